@@ -139,10 +139,31 @@ TEST(bf16_by_nccl_stays_near_fp32)
     bf16_is_near(gx_default_device(), 1);
 }
 
+// On the emulator, whose cards have the UUID that is asked for, and all lie at the same place of the same machine.
+TEST(a_card_is_told_from_others_by_its_uuid_alone)
+{
+    static const char *const uuids[] = {"one", "another", "one"};
+    uint64_t card[3];
+    char device[300] = "";
+    gx_default_device()->describe(device, sizeof device);
+    if (!strstr(device, "emulator")) SKIP("it takes cards that exchange their UUIDs, which only the emulator has");
+    for (int i = 0; i < 3; i++) {
+        GxContext g = GX_ZERO;
+        g.device = gx_default_device();
+        setenv("GX_EMU_UUID", uuids[i], 1);
+        CHECK(gx_device_open(&g) == GX_OK, "%s", g.error.message);
+        card[i] = g.device->card(&g);
+        gx_device_close(&g);
+    }
+    unsetenv("GX_EMU_UUID");
+    CHECK(card[0] && card[0] != card[1] && card[0] == card[2], "%lx, %lx, %lx", (long)card[0], (long)card[1],
+          (long)card[2]);
+}
+
 // Rank 1 leaves rank 0 alone in a collective on the card: it stalls, or it fails. The host of rank 0 never waited for
-// the collective, so it learns of it where it waits for the device: by itself, or for numbers that go into memory of
-// the host's own, as a step's loss does.
-typedef enum { FOR_THE_DEVICE, FOR_A_NUMBER, FOR_MANY_NUMBERS, WAYS_TO_WAIT } Waits;
+// the collective, so it learns of it where it waits for the device: by itself, for numbers that go into memory of the
+// host's own, as a step's loss does, or since more is asked of the device than its queue holds.
+typedef enum { FOR_THE_DEVICE, FOR_A_NUMBER, FOR_MANY_NUMBERS, FOR_ROOM, WAYS_TO_WAIT } Waits;
 typedef struct {
     GxComm comm;
     int rank, fails;
@@ -158,6 +179,8 @@ static void wait_for(TestModel *t, Waits waits)
     const int64_t bytes = t->arena.capacity; // more than goes through pinned memory at once
     if (waits == FOR_THE_DEVICE) gx_device_wait(&t->g);
     if (waits == FOR_A_NUMBER) gx_to_host(&t->g, &number, t->m.store.grads, sizeof number);
+    for (int i = 0; i < 3000 && waits == FOR_ROOM; i++)
+        gx_scale(&t->g, t->m.store.grads, t->m.store.grads, 1, 1.0f, GX_F32);
     if (waits != FOR_MANY_NUMBERS) return;
     void *all = malloc((size_t)bytes);
     CHECK(bytes > 256 << 10, "an arena of %ld bytes", (long)bytes);

@@ -218,6 +218,24 @@ TEST(threads_as_ranks_ask_a_driver_that_waits_for_nothing_behind_a_collective)
     }
 }
 
+TEST(ranks_with_a_card_each_train_by_nccl_and_those_that_share_one_through_the_host)
+{
+    char device[300] = "";
+    gx_default_device()->describe(device, sizeof device);
+    if (!strstr(device, "emulator")) SKIP("it takes as many cards as are asked for, which only the emulator has");
+    for (int cards = 1; cards <= 3; cards++) {
+        char dir[40], number[20];
+        const Way way = {"train_llama", "--ranks 3 --dp_batch_size_list 2,1,1"};
+        snprintf(dir, sizeof dir, "of%d", cards);
+        snprintf(number, sizeof number, "%d", cards);
+        setenv("GX_EMU_CARDS", number, 1);
+        const Log l = run_way(&way, dir, "--device " DEVICE);
+        unsetenv("GX_EMU_CARDS");
+        CHECK(l.steps == FEW && strstr(out(), cards < 3 ? "cards through the host" : "(threads, nccl)"),
+              "%d cards, %d steps: %s", cards, l.steps, out());
+    }
+}
+
 TEST(buffers_of_the_host_are_planned_only_where_they_are_used)
 {
     if (!use_program("train_llama_galaxy")) return;

@@ -14,7 +14,9 @@
 #include "atomics.h"
 #include "device.h"
 #include "memory.h"
+#include "graph.h"
 #include "stream.h"
+#include "visibility.h"
 #include <tuple>
 
 namespace emu

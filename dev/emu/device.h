@@ -32,6 +32,12 @@
     E(cudaErrorHostMemoryNotRegistered, 713, "pointer does not correspond to a registered memory region")              \
     E(cudaErrorLaunchFailure, 719, "unspecified launch failure")                                                       \
     E(cudaErrorNotSupported, 801, "operation not supported")                                                           \
+    E(cudaErrorIllegalState, 401, "the operation cannot be performed in the present state")                            \
+    E(cudaErrorStreamCaptureUnsupported, 900, "operation not permitted when stream is capturing")                      \
+    E(cudaErrorStreamCaptureInvalidated, 901, "operation failed due to a previous error during capture")               \
+    E(cudaErrorStreamCaptureUnmatched, 903, "capture was not initiated in this stream")                                \
+    E(cudaErrorStreamCaptureUnjoined, 904, "capturing stream has unjoined work")                                       \
+    E(cudaErrorStreamCaptureIsolation, 905, "dependency created on uncaptured work in another stream")                 \
     E(cudaErrorUnknown, 999, "unknown error")
 
 #define GX_EMU_ERROR_VALUE(name, number, words) name = number,
@@ -104,7 +110,8 @@ enum cudaDeviceAttr {
 namespace emu
 {
 
-// GX_EMU_CARDS: as many cards, all alike. The current one is a property of the host thread.
+// GX_EMU_CARDS: as many cards, all alike but for their numbers (and UUIDs, which begin with GX_EMU_UUID). The current one
+// is a property of the host thread.
 inline int cards() { return atoi(environment("GX_EMU_CARDS", "1").c_str()); }
 inline thread_local int current_card = 0;
 inline bool is_card(int n) { return n >= 0 && n < cards(); }
@@ -140,7 +147,8 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     if (!emu::is_card(device)) return emu::result(cudaErrorInvalidDevice);
     *p = emu::properties();
     p->pciBusID = device;
-    snprintf(p->uuid.bytes, sizeof p->uuid.bytes, "emulated %d", device);
+    emu::environment("GX_EMU_UUID", "emulated").copy(p->uuid.bytes, sizeof p->uuid.bytes - 1);
+    p->uuid.bytes[15] = (char)device;
     return cudaSuccess;
 }
 

@@ -226,6 +226,7 @@ inline bool device_give_back(void *p)
 // queue.h: all that this host thread has enqueued; what waits for it inside the driver (GX_EMU_DRIVER)
 inline void synchronize_mine(std::unique_lock<std::mutex> &held);
 inline void wait_in_driver(const std::string &why);
+inline bool is_capturing(); // this host thread, a stream
 
 } // namespace emu
 
@@ -245,6 +246,7 @@ inline cudaError_t cudaMalloc(void **p, size_t bytes)
 {
     std::lock_guard held(emu::device_lock);
     emu::catch_faults();
+    if (emu::is_capturing()) return *p = nullptr, emu::result(cudaErrorStreamCaptureUnsupported);
     emu::wait_in_driver("cudaMalloc");
     *p = bytes ? emu::device_take(bytes) : nullptr;
     return emu::result(bytes && !*p ? cudaErrorMemoryAllocation : cudaSuccess);

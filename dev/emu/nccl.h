@@ -7,8 +7,8 @@
 // and what is queued on the communicator does nothing. ncclCommAbort lets peers go in the same way, with
 // ncclRemoteError.
 //
-// A communicator with blocking = 0 is as late as is legal: a group on it gives ncclInProgress, and is on its stream only
-// when ncclCommGetAsyncError has been asked twice; until then the communicator takes no other call.
+// A communicator with blocking = 0 is as late as is legal: a group on it gives ncclInProgress, and is on its stream
+// only when ncclCommGetAsyncError has been asked twice; until then the communicator takes no other call.
 //
 // Sums are taken in rank order, bf16 and fp16 in fp32: this proves order, counts, groups and streams, not NCCL's own
 // arithmetic. A send waits for its receive: what relies on NCCL's buffers to get out of a circle waits here for ever,
@@ -110,6 +110,7 @@ inline ncclResult_t check_call(const ncclComm &comm, const NcclCall &c)
 // The streams of a group's calls on one communicator all wait for its launch, and it for them.
 inline void enqueue_launch(ncclComm *comm, const NcclLaunchRef &launch, const std::vector<CUstream_st *> &used)
 {
+    wait_for_room(*used[0]); // before others find it
     auto op = std::make_shared<Operation>();
     op->name = "NCCL, rank " + std::to_string(comm->rank) + " of " + std::to_string(comm->clique->ranks) + ": " +
                text(launch->collectives) + (launch->transfers.empty() ? "" : " " + text(launch->transfers));
@@ -165,6 +166,8 @@ inline ncclResult_t progress(ncclComm &comm)
     if (comm.clique->error) return comm.clique->error;
     if (comm.clique->joined < comm.clique->ranks) return ncclInProgress;
     if (comm.questions && comm.questions--) return ncclInProgress;
+    for (const Pending &p : comm.held)
+        if (!has_room(*p.stream)) return ncclInProgress;
     if (!comm.held.empty()) launch_on(&comm, std::exchange(comm.held, {}));
     if (!comm.finalizes || !comm.last || comm.last->done) return ncclSuccess;
     const bool done = complete(*comm.last);
@@ -181,6 +184,7 @@ inline ncclResult_t call(ncclComm *comm, cudaStream_t handle, NcclCall c)
     if (comm->clique->error) return in_group(comm->clique->error);
     if (!comm->held.empty() || comm->questions)
         return in_group(nccl_refuse("rank %d calls a communicator whose call before is still in progress", comm->rank));
+    if (s->capture) return in_group(nccl_refuse("calls in a captured stream are not emulated"));
     if (s->card != comm->card)
         return in_group(nccl_refuse("rank %d of card %d on a stream of card %d", comm->rank, comm->card, s->card));
     if (ncclResult_t e = check_call(*comm, c)) return in_group(e);

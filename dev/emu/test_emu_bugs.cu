@@ -263,6 +263,29 @@ static int barriers_of_two_branches(bool bug)
     return y.download()[63] == 1;
 }
 
+// The last block adds what the others have written.
+__global__ void sum_in_the_last_block(float *y, float *part, unsigned *count, bool bug)
+{
+    GX_SHARED(bool, is_last, );
+    part[blockIdx.x * blockDim.x + threadIdx.x] = 1;
+    if (!bug) __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) is_last = atomicAdd(count, 1u) == gridDim.x - 1;
+    __syncthreads();
+    if (!is_last || threadIdx.x) return;
+    float sum = 0;
+    for (unsigned i = 0; i < gridDim.x * blockDim.x; i++) sum += part[i];
+    y[0] = sum;
+}
+static int missing_threadfence(bool bug)
+{
+    Buffer<float> y(std::vector<float>{0}), part(std::vector<float>(12, 0));
+    Buffer<unsigned> count(std::vector<unsigned>{0});
+    setenv("GX_EMU_FENCES", "late", 1);
+    GX_LAUNCH(sum_in_the_last_block, 3, 4, 0, 0, y.data, part.data, count.data, bug);
+    return y.download()[0] == 12 && part.download() == std::vector<float>(12, 1);
+}
+
 // ---- between host and streams --------------------------------------------------------------------------------------
 struct TwoStreams {
     cudaStream_t a, b;
@@ -334,6 +357,70 @@ static int host_writes_device_memory(bool bug)
     if (bug) x.data[1] = 5;
     else GX_LAUNCH(write_at, 1, 1, 0, 0, x.data, 1);
     return x.download()[1] == 1;
+}
+
+// ---- in graphs -----------------------------------------------------------------------------------------------------
+__global__ void add_number(float *y, float x) { y[0] += x; }
+__global__ void add_what_is_there(float *y, const float *x) { y[0] += x[0]; }
+
+// Adds 1, then 2.
+static int an_argument_that_a_graph_keeps(bool bug)
+{
+    TwoStreams s;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    Buffer<float> x(1), y(std::vector<float>{0});
+    Pinned number(1);
+    cudaStreamBeginCapture(s.a, cudaStreamCaptureModeGlobal);
+    cudaMemcpyAsync(x.data, number.data, sizeof(float), cudaMemcpyHostToDevice, s.a);
+    if (bug) GX_LAUNCH(add_number, 1, 1, 0, s.a, y.data, *number.data);
+    else GX_LAUNCH(add_what_is_there, 1, 1, 0, s.a, y.data, x.data);
+    if (cudaStreamEndCapture(s.a, &graph) || cudaGraphInstantiate(&exec, graph, 0)) return 0;
+    for (*number.data = 1; *number.data <= 2; *number.data += 1) {
+        cudaGraphLaunch(exec, s.a);
+        cudaStreamSynchronize(s.a);
+    }
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    return y.download()[0] == 3;
+}
+
+// A branch that must come behind the first node, or only behind the graph's beginning; one that is not waited for.
+static int a_branch(bool waits, bool joins)
+{
+    TwoStreams s;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    Buffer<float> x(std::vector<float>{0}), y(std::vector<float>{0});
+    cudaStreamBeginCapture(s.a, cudaStreamCaptureModeGlobal);
+    if (!waits) cudaEventRecord(s.event, s.a);
+    GX_LAUNCH(write_at, 1, 1, 0, s.a, x.data, 0);
+    if (waits) cudaEventRecord(s.event, s.a);
+    cudaStreamWaitEvent(s.b, s.event, 0);
+    cudaMemcpyAsync(y.data, x.data, sizeof(float), cudaMemcpyDeviceToDevice, s.b);
+    cudaEventRecord(s.event, s.b);
+    if (joins) cudaStreamWaitEvent(s.a, s.event, 0);
+    if (cudaStreamEndCapture(s.a, &graph) || cudaGraphInstantiate(&exec, graph, 0)) return 0;
+    cudaGraphLaunch(exec, s.a);
+    cudaStreamSynchronize(s.a);
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    return y.download()[0] == 1;
+}
+static int missing_event_in_a_graph(bool bug) { return a_branch(!bug, true); }
+static int a_branch_that_a_graph_does_not_join(bool bug) { return a_branch(true, !bug); }
+
+static int waiting_in_a_capture(bool bug)
+{
+    TwoStreams s;
+    cudaGraph_t graph;
+    Buffer<float> x(1);
+    cudaStreamBeginCapture(s.a, cudaStreamCaptureModeGlobal);
+    GX_LAUNCH(write_at, 1, 1, 0, s.a, x.data, 0);
+    if (bug) cudaStreamSynchronize(s.a);
+    const int right = cudaStreamEndCapture(s.a, &graph) == cudaSuccess;
+    cudaGraphDestroy(graph);
+    return right;
 }
 
 // ---- on two cards --------------------------------------------------------------------------------------------------
@@ -462,6 +549,23 @@ static int memory_taken_behind_a_collective(bool bug)
     return right;
 }
 
+// A launch into a full queue waits for its first operation, which waits for rank 1, which waits for rank 0.
+static int launches_into_a_full_queue(bool bug)
+{
+    std::atomic<bool> gone_on = false;
+    int right = 1;
+    with_ranks(2, [&](Rank &r) {
+        Buffer<float> x(std::vector<float>{1, 2});
+        while (r.rank && !gone_on) std::this_thread::yield();
+        ncclAllReduce(x.data, x.data, 1, ncclFloat32, ncclSum, r.comm, r.stream);
+        for (int i = 0; !r.rank && i < (bug ? 1024 : 1023); i++) GX_LAUNCH(write_at, 1, 1, 0, r.stream, x.data, 1);
+        gone_on = true;
+        cudaStreamSynchronize(r.stream);
+        if (x.download()[0] != 2) right = 0;
+    });
+    return right;
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 #define BUG(name)                                                                                                      \
     {                                                                                                                  \
@@ -496,12 +600,18 @@ static const struct {
     BUG(pinned_memory_reused_too_early),
     BUG(host_reads_device_memory),
     BUG(host_writes_device_memory),
+    BUG(missing_threadfence),
+    BUG(an_argument_that_a_graph_keeps),
+    BUG(missing_event_in_a_graph),
+    BUG(a_branch_that_a_graph_does_not_join),
+    BUG(waiting_in_a_capture),
     BUG(memory_of_another_card),
     BUG(a_stream_of_another_card),
     BUG(two_ranks_on_one_card),
     BUG(a_rank_that_never_comes),
     BUG(sends_in_a_circle),
     BUG(an_event_before_nccl_has_launched),
+    BUG(launches_into_a_full_queue),
     BUG(a_kernel_loaded_behind_a_collective),
     BUG(memory_taken_behind_a_collective),
 };

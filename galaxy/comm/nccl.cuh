@@ -211,7 +211,8 @@ static void gx__nccl_meet(GxContext *g, int axes)
     gx_broadcast(g, axes, 0, &id, sizeof id, GX_U8);
     if (gx_failed(g)) return;
     config.blocking = 0;
-    if (!gx__nccl_ok(g, n->nccl->CommInitRankConfig(&n->group[axes], ranks, id, me, &config), "ncclCommInitRankConfig"))
+    if (!gx__nccl_ok(g, n->nccl->CommInitRankConfig(&n->group[axes], ranks, id, me, &config),
+                     "ncclCommInitRankConfig (--device_comm host does without NCCL)"))
         return;
     n->is_meeting = 1;
     gx__nccl_settle(g, axes);

@@ -48,7 +48,38 @@ static GxStatus gx__cuda_error(GxContext *g, cudaError_t e, const char *what)
     return GX_FAIL(&g->error, GX_ERR_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
-void gx_cuda_check(GxContext *g, const char *what) { gx__cuda_error(g, cudaGetLastError(), what); }
+// Where collectives run on the card, a rank that died would be waited for without end: their engine looks out for that
+// (g->while_waiting). event NULL: for all that was asked for.
+static cudaError_t gx__cuda_finish(GxContext *g, cudaEvent_t event)
+{
+    const cudaStream_t stream = gx_cuda(g)->stream;
+    if (!g->while_waiting) return event ? cudaEventSynchronize(event) : cudaStreamSynchronize(stream);
+    const double since = gx_seconds();
+    cudaError_t e = cudaErrorNotReady;
+    while (!gx_failed(g) && (e = event ? cudaEventQuery(event) : cudaStreamQuery(stream)) == cudaErrorNotReady)
+        g->while_waiting(g, since);
+    if (!gx_failed(g)) g->while_waiting(g, -1); // a rank that left in the middle may have ended it
+    return e;
+}
+
+// A driver's queue holds about 1,024 launches, and who asks for one more waits inside the driver, where nobody looks out
+// for dead ranks. So there are never more than twice this many.
+enum { GX__CUDA_LAUNCHES = 256 };
+
+static void gx__cuda_leave_room(GxContext *g)
+{
+    GxCuda *cuda = gx_cuda(g);
+    if (!g->while_waiting || ++cuda->launches < GX__CUDA_LAUNCHES || gx_failed(g)) return;
+    cuda->launches = 0;
+    if (gx__cuda_error(g, gx__cuda_finish(g, cuda->earlier), "an operation before") == GX_OK && !gx_failed(g))
+        gx__cuda_error(g, cudaEventRecord(cuda->earlier, cuda->stream), "cudaEventRecord");
+}
+
+void gx_cuda_check(GxContext *g, const char *what)
+{
+    gx__cuda_error(g, cudaGetLastError(), what);
+    gx__cuda_leave_room(g);
+}
 
 // ---- open and close ------------------------------------------------------------------------------------------------
 
@@ -85,6 +116,8 @@ static GxStatus gx__cuda_open_buffers(GxContext *g)
     cuda->blas_workspace_bytes = GX__CUDA_BLAS_WORKSPACE;
     GX_TRY(gx__cuda_error(g, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking),
                           "cudaStreamCreateWithFlags"));
+    GX_TRY(gx__cuda_error(g, cudaEventCreateWithFlags(&cuda->earlier, cudaEventDisableTiming),
+                          "cudaEventCreateWithFlags"));
     GX_TRY(gx__cuda_error(g, cudaMalloc(&cuda->blas_workspace, GX__CUDA_BLAS_WORKSPACE), "32 MB for matrix products"));
     GX_TRY(gx__cuda_error(g, cudaMalloc((void **)&cuda->fault, sizeof *cuda->fault), "cudaMalloc"));
     GX_TRY(gx__cuda_error(g, cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->stream), "cudaMemsetAsync"));
@@ -119,6 +152,7 @@ void gx_cuda_close(GxContext *g) // of what was opened, whole or in part
     if (cuda->seen_fault) cudaFreeHost(cuda->seen_fault);
     if (cuda->fault) cudaFree(cuda->fault);
     if (cuda->blas_workspace) cudaFree(cuda->blas_workspace);
+    if (cuda->earlier) cudaEventDestroy(cuda->earlier);
     if (cuda->stream) cudaStreamDestroy(cuda->stream);
     free(cuda);
     g->device_state = NULL;
@@ -235,25 +269,12 @@ void gx_cuda_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes
     if (staged && !gx_failed(g)) memcpy(twin, to, (size_t)bytes);
 }
 
-// Where collectives run on the card, a rank that died would be waited for without end: their engine looks out for that
-// (g->while_waiting).
-static cudaError_t gx__cuda_finish(GxContext *g)
-{
-    const cudaStream_t stream = gx_cuda(g)->stream;
-    if (!g->while_waiting) return cudaStreamSynchronize(stream);
-    const double since = gx_seconds();
-    cudaError_t e = cudaStreamQuery(stream);
-    for (; e == cudaErrorNotReady && !gx_failed(g); e = cudaStreamQuery(stream)) g->while_waiting(g, since);
-    if (!gx_failed(g)) g->while_waiting(g, -1); // a rank that left in the middle may have ended it
-    return e;
-}
-
 void gx_cuda_wait(GxContext *g)
 {
     GxCuda *cuda = gx_cuda(g);
     const GxCudaFault *f = cuda->seen_fault;
     cudaMemcpyAsync(cuda->seen_fault, cuda->fault, sizeof *f, cudaMemcpyDeviceToHost, cuda->stream);
-    const cudaError_t e = gx__cuda_finish(g);
+    const cudaError_t e = gx__cuda_finish(g, NULL);
     cuda->stage_used = 0;
     if (gx_failed(g)) return;
     if (gx__cuda_error(g, e, "an operation before") != GX_OK || f->kind == 0) return;
