@@ -28,10 +28,23 @@ brings_the_rest() {
     done
     [ -z "$rest" ] || { echo "it needs, too: $rest"; return 1; }
 }
+# The library that is there gives its version; one that is not there, or is another, says why.
+loads_nccl() {
+    printf '%s\n' '#define GALAXY_CUDA_IMPLEMENTATION' '#include "galaxy/comm/nccl.cuh"' 'int main(int argc, char **argv) {' \
+        'GxNcclCalls c; int version = 0; gx__nccl_load(&c, argv[argc - 1]);' 'if (!c.why[0]) c.GetVersion(&version);' \
+        'printf("%s %d\n", c.why, version); }' >"$tmp/nccl.cu"
+    ${CC:-cc} -x c -std=gnu11 -DGALAXY_IMPLEMENTATION -c galaxy.h -o "$tmp/galaxy.o" &&
+        "$nvcc" -std=c++17 -arch=sm_90 -I. "$tmp/nccl.cu" "$tmp/galaxy.o" -o "$tmp/nccl" -lcublasLt || return 1
+    local home=${nvcc%/bin/nvcc}
+    LD_LIBRARY_PATH=$home/lib64:$home/lib:${LD_LIBRARY_PATH:-} "$tmp/nccl" libnccl.so.2 | tee "$tmp/said" | grep -q '^ 2[0-9]\{4\}$' &&
+        "$tmp/nccl" libnone.so.2 | tee "$tmp/said" | grep -q '^libnone.so.2: cannot open' &&
+        "$tmp/nccl" libm.so.6 | tee "$tmp/said" | grep -q '^it has no ncclGetVersion: 2.14 is the oldest that does 0$' || { cat "$tmp/said"; return 1; }
+}
 
 look kernels_take_of_a_card_what_they_took_before dev/cuda/resources.sh --check
 look a_mode_in_one_file_is_compiled_by_nvcc one_file train_galaxy.cu
 look a_program_in_one_file_is_compiled_by_nvcc one_file train_llama.cu
+look nccl_is_found_when_it_is_needed_or_it_is_said_why loads_nccl
 look a_program_without_a_card_says_so says_why
 if [ -n "$json" ]; then
     look a_plan_needs_no_card plans_all
