@@ -14,9 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Calls that may be on their way: before more, the host waits for the oldest. So no call is forgotten before it ended,
-// and the launches between calls stay fewer than the driver's queue holds: a launch into a full queue would not return
-// where a rank is dead, and nobody would watch.
+// Calls that may be on their way: before more, the host waits for the oldest. So no call is forgotten before it ended.
+// (That the launches between calls do not fill the driver's queue, cuda/memory.cuh sees to.)
 enum { GX__NCCL_RING = 32, GX__NCCL_NAME = 120 };
 
 static const double gx__nccl_reason_seconds = 2; // within which a rank's reason arrives
