@@ -34,9 +34,9 @@ libraries=()
 packages=$(timeout 20 "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null || true)
 # NCCL is loaded by who needs it, so that ldd knows nothing of it.
 has_nccl() {
-    local folder
+    local folder folders=${LD_LIBRARY_PATH:-}
     ! ldconfig -p 2>/dev/null | grep -q 'libnccl\.so\.2' || return 0
-    for folder in ${LD_LIBRARY_PATH//:/ }; do [ ! -e "$folder/libnccl.so.2" ] || return 0; done
+    for folder in ${folders//:/ }; do [ ! -e "$folder/libnccl.so.2" ] || return 0; done
     return 1
 }
 not_found() { ldd "$built/llama_step" 2>/dev/null | awk '/=> not found/ { print $1 }'; has_nccl || echo libnccl.so.2; }
