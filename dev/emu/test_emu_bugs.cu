@@ -449,18 +449,17 @@ static int two_ranks_on_one_card(bool bug)
 {
     int right = 1;
     ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm[2] = {nullptr, nullptr};
+    config.blocking = 0;
     setenv("GX_EMU_CARDS", "2", 1);
     ncclGetUniqueId(&id);
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < 2; rank++)
-        threads.emplace_back([=, &right] {
-            ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-            ncclComm_t comm = nullptr;
-            config.blocking = 0;
-            cudaSetDevice(bug ? 0 : rank);
-            if (ncclCommInitRankConfig(&comm, 2, id, rank, &config) != ncclInProgress) right = 0;
-        });
-    for (std::thread &t : threads) t.join();
+    for (int rank = 0; rank < 2; rank++) {
+        cudaSetDevice(bug ? 0 : rank);
+        if (ncclCommInitRankConfig(&comm[rank], 2, id, rank, &config) != ncclInProgress) right = 0;
+    }
+    for (ncclComm_t c : comm)
+        if (c) ncclCommDestroy(c);
     return right;
 }
 
@@ -510,6 +509,7 @@ static int an_event_before_nccl_has_launched(bool bug)
     cudaStreamWaitEvent(s.b, s.event, 0);
     cudaMemcpyAsync(z.data, y.data, sizeof(float), cudaMemcpyDeviceToDevice, s.b);
     cudaStreamSynchronize(s.b);
+    ncclCommDestroy(comm);
     return z.download()[0] == 1;
 }
 
