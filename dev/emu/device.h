@@ -110,8 +110,8 @@ enum cudaDeviceAttr {
 namespace emu
 {
 
-// GX_EMU_CARDS: as many cards, all alike but for their numbers (and UUIDs, which begin with GX_EMU_UUID). The current one
-// is a property of the host thread.
+// GX_EMU_CARDS: as many cards, all alike but for their numbers (and UUIDs, which begin with GX_EMU_UUID). The current
+// one is a property of the host thread.
 inline int cards() { return atoi(environment("GX_EMU_CARDS", "1").c_str()); }
 inline thread_local int current_card = 0;
 inline bool is_card(int n) { return n >= 0 && n < cards(); }

@@ -62,8 +62,8 @@ static cudaError_t gx__cuda_finish(GxContext *g, cudaEvent_t event)
     return e;
 }
 
-// A driver's queue holds about 1,024 launches, and who asks for one more waits inside the driver, where nobody looks out
-// for dead ranks. So there are never more than twice this many.
+// A driver's queue holds about 1,024 launches, and who asks for one more waits inside the driver, where nobody looks
+// out for dead ranks. So there are never more than twice GX__CUDA_LAUNCHES of them.
 enum { GX__CUDA_LAUNCHES = 256 };
 
 static void gx__cuda_leave_room(GxContext *g)
@@ -166,8 +166,8 @@ uint64_t gx_cuda_card(const GxContext *g)
     if (!gx_cuda(g)) return 0;
     memset(&p, 0, sizeof p);
     if (cudaGetDevice(&card) != cudaSuccess || cudaGetDeviceProperties(&p, card) != cudaSuccess) cudaGetLastError();
-    // A card that is a part of its machine's processor (Jetson) is told apart by its machine, too. Of others the machine
-    // says nothing: containers that share a card have names of their own.
+    // A card that is a part of its machine's processor (Jetson) is told apart by its machine, too. Of others the
+    // machine says nothing: containers that share a card have names of their own.
     if (p.integrated) gethostname(machine, sizeof machine - 1);
     const uint64_t hash = gx_hash(GX_HASH_START, &p.uuid, sizeof p.uuid);
     return gx_hash(hash, machine, (int64_t)strlen(machine)) | 1;
@@ -253,9 +253,9 @@ void gx_cuda_to_device(GxContext *g, void *buffer, const void *twin, int64_t byt
     if (!staged) gx_cuda_wait(g);
 }
 
-// The twin may be any memory of the host's (a variable). A copy into memory that is not pinned keeps the host inside the
-// driver until all before it is done, and nobody would look after ranks that died (g->while_waiting): so what is small
-// comes over the stage, and before what is large the host waits.
+// The twin may be any memory of the host's (a variable). A copy into memory that is not pinned keeps the host inside
+// the driver until all before it is done, and nobody would look after ranks that died (g->while_waiting): so what is
+// small comes over the stage, and before what is large the host waits.
 void gx_cuda_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes)
 {
     const int staged = bytes <= GX__CUDA_STAGE;

@@ -371,10 +371,11 @@ static void gx__launch_wait_passively(int argc, char **argv)
 static void gx__launch_wait_passively(int argc, char **argv) { (void)argc, (void)argv; }
 #endif
 
-// Before CUDA begins, of several ranks. A kernel that is loaded when it is first called may have to wait until its card is
-// idle (CUDA Programming Guide, lazy loading), and a card is not idle while a collective on it waits for another rank:
-// the host would sit in the driver, where nobody looks after ranks that died, and of ranks that are threads the others
-// could not come. So kernels are loaded at the start, and for threads NCCL connects its groups when they are made.
+// Before CUDA begins, of several ranks. A kernel that is loaded when it is first called may have to wait until its card
+// is idle (CUDA Programming Guide, lazy loading), and a card is not idle while a collective on it waits for another
+// rank: the host would sit in the driver, where nobody looks after ranks that died, and of ranks that are threads the
+// others could not come. So kernels are loaded at the start, and for threads NCCL connects its groups when they are
+// made.
 static void gx__launch_prepare_cards(int are_threads)
 {
 #ifdef GX_WITH_CUDA
