@@ -74,7 +74,7 @@ CUDA        := $(NVCC) -x cu -std=c++17 -O3 $(ARCH_FLAGS) -Xfatbin -compress-all
 endif
 ifneq ($(DEVICE),cpu)
 DEFINES += -DGX_WITH_CUDA
-LIBS    += -lstdc++ $(if $(filter cuda,$(DEVICE)),-L$(CUDA_HOME)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA_HOME)/lib64 -lcudart -lcublasLt -lnccl)
+LIBS    += -lstdc++ $(if $(filter cuda,$(DEVICE)),-L$(CUDA_HOME)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA_HOME)/lib64 -lcudart -lcublasLt -ldl)
 endif
 
 # One folder per device, variant and set of libraries; in it, the command: changing either never leaves a stale object.

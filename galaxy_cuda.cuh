@@ -13,9 +13,9 @@
 //   Any header can also be included by itself.
 //
 // WHAT IT NEEDS
-//   CUDA 12 or newer with cuBLASLt, nothing else; a card of sm_80 or newer (bf16). A context runs on the card of its
-//   rank: rank number on the machine modulo cards. CUDA's current card is a property of the host's thread, so a context
-//   is used by the thread that opened it.
+//   CUDA 12 or newer with cuBLASLt, and NCCL's header (the library is loaded where ranks ask for it, comm/nccl.h); a
+//   card of sm_80 or newer (bf16). A context runs on the card of its rank: rank number on the machine modulo cards.
+//   CUDA's current card is a property of the host's thread, so a context is used by the thread that opened it.
 //
 // WHAT IT DOES NOT DO
 //   An operation allocates nothing, waits for nothing and adds no floats atomically: it puts kernels on the context's

@@ -284,11 +284,29 @@ static Case *prepare_ids(Case *c)
 
 // ---- norm: d = R, C ------------------------------------------------------------------------------------------------
 
+// What a GPU's kernels keep of a row in shared memory is 47 KiB at most: of 48, which every card gives without asking,
+// what they declare themselves is taken off (cuda/kernel.cuh). For n bytes to a column: the longest row that is kept,
+// and one that would take all 48.
+enum { ALL_SHARED = 48 << 10, KEPT_SHARED = 47 << 10 };
+#define AT_THE_EDGE(shape, n) shape(KEPT_SHARED / (n)), shape(ALL_SHARED / (n))
+
 static const float NORM_EPS = 1e-5f;
-static const Shape norm_shapes[] = {{.d = {1, 1}},    {.d = {3, 7}},    {.d = {257, 1}},
-                                    {.d = {5, 64}},   {.d = {65, 257}}, {.d = {130, 72}},
-                                    {.d = {2, 1031}}, {.d = {3, 4096}}, {.d = {17, 12296}, .large = 1},
-                                    {.d = {1, 24584}}}; // rows longer than a GPU's shared memory, in fp32 and in bf16
+#define NORM_ROWS(C)                                                                                                   \
+    {                                                                                                                  \
+        .d = {1, C}, .large = 1                                                                                        \
+    }
+static const Shape norm_shapes[] = {{.d = {1, 1}},
+                                    {.d = {3, 7}},
+                                    {.d = {257, 1}},
+                                    {.d = {5, 64}},
+                                    {.d = {65, 257}},
+                                    {.d = {130, 72}},
+                                    {.d = {2, 1031}},
+                                    {.d = {3, 4096}},
+                                    {.d = {17, 12296}, .large = 1},
+                                    {.d = {1, 24584}}, // rows longer than a GPU's shared memory, in fp32 and in bf16
+                                    AT_THE_EDGE(NORM_ROWS, 4),
+                                    AT_THE_EDGE(NORM_ROWS, 2)};
 static const Variant add_norm_variants[] = {{0, 0, {{0, 0}}}, {0, 0, {{0, 3}}}, {0, 0, {{0, 4}}}};
 static const Variant norm_backward_variants[] = {
     {0, 0, {{0, 0}}}, {1, 0, {{0, 0}}}, {0, 1u << 3, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {1, 0, {{0, 3}}}};
@@ -334,7 +352,10 @@ static const Shape layer_norm_shapes[] = {{.d = {1, 1}},
                                           {.d = {2, 1031}},
                                           {.d = {17, 4096}, .large = 1}, // longer than the shared memory for shares
                                           {.d = {3, 12296}, .large = 1}, // than that for a row, in fp32 and in bf16
-                                          {.d = {1, 24584}}};
+                                          {.d = {1, 24584}},
+                                          AT_THE_EDGE(NORM_ROWS, 4),
+                                          AT_THE_EDGE(NORM_ROWS, 2),
+                                          AT_THE_EDGE(NORM_ROWS, 8)}; // shares of dw and of db
 static const Variant layer_norm_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 1 | 1u << 2, {{0, 3}}}};
 static const Variant layer_norm_backward_variants[] = {{0, 0, {{0, 0}}},
                                                        {1, 0, {{0, 3}}},
@@ -413,6 +434,7 @@ static const Shape residual_shapes[] = {{.d = {1, 1, 250, FROM_2}},
                                         {.d = {65, 257, 500, FAR}},
                                         {.d = {70, 72, 250, FROM_2}},
                                         {.d = {17, 4096, 100, LISTED}, .large = 1},
+                                        {.d = {17, KEPT_SHARED / 12, 100, LISTED}, .large = 1}, // shares of three sums
                                         {.d = {2, 24584, 250, FROM_2}, .large = 1}};
 static const Shape undropped_shapes[] = {{.d = {1, 1}}, {.d = {9, 7}}, {.d = {40, 768}}, {.d = {65, 257}}};
 enum {
@@ -792,6 +814,10 @@ static Case *prepare_rope(Case *c)
 
 // ---- norm of heads: d = R, heads, h, gap behind each row of x, of what is kept -------------------------------------
 
+#define NORM_HEADS(h)                                                                                                  \
+    {                                                                                                                  \
+        .d = {1, 1, h, 0, 0}, .large = 1                                                                               \
+    }
 static const Shape head_norm_shapes[] = {{.d = {1, 1, 1, 0, 0}},
                                          {.d = {3, 2, 7, 1, 2}},
                                          {.d = {257, 1, 1, 0, 3}},
@@ -802,7 +828,10 @@ static const Shape head_norm_shapes[] = {{.d = {1, 1, 1, 0, 0}},
                                          {.d = {17, 2, 256, 8, 4}},
                                          {.d = {18, 2, 1031, 0, 1}},
                                          {.d = {3, 3, 4096, 0, 0}, .large = 1}, // fewer shares in a GPU's shared memory
-                                         {.d = {17, 2, 12296, 0, 0}, .large = 1}}; // none
+                                         {.d = {17, 2, 12296, 0, 0}, .large = 1}, // none
+                                         AT_THE_EDGE(NORM_HEADS, 4),              // one, and two to eight
+                                         AT_THE_EDGE(NORM_HEADS, 8),
+                                         AT_THE_EDGE(NORM_HEADS, 32)};
 static const Variant head_norm_backward_variants[] = {{0, 0, {{0, 0}}}, {1, 0, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}};
 
 static GxHeadNorm head_norm_of(const Shape *s, GxDtype t)

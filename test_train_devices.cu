@@ -197,6 +197,45 @@ TEST(a_plan_that_the_card_cannot_hold_is_refused)
     unsetenv("GX_EMU_MEMORY");
 }
 
+// On the emulator, whose driver then does all that it may do at the worst time: a group of NCCL, a buffer or a kernel
+// that came behind a collective would be waited for by nobody.
+TEST(threads_as_ranks_ask_a_driver_that_waits_for_nothing_behind_a_collective)
+{
+    static const Way threads[] = {
+        {"train_llama", "--ranks 2 --micro_batch_size 2 --device_comm nccl"},
+        {"train_llama_tp", "--ranks 4 --tp 2 --micro_batch_size 2 --device_comm nccl"},
+    };
+    char device[300] = "";
+    gx_default_device()->describe(device, sizeof device);
+    if (!strstr(device, "emulator")) SKIP("it takes a driver that waits where it may, which only the emulator has");
+    for (int i = 0; i < 2; i++) {
+        char dir[40];
+        snprintf(dir, sizeof dir, "driver%d", i);
+        setenv("GX_EMU_DRIVER", "blocking", 1);
+        const Log l = run_way(&threads[i], dir, "");
+        unsetenv("GX_EMU_DRIVER");
+        CHECK(l.steps == FEW, "%s: %d steps", threads[i].flags, l.steps);
+    }
+}
+
+TEST(ranks_with_a_card_each_train_by_nccl_and_those_that_share_one_through_the_host)
+{
+    char device[300] = "";
+    gx_default_device()->describe(device, sizeof device);
+    if (!strstr(device, "emulator")) SKIP("it takes as many cards as are asked for, which only the emulator has");
+    for (int cards = 1; cards <= 3; cards++) {
+        char dir[40], number[20];
+        const Way way = {"train_llama", "--ranks 3 --dp_batch_size_list 2,1,1"};
+        snprintf(dir, sizeof dir, "of%d", cards);
+        snprintf(number, sizeof number, "%d", cards);
+        setenv("GX_EMU_CARDS", number, 1);
+        const Log l = run_way(&way, dir, "--device " DEVICE);
+        unsetenv("GX_EMU_CARDS");
+        CHECK(l.steps == FEW && strstr(out(), cards < 3 ? "cards through the host" : "(threads, nccl)"),
+              "%d cards, %d steps: %s", cards, l.steps, out());
+    }
+}
+
 TEST(buffers_of_the_host_are_planned_only_where_they_are_used)
 {
     if (!use_program("train_llama_galaxy")) return;

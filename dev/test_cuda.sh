@@ -9,29 +9,42 @@ nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 look() { if [ -n "$nvcc" ]; then check "$@"; else skip "$1" "nvcc was not found"; fi; }
 has_header() { printf '#include <%s>\n' "$1" | ${CC:-cc} -E -x c - >/dev/null 2>&1; }
 json=$(has_header jansson.h && echo "-DGX_WITH_JANSSON -ljansson")
-one_file() { "$nvcc" -std=c++20 -arch=sm_90 -x cu -DGALAXY_IMPLEMENTATION -DGX_WITH_CUDA $json "$1" -o "$tmp/program" -lcublasLt -lnccl; }
+one_file() { "$nvcc" -std=c++20 -arch=sm_90 -x cu -DGALAXY_IMPLEMENTATION -DGX_WITH_CUDA $json "$1" -o "$tmp/program" -lcublasLt; }
 says_why() { "$tmp/program" --max_steps 1 2>&1 | grep -q "no NVIDIA driver\|step  "; }
 plans() { "$tmp/program" --dry_run "$@" >"$tmp/plan" 2>&1 && grep -q "in the device's memory" "$tmp/plan" || { cat "$tmp/plan"; return 1; }; }
 plans_all() { plans --seq_len 512 && plans --ranks 2 && plans --ranks 2 --device_comm nccl --precision bf16 && grep -q "(threads, nccl)" "$tmp/plan" &&
     plans --ranks 2 --mode galaxy2 && plans --ranks 2 --att sp --mlp tp --recompute layer; }
-# A program of `make gpu`, for one architecture: its libraries are those of C, C++, OpenMP, CUDA and NCCL. jansson, utf8proc and PCRE2 are in it, where this
+# A program of `make gpu`, for one architecture: its libraries are those of C, C++, OpenMP and CUDA; NCCL it loads when it needs it. jansson, utf8proc and PCRE2 are in it, where this
 # machine has the archives to take them from.
 brings_the_rest() {
     local needed rest archive library
     make -s gpu O="$tmp/gpu" GPU_FOLDER="$tmp/gpu" ARCH=sm_90 TESTS= PROGRAMS= WORKSHOP= || return 1
     needed=$(readelf -d "$tmp/gpu/llama_step" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
-    [[ $needed == *libcudart.so* && $needed == *libnccl.so* ]] || { echo "its libraries are not known: $needed"; return 1; }
-    rest=$(grep -vE '^(lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|gomp|cudart|cublasLt|nccl)|ld-linux.*)\.so\.[0-9]+$' <<<"$needed")
+    [[ $needed == *libcudart.so* && $needed == *libcublasLt.so* ]] || { echo "its libraries are not known: $needed"; return 1; }
+    rest=$(grep -vE '^(lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|gomp|cudart|cublasLt)|ld-linux.*)\.so\.[0-9]+$' <<<"$needed")
     for library in libjansson libutf8proc libpcre2-8; do
         archive=$(${CC:-cc} -print-file-name=$library.a)
         [[ $archive == /* ]] || rest=$(grep -v "^$library\.so\." <<<"$rest")
     done
     [ -z "$rest" ] || { echo "it needs, too: $rest"; return 1; }
 }
+# The library that is there gives its version; one that is not there, or is another, says why.
+loads_nccl() {
+    printf '%s\n' '#define GALAXY_CUDA_IMPLEMENTATION' '#include "galaxy/comm/nccl.cuh"' 'int main(int argc, char **argv) {' \
+        'GxNcclCalls c; int version = 0; gx__nccl_load(&c, argv[argc - 1]);' 'if (!c.why[0]) c.GetVersion(&version);' \
+        'printf("%s %d\n", c.why, version); }' >"$tmp/nccl.cu"
+    ${CC:-cc} -x c -std=gnu11 -DGALAXY_IMPLEMENTATION -c galaxy.h -o "$tmp/galaxy.o" &&
+        "$nvcc" -std=c++17 -arch=sm_90 -I. "$tmp/nccl.cu" "$tmp/galaxy.o" -o "$tmp/nccl" -lcublasLt || return 1
+    local home=${nvcc%/bin/nvcc}
+    LD_LIBRARY_PATH=$home/lib64:$home/lib:${LD_LIBRARY_PATH:-} "$tmp/nccl" libnccl.so.2 | tee "$tmp/said" | grep -q '^ 2[0-9]\{4\}$' &&
+        "$tmp/nccl" libnone.so.2 | tee "$tmp/said" | grep -q '^libnone.so.2: cannot open' &&
+        "$tmp/nccl" libm.so.6 | tee "$tmp/said" | grep -q '^it has no ncclGetVersion: 2.14 is the oldest that does 0$' || { cat "$tmp/said"; return 1; }
+}
 
 look kernels_take_of_a_card_what_they_took_before dev/cuda/resources.sh --check
 look a_mode_in_one_file_is_compiled_by_nvcc one_file train_galaxy.cu
 look a_program_in_one_file_is_compiled_by_nvcc one_file train_llama.cu
+look nccl_is_found_when_it_is_needed_or_it_is_said_why loads_nccl
 look a_program_without_a_card_says_so says_why
 if [ -n "$json" ]; then
     look a_plan_needs_no_card plans_all

@@ -32,7 +32,14 @@ mkdir -p "$out"
 before=${LD_LIBRARY_PATH:-}
 libraries=()
 packages=$(timeout 20 "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null || true)
-not_found() { ldd "$built/llama_step" 2>/dev/null | awk '/=> not found/ { print $1 }'; }
+# NCCL is loaded by who needs it, so that ldd knows nothing of it.
+has_nccl() {
+    local folder folders=${LD_LIBRARY_PATH:-}
+    ! ldconfig -p 2>/dev/null | grep -q 'libnccl\.so\.2' || return 0
+    for folder in ${folders//:/ }; do [ ! -e "$folder/libnccl.so.2" ] || return 0; done
+    return 1
+}
+not_found() { ldd "$built/llama_step" 2>/dev/null | awk '/=> not found/ { print $1 }'; has_nccl || echo libnccl.so.2; }
 for library in $(not_found); do
     for folder in /usr/local/cuda/lib64 /usr/local/cuda-*/lib64 ${packages:+"$packages"/nvidia/*/lib}; do
         [ -e "$folder/$library" ] || continue
@@ -41,7 +48,11 @@ for library in $(not_found); do
         break
     done
 done
-for library in $(not_found); do libraries+=(--note "$library" "not found: no program of $built can start"); done
+for library in $(not_found); do
+    what="no program of $built can start"
+    [[ $library != libnccl* ]] || what="ranks cannot talk from card to card"
+    libraries+=(--note "$library" "not found: $what")
+done
 
 # ---- parts ----------------------------------------------------------------------------------------------------------------------------------
 minutes_of() { case $1 in tests) echo 6 ;; ranks) echo 2 ;; kernels) echo 4 ;; steps) echo 7 ;; sanitizer) echo 5 ;; esac; }
@@ -61,8 +72,9 @@ tests() { # the quick ones begin; one that hangs costs its limit
     run tests --limit 80 --test "$built/test_devices" --test "$built/test_memory" --test "$built/test_llama" --test "$built/test_generate" --test "$built/test_bert" --test "$built/test_precision" \
         --limit 140 --test "$built/test_train_devices" --test "$built/test_bert_modes" --test "$built/test_modes"
 }
+# Each collective waits for the card to change from one rank to the other, many milliseconds: so there are few, no validation and no sample.
 ranks() {
-    local tiny="--max_steps 20 --hidden_size 64 --intermediate_size 128 --num_hidden_layers 2 --num_attention_heads 4 --eval_steps 0 --sample_tokens 20"
+    local tiny="--max_steps 20 --hidden_size 64 --intermediate_size 128 --num_hidden_layers 2 --num_attention_heads 4 --validation_fraction 0 --sample_tokens 0 --head_chunk 4096"
     [ -s data/text.txt ] || dev/data/prepare_text.sh
     run ranks --limit 40 \
         --command 'two ranks by NCCL: data-parallel' "dev/cuda/two_ranks.sh $built/train_llama $tiny --output_dir $tmp/dp" \

@@ -1,6 +1,7 @@
 // atomics.h: atomicAdd and its kin, for the types that CUDA has them for (a type that nvcc refuses is refused).
 //
-// They order memory, which CUDA's do not: a missing __threadfence before one is not found.
+// They order memory, which CUDA's do not: a missing __threadfence before one is found by GX_EMU_FENCES=late
+// (visibility.h).
 #ifndef GX_EMU_ATOMICS_H
 #define GX_EMU_ATOMICS_H
 #include "words.h"
@@ -32,6 +33,7 @@ template <class T, class Op> T atomic_update(T *p, Op op)
     Bits<T> old = __atomic_load_n((Bits<T> *)p, __ATOMIC_ACQUIRE), changed;
     do changed = __builtin_bit_cast(Bits<T>, op(__builtin_bit_cast(T, old)));
     while (!__atomic_compare_exchange_n((Bits<T> *)p, &old, changed, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+    publish_atomic(p, sizeof(T));
     return __builtin_bit_cast(T, old);
 }
 

@@ -435,6 +435,10 @@ inline void lay_out_threads(dim3 d)
 inline void shared_memory_begin(size_t dynamic_bytes); // shared.h
 inline void shared_memory_end();
 
+inline void visibility_begin(); // visibility.h
+inline void visibility_end_block();
+inline void visibility_end();
+
 inline void run_block(uint3 index)
 {
     block.index = index;
@@ -451,6 +455,7 @@ inline void run_block(uint3 index)
     resume(&host, next_in_line());
     block.current = nullptr;
     shared_memory_end();
+    visibility_end_block();
 }
 
 inline std::vector<unsigned> order_of_blocks(size_t n)
@@ -472,8 +477,10 @@ inline void run_kernel(const Launch &launch)
     choose_order();
     lay_out_threads(launch.threads);
     dim3 grid = launch.grid;
+    visibility_begin();
     for (unsigned i : order_of_blocks((size_t)grid.x * grid.y * grid.z))
         run_block({i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)});
+    visibility_end();
     acquire_order(&block.ends);
     block.launch = nullptr;
 }

@@ -474,6 +474,7 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
     if (cublasStatus_t e = emu::check_addresses(p, algo)) return e;
     CUstream_st *s = emu::find_stream(stream);
     if (!s) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!emu::is_of_this_card(*s, "cublasLtMatmul")) return CUBLAS_STATUS_INVALID_VALUE;
     emu::enqueue(s, "cublasLtMatmul", [p] { emu::run_product(p); });
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -14,7 +14,9 @@
 #include "atomics.h"
 #include "device.h"
 #include "memory.h"
+#include "graph.h"
 #include "stream.h"
+#include "visibility.h"
 #include <tuple>
 
 namespace emu
@@ -41,7 +43,8 @@ void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 threads, siz
     if (cudaError_t e = check_launch((const void *)kernel, grid, threads, shared_bytes)) return (void)result(e);
     std::tuple<P...> copies(std::forward<A>(args)...);
     std::apply([&, number = 0](auto... p) mutable { (check_parameter(name, ++number, p), ...); }, copies);
-    enqueue_kernel(stream, Launch{name, grid, threads, shared_bytes, [kernel, copies] { std::apply(kernel, copies); }});
+    enqueue_kernel(stream, (const void *)kernel,
+                   Launch{name, grid, threads, shared_bytes, [kernel, copies] { std::apply(kernel, copies); }});
 }
 
 } // namespace emu

@@ -32,6 +32,12 @@
     E(cudaErrorHostMemoryNotRegistered, 713, "pointer does not correspond to a registered memory region")              \
     E(cudaErrorLaunchFailure, 719, "unspecified launch failure")                                                       \
     E(cudaErrorNotSupported, 801, "operation not supported")                                                           \
+    E(cudaErrorIllegalState, 401, "the operation cannot be performed in the present state")                            \
+    E(cudaErrorStreamCaptureUnsupported, 900, "operation not permitted when stream is capturing")                      \
+    E(cudaErrorStreamCaptureInvalidated, 901, "operation failed due to a previous error during capture")               \
+    E(cudaErrorStreamCaptureUnmatched, 903, "capture was not initiated in this stream")                                \
+    E(cudaErrorStreamCaptureUnjoined, 904, "capturing stream has unjoined work")                                       \
+    E(cudaErrorStreamCaptureIsolation, 905, "dependency created on uncaptured work in another stream")                 \
     E(cudaErrorUnknown, 999, "unknown error")
 
 #define GX_EMU_ERROR_VALUE(name, number, words) name = number,
@@ -70,8 +76,13 @@ inline cudaError_t cudaPeekAtLastError() { return emu::last_error; }
 inline cudaError_t cudaGetLastError() { return std::exchange(emu::last_error, cudaSuccess); }
 
 // ---- the card ------------------------------------------------------------------------------------------------------
+typedef struct {
+    char bytes[16];
+} cudaUUID_t;
+
 struct cudaDeviceProp {
     char name[256];
+    cudaUUID_t uuid;
     size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor,
         reservedSharedMemPerBlock, totalConstMem;
     int major, minor, multiProcessorCount, warpSize, maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3],
@@ -99,7 +110,13 @@ enum cudaDeviceAttr {
 namespace emu
 {
 
-// GX_EMU_MEMORY: megabytes
+// GX_EMU_CARDS: as many cards, all alike but for their numbers (and UUIDs, which begin with GX_EMU_UUID). The current
+// one is a property of the host thread.
+inline int cards() { return atoi(environment("GX_EMU_CARDS", "1").c_str()); }
+inline thread_local int current_card = 0;
+inline bool is_card(int n) { return n >= 0 && n < cards(); }
+
+// GX_EMU_MEMORY: megabytes, of each card
 inline size_t device_memory() { return strtoull(environment("GX_EMU_MEMORY", "4096").c_str(), nullptr, 10) << 20; }
 
 inline cudaDeviceProp properties()
@@ -127,21 +144,25 @@ inline cudaDeviceProp properties()
 
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
 {
-    if (device) return emu::result(cudaErrorInvalidDevice);
+    if (!emu::is_card(device)) return emu::result(cudaErrorInvalidDevice);
     *p = emu::properties();
+    p->pciBusID = device;
+    emu::environment("GX_EMU_UUID", "emulated").copy(p->uuid.bytes, sizeof p->uuid.bytes - 1);
+    p->uuid.bytes[15] = (char)device;
     return cudaSuccess;
 }
 
 inline cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int device)
 {
-    if (device || size < 13) return emu::result(device ? cudaErrorInvalidDevice : cudaErrorInvalidValue);
-    snprintf(text, (size_t)size, "0000:00:00.0");
+    if (!emu::is_card(device)) return emu::result(cudaErrorInvalidDevice);
+    if (size < 13) return emu::result(cudaErrorInvalidValue);
+    snprintf(text, (size_t)size, "0000:%02x:00.0", device);
     return cudaSuccess;
 }
 
 inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device)
 {
-    if (device) return emu::result(cudaErrorInvalidDevice);
+    if (!emu::is_card(device)) return emu::result(cudaErrorInvalidDevice);
     cudaDeviceProp p = emu::properties();
     const std::map<int, size_t> values = {
         {cudaDevAttrMaxThreadsPerBlock, p.maxThreadsPerBlock},
@@ -163,9 +184,13 @@ inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, 
     return cudaSuccess;
 }
 
-inline cudaError_t cudaGetDeviceCount(int *n) { return *n = 1, cudaSuccess; }
-inline cudaError_t cudaGetDevice(int *device) { return *device = 0, cudaSuccess; }
-inline cudaError_t cudaSetDevice(int device) { return emu::result(device ? cudaErrorInvalidDevice : cudaSuccess); }
+inline cudaError_t cudaGetDeviceCount(int *n) { return *n = emu::cards(), cudaSuccess; }
+inline cudaError_t cudaGetDevice(int *device) { return *device = emu::current_card, cudaSuccess; }
+inline cudaError_t cudaSetDevice(int device)
+{
+    if (!emu::is_card(device)) return emu::result(cudaErrorInvalidDevice);
+    return emu::current_card = device, cudaSuccess;
+}
 inline cudaError_t cudaRuntimeGetVersion(int *version) { return *version = CUDART_VERSION, cudaSuccess; }
 inline cudaError_t cudaDriverGetVersion(int *version) { return *version = CUDART_VERSION, cudaSuccess; }
 

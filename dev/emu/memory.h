@@ -35,6 +35,7 @@ struct Allocation {
     unsigned char *map, *begin; // of the guard page before it; of the user's bytes
     size_t map_bytes, bytes;
     bool freed;
+    int card;
     unsigned char *inner() const { return map + page_bytes; } // between the guard pages
     size_t inner_bytes() const { return map_bytes - 2 * page_bytes; }
 };
@@ -48,8 +49,9 @@ struct Memory {
     std::map<const unsigned char *, Allocation> device; // by the beginning of the mapping; freed ones too
     std::map<const unsigned char *, Range> registered;  // pinned memory, symbols
     std::deque<const unsigned char *> quarantine;       // oldest first
-    size_t used = 0;
-    bool open = false; // device memory may be accessed
+    std::map<int, size_t> used;                         // by card
+    bool open = false;                                  // device memory may be accessed
+    int open_card = -1;                                 // of this card alone; -1: of all
 };
 inline Memory memory;
 
@@ -70,17 +72,19 @@ enum class Where { pageable, pinned, device };
 struct Spot {
     Where where = Where::pageable;
     size_t left = SIZE_MAX; // bytes from the pointer to the end of what it points into
+    int card = 0;           // of device memory
 };
 inline Spot spot_of(const void *p)
 {
     const unsigned char *c = (const unsigned char *)p;
     if (const Allocation *a = find_mapping(p)) {
         bool inside = !a->freed && c >= a->begin && c <= a->begin + a->bytes;
-        return {Where::device, inside ? (size_t)(a->begin + a->bytes - c) : 0};
+        return {Where::device, inside ? (size_t)(a->begin + a->bytes - c) : 0, a->card};
     }
     auto *entry = find_around(memory.registered, p);
     if (!entry || c > entry->first + entry->second.bytes) return {};
-    return {entry->second.device ? Where::device : Where::pinned, (size_t)(entry->first + entry->second.bytes - c)};
+    return {entry->second.device ? Where::device : Where::pinned, (size_t)(entry->first + entry->second.bytes - c),
+            current_card};
 }
 
 // ---- faults --------------------------------------------------------------------------------------------------------
@@ -90,7 +94,8 @@ inline Line text_of_address(const Allocation &a, const unsigned char *p)
     if (p < a.begin) line.add("%zd bytes before", a.begin - p);
     else if (p < a.begin + a.bytes) line.add("%zd bytes into", p - a.begin);
     else line.add("%zd bytes past the end of", p - a.begin - (ssize_t)a.bytes);
-    return line.add(" an allocation of %zu%s", a.bytes, a.freed ? " that was freed" : "");
+    line.add(" an allocation of %zu%s", a.bytes, a.freed ? " that was freed" : "");
+    return cards() > 1 ? line.add(" on card %d", a.card) : line;
 }
 
 inline struct sigaction fault_otherwise; // whoever handled faults before: a sanitizer, the system
@@ -150,12 +155,15 @@ inline void catch_faults()
 }
 
 // ---- access --------------------------------------------------------------------------------------------------------
-inline void set_access(bool open)
+inline void set_access(bool open, int card = -1)
 {
-    if (memory.open == open) return;
-    for (auto &[map, a] : memory.device)
-        if (!a.freed) mprotect(a.inner(), a.inner_bytes(), open ? PROT_READ | PROT_WRITE : PROT_NONE);
+    if (memory.open == open && memory.open_card == card) return;
+    for (auto &[map, a] : memory.device) {
+        const bool opens = open && (card < 0 || card == a.card);
+        if (!a.freed) mprotect(a.inner(), a.inner_bytes(), opens ? PROT_READ | PROT_WRITE : PROT_NONE);
+    }
     memory.open = open;
+    memory.open_card = card;
 }
 
 // ---- taking and giving back ----------------------------------------------------------------------------------------
@@ -163,10 +171,10 @@ inline void *device_take(size_t bytes)
 {
     size_t rounded = (bytes + device_alignment - 1) / device_alignment * device_alignment;
     size_t inner = (rounded + page_bytes - 1) / page_bytes * page_bytes;
-    if (memory.used + rounded > device_memory()) return nullptr;
+    if (memory.used[current_card] + rounded > device_memory()) return nullptr;
     void *map = mmap(nullptr, inner + 2 * page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) return nullptr;
-    Allocation a = {(unsigned char *)map, nullptr, inner + 2 * page_bytes, bytes, false};
+    Allocation a = {(unsigned char *)map, nullptr, inner + 2 * page_bytes, bytes, false, current_card};
     a.begin = a.inner() + inner - rounded;
     mprotect(a.inner(), inner, PROT_READ | PROT_WRITE);
     memset(a.inner(), zone_byte, inner);
@@ -175,7 +183,7 @@ inline void *device_take(size_t bytes)
     unpoison(a.begin, bytes);
     if (!memory.open) mprotect(a.inner(), inner, PROT_NONE);
     memory.device[a.map] = a;
-    memory.used += rounded;
+    memory.used[current_card] += rounded;
     return a.begin;
 }
 
@@ -206,7 +214,7 @@ inline bool device_give_back(void *p)
     Allocation &a = entry->second;
     check_slack(a);
     a.freed = true;
-    memory.used -= (a.bytes + device_alignment - 1) / device_alignment * device_alignment;
+    memory.used[a.card] -= (a.bytes + device_alignment - 1) / device_alignment * device_alignment;
     mmap(a.map, a.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
          0); // the pages go, the addresses stay
     poison(a.map, a.map_bytes);
@@ -215,7 +223,10 @@ inline bool device_give_back(void *p)
     return true;
 }
 
-inline void synchronize_mine(std::unique_lock<std::mutex> &held); // queue.h: all that this host thread has enqueued
+// queue.h: all that this host thread has enqueued; what waits for it inside the driver (GX_EMU_DRIVER)
+inline void synchronize_mine(std::unique_lock<std::mutex> &held);
+inline void wait_in_driver(const std::string &why);
+inline bool is_capturing(); // this host thread, a stream
 
 } // namespace emu
 
@@ -235,6 +246,8 @@ inline cudaError_t cudaMalloc(void **p, size_t bytes)
 {
     std::lock_guard held(emu::device_lock);
     emu::catch_faults();
+    if (emu::is_capturing()) return *p = nullptr, emu::result(cudaErrorStreamCaptureUnsupported);
+    emu::wait_in_driver("cudaMalloc");
     *p = bytes ? emu::device_take(bytes) : nullptr;
     return emu::result(bytes && !*p ? cudaErrorMemoryAllocation : cudaSuccess);
 }
@@ -244,6 +257,7 @@ inline cudaError_t cudaFree(void *p) // waits for what the caller has enqueued, 
 {
     if (!p) return cudaSuccess;
     std::unique_lock held(emu::device_lock);
+    emu::wait_in_driver("cudaFree");
     emu::synchronize_mine(held);
     return emu::result(emu::device_give_back(p) ? cudaSuccess : cudaErrorInvalidValue);
 }
@@ -253,6 +267,7 @@ inline cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned)
     std::lock_guard held(emu::device_lock);
     if (!p || !bytes) return emu::result(cudaErrorInvalidValue);
     if (emu::spot_of(p).where != emu::Where::pageable) return emu::result(cudaErrorHostMemoryAlreadyRegistered);
+    emu::wait_in_driver("pinned memory");
     emu::memory.registered[(unsigned char *)p] = {bytes, false};
     return cudaSuccess;
 }
@@ -298,7 +313,7 @@ inline cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
     std::lock_guard held(emu::device_lock);
     *total = emu::device_memory();
-    *free_bytes = emu::device_memory() - emu::memory.used;
+    *free_bytes = emu::device_memory() - emu::memory.used[emu::current_card];
     return cudaSuccess;
 }
 
@@ -310,6 +325,7 @@ inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void
     a->type = where == emu::Where::device   ? cudaMemoryTypeDevice
               : where == emu::Where::pinned ? cudaMemoryTypeHost
                                             : cudaMemoryTypeUnregistered;
+    a->device = emu::spot_of(p).card;
     a->devicePointer = where == emu::Where::pageable ? nullptr : (void *)p;
     a->hostPointer = where == emu::Where::device ? nullptr : (void *)p;
     return cudaSuccess;

@@ -7,6 +7,9 @@
 // and what is queued on the communicator does nothing. ncclCommAbort lets peers go in the same way, with
 // ncclRemoteError.
 //
+// A communicator with blocking = 0 is as late as is legal: a group on it gives ncclInProgress, and is on its stream
+// only when ncclCommGetAsyncError has been asked twice; until then the communicator takes no other call.
+//
 // Sums are taken in rank order, bf16 and fp16 in fp32: this proves order, counts, groups and streams, not NCCL's own
 // arithmetic. A send waits for its receive: what relies on NCCL's buffers to get out of a circle waits here for ever,
 // and is reported.
@@ -14,22 +17,31 @@
 #define GX_EMU_NCCL_H
 #include "nccl_launch.h"
 
+struct ncclComm;
+namespace emu
+{
+struct Pending { // in an open group
+    ncclComm *comm;
+    NcclCall call;
+    CUstream_st *stream;
+};
+} // namespace emu
+
 struct ncclComm {
     std::shared_ptr<emu::Clique> clique;
-    int rank;
+    int rank, card;
+    bool blocking;
     size_t collective_launches = 0;
-    emu::OperationRef last; // launches of a communicator run one after another, on whatever streams
+    emu::OperationRef last;         // launches of a communicator run one after another, on whatever streams
+    std::vector<emu::Pending> held; // of a group that is in progress
+    int questions = 0;              // that are still answered by ncclInProgress
+    bool finalizes = false;
 };
 typedef ncclComm *ncclComm_t;
 
 namespace emu
 {
 
-struct Pending { // in an open group
-    ncclComm *comm;
-    NcclCall call;
-    CUstream_st *stream;
-};
 struct Group {
     int depth = 0;
     ncclResult_t error = ncclSuccess;
@@ -80,6 +92,10 @@ inline ncclResult_t check_call(const ncclComm &comm, const NcclCall &c)
     const NcclLaunch l = {comm.clique, comm.rank, {}, {}, 0, nullptr};
     size_t sent = bytes_sent(l, c), received = bytes_received(l, c);
     Spot from = spot_of(c.send), to = spot_of(c.recv);
+    for (Spot spot : {from, to})
+        if (spot.where == Where::device && spot.card != comm.card)
+            return nccl_refuse("rank %d of card %d, %s: memory of card %d", comm.rank, comm.card, text(c).c_str(),
+                               spot.card);
     if (sent && (from.where == Where::pageable || sent > from.left))
         return nccl_refuse("rank %d, %s: there are no %zu bytes of device memory to send at %p", comm.rank,
                            text(c).c_str(), sent, (const void *)c.send);
@@ -94,6 +110,7 @@ inline ncclResult_t check_call(const ncclComm &comm, const NcclCall &c)
 // The streams of a group's calls on one communicator all wait for its launch, and it for them.
 inline void enqueue_launch(ncclComm *comm, const NcclLaunchRef &launch, const std::vector<CUstream_st *> &used)
 {
+    wait_for_room(*used[0]); // before others find it
     auto op = std::make_shared<Operation>();
     op->name = "NCCL, rank " + std::to_string(comm->rank) + " of " + std::to_string(comm->clique->ranks) + ": " +
                text(launch->collectives) + (launch->transfers.empty() ? "" : " " + text(launch->transfers));
@@ -131,14 +148,31 @@ inline ncclResult_t launch_group()
 {
     std::vector<Pending> calls = std::move(group.calls);
     std::vector<ncclComm *> done;
+    ncclResult_t state = ncclSuccess;
     group.calls.clear();
     for (const Pending &p : calls) {
         if (std::find(done.begin(), done.end(), p.comm) != done.end()) continue;
         done.push_back(p.comm);
         if (p.comm->clique->error) return p.comm->clique->error;
-        launch_on(p.comm, calls);
+        if (p.comm->blocking) launch_on(p.comm, calls);
+        else p.comm->held = calls, p.comm->questions = 1, state = ncclInProgress;
     }
-    return ncclSuccess;
+    return state;
+}
+
+// What ncclCommGetAsyncError answers, having done what there was to do.
+inline ncclResult_t progress(ncclComm &comm)
+{
+    if (comm.clique->error) return comm.clique->error;
+    if (comm.clique->joined < comm.clique->ranks) return ncclInProgress;
+    if (comm.questions && comm.questions--) return ncclInProgress;
+    for (const Pending &p : comm.held)
+        if (!has_room(*p.stream)) return ncclInProgress;
+    if (!comm.held.empty()) launch_on(&comm, std::exchange(comm.held, {}));
+    if (!comm.finalizes || !comm.last || comm.last->done) return ncclSuccess;
+    const bool done = complete(*comm.last);
+    set_access(false);
+    return done ? comm.clique->error : ncclInProgress;
 }
 
 inline ncclResult_t call(ncclComm *comm, cudaStream_t handle, NcclCall c)
@@ -148,6 +182,11 @@ inline ncclResult_t call(ncclComm *comm, cudaStream_t handle, NcclCall c)
     CUstream_st *s = find_stream(handle);
     if (!s) return in_group(nccl_refuse("a call on a stream that is none"));
     if (comm->clique->error) return in_group(comm->clique->error);
+    if (!comm->held.empty() || comm->questions)
+        return in_group(nccl_refuse("rank %d calls a communicator whose call before is still in progress", comm->rank));
+    if (s->capture) return in_group(nccl_refuse("calls in a captured stream are not emulated"));
+    if (s->card != comm->card)
+        return in_group(nccl_refuse("rank %d of card %d on a stream of card %d", comm->rank, comm->card, s->card));
     if (ncclResult_t e = check_call(*comm, c)) return in_group(e);
     group.calls.push_back({comm, std::move(c), s});
     return group.depth ? ncclSuccess : launch_group();
@@ -167,18 +206,22 @@ inline ncclResult_t join(ncclComm_t *comm, int ranks, const ncclUniqueId &id, in
     std::string key(id.internal, sizeof id.internal);
     *comm = nullptr;
     if (ranks < 1 || rank < 0 || rank >= ranks) return nccl_refuse("rank %d of %d", rank, ranks);
+    wait_in_driver("making a communicator of NCCL");
     std::shared_ptr<Clique> &entry = cliques[key];
     if (!entry) entry = std::make_shared<Clique>(), entry->ranks = ranks, entry->comms.resize((size_t)ranks);
     std::shared_ptr<Clique> c = entry;
     if (c->ranks != ranks) return nccl_refuse("rank %d says there are %d ranks, others said %d", rank, ranks, c->ranks);
+    for (const ncclComm *other : c->comms)
+        if (other && other->card == current_card && cards() > 1)
+            return nccl_refuse("ranks %d and %d are both on card %d", other->rank, rank, current_card);
     if (c->comms[(size_t)rank]) return nccl_refuse("rank %d of %d has come twice", rank, ranks);
-    *comm = new ncclComm{c, rank, 0, nullptr};
+    *comm = new ncclComm{c, rank, current_card, blocking, 0, nullptr, {}, 0, false};
     c->comms[(size_t)rank] = *comm;
     comms.push_back(*comm);
     if (++c->joined == ranks) cliques.erase(key);
     tell_change();
     if (group.depth) return group.joining.push_back(*comm), ncclSuccess;
-    if (!blocking) return c->joined < ranks ? ncclInProgress : ncclSuccess;
+    if (!blocking) return (*comm)->questions = 1, ncclInProgress;
     wait_for_ranks(held, *c);
     return c->error;
 }
@@ -223,20 +266,20 @@ inline ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniq
 }
 inline ncclResult_t ncclCommCount(ncclComm_t comm, int *ranks) { return *ranks = comm->clique->ranks, ncclSuccess; }
 inline ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank) { return *rank = comm->rank, ncclSuccess; }
-inline ncclResult_t ncclCommCuDevice(ncclComm_t, int *device) { return *device = 0, ncclSuccess; }
+inline ncclResult_t ncclCommCuDevice(ncclComm_t comm, int *device) { return *device = comm->card, ncclSuccess; }
 
 inline ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
     std::lock_guard held(emu::device_lock);
-    const emu::Clique &c = *comm->clique;
-    *error = c.error ? c.error : c.joined < c.ranks ? ncclInProgress : ncclSuccess;
-    return ncclSuccess;
+    return *error = emu::progress(*comm), ncclSuccess;
 }
 inline const char *ncclGetLastError(ncclComm_t comm) { return comm ? comm->clique->message.c_str() : ""; }
 
 inline ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
     std::unique_lock held(emu::device_lock);
+    comm->finalizes = true;
+    if (!comm->blocking) return comm->questions = 1, ncclInProgress;
     emu::wait_for(held, comm->last);
     return ncclSuccess;
 }

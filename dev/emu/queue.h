@@ -9,19 +9,41 @@
 // GX_EMU_STREAMS = late (as said), eager (all that can run does at once), random:SEED (some of it does at once).
 // GX_EMU_PATIENCE: seconds after which a wait for a peer is taken for a deadlock.
 //
-// A host thread is a rank with a card's clock of its own: cudaDeviceSynchronize waits for the streams that it created
-// or used last, and the legacy default stream is one per host thread.
+// A stream holds GX_EMU_QUEUE operations (1024, about as many as a driver's): who enqueues another one waits until the
+// first of them is done.
+//
+// GX_EMU_DRIVER=blocking: what the driver may do only while the card is idle, it does so, and lets nobody else in
+// meanwhile: taking and giving back memory, making NCCL's groups, and loading a kernel when it is first launched (not
+// with CUDA_MODULE_LOADING=EAGER). Behind a collective whose peers have not come that is a deadlock, and reported. free
+// (the default): it does none of this. Either is legal.
+//
+// A host thread is a rank with a card's clock of its own: cudaDeviceSynchronize waits for the streams on the current
+// card that it created or used last, and the legacy default stream is one per host thread and card.
 #ifndef GX_EMU_QUEUE_H
 #define GX_EMU_QUEUE_H
 #include "memory.h"
 #include <chrono>
 #include <list>
+#include <set>
 #include <thread>
 
 struct CUstream_st;
 
 namespace emu
 {
+
+struct Node { // of a graph (graph.h)
+    std::string name;
+    std::function<void()> run;
+    std::vector<size_t> after;
+};
+struct Capture {
+    std::vector<Node> nodes;
+    std::map<CUstream_st *, std::vector<size_t>> tail; // what the stream's next node comes behind
+    CUstream_st *origin = nullptr;
+    bool spoilt = false;
+};
+inline thread_local int captures = 0; // that this host thread has begun
 
 struct Operation {
     std::string name;
@@ -30,6 +52,7 @@ struct Operation {
     // A part of a collective: appends all parts that run as one, its own included; false: somebody has not come yet.
     std::function<bool(std::vector<Operation *> *)> meet;
     CUstream_st *stream = nullptr;
+    bool is_kernel = false;                     // which reaches the memory of its card alone
     std::chrono::steady_clock::time_point time; // when it ran
     bool done = false, being_reached = false;
 };
@@ -39,9 +62,11 @@ using OperationRef = std::shared_ptr<Operation>;
 
 struct CUstream_st {
     unsigned flags = 0;
+    int card = 0;
     std::thread::id creator, user; // user: who enqueued last
     std::deque<emu::OperationRef> queue;
     emu::OperationRef last;
+    std::shared_ptr<emu::Capture> capture; // it is a part of; what is enqueued becomes a node
     bool destroyed = false;
     int queries = 0; // in a row that found it busy
 };
@@ -54,7 +79,7 @@ namespace emu
 {
 
 inline std::list<CUstream_st> streams;
-inline std::map<std::thread::id, CUstream_st *> legacy_streams;
+inline std::map<std::pair<std::thread::id, int>, CUstream_st *> legacy_streams; // by host thread and card
 inline Random early; // how much of it runs at once under random
 inline unsigned long long early_seed = ~0ull;
 
@@ -97,9 +122,11 @@ inline void mark_done(Operation &op)
 
 inline void execute(const std::vector<Operation *> &parts)
 {
-    set_access(true);
-    for (Operation *op : parts)
+    for (Operation *op : parts) {
+        set_access(true, op->is_kernel && cards() > 1 ? op->stream->card : -1);
         if (op->run) op->run();
+    }
+    set_access(true);
     for (Operation *op : parts)
         if (op->finish) op->finish();
     for (Operation *op : parts) mark_done(*op);
@@ -147,9 +174,29 @@ inline void wait_for(std::unique_lock<std::mutex> &held, const OperationRef &op)
     set_access(false);
 }
 
-inline bool is_mine(const CUstream_st &s)
+inline bool has_room(CUstream_st &s) // lets the first of a full one run, if it can
 {
-    return s.creator == std::this_thread::get_id() || s.user == std::this_thread::get_id();
+    const size_t most = strtoull(environment("GX_EMU_QUEUE", "1024").c_str(), nullptr, 10);
+    bool moved = true;
+    while (s.queue.size() >= most && moved) {
+        const OperationRef first = s.queue.front();
+        moved = complete(*first);
+    }
+    set_access(false);
+    return s.queue.size() < most;
+}
+
+inline void wait_for_room(CUstream_st &s) // device_lock is held
+{
+    catch_faults();
+    std::unique_lock held(device_lock, std::adopt_lock);
+    while (!has_room(s)) sleep_until_changed(held, "room in a full stream, behind " + s.queue.front()->name);
+    held.release();
+}
+
+inline bool is_mine(const CUstream_st &s) // on the current card
+{
+    return s.card == current_card && (s.creator == std::this_thread::get_id() || s.user == std::this_thread::get_id());
 }
 
 inline void synchronize_mine(std::unique_lock<std::mutex> &held)
@@ -160,18 +207,44 @@ inline void synchronize_mine(std::unique_lock<std::mutex> &held)
     for (const OperationRef &op : last) wait_for(held, op);
 }
 
+inline bool is_capturing() { return captures > 0; }
+
+inline void wait_in_driver(const std::string &why)
+{
+    const std::string driver = environment("GX_EMU_DRIVER", "free");
+    if (driver == "free") return;
+    if (driver != "blocking") fatal("GX_EMU_DRIVER is %s; there are free and blocking", driver.c_str());
+    catch_faults();
+    std::vector<OperationRef> last;
+    for (const CUstream_st &s : streams)
+        if (is_mine(s) && s.last) last.push_back(s.last);
+    for (const OperationRef &op : last)
+        if (!complete(*op))
+            fatal("%s waits inside the driver, which lets nobody else in, for %s, whose peers have not come",
+                  why.c_str(), op->stream->queue.front()->name.c_str());
+    set_access(false);
+}
+
+inline void load_kernel(const void *kernel, const char *name)
+{
+    static std::set<const void *> loaded;
+    if (environment("CUDA_MODULE_LOADING", "LAZY") != "EAGER" && loaded.insert(kernel).second)
+        wait_in_driver(std::string("loading the kernel ") + name);
+}
+
 // ---- enqueuing -----------------------------------------------------------------------------------------------------
 inline CUstream_st *open_stream(unsigned flags)
 {
     CUstream_st &s = streams.emplace_back();
     s.flags = flags;
+    s.card = current_card;
     s.creator = s.user = std::this_thread::get_id();
     return &s;
 }
 
 inline CUstream_st *legacy_stream_of(std::thread::id thread)
 {
-    CUstream_st *&s = legacy_streams[thread];
+    CUstream_st *&s = legacy_streams[{thread, current_card}];
     if (!s) {
         s = open_stream(cudaStreamDefault);
         s->creator = thread;
@@ -191,7 +264,7 @@ inline CUstream_st *find_stream(cudaStream_t handle)
 
 inline bool is_legacy(const CUstream_st &s)
 {
-    auto found = legacy_streams.find(s.creator);
+    auto found = legacy_streams.find({s.creator, s.card});
     return found != legacy_streams.end() && found->second == &s;
 }
 
@@ -201,10 +274,11 @@ inline void order_with_legacy(Operation &op, const CUstream_st &s)
 {
     if (is_legacy(s)) {
         for (const CUstream_st &other : streams)
-            if (&other != &s && other.creator == s.creator && !(other.flags & cudaStreamNonBlocking) && other.last)
+            if (&other != &s && other.creator == s.creator && other.card == s.card &&
+                !(other.flags & cudaStreamNonBlocking) && other.last)
                 op.after.push_back(other.last);
     } else if (!(s.flags & cudaStreamNonBlocking)) {
-        auto found = legacy_streams.find(s.creator);
+        auto found = legacy_streams.find({s.creator, s.card});
         if (found != legacy_streams.end() && found->second->last) op.after.push_back(found->second->last);
     }
 }
@@ -226,8 +300,22 @@ inline void run_early()
     set_access(false);
 }
 
+inline cudaError_t spoil_capture(CUstream_st &s, const char *what)
+{
+    say("%s is not permitted while the stream is captured", what);
+    s.capture->spoilt = true;
+    return cudaErrorStreamCaptureUnsupported;
+}
+
 inline OperationRef enqueue(CUstream_st *s, OperationRef op)
 {
+    if (s->capture) {
+        std::vector<size_t> &tail = s->capture->tail[s];
+        s->capture->nodes.push_back({op->name, op->run, tail});
+        tail = {s->capture->nodes.size() - 1};
+        return op;
+    }
+    wait_for_room(*s);
     op->stream = s;
     order_with_legacy(*op, *s);
     std::erase_if(op->after, [](const OperationRef &other) { return other->done; });
@@ -239,6 +327,14 @@ inline OperationRef enqueue(CUstream_st *s, OperationRef op)
     run_early();
     tell_change();
     return op;
+}
+
+// A launch, or the record of an event, wants a stream of the current card.
+inline bool is_of_this_card(const CUstream_st &s, const char *what)
+{
+    if (s.card == current_card) return true;
+    say("%s on a stream of card %d, while card %d is the current one", what, s.card, current_card);
+    return false;
 }
 
 inline OperationRef enqueue(CUstream_st *s, std::string name, std::function<void()> run, OperationRef after = nullptr)

@@ -23,8 +23,11 @@ enum cudaMemcpyKind {
 
 struct CUevent_st {
     unsigned flags;
-    emu::OperationRef record; // the last one
-    int queries = 0;          // in a row that found it busy
+    int card;
+    emu::OperationRef record;              // the last one
+    std::shared_ptr<emu::Capture> capture; // it was recorded in, behind these nodes
+    std::vector<size_t> behind;
+    int queries = 0; // in a row that found it busy
 };
 typedef CUevent_st *cudaEvent_t;
 typedef void (*cudaHostFn_t)(void *);
@@ -77,6 +80,9 @@ inline cudaError_t copy(Copy c, cudaMemcpyKind kind, cudaStream_t handle, bool b
     if (!c.width || !c.rows) return cudaSuccess;
     Spot to = spot_of(c.to), from = spot_of(c.from);
     if (cudaError_t e = check_copy(c, to, from, kind)) return result(e);
+    if (s->capture && (blocking || to.where == Where::pageable || from.where == Where::pageable))
+        return result(spoil_capture(*s, blocking ? "a copy that waits" : "a copy of pageable memory"));
+    if (blocking && captures) return result(cudaErrorStreamCaptureUnsupported);
     bool taken_now = from.where == Where::pageable && to.where == Where::device;
     bool waits = taken_now  ? false
                  : blocking ? to.where != Where::device || from.where != Where::device
@@ -153,13 +159,18 @@ inline cudaError_t cudaMemset(void *to, int value, size_t bytes) { return emu::f
 namespace emu
 {
 
-inline cudaError_t enqueue_kernel(cudaStream_t handle, Launch launch)
+inline cudaError_t enqueue_kernel(cudaStream_t handle, const void *kernel, Launch launch)
 {
     std::unique_lock held(device_lock);
     CUstream_st *s = find_stream(handle);
     if (!s) return result(cudaErrorInvalidResourceHandle);
-    std::string name = std::string("kernel ") + launch.name;
-    enqueue(s, name, [launch = std::move(launch)] { run_kernel(launch); });
+    if (!is_of_this_card(*s, launch.name)) return result(cudaErrorInvalidResourceHandle);
+    load_kernel(kernel, launch.name);
+    auto op = std::make_shared<Operation>();
+    op->name = std::string("kernel ") + launch.name;
+    op->run = [launch = std::move(launch)] { run_kernel(launch); };
+    op->is_kernel = true;
+    enqueue(s, op);
     return cudaSuccess;
 }
 
@@ -207,6 +218,7 @@ inline cudaError_t cudaStreamSynchronize(cudaStream_t handle)
     std::unique_lock held(emu::device_lock);
     CUstream_st *s = emu::find_stream(handle);
     if (!s) return emu::result(cudaErrorInvalidResourceHandle);
+    if (s->capture) return emu::result(emu::spoil_capture(*s, "cudaStreamSynchronize"));
     if (emu::is_legacy(*s))
         emu::enqueue(s, "the end of the default stream", nullptr); // after what blocking streams have
     emu::wait_for(held, s->last);
@@ -216,6 +228,7 @@ inline cudaError_t cudaStreamSynchronize(cudaStream_t handle)
 inline cudaError_t cudaDeviceSynchronize()
 {
     std::unique_lock held(emu::device_lock);
+    if (emu::captures) return emu::result(cudaErrorStreamCaptureUnsupported);
     emu::synchronize_mine(held);
     return cudaSuccess;
 }
@@ -240,13 +253,14 @@ inline cudaError_t cudaStreamQuery(cudaStream_t handle)
     std::lock_guard held(emu::device_lock);
     CUstream_st *s = emu::find_stream(handle);
     if (!s) return emu::result(cudaErrorInvalidResourceHandle);
+    if (s->capture) return emu::result(emu::spoil_capture(*s, "cudaStreamQuery"));
     return emu::query(s->last, &s->queries);
 }
 
 // ---- events --------------------------------------------------------------------------------------------------------
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 {
-    return *e = new CUevent_st{flags, nullptr}, cudaSuccess;
+    return *e = new CUevent_st{flags, emu::current_card, nullptr, nullptr, {}}, cudaSuccess;
 }
 inline cudaError_t cudaEventCreate(cudaEvent_t *e) { return cudaEventCreateWithFlags(e, cudaEventDefault); }
 inline cudaError_t cudaEventDestroy(cudaEvent_t e)
@@ -260,6 +274,12 @@ inline cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t handle = nullptr)
     std::lock_guard held(emu::device_lock);
     CUstream_st *s = emu::find_stream(handle);
     if (!s) return emu::result(cudaErrorInvalidResourceHandle);
+    if (e->card != s->card) {
+        emu::say("an event of card %d is recorded on a stream of card %d", e->card, s->card);
+        return emu::result(cudaErrorInvalidResourceHandle);
+    }
+    e->capture = s->capture;
+    if (s->capture) return e->behind = s->capture->tail[s], cudaSuccess;
     e->record = emu::enqueue(s, "the record of an event", nullptr);
     e->queries = 0;
     return cudaSuccess;
@@ -271,6 +291,17 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t e, unsig
     std::lock_guard held(emu::device_lock);
     CUstream_st *s = emu::find_stream(handle);
     if (!s) return emu::result(cudaErrorInvalidResourceHandle);
+    if (e->capture && e->capture->nodes.empty() && !e->capture->origin->capture) e->capture = nullptr; // it has ended
+    if (s->capture && s->capture != e->capture) {
+        s->capture->spoilt = true;
+        return emu::result(cudaErrorStreamCaptureIsolation);
+    }
+    if (e->capture) { // from now on the stream is a part of it
+        s->capture = e->capture;
+        std::vector<size_t> &tail = s->capture->tail[s];
+        tail.insert(tail.end(), e->behind.begin(), e->behind.end());
+        return cudaSuccess;
+    }
     if (e->record && !e->record->done) emu::enqueue(s, "a wait for an event", nullptr, e->record);
     return cudaSuccess;
 }
@@ -278,12 +309,14 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t e, unsig
 inline cudaError_t cudaEventQuery(cudaEvent_t e)
 {
     std::lock_guard held(emu::device_lock);
+    if (e->capture) return emu::result(cudaErrorStreamCaptureUnsupported);
     return emu::query(e->record, &e->queries);
 }
 
 inline cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
     std::unique_lock held(emu::device_lock);
+    if (e->capture) return emu::result(cudaErrorStreamCaptureUnsupported);
     emu::OperationRef record = e->record;
     emu::wait_for(held, record);
     return cudaSuccess;

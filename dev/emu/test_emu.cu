@@ -958,12 +958,40 @@ TEST(a_nonblocking_communicator_is_in_progress_until_all_have_come)
     CHECK(ncclCommInitRankConfig(&comms[0], 2, id, 0, &config) == ncclInProgress, "one of two has come");
     ncclCommGetAsyncError(comms[0], &state);
     CHECK(state == ncclInProgress, "%s", ncclGetErrorString(state));
-    CHECK(ncclCommInitRankConfig(&comms[1], 2, id, 1, &config) == ncclSuccess, "both have come");
-    ncclCommGetAsyncError(comms[0], &state);
+    CHECK(ncclCommInitRankConfig(&comms[1], 2, id, 1, &config) == ncclInProgress, "both have come");
+    for (int r = 0; r < 2; r++) {
+        ncclCommGetAsyncError(comms[r], &state);
+        CHECK(state == ncclInProgress, "the first answer: %s", ncclGetErrorString(state));
+        ncclCommGetAsyncError(comms[r], &state);
+    }
     ncclCommCount(comms[1], &ranks), ncclCommUserRank(comms[1], &rank);
     CHECK(state == ncclSuccess && ranks == 2 && rank == 1, "%s, rank %d of %d", ncclGetErrorString(state), rank, ranks);
     CHECK(ncclCommDestroy(comms[0]) == ncclSuccess && ncclCommDestroy(comms[1]) == ncclSuccess, "destroying");
     CHECK(ncclCommDestroy(comms[1]) == ncclInvalidArgument, "destroying twice");
+}
+
+TEST(calls_of_a_non_blocking_communicator_are_in_progress_until_they_are_asked_for)
+{
+    ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm;
+    ncclResult_t state = ncclInProgress;
+    Buffer<float> x(std::vector<float>{3}), y(std::vector<float>{0});
+    config.blocking = 0;
+    ncclGetUniqueId(&id);
+    ncclCommInitRankConfig(&comm, 1, id, 0, &config);
+    while (state == ncclInProgress) ncclCommGetAsyncError(comm, &state);
+    CHECK(ncclAllReduce(x.data, y.data, 1, ncclFloat32, ncclSum, comm, 0) == ncclInProgress, "a call");
+    CHECK(ncclAllReduce(x.data, y.data, 1, ncclFloat32, ncclSum, comm, 0) == ncclInvalidArgument, "a call too early");
+    CHECK(y.download()[0] == 0, "it has run: %g", y.download()[0]);
+    ncclCommGetAsyncError(comm, &state);
+    CHECK(state == ncclInProgress && y.download()[0] == 0, "after one question: %s", ncclGetErrorString(state));
+    ncclCommGetAsyncError(comm, &state);
+    CHECK(state == ncclSuccess && y.download()[0] == 3, "after two: %s, %g", ncclGetErrorString(state),
+          y.download()[0]);
+    CHECK(ncclCommFinalize(comm) == ncclInProgress, "the end");
+    for (state = ncclInProgress; state == ncclInProgress;) ncclCommGetAsyncError(comm, &state);
+    CHECK(state == ncclSuccess && ncclCommDestroy(comm) == ncclSuccess, "%s", ncclGetErrorString(state));
 }
 
 TEST(nccl_arguments_are_checked)
@@ -1059,7 +1087,19 @@ FINDS_ANYWHERE(missing_synchronisation, "", wrong)
 FINDS_ANYWHERE(pinned_memory_reused_too_early, "", wrong)
 FINDS_ANYWHERE(host_reads_device_memory, "", "host code read device memory")
 FINDS_ANYWHERE(host_writes_device_memory, "", "host code wrote device memory")
+FINDS_ANYWHERE(missing_threadfence, "", wrong)
+FINDS_ANYWHERE(an_argument_that_a_graph_keeps, "", wrong)
+FINDS_ANYWHERE(missing_event_in_a_graph, "", wrong)
+FINDS_ANYWHERE(a_branch_that_a_graph_does_not_join, "", "that the stream of the capture does not wait for")
+FINDS_ANYWHERE(waiting_in_a_capture, "", "cudaStreamSynchronize is not permitted while the stream is captured")
+FINDS_ANYWHERE(memory_of_another_card, "", "0 bytes into an allocation of 4 on card 0")
+FINDS_ANYWHERE(a_stream_of_another_card, "", "on a stream of card 0, while card 1 is the current one")
+FINDS_ANYWHERE(two_ranks_on_one_card, "", "are both on card 0")
 FINDS_ANYWHERE(a_rank_that_never_comes, "", "waits for NCCL, rank 0 of 2: all_reduce of 1 fp32")
+FINDS_ANYWHERE(an_event_before_nccl_has_launched, "", wrong)
+FINDS_ANYWHERE(launches_into_a_full_queue, "", "room in a full stream, behind NCCL, rank 0 of 2")
+FINDS_ANYWHERE(a_kernel_loaded_behind_a_collective, "", "loading the kernel write_at waits inside the driver")
+FINDS_ANYWHERE(memory_taken_behind_a_collective, "", "cudaMalloc waits inside the driver")
 FINDS_ANYWHERE(sends_in_a_circle, "", "nothing has changed for 1 s")
 #ifdef __SANITIZE_THREAD__ // without it, threads that run one after another lose nothing
 FINDS_ANYWHERE(race_of_threads, "", race)

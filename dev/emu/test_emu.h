@@ -3,6 +3,7 @@
 #define GX_TEST_EMU_H
 #include "cublasLt.h"
 #include "nccl.h"
+#include <atomic>
 #include <thread>
 
 int run_bug(const char *name, bool bug); // test_emu_bugs.cu

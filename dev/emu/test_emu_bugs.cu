@@ -263,6 +263,29 @@ static int barriers_of_two_branches(bool bug)
     return y.download()[63] == 1;
 }
 
+// The last block adds what the others have written.
+__global__ void sum_in_the_last_block(float *y, float *part, unsigned *count, bool bug)
+{
+    GX_SHARED(bool, is_last, );
+    part[blockIdx.x * blockDim.x + threadIdx.x] = 1;
+    if (!bug) __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) is_last = atomicAdd(count, 1u) == gridDim.x - 1;
+    __syncthreads();
+    if (!is_last || threadIdx.x) return;
+    float sum = 0;
+    for (unsigned i = 0; i < gridDim.x * blockDim.x; i++) sum += part[i];
+    y[0] = sum;
+}
+static int missing_threadfence(bool bug)
+{
+    Buffer<float> y(std::vector<float>{0}), part(std::vector<float>(12, 0));
+    Buffer<unsigned> count(std::vector<unsigned>{0});
+    setenv("GX_EMU_FENCES", "late", 1);
+    GX_LAUNCH(sum_in_the_last_block, 3, 4, 0, 0, y.data, part.data, count.data, bug);
+    return y.download()[0] == 12 && part.download() == std::vector<float>(12, 1);
+}
+
 // ---- between host and streams --------------------------------------------------------------------------------------
 struct TwoStreams {
     cudaStream_t a, b;
@@ -336,6 +359,110 @@ static int host_writes_device_memory(bool bug)
     return x.download()[1] == 1;
 }
 
+// ---- in graphs -----------------------------------------------------------------------------------------------------
+__global__ void add_number(float *y, float x) { y[0] += x; }
+__global__ void add_what_is_there(float *y, const float *x) { y[0] += x[0]; }
+
+// Adds 1, then 2.
+static int an_argument_that_a_graph_keeps(bool bug)
+{
+    TwoStreams s;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    Buffer<float> x(1), y(std::vector<float>{0});
+    Pinned number(1);
+    cudaStreamBeginCapture(s.a, cudaStreamCaptureModeGlobal);
+    cudaMemcpyAsync(x.data, number.data, sizeof(float), cudaMemcpyHostToDevice, s.a);
+    if (bug) GX_LAUNCH(add_number, 1, 1, 0, s.a, y.data, *number.data);
+    else GX_LAUNCH(add_what_is_there, 1, 1, 0, s.a, y.data, x.data);
+    if (cudaStreamEndCapture(s.a, &graph) || cudaGraphInstantiate(&exec, graph, 0)) return 0;
+    for (*number.data = 1; *number.data <= 2; *number.data += 1) {
+        cudaGraphLaunch(exec, s.a);
+        cudaStreamSynchronize(s.a);
+    }
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    return y.download()[0] == 3;
+}
+
+// A branch that must come behind the first node, or only behind the graph's beginning; one that is not waited for.
+static int a_branch(bool waits, bool joins)
+{
+    TwoStreams s;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    Buffer<float> x(std::vector<float>{0}), y(std::vector<float>{0});
+    cudaStreamBeginCapture(s.a, cudaStreamCaptureModeGlobal);
+    if (!waits) cudaEventRecord(s.event, s.a);
+    GX_LAUNCH(write_at, 1, 1, 0, s.a, x.data, 0);
+    if (waits) cudaEventRecord(s.event, s.a);
+    cudaStreamWaitEvent(s.b, s.event, 0);
+    cudaMemcpyAsync(y.data, x.data, sizeof(float), cudaMemcpyDeviceToDevice, s.b);
+    cudaEventRecord(s.event, s.b);
+    if (joins) cudaStreamWaitEvent(s.a, s.event, 0);
+    if (cudaStreamEndCapture(s.a, &graph) || cudaGraphInstantiate(&exec, graph, 0)) return 0;
+    cudaGraphLaunch(exec, s.a);
+    cudaStreamSynchronize(s.a);
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    return y.download()[0] == 1;
+}
+static int missing_event_in_a_graph(bool bug) { return a_branch(!bug, true); }
+static int a_branch_that_a_graph_does_not_join(bool bug) { return a_branch(true, !bug); }
+
+static int waiting_in_a_capture(bool bug)
+{
+    TwoStreams s;
+    cudaGraph_t graph;
+    Buffer<float> x(1);
+    cudaStreamBeginCapture(s.a, cudaStreamCaptureModeGlobal);
+    GX_LAUNCH(write_at, 1, 1, 0, s.a, x.data, 0);
+    if (bug) cudaStreamSynchronize(s.a);
+    const int right = cudaStreamEndCapture(s.a, &graph) == cudaSuccess;
+    cudaGraphDestroy(graph);
+    return right;
+}
+
+// ---- on two cards --------------------------------------------------------------------------------------------------
+static int memory_of_another_card(bool bug)
+{
+    setenv("GX_EMU_CARDS", "2", 1);
+    cudaSetDevice(bug ? 0 : 1);
+    Buffer<float> x(1);
+    cudaSetDevice(1);
+    GX_LAUNCH(write_at, 1, 1, 0, 0, x.data, 0);
+    return x.download()[0] == 1;
+}
+static int a_stream_of_another_card(bool bug)
+{
+    cudaStream_t s;
+    setenv("GX_EMU_CARDS", "2", 1);
+    cudaSetDevice(bug ? 0 : 1);
+    cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+    cudaSetDevice(1);
+    Buffer<float> x(std::vector<float>{0});
+    GX_LAUNCH(write_at, 1, 1, 0, s, x.data, 0);
+    cudaStreamSynchronize(s);
+    return x.download()[0] == 1;
+}
+static int two_ranks_on_one_card(bool bug)
+{
+    int right = 1;
+    ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm[2] = {nullptr, nullptr};
+    config.blocking = 0;
+    setenv("GX_EMU_CARDS", "2", 1);
+    ncclGetUniqueId(&id);
+    for (int rank = 0; rank < 2; rank++) {
+        cudaSetDevice(bug ? 0 : rank);
+        if (ncclCommInitRankConfig(&comm[rank], 2, id, rank, &config) != ncclInProgress) right = 0;
+    }
+    for (ncclComm_t c : comm)
+        if (c) ncclCommDestroy(c);
+    return right;
+}
+
 // ---- among ranks ---------------------------------------------------------------------------------------------------
 static int a_rank_that_never_comes(bool bug)
 {
@@ -360,6 +487,81 @@ static int sends_in_a_circle(bool bug)
         if (!bug) ncclGroupEnd();
         cudaStreamSynchronize(r.stream);
         if (!r.rank) right = y.download()[0] == 1;
+    });
+    return right;
+}
+
+static int an_event_before_nccl_has_launched(bool bug)
+{
+    TwoStreams s;
+    ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm;
+    ncclResult_t state = ncclInProgress;
+    Buffer<float> x(std::vector<float>{1}), y(std::vector<float>{0}), z(std::vector<float>{0});
+    config.blocking = 0;
+    ncclGetUniqueId(&id);
+    ncclCommInitRankConfig(&comm, 1, id, 0, &config);
+    while (state == ncclInProgress) ncclCommGetAsyncError(comm, &state);
+    ncclAllReduce(x.data, y.data, 1, ncclFloat32, ncclSum, comm, s.a);
+    for (state = ncclInProgress; !bug && state == ncclInProgress;) ncclCommGetAsyncError(comm, &state);
+    cudaEventRecord(s.event, s.a);
+    cudaStreamWaitEvent(s.b, s.event, 0);
+    cudaMemcpyAsync(z.data, y.data, sizeof(float), cudaMemcpyDeviceToDevice, s.b);
+    cudaStreamSynchronize(s.b);
+    ncclCommDestroy(comm);
+    return z.download()[0] == 1;
+}
+
+// Rank 1 comes when rank 0 has gone on.
+template <class F> static int behind_a_collective(F f)
+{
+    std::atomic<bool> gone_on = false;
+    int right = 1;
+    setenv("GX_EMU_DRIVER", "blocking", 1);
+    with_ranks(2, [&](Rank &r) {
+        Buffer<float> x(std::vector<float>{1, 2});
+        if (r.rank == 0) {
+            ncclAllReduce(x.data, x.data, 1, ncclFloat32, ncclSum, r.comm, r.stream);
+            f(r, x.data);
+        }
+        while (r.rank && !gone_on) std::this_thread::yield();
+        if (r.rank) ncclAllReduce(x.data, x.data, 1, ncclFloat32, ncclSum, r.comm, r.stream);
+        gone_on = true;
+        cudaStreamSynchronize(r.stream);
+        if (x.download()[0] != 2) right = 0;
+    });
+    return right;
+}
+static int a_kernel_loaded_behind_a_collective(bool bug)
+{
+    setenv("CUDA_MODULE_LOADING", bug ? "LAZY" : "EAGER", 1);
+    return behind_a_collective([](Rank &r, float *x) { GX_LAUNCH(write_at, 1, 1, 0, r.stream, x, 1); });
+}
+static int memory_taken_behind_a_collective(bool bug)
+{
+    void *before = nullptr, *behind = nullptr;
+    cudaMalloc(&before, 4);
+    const int right = behind_a_collective([&](Rank &, float *) {
+        if (bug) cudaMalloc(&behind, 4);
+    });
+    cudaFree(before);
+    return right;
+}
+
+// A launch into a full queue waits for its first operation, which waits for rank 1, which waits for rank 0.
+static int launches_into_a_full_queue(bool bug)
+{
+    std::atomic<bool> gone_on = false;
+    int right = 1;
+    with_ranks(2, [&](Rank &r) {
+        Buffer<float> x(std::vector<float>{1, 2});
+        while (r.rank && !gone_on) std::this_thread::yield();
+        ncclAllReduce(x.data, x.data, 1, ncclFloat32, ncclSum, r.comm, r.stream);
+        for (int i = 0; !r.rank && i < (bug ? 1024 : 1023); i++) GX_LAUNCH(write_at, 1, 1, 0, r.stream, x.data, 1);
+        gone_on = true;
+        cudaStreamSynchronize(r.stream);
+        if (x.download()[0] != 2) right = 0;
     });
     return right;
 }
@@ -398,8 +600,20 @@ static const struct {
     BUG(pinned_memory_reused_too_early),
     BUG(host_reads_device_memory),
     BUG(host_writes_device_memory),
+    BUG(missing_threadfence),
+    BUG(an_argument_that_a_graph_keeps),
+    BUG(missing_event_in_a_graph),
+    BUG(a_branch_that_a_graph_does_not_join),
+    BUG(waiting_in_a_capture),
+    BUG(memory_of_another_card),
+    BUG(a_stream_of_another_card),
+    BUG(two_ranks_on_one_card),
     BUG(a_rank_that_never_comes),
     BUG(sends_in_a_circle),
+    BUG(an_event_before_nccl_has_launched),
+    BUG(launches_into_a_full_queue),
+    BUG(a_kernel_loaded_behind_a_collective),
+    BUG(memory_taken_behind_a_collective),
 };
 
 int run_bug(const char *name, bool bug)

@@ -43,10 +43,14 @@ inline void __syncwarp(unsigned mask = 0xffffffffu, GX_EMU_HERE)
     emu::warp_collective<char>(
         mask, {"__syncwarp", where}, '\0', [](unsigned, auto, auto) {}, true);
 }
-// Blocks run one after another, and atomics order memory: a fence has nothing left to do.
-inline void __threadfence() {}
-inline void __threadfence_block() {}
-inline void __threadfence_system() {}
+namespace emu
+{
+inline void publish(); // visibility.h
+inline void publish_atomic(void *at, size_t bytes);
+} // namespace emu
+inline void __threadfence() { emu::publish(); }
+inline void __threadfence_block() {} // the threads of a block run one at a time
+inline void __threadfence_system() { emu::publish(); }
 inline void __nanosleep(unsigned, GX_EMU_HERE) { emu::yield("__nanosleep", where); }
 [[noreturn]] inline void __trap() { emu::kernel_fails("__trap()"); }
 

@@ -7,18 +7,101 @@
 
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_NCCL_IMPLEMENTED)
 #define GX_NCCL_IMPLEMENTED
+#include <dlfcn.h>
 #include <nccl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// Calls that may be on their way: before more, the host waits for the oldest. So no call is forgotten before it ended,
-// and the launches between calls stay fewer than the driver's queue holds: a launch into a full queue would not return
-// where a rank is dead, and nobody would watch.
+// Calls that may be on their way: before more, the host waits for the oldest. So no call is forgotten before it ended.
+// (That the launches between calls do not fill the driver's queue, cuda/memory.cuh sees to.)
 enum { GX__NCCL_RING = 32, GX__NCCL_NAME = 120 };
 
 static const double gx__nccl_reason_seconds = 2; // within which a rank's reason arrives
+
+// ---- the library ---------------------------------------------------------------------------------------------------
+// Looked for by who needs it: on one card a program starts without it.
+
+#define GX__NCCL_CALLS(X)                                                                                              \
+    X(GetVersion)                                                                                                      \
+    X(GetErrorString)                                                                                                  \
+    X(GetLastError)                                                                                                    \
+    X(GetUniqueId)                                                                                                     \
+    X(CommInitRankConfig)                                                                                              \
+    X(CommGetAsyncError)                                                                                               \
+    X(CommFinalize)                                                                                                    \
+    X(CommDestroy)                                                                                                     \
+    X(CommAbort)                                                                                                       \
+    X(GroupStart)                                                                                                      \
+    X(GroupEnd)                                                                                                        \
+    X(AllReduce)                                                                                                       \
+    X(AllGather)                                                                                                       \
+    X(ReduceScatter)                                                                                                   \
+    X(Reduce)                                                                                                          \
+    X(Broadcast)                                                                                                       \
+    X(Send)                                                                                                            \
+    X(Recv)
+
+#define GX__NCCL_FIELD(name) decltype(&nccl##name) name;
+typedef struct {
+    GX__NCCL_CALLS(GX__NCCL_FIELD)
+    char why[300]; // it is not there; "": it is
+} GxNcclCalls;
+#undef GX__NCCL_FIELD
+
+#ifdef GX_EMU
+static void gx__nccl_load(GxNcclCalls *c, const char *library)
+{
+    memset(c, 0, sizeof *c);
+    (void)library; // it is a part of the program
+#define GX__NCCL_FIND(name) c->name = &nccl##name;
+    GX__NCCL_CALLS(GX__NCCL_FIND)
+#undef GX__NCCL_FIND
+}
+#else
+static void *gx__nccl_find(GxNcclCalls *c, void *library, const char *name)
+{
+    void *call = dlsym(library, name);
+    if (!call) snprintf(c->why, sizeof c->why, "it has no %s: 2.14 is the oldest that does", name);
+    return call;
+}
+
+static void gx__nccl_load(GxNcclCalls *c, const char *name)
+{
+    memset(c, 0, sizeof *c);
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL); // it stays
+    if (!library) {
+        const char *why = dlerror();
+        snprintf(c->why, sizeof c->why, "%s", why ? why : name);
+        return;
+    }
+#define GX__NCCL_FIND(name)                                                                                            \
+    if (!c->why[0]) c->name = reinterpret_cast<decltype(c->name)>(gx__nccl_find(c, library, "nccl" #name));
+    GX__NCCL_CALLS(GX__NCCL_FIND)
+#undef GX__NCCL_FIND
+}
+#endif
+
+static GxNcclCalls gx__nccl_loaded(void)
+{
+    GxNcclCalls c;
+    gx__nccl_load(&c, "libnccl.so.2");
+    return c;
+}
+
+static const GxNcclCalls *gx__nccl_calls(GxError *err) // NULL: it is not there
+{
+    static const GxNcclCalls calls = gx__nccl_loaded(); // once, whichever thread comes first
+    if (!calls.why[0]) return &calls;
+    GX_FAIL(err, GX_ERR_DEVICE,
+            "NCCL, which moves buffers between cards, cannot be loaded: %s; install it (libnccl2, or nvidia-nccl of "
+            "pip with its folder in LD_LIBRARY_PATH), or take --device_comm host",
+            calls.why);
+    return NULL;
+}
+
+// ---- its state -----------------------------------------------------------------------------------------------------
 
 typedef struct {
     char text[GX__NCCL_NAME];
@@ -26,6 +109,7 @@ typedef struct {
 } GxNcclCall;
 
 typedef struct {
+    const GxNcclCalls *nccl;
     cudaStream_t stream;
     cudaEvent_t ready;                 // the device's operations so far
     ncclComm_t group[GX_AXIS_ALL + 1]; // by axes
@@ -41,17 +125,18 @@ static GxNccl *gx__nccl(const GxContext *g) { return (GxNccl *)g->comm->device_s
 
 // ---- errors --------------------------------------------------------------------------------------------------------
 
-// A rank that fails tells the others why over the host's engine and then aborts its groups. What NCCL makes of the abort
-// does not know the reason, which may arrive a moment later: so it is waited for first.
+// A rank that fails tells the others why over the host's engine and then aborts its groups. What NCCL makes of the
+// abort does not know the reason, which may arrive a moment later: so it is waited for first.
 static int gx__nccl_ok(GxContext *g, ncclResult_t r, const char *what)
 {
     if (r == ncclSuccess || r == ncclInProgress) return 1;
+    const GxNcclCalls *nccl = gx__nccl(g)->nccl;
     const double until = gx_seconds() + gx__nccl_reason_seconds;
     do g->comm->engine->poll(g->comm, NULL, 0, &g->error);
     while (!gx_failed(g) && gx_seconds() < until && !sched_yield());
     if (!gx_failed(g))
-        GX_FAIL(&g->error, GX_ERR_COMM, "rank %d: %s: %s (%s)", g->rank, what, ncclGetErrorString(r),
-                ncclGetLastError(NULL));
+        GX_FAIL(&g->error, GX_ERR_COMM, "rank %d: %s: %s (%s)", g->rank, what, nccl->GetErrorString(r),
+                nccl->GetLastError(NULL));
     return 0;
 }
 
@@ -83,7 +168,7 @@ static void gx__nccl_watch(GxContext *g, double since)
     comm->engine->poll(comm, NULL, 0, &g->error);                // a rank that failed says so there
     for (int axes = 0; axes <= GX_AXIS_ALL && !gx_failed(g); axes++) {
         ncclResult_t state = ncclSuccess;
-        if (n->group[axes] && ncclCommGetAsyncError(n->group[axes], &state) == ncclSuccess)
+        if (n->group[axes] && n->nccl->CommGetAsyncError(n->group[axes], &state) == ncclSuccess)
             gx__nccl_ok(g, state, gx__nccl_stuck(n));
     }
     const double timeout = gx_comm_timeout(comm);
@@ -93,7 +178,7 @@ static void gx__nccl_watch(GxContext *g, double since)
     if (!gx_failed(g)) return;
     gx__comm_give_up(g);                            // the others hear why before their groups break
     for (int axes = 0; axes <= GX_AXIS_ALL; axes++) // its kernels spin until they are told to stop
-        if (n->group[axes]) ncclCommAbort(n->group[axes]), n->group[axes] = NULL;
+        if (n->group[axes]) n->nccl->CommAbort(n->group[axes]), n->group[axes] = NULL;
 }
 
 // A non-blocking communicator is busy for a while after a call that made or used it.
@@ -103,7 +188,7 @@ static int gx__nccl_settle(GxContext *g, int axes)
     GxNccl *n = gx__nccl(g);
     ncclResult_t state = ncclInProgress;
     while (!gx_failed(g) && n->group[axes]) {
-        if (!gx__nccl_ok(g, ncclCommGetAsyncError(n->group[axes], &state), "ncclCommGetAsyncError")) break;
+        if (!gx__nccl_ok(g, n->nccl->CommGetAsyncError(n->group[axes], &state), "ncclCommGetAsyncError")) break;
         if (state != ncclInProgress) return gx__nccl_ok(g, state, "NCCL");
         gx__nccl_watch(g, since);
         sched_yield();
@@ -113,26 +198,37 @@ static int gx__nccl_settle(GxContext *g, int axes)
 
 // ---- groups --------------------------------------------------------------------------------------------------------
 
-static ncclComm_t gx__nccl_group(GxContext *g, const GxCollective *c)
+// The ranks of `axes` meet: the first member's identity goes round by the host's engine.
+static void gx__nccl_meet(GxContext *g, int axes)
 {
     GxNccl *n = gx__nccl(g);
-    if (n->group[c->axes]) return n->group[c->axes];
     ncclUniqueId id;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    GxRecorder *recorder = g->recorder;
+    const int me = gx_mesh_index(g->mesh, axes), ranks = gx_mesh_size(g->mesh, axes);
     memset(&id, 0, sizeof id);
-    if (c->me == 0 && !gx__nccl_ok(g, ncclGetUniqueId(&id), "ncclGetUniqueId")) return NULL;
-    g->recorder = NULL; // no part of the step
-    gx_broadcast(g, c->axes, 0, &id, sizeof id, GX_U8);
-    g->recorder = recorder;
-    if (gx_failed(g)) return NULL;
+    if (me == 0 && !gx__nccl_ok(g, n->nccl->GetUniqueId(&id), "ncclGetUniqueId")) return;
+    gx_broadcast(g, axes, 0, &id, sizeof id, GX_U8);
+    if (gx_failed(g)) return;
     config.blocking = 0;
-    if (!gx__nccl_ok(g, ncclCommInitRankConfig(&n->group[c->axes], c->n, id, c->me, &config), "ncclCommInitRankConfig"))
-        return NULL;
+    if (!gx__nccl_ok(g, n->nccl->CommInitRankConfig(&n->group[axes], ranks, id, me, &config),
+                     "ncclCommInitRankConfig (--device_comm host does without NCCL)"))
+        return;
     n->is_meeting = 1;
-    const int stands = gx__nccl_settle(g, c->axes);
+    gx__nccl_settle(g, axes);
     n->is_meeting = 0;
-    return stands ? n->group[c->axes] : NULL;
+}
+
+// All that a collective can name, before the first of them. To make a group NCCL takes memory of the card, and where
+// ranks are threads of one process, the driver lets nobody do that while another rank's collective holds a card and
+// waits for this one. So nobody goes on before all ranks have all groups.
+static void gx__nccl_make_groups(GxContext *g)
+{
+    GxRecorder *recorder = g->recorder;
+    g->recorder = NULL; // no part of a step
+    for (int axes = 1; axes <= GX_AXIS_ALL && !gx_failed(g); axes++)
+        if (gx_mesh_axes(g->mesh, axes) == axes) gx__nccl_meet(g, axes);
+    gx_barrier(g, GX_AXIS_ALL); // of a context that has failed: tells the others
+    g->recorder = recorder;
 }
 
 static ncclDataType_t gx__nccl_type(int dtype)
@@ -152,6 +248,7 @@ static ncclDataType_t gx__nccl_type(int dtype)
 // ---- collectives ---------------------------------------------------------------------------------------------------
 
 typedef struct {
+    const GxNcclCalls *nccl;
     ncclComm_t comm;
     ncclDataType_t type;
     cudaStream_t stream;
@@ -170,11 +267,13 @@ static ncclResult_t gx__nccl_gather(const GxNcclUse *u, const GxCollective *c)
     const char *own = c->out + c->to.begin[c->me] * row;
     ncclResult_t r = ncclSuccess;
     if (gx__nccl_is_even(&c->to))
-        return ncclAllGather(own, c->out, (size_t)(gx_split_part(&c->to, c->me) * c->row), u->type, u->comm, u->stream);
+        return u->nccl->AllGather(own, c->out, (size_t)(gx_split_part(&c->to, c->me) * c->row), u->type, u->comm,
+                                  u->stream);
     for (int i = 0; i < c->n && r == ncclSuccess; i++) {
         char *part = c->out + c->to.begin[i] * row;
         if (gx_split_part(&c->to, i))
-            r = ncclBroadcast(part, part, (size_t)(gx_split_part(&c->to, i) * c->row), u->type, i, u->comm, u->stream);
+            r = u->nccl->Broadcast(part, part, (size_t)(gx_split_part(&c->to, i) * c->row), u->type, i, u->comm,
+                                   u->stream);
     }
     return r;
 }
@@ -183,13 +282,13 @@ static ncclResult_t gx__nccl_scatter(const GxNcclUse *u, const GxCollective *c)
 {
     ncclResult_t r = ncclSuccess;
     if (gx__nccl_is_even(&c->to))
-        return ncclReduceScatter(c->in, c->out, (size_t)(gx_split_part(&c->to, c->me) * c->row), u->type, ncclSum,
-                                 u->comm, u->stream);
+        return u->nccl->ReduceScatter(c->in, c->out, (size_t)(gx_split_part(&c->to, c->me) * c->row), u->type, ncclSum,
+                                      u->comm, u->stream);
     for (int i = 0; i < c->n && r == ncclSuccess; i++) {
         const char *part = c->in + c->to.begin[i] * c->row * c->size;
         if (gx_split_part(&c->to, i))
-            r = ncclReduce(part, c->out, (size_t)(gx_split_part(&c->to, i) * c->row), u->type, ncclSum, i, u->comm,
-                           u->stream);
+            r = u->nccl->Reduce(part, c->out, (size_t)(gx_split_part(&c->to, i) * c->row), u->type, ncclSum, i, u->comm,
+                                u->stream);
     }
     return r;
 }
@@ -201,9 +300,9 @@ static ncclResult_t gx__nccl_exchange(const GxNcclUse *u, const GxCollective *c)
     for (int i = 0; i < c->n && r == ncclSuccess; i++) {
         const int64_t to = gx_split_part(&c->to, i) * c->row, from = gx_split_part(&c->from, i) * c->row;
         if (i == c->me) continue;
-        if (to) r = ncclSend(c->in + c->to.begin[i] * row, (size_t)to, u->type, i, u->comm, u->stream);
+        if (to) r = u->nccl->Send(c->in + c->to.begin[i] * row, (size_t)to, u->type, i, u->comm, u->stream);
         if (from && r == ncclSuccess)
-            r = ncclRecv(c->out + c->from.begin[i] * row, (size_t)from, u->type, i, u->comm, u->stream);
+            r = u->nccl->Recv(c->out + c->from.begin[i] * row, (size_t)from, u->type, i, u->comm, u->stream);
     }
     return r;
 }
@@ -216,8 +315,9 @@ static ncclResult_t gx__nccl_transfers(const GxNcclUse *u, const GxCollective *c
         for (int64_t i = 0; i < c->count && r == ncclSuccess; i++) {
             const GxTransfer *t = &c->list[i];
             if (t->channel != channel) continue;
-            if (t->is_send) r = ncclSend(t->data, (size_t)t->n, gx__nccl_type(t->dtype), t->peer, u->comm, u->stream);
-            else r = ncclRecv(t->data, (size_t)t->n, gx__nccl_type(t->dtype), t->peer, u->comm, u->stream);
+            if (t->is_send)
+                r = u->nccl->Send(t->data, (size_t)t->n, gx__nccl_type(t->dtype), t->peer, u->comm, u->stream);
+            else r = u->nccl->Recv(t->data, (size_t)t->n, gx__nccl_type(t->dtype), t->peer, u->comm, u->stream);
         }
     return r;
 }
@@ -226,13 +326,13 @@ static ncclResult_t gx__nccl_call(const GxNcclUse *u, const GxCollective *c)
 {
     switch (c->operation) {
     case GX__COMM_ALL_REDUCE:
-        return ncclAllReduce(c->out, c->out, (size_t)c->count, u->type, c->detail == GX_MAX ? ncclMax : ncclSum,
-                             u->comm, u->stream);
+        return u->nccl->AllReduce(c->out, c->out, (size_t)c->count, u->type, c->detail == GX_MAX ? ncclMax : ncclSum,
+                                  u->comm, u->stream);
     case GX__COMM_ALL_GATHER: return gx__nccl_gather(u, c);
     case GX__COMM_REDUCE_SCATTER: return gx__nccl_scatter(u, c);
     case GX__COMM_ALL_TO_ALL: return gx__nccl_exchange(u, c);
     case GX__COMM_BROADCAST:
-        return ncclBroadcast(c->out, c->out, (size_t)c->count, u->type, c->detail, u->comm, u->stream);
+        return u->nccl->Broadcast(c->out, c->out, (size_t)c->count, u->type, c->detail, u->comm, u->stream);
     default: return gx__nccl_transfers(u, c);
     }
 }
@@ -241,7 +341,10 @@ static int64_t gx__nccl_start(GxContext *g, const GxCollective *c)
 {
     GxNccl *n = gx__nccl(g);
     char axes[64];
-    const GxNcclUse use = {gx__nccl_group(g, c), gx__nccl_type(c->dtype), n->stream};
+    const GxNcclUse use = {n->nccl, n->group[c->axes], gx__nccl_type(c->dtype), n->stream};
+    if (!use.comm)
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "a collective over %s, which were one rank when NCCL's groups were made",
+                gx_axes_name(c->axes, axes));
     if (gx_failed(g)) return 0;
     GxNcclCall *call = &n->ring[(n->calls + 1) % GX__NCCL_RING];
     for (const double began = gx_seconds(); !gx_failed(g) && cudaEventQuery(call->done) == cudaErrorNotReady;)
@@ -253,8 +356,8 @@ static int64_t gx__nccl_start(GxContext *g, const GxCollective *c)
              gx_dtype_name(c->dtype), (long)n->calls, gx_axes_name(c->axes, axes), g->site ? g->site : "-");
     gx__cuda_error(g, cudaEventRecord(n->ready, gx_cuda(g)->stream), "cudaEventRecord");
     gx__cuda_error(g, cudaStreamWaitEvent(n->stream, n->ready, 0), "cudaStreamWaitEvent");
-    ncclGroupStart();
-    const ncclResult_t called = gx__nccl_call(&use, c), ended = ncclGroupEnd();
+    n->nccl->GroupStart();
+    const ncclResult_t called = gx__nccl_call(&use, c), ended = n->nccl->GroupEnd();
     if (gx__nccl_ok(g, called, call->text) && gx__nccl_ok(g, ended, call->text)) gx__nccl_settle(g, c->axes);
     gx__cuda_error(g, cudaEventRecord(call->done, n->stream), "cudaEventRecord");
     return gx_failed(g) ? 0 : n->calls;
@@ -275,11 +378,11 @@ static void gx__nccl_close(GxContext *g)
     GxNccl *n = gx__nccl(g);
     for (int axes = 0; axes <= GX_AXIS_ALL; axes++) {
         if (!n->group[axes]) continue;
-        if (!gx_failed(g) && gx__nccl_ok(g, ncclCommFinalize(n->group[axes]), "ncclCommFinalize"))
+        if (!gx_failed(g) && gx__nccl_ok(g, n->nccl->CommFinalize(n->group[axes]), "ncclCommFinalize"))
             gx__nccl_settle(g, axes);
         if (!n->group[axes]) continue; // aborted meanwhile
-        if (gx_failed(g)) ncclCommAbort(n->group[axes]);
-        else ncclCommDestroy(n->group[axes]);
+        if (gx_failed(g)) n->nccl->CommAbort(n->group[axes]);
+        else n->nccl->CommDestroy(n->group[axes]);
     }
     for (int i = 0; i < GX__NCCL_RING; i++)
         if (n->ring[i].done) cudaEventDestroy(n->ring[i].done);
@@ -295,8 +398,11 @@ static const GxDeviceEngine gx__nccl_engine = {"nccl", gx__nccl_start, gx__nccl_
 
 GxStatus gx_nccl_open(GxContext *g)
 {
+    const GxNcclCalls *nccl = gx__nccl_calls(&g->error);
+    if (!nccl) return gx_status(g);
     GxNccl *n = (GxNccl *)calloc(1, sizeof *n);
     if (!n) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the NCCL engine");
+    n->nccl = nccl;
     g->comm->device_state = n;
     g->comm->device_engine = &gx__nccl_engine;
     g->while_waiting = gx__nccl_watch;
@@ -305,6 +411,7 @@ GxStatus gx_nccl_open(GxContext *g)
     for (int i = 0; i < GX__NCCL_RING && !gx_failed(g); i++)
         gx__cuda_error(g, cudaEventCreateWithFlags(&n->ring[i].done, cudaEventDisableTiming),
                        "cudaEventCreateWithFlags");
+    gx__nccl_make_groups(g);
     return gx_status(g);
 }
 #endif

@@ -8,8 +8,10 @@
 // same bits, and the same run gives them again, but they are not those of the threads and MPI engines. Parts of
 // different sizes go as grouped broadcasts (gather) and reductions (scatter), none is padded.
 //
-// A group's NCCL communicator is made when the group first communicates: its first member's identity goes round by the
-// host's engine. Communicators are non-blocking, so that a rank that died is found there, too.
+// NCCL's communicators for all groups of the mesh are made here (each first member's identity goes round by the host's
+// engine); then all ranks wait for each other. They are non-blocking, so that a rank that died is found there, too. The
+// library (libnccl.so.2) is loaded here: a program that needs none starts without it.
+//
 // Errors: NCCL's own come late, as do dead ranks. Whoever waits for the device (gx_to_host, gx_device_wait) looks at
 // both again and again (g->while_waiting), and gives up after comm->timeout, naming the operation that did not end.
 // What is not checked, unlike on the host's engines: that ranks make the same calls with the same counts.

@@ -27,8 +27,10 @@ typedef struct {
     struct GxCudaFault *seen_fault;  // in pinned memory: it comes here when the host waits
     char *stage; // pinned memory that copies to the device pass through, filled from its beginning until the host waits
     int64_t stage_used;
-    int processors;   // of this card
-    int shared_bytes; // that one block can have
+    int launches;        // since `earlier` was recorded
+    cudaEvent_t earlier; // of a context whose host must not wait in the driver (memory.cuh)
+    int processors;      // of this card
+    int shared_bytes;    // that one block can have
 } GxCuda;
 
 static inline GxCuda *gx_cuda(const GxContext *g) { return (GxCuda *)g->device_state; }

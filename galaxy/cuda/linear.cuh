@@ -221,6 +221,7 @@ static cublasStatus_t gx__cuda_multiply(const GxCuda *cuda, const GxCudaProduct 
 static void gx__cuda_product(GxContext *g, const char *what, const GxCudaProduct *p)
 {
     const cublasStatus_t status = gx__cuda_multiply(gx_cuda(g), p);
+    if (status == CUBLAS_STATUS_SUCCESS) gx_cuda_check(g, what);
     if (status == CUBLAS_STATUS_SUCCESS) return;
     GX_FAIL(&g->error, GX_ERR_DEVICE,
             "%s: cuBLASLt refused the product of %ld x %ld (%s%s) by %ld x %ld (%s%s) into %s%s: %s (%d)", what,

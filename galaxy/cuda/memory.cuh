@@ -2,8 +2,8 @@
 // and device.
 //
 // One stream per context takes all its operations in order; the host runs ahead. Bytes for the device pass through a
-// stage of pinned memory, so that the host may change its own at once; bytes from the device are waited for. Whoever
-// waits hears what went wrong since: a kernel's fault, an error of the driver.
+// stage of pinned memory, so that the host may change its own at once; bytes from the device come through it, too, and
+// are waited for. Whoever waits hears what went wrong since: a kernel's fault, an error of the driver.
 #ifndef GX_CUDA_MEMORY_CUH
 #define GX_CUDA_MEMORY_CUH
 #include "../ops/memory.h"
@@ -19,7 +19,7 @@ void gx_cuda_host_arena_close(GxContext *g, GxArena *a);
 void gx_cuda_to_device(GxContext *g, void *buffer, const void *twin, int64_t bytes);
 void gx_cuda_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes);
 void gx_cuda_wait(GxContext *g);
-uint64_t gx_cuda_card(const GxContext *g); // of its place in its machine
+uint64_t gx_cuda_card(const GxContext *g); // of its UUID, which no other card of any machine has
 void gx_cuda_memory(const GxContext *g, int64_t *free_bytes, int64_t *all_bytes);
 
 GX_END
@@ -48,7 +48,38 @@ static GxStatus gx__cuda_error(GxContext *g, cudaError_t e, const char *what)
     return GX_FAIL(&g->error, GX_ERR_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
-void gx_cuda_check(GxContext *g, const char *what) { gx__cuda_error(g, cudaGetLastError(), what); }
+// Where collectives run on the card, a rank that died would be waited for without end: their engine looks out for that
+// (g->while_waiting). event NULL: for all that was asked for.
+static cudaError_t gx__cuda_finish(GxContext *g, cudaEvent_t event)
+{
+    const cudaStream_t stream = gx_cuda(g)->stream;
+    if (!g->while_waiting) return event ? cudaEventSynchronize(event) : cudaStreamSynchronize(stream);
+    const double since = gx_seconds();
+    cudaError_t e = cudaErrorNotReady;
+    while (!gx_failed(g) && (e = event ? cudaEventQuery(event) : cudaStreamQuery(stream)) == cudaErrorNotReady)
+        g->while_waiting(g, since);
+    if (!gx_failed(g)) g->while_waiting(g, -1); // a rank that left in the middle may have ended it
+    return e;
+}
+
+// A driver's queue holds about 1,024 launches, and who asks for one more waits inside the driver, where nobody looks
+// out for dead ranks. So there are never more than twice GX__CUDA_LAUNCHES of them.
+enum { GX__CUDA_LAUNCHES = 256 };
+
+static void gx__cuda_leave_room(GxContext *g)
+{
+    GxCuda *cuda = gx_cuda(g);
+    if (!g->while_waiting || ++cuda->launches < GX__CUDA_LAUNCHES || gx_failed(g)) return;
+    cuda->launches = 0;
+    if (gx__cuda_error(g, gx__cuda_finish(g, cuda->earlier), "an operation before") == GX_OK && !gx_failed(g))
+        gx__cuda_error(g, cudaEventRecord(cuda->earlier, cuda->stream), "cudaEventRecord");
+}
+
+void gx_cuda_check(GxContext *g, const char *what)
+{
+    gx__cuda_error(g, cudaGetLastError(), what);
+    gx__cuda_leave_room(g);
+}
 
 // ---- open and close ------------------------------------------------------------------------------------------------
 
@@ -85,6 +116,8 @@ static GxStatus gx__cuda_open_buffers(GxContext *g)
     cuda->blas_workspace_bytes = GX__CUDA_BLAS_WORKSPACE;
     GX_TRY(gx__cuda_error(g, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking),
                           "cudaStreamCreateWithFlags"));
+    GX_TRY(gx__cuda_error(g, cudaEventCreateWithFlags(&cuda->earlier, cudaEventDisableTiming),
+                          "cudaEventCreateWithFlags"));
     GX_TRY(gx__cuda_error(g, cudaMalloc(&cuda->blas_workspace, GX__CUDA_BLAS_WORKSPACE), "32 MB for matrix products"));
     GX_TRY(gx__cuda_error(g, cudaMalloc((void **)&cuda->fault, sizeof *cuda->fault), "cudaMalloc"));
     GX_TRY(gx__cuda_error(g, cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->stream), "cudaMemsetAsync"));
@@ -119,6 +152,7 @@ void gx_cuda_close(GxContext *g) // of what was opened, whole or in part
     if (cuda->seen_fault) cudaFreeHost(cuda->seen_fault);
     if (cuda->fault) cudaFree(cuda->fault);
     if (cuda->blas_workspace) cudaFree(cuda->blas_workspace);
+    if (cuda->earlier) cudaEventDestroy(cuda->earlier);
     if (cuda->stream) cudaStreamDestroy(cuda->stream);
     free(cuda);
     g->device_state = NULL;
@@ -126,13 +160,17 @@ void gx_cuda_close(GxContext *g) // of what was opened, whole or in part
 
 uint64_t gx_cuda_card(const GxContext *g)
 {
-    char place[320] = ""; // the machine's name, and the card's on its bus
+    char machine[256] = "";
     int card = 0;
+    cudaDeviceProp p;
     if (!gx_cuda(g)) return 0;
-    gethostname(place, 255);
-    if (cudaGetDevice(&card) != cudaSuccess || cudaDeviceGetPCIBusId(place + strlen(place), 32, card) != cudaSuccess)
-        cudaGetLastError();
-    return gx_hash(GX_HASH_START, place, (int64_t)strlen(place)) | 1;
+    memset(&p, 0, sizeof p);
+    if (cudaGetDevice(&card) != cudaSuccess || cudaGetDeviceProperties(&p, card) != cudaSuccess) cudaGetLastError();
+    // A card that is a part of its machine's processor (Jetson) is told apart by its machine, too. Of others the
+    // machine says nothing: containers that share a card have names of their own.
+    if (p.integrated) gethostname(machine, sizeof machine - 1);
+    const uint64_t hash = gx_hash(GX_HASH_START, &p.uuid, sizeof p.uuid);
+    return gx_hash(hash, machine, (int64_t)strlen(machine)) | 1;
 }
 
 void gx_cuda_memory(const GxContext *g, int64_t *free_bytes, int64_t *all_bytes)
@@ -215,24 +253,20 @@ void gx_cuda_to_device(GxContext *g, void *buffer, const void *twin, int64_t byt
     if (!staged) gx_cuda_wait(g);
 }
 
+// The twin may be any memory of the host's (a variable). A copy into memory that is not pinned keeps the host inside
+// the driver until all before it is done, and nobody would look after ranks that died (g->while_waiting): so what is
+// small comes over the stage, and before what is large the host waits.
 void gx_cuda_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes)
 {
-    cudaMemcpyAsync(twin, buffer, (size_t)bytes, cudaMemcpyDeviceToHost, gx_cuda(g)->stream);
+    const int staged = bytes <= GX__CUDA_STAGE;
+    void *to = twin;
+    if (staged) to = gx__cuda_stage(g, bytes);
+    else gx_cuda_wait(g);
+    if (gx_failed(g)) return;
+    cudaMemcpyAsync(to, buffer, (size_t)bytes, cudaMemcpyDeviceToHost, gx_cuda(g)->stream);
     gx_cuda_check(g, "to_host");
     gx_cuda_wait(g);
-}
-
-// Where collectives run on the card, a rank that died would be waited for without end: their engine looks out for that
-// (g->while_waiting).
-static cudaError_t gx__cuda_finish(GxContext *g)
-{
-    const cudaStream_t stream = gx_cuda(g)->stream;
-    if (!g->while_waiting) return cudaStreamSynchronize(stream);
-    const double since = gx_seconds();
-    cudaError_t e = cudaStreamQuery(stream);
-    for (; e == cudaErrorNotReady && !gx_failed(g); e = cudaStreamQuery(stream)) g->while_waiting(g, since);
-    if (!gx_failed(g)) g->while_waiting(g, -1); // a rank that left in the middle may have ended it
-    return e;
+    if (staged && !gx_failed(g)) memcpy(twin, to, (size_t)bytes);
 }
 
 void gx_cuda_wait(GxContext *g)
@@ -240,7 +274,7 @@ void gx_cuda_wait(GxContext *g)
     GxCuda *cuda = gx_cuda(g);
     const GxCudaFault *f = cuda->seen_fault;
     cudaMemcpyAsync(cuda->seen_fault, cuda->fault, sizeof *f, cudaMemcpyDeviceToHost, cuda->stream);
-    const cudaError_t e = gx__cuda_finish(g);
+    const cudaError_t e = gx__cuda_finish(g, NULL);
     cuda->stage_used = 0;
     if (gx_failed(g)) return;
     if (gx__cuda_error(g, e, "an operation before") != GX_OK || f->kind == 0) return;

@@ -371,6 +371,21 @@ static void gx__launch_wait_passively(int argc, char **argv)
 static void gx__launch_wait_passively(int argc, char **argv) { (void)argc, (void)argv; }
 #endif
 
+// Before CUDA begins, of several ranks. A kernel that is loaded when it is first called may have to wait until its card
+// is idle (CUDA Programming Guide, lazy loading), and a card is not idle while a collective on it waits for another
+// rank: the host would sit in the driver, where nobody looks after ranks that died, and of ranks that are threads the
+// others could not come. So kernels are loaded at the start, and for threads NCCL connects its groups when they are
+// made.
+static void gx__launch_prepare_cards(int are_threads)
+{
+#ifdef GX_WITH_CUDA
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    if (are_threads) setenv("NCCL_RUNTIME_CONNECT", "0", 0);
+#else
+    (void)are_threads;
+#endif
+}
+
 static int gx__launch_print_start_error(const GxError *err)
 {
     fprintf(stderr, "error: %s\n", err->message);
@@ -390,6 +405,7 @@ static int gx__launch_ranks(GxRankMain *rank_main, int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
     if (!l.is_wrong && gx__launch_choose_start(&start, &l, &r, &err) != GX_OK)
         return gx__launch_print_start_error(&err);
+    if (start != GX__LAUNCH_START_ALONE) gx__launch_prepare_cards(start == GX__LAUNCH_START_THREADS);
     if (start == GX__LAUNCH_START_THREADS) return gx__launch_threads(rank_main, (int)l.ranks, argc, argv);
     if (start == GX__LAUNCH_START_MPI) gx_mpi_comm(&comm, &err);
     if (start == GX__LAUNCH_START_TCP) gx_tcp_comm(&comm, &r, &err);

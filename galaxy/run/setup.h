@@ -595,6 +595,8 @@ static GxStatus gx__setup_open_memory(GxTrainer *t)
 {
     GxContext *g = t->g;
     GX_TRY(gx_arenas_open(g, &t->arena, &t->host_arena, t->plan.arena, t->plan.host));
+    // the driver may not give a card's memory to a rank while another one's collective waits for it
+    if (g->comm && g->comm->device_engine) gx_barrier(g, GX_AXIS_ALL);
     gx_buffers_take(t, g);
     return gx_status(g);
 }
