@@ -14,8 +14,7 @@
 // neighbouring keys at a time, into the place where the tile's probabilities will lie.
 #ifndef GX_CUDA_ATTENTION_CUH
 #define GX_CUDA_ATTENTION_CUH
-#include "../ops/attention.h"
-#include "kernel.cuh"
+#include "attention_mma.cuh"
 GX_BEGIN
 
 enum { GX_CUDA_MAX_HEAD = 256 }; // head_dim
@@ -34,23 +33,9 @@ GX_END
 #define GX_CUDA_ATTENTION_IMPLEMENTED
 #include <math.h>
 
-// ---- what the kernels are told, and tiles --------------------------------------------------------------------------
+// ---- tiles ---------------------------------------------------------------------------------------------------------
 
-typedef struct {
-    GxAttention a;
-    int64_t group, q_rows; // q_rows: Tq*B
-    float scale;           // of the scores
-    float scale_log2;      // scale*log2(e): exp(scale*s) = exp2(scale_log2*s), and exp2 is the hardware's
-    int packed;            // rows and heads of all matrices begin at multiples of 16 bytes
-    const GxStep *step;    // seed and step of dropout
-    uint32_t threshold;    // of its bits: at or above it a probability is kept
-    float keep;            // what it is then multiplied by
-} GxCudaAttention;
-
-#define GX__CUDA_LOG2_E 1.44269504088896341f
-#define GX__CUDA_LN_2   0.693147180559945309f
-
-enum { GX__CUDA_SIDE = 16, GX__CUDA_LEAST_SHARED = 99 * 1024 };
+enum { GX__CUDA_SIDE = 16 };
 
 // Rows in a tile, and bytes of shared memory. Each row has 4 floats more than it holds: 8 lanes that read 16 bytes of 8
 // neighbouring rows then meet every bank once.
@@ -64,87 +49,11 @@ template <int HEAD> struct GxCudaTiles {
                   "more than a card may have");
 };
 
-typedef struct {
-    int64_t row, position;
-    int length;
-} GxCudaTile; // part of one run
-
-static __host__ __device__ inline int64_t gx__cuda_tiles(const GxRuns &runs, int size)
-{
-    int64_t n = 0;
-    for (int i = 0; i < runs.n; i++) n += (runs.run[i].length + size - 1) / size;
-    return n;
-}
-
-static __device__ __forceinline__ GxCudaTile gx__cuda_part(const GxRun &run, int64_t begin, int size)
-{
-    const int64_t rest = run.length - begin;
-    const GxCudaTile t = {run.row + begin, run.position + begin, rest < size ? (int)rest : size};
-    return t;
-}
-
-static __device__ __forceinline__ GxCudaTile gx__cuda_tile(const GxRuns &runs, int size, int64_t index)
-{
-    int i = 0;
-    for (; index >= (runs.run[i].length + size - 1) / size; i++) index -= (runs.run[i].length + size - 1) / size;
-    return gx__cuda_part(runs.run[i], index * size, size);
-}
-
-// Difference of two positions, or what is farther than any tile has rows.
-static __device__ __forceinline__ int gx__cuda_distance(int64_t d)
-{
-    const int far = 1 << 16;
-    return d > far ? far : d < -far ? -far : (int)d;
-}
-
 // Row i of the query tile sees row j of the key tile where j <= i + diagonal.
 static __device__ __forceinline__ int gx__cuda_diagonal(const GxCudaAttention &p, const GxCudaTile &q,
                                                         const GxCudaTile &k)
 {
     return gx__cuda_distance(p.a.causal ? q.position - k.position : INT64_MAX);
-}
-
-// ---- documents -----------------------------------------------------------------------------------------------------
-
-typedef struct {
-    int begin, end; // positions
-} GxCudaDocument;   // of a row
-
-typedef struct {
-    int64_t begin, end;
-} GxCudaRange; // of a run's rows
-
-// The documents of a tile's rows into shared memory. All threads of the block come here.
-template <int ROWS>
-static __device__ __forceinline__ void gx__cuda_load_documents(GxCudaDocument *to, const GxCudaAttention &p,
-                                                               const GxCudaTile &tile, int64_t b)
-{
-    if (!p.a.documents) return;
-    __syncthreads(); // those of the tile before are read
-    for (int r = (int)threadIdx.x; r < tile.length; r += GX_CUDA_BLOCK) {
-        const int32_t *from = p.a.documents + 2 * ((tile.position + r) * p.a.B + b);
-        to[r].begin = from[0], to[r].end = from[1];
-    }
-    __syncthreads();
-}
-
-// The rows [begin, end) of a run that are at positions of the tile's documents: no others see its rows, or are seen.
-static __device__ __forceinline__ GxCudaRange gx__cuda_of_documents(const GxCudaDocument *documents,
-                                                                    const GxCudaAttention &p, const GxCudaTile &tile,
-                                                                    const GxRun &run)
-{
-    GxCudaRange all = {0, run.length};
-    if (!p.a.documents) return all;
-    int begin = INT32_MAX, end = 0;
-    for (int r = 0; r < tile.length; r++) {
-        const GxCudaDocument own = documents[r];
-        if (own.begin >= own.end) continue; // padding
-        if (own.begin < begin) begin = own.begin;
-        if (own.end > end) end = own.end;
-    }
-    if (begin > run.position) all.begin = begin - run.position;
-    if (end - run.position < all.end) all.end = end - run.position;
-    return all;
 }
 
 // Scores of rows ty+16i of the tile that the documents are of, and tx+16j of another tile: -inf where those are no part
@@ -165,51 +74,6 @@ static __device__ __forceinline__ void gx__cuda_hide(float (&s)[M / GX__CUDA_SID
             if (position < own.begin || position >= own.end) s[i][j] = -INFINITY;
         }
     }
-}
-
-// The keys of a run that somebody in the query tile may see: its last row sees the most.
-static __device__ __forceinline__ GxCudaRange gx__cuda_seen(const GxCudaDocument *documents, const GxCudaAttention &p,
-                                                            const GxCudaTile &q, const GxRun &k)
-{
-    GxCudaRange seen = gx__cuda_of_documents(documents, p, q, k);
-    const int64_t until = q.position + q.length - k.position;
-    if (p.a.causal && until < seen.end) seen.end = until;
-    return seen;
-}
-
-// The query rows of a run that may see a key of the tile; where the first of them is at a key's own position, rounded
-// down to whole tiles.
-static __device__ __forceinline__ GxCudaRange gx__cuda_seeing(const GxCudaDocument *documents, const GxCudaAttention &p,
-                                                              const GxRun &q, const GxCudaTile &k, int size)
-{
-    GxCudaRange seeing = gx__cuda_of_documents(documents, p, k, q);
-    const int64_t first = (k.position - q.position) / size * size;
-    if (p.a.causal && first > seeing.begin) seeing.begin = first;
-    return seeing;
-}
-
-// The tile of up to ROWS keys of a run from row `begin` on.
-template <int ROWS>
-static __device__ __forceinline__ GxCudaTile gx__cuda_key_tile(const GxCudaAttention &p, const GxRun &run,
-                                                               int64_t begin)
-{
-    GxCudaTile tile = gx__cuda_part(run, begin, ROWS);
-    const int rest = GX_PAGE - (int)(tile.position % GX_PAGE); // of the page
-    if (p.a.pages && rest < tile.length) tile.length = rest;
-    return tile;
-}
-
-// The matrix's row of the tile's first key; -1: it has no page.
-static __device__ __forceinline__ int64_t gx__cuda_key_row(const GxCudaAttention &p, const GxCudaTile &keys, int64_t b)
-{
-    return p.a.pages ? gx_page_row(p.a.pages, keys.position, p.a.B, b) : keys.row * p.a.B + b;
-}
-
-template <class T>
-static __device__ __forceinline__ T *gx__cuda_head(T *x, int64_t row, int64_t b, int64_t head, int64_t stride,
-                                                   const GxCudaAttention &p)
-{
-    return x + (row * p.a.B + b) * stride + head * p.a.head_dim;
 }
 
 // to[r][c] = from[r*stride + c], 0 where there is no row r or column c.
@@ -456,7 +320,7 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
     for (int i = 0; i < N; i++) m[i] = -INFINITY;
     gx__cuda_load_tile<T, ROWS, HEAD>(qs, gx__cuda_head(q, tile.row, b, head, p.a.q_stride, p), p.a.B * p.a.q_stride,
                                       tile.length, p);
-    gx__cuda_load_documents<ROWS>(documents, p, tile, b);
+    gx__cuda_load_documents(documents, p, tile, b);
     for (int run = 0; run < p.a.k_runs.n; run++) {
         const GxCudaRange seen = gx__cuda_seen(documents, p, tile, p.a.k_runs.run[run]);
         GxCudaTile keys;
@@ -599,7 +463,7 @@ gx__cuda_backward_keys_tile(T *dk, T *dv, const T *d_o, const float *lse, const 
                                       keys.length, p);
     gx__cuda_load_tile<T, ROWS, HEAD>(vs, gx__cuda_head(v, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
                                       keys.length, p);
-    gx__cuda_load_documents<ROWS>(documents, p, keys, b);
+    gx__cuda_load_documents(documents, p, keys, b);
     for (int64_t head = first < 0 ? 0 : first; head < (end < p.a.H ? end : p.a.H); head++)
         for (int run = 0; run < p.a.q_runs.n; run++) {
             const GxRun &rows = p.a.q_runs.run[run];
@@ -692,7 +556,7 @@ gx__cuda_backward_queries_tile(T *dq, const T *d_o, const float *lse, const floa
                                       queries.length, p);
     gx__cuda_load_tile<T, ROWS, HEAD>(os, gx__cuda_head(d_o, queries.row, b, head, p.a.o_stride, p),
                                       p.a.B * p.a.o_stride, queries.length, p);
-    gx__cuda_load_documents<ROWS>(documents, p, queries, b);
+    gx__cuda_load_documents(documents, p, queries, b);
     for (int run = 0; run < p.a.k_runs.n; run++) {
         const GxCudaRange seen = gx__cuda_seen(documents, p, queries, p.a.k_runs.run[run]);
         for (int64_t begin = seen.begin; begin < seen.end; begin += ROWS) {
@@ -748,18 +612,6 @@ static GxCudaAttention gx__cuda_attention_of(const GxContext *g, const GxAttenti
     return p;
 }
 
-static unsigned gx__cuda_grid(int64_t jobs) { return (unsigned)gx_min(jobs, GX_CUDA_MAX_GRID_X); }
-
-// Blocks of more than 48 KB of shared memory are to be asked for. 0: the context has an error.
-static int gx__cuda_attention_shared(GxContext *g, const char *what, const void *kernel, int bytes)
-{
-    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    if (error == cudaSuccess) return 1;
-    GX_FAIL(&g->error, GX_ERR_DEVICE, "%s: a block needs %d bytes of shared memory, this card gives it %d: %s", what,
-            bytes, gx_cuda(g)->shared_bytes, cudaGetErrorString(error));
-    return 0;
-}
-
 // Calls the template F<T, HEAD>(...) for the type and the padded size of head.
 #define GX__CUDA_HEADS(a, F, ...)                                                                                      \
     do {                                                                                                               \
@@ -798,7 +650,8 @@ void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q,
     GxCudaAttention p = gx__cuda_attention_of(g, a);
     p.packed = gx__cuda_rows_packed(o, a->o_stride, a) && gx__cuda_rows_packed(q, a->q_stride, a) &&
                gx__cuda_rows_packed(k, a->kv_stride, a) && gx__cuda_rows_packed(v, a->kv_stride, a);
-    GX__CUDA_HEADS(a, gx__cuda_launch_forward, g, o, lse, q, k, v, &p);
+    if (gx__mma_takes(&p)) GX__MMA_HEADS(&p, gx__mma_launch_forward, g, o, lse, q, k, v, &p);
+    else GX__CUDA_HEADS(a, gx__cuda_launch_forward, g, o, lse, q, k, v, &p);
 }
 
 template <class T, int HEAD>
