@@ -654,10 +654,23 @@ void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q,
     else GX__CUDA_HEADS(a, gx__cuda_launch_forward, g, o, lse, q, k, v, &p);
 }
 
+template <class T>
+static void gx__cuda_launch_dot(GxContext *g, float *D, const void *d_o, const void *o, const GxCudaAttention *p)
+{
+    const unsigned grid = gx__cuda_grid(gx_ceil_div(p->q_rows * p->a.H, GX_CUDA_BLOCK / GX_WARP));
+    if (p->packed)
+        GX_LAUNCH((gx__cuda_attention_dot<T, GxPack<T>::N>), grid, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, D,
+                  (const T *)d_o, (const T *)o, *p);
+    else
+        GX_LAUNCH((gx__cuda_attention_dot<T, 1>), grid, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, D, (const T *)d_o,
+                  (const T *)o, *p);
+    gx_cuda_check(g, "attention_dot");
+}
+
+// d: dq, dk, dv; x: q, k, v, d_o
 template <class T, int HEAD>
-static void gx__cuda_launch_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o,
-                                     const float *lse, float *D, const void *q, const void *k, const void *v,
-                                     const GxCudaAttention *p)
+static void gx__cuda_launch_backward(GxContext *g, void *const *d, const void *const *x, const float *lse,
+                                     const float *D, const GxCudaAttention *p)
 {
     typedef GxCudaTiles<HEAD> Tiles;
     const int bytes = Tiles::BACKWARD_BYTES;
@@ -668,21 +681,13 @@ static void gx__cuda_launch_backward(GxContext *g, void *dq, void *dk, void *dv,
     if (!gx__cuda_attention_shared(g, "attention_backward", (const void *)gx__cuda_attention_backward_queries<T, HEAD>,
                                    bytes))
         return;
-    const unsigned grid_D = gx__cuda_grid(gx_ceil_div(p->q_rows * p->a.H, GX_CUDA_BLOCK / GX_WARP));
     const unsigned grid_k = gx__cuda_grid(gx__cuda_tiles(p->a.k_runs, Tiles::BACKWARD) * p->a.B * p->a.K);
     const unsigned grid_q = gx__cuda_grid(gx__cuda_tiles(p->a.q_runs, Tiles::BACKWARD) * p->a.B * p->a.H);
-    if (p->packed)
-        GX_LAUNCH((gx__cuda_attention_dot<T, GxPack<T>::N>), grid_D, GX_CUDA_BLOCK, 0, stream, D, (const T *)d_o,
-                  (const T *)o, *p);
-    else
-        GX_LAUNCH((gx__cuda_attention_dot<T, 1>), grid_D, GX_CUDA_BLOCK, 0, stream, D, (const T *)d_o, (const T *)o,
-                  *p);
-    gx_cuda_check(g, "attention_dot");
-    GX_LAUNCH((gx__cuda_attention_backward_keys<T, HEAD>), grid_k, GX_CUDA_BLOCK, bytes, stream, (T *)dk, (T *)dv,
-              (const T *)d_o, lse, (const float *)D, (const T *)q, (const T *)k, (const T *)v, *p);
+    GX_LAUNCH((gx__cuda_attention_backward_keys<T, HEAD>), grid_k, GX_CUDA_BLOCK, bytes, stream, (T *)d[1], (T *)d[2],
+              (const T *)x[3], lse, D, (const T *)x[0], (const T *)x[1], (const T *)x[2], *p);
     gx_cuda_check(g, "attention_backward_keys");
-    GX_LAUNCH((gx__cuda_attention_backward_queries<T, HEAD>), grid_q, GX_CUDA_BLOCK, bytes, stream, (T *)dq,
-              (const T *)d_o, lse, (const float *)D, (const T *)q, (const T *)k, (const T *)v, *p);
+    GX_LAUNCH((gx__cuda_attention_backward_queries<T, HEAD>), grid_q, GX_CUDA_BLOCK, bytes, stream, (T *)d[0],
+              (const T *)x[3], lse, D, (const T *)x[0], (const T *)x[1], (const T *)x[2], *p);
     gx_cuda_check(g, "attention_backward_queries");
 }
 
@@ -696,6 +701,10 @@ void gx_cuda_attention_backward(GxContext *g, void *dq, void *dk, void *dv, cons
     for (const void *x : of_q) p.packed &= gx__cuda_rows_packed(x, a->q_stride, a);
     for (const void *x : of_kv) p.packed &= gx__cuda_rows_packed(x, a->kv_stride, a);
     for (const void *x : of_o) p.packed &= gx__cuda_rows_packed(x, a->o_stride, a);
-    GX__CUDA_HEADS(a, gx__cuda_launch_backward, g, dq, dk, dv, d_o, o, lse, (float *)scratch, q, k, v, &p);
+    void *const d[] = {dq, dk, dv};
+    const void *const x[] = {q, k, v, d_o};
+    GX_CUDA_TYPES(a->dtype, gx__cuda_launch_dot, g, (float *)scratch, d_o, o, &p);
+    if (gx__mma_takes(&p)) GX__MMA_HEADS(&p, gx__mma_launch_backward, g, d, x, lse, (const float *)scratch, &p);
+    else GX__CUDA_HEADS(a, gx__cuda_launch_backward, g, d, x, lse, (const float *)scratch, &p);
 }
 #endif

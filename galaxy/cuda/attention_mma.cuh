@@ -47,6 +47,19 @@ template <class T, int HEAD> struct GxMmaForwardTiles {
     uint32_t keep[Size::OWN][Size::OTHERS / 32];
 };
 
+// And a backward's: two matrices of its own rows, and of the others, of which the next tile comes while one is read.
+template <class T, int HEAD> struct GxMmaBackwardTiles {
+    typedef GxMmaBackward<HEAD> Size;
+    typedef struct {
+        GxMmaRow<T, HEAD> first[Size::OTHERS], second[Size::OTHERS];
+        float lse[Size::OTHERS], D[Size::OTHERS]; // where the others are queries
+    } Others;
+    GxMmaRow<T, HEAD> first[Size::OWN], second[Size::OWN];
+    Others others[2];
+    GxCudaDocument documents[Size::OWN];
+    uint32_t keep[Size::OWN * Size::OTHERS / 32];
+};
+
 // to[r][c] = from[r*stride + c], 0 where there is no row r or column c, once it is waited for.
 template <class T, int ROWS, int HEAD>
 static __device__ __forceinline__ void gx__mma_load(GxMmaRow<T, HEAD> *to, const T *from, int64_t stride, int length,
@@ -54,7 +67,7 @@ static __device__ __forceinline__ void gx__mma_load(GxMmaRow<T, HEAD> *to, const
 {
     enum { N = 8, PACKS = HEAD / N };
     static_assert(ROWS * PACKS % GX__MMA_THREADS == 0, "each thread has as many packs");
-#pragma unroll
+#pragma unroll 1 // their addresses would take registers
     for (int i = 0; i < ROWS * PACKS / GX__MMA_THREADS; i++) {
         const int pack = (int)threadIdx.x + i * GX__MMA_THREADS, r = pack / PACKS, c = pack % PACKS * N;
         const bool is = r < length && c < (int)p.a.head_dim;
@@ -411,6 +424,193 @@ static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
                                       job % heads);
 }
 
+// ---- backward ------------------------------------------------------------------------------------------------------
+// p = exp(s - lse), dp = d_o v^T, ds = scale*p*(dp - D), D = rowsum(d_o * o)
+// dv += p^T d_o, dk += ds^T q, dq += ds k
+// With dropout dp = keep*(d_o v^T) and dv += (keep*p)^T d_o; D is the same, since o has the same keep in it.
+//
+// KEYS: a block's own rows are keys, with k and v as first and second matrix, those of the others q and d_o; else own
+// rows are queries, and it is the other way round. Either way, scores are first of own by first of others, dp is second
+// by second, and the gradient of the first is ds times the others' first; of keys, that of the second is p times the
+// others' second.
+
+template <class T> struct GxMmaGradients {
+    T *d_first, *d_second; // of own rows; d_second of keys
+    const T *first, *second, *other_first, *other_second;
+    const float *lse, *D; // of queries
+    int64_t stride, second_stride, other_stride, other_second_stride;
+};
+
+typedef struct {
+    int64_t head, head_end; // query heads that are to come: of keys those of their group
+    int run;
+    int64_t begin, end; // what of the run's rows is still to come
+    GxCudaTile tile;    // length 0: there is no further one
+} GxMmaOthers;          // the tiles that see a block's own rows, or that these see
+
+template <bool KEYS, int OTHERS>
+static __device__ __forceinline__ void gx__mma_next_others(GxMmaOthers *others, const GxCudaDocument *documents,
+                                                           const GxCudaAttention &p, const GxCudaTile &own)
+{
+    const GxRuns &runs = KEYS ? p.a.q_runs : p.a.k_runs;
+    while (others->begin >= others->end) {
+        others->tile.length = 0;
+        if (++others->run >= runs.n) {
+            others->run = 0;
+            if (++others->head >= others->head_end) return;
+        }
+        const GxRun &run = runs.run[others->run];
+        const GxCudaRange range =
+            KEYS ? gx__cuda_seeing(documents, p, run, own, OTHERS) : gx__cuda_seen(documents, p, own, run);
+        others->begin = range.begin, others->end = range.end;
+    }
+    others->tile = gx__cuda_part(runs.run[others->run], others->begin, OTHERS);
+    others->begin += OTHERS;
+}
+
+// A tile of the others begins to come in.
+template <bool KEYS, class T, int HEAD>
+static __device__ __forceinline__ void gx__mma_load_others(typename GxMmaBackwardTiles<T, HEAD>::Others *to,
+                                                           const GxMmaGradients<T> &x, const GxMmaOthers &others,
+                                                           const GxCudaAttention &p, int64_t b)
+{
+    enum { N = GxMmaBackward<HEAD>::OTHERS };
+    const GxCudaTile &tile = others.tile;
+    const int64_t head = KEYS ? others.head : (p.a.q_first + others.head) / p.group;
+    gx__mma_load<T, N, HEAD>(to->first, gx__cuda_head(x.other_first, tile.row, b, head, x.other_stride, p),
+                             p.a.B * x.other_stride, tile.length, p);
+    gx__mma_load<T, N, HEAD>(to->second, gx__cuda_head(x.other_second, tile.row, b, head, x.other_second_stride, p),
+                             p.a.B * x.other_second_stride, tile.length, p);
+    if (KEYS && (int)threadIdx.x < N) {
+        const int r = (int)threadIdx.x;
+        const bool is = r < tile.length;
+        const int64_t at = ((tile.row + (is ? r : 0)) * p.a.B + b) * p.a.H + head;
+        gx_cp_async<4>(&to->lse[r], x.lse + at, is ? 4 : 0);
+        gx_cp_async<4>(&to->D[r], x.D + at, is ? 4 : 0);
+    }
+    gx_cp_async_commit();
+}
+
+// In units of log2; of a query that saw no key -inf becomes what gives a probability of 0.
+static __device__ __forceinline__ float gx__mma_lse_log2(float lse)
+{
+    return lse == -INFINITY ? 0.0f : lse * GX__CUDA_LOG2_E;
+}
+
+// What a warp has of its own rows: sums of gradients, and of queries lse (in units of log2) and D.
+template <bool KEYS, int M, int HEAD> struct GxMmaOwn {
+    float d_first[M][HEAD / 8][4], d_second[KEYS ? M : 1][KEYS ? HEAD / 8 : 1][4], lse[M][2], D[M][2];
+};
+
+// One tile of others. Scores become what d_second is summed up from, and ds (without scale) what d_first is.
+template <bool KEYS, class T, int HEAD>
+static __device__ __forceinline__ void
+gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<HEAD>::M, HEAD> &own, const GxMmaBackwardTiles<T, HEAD> *tiles,
+                      int stage, const GxCudaAttention &p, const GxCudaTile &tile, const GxCudaTile &other)
+{
+    enum { M = GxMmaBackward<HEAD>::M, OWN = GxMmaBackward<HEAD>::OWN, N = GxMmaBackward<HEAD>::OTHERS };
+    const auto *others = &tiles->others[stage];
+    const int first_row = gx__mma_first_row<M>();
+    GxMmaSpan span[M][2];
+    const GxMmaSight sight = gx__mma_spans<KEYS, M, N>(span, tiles->documents, p, tile, other);
+    if (!sight.some) return;
+    float s[M][N / 8][4] = {}, ds[M][N / 8][4] = {};
+    gx__mma_scores<T, M, N, HEAD>(s, tiles->first + first_row, others->first);
+    gx__mma_scores<T, M, N, HEAD>(ds, tiles->second + first_row, others->second);
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int half = i / 2, column = gx__mma_column(n, i % 2), row = first_row + gx__mma_row(m, half);
+                const bool visible = sight.whole || (column >= span[m][half].first && column <= span[m][half].last);
+                const float lse = KEYS ? gx__mma_lse_log2(others->lse[column]) : own.lse[m][half];
+                const float D = KEYS ? others->D[column] : own.D[m][half];
+                const float probability = visible ? gx_exp2(fmaf(s[m][n][i], p.scale_log2, -lse)) : 0.0f;
+                float keep = 1;
+                if (p.a.dropout != 0)
+                    keep = KEYS ? gx__mma_keep<OWN>((const uint32_t(*)[OWN / 32]) tiles->keep, column, row, p)
+                                : gx__mma_keep<N>((const uint32_t(*)[N / 32]) tiles->keep, row, column, p);
+                ds[m][n][i] = probability * (keep * ds[m][n][i] - D);
+                s[m][n][i] = keep * probability;
+            }
+    if constexpr (KEYS) gx__mma_accumulate<T, M, N, HEAD>(own.d_second, s, others->second);
+    gx__mma_accumulate<T, M, N, HEAD>(own.d_first, ds, others->first);
+}
+
+// `head`: a key and value head where KEYS, else a query head.
+template <bool KEYS, class T, int HEAD>
+static __device__ __forceinline__ void gx__mma_backward_tile(const GxMmaGradients<T> &x, const GxCudaAttention &p,
+                                                             const GxCudaTile &tile, int64_t b, int64_t head)
+{
+    enum { M = GxMmaBackward<HEAD>::M, OWN = GxMmaBackward<HEAD>::OWN, N = GxMmaBackward<HEAD>::OTHERS };
+    typedef GxMmaBackwardTiles<T, HEAD> Tiles;
+    GX_DYNAMIC_SHARED(Tiles, tiles);
+    const int64_t first = KEYS ? max(head * p.group - p.a.q_first, (int64_t)0) : head;
+    const int64_t end = KEYS ? min((head + 1) * p.group - p.a.q_first, p.a.H) : head + 1;
+    GxMmaOwn<KEYS, M, HEAD> own = {};
+    GxMmaOthers others = {first, end, -1, 0, 0, {0, 0, 0}};
+#pragma unroll
+    for (int i = 0; i < 2 * M && !KEYS; i++) {
+        const int r = gx__mma_first_row<M>() + gx__mma_row(i / 2, i % 2);
+        const int64_t at = ((tile.row + r) * p.a.B + b) * p.a.H + head;
+        own.lse[i / 2][i % 2] = r < tile.length ? gx__mma_lse_log2(x.lse[at]) : 0.0f;
+        own.D[i / 2][i % 2] = r < tile.length ? x.D[at] : 0.0f;
+    }
+    __syncthreads(); // of the tile before, all is read
+    gx__cuda_load_documents(tiles->documents, p, tile, b);
+    gx__mma_next_others<KEYS, N>(&others, tiles->documents, p, tile);
+    if (others.tile.length) {
+        gx__mma_load<T, OWN, HEAD>(tiles->first, gx__cuda_head(x.first, tile.row, b, head, x.stride, p),
+                                   p.a.B * x.stride, tile.length, p);
+        gx__mma_load<T, OWN, HEAD>(tiles->second, gx__cuda_head(x.second, tile.row, b, head, x.second_stride, p),
+                                   p.a.B * x.second_stride, tile.length, p);
+        gx__mma_load_others<KEYS, T, HEAD>(&tiles->others[0], x, others, p, b);
+    }
+    for (int stage = 0; others.tile.length; stage ^= 1) {
+        const GxCudaTile now = others.tile;
+        const int64_t now_head = others.head;
+        gx__mma_next_others<KEYS, N>(&others, tiles->documents, p, tile);
+        gx_cp_async_wait<0>();
+        __syncthreads(); // this tile is there, and the one before is read
+        if (others.tile.length) gx__mma_load_others<KEYS, T, HEAD>(&tiles->others[stage ^ 1], x, others, p, b);
+        if (p.a.dropout != 0) {
+            if (KEYS) gx__mma_draw_keep<N, OWN>((uint32_t(*)[OWN / 32]) tiles->keep, p, now, tile, b, now_head);
+            else gx__mma_draw_keep<OWN, N>((uint32_t(*)[N / 32]) tiles->keep, p, tile, now, b, now_head);
+            __syncthreads();
+        }
+        gx__mma_backward_step<KEYS, T, HEAD>(own, tiles, stage, p, tile, now);
+    }
+    float factor[M][2];
+#pragma unroll
+    for (int i = 0; i < 2 * M; i++) factor[i / 2][i % 2] = p.scale;
+    gx__mma_store<T, M, HEAD>(gx__cuda_head(x.d_first, tile.row, b, head, x.stride, p), own.d_first, factor,
+                              p.a.B * x.stride, tile.length, p);
+    if constexpr (KEYS) {
+#pragma unroll
+        for (int i = 0; i < 2 * M; i++) factor[i / 2][i % 2] = 1;
+        gx__mma_store<T, M, HEAD>(gx__cuda_head(x.d_second, tile.row, b, head, x.second_stride, p), own.d_second,
+                                  factor, p.a.B * x.second_stride, tile.length, p);
+    }
+}
+
+// One block per (tile, sample b, head). Causal: the first tiles of keys, and the last of queries, have the most to do
+// and begin.
+template <bool KEYS, class T, int HEAD>
+static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
+    gx__mma_attention_backward(const __grid_constant__ GxMmaGradients<T> x, const __grid_constant__ GxCudaAttention p)
+{
+    const GxRuns &runs = KEYS ? p.a.k_runs : p.a.q_runs;
+    const int64_t per_sample = KEYS ? p.a.K : p.a.H, heads = p.a.B * per_sample;
+    const int64_t tiles = gx__cuda_tiles(runs, GxMmaBackward<HEAD>::OWN);
+    for (int64_t job = blockIdx.x; job < tiles * heads; job += gridDim.x) {
+        const int64_t number = KEYS ? job / heads : tiles - 1 - job / heads;
+        gx__mma_backward_tile<KEYS, T, HEAD>(x, p, gx__cuda_tile(runs, GxMmaBackward<HEAD>::OWN, number),
+                                             job % heads / per_sample, job % per_sample);
+    }
+}
+
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
 // Does this kernel take them? Rows and heads begin at multiples of 16 bytes, and a larger score is a larger
@@ -440,5 +640,32 @@ static void gx__mma_launch_forward(GxContext *g, void *o, float *lse, const void
     GX_LAUNCH((gx__mma_attention_forward<T, HEAD>), grid, GX__MMA_THREADS, bytes, gx_cuda(g)->stream, (T *)o, lse,
               (const T *)q, (const T *)k, (const T *)v, *p);
     gx_cuda_check(g, "attention_forward");
+}
+
+template <bool KEYS, class T, int HEAD>
+static void gx__mma_launch_gradients(GxContext *g, const GxMmaGradients<T> *x, const GxCudaAttention *p)
+{
+    const char *what = KEYS ? "attention_backward_keys" : "attention_backward_queries";
+    const int bytes = (int)sizeof(GxMmaBackwardTiles<T, HEAD>);
+    static_assert(sizeof(GxMmaBackwardTiles<T, HEAD>) <= GX__CUDA_LEAST_SHARED, "more than a card may have");
+    if (!gx__cuda_attention_shared(g, what, (const void *)gx__mma_attention_backward<KEYS, T, HEAD>, bytes)) return;
+    const GxRuns *runs = KEYS ? &p->a.k_runs : &p->a.q_runs;
+    const unsigned grid =
+        gx__cuda_grid(gx__cuda_tiles(*runs, GxMmaBackward<HEAD>::OWN) * p->a.B * (KEYS ? p->a.K : p->a.H));
+    GX_LAUNCH((gx__mma_attention_backward<KEYS, T, HEAD>), grid, GX__MMA_THREADS, bytes, gx_cuda(g)->stream, *x, *p);
+    gx_cuda_check(g, what);
+}
+
+// d: dq, dk, dv; x: q, k, v, d_o
+template <class T, int HEAD>
+static void gx__mma_launch_backward(GxContext *g, void *const *d, const void *const *x, const float *lse,
+                                    const float *D, const GxCudaAttention *p)
+{
+    const int64_t q = p->a.q_stride, kv = p->a.kv_stride, o = p->a.o_stride;
+    const T *of_q = (const T *)x[0], *of_k = (const T *)x[1], *of_v = (const T *)x[2], *of_o = (const T *)x[3];
+    const GxMmaGradients<T> keys = {(T *)d[1], (T *)d[2], of_k, of_v, of_q, of_o, lse, D, kv, kv, q, o};
+    const GxMmaGradients<T> queries = {(T *)d[0], NULL, of_q, of_o, of_k, of_v, lse, D, q, o, kv, kv};
+    gx__mma_launch_gradients<true, T, HEAD>(g, &keys, p);
+    gx__mma_launch_gradients<false, T, HEAD>(g, &queries, p);
 }
 #endif
