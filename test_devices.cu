@@ -922,7 +922,8 @@ static const Shape attention_shapes[] = {
      .layout = PACKED,
      .documents = {65, 73, -4, 52},
      .dropout = 0.2f}, // one document lies in both runs
-    // in bf16 what tensor cores take: rows in whole packs, of every padded size of head; one row; more queries than keys
+    // in bf16 what tensor cores take: rows in whole packs, of every padded size of head; one row; more queries than
+    // keys
     {.d = {1, 6, 2, 64}, .q = RUN1(257, 0), .k = RUN1(257, 0), .causal = 1, .layout = PACKED, .large = 1},
     {.d = {2, 6, 2, 96}, .q = RUN1(1, 40), .k = RUN1(41, 0), .causal = 1},
     {.d = {1, 6, 2, 96}, .q = RUN1(129, 0), .k = RUN1(129, 0), .layout = PACKED, .large = 1},

@@ -1,17 +1,16 @@
-// cuda/attention.cuh: ops/attention.h on the GPU, in tiles, with fp32 arithmetic on CUDA cores for every type: the form
-// to read beside the formulas, and the reference that faster ones are measured against.
+// cuda/attention.cuh: ops/attention.h on the GPU. Tensor cores take what they can (attention_mma.cuh: bf16, heads of up
+// to 128 in rows of whole packs of 16 bytes). Here are the kernels for all else, in tiles, with fp32 arithmetic on CUDA
+// cores for every type: the form to read beside the formulas, and the reference that faster ones are measured against.
+// Both give the same log-sum-exp, so that a forward by one of them may have a backward by the other.
 //
-// All kernels work on tiles of rows of one head, as fp32 in shared memory: 256 threads as 16 x 16, thread (tx, ty)
+// All kernels here work on tiles of rows of one head, as fp32 in shared memory: 256 threads as 16 x 16, thread (tx, ty)
 // owning the scores of rows ty, ty+16, ... and columns tx, tx+16, ... of a tile, so that 16 neighbouring lanes hold a
 // row of scores. A head's size is padded with zeros to HEAD = 64, 128 or 256; tiles get smaller as HEAD grows, so that
 // a block needs no more than the 99 KB that every card from sm_80 on gives.
 //
-// No tile crosses a run, none of keys a page. Nothing is added atomically: dq has a kernel of its own, whose blocks own
-// rows of queries, as those of dk and dv own rows of keys; the scores are computed in both.
-//
-// A tile's rows bring the bounds of their documents into shared memory. Since a document's queries are its keys'
-// positions, the same bounds say which queries a key is seen by. What is kept of the probabilities is drawn, four
-// neighbouring keys at a time, into the place where the tile's probabilities will lie.
+// Nothing is added atomically: dq has a kernel of its own, whose blocks own rows of queries, as those of dk and dv own
+// rows of keys; the scores are computed in both. What is kept of the probabilities is drawn, four neighbouring keys at a
+// time, into the place where the tile's probabilities will lie.
 #ifndef GX_CUDA_ATTENTION_CUH
 #define GX_CUDA_ATTENTION_CUH
 #include "attention_mma.cuh"

@@ -209,6 +209,26 @@ static __device__ __forceinline__ GxMmaSight gx__mma_spans(GxMmaSpan (&span)[M][
     return sight;
 }
 
+// f(score, m, half, column) for each of a warp's scores
+template <int M, int N, class F> static __device__ __forceinline__ void gx__mma_each(float (&s)[M][N / 8][4], F f)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) f(s[m][n][i], m, i / 2, gx__mma_column(n, i % 2));
+}
+
+// Scores of what a row does not see become -inf.
+template <int M, int N>
+static __device__ __forceinline__ void gx__mma_hide(float (&s)[M][N / 8][4], const GxMmaSpan (&span)[M][2])
+{
+    gx__mma_each<M, N>(s, [&](float &x, int m, int half, int column) {
+        if (column < span[m][half].first || column > span[m][half].last) x = -INFINITY;
+    });
+}
+
 // ---- dropout -------------------------------------------------------------------------------------------------------
 
 // Bit k%32 of keep[q][k/32]: is the probability of query q and key k of two tiles kept? A thread draws for 32 keys,
@@ -323,17 +343,6 @@ static __device__ __forceinline__ void gx__mma_softmax(float (&s)[M][N / 8][4], 
         }
 }
 
-// Scores of what is not seen become -inf; f(score, row, column) for each of a warp's scores is what a kernel does else.
-template <int M, int N, class F> static __device__ __forceinline__ void gx__mma_each(float (&s)[M][N / 8][4], F f)
-{
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int n = 0; n < N / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) f(s[m][n][i], m, i / 2, gx__mma_column(n, i % 2));
-}
-
 // o and its log-sum-exp from what was summed up.
 template <class T, int M, int HEAD>
 static __device__ __forceinline__ void gx__mma_finish(T *o, float *lse, GxMmaRows<M, HEAD> &rows,
@@ -397,10 +406,7 @@ static __device__ __forceinline__ void gx__mma_forward_tile(T *o, float *lse, co
         if (keys.tile.length) gx__mma_load<T, N, HEAD>(tiles->k, k + keys.at, kv_stride, keys.tile.length, p);
         gx_cp_async_commit();
         if (!sight.some) continue;
-        if (!sight.whole)
-            gx__mma_each<M, N>(s, [&](float &x, int m, int half, int column) {
-                if (column < span[m][half].first || column > span[m][half].last) x = -INFINITY;
-            });
+        if (!sight.whole) gx__mma_hide<M, N>(s, span);
         gx__mma_softmax<M, N, HEAD>(s, rows, p.scale_log2);
         if (p.a.dropout != 0)
             gx__mma_each<M, N>(s, [&](float &x, int m, int half, int column) {
@@ -517,24 +523,26 @@ gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<HEAD>::M, HEAD> &own, const G
     float s[M][N / 8][4] = {}, ds[M][N / 8][4] = {};
     gx__mma_scores<T, M, N, HEAD>(s, tiles->first + first_row, others->first);
     gx__mma_scores<T, M, N, HEAD>(ds, tiles->second + first_row, others->second);
+    const auto drop = [&](float &x, int m, int half, int column) {
+        const int row = first_row + gx__mma_row(m, half);
+        x *= KEYS ? gx__mma_keep<OWN>((const uint32_t(*)[OWN / 32]) tiles->keep, column, row, p)
+                  : gx__mma_keep<N>((const uint32_t(*)[N / 32]) tiles->keep, row, column, p);
+    };
+    if (!sight.whole) gx__mma_hide<M, N>(s, span);
+    if (p.a.dropout != 0) gx__mma_each<M, N>(ds, drop);
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int n = 0; n < N / 8; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const int half = i / 2, column = gx__mma_column(n, i % 2), row = first_row + gx__mma_row(m, half);
-                const bool visible = sight.whole || (column >= span[m][half].first && column <= span[m][half].last);
-                const float lse = KEYS ? gx__mma_lse_log2(others->lse[column]) : own.lse[m][half];
-                const float D = KEYS ? others->D[column] : own.D[m][half];
-                const float probability = visible ? gx_exp2(fmaf(s[m][n][i], p.scale_log2, -lse)) : 0.0f;
-                float keep = 1;
-                if (p.a.dropout != 0)
-                    keep = KEYS ? gx__mma_keep<OWN>((const uint32_t(*)[OWN / 32]) tiles->keep, column, row, p)
-                                : gx__mma_keep<N>((const uint32_t(*)[N / 32]) tiles->keep, row, column, p);
-                ds[m][n][i] = probability * (keep * ds[m][n][i] - D);
-                s[m][n][i] = keep * probability;
+                const int column = gx__mma_column(n, i % 2);
+                const float lse = KEYS ? gx__mma_lse_log2(others->lse[column]) : own.lse[m][i / 2];
+                const float D = KEYS ? others->D[column] : own.D[m][i / 2];
+                s[m][n][i] = gx_exp2(fmaf(s[m][n][i], p.scale_log2, -lse));
+                ds[m][n][i] = s[m][n][i] * (ds[m][n][i] - D);
             }
+    if (KEYS && p.a.dropout != 0) gx__mma_each<M, N>(s, drop);
     if constexpr (KEYS) gx__mma_accumulate<T, M, N, HEAD>(own.d_second, s, others->second);
     gx__mma_accumulate<T, M, N, HEAD>(own.d_first, ds, others->first);
 }
