@@ -26,14 +26,15 @@
 //   As ops/ says: fp32 or bf16 activations and weights, fp32 sums (fp64 over all elements), rounded once. No TF32, no
 //   fast-math.
 //
-// THE FILES: galaxy/cuda has the files of galaxy/cpu, with the same functions in the same order; kernel.cuh holds the
-// words they are written with, cuda.cuh the table.
+// THE FILES: galaxy/cuda has the files of galaxy/cpu, with the same functions in the same order; kernel.cuh and mma.cuh
+// hold the words they are written with, attention_mma.cuh attention in tensor cores, cuda.cuh the table.
 #ifndef GALAXY_CUDA_CUH
 #define GALAXY_CUDA_CUH
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GALAXY_CUDA_IMPLEMENTATION)
 #define GALAXY_CUDA_IMPLEMENTATION
 #endif
 #include "galaxy/cuda/kernel.cuh"
+#include "galaxy/cuda/mma.cuh"
 #include "galaxy/cuda/memory.cuh"
 #include "galaxy/cuda/elementwise.cuh"
 #include "galaxy/cuda/embedding.cuh"
@@ -44,6 +45,8 @@
 #include "galaxy/cuda/linear.cuh"
 #include "galaxy/cuda/quantize.cuh"
 #include "galaxy/cuda/rope.cuh"
+#include "galaxy/cuda/attention_parts.cuh"
+#include "galaxy/cuda/attention_mma.cuh"
 #include "galaxy/cuda/attention.cuh"
 #include "galaxy/cuda/activation.cuh"
 #include "galaxy/cuda/gate.cuh"

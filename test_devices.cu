@@ -54,7 +54,7 @@ typedef struct {
     float factor;                    // of its inputs; 0: 1
     float sure;                      // added to a label's logit
     int documents[ORACLE_DOCUMENTS]; // of attention; none: no array
-    float dropout;                   // of attention
+    float dropout, scale;            // of attention
     int identity;                    // attention's v is the identity, and in the backward do: o, dv are probabilities
     int large;                       // left out where ONLY_RACES
     int ignored;                     // a token without a gradient, which is not 0; 0: none
@@ -951,6 +951,30 @@ static const Shape attention_shapes[] = {
      .layout = PACKED,
      .documents = {65, 73, -4, 52},
      .dropout = 0.2f}, // one document lies in both runs
+    // in bf16 what tensor cores take: rows in whole packs, of every padded size of head; one row; more queries than
+    // keys
+    {.d = {1, 6, 2, 64}, .q = RUN1(257, 0), .k = RUN1(257, 0), .causal = 1, .layout = PACKED, .large = 1},
+    {.d = {2, 6, 2, 96}, .q = RUN1(1, 40), .k = RUN1(41, 0), .causal = 1},
+    {.d = {1, 6, 2, 96}, .q = RUN1(129, 0), .k = RUN1(129, 0), .layout = PACKED, .large = 1},
+    {.d = {1, 2, 1, 72}, .q = RUN1(150, 0), .k = RUN1(33, 0), .layout = PACKED},
+    {.d = {1, 3, 2, 88},
+     .q = RUN2(31, 1, 66, 99),
+     .k = RUN2(66, 3, 64, 101),
+     .group = 2,
+     .q_first = 1,
+     .causal = 1,
+     .documents = {90, -9, 66},
+     .dropout = 0.1f},
+    {.d = {2, 6, 2, 128},
+     .q = RUN1(150, 0),
+     .k = RUN1(150, 0),
+     .causal = 1,
+     .layout = PACKED,
+     .documents = {70, -30, 50},
+     .dropout = 0.1f,
+     .large = 1},
+    {.d = {1, 2, 1, 64}, .q = RUN1(67, 0), .k = RUN1(67, 0), .causal = 1, .scale = 0.5f},
+    {.d = {1, 2, 1, 64}, .q = RUN1(20, 0), .k = RUN1(67, 0), .scale = -0.1f}, // which tensor cores do not take
 };
 
 static GxAttention attention_of(const Shape *s, GxDtype type)
@@ -962,7 +986,7 @@ static GxAttention attention_of(const Shape *s, GxDtype type)
     a.B = B, a.H = H, a.K = K, a.head_dim = h, a.group = s->group, a.q_first = s->q_first;
     a.q_runs = s->q, a.k_runs = s->k;
     a.q_stride = q_stride, a.kv_stride = kv_stride, a.o_stride = H * h + 2 * gap;
-    a.causal = s->causal, a.dtype = type;
+    a.causal = s->causal, a.scale = s->scale, a.dtype = type;
     a.dropout = s->dropout, a.site = gx_random_site(GX_SITE_DROPOUT, 7);
     a.first_sample = 5, a.T = oracle_positions(&s->q, &s->k), a.heads = H + 5, a.head_first = 3;
     return a;
@@ -1048,6 +1072,7 @@ static const Shape paged_shapes[] = {
     {.d = {2, 4, 2, 128}, .q = RUN1(70, 60), .k = RUN1(130, 0), .causal = 1, .documents = {-75, 55}},
     {.d = {2, 2, 1, 160}, .q = RUN1(5, 127), .k = RUN1(132, 0), .causal = 1, .layout = GAPS, .documents = {-10, 122}},
     {.d = {2, 3, 2, 16}, .q = RUN1(67, 31), .k = RUN1(150, 0), .group = 2, .q_first = 1, .documents = {40, 60, 50}},
+    {.d = {3, 6, 2, 96}, .q = RUN1(2, 198), .k = RUN1(200, 0), .causal = 1, .layout = PACKED, .dropout = 0.1f},
 };
 static int64_t paged_pages(const Shape *s) { return gx_ceil_div(gx_runs_rows(&s->k), GX_PAGE) * s->d[0]; }
 static int64_t paged_kv(const Shape *s) { return paged_pages(s) * GX_PAGE * attention_of(s, GX_F32).kv_stride; }
@@ -2386,6 +2411,7 @@ TEST(cross_entropy_in_steps_has_the_bits_of_the_whole_at_once_on_every_device)
 static const Shape dropped_shapes[] = {
     {.d = {2, 3, 3, 64}, .q = RUN1(61, 31), .k = RUN1(62, 3), .dropout = 0.3f, .identity = 1},
     {.d = {1, 2, 2, 128}, .q = RUN1(70, 0), .k = RUN2(30, 50, 97, 81), .causal = 1, .dropout = 0.5f, .identity = 1},
+    {.d = {1, 2, 2, 96}, .q = RUN1(90, 2), .k = RUN1(93, 1), .causal = 1, .dropout = 0.2f, .identity = 1},
     {.d = {1, 2, 2, 256}, .q = RUN1(40, 0), .k = RUN1(203, 1), .dropout = 0.1f, .identity = 1, .large = 1},
 };
 
@@ -2503,6 +2529,7 @@ static const struct {
     {"64_gqa", {.d = {1, 2, 1, 64}, .q = RUN1(130, 0), .k = RUN1(130, 0), .causal = 1}},
     {"128_gqa_full", {.d = {1, 2, 1, 128}, .q = RUN1(37, 0), .k = RUN1(37, 0)}},
     {"128", {.d = {1, 1, 1, 128}, .q = RUN1(130, 0), .k = RUN1(130, 0), .causal = 1}},
+    {"96", {.d = {1, 2, 1, 96}, .q = RUN1(70, 0), .k = RUN1(70, 0), .causal = 1}},
     {"documents", {.d = {2, 2, 2, 64}, .q = RUN1(70, 0), .k = RUN1(70, 0), .documents = {33, 20, -4}}},
     {"dropout", {.d = {1, 2, 1, 64}, .q = RUN1(37, 33), .k = RUN1(70, 0), .dropout = 0.1f}},
     {"documents_dropout",

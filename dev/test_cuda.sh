@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # nvcc compiles what the emulator runs: the library, a program in one file, and kernels that take of a card what they took before
-# (dev/cuda/resources.txt); what `make gpu` builds runs where there is CUDA and nothing else. No GPU is needed. Without nvcc all is skipped.
+# (dev/cuda/resources.txt), attention's with tensor cores; what `make gpu` builds runs where there is CUDA and nothing else. No GPU is needed. Without nvcc all is skipped.
 set -u
 cd "$(dirname "$0")/.."
 unset MAKEFLAGS MAKEOVERRIDES CFLAGS ARCHFLAGS VARIANT GEMM MPI JSON UTF8PROC PCRE2 DEVICE
@@ -41,7 +41,24 @@ loads_nccl() {
         "$tmp/nccl" libm.so.6 | tee "$tmp/said" | grep -q '^it has no ncclGetVersion: 2.14 is the oldest that does 0$' || { cat "$tmp/said"; return 1; }
 }
 
+# Each of attention's kernels in attention_mma.cuh multiplies in tensor cores: HMMA in the machine's code, where there is a cuobjdump, else mma.sync in PTX.
+tensor_cores() {
+    local cuobjdump=${CUOBJDUMP:-$(command -v cuobjdump || ls "$(dirname "$nvcc")/cuobjdump" 2>/dev/null)} word=mma.sync kernels
+    local compile=("$nvcc" -std=c++17 -arch=sm_80 -x cu -DGALAXY_CUDA_IMPLEMENTATION galaxy/cuda/attention.cuh -o "$tmp/attention")
+    if [ -n "$cuobjdump" ]; then
+        word=HMMA
+        "${compile[@]}" -cubin && "$cuobjdump" -sass "$tmp/attention" >"$tmp/code" || return 1
+    else
+        "${compile[@]}" -ptx && cp "$tmp/attention" "$tmp/code" || return 1
+    fi
+    kernels=$(awk -v word="$word" '/Function :|\.entry/ { name = "" } /(Function :|\.entry).*gx__mma_attention/ { name = $0; words[name] = 0 }
+        name != "" && index($0, word) { words[name]++ } END { for (name in words) print words[name], name }' "$tmp/code")
+    echo "$kernels"
+    [ "$(wc -l <<<"$kernels")" = 9 ] && ! grep -q '^0 ' <<<"$kernels" # forward; dk and dv; dq: of three sizes of head
+}
+
 look kernels_take_of_a_card_what_they_took_before dev/cuda/resources.sh --check
+look attention_in_bf16_uses_tensor_cores tensor_cores
 look a_mode_in_one_file_is_compiled_by_nvcc one_file train_galaxy.cu
 look a_program_in_one_file_is_compiled_by_nvcc one_file train_llama.cu
 look nccl_is_found_when_it_is_needed_or_it_is_said_why loads_nccl

@@ -7,9 +7,12 @@
 // Forward, 2: one warp per query row, a lane for every 32nd element of the head: the reads of a key are neighbours, but
 // for every key the warp
 //             adds up one dot product through shuffles, and keys are still read once per query.
-// Forward, 3, and backward: galaxy/cuda/attention.cuh. Tiles in shared memory: a key is read once per 32 or 64 queries,
-// and a thread computes 16
+// Forward, 3, and backward, 1: galaxy/cuda/attention.cuh. Tiles in shared memory: a key is read once per 32 or 64
+// queries, and a thread computes 16
 //             or 4 scores from what it loads.
+// Forward, 4, and backward, 2: what is shipped. galaxy/cuda/attention_mma.cuh in bf16, with heads of up to 128: tensor
+// cores, scores and probabilities stay in registers;
+//             else as before.
 //
 // Entries of their own have eight documents in each column, with padding at the end, and dropout. FLOPs are those of
 // whole columns there, too: of documents the time is what counts.
@@ -140,6 +143,34 @@ static void warp_per_row(GxContext *g, const int64_t *d, GxDtype dtype, void **p
     GX_CUDA_TYPES(dtype, launch_warp_per_row, g, d, p);
 }
 
+// ---- tiles in fp32 arithmetic, for every type
+// ------------------------------------------------------------------------
+
+static GxCudaAttention told(GxContext *g, const GxAttention *a)
+{
+    GxCudaAttention p = gx__cuda_attention_of(g, a);
+    p.packed = a->head_dim * gx_dtype_size(a->dtype) % 16 == 0; // the workshop's buffers are aligned, without gaps
+    return p;
+}
+static void tiles_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = description(d, dtype);
+    const GxCudaAttention t = told(g, &a);
+    GX__CUDA_HEADS(&a, gx__cuda_launch_forward, g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &t);
+}
+static void tiles_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = description(d, dtype);
+    const GxCudaAttention t = told(g, &a);
+    GxArenaMark mark = gx_arena_mark(g->arena);
+    float *D = (float *)gx_scratch(g, GX_MEM_WORKSPACE, gx_cuda_attention_scratch(g, &a, 1));
+    void *const out[] = {p[DQ], p[DK], p[DV]};
+    const void *const in[] = {p[Q], p[KEYS], p[VALUES], p[D_O]};
+    GX_CUDA_TYPES(dtype, gx__cuda_launch_dot, g, D, p[D_O], p[O], &t);
+    GX__CUDA_HEADS(&a, gx__cuda_launch_backward, g, out, in, (const float *)p[LSE], D, &t);
+    gx_arena_release(g->arena, mark);
+}
+
 // ---- the operation -------------------------------------------------------------------------------------------------
 
 static void forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
@@ -202,7 +233,7 @@ static void backward_dropout(GxContext *g, const int64_t *d, GxDtype dtype, void
 
 // Depths: a score is a sum over the head, a probability one over the keys; what follows is a sum over keys, or over the
 // queries of a group. Floors: where a query sees few keys, dp - D nearly cancels. Its terms are of size 1 and come with
-// probabilities of 1/Tk or more.
+// probabilities of 1/Tk or more. Roundings to bf16: of probabilities or of their gradients, and of results.
 static void open_inputs(Work *w, const int64_t *d)
 {
     work_input(w, "q", w->dtype, d[TQ] * d[B] * d[H] * d[HEAD]);
@@ -213,7 +244,7 @@ static void open_forward(Work *w, const int64_t *d)
 {
     const double scores = (double)(d[HEAD] + d[TK]) + 16, rows = (double)(d[TQ] * d[B] * d[H]);
     open_inputs(w, d);
-    work_output(w, "o", w->dtype, d[TQ] * d[B] * d[H] * d[HEAD], scores + (double)d[TK], 1, 0);
+    work_output(w, "o", w->dtype, d[TQ] * d[B] * d[H] * d[HEAD], scores + (double)d[TK], 2, 0);
     work_output(w, "lse", GX_F32, d[TQ] * d[B] * d[H], scores, 0,
                 sqrt(rows)); // a logarithm: its absolute error is the sum's relative one
 }
@@ -227,9 +258,9 @@ static void open_backward(Work *w, const int64_t *d)
     work_input(w, "d_o", w->dtype, d[TQ] * d[B] * d[H] * d[HEAD]);
     const double keys = (double)d[TK], of_q = (double)(d[TQ] * d[B] * d[H] * d[HEAD]),
                  of_kv = (double)(d[TK] * d[B] * d[K] * d[HEAD]);
-    work_output(w, "dq", w->dtype, (int64_t)of_q, scores + dots + keys, 1, sqrt(of_q / keys));
-    work_output(w, "dk", w->dtype, (int64_t)of_kv, scores + dots + queries, 1, sqrt(of_kv) / keys);
-    work_output(w, "dv", w->dtype, (int64_t)of_kv, scores + queries, 1, 0);
+    work_output(w, "dq", w->dtype, (int64_t)of_q, scores + dots + keys, 2, sqrt(of_q / keys));
+    work_output(w, "dk", w->dtype, (int64_t)of_kv, scores + dots + queries, 2, sqrt(of_kv) / keys);
+    work_output(w, "dv", w->dtype, (int64_t)of_kv, scores + queries, 2, 0);
 }
 
 // Eight documents of the same length in each column; what is left at its end is padding.
@@ -260,22 +291,25 @@ static const WorkEntry entries[] = {
      forward,
      NULL,
      WORK_BOTH,
-     {{"thread per query row", thread_per_row}, {"warp per query row", warp_per_row}, {"tiles (shipped)", NULL}}},
-    {"backward", open_backward, backward, forward, WORK_BOTH, {{"tiles (shipped)", NULL}}},
-    {"forward of documents", open_forward_documents, forward_documents, NULL, WORK_BOTH, {{"tiles (shipped)", NULL}}},
+     {{"thread per query row", thread_per_row},
+      {"warp per query row", warp_per_row},
+      {"tiles", tiles_forward},
+      {"shipped: bf16 in tensor cores", NULL}}},
+    {"backward",
+     open_backward,
+     backward,
+     forward,
+     WORK_BOTH,
+     {{"tiles", tiles_backward}, {"shipped: bf16 in tensor cores", NULL}}},
+    {"forward of documents", open_forward_documents, forward_documents, NULL, WORK_BOTH, {{"shipped", NULL}}},
     {"backward of documents",
      open_backward_documents,
      backward_documents,
      prepare_documents,
      WORK_BOTH,
-     {{"tiles (shipped)", NULL}}},
-    {"forward with dropout", open_forward_dropout, forward_dropout, NULL, WORK_BOTH, {{"tiles (shipped)", NULL}}},
-    {"backward with dropout",
-     open_backward_dropout,
-     backward_dropout,
-     prepare_dropout,
-     WORK_BOTH,
-     {{"tiles (shipped)", NULL}}},
+     {{"shipped", NULL}}},
+    {"forward with dropout", open_forward_dropout, forward_dropout, NULL, WORK_BOTH, {{"shipped", NULL}}},
+    {"backward with dropout", open_backward_dropout, backward_dropout, prepare_dropout, WORK_BOTH, {{"shipped", NULL}}},
 };
 
 static const int64_t checked[][WORK_DIMS] = {

@@ -1,6 +1,10 @@
 // test_emu.cu: the emulator does what CUDA's manuals say, in every order that they allow, and finds the faults of
 // test_emu_bugs.cu.
 #include "test_emu.h"
+#include "cp_async.h"
+#include "cuda_fp16.h"
+#include "ldmatrix.h"
+#include "mma_sync.h"
 #include "test/test.h"
 #include <random>
 #include <set>
@@ -378,6 +382,139 @@ TEST(instructions_are_added_beside_the_engine)
         CHECK(counting_copies && copies_never_waited_for == (wait ? 0 : 128), "%d were never waited for",
               copies_never_waited_for);
     }
+}
+
+// ---- tensor cores and asynchronous copies --------------------------------------------------------------------------
+// Where element i of a lane's fragments lies, as the PTX ISA's formulas say for mma.m16n8k16.
+static int a_row(int lane, int i) { return (i < 2 || (i >= 4 && i < 6)) ? lane >> 2 : (lane >> 2) + 8; }
+static int a_column(int lane, int i) { return lane % 4 * 2 + (i & 1) + (i < 4 ? 0 : 8); }
+static int b_row(int lane, int i) { return lane % 4 * 2 + (i & 1) + (i < 2 ? 0 : 8); }
+static int c_row(int lane, int i) { return (lane >> 2) + (i < 2 ? 0 : 8); }
+static int c_column(int lane, int i) { return lane % 4 * 2 + (i & 1); }
+
+template <class T> struct MmaLane {
+    T a[8], b[4];
+    float c[4];
+};
+template <class T> __global__ void multiply(MmaLane<T> *x)
+{
+    MmaLane<T> &mine = x[threadIdx.x];
+    unsigned a[4], b[2];
+    memcpy(a, mine.a, sizeof a);
+    memcpy(b, mine.b, sizeof b);
+    gx_mma<T>(mine.c, a, b[0], b[1]);
+}
+template <class T> static void check_mma(const char *order)
+{
+    std::mt19937 random(1);
+    auto draw = [&] { return (float)((int)(random() % 33) - 16) / 8; }; // sums of products are exact
+    float a[16][16], b[16][8], c[16][8];
+    for (auto &row : a)
+        for (float &x : row) x = draw();
+    for (auto &row : b)
+        for (float &x : row) x = draw();
+    for (auto &row : c)
+        for (float &x : row) x = draw();
+    std::vector<MmaLane<T>> lanes(64); // of two warps
+    for (int t = 0; t < 64; t++) {
+        const int lane = t % 32;
+        for (int i = 0; i < 8; i++) lanes[t].a[i] = T(a[a_row(lane, i)][a_column(lane, i)]);
+        for (int i = 0; i < 4; i++) lanes[t].b[i] = T(b[b_row(lane, i)][lane >> 2]);
+        for (int i = 0; i < 4; i++) lanes[t].c[i] = c[c_row(lane, i)][c_column(lane, i)] + (float)(t / 32);
+    }
+    Buffer<MmaLane<T>> x(lanes);
+    GX_LAUNCH(multiply<T>, 1, 64, 0, 0, x.data);
+    lanes = x.download();
+    for (int t = 0; t < 64; t++)
+        for (int i = 0; i < 4; i++) {
+            const int row = c_row(t % 32, i), column = c_column(t % 32, i);
+            float expected = c[row][column] + (float)(t / 32);
+            for (int k = 0; k < 16; k++) expected += a[row][k] * b[k][column];
+            CHECK(lanes[t].c[i] == expected, "%s: [%d,%d] is %g, not %g", order, row, column, lanes[t].c[i], expected);
+        }
+}
+TEST(mma_multiplies_what_the_fragments_hold)
+{
+    in_every_order([](const char *order) {
+        check_mma<__nv_bfloat16>(order);
+        check_mma<__half>(order);
+    });
+}
+
+// Matrix i's element [r][c] is 100 i + 10 r + c; rows of it lie `stride` bytes apart.
+template <int N, bool TRANS> __global__ void load_matrices(unsigned *y, int stride)
+{
+    GX_DYNAMIC_SHARED(unsigned char, tile);
+    const int lane = (int)threadIdx.x;
+    for (int c = 0; c < 8; c++)
+        ((unsigned short *)(tile + lane * stride))[c] = (unsigned short)(lane / 8 * 100 + lane % 8 * 10 + c);
+    __syncthreads();
+    unsigned r[N];
+    gx_ldmatrix<N, TRANS>(r, lane < 8 * N ? tile + lane * stride : nullptr);
+    for (int i = 0; i < N; i++) y[lane * N + i] = r[i];
+}
+template <int N, bool TRANS> static void check_ldmatrix(const char *order)
+{
+    for (int stride : {16, 48, 64, 128, 144}) {
+        Buffer<unsigned> y(32 * N);
+        emu::bank_conflicts = 0;
+        GX_LAUNCH((load_matrices<N, TRANS>), 1, 32, (size_t)(32 * stride), 0, y.data, stride);
+        const std::vector<unsigned> r = y.download();
+        // Rows 64 bytes apart meet in two banks of 16 bytes, four at a time; 128 bytes apart in one.
+        const int further = stride == 64 ? 3 : stride == 128 ? 7 : 0;
+        CHECK(emu::bank_conflicts == further * N, "%s: %d bytes apart: %lld conflicts of %d matrices", order, stride,
+              emu::bank_conflicts, N);
+        for (int lane = 0; lane < 32; lane++)
+            for (int i = 0; i < N; i++)
+                for (int half = 0; half < 2; half++) {
+                    const int row = lane / 4, column = lane % 4 * 2 + half;
+                    const unsigned expected = (unsigned)(100 * i + (TRANS ? 10 * column + row : 10 * row + column));
+                    CHECK((r[(size_t)(lane * N + i)] >> 16 * half & 0xffff) == expected, "%s: x%d%s, lane %d", order, N,
+                          TRANS ? ".trans" : "", lane);
+                }
+    }
+}
+TEST(ldmatrix_gives_each_lane_its_parts)
+{
+    in_every_order([](const char *order) {
+        check_ldmatrix<1, false>(order), check_ldmatrix<1, true>(order);
+        check_ldmatrix<2, false>(order), check_ldmatrix<2, true>(order);
+        check_ldmatrix<4, false>(order), check_ldmatrix<4, true>(order);
+    });
+}
+
+// What is in shared memory behind a thread's two groups of copies: begun, the first waited for, both.
+__global__ void copy_in_two_groups(float *y, const float *x)
+{
+    GX_SHARED(float, tile, [64][8]);
+    float *mine = tile[threadIdx.x];
+    for (int i = 0; i < 8; i++) mine[i] = 7;
+    gx_cp_async<16>(mine, x + threadIdx.x * 8, 16);
+    gx_cp_async_commit();
+    gx_cp_async<4>(mine + 4, x + threadIdx.x * 8 + 4, 4);
+    gx_cp_async<4>(mine + 5, x + threadIdx.x * 8 + 5, 0);
+    gx_cp_async_commit();
+    for (int wait = 0; wait < 3; wait++) {
+        if (wait == 1) gx_cp_async_wait<1>();
+        if (wait == 2) gx_cp_async_wait<0>();
+        for (int i = 0; i < 8; i++) y[(threadIdx.x * 3 + wait) * 8 + i] = mine[i];
+    }
+}
+TEST(copies_land_when_their_group_is_waited_for)
+{
+    in_every_order([](const char *order) {
+        Buffer<float> x(counting(64 * 8)), y(64 * 3 * 8);
+        GX_LAUNCH(copy_in_two_groups, 1, 64, 0, 0, y.data, x.data);
+        const std::vector<float> seen = y.download();
+        for (int t = 0; t < 64; t++)
+            for (int n = 0; n < 24; n++) {
+                const int wait = n / 8, i = n % 8;
+                const float is = seen[(size_t)(t * 24 + n)], copied = (float)(t * 8 + i);
+                const bool landed = i < 4 ? wait > 0 : wait > 1;
+                const bool right = i >= 6 ? is == 7 : !landed ? is_nan_pattern(is) : is == (i == 5 ? 0 : copied);
+                CHECK(right, "%s: thread %d, number %d, after %d waits: %g", order, t, i, wait, is);
+            }
+    });
 }
 
 __constant__ float coefficients[3];
@@ -1082,6 +1219,16 @@ TEST(finds_exited_lane_in_reverse_order)
 }
 FINDS_ANYWHERE(barrier_deadlock, "", "threads 0-31 (warp 0): in __syncthreads")
 FINDS_ANYWHERE(barriers_of_two_branches, "", "the block's threads diverged")
+FINDS_ANYWHERE(half_a_product, "", "missing 16-31")
+FINDS_ANYWHERE(a_product_of_a_short_warp, "", "mma.sync needs all lanes of a warp; this one has 0-15")
+FINDS_ANYWHERE(half_a_load_of_matrices, "", "missing 16-31")
+FINDS_ANYWHERE(misaligned_matrix, "", "misaligned")
+FINDS(missing_syncwarp_before_ldmatrix, "", wrong, wrong, race)
+FINDS_ANYWHERE(rows_that_meet_in_a_bank, "GX_EMU_BANKS=refuse", "take 8 accesses")
+FINDS_ANYWHERE(missing_wait_for_copies, "", wrong)
+FINDS_ANYWHERE(copies_over_what_is_still_read, "", wrong)
+FINDS(missing_syncthreads_behind_copies, "", wrong, wrong, race)
+FINDS_ANYWHERE(copies_that_nobody_waits_for, "", "1 copies by cp.async that it has not waited for")
 FINDS_ANYWHERE(missing_event, "", wrong)
 FINDS_ANYWHERE(missing_synchronisation, "", wrong)
 FINDS_ANYWHERE(pinned_memory_reused_too_early, "", wrong)

@@ -3,6 +3,8 @@
 //     ./test_emu --bug NAME         the emulator or a sanitizer stops it, or it says "wrong"
 //     ./test_emu --right NAME       says "right"
 #include "test_emu.h"
+#include "cp_async.h"
+#include "ldmatrix.h"
 
 // ---- inside a kernel -----------------------------------------------------------------------------------------------
 __global__ void write_at(float *x, int i) { x[i] = 1; }
@@ -285,6 +287,103 @@ static int missing_threadfence(bool bug)
     GX_LAUNCH(sum_in_the_last_block, 3, 4, 0, 0, y.data, part.data, count.data, bug);
     return y.download()[0] == 12 && part.download() == std::vector<float>(12, 1);
 }
+
+// ---- tensor cores and asynchronous copies --------------------------------------------------------------------------
+__global__ void ones_times_ones(float *y, int lanes)
+{
+    const unsigned one = 0x3f803f80u, a[4] = {one, one, one, one};
+    float d[4] = {};
+    if ((int)threadIdx.x < lanes) gx_mma<__nv_bfloat16>(d, a, one, one);
+    __syncthreads();
+    y[threadIdx.x] = d[3];
+}
+static int half_a_product(bool bug)
+{
+    Buffer<float> y(32);
+    GX_LAUNCH(ones_times_ones, 1, 32, 0, 0, y.data, bug ? 16 : 32);
+    return y.download()[31] == 16;
+}
+static int a_product_of_a_short_warp(bool bug)
+{
+    Buffer<float> y(32);
+    GX_LAUNCH(ones_times_ones, 1, bug ? 16 : 32, 0, 0, y.data, 32);
+    return y.download()[15] == 16;
+}
+
+// Each lane puts a row of numbers there, and gets the first two of row lane/4.
+struct Rows {
+    int lanes, stride, shift; // who loads; elements from row to row, and in front of the first
+    bool sync;
+};
+__global__ void rows_by_ldmatrix(float *y, Rows how)
+{
+    GX_SHARED(unsigned short, tile, [2200]);
+    unsigned short *row = tile + how.shift + (int)threadIdx.x * how.stride;
+    unsigned r[4] = {};
+    for (int i = 0; i < 8; i++) row[i] = (unsigned short)threadIdx.x;
+    if (how.sync) __syncwarp();
+    if ((int)threadIdx.x < how.lanes) gx_ldmatrix<4, false>(r, row);
+    __syncthreads();
+    y[threadIdx.x] = (float)(r[3] & 0xffff);
+}
+static int load_rows(Rows how)
+{
+    Buffer<float> y(32);
+    GX_LAUNCH(rows_by_ldmatrix, 1, 32, 0, 0, y.data, how);
+    return y.download()[31] == 31 && y.download()[0] == 24;
+}
+static int half_a_load_of_matrices(bool bug) { return load_rows({bug ? 16 : 32, 8, 0, true}); }
+static int misaligned_matrix(bool bug) { return load_rows({32, 8, bug ? 4 : 0, true}); }
+static int rows_that_meet_in_a_bank(bool bug) { return load_rows({32, bug ? 64 : 72, 0, true}); }
+
+// Each lane loads the row that its neighbour wrote.
+__global__ void row_of_the_next_lane(float *y, bool bug)
+{
+    GX_SHARED(unsigned short, tile, [32][8]);
+    unsigned r[4];
+    for (int i = 0; i < 8; i++) tile[threadIdx.x][i] = (unsigned short)threadIdx.x;
+    if (!bug) __syncwarp();
+    gx_ldmatrix<4, false>(r, tile[(threadIdx.x + 1) % 32]);
+    y[threadIdx.x] = (float)(r[0] & 0xffff);
+}
+static int missing_syncwarp_before_ldmatrix(bool bug)
+{
+    Buffer<float> y(32);
+    GX_LAUNCH(row_of_the_next_lane, 1, 32, 0, 0, y.data, bug);
+    return y.download()[0] == 1;
+}
+
+enum { RIGHT, NO_WAIT, NO_BARRIER, TOO_EARLY, NEVER };
+__global__ void reverse_by_copies(float *y, const float *x, int bug)
+{
+    GX_SHARED(float, tile, [64]);
+    float sum = 0;
+    for (int turn = 0; turn < 2; turn++) { // of the other half of x each time
+        gx_cp_async<4>(&tile[threadIdx.x], x + turn * 64 + threadIdx.x, 4);
+        gx_cp_async_commit();
+        if (bug != NO_WAIT) gx_cp_async_wait<0>();
+        if (bug != NO_BARRIER) __syncthreads();
+        sum += tile[63 - threadIdx.x];
+        if (bug != TOO_EARLY) __syncthreads();
+    }
+    gx_cp_async<4>(&tile[threadIdx.x], x, bug == NEVER ? 4 : 0);
+    gx_cp_async_commit();
+    if (bug != NEVER) gx_cp_async_wait<0>();
+    y[threadIdx.x] = sum;
+}
+static int reverse_x(int bug)
+{
+    Buffer<float> x(counting(128)), y(64);
+    GX_LAUNCH(reverse_by_copies, 1, 64, 0, 0, y.data, x.data, bug);
+    const std::vector<float> sums = y.download();
+    int right = 1;
+    for (int i = 0; i < 64; i++) right &= sums[(size_t)i] == (float)(63 - i + 127 - i);
+    return right;
+}
+static int missing_wait_for_copies(bool bug) { return reverse_x(bug ? NO_WAIT : RIGHT); }
+static int copies_over_what_is_still_read(bool bug) { return reverse_x(bug ? TOO_EARLY : RIGHT); }
+static int missing_syncthreads_behind_copies(bool bug) { return reverse_x(bug ? NO_BARRIER : RIGHT); }
+static int copies_that_nobody_waits_for(bool bug) { return reverse_x(bug ? NEVER : RIGHT); }
 
 // ---- between host and streams --------------------------------------------------------------------------------------
 struct TwoStreams {
@@ -595,6 +694,16 @@ static const struct {
     BUG(exited_lane),
     BUG(barrier_deadlock),
     BUG(barriers_of_two_branches),
+    BUG(half_a_product),
+    BUG(a_product_of_a_short_warp),
+    BUG(half_a_load_of_matrices),
+    BUG(misaligned_matrix),
+    BUG(missing_syncwarp_before_ldmatrix),
+    BUG(rows_that_meet_in_a_bank),
+    BUG(missing_wait_for_copies),
+    BUG(copies_over_what_is_still_read),
+    BUG(missing_syncthreads_behind_copies),
+    BUG(copies_that_nobody_waits_for),
     BUG(missing_event),
     BUG(missing_synchronisation),
     BUG(pinned_memory_reused_too_early),

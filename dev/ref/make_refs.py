@@ -430,6 +430,7 @@ ATTENTION_BF16 = {  # name: B, Tq, Tk, H, K, h, causal, lengths of documents, dr
     "64_gqa": (1, 130, 130, 2, 1, 64, True, None, 0),
     "128_gqa_full": (1, 37, 37, 2, 1, 128, False, None, 0),
     "128": (1, 130, 130, 1, 1, 128, True, None, 0),
+    "96": (1, 70, 70, 2, 1, 96, True, None, 0),
     "documents": (2, 70, 70, 2, 2, 64, False, (33, 20, -4), 0),
     "dropout": (1, 37, 70, 2, 1, 64, False, None, 0.1),
     "documents_dropout": (2, 70, 70, 2, 2, 14, False, (33, 20, -4), 0.1),

@@ -1,21 +1,19 @@
-// cuda/attention.cuh: ops/attention.h on the GPU, in tiles, with fp32 arithmetic on CUDA cores for every type: the form
-// to read beside the formulas, and the reference that faster ones are measured against.
+// cuda/attention.cuh: ops/attention.h on the GPU. Tensor cores take what they can (attention_mma.cuh: bf16, heads of up
+// to 128 in rows of whole packs of 16 bytes). Here are the kernels for all else, in tiles, with fp32 arithmetic on CUDA
+// cores for every type: the form to read beside the formulas, and the reference that faster ones are measured against.
+// Both give the same log-sum-exp, so that a forward by one of them may have a backward by the other.
 //
-// All kernels work on tiles of rows of one head, as fp32 in shared memory: 256 threads as 16 x 16, thread (tx, ty)
+// All kernels here work on tiles of rows of one head, as fp32 in shared memory: 256 threads as 16 x 16, thread (tx, ty)
 // owning the scores of rows ty, ty+16, ... and columns tx, tx+16, ... of a tile, so that 16 neighbouring lanes hold a
 // row of scores. A head's size is padded with zeros to HEAD = 64, 128 or 256; tiles get smaller as HEAD grows, so that
 // a block needs no more than the 99 KB that every card from sm_80 on gives.
 //
-// No tile crosses a run, none of keys a page. Nothing is added atomically: dq has a kernel of its own, whose blocks own
-// rows of queries, as those of dk and dv own rows of keys; the scores are computed in both.
-//
-// A tile's rows bring the bounds of their documents into shared memory. Since a document's queries are its keys'
-// positions, the same bounds say which queries a key is seen by. What is kept of the probabilities is drawn, four
-// neighbouring keys at a time, into the place where the tile's probabilities will lie.
+// Nothing is added atomically: dq has a kernel of its own, whose blocks own rows of queries, as those of dk and dv own
+// rows of keys; the scores are computed in both. What is kept of the probabilities is drawn, four neighbouring keys at a
+// time, into the place where the tile's probabilities will lie.
 #ifndef GX_CUDA_ATTENTION_CUH
 #define GX_CUDA_ATTENTION_CUH
-#include "../ops/attention.h"
-#include "kernel.cuh"
+#include "attention_mma.cuh"
 GX_BEGIN
 
 enum { GX_CUDA_MAX_HEAD = 256 }; // head_dim
@@ -34,23 +32,9 @@ GX_END
 #define GX_CUDA_ATTENTION_IMPLEMENTED
 #include <math.h>
 
-// ---- what the kernels are told, and tiles --------------------------------------------------------------------------
+// ---- tiles ---------------------------------------------------------------------------------------------------------
 
-typedef struct {
-    GxAttention a;
-    int64_t group, q_rows; // q_rows: Tq*B
-    float scale;           // of the scores
-    float scale_log2;      // scale*log2(e): exp(scale*s) = exp2(scale_log2*s), and exp2 is the hardware's
-    int packed;            // rows and heads of all matrices begin at multiples of 16 bytes
-    const GxStep *step;    // seed and step of dropout
-    uint32_t threshold;    // of its bits: at or above it a probability is kept
-    float keep;            // what it is then multiplied by
-} GxCudaAttention;
-
-#define GX__CUDA_LOG2_E 1.44269504088896341f
-#define GX__CUDA_LN_2   0.693147180559945309f
-
-enum { GX__CUDA_SIDE = 16, GX__CUDA_LEAST_SHARED = 99 * 1024 };
+enum { GX__CUDA_SIDE = 16 };
 
 // Rows in a tile, and bytes of shared memory. Each row has 4 floats more than it holds: 8 lanes that read 16 bytes of 8
 // neighbouring rows then meet every bank once.
@@ -64,87 +48,11 @@ template <int HEAD> struct GxCudaTiles {
                   "more than a card may have");
 };
 
-typedef struct {
-    int64_t row, position;
-    int length;
-} GxCudaTile; // part of one run
-
-static __host__ __device__ inline int64_t gx__cuda_tiles(const GxRuns &runs, int size)
-{
-    int64_t n = 0;
-    for (int i = 0; i < runs.n; i++) n += (runs.run[i].length + size - 1) / size;
-    return n;
-}
-
-static __device__ __forceinline__ GxCudaTile gx__cuda_part(const GxRun &run, int64_t begin, int size)
-{
-    const int64_t rest = run.length - begin;
-    const GxCudaTile t = {run.row + begin, run.position + begin, rest < size ? (int)rest : size};
-    return t;
-}
-
-static __device__ __forceinline__ GxCudaTile gx__cuda_tile(const GxRuns &runs, int size, int64_t index)
-{
-    int i = 0;
-    for (; index >= (runs.run[i].length + size - 1) / size; i++) index -= (runs.run[i].length + size - 1) / size;
-    return gx__cuda_part(runs.run[i], index * size, size);
-}
-
-// Difference of two positions, or what is farther than any tile has rows.
-static __device__ __forceinline__ int gx__cuda_distance(int64_t d)
-{
-    const int far = 1 << 16;
-    return d > far ? far : d < -far ? -far : (int)d;
-}
-
 // Row i of the query tile sees row j of the key tile where j <= i + diagonal.
 static __device__ __forceinline__ int gx__cuda_diagonal(const GxCudaAttention &p, const GxCudaTile &q,
                                                         const GxCudaTile &k)
 {
     return gx__cuda_distance(p.a.causal ? q.position - k.position : INT64_MAX);
-}
-
-// ---- documents -----------------------------------------------------------------------------------------------------
-
-typedef struct {
-    int begin, end; // positions
-} GxCudaDocument;   // of a row
-
-typedef struct {
-    int64_t begin, end;
-} GxCudaRange; // of a run's rows
-
-// The documents of a tile's rows into shared memory. All threads of the block come here.
-template <int ROWS>
-static __device__ __forceinline__ void gx__cuda_load_documents(GxCudaDocument *to, const GxCudaAttention &p,
-                                                               const GxCudaTile &tile, int64_t b)
-{
-    if (!p.a.documents) return;
-    __syncthreads(); // those of the tile before are read
-    for (int r = (int)threadIdx.x; r < tile.length; r += GX_CUDA_BLOCK) {
-        const int32_t *from = p.a.documents + 2 * ((tile.position + r) * p.a.B + b);
-        to[r].begin = from[0], to[r].end = from[1];
-    }
-    __syncthreads();
-}
-
-// The rows [begin, end) of a run that are at positions of the tile's documents: no others see its rows, or are seen.
-static __device__ __forceinline__ GxCudaRange gx__cuda_of_documents(const GxCudaDocument *documents,
-                                                                    const GxCudaAttention &p, const GxCudaTile &tile,
-                                                                    const GxRun &run)
-{
-    GxCudaRange all = {0, run.length};
-    if (!p.a.documents) return all;
-    int begin = INT32_MAX, end = 0;
-    for (int r = 0; r < tile.length; r++) {
-        const GxCudaDocument own = documents[r];
-        if (own.begin >= own.end) continue; // padding
-        if (own.begin < begin) begin = own.begin;
-        if (own.end > end) end = own.end;
-    }
-    if (begin > run.position) all.begin = begin - run.position;
-    if (end - run.position < all.end) all.end = end - run.position;
-    return all;
 }
 
 // Scores of rows ty+16i of the tile that the documents are of, and tx+16j of another tile: -inf where those are no part
@@ -165,51 +73,6 @@ static __device__ __forceinline__ void gx__cuda_hide(float (&s)[M / GX__CUDA_SID
             if (position < own.begin || position >= own.end) s[i][j] = -INFINITY;
         }
     }
-}
-
-// The keys of a run that somebody in the query tile may see: its last row sees the most.
-static __device__ __forceinline__ GxCudaRange gx__cuda_seen(const GxCudaDocument *documents, const GxCudaAttention &p,
-                                                            const GxCudaTile &q, const GxRun &k)
-{
-    GxCudaRange seen = gx__cuda_of_documents(documents, p, q, k);
-    const int64_t until = q.position + q.length - k.position;
-    if (p.a.causal && until < seen.end) seen.end = until;
-    return seen;
-}
-
-// The query rows of a run that may see a key of the tile; where the first of them is at a key's own position, rounded
-// down to whole tiles.
-static __device__ __forceinline__ GxCudaRange gx__cuda_seeing(const GxCudaDocument *documents, const GxCudaAttention &p,
-                                                              const GxRun &q, const GxCudaTile &k, int size)
-{
-    GxCudaRange seeing = gx__cuda_of_documents(documents, p, k, q);
-    const int64_t first = (k.position - q.position) / size * size;
-    if (p.a.causal && first > seeing.begin) seeing.begin = first;
-    return seeing;
-}
-
-// The tile of up to ROWS keys of a run from row `begin` on.
-template <int ROWS>
-static __device__ __forceinline__ GxCudaTile gx__cuda_key_tile(const GxCudaAttention &p, const GxRun &run,
-                                                               int64_t begin)
-{
-    GxCudaTile tile = gx__cuda_part(run, begin, ROWS);
-    const int rest = GX_PAGE - (int)(tile.position % GX_PAGE); // of the page
-    if (p.a.pages && rest < tile.length) tile.length = rest;
-    return tile;
-}
-
-// The matrix's row of the tile's first key; -1: it has no page.
-static __device__ __forceinline__ int64_t gx__cuda_key_row(const GxCudaAttention &p, const GxCudaTile &keys, int64_t b)
-{
-    return p.a.pages ? gx_page_row(p.a.pages, keys.position, p.a.B, b) : keys.row * p.a.B + b;
-}
-
-template <class T>
-static __device__ __forceinline__ T *gx__cuda_head(T *x, int64_t row, int64_t b, int64_t head, int64_t stride,
-                                                   const GxCudaAttention &p)
-{
-    return x + (row * p.a.B + b) * stride + head * p.a.head_dim;
 }
 
 // to[r][c] = from[r*stride + c], 0 where there is no row r or column c.
@@ -456,7 +319,7 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
     for (int i = 0; i < N; i++) m[i] = -INFINITY;
     gx__cuda_load_tile<T, ROWS, HEAD>(qs, gx__cuda_head(q, tile.row, b, head, p.a.q_stride, p), p.a.B * p.a.q_stride,
                                       tile.length, p);
-    gx__cuda_load_documents<ROWS>(documents, p, tile, b);
+    gx__cuda_load_documents(documents, p, tile, b);
     for (int run = 0; run < p.a.k_runs.n; run++) {
         const GxCudaRange seen = gx__cuda_seen(documents, p, tile, p.a.k_runs.run[run]);
         GxCudaTile keys;
@@ -599,7 +462,7 @@ gx__cuda_backward_keys_tile(T *dk, T *dv, const T *d_o, const float *lse, const 
                                       keys.length, p);
     gx__cuda_load_tile<T, ROWS, HEAD>(vs, gx__cuda_head(v, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
                                       keys.length, p);
-    gx__cuda_load_documents<ROWS>(documents, p, keys, b);
+    gx__cuda_load_documents(documents, p, keys, b);
     for (int64_t head = first < 0 ? 0 : first; head < (end < p.a.H ? end : p.a.H); head++)
         for (int run = 0; run < p.a.q_runs.n; run++) {
             const GxRun &rows = p.a.q_runs.run[run];
@@ -692,7 +555,7 @@ gx__cuda_backward_queries_tile(T *dq, const T *d_o, const float *lse, const floa
                                       queries.length, p);
     gx__cuda_load_tile<T, ROWS, HEAD>(os, gx__cuda_head(d_o, queries.row, b, head, p.a.o_stride, p),
                                       p.a.B * p.a.o_stride, queries.length, p);
-    gx__cuda_load_documents<ROWS>(documents, p, queries, b);
+    gx__cuda_load_documents(documents, p, queries, b);
     for (int run = 0; run < p.a.k_runs.n; run++) {
         const GxCudaRange seen = gx__cuda_seen(documents, p, queries, p.a.k_runs.run[run]);
         for (int64_t begin = seen.begin; begin < seen.end; begin += ROWS) {
@@ -748,18 +611,6 @@ static GxCudaAttention gx__cuda_attention_of(const GxContext *g, const GxAttenti
     return p;
 }
 
-static unsigned gx__cuda_grid(int64_t jobs) { return (unsigned)gx_min(jobs, GX_CUDA_MAX_GRID_X); }
-
-// Blocks of more than 48 KB of shared memory are to be asked for. 0: the context has an error.
-static int gx__cuda_attention_shared(GxContext *g, const char *what, const void *kernel, int bytes)
-{
-    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    if (error == cudaSuccess) return 1;
-    GX_FAIL(&g->error, GX_ERR_DEVICE, "%s: a block needs %d bytes of shared memory, this card gives it %d: %s", what,
-            bytes, gx_cuda(g)->shared_bytes, cudaGetErrorString(error));
-    return 0;
-}
-
 // Calls the template F<T, HEAD>(...) for the type and the padded size of head.
 #define GX__CUDA_HEADS(a, F, ...)                                                                                      \
     do {                                                                                                               \
@@ -798,13 +649,27 @@ void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q,
     GxCudaAttention p = gx__cuda_attention_of(g, a);
     p.packed = gx__cuda_rows_packed(o, a->o_stride, a) && gx__cuda_rows_packed(q, a->q_stride, a) &&
                gx__cuda_rows_packed(k, a->kv_stride, a) && gx__cuda_rows_packed(v, a->kv_stride, a);
-    GX__CUDA_HEADS(a, gx__cuda_launch_forward, g, o, lse, q, k, v, &p);
+    if (gx__mma_takes(&p)) GX__MMA_HEADS(&p, gx__mma_launch_forward, g, o, lse, q, k, v, &p);
+    else GX__CUDA_HEADS(a, gx__cuda_launch_forward, g, o, lse, q, k, v, &p);
 }
 
+template <class T>
+static void gx__cuda_launch_dot(GxContext *g, float *D, const void *d_o, const void *o, const GxCudaAttention *p)
+{
+    const unsigned grid = gx__cuda_grid(gx_ceil_div(p->q_rows * p->a.H, GX_CUDA_BLOCK / GX_WARP));
+    if (p->packed)
+        GX_LAUNCH((gx__cuda_attention_dot<T, GxPack<T>::N>), grid, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, D,
+                  (const T *)d_o, (const T *)o, *p);
+    else
+        GX_LAUNCH((gx__cuda_attention_dot<T, 1>), grid, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, D, (const T *)d_o,
+                  (const T *)o, *p);
+    gx_cuda_check(g, "attention_dot");
+}
+
+// d: dq, dk, dv; x: q, k, v, d_o
 template <class T, int HEAD>
-static void gx__cuda_launch_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o,
-                                     const float *lse, float *D, const void *q, const void *k, const void *v,
-                                     const GxCudaAttention *p)
+static void gx__cuda_launch_backward(GxContext *g, void *const *d, const void *const *x, const float *lse,
+                                     const float *D, const GxCudaAttention *p)
 {
     typedef GxCudaTiles<HEAD> Tiles;
     const int bytes = Tiles::BACKWARD_BYTES;
@@ -815,21 +680,13 @@ static void gx__cuda_launch_backward(GxContext *g, void *dq, void *dk, void *dv,
     if (!gx__cuda_attention_shared(g, "attention_backward", (const void *)gx__cuda_attention_backward_queries<T, HEAD>,
                                    bytes))
         return;
-    const unsigned grid_D = gx__cuda_grid(gx_ceil_div(p->q_rows * p->a.H, GX_CUDA_BLOCK / GX_WARP));
     const unsigned grid_k = gx__cuda_grid(gx__cuda_tiles(p->a.k_runs, Tiles::BACKWARD) * p->a.B * p->a.K);
     const unsigned grid_q = gx__cuda_grid(gx__cuda_tiles(p->a.q_runs, Tiles::BACKWARD) * p->a.B * p->a.H);
-    if (p->packed)
-        GX_LAUNCH((gx__cuda_attention_dot<T, GxPack<T>::N>), grid_D, GX_CUDA_BLOCK, 0, stream, D, (const T *)d_o,
-                  (const T *)o, *p);
-    else
-        GX_LAUNCH((gx__cuda_attention_dot<T, 1>), grid_D, GX_CUDA_BLOCK, 0, stream, D, (const T *)d_o, (const T *)o,
-                  *p);
-    gx_cuda_check(g, "attention_dot");
-    GX_LAUNCH((gx__cuda_attention_backward_keys<T, HEAD>), grid_k, GX_CUDA_BLOCK, bytes, stream, (T *)dk, (T *)dv,
-              (const T *)d_o, lse, (const float *)D, (const T *)q, (const T *)k, (const T *)v, *p);
+    GX_LAUNCH((gx__cuda_attention_backward_keys<T, HEAD>), grid_k, GX_CUDA_BLOCK, bytes, stream, (T *)d[1], (T *)d[2],
+              (const T *)x[3], lse, D, (const T *)x[0], (const T *)x[1], (const T *)x[2], *p);
     gx_cuda_check(g, "attention_backward_keys");
-    GX_LAUNCH((gx__cuda_attention_backward_queries<T, HEAD>), grid_q, GX_CUDA_BLOCK, bytes, stream, (T *)dq,
-              (const T *)d_o, lse, (const float *)D, (const T *)q, (const T *)k, (const T *)v, *p);
+    GX_LAUNCH((gx__cuda_attention_backward_queries<T, HEAD>), grid_q, GX_CUDA_BLOCK, bytes, stream, (T *)d[0],
+              (const T *)x[3], lse, D, (const T *)x[0], (const T *)x[1], (const T *)x[2], *p);
     gx_cuda_check(g, "attention_backward_queries");
 }
 
@@ -843,6 +700,10 @@ void gx_cuda_attention_backward(GxContext *g, void *dq, void *dk, void *dv, cons
     for (const void *x : of_q) p.packed &= gx__cuda_rows_packed(x, a->q_stride, a);
     for (const void *x : of_kv) p.packed &= gx__cuda_rows_packed(x, a->kv_stride, a);
     for (const void *x : of_o) p.packed &= gx__cuda_rows_packed(x, a->o_stride, a);
-    GX__CUDA_HEADS(a, gx__cuda_launch_backward, g, dq, dk, dv, d_o, o, lse, (float *)scratch, q, k, v, &p);
+    void *const d[] = {dq, dk, dv};
+    const void *const x[] = {q, k, v, d_o};
+    GX_CUDA_TYPES(a->dtype, gx__cuda_launch_dot, g, (float *)scratch, d_o, o, &p);
+    if (gx__mma_takes(&p)) GX__MMA_HEADS(&p, gx__mma_launch_backward, g, d, x, lse, (const float *)scratch, &p);
+    else GX__CUDA_HEADS(a, gx__cuda_launch_backward, g, d, x, lse, (const float *)scratch, &p);
 }
 #endif

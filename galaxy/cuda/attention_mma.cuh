@@ -1,0 +1,679 @@
+// attention_mma.cuh: attention in tensor cores, for bf16: heads of up to 128 elements, forward and backward.
+//
+// A block of 4 warps owns a tile of rows of one head and meets, one after another, the tiles of rows that these see or
+// are seen by (the others). A warp holds its 16 or 32 rows' scores in registers, as fragments of mma.sync (mma.cuh):
+// lane i has rows i/4 and i/4 + 8 of every 16, and columns i%4*2 and the next of every 8. Probabilities, rounded to
+// bf16, are then the left factor of the next product where they are. Tiles come into shared memory as they are, by
+// cp.async, the next one while a warp computes with this one; each row has 16 bytes more than it holds, so that 8 rows
+// meet every bank once. A head's size is padded with zeros to HEAD = 64, 96 or 128.
+//
+// Which of a tile's columns a row sees is a span, first to last: what is causal, a document, or a tile's end is only
+// compared with where a warp does not see a tile whole, and a warp that sees none of a tile computes nothing with it.
+// What dropout keeps is drawn into shared memory, a bit for each probability.
+//
+// Forward: Dao 2023, arXiv:2307.08691, algorithm 1. Backward: two launches of one kernel, whose blocks own keys (dk,
+// dv) or queries (dq); nothing is added atomically, and the heads of a group are summed up in order.
+#ifndef GX_CUDA_ATTENTION_MMA_CUH
+#define GX_CUDA_ATTENTION_MMA_CUH
+#include "attention_parts.cuh"
+#include "mma.cuh"
+#endif
+
+#if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_ATTENTION_MMA_IMPLEMENTED)
+#define GX_CUDA_ATTENTION_MMA_IMPLEMENTED
+#include <math.h>
+
+// ---- tiles ---------------------------------------------------------------------------------------------------------
+
+enum { GX__MMA_WARPS = 4, GX__MMA_THREADS = GX__MMA_WARPS * GX_WARP, GX__MMA_ROWS = 16, GX__MMA_MAX_HEAD = 128 };
+
+// M: times 16 rows that a warp owns; OWN: rows of a block; OTHERS: of a tile that it meets.
+template <int HEAD> struct GxMmaForward {
+    enum { M = 2, OWN = GX__MMA_WARPS * GX__MMA_ROWS * M, OTHERS = HEAD <= 64 ? 64 : 32 };
+};
+template <int HEAD> struct GxMmaBackward {
+    enum { M = 1, OWN = GX__MMA_WARPS * GX__MMA_ROWS * M, OTHERS = HEAD <= 64 ? 64 : 32 };
+};
+
+template <class T, int HEAD> struct alignas(16) GxMmaRow {
+    T x[HEAD + 8];
+};
+
+// What a forward's block has in shared memory.
+template <class T, int HEAD> struct GxMmaForwardTiles {
+    typedef GxMmaForward<HEAD> Size;
+    GxMmaRow<T, HEAD> q[Size::OWN], k[Size::OTHERS], v[Size::OTHERS];
+    GxCudaDocument documents[Size::OWN];
+    uint32_t keep[Size::OWN][Size::OTHERS / 32];
+};
+
+// And a backward's: two matrices of its own rows, and of the others, of which the next tile comes while one is read.
+template <class T, int HEAD> struct GxMmaBackwardTiles {
+    typedef GxMmaBackward<HEAD> Size;
+    typedef struct {
+        GxMmaRow<T, HEAD> first[Size::OTHERS], second[Size::OTHERS];
+        float lse[Size::OTHERS], D[Size::OTHERS]; // where the others are queries
+    } Others;
+    GxMmaRow<T, HEAD> first[Size::OWN], second[Size::OWN];
+    Others others[2];
+    GxCudaDocument documents[Size::OWN];
+    uint32_t keep[Size::OWN * Size::OTHERS / 32];
+};
+
+// to[r][c] = from[r*stride + c], 0 where there is no row r or column c, once it is waited for.
+template <class T, int ROWS, int HEAD>
+static __device__ __forceinline__ void gx__mma_load(GxMmaRow<T, HEAD> *to, const T *from, int64_t stride, int length,
+                                                    const GxCudaAttention &p)
+{
+    enum { N = 8, PACKS = HEAD / N };
+    static_assert(ROWS * PACKS % GX__MMA_THREADS == 0, "each thread has as many packs");
+#pragma unroll 1 // their addresses would take registers
+    for (int i = 0; i < ROWS * PACKS / GX__MMA_THREADS; i++) {
+        const int pack = (int)threadIdx.x + i * GX__MMA_THREADS, r = pack / PACKS, c = pack % PACKS * N;
+        const bool is = r < length && c < (int)p.a.head_dim;
+        gx_cp_async<16>(&to[r].x[c], is ? from + r * stride + c : from, is ? 16 : 0);
+    }
+}
+
+// The first of this warp's rows among those of the block.
+template <int M> static __device__ __forceinline__ int gx__mma_first_row()
+{
+    return (int)threadIdx.x / GX_WARP * GX__MMA_ROWS * M;
+}
+// The row of fragment m, in its upper or lower half, and the column of number e of fragment n.
+static __device__ __forceinline__ int gx__mma_row(int m, int half)
+{
+    return m * GX__MMA_ROWS + half * 8 + (int)threadIdx.x % GX_WARP / 4;
+}
+static __device__ __forceinline__ int gx__mma_column(int n, int e) { return n * 8 + (int)threadIdx.x % 4 * 2 + e; }
+
+// ---- products ------------------------------------------------------------------------------------------------------
+
+// s += a b^T: s[r][c] += sum_k a[r][k] * b[c][k], of M*16 rows of a and N rows of b
+template <class T, int M, int N, int HEAD>
+static __device__ __forceinline__ void gx__mma_scores(float (&s)[M][N / 8][4], const GxMmaRow<T, HEAD> *a,
+                                                      const GxMmaRow<T, HEAD> *b)
+{
+    const int lane = (int)threadIdx.x % GX_WARP;
+#pragma unroll
+    for (int k = 0; k < HEAD; k += 16) {
+        unsigned x[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) gx_ldmatrix<4, false>(x[m], &a[m * GX__MMA_ROWS + lane % 16].x[k + lane / 16 * 8]);
+#pragma unroll
+        for (int n = 0; n < N / 8; n += 2) {
+            unsigned y[4];
+            gx_ldmatrix<4, false>(y, &b[n * 8 + lane / 16 * 8 + lane % 8].x[k + lane / 8 % 2 * 8]);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                gx_mma<T>(s[m][n], x[m], y[0], y[1]);
+                gx_mma<T>(s[m][n + 1], x[m], y[2], y[3]);
+            }
+        }
+    }
+}
+
+// acc += w x: acc[r][c] += sum_k w[r][k] * x[k][c], of K rows of x; w is rounded to T.
+template <class T, int M, int K, int HEAD>
+static __device__ __forceinline__ void gx__mma_accumulate(float (&acc)[M][HEAD / 8][4], const float (&w)[M][K / 8][4],
+                                                          const GxMmaRow<T, HEAD> *x)
+{
+    const int lane = (int)threadIdx.x % GX_WARP;
+#pragma unroll
+    for (int k = 0; k < K / 8; k += 2) {
+        unsigned left[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                left[m][i] = gx_pair(w[m][k + i / 2][i % 2 * 2], w[m][k + i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+        for (int n = 0; n < HEAD / 8; n += 2) {
+            unsigned y[4];
+            gx_ldmatrix<4, true>(y, &x[k * 8 + lane % 16].x[n * 8 + lane / 16 * 8]);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                gx_mma<T>(acc[m][n], left[m], y[0], y[1]);
+                gx_mma<T>(acc[m][n + 1], left[m], y[2], y[3]);
+            }
+        }
+    }
+}
+
+// to[r][c] = factor[r]*acc[r][c], of this warp's rows: two neighbours at a time.
+template <class T, int M, int HEAD>
+static __device__ __forceinline__ void gx__mma_store(T *to, const float (&acc)[M][HEAD / 8][4],
+                                                     const float (&factor)[M][2], int64_t stride, int length,
+                                                     const GxCudaAttention &p)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int r = gx__mma_first_row<M>() + gx__mma_row(m, half);
+            if (r >= length) continue;
+#pragma unroll
+            for (int n = 0; n < HEAD / 8; n++) {
+                const int c = gx__mma_column(n, 0);
+                const unsigned two =
+                    gx_pair(factor[m][half] * acc[m][n][half * 2], factor[m][half] * acc[m][n][half * 2 + 1]);
+                if (c < (int)p.a.head_dim) *reinterpret_cast<unsigned *>(to + r * stride + c) = two;
+            }
+        }
+}
+
+// ---- who sees whom -------------------------------------------------------------------------------------------------
+
+typedef struct {
+    int first, last; // last < first: none
+} GxMmaSpan;         // of another tile's columns
+
+// What row r of its own tile sees of another one, or who there sees it where it is a KEY.
+template <bool KEY>
+static __device__ __forceinline__ GxMmaSpan gx__mma_span(const GxCudaDocument *documents, const GxCudaAttention &p,
+                                                         const GxCudaTile &own, const GxCudaTile &others, int r)
+{
+    GxMmaSpan s = {0, r < own.length ? others.length - 1 : -1};
+    if (p.a.causal) {
+        const int diagonal = gx__cuda_distance(own.position + r - others.position);
+        if (KEY) s.first = max(s.first, diagonal);
+        else s.last = min(s.last, diagonal);
+    }
+    if (p.a.documents) {
+        s.first = max(s.first, gx__cuda_distance(documents[r].begin - others.position));
+        s.last = min(s.last, gx__cuda_distance(documents[r].end - 1 - others.position));
+    }
+    return s;
+}
+
+typedef struct {
+    int some, whole;
+} GxMmaSight; // of another tile: does any row of this warp see any of it, does every row see all
+
+template <bool KEY, int M, int OTHERS>
+static __device__ __forceinline__ GxMmaSight gx__mma_spans(GxMmaSpan (&span)[M][2], const GxCudaDocument *documents,
+                                                           const GxCudaAttention &p, const GxCudaTile &own,
+                                                           const GxCudaTile &others)
+{
+    int some = 0, whole = 1;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int r = gx__mma_first_row<M>() + gx__mma_row(m, half);
+            span[m][half] = gx__mma_span<KEY>(documents, p, own, others, r);
+            some |= span[m][half].first <= span[m][half].last;
+            whole &= span[m][half].first <= 0 && span[m][half].last >= OTHERS - 1;
+        }
+    const GxMmaSight sight = {__any_sync(0xffffffffu, some), __all_sync(0xffffffffu, whole)};
+    return sight;
+}
+
+// f(score, m, half, column) for each of a warp's scores
+template <int M, int N, class F> static __device__ __forceinline__ void gx__mma_each(float (&s)[M][N / 8][4], F f)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) f(s[m][n][i], m, i / 2, gx__mma_column(n, i % 2));
+}
+
+// Scores of what a row does not see become -inf.
+template <int M, int N>
+static __device__ __forceinline__ void gx__mma_hide(float (&s)[M][N / 8][4], const GxMmaSpan (&span)[M][2])
+{
+    gx__mma_each<M, N>(s, [&](float &x, int m, int half, int column) {
+        if (column < span[m][half].first || column > span[m][half].last) x = -INFINITY;
+    });
+}
+
+// ---- dropout -------------------------------------------------------------------------------------------------------
+
+// Bit k%32 of keep[q][k/32]: is the probability of query q and key k of two tiles kept? A thread draws for 32 keys,
+// four neighbours at a time whose positions follow a multiple of 4.
+template <int QUERIES, int KEYS>
+static __device__ __forceinline__ void gx__mma_draw_keep(uint32_t (*keep)[KEYS / 32], const GxCudaAttention &p,
+                                                         const GxCudaTile &queries, const GxCudaTile &keys, int64_t b,
+                                                         int64_t head)
+{
+    const uint64_t seed = p.step->seed;
+    const uint32_t step = (uint32_t)p.step->step;
+    for (int i = (int)threadIdx.x; i < QUERIES * (KEYS / 32); i += GX__MMA_THREADS) {
+        const int r = i / (KEYS / 32), word = i % (KEYS / 32);
+        const int64_t first = keys.position + word * 32;
+        const int before = (int)(first % 4); // the first draw's keys that are another word's
+        const uint64_t row =
+            gx_dropout_query(p.a.first_sample + b, p.a.heads, p.a.head_first + head, p.a.T, queries.position + r);
+        uint64_t bits = 0;
+#pragma unroll 1
+        for (int draw = 0; draw * 4 < 32 + before; draw++) {
+            const GxRandom4 random = gx_philox(seed, row + (uint64_t)(first / 4 + draw), step, p.a.site);
+#pragma unroll
+            for (int w = 0; w < 4; w++) bits |= (uint64_t)(random.w[w] >= p.threshold) << (draw * 4 + w);
+        }
+        keep[r][word] = (uint32_t)(bits >> before);
+    }
+}
+
+// 0, or what a probability that is kept is multiplied by.
+template <int KEYS>
+static __device__ __forceinline__ float gx__mma_keep(const uint32_t (*keep)[KEYS / 32], int query, int key,
+                                                     const GxCudaAttention &p)
+{
+    return keep[query][key / 32] >> key % 32 & 1 ? p.keep : 0.0f;
+}
+
+// ---- forward -------------------------------------------------------------------------------------------------------
+// Over key tiles: s = q k^T, running maximum m of a row's scores and sum l:
+//     l = l*exp(scale*(m_old - m)) + sum_j exp(scale*(s[j] - m)),
+//     o = o*exp(scale*(m_old - m)) + sum_j exp(scale*(s[j] - m)) v[j]
+// At the end o = o/l and lse = scale*m + log(l). With dropout exp(...) is multiplied by keep[j] in o, not in l.
+
+typedef struct {
+    int run;
+    int64_t begin, end; // what of the run's rows is still to come
+    int64_t at;         // of this tile: the element of k and of v where its first row begins
+    GxCudaTile tile;    // length 0: there is no further one
+} GxMmaKeys;            // the tiles of keys that somebody in a query tile may see
+
+template <int KEYS>
+static __device__ __forceinline__ void gx__mma_next_keys(GxMmaKeys *keys, const GxCudaDocument *documents,
+                                                         const GxCudaAttention &p, const GxCudaTile &queries, int64_t b)
+{
+    for (;;) {
+        while (keys->begin >= keys->end) {
+            keys->tile.length = 0;
+            if (++keys->run >= p.a.k_runs.n) return;
+            const GxCudaRange seen = gx__cuda_seen(documents, p, queries, p.a.k_runs.run[keys->run]);
+            keys->begin = seen.begin, keys->end = seen.end;
+        }
+        keys->tile = gx__cuda_key_tile<KEYS>(p, p.a.k_runs.run[keys->run], keys->begin);
+        keys->begin += keys->tile.length;
+        const int64_t row = gx__cuda_key_row(p, keys->tile, b);
+        keys->at = row * p.a.kv_stride;
+        if (row >= 0) return;
+    }
+}
+
+// Over the four lanes that hold a row.
+static __device__ __forceinline__ float gx__mma_row_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+static __device__ __forceinline__ float gx__mma_row_sum(float x)
+{
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+// What a warp has of its rows: sums of o, a row's maximum, and this lane's part of its sum.
+template <int M, int HEAD> struct GxMmaRows {
+    float o[M][HEAD / 8][4], maximum[M][2], sum[M][2];
+};
+
+// Scores to probabilities against the new maximum; o is rescaled to it.
+template <int M, int N, int HEAD>
+static __device__ __forceinline__ void gx__mma_softmax(float (&s)[M][N / 8][4], GxMmaRows<M, HEAD> &rows,
+                                                       float scale_log2)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float maximum = rows.maximum[m][half], sum = 0;
+#pragma unroll
+            for (int i = 0; i < N / 4; i++) maximum = fmaxf(maximum, s[m][i / 2][half * 2 + i % 2]);
+            maximum = gx__mma_row_max(maximum);
+            // no key so far: every exp2 below is 0
+            const float against = maximum == -INFINITY ? 0.0f : maximum * scale_log2;
+            const float shrink = gx_exp2(rows.maximum[m][half] * scale_log2 - against);
+#pragma unroll
+            for (int i = 0; i < N / 4; i++) {
+                float &x = s[m][i / 2][half * 2 + i % 2];
+                x = gx_exp2(fmaf(x, scale_log2, -against));
+                sum += x;
+            }
+            rows.maximum[m][half] = maximum;
+            rows.sum[m][half] = rows.sum[m][half] * shrink + sum;
+#pragma unroll
+            for (int i = 0; i < HEAD / 4; i++) rows.o[m][i / 2][half * 2 + i % 2] *= shrink;
+        }
+}
+
+// o and its log-sum-exp from what was summed up.
+template <class T, int M, int HEAD>
+static __device__ __forceinline__ void gx__mma_finish(T *o, float *lse, GxMmaRows<M, HEAD> &rows,
+                                                      const GxCudaAttention &p, const GxCudaTile &tile, int64_t b,
+                                                      int64_t head)
+{
+    float inverse[M][2];
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int r = gx__mma_first_row<M>() + gx__mma_row(m, half);
+            const float l = gx__mma_row_sum(rows.sum[m][half]);
+            inverse[m][half] = l != 0 ? 1.0f / l : 0.0f; // 0: it saw no key
+            if (threadIdx.x % 4 == 0 && r < tile.length)
+                lse[((tile.row + r) * p.a.B + b) * p.a.H + head] =
+                    l != 0 ? rows.maximum[m][half] * p.scale + logf(l) : -INFINITY;
+        }
+    gx__mma_store<T, M, HEAD>(gx__cuda_head(o, tile.row, b, head, p.a.o_stride, p), rows.o, inverse,
+                              p.a.B * p.a.o_stride, tile.length, p);
+}
+
+template <class T, int HEAD>
+static __device__ __forceinline__ void gx__mma_forward_tile(T *o, float *lse, const T *q, const T *k, const T *v,
+                                                            const GxCudaAttention &p, const GxCudaTile &tile,
+                                                            int64_t job)
+{
+    enum { M = GxMmaForward<HEAD>::M, OWN = GxMmaForward<HEAD>::OWN, N = GxMmaForward<HEAD>::OTHERS };
+    typedef GxMmaForwardTiles<T, HEAD> Tiles;
+    GX_DYNAMIC_SHARED(Tiles, tiles);
+    const int64_t b = job / p.a.H, head = job % p.a.H, kv_head = (p.a.q_first + head) / p.group;
+    const int64_t kv_stride = (p.a.pages ? 1 : p.a.B) * p.a.kv_stride;
+    GxMmaRows<M, HEAD> rows = {};
+    GxMmaKeys keys = {-1, 0, 0, 0, {0, 0, 0}};
+    k += kv_head * p.a.head_dim, v += kv_head * p.a.head_dim;
+#pragma unroll
+    for (int m = 0; m < M; m++) rows.maximum[m][0] = rows.maximum[m][1] = -INFINITY;
+    __syncthreads(); // of the tile before, all is read
+    gx__cuda_load_documents(tiles->documents, p, tile, b);
+    gx__mma_next_keys<N>(&keys, tiles->documents, p, tile, b);
+    if (keys.tile.length) {
+        gx__mma_load<T, OWN, HEAD>(tiles->q, gx__cuda_head(q, tile.row, b, head, p.a.q_stride, p), p.a.B * p.a.q_stride,
+                                   tile.length, p);
+        gx__mma_load<T, N, HEAD>(tiles->k, k + keys.at, kv_stride, keys.tile.length, p);
+        gx_cp_async_commit();
+    }
+    while (keys.tile.length) {
+        const GxCudaTile now = keys.tile;
+        GxMmaSpan span[M][2];
+        float s[M][N / 8][4] = {};
+        gx_cp_async_wait<0>();
+        __syncthreads(); // queries and keys are there; the values of the tile before are read
+        gx__mma_load<T, N, HEAD>(tiles->v, v + keys.at, kv_stride, now.length, p);
+        gx_cp_async_commit();
+        if (p.a.dropout != 0) gx__mma_draw_keep<OWN, N>(tiles->keep, p, tile, now, b, head);
+        const GxMmaSight sight = gx__mma_spans<false, M, N>(span, tiles->documents, p, tile, now);
+        if (sight.some) gx__mma_scores<T, M, N, HEAD>(s, tiles->q + gx__mma_first_row<M>(), tiles->k);
+        gx_cp_async_wait<0>();
+        __syncthreads(); // the values are there, and what is kept; the keys are read
+        gx__mma_next_keys<N>(&keys, tiles->documents, p, tile, b);
+        if (keys.tile.length) gx__mma_load<T, N, HEAD>(tiles->k, k + keys.at, kv_stride, keys.tile.length, p);
+        gx_cp_async_commit();
+        if (!sight.some) continue;
+        if (!sight.whole) gx__mma_hide<M, N>(s, span);
+        gx__mma_softmax<M, N, HEAD>(s, rows, p.scale_log2);
+        if (p.a.dropout != 0)
+            gx__mma_each<M, N>(s, [&](float &x, int m, int half, int column) {
+                x *= gx__mma_keep<N>(tiles->keep, gx__mma_first_row<M>() + gx__mma_row(m, half), column, p);
+            });
+        gx__mma_accumulate<T, M, N, HEAD>(rows.o, s, tiles->v);
+    }
+    gx__mma_finish<T, M, HEAD>(o, lse, rows, p, tile, b, head);
+}
+
+// One block per (query tile, sample b, query head). Causal: the last tiles see the most keys and begin.
+template <class T, int HEAD>
+static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
+    gx__mma_attention_forward(T *o, float *lse, const T *q, const T *k, const T *v,
+                              const __grid_constant__ GxCudaAttention p)
+{
+    const int64_t tiles = gx__cuda_tiles(p.a.q_runs, GxMmaForward<HEAD>::OWN), heads = p.a.B * p.a.H;
+    for (int64_t job = blockIdx.x; job < tiles * heads; job += gridDim.x)
+        gx__mma_forward_tile<T, HEAD>(o, lse, q, k, v, p,
+                                      gx__cuda_tile(p.a.q_runs, GxMmaForward<HEAD>::OWN, tiles - 1 - job / heads),
+                                      job % heads);
+}
+
+// ---- backward ------------------------------------------------------------------------------------------------------
+// p = exp(s - lse), dp = d_o v^T, ds = scale*p*(dp - D), D = rowsum(d_o * o)
+// dv += p^T d_o, dk += ds^T q, dq += ds k
+// With dropout dp = keep*(d_o v^T) and dv += (keep*p)^T d_o; D is the same, since o has the same keep in it.
+//
+// KEYS: a block's own rows are keys, with k and v as first and second matrix, those of the others q and d_o; else own
+// rows are queries, and it is the other way round. Either way, scores are first of own by first of others, dp is second
+// by second, and the gradient of the first is ds times the others' first; of keys, that of the second is p times the
+// others' second.
+
+template <class T> struct GxMmaGradients {
+    T *d_first, *d_second; // of own rows; d_second of keys
+    const T *first, *second, *other_first, *other_second;
+    const float *lse, *D; // of queries
+    int64_t stride, second_stride, other_stride, other_second_stride;
+};
+
+typedef struct {
+    int64_t head, head_end; // query heads that are to come: of keys those of their group
+    int run;
+    int64_t begin, end; // what of the run's rows is still to come
+    GxCudaTile tile;    // length 0: there is no further one
+} GxMmaOthers;          // the tiles that see a block's own rows, or that these see
+
+template <bool KEYS, int OTHERS>
+static __device__ __forceinline__ void gx__mma_next_others(GxMmaOthers *others, const GxCudaDocument *documents,
+                                                           const GxCudaAttention &p, const GxCudaTile &own)
+{
+    const GxRuns &runs = KEYS ? p.a.q_runs : p.a.k_runs;
+    while (others->begin >= others->end) {
+        others->tile.length = 0;
+        if (++others->run >= runs.n) {
+            others->run = 0;
+            if (++others->head >= others->head_end) return;
+        }
+        const GxRun &run = runs.run[others->run];
+        const GxCudaRange range =
+            KEYS ? gx__cuda_seeing(documents, p, run, own, OTHERS) : gx__cuda_seen(documents, p, own, run);
+        others->begin = range.begin, others->end = range.end;
+    }
+    others->tile = gx__cuda_part(runs.run[others->run], others->begin, OTHERS);
+    others->begin += OTHERS;
+}
+
+// A tile of the others begins to come in.
+template <bool KEYS, class T, int HEAD>
+static __device__ __forceinline__ void gx__mma_load_others(typename GxMmaBackwardTiles<T, HEAD>::Others *to,
+                                                           const GxMmaGradients<T> &x, const GxMmaOthers &others,
+                                                           const GxCudaAttention &p, int64_t b)
+{
+    enum { N = GxMmaBackward<HEAD>::OTHERS };
+    const GxCudaTile &tile = others.tile;
+    const int64_t head = KEYS ? others.head : (p.a.q_first + others.head) / p.group;
+    gx__mma_load<T, N, HEAD>(to->first, gx__cuda_head(x.other_first, tile.row, b, head, x.other_stride, p),
+                             p.a.B * x.other_stride, tile.length, p);
+    gx__mma_load<T, N, HEAD>(to->second, gx__cuda_head(x.other_second, tile.row, b, head, x.other_second_stride, p),
+                             p.a.B * x.other_second_stride, tile.length, p);
+    if (KEYS && (int)threadIdx.x < N) {
+        const int r = (int)threadIdx.x;
+        const bool is = r < tile.length;
+        const int64_t at = ((tile.row + (is ? r : 0)) * p.a.B + b) * p.a.H + head;
+        gx_cp_async<4>(&to->lse[r], x.lse + at, is ? 4 : 0);
+        gx_cp_async<4>(&to->D[r], x.D + at, is ? 4 : 0);
+    }
+    gx_cp_async_commit();
+}
+
+// In units of log2; of a query that saw no key -inf becomes what gives a probability of 0.
+static __device__ __forceinline__ float gx__mma_lse_log2(float lse)
+{
+    return lse == -INFINITY ? 0.0f : lse * GX__CUDA_LOG2_E;
+}
+
+// What a warp has of its own rows: sums of gradients, and of queries lse (in units of log2) and D.
+template <bool KEYS, int M, int HEAD> struct GxMmaOwn {
+    float d_first[M][HEAD / 8][4], d_second[KEYS ? M : 1][KEYS ? HEAD / 8 : 1][4], lse[M][2], D[M][2];
+};
+
+// One tile of others. Scores become what d_second is summed up from, and ds (without scale) what d_first is.
+template <bool KEYS, class T, int HEAD>
+static __device__ __forceinline__ void
+gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<HEAD>::M, HEAD> &own, const GxMmaBackwardTiles<T, HEAD> *tiles,
+                      int stage, const GxCudaAttention &p, const GxCudaTile &tile, const GxCudaTile &other)
+{
+    enum { M = GxMmaBackward<HEAD>::M, OWN = GxMmaBackward<HEAD>::OWN, N = GxMmaBackward<HEAD>::OTHERS };
+    const auto *others = &tiles->others[stage];
+    const int first_row = gx__mma_first_row<M>();
+    GxMmaSpan span[M][2];
+    const GxMmaSight sight = gx__mma_spans<KEYS, M, N>(span, tiles->documents, p, tile, other);
+    if (!sight.some) return;
+    float s[M][N / 8][4] = {}, ds[M][N / 8][4] = {};
+    gx__mma_scores<T, M, N, HEAD>(s, tiles->first + first_row, others->first);
+    gx__mma_scores<T, M, N, HEAD>(ds, tiles->second + first_row, others->second);
+    const auto drop = [&](float &x, int m, int half, int column) {
+        const int row = first_row + gx__mma_row(m, half);
+        x *= KEYS ? gx__mma_keep<OWN>((const uint32_t(*)[OWN / 32]) tiles->keep, column, row, p)
+                  : gx__mma_keep<N>((const uint32_t(*)[N / 32]) tiles->keep, row, column, p);
+    };
+    if (!sight.whole) gx__mma_hide<M, N>(s, span);
+    if (p.a.dropout != 0) gx__mma_each<M, N>(ds, drop);
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int column = gx__mma_column(n, i % 2);
+                const float lse = KEYS ? gx__mma_lse_log2(others->lse[column]) : own.lse[m][i / 2];
+                const float D = KEYS ? others->D[column] : own.D[m][i / 2];
+                s[m][n][i] = gx_exp2(fmaf(s[m][n][i], p.scale_log2, -lse));
+                ds[m][n][i] = s[m][n][i] * (ds[m][n][i] - D);
+            }
+    if (KEYS && p.a.dropout != 0) gx__mma_each<M, N>(s, drop);
+    if constexpr (KEYS) gx__mma_accumulate<T, M, N, HEAD>(own.d_second, s, others->second);
+    gx__mma_accumulate<T, M, N, HEAD>(own.d_first, ds, others->first);
+}
+
+// `head`: a key and value head where KEYS, else a query head.
+template <bool KEYS, class T, int HEAD>
+static __device__ __forceinline__ void gx__mma_backward_tile(const GxMmaGradients<T> &x, const GxCudaAttention &p,
+                                                             const GxCudaTile &tile, int64_t b, int64_t head)
+{
+    enum { M = GxMmaBackward<HEAD>::M, OWN = GxMmaBackward<HEAD>::OWN, N = GxMmaBackward<HEAD>::OTHERS };
+    typedef GxMmaBackwardTiles<T, HEAD> Tiles;
+    GX_DYNAMIC_SHARED(Tiles, tiles);
+    const int64_t first = KEYS ? max(head * p.group - p.a.q_first, (int64_t)0) : head;
+    const int64_t end = KEYS ? min((head + 1) * p.group - p.a.q_first, p.a.H) : head + 1;
+    GxMmaOwn<KEYS, M, HEAD> own = {};
+    GxMmaOthers others = {first, end, -1, 0, 0, {0, 0, 0}};
+#pragma unroll
+    for (int i = 0; i < 2 * M && !KEYS; i++) {
+        const int r = gx__mma_first_row<M>() + gx__mma_row(i / 2, i % 2);
+        const int64_t at = ((tile.row + r) * p.a.B + b) * p.a.H + head;
+        own.lse[i / 2][i % 2] = r < tile.length ? gx__mma_lse_log2(x.lse[at]) : 0.0f;
+        own.D[i / 2][i % 2] = r < tile.length ? x.D[at] : 0.0f;
+    }
+    __syncthreads(); // of the tile before, all is read
+    gx__cuda_load_documents(tiles->documents, p, tile, b);
+    gx__mma_next_others<KEYS, N>(&others, tiles->documents, p, tile);
+    if (others.tile.length) {
+        gx__mma_load<T, OWN, HEAD>(tiles->first, gx__cuda_head(x.first, tile.row, b, head, x.stride, p),
+                                   p.a.B * x.stride, tile.length, p);
+        gx__mma_load<T, OWN, HEAD>(tiles->second, gx__cuda_head(x.second, tile.row, b, head, x.second_stride, p),
+                                   p.a.B * x.second_stride, tile.length, p);
+        gx__mma_load_others<KEYS, T, HEAD>(&tiles->others[0], x, others, p, b);
+    }
+    for (int stage = 0; others.tile.length; stage ^= 1) {
+        const GxCudaTile now = others.tile;
+        const int64_t now_head = others.head;
+        gx__mma_next_others<KEYS, N>(&others, tiles->documents, p, tile);
+        gx_cp_async_wait<0>();
+        __syncthreads(); // this tile is there, and the one before is read
+        if (others.tile.length) gx__mma_load_others<KEYS, T, HEAD>(&tiles->others[stage ^ 1], x, others, p, b);
+        if (p.a.dropout != 0) {
+            if (KEYS) gx__mma_draw_keep<N, OWN>((uint32_t(*)[OWN / 32]) tiles->keep, p, now, tile, b, now_head);
+            else gx__mma_draw_keep<OWN, N>((uint32_t(*)[N / 32]) tiles->keep, p, tile, now, b, now_head);
+            __syncthreads();
+        }
+        gx__mma_backward_step<KEYS, T, HEAD>(own, tiles, stage, p, tile, now);
+    }
+    float factor[M][2];
+#pragma unroll
+    for (int i = 0; i < 2 * M; i++) factor[i / 2][i % 2] = p.scale;
+    gx__mma_store<T, M, HEAD>(gx__cuda_head(x.d_first, tile.row, b, head, x.stride, p), own.d_first, factor,
+                              p.a.B * x.stride, tile.length, p);
+    if constexpr (KEYS) {
+#pragma unroll
+        for (int i = 0; i < 2 * M; i++) factor[i / 2][i % 2] = 1;
+        gx__mma_store<T, M, HEAD>(gx__cuda_head(x.d_second, tile.row, b, head, x.second_stride, p), own.d_second,
+                                  factor, p.a.B * x.second_stride, tile.length, p);
+    }
+}
+
+// One block per (tile, sample b, head). Causal: the first tiles of keys, and the last of queries, have the most to do
+// and begin.
+template <bool KEYS, class T, int HEAD>
+static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
+    gx__mma_attention_backward(const __grid_constant__ GxMmaGradients<T> x, const __grid_constant__ GxCudaAttention p)
+{
+    const GxRuns &runs = KEYS ? p.a.k_runs : p.a.q_runs;
+    const int64_t per_sample = KEYS ? p.a.K : p.a.H, heads = p.a.B * per_sample;
+    const int64_t tiles = gx__cuda_tiles(runs, GxMmaBackward<HEAD>::OWN);
+    for (int64_t job = blockIdx.x; job < tiles * heads; job += gridDim.x) {
+        const int64_t number = KEYS ? job / heads : tiles - 1 - job / heads;
+        gx__mma_backward_tile<KEYS, T, HEAD>(x, p, gx__cuda_tile(runs, GxMmaBackward<HEAD>::OWN, number),
+                                             job % heads / per_sample, job % per_sample);
+    }
+}
+
+// ---- the host's side -----------------------------------------------------------------------------------------------
+
+// Does this kernel take them? Rows and heads begin at multiples of 16 bytes, and a larger score is a larger
+// probability.
+static int gx__mma_takes(const GxCudaAttention *p)
+{
+    return p->a.dtype == GX_BF16 && p->a.head_dim <= GX__MMA_MAX_HEAD && p->packed && p->scale > 0;
+}
+
+// Calls the template F<T, HEAD>(...) for the padded size of head.
+#define GX__MMA_HEADS(p, F, ...)                                                                                       \
+    do {                                                                                                               \
+        if ((p)->a.head_dim <= 64) F<__nv_bfloat16, 64>(__VA_ARGS__);                                                  \
+        else if ((p)->a.head_dim <= 96) F<__nv_bfloat16, 96>(__VA_ARGS__);                                             \
+        else F<__nv_bfloat16, 128>(__VA_ARGS__);                                                                       \
+    } while (0)
+
+template <class T, int HEAD>
+static void gx__mma_launch_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
+                                   const GxCudaAttention *p)
+{
+    const int bytes = (int)sizeof(GxMmaForwardTiles<T, HEAD>);
+    static_assert(sizeof(GxMmaForwardTiles<T, HEAD>) <= GX__CUDA_LEAST_SHARED, "more than a card may have");
+    if (!gx__cuda_attention_shared(g, "attention_forward", (const void *)gx__mma_attention_forward<T, HEAD>, bytes))
+        return;
+    const unsigned grid = gx__cuda_grid(gx__cuda_tiles(p->a.q_runs, GxMmaForward<HEAD>::OWN) * p->a.B * p->a.H);
+    GX_LAUNCH((gx__mma_attention_forward<T, HEAD>), grid, GX__MMA_THREADS, bytes, gx_cuda(g)->stream, (T *)o, lse,
+              (const T *)q, (const T *)k, (const T *)v, *p);
+    gx_cuda_check(g, "attention_forward");
+}
+
+template <bool KEYS, class T, int HEAD>
+static void gx__mma_launch_gradients(GxContext *g, const GxMmaGradients<T> *x, const GxCudaAttention *p)
+{
+    const char *what = KEYS ? "attention_backward_keys" : "attention_backward_queries";
+    const int bytes = (int)sizeof(GxMmaBackwardTiles<T, HEAD>);
+    static_assert(sizeof(GxMmaBackwardTiles<T, HEAD>) <= GX__CUDA_LEAST_SHARED, "more than a card may have");
+    if (!gx__cuda_attention_shared(g, what, (const void *)gx__mma_attention_backward<KEYS, T, HEAD>, bytes)) return;
+    const GxRuns *runs = KEYS ? &p->a.k_runs : &p->a.q_runs;
+    const unsigned grid =
+        gx__cuda_grid(gx__cuda_tiles(*runs, GxMmaBackward<HEAD>::OWN) * p->a.B * (KEYS ? p->a.K : p->a.H));
+    GX_LAUNCH((gx__mma_attention_backward<KEYS, T, HEAD>), grid, GX__MMA_THREADS, bytes, gx_cuda(g)->stream, *x, *p);
+    gx_cuda_check(g, what);
+}
+
+// d: dq, dk, dv; x: q, k, v, d_o
+template <class T, int HEAD>
+static void gx__mma_launch_backward(GxContext *g, void *const *d, const void *const *x, const float *lse,
+                                    const float *D, const GxCudaAttention *p)
+{
+    const int64_t q = p->a.q_stride, kv = p->a.kv_stride, o = p->a.o_stride;
+    const T *of_q = (const T *)x[0], *of_k = (const T *)x[1], *of_v = (const T *)x[2], *of_o = (const T *)x[3];
+    const GxMmaGradients<T> keys = {(T *)d[1], (T *)d[2], of_k, of_v, of_q, of_o, lse, D, kv, kv, q, o};
+    const GxMmaGradients<T> queries = {(T *)d[0], NULL, of_q, of_o, of_k, of_v, lse, D, q, o, kv, kv};
+    gx__mma_launch_gradients<true, T, HEAD>(g, &keys, p);
+    gx__mma_launch_gradients<false, T, HEAD>(g, &queries, p);
+}
+#endif

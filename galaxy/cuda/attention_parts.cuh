@@ -1,0 +1,167 @@
+// attention_parts.cuh: what attention's kernels on the GPU share (attention.cuh, attention_mma.cuh): what they are
+// told, tiles of rows, the bounds of documents, and which tiles see each other.
+//
+// No tile crosses a run, none of keys a page. A tile's rows bring the bounds of their documents into shared memory.
+// Since a document's queries are its keys' positions, the same bounds say which queries a key is seen by.
+#ifndef GX_CUDA_ATTENTION_PARTS_CUH
+#define GX_CUDA_ATTENTION_PARTS_CUH
+#include "../ops/attention.h"
+#include "kernel.cuh"
+#endif
+
+#if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_ATTENTION_PARTS_IMPLEMENTED)
+#define GX_CUDA_ATTENTION_PARTS_IMPLEMENTED
+#include <math.h>
+
+typedef struct {
+    GxAttention a;
+    int64_t group, q_rows; // q_rows: Tq*B
+    float scale;           // of the scores
+    float scale_log2;      // scale*log2(e): exp(scale*s) = exp2(scale_log2*s), and exp2 is the hardware's
+    int packed;            // rows and heads of all matrices begin at multiples of 16 bytes
+    const GxStep *step;    // seed and step of dropout
+    uint32_t threshold;    // of its bits: at or above it a probability is kept
+    float keep;            // what it is then multiplied by
+} GxCudaAttention;
+
+#define GX__CUDA_LOG2_E 1.44269504088896341f
+#define GX__CUDA_LN_2   0.693147180559945309f
+
+enum { GX__CUDA_LEAST_SHARED = 99 * 1024 }; // bytes that a block can have on every card from sm_80 on
+
+// ---- tiles ---------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    int64_t row, position;
+    int length;
+} GxCudaTile; // part of one run
+
+static __host__ __device__ inline int64_t gx__cuda_tiles(const GxRuns &runs, int size)
+{
+    int64_t n = 0;
+    for (int i = 0; i < runs.n; i++) n += (runs.run[i].length + size - 1) / size;
+    return n;
+}
+
+static __device__ __forceinline__ GxCudaTile gx__cuda_part(const GxRun &run, int64_t begin, int size)
+{
+    const int64_t rest = run.length - begin;
+    const GxCudaTile t = {run.row + begin, run.position + begin, rest < size ? (int)rest : size};
+    return t;
+}
+
+static __device__ __forceinline__ GxCudaTile gx__cuda_tile(const GxRuns &runs, int size, int64_t index)
+{
+    int i = 0;
+    for (; index >= (runs.run[i].length + size - 1) / size; i++) index -= (runs.run[i].length + size - 1) / size;
+    return gx__cuda_part(runs.run[i], index * size, size);
+}
+
+// Difference of two positions, or what is farther than any tile has rows.
+static __device__ __forceinline__ int gx__cuda_distance(int64_t d)
+{
+    const int far = 1 << 16;
+    return d > far ? far : d < -far ? -far : (int)d;
+}
+
+// ---- documents -----------------------------------------------------------------------------------------------------
+
+typedef struct {
+    int begin, end; // positions
+} GxCudaDocument;   // of a row
+
+typedef struct {
+    int64_t begin, end;
+} GxCudaRange; // of a run's rows
+
+// The documents of a tile's rows into shared memory. All threads of the block come here.
+static __device__ __forceinline__ void gx__cuda_load_documents(GxCudaDocument *to, const GxCudaAttention &p,
+                                                               const GxCudaTile &tile, int64_t b)
+{
+    if (!p.a.documents) return;
+    __syncthreads(); // those of the tile before are read
+    for (int r = (int)threadIdx.x; r < tile.length; r += (int)blockDim.x) {
+        const int32_t *from = p.a.documents + 2 * ((tile.position + r) * p.a.B + b);
+        to[r].begin = from[0], to[r].end = from[1];
+    }
+    __syncthreads();
+}
+
+// The rows [begin, end) of a run that are at positions of the tile's documents: no others see its rows, or are seen.
+static __device__ __forceinline__ GxCudaRange gx__cuda_of_documents(const GxCudaDocument *documents,
+                                                                    const GxCudaAttention &p, const GxCudaTile &tile,
+                                                                    const GxRun &run)
+{
+    GxCudaRange all = {0, run.length};
+    if (!p.a.documents) return all;
+    int begin = INT32_MAX, end = 0;
+    for (int r = 0; r < tile.length; r++) {
+        const GxCudaDocument own = documents[r];
+        if (own.begin >= own.end) continue; // padding
+        if (own.begin < begin) begin = own.begin;
+        if (own.end > end) end = own.end;
+    }
+    if (begin > run.position) all.begin = begin - run.position;
+    if (end - run.position < all.end) all.end = end - run.position;
+    return all;
+}
+
+// The keys of a run that somebody in the query tile may see: its last row sees the most.
+static __device__ __forceinline__ GxCudaRange gx__cuda_seen(const GxCudaDocument *documents, const GxCudaAttention &p,
+                                                            const GxCudaTile &q, const GxRun &k)
+{
+    GxCudaRange seen = gx__cuda_of_documents(documents, p, q, k);
+    const int64_t until = q.position + q.length - k.position;
+    if (p.a.causal && until < seen.end) seen.end = until;
+    return seen;
+}
+
+// The query rows of a run that may see a key of the tile; where the first of them is at a key's own position, rounded
+// down to whole tiles.
+static __device__ __forceinline__ GxCudaRange gx__cuda_seeing(const GxCudaDocument *documents, const GxCudaAttention &p,
+                                                              const GxRun &q, const GxCudaTile &k, int size)
+{
+    GxCudaRange seeing = gx__cuda_of_documents(documents, p, k, q);
+    const int64_t first = (k.position - q.position) / size * size;
+    if (p.a.causal && first > seeing.begin) seeing.begin = first;
+    return seeing;
+}
+
+// The tile of up to ROWS keys of a run from row `begin` on.
+template <int ROWS>
+static __device__ __forceinline__ GxCudaTile gx__cuda_key_tile(const GxCudaAttention &p, const GxRun &run,
+                                                               int64_t begin)
+{
+    GxCudaTile tile = gx__cuda_part(run, begin, ROWS);
+    const int rest = GX_PAGE - (int)(tile.position % GX_PAGE); // of the page
+    if (p.a.pages && rest < tile.length) tile.length = rest;
+    return tile;
+}
+
+// The matrix's row of the tile's first key; -1: it has no page.
+static __device__ __forceinline__ int64_t gx__cuda_key_row(const GxCudaAttention &p, const GxCudaTile &keys, int64_t b)
+{
+    return p.a.pages ? gx_page_row(p.a.pages, keys.position, p.a.B, b) : keys.row * p.a.B + b;
+}
+
+template <class T>
+static __device__ __forceinline__ T *gx__cuda_head(T *x, int64_t row, int64_t b, int64_t head, int64_t stride,
+                                                   const GxCudaAttention &p)
+{
+    return x + (row * p.a.B + b) * stride + head * p.a.head_dim;
+}
+
+// ---- the host's side -----------------------------------------------------------------------------------------------
+
+static unsigned gx__cuda_grid(int64_t jobs) { return (unsigned)gx_min(jobs, GX_CUDA_MAX_GRID_X); }
+
+// Blocks of more than 48 KB of shared memory are to be asked for. 0: the context has an error.
+static int gx__cuda_attention_shared(GxContext *g, const char *what, const void *kernel, int bytes)
+{
+    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (error == cudaSuccess) return 1;
+    GX_FAIL(&g->error, GX_ERR_DEVICE, "%s: a block needs %d bytes of shared memory, this card gives it %d: %s", what,
+            bytes, gx_cuda(g)->shared_bytes, cudaGetErrorString(error));
+    return 0;
+}
+#endif
