@@ -47,6 +47,7 @@ typedef struct { // zero: fp32, one micro-batch, everything trained
     const GxLora *lora;             // its factors B are drawn, not 0, with which A would have no gradient
     int quantize;                   // 1 + GxQuantKind; 0: nothing is
     const GxBottleneck *bottleneck; // of its adapters all but Down is drawn as large
+    const GxPrompt *prompt;         // so are its gates, and rows
 } TestWish;
 
 typedef struct {
@@ -192,7 +193,7 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
 {
     const TestWish wish = t->wish;
     const GxModelOptions options = {lists,     wish.freeze, wish.dtype,    wish.first_unit, wish.last_unit,
-                                    wish.head, wish.lora,   wish.quantize, wish.bottleneck};
+                                    wish.head, wish.lora,   wish.quantize, wish.bottleneck, wish.prompt};
     memset(t, 0, sizeof *t);
     GxContext *g = &t->g;
     GxArena dry_arena, dry_host;

@@ -44,6 +44,7 @@ typedef struct {
     int quantize;   // 1 + GxQuantKind of what is frozen; 0: it is in numbers
     int lora;       // 1 + which of test_loras is trained, and nothing else; 0: everything is
     int bottleneck; // 1 + which of test_bottlenecks is, alike
+    int prompt;     // 1 + which of test_prompts is, alike
 } Layout;
 
 // Of all linears of attention and MLP; of some, one in a single layer, with dropout and norms that are trained besides;
@@ -65,6 +66,10 @@ static inline GxLlamaConfig model_config_of(const Layout *l)
     if (l->normed) snprintf(c.model_type, sizeof c.model_type, "qwen3");
     return c;
 }
+
+// In all layers but two, which leaves one; with norms that are trained, of heads too; in all layers, beside a matrix
+// that reads what they add.
+static const GxPrompt test_prompts[] = {{23, 0, NULL}, {18, 1, "norm"}, {10, 2, "o_proj"}};
 
 typedef struct {                     // flat buffers of one rank, in its table's order
     float *grads;                    // of the first step
@@ -305,6 +310,7 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
     for (int k = 0; k < GX_MAX_LOSSES; k++) out->validation += step.loss_sum[k];
     out->column = begin, out->columns = B;
     if (t->m.store.dtype != GX_F32) return;
+    CHECK(out->n >= B * outputs_of(), "%ld moments: no room for the logits", (long)out->n);
     GxTarget last = GX_ZERO;
     int32_t rows[MAX_COLUMNS], parts[3 * MAX_COLUMNS];
     for (int64_t i = 0; i < B; i++) {
@@ -339,6 +345,7 @@ static inline void wish_subject(TestWish *wish, const Layout *l, void *room, siz
 {
     wish->lora = l->lora ? &test_loras[l->lora - 1] : NULL;
     wish->bottleneck = l->bottleneck ? &test_bottlenecks[l->bottleneck - 1] : NULL;
+    wish->prompt = l->prompt ? &test_prompts[l->prompt - 1] : NULL;
     wish->quantize = l->quantize;
     if (!test_subject) return;
     assert(test_subject->config_size <= size);

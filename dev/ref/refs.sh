@@ -15,6 +15,7 @@ rm -rf build/refs
 "$python" dev/ref/make_lora_refs.py --out build/refs
 "$python" dev/ref/make_bert_refs.py --out build/refs
 "$python" dev/ref/make_bottleneck_refs.py --out build/refs
+"$python" dev/ref/make_prompt_refs.py --out build/refs
 "$python" dev/ref/make_generate.py --out build/refs
 "$python" dev/ref/make_chat.py build/refs/chat.jsonl
 "$python" dev/ref/make_chat_refs.py --out build/refs/chat_train

@@ -5,6 +5,11 @@
 // Bottleneck adapters (model/bottleneck.h) have such a folder, too, of a peft_type that is Galaxy's own: peft knows
 // none for them, and refuses it by its name.
 //
+// Prompts in attention (model/prompt.h) are peft's ADAPTION_PROMPT: adapter_len rows in each of the last adapter_layers
+// layers, ….self_attn.adaption_prompt [1, adapter_len, C] and ….self_attn.adaption_gate [1]. peft knows no
+// modules_to_save for them, reads such tensors all the same, and warns of the key, which is there only where it says
+// something.
+//
 // The factors of model.layers.0.self_attn.q_proj are called
 // base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight [r, in] and .lora_B.weight [out, r].
 #ifndef GX_PEFT_H
@@ -17,10 +22,12 @@ GX_BEGIN
 enum { GX_PEFT_TARGETS = 1 << 16 };        // a hundred layers by whole names are half of it
 
 #define GX_PEFT_BOTTLENECK "GALAXY_BOTTLENECK" // peft_type
+#define GX_PEFT_PROMPT     "ADAPTION_PROMPT"
 
 typedef struct {
-    int64_t r;         // of LoRA; 0: it is none
-    int64_t reduction; // adapter_reduction_dim, of bottleneck adapters; 0: it is none
+    int64_t r;                         // of LoRA; 0: it is none
+    int64_t reduction;                 // adapter_reduction_dim, of bottleneck adapters; 0: it is none
+    int64_t prompt_len, prompt_layers; // adapter_len, adapter_layers, of prompts; 0: it is none
     double lora_alpha, lora_dropout;
     int use_rslora;
     // target_modules, with commas between them, "all-linear", or a regular expression (gx_module_is_pattern); "": the
@@ -53,6 +60,10 @@ enum { GX__PEFT_CAP = 1 << 20 };
 #define GX__PEFT_AT(field) offsetof(GxPeftConfig, field)
 static const GxField gx__peft_bottleneck_fields[] = {
     {"adapter_reduction_dim", GX_FIELD_INT, GX__PEFT_AT(reduction), NULL, "", "1..65536"},
+};
+static const GxField gx__peft_prompt_fields[] = {
+    {"adapter_len", GX_FIELD_INT, GX__PEFT_AT(prompt_len), NULL, "", "1..65536"},
+    {"adapter_layers", GX_FIELD_INT, GX__PEFT_AT(prompt_layers), NULL, "", "1..65536"},
 };
 static const GxField gx__peft_fields[] = {
     {"r", GX_FIELD_INT, GX__PEFT_AT(r), NULL, "", "1..65536"},
@@ -101,9 +112,30 @@ static GxStatus gx__peft_check_bottleneck(const GxJson *json, const char *path, 
     return GX_OK;
 }
 
-static int gx__peft_is_bottleneck(const GxJson *json)
+// Of prompts.
+static GxStatus gx__peft_check_prompt(const GxJson *json, const char *path, GxError *err)
 {
-    return !strcmp(gx_json_string(gx_json_get(json, "peft_type")), GX_PEFT_BOTTLENECK);
+    static const char *const known[] = {"peft_type",       "adapter_len", "adapter_layers", "base_model_name_or_path",
+                                        "modules_to_save", "task_type",   "inference_mode", "target_modules",
+                                        "auto_mapping",    "revision",    "peft_version"};
+    const GxJson *target = gx_json_get(json, "target_modules");
+    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
+        int is_known = gx__peft_is_nothing(m.value);
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++) is_known |= !strcmp(m.key, known[i]);
+        if (!is_known)
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                           "%s: \"%.60s\" is set, which is not built: of " GX_PEFT_PROMPT
+                           " there are adapter_len and adapter_layers",
+                           path, m.key);
+    }
+    if (gx_json_type(target) <= GX_JSON_NULL || !strcmp(gx_json_string(target), "self_attn")) return GX_OK;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: target_modules is \"%.60s\"; of " GX_PEFT_PROMPT " self_attn is built",
+                   path, gx_json_string(target));
+}
+
+static int gx__peft_is(const GxJson *json, const char *type)
+{
+    return !strcmp(gx_json_string(gx_json_get(json, "peft_type")), type);
 }
 
 static int gx__peft_is_known(const char *key)
@@ -126,7 +158,8 @@ static GxStatus gx__peft_check_keys(const GxJson *json, const char *path, GxErro
     const char *type = gx_json_string(gx_json_get(json, "peft_type")),
                *bias = gx_json_string(gx_json_get(json, "bias"));
     if (strcmp(type, "LORA"))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: peft_type is \"%.60s\"; LORA and " GX_PEFT_BOTTLENECK " are built",
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: peft_type is \"%.60s\"; LORA, " GX_PEFT_PROMPT " and " GX_PEFT_BOTTLENECK " are built",
                        path, type);
     if (bias[0] && strcmp(bias, "none"))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: bias is \"%.60s\"; none is built", path, bias);
@@ -189,7 +222,11 @@ static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *p
 {
     if (gx_json_type(json) != GX_JSON_OBJECT)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(json));
-    if (gx__peft_is_bottleneck(json)) {
+    if (gx__peft_is(json, GX_PEFT_PROMPT)) {
+        c->r = 0, c->lora_alpha = 0;
+        GX_TRY(gx__peft_check_prompt(json, path, err));
+        GX_TRY(gx_json_get_fields(json, GX_FIELDS(gx__peft_prompt_fields), 1, c, path, err));
+    } else if (gx__peft_is(json, GX_PEFT_BOTTLENECK)) {
         c->r = 0, c->lora_alpha = 0;
         GX_TRY(gx__peft_check_bottleneck(json, path, err));
         GX_TRY(gx_json_get_fields(json, GX_FIELDS(gx__peft_bottleneck_fields), 1, c, path, err));
@@ -240,14 +277,21 @@ static GxJson *gx__peft_list(const char *names, GxError *err)
 GxStatus gx_peft_config_write(const GxPeftConfig *c, const char *path, GxError *err)
 {
     GxJson *json = gx_json_new_object();
-    const int is_lora = c->reduction == 0;
-    gx_json_set(json, "peft_type", gx_json_new_string(is_lora ? "LORA" : GX_PEFT_BOTTLENECK), err);
+    const int is_prompt = c->prompt_len > 0, is_lora = c->reduction == 0 && !is_prompt;
+    gx_json_set(json, "peft_type",
+                gx_json_new_string(is_prompt ? GX_PEFT_PROMPT
+                                   : is_lora ? "LORA"
+                                             : GX_PEFT_BOTTLENECK),
+                err);
     gx_json_set(json, "task_type", c->task_type[0] ? gx_json_new_string(c->task_type) : gx_json_new_null(), err);
     gx_json_set(json, "base_model_name_or_path", gx_json_new_string(c->base), err);
     if (is_lora) gx_json_set_fields(json, GX_FIELDS(gx__peft_fields), c, err);
+    else if (is_prompt) gx_json_set_fields(json, GX_FIELDS(gx__peft_prompt_fields), c, err);
     else gx_json_set_fields(json, GX_FIELDS(gx__peft_bottleneck_fields), c, err);
     if (is_lora) gx_json_set(json, "target_modules", gx__peft_list(c->targets, err), err);
-    gx_json_set(json, "modules_to_save", gx__peft_list(c->modules_to_save, err), err);
+    if (is_prompt) gx_json_set(json, "target_modules", gx_json_new_string("self_attn"), err);
+    if (!is_prompt || c->modules_to_save[0])
+        gx_json_set(json, "modules_to_save", gx__peft_list(c->modules_to_save, err), err);
     if (is_lora) gx_json_set(json, "bias", gx_json_new_string("none"), err);
     if (is_lora) gx_json_set(json, "fan_in_fan_out", gx_json_new_bool(0), err);
     gx_json_set(json, "inference_mode", gx_json_new_bool(1), err);

@@ -131,6 +131,13 @@ typedef struct {
     const char *trainable; // as GxLora's
 } GxBottleneck;
 
+// Prompts in attention, LLaMA-Adapter (prompt.h): learned rows that the last layers' queries attend to besides.
+typedef struct {
+    int64_t len;           // of each layer; 0: there are none
+    int64_t layers;        // that have them, from the last on; 0: all but the first two
+    const char *trainable; // as GxLora's
+} GxPrompt;
+
 struct GxTask;   // task/task.h
 typedef struct { // a family
     const char *name;
@@ -180,7 +187,8 @@ typedef struct { // where a pair's tensors are; index -1: there is none
     GxTensorId qk_norm[2]; // of q's heads, of k's
     GxTensorId matrix, con_bias, positions, types;
     GxLinear enter, linear[2];
-    GxLinear adapter[2]; // CON's: down, up
+    GxLinear adapter[2];     // CON's: down, up
+    GxTensorId prompt, gate; // attention's
 } GxPair;
 typedef struct {
     int kind;
@@ -200,6 +208,7 @@ struct GxModel {
     GxHeadWish wish;
     GxLora lora;
     GxBottleneck bottleneck;
+    GxPrompt prompt;
     GxSplitLists lists; // as the user gave them
     GxTable table;
     GxStore store;
@@ -228,6 +237,7 @@ typedef struct {               // zero: defaults
     // gate, up) where all are; where none is, that is an error. 0: no
     int quantize;
     const GxBottleneck *bottleneck; // NULL: none. Else all is frozen but the adapters and heads of labels
+    const GxPrompt *prompt;         // alike
 } GxModelOptions;
 
 // config and mode are lent. Close it with gx_model_close, also after an error.
@@ -240,7 +250,10 @@ int gx_model_kind(GxContext *g, GxModel *m, const GxUnitSpec *spec);
 void gx_model_unit(GxContext *g, GxModel *m, int kind, int number);
 
 static inline const GxUnitSpec *gx_unit_spec(const GxModel *m, int unit) { return &m->kind[m->unit[unit].kind].spec; }
-static inline int gx_model_has_adapter(const GxModel *m) { return m->lora.r > 0 || m->bottleneck.reduction > 0; }
+static inline int gx_model_has_adapter(const GxModel *m)
+{
+    return m->lora.r > 0 || m->bottleneck.reduction > 0 || m->prompt.len > 0;
+}
 static inline int64_t gx_model_width(const GxModel *m) { return gx_unit_spec(m, 0)->width; }
 int64_t gx_model_vocab(const GxModel *m);
 
@@ -293,6 +306,10 @@ GxStatus gx_lora_check_targets(const GxModel *m, GxError *err); // each name is 
 // bottleneck.h: alike.
 GxStatus gx_bottleneck_check(const GxModel *m, GxError *err);
 void gx_bottleneck_open(GxContext *g, GxModel *m, int unit, int number);
+// prompt.h: alike, with the number of layers; and that what prompts go through is frozen.
+GxStatus gx_prompt_check(GxModel *m, GxError *err);
+void gx_prompt_open(GxContext *g, GxModel *m, int unit, int number);
+GxStatus gx_prompt_check_frozen(const GxModel *m, GxError *err);
 // tuned.h: freezes what a tuning method does not train; refuses names that nothing has.
 GxStatus gx_tuned_freeze(GxModel *m, GxError *err);
 
@@ -484,7 +501,7 @@ static GxPair gx__model_no_tensors(void)
     const GxTensorId none = gx_no_tensor();
     const GxLinear nothing = {none, 0, 0, 0, none};
     p.norm.weight = p.norm.bias = p.con_norm.weight = p.con_norm.bias = none;
-    p.qk_norm[0] = p.qk_norm[1] = none;
+    p.qk_norm[0] = p.qk_norm[1] = p.prompt = p.gate = none;
     p.matrix = p.con_bias = p.positions = p.types = none;
     p.enter = p.linear[0] = p.linear[1] = p.adapter[0] = p.adapter[1] = nothing;
     return p;
@@ -508,6 +525,7 @@ void gx_model_unit(GxContext *g, GxModel *m, int kind, int number)
     for (int k = 0; k < u->n_pairs; k++) gx_core_open(g, m, unit, k, number);
     gx_lora_open(g, m, unit);
     gx_bottleneck_open(g, m, unit, number);
+    gx_prompt_open(g, m, unit, number);
     m->unit[unit].rows = m->table.n - m->unit[unit].first_row;
 }
 
@@ -547,10 +565,12 @@ GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *c
     if (o->wish) m->wish = *o->wish;
     if (o->lora) m->lora = *o->lora;
     if (o->bottleneck) m->bottleneck = *o->bottleneck;
+    if (o->prompt) m->prompt = *o->prompt;
     GX_TRY(gx_lora_check(&m->lora, &g->error));
     GX_TRY(gx_bottleneck_check(m, &g->error));
     GX_TRY(gx_methods_check(mode->methods, &g->error));
     GX_TRY(family->resolve(config, &g->error));
+    GX_TRY(gx_prompt_check(m, &g->error));
     m->kind = (GxUnitKind *)calloc(GX_MAX_KINDS, sizeof *m->kind);
     if (!m->kind) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the kinds of a model's units");
     family->describe(g, m);

@@ -18,13 +18,13 @@ GxTensorPart gx_adapter_part(const GxModel *m);
 // 1: the folder has an adapter, and no weights of a whole model.
 int gx_adapter_is(const char *folder);
 GxStatus gx_adapter_refuse(const char *folder, GxError *err); // where a whole model is expected
-// adapter_config.json of a model with LoRA or bottleneck adapters, into `folder`. base: the folder of its base's
-// weights.
+// adapter_config.json of a model with LoRA, bottleneck adapters or prompts, into `folder`. base: the folder of its
+// base's weights.
 GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char *folder, GxError *err);
 // Refuses a model of whose adapter adapter_config.json could not say what it is: before anything is trained.
 GxStatus gx_adapter_check_names(const GxModel *m, GxError *err);
-// Rank 0 reads it, all get it. *lora and *bottleneck, of which one is nothing, have their texts in *config.
-GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxLora *lora, GxBottleneck *bottleneck,
+// Rank 0 reads it, all get it. *lora, *bottleneck and *prompt, of which one is something, have their texts in *config.
+GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxLora *lora, GxBottleneck *bottleneck, GxPrompt *prompt,
                           const char *folder);
 // Refuses a folder whose adapter is not the model's: another r, alpha, scale or other targets.
 GxStatus gx_adapter_check(const GxModel *m, const char *folder, GxError *err);
@@ -182,6 +182,7 @@ GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char 
     if (!c) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
     char *real = realpath(base, NULL); // peft is started elsewhere, too
     c->reduction = m->bottleneck.reduction;
+    c->prompt_len = m->prompt.len, c->prompt_layers = m->prompt.layers;
     c->r = m->lora.r, c->lora_alpha = m->lora.alpha;
     c->lora_dropout = rint(1e6 * (double)m->lora.dropout) / 1e6; // 0.05, not 0.05000000075
     c->use_rslora = m->lora.is_scaled_by_root;
@@ -207,12 +208,13 @@ static GxStatus gx__adapter_read_config(GxPeftConfig *config, const char *folder
     return gx_peft_config_read(config, path, err);
 }
 
-GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxLora *lora, GxBottleneck *bottleneck,
+GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxLora *lora, GxBottleneck *bottleneck, GxPrompt *prompt,
                           const char *folder)
 {
     memset(config, 0, sizeof *config);
     memset(lora, 0, sizeof *lora);
     memset(bottleneck, 0, sizeof *bottleneck);
+    memset(prompt, 0, sizeof *prompt);
     gx_at(g, -1, "agree");
     if (g->rank == 0 && !gx_failed(g)) gx__adapter_read_config(config, folder, &g->error);
     gx_broadcast(g, GX_AXIS_ALL, 0, config, sizeof *config, GX_U8); // of a context that has failed: tells the others
@@ -221,6 +223,8 @@ GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxLora *lora, GxBo
     lora->targets = config->targets, lora->trainable = config->modules_to_save, lora->is_of_peft = 1;
     lora->finds = gx_module_is_pattern(config->targets) ? gx_module_pattern_finds : NULL;
     bottleneck->reduction = config->reduction, bottleneck->trainable = config->modules_to_save;
+    prompt->len = config->prompt_len, prompt->layers = config->prompt_layers;
+    prompt->trainable = config->modules_to_save;
     return gx_status(g);
 }
 
@@ -247,6 +251,12 @@ GxStatus gx_adapter_check(const GxModel *m, const char *folder, GxError *err)
                          "%s/" GX_ADAPTER_CONFIG " says adapter_reduction_dim %ld, and the run %ld (0: it is another "
                          "method): it was changed behind the run",
                          folder, (long)c->reduction, (long)m->bottleneck.reduction);
+    if (status == GX_OK && (c->prompt_len != m->prompt.len || c->prompt_layers != m->prompt.layers))
+        status =
+            GX_FAIL(err, GX_ERR_FORMAT,
+                    "%s/" GX_ADAPTER_CONFIG " says adapter_len %ld, adapter_layers %ld, and the run %ld, %ld (0: it "
+                    "is another method): it was changed behind the run",
+                    folder, (long)c->prompt_len, (long)c->prompt_layers, (long)m->prompt.len, (long)m->prompt.layers);
     if (status == GX_OK && (c->r != m->lora.r || c->use_rslora != m->lora.is_scaled_by_root ||
                             fabs(c->lora_alpha - m->lora.alpha) > 1e-9 * c->lora_alpha))
         status = GX_FAIL(err, GX_ERR_FORMAT,

@@ -58,7 +58,8 @@ static const char *gx__inference_base(const GxInference *s, const char *folder)
 }
 
 static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                                   const GxLora *lora, const GxBottleneck *bottleneck, const GxHeadWish *head)
+                                   const GxLora *lora, const GxBottleneck *bottleneck, const GxPrompt *prompt,
+                                   const GxHeadWish *head)
 {
     GxError *err = &g->error;
     GxModelOptions options = GX_ZERO;
@@ -66,7 +67,7 @@ static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily 
     char path[GX_PATH];
     s->config = calloc(1, family->config_size);
     if (!s->config) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
-    options.lora = lora, options.bottleneck = bottleneck;
+    options.lora = lora, options.bottleneck = bottleneck, options.prompt = prompt;
     GX_TRY(gx_output_check_there(gx__inference_base(s, folder), "model", err));
     GX_TRY(gx_path_join(path, gx__inference_base(s, folder), "config.json", err));
     GX_TRY(family->read_config(s->config, path, err));
@@ -82,13 +83,14 @@ GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily 
 {
     GxLora lora;
     GxBottleneck bottleneck;
+    GxPrompt prompt;
     memset(s, 0, sizeof *s);
     GX_TRY(gx_output_check_adapter(folder, &g->error));
-    GX_TRY(gx_adapter_agree(g, &s->adapter, &lora, &bottleneck, folder));
+    GX_TRY(gx_adapter_agree(g, &s->adapter, &lora, &bottleneck, &prompt, folder));
     if (base && base[0]) snprintf(s->adapter.base, sizeof s->adapter.base, "%s", base);
     if (!s->adapter.base[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s does not say which model it is an adapter of", folder);
-    return gx__inference_open(g, s, family, folder, &lora, &bottleneck, head);
+    return gx__inference_open(g, s, family, folder, &lora, &bottleneck, &prompt, head);
 }
 
 GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
@@ -96,7 +98,7 @@ GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family,
 {
     memset(s, 0, sizeof *s);
     if (gx_adapter_is(folder)) return gx_inference_open_adapter(g, s, family, folder, NULL, head);
-    return gx__inference_open(g, s, family, folder, NULL, NULL, head);
+    return gx__inference_open(g, s, family, folder, NULL, NULL, NULL, head);
 }
 
 static void gx__inference_take(GxContext *g, GxInference *s)

@@ -291,6 +291,9 @@ void gx_report_start(const GxTrainer *t)
     if (t->model.bottleneck.reduction)
         fprintf(r.out, "adapters: width %ld, %ld inside, behind attention and MLP of each layer\n",
                 (long)gx_model_width(&t->model), (long)(gx_model_width(&t->model) / t->model.bottleneck.reduction));
+    if (t->model.prompt.len)
+        fprintf(r.out, "prompts: %ld rows in the attention of each of the last %ld layers\n", (long)t->model.prompt.len,
+                (long)t->model.prompt.layers);
     if (!o->dry_run) t->task->describe(t->self, r.out);
     gx__report_options(r.out, t);
     gx__report_work(r.out, t);

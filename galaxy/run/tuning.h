@@ -1,5 +1,5 @@
 // tuning.h: the options that say what a run trains of its model: all of it, or an adapter (model/lora.h,
-// model/bottleneck.h; adapter.h).
+// model/bottleneck.h, model/prompt.h; adapter.h).
 #ifndef GX_TUNING_H
 #define GX_TUNING_H
 #include "../io/config.h"
@@ -16,6 +16,7 @@ typedef struct {
     double lora_alpha, lora_dropout;
     int use_rslora;
     int64_t adapter_reduction_dim;
+    int64_t prompt_len, prompt_layers;
     char lora_target_modules[GX_FIELD_NAMES_TEXT], trainable_modules[GX_FIELD_NAMES_TEXT], adapter[GX_PATH];
     char quantize[GX_FIELD_TEXT];
 } GxTuningOptions;
@@ -38,6 +39,7 @@ static inline double gx_tuning_rate(const GxTask *task, const char *tuning)
 {
     const int has_adapter = strcmp(tuning, "full") != 0;
     if (task->defaults) return has_adapter ? task->defaults->adapter_learning_rate : task->defaults->learning_rate;
+    if (!strcmp(tuning, "prompt")) return 9e-3; // Zhang et al. 2023
     return has_adapter ? 2e-4 : 2e-5;
 }
 static inline double gx_tuning_alpha(int64_t lora_dim) { return 2 * (double)lora_dim; }
@@ -49,6 +51,7 @@ int gx_quantize_of(const char *name);                        // of "nf4", whose 
 const char *gx_quantize_name(int quantize);                  // of 0 "none"
 GxLora gx_tuning_lora(const GxTuningOptions *o);             // its texts are o's; r is 0 where there is none
 GxBottleneck gx_tuning_bottleneck(const GxTuningOptions *o); // alike; reduction is 0 where there is none
+GxPrompt gx_tuning_prompt(const GxTuningOptions *o);         // alike; len is 0 where there is none
 
 GX_END
 #endif
@@ -63,9 +66,9 @@ GX_END
 static const GxField gx__tuning_options[] = {
     {"tuning", GX_FIELD_STRING, GX__TUNING_AT(tuning), "full",
      "what is trained: full: the model; lora: two small matrices beside each matrix of --model, which stays as it is; "
-     "adapter: two small linears behind each attention and MLP of it; checkpoints then have these alone, lora's as "
-     "peft's folders do",
-     "full|lora|adapter"},
+     "adapter: two small linears behind each attention and MLP of it; prompt: rows that attention sees besides "
+     "(LLaMA-Adapter); checkpoints then have these alone, lora's and prompt's as peft's folders do",
+     "full|lora|adapter|prompt"},
     {"lora_dim", GX_FIELD_INT, GX__TUNING_AT(lora_dim), "16", "rows of the first of the two (peft: r, also --r)",
      "1..65536"},
     {"lora_alpha", GX_FIELD_DOUBLE, GX__TUNING_AT(lora_alpha), "0",
@@ -81,6 +84,9 @@ static const GxField gx__tuning_options[] = {
      NULL},
     {"adapter_reduction_dim", GX_FIELD_INT, GX__TUNING_AT(adapter_reduction_dim), "16",
      "adapters lead from the model's width to this part of it, and back; a divisor of the width", "1..65536"},
+    {"prompt_len", GX_FIELD_INT, GX__TUNING_AT(prompt_len), "10", "rows of a layer (peft: adapter_len)", "1..65536"},
+    {"prompt_layers", GX_FIELD_INT, GX__TUNING_AT(prompt_layers), "0",
+     "layers that have them, from the last on (peft: adapter_layers); 0: all but the first two", "0..65536"},
     {"trainable_modules", GX_FIELD_NAMES, GX__TUNING_AT(trainable_modules), "",
      "what is trained whole besides, by the ends of names: model.norm; norm is input_layernorm, too (peft: "
      "modules_to_save). A head for labels always is",
@@ -99,6 +105,8 @@ GxStatus gx_tuning_add(GxConfig *c, GxTuningOptions *o, GxError *err)
     GX_TRY(gx_config_add_alias(c, "r", "lora_dim", err));
     GX_TRY(gx_config_add_alias(c, "target_modules", "lora_target_modules", err));
     GX_TRY(gx_config_add_alias(c, "modules_to_save", "trainable_modules", err));
+    GX_TRY(gx_config_add_alias(c, "adapter_len", "prompt_len", err));
+    GX_TRY(gx_config_add_alias(c, "adapter_layers", "prompt_layers", err));
     GX_TRY(gx_config_add_meant(c, "lora_rank", "lora_dim", err));
     GX_TRY(gx_config_add_meant(c, "lora_r", "lora_dim", err));
     GX_TRY(gx_config_add_meant(c, "alpha", "lora_alpha", err));
@@ -129,12 +137,17 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
     GxTuningOptions *theirs = (GxTuningOptions *)malloc(sizeof *theirs);
     if (!theirs) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for options");
     *theirs = *o;
-    snprintf(theirs->tuning, sizeof theirs->tuning, adapter->reduction ? "adapter" : "lora");
+    snprintf(theirs->tuning, sizeof theirs->tuning,
+             adapter->reduction    ? "adapter"
+             : adapter->prompt_len ? "prompt"
+                                   : "lora");
     if (adapter->reduction) theirs->adapter_reduction_dim = adapter->reduction;
+    else if (adapter->prompt_len)
+        theirs->prompt_len = adapter->prompt_len, theirs->prompt_layers = adapter->prompt_layers;
     else
         theirs->lora_dim = adapter->r, theirs->lora_alpha = adapter->lora_alpha,
         theirs->use_rslora = adapter->use_rslora;
-    if (!adapter->reduction && !gx_config_is_set(c, "lora_dropout")) theirs->lora_dropout = adapter->lora_dropout;
+    if (adapter->r && !gx_config_is_set(c, "lora_dropout")) theirs->lora_dropout = adapter->lora_dropout;
     snprintf(theirs->lora_target_modules, GX_FIELD_NAMES_TEXT, "%s", adapter->targets);
     snprintf(theirs->trainable_modules, GX_FIELD_NAMES_TEXT, "%s", adapter->modules_to_save);
     gx__tuning_trim(o->lora_target_modules), gx__tuning_trim(o->trainable_modules);
@@ -152,6 +165,7 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
 static const char *gx__tuning_method_of(const GxField *f)
 {
     if (f->offset == GX__TUNING_AT(adapter_reduction_dim)) return "adapter";
+    if (!strncmp(f->name, "prompt_", 7)) return "prompt";
     return strncmp(f->name, "lora_", 5) && f->offset != GX__TUNING_AT(use_rslora) ? "" : "lora";
 }
 
@@ -252,5 +266,13 @@ GxBottleneck gx_tuning_bottleneck(const GxTuningOptions *o)
     if (strcmp(o->tuning, "adapter")) return bottleneck;
     bottleneck.reduction = o->adapter_reduction_dim, bottleneck.trainable = o->trainable_modules;
     return bottleneck;
+}
+
+GxPrompt gx_tuning_prompt(const GxTuningOptions *o)
+{
+    GxPrompt prompt = GX_ZERO;
+    if (strcmp(o->tuning, "prompt")) return prompt;
+    prompt.len = o->prompt_len, prompt.layers = o->prompt_layers, prompt.trainable = o->trainable_modules;
+    return prompt;
 }
 #endif
