@@ -34,7 +34,7 @@ PREFIX = "base_model.model."
 BASES = {
     "llama": (LlamaForCausalLM, LlamaConfig(vocab_size=61, hidden_size=30, intermediate_size=23, num_hidden_layers=3, num_attention_heads=3,
                                             num_key_value_heads=1, initializer_range=0.2, max_position_embeddings=32, tie_word_embeddings=True)),
-    "mistral": (MistralForCausalLM, MistralConfig(vocab_size=47, hidden_size=24, intermediate_size=37, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+    "mistral": (MistralForCausalLM, MistralConfig(vocab_size=256, hidden_size=24, intermediate_size=37, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
                                                   initializer_range=0.2, max_position_embeddings=32, sliding_window=None, tie_word_embeddings=False)),
 }
 CASES = {  # name: base, batch, length, rows, layers
