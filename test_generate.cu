@@ -16,7 +16,10 @@ typedef struct { // zero: fp32, alone
     int64_t B, T, chunk;  // columns, positions of the cache, positions that are run at once
     const char *mode;     // NULL: serial, or tp
     const int64_t *first; // [B]: where texts begin at the earliest; NULL: at 0
+    int has_prompts;      // in attention (model/prompt.h), with open gates
 } Wish;
+
+static const GxPrompt prompts = {5, 1, NULL};
 
 typedef struct {
     Wish wish;
@@ -67,6 +70,9 @@ static int writer_open(Writer *w, const Wish *wish, GxComm *comm)
     GxMethods methods;
     GxRunnerSpec spec = GX_ZERO;
     GxModelOptions options = GX_ZERO;
+    GxWeightsLoaded loaded;
+    const uint64_t seed = 5;
+    uint64_t hash;
     memset(w, 0, sizeof *w);
     w->wish = *wish;
     GxContext *g = &w->g;
@@ -83,6 +89,7 @@ static int writer_open(Writer *w, const Wish *wish, GxComm *comm)
     gx_mode_methods(wish->mode ? wish->mode : world > 1 ? "tp" : "serial", &methods);
     w->mode = gx_composed(wish->mode ? wish->mode : "composed", methods);
     spec.forward_only = 1, options.freeze = "*", options.dtype = wish->dtype;
+    options.prompt = wish->has_prompts ? &prompts : NULL;
     if (!gx_failed(g)) gx_model_open(g, &w->m, &gx_llama, &w->c, &w->mode, &options);
     if (!gx_failed(g)) gx_runner_open(g, &w->r, &w->m, &w->o, &spec);
     w->forward = gx_runner_hook(&w->r);
@@ -91,7 +98,15 @@ static int writer_open(Writer *w, const Wish *wish, GxComm *comm)
     if (comm && !gx_failed(g)) gx_comm_open(g, comm);
     if (!gx_failed(g)) writer_take(w, g);
     snprintf(path, sizeof path, "data/ref/generate_%s/model.safetensors", wish->name);
-    if (!gx_failed(g)) gx_checkpoint_load_weights(g, &w->m, path);
+    if (!gx_failed(g) && !wish->has_prompts) gx_checkpoint_load_weights(g, &w->m, path);
+    *strrchr(path, '/') = 0;
+    if (!gx_failed(g) && wish->has_prompts) gx_checkpoint_start_from(g, &w->m, path, 1, &seed, &hash, &loaded);
+    for (int i = 0; i < w->m.table.n && !gx_failed(g); i++) {
+        GxTensor *row = &w->m.table.row[i];
+        if (!row->is_added) continue;
+        row->init = GX_INIT_NORMAL, row->init_std = 1;
+        gx_model_init_tensor(g, &w->m, i, seed);
+    }
     return CHECK(!gx_failed(g), "%s: %s", wish->name, g->error.message);
 }
 
@@ -305,9 +320,10 @@ static void whole_row(Writer *w, const int32_t *tokens, int64_t n, float *logits
                                             : gx_from_bf16(((const uint16_t *)w->d.logits_twin)[v]);
 }
 
-static void whole_logits(const char *name, GxDtype dtype, const Reference *r, Logits *out)
+static void whole_logits_of(const Wish *as, const Reference *r, Logits *out)
 {
-    const Wish wish = {.name = name, .dtype = dtype, .B = 1, .T = POSITIONS, .chunk = POSITIONS};
+    Wish wish = *as;
+    wish.B = 1, wish.T = POSITIONS, wish.chunk = POSITIONS;
     Writer *w = (Writer *)malloc(sizeof *w);
     if (!writer_open(w, &wish, NULL)) return;
     for (int b = 0; b < MAX_B; b++)
@@ -320,6 +336,12 @@ static void whole_logits(const char *name, GxDtype dtype, const Reference *r, Lo
     CHECK(!gx_failed(&w->g), "%s", w->g.error.message);
     writer_close(w);
     free(w);
+}
+
+static void whole_logits(const char *name, GxDtype dtype, const Reference *r, Logits *out)
+{
+    const Wish wish = {.name = name, .dtype = dtype};
+    whole_logits_of(&wish, r, out);
 }
 
 static double depth_of(const GxLlamaConfig *c, int64_t T)
@@ -347,7 +369,8 @@ static void check_logits(Writer *w, const Reference *r)
                 largest = fmax(largest, fabs((double)cached->x[i][b][v] - whole.x[i][b][v]) /
                                             fmax(1, fabs((double)whole.x[i][b][v])));
             CHECK(largest < 1e-5, "text %d, new token %d: a logit is off by %.2g", b, i, largest);
-            if (i < SEEN_LOGITS) test_close_f("transformers' logits", cached->x[i][b], r->logits[i][b], V, bound, 0);
+            if (i < SEEN_LOGITS && !w->wish.has_prompts)
+                test_close_f("transformers' logits", cached->x[i][b], r->logits[i][b], V, bound, 0);
         }
     pthread_mutex_unlock(&one_rank);
     free(cached);
@@ -367,6 +390,30 @@ TEST(llama_has_the_same_logits_with_a_cache) { logits_on_ranks("llama"); }
 TEST(mistral_has_the_same_logits_with_a_cache) { logits_on_ranks("mistral"); }
 TEST(qwen2_has_the_same_logits_with_a_cache) { logits_on_ranks("qwen2"); }
 TEST(qwen3_has_the_same_logits_with_a_cache) { logits_on_ranks("qwen3"); }
+
+static double distance(const Logits *a, const Logits *b);
+
+// Of prompts in attention, too, which make other ones of them.
+static void prompted_logits_on_ranks(const char *name)
+{
+    Reference ref;
+    Logits *plain = (Logits *)calloc(1, sizeof *plain), *zero = (Logits *)calloc(1, sizeof *zero);
+    if (!read_reference(&ref, name)) return;
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        const Wish wish = {.name = name, .B = MAX_B, .T = POSITIONS, .chunk = POSITIONS, .has_prompts = 1};
+        if (ranks == 1) whole_logits_of(&wish, &ref, &whole);
+        on_ranks(ranks, &wish, &ref, check_logits);
+    }
+    whole_logits(name, GX_F32, &ref, plain);
+    const double change = distance(plain, &whole) / distance(plain, zero);
+    CHECK(change > 0.01, "prompts change logits by %.2g of them", change);
+    free(plain), free(zero);
+}
+TEST(prompts_in_attention_make_the_same_logits_with_a_cache)
+{
+    prompted_logits_on_ranks("llama");
+    prompted_logits_on_ranks("qwen3");
+}
 
 static double distance(const Logits *a, const Logits *b)
 {

@@ -9,6 +9,9 @@
 // is, P without a gradient and g with one. That is peft's ADAPTION_PROMPT. The gate is put on V, [len, Kh], not on what
 // is added, [rows, Hh]: its product and its gradient are then linears of 1 x 1 (ops/linear.h).
 //
+// K is not turned and q is, so that it matters where a text begins: its queries are those that it has alone, from
+// position 0 on, wherever in its column it lies (rope_restart).
+//
 // All columns of the batch have the same K and V, so that to attention they are one column of T*B queries; len keys are
 // seen by all of them, padding too. By TP a rank has K and V of its own heads, by SP of all heads for its own rows:
 // gradients of P and g are summands in both, as those of the norms of heads are (att.h).
@@ -194,6 +197,22 @@ static void gx__prompt_norm(GxPass *p, int k, const GxAttention *a, GxRows x, in
     }
 }
 
+static int gx__prompt_restarts(const GxPass *p, int k, const GxAttention *a)
+{
+    return a->documents && gx_pass_spec(p, k)->core.rope.theta > 0;
+}
+
+// The queries of each document as if it began at position 0: in rows of their own, for q is attention's, too.
+static GxRows gx__prompt_queries(GxPass *p, int k, const GxAttention *a, GxRows q)
+{
+    if (!gx__prompt_restarts(p, k, a)) return q;
+    const GxRows turned = gx_pass_rows(p, gx_runs_rows(&a->q_runs) * a->B, a->q_stride);
+    gx_copy(p->g, turned.data, q.data, gx_rows_bytes(turned));
+    gx_rope_restart_forward(p->g, turned.data, p->m->cosine, p->m->sine, &a->q_runs, a->documents, a->B, a->H,
+                            a->head_dim, a->q_stride, a->dtype);
+    return turned;
+}
+
 void gx_prompt_forward(GxPass *p, int k, const GxAttention *a, const GxLinear *kv, GxRows q)
 {
     const GxPairSlot *s = gx_pass_slot(p, k);
@@ -206,7 +225,7 @@ void gx_prompt_forward(GxPass *p, int k, const GxAttention *a, const GxLinear *k
     gx__prompt_norm(p, k, a, K, 1);
     gx_linear_apply(p, &of_v, V, P, 0);
     gx_linear_forward(p->g, gated.data, V.data, gx_store_weight(&p->m->store, gx_pass_pair(p, k)->gate), NULL, &gate);
-    gx_attention_forward(p->g, found.data, s->prompt_lse, q.data, K.data, gated.data, &to);
+    gx_attention_forward(p->g, found.data, s->prompt_lse, gx__prompt_queries(p, k, a, q).data, K.data, gated.data, &to);
 }
 
 GxRows gx_prompt_added(GxPass *p, int k, GxRows result)
@@ -246,7 +265,10 @@ void gx_prompt_backward(GxPass *p, int k, const GxAttention *a, const GxLinear *
     GxLinearShape gate = gx_linear_shape(V.rows * V.cols, 1, 1, V.dtype);
     if (own.cols > a->H * a->head_dim) gx_zero(p->g, own.data, gx_rows_bytes(own)); // beside q: k and v
     gx_attention_backward(p->g, own.data, dk.data, dgated.data, d.data, s->prompt[GX__PROMPT_FOUND].data, s->prompt_lse,
-                          q.data, K.data, gated.data, &to);
+                          gx__prompt_queries(p, k, a, q).data, K.data, gated.data, &to);
+    if (gx__prompt_restarts(p, k, a))
+        gx_rope_restart_backward(p->g, own.data, p->m->cosine, p->m->sine, &a->q_runs, a->documents, a->B, a->H,
+                                 a->head_dim, a->q_stride, a->dtype);
     gx_add(p->g, dq.data, dq.data, own.data, dq.rows * dq.cols, dq.dtype);
     gx_linear_backward_input(p->g, dv.data, dgated.data, gx_store_weight(&p->m->store, id), &gate);
     float *dgate = gx_store_grad(&p->m->store, id, &gate.accumulate);
