@@ -205,8 +205,9 @@ static int gx__prompt_restarts(const GxPass *p, int k, const GxAttention *a)
 // The queries of each document as if it began at position 0: in rows of their own, for q is attention's, too.
 static GxRows gx__prompt_queries(GxPass *p, int k, const GxAttention *a, GxRows q)
 {
-    if (!gx__prompt_restarts(p, k, a)) return q;
+    // taken without documents, too: a plan does not know of them
     const GxRows turned = gx_pass_rows(p, gx_runs_rows(&a->q_runs) * a->B, a->q_stride);
+    if (!gx__prompt_restarts(p, k, a)) return q;
     gx_copy(p->g, turned.data, q.data, gx_rows_bytes(turned));
     gx_rope_restart_forward(p->g, turned.data, p->m->cosine, p->m->sine, &a->q_runs, a->documents, a->B, a->H,
                             a->head_dim, a->q_stride, a->dtype);
