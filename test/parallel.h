@@ -509,6 +509,23 @@ static inline void compare_validation(const Result *a, const Result *serial, dou
     worse(w, test_ratio(a->logits, ref, a->columns * V, test_bound(2 * depth), 0), "logits");
 }
 
+// A gate's gradient is <dV, V> / g = <dV Wv, P> / g, where dV Wv is a part of dP: so dP's error, a part of its norm,
+// makes one of as large a part of |dP| |P| / |g|, and the sum itself may cancel to nothing.
+static inline double gate_scale(const Result *serial, int row)
+{
+    const GxTable *table = &serial->model->m.table;
+    const GxTensor *prompt = &table->row[row + 1]; // its prompt is the next
+    const float *grad = serial->flat.b.grads + test_flat(serial->model, row + 1);
+    const int64_t n = gx_tensor_count(prompt);
+    float gate = 0, *p = (float *)malloc((size_t)n * sizeof *p);
+    double of_grad = 0, of_p = 0;
+    gx_tensor_init(&table->row[row], 42, 0, 1, &gate); // as it was drawn
+    gx_tensor_init(prompt, 42, 0, n, p);
+    for (int64_t e = 0; e < n; e++) of_grad += (double)grad[e] * grad[e], of_p += (double)p[e] * p[e];
+    free(p);
+    return sqrt(of_grad * of_p) / fabs((double)gate);
+}
+
 // The least norm that differences are judged by. A key bias's gradient is 0 but for rounding, of which that of its
 // weight is the scale, and so it is for what SGD makes of it.
 static inline double least_scale(const Result *serial, const char *name, int buffer)
@@ -517,6 +534,7 @@ static inline double least_scale(const Result *serial, const char *name, int buf
     const GxTable *table = &serial->model->m.table;
     const char *key = strstr(name, "key.bias");
     double squares = 0;
+    if (strstr(name, "adaption_gate") && buffer == 0) return gate_scale(serial, gx_table_find(table, name).index);
     if (!key || buffer > 1) return buffer == 0 ? 1e-3 * serial->norm[0] / sqrt(table->n) : 0;
     char weight[GX_NAME];
     snprintf(weight, sizeof weight, "%.*skey.weight", (int)(key - name), name);

@@ -257,6 +257,22 @@ static GxRows gx__att_inner(GxPass *p, int k, int which, GxRows like)
     return p->defers_weights ? gx_pass_slot(p, k)->dcore[which] : gx_pass_rows(p, like.rows, like.cols);
 }
 
+// Something below attention's result is trained: its queries, keys and values, or what they are made of.
+static int gx__att_trains_below(const GxPass *p, int k, GxRows din)
+{
+    const GxPair *pair = gx_pass_pair(p, k);
+    const GxLinear *qkv = &pair->linear[GX__ATT_QKV];
+    int trains = din.data != NULL;
+    for (int i = 0; i < qkv->parts; i++) {
+        const int row = qkv->first.index + i;
+        trains |= gx_store_trains(&p->m->store, row) || p->m->table.row[row].has_lora;
+        trains |= qkv->bias.index >= 0 && gx_store_trains(&p->m->store, qkv->bias.index + i);
+    }
+    for (int i = 0; i < 2; i++)
+        trains |= pair->qk_norm[i].index >= 0 && gx_store_trains(&p->m->store, pair->qk_norm[i].index);
+    return trains;
+}
+
 static void gx__att_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in)
 {
     const GxPairSlot *s = gx_pass_slot(p, k);
@@ -268,6 +284,10 @@ static void gx__att_backward_input(GxPass *p, int k, GxRows din, GxRows dout, Gx
     p->dcore[GX__ATT_DKV] = gx__att_inner(p, k, GX__ATT_DKV, s->core[GX__ATT_KV]);
     const GxRows dq = p->dcore[GX__ATT_DQ], dkv = gx__att_keys(&c, dq, p->dcore[GX__ATT_DKV]);
     gx_linear_apply_backward_input(p, &gx_pass_pair(p, k)->linear[GX__ATT_O], dresult, dout, 0);
+    if (gx_pass_has_prompt(p, k) && !gx__att_trains_below(p, k, din)) { // the lowest prompt: nobody asks for dq
+        gx_prompt_backward(p, k, &c.a, &c.kv, gx_no_rows(), dresult, q);
+        return;
+    }
     gx_attention_backward(p->g, dq.data, gx_rows_column(dkv, c.k_column), gx_rows_column(dkv, c.v_column), dresult.data,
                           result.data, s->lse, q.data, gx_rows_column(kv, c.k_column), gx_rows_column(kv, c.v_column),
                           &c.a);

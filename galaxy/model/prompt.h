@@ -37,7 +37,8 @@ void gx_prompt_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxP
 // For attention of a pair that has prompts: q are its queries, a says how they lie; kv are k's and v's matrices.
 void gx_prompt_forward(GxPass *p, int k, const GxAttention *a, const GxLinear *kv, GxRows q);
 GxRows gx_prompt_added(GxPass *p, int k, GxRows result); // result and what was found, in scratch
-// d is the gradient of their sum; dq, of rows like q's, is added to. With the gradients of P and g.
+// d is the gradient of their sum; dq, of rows like q's, is added to; no rows: it is not wanted. With the gradients of P
+// and g.
 void gx_prompt_backward(GxPass *p, int k, const GxAttention *a, const GxLinear *kv, GxRows dq, GxRows d, GxRows q);
 
 GX_END
@@ -259,18 +260,19 @@ void gx_prompt_backward(GxPass *p, int k, const GxAttention *a, const GxLinear *
 {
     const GxPairSlot *s = gx_pass_slot(p, k);
     const GxRows K = s->prompt[GX__PROMPT_K], V = s->prompt[GX__PROMPT_V], gated = s->prompt[GX__PROMPT_GATED],
-                 own = gx_pass_rows(p, dq.rows, dq.cols), dk = gx_pass_rows(p, K.rows, K.cols),
-                 dgated = gx_pass_rows(p, V.rows, V.cols), dv = gx_pass_rows(p, V.rows, V.cols);
-    const GxAttention to = gx__prompt_attention(p, a, dq.rows);
+                 own = gx_pass_rows(p, s->prompt[GX__PROMPT_FOUND].rows, a->q_stride),
+                 dk = gx_pass_rows(p, K.rows, K.cols), dgated = gx_pass_rows(p, V.rows, V.cols),
+                 dv = gx_pass_rows(p, V.rows, V.cols);
+    const GxAttention to = gx__prompt_attention(p, a, own.rows);
     const GxTensorId id = gx_pass_pair(p, k)->gate;
     GxLinearShape gate = gx_linear_shape(V.rows * V.cols, 1, 1, V.dtype);
-    if (own.cols > a->H * a->head_dim) gx_zero(p->g, own.data, gx_rows_bytes(own)); // beside q: k and v
+    if (dq.data && own.cols > a->H * a->head_dim) gx_zero(p->g, own.data, gx_rows_bytes(own)); // beside q: k and v
     gx_attention_backward(p->g, own.data, dk.data, dgated.data, d.data, s->prompt[GX__PROMPT_FOUND].data, s->prompt_lse,
                           gx__prompt_queries(p, k, a, q).data, K.data, gated.data, &to);
-    if (gx__prompt_restarts(p, k, a))
+    if (dq.data && gx__prompt_restarts(p, k, a))
         gx_rope_restart_backward(p->g, own.data, p->m->cosine, p->m->sine, &a->q_runs, a->documents, a->B, a->H,
                                  a->head_dim, a->q_stride, a->dtype);
-    gx_add(p->g, dq.data, dq.data, own.data, dq.rows * dq.cols, dq.dtype);
+    if (dq.data) gx_add(p->g, dq.data, dq.data, own.data, dq.rows * dq.cols, dq.dtype);
     gx_linear_backward_input(p->g, dv.data, dgated.data, gx_store_weight(&p->m->store, id), &gate);
     float *dgate = gx_store_grad(&p->m->store, id, &gate.accumulate);
     if (dgate) gx_linear_backward_weight(p->g, dgate, NULL, dgated.data, V.data, &gate);
