@@ -183,6 +183,7 @@ TEST(what_cannot_have_prompts_is_refused)
          {"--prompt_layers is about --tuning prompt, and this run has --tuning lora"}},
         {BASE "--lora_dim 4", {"--lora_dim is about --tuning lora, and this run has --tuning prompt"}},
         {"--model base/checkpoint-8 --tuning prompt --prompt_len 0", {"from 1 to 65536"}},
+        {BASE "--prompt_variant v2", {"--prompt_variant is \"v2\"; expected", "v1"}},
         {BASE "--prompt_layers 3", {"prompt_layers is 3; the model has 2 layers"}},
         {BASE "--strict false", {"--strict false draws weights of --model"}},
         {BASE "--trainable_modules heads", {"\"heads\" is none of the model's"}},

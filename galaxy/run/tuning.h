@@ -17,6 +17,7 @@ typedef struct {
     int use_rslora;
     int64_t adapter_reduction_dim;
     int64_t prompt_len, prompt_layers;
+    char prompt_variant[GX_FIELD_TEXT];
     char lora_target_modules[GX_FIELD_NAMES_TEXT], trainable_modules[GX_FIELD_NAMES_TEXT], adapter[GX_PATH];
     char quantize[GX_FIELD_TEXT];
 } GxTuningOptions;
@@ -87,6 +88,8 @@ static const GxField gx__tuning_options[] = {
     {"prompt_len", GX_FIELD_INT, GX__TUNING_AT(prompt_len), "10", "rows of a layer (peft: adapter_len)", "1..65536"},
     {"prompt_layers", GX_FIELD_INT, GX__TUNING_AT(prompt_layers), "0",
      "layers that have them, from the last on (peft: adapter_layers); 0: all but the first two", "0..65536"},
+    {"prompt_variant", GX_FIELD_STRING, GX__TUNING_AT(prompt_variant), "v1",
+     "which LLaMA-Adapter; v2, with a scale and a bias on each linear, is not built", "v1"},
     {"trainable_modules", GX_FIELD_NAMES, GX__TUNING_AT(trainable_modules), "",
      "what is trained whole besides, by the ends of names: model.norm; norm is input_layernorm, too (peft: "
      "modules_to_save). A head for labels always is",
