@@ -105,6 +105,7 @@
 #include "galaxy/model/linear.h"
 #include "galaxy/model/bottleneck.h"
 #include "galaxy/model/side.h"
+#include "galaxy/model/prompt.h"
 #include "galaxy/model/kv_cache.h"
 #include "galaxy/model/att.h"
 #include "galaxy/model/mlp.h"

@@ -803,6 +803,17 @@ static void call_rope_backward(GxContext *g, void **b, const Shape *s, GxDtype t
     (void)a, gx_rope_backward(g, b[0], (const float *)b[1], (const float *)b[2], &s->q, s->d[0], s->d[1], s->d[2],
                               rope_stride(s), t);
 }
+static int64_t rope_documents(const Shape *s) { return 2 * POSITIONS * s->d[0]; }
+static void call_rope_restart_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_rope_restart_forward(g, b[0], (const float *)b[1], (const float *)b[2], &s->q, (const int32_t *)b[3],
+                                     s->d[0], s->d[1], s->d[2], rope_stride(s), t);
+}
+static void call_rope_restart_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_rope_restart_backward(g, b[0], (const float *)b[1], (const float *)b[2], &s->q, (const int32_t *)b[3],
+                                      s->d[0], s->d[1], s->d[2], rope_stride(s), t);
+}
 static Case *prepare_rope(Case *c)
 {
     const Shape *s = c->shape;
@@ -810,6 +821,16 @@ static Case *prepare_rope(Case *c)
     gx_rope_table(numbers(c, 1), numbers(c, 2), POSITIONS, s->d[2], &rope);
     forget_gaps(numbers(c, 0), gx_runs_rows(&s->q) * s->d[0], s->d[1] * s->d[2], rope_stride(s));
     return c;
+}
+
+static Case *prepare_rope_restart(Case *c) // documents of 7 positions, from another one on in each column
+{
+    for (int64_t i = 0; i < rope_documents(c->shape); i++) {
+        const int64_t b = i / 2 % c->shape->d[0], position = i / 2 / c->shape->d[0];
+        integers(c, 3)[i] = (int32_t)((position + b) / 7 * 7 - b + 7 * (i % 2));
+        if (integers(c, 3)[i] < 0) integers(c, 3)[i] = 0;
+    }
+    return prepare_rope(c);
 }
 
 // ---- norm of heads: d = R, heads, h, gap behind each row of x, of what is kept -------------------------------------
@@ -1581,6 +1602,22 @@ static const Op ops[] = {
      LIST(rope_shapes),
      LIST(plain),
      {RESULT("dx", INOUT, ACT, rope_x, few), INPUT("cosine", GX_F32, rope_table), INPUT("sine", GX_F32, rope_table)}},
+    {CALLED("rope_restart_forward", rope, call_rope_restart_forward),
+     prepare_rope_restart,
+     NULL,
+     1,
+     LIST(rope_shapes),
+     LIST(plain),
+     {RESULT("x", INOUT, ACT, rope_x, few), INPUT("cosine", GX_F32, rope_table), INPUT("sine", GX_F32, rope_table),
+      INPUT("documents", GX_I32, rope_documents)}},
+    {CALLED("rope_restart_backward", rope, call_rope_restart_backward),
+     prepare_rope_restart,
+     NULL,
+     1,
+     LIST(rope_shapes),
+     LIST(plain),
+     {RESULT("dx", INOUT, ACT, rope_x, few), INPUT("cosine", GX_F32, rope_table), INPUT("sine", GX_F32, rope_table),
+      INPUT("documents", GX_I32, rope_documents)}},
     {SLOT(attention_forward),
      prepare_attention_forward,
      lse_floor,
@@ -2309,6 +2346,11 @@ TEST(products_with_a_quantised_matrix_are_the_same_on_every_device)
 }
 TEST(rope_forward_is_the_same_on_every_device) { check_op("rope_forward"); }
 TEST(rope_backward_is_the_same_on_every_device) { check_op("rope_backward"); }
+TEST(rope_restart_is_the_same_on_every_device)
+{
+    check_op("rope_restart_forward");
+    check_op("rope_restart_backward");
+}
 TEST(attention_forward_is_the_same_on_every_device) { check_op("attention_forward"); }
 TEST(attention_over_pages_is_the_same_on_every_device) { check_op("attention_over_pages"); }
 TEST(attention_backward_is_the_same_on_every_device) { check_op("attention_backward"); }

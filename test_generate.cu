@@ -17,7 +17,10 @@ typedef struct { // zero: fp32, alone
     const char *mode;     // NULL: serial, or tp
     const int64_t *first; // [B]: where texts begin at the earliest; NULL: at 0
     const GxSide *side;   // beside the model, drawn; NULL: nothing
+    int has_prompts;      // in attention (model/prompt.h), with open gates
 } Wish;
+
+static const GxPrompt prompts = {5, 1, NULL};
 
 typedef struct {
     Wish wish;
@@ -61,7 +64,7 @@ static void writer_dry_run(Writer *w, GxComm *comm)
     gx_arenas_open(&w->g, &w->arena, &w->host, arena.peak, host.peak);
 }
 
-// The folder's weights. What Up of a side network is drawn as is not 0.
+// The folder's weights. What Up of a side network and gates of prompts are drawn as is not 0.
 static void writer_load(Writer *w, const char *folder)
 {
     const uint64_t seed = 7;
@@ -71,9 +74,10 @@ static void writer_load(Writer *w, const char *folder)
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     for (int i = 0; i < w->m.table.n; i++) {
         GxTensor *row = &w->m.table.row[i];
-        if (row->is_added && row->role != GX_ROLE_NORM) row->init = GX_INIT_NORMAL, row->init_std = 0.3f;
+        if (row->is_added && row->role != GX_ROLE_NORM)
+            row->init = GX_INIT_NORMAL, row->init_std = w->wish.side ? 0.3f : 1;
     }
-    if (w->wish.side) gx_checkpoint_start_from(&w->g, &w->m, folder, 1, &seed, &hash, &loaded);
+    if (w->wish.side || w->wish.has_prompts) gx_checkpoint_start_from(&w->g, &w->m, folder, 1, &seed, &hash, &loaded);
     else gx_checkpoint_load_weights(&w->g, &w->m, path);
 }
 
@@ -100,6 +104,7 @@ static int writer_open(Writer *w, const Wish *wish, GxComm *comm)
     gx_mode_methods(wish->mode ? wish->mode : world > 1 ? "tp" : "serial", &methods);
     w->mode = gx_composed(wish->mode ? wish->mode : "composed", methods);
     spec.forward_only = 1, options.freeze = "*", options.dtype = wish->dtype, options.side = wish->side;
+    options.prompt = wish->has_prompts ? &prompts : NULL;
     if (!gx_failed(g)) gx_model_open(g, &w->m, &gx_llama, &w->c, &w->mode, &options);
     if (!gx_failed(g)) gx_runner_open(g, &w->r, &w->m, &w->o, &spec);
     w->forward = gx_runner_hook(&w->r);
@@ -322,9 +327,10 @@ static void whole_row(Writer *w, const int32_t *tokens, int64_t n, float *logits
                                             : gx_from_bf16(((const uint16_t *)w->d.logits_twin)[v]);
 }
 
-static void whole_logits_beside(const char *name, GxDtype dtype, const GxSide *side, const Reference *r, Logits *out)
+static void whole_logits_of(const Wish *as, const Reference *r, Logits *out)
 {
-    const Wish wish = {.name = name, .dtype = dtype, .B = 1, .T = POSITIONS, .chunk = POSITIONS, .side = side};
+    Wish wish = *as;
+    wish.B = 1, wish.T = POSITIONS, wish.chunk = POSITIONS;
     Writer *w = (Writer *)malloc(sizeof *w);
     if (!writer_open(w, &wish, NULL)) return;
     for (int b = 0; b < MAX_B; b++)
@@ -341,7 +347,8 @@ static void whole_logits_beside(const char *name, GxDtype dtype, const GxSide *s
 
 static void whole_logits(const char *name, GxDtype dtype, const Reference *r, Logits *out)
 {
-    whole_logits_beside(name, dtype, NULL, r, out);
+    const Wish wish = {.name = name, .dtype = dtype};
+    whole_logits_of(&wish, r, out);
 }
 
 static double depth_of(const GxLlamaConfig *c, int64_t T)
@@ -369,7 +376,7 @@ static void check_logits(Writer *w, const Reference *r)
                 largest = fmax(largest, fabs((double)cached->x[i][b][v] - whole.x[i][b][v]) /
                                             fmax(1, fabs((double)whole.x[i][b][v])));
             CHECK(largest < 1e-5, "text %d, new token %d: a logit is off by %.2g", b, i, largest);
-            if (i < SEEN_LOGITS && !w->wish.side)
+            if (i < SEEN_LOGITS && !w->wish.side && !w->wish.has_prompts)
                 test_close_f("transformers' logits", cached->x[i][b], r->logits[i][b], V, bound, 0);
         }
     pthread_mutex_unlock(&one_rank);
@@ -380,7 +387,8 @@ static void logits_beside_on_ranks(const char *name, const GxSide *side)
 {
     Reference ref;
     if (!read_reference(&ref, name)) return;
-    whole_logits_beside(name, GX_F32, side, &ref, &whole);
+    const Wish beside = {.name = name, .side = side};
+    whole_logits_of(&beside, &ref, &whole);
     for (int ranks = 1; ranks <= 3; ranks++) {
         const Wish wish = {.name = name, .B = MAX_B, .T = POSITIONS, .chunk = POSITIONS, .side = side};
         on_ranks(ranks, &wish, &ref, check_logits);
@@ -397,6 +405,30 @@ TEST(models_with_a_side_network_have_the_same_logits_with_a_cache)
     static const GxSide plain = {4, 0, 0, NULL}, gated = {2, 1, 1, NULL};
     logits_beside_on_ranks("llama", &plain);
     logits_beside_on_ranks("qwen3", &gated);
+}
+
+static double distance(const Logits *a, const Logits *b);
+
+// Of prompts in attention, too, which make other ones of them.
+static void prompted_logits_on_ranks(const char *name)
+{
+    Reference ref;
+    Logits *plain = (Logits *)calloc(1, sizeof *plain), *zero = (Logits *)calloc(1, sizeof *zero);
+    if (!read_reference(&ref, name)) return;
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        const Wish wish = {.name = name, .B = MAX_B, .T = POSITIONS, .chunk = POSITIONS, .has_prompts = 1};
+        if (ranks == 1) whole_logits_of(&wish, &ref, &whole);
+        on_ranks(ranks, &wish, &ref, check_logits);
+    }
+    whole_logits(name, GX_F32, &ref, plain);
+    const double change = distance(plain, &whole) / distance(plain, zero);
+    CHECK(change > 0.01, "prompts change logits by %.2g of them", change);
+    free(plain), free(zero);
+}
+TEST(prompts_in_attention_make_the_same_logits_with_a_cache)
+{
+    prompted_logits_on_ranks("llama");
+    prompted_logits_on_ranks("qwen3");
 }
 
 static double distance(const Logits *a, const Logits *b)

@@ -2818,7 +2818,7 @@ static GxAttention call_attention(int64_t T, int64_t h, GxDtype type)
     return a;
 }
 
-enum { CALLS = 51 };
+enum { CALLS = 53 };
 static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDtype type)
 {
     float(*x)[POOL] = p->x;
@@ -2965,6 +2965,14 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     if (which == 49)
         return gx_gate_backward(g, x[0], x[1], x[2], x[3], x[4], x[5], x[6], 1, n, 0, type),
                promise("gate_backward", 1, 1, 5 * n, 20 * n, count);
+    if (which == 50)
+        return gx_rope_restart_forward(g, x[0], x[1], x[2], &t, p->ids, BATCH, HEADS, C, HEADS * C, type),
+               promise("rope_restart_forward", 1, 1, 3 * turned, 8 * turned + 8 * R * BATCH,
+                       gx_dims(R * BATCH, HEADS, C, 0));
+    if (which == 51)
+        return gx_rope_restart_backward(g, x[0], x[1], x[2], &t, p->ids, BATCH, HEADS, C, HEADS * C, type),
+               promise("rope_restart_backward", 1, 1, 3 * turned, 8 * turned + 8 * R * BATCH,
+                       gx_dims(R * BATCH, HEADS, C, 0));
     return gx_convert(g, x[0], GX_BF16, x[1], type, n), promise("convert", 1, 1, 0, 6 * n, count);
 }
 
@@ -2982,8 +2990,8 @@ static Pool *pool_open(void)
 TEST(every_operation_of_a_device_is_held_to_what_it_promises)
 {
     const size_t functions = (offsetof(GxDevice, sgd) - offsetof(GxDevice, zero)) / sizeof(void (*)(void)) + 1;
-    CHECK(CALLS == functions,
-          "%d calls; a device has %ld functions (rope is called in two ways, attention_scratch in none)", CALLS,
+    CHECK(CALLS == functions + 2,
+          "%d calls; a device has %ld functions (rope is called in four ways, attention_scratch in none)", CALLS,
           (long)functions);
 }
 
@@ -3398,6 +3406,39 @@ TEST(rope_backward_undoes_rope_forward)
     test_close_f("x", y, x, N, test_bound(8), 0); // twice a cosine, two products, a sum
     bench_close(&b);
     free(x), free(y);
+}
+
+// Two documents behind each other, and one that begins later: each is turned as it is alone.
+TEST(rope_restart_turns_documents_as_if_each_began_at_0)
+{
+    enum { T = 9, B = 2, TURNED = 3, HEAD = 8, STRIDE = TURNED * HEAD + 5, N = T * B * STRIDE, FIRST = 2 };
+    static const int begin[B][T] = {{0, 0, 0, 0, 4, 4, 4, 4, 4}, {0, 0, 3, 3, 3, 3, 3, 3, 3}};
+    float cosine[T * HEAD / 2], sine[T * HEAD / 2], *x = random_floats(N, 1, 1), *y = random_floats(N, 1, 1);
+    int32_t documents[T * B][2];
+    double *in = (double *)take(N, sizeof *in), *alone = (double *)take(N, sizeof *alone);
+    const GxRuns runs = gx_runs_one(T - FIRST, FIRST); // a slice
+    Bench b;
+    bench_open(&b, 2, 0);
+    gx_rope_table(cosine, sine, T, HEAD, &rope);
+    for (int i = 0; i < T * B; i++) documents[i][0] = begin[i % B][i / B], documents[i][1] = T;
+    for (int i = 0; i < N; i++) in[i] = alone[i] = x[i];
+    for (int64_t r = 0; r < (T - FIRST) * B; r++) {
+        const int64_t position = r / B + FIRST, at = position - begin[r % B][position];
+        const GxRuns one = gx_runs_one(1, at < 0 ? 0 : at);
+        if (at >= 0) oracle_rope(alone + r * STRIDE, in + r * STRIDE, &one, 1, TURNED, HEAD, STRIDE, THETA, 1);
+    }
+    gx_rope_forward(&b.g, y, cosine, sine, &runs, B, TURNED, HEAD, STRIDE, GX_F32);
+    float *turned = random_floats(N, 1, 1);
+    memcpy(turned, y, N * sizeof *y);
+    gx_rope_restart_forward(&b.g, y, cosine, sine, &runs, documents[0], B, TURNED, HEAD, STRIDE, GX_F32);
+    for (int64_t r = 0; r < (T - FIRST) * B; r++) {
+        if (r / B + FIRST < begin[r % B][r / B + FIRST]) continue; // padding
+        test_close("x", y + r * STRIDE, alone + r * STRIDE, TURNED * HEAD, test_bound(8), 0);
+    }
+    gx_rope_restart_backward(&b.g, y, cosine, sine, &runs, documents[0], B, TURNED, HEAD, STRIDE, GX_F32);
+    test_close_f("back", y, turned, N, test_bound(8), 0);
+    bench_close(&b);
+    free(x), free(y), free(turned), free(in), free(alone);
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }

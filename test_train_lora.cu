@@ -472,7 +472,7 @@ TEST(a_conversation_takes_another_adapter_in_the_place_of_its_own)
     CHECK_RAN(run(BASE "--output_dir two --max_steps 30 --learning_rate 8e-2 --seed 2"));
     CHECK_RAN(run(BASE "--output_dir small --max_steps 1 --lora_dim 2"));
     CHECK_RAN(run(BASE "--output_dir fewer --max_steps 1 --lora_target_modules q_proj"));
-    CHECK_RAN(run(BASE "--output_dir more --max_steps 1 --trainable_modules norm"));
+    CHECK_RAN(run(BASE "--output_dir talk_more --max_steps 1 --trainable_modules norm"));
     if (!use_program("generate_llama")) return;
     use_program("train_llama");
     char *one = talk("--adapter one/checkpoint-30", "the\\n"), *two = talk("--adapter two/checkpoint-30", "the\\n");
@@ -486,7 +486,7 @@ TEST(a_conversation_takes_another_adapter_in_the_place_of_its_own)
     CHECK(strstr(err(), "r 2") && strstr(err(), "fewer/checkpoint-1") && strstr(err(), "nowhere") &&
               strstr(err(), "expected /adapter and a folder"),
           "%s", err());
-    free(talk("--adapter more/checkpoint-1", "/adapter one/checkpoint-30\\nthe\\n"));
+    free(talk("--adapter talk_more/checkpoint-1", "/adapter one/checkpoint-30\\nthe\\n"));
     CHECK(strstr(err(), "input_layernorm.weight, which the one before it trained"), "%s", err());
     free(talk("--model base/checkpoint-8", "/adapter one/checkpoint-30\\nthe\\n"));
     CHECK(strstr(err(), "begin with --adapter"), "%s", err());

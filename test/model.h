@@ -48,6 +48,7 @@ typedef struct { // zero: fp32, one micro-batch, everything trained
     int quantize;                   // 1 + GxQuantKind; 0: nothing is
     const GxBottleneck *bottleneck; // of its adapters all but Down is drawn as large
     const GxSide *side;             // of its tensors those that are 0, too
+    const GxPrompt *prompt;         // so are its gates, and rows
 } TestWish;
 
 typedef struct {
@@ -192,8 +193,9 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
                                                          int tp, const GxSplitLists *lists)
 {
     const TestWish wish = t->wish;
-    const GxModelOptions options = {lists,     wish.freeze, wish.dtype,    wish.first_unit, wish.last_unit,
-                                    wish.head, wish.lora,   wish.quantize, wish.bottleneck, wish.side};
+    const GxModelOptions options = {lists,           wish.freeze, wish.dtype, wish.first_unit,
+                                    wish.last_unit,  wish.head,   wish.lora,  wish.quantize,
+                                    wish.bottleneck, wish.side,   wish.prompt};
     memset(t, 0, sizeof *t);
     GxContext *g = &t->g;
     GxArena dry_arena, dry_host;

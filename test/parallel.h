@@ -45,6 +45,7 @@ typedef struct {
     int lora;       // 1 + which of test_loras is trained, and nothing else; 0: everything is
     int bottleneck; // 1 + which of test_bottlenecks is, alike
     int side;       // 1 + which of test_sides is, alike
+    int prompt;     // 1 + which of test_prompts is, alike
 } Layout;
 
 // Of all linears of attention and MLP; of some, one in a single layer, with dropout and norms that are trained besides;
@@ -69,6 +70,10 @@ static inline GxLlamaConfig model_config_of(const Layout *l)
     if (l->normed) snprintf(c.model_type, sizeof c.model_type, "qwen3");
     return c;
 }
+
+// In all layers but two, which leaves one; with norms that are trained, of heads too; in all layers, beside a matrix
+// that reads what they add.
+static const GxPrompt test_prompts[] = {{23, 0, NULL}, {18, 1, "norm"}, {10, 2, "o_proj"}};
 
 typedef struct {                     // flat buffers of one rank, in its table's order
     float *grads;                    // of the first step
@@ -309,6 +314,7 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
     for (int k = 0; k < GX_MAX_LOSSES; k++) out->validation += step.loss_sum[k];
     out->column = begin, out->columns = B;
     if (t->m.store.dtype != GX_F32) return;
+    CHECK(out->n >= B * outputs_of(), "%ld moments: no room for the logits", (long)out->n);
     GxTarget last = GX_ZERO;
     int32_t rows[MAX_COLUMNS], parts[3 * MAX_COLUMNS];
     for (int64_t i = 0; i < B; i++) {
@@ -344,6 +350,7 @@ static inline void wish_subject(TestWish *wish, const Layout *l, void *room, siz
     wish->lora = l->lora ? &test_loras[l->lora - 1] : NULL;
     wish->bottleneck = l->bottleneck ? &test_bottlenecks[l->bottleneck - 1] : NULL;
     wish->side = l->side ? &test_sides[l->side - 1] : NULL;
+    wish->prompt = l->prompt ? &test_prompts[l->prompt - 1] : NULL;
     wish->quantize = l->quantize;
     if (!test_subject) return;
     assert(test_subject->config_size <= size);
@@ -507,6 +514,23 @@ static inline void compare_validation(const Result *a, const Result *serial, dou
     worse(w, test_ratio(a->logits, ref, a->columns * V, test_bound(2 * depth), 0), "logits");
 }
 
+// A gate's gradient is <dV, V> / g = <dV Wv, P> / g, where dV Wv is a part of dP: so dP's error, a part of its norm,
+// makes one of as large a part of |dP| |P| / |g|, and the sum itself may cancel to nothing.
+static inline double gate_scale(const Result *serial, int row)
+{
+    const GxTable *table = &serial->model->m.table;
+    const GxTensor *prompt = &table->row[row + 1]; // its prompt is the next
+    const float *grad = serial->flat.b.grads + test_flat(serial->model, row + 1);
+    const int64_t n = gx_tensor_count(prompt);
+    float gate = 0, *p = (float *)malloc((size_t)n * sizeof *p);
+    double of_grad = 0, of_p = 0;
+    gx_tensor_init(&table->row[row], 42, 0, 1, &gate); // as it was drawn
+    gx_tensor_init(prompt, 42, 0, n, p);
+    for (int64_t e = 0; e < n; e++) of_grad += (double)grad[e] * grad[e], of_p += (double)p[e] * p[e];
+    free(p);
+    return sqrt(of_grad * of_p) / fabs((double)gate);
+}
+
 // The least norm that differences are judged by. A key bias's gradient is 0 but for rounding, of which that of its
 // weight is the scale, and so it is for what SGD makes of it.
 static inline double least_scale(const Result *serial, const char *name, int buffer)
@@ -515,6 +539,7 @@ static inline double least_scale(const Result *serial, const char *name, int buf
     const GxTable *table = &serial->model->m.table;
     const char *key = strstr(name, "key.bias");
     double squares = 0;
+    if (strstr(name, "adaption_gate") && buffer == 0) return gate_scale(serial, gx_table_find(table, name).index);
     if (!key || buffer > 1) return buffer == 0 ? 1e-3 * serial->norm[0] / sqrt(table->n) : 0;
     char weight[GX_NAME];
     snprintf(weight, sizeof weight, "%.*skey.weight", (int)(key - name), name);

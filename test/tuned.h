@@ -51,13 +51,13 @@ static void check_modes(const Layout *shape, const char *subject, int lora, int 
     check_shape(&l, modes, n);
 }
 
-static void check_all(const char *subject, int lora, int bottleneck)
+__attribute__((unused)) static void check_all(const char *subject, int lora, int bottleneck)
 {
     for (int i = 0; i < SHAPES; i++) check_modes(&shapes[i], subject, lora, bottleneck, test_modes + 1, MODES - 1);
     check_modes(&data_parallel, subject, lora, bottleneck, test_modes, 1);
 }
 
-static void check_all_triples(int lora, int bottleneck)
+__attribute__((unused)) static void check_all_triples(int lora, int bottleneck)
 {
     const GxMode *triple[TRIPLES];
     for (int i = 0; i < TRIPLES; i++) triple[i] = &test_triples[i];

@@ -225,7 +225,7 @@ static void embedding_device(GxDevice *table)
 // ---- rope: batch, time, heads of h that are turned, elements from row to row ---------------------------------------
 
 enum { BATCH, TIME, HEADS, HEAD, STRIDE };
-enum { TURNED, COSINE, SINE };
+enum { TURNED, COSINE, SINE, DOCUMENTS };
 
 static void rope_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
@@ -239,6 +239,12 @@ static void rope_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **
     gx_rope_backward(g, p[TURNED], (const float *)p[COSINE], (const float *)p[SINE], &runs, d[BATCH], d[HEADS], d[HEAD],
                      d[STRIDE], dtype);
 }
+static void rope_restart(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxRuns runs = gx_runs_one(d[TIME], 0);
+    gx_rope_restart_forward(g, p[TURNED], (const float *)p[COSINE], (const float *)p[SINE], &runs,
+                            (const int32_t *)p[DOCUMENTS], d[BATCH], d[HEADS], d[HEAD], d[STRIDE], dtype);
+}
 // Two products and their sum; a pair keeps its length, so what cancels in one element is in the other.
 static void open_rope(Work *w, const int64_t *d)
 {
@@ -249,9 +255,23 @@ static void open_rope(Work *w, const int64_t *d)
     gx_rope_table(cosine, sine, d[TIME], d[HEAD], &rope);
 }
 
+static void open_rope_restart(Work *w, const int64_t *d)
+{
+    open_rope(w, d);
+    int32_t *documents = (int32_t *)work_given(w, "documents", GX_I32, 2 * d[TIME] * d[BATCH]);
+    for (int64_t i = 0; i < 2 * d[TIME] * d[BATCH]; i++)
+        documents[i] = (int32_t)(i / 2 / d[BATCH] / 100 * 100 + 100 * (i % 2)); // of 100 tokens
+}
+
 static const WorkEntry rope[] = {
     {"forward", open_rope, rope_forward, NULL, WORK_BOTH, {{"16 bytes of each half to a thread (shipped)", NULL}}},
     {"backward", open_rope, rope_backward, NULL, WORK_BOTH, {{"16 bytes of each half to a thread (shipped)", NULL}}},
+    {"restart",
+     open_rope_restart,
+     rope_restart,
+     NULL,
+     WORK_BOTH,
+     {{"16 bytes of each half to a thread (shipped)", NULL}}},
 };
 static const int64_t rope_checked[][WORK_DIMS] = {
     {1, 1, 1, 2, 2}, {2, 6, 3, 8, 24}, {3, 9, 2, 10, 25}, {2, 65, 3, 64, 256}, {1, 17, 4, 128, 520}};

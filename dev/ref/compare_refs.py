@@ -58,7 +58,7 @@ def deviation(file, name, old, new):
     a, b = np.where(infinite, 0, a), np.where(infinite, 0, b)
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return np.inf
-    bound = (MODELS if file.startswith(("llama", "bert", "generate", "side")) else OPS) * scale(name, old)
+    bound = (MODELS if file.startswith(("llama", "bert", "generate", "prompt", "side")) else OPS) * scale(name, old)
     if name == "adamw.losses":
         bound += SPREADS * norm(old["adamw.spread"])
     elif name.startswith("adamw.") and "adamw_spread." + name[6:] in old:

@@ -16,6 +16,7 @@ rm -rf build/refs
 "$python" dev/ref/make_bert_refs.py --out build/refs
 "$python" dev/ref/make_bottleneck_refs.py --out build/refs
 "$python" dev/ref/make_side_refs.py --out build/refs
+"$python" dev/ref/make_prompt_refs.py --out build/refs
 "$python" dev/ref/make_generate.py --out build/refs
 "$python" dev/ref/make_chat.py build/refs/chat.jsonl
 "$python" dev/ref/make_chat_refs.py --out build/refs/chat_train
@@ -81,6 +82,16 @@ merged AutoModelForPreTraining --task masked_lm --nsp true --train_data build/re
     --eval_windows 4 --sample_tokens 0 --trainable_modules norm --overwrite_output_dir true --output_dir build/refs/bottleneck >/dev/null
 "$dump" build/refs/bottleneck/checkpoint-30 build/refs/logits.safetensors
 "$python" dev/ref/load_bottleneck.py build/refs/bottleneck/checkpoint-30 --logits build/refs/logits.safetensors
+# Prompts in attention, by peft; what peft saves again is read again.
+./train_llama --model_type mistral --num_hidden_layers 3 --num_key_value_heads 2 --initializer_range 0.2 --max_steps 4 --seq_len 64 --micro_batch_size 2 --hidden_size 48 --num_attention_heads 4 \
+    --intermediate_size 96 --eval_windows 4 --sample_tokens 0 --overwrite_output_dir true --output_dir build/refs/prompted >/dev/null
+for more in "" "--trainable_modules norm"; do
+    ./train_llama --model build/refs/prompted/checkpoint-4 --tuning prompt --prompt_len 6 --adapter_layers 2 --max_steps 30 --learning_rate 0.3 --seq_len 64 --micro_batch_size 2 \
+        --eval_windows 4 --sample_tokens 0 $more --overwrite_output_dir true --output_dir build/refs/prompt >/dev/null
+    "$dump" build/refs/prompt/checkpoint-30 build/refs/logits.safetensors
+    rm -rf build/refs/prompt_back
+    "$python" dev/ref/load_prompt.py build/refs/prompt/checkpoint-30 --logits build/refs/logits.safetensors --back build/refs/prompt_back
+done
 # Folders into GGUF files and back, by convert_gguf; read by the package gguf and by transformers.
 make --no-print-directory -s convert_gguf
 mkdir -p build/refs/files

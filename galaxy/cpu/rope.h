@@ -4,8 +4,9 @@
 #include "../ops/rope.h"
 GX_BEGIN
 
-void gx_cpu_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
-                 int64_t heads, int64_t head_dim, int64_t stride, int direction, GxDtype dtype);
+void gx_cpu_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs,
+                 const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride, int direction,
+                 GxDtype dtype);
 
 GX_END
 #endif
@@ -28,8 +29,9 @@ static GX_CPU_INLINE void gx__cpu_rope_head(void *x, const float *c, const float
     }
 }
 
-void gx_cpu_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
-                 int64_t heads, int64_t head_dim, int64_t stride, int direction, GxDtype dtype)
+void gx_cpu_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs,
+                 const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride, int direction,
+                 GxDtype dtype)
 {
     (void)g;
     int64_t R = gx_runs_rows(runs) * B, half = head_dim / 2;
@@ -37,6 +39,7 @@ void gx_cpu_rope(GxContext *g, void *x, const float *cosine, const float *sine, 
     GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, R * heads * head_dim)))
     for (int64_t r = 0; r < R; r++) {
         int64_t position = gx_runs_position(runs, r / B);
+        if (documents) position = documents[2 * (position * B + r % B)];
         const float *c = cosine + position * half, *s = sine + position * half;
         for (int64_t h = 0; h < heads; h++)
             GX_CPU_TYPES(dtype, gx__cpu_rope_head, gx_cpu_at(x, r * stride + h * head_dim, dtype), c, s, half, sign);

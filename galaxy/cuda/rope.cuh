@@ -5,8 +5,8 @@
 #include "kernel.cuh"
 GX_BEGIN
 
-void gx_cuda_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
-                  int64_t heads, int64_t head_dim, int64_t stride, int direction, GxDtype dtype);
+void gx_cuda_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs,
+                  const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride, int direction, GxDtype dtype);
 
 GX_END
 #endif
@@ -22,19 +22,22 @@ template <class T> struct GxRopeOp {
     T *x;
     const float *cosine, *sine; // [positions, half]
     GxRuns runs;
+    const int32_t *documents; // NULL: by positions
     int64_t B, stride;
     int half;
     float sign;
-    __device__ int64_t position(int64_t t) const
+    __device__ int64_t position(int64_t r) const
     {
+        const int64_t t = r / B;
         int i = runs.n - 1;
         while (i > 0 && t < runs.run[i].row) i--;
-        return runs.run[i].position + t - runs.run[i].row;
+        const int64_t at = runs.run[i].position + t - runs.run[i].row;
+        return documents ? documents[2 * (at * B + r % B)] : at;
     }
     template <int N> __device__ void at(int64_t r, int64_t c) const
     {
         const int head = (int)c / half, i = (int)c % half;
-        const int64_t table = position(r / B) * half + i;
+        const int64_t table = position(r) * half + i;
         T *a = x + r * stride + (int64_t)head * 2 * half + i, *b = a + half;
         float u[N], v[N], co[N], si[N];
         gx_load(u, a);
@@ -51,18 +54,18 @@ template <class T> struct GxRopeOp {
     }
 };
 template <class T>
-static void gx__cuda_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
-                          int64_t heads, int64_t head_dim, int64_t stride, int direction)
+static void gx__cuda_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs,
+                          const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride, int direction)
 {
     const int64_t half = head_dim / 2;
-    const GxRopeOp<T> op = {(T *)x, cosine, sine, *runs, B, stride, (int)half, direction > 0 ? 1.0f : -1.0f};
+    const GxRopeOp<T> op = {(T *)x, cosine, sine, *runs, documents, B, stride, (int)half, direction > 0 ? 1.0f : -1.0f};
     const bool wide = gx_wide<T>(half, x, cosine, sine) && stride % GxPack<T>::N == 0;
     gx_each_row<T>(g, "rope", op, gx_runs_rows(runs) * B, heads * half, wide);
 }
 
-void gx_cuda_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
-                  int64_t heads, int64_t head_dim, int64_t stride, int direction, GxDtype dtype)
+void gx_cuda_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs,
+                  const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride, int direction, GxDtype dtype)
 {
-    GX_CUDA_TYPES(dtype, gx__cuda_rope, g, x, cosine, sine, runs, B, heads, head_dim, stride, direction);
+    GX_CUDA_TYPES(dtype, gx__cuda_rope, g, x, cosine, sine, runs, documents, B, heads, head_dim, stride, direction);
 }
 #endif

@@ -5,6 +5,11 @@
 // Bottleneck adapters (model/bottleneck.h) and side networks (model/side.h) have such a folder, too, of a peft_type
 // that is Galaxy's own: peft knows none for them, and refuses it by its name.
 //
+// Prompts in attention (model/prompt.h) are peft's ADAPTION_PROMPT: adapter_len rows in each of the last adapter_layers
+// layers, ….self_attn.adaption_prompt [1, adapter_len, C] and ….self_attn.adaption_gate [1]. peft knows no
+// modules_to_save for them, reads such tensors all the same, and warns of the key, which is there only where it says
+// something.
+//
 // The factors of model.layers.0.self_attn.q_proj are called
 // base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight [r, in] and .lora_B.weight [out, r].
 #ifndef GX_PEFT_H
@@ -18,6 +23,7 @@ enum { GX_PEFT_TARGETS = 1 << 16 };        // a hundred layers by whole names ar
 
 #define GX_PEFT_BOTTLENECK "GALAXY_BOTTLENECK" // peft_type
 #define GX_PEFT_SIDE       "GALAXY_SIDE"
+#define GX_PEFT_PROMPT     "ADAPTION_PROMPT" // peft's own
 #define GX_SIDE_MIXES      "plain|gated"
 
 typedef struct {
@@ -26,6 +32,7 @@ typedef struct {
     int64_t side_reduction; // side_reduction_factor, of a side network; 0: it is none. Then
     char side_mix[GX_FIELD_TEXT];
     int add_bias_sampling;
+    int64_t prompt_len, prompt_layers; // adapter_len, adapter_layers, of prompts; 0: it is none
     double lora_alpha, lora_dropout;
     int use_rslora;
     // target_modules, with commas between them, "all-linear", or a regular expression (gx_module_is_pattern); "": the
@@ -72,6 +79,10 @@ typedef struct {
 } gx__PeftOwn;
 static const gx__PeftOwn gx__peft_own[] = {{GX_PEFT_BOTTLENECK, GX_FIELDS(gx__peft_bottleneck_fields)},
                                            {GX_PEFT_SIDE, GX_FIELDS(gx__peft_side_fields)}};
+static const GxField gx__peft_prompt_fields[] = {
+    {"adapter_len", GX_FIELD_INT, GX__PEFT_AT(prompt_len), NULL, "", "1..65536"},
+    {"adapter_layers", GX_FIELD_INT, GX__PEFT_AT(prompt_layers), NULL, "", "1..65536"},
+};
 static const GxField gx__peft_fields[] = {
     {"r", GX_FIELD_INT, GX__PEFT_AT(r), NULL, "", "1..65536"},
     {"lora_alpha", GX_FIELD_DOUBLE, GX__PEFT_AT(lora_alpha), NULL, "", "1e-6..1e6"},
@@ -126,6 +137,32 @@ static GxStatus gx__peft_check_own(const gx__PeftOwn *own, const GxJson *json, c
     return GX_OK;
 }
 
+// Of prompts.
+static GxStatus gx__peft_check_prompt(const GxJson *json, const char *path, GxError *err)
+{
+    static const char *const known[] = {"peft_type",       "adapter_len", "adapter_layers", "base_model_name_or_path",
+                                        "modules_to_save", "task_type",   "inference_mode", "target_modules",
+                                        "auto_mapping",    "revision",    "peft_version"};
+    const GxJson *target = gx_json_get(json, "target_modules");
+    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
+        int is_known = gx__peft_is_nothing(m.value);
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++) is_known |= !strcmp(m.key, known[i]);
+        if (!is_known)
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                           "%s: \"%.60s\" is set, which is not built: of " GX_PEFT_PROMPT
+                           " there are adapter_len and adapter_layers",
+                           path, m.key);
+    }
+    if (gx_json_type(target) <= GX_JSON_NULL || !strcmp(gx_json_string(target), "self_attn")) return GX_OK;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: target_modules is \"%.60s\"; of " GX_PEFT_PROMPT " self_attn is built",
+                   path, gx_json_string(target));
+}
+
+static int gx__peft_is(const GxJson *json, const char *type)
+{
+    return !strcmp(gx_json_string(gx_json_get(json, "peft_type")), type);
+}
+
 static int gx__peft_is_known(const char *key)
 {
     for (size_t i = 0; i < sizeof gx__peft_fields / sizeof *gx__peft_fields; i++)
@@ -147,8 +184,9 @@ static GxStatus gx__peft_check_keys(const GxJson *json, const char *path, GxErro
                *bias = gx_json_string(gx_json_get(json, "bias"));
     if (strcmp(type, "LORA"))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: peft_type is \"%.60s\"; LORA, " GX_PEFT_BOTTLENECK " and " GX_PEFT_SIDE " are built", path,
-                       type);
+                       "%s: peft_type is \"%.60s\"; LORA, " GX_PEFT_PROMPT ", " GX_PEFT_BOTTLENECK " and " GX_PEFT_SIDE
+                       " are built",
+                       path, type);
     if (bias[0] && strcmp(bias, "none"))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: bias is \"%.60s\"; none is built", path, bias);
     const char *init = gx_json_string(gx_json_get(json, "init_lora_weights"));
@@ -211,7 +249,11 @@ static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *p
     if (gx_json_type(json) != GX_JSON_OBJECT)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(json));
     const gx__PeftOwn *own = gx__peft_own_of(gx_json_string(gx_json_get(json, "peft_type")));
-    if (own) {
+    if (gx__peft_is(json, GX_PEFT_PROMPT)) {
+        c->r = 0, c->lora_alpha = 0;
+        GX_TRY(gx__peft_check_prompt(json, path, err));
+        GX_TRY(gx_json_get_fields(json, GX_FIELDS(gx__peft_prompt_fields), 1, c, path, err));
+    } else if (own) {
         c->r = 0, c->lora_alpha = 0;
         GX_TRY(gx__peft_check_own(own, json, path, err));
         GX_TRY(gx_json_get_fields(json, own->fields, own->n, 1, c, path, err));
@@ -263,14 +305,18 @@ GxStatus gx_peft_config_write(const GxPeftConfig *c, const char *path, GxError *
 {
     GxJson *json = gx_json_new_object();
     const gx__PeftOwn *own = gx__peft_own_of(c->side_reduction ? GX_PEFT_SIDE : c->reduction ? GX_PEFT_BOTTLENECK : "");
-    const int is_lora = own == NULL;
-    gx_json_set(json, "peft_type", gx_json_new_string(is_lora ? "LORA" : own->type), err);
+    const int is_prompt = c->prompt_len > 0, is_lora = !own && !is_prompt;
+    const char *type = own ? own->type : is_prompt ? GX_PEFT_PROMPT : "LORA";
+    gx_json_set(json, "peft_type", gx_json_new_string(type), err);
     gx_json_set(json, "task_type", c->task_type[0] ? gx_json_new_string(c->task_type) : gx_json_new_null(), err);
     gx_json_set(json, "base_model_name_or_path", gx_json_new_string(c->base), err);
     if (is_lora) gx_json_set_fields(json, GX_FIELDS(gx__peft_fields), c, err);
-    else gx_json_set_fields(json, own->fields, own->n, c, err);
+    if (is_prompt) gx_json_set_fields(json, GX_FIELDS(gx__peft_prompt_fields), c, err);
+    if (own) gx_json_set_fields(json, own->fields, own->n, c, err);
     if (is_lora) gx_json_set(json, "target_modules", gx__peft_list(c->targets, err), err);
-    gx_json_set(json, "modules_to_save", gx__peft_list(c->modules_to_save, err), err);
+    if (is_prompt) gx_json_set(json, "target_modules", gx_json_new_string("self_attn"), err);
+    if (!is_prompt || c->modules_to_save[0])
+        gx_json_set(json, "modules_to_save", gx__peft_list(c->modules_to_save, err), err);
     if (is_lora) gx_json_set(json, "bias", gx_json_new_string("none"), err);
     if (is_lora) gx_json_set(json, "fan_in_fan_out", gx_json_new_bool(0), err);
     gx_json_set(json, "inference_mode", gx_json_new_bool(1), err);

@@ -12,11 +12,14 @@
 // gradient that its own query heads make, and a norm's backward is linear in that. What they read, q and k before them,
 // is kept beside the normed ones, (H+K)h more elements of a row: from the normed ones it cannot be had, since a weight
 // may be 0, and in bf16 not exactly.
+//
+// With prompts (prompt.h) what queries find there is added to the result, before the out projection.
 #ifndef GX_ATT_H
 #define GX_ATT_H
 #include "kv_cache.h"
 #include "linear.h"
 #include "mode.h"
+#include "prompt.h"
 GX_BEGIN
 extern const GxCore gx_att;
 GX_END
@@ -82,6 +85,7 @@ static void gx__att_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows
         s->core[GX__ATT_BEFORE] = gx_slot_rows(l, rows, Q + KV);
         s->qk_rstd = (float *)gx_arena_take(&l->arena, GX_MEM_ACTIVATIONS, 4 * rows * ((Q + KV) / h));
     }
+    gx_prompt_lay(l, u, k, rows, s);
     if (!l->owns_gradients) return;
     s->dcore[GX__ATT_DQ] = gx_slot_rows(l, rows, s->core[GX__ATT_Q].cols);
     if (gathers) s->dcore[GX__ATT_DKV] = gx_slot_rows(l, l->all, 2 * KV);
@@ -237,10 +241,13 @@ static void gx__att_forward(GxPass *p, int k, GxRows out, GxRows in)
 {
     const GxPairSlot *s = gx_pass_slot(p, k);
     const GxAttCall c = gx__att_call(p, k);
-    const GxRows kv = gx__att_keys(&c, s->core[GX__ATT_Q], s->core[GX__ATT_KV]), result = s->core[GX__ATT_RESULT];
+    const GxRows kv = gx__att_keys(&c, s->core[GX__ATT_Q], s->core[GX__ATT_KV]);
+    GxRows result = s->core[GX__ATT_RESULT];
     gx__att_project(p, k, &c, in);
     gx_attention_forward(p->g, result.data, s->lse, s->core[GX__ATT_Q].data, gx_rows_column(kv, c.k_column),
                          gx_rows_column(kv, c.v_column), &c.a);
+    if (gx_pass_has_prompt(p, k)) gx_prompt_forward(p, k, &c.a, &c.kv, s->core[GX__ATT_Q]);
+    if (out.data && gx_pass_has_prompt(p, k)) result = gx_prompt_added(p, k, result);
     if (out.data) gx_linear_apply(p, &gx_pass_pair(p, k)->linear[GX__ATT_O], out, result, 0);
 }
 
@@ -248,6 +255,22 @@ static GxRows gx__att_inner(GxPass *p, int k, int which, GxRows like)
 {
     if (!like.data) return gx_no_rows();
     return p->defers_weights ? gx_pass_slot(p, k)->dcore[which] : gx_pass_rows(p, like.rows, like.cols);
+}
+
+// Something below attention's result is trained: its queries, keys and values, or what they are made of.
+static int gx__att_trains_below(const GxPass *p, int k, GxRows din)
+{
+    const GxPair *pair = gx_pass_pair(p, k);
+    const GxLinear *qkv = &pair->linear[GX__ATT_QKV];
+    int trains = din.data != NULL;
+    for (int i = 0; i < qkv->parts; i++) {
+        const int row = qkv->first.index + i;
+        trains |= gx_store_trains(&p->m->store, row) || p->m->table.row[row].has_lora;
+        trains |= qkv->bias.index >= 0 && gx_store_trains(&p->m->store, qkv->bias.index + i);
+    }
+    for (int i = 0; i < 2; i++)
+        trains |= pair->qk_norm[i].index >= 0 && gx_store_trains(&p->m->store, pair->qk_norm[i].index);
+    return trains;
 }
 
 static void gx__att_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in)
@@ -261,9 +284,14 @@ static void gx__att_backward_input(GxPass *p, int k, GxRows din, GxRows dout, Gx
     p->dcore[GX__ATT_DKV] = gx__att_inner(p, k, GX__ATT_DKV, s->core[GX__ATT_KV]);
     const GxRows dq = p->dcore[GX__ATT_DQ], dkv = gx__att_keys(&c, dq, p->dcore[GX__ATT_DKV]);
     gx_linear_apply_backward_input(p, &gx_pass_pair(p, k)->linear[GX__ATT_O], dresult, dout, 0);
+    if (gx_pass_has_prompt(p, k) && !gx__att_trains_below(p, k, din)) { // the lowest prompt: nobody asks for dq
+        gx_prompt_backward(p, k, &c.a, &c.kv, gx_no_rows(), dresult, q);
+        return;
+    }
     gx_attention_backward(p->g, dq.data, gx_rows_column(dkv, c.k_column), gx_rows_column(dkv, c.v_column), dresult.data,
                           result.data, s->lse, q.data, gx_rows_column(kv, c.k_column), gx_rows_column(kv, c.v_column),
                           &c.a);
+    if (gx_pass_has_prompt(p, k)) gx_prompt_backward(p, k, &c.a, &c.kv, dq, dresult, q);
     gx__att_project_backward(p, k, &c, din);
 }
 
@@ -271,7 +299,10 @@ static void gx__att_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
 {
     const GxPair *pair = gx_pass_pair(p, k);
     const GxAttCall c = gx__att_call(p, k);
-    gx_linear_apply_backward_weight(p, &pair->linear[GX__ATT_O], dout, gx_pass_slot(p, k)->core[GX__ATT_RESULT]);
+    GxRows result = gx_pass_slot(p, k)->core[GX__ATT_RESULT];
+    if (gx_pass_has_prompt(p, k) && gx_store_trains(&p->m->store, pair->linear[GX__ATT_O].first.index))
+        result = gx_prompt_added(p, k, result);
+    gx_linear_apply_backward_weight(p, &pair->linear[GX__ATT_O], dout, result);
     if (!c.gathers) {
         gx_linear_apply_backward_weight(p, &pair->linear[GX__ATT_QKV], p->dcore[GX__ATT_DQ], in);
         return;

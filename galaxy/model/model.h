@@ -144,6 +144,20 @@ typedef struct {
     const char *trainable; // as GxLora's, of heads
 } GxSide;
 
+// Prompts in attention, LLaMA-Adapter (prompt.h): learned rows that the last layers' queries attend to besides.
+typedef struct {
+    int64_t len;           // of each layer; 0: there are none
+    int64_t layers;        // that have them, from the last on; 0: all but the first two
+    const char *trainable; // as GxLora's
+} GxPrompt;
+
+typedef struct { // one of these, or none
+    GxLora lora;
+    GxBottleneck bottleneck;
+    GxSide side;
+    GxPrompt prompt;
+} GxAdapter;
+
 struct GxTask;   // task/task.h
 typedef struct { // a family
     const char *name;
@@ -193,7 +207,8 @@ typedef struct { // where a pair's tensors are; index -1: there is none
     GxTensorId qk_norm[2]; // of q's heads, of k's
     GxTensorId matrix, con_bias, positions, types;
     GxLinear enter, linear[2];
-    GxLinear adapter[2]; // CON's: down, up
+    GxLinear adapter[2];     // CON's: down, up
+    GxTensorId prompt, gate; // attention's
 } GxPair;
 typedef struct {
     int kind;
@@ -220,6 +235,7 @@ struct GxModel {
     GxLora lora;
     GxBottleneck bottleneck;
     GxSide side;
+    GxPrompt prompt;
     GxSplitLists lists; // as the user gave them
     GxTable table;
     GxStore store;
@@ -249,7 +265,12 @@ typedef struct {               // zero: defaults
     int quantize;
     const GxBottleneck *bottleneck; // NULL: none. Else all is frozen but the adapters and heads of labels
     const GxSide *side;             // NULL: none. Else all is frozen but the side network and heads of labels
+    const GxPrompt *prompt;         // NULL: none. Else all is frozen but the prompts, their gates and heads of labels
 } GxModelOptions;
+static inline void gx_model_adapt(GxModelOptions *o, const GxAdapter *a) // which is lent
+{
+    o->lora = &a->lora, o->bottleneck = &a->bottleneck, o->side = &a->side, o->prompt = &a->prompt;
+}
 
 // config and mode are lent. Close it with gx_model_close, also after an error.
 GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
@@ -266,7 +287,7 @@ void gx_model_chain(GxContext *g, GxModel *m, const GxUnitSpec *embed, const GxU
 static inline const GxUnitSpec *gx_unit_spec(const GxModel *m, int unit) { return &m->kind[m->unit[unit].kind].spec; }
 static inline int gx_model_has_adapter(const GxModel *m)
 {
-    return m->lora.r > 0 || m->bottleneck.reduction > 0 || m->side.reduction > 0;
+    return m->lora.r > 0 || m->bottleneck.reduction > 0 || m->side.reduction > 0 || m->prompt.len > 0;
 }
 static inline int64_t gx_model_width(const GxModel *m) { return gx_unit_spec(m, 0)->width; }
 int64_t gx_model_vocab(const GxModel *m);
@@ -329,6 +350,10 @@ void gx_side_open(GxContext *g, GxModel *m, int unit, int number);
 GxStatus gx_side_check_trained(const GxModel *m, GxError *err);
 // 1: gradients pass the unit by: it is of the backbone beside a side network, and no head.
 int gx_side_is_beside(const GxModel *m, int unit);
+// prompt.h: alike, with the number of layers; and that what prompts go through is frozen.
+GxStatus gx_prompt_check(GxModel *m, GxError *err);
+void gx_prompt_open(GxContext *g, GxModel *m, int unit, int number);
+GxStatus gx_prompt_check_frozen(const GxModel *m, GxError *err);
 // tuned.h: freezes what a tuning method does not train; refuses names that nothing has.
 GxStatus gx_tuned_freeze(GxModel *m, GxError *err);
 
@@ -544,7 +569,7 @@ static GxPair gx__model_no_tensors(void)
     const GxTensorId none = gx_no_tensor();
     const GxLinear nothing = {none, 0, 0, 0, none};
     p.norm.weight = p.norm.bias = p.con_norm.weight = p.con_norm.bias = none;
-    p.qk_norm[0] = p.qk_norm[1] = none;
+    p.qk_norm[0] = p.qk_norm[1] = p.prompt = p.gate = none;
     p.matrix = p.con_bias = p.positions = p.types = none;
     p.enter = p.linear[0] = p.linear[1] = p.adapter[0] = p.adapter[1] = nothing;
     return p;
@@ -573,6 +598,7 @@ void gx_model_unit(GxContext *g, GxModel *m, int kind, int number)
     gx_lora_open(g, m, unit);
     gx_bottleneck_open(g, m, unit, number);
     gx_side_open(g, m, unit, number);
+    gx_prompt_open(g, m, unit, number);
     m->unit[unit].rows = m->table.n - m->unit[unit].first_row;
 }
 
@@ -635,11 +661,13 @@ GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *c
     if (o->lora) m->lora = *o->lora;
     if (o->bottleneck) m->bottleneck = *o->bottleneck;
     if (o->side) m->side = *o->side;
+    if (o->prompt) m->prompt = *o->prompt;
     GX_TRY(gx_lora_check(&m->lora, &g->error));
     GX_TRY(gx_bottleneck_check(m, &g->error));
     GX_TRY(gx_side_check(m, &g->error));
     GX_TRY(gx_methods_check(mode->methods, &g->error));
     GX_TRY(family->resolve(config, &g->error));
+    GX_TRY(gx_prompt_check(m, &g->error));
     m->kind = (GxUnitKind *)calloc(GX_MAX_KINDS, sizeof *m->kind);
     if (!m->kind) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the kinds of a model's units");
     family->describe(g, m);

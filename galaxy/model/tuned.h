@@ -1,6 +1,6 @@
-// model/tuned.h: what a tuning method that adds tensors to a model (lora.h, bottleneck.h, side.h) trains: these, the
-// modules that are to be trained whole besides, heads of labels, which are new with their task, and what pools the text
-// for them. All else is frozen. What is trained is the adapter: GxTensor.is_adapter.
+// model/tuned.h: what a tuning method that adds tensors to a model (lora.h, bottleneck.h, side.h, prompt.h) trains:
+// these, the modules that are to be trained whole besides, heads of labels, which are new with their task, and what
+// pools the text for them. All else is frozen. What is trained is the adapter: GxTensor.is_adapter.
 #ifndef GX_MODEL_TUNED_H
 #define GX_MODEL_TUNED_H
 #include "model.h"
@@ -13,6 +13,7 @@
 static const char *gx__tuned_trainable(const GxModel *m)
 {
     if (m->side.reduction > 0) return m->side.trainable;
+    if (m->prompt.len > 0) return m->prompt.trainable;
     return m->lora.r > 0 ? m->lora.trainable : m->bottleneck.trainable;
 }
 
@@ -104,6 +105,7 @@ GxStatus gx_tuned_freeze(GxModel *m, GxError *err)
         t->frozen = !t->is_adapter;
     }
     GX_TRY(gx_lora_check_targets(m, err));
+    GX_TRY(gx_prompt_check_frozen(m, err));
     return gx__tuned_check_trainable(m, err);
 }
 #endif

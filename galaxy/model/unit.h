@@ -34,9 +34,11 @@ typedef struct {        // of one pair
     GxRows enter[2];    // TRANSFORM: before and behind the activation; POOL: behind tanh
     GxRows sum;         // of CON, before its norm; of CON's rows
     float *con_mean, *con_rstd;
-    GxRows adapter[2];     // of CON: its input, and its hidden rows (bottleneck.h)
-    GxRows core[4];        // the core's own
-    float *lse, *qk_rstd;  // of attention; of norms of its heads
+    GxRows adapter[2];    // of CON: its input, and its hidden rows (bottleneck.h)
+    GxRows core[4];       // the core's own
+    float *lse, *qk_rstd; // of attention; of norms of its heads
+    GxRows prompt[5];     // of attention: what prompts keep (prompt.h)
+    float *prompt_lse, *prompt_rstd;
     GxRows dout, dcore[2]; // where weight halves are put off: what they read
     int is_entered;        // CON of the pair before has written `in`
 } GxPairSlot;
@@ -134,6 +136,7 @@ void gx_core_backward_weight(GxPass *p, int k, GxRows dout, GxRows in);         
 typedef struct { // lays a slot's buffers, one behind the other
     GxArena arena;
     const GxModel *m;
+    int unit;
     int64_t all, own, con; // rows that the pair works on: all of them, those of this rank's slice, of CON's layout
     int64_t own_begin;     // where the slice begins
     int owns_gradients;
@@ -461,7 +464,7 @@ static int64_t gx__unit_lay(const GxModel *m, int unit, const GxSplit *rows, con
     GxSlotLayer l = GX_ZERO;
     gx_arena_open_dry(&l.arena);
     if (base) l.arena.base = (char *)base;
-    l.m = m, l.owns_gradients = owns_gradients;
+    l.m = m, l.unit = unit, l.owns_gradients = owns_gradients;
     memset(pair, 0, GX_MAX_PAIRS * sizeof *pair);
     memset(side, 0, sizeof *side);
     for (int k = 0; k < u->spec.n_pairs; k++) {

@@ -104,9 +104,9 @@ struct GxDevice {
     // quantize
     void (*dequantize)(GxContext *, void *y, GxDtype, const GxQuantized *, int64_t row, int64_t rows, int64_t col,
                        int64_t cols);
-    // rope: direction +1 forward, -1 backward
-    void (*rope)(GxContext *, void *x, const float *cosine, const float *sine, const GxRuns *, int64_t B, int64_t heads,
-                 int64_t head_dim, int64_t stride, int direction, GxDtype);
+    // rope: direction +1 forward, -1 backward; by a row's position, or where there are documents by where its begins
+    void (*rope)(GxContext *, void *x, const float *cosine, const float *sine, const GxRuns *, const int32_t *documents,
+                 int64_t B, int64_t heads, int64_t head_dim, int64_t stride, int direction, GxDtype);
     // attention
     int64_t (*attention_scratch)(const GxContext *, const GxAttention *, int backward); // bytes
     void (*attention_forward)(GxContext *, void *o, float *lse, const void *q, const void *k, const void *v,

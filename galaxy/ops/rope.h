@@ -44,6 +44,16 @@ void gx_rope_forward(GxContext *g, void *x, const float *cosine, const float *si
 void gx_rope_backward(GxContext *g, void *dx, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
                       int64_t heads, int64_t head_dim, int64_t stride, GxDtype dtype);
 
+// What rope_forward has turned by its positions is turned back by those where its documents begin, as if each began at
+// position 0; the backward is the inverse. documents [positions*B][2], on the device: ops/attention.h. Besides what
+// rope moves, 8 bytes of a row.
+void gx_rope_restart_forward(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs,
+                             const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride,
+                             GxDtype dtype);
+void gx_rope_restart_backward(GxContext *g, void *dx, const float *cosine, const float *sine, const GxRuns *runs,
+                              const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride,
+                              GxDtype dtype);
+
 GX_END
 #endif
 
@@ -120,9 +130,10 @@ void gx_rope_table(float *cosine, float *sine, int64_t positions, int64_t head_d
     }
 }
 
+// documents NULL: by positions.
 static void gx__rope(GxContext *g, const char *name, void *x, const float *cosine, const float *sine,
-                     const GxRuns *runs, int64_t B, int64_t heads, int64_t head_dim, int64_t stride, int direction,
-                     GxDtype dtype)
+                     const GxRuns *runs, const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim,
+                     int64_t stride, int direction, GxDtype dtype)
 {
     if (gx_failed(g) || !gx_runs_check(g, name, runs)) return;
     int64_t R = gx_runs_rows(runs) * B;
@@ -137,20 +148,35 @@ static void gx__rope(GxContext *g, const char *name, void *x, const float *cosin
                 (long)head_dim);
         return;
     }
-    if (gx_op_begin(g, name, gx_dims(R, heads, head_dim, 0), 2 * R * heads * head_dim * gx_dtype_size(dtype),
+    if (gx_op_begin(g, name, gx_dims(R, heads, head_dim, 0),
+                    2 * R * heads * head_dim * gx_dtype_size(dtype) + (documents ? 8 * R : 0),
                     3.0 * R * heads * head_dim))
-        g->device->rope(g, x, cosine, sine, runs, B, heads, head_dim, stride, direction, dtype);
+        g->device->rope(g, x, cosine, sine, runs, documents, B, heads, head_dim, stride, direction, dtype);
 }
 
 void gx_rope_forward(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
                      int64_t heads, int64_t head_dim, int64_t stride, GxDtype dtype)
 {
-    gx__rope(g, "rope_forward", x, cosine, sine, runs, B, heads, head_dim, stride, +1, dtype);
+    gx__rope(g, "rope_forward", x, cosine, sine, runs, NULL, B, heads, head_dim, stride, +1, dtype);
 }
 
 void gx_rope_backward(GxContext *g, void *dx, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
                       int64_t heads, int64_t head_dim, int64_t stride, GxDtype dtype)
 {
-    gx__rope(g, "rope_backward", dx, cosine, sine, runs, B, heads, head_dim, stride, -1, dtype);
+    gx__rope(g, "rope_backward", dx, cosine, sine, runs, NULL, B, heads, head_dim, stride, -1, dtype);
+}
+
+void gx_rope_restart_forward(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs,
+                             const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride,
+                             GxDtype dtype)
+{
+    gx__rope(g, "rope_restart_forward", x, cosine, sine, runs, documents, B, heads, head_dim, stride, -1, dtype);
+}
+
+void gx_rope_restart_backward(GxContext *g, void *dx, const float *cosine, const float *sine, const GxRuns *runs,
+                              const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride,
+                              GxDtype dtype)
+{
+    gx__rope(g, "rope_restart_backward", dx, cosine, sine, runs, documents, B, heads, head_dim, stride, +1, dtype);
 }
 #endif

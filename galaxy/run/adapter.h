@@ -18,14 +18,12 @@ GxTensorPart gx_adapter_part(const GxModel *m);
 // 1: the folder has an adapter, and no weights of a whole model.
 int gx_adapter_is(const char *folder);
 GxStatus gx_adapter_refuse(const char *folder, GxError *err); // where a whole model is expected
-// adapter_config.json of a model with LoRA, bottleneck adapters or a side network, into `folder`. base: the folder of
-// its base's weights.
+// adapter_config.json of a model with an adapter, into `folder`. base: the folder of its base's weights.
 GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char *folder, GxError *err);
 // Refuses a model of whose adapter adapter_config.json could not say what it is: before anything is trained.
 GxStatus gx_adapter_check_names(const GxModel *m, GxError *err);
-// Rank 0 reads it, all get it. *lora, *bottleneck and *side, of which one is something, have their texts in *config.
-GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxLora *lora, GxBottleneck *bottleneck, GxSide *side,
-                          const char *folder);
+// Rank 0 reads it, all get it. *a has its texts in *config.
+GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxAdapter *a, const char *folder);
 // Refuses a folder whose adapter is not the model's: another r, alpha, scale or other targets.
 GxStatus gx_adapter_check(const GxModel *m, const char *folder, GxError *err);
 
@@ -184,6 +182,7 @@ GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char 
     c->reduction = m->bottleneck.reduction;
     c->side_reduction = m->side.reduction, c->add_bias_sampling = m->side.has_bias;
     snprintf(c->side_mix, sizeof c->side_mix, "%s", m->side.is_gated ? "gated" : "plain");
+    c->prompt_len = m->prompt.len, c->prompt_layers = m->prompt.layers;
     c->r = m->lora.r, c->lora_alpha = m->lora.alpha;
     c->lora_dropout = rint(1e6 * (double)m->lora.dropout) / 1e6; // 0.05, not 0.05000000075
     c->use_rslora = m->lora.is_scaled_by_root;
@@ -209,13 +208,11 @@ static GxStatus gx__adapter_read_config(GxPeftConfig *config, const char *folder
     return gx_peft_config_read(config, path, err);
 }
 
-GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxLora *lora, GxBottleneck *bottleneck, GxSide *side,
-                          const char *folder)
+GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxAdapter *a, const char *folder)
 {
     memset(config, 0, sizeof *config);
-    memset(lora, 0, sizeof *lora);
-    memset(bottleneck, 0, sizeof *bottleneck);
-    memset(side, 0, sizeof *side);
+    GxLora *lora = &a->lora;
+    memset(a, 0, sizeof *a);
     gx_at(g, -1, "agree");
     if (g->rank == 0 && !gx_failed(g)) gx__adapter_read_config(config, folder, &g->error);
     gx_broadcast(g, GX_AXIS_ALL, 0, config, sizeof *config, GX_U8); // of a context that has failed: tells the others
@@ -223,9 +220,11 @@ GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxLora *lora, GxBo
     lora->is_scaled_by_root = config->use_rslora;
     lora->targets = config->targets, lora->trainable = config->modules_to_save, lora->is_of_peft = 1;
     lora->finds = gx_module_is_pattern(config->targets) ? gx_module_pattern_finds : NULL;
-    bottleneck->reduction = config->reduction, bottleneck->trainable = config->modules_to_save;
-    side->reduction = config->side_reduction, side->is_gated = !strcmp(config->side_mix, "gated");
-    side->has_bias = config->add_bias_sampling, side->trainable = config->modules_to_save;
+    a->bottleneck.reduction = config->reduction, a->bottleneck.trainable = config->modules_to_save;
+    a->side.reduction = config->side_reduction, a->side.is_gated = !strcmp(config->side_mix, "gated");
+    a->side.has_bias = config->add_bias_sampling, a->side.trainable = config->modules_to_save;
+    a->prompt.len = config->prompt_len, a->prompt.layers = config->prompt_layers;
+    a->prompt.trainable = config->modules_to_save;
     return gx_status(g);
 }
 
@@ -260,6 +259,12 @@ GxStatus gx_adapter_check(const GxModel *m, const char *folder, GxError *err)
                          "%d, and the run %ld (0: it is another method), \"%s\", %d: it was changed behind the run",
                          folder, (long)c->side_reduction, c->side_mix, c->add_bias_sampling, (long)m->side.reduction,
                          m->side.is_gated ? "gated" : "plain", m->side.has_bias);
+    if (status == GX_OK && (c->prompt_len != m->prompt.len || c->prompt_layers != m->prompt.layers))
+        status =
+            GX_FAIL(err, GX_ERR_FORMAT,
+                    "%s/" GX_ADAPTER_CONFIG " says adapter_len %ld, adapter_layers %ld, and the run %ld, %ld (0: it "
+                    "is another method): it was changed behind the run",
+                    folder, (long)c->prompt_len, (long)c->prompt_layers, (long)m->prompt.len, (long)m->prompt.layers);
     if (status == GX_OK && (c->r != m->lora.r || c->use_rslora != m->lora.is_scaled_by_root ||
                             fabs(c->lora_alpha - m->lora.alpha) > 1e-9 * c->lora_alpha))
         status = GX_FAIL(err, GX_ERR_FORMAT,

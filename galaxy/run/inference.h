@@ -58,8 +58,7 @@ static const char *gx__inference_base(const GxInference *s, const char *folder)
 }
 
 static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                                   const GxLora *lora, const GxBottleneck *bottleneck, const GxSide *side,
-                                   const GxHeadWish *head)
+                                   const GxAdapter *adapter, const GxHeadWish *head)
 {
     GxError *err = &g->error;
     GxModelOptions options = GX_ZERO;
@@ -67,7 +66,7 @@ static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily 
     char path[GX_PATH];
     s->config = calloc(1, family->config_size);
     if (!s->config) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
-    options.lora = lora, options.bottleneck = bottleneck, options.side = side;
+    if (adapter) gx_model_adapt(&options, adapter);
     GX_TRY(gx_output_check_there(gx__inference_base(s, folder), "model", err));
     GX_TRY(gx_path_join(path, gx__inference_base(s, folder), "config.json", err));
     GX_TRY(family->read_config(s->config, path, err));
@@ -81,16 +80,14 @@ static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily 
 GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
                                    const char *base, const GxHeadWish *head)
 {
-    GxLora lora;
-    GxBottleneck bottleneck;
-    GxSide side;
+    GxAdapter adapter;
     memset(s, 0, sizeof *s);
     GX_TRY(gx_output_check_adapter(folder, &g->error));
-    GX_TRY(gx_adapter_agree(g, &s->adapter, &lora, &bottleneck, &side, folder));
+    GX_TRY(gx_adapter_agree(g, &s->adapter, &adapter, folder));
     if (base && base[0]) snprintf(s->adapter.base, sizeof s->adapter.base, "%s", base);
     if (!s->adapter.base[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s does not say which model it is an adapter of", folder);
-    return gx__inference_open(g, s, family, folder, &lora, &bottleneck, &side, head);
+    return gx__inference_open(g, s, family, folder, &adapter, head);
 }
 
 GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
@@ -98,7 +95,7 @@ GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family,
 {
     memset(s, 0, sizeof *s);
     if (gx_adapter_is(folder)) return gx_inference_open_adapter(g, s, family, folder, NULL, head);
-    return gx__inference_open(g, s, family, folder, NULL, NULL, NULL, head);
+    return gx__inference_open(g, s, family, folder, NULL, head);
 }
 
 static void gx__inference_take(GxContext *g, GxInference *s)

@@ -89,21 +89,24 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
     GxError *err = &g->error;
     GxJson *json;
     GxSafetensors s;
-    GxLora lora;
-    GxBottleneck bottleneck;
-    GxSide side;
+    GxAdapter said;
     char path[GX_PATH];
     GX_TRY(gx_output_check_adapter(adapter, err));
-    GX_TRY(gx_adapter_agree(g, &m->config, &lora, &bottleneck, &side, adapter));
-    if (bottleneck.reduction)
+    GX_TRY(gx_adapter_agree(g, &m->config, &said, adapter));
+    if (said.bottleneck.reduction)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "%s holds bottleneck adapters (" GX_PEFT_BOTTLENECK "), which no matrix of the model can take "
                        "in, since gelu stands in them; use it as it is, with --adapter",
                        adapter);
-    if (side.reduction)
+    if (said.side.reduction)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "%s holds a side network (" GX_PEFT_SIDE "), layers of its own beside those of the model, which "
                        "these cannot take in; use it as it is, with --adapter",
+                       adapter);
+    if (said.prompt.len)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s holds prompts (" GX_PEFT_PROMPT "), which no matrix of the model can take in, since their "
+                       "attention has a softmax of its own; use it as it is, with --adapter",
                        adapter);
     snprintf(m->base, sizeof m->base, "%s", base[0] ? base : m->config.base);
     if (!m->base[0])

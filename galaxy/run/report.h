@@ -295,6 +295,9 @@ void gx_report_start(const GxTrainer *t)
         fprintf(r.out, "side network: width %ld beside %ld, %s, %s biases; no gradient goes through the model\n",
                 (long)(gx_model_width(&t->model) / t->model.side.reduction), (long)gx_model_width(&t->model),
                 t->model.side.is_gated ? "gated" : "plain", t->model.side.has_bias ? "with" : "without");
+    if (t->model.prompt.len)
+        fprintf(r.out, "prompts: %ld rows in the attention of each of the last %ld layers\n", (long)t->model.prompt.len,
+                (long)t->model.prompt.layers);
     if (!o->dry_run) t->task->describe(t->self, r.out);
     gx__report_options(r.out, t);
     gx__report_work(r.out, t);

@@ -159,14 +159,12 @@ static GxStatus gx__setup_take_length(GxTrainer *t)
 static GxStatus gx__setup_take_adapter(GxTrainer *t)
 {
     GxContext *g = t->g;
-    GxLora lora;
-    GxBottleneck bottleneck;
-    GxSide side;
+    GxAdapter adapter;
     if (!t->o.tuning.adapter[0] || t->resume.folder[0]) return GX_OK;
     GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
     if (!c) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a configuration");
     if (gx_trainer_is_first(t)) gx_output_check_adapter(t->o.tuning.adapter, &g->error);
-    if (gx_adapter_agree(g, c, &lora, &bottleneck, &side, t->o.tuning.adapter) == GX_OK) {
+    if (gx_adapter_agree(g, c, &adapter, t->o.tuning.adapter) == GX_OK) {
         gx_tuning_take(&t->o.tuning, &t->config, c, &g->error);
         if (!t->o.model[0]) snprintf(t->o.model, sizeof t->o.model, "%s", c->base);
         if (gx_trainer_is_first(t)) gx_output_check_there(t->o.model, "model", &g->error);
@@ -307,10 +305,8 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     options.wish = t->task->wish ? t->task->wish(t->self) : NULL;
     options.dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
     options.freeze = runner.forward_only ? "*" : o->freeze;
-    const GxLora lora = gx_tuning_lora(&o->tuning);
-    const GxBottleneck bottleneck = gx_tuning_bottleneck(&o->tuning);
-    const GxSide side = gx_tuning_side(&o->tuning);
-    options.lora = &lora, options.bottleneck = &bottleneck, options.side = &side;
+    const GxAdapter adapter = gx_tuning_adapter(&o->tuning);
+    gx_model_adapt(&options, &adapter);
     options.quantize = gx_tuning_quantize(&o->tuning);
     GX_TRY(gx_model_open(t->g, &t->model, t->family, t->model_config, t->mode, &options));
     if (gx_model_has_adapter(&t->model)) GX_TRY(gx_adapter_check_names(&t->model, &t->g->error));

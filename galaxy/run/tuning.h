@@ -1,5 +1,5 @@
 // tuning.h: the options that say what a run trains of its model: all of it, or an adapter (model/lora.h,
-// model/bottleneck.h, model/side.h; adapter.h).
+// model/bottleneck.h, model/side.h, model/prompt.h; adapter.h).
 #ifndef GX_TUNING_H
 #define GX_TUNING_H
 #include "../io/config.h"
@@ -18,6 +18,8 @@ typedef struct {
     int64_t adapter_reduction_dim, side_reduction_factor;
     char side_mix[GX_FIELD_TEXT];
     int add_bias_sampling;
+    int64_t prompt_len, prompt_layers;
+    char prompt_variant[GX_FIELD_TEXT];
     char lora_target_modules[GX_FIELD_NAMES_TEXT], trainable_modules[GX_FIELD_NAMES_TEXT], adapter[GX_PATH];
     char quantize[GX_FIELD_TEXT];
 } GxTuningOptions;
@@ -40,18 +42,17 @@ static inline double gx_tuning_rate(const GxTask *task, const char *tuning)
 {
     const int has_adapter = strcmp(tuning, "full") != 0;
     if (task->defaults) return has_adapter ? task->defaults->adapter_learning_rate : task->defaults->learning_rate;
+    if (!strcmp(tuning, "prompt")) return 9e-3; // Zhang et al. 2023
     return has_adapter ? 2e-4 : 2e-5;
 }
 static inline double gx_tuning_alpha(int64_t lora_dim) { return 2 * (double)lora_dim; }
 static inline int gx_tuning_has_adapter(const GxTuningOptions *o) { return strcmp(o->tuning, "full") != 0; }
 // The first option that makes another adapter than the run's (`args`, its options), NULL: there is none.
 const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err);
-int gx_tuning_quantize(const GxTuningOptions *o);            // 1 + GxQuantKind; 0: no
-int gx_quantize_of(const char *name);                        // of "nf4", whose scales are doubled, "int8"; 0: of others
-const char *gx_quantize_name(int quantize);                  // of 0 "none"
-GxLora gx_tuning_lora(const GxTuningOptions *o);             // its texts are o's; r is 0 where there is none
-GxBottleneck gx_tuning_bottleneck(const GxTuningOptions *o); // alike; reduction is 0 where there is none
-GxSide gx_tuning_side(const GxTuningOptions *o);             // alike
+int gx_tuning_quantize(const GxTuningOptions *o);      // 1 + GxQuantKind; 0: no
+int gx_quantize_of(const char *name);                  // of "nf4", whose scales are doubled, "int8"; 0: of others
+const char *gx_quantize_name(int quantize);            // of 0 "none"
+GxAdapter gx_tuning_adapter(const GxTuningOptions *o); // its texts are o's; nothing where the model is trained
 
 GX_END
 #endif
@@ -67,8 +68,10 @@ static const GxField gx__tuning_options[] = {
     {"tuning", GX_FIELD_STRING, GX__TUNING_AT(tuning), "full",
      "what is trained: full: the model; lora: two small matrices beside each matrix of --model, which stays as it is; "
      "adapter: two small linears behind each attention and MLP of it; side: narrow layers beside it, which read it, so "
-     "that no gradient goes through it; checkpoints then have these alone, lora's as peft's folders do",
-     "full|lora|adapter|side"},
+     "that no gradient goes through it; prompt: rows that attention sees besides (LLaMA-Adapter); checkpoints then "
+     "have "
+     "these alone, lora's and prompt's as peft's folders do",
+     "full|lora|adapter|side|prompt"},
     {"lora_dim", GX_FIELD_INT, GX__TUNING_AT(lora_dim), "16", "rows of the first of the two (peft: r, also --r)",
      "1..65536"},
     {"lora_alpha", GX_FIELD_DOUBLE, GX__TUNING_AT(lora_alpha), "0",
@@ -93,6 +96,11 @@ static const GxField gx__tuning_options[] = {
      GX_SIDE_MIXES},
     {"add_bias_sampling", GX_FIELD_BOOL, GX__TUNING_AT(add_bias_sampling), "false",
      "the linears between the model and its side network have biases", NULL},
+    {"prompt_len", GX_FIELD_INT, GX__TUNING_AT(prompt_len), "10", "rows of a layer (peft: adapter_len)", "1..65536"},
+    {"prompt_layers", GX_FIELD_INT, GX__TUNING_AT(prompt_layers), "0",
+     "layers that have them, from the last on (peft: adapter_layers); 0: all but the first two", "0..65536"},
+    {"prompt_variant", GX_FIELD_STRING, GX__TUNING_AT(prompt_variant), "v1",
+     "which LLaMA-Adapter; v2, with a scale and a bias on each linear, is not built", "v1"},
     {"trainable_modules", GX_FIELD_NAMES, GX__TUNING_AT(trainable_modules), "",
      "what is trained whole besides, by the ends of names: model.norm; norm is input_layernorm, too (peft: "
      "modules_to_save). A head for labels always is",
@@ -111,6 +119,8 @@ GxStatus gx_tuning_add(GxConfig *c, GxTuningOptions *o, GxError *err)
     GX_TRY(gx_config_add_alias(c, "r", "lora_dim", err));
     GX_TRY(gx_config_add_alias(c, "target_modules", "lora_target_modules", err));
     GX_TRY(gx_config_add_alias(c, "modules_to_save", "trainable_modules", err));
+    GX_TRY(gx_config_add_alias(c, "adapter_len", "prompt_len", err));
+    GX_TRY(gx_config_add_alias(c, "adapter_layers", "prompt_layers", err));
     GX_TRY(gx_config_add_meant(c, "lora_rank", "lora_dim", err));
     GX_TRY(gx_config_add_meant(c, "lora_r", "lora_dim", err));
     GX_TRY(gx_config_add_meant(c, "alpha", "lora_alpha", err));
@@ -144,6 +154,7 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
     snprintf(theirs->tuning, sizeof theirs->tuning, "%s",
              adapter->side_reduction ? "side"
              : adapter->reduction    ? "adapter"
+             : adapter->prompt_len   ? "prompt"
                                      : "lora");
     if (adapter->reduction) theirs->adapter_reduction_dim = adapter->reduction;
     if (adapter->side_reduction) {
@@ -151,6 +162,7 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
         theirs->add_bias_sampling = adapter->add_bias_sampling;
         snprintf(theirs->side_mix, sizeof theirs->side_mix, "%s", adapter->side_mix);
     }
+    if (adapter->prompt_len) theirs->prompt_len = adapter->prompt_len, theirs->prompt_layers = adapter->prompt_layers;
     if (adapter->r)
         theirs->lora_dim = adapter->r, theirs->lora_alpha = adapter->lora_alpha,
         theirs->use_rslora = adapter->use_rslora;
@@ -173,6 +185,7 @@ static const char *gx__tuning_method_of(const GxField *f)
 {
     if (f->offset == GX__TUNING_AT(adapter_reduction_dim)) return "adapter";
     if (!strncmp(f->name, "side_", 5) || f->offset == GX__TUNING_AT(add_bias_sampling)) return "side";
+    if (!strncmp(f->name, "prompt_", 7)) return "prompt";
     return strncmp(f->name, "lora_", 5) && f->offset != GX__TUNING_AT(use_rslora) ? "" : "lora";
 }
 
@@ -255,7 +268,7 @@ const char *gx_quantize_name(int quantize)
     return quantize == 1 + GX_NF4_DOUBLED ? "nf4" : quantize == 1 + GX_INT8 ? "int8" : GX_NOT_QUANTIZED;
 }
 
-GxLora gx_tuning_lora(const GxTuningOptions *o)
+static GxLora gx__tuning_lora(const GxTuningOptions *o)
 {
     GxLora lora = GX_ZERO;
     if (strcmp(o->tuning, "lora")) return lora;
@@ -267,7 +280,7 @@ GxLora gx_tuning_lora(const GxTuningOptions *o)
     return lora;
 }
 
-GxBottleneck gx_tuning_bottleneck(const GxTuningOptions *o)
+static GxBottleneck gx__tuning_bottleneck(const GxTuningOptions *o)
 {
     GxBottleneck bottleneck = GX_ZERO;
     if (strcmp(o->tuning, "adapter")) return bottleneck;
@@ -275,12 +288,26 @@ GxBottleneck gx_tuning_bottleneck(const GxTuningOptions *o)
     return bottleneck;
 }
 
-GxSide gx_tuning_side(const GxTuningOptions *o)
+static GxSide gx__tuning_side(const GxTuningOptions *o)
 {
     GxSide side = GX_ZERO;
     if (strcmp(o->tuning, "side")) return side;
     side.reduction = o->side_reduction_factor, side.is_gated = !strcmp(o->side_mix, "gated");
     side.has_bias = o->add_bias_sampling, side.trainable = o->trainable_modules;
     return side;
+}
+
+static GxPrompt gx__tuning_prompt(const GxTuningOptions *o)
+{
+    GxPrompt prompt = GX_ZERO;
+    if (strcmp(o->tuning, "prompt")) return prompt;
+    prompt.len = o->prompt_len, prompt.layers = o->prompt_layers, prompt.trainable = o->trainable_modules;
+    return prompt;
+}
+
+GxAdapter gx_tuning_adapter(const GxTuningOptions *o)
+{
+    const GxAdapter a = {gx__tuning_lora(o), gx__tuning_bottleneck(o), gx__tuning_side(o), gx__tuning_prompt(o)};
+    return a;
 }
 #endif

@@ -46,9 +46,7 @@ typedef struct {
     GxMode mode;
     GxModel model;
     GxPeftConfig adapter; // of --adapter
-    GxLora lora;
-    GxBottleneck bottleneck;
-    GxSide side;
+    GxAdapter tuned;
     GxOptimizer optimizer;
     GxRunner runner;
     GxForward forward;
@@ -181,7 +179,7 @@ static GxStatus gx__writer_read_adapter(GxWriter *w)
     GxWriteOptions *o = w->o;
     if (!o->adapter[0]) return GX_OK;
     if (w->g->rank == 0) gx_output_check_adapter(o->adapter, &w->g->error);
-    GX_TRY(gx_adapter_agree(w->g, &w->adapter, &w->lora, &w->bottleneck, &w->side, o->adapter));
+    GX_TRY(gx_adapter_agree(w->g, &w->adapter, &w->tuned, o->adapter));
     if (!o->model[0]) snprintf(o->model, sizeof o->model, "%s", w->adapter.base);
     if (o->model[0]) return GX_OK;
     return GX_FAIL(&w->g->error, GX_ERR_ARGUMENT,
@@ -205,8 +203,8 @@ static GxStatus gx__writer_open_model(GxWriter *w)
     if (g->rank == 0) gx_output_check_model(folder, &g->error);
     GX_TRY(gx_agree_on_model(g, &w->config, w->family, w->model_config, folder));
     runner.forward_only = 1;
-    options.lists = &lists, options.freeze = "*", options.lora = &w->lora, options.bottleneck = &w->bottleneck,
-    options.side = &w->side;
+    options.lists = &lists, options.freeze = "*";
+    gx_model_adapt(&options, &w->tuned);
     options.quantize = gx_quantize_of(w->o->quantize);
     options.dtype = strcmp(w->o->precision, "bf16") ? GX_F32 : GX_BF16;
     GX_TRY(gx_model_open(g, &w->model, w->family, w->model_config, &w->mode, &options));

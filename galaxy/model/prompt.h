@@ -1,0 +1,286 @@
+// model/prompt.h: prompts in attention, LLaMA-Adapter (Zhang et al. 2023, arXiv:2303.16199): in the last layers each
+// query also attends to `len` learned rows P, by a softmax of their own, and what it finds counts by a learned gate.
+// Beside them the model is frozen (tuned.h).
+//
+//     K = P Wk^T + bk,  V = P Wv^T + bv         of the layer's own k and v; normed as keys are, not turned
+//     result += softmax(q K^T / sqrt(h)) (g V)  before the out projection; q as the layer's attention has it
+//
+// P is [len, C], drawn normally with a deviation of 1, and g one number of a layer, 0 at first: the model begins as it
+// is, P without a gradient and g with one. That is peft's ADAPTION_PROMPT. The gate is put on V, [len, Kh], not on what
+// is added, [rows, Hh]: its product and its gradient are then linears of 1 x 1 (ops/linear.h).
+//
+// K is not turned and q is, so that it matters where a text begins: its queries are those that it has alone, from
+// position 0 on, wherever in its column it lies (rope_restart).
+//
+// All columns of the batch have the same K and V, so that to attention they are one column of T*B queries; len keys are
+// seen by all of them, padding too. By TP a rank has K and V of its own heads, by SP of all heads for its own rows:
+// gradients of P and g are summands in both, as those of the norms of heads are (att.h).
+//
+// K and V are made in every forward: 2 len C Kh FLOPs, of each token that is written, too. Memory: of each layer K, V,
+// g V [len, Kh], of each row what was found [Hh] and a log-sum-exp of each head.
+//
+// Names: model.layers.2.self_attn.adaption_prompt [1, len, C], .adaption_gate [1].
+#ifndef GX_MODEL_PROMPT_H
+#define GX_MODEL_PROMPT_H
+#include "../ops/attention.h"
+#include "linear.h"
+GX_BEGIN
+
+static inline int gx_pair_has_prompt(const GxModel *m, int unit, int k)
+{
+    return m->unit[unit].pair[k].prompt.index >= 0;
+}
+static inline int gx_pass_has_prompt(const GxPass *p, int k) { return gx_pair_has_prompt(p->m, p->unit, k); }
+
+// What it keeps, of `rows` queries.
+void gx_prompt_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s);
+// For attention of a pair that has prompts: q are its queries, a says how they lie; kv are k's and v's matrices.
+void gx_prompt_forward(GxPass *p, int k, const GxAttention *a, const GxLinear *kv, GxRows q);
+GxRows gx_prompt_added(GxPass *p, int k, GxRows result); // result and what was found, in scratch
+// d is the gradient of their sum; dq, of rows like q's, is added to; no rows: it is not wanted. With the gradients of P
+// and g.
+void gx_prompt_backward(GxPass *p, int k, const GxAttention *a, const GxLinear *kv, GxRows dq, GxRows d, GxRows q);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MODEL_PROMPT_IMPLEMENTED)
+#define GX_MODEL_PROMPT_IMPLEMENTED
+#include <stdio.h>
+#include <string.h>
+#include "../ops/elementwise.h"
+#include "../ops/norm.h"
+
+enum { GX__PROMPT_K = 0, GX__PROMPT_V, GX__PROMPT_GATED, GX__PROMPT_FOUND, GX__PROMPT_BEFORE }; // in a slot
+
+static int64_t gx__prompt_model_layers(const GxModel *m)
+{
+    for (int i = 0; i < m->family->n_fields; i++)
+        if (!strcmp(m->family->fields[i].name, "num_hidden_layers"))
+            return *(const int64_t *)gx_field_in(&m->family->fields[i], m->config);
+    return 0;
+}
+
+GxStatus gx_prompt_check(GxModel *m, GxError *err)
+{
+    GxPrompt *o = &m->prompt;
+    const int64_t layers = gx__prompt_model_layers(m);
+    if (o->len < 0 || o->len > 65536)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "prompt_len is %ld; it must be from 1 to 65536", (long)o->len);
+    if (o->len == 0) return GX_OK;
+    if (m->lora.r > 0 || m->bottleneck.reduction > 0 || m->side.reduction > 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "prompts and %s are two ways to tune a model; choose one of them",
+                       m->lora.r > 0           ? "LoRA"
+                       : m->side.reduction > 0 ? "a side network"
+                                               : "bottleneck adapters");
+    if (o->layers < 0 || o->layers > layers)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "prompt_layers is %ld; the model has %ld layers", (long)o->layers,
+                       (long)layers);
+    if (o->layers == 0) o->layers = gx_max(1, layers - 2); // of two layers, or one, the last
+    return GX_OK;
+}
+
+GxStatus gx_prompt_check_frozen(const GxModel *m, GxError *err)
+{
+    for (int unit = 0; m->prompt.len && unit < m->units; unit++)
+        for (int k = 0; k < gx_unit_spec(m, unit)->n_pairs; k++) {
+            const GxLinear *qkv = &m->unit[unit].pair[k].linear[0];
+            const GxTensor *w = &m->table.row[qkv->first.index < 0 ? 0 : qkv->first.index];
+            if (gx_pair_has_prompt(m, unit, k) && (!w[1].frozen || !w[2].frozen))
+                return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                               "%s is to be trained whole, beside prompts that go through it, which is not built: "
+                               "leave it out of the trainable modules",
+                               w[1].frozen ? w[2].name : w[1].name);
+        }
+    return GX_OK;
+}
+
+// ---- tensors -------------------------------------------------------------------------------------------------------
+
+// Of the core's last matrix's module, with this in the place of its own part.
+static GxTensorId gx__prompt_tensor(GxContext *g, GxModel *m, int unit, int k, int number, const char *what,
+                                    GxRole role, int64_t rows, int64_t cols)
+{
+    const GxCoreSpec *core = &gx_unit_spec(m, unit)->pair[k].core;
+    const char *last = core->matrix[gx_core_last_matrix(core)], *dot = strrchr(last, '.');
+    const GxMethod att = m->mode->methods.att;
+    char name[GX_MODULE];
+    const GxTensorUse use = {
+        name, number, role, {rows, cols}, NULL, NULL, gx_block_takes(att), 0, 0, att == GX_METHOD_TP};
+    snprintf(name, sizeof name, "%.*s%s", dot ? (int)(dot + 1 - last) : 0, last, what);
+    const GxTensorId id = gx_model_tensor(g, m, unit, k, &use);
+    if (id.index < 0) return id;
+    GxTensor *t = &m->table.row[id.index];
+    t->is_added = 1;
+    t->name[strlen(t->name) - strlen(".weight")] = 0; // a parameter of a module, not a module
+    return id;
+}
+
+void gx_prompt_open(GxContext *g, GxModel *m, int unit, int number)
+{
+    const GxUnitSpec *u = gx_unit_spec(m, unit);
+    for (int k = 0; m->prompt.len && k < u->n_pairs && !gx_failed(g); k++) {
+        GxPair *pair = &m->unit[unit].pair[k];
+        if (u->pair[k].core.kind != GX_CORE_ATT) continue;
+        if (u->pair[k].enter.kind != GX_ENTER_NORM || !u->pair[k].core.is_causal) {
+            GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                    "prompts (LLaMA-Adapter) are for models like LLaMA, causal and with norms before attention; %s is "
+                    "none: take lora, or adapter",
+                    m->family->name);
+            return;
+        }
+        if (number < gx__prompt_model_layers(m) - m->prompt.layers) continue;
+        pair->gate = gx__prompt_tensor(g, m, unit, k, number, "adaption_gate", GX_ROLE_WEIGHT, 1, 0);
+        pair->prompt =
+            gx__prompt_tensor(g, m, unit, k, number, "adaption_prompt", GX_ROLE_WEIGHT, m->prompt.len, u->width);
+        if (gx_failed(g)) return;
+        GxTensor *p = &m->table.row[pair->prompt.index];
+        m->table.row[pair->gate.index].init = GX_INIT_ZEROS;
+        p->init_std = 1;
+        p->ndim = 3; // [1, len, C], as peft has it
+        p->global_shape[2] = p->end[2] = u->width, p->global_shape[1] = p->end[1] = m->prompt.len;
+        p->global_shape[0] = p->end[0] = 1;
+    }
+}
+
+// ---- at work -------------------------------------------------------------------------------------------------------
+
+void gx_prompt_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
+{
+    const int64_t h = u->spec.pair[k].core.head_dim, Q = gx_share_count(&u->q), KV = gx_share_count(&u->kv),
+                  len = l->m->prompt.len;
+    if (!gx_pair_has_prompt(l->m, l->unit, k)) return;
+    for (int i = GX__PROMPT_K; i <= GX__PROMPT_GATED; i++) s->prompt[i] = gx_slot_rows(l, len, KV);
+    s->prompt[GX__PROMPT_FOUND] = gx_slot_rows(l, rows, Q);
+    s->prompt_lse = (float *)gx_arena_take(&l->arena, GX_MEM_ACTIVATIONS, 4 * rows * (Q / h));
+    if (!u->spec.pair[k].core.has_qk_norm) return;
+    s->prompt[GX__PROMPT_BEFORE] = gx_slot_rows(l, len, KV);
+    s->prompt_rstd = (float *)gx_arena_take(&l->arena, GX_MEM_ACTIVATIONS, 4 * len * (KV / h));
+}
+
+static GxRows gx__prompt_rows(const GxPass *p, int k)
+{
+    return gx_rows(gx_store_weight(&p->m->store, gx_pass_pair(p, k)->prompt), p->m->store.dtype, p->m->prompt.len,
+                   gx_pass_kind(p)->spec.width);
+}
+
+// i 0: k's matrix of the two, 1: v's.
+static GxLinear gx__prompt_linear(const GxPass *p, const GxLinear *kv, int i)
+{
+    const GxTensorId w = {kv->first.index + i}, b = {kv->bias.index < 0 ? -1 : kv->bias.index + i};
+    return gx_model_linear(p->m, w, 1, b);
+}
+
+// The same heads, of one column of all rows.
+static GxAttention gx__prompt_attention(const GxPass *p, const GxAttention *of, int64_t rows)
+{
+    GxAttention a = *of;
+    a.B = 1;
+    a.q_runs = gx_runs_one(rows, 0), a.k_runs = gx_runs_one(p->m->prompt.len, 0);
+    a.kv_stride = a.K * a.head_dim;
+    a.causal = 0, a.documents = NULL, a.pages = NULL, a.dropout = 0;
+    return a;
+}
+
+// K, as the norm of heads has it, forth (1); or its gradient, back (-1).
+static void gx__prompt_norm(GxPass *p, int k, const GxAttention *a, GxRows x, int direction)
+{
+    const GxPairSlot *s = gx_pass_slot(p, k);
+    const GxCoreSpec *spec = &gx_pass_spec(p, k)->core;
+    const GxHeadNorm n = {x.rows, a->K, a->head_dim, x.cols, x.cols, spec->eps, x.dtype};
+    const GxTensorId id = gx_pass_pair(p, k)->qk_norm[1];
+    void *kept = s->prompt[GX__PROMPT_BEFORE].data;
+    int accumulate = 0;
+    if (!spec->has_qk_norm) return;
+    const void *w = gx_store_weight(&p->m->store, id);
+    if (direction > 0) gx_head_norm_forward(p->g, x.data, kept, s->prompt_rstd, w, &n);
+    else {
+        float *dw = gx_store_grad(&p->m->store, id, &accumulate);
+        gx_head_norm_backward(p->g, x.data, dw, kept, s->prompt_rstd, w, &n, accumulate);
+    }
+}
+
+static int gx__prompt_restarts(const GxPass *p, int k, const GxAttention *a)
+{
+    return a->documents && gx_pass_spec(p, k)->core.rope.theta > 0;
+}
+
+// The queries of each document as if it began at position 0: in rows of their own, for q is attention's, too.
+static GxRows gx__prompt_queries(GxPass *p, int k, const GxAttention *a, GxRows q)
+{
+    const GxRopeTable *r = &p->m->rope[0];
+    // taken without documents, too: a plan does not know of them
+    const GxRows turned = gx_pass_rows(p, gx_runs_rows(&a->q_runs) * a->B, a->q_stride);
+    if (!gx__prompt_restarts(p, k, a)) return q;
+    gx_copy(p->g, turned.data, q.data, gx_rows_bytes(turned));
+    gx_rope_restart_forward(p->g, turned.data, r->cosine, r->sine, &a->q_runs, a->documents, a->B, a->H, a->head_dim,
+                            a->q_stride, a->dtype);
+    return turned;
+}
+
+void gx_prompt_forward(GxPass *p, int k, const GxAttention *a, const GxLinear *kv, GxRows q)
+{
+    const GxPairSlot *s = gx_pass_slot(p, k);
+    const GxRows K = s->prompt[GX__PROMPT_K], V = s->prompt[GX__PROMPT_V], gated = s->prompt[GX__PROMPT_GATED],
+                 found = s->prompt[GX__PROMPT_FOUND], P = gx__prompt_rows(p, k);
+    const GxLinear of_k = gx__prompt_linear(p, kv, 0), of_v = gx__prompt_linear(p, kv, 1);
+    const GxAttention to = gx__prompt_attention(p, a, found.rows);
+    const GxLinearShape gate = gx_linear_shape(V.rows * V.cols, 1, 1, V.dtype);
+    gx_linear_apply(p, &of_k, K, P, 0);
+    gx__prompt_norm(p, k, a, K, 1);
+    gx_linear_apply(p, &of_v, V, P, 0);
+    gx_linear_forward(p->g, gated.data, V.data, gx_store_weight(&p->m->store, gx_pass_pair(p, k)->gate), NULL, &gate);
+    gx_attention_forward(p->g, found.data, s->prompt_lse, gx__prompt_queries(p, k, a, q).data, K.data, gated.data, &to);
+}
+
+GxRows gx_prompt_added(GxPass *p, int k, GxRows result)
+{
+    const GxRows sum = gx_pass_rows(p, result.rows, result.cols);
+    gx_add(p->g, sum.data, result.data, gx_pass_slot(p, k)->prompt[GX__PROMPT_FOUND].data, sum.rows * sum.cols,
+           sum.dtype);
+    return sum;
+}
+
+// The gradient of P, in fp32, from those of K and V.
+static void gx__prompt_backward_rows(GxPass *p, int k, const GxLinear *kv, GxRows dk, GxRows dv)
+{
+    int accumulate = 0;
+    float *grad = gx_store_grad(&p->m->store, gx_pass_pair(p, k)->prompt, &accumulate);
+    const GxLinear of_k = gx__prompt_linear(p, kv, 0), of_v = gx__prompt_linear(p, kv, 1);
+    const GxRows d = gx_pass_rows(p, dk.rows, of_k.in);
+    const int64_t n = d.rows * d.cols;
+    const int is_float = d.dtype == GX_F32;
+    if (!grad) return;
+    gx_linear_apply_backward_input(p, &of_k, d, dk, 0);
+    gx_linear_apply_backward_input(p, &of_v, d, dv, 1);
+    float *wide = is_float ? (float *)d.data : accumulate ? (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * n) : grad;
+    if (!is_float) gx_convert(p->g, wide, GX_F32, d.data, d.dtype, n);
+    if (accumulate) gx_add(p->g, grad, grad, wide, n, GX_F32);
+    else if (is_float) gx_copy(p->g, grad, wide, 4 * n);
+}
+
+void gx_prompt_backward(GxPass *p, int k, const GxAttention *a, const GxLinear *kv, GxRows dq, GxRows d, GxRows q)
+{
+    const GxPairSlot *s = gx_pass_slot(p, k);
+    const GxRows K = s->prompt[GX__PROMPT_K], V = s->prompt[GX__PROMPT_V], gated = s->prompt[GX__PROMPT_GATED],
+                 own = gx_pass_rows(p, s->prompt[GX__PROMPT_FOUND].rows, a->q_stride),
+                 dk = gx_pass_rows(p, K.rows, K.cols), dgated = gx_pass_rows(p, V.rows, V.cols),
+                 dv = gx_pass_rows(p, V.rows, V.cols);
+    const GxAttention to = gx__prompt_attention(p, a, own.rows);
+    const GxTensorId id = gx_pass_pair(p, k)->gate;
+    const GxRopeTable *r = &p->m->rope[0];
+    GxLinearShape gate = gx_linear_shape(V.rows * V.cols, 1, 1, V.dtype);
+    if (dq.data && own.cols > a->H * a->head_dim) gx_zero(p->g, own.data, gx_rows_bytes(own)); // beside q: k and v
+    gx_attention_backward(p->g, own.data, dk.data, dgated.data, d.data, s->prompt[GX__PROMPT_FOUND].data, s->prompt_lse,
+                          gx__prompt_queries(p, k, a, q).data, K.data, gated.data, &to);
+    if (dq.data && gx__prompt_restarts(p, k, a))
+        gx_rope_restart_backward(p->g, own.data, r->cosine, r->sine, &a->q_runs, a->documents, a->B, a->H, a->head_dim,
+                                 a->q_stride, a->dtype);
+    if (dq.data) gx_add(p->g, dq.data, dq.data, own.data, dq.rows * dq.cols, dq.dtype);
+    gx_linear_backward_input(p->g, dv.data, dgated.data, gx_store_weight(&p->m->store, id), &gate);
+    float *dgate = gx_store_grad(&p->m->store, id, &gate.accumulate);
+    if (dgate) gx_linear_backward_weight(p->g, dgate, NULL, dgated.data, V.data, &gate);
+    gx__prompt_norm(p, k, a, dk, -1);
+    gx__prompt_backward_rows(p, k, kv, dk, dv);
+}
+#endif

@@ -1,0 +1,361 @@
+// test_prompt.cu: prompts in attention in every mode against serial and against peft, what they train and what they
+// cost, and refusals.
+#include "test/tuned.h"
+
+static void check_prompt_modes(const Layout *shape, int prompt, const GxMode *const *modes, int n)
+{
+    Layout l = *shape;
+    l.prompt = prompt;
+    snprintf(l.what, sizeof l.what, "prompts %d, %.150s", prompt, shape->what);
+    check_shape(&l, modes, n);
+}
+
+static void check_prompts(int prompt, int quantize)
+{
+    for (int i = 0; i <= SHAPES; i++) {
+        Layout l = i < SHAPES ? shapes[i] : data_parallel;
+        l.quantize = quantize;
+        check_prompt_modes(&l, prompt, i < SHAPES ? test_modes + 1 : test_modes, i < SHAPES ? MODES - 1 : 1);
+    }
+}
+TEST(prompts_in_every_mode_are_serial) { check_prompts(1, 0); }
+TEST(prompts_beside_norms_that_are_trained_in_every_mode_are_serial) { check_prompts(2, 0); }
+TEST(prompts_before_a_matrix_that_is_trained_in_every_mode_are_serial) { check_prompts(3, 0); }
+TEST(prompts_through_quantised_matrices_in_every_mode_are_serial)
+{
+    check_prompts(1, 1 + GX_NF4_DOUBLED);
+    check_prompts(2, 1 + GX_INT8);
+}
+TEST(prompts_in_all_18_triples_of_methods_are_serial)
+{
+    const GxMode *triple[TRIPLES];
+    for (int i = 0; i < TRIPLES; i++) triple[i] = &test_triples[i];
+    for (int i = 0; i < 2; i++) check_prompt_modes(&shapes[i], 3, triple, TRIPLES);
+}
+
+// With documents and padding, of which a rank may have the end alone.
+TEST(prompts_of_texts_in_every_mode_are_serial)
+{
+    for (int i = 0; i < SUBJECTS; i++) {
+        if (subjects[i]->family != &gx_llama) continue;
+        test_subject = subjects[i];
+        check_prompts(3, 0);
+    }
+    test_subject = NULL;
+}
+
+// ---- against peft, and against a formula in PyTorch (dev/ref/make_prompt_refs.py) ----------------------------------
+
+typedef struct {
+    TestModel t;
+    GxLlamaConfig c;
+    GxPeftConfig peft;
+    GxPrompt prompt;
+    GxSafetensors ref;
+    GxBatch b;
+    int32_t *tokens, *labels; // [T,B]
+} Case;
+
+static float *read_floats(const GxSafetensors *s, const char *what, const char *of, int64_t n)
+{
+    char name[200];
+    GxError err = GX_ZERO;
+    snprintf(name, sizeof name, "%s%s", what, of);
+    const GxSafetensorsEntry *e = gx_safetensors_find(s, name);
+    if (!CHECK(e && e->elements == n, "no %s of %ld elements", name, (long)n)) return NULL;
+    float *x = (float *)malloc((size_t)(n + 1) * sizeof *x);
+    CHECK(gx_safetensors_read(s, e, 0, n, x, &err) == GX_OK, "%s", err.message);
+    return x;
+}
+
+static int32_t *read_tokens(Case *k, const char *name)
+{
+    GxError err = GX_ZERO;
+    const GxSafetensorsEntry *e = gx_safetensors_find(&k->ref, name);
+    int32_t *raw = (int32_t *)malloc((size_t)e->elements * 4), *out = (int32_t *)malloc((size_t)e->elements * 4);
+    CHECK(gx_safetensors_read_raw(&k->ref, e, 0, e->elements, raw, &err) == GX_OK, "%s", err.message);
+    k->b.B = e->shape[0], k->b.T = e->shape[1];
+    for (int64_t i = 0; i < e->elements; i++) out[i % k->b.T * k->b.B + i / k->b.T] = raw[i];
+    free(raw);
+    return out;
+}
+
+static int case_open(Case *k, const char *name)
+{
+    char path[200];
+    GxError err = GX_ZERO;
+    GxWeightsLoaded loaded;
+    GxSafetensors s;
+    uint64_t hash;
+    const uint64_t seed = 1;
+    memset(k, 0, sizeof *k);
+    snprintf(path, sizeof path, "data/ref/prompt_%s/adapter_config.json", name);
+    if (!CHECK(gx_peft_config_read(&k->peft, path, &err) == GX_OK, "%s", err.message)) return 0;
+    k->prompt.len = k->peft.prompt_len, k->prompt.layers = k->peft.prompt_layers;
+    snprintf(path, sizeof path, "%.100s/config.json", k->peft.base);
+    if (!CHECK(gx_llama_config_read(&k->c, path, &err) == GX_OK, "%s", err.message)) return 0;
+    snprintf(path, sizeof path, "data/ref/prompt_%s/ref.safetensors", name);
+    if (!CHECK(gx_safetensors_open(&k->ref, path, &err) == GX_OK, "%s", err.message)) return 0;
+    k->tokens = read_tokens(k, "tokens"), k->labels = read_tokens(k, "labels");
+    k->b.tokens = k->tokens, k->b.target[0].labels = k->labels, k->b.runs = gx_runs_one(k->b.T, 0);
+    k->t.wish.prompt = &k->prompt;
+    if (!test_model_open_split(&k->t, &k->c, &test_serial, k->b.T, k->b.B, 4, NULL, 2, 1, NULL)) return 0;
+    test_set_step(&k->t, 0, 0);
+    test_put_batch(&k->t, &k->b, 0);
+    gx_checkpoint_start_from(&k->t.g, &k->t.m, k->peft.base, 1, &seed, &hash, &loaded);
+    snprintf(path, sizeof path, "data/ref/prompt_%s/adapter_model.safetensors", name);
+    if (!CHECK(gx_safetensors_open(&s, path, &err) == GX_OK, "%s", err.message)) return 0;
+    for (int i = 0; i < k->t.m.table.n; i++) {
+        const GxTensor *row = &k->t.m.table.row[i];
+        const int64_t n = gx_tensor_count(row);
+        if (!row->is_added) continue;
+        float *x = read_floats(&s, GX_PEFT_PREFIX, row->name, n);
+        if (x) test_put(&k->t, gx_store_master(&k->t.m.store, i), x, n);
+        free(x);
+    }
+    gx_safetensors_close(&s);
+    return CHECK(!gx_failed(&k->t.g), "%s", k->t.g.error.message);
+}
+
+static void case_close(Case *k)
+{
+    free(k->tokens), free(k->labels);
+    gx_safetensors_close(&k->ref);
+    test_model_close(&k->t);
+}
+
+// Trained tensors against those of the dump: gradients, or weights.
+static int compare(Case *k, const char *what, int is_gradient, double bound, double floor)
+{
+    const GxStore *s = &k->t.m.store;
+    int compared = 0;
+    for (int i = 0; i < k->t.m.table.n; i++) {
+        const int64_t n = gx_tensor_count(&k->t.m.table.row[i]);
+        char prefix[60];
+        snprintf(prefix, sizeof prefix, "%s%s", what, GX_PEFT_PREFIX);
+        if (!gx_store_trains(s, i)) continue;
+        float *ref = read_floats(&k->ref, prefix, k->t.m.table.row[i].name, n),
+              *ours = test_kept(&k->t, is_gradient ? gx_store_grads(s, i) : gx_store_master(s, i), n);
+        if (ref) test_close_f(k->t.m.table.row[i].name, ours, ref, n, bound, floor), compared++;
+        free(ref), free(ours);
+    }
+    return compared;
+}
+
+static void close_gates(Case *k)
+{
+    const float zero = 0;
+    for (int i = 0; i < k->t.m.table.n; i++)
+        if (k->t.m.table.row[i].is_added && k->t.m.table.row[i].ndim == 1)
+            test_put(&k->t, gx_store_master(&k->t.m.store, i), &zero, 1);
+}
+
+// Loss and gradients, then ten steps of SGD. What prompts add, a sum over len and one over head_dim, the bound, that of
+// the base, leaves out.
+static void as_peft(const char *name, int tensors)
+{
+    Case k;
+    if (!case_open(&k, name)) return;
+    const double forward = test_bound(test_model_depth(&k.c, k.b.T, 0)),
+                 backward = test_bound(test_model_depth(&k.c, k.b.T, 1));
+    float *loss = read_floats(&k.ref, "loss", "", 1), *norm = read_floats(&k.ref, "grad_norm", "", 1),
+          *losses = read_floats(&k.ref, "sgd.losses", "", 10);
+    gx_runner_train(&k.t.g, &k.t.r, &k.b, NULL, NULL); // with a learning rate of 0
+    const GxStep step = test_step(&k.t);
+    if (loss) test_close_number("loss", gx_step_loss(&step), loss[0], forward);
+    if (norm) test_close_number("grad_norm", sqrt(step.sum_squares), norm[0], backward);
+    if (norm) {
+        const int compared = compare(&k, "grad.", 1, backward, 1e-3 * norm[0] / sqrt(tensors));
+        CHECK(compared == tensors, "%d gradients compared, not %d", compared, tensors);
+    }
+    k.t.o.kind = GX_OPTIMIZER_SGD;
+    test_set_step(&k.t, 0.1f, 0);
+    for (int s = 0; s < 10 && losses; s++) {
+        gx_runner_train(&k.t.g, &k.t.r, &k.b, NULL, NULL);
+        const GxStep at = test_step(&k.t);
+        test_close_number("sgd.losses", gx_step_loss(&at), losses[s], (s + 1) * backward);
+    }
+    compare(&k, "sgd.", 0, 10 * backward, 0);
+    CHECK(!gx_failed(&k.t.g), "%s", k.t.g.error.message);
+    free(loss), free(norm), free(losses);
+    case_close(&k);
+}
+TEST(prompts_of_a_llama_with_shared_heads_as_peft) { as_peft("llama", 2 * 2); }
+TEST(prompts_of_a_mistral_as_peft) { as_peft("mistral", 2 * 2); }
+TEST(prompts_of_a_llama_whose_heads_are_wider_than_it_as_a_formula) { as_peft("odd", 2); }
+TEST(prompts_through_biases_as_a_formula) { as_peft("qwen2", 2 * 2); }
+TEST(prompts_through_norms_of_heads_as_a_formula) { as_peft("qwen3", 2 * 2); }
+
+// With gates that are closed, as they are at first, they alone have gradients.
+static void as_peft_at_first(const char *name)
+{
+    Case k;
+    if (!case_open(&k, name)) return;
+    close_gates(&k);
+    gx_runner_train(&k.t.g, &k.t.r, &k.b, NULL, NULL);
+    compare(&k, "zero.grad.", 1, test_bound(test_model_depth(&k.c, k.b.T, 1)), 0);
+    for (int i = 0; i < k.t.m.table.n; i++) {
+        const int64_t n = gx_tensor_count(&k.t.m.table.row[i]);
+        if (!gx_store_trains(&k.t.m.store, i)) continue;
+        float *grad = test_kept(&k.t, gx_store_grads(&k.t.m.store, i), n), most = 0;
+        for (int64_t e = 0; e < n; e++) most = fmaxf(most, fabsf(grad[e]));
+        CHECK((most == 0) == (n > 1), "%s: %g", k.t.m.table.row[i].name, (double)most);
+        free(grad);
+    }
+    CHECK(!gx_failed(&k.t.g), "%s", k.t.g.error.message);
+    case_close(&k);
+}
+TEST(with_closed_gates_these_alone_have_gradients_as_in_peft)
+{
+    as_peft_at_first("llama"), as_peft_at_first("mistral"), as_peft_at_first("qwen3");
+}
+
+// ---- documents -----------------------------------------------------------------------------------------------------
+
+// A window of `B` columns of `length` tokens, whose labels are those of `lengths` texts: all behind each other in one
+// column, or each at the beginning of one of its own.
+static void train_texts(TestModel *t, const int *lengths, int n, int is_packed, GxDtype dtype)
+{
+    int32_t tokens[2][2 * T], documents[2 * T][2];
+    GxBatch b = GX_ZERO;
+    static const GxPrompt prompt = {5, 2, NULL};
+    int first = 0;
+    t->wish.prompt = &prompt, t->wish.dtype = dtype;
+    b.T = T, b.B = is_packed ? 1 : n, b.runs = gx_runs_one(T, 0);
+    for (int i = 0; i < 2 * T; i++)
+        tokens[0][i] = 0, tokens[1][i] = GX_IGNORE_INDEX, documents[i][0] = documents[i][1] = 0;
+    for (int d = 0; d < n; first += lengths[d++])
+        for (int i = 0; i < lengths[d]; i++) {
+            const int row = is_packed ? first + i : i * n + d, begin = is_packed ? first : 0;
+            tokens[0][row] = token_at(d, i), tokens[1][row] = token_at(d, i + 1);
+            documents[row][0] = begin, documents[row][1] = begin + lengths[d];
+        }
+    b.tokens = tokens[0], b.target[0].labels = tokens[1], b.documents = documents[0];
+    if (!test_model_open_split(t, &model_config, &test_serial, T, 2, HEAD_CHUNK, NULL, 1, 1, NULL)) return;
+    test_put_batch(t, &b, 0);
+    test_init(t, 42);
+    test_set_step(t, 0, 0);
+    gx_runner_train(&t->g, &t->r, &b, NULL, NULL);
+    CHECK(!gx_failed(&t->g), "%s", t->g.error.message);
+}
+
+TEST(texts_in_one_column_find_in_prompts_what_each_finds_alone)
+{
+    static const int lengths[2] = {5, 3};
+    TestModel *t[2];
+    double loss[2];
+    for (int i = 0; i < 2; i++) {
+        t[i] = (TestModel *)calloc(1, sizeof **t);
+        train_texts(t[i], lengths, 2, i, GX_F32);
+        const GxStep step = test_step(t[i]);
+        loss[i] = gx_step_loss(&step);
+    }
+    const double bound = test_bound(2 * test_model_depth(&model_config, T, 1)); // positions are rounded otherwise
+    const int64_t n = t[0]->m.store.trained_n;
+    float *grads[2] = {test_kept(t[0], t[0]->m.store.grads, n), test_kept(t[1], t[1]->m.store.grads, n)};
+    test_close_number("the loss", loss[1], loss[0], bound);
+    test_close_f("gradients", grads[1], grads[0], n, bound, 0);
+    for (int i = 0; i < 2; i++) test_model_close(t[i]), free(t[i]), free(grads[i]);
+}
+
+// ---- numbers in bf16 -----------------------------------------------------------------------------------------------
+
+// The loss, and the gradients as a whole, are as far from fp32 as roundings to 8 bits of numbers of 6 sums of a layer
+// may bring them, in fp32 of as many to 24.
+TEST(prompts_in_bf16_are_near_those_in_fp32)
+{
+    static const int lengths[2] = {5, 3};
+    TestModel *t[2];
+    double loss[2];
+    for (int i = 0; i < 2; i++) {
+        t[i] = (TestModel *)calloc(1, sizeof **t);
+        train_texts(t[i], lengths, 2, 1, i ? GX_BF16 : GX_F32);
+        const GxStep step = test_step(t[i]);
+        loss[i] = gx_step_loss(&step);
+    }
+    const double bound = test_bound(test_model_depth(&model_config, T, 1)) * 0x1p16;
+    const int64_t n = t[0]->m.store.trained_n;
+    float *grads[2] = {test_kept(t[0], t[0]->m.store.grads, n), test_kept(t[1], t[1]->m.store.grads, n)};
+    test_close_number("the loss", loss[1], loss[0], bound);
+    test_close_f("gradients", grads[1], grads[0], n, bound, 0);
+    for (int i = 0; i < 2; i++) test_model_close(t[i]), free(t[i]), free(grads[i]);
+}
+
+// ---- what is trained, and what it costs ----------------------------------------------------------------------------
+
+static void expect_refusal(const GxPrompt *prompt, const GxLora *lora, const GxFamily *family, void *config,
+                           const char *said)
+{
+    GxContext g = GX_ZERO;
+    GxModel m;
+    GxModelOptions o = GX_ZERO;
+    o.prompt = prompt, o.lora = lora;
+    if (family == &gx_bert) o.wish = &pretraining.head;
+    g.device = test_device();
+    g.world = 1;
+    gx_model_open(&g, &m, family, config, &test_serial, &o);
+    CHECK(gx_failed(&g) && strstr(g.error.message, said), "\"%s\"", g.error.message);
+    gx_model_close(&m);
+}
+
+TEST(models_and_numbers_without_prompts_are_refused)
+{
+    static const GxPrompt negative = {-1, 0, NULL}, more = {4, 3, NULL}, none = {4, 1, "norms"}, key = {4, 2, "k_proj"},
+                          good = {4, 0, NULL};
+    static const GxLora lora = {2, 2, 0, 0, NULL, NULL, 0, NULL};
+    GxLlamaConfig c = model_config;
+    GxBertConfig *bert = (GxBertConfig *)calloc(1, sizeof *bert);
+    memcpy(bert, pretraining.config, sizeof *bert);
+    expect_refusal(&negative, NULL, &gx_llama, &c, "prompt_len is -1");
+    expect_refusal(&more, NULL, &gx_llama, &c, "prompt_layers is 3; the model has 2 layers");
+    expect_refusal(&none, NULL, &gx_llama, &c, "\"norms\" is none of the model's");
+    expect_refusal(&key, NULL, &gx_llama, &c, "model.layers.0.self_attn.k_proj.weight is to be trained whole");
+    expect_refusal(&good, &lora, &gx_llama, &c, "choose one of them");
+    expect_refusal(&good, NULL, &gx_bert, bert, "bert is none: take lora, or adapter");
+    free(bert);
+}
+
+// Forward as the whole model; no gradients of the base, and nothing below the lowest prompt.
+TEST(prompts_cost_no_gradients_of_the_base_and_nothing_below_the_lowest)
+{
+    Result all, some;
+    Layout l = {.what = "1 rank", .mode = &test_serial, .dp = 1, .tp = 1, .micro = 1, .samples = {4}};
+    run_serial(&l, &all);
+    l.prompt = 1; // in the second of two layers
+    run_serial(&l, &some);
+    double below = 0, products[2] = {0, 0};
+    const Result *of[2] = {&all, &some};
+    for (int r = 0; r < 2; r++)
+        for (int64_t i = 0; i < of[r]->window.n; i++) {
+            const GxEvent *e = &of[r]->window.event[i];
+            if (!strncmp(e->name, "linear_", 7)) products[r] += e->flops;
+            if (r == 1 && e->unit < 2 && strstr(e->name, "backward")) below += 1;
+        }
+    // Of the head, the last layer's MLP and its out projection the input's gradients alone; of attention those of K and
+    // V to the prompt's rows, and forward these; and four products with the gate.
+    const double tokens = (double)T * 4, C = (double)model_config.hidden_size,
+                 F = (double)model_config.intermediate_size, Q = 6 * 8, KV = 3 * 8, rows = 23,
+                 forward = 2 * tokens * (LAYERS * (C * (Q + 2 * KV) + Q * C + 3 * C * F) + C * 61),
+                 back = 2 * tokens * (C * 61 + 3 * C * F + Q * C),
+                 prompts = 2 * rows * C * 2 * KV * 2 + 3 * 2 * rows * KV;
+    CHECK(products[1] == forward + back + prompts, "%.0f FLOPs of products; expected %.0f", products[1],
+          forward + back + prompts);
+    CHECK(below == 0, "%g operations of a backward below the lowest prompt", below);
+    int64_t n = 0;
+    for (int i = 0; i < some.model->m.table.n; i++)
+        if (some.model->m.table.row[i].is_added) n += gx_tensor_count(&some.model->m.table.row[i]);
+    CHECK(gx_table_trained(&some.model->m.table) == n && n == 1 + 23 * model_config.hidden_size,
+          "%ld elements are trained", (long)gx_table_trained(&some.model->m.table));
+    const GxArena *whole = &all.model->arena, *part = &some.model->arena;
+    const int64_t bytes = 4 * some.model->m.store.trained_n;
+    CHECK(some.model->m.store.trained_n <= n + 2 * GX_ALIGN / 4, "%ld elements have gradients",
+          (long)some.model->m.store.trained_n);
+    CHECK(part->kind_used[GX_MEM_GRADS] == gx_round_up(bytes, GX_ALIGN) &&
+              part->kind_used[GX_MEM_OPTIMIZER] == 2 * gx_round_up(bytes, GX_ALIGN) && part->peak < whole->peak,
+          "%ld bytes of gradients, %ld of moments, %ld of all, where all that is trained takes %ld",
+          (long)part->kind_used[GX_MEM_GRADS], (long)part->kind_used[GX_MEM_OPTIMIZER], (long)part->peak,
+          (long)whole->peak);
+    free_result(&all), free_result(&some);
+}
+
+int main(int argc, char **argv) { return test_main(argc, argv); }

@@ -1,0 +1,250 @@
+// test_train_prompt.cu: prompts in attention as users meet them: --tuning prompt in the training programs,
+// generate_llama --adapter, folders of peft. See test/program.h. What prompts compute, test_prompt.cu shows.
+#define BASE "--model base/checkpoint-8 --tuning prompt --prompt_len 4 "
+#include "test/tuned_runs.h"
+
+// ---- what is saved --------------------------------------------------------------------------------------------------
+
+TEST(a_checkpoint_has_the_prompts_alone_as_peft_calls_them)
+{
+    char name[200];
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir saved --max_steps 2 --prompt_layers 2"));
+    CHECK(strstr(out(), "prompts: 4 rows in the attention of each of the last 2 layers"), "%s", out());
+    check_whole("saved/checkpoint-2");
+    CHECK(!exists("saved/checkpoint-2/model.safetensors") && !exists("saved/checkpoint-2/config.json"),
+          "transformers would take the folder for a model's");
+    if (!CHECK(gx_safetensors_open(&s, "saved/checkpoint-2/adapter_model.safetensors", &e) == GX_OK, "%s", e.message))
+        return;
+    CHECK(s.n == 4, "%d tensors", s.n);
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "base_model.model.model.layers.%d.self_attn.adaption_%s", i / 2,
+                 i % 2 ? "prompt" : "gate");
+        const GxSafetensorsEntry *t = gx_safetensors_find(&s, name);
+        if (!CHECK(t != NULL, "there is no %s", name)) continue;
+        if (i % 2)
+            CHECK(t->ndim == 3 && t->shape[0] == 1 && t->shape[1] == 4 && t->shape[2] == 32, "%s: another shape", name);
+        else CHECK(t->ndim == 1 && t->shape[0] == 1, "%s has another shape", name);
+    }
+    gx_safetensors_close(&s);
+    if (!CHECK(gx_safetensors_open(&s, "saved/checkpoint-2/optimizer.safetensors", &e) == GX_OK, "%s", e.message))
+        return;
+    CHECK(s.n == 2 * 4, "%d moments; two of each of 4 tensors are trained", s.n);
+    gx_safetensors_close(&s);
+    static const char *const said[] = {"\"ADAPTION_PROMPT\"",
+                                       "\"adapter_len\": 4",
+                                       "\"adapter_layers\": 2",
+                                       "\"CAUSAL_LM\"",
+                                       "\"target_modules\": \"self_attn\"",
+                                       "/base/checkpoint-8\""},
+                             *const unsaid[] = {"lora", "\"r\"", "modules_to_save", "reduction"};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        CHECK(file_contains("saved/checkpoint-2/adapter_config.json", said[i]), "adapter_config.json lacks %s",
+              said[i]);
+    for (size_t i = 0; i < sizeof unsaid / sizeof *unsaid; i++)
+        CHECK(!file_contains("saved/checkpoint-2/adapter_config.json", unsaid[i]), "adapter_config.json has %s",
+              unsaid[i]);
+}
+
+// Of two layers the last has them by default; the first step leaves the model as it is.
+TEST(a_training_begins_with_the_model_as_it_is)
+{
+    if (!make_base()) return;
+    CHECK_RAN(run("--model base/checkpoint-8 --evaluate --eval_windows 0"));
+    const double loss = number_behind(out(), "validation loss ");
+    CHECK_RAN(run(BASE "--output_dir closed --max_steps 1 --learning_rate 0 --eval_windows 0"));
+    CHECK(strstr(out(), "of each of the last 1 layers"), "%s", out());
+    CHECK(loss == number_behind(out(), "validation loss "), "%s: not the model's loss, %g", out(), loss);
+    CHECK_RAN(run(BASE "--output_dir open --max_steps 30 --learning_rate 0.5 --eval_windows 0"));
+    CHECK(loss > number_behind(out(), "validation loss "), "%s: no better than %g", out(), loss);
+}
+
+// ---- it goes on -----------------------------------------------------------------------------------------------------
+
+TEST(a_run_that_is_resumed_ends_with_the_same_bits)
+{
+    static const char *const ways[] = {"", "--precision bf16 --save_dtype bf16 --recompute layer",
+                                       "--optimizer sgd --trainable_modules norm", "--quantize nf4"};
+    char whole[60], part[60];
+    if (!make_base()) return;
+    for (int i = 0; i < 4; i++) {
+        CHECK_RAN(run(BASE "--output_dir whole%d --max_steps 6 --save_steps 3 --adapter_layers 2 %s", i, ways[i]));
+        CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
+        CHECK_RAN(run("--resume whole%d/checkpoint-3 --output_dir part%d", i, i));
+        snprintf(whole, sizeof whole, "whole%d/checkpoint-6", i);
+        snprintf(part, sizeof part, "part%d/checkpoint-6", i);
+        check_same_checkpoint(whole, part);
+        CHECK(exists("part0/checkpoint-6/adapter_model.safetensors"), "no adapter was saved");
+    }
+}
+
+TEST(layers_that_are_computed_again_change_no_bit_of_a_training)
+{
+    if (!make_base()) return;
+    for (int i = 0; i < 2; i++)
+        CHECK_RAN(
+            run(BASE "--output_dir again%d --max_steps 3 --prompt_layers 2 --recompute %s", i, i ? "layer" : "none"));
+    CHECK(same_file("again0/checkpoint-3/adapter_model.safetensors", "again1/checkpoint-3/adapter_model.safetensors"),
+          "other prompts");
+}
+
+TEST(weights_and_moments_survive_a_change_of_ranks_and_mode) { check_topologies(); }
+TEST(every_mode_has_the_losses_of_serial) { check_every_mode("--prompt_layers 2"); }
+
+// ---- an adapter to begin with ---------------------------------------------------------------------------------------
+
+TEST(a_run_begins_with_prompts_as_they_were_saved)
+{
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir first --max_steps 60 --learning_rate 0.5 --prompt_layers 2"));
+    CHECK_RAN(run("--adapter first/checkpoint-60 --evaluate --eval_windows 0"));
+    const double loss = number_behind(out(), "validation loss ");
+    CHECK_RAN(run("--resume first/checkpoint-60 --evaluate --eval_windows 0"));
+    CHECK(loss == number_behind(out(), "validation loss "), "%s: not the loss of the prompts, %g", out(), loss);
+    CHECK_RAN(run("--model base/checkpoint-8 --evaluate --eval_windows 0"));
+    CHECK(loss < number_behind(out(), "validation loss "), "%s: without them, not worse than %g", out(), loss);
+    CHECK_RAN(run("--adapter first/checkpoint-60 --output_dir second --max_steps 1 --learning_rate 0"));
+    CHECK(same_file("first/checkpoint-60/adapter_model.safetensors", "second/checkpoint-1/adapter_model.safetensors"),
+          "with learning rate 0 the prompts have changed");
+    CHECK(same_file("first/checkpoint-60/adapter_config.json", "second/checkpoint-1/adapter_config.json"),
+          "it says something else of itself");
+}
+
+TEST(text_is_written_with_prompts_which_no_model_can_take_in)
+{
+    char *text[3];
+    static const char *const models[] = {"--adapter write/checkpoint-30", "--adapter write/checkpoint-30 --ranks 2",
+                                         "--model better/checkpoint-100"};
+    char train[TEST_PATH], line[3000];
+    if (!make_base()) return;
+    snprintf(train, sizeof train, "%s", program);
+    CHECK_RAN(run("--output_dir better --max_steps 100 --learning_rate 2e-2"));
+    CHECK_RAN(run("--model better/checkpoint-100 --tuning prompt --output_dir write --max_steps 30 --learning_rate 1 "
+                  "--prompt_layers 2 --weight_decay 0"));
+    if (!use_program("merge_adapter")) return;
+    snprintf(line, sizeof line, "%s --adapter write/checkpoint-30 --output_dir merged", program);
+    start_line(line, 0);
+    CHECK(finish() > 0 && strstr(err(), "write/checkpoint-30 holds prompts (ADAPTION_PROMPT)") && !exists("merged"),
+          "%s", err());
+    use_program("generate_llama");
+    for (int i = 0; i < 3; i++) {
+        snprintf(line, sizeof line, "%s %s --prompt the --max_new_tokens 200 --temperature 1 --seed 3 --threads 1",
+                 program, models[i]);
+        start_line(line, 0);
+        CHECK_RAN(finish());
+        text[i] = strdup(out());
+    }
+    CHECK(!strcmp(text[0], text[1]), "two texts: %s\n%s", text[0], text[1]);
+    CHECK(strcmp(text[0], text[2]), "the base writes the same: %s", text[2]);
+    for (int i = 0; i < 3; i++) free(text[i]);
+    snprintf(program, sizeof program, "%s", train);
+}
+
+// peft's own folder, on its own model: data/ref/prompt_mistral.
+TEST(a_folder_of_peft_is_gone_on_with)
+{
+    GxSafetensors ours, theirs;
+    GxError e = GX_ZERO;
+    char path[2 * TEST_PATH];
+    static const char config[] = "{\"threads\": 1, \"logging_steps\": 1, \"micro_batch_size\": 2}";
+    gx_file_write("no_sample.json", config, (int64_t)strlen(config), &e);
+    shell("cp -r %s/data/ref/prompt_mistral mistral && sed -i "
+          "'s:data/ref/prompt_mistral/base:mistral/base:' mistral/adapter_config.json",
+          repository);
+    CHECK_RAN(run(
+        "--config no_sample.json --adapter mistral --train_data text.txt --tokenizer bytes --seq_len 16 --output_dir "
+        "peft --max_steps 1 --learning_rate 0 --sample_tokens 0"));
+    snprintf(path, sizeof path, "%s/data/ref/prompt_mistral/adapter_model.safetensors", repository);
+    if (!CHECK(gx_safetensors_open(&ours, "peft/checkpoint-1/adapter_model.safetensors", &e) == GX_OK, "%s", e.message))
+        return;
+    if (!CHECK(gx_safetensors_open(&theirs, path, &e) == GX_OK, "%s", e.message)) return;
+    CHECK(ours.n == theirs.n && ours.n == 4, "%d tensors, and %d", ours.n, theirs.n);
+    for (int i = 0; i < theirs.n; i++) {
+        const GxSafetensorsEntry *t = &theirs.entry[i], *o = gx_safetensors_find(&ours, t->name);
+        float a[256], b[256];
+        if (!CHECK(o && o->elements == t->elements && t->elements <= 256 && o->ndim == t->ndim, "%s", t->name))
+            continue;
+        gx_safetensors_read(&theirs, t, 0, t->elements, a, &e), gx_safetensors_read(&ours, o, 0, t->elements, b, &e);
+        CHECK(!memcmp(a, b, (size_t)t->elements * 4), "%s has other values", t->name);
+    }
+    gx_safetensors_close(&ours), gx_safetensors_close(&theirs);
+}
+
+// ---- what is refused ------------------------------------------------------------------------------------------------
+
+TEST(what_cannot_have_prompts_is_refused)
+{
+    static const Refusal cases[] = {
+        {"--tuning prompt", {"--tuning prompt adapts a model that has learned", "--model"}},
+        {"--prompt_len 4 --model base/checkpoint-8", {"--prompt_len is about an adapter", "--tuning prompt"}},
+        {"--prompt_layers 1 --model base/checkpoint-8 --tuning lora",
+         {"--prompt_layers is about --tuning prompt, and this run has --tuning lora"}},
+        {BASE "--lora_dim 4", {"--lora_dim is about --tuning lora, and this run has --tuning prompt"}},
+        {"--model base/checkpoint-8 --tuning prompt --prompt_len 0", {"from 1 to 65536"}},
+        {BASE "--prompt_variant v2", {"--prompt_variant is \"v2\"; expected", "v1"}},
+        {BASE "--prompt_layers 3", {"prompt_layers is 3; the model has 2 layers"}},
+        {BASE "--strict false", {"--strict false draws weights of --model"}},
+        {BASE "--trainable_modules heads", {"\"heads\" is none of the model's"}},
+        {BASE "--trainable_modules v_proj", {"layers.1.self_attn.v_proj.weight is to be trained whole"}},
+        {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
+        {"--adapter refused/checkpoint-2 --prompt_len 5", {"--prompt_len is another than that of the adapter"}},
+        {"--adapter refused/checkpoint-2 --tuning lora", {"--tuning is another than that of the adapter"}},
+        {"--resume refused/checkpoint-2 --prompt_len 5 --max_steps 4", {"--prompt_len 4", "says 5"}},
+        {"--resume refused/checkpoint-2 --tuning lora --max_steps 4", {"--tuning"}},
+    };
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir refused --max_steps 2"));
+    CHECK_REFUSALS(cases);
+}
+
+TEST(a_bert_is_refused)
+{
+    static const char model[] =
+        "--config no_sample.json --train_data text.txt --validation_fraction 0 --seq_len 32 "
+        "--hidden_size 32 --intermediate_size 64 --num_hidden_layers 2 --num_attention_heads 4 ";
+    char train[TEST_PATH];
+    GxError e = GX_ZERO;
+    static const char config[] = "{\"threads\": 1, \"logging_steps\": 1, \"micro_batch_size\": 2}";
+    gx_file_write("no_sample.json", config, (int64_t)strlen(config), &e);
+    snprintf(train, sizeof train, "%s", program);
+    if (!use_program("train_bert")) return;
+    shell("%s/tokenize --train text.txt --type wordpiece --vocab_size 300 --output_dir words >/dev/null", repository);
+    CHECK_RAN(run("%s --tokenizer words --output_dir bert --max_steps 2", model));
+    CHECK(run("--config no_sample.json --train_data text.txt --validation_fraction 0 --seq_len 32 --model "
+              "bert/checkpoint-2 --tuning prompt --output_dir bert1 --max_steps 2") > 0,
+          "it was taken");
+    CHECK(strstr(err(), "prompts (LLaMA-Adapter) are for models like LLaMA") && strstr(err(), "bert is none"), "%s",
+          err());
+    snprintf(program, sizeof program, "%s", train);
+}
+
+TEST(a_file_of_prompts_that_are_another_models_is_refused_by_its_tensor)
+{
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir file --max_steps 2"));
+    shell("cp -r file/checkpoint-2 wide && rm wide/manifest.json && sed -i 's/\"adapter_len\": 4/\"adapter_len\": 5/' "
+          "wide/adapter_config.json");
+    CHECK(run("--adapter wide --output_dir x1 --max_steps 1") > 0, "it was taken");
+    CHECK(strstr(err(), "adaption_prompt has the shape [1,4,32]; this model's has [1,5,32]"), "%s", err());
+    shell("cp -r file/checkpoint-2 more && rm more/manifest.json && sed -i 's/\"adapter_layers\": 1/"
+          "\"adapter_layers\": 2/' more/adapter_config.json");
+    CHECK(run("--adapter more --output_dir x2 --max_steps 1") > 0, "it was taken");
+    CHECK(strstr(err(), "has no tensor base_model.model.model.layers.0.self_attn.adaption_gate"), "%s", err());
+    shell("cp -r file/checkpoint-2 key && rm key/manifest.json && sed -i 's/\"adapter_len\"/\"scale\": 2, "
+          "\"adapter_len\"/' key/adapter_config.json");
+    CHECK(run("--adapter key --output_dir x3 --max_steps 1") > 0 && strstr(err(), "\"scale\" is set"), "%s", err());
+    shell("cp -r file/checkpoint-2 mlp && rm mlp/manifest.json && sed -i 's/\"self_attn\"/\"mlp\"/' "
+          "mlp/adapter_config.json");
+    CHECK(run("--adapter mlp --output_dir x4 --max_steps 1") > 0 && strstr(err(), "target_modules is \"mlp\""), "%s",
+          err());
+    shell("cp -r file/checkpoint-2 torn && printf x >> torn/adapter_model.safetensors");
+    CHECK(run("--adapter torn --output_dir x5 --max_steps 1") > 0 && strstr(err(), "adapter_model.safetensors"), "%s",
+          err());
+    shell("cp -r file/checkpoint-2 moved && sed -i 's/\"adapter_len\": 4/\"adapter_len\": 5/' "
+          "moved/adapter_config.json && rm moved/manifest.json");
+    CHECK(run("--resume moved --output_dir x6 --max_steps 4") > 0, "it went on");
+}
+
+int main(int argc, char **argv) { return program_main(argc, argv); }
