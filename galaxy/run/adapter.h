@@ -208,23 +208,26 @@ static GxStatus gx__adapter_read_config(GxPeftConfig *config, const char *folder
     return gx_peft_config_read(config, path, err);
 }
 
+static void gx__adapter_of(GxAdapter *a, const GxPeftConfig *c)
+{
+    memset(a, 0, sizeof *a);
+    a->lora.r = c->r, a->lora.alpha = c->lora_alpha, a->lora.dropout = (float)c->lora_dropout;
+    a->lora.is_scaled_by_root = c->use_rslora;
+    a->lora.targets = c->targets, a->lora.trainable = c->modules_to_save, a->lora.is_of_peft = 1;
+    a->lora.finds = gx_module_is_pattern(c->targets) ? gx_module_pattern_finds : NULL;
+    a->bottleneck.reduction = c->reduction, a->bottleneck.trainable = c->modules_to_save;
+    a->side.reduction = c->side_reduction, a->side.is_gated = !strcmp(c->side_mix, "gated");
+    a->side.has_bias = c->add_bias_sampling, a->side.trainable = c->modules_to_save;
+    a->prompt.len = c->prompt_len, a->prompt.layers = c->prompt_layers, a->prompt.trainable = c->modules_to_save;
+}
+
 GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxAdapter *a, const char *folder)
 {
     memset(config, 0, sizeof *config);
-    GxLora *lora = &a->lora;
-    memset(a, 0, sizeof *a);
     gx_at(g, -1, "agree");
     if (g->rank == 0 && !gx_failed(g)) gx__adapter_read_config(config, folder, &g->error);
     gx_broadcast(g, GX_AXIS_ALL, 0, config, sizeof *config, GX_U8); // of a context that has failed: tells the others
-    lora->r = config->r, lora->alpha = config->lora_alpha, lora->dropout = (float)config->lora_dropout;
-    lora->is_scaled_by_root = config->use_rslora;
-    lora->targets = config->targets, lora->trainable = config->modules_to_save, lora->is_of_peft = 1;
-    lora->finds = gx_module_is_pattern(config->targets) ? gx_module_pattern_finds : NULL;
-    a->bottleneck.reduction = config->reduction, a->bottleneck.trainable = config->modules_to_save;
-    a->side.reduction = config->side_reduction, a->side.is_gated = !strcmp(config->side_mix, "gated");
-    a->side.has_bias = config->add_bias_sampling, a->side.trainable = config->modules_to_save;
-    a->prompt.len = config->prompt_len, a->prompt.layers = config->prompt_layers;
-    a->prompt.trainable = config->modules_to_save;
+    gx__adapter_of(a, config);
     return gx_status(g);
 }
 
@@ -241,37 +244,36 @@ GxStatus gx_adapter_refuse(const char *folder, GxError *err)
     return gx_error_code(err);
 }
 
+// "r 8, lora_alpha 16, use_rslora 0": what has to be the same for tensors to mean the same.
+enum { GX__ADAPTER_NUMBERS = 200 };
+static void gx__adapter_numbers(const GxAdapter *a, char out[GX__ADAPTER_NUMBERS])
+{
+    if (a->side.reduction)
+        snprintf(out, GX__ADAPTER_NUMBERS, "side_reduction_factor %ld, side_mix %s, add_bias_sampling %d",
+                 (long)a->side.reduction, a->side.is_gated ? "gated" : "plain", a->side.has_bias);
+    else if (a->bottleneck.reduction)
+        snprintf(out, GX__ADAPTER_NUMBERS, "adapter_reduction_dim %ld", (long)a->bottleneck.reduction);
+    else if (a->prompt.len)
+        snprintf(out, GX__ADAPTER_NUMBERS, "adapter_len %ld, adapter_layers %ld", (long)a->prompt.len,
+                 (long)a->prompt.layers);
+    else
+        snprintf(out, GX__ADAPTER_NUMBERS, "r %ld, lora_alpha %.9g, use_rslora %d", (long)a->lora.r, a->lora.alpha,
+                 a->lora.is_scaled_by_root);
+}
+
 GxStatus gx_adapter_check(const GxModel *m, const char *folder, GxError *err)
 {
+    char said[GX__ADAPTER_NUMBERS], here[GX__ADAPTER_NUMBERS];
+    const GxAdapter ours = {m->lora, m->bottleneck, m->side, m->prompt};
+    GxAdapter theirs;
     GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
     if (!c) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
     GxStatus status = gx__adapter_read_config(c, folder, err);
-    if (status == GX_OK && c->reduction != m->bottleneck.reduction)
-        status = GX_FAIL(err, GX_ERR_FORMAT,
-                         "%s/" GX_ADAPTER_CONFIG " says adapter_reduction_dim %ld, and the run %ld (0: it is another "
-                         "method): it was changed behind the run",
-                         folder, (long)c->reduction, (long)m->bottleneck.reduction);
-    if (status == GX_OK && (c->side_reduction != m->side.reduction ||
-                            (c->side_reduction && (strcmp(c->side_mix, "gated") != 0) == m->side.is_gated) ||
-                            c->add_bias_sampling != m->side.has_bias))
-        status = GX_FAIL(err, GX_ERR_FORMAT,
-                         "%s/" GX_ADAPTER_CONFIG " says side_reduction_factor %ld, side_mix \"%s\", add_bias_sampling "
-                         "%d, and the run %ld (0: it is another method), \"%s\", %d: it was changed behind the run",
-                         folder, (long)c->side_reduction, c->side_mix, c->add_bias_sampling, (long)m->side.reduction,
-                         m->side.is_gated ? "gated" : "plain", m->side.has_bias);
-    if (status == GX_OK && (c->prompt_len != m->prompt.len || c->prompt_layers != m->prompt.layers))
-        status =
-            GX_FAIL(err, GX_ERR_FORMAT,
-                    "%s/" GX_ADAPTER_CONFIG " says adapter_len %ld, adapter_layers %ld, and the run %ld, %ld (0: it "
-                    "is another method): it was changed behind the run",
-                    folder, (long)c->prompt_len, (long)c->prompt_layers, (long)m->prompt.len, (long)m->prompt.layers);
-    if (status == GX_OK && (c->r != m->lora.r || c->use_rslora != m->lora.is_scaled_by_root ||
-                            fabs(c->lora_alpha - m->lora.alpha) > 1e-9 * c->lora_alpha))
-        status = GX_FAIL(err, GX_ERR_FORMAT,
-                         "%s/" GX_ADAPTER_CONFIG " says r %ld, lora_alpha %g, use_rslora %d, and the run %ld, %g, %d: "
-                         "it was changed behind the run",
-                         folder, (long)c->r, c->lora_alpha, c->use_rslora, (long)m->lora.r, m->lora.alpha,
-                         m->lora.is_scaled_by_root);
+    gx__adapter_of(&theirs, c);
+    gx__adapter_numbers(&theirs, said), gx__adapter_numbers(&ours, here);
+    if (status == GX_OK && strcmp(said, here))
+        status = GX_FAIL(err, GX_ERR_FORMAT, "%s/" GX_ADAPTER_CONFIG " says %s; the adapter here has %s", folder, said,
+                         here);
     free(c);
     return status;
 }
