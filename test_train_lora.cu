@@ -160,10 +160,9 @@ TEST(every_mode_has_the_losses_of_serial) { check_every_mode("--lora_dropout 0.1
 
 TEST(files_of_train_config_are_taken_with_a_model_and_a_text)
 {
-    static const char *const files[][2] = {{"full", "tuning=\"full\""},
-                                           {"lora", "lora_dim=16"},
-                                           {"qlora", "quantize=\"nf4\""},
-                                           {"adapter", "tuning=\"adapter\""}};
+    static const char *const files[][2] = {{"full", "tuning=\"full\""},         {"lora", "lora_dim=16"},
+                                           {"qlora", "quantize=\"nf4\""},       {"adapter", "tuning=\"adapter\""},
+                                           {"side", "side_reduction_factor=8"}, {"prompt", "prompt_len=10"}};
     char line[4000];
     if (!make_base()) return;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
@@ -177,8 +176,7 @@ TEST(files_of_train_config_are_taken_with_a_model_and_a_text)
     }
 }
 
-// ---- a base in few bits
-// ----------------------------------------------------------------------------------------------
+// ---- a base in few bits --------------------------------------------------------------------------------------------
 
 // However the matrices are cut, each has the bytes that it has on one rank.
 TEST(a_quantised_base_gives_every_mode_the_losses_of_serial)

@@ -14,15 +14,13 @@ bottleneck_BASE/ref.safetensors, of the batch of BASE/ref.safetensors, in float3
     sgd.losses      [10]    ten steps of SGD of lr 0.1 on the batch: the loss before each, and what is trained after all
     sgd.NAME
 """
-import argparse
-import pathlib
-
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from make_bert_refs import entropy, inputs_of
-from make_refs import STEPS, loss_of, save, seed
+from make_refs import loss_of, save, seed
+from tuned_refs import gradients_of, out_folder, steps_of
 
 CASES = {"llama_odd": 3, "llama_gqa": 16, "bert_cls3": 2}  # base: reduction
 LAST = ("self_attn.o_proj", "mlp.down_proj", "attention.output.dense", "output.dense")  # behind which there is one
@@ -75,31 +73,13 @@ def make(out, base):
     first = loss()
     first.backward()
     grads = {n: p.grad.clone() for n, p in trained.items()}
-    dump.update(loss=first.detach(), grad_norm=torch.stack([g.norm() for g in grads.values()]).norm())
-    dump.update({f"grad.{n}": g for n, g in grads.items()})
-    optimizer, losses = torch.optim.SGD(trained.values(), lr=0.1, foreach=False), []
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        now = loss()
-        now.backward()
-        optimizer.step()
-        losses.append(now.detach())
-    dump["sgd.losses"] = torch.stack(losses)
-    dump.update({f"sgd.{n}": p.detach() for n, p in trained.items()})
+    dump.update(loss=first.detach(), **gradients_of(grads))
+    dump.update(steps_of(trained, loss))
     (out / f"bottleneck_{base}").mkdir(exist_ok=True)
     save(out / f"bottleneck_{base}" / "ref.safetensors", dump)
 
 
-def main():
-    root = pathlib.Path(__file__).resolve().parents[2]
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=root / "data" / "ref")
-    out = parser.parse_args().out
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    for base in CASES:
-        make(out, base)
-
-
 if __name__ == "__main__":
-    main()
+    folder = out_folder(__doc__)
+    for base in CASES:
+        make(folder, base)

@@ -17,9 +17,7 @@ The formula is that of Rafailov et al. 2023: h = (logp - logp_ref)(chosen) - (lo
 -log sigmoid(beta h); logp sums the tokens behind the prompt, the end included. The reference is the model at the start; with LoRA,
 whose B is 0 there, it is computed with adapters off.
 """
-import argparse
 import json
-import pathlib
 import shutil
 
 import torch
@@ -28,6 +26,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from make_refs import STEPS, save, seed
+from tuned_refs import out_folder
 
 BETA, RATE = 0.4, {"full": 0.3, "lora": 0.5}
 CHATML = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
@@ -122,12 +121,7 @@ def run(dump, model, pairs, name):
 
 
 def main():
-    root = pathlib.Path(__file__).resolve().parents[2]
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=root / "data" / "ref")
-    out = parser.parse_args().out
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    out = out_folder(__doc__)
     folder = out / "dpo"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

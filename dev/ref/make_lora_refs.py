@@ -12,15 +12,14 @@ lora_NAME/ref.safetensors, in float32:
     sgd.losses      [10]    ten steps of SGD of lr 0.1 on the batch: the loss before each, and the factors after all
     sgd.NAME
 """
-import argparse
 import json
-import pathlib
 
 import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from make_refs import IGNORE, STEPS, loss_of, plain_sgd, save, seed
+from make_refs import loss_of, save, seed
+from tuned_refs import gradients_of, out_folder, steps_of, text_of
 
 CASES = {  # name: base, batch, length, configuration
     "gqa": ("gqa", 3, 10, dict(r=4, lora_alpha=6, target_modules="all-linear")),
@@ -51,36 +50,16 @@ def make(out, name):
         said["target_modules"].sort()  # a set, whose order changes
     (folder / "adapter_config.json").write_text(json.dumps(said, indent=2) + "\n")
 
-    stream = torch.randint(0, base.config.vocab_size, (B, T + 1))
-    tokens, labels = stream[:, :-1].contiguous(), stream[:, 1:].clone()
-    labels[0, 1] = labels[-1, T - 1] = IGNORE
+    tokens, labels = text_of(base.config.vocab_size, B, T)
     loss, logits = loss_of(model, tokens, labels)
     loss.backward()
     grads = {n: p.grad.clone() for n, p in trained(model).items()}
-    dump = dict(tokens=tokens, labels=labels, loss=loss, logits=logits, grad_norm=torch.stack([g.norm() for g in grads.values()]).norm())
-    dump.update({f"grad.{n}": g for n, g in grads.items()})
-    optimizer, losses = plain_sgd(model), []
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        loss, _ = loss_of(model, tokens, labels)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.detach())
-    dump["sgd.losses"] = torch.stack(losses)
-    dump.update({f"sgd.{n}": p.detach() for n, p in trained(model).items()})
+    dump = dict(tokens=tokens, labels=labels, loss=loss, logits=logits, **gradients_of(grads))
+    dump.update(steps_of(trained(model), lambda: loss_of(model, tokens, labels)[0]))
     save(folder / "ref.safetensors", dump)
 
 
-def main():
-    root = pathlib.Path(__file__).resolve().parents[2]
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=root / "data" / "ref")
-    out = parser.parse_args().out
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    for name in CASES:
-        make(out, name)
-
-
 if __name__ == "__main__":
-    main()
+    folder = out_folder(__doc__)
+    for name in CASES:
+        make(folder, name)

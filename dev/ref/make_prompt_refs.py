@@ -17,10 +17,8 @@ prompt_NAME/ref.safetensors, in float32:
     sgd.losses      [10]    ten steps of SGD of lr 0.1 on the batch: the loss before each, and what is trained after all
     sgd.NAME
 """
-import argparse
 import json
 import math
-import pathlib
 
 import torch
 from peft import AdaptionPromptConfig, get_peft_model
@@ -28,7 +26,8 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
-from make_refs import IGNORE, STEPS, loss_of, save, seed
+from make_refs import loss_of, save, seed
+from tuned_refs import gradients_of, out_folder, steps_of, text_of
 
 PREFIX = "base_model.model."
 BASES = {
@@ -114,9 +113,7 @@ def make(out, name):
     said["base_model_name_or_path"] = f"data/ref/{base}"  # wherever the dumps are made
     (folder / "adapter_config.json").write_text(json.dumps(said, indent=2) + "\n")
 
-    stream = torch.randint(0, model.config.vocab_size, (B, T + 1))
-    tokens, labels = stream[:, :-1].contiguous(), stream[:, 1:].clone()
-    labels[0, 1] = labels[-1, T - 1] = IGNORE
+    tokens, labels = text_of(model.config.vocab_size, B, T)
     gates = {n: p.detach().clone() for n, p in parameters.items() if n.endswith("gate")}
     zero = gradients(model, tokens, labels, {n: 0 * g for n, g in gates.items()})[2]
     loss, logits, grads = gradients(model, tokens, labels, gates)
@@ -127,18 +124,9 @@ def make(out, name):
                 p.copy_(parameters[n])
         for n, g in gradients(ours, tokens, labels, gates)[2].items():
             assert (g - grads[n]).norm() <= 1e-5 * grads[n].norm(), f"{name}: the formula has another gradient of {n}"
-    dump = dict(tokens=tokens, labels=labels, loss=loss, logits=logits, grad_norm=torch.stack([g.norm() for g in grads.values()]).norm())
-    dump.update({f"grad.{n}": g for n, g in grads.items()})
+    dump = dict(tokens=tokens, labels=labels, loss=loss, logits=logits, **gradients_of(grads))
     dump.update({f"zero.grad.{n}": g for n, g in zero.items()})
-    optimizer, losses = torch.optim.SGD(parameters.values(), lr=0.1, foreach=False), []
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        loss, _ = loss_of(model, tokens, labels)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.detach())
-    dump["sgd.losses"] = torch.stack(losses)
-    dump.update({f"sgd.{n}": p.detach() for n, p in parameters.items()})
+    dump.update(steps_of(parameters, lambda: loss_of(model, tokens, labels)[0]))
     save(folder / "ref.safetensors", dump)
 
 
@@ -153,16 +141,7 @@ def gradients(model, tokens, labels, gates):
     return loss.detach(), logits.detach(), {n: p.grad.clone() for n, p in parameters.items()}
 
 
-def main():
-    root = pathlib.Path(__file__).resolve().parents[2]
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=root / "data" / "ref")
-    out = parser.parse_args().out
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    for name in CASES:
-        make(out, name)
-
-
 if __name__ == "__main__":
-    main()
+    folder = out_folder(__doc__)
+    for name in CASES:
+        make(folder, name)

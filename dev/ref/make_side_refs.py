@@ -14,8 +14,6 @@ than a share of the width. Writes side_CASE/ref.safetensors, of the batch of BAS
     sgd.losses      [10]    ten steps of SGD of lr 0.1 on the batch: the loss before each, and what is trained after all
     sgd.NAME
 """
-import argparse
-import pathlib
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +21,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, LlamaConfig, LlamaModel
 
 from make_bert_refs import entropy, inputs_of
-from make_refs import STEPS, save, seed
+from make_refs import save, seed
+from tuned_refs import gradients_of, out_folder, steps_of
 
 CASES = {  # base, reduction, is gated, has biases
     "llama_odd": ("llama_odd", 3, False, False),
@@ -172,32 +171,14 @@ def make(out, case):
     for i, (mixed, difference, mu) in enumerate(side.mixes if is_gated else ()):
         terms = mixed.grad * difference * mu * (1 - mu) / TEMPERATURE
         dump[f"terms.side.gate.{i + 1}.weight"] = terms.norm()
-    dump.update(loss=first.detach(), grad_norm=torch.stack([g.norm() for g in grads.values()]).norm())
-    dump.update({f"grad.{n}": g for n, g in grads.items()})
-    optimizer, losses = torch.optim.SGD(trained.values(), lr=0.1, foreach=False), []
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        now = loss()
-        now.backward()
-        optimizer.step()
-        losses.append(now.detach())
-    dump["sgd.losses"] = torch.stack(losses)
-    dump.update({f"sgd.{n}": p.detach() for n, p in trained.items()})
-    print(f"{case}: {len(trained)} tensors, loss {losses[0]:.4f} to {losses[-1]:.4f}")
+    dump.update(loss=first.detach(), **gradients_of(grads))
+    dump.update(steps_of(trained, loss))
+    print(f"{case}: {len(trained)} tensors, loss {dump['sgd.losses'][0]:.4f} to {dump['sgd.losses'][-1]:.4f}")
     (out / f"side_{case}").mkdir(exist_ok=True)
     save(out / f"side_{case}" / "ref.safetensors", dump)
 
 
-def main():
-    root = pathlib.Path(__file__).resolve().parents[2]
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=root / "data" / "ref")
-    out = parser.parse_args().out
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    for case in CASES:
-        make(out, case)
-
-
 if __name__ == "__main__":
-    main()
+    folder = out_folder(__doc__)
+    for case in CASES:
+        make(folder, case)
