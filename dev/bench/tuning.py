@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Full training, LoRA, also on a quantised model, adapters and a side network of one model on one text: Galaxy beside transformers with peft, memory, time of a step, loss.
+"""Full training, LoRA, also on a quantised model, adapters, a side network and prompts of one model on one text: Galaxy beside transformers with peft, memory, time of a step, loss.
 
     make train_llama demo-chat; $(dev/ref/venv.sh | tail -n 1) dev/bench/tuning.py [FOLDER] [--batch 2] [--seq 256] [--steps 20] [--rank 16] [--only Galaxy]
 
@@ -94,6 +94,7 @@ if args.way:
 ways = {"Galaxy, full": lambda: run_galaxy("full"), "Galaxy, LoRA": lambda: run_galaxy("lora"),
         "Galaxy, LoRA on NF4": lambda: run_galaxy("lora", ("--quantize", "nf4")), "Galaxy, LoRA on int8": lambda: run_galaxy("lora", ("--quantize", "int8")),
         "Galaxy, adapters": lambda: run_galaxy("adapter"), "Galaxy, side network": lambda: run_galaxy("side"),
+        "Galaxy, prompts": lambda: run_galaxy("prompt"),
         "transformers, full": lambda: run_transformers("full"),
         "peft, LoRA": lambda: run_transformers("lora"), "peft, LoRA, compiled": lambda: run_transformers("lora-compiled")}
 ways = {name: way for name, way in ways.items() if args.only in name}
