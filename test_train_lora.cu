@@ -29,9 +29,6 @@ TEST(a_checkpoint_has_the_adapter_alone_with_the_names_of_peft)
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--output_dir saved --max_steps 2 --lora_alpha 6 --target_modules q_proj,mlp.down_proj "
                        "--trainable_modules model.norm"));
-    check_whole("saved/checkpoint-2");
-    CHECK(!exists("saved/checkpoint-2/model.safetensors") && !exists("saved/checkpoint-2/config.json"),
-          "transformers would take the folder for a model's");
     if (!CHECK(gx_safetensors_open(&s, "saved/checkpoint-2/adapter_model.safetensors", &e) == GX_OK, "%s", e.message))
         return;
     CHECK(s.n == 2 * 2 * 2 + 1, "%d tensors", s.n);
@@ -49,10 +46,10 @@ TEST(a_checkpoint_has_the_adapter_alone_with_the_names_of_peft)
                                        "\"CAUSAL_LM\"",
                                        "[\"q_proj\", \"down_proj\"]",
                                        "[\"model.norm\"]",
-                                       "/base/checkpoint-8\""};
-    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
-        CHECK(file_contains("saved/checkpoint-2/adapter_config.json", said[i]), "adapter_config.json lacks %s",
-              said[i]);
+                                       "/base/checkpoint-8\"",
+                                       NULL},
+                             *const unsaid[] = {NULL};
+    check_adapter_folder("saved/checkpoint-2", said, unsaid);
 }
 
 TEST(targets_in_one_layer_are_told_from_those_of_others)
@@ -140,17 +137,8 @@ TEST(a_thousand_characters_of_whole_names_are_read)
 TEST(a_run_that_is_resumed_ends_with_the_same_bits)
 {
     static const char *const ways[] = {"--lora_dropout 0.3", "--precision bf16 --save_dtype bf16",
-                                       "--optimizer sgd --use_rslora --trainable_modules norm"};
-    char whole[60], part[60];
-    if (!make_base()) return;
-    for (int i = 0; i < 3; i++) {
-        CHECK_RAN(run(BASE "--output_dir whole%d --max_steps 6 --save_steps 3 %s", i, ways[i]));
-        CHECK_RAN(run("--resume whole%d/checkpoint-3 --output_dir part%d", i, i));
-        snprintf(whole, sizeof whole, "whole%d/checkpoint-6", i);
-        snprintf(part, sizeof part, "part%d/checkpoint-6", i);
-        check_same_checkpoint(whole, part);
-        CHECK(exists("part0/checkpoint-6/adapter_model.safetensors"), "no adapter was saved");
-    }
+                                       "--optimizer sgd --use_rslora --trainable_modules norm", NULL};
+    check_resumed(ways);
 }
 
 TEST(weights_and_moments_survive_a_change_of_ranks_and_mode) { check_topologies(); }
@@ -285,19 +273,7 @@ TEST(a_base_that_was_moved_is_named_and_told_by_its_weights)
           err());
 }
 
-TEST(a_base_that_was_changed_is_refused)
-{
-    if (!make_base()) return;
-    shell("cp -r base/checkpoint-8 other");
-    CHECK_RAN(run("--model other --tuning lora --output_dir changed --max_steps 2"));
-    shell("rm -rf other && cp -r base/checkpoint-8 other && cd other && "
-          "printf '\\125' | dd of=model.safetensors bs=1 seek=20001 conv=notrunc status=none && rm manifest.json");
-    CHECK(run("--resume changed/checkpoint-2 --max_steps 3 --output_dir changed2") > 0, "it went on");
-    CHECK(strstr(err(), "the weights of other are not those that changed/checkpoint-2 was trained on"), "%s", err());
-    shell("rm -rf other");
-    CHECK(run("--resume changed/checkpoint-2 --max_steps 3 --output_dir changed2") > 0 && strstr(err(), "other"), "%s",
-          err());
-}
+TEST(a_base_that_was_changed_is_refused) { check_changed_base(); }
 
 // training_args.json of a run has what followed from its options, too.
 TEST(a_run_that_begins_again_another_way_has_that_ways_defaults)
@@ -345,20 +321,7 @@ TEST(a_torn_checkpoint_is_not_shown_as_what_the_run_began_with)
 
 TEST(a_run_begins_with_an_adapter_as_it_was_saved)
 {
-    if (!make_base()) return;
-    CHECK_RAN(run(BASE "--output_dir first --max_steps 20 --learning_rate 2e-2"));
-    const Log first = read_log("first");
-    CHECK_RAN(run("--adapter first/checkpoint-20 --evaluate --eval_windows 0"));
-    const double loss = number_behind(out(), "validation loss ");
-    CHECK_RAN(run("--resume first/checkpoint-20 --evaluate --eval_windows 0"));
-    CHECK(loss == number_behind(out(), "validation loss "), "%s: not the loss of the adapter, %g", out(), loss);
-    CHECK_RAN(run("--model base/checkpoint-8 --evaluate --eval_windows 0"));
-    CHECK(loss < number_behind(out(), "validation loss ") - 0.01, "%s: without it, not worse than %g", out(), loss);
-    CHECK(first.steps == 20, "%d steps", first.steps);
-    CHECK_RAN(
-        run("--adapter first/checkpoint-20 --output_dir second --max_steps 1 --learning_rate 0 --lora_dropout 0"));
-    CHECK(same_file("first/checkpoint-20/adapter_model.safetensors", "second/checkpoint-1/adapter_model.safetensors"),
-          "with learning rate 0 the adapter has changed");
+    check_begun_with(20, "--learning_rate 2e-2", 0.01, "--lora_dropout 0");
 }
 
 TEST(an_adapter_brings_its_own_dropout_and_the_files_of_a_run_in_bf16_are_its_own)

@@ -13,9 +13,6 @@ TEST(a_checkpoint_has_the_prompts_alone_as_peft_calls_them)
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--output_dir saved --max_steps 2 --prompt_layers 2"));
     CHECK(strstr(out(), "prompts: 4 rows in the attention of each of the last 2 layers"), "%s", out());
-    check_whole("saved/checkpoint-2");
-    CHECK(!exists("saved/checkpoint-2/model.safetensors") && !exists("saved/checkpoint-2/config.json"),
-          "transformers would take the folder for a model's");
     if (!CHECK(gx_safetensors_open(&s, "saved/checkpoint-2/adapter_model.safetensors", &e) == GX_OK, "%s", e.message))
         return;
     CHECK(s.n == 4, "%d tensors", s.n);
@@ -38,14 +35,10 @@ TEST(a_checkpoint_has_the_prompts_alone_as_peft_calls_them)
                                        "\"adapter_layers\": 2",
                                        "\"CAUSAL_LM\"",
                                        "\"target_modules\": \"self_attn\"",
-                                       "/base/checkpoint-8\""},
-                             *const unsaid[] = {"lora", "\"r\"", "modules_to_save", "reduction"};
-    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
-        CHECK(file_contains("saved/checkpoint-2/adapter_config.json", said[i]), "adapter_config.json lacks %s",
-              said[i]);
-    for (size_t i = 0; i < sizeof unsaid / sizeof *unsaid; i++)
-        CHECK(!file_contains("saved/checkpoint-2/adapter_config.json", unsaid[i]), "adapter_config.json has %s",
-              unsaid[i]);
+                                       "/base/checkpoint-8\"",
+                                       NULL},
+                             *const unsaid[] = {"lora", "\"r\"", "modules_to_save", "reduction", NULL};
+    check_adapter_folder("saved/checkpoint-2", said, unsaid);
 }
 
 // Of two layers the last has them by default; the first step leaves the model as it is.
@@ -65,81 +58,34 @@ TEST(a_training_begins_with_the_model_as_it_is)
 
 TEST(a_run_that_is_resumed_ends_with_the_same_bits)
 {
-    static const char *const ways[] = {"", "--precision bf16 --save_dtype bf16 --recompute layer",
-                                       "--optimizer sgd --trainable_modules norm", "--quantize nf4"};
-    char whole[60], part[60];
-    if (!make_base()) return;
-    for (int i = 0; i < 4; i++) {
-        CHECK_RAN(run(BASE "--output_dir whole%d --max_steps 6 --save_steps 3 --adapter_layers 2 %s", i, ways[i]));
-        CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
-        CHECK_RAN(run("--resume whole%d/checkpoint-3 --output_dir part%d", i, i));
-        snprintf(whole, sizeof whole, "whole%d/checkpoint-6", i);
-        snprintf(part, sizeof part, "part%d/checkpoint-6", i);
-        check_same_checkpoint(whole, part);
-        CHECK(exists("part0/checkpoint-6/adapter_model.safetensors"), "no adapter was saved");
-    }
+    static const char *const ways[] = {
+        "--adapter_layers 2", "--adapter_layers 2 --precision bf16 --save_dtype bf16 --recompute layer",
+        "--adapter_layers 2 --optimizer sgd --trainable_modules norm", "--adapter_layers 2 --quantize nf4", NULL};
+    check_resumed(ways);
 }
 
-TEST(layers_that_are_computed_again_change_no_bit_of_a_training)
-{
-    if (!make_base()) return;
-    for (int i = 0; i < 2; i++)
-        CHECK_RAN(
-            run(BASE "--output_dir again%d --max_steps 3 --prompt_layers 2 --recompute %s", i, i ? "layer" : "none"));
-    CHECK(same_file("again0/checkpoint-3/adapter_model.safetensors", "again1/checkpoint-3/adapter_model.safetensors"),
-          "other prompts");
-}
+TEST(layers_that_are_computed_again_change_no_bit_of_a_training) { check_recomputed("--prompt_layers 2"); }
 
 TEST(weights_and_moments_survive_a_change_of_ranks_and_mode) { check_topologies(); }
 TEST(every_mode_has_the_losses_of_serial) { check_every_mode("--prompt_layers 2"); }
+
+TEST(a_base_that_was_changed_is_refused) { check_changed_base(); }
 
 // ---- an adapter to begin with ---------------------------------------------------------------------------------------
 
 TEST(a_run_begins_with_prompts_as_they_were_saved)
 {
-    if (!make_base()) return;
-    CHECK_RAN(run(BASE "--output_dir first --max_steps 60 --learning_rate 0.5 --prompt_layers 2"));
-    CHECK_RAN(run("--adapter first/checkpoint-60 --evaluate --eval_windows 0"));
-    const double loss = number_behind(out(), "validation loss ");
-    CHECK_RAN(run("--resume first/checkpoint-60 --evaluate --eval_windows 0"));
-    CHECK(loss == number_behind(out(), "validation loss "), "%s: not the loss of the prompts, %g", out(), loss);
-    CHECK_RAN(run("--model base/checkpoint-8 --evaluate --eval_windows 0"));
-    CHECK(loss < number_behind(out(), "validation loss "), "%s: without them, not worse than %g", out(), loss);
-    CHECK_RAN(run("--adapter first/checkpoint-60 --output_dir second --max_steps 1 --learning_rate 0"));
-    CHECK(same_file("first/checkpoint-60/adapter_model.safetensors", "second/checkpoint-1/adapter_model.safetensors"),
-          "with learning rate 0 the prompts have changed");
-    CHECK(same_file("first/checkpoint-60/adapter_config.json", "second/checkpoint-1/adapter_config.json"),
-          "it says something else of itself");
+    check_begun_with(60, "--learning_rate 0.5 --prompt_layers 2", 0, "");
 }
 
 TEST(text_is_written_with_prompts_which_no_model_can_take_in)
 {
-    char *text[3];
-    static const char *const models[] = {"--adapter write/checkpoint-30", "--adapter write/checkpoint-30 --ranks 2",
-                                         "--model better/checkpoint-100"};
-    char train[TEST_PATH], line[3000];
     if (!make_base()) return;
-    snprintf(train, sizeof train, "%s", program);
     CHECK_RAN(run("--output_dir better --max_steps 100 --learning_rate 2e-2"));
     CHECK_RAN(run("--model better/checkpoint-100 --tuning prompt --output_dir write --max_steps 30 --learning_rate 1 "
                   "--prompt_layers 2 --weight_decay 0"));
-    if (!use_program("merge_adapter")) return;
-    snprintf(line, sizeof line, "%s --adapter write/checkpoint-30 --output_dir merged", program);
-    start_line(line, 0);
-    CHECK(finish() > 0 && strstr(err(), "write/checkpoint-30 holds prompts (ADAPTION_PROMPT)") && !exists("merged"),
-          "%s", err());
-    use_program("generate_llama");
-    for (int i = 0; i < 3; i++) {
-        snprintf(line, sizeof line, "%s %s --prompt the --max_new_tokens 200 --temperature 1 --seed 3 --threads 1",
-                 program, models[i]);
-        start_line(line, 0);
-        CHECK_RAN(finish());
-        text[i] = strdup(out());
-    }
-    CHECK(!strcmp(text[0], text[1]), "two texts: %s\n%s", text[0], text[1]);
-    CHECK(strcmp(text[0], text[2]), "the base writes the same: %s", text[2]);
-    for (int i = 0; i < 3; i++) free(text[i]);
-    snprintf(program, sizeof program, "%s", train);
+    check_written("better/checkpoint-100", "write/checkpoint-30 holds prompts (ADAPTION_PROMPT)",
+                  "--max_new_tokens 200 --temperature 1 --seed 3");
 }
 
 // peft's own folder, on its own model: data/ref/prompt_mistral.

@@ -20,9 +20,6 @@ TEST(a_checkpoint_has_the_side_network_alone_under_a_type_of_its_own)
         BASE "--side_mix gated --add_bias_sampling --output_dir saved --max_steps 2 --trainable_modules model.norm"));
     CHECK(strstr(out(), "side network: width 8 beside 32, gated, with biases"), "%s", out());
     CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
-    check_whole("saved/checkpoint-2");
-    CHECK(!exists("saved/checkpoint-2/model.safetensors") && !exists("saved/checkpoint-2/config.json"),
-          "transformers would take the folder for a model's");
     if (!CHECK(gx_safetensors_open(&s, "saved/checkpoint-2/adapter_model.safetensors", &e) == GX_OK, "%s", e.message))
         return;
     CHECK(s.n == 2 * (9 + 1) + 4 * 2 + 1, "%d tensors", s.n);
@@ -35,16 +32,16 @@ TEST(a_checkpoint_has_the_side_network_alone_under_a_type_of_its_own)
         return;
     CHECK(s.n == 2 * 29, "%d moments; two of each of 29 tensors are trained", s.n);
     gx_safetensors_close(&s);
-    static const char *const said[] = {"\"GALAXY_SIDE\"",     "\"side_reduction_factor\": 4", "\"side_mix\": \"gated\"",
-                                       "\"CAUSAL_LM\"",       "\"add_bias_sampling\": true",  "[\"model.norm\"]",
-                                       "/base/checkpoint-8\""},
-                             *const unsaid[] = {"lora", "\"r\"", "target_modules", "adapter_reduction_dim"};
-    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
-        CHECK(file_contains("saved/checkpoint-2/adapter_config.json", said[i]), "adapter_config.json lacks %s",
-              said[i]);
-    for (size_t i = 0; i < sizeof unsaid / sizeof *unsaid; i++)
-        CHECK(!file_contains("saved/checkpoint-2/adapter_config.json", unsaid[i]), "adapter_config.json has %s",
-              unsaid[i]);
+    static const char *const said[] = {"\"GALAXY_SIDE\"",
+                                       "\"side_reduction_factor\": 4",
+                                       "\"side_mix\": \"gated\"",
+                                       "\"CAUSAL_LM\"",
+                                       "\"add_bias_sampling\": true",
+                                       "[\"model.norm\"]",
+                                       "/base/checkpoint-8\"",
+                                       NULL},
+                             *const unsaid[] = {"lora", "\"r\"", "target_modules", "adapter_reduction_dim", NULL};
+    check_adapter_folder("saved/checkpoint-2", said, unsaid);
 }
 
 // ---- it goes on -----------------------------------------------------------------------------------------------------
@@ -53,76 +50,26 @@ TEST(a_run_that_is_resumed_ends_with_the_same_bits)
 {
     static const char *const ways[] = {"", "--side_mix gated --precision bf16 --save_dtype bf16 --recompute layer",
                                        "--optimizer sgd --add_bias_sampling --gradient_accumulation_steps 2",
-                                       "--quantize nf4"};
-    char whole[60], part[60];
-    if (!make_base()) return;
-    for (int i = 0; i < 4; i++) {
-        CHECK_RAN(run(BASE "--output_dir whole%d --max_steps 6 --save_steps 3 %s", i, ways[i]));
-        CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
-        CHECK_RAN(run("--resume whole%d/checkpoint-3 --output_dir part%d", i, i));
-        snprintf(whole, sizeof whole, "whole%d/checkpoint-6", i);
-        snprintf(part, sizeof part, "part%d/checkpoint-6", i);
-        check_same_checkpoint(whole, part);
-        CHECK(exists("part0/checkpoint-6/adapter_model.safetensors"), "no side network was saved");
-    }
+                                       "--quantize nf4", NULL};
+    check_resumed(ways);
 }
 
-TEST(layers_that_are_computed_again_change_no_bit_of_a_training)
-{
-    if (!make_base()) return;
-    for (int i = 0; i < 2; i++)
-        CHECK_RAN(run(BASE "--output_dir again%d --max_steps 3 --recompute %s", i, i ? "layer" : "none"));
-    CHECK(same_file("again0/checkpoint-3/adapter_model.safetensors", "again1/checkpoint-3/adapter_model.safetensors"),
-          "other side networks");
-}
+TEST(layers_that_are_computed_again_change_no_bit_of_a_training) { check_recomputed(""); }
 
 TEST(weights_and_moments_survive_a_change_of_ranks_and_mode) { check_topologies(); }
 TEST(every_mode_has_the_losses_of_serial) { check_every_mode("--side_mix gated --add_bias_sampling"); }
 
+TEST(a_base_that_was_changed_is_refused) { check_changed_base(); }
+
 // ---- a side network to begin with -----------------------------------------------------------------------------------
 
-TEST(a_run_begins_with_a_side_network_as_it_was_saved)
-{
-    if (!make_base()) return;
-    CHECK_RAN(run(BASE "--output_dir first --max_steps 60 --learning_rate 2e-2"));
-    CHECK_RAN(run("--adapter first/checkpoint-60 --evaluate --eval_windows 0"));
-    const double loss = number_behind(out(), "validation loss ");
-    CHECK_RAN(run("--resume first/checkpoint-60 --evaluate --eval_windows 0"));
-    CHECK(loss == number_behind(out(), "validation loss "), "%s: not the loss of the side network, %g", out(), loss);
-    CHECK_RAN(run("--model base/checkpoint-8 --evaluate --eval_windows 0"));
-    CHECK(loss < number_behind(out(), "validation loss ") - 0.01, "%s: without it, not worse than %g", out(), loss);
-    CHECK_RAN(run("--adapter first/checkpoint-60 --output_dir second --max_steps 1 --learning_rate 0"));
-    CHECK(same_file("first/checkpoint-60/adapter_model.safetensors", "second/checkpoint-1/adapter_model.safetensors"),
-          "with learning rate 0 the side network has changed");
-    CHECK(same_file("first/checkpoint-60/adapter_config.json", "second/checkpoint-1/adapter_config.json"),
-          "it says something else of itself");
-}
+TEST(a_run_begins_with_a_side_network_as_it_was_saved) { check_begun_with(60, "--learning_rate 2e-2", 0.01, ""); }
 
 TEST(text_is_written_with_a_side_network_which_no_model_can_take_in)
 {
-    char *text[3];
-    static const char *const models[] = {"--adapter write/checkpoint-30", "--adapter write/checkpoint-30 --ranks 2",
-                                         "--model base/checkpoint-8"};
-    char train[TEST_PATH], line[3000];
     if (!make_base()) return;
-    snprintf(train, sizeof train, "%s", program);
     CHECK_RAN(run(BASE "--side_mix gated --output_dir write --max_steps 30 --learning_rate 2e-2"));
-    if (!use_program("merge_adapter")) return;
-    snprintf(line, sizeof line, "%s --adapter write/checkpoint-30 --output_dir merged", program);
-    start_line(line, 0);
-    CHECK(finish() > 0 && strstr(err(), "write/checkpoint-30 holds a side network (GALAXY_SIDE)") && !exists("merged"),
-          "%s", err());
-    use_program("generate_llama");
-    for (int i = 0; i < 3; i++) {
-        snprintf(line, sizeof line, "%s %s --prompt the --max_new_tokens 40 --threads 1", program, models[i]);
-        start_line(line, 0);
-        CHECK_RAN(finish());
-        text[i] = strdup(out());
-    }
-    CHECK(!strcmp(text[0], text[1]), "two texts: %s\n%s", text[0], text[1]);
-    CHECK(strcmp(text[0], text[2]), "the base writes the same: %s", text[2]);
-    for (int i = 0; i < 3; i++) free(text[i]);
-    snprintf(program, sizeof program, "%s", train);
+    check_written("base/checkpoint-8", "write/checkpoint-30 holds a side network (GALAXY_SIDE)", "--max_new_tokens 40");
 }
 
 // ---- a head, a BERT -------------------------------------------------------------------------------------------------

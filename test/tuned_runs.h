@@ -53,6 +53,115 @@ static void check_way(const char *flags, const char *name, const Log *serial, co
 #define TUNED_STEPS                                                                                                    \
     "--max_steps 4 --optimizer sgd --learning_rate 0.5 --micro_batch_size 4 --gradient_accumulation_steps 1 "
 
+// What the folder says of its adapter, and that transformers does not take it for a model's. Lists end with NULL.
+static void check_adapter_folder(const char *folder, const char *const *said, const char *const *unsaid)
+{
+    char path[TEST_PATH], other[TEST_PATH];
+    check_whole(folder);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder),
+        snprintf(other, sizeof other, "%s/config.json", folder);
+    CHECK(!exists(path) && !exists(other), "transformers would take %s for a model's", folder);
+    snprintf(path, sizeof path, "%s/adapter_config.json", folder);
+    for (; *said; said++) CHECK(file_contains(path, *said), "%s lacks %s", path, *said);
+    for (; *unsaid; unsaid++) CHECK(!file_contains(path, *unsaid), "%s has %s", path, *unsaid);
+}
+
+// Six steps, and the last three of them anew, each way; `ways` ends with NULL.
+static void check_resumed(const char *const *ways)
+{
+    char whole[60], part[60];
+    if (!make_base()) return;
+    for (int i = 0; ways[i]; i++) {
+        CHECK_RAN(run(BASE "--output_dir whole%d --max_steps 6 --save_steps 3 %s", i, ways[i]));
+        CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
+        CHECK_RAN(run("--resume whole%d/checkpoint-3 --output_dir part%d", i, i));
+        snprintf(whole, sizeof whole, "whole%d/checkpoint-6", i);
+        snprintf(part, sizeof part, "part%d/checkpoint-6", i);
+        check_same_checkpoint(whole, part);
+    }
+    CHECK(exists("part0/checkpoint-6/adapter_model.safetensors"), "no adapter was saved");
+}
+
+static void check_recomputed(const char *more)
+{
+    if (!make_base()) return;
+    for (int i = 0; i < 2; i++)
+        CHECK_RAN(run(BASE "--output_dir again%d --max_steps 3 --recompute %s %s", i, i ? "layer" : "none", more));
+    CHECK(same_file("again0/checkpoint-3/adapter_model.safetensors", "again1/checkpoint-3/adapter_model.safetensors"),
+          "other adapters");
+}
+
+// Trained for `steps` with the flags `training`, which lowers the loss by more than `by`; evaluated as it was saved,
+// and the same again behind a step that does nothing.
+static void check_begun_with(int steps, const char *training, double by, const char *nothing)
+{
+    char saved[60], file[2][100];
+    if (!make_base()) return;
+    snprintf(saved, sizeof saved, "first/checkpoint-%d", steps);
+    CHECK_RAN(run(BASE "--output_dir first --max_steps %d %s", steps, training));
+    CHECK_RAN(run("--adapter %s --evaluate --eval_windows 0", saved));
+    const double loss = number_behind(out(), "validation loss ");
+    CHECK_RAN(run("--resume %s --evaluate --eval_windows 0", saved));
+    CHECK(loss == number_behind(out(), "validation loss "), "%s: not the loss of the adapter, %g", out(), loss);
+    CHECK_RAN(run("--model base/checkpoint-8 --evaluate --eval_windows 0"));
+    CHECK(loss < number_behind(out(), "validation loss ") - by, "%s: without it, not worse than %g", out(), loss);
+    CHECK_RAN(run("--adapter %s --output_dir second --max_steps 1 --learning_rate 0 %s", saved, nothing));
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "adapter_config.json" : "adapter_model.safetensors";
+        if (i && nothing[0]) break; // which it says of itself
+        snprintf(file[0], sizeof file[0], "%s/%s", saved, name);
+        snprintf(file[1], sizeof file[1], "second/checkpoint-1/%s", name);
+        CHECK(same_file(file[0], file[1]), "with learning rate 0 %s has changed", name);
+    }
+}
+
+// The text that generate_llama writes with `flags`; free() it.
+static char *written(const char *flags, const char *more)
+{
+    char line[3000], train[TEST_PATH];
+    snprintf(train, sizeof train, "%s", program);
+    use_program("generate_llama");
+    snprintf(line, sizeof line, "%s %s --prompt the --threads 1 %s", program, flags, more);
+    snprintf(program, sizeof program, "%s", train);
+    start_line(line, 0);
+    CHECK_RAN(finish());
+    return strdup(out());
+}
+
+// write/checkpoint-30 is an adapter of `base`: one rank and two write the same with it, which `base` does not, and
+// merge_adapter says what stands in the way.
+static void check_written(const char *base, const char *why, const char *more)
+{
+    char line[3000], train[TEST_PATH];
+    snprintf(train, sizeof train, "%s", program);
+    if (!use_program("merge_adapter")) return;
+    snprintf(line, sizeof line, "%s --adapter write/checkpoint-30 --output_dir merged", program);
+    snprintf(program, sizeof program, "%s", train);
+    start_line(line, 0);
+    CHECK(finish() > 0 && strstr(err(), why) && !exists("merged"), "%s", err());
+    snprintf(line, sizeof line, "--model %s", base);
+    char *one = written("--adapter write/checkpoint-30", more),
+         *two = written("--adapter write/checkpoint-30 --ranks 2", more), *without = written(line, more);
+    CHECK(!strcmp(one, two), "two texts: %s\n%s", one, two);
+    CHECK(strcmp(one, without), "the base writes the same: %s", without);
+    free(one), free(two), free(without);
+}
+
+// One byte of the base's weights is another one, and then they are not there.
+static void check_changed_base(void)
+{
+    if (!make_base()) return;
+    shell("cp -r base/checkpoint-8 other");
+    CHECK_RAN(run(BASE "--model other --output_dir changed --max_steps 2"));
+    shell("cd other && printf '\\125' | dd of=model.safetensors bs=1 seek=20001 conv=notrunc status=none && "
+          "rm manifest.json");
+    CHECK(run("--resume changed/checkpoint-2 --max_steps 3 --output_dir changed2") > 0, "it went on");
+    CHECK(strstr(err(), "the weights of other are not those that changed/checkpoint-2 was trained on"), "%s", err());
+    shell("rm -rf other");
+    CHECK(run("--resume changed/checkpoint-2 --max_steps 3 --output_dir changed2") > 0 && strstr(err(), "other"), "%s",
+          err());
+}
+
 static void check_every_mode(const char *more)
 {
     static const char *const ways[] = {
