@@ -663,9 +663,8 @@ void gx_unit_backward(GxPass *p, GxState din, GxState dout, GxState in)
     const GxArenaMark mark = gx_arena_mark(a);
     const int n = gx_pass_kind(p)->spec.n_pairs;
     const int is_side = gx_pass_is_side(p);
-    GxRows dy = is_side ? gx_side_leave_backward(p, dout) : dout.x, dx = is_side      ? (din.side.data ? din.side : dy)
-                                                                         : din.x.data ? din.x
-                                                                                      : dout.x;
+    GxRows dy = dout.x, dx = din.x.data ? din.x : dout.x;
+    if (is_side) dy = gx_side_leave_backward(p, dout), dx = din.side.data ? din.side : dy;
     for (int k = 0; k < n && gx__unit_is_head(p); k++) gx__unit_pair_forward(p, k, gx_no_rows(), in);
     if (!dx.data) dx = gx_pass_rows(p, in.x.rows, in.x.cols); // of a head alone that is trained
     if (gx__unit_is_head(p) && !gx_head_writes_dx(p)) gx_zero(p->g, dx.data, gx_rows_bytes(dx));
