@@ -214,13 +214,13 @@ TEST(with_closed_gates_these_alone_have_gradients_as_in_peft)
 
 // A window of `B` columns of `length` tokens, whose labels are those of `lengths` texts: all behind each other in one
 // column, or each at the beginning of one of its own.
-static void train_texts(TestModel *t, const int *lengths, int n, int is_packed, GxDtype dtype)
+static void train_texts(TestModel *t, const int *lengths, int n, int is_packed, int micro, GxDtype dtype)
 {
-    int32_t tokens[2][2 * T], documents[2 * T][2];
+    int32_t tokens[2][2 * T], documents[2 * T][2], other[2 * T]; // other: of a second micro-batch
     GxBatch b = GX_ZERO;
     static const GxPrompt prompt = {5, 2, NULL};
     int first = 0;
-    t->wish.prompt = &prompt, t->wish.dtype = dtype;
+    t->wish.prompt = &prompt, t->wish.dtype = dtype, t->wish.spec.micro_batches = micro;
     b.T = T, b.B = is_packed ? 1 : n, b.runs = gx_runs_one(T, 0);
     for (int i = 0; i < 2 * T; i++)
         tokens[0][i] = 0, tokens[1][i] = GX_IGNORE_INDEX, documents[i][0] = documents[i][1] = 0;
@@ -235,7 +235,10 @@ static void train_texts(TestModel *t, const int *lengths, int n, int is_packed, 
     test_put_batch(t, &b, 0);
     test_init(t, 42);
     test_set_step(t, 0, 0);
-    gx_runner_train(&t->g, &t->r, &b, NULL, NULL);
+    GxBatch window[2] = {b, b};
+    for (int i = 0; i < 2 * T; i++) other[i] = (tokens[0][i] + 3) % 7;
+    window[1].tokens = other;
+    gx_runner_train(&t->g, &t->r, window, NULL, NULL);
     CHECK(!gx_failed(&t->g), "%s", t->g.error.message);
 }
 
@@ -246,7 +249,7 @@ TEST(texts_in_one_column_find_in_prompts_what_each_finds_alone)
     double loss[2];
     for (int i = 0; i < 2; i++) {
         t[i] = (TestModel *)calloc(1, sizeof **t);
-        train_texts(t[i], lengths, 2, i, GX_F32);
+        train_texts(t[i], lengths, 2, i, 1, GX_F32);
         const GxStep step = test_step(t[i]);
         loss[i] = gx_step_loss(&step);
     }
@@ -260,8 +263,8 @@ TEST(texts_in_one_column_find_in_prompts_what_each_finds_alone)
 
 // ---- numbers in bf16 -----------------------------------------------------------------------------------------------
 
-// The loss, and the gradients as a whole, are as far from fp32 as roundings to 8 bits of numbers of 6 sums of a layer
-// may bring them, in fp32 of as many to 24.
+// The loss, and the gradients as a whole, of two micro-batches, are as far from fp32 as roundings to 8 bits of numbers
+// of 6 sums of a layer may bring them, in fp32 of as many to 24.
 TEST(prompts_in_bf16_are_near_those_in_fp32)
 {
     static const int lengths[2] = {5, 3};
@@ -269,7 +272,7 @@ TEST(prompts_in_bf16_are_near_those_in_fp32)
     double loss[2];
     for (int i = 0; i < 2; i++) {
         t[i] = (TestModel *)calloc(1, sizeof **t);
-        train_texts(t[i], lengths, 2, 1, i ? GX_BF16 : GX_F32);
+        train_texts(t[i], lengths, 2, 1, 2, i ? GX_BF16 : GX_F32);
         const GxStep step = test_step(t[i]);
         loss[i] = gx_step_loss(&step);
     }

@@ -434,6 +434,12 @@ TEST(a_conversation_takes_another_adapter_in_the_place_of_its_own)
     CHECK_RAN(run(BASE "--output_dir small --max_steps 1 --lora_dim 2"));
     CHECK_RAN(run(BASE "--output_dir fewer --max_steps 1 --lora_target_modules q_proj"));
     CHECK_RAN(run(BASE "--output_dir talk_more --max_steps 1 --trainable_modules norm"));
+    CHECK_RAN(run(BASE "--output_dir louder --max_steps 1 --lora_alpha 9"));
+    CHECK_RAN(run("--output_dir other_base --max_steps 8 --seed 5"));
+    CHECK_RAN(run("--model other_base/checkpoint-8 --tuning lora --lora_dim 3 --output_dir foreign --max_steps 1"));
+    shell("cp -r two/checkpoint-30 nan && printf '\\377\\377\\377\\377' | dd of=nan/adapter_model.safetensors bs=1 "
+          "conv=notrunc "
+          "status=none seek=$(($(stat -c %%s nan/adapter_model.safetensors) - 4))");
     if (!use_program("generate_llama")) return;
     use_program("train_llama");
     char *one = talk("--adapter one/checkpoint-30", "the\\n"), *two = talk("--adapter two/checkpoint-30", "the\\n");
@@ -443,12 +449,19 @@ TEST(a_conversation_takes_another_adapter_in_the_place_of_its_own)
     check_said("--adapter one/checkpoint-30", "/adapter two/checkpoint-30\\n/adapter one/checkpoint-30\\nthe\\n", one);
     check_second_answer(one);
     check_said("--adapter one/checkpoint-30",
-               "/adapter small/checkpoint-1\\n/adapter fewer/checkpoint-1\\n/adapter nowhere\\n/adapter\\nthe\\n", one);
+               "/adapter small/checkpoint-1\\n/adapter fewer/checkpoint-1\\n/adapter nowhere\\n/adapter\\n/adapter "
+               "louder/checkpoint-1\\n"
+               "/adapter nan  \\nthe\\n",
+               one);
     CHECK(strstr(err(), "r 2") && strstr(err(), "fewer/checkpoint-1") && strstr(err(), "nowhere") &&
-              strstr(err(), "expected /adapter and a folder"),
+              strstr(err(), "expected /adapter and a folder") && strstr(err(), "lora_alpha 9") && strstr(err(), "nan"),
+          "%s", err());
+    free(talk("--adapter one/checkpoint-30", "/adapter foreign/checkpoint-1\\n/adapter two/checkpoint-30\\nthe\\n"));
+    CHECK(strstr(err(), "are not those that the adapter foreign/checkpoint-1 was trained on") &&
+              !strstr(err(), "that the adapter two/"),
           "%s", err());
     free(talk("--adapter talk_more/checkpoint-1", "/adapter one/checkpoint-30\\nthe\\n"));
-    CHECK(strstr(err(), "input_layernorm.weight, which the one before it trained"), "%s", err());
+    CHECK(strstr(err(), "input_layernorm.weight, which the adapter needs"), "%s", err());
     free(talk("--model base/checkpoint-8", "/adapter one/checkpoint-30\\nthe\\n"));
     CHECK(strstr(err(), "begin with --adapter"), "%s", err());
     free(one), free(two);

@@ -118,6 +118,26 @@ TEST(a_folder_of_peft_is_gone_on_with)
     gx_safetensors_close(&ours), gx_safetensors_close(&theirs);
 }
 
+// Of 2 * 4 * 32 numbers the mean square is 1, with a deviation of 0.09.
+TEST(prompts_are_drawn_with_a_deviation_of_1)
+{
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    float rows[4 * 32];
+    double squares = 0;
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir drawn --max_steps 1 --learning_rate 0 --prompt_layers 2"));
+    if (!CHECK(gx_safetensors_open(&s, "drawn/checkpoint-1/adapter_model.safetensors", &e) == GX_OK, "%s", e.message))
+        return;
+    for (int i = 0; i < s.n; i++) {
+        if (s.entry[i].elements != 4 * 32) continue;
+        gx_safetensors_read(&s, &s.entry[i], 0, 4 * 32, rows, &e);
+        for (int k = 0; k < 4 * 32; k++) squares += (double)rows[k] * rows[k] / (2 * 4 * 32);
+    }
+    gx_safetensors_close(&s);
+    CHECK(fabs(squares - 1) < 5 * 0.09, "the mean square is %g", squares);
+}
+
 // ---- what is refused ------------------------------------------------------------------------------------------------
 
 TEST(what_cannot_have_prompts_is_refused)
@@ -185,6 +205,10 @@ TEST(a_file_of_prompts_that_are_another_models_is_refused_by_its_tensor)
           "mlp/adapter_config.json");
     CHECK(run("--adapter mlp --output_dir x4 --max_steps 1") > 0 && strstr(err(), "target_modules is \"mlp\""), "%s",
           err());
+    CHECK_RAN(run(BASE "--output_dir named --max_steps 1 --trainable_modules model.norm"));
+    shell("cp -r file/checkpoint-2 lost && rm lost/manifest.json && cp named/checkpoint-1/adapter_config.json lost");
+    CHECK(run("--adapter lost --output_dir x7 --max_steps 1") > 0, "it was taken");
+    CHECK(strstr(err(), "has no tensor base_model.model.model.norm.weight, which the adapter needs"), "%s", err());
     shell("cp -r file/checkpoint-2 torn && printf x >> torn/adapter_model.safetensors");
     CHECK(run("--adapter torn --output_dir x5 --max_steps 1") > 0 && strstr(err(), "adapter_model.safetensors"), "%s",
           err());

@@ -111,6 +111,26 @@ TEST(a_bert_is_tuned_for_labels_saved_and_gone_on_with)
     snprintf(program, sizeof program, "%s", train);
 }
 
+// Of a model without a head peft's names have no "bert."; those of a side network keep their "side.".
+TEST(a_bert_is_tuned_for_vectors_saved_and_gone_on_with)
+{
+    static const char pairs[] = "--config no_sample.json --task embedding --train_data pairs.tsv --seq_len 16 "
+                                "--eval_windows 0 --validation_fraction 0 --model bert/checkpoint-4 ";
+    char train[TEST_PATH];
+    snprintf(train, sizeof train, "%s", program);
+    if (!use_program("train_bert")) return;
+    shell("(printf 'anchor\\tpositive\\n'; for i in $(seq 40); do printf 'a cat %%d\\tcats %%d\\n' $i $i; done) > "
+          "pairs.tsv");
+    CHECK_RAN(run("%s --tuning side --output_dir vectors1 --max_steps 6 --save_steps 3", pairs));
+    CHECK_RAN(run("--config no_sample.json --task embedding --resume vectors1/checkpoint-3 --output_dir vectors2"));
+    check_same_checkpoint("vectors1/checkpoint-6", "vectors2/checkpoint-6");
+    CHECK_RAN(run("%s --adapter vectors1/checkpoint-6 --output_dir vectors3 --max_steps 1 --learning_rate 0", pairs));
+    CHECK(
+        same_file("vectors1/checkpoint-6/adapter_model.safetensors", "vectors3/checkpoint-1/adapter_model.safetensors"),
+        "with learning rate 0 the side network has changed");
+    snprintf(program, sizeof program, "%s", train);
+}
+
 // ---- what is refused ------------------------------------------------------------------------------------------------
 
 TEST(what_cannot_have_a_side_network_is_refused)

@@ -101,6 +101,7 @@ GxStatus gx_tuned_freeze(GxModel *m, GxError *err)
     if (!gx_model_has_adapter(m)) return GX_OK;
     for (int i = 0; i < m->table.n; i++) {
         GxTensor *t = &m->table.row[i];
+        t->is_named = gx__tuned_is_trainable(m, t);
         t->is_adapter = gx__tuned_is_adapter(m, i);
         t->frozen = !t->is_adapter;
     }

@@ -100,9 +100,10 @@ void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int 
 void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter,
                                       uint64_t *hash);
 // Another adapter in the place of the model's. First whether it can be, on rank 0: the same method, numbers and
-// tensors; else an error, and nothing has changed. Then, on all ranks, with the folder's name on rank 0.
+// tensors; else an error, and nothing has changed. Then, on all ranks, with the folders' names on rank 0, which warns
+// where the base, whose hash is told, is another one than the adapter was trained on.
 GxStatus gx_checkpoint_check_adapter(const GxModel *m, const char *adapter, GxError *err);
-void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, const char *adapter);
+void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter, uint64_t hash);
 // The weights of a base, whose adapter gx_checkpoint_load_weights loads.
 void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, uint64_t *hash);
 // What the optimizer keeps, for a resume.
@@ -529,18 +530,20 @@ GxStatus gx_checkpoint_check_adapter(const GxModel *m, const char *adapter, GxEr
     GX_TRY(gx_adapter_check(m, adapter, err));
     GX_TRY(gx__checkpoint_open_file(adapter, how, &file, err));
     GxStatus status = gx_tensor_file_match(&match, &file, &m->table, m->family, how, adapter, err);
-    if (status == GX_OK) status = gx_tensor_file_check_shapes(&match, &file, &m->table, adapter, err);
+    if (status == GX_OK) status = gx_tensor_file_check(&match, &file, &m->table, adapter, err);
     if (status == GX_OK) status = gx__checkpoint_check_adapter_match(m, &match, adapter, err);
     gx_tensor_file_match_close(&match);
     gx_safetensors_close(&file);
     return status;
 }
 
-void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, const char *adapter)
+void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter, uint64_t hash)
 {
     const GxTensorPart part = gx_adapter_part(m);
     gx__CheckpointWeights w;
     unsigned char *drawn;
+    if (g->rank == 0) gx__checkpoint_compare_base(g, folder, adapter, hash);
+    if (g->rank == 0) gx__checkpoint_compare_quantized(g, m, adapter);
     gx__checkpoint_open_weights(g, m, adapter, gx__checkpoint_adapters(m), &w);
     gx__checkpoint_agree_on_drawn(g, m, &w, &drawn);
     gx__checkpoint_read_weights(g, m, adapter, &w, &part, drawn);

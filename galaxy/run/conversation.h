@@ -115,7 +115,8 @@ static GxStatus gx__conversation_choose_adapter(GxWriter *w, const char *line)
     GxError *err = &w->g->error;
     const char *folder = line + strlen(GX__CONVERSATION_ADAPTER);
     folder += strspn(folder, " \t");
-    const size_t n = strcspn(folder, "\r");
+    size_t n = strlen(folder);
+    while (n && strchr(" \t\r", folder[n - 1])) n--;
     if (!w->o->adapter[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "the model has no adapter, in whose place another could be taken: begin with --adapter");
@@ -178,7 +179,7 @@ static int gx__conversation_turn(GxWriter *w, GxConversation *c)
     gx_broadcast(g, GX_AXIS_ALL, 0, &n, 1, GX_I64); // of a context that has failed: tells the others
     if (gx_failed(g) || n == 0) return 0;
     if (n < 0) { // what the cache has is another model's
-        gx_checkpoint_load_adapter(g, &w->model, w->o->adapter);
+        gx_checkpoint_load_adapter(g, &w->model, w->o->model, w->o->adapter, w->base_hash);
         gx_decoder_forget(&w->decoder);
         return !gx_failed(g);
     }

@@ -361,11 +361,17 @@ GxStatus gx_resume_check_tuning(const GxResume *r, const GxTrainOptions *o, GxEr
                        "%s holds a whole model (--tuning full), and this command says --tuning %s: that is a new run; "
                        "say --model %s --tuning %s, with an --output_dir of its own and without --resume",
                        r->folder, now, r->folder, now);
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "%s holds an adapter (--tuning %s), and this command says --tuning %s: that is a new run; leave out "
-                   "--tuning to go on with the adapter, or merge it (./merge_adapter --adapter %s --output_dir MERGED) "
-                   "and say --model MERGED",
-                   r->folder, then, now, r->folder);
+    if (strcmp(then, "lora"))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s holds an adapter (--tuning %s), and this command says --tuning %s: that is a new run; leave "
+                       "out --tuning to go on with the adapter",
+                       r->folder, then, now);
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "%s holds an adapter (--tuning lora), and this command says --tuning %s: that is a new run; leave out "
+        "--tuning to go on with the adapter, or merge it (./merge_adapter --adapter %s --output_dir MERGED) "
+        "and say --model MERGED",
+        r->folder, now, r->folder);
 }
 
 static GxStatus gx__resume_check_adapter(const GxResume *r, const GxTrainOptions *o, GxError *err)

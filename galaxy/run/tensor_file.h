@@ -75,8 +75,9 @@ GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, cons
 enum { GX_SHAPE_TEXT = 100 };
 const char *gx_shape_text(const int64_t *shape, int ndim, char text[GX_SHAPE_TEXT]); // "[32,64]"
 void gx_tensor_file_match_close(GxTensorMatch *match);
-GxStatus gx_tensor_file_check_shapes(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
-                                     const char *folder, GxError *err);
+// That what the file has can be loaded: shapes, and values of which none is NaN or infinite.
+GxStatus gx_tensor_file_check(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, const char *folder,
+                              GxError *err);
 
 // On all ranks; s is the open file on rank 0, NULL on the others. A missing or misshapen tensor is named. `match`: of
 // weights, on rank 0; NULL: names are the table's. Rows that are drawn stay as they are. hash: NULL, or on rank 0 what
@@ -119,7 +120,8 @@ static int gx__tensor_file_has(const GxStore *s, const GxTensorPart *part, int r
 
 static void gx__tensor_file_part_name(const GxTensorPart *part, const GxTensor *t, char name[GX_NAME + 32])
 {
-    const char *dot = part->is_bare ? strchr(t->name, '.') : NULL;
+    const int is_of_side = !strncmp(t->name, GX_SIDE_PREFIX, strlen(GX_SIDE_PREFIX)); // which transformers has none of
+    const char *dot = part->is_bare && !is_of_side ? strchr(t->name, '.') : NULL;
     snprintf(name, GX_NAME + 32, "%s%s", part->prefix, dot ? dot + 1 : t->name);
 }
 
@@ -402,19 +404,25 @@ static void gx__tensor_file_hash(uint64_t *hash, const float *values, int64_t n)
     }
 }
 
+static GxStatus gx__tensor_file_check_values(const GxSafetensors *s, const GxSafetensorsEntry *e, int64_t first,
+                                             const float *values, int64_t n, GxError *err)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(values[i]))
+            return GX_FAIL(
+                err, GX_ERR_FORMAT,
+                "%s: value %ld of %s is %g; an adapter has finite ones alone: its training diverged, or the file "
+                "is damaged",
+                s->file[e->file].path, (long)(first + i), e->name, (double)values[i]);
+    return GX_OK;
+}
+
 static void gx__tensor_file_read_checked(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e, GxPartOf of,
                                          int64_t first, int64_t n, float *values)
 {
     if (gx_failed(g) || gx_safetensors_read(s, e, first, n, values, &g->error) != GX_OK || of != GX_PART_ADAPTER)
         return;
-    for (int64_t i = 0; i < n; i++)
-        if (!isfinite(values[i])) {
-            GX_FAIL(&g->error, GX_ERR_FORMAT,
-                    "%s: value %ld of %s is %g; an adapter has finite ones alone: its training diverged, or the file "
-                    "is damaged",
-                    s->file[e->file].path, (long)(first + i), e->name, (double)values[i]);
-            return;
-        }
+    gx__tensor_file_check_values(s, e, first, values, n, &g->error);
 }
 
 static void gx__tensor_file_load_whole(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
@@ -740,11 +748,11 @@ static GxStatus gx__tensor_file_adapter_row(int *row, GxMatching how, const GxTa
     if (*row == -2 || (*row >= 0 && t->row[*row].is_adapter)) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT,
                    "%s has %.120s, which is none of the tensors that its adapter_config.json says (target_modules, "
-                   "modules_to_save); is it of another model?",
+                   "modules_to_save), or none of this model's adapter; is it of another one?",
                    folder, in_file);
 }
 
-// Where the file has nothing for it, a tensor of the base's own stays as it is.
+// Where the file has nothing for it, a tensor of the base's own stays as it is, unless it was named.
 static GxStatus gx__tensor_file_match_adapter(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
                                               const GxFamily *family, const char *folder, GxError *err)
 {
@@ -760,7 +768,7 @@ static GxStatus gx__tensor_file_match_adapter(GxTensorMatch *match, const GxSafe
     }
     for (int i = 0; i < t->n; i++) {
         match->drawn[i] = match->entry[i] < 0;
-        if (match->drawn[i] && t->row[i].is_added)
+        if (match->drawn[i] && (t->row[i].is_added || (t->row[i].is_named && !t->row[i].has_alias)))
             return GX_FAIL(err, GX_ERR_FORMAT, "%s has no tensor " GX_PEFT_PREFIX "%s, which the adapter needs", folder,
                            t->row[i].name);
     }
@@ -790,12 +798,27 @@ GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, cons
     return gx__tensor_file_check_match(match, s, t, folder, err);
 }
 
-GxStatus gx_tensor_file_check_shapes(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
-                                     const char *folder, GxError *err)
+static GxStatus gx__tensor_file_check_all_values(const GxSafetensors *s, const GxSafetensorsEntry *e, GxError *err)
 {
-    for (int i = 0; i < t->n; i++)
-        if (match->entry[i] >= 0)
-            GX_TRY(gx__tensor_file_check_shape(&s->entry[match->entry[i]], &t->row[i], match, folder, err));
+    enum { BLOCK = 4096 };
+    float values[BLOCK];
+    for (int64_t first = 0; first < e->elements; first += BLOCK) {
+        const int64_t n = gx_min(BLOCK, e->elements - first);
+        GX_TRY(gx_safetensors_read(s, e, first, n, values, err));
+        GX_TRY(gx__tensor_file_check_values(s, e, first, values, n, err));
+    }
+    return GX_OK;
+}
+
+GxStatus gx_tensor_file_check(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, const char *folder,
+                              GxError *err)
+{
+    for (int i = 0; i < t->n; i++) {
+        if (match->entry[i] < 0) continue;
+        const GxSafetensorsEntry *e = &s->entry[match->entry[i]];
+        GX_TRY(gx__tensor_file_check_shape(e, &t->row[i], match, folder, err));
+        GX_TRY(gx__tensor_file_check_all_values(s, e, err));
+    }
     return GX_OK;
 }
 

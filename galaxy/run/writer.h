@@ -48,6 +48,7 @@ typedef struct {
     GxPeftConfig adapter; // of --adapter
     GxAdapter tuned;
     GxOptimizer optimizer;
+    uint64_t base_hash; // of the weights that --adapter is put on
     GxRunner runner;
     GxForward forward;
     GxDecoder decoder;
@@ -526,7 +527,7 @@ static GxStatus gx__writer_open_memory(GxWriter *w)
     GX_TRY(gx_status(g));
     uint64_t hash;
     if (w->o->adapter[0]) {
-        gx_checkpoint_start_with_adapter(g, &w->model, w->o->model, w->o->adapter, &hash);
+        gx_checkpoint_start_with_adapter(g, &w->model, w->o->model, w->o->adapter, &w->base_hash);
         return gx_status(g);
     }
     gx_checkpoint_start_from(g, &w->model, w->o->model, w->o->strict, w->o->strict ? NULL : &seed, &hash, &loaded);
