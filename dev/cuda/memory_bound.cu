@@ -11,6 +11,7 @@
 #include "galaxy/cuda/activation.cuh"
 #include "galaxy/cuda/elementwise.cuh"
 #include "galaxy/cuda/embedding.cuh"
+#include "galaxy/cuda/gate.cuh"
 #include "galaxy/cuda/linear.cuh"
 #include "galaxy/cuda/loss.cuh"
 #include "galaxy/cuda/optimizer.cuh"
@@ -386,6 +387,51 @@ static void swiglu_device(GxDevice *table)
 {
     table->swiglu_forward = gx_cuda_swiglu_forward;
     table->swiglu_backward = gx_cuda_swiglu_backward;
+}
+
+// ---- gate: n -------------------------------------------------------------------------------------------------------
+
+static const float gate_temperature = 0.7f;
+static void gate_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_gate_forward(g, p[0], p[1], p[2], p[3], gate_temperature, d[0], dtype);
+}
+static void gate_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_gate_backward(g, p[0], p[1], (float *)p[2], p[3], p[4], p[5], p[6], gate_temperature, d[0], 0, dtype);
+}
+static void open_gate_inputs(Work *w, int64_t n)
+{
+    work_input(w, "a", w->dtype, n);
+    work_input(w, "b", w->dtype, n);
+    work_input(w, "gate", w->dtype, 1);
+}
+static void open_gate_forward(Work *w, const int64_t *d)
+{
+    work_output(w, "y", w->dtype, d[0], FEW, 1, 0);
+    open_gate_inputs(w, d[0]);
+}
+// dgate is a sum that may cancel: its errors are of its terms' size.
+static void open_gate_backward(Work *w, const int64_t *d)
+{
+    work_output(w, "da", w->dtype, d[0], FEW, 1, 0);
+    work_output(w, "db", w->dtype, d[0], FEW, 1, 0);
+    work_output(w, "dgate", GX_F32, 1, FEW, 0, sqrt((double)d[0]));
+    work_input(w, "dy", w->dtype, d[0]);
+    open_gate_inputs(w, d[0]);
+}
+
+static const WorkEntry gate[] = {
+    {"forward", open_gate_forward, gate_forward, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
+    {"backward", open_gate_backward, gate_backward, NULL, WORK_BOTH, {{"sums of blocks in order (shipped)", NULL}}},
+};
+static const int64_t gate_checked[][WORK_DIMS] = {{1}, {21}, {320}, {8481}};
+static const int64_t gate_timed[][WORK_DIMS] = {{8192 * 256}, {8192 * 4096}};
+
+static void gate_device(GxDevice *table)
+{
+    table->gate_forward = gx_cuda_gate_forward;
+    table->gate_backward = gx_cuda_gate_backward;
 }
 
 // ---- gelu: rows, columns, kind; tanh: n ----------------------------------------------------------------------------
@@ -877,6 +923,7 @@ static const Workshop shops[] = {
     {"rope", {"B", "T", "heads", "h", "stride"}, SHOP(rope)},
     {"head_norm", {"R", "heads", "h", "stride"}, SHOP(head_norm)},
     {"swiglu", {"R", "F"}, SHOP(swiglu)},
+    {"gate", {"n"}, SHOP(gate)},
     {"gelu", {"R", "F", "kind"}, SHOP(gelu)},
     {"tanh", {"n"}, SHOP(tanhs)},
     {"rows", {"R", "C", "picked", "B"}, SHOP(rows)},

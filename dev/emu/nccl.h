@@ -271,6 +271,7 @@ inline ncclResult_t ncclCommCuDevice(ncclComm_t comm, int *device) { return *dev
 inline ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
     std::lock_guard held(emu::device_lock);
+    if (!emu::is_alive(comm)) return emu::nccl_refuse("%p is no communicator", (void *)comm);
     return *error = emu::progress(*comm), ncclSuccess;
 }
 inline const char *ncclGetLastError(ncclComm_t comm) { return comm ? comm->clique->message.c_str() : ""; }

@@ -317,7 +317,7 @@ struct Rows {
 };
 __global__ void rows_by_ldmatrix(float *y, Rows how)
 {
-    GX_SHARED(unsigned short, tile, [2200]);
+    GX_SHARED(unsigned short, tile, [32 * 72]);
     unsigned short *row = tile + how.shift + (int)threadIdx.x * how.stride;
     unsigned r[4] = {};
     for (int i = 0; i < 8; i++) row[i] = (unsigned short)threadIdx.x;

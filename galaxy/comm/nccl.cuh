@@ -383,6 +383,7 @@ static void gx__nccl_close(GxContext *g)
         if (!n->group[axes]) continue; // aborted meanwhile
         if (gx_failed(g)) n->nccl->CommAbort(n->group[axes]);
         else n->nccl->CommDestroy(n->group[axes]);
+        n->group[axes] = NULL; // who waits for the next one's end looks at all that are there
     }
     for (int i = 0; i < GX__NCCL_RING; i++)
         if (n->ring[i].done) cudaEventDestroy(n->ring[i].done);
