@@ -74,25 +74,33 @@ TEST(text_is_written_with_a_side_network_which_no_model_can_take_in)
 
 // ---- a head, a BERT -------------------------------------------------------------------------------------------------
 
+// A BERT to tune, bert/checkpoint-4, with `program` as train_bert; 0: there is none.
+static int make_bert(void)
+{
+    static const char config[] = "{\"threads\": 1, \"logging_steps\": 1, \"micro_batch_size\": 2}";
+    GxError e = GX_ZERO;
+    if (!use_program("train_bert")) return 0;
+    if (exists("bert/checkpoint-4")) return 1;
+    gx_file_write("no_sample.json", config, (int64_t)strlen(config), &e);
+    shell("%s/tokenize --train text.txt --type wordpiece --vocab_size 300 --output_dir words >/dev/null", repository);
+    return CHECK(run("--config no_sample.json --train_data text.txt --validation_fraction 0 --seq_len 32 --hidden_size "
+                     "32 --intermediate_size 64 --num_hidden_layers 2 --num_attention_heads 4 --tokenizer words "
+                     "--output_dir bert --max_steps 4") == 0,
+                 "%.300s", err());
+}
+
 TEST(a_bert_is_tuned_for_labels_saved_and_gone_on_with)
 {
-    static const char model[] =
-        "--config no_sample.json --train_data text.txt --validation_fraction 0 --seq_len 32 "
-        "--hidden_size 32 --intermediate_size 64 --num_hidden_layers 2 --num_attention_heads 4 ",
-                      labels[] = "--config no_sample.json --task classification --train_data labels.tsv --seq_len 32 "
-                                 "--eval_windows 0 ",
-                      config[] = "{\"threads\": 1, \"logging_steps\": 1, \"micro_batch_size\": 2}";
+    static const char labels[] = "--config no_sample.json --task classification --train_data labels.tsv --seq_len 32 "
+                                 "--eval_windows 0 ";
     char train[TEST_PATH];
     GxSafetensors s;
     GxError e = GX_ZERO;
-    gx_file_write("no_sample.json", config, (int64_t)strlen(config), &e);
     snprintf(train, sizeof train, "%s", program);
-    if (!use_program("train_bert")) return;
-    shell("%s/tokenize --train text.txt --type wordpiece --vocab_size 300 --output_dir words >/dev/null", repository);
+    if (!make_bert()) return;
     shell(
         "(printf 'text\\tlabel\\n'; for i in $(seq 60); do printf 'a cat %%d\\tcat\\na dog %%d\\tdog\\n' $i $i; done) "
         "> labels.tsv");
-    CHECK_RAN(run("%s --tokenizer words --output_dir bert --max_steps 4", model));
     CHECK_RAN(
         run("%s --model bert/checkpoint-4 --tuning side --output_dir bert1 --max_steps 6 --save_steps 3", labels));
     if (!CHECK(gx_safetensors_open(&s, "bert1/checkpoint-6/adapter_model.safetensors", &e) == GX_OK, "%s", e.message))
@@ -118,7 +126,7 @@ TEST(a_bert_is_tuned_for_vectors_saved_and_gone_on_with)
                                 "--eval_windows 0 --validation_fraction 0 --model bert/checkpoint-4 ";
     char train[TEST_PATH];
     snprintf(train, sizeof train, "%s", program);
-    if (!use_program("train_bert")) return;
+    if (!make_bert()) return;
     shell("(printf 'anchor\\tpositive\\n'; for i in $(seq 40); do printf 'a cat %%d\\tcats %%d\\n' $i $i; done) > "
           "pairs.tsv");
     CHECK_RAN(run("%s --tuning side --output_dir vectors1 --max_steps 6 --save_steps 3", pairs));
