@@ -154,8 +154,8 @@ static gx__Heard gx__conversation_listen(GxWriter *w, GxConversation *c)
         const GxStatus status =
             is_adapter ? gx__conversation_choose_adapter(w, line) : gx__conversation_say(w, c, line);
         free(line);
-        if (status != GX_ERR_FORMAT && status != GX_ERR_ARGUMENT && !(is_adapter && status != GX_OK))
-            return is_adapter ? GX__HEARD_ADAPTER : GX__HEARD_TEXT;
+        const int is_told = is_adapter ? status != GX_OK : status == GX_ERR_FORMAT || status == GX_ERR_ARGUMENT;
+        if (!is_told) return is_adapter ? GX__HEARD_ADAPTER : GX__HEARD_TEXT;
         gx_log(&w->g->log, GX_LOG_WARNING, "%s", err->message);
         gx_error_clear(err);
         if (c->n > 0 && c->n <= turns + 1 && c->turn[c->n - 1].role == GX_CHAT_USER)
