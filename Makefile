@@ -97,7 +97,7 @@ PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(MODES:%=train_$(f)_%))
 TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_modes test_precision test_train_devices)
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
-.PHONY: help print-folder build-tests $(PROGRAMS) $(TOOLS) dist data data-bert run setup demo demo-bert demo-chat demo-lora check test test-all fuzz gpu refs bench bench-modes pictures format clean
+.PHONY: help print-folder build-tests $(PROGRAMS) $(TOOLS) dist data data-bert run setup demo demo-bert demo-chat demo-lora check test test-all fuzz gpu cuda-report refs bench bench-modes pictures format clean
 help:
 	@echo "make demo              install what is missing, build, train a small LLaMA on real text in about two minutes"
 	@echo "make demo-bert         the same of a BERT: a vocabulary, masked tokens, a classifier, in about three minutes"
@@ -119,6 +119,7 @@ help:
 	@echo "make bench-modes       data parallelism and all modes on two ranks beside serial on two threads (no Python needed)"
 	@echo "make pictures          docs/modes/*.svg: what each mode computes and sends, drawn from a recording"
 	@echo "make gpu               everything that a visit to a machine with a GPU runs; then dev/cuda/visit.sh OUT there (docs/gpu.md)"
+	@echo "make cuda-report       registers and spills of the kernels, and a step's time on paper on several cards; needs no GPU"
 	@echo "make setup | format | clean"
 	@echo "variables: DEVICE=$(DEVICE) (cpu cuda emu) CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan) ARCHFLAGS='$(ARCHFLAGS)'"
 
@@ -291,6 +292,8 @@ gpu:
 	@$(GPU_MAKE) build-tests $(addprefix $(GPU_FOLDER)/,$(WORKSHOP) llama_step)
 	@{ git describe --always --dirty 2>/dev/null || echo unknown; } >$(GPU_FOLDER)/commit
 	@echo "$(GPU_FOLDER): $$(du -sh $(GPU_FOLDER) | cut -f1), commit $$(cat $(GPU_FOLDER)/commit); on the machine with a GPU: dev/cuda/visit.sh OUT"
+cuda-report: $(O)/on_paper
+	@dev/cuda/report.sh $(O)/on_paper
 SECONDS ?= 60
 fuzz:
 	@$(RUN_ASAN) -j$(CORES) DEVICE=cpu $(ASAN)/fuzz

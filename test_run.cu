@@ -455,129 +455,147 @@ TEST(top_k_keeps_the_k_largest_and_ties_at_the_last)
     }
 }
 
-// A model whose likeliest token is the one after the last of the window, but for a row that no token has.
-enum { COUNTED = 6, ROWS_BEYOND = 8, WINDOW = 4, TEXT = 11 };
+// A model whose likeliest token is the one after the last that it sees, but for a row that no token has.
+enum { COUNTED = 6, WINDOW = 4, TEXT = 11 };
 typedef struct {
     int runs;
-    int64_t T[TEXT], row[TEXT];
-    int32_t window[TEXT][WINDOW];
+    int64_t T[TEXT], row[TEXT], position[TEXT];
+    int32_t tokens[TEXT][WINDOW];
 } Counting;
 
 static void count_on(GxContext *g, void *user, const GxBatch *b)
 {
     (void)g;
     Counting *c = (Counting *)user;
+    const int64_t row = b->target[0].rows_twin[0], V = b->target[0].logits.cols;
     float *logits = (float *)b->target[0].logits.data;
-    c->T[c->runs] = b->T, c->row[c->runs] = b->target[0].rows_twin[0];
-    memcpy(c->window[c->runs++], b->tokens, (size_t)b->T * 4);
-    memset(logits, 0, ROWS_BEYOND * sizeof *logits);
-    logits[ROWS_BEYOND - 1] = 9, logits[(b->tokens[b->target[0].rows_twin[0]] + 1) % COUNTED] = 5;
+    c->T[c->runs] = b->T, c->row[c->runs] = row, c->position[c->runs] = b->runs.run[0].position;
+    memcpy(c->tokens[c->runs++], b->tokens, (size_t)b->T * 4);
+    memset(logits, 0, (size_t)V * sizeof *logits);
+    logits[V - 1] = 9, logits[(b->tokens[row] + 1) % COUNTED] = 5;
 }
 
-static int open_generator(GxContext *g, GxArena *arena, GxGenerator *w, int64_t V)
+// Of `ranks` that split the sequence, which has no cache; of one rank, which has one.
+typedef struct {
+    GxContext g;
+    GxArena arena;
+    GxMesh mesh;
+    GxMode mode;
+    GxLlamaConfig config;
+    GxModel m;
+    GxGenerator w;
+} Writer;
+
+static int open_writer(Writer *o, int ranks)
 {
-    g->device = gx_device_cpu();
-    gx_arena_open(arena, 1 << 16, &g->error);
-    g->arena = arena;
-    gx_generator_take(g, w, WINDOW, V, GX_F32);
-    return CHECK(!gx_failed(g), "%s", g->error.message);
+    const int dims[GX_MESH_AXES] = {1, 1, 1, 1, ranks};
+    const GxLlamaConfig config = {256, 16, 16, 1, 2, 1, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0};
+    memset(o, 0, sizeof *o);
+    o->config = config;
+    o->mode = gx_composed("sp", gx_methods(GX_METHOD_SP, GX_METHOD_SP, GX_METHOD_SP));
+    o->m.family = &gx_llama, o->m.config = &o->config, o->m.store.dtype = GX_F32;
+    o->m.mode = &o->mode, o->m.members = ranks;
+    o->g.device = gx_device_cpu();
+    gx_mesh_open(&o->mesh, dims, 0, ranks, &o->g.error);
+    o->g.mesh = &o->mesh;
+    gx_arena_open(&o->arena, 1 << 16, &o->g.error);
+    o->g.arena = &o->arena;
+    gx_generator_take(&o->g, &o->w, &o->m, WINDOW);
+    return CHECK(!gx_failed(&o->g) && o->w.is_cached == (ranks == 1), "%s", o->g.error.message);
+}
+
+// Where the window of n tokens begins: it grows to 4, and begins anew with 2.
+static int window_of(int n)
+{
+    int first = 0;
+    for (int i = 1; i <= n; i++)
+        if (i - first > WINDOW) first = i - WINDOW / 2;
+    return first;
 }
 
 // Of a text that grows from one token to far beyond the window; with ranks that each need a token, too.
-TEST(generation_sees_the_last_window_and_draws_known_tokens_alone)
+TEST(generation_sees_its_window_and_draws_known_tokens_alone)
 {
-    for (int ranks = 1; ranks <= 3; ranks += 2) {
-        const int dims[GX_MESH_AXES] = {1, 1, 1, 1, ranks};
-        GxContext g = GX_ZERO;
-        GxMesh mesh;
-        GxArena arena = GX_ZERO;
-        GxGenerator w;
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        Writer o;
         Counting c = GX_ZERO;
         GxForward forward = {count_on, &c, NULL, NULL};
         const GxSampling s = {0, 0, 1, COUNTED, 0, 0, 0};
         int32_t tokens[TEXT] = {3};
-        CHECK(gx_mesh_open(&mesh, dims, 0, ranks, &g.error) == GX_OK, "%s", g.error.message);
-        g.mesh = &mesh;
-        if (!open_generator(&g, &arena, &w, ROWS_BEYOND)) return;
-        const int64_t n = gx_generate(&g, &forward, &w, tokens, 1, TEXT, &s);
-        CHECK(n == TEXT && c.runs == TEXT - 1 && !gx_failed(&g), "%ld tokens, %d runs; %s", (long)n, c.runs,
-              g.error.message);
+        if (!open_writer(&o, ranks)) return;
+        const int64_t n = gx_generate(&o.g, &forward, &o.w, tokens, 1, TEXT, &s);
+        CHECK(n == TEXT && c.runs == TEXT - 1 && !gx_failed(&o.g), "%ld tokens, %d runs; %s", (long)n, c.runs,
+              o.g.error.message);
         for (int i = 0; i < TEXT; i++) CHECK(tokens[i] == (3 + i) % COUNTED, "token %d is %d", i, tokens[i]);
         for (int i = 0; i < c.runs; i++) {
-            const int have = 1 + i, seen = have < WINDOW ? have : WINDOW, T = seen < ranks ? ranks : seen;
-            CHECK(c.T[i] == T && c.row[i] == seen - 1, "%d tokens, %d ranks: T %ld, row %ld", have, ranks, (long)c.T[i],
-                  (long)c.row[i]);
-            CHECK(!memcmp(c.window[i], tokens + have - seen, (size_t)seen * 4),
-                  "%d tokens: it sees others than the last %d", have, seen);
+            // with a cache the new token alone, but where a window begins
+            const int have = 1 + i, first = window_of(have), begins = have == 1 || first != window_of(have - 1),
+                      from = ranks > 1 || begins ? first : have - 1, seen = have - from,
+                      T = seen < ranks ? ranks : seen;
+            CHECK(c.T[i] == T && c.row[i] == seen - 1 && c.position[i] == from - first,
+                  "%d tokens, %d ranks: T %ld, row %ld, position %ld", have, ranks, (long)c.T[i], (long)c.row[i],
+                  (long)c.position[i]);
+            CHECK(!memcmp(c.tokens[i], tokens + from, (size_t)seen * 4), "%d tokens, %d ranks: it sees others", have,
+                  ranks);
         }
-        gx_arena_close(&arena);
+        gx_arena_close(&o.arena);
     }
 }
 
 static void know_nothing(GxContext *g, void *user, const GxBatch *b)
 {
     (void)g, (void)user;
-    memset(b->target[0].logits.data, 0, ROWS_BEYOND * sizeof(float));
+    memset(b->target[0].logits.data, 0, (size_t)gx_rows_bytes(b->target[0].logits));
 }
 
-// By the place in the text, not in the window, which stands still at the end.
+// By the place in the text, not in the window.
 TEST(every_generated_token_is_drawn_by_its_own_place)
 {
     enum { LONG = 40 };
-    const float logits[ROWS_BEYOND] = {0};
-    const GxSampling s = {1, 0, 5, ROWS_BEYOND, 0, 0, 0};
-    GxContext g = GX_ZERO;
-    GxArena arena = GX_ZERO;
-    GxGenerator w;
-    GxForward forward = {know_nothing, NULL, NULL, NULL};
-    int32_t tokens[LONG] = {3};
-    if (!open_generator(&g, &arena, &w, ROWS_BEYOND)) return;
-    gx_generate(&g, &forward, &w, tokens, 1, LONG, &s);
-    for (int i = 1; i < LONG; i++)
-        CHECK(tokens[i] == gx_sample_token(logits, ROWS_BEYOND, &s, i), "token %d is %d", i, tokens[i]);
-    gx_arena_close(&arena);
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        Writer o;
+        const float logits[256] = {0};
+        const GxSampling s = {1, 0, 5, 256, 0, 0, 0};
+        GxForward forward = {know_nothing, NULL, NULL, NULL};
+        int32_t tokens[LONG] = {3};
+        if (!open_writer(&o, ranks)) return;
+        gx_generate(&o.g, &forward, &o.w, tokens, 1, LONG, &s);
+        for (int i = 1; i < LONG; i++)
+            CHECK(tokens[i] == gx_sample_token(logits, 256, &s, i), "token %d is %d", i, tokens[i]);
+        gx_arena_close(&o.arena);
+    }
 }
-
-typedef struct {
-    int runs, first[TEXT];
-    int64_t T[TEXT];
-} Spelling;
 
 static void spell_on(GxContext *g, void *user, const GxBatch *b)
 {
+    const int64_t row = b->target[0].rows_twin[0];
     (void)g;
-    Spelling *c = (Spelling *)user;
-    c->T[c->runs] = b->T, c->first[c->runs++] = b->tokens[0];
+    *(int64_t *)user = b->runs.run[0].position + row + 1;
     memset(b->target[0].logits.data, 0, 256 * sizeof(float));
-    ((float *)b->target[0].logits.data)[b->tokens[b->target[0].rows_twin[0]] + 1] = 5;
+    ((float *)b->target[0].logits.data)[b->tokens[row] + 1] = 5;
 }
 
-TEST(the_sample_of_a_text_model_sees_as_many_bytes_as_it_was_trained_on)
+// A prompt that is longer than that, too: of it the end.
+TEST(the_sample_of_a_text_model_sees_at_most_as_many_bytes_as_it_was_trained_on)
 {
-    GxContext g = GX_ZERO;
-    GxArena arena = GX_ZERO;
-    GxModel m = GX_ZERO;
-    GxLlamaConfig config = {256, 16, 16, 1, 2, 1, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0};
-    GxCausalLm self = GX_ZERO;
-    Spelling c = GX_ZERO;
-    GxForward forward = {spell_on, &c, NULL, NULL};
-    g.device = gx_device_cpu();
-    gx_arena_open(&arena, 1 << 16, &g.error);
-    g.arena = &arena;
-    m.family = &gx_llama, m.config = &config, m.store.dtype = GX_F32;
-    self.tokenizer = gx_tokenizer_bytes(), self.sample_tokens = 6;
-    snprintf(self.sample_prompt, sizeof self.sample_prompt, "abc");
-    gx_causal_lm.take(&g, &self, &m, WINDOW);
-    char *text = gx_causal_lm.sample(&g, &self, &forward, 1);
-    CHECK(text && !strcmp(text, "abcdefghi") && c.runs == 6, "\"%s\" in %d runs; %s", text ? text : "", c.runs,
-          g.error.message);
-    for (int i = 0; i < c.runs; i++) {
-        const int have = 3 + i, T = have < WINDOW ? have : WINDOW;
-        CHECK(c.T[i] == T && c.first[i] == 'a' + have - T, "of %d bytes it sees %ld, from %c on", have, (long)c.T[i],
-              c.first[i]);
+    static const char *const prompt[] = {"abc", "uvwabc"};
+    for (size_t i = 0; i < 2; i++) {
+        Writer o;
+        GxCausalLm self = GX_ZERO;
+        char expected[20];
+        int64_t seen = 0;
+        GxForward forward = {spell_on, &seen, NULL, NULL};
+        if (!open_writer(&o, 1)) return;
+        self.tokenizer = gx_tokenizer_bytes(), self.sample_tokens = 6;
+        snprintf(self.sample_prompt, sizeof self.sample_prompt, "%s", prompt[i]);
+        gx_causal_lm.take(&o.g, &self, &o.m, WINDOW);
+        char *text = gx_causal_lm.sample(&o.g, &self, &forward, 1);
+        snprintf(expected, sizeof expected, "%sdefghi", prompt[i]);
+        CHECK(text && !strcmp(text, expected) && seen >= 2 && seen <= WINDOW, "\"%s\", %ld seen; %s", text ? text : "",
+              (long)seen, o.g.error.message);
+        free(text);
+        gx_arena_close(&o.arena);
     }
-    free(text);
-    gx_arena_close(&arena);
 }
 
 // ---- what the ranks agree on, and what a checkpoint says ------------------------------------------------------------

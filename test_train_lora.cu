@@ -261,6 +261,9 @@ TEST(a_base_that_was_moved_is_named_and_told_by_its_weights)
           "printf '\\125' | dd of=model.safetensors bs=1 seek=20001 conv=notrunc status=none");
     CHECK_RAN(run("--model here --tuning lora --output_dir moved --max_steps 4 --save_steps 2"));
     shell("mv here there && cp -r moved moved2 && rm -r moved2/checkpoint-4");
+    CHECK(run("--resume moved/checkpoint-2 --output_dir moved3") > 0 &&
+              strstr(err(), "is an adapter of here, and there is no such folder; where it lies now, --model says"),
+          "%s", err());
     CHECK(run("--resume moved/checkpoint-2 --model bad --output_dir moved3") > 0 &&
               strstr(err(), "the weights of bad are not those"),
           "%s", err());

@@ -97,6 +97,7 @@ static inline GxStatus step_dry_run(Step *t, const StepOptions *o, int64_t *byte
     step_take(t, &dry, o);
     dry.step = &step; // the one in the arena must not be touched
     step_run(t, &dry);
+    dry.recorder = NULL; // what follows is of no step
     gx_model_init(&dry, &t->m, 1);
     *bytes = arena.peak;
     *host_bytes = host.peak;

@@ -36,6 +36,7 @@ struct GxKvCache {
     GxRows unit[GX_MAX_UNITS];   // [pages*GX_PAGE, 2Kh]; no rows: a unit without attention
 };
 
+int gx_kv_cache_is_possible(const GxModel *m); // 0: the mode splits the sequence
 // first [B]: where each column's text begins at the earliest, which says how many pages the pool has; NULL: at 0.
 void gx_kv_cache_take(GxContext *g, GxKvCache *c, GxModel *m, int64_t T, int64_t B, const int64_t *first);
 int64_t gx_kv_cache_bytes(const GxKvCache *c);
@@ -68,12 +69,17 @@ static int64_t gx__kv_cache_pages(int64_t T, int64_t first) // of a column
     return gx_max(0, gx_ceil_div(T, GX_PAGE) - first / GX_PAGE);
 }
 
+int gx_kv_cache_is_possible(const GxModel *m)
+{
+    return m->members == 1 || !gx_methods_have(m->mode->methods, GX_METHOD_SP);
+}
+
 void gx_kv_cache_take(GxContext *g, GxKvCache *c, GxModel *m, int64_t T, int64_t B, const int64_t *first)
 {
     const int64_t table_bytes = 4 * gx_ceil_div(T, GX_PAGE) * B;
     memset(c, 0, sizeof *c);
     if (gx_failed(g)) return;
-    if (m->members > 1 && gx_methods_have(m->mode->methods, GX_METHOD_SP)) {
+    if (!gx_kv_cache_is_possible(m)) {
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
                 "mode %s splits the sequence, and a cache of keys and values is not built for that; take mode tp, or "
                 "serial",

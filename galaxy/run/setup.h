@@ -155,6 +155,18 @@ static GxStatus gx__setup_take_length(GxTrainer *t)
     return gx_status(g);
 }
 
+// What an adapter is resumed on may lie elsewhere now.
+static void gx__setup_check_base(const GxTrainer *t, GxError *err)
+{
+    GxError gone = GX_ZERO;
+    if (!t->resume.folder[0] || !t->resume.state.base_hash ||
+        gx_output_check_there(t->o.model, "model", &gone) == GX_OK)
+        return;
+    GX_FAIL(err, GX_ERR_ARGUMENT,
+            "%s is an adapter of %s, and there is no such folder; where it lies now, --model says", t->resume.folder,
+            t->o.model);
+}
+
 // The adapter that a run begins with says what it is, and where its base is.
 static GxStatus gx__setup_take_adapter(GxTrainer *t)
 {
@@ -217,6 +229,7 @@ static GxStatus gx__setup_find_run(GxTrainer *t)
     if (gx_trainer_is_first(t)) gx_resume_warn_of_unknown(r, &t->config, &g->log);
     GX_TRY(gx_resume_take_options(r, t->task, &t->config, &t->o, &g->error));
     GX_TRY(gx_resume_check_tuning(r, &t->o, &g->error));
+    if (gx_trainer_is_first(t)) gx__setup_check_base(t, &g->error);
     if (gx_options_only_show(&t->o) && r->args && !r->folder[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "the run in %s has no whole checkpoint to show; --model or --adapter, without --resume, shows "

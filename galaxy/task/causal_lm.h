@@ -405,10 +405,10 @@ static GxStatus gx__causal_lm_baseline(const void *self, GxMetric *metric, GxErr
 
 // ---- the sample ----------------------------------------------------------------------------------------------------
 
-static void gx__causal_lm_take(GxContext *g, void *self, const GxModel *m, int64_t T)
+static void gx__causal_lm_take(GxContext *g, void *self, GxModel *m, int64_t T)
 {
     GxCausalLm *c = (GxCausalLm *)self;
-    if (c->sample_tokens) gx_generator_take(g, &c->generator, T, gx_model_vocab(m), m->store.dtype);
+    if (c->sample_tokens) gx_generator_take(g, &c->generator, m, T);
 }
 
 // The prompt behind what the tokenizer puts before a text: *n ids in ids[]. One of nothing becomes a newline, where

@@ -713,7 +713,7 @@ static void gx__classification_counts(const void *self, const GxBatch *b, int64_
 
 // ---- metrics -------------------------------------------------------------------------------------------------------
 
-static void gx__classification_take(GxContext *g, void *self, const GxModel *m, int64_t T)
+static void gx__classification_take(GxContext *g, void *self, GxModel *m, int64_t T)
 {
     GxClassification *c = (GxClassification *)self;
     memset(&c->one, 0, sizeof c->one);

@@ -431,7 +431,7 @@ static void gx__dpo_weigh(void *user, const GxBatch *b)
 
 // ---- the reference -------------------------------------------------------------------------------------------------
 
-static void gx__dpo_take(GxContext *g, void *self, const GxModel *m, int64_t T)
+static void gx__dpo_take(GxContext *g, void *self, GxModel *m, int64_t T)
 {
     GxDpo *c = (GxDpo *)self;
     (void)m;

@@ -490,7 +490,7 @@ static void gx__embedding_counts(const void *self, const GxBatch *b, int64_t cou
     count[0] += t->anchors >= 0 ? t->anchors : t->n / gx_max(1, ((const GxEmbeddingTask *)self)->held_out.per);
 }
 
-static void gx__embedding_take(GxContext *g, void *self, const GxModel *m, int64_t T)
+static void gx__embedding_take(GxContext *g, void *self, GxModel *m, int64_t T)
 {
     GxEmbeddingTask *c = (GxEmbeddingTask *)self;
     const int64_t most = gx__embedding_records(c) * c->per;

@@ -1,26 +1,30 @@
-// task/generate.h: text from a model: the next token again and again, each drawn from the model's distribution.
+// task/generate.h: text from a model that is in training, in any mode: the next token again and again, each drawn from
+// the model's distribution.
 //
-// Simple form: every token runs its whole window through the model (no cache of keys and values). All ranks take part
-// and draw the same tokens, since the numbers come from (seed, position).
+// The model sees a window of the text, which grows up to T tokens, as many as it is trained on; then it begins anew
+// with the last half of them. In modes that have a cache of keys and values (kv_cache.h) only what is new in the window
+// is run through the model; in those that split the sequence, the whole window. All ranks take part and draw the same
+// tokens, since the numbers come from (seed, position). Several texts at once, and what ends them: decode.h.
 #ifndef GX_GENERATE_H
 #define GX_GENERATE_H
 #include "../base/mesh.h"
-#include "sampling.h"
-#include "task.h"
+#include "decode.h"
 GX_BEGIN
 
-typedef struct {       // buffers, laid out with the model's
+typedef struct { // buffers, laid out with the model's
+    int64_t T;   // the longest window
+    GxDecoder decoder;
+    int is_cached;     // it has what decode.h takes; 0: what follows
     int32_t *tokens;   // [T]
     int32_t *row;      // [1]: of which the logits are wanted
     GxRows logits;     // [1,V]
     void *logits_twin; // in the host's memory
     float *wide;       // [V] there, in fp32; NULL: the twin is that
-    int64_t T;         // the longest window
 } GxGenerator;
-void gx_generator_take(GxContext *g, GxGenerator *w, int64_t T, int64_t V, GxDtype dtype); // dtype: the model's
+void gx_generator_take(GxContext *g, GxGenerator *w, GxModel *m, int64_t T); // after gx_runner_take(T, 1 or more, …)
 
 // Continues `tokens` (on the host), of which n >= 1 exist, up to `wanted`, or until it is asked to stop. Returns how
-// many exist then.
+// many exist then. On a device that does not compute: what takes memory, once.
 int64_t gx_generate(GxContext *g, const GxForward *forward, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted,
                     const GxSampling *s);
 
@@ -32,9 +36,16 @@ GX_END
 #include "../ops/elementwise.h"
 #include "../ops/memory.h"
 
-void gx_generator_take(GxContext *g, GxGenerator *w, int64_t T, int64_t V, GxDtype dtype)
+void gx_generator_take(GxContext *g, GxGenerator *w, GxModel *m, int64_t T)
 {
+    const GxDtype dtype = m->store.dtype;
+    const int64_t V = gx_model_vocab(m);
     w->T = T;
+    w->is_cached = gx_kv_cache_is_possible(m);
+    if (w->is_cached) {
+        gx_decoder_take(g, &w->decoder, m, T, 1, T, NULL);
+        return;
+    }
     w->tokens = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 4 * T);
     w->row = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, sizeof *w->row);
     w->logits = gx_rows(NULL, dtype, 1, V);
@@ -43,7 +54,7 @@ void gx_generator_take(GxContext *g, GxGenerator *w, int64_t T, int64_t V, GxDty
     w->wide = dtype == GX_F32 ? NULL : (float *)gx_take_from(g, gx_host_arena(g), GX_MEM_ACTIVATIONS, 4 * V);
 }
 
-static const float *gx__generate_logits_floats(const GxGenerator *w)
+static const float *gx__generate_floats(const GxGenerator *w)
 {
     const uint16_t *narrow = (const uint16_t *)w->logits_twin;
     if (!w->wide) return (const float *)w->logits_twin;
@@ -51,27 +62,46 @@ static const float *gx__generate_logits_floats(const GxGenerator *w)
     return w->wide;
 }
 
+// The logits behind a window of n tokens; NULL: an error, or a device that does not compute.
+static const float *gx__generate_whole(GxContext *g, const GxForward *forward, GxGenerator *w, const int32_t *window,
+                                       int64_t n)
+{
+    const int32_t last = (int32_t)(n - 1);
+    GxBatch b = GX_ZERO;
+    b.tokens = w->tokens;
+    b.T = gx_min(w->T, gx_max(n, gx_group_size(g, GX_AXIS_TP))); // each rank of a mode by SP needs a token
+    b.B = 1;
+    b.runs = gx_runs_one(b.T, 0);
+    b.target[0].rows = w->row, b.target[0].rows_twin = &last, b.target[0].n = 1, b.target[0].logits = w->logits;
+    gx_to_device(g, w->row, &last, sizeof last);
+    gx_zero(g, w->tokens, 4 * b.T);
+    gx_to_device(g, w->tokens, window, 4 * n);
+    forward->run(g, forward->user, &b);
+    gx_to_host(g, w->logits_twin, w->logits.data, gx_rows_bytes(w->logits));
+    return gx_failed(g) || !g->device->computes ? NULL : gx__generate_floats(w);
+}
+
 int64_t gx_generate(GxContext *g, const GxForward *forward, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted,
                     const GxSampling *s)
 {
+    const int64_t V = w->is_cached ? w->decoder.logits.cols : w->logits.cols;
+    int64_t first = gx_max(0, n - w->T), fed = first; // where the window begins; what the cache has of it
+    if (w->is_cached && !g->device->computes) {
+        gx_decoder_plan(g, &w->decoder, forward);
+        return n;
+    }
+    if (w->is_cached) gx_decoder_begin(g, &w->decoder, NULL);
     for (; n < wanted && !gx_failed(g) && !(forward->stop && forward->stop(forward->stop_user)); n++) {
-        const int64_t first = gx_max(0, n - w->T), have = n - first; // the window: the last T tokens
-        GxBatch b = GX_ZERO;
-        b.tokens = w->tokens;
-        b.T = gx_min(w->T, gx_max(have, gx_group_size(g, GX_AXIS_TP))); // each rank of a mode by SP needs a token
-        b.B = 1;
-        b.runs = gx_runs_one(b.T, 0);
-        const int32_t last = (int32_t)(have - 1);
-        b.target[0].rows = w->row, b.target[0].rows_twin = &last, b.target[0].n = 1, b.target[0].logits = w->logits;
-        gx_to_device(g, w->row, &last, sizeof last);
-        gx_zero(g, w->tokens, 4 * b.T);
-        gx_to_device(g, w->tokens, tokens + first, 4 * have);
-        forward->run(g, forward->user, &b);
-        gx_to_host(g, w->logits_twin, w->logits.data, gx_rows_bytes(w->logits));
+        if (n - first > w->T) {
+            first = fed = n - gx_ceil_div(w->T, 2);
+            if (w->is_cached) gx_decoder_begin(g, &w->decoder, NULL);
+        }
+        const float *logits = w->is_cached
+                                  ? gx_decoder_run(g, &w->decoder, forward, tokens + fed, fed - first, n - fed, 1)
+                                  : gx__generate_whole(g, forward, w, tokens + first, n - first);
         if (gx_failed(g)) break;
-        tokens[n] = g->device->computes
-                        ? gx_sample_token(gx__generate_logits_floats(w), s->vocab ? s->vocab : w->logits.cols, s, n)
-                        : 0;
+        fed = n;
+        tokens[n] = logits ? gx_sample_token(logits, s->vocab ? s->vocab : V, s, n) : 0;
     }
     return n;
 }

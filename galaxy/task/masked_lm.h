@@ -542,7 +542,7 @@ static GxTextLayout gx__masked_lm_show_layout(const GxMaskedLm *c)
     return l;
 }
 
-static void gx__masked_lm_take(GxContext *g, void *self, const GxModel *m, int64_t T)
+static void gx__masked_lm_take(GxContext *g, void *self, GxModel *m, int64_t T)
 {
     GxMaskedLm *c = (GxMaskedLm *)self;
     GxMaskedLmShow *s = &c->show;

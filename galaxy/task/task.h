@@ -100,7 +100,7 @@ typedef struct GxTask {
     // are all NULL; the first that stays so ends them. NULL: it is never known.
     GxStatus (*baseline)(const void *self, GxMetric *metric, GxError *err);
 
-    void (*take)(GxContext *g, void *self, const GxModel *m, int64_t T); // NULL: none. T: of the longest batch
+    void (*take)(GxContext *g, void *self, GxModel *m, int64_t T); // NULL: none. T: of the longest batch
     // Sets b's arrays for b->T x b->B tokens: in `block`, in the device's memory, and where b has a twin for it in
     // `twin`, its twin in the host's. Returns the bytes of either; both NULL: these alone are wanted.
     int64_t (*lay)(const void *self, GxBatch *b, void *block, void *twin);
