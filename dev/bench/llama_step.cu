@@ -7,11 +7,12 @@
 #include "step.h"
 
 typedef struct {
-    int64_t steps;
+    int64_t steps, warmup;
     int serve, profile;
 } BenchOptions;
 static const GxField bench_options[] = {
     {"steps", GX_FIELD_INT, offsetof(BenchOptions, steps), "20", "timed steps", "1.."},
+    {"warmup", GX_FIELD_INT, offsetof(BenchOptions, warmup), "3", "steps before them", "1.."},
     {"serve", GX_FIELD_BOOL, offsetof(BenchOptions, serve), "false", "steps on request", NULL},
     {"profile", GX_FIELD_BOOL, offsetof(BenchOptions, profile), "false", "where the time goes", NULL},
 };
@@ -51,18 +52,18 @@ static void print_device_memory(const Step *t)
            (double)(all_bytes - free_bytes) / 1e6);
 }
 
-static void print_json(Step *t, const StepOptions *o, double median, double best)
+static void print_json(Step *t, const StepOptions *o, int is_profiled, double median, double best)
 {
     char device[300];
     double tokens = (double)(o->batch * o->seq);
     t->g.device->describe(device, sizeof device);
-    printf("{\"variant\": \"galaxy\", \"precision\": \"%s\", \"parameters\": %ld, \"tokens_per_s\": %.0f, "
+    printf("{\"variant\": \"galaxy%s\", \"precision\": \"%s\", \"parameters\": %ld, \"tokens_per_s\": %.0f, "
            "\"best_tokens_per_s\": %.0f, "
            "\"ms\": %.2f, \"best_ms\": %.2f, \"gflops\": %.1f, \"gflop_per_step\": %.2f, \"peak_rss_mb\": %.0f, "
            "\"arena_mb\": %.0f, ",
-           o->precision, (long)gx_table_parameters(&t->m.table), tokens / median, tokens / best, median * 1e3,
-           best * 1e3, t->plan.flops / median / 1e9, t->plan.flops / 1e9, (double)gx_process_peak_memory() / 1e6,
-           (double)t->arena.peak / 1e6);
+           is_profiled ? ", operation by operation" : "", o->precision, (long)gx_table_parameters(&t->m.table),
+           tokens / median, tokens / best, median * 1e3, best * 1e3, t->plan.flops / median / 1e9, t->plan.flops / 1e9,
+           (double)gx_process_peak_memory() / 1e6, (double)t->arena.peak / 1e6);
     print_device_memory(t);
     printf("\"loss\": %.5f, \"threads\": %ld, \"device\": \"%s\"}\n", step_loss(t), (long)o->threads, device);
     fflush(stdout);
@@ -129,9 +130,10 @@ static double products_alone(const Step *t, const StepOptions *o, double *flops)
 static void print_profile(const Step *t, const StepOptions *o, const GxProfile *p)
 {
     double flops, products = 0;
+    gx_profile_print(p, stdout);
+    if (t->g.device != gx_device_cpu()) return; // the library that products are measured in is the CPU's
     for (int i = 0; i < p->n; i++)
         if (!strncmp(p->row[i].name, "linear_", 7)) products += p->row[i].seconds / (double)p->steps;
-    gx_profile_print(p, stdout);
     const double alone = products_alone(t, o, &flops);
     printf("  the matrix products alone: %.2f ms, %.1f GFLOP/s; in the step %.2f ms, %.1f GFLOP/s\n", alone * 1e3,
            flops / alone / 1e9, products * 1e3, flops / products / 1e9);
@@ -167,15 +169,15 @@ int main(int argc, char **argv)
         fprintf(stderr, "error: %s\n", t.g.error.message);
         return 1;
     }
-    time_steps(&t, 3, NULL, &median, &best); // first touches, kernels compiled by the library
+    time_steps(&t, o.warmup, NULL, &median, &best); // first touches, kernels compiled by the library
     gx_profile_open(&profile, &t.g);
     if (o.serve) {
         while (fgets(line, sizeof line, stdin))
             if (sscanf(line, "step %ld", &k) == 1 && k > 0)
-                time_steps(&t, k, NULL, &median, &best), print_json(&t, &s, median, best);
+                time_steps(&t, k, NULL, &median, &best), print_json(&t, &s, 0, median, best);
     } else {
         time_steps(&t, o.steps, o.profile ? &profile : NULL, &median, &best);
-        print_json(&t, &s, median, best);
+        print_json(&t, &s, o.profile, median, best);
         if (o.profile) print_profile(&t, &s, &profile);
     }
     const int failed = gx_failed(&t.g);

@@ -46,7 +46,8 @@ def arguments():
     for name, default in dict(hidden=288, layers=6, heads=6, kv=2, ffn=768, vocab=32000, batch=4, seq=256,
                               threads=2, steps=10, warmup=8).items():
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"default {default}")
-    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast, so weights and their gradients stay fp32")
+    parser.add_argument("--precision", choices=("fp32", "bf16", "bf16-weights"), default="fp32",
+                        help="bf16: autocast, so weights and their gradients stay fp32; bf16-weights: these, and the optimizer's moments, are bf16, too")
     parser.add_argument("--serve", action="store_true", help="run bursts of steps on request, see above")
     parser.add_argument("--plain-malloc", action="store_true", help="lean variants without the malloc settings")
     return parser.parse_args()
@@ -153,6 +154,9 @@ def make_step(args):
 
         def loss_of():
             return module(tokens, labels)
+
+    if args.precision == "bf16-weights":
+        model.to(torch.bfloat16)
 
     def step():
         optimizer.zero_grad(set_to_none=True)

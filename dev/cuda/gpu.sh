@@ -8,25 +8,27 @@
 #         --sanitize 'LINE'        compute-sanitizer's memcheck and racecheck over a test program and names of its tests, where the tool is
 #         --note NAME TEXT         a line for the summary: what is not run, and why
 #         --limit SECONDS          of each item behind it (120)
+#         --together N             test programs behind it run N at a time, where they stand side by side (1)
 #
 # OUT/report.md has the summary, tables and what failed, OUT/log.txt every item's output, OUT/workshop.csv the workshop's figures. The report is
 # written anew after each item. An item that fails, or is killed at its limit, does not stop the others; when the minutes are over, what is left is
 # reported as not reached. 0: all went well.
 set -u
-minutes=25 commit=unknown limit=120
+minutes=25 commit=unknown limit=120 together=1
 
-usage() { sed -n '2,16s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,17s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 [ $# -ge 1 ] && [[ $1 != -* ]] || usage
 out=$1
 shift
-kinds=() names=() lines=() limits=()
-add() { kinds+=("$1") names+=("$2") lines+=("$3") limits+=("$limit"); }
+kinds=() names=() lines=() limits=() at_once=()
+add() { kinds+=("$1") names+=("$2") lines+=("$3") limits+=("$limit") at_once+=("$together"); }
 while [ $# -gt 0 ]; do
     [ $# -ge 2 ] || usage
     case $1 in
     --commit) commit=$2 ;;
     --minutes) minutes=$2 ;;
     --limit) limit=$2 ;;
+    --together) together=$2 ;;
     --test | --workshop | --sanitize) add "${1#--}" "${2##*/}" "$2" ;;
     --command | --note) [ $# -ge 3 ] || usage; add "${1#--}" "$2" "$3"; shift ;;
     *) usage ;;
@@ -57,24 +59,33 @@ write_report() {
 row() { summary+=("| $1 | ${2//|/\\|} | $3 |"); write_report; } # name result seconds
 section() { { printf '\n## %s\n\n' "$1"; cat; } >>"$tmp/sections"; }
 text() { tr -d '\000-\010\013-\037' | sed 's/^ *//' | cut -c 1-200; } # a line of output, as a row takes it
-excerpt() { # of $tmp/output: its beginning and its end, each line once
+excerpt() { # of a file: its beginning and its end, each line once
     awk '!seen[$0]++ { line[n++] = substr($0, 1, 300) }
-         END { for (i = 0; i < n; i++) if (i < 12 || i >= n - 12) print "    " line[i]; else if (i == 12) print "    ..." }' "$tmp/output"
+         END { for (i = 0; i < n; i++) if (i < 12 || i >= n - 12) print "    " line[i]; else if (i == 12) print "    ..." }' "$1"
 }
 
-# name seconds command...: its output into the log and into $tmp/output. A row for the summary, and what it said where it failed.
-item() {
-    local name=$1 seconds=$2 begin=$SECONDS left=$((deadline - SECONDS)) status result last
+# output seconds command...: what it says into the file, and beside it "status limit seconds"; status -1: there was no time left.
+start() {
+    local output=$1 seconds=$2 begin=$SECONDS left=$((deadline - SECONDS)) status=-1
     shift 2
     [ "$seconds" -lt "$left" ] || seconds=$left
+    : >"$output"
+    if [ "$left" -ge 5 ]; then
+        status=0
+        { timeout -s KILL "$seconds" "$@" >"$output" 2>&1; } 2>/dev/null || status=$? # all of its process group: nothing is left on the card
+    fi
+    echo "$status $seconds $((SECONDS - begin))" >"$output.end"
+}
+
+# name output: what was started goes into the log, a row into the summary, and what it said where it failed.
+record() {
+    local name=$1 output=$2 status seconds took result last
+    read -r status seconds took <"$output.end"
     echo "== $name" | tee -a "$log"
-    : >"$tmp/output"
-    if [ "$left" -lt 5 ]; then
-        status=1 result="not reached in $minutes minutes"
+    if [ "$status" = -1 ]; then
+        result="not reached in $minutes minutes"
     else
-        { timeout -s KILL "$seconds" "$@" >"$tmp/output" 2>&1; } 2>/dev/null # all of its process group: nothing is left on the card
-        status=$?
-        last=$(tail -n 1 "$tmp/output" | text)
+        last=$(tail -n 1 "$output" | text)
         case $status in
         0) result=ok ;;
         124 | 137) result="not done in $seconds s" ;;
@@ -82,19 +93,33 @@ item() {
         esac
         if [[ $last =~ ^[0-9]+\ passed,\ [0-9]+\ failed,\ [0-9]+\ skipped$ ]]; then
             result="$result: $last"
-            [ "$status" = 0 ] || result="$result; first: $(head -n 1 "$tmp/output" | text)"
+            [ "$status" = 0 ] || result="$result; first: $(head -n 1 "$output" | text)"
         elif [ "$status" != 0 ] || [[ $last == *"ERROR SUMMARY"* ]]; then
             result="$result${last:+: $last}"
         fi
     fi
-    cat "$tmp/output" >>"$log"
+    cat "$output" >>"$log"
     if [ "$status" != 0 ]; then
         failures=$((failures + 1))
-        [ ! -s "$tmp/output" ] || excerpt | section "$name failed"
+        [ ! -s "$output" ] || excerpt "$output" | section "$name failed"
     fi
-    row "$name" "$result" $((SECONDS - begin))
+    row "$name" "$result" "$took"
     echo "   $result"
-    return "$status"
+    return $((status != 0))
+}
+item() { # name seconds command...: its output is in $tmp/output, too
+    local name=$1
+    shift
+    start "$tmp/output" "$@"
+    record "$name" "$tmp/output"
+}
+
+# Items number $1 to $2 - 1, test programs, at once; recorded in their order.
+items_together() {
+    local i
+    for ((i = $1; i < $2; i++)); do start "$tmp/output.$i" "${limits[i]}" "${lines[i]}" & done
+    wait
+    for ((i = $1; i < $2; i++)); do record "${names[i]}" "$tmp/output.$i"; done
 }
 
 machine() {
@@ -129,7 +154,14 @@ run_sanitizers() { # name line seconds
 }
 
 item machine 60 bash -c "$(declare -f machine); commit='$commit'; machine" && sed 's/^/    /' "$tmp/output" | section machine
+is_test() { [ "${kinds[$1]:-}" = test ] && [ -x "${lines[$1]}" ]; }
 for ((i = 0; i < ${#kinds[@]}; i++)); do
+    for ((end = i; end - i < at_once[i] && end < ${#kinds[@]}; end++)); do is_test "$end" || break; done
+    if [ $((end - i)) -gt 1 ]; then
+        items_together "$i" "$end"
+        i=$((end - 1))
+        continue
+    fi
     kind=${kinds[i]} name=${names[i]} line=${lines[i]}
     if [[ $kind =~ ^(test|workshop|sanitize)$ ]] && [ ! -x "${line%% *}" ]; then
         failures=$((failures + 1))

@@ -9,8 +9,8 @@ cd "$(dirname "$0")/../.."
 [ $# -ge 1 ] || { echo "usage: dev/cuda/report.sh build/FOLDER/on_paper [sm_80|sm_90]; make cuda-report says it all" >&2; exit 2; }
 on_paper=$1
 sm=${2:-sm_90}
-visit=$(sed -n 's/^large="\(.*\) --steps [0-9]*"$/\1/p' dev/cuda/visit.sh)
-[ -n "$visit" ] || { echo "report.sh: dev/cuda/visit.sh does not say its shape as large=\"... --steps N\"" >&2; exit 1; }
+visit=$(sed -n 's/^large="\(.*\)"$/\1/p' dev/cuda/visit.sh)
+[ -n "$visit" ] || { echo "report.sh: dev/cuda/visit.sh does not say its shape as large=\"...\"" >&2; exit 1; }
 
 # 65,536 registers to a multiprocessor, handed out in units of 8 to each thread of a warp; at most 64 warps (sm_80, sm_90).
 grep -q " $sm " dev/cuda/resources.txt || { echo "report.sh: dev/cuda/resources.txt has no $sm" >&2; exit 1; }

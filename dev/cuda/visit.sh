@@ -1,23 +1,27 @@
 #!/usr/bin/env bash
-# What a visit to a machine with a GPU runs, after `make gpu`: five parts, each with a time of its own and a report of its own, about 24 minutes in all.
-#     dev/cuda/visit.sh OUT [--part tests|ranks|kernels|steps|sanitizer]... [--built FOLDER] [--commit ID]
-#         tests 6      every test program                    steps 7        a training step of 134M parameters beside PyTorch's
-#         ranks 2      two NCCL ranks on the one card        sanitizer 5    compute-sanitizer over every operation
-#         kernels 4    each kernel in % of a copy
-# OUT/PART/report.md is a part's result (dev/cuda/gpu.sh), OUT/report.md all of them. Of the other machine only this checkout and the folder that
-# `make gpu` names are needed (--built: another one), not its make: programs there bring everything but CUDA and NCCL. Libraries that the loader does
-# not find are looked for beside CUDA and in the packages of $PYTHON (python3), which is the Python whose PyTorch is measured, too.
+# What a visit to a machine with a GPU runs, after `make gpu`: six parts, each with a time of its own and a report of its own, about 29 minutes in all.
+#     dev/cuda/visit.sh OUT [--part tests|ranks|steps|training|kernels|sanitizer]... [--again true] [--built FOLDER] [--commit ID]
+#         tests 5      every test program                    training 3     two minutes of training on text, and its curve
+#         ranks 2      two NCCL ranks on the one card        kernels 4      each kernel in % of a copy
+#         steps 9      a training step of 134M parameters    sanitizer 5    compute-sanitizer over every operation
+#                      beside PyTorch's, where its time goes
+# OUT/PART/report.md is a part's result (dev/cuda/gpu.sh), OUT/report.md all of them. A part that ran to its end, of the same commit, is not run again:
+# --again true does. Of the other machine only this checkout and the folder that `make gpu` names are needed (--built: another one), not its make: programs
+# there bring everything but CUDA and NCCL. Libraries that the loader does not find are looked for beside CUDA and in the packages of $PYTHON (python3),
+# which is the Python whose PyTorch is measured, too. Where OUT is another machine's to keep: OUT/*/{report.md,log.txt}, OUT/kernels/workshop.csv,
+# OUT/training/{loss.svg,log.jsonl}.
 set -eu
 cd "$(dirname "$0")/../.."
-usage() { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-all_parts="tests ranks kernels steps sanitizer"
+usage() { sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+all_parts="tests ranks steps training kernels sanitizer"
 [ $# -ge 1 ] && [[ $1 != -* ]] || usage
-out=$1 built=build/cuda-fast-plain-mpi0-json1 parts= commit= python=${PYTHON:-python3}
+out=$1 built=build/cuda-fast-plain-mpi0-json1 parts= commit= again= python=${PYTHON:-python3}
 shift
 while [ $# -gt 0 ]; do
     [ $# -ge 2 ] || usage
     case $1 in
     --part) [[ " $all_parts " == *" $2 "* ]] || usage; parts="$parts $2" ;;
+    --again) [[ $2 == true || $2 == false ]] || usage; again=$2 ;;
     --built) built=$2 ;;
     --commit) commit=$2 ;;
     *) usage ;;
@@ -55,7 +59,7 @@ for library in $(not_found); do
 done
 
 # ---- parts ----------------------------------------------------------------------------------------------------------------------------------
-minutes_of() { case $1 in tests) echo 6 ;; ranks) echo 2 ;; kernels) echo 4 ;; steps) echo 7 ;; sanitizer) echo 5 ;; esac; }
+minutes_of() { case $1 in tests) echo 5 ;; ranks) echo 2 ;; steps) echo 9 ;; training) echo 3 ;; kernels) echo 4 ;; sanitizer) echo 5 ;; esac; }
 # Every part begins with a step so small that it only shows whether programs and card go together; where not, that is the reason for all that follows.
 small="--hidden 64 --ffn 128 --layers 1 --heads 2 --kv 2 --vocab 1000 --seq 32 --steps 1"
 run() { # part item...
@@ -67,10 +71,10 @@ run() { # part item...
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-tests() { # the quick ones begin; one that hangs costs its limit
+tests() { # four at a time: they are right or wrong, and not measured; one that hangs costs its limit
     export GX_TRAIN_LLAMA=$built/train_llama
-    run tests --limit 80 --test "$built/test_devices" --test "$built/test_memory" --test "$built/test_llama" --test "$built/test_generate" --test "$built/test_bert" --test "$built/test_precision" \
-        --limit 140 --test "$built/test_train_devices" --test "$built/test_bert_modes" --test "$built/test_modes"
+    run tests --together 4 --limit 140 --test "$built/test_devices" --test "$built/test_memory" --test "$built/test_llama" --test "$built/test_generate" --test "$built/test_bert" --test "$built/test_precision" \
+        --test "$built/test_train_devices" --test "$built/test_bert_modes" --test "$built/test_modes"
 }
 # Each collective waits for the card to change from one rank to the other, many milliseconds: so there are few, no validation and no sample.
 ranks() {
@@ -90,18 +94,21 @@ kernels() {
 
 # Both programs have the same model, the same kind of tokens, the same optimizer: the same number of parameters, and a loss near log(32000) = 10.37.
 # What matters most begins; compiling takes the better part of a minute.
-# PyTorch warms up by as many steps as llama_step (3), so that both losses are those after 23.
-large="--hidden 768 --ffn 2048 --layers 12 --heads 12 --kv 12 --vocab 32000 --seq 1024 --batch 8 --steps 20"
+# Both warm up by as many steps, more than a second's, so that both losses are those after 125.
+large="--hidden 768 --ffn 2048 --layers 12 --heads 12 --kv 12 --vocab 32000 --seq 1024 --batch 8"
 steps() {
     local status=0 variant precision why items=()
     for precision in fp32 bf16; do
-        items+=(--command "Galaxy, $precision" "$built/llama_step $large --head_chunk 8192 --precision $precision")
+        items+=(--command "Galaxy, $precision" "$built/llama_step $large --warmup 25 --steps 100 --head_chunk 8192 --precision $precision")
+    done
+    for precision in fp32 bf16; do
+        items+=(--command "where the time goes, $precision" "$built/llama_step $large --steps 10 --head_chunk 8192 --precision $precision --profile")
     done
     if why=$(timeout 30 "$python" -c 'import torch, transformers' 2>&1); then
         for variant in lean-eager lean-compile transformers transformers-compile; do
-            for precision in fp32 bf16; do
+            for precision in fp32 bf16 bf16-weights; do
                 items+=(--command "PyTorch, $variant, $precision" "env -u LD_LIBRARY_PATH ${before:+LD_LIBRARY_PATH=$before }$python dev/bench/torch_llama.py --device cuda $large \
-                    --warmup 3 --variant $variant --precision $precision")
+                    --warmup 25 --steps 100 --variant $variant --precision $precision")
             done
         done
     else
@@ -123,6 +130,16 @@ table_of_steps() {
                  of("loss"), of("device_mb"), of("card_used_mb")
          }'
 }
+# A byte-level model of 110M parameters; an epoch of what a card does in two minutes.
+training() {
+    local status=0
+    [ -s data/text.txt ] || dev/data/prepare_text.sh
+    run training --limit 160 --command 'two minutes of training' "rm -rf $tmp/training; $built/train_llama --precision bf16 --hidden_size 768 --intermediate_size 2048 --num_hidden_layers 12 \
+        --num_attention_heads 12 --seq_len 1024 --micro_batch_size 8 --max_steps 2000 --learning_rate 6e-4 --logging_steps 50 --eval_steps 500 --eval_windows 32 --save_steps 0 \
+        --output_dir $tmp/training" || status=$?
+    for file in loss.svg log.jsonl; do [ ! -e "$tmp/training/$file" ] || cp "$tmp/training/$file" "$out/training/"; done
+    return "$status"
+}
 sanitizer() { # in groups of operations, so that a slow tool leaves results of some
     run sanitizer --limit 60 --sanitize "$built/test_devices attention" --sanitize "$built/test_devices norm embedding" \
         --sanitize "$built/test_devices cross_entropy linear" --sanitize "$built/test_devices zero copy conver add sum rope swiglu clip adamw sgd"
@@ -130,8 +147,16 @@ sanitizer() { # in groups of operations, so that a slow tool leaves results of s
 
 failed=0
 for part in ${parts:-$all_parts}; do
+    if [ "$again" != true ] && ran=$(cat "$out/$part/ran" 2>/dev/null) && [ "${ran% *}" = "$commit" ] && [ "$commit" != unknown ]; then
+        echo "==== $part ran before, of commit $commit; --again true runs it again"
+        [ "${ran##* }" = 0 ] || failed=1
+        continue
+    fi
     echo "==== $part, at most $(minutes_of "$part") minutes"
-    "$part" || failed=1
+    status=0
+    rm -f "$out/$part/ran"
+    "$part" || status=1 failed=1
+    echo "$commit $status" >"$out/$part/ran"
 done
 for part in ${parts:-$all_parts}; do
     sed "s/^# On a GPU:/# $part:/" "$out/$part/report.md"
