@@ -587,21 +587,23 @@ TEST(units_computed_again_change_no_bit_of_adapters) { of_adapters(computed_agai
 // Everything that a run leaves behind: losses, gradients, weights after three steps, moments, a validation.
 static void by_lists(void)
 {
-    static const int choices[] = {1, 2, 4, 8, 3, 5, 6, 15}; // each alone, all pairs of the first three, everything
+    // each alone, all pairs of the first three, all but the last, sums that are started, everything
+    static const int choices[] = {1, 2, 4, 8, 3, 5, 6, 15, 24, 31};
     for (int mode = 0; mode < MODES; mode++) {
         Rank ref[MAX_RANKS], rank[MAX_RANKS];
         const Layout l = layout_of(mode, mode % 2 ? UNEVEN : TIED);
         run_ranks(&l, ref);
-        for (int k = 0; k < 8; k++) {
+        for (size_t k = 0; k < sizeof choices / sizeof *choices; k++) {
             const int i = choices[k];
             test_wish.spec.order = i & 1, test_wish.spec.puts_off_weights = i >> 1 & 1;
-            test_wish.spec.recomputes_layers = i >> 2 & 1, test_wish.spec.bucket = i >> 3;
+            test_wish.spec.recomputes_layers = i >> 2 & 1, test_wish.spec.bucket = i >> 3 & 1;
+            test_wish.spec.starts_sums = i >> 4;
             run_ranks(&l, rank);
             for (int r = 0; r < l.tp; r++)
                 CHECK(!rank[r].result.error[0] && same_bits(&rank[r].result, &ref[r].result),
-                      "%s: order %d, weights %s, layers %s, bucket %d: rank %d: other bits; %s", l.what, i & 1,
-                      i & 2 ? "put off" : "at once", i & 4 ? "computed again" : "kept", i >> 3, r,
-                      rank[r].result.error);
+                      "%s: order %d, weights %s, layers %s, bucket %d%s: rank %d: other bits; %s", l.what, i & 1,
+                      i & 2 ? "put off" : "at once", i & 4 ? "computed again" : "kept", i >> 3 & 1,
+                      i >> 4 ? ", started" : "", r, rank[r].result.error);
             free_ranks(&l, rank);
         }
         memset(&test_wish, 0, sizeof test_wish);

@@ -200,6 +200,26 @@ TEST(layers_that_are_computed_again_give_the_same_bits_in_every_mode)
     }
 }
 
+// Two groups of two ranks, whose sums are those of data parallelism, of pieces that heads share, and of a group; buckets
+// of one unit, of some and of more than there are.
+TEST(gradients_summed_beside_the_backward_give_the_same_bits_in_every_mode)
+{
+    static const int buckets[] = {0, 1, 2, 100};
+    for (int m = 0; m < MODES; m++) {
+        char a[100], b[100];
+        if (!use_mode(modes[m])) return;
+        for (int i = 0; i < 4; i++) {
+            snprintf(a, sizeof a, "bucket%d_0/checkpoint-3", m);
+            snprintf(b, sizeof b, "bucket%d_%d/checkpoint-3", m, i);
+            CHECK_RAN(run("--output_dir bucket%d_%d --max_steps 3 --ranks 4 --tp 2 --micro_batch_size 2 "
+                          "--gradient_accumulation_steps 2 --reduce_bucket %d%s",
+                          m, i, buckets[i], unequal(modes[m], 2)));
+            CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", modes[m], err());
+            if (i) check_same_checkpoint(a, b);
+        }
+    }
+}
+
 TEST(the_first_lines_say_the_mode_and_how_the_ranks_are_arranged)
 {
     static const struct {

@@ -11,6 +11,16 @@ GX_BEGIN
 // sends its own to all the others, and takes scratch for its part once per sharer (GX_MEM_COMM).
 void gx_grads_reduce(GxContext *g, GxStore *s, int first, int units);
 
+// The same in two: what was started may be waited for after other work, in which the gradients of these units are not
+// touched. Pieces that are shared are summed where it is waited for.
+enum { GX_GRADS_TICKETS = 8 }; // collectives of a sum that can be under way; of more of them the others run at once
+typedef struct {
+    GxTicket ticket[GX_GRADS_TICKETS];
+    int tickets, first, units;
+} GxGradsSum;
+void gx_grads_start(GxContext *g, GxStore *s, int first, int units, GxGradsSum *sum);
+void gx_grads_wait(GxContext *g, GxStore *s, GxGradsSum *sum);
+
 // Adds to step->sum_squares those of a unit's gradients: tensor by tensor in the table's order, each logical element
 // once: an alias not at all, what several ranks hold by the lowest of them. The ranks of a tp group then add theirs up.
 void gx_grads_sum_squares(GxContext *g, GxStore *s, int unit);
@@ -41,7 +51,15 @@ static int gx__grads_is_in(const GxStore *s, int row, int first, int units)
     return t->unit >= first && t->unit < first + units && !t->has_alias && gx_store_grads(s, row);
 }
 
-static void gx__grads_reduce_axes(GxContext *g, const GxStore *s, int first, int units)
+// Of n neighbours; sum NULL: at once.
+static void gx__grads_all_reduce(GxContext *g, int axes, float *grads, int64_t n, GxGradsSum *sum)
+{
+    if (sum && sum->tickets < GX_GRADS_TICKETS)
+        sum->ticket[sum->tickets++] = gx_all_reduce_start(g, axes, GX_SUM, grads, n, GX_F32);
+    else gx_all_reduce(g, axes, GX_SUM, grads, n, GX_F32);
+}
+
+static void gx__grads_reduce_axes(GxContext *g, const GxStore *s, int first, int units, GxGradsSum *sum)
 {
     int64_t begin = 0, end = 0;
     int axes = 0; // of the neighbours [begin, end); 0: nobody needs a sum
@@ -52,7 +70,7 @@ static void gx__grads_reduce_axes(GxContext *g, const GxStore *s, int first, int
             end = s->place[i].trainable + gx_tensor_count(t);
             continue;
         }
-        if (end > begin && axes) gx_all_reduce(g, axes, GX_SUM, s->grads + begin, end - begin, GX_F32);
+        if (end > begin && axes) gx__grads_all_reduce(g, axes, s->grads + begin, end - begin, sum);
         if (!t) break;
         begin = s->place[i].trainable;
         end = begin + gx_tensor_count(t);
@@ -130,16 +148,39 @@ static void gx__grads_reduce_overlaps(GxContext *g, const GxTensor *t, float *gr
     gx_arena_release(g->arena, mark);
 }
 
-void gx_grads_reduce(GxContext *g, GxStore *s, int first, int units)
+static void gx__grads_begin(GxContext *g, GxStore *s, int first, int units, GxGradsSum *sum)
 {
     for (int i = 0; i < s->table->n; i++)
         if (gx__grads_is_in(s, i, first, units)) gx__grads_zero_unwritten(g, s, i);
     gx_at(g, -1, "grads");
-    gx__grads_reduce_axes(g, s, first, units);
+    gx__grads_reduce_axes(g, s, first, units, sum);
+}
+
+static void gx__grads_share(GxContext *g, GxStore *s, int first, int units)
+{
     gx_at(g, -1, "shared_grads");
     for (int i = 0; i < s->table->n && !gx_failed(g); i++)
         if (gx__grads_is_in(s, i, first, units) && s->table->row[i].parts)
             gx__grads_reduce_overlaps(g, &s->table->row[i], gx_store_grads(s, i));
+}
+
+void gx_grads_reduce(GxContext *g, GxStore *s, int first, int units)
+{
+    gx__grads_begin(g, s, first, units, NULL);
+    gx__grads_share(g, s, first, units);
+}
+
+void gx_grads_start(GxContext *g, GxStore *s, int first, int units, GxGradsSum *sum)
+{
+    sum->tickets = 0, sum->first = first, sum->units = units;
+    gx__grads_begin(g, s, first, units, sum);
+}
+
+void gx_grads_wait(GxContext *g, GxStore *s, GxGradsSum *sum)
+{
+    gx_at(g, -1, "grads");
+    for (int i = 0; i < sum->tickets; i++) gx_wait(g, sum->ticket[i]);
+    gx__grads_share(g, s, sum->first, sum->units);
 }
 
 // ---- the global norm -----------------------------------------------------------------------------------------------

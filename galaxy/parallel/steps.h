@@ -128,7 +128,9 @@ typedef struct {
     int reduce_axes; // over which gradients are summed; 0: they are not
     int agree_axes;  // AGREE's
     int bucket;      // units whose gradients are summed in one REDUCE; 0: all
+    int starts_sums; // a REDUCE is started, and waited for before it is the third under way, and before the first NORM
 } GxStepsSpec;
+enum { GX_STEPS_SUMS = 2 }; // REDUCEs that a list has under way at once: tickets 0 and 1
 
 typedef struct {
     int64_t offset, bytes; // in the region of the arena that is the list's

@@ -4,7 +4,7 @@
 //     expand     to units: a head in training has B alone; below the lowest trained unit, and of units that gradients
 //                pass by, no B, and nothing is kept
 //     recompute  R before B, where a layer kept its input only
-//     grads      REDUCE of a bucket of units, behind the last contribution to them
+//     grads      REDUCE of a bucket of units, behind the last contribution to them; of sums that are started, WAIT
 //     window     COUNT first; at the end NORM of each unit, AGREE, STEP of each unit
 #ifndef GX_STEPS_MAKE_H
 #define GX_STEPS_MAKE_H
@@ -169,12 +169,28 @@ static GxAction gx__steps_reduce_of(const GxStepsSpec *p, int first, int last)
     return a;
 }
 
+static void gx__steps_push_wait(GxActions *out, int sum)
+{
+    GxAction wait = gx__steps_action(GX_DO_WAIT, -1, -1);
+    wait.ticket = (int8_t)(sum % GX_STEPS_SUMS);
+    gx__steps_push(out, wait);
+}
+
+// Sum number *sums of the list.
+static void gx__steps_push_reduce(GxActions *out, const GxStepsSpec *p, GxAction reduce, int *sums)
+{
+    if (p->starts_sums && *sums >= GX_STEPS_SUMS) gx__steps_push_wait(out, *sums);
+    if (p->starts_sums) reduce.ticket = (int8_t)(*sums % GX_STEPS_SUMS);
+    gx__steps_push(out, reduce);
+    ++*sums;
+}
+
 // Buckets are counted from the head down, as gradients come.
 static void gx__steps_reduce(GxActions *out, const GxActions *in, const GxStepsSpec *p)
 {
     const int size = p->bucket ? (int)gx_min(p->bucket, p->units) : p->units,
               buckets = (int)gx_ceil_div(p->units, size);
-    int *behind = (int *)malloc((size_t)buckets * sizeof *behind);
+    int *behind = (int *)malloc((size_t)buckets * sizeof *behind), sums = 0;
     if (!behind) {
         out->failed = 1;
         return;
@@ -186,8 +202,10 @@ static void gx__steps_reduce(GxActions *out, const GxActions *in, const GxStepsS
     for (int i = 0; i < in->n; i++) {
         gx__steps_push(out, in->action[i]);
         for (int k = 0, last = p->units - 1; k < buckets; k++, last -= size)
-            if (behind[k] == i) gx__steps_push(out, gx__steps_reduce_of(p, (int)gx_max(0, last - size + 1), last));
+            if (behind[k] == i)
+                gx__steps_push_reduce(out, p, gx__steps_reduce_of(p, (int)gx_max(0, last - size + 1), last), &sums);
     }
+    for (int k = (int)gx_max(0, sums - GX_STEPS_SUMS); p->starts_sums && k < sums; k++) gx__steps_push_wait(out, k);
     free(behind);
 }
 

@@ -27,6 +27,7 @@ typedef struct {           // zero: defaults
     int order;             // GxStepsOrder
     int puts_off_weights;  // weight halves of layers come at the end of the window
     int bucket;            // units whose gradients are summed in one go; 0: all
+    int starts_sums;       // that of a bucket goes on beside the backward of what lies below
     int forward_only;      // there is no training: no list for it, and no memory
     // The task's: what losses are divided by. NULL: target 0's labels that are not GX_IGNORE_INDEX
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
@@ -46,6 +47,7 @@ typedef struct {
     GxBatch *batch;
     int64_t labels[GX_MAX_LOSSES];
     int stop;
+    GxGradsSum sum[GX_STEPS_SUMS]; // under way, by ticket
 } GxRunner;
 
 // m and o are lent. Close it with gx_runner_close, also after an error.
@@ -126,7 +128,7 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     s.is_tied = gx__interpreter_is_tied(m), s.weight_reads_x = gx__interpreter_reads_x(m);
     s.frozen = frozen, s.passed_by = passed_by;
     s.count_axes = GX_AXIS_ALL, s.agree_axes = GX_AXIS_ALL, s.reduce_axes = g->world > 1 ? GX_AXIS_ALL : 0;
-    s.bucket = spec->bucket;
+    s.bucket = spec->bucket, s.starts_sums = spec->starts_sums;
     if (!spec->forward_only && gx_steps_lowest(&s) == m->units)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "every tensor of the model is frozen: there is nothing to train");
     if (!spec->forward_only) GX_TRY(gx__interpreter_make(&r->train, &s, &g->error));
@@ -241,6 +243,12 @@ static void gx__interpreter_agree(GxContext *g, const GxRunner *r)
     gx_clip(g, r->o->max_grad_norm);
 }
 
+static void gx__interpreter_reduce(GxContext *g, GxRunner *r, const GxAction *a)
+{
+    if (a->ticket < 0) gx_grads_reduce(g, &r->m->store, a->unit, a->count);
+    else gx_grads_start(g, &r->m->store, a->unit, a->count, &r->sum[a->ticket]);
+}
+
 static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, const GxBatch *batch)
 {
     for (int i = 0; i < s->n && !gx_failed(g); i++) {
@@ -254,7 +262,8 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
             gx__interpreter_count(g, r, s);
             if (r->stop) return;
             break;
-        case GX_DO_REDUCE: gx_grads_reduce(g, &r->m->store, a->unit, a->count); break;
+        case GX_DO_REDUCE: gx__interpreter_reduce(g, r, a); break;
+        case GX_DO_WAIT: gx_grads_wait(g, &r->m->store, &r->sum[a->ticket]); break;
         case GX_DO_NORM: gx_grads_sum_squares(g, &r->m->store, a->unit); break;
         case GX_DO_AGREE: gx__interpreter_agree(g, r); break;
         case GX_DO_STEP:

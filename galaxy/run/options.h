@@ -39,6 +39,7 @@ typedef struct {
     double timeout;
     char device[GX_FIELD_TEXT], device_comm[GX_FIELD_TEXT], precision[GX_FIELD_TEXT];
     int64_t head_chunk;
+    int64_t reduce_bucket;
     char recompute[GX_FIELD_TEXT], freeze[GX_FIELD_TEXT];
     GxTuningOptions tuning;
     int dry_run, evaluate, sample_only, overwrite_output_dir, strict, ignore_mismatched_sizes;
@@ -183,6 +184,10 @@ static const GxField gx__options_train_options[] = {
      "of weights and activations; masters, moments and gradients are fp32", "fp32|bf16"},
     {"head_chunk", GX_FIELD_INT, GX__OPTIONS_AT(head_chunk), "512",
      "rows whose logits exist at once: memory against speed", "1..1000000000"},
+    {"reduce_bucket", GX_FIELD_INT, GX__OPTIONS_AT(reduce_bucket), "0",
+     "of several ranks: layers whose gradients are summed beside the backward of those below; 0: all, behind it. The "
+     "result is the same to the bit",
+     "0..100000"},
     {"recompute", GX_FIELD_STRING, GX__OPTIONS_AT(recompute), "none",
      "layer: keep the input of each layer alone, and compute the layer again before its backward: memory against time",
      "none|layer"},

@@ -312,6 +312,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     GxRunnerSpec runner = GX_ZERO;
     runner.micro_batches = (int)o->gradient_accumulation_steps;
     runner.recomputes_layers = !strcmp(o->recompute, "layer");
+    runner.bucket = (int)o->reduce_bucket, runner.starts_sums = o->reduce_bucket > 0;
     runner.counts = t->task->counts, runner.task = t->self;
     runner.forward_only = gx_options_only_show(o);
     options.lists = &lists;
