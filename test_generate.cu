@@ -20,7 +20,7 @@ typedef struct { // zero: fp32, alone
     int has_prompts;      // in attention (model/prompt.h), with open gates
 } Wish;
 
-static const GxPrompt prompts = {5, 1, NULL};
+static const GxPrompt prompts = {5, 1, NULL, 0}, scaled = {5, 1, NULL, 1};
 
 typedef struct {
     Wish wish;

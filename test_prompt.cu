@@ -21,6 +21,9 @@ static void check_prompts(int prompt, int quantize)
 TEST(prompts_in_every_mode_are_serial) { check_prompts(1, 0); }
 TEST(prompts_beside_norms_that_are_trained_in_every_mode_are_serial) { check_prompts(2, 0); }
 TEST(prompts_before_a_matrix_that_is_trained_in_every_mode_are_serial) { check_prompts(3, 0); }
+TEST(scales_and_biases_in_every_mode_are_serial) { check_prompts(4, 0); }
+TEST(scales_and_biases_of_matrices_that_are_trained_in_every_mode_are_serial) { check_prompts(5, 0); }
+TEST(scales_and_biases_of_quantised_matrices_in_every_mode_are_serial) { check_prompts(4, 1 + GX_NF4_DOUBLED); }
 TEST(prompts_through_quantised_matrices_in_every_mode_are_serial)
 {
     check_prompts(1, 1 + GX_NF4_DOUBLED);
@@ -31,6 +34,12 @@ TEST(prompts_in_all_18_triples_of_methods_are_serial)
     const GxMode *triple[TRIPLES];
     for (int i = 0; i < TRIPLES; i++) triple[i] = &test_triples[i];
     for (int i = 0; i < 2; i++) check_prompt_modes(&shapes[i], 3, triple, TRIPLES);
+}
+TEST(scales_and_biases_in_all_18_triples_of_methods_are_serial)
+{
+    const GxMode *triple[TRIPLES];
+    for (int i = 0; i < TRIPLES; i++) triple[i] = &test_triples[i];
+    for (int i = 0; i < 2; i++) check_prompt_modes(&shapes[i], 5, triple, TRIPLES);
 }
 
 // With documents and padding, of which a rank may have the end alone.
@@ -92,6 +101,7 @@ static int case_open(Case *k, const char *name)
     snprintf(path, sizeof path, "data/ref/prompt_%s/adapter_config.json", name);
     if (!CHECK(gx_peft_config_read(&k->peft, path, &err) == GX_OK, "%s", err.message)) return 0;
     k->prompt.len = k->peft.prompt_len, k->prompt.layers = k->peft.prompt_layers;
+    k->prompt.is_v2 = k->peft.prompt_is_v2;
     snprintf(path, sizeof path, "%.100s/config.json", k->peft.base);
     if (!CHECK(gx_llama_config_read(&k->c, path, &err) == GX_OK, "%s", err.message)) return 0;
     snprintf(path, sizeof path, "data/ref/prompt_%s/ref.safetensors", name);
@@ -108,7 +118,7 @@ static int case_open(Case *k, const char *name)
     for (int i = 0; i < k->t.m.table.n; i++) {
         const GxTensor *row = &k->t.m.table.row[i];
         const int64_t n = gx_tensor_count(row);
-        if (!row->is_added) continue;
+        if (!row->is_adapter) continue;
         float *x = read_floats(&s, GX_PEFT_PREFIX, row->name, n);
         if (x) test_put(&k->t, gx_store_master(&k->t.m.store, i), x, n);
         free(x);
@@ -160,6 +170,7 @@ static void as_peft(const char *name, int tensors)
                  backward = test_bound(test_model_depth(&k.c, k.b.T, 1));
     float *loss = read_floats(&k.ref, "loss", "", 1), *norm = read_floats(&k.ref, "grad_norm", "", 1),
           *losses = read_floats(&k.ref, "sgd.losses", "", 10);
+    k.t.o.kind = GX_OPTIMIZER_SGD;
     gx_runner_train(&k.t.g, &k.t.r, &k.b, NULL, NULL); // with a learning rate of 0
     const GxStep step = test_step(&k.t);
     if (loss) test_close_number("loss", gx_step_loss(&step), loss[0], forward);
@@ -168,7 +179,6 @@ static void as_peft(const char *name, int tensors)
         const int compared = compare(&k, "grad.", 1, backward, 1e-3 * norm[0] / sqrt(tensors));
         CHECK(compared == tensors, "%d gradients compared, not %d", compared, tensors);
     }
-    k.t.o.kind = GX_OPTIMIZER_SGD;
     test_set_step(&k.t, 0.1f, 0);
     for (int s = 0; s < 10 && losses; s++) {
         gx_runner_train(&k.t.g, &k.t.r, &k.b, NULL, NULL);
@@ -185,6 +195,12 @@ TEST(prompts_of_a_mistral_as_peft) { as_peft("mistral", 2 * 2); }
 TEST(prompts_of_a_llama_whose_heads_are_wider_than_it_as_a_formula) { as_peft("odd", 2); }
 TEST(prompts_through_biases_as_a_formula) { as_peft("qwen2", 2 * 2); }
 TEST(prompts_through_norms_of_heads_as_a_formula) { as_peft("qwen3", 2 * 2); }
+
+// LLaMA-Adapter v2: of each layer besides 7 scales, 7 biases and 2 norms (Qwen3: 4), and a final norm.
+TEST(scales_and_biases_of_a_llama_with_shared_heads_as_a_formula) { as_peft("v2_llama", 2 * 2 + 3 * 16 + 1); }
+TEST(scales_and_biases_of_a_llama_whose_heads_are_wider_than_it_as_a_formula) { as_peft("v2_odd", 2 + 3 * 16 + 1); }
+TEST(scales_and_biases_beside_biases_as_a_formula) { as_peft("v2_qwen2", 2 * 2 + 2 * 16 + 1); }
+TEST(scales_and_biases_before_norms_of_heads_as_a_formula) { as_peft("v2_qwen3", 2 * 2 + 2 * 18 + 1); }
 
 // With gates that are closed, as they are at first, they alone have gradients.
 static void as_peft_at_first(const char *name)
@@ -218,7 +234,7 @@ static void train_texts(TestModel *t, const int *lengths, int n, int is_packed, 
 {
     int32_t tokens[2][2 * T], documents[2 * T][2], other[2 * T]; // other: of a second micro-batch
     GxBatch b = GX_ZERO;
-    static const GxPrompt prompt = {5, 2, NULL};
+    static const GxPrompt prompt = {5, 2, NULL, 0};
     int first = 0;
     t->wish.prompt = &prompt, t->wish.dtype = dtype, t->wish.spec.micro_batches = micro;
     b.T = T, b.B = is_packed ? 1 : n, b.runs = gx_runs_one(T, 0);
@@ -303,8 +319,8 @@ static void expect_refusal(const GxPrompt *prompt, const GxLora *lora, const GxF
 
 TEST(models_and_numbers_without_prompts_are_refused)
 {
-    static const GxPrompt negative = {-1, 0, NULL}, more = {4, 3, NULL}, none = {4, 1, "norms"}, key = {4, 2, "k_proj"},
-                          good = {4, 0, NULL};
+    static const GxPrompt negative = {-1, 0, NULL, 0}, more = {4, 3, NULL, 0}, none = {4, 1, "norms", 0},
+                          key = {4, 2, "k_proj", 0}, good = {4, 0, NULL, 0};
     static const GxLora lora = {2, 2, 0, 0, NULL, NULL, 0, NULL};
     GxLlamaConfig c = model_config;
     GxBertConfig *bert = (GxBertConfig *)calloc(1, sizeof *bert);
