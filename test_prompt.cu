@@ -230,13 +230,19 @@ TEST(with_closed_gates_these_alone_have_gradients_as_in_peft)
 
 // A window of `B` columns of `length` tokens, whose labels are those of `lengths` texts: all behind each other in one
 // column, or each at the beginning of one of its own.
-static void train_texts(TestModel *t, const int *lengths, int n, int is_packed, int micro, GxDtype dtype)
+// Two micro-batches of the window are [from, from + micro): the second one has other tokens, and the same labels.
+typedef struct {
+    int is_v2, is_packed, from, micro;
+    GxDtype dtype;
+} Training;
+static void train_texts(TestModel *t, const int *lengths, int n, const Training *how)
 {
     int32_t tokens[2][2 * T], documents[2 * T][2], other[2 * T]; // other: of a second micro-batch
     GxBatch b = GX_ZERO;
-    static const GxPrompt prompt = {5, 2, NULL, 0};
+    static const GxPrompt prompts[2] = {{5, 2, NULL, 0}, {5, 2, NULL, 1}};
+    const int is_packed = how->is_packed;
     int first = 0;
-    t->wish.prompt = &prompt, t->wish.dtype = dtype, t->wish.spec.micro_batches = micro;
+    t->wish.prompt = &prompts[how->is_v2], t->wish.dtype = how->dtype, t->wish.spec.micro_batches = how->micro;
     b.T = T, b.B = is_packed ? 1 : n, b.runs = gx_runs_one(T, 0);
     for (int i = 0; i < 2 * T; i++)
         tokens[0][i] = 0, tokens[1][i] = GX_IGNORE_INDEX, documents[i][0] = documents[i][1] = 0;
@@ -254,7 +260,7 @@ static void train_texts(TestModel *t, const int *lengths, int n, int is_packed, 
     GxBatch window[2] = {b, b};
     for (int i = 0; i < 2 * T; i++) other[i] = (tokens[0][i] + 3) % 7;
     window[1].tokens = other;
-    gx_runner_train(&t->g, &t->r, window, NULL, NULL);
+    gx_runner_train(&t->g, &t->r, window + how->from, NULL, NULL);
     CHECK(!gx_failed(&t->g), "%s", t->g.error.message);
 }
 
@@ -265,7 +271,8 @@ TEST(texts_in_one_column_find_in_prompts_what_each_finds_alone)
     double loss[2];
     for (int i = 0; i < 2; i++) {
         t[i] = (TestModel *)calloc(1, sizeof **t);
-        train_texts(t[i], lengths, 2, i, 1, GX_F32);
+        const Training how = {1, i, 0, 1, GX_F32};
+        train_texts(t[i], lengths, 2, &how);
         const GxStep step = test_step(t[i]);
         loss[i] = gx_step_loss(&step);
     }
@@ -281,14 +288,15 @@ TEST(texts_in_one_column_find_in_prompts_what_each_finds_alone)
 
 // The loss, and the gradients as a whole, of two micro-batches, are as far from fp32 as roundings to 8 bits of numbers
 // of 6 sums of a layer may bring them, in fp32 of as many to 24.
-TEST(prompts_in_bf16_are_near_those_in_fp32)
+static void check_bf16(int is_v2)
 {
     static const int lengths[2] = {5, 3};
     TestModel *t[2];
     double loss[2];
     for (int i = 0; i < 2; i++) {
         t[i] = (TestModel *)calloc(1, sizeof **t);
-        train_texts(t[i], lengths, 2, 1, 2, i ? GX_BF16 : GX_F32);
+        const Training how = {is_v2, 1, 0, 2, i ? GX_BF16 : GX_F32};
+        train_texts(t[i], lengths, 2, &how);
         const GxStep step = test_step(t[i]);
         loss[i] = gx_step_loss(&step);
     }
@@ -298,6 +306,51 @@ TEST(prompts_in_bf16_are_near_those_in_fp32)
     test_close_number("the loss", loss[1], loss[0], bound);
     test_close_f("gradients", grads[1], grads[0], n, bound, 0);
     for (int i = 0; i < 2; i++) test_model_close(t[i]), free(t[i]), free(grads[i]);
+}
+
+TEST(prompts_in_bf16_are_near_those_in_fp32) { check_bf16(0); }
+TEST(scales_and_biases_in_bf16_are_near_those_in_fp32) { check_bf16(1); }
+
+// The loss of a window is the mean of its micro-batches', which have as many labels, so that its gradients are half the
+// sum of theirs, and halves are exact. Of P each micro-batch's gradient is made by itself, then added: to the bit. The
+// others' sums go on from what is there: they are as far as sums in another order.
+static void check_accumulation(int is_v2, GxDtype dtype)
+{
+    static const int lengths[2] = {5, 3};
+    TestModel *t[3];
+    float *grads[3];
+    for (int i = 0; i < 3; i++) { // both; the first; the second
+        const Training how = {is_v2, 1, i == 2, i ? 1 : 2, dtype};
+        t[i] = (TestModel *)calloc(1, sizeof **t);
+        train_texts(t[i], lengths, 2, &how);
+        grads[i] = test_kept(t[i], t[i]->m.store.grads, t[i]->m.store.trained_n);
+    }
+    const GxTable *table = &t[0]->m.table;
+    const double bound = test_bound(test_model_depth(&model_config, T, 1));
+    int prompts = 0;
+    for (int i = 0; i < table->n; i++) {
+        if (!gx_store_trains(&t[0]->m.store, i)) continue;
+        const int64_t at = test_flat(t[0], i), n = gx_tensor_count(&table->row[i]);
+        const int is_prompt = strstr(table->row[i].name, "adaption_prompt") != NULL;
+        float *sum = (float *)malloc((size_t)n * sizeof *sum);
+        double squares = 0;
+        int64_t differ = 0;
+        for (int64_t e = 0; e < n; e++) {
+            const float a = grads[1][at + e], b = grads[2][at + e];
+            sum[e] = (a + b) / 2, squares += (double)a * a + (double)b * b;
+            differ += grads[0][at + e] != sum[e];
+        }
+        if (is_prompt) CHECK(!differ, "%s: %ld of %ld numbers differ", table->row[i].name, (long)differ, (long)n);
+        else test_close_f(table->row[i].name, grads[0] + at, sum, n, bound, sqrt(squares) / 2);
+        prompts += is_prompt && squares > 0;
+        free(sum);
+    }
+    CHECK(prompts == 2, "%d prompts have gradients", prompts);
+    for (int i = 0; i < 3; i++) test_model_close(t[i]), free(t[i]), free(grads[i]);
+}
+TEST(gradients_of_two_micro_batches_are_the_sum_of_those_of_each)
+{
+    for (int is_v2 = 0; is_v2 < 2; is_v2++) check_accumulation(is_v2, GX_F32), check_accumulation(is_v2, GX_BF16);
 }
 
 // ---- what is trained, and what it costs ----------------------------------------------------------------------------
