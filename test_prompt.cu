@@ -234,6 +234,7 @@ TEST(with_closed_gates_these_alone_have_gradients_as_in_peft)
 typedef struct {
     int is_v2, is_packed, from, micro;
     GxDtype dtype;
+    const char *freeze; // NULL: no more than prompts do
 } Training;
 static void train_texts(TestModel *t, const int *lengths, int n, const Training *how)
 {
@@ -243,6 +244,7 @@ static void train_texts(TestModel *t, const int *lengths, int n, const Training 
     const int is_packed = how->is_packed;
     int first = 0;
     t->wish.prompt = &prompts[how->is_v2], t->wish.dtype = how->dtype, t->wish.spec.micro_batches = how->micro;
+    t->wish.freeze = how->freeze;
     b.T = T, b.B = is_packed ? 1 : n, b.runs = gx_runs_one(T, 0);
     for (int i = 0; i < 2 * T; i++)
         tokens[0][i] = 0, tokens[1][i] = GX_IGNORE_INDEX, documents[i][0] = documents[i][1] = 0;
@@ -271,7 +273,7 @@ TEST(texts_in_one_column_find_in_prompts_what_each_finds_alone)
     double loss[2];
     for (int i = 0; i < 2; i++) {
         t[i] = (TestModel *)calloc(1, sizeof **t);
-        const Training how = {1, i, 0, 1, GX_F32};
+        const Training how = {1, i, 0, 1, GX_F32, NULL};
         train_texts(t[i], lengths, 2, &how);
         const GxStep step = test_step(t[i]);
         loss[i] = gx_step_loss(&step);
@@ -295,7 +297,7 @@ static void check_bf16(int is_v2)
     double loss[2];
     for (int i = 0; i < 2; i++) {
         t[i] = (TestModel *)calloc(1, sizeof **t);
-        const Training how = {is_v2, 1, 0, 2, i ? GX_BF16 : GX_F32};
+        const Training how = {is_v2, 1, 0, 2, i ? GX_BF16 : GX_F32, NULL};
         train_texts(t[i], lengths, 2, &how);
         const GxStep step = test_step(t[i]);
         loss[i] = gx_step_loss(&step);
@@ -320,7 +322,7 @@ static void check_accumulation(int is_v2, GxDtype dtype)
     TestModel *t[3];
     float *grads[3];
     for (int i = 0; i < 3; i++) { // both; the first; the second
-        const Training how = {is_v2, 1, i == 2, i ? 1 : 2, dtype};
+        const Training how = {is_v2, 1, i == 2, i ? 1 : 2, dtype, NULL};
         t[i] = (TestModel *)calloc(1, sizeof **t);
         train_texts(t[i], lengths, 2, &how);
         grads[i] = test_kept(t[i], t[i]->m.store.grads, t[i]->m.store.trained_n);
@@ -351,6 +353,32 @@ static void check_accumulation(int is_v2, GxDtype dtype)
 TEST(gradients_of_two_micro_batches_are_the_sum_of_those_of_each)
 {
     for (int is_v2 = 0; is_v2 < 2; is_v2++) check_accumulation(is_v2, GX_F32), check_accumulation(is_v2, GX_BF16);
+}
+
+// Below the lowest prompt nothing is asked for then, and its layer's scales want the gradients of queries all the same.
+TEST(frozen_norms_change_no_gradient_of_a_scale)
+{
+    static const int lengths[2] = {5, 3};
+    static const char *const frozen[3] = {NULL, "*norm*", "*norm*,*o_proj*,*mlp*"};
+    TestModel *t[3];
+    for (int i = 0; i < 3; i++) {
+        const Training how = {1, 1, 0, 1, GX_F32, frozen[i]};
+        t[i] = (TestModel *)calloc(1, sizeof **t);
+        train_texts(t[i], lengths, 2, &how);
+    }
+    for (int k = 1; k < 3; k++) {
+        int compared = 0;
+        for (int i = 0; i < t[0]->m.table.n; i++) {
+            const int64_t n = gx_tensor_count(&t[0]->m.table.row[i]);
+            if (!gx_store_trains(&t[k]->m.store, i)) continue;
+            float *all = test_kept(t[0], gx_store_grads(&t[0]->m.store, i), n),
+                  *some = test_kept(t[k], gx_store_grads(&t[k]->m.store, i), n);
+            CHECK(!memcmp(all, some, (size_t)n * 4), "%s has another gradient", t[0]->m.table.row[i].name);
+            free(all), free(some), compared++;
+        }
+        CHECK(compared == 2 * (k == 1 ? 2 + 14 : 2 + 6), "%d gradients compared", compared);
+    }
+    for (int i = 0; i < 3; i++) test_model_close(t[i]), free(t[i]);
 }
 
 // ---- what is trained, and what it costs ----------------------------------------------------------------------------
@@ -428,6 +456,41 @@ TEST(prompts_cost_no_gradients_of_the_base_and_nothing_below_the_lowest)
           (long)part->kind_used[GX_MEM_GRADS], (long)part->kind_used[GX_MEM_OPTIMIZER], (long)part->peak,
           (long)whole->peak);
     free_result(&all), free_result(&some);
+}
+
+// v2: forward and input gradients of all layers, and no product for a gradient of the base's. What is trained has
+// gradients and moments. Of each linear the product before its scale is kept.
+TEST(scales_and_biases_cost_no_products_and_keep_one_row_of_each_linear)
+{
+    Result of[2]; // v1, v2
+    Layout l = {.what = "1 rank", .mode = &test_serial, .dp = 1, .tp = 1, .micro = 1, .samples = {4}};
+    for (int i = 0; i < 2; i++) l.prompt = i ? 4 : 1, run_serial(&l, &of[i]);
+    const GxModel *m = &of[1].model->m;
+    const int64_t tokens = T * 4, C = model_config.hidden_size, F = model_config.intermediate_size, Q = 6 * 8,
+                  KV = 3 * 8, rows = 7, out[4] = {Q + 2 * KV, C, 2 * F, C};
+    double products = 0;
+    for (int64_t i = 0; i < of[1].window.n; i++) {
+        const GxEvent *e = &of[1].window.event[i];
+        if (!strncmp(e->name, "linear_", 7)) products += e->flops;
+    }
+    const double once = 2.0 * (double)(tokens * (LAYERS * (C * (Q + 2 * KV) + Q * C + 3 * C * F) + C * 61)),
+                 prompts = 2.0 * (double)(rows * C * 2 * KV * 2) + 3 * 2.0 * (double)(rows * KV);
+    CHECK(products == 2 * once + prompts, "%.0f FLOPs of products; expected %.0f", products, 2 * once + prompts);
+    int64_t kept = 0, n = 1 + rows * C + C; // the gate, the prompt; the last norm
+    for (int i = 0; i < 4; i++) kept += gx_round_up(4 * tokens * out[i], GX_ALIGN), n += LAYERS * 2 * out[i];
+    n += LAYERS * 2 * C; // norms
+    const int64_t more = gx_slot_bytes(m, 1, T, 4, 0) - gx_slot_bytes(&of[0].model->m, 1, T, 4, 0);
+    CHECK(more == kept, "a slot has %ld bytes more; expected %ld", (long)more, (long)kept);
+    CHECK(gx_table_trained(&m->table) == n, "%ld elements are trained; expected %ld", (long)gx_table_trained(&m->table),
+          (long)n);
+    const GxArena *arena = &of[1].model->arena;
+    const int64_t bytes = 4 * m->store.trained_n;
+    CHECK(m->store.trained_n >= n && m->store.trained_n <= n + m->table.n * GX_ALIGN / 4 &&
+              arena->kind_used[GX_MEM_GRADS] == gx_round_up(bytes, GX_ALIGN) &&
+              arena->kind_used[GX_MEM_OPTIMIZER] == 2 * gx_round_up(bytes, GX_ALIGN),
+          "%ld bytes of gradients, %ld of moments, where all that is trained takes %ld",
+          (long)arena->kind_used[GX_MEM_GRADS], (long)arena->kind_used[GX_MEM_OPTIMIZER], (long)bytes);
+    free_result(&of[0]), free_result(&of[1]);
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }
