@@ -43,8 +43,8 @@ void gx_cuda_scale_columns_forward(GxContext *g, void *y, const void *x, const v
     GX_CUDA_TYPES(n->dtype, gx__cuda_scale_columns, g, "scale_columns_forward", y, x, s, n);
 }
 
-// Block (b, .) sums its columns over GX_COLUMNS_BLOCK rows: ds[b,c] = sum_r dy[r,c]*x[r,c], db[b,c] = sum_r
-// dy[r,c]*s[c]. NULL: not wanted.
+// Block (b, .) sums its columns over GX_COLUMNS_BLOCK rows: ds[b,c] = sum_r dy[r,c]*x[r,c], db[b,c] = s[c] * sum_r
+// dy[r,c]. NULL: not wanted.
 template <class T> struct GxColumnSharesOp {
     float *ds, *db;
     const T *dy, *x, *s;
@@ -53,16 +53,17 @@ template <class T> struct GxColumnSharesOp {
     {
         const int64_t begin = b * GX_COLUMNS_BLOCK,
                       end = n.R - begin < GX_COLUMNS_BLOCK ? n.R : begin + GX_COLUMNS_BLOCK;
-        float d[N], v[N], u[N], of_s[N], of_b[N];
-        gx_load(u, s + c);
+        float d[N], v[N], of_s[N], of_b[N];
         for (int i = 0; i < N; i++) of_s[i] = of_b[i] = 0;
         for (int64_t r = begin; r < end; r++) {
             gx_load(d, dy + r * n.stride + c);
-            for (int i = 0; i < N; i++) of_b[i] += d[i] * u[i];
+            for (int i = 0; i < N; i++) of_b[i] += d[i];
             if (!ds) continue;
             gx_load(v, x + r * n.stride + c);
             for (int i = 0; i < N; i++) of_s[i] += d[i] * v[i];
         }
+        gx_load(v, s + c);
+        for (int i = 0; i < N; i++) of_b[i] *= v[i];
         if (ds) gx_store(ds + b * n.C + c, of_s);
         if (db) gx_store(db + b * n.C + c, of_b);
     }
