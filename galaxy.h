@@ -69,6 +69,7 @@
 #include "galaxy/ops/attention.h"
 #include "galaxy/ops/activation.h"
 #include "galaxy/ops/gate.h"
+#include "galaxy/ops/columns.h"
 #include "galaxy/ops/loss.h"
 #include "galaxy/ops/optimizer.h"
 
@@ -102,6 +103,7 @@
 #include "galaxy/model/mode.h"
 #include "galaxy/model/lora.h"
 #include "galaxy/model/tuned.h"
+#include "galaxy/model/scale.h"
 #include "galaxy/model/linear.h"
 #include "galaxy/model/bottleneck.h"
 #include "galaxy/model/side.h"

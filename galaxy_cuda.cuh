@@ -50,6 +50,7 @@
 #include "galaxy/cuda/attention.cuh"
 #include "galaxy/cuda/activation.cuh"
 #include "galaxy/cuda/gate.cuh"
+#include "galaxy/cuda/columns.cuh"
 #include "galaxy/cuda/loss.cuh"
 #include "galaxy/cuda/optimizer.cuh"
 #include "galaxy/cuda/cuda.cuh"

@@ -1387,6 +1387,55 @@ static double gate_floor(const Case *c, int buffer) // dgate: a sum that may can
     return buffer == 2 ? sum : 0;
 }
 
+// ---- scaled columns: d = R, C, gap ----------------------------------------------------------------------------------
+
+static const Shape columns_shapes[] = {{.d = {1, 1, 0}},    {.d = {3, 7, 2}},    {.d = {257, 1, 1}},
+                                       {.d = {40, 64, 64}}, {.d = {65, 257, 0}}, {.d = {17, 40, 4}},
+                                       {.d = {2, 1031, 5}}, {.d = {33, 4096, 0}}};
+static const Variant columns_backward_variants[] = {{0, 0, {{0, 0}}},       {1, 0, {{0, 3}}},
+                                                    {0, 1u << 0, {{0, 0}}}, {1, 1u << 1 | 1u << 4, {{0, 0}}},
+                                                    {0, 1u << 2, {{0, 3}}}, {0, 1u << 1 | 1u << 2 | 1u << 4, {{0, 3}}}};
+
+static GxColumns columns_of(const Shape *s, GxDtype t)
+{
+    const GxColumns n = {s->d[0], s->d[1], s->d[1] + s->d[2], t};
+    return n;
+}
+static int64_t columns_elements(const Shape *s) { return s->d[0] * (s->d[1] + s->d[2]); }
+static void call_scale_columns_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    const GxColumns n = columns_of(s, t);
+    (void)a, gx_scale_columns_forward(g, b[0], b[1], b[2], &n);
+}
+static void call_scale_columns_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    const GxColumns n = columns_of(s, t);
+    gx_scale_columns_backward(g, b[0], (float *)b[1], (float *)b[2], b[3], b[4], b[5], &n, a);
+}
+static Case *prepare_columns(Case *c)
+{
+    const GxColumns n = columns_of(c->shape, GX_F32);
+    forget_gaps(numbers(c, 1), n.R, n.C, n.stride);
+    return c;
+}
+static Case *prepare_columns_backward(Case *c)
+{
+    const GxColumns n = columns_of(c->shape, GX_F32);
+    forget_gaps(numbers(c, 3), n.R, n.C, n.stride), forget_gaps(numbers(c, 4), n.R, n.C, n.stride);
+    return c;
+}
+static double columns_floor(const Case *c, int buffer) // sums that may cancel
+{
+    const GxColumns n = columns_of(c->shape, GX_F32);
+    double squares[3] = {0, 0, 0};
+    for (int64_t i = 0; i < n.R * n.C; i++) {
+        const int64_t at = i / n.C * n.stride + i % n.C;
+        squares[1] += pow((double)numbers(c, 3)[at] * numbers(c, 4)[at], 2);
+        squares[2] += pow((double)numbers(c, 3)[at] * numbers(c, 5)[i % n.C], 2);
+    }
+    return sqrt(squares[buffer]);
+}
+
 // ---- losses with targets: d = R, V ---------------------------------------------------------------------------------
 
 static const Shape target_shapes[] = {{.d = {1, 1}},   {.d = {257, 1}},  {.d = {5, 3}},
@@ -1853,6 +1902,22 @@ static const Op ops[] = {
      {RESULT("da", OUT, ACT, d0, few), RESULT("db", OUT, ACT, d0, few),
       RESULT("dgate", ACCUMULATED, GX_F32, one, sum_d0), INPUT("dy", ACT, d0), INPUT("a", ACT, d0), INPUT("b", ACT, d0),
       INPUT("gate", ACT, one)}},
+    {SLOT(scale_columns_forward),
+     prepare_columns,
+     NULL,
+     1,
+     LIST(columns_shapes),
+     LIST(in_place),
+     {RESULT("y", OUT, ACT, columns_elements, few), INPUT("x", ACT, columns_elements), INPUT("s", ACT, d1)}},
+    {SLOT(scale_columns_backward),
+     prepare_columns_backward,
+     columns_floor,
+     1,
+     LIST(columns_shapes),
+     LIST(columns_backward_variants),
+     {RESULT("dx", OUT, ACT, columns_elements, few), RESULT("ds", ACCUMULATED, GX_F32, d1, sum_d0),
+      RESULT("db", ACCUMULATED, GX_F32, d1, sum_d0), INPUT("dy", ACT, columns_elements),
+      INPUT("x", ACT, columns_elements), INPUT("s", ACT, d1)}},
     {SLOT(squared_error),
      prepare_targets,
      targets_floor,
@@ -2290,6 +2355,8 @@ TEST(tanh_forward_is_the_same_on_every_device) { check_op("tanh_forward"); }
 TEST(tanh_backward_is_the_same_on_every_device) { check_op("tanh_backward"); }
 TEST(gate_forward_is_the_same_on_every_device) { check_op("gate_forward"); }
 TEST(gate_backward_is_the_same_on_every_device) { check_op("gate_backward"); }
+TEST(scale_columns_forward_is_the_same_on_every_device) { check_op("scale_columns_forward"); }
+TEST(scale_columns_backward_is_the_same_on_every_device) { check_op("scale_columns_backward"); }
 TEST(squared_error_is_the_same_on_every_device) { check_op("squared_error"); }
 TEST(binary_cross_entropy_is_the_same_on_every_device) { check_op("binary_cross_entropy"); }
 TEST(linear_forward_is_the_same_on_every_device) { check_op("linear_forward"); }

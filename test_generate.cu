@@ -17,10 +17,10 @@ typedef struct { // zero: fp32, alone
     const char *mode;     // NULL: serial, or tp
     const int64_t *first; // [B]: where texts begin at the earliest; NULL: at 0
     const GxSide *side;   // beside the model, drawn; NULL: nothing
-    int has_prompts;      // in attention (model/prompt.h), with open gates
+    int has_prompts;      // in attention (model/prompt.h), with open gates; 2: v2, with scales (model/scale.h)
 } Wish;
 
-static const GxPrompt prompts = {5, 1, NULL};
+static const GxPrompt prompts = {5, 1, NULL, 0}, scaled = {5, 1, NULL, 1};
 
 typedef struct {
     Wish wish;
@@ -75,7 +75,7 @@ static void writer_load(Writer *w, const char *folder)
     for (int i = 0; i < w->m.table.n; i++) {
         GxTensor *row = &w->m.table.row[i];
         if (row->is_added && row->role != GX_ROLE_NORM)
-            row->init = GX_INIT_NORMAL, row->init_std = w->wish.side ? 0.3f : 1;
+            row->init = GX_INIT_NORMAL, row->init_std = w->wish.side || row->role == GX_ROLE_BIAS ? 0.3f : 1;
     }
     if (w->wish.side || w->wish.has_prompts) gx_checkpoint_start_from(&w->g, &w->m, folder, 1, &seed, &hash, &loaded);
     else gx_checkpoint_load_weights(&w->g, &w->m, path);
@@ -104,7 +104,7 @@ static int writer_open(Writer *w, const Wish *wish, GxComm *comm)
     gx_mode_methods(wish->mode ? wish->mode : world > 1 ? "tp" : "serial", &methods);
     w->mode = gx_composed(wish->mode ? wish->mode : "composed", methods);
     spec.forward_only = 1, options.freeze = "*", options.dtype = wish->dtype, options.side = wish->side;
-    options.prompt = wish->has_prompts ? &prompts : NULL;
+    options.prompt = wish->has_prompts == 2 ? &scaled : wish->has_prompts ? &prompts : NULL;
     if (!gx_failed(g)) gx_model_open(g, &w->m, &gx_llama, &w->c, &w->mode, &options);
     if (!gx_failed(g)) gx_runner_open(g, &w->r, &w->m, &w->o, &spec);
     w->forward = gx_runner_hook(&w->r);
@@ -410,13 +410,13 @@ TEST(models_with_a_side_network_have_the_same_logits_with_a_cache)
 static double distance(const Logits *a, const Logits *b);
 
 // Of prompts in attention, too, which make other ones of them.
-static void prompted_logits_on_ranks(const char *name)
+static void prompted_logits_on_ranks(const char *name, int has_prompts)
 {
     Reference ref;
     Logits *plain = (Logits *)calloc(1, sizeof *plain), *zero = (Logits *)calloc(1, sizeof *zero);
     if (!read_reference(&ref, name)) return;
     for (int ranks = 1; ranks <= 3; ranks++) {
-        const Wish wish = {.name = name, .B = MAX_B, .T = POSITIONS, .chunk = POSITIONS, .has_prompts = 1};
+        const Wish wish = {.name = name, .B = MAX_B, .T = POSITIONS, .chunk = POSITIONS, .has_prompts = has_prompts};
         if (ranks == 1) whole_logits_of(&wish, &ref, &whole);
         on_ranks(ranks, &wish, &ref, check_logits);
     }
@@ -427,8 +427,13 @@ static void prompted_logits_on_ranks(const char *name)
 }
 TEST(prompts_in_attention_make_the_same_logits_with_a_cache)
 {
-    prompted_logits_on_ranks("llama");
-    prompted_logits_on_ranks("qwen3");
+    prompted_logits_on_ranks("llama", 1);
+    prompted_logits_on_ranks("qwen3", 1);
+}
+TEST(scales_and_biases_of_linears_make_the_same_logits_with_a_cache)
+{
+    prompted_logits_on_ranks("qwen2", 2);
+    prompted_logits_on_ranks("qwen3", 2);
 }
 
 static double distance(const Logits *a, const Logits *b)

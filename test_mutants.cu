@@ -633,6 +633,9 @@ HUNT(no_mutant_of_side_networks_in_a_triple_of_methods_survives, hunt_in_every_t
 HUNT(no_mutant_of_prompts_in_a_mode_survives, hunt_in_every_mode, .what = "prompts, 3 ranks, heads 1,3,2, tokens 1,5,2",
      .dp = 1, .tp = 3, .micro = 1, .samples = {2}, .heads = {1, 3, 2}, .columns = {5, 20, 15}, .sequence = {1, 5, 2},
      .prompt = 1)
+// As of side networks, the gradients of keys are small: no K,V head is shared here.
+HUNT(no_mutant_of_scales_survives, hunt, .what = "scales, galaxy, 3 ranks, tokens 1,5,2", .mode = &gx_galaxy, .dp = 1,
+     .tp = 3, .micro = 1, .samples = {2}, .columns = {5, 20, 15}, .sequence = {1, 5, 2}, .prompt = 4)
 HUNT(no_mutant_of_picked_rows_in_a_mode_survives, hunt_picked_rows,
      .what = "picked rows, 3 ranks, heads 1,3,2, tokens 1,5,2", .dp = 1, .tp = 3, .micro = 1, .samples = {3},
      .heads = {1, 3, 2}, .columns = {5, 20, 15}, .sequence = {1, 5, 2}, .tied = 1)

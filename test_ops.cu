@@ -126,9 +126,9 @@ static void check_bench(const char *what, Bench *real, const Bench *plan)
 // inputs (0: 1);
 //    cross_entropy R, V, factor of the logits, every how many-th row is ignored (0: none); embedding R, C, v_begin,
 //    v_end; layer_norm R, C, mean of its inputs; dropout and residual R, C, what there is (of WITH_...); gelu R, F,
-//    GxGelu, bias; tanh and gate R, C; picked_rows n, C, first, rows of x; mean_rows T, C, B, t_first; normalized_rows
-//    R, C, every how many-th row is zero (0: none); head_norm R, heads, h, gap; squared_error and binary_cross_entropy
-//    R, V
+//    GxGelu, bias; tanh and gate R, C; columns R, C, gap; picked_rows n, C, first, rows of x; mean_rows T, C, B,
+//    t_first; normalized_rows R, C, every how many-th row is zero (0: none); head_norm R, heads, h, gap; squared_error
+//    and binary_cross_entropy R, V
 typedef struct {
     int64_t d[4];
     GxRuns q, k;        // rope, attention
@@ -1195,6 +1195,65 @@ static void gate_library(GxContext *g, Case *c, int accumulate, int variant) // 
     gx_gate_backward(g, a->fd, b->fd, w->fd, dy, a->fv, b->fv, w->fv, GATE_TEMPERATURE, y->n, accumulate, GX_F32);
 }
 
+// -- scaled columns: y = s (x + b), whose sum is made before; one product to an element, a sum over rows
+
+static const Shape columns_shapes[] = {
+    {.d = {5, 7, 0}}, {.d = {1, 1, 3}}, {.d = {40, 17, 5}}, {.d = {3, 768, 0}}, {.d = {65, 300, 8}}};
+
+static void columns_open(Case *c)
+{
+    const double R = (double)c->R;
+    input(c, "x", "dx", c->R, c->C, 2);
+    weight(c, "s", "ds", 1, c->C, R + 3);
+    weight(c, "b", "db", 1, c->C, R + 2);
+    output(c, "y", "dy", c->R, c->C, 3);
+}
+static double columns_sum(const Case *c, int64_t i) { return c->in[0].v[i] + c->in[2].v[i % c->C]; }
+static void columns_forward(Case *c)
+{
+    double squares = 0; // a sum that may cancel: its error is of its terms' size
+    for (int64_t i = 0; i < c->R * c->C; i++) {
+        const double s = c->in[1].v[i % c->C];
+        c->out[0].v[i] = s * columns_sum(c, i);
+        squares += s * s * (pow(c->in[0].v[i], 2) + pow(c->in[2].v[i % c->C], 2));
+    }
+    c->out[0].floor = sqrt(squares);
+}
+static void columns_backward(Case *c)
+{
+    double terms[2] = {0, 0};
+    for (int64_t i = 0; i < c->C; i++) c->in[1].d[i] = c->in[2].d[i] = 0;
+    for (int64_t i = 0; i < c->R * c->C; i++) {
+        const double dy = c->out[0].d[i], s = c->in[1].v[i % c->C];
+        c->in[0].d[i] = dy * s;
+        c->in[1].d[i % c->C] += dy * columns_sum(c, i);
+        c->in[2].d[i % c->C] += dy * s;
+        terms[0] += dy * dy * (pow(c->in[0].v[i], 2) + pow(c->in[2].v[i % c->C], 2)), terms[1] += pow(dy * s, 2);
+    }
+    c->in[1].dfloor = sqrt(terms[0]), c->in[2].dfloor = sqrt(terms[1]);
+}
+static void columns_library(GxContext *g, Case *c, int accumulate,
+                            int variant) // with gaps; in place, but for 1; 2: no ds; 3: no db
+{
+    const int64_t R = c->R, C = c->C, gap = c->shape->d[2], stride = C + gap;
+    const GxColumns n = {R, C, gap ? stride : 0, GX_F32};
+    Slot *x = &c->in[0], *s = &c->in[1], *b = &c->in[2], *y = &c->out[0];
+    float *in = floats(R * stride), *out = floats(R * stride), *d = floats(R * stride),
+          *result = variant == 1 ? out : d;
+    s->unwanted = variant == 2, b->unwanted = variant == 3;
+    fill_nan(in, R * stride), fill_nan(out, R * stride), fill_nan(d, R * stride);
+    for (int64_t i = 0; i < R * C; i++) in[i / C * stride + i % C] = x->fv[i] + b->fv[i % C];
+    gx_scale_columns_forward(g, out, in, s->fv, &n);
+    CHECK(!g->device->computes || count_nan(out, R * stride) == R * gap, "scale_columns wrote between rows");
+    if (g->device->computes) copy_rows(y->fv, C, out, stride, R, C);
+    copy_rows(d, stride, y->fd, C, R, C);
+    gx_scale_columns_backward(g, result, s->unwanted ? NULL : s->fd, b->unwanted ? NULL : b->fd, d,
+                              s->unwanted ? NULL : in, s->fv, &n, accumulate);
+    CHECK(!g->device->computes || count_nan(result, R * stride) == R * gap, "scale_columns wrote between rows");
+    if (g->device->computes) copy_rows(x->fd, C, result, stride, R, C);
+    free(in), free(out), free(d);
+}
+
 // -- rows by number: copies and one addition
 
 static const Shape picked_rows_shapes[] = {
@@ -1365,6 +1424,8 @@ static const Op ops[] = {
     {"gelu", gelu_open, gelu_forward, gelu_backward, gelu_library, 3, 1, gelu_shapes, COUNT(gelu_shapes)},
     {"tanh", tanh_open, tanh_forward, tanh_backward, tanh_library, 2, 1, tanh_shapes, COUNT(tanh_shapes)},
     {"gate", gate_open, gate_forward, gate_backward, gate_library, 3, 1, gate_shapes, COUNT(gate_shapes)},
+    {"columns", columns_open, columns_forward, columns_backward, columns_library, 4, 1, columns_shapes,
+     COUNT(columns_shapes)},
     {"picked_rows", picked_rows_open, picked_rows_forward, picked_rows_backward, picked_rows_library, 1, 1,
      picked_rows_shapes, COUNT(picked_rows_shapes)},
     {"mean_rows", mean_rows_open, mean_rows_forward, mean_rows_backward, mean_rows_library, 1, 1, mean_rows_shapes,
@@ -1604,6 +1665,7 @@ TEST(residual_is_what_the_oracle_says) { for_each_case(check_library, "residual"
 TEST(gelu_is_what_the_oracle_says) { for_each_case(check_library, "gelu"); }
 TEST(tanh_is_what_the_oracle_says) { for_each_case(check_library, "tanh"); }
 TEST(gate_is_what_the_oracle_says) { for_each_case(check_library, "gate"); }
+TEST(scaled_columns_are_what_the_oracle_says) { for_each_case(check_library, "columns"); }
 TEST(picked_rows_are_what_the_oracle_says) { for_each_case(check_library, "picked_rows"); }
 TEST(mean_rows_are_what_the_oracle_says) { for_each_case(check_library, "mean_rows"); }
 TEST(normalized_rows_are_what_the_oracle_says) { for_each_case(check_library, "normalized_rows"); }
@@ -2818,7 +2880,7 @@ static GxAttention call_attention(int64_t T, int64_t h, GxDtype type)
     return a;
 }
 
-enum { CALLS = 53 };
+enum { CALLS = 55 };
 static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDtype type)
 {
     float(*x)[POOL] = p->x;
@@ -2833,6 +2895,7 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     const GxResidual residual = {R, C, x[9], x[10], x[11], eps, dropout, type};
     const GxQuantized quantized = {GX_NF4, ROWS, COLS, 0, COLS, (uint8_t *)x[1], x[2], NULL, NULL}; // one block
     const GxHeadNorm head_norm = {R, HEADS, C, HEADS * C, HEADS * C, eps, type};
+    const GxColumns columns = {R, C, 0, type};
     const int64_t batch = R * BATCH * C;
     GxRuns t = gx_runs_one(R, 0);
     GxAttention a = call_attention(R, C, type);
@@ -2973,6 +3036,12 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
         return gx_rope_restart_backward(g, x[0], x[1], x[2], &t, p->ids, BATCH, HEADS, C, HEADS * C, type),
                promise("rope_restart_backward", 1, 1, 3 * turned, 8 * turned + 8 * R * BATCH,
                        gx_dims(R * BATCH, HEADS, C, 0));
+    if (which == 52)
+        return gx_scale_columns_forward(g, x[0], x[1], x[2], &columns),
+               promise("scale_columns_forward", 1, 1, n, 8 * n, rows);
+    if (which == 53)
+        return gx_scale_columns_backward(g, x[0], x[1], x[2], x[3], x[4], x[5], &columns, 0),
+               promise("scale_columns_backward", 1, 1, 5 * n, 12 * n, rows);
     return gx_convert(g, x[0], GX_BF16, x[1], type, n), promise("convert", 1, 1, 0, 6 * n, count);
 }
 
@@ -3120,6 +3189,21 @@ TEST(head_norm_refuses_rows_shorter_than_their_heads_and_heads_without_elements)
         gx_head_norm_backward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], &wrong[i], 0);
         check_message(&b, i < 3 ? "no row is shorter than its heads" : "must be at least 1");
     }
+    CHECK(!memcmp(p, before, sizeof *p) && !b.arena.peak, "refused, but something was done");
+    bench_close(&b);
+    free(p), free(before);
+}
+
+TEST(scaled_columns_refuse_rows_that_lie_in_each_other)
+{
+    static const GxColumns wrong = {ROWS, COLS, COLS - 1, GX_F32};
+    Pool *p = pool_open(), *before = pool_open();
+    Bench b;
+    bench_open(&b, 1, 1 << 20);
+    gx_scale_columns_forward(&b.g, p->x[0], p->x[1], p->x[2], &wrong);
+    check_message(&b, "it must be at least");
+    gx_scale_columns_backward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], p->x[5], &wrong, 0);
+    check_message(&b, "it must be at least");
     CHECK(!memcmp(p, before, sizeof *p) && !b.arena.peak, "refused, but something was done");
     bench_close(&b);
     free(p), free(before);

@@ -21,6 +21,9 @@ static void check_prompts(int prompt, int quantize)
 TEST(prompts_in_every_mode_are_serial) { check_prompts(1, 0); }
 TEST(prompts_beside_norms_that_are_trained_in_every_mode_are_serial) { check_prompts(2, 0); }
 TEST(prompts_before_a_matrix_that_is_trained_in_every_mode_are_serial) { check_prompts(3, 0); }
+TEST(scales_and_biases_in_every_mode_are_serial) { check_prompts(4, 0); }
+TEST(scales_and_biases_of_matrices_that_are_trained_in_every_mode_are_serial) { check_prompts(5, 0); }
+TEST(scales_and_biases_of_quantised_matrices_in_every_mode_are_serial) { check_prompts(4, 1 + GX_NF4_DOUBLED); }
 TEST(prompts_through_quantised_matrices_in_every_mode_are_serial)
 {
     check_prompts(1, 1 + GX_NF4_DOUBLED);
@@ -31,6 +34,12 @@ TEST(prompts_in_all_18_triples_of_methods_are_serial)
     const GxMode *triple[TRIPLES];
     for (int i = 0; i < TRIPLES; i++) triple[i] = &test_triples[i];
     for (int i = 0; i < 2; i++) check_prompt_modes(&shapes[i], 3, triple, TRIPLES);
+}
+TEST(scales_and_biases_in_all_18_triples_of_methods_are_serial)
+{
+    const GxMode *triple[TRIPLES];
+    for (int i = 0; i < TRIPLES; i++) triple[i] = &test_triples[i];
+    for (int i = 0; i < 2; i++) check_prompt_modes(&shapes[i], 5, triple, TRIPLES);
 }
 
 // With documents and padding, of which a rank may have the end alone.
@@ -92,6 +101,7 @@ static int case_open(Case *k, const char *name)
     snprintf(path, sizeof path, "data/ref/prompt_%s/adapter_config.json", name);
     if (!CHECK(gx_peft_config_read(&k->peft, path, &err) == GX_OK, "%s", err.message)) return 0;
     k->prompt.len = k->peft.prompt_len, k->prompt.layers = k->peft.prompt_layers;
+    k->prompt.is_v2 = k->peft.prompt_is_v2;
     snprintf(path, sizeof path, "%.100s/config.json", k->peft.base);
     if (!CHECK(gx_llama_config_read(&k->c, path, &err) == GX_OK, "%s", err.message)) return 0;
     snprintf(path, sizeof path, "data/ref/prompt_%s/ref.safetensors", name);
@@ -108,7 +118,7 @@ static int case_open(Case *k, const char *name)
     for (int i = 0; i < k->t.m.table.n; i++) {
         const GxTensor *row = &k->t.m.table.row[i];
         const int64_t n = gx_tensor_count(row);
-        if (!row->is_added) continue;
+        if (!row->is_adapter) continue;
         float *x = read_floats(&s, GX_PEFT_PREFIX, row->name, n);
         if (x) test_put(&k->t, gx_store_master(&k->t.m.store, i), x, n);
         free(x);
@@ -160,6 +170,7 @@ static void as_peft(const char *name, int tensors)
                  backward = test_bound(test_model_depth(&k.c, k.b.T, 1));
     float *loss = read_floats(&k.ref, "loss", "", 1), *norm = read_floats(&k.ref, "grad_norm", "", 1),
           *losses = read_floats(&k.ref, "sgd.losses", "", 10);
+    k.t.o.kind = GX_OPTIMIZER_SGD;
     gx_runner_train(&k.t.g, &k.t.r, &k.b, NULL, NULL); // with a learning rate of 0
     const GxStep step = test_step(&k.t);
     if (loss) test_close_number("loss", gx_step_loss(&step), loss[0], forward);
@@ -168,7 +179,6 @@ static void as_peft(const char *name, int tensors)
         const int compared = compare(&k, "grad.", 1, backward, 1e-3 * norm[0] / sqrt(tensors));
         CHECK(compared == tensors, "%d gradients compared, not %d", compared, tensors);
     }
-    k.t.o.kind = GX_OPTIMIZER_SGD;
     test_set_step(&k.t, 0.1f, 0);
     for (int s = 0; s < 10 && losses; s++) {
         gx_runner_train(&k.t.g, &k.t.r, &k.b, NULL, NULL);
@@ -185,6 +195,12 @@ TEST(prompts_of_a_mistral_as_peft) { as_peft("mistral", 2 * 2); }
 TEST(prompts_of_a_llama_whose_heads_are_wider_than_it_as_a_formula) { as_peft("odd", 2); }
 TEST(prompts_through_biases_as_a_formula) { as_peft("qwen2", 2 * 2); }
 TEST(prompts_through_norms_of_heads_as_a_formula) { as_peft("qwen3", 2 * 2); }
+
+// LLaMA-Adapter v2: of each layer besides 7 scales, 7 biases and 2 norms (Qwen3: 4), and a final norm.
+TEST(scales_and_biases_of_a_llama_with_shared_heads_as_a_formula) { as_peft("v2_llama", 2 * 2 + 3 * 16 + 1); }
+TEST(scales_and_biases_of_a_llama_whose_heads_are_wider_than_it_as_a_formula) { as_peft("v2_odd", 2 + 3 * 16 + 1); }
+TEST(scales_and_biases_beside_biases_as_a_formula) { as_peft("v2_qwen2", 2 * 2 + 2 * 16 + 1); }
+TEST(scales_and_biases_before_norms_of_heads_as_a_formula) { as_peft("v2_qwen3", 2 * 2 + 2 * 18 + 1); }
 
 // With gates that are closed, as they are at first, they alone have gradients.
 static void as_peft_at_first(const char *name)
@@ -214,13 +230,21 @@ TEST(with_closed_gates_these_alone_have_gradients_as_in_peft)
 
 // A window of `B` columns of `length` tokens, whose labels are those of `lengths` texts: all behind each other in one
 // column, or each at the beginning of one of its own.
-static void train_texts(TestModel *t, const int *lengths, int n, int is_packed, int micro, GxDtype dtype)
+// Two micro-batches of the window are [from, from + micro): the second one has other tokens, and the same labels.
+typedef struct {
+    int is_v2, is_packed, from, micro;
+    GxDtype dtype;
+    const char *freeze; // NULL: no more than prompts do
+} Training;
+static void train_texts(TestModel *t, const int *lengths, int n, const Training *how)
 {
     int32_t tokens[2][2 * T], documents[2 * T][2], other[2 * T]; // other: of a second micro-batch
     GxBatch b = GX_ZERO;
-    static const GxPrompt prompt = {5, 2, NULL};
+    static const GxPrompt prompts[2] = {{5, 2, NULL, 0}, {5, 2, NULL, 1}};
+    const int is_packed = how->is_packed;
     int first = 0;
-    t->wish.prompt = &prompt, t->wish.dtype = dtype, t->wish.spec.micro_batches = micro;
+    t->wish.prompt = &prompts[how->is_v2], t->wish.dtype = how->dtype, t->wish.spec.micro_batches = how->micro;
+    t->wish.freeze = how->freeze;
     b.T = T, b.B = is_packed ? 1 : n, b.runs = gx_runs_one(T, 0);
     for (int i = 0; i < 2 * T; i++)
         tokens[0][i] = 0, tokens[1][i] = GX_IGNORE_INDEX, documents[i][0] = documents[i][1] = 0;
@@ -238,7 +262,7 @@ static void train_texts(TestModel *t, const int *lengths, int n, int is_packed, 
     GxBatch window[2] = {b, b};
     for (int i = 0; i < 2 * T; i++) other[i] = (tokens[0][i] + 3) % 7;
     window[1].tokens = other;
-    gx_runner_train(&t->g, &t->r, window, NULL, NULL);
+    gx_runner_train(&t->g, &t->r, window + how->from, NULL, NULL);
     CHECK(!gx_failed(&t->g), "%s", t->g.error.message);
 }
 
@@ -249,7 +273,8 @@ TEST(texts_in_one_column_find_in_prompts_what_each_finds_alone)
     double loss[2];
     for (int i = 0; i < 2; i++) {
         t[i] = (TestModel *)calloc(1, sizeof **t);
-        train_texts(t[i], lengths, 2, i, 1, GX_F32);
+        const Training how = {1, i, 0, 1, GX_F32, NULL};
+        train_texts(t[i], lengths, 2, &how);
         const GxStep step = test_step(t[i]);
         loss[i] = gx_step_loss(&step);
     }
@@ -265,14 +290,15 @@ TEST(texts_in_one_column_find_in_prompts_what_each_finds_alone)
 
 // The loss, and the gradients as a whole, of two micro-batches, are as far from fp32 as roundings to 8 bits of numbers
 // of 6 sums of a layer may bring them, in fp32 of as many to 24.
-TEST(prompts_in_bf16_are_near_those_in_fp32)
+static void check_bf16(int is_v2)
 {
     static const int lengths[2] = {5, 3};
     TestModel *t[2];
     double loss[2];
     for (int i = 0; i < 2; i++) {
         t[i] = (TestModel *)calloc(1, sizeof **t);
-        train_texts(t[i], lengths, 2, 1, 2, i ? GX_BF16 : GX_F32);
+        const Training how = {is_v2, 1, 0, 2, i ? GX_BF16 : GX_F32, NULL};
+        train_texts(t[i], lengths, 2, &how);
         const GxStep step = test_step(t[i]);
         loss[i] = gx_step_loss(&step);
     }
@@ -282,6 +308,77 @@ TEST(prompts_in_bf16_are_near_those_in_fp32)
     test_close_number("the loss", loss[1], loss[0], bound);
     test_close_f("gradients", grads[1], grads[0], n, bound, 0);
     for (int i = 0; i < 2; i++) test_model_close(t[i]), free(t[i]), free(grads[i]);
+}
+
+TEST(prompts_in_bf16_are_near_those_in_fp32) { check_bf16(0); }
+TEST(scales_and_biases_in_bf16_are_near_those_in_fp32) { check_bf16(1); }
+
+// The loss of a window is the mean of its micro-batches', which have as many labels, so that its gradients are half the
+// sum of theirs, and halves are exact. Of P each micro-batch's gradient is made by itself, then added: to the bit. The
+// others' sums go on from what is there: they are as far as sums in another order.
+static void check_accumulation(int is_v2, GxDtype dtype)
+{
+    static const int lengths[2] = {5, 3};
+    TestModel *t[3];
+    float *grads[3];
+    for (int i = 0; i < 3; i++) { // both; the first; the second
+        const Training how = {is_v2, 1, i == 2, i ? 1 : 2, dtype, NULL};
+        t[i] = (TestModel *)calloc(1, sizeof **t);
+        train_texts(t[i], lengths, 2, &how);
+        grads[i] = test_kept(t[i], t[i]->m.store.grads, t[i]->m.store.trained_n);
+    }
+    const GxTable *table = &t[0]->m.table;
+    const double bound = test_bound(test_model_depth(&model_config, T, 1));
+    int prompts = 0;
+    for (int i = 0; i < table->n; i++) {
+        if (!gx_store_trains(&t[0]->m.store, i)) continue;
+        const int64_t at = test_flat(t[0], i), n = gx_tensor_count(&table->row[i]);
+        const int is_prompt = strstr(table->row[i].name, "adaption_prompt") != NULL;
+        float *sum = (float *)malloc((size_t)n * sizeof *sum);
+        double squares = 0;
+        int64_t differ = 0;
+        for (int64_t e = 0; e < n; e++) {
+            const float a = grads[1][at + e], b = grads[2][at + e];
+            sum[e] = (a + b) / 2, squares += (double)a * a + (double)b * b;
+            differ += grads[0][at + e] != sum[e];
+        }
+        if (is_prompt) CHECK(!differ, "%s: %ld of %ld numbers differ", table->row[i].name, (long)differ, (long)n);
+        else test_close_f(table->row[i].name, grads[0] + at, sum, n, bound, sqrt(squares) / 2);
+        prompts += is_prompt && squares > 0;
+        free(sum);
+    }
+    CHECK(prompts == 2, "%d prompts have gradients", prompts);
+    for (int i = 0; i < 3; i++) test_model_close(t[i]), free(t[i]), free(grads[i]);
+}
+TEST(gradients_of_two_micro_batches_are_the_sum_of_those_of_each)
+{
+    for (int is_v2 = 0; is_v2 < 2; is_v2++) check_accumulation(is_v2, GX_F32), check_accumulation(is_v2, GX_BF16);
+}
+
+// Below the lowest prompt nothing is asked for then, and its layer's scales want the gradients of queries all the same.
+TEST(frozen_norms_change_no_gradient_of_a_scale)
+{
+    static const int lengths[2] = {5, 3};
+    static const char *const frozen[3] = {NULL, "*norm*", "*norm*,*o_proj*,*mlp*"};
+    TestModel *t[3];
+    for (int i = 0; i < 3; i++) {
+        const Training how = {1, 1, 0, 1, GX_F32, frozen[i]};
+        t[i] = (TestModel *)calloc(1, sizeof **t);
+        train_texts(t[i], lengths, 2, &how);
+    }
+    for (int k = 1; k < 3; k++) {
+        int compared = 0;
+        for (int i = 0; i < t[0]->m.table.n; i++) {
+            const int64_t n = gx_tensor_count(&t[0]->m.table.row[i]);
+            if (!gx_store_trains(&t[k]->m.store, i)) continue;
+            float *all = test_kept(t[0], gx_store_grads(&t[0]->m.store, i), n),
+                  *some = test_kept(t[k], gx_store_grads(&t[k]->m.store, i), n);
+            CHECK(!memcmp(all, some, (size_t)n * 4), "%s has another gradient", t[0]->m.table.row[i].name);
+            free(all), free(some), compared++;
+        }
+        CHECK(compared == 2 * (k == 1 ? 2 + 14 : 2 + 6), "%d gradients compared", compared);
+    }
+    for (int i = 0; i < 3; i++) test_model_close(t[i]), free(t[i]);
 }
 
 // ---- what is trained, and what it costs ----------------------------------------------------------------------------
@@ -303,8 +400,8 @@ static void expect_refusal(const GxPrompt *prompt, const GxLora *lora, const GxF
 
 TEST(models_and_numbers_without_prompts_are_refused)
 {
-    static const GxPrompt negative = {-1, 0, NULL}, more = {4, 3, NULL}, none = {4, 1, "norms"}, key = {4, 2, "k_proj"},
-                          good = {4, 0, NULL};
+    static const GxPrompt negative = {-1, 0, NULL, 0}, more = {4, 3, NULL, 0}, none = {4, 1, "norms", 0},
+                          key = {4, 2, "k_proj", 0}, good = {4, 0, NULL, 0};
     static const GxLora lora = {2, 2, 0, 0, NULL, NULL, 0, NULL};
     GxLlamaConfig c = model_config;
     GxBertConfig *bert = (GxBertConfig *)calloc(1, sizeof *bert);
@@ -359,6 +456,41 @@ TEST(prompts_cost_no_gradients_of_the_base_and_nothing_below_the_lowest)
           (long)part->kind_used[GX_MEM_GRADS], (long)part->kind_used[GX_MEM_OPTIMIZER], (long)part->peak,
           (long)whole->peak);
     free_result(&all), free_result(&some);
+}
+
+// v2: forward and input gradients of all layers, and no product for a gradient of the base's. What is trained has
+// gradients and moments. Of each linear the product before its scale is kept.
+TEST(scales_and_biases_cost_no_products_and_keep_one_row_of_each_linear)
+{
+    Result of[2]; // v1, v2
+    Layout l = {.what = "1 rank", .mode = &test_serial, .dp = 1, .tp = 1, .micro = 1, .samples = {4}};
+    for (int i = 0; i < 2; i++) l.prompt = i ? 4 : 1, run_serial(&l, &of[i]);
+    const GxModel *m = &of[1].model->m;
+    const int64_t tokens = T * 4, C = model_config.hidden_size, F = model_config.intermediate_size, Q = 6 * 8,
+                  KV = 3 * 8, rows = 7, out[4] = {Q + 2 * KV, C, 2 * F, C};
+    double products = 0;
+    for (int64_t i = 0; i < of[1].window.n; i++) {
+        const GxEvent *e = &of[1].window.event[i];
+        if (!strncmp(e->name, "linear_", 7)) products += e->flops;
+    }
+    const double once = 2.0 * (double)(tokens * (LAYERS * (C * (Q + 2 * KV) + Q * C + 3 * C * F) + C * 61)),
+                 prompts = 2.0 * (double)(rows * C * 2 * KV * 2) + 3 * 2.0 * (double)(rows * KV);
+    CHECK(products == 2 * once + prompts, "%.0f FLOPs of products; expected %.0f", products, 2 * once + prompts);
+    int64_t kept = 0, n = 1 + rows * C + C; // the gate, the prompt; the last norm
+    for (int i = 0; i < 4; i++) kept += gx_round_up(4 * tokens * out[i], GX_ALIGN), n += LAYERS * 2 * out[i];
+    n += LAYERS * 2 * C; // norms
+    const int64_t more = gx_slot_bytes(m, 1, T, 4, 0) - gx_slot_bytes(&of[0].model->m, 1, T, 4, 0);
+    CHECK(more == kept, "a slot has %ld bytes more; expected %ld", (long)more, (long)kept);
+    CHECK(gx_table_trained(&m->table) == n, "%ld elements are trained; expected %ld", (long)gx_table_trained(&m->table),
+          (long)n);
+    const GxArena *arena = &of[1].model->arena;
+    const int64_t bytes = 4 * m->store.trained_n;
+    CHECK(m->store.trained_n >= n && m->store.trained_n <= n + m->table.n * GX_ALIGN / 4 &&
+              arena->kind_used[GX_MEM_GRADS] == gx_round_up(bytes, GX_ALIGN) &&
+              arena->kind_used[GX_MEM_OPTIMIZER] == 2 * gx_round_up(bytes, GX_ALIGN),
+          "%ld bytes of gradients, %ld of moments, where all that is trained takes %ld",
+          (long)arena->kind_used[GX_MEM_GRADS], (long)arena->kind_used[GX_MEM_OPTIMIZER], (long)bytes);
+    free_result(&of[0]), free_result(&of[1]);
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }

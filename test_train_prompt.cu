@@ -1,6 +1,7 @@
 // test_train_prompt.cu: prompts in attention as users meet them: --tuning prompt in the training programs,
 // generate_llama --adapter, folders of peft. See test/program.h. What prompts compute, test_prompt.cu shows.
 #define BASE "--model base/checkpoint-8 --tuning prompt --prompt_len 4 "
+#define V2   "--adapter_layers 2 --prompt_variant v2 "
 #include "test/tuned_runs.h"
 
 // ---- what is saved --------------------------------------------------------------------------------------------------
@@ -58,9 +59,14 @@ TEST(a_training_begins_with_the_model_as_it_is)
 
 TEST(a_run_that_is_resumed_ends_with_the_same_bits)
 {
-    static const char *const ways[] = {
-        "--adapter_layers 2", "--adapter_layers 2 --precision bf16 --save_dtype bf16 --recompute layer",
-        "--adapter_layers 2 --optimizer sgd --trainable_modules norm", "--adapter_layers 2 --quantize nf4", NULL};
+    static const char *const ways[] = {"--adapter_layers 2",
+                                       "--adapter_layers 2 --precision bf16 --save_dtype bf16 --recompute layer",
+                                       "--adapter_layers 2 --optimizer sgd --trainable_modules norm",
+                                       "--adapter_layers 2 --quantize nf4",
+                                       V2 "--learning_rate 1e-3",
+                                       V2 "--precision bf16 --save_dtype bf16 --recompute layer",
+                                       V2 "--quantize nf4 --trainable_modules lm_head --optimizer sgd",
+                                       NULL};
     check_resumed(ways);
 }
 
@@ -138,6 +144,139 @@ TEST(prompts_are_drawn_with_a_deviation_of_1)
     CHECK(fabs(squares - 1) < 5 * 0.09, "the mean square is %g", squares);
 }
 
+// ---- LLaMA-Adapter v2: scales, biases and norms besides -------------------------------------------------------------
+
+// Of each of two layers 2 of prompts, 7 scales, 7 biases and 2 norms; and the last norm.
+TEST(a_checkpoint_of_v2_has_scales_biases_and_norms_besides)
+{
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    static const char *const names[] = {"layers.0.self_attn.q_proj.adaption_scale",
+                                        "layers.1.mlp.down_proj.adaption_bias", "layers.1.self_attn.adaption_gate",
+                                        "layers.0.input_layernorm.weight", "norm.weight"},
+                             *const said[] = {"\"GALAXY_PROMPT_V2\"", "\"adapter_len\": 4", "\"adapter_layers\": 2",
+                                              "/base/checkpoint-8\"", NULL},
+                             *const unsaid[] = {"ADAPTION_PROMPT", "target_modules", "lora", "norm", "reduction", NULL};
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE V2 "--output_dir saved_v2 --max_steps 2"));
+    CHECK(strstr(out(), "a scale and a bias of each linear of attention and MLP, and norms"), "%s", out());
+    if (!CHECK(gx_safetensors_open(&s, "saved_v2/checkpoint-2/adapter_model.safetensors", &e) == GX_OK, "%s",
+               e.message))
+        return;
+    CHECK(s.n == 2 * 18 + 1, "%d tensors", s.n);
+    for (int i = 0; i < 5; i++) {
+        char name[200];
+        snprintf(name, sizeof name, "base_model.model.model.%s", names[i]);
+        const GxSafetensorsEntry *t = gx_safetensors_find(&s, name);
+        CHECK(t && t->ndim == 1 && t->shape[0] == (i == 2 ? 1 : 32), "no %s of that shape", name);
+    }
+    gx_safetensors_close(&s);
+    if (!CHECK(gx_safetensors_open(&s, "saved_v2/checkpoint-2/optimizer.safetensors", &e) == GX_OK, "%s", e.message))
+        return;
+    CHECK(s.n == 2 * (2 * 18 + 1), "%d moments", s.n);
+    gx_safetensors_close(&s);
+    check_adapter_folder("saved_v2/checkpoint-2", said, unsaid);
+}
+
+TEST(a_training_of_v2_begins_with_the_model_as_it_is)
+{
+    if (!make_base()) return;
+    CHECK_RAN(run("--model base/checkpoint-8 --evaluate --eval_windows 0"));
+    const double loss = number_behind(out(), "validation loss ");
+    CHECK_RAN(run(BASE V2 "--output_dir closed_v2 --max_steps 1 --learning_rate 0 --eval_windows 0"));
+    CHECK(loss == number_behind(out(), "validation loss "), "%s: not the model's loss, %g", out(), loss);
+    CHECK_RAN(run(BASE V2 "--output_dir open_v2 --max_steps 30 --learning_rate 2e-2 --eval_windows 0"));
+    CHECK(loss > number_behind(out(), "validation loss ") + 0.1, "%s: no better than %g", out(), loss);
+}
+
+TEST(layers_of_v2_that_are_computed_again_change_no_bit_of_a_training)
+{
+    shell("rm -rf again0 again1");
+    check_recomputed(V2);
+}
+
+TEST(weights_and_moments_of_v2_survive_a_change_of_ranks_and_mode)
+{
+    static const Topology cases[] = {
+        {"v2_one_tp", "adamw", "train_llama", BASE V2, "train_llama", "--ranks 2 --mode tp", 0},
+        {"v2_tp_galaxy", "adamw", "train_llama", BASE V2 "--ranks 2 --mode tp --tp_num_attention_heads_list 1,3",
+         "train_llama", "--ranks 3 --mode galaxy", 0},
+        {"v2_sp_one", "sgd", "train_llama", BASE V2 "--ranks 3 --mode sp", "train_llama", "", 0},
+    };
+    if (!make_base()) return;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_topology(&cases[i]);
+}
+
+TEST(every_mode_has_the_losses_of_serial_in_v2)
+{
+    shell("rm -rf alone many?");
+    check_every_mode(V2);
+}
+
+TEST(a_run_begins_with_v2_as_it_was_saved)
+{
+    shell("rm -rf first second");
+    check_begun_with(30, V2 "--learning_rate 2e-2", 0.1, "");
+}
+
+// What a conversation says with `flags`, where one says `said`. free() it.
+static char *conversation(const char *flags, const char *said)
+{
+    char script[3 * TEST_PATH];
+    GxError e = GX_ZERO;
+    use_program("generate_llama");
+    snprintf(script, sizeof script,
+             "printf '%s' | exec %s %s --chat --chat_template llama2 --max_new_tokens 24 --threads 1\n", said, program,
+             flags);
+    use_program("train_llama");
+    gx_file_write("talk.sh", script, (int64_t)strlen(script), &e);
+    start_line("bash talk.sh", 0);
+    CHECK_RAN(finish());
+    return strdup(out());
+}
+
+TEST(text_is_written_with_v2_and_a_conversation_takes_another_one)
+{
+    char train[TEST_PATH];
+    snprintf(train, sizeof train, "%s", program);
+    if (!make_base()) return;
+    shell("rm -rf write merged");
+    CHECK_RAN(run(BASE V2 "--output_dir write --max_steps 30 --learning_rate 2e-2"));
+    check_written("base/checkpoint-8", "write/checkpoint-30 holds prompts (GALAXY_PROMPT_V2)",
+                  "--max_new_tokens 60 --temperature 1 --seed 3");
+    CHECK_RAN(run(BASE V2 "--output_dir write2 --max_steps 30 --learning_rate 4e-2 --seed 2"));
+    CHECK_RAN(run(BASE "--adapter_layers 2 --output_dir write1 --max_steps 1"));
+    char *one = conversation("--adapter write/checkpoint-30", "the\\n"),
+         *two = conversation("--adapter write2/checkpoint-30", "the\\n"),
+         *other = conversation("--adapter write/checkpoint-30", "/adapter write2/checkpoint-30\\nthe\\n"),
+         *same = conversation("--adapter write/checkpoint-30", "/adapter write1/checkpoint-1\\nthe\\n");
+    CHECK(strstr(err(), "prompt_variant v1"), "%s", err());
+    CHECK(strcmp(one, two) && !strcmp(two, other) && !strcmp(one, same), "%s\n%s\n%s\n%s", one, two, other, same);
+    free(one), free(two), free(other), free(same);
+    snprintf(program, sizeof program, "%s", train);
+}
+
+TEST(folders_of_v2_that_are_not_whole_and_those_of_v1_in_their_place_are_refused)
+{
+    static const Refusal cases[] = {
+        {"--adapter v1/checkpoint-1 --prompt_variant v2", {"--prompt_variant is another than that of the adapter"}},
+        {"--adapter v2/checkpoint-1 --prompt_variant v1", {"--prompt_variant is another than that of the adapter"}},
+        {"--resume v2/checkpoint-1 --prompt_variant v1 --max_steps 4", {"--prompt_variant \"v2\"", "says \"v1\""}},
+        {"--adapter scales --max_steps 1", {"has no tensor base_model.model.model.layers.0.input_layernorm.weight"}},
+        {"--adapter less --max_steps 1", {"input_layernorm.weight, which is none of the tensors"}},
+        {"--adapter key_v2 --max_steps 1", {"\"target_modules\" is set", "adapter_len, adapter_layers"}},
+    };
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--adapter_layers 2 --output_dir v1 --max_steps 1"));
+    CHECK_RAN(run(BASE V2 "--output_dir v2 --max_steps 1"));
+    shell("cp -r v1/checkpoint-1 scales && rm scales/manifest.json && cp v2/checkpoint-1/adapter_config.json scales");
+    shell("cp -r v2/checkpoint-1 less && rm less/manifest.json && cp v1/checkpoint-1/adapter_config.json less");
+    shell("cp -r v2/checkpoint-1 key_v2 && rm key_v2/manifest.json && sed -i 's/\"adapter_len\"/\"target_modules\": "
+          "\"mlp\", "
+          "\"adapter_len\"/' key_v2/adapter_config.json");
+    CHECK_REFUSALS(cases);
+}
+
 // ---- what is refused ------------------------------------------------------------------------------------------------
 
 TEST(what_cannot_have_prompts_is_refused)
@@ -149,7 +288,7 @@ TEST(what_cannot_have_prompts_is_refused)
          {"--prompt_layers is about --tuning prompt, and this run has --tuning lora"}},
         {BASE "--lora_dim 4", {"--lora_dim is about --tuning lora, and this run has --tuning prompt"}},
         {"--model base/checkpoint-8 --tuning prompt --prompt_len 0", {"from 1 to 65536"}},
-        {BASE "--prompt_variant v2", {"--prompt_variant is \"v2\"; expected", "v1"}},
+        {BASE "--prompt_variant v3", {"--prompt_variant is \"v3\"; expected", "v1"}},
         {BASE "--prompt_layers 3", {"prompt_layers is 3; the model has 2 layers"}},
         {BASE "--strict false", {"--strict false draws weights of --model"}},
         {BASE "--trainable_modules heads", {"\"heads\" is none of the model's"}},

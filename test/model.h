@@ -218,7 +218,7 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     for (int i = 0; i < t->m.table.n; i++) {
         GxTensor *row = &t->m.table.row[i];
         if (row->is_added && row->init != GX_INIT_UNIFORM && row->role != GX_ROLE_NORM)
-            row->init = GX_INIT_NORMAL, row->init_std = 0.2f;
+            row->init = GX_INIT_NORMAL, row->init_std = strstr(row->name, "adaption_scale") ? 1 : 0.2f;
     }
     if (!CHECK(gx_runner_open(g, &t->r, &t->m, &t->o, &t->wish.spec) == GX_OK, "%s", g->error.message)) return 0;
     GxContext dry = *g;

@@ -72,8 +72,9 @@ static inline GxLlamaConfig model_config_of(const Layout *l)
 }
 
 // In all layers but two, which leaves one; with norms that are trained, of heads too; in all layers, beside a matrix
-// that reads what they add.
-static const GxPrompt test_prompts[] = {{23, 0, NULL}, {18, 1, "norm"}, {10, 2, "o_proj"}};
+// that reads what they add; v2 in one layer; in all, beside matrices that are trained, which have scales.
+static const GxPrompt test_prompts[] = {
+    {23, 0, NULL, 0}, {18, 1, "norm", 0}, {10, 2, "o_proj", 0}, {7, 0, NULL, 1}, {5, 2, "o_proj,up_proj", 1}};
 
 typedef struct {                     // flat buffers of one rank, in its table's order
     float *grads;                    // of the first step

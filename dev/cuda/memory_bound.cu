@@ -11,6 +11,7 @@
 #include "galaxy/cuda/activation.cuh"
 #include "galaxy/cuda/elementwise.cuh"
 #include "galaxy/cuda/embedding.cuh"
+#include "galaxy/cuda/columns.cuh"
 #include "galaxy/cuda/gate.cuh"
 #include "galaxy/cuda/linear.cuh"
 #include "galaxy/cuda/loss.cuh"
@@ -432,6 +433,56 @@ static void gate_device(GxDevice *table)
 {
     table->gate_forward = gx_cuda_gate_forward;
     table->gate_backward = gx_cuda_gate_backward;
+}
+
+// ---- columns: rows, columns ----------------------------------------------------------------------------------------
+
+enum { COLUMNS_DX, COLUMNS_DS, COLUMNS_DB, COLUMNS_DY, COLUMNS_X, COLUMNS_S };
+static void columns_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxColumns n = {d[R], d[C], 0, dtype};
+    gx_scale_columns_forward(g, p[0], p[1], p[2], &n);
+}
+static void columns_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxColumns n = {d[R], d[C], 0, dtype};
+    gx_scale_columns_backward(g, p[COLUMNS_DX], (float *)p[COLUMNS_DS], (float *)p[COLUMNS_DB], p[COLUMNS_DY],
+                              p[COLUMNS_X], p[COLUMNS_S], &n, 0);
+}
+static void open_columns_forward(Work *w, const int64_t *d)
+{
+    work_output(w, "y", w->dtype, d[R] * d[C], FEW, 1, 0);
+    work_input(w, "x", w->dtype, d[R] * d[C]);
+    work_input(w, "s", w->dtype, d[C]);
+}
+// ds and db are sums of R normal numbers each.
+static void open_columns_backward(Work *w, const int64_t *d)
+{
+    const double depth = (double)d[R] + FEW, size = sqrt((double)(d[R] * d[C]));
+    work_output(w, "dx", w->dtype, d[R] * d[C], FEW, 1, 0);
+    work_output(w, "ds", GX_F32, d[C], depth, 0, size);
+    work_output(w, "db", GX_F32, d[C], depth, 0, size);
+    work_input(w, "dy", w->dtype, d[R] * d[C]);
+    work_input(w, "x", w->dtype, d[R] * d[C]);
+    work_input(w, "s", w->dtype, d[C]);
+}
+
+static const WorkEntry columns[] = {
+    {"forward", open_columns_forward, columns_forward, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
+    {"backward",
+     open_columns_backward,
+     columns_backward,
+     NULL,
+     WORK_BOTH,
+     {{"sums of 16 rows, then dx (shipped)", NULL}}},
+};
+static const int64_t columns_checked[][WORK_DIMS] = {{1, 1}, {3, 7}, {33, 257}, {65, 64}, {2, 1031}};
+static const int64_t columns_timed[][WORK_DIMS] = {{8192, 4096}, {8192, 14336}};
+
+static void columns_device(GxDevice *table)
+{
+    table->scale_columns_forward = gx_cuda_scale_columns_forward;
+    table->scale_columns_backward = gx_cuda_scale_columns_backward;
 }
 
 // ---- gelu: rows, columns, kind; tanh: n ----------------------------------------------------------------------------
@@ -924,6 +975,7 @@ static const Workshop shops[] = {
     {"head_norm", {"R", "heads", "h", "stride"}, SHOP(head_norm)},
     {"swiglu", {"R", "F"}, SHOP(swiglu)},
     {"gate", {"n"}, SHOP(gate)},
+    {"columns", {"R", "C"}, SHOP(columns)},
     {"gelu", {"R", "F", "kind"}, SHOP(gelu)},
     {"tanh", {"n"}, SHOP(tanhs)},
     {"rows", {"R", "C", "picked", "B"}, SHOP(rows)},

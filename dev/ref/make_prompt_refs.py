@@ -60,21 +60,25 @@ class Prompted(nn.Module):
             y = getattr(self.model, norm)(y)
         return y.transpose(-3, -2)  # [.., heads, rows, h]
 
-    def forward(self, hidden_states, position_embeddings, **more):
-        out, *rest = self.model(hidden_states=hidden_states, position_embeddings=position_embeddings, **more)
+    def found(self, hidden_states, position_embeddings):
+        """Before the out projection, with the gate."""
         q, (cos, sin) = self.heads(self.model.q_proj, hidden_states, "q_norm"), (t.unsqueeze(1) for t in position_embeddings)
         a, b = q.chunk(2, -1)
         q = q * cos + torch.cat((-b, a), -1) * sin
         k, v = self.heads(self.model.k_proj, self.adaption_prompt, "k_norm"), self.heads(self.model.v_proj, self.adaption_prompt, None)
         k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
         found = (q @ k.transpose(-1, -2) / math.sqrt(self.model.head_dim)).softmax(-1) @ v
-        return out + self.model.o_proj(self.adaption_gate * found.transpose(1, 2).flatten(2)), *rest
+        return self.adaption_gate * found.transpose(1, 2).flatten(2)
+
+    def forward(self, hidden_states, position_embeddings, **more):
+        out, *rest = self.model(hidden_states=hidden_states, position_embeddings=position_embeddings, **more)
+        return out + self.model.o_proj(self.found(hidden_states, position_embeddings)), *rest
 
 
-def by_formula(model, rows, layers):
+def by_formula(model, rows, layers, kind=Prompted):
     model.requires_grad_(False)
     for layer in model.model.layers[-layers:]:
-        layer.self_attn = Prompted(layer.self_attn, rows)
+        layer.self_attn = kind(layer.self_attn, rows)
     return model
 
 

@@ -95,6 +95,15 @@ def head_norm():
     return dict(x=x, w=w, eps=eps, y=y, rstd=rstd, dy=dy, dx=dx, dw=dw)
 
 
+def columns():
+    """y = s (x + b): the columns of a sum, scaled."""
+    x, s, b = leaf(5, 7), leaf(7, mean=1.0, std=0.5), leaf(7)
+    y = s * (x + b)
+    dy = normal(5, 7)
+    dx, ds, db = backward([(y, dy)], [x, s, b])
+    return dict(x=x, s=s, b=b, y=y, dy=dy, dx=dx, ds=ds, db=db)
+
+
 def linear():
     x, w, b = leaf(5, 13), leaf(9, 13), leaf(9)
     y = F.linear(x, w, b)
@@ -406,7 +415,7 @@ OPS = {
     "swiglu": swiglu, "cross_entropy": cross_entropy, "embedding": embedding,
     "adamw": adamw, "sgd": sgd, "schedule": schedule,
     "layer_norm": layer_norm, "dropout": dropout, "residual": residual,
-    "gelu": lambda: gelu("none"), "gelu_tanh": lambda: gelu("tanh"), "tanh": tanh, "gate": gate,
+    "gelu": lambda: gelu("none"), "gelu_tanh": lambda: gelu("tanh"), "tanh": tanh, "gate": gate, "columns": columns,
     "picked_rows": picked_rows, "mean_rows": mean_rows, "normalized_rows": normalized_rows,
     "squared_error": lambda: loss_with_targets(F.mse_loss),
     "binary_cross_entropy": lambda: loss_with_targets(F.binary_cross_entropy_with_logits),

@@ -17,6 +17,7 @@ rm -rf build/refs
 "$python" dev/ref/make_bottleneck_refs.py --out build/refs
 "$python" dev/ref/make_side_refs.py --out build/refs
 "$python" dev/ref/make_prompt_refs.py --out build/refs
+"$python" dev/ref/make_prompt_v2_refs.py --out build/refs
 "$python" dev/ref/make_generate.py --out build/refs
 "$python" dev/ref/make_chat.py build/refs/chat.jsonl
 "$python" dev/ref/make_chat_refs.py --out build/refs/chat_train

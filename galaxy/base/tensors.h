@@ -50,8 +50,10 @@ typedef struct {
     int decay;    // weight decay applies
     int has_lora; // of a matrix W: `lora` is A of its LoRA, and the next row B (model/lora.h)
     GxTensorId lora;
-    int is_added;    // by a tuning method: no base has it, and what is saved of the base does not, either
-    int is_named;    // of the model's own, asked for by name to be trained besides
+    int has_scale;                // of a matrix W: its rows' results have a scale, and a bias besides (model/scale.h)
+    GxTensorId scale, added_bias; // of packed ones W the next have the next
+    int is_added;                 // by a tuning method: no base has it, and what is saved of the base does not, either
+    int is_named;                 // of the model's own, asked for by name to be trained besides
     int is_adapter;  // of what a tuning method adds to a model, or trains of it: saved apart from the base's tensors
     int frozen;      // no gradient, no optimizer state
     int quantized;   // 1 + GxQuantKind: a frozen matrix, kept in bytes; 0: in numbers

@@ -3,6 +3,7 @@
 #define GX_CPU_H
 #include "activation.h"
 #include "attention.h"
+#include "columns.h"
 #include "dropout.h"
 #include "elementwise.h"
 #include "embedding.h"
@@ -107,6 +108,9 @@ static void gx__cpu_device_fill(void)
 
     d.gate_forward = gx_cpu_gate_forward;
     d.gate_backward = gx_cpu_gate_backward;
+
+    d.scale_columns_forward = gx_cpu_scale_columns_forward;
+    d.scale_columns_backward = gx_cpu_scale_columns_backward;
 
     d.cross_entropy = gx_cpu_cross_entropy;
     d.cross_entropy_maximum = gx_cpu_cross_entropy_maximum;

@@ -3,6 +3,7 @@
 #define GX_CUDA_CUH
 #include "activation.cuh"
 #include "attention.cuh"
+#include "columns.cuh"
 #include "cuda.h"
 #include "dropout.cuh"
 #include "elementwise.cuh"
@@ -98,6 +99,9 @@ static GxDevice gx__cuda_device_filled(void)
 
     d.gate_forward = gx_cuda_gate_forward;
     d.gate_backward = gx_cuda_gate_backward;
+
+    d.scale_columns_forward = gx_cuda_scale_columns_forward;
+    d.scale_columns_backward = gx_cuda_scale_columns_backward;
 
     d.cross_entropy = gx_cuda_cross_entropy;
     d.cross_entropy_maximum = gx_cuda_cross_entropy_maximum;

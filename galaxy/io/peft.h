@@ -2,8 +2,9 @@
 // LoRA, in and out. What would change the arithmetic and is not built is refused by its key; so is a key that is not
 // known, unless it says nothing (null, false, {}, []).
 //
-// Bottleneck adapters (model/bottleneck.h) and side networks (model/side.h) have such a folder, too, of a peft_type
-// that is Galaxy's own: peft knows none for them, and refuses it by its name.
+// Bottleneck adapters (model/bottleneck.h), side networks (model/side.h) and prompts with scales (LLaMA-Adapter v2,
+// model/scale.h) have such a folder, too, of a peft_type that is Galaxy's own: peft knows none for them, and refuses it
+// by its name. (Of a key of ADAPTION_PROMPT that it does not know it would warn, and leave the scales out.)
 //
 // Prompts in attention (model/prompt.h) are peft's ADAPTION_PROMPT: adapter_len rows in each of the last adapter_layers
 // layers, ….self_attn.adaption_prompt [1, adapter_len, C] and ….self_attn.adaption_gate [1]. peft knows no
@@ -24,6 +25,7 @@ enum { GX_PEFT_TARGETS = 1 << 16 };        // a hundred layers by whole names ar
 #define GX_PEFT_BOTTLENECK "GALAXY_BOTTLENECK" // peft_type
 #define GX_PEFT_SIDE       "GALAXY_SIDE"
 #define GX_PEFT_PROMPT     "ADAPTION_PROMPT" // peft's own
+#define GX_PEFT_PROMPT_V2  "GALAXY_PROMPT_V2"
 #define GX_SIDE_MIXES      "plain|gated"
 
 typedef struct {
@@ -33,6 +35,7 @@ typedef struct {
     char side_mix[GX_FIELD_TEXT];
     int add_bias_sampling;
     int64_t prompt_len, prompt_layers; // adapter_len, adapter_layers, of prompts; 0: it is none
+    int prompt_is_v2;
     double lora_alpha, lora_dropout;
     int use_rslora;
     // target_modules, with commas between them, "all-linear", or a regular expression (gx_module_is_pattern); "": the
@@ -71,6 +74,10 @@ static const GxField gx__peft_side_fields[] = {
     {"side_mix", GX_FIELD_STRING, GX__PEFT_AT(side_mix), NULL, "", GX_SIDE_MIXES},
     {"add_bias_sampling", GX_FIELD_BOOL, GX__PEFT_AT(add_bias_sampling), NULL, "", NULL},
 };
+static const GxField gx__peft_prompt_fields[] = {
+    {"adapter_len", GX_FIELD_INT, GX__PEFT_AT(prompt_len), NULL, "", "1..65536"},
+    {"adapter_layers", GX_FIELD_INT, GX__PEFT_AT(prompt_layers), NULL, "", "1..65536"},
+};
 // Types that are Galaxy's own: all of their keys, but for those that all types have.
 typedef struct {
     const char *type;
@@ -78,11 +85,8 @@ typedef struct {
     int n;
 } gx__PeftOwn;
 static const gx__PeftOwn gx__peft_own[] = {{GX_PEFT_BOTTLENECK, GX_FIELDS(gx__peft_bottleneck_fields)},
-                                           {GX_PEFT_SIDE, GX_FIELDS(gx__peft_side_fields)}};
-static const GxField gx__peft_prompt_fields[] = {
-    {"adapter_len", GX_FIELD_INT, GX__PEFT_AT(prompt_len), NULL, "", "1..65536"},
-    {"adapter_layers", GX_FIELD_INT, GX__PEFT_AT(prompt_layers), NULL, "", "1..65536"},
-};
+                                           {GX_PEFT_SIDE, GX_FIELDS(gx__peft_side_fields)},
+                                           {GX_PEFT_PROMPT_V2, GX_FIELDS(gx__peft_prompt_fields)}};
 static const GxField gx__peft_fields[] = {
     {"r", GX_FIELD_INT, GX__PEFT_AT(r), NULL, "", "1..65536"},
     {"lora_alpha", GX_FIELD_DOUBLE, GX__PEFT_AT(lora_alpha), NULL, "", "1e-6..1e6"},
@@ -129,10 +133,11 @@ static GxStatus gx__peft_check_own(const gx__PeftOwn *own, const GxJson *json, c
         for (int i = 0; i < own->n; i++) is_known |= !strcmp(m.key, own->fields[i].name);
         if (!is_known)
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "%s: \"%.60s\" is set, which is not built: of %s there are %s%s and a list of "
+                           "%s: \"%.60s\" is set, which is not built: of %s there are %s%s%s%s%s and a list of "
                            "modules_to_save",
-                           path, m.key, own->type, own->fields[0].name,
-                           own->n > 1 ? ", side_mix, add_bias_sampling" : "");
+                           path, m.key, own->type, own->fields[0].name, own->n > 1 ? ", " : "",
+                           own->n > 1 ? own->fields[1].name : "", own->n > 2 ? ", " : "",
+                           own->n > 2 ? own->fields[2].name : "");
     }
     return GX_OK;
 }
@@ -184,8 +189,8 @@ static GxStatus gx__peft_check_keys(const GxJson *json, const char *path, GxErro
                *bias = gx_json_string(gx_json_get(json, "bias"));
     if (strcmp(type, "LORA"))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: peft_type is \"%.60s\"; LORA, " GX_PEFT_PROMPT ", " GX_PEFT_BOTTLENECK " and " GX_PEFT_SIDE
-                       " are built",
+                       "%s: peft_type is \"%.60s\"; LORA, " GX_PEFT_PROMPT ", " GX_PEFT_PROMPT_V2
+                       ", " GX_PEFT_BOTTLENECK " and " GX_PEFT_SIDE " are built",
                        path, type);
     if (bias[0] && strcmp(bias, "none"))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: bias is \"%.60s\"; none is built", path, bias);
@@ -257,6 +262,7 @@ static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *p
         c->r = 0, c->lora_alpha = 0;
         GX_TRY(gx__peft_check_own(own, json, path, err));
         GX_TRY(gx_json_get_fields(json, own->fields, own->n, 1, c, path, err));
+        c->prompt_is_v2 = !strcmp(own->type, GX_PEFT_PROMPT_V2);
     } else {
         GX_TRY(gx__peft_check_keys(json, path, err));
         GX_TRY(gx_json_get_fields(json, GX_FIELDS(gx__peft_fields), 0, c, path, err));
@@ -304,8 +310,11 @@ static GxJson *gx__peft_list(const char *names, GxError *err)
 GxStatus gx_peft_config_write(const GxPeftConfig *c, const char *path, GxError *err)
 {
     GxJson *json = gx_json_new_object();
-    const gx__PeftOwn *own = gx__peft_own_of(c->side_reduction ? GX_PEFT_SIDE : c->reduction ? GX_PEFT_BOTTLENECK : "");
-    const int is_prompt = c->prompt_len > 0, is_lora = !own && !is_prompt;
+    const gx__PeftOwn *own = gx__peft_own_of(c->side_reduction ? GX_PEFT_SIDE
+                                             : c->reduction    ? GX_PEFT_BOTTLENECK
+                                             : c->prompt_is_v2 ? GX_PEFT_PROMPT_V2
+                                                               : "");
+    const int is_prompt = !own && c->prompt_len > 0, is_lora = !own && !is_prompt;
     const char *type = own ? own->type : is_prompt ? GX_PEFT_PROMPT : "LORA";
     gx_json_set(json, "peft_type", gx_json_new_string(type), err);
     gx_json_set(json, "task_type", c->task_type[0] ? gx_json_new_string(c->task_type) : gx_json_new_null(), err);

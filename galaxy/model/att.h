@@ -265,7 +265,7 @@ static int gx__att_trains_below(const GxPass *p, int k, GxRows din)
     int trains = din.data != NULL;
     for (int i = 0; i < qkv->parts; i++) {
         const int row = qkv->first.index + i;
-        trains |= gx_store_trains(&p->m->store, row) || p->m->table.row[row].has_lora;
+        trains |= gx_store_trains(&p->m->store, row) || p->m->table.row[row].has_lora || p->m->table.row[row].has_scale;
         trains |= qkv->bias.index >= 0 && gx_store_trains(&p->m->store, qkv->bias.index + i);
     }
     for (int i = 0; i < 2; i++)

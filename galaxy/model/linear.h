@@ -1,5 +1,5 @@
-// model/linear.h: a linear of a model: the one place where LoRA hangs, and quantised matrices; cores never mention
-// them.
+// model/linear.h: a linear of a model: the one place where LoRA hangs, scales, and quantised matrices; cores never
+// mention them.
 //
 // Several tensors that files know apart (q, k, v; gate, up) may be packed behind each other: the linear is then one
 // matrix with all their rows, and some of its parts are a linear again. Of packed parts some may be frozen: the others
@@ -7,14 +7,18 @@
 //
 // A part with LoRA (lora.h) adds s * (dropout(x) A^T) B^T to its columns of y. x A^T and dy B are made again where they
 // are wanted, r columns of a row each: nothing is kept of them.
+//
+// With a scale and a bias besides (scale.h) y = s * (x W^T + b0 + b): what is before s is kept, the gradient of what is
+// behind it is scaled first. In bf16 b0 + b is rounded once, and the product before s once.
 #ifndef GX_MODEL_LINEAR_H
 #define GX_MODEL_LINEAR_H
 #include "../ops/quantized_linear.h"
 #include "lora.h"
+#include "scale.h"
 #include "unit.h"
 GX_BEGIN
 
-// y = x W^T + bias, or y += that where `accumulate`; dx alike, without a bias.
+// y = x W^T + bias, or y += that where `accumulate`, which is for linears without a scale; dx alike, without a bias.
 void gx_linear_apply(GxPass *p, const GxLinear *l, GxRows y, GxRows x, int accumulate);
 void gx_linear_apply_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy, int accumulate);
 void gx_linear_apply_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x); // of what is trained
@@ -24,7 +28,9 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MODEL_LINEAR_IMPLEMENTED)
 #define GX_MODEL_LINEAR_IMPLEMENTED
+#include <assert.h>
 #include "../comm/comm.h"
+#include "../ops/columns.h"
 #include "../ops/elementwise.h"
 
 static GxLinearShape gx__linear_added(GxLinearShape s, int accumulate)
@@ -150,6 +156,82 @@ static void gx__lora_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, Gx
     }
 }
 
+// ---- a scale, and a bias before it ---------------------------------------------------------------------------------
+
+// All parts have one, or none.
+static int gx__linear_has_scale(const GxPass *p, const GxLinear *l)
+{
+    return p->m->table.row[l->first.index].has_scale;
+}
+
+static GxColumns gx__scale_columns(const GxLinear *l, GxRows rows, int64_t cols)
+{
+    const GxColumns n = {rows.rows, cols, l->out, rows.dtype};
+    return n;
+}
+
+// Where x W^T + b0 + b is kept: of parts of a packed linear behind the rows of those before them.
+static GxRows gx__scale_product(const GxPass *p, const GxLinear *l, GxRows like)
+{
+    const GxTensor *t = &p->m->table.row[l->first.index];
+    GxRows kept = gx_rows(l->product, like.dtype, like.rows, l->out);
+    for (int i = 0; i < 2 && !kept.data; i++) {
+        const GxLinear *whole = &gx_pass_pair(p, t->pair)->linear[i];
+        const int at = l->first.index - whole->first.index;
+        int64_t before = 0;
+        if (at < 0 || at >= whole->parts) continue;
+        for (int j = 1; j <= at; j++) before += t[-j].end[0] - t[-j].begin[0];
+        kept.data = (char *)gx_pass_slot(p, t->pair)->product[i].data + like.rows * before * gx_dtype_size(like.dtype);
+    }
+    return kept;
+}
+
+// b0 + b. What is before a scale may be a rank's summand: then b is the first rank's.
+static const void *gx__linear_bias(GxPass *p, const GxLinear *l)
+{
+    const GxTensor *t = &p->m->table.row[l->first.index];
+    const void *own = l->bias.index < 0 ? NULL : gx_store_weight(&p->m->store, l->bias);
+    if (!t->has_scale || (t->parts && t->split_dim == 1 && p->m->member > 0)) return own;
+    const void *added = gx_store_weight(&p->m->store, t->added_bias);
+    if (!own) return added;
+    const GxRows sum = gx_pass_rows(p, 1, l->out);
+    gx_add(p->g, sum.data, own, added, l->out, sum.dtype);
+    return sum.data;
+}
+
+// s * x; x may be a gradient
+static void gx__scale_forward(GxPass *p, const GxLinear *l, GxRows y, GxRows x)
+{
+    const GxColumns n = gx__scale_columns(l, x, l->out);
+    const GxTensorId s = p->m->table.row[l->first.index].scale;
+    gx_scale_columns_forward(p->g, y.data, x.data, gx_store_weight(&p->m->store, s), &n);
+}
+
+// dy, if the linear has a scale s * dy.
+static GxRows gx__scale_backward(GxPass *p, const GxLinear *l, GxRows dy)
+{
+    if (!gx__linear_has_scale(p, l)) return dy;
+    const GxRows d = gx_pass_rows(p, dy.rows, dy.cols);
+    gx__scale_forward(p, l, d, dy);
+    return d;
+}
+
+// ds = sum of dy * (x W^T + b0 + b), db = sum of s * dy
+static void gx__scale_backward_weight(GxPass *p, const GxLinear *l, GxRows dy)
+{
+    const GxTensor *t = &p->m->table.row[l->first.index];
+    if (!t->has_scale) return;
+    const GxRows product = gx__scale_product(p, l, dy);
+    for (int64_t i = 0, column = 0; i < l->parts; column += t[i].end[0] - t[i].begin[0], i++) {
+        int adds_s = 0, adds_b = 0;
+        float *ds = gx_store_grad(&p->m->store, t[i].scale, &adds_s),
+              *db = gx_store_grad(&p->m->store, t[i].added_bias, &adds_b);
+        const GxColumns n = gx__scale_columns(l, dy, t[i].end[0] - t[i].begin[0]);
+        gx_scale_columns_backward(p->g, NULL, ds, db, gx_rows_column(dy, column), gx_rows_column(product, column),
+                                  gx_store_weight(&p->m->store, t[i].scale), &n, ds ? adds_s : adds_b);
+    }
+}
+
 // ---- the linear ----------------------------------------------------------------------------------------------------
 
 static GxLinearShape gx__linear_shape_of(const GxLinear *l, GxRows rows, int accumulate)
@@ -176,22 +258,30 @@ static void gx__linear_quantized(const GxPass *p, const GxLinear *l, GxQuantized
 void gx_linear_apply(GxPass *p, const GxLinear *l, GxRows y, GxRows x, int accumulate)
 {
     const GxLinearShape s = gx__linear_shape_of(l, x, accumulate);
-    const void *bias = l->bias.index < 0 ? NULL : gx_store_weight(&p->m->store, l->bias);
+    const int has_scale = gx__linear_has_scale(p, l);
+    const GxArenaMark mark = gx_arena_mark(p->g->arena);
+    const void *bias = gx__linear_bias(p, l);
+    const GxRows product = has_scale ? gx__scale_product(p, l, y) : y;
     GxQuantized w[GX_MAX_MATRICES];
+    assert(!has_scale || !accumulate);
     if (gx__linear_is_quantized(p, l)) {
         gx__linear_quantized(p, l, w);
-        gx_quantized_linear_forward(p->g, y.data, x.data, w, l->parts, bias, &s);
+        gx_quantized_linear_forward(p->g, product.data, x.data, w, l->parts, bias, &s);
     } else {
-        gx_linear_forward(p->g, y.data, x.data, gx_store_weight(&p->m->store, l->first), bias, &s);
+        gx_linear_forward(p->g, product.data, x.data, gx_store_weight(&p->m->store, l->first), bias, &s);
     }
-    gx__lora_forward(p, l, y, x);
+    gx__lora_forward(p, l, product, x);
+    if (has_scale) gx__scale_forward(p, l, y, product);
+    gx_arena_release(p->g->arena, mark);
 }
 
 void gx_linear_apply_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy, int accumulate)
 {
     const GxLinearShape s = gx__linear_shape_of(l, dy, accumulate);
+    const GxArenaMark mark = gx_arena_mark(p->g->arena);
     GxQuantized w[GX_MAX_MATRICES];
     if (!dx.data) return;
+    dy = gx__scale_backward(p, l, dy);
     if (gx__linear_is_quantized(p, l)) {
         gx__linear_quantized(p, l, w);
         gx_quantized_linear_backward_input(p->g, dx.data, dy.data, w, l->parts, &s);
@@ -199,6 +289,7 @@ void gx_linear_apply_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxR
         gx_linear_backward_input(p->g, dx.data, dy.data, gx_store_weight(&p->m->store, l->first), &s);
     }
     gx__lora_backward_input(p, l, dx, dy);
+    gx_arena_release(p->g->arena, mark);
 }
 
 // Of the weights, or of the biases, that begin with `first`: trained parts that lie behind each other go in one call;
@@ -228,11 +319,25 @@ static void gx__linear_backward_parts(GxPass *p, const GxLinear *l, GxTensorId f
     }
 }
 
+// Of its own: a matrix or a bias.
+static int gx__linear_trains(const GxPass *p, const GxLinear *l)
+{
+    int some = 0;
+    for (int i = 0; i < l->parts; i++)
+        some |= gx_store_trains(&p->m->store, l->first.index + i) ||
+                (l->bias.index >= 0 && gx_store_trains(&p->m->store, l->bias.index + i));
+    return some;
+}
+
 void gx_linear_apply_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x)
 {
+    const GxArenaMark mark = gx_arena_mark(p->g->arena);
     gx_progress(p->g); // an input gradient may be on its way meanwhile
+    gx__scale_backward_weight(p, l, dy);
+    if (gx__linear_trains(p, l)) dy = gx__scale_backward(p, l, dy);
     gx__linear_backward_parts(p, l, l->first, 0, dy, x);
     if (l->bias.index >= 0) gx__linear_backward_parts(p, l, l->bias, 1, dy, x);
     gx__lora_backward_weight(p, l, dy, x);
+    gx_arena_release(p->g->arena, mark);
 }
 #endif

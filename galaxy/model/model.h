@@ -149,6 +149,7 @@ typedef struct {
     int64_t len;           // of each layer; 0: there are none
     int64_t layers;        // that have them, from the last on; 0: all but the first two
     const char *trainable; // as GxLora's
+    int is_v2; // LLaMA-Adapter v2: besides a scale and a bias of each linear (scale.h), and norms are trained
 } GxPrompt;
 
 typedef struct { // one of these, or none
@@ -198,6 +199,7 @@ typedef struct { // matrices that lie behind each other and are multiplied as on
     int parts;
     int64_t in, out; // this rank's
     GxTensorId bias; // its first part's, behind which the others' lie; index -1: none
+    void *product;   // where what is before a scale is kept; NULL: in the slot
 } GxLinear;
 typedef struct { // of a norm; an RMS norm has no bias
     GxTensorId weight, bias;
@@ -354,6 +356,9 @@ int gx_side_is_beside(const GxModel *m, int unit);
 GxStatus gx_prompt_check(GxModel *m, GxError *err);
 void gx_prompt_open(GxContext *g, GxModel *m, int unit, int number);
 GxStatus gx_prompt_check_frozen(const GxModel *m, GxError *err);
+// scale.h: the scales and biases of the unit's linears, once these are there; 1: pair k's have them.
+void gx_scale_open(GxContext *g, GxModel *m, int unit);
+int gx_pair_has_scale(const GxModel *m, int unit, int k);
 // tuned.h: freezes what a tuning method does not train; refuses names that nothing has.
 GxStatus gx_tuned_freeze(GxModel *m, GxError *err);
 
@@ -532,7 +537,7 @@ int64_t gx_model_vocab(const GxModel *m) { return *m->family->vocab_size((void *
 
 GxLinear gx_model_linear(const GxModel *m, GxTensorId first, int parts, GxTensorId bias)
 {
-    GxLinear l = {first, parts, 0, 0, bias};
+    GxLinear l = {first, parts, 0, 0, bias, NULL};
     if (first.index < 0) return l;
     const GxTensor *w = &m->table.row[first.index];
     l.in = w->end[1] - w->begin[1];
@@ -567,7 +572,7 @@ static GxPair gx__model_no_tensors(void)
 {
     GxPair p = GX_ZERO;
     const GxTensorId none = gx_no_tensor();
-    const GxLinear nothing = {none, 0, 0, 0, none};
+    const GxLinear nothing = {none, 0, 0, 0, none, NULL};
     p.norm.weight = p.norm.bias = p.con_norm.weight = p.con_norm.bias = none;
     p.qk_norm[0] = p.qk_norm[1] = p.prompt = p.gate = none;
     p.matrix = p.con_bias = p.positions = p.types = none;
@@ -599,6 +604,7 @@ void gx_model_unit(GxContext *g, GxModel *m, int kind, int number)
     gx_bottleneck_open(g, m, unit, number);
     gx_side_open(g, m, unit, number);
     gx_prompt_open(g, m, unit, number);
+    gx_scale_open(g, m, unit);
     m->unit[unit].rows = m->table.n - m->unit[unit].first_row;
 }
 

@@ -51,7 +51,14 @@ GX_END
 #include "../ops/elementwise.h"
 #include "../ops/norm.h"
 
-enum { GX__PROMPT_K = 0, GX__PROMPT_V, GX__PROMPT_GATED, GX__PROMPT_FOUND, GX__PROMPT_BEFORE }; // in a slot
+enum { // in a slot; products: of P, of k's and of v's matrix, before a scale
+    GX__PROMPT_K = 0,
+    GX__PROMPT_V,
+    GX__PROMPT_GATED,
+    GX__PROMPT_FOUND,
+    GX__PROMPT_BEFORE,
+    GX__PROMPT_PRODUCTS
+};
 
 static int64_t gx__prompt_model_layers(const GxModel *m)
 {
@@ -67,6 +74,7 @@ GxStatus gx_prompt_check(GxModel *m, GxError *err)
     const int64_t layers = gx__prompt_model_layers(m);
     if (o->len < 0 || o->len > 65536)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "prompt_len is %ld; it must be from 1 to 65536", (long)o->len);
+    if (o->len == 0) o->is_v2 = 0;
     if (o->len == 0) return GX_OK;
     if (m->lora.r > 0 || m->bottleneck.reduction > 0 || m->side.reduction > 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "prompts and %s are two ways to tune a model; choose one of them",
@@ -153,6 +161,8 @@ void gx_prompt_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxP
     for (int i = GX__PROMPT_K; i <= GX__PROMPT_GATED; i++) s->prompt[i] = gx_slot_rows(l, len, KV);
     s->prompt[GX__PROMPT_FOUND] = gx_slot_rows(l, rows, Q);
     s->prompt_lse = (float *)gx_arena_take(&l->arena, GX_MEM_ACTIVATIONS, 4 * rows * (Q / h));
+    for (int i = 0; i < 2 && gx_pair_has_scale(l->m, l->unit, k); i++)
+        s->prompt[GX__PROMPT_PRODUCTS + i] = gx_slot_rows(l, len, KV);
     if (!u->spec.pair[k].core.has_qk_norm) return;
     s->prompt[GX__PROMPT_BEFORE] = gx_slot_rows(l, len, KV);
     s->prompt_rstd = (float *)gx_arena_take(&l->arena, GX_MEM_ACTIVATIONS, 4 * len * (KV / h));
@@ -165,10 +175,12 @@ static GxRows gx__prompt_rows(const GxPass *p, int k)
 }
 
 // i 0: k's matrix of the two, 1: v's.
-static GxLinear gx__prompt_linear(const GxPass *p, const GxLinear *kv, int i)
+static GxLinear gx__prompt_linear(const GxPass *p, int k, const GxLinear *kv, int i)
 {
     const GxTensorId w = {kv->first.index + i}, b = {kv->bias.index < 0 ? -1 : kv->bias.index + i};
-    return gx_model_linear(p->m, w, 1, b);
+    GxLinear l = gx_model_linear(p->m, w, 1, b);
+    l.product = gx_pass_slot(p, k)->prompt[GX__PROMPT_PRODUCTS + i].data;
+    return l;
 }
 
 // The same heads, of one column of all rows.
@@ -223,7 +235,7 @@ void gx_prompt_forward(GxPass *p, int k, const GxAttention *a, const GxLinear *k
     const GxPairSlot *s = gx_pass_slot(p, k);
     const GxRows K = s->prompt[GX__PROMPT_K], V = s->prompt[GX__PROMPT_V], gated = s->prompt[GX__PROMPT_GATED],
                  found = s->prompt[GX__PROMPT_FOUND], P = gx__prompt_rows(p, k);
-    const GxLinear of_k = gx__prompt_linear(p, kv, 0), of_v = gx__prompt_linear(p, kv, 1);
+    const GxLinear of_k = gx__prompt_linear(p, k, kv, 0), of_v = gx__prompt_linear(p, k, kv, 1);
     const GxAttention to = gx__prompt_attention(p, a, found.rows);
     const GxLinearShape gate = gx_linear_shape(V.rows * V.cols, 1, 1, V.dtype);
     gx_linear_apply(p, &of_k, K, P, 0);
@@ -246,7 +258,7 @@ static void gx__prompt_backward_rows(GxPass *p, int k, const GxLinear *kv, GxRow
 {
     int accumulate = 0;
     float *grad = gx_store_grad(&p->m->store, gx_pass_pair(p, k)->prompt, &accumulate);
-    const GxLinear of_k = gx__prompt_linear(p, kv, 0), of_v = gx__prompt_linear(p, kv, 1);
+    const GxLinear of_k = gx__prompt_linear(p, k, kv, 0), of_v = gx__prompt_linear(p, k, kv, 1);
     const GxRows d = gx_pass_rows(p, dk.rows, of_k.in);
     const int64_t n = d.rows * d.cols;
     const int is_float = d.dtype == GX_F32;
@@ -257,6 +269,14 @@ static void gx__prompt_backward_rows(GxPass *p, int k, const GxLinear *kv, GxRow
     if (!is_float) gx_convert(p->g, wide, GX_F32, d.data, d.dtype, n);
     if (accumulate) gx_add(p->g, grad, grad, wide, n, GX_F32);
     else if (is_float) gx_copy(p->g, grad, wide, 4 * n);
+}
+
+// What of k's and of v's linear is trained: scales and biases, of P's rows. The others' share is attention's.
+static void gx__prompt_backward_linears(GxPass *p, int k, const GxLinear *kv, GxRows dk, GxRows dv)
+{
+    const GxLinear of_k = gx__prompt_linear(p, k, kv, 0), of_v = gx__prompt_linear(p, k, kv, 1);
+    gx_linear_apply_backward_weight(p, &of_k, dk, gx__prompt_rows(p, k));
+    gx_linear_apply_backward_weight(p, &of_v, dv, gx__prompt_rows(p, k));
 }
 
 void gx_prompt_backward(GxPass *p, int k, const GxAttention *a, const GxLinear *kv, GxRows dq, GxRows d, GxRows q)
@@ -281,6 +301,7 @@ void gx_prompt_backward(GxPass *p, int k, const GxAttention *a, const GxLinear *
     float *dgate = gx_store_grad(&p->m->store, id, &gate.accumulate);
     if (dgate) gx_linear_backward_weight(p->g, dgate, NULL, dgated.data, V.data, &gate);
     gx__prompt_norm(p, k, a, dk, -1);
+    gx__prompt_backward_linears(p, k, kv, dk, dv);
     gx__prompt_backward_rows(p, k, kv, dk, dv);
 }
 #endif

@@ -1,6 +1,7 @@
 // model/tuned.h: what a tuning method that adds tensors to a model (lora.h, bottleneck.h, side.h, prompt.h) trains:
-// these, the modules that are to be trained whole besides, heads of labels, which are new with their task, and what
-// pools the text for them. All else is frozen. What is trained is the adapter: GxTensor.is_adapter.
+// these, the modules that are to be trained whole besides, norms, where the method says so (scale.h), heads of labels,
+// which are new with their task, and what pools the text for them. All else is frozen. What is trained is the adapter:
+// GxTensor.is_adapter.
 #ifndef GX_MODEL_TUNED_H
 #define GX_MODEL_TUNED_H
 #include "model.h"
@@ -92,6 +93,7 @@ static int gx__tuned_is_adapter(const GxModel *m, int row)
 {
     const GxTensor *t = &m->table.row[row];
     const int is_of_labels = gx_unit_spec(m, t->unit)->pair[t->pair].core.kind == GX_CORE_LABELS;
+    if (m->prompt.is_v2 && t->role == GX_ROLE_NORM) return 1;
     if (t->is_added || gx__tuned_is_trainable(m, t)) return 1;
     return is_of_labels && t->role != GX_ROLE_NORM && !t->has_lora && !gx__tuned_is_bias(m, row);
 }

@@ -37,7 +37,8 @@ typedef struct {        // of one pair
     GxRows adapter[2];    // of CON: its input, and its hidden rows (bottleneck.h)
     GxRows core[4];       // the core's own
     float *lse, *qk_rstd; // of attention; of norms of its heads
-    GxRows prompt[5];     // of attention: what prompts keep (prompt.h)
+    GxRows product[2];    // of linears with a scale: what is before it (scale.h)
+    GxRows prompt[7];     // of attention: what prompts keep (prompt.h)
     float *prompt_lse, *prompt_rstd;
     GxRows dout, dcore[2]; // where weight halves are put off: what they read
     int is_entered;        // CON of the pair before has written `in`
@@ -150,6 +151,7 @@ typedef struct {
     void (*backward_weight)(GxPass *p, int k, GxRows dout, GxRows in);
 } GxCore;
 void gx_bottleneck_lay(GxSlotLayer *l, const GxUnitKind *u, int k, GxPairSlot *s); // bottleneck.h: what it keeps
+void gx_scale_lay(GxSlotLayer *l, int k, int64_t rows, GxPairSlot *s);             // scale.h: of that many rows
 // side.h: what is before and behind the pairs of a side network's unit. What it keeps; forward, into where the last
 // pair's result goes, and out of there; backward: the gradient of that, and from the gradient of what the first reads.
 void gx_side_lay(GxSlotLayer *l, const GxUnitKind *u, GxSideSlot *s);
@@ -446,6 +448,7 @@ static void gx__unit_lay_pair(GxSlotLayer *l, const GxUnitKind *u, int k, GxPair
     gx_bottleneck_lay(l, u, k, s);
     if (l->owns_gradients && !is_end) s->dout = gx_slot_rows(l, whole, C);
     gx_core(spec->core.kind)->lay(l, u, k, rows, s);
+    gx_scale_lay(l, k, rows, s);
 }
 
 static void gx__unit_lay_rows(GxSlotLayer *l, const GxSplit *own, int64_t all)
@@ -567,8 +570,9 @@ static void gx__unit_pair_forward(GxPass *p, int k, GxRows y, GxState in)
     GxArena *a = p->g->arena;
     const GxArenaMark mark = gx_arena_mark(a);
     if (!gx__unit_has_work(p, k)) return;
-    // what a norm behind CON and an adapter keep is made with its result, wanted or not
-    if (!y.data && (gx_pass_spec(p, k)->con.has_norm || gx_pass_has_adapter(p, k)))
+    // what a norm behind CON, an adapter and a scale of the last matrix keep is made with its result, wanted or not
+    if (!y.data &&
+        (gx_pass_spec(p, k)->con.has_norm || gx_pass_has_adapter(p, k) || gx_pair_has_scale(p->m, p->unit, k)))
         y = gx_pass_rows(p, gx_stream_rows(p->m, p->b->T, p->b->B, NULL).rows, gx_pass_kind(p)->spec.width);
     p->y = y;
     p->m->mode->pair_forward(p, k, y, gx__unit_x(p, k, in));

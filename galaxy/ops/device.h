@@ -22,6 +22,7 @@ typedef struct GxResidual GxResidual;       // ops/residual.h
 typedef struct GxAttention GxAttention;     // ops/attention.h
 typedef struct GxRuns GxRuns;               // ops/rope.h
 typedef struct GxLinearShape GxLinearShape; // ops/linear.h; a device gets it with both strides
+typedef struct GxColumns GxColumns;         // ops/columns.h; with its stride
 typedef struct GxQuantized GxQuantized;     // base/quantized.h
 typedef struct GxAdamW GxAdamW;             // ops/optimizer.h
 typedef struct GxSgd GxSgd;
@@ -129,6 +130,10 @@ struct GxDevice {
                          int64_t n, GxDtype);
     void (*gate_backward)(GxContext *, void *da, void *db, float *dgate, const void *dy, const void *a, const void *b,
                           const void *gate, float temperature, int64_t n, int accumulate, GxDtype, double *scratch);
+    // columns
+    void (*scale_columns_forward)(GxContext *, void *y, const void *x, const void *s, const GxColumns *);
+    void (*scale_columns_backward)(GxContext *, void *dx, float *ds, float *db, const void *dy, const void *x,
+                                   const void *s, const GxColumns *, int accumulate, float *scratch);
     // loss
     void (*cross_entropy)(GxContext *, float *losses, void *dlogits, const void *logits, const int32_t *labels,
                           int64_t R, int64_t V, float scale, const float *weights, GxDtype);

@@ -1,6 +1,6 @@
 // adapter.h: a folder with an adapter: what a tuning method adds to a model, or trains of it, and nothing of the model.
-// As the Python package peft writes and reads one, but for the peft_types of bottleneck adapters and side networks,
-// which it does not know:
+// As the Python package peft writes and reads one, but for the peft_types of bottleneck adapters, side networks and
+// prompts with scales (LLaMA-Adapter v2), which it does not know:
 //
 //     adapter_config.json        the method and its numbers, and where the base is (io/peft.h)
 //     adapter_model.safetensors  its tensors, called base_model.model. and what the model calls them
@@ -83,7 +83,8 @@ typedef enum { GX__ADAPTER_TARGETS = 0, GX__ADAPTER_WHOLE } gx__AdapterList;
 
 static int gx__adapter_is_in(const GxTensor *t, gx__AdapterList list)
 {
-    return list == GX__ADAPTER_TARGETS ? t->has_lora : t->is_adapter && !t->is_added;
+    if (list == GX__ADAPTER_TARGETS) return t->has_lora;
+    return t->is_adapter && !t->is_added && (t->role != GX_ROLE_NORM || t->is_named); // else the method says it
 }
 
 static int gx__adapter_could_be_in(const GxTensor *t, gx__AdapterList list)
@@ -182,7 +183,7 @@ GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char 
     c->reduction = m->bottleneck.reduction;
     c->side_reduction = m->side.reduction, c->add_bias_sampling = m->side.has_bias;
     snprintf(c->side_mix, sizeof c->side_mix, "%s", m->side.is_gated ? "gated" : "plain");
-    c->prompt_len = m->prompt.len, c->prompt_layers = m->prompt.layers;
+    c->prompt_len = m->prompt.len, c->prompt_layers = m->prompt.layers, c->prompt_is_v2 = m->prompt.is_v2;
     c->r = m->lora.r, c->lora_alpha = m->lora.alpha;
     c->lora_dropout = rint(1e6 * (double)m->lora.dropout) / 1e6; // 0.05, not 0.05000000075
     c->use_rslora = m->lora.is_scaled_by_root;
@@ -218,7 +219,8 @@ static void gx__adapter_of(GxAdapter *a, const GxPeftConfig *c)
     a->bottleneck.reduction = c->reduction, a->bottleneck.trainable = c->modules_to_save;
     a->side.reduction = c->side_reduction, a->side.is_gated = !strcmp(c->side_mix, "gated");
     a->side.has_bias = c->add_bias_sampling, a->side.trainable = c->modules_to_save;
-    a->prompt.len = c->prompt_len, a->prompt.layers = c->prompt_layers, a->prompt.trainable = c->modules_to_save;
+    a->prompt.len = c->prompt_len, a->prompt.layers = c->prompt_layers, a->prompt.is_v2 = c->prompt_is_v2;
+    a->prompt.trainable = c->modules_to_save;
 }
 
 GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxAdapter *a, const char *folder)
@@ -254,8 +256,8 @@ static void gx__adapter_numbers(const GxAdapter *a, char out[GX__ADAPTER_NUMBERS
     else if (a->bottleneck.reduction)
         snprintf(out, GX__ADAPTER_NUMBERS, "adapter_reduction_dim %ld", (long)a->bottleneck.reduction);
     else if (a->prompt.len)
-        snprintf(out, GX__ADAPTER_NUMBERS, "adapter_len %ld, adapter_layers %ld", (long)a->prompt.len,
-                 (long)a->prompt.layers);
+        snprintf(out, GX__ADAPTER_NUMBERS, "adapter_len %ld, adapter_layers %ld, prompt_variant %s",
+                 (long)a->prompt.len, (long)a->prompt.layers, a->prompt.is_v2 ? "v2" : "v1");
     else
         snprintf(out, GX__ADAPTER_NUMBERS, "r %ld, lora_alpha %.9g, use_rslora %d", (long)a->lora.r, a->lora.alpha,
                  a->lora.is_scaled_by_root);

@@ -105,9 +105,9 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
                        adapter);
     if (said.prompt.len)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s holds prompts (" GX_PEFT_PROMPT "), which no matrix of the model can take in, since their "
-                       "attention has a softmax of its own; use it as it is, with --adapter",
-                       adapter);
+                       "%s holds prompts (%s), which no matrix of the model can take in, since their attention has a "
+                       "softmax of its own; use it as it is, with --adapter",
+                       adapter, said.prompt.is_v2 ? GX_PEFT_PROMPT_V2 : GX_PEFT_PROMPT);
     snprintf(m->base, sizeof m->base, "%s", base[0] ? base : m->config.base);
     if (!m->base[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s does not say which model it is an adapter of; say --model", adapter);

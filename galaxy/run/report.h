@@ -296,8 +296,9 @@ void gx_report_start(const GxTrainer *t)
                 (long)(gx_model_width(&t->model) / t->model.side.reduction), (long)gx_model_width(&t->model),
                 t->model.side.is_gated ? "gated" : "plain", t->model.side.has_bias ? "with" : "without");
     if (t->model.prompt.len)
-        fprintf(r.out, "prompts: %ld rows in the attention of each of the last %ld layers\n", (long)t->model.prompt.len,
-                (long)t->model.prompt.layers);
+        fprintf(r.out, "prompts: %ld rows in the attention of each of the last %ld layers%s\n",
+                (long)t->model.prompt.len, (long)t->model.prompt.layers,
+                t->model.prompt.is_v2 ? "; a scale and a bias of each linear of attention and MLP, and norms" : "");
     if (!o->dry_run) t->task->describe(t->self, r.out);
     gx__report_options(r.out, t);
     gx__report_work(r.out, t);

@@ -752,7 +752,8 @@ static GxStatus gx__tensor_file_adapter_row(int *row, GxMatching how, const GxTa
                    folder, in_file);
 }
 
-// Where the file has nothing for it, a tensor of the base's own stays as it is, unless it was named.
+// Where the file has nothing for it, a tensor of the base's own stays as it is, unless it was named, or is a norm,
+// which a method trains.
 static GxStatus gx__tensor_file_match_adapter(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
                                               const GxFamily *family, const char *folder, GxError *err)
 {
@@ -768,7 +769,8 @@ static GxStatus gx__tensor_file_match_adapter(GxTensorMatch *match, const GxSafe
     }
     for (int i = 0; i < t->n; i++) {
         match->drawn[i] = match->entry[i] < 0;
-        if (match->drawn[i] && (t->row[i].is_added || (t->row[i].is_named && !t->row[i].has_alias)))
+        const int is_norm = t->row[i].is_adapter && t->row[i].role == GX_ROLE_NORM;
+        if (match->drawn[i] && (t->row[i].is_added || is_norm || (t->row[i].is_named && !t->row[i].has_alias)))
             return GX_FAIL(err, GX_ERR_FORMAT, "%s has no tensor " GX_PEFT_PREFIX "%s, which the adapter needs", folder,
                            t->row[i].name);
     }

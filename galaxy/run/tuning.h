@@ -69,8 +69,7 @@ static const GxField gx__tuning_options[] = {
      "what is trained: full: the model; lora: two small matrices beside each matrix of --model, which stays as it is; "
      "adapter: two small linears behind each attention and MLP of it; side: narrow layers beside it, which read it, so "
      "that no gradient goes through it; prompt: rows that attention sees besides (LLaMA-Adapter); checkpoints then "
-     "have "
-     "these alone, lora's and prompt's as peft's folders do",
+     "have these alone, lora's and prompt's as peft's folders do",
      "full|lora|adapter|side|prompt"},
     {"lora_dim", GX_FIELD_INT, GX__TUNING_AT(lora_dim), "16", "rows of the first of the two (peft: r, also --r)",
      "1..65536"},
@@ -100,7 +99,9 @@ static const GxField gx__tuning_options[] = {
     {"prompt_layers", GX_FIELD_INT, GX__TUNING_AT(prompt_layers), "0",
      "layers that have them, from the last on (peft: adapter_layers); 0: all but the first two", "0..65536"},
     {"prompt_variant", GX_FIELD_STRING, GX__TUNING_AT(prompt_variant), "v1",
-     "which LLaMA-Adapter; v2, with a scale and a bias on each linear, is not built", "v1"},
+     "which LLaMA-Adapter; v2 trains also a scale and a bias of each linear of attention and MLP, in all layers, and "
+     "norms; peft does not know it",
+     "v1|v2"},
     {"trainable_modules", GX_FIELD_NAMES, GX__TUNING_AT(trainable_modules), "",
      "what is trained whole besides, by the ends of names: model.norm; norm is input_layernorm, too (peft: "
      "modules_to_save). A head for labels always is",
@@ -162,7 +163,10 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
         theirs->add_bias_sampling = adapter->add_bias_sampling;
         snprintf(theirs->side_mix, sizeof theirs->side_mix, "%s", adapter->side_mix);
     }
-    if (adapter->prompt_len) theirs->prompt_len = adapter->prompt_len, theirs->prompt_layers = adapter->prompt_layers;
+    if (adapter->prompt_len) {
+        theirs->prompt_len = adapter->prompt_len, theirs->prompt_layers = adapter->prompt_layers;
+        snprintf(theirs->prompt_variant, sizeof theirs->prompt_variant, "%s", adapter->prompt_is_v2 ? "v2" : "v1");
+    }
     if (adapter->r)
         theirs->lora_dim = adapter->r, theirs->lora_alpha = adapter->lora_alpha,
         theirs->use_rslora = adapter->use_rslora;
@@ -302,6 +306,7 @@ static GxPrompt gx__tuning_prompt(const GxTuningOptions *o)
     GxPrompt prompt = GX_ZERO;
     if (strcmp(o->tuning, "prompt")) return prompt;
     prompt.len = o->prompt_len, prompt.layers = o->prompt_layers, prompt.trainable = o->trainable_modules;
+    prompt.is_v2 = !strcmp(o->prompt_variant, "v2");
     return prompt;
 }
 

@@ -1,0 +1,89 @@
+// model/scale.h: a scale and a bias of each linear of attention and MLP, LLaMA-Adapter v2 (Gao et al. 2023,
+// arXiv:2304.15010, section 3.1): their tensors. What they compute is in linear.h.
+//
+//     y = s * (x W^T + b0 + b)        s, b [out]; b0: the linear's own bias, where it has one
+//
+// s is 1 and b 0 at first: the model begins as it is. Both are trained, beside all norms (tuned.h), in all layers;
+// heads and embeddings have none: the paper is about the linears of a layer. Weight decay is on neither, as on norms
+// and biases.
+//
+// Rows of W are s's and b's elements, so both are cut as W's rows are: the rank has its own. Of a matrix that is cut in
+// columns all ranks have all of both, and each scales its summand: sum_r s * (x_r W_r^T) is s * (sum_r x_r W_r^T), so
+// that nothing more is communicated. The bias is added by the first rank of the group. Its gradient comes from rows
+// that all have, so it is the same everywhere; that of s meets the rank's own summand, and is one (layout.h,
+// GX_USE_OWN_SHARE).
+//
+// Memory: s's gradient reads x W^T + b0 + b, which is not to be had from y, since s may be 0: it is kept, as many
+// elements of each row as the linear has outputs.
+//
+// Names: model.layers.0.self_attn.q_proj.adaption_scale, .adaption_bias.
+#ifndef GX_MODEL_SCALE_H
+#define GX_MODEL_SCALE_H
+#include "unit.h"
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MODEL_SCALE_IMPLEMENTED)
+#define GX_MODEL_SCALE_IMPLEMENTED
+#include <stdio.h>
+#include <string.h>
+
+// Of the matrix in row `base`: a vector of its rows.
+static GxTensorId gx__scale_tensor(GxContext *g, GxModel *m, int base, const char *name, GxRole role, GxInit init,
+                                   GxUse of_summand)
+{
+    GxTensor t = m->table.row[base];
+    const size_t module = strlen(t.name) - strlen(".weight");
+    const int is_summand = t.parts != NULL && t.split_dim == 1;
+    if (module + strlen(name) >= GX_NAME) {
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "the name of %s is too long for its scale: %d characters", t.name,
+                GX_NAME - (int)strlen(name) - 1);
+        return gx_no_tensor();
+    }
+    snprintf(t.name + module, sizeof t.name - module, "%s", name);
+    t.role = role, t.init = init, t.is_added = 1, t.decay = 0;
+    t.ndim = 1;
+    t.global_shape[1] = t.begin[1] = t.end[1] = 0;
+    if (is_summand) {
+        t.parts = NULL, t.n_parts = t.split_dim = t.split_axes = 0;
+        t.reduce_axes = GX_AXIS_LOSS | gx_grad_tp(GX_LAYOUT_FULL, of_summand);
+    }
+    return gx_table_add(&m->table, &t, &g->error);
+}
+
+static void gx__scale_of_linear(GxContext *g, GxModel *m, const GxLinear *l)
+{
+    for (int what = 0; what < 2; what++)
+        for (int i = 0; i < l->parts && !gx_failed(g); i++) {
+            const int base = l->first.index + i;
+            const GxTensorId id =
+                what ? gx__scale_tensor(g, m, base, ".adaption_bias", GX_ROLE_BIAS, GX_INIT_ZEROS, GX_USE_WHOLE)
+                     : gx__scale_tensor(g, m, base, ".adaption_scale", GX_ROLE_WEIGHT, GX_INIT_ONES, GX_USE_OWN_SHARE);
+            GxTensor *w = &m->table.row[base];
+            w->has_scale = 1;
+            if (what) w->added_bias = id;
+            else w->scale = id;
+        }
+}
+
+void gx_scale_open(GxContext *g, GxModel *m, int unit)
+{
+    for (int k = 0; m->prompt.is_v2 && k < gx_unit_spec(m, unit)->n_pairs; k++) {
+        const GxPair pair = m->unit[unit].pair[k];
+        const GxCoreKind core = gx_unit_spec(m, unit)->pair[k].core.kind;
+        for (int i = 0; i < 2 && (core == GX_CORE_ATT || core == GX_CORE_MLP); i++)
+            gx__scale_of_linear(g, m, &pair.linear[i]);
+    }
+}
+
+int gx_pair_has_scale(const GxModel *m, int unit, int k)
+{
+    const GxLinear *l = &m->unit[unit].pair[k].linear[0];
+    return l->first.index >= 0 && m->table.row[l->first.index].has_scale;
+}
+
+void gx_scale_lay(GxSlotLayer *l, int k, int64_t rows, GxPairSlot *s)
+{
+    for (int i = 0; i < 2 && gx_pair_has_scale(l->m, l->unit, k); i++)
+        s->product[i] = gx_slot_rows(l, rows, l->m->unit[l->unit].pair[k].linear[i].out);
+}
+#endif
