@@ -28,6 +28,19 @@ TEST(lora_before_heads_in_every_mode_is_serial)
 
 TEST(lora_in_all_18_triples_of_methods_is_serial) { check_all_triples(3, 0); }
 
+TEST(lora_of_the_embedding_in_every_mode_is_serial)
+{
+    check_all("LLaMA", 5, 0);
+    check_all("LLaMA", 7, 0);
+    for (int i = 0; i < SUBJECTS; i++) {
+        test_subject = subjects[i];
+        check_all(subject_names[i], test_subject->family == &gx_llama ? 5 : 6, 0);
+    }
+    test_subject = NULL;
+}
+
+TEST(lora_of_the_embedding_in_all_18_triples_of_methods_is_serial) { check_all_triples(5, 0); }
+
 // ---- quantised matrices --------------------------------------------------------------------------------------------
 
 TEST(lora_on_quantised_matrices_in_every_mode_is_serial)
@@ -279,32 +292,69 @@ static float number(Case *k, const char *name, int i)
 }
 
 // Loss and gradients, then ten steps of SGD.
+static void check_steps(Case *k, GxBatch *b, double forward, double backward, int tensors)
+{
+    const double norm = number(k, "grad_norm", 0);
+    k->t.o.kind = GX_OPTIMIZER_SGD;
+    gx_runner_train(&k->t.g, &k->t.r, b, NULL, NULL); // with a learning rate of 0
+    const GxStep step = test_step(&k->t);
+    test_close_number("loss", gx_step_loss(&step), number(k, "loss", 0), forward);
+    test_close_number("grad_norm", sqrt(step.sum_squares), norm, backward);
+    const int compared = compare(k, "grad.", 1, backward, 1e-3 * norm / sqrt(tensors));
+    CHECK(compared == tensors, "%d gradients compared, not %d", compared, tensors);
+    test_set_step(&k->t, 0.1f, 0);
+    for (int s = 0; s < 10; s++) {
+        gx_runner_train(&k->t.g, &k->t.r, b, NULL, NULL);
+        const GxStep at = test_step(&k->t);
+        test_close_number("sgd.losses", gx_step_loss(&at), number(k, "sgd.losses", s), (s + 1) * backward);
+    }
+    compare(k, "sgd.", 0, 10 * backward, 0);
+    CHECK(!gx_failed(&k->t.g), "%s", k->t.g.error.message);
+}
+
 static void as_peft(const char *name, int tensors)
 {
     Case k;
     if (!case_open(&k, name)) return;
-    const double forward = test_bound(test_model_depth(&k.c, k.b.T, 0)),
-                 backward = test_bound(test_model_depth(&k.c, k.b.T, 1)), norm = number(&k, "grad_norm", 0);
-    gx_runner_train(&k.t.g, &k.t.r, &k.b, NULL, NULL); // with a learning rate of 0
-    const GxStep step = test_step(&k.t);
-    test_close_number("loss", gx_step_loss(&step), number(&k, "loss", 0), forward);
-    test_close_number("grad_norm", sqrt(step.sum_squares), norm, backward);
-    const int compared = compare(&k, "grad.", 1, backward, 1e-3 * norm / sqrt(tensors));
-    CHECK(compared == tensors, "%d gradients compared, not %d", compared, tensors);
-    k.t.o.kind = GX_OPTIMIZER_SGD;
-    test_set_step(&k.t, 0.1f, 0);
-    for (int s = 0; s < 10; s++) {
-        gx_runner_train(&k.t.g, &k.t.r, &k.b, NULL, NULL);
-        const GxStep at = test_step(&k.t);
-        test_close_number("sgd.losses", gx_step_loss(&at), number(&k, "sgd.losses", s), (s + 1) * backward);
-    }
-    compare(&k, "sgd.", 0, 10 * backward, 0);
-    CHECK(!gx_failed(&k.t.g), "%s", k.t.g.error.message);
+    check_steps(&k, &k.b, test_bound(test_model_depth(&k.c, k.b.T, 0)), test_bound(test_model_depth(&k.c, k.b.T, 1)),
+                tensors);
     case_close(&k);
 }
 TEST(lora_of_all_linears_as_peft) { as_peft("gqa", 2 * 2 * 7); }
 TEST(lora_of_some_linears_scaled_by_the_root_as_peft) { as_peft("odd", 3 * 2 * 3); }
 TEST(lora_of_linears_with_biases_and_of_one_layer_alone_as_peft) { as_peft("qwen2", 2 * 2 * 3 + 2); }
+
+// Of the second the head is tied to the embedding, and goes on with that.
+TEST(lora_of_the_embedding_of_a_llama_as_peft) { as_peft("embed", 2 + 2 * 2); }
+TEST(lora_of_an_embedding_that_a_head_is_tied_to_as_peft) { as_peft("embed_tied", 2 + 3 * 2); }
+
+// The folders as they are, into a BERT whose head is tied; its padding has no gradient.
+TEST(lora_of_the_embedding_of_a_bert_as_peft)
+{
+    TestReference base;
+    Case k;
+    GxError err = GX_ZERO;
+    uint64_t hash;
+    memset(&k, 0, sizeof k);
+    if (!test_reference_open(&base, "bert_mlm")) return;
+    CHECK(gx_peft_config_read(&k.peft, "data/ref/lora_embed_bert/adapter_config.json", &err) == GX_OK, "%s",
+          err.message);
+    CHECK(gx_safetensors_open(&k.ref, "data/ref/lora_embed_bert/ref.safetensors", &err) == GX_OK, "%s", err.message);
+    k.lora.r = k.peft.r, k.lora.alpha = k.peft.lora_alpha, k.lora.targets = k.peft.targets;
+    k.t.wish = base.wish, k.t.wish.lora = &k.lora;
+    if (gx_error_code(&err) ||
+        !test_model_open_split(&k.t, &base.llama, &test_serial, base.T, base.B, 4, NULL, 2, 1, NULL))
+        return;
+    test_set_step(&k.t, 0, 0);
+    test_put_batch(&k.t, &base.b, 0);
+    gx_checkpoint_start_with_adapter(&k.t.g, &k.t.m, "data/ref/bert_mlm", "data/ref/lora_embed_bert", &hash);
+    if (CHECK(!gx_failed(&k.t.g), "%s", k.t.g.error.message))
+        check_steps(&k, &base.b, test_bound(test_reference_depth(&base, 0)), test_bound(test_reference_depth(&base, 1)),
+                    2 + 2 * 2);
+    gx_safetensors_close(&k.ref);
+    test_model_close(&k.t);
+    test_reference_close(&base);
+}
 
 // ---- dropout: forth and back alike ---------------------------------------------------------------------------------
 

@@ -144,6 +144,113 @@ TEST(a_run_that_is_resumed_ends_with_the_same_bits)
 TEST(weights_and_moments_survive_a_change_of_ranks_and_mode) { check_topologies(); }
 TEST(every_mode_has_the_losses_of_serial) { check_every_mode("--lora_dropout 0.1"); }
 
+// ---- the embedding --------------------------------------------------------------------------------------------------
+
+#define EMBEDDING "--target_modules embed_tokens,q_proj "
+
+TEST(an_embedding_has_factors_with_the_names_of_peft)
+{
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE EMBEDDING "--output_dir embedded --max_steps 2"));
+    if (!CHECK(gx_safetensors_open(&s, "embedded/checkpoint-2/adapter_model.safetensors", &e) == GX_OK, "%s",
+               e.message))
+        return;
+    const GxSafetensorsEntry *a = gx_safetensors_find(&s, "base_model.model.model.embed_tokens.lora_embedding_A"),
+                             *b = gx_safetensors_find(&s, "base_model.model.model.embed_tokens.lora_embedding_B");
+    CHECK(s.n == 2 + 2 * 2 && a && b, "%d tensors", s.n);
+    CHECK(a && b && a->shape[0] == 3 && a->shape[1] == 256 && b->shape[0] == 32 && b->shape[1] == 3, "other shapes");
+    gx_safetensors_close(&s);
+    CHECK(file_contains("embedded/checkpoint-2/adapter_config.json", "[\"embed_tokens\", \"q_proj\"]"),
+          "other targets");
+    CHECK(!strstr(err(), "tied"), "%s", err());
+}
+
+TEST(a_run_with_lora_on_the_embedding_goes_on_with_the_same_bits)
+{
+    static const char *const ways[] = {EMBEDDING, EMBEDDING "--precision bf16 --save_dtype bf16",
+                                       "--target_modules embed_tokens --optimizer sgd --recompute layer", NULL};
+    check_resumed(ways);
+}
+
+TEST(every_mode_has_the_losses_of_serial_with_lora_on_the_embedding) { check_every_mode(EMBEDDING); }
+
+// The text that a folder's model writes; free() it.
+static char *text_of(const char *flags) { return written(flags, "--max_new_tokens 40"); }
+
+static int merge(const char *flags)
+{
+    char train[TEST_PATH], line[3000];
+    int status = 127;
+    snprintf(train, sizeof train, "%s", program);
+    if (use_program("merge_adapter")) {
+        snprintf(line, sizeof line, "%s %s", program, flags);
+        start_line(line, 0);
+        status = finish();
+    }
+    snprintf(program, sizeof program, "%s", train);
+    return status;
+}
+
+// A head that is tied to the embedding stays as it is: merged, they are two.
+TEST(an_embedding_is_merged_and_a_head_that_is_tied_to_it_is_not)
+{
+    for (int is_tied = 0; is_tied < 2; is_tied++) {
+        char flags[200];
+        shell("rm -rf bound bound_lora bound_merged");
+        CHECK_RAN(run("--output_dir bound --max_steps 8 --learning_rate 2e-2 --tie_word_embeddings %s",
+                      is_tied ? "true" : "false"));
+        CHECK_RAN(run("--model bound/checkpoint-8 --tuning lora --lora_dim 3 " EMBEDDING
+                      "--output_dir bound_lora --max_steps 30 --learning_rate 8e-2"));
+        CHECK(!is_tied == !strstr(err(), "warning: LoRA is on model.embed_tokens.weight, to which the head is tied"),
+              "%s", err());
+        CHECK_RAN(merge("--adapter bound_lora/checkpoint-30 --output_dir bound_merged"));
+        CHECK(!strstr(err(), "warning"), "%s", err());
+        check_whole("bound_merged");
+        CHECK(file_contains("bound_merged/config.json", "\"tie_word_embeddings\": false"), "it is tied");
+        char *names = tensor_names("bound_merged/model.safetensors");
+        CHECK(strstr(names, "lm_head.weight, "), "%s", names);
+        free(names);
+        char *with = text_of("--adapter bound_lora/checkpoint-30"), *two, *merged = text_of("--model bound_merged");
+        snprintf(flags, sizeof flags, "--adapter bound_lora/checkpoint-30 --ranks 2");
+        two = text_of(flags);
+        CHECK(!strcmp(with, merged) && !strcmp(with, two) && strlen(with) > 20, "three texts: %s\n%s\n%s", with, merged,
+              two);
+        free(with), free(two), free(merged);
+        double loss[3];
+        for (int i = 0; i < 3; i++) {
+            static const char *const models[] = {"--adapter bound_lora/checkpoint-30", "--model bound_merged",
+                                                 "--model bound/checkpoint-8"};
+            CHECK_RAN(run("%s --evaluate --eval_windows 0", models[i]));
+            loss[i] = number_behind(out(), "validation loss ");
+        }
+        CHECK(fabs(loss[0] - loss[1]) <= 1e-4 && fabs(loss[0] - loss[2]) > 0.05, "losses %g, %g, of the base %g",
+              loss[0], loss[1], loss[2]);
+    }
+}
+
+// peft's files have a copy of the embedding: it has to be that of the model.
+TEST(a_copy_of_the_embedding_in_a_file_of_peft_is_the_models_own)
+{
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    shell("mkdir -p data && ln -sfn %s/data/ref data/ref && cp -r data/ref/lora_embed_tied copied", repository);
+    if (!CHECK(gx_safetensors_open(&s, "copied/adapter_model.safetensors", &e) == GX_OK, "%s", e.message)) return;
+    const GxSafetensorsEntry *copy = gx_safetensors_find(&s, "base_model.model.model.embed_tokens.base_layer.weight");
+    const int64_t at = copy ? copy->offset + 4 * 100 : 0;
+    gx_safetensors_close(&s);
+    if (!CHECK(copy != NULL, "there is no copy")) return;
+    CHECK_RAN(merge("--adapter copied --output_dir of_peft"));
+    shell("printf '\\125' | dd of=copied/adapter_model.safetensors bs=1 seek=%ld conv=notrunc status=none",
+          (long)at + 1);
+    CHECK(merge("--adapter copied --output_dir refused_copy") > 0 &&
+              strstr(err(), "copied has base_model.model.model.embed_tokens.base_layer.weight, a copy of the "
+                            "embedding") &&
+              !exists("refused_copy"),
+          "%s", err());
+}
+
 // ---- train_config ---------------------------------------------------------------------------------------------------
 
 TEST(files_of_train_config_are_taken_with_a_model_and_a_text)

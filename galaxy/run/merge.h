@@ -2,6 +2,7 @@
 //
 //     GX_TRY(gx_merge_adapter(g, "out/checkpoint-500", "", temporary, GX_F32, &said)); // an adapter's folder
 //
+// Where LoRA is on an embedding to which the head is tied, the folder has both, and says so: tie_word_embeddings false.
 // On one rank; the folder is as a checkpoint's, without what a resume needs. Which head the model has, the adapter's
 // tensors say: labels, where it has their matrix; of a BERT without a head's names vectors; else tokens.
 #ifndef GX_MERGE_H
@@ -152,6 +153,22 @@ static GxStatus gx__merge_copy(const char *const *files, const char *from, const
     return GX_OK;
 }
 
+// What the base's config.json says of a head that is tied is no longer so.
+static GxStatus gx__merge_untie(const GxModel *m, const char *folder, GxError *err)
+{
+    char path[GX_PATH];
+    GxJson *json;
+    int copies = 0;
+    for (int i = 0; i < m->table.n; i++) copies += m->table.row[i].copies != 0;
+    if (!copies) return GX_OK;
+    GX_TRY(gx_path_join(path, folder, "config.json", err));
+    GX_TRY(gx_json_read(&json, path, 1 << 20, err));
+    GxStatus status = gx_json_set(json, "tie_word_embeddings", gx_json_new_bool(0), err);
+    if (status == GX_OK) status = gx_json_write(json, path, err);
+    gx_json_free(json);
+    return status;
+}
+
 static GxStatus gx__merge_write(GxContext *g, const GxInference *s, const char *adapter, const char *base,
                                 const char *folder, GxDtype dtype)
 {
@@ -164,6 +181,7 @@ static GxStatus gx__merge_write(GxContext *g, const GxInference *s, const char *
     GxStatus status = gx_checkpoint_write_config(&s->model, &source, dtype, folder, err);
     gx_source_folder_close(&source);
     GX_TRY(status);
+    GX_TRY(gx__merge_untie(&s->model, folder, err));
     GX_TRY(gx__merge_copy(gx__merge_tokenizer, base, folder, err));
     if (s->head.kind == GX_HEAD_VECTORS) {
         GX_TRY(gx_path_join(path, folder, "1_Pooling", err));
@@ -181,7 +199,7 @@ static GxStatus gx__merge_run(GxContext *g, GxInference *s, gx__Merge *m, const 
     GxBatch batch = GX_ZERO; // of one token, which is never computed
     batch.T = batch.B = 1, batch.runs = gx_runs_one(1, 0);
     GX_TRY(gx__merge_choose(g, m, adapter, base));
-    GX_TRY(gx_inference_open_adapter(g, s, m->family, adapter, m->base, &m->wish));
+    GX_TRY(gx_inference_open_merging(g, s, m->family, adapter, m->base, &m->wish));
     GX_TRY(gx_inference_load(g, s, adapter, &batch));
     gx_lora_merge(g, &s->model, 1);
     for (int i = 0; i < s->model.table.n; i++) said->matrices += s->model.table.row[i].has_lora;

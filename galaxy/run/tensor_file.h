@@ -75,6 +75,11 @@ GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, cons
 enum { GX_SHAPE_TEXT = 100 };
 const char *gx_shape_text(const int64_t *shape, int ndim, char text[GX_SHAPE_TEXT]); // "[32,64]"
 void gx_tensor_file_match_close(GxTensorMatch *match);
+// peft's files have a copy of an embedding that has LoRA, as ….base_layer.weight, which is not loaded: it has to be the
+// base's own, but for what its type rounds.
+GxStatus gx_tensor_file_check_copies(const GxSafetensors *s, const GxSafetensors *base, const GxTensorMatch *of_base,
+                                     const GxTable *t, const GxFamily *family, const char *folder, GxError *err);
+int gx_tensor_file_has_copies(const GxSafetensors *s); // 1: there are such
 // That what the file has can be loaded: shapes, and values of which none is NaN or infinite.
 GxStatus gx_tensor_file_check(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, const char *folder,
                               GxError *err);
@@ -507,7 +512,8 @@ void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *st
         const GxSafetensorsEntry *e = NULL;
         if (!gx__tensor_file_has(store, part, i) || (drawn && drawn[i])) continue;
         if (s) gx__tensor_file_find_tensor(&e, s, match, t, i, part->prefix, folder, &g->error);
-        gx__tensor_file_load_tensor(g, s, e, store, part, i, scratch, t->row[i].is_adapter ? NULL : hash);
+        gx__tensor_file_load_tensor(g, s, e, store, part, i, scratch,
+                                    t->row[i].is_adapter || t->row[i].copies ? NULL : hash);
     }
     gx_arena_release(a, mark);
 }
@@ -560,6 +566,13 @@ static void gx__tensor_file_match_tied(GxTensorMatch *match, const GxTable *t)
         match->entry[t->row[i].alias.index] = match->entry[i];
         match->entry[i] = -1;
     }
+}
+
+// Of a file in which it is tied, a tensor that is not has the same values.
+static void gx__tensor_file_match_copies(GxTensorMatch *match, const GxTable *t)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->row[i].copies && match->entry[i] < 0) match->entry[i] = match->entry[t->row[i].copies - 1];
 }
 
 // What nothing was found for is drawn; of a tensor of another shape that need not be drawn there is no use.
@@ -735,6 +748,19 @@ static int gx__tensor_file_is_of_a_head(const GxFamily *family, const char *in_f
     return 0;
 }
 
+#define GX__TENSOR_FILE_COPY ".base_layer.weight"
+
+// Of X.base_layer.weight the row of X.weight, which has LoRA; -1: it is no such copy.
+static int gx__tensor_file_copy_of(const GxTable *t, const GxFamily *family, const char *in_file)
+{
+    char name[GX_NAME];
+    const size_t n = strlen(in_file), k = strlen(GX__TENSOR_FILE_COPY), prefix = strlen(GX_PEFT_PREFIX);
+    if (n < k + prefix || strcmp(in_file + n - k, GX__TENSOR_FILE_COPY)) return -1;
+    snprintf(name, sizeof name, "%.*s.weight", (int)(n - k - prefix), in_file + prefix);
+    const int row = n - k - prefix + 8 < GX_NAME ? gx__tensor_file_row(t, family, name) : -1;
+    return row >= 0 && t->row[row].has_lora ? row : -1;
+}
+
 // The row of the adapter's that the file's tensor is; -2: nothing that is needed.
 static GxStatus gx__tensor_file_adapter_row(int *row, GxMatching how, const GxTable *t, const GxFamily *family,
                                             const char *in_file, const char *folder, GxError *err)
@@ -743,7 +769,7 @@ static GxStatus gx__tensor_file_adapter_row(int *row, GxMatching how, const GxTa
     if (strncmp(in_file, GX_PEFT_PREFIX, n))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s has the tensor %.120s; names of an adapter's begin with " GX_PEFT_PREFIX,
                        folder, in_file);
-    *row = gx__tensor_file_row(t, family, in_file + n);
+    *row = gx__tensor_file_copy_of(t, family, in_file) >= 0 ? -2 : gx__tensor_file_row(t, family, in_file + n);
     if (*row == -1 && how == GX_MATCH_BARE_ADAPTER && gx__tensor_file_is_of_a_head(family, in_file + n)) *row = -2;
     if (*row == -2 || (*row >= 0 && t->row[*row].is_adapter)) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT,
@@ -791,11 +817,61 @@ GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, cons
     GX_TRY(gx__tensor_file_match_names(match, s, t, family, folder, err));
     if (how == GX_MATCH_ANY) gx__tensor_file_match_shapes(match, s, t);
     gx__tensor_file_match_tied(match, t);
+    gx__tensor_file_match_copies(match, t);
     if (how == GX_MATCH_ANY) gx__tensor_file_match_rest(match, t);
     if (how == GX_MATCH_BODY || how == GX_MATCH_BASE)
         GX_TRY(gx__tensor_file_match_heads(match, s, t, family, folder, err));
     gx__tensor_file_draw_adapter(match, t);
     return gx__tensor_file_check_match(match, s, t, folder, err);
+}
+
+int gx_tensor_file_has_copies(const GxSafetensors *s)
+{
+    const size_t k = strlen(GX__TENSOR_FILE_COPY);
+    for (int e = 0; e < s->n; e++) {
+        const size_t n = strlen(s->entry[e].name);
+        if (n > k && !strcmp(s->entry[e].name + n - k, GX__TENSOR_FILE_COPY)) return 1;
+    }
+    return 0;
+}
+
+// By how much x may be off in a type: half a unit in its last place, below the smallest normal number of that.
+static float gx__tensor_file_rounding(GxDtype dtype, float x)
+{
+    return dtype == GX_BF16 ? 0x1p-8f * fabsf(x) : dtype == GX_F16 ? 0x1p-11f * fabsf(x) + 0x1p-25f : 0;
+}
+
+static GxStatus gx__tensor_file_check_copy(const GxSafetensors *s, const GxSafetensorsEntry *copy,
+                                           const GxSafetensors *base, const GxSafetensorsEntry *own, const char *folder,
+                                           GxError *err)
+{
+    enum { BLOCK = 4096 };
+    float theirs[BLOCK], ours[BLOCK];
+    int is_same = own && own->elements == copy->elements;
+    for (int64_t first = 0; is_same && first < copy->elements; first += BLOCK) {
+        const int64_t n = gx_min(BLOCK, copy->elements - first);
+        GX_TRY(gx_safetensors_read(s, copy, first, n, theirs, err));
+        GX_TRY(gx_safetensors_read(base, own, first, n, ours, err));
+        for (int64_t i = 0; i < n; i++)
+            is_same &= fabsf(theirs[i] - ours[i]) <= gx__tensor_file_rounding(copy->dtype, ours[i]);
+    }
+    if (is_same) return GX_OK;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "%s has %.120s, a copy of the embedding that peft saves with LoRA on it, and its values are not "
+                   "those of the base, which are used here: is it the adapter of another model, or one with more "
+                   "tokens?",
+                   folder, copy->name);
+}
+
+GxStatus gx_tensor_file_check_copies(const GxSafetensors *s, const GxSafetensors *base, const GxTensorMatch *of_base,
+                                     const GxTable *t, const GxFamily *family, const char *folder, GxError *err)
+{
+    for (int e = 0; e < s->n; e++) {
+        const int row = gx__tensor_file_copy_of(t, family, s->entry[e].name), own = row < 0 ? -1 : of_base->entry[row];
+        if (row < 0) continue;
+        GX_TRY(gx__tensor_file_check_copy(s, &s->entry[e], base, own < 0 ? NULL : &base->entry[own], folder, err));
+    }
+    return GX_OK;
 }
 
 static GxStatus gx__tensor_file_check_all_values(const GxSafetensors *s, const GxSafetensorsEntry *e, GxError *err)
