@@ -13,7 +13,7 @@ lora_NAME/ref.safetensors, in float32:
     sgd.NAME
 
 lora_embed* have LoRA on the embedding of tokens, too: of a LLaMA, of one whose head is tied to it, and of a BERT, whose batch is that of its base's
-dump, bert_mlm (so tokens and labels are not here again). PEFT's files have a copy of a LLaMA's embedding besides, ….base_layer.weight.
+dump, bert_mlm, but for its third tokens, which are the one that has no gradient (labels are not here again). PEFT's files have a copy of a LLaMA's embedding besides, ….base_layer.weight.
 """
 import json
 import warnings
@@ -81,12 +81,13 @@ def make(out, name):
 def make_bert(out):
     model, folder = adapt(out, "embed_bert", "bert_mlm", AutoModelForMaskedLM, BERT)
     batch = {n: t.long() for n, t in load_file(out / "bert_mlm/ref.safetensors").items() if n in ("tokens", "types", "mask", "labels")}
+    batch["tokens"][:, 2] = model.config.pad_token_id
 
     def loss_and_logits():
         got = model(input_ids=batch["tokens"], token_type_ids=batch["types"], attention_mask=batch["mask"], labels=batch["labels"])
         return got.loss, got.logits
 
-    save(folder / "ref.safetensors", dump_of(model, loss_and_logits))
+    save(folder / "ref.safetensors", dict(tokens=batch["tokens"], **dump_of(model, loss_and_logits)))
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ make --no-print-directory -s merge_adapter
 rm -rf build/refs/merged; ./merge_adapter --adapter build/refs/lora/checkpoint-30 --output_dir build/refs/merged >/dev/null
 "$dump" build/refs/lora/checkpoint-30 build/refs/logits.safetensors
 "$python" dev/ref/load_lora.py build/refs/lora/checkpoint-30 --logits build/refs/logits.safetensors --merged build/refs/merged
-# The same with LoRA on the embedding, to which the head of this model is tied; and adapters that peft saved.
+# The same with LoRA on the embedding; and adapters that peft saved, of which the second has a head that is tied to it.
 ./train_llama --model build/refs/run/checkpoint-4 --tuning lora --r 3 --target_modules embed_tokens,v_proj --max_steps 30 --learning_rate 1e-2 --seq_len 64 --micro_batch_size 2 \
     --eval_windows 4 --sample_tokens 0 --overwrite_output_dir true --output_dir build/refs/lora_embed >/dev/null 2>&1
 "$dump" build/refs/lora_embed/checkpoint-30 build/refs/logits.safetensors
