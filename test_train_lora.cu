@@ -4,7 +4,9 @@
 #define BASE "--model base/checkpoint-8 --tuning lora --lora_dim 3 "
 #include "test/tuned_runs.h"
 #include "galaxy/io/chat.h"
+#include "galaxy/base/tensors.h"
 #include "galaxy/io/module_pattern.h"
+#include "galaxy/io/peft.h"
 
 // The file's names, with ", " behind each; free() it.
 static char *tensor_names(const char *path)
@@ -483,6 +485,102 @@ TEST(a_merged_model_and_the_adapter_write_the_same_text)
     CHECK(strcmp(text[0], text[3]), "the base writes the same: %s", text[3]);
     for (int i = 0; i < 4; i++) free(text[i]);
     snprintf(program, sizeof program, "%s", train);
+}
+
+// The file's tensor as numbers; NULL: there is none. free() it.
+static float *numbers_of(const GxSafetensors *s, const char *format, const char *name, int64_t shape[2])
+{
+    char whole[300];
+    GxError e = GX_ZERO;
+    snprintf(whole, sizeof whole, format, name);
+    const GxSafetensorsEntry *entry = gx_safetensors_find(s, whole);
+    if (!entry) return NULL;
+    float *x = (float *)malloc((size_t)entry->elements * sizeof *x + 1);
+    CHECK(gx_safetensors_read(s, entry, 0, entry->elements, x, &e) == GX_OK, "%s", e.message);
+    shape[0] = entry->shape[0], shape[1] = entry->ndim > 1 ? entry->shape[1] : 1;
+    return x;
+}
+
+// Of W'' = (W + d) - d, d = s * B A: each of the two sums is rounded, and d, a sum of r products and s, as often as it
+// has terms and once more, each time it is made. What has no factors is as it was. Returns the largest share of that.
+static double taken_out(const char *name, const float *w, const float *back, const int64_t shape[2],
+                        const GxSafetensors *adapter, double scale)
+{
+    char module[GX_NAME];
+    int64_t of_a[2] = {0, 0}, of_b[2] = {0, 0};
+    const double u = 0x1p-24;
+    double worst = 0;
+    snprintf(module, sizeof module, "%.*s", (int)(strlen(name) - strlen(".weight")), name);
+    float *a = numbers_of(adapter, GX_PEFT_PREFIX "%s.lora_A.weight", module, of_a), *b;
+    const int is_embedding = !a;
+    if (is_embedding) a = numbers_of(adapter, GX_PEFT_PREFIX "%s.lora_embedding_A", module, of_a);
+    b = numbers_of(adapter, is_embedding ? GX_PEFT_PREFIX "%s.lora_embedding_B" : GX_PEFT_PREFIX "%s.lora_B.weight",
+                   module, of_b);
+    for (int64_t i = 0; i < shape[0] * shape[1]; i++) {
+        const int64_t row = is_embedding ? i % shape[1] : i / shape[1],
+                      col = is_embedding ? i / shape[1] : i % shape[1];
+        double terms = 0;
+        for (int64_t k = 0; a && b && k < of_a[0]; k++)
+            terms += scale * fabs((double)b[row * of_a[0] + k] * a[k * of_a[1] + col]);
+        const double bound = 2 * u * (fabs((double)w[i]) + 2 * terms + (double)(of_a[0] + 3) * terms) * 1.01,
+                     off = fabs((double)back[i] - w[i]);
+        worst = fmax(worst, off == 0 ? 0 : a ? off / bound : INFINITY);
+    }
+    free(a), free(b);
+    return worst;
+}
+
+TEST(an_adapter_that_was_merged_is_taken_out_again_to_rounding)
+{
+    GxSafetensors s, back, adapter;
+    GxError e = GX_ZERO;
+    int changed = 0;
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--target_modules embed_tokens,q_proj,down_proj --output_dir taken --max_steps 10 "
+                       "--learning_rate 5e-2"));
+    CHECK_RAN(merge("--adapter taken/checkpoint-10 --output_dir taken_in"));
+    CHECK_RAN(merge("--adapter taken/checkpoint-10 --unmerge --model taken_in --output_dir taken_out"));
+    CHECK(!err()[0] && strstr(out(), "taken_in without the adapter taken/checkpoint-10 in 5 of its matrices"), "%s%s",
+          out(), err());
+    check_whole("taken_out");
+    if (!CHECK(gx_safetensors_open(&s, "base/checkpoint-8/model.safetensors", &e) == GX_OK &&
+                   gx_safetensors_open(&back, "taken_out/model.safetensors", &e) == GX_OK &&
+                   gx_safetensors_open(&adapter, "taken/checkpoint-10/adapter_model.safetensors", &e) == GX_OK,
+               "%s", e.message))
+        return;
+    CHECK(s.n == back.n, "%d and %d tensors", s.n, back.n);
+    for (int i = 0; i < s.n; i++) {
+        int64_t shape[2] = {0, 0}, other[2] = {0, 0};
+        float *w = numbers_of(&s, "%s", s.entry[i].name, shape), *x = numbers_of(&back, "%s", s.entry[i].name, other);
+        if (!CHECK(w && x && shape[0] == other[0] && shape[1] == other[1], "%s", s.entry[i].name)) continue;
+        const double share = taken_out(s.entry[i].name, w, x, shape, &adapter, 2);
+        test_close_number(s.entry[i].name, 1 + share, 1, 1);
+        changed += memcmp(w, x, (size_t)(shape[0] * shape[1]) * sizeof *w) != 0;
+        free(w), free(x);
+    }
+    CHECK(changed > 0 && changed <= 5, "%d matrices are others: rounding shows in none, or in too many", changed);
+    gx_safetensors_close(&s), gx_safetensors_close(&back), gx_safetensors_close(&adapter);
+}
+
+TEST(what_cannot_be_taken_out_again_is_refused_and_what_was_rounded_is_said)
+{
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir taken2 --max_steps 2"));
+    CHECK_RAN(run(BASE "--output_dir taken3 --max_steps 2 --trainable_modules norm"));
+    CHECK_RAN(merge("--adapter taken2/checkpoint-2 --output_dir taken2_in --save_dtype bf16"));
+    CHECK_RAN(merge("--adapter taken2/checkpoint-2 --unmerge --model taken2_in --output_dir taken2_out"));
+    CHECK(strstr(err(), "warning: the weights of taken2_in are in BF16: what was rounded"), "%s", err());
+    CHECK(merge("--adapter taken2/checkpoint-2 --unmerge --output_dir x") > 0 &&
+              strstr(err(), "--unmerge needs --model"),
+          "%s", err());
+    CHECK(merge("--adapter taken2/checkpoint-2 --unmerge --model base/checkpoint-8 --output_dir x") > 0 &&
+              strstr(err(), "base/checkpoint-8 is the model that the adapter taken2/checkpoint-2 was trained on"),
+          "%s", err());
+    CHECK_RAN(merge("--adapter taken3/checkpoint-2 --output_dir taken3_in"));
+    CHECK(merge("--adapter taken3/checkpoint-2 --unmerge --model taken3_in --output_dir x") > 0 &&
+              strstr(err(), "which was trained whole: what it was before is in no file"),
+          "%s", err());
+    CHECK(!exists("x"), "something was written");
 }
 
 // What --chat answers to the lines of `said`; free() it.

@@ -25,6 +25,7 @@ typedef struct {
     GxOptimizer none;
     GxRunner runner;
     GxArena arena, host_arena;
+    uint64_t base_hash;     // of an adapter: of its base's weights, as a run remembers it
     const GxBatch *largest; // while memory is counted
 } GxInference;
 
@@ -154,9 +155,8 @@ GxStatus gx_inference_load(GxContext *g, GxInference *s, const char *folder, con
     GX_TRY(gx_plan_make(&plan, g, &nothing, 1, gx__inference_dry_run, s));
     GX_TRY(gx_arenas_open(g, &s->arena, &s->host_arena, plan.arena, plan.host));
     gx__inference_take(g, s);
-    uint64_t hash;
-    if (s->adapter.base[0]) gx_checkpoint_start_with_adapter(g, &s->model, s->adapter.base, folder, &hash);
-    else gx_checkpoint_start_from(g, &s->model, folder, 1, NULL, &hash, &loaded);
+    if (s->adapter.base[0]) gx_checkpoint_start_with_adapter(g, &s->model, s->adapter.base, folder, &s->base_hash);
+    else gx_checkpoint_start_from(g, &s->model, folder, 1, NULL, &s->base_hash, &loaded);
     return gx_status(g);
 }
 
