@@ -121,6 +121,54 @@ TEST(lora_on_quantised_matrices_is_lora_on_the_values_that_they_mean)
     }
 }
 
+// Folders of bitsandbytes' layout (dev/ref/make_quant_refs.py): what is loaded are their codes, not what they stand
+// for, quantised once more, which doubled scales would show.
+static void check_quantized_folder(const char *name, GxQuantKind kind)
+{
+    TestReference base;
+    TestModel t;
+    GxError err = GX_ZERO;
+    GxWeightsLoaded loaded;
+    uint64_t hash;
+    const uint64_t seed = 3;
+    char path[100];
+    int packed = 0;
+    memset(&t, 0, sizeof t);
+    memset(&base, 0, sizeof base);
+    snprintf(path, sizeof path, "data/ref/%s/ref.safetensors", name);
+    if (!CHECK(gx_safetensors_open(&base.file, path, &err) == GX_OK, "%s", err.message)) return;
+    reference_batch(&base);
+    base.b.target[0].labels = reference_turned(&base, "labels");
+    snprintf(path, sizeof path, "data/ref/%s/config.json", name);
+    if (!CHECK(gx_llama_config_read(&base.llama, path, &err) == GX_OK, "%s", err.message)) return;
+    t.wish.lora = &test_loras[0], t.wish.quantize = 1 + (int)kind;
+    if (!test_model_open_split(&t, &base.llama, &test_serial, base.T, base.B, 4, NULL, 2, 1, NULL)) return;
+    test_set_step(&t, 0, 0);
+    test_put_batch(&t, &base.b, 0);
+    snprintf(path, sizeof path, "data/ref/%s", name);
+    gx_checkpoint_start_from(&t.g, &t.m, path, 1, &seed, &hash, &loaded);
+    for (int i = 0; i < t.m.table.n; i++) {
+        packed += t.m.table.row[i].quantized != 0;
+        if (strstr(t.m.table.row[i].name, ".lora_B.") && !gx_failed(&t.g))
+            gx_zero(&t.g, gx_store_master(&t.m.store, i), 4 * gx_tensor_count(&t.m.table.row[i]));
+    }
+    t.o.kind = GX_OPTIMIZER_SGD;
+    gx_runner_train(&t.g, &t.r, &base.b, NULL, NULL);
+    const GxStep step = test_step(&t);
+    CHECK(packed == 7 * base.llama.num_hidden_layers, "%d matrices are quantised", packed);
+    if (CHECK(!gx_failed(&t.g), "%s", t.g.error.message))
+        test_close_number(name, gx_step_loss(&step), test_reference_number(&base, "loss"),
+                          test_bound(test_model_depth(&base.llama, base.T, 0)));
+    test_model_close(&t);
+    test_reference_close(&base);
+}
+TEST(folders_that_are_quantised_already_are_loaded_as_they_are)
+{
+    check_quantized_folder("bnb_nf4", GX_NF4_DOUBLED);
+    check_quantized_folder("bnb_nf4_plain", GX_NF4);
+    check_quantized_folder("bnb_int8", GX_INT8);
+}
+
 // Element i of a matrix that is read in pieces.
 static void read_numbers(void *from, int64_t first, int64_t n, float *x, GxError *err)
 {

@@ -3,6 +3,9 @@
 // dev/ref/load_lora.py.
 #define BASE "--model base/checkpoint-8 --tuning lora --lora_dim 3 "
 #include "test/tuned_runs.h"
+#include "galaxy/cpu/cpu.h"
+#include "galaxy/cpu/quantize.h"
+#include "galaxy/io/bnb.h"
 #include "galaxy/io/chat.h"
 #include "galaxy/base/tensors.h"
 #include "galaxy/io/module_pattern.h"
@@ -173,6 +176,7 @@ TEST(a_run_with_lora_on_the_embedding_goes_on_with_the_same_bits)
 {
     static const char *const ways[] = {EMBEDDING, EMBEDDING "--precision bf16 --save_dtype bf16",
                                        "--target_modules embed_tokens --optimizer sgd --recompute layer", NULL};
+    shell("rm -rf whole* part*"); // of other runs
     check_resumed(ways);
 }
 
@@ -297,6 +301,114 @@ TEST(a_quantised_base_gives_every_mode_the_losses_of_serial)
     const double off[2] = {fabs(nf4.loss[0] - all.loss[0]), fabs(int8.loss[0] - all.loss[0])};
     CHECK(off[0] > 0 && off[1] > 0 && off[1] < off[0] && off[0] < 0.1 * all.loss[0],
           "the losses of a base in 4 and in 8 bits are %g and %g from that of the base", off[0], off[1]);
+}
+
+// A folder as transformers saves it of a model that bitsandbytes quantised.
+static void save_quantized(const char *from, const char *to, GxQuantKind kind)
+{
+    enum { MOST = 64 };
+    static GxSafetensorsEntry entry[MOST * GX_BNB_ENTRIES];
+    char path[TEST_PATH], text[4000], *config;
+    GxSafetensors s;
+    GxSafetensorsWriter to_file;
+    GxQuantized w[MOST] = GX_ZERO;
+    GxContext g = GX_ZERO;
+    GxError *e = &g.error;
+    int n = 0;
+    g.device = gx_device_cpu(), g.threads = 1, g.world = 1;
+    shell("cp -r %s %s && rm %s/manifest.json", from, to, to);
+    snprintf(path, sizeof path, "%s/config.json", to);
+    config = read_text(path);
+    snprintf(text, sizeof text, "{\"quantization_config\": {\"quant_method\": \"bitsandbytes\", %s}, %s",
+             kind == GX_INT8 ? "\"load_in_8bit\": true" : "\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\"",
+             strchr(config, '{') + 1);
+    gx_file_write(path, text, (int64_t)strlen(text), e);
+    free(config);
+    snprintf(path, sizeof path, "%s/model.safetensors", from);
+    if (!CHECK(gx_safetensors_open(&s, path, e) == GX_OK && s.n <= MOST, "%s", e->message)) return;
+    float *x[MOST] = {NULL};
+    for (int i = 0; i < s.n; i++) {
+        const GxSafetensorsEntry *old = &s.entry[i];
+        x[i] = (float *)malloc((size_t)old->elements * 4 + 1);
+        gx_safetensors_read(&s, old, 0, old->elements, x[i], e);
+        if (!strstr(old->name, "_proj.")) {
+            entry[n++] = *old;
+            continue;
+        }
+        w[i] = gx_quantized(kind, old->shape[0], old->shape[1], NULL);
+        const int64_t bytes = gx_quantized_bytes(&w[i]);
+        w[i] = gx_quantized(kind, old->shape[0], old->shape[1],
+                            aligned_alloc(GX_ALIGN, (size_t)gx_round_up(bytes, GX_ALIGN)));
+        float *absmax = (float *)malloc((size_t)gx_quantized_blocks(&w[i]) * 4);
+        gx_cpu_quantize(&g, &w[i], absmax, x[i]);
+        n += gx_bnb_entries(entry + n, old->name, &w[i], GX_F32, e);
+        free(absmax);
+    }
+    snprintf(path, sizeof path, "%s/model.safetensors", to);
+    CHECK(gx_safetensors_create(&to_file, path, entry, n, NULL, 0, e) == GX_OK, "%s", e->message);
+    for (int i = 0; i < s.n && !gx_error_code(e); i++) {
+        if (w[i].codes) gx_bnb_write(&to_file, s.entry[i].name, &w[i], GX_F32, e);
+        else gx_safetensors_write_floats(&to_file, s.entry[i].name, 0, x[i], s.entry[i].elements, e);
+        free(x[i]), free(w[i].codes);
+    }
+    CHECK(gx_safetensors_finish(&to_file, e) == GX_OK, "%s", e->message);
+    gx_safetensors_close(&s);
+}
+
+// To the bit what is quantised as it is read; in every mode, and when a run goes on.
+TEST(a_folder_that_is_quantised_already_is_the_model_that_is_quantised_as_it_is_read)
+{
+    static const char *const ways[] = {"--ranks 2 --mode tp --tp_num_attention_heads_list 1,3",
+                                       "--ranks 3 --mode galaxy2 --tp_vocab_size_list 100,6,150", "--ranks 2 --mode sp",
+                                       "--ranks 2 --mode galaxy"};
+    static const char *const names[] = {"nf4_plain", "nf4", "int8"};
+    char flags[400], dir[40], file[2][100];
+    if (!make_base()) return;
+    for (int kind = 0; kind < GX_QUANT_KINDS; kind++) {
+        snprintf(dir, sizeof dir, "packed%d", kind);
+        save_quantized("base/checkpoint-8", dir, (GxQuantKind)kind);
+        CHECK_RAN(run(BASE TUNED_STEPS "--quantize %s --output_dir as_read%d", names[kind], kind));
+        snprintf(flags, sizeof flags, "--model packed%d --tuning lora --lora_dim 3 " TUNED_STEPS "--quantize %s", kind,
+                 names[kind]);
+        CHECK_RAN(run("%s --save_steps 2 --output_dir as_it_is%d", flags, kind));
+        CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
+        snprintf(file[0], sizeof file[0], "as_read%d/checkpoint-4/adapter_model.safetensors", kind);
+        snprintf(file[1], sizeof file[1], "as_it_is%d/checkpoint-4/adapter_model.safetensors", kind);
+        CHECK(same_file(file[0], file[1]), "%s: another adapter", names[kind]);
+        snprintf(dir, sizeof dir, "as_it_is%d", kind);
+        const Log serial = read_log(dir);
+        for (int i = 0; i < 4; i++) {
+            snprintf(dir, sizeof dir, "packed%d_%d", kind, i);
+            check_way(flags, dir, &serial, ways[i], 1);
+        }
+        CHECK_RAN(run("--resume as_it_is%d/checkpoint-2 --output_dir on%d", kind, kind));
+        snprintf(file[0], sizeof file[0], "as_it_is%d/checkpoint-4", kind);
+        snprintf(file[1], sizeof file[1], "on%d/checkpoint-4", kind);
+        check_same_checkpoint(file[0], file[1]);
+    }
+    char *one = written("--adapter as_read1/checkpoint-4 --quantize nf4", ""),
+         *two = written("--adapter as_it_is1/checkpoint-4 --quantize nf4", ""),
+         *more = written("--adapter as_it_is1/checkpoint-4 --quantize nf4 --ranks 2", "");
+    CHECK(!strcmp(one, two) && !strcmp(one, more) && strlen(one) > 10, "three texts: %s\n%s\n%s", one, two, more);
+    free(one), free(two), free(more);
+    CHECK(run("--model packed1 --tuning lora --output_dir refused_bits") > 0 &&
+              strstr(err(), "proj.weight quantised by bitsandbytes (nf4), and here it is in numbers") &&
+              strstr(err(), "--quantize nf4,"),
+          "%s", err());
+    CHECK(run("--model packed1 --tuning lora --quantize int8 --output_dir refused_bits") > 0 &&
+              strstr(err(), "quantised by bitsandbytes (nf4), and here it is int8"),
+          "%s", err());
+    CHECK(run("--model packed0 --output_dir refused_bits") > 0 &&
+              strstr(err(), "quantised by bitsandbytes (nf4_plain)"),
+          "%s", err());
+    CHECK(merge("--adapter as_it_is1/checkpoint-4 --output_dir refused_bits") > 0 &&
+              strstr(err(), "quantised by bitsandbytes (nf4)"),
+          "%s", err());
+    CHECK_RAN(merge("--adapter as_it_is1/checkpoint-4 --model base/checkpoint-8 --output_dir into_numbers"));
+    CHECK(strstr(err(), "are not those that the adapter") && strstr(err(), "with --quantize nf4"), "%s", err());
+    shell("cd packed1 && truncate -s -8 model.safetensors");
+    CHECK(run("--model packed1 --tuning lora --quantize nf4 --ranks 2 --output_dir refused_bits") > 0, "it was taken");
+    CHECK(!exists("refused_bits/checkpoint-1"), "it was trained all the same");
 }
 
 TEST(a_run_on_a_quantised_base_goes_on_with_the_same_bits_and_with_no_other_base)
