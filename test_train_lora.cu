@@ -180,7 +180,11 @@ TEST(a_run_with_lora_on_the_embedding_goes_on_with_the_same_bits)
     check_resumed(ways);
 }
 
-TEST(every_mode_has_the_losses_of_serial_with_lora_on_the_embedding) { check_every_mode(EMBEDDING); }
+TEST(every_mode_has_the_losses_of_serial_with_lora_on_the_embedding)
+{
+    shell("rm -rf alone many?"); // of other runs
+    check_every_mode(EMBEDDING);
+}
 
 // The text that a folder's model writes; free() it.
 static char *text_of(const char *flags) { return written(flags, "--max_new_tokens 40"); }
