@@ -898,7 +898,7 @@ int gx_tensor_file_has_copies(const GxSafetensors *s)
 }
 
 // By how much x may be off in a type: half a unit in its last place, below the smallest normal number of that.
-static float gx__tensor_file_rounding(GxDtype dtype, float x)
+static float gx__tensor_file_rounding(int dtype, float x)
 {
     return dtype == GX_BF16 ? 0x1p-8f * fabsf(x) : dtype == GX_F16 ? 0x1p-11f * fabsf(x) + 0x1p-25f : 0;
 }
