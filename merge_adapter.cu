@@ -1,6 +1,7 @@
 // merge_adapter.cu: a model and its adapter (LoRA) into a Hugging Face folder of one model.
 //
 //     ./merge_adapter --adapter out/checkpoint-500 --output_dir merged
+//     ./merge_adapter --adapter out/checkpoint-500 --unmerge --model merged --output_dir model # and out of it again
 //
 // The adapter says where its base is, or --model does. LLaMA, Mistral, Qwen2, Qwen3, BERT with any head. The folder
 // appears when it is whole, or not at all; what is there already is left alone.
@@ -12,6 +13,7 @@
 
 typedef struct {
     char adapter[GX_PATH], model[GX_PATH], output_dir[GX_PATH], save_dtype[GX_FIELD_TEXT];
+    int unmerge;
 } Options;
 
 #define AT(field) offsetof(Options, field)
@@ -22,6 +24,8 @@ static const GxField options[] = {
     {"output_dir", GX_FIELD_PATH, AT(output_dir), "", "the folder to write; it may be there if it is empty", NULL},
     {"save_dtype", GX_FIELD_STRING, AT(save_dtype), "fp32",
      "of model.safetensors; bf16 and fp16 round what is merged, and may lose a small adapter", "fp32|bf16|fp16"},
+    {"unmerge", GX_FIELD_BOOL, AT(unmerge), "false",
+     "--model is a folder into which the adapter was merged: it is taken out of it, to rounding", NULL},
 };
 
 static void warn(void *user, GxLogLevel level, const char *text)
@@ -38,15 +42,17 @@ static GxStatus merge(const Options *o, GxContext *g)
     const GxDtype dtype = !strcmp(o->save_dtype, "bf16") ? GX_BF16 : !strcmp(o->save_dtype, "fp16") ? GX_F16 : GX_F32;
     if (!o->adapter[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--adapter is missing: the adapter's folder");
     if (!o->output_dir[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder that is written");
+    if (o->unmerge && !o->model[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--unmerge needs --model: the folder into which the adapter was merged");
     GX_TRY(gx_output_check_place(o->output_dir, err));
     GX_TRY(gx_folder_need_empty(o->output_dir, err));
     GX_TRY(gx_publish_begin(o->output_dir, folder, err));
-    GxStatus status = gx_merge_adapter(g, o->adapter, o->model, folder, dtype, &said);
+    GxStatus status = gx_merge_adapter(g, o->adapter, o->model, folder, dtype, o->unmerge ? -1 : 1, &said);
     if (status == GX_OK) status = gx_publish_finish(o->output_dir, err);
     if (status != GX_OK) gx_folder_remove(folder, &ignored);
     if (status == GX_OK)
-        printf("%s: %s with the adapter %s in %d of its matrices; %ld parameters\n", o->output_dir, said.base,
-               o->adapter, said.matrices, (long)said.parameters);
+        printf("%s: %s with%s the adapter %s in %d of its matrices; %ld parameters\n", o->output_dir, said.base,
+               o->unmerge ? "out" : "", o->adapter, said.matrices, (long)said.parameters);
     return status;
 }
 

@@ -28,6 +28,19 @@ TEST(lora_before_heads_in_every_mode_is_serial)
 
 TEST(lora_in_all_18_triples_of_methods_is_serial) { check_all_triples(3, 0); }
 
+TEST(lora_of_the_embedding_in_every_mode_is_serial)
+{
+    check_all("LLaMA", 5, 0);
+    check_all("LLaMA", 7, 0);
+    for (int i = 0; i < SUBJECTS; i++) {
+        test_subject = subjects[i];
+        check_all(subject_names[i], test_subject->family == &gx_llama ? 5 : 6, 0);
+    }
+    test_subject = NULL;
+}
+
+TEST(lora_of_the_embedding_in_all_18_triples_of_methods_is_serial) { check_all_triples(5, 0); }
+
 // ---- quantised matrices --------------------------------------------------------------------------------------------
 
 TEST(lora_on_quantised_matrices_in_every_mode_is_serial)
@@ -106,6 +119,54 @@ TEST(lora_on_quantised_matrices_is_lora_on_the_values_that_they_mean)
         check_values_of_codes((GxQuantKind)kind, GX_F32);
         check_values_of_codes((GxQuantKind)kind, GX_BF16);
     }
+}
+
+// Folders of bitsandbytes' layout (dev/ref/make_quant_refs.py): what is loaded are their codes, not what they stand
+// for, quantised once more, which doubled scales would show.
+static void check_quantized_folder(const char *name, GxQuantKind kind)
+{
+    TestReference base;
+    TestModel t;
+    GxError err = GX_ZERO;
+    GxWeightsLoaded loaded;
+    uint64_t hash;
+    const uint64_t seed = 3;
+    char path[100];
+    int packed = 0;
+    memset(&t, 0, sizeof t);
+    memset(&base, 0, sizeof base);
+    snprintf(path, sizeof path, "data/ref/%s/ref.safetensors", name);
+    if (!CHECK(gx_safetensors_open(&base.file, path, &err) == GX_OK, "%s", err.message)) return;
+    reference_batch(&base);
+    base.b.target[0].labels = reference_turned(&base, "labels");
+    snprintf(path, sizeof path, "data/ref/%s/config.json", name);
+    if (!CHECK(gx_llama_config_read(&base.llama, path, &err) == GX_OK, "%s", err.message)) return;
+    t.wish.lora = &test_loras[0], t.wish.quantize = 1 + (int)kind;
+    if (!test_model_open_split(&t, &base.llama, &test_serial, base.T, base.B, 4, NULL, 2, 1, NULL)) return;
+    test_set_step(&t, 0, 0);
+    test_put_batch(&t, &base.b, 0);
+    snprintf(path, sizeof path, "data/ref/%s", name);
+    gx_checkpoint_start_from(&t.g, &t.m, path, 1, &seed, &hash, &loaded);
+    for (int i = 0; i < t.m.table.n; i++) {
+        packed += t.m.table.row[i].quantized != 0;
+        if (strstr(t.m.table.row[i].name, ".lora_B.") && !gx_failed(&t.g))
+            gx_zero(&t.g, gx_store_master(&t.m.store, i), 4 * gx_tensor_count(&t.m.table.row[i]));
+    }
+    t.o.kind = GX_OPTIMIZER_SGD;
+    gx_runner_train(&t.g, &t.r, &base.b, NULL, NULL);
+    const GxStep step = test_step(&t);
+    CHECK(packed == 7 * base.llama.num_hidden_layers, "%d matrices are quantised", packed);
+    if (CHECK(!gx_failed(&t.g), "%s", t.g.error.message))
+        test_close_number(name, gx_step_loss(&step), test_reference_number(&base, "loss"),
+                          test_bound(test_model_depth(&base.llama, base.T, 0)));
+    test_model_close(&t);
+    test_reference_close(&base);
+}
+TEST(folders_that_are_quantised_already_are_loaded_as_they_are)
+{
+    check_quantized_folder("bnb_nf4", GX_NF4_DOUBLED);
+    check_quantized_folder("bnb_nf4_plain", GX_NF4);
+    check_quantized_folder("bnb_int8", GX_INT8);
 }
 
 // Element i of a matrix that is read in pieces.
@@ -279,32 +340,69 @@ static float number(Case *k, const char *name, int i)
 }
 
 // Loss and gradients, then ten steps of SGD.
+static void check_steps(Case *k, GxBatch *b, double forward, double backward, int tensors)
+{
+    const double norm = number(k, "grad_norm", 0);
+    k->t.o.kind = GX_OPTIMIZER_SGD;
+    gx_runner_train(&k->t.g, &k->t.r, b, NULL, NULL); // with a learning rate of 0
+    const GxStep step = test_step(&k->t);
+    test_close_number("loss", gx_step_loss(&step), number(k, "loss", 0), forward);
+    test_close_number("grad_norm", sqrt(step.sum_squares), norm, backward);
+    const int compared = compare(k, "grad.", 1, backward, 1e-3 * norm / sqrt(tensors));
+    CHECK(compared == tensors, "%d gradients compared, not %d", compared, tensors);
+    test_set_step(&k->t, 0.1f, 0);
+    for (int s = 0; s < 10; s++) {
+        gx_runner_train(&k->t.g, &k->t.r, b, NULL, NULL);
+        const GxStep at = test_step(&k->t);
+        test_close_number("sgd.losses", gx_step_loss(&at), number(k, "sgd.losses", s), (s + 1) * backward);
+    }
+    compare(k, "sgd.", 0, 10 * backward, 0);
+    CHECK(!gx_failed(&k->t.g), "%s", k->t.g.error.message);
+}
+
 static void as_peft(const char *name, int tensors)
 {
     Case k;
     if (!case_open(&k, name)) return;
-    const double forward = test_bound(test_model_depth(&k.c, k.b.T, 0)),
-                 backward = test_bound(test_model_depth(&k.c, k.b.T, 1)), norm = number(&k, "grad_norm", 0);
-    gx_runner_train(&k.t.g, &k.t.r, &k.b, NULL, NULL); // with a learning rate of 0
-    const GxStep step = test_step(&k.t);
-    test_close_number("loss", gx_step_loss(&step), number(&k, "loss", 0), forward);
-    test_close_number("grad_norm", sqrt(step.sum_squares), norm, backward);
-    const int compared = compare(&k, "grad.", 1, backward, 1e-3 * norm / sqrt(tensors));
-    CHECK(compared == tensors, "%d gradients compared, not %d", compared, tensors);
-    k.t.o.kind = GX_OPTIMIZER_SGD;
-    test_set_step(&k.t, 0.1f, 0);
-    for (int s = 0; s < 10; s++) {
-        gx_runner_train(&k.t.g, &k.t.r, &k.b, NULL, NULL);
-        const GxStep at = test_step(&k.t);
-        test_close_number("sgd.losses", gx_step_loss(&at), number(&k, "sgd.losses", s), (s + 1) * backward);
-    }
-    compare(&k, "sgd.", 0, 10 * backward, 0);
-    CHECK(!gx_failed(&k.t.g), "%s", k.t.g.error.message);
+    check_steps(&k, &k.b, test_bound(test_model_depth(&k.c, k.b.T, 0)), test_bound(test_model_depth(&k.c, k.b.T, 1)),
+                tensors);
     case_close(&k);
 }
 TEST(lora_of_all_linears_as_peft) { as_peft("gqa", 2 * 2 * 7); }
 TEST(lora_of_some_linears_scaled_by_the_root_as_peft) { as_peft("odd", 3 * 2 * 3); }
 TEST(lora_of_linears_with_biases_and_of_one_layer_alone_as_peft) { as_peft("qwen2", 2 * 2 * 3 + 2); }
+
+// Of the second the head is tied to the embedding, and goes on with that.
+TEST(lora_of_the_embedding_of_a_llama_as_peft) { as_peft("embed", 2 + 2 * 2); }
+TEST(lora_of_an_embedding_that_a_head_is_tied_to_as_peft) { as_peft("embed_tied", 2 + 3 * 2); }
+
+// The folders as they are, into a BERT whose head is tied; some of its tokens are padding, which has no gradient.
+TEST(lora_of_the_embedding_of_a_bert_as_peft)
+{
+    TestReference base;
+    Case k;
+    GxError err = GX_ZERO;
+    uint64_t hash;
+    memset(&k, 0, sizeof k);
+    if (!test_reference_open(&base, "bert_mlm")) return;
+    CHECK(gx_peft_config_read(&k.peft, "data/ref/lora_embed_bert/adapter_config.json", &err) == GX_OK, "%s",
+          err.message);
+    CHECK(gx_safetensors_open(&k.ref, "data/ref/lora_embed_bert/ref.safetensors", &err) == GX_OK, "%s", err.message);
+    k.lora.r = k.peft.r, k.lora.alpha = k.peft.lora_alpha, k.lora.targets = k.peft.targets;
+    k.t.wish = base.wish, k.t.wish.lora = &k.lora;
+    if (gx_error_code(&err) ||
+        !test_model_open_split(&k.t, &base.llama, &test_serial, base.T, base.B, 4, NULL, 2, 1, NULL))
+        return;
+    test_set_step(&k.t, 0, 0);
+    base.b.tokens = k.tokens = read_tokens(&k, "tokens");
+    test_put_batch(&k.t, &base.b, 0);
+    gx_checkpoint_start_with_adapter(&k.t.g, &k.t.m, "data/ref/bert_mlm", "data/ref/lora_embed_bert", &hash);
+    if (CHECK(!gx_failed(&k.t.g), "%s", k.t.g.error.message))
+        check_steps(&k, &base.b, test_bound(test_reference_depth(&base, 0)), test_bound(test_reference_depth(&base, 1)),
+                    2 + 2 * 2);
+    case_close(&k);
+    test_reference_close(&base);
+}
 
 // ---- dropout: forth and back alike ---------------------------------------------------------------------------------
 

@@ -863,6 +863,42 @@ static void embedding_library(GxContext *g, Case *c, int accumulate,
     gx_embedding_backward(g, w->fd, y->fd, c->ids, &e);
 }
 
+// The same of a table that lies by columns.
+
+static void turned(double *to, const double *from, int64_t rows, int64_t columns)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++) to[c * rows + r] = from[r * columns + c];
+}
+static int64_t embedding_table_rows(const Case *c) { return c->shape->d[3] - c->shape->d[2]; }
+static void embedding_turned_forward(Case *c)
+{
+    const int64_t rows = embedding_table_rows(c);
+    double *table = (double *)malloc((size_t)(rows * c->C) * sizeof *table);
+    turned(table, c->in[0].v, c->C, rows);
+    oracle_embedding_forward(c->out[0].v, table, c->ids, c->R, c->C, c->shape->d[2], c->shape->d[3]);
+    free(table);
+}
+static void embedding_turned_backward(Case *c)
+{
+    const int64_t rows = embedding_table_rows(c);
+    double *table = (double *)malloc((size_t)(rows * c->C) * sizeof *table);
+    oracle_embedding_backward(table, c->out[0].d, c->ids, c->R, c->C, c->shape->d[2], c->shape->d[3],
+                              embedding_ignored(c));
+    turned(c->in[0].d, table, rows, c->C);
+    free(table);
+}
+static void embedding_turned_library(GxContext *g, Case *c, int accumulate, int variant)
+{
+    GxEmbedding e = gx_embedding_shape(c->R, c->C, c->shape->d[3], GX_F32);
+    (void)variant;
+    e.v_begin = c->shape->d[2], e.is_transposed = 1;
+    gx_embedding_forward(g, c->out[0].fv, c->in[0].fv, c->ids, &e);
+    e.accumulate = accumulate;
+    e.ignored = embedding_ignored(c);
+    gx_embedding_backward(g, c->in[0].fd, c->out[0].fd, c->ids, &e);
+}
+
 // -- layer_norm: the mean is a sum of C, the variance another, dx has two more behind them. What is subtracted from x
 // is rounded, too: errors of y are of the size of x*rstd*w.
 
@@ -1415,6 +1451,8 @@ static const Op ops[] = {
      cross_entropy_parts_library, 3, 1, cross_entropy_parts_shapes, COUNT(cross_entropy_parts_shapes)},
     {"embedding", embedding_open, embedding_forward, embedding_backward, embedding_library, 2, 1, embedding_shapes,
      COUNT(embedding_shapes)},
+    {"turned_embedding", embedding_open, embedding_turned_forward, embedding_turned_backward, embedding_turned_library,
+     1, 1, embedding_shapes, COUNT(embedding_shapes)},
     {"layer_norm", layer_norm_open, layer_norm_forward, layer_norm_backward, layer_norm_library, 3, 1,
      layer_norm_shapes, COUNT(layer_norm_shapes)},
     {"dropout", dropout_open, dropout_forward, dropout_backward, dropout_library, 2, 1, dropout_shapes,
@@ -1635,6 +1673,7 @@ TEST(cross_entropy_gives_the_same_losses_with_and_without_gradients)
 }
 TEST(cross_entropy_in_parts_is_what_the_oracle_says) { for_each_case(check_library, "cross_entropy_parts"); }
 TEST(embedding_is_what_the_oracle_says) { for_each_case(check_library, "embedding"); }
+TEST(embedding_in_a_table_by_columns_is_what_the_oracle_says) { for_each_case(check_library, "turned_embedding"); }
 // Each element is one sum, rounded once; rows whose token is not in this part of the table stay as they are.
 TEST(embedding_forward_adds_to_what_is_there_where_it_is_told_to)
 {

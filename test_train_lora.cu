@@ -3,8 +3,13 @@
 // dev/ref/load_lora.py.
 #define BASE "--model base/checkpoint-8 --tuning lora --lora_dim 3 "
 #include "test/tuned_runs.h"
+#include "galaxy/cpu/cpu.h"
+#include "galaxy/cpu/quantize.h"
+#include "galaxy/io/bnb.h"
 #include "galaxy/io/chat.h"
+#include "galaxy/base/tensors.h"
 #include "galaxy/io/module_pattern.h"
+#include "galaxy/io/peft.h"
 
 // The file's names, with ", " behind each; free() it.
 static char *tensor_names(const char *path)
@@ -144,6 +149,118 @@ TEST(a_run_that_is_resumed_ends_with_the_same_bits)
 TEST(weights_and_moments_survive_a_change_of_ranks_and_mode) { check_topologies(); }
 TEST(every_mode_has_the_losses_of_serial) { check_every_mode("--lora_dropout 0.1"); }
 
+// ---- the embedding --------------------------------------------------------------------------------------------------
+
+#define EMBEDDING "--target_modules embed_tokens,q_proj "
+
+TEST(an_embedding_has_factors_with_the_names_of_peft)
+{
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE EMBEDDING "--output_dir embedded --max_steps 2"));
+    if (!CHECK(gx_safetensors_open(&s, "embedded/checkpoint-2/adapter_model.safetensors", &e) == GX_OK, "%s",
+               e.message))
+        return;
+    const GxSafetensorsEntry *a = gx_safetensors_find(&s, "base_model.model.model.embed_tokens.lora_embedding_A"),
+                             *b = gx_safetensors_find(&s, "base_model.model.model.embed_tokens.lora_embedding_B");
+    CHECK(s.n == 2 + 2 * 2 && a && b, "%d tensors", s.n);
+    CHECK(a && b && a->shape[0] == 3 && a->shape[1] == 256 && b->shape[0] == 32 && b->shape[1] == 3, "other shapes");
+    gx_safetensors_close(&s);
+    CHECK(file_contains("embedded/checkpoint-2/adapter_config.json", "[\"embed_tokens\", \"q_proj\"]"),
+          "other targets");
+    CHECK(!strstr(err(), "tied"), "%s", err());
+}
+
+TEST(a_run_with_lora_on_the_embedding_goes_on_with_the_same_bits)
+{
+    static const char *const ways[] = {EMBEDDING, EMBEDDING "--precision bf16 --save_dtype bf16",
+                                       "--target_modules embed_tokens --optimizer sgd --recompute layer", NULL};
+    shell("rm -rf whole* part*"); // of other runs
+    check_resumed(ways);
+}
+
+TEST(every_mode_has_the_losses_of_serial_with_lora_on_the_embedding)
+{
+    shell("rm -rf alone many?"); // of other runs
+    check_every_mode(EMBEDDING);
+}
+
+// The text that a folder's model writes; free() it.
+static char *text_of(const char *flags) { return written(flags, "--max_new_tokens 40"); }
+
+static int merge(const char *flags)
+{
+    char train[TEST_PATH], line[3000];
+    int status = 127;
+    snprintf(train, sizeof train, "%s", program);
+    if (use_program("merge_adapter")) {
+        snprintf(line, sizeof line, "%s %s", program, flags);
+        start_line(line, 0);
+        status = finish();
+    }
+    snprintf(program, sizeof program, "%s", train);
+    return status;
+}
+
+// A head that is tied to the embedding stays as it is: merged, they are two.
+TEST(an_embedding_is_merged_and_a_head_that_is_tied_to_it_is_not)
+{
+    for (int is_tied = 0; is_tied < 2; is_tied++) {
+        char flags[200];
+        shell("rm -rf bound bound_lora bound_merged");
+        CHECK_RAN(run("--output_dir bound --max_steps 8 --learning_rate 2e-2 --tie_word_embeddings %s",
+                      is_tied ? "true" : "false"));
+        CHECK_RAN(run("--model bound/checkpoint-8 --tuning lora --lora_dim 3 " EMBEDDING
+                      "--output_dir bound_lora --max_steps 30 --learning_rate 8e-2"));
+        CHECK(!is_tied == !strstr(err(), "warning: LoRA is on model.embed_tokens.weight, to which the head is tied"),
+              "%s", err());
+        CHECK_RAN(merge("--adapter bound_lora/checkpoint-30 --output_dir bound_merged"));
+        CHECK(!strstr(err(), "warning"), "%s", err());
+        check_whole("bound_merged");
+        CHECK(file_contains("bound_merged/config.json", "\"tie_word_embeddings\": false"), "it is tied");
+        char *names = tensor_names("bound_merged/model.safetensors");
+        CHECK(strstr(names, "lm_head.weight, "), "%s", names);
+        free(names);
+        char *with = text_of("--adapter bound_lora/checkpoint-30"), *two, *merged = text_of("--model bound_merged");
+        snprintf(flags, sizeof flags, "--adapter bound_lora/checkpoint-30 --ranks 2");
+        two = text_of(flags);
+        CHECK(!strcmp(with, merged) && !strcmp(with, two) && strlen(with) > 20, "three texts: %s\n%s\n%s", with, merged,
+              two);
+        free(with), free(two), free(merged);
+        double loss[3];
+        for (int i = 0; i < 3; i++) {
+            static const char *const models[] = {"--adapter bound_lora/checkpoint-30", "--model bound_merged",
+                                                 "--model bound/checkpoint-8"};
+            CHECK_RAN(run("%s --evaluate --eval_windows 0", models[i]));
+            loss[i] = number_behind(out(), "validation loss ");
+        }
+        CHECK(fabs(loss[0] - loss[1]) <= 1e-4 && fabs(loss[0] - loss[2]) > 0.05, "losses %g, %g, of the base %g",
+              loss[0], loss[1], loss[2]);
+    }
+}
+
+// peft's files have a copy of the embedding: it has to be that of the model.
+TEST(a_copy_of_the_embedding_in_a_file_of_peft_is_the_models_own)
+{
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    shell("mkdir -p data && ln -sfn %s/data/ref data/ref && cp -r data/ref/lora_embed_tied copied", repository);
+    if (!CHECK(gx_safetensors_open(&s, "copied/adapter_model.safetensors", &e) == GX_OK, "%s", e.message)) return;
+    const GxSafetensorsEntry *copy = gx_safetensors_find(&s, "base_model.model.model.embed_tokens.base_layer.weight");
+    const int64_t at = copy ? copy->offset + 4 * 100 : 0;
+    gx_safetensors_close(&s);
+    if (!CHECK(copy != NULL, "there is no copy")) return;
+    CHECK_RAN(merge("--adapter copied --output_dir of_peft"));
+    shell("printf '\\125' | dd of=copied/adapter_model.safetensors bs=1 seek=%ld conv=notrunc status=none",
+          (long)at + 1);
+    CHECK(merge("--adapter copied --output_dir refused_copy") > 0 &&
+              strstr(err(), "copied has base_model.model.model.embed_tokens.base_layer.weight, a copy of the "
+                            "embedding") &&
+              !exists("refused_copy"),
+          "%s", err());
+}
+
 // ---- train_config ---------------------------------------------------------------------------------------------------
 
 TEST(files_of_train_config_are_taken_with_a_model_and_a_text)
@@ -188,6 +305,114 @@ TEST(a_quantised_base_gives_every_mode_the_losses_of_serial)
     const double off[2] = {fabs(nf4.loss[0] - all.loss[0]), fabs(int8.loss[0] - all.loss[0])};
     CHECK(off[0] > 0 && off[1] > 0 && off[1] < off[0] && off[0] < 0.1 * all.loss[0],
           "the losses of a base in 4 and in 8 bits are %g and %g from that of the base", off[0], off[1]);
+}
+
+// A folder as transformers saves it of a model that bitsandbytes quantised.
+static void save_quantized(const char *from, const char *to, GxQuantKind kind)
+{
+    enum { MOST = 64 };
+    static GxSafetensorsEntry entry[MOST * GX_BNB_ENTRIES];
+    char path[TEST_PATH], text[4000], *config;
+    GxSafetensors s;
+    GxSafetensorsWriter to_file;
+    GxQuantized w[MOST] = GX_ZERO;
+    GxContext g = GX_ZERO;
+    GxError *e = &g.error;
+    int n = 0;
+    g.device = gx_device_cpu(), g.threads = 1, g.world = 1;
+    shell("cp -r %s %s && rm %s/manifest.json", from, to, to);
+    snprintf(path, sizeof path, "%s/config.json", to);
+    config = read_text(path);
+    snprintf(text, sizeof text, "{\"quantization_config\": {\"quant_method\": \"bitsandbytes\", %s}, %s",
+             kind == GX_INT8 ? "\"load_in_8bit\": true" : "\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\"",
+             strchr(config, '{') + 1);
+    gx_file_write(path, text, (int64_t)strlen(text), e);
+    free(config);
+    snprintf(path, sizeof path, "%s/model.safetensors", from);
+    if (!CHECK(gx_safetensors_open(&s, path, e) == GX_OK && s.n <= MOST, "%s", e->message)) return;
+    float *x[MOST] = {NULL};
+    for (int i = 0; i < s.n; i++) {
+        const GxSafetensorsEntry *old = &s.entry[i];
+        x[i] = (float *)malloc((size_t)old->elements * 4 + 1);
+        gx_safetensors_read(&s, old, 0, old->elements, x[i], e);
+        if (!strstr(old->name, "_proj.")) {
+            entry[n++] = *old;
+            continue;
+        }
+        w[i] = gx_quantized(kind, old->shape[0], old->shape[1], NULL);
+        const int64_t bytes = gx_quantized_bytes(&w[i]);
+        w[i] = gx_quantized(kind, old->shape[0], old->shape[1],
+                            aligned_alloc(GX_ALIGN, (size_t)gx_round_up(bytes, GX_ALIGN)));
+        float *absmax = (float *)malloc((size_t)gx_quantized_blocks(&w[i]) * 4);
+        gx_cpu_quantize(&g, &w[i], absmax, x[i]);
+        n += gx_bnb_entries(entry + n, old->name, &w[i], GX_F32, e);
+        free(absmax);
+    }
+    snprintf(path, sizeof path, "%s/model.safetensors", to);
+    CHECK(gx_safetensors_create(&to_file, path, entry, n, NULL, 0, e) == GX_OK, "%s", e->message);
+    for (int i = 0; i < s.n && !gx_error_code(e); i++) {
+        if (w[i].codes) gx_bnb_write(&to_file, s.entry[i].name, &w[i], GX_F32, e);
+        else gx_safetensors_write_floats(&to_file, s.entry[i].name, 0, x[i], s.entry[i].elements, e);
+        free(x[i]), free(w[i].codes);
+    }
+    CHECK(gx_safetensors_finish(&to_file, e) == GX_OK, "%s", e->message);
+    gx_safetensors_close(&s);
+}
+
+// To the bit what is quantised as it is read; in every mode, and when a run goes on.
+TEST(a_folder_that_is_quantised_already_is_the_model_that_is_quantised_as_it_is_read)
+{
+    static const char *const ways[] = {"--ranks 2 --mode tp --tp_num_attention_heads_list 1,3",
+                                       "--ranks 3 --mode galaxy2 --tp_vocab_size_list 100,6,150", "--ranks 2 --mode sp",
+                                       "--ranks 2 --mode galaxy"};
+    static const char *const names[] = {"nf4_plain", "nf4", "int8"};
+    char flags[400], dir[40], file[2][100];
+    if (!make_base()) return;
+    for (int kind = 0; kind < GX_QUANT_KINDS; kind++) {
+        snprintf(dir, sizeof dir, "packed%d", kind);
+        save_quantized("base/checkpoint-8", dir, (GxQuantKind)kind);
+        CHECK_RAN(run(BASE TUNED_STEPS "--quantize %s --output_dir as_read%d", names[kind], kind));
+        snprintf(flags, sizeof flags, "--model packed%d --tuning lora --lora_dim 3 " TUNED_STEPS "--quantize %s", kind,
+                 names[kind]);
+        CHECK_RAN(run("%s --save_steps 2 --output_dir as_it_is%d", flags, kind));
+        CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
+        snprintf(file[0], sizeof file[0], "as_read%d/checkpoint-4/adapter_model.safetensors", kind);
+        snprintf(file[1], sizeof file[1], "as_it_is%d/checkpoint-4/adapter_model.safetensors", kind);
+        CHECK(same_file(file[0], file[1]), "%s: another adapter", names[kind]);
+        snprintf(dir, sizeof dir, "as_it_is%d", kind);
+        const Log serial = read_log(dir);
+        for (int i = 0; i < 4; i++) {
+            snprintf(dir, sizeof dir, "packed%d_%d", kind, i);
+            check_way(flags, dir, &serial, ways[i], 1);
+        }
+        CHECK_RAN(run("--resume as_it_is%d/checkpoint-2 --output_dir on%d", kind, kind));
+        snprintf(file[0], sizeof file[0], "as_it_is%d/checkpoint-4", kind);
+        snprintf(file[1], sizeof file[1], "on%d/checkpoint-4", kind);
+        check_same_checkpoint(file[0], file[1]);
+    }
+    char *one = written("--adapter as_read1/checkpoint-4 --quantize nf4", ""),
+         *two = written("--adapter as_it_is1/checkpoint-4 --quantize nf4", ""),
+         *more = written("--adapter as_it_is1/checkpoint-4 --quantize nf4 --ranks 2", "");
+    CHECK(!strcmp(one, two) && !strcmp(one, more) && strlen(one) > 10, "three texts: %s\n%s\n%s", one, two, more);
+    free(one), free(two), free(more);
+    CHECK(run("--model packed1 --tuning lora --output_dir refused_bits") > 0 &&
+              strstr(err(), "proj.weight quantised by bitsandbytes (nf4), and here it is in numbers") &&
+              strstr(err(), "--quantize nf4,"),
+          "%s", err());
+    CHECK(run("--model packed1 --tuning lora --quantize int8 --output_dir refused_bits") > 0 &&
+              strstr(err(), "quantised by bitsandbytes (nf4), and here it is int8"),
+          "%s", err());
+    CHECK(run("--model packed0 --output_dir refused_bits") > 0 &&
+              strstr(err(), "quantised by bitsandbytes (nf4_plain)"),
+          "%s", err());
+    CHECK(merge("--adapter as_it_is1/checkpoint-4 --output_dir refused_bits") > 0 &&
+              strstr(err(), "quantised by bitsandbytes (nf4)"),
+          "%s", err());
+    CHECK_RAN(merge("--adapter as_it_is1/checkpoint-4 --model base/checkpoint-8 --output_dir into_numbers"));
+    CHECK(strstr(err(), "are not those that the adapter") && strstr(err(), "with --quantize nf4"), "%s", err());
+    shell("cd packed1 && truncate -s -8 model.safetensors");
+    CHECK(run("--model packed1 --tuning lora --quantize nf4 --ranks 2 --output_dir refused_bits") > 0, "it was taken");
+    CHECK(!exists("refused_bits/checkpoint-1"), "it was trained all the same");
 }
 
 TEST(a_run_on_a_quantised_base_goes_on_with_the_same_bits_and_with_no_other_base)
@@ -379,6 +604,102 @@ TEST(a_merged_model_and_the_adapter_write_the_same_text)
     CHECK(strcmp(text[0], text[3]), "the base writes the same: %s", text[3]);
     for (int i = 0; i < 4; i++) free(text[i]);
     snprintf(program, sizeof program, "%s", train);
+}
+
+// The file's tensor as numbers; NULL: there is none. free() it.
+static float *numbers_of(const GxSafetensors *s, const char *format, const char *name, int64_t shape[2])
+{
+    char whole[300];
+    GxError e = GX_ZERO;
+    snprintf(whole, sizeof whole, format, name);
+    const GxSafetensorsEntry *entry = gx_safetensors_find(s, whole);
+    if (!entry) return NULL;
+    float *x = (float *)malloc((size_t)entry->elements * sizeof *x + 1);
+    CHECK(gx_safetensors_read(s, entry, 0, entry->elements, x, &e) == GX_OK, "%s", e.message);
+    shape[0] = entry->shape[0], shape[1] = entry->ndim > 1 ? entry->shape[1] : 1;
+    return x;
+}
+
+// Of W'' = (W + d) - d, d = s * B A: each of the two sums is rounded, and d, a sum of r products and s, as often as it
+// has terms and once more, each time it is made. What has no factors is as it was. Returns the largest share of that.
+static double taken_out(const char *name, const float *w, const float *back, const int64_t shape[2],
+                        const GxSafetensors *adapter, double scale)
+{
+    char module[GX_NAME];
+    int64_t of_a[2] = {0, 0}, of_b[2] = {0, 0};
+    const double u = 0x1p-24;
+    double worst = 0;
+    snprintf(module, sizeof module, "%.*s", (int)(strlen(name) - strlen(".weight")), name);
+    float *a = numbers_of(adapter, GX_PEFT_PREFIX "%s.lora_A.weight", module, of_a), *b;
+    const int is_embedding = !a;
+    if (is_embedding) a = numbers_of(adapter, GX_PEFT_PREFIX "%s.lora_embedding_A", module, of_a);
+    b = numbers_of(adapter, is_embedding ? GX_PEFT_PREFIX "%s.lora_embedding_B" : GX_PEFT_PREFIX "%s.lora_B.weight",
+                   module, of_b);
+    for (int64_t i = 0; i < shape[0] * shape[1]; i++) {
+        const int64_t row = is_embedding ? i % shape[1] : i / shape[1],
+                      col = is_embedding ? i / shape[1] : i % shape[1];
+        double terms = 0;
+        for (int64_t k = 0; a && b && k < of_a[0]; k++)
+            terms += scale * fabs((double)b[row * of_a[0] + k] * a[k * of_a[1] + col]);
+        const double bound = 2 * u * (fabs((double)w[i]) + 2 * terms + (double)(of_a[0] + 3) * terms) * 1.01,
+                     off = fabs((double)back[i] - w[i]);
+        worst = fmax(worst, off == 0 ? 0 : a ? off / bound : INFINITY);
+    }
+    free(a), free(b);
+    return worst;
+}
+
+TEST(an_adapter_that_was_merged_is_taken_out_again_to_rounding)
+{
+    GxSafetensors s, back, adapter;
+    GxError e = GX_ZERO;
+    int changed = 0;
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--target_modules embed_tokens,q_proj,down_proj --output_dir taken --max_steps 10 "
+                       "--learning_rate 5e-2"));
+    CHECK_RAN(merge("--adapter taken/checkpoint-10 --output_dir taken_in"));
+    CHECK_RAN(merge("--adapter taken/checkpoint-10 --unmerge --model taken_in --output_dir taken_out"));
+    CHECK(!err()[0] && strstr(out(), "taken_in without the adapter taken/checkpoint-10 in 5 of its matrices"), "%s%s",
+          out(), err());
+    check_whole("taken_out");
+    if (!CHECK(gx_safetensors_open(&s, "base/checkpoint-8/model.safetensors", &e) == GX_OK &&
+                   gx_safetensors_open(&back, "taken_out/model.safetensors", &e) == GX_OK &&
+                   gx_safetensors_open(&adapter, "taken/checkpoint-10/adapter_model.safetensors", &e) == GX_OK,
+               "%s", e.message))
+        return;
+    CHECK(s.n == back.n, "%d and %d tensors", s.n, back.n);
+    for (int i = 0; i < s.n; i++) {
+        int64_t shape[2] = {0, 0}, other[2] = {0, 0};
+        float *w = numbers_of(&s, "%s", s.entry[i].name, shape), *x = numbers_of(&back, "%s", s.entry[i].name, other);
+        if (!CHECK(w && x && shape[0] == other[0] && shape[1] == other[1], "%s", s.entry[i].name)) continue;
+        const double share = taken_out(s.entry[i].name, w, x, shape, &adapter, 2);
+        test_close_number(s.entry[i].name, 1 + share, 1, 1);
+        changed += memcmp(w, x, (size_t)(shape[0] * shape[1]) * sizeof *w) != 0;
+        free(w), free(x);
+    }
+    CHECK(changed > 0 && changed <= 5, "%d matrices are others: rounding shows in none, or in too many", changed);
+    gx_safetensors_close(&s), gx_safetensors_close(&back), gx_safetensors_close(&adapter);
+}
+
+TEST(what_cannot_be_taken_out_again_is_refused_and_what_was_rounded_is_said)
+{
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir taken2 --max_steps 2"));
+    CHECK_RAN(run(BASE "--output_dir taken3 --max_steps 2 --trainable_modules norm"));
+    CHECK_RAN(merge("--adapter taken2/checkpoint-2 --output_dir taken2_in --save_dtype bf16"));
+    CHECK_RAN(merge("--adapter taken2/checkpoint-2 --unmerge --model taken2_in --output_dir taken2_out"));
+    CHECK(strstr(err(), "warning: the weights of taken2_in are in BF16: what was rounded"), "%s", err());
+    CHECK(merge("--adapter taken2/checkpoint-2 --unmerge --output_dir x") > 0 &&
+              strstr(err(), "--unmerge needs --model"),
+          "%s", err());
+    CHECK(merge("--adapter taken2/checkpoint-2 --unmerge --model base/checkpoint-8 --output_dir x") > 0 &&
+              strstr(err(), "base/checkpoint-8 is the model that the adapter taken2/checkpoint-2 was trained on"),
+          "%s", err());
+    CHECK_RAN(merge("--adapter taken3/checkpoint-2 --output_dir taken3_in"));
+    CHECK(merge("--adapter taken3/checkpoint-2 --unmerge --model taken3_in --output_dir x") > 0 &&
+              strstr(err(), "which was trained whole: what it was before is in no file"),
+          "%s", err());
+    CHECK(!exists("x"), "something was written");
 }
 
 // What --chat answers to the lines of `said`; free() it.

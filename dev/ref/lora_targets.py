@@ -21,8 +21,8 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 from transformers.utils.logging import disable_progress_bar
 
-LLAMA = [["q_proj", "v_proj"], r".*\.1\..*[qv]_proj", r"model\.layers\.\d+\.mlp\.(up|down)_proj$", r"(?!.*\.0\.)model.*(k|o)_proj", r".*layers\.[^0]\D*proj", "all-linear"]
-BERT = [["query", "value"], r".*\.0\..*(key|query)", r".*layer\.\d\.output\.dense", "all-linear"]
+LLAMA = [["q_proj", "v_proj"], r".*\.1\..*[qv]_proj", r"model\.layers\.\d+\.mlp\.(up|down)_proj$", r"(?!.*\.0\.)model.*(k|o)_proj", r".*layers\.[^0]\D*proj", "all-linear", ["embed_tokens", "q_proj"], r".*(embed_tokens|v_proj)"]
+BERT = [["query", "value"], r".*\.0\..*(key|query)", r".*layer\.\d\.output\.dense", "all-linear", ["word_embeddings", "query"]]
 
 
 def check(ok, message):
@@ -53,7 +53,7 @@ def main():
             for p in model.parameters():
                 if p.requires_grad:
                     p.copy_(0.1 * torch.randn_like(p))
-        theirs = {n: t for n, t in get_peft_model_state_dict(model).items() if kind is not AutoModel or ".pooler." not in n}
+        theirs = {n: t for n, t in get_peft_model_state_dict(model, save_embedding_layers=False).items() if kind is not AutoModel or ".pooler." not in n}
         with tempfile.TemporaryDirectory() as folder:
             folder, said = pathlib.Path(folder), ",".join(targets) if isinstance(targets, list) else targets
             galaxy(*command, "--model", base, "--tuning", "lora", "--r", 3, "--target_modules", said, "--output_dir", folder / "own")

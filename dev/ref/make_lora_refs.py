@@ -11,12 +11,17 @@ lora_NAME/ref.safetensors, in float32:
     grad_norm       [1]     of all of them
     sgd.losses      [10]    ten steps of SGD of lr 0.1 on the batch: the loss before each, and the factors after all
     sgd.NAME
+
+lora_embed* have LoRA on the embedding of tokens, too: of a LLaMA, of one whose head is tied to it, and of a BERT, whose batch is that of its base's
+dump, bert_mlm, but for its third tokens, which are the one that has no gradient (labels are not here again). PEFT's files have a copy of a LLaMA's embedding besides, ….base_layer.weight.
 """
 import json
+import warnings
 
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from make_refs import loss_of, save, seed
 from tuned_refs import gradients_of, out_folder, steps_of, text_of
@@ -25,41 +30,68 @@ CASES = {  # name: base, batch, length, configuration
     "gqa": ("gqa", 3, 10, dict(r=4, lora_alpha=6, target_modules="all-linear")),
     "odd": ("odd", 2, 7, dict(r=3, lora_alpha=2, use_rslora=True, target_modules=["q_proj", "v_proj", "down_proj"])),
     "qwen2": ("qwen2", 2, 9, dict(r=1, lora_alpha=3, target_modules=["q_proj", "k_proj", "v_proj", "model.layers.1.mlp.up_proj"])),
+    "embed": ("gqa", 2, 9, dict(r=3, lora_alpha=4, target_modules=["embed_tokens", "q_proj"])),
+    "embed_tied": ("odd", 3, 8, dict(r=2, lora_alpha=5, use_rslora=True, target_modules=["embed_tokens", "v_proj"])),
 }
+BERT = dict(r=3, lora_alpha=4, target_modules=["word_embeddings", "query"])
 
 
 def trained(model):
     """The factors by the names that PEFT's files have."""
-    return {n.replace(".default.", "."): p for n, p in model.named_parameters() if p.requires_grad}
+    return {n.removesuffix(".default").replace(".default.", "."): p for n, p in model.named_parameters() if p.requires_grad}
+
+
+def adapt(out, name, base, kind, config):
+    """The base with factors that are not 0, saved as PEFT saves it."""
+    seed("lora_" + name)
+    model = kind.from_pretrained(out / base, attn_implementation="eager", dtype=torch.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of ties, and of copies of embeddings
+        model = get_peft_model(model, LoraConfig(**config))
+        with torch.no_grad():
+            for p in trained(model).values():
+                p.copy_(0.2 * torch.randn_like(p))
+        folder = out / f"lora_{name}"
+        model.save_pretrained(folder)
+    (folder / "README.md").unlink(missing_ok=True)
+    said = json.loads((folder / "adapter_config.json").read_text())
+    said["base_model_name_or_path"] = f"data/ref/{base}"  # wherever the dumps are made
+    if isinstance(said["target_modules"], list):
+        said["target_modules"].sort()  # a set, whose order changes
+    (folder / "adapter_config.json").write_text(json.dumps(said, indent=2) + "\n")
+    return model, folder
+
+
+def dump_of(model, loss_and_logits):
+    loss, logits = loss_and_logits()
+    loss.backward()
+    grads = {n: p.grad.clone() for n, p in trained(model).items()}
+    dump = dict(loss=loss, logits=logits, **gradients_of(grads))
+    dump.update(steps_of(trained(model), lambda: loss_and_logits()[0]))
+    return dump
 
 
 def make(out, name):
     base, B, T, config = CASES[name]
-    seed("lora_" + name)
-    base = AutoModelForCausalLM.from_pretrained(out / f"llama_{base}", attn_implementation="eager", dtype=torch.float32)
-    model = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **config))
-    with torch.no_grad():
-        for p in trained(model).values():
-            p.copy_(0.2 * torch.randn_like(p))
-    folder = out / f"lora_{name}"
-    model.save_pretrained(folder)
-    (folder / "README.md").unlink(missing_ok=True)
-    said = json.loads((folder / "adapter_config.json").read_text())
-    said["base_model_name_or_path"] = f"data/ref/llama_{CASES[name][0]}"  # wherever the dumps are made
-    if isinstance(said["target_modules"], list):
-        said["target_modules"].sort()  # a set, whose order changes
-    (folder / "adapter_config.json").write_text(json.dumps(said, indent=2) + "\n")
+    model, folder = adapt(out, name, f"llama_{base}", AutoModelForCausalLM, dict(task_type="CAUSAL_LM", **config))
+    tokens, labels = text_of(model.config.vocab_size, B, T)
+    save(folder / "ref.safetensors", dict(tokens=tokens, labels=labels, **dump_of(model, lambda: loss_of(model, tokens, labels))))
 
-    tokens, labels = text_of(base.config.vocab_size, B, T)
-    loss, logits = loss_of(model, tokens, labels)
-    loss.backward()
-    grads = {n: p.grad.clone() for n, p in trained(model).items()}
-    dump = dict(tokens=tokens, labels=labels, loss=loss, logits=logits, **gradients_of(grads))
-    dump.update(steps_of(trained(model), lambda: loss_of(model, tokens, labels)[0]))
-    save(folder / "ref.safetensors", dump)
+
+def make_bert(out):
+    model, folder = adapt(out, "embed_bert", "bert_mlm", AutoModelForMaskedLM, BERT)
+    batch = {n: t.long() for n, t in load_file(out / "bert_mlm/ref.safetensors").items() if n in ("tokens", "types", "mask", "labels")}
+    batch["tokens"][:, 2] = model.config.pad_token_id
+
+    def loss_and_logits():
+        got = model(input_ids=batch["tokens"], token_type_ids=batch["types"], attention_mask=batch["mask"], labels=batch["labels"])
+        return got.loss, got.logits
+
+    save(folder / "ref.safetensors", dict(tokens=batch["tokens"], **dump_of(model, loss_and_logits)))
 
 
 if __name__ == "__main__":
     folder = out_folder(__doc__)
     for name in CASES:
         make(folder, name)
+    make_bert(folder)

@@ -2,7 +2,8 @@
 """Writes data/ref/quant/expected.safetensors: matrices, and what the formulas of NF4 (plain and with doubled scales) and
 int8 make of them, as bitsandbytes stores it, written here in fp32 operations of PyTorch, each rounded; and the tables.
 Some of them again in bnb.safetensors, by the names and with the JSON that bitsandbytes gives them. test_quantize.cu
-compares with both, bit for bit. bitsandbytes itself is not asked: its code for CPUs dequantises some
+compares with both, bit for bit. Beside that folder go bnb_nf4 (doubled scales), bnb_nf4_plain and bnb_int8, models as transformers saves them quantised by bitsandbytes, made from llama_odd, with
+ref.safetensors: tokens, labels [B,T] and the loss [1] of a model with the values that the codes stand for. bitsandbytes itself is not asked: its code for CPUs dequantises some
 widths wrongly, and looks some doubled scales up wrongly.
 
     $(dev/ref/venv.sh | tail -n 1) dev/ref/make_quant_refs.py --out data/ref/quant
@@ -12,7 +13,8 @@ import json
 import os
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from transformers import LlamaForCausalLM
 
 NF4 = torch.tensor([-1.0, -0.6961928, -0.52507305, -0.3949175, -0.28444138, -0.18477343, -0.091050036, 0.0, 0.0795803, 0.1609302,
                     0.2461123, 0.33791524, 0.44070983, 0.562617, 0.72295684, 1.0])
@@ -114,6 +116,35 @@ def as_bitsandbytes(name, w, kind, dtype, storage=torch.uint8):
     return {f"{name}.weight{part}": x.clone() for part, x in parts.items()}
 
 
+MODELS = {"bnb_nf4": "nf4_doubled", "bnb_nf4_plain": "nf4", "bnb_int8": "int8"}
+
+
+def make_model(base, folder, kind):
+    os.makedirs(folder, exist_ok=True)
+    stored, meant = {}, {}
+    for name, w in load_file(os.path.join(base, "model.safetensors")).items():
+        if "_proj." in name:
+            stored |= as_bitsandbytes(name.removesuffix(".weight"), w, kind, "float32")
+            meant[name] = quantise(w)[kind + ".values"]
+        else:
+            stored[name] = meant[name] = w
+    save_file(stored, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    with open(os.path.join(base, "config.json")) as f:
+        config = json.load(f)
+    four = {"load_in_4bit": True, "load_in_8bit": False, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": kind == "nf4_doubled"}
+    config["quantization_config"] = {"quant_method": "bitsandbytes", **({"load_in_4bit": False, "load_in_8bit": True} if kind == "int8" else four)}
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(config, f, indent=2)
+        f.write("\n")
+    model = LlamaForCausalLM.from_pretrained(base, attn_implementation="eager", dtype=torch.float32)
+    model.load_state_dict(meant, strict=False)
+    stream = torch.randint(0, model.config.vocab_size, (2, 9), generator=torch.Generator().manual_seed(11))
+    tokens, labels = stream[:, :-1].contiguous(), stream[:, 1:].contiguous()
+    with torch.no_grad():
+        loss = torch.nn.functional.cross_entropy(model(input_ids=tokens).logits.flatten(0, 1), labels.flatten())
+    save_file({"tokens": tokens.int(), "labels": labels.int(), "loss": loss.reshape(1)}, os.path.join(folder, "ref.safetensors"))
+
+
 def main():
     a = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     a.add_argument("--out", default="data/ref/quant")
@@ -126,6 +157,8 @@ def main():
             if name != "groups" or part in ("nf4", "absmax", "scale_codes", "nested_absmax", "offset", "nf4_doubled.values"):
                 tensors[f"{name}.{part}"] = x.contiguous()
     save_file(tensors, os.path.join(a.out, "expected.safetensors"))
+    for name, kind in MODELS.items():
+        make_model(os.path.join(os.path.dirname(a.out), "llama_odd"), os.path.join(os.path.dirname(a.out), name), kind)
     w = matrices()
     save_file(as_bitsandbytes("layers.0.q_proj", w["odd"], "nf4", "float32") | as_bitsandbytes("layers.0.k_proj", w["zeros"], "nf4_doubled", "bfloat16")
               | as_bitsandbytes("layers.0.v_proj", w["short"], "int8", None) | {"layers.0.norm.weight": torch.ones(7)}

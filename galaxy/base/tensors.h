@@ -45,6 +45,7 @@ typedef struct {
     int packed;                                   // 1: right behind the row before
     int has_alias;                                // 1: no storage of its own, but that of `alias`
     GxTensorId alias;
+    int copies; // 1 + the row whose values a file has for it, too: there they are tied, and here not; 0: none
     GxInit init;
     float init_std;
     int decay;    // weight decay applies

@@ -20,7 +20,7 @@ template <class T> struct GxEmbeddingForwardOp {
     T *y;
     const T *w;
     const int32_t *ids;
-    int64_t C, v_begin, v_end;
+    int64_t C, v_begin, v_end, row_step, column_step; // of w; N > 1: column_step is 1
     int accumulate;
     template <int N> __device__ void at(int64_t r, int64_t c) const
     {
@@ -28,7 +28,7 @@ template <class T> struct GxEmbeddingForwardOp {
         const bool here = id >= v_begin && id < v_end;
         float v[N] = {}, add[N] = {};
         if (accumulate && !here) return;
-        if (here) gx_load(v, w + (id - v_begin) * C + c);
+        if (here) gx_load(v, w + (id - v_begin) * row_step + c * column_step);
         if (accumulate) gx_load(add, y + r * C + c);
         for (int i = 0; accumulate && i < N; i++) v[i] += add[i];
         gx_store(y + r * C + c, v);
@@ -37,8 +37,10 @@ template <class T> struct GxEmbeddingForwardOp {
 template <class T>
 static void gx__cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, const GxEmbedding *e)
 {
-    const GxEmbeddingForwardOp<T> op = {(T *)y, (const T *)w, ids, e->C, e->v_begin, e->v_end, e->accumulate};
-    gx_each_row<T>(g, "embedding_forward", op, e->R, e->C, gx_wide<T>(e->C, y, w));
+    const GxEmbeddingForwardOp<T> op = {
+        (T *)y, (const T *)w, ids, e->C, e->v_begin, e->v_end, gx_embedding_row_step(e), gx_embedding_column_step(e),
+        e->accumulate};
+    gx_each_row<T>(g, "embedding_forward", op, e->R, e->C, !e->is_transposed && gx_wide<T>(e->C, y, w));
 }
 
 void gx_cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, const GxEmbedding *e)
@@ -77,11 +79,12 @@ static __device__ int gx__cuda_rows_of_id(uint16_t *list, const int32_t *ids, in
     return n;
 }
 
-// blocks: (rows of the chunk, parts of a row). dw [v_end - v_begin, C]; dy [rows, C] and ids [rows] of the chunk
+// blocks: (rows of the chunk, parts of a row). dw [v_end - v_begin, C], with steps between its rows and columns (N > 1:
+// of 1 between columns); dy [rows, C] and ids [rows] of the chunk
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     gx__cuda_embedding_rows(float *dw, const T *dy, const int32_t *ids, int rows, int64_t C, int64_t v_begin,
-                            int64_t v_end, int64_t ignored)
+                            int64_t v_end, int64_t ignored, int64_t row_step, int64_t column_step)
 {
     GX_SHARED(uint16_t, list, [GX_EMBEDDING_CHUNK]);
     const int row = (int)blockIdx.x, id = ids[row];
@@ -92,7 +95,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     const int n = gx__cuda_rows_of_id(list, ids, id, row, rows);
     const int64_t step = (int64_t)gridDim.y * GX_CUDA_BLOCK * N;
     for (int64_t c = ((int64_t)blockIdx.y * GX_CUDA_BLOCK + threadIdx.x) * N; c < C; c += step) {
-        float *out = dw + (id - v_begin) * C + c, sum[N], add[N];
+        float *out = dw + (id - v_begin) * row_step + c * column_step, sum[N], add[N];
         gx_load(sum, out);
         for (int i = 0; i < n; i++) {
             gx_load(add, dy + list[i] * C + c);
@@ -110,7 +113,7 @@ enum { GX_EMBEDDING_FEW = 32, GX_EMBEDDING_FEW_THREADS = GX_CUDA_MAX_WARPS * GX_
 template <class T>
 static __global__ void __launch_bounds__(GX_EMBEDDING_FEW_THREADS)
     gx__cuda_embedding_few(float *dw, const T *dy, const int32_t *ids, int64_t R, int64_t C, int64_t v_begin,
-                           int64_t ignored)
+                           int64_t ignored, int64_t row_step, int64_t column_step)
 {
     enum { WARPS = GX_CUDA_MAX_WARPS };
     GX_SHARED(float, of_warp, [WARPS][GX_WARP]);
@@ -123,9 +126,9 @@ static __global__ void __launch_bounds__(GX_EMBEDDING_FEW_THREADS)
     of_warp[warp][lane] = sum;
     __syncthreads();
     if (warp > 0 || c >= C) return;
-    float total = dw[blockIdx.y * C + c];
+    float *out = dw + blockIdx.y * row_step + c * column_step, total = *out;
     for (int w = 0; w < WARPS; w++) total += of_warp[w][lane];
-    dw[blockIdx.y * C + c] = total;
+    *out = total;
 }
 
 template <class T, int N>
@@ -136,7 +139,8 @@ static void gx__cuda_launch_embedding_backward(GxContext *g, float *dw, const T 
     for (int64_t r = 0; r < e->R; r += GX_EMBEDDING_CHUNK) {
         const int rows = (int)gx_min(GX_EMBEDDING_CHUNK, e->R - r);
         GX_LAUNCH((gx__cuda_embedding_rows<T, N>), dim3((unsigned)rows, (unsigned)parts), GX_CUDA_BLOCK, 0,
-                  gx_cuda(g)->stream, dw, dy + r * e->C, ids + r, rows, e->C, e->v_begin, e->v_end, e->ignored);
+                  gx_cuda(g)->stream, dw, dy + r * e->C, ids + r, rows, e->C, e->v_begin, e->v_end, e->ignored,
+                  gx_embedding_row_step(e), gx_embedding_column_step(e));
     }
 }
 template <class T>
@@ -147,8 +151,9 @@ static void gx__cuda_embedding_backward(GxContext *g, float *dw, const void *dy,
     if (e->v_end - e->v_begin <= GX_EMBEDDING_FEW)
         GX_LAUNCH((gx__cuda_embedding_few<T>),
                   dim3((unsigned)gx_ceil_div(e->C, GX_WARP), (unsigned)(e->v_end - e->v_begin)),
-                  GX_EMBEDDING_FEW_THREADS, 0, gx_cuda(g)->stream, dw, d, ids, e->R, e->C, e->v_begin, e->ignored);
-    else if (gx_wide<T>(e->C, dw, dy)) gx__cuda_launch_embedding_backward<T, GxPack<T>::N>(g, dw, d, ids, e);
+                  GX_EMBEDDING_FEW_THREADS, 0, gx_cuda(g)->stream, dw, d, ids, e->R, e->C, e->v_begin, e->ignored,
+                  gx_embedding_row_step(e), gx_embedding_column_step(e));
+    else if (!e->is_transposed && gx_wide<T>(e->C, dw, dy)) gx__cuda_launch_embedding_backward<T, GxPack<T>::N>(g, dw, d, ids, e);
     else gx__cuda_launch_embedding_backward<T, 1>(g, dw, d, ids, e);
     gx_cuda_check(g, "embedding_backward");
 }

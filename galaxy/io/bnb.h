@@ -37,6 +37,16 @@ GxStatus gx_bnb_find(const GxSafetensors *s, const char *name, GxBnbMatrix *m, G
 // Its parts into the host's memory; w has the kind and the shape that were found.
 GxStatus gx_bnb_read(const GxSafetensors *s, const char *name, const GxQuantized *w, GxError *err);
 
+// The same in pieces: all but the codes; and the codes of elements [first, first + n), where `first` begins a byte.
+GxStatus gx_bnb_read_scales(const GxSafetensors *s, const char *name, const GxQuantized *w, GxError *err);
+GxStatus gx_bnb_read_codes(const GxSafetensors *s, const char *name, const GxQuantized *w, int64_t first, int64_t n,
+                           uint8_t *codes, GxError *err);
+// 1: `name` is what belongs to a matrix of the file, X.weight.absmax or X.SCB, and not the matrix itself.
+int gx_bnb_is_part(const GxSafetensors *s, const char *name);
+// Of config.json its quantization_config: GX_OK where it is missing or null, or says what is read here; go by the
+// tensors then.
+GxStatus gx_bnb_check_config(const GxJson *config, const char *path, GxError *err);
+
 enum { GX_BNB_ENTRIES = 6 };
 // The entries of a matrix for gx_safetensors_create; returns how many, 0: an error. w in host memory: of doubled scales
 // the offset is part of a text, whose length is needed here.
@@ -155,17 +165,17 @@ GxStatus gx_bnb_find(const GxSafetensors *s, const char *name, GxBnbMatrix *m, G
     return GX_OK;
 }
 
-// All bytes of a part, of this type (codes: of any that makes as many bytes) and no more or fewer.
-static GxStatus gx__bnb_take(const GxSafetensors *s, const char *name, const char *part, int type, int64_t bytes,
+// All bytes of a part, of this type and no more or fewer.
+static GxStatus gx__bnb_take(const GxSafetensors *s, const char *name, const char *part, GxDtype type, int64_t bytes,
                              void *to, GxError *err)
 {
     char whole[GX_SAFETENSORS_NAME];
     gx__bnb_name(whole, name, part);
     const GxSafetensorsEntry *e = gx_safetensors_find(s, whole);
     if (!e) return GX_FAIL(err, GX_ERR_FORMAT, "%s is missing, without which %s cannot be read", whole, name);
-    if ((type >= 0 && e->dtype != type) || e->bytes != bytes)
+    if (e->dtype != (int)type || e->bytes != bytes)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld bytes of type %s; expected %ld of type %s", whole,
-                       (long)e->bytes, e->dtype_name, (long)bytes, type < 0 ? "U8" : gx_dtype_name((GxDtype)type));
+                       (long)e->bytes, e->dtype_name, (long)bytes, gx_dtype_name(type));
     return gx_safetensors_read_raw(s, e, 0, e->elements, to, err);
 }
 static GxStatus gx__bnb_same_table(const GxSafetensors *s, const char *name, const char *part, const float *table,
@@ -180,11 +190,19 @@ static GxStatus gx__bnb_same_table(const GxSafetensors *s, const char *name, con
     return GX_OK;
 }
 
+static GxStatus gx__bnb_check_codes(const GxSafetensorsEntry *e, const char *name, const GxQuantized *w, GxError *err)
+{
+    const int64_t bytes = gx_quantized_code_bytes(w);
+    if (e && e->bytes == bytes && (w->kind != GX_INT8 || e->dtype == GX_I8)) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld bytes of type %s; expected %ld of type %s", name,
+                   e ? (long)e->bytes : 0, e ? e->dtype_name : "none", (long)bytes, w->kind == GX_INT8 ? "I8" : "U8");
+}
+
 static GxStatus gx__bnb_read_nf4(const GxSafetensors *s, const char *name, const GxQuantized *w, GxError *err)
 {
     const int64_t scales = 4 * gx_quantized_scales(w);
     GX_TRY(gx__bnb_same_table(s, name, ".quant_map", gx_nf4_values, 16, err));
-    GX_TRY(gx__bnb_take(s, name, "", -1, gx_quantized_code_bytes(w), w->codes, err)); // stored as bf16, too: same bytes
+    GX_TRY(gx__bnb_check_codes(gx_safetensors_find(s, name), name, w, err));
     if (w->kind == GX_NF4) return gx__bnb_take(s, name, ".absmax", GX_F32, scales, w->scales, err);
     GX_TRY(gx__bnb_same_table(s, name, ".nested_quant_map", gx_scale_values, 256, err));
     GX_TRY(gx__bnb_take(s, name, ".absmax", GX_U8, gx_quantized_blocks(w), w->scale_codes, err));
@@ -198,11 +216,25 @@ static GxStatus gx__bnb_read_int8(const GxSafetensors *s, const char *name, cons
     if (format != 0)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s has weight_format %d; 0, rows behind each other, is read", name,
                        format);
-    GX_TRY(gx__bnb_take(s, name, "", GX_I8, gx_quantized_code_bytes(w), w->codes, err));
+    GX_TRY(gx__bnb_check_codes(gx_safetensors_find(s, name), name, w, err));
     return gx__bnb_take(s, name, ".SCB", GX_F32, 4 * w->rows, w->scales, err);
 }
 
-GxStatus gx_bnb_read(const GxSafetensors *s, const char *name, const GxQuantized *w, GxError *err)
+GxStatus gx_bnb_read_codes(const GxSafetensors *s, const char *name, const GxQuantized *w, int64_t first, int64_t n,
+                           uint8_t *codes, GxError *err)
+{
+    const int is_int8 = w->kind == GX_INT8;
+    const GxSafetensorsEntry *e = gx_safetensors_find(s, name);
+    GX_TRY(gx__bnb_check_codes(e, name, w, err));
+    const int64_t from = is_int8 ? first : first / 2, bytes = is_int8 ? n : gx_ceil_div(n, 2),
+                  size = e->bytes / e->elements; // of NF4 any type that makes as many bytes
+    if (from % size || bytes % size)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s is of type %s, of which codes [%ld, %ld) are no whole number", name,
+                       e->dtype_name, (long)first, (long)(first + n));
+    return gx_safetensors_read_raw(s, e, from / size, bytes / size, codes, err);
+}
+
+GxStatus gx_bnb_read_scales(const GxSafetensors *s, const char *name, const GxQuantized *w, GxError *err)
 {
     GxBnbMatrix m;
     GX_TRY(gx_bnb_find(s, name, &m, err));
@@ -216,6 +248,52 @@ GxStatus gx_bnb_read(const GxSafetensors *s, const char *name, const GxQuantized
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: scale %ld is %g; expected a finite number", name, (long)i,
                            (double)w->scales[i]);
     return GX_OK;
+}
+
+GxStatus gx_bnb_read(const GxSafetensors *s, const char *name, const GxQuantized *w, GxError *err)
+{
+    GX_TRY(gx_bnb_read_scales(s, name, w, err));
+    return gx_bnb_read_codes(s, name, w, 0, w->rows * w->cols, w->codes, err);
+}
+
+int gx_bnb_is_part(const GxSafetensors *s, const char *name)
+{
+    static const char *const behind[] = {".quant_map", ".absmax", ".nested_absmax", ".nested_quant_map",
+                                         GX__BNB_STATE_NAME},
+                             *const beside[] = {".SCB", ".weight_format"};
+    char whole[GX_SAFETENSORS_NAME];
+    const size_t n = strlen(name), kinds[2] = {sizeof behind / sizeof *behind, sizeof beside / sizeof *beside};
+    for (int is_beside = 0; is_beside < 2; is_beside++)
+        for (size_t i = 0; i < kinds[is_beside]; i++) {
+            const char *part = is_beside ? beside[i] : behind[i];
+            const size_t k = strlen(part);
+            if (n <= k || strcmp(name + n - k, part)) continue;
+            if (snprintf(whole, sizeof whole, "%.*s%s", (int)(n - k), name, is_beside ? ".weight" : "") <
+                    (int)sizeof whole &&
+                gx_safetensors_find(s, whole))
+                return 1;
+        }
+    return 0;
+}
+
+GxStatus gx_bnb_check_config(const GxJson *config, const char *path, GxError *err)
+{
+    const char *method = gx_json_string(gx_json_get(config, "quant_method")),
+               *type = gx_json_string(gx_json_get(config, "bnb_4bit_quant_type"));
+    const int is_4 = gx_json_bool(gx_json_get(config, "load_in_4bit")),
+              is_8 = gx_json_bool(gx_json_get(config, "load_in_8bit"));
+    if (gx_json_type(config) <= GX_JSON_NULL) return GX_OK;
+    if (gx_json_type(config) != GX_JSON_OBJECT || (strcmp(method, "bitsandbytes") && (method[0] || (!is_4 && !is_8))))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: quantization_config has the quant_method \"%.40s\"; only that of bitsandbytes is read",
+                       path, method);
+    if (is_4 && strcmp(type, "nf4"))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: quantization_config has the bnb_4bit_quant_type \"%.40s\"; only nf4 is read", path,
+                       type[0] ? type : "fp4");
+    if (is_4 || is_8) return GX_OK;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "%s: quantization_config says neither load_in_4bit nor load_in_8bit, which are read", path);
 }
 
 // ---- out -----------------------------------------------------------------------------------------------------------

@@ -1,8 +1,13 @@
 // model/embed.h: the embedding as a core: out = rows of the vocabulary's matrix, by token; a pair without a stream that
 // enters. By TP a rank has its rows of the matrix: `out` is its summand, 0 for the tokens of others. By SP it looks up
 // the tokens of its slice of T.
+//
+// With LoRA (lora.h) out += s * h B^T, h the columns of A by token: r numbers of a row, which are looked up again where
+// they are wanted. By TP a rank has the columns of A of its tokens: h is 0 for those of others. The token without a
+// gradient has none in A, either.
 #ifndef GX_EMBED_H
 #define GX_EMBED_H
+#include "lora.h"
 #include "unit.h"
 GX_BEGIN
 extern const GxCore gx_embed;
@@ -12,6 +17,7 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_EMBED_IMPLEMENTED)
 #define GX_EMBED_IMPLEMENTED
 #include "../ops/embedding.h"
+#include "../ops/linear.h"
 
 static void gx__embed_open(GxContext *g, GxModel *m, int unit, int k, int number)
 {
@@ -49,6 +55,70 @@ static GxEmbedding gx__embed_shape(const GxPass *p, int k, GxRows rows)
     return e;
 }
 
+// ---- LoRA ----------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    GxTensorId a, b;
+    GxEmbedding look_up; // of A
+    GxLinearShape up;    // between r columns and the embedding's, times s
+} GxEmbedLora;
+
+static GxEmbedLora gx__embed_lora(const GxPass *p, int k, GxRows rows)
+{
+    const int64_t r = p->m->lora.r;
+    GxEmbedLora lora;
+    lora.a = lora.b = p->m->table.row[gx_pass_pair(p, k)->matrix.index].lora;
+    lora.b.index++;
+    lora.look_up = gx__embed_shape(p, k, gx_rows(NULL, rows.dtype, rows.rows, r));
+    lora.look_up.is_transposed = 1;
+    lora.up = gx_linear_shape(rows.rows, r, rows.cols, rows.dtype);
+    lora.up.scale = (float)gx_lora_scale(&p->m->lora);
+    return lora;
+}
+
+static int gx__embed_has_lora(const GxPass *p, int k)
+{
+    return p->m->table.row[gx_pass_pair(p, k)->matrix.index].has_lora;
+}
+
+// h[i,:] = A[:, token i]
+static GxRows gx__embed_lora_down(GxPass *p, int k, const GxEmbedLora *lora, GxRows rows)
+{
+    const GxRows h = gx_pass_rows(p, rows.rows, p->m->lora.r);
+    gx_embedding_forward(p->g, h.data, gx_store_weight(&p->m->store, lora->a), gx__embed_tokens(p, k), &lora->look_up);
+    return h;
+}
+
+// out += s * h B^T
+static void gx__embed_lora_forward(GxPass *p, int k, GxRows out)
+{
+    const GxArenaMark mark = gx_arena_mark(p->g->arena);
+    GxEmbedLora lora = gx__embed_lora(p, k, out);
+    const GxRows h = gx__embed_lora_down(p, k, &lora, out);
+    lora.up.accumulate = 1;
+    gx_linear_forward(p->g, out.data, h.data, gx_store_weight(&p->m->store, lora.b), NULL, &lora.up);
+    gx_arena_release(p->g->arena, mark);
+}
+
+// dA[:,v] = sum of dh over the tokens v, dh = s * dout B; dB = s * dout^T h
+static void gx__embed_lora_backward_weight(GxPass *p, int k, GxRows dout)
+{
+    const GxArenaMark mark = gx_arena_mark(p->g->arena);
+    GxEmbedLora lora = gx__embed_lora(p, k, dout);
+    float *da = gx_store_grad(&p->m->store, lora.a, &lora.look_up.accumulate);
+    if (da) {
+        const GxRows dh = gx_pass_rows(p, dout.rows, p->m->lora.r);
+        gx_linear_backward_input(p->g, dh.data, dout.data, gx_store_weight(&p->m->store, lora.b), &lora.up);
+        gx_embedding_backward(p->g, da, dh.data, gx__embed_tokens(p, k), &lora.look_up);
+    }
+    lora.look_up.accumulate = 0;
+    float *db = gx_store_grad(&p->m->store, lora.b, &lora.up.accumulate);
+    if (db) gx_linear_backward_weight(p->g, db, NULL, dout.data, gx__embed_lora_down(p, k, &lora, dout).data, &lora.up);
+    gx_arena_release(p->g->arena, mark);
+}
+
+// ---- the embedding -------------------------------------------------------------------------------------------------
+
 static void gx__embed_forward(GxPass *p, int k, GxRows out, GxRows in)
 {
     const GxEmbedding e = gx__embed_shape(p, k, out);
@@ -56,6 +126,7 @@ static void gx__embed_forward(GxPass *p, int k, GxRows out, GxRows in)
     if (!out.data) return;
     gx_embedding_forward(p->g, out.data, gx_store_weight(&p->m->store, gx_pass_pair(p, k)->matrix),
                          gx__embed_tokens(p, k), &e);
+    if (gx__embed_has_lora(p, k)) gx__embed_lora_forward(p, k, out);
 }
 
 static void gx__embed_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in)
@@ -69,6 +140,7 @@ static void gx__embed_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
     float *dw = gx_store_grad(&p->m->store, gx_pass_pair(p, k)->matrix, &e.accumulate);
     (void)in;
     if (dw) gx_embedding_backward(p->g, dw, dout.data, gx__embed_tokens(p, k), &e);
+    if (gx__embed_has_lora(p, k)) gx__embed_lora_backward_weight(p, k, dout);
 }
 
 const GxCore gx_embed = {gx__embed_open, gx__embed_lay, gx__embed_forward, gx__embed_backward_input,

@@ -5,19 +5,26 @@
 // alone, of rows that all have, so its gradient is a summand (layout.h, GX_USE_OWN_SHARE); the cut one's is the rank's
 // own. Of a matrix that is not cut both are as it is.
 //
+// The embedding of tokens has them where it is named: x is then a row of the unit matrix, and y = W[id] + s * B A[:,id]
+// (embed.h), A [r,V] zero at first and B [C,r] drawn, as in PEFT. A head that is tied to the embedding goes on with W.
+//
 // All else is frozen (tuned.h).
 //
-// Their names are W's module's with ".lora_A.weight" and ".lora_B.weight" behind it, as PEFT has them behind a prefix.
+// Their names are W's module's with ".lora_A.weight" and ".lora_B.weight" behind it, of an embedding
+// ".lora_embedding_A" and ".lora_embedding_B", as PEFT has them behind a prefix.
 #ifndef GX_MODEL_LORA_H
 #define GX_MODEL_LORA_H
 #include "model.h"
 GX_BEGIN
 
 double gx_lora_scale(const GxLora *lora); // s
+// 1: the embedding of tokens has LoRA, and a head is tied to it.
+int gx_lora_is_on_tied(const GxModel *m);
 
 // W + s * B A in the place of W, of this rank's parts, which are those that belong together; sign -1: W - s * B A. In
 // bf16 that is rounded, and so does not take back to the bit what it added.
 void gx_lora_merge(GxContext *g, GxModel *m, int sign);
+void gx_lora_merge_plan(GxContext *g, const GxModel *m); // takes its scratch from a dry arena, and gives it back
 
 GX_END
 #endif
@@ -28,12 +35,22 @@ GX_END
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include "../ops/embedding.h"
 #include "../ops/linear.h"
+#include "../ops/memory.h"
 #include "../parallel/values.h"
 
 double gx_lora_scale(const GxLora *lora)
 {
     return lora->alpha / (lora->is_scaled_by_root ? sqrt((double)lora->r) : (double)lora->r);
+}
+
+int gx_lora_is_on_tied(const GxModel *m)
+{
+    int is_tied = 0;
+    for (int i = 0; i < m->table.n && m->embedding.index >= 0; i++)
+        is_tied |= m->table.row[i].has_alias && m->table.row[i].alias.index == m->embedding.index;
+    return is_tied && m->table.row[m->embedding.index].has_lora;
 }
 
 GxStatus gx_lora_check(const GxLora *lora, GxError *err)
@@ -86,7 +103,7 @@ static int gx__lora_is_target(const GxModel *m, const GxTensor *t, int by_defaul
 {
     const GxLora *lora = &m->lora;
     if (!lora->targets || !lora->targets[0]) return by_default;
-    if (gx__lora_is_all_linear(lora)) return 1;
+    if (gx__lora_is_all_linear(lora)) return t->role != GX_ROLE_EMBEDDING;
     return lora->finds ? gx__lora_is_found(m, t) : gx__lora_is_listed(t->name, gx__lora_module(t), lora->targets);
 }
 
@@ -106,7 +123,7 @@ static GxStatus gx__lora_check_pattern(const GxModel *m, GxError *err)
         if (t->has_lora || !gx__lora_is_matrix(t) || !gx__lora_is_found(m, t)) continue;
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "LoRA's targets, \"%.200s\", are %.*s, too, which is no linear of attention or MLP, nor one "
-                       "before a head",
+                       "before a head, nor the embedding of tokens",
                        m->lora.targets, (int)gx__lora_module(t), t->name);
     }
     if (found) return GX_OK;
@@ -130,9 +147,10 @@ GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
         }
         if (!found)
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "LoRA's target \"%.*s\" is no linear of attention or MLP, nor one before a head; those of "
-                           "%s are called like %s",
-                           (int)n, p, m->family->name, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
+                           "LoRA's target \"%.*s\" is no linear of attention or MLP, nor one before a head, nor the "
+                           "embedding of tokens; those of %s are called like %s, %s",
+                           (int)n, p, m->family->name, m->table.row[m->unit[1].pair[0].linear[0].first.index].name,
+                           m->table.row[m->embedding.index].name);
         p += n;
     }
     return GX_OK;
@@ -140,42 +158,66 @@ GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
 
 // ---- tensors -------------------------------------------------------------------------------------------------------
 
-// [r, in], or [out, r]: the base's dimension `kept`, cut as it is there, and r.
-static GxTensorId gx__lora_factor(GxContext *g, GxModel *m, int base, int kept, const char *name)
+typedef struct {
+    const char *name;
+    int kept, at; // the base's dimension, cut as it is there, and which of the factor's that is; the other is r
+    GxInit init;
+    float init_std;
+} gx__LoraFactor;
+
+static GxTensorId gx__lora_factor(GxContext *g, GxModel *m, int base, gx__LoraFactor f)
 {
-    GxTensor t = m->table.row[base];
-    const int r = 1 - kept, is_split = t.parts != NULL, is_cut = is_split && t.split_dim == kept;
-    const int64_t module = gx__lora_module(&t);
-    if (module + (int64_t)strlen(name) >= GX_NAME) {
+    const GxTensor *w = &m->table.row[base];
+    GxTensor t = *w;
+    const int r = 1 - f.at, is_split = w->parts != NULL, is_cut = is_split && w->split_dim == f.kept;
+    const int64_t module = gx__lora_module(w);
+    if (module + (int64_t)strlen(f.name) >= GX_NAME) {
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "the name of %s is too long for LoRA's factors: %d characters", t.name,
-                GX_NAME - (int)strlen(name) - 1);
+                GX_NAME - (int)strlen(f.name) - 1);
         return gx_no_tensor();
     }
-    snprintf(t.name + module, sizeof t.name - (size_t)module, "%s", name);
+    snprintf(t.name + module, sizeof t.name - (size_t)module, "%s", f.name);
     t.role = GX_ROLE_LORA;
     t.is_added = 1;
     t.packed = t.has_lora = 0;
-    t.init = kept == 1 ? GX_INIT_UNIFORM : GX_INIT_ZEROS;
-    t.init_std = kept == 1 ? (float)(1 / sqrt((double)t.global_shape[1])) : 0;
+    t.init = f.init, t.init_std = f.init_std;
     t.decay = 1;
+    t.global_shape[f.at] = w->global_shape[f.kept], t.begin[f.at] = w->begin[f.kept], t.end[f.at] = w->end[f.kept];
     t.global_shape[r] = t.end[r] = m->lora.r, t.begin[r] = 0;
+    t.split_dim = is_cut ? f.at : 0;
     if (is_split && !is_cut) {
-        t.begin[kept] = 0, t.end[kept] = t.global_shape[kept];
-        t.parts = NULL, t.n_parts = t.split_dim = t.split_axes = 0;
+        t.begin[f.at] = 0, t.end[f.at] = t.global_shape[f.at];
+        t.parts = NULL, t.n_parts = t.split_axes = 0;
         t.reduce_axes = GX_AXIS_LOSS | gx_grad_tp(GX_LAYOUT_FULL, GX_USE_OWN_SHARE);
     }
     return gx_table_add(&m->table, &t, &g->error);
 }
 
+static void gx__lora_add(GxContext *g, GxModel *m, int base, gx__LoraFactor a, gx__LoraFactor b)
+{
+    const GxTensorId first = gx__lora_factor(g, m, base, a);
+    gx__lora_factor(g, m, base, b);
+    m->table.row[base].has_lora = 1, m->table.row[base].lora = first;
+}
+
+// A [r,in], B [out,r]
 static void gx__lora_of_linear(GxContext *g, GxModel *m, const GxLinear *l, int by_default)
 {
     for (int i = 0; i < l->parts && !gx_failed(g); i++) {
         const int base = l->first.index + i;
-        if (!gx__lora_is_target(m, &m->table.row[base], by_default)) continue;
-        const GxTensorId a = gx__lora_factor(g, m, base, 1, ".lora_A.weight");
-        gx__lora_factor(g, m, base, 0, ".lora_B.weight");
-        m->table.row[base].has_lora = 1, m->table.row[base].lora = a;
+        const double in = (double)m->table.row[base].global_shape[1];
+        const gx__LoraFactor a = {".lora_A.weight", 1, 1, GX_INIT_UNIFORM, (float)(1 / sqrt(in))},
+                             b = {".lora_B.weight", 0, 0, GX_INIT_ZEROS, 0};
+        if (gx__lora_is_target(m, &m->table.row[base], by_default)) gx__lora_add(g, m, base, a, b);
     }
+}
+
+// Of W [V,C]: A [r,V], B [C,r]
+static void gx__lora_of_embedding(GxContext *g, GxModel *m, int base)
+{
+    const gx__LoraFactor a = {".lora_embedding_A", 0, 1, GX_INIT_ZEROS, 0},
+                         b = {".lora_embedding_B", 1, 0, GX_INIT_NORMAL, 1};
+    if (gx__lora_is_target(m, &m->table.row[base], 0)) gx__lora_add(g, m, base, a, b);
 }
 
 void gx_lora_open(GxContext *g, GxModel *m, int unit)
@@ -184,13 +226,39 @@ void gx_lora_open(GxContext *g, GxModel *m, int unit)
     for (int k = 0; k < gx_unit_spec(m, unit)->n_pairs; k++) {
         const GxPair pair = m->unit[unit].pair[k];
         const GxCoreKind core = gx_unit_spec(m, unit)->pair[k].core.kind;
+        if (core == GX_CORE_EMBED) gx__lora_of_embedding(g, m, pair.matrix.index);
         gx__lora_of_linear(g, m, &pair.enter, 0);
         for (int i = 0; i < 2 && (core == GX_CORE_ATT || core == GX_CORE_MLP); i++)
             gx__lora_of_linear(g, m, &pair.linear[i], 1);
     }
 }
 
-// dx = s * dy w of a linear is s * B A, for dy = B [out,r] and w = A [r,in].
+// B^T [r,C], of B [C,r]: its columns as rows.
+static float *gx__lora_transposed(GxContext *g, const GxModel *m, const GxTensor *b, const float *values)
+{
+    const int64_t r = m->lora.r, C = b->global_shape[0];
+    float *rows = (float *)gx_scratch(g, GX_MEM_WORKSPACE, 4 * r * C);
+    int32_t *ids = (int32_t *)gx_scratch(g, GX_MEM_WORKSPACE, 4 * r);
+    GxEmbedding e = gx_embedding_shape(r, C, r, GX_F32);
+    e.is_transposed = 1;
+    for (int64_t i = 0; i < r && !gx_failed(g); i++) {
+        const int32_t id = (int32_t)i;
+        gx_to_device(g, ids + i, &id, sizeof id);
+    }
+    if (!gx_failed(g) && values) gx_embedding_forward(g, rows, values, ids, &e);
+    return rows;
+}
+
+void gx_lora_merge_plan(GxContext *g, const GxModel *m)
+{
+    const GxArenaMark mark = gx_arena_mark(g->arena);
+    if (m->embedding.index < 0 || !m->table.row[m->embedding.index].has_lora) return;
+    gx__lora_transposed(g, m, &m->table.row[m->table.row[m->embedding.index].lora.index + 1], NULL);
+    gx_arena_release(g->arena, mark);
+}
+
+// dx = s * dy w of a linear is s * B A, for dy = B [out,r] and w = A [r,in]; dw = s * dy^T x is s * A^T B^T, for dy = A
+// [r,V] and x = B^T [r,C].
 static void gx__lora_merge_row(GxContext *g, GxModel *m, int row, float scale)
 {
     const GxTensor *t = &m->table.row[row], *a = &m->table.row[t->lora.index];
@@ -201,7 +269,12 @@ static void gx__lora_merge_row(GxContext *g, GxModel *m, int row, float scale)
     float *w = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, row, 0, n),
           *x = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora.index, 0, gx_tensor_count(a)),
           *y = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora.index + 1, 0, gx_tensor_count(a + 1));
-    if (!gx_failed(g)) gx_linear_backward_input(g, w, y, x, &s);
+    if (t->role == GX_ROLE_EMBEDDING) {
+        const float *rows = gx__lora_transposed(g, m, a + 1, y);
+        s = gx_linear_shape(m->lora.r, in, t->end[0] - t->begin[0], GX_F32);
+        s.accumulate = 1, s.scale = scale;
+        if (!gx_failed(g)) gx_linear_backward_weight(g, w, NULL, x, rows, &s);
+    } else if (!gx_failed(g)) gx_linear_backward_input(g, w, y, x, &s);
     gx_values_written(g, &m->store, GX_VALUES_WEIGHTS, row, 0, n, w);
     gx_arena_release(g->arena, mark);
 }

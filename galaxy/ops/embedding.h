@@ -12,14 +12,22 @@ struct GxEmbedding {
     int64_t v_begin, v_end; // the rows of the table that this rank has
     int64_t ignored;        // a token whose rows give no gradient; -1: none
     int accumulate;         // forward: y, backward: dw gets the sum of what it held and what is computed
+    int is_transposed;      // 1: w and dw are [C, v_end - v_begin], and a token's row is a column there
     GxDtype dtype;
 };
 
 GxEmbedding gx_embedding_shape(int64_t R, int64_t C, int64_t vocab_size, GxDtype dtype); // the whole table, every token
+// Elements of w between two tokens' rows, and between two columns.
+static inline int64_t gx_embedding_row_step(const GxEmbedding *e) { return e->is_transposed ? 1 : e->C; }
+static inline int64_t gx_embedding_column_step(const GxEmbedding *e)
+{
+    return e->is_transposed ? e->v_end - e->v_begin : 1;
+}
 
 // y[r,:] = (accumulate ? y[r,:] : 0) + w[ids[r] - v_begin, :], and nothing where ids[r] is not in [v_begin, v_end): a
-// rank that holds a part of the vocabulary gives its share of a sum over ranks. y [R,C], w [v_end - v_begin, C], ids
-// [R]. bytes: 2*R*C*size + 4*R, and R*C*size where it accumulates; FLOPs: R*C where it does
+// rank that holds a part of the vocabulary gives its share of a sum over ranks. y [R,C], w [v_end - v_begin, C] (of
+// is_transposed, w[:, ids[r] - v_begin] of [C, v_end - v_begin]), ids [R]. bytes: 2*R*C*size + 4*R, and R*C*size where
+// it accumulates; FLOPs: R*C where it does
 void gx_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, const GxEmbedding *e);
 
 // dw[v - v_begin,:] = (accumulate ? dw[v - v_begin,:] : 0) + sum of dy[r,:] over the r with ids[r] = v, but v = ignored

@@ -6,6 +6,7 @@
 // hidden_dropout_prob, and pad_token_id: no token's row is left out of training; both are -1 as options.
 #ifndef GX_BERT_FAMILY_H
 #define GX_BERT_FAMILY_H
+#include "../io/bnb.h"
 #include "../io/json_fields.h"
 #include "../model/bert.h"
 #include "family_json.h"
@@ -72,8 +73,7 @@ static GxStatus gx__bert_family_refuse_unbuilt(const GxJson *json, const char *p
     static const char *const needs[][2] = {{"is_decoder", "false"},
                                            {"add_cross_attention", "false"},
                                            {"position_embedding_type", "\"absolute\""},
-                                           {"pruned_heads", "{}"},
-                                           {"quantization_config", "null"}};
+                                           {"pruned_heads", "{}"}};
     static const char *const architectures[] = {"BertForMaskedLM",
                                                 "BertForPreTraining",
                                                 "BertForNextSentencePrediction",
@@ -84,6 +84,7 @@ static GxStatus gx__bert_family_refuse_unbuilt(const GxJson *json, const char *p
     GX_TRY(gx_family_check_type(json, types, path, err));
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         GX_TRY(gx_family_need(json, needs[i][0], needs[i][1], path, err));
+    GX_TRY(gx_bnb_check_config(gx_json_get(json, "quantization_config"), path, err));
     return gx_family_check_architecture(json, architectures, path, err);
 }
 

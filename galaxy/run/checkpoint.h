@@ -493,6 +493,20 @@ static void gx__checkpoint_compare_base(GxContext *g, const char *folder, const 
            folder, adapter, (unsigned long)hash, (unsigned long)then.base_hash);
 }
 
+// On rank 0.
+static void gx__checkpoint_check_copies(GxContext *g, const GxModel *m, const char *folder, const char *adapter,
+                                        const GxSafetensors *file)
+{
+    GxSafetensors base;
+    GxTensorMatch match = GX_ZERO;
+    if (gx_failed(g) || !gx_tensor_file_has_copies(file)) return;
+    if (gx__checkpoint_open_file(folder, GX_MATCH_BASE, &base, &g->error) != GX_OK) return;
+    gx_tensor_file_match(&match, &base, &m->table, m->family, GX_MATCH_BASE, folder, &g->error);
+    if (!gx_failed(g)) gx_tensor_file_check_copies(file, &base, &match, &m->table, m->family, adapter, &g->error);
+    gx_tensor_file_match_close(&match);
+    gx_safetensors_close(&base);
+}
+
 void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter, uint64_t *hash)
 {
     const GxTensorPart part = gx_adapter_part(m);
@@ -502,6 +516,7 @@ void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *fold
     if (g->rank == 0 && !gx_failed(g)) gx__checkpoint_compare_base(g, folder, adapter, *hash);
     if (g->rank == 0 && !gx_failed(g)) gx__checkpoint_compare_quantized(g, m, adapter);
     gx__checkpoint_open_weights(g, m, adapter, gx__checkpoint_adapters(m), &w);
+    if (w.is_open) gx__checkpoint_check_copies(g, m, folder, adapter, &w.file);
     for (int i = 0; i < m->table.n && g->rank == 0 && !gx_failed(g); i++)
         if (w.match.drawn[i] && of_base[i] && !m->table.row[i].has_alias)
             GX_FAIL(&g->error, GX_ERR_FORMAT, "neither %s nor the adapter %s has the tensor %s", folder, adapter,
@@ -545,6 +560,7 @@ void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, const char *folder, co
     if (g->rank == 0) gx__checkpoint_compare_base(g, folder, adapter, hash);
     if (g->rank == 0) gx__checkpoint_compare_quantized(g, m, adapter);
     gx__checkpoint_open_weights(g, m, adapter, gx__checkpoint_adapters(m), &w);
+    if (w.is_open) gx__checkpoint_check_copies(g, m, folder, adapter, &w.file);
     gx__checkpoint_agree_on_drawn(g, m, &w, &drawn);
     gx__checkpoint_read_weights(g, m, adapter, &w, &part, drawn);
     free(drawn);

@@ -25,6 +25,7 @@ typedef struct {
     GxOptimizer none;
     GxRunner runner;
     GxArena arena, host_arena;
+    uint64_t base_hash;     // of an adapter: of its base's weights, as a run remembers it
     const GxBatch *largest; // while memory is counted
 } GxInference;
 
@@ -34,6 +35,9 @@ GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family,
                            const GxHeadWish *head);
 // Of an adapter's folder. base: the folder of its model; "" or NULL: where the adapter says.
 GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
+                                   const char *base, const GxHeadWish *head);
+// The same of an adapter that is to be merged: a head that is tied to an embedding with LoRA has a matrix of its own.
+GxStatus gx_inference_open_merging(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
                                    const char *base, const GxHeadWish *head);
 // Once. The batch's arrays, and where it wants its results, lie in the device's memory, and are not looked at.
 GxStatus gx_inference_load(GxContext *g, GxInference *s, const char *folder, const GxBatch *largest);
@@ -48,6 +52,7 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../model/lora.h"
 #include "machine.h"
 #include "output.h"
 #include "plan.h"
@@ -58,7 +63,7 @@ static const char *gx__inference_base(const GxInference *s, const char *folder)
 }
 
 static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                                   const GxAdapter *adapter, const GxHeadWish *head)
+                                   const GxAdapter *adapter, const GxHeadWish *head, int is_untied)
 {
     GxError *err = &g->error;
     GxModelOptions options = GX_ZERO;
@@ -70,6 +75,9 @@ static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily 
     GX_TRY(gx_output_check_there(gx__inference_base(s, folder), "model", err));
     GX_TRY(gx_path_join(path, gx__inference_base(s, folder), "config.json", err));
     GX_TRY(family->read_config(s->config, path, err));
+    for (int i = 0; i < family->n_fields && is_untied; i++)
+        if (!strcmp(family->fields[i].name, "tie_word_embeddings"))
+            *(int *)gx_field_at(&family->fields[i], s->config) = 0;
     s->mode = gx_composed("serial", gx_methods(GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE));
     if (head) s->head = *head, options.wish = &s->head;
     options.freeze = "*", spec.forward_only = 1;
@@ -77,8 +85,8 @@ static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily 
     return gx_runner_open(g, &s->runner, &s->model, &s->none, &spec);
 }
 
-GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                                   const char *base, const GxHeadWish *head)
+static GxStatus gx__inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
+                                           const char *base, const GxHeadWish *head, int is_untied)
 {
     GxAdapter adapter;
     memset(s, 0, sizeof *s);
@@ -87,7 +95,28 @@ GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily 
     if (base && base[0]) snprintf(s->adapter.base, sizeof s->adapter.base, "%s", base);
     if (!s->adapter.base[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s does not say which model it is an adapter of", folder);
-    return gx__inference_open(g, s, family, folder, &adapter, head);
+    return gx__inference_open(g, s, family, folder, &adapter, head, is_untied);
+}
+
+GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
+                                   const char *base, const GxHeadWish *head)
+{
+    return gx__inference_open_adapter(g, s, family, folder, base, head, 0);
+}
+
+// Both tables have the same rows.
+GxStatus gx_inference_open_merging(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
+                                   const char *base, const GxHeadWish *head)
+{
+    GX_TRY(gx_inference_open_adapter(g, s, family, folder, base, head));
+    if (!gx_lora_is_on_tied(&s->model)) return GX_OK;
+    const int embedding = s->model.embedding.index;
+    int tied = 0;
+    while (!s->model.table.row[tied].has_alias || s->model.table.row[tied].alias.index != embedding) tied++;
+    gx_inference_close(s);
+    GX_TRY(gx__inference_open_adapter(g, s, family, folder, base, head, 1));
+    s->model.table.row[tied].copies = 1 + embedding;
+    return GX_OK;
 }
 
 GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
@@ -95,7 +124,7 @@ GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family,
 {
     memset(s, 0, sizeof *s);
     if (gx_adapter_is(folder)) return gx_inference_open_adapter(g, s, family, folder, NULL, head);
-    return gx__inference_open(g, s, family, folder, NULL, head);
+    return gx__inference_open(g, s, family, folder, NULL, head, 0);
 }
 
 static void gx__inference_take(GxContext *g, GxInference *s)
@@ -111,6 +140,7 @@ static void gx__inference_dry_run(GxPlan *p, GxContext *dry, void *inference)
     gx__inference_take(dry, s);
     gx_runner_forward(dry, &s->runner, s->largest);
     gx_tensor_file_plan(dry, &s->model.store);
+    gx_lora_merge_plan(dry, &s->model);
 }
 
 GxStatus gx_inference_load(GxContext *g, GxInference *s, const char *folder, const GxBatch *largest)
@@ -125,9 +155,8 @@ GxStatus gx_inference_load(GxContext *g, GxInference *s, const char *folder, con
     GX_TRY(gx_plan_make(&plan, g, &nothing, 1, gx__inference_dry_run, s));
     GX_TRY(gx_arenas_open(g, &s->arena, &s->host_arena, plan.arena, plan.host));
     gx__inference_take(g, s);
-    uint64_t hash;
-    if (s->adapter.base[0]) gx_checkpoint_start_with_adapter(g, &s->model, s->adapter.base, folder, &hash);
-    else gx_checkpoint_start_from(g, &s->model, folder, 1, NULL, &hash, &loaded);
+    if (s->adapter.base[0]) gx_checkpoint_start_with_adapter(g, &s->model, s->adapter.base, folder, &s->base_hash);
+    else gx_checkpoint_start_from(g, &s->model, folder, 1, NULL, &s->base_hash, &loaded);
     return gx_status(g);
 }
 

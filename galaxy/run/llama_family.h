@@ -7,6 +7,7 @@
 // name, 4.x before 4.56 does not know.
 #ifndef GX_LLAMA_FAMILY_H
 #define GX_LLAMA_FAMILY_H
+#include "../io/bnb.h"
 #include "../io/json_fields.h"
 #include "../model/llama.h"
 #include "family_json.h"
@@ -185,14 +186,14 @@ static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *
 {
     static const char *const needs[][2] = {{"hidden_act", "\"silu\""},      {"attention_bias", "false"},
                                            {"mlp_bias", "false"},           {"attention_dropout", "0.0"},
-                                           {"use_sliding_window", "false"}, {"partial_rotary_factor", "1.0"},
-                                           {"quantization_config", "null"}};
+                                           {"use_sliding_window", "false"}, {"partial_rotary_factor", "1.0"}};
     // Files of early 2023 say LLaMAForCausalLM.
     GX_TRY(gx_family_check_type(json, gx__llama_types, path, err));
     const GxLlamaKind *kind = gx__llama_kind(gx_json_string(gx_json_get(json, "model_type")));
     const char *const architectures[] = {kind->causal, kind->labels, NULL};
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         GX_TRY(gx_family_need(json, needs[i][0], needs[i][1], path, err));
+    GX_TRY(gx_bnb_check_config(gx_json_get(json, "quantization_config"), path, err));
     return gx_family_check_architecture(json, architectures, path, err);
 }
 

@@ -1,7 +1,12 @@
 // merge.h: a model and its adapter into a folder of one model, W + s * B A, which needs no adapter any more.
 //
-//     GX_TRY(gx_merge_adapter(g, "out/checkpoint-500", "", temporary, GX_F32, &said)); // an adapter's folder
+//     GX_TRY(gx_merge_adapter(g, "out/checkpoint-500", "", temporary, GX_F32, 1, &said)); // an adapter's folder
 //
+// Or the other way: W' - s * B A of a folder into which it was merged. In fp32 that is W to rounding: of W' twice, and
+// of the sum of r products twice. What was rounded to fewer bits, then or now, stays so; a tensor that was trained
+// whole cannot be taken back.
+//
+// Where LoRA is on an embedding to which the head is tied, the folder has both, and says so: tie_word_embeddings false.
 // On one rank; the folder is as a checkpoint's, without what a resume needs. Which head the model has, the adapter's
 // tensors say: labels, where it has their matrix; of a BERT without a head's names vectors; else tokens.
 #ifndef GX_MERGE_H
@@ -17,9 +22,9 @@ typedef struct { // for people
 } GxMergeSaid;
 
 // Writes into `folder`, which is there and empty. base: the model's folder; "": where the adapter says. dtype: of the
-// weights: F32, BF16, F16.
+// weights: F32, BF16, F16. sign -1: base is a folder of a merged model, and the adapter is taken out of it.
 GxStatus gx_merge_adapter(GxContext *g, const char *adapter, const char *base, const char *folder, GxDtype dtype,
-                          GxMergeSaid *said);
+                          int sign, GxMergeSaid *said);
 
 GX_END
 #endif
@@ -152,6 +157,22 @@ static GxStatus gx__merge_copy(const char *const *files, const char *from, const
     return GX_OK;
 }
 
+// What the base's config.json says of a head that is tied is no longer so.
+static GxStatus gx__merge_untie(const GxModel *m, const char *folder, GxError *err)
+{
+    char path[GX_PATH];
+    GxJson *json;
+    int copies = 0;
+    for (int i = 0; i < m->table.n; i++) copies += m->table.row[i].copies != 0;
+    if (!copies) return GX_OK;
+    GX_TRY(gx_path_join(path, folder, "config.json", err));
+    GX_TRY(gx_json_read(&json, path, 1 << 20, err));
+    GxStatus status = gx_json_set(json, "tie_word_embeddings", gx_json_new_bool(0), err);
+    if (status == GX_OK) status = gx_json_write(json, path, err);
+    gx_json_free(json);
+    return status;
+}
+
 static GxStatus gx__merge_write(GxContext *g, const GxInference *s, const char *adapter, const char *base,
                                 const char *folder, GxDtype dtype)
 {
@@ -164,6 +185,7 @@ static GxStatus gx__merge_write(GxContext *g, const GxInference *s, const char *
     GxStatus status = gx_checkpoint_write_config(&s->model, &source, dtype, folder, err);
     gx_source_folder_close(&source);
     GX_TRY(status);
+    GX_TRY(gx__merge_untie(&s->model, folder, err));
     GX_TRY(gx__merge_copy(gx__merge_tokenizer, base, folder, err));
     if (s->head.kind == GX_HEAD_VECTORS) {
         GX_TRY(gx_path_join(path, folder, "1_Pooling", err));
@@ -175,15 +197,74 @@ static GxStatus gx__merge_write(GxContext *g, const GxInference *s, const char *
     return gx_error_code(err);
 }
 
-static GxStatus gx__merge_run(GxContext *g, GxInference *s, gx__Merge *m, const char *adapter, const char *base,
-                              const char *folder, GxDtype dtype, GxMergeSaid *said)
+// ---- the other way -------------------------------------------------------------------------------------------------
+
+// What was rounded when it was merged is lost.
+static void gx__unmerge_warn(const GxSafetensors *s, const char *folder, const GxLogger *log)
 {
+    for (int i = 0; i < s->n; i++)
+        if (s->entry[i].dtype != GX_F32) {
+            gx_log(
+                log, GX_LOG_WARNING,
+                "the weights of %s are in %s: what was rounded to that when the adapter was merged does not come back",
+                folder, s->entry[i].dtype_name);
+            return;
+        }
+}
+
+// Of the merged folder, and the tensors of an adapter that say what it is.
+static GxStatus gx__unmerge_check(GxContext *g, const GxInference *s, const char *adapter, const char *merged)
+{
+    const GxTable *t = &s->model.table;
+    GxSafetensors file;
+    for (int i = 0; i < t->n; i++)
+        if (t->row[i].is_adapter && !t->row[i].is_added && !t->row[i].has_alias)
+            return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                           "the adapter %s has %s, which was trained whole: what it was before is in no file, so it "
+                           "cannot be taken out of %s",
+                           adapter, t->row[i].name, merged);
+    GX_TRY(gx_safetensors_open(&file, merged, &g->error));
+    gx__unmerge_warn(&file, merged, &g->log);
+    gx_safetensors_close(&file);
+    return GX_OK;
+}
+
+// Into the adapter's own base nothing was merged.
+static GxStatus gx__unmerge_check_base(GxContext *g, const GxInference *s, const char *adapter, const char *merged)
+{
+    GxTrainState then;
+    char path[GX_PATH];
+    memset(&then, 0, sizeof then);
+    GX_TRY(gx_path_join(path, adapter, "trainer_state.json", &g->error));
+    if (!gx_path_is_file(path)) return GX_OK; // of peft
+    GX_TRY(gx_train_state_read(path, &then, &g->error));
+    if (!then.base_hash || then.base_hash != s->base_hash) return GX_OK;
+    return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                   "%s is the model that the adapter %s was trained on, into which it was not merged: name a folder "
+                   "that ./merge_adapter wrote",
+                   merged, adapter);
+}
+
+static GxStatus gx__merge_load(GxContext *g, GxInference *s, const char *adapter, const char *base, int sign)
+{
+    const GxLogger log = g->log, silent = GX_ZERO;
     GxBatch batch = GX_ZERO; // of one token, which is never computed
     batch.T = batch.B = 1, batch.runs = gx_runs_one(1, 0);
+    if (sign < 0) GX_TRY(gx__unmerge_check(g, s, adapter, base));
+    if (sign < 0) g->log = silent; // that these are other weights than the adapter's
+    gx_inference_load(g, s, adapter, &batch);
+    g->log = log;
+    GX_TRY(gx_status(g));
+    return sign < 0 ? gx__unmerge_check_base(g, s, adapter, base) : GX_OK;
+}
+
+static GxStatus gx__merge_run(GxContext *g, GxInference *s, gx__Merge *m, const char *adapter, const char *base,
+                              const char *folder, GxDtype dtype, int sign, GxMergeSaid *said)
+{
     GX_TRY(gx__merge_choose(g, m, adapter, base));
-    GX_TRY(gx_inference_open_adapter(g, s, m->family, adapter, m->base, &m->wish));
-    GX_TRY(gx_inference_load(g, s, adapter, &batch));
-    gx_lora_merge(g, &s->model, 1);
+    GX_TRY(gx_inference_open_merging(g, s, m->family, adapter, m->base, &m->wish));
+    GX_TRY(gx__merge_load(g, s, adapter, m->base, sign));
+    gx_lora_merge(g, &s->model, sign);
     for (int i = 0; i < s->model.table.n; i++) said->matrices += s->model.table.row[i].has_lora;
     for (int i = 0; i < s->model.table.n; i++)
         if (!s->model.table.row[i].is_added && !s->model.table.row[i].has_alias)
@@ -194,14 +275,14 @@ static GxStatus gx__merge_run(GxContext *g, GxInference *s, gx__Merge *m, const 
 }
 
 GxStatus gx_merge_adapter(GxContext *g, const char *adapter, const char *base, const char *folder, GxDtype dtype,
-                          GxMergeSaid *said)
+                          int sign, GxMergeSaid *said)
 {
     memset(said, 0, sizeof *said);
     GxInference *s = (GxInference *)calloc(1, sizeof *s);
     gx__Merge *m = (gx__Merge *)calloc(1, sizeof *m);
     if (!s || !m) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a model");
     else {
-        gx__merge_run(g, s, m, adapter, base, folder, dtype, said);
+        gx__merge_run(g, s, m, adapter, base, folder, dtype, sign, said);
         gx_inference_close(s);
         gx_model_labels_close(&m->labels);
     }

@@ -11,12 +11,29 @@
 #include "../ops/memory.h"
 GX_BEGIN
 
+// --quantize, of training programs and of those that write.
+#define GX_QUANTIZE_NAMES "none|nf4|nf4_plain|int8"
+#define GX_NOT_QUANTIZED  "none"
+#define GX_QUANTIZE_HELP                                                                                               \
+    "4 bits (nf4, with doubled scales: an eighth of fp32's memory; nf4_plain: with scales as they are) or in 8 "       \
+    "(int8), as bitsandbytes does; they are rounded to that, unless the folder is quantised so already"
+int gx_quantize_of(const char *name);       // 1 + GxQuantKind, of "nf4" GX_NF4_DOUBLED; 0: of others
+const char *gx_quantize_name(int quantize); // of 0 "none"
+
 // Elements [first, first + n) of the whole matrix into x [n].
 typedef void (*GxReadValues)(void *from, int64_t first, int64_t n, float *x, GxError *err);
 
 // On all ranks: tensor `row` of the store, whose table says how it is quantised. read(from, ...) is called on rank 0,
 // from the first element to the last. GX_ERR_FORMAT: a value is not finite, or too large.
 void gx_quantize_tensor(GxContext *g, const GxStore *s, int row, GxReadValues read, void *from);
+// The same of a matrix that is quantised already, in the same way, as a file has it. On rank 0: the codes of elements
+// [first, first + n), a part of which begins a byte; then all but the codes, into what `whole` points to.
+typedef struct {
+    void (*read_codes)(void *from, const GxQuantized *whole, int64_t first, int64_t n, uint8_t *codes, GxError *err);
+    void (*read_scales)(void *from, const GxQuantized *whole, GxError *err);
+    void *from;
+} GxQuantizedSource;
+void gx_quantize_take(GxContext *g, const GxStore *s, int row, const GxQuantizedSource *source);
 // Takes its scratch from a dry arena, and gives it back: on the host fp32 and codes of 2^20 elements, or of a row of
 // int8 if that is longer, and all scales; with a card, too, the box.
 void gx_quantize_plan(GxContext *g, const GxStore *s, int row);
@@ -27,6 +44,21 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_RUN_QUANTIZE_IMPLEMENTED)
 #define GX_RUN_QUANTIZE_IMPLEMENTED
 #include <math.h>
+#include <string.h>
+
+static const char *const gx__quantize_names[] = {GX_NOT_QUANTIZED, "nf4_plain", "nf4", "int8"}; // of 1 + GxQuantKind
+
+int gx_quantize_of(const char *name)
+{
+    for (int i = 1; i <= GX_QUANT_KINDS; i++)
+        if (!strcmp(name, gx__quantize_names[i])) return i;
+    return 0;
+}
+
+const char *gx_quantize_name(int quantize)
+{
+    return gx__quantize_names[quantize > 0 && quantize <= GX_QUANT_KINDS ? quantize : 0];
+}
 
 typedef struct {
     const GxTensor *t;
@@ -106,6 +138,33 @@ void gx_quantize_tensor(GxContext *g, const GxStore *s, int row, GxReadValues re
         gx__quantizing_part(g, &q, first, gx_min(q.piece, all - first), read, from);
     if (!gx_failed(g)) {
         gx_cpu_quantize_scales(g, &q.whole, q.absmax);
+        gx_cpu_quantized_take_scales(&q.box, q.t->begin[0], q.t->begin[1], &q.whole);
+        gx_to_device(g, q.store, q.box.codes, gx_quantized_bytes(&q.box));
+    }
+    gx_arena_release(a, mark);
+}
+
+void gx_quantize_take(GxContext *g, const GxStore *s, int row, const GxQuantizedSource *source)
+{
+    GxArena *a = gx_host_arena(g);
+    const GxArenaMark mark = gx_arena_mark(a);
+    gx__Quantizing q = GX_ZERO;
+    gx__quantizing_open(g, &q, s, row);
+    const int64_t all = q.whole.rows * q.whole.cols;
+    for (int64_t first = 0; first < all && !gx_failed(g); first += q.piece) {
+        const int64_t n = gx_min(q.piece, all - first);
+        const GxQuantized piece = gx__quantizing_piece(&q, first, n);
+        if (g->rank == 0) source->read_codes(source->from, &q.whole, first, n, q.codes, &g->error);
+        gx_broadcast(g, GX_AXIS_ALL, 0, q.codes, gx_quantized_code_bytes(&piece), GX_U8); // tells of an error, too
+        if (!gx_failed(g)) gx_cpu_quantized_take_codes(&q.box, q.t->begin[0], q.t->begin[1], q.codes, first, n);
+    }
+    if (g->rank == 0 && !gx_failed(g)) source->read_scales(source->from, &q.whole, &g->error);
+    gx_broadcast(g, GX_AXIS_ALL, 0, q.whole.scales, gx_quantized_scales(&q.whole), GX_F32);
+    if (q.kind == GX_NF4_DOUBLED) {
+        gx_broadcast(g, GX_AXIS_ALL, 0, q.whole.scale_codes, gx_quantized_blocks(&q.whole), GX_U8);
+        gx_broadcast(g, GX_AXIS_ALL, 0, q.whole.offset, 1, GX_F32);
+    }
+    if (!gx_failed(g)) {
         gx_cpu_quantized_take_scales(&q.box, q.t->begin[0], q.t->begin[1], &q.whole);
         gx_to_device(g, q.store, q.box.codes, gx_quantized_bytes(&q.box));
     }

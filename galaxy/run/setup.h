@@ -26,6 +26,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "../model/lora.h"
 #include "agree.h"
 #include "best.h"
 #include "buffers.h"
@@ -638,6 +639,11 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     GX_TRY(gx_plan_make(&t->plan, g, &t->comm_arena, t->o.ranks > 1 ? (int)t->o.ranks : 1, gx_buffers_dry_run, t));
     gx_report_start(t);
     if (t->family->warn && gx_trainer_is_first(t)) t->family->warn(t->model_config, &g->log);
+    if (gx_trainer_is_first(t) && gx_lora_is_on_tied(&t->model))
+        gx_log(&g->log, GX_LOG_WARNING,
+               "LoRA is on %s, to which the head is tied (tie_word_embeddings): it changes what tokens are looked up "
+               "as, and the head goes on with the model's own, as with peft",
+               t->model.table.row[t->model.embedding.index].name);
     if (t->o.dry_run) {
         t->done = 1;
         return GX_OK;

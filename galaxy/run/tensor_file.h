@@ -8,6 +8,7 @@
 #include "../parallel/boxes.h"
 #include "../parallel/values.h"
 #include "../comm/comm.h"
+#include "../io/bnb.h"
 #include "../io/peft.h"
 #include "../io/safetensors.h"
 #include "../model/model.h"
@@ -61,10 +62,11 @@ typedef enum {
 // Which tensor of a file of weights is which of a model's. On rank 0.
 typedef struct {
     GxMatching how;
-    int *entry;           // [rows of the table] the file's; -1: it has none
-    int *misshapen;       // [rows] the file's, of another shape: the row is drawn; -1: there is none
-    unsigned char *drawn; // [rows] 1: the file has nothing for it
-    unsigned char *left;  // [the file's tensors] 1: the model has no use for it
+    int *entry;            // [rows of the table] the file's; -1: it has none
+    int *misshapen;        // [rows] the file's, of another shape: the row is drawn; -1: there is none
+    unsigned char *drawn;  // [rows] 1: the file has nothing for it
+    unsigned char *left;   // [the file's tensors] 1: the model has no use for it
+    unsigned char *packed; // [rows] 1: the file has it quantised, in the way of the model
 } GxTensorMatch;
 
 // By the family's names. What an adapter adds to a model is in no file of weights: it is drawn. Two tensors with the
@@ -75,6 +77,11 @@ GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, cons
 enum { GX_SHAPE_TEXT = 100 };
 const char *gx_shape_text(const int64_t *shape, int ndim, char text[GX_SHAPE_TEXT]); // "[32,64]"
 void gx_tensor_file_match_close(GxTensorMatch *match);
+// peft's files have a copy of an embedding that has LoRA, as ….base_layer.weight, which is not loaded: it has to be the
+// base's own, but for what its type rounds.
+GxStatus gx_tensor_file_check_copies(const GxSafetensors *s, const GxSafetensors *base, const GxTensorMatch *of_base,
+                                     const GxTable *t, const GxFamily *family, const char *folder, GxError *err);
+int gx_tensor_file_has_copies(const GxSafetensors *s); // 1: there are such
 // That what the file has can be loaded: shapes, and values of which none is NaN or infinite.
 GxStatus gx_tensor_file_check(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, const char *folder,
                               GxError *err);
@@ -390,6 +397,7 @@ static GxStatus gx__tensor_file_find_tensor(const GxSafetensorsEntry **entry, co
     snprintf(name, sizeof name, "%s%s", prefix, t->row[i].name);
     if (match) *entry = match->entry[i] < 0 ? NULL : &s->entry[match->entry[i]];
     else *entry = gx_safetensors_find(s, name);
+    if (match && match->packed[i]) return GX_OK; // its shape was looked at
     return *entry ? gx__tensor_file_check_shape(*entry, &t->row[i], match, folder, err)
                   : gx__tensor_file_lacks(s, name, match, folder, err);
 }
@@ -472,6 +480,42 @@ static void gx__tensor_file_read(void *from, int64_t first, int64_t n, float *x,
     if (gx_safetensors_read(f->s, f->e, first, n, x, err) == GX_OK) gx__tensor_file_hash(f->hash, x, n);
 }
 
+static void gx__tensor_file_hash_bytes(uint64_t *hash, const void *bytes, int64_t n)
+{
+    for (int64_t i = 0; hash && i < n; i++) *hash = (*hash ^ ((const uint8_t *)bytes)[i]) * GX_HASH_PRIME;
+}
+
+static void gx__tensor_file_read_codes(void *from, const GxQuantized *whole, int64_t first, int64_t n, uint8_t *codes,
+                                       GxError *err)
+{
+    const gx__TensorFileEntry *f = (const gx__TensorFileEntry *)from;
+    if (gx_bnb_read_codes(f->s, f->e->name, whole, first, n, codes, err) == GX_OK)
+        gx__tensor_file_hash_bytes(f->hash, codes, whole->kind == GX_INT8 ? n : gx_ceil_div(n, 2));
+}
+
+static void gx__tensor_file_read_scales(void *from, const GxQuantized *whole, GxError *err)
+{
+    const gx__TensorFileEntry *f = (const gx__TensorFileEntry *)from;
+    if (gx_bnb_read_scales(f->s, f->e->name, whole, err) != GX_OK) return;
+    gx__tensor_file_hash(f->hash, whole->scales, gx_quantized_scales(whole));
+    if (whole->kind != GX_NF4_DOUBLED) return;
+    gx__tensor_file_hash_bytes(f->hash, whole->scale_codes, gx_quantized_blocks(whole));
+    gx__tensor_file_hash(f->hash, whole->offset, 1);
+}
+
+// Numbers are quantised as they are read; what the file has quantised stays as it is.
+static void gx__tensor_file_load_quantized(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
+                                           const GxStore *store, int i, int is_packed, uint64_t *hash)
+{
+    gx__TensorFileEntry from = {s, e, hash};
+    const GxQuantizedSource source = {gx__tensor_file_read_codes, gx__tensor_file_read_scales, &from};
+    uint8_t packed = (uint8_t)is_packed;
+    gx_broadcast(g, GX_AXIS_ALL, 0, &packed, 1, GX_U8); // rank 0 alone looks at the file
+    if (gx_failed(g)) return;
+    if (packed) gx_quantize_take(g, store, i, &source);
+    else gx_quantize_tensor(g, store, i, gx__tensor_file_read, &from);
+}
+
 // Rank 0 reads, everybody gets it: a whole tensor into its place, of a cut one each rank its box. e NULL: not rank 0,
 // or an error.
 static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
@@ -479,11 +523,6 @@ static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, co
                                         uint64_t *hash)
 {
     const GxTensor *t = &store->table->row[i];
-    if (t->quantized) {
-        gx__TensorFileEntry from = {s, e, hash};
-        gx_quantize_tensor(g, store, i, gx__tensor_file_read, &from);
-        return;
-    }
     if (!t->parts) {
         gx__tensor_file_load_whole(g, s, e, store, part, i, hash);
         return;
@@ -507,7 +546,9 @@ void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *st
         const GxSafetensorsEntry *e = NULL;
         if (!gx__tensor_file_has(store, part, i) || (drawn && drawn[i])) continue;
         if (s) gx__tensor_file_find_tensor(&e, s, match, t, i, part->prefix, folder, &g->error);
-        gx__tensor_file_load_tensor(g, s, e, store, part, i, scratch, t->row[i].is_adapter ? NULL : hash);
+        uint64_t *own = t->row[i].is_adapter || t->row[i].copies ? NULL : hash;
+        if (t->row[i].quantized) gx__tensor_file_load_quantized(g, s, e, store, i, e && match && match->packed[i], own);
+        else gx__tensor_file_load_tensor(g, s, e, store, part, i, scratch, own);
     }
     gx_arena_release(a, mark);
 }
@@ -523,10 +564,34 @@ static int gx__tensor_file_row(const GxTable *t, const GxFamily *family, const c
     return family->tensor_name(in_file, name) ? gx_table_find(t, name).index : -2;
 }
 
+// Of a matrix that the file has quantised.
+static GxStatus gx__tensor_file_match_packed(GxTensorMatch *match, const GxSafetensors *s, const GxSafetensorsEntry *e,
+                                             const GxTable *t, int i, const char *folder, GxError *err)
+{
+    const GxTensor *row = &t->row[i];
+    GxBnbMatrix m;
+    GX_TRY(gx_bnb_find(s, e->name, &m, err));
+    if (!m.is_quantized) return GX_OK;
+    const char *theirs = gx_quantize_name(1 + (int)m.kind);
+    if (row->quantized != 1 + (int)m.kind)
+        return GX_FAIL(
+            err, GX_ERR_UNSUPPORTED,
+            "%s has %s quantised by bitsandbytes (%s), and here it is %s: a matrix of attention or MLP stays "
+            "as it is with --quantize %s, where nothing trains it (--tuning lora) or it is written with; "
+            "else name a folder in fp32, bf16 or fp16",
+            folder, e->name, theirs, row->quantized ? gx_quantize_name(row->quantized) : "in numbers", theirs);
+    if (row->ndim != 2 || m.rows != row->global_shape[0] || m.cols != row->global_shape[1])
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s has the shape [%ld,%ld]; this model's has [%ld,%ld]", folder,
+                       e->name, (long)m.rows, (long)m.cols, (long)row->global_shape[0], (long)row->global_shape[1]);
+    match->packed[i] = 1;
+    return GX_OK;
+}
+
 static GxStatus gx__tensor_file_match_names(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
                                             const GxFamily *family, const char *folder, GxError *err)
 {
     for (int e = 0; e < s->n; e++) {
+        if (gx_bnb_is_part(s, s->entry[e].name)) continue; // read with its matrix
         int row = gx__tensor_file_row(t, family, s->entry[e].name);
         if (row >= 0 && t->row[row].is_added) row = -1; // merged or not, a base has none
         match->left[e] = row == -1;
@@ -539,6 +604,7 @@ static GxStatus gx__tensor_file_match_names(GxTensorMatch *match, const GxSafete
                            "%s has %s and %s, which are two names of one tensor; remove one of them", folder,
                            s->entry[match->entry[row]].name, s->entry[e].name);
         match->entry[row] = e;
+        GX_TRY(gx__tensor_file_match_packed(match, s, &s->entry[e], t, row, folder, err));
     }
     return GX_OK;
 }
@@ -546,7 +612,8 @@ static GxStatus gx__tensor_file_match_names(GxTensorMatch *match, const GxSafete
 static void gx__tensor_file_match_shapes(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t)
 {
     for (int i = 0; i < t->n; i++)
-        if (match->entry[i] >= 0 && !gx__tensor_file_has_shape(&s->entry[match->entry[i]], &t->row[i])) {
+        if (match->entry[i] >= 0 && !match->packed[i] &&
+            !gx__tensor_file_has_shape(&s->entry[match->entry[i]], &t->row[i])) {
             match->misshapen[i] = match->entry[i];
             match->entry[i] = -1;
         }
@@ -560,6 +627,13 @@ static void gx__tensor_file_match_tied(GxTensorMatch *match, const GxTable *t)
         match->entry[t->row[i].alias.index] = match->entry[i];
         match->entry[i] = -1;
     }
+}
+
+// Of a file in which it is tied, a tensor that is not has the same values.
+static void gx__tensor_file_match_copies(GxTensorMatch *match, const GxTable *t)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->row[i].copies && match->entry[i] < 0) match->entry[i] = match->entry[t->row[i].copies - 1];
 }
 
 // What nothing was found for is drawn; of a tensor of another shape that need not be drawn there is no use.
@@ -735,6 +809,19 @@ static int gx__tensor_file_is_of_a_head(const GxFamily *family, const char *in_f
     return 0;
 }
 
+#define GX__TENSOR_FILE_COPY ".base_layer.weight"
+
+// Of X.base_layer.weight the row of X.weight, which has LoRA; -1: it is no such copy.
+static int gx__tensor_file_copy_of(const GxTable *t, const GxFamily *family, const char *in_file)
+{
+    char name[GX_NAME];
+    const size_t n = strlen(in_file), k = strlen(GX__TENSOR_FILE_COPY), prefix = strlen(GX_PEFT_PREFIX);
+    if (n < k + prefix || strcmp(in_file + n - k, GX__TENSOR_FILE_COPY)) return -1;
+    snprintf(name, sizeof name, "%.*s.weight", (int)(n - k - prefix), in_file + prefix);
+    const int row = n - k - prefix + 8 < GX_NAME ? gx__tensor_file_row(t, family, name) : -1;
+    return row >= 0 && t->row[row].has_lora ? row : -1;
+}
+
 // The row of the adapter's that the file's tensor is; -2: nothing that is needed.
 static GxStatus gx__tensor_file_adapter_row(int *row, GxMatching how, const GxTable *t, const GxFamily *family,
                                             const char *in_file, const char *folder, GxError *err)
@@ -743,7 +830,7 @@ static GxStatus gx__tensor_file_adapter_row(int *row, GxMatching how, const GxTa
     if (strncmp(in_file, GX_PEFT_PREFIX, n))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s has the tensor %.120s; names of an adapter's begin with " GX_PEFT_PREFIX,
                        folder, in_file);
-    *row = gx__tensor_file_row(t, family, in_file + n);
+    *row = gx__tensor_file_copy_of(t, family, in_file) >= 0 ? -2 : gx__tensor_file_row(t, family, in_file + n);
     if (*row == -1 && how == GX_MATCH_BARE_ADAPTER && gx__tensor_file_is_of_a_head(family, in_file + n)) *row = -2;
     if (*row == -2 || (*row >= 0 && t->row[*row].is_adapter)) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT,
@@ -785,7 +872,8 @@ GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, cons
     match->misshapen = (int *)malloc((size_t)(t->n + 1) * sizeof *match->misshapen);
     match->drawn = (unsigned char *)calloc((size_t)t->n + 1, 1);
     match->left = (unsigned char *)calloc((size_t)s->n + 1, 1);
-    if (!match->entry || !match->misshapen || !match->drawn || !match->left)
+    match->packed = (unsigned char *)calloc((size_t)t->n + 1, 1);
+    if (!match->entry || !match->misshapen || !match->drawn || !match->left || !match->packed)
         return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a list of %d tensors", t->n + s->n);
     for (int i = 0; i < t->n; i++) match->entry[i] = match->misshapen[i] = -1;
     if (how == GX_MATCH_ADAPTER || how == GX_MATCH_BARE_ADAPTER)
@@ -793,11 +881,61 @@ GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, cons
     GX_TRY(gx__tensor_file_match_names(match, s, t, family, folder, err));
     if (how == GX_MATCH_ANY) gx__tensor_file_match_shapes(match, s, t);
     gx__tensor_file_match_tied(match, t);
+    gx__tensor_file_match_copies(match, t);
     if (how == GX_MATCH_ANY) gx__tensor_file_match_rest(match, t);
     if (how == GX_MATCH_BODY || how == GX_MATCH_BASE)
         GX_TRY(gx__tensor_file_match_heads(match, s, t, family, folder, err));
     gx__tensor_file_draw_adapter(match, t);
     return gx__tensor_file_check_match(match, s, t, folder, err);
+}
+
+int gx_tensor_file_has_copies(const GxSafetensors *s)
+{
+    const size_t k = strlen(GX__TENSOR_FILE_COPY);
+    for (int e = 0; e < s->n; e++) {
+        const size_t n = strlen(s->entry[e].name);
+        if (n > k && !strcmp(s->entry[e].name + n - k, GX__TENSOR_FILE_COPY)) return 1;
+    }
+    return 0;
+}
+
+// By how much x may be off in a type: half a unit in its last place, below the smallest normal number of that.
+static float gx__tensor_file_rounding(int dtype, float x)
+{
+    return dtype == GX_BF16 ? 0x1p-8f * fabsf(x) : dtype == GX_F16 ? 0x1p-11f * fabsf(x) + 0x1p-25f : 0;
+}
+
+static GxStatus gx__tensor_file_check_copy(const GxSafetensors *s, const GxSafetensorsEntry *copy,
+                                           const GxSafetensors *base, const GxSafetensorsEntry *own, const char *folder,
+                                           GxError *err)
+{
+    enum { BLOCK = 4096 };
+    float theirs[BLOCK], ours[BLOCK];
+    int is_same = own && own->elements == copy->elements;
+    for (int64_t first = 0; is_same && first < copy->elements; first += BLOCK) {
+        const int64_t n = gx_min(BLOCK, copy->elements - first);
+        GX_TRY(gx_safetensors_read(s, copy, first, n, theirs, err));
+        GX_TRY(gx_safetensors_read(base, own, first, n, ours, err));
+        for (int64_t i = 0; i < n; i++)
+            is_same &= fabsf(theirs[i] - ours[i]) <= gx__tensor_file_rounding(copy->dtype, ours[i]);
+    }
+    if (is_same) return GX_OK;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "%s has %.120s, a copy of the embedding that peft saves with LoRA on it, and its values are not "
+                   "those of the base, which are used here: is it the adapter of another model, or one with more "
+                   "tokens?",
+                   folder, copy->name);
+}
+
+GxStatus gx_tensor_file_check_copies(const GxSafetensors *s, const GxSafetensors *base, const GxTensorMatch *of_base,
+                                     const GxTable *t, const GxFamily *family, const char *folder, GxError *err)
+{
+    for (int e = 0; e < s->n; e++) {
+        const int row = gx__tensor_file_copy_of(t, family, s->entry[e].name), own = row < 0 ? -1 : of_base->entry[row];
+        if (row < 0) continue;
+        GX_TRY(gx__tensor_file_check_copy(s, &s->entry[e], base, own < 0 ? NULL : &base->entry[own], folder, err));
+    }
+    return GX_OK;
 }
 
 static GxStatus gx__tensor_file_check_all_values(const GxSafetensors *s, const GxSafetensorsEntry *e, GxError *err)
@@ -830,6 +968,7 @@ void gx_tensor_file_match_close(GxTensorMatch *match)
     free(match->misshapen);
     free(match->drawn);
     free(match->left);
+    free(match->packed);
     memset(match, 0, sizeof *match);
 }
 #endif

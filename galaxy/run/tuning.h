@@ -7,6 +7,7 @@
 #include "../io/peft.h"
 #include "../model/model.h"
 #include "../task/task.h"
+#include "quantize.h"
 #include <string.h>
 GX_BEGIN
 
@@ -23,13 +24,6 @@ typedef struct {
     char lora_target_modules[GX_FIELD_NAMES_TEXT], trainable_modules[GX_FIELD_NAMES_TEXT], adapter[GX_PATH];
     char quantize[GX_FIELD_TEXT];
 } GxTuningOptions;
-
-// --quantize, of training programs and of those that write.
-#define GX_QUANTIZE_NAMES "none|nf4|int8"
-#define GX_NOT_QUANTIZED  "none"
-#define GX_QUANTIZE_HELP                                                                                               \
-    "4 bits (nf4, with doubled scales: an eighth of fp32's memory) or in 8 (int8), as bitsandbytes does; they are "    \
-    "rounded to that"
 
 GxStatus gx_tuning_add(GxConfig *c, GxTuningOptions *o, GxError *err);
 // The adapter's own numbers, of `adapter`, which was given. Refused are options that say others.
@@ -50,8 +44,6 @@ static inline int gx_tuning_has_adapter(const GxTuningOptions *o) { return strcm
 // The first option that makes another adapter than the run's (`args`, its options), NULL: there is none.
 const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err);
 int gx_tuning_quantize(const GxTuningOptions *o);      // 1 + GxQuantKind; 0: no
-int gx_quantize_of(const char *name);                  // of "nf4", whose scales are doubled, "int8"; 0: of others
-const char *gx_quantize_name(int quantize);            // of 0 "none"
 GxAdapter gx_tuning_adapter(const GxTuningOptions *o); // its texts are o's; nothing where the model is trained
 
 GX_END
@@ -82,7 +74,8 @@ static const GxField gx__tuning_options[] = {
     {"lora_target_modules", GX_FIELD_NAMES, GX__TUNING_AT(lora_target_modules), "",
      "which matrices have them (also --target_modules): by the ends of their names, q_proj,v_proj; or by whole names, "
      "with a regular expression, '.*\\.[0-3]\\..*_proj', which has signs that names do not have; or all-linear, all "
-     "but the head. \"\": all of attention and MLP",
+     "but the head. The embedding of tokens is one of them where it is named: embed_tokens, word_embeddings. \"\": all "
+     "of attention and MLP",
      NULL},
     {"adapter_reduction_dim", GX_FIELD_INT, GX__TUNING_AT(adapter_reduction_dim), "16",
      "adapters lead from the model's width to this part of it, and back; a divisor of the width", "1..65536"},
@@ -260,17 +253,7 @@ const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, G
     return NULL;
 }
 
-int gx_quantize_of(const char *name)
-{
-    return !strcmp(name, "nf4") ? 1 + GX_NF4_DOUBLED : !strcmp(name, "int8") ? 1 + GX_INT8 : 0;
-}
-
 int gx_tuning_quantize(const GxTuningOptions *o) { return gx_tuning_has_adapter(o) ? gx_quantize_of(o->quantize) : 0; }
-
-const char *gx_quantize_name(int quantize)
-{
-    return quantize == 1 + GX_NF4_DOUBLED ? "nf4" : quantize == 1 + GX_INT8 ? "int8" : GX_NOT_QUANTIZED;
-}
 
 static GxLora gx__tuning_lora(const GxTuningOptions *o)
 {
