@@ -227,7 +227,7 @@ static void gx__interpreter_count(GxContext *g, GxRunner *r, const GxSteps *s)
     for (int i = 0; i < s->spec.micro_batches; i++) {
         r->batch[i].number = i, r->batch[i].is_training = 1;
         for (int k = 0; k < GX_MAX_LOSSES; k++) {
-            r->batch[i].target[k].scale = r->labels[k] ? 1.0f / (float)r->labels[k] : 0.0f;
+            r->batch[i].target[k].count = &g->step->labels[k];
             r->batch[i].target[k].loss = &g->step->loss_sum[k];
         }
     }
