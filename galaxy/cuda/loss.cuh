@@ -89,14 +89,12 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
     gx__cuda_cross_entropy_rows(float *losses, T *dlogits, const T *logits, const int32_t *labels, int64_t R, int64_t V,
                                 const int64_t *count, const float *weights, GxCudaFault *fault)
 {
-    const float scale = dlogits ? gx__cuda_loss_scale(count) : 1;
     const int64_t first = (int64_t)threadIdx.x * N, step = (int64_t)blockDim.x * N;
     for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
         const T *x = logits + r * V;
         T *dx = dlogits ? dlogits + r * V : NULL;
         const int label = labels[r], counts = gx__cuda_label_counts(fault, label, r, V);
-        const float by = scale * (weights ? weights[r] : 1);
-        float loss = 0, maximum = 0, target = 0, k = 0, v[N];
+        float loss = 0, maximum = 0, target = 0, k = 0, by = 0, v[N];
         if (counts) {
             target = gx_to_float(x[label]); // read before dx, which may be x, is written: the sums below wait for all
             const GxSoftmaxSum mine = gx__cuda_softmax_sum<T, N>(x, V);
@@ -104,6 +102,7 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
             const float sum = gx_block_sum(mine.sum * gx__cuda_exp(mine.maximum - maximum));
             target -= maximum;
             loss = logf(sum) - target;
+            by = dx ? gx__cuda_loss_scale(count) * (weights ? weights[r] : 1) : 0;
             k = by / sum;
         }
         if (threadIdx.x == 0) losses[r] = loss;
