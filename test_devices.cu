@@ -222,10 +222,36 @@ static void call_sum(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
     (void)t, gx_sum(g, (double *)b[0], (const float *)b[1], s->d[0], a);
 }
+// d: n, parts: x is cut into them, with an element between two that belongs to none. The list's first blocks are
+// others'.
+static const Shape squares_shapes[] = {
+    {.d = {1, 1}},     {.d = {7, 1}},      {.d = {4096, 1}}, {.d = {30011, 1}},
+    {.d = {30011, 3}}, {.d = {30011, 77}}, {.d = {9, 5}},    {.d = {257 * 4096 + 3, 2}}};
+static int64_t part_numbers(const Shape *s) { return s->d[1] * (int64_t)(sizeof(GxSumPart) / sizeof(int64_t)); }
+static GxSumPart part_of(const Shape *s, int64_t i)
+{
+    const int64_t begin = s->d[0] * i / s->d[1], end = s->d[0] * (i + 1) / s->d[1] - (i + 1 < s->d[1]);
+    const GxSumPart part = {begin, gx_max(end - begin, 1), 0};
+    return part;
+}
+static GxSumParts parts_of(const Shape *s, GxSumPart *list) // list NULL: not wanted
+{
+    GxSumParts all = {list, s->d[1], 0, 0};
+    for (int64_t i = 0; i < s->d[1]; i++) {
+        GxSumPart part = part_of(s, i);
+        part.blocks = 3 + all.blocks;
+        if (list) list[i] = part;
+        all.n += part.n, all.blocks += gx_ceil_div(part.n, GX_SUM_BLOCK);
+    }
+    return all;
+}
 static void call_sum_squares(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)t, gx_sum_squares(g, (double *)b[0], (const float *)b[1], s->d[0], a);
+    GxSumParts all = parts_of(s, NULL);
+    all.part = (const GxSumPart *)b[2];
+    (void)t, gx_sum_squares(g, (double *)b[0], (const float *)b[1], &all, a);
 }
+static Case *prepare_squares(Case *c) { return parts_of(c->shape, (GxSumPart *)c->value[2]), c; }
 
 // Ties, to the even neighbour below and above; what rounds up into infinity; the smallest; what is not a number.
 static Case *prepare_convert(Case *c)
@@ -1491,12 +1517,12 @@ static const Op ops[] = {
      LIST(accumulated),
      {RESULT("total", ACCUMULATED, GX_F64, one, sum_d0), INPUT("x", GX_F32, d0)}},
     {SLOT(sum_squares),
-     NULL,
+     prepare_squares,
      NULL,
      1,
-     SUMS,
+     LIST(squares_shapes),
      LIST(accumulated),
-     {RESULT("total", ACCUMULATED, GX_F64, one, sum_d0), INPUT("x", GX_F32, d0)}},
+     {RESULT("total", ACCUMULATED, GX_F64, one, sum_d0), INPUT("x", GX_F32, d0), INPUT("parts", GX_I64, part_numbers)}},
     {SLOT(embedding_forward),
      prepare_ids,
      NULL,

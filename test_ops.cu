@@ -2475,12 +2475,19 @@ TEST(zero_copy_and_add_are_exact_at_any_size)
 
 // ---- sums, clipping, optimizers ------------------------------------------------------------------------------------
 
+static void sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate) // of one part
+{
+    const GxSumPart part = {0, n, 0};
+    const GxSumParts all = {&part, 1, n, gx_ceil_div(n, GX_SUM_BLOCK)};
+    gx_sum_squares(g, total, x, &all, accumulate);
+}
+
 TEST(sums_are_exact_to_double_precision_for_any_number_of_threads)
 {
     static const int64_t size[] = {1, 7, GX_SUM_BLOCK, GX_SUM_BLOCK + 1, 100003};
     for (int run = 0; run < 2 * COUNT(size); run++) {
         const int64_t n = size[run / 2];
-        void (*op)(GxContext *, double *, const float *, int64_t, int) = run % 2 ? gx_sum_squares : gx_sum;
+        void (*op)(GxContext *, double *, const float *, int64_t, int) = run % 2 ? sum_squares : gx_sum;
         float *x = random_floats(n, run, 1);
         double total[2] = {0.25, 0.25}, once[2] = {NAN, NAN}, terms = 0.25;
         long double sum = 0;
@@ -2505,6 +2512,34 @@ TEST(sums_are_exact_to_double_precision_for_any_number_of_threads)
               total[1]);
         free(x);
     }
+}
+
+// Parts apart, one of several blocks, one of an element; a list's end, whose blocks do not begin at 0.
+TEST(squares_of_parts_have_the_bits_of_one_part_after_the_other)
+{
+    static const int64_t size[] = {3, GX_SUM_BLOCK, 2 * GX_SUM_BLOCK + 5, 1, 77};
+    GxSumPart part[COUNT(size)];
+    int64_t begin = 5, blocks = 11;
+    for (int i = 0; i < COUNT(size); i++) {
+        part[i].begin = begin, part[i].n = size[i], part[i].blocks = blocks;
+        begin += size[i] + i, blocks += gx_ceil_div(size[i], GX_SUM_BLOCK);
+    }
+    float *x = random_floats(begin, 1, 1);
+    for (int first = 0; first < COUNT(size); first++) {
+        double one_by_one = 0.25, at_once = 0.25;
+        GxSumParts all = {part + first, 0, 0, 0};
+        Bench b;
+        bench_open(&b, 2, 1 << 10);
+        for (int i = first; i < COUNT(size); i++) {
+            sum_squares(&b.g, &one_by_one, x + part[i].begin, size[i], 1);
+            all.parts++, all.n += size[i], all.blocks += gx_ceil_div(size[i], GX_SUM_BLOCK);
+        }
+        gx_sum_squares(&b.g, &at_once, x, &all, 1);
+        CHECK(!gx_failed(&b.g) && at_once == one_by_one, "from part %d on: %.17g, not %.17g", first, at_once,
+              one_by_one);
+        bench_close(&b);
+    }
+    free(x);
 }
 
 static const GxAdamW ADAMW = {0.9f, 0.95f, 1e-8f, 0.1f};
@@ -2553,7 +2588,7 @@ TEST(gradients_that_are_not_finite_leave_weights_and_moments_alone)
         for (int k = 0; k < 4; k++) w[k] = random_floats(N, k, 1), same[k] = random_floats(N, k, 1);
         w[3][4711] = poison[i];
         b.step.lr = 0.1f;
-        gx_sum_squares(&b.g, &b.step.sum_squares, w[3], N, 0);
+        sum_squares(&b.g, &b.step.sum_squares, w[3], N, 0);
         gx_clip(&b.g, 1);
         CHECK(b.step.skip && b.step.applied == 0, "%g was not seen", poison[i]);
         gx_adamw(&b.g, w[0], w[1], w[2], NULL, w[3], N, &ADAMW, GX_F32);
@@ -2851,7 +2886,7 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     if (which == 1) return gx_copy(g, x[0], x[1], n * 4), promise("copy", 0, 0, 0, 8 * n, gx_dims(4 * n, 0, 0, 0));
     if (which == 2) return gx_add(g, x[0], x[1], x[2], n, type), promise("add", 1, 1, n, 12 * n, count);
     if (which == 3) return gx_sum(g, &p->total, x[0], n, 0), promise("sum", 0, 1, n, 4 * n, count);
-    if (which == 4) return gx_sum_squares(g, &p->total, x[0], n, 0), promise("sum_squares", 0, 1, 2 * n, 4 * n, count);
+    if (which == 4) return sum_squares(g, &p->total, x[0], n, 0), promise("sum_squares", 0, 1, 2 * n, 4 * n, count);
     if (which == 5)
         return gx_embedding_forward(g, x[0], x[1], ids, &table),
                promise("embedding_forward", 1, 1, 0, 8 * n + 4 * R, gx_dims(R, C, OUT, 0));

@@ -104,17 +104,29 @@ static void elementwise_device(GxDevice *table)
     table->scale = gx_cuda_scale;
 }
 
-// ---- sums over all elements: n -------------------------------------------------------------------------------------
+// ---- sums over all elements: n, of squares in so many parts --------------------------------------------------------
 
-enum { TOTAL, ELEMENTS };
+enum { TOTAL, ELEMENTS, PARTS };
 
 static void sum(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     (void)dtype, gx_sum(g, (double *)p[TOTAL], (const float *)p[ELEMENTS], d[0], 0);
 }
+// Neighbours, as tensors are. twin NULL: not wanted
+static GxSumParts parts_of(const int64_t *d, GxSumPart *twin, const GxSumPart *part)
+{
+    GxSumParts all = {part, d[1], 0, 0};
+    for (int64_t i = 0; i < d[1]; i++) {
+        const GxSumPart one = {all.n, d[0] * (i + 1) / d[1] - all.n, all.blocks};
+        if (twin) twin[i] = one;
+        all.n += one.n, all.blocks += gx_ceil_div(one.n, GX_SUM_BLOCK);
+    }
+    return all;
+}
 static void sum_squares(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
-    (void)dtype, gx_sum_squares(g, (double *)p[TOTAL], (const float *)p[ELEMENTS], d[0], 0);
+    const GxSumParts all = parts_of(d, NULL, (const GxSumPart *)p[PARTS]);
+    (void)dtype, gx_sum_squares(g, (double *)p[TOTAL], (const float *)p[ELEMENTS], &all, 0);
 }
 
 // Sums are taken in fp64, and compared as fp32: that is the one rounding. The sum of n normal numbers has the size of
@@ -125,12 +137,19 @@ static void open_sum(Work *w, const int64_t *d)
     work_input(w, "x", GX_F32, d[0]);
 }
 
+static void open_squares(Work *w, const int64_t *d)
+{
+    open_sum(w, d);
+    parts_of(d, (GxSumPart *)work_given(w, "parts", GX_U8, d[1] * (int64_t)sizeof(GxSumPart)), NULL);
+}
+
 static const WorkEntry total[] = {
     {"sum", open_sum, sum, NULL, WORK_F32, {{"blocks of 4096 (shipped)", NULL}}},
-    {"sum_squares", open_sum, sum_squares, NULL, WORK_F32, {{"blocks of 4096 (shipped)", NULL}}},
+    {"sum_squares", open_squares, sum_squares, NULL, WORK_F32, {{"blocks of 4096 (shipped)", NULL}}},
 };
-static const int64_t total_checked[][WORK_DIMS] = {{1}, {7}, {4096}, {30011}, {257 * 4096 + 3}}; // more than 256 blocks
-static const int64_t total_timed[][WORK_DIMS] = {{8192 * 4096}, {134105856}};
+static const int64_t total_checked[][WORK_DIMS] = {
+    {1, 1}, {7, 1}, {4096, 1}, {30011, 5}, {257 * 4096 + 3, 2}}; // more than 256 blocks
+static const int64_t total_timed[][WORK_DIMS] = {{8192 * 4096, 1}, {134105856, 111}};
 
 static void total_device(GxDevice *table)
 {
@@ -923,7 +942,7 @@ static void bias_device(GxDevice *table) { table->linear_backward_weight = gx_cu
     name, COUNT(name), name##_checked, name##_timed, COUNT(name##_checked), COUNT(name##_timed), name##_device
 static const Workshop shops[] = {
     {"elementwise", {"n"}, SHOP(elementwise)},
-    {"total", {"n"}, SHOP(total)},
+    {"total", {"n", "parts"}, SHOP(total)},
     {"embedding", {"R", "C", "V", "text"}, SHOP(embedding)},
     {"rope", {"B", "T", "heads", "h", "stride"}, SHOP(rope)},
     {"head_norm", {"R", "heads", "h", "stride"}, SHOP(head_norm)},
@@ -990,6 +1009,26 @@ TEST(a_loss_in_a_graph_is_divided_by_the_count_of_each_run)
         check_captured("cross_entropy", &cross_entropy[1], (GxDtype)type); // at once; in steps
         check_captured("cross_entropy", &cross_entropy[4], (GxDtype)type);
         for (int i = 0; i < COUNT(targets); i++) check_captured("targets", &targets[i], (GxDtype)type);
+    }
+}
+
+// However many tensors a step has, their norm is two launches.
+TEST(squares_of_any_number_of_parts_are_two_launches)
+{
+    for (int i = 0; i < COUNT(total_checked); i++) {
+        const Workshop *shop = shops;
+        while (strcmp(shop->name, "total")) shop++;
+        Work w;
+        cudaGraph_t graph;
+        size_t launches = 0;
+        work_open(&w, shop, &total[1], total_checked[i], GX_F32);
+        WORK_CUDA(cudaStreamBeginCapture(gx_cuda(&w.g)->stream, cudaStreamCaptureModeThreadLocal));
+        work_run(&w, &total[1].version[0]);
+        WORK_CUDA(cudaStreamEndCapture(gx_cuda(&w.g)->stream, &graph));
+        WORK_CUDA(cudaGraphGetNodes(graph, NULL, &launches));
+        CHECK(launches == 2, "%ld parts: %ld launches", (long)total_checked[i][1], (long)launches);
+        WORK_CUDA(cudaGraphDestroy(graph));
+        work_close(&w);
     }
 }
 

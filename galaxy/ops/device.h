@@ -23,7 +23,8 @@ typedef struct GxAttention GxAttention;     // ops/attention.h
 typedef struct GxRuns GxRuns;               // ops/rope.h
 typedef struct GxLinearShape GxLinearShape; // ops/linear.h; a device gets it with both strides
 typedef struct GxQuantized GxQuantized;     // base/quantized.h
-typedef struct GxAdamW GxAdamW;             // ops/optimizer.h
+typedef struct GxSumParts GxSumParts;       // ops/optimizer.h
+typedef struct GxAdamW GxAdamW;
 typedef struct GxSgd GxSgd;
 
 struct GxDevice {
@@ -144,7 +145,8 @@ struct GxDevice {
     void (*binary_cross_entropy)(GxContext *, float *losses, void *dlogits, const void *logits, const float *targets,
                                  int64_t R, int64_t V, const int64_t *count, GxDtype);
     // optimizer
-    void (*sum_squares)(GxContext *, double *total, const float *x, int64_t n, int accumulate, double *scratch);
+    void (*sum_squares)(GxContext *, double *total, const float *x, const GxSumParts *, int accumulate,
+                        double *scratch);
     void (*clip)(GxContext *, double max_norm);
     void (*adamw)(GxContext *, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *,
                   GxDtype);
