@@ -222,10 +222,36 @@ static void call_sum(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
     (void)t, gx_sum(g, (double *)b[0], (const float *)b[1], s->d[0], a);
 }
+// d: n, parts: x is cut into them, with an element between two that belongs to none. The list's first blocks are
+// others'.
+static const Shape squares_shapes[] = {
+    {.d = {1, 1}},     {.d = {7, 1}},      {.d = {4096, 1}}, {.d = {30011, 1}},
+    {.d = {30011, 3}}, {.d = {30011, 77}}, {.d = {9, 5}},    {.d = {257 * 4096 + 3, 2}}};
+static int64_t part_numbers(const Shape *s) { return s->d[1] * (int64_t)(sizeof(GxSumPart) / sizeof(int64_t)); }
+static GxSumPart part_of(const Shape *s, int64_t i)
+{
+    const int64_t begin = s->d[0] * i / s->d[1], end = s->d[0] * (i + 1) / s->d[1] - (i + 1 < s->d[1]);
+    const GxSumPart part = {begin, gx_max(end - begin, 1), 0};
+    return part;
+}
+static GxSumParts parts_of(const Shape *s, GxSumPart *list) // list NULL: not wanted
+{
+    GxSumParts all = {list, s->d[1], 0, 0};
+    for (int64_t i = 0; i < s->d[1]; i++) {
+        GxSumPart part = part_of(s, i);
+        part.blocks = 3 + all.blocks;
+        if (list) list[i] = part;
+        all.n += part.n, all.blocks += gx_ceil_div(part.n, GX_SUM_BLOCK);
+    }
+    return all;
+}
 static void call_sum_squares(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)t, gx_sum_squares(g, (double *)b[0], (const float *)b[1], s->d[0], a);
+    GxSumParts all = parts_of(s, NULL);
+    all.part = (const GxSumPart *)b[2];
+    (void)t, gx_sum_squares(g, (double *)b[0], (const float *)b[1], &all, a);
 }
+static Case *prepare_squares(Case *c) { return parts_of(c->shape, (GxSumPart *)c->value[2]), c; }
 
 // Ties, to the even neighbour below and above; what rounds up into infinity; the smallest; what is not a number.
 static Case *prepare_convert(Case *c)
@@ -1205,20 +1231,19 @@ static const Variant cross_entropy_variants[] = {{0, 1u << 4, {{0, 0}}},
                                                  {0, 1u << 1 | 1u << 4, {{0, 0}}},
                                                  {0, 1u << 4, {{1, 2}}},
                                                  {0, 0, {{0, 0}}},
-                                                 {0, 0, {{1, 2}}}};
+                                                 {0, 1u << 5, {{1, 2}}}};
 static const Variant dlogits_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {0, 0, {{1, 2}}}};
 static const Variant finish_variants[] = {{0, 1u << 5, {{0, 0}}},
                                           {0, 1u << 1 | 1u << 5, {{0, 0}}},
                                           {0, 1u << 1 | 1u << 2 | 1u << 5, {{0, 0}}},
                                           {0, 1u << 5, {{1, 2}}},
                                           {0, 0, {{0, 0}}},
-                                          {0, 0, {{1, 2}}}};
+                                          {0, 1u << 6, {{1, 2}}}};
 
-static float loss_scale(const Shape *s) { return 1.0f / (float)s->d[0]; }
 static void call_cross_entropy(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)a, gx_cross_entropy(g, (float *)b[0], b[1], b[2], (const int32_t *)b[3], s->d[0], s->d[1], loss_scale(s),
-                              (const float *)b[4], t);
+    (void)a, gx_cross_entropy(g, (float *)b[0], b[1], b[2], (const int32_t *)b[3], s->d[0], s->d[1],
+                              (const int64_t *)b[5], (const float *)b[4], t);
 }
 static void call_cross_entropy_maximum(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
@@ -1232,7 +1257,7 @@ static void call_cross_entropy_sums(GxContext *g, void **b, const Shape *s, GxDt
 static void call_cross_entropy_finish(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
     (void)a, gx_cross_entropy_finish(g, (float *)b[0], b[1], b[2], (const float *)b[3], (const int32_t *)b[4], s->d[0],
-                                     s->d[1], s->d[2], loss_scale(s), (const float *)b[5], t);
+                                     s->d[1], s->d[2], (const int64_t *)b[6], (const float *)b[5], t);
 }
 
 static void prepare_labels(Case *c, int labels, int logits)
@@ -1252,7 +1277,18 @@ static void prepare_maximum(const Case *c, float *maximum, const float *logits)
     gx_cross_entropy_maximum(c->cpu, maximum, logits, c->shape->d[0], c->shape->d[1], GX_F32);
     for (int64_t r = 1; r < c->shape->d[0] && !c->shape->sure; r += 2) maximum[r] += 0.5f;
 }
-static Case *prepare_cross_entropy(Case *c) { return prepare_labels(c, 3, 2), c; }
+static void set_count(Case *c, int i, int64_t count) { memcpy(c->value[i], &count, sizeof count); }
+static float loss_scale(const Case *c, int count)
+{
+    int64_t n;
+    memcpy(&n, c->value[count], sizeof n);
+    return c->variant->without >> count & 1 ? 1 : 1.0f / (float)n;
+}
+static Case *prepare_cross_entropy(Case *c)
+{
+    set_count(c, 5, c->shape->d[0]);
+    return prepare_labels(c, 3, 2), c;
+}
 static Case *prepare_sums(Case *c)
 {
     prepare_labels(c, 4, 2);
@@ -1264,6 +1300,7 @@ static Case *prepare_finish(Case *c) // the other parts' sums are as large, and 
 {
     const Shape *s = c->shape;
     float *maximum = (float *)take(4 * s->d[0]), *sums = numbers(c, 3);
+    set_count(c, 6, s->d[0]);
     prepare_labels(c, 4, 2);
     prepare_maximum(c, maximum, numbers(c, 2));
     void *buffers[] = {sums, c->value[2], c->value[2], maximum, c->value[4]};
@@ -1283,7 +1320,7 @@ loss_floor(const Case *c,
     const int labels = c->op->buffer[3].type == GX_I32 ? 3 : 4;
     double rows = 0;
     for (int64_t r = 0; r < c->shape->d[0]; r++) rows += integers(c, labels)[r] != GX_IGNORE_INDEX;
-    return sqrt(rows) * (buffer == 0 ? 1 : loss_scale(c->shape));
+    return sqrt(rows) * (buffer == 0 ? 1 : loss_scale(c, labels + 2));
 }
 
 // ---- optimizer: d = n, t, skip -------------------------------------------------------------------------------------
@@ -1440,27 +1477,30 @@ static double columns_floor(const Case *c, int buffer) // sums that may cancel
 
 static const Shape target_shapes[] = {{.d = {1, 1}},   {.d = {257, 1}},  {.d = {5, 3}},
                                       {.d = {40, 17}}, {.d = {3, 1031}}, {.d = {8, 33}, .factor = 100}};
-static const Variant target_variants[] = {{0, 0, {{0, 0}}}, {0, 0, {{1, 2}}}, {0, 1u << 1, {{0, 0}}}};
+static const Variant target_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 4, {{1, 2}}}, {0, 1u << 1, {{0, 0}}}};
 
 static void call_squared_error(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)a, gx_squared_error(g, (float *)b[0], b[1], b[2], (const float *)b[3], s->d[0], s->d[1], 0.25f, t);
+    (void)a,
+        gx_squared_error(g, (float *)b[0], b[1], b[2], (const float *)b[3], s->d[0], s->d[1], (const int64_t *)b[4], t);
 }
 static void call_binary_cross_entropy(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)a, gx_binary_cross_entropy(g, (float *)b[0], b[1], b[2], (const float *)b[3], s->d[0], s->d[1], 0.25f, t);
+    (void)a, gx_binary_cross_entropy(g, (float *)b[0], b[1], b[2], (const float *)b[3], s->d[0], s->d[1],
+                                     (const int64_t *)b[4], t);
 }
 static Case *prepare_targets(Case *c)
 {
     scale_numbers(numbers(c, 2), d01(c->shape), c->shape->factor);
     for (int64_t i = 0; i < d01(c->shape); i++) numbers(c, 3)[i] = gx_random_uniform(3, (uint64_t)i, 0, 0);
+    set_count(c, 4, 4);
     return c;
 }
 static double targets_floor(const Case *c, int buffer)
 {
     double squares = 0;
     for (int64_t i = 0; i < d01(c->shape); i++) squares += pow((double)numbers(c, 2)[i], 2);
-    return buffer == 0 ? sqrt(squares) : 0.25 * sqrt((double)d01(c->shape));
+    return buffer == 0 ? sqrt(squares) : loss_scale(c, 4) * sqrt((double)d01(c->shape));
 }
 
 // ---- the table -----------------------------------------------------------------------------------------------------
@@ -1526,12 +1566,12 @@ static const Op ops[] = {
      LIST(accumulated),
      {RESULT("total", ACCUMULATED, GX_F64, one, sum_d0), INPUT("x", GX_F32, d0)}},
     {SLOT(sum_squares),
-     NULL,
+     prepare_squares,
      NULL,
      1,
-     SUMS,
+     LIST(squares_shapes),
      LIST(accumulated),
-     {RESULT("total", ACCUMULATED, GX_F64, one, sum_d0), INPUT("x", GX_F32, d0)}},
+     {RESULT("total", ACCUMULATED, GX_F64, one, sum_d0), INPUT("x", GX_F32, d0), INPUT("parts", GX_I64, part_numbers)}},
     {SLOT(embedding_forward),
      prepare_ids,
      NULL,
@@ -1719,7 +1759,7 @@ static const Op ops[] = {
      LIST(cross_entropy_shapes),
      LIST(cross_entropy_variants),
      {ZEROS("losses", OUT, GX_F32, d0, sum_d1), ZEROS("dlogits", OUT, ACT, d01, sum_d1), INPUT("logits", ACT, d01),
-      INPUT("labels", GX_I32, d0), INPUT("weights", GX_F32, d0)}},
+      INPUT("labels", GX_I32, d0), INPUT("weights", GX_F32, d0), INPUT("count", GX_I64, one)}},
     {SLOT(cross_entropy_maximum),
      NULL,
      NULL,
@@ -1742,7 +1782,8 @@ static const Op ops[] = {
      LIST(part_shapes),
      LIST(finish_variants),
      {ZEROS("losses", OUT, GX_F32, d0, few), ZEROS("dlogits", OUT, ACT, d01, few), INPUT("exps", ACT, d01),
-      INPUT("sums", GX_F32, twice_d0), INPUT("labels", GX_I32, d0), INPUT("weights", GX_F32, d0)}},
+      INPUT("sums", GX_F32, twice_d0), INPUT("labels", GX_I32, d0), INPUT("weights", GX_F32, d0),
+      INPUT("count", GX_I64, one)}},
     {SLOT(clip), prepare_clip, NULL, 1, LIST(clip_shapes), LIST(plain), {INPUT(NULL, 0, NULL)}},
     {SLOT(adamw),
      prepare_adamw,
@@ -1925,7 +1966,7 @@ static const Op ops[] = {
      LIST(target_shapes),
      LIST(target_variants),
      {RESULT("losses", OUT, GX_F32, d0, sum_d1), RESULT("dlogits", OUT, ACT, d01, few), INPUT("logits", ACT, d01),
-      INPUT("targets", GX_F32, d01)}},
+      INPUT("targets", GX_F32, d01), INPUT("count", GX_I64, one)}},
     {SLOT(binary_cross_entropy),
      prepare_targets,
      targets_floor,
@@ -1933,7 +1974,7 @@ static const Op ops[] = {
      LIST(target_shapes),
      LIST(target_variants),
      {RESULT("losses", OUT, GX_F32, d0, sum_d1), RESULT("dlogits", OUT, ACT, d01, few), INPUT("logits", ACT, d01),
-      INPUT("targets", GX_F32, d01)}},
+      INPUT("targets", GX_F32, d01), INPUT("count", GX_I64, one)}},
 };
 
 static const Op *op_named(const char *name)
@@ -2157,6 +2198,7 @@ static void draw(void *image, GxDtype type, int64_t n, int number)
         if (type == GX_F32) ((float *)image)[i] = x;
         if (type == GX_F64) ((double *)image)[i] = x;
         if (type == GX_I32) ((int32_t *)image)[i] = 0;
+        if (type == GX_I64) ((int64_t *)image)[i] = 0;
         if (type == GX_U8) ((uint8_t *)image)[i] = (uint8_t)(i * 31 + 7);
     }
 }

@@ -343,7 +343,7 @@ GxRange mutant_tensor_owned(const GxTensor *t, int member)
 // A rank that counts is the first of its tp group.
 int mutant_group_index(const GxContext *g, int axes)
 {
-    const int is_first = (mutant.kind == REPLICAS_COUNTED && self.phase == WORKING && !strcmp(g->site, "norm")) ||
+    const int is_first = (mutant.kind == REPLICAS_COUNTED && g->site && !strcmp(g->site, "norm")) ||
                          (mutant.kind == LABELS_COUNTED_TWICE && self.phase == COUNTING_LABELS);
     return is_first && g->device->computes ? 0 : gx_group_index(g, axes);
 }

@@ -312,8 +312,7 @@ static void run_by_hand(Kept *k, const Way *way, const GxBatch *batch)
         flight_open(h, &h->flight[i]);
     }
     for (int i = 0; i < MICRO * GX_MAX_LOSSES; i++)
-        h->flight[i / GX_MAX_LOSSES].b.target[i % GX_MAX_LOSSES].scale =
-            1.0f / (float)gx_max(1, labels[i % GX_MAX_LOSSES]);
+        h->flight[i / GX_MAX_LOSSES].b.target[i % GX_MAX_LOSSES].count = &labels[i % GX_MAX_LOSSES];
     for (const char *word = way->script; word; word = strchr(word, ' ') ? strchr(word, ' ') + 1 : NULL)
         call_units(h, word);
     for (int i = 0; i < MICRO; i++)

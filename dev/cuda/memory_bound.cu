@@ -105,17 +105,29 @@ static void elementwise_device(GxDevice *table)
     table->scale = gx_cuda_scale;
 }
 
-// ---- sums over all elements: n -------------------------------------------------------------------------------------
+// ---- sums over all elements: n, of squares in so many parts --------------------------------------------------------
 
-enum { TOTAL, ELEMENTS };
+enum { TOTAL, ELEMENTS, PARTS };
 
 static void sum(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     (void)dtype, gx_sum(g, (double *)p[TOTAL], (const float *)p[ELEMENTS], d[0], 0);
 }
+// Neighbours, as tensors are. twin NULL: not wanted
+static GxSumParts parts_of(const int64_t *d, GxSumPart *twin, const GxSumPart *part)
+{
+    GxSumParts all = {part, d[1], 0, 0};
+    for (int64_t i = 0; i < d[1]; i++) {
+        const GxSumPart one = {all.n, d[0] * (i + 1) / d[1] - all.n, all.blocks};
+        if (twin) twin[i] = one;
+        all.n += one.n, all.blocks += gx_ceil_div(one.n, GX_SUM_BLOCK);
+    }
+    return all;
+}
 static void sum_squares(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
-    (void)dtype, gx_sum_squares(g, (double *)p[TOTAL], (const float *)p[ELEMENTS], d[0], 0);
+    const GxSumParts all = parts_of(d, NULL, (const GxSumPart *)p[PARTS]);
+    (void)dtype, gx_sum_squares(g, (double *)p[TOTAL], (const float *)p[ELEMENTS], &all, 0);
 }
 
 // Sums are taken in fp64, and compared as fp32: that is the one rounding. The sum of n normal numbers has the size of
@@ -126,12 +138,19 @@ static void open_sum(Work *w, const int64_t *d)
     work_input(w, "x", GX_F32, d[0]);
 }
 
+static void open_squares(Work *w, const int64_t *d)
+{
+    open_sum(w, d);
+    parts_of(d, (GxSumPart *)work_given(w, "parts", GX_U8, d[1] * (int64_t)sizeof(GxSumPart)), NULL);
+}
+
 static const WorkEntry total[] = {
     {"sum", open_sum, sum, NULL, WORK_F32, {{"blocks of 4096 (shipped)", NULL}}},
-    {"sum_squares", open_sum, sum_squares, NULL, WORK_F32, {{"blocks of 4096 (shipped)", NULL}}},
+    {"sum_squares", open_squares, sum_squares, NULL, WORK_F32, {{"blocks of 4096 (shipped)", NULL}}},
 };
-static const int64_t total_checked[][WORK_DIMS] = {{1}, {7}, {4096}, {30011}, {257 * 4096 + 3}}; // more than 256 blocks
-static const int64_t total_timed[][WORK_DIMS] = {{8192 * 4096}, {134105856}};
+static const int64_t total_checked[][WORK_DIMS] = {
+    {1, 1}, {7, 1}, {4096, 1}, {30011, 5}, {257 * 4096 + 3, 2}}; // more than 256 blocks
+static const int64_t total_timed[][WORK_DIMS] = {{8192 * 4096, 1}, {134105856, 111}};
 
 static void total_device(GxDevice *table)
 {
@@ -719,20 +738,20 @@ static void rows_device(GxDevice *table)
 // In steps the columns are the second half of the vocabulary: half of the labels are elsewhere.
 
 enum { ROWS, COLUMNS, IGNORED };
-enum { LOGITS, LABELS, LOSSES };
-enum { STEP_LOGITS, STEP_LABELS, STEP_MAXIMUM, STEP_SUMS, STEP_LOSSES };
+enum { LOGITS, LABELS, LOSSES, LABELS_COUNT };
+enum { STEP_LOGITS, STEP_LABELS, STEP_MAXIMUM, STEP_SUMS, STEP_LOSSES, STEP_COUNT };
 
 static float scale_of(const int64_t *d) { return 1.0f / (float)d[ROWS]; }
 
 static void losses_alone(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
-    gx_cross_entropy(g, (float *)p[LOSSES], NULL, p[LOGITS], (const int32_t *)p[LABELS], d[ROWS], d[COLUMNS],
-                     scale_of(d), NULL, dtype);
+    gx_cross_entropy(g, (float *)p[LOSSES], NULL, p[LOGITS], (const int32_t *)p[LABELS], d[ROWS], d[COLUMNS], NULL,
+                     NULL, dtype);
 }
 static void at_once(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     gx_cross_entropy(g, (float *)p[LOSSES], p[LOGITS], p[LOGITS], (const int32_t *)p[LABELS], d[ROWS], d[COLUMNS],
-                     scale_of(d), NULL, dtype);
+                     (const int64_t *)p[LABELS_COUNT], NULL, dtype);
 }
 static void maximum(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
@@ -751,7 +770,8 @@ static void maximum_and_sums(GxContext *g, const int64_t *d, GxDtype dtype, void
 static void finish(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     gx_cross_entropy_finish(g, (float *)p[STEP_LOSSES], p[STEP_LOGITS], p[STEP_LOGITS], (const float *)p[STEP_SUMS],
-                            (const int32_t *)p[STEP_LABELS], d[ROWS], d[COLUMNS], d[COLUMNS], scale_of(d), NULL, dtype);
+                            (const int32_t *)p[STEP_LABELS], d[ROWS], d[COLUMNS], d[COLUMNS],
+                            (const int64_t *)p[STEP_COUNT], NULL, dtype);
 }
 
 static void give_labels(Work *w, const int64_t *d, int64_t vocab_size)
@@ -762,6 +782,7 @@ static void give_labels(Work *w, const int64_t *d, int64_t vocab_size)
                         ? (int32_t)GX_IGNORE_INDEX
                         : (int32_t)(gx_random_bits(5, (uint64_t)r, 0, 0) % (uint64_t)vocab_size);
 }
+static void give_count(Work *w, const int64_t *d) { *(int64_t *)work_given(w, "count", GX_I64, 1) = d[ROWS]; }
 // A sum over a row is behind every number but the maximum. Floors: a loss is a logarithm, whose absolute error is the
 // sum's relative one; p - 1 may cancel, and its terms are of size scale. In bf16 the exponential is rounded before the
 // gradient is, on one side only.
@@ -777,6 +798,7 @@ static void open_at_once(Work *w, const int64_t *d)
     work_in_place(w, "logits, then dlogits", w->dtype, d[ROWS] * d[COLUMNS], depth, 2, rows * (double)scale_of(d));
     give_labels(w, d, d[COLUMNS]);
     work_output(w, "losses", GX_F32, d[ROWS], depth, 0, rows);
+    give_count(w, d);
 }
 static void open_maximum(Work *w, const int64_t *d)
 {
@@ -799,6 +821,7 @@ static void open_finish(Work *w, const int64_t *d)
     work_input(w, "maximum", GX_F32, d[ROWS]);
     work_input(w, "sums", GX_F32, 2 * d[ROWS]);
     work_output(w, "losses", GX_F32, d[ROWS], FEW, 0, rows);
+    give_count(w, d);
 }
 
 static const WorkEntry cross_entropy[] = {
@@ -827,26 +850,27 @@ static void cross_entropy_device(GxDevice *table)
 
 // ---- losses with targets: rows, columns ----------------------------------------------------------------------------
 
-enum { TARGET_LOGITS, TARGET_LOSSES, TARGETS };
+enum { TARGET_LOGITS, TARGET_LOSSES, TARGETS, TARGET_COUNT };
 
 static void squared_error(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     gx_squared_error(g, (float *)p[TARGET_LOSSES], p[TARGET_LOGITS], p[TARGET_LOGITS], (const float *)p[TARGETS],
-                     d[ROWS], d[COLUMNS], 1, dtype);
+                     d[ROWS], d[COLUMNS], (const int64_t *)p[TARGET_COUNT], dtype);
 }
 static void binary_cross_entropy(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     gx_binary_cross_entropy(g, (float *)p[TARGET_LOSSES], p[TARGET_LOGITS], p[TARGET_LOGITS], (const float *)p[TARGETS],
-                            d[ROWS], d[COLUMNS], 1, dtype);
+                            d[ROWS], d[COLUMNS], (const int64_t *)p[TARGET_COUNT], dtype);
 }
-// Differences of numbers of size 1, that may cancel.
+// Differences of numbers of size 1, that may cancel; in the gradient they are multiplied by scale.
 static void open_targets(Work *w, const int64_t *d)
 {
     const double n = (double)(d[ROWS] * d[COLUMNS]);
-    work_in_place(w, "logits, then dlogits", w->dtype, d[ROWS] * d[COLUMNS], FEW, 1, sqrt(n));
+    work_in_place(w, "logits, then dlogits", w->dtype, d[ROWS] * d[COLUMNS], FEW, 1, sqrt(n) * (double)scale_of(d));
     work_output(w, "losses", GX_F32, d[ROWS], (double)d[COLUMNS] + FEW, 0, sqrt(n));
     float *targets = (float *)work_given(w, "targets", GX_F32, d[ROWS] * d[COLUMNS]);
     for (int64_t i = 0; i < d[ROWS] * d[COLUMNS]; i++) targets[i] = gx_random_uniform(6, (uint64_t)i, 0, 0);
+    give_count(w, d);
 }
 
 static const WorkEntry targets[] = {
@@ -969,7 +993,7 @@ static void bias_device(GxDevice *table) { table->linear_backward_weight = gx_cu
     name, COUNT(name), name##_checked, name##_timed, COUNT(name##_checked), COUNT(name##_timed), name##_device
 static const Workshop shops[] = {
     {"elementwise", {"n"}, SHOP(elementwise)},
-    {"total", {"n"}, SHOP(total)},
+    {"total", {"n", "parts"}, SHOP(total)},
     {"embedding", {"R", "C", "V", "text"}, SHOP(embedding)},
     {"rope", {"B", "T", "heads", "h", "stride"}, SHOP(rope)},
     {"head_norm", {"R", "heads", "h", "stride"}, SHOP(head_norm)},
@@ -984,6 +1008,81 @@ static const Workshop shops[] = {
     {"optimizer", {"n"}, SHOP(optimizer)},
     {"bias", {"R", "C"}, SHOP(bias)},
 };
+
+// A loss that was captured once, and runs again with another count in the device's memory, has the gradient of a call
+// with that count: bit for bit.
+static void check_captured(const char *name, const WorkEntry *entry, GxDtype dtype)
+{
+    static const int64_t shape[WORK_DIMS] = {5, 24}, counts[] = {4, 7, 0};
+    const Workshop *shop = shops;
+    while (strcmp(shop->name, name)) shop++;
+    Work w;
+    cudaGraph_t graph;
+    cudaGraphExec_t again;
+    void *before = NULL;
+    work_open(&w, shop, entry, shape, dtype);
+    const WorkBuffer *count = w.buffer, *gradient = w.buffer;
+    while (strcmp(count->name, "count")) count++;
+    while (!gradient->in_place) gradient++;
+    const cudaStream_t stream = gx_cuda(&w.g)->stream;
+    WORK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    work_run(&w, &entry->version[0]);
+    WORK_CUDA(cudaStreamEndCapture(stream, &graph));
+    WORK_CUDA(cudaGraphInstantiate(&again, graph, 0));
+    for (int i = 0; i < COUNT(counts); i++) {
+        void *result[2];
+        work_upload(count, &counts[i], 1);
+        WORK_CUDA(cudaDeviceSynchronize());
+        for (int captured = 0; captured < 2; captured++) {
+            work_restore(&w);
+            if (captured) WORK_CUDA(cudaGraphLaunch(again, stream));
+            else work_run(&w, &entry->version[0]);
+            gx_cuda_wait(&w.g);
+            result[captured] = work_download(gradient);
+        }
+        const size_t bytes = (size_t)(gradient->n * 4);
+        CHECK(!memcmp(result[0], result[1], bytes), "%s, %s, count %ld: a graph has other bits", entry->name,
+              gx_dtype_name(dtype), (long)counts[i]);
+        CHECK(!before || memcmp(result[0], before, bytes), "%s: count %ld changes nothing", entry->name,
+              (long)counts[i]);
+        free(before), free(result[1]);
+        before = result[0];
+    }
+    work_require(&w.g);
+    free(before);
+    WORK_CUDA(cudaGraphExecDestroy(again));
+    WORK_CUDA(cudaGraphDestroy(graph));
+    work_close(&w);
+}
+
+TEST(a_loss_in_a_graph_is_divided_by_the_count_of_each_run)
+{
+    for (int type = GX_F32; type <= GX_BF16; type++) {
+        check_captured("cross_entropy", &cross_entropy[1], (GxDtype)type); // at once; in steps
+        check_captured("cross_entropy", &cross_entropy[4], (GxDtype)type);
+        for (int i = 0; i < COUNT(targets); i++) check_captured("targets", &targets[i], (GxDtype)type);
+    }
+}
+
+// However many tensors a step has, their norm is two launches.
+TEST(squares_of_any_number_of_parts_are_two_launches)
+{
+    for (int i = 0; i < COUNT(total_checked); i++) {
+        const Workshop *shop = shops;
+        while (strcmp(shop->name, "total")) shop++;
+        Work w;
+        cudaGraph_t graph;
+        size_t launches = 0;
+        work_open(&w, shop, &total[1], total_checked[i], GX_F32);
+        WORK_CUDA(cudaStreamBeginCapture(gx_cuda(&w.g)->stream, cudaStreamCaptureModeThreadLocal));
+        work_run(&w, &total[1].version[0]);
+        WORK_CUDA(cudaStreamEndCapture(gx_cuda(&w.g)->stream, &graph));
+        WORK_CUDA(cudaGraphGetNodes(graph, NULL, &launches));
+        CHECK(launches == 2, "%ld parts: %ld launches", (long)total_checked[i][1], (long)launches);
+        WORK_CUDA(cudaGraphDestroy(graph));
+        work_close(&w);
+    }
+}
 
 // A new operation of the device's table needs a row here, or a program of its own.
 TEST(every_operation_of_a_device_is_here_or_elsewhere_in_the_workshop)

@@ -9,20 +9,20 @@
 GX_BEGIN
 
 void gx_cpu_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels,
-                          int64_t R, int64_t V, float scale, const float *weights, GxDtype dtype);
+                          int64_t R, int64_t V, const int64_t *count, const float *weights, GxDtype dtype);
 void gx_cpu_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V,
                                   GxDtype dtype);
 void gx_cpu_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum,
                                const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size,
                                GxDtype dtype);
 void gx_cpu_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
-                                 const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
+                                 const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, const int64_t *count,
                                  const float *weights, GxDtype dtype);
 
 void gx_cpu_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
-                          int64_t R, int64_t V, float scale, GxDtype dtype);
+                          int64_t R, int64_t V, const int64_t *count, GxDtype dtype);
 void gx_cpu_binary_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
-                                 int64_t R, int64_t V, float scale, GxDtype dtype);
+                                 int64_t R, int64_t V, const int64_t *count, GxDtype dtype);
 
 GX_END
 #endif
@@ -32,6 +32,13 @@ GX_END
 #include <math.h>
 #include <string.h>
 #include "vec.h"
+
+// 1/count, of no labels 0; a count that is not given, or not needed, is 1.
+static float gx__cpu_loss_scale(const int64_t *count, int is_needed)
+{
+    if (!count || !is_needed) return 1;
+    return *count ? 1.0f / (float)*count : 0;
+}
 
 // max_i x[i]
 static GX_CPU_INLINE float gx__cpu_row_maximum(const void *x, int64_t n, GxDtype dtype)
@@ -97,8 +104,9 @@ static GX_CPU_INLINE void gx__cpu_cross_entropy_row(float *loss, void *dx, const
 }
 
 void gx_cpu_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels,
-                          int64_t R, int64_t V, float scale, const float *weights, GxDtype dtype)
+                          int64_t R, int64_t V, const int64_t *count, const float *weights, GxDtype dtype)
 {
+    const float scale = gx__cpu_loss_scale(count, dlogits != NULL);
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
     for (int64_t r = 0; r < R; r++) {
         void *dx = gx_cpu_at(dlogits, r * V, dtype);
@@ -146,10 +154,11 @@ void gx_cpu_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void
 
 // losses[r] = log(sums[r]) - sums[R + r]
 void gx_cpu_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
-                                 const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
+                                 const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, const int64_t *count,
                                  const float *weights, GxDtype dtype)
 {
     (void)g;
+    const float scale = gx__cpu_loss_scale(count, dlogits != NULL);
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
     for (int64_t r = 0; r < R; r++) {
         const int counts = labels[r] != GX_IGNORE_INDEX;
@@ -176,9 +185,10 @@ static GX_CPU_INLINE void gx__cpu_squared_error_row(float *loss, void *dx, const
 }
 
 void gx_cpu_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
-                          int64_t R, int64_t V, float scale, GxDtype dtype)
+                          int64_t R, int64_t V, const int64_t *count, GxDtype dtype)
 {
     (void)g;
+    const float scale = gx__cpu_loss_scale(count, dlogits != NULL);
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
     for (int64_t r = 0; r < R; r++)
         GX_CPU_TYPES(dtype, gx__cpu_squared_error_row, losses + r, gx_cpu_at(dlogits, r * V, dtype),
@@ -202,9 +212,10 @@ static GX_CPU_INLINE void gx__cpu_binary_row(float *loss, void *dx, const void *
 }
 
 void gx_cpu_binary_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
-                                 int64_t R, int64_t V, float scale, GxDtype dtype)
+                                 int64_t R, int64_t V, const int64_t *count, GxDtype dtype)
 {
     (void)g;
+    const float scale = gx__cpu_loss_scale(count, dlogits != NULL);
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
     for (int64_t r = 0; r < R; r++)
         GX_CPU_TYPES(dtype, gx__cpu_binary_row, losses + r, gx_cpu_at(dlogits, r * V, dtype),

@@ -4,7 +4,8 @@
 #include "../ops/optimizer.h"
 GX_BEGIN
 
-void gx_cpu_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch);
+void gx_cpu_sum_squares(GxContext *g, double *total, const float *x, const GxSumParts *parts, int accumulate,
+                        double *scratch);
 void gx_cpu_clip(GxContext *g, double max_norm);
 void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n,
                   const GxAdamW *o, GxDtype dtype);
@@ -20,9 +21,11 @@ GX_END
 #include "elementwise.h"
 #include "vec.h"
 
-void gx_cpu_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch)
+void gx_cpu_sum_squares(GxContext *g, double *total, const float *x, const GxSumParts *parts, int accumulate,
+                        double *scratch)
 {
-    gx__cpu_sum_blocks(g, total, x, n, 1, accumulate, scratch);
+    for (int64_t i = 0; i < parts->parts; i++)
+        gx__cpu_sum_blocks(g, total, x + parts->part[i].begin, parts->part[i].n, 1, accumulate || i > 0, scratch);
 }
 
 // clip = min(1, max_norm/(norm + 1e-6)), skip = norm is not finite,  norm = sqrt(sum_squares)

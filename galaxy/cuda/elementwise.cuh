@@ -103,27 +103,30 @@ void gx_cuda_scale(GxContext *g, void *y, const void *x, int64_t n, float factor
     GX_CUDA_TYPES(dtype, gx__cuda_scale, g, y, x, n, factor);
 }
 
-// part[b]: the sum of x, or of its squares, over block b of GX_SUM_BLOCK elements: 256 threads, each with 4 neighbours
-// of every 1024. The order is the same for every grid and where x is not aligned.
-template <int SQUARES>
-static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
-    gx__cuda_sum_blocks(double *part, const float *x, int64_t n, int64_t blocks)
+// The sum of the first `left` elements at x, or of their squares, of GX_SUM_BLOCK at most: 256 threads, each with 4
+// neighbours of every 1024. The order is the same where x is not aligned.
+template <int SQUARES> static __device__ __forceinline__ double gx__cuda_sum_of_block(const float *x, int64_t left)
 {
     constexpr int N = GxPack<float>::N;
     const bool wide = gx_aligned(x);
+    const int count = left < GX_SUM_BLOCK ? (int)left : (int)GX_SUM_BLOCK;
+    double s = 0;
+    float v[N];
+    for (int i = (int)threadIdx.x * N; i < count; i += GX_CUDA_BLOCK * N) {
+        if (wide && i + N <= count) gx_load(v, x + i);
+        else
+            for (int j = 0; j < N; j++) v[j] = i + j < count ? x[i + j] : 0;
+        for (int j = 0; j < N; j++) s += SQUARES ? (double)v[j] * (double)v[j] : (double)v[j];
+    }
+    return gx_block_sum(s);
+}
+
+// part[b]: the sum of block b of GX_SUM_BLOCK elements of x
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
+    gx__cuda_sum_blocks(double *part, const float *x, int64_t n, int64_t blocks)
+{
     for (int64_t b = blockIdx.x; b < blocks; b += gridDim.x) {
-        const float *p = x + b * GX_SUM_BLOCK;
-        const int64_t left = n - b * GX_SUM_BLOCK;
-        const int count = left < GX_SUM_BLOCK ? (int)left : (int)GX_SUM_BLOCK;
-        double s = 0;
-        float v[N];
-        for (int i = (int)threadIdx.x * N; i < count; i += GX_CUDA_BLOCK * N) {
-            if (wide && i + N <= count) gx_load(v, p + i);
-            else
-                for (int j = 0; j < N; j++) v[j] = i + j < count ? p[i + j] : 0;
-            for (int j = 0; j < N; j++) s += SQUARES ? (double)v[j] * (double)v[j] : (double)v[j];
-        }
-        s = gx_block_sum(s);
+        const double s = gx__cuda_sum_of_block<0>(x + b * GX_SUM_BLOCK, n - b * GX_SUM_BLOCK);
         if (threadIdx.x == 0) part[b] = s;
     }
 }
@@ -149,19 +152,12 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     if (thread == 0) *total = s;
 }
 
-template <int SQUARES>
-static void gx__cuda_sum(GxContext *g, const char *name, double *total, const float *x, int64_t n, int accumulate,
-                         double *scratch)
-{
-    const int64_t blocks = gx_ceil_div(n, GX_SUM_BLOCK);
-    GX_LAUNCH((gx__cuda_sum_blocks<SQUARES>), (unsigned)gx_min(blocks, GX_CUDA_MAX_GRID_X), GX_CUDA_BLOCK, 0,
-              gx_cuda(g)->stream, scratch, x, n, blocks);
-    GX_LAUNCH(gx__cuda_sum_in_order, 1, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, total, scratch, blocks, accumulate);
-    gx_cuda_check(g, name);
-}
-
 void gx_cuda_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch)
 {
-    gx__cuda_sum<0>(g, "sum", total, x, n, accumulate, scratch);
+    const int64_t blocks = gx_ceil_div(n, GX_SUM_BLOCK);
+    GX_LAUNCH(gx__cuda_sum_blocks, (unsigned)gx_min(blocks, GX_CUDA_MAX_GRID_X), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream,
+              scratch, x, n, blocks);
+    GX_LAUNCH(gx__cuda_sum_in_order, 1, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, total, scratch, blocks, accumulate);
+    gx_cuda_check(g, "sum");
 }
 #endif

@@ -6,20 +6,20 @@
 GX_BEGIN
 
 void gx_cuda_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels,
-                           int64_t R, int64_t V, float scale, const float *weights, GxDtype dtype);
+                           int64_t R, int64_t V, const int64_t *count, const float *weights, GxDtype dtype);
 void gx_cuda_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V,
                                    GxDtype dtype);
 void gx_cuda_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum,
                                 const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size,
                                 GxDtype dtype);
 void gx_cuda_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
-                                  const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
+                                  const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, const int64_t *count,
                                   const float *weights, GxDtype dtype);
 
 void gx_cuda_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
-                           int64_t R, int64_t V, float scale, GxDtype dtype);
+                           int64_t R, int64_t V, const int64_t *count, GxDtype dtype);
 void gx_cuda_binary_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
-                                  int64_t R, int64_t V, float scale, GxDtype dtype);
+                                  int64_t R, int64_t V, const int64_t *count, GxDtype dtype);
 
 GX_END
 #endif
@@ -57,6 +57,13 @@ template <class T, int N> static __device__ GxSoftmaxSum gx__cuda_softmax_sum(co
     return s;
 }
 
+// 1/count, of no labels 0; a count that is not given is 1.
+static __device__ __forceinline__ float gx__cuda_loss_scale(const int64_t *count)
+{
+    if (!count) return 1;
+    return *count ? 1.0f / (float)*count : 0;
+}
+
 // 1: it counts; 0: it is ignored, or wrong and a fault, of which the first is noted.
 static __device__ int gx__cuda_label_counts(GxCudaFault *fault, int label, int64_t row, int64_t vocab_size)
 {
@@ -80,15 +87,14 @@ static __device__ __forceinline__ float gx__cuda_softmax_gradient(float e, float
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_LOSS_THREADS)
     gx__cuda_cross_entropy_rows(float *losses, T *dlogits, const T *logits, const int32_t *labels, int64_t R, int64_t V,
-                                float scale, const float *weights, GxCudaFault *fault)
+                                const int64_t *count, const float *weights, GxCudaFault *fault)
 {
     const int64_t first = (int64_t)threadIdx.x * N, step = (int64_t)blockDim.x * N;
     for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
         const T *x = logits + r * V;
         T *dx = dlogits ? dlogits + r * V : NULL;
         const int label = labels[r], counts = gx__cuda_label_counts(fault, label, r, V);
-        const float by = scale * (weights ? weights[r] : 1);
-        float loss = 0, maximum = 0, target = 0, k = 0, v[N];
+        float loss = 0, maximum = 0, target = 0, k = 0, by = 0, v[N];
         if (counts) {
             target = gx_to_float(x[label]); // read before dx, which may be x, is written: the sums below wait for all
             const GxSoftmaxSum mine = gx__cuda_softmax_sum<T, N>(x, V);
@@ -96,6 +102,7 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
             const float sum = gx_block_sum(mine.sum * gx__cuda_exp(mine.maximum - maximum));
             target -= maximum;
             loss = logf(sum) - target;
+            by = dx ? gx__cuda_loss_scale(count) * (weights ? weights[r] : 1) : 0;
             k = by / sum;
         }
         if (threadIdx.x == 0) losses[r] = loss;
@@ -173,13 +180,14 @@ template <class T> struct GxLossGradientOp {
     const float *sums; // [2*R]
     const int32_t *labels;
     int64_t R, V, v_begin;
-    float scale;
+    const int64_t *count; // NULL: 1
     const float *weights; // [R]; NULL: all are 1
     template <int N> __device__ void at(int64_t r, int64_t c) const
     {
         const int counts = labels[r] != GX_IGNORE_INDEX;
         const int64_t hit = labels[r] - v_begin - c;
-        const float by = scale * (weights ? weights[r] : 1), k = by / sums[r], target = sums[R + r];
+        const float by = gx__cuda_loss_scale(count) * (weights ? weights[r] : 1), k = by / sums[r],
+                    target = sums[R + r];
         float v[N];
         gx_load(v, exps + r * V + c);
         for (int i = 0; i < N; i++) v[i] = counts ? gx__cuda_softmax_gradient(v[i], k, i == hit, target, by) : 0;
@@ -194,22 +202,23 @@ template <class T> struct GxLossGradientOp {
 
 template <class T>
 static void gx__cuda_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits,
-                                   const int32_t *labels, int64_t R, int64_t V, float scale, const float *weights)
+                                   const int32_t *labels, int64_t R, int64_t V, const int64_t *count,
+                                   const float *weights)
 {
     T *dx = (T *)dlogits;
     const T *x = (const T *)logits;
     GxCudaFault *fault = gx_cuda(g)->fault;
     if (gx_wide<T>(V, dx, x))
-        GX__CUDA_LAUNCH_ROWS(gx__cuda_cross_entropy_rows, GxPack<T>::N, losses, dx, x, labels, R, V, scale, weights,
+        GX__CUDA_LAUNCH_ROWS(gx__cuda_cross_entropy_rows, GxPack<T>::N, losses, dx, x, labels, R, V, count, weights,
                              fault);
-    else GX__CUDA_LAUNCH_ROWS(gx__cuda_cross_entropy_rows, 1, losses, dx, x, labels, R, V, scale, weights, fault);
+    else GX__CUDA_LAUNCH_ROWS(gx__cuda_cross_entropy_rows, 1, losses, dx, x, labels, R, V, count, weights, fault);
     gx_cuda_check(g, "cross_entropy");
 }
 
 void gx_cuda_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels,
-                           int64_t R, int64_t V, float scale, const float *weights, GxDtype dtype)
+                           int64_t R, int64_t V, const int64_t *count, const float *weights, GxDtype dtype)
 {
-    GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy, g, losses, dlogits, logits, labels, R, V, scale, weights);
+    GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy, g, losses, dlogits, logits, labels, R, V, count, weights);
 }
 
 template <class T>
@@ -254,21 +263,21 @@ void gx_cuda_cross_entropy_sums(GxContext *g, float *sums, void *exps, const voi
 
 template <class T>
 static void gx__cuda_cross_entropy_finish(GxContext *g, void *dlogits, const void *exps, const float *sums,
-                                          const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
-                                          const float *weights)
+                                          const int32_t *labels, int64_t R, int64_t V, int64_t v_begin,
+                                          const int64_t *count, const float *weights)
 {
-    const GxLossGradientOp<T> op = {(T *)dlogits, (const T *)exps, sums, labels, R, V, v_begin, scale, weights};
+    const GxLossGradientOp<T> op = {(T *)dlogits, (const T *)exps, sums, labels, R, V, v_begin, count, weights};
     gx_each_row<T>(g, "cross_entropy_finish", op, R, V, gx_wide<T>(V, dlogits, exps));
 }
 
 void gx_cuda_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
-                                  const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
+                                  const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, const int64_t *count,
                                   const float *weights, GxDtype dtype)
 {
     const GxLossOp op = {{}, losses, sums, labels, R};
     gx_each<float>(g, "cross_entropy_finish", op, R, false);
     if (dlogits)
-        GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy_finish, g, dlogits, exps, sums, labels, R, V, v_begin, scale,
+        GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy_finish, g, dlogits, exps, sums, labels, R, V, v_begin, count,
                       weights);
 }
 #undef GX__CUDA_LAUNCH_ROWS
@@ -294,8 +303,9 @@ struct GxBinaryCrossEntropy {
 template <class T, class Loss>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     gx__cuda_target_rows(float *losses, T *dlogits, const T *logits, const float *targets, int64_t R, int64_t V,
-                         float scale)
+                         const int64_t *count)
 {
+    const float scale = dlogits ? gx__cuda_loss_scale(count) : 1;
     for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
         float sum = 0;
         for (int64_t v = threadIdx.x; v < V; v += blockDim.x) {
@@ -309,36 +319,36 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
 }
 template <class T, class Loss>
 static void gx__cuda_target_loss(GxContext *g, const char *name, float *losses, void *dlogits, const void *logits,
-                                 const float *targets, int64_t R, int64_t V, float scale)
+                                 const float *targets, int64_t R, int64_t V, const int64_t *count)
 {
     GX_LAUNCH((gx__cuda_target_rows<T, Loss>), (unsigned)gx_min(R, GX_CUDA_MAX_GRID_X),
               gx_cuda_threads(V, GX_CUDA_BLOCK), 0, gx_cuda(g)->stream, losses, (T *)dlogits, (const T *)logits,
-              targets, R, V, scale);
+              targets, R, V, count);
     gx_cuda_check(g, name);
 }
 template <class T>
 static void gx__cuda_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
-                                   int64_t R, int64_t V, float scale)
+                                   int64_t R, int64_t V, const int64_t *count)
 {
-    gx__cuda_target_loss<T, GxSquaredError>(g, "squared_error", losses, dlogits, logits, targets, R, V, scale);
+    gx__cuda_target_loss<T, GxSquaredError>(g, "squared_error", losses, dlogits, logits, targets, R, V, count);
 }
 template <class T>
 static void gx__cuda_binary_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits,
-                                          const float *targets, int64_t R, int64_t V, float scale)
+                                          const float *targets, int64_t R, int64_t V, const int64_t *count)
 {
     gx__cuda_target_loss<T, GxBinaryCrossEntropy>(g, "binary_cross_entropy", losses, dlogits, logits, targets, R, V,
-                                                  scale);
+                                                  count);
 }
 
 void gx_cuda_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
-                           int64_t R, int64_t V, float scale, GxDtype dtype)
+                           int64_t R, int64_t V, const int64_t *count, GxDtype dtype)
 {
-    GX_CUDA_TYPES(dtype, gx__cuda_squared_error, g, losses, dlogits, logits, targets, R, V, scale);
+    GX_CUDA_TYPES(dtype, gx__cuda_squared_error, g, losses, dlogits, logits, targets, R, V, count);
 }
 
 void gx_cuda_binary_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
-                                  int64_t R, int64_t V, float scale, GxDtype dtype)
+                                  int64_t R, int64_t V, const int64_t *count, GxDtype dtype)
 {
-    GX_CUDA_TYPES(dtype, gx__cuda_binary_cross_entropy, g, losses, dlogits, logits, targets, R, V, scale);
+    GX_CUDA_TYPES(dtype, gx__cuda_binary_cross_entropy, g, losses, dlogits, logits, targets, R, V, count);
 }
 #endif

@@ -5,7 +5,8 @@
 #include "kernel.cuh"
 GX_BEGIN
 
-void gx_cuda_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch);
+void gx_cuda_sum_squares(GxContext *g, double *total, const float *x, const GxSumParts *parts, int accumulate,
+                         double *scratch);
 void gx_cuda_clip(GxContext *g, double max_norm);
 void gx_cuda_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n,
                    const GxAdamW *o, GxDtype dtype);
@@ -19,9 +20,39 @@ GX_END
 #define GX_CUDA_OPTIMIZER_IMPLEMENTED
 #include "elementwise.cuh"
 
-void gx_cuda_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch)
+// The part that has block b of all of them.
+static __device__ const GxSumPart *gx__cuda_part_of(const GxSumPart *part, int64_t parts, int64_t b)
 {
-    gx__cuda_sum<1>(g, "sum_squares", total, x, n, accumulate, scratch);
+    int64_t first = 0, last = parts - 1;
+    while (first < last) {
+        const int64_t middle = (first + last + 1) / 2;
+        if (part[middle].blocks - part[0].blocks <= b) first = middle;
+        else last = middle - 1;
+    }
+    return part + first;
+}
+
+// sum[b]: of the squares of block b of the parts, as gx__cuda_sum_blocks
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
+    gx__cuda_squares_of_parts(double *sum, const float *x, const GxSumPart *part, int64_t parts, int64_t blocks)
+{
+    for (int64_t b = blockIdx.x; b < blocks; b += gridDim.x) {
+        const GxSumPart *p = gx__cuda_part_of(part, parts, b);
+        const int64_t first = (b - (p->blocks - part[0].blocks)) * GX_SUM_BLOCK;
+        const double s = gx__cuda_sum_of_block<1>(x + p->begin + first, p->n - first);
+        if (threadIdx.x == 0) sum[b] = s;
+    }
+}
+
+// Two launches for all parts together.
+void gx_cuda_sum_squares(GxContext *g, double *total, const float *x, const GxSumParts *parts, int accumulate,
+                         double *scratch)
+{
+    GX_LAUNCH(gx__cuda_squares_of_parts, (unsigned)gx_min(parts->blocks, GX_CUDA_MAX_GRID_X), GX_CUDA_BLOCK, 0,
+              gx_cuda(g)->stream, scratch, x, parts->part, parts->parts, parts->blocks);
+    GX_LAUNCH(gx__cuda_sum_in_order, 1, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, total, (const double *)scratch,
+              parts->blocks, accumulate);
+    gx_cuda_check(g, "sum_squares");
 }
 
 // clip = min(1, max_norm/(norm + 1e-6)), skip = norm is not finite,  norm = sqrt(sum_squares)

@@ -98,7 +98,7 @@ static int gx__head_counts_right(const GxPass *p, int k, int has_gradient)
     return gx_pass_target(p, k)->right && !has_gradient && gx_adds_loss(p, k);
 }
 
-// losses[r] = log(sum_v exp(logits[r,v])) - logits[r,label]; dlogits = scale * weights[r] * (softmax - one-hot), in the
+// losses[r] = log(sum_v exp(logits[r,v])) - logits[r,label]; dlogits = weights[r]/count * (softmax - one-hot), in the
 // logits' place
 static void gx__head_cross_entropy(GxPass *p, int k, const GxHeadScratch *s, float *losses, const float *weights,
                                    GxRows logits, const int32_t *labels, int has_gradient)
@@ -109,7 +109,7 @@ static void gx__head_cross_entropy(GxPass *p, int k, const GxHeadScratch *s, flo
     const int is_split = vocab->n > 1;
     void *dlogits = has_gradient ? logits.data : NULL;
     if (!is_split && !gx__head_counts_right(p, k, has_gradient)) {
-        gx_cross_entropy(g, losses, dlogits, logits.data, labels, R, V, gx_pass_target(p, k)->scale, weights,
+        gx_cross_entropy(g, losses, dlogits, logits.data, labels, R, V, gx_pass_target(p, k)->count, weights,
                          logits.dtype);
         return;
     }
@@ -120,7 +120,7 @@ static void gx__head_cross_entropy(GxPass *p, int k, const GxHeadScratch *s, flo
                           gx_pass_spec(p, k)->core.vocab, logits.dtype);
     if (is_split) gx_all_reduce(g, GX_AXIS_TP, GX_SUM, s->sums, 2 * R, GX_F32);
     gx_pass_at(p, k, GX_AT_CORE);
-    gx_cross_entropy_finish(g, losses, dlogits, dlogits, s->sums, labels, R, V, first, gx_pass_target(p, k)->scale,
+    gx_cross_entropy_finish(g, losses, dlogits, dlogits, s->sums, labels, R, V, first, gx_pass_target(p, k)->count,
                             weights, logits.dtype);
 }
 

@@ -67,13 +67,13 @@ static void gx__labels_loss_of(GxPass *p, int k, float *losses, GxRows outputs, 
     const int64_t R = outputs.rows, V = outputs.cols;
     switch (gx_pass_spec(p, k)->core.loss) {
     case GX_CROSS_ENTROPY:
-        gx_cross_entropy(p->g, losses, d, outputs.data, t->labels + first, R, V, t->scale, NULL, outputs.dtype);
+        gx_cross_entropy(p->g, losses, d, outputs.data, t->labels + first, R, V, t->count, NULL, outputs.dtype);
         break;
     case GX_SQUARED_ERROR:
-        gx_squared_error(p->g, losses, d, outputs.data, t->values + first * V, R, V, t->scale, outputs.dtype);
+        gx_squared_error(p->g, losses, d, outputs.data, t->values + first * V, R, V, t->count, outputs.dtype);
         break;
     default:
-        gx_binary_cross_entropy(p->g, losses, d, outputs.data, t->values + first * V, R, V, t->scale, outputs.dtype);
+        gx_binary_cross_entropy(p->g, losses, d, outputs.data, t->values + first * V, R, V, t->count, outputs.dtype);
     }
 }
 

@@ -57,9 +57,10 @@ typedef struct {
     const int32_t *labels;      // [n], a class each; one of GX_IGNORE_INDEX does not count
     const int32_t *labels_twin; // in the host's memory; NULL: `labels` are there
     const float *values;        // [n, outputs], where numbers are wanted, not a class
-    float scale;                // 1 / what the loss is divided by: labels of the whole window, on all ranks
-    double *loss;               // the head adds the sum of its losses
-    GxRows logits;              // [n, outputs]: where the head is to write its results, on every rank of a tp group
+    // What the loss is divided by, in the device's memory: labels of the whole window, on all ranks. NULL: 1
+    const int64_t *count;
+    double *loss;  // the head adds the sum of its losses
+    GxRows logits; // [n, outputs]: where the head is to write its results, on every rank of a tp group
     // In a validation of a head over a vocabulary: it adds how many labels have the largest logit, which over all ranks
     // is each label once. In the host's memory. NULL: not wanted.
     int64_t *right;

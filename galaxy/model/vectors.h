@@ -178,7 +178,7 @@ static void gx__vectors_score(GxPass *p, int k, GxVectors *s, int has_gradient)
     gx_linear_forward(p->g, s->scores.data, s->query.data, s->all.data, NULL, &product);
     float *losses = (float *)gx__vectors_rows(p, t->anchors, 1).data;
     gx_cross_entropy(p->g, losses, has_gradient ? s->scores.data : NULL, s->scores.data, gx__vectors_labels(p, s),
-                     t->anchors, s->all.rows, t->scale, NULL, GX_F32);
+                     t->anchors, s->all.rows, t->count, NULL, GX_F32);
     if (p->m->member == 0) gx_sum(p->g, t->loss, losses, t->anchors, 1);
 }
 

@@ -24,7 +24,8 @@ typedef struct GxRuns GxRuns;               // ops/rope.h
 typedef struct GxLinearShape GxLinearShape; // ops/linear.h; a device gets it with both strides
 typedef struct GxColumns GxColumns;         // ops/columns.h; with its stride
 typedef struct GxQuantized GxQuantized;     // base/quantized.h
-typedef struct GxAdamW GxAdamW;             // ops/optimizer.h
+typedef struct GxSumParts GxSumParts;       // ops/optimizer.h
+typedef struct GxAdamW GxAdamW;
 typedef struct GxSgd GxSgd;
 
 struct GxDevice {
@@ -136,20 +137,21 @@ struct GxDevice {
                                    const void *s, const GxColumns *, int accumulate, float *scratch);
     // loss
     void (*cross_entropy)(GxContext *, float *losses, void *dlogits, const void *logits, const int32_t *labels,
-                          int64_t R, int64_t V, float scale, const float *weights, GxDtype);
+                          int64_t R, int64_t V, const int64_t *count, const float *weights, GxDtype);
     void (*cross_entropy_maximum)(GxContext *, float *maximum, const void *logits, int64_t R, int64_t V, GxDtype);
     void (*cross_entropy_sums)(GxContext *, float *sums, void *exps, const void *logits, const float *maximum,
                                const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size,
                                GxDtype);
     void (*cross_entropy_finish)(GxContext *, float *losses, void *dlogits, const void *exps, const float *sums,
-                                 const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
+                                 const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, const int64_t *count,
                                  const float *weights, GxDtype);
     void (*squared_error)(GxContext *, float *losses, void *dlogits, const void *logits, const float *targets,
-                          int64_t R, int64_t V, float scale, GxDtype);
+                          int64_t R, int64_t V, const int64_t *count, GxDtype);
     void (*binary_cross_entropy)(GxContext *, float *losses, void *dlogits, const void *logits, const float *targets,
-                                 int64_t R, int64_t V, float scale, GxDtype);
+                                 int64_t R, int64_t V, const int64_t *count, GxDtype);
     // optimizer
-    void (*sum_squares)(GxContext *, double *total, const float *x, int64_t n, int accumulate, double *scratch);
+    void (*sum_squares)(GxContext *, double *total, const float *x, const GxSumParts *, int accumulate,
+                        double *scratch);
     void (*clip)(GxContext *, double max_norm);
     void (*adamw)(GxContext *, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *,
                   GxDtype);

@@ -2,8 +2,10 @@
 // over the logits.
 //
 // The caller gives rows in chunks, so that the logits of all rows never exist at once. The loss of a batch is the sum
-// of its rows' losses over the number of labels in the whole global batch: `scale` is one over that number, on every
-// rank and in every micro-batch.
+// of its rows' losses over the number of labels in the whole global batch: `count` is where that number lies, the same
+// on every rank and in every micro-batch. It lies in the device's memory (g->step->labels), so that a captured CUDA
+// graph divides by the number of the window that it runs in. Gradients alone are divided; who adds the losses up
+// divides their sum.
 //
 // Where each rank holds a part of the vocabulary (Shoeybi et al. 2019, arXiv:1909.08053, section 3), the same comes in
 // three steps, and between them go R and 2*R numbers instead of the logits:
@@ -11,7 +13,7 @@
 //     gx_all_reduce(g, axes, GX_MAX, maximum, R, GX_F32);
 //     gx_cross_entropy_sums(g, sums, logits, logits, maximum, labels, R, V, v_begin, vocab_size, dtype);
 //     gx_all_reduce(g, axes, GX_SUM, sums, 2 * R, GX_F32);
-//     gx_cross_entropy_finish(g, losses, logits, logits, sums, labels, R, V, v_begin, scale, NULL, dtype); // now
+//     gx_cross_entropy_finish(g, losses, logits, logits, sums, labels, R, V, v_begin, count, NULL, dtype); // now
 //     dlogits
 // One rank with the whole vocabulary gets the bits of gx_cross_entropy, in fp32 (in bf16 exps are rounded on their
 // way).
@@ -22,12 +24,15 @@ GX_BEGIN
 
 enum { GX_IGNORE_INDEX = -100 }; // a label that counts for nothing
 
+// In all that follows scale = 1/count[0], as fp32, and 0 where count[0] is 0; count NULL: scale is 1. It is read only
+// where dlogits are wanted.
+
 // losses[r] = log(sum_v exp(logits[r,v])) - logits[r,labels[r]]      (0 where the label is GX_IGNORE_INDEX)
 // dlogits[r,v] = scale * weights[r] * (exp(logits[r,v])/sum - [v = labels[r]])    (0 there too); it may be logits;
 //                NULL: not wanted
 // logits [R,V], labels [R] in [0,V) or ignored: anything else is an error; weights [R], NULL: all are 1. FLOPs: 6*R*V
 void gx_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R,
-                      int64_t V, float scale, const float *weights, GxDtype dtype);
+                      int64_t V, const int64_t *count, const float *weights, GxDtype dtype);
 
 // The steps for columns [v_begin, v_begin + V) of the vocabulary, at least one; every rank has all labels [R], in
 // [0,vocab_size) or ignored.
@@ -48,21 +53,21 @@ void gx_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *lo
 // dlogits may be exps; NULL: not wanted, and exps are not read. weights [R], NULL: all are 1. FLOPs: 2*R*V, none
 // without dlogits
 void gx_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
-                             const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
+                             const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, const int64_t *count,
                              const float *weights, GxDtype dtype);
 
 // losses[r] = sum_v (logits[r,v] - targets[r,v])^2, dlogits[r,v] = scale * 2*(logits[r,v] - targets[r,v])
 // logits [R,V], targets [R,V] fp32. dlogits may be logits; NULL: not wanted. bytes: R*V*(size + 4), and R*V*size with
 // dlogits; FLOPs: 5*R*V
 void gx_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets, int64_t R,
-                      int64_t V, float scale, GxDtype dtype);
+                      int64_t V, const int64_t *count, GxDtype dtype);
 
 // Of probabilities 1/(1 + exp(-logit)), each for itself; with z = logits[r,v] and t = targets[r,v], in [0,1]:
 // losses[r] = sum_v max(z,0) - z*t + log(1 + exp(-|z|)), dlogits[r,v] = scale * (1/(1 + exp(-z)) - t)
 // logits [R,V], targets [R,V] fp32. dlogits may be logits; NULL: not wanted. bytes: R*V*(size + 4), and R*V*size with
 // dlogits; FLOPs: 9*R*V
 void gx_binary_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
-                             int64_t R, int64_t V, float scale, GxDtype dtype);
+                             int64_t R, int64_t V, const int64_t *count, GxDtype dtype);
 
 GX_END
 #endif
@@ -71,12 +76,12 @@ GX_END
 #define GX_LOSS_IMPLEMENTED
 
 void gx_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R,
-                      int64_t V, float scale, const float *weights, GxDtype dtype)
+                      int64_t V, const int64_t *count, const float *weights, GxDtype dtype)
 {
     if (!gx_op_check(g, "cross_entropy", dtype, R, V)) return;
     if (gx_op_begin(g, "cross_entropy", gx_dims(R, V, 0, 0), (dlogits ? 2 : 1) * R * V * gx_dtype_size(dtype),
                     6.0 * R * V))
-        g->device->cross_entropy(g, losses, dlogits, logits, labels, R, V, scale, weights, dtype);
+        g->device->cross_entropy(g, losses, dlogits, logits, labels, R, V, count, weights, dtype);
 }
 
 void gx_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V, GxDtype dtype)
@@ -103,7 +108,7 @@ void gx_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *lo
 }
 
 void gx_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
-                             const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, float scale,
+                             const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, const int64_t *count,
                              const float *weights, GxDtype dtype)
 {
     if (!gx_op_check(g, "cross_entropy_finish", dtype, R, V)) return;
@@ -119,24 +124,24 @@ void gx_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const v
     }
     if (gx_op_begin(g, "cross_entropy_finish", gx_dims(R, V, 0, 0), dlogits ? 2 * R * V * gx_dtype_size(dtype) : 0,
                     dlogits ? 2.0 * R * V : 0))
-        g->device->cross_entropy_finish(g, losses, dlogits, exps, sums, labels, R, V, v_begin, scale, weights, dtype);
+        g->device->cross_entropy_finish(g, losses, dlogits, exps, sums, labels, R, V, v_begin, count, weights, dtype);
 }
 
 void gx_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets, int64_t R,
-                      int64_t V, float scale, GxDtype dtype)
+                      int64_t V, const int64_t *count, GxDtype dtype)
 {
     if (!gx_op_check(g, "squared_error", dtype, R, V)) return;
     if (gx_op_begin(g, "squared_error", gx_dims(R, V, 0, 0), R * V * ((dlogits ? 2 : 1) * gx_dtype_size(dtype) + 4),
                     5.0 * R * V))
-        g->device->squared_error(g, losses, dlogits, logits, targets, R, V, scale, dtype);
+        g->device->squared_error(g, losses, dlogits, logits, targets, R, V, count, dtype);
 }
 
 void gx_binary_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
-                             int64_t R, int64_t V, float scale, GxDtype dtype)
+                             int64_t R, int64_t V, const int64_t *count, GxDtype dtype)
 {
     if (!gx_op_check(g, "binary_cross_entropy", dtype, R, V)) return;
     if (gx_op_begin(g, "binary_cross_entropy", gx_dims(R, V, 0, 0),
                     R * V * ((dlogits ? 2 : 1) * gx_dtype_size(dtype) + 4), 9.0 * R * V))
-        g->device->binary_cross_entropy(g, losses, dlogits, logits, targets, R, V, scale, dtype);
+        g->device->binary_cross_entropy(g, losses, dlogits, logits, targets, R, V, count, dtype);
 }
 #endif

@@ -18,8 +18,20 @@ struct GxSgd {
     float momentum, weight_decay;
 };
 
-// total = (accumulate ? total : 0) + sum of x^2, in fp64 by blocks of GX_SUM_BLOCK in order
-void gx_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate);
+// Elements [begin, begin + n) of an array, as many as there are in blocks of GX_SUM_BLOCK, the last of them shorter.
+typedef struct {
+    int64_t begin, n;
+    int64_t blocks; // of the parts before it in a list, or of more
+} GxSumPart;
+typedef struct GxSumParts {
+    const GxSumPart *part; // [parts], in the device's memory; it may begin within a longer list
+    int64_t parts;
+    int64_t n, blocks; // of all of them
+} GxSumParts;
+
+// total = (accumulate ? total : 0) + sum of x^2 over the parts, in fp64: part by part, each by blocks of GX_SUM_BLOCK
+// in order. So the bits are the same when parts are spread over several calls. bytes: 4*n, FLOPs: 2*n
+void gx_sum_squares(GxContext *g, double *total, const float *x, const GxSumParts *parts, int accumulate);
 
 // From step->sum_squares: step->clip = min(1, max_norm/(norm + 1e-6)) (max_norm <= 0: 1), step->skip = norm is not
 // finite; step->applied goes up by one unless the step is skipped. No g->step: GX_ERR_ARGUMENT.
@@ -41,13 +53,14 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_OPTIMIZER_IMPLEMENTED)
 #define GX_OPTIMIZER_IMPLEMENTED
 
-void gx_sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate)
+void gx_sum_squares(GxContext *g, double *total, const float *x, const GxSumParts *parts, int accumulate)
 {
-    if (!gx_op_check(g, "sum_squares", GX_F32, n, 1)) return;
+    const int64_t n = parts->n;
+    if (!gx_op_check(g, "sum_squares", GX_F32, n, parts->parts)) return;
     GxArenaMark mark = gx_arena_mark(g->arena);
-    double *scratch = (double *)gx_scratch(g, GX_MEM_WORKSPACE, gx_ceil_div(n, GX_SUM_BLOCK) * 8);
+    double *scratch = (double *)gx_scratch(g, GX_MEM_WORKSPACE, parts->blocks * 8);
     if (gx_op_begin(g, "sum_squares", gx_dims(n, 0, 0, 0), 4 * n, 2.0 * n))
-        g->device->sum_squares(g, total, x, n, accumulate, scratch);
+        g->device->sum_squares(g, total, x, parts, accumulate, scratch);
     gx_arena_release(g->arena, mark);
 }
 

@@ -4,6 +4,7 @@
 #define GX_GRADS_H
 #include "../base/store.h"
 #include "../comm/comm.h"
+#include "../ops/optimizer.h"
 GX_BEGIN
 
 // Sums the gradients of units [first, first + units) as the table's rows ask for. Neighbours with the same axes go in
@@ -21,9 +22,22 @@ typedef struct {
 void gx_grads_start(GxContext *g, GxStore *s, int first, int units, GxGradsSum *sum);
 void gx_grads_wait(GxContext *g, GxStore *s, GxGradsSum *sum);
 
-// Adds to step->sum_squares those of a unit's gradients: tensor by tensor in the table's order, each logical element
-// once: an alias not at all, what several ranks hold by the lowest of them. The ranks of a tp group then add theirs up.
-void gx_grads_sum_squares(GxContext *g, GxStore *s, int unit);
+// Which elements of the gradients this rank counts in the global norm: of each tensor those that no lower rank counts.
+// The list is made once, and lies in the device's memory, so that a unit's gradients, or all, are one operation.
+typedef struct {
+    GxSumPart *part, *twin; // [rows of the table], unit by unit; the twin in the host's memory
+    GxSumParts *unit;       // [units]: which of them are a unit's
+    int units;
+} GxGradsParts;
+
+GxStatus gx_grads_parts_open(GxGradsParts *p, const GxTable *table, GxError *err);
+void gx_grads_parts_take(GxContext *g, GxGradsParts *p, const GxStore *s); // behind gx_store_take, from the same arena
+void gx_grads_parts_close(GxGradsParts *p);
+
+// Adds to step->sum_squares those of the gradients of units [first, first + units): tensor by tensor in the table's
+// order, each logical element once: an alias not at all, what several ranks hold by the lowest of them. The bits are
+// those of one unit after the other. The ranks of a tp group then add theirs up.
+void gx_grads_sum_squares(GxContext *g, GxStore *s, const GxGradsParts *p, int first, int units);
 void gx_grads_agree(GxContext *g);
 
 GX_END
@@ -31,8 +45,10 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_GRADS_IMPLEMENTED)
 #define GX_GRADS_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
 #include "../ops/elementwise.h"
-#include "../ops/optimizer.h"
+#include "../ops/memory.h"
 
 // ---- sums over whole axes ------------------------------------------------------------------------------------------
 
@@ -198,16 +214,54 @@ static int64_t gx__grads_counted(const GxContext *g, const GxTensor *t, int64_t 
     return gx_range_count(owned) * row;
 }
 
-void gx_grads_sum_squares(GxContext *g, GxStore *s, int unit)
+GxStatus gx_grads_parts_open(GxGradsParts *p, const GxTable *table, GxError *err)
 {
-    gx_at(g, unit, "norm");
-    for (int i = 0; i < s->table->n; i++) {
-        int64_t first;
-        if (!gx__grads_is_in(s, i, unit, 1)) continue;
-        gx__grads_zero_unwritten(g, s, i);
-        const int64_t n = gx__grads_counted(g, &s->table->row[i], &first);
-        if (n) gx_sum_squares(g, &g->step->sum_squares, gx_store_grads(s, i) + first, n, 1);
+    memset(p, 0, sizeof *p);
+    p->units = table->units;
+    p->twin = (GxSumPart *)calloc((size_t)table->n + 1, sizeof *p->twin);
+    p->unit = (GxSumParts *)calloc((size_t)table->units + 1, sizeof *p->unit);
+    if (!p->twin || !p->unit) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the list of %d gradients", table->n);
+    return GX_OK;
+}
+
+void gx_grads_parts_close(GxGradsParts *p)
+{
+    free(p->twin);
+    free(p->unit);
+    memset(p, 0, sizeof *p);
+}
+
+void gx_grads_parts_take(GxContext *g, GxGradsParts *p, const GxStore *s)
+{
+    int64_t n = 0, blocks = 0;
+    const int64_t bytes = s->table->n * (int64_t)sizeof *p->part;
+    gx_at(g, -1, "norm");
+    p->part = (GxSumPart *)gx_scratch(g, GX_MEM_WORKSPACE, bytes);
+    for (int unit = 0; unit < p->units; unit++) {
+        GxSumParts *of = &p->unit[unit];
+        of->part = p->part + n, of->parts = of->n = of->blocks = 0;
+        for (int i = 0; i < s->table->n; i++) {
+            GxSumPart *part = &p->twin[n];
+            if (!gx__grads_is_in(s, i, unit, 1)) continue;
+            part->n = gx__grads_counted(g, &s->table->row[i], &part->begin);
+            if (!part->n) continue;
+            part->begin += s->place[i].trainable, part->blocks = blocks;
+            of->parts++, of->n += part->n, of->blocks += gx_ceil_div(part->n, GX_SUM_BLOCK);
+            n++, blocks += gx_ceil_div(part->n, GX_SUM_BLOCK);
+        }
     }
+    if (!gx_failed(g)) gx_to_device(g, p->part, p->twin, n * (int64_t)sizeof *p->part);
+}
+
+void gx_grads_sum_squares(GxContext *g, GxStore *s, const GxGradsParts *p, int first, int units)
+{
+    GxSumParts all = p->unit[first];
+    gx_at(g, first, "norm");
+    for (int i = 0; i < s->table->n; i++)
+        if (gx__grads_is_in(s, i, first, units)) gx__grads_zero_unwritten(g, s, i);
+    for (int i = first + 1; i < first + units; i++)
+        all.parts += p->unit[i].parts, all.n += p->unit[i].n, all.blocks += p->unit[i].blocks;
+    if (all.parts) gx_sum_squares(g, &g->step->sum_squares, s->grads, &all, 1);
 }
 
 void gx_grads_agree(GxContext *g)

@@ -201,6 +201,10 @@ const char *gx_action_name(const GxAction *a, char text[48]);
 // "REDUCE0-3~1", its wait "WAIT1". Returns the length of the whole text, as snprintf does.
 int gx_steps_print(const GxSteps *s, char *text, size_t size);
 
+// How many actions from number i on are NORM, or STEP, of one unit after the other, and nobody waits for: they can be
+// done in one go. At least 1.
+int gx_steps_run(const GxSteps *s, int i);
+
 GX_END
 #endif
 
@@ -435,8 +439,7 @@ const char *gx_action_name(const GxAction *a, char text[48])
     return text;
 }
 
-// How many actions from i on are NORM, or STEP, of one unit after the other.
-static int gx__steps_run(const GxSteps *s, int i)
+int gx_steps_run(const GxSteps *s, int i)
 {
     const GxAction *a = s->action + i;
     int n = 1;
@@ -452,7 +455,7 @@ int gx_steps_print(const GxSteps *s, char *text, size_t size)
     if (size) text[0] = 0;
     for (int i = 0, run; i < s->n; i += run) {
         char word[96];
-        run = gx__steps_run(s, i);
+        run = gx_steps_run(s, i);
         int n = gx__steps_word(&s->action[i], s->spec.micro_batches > 1, word, sizeof word);
         if (run > 1) snprintf(word + n, sizeof word - (size_t)n, "-%d", s->action[i + run - 1].unit);
         n = snprintf(at < size ? text + at : NULL, at < size ? size - at : 0, "%s%s", i ? " " : "", word);

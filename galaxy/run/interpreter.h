@@ -38,6 +38,7 @@ typedef struct {
     GxModel *m;
     const GxOptimizer *o;
     GxSteps train, forward; // forward: of one micro-batch
+    GxGradsParts counted;   // in the gradients' norm
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
     const void *task;
     void *region;
@@ -137,13 +138,14 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     GX_TRY(gx__interpreter_make(&r->forward, &s, &g->error));
     r->bytes = (int64_t *)calloc(3 * (size_t)m->units, sizeof *r->bytes);
     if (!r->bytes) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the sizes of %d units", m->units);
-    return GX_OK;
+    return gx_grads_parts_open(&r->counted, &m->table, &g->error);
 }
 
 void gx_runner_close(GxRunner *r)
 {
     gx_steps_close(&r->train);
     gx_steps_close(&r->forward);
+    gx_grads_parts_close(&r->counted);
     free(r->bytes);
     memset(r, 0, sizeof *r);
 }
@@ -173,6 +175,7 @@ void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chu
     gx_model_take(g, r->m, T, B, chunk);
     if (gx_failed(g)) return;
     gx_store_take(g, &r->m->store, gx_optimizer_moments(r->o));
+    if (r->train.n) gx_grads_parts_take(g, &r->counted, &r->m->store);
     r->region_bytes = gx__interpreter_place(g, r, &r->forward, T, B);
     if (r->train.n) r->region_bytes = gx_max(r->region_bytes, gx__interpreter_place(g, r, &r->train, T, B));
     r->region = gx_scratch(g, GX_MEM_ACTIVATIONS, r->region_bytes);
@@ -229,7 +232,7 @@ static void gx__interpreter_count(GxContext *g, GxRunner *r, const GxSteps *s)
     for (int i = 0; i < s->spec.micro_batches; i++) {
         r->batch[i].number = i, r->batch[i].is_training = 1;
         for (int k = 0; k < GX_MAX_LOSSES; k++) {
-            r->batch[i].target[k].scale = r->labels[k] ? 1.0f / (float)r->labels[k] : 0.0f;
+            r->batch[i].target[k].count = &g->step->labels[k];
             r->batch[i].target[k].loss = &g->step->loss_sum[k];
         }
     }
@@ -251,8 +254,9 @@ static void gx__interpreter_reduce(GxContext *g, GxRunner *r, const GxAction *a)
 
 static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, const GxBatch *batch)
 {
-    for (int i = 0; i < s->n && !gx_failed(g); i++) {
+    for (int i = 0, run = 1; i < s->n && !gx_failed(g); i += run) {
         const GxAction *a = &s->action[i];
+        run = 1;
         switch (a->what) {
         case GX_DO_FORWARD:
         case GX_DO_RECOMPUTE:
@@ -264,7 +268,10 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
             break;
         case GX_DO_REDUCE: gx__interpreter_reduce(g, r, a); break;
         case GX_DO_WAIT: gx_grads_wait(g, &r->m->store, &r->sum[a->ticket]); break;
-        case GX_DO_NORM: gx_grads_sum_squares(g, &r->m->store, a->unit); break;
+        case GX_DO_NORM: // neighbours in one go: two launches for all their tensors
+            run = gx_steps_run(s, i);
+            gx_grads_sum_squares(g, &r->m->store, &r->counted, a->unit, run);
+            break;
         case GX_DO_AGREE: gx__interpreter_agree(g, r); break;
         case GX_DO_STEP:
             gx_at(g, a->unit, "step");
