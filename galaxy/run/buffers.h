@@ -22,6 +22,7 @@ GX_END
 #define GX_BUFFERS_IMPLEMENTED
 #include <stdlib.h>
 #include <string.h>
+#include "side_cache.h"
 #include "trainer.h"
 
 // The window's micro-batches and the one of a validation, block by block.
@@ -50,6 +51,7 @@ void gx_buffers_take(GxTrainer *t, GxContext *g)
     t->eval_loss = (double *)gx_arena_take(a, GX_MEM_WORKSPACE, GX_MAX_LOSSES * sizeof(double));
     gx__buffers_take_batches(t, g);
     gx_runner_take(g, &t->runner, T, B, t->o.head_chunk);
+    gx_side_cache_take(t, g);
     if (t->task->take) t->task->take(g, t->self, &t->model, T);
 }
 

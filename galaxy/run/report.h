@@ -74,6 +74,7 @@ GX_END
 #include "best.h"
 #include "output.h"
 #include "processors.h"
+#include "side_cache.h"
 #include "trainer.h"
 
 // ---- the reporter --------------------------------------------------------------------------------------------------
@@ -301,6 +302,7 @@ void gx_report_start(const GxTrainer *t)
     if (!o->dry_run) t->task->describe(t->self, r.out);
     gx__report_options(r.out, t);
     gx__report_work(r.out, t);
+    gx_side_cache_describe(t, r.out);
     gx_plan_print(r.out, &t->plan);
     gx__report_costs(r.out, &t->plan, &t->model, t->g->world, gx_options_only_show(o) ? "batch" : "step");
     gx_report_end(&r, t->g);
