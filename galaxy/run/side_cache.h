@@ -49,11 +49,11 @@ typedef struct GxSideCache {
     double seconds;
 } GxSideCache; // of a trainer whose run has one
 
-// From the options and the open model: sizes, and what the runner is told of it. NULL: it has no cache.
+// From the options: what the runner is told of it. NULL: it has no cache.
 const GxUnitCache *gx_side_cache_plan(GxTrainer *t);
 // The samples of an epoch, from the task: 0, where no data are open. all: of a micro-batch of all ranks.
 GxStatus gx_side_cache_set_epoch(GxTrainer *t, int64_t samples, int64_t all);
-void gx_side_cache_take(GxTrainer *t, GxContext *g); // its memory
+void gx_side_cache_take(GxTrainer *t, GxContext *g); // its sizes, and memory, behind the model's
 GxStatus gx_side_cache_refuse_too_large(const GxTrainer *t, GxError *err);
 // Once the weights and the output folder are there. disk: bytes of it that others will need.
 GxStatus gx_side_cache_open(GxTrainer *t, int64_t disk);
@@ -205,17 +205,23 @@ static int64_t gx__side_cache_run(const GxTrainer *t) // micro-batches of the wh
 const GxUnitCache *gx_side_cache_plan(GxTrainer *t)
 {
     GxSideCache *c = t->side_cache;
-    const GxModel *m = &t->model;
-    const GxRows x = gx_stream_rows(m, t->o.seq_len, 1, NULL); // of a sample
-    const int64_t B = gx_trainer_samples(t), run = gx__side_cache_run(t);
     if (!c) return NULL;
     c->in_memory = !strcmp(t->o.tuning.side_cache, "memory"), c->on_disk = !strcmp(t->o.tuning.side_cache, "disk");
-    for (int u = 1; u < m->units; u++) c->layers += gx_side_is_beside(m, u);
-    c->rows = x.rows, c->row_bytes = x.cols * gx_dtype_size(x.dtype), c->bytes = c->layers * c->rows * c->row_bytes;
-    c->samples = gx_min(c->epoch ? gx_min(c->epoch, run) : run, INT64_MAX / 2 / (B * c->bytes)) * B;
     c->hooks.find = gx__side_cache_find, c->hooks.read = gx__side_cache_read, c->hooks.write = gx__side_cache_write;
     c->hooks.user = t;
     return c->in_memory || c->on_disk ? &c->hooks : NULL;
+}
+
+static void gx__side_cache_measure(GxTrainer *t)
+{
+    GxSideCache *c = t->side_cache;
+    const GxModel *m = &t->model;
+    const GxRows x = gx_stream_rows(m, t->o.seq_len, 1, NULL); // of a sample
+    const int64_t B = gx_trainer_samples(t), run = gx__side_cache_run(t);
+    c->layers = 0;
+    for (int u = 1; u < m->units; u++) c->layers += gx_side_is_beside(m, u);
+    c->rows = x.rows, c->row_bytes = x.cols * gx_dtype_size(x.dtype), c->bytes = c->layers * c->rows * c->row_bytes;
+    c->samples = gx_min(c->epoch ? gx_min(c->epoch, run) : run, INT64_MAX / 2 / (B * c->bytes)) * B;
 }
 
 void gx_side_cache_take(GxTrainer *t, GxContext *g)
@@ -223,7 +229,9 @@ void gx_side_cache_take(GxTrainer *t, GxContext *g)
     GxSideCache *c = t->side_cache;
     GxArena *host = gx_host_arena(g);
     const int64_t T = t->o.seq_len, B = gx_trainer_samples(t);
-    if (!c || (!c->in_memory && !c->on_disk)) return;
+    if (!c || gx_failed(g)) return;
+    gx__side_cache_measure(t);
+    if (!c->in_memory && !c->on_disk) return;
     c->stage = (char *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, B * c->bytes);
     if (!g->device->shares_host_memory)
         c->twin = (char *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, B * c->rows * c->row_bytes);
