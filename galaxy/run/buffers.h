@@ -65,6 +65,12 @@ void gx_buffers_dry_run(GxPlan *p, GxContext *dry, void *trainer)
     gx_runner_train(dry, &t->runner, t->batch, NULL, NULL);
     p->flops = dry->recorder->flops;
     p->comm_bytes = dry->recorder->comm_bytes;
+    if (t->runner.cache) { // the same where it has all
+        t->runner.plans_found = 1;
+        gx_runner_train(dry, &t->runner, t->batch, NULL, NULL);
+        t->runner.plans_found = 0;
+        p->flops_kept = 2 * p->flops - dry->recorder->flops;
+    }
     gx_runner_forward(dry, &t->runner, &t->eval);
     if (gx_options_only_show(&t->o)) p->flops = dry->recorder->flops, p->comm_bytes = dry->recorder->comm_bytes;
     if (t->task->prepare) t->task->prepare(dry, t->self, &forward);

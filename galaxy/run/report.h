@@ -235,6 +235,7 @@ static void gx__report_costs(FILE *out, const GxPlan *p, const GxModel *m, int w
     fprintf(out, "  %.2f GFLOP per %s%s (attention counted %s)", p->flops / 1e9, unit,
             alike ? " and rank" : " on rank 0", gx__report_is_causal(m) ? "causal" : "in full");
     if (!alike) fprintf(out, ", %.2f on all", p->flops_all / 1e9);
+    if (p->flops_kept > 0) fprintf(out, ", %.2f where the side cache has all", (p->flops - p->flops_kept) / 1e9);
     if (world > 1)
         fprintf(out, ", %.2f MB sent per %s%s", (double)p->comm_bytes / 1e6, unit, alike ? " and rank" : " by rank 0");
     fprintf(out, "\n");

@@ -47,6 +47,7 @@ typedef struct GxSideCache {
     int64_t number;                    // of the epoch at hand, from 0
     int64_t steps, micro_batches, hits; // in it, of this process
     double seconds;
+    int64_t shared[2]; // micro_batches and hits since a line of progress
 } GxSideCache; // of a trainer whose run has one
 
 // From the options: what the runner is told of it. NULL: it has no cache.
@@ -63,6 +64,7 @@ void gx_side_cache_close(GxTrainer *t);
 int64_t gx_side_cache_sample(const GxTrainer *t, int64_t number);
 // Behind a step that took so many seconds and began with micro-batch `number`: where an epoch has ended, a line.
 void gx_side_cache_count(GxTrainer *t, int64_t number, double seconds);
+double gx_side_cache_share(GxTrainer *t); // of the micro-batches that came from it, since it was asked
 void gx_side_cache_report(GxTrainer *t);                    // the line, of the epoch at hand
 void gx_side_cache_describe(const GxTrainer *t, FILE *out); // the plan
 
@@ -141,7 +143,7 @@ static int gx__side_cache_find(GxContext *g, void *trainer, const GxBatch *b)
     c->next = 0;
     gx_at(g, -1, "side_cache");
     gx_all_reduce(g, GX_AXIS_PP | GX_AXIS_CP | GX_AXIS_TP, GX_MAX, &lacks, 1, GX_I64);
-    c->micro_batches++, c->hits += !lacks;
+    c->micro_batches++, c->hits += !lacks, c->shared[0]++, c->shared[1] += !lacks;
     if (c->records.damaged > c->said_damaged)
         gx_log(&g->log, GX_LOG_WARNING,
                "rank %d: a record of the side cache in %s is damaged: it is computed again, and written anew", g->rank,
@@ -392,6 +394,14 @@ void gx_side_cache_count(GxTrainer *t, int64_t number, double seconds)
     if (next == c->number) return;
     gx_side_cache_report(t);
     c->number = next;
+}
+
+double gx_side_cache_share(GxTrainer *t)
+{
+    GxSideCache *c = t->side_cache;
+    const double share = c && c->shared[0] ? (double)c->shared[1] / (double)c->shared[0] : 0;
+    if (c) c->shared[0] = c->shared[1] = 0;
+    return share;
 }
 
 void gx_side_cache_report(GxTrainer *t)

@@ -286,7 +286,7 @@ static void gx__trainer_report_progress(GxTrainer *t, const GxMetric *metric, in
     p.metrics = metrics;
     memcpy(p.metric, metric, (size_t)metrics * sizeof *metric);
     p.tokens_per_s = (double)(t->interval_steps * t->o.global_batch_size * t->o.seq_len) / seconds;
-    p.gflops = t->plan.flops_all / per_step / 1e9;
+    p.gflops = (t->plan.flops_all - gx_side_cache_share(t) * t->plan.flops_kept_all) / per_step / 1e9;
     p.memory_mb = (double)gx_process_memory() / 1e6;
     if (t->g->device->memory) {
         int64_t free_bytes, all_bytes;
