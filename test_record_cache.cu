@@ -35,8 +35,9 @@ static int open_it(GxRecordCache *c, uint64_t about, int64_t most) // what was f
 {
     GxError err = GX_ZERO;
     GxRecordsFound found;
-    return CHECK(gx_record_cache_open(c, path, BYTES, about, most, &found, &err) == GX_OK, "%s", err.message) ? (int)found
-                                                                                                              : -1;
+    return CHECK(gx_record_cache_open(c, path, BYTES, about, most, &found, &err) == GX_OK, "%s", err.message)
+               ? (int)found
+               : -1;
 }
 
 static void make(int records) // anew
@@ -58,7 +59,8 @@ static void harm(long at, int bits) // bits of the byte at `at`
     fclose(f);
 }
 
-static void check_has(int from, int n, const char *missing) // of n records: those that are '0' in `missing` are not there
+static void check_has(int from, int n,
+                      const char *missing) // of n records: those that are '0' in `missing` are not there
 {
     GxRecordCache c;
     CHECK(open_it(&c, 1, 1000) == GX_RECORDS_SAME, "it is not the same");
@@ -126,9 +128,9 @@ TEST(a_file_about_something_else_is_emptied)
     GxRecordCache c;
     for (int i = 0; i < 4; i++) {
         make(3);
-        if (i == 1) harm(i * 9, 1);             // what it is
-        if (i == 2) truncate(path, HEAD - 1);   // half a head
-        if (i == 3) harm(HEAD - 1, 4);          // its hash
+        if (i == 1) harm(i * 9, 1);           // what it is
+        if (i == 2) truncate(path, HEAD - 1); // half a head
+        if (i == 3) harm(HEAD - 1, 4);        // its hash
         CHECK(open_it(&c, i ? 1 : 2, 1000) == GX_RECORDS_OTHER && c.n == 0, "way %d: %ld records", i, (long)c.n);
         CHECK(!has(&c, 0) && put(&c, 0) && has(&c, 0), "way %d", i);
         gx_record_cache_close(&c);

@@ -292,8 +292,8 @@ static void kept_layers_change_nothing(const char *what, int which)
         memset(&kept, 0, sizeof kept);
         Window computed = one_window(&l, &spec, 1);
         const GxModel *m = &computed.t->m;
-        CHECK(kept.finds == 2 && kept.reads == 0 && kept.writes == 2 * LAYERS, "%s: %d finds, %d reads, %d writes", what,
-              kept.finds, kept.reads, kept.writes);
+        CHECK(kept.finds == 2 && kept.reads == 0 && kept.writes == 2 * LAYERS, "%s: %d finds, %d reads, %d writes",
+              what, kept.finds, kept.reads, kept.writes);
         kept.has = 1;
         Window read = one_window(&l, &spec, 1);
         CHECK(kept.finds == 4 && kept.reads == 2 * LAYERS && kept.writes == 2 * LAYERS,
@@ -304,7 +304,8 @@ static void kept_layers_change_nothing(const char *what, int which)
         // other outputs are other gradients: they are read
         memset(kept.x[1][0], 0, 64);
         Window other = one_window(&l, &spec, 1);
-        CHECK(memcmp(computed.grads, other.grads, (size_t)m->store.trained_n * 4), "%s: what was kept is not read", what);
+        CHECK(memcmp(computed.grads, other.grads, (size_t)m->store.trained_n * 4), "%s: what was kept is not read",
+              what);
         window_close(&computed), window_close(&read), window_close(&other);
         for (int i = 0; i < MAX_MICRO; i++)
             for (int k = 0; k < LAYERS; k++) free(kept.x[i][k]);

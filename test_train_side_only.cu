@@ -127,8 +127,8 @@ TEST(every_mode_reads_what_its_ranks_have_computed)
     CHECK_RAN(run(BASE EPOCHS "--output_dir alone --optimizer sgd --side_cache none"));
     const Log serial = read_log("alone");
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        CHECK_RAN(run(BASE STEPS_3 "--optimizer sgd --output_dir %s_none --side_cache none %s", ways[i].name,
-                      ways[i].flags));
+        CHECK_RAN(
+            run(BASE STEPS_3 "--optimizer sgd --output_dir %s_none --side_cache none %s", ways[i].name, ways[i].flags));
         const Log l = read_log(strcat(strcpy(a, ways[i].name), "_none"));
         check_close_series(ways[i].name, l.loss, serial.loss, 28, 1);
         snprintf(a, sizeof a, "%s_none/checkpoint-28", ways[i].name);
@@ -246,7 +246,8 @@ TEST(a_new_run_in_the_folder_removes_the_records_of_the_old_one)
     CHECK(!exists("again/side_cache"), "they are still there");
 }
 
-// ---- a side network is one -------------------------------------------------------------------------------------------
+// ---- a side network is one
+// -------------------------------------------------------------------------------------------
 
 TEST(folders_of_side_and_side_only_are_the_same)
 {
@@ -255,7 +256,7 @@ TEST(folders_of_side_and_side_only_are_the_same)
     CHECK_RAN(run(TEXT "--adapter kind1/checkpoint-28 --output_dir kind2 --max_steps 1 --learning_rate 0"));
     CHECK(strstr(out(), "tuning=\"side\""), "%s", out());
     CHECK_RAN(run(TEXT "--adapter kind2/checkpoint-1 --tuning side_only --output_dir kind3 "
-                  "--max_steps 1 --learning_rate 0"));
+                       "--max_steps 1 --learning_rate 0"));
     for (int i = 0; i < 2; i++) {
         const char *name = i ? "adapter_config.json" : "adapter_model.safetensors";
         char a[100], b[100];
@@ -306,7 +307,26 @@ TEST(a_bert_for_labels_or_vectors_reads_what_it_has_computed)
     snprintf(program, sizeof program, "%s", train);
 }
 
-// ---- what is refused, and the plan -----------------------------------------------------------------------------------
+TEST(preference_pairs_are_learned_with_a_model_that_is_run_once)
+{
+    static const char common[] =
+        "--config dpo.json --model base/checkpoint-8 --side_reduction_factor 4 --tuning side_only --task dpo "
+        "--train_data pairs.jsonl --seq_len 64 --micro_batch_size 2 --validation_fraction 0 "
+        "--gradient_accumulation_steps 1 --max_steps 21 --learning_rate 1e-2";
+    if (!make_base()) return;
+    shell("echo '{\"threads\": 1, \"logging_steps\": 1}' > dpo.json");
+    FILE *f = fopen("pairs.jsonl", "w");
+    for (int i = 0; i < 40; i++)
+        fprintf(f, "{\"prompt\": \"The cat %d\", \"chosen\": \" sees %d\", \"rejected\": \" is\"}\n", i, i * i);
+    fclose(f);
+    CHECK_RAN(run("%s --output_dir pairs_none --side_cache none", common));
+    CHECK_RAN(run("%s --output_dir pairs", common));
+    CHECK(share_of(1) <= 0 && share_of(2) == 100, "%d, %d%%: %s", share_of(1), share_of(2), out());
+    check_same_checkpoint("pairs/checkpoint-21", "pairs_none/checkpoint-21");
+}
+
+// ---- what is refused, and the plan
+// -----------------------------------------------------------------------------------
 
 TEST(a_cache_where_none_can_be_is_refused)
 {

@@ -78,7 +78,7 @@ int gx_record_cache_read(GxRecordCache *c, GxRecordKey key, void *out);
 // disk's.
 int gx_record_cache_write(GxRecordCache *c, GxRecordKey key, const void *record);
 
-int64_t gx_record_cache_stride(int64_t bytes);              // what a record takes of a file
+int64_t gx_record_cache_stride(int64_t bytes);               // what a record takes of a file
 int64_t gx_record_cache_memory(int64_t bytes, int64_t most); // what so many take of memory
 
 GX_END
@@ -95,7 +95,7 @@ GX_END
 #include <unistd.h>
 
 typedef struct {
-    char name[8]; // "GXRECORD"
+    char name[8];                                   // "GXRECORD"
     uint64_t version, bytes, about, spare[3], hash; // of all before it
 } gx__RecordHead;
 typedef struct {
@@ -247,10 +247,10 @@ static GxStatus gx__record_open(GxRecordCache *c, const char *path, GxRecordsFou
     if (!S_ISREG(st.st_mode)) return GX_FAIL(err, GX_ERR_IO, "%s is not a regular file", path);
     const int is_in_use = flock(f->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK,
               is_same = gx__record_is_same(c, f->fd);
-    *found = is_in_use          ? GX_RECORDS_IN_USE
-             : st.st_size == 0  ? GX_RECORDS_NEW
-             : is_same          ? GX_RECORDS_SAME
-                                : GX_RECORDS_OTHER;
+    *found = is_in_use         ? GX_RECORDS_IN_USE
+             : st.st_size == 0 ? GX_RECORDS_NEW
+             : is_same         ? GX_RECORDS_SAME
+                               : GX_RECORDS_OTHER;
     if (is_in_use) c->most = 0;
     if (is_same) return gx__record_scan(c, 0, (int64_t)st.st_size, err);
     return is_in_use ? GX_OK : gx__record_empty(c, err);

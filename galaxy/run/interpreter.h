@@ -24,7 +24,8 @@ GX_BEGIN
 // What comes out of a model's layers beside a side network, kept from one training step to another (side_cache.h): a
 // layer whose output is there is not computed. Layers are numbered from 0.
 typedef struct {
-    // Before the first layer of a micro-batch: 1, on all ranks of its tp group or on none: all of its outputs are there.
+    // Before the first layer of a micro-batch: 1, on all ranks of its tp group or on none: all of its outputs are
+    // there.
     int (*find)(GxContext *g, void *user, const GxBatch *b);
     void (*read)(GxContext *g, void *user, const GxBatch *b, int layer, GxRows x);  // writes x
     void (*write)(GxContext *g, void *user, const GxBatch *b, int layer, GxRows x); // x was computed

@@ -49,8 +49,8 @@ GxStatus gx_output_lock(int *lock, const char *output_dir, GxError *err);
 GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home, GxError *err);
 // 1: that path lies in the folder, or is it.
 int gx_output_holds(const char *output_dir, const char *path);
-// Removes the run in it: its checkpoints, log, what it has set apart, its side cache. What else is there stays. Refused where there is
-// no run.
+// Removes the run in it: its checkpoints, log, what it has set apart, its side cache. What else is there stays. Refused
+// where there is no run.
 GxStatus gx_output_clear(const char *output_dir, GxError *err);
 
 // A run that goes on behind step `begun` may save at any later step (a signal can ask for it), at most at `last`:

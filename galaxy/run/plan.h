@@ -28,7 +28,7 @@ typedef struct {
     double flops, flops_all;   // of one optimizer step, or of a batch where nothing is trained; this rank; all ranks
     double flops_kept, flops_kept_all; // of these, a step's that are not done where a side cache has all
     int64_t comm_bytes;                // that this rank sends in that
-    int ranks_here;            // that share this process
+    int ranks_here;                    // that share this process
 } GxPlan;
 
 // What the process holds besides arenas: what is resident now, and what the GEMM library and the thread stacks will

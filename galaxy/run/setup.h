@@ -596,7 +596,8 @@ static GxStatus gx__setup_open_output(GxTrainer *t)
     GX_TRY(gx_output_refuse_in_the_way(folder, t->o.overwrite_output_dir ? 0 : t->run, t->begun, t->o.max_steps, err));
     if (t->o.overwrite_output_dir) GX_TRY(gx_output_clear(folder, err));
     else GX_TRY(gx_output_refuse_used(folder, t->run, t->resume.is_home, err)); // another run may have come first
-    GX_TRY(gx_output_check_room(folder, gx__setup_checkpoint_bytes(t), gx__setup_planned_checkpoints(t), &t->g->log, err));
+    GX_TRY(
+        gx_output_check_room(folder, gx__setup_checkpoint_bytes(t), gx__setup_planned_checkpoints(t), &t->g->log, err));
     if (!t->run) t->run = gx_run_draw();
     GX_TRY(gx__setup_claim_output(t));
     return gx__setup_show_baseline(t);

@@ -5,11 +5,11 @@
 // another order in each, the same samples together. So every rank meets the samples again that it has kept, and a
 // loaded output has the bits of the computed one: that of the same batch.
 //
-// A sample's record is h_1 to h_N [layers, rows, C], of this rank's rows of it. Its key is a hash of what the model sees
-// of the sample: tokens, types, positions, documents; the file is about the weights, the configuration, the dtype and
-// this rank's part (io/record_cache.h). So what is found is right, whatever else has changed. A micro-batch is taken
-// from the cache if all of its samples are there on all ranks of its tp group, which decide that together; else it is
-// computed, and what was missing is kept. Validations run the whole model.
+// A sample's record is h_1 to h_N [layers, rows, C], of this rank's rows of it. Its key is a hash of what the model
+// sees of the sample: tokens, types, positions, documents; the file is about the weights, the configuration, the dtype
+// and this rank's part (io/record_cache.h). So what is found is right, whatever else has changed. A micro-batch is
+// taken from the cache if all of its samples are there on all ranks of its tp group, which decide that together; else
+// it is computed, and what was missing is kept. Validations run the whole model.
 //
 // Memory: one micro-batch's records, in the host's memory (and one layer's rows, where the device has its own); with
 // --side_cache memory all of this rank's. On the disk: output_dir/side_cache/rank-<r>.rows, or in --side_cache_dir.
@@ -44,11 +44,11 @@ typedef struct GxSideCache {
     // what has been said, and what the next line will say
     int said_full;
     int64_t said_damaged;
-    int64_t number;                    // of the epoch at hand, from 0
+    int64_t number;                     // of the epoch at hand, from 0
     int64_t steps, micro_batches, hits; // in it, of this process
     double seconds;
     int64_t shared[2]; // micro_batches and hits since a line of progress
-} GxSideCache; // of a trainer whose run has one
+} GxSideCache;         // of a trainer whose run has one
 
 // From the options: what the runner is told of it. NULL: it has no cache.
 const GxUnitCache *gx_side_cache_plan(GxTrainer *t);
@@ -65,7 +65,7 @@ int64_t gx_side_cache_sample(const GxTrainer *t, int64_t number);
 // Behind a step that took so many seconds and began with micro-batch `number`: where an epoch has ended, a line.
 void gx_side_cache_count(GxTrainer *t, int64_t number, double seconds);
 double gx_side_cache_share(GxTrainer *t); // of the micro-batches that came from it, since it was asked
-void gx_side_cache_report(GxTrainer *t);                    // the line, of the epoch at hand
+void gx_side_cache_report(GxTrainer *t);  // the line, of the epoch at hand
 void gx_side_cache_describe(const GxTrainer *t, FILE *out); // the plan
 
 GX_END
@@ -240,8 +240,7 @@ void gx_side_cache_take(GxTrainer *t, GxContext *g)
     c->column = (int32_t *)gx_take_from(g, host, GX_MEM_WORKSPACE, (5 * T + 4) * (int64_t)sizeof *c->column);
     c->key = (GxRecordKey *)gx_take_from(g, host, GX_MEM_WORKSPACE, B * (int64_t)sizeof *c->key);
     c->is_kept = (uint8_t *)gx_take_from(g, host, GX_MEM_WORKSPACE, B);
-    if (c->in_memory)
-        c->memory = gx_take_from(g, host, GX_MEM_WORKSPACE, gx_record_cache_memory(c->bytes, c->samples));
+    if (c->in_memory) c->memory = gx_take_from(g, host, GX_MEM_WORKSPACE, gx_record_cache_memory(c->bytes, c->samples));
 }
 
 static int gx__side_cache_neighbours(const GxTrainer *t) // ranks of this machine

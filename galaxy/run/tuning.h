@@ -74,9 +74,8 @@ static const GxField gx__tuning_options[] = {
      "what is trained: full: the model; lora: two small matrices beside each matrix of --model, which stays as it is; "
      "adapter: two small linears behind each attention and MLP of it; side: narrow layers beside it, which read it, so "
      "that no gradient goes through it; side_only: the same, with the samples of the first epoch in each, so that what "
-     "the model makes of them is computed once; prompt: rows that attention sees besides (LLaMA-Adapter); checkpoints then "
-     "have "
-     "these alone, lora's and prompt's as peft's folders do",
+     "the model makes of them is computed once; prompt: rows that attention sees besides (LLaMA-Adapter); checkpoints "
+     "then have these alone, lora's and prompt's as peft's folders do",
      "full|lora|adapter|side|side_only|prompt"},
     {"lora_dim", GX_FIELD_INT, GX__TUNING_AT(lora_dim), "16", "rows of the first of the two (peft: r, also --r)",
      "1..65536"},
@@ -269,8 +268,8 @@ const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, G
     snprintf(then->quantize, sizeof then->quantize, GX_NOT_QUANTIZED);
     if (gx_json_get_fields(args, gx__tuning_options, n, 0, then, "training_args.json", err) != GX_OK) return NULL;
     for (int i = 0; i < n; i++)
-        if ((i == 0 || gx__tuning_is_of(&gx__tuning_options[i], o)) &&
-            !gx__tuning_may_change(&gx__tuning_options[i]) && !(i == 0 && gx_tuning_is_side(o) && gx_tuning_is_side(then)) &&
+        if ((i == 0 || gx__tuning_is_of(&gx__tuning_options[i], o)) && !gx__tuning_may_change(&gx__tuning_options[i]) &&
+            !(i == 0 && gx_tuning_is_side(o) && gx_tuning_is_side(then)) &&
             !gx_field_same(&gx__tuning_options[i], then, o))
             return &gx__tuning_options[i];
     return NULL;
