@@ -311,13 +311,16 @@ TEST(preference_pairs_are_learned_with_a_model_that_is_run_once)
 {
     static const char common[] =
         "--config dpo.json --model base/checkpoint-8 --side_reduction_factor 4 --tuning side_only --task dpo "
-        "--train_data pairs.jsonl --seq_len 64 --micro_batch_size 2 --validation_fraction 0 "
+        "--train_data pairs.jsonl --seq_len 256 --micro_batch_size 2 --validation_fraction 0 --chat_template chatml "
         "--gradient_accumulation_steps 1 --max_steps 21 --learning_rate 1e-2";
     if (!make_base()) return;
     shell("echo '{\"threads\": 1, \"logging_steps\": 1}' > dpo.json");
     FILE *f = fopen("pairs.jsonl", "w");
     for (int i = 0; i < 40; i++)
-        fprintf(f, "{\"prompt\": \"The cat %d\", \"chosen\": \" sees %d\", \"rejected\": \" is\"}\n", i, i * i);
+        fprintf(f,
+                "{\"prompt\": [{\"role\": \"user\", \"content\": \"cat %d\"}], \"chosen\": [{\"role\": \"assistant\", "
+                "\"content\": \"sees %d\"}], \"rejected\": [{\"role\": \"assistant\", \"content\": \"is\"}]}\n",
+                i, i * i);
     fclose(f);
     CHECK_RAN(run("%s --output_dir pairs_none --side_cache none", common));
     CHECK_RAN(run("%s --output_dir pairs", common));
