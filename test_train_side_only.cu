@@ -193,6 +193,32 @@ TEST(a_resumed_run_finds_what_was_kept_and_computes_what_was_lost)
     CHECK(size_of("harmed/side_cache/rank-0.rows") == size_of("whole/side_cache/rank-0.rows"), "it has grown");
 }
 
+// A rank that lacks its part of a sample has the others compute it, too: nobody waits for it in vain.
+TEST(ranks_of_a_group_read_together_or_not_at_all)
+{
+    static const char sp[] = BASE EPOCHS "--ranks 2 --mode sp --timeout 20 --output_dir sliced ";
+    if (!make_small()) return;
+    CHECK_RAN(run("%s --save_steps 14 --save_total_limit 0", sp));
+    shell("cp -r sliced sliced_all && rm -r sliced/checkpoint-28 && truncate -s -90000 sliced/side_cache/rank-1.rows");
+    CHECK_RAN(run(TEXT "--resume auto --output_dir sliced --ranks 2 --mode sp --timeout 20"));
+    CHECK(share_of(2) < 100 && share_of(4) == 100, "%d, %d%%: %s", share_of(2), share_of(4), out());
+    check_same_checkpoint("sliced_all/checkpoint-28", "sliced/checkpoint-28");
+}
+
+// The same tokens, which see each other or do not.
+TEST(a_sample_is_what_the_model_sees_of_it)
+{
+    if (!make_small()) return;
+    shell("sed 's/.*/{\"text\": \"&\"}/' small.txt | head -n 24 > small.jsonl");
+    static const char flags[] = BASE EPOCHS "--train_data small.jsonl --tokenizer bytes --validation_fraction 0 ";
+    CHECK_RAN(run("%s --output_dir seen1 --side_cache_dir seen", flags));
+    CHECK(share_of(2) == 100, "%d%%: %s", share_of(2), out());
+    CHECK_RAN(run("%s --separate_documents false --output_dir seen2 --side_cache_dir seen", flags));
+    CHECK(share_of(1) == 0 && share_of(2) == 100, "%d, %d%%: %s", share_of(1), share_of(2), out());
+    CHECK_RAN(run("%s --separate_documents false --output_dir seen3 --side_cache none", flags));
+    check_same_checkpoint("seen2/checkpoint-28", "seen3/checkpoint-28");
+}
+
 TEST(other_ranks_than_before_read_what_they_can)
 {
     static const char flags[] = BASE EPOCHS "--save_steps 14 --save_total_limit 0 ";

@@ -3,7 +3,7 @@
 
     make train_llama demo-chat; dev/bench/side_only.py [FOLDER] [--batch 2] [--seq 256] [--steps 12] [--precision fp32] [--rounds 1]
 
-FOLDER: build/demo-chat/SmolLM2-135M-Instruct. The text is cut to as many bytes as make an epoch of about STEPS steps, and the run is of two epochs and one step, once
+FOLDER: build/demo-chat/SmolLM2-135M-Instruct. The text is cut to as many bytes as make an epoch of about STEPS steps, and the run is of three times as many, once
 with --side_cache disk, once with memory, once with none, which computes in each epoch. Seconds per step are the mean over an epoch, as the program says them; the first
 epoch has the slow first step in it. Prints a table in Markdown, and whether all ended with the same bits.
 """
@@ -21,6 +21,7 @@ parser.add_argument("--seq", type=int, default=256)
 parser.add_argument("--steps", type=int, default=12)
 parser.add_argument("--precision", default="fp32")
 parser.add_argument("--rounds", type=int, default=1)
+parser.add_argument("--bytes_per_token", type=float, default=4.2, help="of the text; 1 where tokens are bytes")
 parser.add_argument("--text", default="data/text.txt")
 parser.add_argument("--train_llama", default="./train_llama")
 args = parser.parse_args()
@@ -42,8 +43,7 @@ def run(steps, cache, bytes_of_text):
     return epochs, size, peak, next(out.glob("checkpoint-*")) / "adapter_model.safetensors"
 
 
-per_token = 4  # bytes, about
-results = {cache: [run(2 * args.steps + 1, cache, int(per_token * args.batch * args.seq * args.steps)) for _ in range(args.rounds)] for cache in ("disk", "memory", "none")}
+results = {cache: [run(3 * args.steps, cache, int(args.bytes_per_token * args.batch * args.seq * args.steps)) for _ in range(args.rounds)] for cache in ("disk", "memory", "none")}
 print(f"{args.folder}, {args.precision}, {args.batch} x {args.seq} tokens, medians of {args.rounds} rounds\n")
 print("| --side_cache | epoch 1, s a step | epoch 2, s a step | of epoch 1 | steps | MB a sample | MB | peak memory, MB |\n|---|---|---|---|---|---|---|---|")
 for cache, got in results.items():
