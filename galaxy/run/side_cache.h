@@ -46,9 +46,9 @@ typedef struct GxSideCache {
     int64_t said_damaged;
     int64_t number;                     // of the epoch at hand, from 0
     int64_t steps, micro_batches, hits; // in it, of this process
-    double seconds;
-    int64_t shared[2]; // micro_batches and hits since a line of progress
-} GxSideCache;         // of a trainer whose run has one
+    double since;                       // seconds of training when it began
+    int64_t shared[2];                  // micro_batches and hits since a line of progress
+} GxSideCache;                          // of a trainer whose run has one
 
 // From the options: what the runner is told of it. NULL: it has no cache.
 const GxUnitCache *gx_side_cache_plan(GxTrainer *t);
@@ -62,8 +62,7 @@ void gx_side_cache_close(GxTrainer *t);
 
 // The first sample of all ranks that micro-batch `number` of the training has, where that is of an epoch's.
 int64_t gx_side_cache_sample(const GxTrainer *t, int64_t number);
-// Behind a step that took so many seconds and began with micro-batch `number`: where an epoch has ended, a line.
-void gx_side_cache_count(GxTrainer *t, int64_t number, double seconds);
+void gx_side_cache_count(GxTrainer *t);   // behind a step: where an epoch has ended, a line
 double gx_side_cache_share(GxTrainer *t); // of the micro-batches that came from it, since it was asked
 void gx_side_cache_report(GxTrainer *t);  // the line, of the epoch at hand
 void gx_side_cache_describe(const GxTrainer *t, FILE *out); // the plan
@@ -76,6 +75,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include "../io/dataset.h"
 #include "../io/folder.h"
 #include "../ops/memory.h"
 #include "report.h"
@@ -384,12 +384,12 @@ void gx_side_cache_close(GxTrainer *t)
 
 // ---- in words ------------------------------------------------------------------------------------------------------
 
-void gx_side_cache_count(GxTrainer *t, int64_t number, double seconds)
+void gx_side_cache_count(GxTrainer *t)
 {
     GxSideCache *c = t->side_cache;
     if (!c) return;
-    c->seconds += seconds, c->steps++;
-    const int64_t next = (number + t->o.gradient_accumulation_steps) / c->epoch;
+    c->steps++;
+    const int64_t next = t->samples / gx_split_total(&t->batch_split) / c->epoch; // of the next step's first
     if (next == c->number) return;
     gx_side_cache_report(t);
     c->number = next;
@@ -408,13 +408,15 @@ void gx_side_cache_report(GxTrainer *t)
     GxSideCache *c = t->side_cache;
     if (!c || !c->steps || !gx_trainer_is_first(t)) return;
     char kept[200] = "nothing is kept";
+    // without validations and saving; on a device the last step may still be under way
+    const double now = t->training_seconds + (t->interval_steps ? gx_seconds() - t->interval_start : 0);
     if (c->in_memory || c->on_disk)
         snprintf(kept, sizeof kept, "%.0f%% of the micro-batches came from it; %ld samples, %.1f MB, are there",
                  100 * (double)c->hits / (double)gx_max(1, c->micro_batches), (long)c->records.n,
                  (double)c->records.n * (double)c->bytes / 1e6);
     gx_report(t->g, "side cache, epoch %ld: %ld step%s of %.3f s: %s\n", (long)c->number + 1, (long)c->steps,
-              c->steps == 1 ? "" : "s", c->seconds / (double)c->steps, kept);
-    c->steps = c->micro_batches = c->hits = 0, c->seconds = 0;
+              c->steps == 1 ? "" : "s", (now - c->since) / (double)c->steps, kept);
+    c->steps = c->micro_batches = c->hits = 0, c->since = now;
 }
 
 void gx_side_cache_describe(const GxTrainer *t, FILE *out)

@@ -224,7 +224,6 @@ static int gx__trainer_profiles(const GxTrainer *t)
 void gx_trainer_step(GxTrainer *t)
 {
     GxContext *g = t->g;
-    const double started = gx_seconds();
     gx__trainer_load_window(t); // while the device may still be at the step before
     GxStep begun = *gx__trainer_see_step(t);
     int stop = gx_stop_signal() != 0 || gx_error_code(&t->data_error);
@@ -241,11 +240,11 @@ void gx_trainer_step(GxTrainer *t)
         t->profile.steps -= profiles;
         return;
     }
-    gx_side_cache_count(t, t->samples / gx_split_total(&t->batch_split), gx_seconds() - started);
     t->step++;
     t->is_seen = 0;
     t->samples += t->o.global_batch_size;
     t->interval_steps++;
+    gx_side_cache_count(t);
     if (profiles && t->profile.steps == t->o.profile_steps) gx_report_profile(t);
 }
 
