@@ -166,7 +166,7 @@ static void gx__trainer_load_window(GxTrainer *t)
         t->batch[i].first_sample = gx_side_cache_sample(t, t->samples / per_micro + i) + first;
         t->task->fill(t->g, t->self, &t->batch[i], gx_trainer_twin(t, i), (uint64_t)t->o.seed, &t->data_error);
         gx_to_device(t->g, t->blocks + i * t->block_bytes, gx_trainer_twin(t, i), t->block_bytes);
-        t->batch[i].first_sample = t->samples + i * per_micro + first; // random numbers are others in each epoch
+        t->batch[i].first_sample = t->samples + i * per_micro + first; // which random numbers follow from
     }
 }
 
