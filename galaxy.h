@@ -122,6 +122,7 @@
 #include "galaxy/model/bert.h"
 
 #include "galaxy/io/files.h"
+#include "galaxy/io/record_cache.h"
 #include "galaxy/io/json.h"
 #include "galaxy/io/json_fields.h"
 #include "galaxy/io/folder.h"
@@ -223,6 +224,7 @@
 #include "galaxy/run/machine.h"
 #include "galaxy/run/inference.h"
 #include "galaxy/run/merge.h"
+#include "galaxy/run/side_cache.h"
 #include "galaxy/run/trainer.h"
 #include "galaxy/run/best.h"
 #include "galaxy/run/buffers.h"

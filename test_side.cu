@@ -248,6 +248,108 @@ TEST(the_model_beside_a_side_network_has_no_backward_and_keeps_nothing)
     free_result(&all), free_result(&some);
 }
 
+// ---- what comes out of the model's layers is there already ---------------------------------------------------------
+
+typedef struct { // of one micro-batch after the other, by its number
+    int has, finds, reads, writes;
+    char *x[MAX_MICRO][LAYERS];
+} Kept;
+
+static int kept_find(GxContext *g, void *user, const GxBatch *b)
+{
+    Kept *k = (Kept *)user;
+    (void)g, (void)b;
+    k->finds++;
+    return k->has;
+}
+static void kept_read(GxContext *g, void *user, const GxBatch *b, int layer, GxRows x)
+{
+    Kept *k = (Kept *)user;
+    k->reads++;
+    gx_to_device(g, x.data, k->x[b->number][layer], gx_rows_bytes(x));
+}
+static void kept_write(GxContext *g, void *user, const GxBatch *b, int layer, GxRows x)
+{
+    Kept *k = (Kept *)user;
+    char **at = &k->x[b->number][layer];
+    k->writes++;
+    if (!*at) *at = (char *)malloc((size_t)gx_rows_bytes(x));
+    gx_to_host(g, *at, x.data, gx_rows_bytes(x));
+}
+
+// A window that computes, and one that reads: each bit of the gradients is the same, and in the second no layer of the
+// model does anything but hand on what goes past it. Validations compute.
+static void kept_layers_change_nothing(const char *what, int which)
+{
+    static Kept kept;
+    memset(&kept, 0, sizeof kept);
+    const GxUnitCache cache = {kept_find, kept_read, kept_write, &kept};
+    GxRunnerSpec spec = {.micro_batches = 2, .counts = test_subject ? subject_counts : NULL, .cache = &cache};
+    Layout l = alone;
+    l.micro = 2, l.side = which;
+    for (int order = 0; order < 2; order++) {
+        spec.order = order ? GX_ORDER_GPIPE : GX_ORDER_1F1B;
+        memset(&kept, 0, sizeof kept);
+        Window computed = one_window(&l, &spec, 1);
+        const GxModel *m = &computed.t->m;
+        CHECK(kept.finds == 2 && kept.reads == 0 && kept.writes == 2 * LAYERS, "%s: %d finds, %d reads, %d writes",
+              what, kept.finds, kept.reads, kept.writes);
+        kept.has = 1;
+        Window read = one_window(&l, &spec, 1);
+        CHECK(kept.finds == 4 && kept.reads == 2 * LAYERS && kept.writes == 2 * LAYERS,
+              "%s: %d finds, %d reads, %d writes", what, kept.finds, kept.reads, kept.writes);
+        CHECK(computed.loss == read.loss && computed.validation == read.validation, "%s: losses of %.9g and %.9g", what,
+              computed.loss, read.loss);
+        CHECK(!memcmp(computed.grads, read.grads, (size_t)m->store.trained_n * 4), "%s: other gradients", what);
+        // other outputs are other gradients: they are read
+        memset(kept.x[1][0], 0, 64);
+        Window other = one_window(&l, &spec, 1);
+        CHECK(memcmp(computed.grads, other.grads, (size_t)m->store.trained_n * 4), "%s: what was kept is not read",
+              what);
+        window_close(&computed), window_close(&read), window_close(&other);
+        for (int i = 0; i < MAX_MICRO; i++)
+            for (int k = 0; k < LAYERS; k++) free(kept.x[i][k]);
+    }
+}
+TEST(layers_of_the_model_whose_outputs_were_kept_change_no_bit_of_a_gradient)
+{
+    kept_layers_change_nothing("LLaMA", 1);
+    kept_layers_change_nothing("LLaMA, gated", 2);
+    test_subject = &masked;
+    kept_layers_change_nothing("BERT", 1);
+    kept_layers_change_nothing("BERT, gated", 2);
+    test_subject = NULL;
+}
+
+TEST(the_layers_of_a_model_whose_outputs_were_kept_do_nothing)
+{
+    static Kept kept;
+    memset(&kept, 0, sizeof kept);
+    const GxUnitCache cache = {kept_find, kept_read, kept_write, &kept};
+    Layout l = alone;
+    Result computed, read;
+    l.side = 2;
+    test_wish.spec.cache = &cache;
+    run_serial(&l, &computed);
+    kept.has = 1;
+    run_serial(&l, &read);
+    test_wish.spec.cache = NULL;
+    int before = 0, beside = 0;
+    for (int64_t i = 0; i < computed.window.n; i++) before += computed.window.event[i].unit == 2;
+    for (int64_t i = 0; i < read.window.n; i++) {
+        const GxEvent *e = &read.window.event[i];
+        if (e->unit != 2 && e->unit != 4) continue;
+        CHECK(!strcmp(e->site, "side_cache") && !strcmp(e->name, "copy"), "%s at %s of unit %d", e->name, e->site,
+              e->unit);
+        beside++;
+    }
+    CHECK(before > 5 && beside <= 2, "%d operations of a layer that is computed, %d of two that are read", before,
+          beside);
+    free_result(&computed), free_result(&read);
+    for (int i = 0; i < MAX_MICRO; i++)
+        for (int k = 0; k < LAYERS; k++) free(kept.x[i][k]);
+}
+
 TEST(side_networks_in_all_18_triples_of_methods_are_serial)
 {
     tuned_side = 2;

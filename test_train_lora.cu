@@ -267,7 +267,8 @@ TEST(files_of_train_config_are_taken_with_a_model_and_a_text)
 {
     static const char *const files[][2] = {{"full", "tuning=\"full\""},         {"lora", "lora_dim=16"},
                                            {"qlora", "quantize=\"nf4\""},       {"adapter", "tuning=\"adapter\""},
-                                           {"side", "side_reduction_factor=8"}, {"prompt", "prompt_len=10"}};
+                                           {"side", "side_reduction_factor=8"}, {"side_only", "tuning=\"side_only\""},
+                                           {"prompt", "prompt_len=10"}};
     char line[4000];
     if (!make_base()) return;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {

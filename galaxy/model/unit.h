@@ -86,6 +86,7 @@ void gx_unit_forward(GxPass *p, GxState out, GxState in);
 // are used up. A head has no dout: its forward is done here, too.
 void gx_unit_backward(GxPass *p, GxState din, GxState dout, GxState in);
 void gx_unit_weight(GxPass *p, GxState in); // the weight halves that a backward with defers_weights left out
+void gx_unit_hand_on(GxContext *g, GxState out, GxState in); // of a layer: what goes past it, beside its stream
 
 // The stream's rows in CON's layout, at `data`.
 GxRows gx_stream_rows(const GxModel *m, int64_t T, int64_t B, void *data);
@@ -591,6 +592,11 @@ int gx_head_writes_dx(const GxPass *p)
     return gx_pass_kind(p)->spec.n_pairs == 1 && !gx_pass_target(p, 0)->rows && gx__unit_has_work(p, 0);
 }
 
+void gx_unit_hand_on(GxContext *g, GxState out, GxState in)
+{
+    if (out.side.data) gx_copy(g, out.side.data, in.side.data, gx_rows_bytes(out.side));
+}
+
 void gx_unit_forward(GxPass *p, GxState out, GxState in)
 {
     const int n = gx_pass_kind(p)->spec.n_pairs, is_side = gx_pass_is_side(p);
@@ -599,7 +605,7 @@ void gx_unit_forward(GxPass *p, GxState out, GxState in)
     for (int k = 0; k < n && !gx_failed(p->g); k++)
         gx__unit_pair_forward(p, k, k + 1 < n ? gx_pass_slot(p, k + 1)->stream : y, in);
     if (is_side) gx_side_leave(p, out, in);
-    else if (out.side.data) gx_copy(p->g, out.side.data, in.side.data, gx_rows_bytes(out.side)); // it goes past
+    else gx_unit_hand_on(p->g, out, in);
 }
 
 static int gx__unit_trains(const GxPass *p, GxTensorId id)

@@ -22,6 +22,7 @@ GX_END
 #define GX_BUFFERS_IMPLEMENTED
 #include <stdlib.h>
 #include <string.h>
+#include "side_cache.h"
 #include "trainer.h"
 
 // The window's micro-batches and the one of a validation, block by block.
@@ -50,6 +51,7 @@ void gx_buffers_take(GxTrainer *t, GxContext *g)
     t->eval_loss = (double *)gx_arena_take(a, GX_MEM_WORKSPACE, GX_MAX_LOSSES * sizeof(double));
     gx__buffers_take_batches(t, g);
     gx_runner_take(g, &t->runner, T, B, t->o.head_chunk);
+    gx_side_cache_take(t, g);
     if (t->task->take) t->task->take(g, t->self, &t->model, T);
 }
 
@@ -63,6 +65,12 @@ void gx_buffers_dry_run(GxPlan *p, GxContext *dry, void *trainer)
     gx_runner_train(dry, &t->runner, t->batch, NULL, NULL);
     p->flops = dry->recorder->flops;
     p->comm_bytes = dry->recorder->comm_bytes;
+    if (t->runner.cache) { // the same where it has all
+        t->runner.plans_found = 1;
+        gx_runner_train(dry, &t->runner, t->batch, NULL, NULL);
+        t->runner.plans_found = 0;
+        p->flops_kept = 2 * p->flops - dry->recorder->flops;
+    }
     gx_runner_forward(dry, &t->runner, &t->eval);
     if (gx_options_only_show(&t->o)) p->flops = dry->recorder->flops, p->comm_bytes = dry->recorder->comm_bytes;
     if (t->task->prepare) t->task->prepare(dry, t->self, &forward);

@@ -21,6 +21,17 @@
 #include "optimizer.h"
 GX_BEGIN
 
+// What comes out of a model's layers beside a side network, kept from one training step to another (side_cache.h): a
+// layer whose output is there is not computed. Layers are numbered from 0.
+typedef struct {
+    // Before the first layer of a micro-batch: 1, on all ranks of its tp group or on none: all of its outputs are
+    // there.
+    int (*find)(GxContext *g, void *user, const GxBatch *b);
+    void (*read)(GxContext *g, void *user, const GxBatch *b, int layer, GxRows x);  // writes x
+    void (*write)(GxContext *g, void *user, const GxBatch *b, int layer, GxRows x); // x was computed
+    void *user;
+} GxUnitCache;
+
 typedef struct {           // zero: defaults
     int micro_batches;     // of a window; 0: one
     int recomputes_layers; // layers keep their inputs and are computed again before their backwards
@@ -31,7 +42,8 @@ typedef struct {           // zero: defaults
     int forward_only;      // there is no training: no list for it, and no memory
     // The task's: what losses are divided by. NULL: target 0's labels that are not GX_IGNORE_INDEX
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
-    const void *task; // its self
+    const void *task;         // its self
+    const GxUnitCache *cache; // lent. NULL: none
 } GxRunnerSpec;
 
 typedef struct {
@@ -41,6 +53,9 @@ typedef struct {
     GxGradsParts counted;   // in the gradients' norm
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
     const void *task;
+    const GxUnitCache *cache;
+    int plans_found;        // on a device that does not compute, all outputs are in it
+    int is_found, found_of; // in it: the outputs of this micro-batch of the window
     void *region;
     int64_t region_bytes;
     int64_t *bytes; // [3][units]: of x, of dx, and of slots that are kept in training; scratch of gx_runner_take
@@ -119,6 +134,7 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     memset(r, 0, sizeof *r);
     r->m = m, r->o = o;
     r->counts = spec->counts ? spec->counts : gx_task_count_labels, r->task = spec->task;
+    r->cache = spec->cache;
     if (m->units > GX_MAX_UNITS)
         return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "a model of %d units; at most %d are possible", m->units,
                        GX_MAX_UNITS);
@@ -193,6 +209,32 @@ static GxState gx__interpreter_dx(const GxRunner *r, const GxSteps *s, const GxB
     return gx_gradient_at(r->m, unit, b->T, b->B, gx_steps_at(s, r->region, buffer));
 }
 
+// The number of a layer whose outputs may be kept, -1: of another unit.
+static int gx__interpreter_layer(const GxRunner *r, const GxSteps *s, const GxAction *a)
+{
+    const uint8_t *passed_by = s->spec.passed_by;
+    int layer = 0;
+    if (!r->cache || s->spec.kind != GX_STEPS_TRAIN || a->what != GX_DO_FORWARD || !a->unit || !passed_by[a->unit])
+        return -1;
+    for (int u = 1; u < a->unit; u++) layer += passed_by[u];
+    return layer;
+}
+
+// 1: the layer's output was there, and is in y.
+static int gx__interpreter_find(GxContext *g, GxRunner *r, const GxAction *a, const GxBatch *b, int layer, GxState y,
+                                GxState in)
+{
+    const GxUnitCache *c = r->cache;
+    if (!g->device->computes) r->is_found = r->plans_found;
+    else if (layer == 0 || r->found_of != a->micro_batch) r->is_found = c->find(g, c->user, b);
+    r->found_of = a->micro_batch;
+    if (!r->is_found || gx_failed(g)) return r->is_found;
+    gx_at(g, a->unit, "side_cache");
+    if (g->device->computes) c->read(g, c->user, b, layer, y.x);
+    gx_unit_hand_on(g, y, in);
+    return 1;
+}
+
 // F, R, B or W of a unit.
 static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, int i, const GxBatch *b)
 {
@@ -201,8 +243,10 @@ static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, in
     const int above = gx_steps_above(&s->spec, a->unit);
     const GxState in = gx__interpreter_x(r, s, b, a->unit, at->x), y = gx__interpreter_x(r, s, b, a->unit + 1, at->y),
                   dx = gx__interpreter_dx(r, s, b, a->unit, at->dx), dy = gx__interpreter_dx(r, s, b, above, at->dy);
+    const int layer = gx__interpreter_layer(r, s, a);
     GxSlot slot;
     GxPass p = GX_ZERO;
+    if (layer >= 0 && gx__interpreter_find(g, r, a, b, layer, y, in)) return;
     p.g = g, p.m = r->m, p.b = b, p.slot = &slot, p.unit = a->unit;
     p.defers_weights = gx__interpreter_puts_off(s, a->unit);
     gx_slot_lay(&p, gx_steps_at(s, r->region, at->slot));
@@ -211,6 +255,7 @@ static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, in
         else if (a->what == GX_DO_BACKWARD) gx_unit_backward(&p, dx, dy, in);
         else gx_unit_weight(&p, in);
     }
+    if (layer >= 0 && g->device->computes && !gx_failed(g)) r->cache->write(g, r->cache->user, b, layer, y.x);
 }
 
 // What the window's loss is divided by, of all ranks; whether one of them asks to stop.

@@ -2,7 +2,7 @@
 // removed, and that no other run writes there meanwhile.
 //
 //     out/  run.json  training_args.json  log.jsonl  loss.svg  checkpoint-400/  checkpoint-500/
-//           abandoned/  log.jsonl  checkpoint-450/
+//           abandoned/  log.jsonl  checkpoint-450/      side_cache/  rank-0.rows
 //
 // A folder holds one run. A new run gets a folder in which nothing of these names is, or says that it overwrites it.
 // Which run it is says run.json; `--resume auto` goes on with the newest whole checkpoint of it, passing over torn
@@ -15,7 +15,8 @@
 #include "../io/folder.h"
 GX_BEGIN
 
-#define GX_ABANDONED "abandoned"
+#define GX_ABANDONED         "abandoned"
+#define GX_SIDE_CACHE_FOLDER "side_cache"
 
 // What run.json says of the run in a folder.
 typedef struct {
@@ -48,8 +49,8 @@ GxStatus gx_output_lock(int *lock, const char *output_dir, GxError *err);
 GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home, GxError *err);
 // 1: that path lies in the folder, or is it.
 int gx_output_holds(const char *output_dir, const char *path);
-// Removes the run in it: its checkpoints, log, what it has set apart. What else is there stays. Refused where there is
-// no run.
+// Removes the run in it: its checkpoints, log, what it has set apart, its side cache. What else is there stays. Refused
+// where there is no run.
 GxStatus gx_output_clear(const char *output_dir, GxError *err);
 
 // A run that goes on behind step `begun` may save at any later step (a signal can ask for it), at most at `last`:
@@ -373,6 +374,24 @@ static GxStatus gx__output_unlink(const char *folder, const char *name, GxError 
 }
 
 // run.json goes last: killed on its way, the folder is still a run's.
+static GxStatus gx__output_remove_side_cache(const char *output_dir, GxError *err)
+{
+    char path[GX_PATH];
+    GxFolder list;
+    GX_TRY(gx_path_join(path, output_dir, GX_SIDE_CACHE_FOLDER, err));
+    if (!gx_path_is_folder(path)) return GX_OK;
+    GX_TRY(gx_folder_list(&list, path, err));
+    GxStatus status = GX_OK;
+    for (int i = 0; i < list.n && status == GX_OK; i++) {
+        const char *name = list.entry[i].name, *end = strrchr(name, '.');
+        if (list.entry[i].is_file && !strncmp(name, "rank-", 5) && end && !strcmp(end, ".rows"))
+            status = gx__output_unlink(path, name, err);
+    }
+    gx_folder_close(&list);
+    rmdir(path); // unless something else is in it
+    return status;
+}
+
 GxStatus gx_output_clear(const char *output_dir, GxError *err)
 {
     char name[GX_FILE_NAME], apart[GX_PATH];
@@ -391,6 +410,7 @@ GxStatus gx_output_clear(const char *output_dir, GxError *err)
         GX_TRY(gx__output_unlink(apart, "log.jsonl", err));
         rmdir(apart); // unless something else is in it
     }
+    GX_TRY(gx__output_remove_side_cache(output_dir, err));
     for (int k = GX__OUTPUT_NAMES - 1; k >= 0; k--) GX_TRY(gx__output_unlink(output_dir, gx__output_names[k], err));
     return GX_OK;
 }

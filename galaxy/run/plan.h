@@ -26,8 +26,9 @@ typedef struct {
     GxPlanPlace machine, card; // this machine's memory, all processes of ranks included; the memory of this rank's card
     int64_t process;           // program, libraries and their buffers, of one process
     double flops, flops_all;   // of one optimizer step, or of a batch where nothing is trained; this rank; all ranks
-    int64_t comm_bytes;        // that this rank sends in that
-    int ranks_here;            // that share this process
+    double flops_kept, flops_kept_all; // of these, a step's that are not done where a side cache has all
+    int64_t comm_bytes;                // that this rank sends in that
+    int ranks_here;                    // that share this process
 } GxPlan;
 
 // What the process holds besides arenas: what is resident now, and what the GEMM library and the thread stacks will
@@ -81,7 +82,7 @@ typedef struct {
     double memory, process;    // of the host's memory: arenas; all else
     double host, card; // numbers of the machine, and of the card; card 0: the arena lies in the machine's memory
     double card_free;  // bytes
-    double flops;
+    double flops, flops_kept;
 } gx__PlanRank;
 enum { GX__PLAN_RANK = sizeof(gx__PlanRank) / sizeof(double) };
 
@@ -102,6 +103,7 @@ static GxStatus gx__plan_together(GxPlan *p, GxContext *g)
     mine.memory = (double)((p->is_apart ? p->host : p->arena) + p->comm), mine.process = (double)p->process;
     mine.host = gx__plan_host_number(), mine.card = (double)(gx_plan_card(g) >> 12);
     mine.card_free = (double)p->card.has, mine.flops = p->flops;
+    mine.flops_kept = p->flops_kept;
     const GxSplit ranks = gx_split_even(g->world, g->world);
     gx_at(g, -1, "plan");
     gx_all_gather(g, GX_AXIS_ALL, &ranks, all, &mine, GX__PLAN_RANK, GX_F64); // a gather needs no scratch
@@ -112,7 +114,7 @@ static GxStatus gx__plan_together(GxPlan *p, GxContext *g)
         const gx__PlanRank *rank = &all[r];
         const int64_t bytes = (int64_t)rank->bytes, activations = (int64_t)rank->activations;
         p->least = gx_min(p->least, bytes), p->most = gx_max(p->most, bytes);
-        p->flops_all += rank->flops;
+        p->flops_all += rank->flops, p->flops_kept_all += rank->flops_kept;
         if (p->ranks_here > 1 || r == g->rank) p->here += (int64_t)rank->memory;
         if (mine.card && rank->card == mine.card) {
             p->card.bytes += bytes, p->card.activations += activations;

@@ -74,6 +74,7 @@ GX_END
 #include "best.h"
 #include "output.h"
 #include "processors.h"
+#include "side_cache.h"
 #include "trainer.h"
 
 // ---- the reporter --------------------------------------------------------------------------------------------------
@@ -234,6 +235,7 @@ static void gx__report_costs(FILE *out, const GxPlan *p, const GxModel *m, int w
     fprintf(out, "  %.2f GFLOP per %s%s (attention counted %s)", p->flops / 1e9, unit,
             alike ? " and rank" : " on rank 0", gx__report_is_causal(m) ? "causal" : "in full");
     if (!alike) fprintf(out, ", %.2f on all", p->flops_all / 1e9);
+    if (p->flops_kept > 0) fprintf(out, ", %.2f where the side cache has all", (p->flops - p->flops_kept) / 1e9);
     if (world > 1)
         fprintf(out, ", %.2f MB sent per %s%s", (double)p->comm_bytes / 1e6, unit, alike ? " and rank" : " by rank 0");
     fprintf(out, "\n");
@@ -302,6 +304,7 @@ void gx_report_start(const GxTrainer *t)
     if (!o->dry_run) t->task->describe(t->self, r.out);
     gx__report_options(r.out, t);
     gx__report_work(r.out, t);
+    gx_side_cache_describe(t, r.out);
     gx_plan_print(r.out, &t->plan);
     gx__report_costs(r.out, &t->plan, &t->model, t->g->world, gx_options_only_show(o) ? "batch" : "step");
     gx_report_end(&r, t->g);

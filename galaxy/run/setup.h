@@ -35,6 +35,7 @@ GX_END
 #include "output.h"
 #include "processors.h"
 #include "report.h"
+#include "side_cache.h"
 
 // ---- options --------------------------------------------------------------------------------------------------------
 
@@ -325,6 +326,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     options.quantize = gx_tuning_quantize(&o->tuning);
     GX_TRY(gx_model_open(t->g, &t->model, t->family, t->model_config, t->mode, &options));
     if (gx_model_has_adapter(&t->model)) GX_TRY(gx_adapter_check_names(&t->model, &t->g->error));
+    runner.cache = gx_side_cache_plan(t);
     return gx_runner_open(t->g, &t->runner, &t->model, &t->optimizer, &runner);
 }
 
@@ -351,11 +353,14 @@ static GxStatus gx__setup_open_task(GxTrainer *t)
     const int64_t of_step = t->o.gradient_accumulation_steps * task.all_samples;
     if (!task.only_shows)
         task.run_samples = t->o.max_steps > INT64_MAX / of_step ? INT64_MAX : t->o.max_steps * of_step;
+    task.repeats_epoch = !task.only_shows && !strcmp(t->o.tuning.tuning, "side_only");
+    task.seed = (uint64_t)t->o.seed;
     task.starts_from_model = t->o.model[0] && !t->resume.folder[0] && !task.only_shows;
     task.ignore_mismatched_sizes = task.starts_from_model && t->o.ignore_mismatched_sizes;
     task.model = !gx_trainer_is_first(t) ? "" : gx__setup_task_folder(t);
     GX_TRY(t->task->open(t->g, t->self, &task));
     *vocab = task.vocab;
+    GX_TRY(gx_side_cache_set_epoch(t, task.epoch_samples, task.all_samples));
     const GxHeadWish *wish = t->task->wish ? t->task->wish(t->self) : NULL;
     if (task.ignore_mismatched_sizes && !(wish && wish->kind == GX_HEAD_LABELS))
         return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
@@ -536,6 +541,17 @@ static int64_t gx__setup_planned_checkpoints(const GxTrainer *t)
     return keep ? gx_min(all, keep + 1 + (best > 0)) : all; // one is saved before another is removed
 }
 
+static int64_t gx__setup_checkpoint_bytes(const GxTrainer *t)
+{
+    return gx_checkpoint_bytes(&t->model, &t->optimizer, gx_options_save_dtype(&t->o));
+}
+
+static int64_t gx__setup_planned_bytes(const GxTrainer *t) // of the disk
+{
+    const int64_t bytes = gx__setup_checkpoint_bytes(t), count = gx__setup_planned_checkpoints(t);
+    return count > INT64_MAX / 2 / gx_max(1, bytes) ? INT64_MAX / 2 : count * bytes;
+}
+
 // Where a run that went on in another folder came from is told there, until it has a checkpoint of its own.
 static GxStatus gx__setup_describe_run(const GxTrainer *t, GxRunInfo *r, GxError *err)
 {
@@ -595,8 +611,8 @@ static GxStatus gx__setup_open_output(GxTrainer *t)
     GX_TRY(gx_output_refuse_in_the_way(folder, t->o.overwrite_output_dir ? 0 : t->run, t->begun, t->o.max_steps, err));
     if (t->o.overwrite_output_dir) GX_TRY(gx_output_clear(folder, err));
     else GX_TRY(gx_output_refuse_used(folder, t->run, t->resume.is_home, err)); // another run may have come first
-    GX_TRY(gx_output_check_room(folder, gx_checkpoint_bytes(&t->model, &t->optimizer, gx_options_save_dtype(&t->o)),
-                                gx__setup_planned_checkpoints(t), &t->g->log, err));
+    GX_TRY(
+        gx_output_check_room(folder, gx__setup_checkpoint_bytes(t), gx__setup_planned_checkpoints(t), &t->g->log, err));
     if (!t->run) t->run = gx_run_draw();
     GX_TRY(gx__setup_claim_output(t));
     return gx__setup_show_baseline(t);
@@ -650,6 +666,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     }
     if (gx_trainer_is_first(t)) gx_warn_cores(&g->log, gx_threads(g), g->comm ? g->comm->local_ranks : 1);
     if (gx_trainer_is_first(t)) gx_warn_waiting(&g->log, gx_threads(g));
+    GX_TRY(gx_side_cache_refuse_too_large(t, &g->error));
     GX_TRY(gx_plan_refuse_too_large(&t->plan, gx_trainer_samples(t), &t->o.dp_batch_size_list, &g->error));
     GX_TRY(gx__setup_open_memory(t));
     GX_TRY(gx__setup_set_weights(t));
@@ -659,6 +676,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
         return gx_status(g);
     }
     GX_TRY(gx__setup_open_output(t));
+    GX_TRY(gx_side_cache_open(t, gx__setup_planned_bytes(t)));
     gx_catch_stop_signals(); // before, there is nothing to save
     GX_TRY(gx_trainer_prepare(t));
     t->opened = t->interval_start = gx_seconds();

@@ -57,6 +57,7 @@ typedef struct GxTrainer {
     void *model_config;
     GxModel model;
     GxRunner runner;
+    struct GxSideCache *side_cache; // of --tuning side_only; NULL: none
     GxMesh mesh;
     GxSplit batch_split; // samples of each rank in a micro-batch
     GxSchedule schedule;
@@ -151,6 +152,7 @@ GX_END
 #include "plot_confusion.h"
 #include "report.h"
 #include "setup.h"
+#include "side_cache.h"
 
 // ---- a step --------------------------------------------------------------------------------------------------------
 
@@ -161,9 +163,10 @@ static void gx__trainer_load_window(GxTrainer *t)
     const int64_t first = t->batch_split.begin[gx_mesh_index(&t->mesh, GX_AXIS_DP)],
                   per_micro = gx_split_total(&t->batch_split);
     for (int64_t i = 0; i < t->o.gradient_accumulation_steps; i++) {
-        t->batch[i].first_sample = t->samples + i * per_micro + first;
+        t->batch[i].first_sample = gx_side_cache_sample(t, t->samples / per_micro + i) + first;
         t->task->fill(t->g, t->self, &t->batch[i], gx_trainer_twin(t, i), (uint64_t)t->o.seed, &t->data_error);
         gx_to_device(t->g, t->blocks + i * t->block_bytes, gx_trainer_twin(t, i), t->block_bytes);
+        t->batch[i].first_sample = t->samples + i * per_micro + first; // which random numbers follow from
     }
 }
 
@@ -241,6 +244,7 @@ void gx_trainer_step(GxTrainer *t)
     t->is_seen = 0;
     t->samples += t->o.global_batch_size;
     t->interval_steps++;
+    gx_side_cache_count(t);
     if (profiles && t->profile.steps == t->o.profile_steps) gx_report_profile(t);
 }
 
@@ -281,7 +285,7 @@ static void gx__trainer_report_progress(GxTrainer *t, const GxMetric *metric, in
     p.metrics = metrics;
     memcpy(p.metric, metric, (size_t)metrics * sizeof *metric);
     p.tokens_per_s = (double)(t->interval_steps * t->o.global_batch_size * t->o.seq_len) / seconds;
-    p.gflops = t->plan.flops_all / per_step / 1e9;
+    p.gflops = (t->plan.flops_all - gx_side_cache_share(t) * t->plan.flops_kept_all) / per_step / 1e9;
     p.memory_mb = (double)gx_process_memory() / 1e6;
     if (t->g->device->memory) {
         int64_t free_bytes, all_bytes;
@@ -595,6 +599,7 @@ static void gx__trainer_finish(GxTrainer *t)
     const int samples = t->task->sample != NULL, is_over = gx_best_is_over(t);
     const char *missing = samples ? "the last validation and the sample are" : "the last validation is";
     gx_trainer_save(t); // first: what comes now may fail; of what could not be saved before, a last try
+    gx_side_cache_report(t);
     if (is_over && !t->stop) gx_report_stopped_early(t);
     if (is_over && !t->stop) gx_best_load(t);
     if (is_over && !t->stop) gx__trainer_report_evaluation(t, 0, metric);
@@ -664,6 +669,7 @@ int gx_trainer_close(GxTrainer *t)
     gx_log_close(&t->log, &ignored);
     gx_resume_close(&t->resume);
     gx_source_folder_close(&t->source);
+    gx_side_cache_close(t);
     if (t->lock >= 0) close(t->lock);
     if (g->comm && g->comm->is_open) gx_comm_close(g);
     if (t->self) t->task->close(t->self);

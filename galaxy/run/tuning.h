@@ -19,6 +19,7 @@ typedef struct {
     int64_t adapter_reduction_dim, side_reduction_factor;
     char side_mix[GX_FIELD_TEXT];
     int add_bias_sampling;
+    char side_cache[GX_FIELD_TEXT], side_cache_dir[GX_PATH];
     int64_t prompt_len, prompt_layers;
     char prompt_variant[GX_FIELD_TEXT];
     char lora_target_modules[GX_FIELD_NAMES_TEXT], trainable_modules[GX_FIELD_NAMES_TEXT], adapter[GX_PATH];
@@ -40,6 +41,10 @@ static inline double gx_tuning_rate(const GxTask *task, const char *tuning)
     return has_adapter ? 2e-4 : 2e-5;
 }
 static inline double gx_tuning_alpha(int64_t lora_dim) { return 2 * (double)lora_dim; }
+static inline int gx_tuning_is_side(const GxTuningOptions *o) // side_only, too: the same network
+{
+    return !strcmp(o->tuning, "side") || !strcmp(o->tuning, "side_only");
+}
 static inline int gx_tuning_has_adapter(const GxTuningOptions *o) { return strcmp(o->tuning, "full") != 0; }
 // The first option that makes another adapter than the run's (`args`, its options), NULL: there is none.
 const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err);
@@ -60,9 +65,10 @@ static const GxField gx__tuning_options[] = {
     {"tuning", GX_FIELD_STRING, GX__TUNING_AT(tuning), "full",
      "what is trained: full: the model; lora: two small matrices beside each matrix of --model, which stays as it is; "
      "adapter: two small linears behind each attention and MLP of it; side: narrow layers beside it, which read it, so "
-     "that no gradient goes through it; prompt: rows that attention sees besides (LLaMA-Adapter); checkpoints then "
-     "have these alone, lora's and prompt's as peft's folders do",
-     "full|lora|adapter|side|prompt"},
+     "that no gradient goes through it; side_only: the same, with the samples of the first epoch in each, so that what "
+     "the model makes of them is computed once; prompt: rows that attention sees besides (LLaMA-Adapter); checkpoints "
+     "then have these alone, lora's and prompt's as peft's folders do",
+     "full|lora|adapter|side|side_only|prompt"},
     {"lora_dim", GX_FIELD_INT, GX__TUNING_AT(lora_dim), "16", "rows of the first of the two (peft: r, also --r)",
      "1..65536"},
     {"lora_alpha", GX_FIELD_DOUBLE, GX__TUNING_AT(lora_alpha), "0",
@@ -88,6 +94,12 @@ static const GxField gx__tuning_options[] = {
      GX_SIDE_MIXES},
     {"add_bias_sampling", GX_FIELD_BOOL, GX__TUNING_AT(add_bias_sampling), "false",
      "the linears between the model and its side network have biases", NULL},
+    {"side_cache", GX_FIELD_STRING, GX__TUNING_AT(side_cache), "disk",
+     "where side_only keeps what comes out of the model's layers: disk: in output_dir/side_cache, which a run that is "
+     "resumed goes on with; memory; none: it is computed each time",
+     "disk|memory|none"},
+    {"side_cache_dir", GX_FIELD_PATH, GX__TUNING_AT(side_cache_dir), "",
+     "with --side_cache disk: another folder, which further runs on the same model and data can use", NULL},
     {"prompt_len", GX_FIELD_INT, GX__TUNING_AT(prompt_len), "10", "rows of a layer (peft: adapter_len)", "1..65536"},
     {"prompt_layers", GX_FIELD_INT, GX__TUNING_AT(prompt_layers), "0",
      "layers that have them, from the last on (peft: adapter_layers); 0: all but the first two", "0..65536"},
@@ -146,7 +158,7 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
     if (!theirs) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for options");
     *theirs = *o;
     snprintf(theirs->tuning, sizeof theirs->tuning, "%s",
-             adapter->side_reduction ? "side"
+             adapter->side_reduction ? (strcmp(o->tuning, "side_only") ? "side" : "side_only")
              : adapter->reduction    ? "adapter"
              : adapter->prompt_len   ? "prompt"
                                      : "lora");
@@ -181,6 +193,7 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
 static const char *gx__tuning_method_of(const GxField *f)
 {
     if (f->offset == GX__TUNING_AT(adapter_reduction_dim)) return "adapter";
+    if (!strncmp(f->name, "side_cache", 10)) return "side_only";
     if (!strncmp(f->name, "side_", 5) || f->offset == GX__TUNING_AT(add_bias_sampling)) return "side";
     if (!strncmp(f->name, "prompt_", 7)) return "prompt";
     return strncmp(f->name, "lora_", 5) && f->offset != GX__TUNING_AT(use_rslora) ? "" : "lora";
@@ -189,6 +202,7 @@ static const char *gx__tuning_method_of(const GxField *f)
 static int gx__tuning_is_of(const GxField *f, const GxTuningOptions *o)
 {
     const char *method = gx__tuning_method_of(f);
+    if (!strcmp(method, "side") && gx_tuning_is_side(o)) return 1;
     return gx_tuning_has_adapter(o) && (!method[0] || !strcmp(method, o->tuning));
 }
 
@@ -236,7 +250,14 @@ GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *mo
     return GX_OK;
 }
 
-// Dropout may change on the way, as a learning rate may. A run of which nothing is said trained all.
+// What may change on the way, as a learning rate may, or is the numbers of a folder, which are compared.
+static int gx__tuning_may_change(const GxField *f)
+{
+    return f->offset == GX__TUNING_AT(lora_dropout) || f->offset == GX__TUNING_AT(adapter) ||
+           f->offset == GX__TUNING_AT(side_cache) || f->offset == GX__TUNING_AT(side_cache_dir);
+}
+
+// A run of which nothing is said trained all.
 const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err)
 {
     const int n = sizeof gx__tuning_options / sizeof *gx__tuning_options;
@@ -245,9 +266,8 @@ const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, G
     snprintf(then->quantize, sizeof then->quantize, GX_NOT_QUANTIZED);
     if (gx_json_get_fields(args, gx__tuning_options, n, 0, then, "training_args.json", err) != GX_OK) return NULL;
     for (int i = 0; i < n; i++)
-        if ((i == 0 || gx__tuning_is_of(&gx__tuning_options[i], o)) &&
-            gx__tuning_options[i].offset != GX__TUNING_AT(lora_dropout) &&
-            gx__tuning_options[i].offset != GX__TUNING_AT(adapter) && // whose numbers are compared
+        if ((i == 0 || gx__tuning_is_of(&gx__tuning_options[i], o)) && !gx__tuning_may_change(&gx__tuning_options[i]) &&
+            !(i == 0 && gx_tuning_is_side(o) && gx_tuning_is_side(then)) &&
             !gx_field_same(&gx__tuning_options[i], then, o))
             return &gx__tuning_options[i];
     return NULL;
@@ -278,7 +298,7 @@ static GxBottleneck gx__tuning_bottleneck(const GxTuningOptions *o)
 static GxSide gx__tuning_side(const GxTuningOptions *o)
 {
     GxSide side = GX_ZERO;
-    if (strcmp(o->tuning, "side")) return side;
+    if (!gx_tuning_is_side(o)) return side;
     side.reduction = o->side_reduction_factor, side.is_gated = !strcmp(o->side_mix, "gated");
     side.has_bias = o->add_bias_sampling, side.trainable = o->trainable_modules;
     return side;

@@ -173,7 +173,10 @@ static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
     if (setup->is_dry) return GX_OK;
     GX_TRY(gx__causal_lm_open_text(g, c, setup));
     int chats = 0;
-    for (int i = 0; i < c->data.n; i++) chats |= c->data.source[i].is_learned != NULL;
+    for (int i = 0; i < c->data.n; i++) {
+        chats |= c->data.source[i].is_learned != NULL;
+        setup->epoch_samples += gx_dataset_epoch_samples(&c->data.source[i], c->seq_len);
+    }
     if (chats) gx_chat_warn_of_system(g, &c->chat, c->chat_template, c->tokenizer_path, setup);
     return GX_OK;
 }

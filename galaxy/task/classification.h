@@ -579,6 +579,7 @@ static GxStatus gx__classification_open(GxContext *g, void *self, GxTaskSetup *s
     if (status == GX_OK && c->predict[0] && g->rank == 0 && !setup->is_dry)
         status = gx_predictions_check(c->predictions, &c->labels, &g->error);
     if (status == GX_OK && !setup->is_dry) status = gx__classification_open_texts(g, c, setup);
+    if (status == GX_OK && c->packing.texts) setup->epoch_samples = gx_text_packing_columns(&c->packing, setup->seed);
     return status == GX_OK ? gx__classification_open_layout(c, &g->error) : status;
 }
 

@@ -251,6 +251,7 @@ static GxStatus gx__dpo_open(GxContext *g, void *self, GxTaskSetup *setup)
     GX_TRY(gx_chat_find_format(g, &c->chat, c->chat_template, c->tokenizer_path, setup));
     if (setup->is_dry) return GX_OK;
     GX_TRY(gx__dpo_open_pairs(g, c));
+    setup->epoch_samples = c->train.samples;
     if (c->pairs.conversations) gx_chat_warn_of_system(g, &c->chat, c->chat_template, c->tokenizer_path, setup);
     GX_TRY(gx__dpo_read(g, c, setup));
     if (g->rank == 0 && setup->only_shows && !c->has_reference)

@@ -289,7 +289,10 @@ static GxStatus gx__embedding_open(GxContext *g, void *self, GxTaskSetup *setup)
     GX_TRY(gx__embedding_check_sizes(c, &g->error));
     if (c->embed[0] && g->rank == 0 && !setup->is_dry)
         GX_TRY(gx_npy_check(c->embed_output, "--embed_output", &g->error));
-    return setup->is_dry ? GX_OK : gx__embedding_open_texts(g, c, setup);
+    if (setup->is_dry) return GX_OK;
+    GX_TRY(gx__embedding_open_texts(g, c, setup));
+    setup->epoch_samples = c->train.columns;
+    return GX_OK;
 }
 
 static void gx__embedding_close(void *self)

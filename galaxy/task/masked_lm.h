@@ -256,6 +256,10 @@ static GxStatus gx__masked_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
 {
     GxMaskedLm *c = (GxMaskedLm *)self;
     c->seq_len = setup->seq_len;
+    if (setup->repeats_epoch)
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                       "--tuning side_only trains on the same samples in each epoch, and --task masked_lm masks other "
+                       "tokens each time; take --tuning side");
     GX_TRY(gx_text_open_tokenizer(g, &c->tokenizer, c->tokenizer_folder, setup));
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
     GX_TRY(gx__masked_lm_check(g, c));

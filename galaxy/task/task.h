@@ -59,6 +59,11 @@ typedef struct {
     // another one, where --ignore_mismatched_sizes asks for it.
     int starts_from_model, ignore_mismatched_sizes;
     int64_t run_samples; // that the whole run takes, from its first step on; 0: nothing is trained
+    uint64_t seed;       // of the training
+    // The training's samples are those of its first epoch, again and again: a task for which that is not sensible
+    // refuses it. It sets how many an epoch has; 0: it does not know. One or two too many do no harm.
+    int repeats_epoch;
+    int64_t epoch_samples;
 } GxTaskSetup;
 
 typedef struct { // how a task reaches the model

@@ -1,0 +1,435 @@
+// side_cache.h: --tuning side_only: what comes out of a model's layers, which a side network (model/side.h) reads and
+// nothing changes, is kept when it is first computed; from then on the layers of the model are not run.
+//
+// For that the samples of the first epoch are those of every epoch (gx_side_cache_sample): its micro-batches come in
+// another order in each, the same samples together. So every rank meets the samples again that it has kept, and a
+// loaded output has the bits of the computed one: that of the same batch.
+//
+// A sample's record is h_1 to h_N [layers, rows, C], of this rank's rows of it. Its key is a hash of what the model
+// sees of the sample: tokens, types, positions, documents; the file is about the weights, the configuration, the dtype
+// and this rank's part (io/record_cache.h). So what is found is right, whatever else has changed. A micro-batch is
+// taken from the cache if all of its samples are there on all ranks of its tp group, which decide that together; else
+// it is computed, and what was missing is kept. Validations run the whole model.
+//
+// Memory: one micro-batch's records, in the host's memory (and one layer's rows, where the device has its own); with
+// --side_cache memory all of this rank's. On the disk: output_dir/side_cache/rank-<r>.rows, or in --side_cache_dir.
+#ifndef GX_SIDE_CACHE_H
+#define GX_SIDE_CACHE_H
+#include "../io/record_cache.h"
+#include "interpreter.h"
+#include <stdio.h>
+GX_BEGIN
+
+typedef struct GxTrainer GxTrainer; // trainer.h
+
+typedef struct GxSideCache {
+    int in_memory, on_disk; // where it is; neither: nothing is kept
+    int64_t epoch;          // micro-batches that make an epoch; 0: not known, in a dry run
+    // sizes
+    int64_t layers, rows, row_bytes; // of a sample, of this rank
+    int64_t bytes;                   // of its record
+    int64_t samples;                 // of this rank that will be there
+    // what is open
+    GxUnitCache hooks;
+    GxRecordCache records;
+    void *memory;
+    char folder[GX_PATH];
+    // of the micro-batch at hand
+    char *stage;      // [B][bytes]
+    char *twin;       // x of a layer, where the device has its own memory
+    int32_t *column;  // what the model sees of a sample
+    GxRecordKey *key; // [B]
+    uint8_t *is_kept; // [B]
+    int next;         // the layer that is written next
+    // what has been said, and what the next line will say
+    int said_full;
+    int64_t said_damaged;
+    int64_t number;                     // of the epoch at hand, from 0
+    int64_t steps, micro_batches, hits; // in it, of this process
+    double since;                       // seconds of training when it began
+    int64_t shared[2];                  // micro_batches and hits since a line of progress
+} GxSideCache;                          // of a trainer whose run has one
+
+// From the options: what the runner is told of it. NULL: it has no cache.
+const GxUnitCache *gx_side_cache_plan(GxTrainer *t);
+// The samples of an epoch, from the task: 0, where no data are open. all: of a micro-batch of all ranks.
+GxStatus gx_side_cache_set_epoch(GxTrainer *t, int64_t samples, int64_t all);
+void gx_side_cache_take(GxTrainer *t, GxContext *g); // its sizes, and memory, behind the model's
+GxStatus gx_side_cache_refuse_too_large(const GxTrainer *t, GxError *err);
+// Once the weights and the output folder are there. disk: bytes of it that others will need.
+GxStatus gx_side_cache_open(GxTrainer *t, int64_t disk);
+void gx_side_cache_close(GxTrainer *t);
+
+// The first sample of all ranks that micro-batch `number` of the training has, where that is of an epoch's.
+int64_t gx_side_cache_sample(const GxTrainer *t, int64_t number);
+void gx_side_cache_count(GxTrainer *t);   // behind a step: where an epoch has ended, a line
+double gx_side_cache_share(GxTrainer *t); // of the micro-batches that came from it, since it was asked
+void gx_side_cache_report(GxTrainer *t);  // the line, of the epoch at hand
+void gx_side_cache_describe(const GxTrainer *t, FILE *out); // the plan
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SIDE_CACHE_IMPLEMENTED)
+#define GX_SIDE_CACHE_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include "../io/dataset.h"
+#include "../io/folder.h"
+#include "../ops/memory.h"
+#include "report.h"
+#include "trainer.h"
+
+// ---- which samples --------------------------------------------------------------------------------------------------
+
+GxStatus gx_side_cache_set_epoch(GxTrainer *t, int64_t samples, int64_t all)
+{
+    if (strcmp(t->o.tuning.tuning, "side_only") || gx_options_only_show(&t->o)) return GX_OK;
+    if (samples < 1 && !t->o.dry_run)
+        return GX_FAIL(&t->g->error, GX_ERR_UNSUPPORTED,
+                       "--tuning side_only keeps what the model makes of the samples of an epoch, and --task %s does "
+                       "not say how many those are; take --tuning side",
+                       t->task->name);
+    t->side_cache = (GxSideCache *)calloc(1, sizeof *t->side_cache);
+    if (!t->side_cache) return GX_FAIL(&t->g->error, GX_ERR_MEMORY, "no memory for a side cache");
+    t->side_cache->epoch = samples < 1 ? 0 : gx_max(1, samples / all);
+    return GX_OK;
+}
+
+int64_t gx_side_cache_sample(const GxTrainer *t, int64_t number)
+{
+    const GxSideCache *c = t->side_cache;
+    const int64_t all = gx_split_total(&t->batch_split);
+    if (!c) return number * all;
+    const int64_t epoch = number / c->epoch, at = number % c->epoch;
+    return all * (epoch == 0 ? at : gx_permute((uint64_t)t->o.seed, epoch, c->epoch, at)); // the first in the task's
+}
+
+// ---- a micro-batch --------------------------------------------------------------------------------------------------
+
+static void gx__side_cache_put(int32_t *column, int64_t *n, const int32_t *from, int64_t each, int64_t i, int64_t T,
+                               int64_t B)
+{
+    column[(*n)++] = from != NULL;
+    for (int64_t r = 0; from && r < T; r++)
+        for (int64_t k = 0; k < each; k++) column[(*n)++] = from[(r * B + i) * each + k];
+}
+
+// Of sample i of a batch whose arrays the host can read.
+static GxRecordKey gx__side_cache_key(GxSideCache *c, const GxBatch *b, int64_t i)
+{
+    int64_t n = 0;
+    gx__side_cache_put(c->column, &n, b->tokens, 1, i, b->T, b->B);
+    gx__side_cache_put(c->column, &n, b->types, 1, i, b->T, b->B);
+    gx__side_cache_put(c->column, &n, b->positions, 1, i, b->T, b->B);
+    gx__side_cache_put(c->column, &n, b->documents, 2, i, b->T, b->B);
+    return gx_record_key(c->column, n * (int64_t)sizeof *c->column);
+}
+
+static int gx__side_cache_find(GxContext *g, void *trainer, const GxBatch *b)
+{
+    GxTrainer *t = (GxTrainer *)trainer;
+    GxSideCache *c = t->side_cache;
+    GxBatch twin = *b;
+    void *host = gx_trainer_twin(t, b->number);
+    int64_t lacks = 0;
+    t->task->lay(t->self, &twin, host, host);
+    for (int64_t i = 0; i < b->B; i++) {
+        c->key[i] = gx__side_cache_key(c, &twin, i);
+        c->is_kept[i] = (uint8_t)gx_record_cache_read(&c->records, c->key[i], c->stage + i * c->bytes);
+        lacks |= !c->is_kept[i];
+    }
+    c->next = 0;
+    gx_at(g, -1, "side_cache");
+    gx_all_reduce(g, GX_AXIS_PP | GX_AXIS_CP | GX_AXIS_TP, GX_MAX, &lacks, 1, GX_I64);
+    c->micro_batches++, c->hits += !lacks, c->shared[0]++, c->shared[1] += !lacks;
+    if (c->records.damaged > c->said_damaged)
+        gx_log(&g->log, GX_LOG_WARNING,
+               "rank %d: a record of the side cache in %s is damaged: it is computed again, and written anew", g->rank,
+               c->folder);
+    c->said_damaged = c->records.damaged;
+    return !lacks;
+}
+
+// Rows of x are [rows, B], a sample's record has its own one behind the other.
+static char *gx__side_cache_row(const GxSideCache *c, int64_t i, int layer, int64_t row)
+{
+    return c->stage + i * c->bytes + ((int64_t)layer * c->rows + row) * c->row_bytes;
+}
+
+static void gx__side_cache_read(GxContext *g, void *trainer, const GxBatch *b, int layer, GxRows x)
+{
+    const GxSideCache *c = ((GxTrainer *)trainer)->side_cache;
+    char *to = c->twin ? c->twin : (char *)x.data;
+    for (int64_t row = 0; row < c->rows; row++)
+        for (int64_t i = 0; i < b->B; i++)
+            memcpy(to + (row * b->B + i) * c->row_bytes, gx__side_cache_row(c, i, layer, row), (size_t)c->row_bytes);
+    gx_to_device(g, x.data, to, gx_rows_bytes(x));
+}
+
+static void gx__side_cache_keep(GxTrainer *t, int64_t B)
+{
+    GxSideCache *c = t->side_cache;
+    for (int64_t i = 0; i < B; i++)
+        if (!c->is_kept[i]) gx_record_cache_write(&c->records, c->key[i], c->stage + i * c->bytes);
+    if (!gx_error_code(&c->records.error) || c->said_full) return;
+    c->said_full = 1;
+    gx_log(&t->g->log, GX_LOG_WARNING,
+           "rank %d: the side cache takes no more samples: %s; the training goes on, and the others are computed in "
+           "each epoch",
+           t->g->rank, c->records.error.message);
+}
+
+static void gx__side_cache_write(GxContext *g, void *trainer, const GxBatch *b, int layer, GxRows x)
+{
+    GxTrainer *t = (GxTrainer *)trainer;
+    GxSideCache *c = t->side_cache;
+    const char *from = c->twin ? c->twin : (const char *)x.data;
+    if (c->records.is_full || layer != c->next) return; // half a micro-batch is not kept
+    gx_to_host(g, c->twin ? c->twin : x.data, x.data, gx_rows_bytes(x));
+    if (gx_failed(g)) return;
+    for (int64_t row = 0; row < c->rows; row++)
+        for (int64_t i = 0; i < b->B; i++)
+            memcpy(gx__side_cache_row(c, i, layer, row), from + (row * b->B + i) * c->row_bytes, (size_t)c->row_bytes);
+    c->next = layer + 1;
+    if (c->next == c->layers) gx__side_cache_keep(t, b->B);
+}
+
+// ---- memory --------------------------------------------------------------------------------------------------------
+
+static int64_t gx__side_cache_run(const GxTrainer *t) // micro-batches of the whole run
+{
+    const int64_t of_step = t->o.gradient_accumulation_steps;
+    return t->o.max_steps > INT64_MAX / of_step ? INT64_MAX : t->o.max_steps * of_step;
+}
+
+const GxUnitCache *gx_side_cache_plan(GxTrainer *t)
+{
+    GxSideCache *c = t->side_cache;
+    if (!c) return NULL;
+    c->in_memory = !strcmp(t->o.tuning.side_cache, "memory"), c->on_disk = !strcmp(t->o.tuning.side_cache, "disk");
+    c->hooks.find = gx__side_cache_find, c->hooks.read = gx__side_cache_read, c->hooks.write = gx__side_cache_write;
+    c->hooks.user = t;
+    return c->in_memory || c->on_disk ? &c->hooks : NULL;
+}
+
+static void gx__side_cache_measure(GxTrainer *t)
+{
+    GxSideCache *c = t->side_cache;
+    const GxModel *m = &t->model;
+    const GxRows x = gx_stream_rows(m, t->o.seq_len, 1, NULL); // of a sample
+    const int64_t B = gx_trainer_samples(t), run = gx__side_cache_run(t);
+    c->layers = 0;
+    for (int u = 1; u < m->units; u++) c->layers += gx_side_is_beside(m, u);
+    c->rows = x.rows, c->row_bytes = x.cols * gx_dtype_size(x.dtype), c->bytes = c->layers * c->rows * c->row_bytes;
+    c->samples = gx_min(c->epoch ? gx_min(c->epoch, run) : run, INT64_MAX / 2 / (B * c->bytes)) * B;
+}
+
+void gx_side_cache_take(GxTrainer *t, GxContext *g)
+{
+    GxSideCache *c = t->side_cache;
+    GxArena *host = gx_host_arena(g);
+    const int64_t T = t->o.seq_len, B = gx_trainer_samples(t);
+    if (!c || gx_failed(g)) return;
+    gx__side_cache_measure(t);
+    if (!c->in_memory && !c->on_disk) return;
+    c->stage = (char *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, B * c->bytes);
+    if (!g->device->shares_host_memory)
+        c->twin = (char *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, B * c->rows * c->row_bytes);
+    c->column = (int32_t *)gx_take_from(g, host, GX_MEM_WORKSPACE, (5 * T + 4) * (int64_t)sizeof *c->column);
+    c->key = (GxRecordKey *)gx_take_from(g, host, GX_MEM_WORKSPACE, B * (int64_t)sizeof *c->key);
+    c->is_kept = (uint8_t *)gx_take_from(g, host, GX_MEM_WORKSPACE, B);
+    if (c->in_memory) c->memory = gx_take_from(g, host, GX_MEM_WORKSPACE, gx_record_cache_memory(c->bytes, c->samples));
+}
+
+static int gx__side_cache_neighbours(const GxTrainer *t) // ranks of this machine
+{
+    return t->g->comm ? (int)gx_max(1, t->g->comm->local_ranks) : 1;
+}
+
+GxStatus gx_side_cache_refuse_too_large(const GxTrainer *t, GxError *err)
+{
+    const GxSideCache *c = t->side_cache;
+    const GxPlanPlace *machine = &t->plan.machine;
+    const int64_t bytes = c ? gx_record_cache_memory(c->bytes, c->samples) * gx__side_cache_neighbours(t) : 0;
+    if (!c || !c->in_memory || !machine->has || machine->bytes <= machine->has || machine->bytes - bytes > machine->has)
+        return GX_OK;
+    return GX_FAIL(err, GX_ERR_MEMORY,
+                   "the plan needs %.1f MB on this machine, %.1f of them for the side cache, and the system has %.1f "
+                   "left; take --side_cache disk",
+                   (double)machine->bytes / 1e6, (double)bytes / 1e6, (double)machine->has / 1e6);
+}
+
+// ---- the files -----------------------------------------------------------------------------------------------------
+
+// Of all that the records depend on beside their samples.
+static uint64_t gx__side_cache_about(const GxTrainer *t, uint64_t base_hash, GxError *err)
+{
+    const GxSideCache *c = t->side_cache;
+    const GxModel *m = &t->model;
+    const GxFamily *f = t->family;
+    const int is_cut = t->mode->methods.con == GX_METHOD_SP && m->members > 1;
+    const int64_t word[] = {(int64_t)base_hash,
+                            (int64_t)m->store.dtype,
+                            t->o.seq_len,
+                            c->layers,
+                            c->rows,
+                            c->row_bytes,
+                            gx_tuning_quantize(&t->o.tuning),
+                            m->members,
+                            is_cut ? m->sequence.begin[m->member] : 0};
+    const int64_t bytes = gx_fields_bytes(f->fields, f->n_fields);
+    char methods[60] = "", *config = (char *)malloc((size_t)bytes);
+    uint64_t hash = gx_hash(GX_HASH_START, word, sizeof word);
+    gx_methods_text(t->mode->methods, methods, sizeof methods);
+    hash = gx_hash(hash, methods, (int64_t)strlen(methods));
+    hash = gx_hash(hash, f->name, (int64_t)strlen(f->name));
+    if (!config) GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
+    else gx_fields_pack(f->fields, f->n_fields, t->model_config, config), hash = gx_hash(hash, config, bytes);
+    free(config);
+    return hash;
+}
+
+static void gx__side_cache_look_around(GxTrainer *t, const char *own)
+{
+    GxSideCache *c = t->side_cache;
+    GxFolder list = GX_ZERO;
+    GxError ignored = GX_ZERO; // what other ranks have there may be gone again
+    char path[GX_PATH];
+    if (gx_folder_list(&list, c->folder, &ignored) != GX_OK) return;
+    for (int i = 0; i < list.n; i++) {
+        const char *name = list.entry[i].name, *end = strrchr(name, '.');
+        if (!list.entry[i].is_file || strncmp(name, "rank-", 5) || !end || strcmp(end, ".rows") || !strcmp(name, own))
+            continue;
+        gx_error_clear(&ignored);
+        if (gx_path_join(path, c->folder, name, &ignored) == GX_OK)
+            gx_record_cache_look_into(&c->records, path, &ignored);
+    }
+    gx_folder_close(&list);
+}
+
+// What the disk has left beside what others need, shared among the ranks of this machine.
+static void gx__side_cache_fit(GxTrainer *t, int64_t others)
+{
+    GxSideCache *c = t->side_cache;
+    const int64_t stride = gx_record_cache_stride(c->bytes), there = c->records.n;
+    struct statvfs disk;
+    if (c->records.most == 0) return; // another run writes it
+    c->records.most = c->records.file[0].records + c->samples;
+    if (statvfs(c->folder, &disk) != 0) return; // a file system that does not say
+    const int64_t left = (int64_t)disk.f_bavail * (int64_t)disk.f_frsize,
+                  fit = gx_max(0, left - others) / gx__side_cache_neighbours(t) / stride;
+    if (fit >= c->samples - there) return;
+    c->records.most = c->records.file[0].records + fit;
+    if (gx_trainer_is_first(t))
+        gx_log(&t->g->log, GX_LOG_WARNING,
+               "the side cache needs %.1f MB on each rank, and the disk of %s has %.1f MB left beside checkpoints: %ld "
+               "of %ld samples are kept, the others computed in each epoch",
+               (double)c->samples * (double)stride / 1e6, c->folder, (double)gx_max(0, left - others) / 1e6,
+               (long)gx_min(fit + there, c->samples), (long)c->samples);
+}
+
+static GxStatus gx__side_cache_open_files(GxTrainer *t, uint64_t about, int64_t disk)
+{
+    GxSideCache *c = t->side_cache;
+    GxContext *g = t->g;
+    GxError *err = &g->error;
+    GxRecordsFound found = GX_RECORDS_NEW;
+    char path[GX_PATH], name[40];
+    const char *dir = t->o.tuning.side_cache_dir;
+    if (dir[0]) snprintf(c->folder, sizeof c->folder, "%s", dir);
+    else gx_path_join(c->folder, t->o.output_dir, GX_SIDE_CACHE_FOLDER, err);
+    snprintf(name, sizeof name, "rank-%d.rows", g->rank);
+    if (!gx_failed(g) && gx_folder_make(c->folder, err) == GX_OK && gx_path_join(path, c->folder, name, err) == GX_OK)
+        gx_record_cache_open(&c->records, path, c->bytes, about, INT64_MAX, &found, err);
+    gx_barrier(g, GX_AXIS_ALL); // of a context that has failed: tells the others. Files of other ranks are now theirs
+    GX_TRY(gx_status(g));
+    if (found == GX_RECORDS_OTHER)
+        gx_log(&g->log, GX_LOG_WARNING,
+               "%s is about another model, or another part of it, or is no side cache of this version: it is written "
+               "anew",
+               path);
+    if (found == GX_RECORDS_IN_USE)
+        gx_log(&g->log, GX_LOG_WARNING, "%s is being written by another run: what is there is read, and nothing added",
+               path);
+    gx__side_cache_look_around(t, name);
+    gx__side_cache_fit(t, disk);
+    if (c->records.n && gx_trainer_is_first(t))
+        gx_report(g, "side cache: %ld samples are in %s\n", (long)c->records.n, c->folder);
+    return gx_status(g);
+}
+
+GxStatus gx_side_cache_open(GxTrainer *t, int64_t disk)
+{
+    GxSideCache *c = t->side_cache;
+    GxContext *g = t->g;
+    uint64_t base_hash = t->base_hash;
+    if (!c) return GX_OK;
+    c->number = t->samples / gx_split_total(&t->batch_split) / c->epoch;
+    if (c->in_memory) gx_record_cache_open_memory(&c->records, c->memory, c->bytes, c->samples);
+    if (!c->on_disk) return GX_OK;
+    gx_at(g, -1, "side_cache");
+    gx_broadcast(g, GX_AXIS_ALL, 0, &base_hash, 1, GX_I64); // and the output folder is there
+    const uint64_t about = gx__side_cache_about(t, base_hash, &g->error);
+    return gx__side_cache_open_files(t, about, disk);
+}
+
+void gx_side_cache_close(GxTrainer *t)
+{
+    if (t->side_cache) gx_record_cache_close(&t->side_cache->records);
+    free(t->side_cache);
+    t->side_cache = NULL;
+}
+
+// ---- in words ------------------------------------------------------------------------------------------------------
+
+void gx_side_cache_count(GxTrainer *t)
+{
+    GxSideCache *c = t->side_cache;
+    if (!c) return;
+    c->steps++;
+    const int64_t next = t->samples / gx_split_total(&t->batch_split) / c->epoch; // of the next step's first
+    if (next == c->number) return;
+    gx_side_cache_report(t);
+    c->number = next;
+}
+
+double gx_side_cache_share(GxTrainer *t)
+{
+    GxSideCache *c = t->side_cache;
+    const double share = c && c->shared[0] ? (double)c->shared[1] / (double)c->shared[0] : 0;
+    if (c) c->shared[0] = c->shared[1] = 0;
+    return share;
+}
+
+void gx_side_cache_report(GxTrainer *t)
+{
+    GxSideCache *c = t->side_cache;
+    if (!c || !c->steps || !gx_trainer_is_first(t)) return;
+    char kept[200] = "nothing is kept";
+    // without validations and saving; on a device the last step may still be under way
+    const double now = t->training_seconds + (t->interval_steps ? gx_seconds() - t->interval_start : 0);
+    if (c->in_memory || c->on_disk)
+        snprintf(kept, sizeof kept, "%.0f%% of the micro-batches came from it; %ld samples, %.1f MB, are there",
+                 100 * (double)c->hits / (double)gx_max(1, c->micro_batches), (long)c->records.n,
+                 (double)c->records.n * (double)c->bytes / 1e6);
+    gx_report(t->g, "side cache, epoch %ld: %ld step%s of %.3f s: %s\n", (long)c->number + 1, (long)c->steps,
+              c->steps == 1 ? "" : "s", (now - c->since) / (double)c->steps, kept);
+    c->steps = c->micro_batches = c->hits = 0, c->since = now;
+}
+
+void gx_side_cache_describe(const GxTrainer *t, FILE *out)
+{
+    const GxSideCache *c = t->side_cache;
+    const char *of = t->g->world > 1 ? " of rank 0" : "";
+    if (!c) return;
+    if (!c->in_memory && !c->on_disk) {
+        fprintf(out, "side cache: none; the samples of the first epoch are those of all\n");
+        return;
+    }
+    fprintf(out, "side cache: %.3f MB a sample, %s%ld samples%s: %.1f MB %s\n", (double)c->bytes / 1e6,
+            c->epoch ? "" : "at most the run's ", (long)c->samples, of, (double)c->samples * (double)c->bytes / 1e6,
+            c->in_memory ? "of memory, which the plan has" : "on the disk");
+}
+#endif
