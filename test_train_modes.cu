@@ -200,8 +200,8 @@ TEST(layers_that_are_computed_again_give_the_same_bits_in_every_mode)
     }
 }
 
-// Two groups of two ranks, whose sums are those of data parallelism, of pieces that heads share, and of a group; buckets
-// of one unit, of some and of more than there are.
+// Two groups of two ranks, whose sums are those of data parallelism, of pieces that heads share, and of a group;
+// buckets of one unit, of some and of more than there are.
 TEST(gradients_summed_beside_the_backward_give_the_same_bits_in_every_mode)
 {
     static const int buckets[] = {0, 1, 2, 100};

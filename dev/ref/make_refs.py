@@ -243,6 +243,15 @@ def embedding():
     return dict(table=table, ids=ids, y=y, dy=dy, dtable=dtable)
 
 
+def turned_embedding():
+    """The table lies by columns."""
+    table, ids = leaf(5, 13), torch.tensor([3, 0, 12, 3, 7, 3, 0, 9])
+    y = F.embedding(ids, table.T)
+    dy = normal(8, 5)
+    dtable, = backward([(y, dy)], [table])
+    return dict(table=table, ids=ids, y=y, dy=dy, dtable=dtable)
+
+
 def layer_norm():
     x, w, b, eps = leaf(7, 33, mean=2.0), leaf(33, mean=1.0, std=0.2), leaf(33), scalar(1e-5)
     y = F.layer_norm(x, (33,), w, b, eps)
@@ -412,7 +421,7 @@ OPS = {
     "attention_documents_causal": lambda: attention_packed(causal=True, lengths=(2, -1, 5)),
     "attention_dropout": lambda: attention_packed(dropout=0.3),
     "attention_documents_dropout": lambda: attention_packed(lengths=(1, -2, 6), dropout=0.3),
-    "swiglu": swiglu, "cross_entropy": cross_entropy, "embedding": embedding,
+    "swiglu": swiglu, "cross_entropy": cross_entropy, "embedding": embedding, "turned_embedding": turned_embedding,
     "adamw": adamw, "sgd": sgd, "schedule": schedule,
     "layer_norm": layer_norm, "dropout": dropout, "residual": residual,
     "gelu": lambda: gelu("none"), "gelu_tanh": lambda: gelu("tanh"), "tanh": tanh, "gate": gate, "columns": columns,
