@@ -282,6 +282,30 @@ TEST(files_of_train_config_are_taken_with_a_model_and_a_text)
     }
 }
 
+// One file serves every mode: that is the program's, or --mode's.
+TEST(files_of_train_config_are_taken_by_the_program_of_every_mode)
+{
+    static const char *const programs[] = {"train_llama_tp", "train_llama_sp", "train_llama_galaxy",
+                                           "train_llama_galaxy2"};
+    static const char *const files[] = {"full", "lora", "qlora", "adapter", "side", "side_only", "prompt"};
+    char line[4000];
+    if (!make_base()) return;
+    for (size_t p = 0; p < sizeof programs / sizeof *programs; p++) {
+        if (!use_program(programs[p])) return;
+        for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+            snprintf(line, sizeof line,
+                     "%s --config %s/train_config/llama/%s.json --model base/checkpoint-8 --train_data text.txt "
+                     "--ranks 2 --max_steps 1 --micro_batch_size 2 --gradient_accumulation_steps 1 --seq_len 32 "
+                     "--eval_windows 1 --output_dir of_mode%d_%d",
+                     program, repository, files[i], (int)p, (int)i);
+            start_line(line, 0);
+            CHECK_RAN(finish());
+            CHECK(strstr(out(), programs[p] + strlen("train_llama_")), "%s, %s: %s", programs[p], files[i], out());
+        }
+    }
+    use_program("train_llama");
+}
+
 // ---- a base in few bits --------------------------------------------------------------------------------------------
 
 // However the matrices are cut, each has the bytes that it has on one rank.
