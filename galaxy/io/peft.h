@@ -179,12 +179,6 @@ static int gx__peft_is_known(const char *key)
 
 static GxStatus gx__peft_check_keys(const GxJson *json, const char *path, GxError *err)
 {
-    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);)
-        if (!gx__peft_is_known(m.key) && !gx__peft_is_nothing(m.value))
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "%s: \"%.60s\" is set, which is not built: of LoRA there are r, lora_alpha, use_rslora, "
-                           "target_modules and modules_to_save",
-                           path, m.key);
     const char *type = gx_json_string(gx_json_get(json, "peft_type")),
                *bias = gx_json_string(gx_json_get(json, "bias"));
     if (strcmp(type, "LORA"))
@@ -192,6 +186,12 @@ static GxStatus gx__peft_check_keys(const GxJson *json, const char *path, GxErro
                        "%s: peft_type is \"%.60s\"; LORA, " GX_PEFT_PROMPT ", " GX_PEFT_PROMPT_V2
                        ", " GX_PEFT_BOTTLENECK " and " GX_PEFT_SIDE " are built",
                        path, type);
+    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);)
+        if (!gx__peft_is_known(m.key) && !gx__peft_is_nothing(m.value))
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                           "%s: \"%.60s\" is set, which is not built: of LoRA there are r, lora_alpha, use_rslora, "
+                           "target_modules and modules_to_save",
+                           path, m.key);
     if (bias[0] && strcmp(bias, "none"))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: bias is \"%.60s\"; none is built", path, bias);
     const char *init = gx_json_string(gx_json_get(json, "init_lora_weights"));

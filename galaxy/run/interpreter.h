@@ -136,7 +136,8 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     r->counts = spec->counts ? spec->counts : gx_task_count_labels, r->task = spec->task;
     r->cache = spec->cache;
     if (m->units > GX_MAX_UNITS)
-        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "a model of %d units; at most %d are possible", m->units,
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                       "a model of %d units (layers, side layers, embedding, head); at most %d are possible", m->units,
                        GX_MAX_UNITS);
     for (int u = 0; u < m->units; u++)
         frozen[u] = !gx_store_trains_unit(&m->store, u), passed_by[u] = (uint8_t)gx_side_is_beside(m, u);
