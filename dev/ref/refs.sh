@@ -12,8 +12,8 @@ load() { # a script, and its arguments
 }
 rm -rf build/refs
 "$python" dev/ref/make_refs.py --out build/refs
-"$python" dev/ref/make_lora_refs.py --out build/refs
 "$python" dev/ref/make_bert_refs.py --out build/refs
+"$python" dev/ref/make_lora_refs.py --out build/refs
 "$python" dev/ref/make_bottleneck_refs.py --out build/refs
 "$python" dev/ref/make_side_refs.py --out build/refs
 "$python" dev/ref/make_prompt_refs.py --out build/refs
