@@ -493,4 +493,27 @@ TEST(scales_and_biases_cost_no_products_and_keep_one_row_of_each_linear)
     free_result(&of[0]), free_result(&of[1]);
 }
 
+TEST(weight_decay_is_on_prompts_and_gates_and_not_on_scales_and_biases)
+{
+    const GxPrompt prompt = {5, 0, NULL, 1};
+    GxContext g = GX_ZERO;
+    GxModel m;
+    GxLlamaConfig c = model_config;
+    GxModelOptions o = GX_ZERO;
+    int without = 0, with = 0;
+    o.prompt = &prompt;
+    g.device = test_device();
+    g.world = 1;
+    CHECK(gx_model_open(&g, &m, &gx_llama, &c, &test_serial, &o) == GX_OK, "%s", g.error.message);
+    for (int i = 0; i < m.table.n; i++) {
+        const GxTensor *t = &m.table.row[i];
+        const int is_of_linear = strstr(t->name, "adaption_scale") || strstr(t->name, "adaption_bias");
+        if (!t->is_added) continue;
+        CHECK(t->decay == !is_of_linear, "%s has decay %d", t->name, t->decay);
+        without += is_of_linear, with += !is_of_linear;
+    }
+    CHECK(without == 2 * 7 * c.num_hidden_layers && with >= 2, "%d without, %d with", without, with);
+    gx_model_close(&m);
+}
+
 int main(int argc, char **argv) { return test_main(argc, argv); }

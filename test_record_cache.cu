@@ -143,6 +143,42 @@ TEST(a_file_about_something_else_is_emptied)
     gx_record_cache_close(&c);
 }
 
+TEST(a_file_that_is_none_of_records_is_left_as_it_is)
+{
+    static const char *const texts[] = {"my notes", "GXRECORX and more", "x"};
+    for (int i = 0; i < 3; i++) {
+        GxRecordCache c;
+        GxRecordsFound found;
+        GxError err = GX_ZERO;
+        char now[40] = "";
+        CHECK(gx_file_write(path, texts[i], (int64_t)strlen(texts[i]), &err) == GX_OK, "%s", err.message);
+        CHECK(gx_record_cache_open(&c, path, BYTES, 1, 1, &found, &err) == GX_ERR_FORMAT &&
+                  strstr(err.message, "is no cache of records, and is left as it is"),
+              "\"%s\": %s", texts[i], err.message);
+        FILE *f = fopen(path, "r");
+        CHECK(f && fread(now, 1, sizeof now - 1, f) == strlen(texts[i]) && !strcmp(now, texts[i]), "it is \"%s\"", now);
+        if (f) fclose(f);
+        unlink(path);
+    }
+}
+
+// Another run empties it, and writes what it is about under the same keys.
+TEST(records_of_a_file_that_has_become_anothers_are_not_taken)
+{
+    GxRecordCache reader, writer;
+    GxError err = GX_ZERO;
+    GxRecordsFound found;
+    make(2);
+    unlink(other);
+    CHECK(gx_record_cache_open(&reader, other, BYTES, 1, 1000, &found, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_record_cache_look_into(&reader, path, &err) == GX_OK && has(&reader, 1), "%s", err.message);
+    CHECK(open_it(&writer, 2, 1000) == GX_RECORDS_OTHER, "it is about the same");
+    put(&writer, 0), put(&writer, 1);
+    CHECK(has(&writer, 1) && !has(&reader, 0) && !has(&reader, 1) && reader.damaged == 2, "%ld damaged",
+          (long)reader.damaged);
+    gx_record_cache_close(&reader), gx_record_cache_close(&writer);
+}
+
 TEST(one_writes_a_file_and_others_read_it)
 {
     GxRecordCache c, d, e;

@@ -58,6 +58,28 @@ static void expect_refusal(const GxSide *side, const GxBottleneck *bottleneck, c
     gx_model_close(&m);
 }
 
+TEST(weight_decay_is_on_matrices_and_not_on_gates)
+{
+    const GxSide side = {2, 1, 0, NULL};
+    GxContext g = GX_ZERO;
+    GxModel m;
+    GxLlamaConfig c = model_config;
+    GxModelOptions o = GX_ZERO;
+    int gates = 0, matrices = 0;
+    o.side = &side;
+    g.device = test_device();
+    g.world = 1;
+    CHECK(gx_model_open(&g, &m, &gx_llama, &c, &test_serial, &o) == GX_OK, "%s", g.error.message);
+    for (int i = 0; i < m.table.n; i++) {
+        const GxTensor *t = &m.table.row[i];
+        const int is_gate = strstr(t->name, "side.gate") != NULL, is_matrix = t->is_added && t->ndim == 2;
+        if (is_gate || is_matrix) CHECK(t->decay == is_matrix, "%s has decay %d", t->name, t->decay);
+        gates += is_gate, matrices += is_matrix;
+    }
+    CHECK(gates == c.num_hidden_layers && matrices > gates, "%d gates, %d matrices", gates, matrices);
+    gx_model_close(&m);
+}
+
 TEST(reductions_that_are_no_divisors_of_the_width_and_modules_without_a_gradient_are_refused)
 {
     static const GxSide odd = {5, 0, 0, NULL}, wide = {64, 0, 0, NULL}, negative = {-1, 0, 0, NULL},

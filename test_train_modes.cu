@@ -220,6 +220,22 @@ TEST(gradients_summed_beside_the_backward_give_the_same_bits_in_every_mode)
     }
 }
 
+// Under Galaxy matrices and norms take turns, of which norms alone are summed over a group: a bucket has more sums than
+// can be under way at once.
+TEST(a_bucket_of_many_sums_gives_the_same_bits)
+{
+    static const int buckets[] = {0, 2, 9};
+    if (!use_program("train_llama_galaxy")) return;
+    for (int i = 0; i < 3; i++) {
+        char b[100];
+        snprintf(b, sizeof b, "sums%d/checkpoint-3", i);
+        CHECK_RAN(run("--output_dir sums%d --max_steps 3 --ranks 3 --micro_batch_size 2 --num_hidden_layers 8 "
+                      "--reduce_bucket %d",
+                      i, buckets[i]));
+        if (i) check_same_checkpoint("sums0/checkpoint-3", b);
+    }
+}
+
 TEST(the_first_lines_say_the_mode_and_how_the_ranks_are_arranged)
 {
     static const struct {

@@ -251,6 +251,15 @@ TEST(a_folder_of_records_serves_further_runs_on_the_same_model_alone)
     CHECK_RAN(run(BASE EPOCHS "--output_dir dir3 --side_cache_dir records --precision bf16"));
     CHECK(strstr(err(), "records/rank-0.rows is about another model"), "%s", err());
     check_shares("another type", 0, 100);
+    CHECK_RAN(run(BASE EPOCHS "--output_dir dir6 --side_cache_dir records --precision bf16 --quantize nf4"));
+    check_shares("other numbers of its matrices", 0, 100);
+    CHECK(shell("cp -r base/checkpoint-8 turned && cd turned && rm -f manifest.json && sed -i "
+                "'s/\"rope_theta\": [0-9.]*/\"rope_theta\": 500.0/' config.json && grep -q 500.0 config.json") == 0,
+          "no other configuration");
+    CHECK_RAN(run(BASE EPOCHS "--output_dir dir7 --side_cache_dir records2"));
+    CHECK_RAN(run(BASE EPOCHS "--model turned --output_dir dir8 --side_cache_dir records2"));
+    CHECK(strstr(err(), "records2/rank-0.rows is about another model"), "%s", err());
+    check_shares("another configuration", 0, 100);
 }
 
 TEST(a_disk_that_takes_no_more_is_a_warning)
@@ -369,6 +378,8 @@ TEST(a_cache_where_none_can_be_is_refused)
         {"--tuning side_only", {"--tuning side_only adapts a model that has learned", "--model"}},
         {BASE "--trainable_modules input_layernorm", {"lies beside a side network"}},
         {BASE "--side_cache_dir small.txt --output_dir in_the_way", {"small.txt"}},
+        {BASE "--side_cache memory --side_cache_dir records", {"--side_cache_dir is a folder for --side_cache disk"}},
+        {BASE "--output_dir placed --side_cache_dir placed/checkpoint-4 --max_steps 4", {"the place of a checkpoint"}},
     };
     if (!make_small()) return;
     CHECK_REFUSALS(cases);

@@ -31,7 +31,7 @@ uint64_t gx_record_hash(uint64_t hash, const void *data, int64_t bytes);
 typedef enum {
     GX_RECORDS_NEW = 0, // there was no file, or an empty one
     GX_RECORDS_SAME,    // its records are there
-    GX_RECORDS_OTHER,   // it was about something else, or no such file: it has been emptied
+    GX_RECORDS_OTHER,   // it was about something else, or of another version: it has been emptied
     GX_RECORDS_IN_USE   // another process writes it: its records are read, and nothing is written
 } GxRecordsFound;
 
@@ -63,7 +63,7 @@ typedef struct {
     int64_t found_all, written; // records read and written since it was opened
 } GxRecordCache;
 
-// The file's folder must be there. An error is one of opening it, or of memory.
+// The file's folder must be there. An error is one of opening it, or of memory; or it is no file of records.
 GxStatus gx_record_cache_open(GxRecordCache *c, const char *path, int64_t bytes, uint64_t about, int64_t most,
                               GxRecordsFound *found, GxError *err);
 // Records of another file that is about the same, as it is now, are read, too. One about something else is passed over.
@@ -100,7 +100,7 @@ typedef struct {
 } gx__RecordHead;
 typedef struct {
     GxRecordKey key;
-    uint64_t hash, spare; // of key and record
+    uint64_t hash, spare; // of what the file is about, key and record
 } gx__RecordBegin;
 enum { GX__RECORD_VERSION = 1 };
 
@@ -141,9 +141,11 @@ GxRecordKey gx_record_key(const void *data, int64_t bytes)
     return key;
 }
 
-static uint64_t gx__record_hash_of(GxRecordKey key, const void *record, int64_t bytes)
+// With `about`: a file that is read may meanwhile be another's, with other records under the same keys.
+static uint64_t gx__record_hash_of(const GxRecordCache *c, GxRecordKey key, const void *record)
 {
-    return gx_record_hash(gx_record_hash(GX_HASH_START, &key, sizeof key), record, bytes);
+    const uint64_t hash = gx_record_hash(GX_HASH_START, &c->about, sizeof c->about);
+    return gx_record_hash(gx_record_hash(hash, &key, sizeof key), record, c->bytes);
 }
 
 // ---- which records there are ---------------------------------------------------------------------------------------
@@ -212,6 +214,18 @@ static int gx__record_is_same(const GxRecordCache *c, int fd)
            !memcmp(&found, &wanted, sizeof found);
 }
 
+// What somebody else keeps under that name is left alone.
+static GxStatus gx__record_check_kind(const GxRecordFile *f, int64_t size, GxError *err)
+{
+    static const char name[] = "GXRECORD";
+    char found[sizeof name - 1] = "";
+    const int64_t n = gx_min(size, (int64_t)sizeof found);
+    GX_TRY(gx_file_read_at(f->fd, f->path, found, n, 0, err));
+    if (!memcmp(found, name, (size_t)n)) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT,
+                   "%s is no cache of records, and is left as it is; move it, or take another folder", f->path);
+}
+
 // A record that is not all there is none.
 static GxStatus gx__record_scan(GxRecordCache *c, int file, int64_t size, GxError *err)
 {
@@ -245,6 +259,7 @@ static GxStatus gx__record_open(GxRecordCache *c, const char *path, GxRecordsFou
     snprintf(f->path, sizeof f->path, "%s", path);
     if (fstat(f->fd, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot look at %s: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode)) return GX_FAIL(err, GX_ERR_IO, "%s is not a regular file", path);
+    GX_TRY(gx__record_check_kind(f, (int64_t)st.st_size, err));
     const int is_in_use = flock(f->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK,
               is_same = gx__record_is_same(c, f->fd);
     *found = is_in_use         ? GX_RECORDS_IN_USE
@@ -319,7 +334,7 @@ static int gx__record_read_file(const GxRecordCache *c, const GxRecordPlace *p, 
     GxError ignored = GX_ZERO;
     return gx_file_read_at(f->fd, f->path, &begin, sizeof begin, at, &ignored) == GX_OK &&
            gx_file_read_at(f->fd, f->path, out, c->bytes, at + (int64_t)sizeof begin, &ignored) == GX_OK &&
-           !memcmp(&begin.key, &p->key, sizeof p->key) && begin.hash == gx__record_hash_of(p->key, out, c->bytes);
+           !memcmp(&begin.key, &p->key, sizeof p->key) && begin.hash == gx__record_hash_of(c, p->key, out);
 }
 
 int gx_record_cache_read(GxRecordCache *c, GxRecordKey key, void *out)
@@ -341,7 +356,7 @@ static int gx__record_write_file(GxRecordCache *c, GxRecordKey key, int64_t numb
     GxRecordFile *f = &c->file[0];
     const int64_t at = gx__record_offset(c, number);
     gx__RecordBegin begin = GX_ZERO;
-    begin.key = key, begin.hash = gx__record_hash_of(key, record, c->bytes);
+    begin.key = key, begin.hash = gx__record_hash_of(c, key, record);
     // with all that a record takes, so that one is whole where the file is long enough
     if (gx_file_write_at(f->fd, f->path, "", 1, at + gx_record_cache_stride(c->bytes) - 1, &c->error) == GX_OK &&
         gx_file_write_at(f->fd, f->path, record, c->bytes, at + (int64_t)sizeof begin, &c->error) == GX_OK &&

@@ -552,6 +552,17 @@ static int64_t gx__setup_planned_bytes(const GxTrainer *t) // of the disk
     return count > INT64_MAX / 2 / gx_max(1, bytes) ? INT64_MAX / 2 : count * bytes;
 }
 
+// The same with what is small as a rule, for who takes the rest: the files that checkpoints have of their source, what
+// is written about them, a disk's blocks, the log.
+static int64_t gx__setup_planned_bytes_at_most(const GxTrainer *t)
+{
+    int64_t files = 1 << 18;
+    for (int i = 0; i < GX_SOURCE_FILES; i++) files += t->source.file[i].bytes;
+    const int64_t count = gx__setup_planned_checkpoints(t), bytes = gx__setup_planned_bytes(t);
+    if (count > INT64_MAX / 4 / files || bytes > INT64_MAX / 4) return INT64_MAX / 2;
+    return bytes + count * files + (1 << 20);
+}
+
 // Where a run that went on in another folder came from is told there, until it has a checkpoint of its own.
 static GxStatus gx__setup_describe_run(const GxTrainer *t, GxRunInfo *r, GxError *err)
 {
@@ -676,7 +687,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
         return gx_status(g);
     }
     GX_TRY(gx__setup_open_output(t));
-    GX_TRY(gx_side_cache_open(t, gx__setup_planned_bytes(t)));
+    GX_TRY(gx_side_cache_open(t, gx__setup_planned_bytes_at_most(t)));
     gx_catch_stop_signals(); // before, there is nothing to save
     GX_TRY(gx_trainer_prepare(t));
     t->opened = t->interval_start = gx_seconds();

@@ -43,7 +43,7 @@ typedef struct GxSideCache {
     int next;         // the layer that is written next
     // what has been said, and what the next line will say
     int said_full;
-    int64_t said_damaged;
+    int said_damaged;
     int64_t number;                     // of the epoch at hand, from 0
     int64_t steps, micro_batches, hits; // in it, of this process
     double since;                       // seconds of training when it began
@@ -144,11 +144,12 @@ static int gx__side_cache_find(GxContext *g, void *trainer, const GxBatch *b)
     gx_at(g, -1, "side_cache");
     gx_all_reduce(g, GX_AXIS_PP | GX_AXIS_CP | GX_AXIS_TP, GX_MAX, &lacks, 1, GX_I64);
     c->micro_batches++, c->hits += !lacks, c->shared[0]++, c->shared[1] += !lacks;
-    if (c->records.damaged > c->said_damaged)
+    if (c->records.damaged && !c->said_damaged)
         gx_log(&g->log, GX_LOG_WARNING,
-               "rank %d: a record of the side cache in %s is damaged: it is computed again, and written anew", g->rank,
-               c->folder);
-    c->said_damaged = c->records.damaged;
+               "rank %d: a record of the side cache in %s is damaged, or another run has written something else in its "
+               "place: it is computed again, and so is every other such",
+               g->rank, c->folder);
+    c->said_damaged = c->records.damaged > 0;
     return !lacks;
 }
 
@@ -313,7 +314,7 @@ static void gx__side_cache_look_around(GxTrainer *t, const char *own)
 static void gx__side_cache_fit(GxTrainer *t, int64_t others)
 {
     GxSideCache *c = t->side_cache;
-    const int64_t stride = gx_record_cache_stride(c->bytes), there = c->records.n;
+    const int64_t stride = gx_record_cache_stride(c->bytes), there = c->records.n; // some may be of other data
     struct statvfs disk;
     if (c->records.most == 0) return; // another run writes it
     c->records.most = c->records.file[0].records + c->samples;
@@ -324,10 +325,20 @@ static void gx__side_cache_fit(GxTrainer *t, int64_t others)
     c->records.most = c->records.file[0].records + fit;
     if (gx_trainer_is_first(t))
         gx_log(&t->g->log, GX_LOG_WARNING,
-               "the side cache needs %.1f MB on each rank, and the disk of %s has %.1f MB left beside checkpoints: %ld "
-               "of %ld samples are kept, the others computed in each epoch",
+               "the side cache needs %.1f MB on each rank, and the disk of %s has %.1f MB left beside checkpoints: of "
+               "%ld samples, beside those that are there, %ld are kept, and the others computed in each epoch",
                (double)c->samples * (double)stride / 1e6, c->folder, (double)gx_max(0, left - others) / 1e6,
-               (long)gx_min(fit + there, c->samples), (long)c->samples);
+               (long)c->samples, (long)fit);
+}
+
+static GxStatus gx__side_cache_check_place(const char *dir, GxError *err)
+{
+    GxError why = GX_ZERO;
+    if (gx_output_check_place(dir, &why) == GX_OK) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "--side_cache_dir %s is the place of a checkpoint, which is removed with all that is in it; choose "
+                   "another folder",
+                   dir);
 }
 
 static GxStatus gx__side_cache_open_files(GxTrainer *t, uint64_t about, int64_t disk)
@@ -338,7 +349,7 @@ static GxStatus gx__side_cache_open_files(GxTrainer *t, uint64_t about, int64_t 
     GxRecordsFound found = GX_RECORDS_NEW;
     char path[GX_PATH], name[40];
     const char *dir = t->o.tuning.side_cache_dir;
-    if (dir[0]) snprintf(c->folder, sizeof c->folder, "%s", dir);
+    if (dir[0]) gx__side_cache_check_place(dir, err), snprintf(c->folder, sizeof c->folder, "%s", dir);
     else gx_path_join(c->folder, t->o.output_dir, GX_SIDE_CACHE_FOLDER, err);
     snprintf(name, sizeof name, "rank-%d.rows", g->rank);
     if (!gx_failed(g) && gx_folder_make(c->folder, err) == GX_OK && gx_path_join(path, c->folder, name, err) == GX_OK)
@@ -347,9 +358,7 @@ static GxStatus gx__side_cache_open_files(GxTrainer *t, uint64_t about, int64_t 
     GX_TRY(gx_status(g));
     if (found == GX_RECORDS_OTHER)
         gx_log(&g->log, GX_LOG_WARNING,
-               "%s is about another model, or another part of it, or is no side cache of this version: it is written "
-               "anew",
-               path);
+               "%s is about another model, or another part of it, or of another version: it is written anew", path);
     if (found == GX_RECORDS_IN_USE)
         gx_log(&g->log, GX_LOG_WARNING, "%s is being written by another run: what is there is read, and nothing added",
                path);

@@ -240,6 +240,12 @@ GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *mo
                        "--%s is about an adapter, and --tuning %s trains none; say --tuning %s, or leave it out",
                        unused->name, o->tuning,
                        gx__tuning_method_of(unused)[0] ? gx__tuning_method_of(unused) : "lora");
+    if (o->side_cache_dir[0] && strcmp(o->side_cache, "disk"))
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--side_cache_dir is a folder for --side_cache disk, and this run has --side_cache %s; leave one "
+            "of them out",
+            o->side_cache);
     if (gx_tuning_has_adapter(o) && !model[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--tuning %s adapts a model that has learned, and none is given; name its folder with --model",
