@@ -40,6 +40,12 @@ static GxStatus export_model(const Options *o, GxError *err)
     GxGgufSaid said;
     int i = 0;
     while (strcmp(names[i], o->outtype)) i++;
+    if (gx_adapter_is(o->model))
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "%s holds an adapter, not a model; ./merge_adapter --adapter %s --output_dir FOLDER makes one of "
+            "it and its base",
+            o->model, o->model);
     if (!o->output_file[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_file is missing: the GGUF file that is written");
     if (lstat(o->output_file, &st) == 0)

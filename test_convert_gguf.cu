@@ -894,6 +894,8 @@ TEST(the_program_converts_and_leaves_alone_what_is_there)
     refused(&err, call(&err, "--model", "x", "--output_dir", "y", NULL, NULL), GX_ERR_ARGUMENT, "--output_dir",
             "belongs to --gguf");
     refused(&err, call(&err, "--model", "x", "--outtype", "q4_0", NULL, NULL), GX_ERR_ARGUMENT, "outtype", "q4_0");
+    refused(&err, call(&err, "--model", "data/ref/prompt_llama", "--output_file", at("a.gguf"), NULL, NULL),
+            GX_ERR_ARGUMENT, "prompt_llama", "./merge_adapter --adapter data/ref/prompt_llama");
     refused(&err, call(&err, "--gguf", at("none.gguf"), "--output_dir", at("q"), NULL, NULL), GX_ERR_IO, "none.gguf",
             "cannot open");
     CHECK(!gx_path_is_folder(at("q")) && !gx_path_is_folder(at("q.gx-new")), "a folder is there after an error");

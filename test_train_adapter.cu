@@ -141,6 +141,8 @@ TEST(what_cannot_be_adapted_is_refused)
         {BASE "--strict false", {"--strict false draws weights of --model"}},
         {BASE "--trainable_modules heads", {"\"heads\" is none of the model's"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
+        {"--model text.txt", {"text.txt is a file, and --model takes the folder"}},
+        {"--model a.gguf", {"./convert_gguf --gguf a.gguf --output_dir FOLDER makes one of it"}},
         {"--adapter refused/checkpoint-2 --adapter_reduction_dim 16",
          {"--adapter_reduction_dim is another than that of the adapter"}},
         {"--adapter refused/checkpoint-2 --tuning lora", {"--tuning is another than that of the adapter"}},
@@ -151,6 +153,7 @@ TEST(what_cannot_be_adapted_is_refused)
     };
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--output_dir refused --max_steps 2"));
+    shell("printf GGUF > a.gguf");
     CHECK_REFUSALS(cases);
 }
 

@@ -668,11 +668,25 @@ GxStatus gx_output_check_adapter(const char *folder, GxError *err)
 }
 
 // A folder with a manifest holds what that says, or was changed since.
+static GxStatus gx__output_refuse_file(const char *folder, GxError *err)
+{
+    const char *end = strrchr(folder, '.');
+    if (!gx_path_is_file(folder)) return GX_OK;
+    if (end && !strcmp(end, ".gguf"))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s is a file, and --model takes a folder; ./convert_gguf --gguf %s --output_dir FOLDER makes "
+                       "one of it",
+                       folder, folder);
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is a file, and --model takes the folder that has config.json and weights",
+                   folder);
+}
+
 GxStatus gx_output_check_model(const char *folder, GxError *err)
 {
     char manifest[GX_PATH];
     GxError torn = GX_ZERO;
     GX_TRY(gx_output_check_there(folder, "model", err));
+    GX_TRY(gx__output_refuse_file(folder, err));
     GX_TRY(gx__output_refuse_run(folder, "model", "config.json", err));
     GX_TRY(gx_path_join(manifest, folder, GX_MANIFEST, err));
     if (!gx_path_is_file(manifest) || gx_folder_verify(folder, 1, &torn) == GX_OK) return GX_OK;
