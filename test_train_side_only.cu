@@ -383,6 +383,7 @@ TEST(a_cache_where_none_can_be_is_refused)
     };
     if (!make_small()) return;
     CHECK_REFUSALS(cases);
+    CHECK(!exists("placed"), "the output folder was made for a run that was refused");
 }
 
 TEST(a_dry_run_says_how_large_the_cache_is)

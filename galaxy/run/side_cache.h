@@ -54,8 +54,8 @@ typedef struct GxSideCache {
 const GxUnitCache *gx_side_cache_plan(GxTrainer *t);
 // The samples of an epoch, from the task: 0, where no data are open. all: of a micro-batch of all ranks.
 GxStatus gx_side_cache_set_epoch(GxTrainer *t, int64_t samples, int64_t all);
-void gx_side_cache_take(GxTrainer *t, GxContext *g); // its sizes, and memory, behind the model's
-GxStatus gx_side_cache_refuse_too_large(const GxTrainer *t, GxError *err);
+void gx_side_cache_take(GxTrainer *t, GxContext *g);             // its sizes, and memory, behind the model's
+GxStatus gx_side_cache_refuse(const GxTrainer *t, GxError *err); // before the output folder is this run's
 // Once the weights and the output folder are there. disk: bytes of it that others will need.
 GxStatus gx_side_cache_open(GxTrainer *t, int64_t disk);
 void gx_side_cache_close(GxTrainer *t);
@@ -249,9 +249,17 @@ static int gx__side_cache_neighbours(const GxTrainer *t) // ranks of this machin
     return t->g->comm ? (int)gx_max(1, t->g->comm->local_ranks) : 1;
 }
 
-GxStatus gx_side_cache_refuse_too_large(const GxTrainer *t, GxError *err)
+GxStatus gx_side_cache_refuse(const GxTrainer *t, GxError *err)
 {
     const GxSideCache *c = t->side_cache;
+    const char *dir = t->o.tuning.side_cache_dir, *last = strrchr(dir, '/');
+    GxError why = GX_ZERO;
+    // the run's own checkpoints come later
+    if (c && dir[0] && (gx_output_check_place(dir, &why) != GX_OK || gx_checkpoint_number(last ? last + 1 : dir) >= 0))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--side_cache_dir %s is the place of a checkpoint, which is removed with all that is in it; "
+                       "choose another folder",
+                       dir);
     const GxPlanPlace *machine = &t->plan.machine;
     const int64_t bytes = c ? gx_record_cache_memory(c->bytes, c->samples) * gx__side_cache_neighbours(t) : 0;
     if (!c || !c->in_memory || !machine->has || machine->bytes <= machine->has || machine->bytes - bytes > machine->has)
@@ -331,16 +339,6 @@ static void gx__side_cache_fit(GxTrainer *t, int64_t others)
                (long)c->samples, (long)fit);
 }
 
-static GxStatus gx__side_cache_check_place(const char *dir, GxError *err)
-{
-    GxError why = GX_ZERO;
-    if (gx_output_check_place(dir, &why) == GX_OK) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "--side_cache_dir %s is the place of a checkpoint, which is removed with all that is in it; choose "
-                   "another folder",
-                   dir);
-}
-
 static GxStatus gx__side_cache_open_files(GxTrainer *t, uint64_t about, int64_t disk)
 {
     GxSideCache *c = t->side_cache;
@@ -349,7 +347,7 @@ static GxStatus gx__side_cache_open_files(GxTrainer *t, uint64_t about, int64_t 
     GxRecordsFound found = GX_RECORDS_NEW;
     char path[GX_PATH], name[40];
     const char *dir = t->o.tuning.side_cache_dir;
-    if (dir[0]) gx__side_cache_check_place(dir, err), snprintf(c->folder, sizeof c->folder, "%s", dir);
+    if (dir[0]) snprintf(c->folder, sizeof c->folder, "%s", dir);
     else gx_path_join(c->folder, t->o.output_dir, GX_SIDE_CACHE_FOLDER, err);
     snprintf(name, sizeof name, "rank-%d.rows", g->rank);
     if (!gx_failed(g) && gx_folder_make(c->folder, err) == GX_OK && gx_path_join(path, c->folder, name, err) == GX_OK)
