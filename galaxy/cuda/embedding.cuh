@@ -28,7 +28,7 @@ template <class T> struct GxEmbeddingForwardOp {
         const bool here = id >= v_begin && id < v_end;
         float v[N] = {}, add[N] = {};
         if (accumulate && !here) return;
-        if (here) gx_load(v, w + (id - v_begin) * row_step + c * column_step);
+        if (here) gx_load(v, w + (id - v_begin) * row_step + c * (N > 1 ? 1 : column_step));
         if (accumulate) gx_load(add, y + r * C + c);
         for (int i = 0; accumulate && i < N; i++) v[i] += add[i];
         gx_store(y + r * C + c, v);
@@ -95,7 +95,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     const int n = gx__cuda_rows_of_id(list, ids, id, row, rows);
     const int64_t step = (int64_t)gridDim.y * GX_CUDA_BLOCK * N;
     for (int64_t c = ((int64_t)blockIdx.y * GX_CUDA_BLOCK + threadIdx.x) * N; c < C; c += step) {
-        float *out = dw + (id - v_begin) * row_step + c * column_step, sum[N], add[N];
+        float *out = dw + (id - v_begin) * row_step + c * (N > 1 ? 1 : column_step), sum[N], add[N];
         gx_load(sum, out);
         for (int i = 0; i < n; i++) {
             gx_load(add, dy + list[i] * C + c);
@@ -153,7 +153,8 @@ static void gx__cuda_embedding_backward(GxContext *g, float *dw, const void *dy,
                   dim3((unsigned)gx_ceil_div(e->C, GX_WARP), (unsigned)(e->v_end - e->v_begin)),
                   GX_EMBEDDING_FEW_THREADS, 0, gx_cuda(g)->stream, dw, d, ids, e->R, e->C, e->v_begin, e->ignored,
                   gx_embedding_row_step(e), gx_embedding_column_step(e));
-    else if (!e->is_transposed && gx_wide<T>(e->C, dw, dy)) gx__cuda_launch_embedding_backward<T, GxPack<T>::N>(g, dw, d, ids, e);
+    else if (!e->is_transposed && gx_wide<T>(e->C, dw, dy))
+        gx__cuda_launch_embedding_backward<T, GxPack<T>::N>(g, dw, d, ids, e);
     else gx__cuda_launch_embedding_backward<T, 1>(g, dw, d, ids, e);
     gx_cuda_check(g, "embedding_backward");
 }
