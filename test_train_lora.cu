@@ -727,22 +727,6 @@ TEST(what_cannot_be_taken_out_again_is_refused_and_what_was_rounded_is_said)
     CHECK(!exists("x"), "something was written");
 }
 
-// What --chat answers to the lines of `said`; free() it.
-static char *talk(const char *flags, const char *said)
-{
-    char script[TEST_PATH + 1000];
-    GxError e = GX_ZERO;
-    use_program("generate_llama");
-    snprintf(script, sizeof script,
-             "printf '%s' | exec %s %s --chat --chat_template llama2 --max_new_tokens 24 --threads 1\n", said, program,
-             flags);
-    use_program("train_llama");
-    gx_file_write("talk.sh", script, (int64_t)strlen(script), &e);
-    start_line("bash talk.sh", 0);
-    CHECK_RAN(finish());
-    return strdup(out());
-}
-
 static void check_said(const char *flags, const char *lines, const char *as)
 {
     char *text = talk(flags, lines);

@@ -219,22 +219,6 @@ TEST(a_run_begins_with_v2_as_it_was_saved)
     check_begun_with(30, V2 "--learning_rate 2e-2", 0.1, "");
 }
 
-// What a conversation says with `flags`, where one says `said`. free() it.
-static char *conversation(const char *flags, const char *said)
-{
-    char script[3 * TEST_PATH];
-    GxError e = GX_ZERO;
-    use_program("generate_llama");
-    snprintf(script, sizeof script,
-             "printf '%s' | exec %s %s --chat --chat_template llama2 --max_new_tokens 24 --threads 1\n", said, program,
-             flags);
-    use_program("train_llama");
-    gx_file_write("talk.sh", script, (int64_t)strlen(script), &e);
-    start_line("bash talk.sh", 0);
-    CHECK_RAN(finish());
-    return strdup(out());
-}
-
 TEST(text_is_written_with_v2_and_a_conversation_takes_another_one)
 {
     char train[TEST_PATH];
@@ -246,10 +230,10 @@ TEST(text_is_written_with_v2_and_a_conversation_takes_another_one)
                   "--max_new_tokens 60 --temperature 1 --seed 3");
     CHECK_RAN(run(BASE V2 "--output_dir write2 --max_steps 30 --learning_rate 4e-2 --seed 2"));
     CHECK_RAN(run(BASE "--adapter_layers 2 --output_dir write1 --max_steps 1"));
-    char *one = conversation("--adapter write/checkpoint-30", "the\\n"),
-         *two = conversation("--adapter write2/checkpoint-30", "the\\n"),
-         *other = conversation("--adapter write/checkpoint-30", "/adapter write2/checkpoint-30\\nthe\\n"),
-         *same = conversation("--adapter write/checkpoint-30", "/adapter write1/checkpoint-1\\nthe\\n");
+    char *one = talk("--adapter write/checkpoint-30", "the\\n"),
+         *two = talk("--adapter write2/checkpoint-30", "the\\n"),
+         *other = talk("--adapter write/checkpoint-30", "/adapter write2/checkpoint-30\\nthe\\n"),
+         *same = talk("--adapter write/checkpoint-30", "/adapter write1/checkpoint-1\\nthe\\n");
     CHECK(strstr(err(), "prompt_variant v1"), "%s", err());
     CHECK(strcmp(one, two) && !strcmp(two, other) && !strcmp(one, same), "%s\n%s\n%s\n%s", one, two, other, same);
     free(one), free(two), free(other), free(same);

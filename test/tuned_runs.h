@@ -115,6 +115,22 @@ static void check_begun_with(int steps, const char *training, double by, const c
     }
 }
 
+// What --chat answers to the lines of `said`; free() it.
+static char *talk(const char *flags, const char *said)
+{
+    char script[3 * TEST_PATH];
+    GxError e = GX_ZERO;
+    use_program("generate_llama");
+    snprintf(script, sizeof script,
+             "printf '%s' | exec %s %s --chat --chat_template llama2 --max_new_tokens 24 --threads 1\n", said, program,
+             flags);
+    use_program("train_llama");
+    gx_file_write("talk.sh", script, (int64_t)strlen(script), &e);
+    start_line("bash talk.sh", 0);
+    CHECK_RAN(finish());
+    return strdup(out());
+}
+
 // The text that generate_llama writes with `flags`; free() it.
 static char *written(const char *flags, const char *more)
 {

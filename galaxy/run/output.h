@@ -49,6 +49,7 @@ GxStatus gx_output_lock(int *lock, const char *output_dir, GxError *err);
 GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home, GxError *err);
 // 1: that path lies in the folder, or is it.
 int gx_output_holds(const char *output_dir, const char *path);
+int gx_output_is_side_cache(const char *name); // that of a file of one rank, side_cache/rank-0.rows
 // Removes the run in it: its checkpoints, log, what it has set apart, its side cache. What else is there stays. Refused
 // where there is no run.
 GxStatus gx_output_clear(const char *output_dir, GxError *err);
@@ -373,7 +374,12 @@ static GxStatus gx__output_unlink(const char *folder, const char *name, GxError 
     return GX_FAIL(err, GX_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
 }
 
-// run.json goes last: killed on its way, the folder is still a run's.
+int gx_output_is_side_cache(const char *name)
+{
+    const char *end = strrchr(name, '.');
+    return !strncmp(name, "rank-", 5) && end && !strcmp(end, ".rows");
+}
+
 static GxStatus gx__output_remove_side_cache(const char *output_dir, GxError *err)
 {
     char path[GX_PATH];
@@ -382,16 +388,15 @@ static GxStatus gx__output_remove_side_cache(const char *output_dir, GxError *er
     if (!gx_path_is_folder(path)) return GX_OK;
     GX_TRY(gx_folder_list(&list, path, err));
     GxStatus status = GX_OK;
-    for (int i = 0; i < list.n && status == GX_OK; i++) {
-        const char *name = list.entry[i].name, *end = strrchr(name, '.');
-        if (list.entry[i].is_file && !strncmp(name, "rank-", 5) && end && !strcmp(end, ".rows"))
-            status = gx__output_unlink(path, name, err);
-    }
+    for (int i = 0; i < list.n && status == GX_OK; i++)
+        if (list.entry[i].is_file && gx_output_is_side_cache(list.entry[i].name))
+            status = gx__output_unlink(path, list.entry[i].name, err);
     gx_folder_close(&list);
     rmdir(path); // unless something else is in it
     return status;
 }
 
+// run.json goes last: killed on its way, the folder is still a run's.
 GxStatus gx_output_clear(const char *output_dir, GxError *err)
 {
     char name[GX_FILE_NAME], apart[GX_PATH];

@@ -308,9 +308,8 @@ static void gx__side_cache_look_around(GxTrainer *t, const char *own)
     char path[GX_PATH];
     if (gx_folder_list(&list, c->folder, &ignored) != GX_OK) return;
     for (int i = 0; i < list.n; i++) {
-        const char *name = list.entry[i].name, *end = strrchr(name, '.');
-        if (!list.entry[i].is_file || strncmp(name, "rank-", 5) || !end || strcmp(end, ".rows") || !strcmp(name, own))
-            continue;
+        const char *name = list.entry[i].name;
+        if (!list.entry[i].is_file || !gx_output_is_side_cache(name) || !strcmp(name, own)) continue;
         gx_error_clear(&ignored);
         if (gx_path_join(path, c->folder, name, &ignored) == GX_OK)
             gx_record_cache_look_into(&c->records, path, &ignored);

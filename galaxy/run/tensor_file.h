@@ -480,17 +480,12 @@ static void gx__tensor_file_read(void *from, int64_t first, int64_t n, float *x,
     if (gx_safetensors_read(f->s, f->e, first, n, x, err) == GX_OK) gx__tensor_file_hash(f->hash, x, n);
 }
 
-static void gx__tensor_file_hash_bytes(uint64_t *hash, const void *bytes, int64_t n)
-{
-    for (int64_t i = 0; hash && i < n; i++) *hash = (*hash ^ ((const uint8_t *)bytes)[i]) * GX_HASH_PRIME;
-}
-
 static void gx__tensor_file_read_codes(void *from, const GxQuantized *whole, int64_t first, int64_t n, uint8_t *codes,
                                        GxError *err)
 {
     const gx__TensorFileEntry *f = (const gx__TensorFileEntry *)from;
-    if (gx_bnb_read_codes(f->s, f->e->name, whole, first, n, codes, err) == GX_OK)
-        gx__tensor_file_hash_bytes(f->hash, codes, whole->kind == GX_INT8 ? n : gx_ceil_div(n, 2));
+    if (gx_bnb_read_codes(f->s, f->e->name, whole, first, n, codes, err) == GX_OK && f->hash)
+        *f->hash = gx_hash(*f->hash, codes, whole->kind == GX_INT8 ? n : gx_ceil_div(n, 2));
 }
 
 static void gx__tensor_file_read_scales(void *from, const GxQuantized *whole, GxError *err)
@@ -499,7 +494,7 @@ static void gx__tensor_file_read_scales(void *from, const GxQuantized *whole, Gx
     if (gx_bnb_read_scales(f->s, f->e->name, whole, err) != GX_OK) return;
     gx__tensor_file_hash(f->hash, whole->scales, gx_quantized_scales(whole));
     if (whole->kind != GX_NF4_DOUBLED) return;
-    gx__tensor_file_hash_bytes(f->hash, whole->scale_codes, gx_quantized_blocks(whole));
+    if (f->hash) *f->hash = gx_hash(*f->hash, whole->scale_codes, gx_quantized_blocks(whole));
     gx__tensor_file_hash(f->hash, whole->offset, 1);
 }
 
