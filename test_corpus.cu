@@ -316,6 +316,44 @@ TEST(pieces_of_any_size_give_the_same_documents_and_name_the_same_lines)
     }
 }
 
+// Text files share a piece: as many as fit it, up to records, and one at least.
+TEST(text_files_are_read_a_piece_at_a_time_and_their_documents_are_those_of_one_after_the_other)
+{
+    static const char *const text[] = {"12345", "1234567890", "",
+                                       "123",   "12",         "a much longer text than its neighbours"};
+    static const struct {
+        int64_t piece;
+        int files[8]; // behind each piece: how many are done
+    } expected[] = {{1, {1, 2, 3, 4, 5, 6, 7}}, {5, {1, 2, 5, 6, 7}}, {13, {1, 4, 5, 6, 7}}, {15, {3, 5, 6, 7}},
+                    {18, {4, 5, 6, 7}},         {20, {5, 6, 7}},      {44, {5, 6, 7}},       {1000, {5, 6, 7}}};
+    GxError err = GX_ZERO;
+    GxCorpusReader r;
+    GxCorpus c;
+    char name[64];
+    CHECK(gx_folder_make(at("pieces"), &err) == GX_OK, "%s", err.message);
+    for (int i = 0; i < 6; i++) {
+        snprintf(name, sizeof name, "pieces/%d.txt", i < 5 ? i : 6);
+        put_text(name, text[i]);
+    }
+    put_text("pieces/5.jsonl", "{\"text\": \"a record\"}\n");
+    for (size_t k = 0; k < sizeof expected / sizeof *expected; k++) {
+        memset(&c, 0, sizeof c);
+        if (!CHECK(gx_corpus_reader_open(&r, at("pieces"), &bpe, 1 + (int)k % 3, NULL, &err) == GX_OK, "%s",
+                   err.message))
+            return;
+        r.piece = expected[k].piece;
+        for (int i = 0; r.place.file < r.files && i < 8; i++)
+            CHECK(gx_corpus_reader_next(&r, &c, &err) == GX_OK && r.place.file == expected[k].files[i],
+                  "pieces of %ld bytes: %ld files behind piece %d: %s", (long)r.piece, (long)r.place.file, i,
+                  err.message);
+        CHECK(c.file.documents == 6 && c.empty == 1, "%ld documents", (long)c.file.documents);
+        for (int i = 0; i < 6; i++)
+            check_document(&c, i, i < 4 ? text[i + (i >= 2)] : i == 4 ? "a record" : text[5], -1);
+        gx_corpus_reader_close(&r);
+        gx_corpus_close(&c);
+    }
+}
+
 static struct {
     int pieces, killed_at; // of a run
 } writing;
@@ -499,7 +537,7 @@ TEST(a_text_that_changes_while_a_file_of_tokens_is_written_is_an_error)
 {
     GxCorpus c;
     GxError err = GX_ZERO;
-    const GxCorpusWriting how = {1, NULL, change_text, NULL, 0, 0};
+    const GxCorpusWriting how = {1, NULL, change_text, NULL, 1, 0};
     for (int i = 0; i < 2; i++) { // a text, and records
         CHECK(gx_folder_make(at("changing"), &err) == GX_OK, "%s", err.message);
         put_text("changing/a.txt", "a text");

@@ -11,8 +11,9 @@
 // be several, the tokenizer's end of a text (eos_token) stands behind each, if it has one and the frame does not end
 // so. Texts that are empty are left out. Which threads do what changes nothing.
 //
-// Memory: 4 bytes per token and 16 per document; meanwhile a text file, or a piece of JSON lines (32 MB, or one line),
-// and 4 bytes for each byte of its texts. Who cannot hold all of it reads a piece at a time:
+// Memory: 4 bytes per token and 16 per document; meanwhile a piece of the texts (32 MB of JSON lines, or of text files;
+// or one line, or one file, that is longer), and 4 bytes for each byte of its texts. Who cannot hold all of it reads a
+// piece at a time:
 //
 //     GX_TRY(gx_corpus_reader_open(&r, "texts/", &tokenizer, threads, &g->log, err));
 //     while (status == GX_OK && r.place.file < r.files) status = gx_corpus_reader_next(&r, &c, err);   // more of c
@@ -52,7 +53,7 @@ typedef struct {
     GxCorpusFile *file; // [files]
     int64_t files, bytes;
     GxCorpusPlace place;
-    int64_t piece; // bytes of JSON lines that are read at a time
+    int64_t piece; // bytes of JSON lines, or of text files, that are read at a time
     // its own
     int64_t file_room, text_room, texts;
     struct GxCorpusText *text;
@@ -70,7 +71,7 @@ GxStatus gx_corpus_reader_open(GxCorpusReader *r, const char *path, const GxToke
                                const GxLogger *log, GxError *err);
 void gx_corpus_reader_close(GxCorpusReader *r);         // also of one that is all zero
 int64_t gx_corpus_reader_done(const GxCorpusReader *r); // of r->bytes
-// Adds the documents of the next piece to c, all zero at first: a text file, or lines.
+// Adds the documents of the next piece to c, all zero at first: of text files, or of lines. Threads share its texts.
 GxStatus gx_corpus_reader_next(GxCorpusReader *r, GxCorpus *c, GxError *err);
 
 GX_END
@@ -207,12 +208,16 @@ static GxStatus gx__corpus_read_lines(const GxCorpusReader *r, int fd, char **te
     return GX_OK;
 }
 
-static GxStatus gx__corpus_check_records(const GxCorpusReader *r, GxError *err)
+// A file of them is over: there were some, with texts.
+static GxStatus gx__corpus_end_records(GxCorpusReader *r, GxError *err)
 {
-    const GxCorpusPlace *at = &r->place;
+    const GxCorpusPlace *at = &r->place, next = {at->file + 1, 0, 0, 0, 0, 0};
     const char *path = r->file[at->file].path;
     if (at->records == 0) return GX_FAIL(err, GX_ERR_FORMAT, "%s holds no records", path);
-    if (at->has_text) return GX_OK;
+    if (at->has_text) {
+        r->place = next;
+        return GX_OK;
+    }
     int has_text;
     const char *member = gx_chat_records_look(path, &has_text);
     if (member)
@@ -281,37 +286,53 @@ static GxStatus gx__corpus_next_lines(GxCorpusReader *r, GxCorpus *c, GxError *e
     if (status == GX_OK) status = gx__corpus_read_lines(r, fd, &lines, &n, err);
     if (status == GX_OK) status = gx__corpus_check_file(f, err);
     if (status == GX_OK) status = gx__corpus_take_lines(r, c, lines, n, err);
-    if (status == GX_OK && r->place.at == bytes) status = gx__corpus_check_records(r, err);
+    if (status == GX_OK && r->place.at == bytes) status = gx__corpus_end_records(r, err);
     free(lines);
     close(fd);
     return status;
 }
 
-static GxStatus gx__corpus_next_text(GxCorpusReader *r, GxCorpus *c, GxError *err)
+static GxStatus gx__corpus_read_text(GxCorpusReader *r, GxCorpus *c, const GxCorpusFile *f, char **text, GxError *err)
 {
-    const char *path = r->file[r->place.file].path;
-    char *text;
     int64_t bytes;
-    GxTextPlace place = {path, 1, 0};
-    GX_TRY(gx_file_read(path, INT64_MAX - 1, &text, &bytes, err));
-    GxStatus status = gx__corpus_check_file(&r->file[r->place.file], err);
-    if (status == GX_OK && r->t->kind != &gx_byte_tokens) status = gx_text_check(&place, text, bytes, err);
-    if (status == GX_OK) status = gx__corpus_take(r, c, text, bytes, err);
+    GxTextPlace place = {f->path, 1, 0};
+    GX_TRY(gx_file_read(f->path, INT64_MAX - 1, text, &bytes, err));
+    GX_TRY(gx__corpus_check_file(f, err));
+    if (r->t->kind != &gx_byte_tokens) GX_TRY(gx_text_check(&place, *text, bytes, err));
+    return gx__corpus_take(r, c, *text, bytes, err);
+}
+
+// How many text files come next that fit a piece, and one at least.
+static int64_t gx__corpus_texts_at_hand(const GxCorpusReader *r)
+{
+    const GxCorpusFile *f = &r->file[r->place.file];
+    const int64_t rest = r->files - r->place.file;
+    int64_t n = 1, bytes = f[0].bytes;
+    while (n < rest && !gx__corpus_is_records(f[n].path) && f[n].bytes <= r->piece - bytes) bytes += f[n++].bytes;
+    return n;
+}
+
+static GxStatus gx__corpus_next_texts(GxCorpusReader *r, GxCorpus *c, GxError *err)
+{
+    const int64_t n = gx__corpus_texts_at_hand(r);
+    char **text = (char **)calloc((size_t)n, sizeof *text);
+    if (!text) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a list of %ld texts", (long)n);
+    GxStatus status = GX_OK;
+    for (int64_t i = 0; i < n && status == GX_OK; i++)
+        status = gx__corpus_read_text(r, c, &r->file[r->place.file + i], &text[i], err);
     if (status == GX_OK) status = gx__corpus_turn(r, c, err);
-    r->place.at = r->file[r->place.file].bytes;
+    if (status == GX_OK) r->place.file += n;
+    for (int64_t i = 0; i < n; i++) free(text[i]);
     free(text);
     return status;
 }
 
 GxStatus gx_corpus_reader_next(GxCorpusReader *r, GxCorpus *c, GxError *err)
 {
-    const GxCorpusPlace next = {r->place.file + 1, 0, 0, 0, 0, 0};
-    const GxCorpusFile *f = &r->file[r->place.file];
     c->file.width = 4;
     memcpy(c->file.tokenizer, r->t->identity, sizeof c->file.tokenizer);
-    GX_TRY(gx__corpus_is_records(f->path) ? gx__corpus_next_lines(r, c, err) : gx__corpus_next_text(r, c, err));
-    if (r->place.at >= f->bytes) r->place = next;
-    return GX_OK;
+    if (gx__corpus_is_records(r->file[r->place.file].path)) return gx__corpus_next_lines(r, c, err);
+    return gx__corpus_next_texts(r, c, err);
 }
 
 // ---- files ---------------------------------------------------------------------------------------------------------
