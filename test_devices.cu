@@ -329,6 +329,9 @@ static const Shape norm_shapes[] = {{.d = {1, 1}},
                                     {.d = {130, 72}},
                                     {.d = {2, 1031}},
                                     {.d = {3, 4096}},
+                                    {.d = {33, 768}},
+                                    {.d = {4100, 8}, .large = 1},   // more rows than the least that a GPU's block takes
+                                    {.d = {17, 12288}, .large = 1}, // the longest that its registers hold
                                     {.d = {17, 12296}, .large = 1},
                                     {.d = {1, 24584}}, // rows longer than a GPU's shared memory, in fp32 and in bf16
                                     AT_THE_EDGE(NORM_ROWS, 4),
@@ -369,19 +372,24 @@ static double norm_backward_floor(const Case *c, int buffer)
 
 // ---- layer norm: d = R, C, mean of its inputs ----------------------------------------------------------------------
 
-static const Shape layer_norm_shapes[] = {{.d = {1, 1}},
-                                          {.d = {3, 7}},
-                                          {.d = {257, 1}},
-                                          {.d = {5, 64}},
-                                          {.d = {65, 257}},
-                                          {.d = {33, 72, 1000}},
-                                          {.d = {2, 1031}},
-                                          {.d = {17, 4096}, .large = 1}, // longer than the shared memory for shares
-                                          {.d = {3, 12296}, .large = 1}, // than that for a row, in fp32 and in bf16
-                                          {.d = {1, 24584}},
-                                          AT_THE_EDGE(NORM_ROWS, 4),
-                                          AT_THE_EDGE(NORM_ROWS, 2),
-                                          AT_THE_EDGE(NORM_ROWS, 8)}; // shares of dw and of db
+static const Shape layer_norm_shapes[] = {
+    {.d = {1, 1}},
+    {.d = {3, 7}},
+    {.d = {257, 1}},
+    {.d = {5, 64}},
+    {.d = {65, 257}},
+    {.d = {33, 72, 1000}},
+    {.d = {2, 1031}},
+    {.d = {33, 768}},
+    {.d = {4100, 8}, .large = 1}, // more rows than the least that a GPU's block takes
+    {.d = {17, 4096}, .large = 1},
+    {.d = {17, 8192}, .large = 1}, // the longest that its registers hold
+    {.d = {17, 8200}, .large = 1},
+    {.d = {3, 12296}, .large = 1}, // than that for a row, in fp32 and in bf16
+    {.d = {1, 24584}},
+    AT_THE_EDGE(NORM_ROWS, 4),
+    AT_THE_EDGE(NORM_ROWS, 2),
+    AT_THE_EDGE(NORM_ROWS, 8)}; // shares of dw and of db
 static const Variant layer_norm_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 1 | 1u << 2, {{0, 3}}}};
 static const Variant layer_norm_backward_variants[] = {{0, 0, {{0, 0}}},
                                                        {1, 0, {{0, 3}}},
