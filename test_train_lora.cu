@@ -256,7 +256,7 @@ TEST(a_copy_of_the_embedding_in_a_file_of_peft_is_the_models_own)
           (long)at + 1);
     CHECK(merge("--adapter copied --output_dir refused_copy") > 0 &&
               strstr(err(), "copied has base_model.model.model.embed_tokens.base_layer.weight, a copy of the "
-                            "embedding") &&
+                            "matrix") &&
               !exists("refused_copy"),
           "%s", err());
 }
@@ -1037,7 +1037,7 @@ TEST(what_cannot_be_adapted_is_refused)
         {"--adapter refused/checkpoint-2 --output_dir base --overwrite_output_dir", {"base/checkpoint-8 lies in base"}},
         {"--resume refused/checkpoint-2 --lora_dim 5 --max_steps 4", {"with --adapter refused/checkpoint-2"}},
         {BASE "--lora_dim 0", {"--lora_dim is \"0\"; expected an integer from 1 to 65536"}},
-        {BASE "--lora_target_modules q_proj,lm_head", {"\"lm_head\" is no linear of attention or MLP"}},
+        {BASE "--lora_target_modules q_proj,norm", {"\"norm\" is no linear of attention or MLP, none of a head"}},
         {BASE "--trainable_modules heads", {"\"heads\" is none of the model's"}},
         {"--model refused/checkpoint-2 --tuning lora", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
