@@ -493,6 +493,50 @@ static void check_slope(int lora)
 }
 TEST(gradients_of_lora_with_dropout_are_slopes_of_its_loss) { check_slope(2), check_slope(3), check_slope(8); }
 
+// The loss and the gradients that the head's chunks of this many rows give; free() these.
+static float *of_chunks(int64_t rows, const Layout *l, double *loss, int64_t *n)
+{
+    enum { B = 4 };
+    TestModel *t = (TestModel *)calloc(1, sizeof *t);
+    GxBatch b = GX_ZERO;
+    GxLlamaConfig c = model_config;
+    int32_t tokens[2][T * B], picked[T * B], labels[T * B];
+    c.tie_word_embeddings = l->tied;
+    t->wish.lora = &test_loras[7];
+    for (int i = 0; i < T * B; i++) tokens[0][i] = token_at(i, 0), tokens[1][i] = labels[i] = token_at(i, 1);
+    b.tokens = tokens[0], b.target[0].labels = tokens[1], b.T = T, b.B = B, b.runs = gx_runs_one(T, 0);
+    for (int i = 0; i < T * B && l->no_labels; i++) { // of every third row none
+        if (i % 3 == 0) continue;
+        picked[b.target[0].n] = i, labels[b.target[0].n++] = tokens[1][i];
+        b.target[0].rows = picked, b.target[0].labels = labels;
+    }
+    if (!test_model_open_split(t, &c, &test_serial, T, B, rows, NULL, 1, 1, NULL)) return NULL;
+    test_put_batch(t, &b, 0);
+    test_init(t, 42);
+    *loss = loss_at(t, &b), *n = t->m.store.trained_n;
+    CHECK(!gx_failed(&t->g), "%s", t->g.error.message);
+    float *grads = test_kept(t, t->m.store.grads, *n);
+    test_model_close(t);
+    free(t);
+    return grads;
+}
+
+// Each row is dropped as it is, in whatever chunk it lies: only sums over rows are in another order.
+TEST(chunks_of_a_head_have_the_dropout_of_all_rows)
+{
+    const double bound = test_bound(test_model_depth(&model_config, T, 1));
+    for (int i = 0; i < 4; i++) {
+        const Layout l = {.what = "1 rank", .no_labels = i / 2, .tied = i % 2};
+        double loss[2];
+        int64_t n[2];
+        float *one = of_chunks(T * 4, &l, &loss[0], &n[0]), *many = of_chunks(3, &l, &loss[1], &n[1]);
+        if (!one || !many || !CHECK(n[0] == n[1], "%ld and %ld numbers", (long)n[0], (long)n[1])) return;
+        test_close_number("the loss", loss[1], loss[0], bound);
+        test_close_f("gradients", many, one, n[0], bound, 0);
+        free(one), free(many);
+    }
+}
+
 // In a validation nothing is dropped.
 TEST(dropout_of_lora_is_in_the_training_alone)
 {
