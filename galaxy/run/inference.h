@@ -36,7 +36,8 @@ GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family,
 // Of an adapter's folder. base: the folder of its model; "" or NULL: where the adapter says.
 GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
                                    const char *base, const GxHeadWish *head);
-// The same of an adapter that is to be merged: a head that is tied to an embedding with LoRA has a matrix of its own.
+// The same of an adapter that is to be merged: a head that is tied, where it or the embedding has LoRA, has a
+// matrix of its own.
 GxStatus gx_inference_open_merging(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
                                    const char *base, const GxHeadWish *head);
 // Once. The batch's arrays, and where it wants its results, lie in the device's memory, and are not looked at.
