@@ -136,17 +136,16 @@ static float gx__cpu_attention_scale(const GxAttention *a)
 
 // What one thread needs: [Q_TILE, K_BLOCK] scores (backward: two such), [Q_TILE, head_dim] of output, three floats per
 // query row; in bf16 the scores once more, rounded, or copies of q and of blocks of k and v; backward: dq, and the
-// whole dk and dv of a head, and the scores, rounded, or copies of q, d_o and the whole k and v.
+// whole dk and dv of a head, and the scores, rounded, or copies of q, d_o and the whole k and v. The larger of
+// both is taken: a plan is made for the most keys and without pages, and others run within it.
 static int64_t gx__cpu_attention_thread_floats(const GxAttention *a, int backward)
 {
     const int64_t h = a->head_dim, keys = gx_runs_rows(&a->k_runs), k = gx_min(GX__CPU_K_BLOCK, keys);
     const int64_t scores = GX__CPU_Q_TILE * k * (backward ? 2 : 1), sums = (GX__CPU_Q_TILE + 2 * keys) * h;
     int64_t floats = scores + GX__CPU_Q_TILE * ((backward ? 0 : h) + 3);
-    if (a->dtype == GX_BF16) {
-        floats += backward ? sums : 0;
-        if (gx__cpu_attention_factors(a) == GX_BF16) floats += scores / 2;
-        else floats += backward ? 2 * (GX__CPU_Q_TILE + keys) * h : (GX__CPU_Q_TILE + 2 * k) * h;
-    }
+    if (a->dtype == GX_BF16)
+        floats += (backward ? sums : 0) +
+                  gx_max(scores / 2, backward ? 2 * (GX__CPU_Q_TILE + keys) * h : (GX__CPU_Q_TILE + 2 * k) * h);
     return gx_round_up(floats, 16);
 }
 
