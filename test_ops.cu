@@ -45,6 +45,17 @@ static float *random_floats(int64_t n, int number, double scale)
     return x;
 }
 
+// A copy in which elements have the type; x becomes what that holds.
+static void *stored(float *x, int64_t n, GxDtype type)
+{
+    void *copy = take(n, (size_t)gx_dtype_size(type));
+    for (int64_t i = 0; i < n; i++) {
+        gx_cpu_store(copy, i, x[i], type);
+        x[i] = gx_cpu_load(copy, i, type);
+    }
+    return copy;
+}
+
 static double *to_doubles(const float *x, int64_t n)
 {
     double *d = doubles(n);
@@ -1867,6 +1878,117 @@ TEST(attention_of_whole_heads_in_uneven_parts_is_attention_of_all)
     case_close(&c);
 }
 
+// ---- attention in bf16 ---------------------------------------------------------------------------------------------
+
+enum { NARROW_T = 300, NARROW_H = 2, NARROW_HEAD = 64, NARROW_Q = NARROW_T * NARROW_H * NARROW_HEAD };
+typedef struct {
+    float *x;
+    void *stored;
+    double *ref, *terms; // and the sum of the absolute values of what it is the sum of
+} Narrow;
+
+static Narrow narrow_open(int64_t n, int number)
+{
+    Narrow t = {random_floats(n, number, 1), NULL, doubles(n), doubles(n)};
+    t.stored = stored(t.x, n, GX_BF16);
+    return t;
+}
+static void narrow_close(Narrow *t) { free(t->x), free(t->stored), free(t->ref), free(t->terms); }
+
+// Element by element: factors that are rounded once each are off by u of each term, the result by u of itself; what is
+// computed in fp32 by the bound of its chain of the terms (here: of those that fp32 has, before they cancel).
+static void narrow_check(const char *what, const Narrow *t, const double *exact, int64_t n)
+{
+    const double u = 1.0 / 256, fp32 = test_bound(NARROW_T + 2 * NARROW_HEAD + 16);
+    for (int64_t i = 0; i < n; i++) {
+        const double bound = u * (1 + u) * (t->terms[i] + fabs(t->ref[i])) + fp32 * exact[i],
+                     error = fabs((double)gx_cpu_load(t->stored, i, GX_BF16) - t->ref[i]);
+        CHECK(error <= bound, "%s, element %ld: %g, not %g, by %.3g of its bound", what, (long)i,
+              (double)gx_cpu_load(t->stored, i, GX_BF16), t->ref[i], error / bound);
+        if (bound > 0 && error / bound > test_state.worst) test_state.worst = error / bound;
+    }
+}
+
+typedef struct {
+    Narrow q, k, v, o, d_o, dq, dk, dv;
+    double *dq_exact, *dk_exact; // of the terms of dq and dk before p*(dp - D) cancels
+} NarrowCase;
+
+// One row of queries of one head against the keys [begin, end). Keys and values are one head's.
+static void narrow_row(NarrowCase *c, int64_t t, int64_t head, int64_t begin, int64_t end)
+{
+    enum { h = NARROW_HEAD };
+    const int64_t at = (t * NARROW_H + head) * h;
+    const double scale = 1 / sqrt((double)h);
+    double p[NARROW_T] = {0}, sum = 0, D = 0, D_terms = 0;
+    for (int64_t j = begin; j < end; j++) {
+        for (int i = 0; i < h; i++) p[j] += scale * c->q.x[at + i] * c->k.x[j * h + i];
+        sum += p[j] = exp(p[j]);
+    }
+    for (int i = 0; i < h; i++) {
+        const double both = (double)c->d_o.x[at + i] * (double)gx_cpu_load(c->o.stored, at + i, GX_BF16);
+        D += both, D_terms += fabs(both);
+    }
+    for (int64_t j = begin; j < end; j++) {
+        double dp = 0, dp_terms = 0;
+        p[j] /= sum;
+        for (int i = 0; i < h; i++) {
+            const double both = (double)c->d_o.x[at + i] * c->v.x[j * h + i];
+            dp += both, dp_terms += fabs(both);
+        }
+        const double ds = scale * p[j] * (dp - D), exact = scale * p[j] * (dp_terms + D_terms);
+        for (int i = 0; i < h; i++) {
+            const double q = c->q.x[at + i], k = c->k.x[j * h + i], v = c->v.x[j * h + i], d_o = c->d_o.x[at + i];
+            c->o.ref[at + i] += p[j] * v, c->o.terms[at + i] += p[j] * fabs(v);
+            c->dv.ref[j * h + i] += p[j] * d_o, c->dv.terms[j * h + i] += p[j] * fabs(d_o);
+            c->dq.ref[at + i] += ds * k, c->dq.terms[at + i] += fabs(ds * k), c->dq_exact[at + i] += exact * fabs(k);
+            c->dk.ref[j * h + i] += ds * q, c->dk.terms[j * h + i] += fabs(ds * q);
+            c->dk_exact[j * h + i] += exact * fabs(q);
+        }
+    }
+}
+
+static void narrow_attention(const int documents[4])
+{
+    const int64_t kv = NARROW_T * NARROW_HEAD;
+    NarrowCase c = {narrow_open(NARROW_Q, 1), narrow_open(kv, 2),
+                    narrow_open(kv, 3),       narrow_open(NARROW_Q, 4),
+                    narrow_open(NARROW_Q, 5), narrow_open(NARROW_Q, 6),
+                    narrow_open(kv, 7),       narrow_open(kv, 8),
+                    doubles(NARROW_Q),        doubles(kv)};
+    int32_t *of = oracle_documents(documents, NARROW_T, 1);
+    float lse[NARROW_T * NARROW_H];
+    GxAttention a = GX_ZERO;
+    Bench b;
+    a.B = 1, a.H = NARROW_H, a.K = 1, a.head_dim = NARROW_HEAD, a.causal = 1, a.dtype = GX_BF16;
+    a.q_runs = a.k_runs = gx_runs_one(NARROW_T, 0);
+    a.q_stride = a.o_stride = NARROW_H * NARROW_HEAD, a.kv_stride = NARROW_HEAD;
+    if (documents[0]) a.documents = of;
+    bench_open(&b, 2, 4 << 20);
+    gx_attention_forward(&b.g, c.o.stored, lse, c.q.stored, c.k.stored, c.v.stored, &a);
+    gx_attention_backward(&b.g, c.dq.stored, c.dk.stored, c.dv.stored, c.d_o.stored, c.o.stored, lse, c.q.stored,
+                          c.k.stored, c.v.stored, &a);
+    CHECK(!gx_failed(&b.g), "%s", b.g.error.message);
+    for (int64_t t = 0; t < NARROW_T; t++)
+        for (int64_t head = 0; head < NARROW_H; head++)
+            narrow_row(&c, t, head, documents[0] ? of[2 * t] : 0, documents[0] ? gx_min(of[2 * t + 1], t + 1) : t + 1);
+    narrow_check("o", &c.o, c.o.terms, NARROW_Q);
+    narrow_check("dq", &c.dq, c.dq_exact, NARROW_Q);
+    narrow_check("dk", &c.dk, c.dk_exact, kv);
+    narrow_check("dv", &c.dv, c.dv.terms, kv);
+    bench_close(&b);
+    Narrow *all[] = {&c.q, &c.k, &c.v, &c.o, &c.d_o, &c.dq, &c.dk, &c.dv};
+    for (int i = 0; i < COUNT(all); i++) narrow_close(all[i]);
+    free(c.dq_exact), free(c.dk_exact), free(of);
+}
+
+TEST(attention_in_bf16_rounds_probabilities_gradients_of_scores_and_results_once)
+{
+    static const int whole[4] = {0}, documents[4] = {70, -9, 150, 40};
+    narrow_attention(whole);
+    narrow_attention(documents);
+}
+
 // ---- attention: slices of the queries, parts of the heads ----------------------------------------------------------
 
 // One slice of the queries and one part of the heads, as views into the whole's buffers; what it adds to dk and dv.
@@ -2249,17 +2371,6 @@ typedef struct {
     int widened; // as on CPUs without instructions for bf16
 } GemmTypes;
 
-// A copy in which elements have the type; x becomes what that holds.
-static void *stored(float *x, int64_t n, GxDtype type)
-{
-    void *copy = take(n, (size_t)gx_dtype_size(type));
-    for (int64_t i = 0; i < n; i++) {
-        gx_cpu_store(copy, i, x[i], type);
-        x[i] = gx_cpu_load(copy, i, type);
-    }
-    return copy;
-}
-
 static void gemm_widened(const GxGemm *p, int threads)
 {
 #ifdef GX_WITH_ONEDNN
@@ -2506,7 +2617,7 @@ TEST(gemm_says_how_it_multiplies_bf16)
 {
 #ifdef GX_WITH_ONEDNN
     const int widened = strstr(gx_cpu_gemm_name(), "bf16 widened to fp32 products") != NULL;
-    CHECK(widened != gx__cpu_has_bf16(), "%s", gx_cpu_gemm_name());
+    CHECK(widened != gx_cpu_gemm_has_bf16(), "%s", gx_cpu_gemm_name());
 #else
     CHECK(strstr(gx_cpu_gemm_name(), "plain C"), "%s", gx_cpu_gemm_name());
 #endif

@@ -3,8 +3,11 @@
 //
 // Tiles never cross a run, so positions inside one are first + index; keys in pages are taken together where their
 // pages follow each other. What a row sees, its document up to its own position where attention is causal, is a range
-// of positions; a block of keys is cut down to those that some row of the tile sees. All is computed in fp32: of bf16
-// the tiles at work are copied into scratch as fp32 numbers, and gradients are summed there and rounded once.
+// of positions; a block of keys is cut down to those that some row of the tile sees. Scores, softmax and sums are fp32,
+// and gradients are rounded once. Of bf16 and from 256 keys on the factors of products are bf16 where the CPU has
+// instructions for that: probabilities and the gradients of scores are rounded to it, once each, as in tensor cores.
+// Otherwise, and for keys in pages, which grow by one with each token that is written, the tiles at work are copied
+// into scratch as fp32 numbers.
 #ifndef GX_CPU_ATTENTION_H
 #define GX_CPU_ATTENTION_H
 #include "../ops/attention.h"
@@ -33,6 +36,14 @@ GX_END
 #endif
 
 enum { GX__CPU_Q_TILE = 64, GX__CPU_K_BLOCK = 512 };
+
+// The type of the factors of products. On few keys the library's set-up takes what products of bf16 gain.
+static GxDtype gx__cpu_attention_factors(const GxAttention *a)
+{
+    enum { FROM_KEYS = 256 };
+    return a->dtype == GX_BF16 && gx_runs_rows(&a->k_runs) >= FROM_KEYS && !a->pages && gx_cpu_gemm_has_bf16() ? GX_BF16
+                                                                                                               : GX_F32;
+}
 
 typedef struct {
     int64_t row, length, position;
@@ -75,13 +86,19 @@ static void gx__cpu_seen(GxSeen *s, const GxAttention *a, GxTile q, int64_t b)
     s->least = gx_min(s->least, s->most); // nobody sees anything: [0, 0)
 }
 
-// Of block j of the keys those in [least, most).
+// Of block j of the keys those in [least, most). For products of bf16 some more, so that there are few different
+// widths: the library compiles a kernel for each, in 0.2 ms.
 static GxTile gx__cpu_key_block(const GxAttention *a, const GxSeen *s, int64_t j)
 {
+    enum { STEP = 64 };
     GxTile t = gx__cpu_tile(&a->k_runs, GX__CPU_K_BLOCK, j);
-    const int64_t begin = gx_max(t.position, s->least), end = gx_min(t.position + t.length, s->most);
-    t.row += begin - t.position;
-    t.position = begin;
+    int64_t begin = gx_max(0, s->least - t.position), end = gx_min(t.length, s->most - t.position);
+    if (begin < end && gx__cpu_attention_factors(a) == GX_BF16) {
+        begin = begin / STEP * STEP;
+        end = gx_min(t.length, gx_round_up(end, STEP));
+    }
+    t.row += begin;
+    t.position += begin;
     t.length = gx_max(0, end - begin);
     return t;
 }
@@ -118,15 +135,18 @@ static float gx__cpu_attention_scale(const GxAttention *a)
 }
 
 // What one thread needs: [Q_TILE, K_BLOCK] scores (backward: two such), [Q_TILE, head_dim] of output, three floats per
-// query row; and in bf16 the copies: q and blocks of k and v; backward: q, d_o, dq, and the whole k, v, dk and dv of a
-// head.
+// query row; in bf16 the scores once more, rounded, or copies of q and of blocks of k and v; backward: dq, and the
+// whole dk and dv of a head, and the scores, rounded, or copies of q, d_o and the whole k and v. The larger of
+// both is taken: a plan is made for the most keys and without pages, and others run within it.
 static int64_t gx__cpu_attention_thread_floats(const GxAttention *a, int backward)
 {
     const int64_t h = a->head_dim, keys = gx_runs_rows(&a->k_runs), k = gx_min(GX__CPU_K_BLOCK, keys);
-    const int64_t copies = a->dtype == GX_F32 ? 0
-                           : backward         ? (3 * GX__CPU_Q_TILE + 4 * keys) * h
-                                              : (GX__CPU_Q_TILE + 2 * k) * h;
-    return gx_round_up(GX__CPU_Q_TILE * (k * (backward ? 2 : 1) + (backward ? 0 : h) + 3) + copies, 16);
+    const int64_t scores = GX__CPU_Q_TILE * k * (backward ? 2 : 1), sums = (GX__CPU_Q_TILE + 2 * keys) * h;
+    int64_t floats = scores + GX__CPU_Q_TILE * ((backward ? 0 : h) + 3);
+    if (a->dtype == GX_BF16)
+        floats += (backward ? sums : 0) +
+                  gx_max(scores / 2, backward ? 2 * (GX__CPU_Q_TILE + keys) * h : (GX__CPU_Q_TILE + 2 * k) * h);
+    return gx_round_up(floats, 16);
 }
 
 int64_t gx_cpu_attention_scratch(const GxContext *g, const GxAttention *a, int backward)
@@ -144,24 +164,27 @@ static float *gx__cpu_thread_scratch(void *scratch, int64_t floats)
 #endif
 }
 
-static void gx__cpu_tile_gemm(GxContext *g, int ta, int tb, int64_t M, int64_t N, int64_t K, float alpha,
-                              const float *A, int64_t lda, const float *B, int64_t ldb, float beta, float *C,
-                              int64_t ldc)
+// Rows of one head, or of scores, `stride` apart: fp32, or bf16 as a factor of a product.
+typedef struct {
+    const void *x;
+    int64_t stride;
+    GxDtype type;
+} GxFactor;
+
+// C [M,N] = alpha * op(A) op(B) + beta * C
+static void gx__cpu_tile_gemm(GxContext *g, int ta, int tb, int64_t M, int64_t N, int64_t K, float alpha, GxFactor A,
+                              GxFactor B, float beta, float *C, int64_t ldc)
 {
-    GxGemm p = {ta, tb, M, N, K, alpha, beta, A, B, lda, ldb, C, ldc, GX_F32, GX_F32};
+    GxGemm p = {ta, tb, M, N, K, alpha, beta, A.x, B.x, A.stride, B.stride, C, ldc, A.type, GX_F32};
     gx_cpu_gemm(&p, 1, &g->error);
 }
 
-// Rows of one head as fp32 numbers, `stride` apart: in their place where they are, else in `copy`, side by side.
-typedef struct {
-    float *x;
-    int64_t stride;
-} GxHeadRows;
-
-static GxHeadRows gx__cpu_head_rows(const void *x, int64_t rows, int64_t stride, int64_t h, GxDtype dtype, float *copy)
+// Rows of one head as factors: in their place where they are of that type, else in `copy` as fp32, side by side.
+static GxFactor gx__cpu_head_factor(const void *x, int64_t rows, int64_t stride, const GxAttention *a, float *copy)
 {
-    GxHeadRows t = {(float *)x, stride};
-    if (dtype == GX_F32) return t;
+    const int64_t h = a->head_dim;
+    GxFactor t = {x, stride, gx__cpu_attention_factors(a)};
+    if (t.type == a->dtype) return t;
     for (int64_t r = 0; r < rows; r++) {
         GX_OMP(simd)
         for (int64_t c = 0; c < h; c++) copy[r * h + c] = gx_cpu_load(x, r * stride + c, GX_BF16);
@@ -170,8 +193,30 @@ static GxHeadRows gx__cpu_head_rows(const void *x, int64_t rows, int64_t stride,
     t.stride = h;
     return t;
 }
+static GxFactor gx__cpu_factor_row(GxFactor t, int64_t row) // from that row on
+{
+    t.x = gx_cpu_from(t.x, row * t.stride, t.type);
+    return t;
+}
 
-// The same for results: zeros to add to, and back to where they belong.
+// Scores [rows,n] as a factor: rounded into `narrow` where factors are bf16.
+static GxFactor gx__cpu_scores_factor(const float *s, int64_t rows, int64_t n, const GxAttention *a, uint16_t *narrow)
+{
+    GxFactor t = {s, n, gx__cpu_attention_factors(a)};
+    if (t.type == GX_F32) return t;
+    GX_OMP(simd)
+    for (int64_t i = 0; i < rows * n; i++) narrow[i] = gx_to_bf16(s[i]);
+    t.x = narrow;
+    return t;
+}
+
+// Rows of one head as fp32 numbers to add to, `stride` apart: in their place where they are, else in `copy`.
+typedef struct {
+    float *x;
+    int64_t stride;
+} GxHeadRows;
+
+// Zeros at first, and back to where they belong.
 static GxHeadRows gx__cpu_head_zeros(void *x, int64_t rows, int64_t stride, int64_t h, GxDtype dtype, float *copy)
 {
     GxHeadRows t = {dtype == GX_F32 ? (float *)x : copy, dtype == GX_F32 ? stride : h};
@@ -279,7 +324,7 @@ static void gx__cpu_attention_forward_tile(GxContext *g, void *o, float *lse, co
     float *s = scratch, *acc = s + GX__CPU_Q_TILE * width, *m = acc + GX__CPU_Q_TILE * h, *l = m + GX__CPU_Q_TILE,
           *copies = m + 3 * GX__CPU_Q_TILE;
     const void *first = gx_cpu_from(q, (tile.row * B + b) * a->q_stride + head * h, dtype);
-    const GxHeadRows qt = gx__cpu_head_rows(first, tile.length, qs, h, dtype, copies);
+    const GxFactor qt = gx__cpu_head_factor(first, tile.length, qs, a, copies);
     GxSeen seen;
     gx__cpu_seen(&seen, a, tile, b);
     for (int64_t i = 0; i < tile.length; i++) m[i] = -INFINITY, l[i] = 0;
@@ -291,14 +336,13 @@ static void gx__cpu_attention_forward_tile(GxContext *g, void *o, float *lse, co
             const int64_t at = block.row * a->kv_stride + kv * h;
             n = block.length;
             if (block.row < 0) continue;
-            const GxHeadRows kt =
-                gx__cpu_head_rows(gx_cpu_from(k, at, dtype), n, ks, h, dtype, copies + GX__CPU_Q_TILE * h);
-            const GxHeadRows vt =
-                gx__cpu_head_rows(gx_cpu_from(v, at, dtype), n, ks, h, dtype, copies + (GX__CPU_Q_TILE + width) * h);
-            gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, gx__cpu_attention_scale(a), qt.x, qt.stride, kt.x, kt.stride,
-                              0, s, n);
+            const GxFactor kt = gx__cpu_head_factor(gx_cpu_from(k, at, dtype), n, ks, a, copies + GX__CPU_Q_TILE * h);
+            const GxFactor vt =
+                gx__cpu_head_factor(gx_cpu_from(v, at, dtype), n, ks, a, copies + (GX__CPU_Q_TILE + width) * h);
+            gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, gx__cpu_attention_scale(a), qt, kt, 0, s, n);
             gx__cpu_softmax_tile(g, s, acc, m, l, a, &seen, b, head, tile, block);
-            gx__cpu_tile_gemm(g, 0, 0, tile.length, h, n, 1, s, n, vt.x, vt.stride, 1, acc, h);
+            const GxFactor p = gx__cpu_scores_factor(s, tile.length, n, a, (uint16_t *)copies);
+            gx__cpu_tile_gemm(g, 0, 0, tile.length, h, n, 1, p, vt, 1, acc, h);
         }
     }
     for (int64_t i = 0; i < tile.length; i++) {
@@ -335,11 +379,11 @@ void gx_cpu_attention_forward(GxContext *g, void *o, float *lse, const void *q, 
 // With dropout dp = keep*(d_o v^T) and dv += (keep*p)^T d_o; D is the same, since o has the same keep in it.
 
 // sum = sum_i a[i]*b[i]
-static GX_CPU_INLINE void gx__cpu_dot(float *sum, const float *a, const void *b, int64_t n, GxDtype dtype)
+static GX_CPU_INLINE void gx__cpu_dot(float *sum, const void *a, const void *b, int64_t n, GxDtype dtype)
 {
     float s = 0;
     GX_OMP(simd reduction(+ : s))
-    for (int64_t i = 0; i < n; i++) s += a[i] * gx_cpu_load(b, i, dtype);
+    for (int64_t i = 0; i < n; i++) s += gx_cpu_load(a, i, dtype) * gx_cpu_load(b, i, dtype);
     *sum = s;
 }
 
@@ -380,8 +424,16 @@ static void gx__cpu_softmax_backward_tile(const GxContext *g, float *s, float *d
 }
 
 typedef struct {
-    GxHeadRows k, v, dk, dv; // of one head and one sample, all rows
+    GxFactor k, v; // of one head and one sample, all rows
+    GxHeadRows dk, dv;
 } GxHeadKeys;
+
+// In bf16, behind the sums of dq, dk and dv: the rounded scores, or copies of q, d_o, k and v.
+static float *gx__cpu_backward_copies(const GxAttention *a, float *scratch)
+{
+    const int64_t keys = gx_runs_rows(&a->k_runs), width = gx_min(GX__CPU_K_BLOCK, keys);
+    return scratch + GX__CPU_Q_TILE * (2 * width + 3) + (GX__CPU_Q_TILE + 2 * keys) * a->head_dim;
+}
 
 // One tile of queries against all keys of a head: dq of its rows, and its share of dk and dv.
 static void gx__cpu_attention_backward_tile(GxContext *g, void *dq, const GxHeadKeys *keys, const void *d_o,
@@ -394,27 +446,30 @@ static void gx__cpu_attention_backward_tile(GxContext *g, void *dq, const GxHead
                   o_at = row * a->o_stride + head * h;
     const float scale = gx__cpu_attention_scale(a);
     float *s = scratch, *dp = s + GX__CPU_Q_TILE * width, *D = dp + GX__CPU_Q_TILE * width,
-          *copies = D + 3 * GX__CPU_Q_TILE;
-    const GxHeadRows qt = gx__cpu_head_rows(gx_cpu_from(q, q_at, dtype), tile.length, qs, h, dtype, copies);
-    const GxHeadRows dot =
-        gx__cpu_head_rows(gx_cpu_from(d_o, o_at, dtype), tile.length, os, h, dtype, copies + GX__CPU_Q_TILE * h);
-    const GxHeadRows dqt =
-        gx__cpu_head_zeros(gx_cpu_at(dq, q_at, dtype), tile.length, qs, h, dtype, copies + 2 * GX__CPU_Q_TILE * h);
+          *sums = D + 3 * GX__CPU_Q_TILE, *copies = gx__cpu_backward_copies(a, scratch);
+    const void *d_o_first = gx_cpu_from(d_o, o_at, dtype);
+    const GxFactor qt = gx__cpu_head_factor(gx_cpu_from(q, q_at, dtype), tile.length, qs, a, copies);
+    const GxFactor dot = gx__cpu_head_factor(d_o_first, tile.length, os, a, copies + GX__CPU_Q_TILE * h);
+    const GxHeadRows dqt = gx__cpu_head_zeros(gx_cpu_at(dq, q_at, dtype), tile.length, qs, h, dtype, sums);
+    uint16_t *narrow = (uint16_t *)copies;
     GxSeen seen;
     gx__cpu_seen(&seen, a, tile, b);
     for (int64_t i = 0; i < tile.length; i++)
-        GX_CPU_TYPES(dtype, gx__cpu_dot, D + i, dot.x + i * dot.stride, gx_cpu_from(o, o_at + i * os, dtype), h);
+        GX_CPU_TYPES(dtype, gx__cpu_dot, D + i, gx_cpu_from(d_o, o_at + i * os, dtype),
+                     gx_cpu_from(o, o_at + i * os, dtype), h);
     for (int64_t j = 0; j < gx__cpu_tiles(&a->k_runs, GX__CPU_K_BLOCK); j++) {
         const GxTile block = gx__cpu_key_block(a, &seen, j);
-        const int64_t n = block.length, ks = keys->k.stride, dks = keys->dk.stride;
-        const float *k = keys->k.x + block.row * ks, *v = keys->v.x + block.row * ks;
+        const int64_t n = block.length, dks = keys->dk.stride;
         if (n == 0) continue;
-        gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, scale, qt.x, qt.stride, k, ks, 0, s, n);
-        gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, 1, dot.x, dot.stride, v, ks, 0, dp, n);
+        const GxFactor k = gx__cpu_factor_row(keys->k, block.row), v = gx__cpu_factor_row(keys->v, block.row);
+        gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, scale, qt, k, 0, s, n);
+        gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, 1, dot, v, 0, dp, n);
         gx__cpu_softmax_backward_tile(g, s, dp, lse + row * a->H + head, D, a, &seen, b, head, tile, block);
-        gx__cpu_tile_gemm(g, 1, 0, n, h, tile.length, 1, s, n, dot.x, dot.stride, 1, keys->dv.x + block.row * dks, dks);
-        gx__cpu_tile_gemm(g, 1, 0, n, h, tile.length, 1, dp, n, qt.x, qt.stride, 1, keys->dk.x + block.row * dks, dks);
-        gx__cpu_tile_gemm(g, 0, 0, tile.length, h, n, 1, dp, n, k, ks, 1, dqt.x, dqt.stride);
+        const GxFactor p = gx__cpu_scores_factor(s, tile.length, n, a, narrow);
+        const GxFactor ds = gx__cpu_scores_factor(dp, tile.length, n, a, narrow + GX__CPU_Q_TILE * width);
+        gx__cpu_tile_gemm(g, 1, 0, n, h, tile.length, 1, p, dot, 1, keys->dv.x + block.row * dks, dks);
+        gx__cpu_tile_gemm(g, 1, 0, n, h, tile.length, 1, ds, qt, 1, keys->dk.x + block.row * dks, dks);
+        gx__cpu_tile_gemm(g, 0, 0, tile.length, h, n, 1, ds, k, 1, dqt.x, dqt.stride);
     }
     gx__cpu_head_store(gx_cpu_at(dq, q_at, dtype), tile.length, qs, h, dtype, dqt);
 }
@@ -429,13 +484,14 @@ static void gx__cpu_attention_backward_head(GxContext *g, void *dq, void *dk, vo
                   ks = a->B * a->kv_stride;
     const int64_t heads_begin = gx_max(0, kv * group - a->q_first),
                   heads_end = gx_min(a->H, (kv + 1) * group - a->q_first);
-    const int64_t at = b * a->kv_stride + kv * h, width = gx_min(GX__CPU_K_BLOCK, rows);
-    float *copies = scratch + GX__CPU_Q_TILE * (2 * width + 3 + 3 * h);
+    const int64_t at = b * a->kv_stride + kv * h;
+    float *copies = gx__cpu_backward_copies(a, scratch), *sums = copies - 2 * rows * h;
     void *to_dk = gx_cpu_at(dk, at, dtype), *to_dv = gx_cpu_at(dv, at, dtype);
-    const GxHeadKeys keys = {gx__cpu_head_rows(gx_cpu_from(k, at, dtype), rows, ks, h, dtype, copies),
-                             gx__cpu_head_rows(gx_cpu_from(v, at, dtype), rows, ks, h, dtype, copies + rows * h),
-                             gx__cpu_head_zeros(to_dk, rows, ks, h, dtype, copies + 2 * rows * h),
-                             gx__cpu_head_zeros(to_dv, rows, ks, h, dtype, copies + 3 * rows * h)};
+    const GxHeadKeys keys = {
+        gx__cpu_head_factor(gx_cpu_from(k, at, dtype), rows, ks, a, copies + 2 * GX__CPU_Q_TILE * h),
+        gx__cpu_head_factor(gx_cpu_from(v, at, dtype), rows, ks, a, copies + (2 * GX__CPU_Q_TILE + rows) * h),
+        gx__cpu_head_zeros(to_dk, rows, ks, h, dtype, sums),
+        gx__cpu_head_zeros(to_dv, rows, ks, h, dtype, sums + rows * h)};
     for (int64_t head = heads_begin; head < heads_end; head++)
         for (int64_t t = 0; t < gx__cpu_tiles(&a->q_runs, GX__CPU_Q_TILE); t++)
             gx__cpu_attention_backward_tile(g, dq, &keys, d_o, o, lse, q, a, b, head,

@@ -32,6 +32,8 @@ GxStatus gx_cpu_gemm(const GxGemm *p, int threads, GxError *err);
 // The same by blocks, whatever the shape; gx_cpu_gemm has another way for one row.
 GxStatus gx_cpu_gemm_blocked(const GxGemm *p, int threads, GxError *err);
 
+// 1: products of bf16 are made by instructions for them; 0: they would gain nothing over products of fp32.
+int gx_cpu_gemm_has_bf16(void);
 const char *gx_cpu_gemm_name(void); // "oneDNN 2.6.3", "plain C"; and how bf16 is done, where that is another way
 
 GX_END
@@ -157,6 +159,7 @@ static void gx__cpu_gemm_plain(const GxGemm *p, int threads)
     }
 }
 
+int gx_cpu_gemm_has_bf16(void) { return 0; }
 const char *gx_cpu_gemm_name(void) { return "plain C (slow; oneDNN was not compiled in)"; }
 
 GxStatus gx_cpu_gemm_blocked(const GxGemm *p, int threads, GxError *err)
@@ -297,7 +300,7 @@ static dnnl_status_t gx__cpu_matmul(const GxGemm *p)
 
 // Does oneDNN multiply bf16 by instructions made for it? It names what it will use of the CPU (0 where that is not
 // x86).
-static int gx__cpu_has_bf16(void)
+int gx_cpu_gemm_has_bf16(void)
 {
     return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
 }
@@ -391,8 +394,9 @@ const char *gx_cpu_gemm_name(void)
 #define GX__CPU_ONEDNN                                                                                                 \
     "oneDNN " GX__CPU_QUOTE(DNNL_VERSION_MAJOR) "." GX__CPU_QUOTE(DNNL_VERSION_MINOR) "." GX__CPU_QUOTE(               \
         DNNL_VERSION_PATCH)
-    return gx__cpu_has_bf16() ? GX__CPU_ONEDNN
-                              : GX__CPU_ONEDNN ", bf16 widened to fp32 products (this CPU has no bf16 instructions)";
+    return gx_cpu_gemm_has_bf16() ? GX__CPU_ONEDNN
+                                  : GX__CPU_ONEDNN
+               ", bf16 widened to fp32 products (this CPU has no bf16 instructions)";
 }
 
 GxStatus gx_cpu_gemm_blocked(const GxGemm *p, int threads, GxError *err)
@@ -403,7 +407,7 @@ GxStatus gx_cpu_gemm_blocked(const GxGemm *p, int threads, GxError *err)
     if (!omp_in_parallel() && omp_get_max_threads() != threads)
         omp_set_num_threads(threads); // oneDNN asks OpenMP; this thread's own setting
 #endif
-    if (p->type_ab == GX_BF16 && !gx__cpu_has_bf16()) s = gx__cpu_gemm_widened(p, threads);
+    if (p->type_ab == GX_BF16 && !gx_cpu_gemm_has_bf16()) s = gx__cpu_gemm_widened(p, threads);
     else if (gx__cpu_uses_matmul(p)) s = gx__cpu_matmul(p);
     else s = gx__cpu_sgemm(p);
     if (s == dnnl_success) return GX_OK;
