@@ -518,6 +518,7 @@ static GxStatus gx__setup_set_weights(GxTrainer *t)
     else if (t->o.model[0]) gx__setup_start_from(t);
     else gx_model_init(t->g, &t->model, (uint64_t)t->o.seed);
     GX_TRY(gx_status(t->g));
+    if (t->o.freeze[0] && !gx_options_only_show(&t->o)) GX_TRY(gx_tuned_check_frozen(t->g, &t->model));
     return gx__setup_report_resumed(t);
 }
 
