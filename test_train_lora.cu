@@ -801,6 +801,76 @@ TEST(a_conversation_takes_another_adapter_in_the_place_of_its_own)
     snprintf(program, sizeof program, "%s", train);
 }
 
+// The adapter in `from`, with a copy of the base's embedding as peft saves it, of which one value is another, into
+// `to`.
+static void write_with_copy(const char *from, const char *to, float more)
+{
+    enum { MOST = 64 };
+    static float values[1 << 16];
+    char path[TEST_PATH];
+    GxSafetensors adapter, base;
+    GxSafetensorsWriter w;
+    GxError e = GX_ZERO;
+    static GxSafetensorsEntry entry[MOST];
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", from);
+    if (!CHECK(gx_safetensors_open(&adapter, path, &e) == GX_OK && adapter.n < MOST &&
+                   gx_safetensors_open(&base, "base/checkpoint-8", &e) == GX_OK,
+               "%s", e.message))
+        return;
+    const int n = adapter.n;
+    const GxSafetensorsEntry *own = gx_safetensors_find(&base, "model.embed_tokens.weight");
+    memcpy(entry, adapter.entry, (size_t)n * sizeof *entry);
+    entry[n] = *own;
+    snprintf(entry[n].name, sizeof entry[n].name, "base_model.model.model.embed_tokens.base_layer.weight");
+    shell("rm -rf %s && cp -r %s %s && rm %s/manifest.json", to, from, to, to);
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", to);
+    gx_safetensors_create(&w, path, entry, n + 1, NULL, 0, &e);
+    for (int i = 0; i <= n && !gx_error_code(&e); i++) {
+        gx_safetensors_read(i < n ? &adapter : &base, i < n ? &adapter.entry[i] : own, 0, entry[i].elements, values,
+                            &e);
+        if (i == n) values[100] += more;
+        gx_safetensors_write_floats(&w, entry[i].name, 0, values, entry[i].elements, &e);
+    }
+    CHECK(gx_safetensors_finish(&w, &e) == GX_OK, "%s", e.message);
+    gx_safetensors_abort(&w);
+    gx_safetensors_close(&adapter), gx_safetensors_close(&base);
+}
+
+// Whatever is wrong with a folder: the error is said, and the conversation goes on with the adapter that it had.
+TEST(a_conversation_goes_on_with_its_adapter_where_another_cannot_be_read)
+{
+    static const char *const wrong[] = {"spoilt", "cut", "short", "config", "pipe", "gone", "folder"};
+    static const char *const why[] = {"base_layer.weight, a copy of the embedding",
+                                      "it is cut off",
+                                      "has 7 bytes; a safetensors file",
+                                      "adapter_config.json",
+                                      "not a regular file",
+                                      "adapter_config.json",
+                                      "is a folder; expected a file"};
+    char train[TEST_PATH], line[200];
+    snprintf(train, sizeof train, "%s", program);
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--target_modules embed_tokens,q_proj --output_dir mine --max_steps 8 --learning_rate 2e-2"));
+    CHECK_RAN(run(BASE "--target_modules embed_tokens,q_proj --output_dir next --max_steps 8 --learning_rate 1e-5"));
+    write_with_copy("next/checkpoint-8", "copied_base", 0), write_with_copy("next/checkpoint-8", "spoilt", 1);
+    shell("for f in cut short config pipe gone folder; do cp -r next/checkpoint-8 $f && rm $f/manifest.json; done && "
+          "truncate -s -100 cut/adapter_model.safetensors && truncate -s 7 short/adapter_model.safetensors && "
+          "echo [] > config/adapter_config.json && rm gone/adapter_config.json && "
+          "rm pipe/*.safetensors && mkfifo pipe/adapter_model.safetensors && rm folder/adapter_model.safetensors && "
+          "mkdir folder/adapter_model.safetensors");
+    char *mine = talk("--adapter mine/checkpoint-8", "the\\n"), *next = talk("--adapter next/checkpoint-8", "the\\n");
+    CHECK(strcmp(mine, next), "two adapters say the same: %s", mine);
+    check_said("--adapter mine/checkpoint-8", "/adapter copied_base\\nthe\\n", next);
+    for (int i = 0; i < 7; i++) {
+        snprintf(line, sizeof line, "/adapter %s\\nthe\\n", wrong[i]);
+        check_said(i % 2 ? "--adapter mine/checkpoint-8 --ranks 2" : "--adapter mine/checkpoint-8", line, mine);
+        CHECK(strstr(err(), why[i]) && strstr(err(), "; the adapter here is still mine/checkpoint-8"), "%s: %s",
+              wrong[i], err());
+    }
+    free(mine), free(next);
+    snprintf(program, sizeof program, "%s", train);
+}
+
 // ---- a head ---------------------------------------------------------------------------------------------------------
 
 #define LABELS "--config no_sample.json --task classification --train_data labels.tsv --seq_len 32 --eval_windows 0 "

@@ -99,11 +99,21 @@ void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int 
 // are not those that the adapter was trained on, where its folder says that, is a warning. *hash: as above.
 void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter,
                                       uint64_t *hash);
-// Another adapter in the place of the model's. First whether it can be, on rank 0: the same method, numbers and
-// tensors; else an error, and nothing has changed. Then, on all ranks, with the folders' names on rank 0, which warns
-// where the base, whose hash is told, is another one than the adapter was trained on.
-GxStatus gx_checkpoint_check_adapter(const GxModel *m, const char *adapter, GxError *err);
-void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter, uint64_t hash);
+typedef struct { // on rank 0
+    GxSafetensors file;
+    GxTensorMatch match;
+    int is_open;
+    uint64_t *hash; // of what is read; NULL: nobody asks
+} GxCheckpointFile;
+// Another adapter in the place of the model's, whose base is in `folder`. First whether it can be, on rank 0: the same
+// method, numbers and tensors; else an error, nothing is open, and nothing has changed. Then, on all ranks, with what
+// rank 0 has opened, whatever has become of the folder meanwhile; this closes it. Rank 0 has the folders' names, and
+// warns where the base, whose hash is told, is another one than the adapter was trained on.
+GxStatus gx_checkpoint_open_adapter(GxCheckpointFile *w, const GxModel *m, const char *folder, const char *adapter,
+                                    GxError *err);
+void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, GxCheckpointFile *w, const char *folder, const char *adapter,
+                                uint64_t hash);
+void gx_checkpoint_close_file(GxCheckpointFile *w);
 // The weights of a base, whose adapter gx_checkpoint_load_weights loads.
 void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, uint64_t *hash);
 // What the optimizer keeps, for a resume.
@@ -338,13 +348,6 @@ void gx_checkpoint_save(GxContext *g, const char *folder, const GxCheckpoint *c,
 
 // ---- weights -------------------------------------------------------------------------------------------------------
 
-typedef struct { // on rank 0
-    GxSafetensors file;
-    GxTensorMatch match;
-    int is_open;
-    uint64_t *hash; // of what is read; NULL: nobody asks
-} gx__CheckpointWeights;
-
 static GxMatching gx__checkpoint_adapters(const GxModel *m)
 {
     return m->wish.kind == GX_HEAD_VECTORS ? GX_MATCH_BARE_ADAPTER : GX_MATCH_ADAPTER;
@@ -362,7 +365,7 @@ static GxStatus gx__checkpoint_open_file(const char *folder, GxMatching how, GxS
 }
 
 static void gx__checkpoint_open_weights(GxContext *g, const GxModel *m, const char *folder, GxMatching how,
-                                        gx__CheckpointWeights *w)
+                                        GxCheckpointFile *w)
 {
     memset(w, 0, sizeof *w);
     gx_at(g, -1, "load");
@@ -371,13 +374,12 @@ static void gx__checkpoint_open_weights(GxContext *g, const GxModel *m, const ch
     if (w->is_open) gx_tensor_file_match(&w->match, &w->file, &m->table, m->family, how, folder, &g->error);
 }
 
-static void gx__checkpoint_read_weights(GxContext *g, const GxModel *m, const char *folder, gx__CheckpointWeights *w,
+static void gx__checkpoint_read_weights(GxContext *g, const GxModel *m, const char *folder, GxCheckpointFile *w,
                                         const GxTensorPart *part, const unsigned char *drawn)
 {
     if (g->rank == 0 && gx_failed(g)) gx_barrier(g, GX_AXIS_ALL); // tells the others
     gx_tensor_file_load(g, w->is_open ? &w->file : NULL, &m->store, part, &w->match, drawn, w->hash, folder);
-    gx_tensor_file_match_close(&w->match);
-    if (w->is_open) gx_safetensors_close(&w->file);
+    gx_checkpoint_close_file(w);
 }
 
 // The masters of a checkpoint whose weights are narrower. On rank 0, which alone looks at names. 0: it has none.
@@ -397,7 +399,7 @@ static int gx__checkpoint_open_masters(GxContext *g, const GxModel *m, const cha
 }
 
 // Which rows are drawn, as rank 0 found it, is known to all. *drawn: free() it.
-static void gx__checkpoint_agree_on_drawn(GxContext *g, const GxModel *m, const gx__CheckpointWeights *w,
+static void gx__checkpoint_agree_on_drawn(GxContext *g, const GxModel *m, const GxCheckpointFile *w,
                                           unsigned char **drawn)
 {
     const int64_t rows = m->table.n;
@@ -411,7 +413,7 @@ void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder)
 {
     const int is_adapter = gx_model_has_adapter(m);
     const GxTensorPart part = gx__checkpoint_masters(m), adapter = gx_adapter_part(m);
-    gx__CheckpointWeights w;
+    GxCheckpointFile w;
     GxSafetensors masters;
     unsigned char *drawn;
     gx__checkpoint_open_weights(g, m, folder, is_adapter ? gx__checkpoint_adapters(m) : GX_MATCH_ALL, &w);
@@ -419,8 +421,7 @@ void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder)
     if (!gx__checkpoint_open_masters(g, m, folder, &masters))
         gx__checkpoint_read_weights(g, m, folder, &w, is_adapter ? &adapter : &gx__checkpoint_weights, drawn);
     else {
-        gx_tensor_file_match_close(&w.match);
-        if (w.is_open) gx_safetensors_close(&w.file);
+        gx_checkpoint_close_file(&w);
         gx_tensor_file_load(g, &masters, &m->store, &part, NULL, drawn, NULL, folder);
         gx_safetensors_close(&masters);
     }
@@ -442,7 +443,7 @@ static void gx__checkpoint_check_base(GxContext *g, const GxModel *m, const char
 static void gx__checkpoint_read_base(GxContext *g, GxModel *m, const char *folder, uint64_t *hash,
                                      unsigned char **drawn)
 {
-    gx__CheckpointWeights w;
+    GxCheckpointFile w;
     *hash = GX_HASH_START;
     gx__checkpoint_open_weights(g, m, folder, GX_MATCH_BASE, &w);
     w.hash = hash;
@@ -493,30 +494,30 @@ static void gx__checkpoint_compare_base(GxContext *g, const char *folder, const 
            folder, adapter, (unsigned long)hash, (unsigned long)then.base_hash);
 }
 
-// On rank 0.
-static void gx__checkpoint_check_copies(GxContext *g, const GxModel *m, const char *folder, const char *adapter,
-                                        const GxSafetensors *file)
+static GxStatus gx__checkpoint_check_copies(const GxModel *m, const char *folder, const char *adapter,
+                                            const GxSafetensors *file, GxError *err)
 {
     GxSafetensors base;
     GxTensorMatch match = GX_ZERO;
-    if (gx_failed(g) || !gx_tensor_file_has_copies(file)) return;
-    if (gx__checkpoint_open_file(folder, GX_MATCH_BASE, &base, &g->error) != GX_OK) return;
-    gx_tensor_file_match(&match, &base, &m->table, m->family, GX_MATCH_BASE, folder, &g->error);
-    if (!gx_failed(g)) gx_tensor_file_check_copies(file, &base, &match, &m->table, m->family, adapter, &g->error);
+    if (!gx_tensor_file_has_copies(file)) return GX_OK;
+    GX_TRY(gx__checkpoint_open_file(folder, GX_MATCH_BASE, &base, err));
+    if (gx_tensor_file_match(&match, &base, &m->table, m->family, GX_MATCH_BASE, folder, err) == GX_OK)
+        gx_tensor_file_check_copies(file, &base, &match, &m->table, m->family, adapter, err);
     gx_tensor_file_match_close(&match);
     gx_safetensors_close(&base);
+    return gx_error_code(err);
 }
 
 void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter, uint64_t *hash)
 {
     const GxTensorPart part = gx_adapter_part(m);
-    gx__CheckpointWeights w;
+    GxCheckpointFile w;
     unsigned char *of_base, *of_adapter;
     gx__checkpoint_read_base(g, m, folder, hash, &of_base);
     if (g->rank == 0 && !gx_failed(g)) gx__checkpoint_compare_base(g, folder, adapter, *hash);
     if (g->rank == 0 && !gx_failed(g)) gx__checkpoint_compare_quantized(g, m, adapter);
     gx__checkpoint_open_weights(g, m, adapter, gx__checkpoint_adapters(m), &w);
-    if (w.is_open) gx__checkpoint_check_copies(g, m, folder, adapter, &w.file);
+    if (w.is_open && !gx_failed(g)) gx__checkpoint_check_copies(m, folder, adapter, &w.file, &g->error);
     for (int i = 0; i < m->table.n && g->rank == 0 && !gx_failed(g); i++)
         if (w.match.drawn[i] && of_base[i] && !m->table.row[i].has_alias)
             GX_FAIL(&g->error, GX_ERR_FORMAT, "neither %s nor the adapter %s has the tensor %s", folder, adapter,
@@ -537,32 +538,46 @@ static GxStatus gx__checkpoint_check_adapter_match(const GxModel *m, const GxTen
     return GX_OK;
 }
 
-GxStatus gx_checkpoint_check_adapter(const GxModel *m, const char *adapter, GxError *err)
+static GxStatus gx__checkpoint_open_adapter(GxCheckpointFile *w, const GxModel *m, const char *folder,
+                                            const char *adapter, GxError *err)
 {
     const GxMatching how = gx__checkpoint_adapters(m);
-    GxSafetensors file;
-    GxTensorMatch match = GX_ZERO;
+    char path[GX_PATH];
+    GX_TRY(gx_path_join(path, adapter, GX_ADAPTER_FILE, err));
+    GX_TRY(gx_safetensors_open_copy(&w->file, path, err));
+    w->is_open = 1;
     GX_TRY(gx_adapter_check(m, adapter, err));
-    GX_TRY(gx__checkpoint_open_file(adapter, how, &file, err));
-    GxStatus status = gx_tensor_file_match(&match, &file, &m->table, m->family, how, adapter, err);
-    if (status == GX_OK) status = gx_tensor_file_check(&match, &file, &m->table, adapter, err);
-    if (status == GX_OK) status = gx__checkpoint_check_adapter_match(m, &match, adapter, err);
-    gx_tensor_file_match_close(&match);
-    gx_safetensors_close(&file);
-    return status;
+    GX_TRY(gx_tensor_file_match(&w->match, &w->file, &m->table, m->family, how, adapter, err));
+    GX_TRY(gx_tensor_file_check(&w->match, &w->file, &m->table, adapter, err));
+    GX_TRY(gx__checkpoint_check_adapter_match(m, &w->match, adapter, err));
+    return gx__checkpoint_check_copies(m, folder, adapter, &w->file, err);
 }
 
-void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter, uint64_t hash)
+GxStatus gx_checkpoint_open_adapter(GxCheckpointFile *w, const GxModel *m, const char *folder, const char *adapter,
+                                    GxError *err)
+{
+    memset(w, 0, sizeof *w);
+    if (gx__checkpoint_open_adapter(w, m, folder, adapter, err) != GX_OK) gx_checkpoint_close_file(w);
+    return gx_error_code(err);
+}
+
+void gx_checkpoint_close_file(GxCheckpointFile *w)
+{
+    gx_tensor_file_match_close(&w->match);
+    if (w->is_open) gx_safetensors_close(&w->file);
+    w->is_open = 0;
+}
+
+void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, GxCheckpointFile *w, const char *folder, const char *adapter,
+                                uint64_t hash)
 {
     const GxTensorPart part = gx_adapter_part(m);
-    gx__CheckpointWeights w;
     unsigned char *drawn;
     if (g->rank == 0) gx__checkpoint_compare_base(g, folder, adapter, hash);
     if (g->rank == 0) gx__checkpoint_compare_quantized(g, m, adapter);
-    gx__checkpoint_open_weights(g, m, adapter, gx__checkpoint_adapters(m), &w);
-    if (w.is_open) gx__checkpoint_check_copies(g, m, folder, adapter, &w.file);
-    gx__checkpoint_agree_on_drawn(g, m, &w, &drawn);
-    gx__checkpoint_read_weights(g, m, adapter, &w, &part, drawn);
+    gx_at(g, -1, "load");
+    gx__checkpoint_agree_on_drawn(g, m, w, &drawn);
+    gx__checkpoint_read_weights(g, m, adapter, w, &part, drawn);
     free(drawn);
 }
 
@@ -598,7 +613,7 @@ static void gx__checkpoint_count_names(GxLoadedNames *names)
     if (names->n > GX_LOADED_NAMES) snprintf(names->text + n, sizeof names->text - n, ", … (%d of them)", names->n);
 }
 
-static void gx__checkpoint_name_weights(const GxModel *m, const gx__CheckpointWeights *w, GxWeightsLoaded *loaded)
+static void gx__checkpoint_name_weights(const GxModel *m, const GxCheckpointFile *w, GxWeightsLoaded *loaded)
 {
     char theirs[GX_SHAPE_TEXT], ours[GX_SHAPE_TEXT];
     for (int i = 0; i < m->table.n; i++) {
@@ -636,7 +651,7 @@ static void gx__checkpoint_check_drawn(GxContext *g, const GxModel *m, const cha
 }
 
 // Outputs of a head for labels whose labels are not the folder's are drawn, whatever is there.
-static void gx__checkpoint_renew(const GxModel *m, gx__CheckpointWeights *w, GxWeightsLoaded *loaded)
+static void gx__checkpoint_renew(const GxModel *m, GxCheckpointFile *w, GxWeightsLoaded *loaded)
 {
     for (int u = 0; u < m->units; u++)
         for (int k = 0; k < gx_unit_spec(m, u)->n_pairs; k++) {
@@ -660,7 +675,7 @@ static void gx__checkpoint_draw(GxContext *g, GxModel *m, const unsigned char *d
 void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int is_strict, const uint64_t *seed,
                               uint64_t *hash, GxWeightsLoaded *loaded)
 {
-    gx__CheckpointWeights w;
+    GxCheckpointFile w;
     unsigned char *drawn;
     memset(loaded, 0, sizeof *loaded);
     *hash = GX_HASH_START;
