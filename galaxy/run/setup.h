@@ -678,7 +678,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     }
     if (gx_trainer_is_first(t)) gx_warn_cores(&g->log, gx_threads(g), g->comm ? g->comm->local_ranks : 1);
     if (gx_trainer_is_first(t)) gx_warn_waiting(&g->log, gx_threads(g));
-    GX_TRY(gx_side_cache_refuse(t, &g->error));
+    GX_TRY(gx_side_cache_refuse(t));
     GX_TRY(gx_plan_refuse_too_large(&t->plan, gx_trainer_samples(t), &t->o.dp_batch_size_list, &g->error));
     GX_TRY(gx__setup_open_memory(t));
     GX_TRY(gx__setup_set_weights(t));
