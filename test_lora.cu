@@ -129,7 +129,7 @@ static void check_quantized_folder(const char *name, GxQuantKind kind)
     TestModel t;
     GxError err = GX_ZERO;
     GxWeightsLoaded loaded;
-    uint64_t hash;
+    GxWeightsHash hash;
     const uint64_t seed = 3;
     char path[100];
     int packed = 0;
@@ -382,7 +382,7 @@ TEST(lora_of_the_embedding_of_a_bert_as_peft)
     TestReference base;
     Case k;
     GxError err = GX_ZERO;
-    uint64_t hash;
+    GxWeightsHash hash;
     memset(&k, 0, sizeof k);
     if (!test_reference_open(&base, "bert_mlm")) return;
     CHECK(gx_peft_config_read(&k.peft, "data/ref/lora_embed_bert/adapter_config.json", &err) == GX_OK, "%s",

@@ -949,6 +949,39 @@ static int make_bert(void)
 }
 #define PAIRS "--task embedding --model bert/checkpoint-2 --tuning lora --lora_dim 3 --train_data pairs.tsv "
 
+// The base in `folder`, with another value in one tensor.
+static void spoil_bert(const char *folder, const char *tensor)
+{
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    if (!CHECK(gx_safetensors_open(&s, "bert/checkpoint-2", &e) == GX_OK, "%s", e.message)) return;
+    const GxSafetensorsEntry *t = gx_safetensors_find(&s, tensor);
+    if (CHECK(t != NULL, "no %s", tensor))
+        shell("cp -r bert/checkpoint-2 %s && rm %s/manifest.json && printf '\\125' | dd of=%s/model.safetensors bs=1 "
+              "seek=%ld conv=notrunc status=none",
+              folder, folder, folder, (long)t->offset + 5);
+    gx_safetensors_close(&s);
+}
+
+// A base is the same beside another head: of its weights the head's alone have no part in it.
+TEST(an_adapter_that_goes_on_with_another_task_is_warned_of_another_base_alone)
+{
+    static const char *const model[] = {"bert/checkpoint-2", "other_head", "other_body"};
+    static const char *const task[] = {"--task masked_lm --train_data documents.txt",
+                                       "--task embedding --train_data pairs.tsv"};
+    static const int warned[2][3] = {{0, 1, 1}, {0, 0, 1}};
+    if (!make_bert()) return;
+    CHECK_RAN(run_bert("%s --model bert/checkpoint-2 --tuning lora --max_steps 1 --output_dir masks", task[0]));
+    spoil_bert("other_head", "cls.predictions.transform.dense.weight");
+    spoil_bert("other_body", "bert.encoder.layer.1.output.dense.weight");
+    for (int i = 0; i < 6; i++) {
+        CHECK_RAN(run_bert("%s --adapter masks/checkpoint-1 --model %s --max_steps 1 --output_dir onward%d",
+                           task[i % 2], model[i / 2], i));
+        const int is = strstr(err(), "are not those that the adapter masks/checkpoint-1 was trained on") != NULL;
+        CHECK(is == warned[i % 2][i / 2], "%s, %s: %s", task[i % 2], model[i / 2], err());
+    }
+}
+
 // transformers' AutoModel of a BERT has no "bert." before its names, and a pooler, which "dense" would mean, too.
 TEST(an_adapter_of_vectors_has_the_names_of_a_model_without_a_head)
 {

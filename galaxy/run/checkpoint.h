@@ -38,8 +38,8 @@ typedef struct { // the best validation so far (best.h)
 typedef struct {
     int64_t step, applied, samples; // windows begun, optimizer steps applied, samples seen
     int64_t seed, seq_len;
-    int64_t run;        // which run this is a checkpoint of
-    uint64_t base_hash; // of an adapter: of its base's weights as the run read them; 0: there is none
+    int64_t run;             // which run this is a checkpoint of
+    GxWeightsHash base_hash; // of an adapter: of its base's weights as the run read them; 0: there is none, not known
     char optimizer[GX_FIELD_TEXT];
     // how it was computed: ranks, CPU threads of rank 0, "ATT TP, CON None, MLP TP, ends TP"
     int64_t world, threads;
@@ -94,16 +94,16 @@ typedef struct GxWeightsLoaded {   // on rank 0
 // *hash: on rank 0, of a model with an adapter: of what was read, but for the adapter's; the same for the same weights
 // of the same model.
 void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int is_strict, const uint64_t *seed,
-                              uint64_t *hash, GxWeightsLoaded *loaded);
+                              GxWeightsHash *hash, GxWeightsLoaded *loaded);
 // The weights of a base, and of its adapter's folder. A tensor that neither has is an error; that the base's weights
 // are not those that the adapter was trained on, where its folder says that, is a warning. *hash: as above.
 void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter,
-                                      uint64_t *hash);
+                                      GxWeightsHash *hash);
 typedef struct { // on rank 0
     GxSafetensors file;
     GxTensorMatch match;
     int is_open;
-    uint64_t *hash; // of what is read; NULL: nobody asks
+    GxWeightsHash *hash; // of what is read; NULL: nobody asks
 } GxCheckpointFile;
 // Another adapter in the place of the model's, whose base is in `folder`. First whether it can be, on rank 0: the same
 // method, numbers and tensors; else an error, nothing is open, and nothing has changed. Then, on all ranks, with what
@@ -112,10 +112,10 @@ typedef struct { // on rank 0
 GxStatus gx_checkpoint_open_adapter(GxCheckpointFile *w, const GxModel *m, const char *folder, const char *adapter,
                                     GxError *err);
 void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, GxCheckpointFile *w, const char *folder, const char *adapter,
-                                uint64_t hash);
+                                GxWeightsHash hash);
 void gx_checkpoint_close_file(GxCheckpointFile *w);
 // The weights of a base, whose adapter gx_checkpoint_load_weights loads.
-void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, uint64_t *hash);
+void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, GxWeightsHash *hash);
 // What the optimizer keeps, for a resume.
 void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, const char *folder);
 
@@ -147,7 +147,9 @@ static const GxField gx__checkpoint_state[] = {
     {"threads", GX_FIELD_INT, GX__CHECKPOINT_AT(threads), NULL, "CPU threads of rank 0", "1..1024"},
     {"methods", GX_FIELD_STRING, GX__CHECKPOINT_AT(methods), NULL, "how the model was split", NULL},
     // of an adapter
-    {"base_hash", GX_FIELD_HASH, GX__CHECKPOINT_AT(base_hash), NULL, "of the weights that it is an adapter of", NULL},
+    {"base_hash", GX_FIELD_HASH, GX__CHECKPOINT_AT(base_hash.all), NULL, "of the weights that it is an adapter of",
+     NULL},
+    {"base_body_hash", GX_FIELD_HASH, GX__CHECKPOINT_AT(base_hash.body), NULL, "of these, without the head's", NULL},
     // of a run that compares its validations: these five
     {"best_metric", GX_FIELD_DOUBLE, GX__CHECKPOINT_AT(best.metric), NULL, "of the best validation", NULL},
     {"best_global_step", GX_FIELD_INT, GX__CHECKPOINT_AT(best.step), NULL, "when it was; 0: there is none",
@@ -161,7 +163,8 @@ static const GxField gx__checkpoint_state[] = {
 enum {
     GX__CHECKPOINT_STATE = sizeof gx__checkpoint_state / sizeof *gx__checkpoint_state,
     GX__CHECKPOINT_BEST = 5,
-    GX__CHECKPOINT_ALWAYS = GX__CHECKPOINT_STATE - GX__CHECKPOINT_BEST - 1 // without base_hash
+    GX__CHECKPOINT_HASHES = 2, // of a base
+    GX__CHECKPOINT_ALWAYS = GX__CHECKPOINT_STATE - GX__CHECKPOINT_BEST - GX__CHECKPOINT_HASHES
 };
 
 const GxField *gx_train_state_fields(int *n)
@@ -176,9 +179,9 @@ static GxStatus gx__checkpoint_write_state(const char *path, const GxTrainState 
     GxJson *json = gx_json_new_object();
     gx_json_set(json, "galaxy_version", gx_json_new_string(GX_VERSION), err);
     gx_json_set_fields(json, gx__checkpoint_state, GX__CHECKPOINT_ALWAYS, s, err);
-    if (s->base_hash) gx_json_set_fields(json, gx__checkpoint_state + GX__CHECKPOINT_ALWAYS, 1, s, err);
-    if (s->best.validated)
-        gx_json_set_fields(json, gx__checkpoint_state + GX__CHECKPOINT_ALWAYS + 1, GX__CHECKPOINT_BEST, s, err);
+    const GxField *others = gx__checkpoint_state + GX__CHECKPOINT_ALWAYS;
+    if (s->base_hash.all) gx_json_set_fields(json, others, GX__CHECKPOINT_HASHES, s, err);
+    if (s->best.validated) gx_json_set_fields(json, others + GX__CHECKPOINT_HASHES, GX__CHECKPOINT_BEST, s, err);
     if (task) gx_json_set_fields(json, task->identity, task->n_identity, self, err);
     GxStatus status = gx_error_code(err);
     if (status == GX_OK) status = gx_json_write(json, path, err);
@@ -209,7 +212,8 @@ GxStatus gx_train_state_read(const char *path, GxTrainState *s, GxError *err)
     GX_TRY(gx_json_read(&json, path, 1 << 20, err));
     const GxField *others = gx__checkpoint_state + GX__CHECKPOINT_ALWAYS;
     GxStatus status = gx_json_get_fields(json, gx__checkpoint_state, GX__CHECKPOINT_ALWAYS, 1, s, path, err);
-    if (status == GX_OK) status = gx_json_get_fields(json, others, 1 + GX__CHECKPOINT_BEST, 0, s, path, err);
+    if (status == GX_OK)
+        status = gx_json_get_fields(json, others, GX__CHECKPOINT_HASHES + GX__CHECKPOINT_BEST, 0, s, path, err);
     gx_json_free(json);
     return status == GX_OK ? gx__checkpoint_check_numbers(s, path, err) : status;
 }
@@ -440,18 +444,18 @@ static void gx__checkpoint_check_base(GxContext *g, const GxModel *m, const char
 }
 
 // *drawn: what the base does not have; free() it.
-static void gx__checkpoint_read_base(GxContext *g, GxModel *m, const char *folder, uint64_t *hash,
+static void gx__checkpoint_read_base(GxContext *g, GxModel *m, const char *folder, GxWeightsHash *hash,
                                      unsigned char **drawn)
 {
     GxCheckpointFile w;
-    *hash = GX_HASH_START;
+    hash->all = hash->body = GX_HASH_START;
     gx__checkpoint_open_weights(g, m, folder, GX_MATCH_BASE, &w);
     w.hash = hash;
     gx__checkpoint_agree_on_drawn(g, m, &w, drawn);
     gx__checkpoint_read_weights(g, m, folder, &w, &gx__checkpoint_weights, *drawn);
 }
 
-void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, uint64_t *hash)
+void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, GxWeightsHash *hash)
 {
     unsigned char *drawn;
     gx__checkpoint_read_base(g, m, folder, hash, &drawn);
@@ -479,19 +483,39 @@ static void gx__checkpoint_compare_quantized(GxContext *g, const GxModel *m, con
     gx_json_free(args);
 }
 
-static void gx__checkpoint_compare_base(GxContext *g, const char *folder, const char *adapter, uint64_t hash)
+// What the folder's configuration calls its model is what this one is called: then it has this one's head.
+static int gx__checkpoint_is_same_model(const GxModel *m, const char *folder, const char *configuration)
+{
+    char path[GX_PATH];
+    GxJson *json = NULL;
+    GxError ignored = GX_ZERO; // who reads the configuration says what is wrong with it
+    if (gx_path_join(path, folder, configuration, &ignored) != GX_OK || gx_json_read(&json, path, 1 << 20, &ignored))
+        return 0;
+    const char *name = gx_json_string(gx_json_at(gx_json_get(json, "architectures"), 0));
+    const int same = !strcasecmp(name, m->family->architecture(m->config, &m->wish));
+    gx_json_free(json);
+    return same;
+}
+
+// An adapter that goes on with another head was trained beside another part of the same weights: they have the body in
+// common.
+static void gx__checkpoint_compare_base(GxContext *g, const GxModel *m, const char *folder, const char *adapter,
+                                        GxWeightsHash now)
 {
     GxTrainState then;
     GxError ignored = GX_ZERO; // one of peft's has no such file
     char path[GX_PATH];
     memset(&then, 0, sizeof then);
     if (gx_path_join(path, adapter, "trainer_state.json", &ignored) != GX_OK || !gx_path_is_file(path) ||
-        gx_train_state_read(path, &then, &ignored) != GX_OK || !then.base_hash || then.base_hash == hash)
+        gx_train_state_read(path, &then, &ignored) != GX_OK)
         return;
+    const int is_same = gx__checkpoint_is_same_model(m, adapter, GX_PEFT_MODEL_CONFIG);
+    const uint64_t hash = is_same ? now.all : now.body, was = is_same ? then.base_hash.all : then.base_hash.body;
+    if (!was || was == hash) return;
     gx_log(&g->log, GX_LOG_WARNING,
            "the weights of %s are not those that the adapter %s was trained on (their hash is 0x%016lx, and was "
            "0x%016lx)",
-           folder, adapter, (unsigned long)hash, (unsigned long)then.base_hash);
+           folder, adapter, (unsigned long)hash, (unsigned long)was);
 }
 
 static GxStatus gx__checkpoint_check_copies(const GxModel *m, const char *folder, const char *adapter,
@@ -508,13 +532,14 @@ static GxStatus gx__checkpoint_check_copies(const GxModel *m, const char *folder
     return gx_error_code(err);
 }
 
-void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter, uint64_t *hash)
+void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter,
+                                      GxWeightsHash *hash)
 {
     const GxTensorPart part = gx_adapter_part(m);
     GxCheckpointFile w;
     unsigned char *of_base, *of_adapter;
     gx__checkpoint_read_base(g, m, folder, hash, &of_base);
-    if (g->rank == 0 && !gx_failed(g)) gx__checkpoint_compare_base(g, folder, adapter, *hash);
+    if (g->rank == 0 && !gx_failed(g)) gx__checkpoint_compare_base(g, m, folder, adapter, *hash);
     if (g->rank == 0 && !gx_failed(g)) gx__checkpoint_compare_quantized(g, m, adapter);
     gx__checkpoint_open_weights(g, m, adapter, gx__checkpoint_adapters(m), &w);
     if (w.is_open && !gx_failed(g)) gx__checkpoint_check_copies(m, folder, adapter, &w.file, &g->error);
@@ -569,30 +594,16 @@ void gx_checkpoint_close_file(GxCheckpointFile *w)
 }
 
 void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, GxCheckpointFile *w, const char *folder, const char *adapter,
-                                uint64_t hash)
+                                GxWeightsHash hash)
 {
     const GxTensorPart part = gx_adapter_part(m);
     unsigned char *drawn;
-    if (g->rank == 0) gx__checkpoint_compare_base(g, folder, adapter, hash);
+    if (g->rank == 0) gx__checkpoint_compare_base(g, m, folder, adapter, hash);
     if (g->rank == 0) gx__checkpoint_compare_quantized(g, m, adapter);
     gx_at(g, -1, "load");
     gx__checkpoint_agree_on_drawn(g, m, w, &drawn);
     gx__checkpoint_read_weights(g, m, adapter, w, &part, drawn);
     free(drawn);
-}
-
-// What the folder's config.json calls its model is what this one is called: then it has this one's head.
-static int gx__checkpoint_is_same_model(const GxModel *m, const char *folder)
-{
-    char path[GX_PATH];
-    GxJson *json = NULL;
-    GxError ignored = GX_ZERO; // who reads the configuration says what is wrong with it
-    if (gx_path_join(path, folder, "config.json", &ignored) != GX_OK || gx_json_read(&json, path, 1 << 20, &ignored))
-        return 0;
-    const char *name = gx_json_string(gx_json_at(gx_json_get(json, "architectures"), 0));
-    const int same = !strcasecmp(name, m->family->architecture(m->config, &m->wish));
-    gx_json_free(json);
-    return same;
 }
 
 static void gx__checkpoint_add_name(GxLoadedNames *names, const char *format, ...) GX_PRINTF(2, 3);
@@ -643,7 +654,7 @@ static void gx__checkpoint_check_drawn(GxContext *g, const GxModel *m, const cha
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                 "%s has no %s: this head would be new, and there is nothing to show of it before it is trained", folder,
                 loaded->drawn.text);
-    else if (gx__checkpoint_is_same_model(m, folder))
+    else if (gx__checkpoint_is_same_model(m, folder, "config.json"))
         GX_FAIL(&g->error, GX_ERR_FORMAT,
                 "%s has no tensor %s, which this model needs: its config.json says that it is a %s; --strict false "
                 "draws it",
@@ -673,12 +684,12 @@ static void gx__checkpoint_draw(GxContext *g, GxModel *m, const unsigned char *d
 }
 
 void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int is_strict, const uint64_t *seed,
-                              uint64_t *hash, GxWeightsLoaded *loaded)
+                              GxWeightsHash *hash, GxWeightsLoaded *loaded)
 {
     GxCheckpointFile w;
     unsigned char *drawn;
     memset(loaded, 0, sizeof *loaded);
-    *hash = GX_HASH_START;
+    hash->all = hash->body = GX_HASH_START;
     gx__checkpoint_open_weights(g, m, folder, is_strict ? GX_MATCH_BODY : GX_MATCH_ANY, &w);
     const int has_match = g->rank == 0 && !gx_failed(g);
     if (has_match) gx__checkpoint_name_weights(m, &w, loaded);

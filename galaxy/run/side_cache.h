@@ -454,7 +454,7 @@ GxStatus gx_side_cache_open(GxTrainer *t, int64_t disk)
 {
     GxSideCache *c = t->side_cache;
     GxContext *g = t->g;
-    uint64_t base_hash = t->base_hash;
+    uint64_t base_hash = t->base_hash.all;
     if (!c) return GX_OK;
     c->number = t->samples / gx_split_total(&t->batch_split) / c->epoch;
     if (c->in_memory) gx_record_cache_open_memory(&c->records, c->memory, c->bytes, c->samples);

@@ -48,7 +48,7 @@ typedef struct {
     GxPeftConfig adapter; // of --adapter
     GxAdapter tuned;
     GxOptimizer optimizer;
-    uint64_t base_hash; // of the weights that --adapter is put on
+    GxWeightsHash base_hash; // of the weights that --adapter is put on
     GxRunner runner;
     GxForward forward;
     GxDecoder decoder;
@@ -525,7 +525,7 @@ static GxStatus gx__writer_open_memory(GxWriter *w)
     GX_TRY(gx_arenas_open(g, &w->arena, &w->host_arena, w->plan.arena, w->plan.host));
     gx__writer_take(w, g);
     GX_TRY(gx_status(g));
-    uint64_t hash;
+    GxWeightsHash hash;
     if (w->o->adapter[0]) {
         gx_checkpoint_start_with_adapter(g, &w->model, w->o->model, w->o->adapter, &w->base_hash);
         return gx_status(g);
