@@ -808,6 +808,25 @@ static char *help_of(int width) // free() it
     return text;
 }
 
+TEST(options_that_differ_from_their_defaults_are_told_apart)
+{
+    static const char *const lines[] = {"", "--seq_len 256 --report true --heads 3,1 --learning_rate 0.0003",
+                                        "--seq_len 255 --resume --out a --heads 3,2 --steps 0"};
+    static const char *const expected[] = {"{}", "{}",
+                                           "{\"seq_len\":255,\"resume\":true,\"out\":\"a\",\"heads\":[3,2]}"};
+    GxError err = GX_ZERO;
+    GxConfig c;
+    for (int i = 0; i < 3; i++) {
+        char *text = NULL;
+        int64_t bytes;
+        CHECK(read_args(&c, lines[i], &err) == GX_OK, "%s", err.message);
+        GxJson *changed = gx_config_changed_to_json(&c, &err);
+        CHECK(gx_json_dump(changed, 0, &text, &bytes, &err) == GX_OK && !strcmp(text, expected[i]), "%s: %s", lines[i],
+              text);
+        free(text), gx_json_free(changed);
+    }
+}
+
 TEST(help_lists_every_option_once_with_its_default)
 {
     char *text = help_of(80);

@@ -871,6 +871,22 @@ TEST(a_conversation_goes_on_with_its_adapter_where_another_cannot_be_read)
     snprintf(program, sizeof program, "%s", train);
 }
 
+TEST(the_folder_of_an_adapter_is_refused_as_a_model_before_anything_is_said_of_it)
+{
+    char train[TEST_PATH], line[TEST_PATH + 100];
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir taken --max_steps 1"));
+    CHECK(run("--model taken/checkpoint-1") > 0 && !out()[0] && strstr(err(), "holds an adapter"), "%s%s", out(),
+          err());
+    snprintf(train, sizeof train, "%s", program);
+    if (!use_program("generate_llama")) return;
+    snprintf(line, sizeof line, "%s --model taken/checkpoint-1 --prompt a", program);
+    snprintf(program, sizeof program, "%s", train);
+    start_line(line, 0);
+    CHECK(finish() > 0 && !out()[0] && !strstr(err(), "parameters") && strstr(err(), "holds an adapter"), "%s%s", out(),
+          err());
+}
+
 // ---- a head ---------------------------------------------------------------------------------------------------------
 
 #define LABELS "--config no_sample.json --task classification --train_data labels.tsv --seq_len 32 --eval_windows 0 "

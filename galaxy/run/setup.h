@@ -115,6 +115,7 @@ static GxStatus gx__setup_check_output(GxTrainer *t)
     const GxTrainOptions *o = &t->o;
     GxError *err = &t->g->error;
     if (!t->resume.folder[0] && o->model[0]) GX_TRY(gx_output_check_model(o->model, err));
+    if (!t->resume.folder[0] && o->model[0]) GX_TRY(gx_adapter_refuse(o->model, err));
     if (o->dry_run || gx_options_only_show(o)) return GX_OK;
     if (o->overwrite_output_dir) return GX_OK;
     return gx_output_refuse_used(o->output_dir, t->resume.state.run, t->resume.is_home, err);

@@ -202,6 +202,7 @@ static GxStatus gx__writer_open_model(GxWriter *w)
     GX_TRY(gx__writer_read_adapter(w));
     snprintf(folder, sizeof folder, "%s", w->o->model);
     if (g->rank == 0) gx_output_check_model(folder, &g->error);
+    if (g->rank == 0) gx_adapter_refuse(folder, &g->error);
     GX_TRY(gx_agree_on_model(g, &w->config, w->family, w->model_config, folder));
     runner.forward_only = 1;
     options.lists = &lists, options.freeze = "*";
