@@ -57,6 +57,19 @@ tensor_cores() {
     [ "$(wc -l <<<"$kernels")" = 9 ] && ! grep -q '^0 ' <<<"$kernels" # forward; dk and dv; dq: of three sizes of head
 }
 
+# A tool that says what ncu says: two launches of one kernel, one of another; numbers with commas, names in another order.
+counts() {
+    printf '%s\n' '#!/bin/sh' '[ "$1" != --query-metrics ] || { printf "%s\n" "dram__throughput x" gpu__time_duration sm__throughput; exit; }' 'cat <<X' \
+        '"ID","Kernel Name","sm__throughput.avg.pct_of_peak_sustained_elapsed","dram__throughput.avg.pct_of_peak_sustained_elapsed","gpu__time_duration.sum"' \
+        '"","","%","%","'"$1"'"' 'loss 1' '"0","norm","10","80","1,000"' '"1","product","80.5","20","2,500"' '"2","norm","20","40","3,000"' X >"$tmp/ncu"
+    chmod +x "$tmp/ncu"
+    NCU=$tmp/ncu dev/cuda/counters.sh true >"$tmp/said"
+}
+counters_become_a_table() {
+    counts ns && grep -q '^| norm | 2 | 2.0 | 61.5 | 50.0 | 17.5 |$' "$tmp/said" && grep -q '^| product | 1 | 2.5 | 38.5 | 20.0 | 80.5 |$' "$tmp/said" &&
+        grep -q 'does not count: tensor cores' "$tmp/said" && ! counts s && grep -q 'unit that is not known: s' "$tmp/said" || { cat "$tmp/said"; return 1; }
+}
+
 look kernels_take_of_a_card_what_they_took_before dev/cuda/resources.sh --check
 look attention_in_bf16_uses_tensor_cores tensor_cores
 look a_mode_in_one_file_is_compiled_by_nvcc one_file train_galaxy.cu
@@ -70,4 +83,5 @@ else
     skip a_plan_needs_no_card "jansson was not found"
     skip a_program_for_a_visit_brings_all_but_cuda_and_nccl "jansson was not found"
 fi
+check counters_of_kernels_become_a_table counters_become_a_table
 finish

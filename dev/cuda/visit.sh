@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# What a visit to a machine with a GPU runs, after `make gpu`: six parts, each with a time of its own and a report of its own, about 29 minutes in all.
-#     dev/cuda/visit.sh OUT [--part tests|ranks|steps|training|kernels|sanitizer]... [--again true] [--built FOLDER] [--commit ID]
+# What a visit to a machine with a GPU runs, after `make gpu`: seven parts, each with a time of its own and a report of its own, about 31 minutes in all.
+#     dev/cuda/visit.sh OUT [--part tests|ranks|steps|training|kernels|counters|sanitizer]... [--again true] [--built FOLDER] [--commit ID]
 #         tests 5      every test program                    training 3     two minutes of training on text, and its curve
 #         ranks 2      two NCCL ranks on the one card        kernels 4      each kernel in % of a copy
 #         steps 9      a training step of 134M parameters    sanitizer 5    compute-sanitizer over every operation
-#                      beside PyTorch's, where its time goes
+#                      beside PyTorch's,                  counters 2  the heaviest kernels, by Nsight Compute
+#                      where its time goes
 # OUT/PART/report.md is a part's result (dev/cuda/gpu.sh), OUT/report.md all of them. A part that ran to its end, of the same commit, is not run again:
 # --again true does. Of the other machine only this checkout and the folder that `make gpu` names are needed (--built: another one), not its make: programs
 # there bring everything but CUDA and NCCL. Libraries that the loader does not find are looked for beside CUDA and in the packages of $PYTHON (python3),
@@ -12,8 +13,8 @@
 # OUT/training/{loss.svg,log.jsonl}.
 set -eu
 cd "$(dirname "$0")/../.."
-usage() { sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-all_parts="tests ranks steps training kernels sanitizer"
+usage() { sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+all_parts="tests ranks steps training kernels counters sanitizer"
 [ $# -ge 1 ] && [[ $1 != -* ]] || usage
 out=$1 built=build/cuda-fast-plain-mpi0-json1 parts= commit= again= python=${PYTHON:-python3}
 shift
@@ -59,7 +60,7 @@ for library in $(not_found); do
 done
 
 # ---- parts ----------------------------------------------------------------------------------------------------------------------------------
-minutes_of() { case $1 in tests) echo 5 ;; ranks) echo 2 ;; steps) echo 9 ;; training) echo 3 ;; kernels) echo 4 ;; sanitizer) echo 5 ;; esac; }
+minutes_of() { case $1 in tests) echo 5 ;; ranks) echo 2 ;; steps) echo 9 ;; training) echo 3 ;; kernels) echo 4 ;; counters) echo 2 ;; sanitizer) echo 5 ;; esac; }
 # Every part begins with a step so small that it only shows whether programs and card go together; where not, that is the reason for all that follows.
 small="--hidden 64 --ffn 128 --layers 1 --heads 2 --kv 2 --vocab 1000 --seq 32 --steps 1"
 run() { # part item...
@@ -139,6 +140,14 @@ training() {
         --output_dir $tmp/training" || status=$?
     for file in loss.svg log.jsonl; do [ ! -e "$tmp/training/$file" ] || cp "$tmp/training/$file" "$out/training/"; done
     return "$status"
+}
+# The step of the part steps with two layers of the twelve: each kernel runs several times.
+counters() {
+    local item=(--note counters "skipped: there is no ncu (Nsight Compute)")
+    if PATH=$PATH:/usr/local/cuda/bin command -v ncu >/dev/null; then
+        item=(--command "the heaviest kernels, bf16" "dev/cuda/counters.sh $built/llama_step ${large/--layers 12/--layers 2} --warmup 1 --steps 1 --head_chunk 8192 --precision bf16")
+    fi
+    run counters --limit 110 "${item[@]}"
 }
 sanitizer() { # in groups of operations, so that a slow tool leaves results of some
     run sanitizer --limit 60 --sanitize "$built/test_devices attention" --sanitize "$built/test_devices norm embedding" \
