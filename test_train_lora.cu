@@ -871,6 +871,14 @@ TEST(a_conversation_goes_on_with_its_adapter_where_another_cannot_be_read)
     snprintf(program, sizeof program, "%s", train);
 }
 
+TEST(samples_are_shown_alone_where_nothing_is_trained)
+{
+    if (!make_base()) return;
+    CHECK_RAN(run("--model base/checkpoint-8 --sample_only --sample_tokens 0 --show_data 2 --output_dir shown"));
+    CHECK(strstr(out(), "sample 1, document 1: ") && !strstr(out(), "sample 2, ") && strstr(out(), "⟦"), "%s", out());
+    CHECK(!strstr(out(), "step     1") && !exists("shown"), "it has trained, or written: %s", out());
+}
+
 TEST(the_folder_of_an_adapter_is_refused_as_a_model_before_anything_is_said_of_it)
 {
     char train[TEST_PATH], line[TEST_PATH + 100];
