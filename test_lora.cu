@@ -404,6 +404,33 @@ TEST(lora_of_the_embedding_of_a_bert_as_peft)
     test_reference_close(&base);
 }
 
+// What programs of their own do: the adapter's folder alone is named, which says where its base is.
+TEST(the_folder_of_a_berts_adapter_is_computed_with_as_peft)
+{
+    static GxInference s;
+    TestReference base;
+    Case k;
+    GxContext g = GX_ZERO;
+    GxError err = GX_ZERO;
+    double loss = 0;
+    memset(&k, 0, sizeof k);
+    if (!test_reference_open(&base, "bert_mlm")) return;
+    CHECK(gx_safetensors_open(&k.ref, "data/ref/lora_embed_bert/ref.safetensors", &err) == GX_OK, "%s", err.message);
+    base.b.tokens = k.tokens = read_tokens(&k, "tokens");
+    base.b.target[0].loss = &loss;
+    g.device = gx_device_cpu(), g.threads = 2, g.world = 1;
+    if (CHECK(gx_inference_open(&g, &s, &gx_bert, "data/ref/lora_embed_bert", &base.head) == GX_OK &&
+                  gx_inference_load(&g, &s, "data/ref/lora_embed_bert", &base.b) == GX_OK &&
+                  gx_inference_run(&g, &s, &base.b) == GX_OK,
+              "%s", g.error.message))
+        test_close_number("loss", loss / (double)base.b.target[0].n, number(&k, "loss", 0),
+                          test_bound(test_reference_depth(&base, 0)));
+    gx_inference_close(&s);
+    free(k.tokens);
+    gx_safetensors_close(&k.ref);
+    test_reference_close(&base);
+}
+
 // ---- dropout: forth and back alike ---------------------------------------------------------------------------------
 
 // The loss of the window of step 1, and with gradients where the learning rate is 0.
