@@ -24,6 +24,108 @@ TEST(every_code_point_is_cut_into_words_as_tokenizers_does)
     check_points(4);
 }
 
+TEST(a_text_that_is_cut_behind_a_line_has_the_ids_of_the_whole)
+{
+    NEEDS_LIBRARIES;
+    check_cuts(" gpt2, llama3, qwen, tekken, smollm,");
+}
+
+// A tokenizer in which any two neighbours within a word become one piece: words that end elsewhere have other ids.
+static int open_pairs(GxTokenizer *t, const char *words, const char *added, const char *normalizer)
+{
+    static const char *const piece[] = {"a", "B", "1", ".", "'", "\u0120", "\u010A", "\u010D", "s"};
+    char json[12000], *p = json;
+    GxError err = GX_ZERO;
+    p += sprintf(p,
+                 "{\"normalizer\": %s, \"added_tokens\": [%s], \"pre_tokenizer\": {\"type\": \"Sequence\", "
+                 "\"pretokenizers\": [",
+                 normalizer, added);
+    if (*words)
+        p += sprintf(
+            p, "{\"type\": \"Split\", \"behavior\": \"Isolated\", \"invert\": false, \"pattern\": {\"Regex\": \"");
+    for (const char *w = words; *w; w++) p += sprintf(p, *w == '\\' ? "\\\\" : "%c", *w);
+    p += sprintf(p,
+                 "%s{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}]}, \"model\": "
+                 "{\"type\": \"BPE\", \"vocab\": {",
+                 *words ? "\"}}, " : "");
+    for (int i = 0; i < 9; i++) p += sprintf(p, "\"%s\": %d, ", piece[i], i);
+    for (int i = 0; i < 81; i++)
+        p += sprintf(p, "\"%s%s\": %d%s", piece[i / 9], piece[i % 9], 9 + i, i < 80 ? ", " : "}, \"merges\": [");
+    for (int i = 0; i < 81; i++) p += sprintf(p, "\"%s %s\"%s", piece[i / 9], piece[i % 9], i < 80 ? ", " : "]}}");
+    put(at("tokenizer.json"), json, p - json);
+    return CHECK(gx_tokenizer_open(t, at("tokenizer.json"), &err) == GX_OK, "%s", err.message);
+}
+
+static int same_cut(const GxTokenizer *t, const char *text, int64_t n, int64_t cut)
+{
+    const Bytes all = {(char *)text, n}, part[2] = {{(char *)text, cut}, {(char *)text + cut, n - cut}};
+    int64_t count[3];
+    int32_t *ids = encode(t, &all, GX_SPECIAL_AS_TEXT, &count[0]),
+            *first = encode(t, &part[0], GX_SPECIAL_AS_TEXT, &count[1]),
+            *second = encode(t, &part[1], GX_SPECIAL_AS_TEXT, &count[2]);
+    const int same = count[1] + count[2] == count[0] && !memcmp(first, ids, 4 * (size_t)count[1]) &&
+                     !memcmp(second, ids + count[1], 4 * (size_t)count[2]);
+    free(ids), free(first), free(second);
+    return same;
+}
+
+// Every text of five of nine characters: nowhere is it cut where that changes an id, whatever words end by.
+TEST(no_text_of_five_characters_is_cut_where_that_changes_ids)
+{
+    static const char *const words[] = {gx_words_of_gpt2, gx_words_of_llama3, gx_words_of_qwen2, gx_words_of_tekken};
+    static const char alphabet[] = "aB1.' \n\rs";
+    NEEDS_LIBRARIES;
+    for (int k = 0; k < 4; k++) {
+        GxTokenizer t;
+        int places = 0, wrong = 0;
+        char text[6] = "";
+        if (!open_pairs(&t, words[k], "", "null")) return;
+        for (int number = 0; number < 59049; number++) {
+            for (int i = 0, rest = number; i < 5; i++, rest /= 9) text[i] = alphabet[rest % 9];
+            const int64_t cut = gx_tokenizer_cut(&t, text, 5, 0);
+            places += cut < 5;
+            if (cut < 5 && !same_cut(&t, text, 5, cut) && wrong++ < 3)
+                CHECK(0, "words %d: \"%s\" cut at %ld has other ids", k, text, (long)cut);
+        }
+        CHECK(places > 1000 && wrong == 0, "words %d: %d of %d places are wrong", k, wrong, places);
+        gx_tokenizer_close(&t);
+    }
+}
+
+TEST(a_text_is_not_cut_where_an_added_token_or_a_step_may_look_over_the_end_of_a_line)
+{
+    static const struct {
+        const char *words, *added, *normalizer;
+        int is_cut;
+    } cases[] = {
+#define ADDED(content, lstrip)                                                                                         \
+    "{\"id\": 90, \"content\": \"" content "\", \"special\": false, \"normalized\": false, \"lstrip\": " lstrip        \
+    ", \"rstrip\": true, \"single_word\": false}"
+        {gx_words_of_gpt2, "", "null", 1},
+        {gx_words_of_gpt2, "", "{\"type\": \"NFC\"}", 1},
+        {gx_words_of_gpt2, ADDED("1aa", "false"), "null", 1},
+        {gx_words_of_gpt2, ADDED(".aa", "true"), "null", 1},
+        {gx_words_of_gpt2, ADDED("aBa", "true"), "null", 0},
+        {gx_words_of_gpt2, ADDED("1\\na", "false"), "null", 0},
+        {gx_words_of_gpt2, "", "{\"type\": \"Prepend\", \"prepend\": \" \"}", 0},
+        {gx_words_of_gpt2, "", "{\"type\": \"Replace\", \"pattern\": {\"String\": \"1\"}, \"content\": \" \"}", 0},
+        {"[^a]+", "", "null", 0},
+        {"", "", "null", 0}, // no words: the text is one
+    };
+    NEEDS_LIBRARIES;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        static const char *const text[] = {"B1\naB.", "'a\naBs", ".a\nBaB"};
+        GxTokenizer t;
+        if (!open_pairs(&t, cases[k].words, cases[k].added, cases[k].normalizer)) return;
+        for (int i = 0; i < 3; i++) {
+            const int64_t cut = gx_tokenizer_cut(&t, text[i], 6, 0);
+            CHECK(cut == (cases[k].is_cut ? 3 : 6), "case %d: \"%s\" is cut at %ld", (int)k, text[i], (long)cut);
+            CHECK(!cases[k].is_cut || same_cut(&t, text[i], 6, cut), "case %d: \"%s\" has other ids", (int)k, text[i]);
+        }
+        gx_tokenizer_close(&t);
+    }
+}
+
 TEST(texts_are_framed_and_cut_as_the_post_processor_says)
 {
     NEEDS_LIBRARIES;

@@ -354,6 +354,30 @@ TEST(text_files_are_read_a_piece_at_a_time_and_their_documents_are_those_of_one_
     }
 }
 
+// Threads share a long text: its document is what one of them would have made of it.
+TEST(a_long_text_is_cut_among_threads_and_stays_one_document)
+{
+    static const char text[] = "One line,\nand another.\n\nBehind an empty one\n  and spaces\nare more:\nA\nB\nC";
+    const GxTokenizer bytes = gx_tokenizer_bytes(); // whose texts can be cut behind a line
+    GxError err = GX_ZERO;
+    GxCorpusReader r;
+    GxCorpus c, whole = GX_ZERO;
+    CHECK(gx_folder_make(at("long"), &err) == GX_OK, "%s", err.message);
+    put_text("long/a.txt", text), put_text("long/b.txt", "no line's end"), put_text("long/c.txt", text + 10);
+    for (int cut = (int)sizeof text; cut > 0; cut--) {
+        memset(&c, 0, sizeof c);
+        if (!CHECK(gx_corpus_reader_open(&r, at("long"), &bytes, 2, NULL, &err) == GX_OK, "%s", err.message)) return;
+        r.cut = cut;
+        CHECK(gx_corpus_reader_next(&r, &c, &err) == GX_OK && r.place.file == 3 && c.file.documents == 3, "%s",
+              err.message);
+        if (!whole.ids) whole = c;
+        CHECK(corpora_equal(&whole, &c) && c.ids[0] == 'O', "parts of %d bytes: other documents", cut);
+        gx_corpus_reader_close(&r);
+        if (c.ids != whole.ids) gx_corpus_close(&c);
+    }
+    gx_corpus_close(&whole);
+}
+
 static struct {
     int pieces, killed_at; // of a run
 } writing;

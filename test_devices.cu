@@ -28,7 +28,7 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-enum { MAX_BUFFERS = 11, ACT = GX_DTYPES }; // ACT: the type of activations and weights
+enum { MAX_BUFFERS = 12, ACT = GX_DTYPES }; // ACT: the type of activations and weights
 #ifdef __SANITIZE_ADDRESS__
 enum { GUARD = 0 }; // the sanitizer's own is nearer
 #else
@@ -329,6 +329,9 @@ static const Shape norm_shapes[] = {{.d = {1, 1}},
                                     {.d = {130, 72}},
                                     {.d = {2, 1031}},
                                     {.d = {3, 4096}},
+                                    {.d = {33, 768}},
+                                    {.d = {4100, 8}, .large = 1},   // more rows than the least that a GPU's block takes
+                                    {.d = {17, 12288}, .large = 1}, // the longest that its registers hold
                                     {.d = {17, 12296}, .large = 1},
                                     {.d = {1, 24584}}, // rows longer than a GPU's shared memory, in fp32 and in bf16
                                     AT_THE_EDGE(NORM_ROWS, 4),
@@ -369,19 +372,24 @@ static double norm_backward_floor(const Case *c, int buffer)
 
 // ---- layer norm: d = R, C, mean of its inputs ----------------------------------------------------------------------
 
-static const Shape layer_norm_shapes[] = {{.d = {1, 1}},
-                                          {.d = {3, 7}},
-                                          {.d = {257, 1}},
-                                          {.d = {5, 64}},
-                                          {.d = {65, 257}},
-                                          {.d = {33, 72, 1000}},
-                                          {.d = {2, 1031}},
-                                          {.d = {17, 4096}, .large = 1}, // longer than the shared memory for shares
-                                          {.d = {3, 12296}, .large = 1}, // than that for a row, in fp32 and in bf16
-                                          {.d = {1, 24584}},
-                                          AT_THE_EDGE(NORM_ROWS, 4),
-                                          AT_THE_EDGE(NORM_ROWS, 2),
-                                          AT_THE_EDGE(NORM_ROWS, 8)}; // shares of dw and of db
+static const Shape layer_norm_shapes[] = {
+    {.d = {1, 1}},
+    {.d = {3, 7}},
+    {.d = {257, 1}},
+    {.d = {5, 64}},
+    {.d = {65, 257}},
+    {.d = {33, 72, 1000}},
+    {.d = {2, 1031}},
+    {.d = {33, 768}},
+    {.d = {4100, 8}, .large = 1}, // more rows than the least that a GPU's block takes
+    {.d = {17, 4096}, .large = 1},
+    {.d = {17, 8192}, .large = 1}, // the longest that its registers hold
+    {.d = {17, 8200}, .large = 1},
+    {.d = {3, 12296}, .large = 1}, // than that for a row, in fp32 and in bf16
+    {.d = {1, 24584}},
+    AT_THE_EDGE(NORM_ROWS, 4),
+    AT_THE_EDGE(NORM_ROWS, 2),
+    AT_THE_EDGE(NORM_ROWS, 8)}; // shares of dw and of db
 static const Variant layer_norm_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 1 | 1u << 2, {{0, 3}}}};
 static const Variant layer_norm_backward_variants[] = {{0, 0, {{0, 0}}},
                                                        {1, 0, {{0, 3}}},
@@ -1154,6 +1162,31 @@ static Case *prepare_attention_backward(Case *c) // o and lse are those of q, k 
     return c;
 }
 
+// With heads of the sizes that tensor cores' backward turns back itself, of one that it pads, and of one that it does
+// not take.
+static const Shape turned_shapes[] = {
+    {.d = {2, 3, 2, 64}, .q = RUN1(66, 3), .k = RUN1(66, 3), .group = 2, .q_first = 1, .causal = 1, .layout = PACKED},
+    {.d = {1, 2, 1, 64}, .q = RUN2(35, 60, 30, 100), .k = RUN2(67, 20, 31, 99), .causal = 1, .documents = {75, -5, 70}},
+    {.d = {1, 2, 1, 96}, .q = RUN1(33, 0), .k = RUN1(70, 0), .dropout = 0.1f},
+    {.d = {1, 2, 2, 128}, .q = RUN2(20, 0, 50, 90), .k = RUN2(20, 0, 50, 90), .causal = 1, .layout = PACKED},
+    {.d = {1, 2, 1, 88}, .q = RUN1(33, 5), .k = RUN1(40, 0), .causal = 1, .layout = PACKED},
+    {.d = {2, 2, 2, 6}, .q = RUN1(9, 2), .k = RUN1(9, 2), .causal = 1, .layout = PACKED},
+    {.d = {1, 2, 1, 160}, .q = RUN1(17, 3), .k = RUN1(20, 0), .causal = 1, .layout = GAPS},
+};
+static int64_t turned_table(const Shape *s) { return oracle_positions(&s->q, &s->k) * s->d[3] / 2; }
+static void call_attention_backward_turned(GxContext *g, void **b, const Shape *s, GxDtype t, int accumulate)
+{
+    GxAttention a = attention_on(s, t, b[9]);
+    a.cosine = (const float *)b[10], a.sine = (const float *)b[11];
+    (void)accumulate, gx_attention_backward(g, b[0], b[1], b[2], b[3], b[4], (const float *)b[5], b[6], b[7], b[8], &a);
+}
+static Case *prepare_attention_backward_turned(Case *c)
+{
+    const GxRope rope = {100, 0, 0, 0, 0};
+    gx_rope_table(numbers(c, 10), numbers(c, 11), oracle_positions(&c->shape->q, &c->shape->k), c->shape->d[3], &rope);
+    return prepare_attention_backward(c);
+}
+
 static double lse_floor(const Case *c, int buffer) // a logarithm: its absolute error is the sum's relative one
 {
     return buffer == 1 ? sqrt((double)attention_lse(c->shape)) : 0;
@@ -1737,6 +1770,18 @@ static const Op ops[] = {
       ROUNDED("dv", OUT, ACT, attention_kv, attention_backward_depth, GATE_ATTENTION), INPUT("do", ACT, attention_o),
       INPUT("o", ACT, attention_o), INPUT("lse", GX_F32, attention_lse), INPUT("q", ACT, attention_q),
       INPUT("k", ACT, attention_kv), INPUT("v", ACT, attention_kv), INPUT("documents", GX_I32, attention_documents)}},
+    {CALLED("attention_backward_turned", attention_backward, call_attention_backward_turned),
+     prepare_attention_backward_turned,
+     attention_backward_floor,
+     0,
+     LIST(turned_shapes),
+     LIST(plain),
+     {ROUNDED("dq", OUT, ACT, attention_q, attention_backward_depth, GATE_ATTENTION),
+      ROUNDED("dk", OUT, ACT, attention_kv, attention_backward_depth, GATE_ATTENTION),
+      ROUNDED("dv", OUT, ACT, attention_kv, attention_backward_depth, GATE_ATTENTION), INPUT("do", ACT, attention_o),
+      INPUT("o", ACT, attention_o), INPUT("lse", GX_F32, attention_lse), INPUT("q", ACT, attention_q),
+      INPUT("k", ACT, attention_kv), INPUT("v", ACT, attention_kv), INPUT("documents", GX_I32, attention_documents),
+      INPUT("cosine", GX_F32, turned_table), INPUT("sine", GX_F32, turned_table)}},
     {SLOT(swiglu_forward),
      prepare_swiglu_forward,
      NULL,
@@ -2463,6 +2508,7 @@ TEST(rope_restart_is_the_same_on_every_device)
 TEST(attention_forward_is_the_same_on_every_device) { check_op("attention_forward"); }
 TEST(attention_over_pages_is_the_same_on_every_device) { check_op("attention_over_pages"); }
 TEST(attention_backward_is_the_same_on_every_device) { check_op("attention_backward"); }
+TEST(attention_backward_that_turns_back_is_the_same_on_every_device) { check_op("attention_backward_turned"); }
 TEST(swiglu_forward_is_the_same_on_every_device) { check_op("swiglu_forward"); }
 TEST(swiglu_backward_is_the_same_on_every_device) { check_op("swiglu_backward"); }
 TEST(cross_entropy_is_the_same_on_every_device) { check_op("cross_entropy"); }

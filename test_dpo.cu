@@ -335,6 +335,14 @@ TEST(lora_in_every_mode_has_the_losses_and_rewards_of_serial)
     every_mode("lora", "--tuning lora --lora_dim 3 --optimizer sgd --momentum 0 --learning_rate 0.5");
 }
 
+// And of the embedding that it is tied to.
+TEST(lora_of_the_head_in_every_mode_has_the_losses_and_rewards_of_serial)
+{
+    every_mode("lora_head",
+               "--tuning lora --lora_dim 3 --target_modules lm_head,embed_tokens --optimizer sgd --momentum 0 "
+               "--learning_rate 0.5");
+}
+
 // Where an epoch ends within a micro-batch, that may hold a pair twice.
 TEST(a_pair_that_a_micro_batch_has_twice_counts_twice)
 {

@@ -41,6 +41,21 @@ TEST(lora_of_the_embedding_in_every_mode_is_serial)
 
 TEST(lora_of_the_embedding_in_all_18_triples_of_methods_is_serial) { check_all_triples(5, 0); }
 
+// A head works on chunks of its target's rows: with dropout, of which each row has its own.
+TEST(lora_of_heads_in_every_mode_is_serial)
+{
+    static const int which[SUBJECTS] = {12, 11, 13, 13, 13, 8, 10, 0, 0}; // vectors have no matrix
+    check_all("LLaMA", 8, 0);
+    check_all("LLaMA", 9, 0);
+    for (int i = 0; i < SUBJECTS; i++) {
+        test_subject = subjects[i];
+        if (which[i]) check_all(subject_names[i], which[i], 0);
+    }
+    test_subject = NULL;
+}
+
+TEST(lora_of_a_head_in_all_18_triples_of_methods_is_serial) { check_all_triples(8, 0); }
+
 // ---- quantised matrices --------------------------------------------------------------------------------------------
 
 TEST(lora_on_quantised_matrices_in_every_mode_is_serial)
@@ -376,30 +391,36 @@ TEST(lora_of_linears_with_biases_and_of_one_layer_alone_as_peft) { as_peft("qwen
 TEST(lora_of_the_embedding_of_a_llama_as_peft) { as_peft("embed", 2 + 2 * 2); }
 TEST(lora_of_an_embedding_that_a_head_is_tied_to_as_peft) { as_peft("embed_tied", 2 + 3 * 2); }
 
-// The folders as they are, into a BERT whose head is tied; some of its tokens are padding, which has no gradient.
-TEST(lora_of_the_embedding_of_a_bert_as_peft)
+// The folders as they are, on the batch of the base's dump.
+static void as_peft_on(const char *base_name, const char *name, int tensors)
 {
     TestReference base;
     Case k;
     GxError err = GX_ZERO;
     GxWeightsHash hash;
+    uint64_t hash;
+    char folder[100], path[140], base_folder[100];
     memset(&k, 0, sizeof k);
-    if (!test_reference_open(&base, "bert_mlm")) return;
-    CHECK(gx_peft_config_read(&k.peft, "data/ref/lora_embed_bert/adapter_config.json", &err) == GX_OK, "%s",
-          err.message);
-    CHECK(gx_safetensors_open(&k.ref, "data/ref/lora_embed_bert/ref.safetensors", &err) == GX_OK, "%s", err.message);
+    if (!test_reference_open(&base, base_name)) return;
+    snprintf(base_folder, sizeof base_folder, "data/ref/%s", base_name);
+    snprintf(folder, sizeof folder, "data/ref/lora_%s", name);
+    snprintf(path, sizeof path, "%s/adapter_config.json", folder);
+    CHECK(gx_peft_config_read(&k.peft, path, &err) == GX_OK, "%s", err.message);
+    snprintf(path, sizeof path, "%s/ref.safetensors", folder);
+    CHECK(gx_safetensors_open(&k.ref, path, &err) == GX_OK, "%s", err.message);
     k.lora.r = k.peft.r, k.lora.alpha = k.peft.lora_alpha, k.lora.targets = k.peft.targets;
+    k.lora.trainable = k.peft.modules_to_save, k.lora.is_of_peft = 1;
     k.t.wish = base.wish, k.t.wish.lora = &k.lora;
     if (gx_error_code(&err) ||
         !test_model_open_split(&k.t, &base.llama, &test_serial, base.T, base.B, 4, NULL, 2, 1, NULL))
         return;
     test_set_step(&k.t, 0, 0);
-    base.b.tokens = k.tokens = read_tokens(&k, "tokens");
+    if (gx_safetensors_find(&k.ref, "tokens")) base.b.tokens = k.tokens = read_tokens(&k, "tokens"); // others
     test_put_batch(&k.t, &base.b, 0);
-    gx_checkpoint_start_with_adapter(&k.t.g, &k.t.m, "data/ref/bert_mlm", "data/ref/lora_embed_bert", &hash);
+    gx_checkpoint_start_with_adapter(&k.t.g, &k.t.m, base_folder, folder, &hash);
     if (CHECK(!gx_failed(&k.t.g), "%s", k.t.g.error.message))
         check_steps(&k, &base.b, test_bound(test_reference_depth(&base, 0)), test_bound(test_reference_depth(&base, 1)),
-                    2 + 2 * 2);
+                    tensors);
     case_close(&k);
     test_reference_close(&base);
 }
@@ -429,6 +450,21 @@ TEST(the_folder_of_a_berts_adapter_is_computed_with_as_peft)
     free(k.tokens);
     gx_safetensors_close(&k.ref);
     test_reference_close(&base);
+// Its head is tied; some of its tokens are padding, which has no gradient.
+TEST(lora_of_the_embedding_of_a_bert_as_peft) { as_peft_on("bert_mlm", "embed_bert", 2 + 2 * 2); }
+
+// Of the second the head is tied to the embedding, which goes on as it is; of the third each has its own.
+TEST(lora_of_the_head_of_a_llama_as_peft) { as_peft("head", 2 + 2 * 2); }
+TEST(lora_of_a_head_that_is_tied_as_peft) { as_peft("head_tied", 2 + 3 * 2); }
+TEST(lora_of_a_head_and_the_embedding_that_it_is_tied_to_as_peft) { as_peft("head_both", 2 + 2); }
+
+// A pooler before one that has factors is trained whole.
+TEST(lora_of_heads_of_a_bert_and_of_labels_as_peft)
+{
+    as_peft_on("bert_mlm", "head_bert", 2 + 2 * 2);
+    as_peft_on("bert_pretrain", "head_pairs", 2 + 2 + 2);
+    as_peft_on("bert_cls3", "head_cls", 2 + 2 + 2 * 2);
+    as_peft_on("llama_score", "head_score", 2 + 2 * 2);
 }
 
 // ---- dropout: forth and back alike ---------------------------------------------------------------------------------
@@ -481,7 +517,51 @@ static void check_slope(int lora)
     test_model_close(t);
     free(t);
 }
-TEST(gradients_of_lora_with_dropout_are_slopes_of_its_loss) { check_slope(2), check_slope(3); }
+TEST(gradients_of_lora_with_dropout_are_slopes_of_its_loss) { check_slope(2), check_slope(3), check_slope(8); }
+
+// The loss and the gradients that the head's chunks of this many rows give; free() these.
+static float *of_chunks(int64_t rows, const Layout *l, double *loss, int64_t *n)
+{
+    enum { B = 4 };
+    TestModel *t = (TestModel *)calloc(1, sizeof *t);
+    GxBatch b = GX_ZERO;
+    GxLlamaConfig c = model_config;
+    int32_t tokens[2][T * B], picked[T * B], labels[T * B];
+    c.tie_word_embeddings = l->tied;
+    t->wish.lora = &test_loras[7];
+    for (int i = 0; i < T * B; i++) tokens[0][i] = token_at(i, 0), tokens[1][i] = labels[i] = token_at(i, 1);
+    b.tokens = tokens[0], b.target[0].labels = tokens[1], b.T = T, b.B = B, b.runs = gx_runs_one(T, 0);
+    for (int i = 0; i < T * B && l->no_labels; i++) { // of every third row none
+        if (i % 3 == 0) continue;
+        picked[b.target[0].n] = i, labels[b.target[0].n++] = tokens[1][i];
+        b.target[0].rows = picked, b.target[0].labels = labels;
+    }
+    if (!test_model_open_split(t, &c, &test_serial, T, B, rows, NULL, 1, 1, NULL)) return NULL;
+    test_put_batch(t, &b, 0);
+    test_init(t, 42);
+    *loss = loss_at(t, &b), *n = t->m.store.trained_n;
+    CHECK(!gx_failed(&t->g), "%s", t->g.error.message);
+    float *grads = test_kept(t, t->m.store.grads, *n);
+    test_model_close(t);
+    free(t);
+    return grads;
+}
+
+// Each row is dropped as it is, in whatever chunk it lies: only sums over rows are in another order.
+TEST(chunks_of_a_head_have_the_dropout_of_all_rows)
+{
+    const double bound = test_bound(test_model_depth(&model_config, T, 1));
+    for (int i = 0; i < 4; i++) {
+        const Layout l = {.what = "1 rank", .no_labels = i / 2, .tied = i % 2};
+        double loss[2];
+        int64_t n[2];
+        float *one = of_chunks(T * 4, &l, &loss[0], &n[0]), *many = of_chunks(3, &l, &loss[1], &n[1]);
+        if (!one || !many || !CHECK(n[0] == n[1], "%ld and %ld numbers", (long)n[0], (long)n[1])) return;
+        test_close_number("the loss", loss[1], loss[0], bound);
+        test_close_f("gradients", many, one, n[0], bound, 0);
+        free(one), free(many);
+    }
+}
 
 // In a validation nothing is dropped.
 TEST(dropout_of_lora_is_in_the_training_alone)
@@ -645,9 +725,9 @@ static void expect_refusal(GxLora lora, const char *said)
 
 TEST(targets_that_no_linear_is_are_refused_by_name)
 {
-    const GxLora head = {2, 2, 0, 0, "q_proj,lm_head", NULL, 0, NULL}, part = {2, 2, 0, 0, "proj", NULL, 0, NULL},
-                 norm = {2, 2, 0, 0, "input_layernorm", NULL, 0, NULL};
-    expect_refusal(head, "\"lm_head\"");
+    const GxLora positions = {2, 2, 0, 0, "q_proj,position_embeddings", NULL, 0, NULL},
+                 part = {2, 2, 0, 0, "proj", NULL, 0, NULL}, norm = {2, 2, 0, 0, "input_layernorm", NULL, 0, NULL};
+    expect_refusal(positions, "\"position_embeddings\"");
     expect_refusal(part, "\"proj\"");
     expect_refusal(norm, "\"input_layernorm\"");
     const GxLora all = {2, 2, 0, 0, ".*_proj|.*norm", NULL, 0, gx_module_pattern_finds},

@@ -618,6 +618,9 @@ HUNT(no_mutant_of_lora_in_a_mode_survives, hunt_in_every_mode, .what = "LoRA, 3 
      .lora = 1)
 HUNT(no_mutant_of_lora_in_a_triple_of_methods_survives, hunt_in_every_triple, .what = "LoRA, 2 ranks, heads 1,5",
      .dp = 1, .tp = 2, .micro = 1, .samples = {2}, .heads = {1, 5}, .columns = {7, 33}, .sequence = {3, 5}, .lora = 1)
+HUNT(no_mutant_of_lora_of_a_head_in_a_mode_survives, hunt_in_every_mode,
+     .what = "LoRA of the head, 3 ranks, heads 1,3,2, tokens 1,5,2", .dp = 1, .tp = 3, .micro = 1, .samples = {2},
+     .heads = {1, 3, 2}, .columns = {5, 20, 15}, .sequence = {1, 5, 2}, .lora = 8)
 HUNT(no_mutant_of_adapters_in_a_mode_survives, hunt_in_every_mode, .what = "adapters, 3 ranks, tokens 1,5,2", .dp = 1,
      .tp = 3, .micro = 1, .samples = {2}, .heads = {1, 3, 2}, .columns = {5, 20, 15}, .sequence = {1, 5, 2},
      .bottleneck = 1)

@@ -283,6 +283,20 @@ TEST(a_frame_needs_room_and_its_tokens)
           "only the frame");
 }
 
+TEST(a_text_that_is_cut_behind_a_line_has_the_ids_of_the_whole)
+{
+    if (!gx_unicode_has_nfd()) SKIP("built without utf8proc");
+    if (!expect()) return;
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    CHECK(check_cuts_of(&bytes, "bytes", 40) > 100, "few places");
+    for (int s = 0; s < SETTINGS; s++) {
+        GxTokenizer t;
+        if (!open_setting(&t, s)) return;
+        CHECK(check_cuts_of(&t, settings[s], 40) > 100, "setting %d: few places", s);
+        gx_tokenizer_close(&t);
+    }
+}
+
 // ---- the trainer ---------------------------------------------------------------------------------------------------
 
 TEST(a_trained_vocabulary_is_that_of_the_plainest_trainer)

@@ -203,62 +203,161 @@ static int merge(const char *flags)
     return status;
 }
 
-// A head that is tied to the embedding stays as it is: merged, they are two.
-TEST(an_embedding_is_merged_and_a_head_that_is_tied_to_it_is_not)
+// Where LoRA is on one of two that are tied the other stays as it is: merged, they are two. warning: what is said of it
+// then. And out of that folder it is taken again.
+static void check_merged(const char *targets, int is_tied, const char *warning)
 {
-    for (int is_tied = 0; is_tied < 2; is_tied++) {
-        char flags[200];
-        shell("rm -rf bound bound_lora bound_merged");
-        CHECK_RAN(run("--output_dir bound --max_steps 8 --learning_rate 2e-2 --tie_word_embeddings %s",
-                      is_tied ? "true" : "false"));
-        CHECK_RAN(run("--model bound/checkpoint-8 --tuning lora --lora_dim 3 " EMBEDDING
-                      "--output_dir bound_lora --max_steps 30 --learning_rate 8e-2"));
-        CHECK(!is_tied == !strstr(err(), "warning: LoRA is on model.embed_tokens.weight, to which the head is tied"),
-              "%s", err());
-        CHECK_RAN(merge("--adapter bound_lora/checkpoint-30 --output_dir bound_merged"));
-        CHECK(!strstr(err(), "warning"), "%s", err());
-        check_whole("bound_merged");
-        CHECK(file_contains("bound_merged/config.json", "\"tie_word_embeddings\": false"), "it is tied");
-        char *names = tensor_names("bound_merged/model.safetensors");
-        CHECK(strstr(names, "lm_head.weight, "), "%s", names);
-        free(names);
-        char *with = text_of("--adapter bound_lora/checkpoint-30"), *two, *merged = text_of("--model bound_merged");
-        snprintf(flags, sizeof flags, "--adapter bound_lora/checkpoint-30 --ranks 2");
-        two = text_of(flags);
-        CHECK(!strcmp(with, merged) && !strcmp(with, two) && strlen(with) > 20, "three texts: %s\n%s\n%s", with, merged,
-              two);
-        free(with), free(two), free(merged);
-        double loss[3];
-        for (int i = 0; i < 3; i++) {
-            static const char *const models[] = {"--adapter bound_lora/checkpoint-30", "--model bound_merged",
-                                                 "--model bound/checkpoint-8"};
-            CHECK_RAN(run("%s --evaluate --eval_windows 0", models[i]));
-            loss[i] = number_behind(out(), "validation loss ");
-        }
-        CHECK(fabs(loss[0] - loss[1]) <= 1e-4 && fabs(loss[0] - loss[2]) > 0.05, "losses %g, %g, of the base %g",
-              loss[0], loss[1], loss[2]);
+    static const char *const models[] = {"--adapter bound_lora/checkpoint-30", "--model bound_merged",
+                                         "--model bound/checkpoint-8", "--model bound_taken"};
+    char flags[200];
+    double loss[4];
+    shell("rm -rf bound bound_lora bound_merged bound_taken");
+    CHECK_RAN(run("--output_dir bound --max_steps 8 --learning_rate 2e-2 --tie_word_embeddings %s",
+                  is_tied ? "true" : "false"));
+    CHECK_RAN(run("--model bound/checkpoint-8 --tuning lora --lora_dim 3 %s --output_dir bound_lora --max_steps 30 "
+                  "--learning_rate 8e-2",
+                  targets));
+    CHECK(is_tied && warning ? strstr(err(), warning) != NULL : !strstr(err(), "warning: LoRA is on"), "%s", err());
+    CHECK_RAN(merge("--adapter bound_lora/checkpoint-30 --output_dir bound_merged"));
+    CHECK(!strstr(err(), "warning"), "%s", err());
+    check_whole("bound_merged");
+    CHECK(file_contains("bound_merged/config.json", "\"tie_word_embeddings\": false"), "it is tied");
+    char *names = tensor_names("bound_merged/model.safetensors");
+    CHECK(strstr(names, "lm_head.weight, "), "%s", names);
+    free(names);
+    char *with = text_of("--adapter bound_lora/checkpoint-30"), *two, *merged = text_of("--model bound_merged");
+    snprintf(flags, sizeof flags, "--adapter bound_lora/checkpoint-30 --ranks 2");
+    two = text_of(flags);
+    CHECK(!strcmp(with, merged) && !strcmp(with, two) && strlen(with) > 20, "three texts: %s\n%s\n%s", with, merged,
+          two);
+    free(with), free(two), free(merged);
+    CHECK_RAN(merge("--adapter bound_lora/checkpoint-30 --unmerge --model bound_merged --output_dir bound_taken"));
+    for (int i = 0; i < 4; i++) {
+        CHECK_RAN(run("%s --evaluate --eval_windows 0", models[i]));
+        loss[i] = number_behind(out(), "validation loss ");
     }
+    CHECK(fabs(loss[0] - loss[1]) <= 1e-4 && fabs(loss[0] - loss[2]) > 0.05 && fabs(loss[2] - loss[3]) <= 1e-4,
+          "%s: losses %g, %g, of the base %g and %g", targets, loss[0], loss[1], loss[2], loss[3]);
 }
 
-// peft's files have a copy of the embedding: it has to be that of the model.
-TEST(a_copy_of_the_embedding_in_a_file_of_peft_is_the_models_own)
+TEST(an_embedding_is_merged_and_a_head_that_is_tied_to_it_is_not)
+{
+    check_merged(EMBEDDING, 0, NULL);
+    check_merged(EMBEDDING, 1, "warning: LoRA is on model.embed_tokens.weight, to which the head is tied");
+}
+
+// A folder of peft's whose copy of a matrix is of `module`.
+static void check_copy(const char *name, const char *module)
 {
     GxSafetensors s;
     GxError e = GX_ZERO;
-    shell("mkdir -p data && ln -sfn %s/data/ref data/ref && cp -r data/ref/lora_embed_tied copied", repository);
+    char tensor[200], said[300];
+    shell("mkdir -p data && ln -sfn %s/data/ref data/ref && rm -rf copied of_peft && cp -r data/ref/%s copied",
+          repository, name);
     if (!CHECK(gx_safetensors_open(&s, "copied/adapter_model.safetensors", &e) == GX_OK, "%s", e.message)) return;
-    const GxSafetensorsEntry *copy = gx_safetensors_find(&s, "base_model.model.model.embed_tokens.base_layer.weight");
+    snprintf(tensor, sizeof tensor, "base_model.model.%s.base_layer.weight", module);
+    const GxSafetensorsEntry *copy = gx_safetensors_find(&s, tensor);
     const int64_t at = copy ? copy->offset + 4 * 100 : 0;
     gx_safetensors_close(&s);
     if (!CHECK(copy != NULL, "there is no copy")) return;
     CHECK_RAN(merge("--adapter copied --output_dir of_peft"));
     shell("printf '\\125' | dd of=copied/adapter_model.safetensors bs=1 seek=%ld conv=notrunc status=none",
           (long)at + 1);
-    CHECK(merge("--adapter copied --output_dir refused_copy") > 0 &&
-              strstr(err(), "copied has base_model.model.model.embed_tokens.base_layer.weight, a copy of the "
-                            "embedding") &&
-              !exists("refused_copy"),
+    snprintf(said, sizeof said, "copied has %s, a copy of the matrix", tensor);
+    CHECK(merge("--adapter copied --output_dir refused_copy") > 0 && strstr(err(), said) && !exists("refused_copy"),
           "%s", err());
+}
+
+// peft's files have a copy of the embedding and of the head: it has to be that of the model.
+TEST(a_copy_of_a_matrix_in_a_file_of_peft_is_the_models_own)
+{
+    check_copy("lora_embed_tied", "model.embed_tokens");
+    check_copy("lora_head", "lm_head");
+    check_copy("lora_head_tied", "lm_head");
+    check_copy("lora_head_both", "lm_head");
+    check_copy("lora_head_both", "model.embed_tokens");
+}
+
+// ---- the head -------------------------------------------------------------------------------------------------------
+
+#define HEAD "--target_modules lm_head,q_proj "
+
+TEST(a_head_has_factors_with_the_names_of_peft)
+{
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE HEAD "--output_dir headed --max_steps 2"));
+    if (!CHECK(gx_safetensors_open(&s, "headed/checkpoint-2/adapter_model.safetensors", &e) == GX_OK, "%s", e.message))
+        return;
+    const GxSafetensorsEntry *a = gx_safetensors_find(&s, "base_model.model.lm_head.lora_A.weight"),
+                             *b = gx_safetensors_find(&s, "base_model.model.lm_head.lora_B.weight");
+    CHECK(s.n == 2 + 2 * 2 && a && b, "%d tensors", s.n);
+    CHECK(a && b && a->shape[0] == 3 && a->shape[1] == 32 && b->shape[0] == 256 && b->shape[1] == 3, "other shapes");
+    gx_safetensors_close(&s);
+    CHECK(file_contains("headed/checkpoint-2/adapter_config.json", "[\"q_proj\", \"lm_head\"]") &&
+              file_contains("headed/checkpoint-2/adapter_config.json", "\"CAUSAL_LM\""),
+          "other targets");
+    CHECK(!strstr(err(), "tied"), "%s", err());
+    if (!gx_regex_is_built()) return;
+    CHECK_RAN(run(BASE "--target_modules .*\\.q_proj|lm_head --output_dir headed2 --max_steps 2"));
+    CHECK(same_file("headed/checkpoint-2/adapter_model.safetensors", "headed2/checkpoint-2/adapter_model.safetensors"),
+          "another adapter by a regular expression");
+}
+
+// A head has factors where it is named alone.
+TEST(no_head_is_among_all_linear)
+{
+    if (!make_base()) return;
+    for (int i = 0; i < 2; i++) {
+        CHECK_RAN(run(BASE "--output_dir linear%d --max_steps 1 %s", i, i ? "--target_modules all-linear" : ""));
+        char *names = tensor_names(i ? "linear1/checkpoint-1/adapter_model.safetensors"
+                                     : "linear0/checkpoint-1/adapter_model.safetensors");
+        CHECK(has_factors(names, "model.layers.0.mlp.down_proj") && !strstr(names, "lm_head"), "%s", names);
+        free(names);
+    }
+}
+
+TEST(a_run_with_lora_on_the_head_goes_on_with_the_same_bits)
+{
+    static const char *const ways[] = {
+        HEAD "--lora_dropout 0.3 --head_chunk 7", HEAD "--precision bf16 --save_dtype bf16",
+        "--target_modules lm_head --optimizer sgd --recompute layer", HEAD "--quantize nf4", NULL};
+    shell("rm -rf whole* part*"); // of other runs
+    check_resumed(ways);
+}
+
+TEST(every_mode_has_the_losses_of_serial_with_lora_on_the_head)
+{
+    shell("rm -rf alone many?"); // of other runs
+    check_every_mode(HEAD "--lora_dropout 0.2 --head_chunk 20");
+}
+
+// Tied, it is the embedding that stays as it is; where both have factors, each has its own.
+TEST(a_head_is_merged_and_an_embedding_that_it_is_tied_to_is_not)
+{
+    check_merged(HEAD, 0, NULL);
+    check_merged(HEAD, 1,
+                 "warning: LoRA is on lm_head.weight, which is tied to the embedding (tie_word_embeddings): it changes "
+                 "the head");
+    check_merged("--target_modules lm_head,embed_tokens", 1, NULL);
+}
+
+TEST(a_conversation_takes_another_adapter_of_the_head)
+{
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE HEAD "--output_dir head_one --max_steps 30 --learning_rate 2e-2"));
+    CHECK_RAN(run(BASE HEAD "--output_dir head_two --max_steps 30 --learning_rate 8e-2 --seed 2"));
+    CHECK_RAN(run(BASE "--target_modules q_proj --output_dir no_head --max_steps 1"));
+    char *one = talk("--adapter head_one/checkpoint-30", "the\\n"),
+         *two = talk("--adapter head_two/checkpoint-30", "the\\n"),
+         *other = talk("--adapter head_one/checkpoint-30", "/adapter head_two/checkpoint-30\\nthe\\n");
+    CHECK(strcmp(one, two) && !strcmp(two, other), "%s\n%s\n%s", one, two, other);
+    free(other);
+    other = talk("--adapter head_one/checkpoint-30", "/adapter no_head/checkpoint-1\\nthe\\n");
+    CHECK(!strcmp(one, other) && strstr(err(), "lm_head.lora_A.weight, which the adapter needs"), "%s\n%s", other,
+          err());
+    free(one), free(two), free(other);
 }
 
 // ---- train_config ---------------------------------------------------------------------------------------------------
@@ -937,6 +1036,59 @@ TEST(a_head_for_labels_is_trained_and_saved_with_the_adapter)
           "labels that the adapter does not have were taken for its own: %s", err());
 }
 
+#define SCORE "--model scores/checkpoint-2 --tuning lora --lora_dim 3 --target_modules score,q_proj "
+
+static int has_few_labels;
+static int make_few_labels(void)
+{
+    if (has_few_labels) return 1;
+    write_labels();
+    return has_few_labels = make_base() && CHECK(run(LABELS "--model base/checkpoint-8 --output_dir scores "
+                                                            "--max_steps 2") == 0,
+                                                 "%.300s", err());
+}
+
+// By SEQ_CLS peft would train it whole.
+TEST(a_head_for_labels_has_factors_where_it_is_named)
+{
+    double loss[2];
+    if (!make_few_labels()) return;
+    CHECK_RAN(run(LABELS SCORE "--output_dir scored --max_steps 6 --save_steps 3 --learning_rate 2e-2"));
+    char *names = tensor_names("scored/checkpoint-6/adapter_model.safetensors");
+    CHECK(has_factors(names, "score") && !strstr(names, "score.weight"), "%s", names);
+    free(names);
+    CHECK(file_contains("scored/checkpoint-6/adapter_config.json", "[\"q_proj\", \"score\"]") &&
+              file_contains("scored/checkpoint-6/adapter_config.json", "\"task_type\": null") &&
+              file_contains("scored/checkpoint-6/adapter_config.json", "\"modules_to_save\": null"),
+          "adapter_config.json does not say it");
+    CHECK_RAN(run("--config no_sample.json --task classification --resume scored/checkpoint-3 --output_dir scored2"));
+    check_same_checkpoint("scored/checkpoint-6", "scored2/checkpoint-6");
+    CHECK_RAN(merge("--adapter scored/checkpoint-6 --output_dir scored_merged"));
+    for (int i = 0; i < 2; i++) {
+        CHECK_RAN(run(LABELS "%s --evaluate", i ? "--model scored_merged" : "--adapter scored/checkpoint-6"));
+        loss[i] = number_behind(out(), "validation loss ");
+    }
+    CHECK(fabs(loss[0] - loss[1]) <= 1e-4, "the loss is %g, and merged %g", loss[0], loss[1]);
+}
+
+TEST(factors_of_a_head_for_labels_that_is_new_or_trained_whole_are_refused)
+{
+    static const Refusal cases[] = {
+        {LABELS "--model base/checkpoint-8 --tuning lora --target_modules score,q_proj",
+         {"base/checkpoint-8 has no score.weight", "train it whole, with --trainable_modules"}},
+        {LABELS SCORE "--trainable_modules score",
+         {"score.weight is to have LoRA and to be trained whole", "leave \"score\" out"}},
+        {LABELS "--adapter both_lists",
+         {"score.weight is to have LoRA and to be trained whole", "leave \"score\" out"}},
+    };
+    if (!make_few_labels()) return;
+    CHECK_RAN(run(LABELS SCORE "--output_dir to_refuse --max_steps 1"));
+    shell("cp -r to_refuse/checkpoint-1 both_lists && rm both_lists/manifest.json && "
+          "sed -i 's/\"modules_to_save\": null/\"modules_to_save\": [\"classifier\", \"score\"]/' "
+          "both_lists/adapter_config.json");
+    CHECK_REFUSALS(cases);
+}
+
 // ---- BERT -----------------------------------------------------------------------------------------------------------
 
 __attribute__((format(printf, 1, 2))) static int run_bert(const char *format, ...)
@@ -1053,18 +1205,35 @@ TEST(a_merged_bert_says_what_its_adapter_says)
                  {"masked", "--task masked_lm --train_data documents.txt --target_modules all-linear --eval_windows 0",
                   "--task masked_lm --train_data documents.txt --eval_windows 0"},
                  {"pairs", "--task masked_lm --nsp true --train_data documents.txt --eval_windows 0", ""},
-                 {"vectors", "--task embedding --train_data pairs.tsv --eval_windows 0", ""}};
+                 {"vectors", "--task embedding --train_data pairs.tsv --eval_windows 0", ""},
+                 {"decoder",
+                  "--task masked_lm --train_data documents.txt --target_modules decoder,query --eval_windows 0",
+                  "--task masked_lm --train_data documents.txt --eval_windows 0"},
+                 {"classifier",
+                  "--task classification --model animals/checkpoint-2 --train_data animals.tsv --target_modules "
+                  "classifier,query --eval_windows 0",
+                  "--task classification --train_data animals.tsv --eval_windows 0"},
+                 {"relationship",
+                  "--task masked_lm --nsp true --model followed/checkpoint-2 --train_data documents.txt "
+                  "--target_modules seq_relationship,query --eval_windows 0",
+                  "--task masked_lm --nsp true --train_data documents.txt --eval_windows 0"}};
+    enum { TASKS = sizeof tasks / sizeof *tasks };
     char train[TEST_PATH], line[3000];
     double loss[2];
     if (!make_bert()) return;
     shell("(printf 'text\\tlabel\\n'; for i in $(seq 60); do printf 'a cat %%d\\tcat\\na dog %%d\\tdog\\na bird "
           "%%d\\tbird\\n' $i $i $i; done) > animals.tsv");
+    CHECK_RAN(run_bert("--model bert/checkpoint-2 --task classification --train_data animals.tsv --eval_windows 0 "
+                       "--max_steps 2 --output_dir animals"));
+    CHECK_RAN(run_bert("--model bert/checkpoint-2 --task masked_lm --nsp true --train_data documents.txt "
+                       "--eval_windows 0 --max_steps 2 --output_dir followed"));
     snprintf(train, sizeof train, "%s", program);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < TASKS; i++) {
+        const char *base = strstr(tasks[i].flags, "--model ") ? "" : "--model bert/checkpoint-2 ";
         const char *shown = tasks[i].shown[0] ? tasks[i].shown : tasks[i].flags;
-        CHECK_RAN(run_bert("--model bert/checkpoint-2 --tuning lora --lora_dim 3 --learning_rate 2e-2 --max_steps 20 "
-                           "--output_dir to_merge_%s %s",
-                           tasks[i].name, tasks[i].flags));
+        CHECK_RAN(run_bert("%s--tuning lora --lora_dim 3 --learning_rate 2e-2 --max_steps 20 --output_dir to_merge_%s "
+                           "%s",
+                           base, tasks[i].name, tasks[i].flags));
         if (!use_program("merge_adapter")) return;
         snprintf(line, sizeof line, "%s --adapter to_merge_%s/checkpoint-20 --output_dir merged_%s", program,
                  tasks[i].name, tasks[i].name);
@@ -1165,7 +1334,7 @@ TEST(what_cannot_be_adapted_is_refused)
         {"--adapter refused/checkpoint-2 --output_dir base --overwrite_output_dir", {"base/checkpoint-8 lies in base"}},
         {"--resume refused/checkpoint-2 --lora_dim 5 --max_steps 4", {"with --adapter refused/checkpoint-2"}},
         {BASE "--lora_dim 0", {"--lora_dim is \"0\"; expected an integer from 1 to 65536"}},
-        {BASE "--lora_target_modules q_proj,lm_head", {"\"lm_head\" is no linear of attention or MLP"}},
+        {BASE "--lora_target_modules q_proj,norm", {"\"norm\" is no linear of attention or MLP, none of a head"}},
         {BASE "--trainable_modules heads", {"\"heads\" is none of the model's"}},
         {"--model refused/checkpoint-2 --tuning lora", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},

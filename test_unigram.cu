@@ -36,6 +36,12 @@ TEST(every_code_point_is_changed_and_cut_as_tokenizers_does)
     check_points(3);
 }
 
+TEST(a_text_that_is_cut_behind_a_line_has_the_ids_of_the_whole)
+{
+    NEEDS_LIBRARIES;
+    check_cuts(" byte level,");
+}
+
 TEST(texts_are_framed_and_cut_as_the_post_processor_says)
 {
     NEEDS_LIBRARIES;

@@ -50,7 +50,7 @@ typedef struct {
 
 // Of all linears of attention and MLP; of some, one in a single layer, with dropout and norms that are trained besides;
 // of all with it; of a BERT's, those before its heads among them; of the embedding of tokens besides, of a LLaMA's and
-// of a BERT's, and of it alone.
+// of a BERT's, and of it alone; of a LLaMA's heads, the first beside the embedding, the second alone; of a BERT's.
 static const GxLora test_loras[] = {
     {3, 5, 0, 0, NULL, NULL, 0, NULL},
     {2, 1, 1, 0.3f, "q_proj,model.layers.1.self_attn.v_proj,down_proj", "norm,post_attention_layernorm", 0, NULL},
@@ -58,7 +58,13 @@ static const GxLora test_loras[] = {
     {2, 3, 0, 0.2f, "dense,query", NULL, 0, NULL},
     {7, 5, 0, 0, "embed_tokens,v_proj", NULL, 0, NULL},
     {7, 5, 0, 0.2f, "bert.embeddings.word_embeddings,query", NULL, 0, NULL},
-    {31, 2, 1, 0.2f, "embed_tokens", NULL, 0, NULL}}; // a rank has room for logits in its moments
+    {31, 2, 1, 0.2f, "embed_tokens", NULL, 0, NULL}, // a rank has room for logits in its moments
+    {7, 5, 0, 0.2f, "lm_head,embed_tokens,v_proj", NULL, 0, NULL},
+    {31, 2, 1, 0, "lm_head", NULL, 0, NULL},
+    {5, 2, 1, 0.2f, "score,q_proj", NULL, 0, NULL},
+    {5, 2, 1, 0.2f, "decoder,word_embeddings,query", NULL, 0, NULL},
+    {5, 3, 0, 0.2f, "decoder,seq_relationship,query", NULL, 0, NULL},
+    {5, 2, 1, 0.2f, "classifier,query", NULL, 0, NULL}};
 
 // Adapters alone; with the norms of a LLaMA; with a BERT's norms behind CON, and matrices whose biases are CON's.
 static const GxBottleneck test_bottlenecks[] = {{4, NULL}, {16, "norm"}, {9, "output.dense,LayerNorm"}};

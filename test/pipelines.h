@@ -142,6 +142,20 @@ static void check_strings(void)
     CHECK(wrong == 0, "%d strings have other ids", wrong);
 }
 
+// `cut`: the names of the pipelines whose texts can be cut, each behind a space and before a comma.
+static void check_cuts(const char *cut)
+{
+    for (int p = 0; p < wanted.n; p++) {
+        char name[48];
+        GxTokenizer t;
+        if (!open_pipeline(&t, p)) return;
+        const int places = check_cuts_of(&t, wanted.pipeline[p].name, 40);
+        snprintf(name, sizeof name, " %s,", wanted.pipeline[p].name);
+        CHECK(strstr(cut, name) ? places > 100 : places == 0, "%s: %d places", wanted.pipeline[p].name, places);
+        gx_tokenizer_close(&t);
+    }
+}
+
 static void add_point(Bytes *b, uint32_t c)
 {
     add(b, "a", 1), add_character(b, c);

@@ -203,6 +203,44 @@ static int32_t *encode(const GxTokenizer *t, const Bytes *text, GxSpecialTokens 
     return ids;
 }
 
+// Texts of many strings with ends of lines between them, cut wherever that is said to change nothing: both parts have
+// the ids of the whole. How many places there were.
+__attribute__((unused)) static int check_cuts_of(const GxTokenizer *t, const char *name, int texts)
+{
+    static const char *const between[] = {"\n", "\n", "\n", " ", "\n\n", "\r\n", " \n", ""};
+    static const char before[] = "z9.,'/>-~", behind[] = "AsTdz";
+    int places = 0, wrong = 0;
+    for (int i = 0; i < texts; i++) {
+        Bytes text = GX_ZERO;
+        int64_t n, n_first, n_second;
+        numbers_state = (uint64_t)i;
+        for (int k = 0; k < 24; k++) {
+            const Bytes *b = &expected.string[below(STRINGS)];
+            const char *end = between[below(8)];
+            if (below(2)) add(&text, &behind[below(5)], 1);
+            add(&text, b->p, b->n);
+            if (below(2)) add(&text, &before[below(9)], 1);
+            add(&text, end, (int64_t)strlen(end));
+        }
+        const GxSpecialTokens special = i % 2 ? GX_SPECIAL_AS_TEXT : GX_SPECIAL_AS_TOKENS;
+        int32_t *ids = encode(t, &text, special, &n);
+        for (int64_t cut = gx_tokenizer_cut(t, text.p, text.n, 0); cut < text.n;
+             cut = gx_tokenizer_cut(t, text.p, text.n, cut + 1)) {
+            const Bytes part[2] = {{text.p, cut}, {text.p + cut, text.n - cut}};
+            int32_t *first = encode(t, &part[0], special, &n_first), *second = encode(t, &part[1], special, &n_second);
+            const int is_same = n_first + n_second == n && !memcmp(first, ids, 4 * (size_t)n_first) &&
+                                !memcmp(second, ids + n_first, 4 * (size_t)n_second);
+            if (!is_same && wrong++ < 3)
+                CHECK(0, "%s: text %d, cut at %ld, \"%.*s\", has other ids", name, i, (long)cut, 12, text.p + cut - 6);
+            places++;
+            free(first), free(second);
+        }
+        free(ids), free(text.p);
+    }
+    CHECK(wrong == 0, "%s: %d of %d places are wrong", name, wrong, places);
+    return places;
+}
+
 static uint64_t hash_decoded(uint64_t hash, const GxTokenizer *t, const int32_t *ids, int64_t n)
 {
     static const GxSpecialTokens ways[] = {GX_SPECIAL_AS_TOKENS, GX_SPECIAL_AS_TEXT};

@@ -5,8 +5,9 @@
 // are used of each 32 that
 //             come from memory.
 // Forward, 2: one block per row. The reads of a warp are neighbours; a row is read twice, one element at a time.
-// Forward, 3, and the rest: galaxy/cuda/norm.cuh. A row is read once, 16 bytes at a time, and kept while its squares
-// are summed.
+// Backward, 1: a block per 16 rows, one after the other. Its share of dw grows in shared memory, dy and x are read
+// twice. The rest: galaxy/cuda/norm.cuh. A row is read once, 16 bytes at a time, and kept while its squares are summed;
+// in the backward, as wide as one warp or more, with the sums over rows in registers.
 #define GALAXY_CUDA_IMPLEMENTATION
 #include "galaxy/cuda/norm.cuh"
 #include "workshop.h"
@@ -64,6 +65,66 @@ static void thread_per_row(GxContext *g, const int64_t *d, GxDtype dtype, void *
 static void block_per_row(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     GX_CUDA_TYPES(dtype, launch_block_per_row, g, d, p);
+}
+
+// ---- backward, version 1 -------------------------------------------------------------------------------------------
+
+template <class T, int N>
+__global__ void backward_shares(T *dx, float *part, const T *dy, const T *dresidual, const T *x, const float *rstd,
+                                const T *w, int64_t R, int64_t C, int shared_share)
+{
+    GX_DYNAMIC_SHARED(float, shared);
+    const int64_t first = (int64_t)threadIdx.x * N, step = (int64_t)blockDim.x * N,
+                  begin = (int64_t)blockIdx.x * GX_NORM_BLOCK;
+    float *share = shared_share ? shared : part + blockIdx.x * C, d[N], v[N], u[N];
+    for (int64_t r = begin; r < R && r < begin + GX_NORM_BLOCK; r++) {
+        float dot = 0;
+        for (int64_t c = first; c < C; c += step) {
+            gx_load(d, dy + r * C + c);
+            gx_load(v, x + r * C + c);
+            gx_load(u, w + c);
+            for (int i = 0; i < N; i++) {
+                dot += d[i] * u[i] * v[i];
+                share[c + i] = (r > begin ? share[c + i] : 0) + d[i] * v[i] * rstd[r];
+            }
+        }
+        const float scale = rstd[r], k = gx_block_sum(dot) * scale * scale * scale / (float)C;
+        for (int64_t c = first; c < C; c += step) {
+            gx_load(d, dy + r * C + c);
+            gx_load(v, x + r * C + c);
+            gx_load(u, w + c);
+            for (int i = 0; i < N; i++) d[i] = d[i] * u[i] * scale - v[i] * k;
+            gx_load(v, dresidual + r * C + c);
+            for (int i = 0; i < N; i++) d[i] += v[i];
+            gx_store(dx + r * C + c, d);
+        }
+    }
+    for (int64_t c = first; shared_share && c < C; c += step)
+        for (int i = 0; i < N; i++) part[blockIdx.x * C + c + i] = share[c + i];
+}
+
+template <class T, int N> static void launch_shares(GxContext *g, const int64_t *d, void **p, float *part)
+{
+    const int64_t R = d[ROWS], C = d[COLUMNS], blocks = gx_ceil_div(R, GX_NORM_BLOCK), fits = C * 4 <= GX_CUDA_SHARED;
+    const GxCudaColumnSums sum = {{(float *)p[DW]}, {part}};
+    GX_LAUNCH((backward_shares<T, N>), (unsigned)blocks, gx_cuda_threads(gx_ceil_div(C, N), GX_CUDA_BLOCK),
+              fits ? C * 4 : 0, gx_cuda(g)->stream, (T *)p[DX], part, (const T *)p[DY], (const T *)p[DRESIDUAL],
+              (const T *)p[BACK_X], (const float *)p[BACK_RSTD], (const T *)p[BACK_W], R, C, (int)fits);
+    gx__cuda_column_sums_finish(g, &sum, blocks, C, 0);
+    gx_cuda_check(g, "backward_shares");
+}
+template <class T> static void launch_backward_shares(GxContext *g, const int64_t *d, void **p)
+{
+    const GxArenaMark mark = gx_arena_mark(g->arena);
+    float *part =
+        (float *)gx_scratch(g, GX_MEM_WORKSPACE, gx_ceil_div(d[ROWS], GX_NORM_BLOCK) * d[COLUMNS] * sizeof *part);
+    if (d[COLUMNS] % GxPack<T>::N == 0) launch_shares<T, GxPack<T>::N>(g, d, p, part);
+    else launch_shares<T, 1>(g, d, p, part);
+    gx_arena_release(g->arena, mark);
+}
+static void shares(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    GX_CUDA_TYPES(dtype, launch_backward_shares, g, d, p);
 }
 
 // ---- the operation -------------------------------------------------------------------------------------------------
@@ -130,7 +191,12 @@ static const WorkEntry entries[] = {
       {"block per row, two passes", block_per_row},
       {"one pass of 16 bytes (shipped)", NULL}}},
     {"add_forward", open_add_forward, add_forward, NULL, WORK_BOTH, {{"one pass (shipped)", NULL}}},
-    {"backward", open_backward, backward, backward_inputs, WORK_BOTH, {{"one pass, partial sums (shipped)", NULL}}},
+    {"backward",
+     open_backward,
+     backward,
+     backward_inputs,
+     WORK_BOTH,
+     {{"sums over rows in shared memory", shares}, {"one reading, sums in registers (shipped)", NULL}}},
 };
 
 static const int64_t checked[][WORK_DIMS] = {{1, 1}, {3, 7}, {5, 64}, {33, 130}, {67, 288}, {2, 4096}, {2, 9000}};

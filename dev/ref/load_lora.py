@@ -60,7 +60,8 @@ def from_vectors(args):
 
 
 def labels_of(folder):
-    return len(load_file(folder / "adapter_model.safetensors")["base_model.model.classifier.weight"])
+    file = load_file(folder / "adapter_model.safetensors")
+    return len(next(file[n] for n in ("base_model.model.classifier.weight", "base_model.model.classifier.lora_B.weight") if n in file))
 
 
 def main():

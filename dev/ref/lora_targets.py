@@ -21,8 +21,9 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 from transformers.utils.logging import disable_progress_bar
 
-LLAMA = [["q_proj", "v_proj"], r".*\.1\..*[qv]_proj", r"model\.layers\.\d+\.mlp\.(up|down)_proj$", r"(?!.*\.0\.)model.*(k|o)_proj", r".*layers\.[^0]\D*proj", "all-linear", ["embed_tokens", "q_proj"], r".*(embed_tokens|v_proj)"]
+LLAMA = [["q_proj", "v_proj"], r".*\.1\..*[qv]_proj", r"model\.layers\.\d+\.mlp\.(up|down)_proj$", r"(?!.*\.0\.)model.*(k|o)_proj", r".*layers\.[^0]\D*proj", "all-linear", ["embed_tokens", "q_proj"], r".*(embed_tokens|v_proj)", ["lm_head", "q_proj"], r"lm_head|.*v_proj", ["lm_head", "embed_tokens"]]
 BERT = [["query", "value"], r".*\.0\..*(key|query)", r".*layer\.\d\.output\.dense", "all-linear", ["word_embeddings", "query"]]
+MASKED = [["decoder", "query"], ["cls.predictions.decoder", "word_embeddings"], r".*decoder"]
 
 
 def check(ok, message):
@@ -45,7 +46,7 @@ def main():
     masked = ["./train_bert", "--task", "masked_lm", "--train_data", args.texts]
     vectors = ["./train_bert", "--task", "embedding", "--train_data", args.pairs]
     cases = [(AutoModelForCausalLM, args.llama, llama, t) for t in LLAMA]
-    cases += [(AutoModelForMaskedLM, args.bert, masked, t) for t in BERT] + [(AutoModel, args.bert, vectors, t) for t in BERT]
+    cases += [(AutoModelForMaskedLM, args.bert, masked, t) for t in BERT + MASKED] + [(AutoModel, args.bert, vectors, t) for t in BERT]
     tensors = 0
     for kind, base, command, targets in cases:
         model = get_peft_model(kind.from_pretrained(base), LoraConfig(r=3, target_modules=targets))

@@ -7,13 +7,16 @@ lora_NAME/ref.safetensors, in float32:
 
     tokens, labels  [B,T]   as in make_refs.py
     loss, logits            of the base with LoRA; logits [B,T,V]
-    grad.NAME               of each factor: NAME is PEFT's in adapter_model.safetensors
+    grad.NAME               of each factor, and of what is trained whole: NAME is PEFT's in adapter_model.safetensors
     grad_norm       [1]     of all of them
     sgd.losses      [10]    ten steps of SGD of lr 0.1 on the batch: the loss before each, and the factors after all
     sgd.NAME
 
 lora_embed* have LoRA on the embedding of tokens, too: of a LLaMA, of one whose head is tied to it, and of a BERT, whose batch is that of its base's
-dump, bert_mlm, but for its third tokens, which are the one that has no gradient (labels are not here again). PEFT's files have a copy of a LLaMA's embedding besides, ….base_layer.weight.
+dump, bert_mlm, but for its third tokens, which are the one that has no gradient (labels are not here again). lora_head* have it on heads: of a LLaMA, of
+one whose head is tied, of that and its embedding; and, on the batches of their bases' dumps, of which nothing is here again, a BERT's of masked tokens, that with
+the one of pairs of texts, and heads for labels of a BERT, whose pooler is trained whole, and of a LLaMA. PEFT's files have a copy of a LLaMA's embedding, or of lm_head, besides,
+….base_layer.weight.
 """
 import json
 import warnings
@@ -21,7 +24,7 @@ import warnings
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForPreTraining, AutoModelForSequenceClassification
 
 from make_refs import loss_of, save, seed
 from tuned_refs import gradients_of, out_folder, steps_of, text_of
@@ -32,13 +35,23 @@ CASES = {  # name: base, batch, length, configuration
     "qwen2": ("qwen2", 2, 9, dict(r=1, lora_alpha=3, target_modules=["q_proj", "k_proj", "v_proj", "model.layers.1.mlp.up_proj"])),
     "embed": ("gqa", 2, 9, dict(r=3, lora_alpha=4, target_modules=["embed_tokens", "q_proj"])),
     "embed_tied": ("odd", 3, 8, dict(r=2, lora_alpha=5, use_rslora=True, target_modules=["embed_tokens", "v_proj"])),
+    "head": ("gqa", 2, 9, dict(r=3, lora_alpha=4, target_modules=["lm_head", "q_proj"])),
+    "head_tied": ("odd", 3, 8, dict(r=2, lora_alpha=5, use_rslora=True, target_modules=["lm_head", "v_proj"])),
+    "head_both": ("odd", 2, 7, dict(r=5, lora_alpha=3, target_modules=["lm_head", "embed_tokens"])),
 }
 BERT = dict(r=3, lora_alpha=4, target_modules=["word_embeddings", "query"])
+HEADS = {  # on the batches of the bases' dumps: base, class, configuration
+    "head_bert": ("bert_mlm", AutoModelForMaskedLM, dict(r=3, lora_alpha=4, target_modules=["decoder", "query"])),
+    "head_pairs": ("bert_pretrain", AutoModelForPreTraining, dict(r=2, lora_alpha=3, target_modules=["decoder", "seq_relationship"], modules_to_save=["pooler.dense"])),
+    "head_cls": ("bert_cls3", AutoModelForSequenceClassification, dict(r=2, lora_alpha=5, target_modules=["classifier", "value"], modules_to_save=["pooler.dense"])),
+    "head_score": ("llama_score", AutoModelForSequenceClassification, dict(r=3, lora_alpha=2, target_modules=["score", "q_proj"])),
+}
+NAMES = {"tokens": "input_ids", "types": "token_type_ids", "mask": "attention_mask", "labels": "labels", "next_sentence": "next_sentence_label"}  # transformers' of a dump's
 
 
 def trained(model):
-    """The factors by the names that PEFT's files have."""
-    return {n.removesuffix(".default").replace(".default.", "."): p for n, p in model.named_parameters() if p.requires_grad}
+    """The factors, and what is trained whole, by the names that PEFT's files have."""
+    return {n.removesuffix(".default").replace(".default.", ".").replace(".modules_to_save.", "."): p for n, p in model.named_parameters() if p.requires_grad}
 
 
 def adapt(out, name, base, kind, config):
@@ -90,8 +103,23 @@ def make_bert(out):
     save(folder / "ref.safetensors", dict(tokens=batch["tokens"], **dump_of(model, loss_and_logits)))
 
 
+def make_head(out, name):
+    base, kind, config = HEADS[name]
+    model, folder = adapt(out, name, base, kind, config)
+    dump = load_file(out / base / "ref.safetensors")
+    batch = {NAMES[n]: t.long() for n, t in dump.items() if n in NAMES}
+
+    def loss_and_logits():
+        got = model(**batch)
+        return got.loss, got.prediction_logits if "next_sentence_label" in batch else got.logits
+
+    save(folder / "ref.safetensors", dump_of(model, loss_and_logits))
+
+
 if __name__ == "__main__":
     folder = out_folder(__doc__)
     for name in CASES:
         make(folder, name)
     make_bert(folder)
+    for name in HEADS:
+        make_head(folder, name)

@@ -56,17 +56,21 @@ make --no-print-directory -s merge_adapter
 rm -rf build/refs/merged; ./merge_adapter --adapter build/refs/lora/checkpoint-30 --output_dir build/refs/merged >/dev/null
 "$dump" build/refs/lora/checkpoint-30 build/refs/logits.safetensors
 "$python" dev/ref/load_lora.py build/refs/lora/checkpoint-30 --logits build/refs/logits.safetensors --merged build/refs/merged
-# The same with LoRA on the embedding; and adapters that peft saved, of which the second has a head that is tied to it.
-./train_llama --model build/refs/run/checkpoint-4 --tuning lora --r 3 --target_modules embed_tokens,v_proj --max_steps 30 --learning_rate 1e-2 --seq_len 64 --micro_batch_size 2 \
-    --eval_windows 4 --sample_tokens 0 --overwrite_output_dir true --output_dir build/refs/lora_embed >/dev/null 2>&1
-"$dump" build/refs/lora_embed/checkpoint-30 build/refs/logits.safetensors
-"$python" dev/ref/load_lora.py build/refs/lora_embed/checkpoint-30 --logits build/refs/logits.safetensors
-for adapter in embed embed_tied; do
+# The same with LoRA on the embedding, and on the head; and adapters that peft saved, of some of which the two are tied.
+for targets in embed_tokens,v_proj lm_head,v_proj; do
+    ./train_llama --model build/refs/run/checkpoint-4 --tuning lora --r 3 --target_modules $targets --max_steps 30 --learning_rate 1e-2 --seq_len 64 --micro_batch_size 2 \
+        --eval_windows 4 --sample_tokens 0 --overwrite_output_dir true --output_dir build/refs/lora_ends >/dev/null 2>&1
+    "$dump" build/refs/lora_ends/checkpoint-30 build/refs/logits.safetensors
+    "$python" dev/ref/load_lora.py build/refs/lora_ends/checkpoint-30 --logits build/refs/logits.safetensors
+done
+for adapter in embed embed_tied head head_tied head_both; do
     "$dump" data/ref/lora_$adapter build/refs/logits.safetensors
     "$python" dev/ref/load_lora.py data/ref/lora_$adapter --logits build/refs/logits.safetensors
 done
-rm -rf build/refs/merged; ./merge_adapter --adapter data/ref/lora_embed --output_dir build/refs/merged >/dev/null
-"$python" dev/ref/load_lora.py data/ref/lora_embed --kind AutoModelForCausalLM --merged build/refs/merged
+for adapter in embed head; do
+    rm -rf build/refs/merged; ./merge_adapter --adapter data/ref/lora_$adapter --output_dir build/refs/merged >/dev/null
+    "$python" dev/ref/load_lora.py data/ref/lora_$adapter --kind AutoModelForCausalLM --merged build/refs/merged
+done
 # An adapter of vectors, over transformers' model without a head.
 make --no-print-directory -s train_bert
 for i in $(seq 60); do printf 'the cat number %d runs.\nit rains on day %d.\n\n' "$i" "$i"; done >build/refs/documents.txt
@@ -80,15 +84,17 @@ bert --task embedding --model build/refs/bert/checkpoint-4 --tuning lora --lora_
 rm -rf build/refs/merged; ./merge_adapter --adapter build/refs/vectors/checkpoint-30 --output_dir build/refs/merged >/dev/null
 "$python" dev/ref/load_lora.py build/refs/vectors/checkpoint-30 --vectors build/refs/vectors.npy --texts build/refs/texts.tsv --merged build/refs/merged
 (printf 'text\tlabel\n'; for i in $(seq 60); do printf 'a cat %d\tcat\na dog %d\tdog\na bird %d\tbird\n' "$i" "$i" "$i"; done) >build/refs/labels.tsv
-merged() { # transformers' class, and what is trained: merged as peft does it
-    bert --model build/refs/bert/checkpoint-4 --tuning lora --lora_dim 3 --learning_rate 2e-2 --max_steps 20 --output_dir build/refs/adapter "${@:2}"
+merged() { # transformers' class, the model, and what is trained: merged as peft does it
+    bert --model "$2" --tuning lora --lora_dim 3 --learning_rate 2e-2 --max_steps 20 --output_dir build/refs/adapter "${@:3}"
     rm -rf build/refs/merged; ./merge_adapter --adapter build/refs/adapter/checkpoint-20 --output_dir build/refs/merged >/dev/null
     "$python" dev/ref/load_lora.py build/refs/adapter/checkpoint-20 --kind "$1" --merged build/refs/merged
 }
-merged AutoModelForSequenceClassification --task classification --train_data build/refs/labels.tsv
-merged AutoModelForMaskedLM --task masked_lm --train_data build/refs/documents.txt --target_modules all-linear
-merged AutoModelForSequenceClassification --task classification --train_data build/refs/labels.tsv --target_modules word_embeddings,query
-merged AutoModelForPreTraining --task masked_lm --nsp true --train_data build/refs/documents.txt
+merged AutoModelForSequenceClassification build/refs/bert/checkpoint-4 --task classification --train_data build/refs/labels.tsv
+merged AutoModelForMaskedLM build/refs/bert/checkpoint-4 --task masked_lm --train_data build/refs/documents.txt --target_modules all-linear
+merged AutoModelForSequenceClassification build/refs/bert/checkpoint-4 --task classification --train_data build/refs/labels.tsv --target_modules word_embeddings,query
+merged AutoModelForPreTraining build/refs/bert/checkpoint-4 --task masked_lm --nsp true --train_data build/refs/documents.txt
+bert --model build/refs/bert/checkpoint-4 --task classification --train_data build/refs/labels.tsv --max_steps 2 --output_dir build/refs/bert_labels
+merged AutoModelForSequenceClassification build/refs/bert_labels/checkpoint-2 --task classification --train_data build/refs/labels.tsv --target_modules classifier,query
 "$python" dev/ref/lora_targets.py --llama build/refs/run/checkpoint-4 --bert build/refs/bert/checkpoint-4 --texts build/refs/documents.txt --pairs build/refs/pairs.tsv
 # Bottleneck adapters of the same, in a model of transformers.
 ./train_llama --model build/refs/run/checkpoint-4 --tuning adapter --adapter_reduction_dim 4 --max_steps 30 --learning_rate 1e-2 --seq_len 64 --micro_batch_size 2 \

@@ -453,5 +453,6 @@ void gx_cpu_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const
     for (int64_t job = 0; job < a->B * a->K; job++)
         gx__cpu_attention_backward_head(g, dq, dk, dv, d_o, o, lse, q, k, v, a, job / a->K, job % a->K,
                                         gx__cpu_thread_scratch(scratch, floats));
+    if (a->cosine) gx_attention_turn_back(g, dq, dk, a);
 }
 #endif

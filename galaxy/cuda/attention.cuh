@@ -702,8 +702,11 @@ void gx_cuda_attention_backward(GxContext *g, void *dq, void *dk, void *dv, cons
     for (const void *x : of_o) p.packed &= gx__cuda_rows_packed(x, a->o_stride, a);
     void *const d[] = {dq, dk, dv};
     const void *const x[] = {q, k, v, d_o};
+    const int turns = gx__mma_turns(&p); // else their rows are turned back behind the kernels
+    if (!turns) p.a.cosine = NULL;
     GX_CUDA_TYPES(a->dtype, gx__cuda_launch_dot, g, (float *)scratch, d_o, o, &p);
     if (gx__mma_takes(&p)) GX__MMA_HEADS(&p, gx__mma_launch_backward, g, d, x, lse, (const float *)scratch, &p);
     else GX__CUDA_HEADS(a, gx__cuda_launch_backward, g, d, x, lse, (const float *)scratch, &p);
+    if (a->cosine && !turns) gx_attention_turn_back(g, dq, dk, a);
 }
 #endif

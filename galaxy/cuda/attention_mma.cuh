@@ -162,6 +162,34 @@ static __device__ __forceinline__ void gx__mma_store(T *to, const float (&acc)[M
         }
 }
 
+// This warp's rows turned back by their positions, where the model's heads are HEAD wide: a lane holds both numbers of a
+// pair.
+template <int M, int HEAD>
+static __device__ __forceinline__ void gx__mma_turn_back(float (&acc)[M][HEAD / 8][4], const GxCudaTile &tile,
+                                                         const GxCudaAttention &p)
+{
+    enum { HALF = HEAD / 2 };
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int r = gx__mma_first_row<M>() + gx__mma_row(m, half);
+            if (r >= tile.length) continue;
+            const int64_t at = (tile.position + r) * HALF;
+#pragma unroll
+            for (int n = 0; n < HALF / 8; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    const int64_t i = at + gx__mma_column(n, e);
+                    const float co = p.a.cosine[i], si = p.a.sine[i];
+                    float &left = acc[m][n][half * 2 + e], &right = acc[m][n + HALF / 8][half * 2 + e];
+                    const float x = left * co + right * si;
+                    right = right * co - left * si;
+                    left = x;
+                }
+        }
+}
+
 // ---- who sees whom -------------------------------------------------------------------------------------------------
 
 typedef struct {
@@ -590,6 +618,7 @@ static __device__ __forceinline__ void gx__mma_backward_tile(const GxMmaGradient
         }
         gx__mma_backward_step<KEYS, T, HEAD>(own, tiles, stage, p, tile, now);
     }
+    if (p.a.cosine) gx__mma_turn_back<M, HEAD>(own.d_first, tile, p);
     float factor[M][2];
 #pragma unroll
     for (int i = 0; i < 2 * M; i++) factor[i / 2][i % 2] = p.scale;
@@ -626,6 +655,12 @@ static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
 static int gx__mma_takes(const GxCudaAttention *p)
 {
     return p->a.dtype == GX_BF16 && p->a.head_dim <= GX__MMA_MAX_HEAD && p->packed && p->scale > 0;
+}
+
+// Does its backward turn dq and dk back, too? Heads have the size that they are padded to.
+static int gx__mma_turns(const GxCudaAttention *p)
+{
+    return p->a.cosine && gx__mma_takes(p) && (p->a.head_dim == 64 || p->a.head_dim == 96 || p->a.head_dim == 128);
 }
 
 // Calls the template F<T, HEAD>(...) for the padded size of head.

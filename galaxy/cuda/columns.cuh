@@ -14,7 +14,7 @@ GX_END
 
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_COLUMNS_IMPLEMENTED)
 #define GX_CUDA_COLUMNS_IMPLEMENTED
-#include "linear.cuh" // gx__cuda_column_sum_finish
+#include "linear.cuh" // gx__cuda_column_sums_finish
 
 // y[r,c] = x[r,c]*s[c]
 template <class T> struct GxScaleColumnsOp {
@@ -82,13 +82,11 @@ void gx_cuda_scale_columns_backward(GxContext *g, void *dx, float *ds, float *db
                                     const void *s, const GxColumns *n, int accumulate, float *scratch)
 {
     const int64_t blocks = gx_ceil_div(n->R, GX_COLUMNS_BLOCK);
-    float *const sum[2] = {ds, db}, *const part[2] = {ds ? scratch : NULL, // [blocks, C] each
-                                                      db ? scratch + (ds ? blocks * n->C : 0) : NULL};
-    if (ds || db) GX_CUDA_TYPES(n->dtype, gx__cuda_column_shares, g, part[0], part[1], dy, x, s, n);
-    for (int i = 0; i < 2; i++)
-        if (sum[i])
-            GX_LAUNCH(gx__cuda_column_sum_finish, (unsigned)gx_ceil_div(n->C, GX_WARP), GX_CUDA_BLOCK, 0,
-                      gx_cuda(g)->stream, sum[i], (const float *)part[i], blocks, n->C, accumulate);
+    float *const of_s = ds ? scratch : NULL,
+                 *const of_b = db ? scratch + (ds ? blocks * n->C : 0) : NULL; // [blocks, C] each
+    const GxCudaColumnSums sum = {{ds, db}, {of_s, of_b}};
+    if (ds || db) GX_CUDA_TYPES(n->dtype, gx__cuda_column_shares, g, of_s, of_b, dy, x, s, n);
+    gx__cuda_column_sums_finish(g, &sum, blocks, n->C, accumulate);
     gx_cuda_check(g, "scale_columns_backward");
     if (dx) GX_CUDA_TYPES(n->dtype, gx__cuda_scale_columns, g, "scale_columns_backward", dx, dy, s, n);
 }

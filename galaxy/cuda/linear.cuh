@@ -301,22 +301,44 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     }
 }
 
-// One block for 32 columns: warp w sums the blocks w, w + 8, ... of rows, then the first warp the 8 sums, in order.
+// Sums that are taken together: sum[k] of part[k] [blocks, C]; NULL: there is none.
+enum { GX_CUDA_COLUMN_SUMS = 3 };
+struct GxCudaColumnSums {
+    float *sum[GX_CUDA_COLUMN_SUMS];
+    const float *part[GX_CUDA_COLUMN_SUMS];
+};
+
+// One block for 32 columns of a sum: warp w sums the blocks w, w + 8, ... of rows, then the first warp the 8 sums, in
+// order.
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
-    gx__cuda_column_sum_finish(float *sum, const float *part, int64_t blocks, int64_t C, int accumulate)
+    gx__cuda_column_sum_finish(const __grid_constant__ GxCudaColumnSums s, int64_t blocks, int64_t C, int accumulate)
 {
     enum { WARPS = GX_CUDA_BLOCK / GX_WARP };
     GX_SHARED(float, of_warp, [WARPS][GX_WARP]);
+    float *sum = s.sum[blockIdx.y];
+    const float *part = s.part[blockIdx.y];
     const int lane = (int)threadIdx.x % GX_WARP, warp = (int)threadIdx.x / GX_WARP;
     const int64_t c = (int64_t)blockIdx.x * GX_WARP + lane;
-    float s = 0;
-    for (int64_t b = warp; c < C && b < blocks; b += WARPS) s += part[b * C + c];
-    of_warp[warp][lane] = s;
+    float of_lane = 0;
+    if (!sum) return;
+#pragma unroll 8 // reads that wait for memory side by side
+    for (int64_t b = warp; b < (c < C ? blocks : 0); b += WARPS) of_lane += part[b * C + c];
+    of_warp[warp][lane] = of_lane;
     __syncthreads();
     if (warp > 0 || c >= C) return;
     float total = accumulate ? sum[c] : 0.0f;
     for (int w = 0; w < WARPS; w++) total += of_warp[w][lane];
     sum[c] = total;
+}
+
+static void gx__cuda_column_sums_finish(GxContext *g, const GxCudaColumnSums *s, int64_t blocks, int64_t C,
+                                        int accumulate)
+{
+    unsigned n = GX_CUDA_COLUMN_SUMS;
+    while (n > 0 && !s->sum[n - 1]) n--;
+    if (n)
+        GX_LAUNCH(gx__cuda_column_sum_finish, dim3((unsigned)gx_ceil_div(C, GX_WARP), n), GX_CUDA_BLOCK, 0,
+                  gx_cuda(g)->stream, *s, blocks, C, accumulate);
 }
 
 template <class T>
@@ -327,7 +349,8 @@ static void gx__cuda_column_sum(GxContext *g, float *sum, const void *x, int64_t
     const int packed = gx_wide<T>(C, x, scratch) && stride % N == 0;
     const int64_t blocks = gx_ceil_div(R, GX_LINEAR_BLOCK),
                   jobs = gx_ceil_div(C, GX_CUDA_BLOCK * (packed ? N : 1)) * blocks;
-    const unsigned grid = (unsigned)gx_min(jobs, GX_CUDA_MAX_GRID_X), grid_of_sums = (unsigned)gx_ceil_div(C, GX_WARP);
+    const unsigned grid = (unsigned)gx_min(jobs, GX_CUDA_MAX_GRID_X);
+    const GxCudaColumnSums all = {{sum}, {scratch}};
     const cudaStream_t stream = gx_cuda(g)->stream;
     if (packed)
         GX_LAUNCH((gx__cuda_column_sum_blocks<T, N>), grid, GX_CUDA_BLOCK, 0, stream, scratch, (const T *)x, R, C,
@@ -336,8 +359,7 @@ static void gx__cuda_column_sum(GxContext *g, float *sum, const void *x, int64_t
         GX_LAUNCH((gx__cuda_column_sum_blocks<T, 1>), grid, GX_CUDA_BLOCK, 0, stream, scratch, (const T *)x, R, C,
                   stride);
     gx_cuda_check(g, "column_sum_blocks");
-    GX_LAUNCH(gx__cuda_column_sum_finish, grid_of_sums, GX_CUDA_BLOCK, 0, stream, sum, (const float *)scratch, blocks,
-              C, accumulate);
+    gx__cuda_column_sums_finish(g, &all, blocks, C, accumulate);
     gx_cuda_check(g, "column_sum_finish");
 }
 

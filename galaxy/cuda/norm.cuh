@@ -27,7 +27,7 @@ GX_END
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_NORM_IMPLEMENTED)
 #define GX_CUDA_NORM_IMPLEMENTED
 #include "kernel.cuh"
-#include "linear.cuh" // gx__cuda_column_sum_finish
+#include "linear.cuh" // gx__cuda_column_sums_finish
 
 enum { GX_NORM_THREADS = 512 }; // at most; a row of 4096 bf16 is one pack for each
 
@@ -97,89 +97,6 @@ void gx_cuda_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd,
                                   const void *w, int64_t R, int64_t C, float eps, GxDtype dtype)
 {
     GX_CUDA_TYPES(dtype, gx__cuda_norm_forward, g, "add_rms_norm_forward", sum, y, rstd, x, a, w, R, C, eps);
-}
-
-// ---- backward ------------------------------------------------------------------------------------------------------
-// dx[r,c] = dresidual[r,c] + dy[r,c]*w[c]*rstd[r] - x[r,c]*k[r],  k[r] = rstd[r]^3/C * sum_j dy[r,j]*w[j]*x[r,j]
-// dw[c]   = (accumulate ? dw[c] : 0) + sum_r dy[r,c]*x[r,c]*rstd[r]
-// A block takes GX_NORM_BLOCK rows, one after the other, gives their dx and its share of dw; then the shares are
-// summed.
-
-// Block b's share of dw grows in shared memory (C*4 bytes; each thread has columns of its own, so nobody waits), or,
-// where it does not fit, where it is wanted: part[b, C]. The second reading of dy and x comes from the L1 cache. part
-// NULL: dw is not wanted.
-template <class T, int N>
-static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
-    gx__cuda_rms_norm_backward_rows(T *dx, float *part, const T *dy, const T *dresidual, const T *x, const float *rstd,
-                                    const T *w, int64_t R, int64_t C, int shared_share)
-{
-    GX_DYNAMIC_SHARED(float, shared);
-    const int64_t first = (int64_t)threadIdx.x * N, step = (int64_t)blockDim.x * N,
-                  begin = (int64_t)blockIdx.x * GX_NORM_BLOCK;
-    float *share = !part || shared_share ? shared : part + blockIdx.x * C;
-    float d[N], v[N], u[N], s[N];
-    for (int64_t r = begin; r < R && r < begin + GX_NORM_BLOCK; r++) {
-        const T *dyr = dy + r * C, *xr = x + r * C;
-        const float scale = rstd[r];
-        float dot = 0;
-        for (int64_t c = first; c < C; c += step) {
-            gx_load(d, dyr + c);
-            gx_load(v, xr + c);
-            gx_load(u, w + c);
-            for (int i = 0; i < N; i++) dot += d[i] * u[i] * v[i];
-            if (!part) continue;
-            for (int i = 0; i < N; i++) s[i] = (r > begin ? share[c + i] : 0) + d[i] * v[i] * scale;
-            gx_store(share + c, s);
-        }
-        const float k = gx_block_sum(dot) * scale * scale * scale / (float)C;
-        for (int64_t c = first; c < C; c += step) {
-            gx_load(d, dyr + c);
-            gx_load(v, xr + c);
-            gx_load(u, w + c);
-            for (int i = 0; i < N; i++) d[i] = d[i] * u[i] * scale - v[i] * k;
-            if (dresidual) {
-                gx_load(v, dresidual + r * C + c);
-                for (int i = 0; i < N; i++) d[i] += v[i];
-            }
-            gx_store(dx + r * C + c, d);
-        }
-    }
-    for (int64_t c = first; part && shared_share && c < C; c += step) {
-        gx_load(s, share + c);
-        gx_store(part + blockIdx.x * C + c, s);
-    }
-}
-
-template <class T, int N>
-static void gx__cuda_launch_norm_backward(GxContext *g, T *dx, float *part, const T *dy, const T *dresidual, const T *x,
-                                          const float *rstd, const T *w, int64_t R, int64_t C)
-{
-    const int64_t bytes = part ? C * 4 : 0, fits = bytes <= GX_CUDA_SHARED;
-    GX_LAUNCH((gx__cuda_rms_norm_backward_rows<T, N>), (unsigned)gx_ceil_div(R, GX_NORM_BLOCK),
-              gx_cuda_threads(gx_ceil_div(C, N), GX_CUDA_BLOCK), fits ? bytes : 0, gx_cuda(g)->stream, dx, part, dy,
-              dresidual, x, rstd, w, R, C, (int)fits);
-}
-template <class T>
-static void gx__cuda_norm_backward(GxContext *g, void *dx, float *part, const void *dy, const void *dresidual,
-                                   const void *x, const float *rstd, const void *w, int64_t R, int64_t C)
-{
-    T *out = (T *)dx;
-    const T *d = (const T *)dy, *around = (const T *)dresidual, *in = (const T *)x, *weight = (const T *)w;
-    if (gx_wide<T>(C, dx, part, dy, dresidual, x, w))
-        gx__cuda_launch_norm_backward<T, GxPack<T>::N>(g, out, part, d, around, in, rstd, weight, R, C);
-    else gx__cuda_launch_norm_backward<T, 1>(g, out, part, d, around, in, rstd, weight, R, C);
-}
-
-void gx_cuda_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
-                               const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype,
-                               float *scratch)
-{
-    float *part = dw ? scratch : NULL; // [blocks, C]
-    GX_CUDA_TYPES(dtype, gx__cuda_norm_backward, g, dx, part, dy, dresidual, x, rstd, w, R, C);
-    if (dw)
-        GX_LAUNCH(gx__cuda_column_sum_finish, (unsigned)gx_ceil_div(C, GX_WARP), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream,
-                  dw, (const float *)part, gx_ceil_div(R, GX_NORM_BLOCK), C, accumulate);
-    gx_cuda_check(g, "rms_norm_backward");
 }
 
 // ---- RMSNorm of heads ----------------------------------------------------------------------------------------------
@@ -307,10 +224,10 @@ void gx_cuda_head_norm_backward(GxContext *g, void *dx, float *dw, const void *k
 {
     float *part = dw ? scratch : NULL; // [blocks, head_dim]
     GX_CUDA_TYPES(s->dtype, gx__cuda_head_norm_backward, g, dx, part, kept, rstd, w, s);
-    if (dw)
-        GX_LAUNCH(gx__cuda_column_sum_finish, (unsigned)gx_ceil_div(s->head_dim, GX_WARP), GX_CUDA_BLOCK, 0,
-                  gx_cuda(g)->stream, dw, (const float *)part, gx_ceil_div(s->R, GX_NORM_BLOCK), s->head_dim,
-                  accumulate);
+    if (dw) {
+        const GxCudaColumnSums sum = {{dw}, {part}};
+        gx__cuda_column_sums_finish(g, &sum, gx_ceil_div(s->R, GX_NORM_BLOCK), s->head_dim, accumulate);
+    }
     gx_cuda_check(g, "head_norm_backward");
 }
 
@@ -397,24 +314,189 @@ void gx_cuda_layer_norm_forward(GxContext *g, void *y, float *mean, float *rstd,
     GX_CUDA_TYPES(dtype, gx__cuda_layer_norm, g, y, mean, rstd, x, w, b, R, C, eps);
 }
 
-// ---- layer norm, backward ------------------------------------------------------------------------------------------
+// ---- backward, of RMSNorm and layer norm ---------------------------------------------------------------------------
 // With n = (x - mean)*rstd and d = dy*w: dx[r,c] = rstd[r] * (d[r,c] - mean_j d[r,j] - n[r,c] * mean_j d[r,j]*n[r,j])
 // dw[c] = (accumulate ? dw[c] : 0) + sum_r dy[r,c]*n[r,c], db[c] likewise sum_r dy[r,c]
-// As above: a block takes GX_NORM_BLOCK rows, one after the other, and gives its shares of what is summed over rows.
+// RMSNorm has no mean: n = x*rstd, and the mean of d is not subtracted.
+// A block takes its rows, some at a time, and gives its shares of what is summed over rows; then the shares are summed.
 
-enum { GX_SHARE_SINK, GX_SHARE_DW, GX_SHARE_DB, GX_SHARES }; // the sink's (a bias's gradient), dw, db
+enum { GX_SHARE_DW, GX_SHARE_DB, GX_SHARE_SINK, GX_SHARES }; // dw, db, the sink's (a bias's gradient)
 struct GxCudaShares {
     float *part[GX_SHARES]; // [blocks, C] each; NULL: not wanted
-    int shared;             // they grow in shared memory, C*4 bytes each, one behind the other
 };
+
+enum { GX_NORM_MAX_SHARES = 256 }; // of rows without number; it does not depend on the card
+static inline int64_t gx__cuda_norm_rows(int64_t R) // of a block
+{
+    return gx_max(GX_NORM_BLOCK, gx_ceil_div(R, GX_NORM_MAX_SHARES));
+}
 
 struct GxCudaPair {
     float a, b;
 };
+static __device__ __forceinline__ GxCudaPair gx_warp_sums(GxCudaPair x) { return {gx_warp_sum(x.a), gx_warp_sum(x.b)}; }
 static __device__ __forceinline__ GxCudaPair gx_block_sums(GxCudaPair x)
 {
     const GxCudaPair none = {0, 0};
-    return gx_block_combine(x, none, [](GxCudaPair v) { return GxCudaPair{gx_warp_sum(v.a), gx_warp_sum(v.b)}; });
+    return gx_block_combine(x, none, [](GxCudaPair v) { return gx_warp_sums(v); });
+}
+
+// N elements as they are stored: one access.
+template <class T, int N> struct alignas(N * sizeof(T)) GxCudaSome {
+    T x[N];
+};
+
+// A sink stores dx, where it is wanted. ELEMENTS: of a row that a thread takes, so that they, and their sums over rows,
+// stay in its registers. SUMS: dw; with a mean db, too; and the sink's own.
+template <class T> struct GxRmsSink {
+    enum { HAS_MEAN = 0, SUMS = 1, ELEMENTS = 24 };
+    T *dx;
+    const T *dresidual; // NULL: none
+    int64_t C;
+    __device__ uint64_t begin(int64_t r) const { return (void)r, 0; }
+    template <int N> __device__ void at(float (&v)[N], int64_t r, int64_t c, uint64_t) const
+    {
+        float u[N];
+        if (dresidual) {
+            gx_load(u, dresidual + r * C + c);
+            for (int i = 0; i < N; i++) v[i] += u[i];
+        }
+        gx_store(dx + r * C + c, v);
+    }
+};
+template <class T> struct GxNormSink {
+    enum { HAS_MEAN = 1, SUMS = 2, ELEMENTS = 16 };
+    T *dx;
+    int64_t C;
+    __device__ uint64_t begin(int64_t r) const { return (void)r, 0; }
+    template <int N> __device__ void at(float (&v)[N], int64_t r, int64_t c, uint64_t) const
+    {
+        if (dx) gx_store(dx + r * C + c, v);
+    }
+};
+
+// Rows whose gradient is taken; w NULL: no norm, what goes to the sink is dy itself.
+template <class T> struct GxCudaNormed {
+    const T *dy, *x, *w;
+    const float *mean, *rstd;
+    int64_t R, C, rows; // of a block
+};
+
+// The sums of a row over the `warps` neighbouring warps that have it. Two places are used in turn, so that nobody
+// writes where somebody still reads.
+static __device__ __forceinline__ GxCudaPair gx__cuda_row_sums(GxCudaPair x, GxCudaPair *of_warp, int warps)
+{
+    const int lane = (int)threadIdx.x % GX_WARP, warp = (int)threadIdx.x / GX_WARP;
+    x = gx_warp_sums(x);
+    if (warps == 1) return x;
+    if (lane == 0) of_warp[warp] = x;
+    __syncthreads();
+    const GxCudaPair none = {0, 0};
+    return gx_warp_sums(lane < warps ? of_warp[warp / warps * warps + lane] : none);
+}
+
+// part[c] = the sum over the rows that are taken at a time, in order; shared: at_once*C floats where these are several.
+template <int PACKS, int N>
+static __device__ __forceinline__ void gx__cuda_give_share(float *part, float *shared, const float (&sum)[PACKS][N],
+                                                           int64_t C, int lanes)
+{
+    const int row = (int)threadIdx.x / lanes, at_once = (int)blockDim.x / lanes;
+    float *to = at_once == 1 ? part : shared + row * C;
+    __syncthreads(); // the share before is read
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) {
+        const int64_t c = (int64_t)(threadIdx.x % lanes + k * lanes) * N;
+        if (c < C) gx_store(to + c, sum[k]);
+    }
+    if (at_once == 1) return;
+    __syncthreads();
+    for (int64_t c = threadIdx.x; c < C; c += blockDim.x) {
+        float total = 0;
+        for (int i = 0; i < at_once; i++) total += shared[i * C + c];
+        part[c] = total;
+    }
+}
+
+// What a thread has of a row: its elements as they are stored.
+template <class T, int N, int PACKS> struct GxCudaNormRow {
+    GxCudaSome<T, N> dy[PACKS], x[PACKS];
+    float mean, rstd;
+    int64_t columns; // 0: this round has no such row
+};
+
+// f(k, c) for each of a thread's packs: number k, at column c.
+template <int PACKS, int N, class F>
+static __device__ __forceinline__ void gx__cuda_each_pack(int64_t columns, int lanes, F f)
+{
+    const int lane = (int)threadIdx.x % lanes;
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) {
+        const int64_t c = (int64_t)(lane + k * lanes) * N;
+        if (c < columns) f(k, c);
+    }
+}
+
+// One row: its sums over columns, dx, and what it adds to the sums over rows. All threads of the block come here.
+template <class T, int N, int PACKS, class Sink>
+static __device__ __forceinline__ void
+gx__cuda_norm_backward_row(const Sink &sink, const GxCudaNormed<T> &f, GxCudaNormRow<T, N, PACKS> &row,
+                           float (&sum)[Sink::SUMS][PACKS][N], GxCudaPair *of_warp, int64_t r, int lanes)
+{
+    GxCudaPair sums = {0, 0};
+    const uint64_t drawn = row.columns ? sink.begin(r) : 0;
+    float d[N], u[N];
+    const auto normed = [&](int k, int i) { return (gx_to_float(row.x[k].x[i]) - row.mean) * row.rstd; };
+    gx__cuda_each_pack<PACKS, N>(f.w ? row.columns : 0, lanes, [&](int k, int64_t c) {
+        gx_load(u, f.w + c);
+        for (int i = 0; i < N; i++) {
+            const float dy = gx_to_float(row.dy[k].x[i]), n = normed(k, i);
+            sums.a += dy * u[i], sums.b += dy * u[i] * n;
+            sum[GX_SHARE_DW][k][i] += dy * n;
+            if constexpr (Sink::HAS_MEAN) sum[GX_SHARE_DB][k][i] += dy;
+        }
+    });
+    if (f.w) sums = gx__cuda_row_sums(sums, of_warp, lanes / GX_WARP);
+    const float of_d = Sink::HAS_MEAN ? sums.a / (float)f.C : 0, of_dn = sums.b / (float)f.C;
+    gx__cuda_each_pack<PACKS, N>(row.columns, lanes, [&](int k, int64_t c) {
+        for (int i = 0; i < N; i++) d[i] = gx_to_float(row.dy[k].x[i]);
+        if (f.w) {
+            gx_load(u, f.w + c);
+            for (int i = 0; i < N; i++) d[i] = row.rstd * (d[i] * u[i] - of_d - normed(k, i) * of_dn);
+        }
+        sink.at(d, r, c, drawn);
+        if constexpr ((int)Sink::SUMS > (int)GX_SHARE_SINK)
+            for (int i = 0; i < N; i++) sum[GX_SHARE_SINK][k][i] += d[i];
+    });
+}
+
+// A row is `lanes` threads wide, of whole warps; each reads its elements once, and keeps them and their sums in
+// registers: C <= lanes*ELEMENTS. Blocks of several such rows take as many at a time.
+template <class T, int N, class Sink>
+static __global__ void __launch_bounds__(GX_NORM_THREADS)
+    gx__cuda_norm_backward_rows(Sink sink, GxCudaShares shares, GxCudaNormed<T> f, int lanes)
+{
+    enum { PACKS = Sink::ELEMENTS / N };
+    typedef GxCudaSome<T, N> Some;
+    GX_DYNAMIC_SHARED(float, shared);
+    GX_SHARED(GxCudaPair, of_warp, [2][GX_CUDA_MAX_WARPS]);
+    const int at_once = (int)blockDim.x / lanes, first = (int)threadIdx.x / lanes;
+    const int64_t begin = (int64_t)blockIdx.x * f.rows, end = begin + f.rows < f.R ? begin + f.rows : f.R;
+    float sum[Sink::SUMS][PACKS][N] = {};
+    for (int64_t i = 0; begin + i < end; i += at_once) {
+        const int64_t r = begin + i + first;
+        GxCudaNormRow<T, N, PACKS> row;
+        row.columns = r < end ? f.C : 0;
+        row.mean = row.columns && f.w && Sink::HAS_MEAN ? f.mean[r] : 0, row.rstd = row.columns && f.w ? f.rstd[r] : 0;
+        gx__cuda_each_pack<PACKS, N>(row.columns, lanes, [&](int k, int64_t c) {
+            row.dy[k] = *reinterpret_cast<const Some *>(f.dy + r * f.C + c);
+            if (f.w) row.x[k] = *reinterpret_cast<const Some *>(f.x + r * f.C + c);
+        });
+        gx__cuda_norm_backward_row<T, N, PACKS>(sink, f, row, sum, of_warp[i / at_once % 2], r, lanes);
+    }
+#pragma unroll
+    for (int k = 0; k < Sink::SUMS; k++)
+        if (shares.part[k])
+            gx__cuda_give_share<PACKS, N>(shares.part[k] + blockIdx.x * f.C, shared, sum[k], f.C, lanes);
 }
 
 // share[c..] = (begins ? 0 : share[c..]) + v
@@ -425,41 +507,25 @@ template <int N> static __device__ __forceinline__ void gx__cuda_share(float *sh
     gx_store(share, s);
 }
 
-// Stores dx, where it is wanted.
-template <class T> struct GxNormSink {
-    T *dx;
-    int64_t C;
-    __device__ uint64_t begin(int64_t r) const { return (void)r, 0; }
-    template <int N> __device__ void at(float (&v)[N], int64_t r, int64_t c, uint64_t) const
-    {
-        if (dx) gx_store(dx + r * C + c, v);
-    }
-};
-
-// w NULL: no norm, what goes to the sink is dy itself.
+// Rows longer than GX_NORM_THREADS*ELEMENTS, which are more than a block's registers hold, and those that are no whole
+// packs, of which the sums would be spilled. One after the other, with shares that grow where they are wanted; the
+// second reading of dy and x comes from a cache.
 template <class T, int N, class Sink>
-static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
-    gx__cuda_layer_norm_backward_rows(Sink sink, GxCudaShares shares, const T *dy, const T *x, const float *mean,
-                                      const float *rstd, const T *w, int64_t R, int64_t C)
+static __global__ void __launch_bounds__(GX_NORM_THREADS)
+    gx__cuda_norm_backward_long_rows(Sink sink, GxCudaShares shares, GxCudaNormed<T> f)
 {
-    GX_DYNAMIC_SHARED(float, shared);
-    const int64_t first = (int64_t)threadIdx.x * N, step = (int64_t)blockDim.x * N,
-                  begin = (int64_t)blockIdx.x * GX_NORM_BLOCK;
-    float *share[GX_SHARES], *free_memory = shared, d[N], n[N], u[N];
-    for (int k = 0; k < GX_SHARES; k++) {
-        share[k] = shares.part[k] && shares.shared ? free_memory
-                   : shares.part[k]                ? shares.part[k] + blockIdx.x * C
-                                                   : NULL;
-        if (shares.part[k]) free_memory += C;
-    }
-    for (int64_t r = begin; r < R && r < begin + GX_NORM_BLOCK; r++) {
-        const float m = w ? mean[r] : 0, scale = w ? rstd[r] : 0;
+    const int64_t first = (int64_t)threadIdx.x * N, step = (int64_t)blockDim.x * N, C = f.C,
+                  begin = (int64_t)blockIdx.x * f.rows;
+    float *share[GX_SHARES], d[N], n[N], u[N];
+    for (int k = 0; k < GX_SHARES; k++) share[k] = shares.part[k] ? shares.part[k] + blockIdx.x * C : NULL;
+    for (int64_t r = begin; r < f.R && r < begin + f.rows; r++) {
+        const float m = f.w && Sink::HAS_MEAN ? f.mean[r] : 0, scale = f.w ? f.rstd[r] : 0;
         const uint64_t drawn = sink.begin(r);
         GxCudaPair sums = {0, 0};
-        for (int64_t c = first; w && c < C; c += step) {
-            gx_load(d, dy + r * C + c);
-            gx_load(n, x + r * C + c);
-            gx_load(u, w + c);
+        for (int64_t c = first; f.w && c < C; c += step) {
+            gx_load(d, f.dy + r * C + c);
+            gx_load(n, f.x + r * C + c);
+            gx_load(u, f.w + c);
             if (share[GX_SHARE_DB]) gx__cuda_share(share[GX_SHARE_DB] + c, d, r == begin);
             for (int i = 0; i < N; i++) {
                 n[i] = (n[i] - m) * scale;
@@ -468,37 +534,49 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
             }
             if (share[GX_SHARE_DW]) gx__cuda_share(share[GX_SHARE_DW] + c, n, r == begin);
         }
-        if (w) sums = gx_block_sums(sums);
-        const float of_d = sums.a / (float)C, of_dn = sums.b / (float)C;
-        for (int64_t c = first; c < C; c += step) { // the second reading comes from the L1 cache
-            gx_load(d, dy + r * C + c);
-            if (w) {
-                gx_load(n, x + r * C + c);
-                gx_load(u, w + c);
+        if (f.w) sums = gx_block_sums(sums);
+        const float of_d = Sink::HAS_MEAN ? sums.a / (float)C : 0, of_dn = sums.b / (float)C;
+        for (int64_t c = first; c < C; c += step) {
+            gx_load(d, f.dy + r * C + c);
+            if (f.w) {
+                gx_load(n, f.x + r * C + c);
+                gx_load(u, f.w + c);
                 for (int i = 0; i < N; i++) d[i] = scale * (d[i] * u[i] - of_d - (n[i] - m) * scale * of_dn);
             }
             sink.at(d, r, c, drawn);
             if (share[GX_SHARE_SINK]) gx__cuda_share(share[GX_SHARE_SINK] + c, d, r == begin);
         }
     }
-    for (int k = 0; k < GX_SHARES; k++)
-        for (int64_t c = first; share[k] && shares.shared && c < C; c += step) {
-            gx_load(d, share[k] + c);
-            gx_store(shares.part[k] + blockIdx.x * C + c, d);
-        }
 }
 
 template <class T, int N, class Sink>
-static void gx__cuda_launch_layer_norm_backward(GxContext *g, const Sink &sink, GxCudaShares shares, const T *dy,
-                                                const T *x, const float *mean, const float *rstd, const T *w, int64_t R,
-                                                int64_t C)
+static void gx__cuda_launch_norm_backward(GxContext *g, const Sink &sink, const GxCudaShares &shares,
+                                          const GxCudaNormed<T> &f)
 {
-    int64_t bytes = 0;
-    for (int k = 0; k < GX_SHARES; k++) bytes += shares.part[k] ? C * 4 : 0;
-    shares.shared = bytes <= GX_CUDA_SHARED;
-    GX_LAUNCH((gx__cuda_layer_norm_backward_rows<T, N, Sink>), (unsigned)gx_ceil_div(R, GX_NORM_BLOCK),
-              gx_cuda_threads(gx_ceil_div(C, N), GX_CUDA_BLOCK), shares.shared ? bytes : 0, gx_cuda(g)->stream, sink,
-              shares, dy, x, mean, rstd, w, R, C);
+    const unsigned blocks = (unsigned)gx_ceil_div(f.R, f.rows);
+    const cudaStream_t stream = gx_cuda(g)->stream;
+    if constexpr (N > 1) {
+        int lanes = GX_WARP;
+        while (lanes < GX_NORM_THREADS && lanes * (int64_t)Sink::ELEMENTS < f.C) lanes *= 2;
+        if (lanes * (int64_t)Sink::ELEMENTS >= f.C) {
+            const int threads = (int)gx_max(lanes, GX_CUDA_BLOCK), at_once = threads / lanes;
+            const int64_t bytes = at_once > 1 ? at_once * f.C * 4 : 0; // 24 KiB at most
+            GX_LAUNCH((gx__cuda_norm_backward_rows<T, N, Sink>), blocks, threads, bytes, stream, sink, shares, f,
+                      lanes);
+            return;
+        }
+    }
+    GX_LAUNCH((gx__cuda_norm_backward_long_rows<T, N, Sink>), blocks,
+              gx_cuda_threads(gx_ceil_div(f.C, N), GX_NORM_THREADS), 0, stream, sink, shares, f);
+}
+template <class T, class Sink>
+static void gx__cuda_norm_backward(GxContext *g, const Sink &sink, const GxCudaShares &shares, const GxCudaNormed<T> &f,
+                                   bool wide)
+{
+    const float *const *part = shares.part;
+    if (wide && gx_wide<T>(f.C, f.dy, f.w ? f.x : NULL, f.w, part[0], part[1], part[2]))
+        gx__cuda_launch_norm_backward<T, GxPack<T>::N>(g, sink, shares, f);
+    else gx__cuda_launch_norm_backward<T, 1>(g, sink, shares, f);
 }
 
 // The shares' places in the scratch, for the sums that are wanted; afterwards the sums of the shares.
@@ -507,19 +585,37 @@ static inline GxCudaShares gx__cuda_shares(float *scratch, float *const sums[GX_
     GxCudaShares s = GX_ZERO;
     for (int k = 0; k < GX_SHARES; k++) {
         s.part[k] = sums[k] ? scratch : NULL;
-        if (sums[k]) scratch += gx_ceil_div(R, GX_NORM_BLOCK) * C;
+        if (sums[k]) scratch += gx_ceil_div(R, gx__cuda_norm_rows(R)) * C;
     }
     return s;
 }
 static inline void gx__cuda_sum_shares(GxContext *g, const char *name, float *const sums[GX_SHARES],
                                        const GxCudaShares *shares, int64_t R, int64_t C, int accumulate)
 {
-    for (int k = 0; k < GX_SHARES; k++)
-        if (sums[k])
-            GX_LAUNCH(gx__cuda_column_sum_finish, (unsigned)gx_ceil_div(C, GX_WARP), GX_CUDA_BLOCK, 0,
-                      gx_cuda(g)->stream, sums[k], (const float *)shares->part[k], gx_ceil_div(R, GX_NORM_BLOCK), C,
-                      accumulate);
+    GxCudaColumnSums s = GX_ZERO;
+    for (int k = 0; k < GX_SHARES; k++) s.sum[k] = sums[k], s.part[k] = shares->part[k];
+    gx__cuda_column_sums_finish(g, &s, gx_ceil_div(R, gx__cuda_norm_rows(R)), C, accumulate);
     gx_cuda_check(g, name);
+}
+
+template <class T>
+static void gx__cuda_rms_norm_backward(GxContext *g, void *dx, const GxCudaShares *shares, const void *dy,
+                                       const void *dresidual, const void *x, const float *rstd, const void *w,
+                                       int64_t R, int64_t C)
+{
+    const GxRmsSink<T> sink = {(T *)dx, (const T *)dresidual, C};
+    const GxCudaNormed<T> f = {(const T *)dy, (const T *)x, (const T *)w, NULL, rstd, R, C, gx__cuda_norm_rows(R)};
+    gx__cuda_norm_backward(g, sink, *shares, f, gx_wide<T>(C, dx, dresidual));
+}
+
+void gx_cuda_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
+                               const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype,
+                               float *scratch)
+{
+    float *const sums[GX_SHARES] = {dw, NULL, NULL};
+    const GxCudaShares shares = gx__cuda_shares(scratch, sums, R, C);
+    GX_CUDA_TYPES(dtype, gx__cuda_rms_norm_backward, g, dx, &shares, dy, dresidual, x, rstd, w, R, C);
+    gx__cuda_sum_shares(g, "rms_norm_backward", sums, &shares, R, C, accumulate);
 }
 
 template <class T>
@@ -528,18 +624,15 @@ static void gx__cuda_layer_norm_backward(GxContext *g, void *dx, const GxCudaSha
                                          int64_t C)
 {
     const GxNormSink<T> sink = {(T *)dx, C};
-    const T *d = (const T *)dy, *in = (const T *)x, *weight = (const T *)w;
-    const float *const *part = shares->part;
-    if (gx_wide<T>(C, dx, dy, x, w, part[GX_SHARE_DW], part[GX_SHARE_DB]))
-        gx__cuda_launch_layer_norm_backward<T, GxPack<T>::N>(g, sink, *shares, d, in, mean, rstd, weight, R, C);
-    else gx__cuda_launch_layer_norm_backward<T, 1>(g, sink, *shares, d, in, mean, rstd, weight, R, C);
+    const GxCudaNormed<T> f = {(const T *)dy, (const T *)x, (const T *)w, mean, rstd, R, C, gx__cuda_norm_rows(R)};
+    gx__cuda_norm_backward(g, sink, *shares, f, gx_wide<T>(C, dx));
 }
 
 void gx_cuda_layer_norm_backward(GxContext *g, void *dx, float *dw, float *db, const void *dy, const void *x,
                                  const float *mean, const float *rstd, const void *w, int64_t R, int64_t C,
                                  int accumulate, GxDtype dtype, float *scratch)
 {
-    float *const sums[GX_SHARES] = {NULL, dw, db};
+    float *const sums[GX_SHARES] = {dw, db, NULL};
     const GxCudaShares shares = gx__cuda_shares(scratch, sums, R, C);
     GX_CUDA_TYPES(dtype, gx__cuda_layer_norm_backward, g, dx, &shares, dy, x, mean, rstd, w, R, C);
     gx__cuda_sum_shares(g, "layer_norm_backward", sums, &shares, R, C, accumulate);

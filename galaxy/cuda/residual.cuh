@@ -81,6 +81,7 @@ void gx_cuda_residual_forward(GxContext *g, void *y, void *sum, float *mean, flo
 // dx is stored, dropped, and stored as dout; what is left in v is dbias's share. dx, dout NULL: not wanted. Where dout
 // is dx nothing is dropped, and the second store is of the same.
 template <class T> struct GxResidualSink {
+    enum { HAS_MEAN = 1, SUMS = 3, ELEMENTS = 16 };
     T *dx, *dout;
     int64_t C;
     GxCudaDraws draws;
@@ -98,18 +99,16 @@ static void gx__cuda_residual_backward(GxContext *g, void *dx, void *dout, const
                                        const void *sum, const float *mean, const float *rstd, const GxResidual *r)
 {
     const GxResidualSink<T> sink = {(T *)dx, (T *)dout, r->C, gx__cuda_draws(g, &r->dropout)};
-    const T *d = (const T *)dy, *in = (const T *)sum, *w = (const T *)r->w;
-    const float *const *part = shares->part;
-    if (gx_wide<T>(r->C, dx, dout, dy, w ? sum : NULL, r->w, part[0], part[1], part[2]))
-        gx__cuda_launch_layer_norm_backward<T, GxPack<T>::N>(g, sink, *shares, d, in, mean, rstd, w, r->R, r->C);
-    else gx__cuda_launch_layer_norm_backward<T, 1>(g, sink, *shares, d, in, mean, rstd, w, r->R, r->C);
+    const GxCudaNormed<T> f = {(const T *)dy, (const T *)sum, (const T *)r->w,           mean, rstd,
+                               r->R,          r->C,           gx__cuda_norm_rows(r->R)};
+    gx__cuda_norm_backward(g, sink, *shares, f, gx_wide<T>(r->C, dx, dout));
 }
 
 void gx_cuda_residual_backward(GxContext *g, void *dx, void *dout, float *dbias, float *dw, float *db, const void *dy,
                                const void *sum, const float *mean, const float *rstd, const GxResidual *r,
                                int accumulate, float *scratch)
 {
-    float *const sums[GX_SHARES] = {dbias, dw, db};
+    float *const sums[GX_SHARES] = {dw, db, dbias};
     const GxCudaShares shares = gx__cuda_shares(scratch, sums, r->R, r->C);
     GX_CUDA_TYPES(r->dtype, gx__cuda_residual_backward, g, dx, dout, &shares, dy, sum, mean, rstd, r);
     gx__cuda_sum_shares(g, "residual_backward", sums, &shares, r->R, r->C, accumulate);

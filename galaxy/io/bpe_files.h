@@ -177,5 +177,6 @@ const GxTokenizerKind gx_bpe = {"BPE",
                                 gx_words_continues,
                                 gx_words_write,
                                 gx_words_difference,
-                                NULL};
+                                NULL,
+                                gx_words_lines_are_apart};
 #endif

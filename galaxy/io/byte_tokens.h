@@ -228,6 +228,7 @@ static GxStatus gx__byte_tokens_open(GxTokenizer *t, const GxTokenizerSource *fr
 }
 
 static void gx__byte_tokens_close(GxTokenizer *t) { (void)t; }
+static int gx__byte_tokens_lines_are_apart(const GxTokenizer *t) { return (void)t, 1; }
 
 const GxTokenizerKind gx_byte_tokens = {"bytes",
                                         "BPE",
@@ -242,5 +243,6 @@ const GxTokenizerKind gx_byte_tokens = {"bytes",
                                         gx__byte_tokens_no,
                                         gx__byte_tokens_write,
                                         NULL,
-                                        gx__byte_tokens_check};
+                                        gx__byte_tokens_check,
+                                        gx__byte_tokens_lines_are_apart};
 #endif

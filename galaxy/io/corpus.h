@@ -9,7 +9,8 @@
 // folders in it, in the order of their names; a folder in it that holds a run (run.json) is passed over, and said to
 // be: its log and its checkpoints are no texts. A document is one text to the tokenizer, in its frame; where there may
 // be several, the tokenizer's end of a text (eos_token) stands behind each, if it has one and the frame does not end
-// so. Texts that are empty are left out. Which threads do what changes nothing.
+// so. Texts that are empty are left out. Which threads do what changes nothing; a long text they share where its
+// tokenizer lets it be cut (gx_tokenizer_cut).
 //
 // Memory: 4 bytes per token and 16 per document; meanwhile a piece of the texts (32 MB of JSON lines, or of text files;
 // or one line, or one file, that is longer), and 4 bytes for each byte of its texts. Who cannot hold all of it reads a
@@ -54,6 +55,7 @@ typedef struct {
     int64_t files, bytes;
     GxCorpusPlace place;
     int64_t piece; // bytes of JSON lines, or of text files, that are read at a time
+    int64_t cut;   // bytes of a text of which a thread takes the next part
     // its own
     int64_t file_room, text_room, texts;
     struct GxCorpusText *text;
@@ -86,13 +88,14 @@ GX_END
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { GX__CORPUS_PIECE = 1 << 25, GX__CORPUS_DEPTH = 64 }; // bytes that are tokenized at a time; folders in folders
-#define GX__CORPUS_PATIENCE 5                               // seconds between two lines about how far it is
+enum { GX__CORPUS_PIECE = 1 << 25, GX__CORPUS_CUT = 1 << 19, GX__CORPUS_DEPTH = 64 }; // folders in folders
+#define GX__CORPUS_PATIENCE 5 // seconds between two lines about how far it is
 
-typedef struct GxCorpusText {
+typedef struct GxCorpusText { // a text, or the next part of a long one
     const char *text;
     int64_t bytes;
     int64_t at, n; // its ids in `ids` of the piece
+    int goes_on;   // with the text before
 } GxCorpusText;
 
 static int gx__corpus_ends_with(const char *path, const char *suffix)
@@ -163,10 +166,26 @@ static GxStatus gx__corpus_encode(GxCorpusReader *r, GxError *err)
     return gx_error_code(err);
 }
 
+// The parts of long texts become one again.
+static void gx__corpus_join_parts(GxCorpusReader *r)
+{
+    int64_t texts = 0;
+    for (int64_t i = 0; i < r->texts; i++) {
+        const GxCorpusText part = r->text[i];
+        if (!part.goes_on) r->text[texts++] = part;
+        if (!part.goes_on) continue;
+        GxCorpusText *whole = &r->text[texts - 1];
+        memmove(r->ids + whole->at + whole->n, r->ids + part.at, (size_t)part.n * sizeof *r->ids);
+        whole->n += part.n, whole->bytes += part.bytes;
+    }
+    r->texts = texts;
+}
+
 // The texts that were taken become documents of c.
 static GxStatus gx__corpus_turn(GxCorpusReader *r, GxCorpus *c, GxError *err)
 {
     GxStatus status = gx__corpus_encode(r, err);
+    if (status == GX_OK) gx__corpus_join_parts(r);
     for (int64_t i = 0; i < r->texts && status == GX_OK; i++)
         status = gx__corpus_add(r, c, r->ids + r->text[i].at, r->text[i].n, r->text[i].bytes, err);
     free(r->ids);
@@ -174,13 +193,17 @@ static GxStatus gx__corpus_turn(GxCorpusReader *r, GxCorpus *c, GxError *err)
     return status;
 }
 
-// The text stays where it is until the turn is over.
+// The text stays where it is until the turn is over. A long one is cut where that changes nothing: threads share it.
 static GxStatus gx__corpus_take(GxCorpusReader *r, GxCorpus *c, const char *text, int64_t bytes, GxError *err)
 {
     if (bytes == 0) c->empty++;
-    if (bytes == 0) return GX_OK;
-    GX_TRY(gx__corpus_grow((void **)&r->text, &r->text_room, r->texts, 1, sizeof *r->text, err));
-    r->text[r->texts].text = text, r->text[r->texts++].bytes = bytes;
+    for (int64_t begin = 0, end; begin < bytes; begin = end) {
+        const GxCorpusText none = {text + begin, 0, 0, 0, begin > 0};
+        GX_TRY(gx__corpus_grow((void **)&r->text, &r->text_room, r->texts, 1, sizeof *r->text, err));
+        end = begin + gx_tokenizer_cut(r->t, text + begin, bytes - begin, gx_min(r->cut, bytes - begin));
+        r->text[r->texts] = none;
+        r->text[r->texts++].bytes = end - begin;
+    }
     return GX_OK;
 }
 
@@ -386,7 +409,8 @@ GxStatus gx_corpus_reader_open(GxCorpusReader *r, const char *path, const GxToke
                                const GxLogger *log, GxError *err)
 {
     memset(r, 0, sizeof *r);
-    r->t = t, r->threads = threads, r->ends = gx_corpus_has_documents(path), r->log = log, r->piece = GX__CORPUS_PIECE;
+    r->t = t, r->threads = threads, r->ends = gx_corpus_has_documents(path), r->log = log;
+    r->piece = GX__CORPUS_PIECE, r->cut = GX__CORPUS_CUT;
     const GxStatus status =
         gx_path_is_folder(path) ? gx__corpus_list_folder(r, path, 0, err) : gx__corpus_list_file(r, path, err);
     if (status != GX_OK) gx_corpus_reader_close(r);

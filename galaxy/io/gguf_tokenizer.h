@@ -77,14 +77,10 @@ typedef struct {
     const char *words; // the regular expression; NULL: GPT-2's
     int has_nfc, has_digits, ignore_merges, add_bos;
 } gx__KeysPre;
-static const char gx__keys_llama3[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
-                                      "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-                  gx__keys_qwen2[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
-                                     "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 static const gx__KeysPre gx__keys_pres[] = {{"gpt-2", NULL, 0, 0, 0, 0},
                                             {"smollm", NULL, 0, 1, 0, 0},
-                                            {"llama-bpe", gx__keys_llama3, 0, 0, 1, 1},
-                                            {"qwen2", gx__keys_qwen2, 1, 0, 0, 0}};
+                                            {"llama-bpe", gx_words_of_llama3, 0, 0, 1, 1},
+                                            {"qwen2", gx_words_of_qwen2, 1, 0, 0, 0}};
 enum { GX__KEYS_PRES = sizeof gx__keys_pres / sizeof *gx__keys_pres, GX__KEYS_LONGEST = 1024 };
 
 static const gx__KeysPre *gx__keys_pre(const char *name)
@@ -111,7 +107,7 @@ static int gx__keys_is_pre(const gx__KeysPre *pre, const GxBpeTokenizer *b)
     if (b->model.ignore_merges != pre->ignore_merges || v->pre_tokenizer.n != 2 + pre->has_digits) return 0;
     if (pre->has_digits && (s[n].kind != GX_WORDS_DIGITS || s[n++].keeps != 1)) return 0;
     return s[n].kind == GX_WORDS_SPLIT && s[n].keeps == (GX_WORDS_MATCHES | GX_WORDS_GAPS) &&
-           !strcmp(s[n].text, pre->words ? pre->words : gx__words_of_gpt2) && s[n + 1].kind == GX_WORDS_BYTES;
+           !strcmp(s[n].text, pre->words ? pre->words : gx_words_of_gpt2) && s[n + 1].kind == GX_WORDS_BYTES;
 }
 
 // ---- lists of texts ------------------------------------------------------------------------------------------------

@@ -46,6 +46,10 @@ const char *gx_tokenizer_identity(const GxTokenizer *t);
 GxStatus gx_tokenizer_encode(const GxTokenizer *t, const void *text, int64_t bytes, GxSpecialTokens special,
                              int32_t *ids, int64_t *n, GxError *err);
 int64_t gx_tokenizer_most(const GxTokenizer *t, int64_t bytes); // tokens that a text of so many bytes may have
+// Where text[bytes] may be cut so that both parts, each by itself, have the ids of the whole: the first such place from
+// `at` on. It is behind the end of a line, between two characters of ASCII: before it one that is no white space,
+// behind it a letter. `bytes`: there is none, or none can be with this tokenizer.
+int64_t gx_tokenizer_cut(const GxTokenizer *t, const char *text, int64_t bytes, int64_t at);
 // text[n * t->longest]; *bytes of it were written; no 0 behind them.
 GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, GxSpecialTokens special, char *text,
                              int64_t *bytes, GxError *err);
@@ -217,6 +221,18 @@ GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n
 }
 
 int64_t gx_tokenizer_most(const GxTokenizer *t, int64_t bytes) { return bytes * t->tokens_for_byte; }
+
+int64_t gx_tokenizer_cut(const GxTokenizer *t, const char *text, int64_t bytes, int64_t at)
+{
+    if (!t->kind->lines_are_apart(t)) return bytes;
+    for (at = gx_max(at, 2); at < bytes; at++) {
+        const char *end = (const char *)memchr(text + at - 1, '\n', (size_t)(bytes - at));
+        if (!end) return bytes;
+        at = end - text + 1;
+        if (end[-1] > ' ' && end[-1] < 127 && gx_is_ascii_letter(end[1])) return at;
+    }
+    return bytes;
+}
 
 static int gx__tokenizer_has(const GxTokenizer *t, int32_t id) { return id >= 0 && id < t->vocab_size; }
 const char *gx_tokenizer_piece(const GxTokenizer *t, int32_t id, char room[8])

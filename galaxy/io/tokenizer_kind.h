@@ -40,6 +40,8 @@ typedef struct {
     // Of two whose identities differ, what else does; or a check of its own, which then is all that is looked at.
     void (*difference)(const GxTokenizer *here, const GxTokenizer *there, char out[GX_TOKENIZER_DIFFERENCE]);
     GxStatus (*check)(const GxTokenizer *t, const char *folder, GxError *err);
+    // 1: a text may be cut where gx_tokenizer_cut does, and both parts encoded by themselves.
+    int (*lines_are_apart)(const GxTokenizer *t);
 } GxTokenizerKind;
 
 // What a text gets around it: tokens, and the texts themselves, in their order.
@@ -64,6 +66,8 @@ struct GxTokenizer {
     GxTokenFrame frame[2];        // of one text, of two; n 0: [CLS] a [SEP] b [SEP], if there are such roles
     char identity[GX_TOKENIZER_IDENTITY];
 };
+
+static inline int gx_is_ascii_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 typedef struct {                     // one member of a document and its value, as JSON text
     const char *object, *key, *json; // object NULL: the root

@@ -149,5 +149,6 @@ const GxTokenizerKind gx_unigram = {"Unigram",
                                     gx_words_continues,
                                     gx_words_write,
                                     gx_words_difference,
-                                    NULL};
+                                    NULL,
+                                    gx_words_lines_are_apart};
 #endif

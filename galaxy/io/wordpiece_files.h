@@ -631,6 +631,20 @@ static int gx__wordpiece_continues(const GxTokenizer *t, int32_t id)
     return (((const GxWordPiece *)t->vocabulary)->p.flags[id] & GX_PIECE_CONTINUES) != 0;
 }
 
+// A line's end is between words, and what is made of a character depends on no other but those of its own word: added
+// tokens alone might look beyond.
+static int gx__wordpiece_lines_are_apart(const GxTokenizer *t)
+{
+    const GxWordPiece *v = (const GxWordPiece *)t->vocabulary;
+    int is_apart = 1;
+    for (int i = 0; i < v->added_n; i++) {
+        const GxAddedToken *a = &v->added[i];
+        for (int64_t j = 0; j < a->pattern.n; j++) is_apart &= a->pattern.c[j] != '\n';
+        is_apart &= !(a->lstrip && a->pattern.c[0] < 128 && gx_is_ascii_letter((char)a->pattern.c[0]));
+    }
+    return is_apart;
+}
+
 static void gx__wordpiece_difference(const GxTokenizer *a, const GxTokenizer *b, char out[GX_TOKENIZER_DIFFERENCE])
 {
     gx_pieces_difference(&((const GxWordPiece *)a->vocabulary)->p, &((const GxWordPiece *)b->vocabulary)->p,
@@ -650,5 +664,6 @@ const GxTokenizerKind gx_wordpiece = {"WordPiece",
                                       gx__wordpiece_continues,
                                       gx__wordpiece_write,
                                       gx__wordpiece_difference,
-                                      NULL};
+                                      NULL,
+                                      gx__wordpiece_lines_are_apart};
 #endif

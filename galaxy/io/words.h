@@ -110,6 +110,10 @@ GxStatus gx_words_encode(const GxTokenizer *t, const char *text, int64_t bytes, 
 GxStatus gx_words_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, GxSpecialTokens special, char *text,
                          int64_t *bytes, GxError *err);
 int gx_words_longest(const GxWords *v); // bytes of decoded text for a token, at most; GX_WORDS_TOO_MANY: or more
+int gx_words_lines_are_apart(const GxTokenizer *t); // of a GxTokenizerKind, too
+
+// Regular expressions that many models' words are cut by.
+extern const char gx_words_of_gpt2[], gx_words_of_llama3[], gx_words_of_qwen2[], gx_words_of_tekken[];
 
 GX_END
 #endif
@@ -317,6 +321,51 @@ GxStatus gx_words_normalize(const GxWordSteps *s, const char *text, int64_t n, G
     }
     gx__words_free(&spare);
     return status;
+}
+
+// ---- what is known of words ----------------------------------------------------------------------------------------
+
+const char gx_words_of_gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+           gx_words_of_llama3[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
+                                  "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+           gx_words_of_qwen2[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
+                                 "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+           gx_words_of_tekken[] =
+               "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|"
+               "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|\\p{N}|"
+               " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+
+// Of "x\nA", x no white space, A a letter: each of these ends a word behind \n, alone or with signs before it, wherever
+// it began, and whether A comes then or the text ends.
+static int gx__words_ends_lines(const GxWordStep *s)
+{
+    static const char *const known[] = {gx_words_of_gpt2, gx_words_of_llama3, gx_words_of_qwen2, gx_words_of_tekken};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (s->kind == GX_WORDS_SPLIT && !strcmp(s->text, known[i]))
+            return s->keeps == (GX_WORDS_MATCHES | GX_WORDS_GAPS);
+    return 0;
+}
+
+// No added token has \n in it or takes it from before a letter; what the normalizer makes of x, \n and A is the same,
+// whatever stands around them; words end there, and nothing depends on where a text begins.
+int gx_words_lines_are_apart(const GxTokenizer *t)
+{
+    const GxWords *v = (const GxWords *)t->vocabulary;
+    int ends = 0, is_apart = 1;
+    for (int i = 0; i < v->added_n; i++)
+        is_apart &= !memchr(v->added[i].pattern, '\n', (size_t)v->added[i].bytes) &&
+                    !(v->added[i].lstrip && gx_is_ascii_letter(v->added[i].pattern[0]));
+    for (int i = 0; i < v->normalizer.n; i++) {
+        const GxWordStepKind kind = v->normalizer.step[i].kind;
+        is_apart &= kind == GX_WORDS_NFC || kind == GX_WORDS_NFD || kind == GX_WORDS_NFKC || kind == GX_WORDS_NFKD ||
+                    kind == GX_WORDS_LOWERCASE;
+    }
+    for (int i = 0; i < v->pre_tokenizer.n; i++) {
+        const GxWordStep *s = &v->pre_tokenizer.step[i];
+        ends |= gx__words_ends_lines(s);
+        is_apart &= s->kind == GX_WORDS_DIGITS || s->kind == GX_WORDS_BYTES || gx__words_ends_lines(s);
+    }
+    return is_apart && ends;
 }
 
 // ---- the pre-tokenizer ---------------------------------------------------------------------------------------------

@@ -52,8 +52,6 @@ enum { GX__WORDS_CAP = 64 << 20, GX__WORDS_LONGEST = 1 << 16, GX__WORDS_FILES = 
 // Beside the first, which each has: those that lie there are kept.
 static const char *const gx__words_files[GX__WORDS_FILES] = {"tokenizer.json", "tokenizer_config.json",
                                                              "special_tokens_map.json", "chat_template.jinja"};
-static const char gx__words_of_gpt2[] =
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
 // ---- steps ---------------------------------------------------------------------------------------------------------
 
@@ -218,7 +216,7 @@ static GxStatus gx__words_read_byte_level(GxWordsReading *x, const GxJson *from,
     GX_TRY(gx_json_get_bool(from, "use_regex", 0, &use_regex, x->path, x->err));
     if (has_prefix) GX_TRY(gx__words_add_step(x, steps, GX_WORDS_PREFIX, 0, NULL, NULL));
     if (use_regex)
-        GX_TRY(gx__words_add_step(x, steps, GX_WORDS_SPLIT, GX_WORDS_MATCHES | GX_WORDS_GAPS, gx__words_of_gpt2, NULL));
+        GX_TRY(gx__words_add_step(x, steps, GX_WORDS_SPLIT, GX_WORDS_MATCHES | GX_WORDS_GAPS, gx_words_of_gpt2, NULL));
     return gx__words_add_step(x, steps, GX_WORDS_BYTES, 0, NULL, NULL);
 }
 

@@ -102,6 +102,13 @@ typedef struct {
     int64_t k_column, v_column; // of K's first row, V's first row
 } GxAttCall;
 
+// Does attention's backward itself turn the gradients of q and k back? Not where others are added to them before that:
+// those of other ranks' queries, or of prompts.
+static int gx__att_backward_turns(const GxPass *p, int k, const GxAttCall *c)
+{
+    return gx_pass_spec(p, k)->core.rope.theta > 0 && !c->gathers && !gx_pass_has_prompt(p, k);
+}
+
 static GxAttCall gx__att_call(const GxPass *p, int k)
 {
     GxAttCall c = GX_ZERO;
@@ -138,6 +145,10 @@ static GxAttCall gx__att_call(const GxPass *p, int k)
     c.a.site = gx_pass_dropout(p, k, GX_DROPOUT_ATT, s->dropout).site;
     c.a.first_sample = p->b->first_sample, c.a.T = p->b->T;
     c.a.heads = s->heads, c.a.head_first = gx_share_mine(&u->q).begin / h;
+    if (gx__att_backward_turns(p, k, &c)) {
+        c.a.cosine = p->m->rope[gx_pass_is_side(p)].cosine;
+        c.a.sine = p->m->rope[gx_pass_is_side(p)].sine;
+    }
     c.q = gx_model_linear(p->m, qkv->first, 1, qkv->bias);
     c.kv = gx_model_linear(p->m, second, 2, second_bias);
     return c;
@@ -220,7 +231,7 @@ static void gx__att_project_backward(GxPass *p, int k, const GxAttCall *c, GxRow
 {
     const GxRows dq = p->dcore[GX__ATT_DQ], dkv = p->dcore[GX__ATT_DKV];
     if (!c->gathers) {
-        gx__att_turn(p, k, c, dq, c->a.H + c->a.K, c->a.q_stride, -1);
+        if (!c->a.cosine) gx__att_turn(p, k, c, dq, c->a.H + c->a.K, c->a.q_stride, -1);
         gx__att_norm(p, k, c, dq, dq, -1);
         gx_linear_apply_backward_input(p, &gx_pass_pair(p, k)->linear[GX__ATT_QKV], din, dq, 0);
         return;

@@ -124,6 +124,14 @@ static void gx__head_cross_entropy(GxPass *p, int k, const GxHeadScratch *s, flo
                             weights, logits.dtype);
 }
 
+// The linear for a chunk that begins with this row of the target's.
+static GxLinear gx__head_linear(const GxPass *p, int k, int64_t picked)
+{
+    GxLinear l = gx_pass_pair(p, k)->linear[0];
+    l.picked = picked;
+    return l;
+}
+
 static void gx__head_chunk_backward(GxPass *p, const GxLinear *l, GxRows din, GxRows dlogits, GxRows in)
 {
     gx_linear_apply_backward_input(p, l, din, dlogits, 0);
@@ -151,14 +159,14 @@ static void gx__head_weigh(GxPass *p, int k, const GxHeadScratch *s, int64_t beg
 // The loss of rows that are weighed; with gradients: din, and the matrix's. A rank without rows takes part.
 static void gx__head_loss_weighed(GxPass *p, int k, GxRows din, GxRows in, int has_gradient)
 {
-    const GxLinear *l = &gx_pass_pair(p, k)->linear[0];
     const int64_t begin = gx_picked_begin(p, k, gx_core_method(p, k));
     const int32_t *labels = gx_pass_target(p, k)->labels + begin;
     const GxHeadScratch s = gx__head_scratch(p, k, in.rows);
     const int64_t chunk = s.logits.rows;
     for (int64_t r = 0; r < in.rows && !gx_failed(p->g); r += chunk) {
         const GxRows logits = gx_some_rows(s.logits, 0, gx_min(chunk, in.rows - r));
-        gx_linear_apply(p, l, logits, gx_some_rows(in, r, logits.rows), 0);
+        const GxLinear l = gx__head_linear(p, k, begin + r);
+        gx_linear_apply(p, &l, logits, gx_some_rows(in, r, logits.rows), 0);
         gx__head_cross_entropy(p, k, &s, s.losses + begin + r, NULL, logits, labels + r, 0);
     }
     gx__head_weigh(p, k, &s, begin);
@@ -166,16 +174,16 @@ static void gx__head_loss_weighed(GxPass *p, int k, GxRows din, GxRows in, int h
     for (int64_t r = 0; r < in.rows && has_gradient && !gx_failed(p->g); r += chunk) {
         const GxRows logits = gx_some_rows(s.logits, 0, gx_min(chunk, in.rows - r)),
                      h = gx_some_rows(in, r, logits.rows);
-        if (in.rows > chunk) gx_linear_apply(p, l, logits, h, 0);
+        const GxLinear l = gx__head_linear(p, k, begin + r);
+        if (in.rows > chunk) gx_linear_apply(p, &l, logits, h, 0);
         gx__head_cross_entropy(p, k, &s, s.losses + begin + r, s.weights + begin + r, logits, labels + r, 1);
-        gx__head_chunk_backward(p, l, gx_some_rows(din, r, logits.rows), logits, h);
+        gx__head_chunk_backward(p, &l, gx_some_rows(din, r, logits.rows), logits, h);
     }
 }
 
 // The loss of all rows of `in`; with gradients: din, and the matrix's.
 static void gx__head_loss(GxPass *p, int k, GxRows din, GxRows in, int has_gradient)
 {
-    const GxLinear *l = &gx_pass_pair(p, k)->linear[0];
     if (gx__head_is_weighed(p, k)) {
         gx__head_loss_weighed(p, k, din, in, has_gradient);
         return;
@@ -189,11 +197,12 @@ static void gx__head_loss(GxPass *p, int k, GxRows din, GxRows in, int has_gradi
     for (int64_t r = 0; r < in.rows && !gx_failed(p->g); r += chunk) {
         const int64_t rows = gx_min(chunk, in.rows - r);
         const GxRows logits = gx_some_rows(s.logits, 0, rows), h = gx_some_rows(in, r, rows);
-        gx_linear_apply(p, l, logits, h, 0);
+        const GxLinear l = gx__head_linear(p, k, begin + r);
+        gx_linear_apply(p, &l, logits, h, 0);
         gx__head_cross_entropy(p, k, &s, s.losses + r, NULL, logits, labels + r, has_gradient);
         if (gx__head_counts_right(p, k, has_gradient))
             gx__head_count_right(p, k, s.sums + rows, s.losses + r, twin + r, rows);
-        if (has_gradient) gx__head_chunk_backward(p, l, gx_some_rows(din, r, rows), logits, h);
+        if (has_gradient) gx__head_chunk_backward(p, &l, gx_some_rows(din, r, rows), logits, h);
     }
     if (gx_adds_loss(p, k)) gx_sum(p->g, gx_pass_target(p, k)->loss, s.losses, in.rows, 1);
 }

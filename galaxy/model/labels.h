@@ -80,20 +80,21 @@ static void gx__labels_loss_of(GxPass *p, int k, float *losses, GxRows outputs, 
 // The loss of this rank's share of the rows; with gradients: din (0 for the rows of others), and the matrix's.
 static void gx__labels_loss(GxPass *p, int k, GxRows din, GxRows in, int has_gradient)
 {
-    const GxLinear *l = &gx_pass_pair(p, k)->linear[0];
+    GxLinear l = gx_pass_pair(p, k)->linear[0];
     const GxLabelsShare share = gx__labels_share(p, k, in);
     const GxRows mine = gx_some_rows(in, share.in_first, share.n);
     if (has_gradient && din.data && share.n < din.rows) gx_zero(p->g, din.data, gx_rows_bytes(din));
     if (!share.n) return;
+    l.picked = share.first;
     const GxMethod method = gx_core_method(p, k);
-    const GxRows outputs = gx_pass_picked(p, k, method, share.n, l->out);
+    const GxRows outputs = gx_pass_picked(p, k, method, share.n, l.out);
     float *losses = (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * gx_picked_most(p, k, method, share.n));
-    gx_linear_apply(p, l, outputs, mine, 0);
+    gx_linear_apply(p, &l, outputs, mine, 0);
     gx__labels_loss_of(p, k, losses, outputs, share.first, has_gradient);
     if (share.split.n > 1 || gx_adds_loss(p, k)) gx_sum(p->g, gx_pass_target(p, k)->loss, losses, share.n, 1);
     if (!has_gradient) return;
-    gx_linear_apply_backward_input(p, l, gx_some_rows(din, share.in_first, share.n), outputs, 0);
-    gx_linear_apply_backward_weight(p, l, outputs, mine);
+    gx_linear_apply_backward_input(p, &l, gx_some_rows(din, share.in_first, share.n), outputs, 0);
+    gx_linear_apply_backward_weight(p, &l, outputs, mine);
 }
 
 // All rows' outputs, on every rank.

@@ -48,13 +48,17 @@ typedef struct { // of one part of a linear, for some rows
     GxLinearShape down, up; // between x and r columns; between these and the part's columns of y, times s: written
 } GxLoraPart;
 
-// Of a core's rows, or of those that a pair picks before its core; this rank's columns of them.
+// Of a core's rows, or of those that a pair picks before its core, of which a head works on some at a time; this rank's
+// columns of them.
 static GxDropout gx__lora_dropout(const GxPass *p, const GxLinear *l, const GxTensor *w)
 {
-    const int k = w->pair, is_enter = gx_pass_pair(p, k)->enter.first.index == l->first.index;
+    const int k = w->pair, is_enter = gx_pass_pair(p, k)->enter.first.index == l->first.index,
+              is_head = !is_enter && gx_pass_spec(p, k)->con.kind == GX_CON_NOTHING;
+    const int32_t *picked = is_head ? gx_pass_target(p, k)->rows : NULL;
     GxDropout d = gx_pass_dropout(p, k, GX_DROPOUT_CON, p->m->lora.dropout);
     d.site = gx_random_site(GX_SITE_LORA, w->lora.index);
     if (is_enter) d.rows = gx_entered_rows(p, k);
+    else if (is_head) d.rows = picked ? picked + l->picked : NULL, d.first_row = l->picked;
     else d.first_row = gx_core_method(p, k) == GX_METHOD_SP ? gx_slice_begin(p) : 0;
     d.first_column = w->begin[1], d.columns = w->global_shape[1];
     return d;

@@ -6,7 +6,9 @@
 // own. Of a matrix that is not cut both are as it is.
 //
 // The embedding of tokens has them where it is named: x is then a row of the unit matrix, and y = W[id] + s * B A[:,id]
-// (embed.h), A [r,V] zero at first and B [C,r] drawn, as in PEFT. A head that is tied to the embedding goes on with W.
+// (embed.h), A [r,V] zero at first and B [C,r] drawn, as in PEFT. A head has them where it is named, too: over the
+// vocabulary B is cut with W's rows. Where a head is tied to the embedding, each has its own factors or none: the other
+// goes on with W.
 //
 // All else is frozen (tuned.h).
 //
@@ -18,8 +20,9 @@
 GX_BEGIN
 
 double gx_lora_scale(const GxLora *lora); // s
-// 1: the embedding of tokens has LoRA, and a head is tied to it.
-int gx_lora_is_on_tied(const GxModel *m);
+// The row of the head that is tied to the embedding of tokens, where one of the two, or each, has LoRA; -1: there is
+// none.
+int gx_lora_tied_head(const GxModel *m);
 
 // W + s * B A in the place of W, of this rank's parts, which are those that belong together; sign -1: W - s * B A. In
 // bf16 that is rounded, and so does not take back to the bit what it added.
@@ -45,12 +48,14 @@ double gx_lora_scale(const GxLora *lora)
     return lora->alpha / (lora->is_scaled_by_root ? sqrt((double)lora->r) : (double)lora->r);
 }
 
-int gx_lora_is_on_tied(const GxModel *m)
+int gx_lora_tied_head(const GxModel *m)
 {
-    int is_tied = 0;
-    for (int i = 0; i < m->table.n && m->embedding.index >= 0; i++)
-        is_tied |= m->table.row[i].has_alias && m->table.row[i].alias.index == m->embedding.index;
-    return is_tied && m->table.row[m->embedding.index].has_lora;
+    for (int i = 0; i < m->table.n && m->embedding.index >= 0; i++) {
+        const GxTensor *t = &m->table.row[i];
+        if (!t->has_alias || t->alias.index != m->embedding.index) continue;
+        return t->has_lora || m->table.row[m->embedding.index].has_lora ? i : -1;
+    }
+    return -1;
 }
 
 GxStatus gx_lora_check(const GxLora *lora, GxError *err)
@@ -103,7 +108,7 @@ static int gx__lora_is_target(const GxModel *m, const GxTensor *t, int by_defaul
 {
     const GxLora *lora = &m->lora;
     if (!lora->targets || !lora->targets[0]) return by_default;
-    if (gx__lora_is_all_linear(lora)) return t->role != GX_ROLE_EMBEDDING;
+    if (gx__lora_is_all_linear(lora)) return t->role != GX_ROLE_EMBEDDING && t->role != GX_ROLE_HEAD;
     return lora->finds ? gx__lora_is_found(m, t) : gx__lora_is_listed(t->name, gx__lora_module(t), lora->targets);
 }
 
@@ -122,8 +127,8 @@ static GxStatus gx__lora_check_pattern(const GxModel *m, GxError *err)
         found += t->has_lora;
         if (t->has_lora || !gx__lora_is_matrix(t) || !gx__lora_is_found(m, t)) continue;
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "LoRA's targets, \"%.200s\", are %.*s, too, which is no linear of attention or MLP, nor one "
-                       "before a head, nor the embedding of tokens",
+                       "LoRA's targets, \"%.200s\", are %.*s, too, which is no linear of attention or MLP, none of "
+                       "a head or before one, and not the embedding of tokens",
                        m->lora.targets, (int)gx__lora_module(t), t->name);
     }
     if (found) return GX_OK;
@@ -147,8 +152,8 @@ GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
         }
         if (!found)
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "LoRA's target \"%.*s\" is no linear of attention or MLP, nor one before a head, nor the "
-                           "embedding of tokens; those of %s are called like %s, %s",
+                           "LoRA's target \"%.*s\" is no linear of attention or MLP, none of a head or before one, "
+                           "and not the embedding of tokens; those of %s are called like %s, %s",
                            (int)n, p, m->family->name, m->table.row[m->unit[1].pair[0].linear[0].first.index].name,
                            m->table.row[m->embedding.index].name);
         p += n;
@@ -179,7 +184,7 @@ static GxTensorId gx__lora_factor(GxContext *g, GxModel *m, int base, gx__LoraFa
     snprintf(t.name + module, sizeof t.name - (size_t)module, "%s", f.name);
     t.role = GX_ROLE_LORA;
     t.is_added = 1;
-    t.packed = t.has_lora = 0;
+    t.packed = t.has_lora = t.has_alias = 0;
     t.init = f.init, t.init_std = f.init_std;
     t.decay = 1;
     t.global_shape[f.at] = w->global_shape[f.kept], t.begin[f.at] = w->begin[f.kept], t.end[f.at] = w->end[f.kept];
@@ -228,8 +233,8 @@ void gx_lora_open(GxContext *g, GxModel *m, int unit)
         const GxCoreKind core = gx_unit_spec(m, unit)->pair[k].core.kind;
         if (core == GX_CORE_EMBED) gx__lora_of_embedding(g, m, pair.matrix.index);
         gx__lora_of_linear(g, m, &pair.enter, 0);
-        for (int i = 0; i < 2 && (core == GX_CORE_ATT || core == GX_CORE_MLP); i++)
-            gx__lora_of_linear(g, m, &pair.linear[i], 1);
+        for (int i = 0; i < 2; i++) // a head has one, others than attention and MLP have none
+            gx__lora_of_linear(g, m, &pair.linear[i], core == GX_CORE_ATT || core == GX_CORE_MLP);
     }
 }
 

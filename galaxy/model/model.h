@@ -118,7 +118,8 @@ typedef struct {
     int is_scaled_by_root;
     float dropout; // of the x that A reads, drawn for each linear by itself
     // Which linears: names of modules, from the end on ("q_proj") or whole, with commas between them; NULL or "": all
-    // of attention and MLP; "all-linear": those before heads, too (a pooler). A name that no linear has is an error.
+    // of attention and MLP; "all-linear": those before heads, too (a pooler), but no head's own. A name that no linear
+    // has, nor the embedding of tokens, is an error.
     const char *targets;
     // Modules that are trained whole besides, by the ends of their names, as peft takes modules_to_save: "norm" is
     // input_layernorm, too, and "model.norm" is not. NULL or "": heads of labels alone. A name that no module has is an
@@ -200,6 +201,7 @@ typedef struct { // matrices that lie behind each other and are multiplied as on
     int64_t in, out; // this rank's
     GxTensorId bias; // its first part's, behind which the others' lie; index -1: none
     void *product;   // where what is before a scale is kept; NULL: in the slot
+    int64_t picked;  // of a head: which of its target's rows is the first of those that it is applied to
 } GxLinear;
 typedef struct { // of a norm; an RMS norm has no bias
     GxTensorId weight, bias;
@@ -539,7 +541,7 @@ int64_t gx_model_vocab(const GxModel *m) { return *m->family->vocab_size((void *
 
 GxLinear gx_model_linear(const GxModel *m, GxTensorId first, int parts, GxTensorId bias)
 {
-    GxLinear l = {first, parts, 0, 0, bias, NULL};
+    GxLinear l = {first, parts, 0, 0, bias, NULL, 0};
     if (first.index < 0) return l;
     const GxTensor *w = &m->table.row[first.index];
     l.in = w->end[1] - w->begin[1];
@@ -574,7 +576,7 @@ static GxPair gx__model_no_tensors(void)
 {
     GxPair p = GX_ZERO;
     const GxTensorId none = gx_no_tensor();
-    const GxLinear nothing = {none, 0, 0, 0, none, NULL};
+    const GxLinear nothing = {none, 0, 0, 0, none, NULL, 0};
     p.norm.weight = p.norm.bias = p.con_norm.weight = p.con_norm.bias = none;
     p.qk_norm[0] = p.qk_norm[1] = p.prompt = p.gate = none;
     p.matrix = p.con_bias = p.positions = p.types = none;

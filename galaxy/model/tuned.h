@@ -12,7 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../comm/collective.h"
+#include "../comm/comm.h"
 #include "../ops/memory.h"
 #include "../parallel/values.h"
 

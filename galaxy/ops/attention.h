@@ -41,6 +41,10 @@ struct GxAttention {
     // gx_page_row(pages, t, B, b), and k_runs is one run from position 0 on. What has no page is seen by nobody. NULL:
     // their rows are those of k_runs
     const int32_t *pages;
+    // [positions, head_dim/2], in the device's memory: q and k have been turned by rope_forward, and the backward gives
+    // the gradients of what they were before: dq and dk are turned back. The forward does not read them. NULL: they
+    // have not
+    const float *cosine, *sine;
     float dropout; // probability of a probability to be dropped, in [0, 1); 0: none is, and nothing below is read
     uint32_t site; // which dropout of the model: gx_random_site(GX_SITE_DROPOUT, number)
     int64_t first_sample, T, heads, head_first; // number of the batch's first sample in the whole training; positions
@@ -57,9 +61,12 @@ void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, cons
 
 // From d_o (the gradient of o): dq, dk, dv, all written whole; dk and dv are these query heads' share of a sum over all
 // heads of their groups. Padding has dq = dk = dv = 0. FLOPs: 10*h per query head and pair, counted as in the forward,
-// the recomputed scores included.
+// the recomputed scores included, and 3*h per head and row that is turned back.
 void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse,
                            const void *q, const void *k, const void *v, const GxAttention *a);
+
+// For devices: dq and dk are turned back in a pass of its own, both at once where they lie in the same rows.
+void gx_attention_turn_back(GxContext *g, void *dq, void *dk, const GxAttention *a);
 
 // Pairs of a query and a key that it sees, of one sample and one head, where each column is one document.
 int64_t gx_attention_pairs(const GxAttention *a);
@@ -172,6 +179,34 @@ static int gx__attention_check(GxContext *g, const char *name, const GxAttention
            gx__attention_pages_check(g, name, a) && gx__attention_dropout_check(g, name, a);
 }
 
+static int gx__attention_turns_check(GxContext *g, const char *name, const GxAttention *a)
+{
+    if (!a->cosine || a->head_dim % 2 == 0) return 1;
+    GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: head_dim is %ld; rotation needs pairs, so an even number", name,
+            (long)a->head_dim);
+    return 0;
+}
+
+static int gx__attention_in_same_rows(const void *dq, const void *dk, const GxAttention *a)
+{
+    const GxRuns *q = &a->q_runs, *k = &a->k_runs;
+    int same = q->n == k->n && a->q_stride == a->kv_stride &&
+               (const char *)dk == (const char *)dq + a->H * a->head_dim * gx_dtype_size(a->dtype);
+    for (int i = 0; same && i < q->n; i++)
+        same = q->run[i].length == k->run[i].length && q->run[i].position == k->run[i].position;
+    return same;
+}
+
+void gx_attention_turn_back(GxContext *g, void *dq, void *dk, const GxAttention *a)
+{
+    const int at_once = gx__attention_in_same_rows(dq, dk, a);
+    g->device->rope(g, dq, a->cosine, a->sine, &a->q_runs, NULL, a->B, a->H + (at_once ? a->K : 0), a->head_dim,
+                    a->q_stride, -1, a->dtype);
+    if (!at_once)
+        g->device->rope(g, dk, a->cosine, a->sine, &a->k_runs, NULL, a->B, a->K, a->head_dim, a->kv_stride, -1,
+                        a->dtype);
+}
+
 static GxDims gx__attention_dims(const GxAttention *a)
 {
     return gx_dims(gx_runs_rows(&a->q_runs), gx_runs_rows(&a->k_runs), a->B * a->H, a->head_dim);
@@ -200,7 +235,9 @@ void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, cons
 void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse,
                            const void *q, const void *k, const void *v, const GxAttention *a)
 {
-    if (!gx__attention_check(g, "attention_backward", a)) return;
+    const int64_t turned = gx_runs_rows(&a->q_runs) * a->H + gx_runs_rows(&a->k_runs) * a->K;
+    if (!gx__attention_check(g, "attention_backward", a) || !gx__attention_turns_check(g, "attention_backward", a))
+        return;
     if (a->pages) {
         GX_FAIL(&g->error, GX_ERR_ARGUMENT, "attention_backward: keys and values in pages have no gradients");
         return;
@@ -208,7 +245,8 @@ void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const voi
     GxArenaMark mark = gx_arena_mark(g->arena);
     void *scratch = gx_scratch(g, GX_MEM_WORKSPACE, g->device->attention_scratch(g, a, 1));
     if (gx_op_begin(g, "attention_backward", gx__attention_dims(a), 2 * gx__attention_bytes(a),
-                    10.0 * a->head_dim * a->H * a->B * gx_attention_pairs(a)))
+                    10.0 * a->head_dim * a->H * a->B * gx_attention_pairs(a) +
+                        (a->cosine ? 3.0 * turned * a->B * a->head_dim : 0)))
         g->device->attention_backward(g, dq, dk, dv, d_o, o, lse, q, k, v, a, scratch);
     gx_arena_release(g->arena, mark);
 }

@@ -164,11 +164,19 @@ GxStatus gx_adapter_check_names(const GxModel *m, GxError *err)
 
 // ---- adapter_config.json -------------------------------------------------------------------------------------------
 
+// 1: a head for labels is trained whole; 0: it has factors.
+static int gx__adapter_trains_head(const GxModel *m)
+{
+    int trains = 1;
+    for (int i = 0; i < m->table.n; i++) trains &= m->table.row[i].role != GX_ROLE_HEAD || !m->table.row[i].has_lora;
+    return trains;
+}
+
 static const char *gx__adapter_task_type(const GxModel *m)
 {
     switch (m->wish.kind) {
     case GX_HEAD_CAUSAL: return "CAUSAL_LM";
-    case GX_HEAD_LABELS: return "SEQ_CLS";
+    case GX_HEAD_LABELS: return gx__adapter_trains_head(m) ? "SEQ_CLS" : ""; // by which peft would train it whole
     case GX_HEAD_VECTORS: return "FEATURE_EXTRACTION";
     default: return ""; // peft has no name for masked tokens
     }

@@ -36,7 +36,8 @@ GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family,
 // Of an adapter's folder. base: the folder of its model; "" or NULL: where the adapter says.
 GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
                                    const char *base, const GxHeadWish *head);
-// The same of an adapter that is to be merged: a head that is tied to an embedding with LoRA has a matrix of its own.
+// The same of an adapter that is to be merged: a head that is tied, where it or the embedding has LoRA, has a
+// matrix of its own.
 GxStatus gx_inference_open_merging(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
                                    const char *base, const GxHeadWish *head);
 // Once. The batch's arrays, and where it wants its results, lie in the device's memory, and are not looked at.
@@ -109,10 +110,8 @@ GxStatus gx_inference_open_merging(GxContext *g, GxInference *s, const GxFamily 
                                    const char *base, const GxHeadWish *head)
 {
     GX_TRY(gx_inference_open_adapter(g, s, family, folder, base, head));
-    if (!gx_lora_is_on_tied(&s->model)) return GX_OK;
-    const int embedding = s->model.embedding.index;
-    int tied = 0;
-    while (!s->model.table.row[tied].has_alias || s->model.table.row[tied].alias.index != embedding) tied++;
+    const int tied = gx_lora_tied_head(&s->model), embedding = s->model.embedding.index;
+    if (tied < 0) return GX_OK;
     gx_inference_close(s);
     GX_TRY(gx__inference_open_adapter(g, s, family, folder, base, head, 1));
     s->model.table.row[tied].copies = 1 + embedding;

@@ -6,9 +6,11 @@
 // of the sum of r products twice. What was rounded to fewer bits, then or now, stays so; a tensor that was trained
 // whole cannot be taken back.
 //
-// Where LoRA is on an embedding to which the head is tied, the folder has both, and says so: tie_word_embeddings false.
+// Where LoRA is on an embedding to which the head is tied, or on that head, the folder has both, and says so:
+// tie_word_embeddings false.
 // On one rank; the folder is as a checkpoint's, without what a resume needs. Which head the model has, the adapter's
-// tensors say: labels, where it has their matrix; of a BERT without a head's names vectors; else tokens.
+// tensors say: labels, where it has their matrix, or factors of it; of a BERT without a head's names vectors; else
+// tokens.
 #ifndef GX_MERGE_H
 #define GX_MERGE_H
 #include "inference.h"
@@ -78,7 +80,9 @@ static GxStatus gx__merge_choose_head(gx__Merge *m, const char *adapter, const G
                                       const char *architecture, GxError *err)
 {
     const int is_bert = m->family == &gx_bert;
-    const GxSafetensorsEntry *labels = gx__merge_find(s, is_bert ? "classifier.weight" : "score.weight");
+    const GxSafetensorsEntry *whole = gx__merge_find(s, is_bert ? "classifier.weight" : "score.weight"),
+                             *factor = gx__merge_find(s, is_bert ? "classifier.lora_B." : "score.lora_B."),
+                             *labels = whole ? whole : factor; // either has a row of each
     m->wish.kind = is_bert ? GX_HEAD_MASKED : GX_HEAD_CAUSAL;
     if (labels) return gx__merge_read_labels(m, adapter, labels->shape[0], err);
     if (!is_bert) return GX_OK;

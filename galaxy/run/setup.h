@@ -641,6 +641,24 @@ static GxStatus gx__setup_open_memory(GxTrainer *t)
     return gx_status(g);
 }
 
+// LoRA on one of two tensors that are tied is not on the other.
+static void gx__setup_warn_tied(const GxTrainer *t)
+{
+    const GxTensor *row = t->model.table.row;
+    const int head = gx_lora_tied_head(&t->model), embedding = t->model.embedding.index;
+    if (head < 0 || (row[head].has_lora && row[embedding].has_lora)) return;
+    if (row[head].has_lora)
+        gx_log(&t->g->log, GX_LOG_WARNING,
+               "LoRA is on %s, which is tied to the embedding (tie_word_embeddings): it changes the head, and tokens "
+               "are looked up in the model's own, as with peft",
+               row[head].name);
+    else
+        gx_log(&t->g->log, GX_LOG_WARNING,
+               "LoRA is on %s, to which the head is tied (tie_word_embeddings): it changes what tokens are looked up "
+               "as, and the head goes on with the model's own, as with peft",
+               row[embedding].name);
+}
+
 GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
                          int argc, char **argv)
 {
@@ -668,11 +686,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     GX_TRY(gx_plan_make(&t->plan, g, &t->comm_arena, t->o.ranks > 1 ? (int)t->o.ranks : 1, gx_buffers_dry_run, t));
     gx_report_start(t);
     if (t->family->warn && gx_trainer_is_first(t)) t->family->warn(t->model_config, &g->log);
-    if (gx_trainer_is_first(t) && gx_lora_is_on_tied(&t->model))
-        gx_log(&g->log, GX_LOG_WARNING,
-               "LoRA is on %s, to which the head is tied (tie_word_embeddings): it changes what tokens are looked up "
-               "as, and the head goes on with the model's own, as with peft",
-               t->model.table.row[t->model.embedding.index].name);
+    if (gx_trainer_is_first(t)) gx__setup_warn_tied(t);
     if (t->o.dry_run) {
         t->done = 1;
         return GX_OK;

@@ -77,8 +77,8 @@ GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, cons
 enum { GX_SHAPE_TEXT = 100 };
 const char *gx_shape_text(const int64_t *shape, int ndim, char text[GX_SHAPE_TEXT]); // "[32,64]"
 void gx_tensor_file_match_close(GxTensorMatch *match);
-// peft's files have a copy of an embedding that has LoRA, as ….base_layer.weight, which is not loaded: it has to be the
-// base's own, but for what its type rounds.
+// peft's files have a copy of an embedding or a head over the vocabulary that has LoRA, as ….base_layer.weight, which
+// is not loaded: it has to be the base's own, but for what its type rounds.
 GxStatus gx_tensor_file_check_copies(const GxSafetensors *s, const GxSafetensors *base, const GxTensorMatch *of_base,
                                      const GxTable *t, const GxFamily *family, const char *folder, GxError *err);
 int gx_tensor_file_has_copies(const GxSafetensors *s); // 1: there are such
@@ -923,9 +923,8 @@ static GxStatus gx__tensor_file_check_copy(const GxSafetensors *s, const GxSafet
     }
     if (is_same) return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "%s has %.120s, a copy of the embedding that peft saves with LoRA on it, and its values are not "
-                   "those of the base, which are used here: is it the adapter of another model, or one with more "
-                   "tokens?",
+                   "%s has %.120s, a copy of the matrix that peft saves with LoRA on it, and its values are not those "
+                   "of the base, which are used here: is it the adapter of another model, or one with more tokens?",
                    folder, copy->name);
 }
 
@@ -933,8 +932,9 @@ GxStatus gx_tensor_file_check_copies(const GxSafetensors *s, const GxSafetensors
                                      const GxTable *t, const GxFamily *family, const char *folder, GxError *err)
 {
     for (int e = 0; e < s->n; e++) {
-        const int row = gx__tensor_file_copy_of(t, family, s->entry[e].name), own = row < 0 ? -1 : of_base->entry[row];
+        const int row = gx__tensor_file_copy_of(t, family, s->entry[e].name);
         if (row < 0) continue;
+        const int own = of_base->entry[t->row[row].has_alias ? t->row[row].alias.index : row];
         GX_TRY(gx__tensor_file_check_copy(s, &s->entry[e], base, own < 0 ? NULL : &base->entry[own], folder, err));
     }
     return GX_OK;

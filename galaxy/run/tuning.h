@@ -80,8 +80,8 @@ static const GxField gx__tuning_options[] = {
     {"lora_target_modules", GX_FIELD_NAMES, GX__TUNING_AT(lora_target_modules), "",
      "which matrices have them (also --target_modules): by the ends of their names, q_proj,v_proj; or by whole names, "
      "with a regular expression, '.*\\.[0-3]\\..*_proj', which has signs that names do not have; or all-linear, all "
-     "but the head. The embedding of tokens is one of them where it is named: embed_tokens, word_embeddings. \"\": all "
-     "of attention and MLP",
+     "but heads. The embedding of tokens and heads are among them where they are named: embed_tokens, "
+     "word_embeddings, lm_head, score, classifier. \"\": all of attention and MLP",
      NULL},
     {"adapter_reduction_dim", GX_FIELD_INT, GX__TUNING_AT(adapter_reduction_dim), "16",
      "adapters lead from the model's width to this part of it, and back; a divisor of the width", "1..65536"},
