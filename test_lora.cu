@@ -398,7 +398,6 @@ static void as_peft_on(const char *base_name, const char *name, int tensors)
     Case k;
     GxError err = GX_ZERO;
     GxWeightsHash hash;
-    uint64_t hash;
     char folder[100], path[140], base_folder[100];
     memset(&k, 0, sizeof k);
     if (!test_reference_open(&base, base_name)) return;
@@ -423,6 +422,23 @@ static void as_peft_on(const char *base_name, const char *name, int tensors)
                     tensors);
     case_close(&k);
     test_reference_close(&base);
+}
+
+// Its head is tied; some of its tokens are padding, which has no gradient.
+TEST(lora_of_the_embedding_of_a_bert_as_peft) { as_peft_on("bert_mlm", "embed_bert", 2 + 2 * 2); }
+
+// Of the second the head is tied to the embedding, which goes on as it is; of the third each has its own.
+TEST(lora_of_the_head_of_a_llama_as_peft) { as_peft("head", 2 + 2 * 2); }
+TEST(lora_of_a_head_that_is_tied_as_peft) { as_peft("head_tied", 2 + 3 * 2); }
+TEST(lora_of_a_head_and_the_embedding_that_it_is_tied_to_as_peft) { as_peft("head_both", 2 + 2); }
+
+// A pooler before one that has factors is trained whole.
+TEST(lora_of_heads_of_a_bert_and_of_labels_as_peft)
+{
+    as_peft_on("bert_mlm", "head_bert", 2 + 2 * 2);
+    as_peft_on("bert_pretrain", "head_pairs", 2 + 2 + 2);
+    as_peft_on("bert_cls3", "head_cls", 2 + 2 + 2 * 2);
+    as_peft_on("llama_score", "head_score", 2 + 2 * 2);
 }
 
 // What programs of their own do: the adapter's folder alone is named, which says where its base is.
@@ -450,21 +466,6 @@ TEST(the_folder_of_a_berts_adapter_is_computed_with_as_peft)
     free(k.tokens);
     gx_safetensors_close(&k.ref);
     test_reference_close(&base);
-// Its head is tied; some of its tokens are padding, which has no gradient.
-TEST(lora_of_the_embedding_of_a_bert_as_peft) { as_peft_on("bert_mlm", "embed_bert", 2 + 2 * 2); }
-
-// Of the second the head is tied to the embedding, which goes on as it is; of the third each has its own.
-TEST(lora_of_the_head_of_a_llama_as_peft) { as_peft("head", 2 + 2 * 2); }
-TEST(lora_of_a_head_that_is_tied_as_peft) { as_peft("head_tied", 2 + 3 * 2); }
-TEST(lora_of_a_head_and_the_embedding_that_it_is_tied_to_as_peft) { as_peft("head_both", 2 + 2); }
-
-// A pooler before one that has factors is trained whole.
-TEST(lora_of_heads_of_a_bert_and_of_labels_as_peft)
-{
-    as_peft_on("bert_mlm", "head_bert", 2 + 2 * 2);
-    as_peft_on("bert_pretrain", "head_pairs", 2 + 2 + 2);
-    as_peft_on("bert_cls3", "head_cls", 2 + 2 + 2 * 2);
-    as_peft_on("llama_score", "head_score", 2 + 2 * 2);
 }
 
 // ---- dropout: forth and back alike ---------------------------------------------------------------------------------
