@@ -11,6 +11,7 @@
 // logger. Rank 0 alone needs the folder and the prompts.
 #ifndef GX_WRITER_H
 #define GX_WRITER_H
+#include "checkpoint.h"
 #include "../io/chat_system.h"
 #include "../io/generation_config.h"
 #include "../io/text_stream.h"
