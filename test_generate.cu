@@ -69,7 +69,7 @@ static void writer_load(Writer *w, const char *folder)
 {
     const uint64_t seed = 7;
     char path[200];
-    uint64_t hash;
+    GxWeightsHash hash;
     GxWeightsLoaded loaded;
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     for (int i = 0; i < w->m.table.n; i++) {

@@ -808,6 +808,25 @@ static char *help_of(int width) // free() it
     return text;
 }
 
+TEST(options_that_differ_from_their_defaults_are_told_apart)
+{
+    static const char *const lines[] = {"", "--seq_len 256 --report true --heads 3,1 --learning_rate 0.0003",
+                                        "--seq_len 255 --resume --out a --heads 3,2 --steps 0"};
+    static const char *const expected[] = {"{}", "{}",
+                                           "{\"seq_len\":255,\"resume\":true,\"out\":\"a\",\"heads\":[3,2]}"};
+    GxError err = GX_ZERO;
+    GxConfig c;
+    for (int i = 0; i < 3; i++) {
+        char *text = NULL;
+        int64_t bytes;
+        CHECK(read_args(&c, lines[i], &err) == GX_OK, "%s", err.message);
+        GxJson *changed = gx_config_changed_to_json(&c, &err);
+        gx_json_dump(changed, 0, &text, &bytes, &err);
+        CHECK(text && !strcmp(text, expected[i]), "%s: %s", lines[i], text ? text : err.message);
+        free(text), gx_json_free(changed);
+    }
+}
+
 TEST(help_lists_every_option_once_with_its_default)
 {
     char *text = help_of(80);
@@ -1669,6 +1688,27 @@ TEST(safetensors_on_a_full_disk_leave_no_file)
     refused(&err, gx_safetensors_finish(&w, &err), GX_ERR_ARGUMENT, "not written whole", "finish nevertheless");
     CHECK(names_in(root) == 0, "a file was left");
     free(values);
+}
+
+TEST(a_copy_of_safetensors_is_what_they_were_whatever_becomes_of_the_file)
+{
+    GxError err = GX_ZERO;
+    GxSafetensors s;
+    GxSafetensorsWriter w;
+    GxSafetensorsEntry e = entry("a", GX_F32, 1, 20000, 0);
+    float *values = (float *)calloc(20000, sizeof *values), *back = (float *)calloc(20000, sizeof *back);
+    for (int i = 0; i < 20000; i++) values[i] = (float)i;
+    gx_safetensors_create(&w, at("x.safetensors"), &e, 1, NULL, 0, &err);
+    gx_safetensors_write_floats(&w, "a", 0, values, 20000, &err);
+    if (!CHECK(gx_safetensors_finish(&w, &err) == GX_OK, "%s", err.message)) return;
+    if (!CHECK(gx_safetensors_open_copy(&s, at("x.safetensors"), &err) == GX_OK, "%s", err.message)) return;
+    CHECK(truncate(at("x.safetensors"), 100) == 0 && unlink(at("x.safetensors")) == 0 && names_in(root) == 0, "files");
+    CHECK(gx_safetensors_read(&s, gx_safetensors_find(&s, "a"), 0, 20000, back, &err) == GX_OK, "%s", err.message);
+    CHECK(!memcmp(values, back, 20000 * sizeof *values), "other values");
+    gx_safetensors_close(&s);
+    refused(&err, gx_safetensors_open_copy(&s, at("x.safetensors"), &err), GX_ERR_IO, "No such file", "a missing file");
+    refused(&err, gx_safetensors_open_copy(&s, root, &err), GX_ERR_IO, "is a folder", "a folder");
+    free(values), free(back);
 }
 
 TEST(half_and_bf16_round_to_nearest_even)

@@ -144,7 +144,7 @@ static void check_quantized_folder(const char *name, GxQuantKind kind)
     TestModel t;
     GxError err = GX_ZERO;
     GxWeightsLoaded loaded;
-    uint64_t hash;
+    GxWeightsHash hash;
     const uint64_t seed = 3;
     char path[100];
     int packed = 0;
@@ -397,7 +397,7 @@ static void as_peft_on(const char *base_name, const char *name, int tensors)
     TestReference base;
     Case k;
     GxError err = GX_ZERO;
-    uint64_t hash;
+    GxWeightsHash hash;
     char folder[100], path[140], base_folder[100];
     memset(&k, 0, sizeof k);
     if (!test_reference_open(&base, base_name)) return;
@@ -439,6 +439,33 @@ TEST(lora_of_heads_of_a_bert_and_of_labels_as_peft)
     as_peft_on("bert_pretrain", "head_pairs", 2 + 2 + 2);
     as_peft_on("bert_cls3", "head_cls", 2 + 2 + 2 * 2);
     as_peft_on("llama_score", "head_score", 2 + 2 * 2);
+}
+
+// What programs of their own do: the adapter's folder alone is named, which says where its base is.
+TEST(the_folder_of_a_berts_adapter_is_computed_with_as_peft)
+{
+    static GxInference s;
+    TestReference base;
+    Case k;
+    GxContext g = GX_ZERO;
+    GxError err = GX_ZERO;
+    double loss = 0;
+    memset(&k, 0, sizeof k);
+    if (!test_reference_open(&base, "bert_mlm")) return;
+    CHECK(gx_safetensors_open(&k.ref, "data/ref/lora_embed_bert/ref.safetensors", &err) == GX_OK, "%s", err.message);
+    base.b.tokens = k.tokens = read_tokens(&k, "tokens");
+    base.b.target[0].loss = &loss;
+    g.device = gx_device_cpu(), g.threads = 2, g.world = 1;
+    if (CHECK(gx_inference_open(&g, &s, &gx_bert, "data/ref/lora_embed_bert", &base.head) == GX_OK &&
+                  gx_inference_load(&g, &s, "data/ref/lora_embed_bert", &base.b) == GX_OK &&
+                  gx_inference_run(&g, &s, &base.b) == GX_OK,
+              "%s", g.error.message))
+        test_close_number("loss", loss / (double)base.b.target[0].n, number(&k, "loss", 0),
+                          test_bound(test_reference_depth(&base, 0)));
+    gx_inference_close(&s);
+    free(k.tokens);
+    gx_safetensors_close(&k.ref);
+    test_reference_close(&base);
 }
 
 // ---- dropout: forth and back alike ---------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ static int case_open(Case *k, const char *name)
     GxError err = GX_ZERO;
     GxWeightsLoaded loaded;
     GxSafetensors s;
-    uint64_t hash;
+    GxWeightsHash hash;
     const uint64_t seed = 1;
     memset(k, 0, sizeof *k);
     snprintf(path, sizeof path, "data/ref/prompt_%s/adapter_config.json", name);

@@ -239,7 +239,18 @@ TEST(what_is_no_file_is_an_error)
     GxRecordCache c;
     GxError err = GX_ZERO;
     GxRecordsFound found;
-    CHECK(gx_record_cache_open(&c, folder, BYTES, 1, 1, &found, &err) == GX_ERR_IO, "a folder");
+    CHECK(gx_record_cache_open(&c, folder, BYTES, 1, 1, &found, &err) == GX_ERR_IO && strstr(err.message, "a folder"),
+          "a folder: %s", err.message);
+    gx_error_clear(&err);
+    CHECK(gx_record_cache_check("/dev/null", &err) == GX_ERR_IO && strstr(err.message, "/dev/null is a device"), "%s",
+          err.message);
+    gx_error_clear(&err);
+    unlink(path);
+    CHECK(mkfifo(path, 0600) == 0 && gx_record_cache_open(&c, path, BYTES, 1, 1, &found, &err) == GX_ERR_IO &&
+              strstr(err.message, "is a pipe") && unlink(path) == 0,
+          "a pipe: %s", err.message);
+    gx_error_clear(&err);
+    CHECK(gx_record_cache_check(path, &err) == GX_OK, "nothing: %s", err.message);
     gx_error_clear(&err);
     CHECK(gx_record_cache_open(&c, "/nowhere/at/all", BYTES, 1, 1, &found, &err) == GX_ERR_IO, "nowhere");
     gx_error_clear(&err);

@@ -1200,7 +1200,7 @@ TEST(a_program_that_brings_its_reporter_hears_every_line_and_nothing_is_printed)
     static const char *const lines[] = {"galaxy ",
                                         "model: llama",
                                         "data: ",
-                                        "options: ",
+                                        "options, where not the default:",
                                         "memory plan",
                                         "GFLOP per step",
                                         "bigram model",

@@ -364,10 +364,11 @@ TEST(a_conversation_takes_another_adapter_of_the_head)
 
 TEST(files_of_train_config_are_taken_with_a_model_and_a_text)
 {
-    static const char *const files[][2] = {{"full", "tuning=\"full\""},         {"lora", "lora_dim=16"},
-                                           {"qlora", "quantize=\"nf4\""},       {"adapter", "tuning=\"adapter\""},
-                                           {"side", "side_reduction_factor=8"}, {"side_only", "tuning=\"side_only\""},
-                                           {"prompt", "prompt_len=10"}};
+    static const char *const files[][2] = {
+        {"full", "\"tuning\": \"full\""},         {"lora", "\"lora_dim\": 16"},
+        {"qlora", "\"quantize\": \"nf4\""},       {"adapter", "\"tuning\": \"adapter\""},
+        {"side", "\"side_reduction_factor\": 8"}, {"side_only", "\"tuning\": \"side_only\""},
+        {"prompt", "\"prompt_len\": 10"}};
     char line[4000];
     if (!make_base()) return;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
@@ -377,7 +378,8 @@ TEST(files_of_train_config_are_taken_with_a_model_and_a_text)
                  program, repository, files[i][0], files[i][0]);
         start_line(line, 0);
         CHECK_RAN(finish());
-        CHECK(strstr(out(), files[i][1]), "%s: no %s: %s", files[i][0], files[i][1], out());
+        snprintf(line, sizeof line, "config_%s/training_args.json", files[i][0]);
+        CHECK(file_contains(line, files[i][1]), "%s: no %s", line, files[i][1]);
     }
 }
 
@@ -900,6 +902,99 @@ TEST(a_conversation_takes_another_adapter_in_the_place_of_its_own)
     snprintf(program, sizeof program, "%s", train);
 }
 
+// The adapter in `from`, with a copy of the base's embedding as peft saves it, of which one value is another, into
+// `to`.
+static void write_with_copy(const char *from, const char *to, float more)
+{
+    enum { MOST = 64 };
+    static float values[1 << 16];
+    char path[TEST_PATH];
+    GxSafetensors adapter, base;
+    GxSafetensorsWriter w;
+    GxError e = GX_ZERO;
+    static GxSafetensorsEntry entry[MOST];
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", from);
+    if (!CHECK(gx_safetensors_open(&adapter, path, &e) == GX_OK && adapter.n < MOST &&
+                   gx_safetensors_open(&base, "base/checkpoint-8", &e) == GX_OK,
+               "%s", e.message))
+        return;
+    const int n = adapter.n;
+    const GxSafetensorsEntry *own = gx_safetensors_find(&base, "model.embed_tokens.weight");
+    memcpy(entry, adapter.entry, (size_t)n * sizeof *entry);
+    entry[n] = *own;
+    snprintf(entry[n].name, sizeof entry[n].name, "base_model.model.model.embed_tokens.base_layer.weight");
+    shell("rm -rf %s && cp -r %s %s && rm %s/manifest.json", to, from, to, to);
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", to);
+    gx_safetensors_create(&w, path, entry, n + 1, NULL, 0, &e);
+    for (int i = 0; i <= n && !gx_error_code(&e); i++) {
+        gx_safetensors_read(i < n ? &adapter : &base, i < n ? &adapter.entry[i] : own, 0, entry[i].elements, values,
+                            &e);
+        if (i == n) values[100] += more;
+        gx_safetensors_write_floats(&w, entry[i].name, 0, values, entry[i].elements, &e);
+    }
+    CHECK(gx_safetensors_finish(&w, &e) == GX_OK, "%s", e.message);
+    gx_safetensors_abort(&w);
+    gx_safetensors_close(&adapter), gx_safetensors_close(&base);
+}
+
+// Whatever is wrong with a folder: the error is said, and the conversation goes on with the adapter that it had.
+TEST(a_conversation_goes_on_with_its_adapter_where_another_cannot_be_read)
+{
+    static const char *const wrong[] = {"spoilt", "cut", "short", "config", "pipe", "gone", "folder"};
+    static const char *const why[] = {"base_layer.weight, a copy of the embedding",
+                                      "it is cut off",
+                                      "has 7 bytes; a safetensors file",
+                                      "adapter_config.json",
+                                      "not a regular file",
+                                      "adapter_config.json",
+                                      "is a folder; expected a file"};
+    char train[TEST_PATH], line[200];
+    snprintf(train, sizeof train, "%s", program);
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--target_modules embed_tokens,q_proj --output_dir mine --max_steps 8 --learning_rate 2e-2"));
+    CHECK_RAN(run(BASE "--target_modules embed_tokens,q_proj --output_dir next --max_steps 8 --learning_rate 1e-5"));
+    write_with_copy("next/checkpoint-8", "copied_base", 0), write_with_copy("next/checkpoint-8", "spoilt", 1);
+    shell("for f in cut short config pipe gone folder; do cp -r next/checkpoint-8 $f && rm $f/manifest.json; done && "
+          "truncate -s -100 cut/adapter_model.safetensors && truncate -s 7 short/adapter_model.safetensors && "
+          "echo [] > config/adapter_config.json && rm gone/adapter_config.json && "
+          "rm pipe/*.safetensors && mkfifo pipe/adapter_model.safetensors && rm folder/adapter_model.safetensors && "
+          "mkdir folder/adapter_model.safetensors");
+    char *mine = talk("--adapter mine/checkpoint-8", "the\\n"), *next = talk("--adapter next/checkpoint-8", "the\\n");
+    CHECK(strcmp(mine, next), "two adapters say the same: %s", mine);
+    check_said("--adapter mine/checkpoint-8", "/adapter copied_base\\nthe\\n", next);
+    for (int i = 0; i < 7; i++) {
+        snprintf(line, sizeof line, "/adapter %s\\nthe\\n", wrong[i]);
+        check_said(i % 2 ? "--adapter mine/checkpoint-8 --ranks 2" : "--adapter mine/checkpoint-8", line, mine);
+        CHECK(strstr(err(), why[i]) && strstr(err(), "; the adapter here is still mine/checkpoint-8"), "%s: %s",
+              wrong[i], err());
+    }
+    free(mine), free(next);
+    snprintf(program, sizeof program, "%s", train);
+}
+
+TEST(samples_are_shown_alone_where_nothing_is_trained)
+{
+    if (!make_base()) return;
+    CHECK_RAN(run("--model base/checkpoint-8 --sample_only --sample_tokens 0 --show_data 2 --output_dir shown"));
+    CHECK(strstr(out(), "sample 1, document 1: ") && !strstr(out(), "sample 2, ") && strstr(out(), "⟦"), "%s", out());
+    CHECK(!strstr(out(), "step     1") && !exists("shown"), "it has trained, or written: %s", out());
+}
+
+TEST(the_folder_of_an_adapter_is_refused_as_a_model_before_anything_is_said_of_it)
+{
+    char train[TEST_PATH], line[TEST_PATH + 100];
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir taken --max_steps 1"));
+    CHECK(run("--model taken/checkpoint-1") > 0 && !child.bytes[0] && strstr(err(), "holds an adapter"), "%s", err());
+    snprintf(train, sizeof train, "%s", program);
+    if (!use_program("generate_llama")) return;
+    snprintf(line, sizeof line, "%s --model taken/checkpoint-1 --prompt a", program);
+    snprintf(program, sizeof program, "%s", train);
+    start_line(line, 0);
+    CHECK(finish() > 0 && !child.bytes[0] && !strstr(err(), "parameters") && strstr(err(), "holds an adapter"), "%s",
+          err());
+}
+
 // ---- a head ---------------------------------------------------------------------------------------------------------
 
 #define LABELS "--config no_sample.json --task classification --train_data labels.tsv --seq_len 32 --eval_windows 0 "
@@ -1030,6 +1125,39 @@ static int make_bert(void)
                             "%.300s", err());
 }
 #define PAIRS "--task embedding --model bert/checkpoint-2 --tuning lora --lora_dim 3 --train_data pairs.tsv "
+
+// The base in `folder`, with another value in one tensor.
+static void spoil_bert(const char *folder, const char *tensor)
+{
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    if (!CHECK(gx_safetensors_open(&s, "bert/checkpoint-2", &e) == GX_OK, "%s", e.message)) return;
+    const GxSafetensorsEntry *t = gx_safetensors_find(&s, tensor);
+    if (CHECK(t != NULL, "no %s", tensor))
+        shell("cp -r bert/checkpoint-2 %s && rm %s/manifest.json && printf '\\125' | dd of=%s/model.safetensors bs=1 "
+              "seek=%ld conv=notrunc status=none",
+              folder, folder, folder, (long)t->offset + 5);
+    gx_safetensors_close(&s);
+}
+
+// A base is the same beside another head: of its weights the head's alone have no part in it.
+TEST(an_adapter_that_goes_on_with_another_task_is_warned_of_another_base_alone)
+{
+    static const char *const model[] = {"bert/checkpoint-2", "other_head", "other_body"};
+    static const char *const task[] = {"--task masked_lm --train_data documents.txt",
+                                       "--task embedding --train_data pairs.tsv"};
+    static const int warned[2][3] = {{0, 1, 1}, {0, 0, 1}};
+    if (!make_bert()) return;
+    CHECK_RAN(run_bert("%s --model bert/checkpoint-2 --tuning lora --max_steps 1 --output_dir masks", task[0]));
+    spoil_bert("other_head", "cls.predictions.transform.dense.weight");
+    spoil_bert("other_body", "bert.encoder.layer.1.output.dense.weight");
+    for (int i = 0; i < 6; i++) {
+        CHECK_RAN(run_bert("%s --adapter masks/checkpoint-1 --model %s --max_steps 1 --output_dir onward%d",
+                           task[i % 2], model[i / 2], i));
+        const int is = strstr(err(), "are not those that the adapter masks/checkpoint-1 was trained on") != NULL;
+        CHECK(is == warned[i % 2][i / 2], "%s, %s: %s", task[i % 2], model[i / 2], err());
+    }
+}
 
 // transformers' AutoModel of a BERT has no "bert." before its names, and a pooler, which "dense" would mean, too.
 TEST(an_adapter_of_vectors_has_the_names_of_a_model_without_a_head)

@@ -1,6 +1,7 @@
 // test_train_side.cu: side networks as users meet them: --tuning side in the training programs, generate_llama
 // --adapter. See test/program.h. What side networks compute, test_side.cu shows.
 #define BASE            "--model base/checkpoint-8 --tuning side --side_reduction_factor 4 "
+#define LORA            "--model base/checkpoint-8 --tuning lora "
 #define TUNED_TRAINABLE "model.norm"
 #include "test/tuned_runs.h"
 
@@ -164,6 +165,43 @@ TEST(what_cannot_have_a_side_network_is_refused)
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--output_dir refused --max_steps 2"));
     CHECK_REFUSALS(cases);
+}
+
+// With Up at 0 no gradient reaches a side network; so it is with the other of two factors, and with prompts.
+TEST(what_is_frozen_at_0_where_gradients_come_through_is_refused_whatever_the_method)
+{
+    static const Refusal cases[] = {
+        {BASE "--freeze side.up.weight", {"side.up.weight is frozen at 0, so that side.down.0.weight", "--freeze"}},
+        {BASE "--add_bias_sampling --side_mix gated --freeze side.up.weight,side.down.0*",
+         {"side.up.weight is frozen at 0, so that side.model.layers.0."}},
+        {"--adapter young/checkpoint-1 --freeze side.up.weight", {"side.up.weight is frozen at 0"}},
+        {LORA "--freeze *lora_B*", {"0.self_attn.q_proj.lora_B.weight is frozen at 0", "q_proj.lora_A.weight"}},
+        {LORA "--ranks 2 --mode tp --precision bf16 --freeze *0.mlp.up_proj.lora_B*",
+         {"up_proj.lora_B.weight is frozen at 0"}},
+        {LORA "--target_modules embed_tokens --freeze *embedding_A --trainable_modules norm",
+         {"lora_embedding_A is frozen at 0, so that", "lora_embedding_B"}},
+        {"--model base/checkpoint-8 --tuning prompt --freeze *gate",
+         {"adaption_gate is frozen at 0, so that", "adaption_prompt"}},
+    };
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir young --max_steps 1 --learning_rate 0"));
+    CHECK_REFUSALS(cases);
+}
+
+TEST(what_is_frozen_elsewhere_trains_the_rest)
+{
+    static const char *const ways[] = {"--adapter grown/checkpoint-4 --freeze side.up.weight",
+                                       BASE "--trainable_modules model.norm --freeze side.*",
+                                       BASE "--side_mix gated --freeze *gate*", LORA "--freeze *lora_A*",
+                                       "--model base/checkpoint-8 --tuning adapter --freeze *adapter_down*"};
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir grown --max_steps 4 --learning_rate 1e-2"));
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        CHECK_RAN(run("%s --output_dir rest%zu --max_steps 2", ways[i], i));
+        CHECK(!strstr(err(), "is frozen"), "%s: %s", ways[i], err());
+    }
+    CHECK_RAN(run("--model base/checkpoint-8 --tuning adapter --freeze *adapter_up* --output_dir small --max_steps 1"));
+    CHECK(strstr(err(), "0.self_attn.adapter_up.weight is frozen as small as it was drawn (at most 0.00"), "%s", err());
 }
 
 TEST(a_folder_of_another_side_network_is_refused)

@@ -262,6 +262,29 @@ TEST(a_folder_of_records_serves_further_runs_on_the_same_model_alone)
     check_shares("another configuration", 0, 100);
 }
 
+// Files of ranks that are no more, of another part of the model: gone from the run's own folder, left in a shared one.
+TEST(files_of_another_split_are_named_and_removed_where_they_are_surely_the_runs_own)
+{
+    static const char tp[] = BASE EPOCHS "--ranks 3 --mode sp --max_steps 10 --save_steps 9 ";
+    if (!make_small()) return;
+    CHECK_RAN(run("%s --output_dir split", tp));
+    shell("echo mine > split/side_cache/rank-7.rows && cp split/side_cache/rank-2.rows split/side_cache/rank-02.rows");
+    CHECK_RAN(run(TEXT "--resume split/checkpoint-9 --output_dir split --ranks 1 --mode serial --max_steps 12"));
+    CHECK(strstr(err(), "split/side_cache/rank-1.rows and 1 more, ") && strstr(err(), "another part of it: removed"),
+          "%s", err());
+    CHECK(!exists("split/side_cache/rank-1.rows") && !exists("split/side_cache/rank-2.rows"), "they are still there");
+    CHECK(exists("split/side_cache/rank-7.rows") && exists("split/side_cache/rank-02.rows"), "others' files are gone");
+    CHECK_RAN(run("%s --output_dir split1 --side_cache_dir shared", tp));
+    CHECK_RAN(run(BASE EPOCHS "--output_dir split2 --side_cache_dir shared --max_steps 2"));
+    CHECK(strstr(err(), "shared/rank-1.rows and 1 more, ") && strstr(err(), "not read, and left for other runs"), "%s",
+          err());
+    CHECK(exists("shared/rank-1.rows") && exists("shared/rank-2.rows"), "another run's are gone");
+    CHECK_RAN(run(BASE EPOCHS "--output_dir split3 --side_cache_dir data_parallel --ranks 2 --tp 1 --micro_batch_size "
+                              "2"));
+    CHECK_RAN(run(BASE EPOCHS "--output_dir split4 --side_cache_dir data_parallel --max_steps 2"));
+    CHECK(!strstr(err(), "ranks that this run does not have") && exists("data_parallel/rank-1.rows"), "%s", err());
+}
+
 TEST(a_disk_that_takes_no_more_is_a_warning)
 {
     if (!make_small()) return;
@@ -380,8 +403,16 @@ TEST(a_cache_where_none_can_be_is_refused)
         {BASE "--side_cache_dir small.txt --output_dir in_the_way", {"small.txt"}},
         {BASE "--side_cache memory --side_cache_dir records", {"--side_cache_dir is a folder for --side_cache disk"}},
         {BASE "--output_dir placed --side_cache_dir placed/checkpoint-4 --max_steps 4", {"the place of a checkpoint"}},
+        {BASE "--output_dir placed --side_cache_dir of_pipe", {"of_pipe/rank-0.rows is a pipe"}},
+        {BASE "--output_dir placed --side_cache_dir of_folder", {"of_folder/rank-0.rows is a folder"}},
+        {BASE "--output_dir placed --side_cache_dir of_device", {"of_device/rank-0.rows is a device"}},
+        {BASE "--output_dir placed --side_cache_dir of_text", {"of_text/rank-0.rows is no cache of records"}},
+        {BASE "--output_dir placed --side_cache_dir of_one/ --ranks 2", {"of_one/rank-1.rows is a pipe"}},
+        {BASE "--output_dir placed --side_cache_dir small.txt/deeper", {"small.txt/deeper is no folder"}},
     };
     if (!make_small()) return;
+    shell("mkdir -p of_pipe of_folder/rank-0.rows of_device of_text of_one && mkfifo of_pipe/rank-0.rows && "
+          "mkfifo of_one/rank-1.rows && ln -s /dev/null of_device/rank-0.rows && echo words > of_text/rank-0.rows");
     CHECK_REFUSALS(cases);
     CHECK(!exists("placed"), "the output folder was made for a run that was refused");
 }

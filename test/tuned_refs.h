@@ -30,7 +30,7 @@ static int case_open(Case *k, const char *base, const char *ref, const TestWish 
     char path[200];
     GxError err = GX_ZERO;
     GxWeightsLoaded loaded;
-    uint64_t hash;
+    GxWeightsHash hash;
     const uint64_t seed = 1;
     memset(k, 0, sizeof *k);
     if (!test_reference_open(&k->base, base)) return 0;

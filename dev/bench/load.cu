@@ -32,7 +32,7 @@ static GxStatus load(GxContext *g, Run *run, const char *folder, int rounds)
     gx_runner_take(g, &run->r, 1, 1, 1);
     for (int i = 0; i < rounds; i++) {
         const double begun = gx_seconds();
-        uint64_t hash;
+        GxWeightsHash hash;
         gx_checkpoint_start_from(g, &run->m, folder, 1, NULL, &hash, &loaded);
         const double seconds = gx_seconds() - begun;
         GX_TRY(gx_status(g));

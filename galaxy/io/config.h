@@ -89,6 +89,7 @@ int gx_typing_distance(const char *typed, const char *name);
 // Lines of at most `width` columns: each option, what it is for, what it may be, its default.
 void gx_config_help(const GxConfig *c, FILE *out, int width);
 GxJson *gx_config_to_json(const GxConfig *c, GxError *err); // all options, resolved; NULL on failure; gx_json_free it
+GxJson *gx_config_changed_to_json(const GxConfig *c, GxError *err); // those that have another value than their default
 GxStatus gx_config_write_json(const GxConfig *c, const char *path, GxError *err);
 
 GX_END
@@ -378,6 +379,33 @@ GxJson *gx_config_to_json(const GxConfig *c, GxError *err)
     for (int g = 0; g < c->groups && status == GX_OK; g++)
         status = gx_json_set_fields(root, c->group[g].option, c->group[g].n, c->group[g].target, err);
     if (status == GX_OK) return root;
+    gx_json_free(root);
+    return NULL;
+}
+
+static int gx__config_is_default(const GxField *f, const void *target, GxError *err)
+{
+    GxFieldValue v;
+    void *usual = calloc(1, f->offset + gx_field_size(f)); // as much of the struct as the field needs
+    memset(&v, 0, sizeof v);
+    if (!usual) GX_FAIL(err, GX_ERR_MEMORY, "no memory for the option %s", f->name);
+    if (f->default_text) gx_field_parse(f, f->default_text, &v); // sound: gx_config_add has looked
+    if (usual) gx_field_store(f, &v, usual);
+    const int is_same = usual && gx_field_same(f, usual, target);
+    free(usual);
+    return is_same;
+}
+
+GxJson *gx_config_changed_to_json(const GxConfig *c, GxError *err)
+{
+    GxJson *root = gx_json_new_object();
+    for (int g = 0; g < c->groups; g++)
+        for (int i = 0; i < c->group[g].n; i++) {
+            const GxField *f = &c->group[g].option[i];
+            if (!gx__config_is_default(f, c->group[g].target, err))
+                gx_json_set_fields(root, f, 1, c->group[g].target, err);
+        }
+    if (gx_error_code(err) == GX_OK) return root;
     gx_json_free(root);
     return NULL;
 }

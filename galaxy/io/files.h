@@ -32,6 +32,9 @@ int gx_path_is_plain(const char *name);  // one part of a path: not empty, no '/
 // Files that exist. Offsets and sizes in bytes; a short read or write is an error.
 // For reading; a regular file; the caller closes fd.
 GxStatus gx_file_open(const char *path, int *fd, int64_t *bytes, GxError *err);
+// *fd of such a file becomes that of a copy, which has no name and is gone when it is closed; in /tmp, as tmpfile has
+// it.
+GxStatus gx_file_copy_apart(const char *path, int *fd, int64_t bytes, GxError *err);
 GxStatus gx_file_read_at(int fd, const char *path, void *out, int64_t bytes, int64_t offset, GxError *err);
 GxStatus gx_file_write_at(int fd, const char *path, const void *data, int64_t bytes, int64_t offset, GxError *err);
 // Larger than cap: an error; free(*text)
@@ -172,6 +175,30 @@ GxStatus gx_file_write_at(int fd, const char *path, const void *data, int64_t by
         done += n;
     }
     return GX_OK;
+}
+
+static GxStatus gx__files_copy(const char *path, int from, int to, int64_t bytes, GxError *err)
+{
+    char block[1 << 14];
+    for (int64_t at = 0; at < bytes; at += (int64_t)sizeof block) {
+        const int64_t n = gx_min((int64_t)sizeof block, bytes - at);
+        GX_TRY(gx_file_read_at(from, path, block, n, at, err));
+        GX_TRY(gx_file_write_at(to, "the copy of it in /tmp", block, n, at, err));
+    }
+    return GX_OK;
+}
+
+GxStatus gx_file_copy_apart(const char *path, int *fd, int64_t bytes, GxError *err)
+{
+    FILE *apart = tmpfile();
+    const int copy = apart ? fcntl(fileno(apart), F_DUPFD_CLOEXEC, 0) : -1;
+    if (copy < 0) GX_FAIL(err, GX_ERR_IO, "cannot make a copy of %s in /tmp: %s", path, strerror(errno));
+    else if (gx__files_copy(path, *fd, copy, bytes, err) == GX_OK) {
+        close(*fd);
+        *fd = copy;
+    } else close(copy);
+    if (apart) fclose(apart);
+    return gx_error_code(err);
 }
 
 GxStatus gx_file_read(const char *path, int64_t cap, char **text, int64_t *bytes, GxError *err)

@@ -66,6 +66,11 @@ typedef struct {
 // The file's folder must be there. An error is one of opening it, or of memory; or it is no file of records.
 GxStatus gx_record_cache_open(GxRecordCache *c, const char *path, int64_t bytes, uint64_t about, int64_t most,
                               GxRecordsFound *found, GxError *err);
+// Refuses what lies under the name and is no file of records that could be written; nothing there is fine. Nothing
+// changes.
+GxStatus gx_record_cache_check(const char *path, GxError *err);
+// 1: a file of records about something else than c's, which nobody writes; *size: its bytes.
+int gx_record_cache_is_other(const GxRecordCache *c, const char *path, int64_t *size);
 // Records of another file that is about the same, as it is now, are read, too. One about something else is passed over.
 GxStatus gx_record_cache_look_into(GxRecordCache *c, const char *path, GxError *err);
 // memory: gx_record_cache_memory(bytes, most) bytes, which stay there.
@@ -214,6 +219,17 @@ static int gx__record_is_same(const GxRecordCache *c, int fd)
            !memcmp(&found, &wanted, sizeof found);
 }
 
+static GxStatus gx__record_check_type(const char *path, mode_t mode, GxError *err)
+{
+    if (S_ISREG(mode)) return GX_OK;
+    return GX_FAIL(err, GX_ERR_IO, "%s is %s; a cache of records is a regular file: move it, or take another folder",
+                   path,
+                   S_ISDIR(mode)    ? "a folder"
+                   : S_ISFIFO(mode) ? "a pipe"
+                   : S_ISSOCK(mode) ? "a socket"
+                                    : "a device");
+}
+
 // What somebody else keeps under that name is left alone.
 static GxStatus gx__record_check_kind(const GxRecordFile *f, int64_t size, GxError *err)
 {
@@ -224,6 +240,34 @@ static GxStatus gx__record_check_kind(const GxRecordFile *f, int64_t size, GxErr
     if (!memcmp(found, name, (size_t)n)) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT,
                    "%s is no cache of records, and is left as it is; move it, or take another folder", f->path);
+}
+
+GxStatus gx_record_cache_check(const char *path, GxError *err)
+{
+    GxRecordFile f = GX_ZERO;
+    struct stat st;
+    int64_t size = 0;
+    if (stat(path, &st) != 0 && errno == ENOENT) return GX_OK;
+    if (stat(path, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot look at %s: %s", path, strerror(errno));
+    GX_TRY(gx__record_check_type(path, st.st_mode, err));
+    if (access(path, R_OK | W_OK) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    snprintf(f.path, sizeof f.path, "%s", path);
+    GX_TRY(gx_file_open(path, &f.fd, &size, err));
+    gx__record_check_kind(&f, size, err);
+    close(f.fd);
+    return gx_error_code(err);
+}
+
+int gx_record_cache_is_other(const GxRecordCache *c, const char *path, int64_t *size)
+{
+    GxRecordFile f = GX_ZERO;
+    GxError ignored = GX_ZERO; // then it is none
+    if (gx_file_open(path, &f.fd, size, &ignored) != GX_OK) return 0;
+    const int is_other = *size >= (int64_t)sizeof(gx__RecordHead) &&
+                         gx__record_check_kind(&f, *size, &ignored) == GX_OK && !gx__record_is_same(c, f.fd) &&
+                         flock(f.fd, LOCK_EX | LOCK_NB) == 0;
+    close(f.fd); // and unlocks it
+    return is_other;
 }
 
 // A record that is not all there is none.
@@ -253,12 +297,13 @@ static GxStatus gx__record_open(GxRecordCache *c, const char *path, GxRecordsFou
 {
     GxRecordFile *f = &c->file[0];
     struct stat st;
+    GX_TRY(gx_record_cache_check(path, err)); // before it is opened: a device may feel that
     f->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
     if (f->fd < 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
     c->files = 1;
     snprintf(f->path, sizeof f->path, "%s", path);
     if (fstat(f->fd, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot look at %s: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode)) return GX_FAIL(err, GX_ERR_IO, "%s is not a regular file", path);
+    GX_TRY(gx__record_check_type(path, st.st_mode, err));
     GX_TRY(gx__record_check_kind(f, (int64_t)st.st_size, err));
     const int is_in_use = flock(f->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK,
               is_same = gx__record_is_same(c, f->fd);

@@ -72,6 +72,8 @@ typedef struct {
 
 // A file or a folder; on failure nothing stays open
 GxStatus gx_safetensors_open(GxSafetensors *s, const char *path, GxError *err);
+// A file, as it is now: what is read later comes from a copy of it, whatever becomes of the file.
+GxStatus gx_safetensors_open_copy(GxSafetensors *s, const char *path, GxError *err);
 void gx_safetensors_close(GxSafetensors *s);
 const GxSafetensorsEntry *gx_safetensors_find(const GxSafetensors *s, const char *name); // NULL: none
 const char *gx_safetensors_metadata(const GxSafetensors *s, const char *key);            // NULL: none
@@ -348,7 +350,7 @@ static GxStatus gx__st_read_header(GxSafetensors *s, const GxJson *header, int n
 }
 
 // Opens one file and appends its tensors.
-static GxStatus gx__st_load(GxSafetensors *s, const char *path, const char *name, GxError *err)
+static GxStatus gx__st_load_as(GxSafetensors *s, const char *path, const char *name, int is_copied, GxError *err)
 {
     if (s->files == GX_SAFETENSORS_FILES)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: more than %d files", path, GX_SAFETENSORS_FILES);
@@ -362,6 +364,7 @@ static GxStatus gx__st_load(GxSafetensors *s, const char *path, const char *name
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is too long", path);
     GX_TRY(gx_file_open(path, &file->fd, &file->bytes, err));
     int number = s->files++; // from here on gx_safetensors_close closes it
+    if (is_copied) GX_TRY(gx_file_copy_apart(path, &file->fd, file->bytes, err));
 
     uint64_t n;
     if (file->bytes < 8)
@@ -385,6 +388,11 @@ static GxStatus gx__st_load(GxSafetensors *s, const char *path, const char *name
     if (status == GX_OK) status = gx__st_read_header(s, header, number, 8 + (int64_t)n, err);
     gx_json_free(header);
     return status;
+}
+
+static GxStatus gx__st_load(GxSafetensors *s, const char *path, const char *name, GxError *err)
+{
+    return gx__st_load_as(s, path, name, 0, err);
 }
 
 // ---- reading shards ------------------------------------------------------------------------------------------------
@@ -489,6 +497,15 @@ GxStatus gx_safetensors_open(GxSafetensors *s, const char *path, GxError *err)
     memset(s, 0, sizeof *s);
     GxStatus status = gx_path_is_folder(path) ? gx__st_open_folder(s, path, err)
                                               : gx__st_load(s, path, slash ? slash + 1 : path, err);
+    if (status == GX_OK) status = gx__st_check_names(s, err);
+    if (status != GX_OK) gx_safetensors_close(s);
+    return status;
+}
+
+GxStatus gx_safetensors_open_copy(GxSafetensors *s, const char *path, GxError *err)
+{
+    memset(s, 0, sizeof *s);
+    GxStatus status = gx__st_load_as(s, path, "", 1, err);
     if (status == GX_OK) status = gx__st_check_names(s, err);
     if (status != GX_OK) gx_safetensors_close(s);
     return status;

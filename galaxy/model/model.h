@@ -363,6 +363,8 @@ void gx_scale_open(GxContext *g, GxModel *m, int unit);
 int gx_pair_has_scale(const GxModel *m, int unit, int k);
 // tuned.h: freezes what a tuning method does not train; refuses names that nothing has.
 GxStatus gx_tuned_freeze(GxModel *m, GxError *err);
+// Once the weights are there: refuses what is frozen besides at 0 where a gradient would come through it.
+GxStatus gx_tuned_check_frozen(GxContext *g, const GxModel *m);
 
 GX_END
 #endif

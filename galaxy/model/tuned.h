@@ -9,7 +9,12 @@
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MODEL_TUNED_IMPLEMENTED)
 #define GX_MODEL_TUNED_IMPLEMENTED
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include "../comm/comm.h"
+#include "../ops/memory.h"
+#include "../parallel/values.h"
 
 static const char *gx__tuned_trainable(const GxModel *m)
 {
@@ -110,5 +115,96 @@ GxStatus gx_tuned_freeze(GxModel *m, GxError *err)
     GX_TRY(gx_lora_check_targets(m, err));
     GX_TRY(gx_prompt_check_frozen(m, err));
     return gx__tuned_check_trainable(m, err);
+}
+
+// ---- what is frozen besides ----------------------------------------------------------------------------------------
+
+static int gx__tuned_trains(const GxModel *m, int row) { return row >= 0 && !m->table.row[row].frozen; }
+
+// In a side network: the first trained tensor whose gradient comes through Up.
+static int gx__tuned_below_up(const GxModel *m, const GxLinear *up)
+{
+    for (int i = 0; i < m->table.n; i++)
+        if (gx_unit_spec(m, m->table.row[i].unit)->side != GX_SIDE_NONE && gx__tuned_trains(m, i) &&
+            i != up->first.index && i != up->bias.index)
+            return i;
+    return -1;
+}
+
+// A trained tensor whose gradient is a product with this one, and so 0 where this one is; -1: there is none.
+static int gx__tuned_through(const GxModel *m, int row)
+{
+    const GxTensor *t = m->table.row;
+    const GxUnit *unit = &m->unit[t[row].unit];
+    const GxPair *pair = &unit->pair[t[row].pair];
+    int other = -1;
+    if (t[row].role == GX_ROLE_LORA) {
+        for (int i = 0; i < m->table.n; i++)
+            if (t[i].has_lora && (row == t[i].lora.index || row == t[i].lora.index + 1))
+                other = row == t[i].lora.index ? row + 1 : row - 1;
+    } else if (gx_unit_spec(m, t[row].unit)->side == GX_SIDE_LAST && row == unit->up.first.index)
+        other = gx__tuned_below_up(m, &unit->up);
+    else if (m->prompt.len > 0 && row == pair->gate.index) other = pair->prompt.index;
+    else if (m->bottleneck.reduction > 0 && row == pair->adapter[1].first.index) other = pair->adapter[0].first.index;
+    return gx__tuned_trains(m, other) ? other : -1;
+}
+
+// The largest absolute value of this rank's part; of what a device that computes has.
+static double gx__tuned_largest(GxContext *g, const GxModel *m, int row)
+{
+    GxArena *host = gx_host_arena(g);
+    const int64_t count = gx_tensor_count(&m->table.row[row]);
+    double largest = 0;
+    for (int64_t first = 0; first < count && !gx_failed(g); first += GX_STAGE) {
+        const int64_t n = gx_min(GX_STAGE, count - first);
+        const GxArenaMark mark = gx_arena_mark(g->arena), host_mark = gx_arena_mark(host);
+        float *values = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, row, first, n);
+        float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n);
+        gx_to_host(g, twin, values, 4 * n);
+        for (int64_t i = 0; i < n && !gx_failed(g); i++) largest = fmax(largest, fabs((double)twin[i]));
+        gx_arena_release(host, host_mark);
+        gx_arena_release(g->arena, mark);
+    }
+    return largest;
+}
+
+// Up of a bottleneck adapter begins near 0, others at 0 or far from it.
+static double gx__tuned_small(const GxModel *m, int row)
+{
+    return m->bottleneck.reduction > 0 ? 6 * (double)m->table.row[row].init_std : 0;
+}
+
+static void gx__tuned_tell_frozen(GxContext *g, const GxModel *m, int row, double largest)
+{
+    const GxTensor *t = &m->table.row[row], *through = &m->table.row[gx__tuned_through(m, row)];
+    if (largest == 0)
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "%s is frozen at 0, so that %s, whose gradient comes through it, would have none and never learn: take "
+                "%s out of --freeze, or freeze what is behind it, too",
+                t->name, through->name, t->name);
+    else if (g->rank == 0)
+        gx_log(&g->log, GX_LOG_WARNING,
+               "%s is frozen as small as it was drawn (at most %.2g), so that what %s learns counts for next to "
+               "nothing; take it out of --freeze",
+               t->name, largest, through->name);
+}
+
+GxStatus gx_tuned_check_frozen(GxContext *g, const GxModel *m)
+{
+    double *largest = (double *)calloc((size_t)m->table.n + 1, sizeof *largest);
+    int told = 0;
+    if (!largest) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %d tensors", m->table.n);
+    for (int i = 0; i < m->table.n && !gx_failed(g); i++)
+        if (m->table.row[i].frozen && m->table.row[i].is_adapter && gx__tuned_through(m, i) >= 0)
+            largest[i] = gx__tuned_largest(g, m, i);
+    gx_at(g, -1, "frozen");
+    gx_all_reduce(g, GX_AXIS_ALL, GX_MAX, largest, m->table.n, GX_F64); // of a failed context: tells the others
+    for (int i = 0; i < m->table.n && !gx_failed(g) && !told; i++) {
+        if (!m->table.row[i].frozen || !m->table.row[i].is_adapter || gx__tuned_through(m, i) < 0) continue;
+        told = largest[i] <= gx__tuned_small(m, i); // one of many
+        if (told) gx__tuned_tell_frozen(g, m, i, largest[i]);
+    }
+    free(largest);
+    return gx_status(g);
 }
 #endif

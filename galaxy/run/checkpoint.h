@@ -38,8 +38,8 @@ typedef struct { // the best validation so far (best.h)
 typedef struct {
     int64_t step, applied, samples; // windows begun, optimizer steps applied, samples seen
     int64_t seed, seq_len;
-    int64_t run;        // which run this is a checkpoint of
-    uint64_t base_hash; // of an adapter: of its base's weights as the run read them; 0: there is none
+    int64_t run;             // which run this is a checkpoint of
+    GxWeightsHash base_hash; // of an adapter: of its base's weights as the run read them; 0: there is none, not known
     char optimizer[GX_FIELD_TEXT];
     // how it was computed: ranks, CPU threads of rank 0, "ATT TP, CON None, MLP TP, ends TP"
     int64_t world, threads;
@@ -94,18 +94,28 @@ typedef struct GxWeightsLoaded {   // on rank 0
 // *hash: on rank 0, of a model with an adapter: of what was read, but for the adapter's; the same for the same weights
 // of the same model.
 void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int is_strict, const uint64_t *seed,
-                              uint64_t *hash, GxWeightsLoaded *loaded);
+                              GxWeightsHash *hash, GxWeightsLoaded *loaded);
 // The weights of a base, and of its adapter's folder. A tensor that neither has is an error; that the base's weights
 // are not those that the adapter was trained on, where its folder says that, is a warning. *hash: as above.
 void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter,
-                                      uint64_t *hash);
-// Another adapter in the place of the model's. First whether it can be, on rank 0: the same method, numbers and
-// tensors; else an error, and nothing has changed. Then, on all ranks, with the folders' names on rank 0, which warns
-// where the base, whose hash is told, is another one than the adapter was trained on.
-GxStatus gx_checkpoint_check_adapter(const GxModel *m, const char *adapter, GxError *err);
-void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter, uint64_t hash);
+                                      GxWeightsHash *hash);
+typedef struct { // on rank 0
+    GxSafetensors file;
+    GxTensorMatch match;
+    int is_open;
+    GxWeightsHash *hash; // of what is read; NULL: nobody asks
+} GxCheckpointFile;
+// Another adapter in the place of the model's, whose base is in `folder`. First whether it can be, on rank 0: the same
+// method, numbers and tensors; else an error, nothing is open, and nothing has changed. Then, on all ranks, with what
+// rank 0 has opened, whatever has become of the folder meanwhile; this closes it. Rank 0 has the folders' names, and
+// warns where the base, whose hash is told, is another one than the adapter was trained on.
+GxStatus gx_checkpoint_open_adapter(GxCheckpointFile *w, const GxModel *m, const char *folder, const char *adapter,
+                                    GxError *err);
+void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, GxCheckpointFile *w, const char *folder, const char *adapter,
+                                GxWeightsHash hash);
+void gx_checkpoint_close_file(GxCheckpointFile *w);
 // The weights of a base, whose adapter gx_checkpoint_load_weights loads.
-void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, uint64_t *hash);
+void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, GxWeightsHash *hash);
 // What the optimizer keeps, for a resume.
 void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, const char *folder);
 
@@ -137,7 +147,9 @@ static const GxField gx__checkpoint_state[] = {
     {"threads", GX_FIELD_INT, GX__CHECKPOINT_AT(threads), NULL, "CPU threads of rank 0", "1..1024"},
     {"methods", GX_FIELD_STRING, GX__CHECKPOINT_AT(methods), NULL, "how the model was split", NULL},
     // of an adapter
-    {"base_hash", GX_FIELD_HASH, GX__CHECKPOINT_AT(base_hash), NULL, "of the weights that it is an adapter of", NULL},
+    {"base_hash", GX_FIELD_HASH, GX__CHECKPOINT_AT(base_hash.all), NULL, "of the weights that it is an adapter of",
+     NULL},
+    {"base_body_hash", GX_FIELD_HASH, GX__CHECKPOINT_AT(base_hash.body), NULL, "of these, without the head's", NULL},
     // of a run that compares its validations: these five
     {"best_metric", GX_FIELD_DOUBLE, GX__CHECKPOINT_AT(best.metric), NULL, "of the best validation", NULL},
     {"best_global_step", GX_FIELD_INT, GX__CHECKPOINT_AT(best.step), NULL, "when it was; 0: there is none",
@@ -151,7 +163,8 @@ static const GxField gx__checkpoint_state[] = {
 enum {
     GX__CHECKPOINT_STATE = sizeof gx__checkpoint_state / sizeof *gx__checkpoint_state,
     GX__CHECKPOINT_BEST = 5,
-    GX__CHECKPOINT_ALWAYS = GX__CHECKPOINT_STATE - GX__CHECKPOINT_BEST - 1 // without base_hash
+    GX__CHECKPOINT_HASHES = 2, // of a base
+    GX__CHECKPOINT_ALWAYS = GX__CHECKPOINT_STATE - GX__CHECKPOINT_BEST - GX__CHECKPOINT_HASHES
 };
 
 const GxField *gx_train_state_fields(int *n)
@@ -166,9 +179,9 @@ static GxStatus gx__checkpoint_write_state(const char *path, const GxTrainState 
     GxJson *json = gx_json_new_object();
     gx_json_set(json, "galaxy_version", gx_json_new_string(GX_VERSION), err);
     gx_json_set_fields(json, gx__checkpoint_state, GX__CHECKPOINT_ALWAYS, s, err);
-    if (s->base_hash) gx_json_set_fields(json, gx__checkpoint_state + GX__CHECKPOINT_ALWAYS, 1, s, err);
-    if (s->best.validated)
-        gx_json_set_fields(json, gx__checkpoint_state + GX__CHECKPOINT_ALWAYS + 1, GX__CHECKPOINT_BEST, s, err);
+    const GxField *others = gx__checkpoint_state + GX__CHECKPOINT_ALWAYS;
+    if (s->base_hash.all) gx_json_set_fields(json, others, GX__CHECKPOINT_HASHES, s, err);
+    if (s->best.validated) gx_json_set_fields(json, others + GX__CHECKPOINT_HASHES, GX__CHECKPOINT_BEST, s, err);
     if (task) gx_json_set_fields(json, task->identity, task->n_identity, self, err);
     GxStatus status = gx_error_code(err);
     if (status == GX_OK) status = gx_json_write(json, path, err);
@@ -199,7 +212,8 @@ GxStatus gx_train_state_read(const char *path, GxTrainState *s, GxError *err)
     GX_TRY(gx_json_read(&json, path, 1 << 20, err));
     const GxField *others = gx__checkpoint_state + GX__CHECKPOINT_ALWAYS;
     GxStatus status = gx_json_get_fields(json, gx__checkpoint_state, GX__CHECKPOINT_ALWAYS, 1, s, path, err);
-    if (status == GX_OK) status = gx_json_get_fields(json, others, 1 + GX__CHECKPOINT_BEST, 0, s, path, err);
+    if (status == GX_OK)
+        status = gx_json_get_fields(json, others, GX__CHECKPOINT_HASHES + GX__CHECKPOINT_BEST, 0, s, path, err);
     gx_json_free(json);
     return status == GX_OK ? gx__checkpoint_check_numbers(s, path, err) : status;
 }
@@ -338,13 +352,6 @@ void gx_checkpoint_save(GxContext *g, const char *folder, const GxCheckpoint *c,
 
 // ---- weights -------------------------------------------------------------------------------------------------------
 
-typedef struct { // on rank 0
-    GxSafetensors file;
-    GxTensorMatch match;
-    int is_open;
-    uint64_t *hash; // of what is read; NULL: nobody asks
-} gx__CheckpointWeights;
-
 static GxMatching gx__checkpoint_adapters(const GxModel *m)
 {
     return m->wish.kind == GX_HEAD_VECTORS ? GX_MATCH_BARE_ADAPTER : GX_MATCH_ADAPTER;
@@ -362,7 +369,7 @@ static GxStatus gx__checkpoint_open_file(const char *folder, GxMatching how, GxS
 }
 
 static void gx__checkpoint_open_weights(GxContext *g, const GxModel *m, const char *folder, GxMatching how,
-                                        gx__CheckpointWeights *w)
+                                        GxCheckpointFile *w)
 {
     memset(w, 0, sizeof *w);
     gx_at(g, -1, "load");
@@ -371,13 +378,12 @@ static void gx__checkpoint_open_weights(GxContext *g, const GxModel *m, const ch
     if (w->is_open) gx_tensor_file_match(&w->match, &w->file, &m->table, m->family, how, folder, &g->error);
 }
 
-static void gx__checkpoint_read_weights(GxContext *g, const GxModel *m, const char *folder, gx__CheckpointWeights *w,
+static void gx__checkpoint_read_weights(GxContext *g, const GxModel *m, const char *folder, GxCheckpointFile *w,
                                         const GxTensorPart *part, const unsigned char *drawn)
 {
     if (g->rank == 0 && gx_failed(g)) gx_barrier(g, GX_AXIS_ALL); // tells the others
     gx_tensor_file_load(g, w->is_open ? &w->file : NULL, &m->store, part, &w->match, drawn, w->hash, folder);
-    gx_tensor_file_match_close(&w->match);
-    if (w->is_open) gx_safetensors_close(&w->file);
+    gx_checkpoint_close_file(w);
 }
 
 // The masters of a checkpoint whose weights are narrower. On rank 0, which alone looks at names. 0: it has none.
@@ -397,7 +403,7 @@ static int gx__checkpoint_open_masters(GxContext *g, const GxModel *m, const cha
 }
 
 // Which rows are drawn, as rank 0 found it, is known to all. *drawn: free() it.
-static void gx__checkpoint_agree_on_drawn(GxContext *g, const GxModel *m, const gx__CheckpointWeights *w,
+static void gx__checkpoint_agree_on_drawn(GxContext *g, const GxModel *m, const GxCheckpointFile *w,
                                           unsigned char **drawn)
 {
     const int64_t rows = m->table.n;
@@ -411,7 +417,7 @@ void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder)
 {
     const int is_adapter = gx_model_has_adapter(m);
     const GxTensorPart part = gx__checkpoint_masters(m), adapter = gx_adapter_part(m);
-    gx__CheckpointWeights w;
+    GxCheckpointFile w;
     GxSafetensors masters;
     unsigned char *drawn;
     gx__checkpoint_open_weights(g, m, folder, is_adapter ? gx__checkpoint_adapters(m) : GX_MATCH_ALL, &w);
@@ -419,8 +425,7 @@ void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder)
     if (!gx__checkpoint_open_masters(g, m, folder, &masters))
         gx__checkpoint_read_weights(g, m, folder, &w, is_adapter ? &adapter : &gx__checkpoint_weights, drawn);
     else {
-        gx_tensor_file_match_close(&w.match);
-        if (w.is_open) gx_safetensors_close(&w.file);
+        gx_checkpoint_close_file(&w);
         gx_tensor_file_load(g, &masters, &m->store, &part, NULL, drawn, NULL, folder);
         gx_safetensors_close(&masters);
     }
@@ -439,18 +444,18 @@ static void gx__checkpoint_check_base(GxContext *g, const GxModel *m, const char
 }
 
 // *drawn: what the base does not have; free() it.
-static void gx__checkpoint_read_base(GxContext *g, GxModel *m, const char *folder, uint64_t *hash,
+static void gx__checkpoint_read_base(GxContext *g, GxModel *m, const char *folder, GxWeightsHash *hash,
                                      unsigned char **drawn)
 {
-    gx__CheckpointWeights w;
-    *hash = GX_HASH_START;
+    GxCheckpointFile w;
+    hash->all = hash->body = GX_HASH_START;
     gx__checkpoint_open_weights(g, m, folder, GX_MATCH_BASE, &w);
     w.hash = hash;
     gx__checkpoint_agree_on_drawn(g, m, &w, drawn);
     gx__checkpoint_read_weights(g, m, folder, &w, &gx__checkpoint_weights, *drawn);
 }
 
-void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, uint64_t *hash)
+void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, GxWeightsHash *hash)
 {
     unsigned char *drawn;
     gx__checkpoint_read_base(g, m, folder, hash, &drawn);
@@ -478,45 +483,66 @@ static void gx__checkpoint_compare_quantized(GxContext *g, const GxModel *m, con
     gx_json_free(args);
 }
 
-static void gx__checkpoint_compare_base(GxContext *g, const char *folder, const char *adapter, uint64_t hash)
+// What the folder's configuration calls its model is what this one is called: then it has this one's head.
+static int gx__checkpoint_is_same_model(const GxModel *m, const char *folder, const char *configuration)
+{
+    char path[GX_PATH];
+    GxJson *json = NULL;
+    GxError ignored = GX_ZERO; // who reads the configuration says what is wrong with it
+    if (gx_path_join(path, folder, configuration, &ignored) != GX_OK || gx_json_read(&json, path, 1 << 20, &ignored))
+        return 0;
+    const char *name = gx_json_string(gx_json_at(gx_json_get(json, "architectures"), 0));
+    const int same = !strcasecmp(name, m->family->architecture(m->config, &m->wish));
+    gx_json_free(json);
+    return same;
+}
+
+// An adapter that goes on with another head was trained beside another part of the same weights: they have the body in
+// common.
+static void gx__checkpoint_compare_base(GxContext *g, const GxModel *m, const char *folder, const char *adapter,
+                                        GxWeightsHash now)
 {
     GxTrainState then;
     GxError ignored = GX_ZERO; // one of peft's has no such file
     char path[GX_PATH];
     memset(&then, 0, sizeof then);
     if (gx_path_join(path, adapter, "trainer_state.json", &ignored) != GX_OK || !gx_path_is_file(path) ||
-        gx_train_state_read(path, &then, &ignored) != GX_OK || !then.base_hash || then.base_hash == hash)
+        gx_train_state_read(path, &then, &ignored) != GX_OK)
         return;
+    const int is_same = gx__checkpoint_is_same_model(m, adapter, GX_PEFT_MODEL_CONFIG);
+    const uint64_t hash = is_same ? now.all : now.body, was = is_same ? then.base_hash.all : then.base_hash.body;
+    if (!was || was == hash) return;
     gx_log(&g->log, GX_LOG_WARNING,
            "the weights of %s are not those that the adapter %s was trained on (their hash is 0x%016lx, and was "
            "0x%016lx)",
-           folder, adapter, (unsigned long)hash, (unsigned long)then.base_hash);
+           folder, adapter, (unsigned long)hash, (unsigned long)was);
 }
 
-// On rank 0.
-static void gx__checkpoint_check_copies(GxContext *g, const GxModel *m, const char *folder, const char *adapter,
-                                        const GxSafetensors *file)
+static GxStatus gx__checkpoint_check_copies(const GxModel *m, const char *folder, const char *adapter,
+                                            const GxSafetensors *file, GxError *err)
 {
     GxSafetensors base;
     GxTensorMatch match = GX_ZERO;
-    if (gx_failed(g) || !gx_tensor_file_has_copies(file)) return;
-    if (gx__checkpoint_open_file(folder, GX_MATCH_BASE, &base, &g->error) != GX_OK) return;
-    gx_tensor_file_match(&match, &base, &m->table, m->family, GX_MATCH_BASE, folder, &g->error);
-    if (!gx_failed(g)) gx_tensor_file_check_copies(file, &base, &match, &m->table, m->family, adapter, &g->error);
+    if (!gx_tensor_file_has_copies(file)) return GX_OK;
+    GX_TRY(gx__checkpoint_open_file(folder, GX_MATCH_BASE, &base, err));
+    if (gx_tensor_file_match(&match, &base, &m->table, m->family, GX_MATCH_BASE, folder, err) == GX_OK)
+        gx_tensor_file_check_copies(file, &base, &match, &m->table, m->family, adapter, err);
     gx_tensor_file_match_close(&match);
     gx_safetensors_close(&base);
+    return gx_error_code(err);
 }
 
-void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter, uint64_t *hash)
+void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter,
+                                      GxWeightsHash *hash)
 {
     const GxTensorPart part = gx_adapter_part(m);
-    gx__CheckpointWeights w;
+    GxCheckpointFile w;
     unsigned char *of_base, *of_adapter;
     gx__checkpoint_read_base(g, m, folder, hash, &of_base);
-    if (g->rank == 0 && !gx_failed(g)) gx__checkpoint_compare_base(g, folder, adapter, *hash);
+    if (g->rank == 0 && !gx_failed(g)) gx__checkpoint_compare_base(g, m, folder, adapter, *hash);
     if (g->rank == 0 && !gx_failed(g)) gx__checkpoint_compare_quantized(g, m, adapter);
     gx__checkpoint_open_weights(g, m, adapter, gx__checkpoint_adapters(m), &w);
-    if (w.is_open) gx__checkpoint_check_copies(g, m, folder, adapter, &w.file);
+    if (w.is_open && !gx_failed(g)) gx__checkpoint_check_copies(m, folder, adapter, &w.file, &g->error);
     for (int i = 0; i < m->table.n && g->rank == 0 && !gx_failed(g); i++)
         if (w.match.drawn[i] && of_base[i] && !m->table.row[i].has_alias)
             GX_FAIL(&g->error, GX_ERR_FORMAT, "neither %s nor the adapter %s has the tensor %s", folder, adapter,
@@ -537,47 +563,47 @@ static GxStatus gx__checkpoint_check_adapter_match(const GxModel *m, const GxTen
     return GX_OK;
 }
 
-GxStatus gx_checkpoint_check_adapter(const GxModel *m, const char *adapter, GxError *err)
+static GxStatus gx__checkpoint_open_adapter(GxCheckpointFile *w, const GxModel *m, const char *folder,
+                                            const char *adapter, GxError *err)
 {
     const GxMatching how = gx__checkpoint_adapters(m);
-    GxSafetensors file;
-    GxTensorMatch match = GX_ZERO;
+    char path[GX_PATH];
+    GX_TRY(gx_path_join(path, adapter, GX_ADAPTER_FILE, err));
+    GX_TRY(gx_safetensors_open_copy(&w->file, path, err));
+    w->is_open = 1;
     GX_TRY(gx_adapter_check(m, adapter, err));
-    GX_TRY(gx__checkpoint_open_file(adapter, how, &file, err));
-    GxStatus status = gx_tensor_file_match(&match, &file, &m->table, m->family, how, adapter, err);
-    if (status == GX_OK) status = gx_tensor_file_check(&match, &file, &m->table, adapter, err);
-    if (status == GX_OK) status = gx__checkpoint_check_adapter_match(m, &match, adapter, err);
-    gx_tensor_file_match_close(&match);
-    gx_safetensors_close(&file);
-    return status;
+    GX_TRY(gx_tensor_file_match(&w->match, &w->file, &m->table, m->family, how, adapter, err));
+    GX_TRY(gx_tensor_file_check(&w->match, &w->file, &m->table, adapter, err));
+    GX_TRY(gx__checkpoint_check_adapter_match(m, &w->match, adapter, err));
+    return gx__checkpoint_check_copies(m, folder, adapter, &w->file, err);
 }
 
-void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter, uint64_t hash)
+GxStatus gx_checkpoint_open_adapter(GxCheckpointFile *w, const GxModel *m, const char *folder, const char *adapter,
+                                    GxError *err)
+{
+    memset(w, 0, sizeof *w);
+    if (gx__checkpoint_open_adapter(w, m, folder, adapter, err) != GX_OK) gx_checkpoint_close_file(w);
+    return gx_error_code(err);
+}
+
+void gx_checkpoint_close_file(GxCheckpointFile *w)
+{
+    gx_tensor_file_match_close(&w->match);
+    if (w->is_open) gx_safetensors_close(&w->file);
+    w->is_open = 0;
+}
+
+void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, GxCheckpointFile *w, const char *folder, const char *adapter,
+                                GxWeightsHash hash)
 {
     const GxTensorPart part = gx_adapter_part(m);
-    gx__CheckpointWeights w;
     unsigned char *drawn;
-    if (g->rank == 0) gx__checkpoint_compare_base(g, folder, adapter, hash);
+    if (g->rank == 0) gx__checkpoint_compare_base(g, m, folder, adapter, hash);
     if (g->rank == 0) gx__checkpoint_compare_quantized(g, m, adapter);
-    gx__checkpoint_open_weights(g, m, adapter, gx__checkpoint_adapters(m), &w);
-    if (w.is_open) gx__checkpoint_check_copies(g, m, folder, adapter, &w.file);
-    gx__checkpoint_agree_on_drawn(g, m, &w, &drawn);
-    gx__checkpoint_read_weights(g, m, adapter, &w, &part, drawn);
+    gx_at(g, -1, "load");
+    gx__checkpoint_agree_on_drawn(g, m, w, &drawn);
+    gx__checkpoint_read_weights(g, m, adapter, w, &part, drawn);
     free(drawn);
-}
-
-// What the folder's config.json calls its model is what this one is called: then it has this one's head.
-static int gx__checkpoint_is_same_model(const GxModel *m, const char *folder)
-{
-    char path[GX_PATH];
-    GxJson *json = NULL;
-    GxError ignored = GX_ZERO; // who reads the configuration says what is wrong with it
-    if (gx_path_join(path, folder, "config.json", &ignored) != GX_OK || gx_json_read(&json, path, 1 << 20, &ignored))
-        return 0;
-    const char *name = gx_json_string(gx_json_at(gx_json_get(json, "architectures"), 0));
-    const int same = !strcasecmp(name, m->family->architecture(m->config, &m->wish));
-    gx_json_free(json);
-    return same;
 }
 
 static void gx__checkpoint_add_name(GxLoadedNames *names, const char *format, ...) GX_PRINTF(2, 3);
@@ -598,7 +624,7 @@ static void gx__checkpoint_count_names(GxLoadedNames *names)
     if (names->n > GX_LOADED_NAMES) snprintf(names->text + n, sizeof names->text - n, ", … (%d of them)", names->n);
 }
 
-static void gx__checkpoint_name_weights(const GxModel *m, const gx__CheckpointWeights *w, GxWeightsLoaded *loaded)
+static void gx__checkpoint_name_weights(const GxModel *m, const GxCheckpointFile *w, GxWeightsLoaded *loaded)
 {
     char theirs[GX_SHAPE_TEXT], ours[GX_SHAPE_TEXT];
     for (int i = 0; i < m->table.n; i++) {
@@ -628,7 +654,7 @@ static void gx__checkpoint_check_drawn(GxContext *g, const GxModel *m, const cha
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                 "%s has no %s: this head would be new, and there is nothing to show of it before it is trained", folder,
                 loaded->drawn.text);
-    else if (gx__checkpoint_is_same_model(m, folder))
+    else if (gx__checkpoint_is_same_model(m, folder, "config.json"))
         GX_FAIL(&g->error, GX_ERR_FORMAT,
                 "%s has no tensor %s, which this model needs: its config.json says that it is a %s; --strict false "
                 "draws it",
@@ -636,7 +662,7 @@ static void gx__checkpoint_check_drawn(GxContext *g, const GxModel *m, const cha
 }
 
 // Outputs of a head for labels whose labels are not the folder's are drawn, whatever is there.
-static void gx__checkpoint_renew(const GxModel *m, gx__CheckpointWeights *w, GxWeightsLoaded *loaded)
+static void gx__checkpoint_renew(const GxModel *m, GxCheckpointFile *w, GxWeightsLoaded *loaded)
 {
     for (int u = 0; u < m->units; u++)
         for (int k = 0; k < gx_unit_spec(m, u)->n_pairs; k++) {
@@ -658,12 +684,12 @@ static void gx__checkpoint_draw(GxContext *g, GxModel *m, const unsigned char *d
 }
 
 void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int is_strict, const uint64_t *seed,
-                              uint64_t *hash, GxWeightsLoaded *loaded)
+                              GxWeightsHash *hash, GxWeightsLoaded *loaded)
 {
-    gx__CheckpointWeights w;
+    GxCheckpointFile w;
     unsigned char *drawn;
     memset(loaded, 0, sizeof *loaded);
-    *hash = GX_HASH_START;
+    hash->all = hash->body = GX_HASH_START;
     gx__checkpoint_open_weights(g, m, folder, is_strict ? GX_MATCH_BODY : GX_MATCH_ANY, &w);
     const int has_match = g->rank == 0 && !gx_failed(g);
     if (has_match) gx__checkpoint_name_weights(m, &w, loaded);

@@ -35,6 +35,7 @@ static void gx__conversation_on_interrupt(int number) { (void)number, gx__conver
 typedef struct { // turn[0] is the system's, where there is one
     GxChatTurn *turn;
     int n;
+    GxCheckpointFile adapter; // that takes the place of the model's next
 } GxConversation;
 
 static GxStatus gx__conversation_add(GxConversation *c, GxChatRole role, const char *text, GxError *err)
@@ -110,7 +111,7 @@ static int gx__conversation_is_adapter(const char *line)
 }
 
 // Of a line that is one: whether the folder's can take the place of the model's; then it will.
-static GxStatus gx__conversation_choose_adapter(GxWriter *w, const char *line)
+static GxStatus gx__conversation_choose_adapter(GxWriter *w, GxConversation *c, const char *line)
 {
     GxError *err = &w->g->error;
     const char *folder = line + strlen(GX__CONVERSATION_ADAPTER);
@@ -120,13 +121,11 @@ static GxStatus gx__conversation_choose_adapter(GxWriter *w, const char *line)
     if (!w->o->adapter[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "the model has no adapter, in whose place another could be taken: begin with --adapter");
-    if (n == 0 || n >= sizeof w->o->adapter)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "expected /adapter and a folder; the adapter here is %s", w->o->adapter);
+    if (n == 0 || n >= sizeof w->o->adapter) return GX_FAIL(err, GX_ERR_ARGUMENT, "expected /adapter and a folder");
     char chosen[GX_PATH];
     snprintf(chosen, sizeof chosen, "%.*s", (int)n, folder);
-    GX_TRY(gx_checkpoint_check_adapter(&w->model, chosen, err));
+    GX_TRY(gx_checkpoint_open_adapter(&c->adapter, &w->model, w->o->model, chosen, err));
     snprintf(w->o->adapter, sizeof w->o->adapter, "%s", chosen);
-    gx_log(&w->g->log, GX_LOG_INFO, "adapter %s", chosen);
     return GX_OK;
 }
 
@@ -152,11 +151,12 @@ static gx__Heard gx__conversation_listen(GxWriter *w, GxConversation *c)
         if (!line) return GX__HEARD_NOTHING;
         const int turns = c->n, is_adapter = gx__conversation_is_adapter(line);
         const GxStatus status =
-            is_adapter ? gx__conversation_choose_adapter(w, line) : gx__conversation_say(w, c, line);
+            is_adapter ? gx__conversation_choose_adapter(w, c, line) : gx__conversation_say(w, c, line);
         free(line);
         const int is_told = is_adapter ? status != GX_OK : status == GX_ERR_FORMAT || status == GX_ERR_ARGUMENT;
         if (!is_told) return is_adapter ? GX__HEARD_ADAPTER : GX__HEARD_TEXT;
-        gx_log(&w->g->log, GX_LOG_WARNING, "%s", err->message);
+        gx_log(&w->g->log, GX_LOG_WARNING, "%s%s%s", err->message,
+               is_adapter && w->o->adapter[0] ? "; the adapter here is still " : "", is_adapter ? w->o->adapter : "");
         gx_error_clear(err);
         if (c->n > 0 && c->n <= turns + 1 && c->turn[c->n - 1].role == GX_CHAT_USER)
             gx__conversation_remove(c, c->n - 1, 1);
@@ -179,8 +179,9 @@ static int gx__conversation_turn(GxWriter *w, GxConversation *c)
     gx_broadcast(g, GX_AXIS_ALL, 0, &n, 1, GX_I64); // of a context that has failed: tells the others
     if (gx_failed(g) || n == 0) return 0;
     if (n < 0) { // what the cache has is another model's
-        gx_checkpoint_load_adapter(g, &w->model, w->o->model, w->o->adapter, w->base_hash);
+        gx_checkpoint_load_adapter(g, &w->model, &c->adapter, w->o->model, w->o->adapter, w->base_hash);
         gx_decoder_forget(&w->decoder);
+        if (g->rank == 0 && !gx_failed(g)) gx_log(&g->log, GX_LOG_INFO, "adapter %s", w->o->adapter);
         return !gx_failed(g);
     }
     w->text[0].n = n;
@@ -209,6 +210,7 @@ GxStatus gx_writer_chat(GxWriter *w)
                gx_chat_name(w->format),
                w->o->adapter[0] ? "; " GX__CONVERSATION_ADAPTER " FOLDER takes another adapter" : "");
     while (gx__conversation_turn(w, &c)) {}
+    gx_checkpoint_close_file(&c.adapter);
     gx__conversation_remove(&c, 0, c.n);
     free(c.turn);
     return gx_status(g);

@@ -25,8 +25,8 @@ typedef struct {
     GxOptimizer none;
     GxRunner runner;
     GxArena arena, host_arena;
-    uint64_t base_hash;     // of an adapter: of its base's weights, as a run remembers it
-    const GxBatch *largest; // while memory is counted
+    GxWeightsHash base_hash; // of an adapter: of its base's weights, as a run remembers it
+    const GxBatch *largest;  // while memory is counted
 } GxInference;
 
 // g has a device and its threads, and world 1; its arena and its step are s's from then on. head: which one is wanted;

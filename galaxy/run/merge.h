@@ -242,7 +242,7 @@ static GxStatus gx__unmerge_check_base(GxContext *g, const GxInference *s, const
     GX_TRY(gx_path_join(path, adapter, "trainer_state.json", &g->error));
     if (!gx_path_is_file(path)) return GX_OK; // of peft
     GX_TRY(gx_train_state_read(path, &then, &g->error));
-    if (!then.base_hash || then.base_hash != s->base_hash) return GX_OK;
+    if (!then.base_hash.all || then.base_hash.all != s->base_hash.all) return GX_OK;
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                    "%s is the model that the adapter %s was trained on, into which it was not merged: name a folder "
                    "that ./merge_adapter wrote",

@@ -195,7 +195,8 @@ static const GxField gx__options_train_options[] = {
      "tensors that are not trained, by their names in the checkpoint: 'model.embed_tokens*,*.layers.?.*'; under bf16 "
      "they have no fp32 masters, and are saved as they are computed with: rounded",
      NULL},
-    {"dry_run", GX_FIELD_BOOL, GX__OPTIONS_AT(dry_run), "false", "print the memory plan and the FLOPs, and stop", NULL},
+    {"dry_run", GX_FIELD_BOOL, GX__OPTIONS_AT(dry_run), "false",
+     "print the memory plan and the FLOPs, and stop: weights and data are not opened", NULL},
     {"evaluate", GX_FIELD_BOOL, GX__OPTIONS_AT(evaluate), "false",
      "validate the model of --resume or --model on all held-out samples, and stop; nothing is written", NULL},
     {"sample_only", GX_FIELD_BOOL, GX__OPTIONS_AT(sample_only), "false",

@@ -198,13 +198,13 @@ static void gx__report_device(FILE *out, const GxTrainer *t)
             g->world > 1 ? "s" : "", engine, threads);
 }
 
-// All options as they were resolved, each whole.
+// What was resolved to another value than its default, each whole; all are in training_args.json.
 static void gx__report_options(FILE *out, const GxTrainer *t)
 {
     const int columns = gx_report_columns(t->g);
     GxError ignored = GX_ZERO; // printing is all that would fail
-    GxJson *json = gx_config_to_json(&t->config, &ignored);
-    int column = fprintf(out, "options:");
+    GxJson *json = gx_config_changed_to_json(&t->config, &ignored);
+    int column = fprintf(out, "options, where not the default:");
     for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
         char *text = NULL;
         int64_t bytes = 0;
@@ -215,7 +215,7 @@ static void gx__report_options(FILE *out, const GxTrainer *t)
         column += width;
         free(text);
     }
-    fprintf(out, "\n");
+    fprintf(out, "%s\n", gx_json_size(json) ? "" : " none");
     gx_json_free(json);
 }
 

@@ -237,7 +237,7 @@ static const char *const gx__resume_here[] = {
     NULL};
 
 // The option by which another run begins with what a checkpoint holds.
-static const char *gx__resume_weights(const GxResume *r) { return r->state.base_hash ? "adapter" : "model"; }
+static const char *gx__resume_weights(const GxResume *r) { return r->state.base_hash.all ? "adapter" : "model"; }
 
 GxStatus gx_resume_check_choice(const GxResume *r, const GxFamily *family, const GxTask *task, GxError *err)
 {
@@ -268,7 +268,7 @@ GxStatus gx_resume_check_model(const GxResume *r, const GxTrainOptions *o, GxErr
                        "adapter along; leave out --adapter, or begin a new run from it in another --output_dir",
                        o->tuning.adapter, r->folder, adapter[0] ? "with " : "without an --adapter", adapter);
     if (!r->folder[0] || !o->model[0] || !strcmp(o->model, then)) return GX_OK;
-    if (r->state.base_hash) return GX_OK; // of an adapter: by its weights it is told whether it is the same model
+    if (r->state.base_hash.all) return GX_OK; // of an adapter: by its weights it is told whether it is the same model
     if (then[0] && gx__resume_is_same_folder(o->model, then)) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "--model is %s, but the run that is gone on with (%s) began %s%s, and a checkpoint brings its model "
@@ -293,7 +293,7 @@ GxStatus gx_resume_take_options(const GxResume *r, const GxTask *task, GxConfig 
     if (!r->args) return GX_OK;
     GX_TRY(gx_config_take(c, r->args, gx__resume_here, r->args_path, err));
     if (!r->folder[0]) gx__resume_forget_resolved(r, task, c, o);
-    if (r->folder[0] && !(r->state.base_hash && o->model[0]))
+    if (r->folder[0] && !(r->state.base_hash.all && o->model[0]))
         snprintf(o->model, sizeof o->model, "%s", gx__resume_model(r)); // the same, as it was said then
     return GX_OK;
 }

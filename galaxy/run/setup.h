@@ -115,6 +115,7 @@ static GxStatus gx__setup_check_output(GxTrainer *t)
     const GxTrainOptions *o = &t->o;
     GxError *err = &t->g->error;
     if (!t->resume.folder[0] && o->model[0]) GX_TRY(gx_output_check_model(o->model, err));
+    if (!t->resume.folder[0] && o->model[0]) GX_TRY(gx_adapter_refuse(o->model, err));
     if (o->dry_run || gx_options_only_show(o)) return GX_OK;
     if (o->overwrite_output_dir) return GX_OK;
     return gx_output_refuse_used(o->output_dir, t->resume.state.run, t->resume.is_home, err);
@@ -161,7 +162,7 @@ static GxStatus gx__setup_take_length(GxTrainer *t)
 static void gx__setup_check_base(const GxTrainer *t, GxError *err)
 {
     GxError gone = GX_ZERO;
-    if (!t->resume.folder[0] || !t->resume.state.base_hash ||
+    if (!t->resume.folder[0] || !t->resume.state.base_hash.all ||
         gx_output_check_there(t->o.model, "model", &gone) == GX_OK)
         return;
     GX_FAIL(err, GX_ERR_ARGUMENT,
@@ -468,14 +469,14 @@ static GxStatus gx__setup_report_resumed(GxTrainer *t)
 // What an adapter was trained on is where it was, and as it was.
 static void gx__setup_load_base(GxTrainer *t)
 {
-    const uint64_t then = t->resume.state.base_hash;
+    const uint64_t then = t->resume.state.base_hash.all;
     if (gx_trainer_is_first(t)) gx_adapter_check(&t->model, t->resume.folder, &t->g->error);
     gx_checkpoint_load_base(t->g, &t->model, t->o.model, &t->base_hash);
-    if (gx_failed(t->g) || !gx_trainer_is_first(t) || t->base_hash == then) return;
+    if (gx_failed(t->g) || !gx_trainer_is_first(t) || t->base_hash.all == then) return;
     GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
             "the weights of %s are not those that %s was trained on (their hash is 0x%016lx, and was 0x%016lx): the "
             "adapter fits those alone; put them back",
-            t->o.model, t->resume.folder, (unsigned long)t->base_hash, (unsigned long)then);
+            t->o.model, t->resume.folder, (unsigned long)t->base_hash.all, (unsigned long)then);
 }
 
 static GxStatus gx__setup_resume(GxTrainer *t)
@@ -499,7 +500,7 @@ static void gx__setup_start_from(GxTrainer *t)
     GxWeightsLoaded loaded;
     const uint64_t seed = (uint64_t)t->o.seed;
     const int may_draw = !gx_options_only_show(&t->o) || !t->o.strict;
-    uint64_t hash;
+    GxWeightsHash hash;
     if (t->o.tuning.adapter[0]) {
         gx_checkpoint_start_with_adapter(t->g, &t->model, t->o.model, t->o.tuning.adapter, &t->base_hash);
         return;
@@ -518,6 +519,7 @@ static GxStatus gx__setup_set_weights(GxTrainer *t)
     else if (t->o.model[0]) gx__setup_start_from(t);
     else gx_model_init(t->g, &t->model, (uint64_t)t->o.seed);
     GX_TRY(gx_status(t->g));
+    if (t->o.freeze[0] && !gx_options_only_show(&t->o)) GX_TRY(gx_tuned_check_frozen(t->g, &t->model));
     return gx__setup_report_resumed(t);
 }
 
@@ -691,7 +693,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     }
     if (gx_trainer_is_first(t)) gx_warn_cores(&g->log, gx_threads(g), g->comm ? g->comm->local_ranks : 1);
     if (gx_trainer_is_first(t)) gx_warn_waiting(&g->log, gx_threads(g));
-    GX_TRY(gx_side_cache_refuse(t, &g->error));
+    GX_TRY(gx_side_cache_refuse(t));
     GX_TRY(gx_plan_refuse_too_large(&t->plan, gx_trainer_samples(t), &t->o.dp_batch_size_list, &g->error));
     GX_TRY(gx__setup_open_memory(t));
     GX_TRY(gx__setup_set_weights(t));

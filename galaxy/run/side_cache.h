@@ -54,8 +54,8 @@ typedef struct GxSideCache {
 const GxUnitCache *gx_side_cache_plan(GxTrainer *t);
 // The samples of an epoch, from the task: 0, where no data are open. all: of a micro-batch of all ranks.
 GxStatus gx_side_cache_set_epoch(GxTrainer *t, int64_t samples, int64_t all);
-void gx_side_cache_take(GxTrainer *t, GxContext *g);             // its sizes, and memory, behind the model's
-GxStatus gx_side_cache_refuse(const GxTrainer *t, GxError *err); // before the output folder is this run's
+void gx_side_cache_take(GxTrainer *t, GxContext *g); // its sizes, and memory, behind the model's
+GxStatus gx_side_cache_refuse(GxTrainer *t);         // before the output folder is this run's
 // Once the weights and the output folder are there. disk: bytes of it that others will need.
 GxStatus gx_side_cache_open(GxTrainer *t, int64_t disk);
 void gx_side_cache_close(GxTrainer *t);
@@ -72,14 +72,19 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SIDE_CACHE_IMPLEMENTED)
 #define GX_SIDE_CACHE_IMPLEMENTED
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 #include "../io/dataset.h"
 #include "../io/folder.h"
 #include "../ops/memory.h"
 #include "report.h"
 #include "trainer.h"
+
+#define GX__SIDE_CACHE_FILE "rank-%d.rows"
+enum { GX__SIDE_CACHE_NAME = 40 };
 
 // ---- which samples --------------------------------------------------------------------------------------------------
 
@@ -249,7 +254,46 @@ static int gx__side_cache_neighbours(const GxTrainer *t) // ranks of this machin
     return t->g->comm ? (int)gx_max(1, t->g->comm->local_ranks) : 1;
 }
 
-GxStatus gx_side_cache_refuse(const GxTrainer *t, GxError *err)
+// Where this rank's file is.
+static GxStatus gx__side_cache_path(const GxTrainer *t, char folder[GX_PATH], char path[GX_PATH], GxError *err)
+{
+    char name[GX__SIDE_CACHE_NAME];
+    const char *dir = t->o.tuning.side_cache_dir;
+    if (dir[0]) snprintf(folder, GX_PATH, "%s", dir);
+    else GX_TRY(gx_path_join(folder, t->o.output_dir, GX_SIDE_CACHE_FOLDER, err));
+    snprintf(name, sizeof name, GX__SIDE_CACHE_FILE, t->g->rank);
+    return gx_path_join(path, folder, name, err);
+}
+
+// The folder, or where it is not there yet the nearest one above it: a folder that can be written to.
+static GxStatus gx__side_cache_check_folder(const char *folder, GxError *err)
+{
+    char at[GX_PATH];
+    snprintf(at, sizeof at, "%s", folder);
+    while (access(at, F_OK) != 0 && errno == ENOENT) {
+        char *slash = strrchr(at, '/');
+        if (!slash) snprintf(at, sizeof at, ".");
+        else slash[slash == at] = 0;
+    }
+    if (access(at, W_OK | X_OK) == 0 && gx_path_is_folder(at)) return GX_OK;
+    return GX_FAIL(err, GX_ERR_IO, "%s cannot be the folder of a side cache: %s is %s; choose another --side_cache_dir",
+                   folder, at, gx_path_is_folder(at) ? "a folder that cannot be written to" : "no folder");
+}
+
+static GxStatus gx__side_cache_refuse_files(GxTrainer *t)
+{
+    char folder[GX_PATH], path[GX_PATH];
+    GxError *err = &t->g->error;
+    if (!t->side_cache || !t->side_cache->on_disk) return gx_status(t->g);
+    gx__side_cache_path(t, folder, path, err);
+    if (t->o.tuning.side_cache_dir[0] && !gx_error_code(err)) gx__side_cache_check_folder(folder, err);
+    if (!gx_error_code(err)) gx_record_cache_check(path, err);
+    gx_at(t->g, -1, "side_cache");
+    gx_barrier(t->g, GX_AXIS_ALL); // of a context that has failed: tells the others
+    return gx_status(t->g);
+}
+
+static GxStatus gx__side_cache_refuse_memory(const GxTrainer *t, GxError *err)
 {
     const GxSideCache *c = t->side_cache;
     const char *dir = t->o.tuning.side_cache_dir, *last = strrchr(dir, '/');
@@ -268,6 +312,12 @@ GxStatus gx_side_cache_refuse(const GxTrainer *t, GxError *err)
                    "the plan needs %.1f MB on this machine, %.1f of them for the side cache, and the system has %.1f "
                    "left; take --side_cache disk",
                    (double)machine->bytes / 1e6, (double)bytes / 1e6, (double)machine->has / 1e6);
+}
+
+GxStatus gx_side_cache_refuse(GxTrainer *t)
+{
+    GX_TRY(gx__side_cache_refuse_memory(t, &t->g->error));
+    return gx__side_cache_refuse_files(t);
 }
 
 // ---- the files -----------------------------------------------------------------------------------------------------
@@ -300,20 +350,57 @@ static uint64_t gx__side_cache_about(const GxTrainer *t, uint64_t base_hash, GxE
     return hash;
 }
 
+// Files of ranks that this run does not have, about another part of the model, or another model: nobody reads them. In
+// the run's own folder, which is locked, they are of no use to anybody; elsewhere they may be another run's.
+typedef struct {
+    int n, is_own; // files; whether they are removed
+    double mb;
+    char first[GX__SIDE_CACHE_NAME];
+} gx__SideCacheLeft;
+
+static void gx__side_cache_leave(const GxTrainer *t, const char *name, const char *path, gx__SideCacheLeft *left)
+{
+    char exact[GX__SIDE_CACHE_NAME];
+    int rank = -1;
+    int64_t size = 0;
+    if (!gx_trainer_is_first(t) || sscanf(name, GX__SIDE_CACHE_FILE, &rank) != 1 || rank < t->g->world) return;
+    snprintf(exact, sizeof exact, GX__SIDE_CACHE_FILE, rank);
+    if (strcmp(name, exact) || !gx_record_cache_is_other(&t->side_cache->records, path, &size)) return;
+    if (left->is_own && unlink(path) != 0) return;
+    if (!left->n++) snprintf(left->first, sizeof left->first, "%s", name);
+    left->mb += (double)size / 1e6;
+}
+
+static void gx__side_cache_tell_left(const GxTrainer *t, const gx__SideCacheLeft *left)
+{
+    char more[40] = "";
+    if (left->n > 1) snprintf(more, sizeof more, " and %d more", left->n - 1);
+    if (left->n)
+        gx_log(&t->g->log, GX_LOG_WARNING,
+               "%s/%s%s, %.1f MB, of ranks that this run does not have, %s about another model, or another part of "
+               "it%s",
+               t->side_cache->folder, left->first, more, left->mb, left->n > 1 ? "are" : "is",
+               left->is_own ? ": removed" : ": not read, and left for other runs; remove what none of them needs");
+}
+
 static void gx__side_cache_look_around(GxTrainer *t, const char *own)
 {
     GxSideCache *c = t->side_cache;
     GxFolder list = GX_ZERO;
     GxError ignored = GX_ZERO; // what other ranks have there may be gone again
+    gx__SideCacheLeft left = GX_ZERO;
     char path[GX_PATH];
+    left.is_own = !t->o.tuning.side_cache_dir[0];
     if (gx_folder_list(&list, c->folder, &ignored) != GX_OK) return;
     for (int i = 0; i < list.n; i++) {
         const char *name = list.entry[i].name;
         if (!list.entry[i].is_file || !gx_output_is_side_cache(name) || !strcmp(name, own)) continue;
         gx_error_clear(&ignored);
-        if (gx_path_join(path, c->folder, name, &ignored) == GX_OK)
-            gx_record_cache_look_into(&c->records, path, &ignored);
+        if (gx_path_join(path, c->folder, name, &ignored) != GX_OK) continue;
+        gx_record_cache_look_into(&c->records, path, &ignored);
+        gx__side_cache_leave(t, name, path, &left);
     }
+    gx__side_cache_tell_left(t, &left);
     gx_folder_close(&list);
 }
 
@@ -344,12 +431,9 @@ static GxStatus gx__side_cache_open_files(GxTrainer *t, uint64_t about, int64_t 
     GxContext *g = t->g;
     GxError *err = &g->error;
     GxRecordsFound found = GX_RECORDS_NEW;
-    char path[GX_PATH], name[40];
-    const char *dir = t->o.tuning.side_cache_dir;
-    if (dir[0]) snprintf(c->folder, sizeof c->folder, "%s", dir);
-    else gx_path_join(c->folder, t->o.output_dir, GX_SIDE_CACHE_FOLDER, err);
-    snprintf(name, sizeof name, "rank-%d.rows", g->rank);
-    if (!gx_failed(g) && gx_folder_make(c->folder, err) == GX_OK && gx_path_join(path, c->folder, name, err) == GX_OK)
+    char path[GX_PATH];
+    if (!gx_failed(g) && gx__side_cache_path(t, c->folder, path, err) == GX_OK &&
+        gx_folder_make(c->folder, err) == GX_OK)
         gx_record_cache_open(&c->records, path, c->bytes, about, INT64_MAX, &found, err);
     gx_barrier(g, GX_AXIS_ALL); // of a context that has failed: tells the others. Files of other ranks are now theirs
     GX_TRY(gx_status(g));
@@ -359,7 +443,7 @@ static GxStatus gx__side_cache_open_files(GxTrainer *t, uint64_t about, int64_t 
     if (found == GX_RECORDS_IN_USE)
         gx_log(&g->log, GX_LOG_WARNING, "%s is being written by another run: what is there is read, and nothing added",
                path);
-    gx__side_cache_look_around(t, name);
+    gx__side_cache_look_around(t, strrchr(path, '/') + 1);
     gx__side_cache_fit(t, disk);
     if (c->records.n && gx_trainer_is_first(t))
         gx_report(g, "side cache: %ld samples are in %s\n", (long)c->records.n, c->folder);
@@ -370,7 +454,7 @@ GxStatus gx_side_cache_open(GxTrainer *t, int64_t disk)
 {
     GxSideCache *c = t->side_cache;
     GxContext *g = t->g;
-    uint64_t base_hash = t->base_hash;
+    uint64_t base_hash = t->base_hash.all;
     if (!c) return GX_OK;
     c->number = t->samples / gx_split_total(&t->batch_split) / c->epoch;
     if (c->in_memory) gx_record_cache_open_memory(&c->records, c->memory, c->bytes, c->samples);

@@ -86,11 +86,16 @@ int gx_tensor_file_has_copies(const GxSafetensors *s); // 1: there are such
 GxStatus gx_tensor_file_check(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, const char *folder,
                               GxError *err);
 
+// Of weights as they were read, all of them and those before the head, which models with another head have, too.
+typedef struct {
+    uint64_t all, body;
+} GxWeightsHash;
 // On all ranks; s is the open file on rank 0, NULL on the others. A missing or misshapen tensor is named. `match`: of
 // weights, on rank 0; NULL: names are the table's. Rows that are drawn stay as they are. hash: NULL, or on rank 0 what
 // was read of rows that are of no adapter goes into it.
 void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *store, const GxTensorPart *part,
-                         const GxTensorMatch *match, const unsigned char *drawn, uint64_t *hash, const char *folder);
+                         const GxTensorMatch *match, const unsigned char *drawn, GxWeightsHash *hash,
+                         const char *folder);
 
 // Takes the scratch of saving and loading from a dry arena, and gives it back.
 void gx_tensor_file_plan(GxContext *g, const GxStore *s);
@@ -531,7 +536,8 @@ static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, co
 }
 
 void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *store, const GxTensorPart *part,
-                         const GxTensorMatch *match, const unsigned char *drawn, uint64_t *hash, const char *folder)
+                         const GxTensorMatch *match, const unsigned char *drawn, GxWeightsHash *hash,
+                         const char *folder)
 {
     const GxTable *t = store->table;
     GxArena *a = gx_host_arena(g);
@@ -541,9 +547,10 @@ void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *st
         const GxSafetensorsEntry *e = NULL;
         if (!gx__tensor_file_has(store, part, i) || (drawn && drawn[i])) continue;
         if (s) gx__tensor_file_find_tensor(&e, s, match, t, i, part->prefix, folder, &g->error);
-        uint64_t *own = t->row[i].is_adapter || t->row[i].copies ? NULL : hash;
+        uint64_t *own = !hash || t->row[i].is_adapter || t->row[i].copies ? NULL : &hash->all;
         if (t->row[i].quantized) gx__tensor_file_load_quantized(g, s, e, store, i, e && match && match->packed[i], own);
         else gx__tensor_file_load_tensor(g, s, e, store, part, i, scratch, own);
+        if (own && t->row[i].unit < store->last_unit - 1) hash->body = hash->all; // a head, of a whole model's store
     }
     gx_arena_release(a, mark);
 }

@@ -49,11 +49,11 @@ typedef struct GxTrainer {
     GxMode composed;     // of --mode, or --att, --con, --mlp
     GxConfig config;
     GxTrainOptions o;
-    GxResume resume;       // what it goes on from
-    GxSourceFolder source; // on rank 0: the folder that the weights are from, as far as checkpoints say it again
-    int64_t shard_bytes;   // of a file of weights
-    uint64_t base_hash;    // of an adapter's base, on rank 0; 0: the run trains no adapter
-    int64_t run;           // this run's number: drawn when it begins, kept when it is resumed
+    GxResume resume;         // what it goes on from
+    GxSourceFolder source;   // on rank 0: the folder that the weights are from, as far as checkpoints say it again
+    int64_t shard_bytes;     // of a file of weights
+    GxWeightsHash base_hash; // of an adapter's base, on rank 0; 0: the run trains no adapter
+    int64_t run;             // this run's number: drawn when it begins, kept when it is resumed
     void *model_config;
     GxModel model;
     GxRunner runner;

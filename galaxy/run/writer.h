@@ -11,6 +11,7 @@
 // logger. Rank 0 alone needs the folder and the prompts.
 #ifndef GX_WRITER_H
 #define GX_WRITER_H
+#include "checkpoint.h"
 #include "../io/chat_system.h"
 #include "../io/generation_config.h"
 #include "../io/text_stream.h"
@@ -48,7 +49,7 @@ typedef struct {
     GxPeftConfig adapter; // of --adapter
     GxAdapter tuned;
     GxOptimizer optimizer;
-    uint64_t base_hash; // of the weights that --adapter is put on
+    GxWeightsHash base_hash; // of the weights that --adapter is put on
     GxRunner runner;
     GxForward forward;
     GxDecoder decoder;
@@ -202,6 +203,7 @@ static GxStatus gx__writer_open_model(GxWriter *w)
     GX_TRY(gx__writer_read_adapter(w));
     snprintf(folder, sizeof folder, "%s", w->o->model);
     if (g->rank == 0) gx_output_check_model(folder, &g->error);
+    if (g->rank == 0) gx_adapter_refuse(folder, &g->error);
     GX_TRY(gx_agree_on_model(g, &w->config, w->family, w->model_config, folder));
     runner.forward_only = 1;
     options.lists = &lists, options.freeze = "*";
@@ -525,7 +527,7 @@ static GxStatus gx__writer_open_memory(GxWriter *w)
     GX_TRY(gx_arenas_open(g, &w->arena, &w->host_arena, w->plan.arena, w->plan.host));
     gx__writer_take(w, g);
     GX_TRY(gx_status(g));
-    uint64_t hash;
+    GxWeightsHash hash;
     if (w->o->adapter[0]) {
         gx_checkpoint_start_with_adapter(g, &w->model, w->o->model, w->o->adapter, &w->base_hash);
         return gx_status(g);

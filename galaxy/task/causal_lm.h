@@ -79,7 +79,7 @@ static const GxField gx__causal_lm_options[] = {
      "auto|" GX_CHAT_NAMES},
     {"show_data", GX_FIELD_INT, GX__CAUSAL_LM_AT(show_data), "0",
      "prints so many samples of the training (the first ones of --seed 1234), what is learned of them between ⟦ and ⟧, "
-     "and goes on",
+     "and goes on; to see them alone: --sample_only --sample_tokens 0, with --model",
      "0..1000000"},
     {"validation_fraction", GX_FIELD_DOUBLE, GX__CAUSAL_LM_AT(validation_fraction), "0.05",
      "end part of each text, or of its documents, that is held out", "0..0.9"},
