@@ -231,8 +231,8 @@ static int has_file(const char *name)
 
 TEST(a_task_without_text_tokenizer_baseline_and_sample_is_trained)
 {
-    static const char *const lines[] = {"data: 7 symbols\n", "symbols=7", " | validation loss ", " | right ",
-                                        " over 5 samples\n", "saved ",    "done: 20 steps in "},
+    static const char *const lines[] =
+        {"data: 7 symbols\n", " | validation loss ", " | right ", " over 5 samples\n", "saved ", "done: 20 steps in "},
                              *const foreign[] = {"bigram", "sample:", "bits per byte", "held out", "train_data"};
     CHECK(train("plain", "--micro_batch_size 4 --max_steps 20 --eval_steps 10") == 0, "%s", said.log);
     CHECK(said.log[0] == 0 && opened == 1 && closed == 1, "%d opened, %d closed, %s", opened, closed, said.log);

@@ -941,7 +941,7 @@ static void write_with_copy(const char *from, const char *to, float more)
 TEST(a_conversation_goes_on_with_its_adapter_where_another_cannot_be_read)
 {
     static const char *const wrong[] = {"spoilt", "cut", "short", "config", "pipe", "gone", "folder"};
-    static const char *const why[] = {"base_layer.weight, a copy of the embedding",
+    static const char *const why[] = {"base_layer.weight, a copy of the matrix",
                                       "it is cut off",
                                       "has 7 bytes; a safetensors file",
                                       "adapter_config.json",
@@ -984,11 +984,12 @@ TEST(the_folder_of_an_adapter_is_refused_as_a_model_before_anything_is_said_of_i
 {
     char train[TEST_PATH], line[TEST_PATH + 100];
     if (!make_base()) return;
-    CHECK_RAN(run(BASE "--output_dir taken --max_steps 1"));
-    CHECK(run("--model taken/checkpoint-1") > 0 && !child.bytes[0] && strstr(err(), "holds an adapter"), "%s", err());
+    CHECK_RAN(run(BASE "--output_dir not_a_model --max_steps 1"));
+    CHECK(run("--model not_a_model/checkpoint-1") > 0 && !child.bytes[0] && strstr(err(), "holds an adapter"), "%s",
+          err());
     snprintf(train, sizeof train, "%s", program);
     if (!use_program("generate_llama")) return;
-    snprintf(line, sizeof line, "%s --model taken/checkpoint-1 --prompt a", program);
+    snprintf(line, sizeof line, "%s --model not_a_model/checkpoint-1 --prompt a", program);
     snprintf(program, sizeof program, "%s", train);
     start_line(line, 0);
     CHECK(finish() > 0 && !child.bytes[0] && !strstr(err(), "parameters") && strstr(err(), "holds an adapter"), "%s",

@@ -299,7 +299,8 @@ TEST(a_bert_is_refused)
     gx_file_write("no_sample.json", config, (int64_t)strlen(config), &e);
     snprintf(train, sizeof train, "%s", program);
     if (!use_program("train_bert")) return;
-    shell("%s/tokenize --train text.txt --type wordpiece --vocab_size 300 --output_dir words >/dev/null", repository);
+    shell("%.*s/tokenize --train text.txt --type wordpiece --vocab_size 300 --output_dir words >/dev/null",
+          (int)(strrchr(program, '/') - program), program);
     CHECK_RAN(run("%s --tokenizer words --output_dir bert --max_steps 2", model));
     CHECK(run("--config no_sample.json --train_data text.txt --validation_fraction 0 --seq_len 32 --model "
               "bert/checkpoint-2 --tuning prompt --output_dir bert1 --max_steps 2") > 0,

@@ -83,7 +83,8 @@ static int make_bert(void)
     if (!use_program("train_bert")) return 0;
     if (exists("bert/checkpoint-4")) return 1;
     gx_file_write("no_sample.json", config, (int64_t)strlen(config), &e);
-    shell("%s/tokenize --train text.txt --type wordpiece --vocab_size 300 --output_dir words >/dev/null", repository);
+    shell("%.*s/tokenize --train text.txt --type wordpiece --vocab_size 300 --output_dir words >/dev/null",
+          (int)(strrchr(program, '/') - program), program);
     return CHECK(run("--config no_sample.json --train_data text.txt --validation_fraction 0 --seq_len 32 --hidden_size "
                      "32 --intermediate_size 64 --num_hidden_layers 2 --num_attention_heads 4 --tokenizer words "
                      "--output_dir bert --max_steps 4") == 0,
