@@ -365,8 +365,8 @@ static void open_stages(WayRank *r)
         t->wish.spec.micro_batches = MICRO;
         wish_subject(&t->wish, l, other, sizeof other);
         if (w->split) t->wish.first_unit = s ? w->split : 0, t->wish.last_unit = s ? UNITS : w->split;
-        // a runner of a range hands no gradient on below it, and plans none; here it is handed on: room of one more
-        if (!test_model_open_split(t, &config, l->mode, T, l->samples[0] + (w->split != 0), HEAD_CHUNK,
+        // a runner of a range hands no gradient on below it, and plans none; here it is handed on: room of two more
+        if (!test_model_open_split(t, &config, l->mode, T, l->samples[0] + (w->split ? 2 : 0), HEAD_CHUNK,
                                    l->tp > 1 ? &r->comm[s] : NULL, 1, l->tp, &lists)) {
             fprintf(stderr, "%s, %s: the model did not open\n", l->what, w->what);
             exit(1); // others would wait
@@ -642,20 +642,20 @@ TEST(a_unit_reads_and_writes_nothing_but_its_pass_and_its_rows_of_adapters) { of
 
 // ---- units shared out ----------------------------------------------------------------------------------------------
 
-static void in_ranges(void)
-{
-    static const Way ways[] = {
-        {.what = "units 0 and 1 apart", .script = "F0 F1 B0 B1", .split = 2},
-        {.what = "the embedding apart", .script = "F0 B0 F1 B1", .split = 1},
-        {.what = "the head apart, poisoned", .script = "F0 F1 B0 B1", .poisons = 1, .split = HEAD},
-        {.what = "units 0 and 1 apart, weights last", .script = "F0 F1 B0 B1 W0 W1", .defers = 1, .split = 2},
-    };
-    static const Closeness closeness[] = {BITS, BITS, BITS, BITS};
-    check_ways(UNEVEN, ways, closeness, 4);
-}
+static const Way ranges[] = {
+    {.what = "units 0 and 1 apart", .script = "F0 F1 B0 B1", .split = 2},
+    {.what = "units 0 and 1 apart, weights last", .script = "F0 F1 B0 B1 W0 W1", .defers = 1, .split = 2},
+    {.what = "the embedding apart", .script = "F0 B0 F1 B1", .split = 1},
+    {.what = "the head apart, poisoned", .script = "F0 F1 B0 B1", .poisons = 1, .split = HEAD},
+};
+static const Closeness in_bits[] = {BITS, BITS, BITS, BITS};
+static void in_ranges(void) { check_ways(UNEVEN, ranges, in_bits, 4); }
+static void in_ranges_of_layers(void) { check_ways(UNEVEN, ranges, in_bits, 2); } // both train something
 TEST(ranges_of_units_that_hand_the_stream_over_are_serial_bit_for_bit) { in_ranges(); }
 TEST(ranges_of_units_that_hand_the_stream_over_are_serial_bit_for_bit_of_a_bert) { of_a_bert(in_ranges); }
 TEST(ranges_of_units_that_hand_the_stream_over_are_serial_bit_for_bit_of_a_qwen3) { of_a_qwen3(in_ranges); }
+TEST(ranges_of_units_that_hand_the_stream_over_are_serial_bit_for_bit_of_lora) { of_lora(in_ranges_of_layers); }
+TEST(ranges_of_units_that_hand_the_stream_over_are_serial_bit_for_bit_of_adapters) { of_adapters(in_ranges_of_layers); }
 
 TEST(each_of_two_ranges_holds_its_units_tensors_alone)
 {
