@@ -365,8 +365,8 @@ static void open_stages(WayRank *r)
         t->wish.spec.micro_batches = MICRO;
         wish_subject(&t->wish, l, other, sizeof other);
         if (w->split) t->wish.first_unit = s ? w->split : 0, t->wish.last_unit = s ? UNITS : w->split;
-        // a runner of a range hands no gradient on below it, and plans none; here it is handed on: room of three more
-        if (!test_model_open_split(t, &config, l->mode, T, l->samples[0] + (w->split ? 3 : 0), HEAD_CHUNK,
+        // a runner of a range hands no gradient on below it, and plans none; here it is handed on: room of eight more
+        if (!test_model_open_split(t, &config, l->mode, T, l->samples[0] + (w->split ? 8 : 0), HEAD_CHUNK,
                                    l->tp > 1 ? &r->comm[s] : NULL, 1, l->tp, &lists)) {
             fprintf(stderr, "%s, %s: the model did not open\n", l->what, w->what);
             exit(1); // others would wait
