@@ -107,6 +107,7 @@ TEST(a_text_is_not_cut_where_an_added_token_or_a_step_may_look_over_the_end_of_a
         {gx_words_of_gpt2, ADDED(".aa", "true"), "null", 1},
         {gx_words_of_gpt2, ADDED("aBa", "true"), "null", 0},
         {gx_words_of_gpt2, ADDED("1\\na", "false"), "null", 0},
+        {gx_words_of_gpt2, ADDED("\u00C9a", "true"), "{\"type\": \"NFC\"}", 0}, // E and a mark
         {gx_words_of_gpt2, "", "{\"type\": \"Prepend\", \"prepend\": \" \"}", 0},
         {gx_words_of_gpt2, "", "{\"type\": \"Replace\", \"pattern\": {\"String\": \"1\"}, \"content\": \" \"}", 0},
         {"[^a]+", "", "null", 0},

@@ -1170,6 +1170,7 @@ static const Shape turned_shapes[] = {
     {.d = {1, 2, 1, 96}, .q = RUN1(33, 0), .k = RUN1(70, 0), .dropout = 0.1f},
     {.d = {1, 2, 2, 128}, .q = RUN2(20, 0, 50, 90), .k = RUN2(20, 0, 50, 90), .causal = 1, .layout = PACKED},
     {.d = {1, 2, 1, 88}, .q = RUN1(33, 5), .k = RUN1(40, 0), .causal = 1, .layout = PACKED},
+    {.d = {1, 2, 2, 6}, .q = RUN1(9, 2), .k = RUN1(9, 2), .causal = 1}, // rows of the same length, apart
     {.d = {2, 2, 2, 6}, .q = RUN1(9, 2), .k = RUN1(9, 2), .causal = 1, .layout = PACKED},
     {.d = {1, 2, 1, 160}, .q = RUN1(17, 3), .k = RUN1(20, 0), .causal = 1, .layout = GAPS},
 };
@@ -2148,12 +2149,13 @@ static void bench_scratch(Bench *b, const Case *c, GxDtype type)
     b->g.arena = &b->arena;
 }
 
+static int with_tf32; // of the next context
 static void bench_open(Bench *b, const Case *c, const GxDevice *device, GxDtype type, int threads, int shift,
                        int in_place)
 {
     memset(b, 0, sizeof *b);
     b->g.device = device;
-    b->g.threads = threads, gx_cpu_small = 0;
+    b->g.threads = threads, b->g.tf32 = with_tf32, gx_cpu_small = 0;
     gx_device_open(&b->g);
     for (int i = 0; is_buffer(c->op, i); i++) b->place[i] = i;
     for (int k = 0; in_place && k < 2; k++)
@@ -2491,6 +2493,52 @@ TEST(linear_rounds_what_it_adds_in_bf16_once_on_every_device)
             GxDevice device;
             if (device_open(&device, d)) check_rounded_once(&device, i == 0, i == 2);
         }
+}
+// 1 + 2^-11 has a bit more than TF32: 1, or 1 + 2^-10. In fp32 it is whole, on every device; where TF32 is allowed a
+// card may take either, and the emulator rounds.
+static float product_of_one(const GxDevice *device, int tf32)
+{
+    static const Op op = {"tf32",
+                          0,
+                          call_linear_forward,
+                          NULL,
+                          NULL,
+                          0,
+                          NULL,
+                          0,
+                          NULL,
+                          0,
+                          {EXACT("y", OUT, ACT, d0), INPUT("x", ACT, d1), INPUT("w", ACT, d1), INPUT("bias", ACT, d2)}};
+    static const Shape shape = {.d = {1, 2, 1}};
+    static const float values[4][2] = {{0, 0}, {1 + 0x1p-11f, 0}, {1, 0}, {0, 0}};
+    const Variant variant = {0, 1u << 3, {{0, 0}}};
+    Case c;
+    case_open(&c, NULL, &op, &shape, &variant, GX_F32);
+    for (int i = 0; i < 4; i++) memcpy(c.value[i], values[i], (size_t)image_bytes(&op.buffer[i], &shape));
+    with_tf32 = tf32;
+    Results r = run(&c, device, GX_F32, 1, 0, 0, device->name);
+    with_tf32 = 0;
+    const float y = *(float *)r.value[0];
+    results_close(&r);
+    case_close(&c);
+    return y;
+}
+TEST(products_of_fp32_take_tf32_on_a_card_where_it_is_allowed)
+{
+    setenv("GX_EMU_TF32", "1", 1);
+    for (int d = FIRST_DEVICE; d < DEVICES; d++) {
+        GxDevice device;
+        char name[300];
+        if (!device_open(&device, d)) continue;
+        device.describe(name, sizeof name);
+        const float whole = product_of_one(&device, 0), allowed = product_of_one(&device, 1), exact = 1 + 0x1p-11f;
+        CHECK(whole == exact, "%s: 1 + 2^-11 became %.9g", name, (double)whole);
+        if (strstr(name, "emulat")) CHECK(allowed == 1 + 0x1p-10f, "%s: by TF32 %.9g", name, (double)allowed);
+        else
+            CHECK(allowed == exact || (d != CPU && fabsf(allowed - exact) == 0x1p-11f), "%s: %.9g", name,
+                  (double)allowed);
+    }
+    unsetenv("GX_EMU_TF32");
 }
 TEST(dequantize_is_the_same_on_every_device) { check_op("dequantize"); }
 TEST(products_with_a_quantised_matrix_are_the_same_on_every_device)

@@ -565,6 +565,7 @@ TEST(flags_that_are_wrong_are_refused_with_what_would_be_right)
         {"--adam_beta1 1", {"--adam_beta1", "from 0 to 0.999999", NULL}},
         {"--optimizer adam", {"--optimizer is \"adam\"", "one of adamw|sgd", NULL}},
         {"--precision fp8", {"--precision", "fp32", NULL}},
+        {"--device cpu --tf32", {"--tf32 is about products in fp32 on a card", "device cpu in fp32", NULL}},
         {"--recompute all", {"--recompute is \"all\"", "one of none|layer", NULL}},
         {"--freeze *.layers.7.*", {"no tensor is called \"*.layers.7.*\"", "names are like model.layers.", NULL}},
         {"--freeze lm_head*,embed*", {"no tensor is called \"embed*\"", "* stands for anything", NULL}},

@@ -79,6 +79,30 @@ TEST(bf16_in_every_mode_has_nearly_the_losses_of_fp32)
         }
 }
 
+// TF32 has 10 bits: losses within 2e-3, too. A run goes on with it, and not where there is none.
+TEST(products_in_tf32_have_nearly_the_losses_of_fp32_where_they_are_asked_for)
+{
+    if (!use_program("train_llama")) return;
+    if (!strcmp(DEVICE, "cpu")) SKIP("the CPU has no TF32");
+    setenv("GX_EMU_TF32", "1", 1);
+    CHECK_RAN(run("--output_dir whole_products --max_steps 3 --device " DEVICE));
+    CHECK_RAN(run("--output_dir tf32 --max_steps 3 --tf32 --device " DEVICE));
+    CHECK(strstr(out(), ", fp32 with products in TF32\n") && strstr(out(), " tf32=true"), "%s", out());
+    const Log a = read_log("whole_products"), b = read_log("tf32");
+    for (int s = 0; s < 3; s++)
+        CHECK(fabs(b.loss[s] / a.loss[s] - 1) <= 2e-3, "step %d: loss %.6f, in fp32 %.6f", s, b.loss[s], a.loss[s]);
+    if (strstr(out(), "emulat")) CHECK(a.loss[2] != b.loss[2], "both have the loss %.9g", a.loss[2]);
+    CHECK_RAN(run("--output_dir tf32_on --max_steps 4 --resume tf32/checkpoint-3"));
+    CHECK(strstr(out(), "products in TF32"), "%s", out());
+    CHECK(run("--output_dir none --max_steps 4 --device cpu --resume tf32/checkpoint-3") > 0 &&
+              strstr(err(), "--tf32 is about products in fp32 on a card; this run is on the device cpu in fp32"),
+          "%s", err());
+    CHECK_RAN(run("--output_dir cpu_on --max_steps 4 --device cpu --tf32 false --resume tf32/checkpoint-3"));
+    CHECK(run("--output_dir none --tf32 --precision bf16 --device " DEVICE) > 0 && strstr(err(), "in bf16"), "%s",
+          err());
+    unsetenv("GX_EMU_TF32");
+}
+
 TEST(a_resumed_run_is_the_run_bit_for_bit_on_the_device_in_both_precisions)
 {
     static const char *const precisions[] = {"fp32", "bf16", "bf16 --freeze *mlp*,lm_head*"};

@@ -11,6 +11,7 @@
 typedef struct {
     int64_t batch, seq, head_chunk, threads;
     char precision[GX_FIELD_TEXT], recompute[GX_FIELD_TEXT];
+    int tf32;
 } StepOptions;
 static const GxField step_options[] = {
     {"batch", GX_FIELD_INT, offsetof(StepOptions, batch), "4", "samples, of all data-parallel ranks together", "1.."},
@@ -18,6 +19,7 @@ static const GxField step_options[] = {
     {"head_chunk", GX_FIELD_INT, offsetof(StepOptions, head_chunk), "512", "rows whose logits exist at once", "1.."},
     {"threads", GX_FIELD_INT, offsetof(StepOptions, threads), "2", "CPU threads of a rank", "1.."},
     {"precision", GX_FIELD_STRING, offsetof(StepOptions, precision), "fp32", "of weights and activations", "fp32|bf16"},
+    {"tf32", GX_FIELD_BOOL, offsetof(StepOptions, tf32), "false", "products in fp32 on a card by TF32", NULL},
     {"recompute", GX_FIELD_STRING, offsetof(StepOptions, recompute), "none",
      "layer: keeps a layer's input and computes it again before its backward", "none|layer"},
 };
@@ -130,6 +132,7 @@ static inline GxStatus step_plan(Step *t, const GxLlamaConfig *config, const GxM
 {
     int dims[GX_MESH_AXES] = {1, 1, -1, 1, tp};
     if (!t->g.device) t->g.device = gx_default_device();
+    t->g.tf32 = o->tf32;
     GX_TRY(gx_device_open(&t->g));
     GX_TRY(gx_mesh_open(&t->mesh, dims, t->g.rank, t->g.world, &t->g.error));
     t->g.mesh = &t->mesh;

@@ -56,6 +56,7 @@ struct GxContext {
     int rank, world;            // 0 and 1 without a communicator
     int local_rank;             // among the ranks on this machine: which of its cards is this rank's
     int threads;                // CPU threads of this rank; 0 counts as 1
+    int tf32;                   // 1: a device may round the factors of fp32 products to TF32, 10 bits
     int unit;                   // for the recorder: which unit, which block is at work
     const char *site;
     // Called again and again while the host waits for the device, since when (gx_seconds): what is waited for may

@@ -34,7 +34,7 @@ enum { GX__CUDA_PRODUCTS = 256 };
 
 // C[M,N] = alpha * op(A) op(B) + bias + beta * C, row-major; op(A) is [M,K], op(B) [K,N]; trans: the matrix lies
 // transposed in memory. ld*: elements from one row in memory to the next. bias [N] or NULL, of C's type; beta is 0 or
-// 1. Sums are fp32, without TF32.
+// 1. Sums are fp32; factors in fp32 are whole, or may be rounded to TF32 (the context's tf32).
 typedef struct {
     int trans_a, trans_b;
     int64_t M, N, K;
@@ -50,7 +50,7 @@ typedef struct {
 // What cuBLASLt's choice depends on. Compared by its bytes: there is no padding in it.
 typedef struct {
     int64_t M, N, K, lda, ldb, ldc;
-    int32_t trans_a, trans_b, type, type_c, has_bias, align_a, align_b, align_c;
+    int32_t trans_a, trans_b, type, type_c, has_bias, align_a, align_b, align_c, compute, none;
 } GxCudaProductKey;
 
 typedef struct {
@@ -94,7 +94,7 @@ static int32_t gx__cuda_alignment(const void *p)
     return lowest == 0 || lowest > 16 ? 16 : (int32_t)lowest;
 }
 
-static GxCudaProductKey gx__cuda_product_key(const GxCudaProduct *p)
+static GxCudaProductKey gx__cuda_product_key(const GxCudaProduct *p, int tf32)
 {
     const GxCudaProductKey key = {p->M,
                                   p->N,
@@ -109,7 +109,9 @@ static GxCudaProductKey gx__cuda_product_key(const GxCudaProduct *p)
                                   p->bias != NULL,
                                   gx__cuda_alignment(p->A),
                                   gx__cuda_alignment(p->B),
-                                  gx__cuda_alignment(p->C)};
+                                  gx__cuda_alignment(p->C),
+                                  tf32 && p->type == GX_F32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                  0};
     return key;
 }
 
@@ -130,7 +132,7 @@ static cublasStatus_t gx__cuda_plan_describe(GxCudaProductPlan *plan, const void
     const cublasOperation_t first = k->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                             second = k->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasLtEpilogue_t epilogue = k->has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-    GX__CUDA_CUBLAS_TRY(cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    GX__CUDA_CUBLAS_TRY(cublasLtMatmulDescCreate(&plan->product, (cublasComputeType_t)k->compute, CUDA_R_32F));
     GX__CUDA_CUBLAS_TRY(
         cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
     GX__CUDA_CUBLAS_TRY(
@@ -188,10 +190,10 @@ static cublasStatus_t gx__cuda_plan_choose(const GxCuda *cuda, GxCudaProductPlan
 }
 
 // The plan for this product, made where it is asked for the first time.
-static cublasStatus_t gx__cuda_plan(const GxCuda *cuda, const GxCudaProduct *p, GxCudaProductPlan **result)
+static cublasStatus_t gx__cuda_plan(const GxCuda *cuda, const GxCudaProduct *p, int tf32, GxCudaProductPlan **result)
 {
     GxCudaProducts *all = cuda->products;
-    const GxCudaProductKey key = gx__cuda_product_key(p);
+    const GxCudaProductKey key = gx__cuda_product_key(p, tf32);
     for (int i = 0; i < GX__CUDA_PRODUCTS; i++) {
         *result = &all->plan[i];
         if (all->plan[i].product && !memcmp(&key, &all->plan[i].key, sizeof key)) return CUBLAS_STATUS_SUCCESS;
@@ -206,10 +208,10 @@ static cublasStatus_t gx__cuda_plan(const GxCuda *cuda, const GxCudaProduct *p, 
     return status;
 }
 
-static cublasStatus_t gx__cuda_multiply(const GxCuda *cuda, const GxCudaProduct *p)
+static cublasStatus_t gx__cuda_multiply(const GxCuda *cuda, const GxCudaProduct *p, int tf32)
 {
     GxCudaProductPlan *plan;
-    GX__CUDA_CUBLAS_TRY(gx__cuda_plan(cuda, p, &plan));
+    GX__CUDA_CUBLAS_TRY(gx__cuda_plan(cuda, p, tf32, &plan));
     if (p->bias)
         GX__CUDA_CUBLAS_TRY(
             cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias, sizeof p->bias));
@@ -220,7 +222,7 @@ static cublasStatus_t gx__cuda_multiply(const GxCuda *cuda, const GxCudaProduct 
 
 static void gx__cuda_product(GxContext *g, const char *what, const GxCudaProduct *p)
 {
-    const cublasStatus_t status = gx__cuda_multiply(gx_cuda(g), p);
+    const cublasStatus_t status = gx__cuda_multiply(gx_cuda(g), p, g->tf32);
     if (status == CUBLAS_STATUS_SUCCESS) gx_cuda_check(g, what);
     if (status == CUBLAS_STATUS_SUCCESS) return;
     GX_FAIL(&g->error, GX_ERR_DEVICE,

@@ -69,7 +69,7 @@ GxStatus gx_record_cache_open(GxRecordCache *c, const char *path, int64_t bytes,
 // Refuses what lies under the name and is no file of records that could be written; nothing there is fine. Nothing
 // changes.
 GxStatus gx_record_cache_check(const char *path, GxError *err);
-// 1: a file of records about something else than c's, which nobody writes; *size: its bytes.
+// 1: a file of records about something else than c's; *size: its bytes.
 int gx_record_cache_is_other(const GxRecordCache *c, const char *path, int64_t *size);
 // Records of another file that is about the same, as it is now, are read, too. One about something else is passed over.
 GxStatus gx_record_cache_look_into(GxRecordCache *c, const char *path, GxError *err);
@@ -264,9 +264,8 @@ int gx_record_cache_is_other(const GxRecordCache *c, const char *path, int64_t *
     GxError ignored = GX_ZERO; // then it is none
     if (gx_file_open(path, &f.fd, size, &ignored) != GX_OK) return 0;
     const int is_other = *size >= (int64_t)sizeof(gx__RecordHead) &&
-                         gx__record_check_kind(&f, *size, &ignored) == GX_OK && !gx__record_is_same(c, f.fd) &&
-                         flock(f.fd, LOCK_EX | LOCK_NB) == 0;
-    close(f.fd); // and unlocks it
+                         gx__record_check_kind(&f, *size, &ignored) == GX_OK && !gx__record_is_same(c, f.fd);
+    close(f.fd);
     return is_other;
 }
 

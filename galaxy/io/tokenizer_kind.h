@@ -68,6 +68,8 @@ struct GxTokenizer {
 };
 
 static inline int gx_is_ascii_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+// Or with a mark, which a normalizer may put together with a letter of ASCII before it.
+static inline int gx_may_be_letter(char c) { return gx_is_ascii_letter(c) || (unsigned char)c >= 128; }
 
 typedef struct {                     // one member of a document and its value, as JSON text
     const char *object, *key, *json; // object NULL: the root

@@ -640,7 +640,7 @@ static int gx__wordpiece_lines_are_apart(const GxTokenizer *t)
     for (int i = 0; i < v->added_n; i++) {
         const GxAddedToken *a = &v->added[i];
         for (int64_t j = 0; j < a->pattern.n; j++) is_apart &= a->pattern.c[j] != '\n';
-        is_apart &= !(a->lstrip && a->pattern.c[0] < 128 && gx_is_ascii_letter((char)a->pattern.c[0]));
+        is_apart &= !(a->lstrip && (a->pattern.c[0] >= 128 || gx_is_ascii_letter((char)a->pattern.c[0])));
     }
     return is_apart;
 }

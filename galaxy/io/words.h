@@ -346,15 +346,15 @@ static int gx__words_ends_lines(const GxWordStep *s)
     return 0;
 }
 
-// No added token has \n in it or takes it from before a letter; what the normalizer makes of x, \n and A is the same,
-// whatever stands around them; words end there, and nothing depends on where a text begins.
+// No added token has \n in it, or takes it from before what may be a letter; what the normalizer makes of x, \n and A
+// is the same, whatever stands around them; words end there, and nothing depends on where a text begins.
 int gx_words_lines_are_apart(const GxTokenizer *t)
 {
     const GxWords *v = (const GxWords *)t->vocabulary;
     int ends = 0, is_apart = 1;
     for (int i = 0; i < v->added_n; i++)
         is_apart &= !memchr(v->added[i].pattern, '\n', (size_t)v->added[i].bytes) &&
-                    !(v->added[i].lstrip && gx_is_ascii_letter(v->added[i].pattern[0]));
+                    !(v->added[i].lstrip && gx_may_be_letter(v->added[i].pattern[0]));
     for (int i = 0; i < v->normalizer.n; i++) {
         const GxWordStepKind kind = v->normalizer.step[i].kind;
         is_apart &= kind == GX_WORDS_NFC || kind == GX_WORDS_NFD || kind == GX_WORDS_NFKC || kind == GX_WORDS_NFKD ||

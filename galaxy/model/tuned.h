@@ -182,7 +182,7 @@ static void gx__tuned_tell_frozen(GxContext *g, const GxModel *m, int row, doubl
                 "%s is frozen at 0, so that %s, whose gradient comes through it, would have none and never learn: take "
                 "%s out of --freeze, or freeze what is behind it, too",
                 t->name, through->name, t->name);
-    else if (g->rank == 0)
+    else
         gx_log(&g->log, GX_LOG_WARNING,
                "%s is frozen as small as it was drawn (at most %.2g), so that what %s learns counts for next to "
                "nothing; take it out of --freeze",
@@ -202,8 +202,9 @@ GxStatus gx_tuned_check_frozen(GxContext *g, const GxModel *m)
     for (int i = 0; i < m->table.n && !gx_failed(g) && !told; i++) {
         if (!m->table.row[i].frozen || !m->table.row[i].is_adapter || gx__tuned_through(m, i) < 0) continue;
         told = largest[i] <= gx__tuned_small(m, i); // one of many
-        if (told) gx__tuned_tell_frozen(g, m, i, largest[i]);
+        if (told && g->rank == 0) gx__tuned_tell_frozen(g, m, i, largest[i]);
     }
+    if (told) gx_barrier(g, GX_AXIS_ALL); // of a context that has failed: tells the others
     free(largest);
     return gx_status(g);
 }

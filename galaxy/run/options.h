@@ -38,6 +38,7 @@ typedef struct {
     char init[GX_FIELD_TEXT];
     double timeout;
     char device[GX_FIELD_TEXT], device_comm[GX_FIELD_TEXT], precision[GX_FIELD_TEXT];
+    int tf32;
     int64_t head_chunk;
     int64_t reduce_bucket;
     char recompute[GX_FIELD_TEXT], freeze[GX_FIELD_TEXT];
@@ -182,6 +183,11 @@ static const GxField gx__options_train_options[] = {
      "auto|nccl|host"},
     {"precision", GX_FIELD_STRING, GX__OPTIONS_AT(precision), "fp32",
      "of weights and activations; masters, moments and gradients are fp32", "fp32|bf16"},
+    {"tf32", GX_FIELD_BOOL, GX__OPTIONS_AT(tf32), "false",
+     "cuda, fp32: matrix products may round their factors to TF32, 10 bits, which tensor cores multiply; attention "
+     "stays "
+     "in fp32",
+     NULL},
     {"head_chunk", GX_FIELD_INT, GX__OPTIONS_AT(head_chunk), "512",
      "rows whose logits exist at once: memory against speed", "1..1000000000"},
     {"reduce_bucket", GX_FIELD_INT, GX__OPTIONS_AT(reduce_bucket), "0",

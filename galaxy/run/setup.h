@@ -219,6 +219,19 @@ static GxStatus gx__setup_check_tuning(GxTrainer *t)
     return gx_status(t->g);
 }
 
+// Of products that this run has, on a device that can.
+static GxStatus gx__setup_take_tf32(GxTrainer *t)
+{
+    const char *device = t->g->device->name;
+    t->g->tf32 = t->o.tf32;
+    if (!t->o.tf32 || (!strcmp(device, "cuda") && !strcmp(t->o.precision, "fp32"))) return GX_OK;
+    return GX_FAIL(
+        &t->g->error, GX_ERR_ARGUMENT,
+        "--tf32 is about products in fp32 on a card; this run is on the device %s in %s: leave it out, or say "
+        "--tf32 false",
+        device, t->o.precision);
+}
+
 static GxStatus gx__setup_find_run(GxTrainer *t)
 {
     GxContext *g = t->g;
@@ -232,6 +245,7 @@ static GxStatus gx__setup_find_run(GxTrainer *t)
     if (gx_trainer_is_first(t)) gx_resume_warn_of_unknown(r, &t->config, &g->log);
     GX_TRY(gx_resume_take_options(r, t->task, &t->config, &t->o, &g->error));
     GX_TRY(gx_resume_check_tuning(r, &t->o, &g->error));
+    GX_TRY(gx__setup_take_tf32(t));
     if (gx_trainer_is_first(t)) gx__setup_check_base(t, &g->error);
     if (gx_options_only_show(&t->o) && r->args && !r->folder[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
@@ -519,7 +533,8 @@ static GxStatus gx__setup_set_weights(GxTrainer *t)
     else if (t->o.model[0]) gx__setup_start_from(t);
     else gx_model_init(t->g, &t->model, (uint64_t)t->o.seed);
     GX_TRY(gx_status(t->g));
-    if (t->o.freeze[0] && !gx_options_only_show(&t->o)) GX_TRY(gx_tuned_check_frozen(t->g, &t->model));
+    if (t->o.freeze[0] && !t->resume.folder[0] && !gx_options_only_show(&t->o))
+        GX_TRY(gx_tuned_check_frozen(t->g, &t->model));
     return gx__setup_report_resumed(t);
 }
 

@@ -73,6 +73,7 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SIDE_CACHE_IMPLEMENTED)
 #define GX_SIDE_CACHE_IMPLEMENTED
 #include <errno.h>
+#include <sys/stat.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -269,8 +270,9 @@ static GxStatus gx__side_cache_path(const GxTrainer *t, char folder[GX_PATH], ch
 static GxStatus gx__side_cache_check_folder(const char *folder, GxError *err)
 {
     char at[GX_PATH];
+    struct stat st;
     snprintf(at, sizeof at, "%s", folder);
-    while (access(at, F_OK) != 0 && errno == ENOENT) {
+    while (lstat(at, &st) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
         char *slash = strrchr(at, '/');
         if (!slash) snprintf(at, sizeof at, ".");
         else slash[slash == at] = 0;
