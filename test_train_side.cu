@@ -187,6 +187,8 @@ TEST(what_is_frozen_at_0_where_gradients_come_through_is_refused_whatever_the_me
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--output_dir young --max_steps 1 --learning_rate 0"));
     CHECK_REFUSALS(cases);
+    CHECK(run(LORA "--ranks 3 --freeze *lora_B*") > 0 && !strstr(err(), "rank 1") && !strstr(err(), "rank 2"),
+          "what all ranks find is told by the first: %s", err());
 }
 
 TEST(what_is_frozen_elsewhere_trains_the_rest)
