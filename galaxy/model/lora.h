@@ -146,6 +146,11 @@ GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
     for (const char *p = m->lora.targets; p && *p; p += *p == ',') {
         const int64_t n = (int64_t)strcspn(p, ",");
         int found = 0;
+        if (n == 10 && !strncasecmp(p, "all-linear", 10))
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "LoRA's targets, \"%.200s\", name others beside all-linear, which stands alone for all "
+                           "linears of attention and MLP; name these, like %s, one by one",
+                           m->lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
         for (int i = 0; i < m->table.n && !found; i++) {
             const GxTensor *t = &m->table.row[i];
             found = t->has_lora && gx__lora_is_called(t->name, gx__lora_module(t), p, n);

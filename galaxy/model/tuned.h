@@ -189,22 +189,28 @@ static void gx__tuned_tell_frozen(GxContext *g, const GxModel *m, int row, doubl
                t->name, largest, through->name);
 }
 
+// Frozen, and gradients come through it.
+static int gx__tuned_is_passed(const GxModel *m, int row)
+{
+    const GxTensor *t = &m->table.row[row];
+    return t->frozen && t->is_adapter && gx__tuned_through(m, row) >= 0;
+}
+
 GxStatus gx_tuned_check_frozen(GxContext *g, const GxModel *m)
 {
     double *largest = (double *)calloc((size_t)m->table.n + 1, sizeof *largest);
-    int told = 0;
+    int worst = -1; // the first at 0, else the first that is small: one of many is told
     if (!largest) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %d tensors", m->table.n);
     for (int i = 0; i < m->table.n && !gx_failed(g); i++)
-        if (m->table.row[i].frozen && m->table.row[i].is_adapter && gx__tuned_through(m, i) >= 0)
-            largest[i] = gx__tuned_largest(g, m, i);
+        if (gx__tuned_is_passed(m, i)) largest[i] = gx__tuned_largest(g, m, i);
     gx_at(g, -1, "frozen");
     gx_all_reduce(g, GX_AXIS_ALL, GX_MAX, largest, m->table.n, GX_F64); // of a failed context: tells the others
-    for (int i = 0; i < m->table.n && !gx_failed(g) && !told; i++) {
-        if (!m->table.row[i].frozen || !m->table.row[i].is_adapter || gx__tuned_through(m, i) < 0) continue;
-        told = largest[i] <= gx__tuned_small(m, i); // one of many
-        if (told && g->rank == 0) gx__tuned_tell_frozen(g, m, i, largest[i]);
+    for (int i = 0; i < m->table.n && !gx_failed(g); i++) {
+        if (!gx__tuned_is_passed(m, i) || largest[i] > gx__tuned_small(m, i)) continue;
+        if (worst < 0 || (largest[worst] > 0 && largest[i] == 0)) worst = i;
     }
-    if (told) gx_barrier(g, GX_AXIS_ALL); // of a context that has failed: tells the others
+    if (worst >= 0 && g->rank == 0) gx__tuned_tell_frozen(g, m, worst, largest[worst]);
+    if (worst >= 0) gx_barrier(g, GX_AXIS_ALL); // of a context that has failed: tells the others
     free(largest);
     return gx_status(g);
 }
