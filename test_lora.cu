@@ -754,16 +754,10 @@ TEST(a_text_for_target_modules_is_a_pattern_or_all_linear)
 
 static void expect_refusal(GxLora lora, const char *said)
 {
-    GxContext g = GX_ZERO;
-    GxModel m;
     GxLlamaConfig c = model_config;
     GxModelOptions o = GX_ZERO;
     o.lora = &lora;
-    g.device = test_device();
-    g.world = 1;
-    gx_model_open(&g, &m, &gx_llama, &c, &test_serial, &o);
-    CHECK(gx_failed(&g) && strstr(g.error.message, said), "\"%s\"", g.error.message);
-    gx_model_close(&m);
+    expect_no_model(&gx_llama, &c, &test_serial, &o, said);
 }
 
 TEST(targets_that_no_linear_is_are_refused_by_name)
