@@ -228,16 +228,16 @@ static GxStatus gx__llama_family_refuse_nulls(const GxLlamaKind *kind, const GxJ
 }
 
 // The list, as letters; "" where there is none.
-static GxStatus gx__llama_family_read_layer_types(char types[GX_FIELD_TEXT], const GxLlamaConfig *c, const GxJson *json,
+static GxStatus gx__llama_family_read_layer_types(char types[GX_MAX_UNITS], const GxLlamaConfig *c, const GxJson *json,
                                                   const char *path, GxError *err)
 {
     GxJson *list = NULL;
     types[0] = 0;
     GX_TRY(gx_json_get_array(json, "layer_types", 0, &list, path, err));
     const int64_t n = gx_json_size(list);
-    if (n >= GX_FIELD_TEXT)
+    if (n >= GX_MAX_UNITS)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: layer_types has %ld elements; up to %d are built", path, (long)n,
-                       GX_FIELD_TEXT - 1);
+                       GX_MAX_UNITS - 1);
     for (int64_t i = 0; i < n; i++) {
         const char *type = gx_json_string(gx_json_at(list, i));
         const int slides = !strcmp(type, "sliding_attention");
@@ -265,6 +265,10 @@ static GxStatus gx__llama_family_read_sliding_layers(GxLlamaConfig *c, const cha
     c->max_window_layers = gx__llama_kind(c->model_type)->window_from;
     if (from) GX_TRY(gx_json_take_field(from, &gx__llama_window_fields[1], c, path, GX_ERR_FORMAT, err));
     for (int64_t l = 0; types[l]; l++) same &= (types[l] == 's') == (l >= c->max_window_layers);
+    if (!same && strlen(types) >= GX_FIELD_TEXT)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: layer_types has %ld elements and says otherwise than max_window_layers; up to %d are built",
+                       path, (long)strlen(types), GX_FIELD_TEXT - 1);
     snprintf(c->layer_types, sizeof c->layer_types, "%s", same ? "" : types);
     return GX_OK;
 }
@@ -275,7 +279,7 @@ static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *jso
 {
     const int is_mistral = !strcmp(c->model_type, "mistral"), is_llama = !strcmp(c->model_type, "llama");
     const GxJson *window = gx_json_get(json, "sliding_window");
-    char types[GX_FIELD_TEXT];
+    char types[GX_MAX_UNITS];
     int use = is_mistral;
     GX_TRY(gx__llama_family_read_layer_types(types, c, json, path, err));
     if (is_llama) return GX_OK;
