@@ -37,8 +37,8 @@ static const Shape shapes[] = {{"model.embed_tokens.weight", 0, WIDTH},
 
 static GxLlamaConfig small(const char *type, int64_t vocab)
 {
-    GxLlamaConfig c = {vocab, WIDTH, COLUMNS, 1,  HEADS, KV_HEADS, HEAD, 64, 1e-5, 10000,
-                       0.02,  1,     -1,      "", 0,     "",       0,    0,  0,    0};
+    GxLlamaConfig c = {vocab, WIDTH, COLUMNS, 1, HEADS, KV_HEADS, HEAD, 64, 1e-5, 10000, 0.02,
+                       1,     -1,    "",      0, "",    0,        0,    0,  0,    0,     ""};
     snprintf(c.model_type, sizeof c.model_type, "%s", type);
     snprintf(c.rope_type, sizeof c.rope_type, "default");
     return c;

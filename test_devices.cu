@@ -58,6 +58,7 @@ typedef struct {
     int identity;                    // attention's v is the identity, and in the backward do: o, dv are probabilities
     int large;                       // left out where ONLY_RACES
     int ignored;                     // a token without a gradient, which is not 0; 0: none
+    int64_t window;                  // of attention
 } Shape;
 #define RUN1(length, position)                                                                                         \
     {                                                                                                                  \
@@ -1030,6 +1031,49 @@ static const Shape attention_shapes[] = {
      .large = 1},
     {.d = {1, 2, 1, 64}, .q = RUN1(67, 0), .k = RUN1(67, 0), .causal = 1, .scale = 0.5f},
     {.d = {1, 2, 1, 64}, .q = RUN1(20, 0), .k = RUN1(67, 0), .scale = -0.1f}, // which tensor cores do not take
+    // windows, which end and begin within tiles, at their edges and beyond the sequence, in every size of head
+    {.d = {2, 6, 2, 10}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .layout = PACKED, .window = 1},
+    {.d = {1, 2, 1, 4}, .q = RUN2(3, 0, 4, 9), .k = RUN2(4, 1, 3, 10), .causal = 1, .layout = GAPS, .window = 3},
+    {.d = {2, 2, 2, 2}, .q = RUN1(4, 8), .k = RUN1(3, 0), .causal = 1, .window = 5}, // no row sees any
+    {.d = {2, 3, 1, 16},
+     .q = RUN1(110, 40),
+     .k = RUN1(150, 0),
+     .causal = 1,
+     .layout = GAPS,
+     .documents = {40, 60, -5, 30},
+     .window = 17},
+    {.d = {1, 2, 1, 64}, .q = RUN1(150, 0), .k = RUN1(150, 0), .causal = 1, .layout = PACKED, .window = 1},
+    {.d = {1, 2, 1, 64}, .q = RUN1(150, 0), .k = RUN1(150, 0), .causal = 1, .window = INT64_MAX},
+    {.d = {1, 3, 2, 64},
+     .q = RUN1(257, 0),
+     .k = RUN1(257, 0),
+     .group = 2,
+     .q_first = 1,
+     .causal = 1,
+     .layout = PACKED,
+     .window = 64,
+     .large = 1},
+    {.d = {1, 6, 2, 96}, .q = RUN1(129, 0), .k = RUN1(129, 0), .causal = 1, .layout = PACKED, .window = 65},
+    {.d = {1, 2, 1, 72}, .q = RUN1(33, 117), .k = RUN1(150, 0), .causal = 1, .layout = PACKED, .window = 31},
+    {.d = {1, 2, 1, 128},
+     .q = RUN2(66, 0, 64, 130),
+     .k = RUN2(66, 0, 64, 130),
+     .causal = 1,
+     .layout = PACKED,
+     .window = 96,
+     .large = 1}, // the second run's first queries see the end of the first run
+    {.d = {2, 6, 2, 128},
+     .q = RUN1(150, 0),
+     .k = RUN1(150, 0),
+     .causal = 1,
+     .layout = PACKED,
+     .documents = {70, -30, 50},
+     .dropout = 0.1f,
+     .large = 1,
+     .window = 34},
+    {.d = {1, 2, 1, 160}, .q = RUN1(70, 3), .k = RUN1(73, 0), .causal = 1, .layout = GAPS, .window = 34},
+    // the last query that sees a tile of keys is the first of its own tile
+    {.d = {1, 2, 1, 64}, .q = RUN1(140, 0), .k = RUN1(140, 0), .causal = 1, .layout = PACKED, .window = 66},
 };
 
 static GxAttention attention_of(const Shape *s, GxDtype type)
@@ -1041,7 +1085,7 @@ static GxAttention attention_of(const Shape *s, GxDtype type)
     a.B = B, a.H = H, a.K = K, a.head_dim = h, a.group = s->group, a.q_first = s->q_first;
     a.q_runs = s->q, a.k_runs = s->k;
     a.q_stride = q_stride, a.kv_stride = kv_stride, a.o_stride = H * h + 2 * gap;
-    a.causal = s->causal, a.scale = s->scale, a.dtype = type;
+    a.causal = s->causal, a.window = s->window, a.scale = s->scale, a.dtype = type;
     a.dropout = s->dropout, a.site = gx_random_site(GX_SITE_DROPOUT, 7);
     a.first_sample = 5, a.T = oracle_positions(&s->q, &s->k), a.heads = H + 5, a.head_first = 3;
     return a;
@@ -1128,6 +1172,8 @@ static const Shape paged_shapes[] = {
     {.d = {2, 2, 1, 160}, .q = RUN1(5, 127), .k = RUN1(132, 0), .causal = 1, .layout = GAPS, .documents = {-10, 122}},
     {.d = {2, 3, 2, 16}, .q = RUN1(67, 31), .k = RUN1(150, 0), .group = 2, .q_first = 1, .documents = {40, 60, 50}},
     {.d = {3, 6, 2, 96}, .q = RUN1(2, 198), .k = RUN1(200, 0), .causal = 1, .layout = PACKED, .dropout = 0.1f},
+    {.d = {2, 3, 1, 64}, .q = RUN1(1, 199), .k = RUN1(200, 0), .causal = 1, .layout = PACKED, .window = 70},
+    {.d = {2, 3, 1, 160}, .q = RUN1(9, 191), .k = RUN1(200, 0), .causal = 1, .window = 64},
 };
 static int64_t paged_pages(const Shape *s) { return gx_ceil_div(gx_runs_rows(&s->k), GX_PAGE) * s->d[0]; }
 static int64_t paged_kv(const Shape *s) { return paged_pages(s) * GX_PAGE * attention_of(s, GX_F32).kv_stride; }
@@ -1173,6 +1219,7 @@ static const Shape turned_shapes[] = {
     {.d = {1, 2, 2, 6}, .q = RUN1(9, 2), .k = RUN1(9, 2), .causal = 1}, // rows of the same length, apart
     {.d = {2, 2, 2, 6}, .q = RUN1(9, 2), .k = RUN1(9, 2), .causal = 1, .layout = PACKED},
     {.d = {1, 2, 1, 160}, .q = RUN1(17, 3), .k = RUN1(20, 0), .causal = 1, .layout = GAPS},
+    {.d = {1, 2, 1, 64}, .q = RUN1(70, 2), .k = RUN1(70, 2), .causal = 1, .layout = PACKED, .window = 40},
 };
 static int64_t turned_table(const Shape *s) { return oracle_positions(&s->q, &s->k) * s->d[3] / 2; }
 static void call_attention_backward_turned(GxContext *g, void **b, const Shape *s, GxDtype t, int accumulate)
@@ -2658,6 +2705,14 @@ static const Shape dropped_shapes[] = {
     {.d = {1, 2, 2, 128}, .q = RUN1(70, 0), .k = RUN2(30, 50, 97, 81), .causal = 1, .dropout = 0.5f, .identity = 1},
     {.d = {1, 2, 2, 96}, .q = RUN1(90, 2), .k = RUN1(93, 1), .causal = 1, .dropout = 0.2f, .identity = 1},
     {.d = {1, 2, 2, 256}, .q = RUN1(40, 0), .k = RUN1(203, 1), .dropout = 0.1f, .identity = 1, .large = 1},
+    {.d = {1, 2, 2, 96}, .q = RUN1(90, 2), .k = RUN1(93, 1), .causal = 1, .dropout = 0.2f, .identity = 1, .window = 35},
+    {.d = {1, 2, 2, 160},
+     .q = RUN1(90, 2),
+     .k = RUN1(93, 1),
+     .causal = 1,
+     .dropout = 0.2f,
+     .identity = 1,
+     .window = 35},
 };
 
 static void check_dropped(const Case *c, const float *x, int backward, const char *device)
@@ -2756,6 +2811,92 @@ TEST(attention_computes_nothing_with_what_no_query_of_a_tile_sees_on_any_device)
     gx_arena_close(&scratch);
 }
 
+// Rows of `untouched`, and of those that lie with it, become NaN: keys and values, or queries with all that is theirs.
+static void forget_rows(Case *c, const char *untouched, int64_t begin, int64_t end)
+{
+    static const char *const with[][5] = {{"k", "v", NULL}, {"q", "do", "o", "lse", NULL}};
+    const char *const *names = with[!strcmp(untouched, "q")];
+    const int64_t rows = gx_runs_rows(strcmp(untouched, "q") ? &c->shape->k : &c->shape->q);
+    for (int i = 0; is_buffer(c->op, i); i++)
+        for (int n = 0; names[n]; n++) {
+            const int64_t elements = c->op->buffer[i].elements(c->shape), width = elements / rows;
+            if (strcmp(c->op->buffer[i].name, names[n]) || is_result(c, i)) continue;
+            for (int64_t e = begin * width; e < end * width; e++) numbers(c, i)[e] = NAN;
+        }
+}
+
+// The results of rows [begin, end), if any row of them may be read.
+static void check_rows(const Case *c, const Results *r, const Results *reference, const char *result, int64_t begin,
+                       int64_t end, const char *device)
+{
+    const int is_of_keys = !strcmp(result, "dk") || !strcmp(result, "dv");
+    for (int i = 0; is_buffer(c->op, i); i++) {
+        if (!is_result(c, i) || strcmp(c->op->buffer[i].name, result)) continue;
+        const int64_t width =
+            c->op->buffer[i].elements(c->shape) / gx_runs_rows(is_of_keys ? &c->shape->k : &c->shape->q);
+        CHECK(!memcmp((float *)r->value[i] + begin * width, (float *)reference->value[i] + begin * width,
+                      (size_t)((end - begin) * width) * 4),
+              "%s, %s, %s, h = %ld: %s of rows %ld to %ld has other bits", device, gx_dtype_name(c->type), c->op->name,
+              (long)c->shape->d[3], result, (long)begin, (long)end - 1);
+    }
+}
+
+// What lies before all windows of a query tile, or behind all that see a tile of keys, is NaN, and results keep their
+// bits. With windows of 64, queries from 256 on see keys from 193 on, and keys up to 127 are seen by queries up to 190.
+// Nobody's tiles cross a multiple of 64 or, of queries, are of more than 128.
+static void check_window_untouched(GxContext *cpu, const GxDevice *device, const char *op, const Shape *s, GxDtype type)
+{
+    enum { FROM = 256, SEEN = 192, UNTIL = 128, SEEING = 192 };
+    const int64_t rows = gx_runs_rows(&s->q);
+    const int backward = !strcmp(op, "attention_backward");
+    Case c;
+    case_open(&c, cpu, op_named(op), s, &plain[0], type);
+    const Results whole = run(&c, device, type, 2, 0, 0, op);
+    Case before = c, behind = c;
+    for (int i = 0; is_buffer(c.op, i); i++) {
+        const int64_t bytes = image_bytes(&c.op->buffer[i], s);
+        before.value[i] = memcpy(take(bytes), c.value[i], (size_t)bytes);
+        behind.value[i] = memcpy(take(bytes), c.value[i], (size_t)bytes);
+    }
+    forget_rows(&before, "k", 0, SEEN);
+    Results r = run(&before, device, type, 2, 0, 0, op);
+    check_rows(&c, &r, &whole, backward ? "dq" : "o", FROM, rows, device->name);
+    results_close(&r);
+    if (backward) {
+        forget_rows(&behind, "q", SEEING, rows);
+        r = run(&behind, device, type, 2, 0, 0, op);
+        check_rows(&c, &r, &whole, "dk", 0, UNTIL, device->name);
+        check_rows(&c, &r, &whole, "dv", 0, UNTIL, device->name);
+        results_close(&r);
+    }
+    results_close((Results *)&whole);
+    for (int i = 0; is_buffer(c.op, i); i++) free(before.value[i]), free(behind.value[i]);
+    case_close(&c);
+}
+
+TEST(attention_computes_nothing_with_what_is_in_no_window_of_a_tile_on_any_device)
+{
+    static const char *const names[] = {"attention_forward", "attention_backward"};
+    static const Shape shapes[] = {
+        {.d = {1, 2, 2, 8}, .q = RUN1(320, 0), .k = RUN1(320, 0), .causal = 1, .window = 64},
+        {.d = {1, 2, 1, 128}, .q = RUN1(320, 0), .k = RUN1(320, 0), .causal = 1, .window = 64, .large = 1},
+        {.d = {1, 1, 1, 160}, .q = RUN1(320, 0), .k = RUN1(320, 0), .causal = 1, .window = 64, .large = 1}};
+    GxContext cpu = GX_ZERO;
+    GxArena scratch = GX_ZERO;
+    cpu.device = gx_device_cpu();
+    cpu.arena = &scratch;
+    CHECK(gx_arena_open(&scratch, 1 << 24, &cpu.error) == GX_OK, "%s", cpu.error.message);
+    for (int n = 0; n < (DEVICES - FIRST_DEVICE) * 4 * COUNT(shapes); n++) {
+        GxDevice device;
+        const int s = n / 4 % COUNT(shapes);
+        if (ONLY_RACES && shapes[s].large) continue;
+        if (!device_open(&device, FIRST_DEVICE + n / 4 / COUNT(shapes))) continue;
+        check_window_untouched(&cpu, &device, names[n % 2], &shapes[s], n / 2 % 2 ? GX_BF16 : GX_F32);
+    }
+    CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
+    gx_arena_close(&scratch);
+}
+
 // ---- attention in bf16, beside PyTorch's ---------------------------------------------------------------------------
 // From inputs that bf16 holds exactly, forward and backward, o and lse handed from one to the other as in training. The
 // truth is the oracle's, in double precision; the file has a part of PyTorch's own in float64, which must be the same,
@@ -2779,6 +2920,16 @@ static const struct {
     {"dropout", {.d = {1, 2, 1, 64}, .q = RUN1(37, 33), .k = RUN1(70, 0), .dropout = 0.1f}},
     {"documents_dropout",
      {.d = {2, 2, 2, 14}, .q = RUN1(70, 0), .k = RUN1(70, 0), .documents = {33, 20, -4}, .dropout = 0.1f}},
+    {"window", {.d = {1, 2, 1, 64}, .q = RUN1(130, 0), .k = RUN1(130, 0), .causal = 1, .window = 45}},
+    {"window_128", {.d = {1, 2, 1, 128}, .q = RUN1(37, 93), .k = RUN1(130, 0), .causal = 1, .window = 70}},
+    {"window_odd",
+     {.d = {2, 2, 2, 14},
+      .q = RUN1(70, 0),
+      .k = RUN1(70, 0),
+      .causal = 1,
+      .documents = {33, 20, -4},
+      .dropout = 0.1f,
+      .window = 9}},
 };
 
 static int reference_read(const GxSafetensors *file, const char *name, const char *tensor, float *out, int64_t n)

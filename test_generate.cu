@@ -280,6 +280,8 @@ static void greedy_on_ranks(const char *name)
 }
 TEST(llama_with_grouped_heads_writes_what_transformers_writes) { greedy_on_ranks("llama"); }
 TEST(mistral_writes_what_transformers_writes) { greedy_on_ranks("mistral"); }
+TEST(mistral_writes_what_transformers_writes_beyond_its_window) { greedy_on_ranks("mistral_window"); }
+TEST(qwen3_writes_what_transformers_writes_beyond_windows_of_some_layers) { greedy_on_ranks("qwen3_window"); }
 TEST(qwen2_writes_what_transformers_writes) { greedy_on_ranks("qwen2"); }
 TEST(qwen3_writes_what_transformers_writes) { greedy_on_ranks("qwen3"); }
 
@@ -397,6 +399,8 @@ static void logits_beside_on_ranks(const char *name, const GxSide *side)
 static void logits_on_ranks(const char *name) { logits_beside_on_ranks(name, NULL); }
 TEST(llama_has_the_same_logits_with_a_cache) { logits_on_ranks("llama"); }
 TEST(mistral_has_the_same_logits_with_a_cache) { logits_on_ranks("mistral"); }
+TEST(mistral_has_the_same_logits_with_a_cache_beyond_its_window) { logits_on_ranks("mistral_window"); }
+TEST(qwen3_has_the_same_logits_with_a_cache_beyond_windows_of_some_layers) { logits_on_ranks("qwen3_window"); }
 TEST(qwen2_has_the_same_logits_with_a_cache) { logits_on_ranks("qwen2"); }
 TEST(qwen3_has_the_same_logits_with_a_cache) { logits_on_ranks("qwen3"); }
 // Its layers have pages of their own.
@@ -458,8 +462,8 @@ static void check_bf16(Writer *w, const Reference *r)
 TEST(in_bf16_a_cache_is_as_near_to_fp32_as_the_whole_sequence)
 {
     Reference ref;
-    static const char *const names[] = {"llama", "mistral", "qwen2", "qwen3"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const names[] = {"llama", "mistral", "qwen2", "qwen3", "mistral_window"};
+    for (int i = 0; i < 5; i++) {
         const Wish wish = {.name = names[i], .dtype = GX_BF16, .B = MAX_B, .T = POSITIONS, .chunk = POSITIONS};
         if (!read_reference(&ref, names[i])) return;
         whole_logits(names[i], GX_F32, &ref, &whole);

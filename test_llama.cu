@@ -235,6 +235,12 @@ TEST(llama_odd_tied_head_dim_of_its_own_as_transformers) { forward_backward("odd
 TEST(llama_one_kv_head_as_transformers) { forward_backward("one"); }
 TEST(llama3_scaled_rope_forward_and_backward_as_transformers) { forward_backward("scaled"); }
 TEST(mistral_forward_and_backward_as_transformers) { forward_backward("mistral"); }
+TEST(mistral_beyond_its_window_forward_and_backward_as_transformers) { forward_backward("mistral_window"); }
+TEST(qwen2_with_a_window_in_its_last_layer_forward_and_backward_as_transformers) { forward_backward("qwen2_window"); }
+TEST(qwen3_with_windows_in_the_layers_that_it_lists_forward_and_backward_as_transformers)
+{
+    forward_backward("qwen3_window");
+}
 TEST(qwen2_with_biases_forward_and_backward_as_transformers) { forward_backward("qwen2"); }
 TEST(qwen3_with_normed_heads_forward_and_backward_as_transformers) { forward_backward("qwen3"); }
 TEST(qwen3_tied_one_kv_head_forward_and_backward_as_transformers) { forward_backward("qwen3_tied"); }
@@ -273,6 +279,15 @@ TEST(llama_odd_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distan
 TEST(llama_one_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("one"); }
 TEST(llama3_scaled_rope_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("scaled"); }
 TEST(mistral_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("mistral"); }
+TEST(mistral_beyond_its_window_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("mistral_window"); }
+TEST(qwen2_with_a_window_in_its_last_layer_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16)
+{
+    bf16_distance("qwen2_window");
+}
+TEST(qwen3_with_windows_in_the_layers_that_it_lists_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16)
+{
+    bf16_distance("qwen3_window");
+}
 TEST(qwen2_with_biases_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("qwen2"); }
 TEST(qwen3_with_normed_heads_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("qwen3"); }
 TEST(qwen3_tied_one_kv_head_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("qwen3_tied"); }
@@ -331,6 +346,9 @@ TEST(llama_odd_ten_steps_of_sgd_as_transformers) { ten_of_sgd("odd"); }
 TEST(llama_one_ten_steps_of_sgd_as_transformers) { ten_of_sgd("one"); }
 TEST(llama3_scaled_rope_ten_steps_of_sgd_as_transformers) { ten_of_sgd("scaled"); }
 TEST(mistral_ten_steps_of_sgd_as_transformers) { ten_of_sgd("mistral"); }
+TEST(mistral_beyond_its_window_ten_steps_of_sgd_as_transformers) { ten_of_sgd("mistral_window"); }
+TEST(qwen2_with_a_window_in_its_last_layer_ten_steps_of_sgd_as_transformers) { ten_of_sgd("qwen2_window"); }
+TEST(qwen3_with_windows_in_the_layers_that_it_lists_ten_steps_of_sgd_as_transformers) { ten_of_sgd("qwen3_window"); }
 TEST(qwen2_with_biases_ten_steps_of_sgd_as_transformers) { ten_of_sgd("qwen2"); }
 TEST(qwen3_with_normed_heads_ten_steps_of_sgd_as_transformers) { ten_of_sgd("qwen3"); }
 TEST(qwen3_tied_one_kv_head_ten_steps_of_sgd_as_transformers) { ten_of_sgd("qwen3_tied"); }
@@ -365,13 +383,22 @@ TEST(llama_odd_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("o
 TEST(llama_one_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("one"); }
 TEST(llama3_scaled_rope_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("scaled"); }
 TEST(mistral_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("mistral"); }
+TEST(mistral_beyond_its_window_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("mistral_window"); }
+TEST(qwen2_with_a_window_in_its_last_layer_ten_steps_of_adamw_within_the_reference_spread)
+{
+    ten_of_adamw("qwen2_window");
+}
+TEST(qwen3_with_windows_in_the_layers_that_it_lists_ten_steps_of_adamw_within_the_reference_spread)
+{
+    ten_of_adamw("qwen3_window");
+}
 TEST(qwen2_with_biases_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("qwen2"); }
 TEST(qwen3_with_normed_heads_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("qwen3"); }
 TEST(qwen3_tied_one_kv_head_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("qwen3_tied"); }
 
 // ---- properties of its own -----------------------------------------------------------------------------------------
 
-static const GxLlamaConfig small = {61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.08, 0, -1, "", 0, "", 0, 0, 0, 0};
+static const GxLlamaConfig small = {61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.08, 0, -1, "", 0, "", 0, 0, 0, 0, 0, ""};
 
 static void random_batch(GxBatch *b, int32_t *tokens, int32_t *labels, int64_t T, int64_t B, int64_t V)
 {
@@ -650,21 +677,36 @@ TEST(configurations_that_cannot_be_are_refused)
         GxLlamaConfig c;
         const char *says;
     } bad[] = {
-        {{61, 32, 40, 2, 3, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0},
+        {{61, 32, 40, 2, 3, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0, 0, ""},
          "multiple of num_key_value_heads"},
-        {{61, 32, 40, 2, 5, 5, 0, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0}, "set head_dim"},
-        {{61, 32, 40, 2, 4, 2, 7, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0}, "even"},
-        {{0, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0}, "vocab_size is 0"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 0, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0}, "rms_norm_eps"},
-        {{61, 32, 40, (int64_t)1 << 40, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0},
+        {{61, 32, 40, 2, 5, 5, 0, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0, 0, ""}, "set head_dim"},
+        {{61, 32, 40, 2, 4, 2, 7, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0, 0, ""}, "even"},
+        {{0, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0, 0, ""}, "vocab_size is 0"},
+        {{61, 32, 40, 2, 4, 2, 8, 64, 0, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0, 0, ""}, "rms_norm_eps"},
+        {{61, 32, 40, (int64_t)1 << 40, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0, 0, ""},
          "from 1 to 1000"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "qwen2", 9, "", 0, 0, 0, 0},
-         "only a model_type of mistral"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 4, 0, 0, 0},
+        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 9, "", 0, 0, 0, 0, 0, ""},
+         "only a model_type of mistral, qwen2 or qwen3"},
+        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "mistral", -1, "", 0, 0, 0, 0, 0, ""},
+         "sliding_window is -1"},
+        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "qwen2", 9, "", 0, 0, 0, 0, -1, ""},
+         "max_window_layers -1"},
+        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "mistral", 9, "", 0, 0, 0, 0, 1, ""},
+         "max_window_layers is 1, layer_types \"\"; only a model_type of qwen2 or qwen3"},
+        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "mistral", 9, "", 0, 0, 0, 0, 0, "sf"},
+         "layer_types \"sf\"; only a model_type of qwen2 or qwen3"},
+        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "qwen3", 9, "", 0, 0, 0, 0, 0, "sfs"},
+         "for each of the 2 layers"},
+        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "qwen3", 9, "", 0, 0, 0, 0, 0, "sg"},
+         "layer_types is \"sg\"; it must be an s"},
+        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "qwen3", 0, "", 0, 0, 0, 0, 0, "sf"},
+         "there is no sliding_window"},
+        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 4, 0, 0, 0, 0, ""},
          "belong to a rope_type of llama3"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "llama3", 0, 4, 0, 0},
+        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "llama3", 0, 4, 0, 0, 0, ""},
          "low_freq_factor 4, rope_high_freq_factor 4"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "llama3", 0.5, 0, 0, 0}, "rope_factor is 0.5"},
+        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "llama3", 0.5, 0, 0, 0, 0, ""},
+         "rope_factor is 0.5"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         GxError err = GX_ZERO;

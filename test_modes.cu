@@ -126,6 +126,39 @@ static const Layout shapes[] = {
      .heads = {5, 1},
      .sequence = {7, 1},
      .normed = 1},
+    // sliding windows, shorter and longer than a rank's slice
+    {.what = "2 ranks, windows of 3, accumulation", .dp = 1, .tp = 2, .micro = 2, .samples = {2}, .window = 3},
+    {.what = "3 ranks, windows of 2, heads 1,3,2, tokens 1,5,2, tied",
+     .dp = 1,
+     .tp = 3,
+     .micro = 1,
+     .samples = {2},
+     .heads = {1, 3, 2},
+     .sequence = {1, 5, 2},
+     .tied = 1,
+     .window = 2},
+    {.what = "4 ranks, windows of 2, one K,V head, tokens 2,1,4,1",
+     .dp = 1,
+     .tp = 4,
+     .micro = 1,
+     .samples = {2},
+     .kv_heads = 1,
+     .sequence = {2, 1, 4, 1},
+     .window = 2},
+    {.what = "3 ranks, windows of 6 in the first layer, normed heads",
+     .dp = 1,
+     .tp = 3,
+     .micro = 1,
+     .samples = {3},
+     .normed = 1,
+     .window = 6},
+    {.what = "dp 2 x 2 ranks, windows of 4, tokens 7,1, 3 and 1 samples",
+     .dp = 2,
+     .tp = 2,
+     .micro = 1,
+     .samples = {3, 1},
+     .sequence = {7, 1},
+     .window = 4},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -151,6 +184,7 @@ static const Layout data_parallel[] = {
      .samples = {1, 1, 2},
      .no_labels = 3,
      .tied = 1},
+    {.what = "dp 2, windows of 3", .dp = 2, .tp = 1, .micro = 1, .samples = {2, 1}, .window = 3},
     {.what = "dp 4", .dp = 4, .tp = 1, .micro = 1, .samples = {2, 2, 2, 2}},
     {.what = "dp 4, 1, 1, 4 and 1 samples, accumulation", .dp = 4, .tp = 1, .micro = 3, .samples = {1, 1, 4, 1}},
 };
@@ -232,6 +266,13 @@ static const Layout small[] = {
      .sequence = {1, 5, 2},
      .tied = 1,
      .normed = 1},
+    {.what = "2 ranks, uneven, windows of 3",
+     .dp = 1,
+     .tp = 2,
+     .micro = 1,
+     .samples = {2},
+     .sequence = {5, 3},
+     .window = 3},
 };
 enum { SMALL = sizeof small / sizeof *small };
 
@@ -288,13 +329,15 @@ TEST(modes_with_random_lists_are_serial)
         random_list(l.vocab, l.tp, model_config.vocab_size, 4 * i + 3);
         l.tied = i % 4 == 3, l.normed = gx_random_bits(21, i, 0, 3) % 2;
         l.kv_heads = (const int[]){0, 1, 2, 6}[gx_random_bits(21, i, 0, 2) % 4];
+        if (i % 2) l.window = 2 + gx_random_bits(21, i, 0, 4) % (T - 1); // of 1, q and k have no gradient
         snprintf(l.what, sizeof l.what,
-                 "%s number %ld: tp %d, dp %d, %ld K,V heads, %sheads %ld,%ld,%ld,%ld, columns %ld,%ld,%ld,%ld, tokens "
+                 "%s number %ld: tp %d, dp %d, %ld K,V heads, windows of %ld, %sheads %ld,%ld,%ld,%ld, columns "
+                 "%ld,%ld,%ld,%ld, tokens "
                  "%ld,%ld,%ld,%ld",
-                 mode->name, (long)i, l.tp, l.dp, (long)l.kv_heads, l.normed ? "normed " : "", (long)l.heads[0],
-                 (long)l.heads[1], (long)l.heads[2], (long)l.heads[3], (long)l.columns[0], (long)l.columns[1],
-                 (long)l.columns[2], (long)l.columns[3], (long)l.sequence[0], (long)l.sequence[1], (long)l.sequence[2],
-                 (long)l.sequence[3]);
+                 mode->name, (long)i, l.tp, l.dp, (long)l.kv_heads, (long)l.window, l.normed ? "normed " : "",
+                 (long)l.heads[0], (long)l.heads[1], (long)l.heads[2], (long)l.heads[3], (long)l.columns[0],
+                 (long)l.columns[1], (long)l.columns[2], (long)l.columns[3], (long)l.sequence[0], (long)l.sequence[1],
+                 (long)l.sequence[2], (long)l.sequence[3]);
         run_serial(&l, &serial);
         check_ranks(&l, &serial);
         free_result(&serial);

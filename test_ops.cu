@@ -148,6 +148,7 @@ typedef struct {
     float scale;
     int documents[4]; // attention: their lengths, of padding negative; column b begins with number b. None: no array
     float dropout;    // of attention
+    int64_t window;   // of attention
     int steep;        // third derivatives are large, or a gradient is withheld: not for difference quotients
     int64_t ignored;  // embedding: a token without a gradient, which is not 0; 0: none
 } Shape;
@@ -535,6 +536,50 @@ static const Shape attention_shapes[] = {
      .layout = PACKED,
      .documents = {65, 73, -4, 52},
      .dropout = 0.2f}, // one document lies in both runs
+    // windows: of one key, in one tile, in several, as long as the sequence or longer
+    {.d = {2, 2, 1, 4}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .layout = PACKED, .window = 1},
+    {.d = {2, 6, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .layout = PACKED, .window = 7},
+    {.d = {1, 2, 1, 6}, .q = RUN1(70, 0), .k = RUN1(70, 0), .causal = 1, .window = 64},
+    {.d = {1, 2, 1, 6}, .q = RUN1(70, 0), .k = RUN1(70, 0), .causal = 1, .window = 69},
+    {.d = {1, 2, 1, 6}, .q = RUN1(70, 0), .k = RUN1(70, 0), .causal = 1, .window = 70},
+    {.d = {1, 2, 1, 6}, .q = RUN1(70, 0), .k = RUN1(70, 0), .causal = 1, .window = INT64_MAX},
+    {.d = {2, 3, 1, 2}, .q = RUN1(5, 3), .k = RUN1(8, 0), .causal = 1, .layout = GAPS, .window = 2},
+    {.d = {1, 2, 1, 6}, .q = RUN1(600, 0), .k = RUN1(600, 0), .causal = 1, .layout = PACKED, .window = 37},
+    {.d = {1, 2, 1, 6}, .q = RUN1(600, 0), .k = RUN1(600, 0), .causal = 1, .window = 500},
+    {.d = {1, 2, 1, 4},
+     .q = RUN2(3, 0, 4, 9),
+     .k = RUN2(4, 1, 3, 10),
+     .causal = 1,
+     .layout = GAPS,
+     .window = 3}, // of the second run's queries the first sees no key
+    {.d = {2, 2, 2, 2},
+     .q = RUN1(4, 8),
+     .k = RUN1(3, 0),
+     .causal = 1,
+     .window = 6}, // one row sees one, the others none
+    {.d = {2, 2, 2, 2}, .q = RUN1(4, 8), .k = RUN1(3, 0), .causal = 1, .window = 5}, // no row sees any
+    {.d = {3, 6, 2, 2},
+     .q = RUN2(66, 0, 64, 130),
+     .k = RUN2(66, 0, 64, 130),
+     .causal = 1,
+     .layout = PACKED,
+     .window = 65}, // the second run's first queries see the end of the first run
+    {.d = {2, 2, 1, 10},
+     .q = RUN2(40, 500, 37, 590),
+     .k = RUN2(530, 0, 70, 540),
+     .causal = 1,
+     .layout = GAPS,
+     .window = 33},
+    {.d = {1, 3, 2, 10}, .q = RUN1(70, 60), .k = RUN1(130, 0), .group = 2, .q_first = 1, .causal = 1, .window = 50},
+    {.d = {2, 2, 2, 6}, .q = RUN1(200, 0), .k = RUN1(200, 0), .causal = 1, .documents = {70, -3, 64, 40}, .window = 21},
+    {.d = {2, 2, 1, 4},
+     .q = RUN1(9, 0),
+     .k = RUN1(9, 0),
+     .causal = 1,
+     .documents = {1, -2, 6},
+     .dropout = 0.3f,
+     .window = 4},
+    {.d = {1, 1, 1, 4}, .q = RUN1(600, 0), .k = RUN1(600, 0), .causal = 1, .dropout = 0.5f, .window = 130},
 };
 
 static void attention_open(Case *c)
@@ -545,7 +590,7 @@ static void attention_open(Case *c)
     a.B = B, a.H = H, a.K = K, a.head_dim = h, a.group = s->group, a.q_first = s->q_first;
     a.q_runs = s->q, a.k_runs = s->k;
     a.q_stride = a.o_stride = H * h, a.kv_stride = K * h;
-    a.causal = s->causal, a.scale = s->scale, a.dtype = GX_F32;
+    a.causal = s->causal, a.window = s->window, a.scale = s->scale, a.dtype = GX_F32;
     c->documents = oracle_documents(s->documents, oracle_positions(&s->q, &s->k), B);
     if (s->documents[0]) a.documents = c->documents;
     a.dropout = s->dropout, a.site = gx_random_site(GX_SITE_DROPOUT, 7);
@@ -1813,6 +1858,15 @@ TEST(oracle_and_library_agree_with_pytorch)
         {"attention_dropout", {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .dropout = 0.3f}},
         {"attention_documents_dropout",
          {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .documents = {1, -2, 6}, .dropout = 0.3f}},
+        {"attention_window_1", {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .window = 1}},
+        {"attention_window_7", {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .window = 7}},
+        {"attention_window_8", {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .window = 8}},
+        {"attention_window_9", {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .window = 9}},
+        {"attention_window_9", {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .window = 100}},
+        {"attention_window_documents",
+         {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .documents = {2, -1, 6}, .window = 3}},
+        {"attention_window_dropout",
+         {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .dropout = 0.3f, .window = 4}},
     };
     static const Shape norm = {.d = {7, 33}}, linear = {.d = {5, 13, 9, 1}};
     if (!references_open()) SKIP("data/ref/ops.safetensors is not there; dev/ref/make_refs.py makes it");
@@ -1948,7 +2002,7 @@ static void narrow_row(NarrowCase *c, int64_t t, int64_t head, int64_t begin, in
     }
 }
 
-static void narrow_attention(const int documents[4])
+static void narrow_attention(const int documents[4], int64_t window)
 {
     const int64_t kv = NARROW_T * NARROW_HEAD;
     NarrowCase c = {narrow_open(NARROW_Q, 1), narrow_open(kv, 2),
@@ -1961,6 +2015,7 @@ static void narrow_attention(const int documents[4])
     GxAttention a = GX_ZERO;
     Bench b;
     a.B = 1, a.H = NARROW_H, a.K = 1, a.head_dim = NARROW_HEAD, a.causal = 1, a.dtype = GX_BF16;
+    a.window = window;
     a.q_runs = a.k_runs = gx_runs_one(NARROW_T, 0);
     a.q_stride = a.o_stride = NARROW_H * NARROW_HEAD, a.kv_stride = NARROW_HEAD;
     if (documents[0]) a.documents = of;
@@ -1971,7 +2026,8 @@ static void narrow_attention(const int documents[4])
     CHECK(!gx_failed(&b.g), "%s", b.g.error.message);
     for (int64_t t = 0; t < NARROW_T; t++)
         for (int64_t head = 0; head < NARROW_H; head++)
-            narrow_row(&c, t, head, documents[0] ? of[2 * t] : 0, documents[0] ? gx_min(of[2 * t + 1], t + 1) : t + 1);
+            narrow_row(&c, t, head, gx_max(documents[0] ? of[2 * t] : 0, window ? t + 1 - window : 0),
+                       documents[0] ? gx_min(of[2 * t + 1], t + 1) : t + 1);
     narrow_check("o", &c.o, c.o.terms, NARROW_Q);
     narrow_check("dq", &c.dq, c.dq_exact, NARROW_Q);
     narrow_check("dk", &c.dk, c.dk_exact, kv);
@@ -1985,8 +2041,10 @@ static void narrow_attention(const int documents[4])
 TEST(attention_in_bf16_rounds_probabilities_gradients_of_scores_and_results_once)
 {
     static const int whole[4] = {0}, documents[4] = {70, -9, 150, 40};
-    narrow_attention(whole);
-    narrow_attention(documents);
+    narrow_attention(whole, 0);
+    narrow_attention(documents, 0);
+    narrow_attention(whole, 77);
+    narrow_attention(documents, 33);
 }
 
 // ---- attention: slices of the queries, parts of the heads ----------------------------------------------------------
@@ -2079,6 +2137,10 @@ TEST(attention_over_pages_is_attention_of_their_rows)
         {.d = {2, 2, 1, 6}, .q = RUN1(200, 0), .k = RUN1(200, 0), .causal = 1, .documents = {-64, 136}},
         {.d = {2, 2, 1, 6}, .q = RUN1(7, 193), .k = RUN1(200, 0), .causal = 1, .documents = {-150, 50}},
         {.d = {3, 2, 1, 6}, .q = RUN1(200, 0), .k = RUN1(200, 0), .documents = {70, -3, 64, 63}},
+        {.d = {2, 2, 1, 6}, .q = RUN1(1, 199), .k = RUN1(200, 0), .causal = 1, .window = 9},
+        {.d = {3, 4, 2, 6}, .q = RUN1(70, 130), .k = RUN1(200, 0), .causal = 1, .window = 65},
+        {.d = {1, 3, 1, 10}, .q = RUN1(5, 595), .k = RUN1(600, 0), .causal = 1, .window = 70},
+        {.d = {2, 2, 1, 6}, .q = RUN1(7, 193), .k = RUN1(200, 0), .causal = 1, .documents = {-150, 50}, .window = 20},
     };
     for (int s = 0; s < COUNT(shapes); s++)
         for (int order = 0; order < 2; order++) {
@@ -3486,6 +3548,25 @@ TEST(attention_over_pages_is_from_position_0_and_forward_only)
     a.k_runs = gx_runs_one(ROWS, 1);
     gx_attention_forward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], &a);
     check_message(&b, "1 runs of keys in pages, the first from position 1 on");
+    bench_close(&b);
+    free(p);
+}
+
+TEST(attention_refuses_a_window_below_one_key_and_one_of_attention_that_is_not_causal)
+{
+    Pool *p = pool_open();
+    Bench b;
+    bench_open(&b, 1, 1 << 20);
+    for (int i = 0; i < 4; i++) {
+        GxAttention a = call_attention(ROWS, COLS, GX_F32);
+        a.window = i / 2 ? -1 : 2, a.causal = i / 2;
+        if (i % 2) gx_attention_forward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], &a);
+        else
+            gx_attention_backward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], p->x[5], p->x[6], p->x[7], p->x[5],
+                                  &a);
+        check_message(&b, i / 2 ? "a window of -1 keys of attention that is causal"
+                                : "a window of 2 keys of attention that is not causal");
+    }
     bench_close(&b);
     free(p);
 }

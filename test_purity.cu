@@ -31,14 +31,14 @@ static const Layout shapes[] = {
      .tied = 1},
 };
 enum { UNEVEN = 0, TIED };
-static int has_normed_heads; // the model is a Qwen3
+static int has_normed_heads; // the model is a Qwen3, and a window slides in its first layer
 static int has_lora, has_adapters;
 
 static Layout layout_of(int mode, int shape)
 {
     Layout l = test_layout(test_modes[mode], &shapes[shape]);
     if (mode == 0) l.tp = 1;
-    l.normed = has_normed_heads, l.lora = has_lora, l.bottleneck = has_adapters;
+    l.normed = has_normed_heads, l.window = has_normed_heads ? 3 : 0, l.lora = has_lora, l.bottleneck = has_adapters;
     return l;
 }
 

@@ -489,7 +489,7 @@ typedef struct {
 static int open_writer(Writer *o, int ranks)
 {
     const int dims[GX_MESH_AXES] = {1, 1, 1, 1, ranks};
-    const GxLlamaConfig config = {256, 16, 16, 1, 2, 1, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0};
+    const GxLlamaConfig config = {256, 16, 16, 1, 2, 1, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0, 0, ""};
     memset(o, 0, sizeof *o);
     o->config = config;
     o->mode = gx_composed("sp", gx_methods(GX_METHOD_SP, GX_METHOD_SP, GX_METHOD_SP));
@@ -753,8 +753,8 @@ TEST(a_config_json_says_every_field_and_reads_back_the_same)
 {
     static const char *const lines[] = {"\"architectures\": [\"MistralForCausalLM\"]", "\"torch_dtype\": \"float32\"",
                                         "\"bos_token_id\": null"};
-    const GxLlamaConfig c = {97,  48, 80, 3,         6,  3,        10,  77,  1, 500000.5,
-                             0.5, 1,  5,  "mistral", 70, "llama3", 2.5, 0.5, 3, 40}; // none of them the default
+    const GxLlamaConfig c = {97, 48,        80, 3,        6,   3,   10, 77, 1, 500000.5, 0.5, 1,
+                             5,  "mistral", 70, "llama3", 2.5, 0.5, 3,  40, 0, ""}; // none of them the default
     GxLlamaConfig back = GX_ZERO;
     GxError err = GX_ZERO;
     char path[40] = "/tmp/galaxy_test_run_XXXXXX", *text = NULL;
@@ -785,7 +785,8 @@ TEST(a_config_json_of_a_qwen3_says_what_it_is_and_reads_back_the_same)
                                         "\"attention_bias\": false",
                                         "\"use_sliding_window\": false",
                                         "\"rope_theta\": 1000000.0"};
-    const GxLlamaConfig c = {97, 48, 80, 3, 6, 3, 10, 77, 1e-6, 1e6, 0.02, 1, -1, "qwen3", 0, "default", 0, 0, 0, 0};
+    const GxLlamaConfig c = {97, 48, 80,      3, 6,         3, 10, 77, 1e-6, 1e6, 0.02,
+                             1,  -1, "qwen3", 0, "default", 0, 0,  0,  0,    0,   ""};
     GxLlamaConfig back = GX_ZERO;
     GxError err = GX_ZERO;
     char path[40] = "/tmp/galaxy_test_run_XXXXXX", *text = NULL;
@@ -803,6 +804,47 @@ TEST(a_config_json_of_a_qwen3_says_what_it_is_and_reads_back_the_same)
     unlink(path);
 }
 
+// Read back, and in transformers' own words: of each layer what it does, and where windows begin for older ones.
+TEST(a_config_json_of_a_qwen_with_a_window_says_of_each_layer_whether_it_slides)
+{
+    static const struct {
+        int64_t from;
+        const char *types, *says[3];
+    } cases[] = {{0, "", {"sliding", "sliding", "sliding"}},
+                 {2, "", {"full", "full", "sliding"}},
+                 {5, "", {"full", "full", "full"}},
+                 {2, "sfs", {"sliding", "full", "sliding"}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxLlamaConfig c = {97, 48, 80,      3, 6,         3, 8, 77, 1e-6, 1e6, 0.02,
+                           1,  -1, "qwen2", 9, "default", 0, 0, 0,  0,    0,   ""};
+        GxLlamaConfig back = GX_ZERO;
+        GxError err = GX_ZERO;
+        GxJson *json = NULL;
+        char path[40] = "/tmp/galaxy_test_run_XXXXXX";
+        const int file = mkstemp(path);
+        if (!CHECK(file >= 0, "no temporary file")) return;
+        close(file);
+        c.max_window_layers = cases[i].from;
+        snprintf(c.layer_types, sizeof c.layer_types, "%s", cases[i].types);
+        CHECK(gx_llama_config_write(&c, NULL, path, &err) == GX_OK &&
+                  gx_llama_config_read(&back, path, &err) == GX_OK &&
+                  gx_json_read(&json, path, GX_CONFIG_JSON_CAP, &err) == GX_OK,
+              "%s", err.message);
+        for (int f = 0; f < gx_llama.n_fields; f++)
+            CHECK(gx_field_same(&gx_llama.fields[f], &c, &back), "%s is not what it was", gx_llama.fields[f].name);
+        const GxJson *types = gx_json_get(json, "layer_types");
+        for (int l = 0; l < 3; l++)
+            CHECK(gx_json_size(types) == 3 && !strncmp(gx_json_string(gx_json_at(types, l)), cases[i].says[l], 4),
+                  "case %d, layer %d: %s", (int)i, l, gx_json_string(gx_json_at(types, l)));
+        CHECK(gx_json_int(gx_json_get(json, "max_window_layers")) == cases[i].from &&
+                  gx_json_bool(gx_json_get(json, "use_sliding_window")) &&
+                  gx_json_int(gx_json_get(json, "sliding_window")) == 9,
+              "case %d: another window", (int)i);
+        gx_json_free(json);
+        unlink(path);
+    }
+}
+
 TEST(what_a_config_json_leaves_out_is_what_transformers_takes_for_it)
 {
     static const char *const texts[] = {// as LlamaConfig of transformers 4.57 and 5.23 does
@@ -810,8 +852,8 @@ TEST(what_a_config_json_leaves_out_is_what_transformers_takes_for_it)
                                         "{\"model_type\": \"llama\", " SIZES
                                         ", \"num_key_value_heads\": null, \"head_dim\": null, \"pad_token_id\": null, "
                                         "\"rope_scaling\": null, \"rope_parameters\": {}, \"architectures\": null}"};
-    const GxLlamaConfig expected = {97,   48, 80, 3,       6, 6,         8, 2048, 1e-6, 10000,
-                                    0.02, 0,  -1, "llama", 0, "default", 0, 0,    0,    0};
+    const GxLlamaConfig expected = {97, 48, 80,      3, 6,         6, 8, 2048, 1e-6, 10000, 0.02,
+                                    0,  -1, "llama", 0, "default", 0, 0, 0,    0,    0,     ""};
     for (int t = 0; t < 2; t++) {
         GxLlamaConfig c = GX_ZERO;
         GxError err = GX_ZERO;
@@ -821,6 +863,10 @@ TEST(what_a_config_json_leaves_out_is_what_transformers_takes_for_it)
             CHECK(gx_field_same(&gx_llama.fields[i], &c, &expected), "%s: another default", gx_llama.fields[i].name);
     }
 }
+
+#define FULL_SLIDING_FULL "[\"full_attention\", \"sliding_attention\", \"full_attention\"]"
+#define ALL_FULL          "[\"full_attention\", \"full_attention\", \"full_attention\"]"
+#define SLIDES            "\"use_sliding_window\": true, "
 
 // What transformers takes for what is left out of the other models' files, and where they say that a window slides.
 TEST(a_config_json_of_mistral_qwen2_and_qwen3_is_read_as_transformers_does)
@@ -832,8 +878,8 @@ TEST(a_config_json_of_mistral_qwen2_and_qwen3_is_read_as_transformers_does)
         {"mistral", "", 8, 131072, 4096, 0},
         {"mistral", ", \"sliding_window\": 77", 8, 131072, 77, 0},
         {"mistral", ", \"sliding_window\": null, \"num_key_value_heads\": null", 16, 131072, 0, 0},
-        {"mistral", ", \"sliding_window\": 77, \"layer_types\": [\"full_attention\"]", 8, 131072, 0, 0},
-        {"mistral", ", \"sliding_window\": 77, \"layer_types\": [\"sliding_attention\"]", 8, 131072, 77, 0},
+        {"mistral", ", \"sliding_window\": 77, \"layer_types\": " FULL_SLIDING_FULL, 8, 131072, 77,
+         0}, // takes no notice
         {"qwen2", ", \"num_key_value_heads\": 4", 4, 32768, 0, 0},
         {"qwen2", ", \"num_key_value_heads\": 2, \"sliding_window\": 77, \"use_sliding_window\": false", 2, 32768, 0,
          0},
@@ -862,6 +908,38 @@ TEST(a_config_json_of_mistral_qwen2_and_qwen3_is_read_as_transformers_does)
                   c.head_dim == (cases[i].head_dim ? cases[i].head_dim : 2),
               "case %d: %s, %ld kv heads, %ld positions, a window of %ld, heads of %ld", (int)i, c.model_type,
               (long)c.num_key_value_heads, (long)c.max_position_embeddings, (long)c.sliding_window, (long)c.head_dim);
+    }
+}
+
+TEST(layers_of_a_qwen_slide_where_its_config_json_says_so_to_transformers)
+{
+    static const struct {
+        const char *more;
+        int64_t window, from;
+        const char *layer_types;
+    } cases[] = {
+        {"\"sliding_window\": 77, \"max_window_layers\": 1", 0, 0, ""}, // it is not used
+        {"\"use_sliding_window\": false, \"sliding_window\": 77, \"layer_types\": null", 0, 0, ""},
+        {SLIDES "\"sliding_window\": null", 0, 0, ""},
+        {"\"layer_types\": " ALL_FULL, 0, 0, ""},
+        {"\"use_sliding_window\": true", 4096, 28, ""}, // transformers' defaults
+        {SLIDES "\"sliding_window\": 77, \"max_window_layers\": 1", 77, 1, ""},
+        {SLIDES "\"sliding_window\": 77, \"max_window_layers\": 3, \"layer_types\": " ALL_FULL, 77, 3,
+         ""}, // says the same
+        {SLIDES "\"sliding_window\": 77, \"max_window_layers\": 3, \"layer_types\": " FULL_SLIDING_FULL, 77, 3, "fsf"},
+        {SLIDES "\"sliding_window\": 77, \"max_window_layers\": 1, \"layer_types\": " ALL_FULL, 77, 1, "fff"},
+    };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        GxLlamaConfig c = GX_ZERO;
+        GxError err = GX_ZERO;
+        char text[700], path[40];
+        snprintf(text, sizeof text, "{\"model_type\": \"qwen%d\", \"num_key_value_heads\": null, " SIZES ", %s}",
+                 (int)(2 + i % 2), cases[i / 2].more);
+        if (!CHECK(read_config_json(&c, text, path, &err) == GX_OK, "case %d: %s", (int)i, err.message)) continue;
+        CHECK(c.sliding_window == cases[i / 2].window && c.max_window_layers == cases[i / 2].from &&
+                  !strcmp(c.layer_types, cases[i / 2].layer_types),
+              "case %d: a window of %ld from layer %ld on, or in \"%s\"", (int)i, (long)c.sliding_window,
+              (long)c.max_window_layers, c.layer_types);
     }
 }
 
@@ -964,10 +1042,20 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"layer_types\": \"sliding_attention\"", "\"layer_types\" is a string; expected an array"},
         {"\"layer_types\": [\"chunked_attention\"]", "layer_types has \"chunked_attention\"; only full"},
         {"\"use_sliding_window\": true", "use_sliding_window is true; only false is built"},
-        {"\"model_type\": \"qwen3\", \"use_sliding_window\": true", "use_sliding_window is true; only false is built"},
+        {"\"model_type\": \"qwen3\", " SLIDES "\"sliding_window\": 0",
+         "sliding_window is 0; expected an integer, at least 1"},
+        {"\"model_type\": \"mistral\", \"sliding_window\": 0", "sliding_window is 0; expected an integer, at least 1"},
+        {"\"model_type\": \"qwen2\", " SLIDES "\"max_window_layers\": -1",
+         "max_window_layers is -1; expected an integer"},
+        {"\"model_type\": \"qwen2\", " SLIDES "\"layer_types\": [\"full_attention\"]",
+         "layer_types has 1 elements, and num_hidden_layers is 3"},
+        {"\"model_type\": \"qwen2\", \"use_sliding_window\": 1", "\"use_sliding_window\" is"},
+        {"\"model_type\": \"qwen2\", " SLIDES "\"sliding_window\": null, \"layer_types\": " FULL_SLIDING_FULL,
+         "layer_types has sliding_attention, but there is no window"},
         {"\"model_type\": \"qwen3\", \"attention_bias\": true", "attention_bias is true; only false is built"},
         {"\"model_type\": \"qwen3\", \"head_dim\": null", "head_dim is null; expected an integer"},
-        {"\"model_type\": \"qwen3\", \"layer_types\": [\"sliding_attention\"]", "of a qwen3 only full_attention is"},
+        {"\"model_type\": \"qwen3\", \"sliding_window\": 9, \"layer_types\": " FULL_SLIDING_FULL,
+         "layer_types has sliding_attention, but there is no window: use_sliding_window must be true"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const int is_type = !strncmp(bad[i].more, "\"model_type", 11);

@@ -651,7 +651,8 @@ TEST(models_and_batches_that_do_not_fit_are_refused_with_their_numbers)
         {"--ranks 2 --dp_batch_size_list 3,1,1", {"dp_batch_size_list", "3", "2"}},
         {"--ranks 2 --dp_batch_size_list 3,0", {"dp_batch_size_list is \"3,0\"", "integers", NULL}},
         {"--dp_batch_size_list 3,1", {"dp_batch_size_list", "2", "1"}},
-        {"--model_type mistral --sliding_window 4", {"than the model's sliding_window (4)", "--seq_len may be", NULL}},
+        {"--sliding_window 4", {"sliding_window is 4", "mistral, qwen2 or qwen3", NULL}},
+        {"--model_type qwen2 --sliding_window 4 --layer_types s", {"layer_types is \"s\"", "an s", "or an f"}},
         {"--rope_factor 4", {"rope_factor is 4", "belong to a rope_type of llama3", NULL}},
         {"--rope_theta 0", {"rope_theta", "at least 1e-06", NULL}},
     };

@@ -20,9 +20,9 @@ enum {
     HEAD_CHUNK = 7
 };
 static const GxLlamaConfig model_config = {
-    61, 32, 40, LAYERS, 6,  3, 8, 64, 1e-5, 10000, 0.2,
-    0,  -1, "", 0,      "", 0, 0, 0,  0}; // three K,V heads, two query heads to each; weights so large that attention
-                                          // is far from even
+    61, 32, 40, LAYERS, 6, 3, 8, 64, 1e-5, 10000, 0.2, 0,
+    -1, "", 0,  "",     0, 0, 0, 0,  0,    ""}; // three K,V heads, two query heads to each; weights so large that
+                                                // attention is far from even
 
 static GxDtype test_dtype; // that models compute in
 static TestWish test_wish; // what else they should be
@@ -41,6 +41,7 @@ typedef struct {
     int64_t no_label_begin, no_label_end; // tokens of every sample whose labels are ignored: a rank's slice
     int tied;
     int normed;     // heads of q and k are: the model is a Qwen3
+    int64_t window; // of the model: a Mistral's, or where heads are normed of the first layer alone; 0: none
     int quantize;   // 1 + GxQuantKind of what is frozen; 0: it is in numbers
     int lora;       // 1 + which of test_loras is trained, and nothing else; 0: everything is
     int bottleneck; // 1 + which of test_bottlenecks is, alike
@@ -77,7 +78,9 @@ static inline GxLlamaConfig model_config_of(const Layout *l)
     GxLlamaConfig c = model_config;
     c.tie_word_embeddings = l->tied;
     if (l->kv_heads) c.num_key_value_heads = l->kv_heads;
-    if (l->normed) snprintf(c.model_type, sizeof c.model_type, "qwen3");
+    if (l->normed || l->window) snprintf(c.model_type, sizeof c.model_type, l->normed ? "qwen3" : "mistral");
+    if (l->window) c.sliding_window = l->window;
+    if (l->window && l->normed) snprintf(c.layer_types, sizeof c.layer_types, "sf");
     return c;
 }
 

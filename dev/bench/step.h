@@ -32,8 +32,8 @@ static const GxField shape_options[] = {
     {"kv", GX_FIELD_INT, offsetof(GxLlamaConfig, num_key_value_heads), "2", "", "1.."},
 };
 
-static const GxLlamaConfig shape_default = {0,    0, 0,  0,  0, 0,  0, 1 << 20, 1e-5, 10000,
-                                            0.02, 0, -1, "", 0, "", 0, 0,       0,    0};
+static const GxLlamaConfig shape_default = {0, 0,  0,  0, 0,  0, 0, 1 << 20, 1e-5, 10000, 0.02,
+                                            0, -1, "", 0, "", 0, 0, 0,       0,    0,     ""};
 
 // ---- the step ------------------------------------------------------------------------------------------------------
 

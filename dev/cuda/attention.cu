@@ -20,7 +20,7 @@
 #include "galaxy/cuda/attention.cuh"
 #include "workshop.h"
 
-enum { B, H, K, HEAD, TQ, TK, CAUSAL, SPLIT }; // a shape: as GxAttention names its parts
+enum { B, H, K, HEAD, TQ, TK, CAUSAL, SPLIT, WINDOW }; // a shape: as GxAttention names its parts
 enum { Q, KEYS, VALUES, O, LSE, D_O, DQ, DK, DV };
 enum { FORWARD_EXTRA = LSE + 1, BACKWARD_EXTRA = DV + 1 }; // documents, or the step that dropout draws by
 
@@ -38,20 +38,25 @@ static GxAttention description(const int64_t *d, GxDtype dtype)
     }
     a.q_stride = a.o_stride = d[H] * d[HEAD];
     a.kv_stride = d[K] * d[HEAD];
-    a.causal = (int)d[CAUSAL];
+    a.causal = (int)d[CAUSAL], a.window = d[WINDOW];
     a.dtype = dtype;
     return a;
 }
 
 // ---- versions 1 and 2 ----------------------------------------------------------------------------------------------
 
-// Keys that a query row sees, of one run of keys from position 0 on.
-static __device__ int64_t keys_seen(const GxAttention &a, int64_t row)
+typedef struct {
+    int64_t begin, end;
+} Seen;
+
+// The keys that a query row sees, of one run of keys from position 0 on.
+static __device__ Seen keys_seen(const GxAttention &a, int64_t row)
 {
     int run = a.q_runs.n - 1;
     while (run > 0 && row < a.q_runs.run[run].row) run--;
-    const int64_t seen = a.q_runs.run[run].position + row - a.q_runs.run[run].row + 1, all = a.k_runs.run[0].length;
-    return !a.causal || seen > all ? all : seen;
+    const int64_t to = a.q_runs.run[run].position + row - a.q_runs.run[run].row + 1, all = a.k_runs.run[0].length;
+    const Seen seen = {a.window && to > a.window ? to - a.window : 0, !a.causal || to > all ? all : to};
+    return seen;
 }
 
 template <class T> static __device__ float dot(const T *a, const T *b, int64_t n)
@@ -67,14 +72,14 @@ __global__ void forward_thread_per_row(T *o, float *lse, const T *q, const T *k,
     const int64_t index = (int64_t)blockIdx.x * blockDim.x + threadIdx.x,
                   rows = a.q_runs.run[a.q_runs.n - 1].row + a.q_runs.run[a.q_runs.n - 1].length;
     if (index >= rows * a.B * a.H) return;
-    const int64_t head = index % a.H, b = index / a.H % a.B, row = index / a.H / a.B, seen = keys_seen(a, row),
-                  h = a.head_dim;
+    const int64_t head = index % a.H, b = index / a.H % a.B, row = index / a.H / a.B, h = a.head_dim;
+    const Seen seen = keys_seen(a, row);
     const int64_t at = head / (a.H / a.K) * h, step = a.B * a.kv_stride;
     const T *query = q + (row * a.B + b) * a.q_stride + head * h, *key = k + b * a.kv_stride + at,
             *value = v + b * a.kv_stride + at;
     float acc[GX_CUDA_MAX_HEAD] = {}, m = -INFINITY, l = 0;
-    for (int64_t j = 0; j < seen; j++) m = fmaxf(m, scale * dot(query, key + j * step, h));
-    for (int64_t j = 0; j < seen; j++) {
+    for (int64_t j = seen.begin; j < seen.end; j++) m = fmaxf(m, scale * dot(query, key + j * step, h));
+    for (int64_t j = seen.begin; j < seen.end; j++) {
         const float p = expf(scale * dot(query, key + j * step, h) - m);
         l += p;
         for (int64_t c = 0; c < h; c++) acc[c] += p * gx_to_float(value[j * step + c]);
@@ -92,14 +97,15 @@ __global__ void forward_warp_per_row(T *o, float *lse, const T *q, const T *k, c
                   rows = a.q_runs.run[a.q_runs.n - 1].row + a.q_runs.run[a.q_runs.n - 1].length;
     if (index >= rows * a.B * a.H) return; // a whole warp
     const int lane = (int)threadIdx.x % GX_WARP, h = (int)a.head_dim;
-    const int64_t head = index % a.H, b = index / a.H % a.B, row = index / a.H / a.B, seen = keys_seen(a, row);
+    const int64_t head = index % a.H, b = index / a.H % a.B, row = index / a.H / a.B;
+    const Seen seen = keys_seen(a, row);
     const int64_t at = b * a.kv_stride + head / (a.H / a.K) * h;
     float query[N], acc[N] = {}, m = -INFINITY, l = 0;
     for (int i = 0; i < N; i++) {
         const int c = lane + i * GX_WARP;
         query[i] = c < h ? scale * gx_to_float(q[(row * a.B + b) * a.q_stride + head * h + c]) : 0.0f;
     }
-    for (int64_t j = 0; j < seen; j++) {
+    for (int64_t j = seen.begin; j < seen.end; j++) {
         const T *key = k + at + j * a.B * a.kv_stride, *value = v + at + j * a.B * a.kv_stride;
         float s = 0;
         for (int i = 0; i < N; i++)
@@ -313,13 +319,13 @@ static const WorkEntry entries[] = {
 };
 
 static const int64_t checked[][WORK_DIMS] = {
-    {1, 1, 1, 64, 1, 1, 1, 0},     {2, 4, 2, 14, 37, 37, 1, 0},  {1, 2, 1, 80, 67, 67, 0, 0},
-    {1, 2, 2, 128, 70, 131, 1, 0}, {1, 2, 1, 256, 33, 35, 1, 0}, {2, 3, 1, 33, 20, 41, 1, 7},
-    {1, 4, 4, 96, 5, 130, 0, 0},
+    {1, 1, 1, 64, 1, 1, 1, 0},     {2, 4, 2, 14, 37, 37, 1, 0},       {1, 2, 1, 80, 67, 67, 0, 0},
+    {1, 2, 2, 128, 70, 131, 1, 0}, {1, 2, 1, 256, 33, 35, 1, 0},      {2, 3, 1, 33, 20, 41, 1, 7},
+    {1, 4, 4, 96, 5, 130, 0, 0},   {1, 2, 1, 64, 150, 150, 1, 0, 33},
 };
 static const int64_t timed[][WORK_DIMS] = {
     {8, 16, 16, 64, 1024, 1024, 1, 0}, {1, 32, 8, 128, 4096, 4096, 1, 0}, {1, 32, 8, 128, 4096, 4096, 0, 0},
-    {1, 14, 2, 64, 8192, 8192, 1, 0},  {1, 8, 4, 256, 4096, 4096, 1, 0},
+    {1, 14, 2, 64, 8192, 8192, 1, 0},  {1, 8, 4, 256, 4096, 4096, 1, 0},  {1, 32, 8, 128, 8192, 8192, 1, 0, 2048},
 };
 
 static void device(GxDevice *table)
@@ -333,7 +339,7 @@ static void device(GxDevice *table)
 int main(int argc, char **argv)
 {
     const Workshop shop = {"attention",
-                           {"B", "H", "K", "h", "Tq", "Tk", "causal", "split"},
+                           {"B", "H", "K", "h", "Tq", "Tk", "causal", "split", "window"},
                            entries,
                            sizeof entries / sizeof *entries,
                            checked,

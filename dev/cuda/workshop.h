@@ -23,7 +23,7 @@
 #include "galaxy/cuda/memory.cuh"
 #include "test/test.h"
 
-enum { WORK_BUFFERS = 12, WORK_DIMS = 8, WORK_VERSIONS = 8 };
+enum { WORK_BUFFERS = 12, WORK_DIMS = 9, WORK_VERSIONS = 8 };
 
 // An operation's call: on the context g, for a shape d, with the buffers p in the order of the entry's `open`.
 typedef void WorkCall(GxContext *g, const int64_t *d, GxDtype dtype, void **p);

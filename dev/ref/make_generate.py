@@ -2,7 +2,8 @@
 
     python dev/ref/make_generate.py [--out data/ref]
 
-Writes  generate_<name>/{config.json, model.safetensors}   tiny models: llama (grouped heads), mistral, qwen2, qwen3
+Writes  generate_<name>/{config.json, model.safetensors}   tiny models: llama (grouped heads), mistral, qwen2, qwen3;
+                                                           mistral and qwen3 with windows that slide, too
         generate_<name>/ref.safetensors                    prompts of different lengths and what `generate` makes of them
         sampling.safetensors                               hashes of the tokens that filters leave of 1,000 rows of logits
 
@@ -27,6 +28,9 @@ SHAPE = dict(vocab_size=61, hidden_size=24, intermediate_size=40, num_hidden_lay
              max_position_embeddings=64, initializer_range=0.3, bos_token_id=None, eos_token_id=None, pad_token_id=None)
 MODELS = {"llama": (LlamaConfig, LlamaForCausalLM, dict(head_dim=8)),
           "mistral": (MistralConfig, MistralForCausalLM, dict(head_dim=4, sliding_window=None)),
+          "mistral_window": (MistralConfig, MistralForCausalLM, dict(head_dim=4, sliding_window=5)),
+          "qwen3_window": (Qwen3Config, Qwen3ForCausalLM, dict(head_dim=10, use_sliding_window=True, sliding_window=6,
+                                                               layer_types=["sliding_attention", "full_attention"])),
           "qwen2": (Qwen2Config, Qwen2ForCausalLM, dict(tie_word_embeddings=True)),
           "qwen3": (Qwen3Config, Qwen3ForCausalLM, dict(head_dim=10))}
 

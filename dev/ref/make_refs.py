@@ -185,11 +185,14 @@ def attention_documents(lengths, B, T):
     return documents
 
 
-def attention_seen(Tq, Tk, causal, documents=None):
-    """[B or 1, 1, Tq, Tk]: which keys a query sees; the queries are the last Tq of the Tk positions."""
+def attention_seen(Tq, Tk, causal, documents=None, window=0):
+    """[B or 1, 1, Tq, Tk]: which keys a query sees; the queries are the last Tq of the Tk positions. Of a window the query itself
+    is one."""
     seen = torch.ones(1, 1, Tq, Tk, dtype=torch.bool)
     if causal:
         seen = seen.tril(Tk - Tq)
+    if window:
+        seen = seen.triu(Tk - Tq - window + 1)
     if documents is not None:
         begin, end = documents[:, Tk - Tq:Tk, None].unbind(-1)  # [B,Tq,1]
         key = torch.arange(Tk)
@@ -197,13 +200,13 @@ def attention_seen(Tq, Tk, causal, documents=None):
     return seen
 
 
-def attention_packed(causal=False, lengths=None, dropout=0.0):
-    """Block-diagonal attention: a query sees its document, and nothing where it is padding (o = 0, lse = -inf); and the
-    probabilities times a mask that is given. q [B,T,H,h], k and v [B,T,K,h] as in attention()."""
+def attention_packed(causal=False, lengths=None, dropout=0.0, window=0):
+    """Block-diagonal attention: a query sees its document, of that its window, and nothing where it is padding (o = 0, lse = -inf);
+    and the probabilities times a mask that is given. q [B,T,H,h], k and v [B,T,K,h] as in attention()."""
     B, T, H, K, h = 2, 9, 4, 2, 6
     q, k, v = leaf(B, T, H, h), leaf(B, T, K, h), leaf(B, T, K, h)
     documents = attention_documents(lengths, B, T) if lengths else None
-    seen = attention_seen(T, T, causal, documents)
+    seen = attention_seen(T, T, causal, documents, window)
     scores = torch.einsum("bthd,bshd->bhts", q, k.repeat_interleave(H // K, 2)) / math.sqrt(h)
     scores = scores.masked_fill(~seen, -math.inf)
     lse = scores.logsumexp(-1)
@@ -421,6 +424,12 @@ OPS = {
     "attention_documents_causal": lambda: attention_packed(causal=True, lengths=(2, -1, 5)),
     "attention_dropout": lambda: attention_packed(dropout=0.3),
     "attention_documents_dropout": lambda: attention_packed(lengths=(1, -2, 6), dropout=0.3),
+    "attention_window_1": lambda: attention_packed(causal=True, window=1),
+    "attention_window_7": lambda: attention_packed(causal=True, window=7),
+    "attention_window_8": lambda: attention_packed(causal=True, window=8),
+    "attention_window_9": lambda: attention_packed(causal=True, window=9),
+    "attention_window_documents": lambda: attention_packed(causal=True, lengths=(2, -1, 6), window=3),
+    "attention_window_dropout": lambda: attention_packed(causal=True, dropout=0.3, window=4),
     "swiglu": swiglu, "cross_entropy": cross_entropy, "embedding": embedding, "turned_embedding": turned_embedding,
     "adamw": adamw, "sgd": sgd, "schedule": schedule,
     "layer_norm": layer_norm, "dropout": dropout, "residual": residual,
@@ -441,7 +450,7 @@ def make_ops(out):
 
 # ---------------------------------------------------------------------- attention in bf16
 
-ATTENTION_BF16 = {  # name: B, Tq, Tk, H, K, h, causal, lengths of documents, dropout
+ATTENTION_BF16 = {  # name: B, Tq, Tk, H, K, h, causal, lengths of documents, dropout[, window]
     "odd": (2, 37, 37, 4, 2, 14, True, None, 0),
     "odd_full": (1, 37, 130, 3, 1, 14, False, None, 0),
     "64": (1, 37, 37, 2, 2, 64, True, None, 0),
@@ -452,6 +461,9 @@ ATTENTION_BF16 = {  # name: B, Tq, Tk, H, K, h, causal, lengths of documents, dr
     "documents": (2, 70, 70, 2, 2, 64, False, (33, 20, -4), 0),
     "dropout": (1, 37, 70, 2, 1, 64, False, None, 0.1),
     "documents_dropout": (2, 70, 70, 2, 2, 14, False, (33, 20, -4), 0.1),
+    "window": (1, 130, 130, 2, 1, 64, True, None, 0, 45),
+    "window_128": (1, 37, 130, 2, 1, 128, True, None, 0, 70),
+    "window_odd": (2, 70, 70, 2, 2, 14, True, (33, 20, -4), 0.1, 9),
 }
 SAMPLED = 7  # every how many-th number of the truth is kept: to see that another computation of all of it is the same
 
@@ -474,10 +486,10 @@ def make_attention_bf16(out):
     """q, do [B,Tq,H,h] and k, v [B,Tk,K,h] in bf16; truth.X: every SAMPLED-th number of o, dq, dk, dv in float64 from them;
     max_error.X: how far the farthest number of plain_attention in bf16 lies from the truth."""
     tensors = {}
-    for name, (B, Tq, Tk, H, K, h, causal, lengths, dropout) in ATTENTION_BF16.items():
+    for name, (B, Tq, Tk, H, K, h, causal, lengths, dropout, *window) in ATTENTION_BF16.items():
         seed("attention_bf16." + name)
         q, k, v, do = (torch.randn(B, T, heads, h, dtype=torch.float64).bfloat16() for T, heads in ((Tq, H), (Tk, K), (Tk, K), (Tq, H)))
-        seen = attention_seen(Tq, Tk, causal, attention_documents(lengths, B, Tk) if lengths else None)
+        seen = attention_seen(Tq, Tk, causal, attention_documents(lengths, B, Tk) if lengths else None, *window)
         keep = attention_keep(dropout, B, H, Tq, Tk) if dropout else None
         truth = plain_attention(q.double(), k.double(), v.double(), do.double(), seen, keep)
         narrow = plain_attention(q, k, v, do, seen, keep)
@@ -503,6 +515,15 @@ MODELS = {  # name: batch, length, configuration; its classes are LLaMA's, or th
                                high_freq_factor=3.0, original_max_position_embeddings=32))),
     "mistral": (2, 6, dict(hidden_size=24, num_attention_heads=3, num_key_value_heads=1, head_dim=6, intermediate_size=36,
                            vocab_size=47, num_hidden_layers=1, tie_word_embeddings=False, sliding_window=6)),
+    "mistral_window": (2, 17, dict(hidden_size=24, num_attention_heads=3, num_key_value_heads=1, head_dim=6, intermediate_size=36,
+                                   vocab_size=47, num_hidden_layers=2, tie_word_embeddings=False, sliding_window=5)),
+    "qwen2_window": (2, 17, dict(hidden_size=24, num_attention_heads=4, num_key_value_heads=2, intermediate_size=36, vocab_size=47,
+                                 num_hidden_layers=3, tie_word_embeddings=True, use_sliding_window=True, sliding_window=5,
+                                 max_window_layers=2)),
+    "qwen3_window": (2, 17, dict(hidden_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=6, intermediate_size=36,
+                                 vocab_size=47, num_hidden_layers=3, tie_word_embeddings=True, use_sliding_window=True,
+                                 sliding_window=7, max_window_layers=1,  # of which layer_types takes no notice
+                                 layer_types=["sliding_attention", "full_attention", "sliding_attention"])),
     "qwen2": (2, 9, dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, intermediate_size=44,
                          vocab_size=59, num_hidden_layers=2, tie_word_embeddings=True)),
     "qwen3": (2, 8, dict(hidden_size=28, num_attention_heads=4, num_key_value_heads=2, head_dim=10, intermediate_size=44,  # not 28/4
@@ -512,7 +533,7 @@ MODELS = {  # name: batch, length, configuration; its classes are LLaMA's, or th
                               vocab_size=53, num_hidden_layers=1, tie_word_embeddings=True, rms_norm_eps=1e-5)),
 }
 CLASSES = {"mistral": (MistralConfig, MistralForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-           "qwen3": (Qwen3Config, Qwen3ForCausalLM), "qwen3_tied": (Qwen3Config, Qwen3ForCausalLM)}
+           "qwen3": (Qwen3Config, Qwen3ForCausalLM)}  # by what the name begins with
 STEPS = 10        # of each optimizer
 PERTURBED = 4     # AdamW runs from weights one ulp away
 
@@ -595,7 +616,7 @@ def distances_in_bf16(model, start, tokens, labels, grads, loss):
 def make_llama(out, name):
     B, T, config = MODELS[name]
     seed(name)
-    make_config, make_model = CLASSES.get(name, (LlamaConfig, LlamaForCausalLM))
+    make_config, make_model = CLASSES.get(name.split("_")[0], (LlamaConfig, LlamaForCausalLM))
     model = make_model(make_config(attn_implementation="eager", max_position_embeddings=64, **config))
     with torch.no_grad():  # larger than the usual 0.02, so that no gradient drowns in rounding
         for n, p in model.named_parameters():

@@ -2,12 +2,12 @@
 // one thread each.
 //
 // Tiles never cross a run, so positions inside one are first + index; keys in pages are taken together where their
-// pages follow each other. What a row sees, its document up to its own position where attention is causal, is a range
-// of positions; a block of keys is cut down to those that some row of the tile sees. Scores, softmax and sums are fp32,
-// and gradients are rounded once. Of bf16 and from 256 keys on the factors of products are bf16 where the CPU has
-// instructions for that: probabilities and the gradients of scores are rounded to it, once each, as in tensor cores.
-// Otherwise, and for keys in pages, which grow by one with each token that is written, the tiles at work are copied
-// into scratch as fp32 numbers.
+// pages follow each other. What a row sees, its document up to its own position where attention is causal, from where
+// its window begins, is a range of positions; a block of keys is cut down to those that some row of the tile sees.
+// Scores, softmax and sums are fp32, and gradients are rounded once. Of bf16 and from 256 keys on the factors of
+// products are bf16 where the CPU has instructions for that: probabilities and the gradients of scores are rounded to
+// it, once each, as in tensor cores. Otherwise, and for keys in pages, which grow by one with each token that is
+// written, the tiles at work are copied into scratch as fp32 numbers.
 #ifndef GX_CPU_ATTENTION_H
 #define GX_CPU_ATTENTION_H
 #include "../ops/attention.h"
@@ -79,6 +79,7 @@ static void gx__cpu_seen(GxSeen *s, const GxAttention *a, GxTile q, int64_t b)
         s->begin[i] = document ? document[0] : 0;
         s->end[i] = document ? document[1] : INT64_MAX;
         if (a->causal) s->end[i] = gx_min(s->end[i], position + 1);
+        if (a->window) s->begin[i] = gx_max(s->begin[i], position + 1 - a->window);
         if (s->begin[i] >= s->end[i]) continue;
         s->least = gx_min(s->least, s->begin[i]);
         s->most = gx_max(s->most, s->end[i]);

@@ -48,13 +48,6 @@ template <int HEAD> struct GxCudaTiles {
                   "more than a card may have");
 };
 
-// Row i of the query tile sees row j of the key tile where j <= i + diagonal.
-static __device__ __forceinline__ int gx__cuda_diagonal(const GxCudaAttention &p, const GxCudaTile &q,
-                                                        const GxCudaTile &k)
-{
-    return gx__cuda_distance(p.a.causal ? q.position - k.position : INT64_MAX);
-}
-
 // Scores of rows ty+16i of the tile that the documents are of, and tx+16j of another tile: -inf where those are no part
 // of the row's document.
 template <int M, int N>
@@ -252,17 +245,19 @@ static __device__ __forceinline__ float gx__cuda_row_sum(float x)
 //     l = l*exp(m_old - m) + sum_j exp(s[j] - m),  o = o*exp(m_old - m) + sum_j exp(s[j] - m) v[j]
 // At the end o = o/l and lse = m + log(l). With dropout exp(s[j] - m) is multiplied by keep[j] in o, not in l.
 
-// A row of scores to probabilities against the new maximum (in units of log2), of the keys up to `last`; o's row is
-// rescaled to it.
+// A row of scores to probabilities against the new maximum (in units of log2), of those of the tile's `keys` that are in
+// the band of `row`; o's row is rescaled to it.
 template <int N, int COLUMNS>
 static __device__ __forceinline__ void gx__cuda_softmax_row(float (&s)[N], float (&o)[COLUMNS], float *maximum,
-                                                            float *sum, int last, float scale_log2)
+                                                            float *sum, const GxCudaBand &band, int row, int keys,
+                                                            float scale_log2)
 {
     const int tx = (int)threadIdx.x % GX__CUDA_SIDE;
     float m = *maximum, l = 0;
 #pragma unroll
     for (int j = 0; j < N; j++) {
-        const int visible = tx + j * GX__CUDA_SIDE <= last && !(s[j] == -INFINITY); // NaN is
+        const int key = tx + j * GX__CUDA_SIDE;
+        const int visible = gx__cuda_in_band(band, row, key) && key < keys && !(s[j] == -INFINITY); // NaN is
         s[j] = visible ? s[j] * scale_log2 : -INFINITY;
         m = fmaxf(m, s[j]);
     }
@@ -334,11 +329,11 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
             __syncthreads();
             gx__cuda_scores<ROWS, ROWS, HEAD>(s, qs, kv, (int)p.a.head_dim);
             gx__cuda_hide<ROWS, ROWS>(s, documents, p, keys);
+            const GxCudaBand band = gx__cuda_band(p, tile, keys);
 #pragma unroll
             for (int i = 0; i < N; i++) {
-                const int diagonal = ty + i * GX__CUDA_SIDE + gx__cuda_diagonal(p, tile, keys);
-                const int last = diagonal < keys.length ? diagonal : keys.length - 1;
-                gx__cuda_softmax_row(s[i], acc[i], &m[i], &l[i], last, p.scale_log2);
+                gx__cuda_softmax_row(s[i], acc[i], &m[i], &l[i], band, ty + i * GX__CUDA_SIDE, keys.length,
+                                     p.scale_log2);
             }
             gx__cuda_drop<ROWS, ROWS>(s, ps, p);
             gx__cuda_put<ROWS, ROWS>(ps, s);
@@ -414,8 +409,8 @@ gx__cuda_backward_keys_step(float (&dk)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_S
                             const GxCudaTile &queries, const GxCudaTile &keys)
 {
     constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE;
-    const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE,
-              diagonal = gx__cuda_diagonal(p, queries, keys);
+    const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE;
+    const GxCudaBand band = gx__cuda_band(p, queries, keys);
     float s[N][N], ds[N][N];
     gx__cuda_scores<ROWS, ROWS, HEAD>(s, ks, qs, (int)p.a.head_dim);
     gx__cuda_scores<ROWS, ROWS, HEAD>(ds, vs, os, (int)p.a.head_dim);
@@ -430,7 +425,7 @@ gx__cuda_backward_keys_step(float (&dk)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_S
         for (int i = 0; i < N; i++) {
             const int key = ty + i * GX__CUDA_SIDE;
             gx__cuda_softmax_backward(&s[i][j], &ds[i][j], row_lse, row_D,
-                                      r < queries.length && key < keys.length && key <= r + diagonal, p);
+                                      r < queries.length && key < keys.length && gx__cuda_in_band(band, r, key), p);
         }
     }
     gx__cuda_drop<ROWS, ROWS>(s, ps, p);
@@ -512,8 +507,8 @@ gx__cuda_backward_queries_step(float (&dq)[GxCudaTiles<HEAD>::BACKWARD / GX__CUD
                                const GxCudaAttention &p, const GxCudaTile &queries, const GxCudaTile &keys)
 {
     constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE;
-    const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE,
-              diagonal = gx__cuda_diagonal(p, queries, keys);
+    const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE;
+    const GxCudaBand band = gx__cuda_band(p, queries, keys);
     float s[N][N], ds[N][N];
     gx__cuda_scores<ROWS, ROWS, HEAD>(s, qs, ks, (int)p.a.head_dim);
     gx__cuda_scores<ROWS, ROWS, HEAD>(ds, os, vs, (int)p.a.head_dim);
@@ -528,7 +523,7 @@ gx__cuda_backward_queries_step(float (&dq)[GxCudaTiles<HEAD>::BACKWARD / GX__CUD
         for (int j = 0; j < N; j++) {
             const int key = tx + j * GX__CUDA_SIDE;
             gx__cuda_softmax_backward(&s[i][j], &ds[i][j], row_lse, row_D,
-                                      r < queries.length && key < keys.length && key <= r + diagonal, p);
+                                      r < queries.length && key < keys.length && gx__cuda_in_band(band, r, key), p);
         }
     }
     gx__cuda_put<ROWS, ROWS>(ps, ds);
@@ -601,6 +596,7 @@ static GxCudaAttention gx__cuda_attention_of(const GxContext *g, const GxAttenti
 {
     GxCudaAttention p = GX_ZERO;
     p.a = *a;
+    p.a.window = gx_min(a->window, (int64_t)1 << 40); // farther than any position; their sums fit
     p.group = gx_attention_group(a);
     p.q_rows = gx_runs_rows(&a->q_runs) * a->B;
     p.scale = a->scale != 0 ? a->scale : 1.0f / sqrtf((float)a->head_dim);

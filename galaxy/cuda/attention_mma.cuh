@@ -7,9 +7,9 @@
 // cp.async, the next one while a warp computes with this one; each row has 16 bytes more than it holds, so that 8 rows
 // meet every bank once. A head's size is padded with zeros to HEAD = 64, 96 or 128.
 //
-// Which of a tile's columns a row sees is a span, first to last: what is causal, a document, or a tile's end is only
-// compared with where a warp does not see a tile whole, and a warp that sees none of a tile computes nothing with it.
-// What dropout keeps is drawn into shared memory, a bit for each probability.
+// Which of a tile's columns a row sees is a span, first to last: what is causal, a window, a document, or a tile's end
+// is only compared with where a warp does not see a tile whole, and a warp that sees none of a tile computes nothing
+// with it. What dropout keeps is drawn into shared memory, a bit for each probability.
 //
 // Forward: Dao 2023, arXiv:2307.08691, algorithm 1. Backward: two launches of one kernel, whose blocks own keys (dk,
 // dv) or queries (dq); nothing is added atomically, and the heads of a group are summed up in order.
@@ -206,6 +206,11 @@ static __device__ __forceinline__ GxMmaSpan gx__mma_span(const GxCudaDocument *d
         const int diagonal = gx__cuda_distance(own.position + r - others.position);
         if (KEY) s.first = max(s.first, diagonal);
         else s.last = min(s.last, diagonal);
+    }
+    if (p.a.window) { // KEY: of the query that is the last to see it
+        const int64_t before = p.a.window - 1, at = own.position + r - others.position;
+        if (KEY) s.last = min(s.last, gx__cuda_distance(at + before));
+        else s.first = max(s.first, gx__cuda_distance(at - before));
     }
     if (p.a.documents) {
         s.first = max(s.first, gx__cuda_distance(documents[r].begin - others.position));

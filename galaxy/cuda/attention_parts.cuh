@@ -1,5 +1,5 @@
 // attention_parts.cuh: what attention's kernels on the GPU share (attention.cuh, attention_mma.cuh): what they are
-// told, tiles of rows, the bounds of documents, and which tiles see each other.
+// told, tiles of rows, the bounds of documents, and which tiles and which of their rows see each other.
 //
 // No tile crosses a run, none of keys a page. A tile's rows bring the bounds of their documents into shared memory.
 // Since a document's queries are its keys' positions, the same bounds say which queries a key is seen by.
@@ -58,10 +58,32 @@ static __device__ __forceinline__ GxCudaTile gx__cuda_tile(const GxRuns &runs, i
 }
 
 // Difference of two positions, or what is farther than any tile has rows.
+enum { GX__CUDA_FAR = 1 << 16 };
 static __device__ __forceinline__ int gx__cuda_distance(int64_t d)
 {
-    const int far = 1 << 16;
-    return d > far ? far : d < -far ? -far : (int)d;
+    return d > GX__CUDA_FAR ? GX__CUDA_FAR : d < -GX__CUDA_FAR ? -GX__CUDA_FAR : (int)d;
+}
+
+// Row i of a query tile may see row j of a key tile where i + first <= j <= i + first + more: from where its window
+// begins up to itself.
+typedef struct {
+    int first;
+    unsigned more;
+} GxCudaBand;
+
+static __device__ __forceinline__ GxCudaBand gx__cuda_band(const GxCudaAttention &p, const GxCudaTile &q,
+                                                           const GxCudaTile &k)
+{
+    const int64_t d = q.position - k.position;
+    const int first = p.a.window ? gx__cuda_distance(d + 1 - p.a.window) : -GX__CUDA_FAR;
+    const int last = p.a.causal ? gx__cuda_distance(d) : GX__CUDA_FAR;
+    const GxCudaBand band = {first, (unsigned)(last - first)};
+    return band;
+}
+
+static __device__ __forceinline__ int gx__cuda_in_band(const GxCudaBand &band, int query, int key)
+{
+    return (unsigned)(key - query - band.first) <= band.more;
 }
 
 // ---- documents -----------------------------------------------------------------------------------------------------
@@ -106,24 +128,29 @@ static __device__ __forceinline__ GxCudaRange gx__cuda_of_documents(const GxCuda
     return all;
 }
 
-// The keys of a run that somebody in the query tile may see: its last row sees the most.
+// The keys of a run that somebody in the query tile may see: its first row's window begins first, its last row sees the
+// farthest.
 static __device__ __forceinline__ GxCudaRange gx__cuda_seen(const GxCudaDocument *documents, const GxCudaAttention &p,
                                                             const GxCudaTile &q, const GxRun &k)
 {
     GxCudaRange seen = gx__cuda_of_documents(documents, p, q, k);
     const int64_t until = q.position + q.length - k.position;
     if (p.a.causal && until < seen.end) seen.end = until;
+    const int64_t from = q.position + 1 - p.a.window - k.position;
+    if (p.a.window && from > seen.begin) seen.begin = from;
     return seen;
 }
 
 // The query rows of a run that may see a key of the tile; where the first of them is at a key's own position, rounded
-// down to whole tiles.
+// down to whole tiles. The last that may is the last whose window has the tile's last key.
 static __device__ __forceinline__ GxCudaRange gx__cuda_seeing(const GxCudaDocument *documents, const GxCudaAttention &p,
                                                               const GxRun &q, const GxCudaTile &k, int size)
 {
     GxCudaRange seeing = gx__cuda_of_documents(documents, p, k, q);
     const int64_t first = (k.position - q.position) / size * size;
     if (p.a.causal && first > seeing.begin) seeing.begin = first;
+    const int64_t until = k.position + k.length - 1 + p.a.window - q.position;
+    if (p.a.window && until < seeing.end) seeing.end = until;
     return seeing;
 }
 

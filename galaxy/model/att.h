@@ -4,8 +4,8 @@
 // By TP a rank has its query heads and the K,V heads that they use, on all rows; `out` is its summand. By SP it has all
 // heads, its slice of T as queries, and the keys and values of all rows: these are gathered inside, and their
 // gradients, each rank's a summand, are brought back to their rows by a reduce-scatter. With a cache the new rows' keys
-// and values are put into its pages, and the queries see all that it has so far. h is head_dim; H, K
-// are this rank's heads.
+// and values are put into its pages, and the queries see all that it has so far, or their windows of that; what no
+// window will see again keeps its pages. h is head_dim; H, K are this rank's heads.
 //
 // Norms of heads have one weight of h for all heads of q, and one for k's. Each rank's gradient of them is that of its
 // own heads, or of its own rows, so it is summed over tp. A K head that several ranks use is no exception: each has the
@@ -135,7 +135,7 @@ static GxAttCall gx__att_call(const GxPass *p, int k)
     c.a.q_stride = c.is_apart ? c.a.H * h : (c.a.H + 2 * c.a.K) * h;
     c.a.kv_stride = c.is_apart ? 2 * c.a.K * h : c.a.q_stride;
     c.a.o_stride = c.a.H * h;
-    c.a.causal = s->is_causal;
+    c.a.causal = s->is_causal, c.a.window = p->m->unit[p->unit].window;
     c.a.dtype = p->m->store.dtype;
     c.k_column = c.is_apart ? 0 : c.a.H * h;
     c.v_column = c.k_column + c.a.K * h;

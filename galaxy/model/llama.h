@@ -1,13 +1,15 @@
 // llama.h: LLaMA (Touvron et al. 2023, arXiv:2302.13971; grouped heads as in LLaMA 2, RoPE's scaling as in 3.1) as a
 // family: its configuration, the names of its tensors, and the description of its units. With it come models that are
 // built alike: Mistral (Jiang et al. 2023, arXiv:2310.06825), Qwen2 (Yang et al. 2024, arXiv:2407.10671), whose q, k
-// and v have biases, and Qwen3 (Yang et al. 2025, arXiv:2505.09388), which has none, and norms of q's and k's heads.
+// and v have biases, and Qwen3 (Yang et al. 2025, arXiv:2505.09388), which has none, and norms of q's and k's heads. In
+// all of Mistral's layers, and in some of Qwen2's and Qwen3's where the configuration says so, a window slides: a token
+// sees only the nearest before it.
 //
 //     embed   x = tokens' rows
 //     layer   x1 = x + ATT(norm1(x)),  y = x1 + MLP(norm2(x1))
 //     head    loss = cross-entropy(norm(x) W^T), or labels of a whole text from its last token
 //
-// What it does not do (yet): other biases, sequences that are longer than a sliding window, dropout.
+// What it does not do (yet): other biases, dropout.
 #ifndef GX_LLAMA_H
 #define GX_LLAMA_H
 #include "cores.h"
@@ -21,14 +23,21 @@ typedef struct { // names as in Hugging Face's config.json
     int tie_word_embeddings;
     int64_t pad_token_id; // its row gets no gradient from its lookups, as in transformers; below 0: there is none
     char model_type[GX_FIELD_TEXT]; // llama, mistral, qwen2, qwen3; "": llama
-    int64_t sliding_window;         // mistral: tokens that a token sees, itself included; 0: all
+    int64_t sliding_window;         // tokens that a token sees, itself included; 0: all. Not of llama
     char rope_type[GX_FIELD_TEXT];  // default, llama3; "": default
     double rope_factor, rope_low_freq_factor, rope_high_freq_factor; // llama3; 0: the usual ones, 8, 1, 4, 8192
     int64_t rope_original_max_position_embeddings;
+    // qwen2, qwen3 with a sliding_window: layers before this one see all, or, where it is not "", "s" for each layer
+    // in which the window slides and "f" for each other
+    int64_t max_window_layers;
+    char layer_types[GX_FIELD_TEXT];
 } GxLlamaConfig;
 
 // Fills what is 0 with its default (kv heads: heads; head_dim: hidden/heads), refuses what cannot be.
 GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err);
+
+// Does layer l see no farther than the sliding_window? c is resolved.
+int gx_llama_slides(const GxLlamaConfig *c, int64_t l);
 
 void gx_llama_describe(GxContext *g, GxModel *m); // of m->config
 
@@ -39,14 +48,48 @@ GX_END
 #define GX_LLAMA_IMPLEMENTED
 #include <string.h>
 
+int gx_llama_slides(const GxLlamaConfig *c, int64_t l)
+{
+    if (!c->sliding_window) return 0;
+    return c->layer_types[0] ? c->layer_types[l] == 's' : l >= c->max_window_layers;
+}
+
+// Without a window there is nothing to say of layers.
+static GxStatus gx__llama_resolve_windows(GxLlamaConfig *c, GxError *err)
+{
+    const int is_qwen = !strcmp(c->model_type, "qwen2") || !strcmp(c->model_type, "qwen3");
+    const int64_t types = (int64_t)strlen(c->layer_types);
+    if (c->sliding_window < 0 || c->max_window_layers < 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "sliding_window is %ld, max_window_layers %ld; neither may be below 0",
+                       (long)c->sliding_window, (long)c->max_window_layers);
+    if (c->sliding_window && !is_qwen && strcmp(c->model_type, "mistral"))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "sliding_window is %ld; only a model_type of mistral, qwen2 or qwen3 has one, not %s",
+                       (long)c->sliding_window, c->model_type);
+    if ((c->max_window_layers || types) && !is_qwen)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "max_window_layers is %ld, layer_types \"%s\"; only a model_type of qwen2 or qwen3 has them, "
+                       "not %s",
+                       (long)c->max_window_layers, c->layer_types, c->model_type);
+    if (types && (types != c->num_hidden_layers || (int64_t)strspn(c->layer_types, "fs") != types))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "layer_types is \"%s\"; it must be an s (the window slides) or an f (all is seen) for each of "
+                       "the %ld layers",
+                       c->layer_types, (long)c->num_hidden_layers);
+    if (strchr(c->layer_types, 's') && !c->sliding_window)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "layer_types is \"%s\", and there is no sliding_window: say how many tokens it has",
+                       c->layer_types);
+    if (!c->sliding_window) c->max_window_layers = 0, c->layer_types[0] = 0;
+    return GX_OK;
+}
+
 // Which model of the family it is, and how its positions are told.
 static GxStatus gx__llama_resolve_kind(GxLlamaConfig *c, GxError *err)
 {
     if (!c->model_type[0]) snprintf(c->model_type, sizeof c->model_type, "llama");
     if (!c->rope_type[0]) snprintf(c->rope_type, sizeof c->rope_type, "default");
-    if (c->sliding_window && strcmp(c->model_type, "mistral"))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "sliding_window is %ld; only a model_type of mistral has one, not %s",
-                       (long)c->sliding_window, c->model_type);
+    GX_TRY(gx__llama_resolve_windows(c, err));
     if (!strcmp(c->rope_type, "default")) {
         if (c->rope_factor == 0 && c->rope_low_freq_factor == 0 && c->rope_high_freq_factor == 0 &&
             c->rope_original_max_position_embeddings == 0)
@@ -188,6 +231,18 @@ static GxUnitSpec gx__llama_head(const GxLlamaConfig *c, const GxHeadWish *wish)
     return u;
 }
 
+// A side network's layer has the window of the layer that it stands beside.
+static void gx__llama_set_windows(const GxLlamaConfig *c, GxModel *m)
+{
+    int64_t l = -1;
+    for (int u = 0; u < m->units; u++) {
+        const GxUnitSpec *spec = gx_unit_spec(m, u);
+        if (spec->n_pairs == 0 || spec->pair[0].core.kind != GX_CORE_ATT) continue;
+        l += spec->side == GX_SIDE_NONE;
+        m->unit[u].window = gx_llama_slides(c, l) ? c->sliding_window : 0;
+    }
+}
+
 void gx_llama_describe(GxContext *g, GxModel *m)
 {
     const GxLlamaConfig *c = (const GxLlamaConfig *)m->config;
@@ -197,7 +252,8 @@ void gx_llama_describe(GxContext *g, GxModel *m)
                 "a LLaMA has a head for the next token or for labels; this task asks for %s", gx_head_name(wish));
     if (gx_failed(g)) return;
     const GxUnitSpec embed = gx__llama_embed(c), layer = gx__llama_layer(c), head = gx__llama_head(c, &m->wish);
-    m->max_positions = c->max_position_embeddings, m->window = c->sliding_window;
+    m->max_positions = c->max_position_embeddings;
     gx_model_chain(g, m, &embed, &layer, c->num_hidden_layers, &head);
+    gx__llama_set_windows(c, m);
 }
 #endif

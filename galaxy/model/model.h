@@ -218,6 +218,7 @@ typedef struct {
     int kind;
     int first_row, rows; // its rows of the table
     int has_side;        // with the stream enters that of a side network
+    int64_t window;      // keys that a query of its attention sees, the nearest; 0: all
     GxPair pair[GX_MAX_PAIRS];
     GxLinear down, up; // of a side network's unit, and its gate [1]
     GxTensorId gate;
@@ -252,7 +253,6 @@ struct GxModel {
     int64_t max_T, max_B, chunk; // largest batch; rows of the head whose logits exist at once
     int64_t cached;              // positions of a cache (kv_cache.h), which may be more than a batch's; 0: none
     int64_t max_positions;       // 0: any
-    int64_t window;              // that attention sees no farther than; 0: it sees all
     GxRopeTable rope[2];         // of the backbone, of a side network
     GxTensorId embedding;
 };
@@ -743,13 +743,6 @@ void gx_model_take(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                 "a sequence of %ld tokens is longer than the model's max_position_embeddings (%ld)", (long)positions,
                 (long)m->max_positions);
-        return;
-    }
-    if (m->window && positions > m->window) {
-        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                "a sequence of %ld tokens is longer than the model's sliding_window (%ld), within which alone its "
-                "tokens see each other; that is not built: --seq_len may be up to %ld",
-                (long)positions, (long)m->window, (long)m->window);
         return;
     }
     if (gx_split_list(&m->sequence, "seq_scatter_list", is_split && list->n ? list->part : NULL, list->n, T,

@@ -185,7 +185,7 @@ static GxAttention gx__prompt_attention(const GxPass *p, const GxAttention *of, 
     a.B = 1;
     a.q_runs = gx_runs_one(rows, 0), a.k_runs = gx_runs_one(p->m->prompt.len, 0);
     a.kv_stride = a.K * a.head_dim;
-    a.causal = 0, a.documents = NULL, a.pages = NULL, a.dropout = 0;
+    a.causal = 0, a.window = 0, a.documents = NULL, a.pages = NULL, a.dropout = 0;
     return a;
 }
 

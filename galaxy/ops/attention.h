@@ -3,13 +3,14 @@
 //
 // One contract for training, slices of a sequence, rings and caches: the number of query rows and of key rows may
 // differ; both are given as runs, and `causal` compares global positions: a query sees the keys at its own position and
-// before. Several query heads may share a key and value head (GQA), and a call may hold any contiguous range of the
-// model's query heads with just the key and value heads that they use: query head i uses head (q_first + i) / group.
-// The log-sum-exp of each query row comes out with the result: partial results over different keys can be merged by it,
-// and the backward recomputes the probabilities from it.
+// before, with a `window` only as many of them, the nearest. Several query heads may share a key and value head (GQA),
+// and a call may hold any contiguous range of the model's query heads with just the key and value heads that they use:
+// query head i uses head (q_first + i) / group. The log-sum-exp of each query row comes out with the result: partial
+// results over different keys can be merged by it, and the backward recomputes the probabilities from it.
 //
 // A column of the batch may hold several documents one behind the other, which do not see each other, and padding,
-// which sees nothing and which nobody sees; on keys that no query of a tile sees no work is done. Which documents there
+// which sees nothing and which nobody sees; on keys that no query of a tile sees no work is done, be they of other
+// documents, behind it or before its windows. Which documents there
 // are stands in one array by global position, so that a slice of the queries needs no array of its own.
 //
 // Keys and values may lie in pages (ops/rows.h), as a cache keeps them; then there is no backward.
@@ -31,7 +32,8 @@ struct GxAttention {
     int64_t q_stride, kv_stride; // elements from one row of q (of k and v) to the next; dq, dk, dv lie likewise
     int64_t o_stride;            // of o and d_o
     int causal;
-    float scale; // 0: 1/sqrt(head_dim)
+    int64_t window; // causal: keys that a query sees, at positions p - window + 1 to its own, p; 0: all up to p
+    float scale;    // 0: 1/sqrt(head_dim)
     GxDtype dtype;
     // [positions*B][2], in the device's memory: where the document begins and ends, {begin, end} as positions, to which
     // row position*B + b of the whole sequence belongs, for all positions that the runs name. Each of its rows has the
@@ -52,10 +54,11 @@ struct GxAttention {
 };
 
 // o [Tq*B, H*h], lse [Tq*B, H] fp32 (natural logarithm of the sum of exp of the scaled scores); q [Tq*B, H*h], k and v
-// [Tk*B, K*h]; row t*B + b. A query sees the keys of its document, if causal those at its own position and before. One
-// that sees no key gives o = 0 and lse = -inf. With dropout, o = sum_j keep_j p_j v_j, where p is the softmax over all
-// visible keys and keep_j is 0 or 1/(1 - dropout); seed and step are g->step's. FLOPs: 4*h per query head and pair of a
-// query and a key that see each other where each column is one document: the host does not know others.
+// [Tk*B, K*h]; row t*B + b. A query sees the keys of its document, if causal those at its own position and before
+// within its window. One that sees no key gives o = 0 and lse = -inf. With dropout, o = sum_j keep_j p_j v_j, where p
+// is the softmax over all visible keys and keep_j is 0 or 1/(1 - dropout); seed and step are g->step's. FLOPs: 4*h per
+// query head and pair of a query and a key that see each other where each column is one document: the host does not
+// know others.
 void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
                           const GxAttention *a);
 
@@ -86,8 +89,10 @@ int64_t gx_attention_pairs(const GxAttention *a)
     for (int i = 0; i < a->q_runs.n; i++)
         for (int j = 0; j < a->k_runs.n; j++) {
             const GxRun *q = &a->q_runs.run[i], *k = &a->k_runs.run[j];
-            for (int64_t r = 0; r < q->length; r++)
-                pairs += gx_max(0, gx_min(k->length, q->position + r - k->position + 1));
+            for (int64_t r = 0; r < q->length; r++) {
+                const int64_t end = q->position + r - k->position + 1; // of the run's keys that this query sees
+                pairs += gx_max(0, gx_min(k->length, end) - (a->window ? gx_max(0, end - a->window) : 0));
+            }
         }
     return pairs;
 }
@@ -99,6 +104,16 @@ static int gx__attention_pages_check(GxContext *g, const char *name, const GxAtt
     GX_FAIL(&g->error, GX_ERR_ARGUMENT,
             "%s: %d runs of keys in pages, the first from position %ld on; it must be one, from position 0 on", name,
             k->n, (long)k->run[0].position);
+    return 0;
+}
+
+static int gx__attention_window_check(GxContext *g, const char *name, const GxAttention *a)
+{
+    if (a->window == 0 || (a->window > 0 && a->causal)) return 1;
+    GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+            "%s: a window of %ld keys of attention that is %scausal; a window is of 1 key or more (0: none) and of "
+            "causal attention alone",
+            name, (long)a->window, a->causal ? "" : "not ");
     return 0;
 }
 
@@ -176,7 +191,8 @@ static int gx__attention_check(GxContext *g, const char *name, const GxAttention
         return 0;
     }
     return gx_runs_check(g, name, &a->q_runs) && gx_runs_check(g, name, &a->k_runs) &&
-           gx__attention_pages_check(g, name, a) && gx__attention_dropout_check(g, name, a);
+           gx__attention_pages_check(g, name, a) && gx__attention_window_check(g, name, a) &&
+           gx__attention_dropout_check(g, name, a);
 }
 
 static int gx__attention_turns_check(GxContext *g, const char *name, const GxAttention *a)

@@ -58,7 +58,11 @@ static const GxField gx__llama_family_options[] = {
      "llama|mistral|qwen2|qwen3"},
     // here in a config.json: as each model has it, and in an object of RoPE's own
     {"sliding_window", GX_FIELD_INT, offsetof(GxLlamaConfig, sliding_window), "0",
-     "mistral: tokens that a token sees, itself included; sequences may not be longer; 0: all", "0.."},
+     "mistral, qwen2, qwen3: tokens that a token sees, itself included; 0: all", "0.."},
+    {"max_window_layers", GX_FIELD_INT, offsetof(GxLlamaConfig, max_window_layers), "0",
+     "qwen2, qwen3: so many layers, the first, see all beside a sliding_window", "0.."},
+    {"layer_types", GX_FIELD_STRING, offsetof(GxLlamaConfig, layer_types), "",
+     "qwen2, qwen3: instead, for each layer an s, a sliding_window, or an f, all is seen", NULL},
     {"rope_type", GX_FIELD_STRING, offsetof(GxLlamaConfig, rope_type), "default",
      "llama3: angles are scaled as in LLaMA 3.1, by the next four", "default|llama3"},
     {"rope_factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_factor), "0",
@@ -88,17 +92,24 @@ static const GxField gx__llama_rope_fields[] = {
 };
 enum { GX__LLAMA_ROPE_FIELDS = sizeof gx__llama_rope_fields / sizeof *gx__llama_rope_fields };
 
+// In a config.json, where a window slides.
+static const GxField gx__llama_window_fields[] = {
+    {"sliding_window", GX_FIELD_INT, offsetof(GxLlamaConfig, sliding_window), NULL, "", "1.."},
+    {"max_window_layers", GX_FIELD_INT, offsetof(GxLlamaConfig, max_window_layers), NULL, "", "0.."},
+};
+
 // The models: what transformers calls them, and what it takes for what their config.json leaves out.
 typedef struct {
     const char *type, *causal, *labels;
-    int64_t kv_heads, positions, window; // kv_heads 0: as many as query heads; window 0: none
-    int64_t head_dim;                    // 0: hidden_size / num_attention_heads, and null says so, too
+    int64_t kv_heads, positions; // kv_heads 0: as many as query heads
+    int64_t window, window_from; // where a window slides, its size and its first layer
+    int64_t head_dim;            // 0: hidden_size / num_attention_heads, and null says so, too
 } GxLlamaKind;
 static const GxLlamaKind gx__llama_kinds[] = {
-    {"llama", "LlamaForCausalLM", "LlamaForSequenceClassification", 0, 2048, 0, 0},
-    {"mistral", "MistralForCausalLM", "MistralForSequenceClassification", 8, 131072, 4096, 0},
-    {"qwen2", "Qwen2ForCausalLM", "Qwen2ForSequenceClassification", 32, 32768, 0, 0},
-    {"qwen3", "Qwen3ForCausalLM", "Qwen3ForSequenceClassification", 32, 32768, 0, 128},
+    {"llama", "LlamaForCausalLM", "LlamaForSequenceClassification", 0, 2048, 0, 0, 0},
+    {"mistral", "MistralForCausalLM", "MistralForSequenceClassification", 8, 131072, 4096, 0, 0},
+    {"qwen2", "Qwen2ForCausalLM", "Qwen2ForSequenceClassification", 32, 32768, 4096, 28, 0},
+    {"qwen3", "Qwen3ForCausalLM", "Qwen3ForSequenceClassification", 32, 32768, 4096, 28, 128},
 };
 static const char *const gx__llama_types[] = {"llama", "mistral", "qwen2", "qwen3", NULL};
 
@@ -184,15 +195,18 @@ static GxStatus gx__llama_family_read_ropes(GxLlamaConfig *c, const GxJson *json
 
 static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *path, GxError *err)
 {
-    static const char *const needs[][2] = {{"hidden_act", "\"silu\""},      {"attention_bias", "false"},
-                                           {"mlp_bias", "false"},           {"attention_dropout", "0.0"},
-                                           {"use_sliding_window", "false"}, {"partial_rotary_factor", "1.0"}};
+    static const char *const needs[][2] = {{"hidden_act", "\"silu\""},
+                                           {"attention_bias", "false"},
+                                           {"mlp_bias", "false"},
+                                           {"attention_dropout", "0.0"},
+                                           {"partial_rotary_factor", "1.0"}};
     // Files of early 2023 say LLaMAForCausalLM.
     GX_TRY(gx_family_check_type(json, gx__llama_types, path, err));
     const GxLlamaKind *kind = gx__llama_kind(gx_json_string(gx_json_get(json, "model_type")));
     const char *const architectures[] = {kind->causal, kind->labels, NULL};
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         GX_TRY(gx_family_need(json, needs[i][0], needs[i][1], path, err));
+    if (!strcmp(kind->type, "llama")) GX_TRY(gx_family_need(json, "use_sliding_window", "false", path, err));
     GX_TRY(gx_bnb_check_config(gx_json_get(json, "quantization_config"), path, err));
     return gx_family_check_architecture(json, architectures, path, err);
 }
@@ -213,34 +227,74 @@ static GxStatus gx__llama_family_refuse_nulls(const GxLlamaKind *kind, const GxJ
     return GX_OK;
 }
 
-// Of a Mistral: null is none. Where layer_types says that no layer slides, there is none either.
-static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
+// The list, as letters; "" where there is none.
+static GxStatus gx__llama_family_read_layer_types(char types[GX_MAX_UNITS], const GxLlamaConfig *c, const GxJson *json,
+                                                  const char *path, GxError *err)
 {
-    const GxJson *window = gx_json_get(json, "sliding_window");
-    GxJson *types = NULL;
-    int64_t slide = 0;
-    GX_TRY(gx_json_get_array(json, "layer_types", 0, &types, path, err));
-    for (int64_t i = 0; i < gx_json_size(types); i++) {
-        const char *type = gx_json_string(gx_json_at(types, i));
+    GxJson *list = NULL;
+    types[0] = 0;
+    GX_TRY(gx_json_get_array(json, "layer_types", 0, &list, path, err));
+    const int64_t n = gx_json_size(list);
+    if (n >= GX_MAX_UNITS)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: layer_types has %ld elements; up to %d are built", path, (long)n,
+                       GX_MAX_UNITS - 1);
+    for (int64_t i = 0; i < n; i++) {
+        const char *type = gx_json_string(gx_json_at(list, i));
         const int slides = !strcmp(type, "sliding_attention");
         if (!slides && strcmp(type, "full_attention"))
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                            "%s: layer_types has \"%.60s\"; only full_attention and sliding_attention are built", path,
                            type);
-        slide += slides;
+        types[i] = slides ? 's' : 'f', types[i + 1] = 0;
     }
-    const int is_mistral = !strcmp(c->model_type, "mistral");
-    if (slide && !is_mistral)
+    if (strchr(types, 's') && !strcmp(c->model_type, "llama"))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: layer_types has sliding_attention; of a %s only full_attention is built", path,
-                       c->model_type);
-    c->sliding_window = is_mistral ? gx__llama_kind(c->model_type)->window : 0;
-    if (!is_mistral || !window) return GX_OK;
-    c->sliding_window = 0;
-    if (gx_json_type(window) == GX_JSON_NULL || (gx_json_size(types) > 0 && !slide)) return GX_OK;
-    const GxField *f = gx__llama_family_options;
-    while (f->offset != offsetof(GxLlamaConfig, sliding_window)) f++;
-    return gx_json_take_field(window, f, c, path, GX_ERR_FORMAT, err);
+                       "%s: layer_types has sliding_attention; of a llama only full_attention is built", path);
+    if (list && n != c->num_hidden_layers)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: layer_types has %ld elements, and num_hidden_layers is %ld", path,
+                       (long)n, (long)c->num_hidden_layers);
+    return GX_OK;
+}
+
+// Which layers of a Qwen slide: the list says so, else max_window_layers. What says the same is not kept twice.
+static GxStatus gx__llama_family_read_sliding_layers(GxLlamaConfig *c, const char *types, const GxJson *json,
+                                                     const char *path, GxError *err)
+{
+    const GxJson *from = gx_json_get(json, "max_window_layers");
+    int same = 1;
+    c->max_window_layers = gx__llama_kind(c->model_type)->window_from;
+    if (from) GX_TRY(gx_json_take_field(from, &gx__llama_window_fields[1], c, path, GX_ERR_FORMAT, err));
+    for (int64_t l = 0; types[l]; l++) same &= (types[l] == 's') == (l >= c->max_window_layers);
+    if (!same && strlen(types) >= GX_FIELD_TEXT)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: layer_types has %ld elements and says otherwise than max_window_layers; up to %d are built",
+                       path, (long)strlen(types), GX_FIELD_TEXT - 1);
+    snprintf(c->layer_types, sizeof c->layer_types, "%s", same ? "" : types);
+    return GX_OK;
+}
+
+// Of a Mistral: null is none; of layer_types transformers takes no notice there. Of a Qwen a window slides only where
+// use_sliding_window says so.
+static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
+{
+    const int is_mistral = !strcmp(c->model_type, "mistral"), is_llama = !strcmp(c->model_type, "llama");
+    const GxJson *window = gx_json_get(json, "sliding_window");
+    char types[GX_MAX_UNITS];
+    int use = is_mistral;
+    GX_TRY(gx__llama_family_read_layer_types(types, c, json, path, err));
+    if (is_llama) return GX_OK;
+    if (!is_mistral) GX_TRY(gx_json_get_bool(json, "use_sliding_window", 0, &use, path, err));
+    if (!use || gx_json_type(window) == GX_JSON_NULL) {
+        if (is_mistral || !strchr(types, 's')) return GX_OK;
+        return GX_FAIL(
+            err, GX_ERR_FORMAT,
+            "%s: layer_types has sliding_attention, but there is no window: use_sliding_window must be true, "
+            "and sliding_window its tokens",
+            path);
+    }
+    c->sliding_window = gx__llama_kind(c->model_type)->window;
+    if (window) GX_TRY(gx_json_take_field(window, &gx__llama_window_fields[0], c, path, GX_ERR_FORMAT, err));
+    return is_mistral ? GX_OK : gx__llama_family_read_sliding_layers(c, types, json, path, err);
 }
 
 static GxStatus gx__llama_family_read_json(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
@@ -261,8 +315,8 @@ static GxStatus gx__llama_family_read_json(GxLlamaConfig *c, const GxJson *json,
 
 GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, GxError *err)
 {
-    const GxLlamaConfig absent = {0,    0, 0,  0,  0, 0,  0, 0, 1e-6, 10000,
-                                  0.02, 0, -1, "", 0, "", 0, 0, 0,    0}; // transformers' own defaults
+    const GxLlamaConfig absent = {0, 0,  0,  0, 0,  0, 0, 0, 1e-6, 10000, 0.02,
+                                  0, -1, "", 0, "", 0, 0, 0, 0,    0,     ""}; // transformers' own defaults
     GxError unsound = GX_ZERO;
     GxJson *json;
     *c = absent;
@@ -279,6 +333,23 @@ static const char *gx__llama_architecture(const void *config, const GxHeadWish *
     return wish && wish->kind == GX_HEAD_LABELS ? kind->labels : kind->causal;
 }
 
+// Of a Qwen both what transformers reads, the list, and what it read before it had that.
+static void gx__llama_family_write_window(const GxLlamaConfig *c, GxJson *json, GxError *err)
+{
+    const int is_mistral = !strcmp(c->model_type, "mistral");
+    if (!strcmp(c->model_type, "llama")) return;
+    if (!is_mistral) gx_json_set(json, "use_sliding_window", gx_json_new_bool(c->sliding_window > 0), err);
+    if (is_mistral && !c->sliding_window) gx_json_set(json, "sliding_window", gx_json_new_null(), err);
+    if (!c->sliding_window) return;
+    gx_json_set(json, "sliding_window", gx_json_new_int(c->sliding_window), err);
+    if (is_mistral) return;
+    GxJson *types = gx_json_new_array();
+    for (int64_t l = 0; l < c->num_hidden_layers; l++)
+        gx_json_append(types, gx_json_new_string(gx_llama_slides(c, l) ? "sliding_attention" : "full_attention"), err);
+    gx_json_set(json, "max_window_layers", gx_json_new_int(c->max_window_layers), err);
+    gx_json_set(json, "layer_types", types, err);
+}
+
 GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadWish *wish, const char *path, GxError *err)
 {
     const int is_scaled = !strcmp(c->rope_type, "llama3");
@@ -292,11 +363,8 @@ GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadWish *wish, c
         if (is_scaled) gx_json_set_fields(rope, gx__llama_rope_fields, GX__LLAMA_ROPE_FIELDS, c, err);
         gx_json_set(json, i ? "rope_scaling" : "rope_parameters", rope, err);
     }
-    if (!strcmp(c->model_type, "mistral"))
-        gx_json_set(json, "sliding_window", c->sliding_window ? gx_json_new_int(c->sliding_window) : gx_json_new_null(),
-                    err);
     const int is_llama = !strcmp(c->model_type, "llama"), is_qwen3 = !strcmp(c->model_type, "qwen3");
-    if (is_qwen3 || !strcmp(c->model_type, "qwen2")) gx_json_set(json, "use_sliding_window", gx_json_new_bool(0), err);
+    gx__llama_family_write_window(c, json, err);
     gx_json_set(json, "hidden_act", gx_json_new_string("silu"), err);
     if (is_llama || is_qwen3) gx_json_set(json, "attention_bias", gx_json_new_bool(0), err);
     if (is_llama) gx_json_set(json, "mlp_bias", gx_json_new_bool(0), err);

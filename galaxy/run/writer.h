@@ -339,19 +339,9 @@ int gx_writer_fits(GxWriter *w, const char *text, int64_t bytes, int frames, int
 
 // ---- sizes ---------------------------------------------------------------------------------------------------------
 
-// Positions that the model has. (Beyond its sliding window it would need keys to be hidden again: not built.)
-static int64_t gx__writer_limit(const GxWriter *w)
+static int64_t gx__writer_limit(const GxWriter *w) // positions that the model has
 {
-    const GxModel *m = &w->model;
-    int64_t limit = m->max_positions ? m->max_positions : INT64_MAX;
-    return m->window ? gx_min(limit, m->window) : limit;
-}
-
-static const char *gx__writer_limit_name(const GxWriter *w)
-{
-    return w->model.window && w->model.window < w->model.max_positions
-               ? "sliding_window, beyond which text is not built"
-               : "max_position_embeddings";
+    return w->model.max_positions ? w->model.max_positions : INT64_MAX;
 }
 
 // The prompts' ids, and how long the longest text becomes. Where the model's positions end, so do the texts.
@@ -370,13 +360,15 @@ static GxStatus gx__writer_measure(GxWriter *w, int32_t **ids, int64_t *n)
     }
     if (longest >= limit)
         return GX_FAIL(&w->g->error, GX_ERR_ARGUMENT,
-                       "the longest prompt has %ld tokens, and the model room for %ld, of which one must be new (%s)",
-                       (long)longest, (long)limit, gx__writer_limit_name(w));
+                       "the longest prompt has %ld tokens, and the model room for %ld, of which one must be new "
+                       "(max_position_embeddings)",
+                       (long)longest, (long)limit);
     w->new_tokens = gx_min(w->o->max_new_tokens, limit - longest);
     if (w->new_tokens < w->o->max_new_tokens && gx_config_is_set(&w->config, "max_new_tokens"))
         gx_log(&w->g->log, GX_LOG_WARNING,
-               "the longest prompt has %ld tokens, so there is room for %ld new ones, not %ld: the model has %ld (%s)",
-               (long)longest, (long)w->new_tokens, (long)w->o->max_new_tokens, (long)limit, gx__writer_limit_name(w));
+               "the longest prompt has %ld tokens, so there is room for %ld new ones, not %ld: the model has %ld "
+               "(max_position_embeddings)",
+               (long)longest, (long)w->new_tokens, (long)w->o->max_new_tokens, (long)limit);
     w->positions = longest + w->new_tokens;
     return GX_OK;
 }
