@@ -46,6 +46,7 @@ enum { GX_CUDA_FAULT_LABEL = 1 }; // `value` in `row` is no label below `limit`
 
 // After a launch: an error of the launch itself becomes the context's.
 void gx_cuda_check(GxContext *g, const char *what);
+void gx_cuda_wait(GxContext *g); // for all that was asked for; hears what went wrong since
 #endif
 
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_KERNEL_IMPLEMENTED)
