@@ -226,6 +226,7 @@
 #include "galaxy/run/merge.h"
 #include "galaxy/run/side_cache.h"
 #include "galaxy/run/trainer.h"
+#include "galaxy/run/autotune.h"
 #include "galaxy/run/best.h"
 #include "galaxy/run/buffers.h"
 #include "galaxy/run/setup.h"

@@ -106,6 +106,114 @@ TEST(products_in_tf32_have_nearly_the_losses_of_fp32_where_they_are_asked_for)
     unsetenv("GX_EMU_TF32");
 }
 
+// ---- --autotune: on the emulator, where it is said how long each algorithm takes ------------------------------------
+
+#define TABLE "table.txt"
+#define SAVES "--max_steps 4 --save_steps 1 --save_total_limit 9"
+static int has_emulator(void)
+{
+    return strcmp(DEVICE, "cpu") && run("--output_dir look --max_steps 1") == 0 && strstr(out(), "emulat");
+}
+
+// Products of a table, and whether all have the algorithm of this number, which is at the end of its bytes.
+static int table_has(const char *path, int number)
+{
+    char line[1000], end[20];
+    int products = -1, others = 0; // the first line says what the table is for
+    FILE *f = fopen(path, "r");
+    snprintf(end, sizeof end, "%02x00000000000000\n", number);
+    for (; f && fgets(line, sizeof line, f); products++)
+        others += products >= 0 && (strlen(line) < strlen(end) || strcmp(line + strlen(line) - strlen(end), end));
+    if (f) fclose(f);
+    CHECK(others == 0, "%s: %d of %d products have another algorithm than %d", path, others, products, number);
+    return products;
+}
+static void check_same_losses(const char *what, Log a, Log b, int from)
+{
+    CHECK(a.steps == FEW && b.steps == FEW, "%s: %d and %d steps", what, a.steps, b.steps);
+    for (int s = from; s < FEW; s++)
+        CHECK(a.loss[s] == b.loss[s] && a.grad_norm[s] == b.grad_norm[s],
+              "%s, step %d: loss %.9g, gradients %.9g; expected %.9g, %.9g", what, s + 1, a.loss[s], a.grad_norm[s],
+              b.loss[s], b.grad_norm[s]);
+}
+
+// The first step is computed as without, since timing changes nothing; those behind it have the bits of a run whose
+// first algorithm is the fastest. LoRA's products are added to what is there. On two cards the first rank's choice
+// counts. Moments show each bit.
+TEST(autotune_computes_by_the_fastest_algorithm_from_the_second_step_on)
+{
+    static const struct {
+        const char *flags, *machine;
+    } runs[] = {{"--micro_batch_size 2 --gradient_accumulation_steps 2", ""},
+                {"--micro_batch_size 4 --tuning lora --model plain0/checkpoint-4", ""},
+                {"--micro_batch_size 4 --precision bf16", ""},
+                {"--micro_batch_size 2", "--ranks 2 --device_comm host"}};
+    if (!use_program("train_llama")) return;
+    if (!has_emulator()) {
+        CHECK(run("--output_dir none --device cpu --autotune " TABLE) > 0 &&
+                  strstr(err(), "--autotune is about matrix products on a card; this run is on the device cpu"),
+              "%s", err());
+        return;
+    }
+    setenv("GX_EMU_CARDS", "2", 1);
+    setenv("GX_EMU_ALGORITHM_MS", "9000,8000,1000,7000;1000,8000,9000,7000", 1);
+    for (int i = 0; i < 4; i++) {
+        char table[40], state[3][3][60]; // of plain, tuned and first, behind steps 1 and 4
+        const char *flags = runs[i].flags, *machine = runs[i].machine;
+        for (int d = 0; d < 3; d++)
+            for (int step = 1; step <= 4; step += 3)
+                snprintf(state[d][step / 3], sizeof state[d][0], "%s%d/checkpoint-%d/optimizer.safetensors",
+                         d == 0   ? "plain"
+                         : d == 1 ? "tuned"
+                                  : "first",
+                         i, step);
+        snprintf(table, sizeof table, TABLE "%d", i);
+        CHECK_RAN(run("--output_dir plain%d " SAVES " %s %s", i, flags, machine));
+        CHECK_RAN(run("--output_dir tuned%d " SAVES " --autotune %s %s %s", i, table, flags, machine));
+        CHECK(strstr(out(), "shapes of products have the algorithm that was fastest") || strstr(err(), "was fastest"),
+              "%s%s", out(), err());
+        CHECK(table_has(table, 2) >= 8, "%s has too few products", table);
+        setenv("GX_EMU_ALGORITHM_FIRST", "2", 1);
+        CHECK_RAN(run("--output_dir first%d --max_steps 4 --resume plain%d/checkpoint-1 %s", i, i, machine));
+        unsetenv("GX_EMU_ALGORITHM_FIRST");
+        CHECK(same_file(state[0][0], state[1][0]), "%s %s: timing has changed the first step", flags, machine);
+        CHECK(!same_file(state[0][1], state[1][1]), "%s %s: all is computed as without", flags, machine);
+        CHECK(same_file(state[1][1], state[2][1]), "%s %s: not by the fastest algorithm", flags, machine);
+    }
+    unsetenv("GX_EMU_CARDS"), unsetenv("GX_EMU_ALGORITHM_MS");
+}
+
+// Whatever would be the fastest now: the checkpoint says what was. So does the file to another run; on another version
+// of the library it is said, and timed anew.
+TEST(autotune_keeps_its_choices_in_checkpoints_and_in_its_file)
+{
+    if (!use_program("train_llama") || !has_emulator()) return;
+    setenv("GX_EMU_ALGORITHM_MS", "9000,8000,1000,7000", 1);
+    CHECK_RAN(run("--output_dir whole --micro_batch_size 4 --save_steps 2 --max_steps 4 --autotune " TABLE));
+    CHECK_RAN(run("--output_dir taken --micro_batch_size 4 --max_steps 4 --autotune " TABLE));
+    const int products = table_has(TABLE, 2);
+    const Log whole = read_log("whole"), taken = read_log("taken");
+    CHECK(whole.loss[0] != taken.loss[0], "the first step was not computed by the file: %.9g", taken.loss[0]);
+    setenv("GX_EMU_ALGORITHM_MS", "1000,8000,9000,7000", 1);
+    CHECK_RAN(run("--output_dir again --micro_batch_size 4 --max_steps 4 --autotune " TABLE));
+    check_same_losses("by the file", read_log("again"), taken, 0);
+    CHECK(table_has(TABLE, 2) == products, "%s has %d products, had %d", TABLE, table_has(TABLE, 2), products);
+    unlink(TABLE);
+    CHECK_RAN(run("--max_steps 4 --resume whole/checkpoint-2 --output_dir whole"));
+    check_same_losses("resumed", read_log("whole"), whole, 0);
+    CHECK(access(TABLE, F_OK) != 0, "a resumed run has timed products");
+    setenv("GX_EMU_CUBLASLT", "130100", 1);
+    CHECK_RAN(run("--max_steps 4 --resume whole/checkpoint-2 --output_dir whole"));
+    CHECK(strstr(err(), "checkpoint-2/autotune.txt is not for this card and library") &&
+              strstr(err(), "cuBLASLt 130000\", and this is") && strstr(err(), "cuBLASLt 130100\"; products are timed"),
+          "%s", err());
+    table_has(TABLE, 0);
+    unsetenv("GX_EMU_CUBLASLT"), unsetenv("GX_EMU_ALGORITHM_MS");
+    shell("echo weights > " TABLE);
+    CHECK(run("--output_dir none --max_steps 4 --autotune " TABLE) > 0 && strstr(err(), "it begins with \"weights\""),
+          "%s", err());
+}
+
 TEST(a_resumed_run_is_the_run_bit_for_bit_on_the_device_in_both_precisions)
 {
     static const char *const precisions[] = {"fp32", "bf16", "bf16 --freeze *mlp*,lm_head*"};

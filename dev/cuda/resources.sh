@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What each kernel takes of a multiprocessor, as ptxas reports it: registers of a thread, spilled bytes (stored + loaded), stack, static shared memory of a
-# block, for sm_80 and sm_90; below that the compiler's warnings. Needs nvcc (and c++filt, of the compiler that nvcc needs), no GPU.
+# block, for sm_80, sm_86 and sm_90; below that the compiler's warnings. Needs nvcc (and c++filt, of the compiler that nvcc needs), no GPU.
 #     dev/cuda/resources.sh              writes dev/cuda/resources.txt, prints kernels that spill and warnings
-#     dev/cuda/resources.sh --check      compares with it: 1 where something differs
+#     dev/cuda/resources.sh --check      compares with it: 1 where something differs, or where a kernel spills
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
@@ -10,8 +10,8 @@ table=dev/cuda/resources.txt
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-"$NVCC" -std=c++17 -O3 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -Xptxas -v -x cu -DGALAXY_CUDA_IMPLEMENTATION \
-    -c galaxy_cuda.cuh -o "$tmp/galaxy_cuda.o" 2>"$tmp/report" || { cat "$tmp/report"; exit 1; }
+"$NVCC" -std=c++17 -O3 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_86,code=sm_86 \
+    -gencode arch=compute_90,code=sm_90 -Xptxas -v -x cu -DGALAXY_CUDA_IMPLEMENTATION -c galaxy_cuda.cuh -o "$tmp/galaxy_cuda.o" 2>"$tmp/report" || { cat "$tmp/report"; exit 1; }
 
 # one line per kernel and architecture: name, sm, registers, spilled bytes, stack, shared memory. Names without their arguments, in short.
 kernels() {
@@ -41,7 +41,10 @@ warnings() { { c++filt <"$tmp/report" | grep -iE 'warning|C7508' || true; } | LC
 } >"$tmp/table"
 
 if [ "${1:-}" = --check ]; then
-    diff -u "$table" "$tmp/table" && echo "as in $table: $(grep -c ' sm_' "$tmp/table") kernels"
+    diff -u "$table" "$tmp/table"
+    spills=$(awk '$2 ~ /^sm_/ && $4 > 0 { printf "%s on %s spills %d bytes\n", $1, $2, $4 }' "$tmp/table")
+    [ -z "$spills" ] || { echo "$spills: no kernel may; give it fewer values at a time, or registers for fewer blocks"; exit 1; }
+    echo "as in $table: $(grep -c ' sm_' "$tmp/table") kernels"
 else
     cp "$tmp/table" "$table"
     awk 'NR <= 2 || $4 > 0 || /^warnings/ { shown = /^warnings/ ? 1 : shown; print; next } shown' "$table"

@@ -5,7 +5,11 @@
 // a line on stderr says what was asked. CUBLAS_COMPUTE_32F_FAST_TF32 is refused too unless GX_EMU_TF32=1; its inputs
 // are rounded to TF32 then.
 //
-// One sum runs through k in order, so it proves shapes, strides, transpositions and streams, not cuBLAS's own rounding.
+// There are four algorithms for each product: number n adds up n+1 parts of k, each summed in order, so that another
+// algorithm is other bits. That proves shapes, strides, transpositions and streams, not cuBLAS's own rounding. How long
+// each takes is what GX_EMU_ALGORITHM_MS says ("9,5,1,7", or "9,5,1,7;1,5,9,7" for two cards; without it, what the
+// emulator takes), which of them the heuristic has first GX_EMU_ALGORITHM_FIRST, and the library's version
+// GX_EMU_CUBLASLT.
 // The workspace that an algorithm asked for is overwritten with NaN by every product, as if it had been used.
 #ifndef GX_EMU_CUBLASLT_H
 #define GX_EMU_CUBLASLT_H
@@ -136,6 +140,7 @@ typedef cublasLtMatmulPreferenceOpaque_t *cublasLtMatmulPreference_t;
 typedef struct {
     size_t workspace_bytes;
     unsigned alignment[4]; // bytes, of A, B, C, D
+    int64_t number;
 } cublasLtMatmulAlgo_t;
 typedef struct {
     cublasLtMatmulAlgo_t algo;
@@ -157,7 +162,10 @@ inline const char *cublasLtGetStatusString(cublasStatus_t status)
 
 inline cublasStatus_t cublasLtCreate(cublasLtHandle_t *h) { return *h = new cublasLtContext, CUBLAS_STATUS_SUCCESS; }
 inline cublasStatus_t cublasLtDestroy(cublasLtHandle_t h) { return delete h, CUBLAS_STATUS_SUCCESS; }
-inline size_t cublasLtGetVersion() { return 130000; }
+inline size_t cublasLtGetVersion()
+{
+    return strtoull(emu::environment("GX_EMU_CUBLASLT", "130000").c_str(), nullptr, 10);
+}
 
 inline cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t compute,
                                                cudaDataType_t scale)
@@ -255,7 +263,18 @@ struct Product {
     bool tf32;
     void *workspace;
     size_t workspace_bytes;
+    int64_t algorithm;
 };
+constexpr int64_t algorithms = 4;
+
+inline double algorithm_ms(int64_t number, int card) // 0: not said
+{
+    const std::string all = environment("GX_EMU_ALGORITHM_MS", "");
+    const char *at = all.c_str();
+    for (int i = 0; i < card && strchr(at, ';'); i++) at = strchr(at, ';') + 1;
+    for (int64_t i = 0; i < number && at; i++) at = strchr(at, ',') ? strchr(at, ',') + 1 : nullptr;
+    return at ? strtod(at, nullptr) : 0;
+}
 
 // 10 bits of fraction, ties away from zero, as cvt.rna.tf32.f32
 inline float round_to_tf32(float x)
@@ -295,13 +314,18 @@ inline void run_product(const Product &p)
     std::vector<Octet> a = pack(p.a, true, p.tf32), b = pack(p.b, false, p.tf32);
     size_t octets = (size_t)(p.a.rows + 7) / 8, b_octets = (size_t)(p.b.cols + 7) / 8;
     if (p.workspace_bytes) memset(p.workspace, fresh_byte, p.workspace_bytes);
-    std::vector<Octet> sums(octets * 8); // of eight columns of D
+    std::vector<Octet> sums(octets * 8), part(octets * 8); // of eight columns of D
+    const int64_t parts = p.algorithm + 1, length = (p.a.cols + parts - 1) / parts;
     for (size_t j8 = 0; j8 < b_octets; j8++) {
         std::fill(sums.begin(), sums.end(), Octet{});
-        for (int64_t k = 0; k < p.a.cols; k++) {
-            const Octet *left = a.data() + (size_t)k * octets, right = b[(size_t)k * b_octets + j8];
-            for (size_t i = 0; i < octets; i++)
-                for (int j = 0; j < 8; j++) sums[(size_t)j * octets + i] += left[i] * right[j];
+        for (int64_t begin = 0; begin < p.a.cols; begin += length) {
+            std::fill(part.begin(), part.end(), Octet{});
+            for (int64_t k = begin; k < std::min(begin + length, p.a.cols); k++) {
+                const Octet *left = a.data() + (size_t)k * octets, right = b[(size_t)k * b_octets + j8];
+                for (size_t i = 0; i < octets; i++)
+                    for (int j = 0; j < 8; j++) part[(size_t)j * octets + i] += left[i] * right[j];
+            }
+            for (size_t i = 0; i < sums.size(); i++) sums[i] += part[i];
         }
         for (int64_t j = (int64_t)j8 * 8; j < std::min<int64_t>(p.d.cols, (int64_t)j8 * 8 + 8); j++)
             store_column(p, j, sums.data() + (size_t)(j % 8) * octets);
@@ -443,10 +467,28 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtM
     if (cublasStatus_t e = emu::product_of(&product, *desc, layouts, data)) return e;
     size_t workspace =
         std::min((size_t)preference->get(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES), emu::workspace_wanted);
-    results[0] = {{workspace, {}}, workspace, CUBLAS_STATUS_SUCCESS, 1, {}};
-    for (int i = 0; i < 4; i++)
-        results[0].algo.alignment[i] = (unsigned)preference->get(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + i);
-    *found = 1;
+    *found = (int)std::min<int64_t>(requested, emu::algorithms);
+    const int64_t first = strtoll(emu::environment("GX_EMU_ALGORITHM_FIRST", "0").c_str(), nullptr, 10);
+    for (int n = 0; n < *found; n++) {
+        results[n] = {{workspace, {}, (first + n) % emu::algorithms}, workspace, CUBLAS_STATUS_SUCCESS, 1, {}};
+        for (int i = 0; i < 4; i++)
+            results[n].algo.alignment[i] = (unsigned)preference->get(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + i);
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+// Whether these bytes are one of the algorithms, and what it needs.
+inline cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
+                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                                              cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algo,
+                                              cublasLtMatmulHeuristicResult_t *result)
+{
+    emu::Product product{};
+    const cublasLtMatrixLayoutOpaque_t *layouts[4] = {a, b, c, d};
+    const void *data[4] = {};
+    if (cublasStatus_t e = emu::product_of(&product, *desc, layouts, data)) return e;
+    if (algo->number < 0 || algo->number >= emu::algorithms) return CUBLAS_STATUS_INVALID_VALUE;
+    *result = {*algo, algo->workspace_bytes, CUBLAS_STATUS_SUCCESS, 1, {}};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -466,6 +508,9 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
     if (cublasStatus_t e = emu::product_of(&p, *desc, layouts, data)) return e;
     p.alpha = *(const float *)alpha, p.beta = *(const float *)beta;
     p.workspace = workspace, p.workspace_bytes = algo ? algo->workspace_bytes : 0;
+    p.algorithm = algo ? algo->number : 0;
+    if (p.algorithm < 0 || p.algorithm >= emu::algorithms)
+        return emu::refuse(emu::invalid, "there is no algorithm %lld", (long long)p.algorithm);
     if (p.workspace_bytes > workspace_bytes)
         return emu::refuse(emu::invalid, "a workspace of %zu bytes, the algorithm needs %zu", workspace_bytes,
                            p.workspace_bytes);
@@ -475,7 +520,10 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
     CUstream_st *s = emu::find_stream(stream);
     if (!s) return CUBLAS_STATUS_INVALID_VALUE;
     if (!emu::is_of_this_card(*s, "cublasLtMatmul")) return CUBLAS_STATUS_INVALID_VALUE;
-    emu::enqueue(s, "cublasLtMatmul", [p] { emu::run_product(p); });
+    emu::enqueue(s, "cublasLtMatmul", [p, s] {
+        emu::run_product(p);
+        s->said_ms += emu::algorithm_ms(p.algorithm, s->card);
+    });
     return CUBLAS_STATUS_SUCCESS;
 }
 

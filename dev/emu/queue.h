@@ -53,7 +53,8 @@ struct Operation {
     std::function<bool(std::vector<Operation *> *)> meet;
     CUstream_st *stream = nullptr;
     bool is_kernel = false;                     // which reaches the memory of its card alone
-    std::chrono::steady_clock::time_point time; // when it ran
+    std::chrono::steady_clock::time_point time; // when it ran,
+    double said_ms = 0;                         // and its stream's said_ms then
     bool done = false, being_reached = false;
 };
 using OperationRef = std::shared_ptr<Operation>;
@@ -68,7 +69,8 @@ struct CUstream_st {
     emu::OperationRef last;
     std::shared_ptr<emu::Capture> capture; // it is a part of; what is enqueued becomes a node
     bool destroyed = false;
-    int queries = 0; // in a row that found it busy
+    int queries = 0;    // in a row that found it busy
+    double said_ms = 0; // of what ran in it, by its clock: what it was said to take
 };
 typedef CUstream_st *cudaStream_t;
 #define cudaStreamDefault     0x00u
@@ -113,6 +115,7 @@ inline void mark_done(Operation &op)
     op.stream->queue.pop_front();
     op.done = true;
     op.time = std::chrono::steady_clock::now();
+    op.said_ms = op.stream->said_ms;
     op.run = op.finish = nullptr;
     op.meet = nullptr;
     op.after.clear();

@@ -328,7 +328,8 @@ inline cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_
     if (!begin->record || !end->record || ((begin->flags | end->flags) & cudaEventDisableTiming))
         return emu::result(cudaErrorInvalidResourceHandle);
     if (!begin->record->done || !end->record->done) return cudaErrorNotReady;
-    *ms = std::chrono::duration<float, std::milli>(end->record->time - begin->record->time).count();
+    *ms = std::chrono::duration<float, std::milli>(end->record->time - begin->record->time).count() +
+          (float)(end->record->said_ms - begin->record->said_ms);
     return cudaSuccess;
 }
 

@@ -36,6 +36,20 @@ GX_END
 
 enum { GX__CUDA_SIDE = 16 };
 
+// Blocks of a multiprocessor that a kernel leaves registers for: two, or one where its shared memory, of which each
+// block needs these bytes and 1 KB for the system, has no room for two.
+static constexpr int gx__cuda_blocks(int bytes)
+{
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 870)
+    const int all = 164 << 10;
+#elif defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200)
+    const int all = 100 << 10;
+#else
+    const int all = 228 << 10;
+#endif
+    return 2 * (bytes + 1024) <= all ? 2 : 1;
+}
+
 // Rows in a tile, and bytes of shared memory. Each row has 4 floats more than it holds: 8 lanes that read 16 bytes of 8
 // neighbouring rows then meet every bank once.
 template <int HEAD> struct GxCudaTiles {
@@ -44,6 +58,8 @@ template <int HEAD> struct GxCudaTiles {
     static constexpr int FORWARD_BYTES = (2 * FORWARD * (HEAD + 4) + FORWARD * (FORWARD + 4) + 2 * FORWARD) * 4;
     // q, d_o, k, v; probabilities, then their gradients; documents
     static constexpr int BACKWARD_BYTES = (4 * BACKWARD * (HEAD + 4) + BACKWARD * (BACKWARD + 4) + 2 * BACKWARD) * 4;
+    static constexpr int FORWARD_BLOCKS = gx__cuda_blocks(FORWARD_BYTES),
+                         BACKWARD_BLOCKS = gx__cuda_blocks(BACKWARD_BYTES);
     static_assert(FORWARD_BYTES <= GX__CUDA_LEAST_SHARED && BACKWARD_BYTES <= GX__CUDA_LEAST_SHARED,
                   "more than a card may have");
 };
@@ -76,12 +92,14 @@ static __device__ __forceinline__ void gx__cuda_load_tile(float (*to)[HEAD + 4],
     enum { N = GxPack<T>::N };
     const int h = (int)p.a.head_dim;
     if (!p.packed) {
+#pragma unroll 1 // registers are for the way by packs, and spill where this one takes some
         for (int i = (int)threadIdx.x; i < ROWS * HEAD; i += GX_CUDA_BLOCK) {
             const int r = i / HEAD, c = i % HEAD;
             to[r][c] = r < length && c < h ? gx_to_float(from[r * stride + c]) : 0.0f;
         }
         return;
     }
+#pragma unroll(ROWS * HEAD <= 4096 ? 2 : 1) // with more packs on their way, registers spill
     for (int i = (int)threadIdx.x; i < ROWS * HEAD / N; i += GX_CUDA_BLOCK) {
         const int r = i / (HEAD / N), c = i % (HEAD / N) * N;
         GxPack<T> x = {};
@@ -350,7 +368,7 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
 // goes on to another tile need not wait: queries are read by the scores alone, and there is a barrier behind those. So
 // it is in the backward with what a tile begins by loading.
 template <class T, int HEAD>
-static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2)
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK, GxCudaTiles<HEAD>::FORWARD_BLOCKS)
     gx__cuda_attention_forward(T *o, float *lse, const T *q, const T *k, const T *v,
                                const __grid_constant__ GxCudaAttention p)
 {
@@ -485,7 +503,7 @@ gx__cuda_backward_keys_tile(T *dk, T *dv, const T *d_o, const float *lse, const 
 // One block per (key tile, sample b, key and value head). Causal: the first tiles are seen by the most queries and
 // begin.
 template <class T, int HEAD>
-static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2)
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK, GxCudaTiles<HEAD>::BACKWARD_BLOCKS)
     gx__cuda_attention_backward_keys(T *dk, T *dv, const T *d_o, const float *lse, const float *D, const T *q,
                                      const T *k, const T *v, const __grid_constant__ GxCudaAttention p)
 {
@@ -572,7 +590,7 @@ gx__cuda_backward_queries_tile(T *dq, const T *d_o, const float *lse, const floa
 
 // One block per (query tile, sample b, query head), those that see the most keys first.
 template <class T, int HEAD>
-static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2)
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK, GxCudaTiles<HEAD>::BACKWARD_BLOCKS)
     gx__cuda_attention_backward_queries(T *dq, const T *d_o, const float *lse, const float *D, const T *q, const T *k,
                                         const T *v, const __grid_constant__ GxCudaAttention p)
 {

@@ -47,6 +47,9 @@ static GxDevice gx__cuda_device_filled(void)
     d.wait = gx_cuda_wait;
     d.card = gx_cuda_card;
     d.memory = gx_cuda_memory;
+    d.tune = gx_cuda_tune;
+    d.tuned_text = gx_cuda_tuned_text;
+    d.take_tuned = gx_cuda_take_tuned;
 
     d.zero = gx_cuda_zero;
     d.copy = gx_cuda_copy;

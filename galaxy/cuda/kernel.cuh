@@ -46,6 +46,7 @@ enum { GX_CUDA_FAULT_LABEL = 1 }; // `value` in `row` is no label below `limit`
 
 // After a launch: an error of the launch itself becomes the context's.
 void gx_cuda_check(GxContext *g, const char *what);
+void gx_cuda_wait(GxContext *g); // for all that was asked for; hears what went wrong since
 #endif
 
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_KERNEL_IMPLEMENTED)
@@ -203,9 +204,10 @@ template <class T, class Op> static void gx_each(GxContext *g, const char *name,
     gx_cuda_check(g, name);
 }
 
-// op.at<N>(r, c) for all rows r < R and columns c < C; blocks: (rows, parts of a row).
+// op.at<N>(r, c) for all rows r < R and columns c < C; blocks: (rows, parts of a row). Two blocks to a multiprocessor are
+// all that is asked for: left to itself, the compiler spills for a sixth.
 template <int N, class Op>
-static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__cuda_each_row(Op op, int64_t R, int64_t C)
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2) gx__cuda_each_row(Op op, int64_t R, int64_t C)
 {
     const int64_t first = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * N,
                   step = (int64_t)gridDim.y * blockDim.x * N;

@@ -3,6 +3,11 @@
 // Which algorithm suits a shape is asked of cuBLASLt once (that takes the host up to a millisecond) and kept with its
 // descriptors in a table of the context. So a shape is always computed by the algorithm that it first got: the same
 // bits in every step.
+//
+// Where products are tuned (gx_cuda_tune), those that come up are timed, too: each shape by the best algorithms that
+// cuBLASLt proposes, on its own operands, once. What is computed meanwhile is computed as without. The choices are a
+// text, which says for which card and library they are; once it is taken, its shapes are computed by them, others as
+// without.
 #ifndef GX_CUDA_LINEAR_CUH
 #define GX_CUDA_LINEAR_CUH
 #include "../ops/linear.h"
@@ -11,6 +16,12 @@
 GX_BEGIN
 
 GxStatus gx_cuda_linear_open(GxCuda *cuda); // GX_ERR_MEMORY: no room for the table
+void gx_cuda_tune(GxContext *g, int on);    // 0: no more, and what was chosen is forgotten
+// The choices so far, a line each behind a first one that names card and library. The caller frees it; NULL: no memory.
+char *gx_cuda_tuned_text(GxContext *g);
+// Adds the choices of such a text for shapes that have none yet. GX_ERR_UNSUPPORTED: of another card or library, and
+// nothing was taken; GX_ERR_FORMAT: it is no such text.
+GxStatus gx_cuda_take_tuned(GxContext *g, const char *text, GxError *err);
 void gx_cuda_linear_close(GxCuda *cuda);
 
 void gx_cuda_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias,
@@ -24,6 +35,8 @@ GX_END
 
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_LINEAR_IMPLEMENTED)
 #define GX_CUDA_LINEAR_IMPLEMENTED
+#include <algorithm>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,9 +73,19 @@ typedef struct {
     cublasLtMatmulAlgo_t algorithm;
 } GxCudaProductPlan;
 
+typedef struct {
+    GxCudaProductKey key;
+    cublasLtMatmulAlgo_t algorithm; // valid for one card and one version of the library
+    int is_taken;                   // 0: it was timed, and is not computed by yet
+} GxCudaTuned;
+
 typedef struct GxCudaProducts {
     GxCudaProductPlan plan[GX__CUDA_PRODUCTS];
     int next; // where a new one goes: around, so that the oldest gives way
+    GxCudaTuned *tuned;
+    int n_tuned, tuned_room;
+    int times;     // 1: products that have no choice are timed
+    void *scratch; // while they are: for what a timed product would add to
 } GxCudaProducts;
 
 static void gx__cuda_plan_free(GxCudaProductPlan *p)
@@ -83,6 +106,10 @@ GxStatus gx_cuda_linear_open(GxCuda *cuda)
 void gx_cuda_linear_close(GxCuda *cuda)
 {
     for (int i = 0; cuda->products && i < GX__CUDA_PRODUCTS; i++) gx__cuda_plan_free(&cuda->products->plan[i]);
+    if (cuda->products) {
+        cudaFree(cuda->products->scratch);
+        free(cuda->products->tuned);
+    }
     free(cuda->products);
     cuda->products = NULL;
 }
@@ -172,21 +199,44 @@ static cublasStatus_t gx__cuda_preference(const GxCuda *cuda, const GxCudaProduc
     return cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c, sizeof c);
 }
 
-static cublasStatus_t gx__cuda_plan_choose(const GxCuda *cuda, GxCudaProductPlan *plan)
+// Up to `most` algorithms, what cuBLASLt takes for the best first; one is found, or it is an error.
+static cublasStatus_t gx__cuda_candidates(const GxCuda *cuda, const GxCudaProductPlan *plan, int most,
+                                          cublasLtMatmulHeuristicResult_t *candidate, int *found)
 {
     cublasLtMatmulPreference_t preference;
-    cublasLtMatmulHeuristicResult_t best;
-    int found = 0;
+    *found = 0;
     GX__CUDA_CUBLAS_TRY(cublasLtMatmulPreferenceCreate(&preference));
     cublasStatus_t status = gx__cuda_preference(cuda, &plan->key, preference);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatmulAlgoGetHeuristic(cuda->blas, plan->product, plan->b, plan->a, plan->c, plan->c,
-                                                preference, 1, &best, &found);
+                                                preference, most, candidate, found);
     cublasLtMatmulPreferenceDestroy(preference);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    if (found == 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+    return *found == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : candidate[0].state;
+}
+
+static GxCudaTuned *gx__cuda_tuned_find(const GxCudaProducts *all, const GxCudaProductKey *key)
+{
+    for (int i = 0; i < all->n_tuned; i++)
+        if (!memcmp(key, &all->tuned[i].key, sizeof *key)) return &all->tuned[i];
+    return NULL;
+}
+
+// The choice that was made for it, if this library knows it; else cuBLASLt's first.
+static cublasStatus_t gx__cuda_plan_choose(const GxCuda *cuda, GxCudaProductPlan *plan)
+{
+    cublasLtMatmulHeuristicResult_t best;
+    int found;
+    const GxCudaTuned *tuned = gx__cuda_tuned_find(cuda->products, &plan->key);
+    if (tuned && tuned->is_taken) {
+        GX__CUDA_CUBLAS_TRY(cublasLtMatmulAlgoCheck(cuda->blas, plan->product, plan->b, plan->a, plan->c, plan->c,
+                                                    &tuned->algorithm, &best));
+        plan->algorithm = tuned->algorithm;
+        return best.workspaceSize <= (size_t)cuda->blas_workspace_bytes ? best.state : CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    GX__CUDA_CUBLAS_TRY(gx__cuda_candidates(cuda, plan, 1, &best, &found));
     plan->algorithm = best.algo;
-    return best.state;
+    return CUBLAS_STATUS_SUCCESS;
 }
 
 // The plan for this product, made where it is asked for the first time.
@@ -208,21 +258,205 @@ static cublasStatus_t gx__cuda_plan(const GxCuda *cuda, const GxCudaProduct *p, 
     return status;
 }
 
-static cublasStatus_t gx__cuda_multiply(const GxCuda *cuda, const GxCudaProduct *p, int tf32)
+// The product into D, which lies as C does.
+static cublasStatus_t gx__cuda_enqueue_product(const GxCuda *cuda, const GxCudaProduct *p,
+                                               const GxCudaProductPlan *plan, const cublasLtMatmulAlgo_t *algorithm,
+                                               void *D)
 {
+    return cublasLtMatmul(cuda->blas, plan->product, &p->alpha, p->B, plan->b, p->A, plan->a, &p->beta, p->C, plan->c,
+                          D, plan->c, algorithm, cuda->blas_workspace, (size_t)cuda->blas_workspace_bytes,
+                          cuda->stream);
+}
+
+// ---- algorithms by their time --------------------------------------------------------------------------------------
+// A product that is not added to what is there is timed in its own place, which is written again behind that; one that
+// is, into a scratch. Larger ones of these keep cuBLASLt's first algorithm.
+enum { GX__CUDA_CANDIDATES = 8, GX__CUDA_TIMINGS = 5 };
+#ifdef GX_EMU
+enum { GX__CUDA_TUNING_SCRATCH = 1 << 20 };
+#else
+enum { GX__CUDA_TUNING_SCRATCH = 64 << 20 }; // bytes
+#endif
+
+static void gx__cuda_tuned_add(GxContext *g, const GxCudaTuned *one)
+{
+    GxCudaProducts *all = gx_cuda(g)->products;
+    if (all->n_tuned == all->tuned_room) {
+        const int room = all->tuned_room ? 2 * all->tuned_room : 64;
+        GxCudaTuned *larger = (GxCudaTuned *)realloc(all->tuned, (size_t)room * sizeof *larger);
+        if (!larger) {
+            GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %d choices of algorithms", room);
+            return;
+        }
+        all->tuned = larger, all->tuned_room = room;
+    }
+    all->tuned[all->n_tuned++] = *one;
+}
+
+// Milliseconds: the median of some, behind one that does not count. < 0: this algorithm cannot, or the context failed.
+static float gx__cuda_time_product(GxContext *g, const GxCudaProduct *p, const GxCudaProductPlan *plan,
+                                   const cublasLtMatmulAlgo_t *algorithm, void *D, const cudaEvent_t event[2])
+{
+    const GxCuda *cuda = gx_cuda(g);
+    float ms[GX__CUDA_TIMINGS];
+    for (int i = -1; i < GX__CUDA_TIMINGS; i++) {
+        cudaEventRecord(event[0], cuda->stream);
+        if (gx__cuda_enqueue_product(cuda, p, plan, algorithm, D) != CUBLAS_STATUS_SUCCESS) return -1;
+        cudaEventRecord(event[1], cuda->stream);
+        gx_cuda_wait(g);
+        if (gx_failed(g)) return -1;
+        if (i >= 0 && cudaEventElapsedTime(&ms[i], event[0], event[1]) != cudaSuccess) return -1;
+    }
+    std::sort(ms, ms + GX__CUDA_TIMINGS);
+    return ms[GX__CUDA_TIMINGS / 2];
+}
+
+static cublasStatus_t gx__cuda_tune_product(GxContext *g, const GxCudaProduct *p, const GxCudaProductPlan *plan)
+{
+    GxCuda *cuda = gx_cuda(g);
+    cublasLtMatmulHeuristicResult_t candidate[GX__CUDA_CANDIDATES];
+    cudaEvent_t event[2] = {NULL, NULL};
+    const int64_t bytes = ((p->M - 1) * p->ldc + p->N) * gx_dtype_size(p->type_c);
+    void *D = p->beta == 0 ? p->C : bytes <= GX__CUDA_TUNING_SCRATCH ? cuda->products->scratch : NULL;
+    float least = -1;
+    int found;
+    if (!D) return CUBLAS_STATUS_SUCCESS;
+    GX__CUDA_CUBLAS_TRY(gx__cuda_candidates(cuda, plan, GX__CUDA_CANDIDATES, candidate, &found));
+    GxCudaTuned best = {plan->key, plan->algorithm, 0};
+    for (int i = 0; i < 2; i++)
+        if (cudaEventCreate(&event[i]) != cudaSuccess) GX_FAIL(&g->error, GX_ERR_DEVICE, "cudaEventCreate");
+    for (int i = 0; i < found && !gx_failed(g); i++) {
+        if (candidate[i].state != CUBLAS_STATUS_SUCCESS) continue;
+        const float ms = gx__cuda_time_product(g, p, plan, &candidate[i].algo, D, event);
+        if (ms < 0 || (least >= 0 && ms >= least)) continue;
+        least = ms, best.algorithm = candidate[i].algo;
+    }
+    for (int i = 0; i < 2; i++)
+        if (event[i]) cudaEventDestroy(event[i]);
+    if (!gx_failed(g)) gx__cuda_tuned_add(g, &best);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+// Plans are made again, by what is chosen now.
+static void gx__cuda_forget_plans(GxCudaProducts *all)
+{
+    for (int i = 0; i < GX__CUDA_PRODUCTS; i++) gx__cuda_plan_free(&all->plan[i]);
+}
+
+void gx_cuda_tune(GxContext *g, int on)
+{
+    GxCudaProducts *all = gx_cuda(g)->products;
+    all->times = on;
+    if (on && !all->scratch && cudaMalloc(&all->scratch, GX__CUDA_TUNING_SCRATCH) != cudaSuccess) {
+        cudaGetLastError();
+        GX_FAIL(&g->error, GX_ERR_MEMORY, "the card has no %d MB left to time products in; leave out --autotune",
+                GX__CUDA_TUNING_SCRATCH >> 20);
+    }
+    if (on) return;
+    gx_cuda_wait(g);
+    cudaFree(all->scratch);
+    all->scratch = NULL;
+    all->n_tuned = 0;
+    gx__cuda_forget_plans(all);
+}
+
+#define GX__CUDA_KEY_FORMAT "%ld %ld %ld %ld %ld %ld %d %d %d %d %d %d %d %d %d"
+
+// "galaxy autotune 1, NVIDIA H200 (sm_90), cuBLASLt 130002": what the choices are for
+static void gx__cuda_tuned_header(char *text, size_t size)
+{
+    int card = 0;
+    cudaDeviceProp p = {};
+    if (cudaGetDevice(&card) == cudaSuccess) cudaGetDeviceProperties(&p, card);
+    snprintf(text, size, "galaxy autotune 1, %s (sm_%d%d), cuBLASLt %ld", p.name, p.major, p.minor,
+             (long)cublasLtGetVersion());
+}
+
+char *gx_cuda_tuned_text(GxContext *g)
+{
+    const GxCudaProducts *all = gx_cuda(g)->products;
+    char *text = NULL, header[400];
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return NULL;
+    gx__cuda_tuned_header(header, sizeof header);
+    fprintf(out, "%s\n", header);
+    for (int i = 0; i < all->n_tuned; i++) {
+        const GxCudaProductKey *k = &all->tuned[i].key;
+        unsigned char bytes[sizeof(cublasLtMatmulAlgo_t)];
+        memcpy(bytes, &all->tuned[i].algorithm, sizeof bytes);
+        fprintf(out, GX__CUDA_KEY_FORMAT " ", (long)k->M, (long)k->N, (long)k->K, (long)k->lda, (long)k->ldb,
+                (long)k->ldc, k->trans_a, k->trans_b, k->type, k->type_c, k->has_bias, k->align_a, k->align_b,
+                k->align_c, k->compute);
+        for (size_t b = 0; b < sizeof bytes; b++) fprintf(out, "%02x", bytes[b]);
+        fprintf(out, "\n");
+    }
+    if (fclose(out) == 0) return text;
+    free(text);
+    return NULL;
+}
+
+// One line; 0: it is none.
+static int gx__cuda_tuned_read(const char *line, GxCudaTuned *one)
+{
+    long n[6];
+    int at = 0;
+    unsigned char bytes[sizeof(cublasLtMatmulAlgo_t)];
+    memset(one, 0, sizeof *one);
+    GxCudaProductKey *k = &one->key;
+    if (sscanf(line, GX__CUDA_KEY_FORMAT " %n", &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &k->trans_a, &k->trans_b,
+               &k->type, &k->type_c, &k->has_bias, &k->align_a, &k->align_b, &k->align_c, &k->compute, &at) != 15)
+        return 0;
+    k->M = n[0], k->N = n[1], k->K = n[2], k->lda = n[3], k->ldb = n[4], k->ldc = n[5];
+    for (size_t b = 0; b < sizeof bytes; b++, at += 2) {
+        unsigned value;
+        if (sscanf(line + at, "%2x", &value) != 1) return 0;
+        bytes[b] = (unsigned char)value;
+    }
+    memcpy(&one->algorithm, bytes, sizeof bytes);
+    one->is_taken = 1;
+    return line[at] == '\n' || line[at] == 0;
+}
+
+GxStatus gx_cuda_take_tuned(GxContext *g, const char *text, GxError *err)
+{
+    GxCudaProducts *all = gx_cuda(g)->products;
+    char header[400];
+    gx__cuda_tuned_header(header, sizeof header);
+    const int length = (int)strcspn(text, "\n");
+    if (strncmp(text, "galaxy autotune ", 16))
+        return GX_FAIL(err, GX_ERR_FORMAT, "it begins with \"%.*s\"; expected \"galaxy autotune 1\"",
+                       length < 40 ? length : 40, text);
+    if (length != (int)strlen(header) || strncmp(text, header, (size_t)length))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "it says \"%.*s\", and this is \"%s\"", length < 300 ? length : 300,
+                       text, header);
+    int line = 1;
+    for (const char *at = text + length; at[0] && at[1]; at += 1 + strcspn(at + 1, "\n"), line++) {
+        GxCudaTuned one;
+        if (!gx__cuda_tuned_read(at + 1, &one))
+            return GX_FAIL(err, GX_ERR_FORMAT, "line %d is no product with its algorithm", line + 1);
+        if (!gx__cuda_tuned_find(all, &one.key)) gx__cuda_tuned_add(g, &one);
+    }
+    gx__cuda_forget_plans(all);
+    return GX_OK;
+}
+
+static cublasStatus_t gx__cuda_multiply(GxContext *g, const GxCudaProduct *p)
+{
+    const GxCuda *cuda = gx_cuda(g);
     GxCudaProductPlan *plan;
-    GX__CUDA_CUBLAS_TRY(gx__cuda_plan(cuda, p, tf32, &plan));
+    GX__CUDA_CUBLAS_TRY(gx__cuda_plan(cuda, p, g->tf32, &plan));
     if (p->bias)
         GX__CUDA_CUBLAS_TRY(
             cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias, sizeof p->bias));
-    return cublasLtMatmul(cuda->blas, plan->product, &p->alpha, p->B, plan->b, p->A, plan->a, &p->beta, p->C, plan->c,
-                          p->C, plan->c, &plan->algorithm, cuda->blas_workspace, (size_t)cuda->blas_workspace_bytes,
-                          cuda->stream);
+    if (cuda->products->times && !gx__cuda_tuned_find(cuda->products, &plan->key))
+        GX__CUDA_CUBLAS_TRY(gx__cuda_tune_product(g, p, plan));
+    return gx__cuda_enqueue_product(cuda, p, plan, &plan->algorithm, p->C);
 }
 
 static void gx__cuda_product(GxContext *g, const char *what, const GxCudaProduct *p)
 {
-    const cublasStatus_t status = gx__cuda_multiply(gx_cuda(g), p, g->tf32);
+    const cublasStatus_t status = gx__cuda_multiply(g, p);
     if (status == CUBLAS_STATUS_SUCCESS) gx_cuda_check(g, what);
     if (status == CUBLAS_STATUS_SUCCESS) return;
     GX_FAIL(&g->error, GX_ERR_DEVICE,

@@ -18,7 +18,6 @@ GxStatus gx_cuda_host_arena_open(GxContext *g, GxArena *a, int64_t bytes); // pi
 void gx_cuda_host_arena_close(GxContext *g, GxArena *a);
 void gx_cuda_to_device(GxContext *g, void *buffer, const void *twin, int64_t bytes);
 void gx_cuda_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes);
-void gx_cuda_wait(GxContext *g);
 uint64_t gx_cuda_card(const GxContext *g); // of its UUID, which no other card of any machine has
 void gx_cuda_memory(const GxContext *g, int64_t *free_bytes, int64_t *all_bytes);
 

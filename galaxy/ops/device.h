@@ -49,6 +49,10 @@ struct GxDevice {
     uint64_t (*card)(const GxContext *); // a number of its own; 0: the device is not open. NULL: has no cards
     // of the card; NULL where it is the host's
     void (*memory)(const GxContext *, int64_t *free_bytes, int64_t *all_bytes);
+    // algorithms of matrix products by their time (run/autotune.h). All NULL: it has none to choose among
+    void (*tune)(GxContext *, int on); // 1: products are timed as they come; 0: no more, and all is forgotten
+    char *(*tuned_text)(GxContext *);  // the choices, behind a line that says what for; free() it; NULL: no memory
+    GxStatus (*take_tuned)(GxContext *, const char *text, GxError *why); // adds them; else GX_ERR_UNSUPPORTED, _FORMAT
     // elementwise
     void (*zero)(GxContext *, void *x, int64_t bytes);
     void (*copy)(GxContext *, void *y, const void *x, int64_t bytes);

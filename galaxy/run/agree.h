@@ -16,6 +16,9 @@ GX_BEGIN
 // What rank 0 has, all get: the fields of a struct, a path.
 void gx_agree_on_fields(GxContext *g, const GxField *f, int n, void *target);
 void gx_agree_on_path(GxContext *g, char path[GX_PATH]);
+// What rank `root` has, in a new buffer on every rank: *bytes, and a 0 behind them. NULL: no memory, or a failed
+// context.
+char *gx_agree_on_text(GxContext *g, int root, const char *mine, int64_t my_bytes, int64_t *bytes);
 // A document: rank 0's, NULL or not; the others get a new one. `name` is how errors call it.
 void gx_agree_on_json(GxContext *g, GxJson **json, const char *name);
 
@@ -64,17 +67,16 @@ void gx_agree_on_fields(GxContext *g, const GxField *f, int n, void *target)
 
 void gx_agree_on_path(GxContext *g, char path[GX_PATH]) { gx_broadcast(g, GX_AXIS_ALL, 0, path, GX_PATH, GX_U8); }
 
-// What rank 0 has, in a new buffer on every rank: bytes, and a 0 behind them. NULL: no memory, or a failed context.
-static char *gx__agree_on_text(GxContext *g, const char *mine, int64_t bytes, int64_t *first_bytes)
+char *gx_agree_on_text(GxContext *g, int root, const char *mine, int64_t my_bytes, int64_t *bytes)
 {
-    *first_bytes = bytes;
-    gx_broadcast(g, GX_AXIS_ALL, 0, first_bytes, 1, GX_I64);
-    char *first = gx_failed(g) ? NULL : (char *)calloc((size_t)*first_bytes + 1, 1);
-    if (!first) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a text of rank 0");
-    if (first && g->rank == 0 && bytes) memcpy(first, mine, (size_t)bytes);
-    if (*first_bytes) // of a context that has failed: tells the others
-        gx_broadcast(g, GX_AXIS_ALL, 0, first, *first_bytes, GX_U8);
-    return first;
+    *bytes = my_bytes;
+    gx_broadcast(g, GX_AXIS_ALL, root, bytes, 1, GX_I64);
+    char *text = gx_failed(g) ? NULL : (char *)calloc((size_t)*bytes + 1, 1);
+    if (!text) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a text of rank %d", root);
+    if (text && g->rank == root && my_bytes) memcpy(text, mine, (size_t)my_bytes);
+    if (*bytes) // of a context that has failed: tells the others
+        gx_broadcast(g, GX_AXIS_ALL, root, text, *bytes, GX_U8);
+    return text;
 }
 
 void gx_agree_on_json(GxContext *g, GxJson **json, const char *name)
@@ -82,7 +84,7 @@ void gx_agree_on_json(GxContext *g, GxJson **json, const char *name)
     char *mine = NULL;
     int64_t bytes = 0, first_bytes = 0;
     if (g->rank == 0 && *json && !gx_failed(g)) gx_json_dump(*json, 0, &mine, &bytes, &g->error);
-    char *first = gx__agree_on_text(g, mine, bytes, &first_bytes);
+    char *first = gx_agree_on_text(g, 0, mine, bytes, &first_bytes);
     if (g->rank != 0 && first_bytes && !gx_failed(g)) gx_json_parse(json, first, first_bytes, name, &g->error);
     free(first);
     free(mine);
@@ -166,7 +168,7 @@ static void gx__agree_compare_texts(GxContext *g, const char *mine, int64_t byte
 {
     int64_t first_bytes;
     gx_at(g, -1, "agree");
-    char *first = gx__agree_on_text(g, mine, bytes, &first_bytes);
+    char *first = gx_agree_on_text(g, 0, mine, bytes, &first_bytes);
     if (!gx_failed(g)) gx_options_compare(first, mine, g->rank, &g->error);
     free(first);
 }

@@ -4,6 +4,7 @@
 //     out/checkpoint-500/
 //         config.json model.safetensors, and the task's: tokenizer.json tokenizer_config.json  what others read
 //         optimizer.safetensors trainer_state.json training_args.json manifest.json          what a resume needs
+//         autotune.txt                                                    the algorithms of products, by --autotune
 //
 // Weights that are saved in a narrower type than fp32 stand in optimizer.safetensors as "master." + name, too: a
 // resumed run has the same bits whatever the type.
@@ -26,6 +27,8 @@
 #include "tuning.h"
 #include "optimizer.h"
 GX_BEGIN
+
+#define GX_AUTOTUNE_FILE "autotune.txt"
 
 typedef struct { // the best validation so far (best.h)
     double metric;
@@ -61,6 +64,7 @@ typedef struct { // all of it is lent
     const char *base;             // of an adapter, on rank 0: the folder of its base
     GxDtype dtype;                // of the weights: F32, BF16, F16
     int64_t shard_bytes;          // of a file of weights, at most; 0: one file
+    const char *tuned;            // algorithms of matrix products (autotune.h); NULL: none were chosen
 } GxCheckpoint;
 // On all ranks. What the disk does not take is no error of the context, but of `disk`, on all ranks alike (its message
 // is rank 0's): what was there before is there still, and it may be tried again. Weights that do not fit into F16 are
@@ -273,6 +277,8 @@ static GxStatus gx__checkpoint_write_texts(const char *folder, const GxCheckpoin
     GX_TRY(gx_checkpoint_write_config(c->m, c->source, dtype, folder, err));
     if (gx_model_has_adapter(c->m)) GX_TRY(gx__checkpoint_make_adapter(folder, c, err));
     if (c->task && c->task->write) GX_TRY(c->task->write(c->self, folder, err));
+    if (c->tuned) GX_TRY(gx_path_join(path, folder, GX_AUTOTUNE_FILE, err));
+    if (c->tuned) GX_TRY(gx_file_write(path, c->tuned, (int64_t)strlen(c->tuned), err));
     GX_TRY(gx_path_join(path, folder, "training_args.json", err));
     GX_TRY(gx_config_write_json(c->args, path, err));
     GX_TRY(gx_path_join(path, folder, "trainer_state.json", err));

@@ -39,6 +39,7 @@ typedef struct {
     double timeout;
     char device[GX_FIELD_TEXT], device_comm[GX_FIELD_TEXT], precision[GX_FIELD_TEXT];
     int tf32;
+    char autotune[GX_PATH];
     int64_t head_chunk;
     int64_t reduce_bucket;
     char recompute[GX_FIELD_TEXT], freeze[GX_FIELD_TEXT];
@@ -187,6 +188,10 @@ static const GxField gx__options_train_options[] = {
      "cuda, fp32: matrix products may round their factors to TF32, 10 bits, which tensor cores multiply; attention "
      "stays "
      "in fp32",
+     NULL},
+    {"autotune", GX_FIELD_PATH, GX__OPTIONS_AT(autotune), "",
+     "cuda: this file keeps which of cuBLASLt's algorithms is the fastest for each shape of product; what it does not "
+     "have, the first step times",
      NULL},
     {"head_chunk", GX_FIELD_INT, GX__OPTIONS_AT(head_chunk), "512",
      "rows whose logits exist at once: memory against speed", "1..1000000000"},

@@ -28,6 +28,7 @@ GX_END
 #include <unistd.h>
 #include "../model/lora.h"
 #include "agree.h"
+#include "autotune.h"
 #include "best.h"
 #include "buffers.h"
 #include "launch.h"
@@ -246,6 +247,7 @@ static GxStatus gx__setup_find_run(GxTrainer *t)
     GX_TRY(gx_resume_take_options(r, t->task, &t->config, &t->o, &g->error));
     GX_TRY(gx_resume_check_tuning(r, &t->o, &g->error));
     GX_TRY(gx__setup_take_tf32(t));
+    GX_TRY(gx_autotune_check(&t->o, t->g, &g->error));
     if (gx_trainer_is_first(t)) gx__setup_check_base(t, &g->error);
     if (gx_options_only_show(&t->o) && r->args && !r->folder[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
@@ -721,6 +723,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     GX_TRY(gx_side_cache_open(t, gx__setup_planned_bytes_at_most(t)));
     gx_catch_stop_signals(); // before, there is nothing to save
     GX_TRY(gx_trainer_prepare(t));
+    GX_TRY(gx_autotune_open(t));
     t->opened = t->interval_start = gx_seconds();
     gx_best_catch_up(t);
     return gx_status(g);

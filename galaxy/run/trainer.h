@@ -85,6 +85,8 @@ typedef struct GxTrainer {
     int64_t weights_of;                // the step whose weights were loaded at the end; 0: they are those of `step`
     int stop, done;                    // asked to stop; nothing more to do (--help, --version, --dry_run)
     GxError data_error;                // of this rank's data: it asks to stop
+    char *tuned;                       // the table of --autotune (autotune.h); NULL: none
+    int times_products;                // 1: it is being made
     int data_changed;                  // that they are others than at the start has been said
     // what is written and said
     int lock;        // file descriptor of output_dir, locked; -1: none
@@ -145,6 +147,7 @@ GX_END
 #include <string.h>
 #include <unistd.h>
 #include "../ops/elementwise.h"
+#include "autotune.h"
 #include "best.h"
 #include "launch.h"
 #include "output.h"
@@ -242,6 +245,7 @@ void gx_trainer_step(GxTrainer *t)
     }
     t->step++;
     t->is_seen = 0;
+    gx_autotune_agree(t);
     t->samples += t->o.global_batch_size;
     t->interval_steps++;
     gx_side_cache_count(t);
@@ -444,7 +448,8 @@ void gx_trainer_save(GxTrainer *t)
                                      &t->source,
                                      t->o.model,
                                      gx_options_save_dtype(&t->o),
-                                     t->shard_bytes};
+                                     t->shard_bytes,
+                                     t->tuned};
     gx_checkpoint_save(g, folder, &checkpoint, &t->unsaved);
     if (gx_failed(g)) return;
     if (!gx_error_code(&t->unsaved)) {
@@ -641,7 +646,7 @@ static void gx__trainer_predict(GxTrainer *t)
 void gx_trainer_show(GxTrainer *t)
 {
     GxMetric metric[GX_MAX_METRICS];
-    if (gx_trainer_prepare(t) != GX_OK) return;
+    if (gx_trainer_prepare(t) != GX_OK || gx_autotune_open(t) != GX_OK) return;
     if (t->o.predicts && !t->stop) gx__trainer_predict(t);
     if (t->o.evaluate && !t->o.predicts && !t->stop) gx__trainer_report_evaluation(t, 0, metric);
     if ((t->o.evaluate || t->o.predicts) && !t->stop && !gx_failed(t->g) && gx_trainer_is_first(t))
@@ -678,6 +683,7 @@ int gx_trainer_close(GxTrainer *t)
     free(t->self);
     free(t->model_config);
     free(t->batch);
+    free(t->tuned);
     if (!gx_failed(g) && t->arena.base && t->step > t->begun &&
         t->arena.peak != t->plan.arena && // after an error, not all was taken
         !gx__trainer_rows_vary(t))

@@ -1,0 +1,141 @@
+// autotune.h: --autotune FILE: matrix products on a card by the algorithms that take the least time on it. What is
+// timed, and how the choices are written, the device says (ops/device.h: tune); here is when, and what ranks agree on.
+//
+// The first step of a run is computed as without, while each rank times its own shapes of products: by itself, so that
+// nobody waits for a rank that has other shapes. Behind that step all meet: of two ranks that chose for the same shape
+// the first one's choice counts, and from then on all compute by the same table. A shape that comes up later is
+// computed as without.
+//
+// The table is in FILE, from which other runs take it before their first step (and to which they add their shapes), and
+// in each checkpoint, whose table a resumed run takes: it has the same bits, whatever would be fastest now. Both are
+// for one card and one version of cuBLASLt; on another one that is said, and products are timed anew.
+#ifndef GX_AUTOTUNE_H
+#define GX_AUTOTUNE_H
+#include "trainer.h"
+GX_BEGIN
+
+// Refuses what the run's device cannot do. Before there is a plan.
+GxStatus gx_autotune_check(const GxTrainOptions *o, const GxContext *g, GxError *err);
+// Before anything is computed that a resumed run computes again: takes the table that there is.
+GxStatus gx_autotune_open(GxTrainer *t);
+void gx_autotune_agree(GxTrainer *t); // behind a step: where it was the one that was timed
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_AUTOTUNE_IMPLEMENTED)
+#define GX_AUTOTUNE_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+#include "agree.h"
+
+enum { GX__AUTOTUNE_MOST = 16 << 20 }; // bytes of a table
+
+GxStatus gx_autotune_check(const GxTrainOptions *o, const GxContext *g, GxError *err)
+{
+    if (!o->autotune[0] || g->device->tune) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "--autotune is about matrix products on a card; this run is on the device %s: leave it out, or say "
+                   "--autotune \"\"",
+                   g->device->name);
+}
+
+// Ranks with other cards or libraries would have other bits for the same product.
+static GxStatus gx__autotune_check_ranks(GxContext *g)
+{
+    int64_t bytes;
+    char *mine = g->device->tuned_text(g); // of no shapes yet
+    if (!mine) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a table of products");
+    char *first = gx_agree_on_text(g, 0, mine, mine ? (int64_t)strlen(mine) : 0, &bytes);
+    if (!gx_failed(g) && strcmp(first, mine))
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "--autotune needs the same card and library on all ranks: rank 0 has \"%.*s\", rank %d \"%.*s\"; leave "
+                "it out",
+                (int)strcspn(first, "\n"), first, g->rank, (int)strcspn(mine, "\n"), mine);
+    free(first);
+    free(mine);
+    return gx_status(g);
+}
+
+// On rank 0: the table of the checkpoint that is gone on with, else of the file. *text NULL: there is none.
+static GxStatus gx__autotune_read(const GxTrainer *t, char path[GX_PATH], char **text, int64_t *bytes, GxError *err)
+{
+    *text = NULL, *bytes = 0, path[0] = 0;
+    if (t->resume.folder[0]) GX_TRY(gx_path_join(path, t->resume.folder, GX_AUTOTUNE_FILE, err));
+    if (!path[0] || !gx_path_is_file(path)) snprintf(path, GX_PATH, "%s", t->o.autotune);
+    return gx_path_is_file(path) ? gx_file_read(path, GX__AUTOTUNE_MOST, text, bytes, err) : GX_OK;
+}
+
+// 1: it was taken. 0: it is for another card or library.
+static int gx__autotune_take(GxContext *g, const char *text, const char *path)
+{
+    GxError why = GX_ZERO;
+    const GxStatus status = g->device->take_tuned(g, text, &why);
+    if (status == GX_ERR_UNSUPPORTED && g->rank == 0)
+        gx_log(&g->log, GX_LOG_WARNING, "%s is not for this card and library: %s; products are timed anew", path,
+               why.message);
+    if (status == GX_ERR_FORMAT)
+        GX_FAIL(&g->error, GX_ERR_FORMAT, "%s: %s; remove it, and products are timed anew", path, why.message);
+    return status == GX_OK;
+}
+
+GxStatus gx_autotune_open(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    char path[GX_PATH] = "", *mine = NULL;
+    int64_t bytes = 0, all_bytes = 0;
+    if (!t->o.autotune[0] || gx_failed(g)) return gx_status(g);
+    gx_at(g, -1, "autotune");
+    GX_TRY(gx__autotune_check_ranks(g));
+    if (gx_trainer_is_first(t)) gx__autotune_read(t, path, &mine, &bytes, &g->error);
+    char *text = gx_agree_on_text(g, 0, mine, bytes, &all_bytes); // of a context that has failed: tells the others
+    gx_agree_on_path(g, path);
+    const int taken = !gx_failed(g) && all_bytes && gx__autotune_take(g, text, path);
+    const int is_checkpoint = t->resume.folder[0] && strcmp(path, t->o.autotune);
+    if (!gx_failed(g) && taken) t->tuned = g->device->tuned_text(g);
+    t->times_products = !gx_failed(g) && !gx_options_only_show(&t->o) && !(taken && is_checkpoint);
+    if (t->times_products) g->device->tune(g, 1);
+    free(text);
+    free(mine);
+    return gx_status(g);
+}
+
+static int gx__autotune_lines(const char *text) // products
+{
+    int n = 0;
+    for (; *text; text++) n += *text == '\n';
+    return n - 1;
+}
+
+// Rank 0 keeps the file as long as its disk takes it.
+static void gx__autotune_write(GxTrainer *t)
+{
+    GxError disk = GX_ZERO;
+    GxLogger *log = &t->g->log;
+    if (gx_file_write(t->o.autotune, t->tuned, (int64_t)strlen(t->tuned), &disk) != GX_OK)
+        gx_log(log, GX_LOG_WARNING, "--autotune: %s; the choices are in this run's checkpoints alone", disk.message);
+    gx_log(log, GX_LOG_INFO, "--autotune: %d shapes of products have the algorithm that was fastest; %s",
+           gx__autotune_lines(t->tuned), t->o.autotune);
+}
+
+void gx_autotune_agree(GxTrainer *t)
+{
+    GxContext *g = t->g;
+    int64_t bytes;
+    if (!t->times_products) return;
+    t->times_products = 0;
+    gx_at(g, -1, "autotune");
+    char *mine = gx_failed(g) ? NULL : g->device->tuned_text(g);
+    if (!mine && !gx_failed(g)) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a table of products");
+    if (!gx_failed(g)) g->device->tune(g, 0);
+    for (int r = 0; r < g->world; r++) { // of a context that has failed: tells the others
+        char *text = gx_agree_on_text(g, r, mine, mine ? (int64_t)strlen(mine) : 0, &bytes);
+        if (!gx_failed(g)) g->device->take_tuned(g, text, &g->error);
+        free(text);
+    }
+    free(mine);
+    free(t->tuned);
+    t->tuned = gx_failed(g) ? NULL : g->device->tuned_text(g);
+    if (t->tuned && gx_trainer_is_first(t)) gx__autotune_write(t);
+}
+#endif
