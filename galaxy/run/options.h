@@ -38,7 +38,7 @@ typedef struct {
     char init[GX_FIELD_TEXT];
     double timeout;
     char device[GX_FIELD_TEXT], device_comm[GX_FIELD_TEXT], precision[GX_FIELD_TEXT];
-    int tf32;
+    int tf32, cuda_graphs;
     int64_t head_chunk;
     int64_t reduce_bucket;
     char recompute[GX_FIELD_TEXT], freeze[GX_FIELD_TEXT];
@@ -188,6 +188,8 @@ static const GxField gx__options_train_options[] = {
      "stays "
      "in fp32",
      NULL},
+    {"cuda_graphs", GX_FIELD_BOOL, GX__OPTIONS_AT(cuda_graphs), "false",
+     "cuda, ranks without tp: the kernels of a micro-batch are captured once, and launched as one from then on", NULL},
     {"head_chunk", GX_FIELD_INT, GX__OPTIONS_AT(head_chunk), "512",
      "rows whose logits exist at once: memory against speed", "1..1000000000"},
     {"reduce_bucket", GX_FIELD_INT, GX__OPTIONS_AT(reduce_bucket), "0",
