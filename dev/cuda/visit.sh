@@ -100,7 +100,8 @@ large="--hidden 768 --ffn 2048 --layers 12 --heads 12 --kv 12 --vocab 32000 --se
 steps() {
     local status=0 variant precision why items=()
     for precision in fp32 bf16; do
-        items+=(--command "Galaxy, $precision" "$built/llama_step $large --warmup 25 --steps 100 --head_chunk 8192 --precision $precision")
+        items+=(--command "Galaxy, $precision" "$built/llama_step $large --warmup 25 --steps 100 --head_chunk 8192 --precision $precision"
+            --command "Galaxy, $precision, by CUDA graphs" "$built/llama_step $large --warmup 25 --steps 100 --head_chunk 8192 --precision $precision --cuda_graphs true")
     done
     items+=(--command "Galaxy, fp32 with products in TF32" "$built/llama_step $large --warmup 25 --steps 100 --head_chunk 8192 --tf32 true")
     for precision in fp32 bf16; do
