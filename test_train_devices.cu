@@ -113,7 +113,7 @@ TEST(products_in_tf32_have_nearly_the_losses_of_fp32_where_they_are_asked_for)
     "--max_steps 5 --micro_batch_size 2 --gradient_accumulation_steps 2 --save_steps 3 --save_total_limit 0 "
 #define GRAPH_MODEL "--model graph_base/checkpoint-1 "
 #define GRAPH_BERT                                                                                                     \
-    "--config graph_bert.json --train_data text.txt --tokenizer words --seq_len 32 --hidden_size 32 "                  \
+    "--config graph_bert.json --tokenizer words --seq_len 32 --hidden_size 32 "                                        \
     "--intermediate_size 64 --num_hidden_layers 2 --num_attention_heads 4 "
 
 typedef struct {
@@ -131,9 +131,10 @@ static const GraphWay graph_ways[] = {
     {"train_llama",
      GRAPH_MODEL "--tuning side_only --side_reduction_factor 4 --train_data graph_texts.jsonl --tokenizer "
                  "bytes --validation_fraction 0 --side_cache memory",
-     4},
+     6},
     {"train_llama", "--ranks 2 --device_comm host", 4},
-    {"train_bert", GRAPH_BERT "--eval_steps 2 --eval_windows 3", 4},
+    {"train_bert", GRAPH_BERT "--train_data graph_text.txt --validation_fraction 0.2 --eval_steps 2 --eval_windows 3",
+     4},
     {"train_bert", GRAPH_BERT "--task classification --train_data graph_labels.tsv", 4},
     {"train_llama", "--ranks 2 --reduce_bucket 2 --device_comm nccl", 6},
 };
@@ -146,6 +147,7 @@ static int make_graph_data(void)
     gx_file_write("graph_bert.json", config, (int64_t)strlen(config), &e);
     shell("%.*s/tokenize --train text.txt --type wordpiece --vocab_size 300 --output_dir words >/dev/null",
           (int)(strrchr(program, '/') - program), program);
+    shell("sed 'n;n;n;G' text.txt > graph_text.txt");
     shell(
         "sed 's/.*/{\"text\": \"&\"}/' text.txt | head -n 30 > graph_texts.jsonl; (printf 'text\\tlabel\\n'; for i in "
         "$(seq 40); do printf 'a cat %%d\\tcat\\na dog that barks %%d\\tdog\\n' $i $i; done) > graph_labels.tsv");
