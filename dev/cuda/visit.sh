@@ -75,7 +75,7 @@ trap 'rm -rf "$tmp"' EXIT
 tests() { # four at a time: they are right or wrong, and not measured; one that hangs costs its limit
     export GX_TRAIN_LLAMA=$built/train_llama
     run tests --together 4 --limit 140 --test "$built/test_devices" --test "$built/test_memory" --test "$built/test_llama" --test "$built/test_generate" --test "$built/test_bert" --test "$built/test_precision" \
-        --test "$built/test_train_devices" --test "$built/test_bert_modes" --test "$built/test_modes"
+        --test "$built/test_train_devices" --test "$built/test_bert_modes" --test "$built/test_modes" --test "$built/test_graphs"
 }
 # Each collective waits for the card to change from one rank to the other, many milliseconds: so there are few, no validation and no sample.
 ranks() {
