@@ -94,7 +94,7 @@ MODES    := $(shell sed -n 's/^ *X.\([a-z0-9]*\),.*/\1/p' galaxy/model/mode.h)
 TOOLS    := tokenize convert_gguf merge_adapter generate_llama
 PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(MODES:%=train_$(f)_%))
 # What runs on the host alone is tested in the build for the CPU.
-TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_modes test_precision test_train_devices)
+TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_modes test_precision test_graphs test_train_devices)
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
 .PHONY: help print-folder build-tests $(PROGRAMS) $(TOOLS) dist data data-bert run setup demo demo-bert demo-chat demo-lora check test test-all fuzz gpu cuda-report refs bench bench-modes pictures format clean
@@ -253,7 +253,7 @@ EMU_TSAN  := build/emu-tsan-plain-mpi0-json$(JSON)
 EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(EMU)/test_train_devices" $(EMU)/test_devices \
     "env GX_EMU_ORDER=reverse $(EMU)/test_devices" \
     "env GX_EMU_ORDER=random:7 GX_EMU_STREAMS=random:7 $(EMU)/test_devices" $(EMU)/test_precision "env GX_EMU_STREAMS=random:3 $(EMU)/test_precision" \
-    $(EMU)/test_llama $(EMU)/test_generate $(EMU)/test_bert "$(EMU)/test_bert_modes masked_tokens_and vectors_in" "$(EMU)/test_modes without_labels early both_sides follow one_of_them" $(EMU)/test_memory $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu \
+    $(EMU)/test_llama $(EMU)/test_generate $(EMU)/test_bert "$(EMU)/test_bert_modes masked_tokens_and vectors_in" "$(EMU)/test_modes without_labels early both_sides follow one_of_them" $(EMU)/test_memory $(EMU)/test_graphs $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu \
     $(foreach w,$(WORKSHOP),"$(EMU)/$(w) --check")
 # what CPUs without instructions for bf16 run, which oneDNN takes this one for; and a build without oneDNN and without MPI
 PLAIN     := build/cpu-$(VARIANT)-plain-mpi0-json$(JSON)

@@ -198,6 +198,7 @@
 #include "galaxy/run/processors.h"
 #include "galaxy/run/schedule.h"
 #include "galaxy/run/optimizer.h"
+#include "galaxy/run/graphs.h"
 #include "galaxy/run/interpreter.h"
 #include "galaxy/run/profile.h"
 #include "galaxy/run/metrics.h"

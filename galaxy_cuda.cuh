@@ -36,6 +36,7 @@
 #include "galaxy/cuda/kernel.cuh"
 #include "galaxy/cuda/mma.cuh"
 #include "galaxy/cuda/memory.cuh"
+#include "galaxy/cuda/graph.cuh"
 #include "galaxy/cuda/elementwise.cuh"
 #include "galaxy/cuda/embedding.cuh"
 #include "galaxy/cuda/rows.cuh"

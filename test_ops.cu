@@ -595,7 +595,7 @@ static void attention_open(Case *c)
     if (s->documents[0]) a.documents = c->documents;
     a.dropout = s->dropout, a.site = gx_random_site(GX_SITE_DROPOUT, 7);
     a.first_sample = 5, a.T = oracle_positions(&s->q, &s->k), a.heads = H + 5, a.head_first = 3;
-    c->step.seed = 0x123456789abcdefULL, c->step.step = 9;
+    c->step.seed = 0x123456789abcdefULL, c->step.step = 9, c->step.first_sample = 40;
     c->a = a;
     c->B = B;
     const int64_t sharing = s->group ? gx_min(s->group, H) : H / K; // query heads of a key and value head
@@ -657,7 +657,7 @@ static void attention_library(GxContext *g, Case *c, int accumulate, int variant
     copy_rows(x.v, a.kv_stride, v->fv, narrow, v->rows, narrow);
     fill_nan(out, o_n), fill_nan(d_o, o_n);
     copy_rows(d_o, a.o_stride, o->fd, wide, o->rows, wide);
-    g->step->seed = c->step.seed, g->step->step = c->step.step;
+    *g->step = c->step;
     gx_attention_forward(g, out, lse->fv, x.q, x.k, x.v, &a);
     gx_attention_backward(g, dx.q, dx.k, dx.v, d_o, out, lse->fv, x.q, x.k, x.v, &a);
     if (g->device->computes) {
@@ -1027,7 +1027,7 @@ static void layer_norm_library(GxContext *g, Case *c, int accumulate,
 // -- dropout: a division and a product
 
 enum { WITH_BIAS = 1, WITH_NORM = 2, WITH_DROPOUT = 4, WITH_ROWS = 8 };
-static const GxStep DROPOUT_STEP = {.seed = 0x123456789abcdef0, .step = 7};
+static const GxStep DROPOUT_STEP = {.seed = 0x123456789abcdef0, .step = 7, .first_sample = 6};
 
 static const Shape dropout_shapes[] = {{.d = {8, 21, WITH_DROPOUT | WITH_ROWS}},
                                        {.d = {1, 1, WITH_DROPOUT}},

@@ -214,6 +214,133 @@ TEST(autotune_keeps_its_choices_in_checkpoints_and_in_its_file)
           "%s", err());
 }
 
+#ifdef GX_WITH_CUDA
+// ---- CUDA graphs ---------------------------------------------------------------------------------------------------
+
+#define GRAPH_STEPS                                                                                                    \
+    "--max_steps 5 --micro_batch_size 2 --gradient_accumulation_steps 2 --save_steps 3 --save_total_limit 0 "
+#define GRAPH_MODEL "--model graph_base/checkpoint-1 "
+#define GRAPH_BERT                                                                                                     \
+    "--config graph_bert.json --tokenizer words --seq_len 32 --hidden_size 32 "                                        \
+    "--intermediate_size 64 --num_hidden_layers 2 --num_attention_heads 4 "
+
+typedef struct {
+    const char *program, *flags;
+    int per_step; // graphs launched in a step once all are there, on all ranks
+} GraphWay;
+// A micro-batch's graph is of all its units, but for what asks the host between them: a head of some rows (BERT),
+// layers whose outputs are kept, gradients that are summed on the way.
+static const GraphWay graph_ways[] = {
+    {"train_llama", "", 2},
+    {"train_llama", "--precision bf16 --recompute layer --tie_word_embeddings --eval_steps 2 --eval_windows 3", 2},
+    {"train_llama", "--train_data graph_texts.jsonl --tokenizer bytes --validation_fraction 0", 2},
+    {"train_llama", GRAPH_MODEL "--tuning lora --lora_dim 3 --lora_dropout 0.3", 2},
+    {"train_llama", GRAPH_MODEL "--tuning prompt --prompt_len 3", 2},
+    {"train_llama",
+     GRAPH_MODEL "--tuning side_only --side_reduction_factor 4 --train_data graph_texts.jsonl --tokenizer "
+                 "bytes --validation_fraction 0 --side_cache memory",
+     6},
+    {"train_llama", "--ranks 2 --device_comm host", 4},
+    {"train_bert", GRAPH_BERT "--train_data graph_text.txt --validation_fraction 0.2 --eval_steps 2 --eval_windows 3",
+     4},
+    {"train_bert", GRAPH_BERT "--task classification --train_data graph_labels.tsv", 4},
+    {"train_llama", "--ranks 2 --reduce_bucket 2 --device_comm nccl", 6},
+};
+
+// What train_llama and train_bert are given above. 0: not to be had.
+static int make_graph_data(void)
+{
+    static const char config[] = "{\"threads\": 1, \"logging_steps\": 1}";
+    GxError e = GX_ZERO;
+    gx_file_write("graph_bert.json", config, (int64_t)strlen(config), &e);
+    shell("%.*s/tokenize --train text.txt --type wordpiece --vocab_size 300 --output_dir words >/dev/null",
+          (int)(strrchr(program, '/') - program), program);
+    shell("sed 'n;n;n;G' text.txt > graph_text.txt");
+    shell(
+        "sed 's/.*/{\"text\": \"&\"}/' text.txt | head -n 30 > graph_texts.jsonl; (printf 'text\\tlabel\\n'; for i in "
+        "$(seq 40); do printf 'a cat %%d\\tcat\\na dog that barks %%d\\tdog\\n' $i $i; done) > graph_labels.tsv");
+    return use_program("train_llama") && CHECK(run("--output_dir graph_base --max_steps 1") == 0, "%s", err());
+}
+
+// Of the emulator's last line.
+static long graphs_launched(void)
+{
+    const char *at = strstr(err(), " of them graphs of ");
+    while (at && at > err() && strchr("0123456789", at[-1])) at--;
+    return at ? atol(at) : -1;
+}
+
+static void check_graphs(const GraphWay *w, int number)
+{
+    char whole[60], same[60];
+    snprintf(whole, sizeof whole, "kernels%d", number), snprintf(same, sizeof same, "graphs%d", number);
+    if (!use_program(w->program)) return;
+    CHECK_RAN(run("%s %s --output_dir %s", GRAPH_STEPS, w->flags, whole));
+    setenv("GX_EMU_COUNT", "1", 1), setenv("GX_EMU_GRAPHS", "compare", 1);
+    CHECK_RAN(run("%s %s --output_dir %s --cuda_graphs", GRAPH_STEPS, w->flags, same));
+    CHECK(strstr(out(), "cuda_graphs=true"), "%s", out());
+    CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", w->flags, err());
+    // the first step without, then four with them
+    if (strstr(out(), "emulat"))
+        CHECK(graphs_launched() == 4 * w->per_step, "%s %s: %ld graphs, not 4*%d", w->program, w->flags,
+              graphs_launched(), w->per_step);
+    const Log a = read_log(whole), b = read_log(same);
+    for (int s = 0; s < 5; s++)
+        CHECK(a.steps == 5 && b.steps == 5 && a.loss[s] == b.loss[s], "%s, step %d: loss %.9g, by graphs %.9g",
+              w->flags, s + 1, a.loss[s], b.loss[s]);
+    strcat(whole, "/checkpoint-5"), strcat(same, "/checkpoint-5");
+    check_same_checkpoint(whole, same);
+    unsetenv("GX_EMU_COUNT"), unsetenv("GX_EMU_GRAPHS");
+}
+
+TEST(graphs_of_kernels_are_the_kernels_bit_for_bit)
+{
+    if (!make_graph_data()) return;
+    for (int i = 0; i < (int)(sizeof graph_ways / sizeof *graph_ways); i++)
+        if (!strstr(graph_ways[i].flags, "nccl") || test_has_nccl()) check_graphs(&graph_ways[i], i);
+}
+
+TEST(a_run_goes_on_with_graphs_and_is_profiled_without)
+{
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run(GRAPH_STEPS "--output_dir all_kernels"));
+    CHECK_RAN(run("--output_dir on_by_graphs --max_steps 5 --cuda_graphs --resume all_kernels/checkpoint-3"));
+    check_same_checkpoint("all_kernels/checkpoint-5", "on_by_graphs/checkpoint-5");
+    CHECK_RAN(run(GRAPH_STEPS "--output_dir half_graphs --cuda_graphs --profile_steps 2"));
+    CHECK(strstr(out(), "attention_backward"), "%s", out());
+    check_same_checkpoint("all_kernels/checkpoint-5", "half_graphs/checkpoint-5");
+    CHECK_RAN(run("--output_dir on_with_graphs --max_steps 5 --resume half_graphs/checkpoint-3"));
+    CHECK(strstr(out(), ", by CUDA graphs\n"), "%s", out());
+    check_same_checkpoint("all_kernels/checkpoint-5", "on_with_graphs/checkpoint-5");
+    CHECK_RAN(run("--output_dir on_without --max_steps 5 --device cpu --cuda_graphs false --resume "
+                  "half_graphs/checkpoint-3"));
+}
+
+// What is timed is waited for, which a capture does not permit; and a graph would keep the algorithm of before.
+TEST(graphs_begin_behind_the_step_whose_products_are_timed)
+{
+    if (!use_program("train_llama") || !has_emulator()) return;
+    setenv("GX_EMU_ALGORITHM_MS", "9000,8000,1000,7000", 1);
+    CHECK_RAN(run("--output_dir timed_kernels " GRAPH_STEPS "--autotune timed_kernels.txt"));
+    CHECK_RAN(run("--output_dir timed_graphs " GRAPH_STEPS "--autotune timed_graphs.txt --cuda_graphs"));
+    CHECK(table_has("timed_graphs.txt", 2) >= 8, "the table has too few products");
+    unsetenv("GX_EMU_ALGORITHM_MS");
+    check_same_checkpoint("timed_kernels/checkpoint-5", "timed_graphs/checkpoint-5");
+}
+#endif
+
+TEST(graphs_are_refused_where_there_are_none_and_where_ranks_talk_within_a_layer)
+{
+    if (!use_program("train_llama")) return;
+    CHECK(run("--output_dir none --cuda_graphs --device cpu") == 1 &&
+              strstr(err(), "--cuda_graphs is about kernels on a card; this run is on the device cpu"),
+          "%s", err());
+    if (!strcmp(DEVICE, "cpu") || !use_program("train_llama_tp")) return;
+    CHECK(run("--output_dir none --cuda_graphs --ranks 2") == 1 &&
+              strstr(err(), "2 ranks share the work of each layer"),
+          "%s", err());
+}
+
 TEST(a_resumed_run_is_the_run_bit_for_bit_on_the_device_in_both_precisions)
 {
     static const char *const precisions[] = {"fp32", "bf16", "bf16 --freeze *mlp*,lm_head*"};

@@ -86,7 +86,7 @@ static inline int oracle_keeps(const GxDropout *d, const GxStep *s, int64_t r, i
 {
     if (d->p == 0) return 1;
     const int64_t row = d->rows ? d->rows[r] : d->first_row + r, t = row / d->B, b = row % d->B;
-    const int64_t number = ((d->first_sample + b) * d->T + t) * ((C + 3) / 4 * 4) + c;
+    const int64_t number = ((s->first_sample + d->first_sample + b) * d->T + t) * ((C + 3) / 4 * 4) + c;
     return gx_random_bits(s->seed, (uint64_t)number, (uint32_t)s->step, d->site) >= (double)d->p * 4294967296.0;
 }
 
@@ -268,12 +268,13 @@ static inline int oracle_sees(const GxAttention *a, int64_t i, int64_t j, int64_
 }
 
 // What query i's probability of key j is multiplied by: 0 or 1/(1 - dropout), by the 32 bits of the element
-// (((first_sample + b)*heads + head_first + head)*T + tq)*(T rounded up to 4) + tk
+// (((the window's first_sample + first_sample + b)*heads + head_first + head)*T + tq)*(T rounded up to 4) + tk
 static inline double oracle_keep(const GxAttention *a, const GxStep *step, int64_t i, int64_t j, int64_t b,
                                  int64_t head)
 {
     if (a->dropout == 0) return 1;
-    const int64_t sample = a->first_sample + b, of_model = a->head_first + head, width = a->T + 3 - (a->T + 3) % 4;
+    const int64_t sample = step->first_sample + a->first_sample + b, of_model = a->head_first + head,
+                  width = a->T + 3 - (a->T + 3) % 4;
     const int64_t query = (sample * a->heads + of_model) * a->T + oracle_position(&a->q_runs, i);
     const uint32_t bits = gx_random_bits(step->seed, (uint64_t)(query * width + oracle_position(&a->k_runs, j)),
                                          (uint32_t)step->step, a->site);

@@ -11,7 +11,7 @@
 typedef struct {
     int64_t batch, seq, head_chunk, threads;
     char precision[GX_FIELD_TEXT], recompute[GX_FIELD_TEXT];
-    int tf32;
+    int tf32, cuda_graphs;
 } StepOptions;
 static const GxField step_options[] = {
     {"batch", GX_FIELD_INT, offsetof(StepOptions, batch), "4", "samples, of all data-parallel ranks together", "1.."},
@@ -20,6 +20,8 @@ static const GxField step_options[] = {
     {"threads", GX_FIELD_INT, offsetof(StepOptions, threads), "2", "CPU threads of a rank", "1.."},
     {"precision", GX_FIELD_STRING, offsetof(StepOptions, precision), "fp32", "of weights and activations", "fp32|bf16"},
     {"tf32", GX_FIELD_BOOL, offsetof(StepOptions, tf32), "false", "products in fp32 on a card by TF32", NULL},
+    {"cuda_graphs", GX_FIELD_BOOL, offsetof(StepOptions, cuda_graphs), "false",
+     "on a card: a micro-batch's kernels are launched as one", NULL},
     {"recompute", GX_FIELD_STRING, offsetof(StepOptions, recompute), "none",
      "layer: keeps a layer's input and computes it again before its backward", "none|layer"},
 };
@@ -120,7 +122,7 @@ static inline GxStatus step_open_model(Step *t, const GxLlamaConfig *config, con
     t->o.max_grad_norm = 1;
     options.lists = lists;
     options.dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
-    spec.recomputes_layers = !strcmp(o->recompute, "layer");
+    spec.recomputes_layers = !strcmp(o->recompute, "layer"), spec.keeps_graphs = o->cuda_graphs;
     GX_TRY(gx_model_open(&t->g, &t->m, &gx_llama, &t->config, &t->mode, &options));
     return gx_runner_open(&t->g, &t->r, &t->m, &t->o, &spec);
 }

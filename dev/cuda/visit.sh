@@ -75,7 +75,7 @@ trap 'rm -rf "$tmp"' EXIT
 tests() { # four at a time: they are right or wrong, and not measured; one that hangs costs its limit
     export GX_TRAIN_LLAMA=$built/train_llama
     run tests --together 4 --limit 140 --test "$built/test_devices" --test "$built/test_memory" --test "$built/test_llama" --test "$built/test_generate" --test "$built/test_bert" --test "$built/test_precision" \
-        --test "$built/test_train_devices" --test "$built/test_bert_modes" --test "$built/test_modes"
+        --test "$built/test_train_devices" --test "$built/test_bert_modes" --test "$built/test_modes" --test "$built/test_graphs"
 }
 # Each collective waits for the card to change from one rank to the other, many milliseconds: so there are few, no validation and no sample.
 ranks() {
@@ -100,7 +100,8 @@ large="--hidden 768 --ffn 2048 --layers 12 --heads 12 --kv 12 --vocab 32000 --se
 steps() {
     local status=0 variant precision why items=()
     for precision in fp32 bf16; do
-        items+=(--command "Galaxy, $precision" "$built/llama_step $large --warmup 25 --steps 100 --head_chunk 8192 --precision $precision")
+        items+=(--command "Galaxy, $precision" "$built/llama_step $large --warmup 25 --steps 100 --head_chunk 8192 --precision $precision"
+            --command "Galaxy, $precision, by CUDA graphs" "$built/llama_step $large --warmup 25 --steps 100 --head_chunk 8192 --precision $precision --cuda_graphs true")
     done
     items+=(--command "Galaxy, fp32 with products in TF32" "$built/llama_step $large --warmup 25 --steps 100 --head_chunk 8192 --tf32 true")
     for precision in fp32 bf16; do

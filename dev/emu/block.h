@@ -76,6 +76,7 @@ struct Launch {
     dim3 grid, threads;
     size_t shared_bytes;
     std::function<void()> body; // one thread's
+    std::string arguments;      // the kernel's address and its arguments, as bytes
 };
 
 // ---- the block that runs -------------------------------------------------------------------------------------------

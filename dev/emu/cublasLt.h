@@ -520,10 +520,13 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
     CUstream_st *s = emu::find_stream(stream);
     if (!s) return CUBLAS_STATUS_INVALID_VALUE;
     if (!emu::is_of_this_card(*s, "cublasLtMatmul")) return CUBLAS_STATUS_INVALID_VALUE;
-    emu::enqueue(s, "cublasLtMatmul", [p, s] {
-        emu::run_product(p);
-        s->said_ms += emu::algorithm_ms(p.algorithm, s->card);
-    });
+    emu::enqueue(
+        s, "cublasLtMatmul",
+        [p, s] {
+            emu::run_product(p);
+            s->said_ms += emu::algorithm_ms(p.algorithm, s->card);
+        },
+        nullptr, emu::bytes_of(p));
     return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -43,8 +43,10 @@ void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 threads, siz
     if (cudaError_t e = check_launch((const void *)kernel, grid, threads, shared_bytes)) return (void)result(e);
     std::tuple<P...> copies(std::forward<A>(args)...);
     std::apply([&, number = 0](auto... p) mutable { (check_parameter(name, ++number, p), ...); }, copies);
+    std::string bytes = bytes_of(kernel);
+    std::apply([&](auto... p) { ((bytes += bytes_of(p)), ...); }, copies);
     enqueue_kernel(stream, (const void *)kernel,
-                   Launch{name, grid, threads, shared_bytes, [kernel, copies] { std::apply(kernel, copies); }});
+                   Launch{name, grid, threads, shared_bytes, [kernel, copies] { std::apply(kernel, copies); }, bytes});
 }
 
 } // namespace emu

@@ -6,8 +6,11 @@
 // spoils the capture, as the driver does. A launch runs all nodes as one operation, each behind what it depends on and
 // otherwise those that were captured last first: a dependency that is missing shows.
 //
-// Not here: NCCL in a capture, graphs that are built or changed by hand, modes of capture (all are
-// cudaStreamCaptureModeGlobal).
+// A node keeps the bytes of its arguments: emu::difference says whether another capture of the same work would be the
+// same graph. With GX_EMU_GRAPHS=compare programs are asked to find out, at each launch.
+//
+// Not here: NCCL in a capture, graphs that are built or changed by hand, modes of capture (a
+// host thread is hindered by its own captures alone, as with cudaStreamCaptureModeThreadLocal).
 #ifndef GX_EMU_GRAPH_H
 #define GX_EMU_GRAPH_H
 #include "stream.h"
@@ -49,6 +52,21 @@ inline bool comes_behind(const std::vector<Node> &nodes, const std::vector<size_
         open.insert(open.end(), nodes[i].after.begin(), nodes[i].after.end());
     }
     return false;
+}
+
+// What tells them apart, in a line; "": they are the same operations with the same arguments.
+inline std::string difference(const std::vector<Node> &a, const std::vector<Node> &b)
+{
+    if (a.size() != b.size()) return std::to_string(a.size()) + " operations, now " + std::to_string(b.size());
+    for (size_t i = 0; i < a.size(); i++) {
+        const std::string which = "operation " + std::to_string(i) + ", " + a[i].name;
+        if (a[i].name != b[i].name || a[i].after != b[i].after) return which + ", is now " + b[i].name;
+        if (a[i].arguments.size() != b[i].arguments.size()) return which + ": another kernel";
+        for (size_t k = 0; k < a[i].arguments.size(); k++)
+            if (a[i].arguments[k] != b[i].arguments[k])
+                return which + ": byte " + std::to_string(k) + " of grid, block and arguments is another now";
+    }
+    return "";
 }
 
 inline std::vector<size_t> late_order(const std::vector<Node> &nodes)
@@ -145,6 +163,7 @@ inline cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle)
     CUstream_st *s = emu::find_stream(handle);
     if (!s || !exec) return emu::result(cudaErrorInvalidResourceHandle);
     if (s->capture) return emu::result(emu::spoil_capture(*s, "the launch of a graph (not emulated)"));
+    emu::asked.graphs++, emu::asked.nodes += exec->nodes.size();
     emu::enqueue(s, "a graph of " + std::to_string(exec->nodes.size()) + " nodes", [nodes = exec->nodes] {
         for (const emu::Node &node : nodes)
             if (node.run) node.run();

@@ -12,6 +12,8 @@
 // A stream holds GX_EMU_QUEUE operations (1024, about as many as a driver's): who enqueues another one waits until the
 // first of them is done.
 //
+// GX_EMU_COUNT=1: how many operations the host asked for is said at the end.
+//
 // GX_EMU_DRIVER=blocking: what the driver may do only while the card is idle, it does so, and lets nobody else in
 // meanwhile: taking and giving back memory, making NCCL's groups, and loading a kernel when it is first launched (not
 // with CUDA_MODULE_LOADING=EAGER). Behind a collective whose peers have not come that is a deadlock, and reported. free
@@ -32,9 +34,18 @@ struct CUstream_st;
 namespace emu
 {
 
+// A value's bytes, without what lies between its members.
+template <class T> std::string bytes_of(T value)
+{
+    static_assert(std::is_trivially_copyable_v<T>);
+    __builtin_clear_padding(&value);
+    return std::string(reinterpret_cast<const char *>(&value), sizeof value);
+}
+
 struct Node { // of a graph (graph.h)
     std::string name;
     std::function<void()> run;
+    std::string arguments; // their bytes
     std::vector<size_t> after;
 };
 struct Capture {
@@ -45,8 +56,19 @@ struct Capture {
 };
 inline thread_local int captures = 0; // that this host thread has begun
 
+// How much the host has asked for, of all streams; GX_EMU_COUNT=1: said when the process ends.
+struct Asked {
+    unsigned long long operations = 0, graphs = 0, nodes = 0; // nodes: of the graphs launched
+    ~Asked()
+    {
+        if (environment("GX_EMU_COUNT", "0") == "1")
+            say("the host asked for %llu operations, %llu of them graphs of %llu nodes", operations, graphs, nodes);
+    }
+};
+inline Asked asked; // device_lock is held
+
 struct Operation {
-    std::string name;
+    std::string name, arguments;                   // arguments: their bytes, for graphs
     std::function<void()> run, finish;             // finish: after all that it meets have run
     std::vector<std::shared_ptr<Operation>> after; // of other streams
     // A part of a collective: appends all parts that run as one, its own included; false: somebody has not come yet.
@@ -314,10 +336,11 @@ inline OperationRef enqueue(CUstream_st *s, OperationRef op)
 {
     if (s->capture) {
         std::vector<size_t> &tail = s->capture->tail[s];
-        s->capture->nodes.push_back({op->name, op->run, tail});
+        s->capture->nodes.push_back({op->name, op->run, op->arguments, tail});
         tail = {s->capture->nodes.size() - 1};
         return op;
     }
+    asked.operations++;
     wait_for_room(*s);
     op->stream = s;
     order_with_legacy(*op, *s);
@@ -340,10 +363,12 @@ inline bool is_of_this_card(const CUstream_st &s, const char *what)
     return false;
 }
 
-inline OperationRef enqueue(CUstream_st *s, std::string name, std::function<void()> run, OperationRef after = nullptr)
+inline OperationRef enqueue(CUstream_st *s, std::string name, std::function<void()> run, OperationRef after = nullptr,
+                            std::string arguments = "")
 {
     auto op = std::make_shared<Operation>();
     op->name = std::move(name);
+    op->arguments = std::move(arguments);
     op->run = std::move(run);
     if (after) op->after.push_back(after);
     return enqueue(s, op);

@@ -89,7 +89,7 @@ inline cudaError_t copy(Copy c, cudaMemcpyKind kind, cudaStream_t handle, bool b
                             : to.where == Where::pageable;
     if (taken_now && blocking) wait_for(held, s->last);
     OperationRef op = enqueue(
-        s, "a copy", taken_now ? copy_of_the_bytes_now(c) : [c] { run_copy(c); });
+        s, "a copy", taken_now ? copy_of_the_bytes_now(c) : [c] { run_copy(c); }, nullptr, bytes_of(c));
     if (waits) wait_for(held, op);
     return cudaSuccess;
 }
@@ -106,7 +106,8 @@ inline cudaError_t fill(void *to, int value, size_t bytes, cudaStream_t handle)
             spot.where == Where::pageable ? "is no device memory" : "there are fewer");
         return result(cudaErrorInvalidValue);
     }
-    enqueue(s, "a fill", [=] { memset(to, value, bytes); });
+    enqueue(
+        s, "a fill", [=] { memset(to, value, bytes); }, nullptr, bytes_of(to) + bytes_of(value) + bytes_of(bytes));
     return cudaSuccess;
 }
 
@@ -168,6 +169,7 @@ inline cudaError_t enqueue_kernel(cudaStream_t handle, const void *kernel, Launc
     load_kernel(kernel, launch.name);
     auto op = std::make_shared<Operation>();
     op->name = std::string("kernel ") + launch.name;
+    op->arguments = bytes_of(launch.grid) + bytes_of(launch.threads) + bytes_of(launch.shared_bytes) + launch.arguments;
     op->run = [launch = std::move(launch)] { run_kernel(launch); };
     op->is_kernel = true;
     enqueue(s, op);
@@ -181,7 +183,8 @@ inline cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t f, void 
     std::unique_lock held(emu::device_lock);
     CUstream_st *s = emu::find_stream(handle);
     if (!s) return emu::result(cudaErrorInvalidResourceHandle);
-    emu::enqueue(s, "a host function", [f, data] { f(data); });
+    emu::enqueue(
+        s, "a host function", [f, data] { f(data); }, nullptr, emu::bytes_of(f) + emu::bytes_of(data));
     return cudaSuccess;
 }
 

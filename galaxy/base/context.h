@@ -23,6 +23,7 @@ enum { GX_MAX_LOSSES = 4 }; // of a task, each with a count of its own
 // read it there.
 typedef struct {
     uint64_t seed, step;            // of the random numbers: windows of accumulation begun
+    int64_t first_sample;           // of this rank's, in the window: its number in the whole training
     int64_t labels[GX_MAX_LOSSES];  // that count in this window for each loss, on all ranks
     float lr;                       // this step's learning rate; up to here the host writes, from here on the device
     float clip;                     // the factor that clipping puts on gradients

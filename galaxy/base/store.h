@@ -75,6 +75,10 @@ static inline char *gx_store_weights_at(const GxStore *s, int64_t at)
 
 void gx_store_begin_window(GxStore *s); // no gradient is written
 
+// For who keeps what is launched (run/graphs.h): which gradients are written, 1 byte for each row of the table.
+void gx_store_written(const GxStore *s, uint8_t *is_written);
+void gx_store_set_written(GxStore *s, const uint8_t *is_written);
+
 GX_END
 #endif
 
@@ -186,5 +190,15 @@ float *gx_store_master(const GxStore *s, int row)
 void gx_store_begin_window(GxStore *s)
 {
     for (int i = 0; i < s->table->n; i++) s->place[i].is_written = 0;
+}
+
+void gx_store_written(const GxStore *s, uint8_t *is_written)
+{
+    for (int i = 0; i < s->table->n; i++) is_written[i] = (uint8_t)s->place[i].is_written;
+}
+
+void gx_store_set_written(GxStore *s, const uint8_t *is_written)
+{
+    for (int i = 0; i < s->table->n; i++) s->place[i].is_written = is_written[i];
 }
 #endif

@@ -241,9 +241,10 @@ static void gx__cpu_attention_keep(float *keep, const GxStep *step, const GxAtte
     enum { WORDS = 64 }; // at a time
     uint32_t words[WORDS];
     const GxCpuDraws draws = {
-        step->seed, (uint32_t)step->step, a->site, gx_dropout_threshold(a->dropout), gx_dropout_scale(a->dropout), 1};
-    const uint64_t draw =
-        gx_dropout_query(a->first_sample + b, a->heads, a->head_first + head, a->T, tq) + (uint64_t)(first / 4);
+        step->seed, (uint32_t)step->step, a->site, gx_dropout_threshold(a->dropout), gx_dropout_scale(a->dropout), 1,
+        0};
+    const int64_t sample = step->first_sample + a->first_sample + b;
+    const uint64_t draw = gx_dropout_query(sample, a->heads, a->head_first + head, a->T, tq) + (uint64_t)(first / 4);
     const uint32_t threshold = draws.threshold;
     const float factor = draws.scale;
     const int64_t begin = first % 4, end = begin + n; // as words from that draw on

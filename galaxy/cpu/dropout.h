@@ -22,7 +22,8 @@ typedef struct {
     uint64_t seed;
     uint32_t step, site, threshold;
     float scale;
-    int drops; // 0: nothing is dropped, and nothing drawn
+    int drops;            // 0: nothing is dropped, and nothing drawn
+    int64_t first_sample; // of the rows at hand, in the whole training
 } GxCpuDraws;
 
 static inline GxCpuDraws gx__cpu_draws(const GxContext *g, const GxDropout *d)
@@ -36,14 +37,15 @@ static inline GxCpuDraws gx__cpu_draws(const GxContext *g, const GxDropout *d)
     draws.site = d->site;
     draws.threshold = gx_dropout_threshold(d->p);
     draws.scale = gx_dropout_scale(d->p);
+    draws.first_sample = g->step->first_sample + d->first_sample;
     return draws;
 }
 
 // The draw with which row r at hand begins.
-static inline uint64_t gx__cpu_first_draw(const GxDropout *d, int64_t r, int64_t C)
+static inline uint64_t gx__cpu_first_draw(const GxCpuDraws *draws, const GxDropout *d, int64_t r, int64_t C)
 {
-    if (!(d->p > 0)) return 0;
-    return gx_dropout_row(d->first_sample, d->T, d->B, d->rows ? d->rows[r] : d->first_row + r, C);
+    if (!draws->drops) return 0;
+    return gx_dropout_row(draws->first_sample, d->T, d->B, d->rows ? d->rows[r] : d->first_row + r, C);
 }
 
 // words[c]: the random bits of the n elements from draw `first` on. Philox is ten rounds of two products of 32 bits:
@@ -84,6 +86,6 @@ void gx_cpu_dropout(GxContext *g, void *y, const void *x, int64_t R, int64_t C, 
     GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, R * C)))
     for (int64_t r = 0; r < R; r++)
         GX_CPU_TYPES(dtype, gx__cpu_dropout_row, gx_cpu_at(y, r * C, dtype), gx_cpu_from(x, r * C, dtype), C, &draws,
-                     gx__cpu_first_draw(d, r, columns) + (uint64_t)d->first_column / 4, d->first_column % 4);
+                     gx__cpu_first_draw(&draws, d, r, columns) + (uint64_t)d->first_column / 4, d->first_column % 4);
 }
 #endif

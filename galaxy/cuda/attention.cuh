@@ -218,11 +218,11 @@ static __device__ __forceinline__ void gx__cuda_draw_keep(float (*keep)[ROWS + 4
     enum { DRAWS = ROWS / 4 + 1 }; // of a row; keys may begin within the first
     const uint64_t seed = p.step->seed;
     const uint32_t step = (uint32_t)p.step->step;
+    const int64_t sample = p.step->first_sample + p.a.first_sample + b;
     const int before = (int)(keys.position % 4);
     for (int i = (int)threadIdx.x; i < ROWS * DRAWS; i += GX_CUDA_BLOCK) {
         const int r = i / DRAWS, draw = i % DRAWS;
-        const uint64_t row =
-            gx_dropout_query(p.a.first_sample + b, p.a.heads, p.a.head_first + head, p.a.T, queries.position + r);
+        const uint64_t row = gx_dropout_query(sample, p.a.heads, p.a.head_first + head, p.a.T, queries.position + r);
         const GxRandom4 random = gx_philox(seed, row + (uint64_t)(keys.position / 4 + draw), step, p.a.site);
 #pragma unroll
         for (int w = 0; w < 4; w++) {

@@ -273,12 +273,12 @@ static __device__ __forceinline__ void gx__mma_draw_keep(uint32_t (*keep)[KEYS /
 {
     const uint64_t seed = p.step->seed;
     const uint32_t step = (uint32_t)p.step->step;
+    const int64_t sample = p.step->first_sample + p.a.first_sample + b;
     for (int i = (int)threadIdx.x; i < QUERIES * (KEYS / 32); i += GX__MMA_THREADS) {
         const int r = i / (KEYS / 32), word = i % (KEYS / 32);
         const int64_t first = keys.position + word * 32;
         const int before = (int)(first % 4); // the first draw's keys that are another word's
-        const uint64_t row =
-            gx_dropout_query(p.a.first_sample + b, p.a.heads, p.a.head_first + head, p.a.T, queries.position + r);
+        const uint64_t row = gx_dropout_query(sample, p.a.heads, p.a.head_first + head, p.a.T, queries.position + r);
         uint64_t bits = 0;
 #pragma unroll 1
         for (int draw = 0; draw * 4 < 32 + before; draw++) {

@@ -9,6 +9,7 @@
 #include "elementwise.cuh"
 #include "embedding.cuh"
 #include "gate.cuh"
+#include "graph.cuh"
 #include "linear.cuh"
 #include "loss.cuh"
 #include "memory.cuh"
@@ -50,6 +51,14 @@ static GxDevice gx__cuda_device_filled(void)
     d.tune = gx_cuda_tune;
     d.tuned_text = gx_cuda_tuned_text;
     d.take_tuned = gx_cuda_take_tuned;
+
+    d.graph_begin = gx_cuda_graph_begin;
+    d.graph_end = gx_cuda_graph_end;
+    d.graph_launch = gx_cuda_graph_launch;
+    d.graph_close = gx_cuda_graph_close;
+#ifdef GX_EMU
+    if (emu::environment("GX_EMU_GRAPHS", "keep") == "compare") d.graph_compare = gx_cuda_graph_compare;
+#endif
 
     d.zero = gx_cuda_zero;
     d.copy = gx_cuda_copy;

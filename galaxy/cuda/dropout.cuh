@@ -14,7 +14,7 @@ GX_END
 #define GX_CUDA_DROPOUT_IMPLEMENTED
 #include "kernel.cuh"
 
-// Who draws. Seed and step are read in device memory, so that a captured graph does not have them baked in.
+// Who draws. Seed, step and the window's first sample are read in device memory, so that a captured graph does not have them baked in.
 struct GxCudaDraws {
     const GxStep *step;
     GxDropout d;
@@ -26,9 +26,10 @@ struct GxCudaDraws {
     {
         if (!(d.p > 0)) return 0;
         const int64_t row = d.rows ? d.rows[r] : d.first_row + r;
-        if ((row | d.B) >> 32) return gx_dropout_row(d.first_sample, d.T, d.B, row, C);
+        const int64_t first_sample = step->first_sample + d.first_sample;
+        if ((row | d.B) >> 32) return gx_dropout_row(first_sample, d.T, d.B, row, C);
         const uint32_t t = (uint32_t)row / (uint32_t)d.B, b = (uint32_t)row - t * (uint32_t)d.B;
-        return (uint64_t)((d.first_sample + b) * d.T + t) * (uint64_t)((C + 3) / 4);
+        return (uint64_t)((first_sample + b) * d.T + t) * (uint64_t)((C + 3) / 4);
     }
 
     // v[i] = kept ? v[i]/(1 - p) : 0, for N neighbours from column c of a row on that begins with draw `first`: a draw

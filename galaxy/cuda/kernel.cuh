@@ -27,6 +27,7 @@ typedef struct {
     struct GxCudaFault *seen_fault;  // in pinned memory: it comes here when the host waits
     char *stage; // pinned memory that copies to the device pass through, filled from its beginning until the host waits
     int64_t stage_used;
+    int is_capturing;    // what the stream is asked for goes into a graph (graph.cuh)
     int launches;        // since `earlier` was recorded
     cudaEvent_t earlier; // of a context whose host must not wait in the driver (memory.cuh)
     int processors;      // of this card

@@ -68,6 +68,7 @@ enum { GX__CUDA_LAUNCHES = 256 };
 static void gx__cuda_leave_room(GxContext *g)
 {
     GxCuda *cuda = gx_cuda(g);
+    if (cuda->is_capturing) return;
     if (!g->while_waiting || ++cuda->launches < GX__CUDA_LAUNCHES || gx_failed(g)) return;
     cuda->launches = 0;
     if (gx__cuda_error(g, gx__cuda_finish(g, cuda->earlier), "an operation before") == GX_OK && !gx_failed(g))
@@ -229,6 +230,17 @@ void gx_cuda_host_arena_close(GxContext *g, GxArena *a)
 
 // ---- between host and device ---------------------------------------------------------------------------------------
 
+// A graph would pass the same bytes again and again, and who captures it cannot wait for what has not run.
+static int gx__cuda_is_captured(GxContext *g, const char *what)
+{
+    if (!gx_cuda(g)->is_capturing) return 0;
+    GX_FAIL(&g->error, GX_ERR_DEVICE,
+            "%s (unit %d, %s) while operations are captured for a CUDA graph: there the host can neither pass bytes "
+            "nor wait; train with --cuda_graphs false",
+            what, g->unit, g->site ? g->site : "-");
+    return 1;
+}
+
 // Room on the stage; when it is full the host waits until all that it holds has been copied.
 static char *gx__cuda_stage(GxContext *g, int64_t bytes)
 {
@@ -246,6 +258,7 @@ void gx_cuda_to_device(GxContext *g, void *buffer, const void *twin, int64_t byt
 {
     const int staged = bytes <= GX__CUDA_STAGE;
     const void *from = twin;
+    if (gx__cuda_is_captured(g, "to_device")) return;
     if (staged) from = memcpy(gx__cuda_stage(g, bytes), twin, (size_t)bytes);
     cudaMemcpyAsync(buffer, from, (size_t)bytes, cudaMemcpyHostToDevice, gx_cuda(g)->stream);
     gx_cuda_check(g, "to_device");
@@ -259,6 +272,7 @@ void gx_cuda_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes
 {
     const int staged = bytes <= GX__CUDA_STAGE;
     void *to = twin;
+    if (gx__cuda_is_captured(g, "to_host")) return;
     if (staged) to = gx__cuda_stage(g, bytes);
     else gx_cuda_wait(g);
     if (gx_failed(g)) return;
@@ -272,6 +286,7 @@ void gx_cuda_wait(GxContext *g)
 {
     GxCuda *cuda = gx_cuda(g);
     const GxCudaFault *f = cuda->seen_fault;
+    if (gx__cuda_is_captured(g, "a wait for the device")) return;
     cudaMemcpyAsync(cuda->seen_fault, cuda->fault, sizeof *f, cudaMemcpyDeviceToHost, cuda->stream);
     const cudaError_t e = gx__cuda_finish(g, NULL);
     cuda->stage_used = 0;

@@ -86,7 +86,7 @@ struct GxBatch {              // one micro-batch of this rank; its arrays lie in
     GxTarget target[GX_MAX_LOSSES];
     int64_t T, B;
     GxRuns runs;          // which positions the T rows have
-    int64_t first_sample; // its first sample's number in the whole training, for random numbers
+    int64_t first_sample; // its first sample's number, less g->step->first_sample, for random numbers
     int number;           // micro-batch of the window
     int is_training;      // 0: losses and results alone are wanted, and no dropout
     // Where keys and values of earlier positions are, and those of this batch go; `documents` is then of all its

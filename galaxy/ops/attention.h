@@ -49,16 +49,17 @@ struct GxAttention {
     const float *cosine, *sine;
     float dropout; // probability of a probability to be dropped, in [0, 1); 0: none is, and nothing below is read
     uint32_t site; // which dropout of the model: gx_random_site(GX_SITE_DROPOUT, number)
-    int64_t first_sample, T, heads, head_first; // number of the batch's first sample in the whole training; positions
-                                                // of the whole sequence; query heads of the model; head 0's number
+    int64_t first_sample, T, heads, head_first; // number of the batch's first sample, less g->step->first_sample;
+                                                // positions of the whole sequence; query heads of the model; head 0's
+                                                // number
 };
 
 // o [Tq*B, H*h], lse [Tq*B, H] fp32 (natural logarithm of the sum of exp of the scaled scores); q [Tq*B, H*h], k and v
 // [Tk*B, K*h]; row t*B + b. A query sees the keys of its document, if causal those at its own position and before
 // within its window. One that sees no key gives o = 0 and lse = -inf. With dropout, o = sum_j keep_j p_j v_j, where p
-// is the softmax over all visible keys and keep_j is 0 or 1/(1 - dropout); seed and step are g->step's. FLOPs: 4*h per
-// query head and pair of a query and a key that see each other where each column is one document: the host does not
-// know others.
+// is the softmax over all visible keys and keep_j is 0 or 1/(1 - dropout); seed, step and first sample are g->step's.
+// FLOPs: 4*h per query head and pair of a query and a key that see each other where each column is one document: the
+// host does not know others.
 void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
                           const GxAttention *a);
 

@@ -24,6 +24,7 @@ typedef struct GxRuns GxRuns;               // ops/rope.h
 typedef struct GxLinearShape GxLinearShape; // ops/linear.h; a device gets it with both strides
 typedef struct GxColumns GxColumns;         // ops/columns.h; with its stride
 typedef struct GxQuantized GxQuantized;     // base/quantized.h
+typedef struct GxGraph GxGraph;             // a device's own
 typedef struct GxSumParts GxSumParts;       // ops/optimizer.h
 typedef struct GxAdamW GxAdamW;
 typedef struct GxSgd GxSgd;
@@ -53,6 +54,16 @@ struct GxDevice {
     void (*tune)(GxContext *, int on); // 1: products are timed as they come; 0: no more, and all is forgotten
     char *(*tuned_text)(GxContext *);  // the choices, behind a line that says what for; free() it; NULL: no memory
     GxStatus (*take_tuned)(GxContext *, const char *text, GxError *why); // adds them; else GX_ERR_UNSUPPORTED, _FORMAT
+    // graphs: what is asked for between begin and end does not run; it is kept, with its arguments as they are then,
+    // and launched as one as often as one likes. In between the host cannot wait for the device, or pass bytes: that is
+    // the context's error. end comes also after an error, and gives NULL then. NULL where a device has none
+    void (*graph_begin)(GxContext *);
+    GxGraph *(*graph_end)(GxContext *);
+    void (*graph_launch)(GxContext *, const GxGraph *);
+    void (*graph_close)(GxGraph *);
+    // For tests: the context's error where the two are not the same operations with the same arguments. NULL: nobody
+    // asks for that
+    void (*graph_compare)(GxContext *, const GxGraph *kept, const GxGraph *now);
     // elementwise
     void (*zero)(GxContext *, void *x, int64_t bytes);
     void (*copy)(GxContext *, void *y, const void *x, int64_t bytes);

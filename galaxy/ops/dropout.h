@@ -2,7 +2,8 @@
 // (seed, step, site, number of the element in the whole training), so that every topology, every batch order and every
 // backward draws the same.
 //
-// Seed and step are read from g->step. The number of an element of rows [T*B, C] (row t*B + b) is
+// Seed and step are read from g->step, and the number of the window's first sample, from which first_sample counts on.
+// The number of an element of rows [T*B, C] (row t*B + b) is, with first_sample as both of them together,
 //     ((first_sample + b)*T + t) * (C rounded up to 4) + c
 // and of attention's probabilities
 //     (((first_sample + b)*heads + head)*T + tq) * (T rounded up to 4) + tk
@@ -20,7 +21,7 @@ GX_BEGIN
 struct GxDropout {
     float p;              // probability of an element to be dropped, in [0, 1); 0: nothing is, and nothing else is read
     uint32_t site;        // which dropout of the model: gx_random_site(GX_SITE_DROPOUT, number)
-    int64_t first_sample; // number in the whole training of the batch's first sample
+    int64_t first_sample; // number of the batch's first sample, less g->step->first_sample
     int64_t T, B;         // positions of the whole sequence; samples of the batch
     int64_t first_row;    // number t*B + b of the first row at hand: where a slice begins
     const int32_t *rows;  // of each row at hand its number t*B + b; NULL: first_row and those that follow

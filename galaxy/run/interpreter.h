@@ -18,6 +18,7 @@
 #include "../parallel/grads.h"
 #include "../parallel/steps.h"
 #include "../task/task.h"
+#include "graphs.h"
 #include "optimizer.h"
 GX_BEGIN
 
@@ -40,6 +41,7 @@ typedef struct {           // zero: defaults
     int bucket;            // units whose gradients are summed in one go; 0: all
     int starts_sums;       // that of a bucket goes on beside the backward of what lies below
     int forward_only;      // there is no training: no list for it, and no memory
+    int keeps_graphs;      // in training: what a micro-batch launches without communication is one launch (graphs.h)
     // The task's: what losses are divided by. NULL: target 0's labels that are not GX_IGNORE_INDEX
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
     const void *task;         // its self
@@ -54,6 +56,8 @@ typedef struct {
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
     const void *task;
     const GxUnitCache *cache;
+    GxGraphs *graphs;       // NULL: none are kept
+    int launches_kernels;   // the caller's: 1: for now by kernels, though graphs are kept
     int plans_found;        // on a device that does not compute, all outputs are in it
     int is_found, found_of; // in it: the outputs of this micro-batch of the window
     void *region;
@@ -155,6 +159,7 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     GX_TRY(gx__interpreter_make(&r->forward, &s, &g->error));
     r->bytes = (int64_t *)calloc(3 * (size_t)m->units, sizeof *r->bytes);
     if (!r->bytes) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the sizes of %d units", m->units);
+    if (spec->keeps_graphs && r->train.n) GX_TRY(gx_graphs_open(&r->graphs, &m->store, &g->error));
     return gx_grads_parts_open(&r->counted, &m->table, &g->error);
 }
 
@@ -163,6 +168,7 @@ void gx_runner_close(GxRunner *r)
     gx_steps_close(&r->train);
     gx_steps_close(&r->forward);
     gx_grads_parts_close(&r->counted);
+    gx_graphs_close(r->graphs);
     free(r->bytes);
     memset(r, 0, sizeof *r);
 }
@@ -259,6 +265,66 @@ static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, in
     if (layer >= 0 && g->device->computes && !gx_failed(g)) r->cache->write(g, r->cache->user, b, layer, y.x);
 }
 
+// ---- graphs --------------------------------------------------------------------------------------------------------
+
+// F, R, B or W, if it neither asks the host (for what a side cache has, for the losses of rows that are weighed) nor
+// another rank, nor follows from a number that is another in every batch (how many rows a head takes).
+static int gx__interpreter_is_captured(const GxRunner *r, const GxSteps *s, const GxAction *a, const GxBatch *batch)
+{
+    const int is_unit =
+        a->what == GX_DO_FORWARD || a->what == GX_DO_RECOMPUTE || a->what == GX_DO_BACKWARD || a->what == GX_DO_WEIGHT;
+    if (!is_unit || r->m->members > 1 || gx__interpreter_layer(r, s, a) >= 0) return 0;
+    for (int k = 0; k < gx_unit_spec(r->m, a->unit)->n_pairs; k++) {
+        const GxPairSpec *pair = &gx_unit_spec(r->m, a->unit)->pair[k];
+        const GxTarget *t = &batch[a->micro_batch].target[pair->core.target];
+        if (pair->con.kind == GX_CON_NOTHING && (t->rows || t->parts || t->weighing)) return 0;
+    }
+    return 1;
+}
+
+// How many actions from the i-th on make one graph: neighbours, of one micro-batch. 0: none.
+static int gx__interpreter_graph(const GxContext *g, const GxRunner *r, const GxSteps *s, int i, const GxBatch *batch)
+{
+    const GxAction *a = &s->action[i];
+    int n = 0;
+    if (!r->graphs || r->launches_kernels || s->spec.kind != GX_STEPS_TRAIN || !gx_graphs_are_possible(g)) return 0;
+    while (i + n < s->n && gx__interpreter_is_captured(r, s, &a[n], batch) && a[n].micro_batch == a->micro_batch) n++;
+    return n;
+}
+
+static int gx__interpreter_is_head(const GxRunner *r, int unit)
+{
+    return gx_unit_spec(r->m, unit)->pair[0].con.kind == GX_CON_NOTHING;
+}
+
+typedef struct {
+    GxRunner *r;
+    const GxSteps *s;
+    const GxBatch *b;
+    int first, n;
+} GxRunActions;
+
+static void gx__interpreter_work(GxContext *g, void *actions)
+{
+    const GxRunActions *w = (const GxRunActions *)actions;
+    for (int i = 0; i < w->n && !gx_failed(g); i++) gx__interpreter_unit(g, w->r, w->s, w->first + i, w->b);
+}
+
+static void gx__interpreter_launch(GxContext *g, GxRunner *r, const GxSteps *s, int first, int n, const GxBatch *b)
+{
+    GxRunActions work = {r, s, b, first, n};
+    GxGraphKey key;
+    int has_head = 0;
+    memset(&key, 0, sizeof key);
+    key.first = first, key.n = n, key.scratch = g->arena->used;
+    memcpy(&key.batch, b, sizeof key.batch);
+    for (int i = 0; i < n; i++) has_head |= gx__interpreter_is_head(r, s->action[first + i].unit);
+    if (!has_head) memset(key.batch.target, 0, sizeof key.batch.target);
+    gx_graphs_run(g, r->graphs, &key, gx__interpreter_work, &work);
+}
+
+// ---- a list --------------------------------------------------------------------------------------------------------
+
 // What the window's loss is divided by, of all ranks; whether one of them asks to stop.
 static void gx__interpreter_count(GxContext *g, GxRunner *r, const GxSteps *s)
 {
@@ -302,6 +368,11 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
 {
     for (int i = 0, run = 1; i < s->n && !gx_failed(g); i += run) {
         const GxAction *a = &s->action[i];
+        run = gx__interpreter_graph(g, r, s, i, batch);
+        if (run) {
+            gx__interpreter_launch(g, r, s, i, run, &batch[a->micro_batch]);
+            continue;
+        }
         run = 1;
         switch (a->what) {
         case GX_DO_FORWARD:

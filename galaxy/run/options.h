@@ -38,7 +38,7 @@ typedef struct {
     char init[GX_FIELD_TEXT];
     double timeout;
     char device[GX_FIELD_TEXT], device_comm[GX_FIELD_TEXT], precision[GX_FIELD_TEXT];
-    int tf32;
+    int tf32, cuda_graphs;
     char autotune[GX_PATH];
     int64_t head_chunk;
     int64_t reduce_bucket;
@@ -193,6 +193,8 @@ static const GxField gx__options_train_options[] = {
      "cuda: this file keeps which of cuBLASLt's algorithms is the fastest for each shape of product; what it does not "
      "have, the first step times",
      NULL},
+    {"cuda_graphs", GX_FIELD_BOOL, GX__OPTIONS_AT(cuda_graphs), "false",
+     "cuda, ranks without tp: the kernels of a micro-batch are captured once, and launched as one from then on", NULL},
     {"head_chunk", GX_FIELD_INT, GX__OPTIONS_AT(head_chunk), "512",
      "rows whose logits exist at once: memory against speed", "1..1000000000"},
     {"reduce_bucket", GX_FIELD_INT, GX__OPTIONS_AT(reduce_bucket), "0",

@@ -283,7 +283,8 @@ void gx_report_start(const GxTrainer *t)
     const int64_t all = gx_table_parameters(&t->model.table), trained = gx_table_trained(&t->model.table);
     fprintf(r.out, "model: %s, mode %s, %.2fM parameters", t->family->name, mode, (double)all / 1e6);
     if (trained < all && !gx_options_only_show(o)) fprintf(r.out, ", %.2fM of them trained", (double)trained / 1e6);
-    fprintf(r.out, ", %s%s\n", o->precision, o->tf32 ? " with products in TF32" : "");
+    fprintf(r.out, ", %s%s%s\n", o->precision, o->tf32 ? " with products in TF32" : "",
+            o->cuda_graphs && !gx_options_only_show(o) ? ", by CUDA graphs" : "");
     if (t->model.lora.r)
         fprintf(r.out, "LoRA: r %ld, alpha %g%s, dropout %g, on %s%s%s\n", (long)t->model.lora.r, t->model.lora.alpha,
                 t->model.lora.is_scaled_by_root ? " (rsLoRA)" : "", (double)t->model.lora.dropout,

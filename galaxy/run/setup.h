@@ -233,6 +233,25 @@ static GxStatus gx__setup_take_tf32(GxTrainer *t)
         device, t->o.precision);
 }
 
+// Of a device that has them, and of ranks that do not talk within a layer.
+static GxStatus gx__setup_check_graphs(GxTrainer *t)
+{
+    GxError *err = &t->g->error;
+    if (!t->o.cuda_graphs) return GX_OK;
+    if (!t->g->device->graph_begin)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--cuda_graphs is about kernels on a card; this run is on the device %s: leave it out, or say "
+                       "--cuda_graphs false",
+                       t->g->device->name);
+    if (t->o.tp > 1)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--cuda_graphs keeps what a rank computes by itself, and here %d ranks share the work of each "
+                       "layer, between whose kernels they communicate: leave it out, say --cuda_graphs false, or "
+                       "train with data-parallel ranks alone",
+                       (int)t->o.tp);
+    return GX_OK;
+}
+
 static GxStatus gx__setup_find_run(GxTrainer *t)
 {
     GxContext *g = t->g;
@@ -290,6 +309,7 @@ static GxStatus gx__setup_meet(GxTrainer *t)
     GX_TRY(gx__setup_choose_model(t));
     GX_TRY(gx_options_resolve_tp(o, t->mode, g->world, err));
     dims[4] = (int)o->tp;
+    GX_TRY(gx__setup_check_graphs(t));
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
     return gx_open_device_comm(g, o->device_comm);
 }
@@ -334,6 +354,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     runner.bucket = (int)o->reduce_bucket, runner.starts_sums = o->reduce_bucket > 0;
     runner.counts = t->task->counts, runner.task = t->self;
     runner.forward_only = gx_options_only_show(o);
+    runner.keeps_graphs = o->cuda_graphs;
     options.lists = &lists;
     options.wish = t->task->wish ? t->task->wish(t->self) : NULL;
     options.dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;

@@ -169,7 +169,7 @@ static void gx__trainer_load_window(GxTrainer *t)
         t->batch[i].first_sample = gx_side_cache_sample(t, t->samples / per_micro + i) + first;
         t->task->fill(t->g, t->self, &t->batch[i], gx_trainer_twin(t, i), (uint64_t)t->o.seed, &t->data_error);
         gx_to_device(t->g, t->blocks + i * t->block_bytes, gx_trainer_twin(t, i), t->block_bytes);
-        t->batch[i].first_sample = t->samples + i * per_micro + first; // which random numbers follow from
+        t->batch[i].first_sample = i * per_micro; // behind the window's: which random numbers follow from
     }
 }
 
@@ -232,9 +232,11 @@ void gx_trainer_step(GxTrainer *t)
     int stop = gx_stop_signal() != 0 || gx_error_code(&t->data_error);
     begun.seed = (uint64_t)t->o.seed;
     begun.step = (uint64_t)t->step;
+    begun.first_sample = t->samples + t->batch_split.begin[gx_mesh_index(&t->mesh, GX_AXIS_DP)];
     begun.lr = (float)gx_schedule_rate(&t->schedule, begun.applied);
     gx_to_device(g, g->step, &begun, offsetof(GxStep, clip));
     const int profiles = gx__trainer_profiles(t);
+    t->runner.launches_kernels = t->times_products; // which waits for each of them
     if (profiles) gx_profile_begin(&t->profile);
     gx_runner_train(g, &t->runner, t->batch, NULL, &stop);
     if (profiles) gx_profile_end(&t->profile);

@@ -1,0 +1,94 @@
+// cuda/graph.cuh: CUDA graphs: operations that are captured once and launched as one.
+//
+// A kernel's arguments are in the graph as they were when it was captured; what they point at is read when it is
+// launched. Who keeps a graph (run/graphs.h) knows what its arguments follow from.
+//
+// Sources: CUDA C++ Programming Guide, CUDA Graphs.
+#ifndef GX_CUDA_GRAPH_CUH
+#define GX_CUDA_GRAPH_CUH
+#include "kernel.cuh"
+GX_BEGIN
+
+void gx_cuda_graph_begin(GxContext *g);
+GxGraph *gx_cuda_graph_end(GxContext *g);
+void gx_cuda_graph_launch(GxContext *g, const GxGraph *graph);
+void gx_cuda_graph_close(GxGraph *graph);
+#ifdef GX_EMU // which knows the bytes of a kernel's arguments
+void gx_cuda_graph_compare(GxContext *g, const GxGraph *kept, const GxGraph *now);
+#endif
+
+GX_END
+#endif
+
+#if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_GRAPH_IMPLEMENTED)
+#define GX_CUDA_GRAPH_IMPLEMENTED
+#include <stdlib.h>
+#include "memory.cuh" // gx__cuda_error
+
+struct GxGraph {
+    cudaGraphExec_t exec;
+    size_t operations;
+};
+
+// Other threads of the process, which may be ranks, are not hindered.
+void gx_cuda_graph_begin(GxContext *g)
+{
+    GxCuda *cuda = gx_cuda(g);
+    if (gx_failed(g)) return;
+    cuda->is_capturing = gx__cuda_error(g, cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal),
+                                        "cudaStreamBeginCapture") == GX_OK;
+}
+
+// The device's share of a graph is taken here, not when it is first launched.
+static GxStatus gx__cuda_graph_make(GxContext *g, GxGraph *graph, cudaGraph_t captured)
+{
+    GX_TRY(gx_status(g));
+    GX_TRY(gx__cuda_error(g, cudaGraphGetNodes(captured, NULL, &graph->operations), "cudaGraphGetNodes"));
+    GX_TRY(gx__cuda_error(g, cudaGraphInstantiate(&graph->exec, captured, 0), "cudaGraphInstantiate"));
+    return gx__cuda_error(g, cudaGraphUpload(graph->exec, gx_cuda(g)->stream), "cudaGraphUpload");
+}
+
+GxGraph *gx_cuda_graph_end(GxContext *g)
+{
+    GxCuda *cuda = gx_cuda(g);
+    cudaGraph_t captured = NULL;
+    if (!cuda->is_capturing) return NULL;
+    cuda->is_capturing = 0;
+    const cudaError_t e = cudaStreamEndCapture(cuda->stream, &captured); // also where an operation has failed
+    if (gx_failed(g)) cudaGetLastError();
+    else gx__cuda_error(g, e, "cudaStreamEndCapture");
+    GxGraph *graph = (GxGraph *)calloc(1, sizeof *graph);
+    if (!graph) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a CUDA graph");
+    else gx__cuda_graph_make(g, graph, captured);
+    if (captured) cudaGraphDestroy(captured);
+    if (!gx_failed(g)) return graph;
+    gx_cuda_graph_close(graph);
+    return NULL;
+}
+
+// For the driver's queue it is as many launches as it has operations: more than are known is no harm.
+void gx_cuda_graph_launch(GxContext *g, const GxGraph *graph)
+{
+    GxCuda *cuda = gx_cuda(g);
+    if (gx_failed(g)) return;
+    gx__cuda_error(g, cudaGraphLaunch(graph->exec, cuda->stream), "cudaGraphLaunch");
+    cuda->launches += (int)gx_min((int64_t)graph->operations, GX__CUDA_LAUNCHES);
+    gx_cuda_check(g, "a CUDA graph");
+}
+
+void gx_cuda_graph_close(GxGraph *graph) // which may be under way: the driver lets it end
+{
+    if (graph && graph->exec) cudaGraphExecDestroy(graph->exec);
+    free(graph);
+}
+
+#ifdef GX_EMU
+void gx_cuda_graph_compare(GxContext *g, const GxGraph *kept, const GxGraph *now)
+{
+    const std::string what = emu::difference(kept->exec->nodes, now->exec->nodes);
+    if (!what.empty())
+        GX_FAIL(&g->error, GX_ERR_DEVICE, "a graph that is kept is not what would be launched without it: %s",
+                what.c_str());
+}
+#endif
+#endif

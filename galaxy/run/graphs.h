@@ -1,0 +1,185 @@
+// graphs.h: runs of operations that a device has captured as graphs, each under what it follows from.
+//
+// A graph launches what was captured with the arguments that it had. So it is kept under all that these follow from
+// besides the device's memory (GxGraphKey, and which gradients are written), and launched only where all of that is the
+// same again. What comes for the first time runs operation by operation, so that whatever is made once has been made;
+// the second time it is captured and launched; from then on launched.
+//
+//     GX_TRY(gx_graphs_open(&s, &m->store, &g->error));
+//     gx_graphs_run(g, s, &key, work, user);             // in place of work(g, user)
+//     gx_graphs_close(s);
+//
+// What is not in the key must lie in the device's memory, and its address be the same as long as the graphs are kept:
+//     in memory    tokens, labels, positions, documents; the step's seed, number, first sample and learning rate, what
+//                  losses are divided by (GxStep); weights, gradients, cosines and sines
+//     in the key   which actions, so where their rows and slots lie, which micro-batch, and whether weights come later;
+//                  T and B, the batch's arrays and their runs of positions, the first sample's number in the window, a
+//                  head's targets; where scratch begins; which gradients are written, so whether a product writes or
+//                  adds
+//     constant     shapes, strides, factors, sites and probabilities of dropout, eps: of the model
+// A device that can (GxDevice.graph_compare) captures again before each launch, and compares.
+//
+// Memory: GX_GRAPHS_MOST of them at most; what the device takes for them is not in a plan. Those that were seen once
+// give way, the oldest first; a graph stays. Where all places have one, the rest runs operation by operation, which is
+// said once.
+#ifndef GX_GRAPHS_H
+#define GX_GRAPHS_H
+#include "../base/store.h"
+#include "../model/rows.h"
+#include "../ops/device.h"
+GX_BEGIN
+
+enum { GX_GRAPHS_MOST = 128 };
+
+// Compared by its bytes: a caller sets all of it to zero first.
+typedef struct {
+    int64_t first, n; // actions of the list
+    int64_t scratch;  // bytes of the arena that are in use before it
+    GxBatch batch;    // without targets where no head is among the actions
+} GxGraphKey;
+
+typedef struct GxGraphs GxGraphs;
+
+GxStatus gx_graphs_open(GxGraphs **s, GxStore *store, GxError *err); // the store is lent
+void gx_graphs_close(GxGraphs *s);                                   // NULL: nothing
+
+// The device has graphs, and nobody wants to hear of single operations.
+int gx_graphs_are_possible(const GxContext *g);
+void gx_graphs_run(GxContext *g, GxGraphs *s, const GxGraphKey *key, void (*work)(GxContext *g, void *user),
+                   void *user);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_GRAPHS_IMPLEMENTED)
+#define GX_GRAPHS_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    GxGraphKey key;
+    uint8_t *before, *behind; // [rows of the table] each: which gradients are written; NULL: the place is free
+    GxGraph *graph;           // NULL: seen once
+    const GxDevice *device;   // whose it is
+    int64_t seen;             // when last
+} GxGraphPlace;
+
+struct GxGraphs {
+    GxStore *store;
+    uint8_t *now; // [rows of the table]
+    int64_t clock;
+    int is_full; // which has been said
+    GxGraphPlace place[GX_GRAPHS_MOST];
+};
+
+GxStatus gx_graphs_open(GxGraphs **s, GxStore *store, GxError *err)
+{
+    *s = (GxGraphs *)calloc(1, sizeof **s);
+    if (*s) (*s)->now = (uint8_t *)calloc((size_t)store->table->n + 1, 1);
+    if (*s && (*s)->now) {
+        (*s)->store = store;
+        return GX_OK;
+    }
+    free(*s);
+    *s = NULL;
+    return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the places of %d graphs", GX_GRAPHS_MOST);
+}
+
+static void gx__graphs_free(GxGraphPlace *p)
+{
+    if (p->graph) p->device->graph_close(p->graph);
+    free(p->before);
+    memset(p, 0, sizeof *p);
+}
+
+void gx_graphs_close(GxGraphs *s)
+{
+    for (int i = 0; s && i < GX_GRAPHS_MOST; i++) gx__graphs_free(&s->place[i]);
+    if (s) free(s->now);
+    free(s);
+}
+
+int gx_graphs_are_possible(const GxContext *g) { return g->device->computes && g->device->graph_begin && !g->recorder; }
+
+// The place of this key with gradients as they are written now; NULL: there is none.
+static GxGraphPlace *gx__graphs_find(GxGraphs *s, const GxGraphKey *key)
+{
+    for (int i = 0; i < GX_GRAPHS_MOST; i++) {
+        GxGraphPlace *p = &s->place[i];
+        if (p->before && !memcmp(&p->key, key, sizeof *key) && !memcmp(p->before, s->now, (size_t)s->store->table->n))
+            return p;
+    }
+    return NULL;
+}
+
+// A free place, or that of what was seen once, the longest ago; NULL: all have a graph.
+static GxGraphPlace *gx__graphs_room(GxGraphs *s)
+{
+    GxGraphPlace *room = NULL;
+    for (int i = 0; i < GX_GRAPHS_MOST; i++) {
+        GxGraphPlace *p = &s->place[i];
+        if (!p->graph && (!room || p->seen < room->seen)) room = p; // of a free one: 0
+    }
+    return room;
+}
+
+static void gx__graphs_note(GxContext *g, GxGraphs *s, const GxGraphKey *key)
+{
+    const size_t rows = (size_t)s->store->table->n;
+    GxGraphPlace *p = gx__graphs_room(s);
+    if (!p && !s->is_full)
+        gx_log(&g->log, GX_LOG_WARNING,
+               "rank %d keeps %d CUDA graphs, as many as it can; what is of another shape, or a later micro-batch, is "
+               "launched kernel by kernel",
+               g->rank, GX_GRAPHS_MOST);
+    if (!p) {
+        s->is_full = 1;
+        return;
+    }
+    gx__graphs_free(p);
+    p->before = (uint8_t *)calloc(2, rows + 1);
+    if (!p->before) {
+        GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the place of a graph");
+        return;
+    }
+    p->behind = p->before + rows;
+    memcpy(&p->key, key, sizeof *key);
+    memcpy(p->before, s->now, rows);
+    p->seen = s->clock, p->device = g->device;
+}
+
+// What the work asks for now, as a graph; the host's part of it is done.
+static GxGraph *gx__graphs_capture(GxContext *g, void (*work)(GxContext *g, void *user), void *user)
+{
+    g->device->graph_begin(g);
+    if (!gx_failed(g)) work(g, user);
+    return g->device->graph_end(g);
+}
+
+static void gx__graphs_compare(GxContext *g, const GxGraphPlace *p, void (*work)(GxContext *g, void *user), void *user)
+{
+    GxGraph *now = gx__graphs_capture(g, work, user);
+    if (now) g->device->graph_compare(g, p->graph, now);
+    if (now) g->device->graph_close(now);
+}
+
+void gx_graphs_run(GxContext *g, GxGraphs *s, const GxGraphKey *key, void (*work)(GxContext *g, void *user), void *user)
+{
+    if (gx_failed(g)) return;
+    gx_store_written(s->store, s->now);
+    GxGraphPlace *p = gx__graphs_find(s, key);
+    s->clock++;
+    if (!p) {
+        gx__graphs_note(g, s, key);
+        if (!gx_failed(g)) work(g, user);
+        return;
+    }
+    p->seen = s->clock;
+    if (!p->graph) {
+        p->graph = gx__graphs_capture(g, work, user);
+        gx_store_written(s->store, p->behind);
+    } else if (g->device->graph_compare) gx__graphs_compare(g, p, work, user);
+    gx_store_set_written(s->store, p->behind);
+    if (!gx_failed(g)) g->device->graph_launch(g, p->graph);
+}
+#endif
