@@ -8,13 +8,15 @@
 
 typedef struct {
     int64_t steps, warmup;
-    int serve, profile;
+    int serve, profile, autotune;
 } BenchOptions;
 static const GxField bench_options[] = {
     {"steps", GX_FIELD_INT, offsetof(BenchOptions, steps), "20", "timed steps", "1.."},
     {"warmup", GX_FIELD_INT, offsetof(BenchOptions, warmup), "3", "steps before them", "1.."},
     {"serve", GX_FIELD_BOOL, offsetof(BenchOptions, serve), "false", "steps on request", NULL},
     {"profile", GX_FIELD_BOOL, offsetof(BenchOptions, profile), "false", "where the time goes", NULL},
+    {"autotune", GX_FIELD_BOOL, offsetof(BenchOptions, autotune), "false",
+     "cuda: matrix products by the algorithms that are the fastest in a step before the others", NULL},
 };
 
 static int by_size(const void *a, const void *b)
@@ -52,7 +54,25 @@ static void print_device_memory(const Step *t)
            (double)(all_bytes - free_bytes) / 1e6);
 }
 
-static void print_json(Step *t, const StepOptions *o, int is_profiled, double median, double best)
+// As a run with --autotune FILE does behind its first step (run/autotune.h).
+static void tune_products(Step *t)
+{
+    const GxDevice *d = t->g.device;
+    double median, best;
+    if (!d->tune) {
+        GX_FAIL(&t->g.error, GX_ERR_ARGUMENT, "--autotune is about products on a card, this is the device %s", d->name);
+        return;
+    }
+    d->tune(&t->g, 1);
+    time_steps(t, 1, NULL, &median, &best);
+    char *tuned = d->tuned_text(&t->g);
+    d->tune(&t->g, 0);
+    if (tuned) d->take_tuned(&t->g, tuned, &t->g.error);
+    else GX_FAIL(&t->g.error, GX_ERR_MEMORY, "no memory for a table of products");
+    free(tuned);
+}
+
+static void print_json(Step *t, const BenchOptions *b, const StepOptions *o, double median, double best)
 {
     char device[300];
     double tokens = (double)(o->batch * o->seq);
@@ -61,11 +81,12 @@ static void print_json(Step *t, const StepOptions *o, int is_profiled, double me
            "\"best_tokens_per_s\": %.0f, "
            "\"ms\": %.2f, \"best_ms\": %.2f, \"gflops\": %.1f, \"gflop_per_step\": %.2f, \"peak_rss_mb\": %.0f, "
            "\"arena_mb\": %.0f, ",
-           is_profiled ? ", operation by operation" : "",
-           !is_profiled && o->cuda_graphs && gx_graphs_are_possible(&t->g) ? ", by CUDA graphs" : "", o->tf32 ? "tf32" : o->precision,
-           (long)gx_table_parameters(&t->m.table), tokens / median, tokens / best, median * 1e3, best * 1e3,
-           t->plan.flops / median / 1e9, t->plan.flops / 1e9, (double)gx_process_peak_memory() / 1e6,
-           (double)t->arena.peak / 1e6);
+            is_profiled ? ", operation by operation" : "",
+            !is_profiled && o->cuda_graphs && gx_graphs_are_possible(&t->g) ? ", by CUDA graphs" : "",
+            b->autotune ? ", autotune" : "", o->tf32 ? "tf32" : o->precision,
+            (long)gx_table_parameters(&t->m.table), tokens / median, tokens / best, median * 1e3, best * 1e3,
+            t->plan.flops / median / 1e9, t->plan.flops / 1e9, (double)gx_process_peak_memory() / 1e6,
+            (double)t->arena.peak / 1e6);
     print_device_memory(t);
     printf("\"loss\": %.5f, \"threads\": %ld, \"device\": \"%s\"}\n", step_loss(t), (long)o->threads, device);
     fflush(stdout);
@@ -171,15 +192,16 @@ int main(int argc, char **argv)
         fprintf(stderr, "error: %s\n", t.g.error.message);
         return 1;
     }
+    if (o.autotune) tune_products(&t);
     time_steps(&t, o.warmup, NULL, &median, &best); // first touches, kernels compiled by the library
     gx_profile_open(&profile, &t.g);
     if (o.serve) {
         while (fgets(line, sizeof line, stdin))
             if (sscanf(line, "step %ld", &k) == 1 && k > 0)
-                time_steps(&t, k, NULL, &median, &best), print_json(&t, &s, 0, median, best);
+                time_steps(&t, k, NULL, &median, &best), print_json(&t, &o, &s, median, best);
     } else {
         time_steps(&t, o.steps, o.profile ? &profile : NULL, &median, &best);
-        print_json(&t, &s, o.profile, median, best);
+        print_json(&t, &o, &s, median, best);
         if (o.profile) print_profile(&t, &s, &profile);
     }
     const int failed = gx_failed(&t.g);

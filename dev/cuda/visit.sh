@@ -104,6 +104,7 @@ steps() {
             --command "Galaxy, $precision, by CUDA graphs" "$built/llama_step $large --warmup 25 --steps 100 --head_chunk 8192 --precision $precision --cuda_graphs true")
     done
     items+=(--command "Galaxy, fp32 with products in TF32" "$built/llama_step $large --warmup 25 --steps 100 --head_chunk 8192 --tf32 true")
+    items+=(--command "Galaxy, bf16, products by the fastest algorithms" "$built/llama_step $large --warmup 25 --steps 100 --head_chunk 8192 --precision bf16 --autotune true")
     for precision in fp32 bf16; do
         items+=(--command "where the time goes, $precision" "$built/llama_step $large --steps 10 --head_chunk 8192 --precision $precision --profile")
     done

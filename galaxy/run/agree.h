@@ -38,7 +38,8 @@ GxStatus gx_agree_on_program(GxContext *g, const GxConfig *c, const char *progra
 GxStatus gx_agree_on_model(GxContext *g, const GxConfig *c, const GxFamily *family, void *config, char folder[GX_PATH]);
 
 // What all ranks must have alike, as a line of JSON (free() it): the program, and all options but threads and paths,
-// which are each machine's own (so are the task's, `own`); of --model, --adapter and --resume, whether they are given.
+// which are each machine's own (so are the task's, `own`); of --model, --adapter, --resume and --autotune, whether they
+// are given.
 GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *const *own, char **text, int64_t *bytes,
                            GxError *err);
 // Refuses this rank's line where it is not rank 0's, with the first option that differs (or that only one of them has)
@@ -110,6 +111,9 @@ GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *c
         if (strcmp(path, "auto"))
             status = gx_json_set(json, folders[i], path[0] ? gx_json_new_string("a folder") : gx_json_new_null(), err);
     }
+    const int tunes = gx_json_string(gx_json_get(json, "autotune"))[0] != 0; // the file is rank 0's
+    if (status == GX_OK)
+        status = gx_json_set(json, "autotune", tunes ? gx_json_new_string("a file") : gx_json_new_null(), err);
     if (status == GX_OK) status = gx_json_dump(json, 0, text, bytes, err);
     gx_json_free(json);
     return status;

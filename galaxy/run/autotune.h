@@ -58,11 +58,12 @@ static GxStatus gx__autotune_check_ranks(GxContext *g)
 }
 
 // On rank 0: the table of the checkpoint that is gone on with, else of the file. *text NULL: there is none.
-static GxStatus gx__autotune_read(const GxTrainer *t, char path[GX_PATH], char **text, int64_t *bytes, GxError *err)
+static GxStatus gx__autotune_read(const GxTrainer *t, char path[GX_PATH], int64_t *is_checkpoint, char **text,
+                                  int64_t *bytes, GxError *err)
 {
-    *text = NULL, *bytes = 0, path[0] = 0;
     if (t->resume.folder[0]) GX_TRY(gx_path_join(path, t->resume.folder, GX_AUTOTUNE_FILE, err));
-    if (!path[0] || !gx_path_is_file(path)) snprintf(path, GX_PATH, "%s", t->o.autotune);
+    *is_checkpoint = path[0] && gx_path_is_file(path);
+    if (!*is_checkpoint) snprintf(path, GX_PATH, "%s", t->o.autotune);
     return gx_path_is_file(path) ? gx_file_read(path, GX__AUTOTUNE_MOST, text, bytes, err) : GX_OK;
 }
 
@@ -83,15 +84,15 @@ GxStatus gx_autotune_open(GxTrainer *t)
 {
     GxContext *g = t->g;
     char path[GX_PATH] = "", *mine = NULL;
-    int64_t bytes = 0, all_bytes = 0;
+    int64_t bytes = 0, all_bytes = 0, is_checkpoint = 0;
     if (!t->o.autotune[0] || gx_failed(g)) return gx_status(g);
     gx_at(g, -1, "autotune");
     GX_TRY(gx__autotune_check_ranks(g));
-    if (gx_trainer_is_first(t)) gx__autotune_read(t, path, &mine, &bytes, &g->error);
+    if (gx_trainer_is_first(t)) gx__autotune_read(t, path, &is_checkpoint, &mine, &bytes, &g->error);
     char *text = gx_agree_on_text(g, 0, mine, bytes, &all_bytes); // of a context that has failed: tells the others
     gx_agree_on_path(g, path);
+    gx_broadcast(g, GX_AXIS_ALL, 0, &is_checkpoint, 1, GX_I64);
     const int taken = !gx_failed(g) && all_bytes && gx__autotune_take(g, text, path);
-    const int is_checkpoint = t->resume.folder[0] && strcmp(path, t->o.autotune);
     if (!gx_failed(g) && taken) t->tuned = g->device->tuned_text(g);
     t->times_products = !gx_failed(g) && !gx_options_only_show(&t->o) && !(taken && is_checkpoint);
     if (t->times_products) g->device->tune(g, 1);
