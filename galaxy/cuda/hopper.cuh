@@ -2,8 +2,9 @@
 // tensor (TMA), products by four warps (wgmma), and registers moved between warpgroups. On the emulator they are those
 // of dev/emu/mbarrier.h, tma.h and wgmma.h, whose tops say how to use them and where elements lie.
 //
-// Under nvcc they need -arch=sm_90a. A kernel that uses them has its body under `#ifdef GX_CUDA_HOPPER`, and is none to
-// launch where that is not defined. They were compiled, and have never run on a card.
+// They are there where GX_CUDA_SM_90A is defined, which under nvcc says that -arch=sm_90a is among the architectures. For
+// others a kernel that uses them has no body: it stands under `#ifdef GX_CUDA_HOPPER`. All of this was compiled, and has
+// never run on a card.
 //
 // Sources: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier", "cp.async.bulk.tensor",
 // "Asynchronous Warpgroup Level Matrix Instructions".
@@ -12,7 +13,7 @@
 #include "mma.cuh"
 #endif
 
-#if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_HOPPER_IMPLEMENTED)
+#if defined(GALAXY_CUDA_IMPLEMENTATION) && defined(GX_CUDA_SM_90A) && !defined(GX_CUDA_HOPPER_IMPLEMENTED)
 #define GX_CUDA_HOPPER_IMPLEMENTED
 #ifdef GX_EMU
 #define GX_CUDA_HOPPER 1
