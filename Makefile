@@ -42,6 +42,9 @@ $(call require,MPI,0 1)
 $(call require,JSON,0 1)
 $(call require,UTF8PROC,0 1)
 $(call require,PCRE2,0 1)
+# WGMMA: 1: attention's forward in bf16 by wgmma and TMA (galaxy/cuda/attention_wgmma.cuh), which have never run on a card; of DEVICE=cuda with ARCH=sm_90a
+WGMMA ?= 0
+$(call require,WGMMA,0 1)
 
 # -g1: the lines that reports name, without variables: a quarter less time to compile
 CFLAGS_fast := -O3 -fopenmp
@@ -64,13 +67,19 @@ endif
 # CUDA: for the card that is here, else for sm_80 and sm_90, and as PTX for later ones. ARCH=sm_87 (Jetson Orin) and others by hand.
 ARCH       ?= $(if $(GPU_FOUND),native)
 ARCH_FLAGS := $(if $(ARCH),-arch=$(ARCH),-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90$(comma)compute_90])
+ifeq ($(DEVICE)$(WGMMA),cuda1)
+ifneq ($(ARCH),sm_90a)
+$(error WGMMA=1 needs what an H100 alone has: ARCH=sm_90a, or DEVICE=emu)
+endif
+endif
+WGMMA_DEFINES := $(if $(filter 1,$(WGMMA)),-DGX_CUDA_SM_90A -DGX_CUDA_ATTENTION_WGMMA)
 CUDA_HOME  := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_SOURCES := galaxy_cuda.cuh $(wildcard galaxy/*/*.cuh)
 ifeq ($(DEVICE),emu)
 EMU_SOURCES := $(wildcard dev/emu/*.h)
-CUDA        := $(CXX) -x c++ -std=c++20 $(CFLAGS) $(WARN) -Wno-unknown-pragmas -Wno-restrict -DGX_EMU -Idev/emu
+CUDA        := $(CXX) -x c++ -std=c++20 $(CFLAGS) $(WARN) -Wno-unknown-pragmas -Wno-restrict -Wno-psabi -DGX_EMU -Idev/emu $(WGMMA_DEFINES)
 else
-CUDA        := $(NVCC) -x cu -std=c++17 -O3 $(ARCH_FLAGS) -Xfatbin -compress-all
+CUDA        := $(NVCC) -x cu -std=c++17 -O3 $(ARCH_FLAGS) -Xfatbin -compress-all $(WGMMA_DEFINES)
 endif
 ifneq ($(DEVICE),cpu)
 DEFINES += -DGX_WITH_CUDA
@@ -121,7 +130,7 @@ help:
 	@echo "make gpu               everything that a visit to a machine with a GPU runs; then dev/cuda/visit.sh OUT there (docs/gpu.md)"
 	@echo "make cuda-report       registers and spills of the kernels, and a step's time on paper on several cards; needs no GPU"
 	@echo "make setup | format | clean"
-	@echo "variables: DEVICE=$(DEVICE) (cpu cuda emu) CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan) ARCHFLAGS='$(ARCHFLAGS)'"
+	@echo "variables: DEVICE=$(DEVICE) (cpu cuda emu) CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan) WGMMA=$(WGMMA) (0 1) ARCHFLAGS='$(ARCHFLAGS)'"
 
 OBJECTS := $(O)/galaxy.o $(if $(filter-out cpu,$(DEVICE)),$(O)/galaxy_cuda.o)
 $(O)/command: export COMMAND := $(COMMAND)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # nvcc compiles what the emulator runs: the library, a program in one file, and kernels that take of a card what they took before
-# (dev/cuda/resources.txt), attention's with tensor cores; what `make gpu` builds runs where there is CUDA and nothing else. No GPU is needed. Without nvcc all is skipped.
+# (dev/cuda/resources.txt), attention's with tensor cores, in a build for an H100 by wgmma; what `make gpu` builds runs where there is CUDA and nothing else. No GPU is needed. Without nvcc all is skipped.
 set -u
 cd "$(dirname "$0")/.."
 unset MAKEFLAGS MAKEOVERRIDES CFLAGS ARCHFLAGS VARIANT GEMM MPI JSON UTF8PROC PCRE2 DEVICE
@@ -57,6 +57,26 @@ tensor_cores() {
     [ "$(wc -l <<<"$kernels")" = 9 ] && ! grep -q '^0 ' <<<"$kernels" # forward; dk and dv; dq: of three sizes of head
 }
 
+# What an H100 alone has is in both of its kernels, one for each size of head, as in PTX and as in the machine's code: products by four warps, copies by TMA, barriers
+# that count bytes. Compiled for sm_90 they have no body, and attention.cuh says what it needs.
+wgmma() {
+    local cuobjdump=${CUOBJDUMP:-$(command -v cuobjdump || ls "$(dirname "$nvcc")/cuobjdump" 2>/dev/null)} words="wgmma.mma_async cp.async.bulk.tensor mbarrier.try_wait" kernels word
+    local compile=("$nvcc" -std=c++17 -x cu -DGALAXY_CUDA_IMPLEMENTATION -DGX_CUDA_ATTENTION_WGMMA galaxy/cuda/attention.cuh)
+    if [ -n "$cuobjdump" ]; then
+        words="HGMMA UTMALDG SYNCS"
+        "${compile[@]}" -DGX_CUDA_SM_90A -arch=sm_90a -cubin -o "$tmp/attention" && "$cuobjdump" -sass "$tmp/attention" >"$tmp/code" || return 1
+    else
+        "${compile[@]}" -DGX_CUDA_SM_90A -arch=sm_90a -ptx -o "$tmp/code" || return 1
+    fi
+    for word in $words; do
+        kernels=$(awk -v word="$word" '/Function :|\.entry/ { name = "" } /(Function :|\.entry).*gx__wgmma_attention/ { name = $0 } name != "" && index($0, word) { has[name] = 1 }
+            END { for (name in has) n++; print n + 0 }' "$tmp/code")
+        [ "$kernels" = 2 ] || { echo "$word is in $kernels of 2 kernels"; return 1; }
+    done
+    "${compile[@]}" -DGX_CUDA_SM_90A -arch=sm_90 -cubin -o "$tmp/attention" && ! "${compile[@]}" -arch=sm_90 -cubin -o "$tmp/attention" >"$tmp/said" 2>&1 &&
+        grep -q "GX_CUDA_ATTENTION_WGMMA needs kernels for an H100" "$tmp/said" || { cat "$tmp/said"; return 1; }
+}
+
 # A tool that says what ncu says: two launches of one kernel, one of another; numbers with commas, names in another order.
 counts() {
     printf '%s\n' '#!/bin/sh' '[ "$1" != --query-metrics ] || { printf "%s\n" "dram__throughput x" gpu__time_duration sm__throughput; exit; }' 'cat <<X' \
@@ -72,6 +92,7 @@ counters_become_a_table() {
 
 look kernels_take_of_a_card_what_they_took_before dev/cuda/resources.sh --check
 look attention_in_bf16_uses_tensor_cores tensor_cores
+look attention_for_an_h100_uses_wgmma_and_tma wgmma
 look a_mode_in_one_file_is_compiled_by_nvcc one_file train_galaxy.cu
 look a_program_in_one_file_is_compiled_by_nvcc one_file train_llama.cu
 look nccl_is_found_when_it_is_needed_or_it_is_said_why loads_nccl

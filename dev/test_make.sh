@@ -3,7 +3,7 @@
 # one does not. The compilers are scripts that make an empty file: this asks what would be built, not how.
 set -u
 cd "$(dirname "$0")/.."
-unset MAKEFLAGS MAKEOVERRIDES CC CFLAGS ARCHFLAGS VARIANT GEMM MPI JSON UTF8PROC PCRE2 DEVICE
+unset MAKEFLAGS MAKEOVERRIDES CC CFLAGS ARCHFLAGS VARIANT GEMM MPI JSON UTF8PROC PCRE2 WGMMA DEVICE
 . dev/check.sh
 refused() { # assignment, words of the message
     local said
@@ -27,6 +27,7 @@ check "two words for MPI are refused" refused "MPI=0 1" "MPI is one of: 0 1"
 check "JSON=yes is refused" refused JSON=yes "JSON is one of: 0 1"
 check "UTF8PROC=yes is refused" refused UTF8PROC=yes "UTF8PROC is one of: 0 1"
 check "PCRE2=yes is refused" refused PCRE2=yes "PCRE2 is one of: 0 1"
+check "WGMMA=yes is refused" refused WGMMA=yes "WGMMA is one of: 0 1"
 check "DEVICE=gpu is refused" refused DEVICE=gpu "DEVICE is one of: cpu cuda emu"
 check "another compiler builds anew" builds_anew CC="$tmp/two"
 check "other CFLAGS build anew" builds_anew CC="$tmp/one" CFLAGS="-O1 -DNAME='\"a b\"'"

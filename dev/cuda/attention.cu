@@ -1,22 +1,24 @@
 // attention.cu: attention's kernels in the making, from the formula to what is shipped: dev/cuda/workshop.h,
 // docs/kernels.md.
 //
-// Forward, 1: the formula, one thread per query row. Every lane of a warp reads another row of q and writes another row
-// of o, and every key and
-//             value is read again for each query.
-// Forward, 2: one warp per query row, a lane for every 32nd element of the head: the reads of a key are neighbours, but
-// for every key the warp
-//             adds up one dot product through shuffles, and keys are still read once per query.
-// Forward, 3, and backward, 1: galaxy/cuda/attention.cuh. Tiles in shared memory: a key is read once per 32 or 64
-// queries, and a thread computes 16
-//             or 4 scores from what it loads.
-// Forward, 4, and backward, 2: what is shipped. galaxy/cuda/attention_mma.cuh in bf16, with heads of up to 128: tensor
-// cores, scores and probabilities stay in registers;
-//             else as before.
+// Forward: 1. The formula, one thread per query row. Every lane of a warp reads another row of q and writes another row
+//             of o, and every key and value is read again for each query.
+//          2. One warp per query row, a lane for every 32nd element of the head: the reads of a key are neighbours, but
+//             for every key the warp adds up one dot product through shuffles, and keys are still read once per query.
+//          3. galaxy/cuda/attention.cuh. Tiles in shared memory: a key is read once per 32 or 64 queries, and a thread
+//             computes 16 or 4 scores from what it loads.
+//          4. On the emulator, and where GX_CUDA_SM_90A is defined: galaxy/cuda/attention_wgmma.cuh in bf16, with heads
+//             of 64 and 128: an H100's tensor cores, tiles by TMA; else as before.
+//          The last is what is shipped: galaxy/cuda/attention_mma.cuh in bf16, with heads of up to 128: tensor cores,
+//             scores and probabilities stay in registers; else as in 3.
+// Backward: 1. as forward's 3; 2. what is shipped, as forward's last.
 //
 // Entries of their own have eight documents in each column, with padding at the end, and dropout. FLOPs are those of
 // whole columns there, too: of documents the time is what counts.
 #define GALAXY_CUDA_IMPLEMENTATION
+#if defined(GX_EMU) && !defined(GX_CUDA_SM_90A)
+#define GX_CUDA_SM_90A
+#endif
 #include "galaxy/cuda/attention.cuh"
 #include "workshop.h"
 
@@ -177,6 +179,17 @@ static void tiles_backward(GxContext *g, const int64_t *d, GxDtype dtype, void *
     gx_arena_release(g->arena, mark);
 }
 
+// What the kernel by wgmma does not take is left to the tiles.
+#ifdef GX_CUDA_SM_90A
+static void wgmma_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = description(d, dtype);
+    const GxCudaAttention t = told(g, &a);
+    if (gx__wgmma_takes(&t)) gx__wgmma_forward(g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &t);
+    else tiles_forward(g, d, dtype, p);
+}
+#endif
+
 // ---- the operation -------------------------------------------------------------------------------------------------
 
 static void forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
@@ -300,6 +313,9 @@ static const WorkEntry entries[] = {
      {{"thread per query row", thread_per_row},
       {"warp per query row", warp_per_row},
       {"tiles", tiles_forward},
+#ifdef GX_CUDA_SM_90A
+      {"bf16 by wgmma", wgmma_forward},
+#endif
       {"shipped: bf16 in tensor cores", NULL}}},
     {"backward",
      open_backward,
@@ -319,9 +335,11 @@ static const WorkEntry entries[] = {
 };
 
 static const int64_t checked[][WORK_DIMS] = {
-    {1, 1, 1, 64, 1, 1, 1, 0},     {2, 4, 2, 14, 37, 37, 1, 0},       {1, 2, 1, 80, 67, 67, 0, 0},
-    {1, 2, 2, 128, 70, 131, 1, 0}, {1, 2, 1, 256, 33, 35, 1, 0},      {2, 3, 1, 33, 20, 41, 1, 7},
-    {1, 4, 4, 96, 5, 130, 0, 0},   {1, 2, 1, 64, 150, 150, 1, 0, 33},
+    {1, 1, 1, 64, 1, 1, 1, 0},      {2, 4, 2, 14, 37, 37, 1, 0},       {1, 2, 1, 80, 67, 67, 0, 0},
+    {1, 2, 2, 128, 70, 131, 1, 0},  {1, 2, 1, 256, 33, 35, 1, 0},      {2, 3, 1, 33, 20, 41, 1, 7},
+    {1, 4, 4, 96, 5, 130, 0, 0},    {2, 6, 2, 64, 1, 1, 1, 0},         {1, 6, 2, 128, 63, 63, 1, 0},
+    {1, 6, 2, 64, 64, 64, 1, 0},    {2, 6, 2, 128, 65, 65, 0, 0},      {2, 6, 2, 64, 257, 257, 1, 0},
+    {1, 6, 2, 128, 257, 257, 1, 0}, {1, 2, 1, 64, 150, 150, 1, 0, 33},
 };
 static const int64_t timed[][WORK_DIMS] = {
     {8, 16, 16, 64, 1024, 1024, 1, 0}, {1, 32, 8, 128, 4096, 4096, 1, 0}, {1, 32, 8, 128, 4096, 4096, 0, 0},

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/../.."
 out=${1:-build/emu}
 mkdir -p "$out"
 build_and_run() { # name, flags
-    ${CXX:-g++} -x c++ -std=c++20 -Wall -Wextra -DGX_EMU -Idev/emu -I. $2 dev/emu/test_emu.cu dev/emu/test_emu_bugs.cu -o "$out/test_emu_$1" -lpthread
+    ${CXX:-g++} -x c++ -std=c++20 -Wall -Wextra -Wno-psabi -DGX_EMU -Idev/emu -I. $2 dev/emu/test_emu.cu dev/emu/test_emu_bugs.cu -o "$out/test_emu_$1" -lpthread
     echo "$1:" && "$out/test_emu_$1"
 }
 build_and_run plain -O2

@@ -5,6 +5,8 @@
 #include "cuda_fp16.h"
 #include "ldmatrix.h"
 #include "mma_sync.h"
+#include "tma.h"
+#include "wgmma.h"
 #include "test/test.h"
 #include <random>
 #include <set>
@@ -516,6 +518,8 @@ TEST(copies_land_when_their_group_is_waited_for)
             }
     });
 }
+
+#include "test_emu_hopper.h"
 
 __constant__ float coefficients[3];
 template <int N, class T> __global__ void polynomial(T *y, const T *x)
@@ -1229,6 +1233,39 @@ FINDS_ANYWHERE(missing_wait_for_copies, "", wrong)
 FINDS_ANYWHERE(copies_over_what_is_still_read, "", wrong)
 FINDS(missing_syncthreads_behind_copies, "", wrong, wrong, race)
 FINDS_ANYWHERE(copies_that_nobody_waits_for, "", "1 copies by cp.async that it has not waited for")
+FINDS_ANYWHERE(an_mbarrier_never_initialised, "", "was never initialised")
+FINDS_ANYWHERE(missing_syncthreads_behind_an_init, "GX_EMU_ORDER=reverse", "was never initialised")
+FINDS_ANYWHERE(an_mbarrier_overwritten, "", "was overwritten")
+FINDS_ANYWHERE(an_mbarrier_initialised_twice, "", "it is a barrier already")
+FINDS_ANYWHERE(an_mbarrier_for_nobody, "", "a count of 0; from 1 to 1048575 are possible")
+FINDS_ANYWHERE(an_arrival_too_many, "", "all 31 of this phase have come, 16 bytes are missing")
+FINDS_ANYWHERE(an_arrival_too_few, "", "threads 0-0 (warp 0): in mbarrier.try_wait")
+FINDS_ANYWHERE(more_bytes_than_an_mbarrier_counts, "", "a phase waits for 1048576 bytes; there may be 1048575")
+FINDS(waiting_for_the_other_parity, "", wrong, wrong, race)
+FINDS_ANYWHERE(reading_before_tma_has_landed, "", wrong)
+FINDS(tma_over_what_is_still_read, "", wrong, wrong, race)
+FINDS_ANYWHERE(missing_wait_for_tma, "", "an arrival too many")
+FINDS_ANYWHERE(missing_wait_before_tma, "", "an arrival too many")
+FINDS_ANYWHERE(fewer_bytes_expected_than_tma_brings, "", "ends with 2 copies on their way to the barrier")
+FINDS_ANYWHERE(more_bytes_expected_than_tma_brings, "", "threads 96-127 (warp 3): in mbarrier.try_wait")
+FINDS_ANYWHERE(misaligned_place_for_tma, "", "no multiple of 1024")
+FINDS_ANYWHERE(coordinates_of_another_tensor, "", "3 coordinates for a tensor of 2 dimensions")
+FINDS_ANYWHERE(a_copy_by_tma_that_nobody_waits_for, "", "ends with 1 copies on their way to the barrier")
+FINDS_ANYWHERE(a_tile_released_before_wgmma_has_read_it, "", wrong)
+FINDS_ANYWHERE(missing_wgmma_fence, "", "no wgmma.fence since the registers of its sums were used")
+FINDS_ANYWHERE(missing_wait_for_wgmma, "", wrong)
+FINDS_ANYWHERE(missing_commit_of_wgmma, "", "16 products by wgmma that it has not waited for")
+FINDS_ANYWHERE(sums_written_under_wgmma, "", "the sums were written while products add to them")
+FINDS_ANYWHERE(sums_of_products_of_two_sizes, "", "products of other sizes add to these sums")
+FINDS_ANYWHERE(another_swizzle_than_tmas, "", wrong)
+FINDS_ANYWHERE(a_matrix_that_begins_within_its_swizzle, "", "its swizzle of 128 bytes repeats every 1024")
+FINDS_ANYWHERE(a_matrix_beyond_shared_memory, "", "lies at 197632 in shared memory, where there is nothing")
+FINDS_ANYWHERE(a_warpgroup_of_three_warps, "", "threads 64-95 (warp 2): in wgmma.wait_group")
+FINDS_ANYWHERE(wgmma_by_half_a_warp, "", "the warp's lanes diverged: lanes 0-15 are in wgmma")
+FINDS_ANYWHERE(warps_with_different_products, "", "the warps of a warpgroup come with different products")
+FINDS_ANYWHERE(lanes_with_different_products, "", "lanes 0 and 9 come with different products")
+FINDS_ANYWHERE(a_warpgroup_from_the_second_warp_on, "", "needs four warps from warp 4 on")
+FINDS_ANYWHERE(missing_proxy_fence, "", wrong)
 FINDS_ANYWHERE(missing_event, "", wrong)
 FINDS_ANYWHERE(missing_synchronisation, "", wrong)
 FINDS_ANYWHERE(pinned_memory_reused_too_early, "", wrong)

@@ -5,6 +5,8 @@
 #include "test_emu.h"
 #include "cp_async.h"
 #include "ldmatrix.h"
+#include "tma.h"
+#include "wgmma.h"
 
 // ---- inside a kernel -----------------------------------------------------------------------------------------------
 __global__ void write_at(float *x, int i) { x[i] = 1; }
@@ -385,6 +387,8 @@ static int copies_over_what_is_still_read(bool bug) { return reverse_x(bug ? TOO
 static int missing_syncthreads_behind_copies(bool bug) { return reverse_x(bug ? NO_BARRIER : RIGHT); }
 static int copies_that_nobody_waits_for(bool bug) { return reverse_x(bug ? NEVER : RIGHT); }
 
+#include "test_emu_bugs_hopper.h"
+
 // ---- between host and streams --------------------------------------------------------------------------------------
 struct TwoStreams {
     cudaStream_t a, b;
@@ -704,6 +708,39 @@ static const struct {
     BUG(copies_over_what_is_still_read),
     BUG(missing_syncthreads_behind_copies),
     BUG(copies_that_nobody_waits_for),
+    BUG(an_mbarrier_never_initialised),
+    BUG(missing_syncthreads_behind_an_init),
+    BUG(an_mbarrier_overwritten),
+    BUG(an_mbarrier_initialised_twice),
+    BUG(an_mbarrier_for_nobody),
+    BUG(an_arrival_too_many),
+    BUG(an_arrival_too_few),
+    BUG(more_bytes_than_an_mbarrier_counts),
+    BUG(waiting_for_the_other_parity),
+    BUG(reading_before_tma_has_landed),
+    BUG(tma_over_what_is_still_read),
+    BUG(missing_wait_for_tma),
+    BUG(missing_wait_before_tma),
+    BUG(a_tile_released_before_wgmma_has_read_it),
+    BUG(fewer_bytes_expected_than_tma_brings),
+    BUG(more_bytes_expected_than_tma_brings),
+    BUG(misaligned_place_for_tma),
+    BUG(coordinates_of_another_tensor),
+    BUG(a_copy_by_tma_that_nobody_waits_for),
+    BUG(missing_wgmma_fence),
+    BUG(missing_wait_for_wgmma),
+    BUG(missing_commit_of_wgmma),
+    BUG(sums_written_under_wgmma),
+    BUG(another_swizzle_than_tmas),
+    BUG(a_matrix_that_begins_within_its_swizzle),
+    BUG(a_matrix_beyond_shared_memory),
+    BUG(a_warpgroup_of_three_warps),
+    BUG(wgmma_by_half_a_warp),
+    BUG(warps_with_different_products),
+    BUG(lanes_with_different_products),
+    BUG(a_warpgroup_from_the_second_warp_on),
+    BUG(sums_of_products_of_two_sizes),
+    BUG(missing_proxy_fence),
     BUG(missing_event),
     BUG(missing_synchronisation),
     BUG(pinned_memory_reused_too_early),

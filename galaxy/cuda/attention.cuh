@@ -1,5 +1,6 @@
 // cuda/attention.cuh: ops/attention.h on the GPU. Tensor cores take what they can (attention_mma.cuh: bf16, heads of up
-// to 128 in rows of whole packs of 16 bytes). Here are the kernels for all else, in tiles, with fp32 arithmetic on CUDA
+// to 128 in rows of whole packs of 16 bytes; of these, where GX_CUDA_ATTENTION_WGMMA is defined, attention_wgmma.cuh takes
+// forwards that it can). Here are the kernels for all else, in tiles, with fp32 arithmetic on CUDA
 // cores for every type: the form to read beside the formulas, and the reference that faster ones are measured against.
 // Both give the same log-sum-exp, so that a forward by one of them may have a backward by the other.
 //
@@ -13,7 +14,7 @@
 // time, into the place where the tile's probabilities will lie.
 #ifndef GX_CUDA_ATTENTION_CUH
 #define GX_CUDA_ATTENTION_CUH
-#include "attention_mma.cuh"
+#include "attention_wgmma.cuh"
 GX_BEGIN
 
 enum { GX_CUDA_MAX_HEAD = 256 }; // head_dim
@@ -31,6 +32,9 @@ GX_END
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_ATTENTION_IMPLEMENTED)
 #define GX_CUDA_ATTENTION_IMPLEMENTED
 #include <math.h>
+#if defined(GX_CUDA_ATTENTION_WGMMA) && !defined(GX_CUDA_SM_90A)
+#error "GX_CUDA_ATTENTION_WGMMA needs kernels for an H100: compile with -arch=sm_90a -DGX_CUDA_SM_90A"
+#endif
 
 // ---- tiles ---------------------------------------------------------------------------------------------------------
 
@@ -663,6 +667,12 @@ void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q,
     GxCudaAttention p = gx__cuda_attention_of(g, a);
     p.packed = gx__cuda_rows_packed(o, a->o_stride, a) && gx__cuda_rows_packed(q, a->q_stride, a) &&
                gx__cuda_rows_packed(k, a->kv_stride, a) && gx__cuda_rows_packed(v, a->kv_stride, a);
+#ifdef GX_CUDA_ATTENTION_WGMMA
+    if (gx__wgmma_takes(&p)) {
+        gx__wgmma_forward(g, o, lse, q, k, v, &p);
+        return;
+    }
+#endif
     if (gx__mma_takes(&p)) GX__MMA_HEADS(&p, gx__mma_launch_forward, g, o, lse, q, k, v, &p);
     else GX__CUDA_HEADS(a, gx__cuda_launch_forward, g, o, lse, q, k, v, &p);
 }

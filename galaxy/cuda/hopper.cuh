@@ -1,0 +1,194 @@
+// hopper.cuh: what an H100 has beyond mma.cuh, as functions: barriers that count bytes (mbarrier), copies of boxes of a
+// tensor (TMA), products by four warps (wgmma), and registers moved between warpgroups. On the emulator they are those
+// of dev/emu/mbarrier.h, tma.h and wgmma.h, whose tops say how to use them and where elements lie.
+//
+// They are there where GX_CUDA_SM_90A is defined, which under nvcc says that -arch=sm_90a is among the architectures. For
+// others a kernel that uses them has no body: it stands under `#ifdef GX_CUDA_HOPPER`. All of this was compiled, and has
+// never run on a card.
+//
+// Sources: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier", "cp.async.bulk.tensor",
+// "Asynchronous Warpgroup Level Matrix Instructions".
+#ifndef GX_CUDA_HOPPER_CUH
+#define GX_CUDA_HOPPER_CUH
+#include "mma.cuh"
+#endif
+
+#if defined(GALAXY_CUDA_IMPLEMENTATION) && defined(GX_CUDA_SM_90A) && !defined(GX_CUDA_HOPPER_IMPLEMENTED)
+#define GX_CUDA_HOPPER_IMPLEMENTED
+#ifdef GX_EMU
+#define GX_CUDA_HOPPER 1
+#include <tma.h>
+#include <wgmma.h>
+
+// The compiler keeps uses of these registers on their side of this.
+template <int N> static __device__ __forceinline__ void gx_pin(float (&)[N]) {}
+#else
+#include <cuda.h>
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define GX_CUDA_HOPPER 1
+#endif
+
+// ---- mbarrier ------------------------------------------------------------------------------------------------------
+
+static __device__ __forceinline__ unsigned gx__shared(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
+
+static __device__ __forceinline__ void gx_mbarrier_init(unsigned long long *barrier, unsigned count)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(gx__shared(barrier)), "r"(count) : "memory");
+}
+// What was initialised is so to TMA, too.
+static __device__ __forceinline__ void gx_mbarrier_fence_init()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
+}
+static __device__ __forceinline__ void gx_mbarrier_arrive(unsigned long long *barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(gx__shared(barrier)) : "memory");
+}
+static __device__ __forceinline__ void gx_mbarrier_arrive_expect(unsigned long long *barrier, unsigned bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(gx__shared(barrier)), "r"(bytes)
+                 : "memory");
+}
+static __device__ __forceinline__ bool gx_mbarrier_try_wait(unsigned long long *barrier, unsigned parity)
+{
+    unsigned complete;
+    asm volatile("{\n.reg .pred p;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, p;\n}\n"
+                 : "=r"(complete)
+                 : "r"(gx__shared(barrier)), "r"(parity)
+                 : "memory");
+    return complete;
+}
+static __device__ __forceinline__ void gx_mbarrier_wait(unsigned long long *barrier, unsigned parity)
+{
+    while (!gx_mbarrier_try_wait(barrier, parity)) continue;
+}
+// What threads stored in shared memory is seen by TMA and wgmma.
+static __device__ __forceinline__ void gx_fence_proxy_async()
+{
+    asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+}
+
+// ---- TMA -----------------------------------------------------------------------------------------------------------
+
+// The box whose first element is `at`, the innermost coordinate first, to shared memory; its bytes to the barrier.
+template <int RANK>
+static __device__ __forceinline__ void gx_tma_load(void *to, const CUtensorMap *map, unsigned long long *barrier,
+                                                   const int (&at)[RANK])
+{
+    static_assert(RANK == 4, "of 2 and 3 dimensions: to be written");
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+                 "[%1, {%3, %4, %5, %6}], [%2];\n" ::"r"(gx__shared(to)),
+                 "l"(map), "r"(gx__shared(barrier)), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3])
+                 : "memory");
+}
+
+// ---- wgmma ---------------------------------------------------------------------------------------------------------
+
+template <int N> static __device__ __forceinline__ void gx_pin(float (&d)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+// Of a matrix in shared memory; leading, stride: bytes; swizzle: bytes of its width, 0, 32, 64 or 128.
+static __device__ __forceinline__ unsigned long long gx_wgmma_descriptor(const void *start, unsigned leading,
+                                                                         unsigned stride, int swizzle)
+{
+    const unsigned long long mode = swizzle == 128 ? 1 : swizzle == 64 ? 2 : swizzle == 32 ? 3 : 0;
+    return (gx__shared(start) & 0x3ffff) >> 4 | (unsigned long long)(leading >> 4) << 16 |
+           (unsigned long long)(stride >> 4) << 32 | mode << 62;
+}
+
+static __device__ __forceinline__ void gx_wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
+static __device__ __forceinline__ void gx_wgmma_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
+}
+template <int N> static __device__ __forceinline__ void gx_wgmma_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(N) : "memory");
+}
+
+#define GX__SUMS_8(d, i)                                                                                               \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]),        \
+        "+f"(d[i + 7])
+#define GX__SUMS_32(d, i) GX__SUMS_8(d, i), GX__SUMS_8(d, i + 8), GX__SUMS_8(d, i + 16), GX__SUMS_8(d, i + 24)
+#define GX__NAMES_32                                                                                                   \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                          \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
+#define GX__NAMES_64                                                                                                   \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                          \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                 \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                 \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}"
+
+// d [64,N] = a [64,16] b [16,N], or += where it accumulates: fp32 sums of products of bf16; N_MAJOR: so lies b.
+template <int N, bool N_MAJOR>
+static __device__ __forceinline__ void gx_wgmma(float (&d)[N / 2], unsigned long long a, unsigned long long b,
+                                                bool accumulate)
+{
+    static_assert(N == 64 || N == 128, "of other widths: to be written");
+    if constexpr (N == 64)
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " GX__NAMES_32 ", "
+                     "%32, %33, p, 1, 1, 0, %35;\n}\n"
+                     : GX__SUMS_32(d, 0)
+                     : "l"(a), "l"(b), "r"((int)accumulate), "n"((int)N_MAJOR));
+    else
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " GX__NAMES_64 ", "
+                     "%64, %65, p, 1, 1, 0, %67;\n}\n"
+                     : GX__SUMS_32(d, 0), GX__SUMS_32(d, 32)
+                     : "l"(a), "l"(b), "r"((int)accumulate), "n"((int)N_MAJOR));
+}
+template <int N, bool N_MAJOR>
+static __device__ __forceinline__ void gx_wgmma(float (&d)[N / 2], const unsigned (&a)[4], unsigned long long b,
+                                                bool accumulate)
+{
+    static_assert(N == 64 || N == 128, "of other widths: to be written");
+    if constexpr (N == 64)
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " GX__NAMES_32 ", "
+                     "{%32, %33, %34, %35}, %36, p, 1, 1, %38;\n}\n"
+                     : GX__SUMS_32(d, 0)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)accumulate), "n"((int)N_MAJOR));
+    else
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " GX__NAMES_64 ", "
+                     "{%64, %65, %66, %67}, %68, p, 1, 1, %70;\n}\n"
+                     : GX__SUMS_32(d, 0), GX__SUMS_32(d, 32)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)accumulate), "n"((int)N_MAJOR));
+}
+#undef GX__SUMS_8
+#undef GX__SUMS_32
+#undef GX__NAMES_32
+#undef GX__NAMES_64
+
+// Registers of each thread of a warpgroup, from now on: 24 to 256, a multiple of 8; all its warps come here.
+template <int REGISTERS> static __device__ __forceinline__ void gx_setmaxnreg_increase()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(REGISTERS));
+}
+template <int REGISTERS> static __device__ __forceinline__ void gx_setmaxnreg_decrease()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(REGISTERS));
+}
+#endif
+
+// The driver's function that makes maps for TMA; NULL: it has none.
+static decltype(&cuTensorMapEncodeTiled) gx__cuda_tensor_map_encoder(void)
+{
+#ifdef GX_EMU
+    return cuTensorMapEncodeTiled;
+#else
+    void *f = NULL;
+    cudaDriverEntryPointQueryResult found;
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault, &found) != cudaSuccess)
+        return NULL;
+    return found == cudaDriverEntryPointSuccess ? (decltype(&cuTensorMapEncodeTiled))f : NULL;
+#endif
+}
+#endif
