@@ -267,8 +267,8 @@ static __device__ __forceinline__ float gx__cuda_row_sum(float x)
 //     l = l*exp(m_old - m) + sum_j exp(s[j] - m),  o = o*exp(m_old - m) + sum_j exp(s[j] - m) v[j]
 // At the end o = o/l and lse = m + log(l). With dropout exp(s[j] - m) is multiplied by keep[j] in o, not in l.
 
-// A row of scores to probabilities against the new maximum (in units of log2), of those of the tile's `keys` that are in
-// the band of `row`; o's row is rescaled to it.
+// A row of scores to probabilities against the new maximum (in units of log2), of those of the tile's `keys` that are
+// in the band of `row`; o's row is rescaled to it.
 template <int N, int COLUMNS>
 static __device__ __forceinline__ void gx__cuda_softmax_row(float (&s)[N], float (&o)[COLUMNS], float *maximum,
                                                             float *sum, const GxCudaBand &band, int row, int keys,
