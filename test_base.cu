@@ -808,6 +808,23 @@ TEST(rounding_to_bf16_is_off_by_at_most_one_part_in_257)
 
 // ---- text for people -----------------------------------------------------------------------------------------------
 
+TEST(items_of_a_list_come_one_after_the_other)
+{
+    static const struct {
+        const char *list, *items; // each in brackets
+    } lists[] = {{NULL, ""},    {"", ""},        {"a", "[a]"},        {"ab,c", "[ab][c]"},
+                 {"a,", "[a]"}, {",a", "[][a]"}, {"a,,b", "[a][][b]"}};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        const char *left = lists[i].list;
+        char got[100] = "";
+        GxTextItem item;
+        while (gx_text_next(&left, &item))
+            snprintf(got + strlen(got), sizeof got - strlen(got), "[%.*s]", (int)item.n, item.at);
+        CHECK(!strcmp(got, lists[i].items), "\"%s\" became %s, not %s", lists[i].list ? lists[i].list : "", got,
+              lists[i].items);
+    }
+}
+
 TEST(a_text_that_is_cut_says_so_and_ends_with_a_whole_character)
 {
     static const struct {

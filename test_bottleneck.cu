@@ -72,16 +72,10 @@ TEST(biases_before_adapters_are_trained_without_their_matrices)
 
 static void expect_refusal(const GxBottleneck *bottleneck, const GxLora *lora, const char *said)
 {
-    GxContext g = GX_ZERO;
-    GxModel m;
     GxLlamaConfig c = model_config;
     GxModelOptions o = GX_ZERO;
     o.bottleneck = bottleneck, o.lora = lora;
-    g.device = test_device();
-    g.world = 1;
-    gx_model_open(&g, &m, &gx_llama, &c, &test_serial, &o);
-    CHECK(gx_failed(&g) && strstr(g.error.message, said), "\"%s\"", g.error.message);
-    gx_model_close(&m);
+    expect_no_model(&gx_llama, &c, &test_serial, &o, said);
 }
 
 TEST(reductions_that_are_no_divisors_of_the_width_and_modules_that_are_not_there_are_refused)
@@ -93,7 +87,7 @@ TEST(reductions_that_are_no_divisors_of_the_width_and_modules_that_are_not_there
     expect_refusal(&wide, NULL, "adapter_reduction_dim is 64");
     expect_refusal(&negative, NULL, "adapter_reduction_dim is -1");
     expect_refusal(&none, NULL, "\"norms\" is none of the model's");
-    expect_refusal(&good, &lora, "choose one of them");
+    expect_refusal(&good, &lora, "LoRA and bottleneck adapters are two ways");
 }
 
 // The tables' own draws, which test/model.h has made larger, and the loss of a window with them.

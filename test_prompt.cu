@@ -386,16 +386,10 @@ TEST(frozen_norms_change_no_gradient_of_a_scale)
 static void expect_refusal(const GxPrompt *prompt, const GxLora *lora, const GxFamily *family, void *config,
                            const char *said)
 {
-    GxContext g = GX_ZERO;
-    GxModel m;
     GxModelOptions o = GX_ZERO;
     o.prompt = prompt, o.lora = lora;
     if (family == &gx_bert) o.wish = &pretraining.head;
-    g.device = test_device();
-    g.world = 1;
-    gx_model_open(&g, &m, family, config, &test_serial, &o);
-    CHECK(gx_failed(&g) && strstr(g.error.message, said), "\"%s\"", g.error.message);
-    gx_model_close(&m);
+    expect_no_model(family, config, &test_serial, &o, said);
 }
 
 TEST(models_and_numbers_without_prompts_are_refused)
@@ -410,7 +404,7 @@ TEST(models_and_numbers_without_prompts_are_refused)
     expect_refusal(&more, NULL, &gx_llama, &c, "prompt_layers is 3; the model has 2 layers");
     expect_refusal(&none, NULL, &gx_llama, &c, "\"norms\" is none of the model's");
     expect_refusal(&key, NULL, &gx_llama, &c, "model.layers.0.self_attn.k_proj.weight is to be trained whole");
-    expect_refusal(&good, &lora, &gx_llama, &c, "choose one of them");
+    expect_refusal(&good, &lora, &gx_llama, &c, "LoRA and prompts are two ways");
     expect_refusal(&good, NULL, &gx_bert, bert, "bert is none: take lora, or adapter");
     free(bert);
 }

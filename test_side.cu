@@ -46,16 +46,10 @@ TEST(a_gated_side_network_with_biases_of_a_bert_as_pytorch)
 
 static void expect_refusal(const GxSide *side, const GxBottleneck *bottleneck, const GxMode *mode, const char *said)
 {
-    GxContext g = GX_ZERO;
-    GxModel m;
     GxLlamaConfig c = model_config;
     GxModelOptions o = GX_ZERO;
     o.side = side, o.bottleneck = bottleneck;
-    g.device = test_device();
-    g.world = 1;
-    gx_model_open(&g, &m, &gx_llama, &c, mode, &o);
-    CHECK(gx_failed(&g) && strstr(g.error.message, said), "\"%s\"", g.error.message);
-    gx_model_close(&m);
+    expect_no_model(&gx_llama, &c, mode, &o, said);
 }
 
 TEST(weight_decay_is_on_matrices_and_not_on_gates)
@@ -91,7 +85,7 @@ TEST(reductions_that_are_no_divisors_of_the_width_and_modules_without_a_gradient
     expect_refusal(&none, NULL, &test_serial, "\"norms\" is none of the model's");
     expect_refusal(&beside, NULL, &test_serial,
                    "model.layers.0.input_layernorm.weight is to be trained, and lies beside");
-    expect_refusal(&good, &adapters, &test_serial, "choose one of them");
+    expect_refusal(&good, &adapters, &test_serial, "bottleneck adapters and a side network are two ways");
 }
 
 // A window of the model's own draws, or of those that tests make larger; what is left of it.

@@ -1335,6 +1335,8 @@ TEST(what_cannot_be_adapted_is_refused)
         {"--adapter refused/checkpoint-2 --output_dir base --overwrite_output_dir", {"base/checkpoint-8 lies in base"}},
         {"--resume refused/checkpoint-2 --lora_dim 5 --max_steps 4", {"with --adapter refused/checkpoint-2"}},
         {BASE "--lora_dim 0", {"--lora_dim is \"0\"; expected an integer from 1 to 65536"}},
+        {BASE "--target_modules all-linear,lm_head",
+         {"\"all-linear,lm_head\", name others beside all-linear, which stands alone"}},
         {BASE "--lora_target_modules q_proj,norm", {"\"norm\" is no linear of attention or MLP, none of a head"}},
         {BASE "--trainable_modules heads", {"\"heads\" is none of the model's"}},
         {"--model refused/checkpoint-2 --tuning lora", {"holds an adapter", "base/checkpoint-8", "--adapter"}},

@@ -207,6 +207,46 @@ TEST(what_is_frozen_elsewhere_trains_the_rest)
     CHECK(strstr(err(), "0.self_attn.adapter_up.weight is frozen as small as it was drawn (at most 0.00"), "%s", err());
 }
 
+// A folder as PEFT's are, without a manifest, in which a tensor's elements are 0 from the first on: so many of n parts.
+static void zero(const char *from, const char *folder, const char *tensor, int parts, int n)
+{
+    char path[TEST_PATH], name[200];
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    int64_t bytes = 0;
+    int fd = -1;
+    shell("mkdir -p %s && cp %s/adapter_* %s", folder, from, folder);
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    snprintf(name, sizeof name, "base_model.model.%s", tensor);
+    if (!CHECK(gx_safetensors_open(&s, path, &e) == GX_OK, "%s", e.message)) return;
+    const GxSafetensorsEntry *at = gx_safetensors_find(&s, name);
+    if (CHECK(at, "no %s", name)) {
+        char *zeros = (char *)calloc((size_t)at->bytes, 1);
+        bytes = at->bytes * parts / n, fd = open(path, O_WRONLY);
+        CHECK(fd >= 0 && gx_file_write_at(fd, path, zeros, bytes, at->offset, &e) == GX_OK, "%s", e.message);
+        close(fd), free(zeros);
+    }
+    gx_safetensors_close(&s);
+}
+
+// Rank 0's part of B may be 0 where rank 1's is not; and a tensor at 0 is told before one that is small.
+TEST(a_tensor_is_frozen_at_0_where_all_ranks_parts_of_it_are)
+{
+    static const char flags[] = "--adapter zeroed --ranks 2 --mode tp --freeze *0.self_attn.q_proj.lora_B*";
+    static const char factor[] = "model.layers.0.self_attn.q_proj.lora_B.weight";
+    if (!make_base()) return;
+    CHECK_RAN(run(LORA "--output_dir factors --max_steps 4 --learning_rate 1e-2"));
+    zero("factors/checkpoint-4", "zeroed", factor, 1, 2);
+    CHECK_RAN(run("%s --output_dir half --max_steps 1", flags));
+    zero("factors/checkpoint-4", "zeroed", factor, 1, 1);
+    CHECK(run("%s --output_dir none --max_steps 1", flags) > 0, "a factor at 0 is taken");
+    CHECK(strstr(err(), "q_proj.lora_B.weight is frozen at 0"), "%s", err());
+    CHECK_RAN(run("--model base/checkpoint-8 --tuning adapter --output_dir grown_up --max_steps 1 --learning_rate 0"));
+    zero("grown_up/checkpoint-1", "zeroed_up", "model.layers.1.self_attn.adapter_up.weight", 1, 1);
+    CHECK(run("--adapter zeroed_up --freeze *adapter_up* --output_dir none --max_steps 1") > 0, "Up at 0 is taken");
+    CHECK(strstr(err(), "1.self_attn.adapter_up.weight is frozen at 0"), "%s", err());
+}
+
 TEST(a_folder_of_another_side_network_is_refused)
 {
     if (!make_base()) return;

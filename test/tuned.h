@@ -37,6 +37,19 @@ static const Layout data_parallel = {
 
 __attribute__((unused)) static int tuned_side; // 1 + which of test_sides the models have; 0: none
 
+// A serial model cannot be made so.
+__attribute__((unused)) static void expect_no_model(const GxFamily *family, void *config, const GxMode *mode,
+                                                    const GxModelOptions *o, const char *said)
+{
+    GxContext g = GX_ZERO;
+    GxModel m;
+    g.device = test_device();
+    g.world = 1;
+    gx_model_open(&g, &m, family, config, mode, o);
+    CHECK(gx_failed(&g) && strstr(g.error.message, said), "\"%s\"", g.error.message);
+    gx_model_close(&m);
+}
+
 // lora, bottleneck: which of test_loras, of test_bottlenecks; 0: none.
 static void check_modes(const Layout *shape, const char *subject, int lora, int bottleneck, const GxMode *const *modes,
                         int n)

@@ -121,48 +121,50 @@ def philox(key, block, step, site):
 assert philox(0, np.zeros(1, np.uint64), 0, 0).tolist() == [[0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]]
 
 
+SITE_DROPOUT, SITE_LORA = 4 << 24, 7 << 24  # gx_random_site(GX_SITE_DROPOUT, 0), gx_random_site(GX_SITE_LORA, 0)
+
+
 class Dropout:
     """What dropout.h says is kept, for all sites of a model: (seed, step, site, number of the element)."""
-    SITE = 4 << 24  # gx_random_site(GX_SITE_DROPOUT, number)
 
     def __init__(self, seed, step, first_sample, T):
         self.seed, self.step, self.first_sample, self.T = seed, step, first_sample, T
 
-    def kept(self, number, p, rows, n):
+    def kept(self, site, p, rows, n):
         """rows: an array of the numbers of rows that have n elements each -> [*rows.shape, n] uint8."""
         draws = (n + 3) // 4
         block = (rows[..., None] * draws + np.arange(draws)).astype(np.uint64)
-        bits = philox(self.seed, block, self.step, self.SITE | number).reshape(*rows.shape, 4 * draws)[..., :n]
+        bits = philox(self.seed, block, self.step, site).reshape(*rows.shape, 4 * draws)[..., :n]
         return torch.from_numpy((bits >= self.threshold(p)).astype(np.uint8))
 
     @staticmethod
     def threshold(p):
         return int(float(np.float32(p)) * 4294967296.0)
 
-    def of_hidden(self, number, p, B, T, C):
+    def of_hidden(self, site, p, B, T, C):
         sample, t = np.ogrid[self.first_sample:self.first_sample + B, :T]
-        return self.kept(number, p, sample * self.T + t, C)
+        return self.kept(site, p, sample * self.T + t, C)
 
-    def of_probabilities(self, number, p, B, H, T):
+    def of_probabilities(self, site, p, B, H, T):
         sample, head, t = np.ogrid[self.first_sample:self.first_sample + B, :H, :T]
-        return self.kept(number, p, (sample * H + head) * self.T + t, T)
+        return self.kept(site, p, (sample * H + head) * self.T + t, T)
 
 
 class Site(torch.nn.Module):
     """In place of a torch.nn.Dropout. x is [B,T,C], or [B,C] (of position 0), or probabilities [B,H,T,T]."""
 
-    def __init__(self, dropout, number, p):
+    def __init__(self, dropout, site, p):
         super().__init__()
-        self.dropout, self.number, self.p = dropout, number, p
+        self.dropout, self.site, self.p = dropout, site, p
         self.scale = float(np.float32(1) / (np.float32(1) - np.float32(p)))
 
     def forward(self, x):
         if x.ndim == 4:
-            kept = self.dropout.of_probabilities(self.number, self.p, *x.shape[:3])
+            kept = self.dropout.of_probabilities(self.site, self.p, *x.shape[:3])
         elif x.ndim == 3:
-            kept = self.dropout.of_hidden(self.number, self.p, *x.shape)
+            kept = self.dropout.of_hidden(self.site, self.p, *x.shape)
         else:
-            kept = self.dropout.of_hidden(self.number, self.p, x.shape[0], 1, x.shape[1])[:, 0]
+            kept = self.dropout.of_hidden(self.site, self.p, x.shape[0], 1, x.shape[1])[:, 0]
         self.last = kept
         return (x.float() * (kept.float() * self.scale)).to(x.dtype)
 
@@ -189,7 +191,7 @@ def put_sites(model, dropout):
         p = c.hidden_dropout_prob if c.classifier_dropout is None else c.classifier_dropout
         sites["head"] = (model, 8 * (c.num_hidden_layers + 1), p)
     for module, number, p in sites.values():
-        module.dropout = Site(dropout, number, p)
+        module.dropout = Site(dropout, SITE_DROPOUT | number, p)
     left = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Dropout)]
     assert not left, left
     return {name: module.dropout for name, (module, _, _) in sites.items()}

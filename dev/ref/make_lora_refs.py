@@ -12,6 +12,13 @@ lora_NAME/ref.safetensors, in float32:
     sgd.losses      [10]    ten steps of SGD of lr 0.1 on the batch: the loss before each, and the factors after all
     sgd.NAME
 
+lora_dropout* drop parts of what factors read. PEFT is handed the masks of galaxy/base/random.h and galaxy/ops/dropout.h, as make_bert_refs.py hands
+transformers those of a BERT's own dropout, which the second of them has, too: step k of SGD draws with step + k.
+
+    seed, step, first_sample  [1]
+    site.NAME       [1]     whose masks the factor NAME, an A, has: the number of its row in the model's table, in which the tensors of the embedding, of each
+                            layer and of the head stand one unit after the other, those of the base before the unit's factors
+
 lora_embed* have LoRA on the embedding of tokens, too: of a LLaMA, of one whose head is tied to it, and of a BERT, whose batch is that of its base's
 dump, bert_mlm, but for its third tokens, which are the one that has no gradient (labels are not here again). lora_head* have it on heads: of a LLaMA, of
 one whose head is tied, of that and its embedding; and, on the batches of their bases' dumps, of which nothing is here again, a BERT's of masked tokens, that with
@@ -19,6 +26,7 @@ the one of pairs of texts, and heads for labels of a BERT, whose pooler is train
 ….base_layer.weight.
 """
 import json
+import re
 import warnings
 
 import torch
@@ -26,6 +34,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForPreTraining, AutoModelForSequenceClassification
 
+from make_bert_refs import SITE_LORA, Dropout, Site, put_sites
 from make_refs import loss_of, save, seed
 from tuned_refs import gradients_of, out_folder, steps_of, text_of
 
@@ -38,12 +47,15 @@ CASES = {  # name: base, batch, length, configuration
     "head": ("gqa", 2, 9, dict(r=3, lora_alpha=4, target_modules=["lm_head", "q_proj"])),
     "head_tied": ("odd", 3, 8, dict(r=2, lora_alpha=5, use_rslora=True, target_modules=["lm_head", "v_proj"])),
     "head_both": ("odd", 2, 7, dict(r=5, lora_alpha=3, target_modules=["lm_head", "embed_tokens"])),
+    "dropout": ("gqa", 3, 10, dict(r=4, lora_alpha=6, lora_dropout=0.25, target_modules=[
+        "embed_tokens", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"])),
 }
 BERT = dict(r=3, lora_alpha=4, target_modules=["word_embeddings", "query"])
 HEADS = {  # on the batches of the bases' dumps: base, class, configuration
     "head_bert": ("bert_mlm", AutoModelForMaskedLM, dict(r=3, lora_alpha=4, target_modules=["decoder", "query"])),
     "head_pairs": ("bert_pretrain", AutoModelForPreTraining, dict(r=2, lora_alpha=3, target_modules=["decoder", "seq_relationship"], modules_to_save=["pooler.dense"])),
     "head_cls": ("bert_cls3", AutoModelForSequenceClassification, dict(r=2, lora_alpha=5, target_modules=["classifier", "value"], modules_to_save=["pooler.dense"])),
+    "dropout_bert": ("bert_mlm_dropout", AutoModelForMaskedLM, dict(r=3, lora_alpha=4, lora_dropout=0.4, target_modules=["word_embeddings", "query", "dense", "decoder"])),
     "head_score": ("llama_score", AutoModelForSequenceClassification, dict(r=3, lora_alpha=2, target_modules=["score", "q_proj"])),
 }
 NAMES = {"tokens": "input_ids", "types": "token_type_ids", "mask": "attention_mask", "labels": "labels", "next_sentence": "next_sentence_label"}  # transformers' of a dump's
@@ -57,7 +69,8 @@ def trained(model):
 def adapt(out, name, base, kind, config):
     """The base with factors that are not 0, saved as PEFT saves it."""
     seed("lora_" + name)
-    model = kind.from_pretrained(out / base, attn_implementation="eager", dtype=torch.float32)
+    attention = "eager_with_sites" if base == "bert_mlm_dropout" else "eager"  # make_bert_refs.py
+    model = kind.from_pretrained(out / base, attn_implementation=attention, dtype=torch.float32)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of ties, and of copies of embeddings
         model = get_peft_model(model, LoraConfig(**config))
@@ -75,12 +88,43 @@ def adapt(out, name, base, kind, config):
     return model, folder
 
 
-def dump_of(model, loss_and_logits):
+def units_of(names):
+    """The tensors of the base, unit by unit."""
+    embedding = [n for n in names if ".embed" in n]
+    layers = [n for n in names if ".layers." in n or ".layer." in n]
+    depth = 1 + max(int(re.search(r"\.layers?\.(\d+)\.", n).group(1)) for n in layers)
+    return [embedding, *([n for n in layers if re.search(rf"\.layers?\.{l}\.", n)] for l in range(depth)), [n for n in names if n not in embedding and n not in layers]]
+
+
+def drop(model, dropout):
+    """Hands PEFT the masks of each factor A, whose sites are returned by its name."""
+    base, p = model.get_base_model(), next(iter(model.peft_config.values())).lora_dropout
+    names = [n.replace(".base_layer", "") for n in base.state_dict() if ".lora_" not in n]
+    sites, row = {}, 0
+    for unit in units_of(names):
+        row += len(unit)
+        for name in unit:
+            module = base.get_submodule(name.rpartition(".")[0])
+            if name.endswith(".weight") and hasattr(module, "lora_dropout"):
+                kind = "lora_A.weight" if module.lora_A else "lora_embedding_A"
+                module.lora_dropout["default"] = Site(dropout, SITE_LORA | row, p)
+                sites[f"site.base_model.model.{name.removesuffix('weight')}{kind}"] = torch.tensor(row)
+                row += 2
+    return dict(seed=dropout.seed, step=dropout.step, first_sample=dropout.first_sample, **sites)
+
+
+def dump_of(model, loss_and_logits, dropout=None):
     loss, logits = loss_and_logits()
     loss.backward()
     grads = {n: p.grad.clone() for n, p in trained(model).items()}
     dump = dict(loss=loss, logits=logits, **gradients_of(grads))
-    dump.update(steps_of(trained(model), lambda: loss_and_logits()[0]))
+    first = dropout.step if dropout else 0
+
+    def before(k):
+        if dropout:
+            dropout.step = first + k
+
+    dump.update(steps_of(trained(model), lambda: loss_and_logits()[0], before))
     return dump
 
 
@@ -88,7 +132,9 @@ def make(out, name):
     base, B, T, config = CASES[name]
     model, folder = adapt(out, name, f"llama_{base}", AutoModelForCausalLM, dict(task_type="CAUSAL_LM", **config))
     tokens, labels = text_of(model.config.vocab_size, B, T)
-    save(folder / "ref.safetensors", dict(tokens=tokens, labels=labels, **dump_of(model, lambda: loss_of(model, tokens, labels))))
+    dropout = Dropout(20261123, 4, 9, T) if "lora_dropout" in config else None
+    said = drop(model.train(), dropout) if dropout else {}
+    save(folder / "ref.safetensors", dict(tokens=tokens, labels=labels, **said, **dump_of(model, lambda: loss_of(model, tokens, labels), dropout)))
 
 
 def make_bert(out):
@@ -113,7 +159,12 @@ def make_head(out, name):
         got = model(**batch)
         return got.loss, got.prediction_logits if "next_sentence_label" in batch else got.logits
 
-    save(folder / "ref.safetensors", dump_of(model, loss_and_logits))
+    dropout, said = None, {}
+    if "lora_dropout" in config:
+        dropout = Dropout(*(int(dump[n]) for n in ("seed", "step", "first_sample")), dump["tokens"].shape[1])
+        said = drop(model.train(), dropout)
+        put_sites(model.get_base_model(), dropout)
+    save(folder / "ref.safetensors", dict(**said, **dump_of(model, loss_and_logits, dropout)))
 
 
 if __name__ == "__main__":

@@ -30,10 +30,11 @@ def gradients_of(grads):
     return {"grad_norm": torch.stack([g.norm() for g in grads.values()]).norm(), **{f"grad.{n}": g for n, g in grads.items()}}
 
 
-def steps_of(trained, loss):
-    """Ten steps of SGD of lr 0.1: the loss before each, and what is trained after all."""
+def steps_of(trained, loss, before=lambda step: None):
+    """Ten steps of SGD of lr 0.1: the loss before each, and what is trained after all. before(k) is called before step k."""
     optimizer, losses = torch.optim.SGD(trained.values(), lr=0.1, foreach=False), []
-    for _ in range(STEPS):
+    for k in range(STEPS):
+        before(k)
         optimizer.zero_grad()
         now = loss()
         now.backward()

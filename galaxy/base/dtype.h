@@ -22,18 +22,24 @@ static inline int64_t gx_dtype_size(GxDtype d)
     default: return 0;
     }
 }
-// bf16 (the upper half of an fp32), by its bits; to nearest, ties to even, NaN stays NaN.
-static inline float gx_from_bf16(uint16_t bits)
-{
-    const uint32_t wide = (uint32_t)bits << 16;
-    float x;
-    memcpy(&x, &wide, 4);
-    return x;
-}
-static inline uint16_t gx_to_bf16(float x)
+// An fp32's bits, and back.
+static inline uint32_t gx_float_bits(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, 4);
+    return bits;
+}
+static inline float gx_float_of_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+// bf16 (the upper half of an fp32), by its bits; to nearest, ties to even, NaN stays NaN.
+static inline float gx_from_bf16(uint16_t bits) { return gx_float_of_bits((uint32_t)bits << 16); }
+static inline uint16_t gx_to_bf16(float x)
+{
+    const uint32_t bits = gx_float_bits(x);
     // A NaN's payload may lie in what is cut off
     const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1), quiet = bits | 0x400000;
     return (uint16_t)((x == x ? rounded : quiet) >> 16);
@@ -44,29 +50,18 @@ static inline float gx_from_f16(uint16_t bits)
     const uint32_t sign = (uint32_t)(bits & 0x8000) << 16, exponent = (bits >> 10) & 31, mantissa = bits & 1023;
     const float tiny = (float)mantissa * (1.0f / 16777216.0f); // subnormal: units of 2^-24
     uint32_t wide = sign | (exponent + 112) << 23 | mantissa << 13;
-    float x;
-    if (exponent == 0) {
-        memcpy(&wide, &tiny, 4);
-        wide |= sign;
-    }
+    if (exponent == 0) wide = sign | gx_float_bits(tiny);
     if (exponent == 31) wide = sign | 0x7F800000 | mantissa << 13;
-    memcpy(&x, &wide, 4);
-    return x;
+    return gx_float_of_bits(wide);
 }
 static inline uint16_t gx_to_f16(float x)
 {
-    uint32_t bits;
-    memcpy(&bits, &x, 4);
-    const uint32_t sign = bits >> 16 & 0x8000, a = bits & 0x7FFFFFFF;
-    float shifted;
+    const uint32_t bits = gx_float_bits(x), sign = bits >> 16 & 0x8000, a = bits & 0x7FFFFFFF;
     if (a > 0x7F800000) return (uint16_t)(sign | 0x7E00);  // NaN
     if (a >= 0x47800000) return (uint16_t)(sign | 0x7C00); // 2^16 and more
     if (a >= 0x38800000) return (uint16_t)(sign | (a - 0x38000000 + 0xFFF + (a >> 13 & 1)) >> 13);
     // Below 2^-14: in [0.5, 1) floats are spaced 2^-24 apart, as fp16's subnormals are, so that the addition rounds.
-    memcpy(&shifted, &a, 4);
-    shifted += 0.5f;
-    memcpy(&bits, &shifted, 4);
-    return (uint16_t)(sign | (bits - 0x3F000000));
+    return (uint16_t)(sign | (gx_float_bits(gx_float_of_bits(a) + 0.5f) - 0x3F000000));
 }
 
 const char *gx_dtype_name(GxDtype d);     // as safetensors spells it: "F32"

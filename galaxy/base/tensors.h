@@ -105,6 +105,7 @@ GX_END
 #include <string.h>
 #include "arena.h"
 #include "random.h"
+#include "text.h"
 
 static GxStatus gx__table_parts_check(const GxTensor *t, GxError *err)
 {
@@ -202,11 +203,9 @@ static int gx__table_matches(const char *pattern, int64_t n, const char *name)
 
 int gx_name_matches(const char *name, const char *patterns)
 {
-    for (const char *p = patterns; *p; p += *p == ',') {
-        const int64_t n = (int64_t)strcspn(p, ",");
-        if (gx__table_matches(p, n, name)) return 1;
-        p += n;
-    }
+    GxTextItem pattern;
+    while (gx_text_next(&patterns, &pattern))
+        if (gx__table_matches(pattern.at, pattern.n, name)) return 1;
     return 0;
 }
 
@@ -221,17 +220,16 @@ static void gx__table_freeze_tied(GxTable *t)
 
 int gx_table_freeze(GxTable *t, const char *patterns, GxError *err)
 {
+    GxTextItem pattern;
     int frozen = 0;
-    for (const char *p = patterns; *p;) {
-        const int64_t n = (int64_t)strcspn(p, ",");
+    while (gx_text_next(&patterns, &pattern)) {
         int found = 0;
         for (int i = 0; i < t->n; i++)
-            if (gx__table_matches(p, n, t->row[i].name)) t->row[i].frozen = 1, found++;
+            if (gx__table_matches(pattern.at, pattern.n, t->row[i].name)) t->row[i].frozen = 1, found++;
         if (!found)
             GX_FAIL(err, GX_ERR_ARGUMENT,
                     "no tensor is called \"%.*s\"; names are like %s (* stands for anything, ? for one character)",
-                    (int)n, p, t->n ? t->row[t->n / 2].name : "");
-        p += n + (p[n] == ',');
+                    (int)pattern.n, pattern.at, t->n ? t->row[t->n / 2].name : "");
     }
     gx__table_freeze_tied(t);
     for (int i = 0; i < t->n; i++) frozen += t->row[i].frozen;

@@ -3,6 +3,7 @@
 //     char cut[24];
 //     gx_text_cut(path, cut, sizeof cut);             // "/data/very/long/nam…"
 //     gx_text_wrap(out, help, NULL, 0, 4, 80);        // lines of at most 80 columns, all but the first behind 4 spaces
+//     while (gx_text_next(&list, &item)) …            // of "q_proj,v_proj" first 6 characters, then 6
 //
 // Text is UTF-8. A character counts as one column (those of East Asian scripts take two on a terminal).
 #ifndef GX_TEXT_H
@@ -31,6 +32,14 @@ const char *gx_text_size(int64_t bytes, char out[GX_TEXT_SIZE]);
 // the columns of the last line.
 int gx_text_wrap(FILE *out, const char *text, const char *behind, int column, int indent, int width);
 
+// The items of a list with commas between them, one after the other; *list moves on behind each. A comma at the end is
+// followed by no item. 0: nothing is left, of NULL, too.
+typedef struct {
+    const char *at; // the list goes on behind
+    int64_t n;
+} GxTextItem;
+int gx_text_next(const char **list, GxTextItem *item);
+
 GX_END
 #endif
 
@@ -45,6 +54,14 @@ int gx_text_columns(const char *text, int64_t bytes)
     int columns = 0;
     for (int64_t i = 0; i < bytes; i++) columns += !gx__text_continues(text[i]);
     return columns;
+}
+
+int gx_text_next(const char **list, GxTextItem *item)
+{
+    if (!*list || !**list) return 0;
+    item->at = *list, item->n = (int64_t)strcspn(*list, ",");
+    *list += item->n + (item->at[item->n] == ',');
+    return 1;
 }
 
 const char *gx_text_size(int64_t bytes, char out[GX_TEXT_SIZE])

@@ -60,18 +60,10 @@ static inline uint32_t gx__cpu_absmax_bits(const float *x, int64_t n)
     uint32_t most = 0;
     GX_OMP(simd reduction(max : most))
     for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, x + i, 4);
-        bits &= 0x7fffffff;
+        const uint32_t bits = gx_float_bits(x[i]) & 0x7fffffff;
         most = bits > most ? bits : most;
     }
     return most;
-}
-static inline float gx__cpu_float_of(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, 4);
-    return x;
 }
 static int gx__cpu_quantizes(float absmax) { return absmax < GX__CPU_QUANTIZED_BELOW; } // 0: a NaN, too
 
@@ -114,8 +106,8 @@ static uint32_t gx__cpu_nf4_part(GxContext *g, const GxQuantized *w, float *absm
     for (int64_t b = 0; b < blocks; b++) {
         const int64_t at = b * GX_NF4_BLOCK, count = gx_min(GX_NF4_BLOCK, n - at);
         const uint32_t bits = gx__cpu_absmax_bits(x + at, count);
-        absmax[first / GX_NF4_BLOCK + b] = gx__cpu_float_of(bits);
-        gx__cpu_nf4_block(w->codes + (first + at) / 2, gx__cpu_float_of(bits), x + at, count, &middle);
+        absmax[first / GX_NF4_BLOCK + b] = gx_float_of_bits(bits);
+        gx__cpu_nf4_block(w->codes + (first + at) / 2, gx_float_of_bits(bits), x + at, count, &middle);
         most = bits > most ? bits : most;
     }
     return most;
@@ -135,7 +127,7 @@ static uint32_t gx__cpu_int8_part(GxContext *g, const GxQuantized *w, int64_t fi
     GX_OMP(parallel for schedule(static) reduction(max : most) num_threads(gx_cpu_team(g, n)))
     for (int64_t r = 0; r < rows; r++) {
         const uint32_t bits = gx__cpu_absmax_bits(x + r * w->cols, w->cols);
-        const float a = gx__cpu_float_of(bits);
+        const float a = gx_float_of_bits(bits);
         w->scales[first / w->cols + r] = a;
         if (gx__cpu_quantizes(a)) // what is no number becomes no integer
             gx__cpu_int8_row((int8_t *)w->codes + first + r * w->cols, a, x + r * w->cols, w->cols);
@@ -166,7 +158,7 @@ GxStatus gx_cpu_quantize_part(GxContext *g, const GxQuantized *w, float *absmax,
     const uint32_t most = w->kind == GX_INT8
                               ? gx__cpu_int8_part(g, w, first, n, x)
                               : gx__cpu_nf4_part(g, w, w->kind == GX_NF4_DOUBLED ? absmax : w->scales, first, n, x);
-    return gx__cpu_quantizes(gx__cpu_float_of(most)) ? GX_OK : gx__cpu_quantize_refuses(g, w, first, x);
+    return gx__cpu_quantizes(gx_float_of_bits(most)) ? GX_OK : gx__cpu_quantize_refuses(g, w, first, x);
 }
 
 // How many midpoints between neighbours of D are below x.

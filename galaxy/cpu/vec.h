@@ -47,19 +47,6 @@ static inline const void *gx_cpu_from(const void *x, int64_t i, GxDtype dtype)
     return x ? (const char *)x + i * gx_dtype_size(dtype) : NULL;
 }
 
-static inline uint32_t gx__cpu_bits(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, 4);
-    return bits;
-}
-static inline float gx__cpu_float(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, 4);
-    return x;
-}
-
 // exp(x) to about 1.5 ulp; 0 below -87, saturated above 88.3 (2.2e38, so that 1/(1 + exp) stays exact); NaN stays NaN.
 // x = n*ln2 + r with |r| <= ln2/2; exp(r) by its Taylor polynomial of degree 7 (next term below 5.2e-9); times 2^n by
 // its bits. Numbers outside are exchanged by masks: of branches compilers make several cases, and vector code with a
@@ -67,7 +54,7 @@ static inline float gx__cpu_float(uint32_t bits)
 static inline float gx_cpu_exp(float x)
 {
     const uint32_t above = -(uint32_t)(x > 88.3f), below = -(uint32_t)(x < -87.0f);
-    const float z = gx__cpu_float((gx__cpu_bits(x) & ~above) | (gx__cpu_bits(88.3f) & above));
+    const float z = gx_float_of_bits((gx_float_bits(x) & ~above) | (gx_float_bits(88.3f) & above));
     const float magic = 12582912.0f; // 1.5 * 2^23: adding it rounds to the nearest integer, in the lowest bits
     const float shifted = z * 1.44269504f + magic, n = shifted - magic;
     const float r = (z - n * 0.693359375f) - n * -2.12194440e-4f; // ln2 in two parts, the first exact in 9 bits
@@ -79,8 +66,8 @@ static inline float gx_cpu_exp(float x)
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    const float y = p * gx__cpu_float((gx__cpu_bits(shifted) + 127) << 23);
-    return gx__cpu_float(gx__cpu_bits(y) & ~below);
+    const float y = p * gx_float_of_bits((gx_float_bits(shifted) + 127) << 23);
+    return gx_float_of_bits(gx_float_bits(y) & ~below);
 }
 
 // tanh(x) to about 2 ulp; NaN stays NaN. Near 0 its odd polynomial (fitted on [0, 0.625], relative error below 5e-9),

@@ -51,9 +51,6 @@ GxStatus gx_bottleneck_check(const GxModel *m, GxError *err)
     const int64_t k = m->bottleneck.reduction;
     if (k < 0 || k > 65536)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "adapter_reduction_dim is %ld; it must be from 1 to 65536", (long)k);
-    if (k > 0 && m->lora.r > 0)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "LoRA and bottleneck adapters are two ways to tune a model; choose one of them");
     return GX_OK;
 }
 

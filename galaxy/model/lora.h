@@ -38,6 +38,7 @@ GX_END
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include "../base/text.h"
 #include "../ops/embedding.h"
 #include "../ops/linear.h"
 #include "../ops/memory.h"
@@ -83,11 +84,9 @@ static int64_t gx__lora_module(const GxTensor *t) { return (int64_t)strlen(t->na
 
 static int gx__lora_is_listed(const char *module, int64_t n, const char *names)
 {
-    for (const char *p = names; *p; p += *p == ',') {
-        const int64_t name_n = (int64_t)strcspn(p, ",");
-        if (gx__lora_is_called(module, n, p, name_n)) return 1;
-        p += name_n;
-    }
+    GxTextItem name;
+    while (gx_text_next(&names, &name))
+        if (gx__lora_is_called(module, n, name.at, name.n)) return 1;
     return 0;
 }
 
@@ -143,20 +142,26 @@ GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
 {
     if (gx__lora_is_all_linear(&m->lora)) return GX_OK;
     if (m->lora.finds) return gx__lora_check_pattern(m, err);
-    for (const char *p = m->lora.targets; p && *p; p += *p == ',') {
-        const int64_t n = (int64_t)strcspn(p, ",");
+    const char *targets = m->lora.targets;
+    GxTextItem name;
+    while (gx_text_next(&targets, &name)) {
         int found = 0;
+        if (name.n == 10 && !strncasecmp(name.at, "all-linear", 10))
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "LoRA's targets, \"%.200s\", name others beside all-linear, which stands alone for all "
+                           "linears of attention and MLP; name these, like %s, one by one",
+                           m->lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
         for (int i = 0; i < m->table.n && !found; i++) {
             const GxTensor *t = &m->table.row[i];
-            found = t->has_lora && gx__lora_is_called(t->name, gx__lora_module(t), p, n);
+            found = t->has_lora && gx__lora_is_called(t->name, gx__lora_module(t), name.at, name.n);
         }
         if (!found)
             return GX_FAIL(err, GX_ERR_ARGUMENT,
                            "LoRA's target \"%.*s\" is no linear of attention or MLP, none of a head or before one, "
                            "and not the embedding of tokens; those of %s are called like %s, %s",
-                           (int)n, p, m->family->name, m->table.row[m->unit[1].pair[0].linear[0].first.index].name,
+                           (int)name.n, name.at, m->family->name,
+                           m->table.row[m->unit[1].pair[0].linear[0].first.index].name,
                            m->table.row[m->embedding.index].name);
-        p += n;
     }
     return GX_OK;
 }

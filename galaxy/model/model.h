@@ -361,7 +361,8 @@ GxStatus gx_prompt_check_frozen(const GxModel *m, GxError *err);
 // scale.h: the scales and biases of the unit's linears, once these are there; 1: pair k's have them.
 void gx_scale_open(GxContext *g, GxModel *m, int unit);
 int gx_pair_has_scale(const GxModel *m, int unit, int k);
-// tuned.h: freezes what a tuning method does not train; refuses names that nothing has.
+// tuned.h: a model is tuned by one method; freezes what a tuning method does not train; refuses names that nothing has.
+GxStatus gx_tuned_check_methods(const GxModel *m, GxError *err);
 GxStatus gx_tuned_freeze(GxModel *m, GxError *err);
 // Once the weights are there: refuses what is frozen besides at 0 where a gradient would come through it.
 GxStatus gx_tuned_check_frozen(GxContext *g, const GxModel *m);
@@ -678,6 +679,7 @@ GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *c
     GX_TRY(gx_methods_check(mode->methods, &g->error));
     GX_TRY(family->resolve(config, &g->error));
     GX_TRY(gx_prompt_check(m, &g->error));
+    GX_TRY(gx_tuned_check_methods(m, &g->error));
     m->kind = (GxUnitKind *)calloc(GX_MAX_KINDS, sizeof *m->kind);
     if (!m->kind) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the kinds of a model's units");
     family->describe(g, m);

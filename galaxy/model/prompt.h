@@ -76,11 +76,6 @@ GxStatus gx_prompt_check(GxModel *m, GxError *err)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "prompt_len is %ld; it must be from 1 to 65536", (long)o->len);
     if (o->len == 0) o->is_v2 = 0;
     if (o->len == 0) return GX_OK;
-    if (m->lora.r > 0 || m->bottleneck.reduction > 0 || m->side.reduction > 0)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "prompts and %s are two ways to tune a model; choose one of them",
-                       m->lora.r > 0           ? "LoRA"
-                       : m->side.reduction > 0 ? "a side network"
-                                               : "bottleneck adapters");
     if (o->layers < 0 || o->layers > layers)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "prompt_layers is %ld; the model has %ld layers", (long)o->layers,
                        (long)layers);

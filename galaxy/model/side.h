@@ -41,9 +41,6 @@ GxStatus gx_side_check(const GxModel *m, GxError *err)
     const int64_t k = m->side.reduction;
     if (k < 0 || k > 65536)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "side_reduction_factor is %ld; it must be from 1 to 65536", (long)k);
-    if (k > 0 && (m->lora.r > 0 || m->bottleneck.reduction > 0))
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "a side network and another adapter are two ways to tune a model; choose one of them");
     return GX_OK;
 }
 

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../base/text.h"
 #include "../comm/comm.h"
 #include "../ops/memory.h"
 #include "../parallel/values.h"
@@ -21,6 +22,19 @@ static const char *gx__tuned_trainable(const GxModel *m)
     if (m->side.reduction > 0) return m->side.trainable;
     if (m->prompt.len > 0) return m->prompt.trainable;
     return m->lora.r > 0 ? m->lora.trainable : m->bottleneck.trainable;
+}
+
+GxStatus gx_tuned_check_methods(const GxModel *m, GxError *err)
+{
+    const char *const names[] = {"LoRA", "bottleneck adapters", "a side network", "prompts"};
+    const int has[] = {m->lora.r > 0, m->bottleneck.reduction > 0, m->side.reduction > 0, m->prompt.len > 0};
+    for (int i = 0, first = -1; i < 4; i++) {
+        if (has[i] && first >= 0)
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s and %s are two ways to tune a model; choose one of them",
+                           names[first], names[i]);
+        if (has[i]) first = i;
+    }
+    return GX_OK;
 }
 
 // The bias of the matrix in the row before: PEFT's adapters have none of linears.
@@ -44,11 +58,10 @@ static int gx__tuned_ends_with(const GxTensor *t, const char *name, int64_t n)
 
 static int gx__tuned_is_trainable(const GxModel *m, const GxTensor *t)
 {
-    for (const char *p = gx__tuned_trainable(m); p && *p; p += *p == ',') {
-        const int64_t n = (int64_t)strcspn(p, ",");
-        if (gx__tuned_ends_with(t, p, n)) return 1;
-        p += n;
-    }
+    const char *names = gx__tuned_trainable(m);
+    GxTextItem name;
+    while (gx_text_next(&names, &name))
+        if (gx__tuned_ends_with(t, name.at, name.n)) return 1;
     return 0;
 }
 
@@ -86,11 +99,9 @@ static GxStatus gx__tuned_check_name(const GxModel *m, const char *name, int n, 
 
 static GxStatus gx__tuned_check_trainable(const GxModel *m, GxError *err)
 {
-    for (const char *p = gx__tuned_trainable(m); p && *p; p += *p == ',') {
-        const int n = (int)strcspn(p, ",");
-        GX_TRY(gx__tuned_check_name(m, p, n, err));
-        p += n;
-    }
+    const char *names = gx__tuned_trainable(m);
+    GxTextItem name;
+    while (gx_text_next(&names, &name)) GX_TRY(gx__tuned_check_name(m, name.at, (int)name.n, err));
     return GX_OK;
 }
 
@@ -189,22 +200,28 @@ static void gx__tuned_tell_frozen(GxContext *g, const GxModel *m, int row, doubl
                t->name, largest, through->name);
 }
 
+// Frozen, and gradients come through it.
+static int gx__tuned_is_passed(const GxModel *m, int row)
+{
+    const GxTensor *t = &m->table.row[row];
+    return t->frozen && t->is_adapter && gx__tuned_through(m, row) >= 0;
+}
+
 GxStatus gx_tuned_check_frozen(GxContext *g, const GxModel *m)
 {
     double *largest = (double *)calloc((size_t)m->table.n + 1, sizeof *largest);
-    int told = 0;
+    int worst = -1; // the first at 0, else the first that is small: one of many is told
     if (!largest) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %d tensors", m->table.n);
     for (int i = 0; i < m->table.n && !gx_failed(g); i++)
-        if (m->table.row[i].frozen && m->table.row[i].is_adapter && gx__tuned_through(m, i) >= 0)
-            largest[i] = gx__tuned_largest(g, m, i);
+        if (gx__tuned_is_passed(m, i)) largest[i] = gx__tuned_largest(g, m, i);
     gx_at(g, -1, "frozen");
     gx_all_reduce(g, GX_AXIS_ALL, GX_MAX, largest, m->table.n, GX_F64); // of a failed context: tells the others
-    for (int i = 0; i < m->table.n && !gx_failed(g) && !told; i++) {
-        if (!m->table.row[i].frozen || !m->table.row[i].is_adapter || gx__tuned_through(m, i) < 0) continue;
-        told = largest[i] <= gx__tuned_small(m, i); // one of many
-        if (told && g->rank == 0) gx__tuned_tell_frozen(g, m, i, largest[i]);
+    for (int i = 0; i < m->table.n && !gx_failed(g); i++) {
+        if (!gx__tuned_is_passed(m, i) || largest[i] > gx__tuned_small(m, i)) continue;
+        if (worst < 0 || (largest[worst] > 0 && largest[i] == 0)) worst = i;
     }
-    if (told) gx_barrier(g, GX_AXIS_ALL); // of a context that has failed: tells the others
+    if (worst >= 0 && g->rank == 0) gx__tuned_tell_frozen(g, m, worst, largest[worst]);
+    if (worst >= 0) gx_barrier(g, GX_AXIS_ALL); // of a context that has failed: tells the others
     free(largest);
     return gx_status(g);
 }

@@ -356,7 +356,7 @@ GxStatus gx_resume_check_tuning(const GxResume *r, const GxTrainOptions *o, GxEr
     const char *said = gx_json_string(gx_json_get(r->args, "tuning")), *then = said[0] ? said : "full",
                *now = o->tuning.tuning;
     if (!r->folder[0] || !strcmp(then, now)) return GX_OK;
-    if ((!strcmp(then, "side") || !strcmp(then, "side_only")) && gx_tuning_is_side(&o->tuning)) return GX_OK;
+    if (gx_tuning_is_sides(then) && gx_tuning_is_side(&o->tuning)) return GX_OK;
     if (!strcmp(then, "full"))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s holds a whole model (--tuning full), and this command says --tuning %s: that is a new run; "

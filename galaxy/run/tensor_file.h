@@ -5,6 +5,7 @@
 // ranks meet after each tensor that was written: a file may take longer than a rank waits for another one.
 #ifndef GX_TENSOR_FILE_H
 #define GX_TENSOR_FILE_H
+#include "../base/text.h"
 #include "../parallel/boxes.h"
 #include "../parallel/values.h"
 #include "../comm/comm.h"
@@ -669,12 +670,13 @@ typedef struct {
     int rows, found, absent; // of the model: rows of it; the last that the file has, and has not; -1: none
 } gx__TensorHead;
 
-static const char *gx__tensor_file_next_head(const char *heads, gx__TensorHead *h)
+static int gx__tensor_file_next_head(const char **heads, gx__TensorHead *h)
 {
-    const int n = (int)strcspn(heads, ",");
-    snprintf(h->pattern, sizeof h->pattern, "%.*s", n, heads);
+    GxTextItem head;
+    if (!gx_text_next(heads, &head)) return 0;
+    snprintf(h->pattern, sizeof h->pattern, "%.*s", (int)head.n, head.at);
     h->rows = 0, h->found = h->absent = -1;
-    return heads + n + (heads[n] == ',');
+    return 1;
 }
 
 static void gx__tensor_file_count_head(const GxTensorMatch *match, const GxTable *t, gx__TensorHead *h)
@@ -711,9 +713,9 @@ static GxStatus gx__tensor_file_match_head(GxTensorMatch *match, const GxSafeten
 static GxStatus gx__tensor_file_match_heads(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
                                             const GxFamily *family, const char *folder, GxError *err)
 {
+    const char *heads = family->heads;
     gx__TensorHead h;
-    for (const char *heads = family->heads; heads && *heads;) {
-        heads = gx__tensor_file_next_head(heads, &h);
+    while (gx__tensor_file_next_head(&heads, &h)) {
         gx__tensor_file_count_head(match, t, &h);
         GX_TRY(gx__tensor_file_match_head(match, s, t, family, &h, folder, err));
     }
@@ -804,10 +806,9 @@ static int gx__tensor_file_is_of_a_head(const GxFamily *family, const char *in_f
     gx__TensorHead h;
     char name[GX_NAME];
     gx__tensor_file_name(family, in_file, name);
-    for (const char *heads = family->heads; heads && *heads;) {
-        heads = gx__tensor_file_next_head(heads, &h);
+    const char *heads = family->heads;
+    while (gx__tensor_file_next_head(&heads, &h))
         if (gx_name_matches(name, h.pattern)) return 1;
-    }
     return 0;
 }
 

@@ -41,10 +41,11 @@ static inline double gx_tuning_rate(const GxTask *task, const char *tuning)
     return has_adapter ? 2e-4 : 2e-5;
 }
 static inline double gx_tuning_alpha(int64_t lora_dim) { return 2 * (double)lora_dim; }
-static inline int gx_tuning_is_side(const GxTuningOptions *o) // side_only, too: the same network
+static inline int gx_tuning_is_sides(const char *method) // side_only, too: the same network
 {
-    return !strcmp(o->tuning, "side") || !strcmp(o->tuning, "side_only");
+    return !strcmp(method, "side") || !strcmp(method, "side_only");
 }
+static inline int gx_tuning_is_side(const GxTuningOptions *o) { return gx_tuning_is_sides(o->tuning); }
 static inline int gx_tuning_has_adapter(const GxTuningOptions *o) { return strcmp(o->tuning, "full") != 0; }
 // The first option that makes another adapter than the run's (`args`, its options), NULL: there is none.
 const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err);

@@ -57,16 +57,12 @@ void gx_sampling_penalize(float *logits, const uint8_t *seen, int64_t V, double 
 // Numbers in the order of the floats that they are made of.
 static uint32_t gx__sampling_key(float x)
 {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
+    const uint32_t bits = gx_float_bits(x);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 static float gx__sampling_of_key(uint32_t key)
 {
-    const uint32_t bits = key & 0x80000000u ? key & 0x7FFFFFFFu : ~key;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
+    return gx_float_of_bits(key & 0x80000000u ? key & 0x7FFFFFFFu : ~key);
 }
 
 typedef struct { // scaled logits: those from `least` on, of which `best` is the largest
