@@ -210,7 +210,7 @@ TEST(autotune_keeps_its_choices_in_checkpoints_and_in_its_file)
     CHECK(strstr(err(), "checkpoint-2/autotune.txt is not for this card and library") &&
               strstr(err(), "cuBLASLt 130000\", and this is") && strstr(err(), "cuBLASLt 130100\"; products are timed"),
           "%s", err());
-    table_has(TABLE, 0);
+    CHECK(table_has(TABLE, 0) == products, "%s has not the %d products of the first run", TABLE, products);
     unsetenv("GX_EMU_CUBLASLT"), unsetenv("GX_EMU_ALGORITHM_MS");
     shell("echo weights > " TABLE);
     CHECK(run("--output_dir none --max_steps 4 --autotune " TABLE) > 0 && strstr(err(), "it begins with \"weights\""),
