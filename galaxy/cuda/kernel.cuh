@@ -205,8 +205,8 @@ template <class T, class Op> static void gx_each(GxContext *g, const char *name,
     gx_cuda_check(g, name);
 }
 
-// op.at<N>(r, c) for all rows r < R and columns c < C; blocks: (rows, parts of a row). Two blocks to a multiprocessor are
-// all that is asked for: left to itself, the compiler spills for a sixth.
+// op.at<N>(r, c) for all rows r < R and columns c < C; blocks: (rows, parts of a row). Two blocks to a multiprocessor
+// are all that is asked for: left to itself, the compiler spills for a sixth.
 template <int N, class Op>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2) gx__cuda_each_row(Op op, int64_t R, int64_t C)
 {

@@ -11,8 +11,10 @@
 // for one card and one version of cuBLASLt; on another one that is said, and products are timed anew.
 #ifndef GX_AUTOTUNE_H
 #define GX_AUTOTUNE_H
-#include "trainer.h"
+#include "options.h"
 GX_BEGIN
+
+typedef struct GxTrainer GxTrainer; // trainer.h
 
 // Refuses what the run's device cannot do. Before there is a plan.
 GxStatus gx_autotune_check(const GxTrainOptions *o, const GxContext *g, GxError *err);
@@ -25,9 +27,11 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_AUTOTUNE_IMPLEMENTED)
 #define GX_AUTOTUNE_IMPLEMENTED
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "agree.h"
+#include "trainer.h"
 
 enum { GX__AUTOTUNE_MOST = 16 << 20 }; // bytes of a table
 
