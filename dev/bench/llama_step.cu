@@ -62,10 +62,10 @@ static void print_json(Step *t, const StepOptions *o, int is_profiled, double me
            "\"ms\": %.2f, \"best_ms\": %.2f, \"gflops\": %.1f, \"gflop_per_step\": %.2f, \"peak_rss_mb\": %.0f, "
            "\"arena_mb\": %.0f, ",
            is_profiled ? ", operation by operation" : "",
-           !is_profiled && o->cuda_graphs && gx_graphs_are_possible(&t->g) ? ", by CUDA graphs" : "", o->tf32 ? "tf32" : o->precision,
-           (long)gx_table_parameters(&t->m.table), tokens / median, tokens / best, median * 1e3, best * 1e3,
-           t->plan.flops / median / 1e9, t->plan.flops / 1e9, (double)gx_process_peak_memory() / 1e6,
-           (double)t->arena.peak / 1e6);
+           !is_profiled && o->cuda_graphs && gx_graphs_are_possible(&t->g) ? ", by CUDA graphs" : "",
+           o->tf32 ? "tf32" : o->precision, (long)gx_table_parameters(&t->m.table), tokens / median, tokens / best,
+           median * 1e3, best * 1e3, t->plan.flops / median / 1e9, t->plan.flops / 1e9,
+           (double)gx_process_peak_memory() / 1e6, (double)t->arena.peak / 1e6);
     print_device_memory(t);
     printf("\"loss\": %.5f, \"threads\": %ld, \"device\": \"%s\"}\n", step_loss(t), (long)o->threads, device);
     fflush(stdout);
