@@ -319,7 +319,8 @@ TEST(a_run_goes_on_with_graphs_and_is_profiled_without)
                   "half_graphs/checkpoint-3"));
 }
 
-// What is timed is waited for, which a capture does not permit; and a graph would keep the algorithm of before.
+// In the first window nothing is captured yet: there products are timed, which waits for each of them, and a graph
+// would keep the algorithms of before.
 TEST(graphs_begin_behind_the_step_whose_products_are_timed)
 {
     if (!use_program("train_llama") || !has_emulator()) return;

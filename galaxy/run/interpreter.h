@@ -57,7 +57,6 @@ typedef struct {
     const void *task;
     const GxUnitCache *cache;
     GxGraphs *graphs;       // NULL: none are kept
-    int launches_kernels;   // the caller's: 1: for now by kernels, though graphs are kept
     int plans_found;        // on a device that does not compute, all outputs are in it
     int is_found, found_of; // in it: the outputs of this micro-batch of the window
     void *region;
@@ -287,7 +286,7 @@ static int gx__interpreter_graph(const GxContext *g, const GxRunner *r, const Gx
 {
     const GxAction *a = &s->action[i];
     int n = 0;
-    if (!r->graphs || r->launches_kernels || s->spec.kind != GX_STEPS_TRAIN || !gx_graphs_are_possible(g)) return 0;
+    if (!r->graphs || s->spec.kind != GX_STEPS_TRAIN || !gx_graphs_are_possible(g)) return 0;
     while (i + n < s->n && gx__interpreter_is_captured(r, s, &a[n], batch) && a[n].micro_batch == a->micro_batch) n++;
     return n;
 }

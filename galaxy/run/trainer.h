@@ -236,7 +236,6 @@ void gx_trainer_step(GxTrainer *t)
     begun.lr = (float)gx_schedule_rate(&t->schedule, begun.applied);
     gx_to_device(g, g->step, &begun, offsetof(GxStep, clip));
     const int profiles = gx__trainer_profiles(t);
-    t->runner.launches_kernels = t->times_products; // which waits for each of them
     if (profiles) gx_profile_begin(&t->profile);
     gx_runner_train(g, &t->runner, t->batch, NULL, &stop);
     if (profiles) gx_profile_end(&t->profile);
