@@ -826,7 +826,7 @@ TEST(a_config_json_of_a_qwen_with_a_window_says_of_each_layer_whether_it_slides)
         close(file);
         c.max_window_layers = cases[i].from;
         snprintf(c.layer_types, sizeof c.layer_types, "%s", cases[i].types);
-        CHECK(gx_llama_config_write(&c, NULL, path, &err) == GX_OK &&
+        CHECK(gx_llama_config_resolve(&c, &err) == GX_OK && gx_llama_config_write(&c, NULL, path, &err) == GX_OK &&
                   gx_llama_config_read(&back, path, &err) == GX_OK &&
                   gx_json_read(&json, path, GX_CONFIG_JSON_CAP, &err) == GX_OK,
               "%s", err.message);
@@ -843,6 +843,23 @@ TEST(a_config_json_of_a_qwen_with_a_window_says_of_each_layer_whether_it_slides)
         gx_json_free(json);
         unlink(path);
     }
+}
+
+// Left out, it would be 4096 to transformers.
+TEST(a_config_json_of_a_mistral_without_a_window_says_so)
+{
+    GxLlamaConfig c = {97, 48, 80, 3, 6, 3, 8, 77, 1e-6, 1e6, 0.02, 1, -1, "mistral", 0, "default", 0, 0, 0, 0, 0, ""};
+    GxLlamaConfig back = GX_ZERO;
+    GxError err = GX_ZERO;
+    char path[40] = "/tmp/galaxy_test_run_XXXXXX";
+    const int file = mkstemp(path);
+    if (!CHECK(file >= 0, "no temporary file")) return;
+    close(file);
+    CHECK(gx_llama_config_write(&c, NULL, path, &err) == GX_OK && gx_llama_config_read(&back, path, &err) == GX_OK,
+          "%s", err.message);
+    CHECK(back.sliding_window == 0 && !strcmp(back.model_type, "mistral"), "a window of %ld",
+          (long)back.sliding_window);
+    unlink(path);
 }
 
 TEST(what_a_config_json_leaves_out_is_what_transformers_takes_for_it)
@@ -866,6 +883,7 @@ TEST(what_a_config_json_leaves_out_is_what_transformers_takes_for_it)
 
 #define FULL_SLIDING_FULL "[\"full_attention\", \"sliding_attention\", \"full_attention\"]"
 #define ALL_FULL          "[\"full_attention\", \"full_attention\", \"full_attention\"]"
+#define ALL_SLIDING       "[\"sliding_attention\", \"sliding_attention\", \"sliding_attention\"]"
 #define SLIDES            "\"use_sliding_window\": true, "
 
 // What transformers takes for what is left out of the other models' files, and where they say that a window slides.
@@ -878,8 +896,8 @@ TEST(a_config_json_of_mistral_qwen2_and_qwen3_is_read_as_transformers_does)
         {"mistral", "", 8, 131072, 4096, 0},
         {"mistral", ", \"sliding_window\": 77", 8, 131072, 77, 0},
         {"mistral", ", \"sliding_window\": null, \"num_key_value_heads\": null", 16, 131072, 0, 0},
-        {"mistral", ", \"sliding_window\": 77, \"layer_types\": " FULL_SLIDING_FULL, 8, 131072, 77,
-         0}, // takes no notice
+        {"mistral", ", \"sliding_window\": 77, \"layer_types\": " ALL_SLIDING, 8, 131072, 77, 0},
+        {"mistral", ", \"sliding_window\": 77, \"layer_types\": " ALL_FULL, 8, 131072, 0, 0},
         {"qwen2", ", \"num_key_value_heads\": 4", 4, 32768, 0, 0},
         {"qwen2", ", \"num_key_value_heads\": 2, \"sliding_window\": 77, \"use_sliding_window\": false", 2, 32768, 0,
          0},
@@ -922,10 +940,10 @@ TEST(layers_of_a_qwen_slide_where_its_config_json_says_so_to_transformers)
         {"\"use_sliding_window\": false, \"sliding_window\": 77, \"layer_types\": null", 0, 0, ""},
         {SLIDES "\"sliding_window\": null", 0, 0, ""},
         {"\"layer_types\": " ALL_FULL, 0, 0, ""},
-        {"\"use_sliding_window\": true", 4096, 28, ""}, // transformers' defaults
-        {SLIDES "\"sliding_window\": 77, \"max_window_layers\": 1", 77, 1, ""},
+        {"\"use_sliding_window\": true", 4096, 28, "fff"}, // transformers' defaults
+        {SLIDES "\"sliding_window\": 77, \"max_window_layers\": 1", 77, 1, "fss"},
         {SLIDES "\"sliding_window\": 77, \"max_window_layers\": 3, \"layer_types\": " ALL_FULL, 77, 3,
-         ""}, // says the same
+         "fff"}, // says the same
         {SLIDES "\"sliding_window\": 77, \"max_window_layers\": 3, \"layer_types\": " FULL_SLIDING_FULL, 77, 3, "fsf"},
         {SLIDES "\"sliding_window\": 77, \"max_window_layers\": 1, \"layer_types\": " ALL_FULL, 77, 1, "fff"},
     };
@@ -1045,6 +1063,8 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"model_type\": \"qwen3\", " SLIDES "\"sliding_window\": 0",
          "sliding_window is 0; expected an integer, at least 1"},
         {"\"model_type\": \"mistral\", \"sliding_window\": 0", "sliding_window is 0; expected an integer, at least 1"},
+        {"\"model_type\": \"mistral\", \"layer_types\": " FULL_SLIDING_FULL,
+         "with which transformers takes a mistral for a ministral; only layers that are alike"},
         {"\"model_type\": \"qwen2\", " SLIDES "\"max_window_layers\": -1",
          "max_window_layers is -1; expected an integer"},
         {"\"model_type\": \"qwen2\", " SLIDES "\"layer_types\": [\"full_attention\"]",

@@ -141,6 +141,7 @@ TEST(what_cannot_be_adapted_is_refused)
         {"--model base/checkpoint-8 --tuning adapter --adapter_reduction_dim 0", {"from 1 to 65536"}},
         {BASE "--strict false", {"--strict false draws weights of --model"}},
         {BASE "--trainable_modules heads", {"\"heads\" is none of the model's"}},
+        {BASE "--trainable_modules model.norm,,lm_head", {"the trainable module \"\" is none of the model's"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
         {"--model text.txt", {"text.txt is a file, and --model takes the folder"}},
         {"--model a.gguf", {"./convert_gguf --gguf a.gguf --output_dir FOLDER makes one of it"}},

@@ -205,6 +205,8 @@ TEST(autotune_keeps_its_choices_in_checkpoints_and_in_its_file)
     CHECK_RAN(run("--max_steps 4 --resume whole/checkpoint-2 --output_dir whole"));
     check_same_losses("resumed", read_log("whole"), whole, 0);
     CHECK(access(TABLE, F_OK) != 0, "a resumed run has timed products");
+    CHECK(same_file("whole/checkpoint-2/autotune.txt", "whole/checkpoint-4/autotune.txt"), "it keeps another table");
+    CHECK_RAN(run("--evaluate --device cpu --resume whole/checkpoint-4")); // shows what it can without a card
     setenv("GX_EMU_CUBLASLT", "130100", 1);
     CHECK_RAN(run("--max_steps 4 --resume whole/checkpoint-2 --output_dir whole"));
     CHECK(strstr(err(), "checkpoint-2/autotune.txt is not for this card and library") &&
@@ -212,6 +214,11 @@ TEST(autotune_keeps_its_choices_in_checkpoints_and_in_its_file)
           "%s", err());
     CHECK(table_has(TABLE, 0) == products, "%s has not the %d products of the first run", TABLE, products);
     unsetenv("GX_EMU_CUBLASLT"), unsetenv("GX_EMU_ALGORITHM_MS");
+    shell("head -c -2 whole/checkpoint-4/autotune.txt > " TABLE); // a digit of the last algorithm
+    CHECK(run("--output_dir none --max_steps 4 --autotune " TABLE) > 0, "a table that was cut is taken");
+    CHECK(strstr(err(), TABLE ": line ") && strstr(err(), "is no product with its algorithm"), "%s", err());
+    CHECK(run("--output_dir none --max_steps 4 --autotune whole") > 0, "a folder is taken");
+    CHECK(strstr(err(), "--autotune whole is a folder; it must be a file"), "%s", err());
     shell("echo weights > " TABLE);
     CHECK(run("--output_dir none --max_steps 4 --autotune " TABLE) > 0 && strstr(err(), "it begins with \"weights\""),
           "%s", err());
@@ -315,6 +322,7 @@ TEST(a_run_goes_on_with_graphs_and_is_profiled_without)
     CHECK_RAN(run("--output_dir on_with_graphs --max_steps 5 --resume half_graphs/checkpoint-3"));
     CHECK(strstr(out(), ", by CUDA graphs\n"), "%s", out());
     check_same_checkpoint("all_kernels/checkpoint-5", "on_with_graphs/checkpoint-5");
+    CHECK_RAN(run("--sample_only --device cpu --resume half_graphs/checkpoint-3"));
     CHECK_RAN(run("--output_dir on_without --max_steps 5 --device cpu --cuda_graphs false --resume "
                   "half_graphs/checkpoint-3"));
 }

@@ -36,6 +36,7 @@ GX_END
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_LINEAR_IMPLEMENTED)
 #define GX_CUDA_LINEAR_IMPLEMENTED
 #include <algorithm>
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -410,7 +411,8 @@ static int gx__cuda_tuned_read(const char *line, GxCudaTuned *one)
     k->M = n[0], k->N = n[1], k->K = n[2], k->lda = n[3], k->ldb = n[4], k->ldc = n[5];
     for (size_t b = 0; b < sizeof bytes; b++, at += 2) {
         unsigned value;
-        if (sscanf(line + at, "%2x", &value) != 1) return 0;
+        if (!isxdigit((unsigned char)line[at]) || !isxdigit((unsigned char)line[at + 1])) return 0;
+        sscanf(line + at, "%2x", &value);
         bytes[b] = (unsigned char)value;
     }
     memcpy(&one->algorithm, bytes, sizeof bytes);
@@ -460,10 +462,12 @@ static void gx__cuda_product(GxContext *g, const char *what, const GxCudaProduct
     if (status == CUBLAS_STATUS_SUCCESS) gx_cuda_check(g, what);
     if (status == CUBLAS_STATUS_SUCCESS) return;
     GX_FAIL(&g->error, GX_ERR_DEVICE,
-            "%s: cuBLASLt refused the product of %ld x %ld (%s%s) by %ld x %ld (%s%s) into %s%s: %s (%d)", what,
+            "%s: cuBLASLt refused the product of %ld x %ld (%s%s) by %ld x %ld (%s%s) into %s%s: %s (%d)%s", what,
             (long)p->M, (long)p->K, gx_dtype_name(p->type), p->trans_a ? ", transposed" : "", (long)p->K, (long)p->N,
             gx_dtype_name(p->type), p->trans_b ? ", transposed" : "", gx_dtype_name(p->type_c),
-            p->bias ? " with bias" : "", cublasLtGetStatusName(status), (int)status);
+            p->bias ? " with bias" : "", cublasLtGetStatusName(status), (int)status,
+            gx_cuda(g)->products->n_tuned ? "; algorithms are those of --autotune: remove its file, and they are timed anew"
+                                          : "");
 }
 
 // y[r,c] = bias[c]

@@ -27,8 +27,8 @@ typedef struct { // names as in Hugging Face's config.json
     char rope_type[GX_FIELD_TEXT];  // default, llama3; "": default
     double rope_factor, rope_low_freq_factor, rope_high_freq_factor; // llama3; 0: the usual ones, 8, 1, 4, 8192
     int64_t rope_original_max_position_embeddings;
-    // qwen2, qwen3 with a sliding_window: layers before this one see all, or, where it is not "", "s" for each layer
-    // in which the window slides and "f" for each other
+    // qwen2, qwen3 with a sliding_window: "s" for each layer in which the window slides and "f" for each other; "":
+    // layers before max_window_layers see all
     int64_t max_window_layers;
     char layer_types[GX_FIELD_TEXT];
 } GxLlamaConfig;
@@ -54,7 +54,16 @@ int gx_llama_slides(const GxLlamaConfig *c, int64_t l)
     return c->layer_types[0] ? c->layer_types[l] == 's' : l >= c->max_window_layers;
 }
 
-// Without a window there is nothing to say of layers.
+// The list says which layers slide, also where max_window_layers has said it, as long as there is room for it.
+static void gx__llama_resolve_layer_types(GxLlamaConfig *c)
+{
+    char types[GX_FIELD_TEXT] = "";
+    if (c->layer_types[0] || c->num_hidden_layers >= GX_FIELD_TEXT) return;
+    for (int64_t l = 0; l < c->num_hidden_layers; l++)
+        types[l] = l < c->max_window_layers ? 'f' : 's', types[l + 1] = 0;
+    memcpy(c->layer_types, types, sizeof types);
+}
+
 static GxStatus gx__llama_resolve_windows(GxLlamaConfig *c, GxError *err)
 {
     const int is_qwen = !strcmp(c->model_type, "qwen2") || !strcmp(c->model_type, "qwen3");
@@ -76,11 +85,13 @@ static GxStatus gx__llama_resolve_windows(GxLlamaConfig *c, GxError *err)
                        "layer_types is \"%s\"; it must be an s (the window slides) or an f (all is seen) for each of "
                        "the %ld layers",
                        c->layer_types, (long)c->num_hidden_layers);
-    if (strchr(c->layer_types, 's') && !c->sliding_window)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "layer_types is \"%s\", and there is no sliding_window: say how many tokens it has",
-                       c->layer_types);
-    if (!c->sliding_window) c->max_window_layers = 0, c->layer_types[0] = 0;
+    if ((c->max_window_layers || types) && !c->sliding_window)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "max_window_layers is %ld, layer_types \"%s\", and there is no sliding_window: say how many tokens "
+            "it has",
+            (long)c->max_window_layers, c->layer_types);
+    if (c->sliding_window && is_qwen) gx__llama_resolve_layer_types(c);
     return GX_OK;
 }
 

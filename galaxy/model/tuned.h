@@ -53,7 +53,7 @@ static int64_t gx__tuned_module(const GxTensor *t)
 static int gx__tuned_ends_with(const GxTensor *t, const char *name, int64_t n)
 {
     const int64_t module = gx__tuned_module(t);
-    return !t->is_added && n <= module && !strncmp(t->name + module - n, name, (size_t)n);
+    return !t->is_added && n > 0 && n <= module && !strncmp(t->name + module - n, name, (size_t)n);
 }
 
 static int gx__tuned_is_trainable(const GxModel *m, const GxTensor *t)

@@ -37,7 +37,7 @@ enum { GX__AUTOTUNE_MOST = 16 << 20 }; // bytes of a table
 
 GxStatus gx_autotune_check(const GxTrainOptions *o, const GxContext *g, GxError *err)
 {
-    if (!o->autotune[0] || g->device->tune) return GX_OK;
+    if (!o->autotune[0] || g->device->tune || gx_options_only_show(o)) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "--autotune is about matrix products on a card; this run is on the device %s: leave it out, or say "
                    "--autotune \"\"",
@@ -66,6 +66,9 @@ static GxStatus gx__autotune_read(const GxTrainer *t, char path[GX_PATH], int64_
                                   int64_t *bytes, GxError *err)
 {
     if (t->resume.folder[0]) GX_TRY(gx_path_join(path, t->resume.folder, GX_AUTOTUNE_FILE, err));
+    if (gx_path_is_folder(t->o.autotune))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--autotune %s is a folder; it must be a file, or the name of a new one",
+                       t->o.autotune);
     *is_checkpoint = path[0] && gx_path_is_file(path);
     if (!*is_checkpoint) snprintf(path, GX_PATH, "%s", t->o.autotune);
     return gx_path_is_file(path) ? gx_file_read(path, GX__AUTOTUNE_MOST, text, bytes, err) : GX_OK;
@@ -89,7 +92,7 @@ GxStatus gx_autotune_open(GxTrainer *t)
     GxContext *g = t->g;
     char path[GX_PATH] = "", *mine = NULL;
     int64_t bytes = 0, all_bytes = 0, is_checkpoint = 0;
-    if (!t->o.autotune[0] || gx_failed(g)) return gx_status(g);
+    if (!t->o.autotune[0] || !g->device->tune || gx_failed(g)) return gx_status(g);
     gx_at(g, -1, "autotune");
     GX_TRY(gx__autotune_check_ranks(g));
     if (gx_trainer_is_first(t)) gx__autotune_read(t, path, &is_checkpoint, &mine, &bytes, &g->error);
@@ -117,10 +120,10 @@ static void gx__autotune_write(GxTrainer *t)
 {
     GxError disk = GX_ZERO;
     GxLogger *log = &t->g->log;
+    gx_log(log, GX_LOG_INFO, "--autotune: %d shapes of products have the algorithm that was fastest",
+           gx__autotune_lines(t->tuned));
     if (gx_file_write(t->o.autotune, t->tuned, (int64_t)strlen(t->tuned), &disk) != GX_OK)
         gx_log(log, GX_LOG_WARNING, "--autotune: %s; the choices are in this run's checkpoints alone", disk.message);
-    gx_log(log, GX_LOG_INFO, "--autotune: %d shapes of products have the algorithm that was fastest; %s",
-           gx__autotune_lines(t->tuned), t->o.autotune);
 }
 
 void gx_autotune_agree(GxTrainer *t)

@@ -197,11 +197,18 @@ static GxStatus gx__gguf_find_arch(gx__GgufWork *w, const char *type)
                    gx__gguf_arch_names(1, names));
 }
 
+static int gx__gguf_slides(const GxLlamaConfig *c) // in some layer
+{
+    int slides = 0;
+    for (int64_t l = 0; l < c->num_hidden_layers; l++) slides |= gx_llama_slides(c, l);
+    return slides;
+}
+
 static GxStatus gx__gguf_check_export(gx__GgufWork *w)
 {
     const GxLlamaConfig *c = &w->config;
     GxError *err = &w->g.error;
-    if (c->sliding_window && c->sliding_window < c->max_position_embeddings)
+    if (gx__gguf_slides(c) && c->sliding_window < c->max_position_embeddings)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "%s: sliding_window is %ld and max_position_embeddings %ld; llama.cpp would attend to all of "
                        "them: set max_position_embeddings to %ld in config.json to use the model within its window",

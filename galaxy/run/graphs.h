@@ -19,9 +19,8 @@
 //     constant     shapes, strides, factors, sites and probabilities of dropout, eps: of the model
 // A device that can (GxDevice.graph_compare) captures again before each launch, and compares.
 //
-// Memory: GX_GRAPHS_MOST of them at most; what the device takes for them is not in a plan. Those that were seen once
-// give way, the oldest first; a graph stays. Where all places have one, the rest runs operation by operation, which is
-// said once.
+// Memory: GX_GRAPHS_MOST of them at most, those of the keys that come first, since all of a window come again in the
+// next; what the device takes for them is not in a plan. The rest runs operation by operation, which is said once.
 #ifndef GX_GRAPHS_H
 #define GX_GRAPHS_H
 #include "../base/store.h"
@@ -58,17 +57,16 @@ GX_END
 
 typedef struct {
     GxGraphKey key;
-    uint8_t *before, *behind; // [rows of the table] each: which gradients are written; NULL: the place is free
+    uint8_t *before, *behind; // [rows of the table] each: which gradients are written
     GxGraph *graph;           // NULL: seen once
     const GxDevice *device;   // whose it is
-    int64_t seen;             // when last
 } GxGraphPlace;
 
 struct GxGraphs {
     GxStore *store;
     uint8_t *now; // [rows of the table]
-    int64_t clock;
-    int is_full; // which has been said
+    int n;        // places in use, the first
+    int is_full;  // which has been said
     GxGraphPlace place[GX_GRAPHS_MOST];
 };
 
@@ -85,16 +83,12 @@ GxStatus gx_graphs_open(GxGraphs **s, GxStore *store, GxError *err)
     return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the places of %d graphs", GX_GRAPHS_MOST);
 }
 
-static void gx__graphs_free(GxGraphPlace *p)
-{
-    if (p->graph) p->device->graph_close(p->graph);
-    free(p->before);
-    memset(p, 0, sizeof *p);
-}
-
 void gx_graphs_close(GxGraphs *s)
 {
-    for (int i = 0; s && i < GX_GRAPHS_MOST; i++) gx__graphs_free(&s->place[i]);
+    for (int i = 0; s && i < s->n; i++) {
+        if (s->place[i].graph) s->place[i].device->graph_close(s->place[i].graph);
+        free(s->place[i].before);
+    }
     if (s) free(s->now);
     free(s);
 }
@@ -104,39 +98,24 @@ int gx_graphs_are_possible(const GxContext *g) { return g->device->computes && g
 // The place of this key with gradients as they are written now; NULL: there is none.
 static GxGraphPlace *gx__graphs_find(GxGraphs *s, const GxGraphKey *key)
 {
-    for (int i = 0; i < GX_GRAPHS_MOST; i++) {
+    for (int i = 0; i < s->n; i++) {
         GxGraphPlace *p = &s->place[i];
-        if (p->before && !memcmp(&p->key, key, sizeof *key) && !memcmp(p->before, s->now, (size_t)s->store->table->n))
-            return p;
+        if (!memcmp(&p->key, key, sizeof *key) && !memcmp(p->before, s->now, (size_t)s->store->table->n)) return p;
     }
     return NULL;
-}
-
-// A free place, or that of what was seen once, the longest ago; NULL: all have a graph.
-static GxGraphPlace *gx__graphs_room(GxGraphs *s)
-{
-    GxGraphPlace *room = NULL;
-    for (int i = 0; i < GX_GRAPHS_MOST; i++) {
-        GxGraphPlace *p = &s->place[i];
-        if (!p->graph && (!room || p->seen < room->seen)) room = p; // of a free one: 0
-    }
-    return room;
 }
 
 static void gx__graphs_note(GxContext *g, GxGraphs *s, const GxGraphKey *key)
 {
     const size_t rows = (size_t)s->store->table->n;
-    GxGraphPlace *p = gx__graphs_room(s);
-    if (!p && !s->is_full)
+    GxGraphPlace *p = &s->place[s->n];
+    if (s->n == GX_GRAPHS_MOST && !s->is_full)
         gx_log(&g->log, GX_LOG_WARNING,
-               "rank %d keeps %d CUDA graphs, as many as it can; what is of another shape, or a later micro-batch, is "
-               "launched kernel by kernel",
+               "rank %d keeps %d CUDA graphs, as many as it can; a window's later micro-batches are launched kernel by "
+               "kernel",
                g->rank, GX_GRAPHS_MOST);
-    if (!p) {
-        s->is_full = 1;
-        return;
-    }
-    gx__graphs_free(p);
+    s->is_full = s->n == GX_GRAPHS_MOST;
+    if (s->is_full) return;
     p->before = (uint8_t *)calloc(2, rows + 1);
     if (!p->before) {
         GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the place of a graph");
@@ -145,7 +124,8 @@ static void gx__graphs_note(GxContext *g, GxGraphs *s, const GxGraphKey *key)
     p->behind = p->before + rows;
     memcpy(&p->key, key, sizeof *key);
     memcpy(p->before, s->now, rows);
-    p->seen = s->clock, p->device = g->device;
+    p->device = g->device;
+    s->n++;
 }
 
 // What the work asks for now, as a graph; the host's part of it is done.
@@ -168,13 +148,11 @@ void gx_graphs_run(GxContext *g, GxGraphs *s, const GxGraphKey *key, void (*work
     if (gx_failed(g)) return;
     gx_store_written(s->store, s->now);
     GxGraphPlace *p = gx__graphs_find(s, key);
-    s->clock++;
     if (!p) {
         gx__graphs_note(g, s, key);
         if (!gx_failed(g)) work(g, user);
         return;
     }
-    p->seen = s->clock;
     if (!p->graph) {
         p->graph = gx__graphs_capture(g, work, user);
         gx_store_written(s->store, p->behind);

@@ -256,7 +256,7 @@ static GxStatus gx__llama_family_read_layer_types(char types[GX_MAX_UNITS], cons
     return GX_OK;
 }
 
-// Which layers of a Qwen slide: the list says so, else max_window_layers. What says the same is not kept twice.
+// Which layers of a Qwen slide: the list says so, else max_window_layers.
 static GxStatus gx__llama_family_read_sliding_layers(GxLlamaConfig *c, const char *types, const GxJson *json,
                                                      const char *path, GxError *err)
 {
@@ -269,12 +269,23 @@ static GxStatus gx__llama_family_read_sliding_layers(GxLlamaConfig *c, const cha
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "%s: layer_types has %ld elements and says otherwise than max_window_layers; up to %d are built",
                        path, (long)strlen(types), GX_FIELD_TEXT - 1);
-    snprintf(c->layer_types, sizeof c->layer_types, "%s", same ? "" : types);
+    snprintf(c->layer_types, sizeof c->layer_types, "%s", strlen(types) < GX_FIELD_TEXT ? types : "");
     return GX_OK;
 }
 
-// Of a Mistral: null is none; of layer_types transformers takes no notice there. Of a Qwen a window slides only where
-// use_sliding_window says so.
+// A Mistral whose file has layer_types is a Ministral to transformers: built where its layers are alike, and then the
+// same.
+static GxStatus gx__llama_family_check_alike(const char *types, const char *path, GxError *err)
+{
+    if (!strchr(types, 's') || !strchr(types, 'f')) return GX_OK;
+    return GX_FAIL(
+        err, GX_ERR_UNSUPPORTED,
+        "%s: layer_types has full_attention and sliding_attention, with which transformers takes a mistral for "
+        "a ministral; only layers that are alike are built",
+        path);
+}
+
+// Of a Mistral null is none. Of a Qwen a window slides only where use_sliding_window says so.
 static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
 {
     const int is_mistral = !strcmp(c->model_type, "mistral"), is_llama = !strcmp(c->model_type, "llama");
@@ -283,6 +294,8 @@ static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *jso
     int use = is_mistral;
     GX_TRY(gx__llama_family_read_layer_types(types, c, json, path, err));
     if (is_llama) return GX_OK;
+    if (is_mistral) GX_TRY(gx__llama_family_check_alike(types, path, err));
+    if (is_mistral && types[0] == 'f') return GX_OK;
     if (!is_mistral) GX_TRY(gx_json_get_bool(json, "use_sliding_window", 0, &use, path, err));
     if (!use || gx_json_type(window) == GX_JSON_NULL) {
         if (is_mistral || !strchr(types, 's')) return GX_OK;

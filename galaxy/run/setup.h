@@ -237,7 +237,7 @@ static GxStatus gx__setup_take_tf32(GxTrainer *t)
 static GxStatus gx__setup_check_graphs(GxTrainer *t)
 {
     GxError *err = &t->g->error;
-    if (!t->o.cuda_graphs) return GX_OK;
+    if (!t->o.cuda_graphs || gx_options_only_show(&t->o)) return GX_OK;
     if (!t->g->device->graph_begin)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--cuda_graphs is about kernels on a card; this run is on the device %s: leave it out, or say "
