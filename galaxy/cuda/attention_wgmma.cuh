@@ -10,9 +10,9 @@
 // In shared memory a tile is one or two halves, of 64 columns each: rows of 128 bytes, swizzled. Of keys the products
 // go along these rows, of values across them. Rows beyond the run's end arrive as zeros.
 //
-// It takes no documents, windows, pages, dropout or several runs of keys. It is there where GX_CUDA_SM_90A is defined (hopper.cuh);
-// attention.cuh, which decides who takes what, asks it where GX_CUDA_ATTENTION_WGMMA is, too. Source: Shah et al. 2024, arXiv:2407.08608, section 3.1, without its
-// exchange of turns between warpgroups.
+// It takes no documents, windows, pages, dropout or several runs of keys. It is there where GX_CUDA_SM_90A is defined
+// (hopper.cuh); attention.cuh, which decides who takes what, asks it where GX_CUDA_ATTENTION_WGMMA is, too. Source: Shah
+// et al. 2024, arXiv:2407.08608, section 3.1, without its exchange of turns between warpgroups.
 #ifndef GX_CUDA_ATTENTION_WGMMA_CUH
 #define GX_CUDA_ATTENTION_WGMMA_CUH
 #include "attention_mma.cuh"
@@ -155,7 +155,8 @@ static __device__ __forceinline__ void gx__wgmma_consume(GxMmaRows<1, HEAD> &row
 {
     enum { N = GX__WGMMA_OTHERS };
     GxMmaKeys keys = {-1, 0, 0, 0, {0, 0, 0}};
-    for (gx__mma_next_keys<N>(&keys, NULL, p, tile, b); keys.tile.length; gx__mma_next_keys<N>(&keys, NULL, p, tile, b)) {
+    for (gx__mma_next_keys<N>(&keys, NULL, p, tile, b); keys.tile.length;
+         gx__mma_next_keys<N>(&keys, NULL, p, tile, b)) {
         GxMmaSpan span[1][2];
         float s[1][N / 8][4];
         gx_mbarrier_wait(&tiles->full[turn->stage], turn->phase);
@@ -273,8 +274,8 @@ static void gx__wgmma_launch_forward(GxContext *g, void *o, float *lse, const vo
     GxWgmmaMaps maps;
     if (gx__wgmma_map(&maps.q, &of_q) || gx__wgmma_map(&maps.k, &of_k) || gx__wgmma_map(&maps.v, &of_v)) {
         GX_FAIL(&g->error, GX_ERR_DEVICE,
-                "attention_forward: the driver makes no tensor maps of q, k or v for the kernel by wgmma; build without "
-                "GX_CUDA_ATTENTION_WGMMA");
+                "attention_forward: the driver makes no tensor maps of q, k or v for the kernel by wgmma; build "
+                "without GX_CUDA_ATTENTION_WGMMA");
         return;
     }
     if (!gx__cuda_attention_shared(g, "attention_forward", (const void *)gx__wgmma_attention_forward<T, HEAD>, bytes))

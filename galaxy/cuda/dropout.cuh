@@ -14,7 +14,8 @@ GX_END
 #define GX_CUDA_DROPOUT_IMPLEMENTED
 #include "kernel.cuh"
 
-// Who draws. Seed, step and the window's first sample are read in device memory, so that a captured graph does not have them baked in.
+// Who draws. Seed, step and the window's first sample are read in device memory, so that a captured graph does not have
+// them baked in.
 struct GxCudaDraws {
     const GxStep *step;
     GxDropout d;

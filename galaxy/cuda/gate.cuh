@@ -18,7 +18,8 @@ GX_END
 #define GX_CUDA_GATE_IMPLEMENTED
 
 // of a: sigmoid(gate / temperature); of b: what is left, by itself, so that it is exact where it is small
-template <class T> static __device__ __forceinline__ float gx__cuda_gate_share(const T *gate, float temperature, int of_b)
+template <class T>
+static __device__ __forceinline__ float gx__cuda_gate_share(const T *gate, float temperature, int of_b)
 {
     const float z = gx_to_float(*gate) / temperature;
     return 1 / (1 + expf(of_b ? z : -z));

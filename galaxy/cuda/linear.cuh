@@ -466,7 +466,7 @@ static void gx__cuda_product(GxContext *g, const char *what, const GxCudaProduct
             (long)p->M, (long)p->K, gx_dtype_name(p->type), p->trans_a ? ", transposed" : "", (long)p->K, (long)p->N,
             gx_dtype_name(p->type), p->trans_b ? ", transposed" : "", gx_dtype_name(p->type_c),
             p->bias ? " with bias" : "", cublasLtGetStatusName(status), (int)status,
-            gx_cuda(g)->products->n_tuned ? "; algorithms are those of --autotune: remove its file, and they are timed anew"
+            gx_cuda(g)->products->n_tuned ? "; algorithms are --autotune's: remove its file, and they are timed anew"
                                           : "");
 }
 

@@ -6,7 +6,8 @@
 GX_BEGIN
 
 void gx_cuda_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs,
-                  const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride, int direction, GxDtype dtype);
+                  const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride, int direction,
+                  GxDtype dtype);
 
 GX_END
 #endif
@@ -55,7 +56,8 @@ template <class T> struct GxRopeOp {
 };
 template <class T>
 static void gx__cuda_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs,
-                          const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride, int direction)
+                          const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride,
+                          int direction)
 {
     const int64_t half = head_dim / 2;
     const GxRopeOp<T> op = {(T *)x, cosine, sine, *runs, documents, B, stride, (int)half, direction > 0 ? 1.0f : -1.0f};
@@ -64,7 +66,8 @@ static void gx__cuda_rope(GxContext *g, void *x, const float *cosine, const floa
 }
 
 void gx_cuda_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs,
-                  const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride, int direction, GxDtype dtype)
+                  const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride, int direction,
+                  GxDtype dtype)
 {
     GX_CUDA_TYPES(dtype, gx__cuda_rope, g, x, cosine, sine, runs, documents, B, heads, head_dim, stride, direction);
 }
