@@ -74,6 +74,33 @@ TEST(weight_decay_is_on_matrices_and_not_on_gates)
     gx_model_close(&m);
 }
 
+TEST(a_layer_of_a_side_network_has_the_window_of_the_layer_that_it_stands_beside)
+{
+    const GxSide side = {2, 0, 0, NULL};
+    GxContext g = GX_ZERO;
+    GxModel m;
+    GxLlamaConfig c = model_config;
+    GxModelOptions o = GX_ZERO;
+    int64_t window[2][GX_MAX_UNITS];
+    int layers[2] = {0, 0};
+    snprintf(c.model_type, sizeof c.model_type, "qwen2");
+    c.num_hidden_layers = 3, c.sliding_window = 5;
+    snprintf(c.layer_types, sizeof c.layer_types, "sfs");
+    o.side = &side;
+    g.device = test_device();
+    g.world = 1;
+    CHECK(gx_model_open(&g, &m, &gx_llama, &c, &test_serial, &o) == GX_OK, "%s", g.error.message);
+    for (int u = 0; u < m.units; u++) {
+        const int is_side = gx_unit_spec(&m, u)->side != GX_SIDE_NONE;
+        if (gx_unit_spec(&m, u)->n_pairs && gx_unit_spec(&m, u)->pair[0].core.kind == GX_CORE_ATT)
+            window[is_side][layers[is_side]++] = m.unit[u].window;
+    }
+    for (int s = 0; s < 2; s++)
+        CHECK(layers[s] == 3 && window[s][0] == 5 && window[s][1] == 0 && window[s][2] == 5, "%d layers, of %s",
+              layers[s], s ? "the side network" : "the model");
+    gx_model_close(&m);
+}
+
 TEST(reductions_that_are_no_divisors_of_the_width_and_modules_without_a_gradient_are_refused)
 {
     static const GxSide odd = {5, 0, 0, NULL}, wide = {64, 0, 0, NULL}, negative = {-1, 0, 0, NULL},

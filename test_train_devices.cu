@@ -141,15 +141,16 @@ static void check_same_losses(const char *what, Log a, Log b, int from)
 
 // The first step is computed as without, since timing changes nothing; those behind it have the bits of a run whose
 // first algorithm is the fastest. LoRA's products are added to what is there. On two cards the first rank's choice
-// counts. Moments show each bit.
+// counts, and the second's for shapes that it alone has. Moments show each bit.
 TEST(autotune_computes_by_the_fastest_algorithm_from_the_second_step_on)
 {
     static const struct {
-        const char *flags, *machine;
-    } runs[] = {{"--micro_batch_size 2 --gradient_accumulation_steps 2", ""},
-                {"--micro_batch_size 4 --tuning lora --adapter adapter/checkpoint-4", ""},
-                {"--micro_batch_size 4 --precision bf16", ""},
-                {"--micro_batch_size 2", "--ranks 2 --device_comm host"}};
+        const char *flags, *machine, *others; // ms of the second card's algorithms
+    } runs[] = {{"--micro_batch_size 2 --gradient_accumulation_steps 2", "", ""},
+                {"--micro_batch_size 4 --tuning lora --adapter adapter/checkpoint-4", "", ""},
+                {"--micro_batch_size 4 --precision bf16", "", ""},
+                {"--micro_batch_size 2", "--ranks 2 --device_comm host", ";1000,8000,9000,7000"},
+                {"", "--ranks 2 --device_comm host --dp_batch_size_list 3,1", ";9000,8000,1000,7000"}};
     if (!use_program("train_llama")) return;
     if (!has_emulator()) {
         CHECK(run("--output_dir none --device cpu --autotune " TABLE) > 0 &&
@@ -159,8 +160,10 @@ TEST(autotune_computes_by_the_fastest_algorithm_from_the_second_step_on)
     }
     CHECK_RAN(run("--output_dir adapter --max_steps 4 --tuning lora --model look/checkpoint-4")); // B is not 0 any more
     setenv("GX_EMU_CARDS", "2", 1);
-    setenv("GX_EMU_ALGORITHM_MS", "9000,8000,1000,7000;1000,8000,9000,7000", 1);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
+        char ms[60];
+        snprintf(ms, sizeof ms, "9000,8000,1000,7000%s", runs[i].others);
+        setenv("GX_EMU_ALGORITHM_MS", ms, 1);
         char table[40], state[3][3][60]; // of plain, tuned and first, behind steps 1 and 4
         const char *flags = runs[i].flags, *machine = runs[i].machine;
         for (int d = 0; d < 3; d++)
@@ -214,13 +217,14 @@ TEST(autotune_keeps_its_choices_in_checkpoints_and_in_its_file)
           "%s", err());
     CHECK(table_has(TABLE, 0) == products, "%s has not the %d products of the first run", TABLE, products);
     unsetenv("GX_EMU_CUBLASLT"), unsetenv("GX_EMU_ALGORITHM_MS");
-    shell("head -c -2 whole/checkpoint-4/autotune.txt > " TABLE); // a digit of the last algorithm
-    CHECK(run("--output_dir none --max_steps 4 --autotune " TABLE) > 0, "a table that was cut is taken");
+    shell("head -c -2 whole/checkpoint-2/autotune.txt > " TABLE); // a digit of the last algorithm
+    CHECK(run("--output_dir cut_table --max_steps 4 --autotune " TABLE) > 0, "a table that was cut is taken");
     CHECK(strstr(err(), TABLE ": line ") && strstr(err(), "is no product with its algorithm"), "%s", err());
-    CHECK(run("--output_dir none --max_steps 4 --autotune whole") > 0, "a folder is taken");
+    CHECK(run("--output_dir no_table --max_steps 4 --autotune whole") > 0, "a folder is taken");
     CHECK(strstr(err(), "--autotune whole is a folder; it must be a file"), "%s", err());
     shell("echo weights > " TABLE);
-    CHECK(run("--output_dir none --max_steps 4 --autotune " TABLE) > 0 && strstr(err(), "it begins with \"weights\""),
+    CHECK(run("--output_dir bad_table --max_steps 4 --autotune " TABLE) > 0 &&
+              strstr(err(), "it begins with \"weights\""),
           "%s", err());
 }
 
