@@ -15,7 +15,7 @@
 // made beside it.
 #ifndef GX_SAMPLING_H
 #define GX_SAMPLING_H
-#include "../base/common.h"
+#include "../base/dtype.h"
 GX_BEGIN
 
 typedef struct {        // zero: the likeliest token
