@@ -140,9 +140,10 @@ static __device__ __forceinline__ void gx__wgmma_produce(GxWgmmaTiles<T, HEAD> *
 
 // ---- the consumers -------------------------------------------------------------------------------------------------
 
-// A warp has read a tile to its end.
+// A warp has read a tile to its end, and none of its lanes still waits for it: a barrier knows only two phases apart.
 static __device__ __forceinline__ void gx__wgmma_let_go(unsigned long long *empty)
 {
+    __syncwarp();
     if (threadIdx.x % GX_WARP == 0) gx_mbarrier_arrive(empty);
 }
 
