@@ -57,11 +57,9 @@ int gx_llama_slides(const GxLlamaConfig *c, int64_t l)
 // The list says which layers slide, also where max_window_layers has said it, as long as there is room for it.
 static void gx__llama_resolve_layer_types(GxLlamaConfig *c)
 {
-    char types[GX_FIELD_TEXT] = "";
     if (c->layer_types[0] || c->num_hidden_layers >= GX_FIELD_TEXT) return;
     for (int64_t l = 0; l < c->num_hidden_layers; l++)
-        types[l] = l < c->max_window_layers ? 'f' : 's', types[l + 1] = 0;
-    memcpy(c->layer_types, types, sizeof types);
+        c->layer_types[l] = l < c->max_window_layers ? 'f' : 's', c->layer_types[l + 1] = 0;
 }
 
 static GxStatus gx__llama_resolve_windows(GxLlamaConfig *c, GxError *err)
