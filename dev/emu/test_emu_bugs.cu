@@ -267,27 +267,70 @@ static int barriers_of_two_branches(bool bug)
     return y.download()[63] == 1;
 }
 
-// The last block adds what the others have written.
-__global__ void sum_in_the_last_block(float *y, float *part, unsigned *count, bool bug)
+// The last block adds what the others have written. Thread 0 tells and hears; the fences are of the threads in a mask.
+enum { NOBODY = 0, FIRST = 1, SECOND = 2, ALL = 15 };
+struct LastBlock {
+    int written, met; // who fences its parts: before, and behind where the threads meet
+    enum { NOWHERE, WARP, BLOCK } meet;
+    int heard, told; // who fences what the others have told: before, and behind a barrier
+};
+static void fence_by(int threads)
+{
+    if (threads >> threadIdx.x & 1) __threadfence();
+}
+__global__ void sum_in_the_last_block(float *y, float *part, unsigned *count, LastBlock how)
 {
     GX_SHARED(bool, is_last, );
     part[blockIdx.x * blockDim.x + threadIdx.x] = 1;
-    if (!bug) __threadfence();
-    __syncthreads();
+    fence_by(how.written);
+    if (how.meet == LastBlock::BLOCK) __syncthreads();
+    if (how.meet == LastBlock::WARP) __syncwarp(15);
+    fence_by(how.met);
     if (threadIdx.x == 0) is_last = atomicAdd(count, 1u) == gridDim.x - 1;
+    fence_by(how.heard);
+    __syncthreads();
+    fence_by(how.told);
     __syncthreads();
     if (!is_last || threadIdx.x) return;
     float sum = 0;
     for (unsigned i = 0; i < gridDim.x * blockDim.x; i++) sum += part[i];
     y[0] = sum;
 }
-static int missing_threadfence(bool bug)
+static int sum_in(LastBlock how)
 {
     Buffer<float> y(std::vector<float>{0}), part(std::vector<float>(12, 0));
     Buffer<unsigned> count(std::vector<unsigned>{0});
     setenv("GX_EMU_FENCES", "late", 1);
-    GX_LAUNCH(sum_in_the_last_block, 3, 4, 0, 0, y.data, part.data, count.data, bug);
+    GX_LAUNCH(sum_in_the_last_block, 3, 4, 0, 0, y.data, part.data, count.data, how);
     return y.download()[0] == 12 && part.download() == std::vector<float>(12, 1);
+}
+static int missing_threadfence(bool bug)
+{
+    return sum_in({bug ? NOBODY : ALL, NOBODY, LastBlock::BLOCK, FIRST, NOBODY});
+}
+static int missing_threadfence_of_the_reader(bool bug)
+{
+    return sum_in({ALL, NOBODY, LastBlock::BLOCK, bug ? NOBODY : FIRST, NOBODY});
+}
+static int a_threadfence_before_the_threads_meet(bool bug) // of one, for all
+{
+    return sum_in({bug ? FIRST : NOBODY, bug ? NOBODY : FIRST, LastBlock::BLOCK, FIRST, NOBODY});
+}
+static int a_threadfence_by_another_thread(bool bug)
+{
+    return sum_in({NOBODY, bug ? SECOND : FIRST, LastBlock::BLOCK, FIRST, NOBODY});
+}
+static int a_threadfence_of_the_reader_by_another_thread(bool bug)
+{
+    return sum_in({ALL, NOBODY, LastBlock::BLOCK, bug ? SECOND : NOBODY, bug ? NOBODY : SECOND});
+}
+static int missing_syncthreads_before_an_atomic(bool bug)
+{
+    return sum_in({ALL, NOBODY, bug ? LastBlock::NOWHERE : LastBlock::BLOCK, FIRST, NOBODY});
+}
+static int missing_syncwarp_before_a_threadfence(bool bug)
+{
+    return sum_in({NOBODY, FIRST, bug ? LastBlock::NOWHERE : LastBlock::WARP, FIRST, NOBODY});
 }
 
 // ---- tensor cores and asynchronous copies --------------------------------------------------------------------------
@@ -747,6 +790,12 @@ static const struct {
     BUG(host_reads_device_memory),
     BUG(host_writes_device_memory),
     BUG(missing_threadfence),
+    BUG(missing_threadfence_of_the_reader),
+    BUG(a_threadfence_before_the_threads_meet),
+    BUG(a_threadfence_by_another_thread),
+    BUG(a_threadfence_of_the_reader_by_another_thread),
+    BUG(missing_syncthreads_before_an_atomic),
+    BUG(missing_syncwarp_before_a_threadfence),
     BUG(an_argument_that_a_graph_keeps),
     BUG(missing_event_in_a_graph),
     BUG(a_branch_that_a_graph_does_not_join),
