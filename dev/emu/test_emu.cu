@@ -524,6 +524,7 @@ TEST(copies_land_when_their_group_is_waited_for)
 }
 
 #include "test_emu_hopper.h"
+#include "test_emu_tiles.h"
 
 __constant__ float coefficients[3];
 template <int N, class T> __global__ void polynomial(T *y, const T *x)
@@ -1302,6 +1303,11 @@ FINDS_ANYWHERE(launches_into_a_full_queue, "", "room in a full stream, behind NC
 FINDS_ANYWHERE(a_kernel_loaded_behind_a_collective, "", "loading the kernel write_at waits inside the driver")
 FINDS_ANYWHERE(memory_taken_behind_a_collective, "", "cudaMalloc waits inside the driver")
 FINDS_ANYWHERE(sends_in_a_circle, "", "nothing has changed for 1 s")
+FINDS_ANYWHERE(half_a_product_of_tf32, "", "missing 16-31")
+FINDS_ANYWHERE(a_factor_that_is_no_tf32, "", "1.00048828 is no TF32")
+FINDS_ANYWHERE(half_a_store_of_matrices, "", "lanes 0-15 are in stmatrix")
+FINDS_ANYWHERE(a_misaligned_row_for_stmatrix, "", "misaligned")
+FINDS(missing_syncwarp_behind_stmatrix, "", wrong, wrong, race)
 #ifdef __SANITIZE_THREAD__ // without it, threads that run one after another lose nothing
 FINDS_ANYWHERE(race_of_threads, "", race)
 FINDS_ANYWHERE(race_of_blocks, "", race)

@@ -5,6 +5,8 @@
 #include "test_emu.h"
 #include "cp_async.h"
 #include "ldmatrix.h"
+#include "mma_tf32.h"
+#include "stmatrix.h"
 #include "tma.h"
 #include "wgmma.h"
 
@@ -430,6 +432,42 @@ static int copies_over_what_is_still_read(bool bug) { return reverse_x(bug ? TOO
 static int missing_syncthreads_behind_copies(bool bug) { return reverse_x(bug ? NO_BARRIER : RIGHT); }
 static int copies_that_nobody_waits_for(bool bug) { return reverse_x(bug ? NEVER : RIGHT); }
 
+__global__ void ones_times_x_in_tf32(float *y, int lanes, float x)
+{
+    const unsigned one = gx_tf32(1), a[4] = {one, one, one, one}, b = __float_as_uint(x);
+    float d[4] = {};
+    if ((int)threadIdx.x < lanes) gx_mma_tf32(d, a, b, b);
+    __syncthreads();
+    y[threadIdx.x] = d[3];
+}
+static int multiply_in_tf32(int lanes, float x)
+{
+    Buffer<float> y(32);
+    GX_LAUNCH(ones_times_x_in_tf32, 1, 32, 0, 0, y.data, lanes, x);
+    return y.download()[31] == 8 * x;
+}
+static int half_a_product_of_tf32(bool bug) { return multiply_in_tf32(bug ? 16 : 32, 2); }
+static int a_factor_that_is_no_tf32(bool bug) { return multiply_in_tf32(32, 1 + (bug ? 1 : 2) / 2048.0f); }
+
+// Each lane stores its number; lane i then reads the row of the next lane.
+__global__ void rows_by_stmatrix(float *y, Rows how)
+{
+    GX_SHARED(unsigned short, tile, [33 * 8]);
+    const unsigned r[4] = {threadIdx.x, threadIdx.x, threadIdx.x, threadIdx.x};
+    if ((int)threadIdx.x < how.lanes) gx_stmatrix<4, false>(tile + how.shift + (int)threadIdx.x * how.stride, r);
+    if (how.sync) __syncwarp();
+    y[threadIdx.x] = (float)tile[how.shift + (int)(threadIdx.x + 1) % 32 * how.stride];
+}
+static int store_rows(Rows how)
+{
+    Buffer<float> y(32);
+    GX_LAUNCH(rows_by_stmatrix, 1, 32, 0, 0, y.data, how);
+    return y.download()[0] == 4 && y.download()[30] == 28; // row 1 of matrix 0, row 7 of matrix 3
+}
+static int half_a_store_of_matrices(bool bug) { return store_rows({bug ? 16 : 32, 8, 0, true}); }
+static int a_misaligned_row_for_stmatrix(bool bug) { return store_rows({32, 8, bug ? 4 : 0, true}); }
+static int missing_syncwarp_behind_stmatrix(bool bug) { return store_rows({32, 8, 0, !bug}); }
+
 #include "test_emu_bugs_hopper.h"
 
 // ---- between host and streams --------------------------------------------------------------------------------------
@@ -809,6 +847,11 @@ static const struct {
     BUG(launches_into_a_full_queue),
     BUG(a_kernel_loaded_behind_a_collective),
     BUG(memory_taken_behind_a_collective),
+    BUG(half_a_product_of_tf32),
+    BUG(a_factor_that_is_no_tf32),
+    BUG(half_a_store_of_matrices),
+    BUG(a_misaligned_row_for_stmatrix),
+    BUG(missing_syncwarp_behind_stmatrix),
 };
 
 int run_bug(const char *name, bool bug)
