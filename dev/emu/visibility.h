@@ -53,12 +53,21 @@ struct OpenPage { // to threads' writes
     unsigned char was[page_bytes]; // when the running thread began to run
 };
 constexpr size_t open_pages_max = 8; // that stay open for the next thread: less to compare against more faults
+constexpr size_t open_pages_room = 1 << 20;
+
+// A list that a handler of faults may grow: it has room for all from the beginning.
+struct OpenPages {
+    OpenPage *page = nullptr;
+    size_t n = 0, known = 0; // known: are in Visibility.pages
+    OpenPage *begin() { return page; }
+    OpenPage *end() { return page + n; }
+};
 
 struct Visibility {
     bool is_late = false; // in the kernel that runs
     std::map<unsigned char *, Page> pages;
     Kept delayed; // written by blocks that have ended, and not told
-    std::vector<OpenPage> open;
+    OpenPages open;
     std::vector<unsigned char *> differ; // pages in which the block that runs may see something else than `before`
     std::vector<Writes> writes;          // of the block that runs, not told
     ThreadSet heard;
@@ -88,14 +97,23 @@ inline bool visibility_opens(const Allocation &a, unsigned char *p)
     unsigned char *begin = page_of(p);
     for (const OpenPage &o : visibility.open)
         if (o.begin == begin) return false;
-    visibility.differ.push_back(begin);
-    OpenPage &o = visibility.open.emplace_back();
+    if (visibility.open.n == open_pages_room) fatal("a kernel writes %zu pages at once", open_pages_room);
+    OpenPage &o = visibility.open.page[visibility.open.n++];
     o.begin = begin;
     memcpy(o.was, begin, page_bytes);
-    auto [entry, is_new] = visibility.pages.try_emplace(begin);
-    if (is_new) memcpy(entry->second.before, begin, page_bytes), memcpy(entry->second.told, begin, page_bytes);
     set_writable(begin, page_bytes, true);
     return true;
+}
+
+inline void note_open_pages() // what the handler of faults left undone
+{
+    OpenPages &open = visibility.open;
+    for (; open.known < open.n; open.known++) {
+        const OpenPage &o = open.page[open.known];
+        auto [entry, is_new] = visibility.pages.try_emplace(o.begin);
+        if (is_new) memcpy(entry->second.before, o.was, page_bytes), memcpy(entry->second.told, o.was, page_bytes);
+        visibility.differ.push_back(o.begin);
+    }
 }
 
 // ---- what threads have written -------------------------------------------------------------------------------------
@@ -115,21 +133,22 @@ inline void append_differences(std::vector<Bytes> &list, const OpenPage &o)
 inline void close_pages()
 {
     for (const OpenPage &o : visibility.open) set_writable(o.begin, page_bytes, false);
-    visibility.open.clear();
+    visibility.open.n = visibility.open.known = 0;
 }
 
 // The running thread gives way, or fences: what it has written since it began to run is its own.
 inline void visibility_attribute()
 {
-    if (visibility.open.empty()) return;
+    if (!visibility.open.n) return;
     Hidden hidden;
+    note_open_pages();
     Writes w;
     for (OpenPage &o : visibility.open) {
         if (!memcmp(o.begin, o.was, page_bytes)) continue;
         append_differences(w.bytes, o);
         memcpy(o.was, o.begin, page_bytes);
     }
-    if (visibility.open.size() > open_pages_max) close_pages();
+    if (visibility.open.n > open_pages_max) close_pages();
     if (w.bytes.empty()) return;
     w.known.set((size_t)self().linear);
     visibility.writes.push_back(std::move(w));
@@ -205,7 +224,7 @@ inline void bring_news() // the block sees what was told, and what it has writte
     }
     put_back(own);
     for (auto &[begin, page] : visibility.pages) set_writable(begin, page_bytes, false);
-    visibility.open.clear();
+    close_pages();
     visibility.brought = true;
 }
 
@@ -249,6 +268,7 @@ inline void visibility_after_atomic(const void *at, size_t bytes)
 {
     if (!visibility.is_late) return;
     Hidden hidden;
+    note_open_pages();
     auto found = visibility.pages.find(page_of(at));
     if (found == visibility.pages.end()) return; // shared memory
     memcpy(place_in(found->second.before, at), at, bytes);
@@ -272,7 +292,12 @@ inline void visibility_begin()
     if (fences.word != "early" && fences.word != "late")
         fatal("GX_EMU_FENCES is %s; there are early and late", fences.word.c_str());
     visibility.is_late = fences.word == "late";
-    if (visibility.is_late) watch_writes(true);
+    if (!visibility.is_late) return;
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    OpenPage *&room = visibility.open.page;
+    if (!room) room = (OpenPage *)mmap(nullptr, open_pages_room * sizeof *room, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (room == MAP_FAILED) fatal("no memory for the pages that a kernel writes");
+    watch_writes(true);
 }
 
 inline void visibility_end_block()
