@@ -77,6 +77,25 @@ wgmma() {
         grep -q "GX_CUDA_ATTENTION_WGMMA needs kernels for an H100" "$tmp/said" || { cat "$tmp/said"; return 1; }
 }
 
+# What dev/emu has for kernels in the making is for nvcc the instruction itself: each of its six kinds of stmatrix, and the product of TF32.
+tiles() {
+    local cuobjdump=${CUOBJDUMP:-$(command -v cuobjdump || ls "$(dirname "$nvcc")/cuobjdump" 2>/dev/null)} words n trans
+    printf '%s\n' '#include "dev/emu/mma_tf32.h"' '#include "dev/emu/stmatrix.h"' 'template <int N, bool TRANS> __global__ void store(const unsigned *x) {' \
+        'extern __shared__ char tile[]; unsigned r[N]; for (int i = 0; i < N; i++) r[i] = x[i]; gx_stmatrix<N, TRANS>(tile + threadIdx.x * 16, r); }' \
+        '__global__ void multiply(float *y, const float *x) { float d[4] = {}; const unsigned a[4] = {gx_tf32(x[0]), gx_tf32(x[1]), gx_tf32(x[2]), gx_tf32(x[3])};' \
+        'gx_mma_tf32(d, a, a[0], a[1]); y[threadIdx.x] = d[0] + d[1] + d[2] + d[3]; }' >"$tmp/tiles.cu"
+    for n in 1 2 4; do for trans in true false; do echo "template __global__ void store<$n, $trans>(const unsigned *);" >>"$tmp/tiles.cu"; done; done
+    if [ -n "$cuobjdump" ]; then
+        words="STSM.16.M88 STSM.16.MT88 STSM.16.M88.2 STSM.16.MT88.2 STSM.16.M88.4 STSM.16.MT88.4 HMMA.1688.F32.TF32"
+        "$nvcc" -std=c++17 -arch=sm_90 -I. -cubin "$tmp/tiles.cu" -o "$tmp/tiles" && "$cuobjdump" -sass "$tmp/tiles" >"$tmp/code" || return 1
+    else
+        words="stmatrix.sync.aligned.m8n8.x1.shared.b16 stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 stmatrix.sync.aligned.m8n8.x2.shared.b16 stmatrix.sync.aligned.m8n8.x2.trans.shared.b16
+            stmatrix.sync.aligned.m8n8.x4.shared.b16 stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
+        "$nvcc" -std=c++17 -arch=sm_90 -I. -ptx "$tmp/tiles.cu" -o "$tmp/code" || return 1
+    fi
+    for n in $words; do grep -qF "$n " "$tmp/code" || { echo "$n is not in the code"; return 1; }; done
+}
+
 # A tool that says what ncu says: two launches of one kernel, one of another; numbers with commas, names in another order.
 counts() {
     printf '%s\n' '#!/bin/sh' '[ "$1" != --query-metrics ] || { printf "%s\n" "dram__throughput x" gpu__time_duration sm__throughput; exit; }' 'cat <<X' \
@@ -93,6 +112,7 @@ counters_become_a_table() {
 look kernels_take_of_a_card_what_they_took_before dev/cuda/resources.sh --check
 look attention_in_bf16_uses_tensor_cores tensor_cores
 look attention_for_an_h100_uses_wgmma_and_tma wgmma
+look tiles_of_the_emulator_are_instructions_for_nvcc tiles
 look a_mode_in_one_file_is_compiled_by_nvcc one_file train_galaxy.cu
 look a_program_in_one_file_is_compiled_by_nvcc one_file train_llama.cu
 look nccl_is_found_when_it_is_needed_or_it_is_said_why loads_nccl

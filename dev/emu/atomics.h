@@ -1,6 +1,6 @@
 // atomics.h: atomicAdd and its kin, for the types that CUDA has them for (a type that nvcc refuses is refused).
 //
-// They order memory, which CUDA's do not: a missing __threadfence before one is found by GX_EMU_FENCES=late
+// They order memory, which CUDA's do not: a missing __threadfence before or behind one is found by GX_EMU_FENCES=late
 // (visibility.h).
 #ifndef GX_EMU_ATOMICS_H
 #define GX_EMU_ATOMICS_H
@@ -30,10 +30,11 @@ using Bits = std::conditional_t<sizeof(T) == 2, unsigned short, std::conditional
 template <class T, class Op> T atomic_update(T *p, Op op)
 {
     if ((uintptr_t)p % sizeof(T)) kernel_fails("atomic at %p: misaligned", (void *)p);
+    visibility_before_atomic(p, sizeof(T));
     Bits<T> old = __atomic_load_n((Bits<T> *)p, __ATOMIC_ACQUIRE), changed;
     do changed = __builtin_bit_cast(Bits<T>, op(__builtin_bit_cast(T, old)));
     while (!__atomic_compare_exchange_n((Bits<T> *)p, &old, changed, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
-    publish_atomic(p, sizeof(T));
+    visibility_after_atomic(p, sizeof(T));
     return __builtin_bit_cast(T, old);
 }
 

@@ -182,6 +182,9 @@ inline std::string text_of_lanes(unsigned lanes)
     abort();
 }
 
+inline void visibility_attribute(); // visibility.h: the running thread gives way
+template <class Members> void visibility_meet(Members is_member);
+
 // ---- who runs next -------------------------------------------------------------------------------------------------
 inline Thread *&in_line(unsigned i) { return block.ready[(block.first + i) % (2 * block_threads_max)]; }
 
@@ -249,6 +252,7 @@ inline void give_way()
 inline void yield(const char *what = "a loop that yields", std::source_location where = std::source_location::current())
 {
     Hidden hidden;
+    visibility_attribute();
     Thread &me = self();
     me.place = {what, where};
     if (++block.idle_yields > 1000000) report_deadlock();
@@ -262,19 +266,21 @@ inline void barrier_release_if_complete(Barrier &b)
     int expected = b.expected ? b.expected : block.live;
     if (!b.arrived || b.arrived < expected) return;
     int id = (int)(&b - block.barriers);
+    auto waits_here = [id](const Thread &t) { return t.state == State::waits_barrier && t.barrier == id; };
+    visibility_meet([&](const Thread &t) { return waits_here(t) || (!b.expected && t.state == State::exited); });
     b.result = b.votes;
     block.at_barriers -= b.arrived;
     b.arrived = b.votes = 0;
     b.round++;
     made_progress();
-    let_go(0, (int)block.threads.size(),
-           [id](const Thread &t) { return t.state == State::waits_barrier && t.barrier == id; });
+    let_go(0, (int)block.threads.size(), waits_here);
 }
 
 // `expected` 0: all threads of the block that have not exited. Returns how many of them said `vote`.
 inline int barrier_wait(int id, int expected, int vote, Place place)
 {
     Hidden hidden;
+    visibility_attribute();
     Thread &me = self();
     Barrier &b = block.barriers[id];
     if (!b.arrived) b.place = place, b.expected = expected;
@@ -334,6 +340,7 @@ Out warp_collective(unsigned mask, Place place, const In &in, Combine combine, b
 {
     static_assert(sizeof(In) <= collective_bytes && sizeof(Out) <= collective_bytes);
     Hidden hidden;
+    visibility_attribute();
     Thread &me = self();
     Warp &w = block.warps[me.warp];
     check_mask(me, w, mask, place);
@@ -351,8 +358,9 @@ Out warp_collective(unsigned mask, Place place, const In &in, Combine combine, b
         w.groups_open--;
         made_progress();
         int base = me.warp * warp_lanes;
-        let_go(base, std::min(base + warp_lanes, (int)block.threads.size()),
-               [lanes](const Thread &t) { return lanes >> t.lane & 1; });
+        auto is_in_it = [lanes](const Thread &t) { return lanes >> t.lane & 1; };
+        if (orders_memory) visibility_meet([&](const Thread &t) { return t.warp == me.warp && is_in_it(t); });
+        let_go(base, std::min(base + warp_lanes, (int)block.threads.size()), is_in_it);
     }
     give_way();
     if (orders_memory) acquire_order(order);
@@ -365,6 +373,7 @@ Out warp_collective(unsigned mask, Place place, const In &in, Combine combine, b
 inline void thread_exits(Thread &t)
 {
     for (void (*hook)() : exit_hooks) hook();
+    visibility_attribute();
     t.state = State::exited;
     block.live--;
     made_progress();

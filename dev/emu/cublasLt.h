@@ -276,13 +276,6 @@ inline double algorithm_ms(int64_t number, int card) // 0: not said
     return at ? strtod(at, nullptr) : 0;
 }
 
-// 10 bits of fraction, ties away from zero, as cvt.rna.tf32.f32
-inline float round_to_tf32(float x)
-{
-    if (!std::isfinite(x)) return x;
-    return __builtin_bit_cast(float, (__builtin_bit_cast(unsigned, x) + 0x1000u) & ~0x1fffu);
-}
-
 typedef float Octet __attribute__((vector_size(32)));
 
 // Copies op(X) to fp32 with `lines` of it contiguous per step of k, rounded up to octets.

@@ -88,6 +88,7 @@ inline void mbarrier_arrive(Mbarrier &m, const Place &place)
         kernel_fails("%s: an arrival too many: all %u of this phase have come, %lld bytes are missing",
                      text(place).c_str(), m.count, m.bytes);
     release_order(&m.order[m.phase & 1]);
+    visibility_release_to_block();
     m.missing--;
     made_progress();
     complete_if_nothing_is_missing(m);

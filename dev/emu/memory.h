@@ -98,6 +98,8 @@ inline Line text_of_address(const Allocation &a, const unsigned char *p)
     return cards() > 1 ? line.add(" on card %d", a.card) : line;
 }
 
+inline bool visibility_opens(const Allocation &a, unsigned char *p); // visibility.h
+
 inline struct sigaction fault_otherwise; // whoever handled faults before: a sanitizer, the system
 
 inline const char *kind_of_access([[maybe_unused]] void *context)
@@ -112,10 +114,11 @@ inline const char *kind_of_access([[maybe_unused]] void *context)
 
 inline void fault(int signal, siginfo_t *info, void *context)
 {
-    const unsigned char *p = (const unsigned char *)info->si_addr;
+    unsigned char *p = (unsigned char *)info->si_addr;
     const char *access = kind_of_access(context);
     bool in_kernel = block.launch && block.current && block.runs_on == std::this_thread::get_id();
     if (const Allocation *a = find_mapping(p)) {
+        if (in_kernel && visibility_opens(*a, p)) return;
         Line address = text_of_address(*a, p);
         if (in_kernel)
             fatal("%s: %s device memory at %p, %s", where_am_i().c_str(), access, (const void *)p, address.c_str());

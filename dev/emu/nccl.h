@@ -54,17 +54,6 @@ inline std::vector<ncclComm *> comms;                          // that are alive
 inline unsigned long long unique_ids = 0;
 
 // ---- calls ---------------------------------------------------------------------------------------------------------
-__attribute__((format(printf, 1, 2))) inline ncclResult_t nccl_refuse(const char *format, ...)
-{
-    char message[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    say("NCCL: %s", message);
-    return ncclInvalidArgument;
-}
-
 // Of a call in a group; ncclGroupEnd gives it again.
 inline ncclResult_t in_group(ncclResult_t e)
 {
@@ -84,26 +73,28 @@ inline bool in_place(const NcclLaunch &l, const NcclCall &c)
 inline ncclResult_t check_call(const ncclComm &comm, const NcclCall &c)
 {
     bool reduces = sums(c.call);
-    if (!nccl_type(c.type)) return nccl_refuse("data type %d is not emulated", c.type);
+    if (!nccl_type(c.type)) return refuse(ncclInvalidArgument, "NCCL", "data type %d is not emulated", c.type);
     if (reduces && c.op != ncclSum && c.op != ncclMax && c.op != ncclMin)
-        return nccl_refuse("operation %d is not emulated", c.op);
+        return refuse(ncclInvalidArgument, "NCCL", "operation %d is not emulated", c.op);
     if (c.other < 0 || c.other >= comm.clique->ranks)
-        return nccl_refuse("%s: rank %d of %d", text(c).c_str(), c.other, comm.clique->ranks);
+        return refuse(ncclInvalidArgument, "NCCL", "%s: rank %d of %d", text(c).c_str(), c.other, comm.clique->ranks);
     const NcclLaunch l = {comm.clique, comm.rank, {}, {}, 0, nullptr};
     size_t sent = bytes_sent(l, c), received = bytes_received(l, c);
     Spot from = spot_of(c.send), to = spot_of(c.recv);
     for (Spot spot : {from, to})
         if (spot.where == Where::device && spot.card != comm.card)
-            return nccl_refuse("rank %d of card %d, %s: memory of card %d", comm.rank, comm.card, text(c).c_str(),
-                               spot.card);
+            return refuse(ncclInvalidArgument, "NCCL", "rank %d of card %d, %s: memory of card %d", comm.rank,
+                          comm.card, text(c).c_str(), spot.card);
     if (sent && (from.where == Where::pageable || sent > from.left))
-        return nccl_refuse("rank %d, %s: there are no %zu bytes of device memory to send at %p", comm.rank,
-                           text(c).c_str(), sent, (const void *)c.send);
+        return refuse(ncclInvalidArgument, "NCCL", "rank %d, %s: there are no %zu bytes of device memory to send at %p",
+                      comm.rank, text(c).c_str(), sent, (const void *)c.send);
     if (received && (to.where == Where::pageable || received > to.left))
-        return nccl_refuse("rank %d, %s: there are no %zu bytes of device memory to receive at %p", comm.rank,
-                           text(c).c_str(), received, (void *)c.recv);
+        return refuse(ncclInvalidArgument, "NCCL",
+                      "rank %d, %s: there are no %zu bytes of device memory to receive at %p", comm.rank,
+                      text(c).c_str(), received, (void *)c.recv);
     if (sent && received && c.send < c.recv + received && c.recv < c.send + sent && !in_place(l, c))
-        return nccl_refuse("rank %d, %s: source and result overlap, and not in place", comm.rank, text(c).c_str());
+        return refuse(ncclInvalidArgument, "NCCL", "rank %d, %s: source and result overlap, and not in place",
+                      comm.rank, text(c).c_str());
     return ncclSuccess;
 }
 
@@ -178,15 +169,17 @@ inline ncclResult_t progress(ncclComm &comm)
 inline ncclResult_t call(ncclComm *comm, cudaStream_t handle, NcclCall c)
 {
     std::lock_guard held(device_lock);
-    if (!is_alive(comm)) return in_group(nccl_refuse("%p is no communicator", (void *)comm));
+    if (!is_alive(comm)) return in_group(refuse(ncclInvalidArgument, "NCCL", "%p is no communicator", (void *)comm));
     CUstream_st *s = find_stream(handle);
-    if (!s) return in_group(nccl_refuse("a call on a stream that is none"));
+    if (!s) return in_group(refuse(ncclInvalidArgument, "NCCL", "a call on a stream that is none"));
     if (comm->clique->error) return in_group(comm->clique->error);
     if (!comm->held.empty() || comm->questions)
-        return in_group(nccl_refuse("rank %d calls a communicator whose call before is still in progress", comm->rank));
-    if (s->capture) return in_group(nccl_refuse("calls in a captured stream are not emulated"));
+        return in_group(refuse(ncclInvalidArgument, "NCCL",
+                               "rank %d calls a communicator whose call before is still in progress", comm->rank));
+    if (s->capture) return in_group(refuse(ncclInvalidArgument, "NCCL", "calls in a captured stream are not emulated"));
     if (s->card != comm->card)
-        return in_group(nccl_refuse("rank %d of card %d on a stream of card %d", comm->rank, comm->card, s->card));
+        return in_group(refuse(ncclInvalidArgument, "NCCL", "rank %d of card %d on a stream of card %d", comm->rank,
+                               comm->card, s->card));
     if (ncclResult_t e = check_call(*comm, c)) return in_group(e);
     group.calls.push_back({comm, std::move(c), s});
     return group.depth ? ncclSuccess : launch_group();
@@ -205,16 +198,20 @@ inline ncclResult_t join(ncclComm_t *comm, int ranks, const ncclUniqueId &id, in
     std::unique_lock held(device_lock);
     std::string key(id.internal, sizeof id.internal);
     *comm = nullptr;
-    if (ranks < 1 || rank < 0 || rank >= ranks) return nccl_refuse("rank %d of %d", rank, ranks);
+    if (ranks < 1 || rank < 0 || rank >= ranks)
+        return refuse(ncclInvalidArgument, "NCCL", "rank %d of %d", rank, ranks);
     wait_in_driver("making a communicator of NCCL");
     std::shared_ptr<Clique> &entry = cliques[key];
     if (!entry) entry = std::make_shared<Clique>(), entry->ranks = ranks, entry->comms.resize((size_t)ranks);
     std::shared_ptr<Clique> c = entry;
-    if (c->ranks != ranks) return nccl_refuse("rank %d says there are %d ranks, others said %d", rank, ranks, c->ranks);
+    if (c->ranks != ranks)
+        return refuse(ncclInvalidArgument, "NCCL", "rank %d says there are %d ranks, others said %d", rank, ranks,
+                      c->ranks);
     for (const ncclComm *other : c->comms)
         if (other && other->card == current_card && cards() > 1)
-            return nccl_refuse("ranks %d and %d are both on card %d", other->rank, rank, current_card);
-    if (c->comms[(size_t)rank]) return nccl_refuse("rank %d of %d has come twice", rank, ranks);
+            return refuse(ncclInvalidArgument, "NCCL", "ranks %d and %d are both on card %d", other->rank, rank,
+                          current_card);
+    if (c->comms[(size_t)rank]) return refuse(ncclInvalidArgument, "NCCL", "rank %d of %d has come twice", rank, ranks);
     *comm = new ncclComm{c, rank, current_card, blocking, 0, nullptr, {}, 0, false};
     c->comms[(size_t)rank] = *comm;
     comms.push_back(*comm);
@@ -271,7 +268,7 @@ inline ncclResult_t ncclCommCuDevice(ncclComm_t comm, int *device) { return *dev
 inline ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
     std::lock_guard held(emu::device_lock);
-    if (!emu::is_alive(comm)) return emu::nccl_refuse("%p is no communicator", (void *)comm);
+    if (!emu::is_alive(comm)) return emu::refuse(ncclInvalidArgument, "NCCL", "%p is no communicator", (void *)comm);
     return *error = emu::progress(*comm), ncclSuccess;
 }
 inline const char *ncclGetLastError(ncclComm_t comm) { return comm ? comm->clique->message.c_str() : ""; }
@@ -287,14 +284,14 @@ inline ncclResult_t ncclCommFinalize(ncclComm_t comm)
 inline ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     std::unique_lock held(emu::device_lock);
-    if (!emu::is_alive(comm)) return emu::nccl_refuse("%p is no communicator", (void *)comm);
+    if (!emu::is_alive(comm)) return emu::refuse(ncclInvalidArgument, "NCCL", "%p is no communicator", (void *)comm);
     emu::wait_for(held, comm->last);
     return emu::forget(comm), ncclSuccess;
 }
 inline ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     std::lock_guard held(emu::device_lock);
-    if (!emu::is_alive(comm)) return emu::nccl_refuse("%p is no communicator", (void *)comm);
+    if (!emu::is_alive(comm)) return emu::refuse(ncclInvalidArgument, "NCCL", "%p is no communicator", (void *)comm);
     emu::spoil(*comm->clique, ncclRemoteError,
                "NCCL: rank " + std::to_string(comm->rank) + " has aborted the communicator");
     return emu::forget(comm), ncclSuccess;
@@ -309,7 +306,7 @@ inline ncclResult_t ncclGroupStart()
 
 inline ncclResult_t ncclGroupEnd()
 {
-    if (!emu::group.depth) return emu::say("NCCL: ncclGroupEnd without ncclGroupStart"), ncclInvalidUsage;
+    if (!emu::group.depth) return emu::refuse(ncclInvalidUsage, "NCCL", "ncclGroupEnd without ncclGroupStart");
     if (--emu::group.depth) return ncclSuccess;
     std::unique_lock held(emu::device_lock);
     for (ncclComm *comm : std::exchange(emu::group.joining, {})) emu::wait_for_ranks(held, *comm->clique);

@@ -36,6 +36,19 @@ __attribute__((format(printf, 1, 2))) inline void say(const char *format, ...)
     abort();
 }
 
+// What a call of the driver or of a library gives for `error`, with the reason on stderr.
+template <class Error>
+__attribute__((format(printf, 3, 4))) Error refuse(Error error, const char *who, const char *format, ...)
+{
+    char message[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    say("%s: %s", who, message);
+    return error;
+}
+
 // Text that a handler of faults may make: it allocates nothing.
 struct Line {
     char bytes[512] = "";

@@ -9,6 +9,13 @@
 namespace emu
 {
 
+// 10 bits of fraction, ties away from zero, as cvt.rna.tf32.f32
+inline float round_to_tf32(float x)
+{
+    if (!std::isfinite(x)) return x;
+    return __builtin_bit_cast(float, (__builtin_bit_cast(unsigned, x) + 0x1000u) & ~0x1fffu);
+}
+
 // Two numbers in one word, the way CUDA's *2 types have them: x at the lower address.
 template <class T> struct alignas(4) Pair {
     T x, y;

@@ -126,6 +126,7 @@ __global__ void sum_by_the_last_block(float *total, float *parts, unsigned *arri
         parts[blockIdx.x] = part[0];
         __threadfence();
         last = atomicInc(arrived, gridDim.x - 1) == gridDim.x - 1;
+        __threadfence();
     }
     __syncthreads();
     if (last && threadIdx.x == 0) {
@@ -136,14 +137,17 @@ __global__ void sum_by_the_last_block(float *total, float *parts, unsigned *arri
 }
 TEST(the_last_block_sees_what_all_blocks_wrote)
 {
-    in_every_order([](const char *order) {
-        Buffer<float> x(counting(640)), parts(10), total(1);
-        Buffer<unsigned> arrived(std::vector<unsigned>{0});
-        for (int i = 0; i < 2; i++)
-            GX_LAUNCH(sum_by_the_last_block, 10, 64, 0, 0, total.data, parts.data, arrived.data, x.data);
-        CHECK(total.download()[0] == 639 * 640 / 2, "%s: %g", order, total.download()[0]);
-        CHECK(arrived.download()[0] == 0, "%s: the counter is %u", order, arrived.download()[0]);
-    });
+    for (const char *fences : {"early", "late"})
+        in_every_order([fences](const char *order) {
+            Buffer<float> x(counting(640)), parts(10), total(1);
+            Buffer<unsigned> arrived(std::vector<unsigned>{0});
+            setenv("GX_EMU_FENCES", fences, 1);
+            for (int i = 0; i < 2; i++)
+                GX_LAUNCH(sum_by_the_last_block, 10, 64, 0, 0, total.data, parts.data, arrived.data, x.data);
+            CHECK(total.download()[0] == 639 * 640 / 2, "%s, %s: %g", fences, order, total.download()[0]);
+            CHECK(arrived.download()[0] == 0, "%s, %s: the counter is %u", fences, order, arrived.download()[0]);
+        });
+    unsetenv("GX_EMU_FENCES");
 }
 
 // ---- warps ---------------------------------------------------------------------------------------------------------
@@ -520,6 +524,7 @@ TEST(copies_land_when_their_group_is_waited_for)
 }
 
 #include "test_emu_hopper.h"
+#include "test_emu_tiles.h"
 
 __constant__ float coefficients[3];
 template <int N, class T> __global__ void polynomial(T *y, const T *x)
@@ -1271,7 +1276,20 @@ FINDS_ANYWHERE(missing_synchronisation, "", wrong)
 FINDS_ANYWHERE(pinned_memory_reused_too_early, "", wrong)
 FINDS_ANYWHERE(host_reads_device_memory, "", "host code read device memory")
 FINDS_ANYWHERE(host_writes_device_memory, "", "host code wrote device memory")
-FINDS_ANYWHERE(missing_threadfence, "", wrong)
+static void find_in_every_order(const char *name)
+{
+    for (const char *order : {"forward", "reverse", "random:3"})
+        find(name, (std::string("GX_EMU_ORDER=") + order).c_str(), wrong, wrong, wrong);
+}
+#define FINDS_IN_EVERY_ORDER(name)                                                                                     \
+    TEST(finds_##name) { find_in_every_order(#name); }
+FINDS_IN_EVERY_ORDER(missing_threadfence)
+FINDS_IN_EVERY_ORDER(missing_threadfence_of_the_reader)
+FINDS_IN_EVERY_ORDER(a_threadfence_before_the_threads_meet)
+FINDS_IN_EVERY_ORDER(a_threadfence_by_another_thread)
+FINDS_IN_EVERY_ORDER(a_threadfence_of_the_reader_by_another_thread)
+FINDS_IN_EVERY_ORDER(missing_syncthreads_before_an_atomic)
+FINDS_IN_EVERY_ORDER(missing_syncwarp_before_a_threadfence)
 FINDS_ANYWHERE(an_argument_that_a_graph_keeps, "", wrong)
 FINDS_ANYWHERE(missing_event_in_a_graph, "", wrong)
 FINDS_ANYWHERE(a_branch_that_a_graph_does_not_join, "", "that the stream of the capture does not wait for")
@@ -1285,6 +1303,11 @@ FINDS_ANYWHERE(launches_into_a_full_queue, "", "room in a full stream, behind NC
 FINDS_ANYWHERE(a_kernel_loaded_behind_a_collective, "", "loading the kernel write_at waits inside the driver")
 FINDS_ANYWHERE(memory_taken_behind_a_collective, "", "cudaMalloc waits inside the driver")
 FINDS_ANYWHERE(sends_in_a_circle, "", "nothing has changed for 1 s")
+FINDS_ANYWHERE(half_a_product_of_tf32, "", "missing 16-31")
+FINDS_ANYWHERE(a_factor_that_is_no_tf32, "", "1.00048828 is no TF32")
+FINDS_ANYWHERE(half_a_store_of_matrices, "", "lanes 0-15 are in stmatrix")
+FINDS_ANYWHERE(a_misaligned_row_for_stmatrix, "", "misaligned")
+FINDS(missing_syncwarp_behind_stmatrix, "", wrong, wrong, race)
 #ifdef __SANITIZE_THREAD__ // without it, threads that run one after another lose nothing
 FINDS_ANYWHERE(race_of_threads, "", race)
 FINDS_ANYWHERE(race_of_blocks, "", race)

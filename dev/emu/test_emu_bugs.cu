@@ -5,6 +5,8 @@
 #include "test_emu.h"
 #include "cp_async.h"
 #include "ldmatrix.h"
+#include "mma_tf32.h"
+#include "stmatrix.h"
 #include "tma.h"
 #include "wgmma.h"
 
@@ -267,27 +269,70 @@ static int barriers_of_two_branches(bool bug)
     return y.download()[63] == 1;
 }
 
-// The last block adds what the others have written.
-__global__ void sum_in_the_last_block(float *y, float *part, unsigned *count, bool bug)
+// The last block adds what the others have written. Thread 0 tells and hears; the fences are of the threads in a mask.
+enum { NOBODY = 0, FIRST = 1, SECOND = 2, ALL = 15 };
+struct LastBlock {
+    int written, met; // who fences its parts: before, and behind where the threads meet
+    enum { NOWHERE, WARP, BLOCK } meet;
+    int heard, told; // who fences what the others have told: before, and behind a barrier
+};
+static void fence_by(int threads)
+{
+    if (threads >> threadIdx.x & 1) __threadfence();
+}
+__global__ void sum_in_the_last_block(float *y, float *part, unsigned *count, LastBlock how)
 {
     GX_SHARED(bool, is_last, );
     part[blockIdx.x * blockDim.x + threadIdx.x] = 1;
-    if (!bug) __threadfence();
-    __syncthreads();
+    fence_by(how.written);
+    if (how.meet == LastBlock::BLOCK) __syncthreads();
+    if (how.meet == LastBlock::WARP) __syncwarp(15);
+    fence_by(how.met);
     if (threadIdx.x == 0) is_last = atomicAdd(count, 1u) == gridDim.x - 1;
+    fence_by(how.heard);
+    __syncthreads();
+    fence_by(how.told);
     __syncthreads();
     if (!is_last || threadIdx.x) return;
     float sum = 0;
     for (unsigned i = 0; i < gridDim.x * blockDim.x; i++) sum += part[i];
     y[0] = sum;
 }
-static int missing_threadfence(bool bug)
+static int sum_in(LastBlock how)
 {
     Buffer<float> y(std::vector<float>{0}), part(std::vector<float>(12, 0));
     Buffer<unsigned> count(std::vector<unsigned>{0});
     setenv("GX_EMU_FENCES", "late", 1);
-    GX_LAUNCH(sum_in_the_last_block, 3, 4, 0, 0, y.data, part.data, count.data, bug);
+    GX_LAUNCH(sum_in_the_last_block, 3, 4, 0, 0, y.data, part.data, count.data, how);
     return y.download()[0] == 12 && part.download() == std::vector<float>(12, 1);
+}
+static int missing_threadfence(bool bug)
+{
+    return sum_in({bug ? NOBODY : ALL, NOBODY, LastBlock::BLOCK, FIRST, NOBODY});
+}
+static int missing_threadfence_of_the_reader(bool bug)
+{
+    return sum_in({ALL, NOBODY, LastBlock::BLOCK, bug ? NOBODY : FIRST, NOBODY});
+}
+static int a_threadfence_before_the_threads_meet(bool bug) // of one, for all
+{
+    return sum_in({bug ? FIRST : NOBODY, bug ? NOBODY : FIRST, LastBlock::BLOCK, FIRST, NOBODY});
+}
+static int a_threadfence_by_another_thread(bool bug)
+{
+    return sum_in({NOBODY, bug ? SECOND : FIRST, LastBlock::BLOCK, FIRST, NOBODY});
+}
+static int a_threadfence_of_the_reader_by_another_thread(bool bug)
+{
+    return sum_in({ALL, NOBODY, LastBlock::BLOCK, bug ? SECOND : NOBODY, bug ? NOBODY : SECOND});
+}
+static int missing_syncthreads_before_an_atomic(bool bug)
+{
+    return sum_in({ALL, NOBODY, bug ? LastBlock::NOWHERE : LastBlock::BLOCK, FIRST, NOBODY});
+}
+static int missing_syncwarp_before_a_threadfence(bool bug)
+{
+    return sum_in({NOBODY, FIRST, bug ? LastBlock::NOWHERE : LastBlock::WARP, FIRST, NOBODY});
 }
 
 // ---- tensor cores and asynchronous copies --------------------------------------------------------------------------
@@ -386,6 +431,42 @@ static int missing_wait_for_copies(bool bug) { return reverse_x(bug ? NO_WAIT : 
 static int copies_over_what_is_still_read(bool bug) { return reverse_x(bug ? TOO_EARLY : RIGHT); }
 static int missing_syncthreads_behind_copies(bool bug) { return reverse_x(bug ? NO_BARRIER : RIGHT); }
 static int copies_that_nobody_waits_for(bool bug) { return reverse_x(bug ? NEVER : RIGHT); }
+
+__global__ void ones_times_x_in_tf32(float *y, int lanes, float x)
+{
+    const unsigned one = gx_tf32(1), a[4] = {one, one, one, one}, b = __float_as_uint(x);
+    float d[4] = {};
+    if ((int)threadIdx.x < lanes) gx_mma_tf32(d, a, b, b);
+    __syncthreads();
+    y[threadIdx.x] = d[3];
+}
+static int multiply_in_tf32(int lanes, float x)
+{
+    Buffer<float> y(32);
+    GX_LAUNCH(ones_times_x_in_tf32, 1, 32, 0, 0, y.data, lanes, x);
+    return y.download()[31] == 8 * x;
+}
+static int half_a_product_of_tf32(bool bug) { return multiply_in_tf32(bug ? 16 : 32, 2); }
+static int a_factor_that_is_no_tf32(bool bug) { return multiply_in_tf32(32, 1 + (bug ? 1 : 2) / 2048.0f); }
+
+// Each lane stores its number; lane i then reads the row of the next lane.
+__global__ void rows_by_stmatrix(float *y, Rows how)
+{
+    GX_SHARED(unsigned short, tile, [33 * 8]);
+    const unsigned r[4] = {threadIdx.x, threadIdx.x, threadIdx.x, threadIdx.x};
+    if ((int)threadIdx.x < how.lanes) gx_stmatrix<4, false>(tile + how.shift + (int)threadIdx.x * how.stride, r);
+    if (how.sync) __syncwarp();
+    y[threadIdx.x] = (float)tile[how.shift + (int)(threadIdx.x + 1) % 32 * how.stride];
+}
+static int store_rows(Rows how)
+{
+    Buffer<float> y(32);
+    GX_LAUNCH(rows_by_stmatrix, 1, 32, 0, 0, y.data, how);
+    return y.download()[0] == 4 && y.download()[30] == 28; // row 1 of matrix 0, row 7 of matrix 3
+}
+static int half_a_store_of_matrices(bool bug) { return store_rows({bug ? 16 : 32, 8, 0, true}); }
+static int a_misaligned_row_for_stmatrix(bool bug) { return store_rows({32, 8, bug ? 4 : 0, true}); }
+static int missing_syncwarp_behind_stmatrix(bool bug) { return store_rows({32, 8, 0, !bug}); }
 
 #include "test_emu_bugs_hopper.h"
 
@@ -747,6 +828,12 @@ static const struct {
     BUG(host_reads_device_memory),
     BUG(host_writes_device_memory),
     BUG(missing_threadfence),
+    BUG(missing_threadfence_of_the_reader),
+    BUG(a_threadfence_before_the_threads_meet),
+    BUG(a_threadfence_by_another_thread),
+    BUG(a_threadfence_of_the_reader_by_another_thread),
+    BUG(missing_syncthreads_before_an_atomic),
+    BUG(missing_syncwarp_before_a_threadfence),
     BUG(an_argument_that_a_graph_keeps),
     BUG(missing_event_in_a_graph),
     BUG(a_branch_that_a_graph_does_not_join),
@@ -760,6 +847,11 @@ static const struct {
     BUG(launches_into_a_full_queue),
     BUG(a_kernel_loaded_behind_a_collective),
     BUG(memory_taken_behind_a_collective),
+    BUG(half_a_product_of_tf32),
+    BUG(a_factor_that_is_no_tf32),
+    BUG(half_a_store_of_matrices),
+    BUG(a_misaligned_row_for_stmatrix),
+    BUG(missing_syncwarp_behind_stmatrix),
 };
 
 int run_bug(const char *name, bool bug)

@@ -65,38 +65,38 @@ struct BoxCopy {
     long long at[tma_rank_max];
 };
 
-__attribute__((format(printf, 1, 2))) inline CUresult no_tensor_map(const char *format, ...)
-{
-    char message[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    say("cuTensorMapEncodeTiled: %s", message);
-    return CUDA_ERROR_INVALID_VALUE;
-}
-
 inline CUresult check_tensor_map(const TensorMap &m)
 {
-    if ((uintptr_t)m.data % 16) return no_tensor_map("the address %p is no multiple of 16", (const void *)m.data);
+    if ((uintptr_t)m.data % 16)
+        return refuse(CUDA_ERROR_INVALID_VALUE, "cuTensorMapEncodeTiled", "the address %p is no multiple of 16",
+                      (const void *)m.data);
     for (int i = 0; i < m.rank; i++) {
-        if (m.dim[i] < 1 || m.dim[i] > 1ull << 32) return no_tensor_map("dimension %d has %llu elements", i, m.dim[i]);
+        if (m.dim[i] < 1 || m.dim[i] > 1ull << 32)
+            return refuse(CUDA_ERROR_INVALID_VALUE, "cuTensorMapEncodeTiled", "dimension %d has %llu elements", i,
+                          m.dim[i]);
         if (m.box[i] < 1 || m.box[i] > 256)
-            return no_tensor_map("the box has %u elements in dimension %d; from 1 to 256 are possible", m.box[i], i);
+            return refuse(CUDA_ERROR_INVALID_VALUE, "cuTensorMapEncodeTiled",
+                          "the box has %u elements in dimension %d; from 1 to 256 are possible", m.box[i], i);
         if (!i) continue;
         if (m.stride[i] % 16 || m.stride[i] >= 1ull << 40)
-            return no_tensor_map("the stride of dimension %d is %llu, no multiple of 16 below 2^40", i, m.stride[i]);
+            return refuse(CUDA_ERROR_INVALID_VALUE, "cuTensorMapEncodeTiled",
+                          "the stride of dimension %d is %llu, no multiple of 16 below 2^40", i, m.stride[i]);
         if (m.stride[i] < m.dim[i - 1] * m.stride[i - 1])
-            return no_tensor_map("the stride of dimension %d is %llu; %llu elements of %llu bytes are in front of it",
-                                 i, m.stride[i], m.dim[i - 1], m.stride[i - 1]);
+            return refuse(CUDA_ERROR_INVALID_VALUE, "cuTensorMapEncodeTiled",
+                          "the stride of dimension %d is %llu; %llu elements of %llu bytes are in front of it", i,
+                          m.stride[i], m.dim[i - 1], m.stride[i - 1]);
         if (m.stride[i] % m.stride[i - 1])
-            return no_tensor_map("the stride of dimension %d is %llu, no multiple of the one before, %llu", i,
-                                 m.stride[i], m.stride[i - 1]);
+            return refuse(CUDA_ERROR_INVALID_VALUE, "cuTensorMapEncodeTiled",
+                          "the stride of dimension %d is %llu, no multiple of the one before, %llu", i, m.stride[i],
+                          m.stride[i - 1]);
     }
     const unsigned inner = m.box[0] * m.bytes;
-    if (inner % 16) return no_tensor_map("the box's rows have %u bytes, no multiple of 16", inner);
+    if (inner % 16)
+        return refuse(CUDA_ERROR_INVALID_VALUE, "cuTensorMapEncodeTiled",
+                      "the box's rows have %u bytes, no multiple of 16", inner);
     if (m.swizzle && inner > m.swizzle)
-        return no_tensor_map("the box's rows have %u bytes, their swizzle %u", inner, m.swizzle);
+        return refuse(CUDA_ERROR_INVALID_VALUE, "cuTensorMapEncodeTiled",
+                      "the box's rows have %u bytes, their swizzle %u", inner, m.swizzle);
     if (m.swizzle && inner < m.swizzle)
         fatal("cuTensorMapEncodeTiled: rows of %u bytes, less than their swizzle of %u, are not emulated", inner,
               m.swizzle);
@@ -146,8 +146,11 @@ inline CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType typ
                                        CUtensorMapSwizzle swizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill)
 {
     emu::TensorMap m = {};
-    if ((uintptr_t)map % 64) return emu::no_tensor_map("the map at %p is no multiple of 64", (void *)map);
-    if (rank < 1 || rank > 5) return emu::no_tensor_map("a tensor of %u dimensions", rank);
+    if ((uintptr_t)map % 64)
+        return emu::refuse(CUDA_ERROR_INVALID_VALUE, "cuTensorMapEncodeTiled", "the map at %p is no multiple of 64",
+                           (void *)map);
+    if (rank < 1 || rank > 5)
+        return emu::refuse(CUDA_ERROR_INVALID_VALUE, "cuTensorMapEncodeTiled", "a tensor of %u dimensions", rank);
     if (rank < 2 || rank > emu::tma_rank_max || interleave || fill || swizzle > CU_TENSOR_MAP_SWIZZLE_128B)
         emu::fatal(
             "cuTensorMapEncodeTiled: 1 and 5 dimensions, interleaved ones, other swizzles and fills are not emulated");

@@ -45,12 +45,14 @@ inline void __syncwarp(unsigned mask = 0xffffffffu, GX_EMU_HERE)
 }
 namespace emu
 {
-inline void publish(); // visibility.h
-inline void publish_atomic(void *at, size_t bytes);
+inline void visibility_fence(); // visibility.h
+inline void visibility_release_to_block();
+inline void visibility_before_atomic(void *at, size_t bytes);
+inline void visibility_after_atomic(const void *at, size_t bytes);
 } // namespace emu
-inline void __threadfence() { emu::publish(); }
-inline void __threadfence_block() {} // the threads of a block run one at a time
-inline void __threadfence_system() { emu::publish(); }
+inline void __threadfence() { emu::visibility_fence(); }
+inline void __threadfence_block() { emu::visibility_release_to_block(); }
+inline void __threadfence_system() { emu::visibility_fence(); }
 inline void __nanosleep(unsigned, GX_EMU_HERE) { emu::yield("__nanosleep", where); }
 [[noreturn]] inline void __trap() { emu::kernel_fails("__trap()"); }
 

@@ -1,0 +1,80 @@
+// mma_tf32.h: a warp's product of small matrices of TF32 in tensor cores: mma.sync.aligned.m16n8k8.row.col with fp32
+// sums, from sm_80 on; under nvcc the instruction itself.
+//
+//     gx_mma_tf32(d, a, b0, b1);      // d [16,8] += a [16,8] b [8,8]; a register holds one element, of gx_tf32(x)
+//
+// TF32 is fp32 with 10 bits of fraction, to which gx_tf32 rounds (cvt.rna.tf32.f32: ties away from zero). What a card
+// makes of an element that was not rounded is its own affair: here it is a fault. Sums are taken in fp32 in the order
+// of k; a card's order and roundings are its own.
+//
+// Source: PTX ISA, "Matrix Fragments for mma.m16n8k8".
+#ifndef GX_EMU_MMA_TF32_H
+#define GX_EMU_MMA_TF32_H
+#ifdef GX_EMU
+#include "mma_sync.h"
+#include "small_float.h"
+
+namespace emu
+{
+
+constexpr int mma_tf32_k = 8;
+
+inline float tf32_element(unsigned x)
+{
+    const float value = __builtin_bit_cast(float, x);
+    if (round_to_tf32(value) != value && value == value)
+        kernel_fails("mma.sync: %.9g is no TF32; gx_tf32 rounds to one", (double)value);
+    return value;
+}
+
+inline void mma_tf32_combine(Lanes<MmaFragments> in, Lanes<MmaSums> out)
+{
+    float a[mma_m][mma_tf32_k], b[mma_tf32_k][mma_n];
+    for (int lane = 0; lane < warp_lanes; lane++) {
+        const int group = lane / 4, k = lane % 4;
+        for (int i = 0; i < 4; i++) a[group + i % 2 * 8][k + i / 2 * 4] = tf32_element(in[lane].a[i]);
+        for (int i = 0; i < 2; i++) b[k + i * 4][group] = tf32_element(in[lane].b[i]);
+    }
+    for (int lane = 0; lane < warp_lanes; lane++)
+        for (int i = 0; i < 4; i++) {
+            const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+            float sum = in[lane].d[i];
+            for (int k = 0; k < mma_tf32_k; k++) sum += a[row][k] * b[k][column];
+            out[lane].d[i] = sum;
+        }
+}
+
+} // namespace emu
+
+inline unsigned gx_tf32(float x) { return __builtin_bit_cast(unsigned, emu::round_to_tf32(x)); }
+
+inline void gx_mma_tf32(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, GX_EMU_HERE)
+{
+    const emu::MmaFragments mine = {{d[0], d[1], d[2], d[3]}, {a[0], a[1], a[2], a[3]}, {b0, b1}};
+    const emu::MmaSums sums =
+        emu::warp_collective<emu::MmaSums>(~0u, {"mma.sync", where}, mine, [](unsigned lanes, auto in, auto out) {
+            emu::whole_warp(lanes, "mma.sync");
+            emu::mma_tf32_combine(in, out);
+        });
+    for (int i = 0; i < 4; i++) d[i] = sums.d[i];
+}
+
+#else
+
+static __device__ __forceinline__ unsigned gx_tf32(float x)
+{
+    unsigned y;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+    return y;
+}
+
+static __device__ __forceinline__ void gx_mma_tf32(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};\n"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+#endif
+#endif
