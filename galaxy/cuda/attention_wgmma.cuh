@@ -93,7 +93,14 @@ static __device__ __forceinline__ void gx__wgmma_produce(GxWgmmaTiles<T, HEAD> *
 
 // ---- the consumers -------------------------------------------------------------------------------------------------
 
-// s = q k^T, of this warpgroup's 64 rows
+// The products of all but the last LEFT groups are done; these sums are among them.
+template <int LEFT, int N> static __device__ __forceinline__ void gx__wgmma_wait(float (&sums)[1][N][4])
+{
+    gx_wgmma_wait<LEFT>();
+    gx_pin(reinterpret_cast<float(&)[N * 4]>(sums));
+}
+
+// s = q k^T begins, of this warpgroup's 64 rows.
 template <class T, int HEAD>
 static __device__ __forceinline__ void gx__wgmma_scores(float (&s)[1][GX__WGMMA_OTHERS / 8][4],
                                                         const GxWgmmaTile<T, GX__WGMMA_OWN, HEAD> *q,
@@ -111,11 +118,9 @@ static __device__ __forceinline__ void gx__wgmma_scores(float (&s)[1][GX__WGMMA_
             gx_wgmma_descriptor(&k->x[half][0][column], 0, GX__WGMMA_ATOM, GX__WGMMA_SWIZZLE), c > 0);
     }
     gx_wgmma_commit();
-    gx_wgmma_wait<0>();
-    gx_pin(sums);
 }
 
-// acc += w v; w is rounded to T.
+// acc += w v begins; w is rounded to T.
 template <class T, int HEAD>
 static __device__ __forceinline__ void gx__wgmma_accumulate(float (&acc)[1][HEAD / 8][4],
                                                             const float (&w)[1][GX__WGMMA_OTHERS / 8][4],
@@ -138,8 +143,6 @@ static __device__ __forceinline__ void gx__wgmma_accumulate(float (&acc)[1][HEAD
                              gx_wgmma_descriptor(v->x[0][k * 16], sizeof v->x[0], GX__WGMMA_ATOM, GX__WGMMA_SWIZZLE),
                              true);
     gx_wgmma_commit();
-    gx_wgmma_wait<0>();
-    gx_pin(sums);
 }
 
 // A warp has read a tile to its end.
@@ -161,6 +164,7 @@ static __device__ __forceinline__ void gx__wgmma_consume(GxMmaRows<1, HEAD> &row
         float s[1][N / 8][4];
         gx_mbarrier_wait(&tiles->full[turn->stage], turn->phase);
         gx__wgmma_scores<T, HEAD>(s, &tiles->q, &tiles->others[turn->stage]);
+        gx__wgmma_wait<0>(s);
         gx__wgmma_let_go(&tiles->empty[turn->stage]);
         gx__wgmma_next(turn);
         const GxMmaSight sight = gx__mma_spans<false, 1, N>(span, NULL, p, tile, keys.tile);
@@ -168,6 +172,7 @@ static __device__ __forceinline__ void gx__wgmma_consume(GxMmaRows<1, HEAD> &row
         gx__mma_softmax<1, N, HEAD>(s, rows, p.scale_log2);
         gx_mbarrier_wait(&tiles->full[turn->stage], turn->phase);
         gx__wgmma_accumulate<T, HEAD>(rows.o, s, &tiles->others[turn->stage]);
+        gx__wgmma_wait<0>(rows.o);
         gx__wgmma_let_go(&tiles->empty[turn->stage]);
         gx__wgmma_next(turn);
     }
@@ -226,13 +231,19 @@ static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
-// Does this kernel take them? A map's strides are multiples of each other.
-static int gx__wgmma_takes(const GxCudaAttention *p)
+// Does TMA bring q, k and v? A map's strides are multiples of each other.
+static int gx__wgmma_brings(const GxCudaAttention *p)
 {
     const GxAttention *a = &p->a;
-    return gx__mma_takes(p) && (a->head_dim == 64 || a->head_dim == 128) && !a->documents && !a->pages &&
-           a->window == 0 && a->dropout == 0 && a->k_runs.n == 1 && a->k_runs.run[0].length > 0 && p->q_rows > 0 &&
-           a->q_stride % a->head_dim == 0 && a->kv_stride % a->head_dim == 0;
+    return gx__mma_takes(p) && (a->head_dim == 64 || a->head_dim == 128) && !a->pages && a->k_runs.n == 1 &&
+           a->k_runs.run[0].length > 0 && p->q_rows > 0 && a->q_stride % a->head_dim == 0 &&
+           a->kv_stride % a->head_dim == 0;
+}
+
+// Does this kernel take them?
+static int gx__wgmma_takes(const GxCudaAttention *p)
+{
+    return gx__wgmma_brings(p) && !p->a.documents && p->a.window == 0 && p->a.dropout == 0;
 }
 
 typedef struct {
