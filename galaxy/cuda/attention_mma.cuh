@@ -264,29 +264,35 @@ static __device__ __forceinline__ void gx__mma_hide(float (&s)[M][N / 8][4], con
 
 // ---- dropout -------------------------------------------------------------------------------------------------------
 
-// Bit k%32 of keep[q][k/32]: is the probability of query q and key k of two tiles kept? A thread draws for 32 keys,
-// four neighbours at a time whose positions follow a multiple of 4.
+// Bit k: is the probability of the query at position `query` and the key at position `key` + k kept? Four neighbours at
+// a time are drawn, whose positions follow a multiple of 4.
+static __device__ __forceinline__ uint32_t gx__mma_draw_word(const GxCudaAttention &p, int64_t query, int64_t key,
+                                                             int64_t b, int64_t head)
+{
+    const uint64_t seed = p.step->seed;
+    const uint32_t step = (uint32_t)p.step->step;
+    const int64_t sample = p.step->first_sample + p.a.first_sample + b;
+    const int before = (int)(key % 4); // the first draw's keys that are another word's
+    const uint64_t row = gx_dropout_query(sample, p.a.heads, p.a.head_first + head, p.a.T, query);
+    uint64_t bits = 0;
+#pragma unroll 1
+    for (int draw = 0; draw * 4 < 32 + before; draw++) {
+        const GxRandom4 random = gx_philox(seed, row + (uint64_t)(key / 4 + draw), step, p.a.site);
+#pragma unroll
+        for (int w = 0; w < 4; w++) bits |= (uint64_t)(random.w[w] >= p.threshold) << (draw * 4 + w);
+    }
+    return (uint32_t)(bits >> before);
+}
+
+// Bit k%32 of keep[q][k/32]: is the probability of query q and key k of two tiles kept? A thread draws for 32 keys.
 template <int QUERIES, int KEYS>
 static __device__ __forceinline__ void gx__mma_draw_keep(uint32_t (*keep)[KEYS / 32], const GxCudaAttention &p,
                                                          const GxCudaTile &queries, const GxCudaTile &keys, int64_t b,
                                                          int64_t head)
 {
-    const uint64_t seed = p.step->seed;
-    const uint32_t step = (uint32_t)p.step->step;
-    const int64_t sample = p.step->first_sample + p.a.first_sample + b;
     for (int i = (int)threadIdx.x; i < QUERIES * (KEYS / 32); i += GX__MMA_THREADS) {
         const int r = i / (KEYS / 32), word = i % (KEYS / 32);
-        const int64_t first = keys.position + word * 32;
-        const int before = (int)(first % 4); // the first draw's keys that are another word's
-        const uint64_t row = gx_dropout_query(sample, p.a.heads, p.a.head_first + head, p.a.T, queries.position + r);
-        uint64_t bits = 0;
-#pragma unroll 1
-        for (int draw = 0; draw * 4 < 32 + before; draw++) {
-            const GxRandom4 random = gx_philox(seed, row + (uint64_t)(first / 4 + draw), step, p.a.site);
-#pragma unroll
-            for (int w = 0; w < 4; w++) bits |= (uint64_t)(random.w[w] >= p.threshold) << (draw * 4 + w);
-        }
-        keep[r][word] = (uint32_t)(bits >> before);
+        keep[r][word] = gx__mma_draw_word(p, queries.position + r, keys.position + word * 32, b, head);
     }
 }
 

@@ -96,16 +96,22 @@ typedef struct {
     int64_t begin, end;
 } GxCudaRange; // of a run's rows
 
-// The documents of a tile's rows into shared memory. All threads of the block come here.
+// The document of a tile's row r.
+static __device__ __forceinline__ GxCudaDocument gx__cuda_document(const GxCudaAttention &p, const GxCudaTile &tile,
+                                                                   int r, int64_t b)
+{
+    const int32_t *from = p.a.documents + 2 * ((tile.position + r) * p.a.B + b);
+    const GxCudaDocument document = {from[0], from[1]};
+    return document;
+}
+
+// Those of all rows into shared memory. All threads of the block come here.
 static __device__ __forceinline__ void gx__cuda_load_documents(GxCudaDocument *to, const GxCudaAttention &p,
                                                                const GxCudaTile &tile, int64_t b)
 {
     if (!p.a.documents) return;
     __syncthreads(); // those of the tile before are read
-    for (int r = (int)threadIdx.x; r < tile.length; r += (int)blockDim.x) {
-        const int32_t *from = p.a.documents + 2 * ((tile.position + r) * p.a.B + b);
-        to[r].begin = from[0], to[r].end = from[1];
-    }
+    for (int r = (int)threadIdx.x; r < tile.length; r += (int)blockDim.x) to[r] = gx__cuda_document(p, tile, r, b);
     __syncthreads();
 }
 

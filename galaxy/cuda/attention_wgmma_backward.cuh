@@ -3,16 +3,17 @@
 //
 // Two launches of one kernel, whose blocks own 128 rows of keys (dk, dv) or of queries (dq), with the formulas of
 // attention_mma.cuh: what is first and second, of own rows and of the others, is said there. Nothing is added
-// atomically, and nothing but tiles is in shared memory: scores of own rows by others, and what becomes of them,
-// are the left factor of the next product where they lie in registers. Of keys these are the transposed matrices: p^T
+// atomically, and no probabilities are in shared memory: scores of own rows by others, and what becomes of them, are the
+// left factor of the next product where they lie in registers. Of keys these are the transposed matrices: p^T
 // for dv = p^T d_o, ds^T for dk = ds^T q.
 //
 // A block is made as the forward's (attention_wgmma.cuh): eight warps consume, the ninth is the producer. It has TMA
 // bring both matrices of the block's own rows, and then first, second, first, second, ... of tiles of 64 others into
 // the ring: a first one has an even stage, its second the next. Where the others are queries, each lane stores lse of
-// two rows beside the first tile and D beside the second, and arrives like TMA's bytes.
+// two rows beside the first tile and D beside the second, and arrives like TMA's bytes. The documents of own rows are
+// there when these are. What dropout keeps, each of the first eight warps draws for itself.
 //
-// It takes no documents, pages, dropout or several runs of keys. attention.cuh decides who takes what.
+// It takes no pages or several runs of keys. attention.cuh decides who takes what.
 #ifndef GX_CUDA_ATTENTION_WGMMA_BACKWARD_CUH
 #define GX_CUDA_ATTENTION_WGMMA_BACKWARD_CUH
 #include "attention_wgmma.cuh"
@@ -34,6 +35,8 @@ template <class T, int HEAD> struct alignas(GX__WGMMA_ATOM) GxWgmmaBackwardTiles
     GxWgmmaTile<T, GX__WGMMA_OWN, HEAD> first, second;
     GxWgmmaTile<T, GX__WGMMA_OTHERS, HEAD> others[GX__WGMMA_STAGES];
     float of_rows[GX__WGMMA_STAGES][GX__WGMMA_OTHERS]; // where the others are queries: lse, in units of log2, and D
+    GxCudaDocument documents[GX__WGMMA_OWN];           // of own rows
+    uint32_t keep[GX__WGMMA_WARPS][GX__WGMMA_OTHERS];  // what dropout keeps of each warp's probabilities
     unsigned long long own_full, own_empty, full[GX__WGMMA_STAGES], empty[GX__WGMMA_STAGES];
 };
 
@@ -48,12 +51,12 @@ typedef struct {
     int64_t b, head; // a key and value head where KEYS, else a query head
 } GxWgmmaJob;
 
-template <bool KEYS> static __device__ __forceinline__ int64_t gx__wgmma_jobs(const GxCudaAttention &p)
+template <bool KEYS> static __device__ __forceinline__ int64_t gx__wgmma_backward_jobs(const GxCudaAttention &p)
 {
     return gx__cuda_tiles(KEYS ? p.a.k_runs : p.a.q_runs, GX__WGMMA_OWN) * p.a.B * (KEYS ? p.a.K : p.a.H);
 }
 template <bool KEYS>
-static __device__ __forceinline__ GxWgmmaJob gx__wgmma_job(const GxCudaAttention &p, int64_t job)
+static __device__ __forceinline__ GxWgmmaJob gx__wgmma_backward_job(const GxCudaAttention &p, int64_t job)
 {
     const GxRuns &runs = KEYS ? p.a.k_runs : p.a.q_runs;
     const int64_t per_sample = KEYS ? p.a.K : p.a.H, heads = p.a.B * per_sample;
@@ -84,12 +87,15 @@ gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaTurn *tu
 {
     const bool is_first_lane = threadIdx.x % GX_WARP == 0;
     GxMmaOthers others = gx__mma_others_of<KEYS>(job.head, p);
+    for (int r = (int)threadIdx.x % GX_WARP; p.a.documents && r < job.tile.length; r += GX_WARP)
+        tiles->documents[r] = gx__cuda_document(p, job.tile, r, job.b);
+    __syncwarp(); // behind its first lane's arrival those of all lanes are seen
     if (is_first_lane) {
         gx__wgmma_load(&tiles->first, &maps.first, &tiles->own_full, job.head, job.b, job.tile.row);
         gx__wgmma_load(&tiles->second, &maps.second, &tiles->own_full, job.head, job.b, job.tile.row);
     }
-    for (gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, NULL, p, job.tile); others.tile.length;
-         gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, NULL, p, job.tile))
+    for (gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, tiles->documents, p, job.tile); others.tile.length;
+         gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, tiles->documents, p, job.tile))
 #pragma unroll
         for (int second = 0; second < 2; second++) {
             const int stage = turn->stage;
@@ -108,35 +114,67 @@ gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaTurn *tu
 
 // ---- the consumers -------------------------------------------------------------------------------------------------
 
-// One tile of others. Scores become p while dp is computed, and ds (without scale) comes of both while p is multiplied.
+// Bits of this warp's probabilities of a tile of others, 32 neighbouring keys to a word. KEYS: a word of each query,
+// whose first 16 bits are the warp's; else two words of each of its 16 queries.
+template <bool KEYS>
+static __device__ __forceinline__ void gx__wgmma_draw_keep(uint32_t *keep, const GxCudaAttention &p,
+                                                           const GxWgmmaJob &job, const GxMmaOthers &others)
+{
+    const int lane = (int)threadIdx.x % GX_WARP;
+    const int64_t own = job.tile.position + gx__mma_first_row<1>(), other = others.tile.position;
+    __syncwarp(); // those of the tile before are read
+#pragma unroll 1
+    for (int i = lane; i < (KEYS ? (int)GX__WGMMA_OTHERS : (int)GX_WARP); i += GX_WARP)
+        keep[i] = gx__mma_draw_word(p, KEYS ? other + i : own + i / 2, KEYS ? own : other + i % 2 * 32, job.b,
+                                    others.head);
+    __syncwarp();
+}
+
+// x *= what the warp's probabilities are multiplied by.
+template <bool KEYS>
+static __device__ __forceinline__ void gx__wgmma_drop(float (&x)[1][GX__WGMMA_OTHERS / 8][4], const uint32_t *keep,
+                                                      const GxCudaAttention &p)
+{
+    gx__mma_each<1, GX__WGMMA_OTHERS>(x, [&](float &one, int m, int half, int column) {
+        const int row = gx__mma_row(m, half);
+        one *= KEYS ? gx__mma_keep<32>((const uint32_t(*)[1])keep, column, row, p)
+                    : gx__mma_keep<64>((const uint32_t(*)[2])keep, row, column, p);
+    });
+}
+
+// One tile of others. Scores become p while dp is computed, and both ds (without scale).
 template <bool KEYS, class T, int HEAD>
 static __device__ __forceinline__ void
-gx__wgmma_backward_step(GxMmaOwn<KEYS, 1, HEAD> &own, const GxWgmmaBackwardTiles<T, HEAD> *tiles, int stage,
-                        const GxCudaAttention &p, const GxCudaTile &tile, const GxCudaTile &other)
+gx__wgmma_backward_step(GxMmaOwn<KEYS, 1, HEAD> &own, GxWgmmaBackwardTiles<T, HEAD> *tiles, int stage,
+                        const GxCudaAttention &p, const GxWgmmaJob &job, const GxMmaOthers &others)
 {
     enum { N = GX__WGMMA_OTHERS };
     const GxWgmmaTile<T, N, HEAD> *first = &tiles->others[stage], *second = &tiles->others[stage + 1];
     const float *lse = tiles->of_rows[stage], *D = tiles->of_rows[stage + 1];
+    uint32_t *keep = tiles->keep[threadIdx.x / GX_WARP];
     GxMmaSpan span[1][2];
     float s[1][N / 8][4], ds[1][N / 8][4];
+    if (p.a.dropout != 0) gx__wgmma_draw_keep<KEYS>(keep, p, job, others);
     gx__wgmma_scores<T, HEAD>(s, &tiles->first, first);
     gx__wgmma_scores<T, HEAD>(ds, &tiles->second, second);
-    const GxMmaSight sight = gx__mma_spans<KEYS, 1, N>(span, NULL, p, tile, other);
+    const GxMmaSight sight = gx__mma_spans<KEYS, 1, N>(span, tiles->documents, p, job.tile, others.tile);
     gx__wgmma_wait<1>(s);
     if (!sight.whole) gx__mma_hide<1, N>(s, span);
     gx__mma_each<1, N>(s, [&](float &x, int m, int half, int column) {
         x = gx__mma_probability(x, KEYS ? lse[column] : own.lse[m][half], p);
     });
-    if constexpr (KEYS) gx__wgmma_accumulate<T, HEAD>(own.d_second, s, second);
-    gx__wgmma_wait<KEYS ? 1 : 0>(ds);
+    gx__wgmma_wait<0>(ds);
+    if (p.a.dropout != 0) gx__wgmma_drop<KEYS>(ds, keep, p);
 #pragma unroll
     for (int n = 0; n < N / 8; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
             ds[0][n][i] = s[0][n][i] * (ds[0][n][i] - (KEYS ? D[gx__mma_column(n, i % 2)] : own.D[0][i / 2]));
+    if (KEYS && p.a.dropout != 0) gx__wgmma_drop<KEYS>(s, keep, p);
+    if constexpr (KEYS) gx__wgmma_accumulate<T, HEAD>(own.d_second, s, second);
     gx__wgmma_accumulate<T, HEAD>(own.d_first, ds, first);
-    gx__wgmma_wait<0>(own.d_first);
     if constexpr (KEYS) gx__wgmma_wait<0>(own.d_second);
+    gx__wgmma_wait<0>(own.d_first);
 }
 
 template <bool KEYS, class T, int HEAD>
@@ -145,12 +183,12 @@ gx__wgmma_consume_backward(GxMmaOwn<KEYS, 1, HEAD> &own, GxWgmmaBackwardTiles<T,
                            const GxCudaAttention &p, const GxWgmmaJob &job)
 {
     GxMmaOthers others = gx__mma_others_of<KEYS>(job.head, p);
-    for (gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, NULL, p, job.tile); others.tile.length;
-         gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, NULL, p, job.tile)) {
+    for (gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, tiles->documents, p, job.tile); others.tile.length;
+         gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, tiles->documents, p, job.tile)) {
         const int stage = turn->stage;
         gx_mbarrier_wait(&tiles->full[stage], turn->phase);
         gx_mbarrier_wait(&tiles->full[stage + 1], turn->phase);
-        gx__wgmma_backward_step<KEYS, T, HEAD>(own, tiles, stage, p, job.tile, others.tile);
+        gx__wgmma_backward_step<KEYS, T, HEAD>(own, tiles, stage, p, job, others);
         gx__wgmma_let_go(&tiles->empty[stage]);
         gx__wgmma_let_go(&tiles->empty[stage + 1]);
         gx__wgmma_next(turn);
@@ -165,9 +203,9 @@ gx__wgmma_backward_producer(GxWgmmaBackwardTiles<T, HEAD> *tiles, const GxWgmmaB
 {
     GxWgmmaTurn turn = {0, 0};
     unsigned phase = 0; // of own rows
-    for (int64_t i = blockIdx.x; i < gx__wgmma_jobs<KEYS>(p); i += gridDim.x, phase ^= 1) {
+    for (int64_t i = blockIdx.x; i < gx__wgmma_backward_jobs<KEYS>(p); i += gridDim.x, phase ^= 1) {
         gx_mbarrier_wait(&tiles->own_empty, phase ^ 1);
-        gx__wgmma_produce_backward<KEYS, T, HEAD>(tiles, &turn, maps, x, p, gx__wgmma_job<KEYS>(p, i));
+        gx__wgmma_produce_backward<KEYS, T, HEAD>(tiles, &turn, maps, x, p, gx__wgmma_backward_job<KEYS>(p, i));
     }
 }
 
@@ -177,8 +215,8 @@ static __device__ __forceinline__ void gx__wgmma_backward_consumer(GxWgmmaBackwa
 {
     GxWgmmaTurn turn = {0, 0};
     unsigned phase = 0; // of own rows
-    for (int64_t i = blockIdx.x; i < gx__wgmma_jobs<KEYS>(p); i += gridDim.x, phase ^= 1) {
-        const GxWgmmaJob job = gx__wgmma_job<KEYS>(p, i);
+    for (int64_t i = blockIdx.x; i < gx__wgmma_backward_jobs<KEYS>(p); i += gridDim.x, phase ^= 1) {
+        const GxWgmmaJob job = gx__wgmma_backward_job<KEYS>(p, i);
         GxMmaOwn<KEYS, 1, HEAD> own = {};
         gx__mma_begin_own<KEYS, T, 1, HEAD>(own, x, p, job.tile, job.b, job.head);
         gx_mbarrier_wait(&tiles->own_full, phase);
@@ -233,7 +271,7 @@ static __global__ void __launch_bounds__(GX__WGMMA_BACKWARD_THREADS, 1)
 static int gx__wgmma_backward_takes(const GxCudaAttention *p)
 {
     const GxAttention *a = &p->a;
-    return gx__wgmma_brings(p) && a->o_stride % a->head_dim == 0 && !a->documents && a->dropout == 0;
+    return gx__wgmma_brings(p) && a->o_stride % a->head_dim == 0;
 }
 
 // The maps of own rows (of `heads` heads) and of the others. 0: the driver makes none.
