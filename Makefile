@@ -42,7 +42,7 @@ $(call require,MPI,0 1)
 $(call require,JSON,0 1)
 $(call require,UTF8PROC,0 1)
 $(call require,PCRE2,0 1)
-# WGMMA: 1: attention's forward in bf16 by wgmma and TMA (galaxy/cuda/attention_wgmma.cuh), which have never run on a card; of DEVICE=cuda with ARCH=sm_90a
+# WGMMA: 1: attention in bf16 by wgmma and TMA (galaxy/cuda/attention_wgmma.cuh, attention_wgmma_backward.cuh), which have never run on a card; of DEVICE=cuda with ARCH=sm_90a
 WGMMA ?= 0
 $(call require,WGMMA,0 1)
 
@@ -254,16 +254,17 @@ RUN_ASAN   = $(MAKE) --no-print-directory VARIANT=asan
 RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
 RUN_EMU    = $(MAKE) --no-print-directory DEVICE=emu
 ASAN      := build/cpu-asan-$(GEMM)-mpi$(MPI)-json$(JSON)
-# the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, both sanitizers; the emulator itself, too
+# the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, both sanitizers; attention by wgmma; the emulator itself, too
 WORKSHOP  := workshop_memory_bound workshop_rms_norm workshop_layer_norm workshop_attention workshop_quantize
 EMU       := $(patsubst build/cpu-%,build/emu-%,$(CPU_FOLDER))
 EMU_ASAN  := $(patsubst build/emu-fast-%,build/emu-asan-%,$(EMU))
 EMU_TSAN  := build/emu-tsan-plain-mpi0-json$(JSON)
+EMU_WGMMA := build/emu-wgmma-$(VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
 EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(EMU)/test_train_devices" $(EMU)/test_devices \
     "env GX_EMU_ORDER=reverse $(EMU)/test_devices" \
     "env GX_EMU_ORDER=random:7 GX_EMU_STREAMS=random:7 $(EMU)/test_devices" $(EMU)/test_precision "env GX_EMU_STREAMS=random:3 $(EMU)/test_precision" \
     $(EMU)/test_llama $(EMU)/test_generate $(EMU)/test_bert "$(EMU)/test_bert_modes masked_tokens_and vectors_in" "$(EMU)/test_modes without_labels early both_sides follow one_of_them" $(EMU)/test_memory $(EMU)/test_graphs $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu \
-    $(foreach w,$(WORKSHOP),"$(EMU)/$(w) --check")
+    $(foreach w,$(WORKSHOP),"$(EMU)/$(w) --check") "env GX_EMU_ORDER=random:5 GX_EMU_STREAMS=random:5 $(EMU_WGMMA)/test_devices attention"
 # what CPUs without instructions for bf16 run, which oneDNN takes this one for; and a build without oneDNN and without MPI
 PLAIN     := build/cpu-$(VARIANT)-plain-mpi0-json$(JSON)
 NO_BF16    = $(if $(filter onednn,$(GEMM)),$(foreach t,$(filter test_ops test_precision,$(TESTS)),"env ONEDNN_MAX_CPU_ISA=AVX512_CORE $(O)/$(t)"))
@@ -281,6 +282,7 @@ test-all:
 	@$(RUN_ASAN) -j$(CORES) build-tests $(ASAN)/fuzz
 	@$(RUN_TSAN) -j$(CORES) build-tests TESTS="$(TSAN_TESTS)" PROGRAMS=
 	@$(RUN_EMU) -j$(CORES) build-tests $(EMU)/test_emu $(WORKSHOP:%=$(EMU)/%)
+	@$(RUN_EMU) -j$(CORES) WGMMA=1 O=$(EMU_WGMMA) $(EMU_WGMMA)/test_devices
 	@$(RUN_EMU) -j$(CORES) VARIANT=asan $(EMU_ASAN)/test_devices $(EMU_ASAN)/test_emu
 	@$(RUN_EMU) -j$(CORES) VARIANT=tsan MPI=0 $(EMU_TSAN)/test_devices $(EMU_TSAN)/test_emu
 	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(EMU_RUNS) dev/test_cuda.sh $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS)) \

@@ -2440,11 +2440,9 @@ static void check_case(const Op *op, const Shape *shape, const Variant *variant,
     case_close(&c);
 }
 
-static void check_op(const char *name)
+static void check_shapes(const Op *op)
 {
     static const GxDtype types[] = {GX_F32, GX_BF16};
-    const Op *op = op_named(name);
-    if (!CHECK(op != NULL, "%s is not in the table", name)) return;
     GxContext cpu = GX_ZERO;
     GxArena scratch = GX_ZERO;
     cpu.device = gx_device_cpu();
@@ -2460,6 +2458,12 @@ static void check_op(const char *name)
         }
     CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
     gx_arena_close(&scratch);
+}
+
+static void check_op(const char *name)
+{
+    const Op *op = op_named(name);
+    if (CHECK(op != NULL, "%s is not in the table", name)) check_shapes(op);
 }
 
 TEST(zero_is_the_same_on_every_device) { check_op("zero"); }
@@ -2701,7 +2705,29 @@ TEST(cross_entropy_in_steps_has_the_bits_of_the_whole_at_once_on_every_device)
         }
 }
 
-// ---- attention: what is dropped, and what is not touched -----------------------------------------------------------
+// ---- attention: edges of tiles, what is dropped, and what is not touched -------------------------------------------
+
+// Sequences that end in, at and behind the edges of tiles, with windows from one key to all of them.
+TEST(attention_at_the_edges_of_tiles_is_the_same_on_every_device)
+{
+    static const int64_t lengths[] = {1, 16, 17, 63, 64, 65, 127, 128, 129, 193, 257}, heads[] = {64, 96, 128};
+    enum { WINDOWS = 5 };
+    Shape shapes[COUNT(lengths) * WINDOWS];
+    Op forward = *op_named("attention_forward");
+    forward.shape = shapes, forward.shapes = 0;
+    for (int i = 0; i < COUNT(lengths) * WINDOWS; i++) {
+        const int64_t T = lengths[i / WINDOWS], windows[WINDOWS] = {0, 1, 7, T - 1, T};
+        const Shape s = {.d = {1, 6, 2, heads[i % COUNT(heads)]},
+                         .q = RUN1(T, 0),
+                         .k = RUN1(T, 0),
+                         .causal = 1,
+                         .layout = PACKED,
+                         .large = T > 65,
+                         .window = windows[i % WINDOWS]};
+        shapes[forward.shapes++] = s;
+    }
+    check_shapes(&forward);
+}
 
 // v and do are the identity: o[i][j] is what is left of query i's probability of key j, dv[j][i] too.
 static const Shape dropped_shapes[] = {

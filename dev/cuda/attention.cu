@@ -8,14 +8,15 @@
 //          3. galaxy/cuda/attention.cuh. Tiles in shared memory: a key is read once per 32 or 64 queries, and a thread
 //             computes 16 or 4 scores from what it loads.
 //          4. On the emulator, and where GX_CUDA_SM_90A is defined: galaxy/cuda/attention_wgmma.cuh in bf16, with heads
-//             of 64 and 128: an H100's tensor cores, tiles by TMA; else as before.
+//             of up to 128: an H100's tensor cores, tiles by TMA; else as before.
 //          The last is what is shipped: galaxy/cuda/attention_mma.cuh in bf16, with heads of up to 128: tensor cores,
 //             scores and probabilities stay in registers; else as in 3.
 // Backward: 1. as forward's 3; 2. as forward's 4: galaxy/cuda/attention_wgmma_backward.cuh; 3. what is shipped, as
 //             forward's last.
 //
 // Entries of their own have dq and dk turned back (of odd heads nothing is), eight documents in each column, with
-// padding at the end, and dropout. FLOPs are those of whole columns there, too: of documents the time is what counts.
+// padding at the end, and dropout; the last two by wgmma and by what is shipped. FLOPs are those of whole columns there,
+// too: of documents the time is what counts.
 #define GALAXY_CUDA_IMPLEMENTATION
 #if defined(GX_EMU) && !defined(GX_CUDA_SM_90A)
 #define GX_CUDA_SM_90A
@@ -170,12 +171,13 @@ static void tiles_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **
     GX__CUDA_HEADS(&a, gx__cuda_launch_forward, g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &t);
 }
 
-// dq, dk and dv by kernels that do or do not turn dq and dk back themselves. d: dq, dk, dv; x: q, k, v, d_o
+// dq, dk and dv by kernels that do (turns) or do not turn dq and dk back themselves. d: dq, dk, dv; x: q, k, v, d_o
 typedef void Gradients(GxContext *g, void *const *d, const void *const *x, const float *lse, const float *D,
                        const GxCudaAttention *p);
 static void backward_by(GxContext *g, const GxAttention *a, void **p, Gradients *gradients, int turns)
 {
-    const GxCudaAttention t = told(g, a);
+    GxCudaAttention t = told(g, a);
+    if (!turns) t.a.cosine = NULL;
     GxArenaMark mark = gx_arena_mark(g->arena);
     float *D = (float *)gx_scratch(g, GX_MEM_WORKSPACE, gx_cuda_attention_scratch(g, a, 1));
     void *const out[] = {p[DQ], p[DK], p[DV]};
@@ -208,33 +210,6 @@ static void tiles_backward_turned(GxContext *g, const int64_t *d, GxDtype dtype,
     const GxAttention a = turned(d, dtype, p);
     backward_by(g, &a, p, gradients_by_tiles, 0);
 }
-
-// What the kernel by wgmma does not take is left to the tiles.
-#ifdef GX_CUDA_SM_90A
-static void wgmma_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
-{
-    const GxAttention a = description(d, dtype);
-    const GxCudaAttention t = told(g, &a);
-    if (gx__wgmma_takes(&t)) gx__wgmma_forward(g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &t);
-    else tiles_forward(g, d, dtype, p);
-}
-static void backward_by_wgmma(GxContext *g, const GxAttention *a, void **p)
-{
-    const GxCudaAttention t = told(g, a);
-    if (gx__wgmma_backward_takes(&t)) backward_by(g, a, p, gx__wgmma_backward, 1);
-    else backward_by(g, a, p, gradients_by_tiles, 0);
-}
-static void wgmma_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
-{
-    const GxAttention a = description(d, dtype);
-    backward_by_wgmma(g, &a, p);
-}
-static void wgmma_backward_turned(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
-{
-    const GxAttention a = turned(d, dtype, p);
-    backward_by_wgmma(g, &a, p);
-}
-#endif
 
 // ---- the operation -------------------------------------------------------------------------------------------------
 
@@ -301,6 +276,60 @@ static void backward_dropout(GxContext *g, const int64_t *d, GxDtype dtype, void
     const GxAttention a = with_dropout(g, d, dtype, p[BACKWARD_EXTRA]);
     gx_attention_backward(g, p[DQ], p[DK], p[DV], p[D_O], p[O], (const float *)p[LSE], p[Q], p[KEYS], p[VALUES], &a);
 }
+
+// What the kernel by wgmma does not take is left to the tiles.
+#ifdef GX_CUDA_SM_90A
+static void by_wgmma(GxContext *g, void **p, const GxAttention *a)
+{
+    const GxCudaAttention t = told(g, a);
+    if (gx__wgmma_takes(&t)) gx__wgmma_forward(g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &t);
+    else GX__CUDA_HEADS(a, gx__cuda_launch_forward, g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &t);
+}
+static void wgmma_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = description(d, dtype);
+    by_wgmma(g, p, &a);
+}
+static void wgmma_forward_documents(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = with_documents(d, dtype, p[FORWARD_EXTRA]);
+    by_wgmma(g, p, &a);
+}
+static void wgmma_forward_dropout(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = with_dropout(g, d, dtype, p[FORWARD_EXTRA]);
+    by_wgmma(g, p, &a);
+}
+static void backward_by_wgmma(GxContext *g, void **p, const GxAttention *a)
+{
+    const GxCudaAttention t = told(g, a);
+    if (gx__wgmma_backward_takes(&t)) backward_by(g, a, p, gx__wgmma_backward, gx__mma_turns(&t));
+    else backward_by(g, a, p, gradients_by_tiles, 0);
+}
+static void wgmma_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = description(d, dtype);
+    backward_by_wgmma(g, p, &a);
+}
+static void wgmma_backward_turned(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = turned(d, dtype, p);
+    backward_by_wgmma(g, p, &a);
+}
+static void wgmma_backward_documents(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = with_documents(d, dtype, p[BACKWARD_EXTRA]);
+    backward_by_wgmma(g, p, &a);
+}
+static void wgmma_backward_dropout(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = with_dropout(g, d, dtype, p[BACKWARD_EXTRA]);
+    backward_by_wgmma(g, p, &a);
+}
+#define WGMMA(f) {"bf16 by wgmma", f},
+#else
+#define WGMMA(f)
+#endif
 
 // Depths: a score is a sum over the head, a probability one over the keys; what follows is a sum over keys, or over the
 // queries of a group. Floors: where a query sees few keys, dp - D nearly cancels. Its terms are of size 1 and come with
@@ -378,39 +407,44 @@ static const WorkEntry entries[] = {
      {{"thread per query row", thread_per_row},
       {"warp per query row", warp_per_row},
       {"tiles", tiles_forward},
-#ifdef GX_CUDA_SM_90A
-      {"bf16 by wgmma", wgmma_forward},
-#endif
-      {"shipped: bf16 in tensor cores", NULL}}},
+      WGMMA(wgmma_forward){"shipped: bf16 in tensor cores", NULL}}},
     {"backward",
      open_backward,
      backward,
      forward,
      WORK_BOTH,
-     {{"tiles", tiles_backward},
-#ifdef GX_CUDA_SM_90A
-      {"bf16 by wgmma", wgmma_backward},
-#endif
-      {"shipped: bf16 in tensor cores", NULL}}},
+     {{"tiles", tiles_backward}, WGMMA(wgmma_backward){"shipped: bf16 in tensor cores", NULL}}},
     {"backward, dq and dk turned back",
      open_backward_turned,
      backward_turned,
      forward,
      WORK_BOTH,
      {{"tiles, and a pass", tiles_backward_turned},
-#ifdef GX_CUDA_SM_90A
-      {"bf16 by wgmma", wgmma_backward_turned},
-#endif
-      {"shipped: bf16 in tensor cores", NULL}}},
-    {"forward of documents", open_forward_documents, forward_documents, NULL, WORK_BOTH, {{"shipped", NULL}}},
+      WGMMA(wgmma_backward_turned){"shipped: bf16 in tensor cores", NULL}}},
+    {"forward of documents",
+     open_forward_documents,
+     forward_documents,
+     NULL,
+     WORK_BOTH,
+     {WGMMA(wgmma_forward_documents){"shipped", NULL}}},
     {"backward of documents",
      open_backward_documents,
      backward_documents,
      prepare_documents,
      WORK_BOTH,
-     {{"shipped", NULL}}},
-    {"forward with dropout", open_forward_dropout, forward_dropout, NULL, WORK_BOTH, {{"shipped", NULL}}},
-    {"backward with dropout", open_backward_dropout, backward_dropout, prepare_dropout, WORK_BOTH, {{"shipped", NULL}}},
+     {WGMMA(wgmma_backward_documents){"shipped", NULL}}},
+    {"forward with dropout",
+     open_forward_dropout,
+     forward_dropout,
+     NULL,
+     WORK_BOTH,
+     {WGMMA(wgmma_forward_dropout){"shipped", NULL}}},
+    {"backward with dropout",
+     open_backward_dropout,
+     backward_dropout,
+     prepare_dropout,
+     WORK_BOTH,
+     {WGMMA(wgmma_backward_dropout){"shipped", NULL}}},
 };
 
 static const int64_t checked[][WORK_DIMS] = {
@@ -418,7 +452,7 @@ static const int64_t checked[][WORK_DIMS] = {
     {1, 2, 2, 128, 70, 131, 1, 0},  {1, 2, 1, 256, 33, 35, 1, 0},      {2, 3, 1, 33, 20, 41, 1, 7},
     {1, 4, 4, 96, 5, 130, 0, 0},    {2, 6, 2, 64, 1, 1, 1, 0},         {1, 6, 2, 128, 63, 63, 1, 0},
     {1, 6, 2, 64, 64, 64, 1, 0},    {2, 6, 2, 128, 65, 65, 0, 0},      {2, 6, 2, 64, 257, 257, 1, 0},
-    {1, 6, 2, 128, 257, 257, 1, 0}, {1, 2, 1, 64, 150, 150, 1, 0, 33},
+    {1, 6, 2, 128, 257, 257, 1, 0}, {1, 2, 1, 64, 150, 150, 1, 0, 33}, {1, 6, 2, 96, 193, 257, 1, 33, 7},
 };
 static const int64_t timed[][WORK_DIMS] = {
     {8, 16, 16, 64, 1024, 1024, 1, 0}, {1, 32, 8, 128, 4096, 4096, 1, 0}, {1, 32, 8, 128, 4096, 4096, 0, 0},

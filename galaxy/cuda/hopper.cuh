@@ -112,60 +112,58 @@ template <int N> static __device__ __forceinline__ void gx_wgmma_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(N) : "memory");
 }
 
-#define GX__SUMS_8(d, i)                                                                                               \
+#define GX__SUMS_8(i)                                                                                                  \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]),        \
         "+f"(d[i + 7])
-#define GX__SUMS_32(d, i) GX__SUMS_8(d, i), GX__SUMS_8(d, i + 8), GX__SUMS_8(d, i + 16), GX__SUMS_8(d, i + 24)
-#define GX__NAMES_32                                                                                                   \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                          \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
+#define GX__SUMS_64  GX__SUMS_8(0), GX__SUMS_8(8), GX__SUMS_8(16), GX__SUMS_8(24)
+#define GX__SUMS_96  GX__SUMS_64, GX__SUMS_8(32), GX__SUMS_8(40)
+#define GX__SUMS_128 GX__SUMS_96, GX__SUMS_8(48), GX__SUMS_8(56)
 #define GX__NAMES_64                                                                                                   \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                          \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                 \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                 \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}"
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define GX__NAMES_96                                                                                                   \
+    GX__NAMES_64 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define GX__NAMES_128                                                                                                  \
+    GX__NAMES_96 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+
+// Operands are numbered behind the sums: A says which are a, B is b's number; then `accumulate` and N_MAJOR. A in
+// shared memory is K-major: a 0 in front of N_MAJOR.
+#define GX__WGMMA(N, A, B, ACCUMULATE, MAJOR, ...)                                                                     \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ACCUMULATE ", 0;\n"                                               \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" GX__NAMES_##N "}, " A ", " B             \
+                 ", p, 1, 1, " MAJOR ";\n}\n"                                                                          \
+                 : GX__SUMS_##N                                                                                        \
+                 : __VA_ARGS__, "l"(b), "r"((int)accumulate), "n"((int)N_MAJOR))
 
 // d [64,N] = a [64,16] b [16,N], or += where it accumulates: fp32 sums of products of bf16; N_MAJOR: so lies b.
 template <int N, bool N_MAJOR>
 static __device__ __forceinline__ void gx_wgmma(float (&d)[N / 2], unsigned long long a, unsigned long long b,
                                                 bool accumulate)
 {
-    static_assert(N == 64 || N == 128, "of other widths: to be written");
-    if constexpr (N == 64)
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " GX__NAMES_32 ", "
-                     "%32, %33, p, 1, 1, 0, %35;\n}\n"
-                     : GX__SUMS_32(d, 0)
-                     : "l"(a), "l"(b), "r"((int)accumulate), "n"((int)N_MAJOR));
-    else
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " GX__NAMES_64 ", "
-                     "%64, %65, p, 1, 1, 0, %67;\n}\n"
-                     : GX__SUMS_32(d, 0), GX__SUMS_32(d, 32)
-                     : "l"(a), "l"(b), "r"((int)accumulate), "n"((int)N_MAJOR));
+    static_assert(N == 64 || N == 96 || N == 128, "of other widths: to be written");
+    if constexpr (N == 64) GX__WGMMA(64, "%32", "%33", "%34", "0, %35", "l"(a));
+    else if constexpr (N == 96) GX__WGMMA(96, "%48", "%49", "%50", "0, %51", "l"(a));
+    else GX__WGMMA(128, "%64", "%65", "%66", "0, %67", "l"(a));
 }
 template <int N, bool N_MAJOR>
 static __device__ __forceinline__ void gx_wgmma(float (&d)[N / 2], const unsigned (&a)[4], unsigned long long b,
                                                 bool accumulate)
 {
-    static_assert(N == 64 || N == 128, "of other widths: to be written");
-    if constexpr (N == 64)
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " GX__NAMES_32 ", "
-                     "{%32, %33, %34, %35}, %36, p, 1, 1, %38;\n}\n"
-                     : GX__SUMS_32(d, 0)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)accumulate), "n"((int)N_MAJOR));
-    else
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " GX__NAMES_64 ", "
-                     "{%64, %65, %66, %67}, %68, p, 1, 1, %70;\n}\n"
-                     : GX__SUMS_32(d, 0), GX__SUMS_32(d, 32)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)accumulate), "n"((int)N_MAJOR));
+    static_assert(N == 64 || N == 96 || N == 128, "of other widths: to be written");
+#define GX__A "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+    if constexpr (N == 64) GX__WGMMA(64, "{%32, %33, %34, %35}", "%36", "%37", "%38", GX__A);
+    else if constexpr (N == 96) GX__WGMMA(96, "{%48, %49, %50, %51}", "%52", "%53", "%54", GX__A);
+    else GX__WGMMA(128, "{%64, %65, %66, %67}", "%68", "%69", "%70", GX__A);
+#undef GX__A
 }
+#undef GX__WGMMA
 #undef GX__SUMS_8
-#undef GX__SUMS_32
-#undef GX__NAMES_32
+#undef GX__SUMS_64
+#undef GX__SUMS_96
+#undef GX__SUMS_128
 #undef GX__NAMES_64
+#undef GX__NAMES_96
+#undef GX__NAMES_128
 
 // Registers of each thread of a warpgroup, from now on: 24 to 256, a multiple of 8; all its warps come here.
 template <int REGISTERS> static __device__ __forceinline__ void gx_setmaxnreg_increase()
