@@ -15,8 +15,8 @@
 //             forward's last.
 //
 // Entries of their own have dq and dk turned back (of odd heads nothing is), eight documents in each column, with
-// padding at the end, and dropout; the last two by wgmma and by what is shipped. FLOPs are those of whole columns there,
-// too: of documents the time is what counts.
+// padding at the end, and dropout; the last two by wgmma and by what is shipped. FLOPs are those of whole columns
+// there, too: of documents the time is what counts.
 #define GALAXY_CUDA_IMPLEMENTATION
 #if defined(GX_EMU) && !defined(GX_CUDA_SM_90A)
 #define GX_CUDA_SM_90A

@@ -1,8 +1,8 @@
 // cuda/attention.cuh: ops/attention.h on the GPU. Tensor cores take what they can (attention_mma.cuh: bf16, heads of up
-// to 128 in rows of whole packs of 16 bytes; of these, where GX_CUDA_ATTENTION_WGMMA is defined, attention_wgmma.cuh and
-// attention_wgmma_backward.cuh take what they can). Here are the kernels for all else, in tiles, with fp32 arithmetic on
-// CUDA cores for every type: the form to read beside the formulas, and the reference that faster ones are measured
-// against.
+// to 128 in rows of whole packs of 16 bytes; of these, where GX_CUDA_ATTENTION_WGMMA is defined, attention_wgmma.cuh
+// and attention_wgmma_backward.cuh take what they can). Here are the kernels for all else, in tiles, with fp32
+// arithmetic on CUDA cores for every type: the form to read beside the formulas, and the reference that faster ones are
+// measured against.
 // Both give the same log-sum-exp, so that a forward by one of them may have a backward by the other.
 //
 // All kernels here work on tiles of rows of one head, as fp32 in shared memory: 256 threads as 16 x 16, thread (tx, ty)

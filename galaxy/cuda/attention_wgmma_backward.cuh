@@ -1,10 +1,10 @@
-// attention_wgmma_backward.cuh: attention's backward as an H100 wants it, for bf16 and heads of up to 128: tiles brought
-// by TMA, products by wgmma. It has been run on the emulator and compiled, and has never run on a card.
+// attention_wgmma_backward.cuh: attention's backward as an H100 wants it, for bf16 and heads of up to 128: tiles
+// brought by TMA, products by wgmma. It has been run on the emulator and compiled, and has never run on a card.
 //
 // Two launches of one kernel, whose blocks own 128 rows of keys (dk, dv) or of queries (dq), with the formulas of
 // attention_mma.cuh: what is first and second, of own rows and of the others, is said there. Nothing is added
-// atomically, and no probabilities are in shared memory: scores of own rows by others, and what becomes of them, are the
-// left factor of the next product where they lie in registers. Of keys these are the transposed matrices: p^T for
+// atomically, and no probabilities are in shared memory: scores of own rows by others, and what becomes of them, are
+// the left factor of the next product where they lie in registers. Of keys these are the transposed matrices: p^T for
 // dv = p^T d_o, ds^T for dk = ds^T q.
 //
 // A block is made as the forward's (attention_wgmma.cuh): two warpgroups consume, one warp of the third produces. It
@@ -87,11 +87,12 @@ gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaTurn *tu
          gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, tiles->documents, p, job.tile))
 #pragma unroll
         for (int second = 0; second < 2; second++) {
+            const CUtensorMap *map = second ? &maps.other_second[others.run] : &maps.other_first[others.run];
             const int stage = turn->stage;
             gx_mbarrier_wait(&tiles->empty[stage], turn->phase ^ 1); // of a new barrier it is: the phase before 0
             if (is_first_lane)
-                gx__wgmma_load(&tiles->others[stage], second ? &maps.other_second[others.run] : &maps.other_first[others.run],
-                               &tiles->full[stage], gx__mma_other_head<KEYS>(others, p), job.b, others.tile.row);
+                gx__wgmma_load(&tiles->others[stage], map, &tiles->full[stage], gx__mma_other_head<KEYS>(others, p),
+                               job.b, others.tile.row);
             if (KEYS) {
                 gx__wgmma_load_of_rows(tiles->of_rows[stage], second ? x.D : x.lse, !second, p, others.tile,
                                        job.b, others.head);
