@@ -2927,6 +2927,34 @@ TEST(attention_computes_nothing_with_what_is_in_no_window_of_a_tile_on_any_devic
     gx_arena_close(&scratch);
 }
 
+// The rows of a run that no query sees are NaN, and lie behind those of one that ends within a tile.
+TEST(attention_computes_nothing_with_a_run_of_keys_that_nobody_sees_on_any_device)
+{
+    static const Shape shapes[] = {
+        {.d = {1, 2, 1, 64}, .q = RUN1(64, 0), .k = RUN2(40, 0, 64, 100), .causal = 1},
+        {.d = {2, 2, 2, 96}, .q = RUN1(40, 10), .k = RUN2(40, 10, 64, 100), .causal = 1, .layout = PACKED}};
+    GxContext cpu = GX_ZERO;
+    GxArena scratch = GX_ZERO;
+    cpu.device = gx_device_cpu();
+    cpu.arena = &scratch;
+    CHECK(gx_arena_open(&scratch, 1 << 24, &cpu.error) == GX_OK, "%s", cpu.error.message);
+    for (int n = 0; n < (DEVICES - FIRST_DEVICE) * 2 * COUNT(shapes); n++) {
+        const Shape *s = &shapes[n / 2 % COUNT(shapes)];
+        GxDevice device;
+        Case c;
+        if (!device_open(&device, FIRST_DEVICE + n / 2 / COUNT(shapes))) continue;
+        case_open(&c, &cpu, op_named("attention_forward"), s, &plain[0], n % 2 ? GX_BF16 : GX_F32);
+        Results whole = run(&c, &device, c.type, 2, 0, 0, c.op->name);
+        forget_rows(&c, "k", s->k.run[1].row, gx_runs_rows(&s->k));
+        Results r = run(&c, &device, c.type, 2, 0, 0, c.op->name);
+        check_rows(&c, &r, &whole, "o", 0, gx_runs_rows(&s->q), device.name);
+        results_close(&whole), results_close(&r);
+        case_close(&c);
+    }
+    CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
+    gx_arena_close(&scratch);
+}
+
 // ---- attention in bf16, beside PyTorch's ---------------------------------------------------------------------------
 // From inputs that bf16 holds exactly, forward and backward, o and lse handed from one to the other as in training. The
 // truth is the oracle's, in double precision; the file has a part of PyTorch's own in float64, which must be the same,
