@@ -242,7 +242,7 @@ demo-lora: setup data/text.txt
 # ---- tests --------------------------------------------------------------------------------------------------------------------------------------
 test: setup
 	@$(MAKE) --no-print-directory test-all
-# `check` runs the test programs once; `test-all` also with sanitizers, and the headers by themselves. A binary without MPI shows that mpirun is refused.
+# `check` runs the test programs once; `test-all` also with sanitizers, and the headers by themselves in every way. A binary without MPI shows that mpirun is refused.
 CHECKS     = $(addprefix $(O)/,$(TESTS))
 CORES     := $(shell nproc 2>/dev/null || echo 2)
 # programs for developers, which nothing above runs: that they compile
@@ -273,7 +273,7 @@ export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
 check: GX_TRAIN_LLAMA := $(O)/train_llama
 check:
 	@$(MAKE) --no-print-directory -j$(CORES) build-tests $(DEVELOPERS)
-	@dev/test.sh $(LONGEST_FIRST) dev/test_make.sh dev/test_setup.sh
+	@dev/test.sh $(LONGEST_FIRST) dev/test_make.sh dev/test_setup.sh "dev/test_headers.sh --quick"
 test-all: GX_TRAIN_LLAMA := $(O)/train_llama
 test-all: GX_TRAIN_LLAMA_NOMPI := $(PLAIN)/train_llama
 test-all:

@@ -1058,6 +1058,7 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
          "layer_types has sliding_attention; of a llama only full_attention is built"},
         {"\"layer_types\": \"sliding_attention\"", "\"layer_types\" is a string; expected an array"},
+        {"\"layer_types\": [\"full_attention\", 1]", "layer_types has an integer; expected full_attention or sliding_"},
         {"\"layer_types\": [\"chunked_attention\"]", "layer_types has \"chunked_attention\"; only full"},
         {"\"use_sliding_window\": true", "use_sliding_window is true; only false is built"},
         {"\"model_type\": \"qwen3\", " SLIDES "\"sliding_window\": 0",

@@ -92,6 +92,7 @@ if args.way:
     by_transformers(args.way)
     sys.exit()
 ways = {"Galaxy, full": lambda: run_galaxy("full"), "Galaxy, LoRA": lambda: run_galaxy("lora"),
+        "Galaxy, LoRA, --recompute layer": lambda: run_galaxy("lora", ("--recompute", "layer")),
         "Galaxy, LoRA on NF4": lambda: run_galaxy("lora", ("--quantize", "nf4")), "Galaxy, LoRA on int8": lambda: run_galaxy("lora", ("--quantize", "int8")),
         "Galaxy, adapters": lambda: run_galaxy("adapter"), "Galaxy, side network": lambda: run_galaxy("side"),
         "Galaxy, prompts": lambda: run_galaxy("prompt"),

@@ -11,8 +11,8 @@
 // a block needs no more than the 99 KB that every card from sm_80 on gives.
 //
 // Nothing is added atomically: dq has a kernel of its own, whose blocks own rows of queries, as those of dk and dv own
-// rows of keys; the scores are computed in both. What is kept of the probabilities is drawn, four neighbouring keys at a
-// time, into the place where the tile's probabilities will lie.
+// rows of keys; the scores are computed in both. What is kept of the probabilities is drawn, four neighbouring keys at
+// a time, into the place where the tile's probabilities will lie.
 #ifndef GX_CUDA_ATTENTION_CUH
 #define GX_CUDA_ATTENTION_CUH
 #include "attention_wgmma_backward.cuh"

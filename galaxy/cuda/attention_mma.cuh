@@ -162,8 +162,8 @@ static __device__ __forceinline__ void gx__mma_store(T *to, const float (&acc)[M
         }
 }
 
-// This warp's rows turned back by their positions, where the model's heads are HEAD wide: a lane holds both numbers of a
-// pair.
+// This warp's rows turned back by their positions, where the model's heads are HEAD wide: a lane holds both numbers of
+// a pair.
 template <int M, int HEAD>
 static __device__ __forceinline__ void gx__mma_turn_back(float (&acc)[M][HEAD / 8][4], const GxCudaTile &tile,
                                                          const GxCudaAttention &p)

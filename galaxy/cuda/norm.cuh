@@ -149,7 +149,8 @@ void gx_cuda_head_norm_forward(GxContext *g, void *x, void *kept, float *rstd, c
     GX_CUDA_TYPES(s->dtype, gx__cuda_head_norm, g, x, kept, rstd, w, s);
 }
 
-// dx[r,k,c] = dy[r,k,c]*w[c]*rstd[r,k] - x[r,k,c]*a,  a = rstd[r,k]^3/h * sum_j dy[r,k,j]*w[j]*x[r,k,j], dy in dx, x kept
+// dx[r,k,c] = dy[r,k,c]*w[c]*rstd[r,k] - x[r,k,c]*a,  dy in dx, x kept,
+//             a = rstd[r,k]^3/h * sum_j dy[r,k,j]*w[j]*x[r,k,j]
 // dw[c]     = (accumulate ? dw[c] : 0) + sum_r sum_k dy[r,k,c]*x[r,k,c]*rstd[r,k]
 // A block takes the heads of GX_NORM_BLOCK rows. Each of its warps has a share of dw in shared memory (head_dim*4
 // bytes); their sum is the block's. Where not even one fits, the block is one warp, and its share grows where it is

@@ -45,23 +45,14 @@ GX_END
 
 static GxStatus gx__bert_check_sizes(const GxBertConfig *c, GxError *err)
 {
-    const struct {
-        const char *name;
-        int64_t value, most;
-    } limits[] = {
-        // sizes in bytes stay far from 64 bits
-        {"vocab_size", c->vocab_size, 1 << 24},
-        {"hidden_size", c->hidden_size, 1 << 20},
-        {"intermediate_size", c->intermediate_size, 1 << 22},
-        {"num_hidden_layers", c->num_hidden_layers, 1000},
-        {"num_attention_heads", c->num_attention_heads, 1 << 16},
-        {"max_position_embeddings", c->max_position_embeddings, 1 << 24},
-        {"type_vocab_size", c->type_vocab_size, 1 << 16},
-    };
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
-        if (limits[i].value < 1 || limits[i].value > limits[i].most)
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %ld; it must be from 1 to %ld", limits[i].name,
-                           (long)limits[i].value, (long)limits[i].most);
+    // sizes in bytes stay far from 64 bits
+    GX_TRY(gx_check_size("vocab_size", c->vocab_size, 1 << 24, err));
+    GX_TRY(gx_check_size("hidden_size", c->hidden_size, 1 << 20, err));
+    GX_TRY(gx_check_size("intermediate_size", c->intermediate_size, 1 << 22, err));
+    GX_TRY(gx_check_size("num_hidden_layers", c->num_hidden_layers, 1000, err));
+    GX_TRY(gx_check_size("num_attention_heads", c->num_attention_heads, 1 << 16, err));
+    GX_TRY(gx_check_size("max_position_embeddings", c->max_position_embeddings, 1 << 24, err));
+    GX_TRY(gx_check_size("type_vocab_size", c->type_vocab_size, 1 << 16, err));
     if (c->hidden_size % c->num_attention_heads)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "hidden_size (%ld) is not a multiple of num_attention_heads (%ld)",
                        (long)c->hidden_size, (long)c->num_attention_heads);

@@ -49,9 +49,7 @@ static const float gx__bottleneck_up_std = 1e-3f;
 GxStatus gx_bottleneck_check(const GxModel *m, GxError *err)
 {
     const int64_t k = m->bottleneck.reduction;
-    if (k < 0 || k > 65536)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "adapter_reduction_dim is %ld; it must be from 1 to 65536", (long)k);
-    return GX_OK;
+    return k ? gx_check_size("adapter_reduction_dim", k, 65536, err) : GX_OK;
 }
 
 // ---- tensors -------------------------------------------------------------------------------------------------------

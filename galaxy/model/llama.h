@@ -57,11 +57,9 @@ int gx_llama_slides(const GxLlamaConfig *c, int64_t l)
 // The list says which layers slide, also where max_window_layers has said it, as long as there is room for it.
 static void gx__llama_resolve_layer_types(GxLlamaConfig *c)
 {
-    char types[GX_FIELD_TEXT] = "";
     if (c->layer_types[0] || c->num_hidden_layers >= GX_FIELD_TEXT) return;
     for (int64_t l = 0; l < c->num_hidden_layers; l++)
-        types[l] = l < c->max_window_layers ? 'f' : 's', types[l + 1] = 0;
-    memcpy(c->layer_types, types, sizeof types);
+        c->layer_types[l] = l < c->max_window_layers ? 'f' : 's', c->layer_types[l + 1] = 0;
 }
 
 static GxStatus gx__llama_resolve_windows(GxLlamaConfig *c, GxError *err)
@@ -132,22 +130,13 @@ static GxRope gx__llama_rope(const GxLlamaConfig *c)
 
 GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err)
 {
-    const struct {
-        const char *name;
-        int64_t value, most;
-    } limits[] = {
-        // sizes in bytes stay far from 64 bits
-        {"vocab_size", c->vocab_size, 1 << 24},
-        {"hidden_size", c->hidden_size, 1 << 20},
-        {"intermediate_size", c->intermediate_size, 1 << 22},
-        {"num_hidden_layers", c->num_hidden_layers, 1000},
-        {"num_attention_heads", c->num_attention_heads, 1 << 16},
-        {"max_position_embeddings", c->max_position_embeddings, (int64_t)1 << 40},
-    };
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
-        if (limits[i].value < 1 || limits[i].value > limits[i].most)
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %ld; it must be from 1 to %ld", limits[i].name,
-                           (long)limits[i].value, (long)limits[i].most);
+    // sizes in bytes stay far from 64 bits
+    GX_TRY(gx_check_size("vocab_size", c->vocab_size, 1 << 24, err));
+    GX_TRY(gx_check_size("hidden_size", c->hidden_size, 1 << 20, err));
+    GX_TRY(gx_check_size("intermediate_size", c->intermediate_size, 1 << 22, err));
+    GX_TRY(gx_check_size("num_hidden_layers", c->num_hidden_layers, 1000, err));
+    GX_TRY(gx_check_size("num_attention_heads", c->num_attention_heads, 1 << 16, err));
+    GX_TRY(gx_check_size("max_position_embeddings", c->max_position_embeddings, (int64_t)1 << 40, err));
     if (c->num_key_value_heads == 0) c->num_key_value_heads = c->num_attention_heads;
     if (c->num_key_value_heads < 1 || c->num_attention_heads % c->num_key_value_heads)
         return GX_FAIL(err, GX_ERR_ARGUMENT,

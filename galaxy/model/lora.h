@@ -61,8 +61,7 @@ int gx_lora_tied_head(const GxModel *m)
 
 GxStatus gx_lora_check(const GxLora *lora, GxError *err)
 {
-    if (lora->r < 0 || lora->r > 65536)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "LoRA's r is %ld; it must be from 1 to 65536", (long)lora->r);
+    if (lora->r) GX_TRY(gx_check_size("LoRA's r", lora->r, 65536, err));
     if (lora->r > 0 && !(lora->alpha >= 1e-6 && lora->alpha <= 1e6))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "LoRA's alpha is %g; it must be from 1e-6 to 1e6", lora->alpha);
     if (lora->r > 0 && !(lora->dropout >= 0 && lora->dropout < 1))

@@ -276,6 +276,8 @@ static inline void gx_model_adapt(GxModelOptions *o, const GxAdapter *a) // whic
     o->lora = &a->lora, o->bottleneck = &a->bottleneck, o->side = &a->side, o->prompt = &a->prompt;
 }
 
+GxStatus gx_check_size(const char *name, int64_t value, int64_t most, GxError *err); // from 1 to `most`
+
 // config and mode are lent. Close it with gx_model_close, also after an error.
 GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
                        const GxModelOptions *options);
@@ -377,6 +379,12 @@ GX_END
 #include <string.h>
 #include "../ops/memory.h"
 #include "../parallel/values.h"
+
+GxStatus gx_check_size(const char *name, int64_t value, int64_t most, GxError *err)
+{
+    if (value >= 1 && value <= most) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %ld; it must be from 1 to %ld", name, (long)value, (long)most);
+}
 
 // ---- what is not built ---------------------------------------------------------------------------------------------
 

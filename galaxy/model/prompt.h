@@ -72,8 +72,7 @@ GxStatus gx_prompt_check(GxModel *m, GxError *err)
 {
     GxPrompt *o = &m->prompt;
     const int64_t layers = gx__prompt_model_layers(m);
-    if (o->len < 0 || o->len > 65536)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "prompt_len is %ld; it must be from 1 to 65536", (long)o->len);
+    if (o->len) GX_TRY(gx_check_size("prompt_len", o->len, 65536, err));
     if (o->len == 0) o->is_v2 = 0;
     if (o->len == 0) return GX_OK;
     if (o->layers < 0 || o->layers > layers)

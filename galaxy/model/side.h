@@ -39,9 +39,7 @@ static const float gx__side_temperature = 0.1f;
 GxStatus gx_side_check(const GxModel *m, GxError *err)
 {
     const int64_t k = m->side.reduction;
-    if (k < 0 || k > 65536)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "side_reduction_factor is %ld; it must be from 1 to 65536", (long)k);
-    return GX_OK;
+    return k ? gx_check_size("side_reduction_factor", k, 65536, err) : GX_OK;
 }
 
 int gx_side_is_beside(const GxModel *m, int unit)

@@ -10,8 +10,8 @@
 //
 // A column of the batch may hold several documents one behind the other, which do not see each other, and padding,
 // which sees nothing and which nobody sees; on keys that no query of a tile sees no work is done, be they of other
-// documents, behind it or before its windows. Which documents there
-// are stands in one array by global position, so that a slice of the queries needs no array of its own.
+// documents, behind it or before its windows. Which documents there are stands in one array by global position, so that
+// a slice of the queries needs no array of its own.
 //
 // Keys and values may lie in pages (ops/rows.h), as a cache keeps them; then there is no backward.
 //

@@ -266,6 +266,11 @@ static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, in
 
 // ---- graphs --------------------------------------------------------------------------------------------------------
 
+static int gx__interpreter_is_head(const GxRunner *r, int unit)
+{
+    return gx_unit_spec(r->m, unit)->pair[0].con.kind == GX_CON_NOTHING;
+}
+
 // F, R, B or W, if it neither asks the host (for what a side cache has, for the losses of rows that are weighed) nor
 // another rank, nor follows from a number that is another in every batch (how many rows a head takes).
 static int gx__interpreter_is_captured(const GxRunner *r, const GxSteps *s, const GxAction *a, const GxBatch *batch)
@@ -273,10 +278,11 @@ static int gx__interpreter_is_captured(const GxRunner *r, const GxSteps *s, cons
     const int is_unit =
         a->what == GX_DO_FORWARD || a->what == GX_DO_RECOMPUTE || a->what == GX_DO_BACKWARD || a->what == GX_DO_WEIGHT;
     if (!is_unit || r->m->members > 1 || gx__interpreter_layer(r, s, a) >= 0) return 0;
-    for (int k = 0; k < gx_unit_spec(r->m, a->unit)->n_pairs; k++) {
-        const GxPairSpec *pair = &gx_unit_spec(r->m, a->unit)->pair[k];
-        const GxTarget *t = &batch[a->micro_batch].target[pair->core.target];
-        if (pair->con.kind == GX_CON_NOTHING && (t->rows || t->parts || t->weighing)) return 0;
+    if (!gx__interpreter_is_head(r, a->unit)) return 1;
+    const GxUnitSpec *head = gx_unit_spec(r->m, a->unit);
+    for (int k = 0; k < head->n_pairs; k++) {
+        const GxTarget *t = &batch[a->micro_batch].target[head->pair[k].core.target];
+        if (t->rows || t->parts || t->weighing) return 0;
     }
     return 1;
 }
@@ -289,11 +295,6 @@ static int gx__interpreter_graph(const GxContext *g, const GxRunner *r, const Gx
     if (!r->graphs || s->spec.kind != GX_STEPS_TRAIN || !gx_graphs_are_possible(g)) return 0;
     while (i + n < s->n && gx__interpreter_is_captured(r, s, &a[n], batch) && a[n].micro_batch == a->micro_batch) n++;
     return n;
-}
-
-static int gx__interpreter_is_head(const GxRunner *r, int unit)
-{
-    return gx_unit_spec(r->m, unit)->pair[0].con.kind == GX_CON_NOTHING;
 }
 
 typedef struct {

@@ -239,7 +239,11 @@ static GxStatus gx__llama_family_read_layer_types(char types[GX_MAX_UNITS], cons
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: layer_types has %ld elements; up to %d are built", path, (long)n,
                        GX_MAX_UNITS - 1);
     for (int64_t i = 0; i < n; i++) {
-        const char *type = gx_json_string(gx_json_at(list, i));
+        const GxJson *element = gx_json_at(list, i);
+        const char *type = gx_json_string(element);
+        if (gx_json_type(element) != GX_JSON_STRING)
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: layer_types has %s; expected full_attention or sliding_attention",
+                           path, gx_json_type_name(element));
         const int slides = !strcmp(type, "sliding_attention");
         if (!slides && strcmp(type, "full_attention"))
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
