@@ -8,12 +8,12 @@
 // dv = p^T d_o, ds^T for dk = ds^T q.
 //
 // A block is made as the forward's (attention_wgmma.cuh): two warpgroups consume, one warp of the third produces. It
-// brings the documents of own rows, has TMA bring both matrices of these, and then first, second, first, second, ... of
-// tiles of 64 others into the ring: a first one has an even stage, its second the next. Where the others are queries,
-// each lane stores lse of two rows beside the first tile and D beside the second, and arrives like TMA's bytes.
+// has TMA bring both matrices of own rows, and then first, second, first, second, ... of tiles of 64 others into the
+// ring: a first one has an even stage, its second the next. Where the others are queries, each lane stores lse of two
+// rows beside the first tile and D beside the second, and arrives like TMA's bytes.
 //
 // Gradients of rotated rows are turned back in registers, where attention_mma.cuh's are. It takes what the forward by
-// wgmma does; attention.cuh decides who takes what.
+// wgmma does but documents; attention.cuh decides who takes what.
 #ifndef GX_CUDA_ATTENTION_WGMMA_BACKWARD_CUH
 #define GX_CUDA_ATTENTION_WGMMA_BACKWARD_CUH
 #include "attention_wgmma.cuh"
@@ -30,7 +30,6 @@ template <class T, int HEAD> struct alignas(1024) GxWgmmaBackwardTiles {
     GxWgmmaTile<T, GX__WGMMA_OWN, HEAD> first, second;
     GxWgmmaTile<T, GX__WGMMA_OTHERS, HEAD> others[GX__WGMMA_STAGES];
     float of_rows[GX__WGMMA_STAGES][GX__WGMMA_OTHERS]; // where the others are queries: lse, in units of log2, and D
-    GxCudaDocument documents[GX__WGMMA_OWN];           // of own rows
     unsigned long long own_full, own_empty, full[GX__WGMMA_STAGES], empty[GX__WGMMA_STAGES];
 };
 
@@ -76,15 +75,12 @@ gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaTurn *tu
 {
     const bool is_first_lane = threadIdx.x % GX_WARP == 0;
     GxMmaOthers others = gx__mma_others_of<KEYS>(job.head, p);
-    for (int r = (int)threadIdx.x % GX_WARP; p.a.documents && r < job.tile.length; r += GX_WARP)
-        tiles->documents[r] = gx__cuda_document(p, job.tile, r, job.b);
-    __syncwarp(); // behind its first lane's arrival those of all lanes are seen
     if (is_first_lane) {
         gx__wgmma_load(&tiles->first, &maps.first, &tiles->own_full, job.head, job.b, job.tile.row);
         gx__wgmma_load(&tiles->second, &maps.second, &tiles->own_full, job.head, job.b, job.tile.row);
     }
-    for (gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, tiles->documents, p, job.tile); others.tile.length;
-         gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, tiles->documents, p, job.tile))
+    for (gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, NULL, p, job.tile); others.tile.length;
+         gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, NULL, p, job.tile))
 #pragma unroll
         for (int second = 0; second < 2; second++) {
             const CUtensorMap *map = second ? &maps.other_second[others.run] : &maps.other_first[others.run];
@@ -139,7 +135,7 @@ gx__wgmma_backward_step(GxMmaOwn<KEYS, 1, HEAD> &own, const GxWgmmaBackwardTiles
     if (!KEYS && p.a.dropout != 0) gx__wgmma_draw_keep(keep, p, job, others.tile);
     gx__wgmma_scores<T, HEAD>(s, &tiles->first, first);
     gx__wgmma_scores<T, HEAD>(ds, &tiles->second, second);
-    const GxMmaSight sight = gx__mma_spans<KEYS, 1, N>(span, tiles->documents, p, job.tile, others.tile);
+    const GxMmaSight sight = gx__mma_spans<KEYS, 1, N>(span, NULL, p, job.tile, others.tile);
     gx__wgmma_wait<1>(s);
     if (!sight.whole) gx__mma_hide<1, N>(s, span);
     gx__mma_each<1, N>(s, [&](float &x, int m, int half, int column) {
@@ -165,8 +161,8 @@ gx__wgmma_consume_backward(GxMmaOwn<KEYS, 1, HEAD> &own, GxWgmmaBackwardTiles<T,
                            const GxCudaAttention &p, const GxWgmmaJob &job)
 {
     GxMmaOthers others = gx__mma_others_of<KEYS>(job.head, p);
-    for (gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, tiles->documents, p, job.tile); others.tile.length;
-         gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, tiles->documents, p, job.tile)) {
+    for (gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, NULL, p, job.tile); others.tile.length;
+         gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, NULL, p, job.tile)) {
         const int stage = turn->stage;
         gx_mbarrier_wait(&tiles->full[stage], turn->phase);
         gx_mbarrier_wait(&tiles->full[stage + 1], turn->phase);
@@ -249,10 +245,10 @@ static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
-// Does this kernel take them?
+// Does this kernel take them? Of documents a warpgroup would compute with rows that only the other one's see.
 static int gx__wgmma_backward_takes(const GxCudaAttention *p)
 {
-    return gx__wgmma_takes(p) && p->a.o_stride % p->a.head_dim == 0;
+    return gx__wgmma_takes(p) && !p->a.documents && p->a.o_stride % p->a.head_dim == 0;
 }
 
 // Of own rows, and of each run of the others, which end where it does. 0: the driver makes none.
