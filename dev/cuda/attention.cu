@@ -15,7 +15,7 @@
 //             forward's last.
 //
 // Entries of their own have dq and dk turned back (of odd heads nothing is), eight documents in each column, with
-// padding at the end, and dropout; the last two by wgmma and by what is shipped. FLOPs are those of whole columns
+// padding at the end, and dropout; by wgmma, too, but for the backward of documents. FLOPs are those of whole columns
 // there, too: of documents the time is what counts.
 #define GALAXY_CUDA_IMPLEMENTATION
 #if defined(GX_EMU) && !defined(GX_CUDA_SM_90A)
@@ -316,11 +316,6 @@ static void wgmma_backward_turned(GxContext *g, const int64_t *d, GxDtype dtype,
     const GxAttention a = turned(d, dtype, p);
     backward_by_wgmma(g, p, &a);
 }
-static void wgmma_backward_documents(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
-{
-    const GxAttention a = with_documents(d, dtype, p[BACKWARD_EXTRA]);
-    backward_by_wgmma(g, p, &a);
-}
 static void wgmma_backward_dropout(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxAttention a = with_dropout(g, d, dtype, p[BACKWARD_EXTRA]);
@@ -432,7 +427,7 @@ static const WorkEntry entries[] = {
      backward_documents,
      prepare_documents,
      WORK_BOTH,
-     {WGMMA(wgmma_backward_documents){"shipped", NULL}}},
+     {{"shipped", NULL}}},
     {"forward with dropout",
      open_forward_dropout,
      forward_dropout,
