@@ -4,8 +4,8 @@
 // A block owns 128 query rows of one head and meets the tiles of 64 keys that these see, one after another. Its third
 // warpgroup is the producer: one warp of it brings the bounds of documents, one thread of that has TMA bring the
 // queries, and keys, values, keys, values, ... into a ring of stages, each as soon as its stage is empty. The others of
-// it only give their registers to the consumers, the first two warpgroups, with 64 rows each: they wait until a stage is
-// full, multiply, and let go of it, at once where none of their rows sees any of its keys. Scores and sums lie in
+// it only give their registers to the consumers, the first two warpgroups, with 64 rows each: they wait until a stage
+// is full, multiply, and let go of it, at once where none of their rows sees any of its keys. Scores and sums lie in
 // registers as those of attention_mma.cuh do, whose softmax, masks and dropout these are; probabilities are the left
 // factor from registers.
 //
@@ -15,8 +15,8 @@
 //
 // It takes no keys in pages: their last rows may never have been written, and TMA brings whole boxes. It is there where
 // GX_CUDA_SM_90A is defined (hopper.cuh); attention.cuh, which decides who takes what, asks it where
-// GX_CUDA_ATTENTION_WGMMA is, too. Source: Shah et al. 2024, arXiv:2407.08608, section 3.1, without its exchange of turns
-// between warpgroups.
+// GX_CUDA_ATTENTION_WGMMA is, too. Source: Shah et al. 2024, arXiv:2407.08608, section 3.1, without its exchange of
+// turns between warpgroups.
 #ifndef GX_CUDA_ATTENTION_WGMMA_CUH
 #define GX_CUDA_ATTENTION_WGMMA_CUH
 #include "attention_mma.cuh"
@@ -119,7 +119,8 @@ static __device__ __forceinline__ void gx__wgmma_load_job(GxWgmmaTiles<T, HEAD> 
         }
 }
 
-// A warp brings the documents, one thread of it the rest: what is behind the queries' arrival is seen behind their wait.
+// A warp brings the documents, one thread of it the rest: what is in front of the queries' arrival is seen behind their
+// wait.
 template <class T, int HEAD>
 static __device__ __forceinline__ void gx__wgmma_produce(GxWgmmaTiles<T, HEAD> *tiles, const GxWgmmaMaps &maps,
                                                          const GxCudaAttention &p)
@@ -140,9 +141,10 @@ static __device__ __forceinline__ void gx__wgmma_produce(GxWgmmaTiles<T, HEAD> *
 
 // ---- the consumers -------------------------------------------------------------------------------------------------
 
-// A warp has read a tile to its end.
+// A warp has read a tile to its end, and none of its lanes still waits for it: a barrier knows only two phases apart.
 static __device__ __forceinline__ void gx__wgmma_let_go(unsigned long long *empty)
 {
+    __syncwarp();
     if (threadIdx.x % GX_WARP == 0) gx_mbarrier_arrive(empty);
 }
 
