@@ -94,6 +94,7 @@ gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaTurn *tu
                                        job.b, others.head);
                 gx_mbarrier_arrive(&tiles->full[stage]);
             }
+            __syncwarp(); // no lane still waits for what the first one is beyond: a barrier knows only two phases apart
             gx__wgmma_next(turn);
         }
 }
