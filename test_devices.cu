@@ -1072,6 +1072,9 @@ static const Shape attention_shapes[] = {
      .large = 1,
      .window = 34},
     {.d = {1, 2, 1, 160}, .q = RUN1(70, 3), .k = RUN1(73, 0), .causal = 1, .layout = GAPS, .window = 34},
+    // one run of keys and several of queries, whose tiles end in the next run's rows; more queries than keys
+    {.d = {2, 4, 2, 64}, .q = RUN2(66, 0, 64, 130), .k = RUN1(194, 0), .causal = 1, .layout = PACKED, .large = 1},
+    {.d = {1, 6, 2, 128}, .q = RUN1(131, 0), .k = RUN1(70, 0)},
     // the last query that sees a tile of keys is the first of its own tile
     {.d = {1, 2, 1, 64}, .q = RUN1(140, 0), .k = RUN1(140, 0), .causal = 1, .layout = PACKED, .window = 66},
 };
@@ -1215,6 +1218,7 @@ static const Shape turned_shapes[] = {
     {.d = {1, 2, 1, 64}, .q = RUN2(35, 60, 30, 100), .k = RUN2(67, 20, 31, 99), .causal = 1, .documents = {75, -5, 70}},
     {.d = {1, 2, 1, 96}, .q = RUN1(33, 0), .k = RUN1(70, 0), .dropout = 0.1f},
     {.d = {1, 2, 2, 128}, .q = RUN2(20, 0, 50, 90), .k = RUN2(20, 0, 50, 90), .causal = 1, .layout = PACKED},
+    {.d = {1, 2, 1, 128}, .q = RUN1(70, 63), .k = RUN1(133, 0), .causal = 1},
     {.d = {1, 2, 1, 88}, .q = RUN1(33, 5), .k = RUN1(40, 0), .causal = 1, .layout = PACKED},
     {.d = {1, 2, 2, 6}, .q = RUN1(9, 2), .k = RUN1(9, 2), .causal = 1}, // rows of the same length, apart
     {.d = {2, 2, 2, 6}, .q = RUN1(9, 2), .k = RUN1(9, 2), .causal = 1, .layout = PACKED},

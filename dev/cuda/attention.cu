@@ -11,20 +11,24 @@
 //             of up to 128: an H100's tensor cores, tiles by TMA; else as before.
 //          The last is what is shipped: galaxy/cuda/attention_mma.cuh in bf16, with heads of up to 128: tensor cores,
 //             scores and probabilities stay in registers; else as in 3.
-// Backward: 1. as forward's 3; 2. what is shipped, as forward's last.
+// Backward: 1. as forward's 3; 2. as forward's 4: galaxy/cuda/attention_wgmma_backward.cuh; 3. what is shipped, as
+//             forward's last.
 //
-// Entries of their own have eight documents in each column, with padding at the end, and dropout; forward by 4 and by
-// what is shipped. FLOPs are those of whole columns there, too: of documents the time is what counts.
+// Entries of their own have dq and dk turned back (of odd heads nothing is), eight documents in each column, with
+// padding at the end, and dropout; by wgmma, too, but for the backward of documents. FLOPs are those of whole columns
+// there, too: of documents the time is what counts.
 #define GALAXY_CUDA_IMPLEMENTATION
 #if defined(GX_EMU) && !defined(GX_CUDA_SM_90A)
 #define GX_CUDA_SM_90A
 #endif
 #include "galaxy/cuda/attention.cuh"
+#include "galaxy/cuda/rope.cuh"
 #include "workshop.h"
 
 enum { B, H, K, HEAD, TQ, TK, CAUSAL, SPLIT, WINDOW }; // a shape: as GxAttention names its parts
 enum { Q, KEYS, VALUES, O, LSE, D_O, DQ, DK, DV };
 enum { FORWARD_EXTRA = LSE + 1, BACKWARD_EXTRA = DV + 1 }; // documents, or the step that dropout draws by
+enum { COSINE = BACKWARD_EXTRA, SINE };                    // or what dq and dk are turned back by
 
 // SPLIT 0: the queries are the last TQ of TK positions. Else they are two runs, as of a balanced context-parallel rank:
 // SPLIT rows from position 0 on, and the others at the end.
@@ -166,17 +170,45 @@ static void tiles_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **
     const GxCudaAttention t = told(g, &a);
     GX__CUDA_HEADS(&a, gx__cuda_launch_forward, g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &t);
 }
+
+// dq, dk and dv by kernels that do (turns) or do not turn dq and dk back themselves. d: dq, dk, dv; x: q, k, v, d_o
+typedef void Gradients(GxContext *g, void *const *d, const void *const *x, const float *lse, const float *D,
+                       const GxCudaAttention *p);
+static void backward_by(GxContext *g, const GxAttention *a, void **p, Gradients *gradients, int turns)
+{
+    GxCudaAttention t = told(g, a);
+    if (!turns) t.a.cosine = NULL;
+    GxArenaMark mark = gx_arena_mark(g->arena);
+    float *D = (float *)gx_scratch(g, GX_MEM_WORKSPACE, gx_cuda_attention_scratch(g, a, 1));
+    void *const out[] = {p[DQ], p[DK], p[DV]};
+    const void *const in[] = {p[Q], p[KEYS], p[VALUES], p[D_O]};
+    GX_CUDA_TYPES(a->dtype, gx__cuda_launch_dot, g, D, p[D_O], p[O], &t);
+    gradients(g, out, in, (const float *)p[LSE], D, &t);
+    if (a->cosine && !turns) gx_attention_turn_back(g, p[DQ], p[DK], a);
+    gx_arena_release(g->arena, mark);
+}
+static void gradients_by_tiles(GxContext *g, void *const *d, const void *const *x, const float *lse, const float *D,
+                               const GxCudaAttention *p)
+{
+    GX__CUDA_HEADS(&p->a, gx__cuda_launch_backward, g, d, x, lse, D, p);
+}
 static void tiles_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxAttention a = description(d, dtype);
-    const GxCudaAttention t = told(g, &a);
-    GxArenaMark mark = gx_arena_mark(g->arena);
-    float *D = (float *)gx_scratch(g, GX_MEM_WORKSPACE, gx_cuda_attention_scratch(g, &a, 1));
-    void *const out[] = {p[DQ], p[DK], p[DV]};
-    const void *const in[] = {p[Q], p[KEYS], p[VALUES], p[D_O]};
-    GX_CUDA_TYPES(dtype, gx__cuda_launch_dot, g, D, p[D_O], p[O], &t);
-    GX__CUDA_HEADS(&a, gx__cuda_launch_backward, g, out, in, (const float *)p[LSE], D, &t);
-    gx_arena_release(g->arena, mark);
+    backward_by(g, &a, p, gradients_by_tiles, 0);
+}
+
+// q and k as if they had been turned. Of odd heads nothing is.
+static GxAttention turned(const int64_t *d, GxDtype dtype, void **p)
+{
+    GxAttention a = description(d, dtype);
+    if (d[HEAD] % 2 == 0) a.cosine = (const float *)p[COSINE], a.sine = (const float *)p[SINE];
+    return a;
+}
+static void tiles_backward_turned(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = turned(d, dtype, p);
+    backward_by(g, &a, p, gradients_by_tiles, 0);
 }
 
 // ---- the operation -------------------------------------------------------------------------------------------------
@@ -189,6 +221,12 @@ static void forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 static void backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxAttention a = description(d, dtype);
+    gx_attention_backward(g, p[DQ], p[DK], p[DV], p[D_O], p[O], (const float *)p[LSE], p[Q], p[KEYS], p[VALUES], &a);
+}
+
+static void backward_turned(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = turned(d, dtype, p);
     gx_attention_backward(g, p[DQ], p[DK], p[DV], p[D_O], p[O], (const float *)p[LSE], p[Q], p[KEYS], p[VALUES], &a);
 }
 
@@ -262,6 +300,27 @@ static void wgmma_forward_dropout(GxContext *g, const int64_t *d, GxDtype dtype,
     const GxAttention a = with_dropout(g, d, dtype, p[FORWARD_EXTRA]);
     by_wgmma(g, p, &a);
 }
+static void backward_by_wgmma(GxContext *g, void **p, const GxAttention *a)
+{
+    const GxCudaAttention t = told(g, a);
+    if (gx__wgmma_backward_takes(&t)) backward_by(g, a, p, gx__wgmma_backward, gx__mma_turns(&t));
+    else backward_by(g, a, p, gradients_by_tiles, 0);
+}
+static void wgmma_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = description(d, dtype);
+    backward_by_wgmma(g, p, &a);
+}
+static void wgmma_backward_turned(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = turned(d, dtype, p);
+    backward_by_wgmma(g, p, &a);
+}
+static void wgmma_backward_dropout(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = with_dropout(g, d, dtype, p[BACKWARD_EXTRA]);
+    backward_by_wgmma(g, p, &a);
+}
 #define WGMMA(f) {"bf16 by wgmma", f},
 #else
 #define WGMMA(f)
@@ -284,7 +343,8 @@ static void open_forward(Work *w, const int64_t *d)
     work_output(w, "lse", GX_F32, d[TQ] * d[B] * d[H], scores, 0,
                 sqrt(rows)); // a logarithm: its absolute error is the sum's relative one
 }
-static void open_backward(Work *w, const int64_t *d)
+// rounded: dq and dk are, to the work's type
+static void open_gradients(Work *w, const int64_t *d, int rounded)
 {
     const double scores = (double)(d[HEAD] + d[TK]) + 16, queries = (double)(d[TQ] * d[H] / d[K]),
                  dots = 2 * (double)d[HEAD];
@@ -294,9 +354,21 @@ static void open_backward(Work *w, const int64_t *d)
     work_input(w, "d_o", w->dtype, d[TQ] * d[B] * d[H] * d[HEAD]);
     const double keys = (double)d[TK], of_q = (double)(d[TQ] * d[B] * d[H] * d[HEAD]),
                  of_kv = (double)(d[TK] * d[B] * d[K] * d[HEAD]);
-    work_output(w, "dq", w->dtype, (int64_t)of_q, scores + dots + keys, 2, sqrt(of_q / keys));
-    work_output(w, "dk", w->dtype, (int64_t)of_kv, scores + dots + queries, 2, sqrt(of_kv) / keys);
+    work_output(w, "dq", w->dtype, (int64_t)of_q, scores + dots + keys, rounded, sqrt(of_q / keys));
+    work_output(w, "dk", w->dtype, (int64_t)of_kv, scores + dots + queries, rounded, sqrt(of_kv) / keys);
     work_output(w, "dv", w->dtype, (int64_t)of_kv, scores + queries, 2, 0);
+}
+static void open_backward(Work *w, const int64_t *d) { open_gradients(w, d, 2); }
+
+// By a pass of its own they are rounded before it, too.
+static void open_backward_turned(Work *w, const int64_t *d)
+{
+    GxRope rope = GX_ZERO;
+    rope.theta = 10000;
+    open_gradients(w, d, 3);
+    float *cosine = (float *)work_given(w, "cosine", GX_F32, d[TK] * (d[HEAD] / 2));
+    float *sine = (float *)work_given(w, "sine", GX_F32, d[TK] * (d[HEAD] / 2));
+    gx_rope_table(cosine, sine, d[TK], d[HEAD], &rope);
 }
 
 // Eight documents of the same length in each column; what is left at its end is padding.
@@ -336,7 +408,14 @@ static const WorkEntry entries[] = {
      backward,
      forward,
      WORK_BOTH,
-     {{"tiles", tiles_backward}, {"shipped: bf16 in tensor cores", NULL}}},
+     {{"tiles", tiles_backward}, WGMMA(wgmma_backward){"shipped: bf16 in tensor cores", NULL}}},
+    {"backward, dq and dk turned back",
+     open_backward_turned,
+     backward_turned,
+     forward,
+     WORK_BOTH,
+     {{"tiles, and a pass", tiles_backward_turned},
+      WGMMA(wgmma_backward_turned){"shipped: bf16 in tensor cores", NULL}}},
     {"forward of documents",
      open_forward_documents,
      forward_documents,
@@ -355,7 +434,12 @@ static const WorkEntry entries[] = {
      NULL,
      WORK_BOTH,
      {WGMMA(wgmma_forward_dropout){"shipped", NULL}}},
-    {"backward with dropout", open_backward_dropout, backward_dropout, prepare_dropout, WORK_BOTH, {{"shipped", NULL}}},
+    {"backward with dropout",
+     open_backward_dropout,
+     backward_dropout,
+     prepare_dropout,
+     WORK_BOTH,
+     {WGMMA(wgmma_backward_dropout){"shipped", NULL}}},
 };
 
 static const int64_t checked[][WORK_DIMS] = {
@@ -376,6 +460,7 @@ static void device(GxDevice *table)
     table->attention_scratch = gx_cuda_attention_scratch;
     table->attention_forward = gx_cuda_attention_forward;
     table->attention_backward = gx_cuda_attention_backward;
+    table->rope = gx_cuda_rope;
 }
 
 int main(int argc, char **argv)

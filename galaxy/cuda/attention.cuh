@@ -1,7 +1,8 @@
 // cuda/attention.cuh: ops/attention.h on the GPU. Tensor cores take what they can (attention_mma.cuh: bf16, heads of up
 // to 128 in rows of whole packs of 16 bytes; of these, where GX_CUDA_ATTENTION_WGMMA is defined, attention_wgmma.cuh
-// takes forwards that it can). Here are the kernels for all else, in tiles, with fp32 arithmetic on CUDA
-// cores for every type: the form to read beside the formulas, and the reference that faster ones are measured against.
+// and attention_wgmma_backward.cuh take what they can). Here are the kernels for all else, in tiles, with fp32
+// arithmetic on CUDA cores for every type: the form to read beside the formulas, and the reference that faster ones are
+// measured against.
 // Both give the same log-sum-exp, so that a forward by one of them may have a backward by the other.
 //
 // All kernels here work on tiles of rows of one head, as fp32 in shared memory: 256 threads as 16 x 16, thread (tx, ty)
@@ -14,7 +15,7 @@
 // a time, into the place where the tile's probabilities will lie.
 #ifndef GX_CUDA_ATTENTION_CUH
 #define GX_CUDA_ATTENTION_CUH
-#include "attention_wgmma.cuh"
+#include "attention_wgmma_backward.cuh"
 GX_BEGIN
 
 enum { GX_CUDA_MAX_HEAD = 256 }; // head_dim
@@ -714,6 +715,20 @@ static void gx__cuda_launch_backward(GxContext *g, void *const *d, const void *c
     gx_cuda_check(g, "attention_backward_queries");
 }
 
+// By the kernel that takes them. d: dq, dk, dv; x: q, k, v, d_o
+static void gx__cuda_gradients(GxContext *g, void *const *d, const void *const *x, const float *lse, const float *D,
+                               const GxCudaAttention *p)
+{
+#ifdef GX_CUDA_ATTENTION_WGMMA
+    if (gx__wgmma_backward_takes(p)) {
+        gx__wgmma_backward(g, d, x, lse, D, p);
+        return;
+    }
+#endif
+    if (gx__mma_takes(p)) GX__MMA_HEADS(p, gx__mma_launch_backward, g, d, x, lse, D, p);
+    else GX__CUDA_HEADS(&p->a, gx__cuda_launch_backward, g, d, x, lse, D, p);
+}
+
 void gx_cuda_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o,
                                 const float *lse, const void *q, const void *k, const void *v, const GxAttention *a,
                                 void *scratch)
@@ -729,8 +744,7 @@ void gx_cuda_attention_backward(GxContext *g, void *dq, void *dk, void *dv, cons
     const int turns = gx__mma_turns(&p); // else their rows are turned back behind the kernels
     if (!turns) p.a.cosine = NULL;
     GX_CUDA_TYPES(a->dtype, gx__cuda_launch_dot, g, (float *)scratch, d_o, o, &p);
-    if (gx__mma_takes(&p)) GX__MMA_HEADS(&p, gx__mma_launch_backward, g, d, x, lse, (const float *)scratch, &p);
-    else GX__CUDA_HEADS(a, gx__cuda_launch_backward, g, d, x, lse, (const float *)scratch, &p);
+    gx__cuda_gradients(g, d, x, lse, (const float *)scratch, &p);
     if (a->cosine && !turns) gx_attention_turn_back(g, dq, dk, a);
 }
 #endif

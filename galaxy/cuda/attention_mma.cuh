@@ -513,6 +513,23 @@ static __device__ __forceinline__ void gx__mma_next_others(GxMmaOthers *others, 
     others->begin += OTHERS;
 }
 
+// What a block whose rows are of this head begins with: a key and value head where KEYS, else a query head.
+template <bool KEYS>
+static __device__ __forceinline__ GxMmaOthers gx__mma_others_of(int64_t head, const GxCudaAttention &p)
+{
+    const int64_t first = KEYS ? max(head * p.group - p.a.q_first, (int64_t)0) : head;
+    const int64_t end = KEYS ? min((head + 1) * p.group - p.a.q_first, p.a.H) : head + 1;
+    const GxMmaOthers others = {first, end, -1, 0, 0, {0, 0, 0}};
+    return others;
+}
+
+// The head of the others' matrices.
+template <bool KEYS>
+static __device__ __forceinline__ int64_t gx__mma_other_head(const GxMmaOthers &others, const GxCudaAttention &p)
+{
+    return KEYS ? others.head : (p.a.q_first + others.head) / p.group;
+}
+
 // A tile of the others begins to come in.
 template <bool KEYS, class T, int HEAD>
 static __device__ __forceinline__ void gx__mma_load_others(typename GxMmaBackwardTiles<T, HEAD>::Others *to,
@@ -521,7 +538,7 @@ static __device__ __forceinline__ void gx__mma_load_others(typename GxMmaBackwar
 {
     enum { N = GxMmaBackward<HEAD>::OTHERS };
     const GxCudaTile &tile = others.tile;
-    const int64_t head = KEYS ? others.head : (p.a.q_first + others.head) / p.group;
+    const int64_t head = gx__mma_other_head<KEYS>(others, p);
     gx__mma_load<T, N, HEAD>(to->first, gx__cuda_head(x.other_first, tile.row, b, head, x.other_stride, p),
                              p.a.B * x.other_stride, tile.length, p);
     gx__mma_load<T, N, HEAD>(to->second, gx__cuda_head(x.other_second, tile.row, b, head, x.other_second_stride, p),
@@ -542,10 +559,49 @@ static __device__ __forceinline__ float gx__mma_lse_log2(float lse)
     return lse == -INFINITY ? 0.0f : lse * GX__CUDA_LOG2_E;
 }
 
+static __device__ __forceinline__ float gx__mma_probability(float score, float lse_log2, const GxCudaAttention &p)
+{
+    return gx_exp2(fmaf(score, p.scale_log2, -lse_log2));
+}
+
 // What a warp has of its own rows: sums of gradients, and of queries lse (in units of log2) and D.
 template <bool KEYS, int M, int HEAD> struct GxMmaOwn {
     float d_first[M][HEAD / 8][4], d_second[KEYS ? M : 1][KEYS ? HEAD / 8 : 1][4], lse[M][2], D[M][2];
 };
+
+template <bool KEYS, class T, int M, int HEAD>
+static __device__ __forceinline__ void gx__mma_begin_own(GxMmaOwn<KEYS, M, HEAD> &own, const GxMmaGradients<T> &x,
+                                                         const GxCudaAttention &p, const GxCudaTile &tile, int64_t b,
+                                                         int64_t head)
+{
+#pragma unroll
+    for (int i = 0; i < 2 * M && !KEYS; i++) {
+        const int r = gx__mma_first_row<M>() + gx__mma_row(i / 2, i % 2);
+        const int64_t at = ((tile.row + r) * p.a.B + b) * p.a.H + head;
+        own.lse[i / 2][i % 2] = r < tile.length ? gx__mma_lse_log2(x.lse[at]) : 0.0f;
+        own.D[i / 2][i % 2] = r < tile.length ? x.D[at] : 0.0f;
+    }
+}
+
+// What was summed up to memory, the gradient of q or k turned back where that is asked for.
+template <bool KEYS, class T, int M, int HEAD>
+static __device__ __forceinline__ void gx__mma_finish_own(const GxMmaGradients<T> &x, GxMmaOwn<KEYS, M, HEAD> &own,
+                                                          const GxCudaAttention &p, const GxCudaTile &tile, int64_t b,
+                                                          int64_t head)
+{
+    float factor[M][2];
+    if (p.a.cosine) gx__mma_turn_back<M, HEAD>(own.d_first, tile, p);
+#pragma unroll
+    for (int i = 0; i < 2 * M; i++) factor[i / 2][i % 2] = p.scale;
+    gx__mma_store<T, M, HEAD>(gx__cuda_head(x.d_first, tile.row, b, head, x.stride, p), own.d_first, factor,
+                              p.a.B * x.stride, tile.length, p);
+    if constexpr (KEYS) {
+#pragma unroll
+        for (int i = 0; i < 2 * M; i++) factor[i / 2][i % 2] = 1;
+        gx__mma_store<T, M, HEAD>(gx__cuda_head(x.d_second, tile.row, b, head, x.second_stride, p), own.d_second,
+                                  factor, p.a.B * x.second_stride, tile.length, p);
+    }
+}
 
 // One tile of others. Scores become what d_second is summed up from, and ds (without scale) what d_first is.
 template <bool KEYS, class T, int HEAD>
@@ -578,7 +634,7 @@ gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<HEAD>::M, HEAD> &own, const G
                 const int column = gx__mma_column(n, i % 2);
                 const float lse = KEYS ? gx__mma_lse_log2(others->lse[column]) : own.lse[m][i / 2];
                 const float D = KEYS ? others->D[column] : own.D[m][i / 2];
-                s[m][n][i] = gx_exp2(fmaf(s[m][n][i], p.scale_log2, -lse));
+                s[m][n][i] = gx__mma_probability(s[m][n][i], lse, p);
                 ds[m][n][i] = s[m][n][i] * (ds[m][n][i] - D);
             }
     if (KEYS && p.a.dropout != 0) gx__mma_each<M, N>(s, drop);
@@ -594,17 +650,9 @@ static __device__ __forceinline__ void gx__mma_backward_tile(const GxMmaGradient
     enum { M = GxMmaBackward<HEAD>::M, OWN = GxMmaBackward<HEAD>::OWN, N = GxMmaBackward<HEAD>::OTHERS };
     typedef GxMmaBackwardTiles<T, HEAD> Tiles;
     GX_DYNAMIC_SHARED(Tiles, tiles);
-    const int64_t first = KEYS ? max(head * p.group - p.a.q_first, (int64_t)0) : head;
-    const int64_t end = KEYS ? min((head + 1) * p.group - p.a.q_first, p.a.H) : head + 1;
     GxMmaOwn<KEYS, M, HEAD> own = {};
-    GxMmaOthers others = {first, end, -1, 0, 0, {0, 0, 0}};
-#pragma unroll
-    for (int i = 0; i < 2 * M && !KEYS; i++) {
-        const int r = gx__mma_first_row<M>() + gx__mma_row(i / 2, i % 2);
-        const int64_t at = ((tile.row + r) * p.a.B + b) * p.a.H + head;
-        own.lse[i / 2][i % 2] = r < tile.length ? gx__mma_lse_log2(x.lse[at]) : 0.0f;
-        own.D[i / 2][i % 2] = r < tile.length ? x.D[at] : 0.0f;
-    }
+    GxMmaOthers others = gx__mma_others_of<KEYS>(head, p);
+    gx__mma_begin_own<KEYS, T, M, HEAD>(own, x, p, tile, b, head);
     __syncthreads(); // of the tile before, all is read
     gx__cuda_load_documents(tiles->documents, p, tile, b);
     gx__mma_next_others<KEYS, N>(&others, tiles->documents, p, tile);
@@ -629,18 +677,7 @@ static __device__ __forceinline__ void gx__mma_backward_tile(const GxMmaGradient
         }
         gx__mma_backward_step<KEYS, T, HEAD>(own, tiles, stage, p, tile, now);
     }
-    if (p.a.cosine) gx__mma_turn_back<M, HEAD>(own.d_first, tile, p);
-    float factor[M][2];
-#pragma unroll
-    for (int i = 0; i < 2 * M; i++) factor[i / 2][i % 2] = p.scale;
-    gx__mma_store<T, M, HEAD>(gx__cuda_head(x.d_first, tile.row, b, head, x.stride, p), own.d_first, factor,
-                              p.a.B * x.stride, tile.length, p);
-    if constexpr (KEYS) {
-#pragma unroll
-        for (int i = 0; i < 2 * M; i++) factor[i / 2][i % 2] = 1;
-        gx__mma_store<T, M, HEAD>(gx__cuda_head(x.d_second, tile.row, b, head, x.second_stride, p), own.d_second,
-                                  factor, p.a.B * x.second_stride, tile.length, p);
-    }
+    gx__mma_finish_own<KEYS, T, M, HEAD>(x, own, p, tile, b, head);
 }
 
 // One block per (tile, sample b, head). Causal: the first tiles of keys, and the last of queries, have the most to do
@@ -711,14 +748,23 @@ static void gx__mma_launch_gradients(GxContext *g, const GxMmaGradients<T> *x, c
 }
 
 // d: dq, dk, dv; x: q, k, v, d_o
-template <class T, int HEAD>
-static void gx__mma_launch_backward(GxContext *g, void *const *d, const void *const *x, const float *lse,
-                                    const float *D, const GxCudaAttention *p)
+template <bool KEYS, class T>
+static GxMmaGradients<T> gx__mma_gradients(void *const *d, const void *const *x, const float *lse, const float *D,
+                                           const GxCudaAttention *p)
 {
     const int64_t q = p->a.q_stride, kv = p->a.kv_stride, o = p->a.o_stride;
     const T *of_q = (const T *)x[0], *of_k = (const T *)x[1], *of_v = (const T *)x[2], *of_o = (const T *)x[3];
     const GxMmaGradients<T> keys = {(T *)d[1], (T *)d[2], of_k, of_v, of_q, of_o, lse, D, kv, kv, q, o};
     const GxMmaGradients<T> queries = {(T *)d[0], NULL, of_q, of_o, of_k, of_v, lse, D, q, o, kv, kv};
+    return KEYS ? keys : queries;
+}
+
+template <class T, int HEAD>
+static void gx__mma_launch_backward(GxContext *g, void *const *d, const void *const *x, const float *lse,
+                                    const float *D, const GxCudaAttention *p)
+{
+    const GxMmaGradients<T> keys = gx__mma_gradients<true, T>(d, x, lse, D, p),
+                            queries = gx__mma_gradients<false, T>(d, x, lse, D, p);
     gx__mma_launch_gradients<true, T, HEAD>(g, &keys, p);
     gx__mma_launch_gradients<false, T, HEAD>(g, &queries, p);
 }

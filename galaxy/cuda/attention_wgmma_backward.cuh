@@ -1,0 +1,313 @@
+// attention_wgmma_backward.cuh: attention's backward as an H100 wants it, for bf16 and heads of up to 128: tiles
+// brought by TMA, products by wgmma. It has been run on the emulator and compiled, and has never run on a card.
+//
+// Two launches of one kernel, whose blocks own 128 rows of keys (dk, dv) or of queries (dq), with the formulas of
+// attention_mma.cuh: what is first and second, of own rows and of the others, is said there. Nothing is added
+// atomically, and no probabilities are in shared memory: scores of own rows by others, and what becomes of them, are
+// the left factor of the next product where they lie in registers. Of keys these are the transposed matrices: p^T for
+// dv = p^T d_o, ds^T for dk = ds^T q.
+//
+// A block is made as the forward's (attention_wgmma.cuh): two warpgroups consume, one warp of the third produces. It
+// has TMA bring both matrices of own rows, and then first, second, first, second, ... of tiles of 64 others into the
+// ring: a first one has an even stage, its second the next. Where the others are queries, each lane stores lse of two
+// rows beside the first tile and D beside the second, and arrives like TMA's bytes.
+//
+// Gradients of rotated rows are turned back in registers, where attention_mma.cuh's are. It takes what the forward by
+// wgmma does but documents; attention.cuh decides who takes what.
+#ifndef GX_CUDA_ATTENTION_WGMMA_BACKWARD_CUH
+#define GX_CUDA_ATTENTION_WGMMA_BACKWARD_CUH
+#include "attention_wgmma.cuh"
+#endif
+
+#if defined(GALAXY_CUDA_IMPLEMENTATION) && defined(GX_CUDA_SM_90A) &&                                                  \
+    !defined(GX_CUDA_ATTENTION_WGMMA_BACKWARD_IMPLEMENTED)
+#define GX_CUDA_ATTENTION_WGMMA_BACKWARD_IMPLEMENTED
+
+static_assert(GX__WGMMA_STAGES % 2 == 0, "a second tile is in the stage behind the first one's");
+
+// What a block has in shared memory.
+template <class T, int HEAD> struct alignas(1024) GxWgmmaBackwardTiles {
+    GxWgmmaTile<T, GX__WGMMA_OWN, HEAD> first, second;
+    GxWgmmaTile<T, GX__WGMMA_OTHERS, HEAD> others[GX__WGMMA_STAGES];
+    float of_rows[GX__WGMMA_STAGES][GX__WGMMA_OTHERS]; // where the others are queries: lse, in units of log2, and D
+    unsigned long long own_full, own_empty, full[GX__WGMMA_STAGES], empty[GX__WGMMA_STAGES];
+};
+
+typedef struct {
+    CUtensorMap first, second, other_first[GX_MAX_RUNS], other_second[GX_MAX_RUNS]; // of each run of the others
+} GxWgmmaBackwardMaps;
+
+#ifdef GX_CUDA_HOPPER
+// A job's tile is of own rows; its head, where KEYS, a key and value head.
+template <bool KEYS> static __device__ __forceinline__ int64_t gx__wgmma_backward_jobs(const GxCudaAttention &p)
+{
+    return gx__cuda_tiles(KEYS ? p.a.k_runs : p.a.q_runs, GX__WGMMA_OWN) * p.a.B * (KEYS ? p.a.K : p.a.H);
+}
+template <bool KEYS>
+static __device__ __forceinline__ GxWgmmaJob gx__wgmma_backward_job(const GxCudaAttention &p, int64_t job)
+{
+    const GxRuns &runs = KEYS ? p.a.k_runs : p.a.q_runs;
+    const int64_t per_sample = KEYS ? p.a.K : p.a.H, heads = p.a.B * per_sample;
+    const int64_t number = KEYS ? job / heads : gx__cuda_tiles(runs, GX__WGMMA_OWN) - 1 - job / heads;
+    const GxWgmmaJob made = {gx__cuda_tile(runs, GX__WGMMA_OWN, number), job % heads / per_sample, job % per_sample};
+    return made;
+}
+
+// ---- the producer --------------------------------------------------------------------------------------------------
+
+// This lane's part of `from`, lse or D, of a tile of queries: 0 where there is no row.
+static __device__ __forceinline__ void gx__wgmma_load_of_rows(float *to, const float *from, bool is_lse,
+                                                              const GxCudaAttention &p, const GxCudaTile &tile,
+                                                              int64_t b, int64_t head)
+{
+#pragma unroll
+    for (int i = 0; i < (int)GX__WGMMA_OTHERS / (int)GX_WARP; i++) {
+        const int r = (int)threadIdx.x % GX_WARP + i * GX_WARP;
+        const float x = r < tile.length ? from[((tile.row + r) * p.a.B + b) * p.a.H + head] : 0.0f;
+        to[r] = is_lse ? gx__mma_lse_log2(x) : x;
+    }
+}
+
+template <bool KEYS, class T, int HEAD>
+static __device__ __forceinline__ void
+gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaTurn *turn, const GxWgmmaBackwardMaps &maps,
+                           const GxMmaGradients<T> &x, const GxCudaAttention &p, const GxWgmmaJob &job)
+{
+    const bool is_first_lane = threadIdx.x % GX_WARP == 0;
+    GxMmaOthers others = gx__mma_others_of<KEYS>(job.head, p);
+    if (is_first_lane) {
+        gx__wgmma_load(&tiles->first, &maps.first, &tiles->own_full, job.head, job.b, job.tile.row);
+        gx__wgmma_load(&tiles->second, &maps.second, &tiles->own_full, job.head, job.b, job.tile.row);
+    }
+    for (gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, NULL, p, job.tile); others.tile.length;
+         gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, NULL, p, job.tile))
+#pragma unroll
+        for (int second = 0; second < 2; second++) {
+            const CUtensorMap *map = second ? &maps.other_second[others.run] : &maps.other_first[others.run];
+            const int stage = turn->stage;
+            gx_mbarrier_wait(&tiles->empty[stage], turn->phase ^ 1); // of a new barrier it is: the phase before 0
+            if (is_first_lane)
+                gx__wgmma_load(&tiles->others[stage], map, &tiles->full[stage], gx__mma_other_head<KEYS>(others, p),
+                               job.b, others.tile.row);
+            if (KEYS) {
+                gx__wgmma_load_of_rows(tiles->of_rows[stage], second ? x.D : x.lse, !second, p, others.tile,
+                                       job.b, others.head);
+                gx_mbarrier_arrive(&tiles->full[stage]);
+            }
+            __syncwarp(); // no lane still waits for what the first one is beyond: a barrier knows only two phases apart
+            gx__wgmma_next(turn);
+        }
+}
+
+// ---- the consumers -------------------------------------------------------------------------------------------------
+
+// As gx__wgmma_draw_keep, where own rows are keys: a lane draws for two of the queries, from its warp's first key on.
+static __device__ __forceinline__ void gx__wgmma_draw_keep_of_keys(uint32_t (&keep)[2][2], const GxCudaAttention &p,
+                                                                   const GxWgmmaJob &job, const GxMmaOthers &queries)
+{
+    const int64_t key = job.tile.position + gx__mma_first_row<1>();
+#pragma unroll
+    for (int i = 0; i < GX__WGMMA_OTHERS / 32; i++) {
+        const int64_t query = queries.tile.position + i * 32 + threadIdx.x % GX_WARP;
+        const uint32_t word = gx__mma_draw_word(p, query, key, job.b, queries.head);
+        keep[0][i] = keep[1][i] = 0;
+#pragma unroll
+        for (int bit = 0; bit < 32; bit += bit % 2 ? 7 : 1) {
+            const uint32_t column = __shfl_sync(0xffffffffu, word, gx__mma_column(bit / 8, bit % 8));
+            keep[0][i] |= (column >> gx__mma_row(0, 0) & 1) << bit;
+            keep[1][i] |= (column >> gx__mma_row(0, 1) & 1) << bit;
+        }
+    }
+}
+
+// One tile of others. Scores become p while dp is computed, and both ds (without scale).
+template <bool KEYS, class T, int HEAD>
+static __device__ __forceinline__ void
+gx__wgmma_backward_step(GxMmaOwn<KEYS, 1, HEAD> &own, const GxWgmmaBackwardTiles<T, HEAD> *tiles, int stage,
+                        const GxCudaAttention &p, const GxWgmmaJob &job, const GxMmaOthers &others)
+{
+    enum { N = GX__WGMMA_OTHERS };
+    const GxWgmmaTile<T, N, HEAD> *first = &tiles->others[stage], *second = &tiles->others[stage + 1];
+    const float *lse = tiles->of_rows[stage], *D = tiles->of_rows[stage + 1];
+    GxMmaSpan span[1][2];
+    float s[1][N / 8][4], ds[1][N / 8][4];
+    uint32_t keep[2][2];
+    if (KEYS && p.a.dropout != 0) gx__wgmma_draw_keep_of_keys(keep, p, job, others);
+    if (!KEYS && p.a.dropout != 0) gx__wgmma_draw_keep(keep, p, job, others.tile);
+    gx__wgmma_scores<T, HEAD>(s, &tiles->first, first);
+    gx__wgmma_scores<T, HEAD>(ds, &tiles->second, second);
+    const GxMmaSight sight = gx__mma_spans<KEYS, 1, N>(span, NULL, p, job.tile, others.tile);
+    gx__wgmma_wait<1>(s);
+    if (!sight.whole) gx__mma_hide<1, N>(s, span);
+    gx__mma_each<1, N>(s, [&](float &x, int m, int half, int column) {
+        x = gx__mma_probability(x, KEYS ? lse[column] : own.lse[m][half], p);
+    });
+    gx__wgmma_wait<0>(ds);
+    if (p.a.dropout != 0) gx__wgmma_drop(ds, keep, p);
+#pragma unroll
+    for (int n = 0; n < N / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            ds[0][n][i] = s[0][n][i] * (ds[0][n][i] - (KEYS ? D[gx__mma_column(n, i % 2)] : own.D[0][i / 2]));
+    if (KEYS && p.a.dropout != 0) gx__wgmma_drop(s, keep, p);
+    if constexpr (KEYS) gx__wgmma_accumulate<T, HEAD>(own.d_second, s, second);
+    gx__wgmma_accumulate<T, HEAD>(own.d_first, ds, first);
+    if constexpr (KEYS) gx__wgmma_wait<0>(own.d_second);
+    gx__wgmma_wait<0>(own.d_first);
+}
+
+template <bool KEYS, class T, int HEAD>
+static __device__ __forceinline__ void
+gx__wgmma_consume_backward(GxMmaOwn<KEYS, 1, HEAD> &own, GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaTurn *turn,
+                           const GxCudaAttention &p, const GxWgmmaJob &job)
+{
+    GxMmaOthers others = gx__mma_others_of<KEYS>(job.head, p);
+    for (gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, NULL, p, job.tile); others.tile.length;
+         gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, NULL, p, job.tile)) {
+        const int stage = turn->stage;
+        gx_mbarrier_wait(&tiles->full[stage], turn->phase);
+        gx_mbarrier_wait(&tiles->full[stage + 1], turn->phase);
+        gx__wgmma_backward_step<KEYS, T, HEAD>(own, tiles, stage, p, job, others);
+        gx__wgmma_let_go(&tiles->empty[stage]);
+        gx__wgmma_let_go(&tiles->empty[stage + 1]);
+        gx__wgmma_next(turn);
+        gx__wgmma_next(turn);
+    }
+}
+
+template <bool KEYS, class T, int HEAD>
+static __device__ __forceinline__ void
+gx__wgmma_backward_producer(GxWgmmaBackwardTiles<T, HEAD> *tiles, const GxWgmmaBackwardMaps &maps,
+                            const GxMmaGradients<T> &x, const GxCudaAttention &p)
+{
+    GxWgmmaTurn turn = {0, 0};
+    unsigned phase = 0; // of own rows
+    for (int64_t i = blockIdx.x; i < gx__wgmma_backward_jobs<KEYS>(p); i += gridDim.x, phase ^= 1) {
+        gx_mbarrier_wait(&tiles->own_empty, phase ^ 1);
+        gx__wgmma_produce_backward<KEYS, T, HEAD>(tiles, &turn, maps, x, p, gx__wgmma_backward_job<KEYS>(p, i));
+    }
+}
+
+template <bool KEYS, class T, int HEAD>
+static __device__ __forceinline__ void gx__wgmma_backward_consumer(GxWgmmaBackwardTiles<T, HEAD> *tiles,
+                                                                   const GxMmaGradients<T> &x, const GxCudaAttention &p)
+{
+    GxWgmmaTurn turn = {0, 0};
+    unsigned phase = 0; // of own rows
+    for (int64_t i = blockIdx.x; i < gx__wgmma_backward_jobs<KEYS>(p); i += gridDim.x, phase ^= 1) {
+        const GxWgmmaJob job = gx__wgmma_backward_job<KEYS>(p, i);
+        GxMmaOwn<KEYS, 1, HEAD> own = {};
+        gx__mma_begin_own<KEYS, T, 1, HEAD>(own, x, p, job.tile, job.b, job.head);
+        gx_mbarrier_wait(&tiles->own_full, phase);
+        gx__wgmma_consume_backward<KEYS, T, HEAD>(own, tiles, &turn, p, job);
+        gx__wgmma_let_go(&tiles->own_empty);
+        gx__mma_finish_own<KEYS, T, 1, HEAD>(x, own, p, job.tile, job.b, job.head);
+    }
+}
+
+template <bool KEYS, class T, int HEAD>
+static __device__ __forceinline__ void gx__wgmma_begin_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles)
+{
+    if (threadIdx.x == 0) {
+        gx_mbarrier_init(&tiles->own_full, 2);
+        gx_mbarrier_init(&tiles->own_empty, GX__WGMMA_WARPS);
+        for (int i = 0; i < GX__WGMMA_STAGES; i++) {
+            gx_mbarrier_init(&tiles->full[i], KEYS ? 1 + GX_WARP : 1);
+            gx_mbarrier_init(&tiles->empty[i], GX__WGMMA_WARPS);
+        }
+        gx_mbarrier_fence_init();
+    }
+    __syncthreads();
+}
+#endif
+
+// One block per (tile, sample b, head), in the order of attention_mma.cuh.
+template <bool KEYS, class T, int HEAD>
+static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
+    gx__wgmma_attention_backward(const __grid_constant__ GxWgmmaBackwardMaps maps,
+                                 const __grid_constant__ GxMmaGradients<T> x, const __grid_constant__ GxCudaAttention p)
+{
+#ifdef GX_CUDA_HOPPER
+    typedef GxWgmmaBackwardTiles<T, HEAD> Tiles;
+    GX_DYNAMIC_SHARED(Tiles, tiles);
+    gx__wgmma_begin_backward<KEYS, T, HEAD>(tiles);
+    if (threadIdx.x / GX_WARP >= GX__WGMMA_WARPS) {
+        gx_setmaxnreg_decrease<GX__WGMMA_PRODUCER_REGISTERS>();
+        if (threadIdx.x / GX_WARP == GX__WGMMA_WARPS) gx__wgmma_backward_producer<KEYS, T, HEAD>(tiles, maps, x, p);
+    } else {
+        gx_setmaxnreg_increase<GX__WGMMA_CONSUMER_REGISTERS>();
+        gx__wgmma_backward_consumer<KEYS, T, HEAD>(tiles, x, p);
+    }
+#else
+    (void)maps, (void)x, (void)p;
+    __trap(); // compiled for another architecture than sm_90a
+#endif
+}
+
+// ---- the host's side -----------------------------------------------------------------------------------------------
+
+// Does this kernel take them? Of documents a warpgroup would compute with rows that only the other one's see.
+static int gx__wgmma_backward_takes(const GxCudaAttention *p)
+{
+    return gx__wgmma_takes(p) && !p->a.documents && p->a.o_stride % p->a.head_dim == 0;
+}
+
+// Of own rows, and of each run of the others, which end where it does. 0: the driver makes none.
+template <bool KEYS, class T, int HEAD>
+static int gx__wgmma_backward_maps(GxWgmmaBackwardMaps *maps, const GxMmaGradients<T> *x, const GxAttention *a)
+{
+    enum { COLUMNS = GxWgmmaTile<T, GX__WGMMA_OWN, HEAD>::COLUMNS, OWN = GX__WGMMA_OWN, OTHERS = GX__WGMMA_OTHERS };
+    const int64_t heads = KEYS ? a->K : a->H, other_heads = KEYS ? a->H : a->K;
+    const GxRuns *runs = KEYS ? &a->k_runs : &a->q_runs, *others = KEYS ? &a->q_runs : &a->k_runs;
+    const GxWgmmaMatrix first = {x->first, heads, x->stride, COLUMNS, OWN},
+                        second = {x->second, heads, x->second_stride, COLUMNS, OWN},
+                        other_first = {x->other_first, other_heads, x->other_stride, COLUMNS, OTHERS},
+                        other_second = {x->other_second, other_heads, x->other_second_stride, COLUMNS, OTHERS};
+    int made = gx__wgmma_map(&maps->first, &first, gx_runs_rows(runs), a) == CUDA_SUCCESS &&
+               gx__wgmma_map(&maps->second, &second, gx_runs_rows(runs), a) == CUDA_SUCCESS;
+    for (int i = 0; made && i < others->n; i++) {
+        const int64_t end = others->run[i].row + others->run[i].length;
+        made = gx__wgmma_map(&maps->other_first[i], &other_first, end, a) == CUDA_SUCCESS &&
+               gx__wgmma_map(&maps->other_second[i], &other_second, end, a) == CUDA_SUCCESS;
+    }
+    return made;
+}
+
+template <bool KEYS, class T, int HEAD>
+static void gx__wgmma_launch_gradients(GxContext *g, const GxMmaGradients<T> *x, const GxCudaAttention *p)
+{
+    const char *what = KEYS ? "attention_backward_keys" : "attention_backward_queries";
+    const int bytes = (int)sizeof(GxWgmmaBackwardTiles<T, HEAD>);
+    GxWgmmaBackwardMaps maps = GX_ZERO;
+    if (!gx__wgmma_backward_maps<KEYS, T, HEAD>(&maps, x, &p->a)) {
+        GX_FAIL(&g->error, GX_ERR_DEVICE,
+                "%s: the driver makes no tensor maps of q, k, v or d_o for the kernel by wgmma; build without "
+                "GX_CUDA_ATTENTION_WGMMA",
+                what);
+        return;
+    }
+    if (!gx__cuda_attention_shared(g, what, (const void *)gx__wgmma_attention_backward<KEYS, T, HEAD>, bytes)) return;
+    const GxRuns *runs = KEYS ? &p->a.k_runs : &p->a.q_runs;
+    const unsigned grid = gx__cuda_grid(gx__cuda_tiles(*runs, GX__WGMMA_OWN) * p->a.B * (KEYS ? p->a.K : p->a.H));
+    GX_LAUNCH((gx__wgmma_attention_backward<KEYS, T, HEAD>), grid, GX__WGMMA_THREADS, bytes, gx_cuda(g)->stream, maps,
+              *x, *p);
+    gx_cuda_check(g, what);
+}
+
+template <class T, int HEAD>
+static void gx__wgmma_launch_backward(GxContext *g, void *const *d, const void *const *x, const float *lse,
+                                      const float *D, const GxCudaAttention *p)
+{
+    const GxMmaGradients<T> keys = gx__mma_gradients<true, T>(d, x, lse, D, p),
+                            queries = gx__mma_gradients<false, T>(d, x, lse, D, p);
+    gx__wgmma_launch_gradients<true, T, HEAD>(g, &keys, p);
+    gx__wgmma_launch_gradients<false, T, HEAD>(g, &queries, p);
+}
+
+// d: dq, dk, dv; x: q, k, v, d_o
+static void gx__wgmma_backward(GxContext *g, void *const *d, const void *const *x, const float *lse, const float *D,
+                               const GxCudaAttention *p)
+{
+    GX__MMA_HEADS(p, gx__wgmma_launch_backward, g, d, x, lse, D, p);
+}
+#endif
