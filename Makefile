@@ -18,7 +18,8 @@ endif
 WHY_DEVICE := $(if $(filter command line environment,$(origin DEVICE)),,$(if $(GPU_FOUND),$(if $(NVCC),: a GPU was found,: no nvcc was found),: no GPU was found))
 CC     ?= cc
 CXX    ?= g++
-# VARIANT: fast | asan (AddressSanitizer, UBSan) | tsan (ThreadSanitizer: no OpenMP and no oneDNN, whose threads it does not understand)
+# VARIANT: fast | asan (AddressSanitizer, UBSan) | tsan (ThreadSanitizer: no OpenMP and no oneDNN, whose threads it does not understand) |
+# banks (of DEVICE=emu: conflicts of banks in shared memory are counted, dev/emu/banks.h)
 VARIANT ?= fast
 
 # a variable of its own: how a # is written inside of a function differs between versions of make
@@ -36,7 +37,7 @@ PCRE2 ?= $(if $(call has_header,pcre2.h,-DPCRE2_CODE_UNIT_WIDTH=8),1,0)
 # One of these, or make stops: a misspelt value would build something else under its name.
 one_of = $(if $(filter 1,$(words $($(1)))),$(filter $($(1)),$(2)))
 require = $(if $(call one_of,$(1),$(2)),,$(error $(1)=$($(1)): there is no such value; $(1) is one of: $(2)))
-$(call require,VARIANT,fast asan tsan)
+$(call require,VARIANT,fast asan tsan $(if $(filter emu,$(DEVICE)),banks))
 $(call require,GEMM,onednn plain)
 $(call require,MPI,0 1)
 $(call require,JSON,0 1)
@@ -50,6 +51,7 @@ $(call require,WGMMA,0 1)
 CFLAGS_fast := -O3 -fopenmp
 CFLAGS_asan := -O1 -g1 -fopenmp -fsanitize=address,undefined -fno-sanitize-recover=undefined
 CFLAGS_tsan := -O1 -g1 -fsanitize=thread -Wno-unknown-pragmas
+CFLAGS_banks := $(CFLAGS_fast)
 ARCHFLAGS   ?= -march=native $(if $(filter x86_64,$(shell uname -m)),-mprefer-vector-width=512)
 # no errno and no traps from math: loops with sqrt and comparisons become vector code. NaN, infinities and the order of sums stay as they are.
 CFLAGS  ?= $(CFLAGS_$(VARIANT)) $(ARCHFLAGS) -fno-math-errno -fno-trapping-math
@@ -73,11 +75,13 @@ $(error WGMMA=1 needs what an H100 alone has: ARCH=sm_90a, or DEVICE=emu)
 endif
 endif
 WGMMA_DEFINES := $(if $(filter 1,$(WGMMA)),-DGX_CUDA_SM_90A -DGX_CUDA_ATTENTION_WGMMA)
+# g++ calls a function in front of each access, which is the emulator's: nothing is linked with -fsanitize=thread
+COUNT_banks := -O1 -g1 -fno-tree-sra -fno-ipa-sra -fsanitize=thread -U__SANITIZE_THREAD__ -DGX_EMU_COUNTS_BANKS
 CUDA_HOME  := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_SOURCES := galaxy_cuda.cuh $(wildcard galaxy/*/*.cuh)
 ifeq ($(DEVICE),emu)
 EMU_SOURCES := $(wildcard dev/emu/*.h)
-CUDA        := $(CXX) -x c++ -std=c++20 $(CFLAGS) $(WARN) -Wno-unknown-pragmas -Wno-restrict -Wno-psabi -DGX_EMU -Idev/emu $(WGMMA_DEFINES)
+CUDA        := $(CXX) -x c++ -std=c++20 $(CFLAGS) $(WARN) -Wno-unknown-pragmas -Wno-restrict -Wno-psabi -DGX_EMU -Idev/emu $(WGMMA_DEFINES) $(COUNT_$(VARIANT))
 else
 CUDA        := $(NVCC) -x cu -std=c++17 -O3 $(ARCH_FLAGS) -Xfatbin -compress-all $(WGMMA_DEFINES)
 endif
@@ -171,20 +175,23 @@ $(O)/fuzz: $(wildcard dev/fuzz/*) $(OBJECTS)
 $(O)/%: dev/%.cu dev/bench/step.h $(OBJECTS) $(MODE_LIBRARY)
 	$(C) -I. $< -x none $(OBJECTS) $(MODE_LIBRARY) $(LIBS) -o $@
 # Kernels in the making, each with its operation's own kernels and the library of the CPU; the emulator's own tests.
-CPU_FOLDER := build/cpu-$(VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
+CPU_VARIANT := $(VARIANT:banks=fast)
+CPU_FOLDER := build/cpu-$(CPU_VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
 ifneq ($(DEVICE),cpu)
 .PHONY: always
 always:
 $(CPU_FOLDER)/galaxy.o: always
-	@$(MAKE) --no-print-directory -s DEVICE=cpu $@
+	@$(MAKE) --no-print-directory -s DEVICE=cpu VARIANT=$(CPU_VARIANT) $@
 endif
 $(O)/workshop_%.o: dev/cuda/%.cu dev/cuda/workshop.h test/test.h $(CUDA_SOURCES) $(EMU_SOURCES) $(O)/command
 	$(CUDA) -I. -c $< -o $@
 $(O)/workshop_%: $(O)/workshop_%.o $(CPU_FOLDER)/galaxy.o
 	$(CC) $(CFLAGS) $^ $(LIBS) -o $@
-$(O)/test_emu: $(wildcard dev/emu/*) test/test.h $(O)/command
-	$(CUDA) -I. dev/emu/test_emu.cu dev/emu/test_emu_bugs.cu -lpthread -o $@
-.PRECIOUS: $(O)/workshop_%.o
+$(O)/emu_%.o: dev/emu/%.cu $(wildcard dev/emu/*) test/test.h $(O)/command
+	$(CUDA) -I. -c $< -o $@
+$(O)/test_emu: $(O)/emu_test_emu.o $(O)/emu_test_emu_bugs.o
+	$(CXX) $(CFLAGS) $^ -lpthread -o $@
+.PRECIOUS: $(O)/workshop_%.o $(O)/emu_%.o
 $(PROGRAMS): %: $(O)/% data/text.txt
 	@$(if $(filter 1,$(JSON)),,echo "make: jansson was not found: the program cannot read configurations; make setup installs it" && exit 1)
 	@ln -sf $(O)/$@ $@
