@@ -86,7 +86,7 @@ else
 CUDA        := $(NVCC) -x cu -std=c++17 -O3 $(ARCH_FLAGS) -Xfatbin -compress-all $(WGMMA_DEFINES)
 endif
 ifneq ($(DEVICE),cpu)
-DEFINES += -DGX_WITH_CUDA
+DEFINES += -DGX_WITH_CUDA $(if $(filter banks,$(VARIANT)),-DGX_EMU_COUNTS_BANKS)
 LIBS    += -lstdc++ $(if $(filter cuda,$(DEVICE)),-L$(CUDA_HOME)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA_HOME)/lib64 -lcudart -lcublasLt -ldl)
 endif
 
@@ -134,7 +134,7 @@ help:
 	@echo "make gpu               everything that a visit to a machine with a GPU runs; then dev/cuda/visit.sh OUT there (docs/gpu.md)"
 	@echo "make cuda-report       registers and spills of the kernels, and a step's time on paper on several cards; needs no GPU"
 	@echo "make setup | format | clean"
-	@echo "variables: DEVICE=$(DEVICE) (cpu cuda emu) CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan) WGMMA=$(WGMMA) (0 1) ARCHFLAGS='$(ARCHFLAGS)'"
+	@echo "variables: DEVICE=$(DEVICE) (cpu cuda emu) CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan, of emu banks) WGMMA=$(WGMMA) (0 1) ARCHFLAGS='$(ARCHFLAGS)'"
 
 OBJECTS := $(O)/galaxy.o $(if $(filter-out cpu,$(DEVICE)),$(O)/galaxy_cuda.o)
 $(O)/command: export COMMAND := $(COMMAND)
@@ -261,15 +261,17 @@ RUN_ASAN   = $(MAKE) --no-print-directory VARIANT=asan
 RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
 RUN_EMU    = $(MAKE) --no-print-directory DEVICE=emu
 ASAN      := build/cpu-asan-$(GEMM)-mpi$(MPI)-json$(JSON)
-# the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, both sanitizers; the emulator itself, too
+# the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, both sanitizers, banks counted; the emulator itself, too
 WORKSHOP  := workshop_memory_bound workshop_rms_norm workshop_layer_norm workshop_attention workshop_quantize
 EMU       := $(patsubst build/cpu-%,build/emu-%,$(CPU_FOLDER))
 EMU_ASAN  := $(patsubst build/emu-fast-%,build/emu-asan-%,$(EMU))
 EMU_TSAN  := build/emu-tsan-plain-mpi0-json$(JSON)
+EMU_BANKS := $(patsubst build/emu-fast-%,build/emu-banks-%,$(EMU))
 EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(EMU)/test_train_devices" $(EMU)/test_devices \
     "env GX_EMU_ORDER=reverse $(EMU)/test_devices" \
     "env GX_EMU_ORDER=random:7 GX_EMU_STREAMS=random:7 $(EMU)/test_devices" $(EMU)/test_precision "env GX_EMU_STREAMS=random:3 $(EMU)/test_precision" \
-    $(EMU)/test_llama $(EMU)/test_generate $(EMU)/test_bert "$(EMU)/test_bert_modes masked_tokens_and vectors_in" "$(EMU)/test_modes without_labels early both_sides follow one_of_them" $(EMU)/test_memory $(EMU)/test_graphs $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu \
+    $(EMU)/test_llama $(EMU)/test_generate $(EMU)/test_bert "$(EMU)/test_bert_modes masked_tokens_and vectors_in" "$(EMU)/test_modes without_labels early both_sides follow one_of_them" $(EMU)/test_memory $(EMU)/test_graphs $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu $(EMU_BANKS)/test_emu \
+    "dev/cuda/banks.sh --check $(EMU_BANKS)/test_devices" \
     $(foreach w,$(WORKSHOP),"$(EMU)/$(w) --check")
 # what CPUs without instructions for bf16 run, which oneDNN takes this one for; and a build without oneDNN and without MPI
 PLAIN     := build/cpu-$(VARIANT)-plain-mpi0-json$(JSON)
@@ -290,6 +292,7 @@ test-all:
 	@$(RUN_EMU) -j$(CORES) build-tests $(EMU)/test_emu $(WORKSHOP:%=$(EMU)/%)
 	@$(RUN_EMU) -j$(CORES) VARIANT=asan $(EMU_ASAN)/test_devices $(EMU_ASAN)/test_emu
 	@$(RUN_EMU) -j$(CORES) VARIANT=tsan MPI=0 $(EMU_TSAN)/test_devices $(EMU_TSAN)/test_emu
+	@$(RUN_EMU) -j$(CORES) VARIANT=banks $(EMU_BANKS)/test_devices $(EMU_BANKS)/test_emu
 	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(EMU_RUNS) dev/test_cuda.sh $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS)) \
 	    "$(ASAN)/fuzz all --seconds 2" \
 	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \

@@ -19,7 +19,8 @@
 // instruction that uses shared memory is added to FILE when the program ends; dev/cuda/banks.sh reads them.
 //
 // Not modelled: that nvcc may join neighbouring accesses, or split one of a struct that is aligned to less than its
-// size; lanes that take a loop together in some of its turns only, between two meetings, are matched by their own turns.
+// size; lanes that take a loop together in some of its turns only, between two meetings, are matched by their own
+// turns.
 #ifndef GX_EMU_BANKS_H
 #define GX_EMU_BANKS_H
 #include "shared.h"
@@ -235,8 +236,7 @@ inline void bank_lanes_meet(int) {}
 #ifdef GX_EMU_COUNTS_BANKS
 // ---- what g++ calls ------------------------------------------------------------------------------------------------
 // A function that is missing here, of another version of g++, is missed by the linker.
-#define GX_EMU_HOOK                                                                                                    \
-    extern "C" inline __attribute__((used, noinline, no_sanitize("thread")))
+#define GX_EMU_HOOK extern "C" inline __attribute__((used, noinline, no_sanitize("thread")))
 #define GX_EMU_HOOK_ACCESS(name, bytes, use)                                                                           \
     GX_EMU_HOOK void __tsan_##name(void *p)                                                                            \
     {                                                                                                                  \
@@ -259,8 +259,7 @@ namespace emu
 GX_EMU_UNCOUNTED inline void bank_range(const void *p, size_t bytes, BankUse use, const void *at)
 {
     const size_t part = std::min<size_t>(bytes & -bytes, 16);
-    for (size_t i = 0; i < bytes; i += part)
-        bank_access((const char *)p + i, (unsigned)part, use, at, (unsigned)i);
+    for (size_t i = 0; i < bytes; i += part) bank_access((const char *)p + i, (unsigned)part, use, at, (unsigned)i);
 }
 } // namespace emu
 GX_EMU_HOOK void __tsan_read_range(void *p, size_t n)
