@@ -88,9 +88,9 @@ static __device__ __forceinline__ int gx__cuda_in_band(const GxCudaBand &band, i
 
 // ---- documents -----------------------------------------------------------------------------------------------------
 
-typedef struct alignas(8) { // both are stored at once: lanes that store every other int meet in banks
-    int begin, end;         // positions
-} GxCudaDocument;           // of a row
+typedef struct {
+    int begin, end; // positions
+} GxCudaDocument;   // of a row
 
 typedef struct {
     int64_t begin, end;
@@ -104,8 +104,7 @@ static __device__ __forceinline__ void gx__cuda_load_documents(GxCudaDocument *t
     __syncthreads(); // those of the tile before are read
     for (int r = (int)threadIdx.x; r < tile.length; r += (int)blockDim.x) {
         const int32_t *from = p.a.documents + 2 * ((tile.position + r) * p.a.B + b);
-        const GxCudaDocument document = {from[0], from[1]};
-        to[r] = document;
+        to[r].begin = from[0], to[r].end = from[1];
     }
     __syncthreads();
 }
