@@ -18,7 +18,8 @@ endif
 WHY_DEVICE := $(if $(filter command line environment,$(origin DEVICE)),,$(if $(GPU_FOUND),$(if $(NVCC),: a GPU was found,: no nvcc was found),: no GPU was found))
 CC     ?= cc
 CXX    ?= g++
-# VARIANT: fast | asan (AddressSanitizer, UBSan) | tsan (ThreadSanitizer: no OpenMP and no oneDNN, whose threads it does not understand)
+# VARIANT: fast | asan (AddressSanitizer, UBSan) | tsan (ThreadSanitizer: no OpenMP and no oneDNN, whose threads it does not understand) |
+# banks (of DEVICE=emu: conflicts of banks in shared memory are counted, dev/emu/banks.h)
 VARIANT ?= fast
 
 # a variable of its own: how a # is written inside of a function differs between versions of make
@@ -36,7 +37,7 @@ PCRE2 ?= $(if $(call has_header,pcre2.h,-DPCRE2_CODE_UNIT_WIDTH=8),1,0)
 # One of these, or make stops: a misspelt value would build something else under its name.
 one_of = $(if $(filter 1,$(words $($(1)))),$(filter $($(1)),$(2)))
 require = $(if $(call one_of,$(1),$(2)),,$(error $(1)=$($(1)): there is no such value; $(1) is one of: $(2)))
-$(call require,VARIANT,fast asan tsan)
+$(call require,VARIANT,fast asan tsan $(if $(filter emu,$(DEVICE)),banks))
 $(call require,GEMM,onednn plain)
 $(call require,MPI,0 1)
 $(call require,JSON,0 1)
@@ -50,6 +51,7 @@ $(call require,WGMMA,0 1)
 CFLAGS_fast := -O3 -fopenmp
 CFLAGS_asan := -O1 -g1 -fopenmp -fsanitize=address,undefined -fno-sanitize-recover=undefined
 CFLAGS_tsan := -O1 -g1 -fsanitize=thread -Wno-unknown-pragmas
+CFLAGS_banks := $(CFLAGS_fast)
 ARCHFLAGS   ?= -march=native $(if $(filter x86_64,$(shell uname -m)),-mprefer-vector-width=512)
 # no errno and no traps from math: loops with sqrt and comparisons become vector code. NaN, infinities and the order of sums stay as they are.
 CFLAGS  ?= $(CFLAGS_$(VARIANT)) $(ARCHFLAGS) -fno-math-errno -fno-trapping-math
@@ -73,16 +75,18 @@ $(error WGMMA=1 needs what an H100 alone has: ARCH=sm_90a, or DEVICE=emu)
 endif
 endif
 WGMMA_DEFINES := $(if $(filter 1,$(WGMMA)),-DGX_CUDA_SM_90A -DGX_CUDA_ATTENTION_WGMMA)
+# g++ calls a function in front of each access, which is the emulator's: nothing is linked with -fsanitize=thread
+COUNT_banks := -O1 -g1 -fno-tree-sra -fno-ipa-sra -fsanitize=thread -U__SANITIZE_THREAD__ -DGX_EMU_COUNTS_BANKS
 CUDA_HOME  := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_SOURCES := galaxy_cuda.cuh $(wildcard galaxy/*/*.cuh)
 ifeq ($(DEVICE),emu)
 EMU_SOURCES := $(wildcard dev/emu/*.h)
-CUDA        := $(CXX) -x c++ -std=c++20 $(CFLAGS) $(WARN) -Wno-unknown-pragmas -Wno-restrict -Wno-psabi -DGX_EMU -Idev/emu $(WGMMA_DEFINES)
+CUDA        := $(CXX) -x c++ -std=c++20 $(CFLAGS) $(WARN) -Wno-unknown-pragmas -Wno-restrict -Wno-psabi -DGX_EMU -Idev/emu $(WGMMA_DEFINES) $(COUNT_$(VARIANT))
 else
 CUDA        := $(NVCC) -x cu -std=c++17 -O3 $(ARCH_FLAGS) -Xfatbin -compress-all $(WGMMA_DEFINES)
 endif
 ifneq ($(DEVICE),cpu)
-DEFINES += -DGX_WITH_CUDA
+DEFINES += -DGX_WITH_CUDA $(if $(filter banks,$(VARIANT)),-DGX_EMU_COUNTS_BANKS)
 LIBS    += -lstdc++ $(if $(filter cuda,$(DEVICE)),-L$(CUDA_HOME)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA_HOME)/lib64 -lcudart -lcublasLt -ldl)
 endif
 
@@ -130,7 +134,7 @@ help:
 	@echo "make gpu               everything that a visit to a machine with a GPU runs; then dev/cuda/visit.sh OUT there (docs/gpu.md)"
 	@echo "make cuda-report       registers and spills of the kernels, and a step's time on paper on several cards; needs no GPU"
 	@echo "make setup | format | clean"
-	@echo "variables: DEVICE=$(DEVICE) (cpu cuda emu) CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan) WGMMA=$(WGMMA) (0 1) ARCHFLAGS='$(ARCHFLAGS)'"
+	@echo "variables: DEVICE=$(DEVICE) (cpu cuda emu) CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan, of emu banks) WGMMA=$(WGMMA) (0 1) ARCHFLAGS='$(ARCHFLAGS)'"
 
 OBJECTS := $(O)/galaxy.o $(if $(filter-out cpu,$(DEVICE)),$(O)/galaxy_cuda.o)
 $(O)/command: export COMMAND := $(COMMAND)
@@ -171,20 +175,23 @@ $(O)/fuzz: $(wildcard dev/fuzz/*) $(OBJECTS)
 $(O)/%: dev/%.cu dev/bench/step.h $(OBJECTS) $(MODE_LIBRARY)
 	$(C) -I. $< -x none $(OBJECTS) $(MODE_LIBRARY) $(LIBS) -o $@
 # Kernels in the making, each with its operation's own kernels and the library of the CPU; the emulator's own tests.
-CPU_FOLDER := build/cpu-$(VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
+CPU_VARIANT := $(VARIANT:banks=fast)
+CPU_FOLDER := build/cpu-$(CPU_VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
 ifneq ($(DEVICE),cpu)
 .PHONY: always
 always:
 $(CPU_FOLDER)/galaxy.o: always
-	@$(MAKE) --no-print-directory -s DEVICE=cpu $@
+	@$(MAKE) --no-print-directory -s DEVICE=cpu VARIANT=$(CPU_VARIANT) $@
 endif
 $(O)/workshop_%.o: dev/cuda/%.cu dev/cuda/workshop.h test/test.h $(CUDA_SOURCES) $(EMU_SOURCES) $(O)/command
 	$(CUDA) -I. -c $< -o $@
 $(O)/workshop_%: $(O)/workshop_%.o $(CPU_FOLDER)/galaxy.o
 	$(CC) $(CFLAGS) $^ $(LIBS) -o $@
-$(O)/test_emu: $(wildcard dev/emu/*) test/test.h $(O)/command
-	$(CUDA) -I. dev/emu/test_emu.cu dev/emu/test_emu_bugs.cu -lpthread -o $@
-.PRECIOUS: $(O)/workshop_%.o
+$(O)/emu_%.o: dev/emu/%.cu $(wildcard dev/emu/*) test/test.h $(O)/command
+	$(CUDA) -I. -c $< -o $@
+$(O)/test_emu: $(O)/emu_test_emu.o $(O)/emu_test_emu_bugs.o
+	$(CXX) $(CFLAGS) $^ -lpthread -o $@
+.PRECIOUS: $(O)/workshop_%.o $(O)/emu_%.o
 $(PROGRAMS): %: $(O)/% data/text.txt
 	@$(if $(filter 1,$(JSON)),,echo "make: jansson was not found: the program cannot read configurations; make setup installs it" && exit 1)
 	@ln -sf $(O)/$@ $@
@@ -254,17 +261,19 @@ RUN_ASAN   = $(MAKE) --no-print-directory VARIANT=asan
 RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
 RUN_EMU    = $(MAKE) --no-print-directory DEVICE=emu
 ASAN      := build/cpu-asan-$(GEMM)-mpi$(MPI)-json$(JSON)
-# the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, both sanitizers; attention by wgmma; the emulator itself, too
+# the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, both sanitizers, banks counted; attention by wgmma; the emulator itself, too
 WORKSHOP  := workshop_memory_bound workshop_rms_norm workshop_layer_norm workshop_attention workshop_quantize
 EMU       := $(patsubst build/cpu-%,build/emu-%,$(CPU_FOLDER))
 EMU_ASAN  := $(patsubst build/emu-fast-%,build/emu-asan-%,$(EMU))
 EMU_TSAN  := build/emu-tsan-plain-mpi0-json$(JSON)
 EMU_WGMMA := build/emu-wgmma-$(VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
+EMU_BANKS := $(patsubst build/emu-fast-%,build/emu-banks-%,$(EMU))
 EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(EMU)/test_train_devices" $(EMU)/test_devices \
     "env GX_EMU_FENCES=late $(EMU)/test_devices a_wrong_label sum_squares scale_columns_backward embedding_backward cross_entropy_in_steps" \
     "env GX_EMU_ORDER=reverse $(EMU)/test_devices" \
     "env GX_EMU_ORDER=random:7 GX_EMU_STREAMS=random:7 $(EMU)/test_devices" $(EMU)/test_precision "env GX_EMU_STREAMS=random:3 $(EMU)/test_precision" \
-    $(EMU)/test_llama $(EMU)/test_generate $(EMU)/test_bert "$(EMU)/test_bert_modes masked_tokens_and vectors_in" "$(EMU)/test_modes without_labels early both_sides follow one_of_them" $(EMU)/test_memory $(EMU)/test_graphs $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu \
+    $(EMU)/test_llama $(EMU)/test_generate $(EMU)/test_bert "$(EMU)/test_bert_modes masked_tokens_and vectors_in" "$(EMU)/test_modes without_labels early both_sides follow one_of_them" $(EMU)/test_memory $(EMU)/test_graphs $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu $(EMU_BANKS)/test_emu \
+    "dev/cuda/banks.sh --check $(EMU_BANKS)/test_devices" \
     $(foreach w,$(WORKSHOP),"$(EMU)/$(w) --check") "env GX_EMU_ORDER=random:5 GX_EMU_STREAMS=random:5 $(EMU_WGMMA)/test_devices attention"
 # what CPUs without instructions for bf16 run, which oneDNN takes this one for; and a build without oneDNN and without MPI
 PLAIN     := build/cpu-$(VARIANT)-plain-mpi0-json$(JSON)
@@ -286,6 +295,7 @@ test-all:
 	@$(RUN_EMU) -j$(CORES) WGMMA=1 O=$(EMU_WGMMA) $(EMU_WGMMA)/test_devices
 	@$(RUN_EMU) -j$(CORES) VARIANT=asan $(EMU_ASAN)/test_devices $(EMU_ASAN)/test_emu
 	@$(RUN_EMU) -j$(CORES) VARIANT=tsan MPI=0 $(EMU_TSAN)/test_devices $(EMU_TSAN)/test_emu
+	@$(RUN_EMU) -j$(CORES) VARIANT=banks $(EMU_BANKS)/test_devices $(EMU_BANKS)/test_emu
 	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(EMU_RUNS) dev/test_cuda.sh $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS)) \
 	    "$(ASAN)/fuzz all --seconds 2" \
 	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \

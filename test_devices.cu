@@ -37,7 +37,8 @@ enum { GUARD = 64 }; // bytes behind each buffer
 // Under ThreadSanitizer, which is 40 to 100 times slower, what shows no race of its own is left out: the CPU as a
 // device (that build has no OpenMP), the same call again, the odd address in every variant but the first, and shapes
 // that are `large`: smaller ones go through the same code.
-#if defined(__SANITIZE_THREAD__) && defined(GX_WITH_CUDA)
+// Where conflicts of banks are counted (dev/emu/banks.h), too: what is left out has those of what is not.
+#if (defined(__SANITIZE_THREAD__) || defined(GX_EMU_COUNTS_BANKS)) && defined(GX_WITH_CUDA)
 enum { ONLY_RACES = 1 };
 #else
 enum { ONLY_RACES = 0 };

@@ -27,7 +27,7 @@ concept Combined = OneOf<T, int, unsigned, ull>;
 template <class T>
 using Bits = std::conditional_t<sizeof(T) == 2, unsigned short, std::conditional_t<sizeof(T) == 4, unsigned, ull>>;
 
-template <class T, class Op> T atomic_update(T *p, Op op)
+template <class T, class Op> __forceinline__ T atomic_update(T *p, Op op)
 {
     if ((uintptr_t)p % sizeof(T)) kernel_fails("atomic at %p: misaligned", (void *)p);
     visibility_before_atomic(p, sizeof(T));
@@ -41,7 +41,7 @@ template <class T, class Op> T atomic_update(T *p, Op op)
 } // namespace emu
 
 #define GX_EMU_ATOMIC(name, concept_, expression)                                                                      \
-    template <emu::concept_ T> T name(T *p, std::type_identity_t<T> v)                                                 \
+    template <emu::concept_ T> __forceinline__ T name(T *p, std::type_identity_t<T> v)                                 \
     {                                                                                                                  \
         return emu::atomic_update(p, [v]([[maybe_unused]] T old) { return (T)(expression); });                         \
     }

@@ -261,6 +261,25 @@ inline void yield(const char *what = "a loop that yields", std::source_location 
 }
 
 // ---- barriers ------------------------------------------------------------------------------------------------------
+#ifdef GX_EMU_COUNTS_BANKS
+constexpr bool counts_banks = true;
+#else
+constexpr bool counts_banks = false;
+#endif
+inline void bank_lanes_meet(int warp); // banks.h: all its lanes that have not exited are in the same place
+
+inline void lanes_meet_at_barrier(int id)
+{
+    for (size_t w = 0; counts_banks && w < block.warps.size(); w++) {
+        unsigned here = 0;
+        for (size_t i = w * warp_lanes; i < std::min((w + 1) * warp_lanes, block.threads.size()); i++) {
+            const Thread &t = block.threads[i];
+            here |= (unsigned)(t.state == State::waits_barrier && t.barrier == id) << t.lane;
+        }
+        if (here && here == (block.warps[w].exist & ~block.warps[w].exited)) bank_lanes_meet((int)w);
+    }
+}
+
 inline void barrier_release_if_complete(Barrier &b)
 {
     int expected = b.expected ? b.expected : block.live;
@@ -273,6 +292,7 @@ inline void barrier_release_if_complete(Barrier &b)
     b.arrived = b.votes = 0;
     b.round++;
     made_progress();
+    lanes_meet_at_barrier(id);
     let_go(0, (int)block.threads.size(), waits_here);
 }
 
@@ -353,6 +373,7 @@ Out warp_collective(unsigned mask, Place place, const In &in, Combine combine, b
     if (g.arrived == (mask & w.exist)) {
         unsigned lanes = g.arrived;
         combine(lanes, Lanes<In>{w.in}, Lanes<Out>{w.out});
+        if (counts_banks && lanes == (w.exist & ~w.exited)) bank_lanes_meet(me.warp);
         g.arrived = 0;
         g.round++;
         w.groups_open--;
@@ -464,6 +485,7 @@ inline void run_block(uint3 index)
     release_order(&block.begins);
     resume(&host, next_in_line());
     block.current = nullptr;
+    for (size_t w = 0; counts_banks && w < block.warps.size(); w++) bank_lanes_meet((int)w);
     shared_memory_end();
     visibility_end_block();
 }

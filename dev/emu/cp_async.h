@@ -40,7 +40,7 @@ inline const bool looking_for_copies = at_exit(no_copy_is_left);
 
 } // namespace emu
 
-template <int OF> void gx_cp_async(void *to, const void *from, int bytes)
+template <int OF> __forceinline__ void gx_cp_async(void *to, const void *from, int bytes)
 {
     static_assert(OF == 4 || OF == 8 || OF == 16);
     if (bytes < 0 || bytes > OF) emu::kernel_fails("cp.async: %d bytes of %d", bytes, OF);
@@ -48,6 +48,7 @@ template <int OF> void gx_cp_async(void *to, const void *from, int bytes)
         emu::kernel_fails("cp.async of %d bytes from %p to %p: misaligned", OF, from, to);
     const emu::AsyncCopy c = {(unsigned char *)to, (const unsigned char *)from, bytes, OF};
     if (bytes) (void)*(volatile const unsigned char *)from, (void)*((volatile const unsigned char *)from + bytes - 1);
+    emu::store_by_copy(to, OF);
     memset(to, emu::fresh_byte, OF);
     emu::Hidden hidden;
     emu::per_thread<emu::CopiesUnderWay>().copies.push_back(c);

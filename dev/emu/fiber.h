@@ -15,7 +15,7 @@
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) // VARIANT=banks undefines it
 #define GX_EMU_TSAN 1
 extern "C" {
 void *__tsan_get_current_fiber(void);

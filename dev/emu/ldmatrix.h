@@ -8,7 +8,7 @@
 // or __syncwarp in between shows.
 //
 // A matrix is read at once: its 8 rows of 16 bytes should lie in different banks. How often they do not is counted;
-// with GX_EMU_BANKS=refuse it is a fault.
+// with GX_EMU_BANKS=refuse it is a fault (banks.h counts all other accesses, too).
 #ifndef GX_EMU_LDMATRIX_H
 #define GX_EMU_LDMATRIX_H
 #include "mma_sync.h"
@@ -29,27 +29,17 @@ template <int N> struct MatrixParts {
 // Of one matrix. The same row twice is no conflict.
 inline int conflicts_of_matrix(Lanes<MatrixRow> rows, int first)
 {
-    int most = 1;
-    for (int bank = 0; bank < 8; bank++) { // of 16 bytes
-        int different = 0;
-        for (int i = 0; i < 8; i++) {
-            const unsigned address = rows[first + i].address;
-            bool again = address / 16 % 8 != (unsigned)bank;
-            for (int before = 0; before < i; before++) again |= rows[first + before].address == address;
-            different += !again;
-        }
-        most = std::max(most, different);
-    }
-    return most - 1;
+    BankRequest r = {0xffu << first, {}};
+    for (int lane = first; lane < first + 8; lane++) r.address[lane] = rows[lane].address;
+    return bank_passes(r, r.lanes, sizeof rows[0].x, BankUse::load) - 1;
 }
 
 template <int N, bool TRANS> void ldmatrix_combine(Lanes<MatrixRow> rows, Lanes<MatrixParts<N>> out)
 {
-    static const bool refuse = environment("GX_EMU_BANKS", "count") == "refuse";
     for (int i = 0; i < N; i++) {
         const int conflicts = conflicts_of_matrix(rows, i * 8);
         bank_conflicts += conflicts;
-        if (refuse && conflicts)
+        if (conflicts && refuses_bank_conflicts())
             kernel_fails("ldmatrix: the rows of matrix %d, the first at %u in shared memory, take %d accesses", i,
                          rows[i * 8].address, conflicts + 1);
         for (int lane = 0; lane < warp_lanes; lane++) {
@@ -67,7 +57,7 @@ template <int N, bool TRANS> void ldmatrix_combine(Lanes<MatrixRow> rows, Lanes<
 } // namespace emu
 
 // Addresses of lanes from 8*N on are not looked at.
-template <int N, bool TRANS> void gx_ldmatrix(unsigned (&r)[N], const void *row, GX_EMU_HERE)
+template <int N, bool TRANS> __forceinline__ void gx_ldmatrix(unsigned (&r)[N], const void *row, GX_EMU_HERE)
 {
     static_assert(N == 1 || N == 2 || N == 4);
     emu::MatrixRow mine = {};

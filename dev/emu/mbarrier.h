@@ -54,7 +54,7 @@ inline Mbarrier *find_mbarrier(const unsigned long long *at)
     return nullptr;
 }
 
-inline Mbarrier &mbarrier_at(const unsigned long long *at, const Place &place)
+GX_EMU_UNCOUNTED inline Mbarrier &mbarrier_at(const unsigned long long *at, const Place &place)
 {
     const unsigned address = shared_address(at);
     const bool is_marked = *(volatile const unsigned long long *)at == mbarrier_mark;
@@ -138,7 +138,7 @@ inline const bool looking_for_landings = at_exit(no_landing_is_left);
 
 } // namespace emu
 
-inline void gx_mbarrier_init(unsigned long long *barrier, unsigned count, GX_EMU_HERE)
+GX_EMU_UNCOUNTED inline void gx_mbarrier_init(unsigned long long *barrier, unsigned count, GX_EMU_HERE)
 {
     const emu::Place place = {"mbarrier.init", where};
     if (emu::shared_address(barrier) % 8) emu::kernel_fails("%s: misaligned", emu::text(place).c_str());

@@ -523,6 +523,7 @@ TEST(copies_land_when_their_group_is_waited_for)
     });
 }
 
+#include "test_emu_banks.h"
 #include "test_emu_hopper.h"
 #include "test_emu_tiles.h"
 
@@ -1233,7 +1234,12 @@ FINDS_ANYWHERE(a_product_of_a_short_warp, "", "mma.sync needs all lanes of a war
 FINDS_ANYWHERE(half_a_load_of_matrices, "", "missing 16-31")
 FINDS_ANYWHERE(misaligned_matrix, "", "misaligned")
 FINDS(missing_syncwarp_before_ldmatrix, "", wrong, wrong, race)
+#ifndef GX_EMU_COUNTS_BANKS // there, the stores in front of them would be refused
 FINDS_ANYWHERE(rows_that_meet_in_a_bank, "GX_EMU_BANKS=refuse", "take 8 accesses")
+#else
+FINDS_ANYWHERE(lanes_that_meet_in_a_bank, "GX_EMU_BANKS=refuse",
+               "a load of 4 bytes by lanes 0-31 of warp 1 takes 32 passes over the banks of shared memory, where 1")
+#endif
 FINDS_ANYWHERE(missing_wait_for_copies, "", wrong)
 FINDS_ANYWHERE(copies_over_what_is_still_read, "", wrong)
 FINDS(missing_syncthreads_behind_copies, "", wrong, wrong, race)

@@ -381,6 +381,23 @@ static int load_rows(Rows how)
 }
 static int half_a_load_of_matrices(bool bug) { return load_rows({bug ? 16 : 32, 8, 0, true}); }
 static int misaligned_matrix(bool bug) { return load_rows({32, 8, bug ? 4 : 0, true}); }
+// A column of a tile, read by a warp: without padding, all of it lies in one bank.
+template <int COLUMNS> __global__ void read_columns(float *y)
+{
+    GX_SHARED(float, tile, [32][COLUMNS]);
+    if (threadIdx.x < 32)
+        for (int r = 0; r < 32; r++) tile[r][threadIdx.x] = (float)threadIdx.x;
+    __syncthreads();
+    if (threadIdx.x >= 32) y[threadIdx.x - 32] = tile[threadIdx.x - 32][7];
+}
+static int lanes_that_meet_in_a_bank(bool bug)
+{
+    Buffer<float> y(32);
+    if (bug) GX_LAUNCH(read_columns<32>, 1, 64, 0, 0, y.data);
+    else GX_LAUNCH(read_columns<33>, 1, 64, 0, 0, y.data);
+    return y.download()[31] == 7;
+}
+
 static int rows_that_meet_in_a_bank(bool bug) { return load_rows({32, bug ? 64 : 72, 0, true}); }
 
 // Each lane loads the row that its neighbour wrote.
@@ -785,6 +802,7 @@ static const struct {
     BUG(misaligned_matrix),
     BUG(missing_syncwarp_before_ldmatrix),
     BUG(rows_that_meet_in_a_bank),
+    BUG(lanes_that_meet_in_a_bank),
     BUG(missing_wait_for_copies),
     BUG(copies_over_what_is_still_read),
     BUG(missing_syncthreads_behind_copies),

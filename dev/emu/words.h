@@ -5,7 +5,7 @@
 // memory is declared with GX_SHARED and GX_DYNAMIC_SHARED (shared.h).
 #ifndef GX_EMU_WORDS_H
 #define GX_EMU_WORDS_H
-#include "shared.h"
+#include "banks.h"
 #include <cmath>
 #include <math.h>
 #include <concepts>

@@ -60,16 +60,22 @@ template <class T, int HEAD> struct GxMmaBackwardTiles {
     uint32_t keep[Size::OWN * Size::OTHERS / 32];
 };
 
-// to[r][c] = from[r*stride + c], 0 where there is no row r or column c, once it is waited for.
+// to[r][c] = from[r*stride + c], 0 where there is no row r or column c, once it is waited for. 8 lanes at a time write,
+// and meet every bank once: they have 8 neighbouring packs of a row; where that has no multiple of 8 (12, of heads of
+// 96), 4 neighbours of two rows that are 4 apart.
 template <class T, int ROWS, int HEAD>
 static __device__ __forceinline__ void gx__mma_load(GxMmaRow<T, HEAD> *to, const T *from, int64_t stride, int length,
                                                     const GxCudaAttention &p)
 {
     enum { N = 8, PACKS = HEAD / N };
-    static_assert(ROWS * PACKS % GX__MMA_THREADS == 0, "each thread has as many packs");
+    static_assert(ROWS * PACKS % GX__MMA_THREADS == 0 && ROWS % 8 == 0 && PACKS % 4 == 0,
+                  "each thread has as many packs");
 #pragma unroll 1 // their addresses would take registers
     for (int i = 0; i < ROWS * PACKS / GX__MMA_THREADS; i++) {
-        const int pack = (int)threadIdx.x + i * GX__MMA_THREADS, r = pack / PACKS, c = pack % PACKS * N;
+        const int pack = (int)threadIdx.x + i * GX__MMA_THREADS, four = pack / 8 % (PACKS / 4),
+                  pair = pack / 8 / (PACKS / 4);
+        const int r = PACKS % 8 ? pair / 4 * 8 + pack / 4 % 2 * 4 + pair % 4 : pack / PACKS,
+                  c = (PACKS % 8 ? four * 4 + pack % 4 : pack % PACKS) * N;
         const bool is = r < length && c < (int)p.a.head_dim;
         gx_cp_async<16>(&to[r].x[c], is ? from + r * stride + c : from, is ? 16 : 0);
     }
