@@ -91,7 +91,7 @@ LIBS    += -lstdc++ $(if $(filter cuda,$(DEVICE)),-L$(CUDA_HOME)/lib64 -Wl$(comm
 endif
 
 # One folder per device, variant and set of libraries; in it, the command: changing either never leaves a stale object.
-O       := build/$(DEVICE)-$(VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
+O       := build/$(DEVICE)$(if $(filter emu1,$(DEVICE)$(WGMMA)),-wgmma)-$(VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
 HEADERS := galaxy.h $(wildcard galaxy/*/*.h)
 C       := $(CC) -x c -std=gnu11 $(CFLAGS) $(WARN) $(DEFINES)
 
@@ -266,7 +266,7 @@ WORKSHOP  := workshop_memory_bound workshop_rms_norm workshop_layer_norm worksho
 EMU       := $(patsubst build/cpu-%,build/emu-%,$(CPU_FOLDER))
 EMU_ASAN  := $(patsubst build/emu-fast-%,build/emu-asan-%,$(EMU))
 EMU_TSAN  := build/emu-tsan-plain-mpi0-json$(JSON)
-EMU_WGMMA := build/emu-wgmma-$(VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
+EMU_WGMMA := $(patsubst build/emu-%,build/emu-wgmma-%,$(EMU))
 EMU_BANKS := $(patsubst build/emu-fast-%,build/emu-banks-%,$(EMU))
 EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(EMU)/test_train_devices" $(EMU)/test_devices \
     "env GX_EMU_FENCES=late $(EMU)/test_devices a_wrong_label sum_squares scale_columns_backward embedding_backward cross_entropy_in_steps" \
@@ -292,7 +292,7 @@ test-all:
 	@$(RUN_ASAN) -j$(CORES) build-tests $(ASAN)/fuzz
 	@$(RUN_TSAN) -j$(CORES) build-tests TESTS="$(TSAN_TESTS)" PROGRAMS=
 	@$(RUN_EMU) -j$(CORES) build-tests $(EMU)/test_emu $(WORKSHOP:%=$(EMU)/%)
-	@$(RUN_EMU) -j$(CORES) WGMMA=1 O=$(EMU_WGMMA) $(EMU_WGMMA)/test_devices
+	@$(RUN_EMU) -j$(CORES) WGMMA=1 $(EMU_WGMMA)/test_devices
 	@$(RUN_EMU) -j$(CORES) VARIANT=asan $(EMU_ASAN)/test_devices $(EMU_ASAN)/test_emu
 	@$(RUN_EMU) -j$(CORES) VARIANT=tsan MPI=0 $(EMU_TSAN)/test_devices $(EMU_TSAN)/test_emu
 	@$(RUN_EMU) -j$(CORES) VARIANT=banks $(EMU_BANKS)/test_devices $(EMU_BANKS)/test_emu

@@ -184,8 +184,12 @@ static decltype(&cuTensorMapEncodeTiled) gx__cuda_tensor_map_encoder(void)
 #else
     void *f = NULL;
     cudaDriverEntryPointQueryResult found;
+#if CUDART_VERSION >= 12050
     if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault, &found) != cudaSuccess)
         return NULL;
+#else // takes the runtime's own version, which has the function
+    if (cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &f, cudaEnableDefault, &found) != cudaSuccess) return NULL;
+#endif
     return found == cudaDriverEntryPointSuccess ? (decltype(&cuTensorMapEncodeTiled))f : NULL;
 #endif
 }
