@@ -55,6 +55,14 @@ static __device__ __forceinline__ GxWgmmaJob gx__wgmma_backward_job(const GxCuda
 
 // ---- the producer --------------------------------------------------------------------------------------------------
 
+// All lanes have seen it empty before one of them has it filled: a barrier knows only two phases apart, and a lane that
+// came too late would wait for ever.
+static __device__ __forceinline__ void gx__wgmma_wait_until_empty(unsigned long long *empty, unsigned phase)
+{
+    gx_mbarrier_wait(empty, phase);
+    __syncwarp();
+}
+
 // This lane's part of `from`, lse or D, of a tile of queries: 0 where there is no row.
 static __device__ __forceinline__ void gx__wgmma_load_of_rows(float *to, const float *from, bool is_lse,
                                                               const GxCudaAttention &p, const GxCudaTile &tile,
@@ -85,7 +93,7 @@ gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaTurn *tu
         for (int second = 0; second < 2; second++) {
             const CUtensorMap *map = second ? &maps.other_second[others.run] : &maps.other_first[others.run];
             const int stage = turn->stage;
-            gx_mbarrier_wait(&tiles->empty[stage], turn->phase ^ 1); // of a new barrier it is: the phase before 0
+            gx__wgmma_wait_until_empty(&tiles->empty[stage], turn->phase ^ 1); // so new ones are: of the phase before 0
             if (is_first_lane)
                 gx__wgmma_load(&tiles->others[stage], map, &tiles->full[stage], gx__mma_other_head<KEYS>(others, p),
                                job.b, others.tile.row);
@@ -94,7 +102,6 @@ gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaTurn *tu
                                        job.b, others.head);
                 gx_mbarrier_arrive(&tiles->full[stage]);
             }
-            __syncwarp(); // no lane still waits for what the first one is beyond: a barrier knows only two phases apart
             gx__wgmma_next(turn);
         }
 }
@@ -183,7 +190,7 @@ gx__wgmma_backward_producer(GxWgmmaBackwardTiles<T, HEAD> *tiles, const GxWgmmaB
     GxWgmmaTurn turn = {0, 0};
     unsigned phase = 0; // of own rows
     for (int64_t i = blockIdx.x; i < gx__wgmma_backward_jobs<KEYS>(p); i += gridDim.x, phase ^= 1) {
-        gx_mbarrier_wait(&tiles->own_empty, phase ^ 1);
+        gx__wgmma_wait_until_empty(&tiles->own_empty, phase ^ 1);
         gx__wgmma_produce_backward<KEYS, T, HEAD>(tiles, &turn, maps, x, p, gx__wgmma_backward_job<KEYS>(p, i));
     }
 }
