@@ -1076,8 +1076,9 @@ static const Shape attention_shapes[] = {
     // one run of keys and several of queries, whose tiles end in the next run's rows; more queries than keys
     {.d = {2, 4, 2, 64}, .q = RUN2(66, 0, 64, 130), .k = RUN1(194, 0), .causal = 1, .layout = PACKED, .large = 1},
     {.d = {1, 6, 2, 128}, .q = RUN1(131, 0), .k = RUN1(70, 0)},
-    // the last query that sees a tile of keys is the first of its own tile
+    // the last query that sees a tile of keys is the first of its own tile: of 64 keys, and of 64 or 128
     {.d = {1, 2, 1, 64}, .q = RUN1(140, 0), .k = RUN1(140, 0), .causal = 1, .layout = PACKED, .window = 66},
+    {.d = {1, 2, 1, 64}, .q = RUN1(140, 0), .k = RUN1(140, 0), .causal = 1, .layout = PACKED, .window = 2},
 };
 
 static GxAttention attention_of(const Shape *s, GxDtype type)
