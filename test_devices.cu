@@ -2929,29 +2929,43 @@ TEST(attention_computes_nothing_with_what_is_in_no_window_of_a_tile_on_any_devic
     gx_arena_close(&scratch);
 }
 
-// The rows of a run that no query sees are NaN, and lie behind those of one that ends within a tile.
-TEST(attention_computes_nothing_with_a_run_of_keys_that_nobody_sees_on_any_device)
+// A run of keys that no query sees, or of queries that see no key, is NaN, and its rows lie behind those of one that
+// ends within a tile.
+static void check_run_untouched(GxContext *cpu, const GxDevice *device, const char *op, const Shape *s, GxDtype type)
 {
+    const int of_queries = s->q.n == 2;
+    const GxRuns *runs = of_queries ? &s->q : &s->k;
+    Case c;
+    case_open(&c, cpu, op_named(op), s, &plain[0], type);
+    Results whole = run(&c, device, type, 2, 0, 0, op);
+    forget_rows(&c, of_queries ? "q" : "k", runs->run[1].row, gx_runs_rows(runs));
+    Results r = run(&c, device, type, 2, 0, 0, op);
+    const int64_t queries = of_queries ? s->q.run[1].row : gx_runs_rows(&s->q),
+                  keys = of_queries ? gx_runs_rows(&s->k) : s->k.run[1].row;
+    check_rows(&c, &r, &whole, "o", 0, queries, device->name); // those that the operation has
+    check_rows(&c, &r, &whole, "dq", 0, queries, device->name);
+    check_rows(&c, &r, &whole, "dk", 0, keys, device->name);
+    check_rows(&c, &r, &whole, "dv", 0, keys, device->name);
+    results_close(&whole), results_close(&r);
+    case_close(&c);
+}
+
+TEST(attention_computes_nothing_with_a_run_that_sees_or_is_seen_by_nobody_on_any_device)
+{
+    static const char *const names[] = {"attention_forward", "attention_backward"};
     static const Shape shapes[] = {
         {.d = {1, 2, 1, 64}, .q = RUN1(64, 0), .k = RUN2(40, 0, 64, 100), .causal = 1},
-        {.d = {2, 2, 2, 96}, .q = RUN1(40, 10), .k = RUN2(40, 10, 64, 100), .causal = 1, .layout = PACKED}};
+        {.d = {2, 2, 2, 96}, .q = RUN1(40, 10), .k = RUN2(40, 10, 64, 100), .causal = 1, .layout = PACKED},
+        {.d = {1, 2, 1, 64}, .q = RUN2(40, 100, 64, 0), .k = RUN1(64, 100), .causal = 1}};
     GxContext cpu = GX_ZERO;
     GxArena scratch = GX_ZERO;
     cpu.device = gx_device_cpu();
     cpu.arena = &scratch;
     CHECK(gx_arena_open(&scratch, 1 << 24, &cpu.error) == GX_OK, "%s", cpu.error.message);
-    for (int n = 0; n < (DEVICES - FIRST_DEVICE) * 2 * COUNT(shapes); n++) {
-        const Shape *s = &shapes[n / 2 % COUNT(shapes)];
+    for (int n = 0; n < (DEVICES - FIRST_DEVICE) * 4 * COUNT(shapes); n++) {
         GxDevice device;
-        Case c;
-        if (!device_open(&device, FIRST_DEVICE + n / 2 / COUNT(shapes))) continue;
-        case_open(&c, &cpu, op_named("attention_forward"), s, &plain[0], n % 2 ? GX_BF16 : GX_F32);
-        Results whole = run(&c, &device, c.type, 2, 0, 0, c.op->name);
-        forget_rows(&c, "k", s->k.run[1].row, gx_runs_rows(&s->k));
-        Results r = run(&c, &device, c.type, 2, 0, 0, c.op->name);
-        check_rows(&c, &r, &whole, "o", 0, gx_runs_rows(&s->q), device.name);
-        results_close(&whole), results_close(&r);
-        case_close(&c);
+        if (!device_open(&device, FIRST_DEVICE + n / 4 / COUNT(shapes))) continue;
+        check_run_untouched(&cpu, &device, names[n % 2], &shapes[n / 4 % COUNT(shapes)], n / 2 % 2 ? GX_BF16 : GX_F32);
     }
     CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
     gx_arena_close(&scratch);

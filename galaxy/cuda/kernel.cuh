@@ -62,7 +62,11 @@ void gx_cuda_wait(GxContext *g); // for all that was asked for; hears what went 
 #endif
 
 enum { GX_WARP = 32, GX_CUDA_BLOCK = 256, GX_CUDA_MAX_WARPS = 32 };
-enum { GX_CUDA_MAX_GRID_X = 0x7fffffff, GX_CUDA_MAX_GRID_Y = 65535 }; // blocks; kernels loop where there is more to do
+#ifndef GX_CUDA_MOST_BLOCKS // tests take few, so that a block has more than one thing to do
+#define GX_CUDA_MOST_BLOCKS 0x7fffffff
+#endif
+// Blocks of a launch; kernels loop where there is more to do.
+enum { GX_CUDA_MAX_GRID_X = GX_CUDA_MOST_BLOCKS, GX_CUDA_MAX_GRID_Y = 65535 };
 // Dynamic bytes that a launch may have on every card without asking: of 48 KiB what the kernel's own variables leave,
 // which take 1 KiB in front of it, by its alignment.
 enum { GX_CUDA_SHARED = 47 << 10 };
