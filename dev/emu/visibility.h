@@ -75,6 +75,22 @@ struct Visibility {
 };
 inline Visibility visibility;
 
+// Whole pages, of which AddressSanitizer may have closed a part in front of an allocation or behind it: not by memcpy
+// and memcmp, which it looks into.
+typedef uint64_t __attribute__((may_alias)) PageWord;
+#define GX_EMU_OF_PAGES __attribute__((no_sanitize("address"))) inline
+GX_EMU_OF_PAGES void copy_page(void *to, const void *from)
+{
+    for (size_t i = 0; i < page_bytes / sizeof(PageWord); i++)
+        ((volatile PageWord *)to)[i] = ((const volatile PageWord *)from)[i];
+}
+GX_EMU_OF_PAGES bool same_words(const void *a, const void *b, size_t bytes)
+{
+    for (size_t i = 0; i < bytes / sizeof(PageWord); i++)
+        if (((const volatile PageWord *)a)[i] != ((const volatile PageWord *)b)[i]) return false;
+    return true;
+}
+
 inline unsigned char *page_of(const void *p) { return (unsigned char *)((uintptr_t)p / page_bytes * page_bytes); }
 
 // ---- pages ---------------------------------------------------------------------------------------------------------
@@ -100,7 +116,7 @@ inline bool visibility_opens(const Allocation &a, unsigned char *p)
     if (visibility.open.n == open_pages_room) fatal("a kernel writes %zu pages at once", open_pages_room);
     OpenPage &o = visibility.open.page[visibility.open.n++];
     o.begin = begin;
-    memcpy(o.was, begin, page_bytes);
+    copy_page(o.was, begin);
     set_writable(begin, page_bytes, true);
     return true;
 }
@@ -117,10 +133,10 @@ inline void note_open_pages() // what the handler of faults left undone
 }
 
 // ---- what threads have written -------------------------------------------------------------------------------------
-inline void append_differences(std::vector<Bytes> &list, const OpenPage &o)
+GX_EMU_OF_PAGES void append_differences(std::vector<Bytes> &list, const OpenPage &o)
 {
     for (size_t i = 0, end; i < page_bytes; i = end) {
-        if (i % 64 == 0 && !memcmp(o.begin + i, o.was + i, 64)) {
+        if (i % 64 == 0 && same_words(o.begin + i, o.was + i, 64)) {
             end = i + 64;
             continue;
         }
@@ -144,9 +160,9 @@ inline void visibility_attribute()
     note_open_pages();
     Writes w;
     for (OpenPage &o : visibility.open) {
-        if (!memcmp(o.begin, o.was, page_bytes)) continue;
+        if (same_words(o.begin, o.was, page_bytes)) continue;
         append_differences(w.bytes, o);
-        memcpy(o.was, o.begin, page_bytes);
+        copy_page(o.was, o.begin);
     }
     if (visibility.open.n > open_pages_max) close_pages();
     if (w.bytes.empty()) return;
@@ -219,7 +235,7 @@ inline void bring_news() // the block sees what was told, and what it has writte
     keep(own, visibility.writes);
     for (auto &[begin, page] : visibility.pages) {
         set_writable(begin, page_bytes, true);
-        memcpy(begin, page.told, page_bytes);
+        copy_page(begin, page.told);
         visibility.differ.push_back(begin);
     }
     put_back(own);
@@ -307,9 +323,9 @@ inline void visibility_end_block()
     close_pages();
     for (unsigned char *begin : visibility.differ) {
         const Page &page = visibility.pages.at(begin);
-        if (!memcmp(begin, page.before, page_bytes)) continue;
+        if (same_words(begin, page.before, page_bytes)) continue;
         set_writable(begin, page_bytes, true);
-        memcpy(begin, page.before, page_bytes);
+        copy_page(begin, page.before);
         set_writable(begin, page_bytes, false);
     }
     visibility.differ.clear();
@@ -322,7 +338,7 @@ inline void visibility_end()
 {
     if (!visibility.is_late) return;
     watch_writes(false);
-    for (auto &[begin, page] : visibility.pages) memcpy(begin, page.told, page_bytes);
+    for (auto &[begin, page] : visibility.pages) copy_page(begin, page.told);
     put_back(visibility.delayed);
     visibility.pages.clear();
     visibility.delayed = {};
