@@ -2,7 +2,7 @@
 """How fast text becomes tokens on one thread and on two: ./tokenize on records of JSONL, on a folder of text files and on one text, beside
 Hugging Face's `tokenizers`, encode_batch over the text's lines, in turns, by the clock on the wall.
 
-    make tokenize demo-chat; $(dev/ref/venv.sh | tail -n 1) dev/bench/tokenize.py [FOLDER]
+    make tokenize demo-chat; $(dev/ref/venv.sh | tail -n 1) dev/bench/tokenize_files.py [FOLDER]
 
 FOLDER: build/demo-chat/SmolLM2-135M-Instruct, for its tokenizer.json. The text is data/text.txt eight times: in records of JSONL of a hundred lines each, in eight
 files, in one. What both write or return is ids; Galaxy's time is that of the program as a whole, which reads and writes files, theirs that of the
