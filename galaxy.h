@@ -80,6 +80,7 @@
 #include "galaxy/comm/collective.h"
 #include "galaxy/comm/flight.h"
 #include "galaxy/comm/device_buffers.h"
+#include "galaxy/comm/captured.h"
 #include "galaxy/comm/comm.h"
 #include "galaxy/comm/threads.h"
 #include "galaxy/comm/mpi.h"

@@ -183,8 +183,164 @@ TEST(places_are_for_the_keys_that_come_first)
     kept_open(&k);
     for (int i = 0; i < 4; i++) run_window(&k, MOST + MORE);
     saw("more keys than places", 2 * MOST + 4 * MORE, MOST, 3 * MOST);
-    CHECK(seen.warned == 1 && strstr(seen.said, "keeps 128 CUDA graphs"), "%d: %s", seen.warned, seen.said);
+    CHECK(seen.warned == 1 && strstr(seen.said, "keeps the CUDA graphs of 128 pieces of work"), "%d: %s", seen.warned,
+          seen.said);
     kept_close(&k);
+}
+
+// ---- collectives between graphs ------------------------------------------------------------------------------------
+
+// What a device and the communicator's two engines are asked for, in order; a number of 0 is not written.
+static char asked[300];
+static void ask(const char *what, long number)
+{
+    const size_t used = strlen(asked);
+    snprintf(asked + used, sizeof asked - used, "%s%.0ld ", what, number);
+}
+
+static int64_t between_start(GxContext *g, const GxCollective *c)
+{
+    ask(gx_operation_name(c->operation), (long)c->count);
+    if (seen.fails) GX_FAIL(&g->error, GX_ERR_COMM, "rank 1 died");
+    return gx_failed(g) ? 0 : 40 + c->count;
+}
+static void between_wait(GxContext *g, int64_t number) { (void)g, ask("wait", (long)number); }
+static const GxDeviceEngine between_device_engine = {"asked", between_start, between_wait, NULL};
+
+static GxStatus between_post(GxComm *comm, GxMessage *list, int n, GxError *err)
+{
+    (void)comm, (void)err;
+    for (int i = 0; i < n; i++) list[i].outcome = GX_MESSAGE_DONE;
+    ask("host", 0);
+    return GX_OK;
+}
+static int between_poll(GxComm *comm, GxMessage *list, int n, GxError *err)
+{
+    (void)comm, (void)list, (void)n, (void)err;
+    return 0;
+}
+static int64_t between_events(GxComm *comm) { return (void)comm, 0; }
+static void between_abort(GxContext *g, GxComm *comm, const char *message)
+{
+    (void)g, (void)comm, (void)message;
+    ask("abort", 0);
+}
+
+static void between_begin(GxContext *g) { ask("(", 0), counting_begin(g); }
+static GxGraph *between_end(GxContext *g) { return ask(")", 0), counting_end(g); }
+static void between_launch(GxContext *g, const GxGraph *graph)
+{
+    counting_launch(g, graph);
+    ask("graph", graph->number);
+}
+static void between_compare(GxContext *g, const GxGraph *kept, const GxGraph *now)
+{
+    ask("=", now->number - kept->number);
+    counting_compare(g, kept, now);
+}
+
+typedef struct {
+    Kept k;
+    GxEngine engine;
+    GxComm comm;
+    GxMesh mesh;
+    GxArena arena;
+    int64_t count;   // of the gather's rows
+    const char *bad; // what cannot be captured; NULL: all can
+} Between;
+static char between_memory[1 << 14];
+
+// A sum that is waited for at once; a gather that goes on beside something else.
+static void between_work(GxContext *g, void *between)
+{
+    Between *b = (Between *)between;
+    float *x = (float *)between_memory;
+    const GxSplit rows = gx_split_even(b->count, 2);
+    seen.ran++;
+    gx_at(g, 3, "out");
+    gx_all_reduce(g, GX_AXIS_TP, GX_SUM, x, 5, GX_F32);
+    const GxTicket t = gx_all_gather_start(g, GX_AXIS_TP, &rows, x + 8, x + 8, 1, GX_F32);
+    if (b->bad && !strcmp(b->bad, "transfer")) gx_send(g, GX_AXIS_TP, 1, x, 4, GX_F32);
+    if (b->bad && !strcmp(b->bad, "host")) gx_barrier(g, GX_AXIS_TP);
+    gx_wait(g, t);
+}
+
+static void between_open(Between *b)
+{
+    const int dims[GX_MESH_AXES] = {1, 1, 1, 1, 2};
+    memset(b, 0, sizeof *b);
+    kept_open(&b->k);
+    GxContext *g = &b->k.g;
+    b->k.device.graph_begin = between_begin, b->k.device.graph_end = between_end;
+    b->k.device.graph_launch = between_launch;
+    b->engine.post = between_post, b->engine.poll = between_poll, b->engine.events = between_events;
+    b->engine.abort = between_abort;
+    b->arena.base = between_memory, b->arena.capacity = sizeof between_memory, b->arena.used = 1 << 12;
+    g->arena = &b->arena, g->mesh = &b->mesh;
+    b->comm.engine = &b->engine, b->comm.world = 2, b->comm.slots = -1, b->count = 6;
+    CHECK(gx_mesh_open(&b->mesh, dims, 0, 2, &g->error) == GX_OK && gx_comm_open(g, &b->comm) == GX_OK, "%s",
+          g->error.message);
+    b->comm.device_engine = &between_device_engine, b->comm.device_state = b;
+}
+static void between_run(Between *b, const char *what, const char *expected)
+{
+    asked[0] = 0;
+    gx_graphs_run(&b->k.g, b->k.graphs, &b->k.key, between_work, b);
+    CHECK(!strcmp(asked, expected), "%s: asked for\n%s, not\n%s", what, asked, expected);
+    CHECK(b->comm.device_engine == &between_device_engine && b->comm.device_state == b, "%s: the engine is another",
+          what);
+}
+#define BETWEEN_RUN    "all_reduce5 wait45 all_gather6 wait46 "
+#define BETWEEN_LAUNCH "graph1 all_reduce5 graph2 wait45 graph3 all_gather6 graph4 wait46 graph5 "
+
+TEST(collectives_come_between_the_graphs_in_their_order_whether_captured_or_launched)
+{
+    Between b;
+    between_open(&b);
+    between_run(&b, "first", BETWEEN_RUN);
+    between_run(&b, "captured", "( ) ( ) ( ) ( ) ( ) " BETWEEN_LAUNCH);
+    between_run(&b, "launched", BETWEEN_LAUNCH);
+    CHECK(seen.ran == 2 && b.k.g.unit == 3 && !strcmp(b.k.g.site, "out"), "%d, unit %d, %s", seen.ran, b.k.g.unit,
+          b.k.g.site);
+    CHECK(!gx_failed(&b.k.g), "%s", b.k.g.error.message);
+    seen.fails = 1;
+    between_run(&b, "a rank is lost", "graph1 all_reduce5 abort ");
+    CHECK(strstr(b.k.g.error.message, "rank 1 died"), "%s", b.k.g.error.message);
+    kept_close(&b.k);
+}
+
+TEST(a_collective_that_has_changed_is_found)
+{
+    Between b;
+    between_open(&b);
+    b.k.device.graph_compare = between_compare;
+    between_run(&b, "first", BETWEEN_RUN);
+    between_run(&b, "captured", "( ) ( ) ( ) ( ) ( ) " BETWEEN_LAUNCH);
+    between_run(&b, "compared", "( ) ( ) ( ) ( ) ( ) =5 =5 =5 =5 =5 " BETWEEN_LAUNCH);
+    CHECK(!gx_failed(&b.k.g), "%s", b.k.g.error.message);
+    b.count = 7;
+    between_run(&b, "another gather", "( ) ( ) ( ) ( ) ( ) =10 =10 =10 ");
+    CHECK(strstr(b.k.g.error.message, "not what would be asked for without graphs: the one behind graph 2 (unit 3, "),
+          "%s", b.k.g.error.message);
+    kept_close(&b.k);
+}
+
+TEST(what_cannot_come_between_graphs_is_refused_when_it_is_captured)
+{
+    static const char *const bad[][2] = {{"transfer", "transfers (unit 3, out) in work that is captured"},
+                                         {"host", "a collective of the host's buffers in work that is captured"}};
+    for (int i = 0; i < 2; i++) {
+        Between b;
+        between_open(&b);
+        between_run(&b, "first", BETWEEN_RUN);
+        b.bad = bad[i][0];
+        asked[0] = 0;
+        gx_graphs_run(&b.k.g, b.k.graphs, &b.k.key, between_work, &b);
+        CHECK(strstr(b.k.g.error.message, bad[i][1]) && !seen.is_capturing && !seen.launched, "%s: %s", bad[i][0],
+              b.k.g.error.message);
+        CHECK(b.comm.device_engine == &between_device_engine, "the engine is another");
+        kept_close(&b.k);
+    }
 }
 
 #ifdef GX_WITH_CUDA

@@ -4,6 +4,7 @@
 //     collective.h      what each collective sends, receives and sums, step by step: one writing for all engines
 //     flight.h          how collectives run, are started, progress and are waited for; their errors
 //     device_buffers.h  buffers in the memory of a device: an engine of the device's (nccl.h), or copies
+//     captured.h        what a device is asked for once and does again and again, with the collectives in between
 //
 //     gx_threads_comm(&comm, group, rank);                // an engine, rank and world; or gx_tcp_comm, gx_mpi_comm
 //     GX_TRY(gx_mesh_open(&mesh, dims, comm.rank, comm.world, &g->error));

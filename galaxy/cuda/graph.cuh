@@ -39,11 +39,12 @@ void gx_cuda_graph_begin(GxContext *g)
                                         "cudaStreamBeginCapture") == GX_OK;
 }
 
-// The device's share of a graph is taken here, not when it is first launched.
+// The device's share of a graph is taken here, not when it is first launched. One without operations has none.
 static GxStatus gx__cuda_graph_make(GxContext *g, GxGraph *graph, cudaGraph_t captured)
 {
     GX_TRY(gx_status(g));
     GX_TRY(gx__cuda_error(g, cudaGraphGetNodes(captured, NULL, &graph->operations), "cudaGraphGetNodes"));
+    if (!graph->operations) return GX_OK;
     GX_TRY(gx__cuda_error(g, cudaGraphInstantiate(&graph->exec, captured, 0), "cudaGraphInstantiate"));
     return gx__cuda_error(g, cudaGraphUpload(graph->exec, gx_cuda(g)->stream), "cudaGraphUpload");
 }
@@ -70,7 +71,7 @@ GxGraph *gx_cuda_graph_end(GxContext *g)
 void gx_cuda_graph_launch(GxContext *g, const GxGraph *graph)
 {
     GxCuda *cuda = gx_cuda(g);
-    if (gx_failed(g)) return;
+    if (gx_failed(g) || !graph->operations) return;
     gx__cuda_error(g, cudaGraphLaunch(graph->exec, cuda->stream), "cudaGraphLaunch");
     cuda->launches += (int)gx_min((int64_t)graph->operations, GX__CUDA_LAUNCHES);
     gx_cuda_check(g, "a CUDA graph");
@@ -85,7 +86,9 @@ void gx_cuda_graph_close(GxGraph *graph) // which may be under way: the driver l
 #ifdef GX_EMU
 void gx_cuda_graph_compare(GxContext *g, const GxGraph *kept, const GxGraph *now)
 {
-    const std::string what = emu::difference(kept->exec->nodes, now->exec->nodes);
+    static const std::vector<emu::Node> none;
+    const std::string what =
+        emu::difference(kept->exec ? kept->exec->nodes : none, now->exec ? now->exec->nodes : none);
     if (!what.empty())
         GX_FAIL(&g->error, GX_ERR_DEVICE, "a graph that is kept is not what would be launched without it: %s",
                 what.c_str());

@@ -54,9 +54,10 @@ struct GxDevice {
     void (*tune)(GxContext *, int on); // 1: products are timed as they come; 0: no more, and all is forgotten
     char *(*tuned_text)(GxContext *);  // the choices, behind a line that says what for; free() it; NULL: no memory
     GxStatus (*take_tuned)(GxContext *, const char *text, GxError *why); // adds them; else GX_ERR_UNSUPPORTED, _FORMAT
-    // graphs: what is asked for between begin and end does not run; it is kept, with its arguments as they are then,
-    // and launched as one as often as one likes. In between the host cannot wait for the device, or pass bytes: that is
-    // the context's error. end comes also after an error, and gives NULL then. NULL where a device has none
+    // graphs: what is asked for between begin and end does not run; it is kept, with its arguments as they are then, be
+    // it nothing, and launched as one as often as one likes. In between the host cannot wait for the device, or pass
+    // bytes: that is the context's error. end comes also after an error, and gives NULL then. NULL where a device has
+    // none
     void (*graph_begin)(GxContext *);
     GxGraph *(*graph_end)(GxContext *);
     void (*graph_launch)(GxContext *, const GxGraph *);

@@ -1,6 +1,7 @@
 // graphs.h: runs of operations that a device has captured as graphs, each under what it follows from.
 //
-// A graph launches what was captured with the arguments that it had. So it is kept under all that these follow from
+// A graph launches what was captured with the arguments that it had, and so are the collectives between two graphs
+// asked for again (comm/captured.h). So they are kept under all that these follow from
 // besides the device's memory (GxGraphKey, and which gradients are written), and launched only where all of that is the
 // same again. What comes for the first time runs operation by operation, so that whatever is made once has been made;
 // the second time it is captured and launched; from then on launched.
@@ -19,11 +20,12 @@
 //     constant     shapes, strides, factors, sites and probabilities of dropout, eps: of the model
 // A device that can (GxDevice.graph_compare) captures again before each launch, and compares.
 //
-// Memory: GX_GRAPHS_MOST of them at most, those of the keys that come first, since all of a window come again in the
-// next; what the device takes for them is not in a plan. The rest runs operation by operation, which is said once.
+// Memory: those of GX_GRAPHS_MOST keys at most, the keys that come first, since all of a window come again in the next;
+// what the device takes for them is not in a plan. The rest runs operation by operation, which is said once.
 #ifndef GX_GRAPHS_H
 #define GX_GRAPHS_H
 #include "../base/store.h"
+#include "../comm/captured.h"
 #include "../model/rows.h"
 #include "../ops/device.h"
 GX_BEGIN
@@ -58,8 +60,7 @@ GX_END
 typedef struct {
     GxGraphKey key;
     uint8_t *before, *behind; // [rows of the table] each: which gradients are written
-    GxGraph *graph;           // NULL: seen once
-    const GxDevice *device;   // whose it is
+    GxCaptured *captured;     // NULL: seen once
 } GxGraphPlace;
 
 struct GxGraphs {
@@ -80,13 +81,13 @@ GxStatus gx_graphs_open(GxGraphs **s, GxStore *store, GxError *err)
     }
     free(*s);
     *s = NULL;
-    return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the places of %d graphs", GX_GRAPHS_MOST);
+    return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %d places of graphs", GX_GRAPHS_MOST);
 }
 
 void gx_graphs_close(GxGraphs *s)
 {
     for (int i = 0; s && i < s->n; i++) {
-        if (s->place[i].graph) s->place[i].device->graph_close(s->place[i].graph);
+        gx_captured_close(s->place[i].captured);
         free(s->place[i].before);
     }
     if (s) free(s->now);
@@ -111,8 +112,8 @@ static void gx__graphs_note(GxContext *g, GxGraphs *s, const GxGraphKey *key)
     GxGraphPlace *p = &s->place[s->n];
     if (s->n == GX_GRAPHS_MOST && !s->is_full)
         gx_log(&g->log, GX_LOG_WARNING,
-               "rank %d keeps %d CUDA graphs, as many as it can; a window's later micro-batches are launched kernel by "
-               "kernel",
+               "rank %d keeps the CUDA graphs of %d pieces of work, as many as it can; a window's later micro-batches "
+               "are launched kernel by kernel",
                g->rank, GX_GRAPHS_MOST);
     s->is_full = s->n == GX_GRAPHS_MOST;
     if (s->is_full) return;
@@ -124,23 +125,14 @@ static void gx__graphs_note(GxContext *g, GxGraphs *s, const GxGraphKey *key)
     p->behind = p->before + rows;
     memcpy(&p->key, key, sizeof *key);
     memcpy(p->before, s->now, rows);
-    p->device = g->device;
     s->n++;
-}
-
-// What the work asks for now, as a graph; the host's part of it is done.
-static GxGraph *gx__graphs_capture(GxContext *g, void (*work)(GxContext *g, void *user), void *user)
-{
-    g->device->graph_begin(g);
-    if (!gx_failed(g)) work(g, user);
-    return g->device->graph_end(g);
 }
 
 static void gx__graphs_compare(GxContext *g, const GxGraphPlace *p, void (*work)(GxContext *g, void *user), void *user)
 {
-    GxGraph *now = gx__graphs_capture(g, work, user);
-    if (now) g->device->graph_compare(g, p->graph, now);
-    if (now) g->device->graph_close(now);
+    GxCaptured *now = gx_capture(g, work, user);
+    if (now) gx_captured_compare(g, p->captured, now);
+    gx_captured_close(now);
 }
 
 void gx_graphs_run(GxContext *g, GxGraphs *s, const GxGraphKey *key, void (*work)(GxContext *g, void *user), void *user)
@@ -153,11 +145,11 @@ void gx_graphs_run(GxContext *g, GxGraphs *s, const GxGraphKey *key, void (*work
         if (!gx_failed(g)) work(g, user);
         return;
     }
-    if (!p->graph) {
-        p->graph = gx__graphs_capture(g, work, user);
+    if (!p->captured) {
+        p->captured = gx_capture(g, work, user);
         gx_store_written(s->store, p->behind);
     } else if (g->device->graph_compare) gx__graphs_compare(g, p, work, user);
     gx_store_set_written(s->store, p->behind);
-    if (!gx_failed(g)) g->device->graph_launch(g, p->graph);
+    if (!gx_failed(g)) gx_captured_launch(g, p->captured);
 }
 #endif

@@ -41,7 +41,7 @@ typedef struct {           // zero: defaults
     int bucket;            // units whose gradients are summed in one go; 0: all
     int starts_sums;       // that of a bucket goes on beside the backward of what lies below
     int forward_only;      // there is no training: no list for it, and no memory
-    int keeps_graphs;      // in training: what a micro-batch launches without communication is one launch (graphs.h)
+    int keeps_graphs;      // in training: what a micro-batch launches between two collectives is one launch (graphs.h)
     // The task's: what losses are divided by. NULL: target 0's labels that are not GX_IGNORE_INDEX
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
     const void *task;         // its self
@@ -272,12 +272,12 @@ static int gx__interpreter_is_head(const GxRunner *r, int unit)
 }
 
 // F, R, B or W, if it neither asks the host (for what a side cache has, for the losses of rows that are weighed) nor
-// another rank, nor follows from a number that is another in every batch (how many rows a head takes).
+// follows from a number that is another in every batch (how many rows a head takes).
 static int gx__interpreter_is_captured(const GxRunner *r, const GxSteps *s, const GxAction *a, const GxBatch *batch)
 {
     const int is_unit =
         a->what == GX_DO_FORWARD || a->what == GX_DO_RECOMPUTE || a->what == GX_DO_BACKWARD || a->what == GX_DO_WEIGHT;
-    if (!is_unit || r->m->members > 1 || gx__interpreter_layer(r, s, a) >= 0) return 0;
+    if (!is_unit || gx__interpreter_layer(r, s, a) >= 0) return 0;
     if (!gx__interpreter_is_head(r, a->unit)) return 1;
     const GxUnitSpec *head = gx_unit_spec(r->m, a->unit);
     for (int k = 0; k < head->n_pairs; k++) {

@@ -233,7 +233,7 @@ static GxStatus gx__setup_take_tf32(GxTrainer *t)
         device, t->o.precision);
 }
 
-// Of a device that has them, and of ranks that do not talk within a layer.
+// Of a device that has them.
 static GxStatus gx__setup_check_graphs(GxTrainer *t)
 {
     GxError *err = &t->g->error;
@@ -243,12 +243,6 @@ static GxStatus gx__setup_check_graphs(GxTrainer *t)
                        "--cuda_graphs is about kernels on a card; this run is on the device %s: leave it out, or say "
                        "--cuda_graphs false",
                        t->g->device->name);
-    if (t->o.tp > 1)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--cuda_graphs keeps what a rank computes by itself, and here %d ranks share the work of each "
-                       "layer, between whose kernels they communicate: leave it out, say --cuda_graphs false, or "
-                       "train with data-parallel ranks alone",
-                       (int)t->o.tp);
     return GX_OK;
 }
 
