@@ -283,7 +283,7 @@ export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
 check: GX_TRAIN_LLAMA := $(O)/train_llama
 check:
 	@$(MAKE) --no-print-directory -j$(CORES) build-tests $(DEVELOPERS)
-	@dev/test.sh $(LONGEST_FIRST) dev/test_make.sh dev/test_setup.sh "dev/test_headers.sh --quick"
+	@dev/test.sh $(LONGEST_FIRST) dev/test_make.sh dev/test_setup.sh dev/test_docs.sh "dev/test_headers.sh --quick"
 test-all: GX_TRAIN_LLAMA := $(O)/train_llama
 test-all: GX_TRAIN_LLAMA_NOMPI := $(PLAIN)/train_llama
 test-all:
@@ -299,7 +299,7 @@ test-all:
 	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(EMU_RUNS) dev/test_cuda.sh $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS)) \
 	    "$(ASAN)/fuzz all --seconds 2" \
 	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \
-	    $(LONGEST_FIRST) dev/test_headers.sh dev/test_dist.sh $(PLAIN)/test_ops $(NO_BF16) dev/test_make.sh dev/test_setup.sh \
+	    $(LONGEST_FIRST) dev/test_headers.sh dev/test_dist.sh $(PLAIN)/test_ops $(NO_BF16) dev/test_make.sh dev/test_setup.sh dev/test_docs.sh \
 	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train%,$(TESTS)))
 # what takes longest to compile begins: the library, then the tests that have it inside
 build-tests: $(OBJECTS) $(filter $(LOOK_INSIDE),$(LONGEST_FIRST) $(CHECKS)) $(CHECKS) $(PROGRAMS:%=$(O)/%) $(TOOLS:%=$(O)/%)

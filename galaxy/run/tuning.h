@@ -70,7 +70,7 @@ static const GxField gx__tuning_options[] = {
      "the model makes of them is computed once; prompt: rows that attention sees besides (LLaMA-Adapter); checkpoints "
      "then have these alone, lora's and prompt's as peft's folders do",
      "full|lora|adapter|side|side_only|prompt"},
-    {"lora_dim", GX_FIELD_INT, GX__TUNING_AT(lora_dim), "16", "rows of the first of the two (peft: r, also --r)",
+    {"lora_dim", GX_FIELD_INT, GX__TUNING_AT(lora_dim), "16", "rows of the first of the two (also --r, as in peft)",
      "1..65536"},
     {"lora_alpha", GX_FIELD_DOUBLE, GX__TUNING_AT(lora_alpha), "0",
      "their product counts alpha / lora_dim times; 0: alpha is twice lora_dim", "0..1000000"},
@@ -101,16 +101,18 @@ static const GxField gx__tuning_options[] = {
      "disk|memory|none"},
     {"side_cache_dir", GX_FIELD_PATH, GX__TUNING_AT(side_cache_dir), "",
      "with --side_cache disk: another folder, which further runs on the same model and data can use", NULL},
-    {"prompt_len", GX_FIELD_INT, GX__TUNING_AT(prompt_len), "10", "rows of a layer (peft: adapter_len)", "1..65536"},
+    {"prompt_len", GX_FIELD_INT, GX__TUNING_AT(prompt_len), "10", "rows of a layer (also --adapter_len, as in peft)",
+     "1..65536"},
     {"prompt_layers", GX_FIELD_INT, GX__TUNING_AT(prompt_layers), "0",
-     "layers that have them, from the last on (peft: adapter_layers); 0: all but the first two", "0..65536"},
+     "layers that have them, from the last on (also --adapter_layers, as in peft); 0: all but the first two",
+     "0..65536"},
     {"prompt_variant", GX_FIELD_STRING, GX__TUNING_AT(prompt_variant), "v1",
      "which LLaMA-Adapter; v2 trains also a scale and a bias of each linear of attention and MLP, in all layers, and "
      "norms; peft does not know it",
      "v1|v2"},
     {"trainable_modules", GX_FIELD_NAMES, GX__TUNING_AT(trainable_modules), "",
-     "what is trained whole besides, by the ends of names: model.norm; norm is input_layernorm, too (peft: "
-     "modules_to_save). A head for labels always is",
+     "what is trained whole besides, by the ends of names: model.norm; norm is input_layernorm, too (also "
+     "--modules_to_save, as in peft). A head for labels always is",
      NULL},
     {"adapter", GX_FIELD_PATH, GX__TUNING_AT(adapter), "",
      "folder of an adapter to begin with, as peft or an earlier run saved it; it says its numbers, and where --model "
