@@ -790,7 +790,7 @@ void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed
         gx_values_written(g, &m->store, GX_VALUES_WEIGHTS, row, first, n, values);
         gx_arena_release(host, host_mark);
         gx_arena_release(g->arena, mark);
-        if (!g->device->computes) return; // other devices take no memory beyond this point
+        if (!g->device->computes) return; // one that does not takes no more memory than this
     }
 }
 
