@@ -1,16 +1,17 @@
-// model.h: a model as data: units, each a list of (core, CON) pairs, described; the mode that says how they are split
-// over the ranks of a tp group; and from both the table of tensors with every rank's box in them.
+// model.h: a model as data: a list of units, each described as a list of (core, CON) pairs; the mode, which says how
+// pairs are split over the ranks of a tp group; and the table of tensors that follows from both, with every rank's box
+// in each tensor.
 //
-// A layer is two pairs, (ATT, CON) and (MLP, CON); the embedding is a pair without a stream that enters, a head one
-// without a stream that leaves. A pair is y = CON(x, core(enter(x))): enter is the norm before a core, or nothing; CON
-// joins the core's result to the stream. A family (llama.h) is a configuration, names and such descriptions; what
-// enter, cores and CON compute is in enter.h, att.h, mlp.h, embed.h, head.h, labels.h, vectors.h and con.h, and knows
-// of no family.
+// A layer is two pairs, (ATT, CON) and (MLP, CON); the embedding is a pair without an incoming stream, a head a pair
+// without an outgoing one. A pair computes y = CON(x, core(enter(x))): enter is the norm before a core, or nothing; CON
+// joins the core's result to the residual stream. A family (llama.h) is a configuration, names and such descriptions.
+// What enter, cores and CON compute is in enter.h, att.h, mlp.h, embed.h, head.h, labels.h, vectors.h and con.h, which
+// know nothing of families.
 //
 //     GX_TRY(gx_model_open(&g, &m, &gx_llama, &config, &gx_tp, NULL));    // table and places; no memory
 //     gx_model_take(&g, &m, T, B, 512);                                   // constants, from the arena
 //
-// Descriptions that no operation serves yet are refused by name when the model is opened.
+// Descriptions for which there is no operation yet are refused by name when the model is opened.
 #ifndef GX_MODEL_H
 #define GX_MODEL_H
 #include "../base/fields.h"
@@ -30,29 +31,30 @@ typedef struct GxModel GxModel;
 typedef enum { GX_RMS_NORM = 0, GX_LAYER_NORM } GxNormKind;
 typedef enum { GX_SWIGLU = 0, GX_GELU, GX_GELU_NEW } GxActivation; // gate and up | erf | tanh (in one matrix: up)
 typedef enum {
-    GX_ENTER_NOTHING = 0, // norms behind CON
+    GX_ENTER_NOTHING = 0, // the norm, if any, comes after CON
     GX_ENTER_NORM,        // before cores; the final norm
     GX_ENTER_TRANSFORM,   // norm(activation(x W^T + b)): before the vocabulary of a masked language model
     GX_ENTER_POOL         // dropout(tanh(x W^T + b)): before labels
 } GxEnterKind;
 typedef enum { GX_CON_NOTHING = 0, GX_CON_ADD, GX_CON_EMBED } GxConKind; // head | layers | embedding
 typedef enum { GX_CROSS_ENTROPY = 0, GX_SQUARED_ERROR, GX_BINARY_CROSS_ENTROPY } GxLossKind;
-// Of a unit: in the backbone | of a side network (side.h): before its layers | a layer | the last, and behind it
+// The part of a unit in a model with a side network (side.h): in the backbone | before its layers | a layer | the last
+// layer and what follows it
 typedef enum { GX_SIDE_NONE = 0, GX_SIDE_FIRST, GX_SIDE_LAYER, GX_SIDE_LAST, GX_SIDE_PLACES } GxSidePlace;
 
-// Names are those of modules in Hugging Face's files, to which ".weight" and ".bias" belong; %d is the unit's number
-// among its kind.
+// Names are those of modules in Hugging Face's files, to which ".weight" and ".bias" are appended; %d is the number of
+// the unit among units of its kind.
 typedef struct {
     GxEnterKind kind;
     GxNormKind norm;
     float eps;
     GxActivation activation; // TRANSFORM
-    float dropout;           // POOL, and of the rows before labels
+    float dropout;           // of POOL, and of the rows that a head for labels reads
     const char *norm_name, *matrix;
 } GxEnterSpec;
 typedef struct {
     GxCoreKind kind;
-    int has_bias;                      // of all matrices that are not row-parallel: those have theirs in CON
+    int has_bias;                      // of all matrices except the row-parallel one, whose bias is in CON
     float dropout;                     // of the probabilities
     int64_t heads, kv_heads, head_dim; // ATT
     int is_causal, has_qk_norm, reads_memory;
@@ -62,7 +64,7 @@ typedef struct {
     int64_t vocab;                       // EMBED, HEAD: rows of the vocabulary; LABELS: outputs
     int64_t ignored;                     // EMBED: the token whose row gets no gradient from its lookups; -1: none
     int is_tied;                         // HEAD: its matrix is the embedding's
-    int target;                          // HEAD, LABELS, VECTORS: of the batch
+    int target;                          // HEAD, LABELS, VECTORS: which of the batch's targets
     GxLossKind loss;                     // LABELS
     const char *matrix[GX_MAX_MATRICES]; // ATT: q, k, v, o; MLP: gate, up, down, or up, down; others: one
     const char *qk_norm[2];              // ATT with has_qk_norm: RMS norms of each head of q, of k, before the rotation
@@ -72,9 +74,10 @@ typedef struct {
 typedef struct {
     GxConKind kind;
     int has_bias; // of the core's last matrix
-    int has_norm; // a layer norm behind the addition
+    int has_norm; // 1: a layer norm after the addition
     float eps, dropout;
-    int64_t positions, types; // EMBED: rows of the tables that are added to the tokens' rows; 0: there is none
+    // EMBED: rows of the position and type tables, which are added to the tokens' rows; 0: no such table
+    int64_t positions, types;
     const char *norm_name, *positions_name, *types_name;
 } GxConSpec;
 typedef struct {
@@ -91,13 +94,13 @@ typedef struct {
     GxPairSpec pair[GX_MAX_PAIRS];
 } GxUnitSpec;
 
-#define GX_SIDE_PREFIX "side." // before the names of a side network's modules
+#define GX_SIDE_PREFIX "side." // prefix of the module names of a side network
 
-// What a task wants of a model: which head it has.
+// Which head a task needs.
 typedef enum {
     GX_HEAD_CAUSAL = 0, // the next token of each row
-    GX_HEAD_MASKED,     // the tokens of some rows; with_pairs: and whether two texts follow each other, as target 1
-    GX_HEAD_LABELS,     // labels, or numbers, of a whole text
+    GX_HEAD_MASKED,     // the tokens at masked rows; with_pairs: also whether two texts follow each other, as target 1
+    GX_HEAD_LABELS,     // classes or numbers for a whole text
     GX_HEAD_VECTORS     // a vector of a whole text
 } GxHeadKind;
 typedef struct {
@@ -106,54 +109,56 @@ typedef struct {
     int64_t labels; // outputs
     GxLossKind loss;
     const char *const *label_name; // [labels]; NULL: they have none
-    int is_new;                    // LABELS: the folder that a training begins with has another; it is drawn
+    // LABELS: the folder that training starts from has other labels, so the outputs are initialised
+    int is_new;
 } GxHeadWish;
 
-// Low-rank adaptation (Hu et al. 2021, arXiv:2106.09685): a linear's matrix W [out,in] stays as it is, and what is
-// trained is A [r,in] and B [out,r]: y = x W^T + b + s * (x A^T) B^T, s = alpha / r, or alpha / sqrt(r) where
-// is_scaled_by_root (Kalajdzievski 2023, arXiv:2312.03732).
+// Low-rank adaptation (Hu et al. 2021, arXiv:2106.09685): a linear's matrix W [out,in] is frozen, and A [r,in] and B
+// [out,r] are trained: y = x W^T + b + s * (x A^T) B^T, with s = alpha / r, or alpha / sqrt(r) if is_scaled_by_root
+// (Kalajdzievski 2023, arXiv:2312.03732).
 typedef struct {
     int64_t r; // 0: there is no LoRA
     double alpha;
     int is_scaled_by_root;
-    float dropout; // of the x that A reads, drawn for each linear by itself
-    // Which linears: names of modules, from the end on ("q_proj") or whole, with commas between them; NULL or "": all
-    // of attention and MLP; "all-linear": those before heads, too (a pooler), but no head's own. A name that no linear
-    // has, nor the embedding of tokens, is an error.
+    float dropout; // of A's input, drawn separately for each linear
+    // Which linears: module names separated by commas, each a whole name or its last components ("q_proj"). NULL or "":
+    // all of attention and MLP; "all-linear": also those before heads (a pooler), but not the heads' own. A name that
+    // matches neither a linear nor the token embedding is an error.
     const char *targets;
-    // Modules that are trained whole besides, by the ends of their names, as peft takes modules_to_save: "norm" is
-    // input_layernorm, too, and "model.norm" is not. NULL or "": heads of labels alone. A name that no module has is an
-    // error, but not where the names are peft's own, which for labels writes those of every model's head.
+    // Modules that are trained whole in addition, by suffixes of their names, as peft's modules_to_save: "norm" matches
+    // input_layernorm, too, "model.norm" does not. NULL or "": only heads of labels. A name that matches no module is
+    // an error, unless peft wrote the names: for labels it lists the names of every architecture's head.
     const char *trainable;
     int is_of_peft;
-    // Not NULL: targets is a pattern, and this says whether it means a module, by its whole name (of a model of
-    // vectors, as transformers' model without a head has it).
+    // Not NULL: targets is a pattern, and this function says whether it matches a module's whole name (for
+    // GX_HEAD_VECTORS: the name in transformers' model without a head).
     int (*finds)(const char *pattern, const char *module);
 } GxLora;
 
-// Bottleneck adapters (bottleneck.h): two small linears behind each attention and MLP.
+// Bottleneck adapters (bottleneck.h): two small linears after each attention and MLP.
 typedef struct {
-    int64_t reduction;     // k: their inner width is C/k; it divides C. 0: there are none
+    int64_t reduction;     // k: the inner width is C/k; k divides C. 0: no adapters
     const char *trainable; // as GxLora's
 } GxBottleneck;
 
-// A side network (side.h): beside each layer a narrow one, which reads what comes out of it.
+// A side network (side.h): a narrow layer beside each layer, which reads that layer's output.
 typedef struct {
-    int64_t reduction;     // k: width, MLP and heads of its layers are a k-th; it divides C. 0: there is none
+    int64_t reduction;     // k: width, MLP and heads of its layers are 1/k of the model's; k divides C. 0: none
     int is_gated;          // a side layer reads mu * Down(h) + (1 - mu) * s; else Down(h) + s
     int has_bias;          // of Down and Up
     const char *trainable; // as GxLora's, of heads
 } GxSide;
 
-// Prompts in attention, LLaMA-Adapter (prompt.h): learned rows that the last layers' queries attend to besides.
+// Prompts in attention, LLaMA-Adapter (prompt.h): learned rows that the queries of the last layers attend to in
+// addition.
 typedef struct {
-    int64_t len;           // of each layer; 0: there are none
-    int64_t layers;        // that have them, from the last on; 0: all but the first two
+    int64_t len;           // prompt rows per layer; 0: no prompts
+    int64_t layers;        // how many layers have prompts, counted from the last; 0: all but the first two
     const char *trainable; // as GxLora's
     int is_v2; // LLaMA-Adapter v2: besides a scale and a bias of each linear (scale.h), and norms are trained
 } GxPrompt;
 
-typedef struct { // one of these, or none
+typedef struct { // at most one of these is set
     GxLora lora;
     GxBottleneck bottleneck;
     GxSide side;
@@ -163,29 +168,33 @@ typedef struct { // one of these, or none
 struct GxTask;   // task/task.h
 typedef struct { // a family
     const char *name;
-    const GxField *fields; // of its configuration: flags, config.json, what ranks agree on
+    // of its configuration: they define flags and members of config.json, and ranks agree on them
+    const GxField *fields;
     int n_fields;
     size_t config_size;
-    GxStatus (*resolve)(void *config, GxError *err); // fills in defaults, refuses what cannot be
-    // By gx_model_kind and gx_model_unit, with the head that m->wish asks for; errors stay in g.
+    GxStatus (*resolve)(void *config, GxError *err); // fills in defaults, refuses invalid values
+    // Describes the units by gx_model_kind and gx_model_unit, with the head that m->wish asks for. Errors are set in g.
     void (*describe)(GxContext *g, GxModel *m);
     int64_t *(*vocab_size)(void *config);
     GxStatus (*read_config)(void *config, const char *path, GxError *err); // config.json of a Hugging Face folder
     GxStatus (*write_config)(const void *config, const GxHeadWish *wish, const char *path, GxError *err);
     const char *(*architecture)(const void *config,
-                                const GxHeadWish *wish); // what transformers calls a model with this head
-    // Says of a resolved configuration what others will not load of it, before it is trained. NULL: they load all.
+                                const GxHeadWish *wish); // transformers' class name for a model with this head
+    // Warns, before training, if other libraries would not load a model of this resolved configuration. NULL: they
+    // always do.
     void (*warn)(const void *config, const GxLogger *log);
-    // Heads, as patterns of the names of their tensors (as a shell's, with commas between them): a file may have one
-    // that the model does not have, and the other way round, but no part of one. NULL: a file has exactly the model's.
+    // Patterns (shell style, separated by commas) of the tensor names of heads: a file may lack a head of the model or
+    // have another one, but only as a whole. NULL: a file has exactly the model's tensors.
     const char *heads;
-    // What a file calls a tensor, in the family's own words: 1, and the name; 0: it is not needed. NULL: the same.
+    // Translates a file's tensor name into the family's. 1: `name` is set; 0: the tensor is not needed. NULL: names are
+    // the same.
     int (*tensor_name)(const char *in_file, char name[GX_NAME]);
-    const struct GxTask *const *tasks; // that it can be trained for, the usual one first; NULL at the end
+    const struct GxTask *const *tasks; // the tasks that it can be trained for, the default first; NULL at the end
     int frames_texts;                  // a text stands between [CLS] and [SEP]
 } GxFamily;
 
-// A mode: what is split how, and what happens to ONE pair. The whole of train_tp.cu and its siblings.
+// A mode: how the blocks are split, and the forward and backward of ONE pair. Implemented in train_tp.cu and its
+// siblings.
 typedef struct {
     const char *name;
     GxMethods methods;
@@ -195,18 +204,18 @@ typedef struct {
 
 // ---- a model -------------------------------------------------------------------------------------------------------
 
-typedef struct { // matrices that lie behind each other and are multiplied as one: q, k, v; gate, up
+typedef struct { // adjacent matrices that are multiplied as one: q, k, v; gate, up
     GxTensorId first;
     int parts;
-    int64_t in, out; // this rank's
-    GxTensorId bias; // its first part's, behind which the others' lie; index -1: none
-    void *product;   // where what is before a scale is kept; NULL: in the slot
-    int64_t picked;  // of a head: which of its target's rows is the first of those that it is applied to
+    int64_t in, out; // sizes of this rank's part
+    GxTensorId bias; // of the first matrix; the others' biases follow it; index -1: none
+    void *product;   // where the product before a scale is kept; NULL: in the slot
+    int64_t picked;  // of a head: the first of its target's rows that it is applied to
 } GxLinear;
 typedef struct { // of a norm; an RMS norm has no bias
     GxTensorId weight, bias;
 } GxNormIds;
-typedef struct { // where a pair's tensors are; index -1: there is none
+typedef struct { // ids of a pair's tensors; index -1: none
     GxNormIds norm, con_norm;
     GxTensorId qk_norm[2]; // of q's heads, of k's
     GxTensorId matrix, con_bias, positions, types;
@@ -217,19 +226,19 @@ typedef struct { // where a pair's tensors are; index -1: there is none
 typedef struct {
     int kind;
     int first_row, rows; // its rows of the table
-    int has_side;        // with the stream enters that of a side network
-    int64_t window;      // keys that a query of its attention sees, the nearest; 0: all
+    int has_side;        // 1: the side network's stream enters beside the backbone's
+    int64_t window;      // how many of the nearest keys a query attends to; 0: all
     GxPair pair[GX_MAX_PAIRS];
     GxLinear down, up; // of a side network's unit, and its gate [1]
     GxTensorId gate;
 } GxUnit;
-typedef struct { // of positions: [max_T or cached, head_dim/2] each; NULL: there are no rotary ones
+typedef struct { // tables for positions: [max_T or cached, head_dim/2] each; NULL: no rotary positions
     float *cosine, *sine;
 } GxRopeTable;
-typedef struct { // units of one description, and who has which of its heads, columns and rows of the vocabulary
+typedef struct { // units of one description, and each rank's share of heads, columns and vocabulary rows
     GxUnitSpec spec;
     GxShares q, kv, columns, vocab;
-    int64_t q_first; // number of this rank's first query head among those that share its first K,V head
+    int64_t q_first; // index of this rank's first query head among those that share its first K,V head
 } GxUnitKind;
 
 struct GxModel {
@@ -249,9 +258,9 @@ struct GxModel {
     GxUnit *unit; // [units]
     int units, units_capacity;
     int members, member;         // ranks of the tp group; this one's place in it
-    GxSplit sequence;            // [T] of the largest batch, where anything is by SP
-    int64_t max_T, max_B, chunk; // largest batch; rows of the head whose logits exist at once
-    int64_t cached;              // positions of a cache (kv_cache.h), which may be more than a batch's; 0: none
+    GxSplit sequence;            // split of [T] of the largest batch, if any block is by SP
+    int64_t max_T, max_B, chunk; // largest batch; number of the head's rows whose logits exist at once
+    int64_t cached;              // positions of a KV cache (kv_cache.h), possibly more than a batch's; 0: none
     int64_t max_positions;       // 0: any
     GxRopeTable rope[2];         // of the backbone, of a side network
     GxTensorId embedding;
@@ -264,26 +273,26 @@ typedef struct {               // zero: defaults
     int first_unit, last_unit; // this rank's units [first, last); 0, 0: all
     const GxHeadWish *wish;    // NULL: a causal language model
     const GxLora *lora;        // NULL: none. Else all is frozen but LoRA's factors and heads of labels
-    // 1 + GxQuantKind: the matrices of attention and MLP are quantised where they are frozen, of packed ones (q, k, v;
-    // gate, up) where all are; where none is, that is an error. 0: no
+    // 1 + GxQuantKind: quantises the frozen matrices of attention and MLP, packed ones (q, k, v; gate, up) only if all
+    // of them are frozen; an error if none is. 0: no quantisation
     int quantize;
     const GxBottleneck *bottleneck; // NULL: none. Else all is frozen but the adapters and heads of labels
     const GxSide *side;             // NULL: none. Else all is frozen but the side network and heads of labels
     const GxPrompt *prompt;         // NULL: none. Else all is frozen but the prompts, their gates and heads of labels
 } GxModelOptions;
-static inline void gx_model_adapt(GxModelOptions *o, const GxAdapter *a) // which is lent
+static inline void gx_model_adapt(GxModelOptions *o, const GxAdapter *a) // the adapter's strings are borrowed
 {
     o->lora = &a->lora, o->bottleneck = &a->bottleneck, o->side = &a->side, o->prompt = &a->prompt;
 }
 
 GxStatus gx_check_size(const char *name, int64_t value, int64_t most, GxError *err); // from 1 to `most`
 
-// config and mode are lent. Close it with gx_model_close, also after an error.
+// config and mode are borrowed until gx_model_close, which must also be called after an error.
 GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
                        const GxModelOptions *options);
 void gx_model_close(GxModel *m);
 
-// For describe: a kind of unit; the next unit of it, whose number in names is `number`.
+// For describe: adds a kind of unit; adds the next unit of a kind, with `number` in its names.
 int gx_model_kind(GxContext *g, GxModel *m, const GxUnitSpec *spec);
 void gx_model_unit(GxContext *g, GxModel *m, int kind, int number);
 // An embedding, layers and a head, which is most families: with a side network, its units between them.
@@ -301,12 +310,13 @@ int64_t gx_model_vocab(const GxModel *m);
 // Takes constants for batches of up to T x B from the arena (twice: on a dry one, then on the real one).
 void gx_model_take(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk);
 
-// Draws the first weights, by name and global index: the same in every topology. Quantised matrices are not
-// drawn: they come from a file.
+// Initialises the weights, from each tensor's name and global index: the same values in every topology. Quantised
+// matrices are not initialised: they come from a file.
 void gx_model_init(GxContext *g, GxModel *m, uint64_t seed);
-void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed); // of one in numbers, of this rank's
+// The same for one tensor, which is not quantised; this rank's part.
+void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed);
 
-// A tensor of a unit and the place where it is used; for what kinds of cores open.
+// A tensor of a unit and its place of use, for the functions that open the kinds of cores.
 typedef struct {
     const char *name; // of the module: a format for the unit's number
     int number;
@@ -315,12 +325,13 @@ typedef struct {
     const GxShares *rows, *cols; // who has which of them; NULL: all have all
     GxLayout layout;             // of the rows of activations that meet it
     int packed;
-    int alias;        // 1 + the row whose other name it is; 0: none
-    int is_own_share; // all of it meets this rank's own rows, or heads of them, alone, of rows that all have
+    int alias; // 1 + the row that it is another name of; 0: none
+    // 1: all of it is applied only to this rank's part of rows, or of their heads, that all ranks have
+    int is_own_share;
 } GxTensorUse;
 GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTensorUse *use); // of pair k
 GxLinear gx_model_linear(const GxModel *m, GxTensorId first, int parts, GxTensorId bias);
-// Of GxCoreSpec.matrix, of ATT or MLP: the row-parallel one, whose bias is CON's.
+// Index in GxCoreSpec.matrix, for ATT or MLP: the row-parallel matrix, whose bias is in CON.
 static inline int gx_core_last_matrix(const GxCoreSpec *c)
 {
     return c->kind == GX_CORE_ATT ? 3 : c->activation == GX_SWIGLU ? 2 : 1;
@@ -336,37 +347,38 @@ GxNormIds gx_model_norm(GxContext *g, GxModel *m, int unit, int k, GxNormKind ki
                         GxLayout layout);
 const char *gx_head_name(GxHeadKind kind); // "masked tokens"
 
-// The tensors of what is before, in and behind pair k's core: enter.h, cores.h, con.h.
+// Open the tensors of a pair's enter, core and CON: enter.h, cores.h, con.h.
 void gx_enter_open(GxContext *g, GxModel *m, int unit, int k, int number);
 void gx_core_open(GxContext *g, GxModel *m, int unit, int k, int number);
 void gx_con_open(GxContext *g, GxModel *m, int unit, int k, int number);
-// lora.h: numbers that can be; its factors of the unit's linears, once these are there.
+// lora.h: checks the hyperparameters; opens the factors of the unit's linears, after the linears themselves.
 GxStatus gx_lora_check(const GxLora *lora, GxError *err);
 void gx_lora_open(GxContext *g, GxModel *m, int unit);
-GxStatus gx_lora_check_targets(const GxModel *m, GxError *err); // each name is somebody's
+GxStatus gx_lora_check_targets(const GxModel *m, GxError *err); // each name matches something
 // bottleneck.h: alike.
 GxStatus gx_bottleneck_check(const GxModel *m, GxError *err);
 void gx_bottleneck_open(GxContext *g, GxModel *m, int unit, int number);
-// side.h: numbers that can be; the backbone's units as they are beside one, and a unit of its own, from the model's
-// layer; its tensors; that nothing is trained in what has no backward.
+// side.h: checks the hyperparameters; adapts the backbone's units, and derives a side unit from the model's layer;
+// opens its tensors; checks that nothing is trained that has no backward.
 GxStatus gx_side_check(const GxModel *m, GxError *err);
 void gx_side_still(GxUnitSpec *u);
 GxUnitSpec gx_side_unit(GxContext *g, const GxModel *m, const GxUnitSpec *layer, GxSidePlace place);
 void gx_side_open(GxContext *g, GxModel *m, int unit, int number);
 GxStatus gx_side_check_trained(const GxModel *m, GxError *err);
-// 1: gradients pass the unit by: it is of the backbone beside a side network, and no head.
+// 1: no gradient goes through the unit: it is part of the backbone of a model with a side network, and not a head.
 int gx_side_is_beside(const GxModel *m, int unit);
 // prompt.h: alike, with the number of layers; and that what prompts go through is frozen.
 GxStatus gx_prompt_check(GxModel *m, GxError *err);
 void gx_prompt_open(GxContext *g, GxModel *m, int unit, int number);
 GxStatus gx_prompt_check_frozen(const GxModel *m, GxError *err);
-// scale.h: the scales and biases of the unit's linears, once these are there; 1: pair k's have them.
+// scale.h: opens the scales and biases of the unit's linears, after the linears; 1: pair k has them.
 void gx_scale_open(GxContext *g, GxModel *m, int unit);
 int gx_pair_has_scale(const GxModel *m, int unit, int k);
 // tuned.h: a model is tuned by one method; freezes what a tuning method does not train; refuses names that nothing has.
 GxStatus gx_tuned_check_methods(const GxModel *m, GxError *err);
 GxStatus gx_tuned_freeze(GxModel *m, GxError *err);
-// Once the weights are there: refuses what is frozen besides at 0 where a gradient would come through it.
+// Called after the weights are loaded. An error if an adapter tensor frozen at 0 stops the gradient of one that is
+// trained; a warning if it is frozen as small as it was initialised.
 GxStatus gx_tuned_check_frozen(GxContext *g, const GxModel *m);
 
 GX_END
@@ -431,7 +443,7 @@ static GxStatus gx__model_split_heads(GxContext *g, const GxModel *m, GxUnitKind
     return gx_shares_kv(&u->kv, &u->q_first, &s, c->kv_heads, m->member, c->head_dim, &g->error);
 }
 
-// Of a side layer's MLP, where a list says who has which of the model's columns: in the same proportions.
+// Splits a side layer's MLP in the proportions of the list for the model's columns.
 static GxStatus gx__model_split_side_columns(GxContext *g, const GxModel *m, GxUnitKind *u, int64_t columns)
 {
     const GxPartList *list = &m->lists.columns;
@@ -452,7 +464,7 @@ static GxStatus gx__model_split_side_columns(GxContext *g, const GxModel *m, GxU
     return GX_OK;
 }
 
-// Who has what of one count: by TP the list's or an even part, else everything.
+// Splits one count: by TP as the list says or evenly; otherwise all ranks have everything.
 static GxStatus gx__model_split_count(GxContext *g, const GxModel *m, GxShares *shares, GxMethod method,
                                       const char *list_name, const GxPartList *list, int64_t count)
 {
@@ -485,7 +497,7 @@ static GxStatus gx__model_split(GxContext *g, const GxModel *m, GxUnitKind *u)
 static int gx__model_reduce_axes(const GxTensorUse *use)
 {
     const int is_split = (use->rows && use->rows->n > 1) || (use->cols && use->cols->n > 1);
-    return GX_AXIS_LOSS | // other ranks of the loss see other rows of the batch
+    return GX_AXIS_LOSS | // other ranks on these axes see other rows of the batch
            gx_grad_tp(use->layout, is_split            ? GX_USE_SPLIT
                                    : use->is_own_share ? GX_USE_OWN_SHARE
                                                        : GX_USE_WHOLE);
@@ -593,7 +605,7 @@ static GxPair gx__model_no_tensors(void)
     return p;
 }
 
-// Norms come first: the optimizer treats them alike, and neighbours go in one call.
+// Norms come first: the optimizer treats them all alike, and adjacent tensors go in one call.
 void gx_model_unit(GxContext *g, GxModel *m, int kind, int number)
 {
     if (gx_failed(g) || !gx__model_grow(g, m)) return;
@@ -712,7 +724,7 @@ void gx_model_close(GxModel *m)
 
 // ---- constants -----------------------------------------------------------------------------------------------------
 
-// What the first attention asks for: all of a model rotate alike, and all of a side network.
+// The first attention decides: all attentions of a model have the same rotation, and all of a side network.
 static const GxCoreSpec *gx__model_rotary(const GxModel *m, int is_side)
 {
     for (int i = 0; i < m->kinds; i++)
@@ -778,7 +790,7 @@ void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed
         gx_values_written(g, &m->store, GX_VALUES_WEIGHTS, row, first, n, values);
         gx_arena_release(host, host_mark);
         gx_arena_release(g->arena, mark);
-        if (!g->device->computes) return; // the others take no more
+        if (!g->device->computes) return; // one that does not takes no more memory than this
     }
 }
 

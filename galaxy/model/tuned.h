@@ -221,7 +221,7 @@ GxStatus gx_tuned_check_frozen(GxContext *g, const GxModel *m)
         if (worst < 0 || (largest[worst] > 0 && largest[i] == 0)) worst = i;
     }
     if (worst >= 0 && g->rank == 0) gx__tuned_tell_frozen(g, m, worst, largest[worst]);
-    if (worst >= 0) gx_barrier(g, GX_AXIS_ALL); // of a context that has failed: tells the others
+    if (worst >= 0) gx_barrier(g, GX_AXIS_ALL); // on a failed context this tells the other ranks
     free(largest);
     return gx_status(g);
 }

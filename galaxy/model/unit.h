@@ -1,9 +1,9 @@
 // model/unit.h: a unit at work: what it sees (its pass), what it keeps (its slot), and its three calls: forward,
 // backward, and the weight halves that a backward left out.
 //
-// A unit is pure: it sees its pass and the rows that it is handed, nothing else. So micro-batches may be in flight at
-// once, a rank may have units [first, last), units may be computed again, weight halves put off: what to call when is a
-// list of actions (parallel/steps.h), run by run/interpreter.h.
+// A unit is pure: it uses only its pass and the rows that it is given. This makes it possible to have several
+// micro-batches in flight, to give a rank units [first, last), to recompute units, and to postpone weight halves. The
+// order of the calls is a list of actions (parallel/steps.h), run by run/interpreter.h.
 //
 // Inside a unit a mode says, for one pair, how enter, core and CON follow each other and what is communicated between
 // them. The rows that it hands around, of pair k:
@@ -15,12 +15,12 @@
 //     has other rows, or the weight half is put off; nobody writes it before the weight half, so enter_backward comes
 //     behind that. `in` is x where enter is nothing and no rows move; out is y where CON has nothing to do.
 //
-// A head works on the rows of its target alone: enter picks them out of x, and what is moved behind that are just
-// these. A rank may have none of them. Where a batch has none at all, nothing happens in a head's pair, collectives
-// included.
+// A head works only on the rows of its target: enter picks them out of x, and only these are communicated after that. A
+// rank may have none of them. If the whole batch has none, nothing happens in a head's pair, and there are no
+// collectives either.
 //
-// A slot lies where its unit's forward is told to lay it, for the batch at hand; so no size is fixed but the largest.
-// What lives as long as one pair (out, din, dout, inner gradients) is scratch from the context's arena.
+// The caller of a unit's forward places its slot, for the batch at hand; only the largest size is fixed in advance.
+// Rows that live no longer than one pair (out, din, dout, inner gradients) are scratch from the context's arena.
 #ifndef GX_UNIT_H
 #define GX_UNIT_H
 #include "../ops/dropout.h"
@@ -29,9 +29,9 @@ GX_BEGIN
 
 typedef struct {        // of one pair
     GxRows stream;      // x of pair k > 0
-    GxRows in;          // the core's input; none where that is x
+    GxRows in;          // the core's input; no rows if it is x
     float *mean, *rstd; // of the norm before the core, of CON's rows
-    GxRows enter[2];    // TRANSFORM: before and behind the activation; POOL: behind tanh
+    GxRows enter[2];    // TRANSFORM: before and after the activation; POOL: after tanh
     GxRows sum;         // of CON, before its norm; of CON's rows
     float *con_mean, *con_rstd;
     GxRows adapter[2];    // of CON: its input, and its hidden rows (bottleneck.h)
@@ -40,14 +40,14 @@ typedef struct {        // of one pair
     GxRows product[2];    // of linears with a scale: what is before it (scale.h)
     GxRows prompt[7];     // of attention: what prompts keep (prompt.h)
     float *prompt_lse, *prompt_rstd;
-    GxRows dout, dcore[2]; // where weight halves are put off: what they read
-    int is_entered;        // CON of the pair before has written `in`
+    GxRows dout, dcore[2]; // kept for postponed weight halves, which read them
+    int is_entered;        // 1: the CON of the previous pair has written `in` already
 } GxPairSlot;
 
 typedef struct {  // of a side network's unit: of CON's rows
-    GxRows down;  // Down(h), where it is gated
+    GxRows down;  // Down(h), if the network is gated
     GxRows mixed; // what its first pair reads
-    GxRows top;   // of the last: what Up reads
+    GxRows top;   // in the last unit: the input of Up
 } GxSideSlot;
 
 typedef struct {
@@ -67,26 +67,28 @@ struct GxPass {
                         // them
     // from here on the unit's own, pair by pair
     GxRows y;        // where the pair's result is wanted; no rows: it is not
-    int wants_din;   // something below is trained, or the norm before the core
-    int wants_core;  // that, or something in the core: else the backward ends in CON
+    int wants_din;   // 1: something below is trained, or the norm before the core
+    int wants_core;  // 1: wants_din, or something in the core is trained; 0: the backward ends in CON
     GxRows dcore[2]; // inner gradients, from the input half to the weight half
 };
 
 // ---- units ---------------------------------------------------------------------------------------------------------
 
-// Bytes of a slot for a batch of T x B; where owns_gradients, with what weight halves read.
+// The size in bytes of a slot for a batch of T x B; owns_gradients: including what postponed weight halves read.
 int64_t gx_slot_bytes(const GxModel *m, int unit, int64_t T, int64_t B, int owns_gradients);
-// Lays the pass's slot at `base` for the pass's batch: before the forward. Refuses a batch that is larger than planned.
+// Places the pass's slot at `base`, for the pass's batch. Call it before the forward. Refuses a batch larger than
+// planned.
 void gx_slot_lay(GxPass *p, void *base);
 
-// out without rows: only what the slot keeps is wanted (a unit that is computed again). A head in training does
-// nothing.
+// `out` without rows: only what the slot keeps is wanted (when a unit is recomputed). In training a head does nothing
+// here.
 void gx_unit_forward(GxPass *p, GxState out, GxState in);
-// din may be dout, and has no rows where nothing below is trained; `in` as it was handed to the forward. dout's rows
-// are used up. A head has no dout: its forward is done here, too.
+// din may be dout; it has no rows if nothing below is trained. `in`: as given to the forward. dout is overwritten. A
+// head has no dout: its forward is computed here as well.
 void gx_unit_backward(GxPass *p, GxState din, GxState dout, GxState in);
 void gx_unit_weight(GxPass *p, GxState in); // the weight halves that a backward with defers_weights left out
-void gx_unit_hand_on(GxContext *g, GxState out, GxState in); // of a layer: what goes past it, beside its stream
+// Copies the side network's stream past a unit of the backbone.
+void gx_unit_hand_on(GxContext *g, GxState out, GxState in);
 
 // The stream's rows in CON's layout, at `data`.
 GxRows gx_stream_rows(const GxModel *m, int64_t T, int64_t B, void *data);

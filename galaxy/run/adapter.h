@@ -1,9 +1,9 @@
-// adapter.h: a folder with an adapter: what a tuning method adds to a model, or trains of it, and nothing of the model.
-// As the Python package peft writes and reads one, but for the peft_types of bottleneck adapters, side networks and
-// prompts with scales (LLaMA-Adapter v2), which it does not know:
+// adapter.h: reads and writes an adapter's folder, which has only what a tuning method adds to a model or trains of it,
+// and none of the model's other weights. The format is that of the Python package peft, except for peft_types that peft
+// does not know: bottleneck adapters, side networks and prompts with scales (LLaMA-Adapter v2).
 //
-//     adapter_config.json        the method and its numbers, and where the base is (io/peft.h)
-//     adapter_model.safetensors  its tensors, called base_model.model. and what the model calls them
+//     adapter_config.json        the method, its hyperparameters and the path of the base model (io/peft.h)
+//     adapter_model.safetensors  its tensors, named base_model.model. plus the model's name for them
 #ifndef GX_ADAPTER_H
 #define GX_ADAPTER_H
 #include "../io/folder.h"
@@ -13,18 +13,19 @@ GX_BEGIN
 #define GX_ADAPTER_FILE   "adapter_model.safetensors"
 #define GX_ADAPTER_CONFIG "adapter_config.json"
 
-// Of GX_ADAPTER_FILE. Of a model of vectors names are those of transformers' model without a head, as peft has them.
+// Selects the tensors of GX_ADAPTER_FILE. For a model with GX_HEAD_VECTORS their names are those of transformers' model
+// without a head, as in peft.
 GxTensorPart gx_adapter_part(const GxModel *m);
-// 1: the folder has an adapter, and no weights of a whole model.
+// 1: the folder has an adapter, but not the weights of a whole model.
 int gx_adapter_is(const char *folder);
-GxStatus gx_adapter_refuse(const char *folder, GxError *err); // where a whole model is expected
-// adapter_config.json of a model with an adapter, into `folder`. base: the folder of its base's weights.
+GxStatus gx_adapter_refuse(const char *folder, GxError *err); // refuses an adapter's folder
+// Writes adapter_config.json of a model with an adapter into `folder`. base: the folder of the base model's weights.
 GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char *folder, GxError *err);
-// Refuses a model of whose adapter adapter_config.json could not say what it is: before anything is trained.
+// Refuses a model whose adapter adapter_config.json could not describe. Call it before training begins.
 GxStatus gx_adapter_check_names(const GxModel *m, GxError *err);
-// Rank 0 reads it, all get it. *a has its texts in *config.
+// Rank 0 reads the folder's adapter_config.json and broadcasts it. The strings of *a point into *config.
 GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxAdapter *a, const char *folder);
-// Refuses a folder whose adapter is not the model's: another r, alpha, scale or other targets.
+// Refuses a folder whose adapter has other hyperparameters than the model's, such as r, alpha or the reduction factor.
 GxStatus gx_adapter_check(const GxModel *m, const char *folder, GxError *err);
 
 GX_END
@@ -46,7 +47,7 @@ GxTensorPart gx_adapter_part(const GxModel *m)
 static int gx__adapter_has(const char *folder, const char *name)
 {
     char path[GX_PATH];
-    GxError ignored = GX_ZERO; // what is too long is not there
+    GxError ignored = GX_ZERO; // a path that is too long does not exist
     return gx_path_join(path, folder, name, &ignored) == GX_OK && gx_path_is_file(path);
 }
 
@@ -58,7 +59,7 @@ int gx_adapter_is(const char *folder)
 
 // ---- which modules -------------------------------------------------------------------------------------------------
 
-// The module of "a.b.weight" is a.b; with the last `parts` of its names: b. NULL: it has fewer.
+// The last `parts` components of a dotted module name: for "a.b" and 1, "b". NULL: it has fewer components.
 static const char *gx__adapter_suffix(const char *module, int parts)
 {
     const char *at = module + strlen(module);
@@ -77,14 +78,15 @@ static void gx__adapter_module(const GxTensor *t, char module[GX_NAME])
     if (dot) *dot = 0;
 }
 
-// What a list of modules is about: matrices with LoRA, which peft finds by whole words of their names, or modules that
-// are trained whole, which it finds by characters.
+// Which list of modules: the matrices with LoRA, which peft matches by whole components of their names, or the modules
+// that are trained whole, which peft matches by any suffix of the name.
 typedef enum { GX__ADAPTER_TARGETS = 0, GX__ADAPTER_WHOLE } gx__AdapterList;
 
 static int gx__adapter_is_in(const GxTensor *t, gx__AdapterList list)
 {
     if (list == GX__ADAPTER_TARGETS) return t->has_lora;
-    return t->is_adapter && !t->is_added && (t->role != GX_ROLE_NORM || t->is_named); // else the method says it
+    // other norms follow from the method
+    return t->is_adapter && !t->is_added && (t->role != GX_ROLE_NORM || t->is_named);
 }
 
 static int gx__adapter_could_be_in(const GxTensor *t, gx__AdapterList list)
@@ -99,8 +101,8 @@ static int gx__adapter_ends_with(const char *module, const char *suffix, gx__Ada
     return list == GX__ADAPTER_WHOLE || n == k || module[n - k - 1] == '.';
 }
 
-// Whether all that this suffix means is in the list: else it means too much. peft takes a model of vectors for
-// transformers' model without a head, which has a pooler besides.
+// 1: every module that this suffix matches belongs in the list. 0: it also matches others. peft loads a model with
+// GX_HEAD_VECTORS as transformers' model without a head, which has a pooler as well.
 static int gx__adapter_is_exact(const GxModel *m, const char *suffix, gx__AdapterList list)
 {
     const GxTable *t = &m->table;
@@ -137,7 +139,7 @@ static GxStatus gx__adapter_add(char *list, size_t size, const char *name, GxErr
         (int)size - 1);
 }
 
-// The shortest names that mean these modules and no others: q_proj, or 0.self_attn.q_proj.
+// Writes the shortest suffixes that match these modules and no others: q_proj, or 0.self_attn.q_proj.
 static GxStatus gx__adapter_names(const GxModel *m, gx__AdapterList which, char *list, size_t size, GxError *err)
 {
     const GxTable *t = &m->table;
@@ -164,7 +166,7 @@ GxStatus gx_adapter_check_names(const GxModel *m, GxError *err)
 
 // ---- adapter_config.json -------------------------------------------------------------------------------------------
 
-// 1: a head for labels is trained whole; 0: it has factors.
+// 1: a head for labels is trained whole; 0: it has LoRA factors.
 static int gx__adapter_trains_head(const GxModel *m)
 {
     int trains = 1;
@@ -176,9 +178,10 @@ static const char *gx__adapter_task_type(const GxModel *m)
 {
     switch (m->wish.kind) {
     case GX_HEAD_CAUSAL: return "CAUSAL_LM";
-    case GX_HEAD_LABELS: return gx__adapter_trains_head(m) ? "SEQ_CLS" : ""; // by which peft would train it whole
+    // with SEQ_CLS peft would train the head whole
+    case GX_HEAD_LABELS: return gx__adapter_trains_head(m) ? "SEQ_CLS" : "";
     case GX_HEAD_VECTORS: return "FEATURE_EXTRACTION";
-    default: return ""; // peft has no name for masked tokens
+    default: return ""; // peft has no task type for masked language models
     }
 }
 
@@ -187,7 +190,7 @@ GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char 
     char path[GX_PATH];
     GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
     if (!c) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
-    char *real = realpath(base, NULL); // peft is started elsewhere, too
+    char *real = realpath(base, NULL); // an absolute path: peft may be started in another folder
     c->reduction = m->bottleneck.reduction;
     c->side_reduction = m->side.reduction, c->add_bias_sampling = m->side.has_bias;
     snprintf(c->side_mix, sizeof c->side_mix, "%s", m->side.is_gated ? "gated" : "plain");
@@ -207,7 +210,7 @@ GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char 
     return status;
 }
 
-// A folder with a manifest holds what that says.
+// Where the folder has a manifest, its files are first checked against it.
 static GxStatus gx__adapter_read_config(GxPeftConfig *config, const char *folder, GxError *err)
 {
     char path[GX_PATH];
@@ -236,14 +239,14 @@ GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxAdapter *a, cons
     memset(config, 0, sizeof *config);
     gx_at(g, -1, "agree");
     if (g->rank == 0 && !gx_failed(g)) gx__adapter_read_config(config, folder, &g->error);
-    gx_broadcast(g, GX_AXIS_ALL, 0, config, sizeof *config, GX_U8); // of a context that has failed: tells the others
+    gx_broadcast(g, GX_AXIS_ALL, 0, config, sizeof *config, GX_U8); // on a failed context this tells the other ranks
     gx__adapter_of(a, config);
     return gx_status(g);
 }
 
 GxStatus gx_adapter_refuse(const char *folder, GxError *err)
 {
-    GxError ignored = GX_ZERO; // that it cannot be read is said by who reads it
+    GxError ignored = GX_ZERO; // whoever reads the configuration reports what is wrong with it
     if (!gx_adapter_is(folder)) return GX_OK;
     GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
     const int is_read = c && gx__adapter_read_config(c, folder, &ignored) == GX_OK;
@@ -254,7 +257,7 @@ GxStatus gx_adapter_refuse(const char *folder, GxError *err)
     return gx_error_code(err);
 }
 
-// "r 8, lora_alpha 16, use_rslora 0": what has to be the same for tensors to mean the same.
+// The hyperparameters that decide what the tensors mean, as text: "r 8, lora_alpha 16, use_rslora 0".
 enum { GX__ADAPTER_NUMBERS = 200 };
 static void gx__adapter_numbers(const GxAdapter *a, char out[GX__ADAPTER_NUMBERS])
 {

@@ -1,8 +1,9 @@
-// agree.h: what the ranks of a run agree on before there is a plan: that they run the same program with the same
-// options, the checkpoint to resume, the model's configuration. (On its data, a task does: task/task.h.)
+// agree.h: what the ranks of a run agree on before the memory plan is made: that they run the same program with the
+// same options, which checkpoint to resume, and the model's configuration. (Ranks agree on the data in the task:
+// task/task.h.)
 //
-// No disk is shared: rank 0 looks for the checkpoint and reads the model's config.json, and the others are told. Where
-// ranks differ, the one that is not as rank 0 fails, with what it found and what rank 0 has; the communicator tells the
+// No disk is shared: rank 0 looks for the checkpoint, reads the model's config.json and broadcasts both. A rank that
+// differs from rank 0 fails, with an error that states both values; the communicator tells the others.
 // others.
 #ifndef GX_AGREE_H
 #define GX_AGREE_H
@@ -13,37 +14,38 @@
 #include "../task/task.h"
 GX_BEGIN
 
-// What rank 0 has, all get: the fields of a struct, a path.
+// Broadcast from rank 0 to all ranks: the fields of a struct; a path.
 void gx_agree_on_fields(GxContext *g, const GxField *f, int n, void *target);
 void gx_agree_on_path(GxContext *g, char path[GX_PATH]);
-// What rank `root` has, in a new buffer on every rank: *bytes, and a 0 behind them. NULL: no memory, or a failed
-// context.
+// Broadcasts rank `root`'s bytes. Returns them with a terminating 0 in a new buffer on every rank (free() it) and their
+// number in *bytes. NULL: out of memory, or the context has failed.
 char *gx_agree_on_text(GxContext *g, int root, const char *mine, int64_t my_bytes, int64_t *bytes);
-// A document: rank 0's, NULL or not; the others get a new one. `name` is how errors call it.
+// Broadcasts rank 0's document, which may be NULL; the other ranks get a new one. `name`: what errors call it.
 void gx_agree_on_json(GxContext *g, GxJson **json, const char *name);
 
-// Before a run is looked for: the options that say what ranks then do together, --adapter, --resume, what is shown and
-// not trained. predicts: the option that asks for predictions; NULL: none.
+// Called before a checkpoint is looked for: compares the options that decide what the ranks then do together
+// (--adapter, --resume, and those that ask for a validation, a sample or predictions without training). predicts: the
+// option that asks for predictions; NULL: none.
 GxStatus gx_agree_on_start(GxContext *g, const GxConfig *c, const char *predicts);
 // Refuses a rank whose program or options are not rank 0's.
 GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *family, const GxTask *task,
                              GxMethods methods);
 
-// The same of another program, which `program` describes; `own`: options that ranks may have different, beside those of
-// each machine. NULL: none.
+// The same for another kind of program, which the text `program` identifies. own: further options that may differ
+// between ranks, besides those of each machine; NULL: none.
 GxStatus gx_agree_on_program(GxContext *g, const GxConfig *c, const char *program, const char *const *own);
 
-// The model's configuration: what the options say, or folder's config.json ("": there is none; rank 0's counts). What
-// was set as an option must then be what that file says.
+// Agrees on the model's configuration: that of config.json in rank 0's `folder`, or, where that is "", that of the
+// options. An option that was set must agree with the file.
 GxStatus gx_agree_on_model(GxContext *g, const GxConfig *c, const GxFamily *family, void *config, char folder[GX_PATH]);
 
-// What all ranks must have alike, as a line of JSON (free() it): the program, and all options but threads and paths,
-// which are each machine's own (so are the task's, `own`); of --model, --adapter, --resume and --autotune, whether they
-// are given.
+// Writes everything that must be the same on all ranks as one line of JSON (free() it): the program, and all options
+// but threads, paths and the task's `own` ones, which each machine may set differently. Of --model, --adapter, --resume
+// and --autotune only whether they are given is in it.
 GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *const *own, char **text, int64_t *bytes,
                            GxError *err);
-// Refuses this rank's line where it is not rank 0's, with the first option that differs (or that only one of them has)
-// and both values.
+// Refuses the line of this rank if it differs from rank 0's; the error names the first option that differs (or that
+// only one of them has), with both values.
 GxStatus gx_options_compare(const char *first, const char *mine, int rank, GxError *err);
 
 GX_END
@@ -61,7 +63,7 @@ void gx_agree_on_fields(GxContext *g, const GxField *f, int n, void *target)
     char *packed = (char *)malloc((size_t)bytes);
     if (!packed) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a message of %ld bytes", (long)bytes);
     else gx_fields_pack(f, n, target, packed);
-    gx_broadcast(g, GX_AXIS_ALL, 0, packed, bytes, GX_U8); // of a context that has failed: tells the others
+    gx_broadcast(g, GX_AXIS_ALL, 0, packed, bytes, GX_U8); // on a failed context this tells the other ranks
     if (!gx_failed(g)) gx_fields_unpack(f, n, target, packed);
     free(packed);
 }
@@ -75,7 +77,7 @@ char *gx_agree_on_text(GxContext *g, int root, const char *mine, int64_t my_byte
     char *text = gx_failed(g) ? NULL : (char *)calloc((size_t)*bytes + 1, 1);
     if (!text) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a text of rank %d", root);
     if (text && g->rank == root && my_bytes) memcpy(text, mine, (size_t)my_bytes);
-    if (*bytes) // of a context that has failed: tells the others
+    if (*bytes) // on a failed context this tells the other ranks
         gx_broadcast(g, GX_AXIS_ALL, root, text, *bytes, GX_U8);
     return text;
 }
@@ -93,7 +95,7 @@ void gx_agree_on_json(GxContext *g, GxJson **json, const char *name)
 
 // ---- options -------------------------------------------------------------------------------------------------------
 
-#define GX__AGREE_PROGRAM "the program" // beside the options, whose names have no spaces
+#define GX__AGREE_PROGRAM "the program" // stored beside the options, none of which has a space in its name
 
 GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *const *own, char **text, int64_t *bytes,
                            GxError *err)
@@ -111,7 +113,7 @@ GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *c
         if (strcmp(path, "auto"))
             status = gx_json_set(json, folders[i], path[0] ? gx_json_new_string("a folder") : gx_json_new_null(), err);
     }
-    const int tunes = gx_json_string(gx_json_get(json, "autotune"))[0] != 0; // the file is rank 0's
+    const int tunes = gx_json_string(gx_json_get(json, "autotune"))[0] != 0; // only rank 0 opens the file
     if (status == GX_OK)
         status = gx_json_set(json, "autotune", tunes ? gx_json_new_string("a file") : gx_json_new_null(), err);
     if (status == GX_OK) status = gx_json_dump(json, 0, text, bytes, err);
@@ -119,7 +121,7 @@ GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *c
     return status;
 }
 
-// "32", "not given"; free() it; NULL: no memory.
+// "32", or "not given", as new text: free() it. NULL: out of memory.
 static char *gx__agree_value_text(const GxJson *value, GxError *err)
 {
     char *text = NULL;
@@ -148,19 +150,19 @@ GxStatus gx_options_compare(const char *first, const char *mine, int rank, GxErr
     GxJson *a = NULL, *b = NULL;
     GxStatus status = gx_json_parse(&a, first, (int64_t)strlen(first), "the options of rank 0", err);
     if (status == GX_OK) status = gx_json_parse(&b, mine, (int64_t)strlen(mine), "the options", err);
-    if (status == GX_OK) // another program has other options: that goes first
+    if (status == GX_OK) // compared first, since another program has other options
         status = gx__agree_compare(GX__AGREE_PROGRAM, gx_json_get(a, GX__AGREE_PROGRAM),
                                    gx_json_get(b, GX__AGREE_PROGRAM), rank, err);
     for (GxJsonMember m = GX_ZERO; status == GX_OK && gx_json_next(a, &m);)
         status = gx__agree_compare(m.key, m.value, gx_json_get(b, m.key), rank, err);
-    for (GxJsonMember m = GX_ZERO; status == GX_OK && gx_json_next(b, &m);) // those that rank 0 does not have
+    for (GxJsonMember m = GX_ZERO; status == GX_OK && gx_json_next(b, &m);) // options that only this rank has
         status = gx__agree_compare(m.key, gx_json_get(a, m.key), m.value, rank, err);
     gx_json_free(a);
     gx_json_free(b);
     return status;
 }
 
-// "galaxy 0.1.0, causal_lm, llama (ATT TP, CON SP, MLP TP, ends TP)"
+// The program as text: "galaxy 0.1.0, causal_lm, llama (ATT TP, CON SP, MLP TP, ends TP)"
 static void gx__agree_program_text(const GxFamily *family, const GxTask *task, GxMethods m, char text[200])
 {
     char methods[60];
@@ -192,7 +194,7 @@ GxStatus gx_agree_on_start(GxContext *g, const GxConfig *c, const char *predicts
         gx_json_set(json, flags[i], gx_json_new_bool(gx_json_bool(gx_json_get(all, flags[i]))), err);
     if (predicts) gx_json_set(json, predicts, gx_json_new_string("given"), err);
     if (all && !gx_failed(g)) gx_json_dump(json, 0, &mine, &bytes, err);
-    gx__agree_compare_texts(g, mine, bytes); // of a context that has failed: tells the others
+    gx__agree_compare_texts(g, mine, bytes); // on a failed context this tells the other ranks
     free(mine);
     gx_json_free(all), gx_json_free(json);
     return gx_status(g);
@@ -218,12 +220,13 @@ GxStatus gx_agree_on_program(GxContext *g, const GxConfig *c, const char *progra
 
 // ---- the model -----------------------------------------------------------------------------------------------------
 
-// What the user set of a model whose config.json was read must be what that file says; what was not set, the file says.
+// Where config.json was read, an option that the user set must agree with it. Options that were not set are not
+// compared.
 static GxStatus gx__agree_check_set(const GxConfig *c, const GxField *f, const void *set, const void *file,
                                     const char *path, GxError *err)
 {
     const int automatic =
-        f->type == GX_FIELD_INT && *(const int64_t *)gx_field_in(f, set) == 0; // as the file spells it
+        f->type == GX_FIELD_INT && *(const int64_t *)gx_field_in(f, set) == 0; // 0: whatever the file has
     if (!gx_config_is_set(c, f->name) || automatic || gx_field_same(f, set, file)) return GX_OK;
     GxJson *a = gx_field_to_json(f, set, err), *b = gx_field_to_json(f, file, err);
     char *ours = gx__agree_value_text(a, err), *theirs = gx__agree_value_text(b, err), cut[2][GX_TEXT_VALUE];

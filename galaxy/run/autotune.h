@@ -1,14 +1,16 @@
-// autotune.h: --autotune FILE: matrix products on a card by the algorithms that take the least time on it. What is
-// timed, and how the choices are written, the device says (ops/device.h: tune); here is when, and what ranks agree on.
+// autotune.h: --autotune FILE: selects the fastest cuBLASLt algorithm for each matrix product on a card. How products
+// are timed and how the choices are stored is the device's business (ops/device.h: tune); this header decides when it
+// happens and makes the ranks agree.
 //
-// The first step of a run is computed as without, while each rank times its own shapes of products: by itself, so that
-// nobody waits for a rank that has other shapes. Behind that step all meet: of two ranks that chose for the same shape
-// the first one's choice counts, and from then on all compute by the same table. A shape that comes up later is
-// computed as without.
+// In the first step each rank times its own shapes of products, by itself, so that no rank waits for one that has other
+// shapes; the step's results are those of the default algorithms. After that step the ranks merge their tables: where
+// two ranks chose differently for the same shape, the lower rank's choice counts. From then on all ranks compute by the
+// same table. Shapes that come up later use the default algorithms.
 //
-// The table is in FILE, from which other runs take it before their first step (and to which they add their shapes), and
-// in each checkpoint, whose table a resumed run takes: it has the same bits, whatever would be fastest now. Both are
-// for one card and one version of cuBLASLt; on another one that is said, and products are timed anew.
+// The table is saved in FILE, which later runs read before their first step and add their shapes to, and in every
+// checkpoint. A resumed run takes its checkpoint's table, even if other algorithms would be faster now, so that its
+// results stay bitwise the same. A table holds for one card and one version of cuBLASLt; on another one a warning says
+// so, and the products are timed again.
 #ifndef GX_AUTOTUNE_H
 #define GX_AUTOTUNE_H
 #include "options.h"
@@ -16,11 +18,11 @@ GX_BEGIN
 
 typedef struct GxTrainer GxTrainer; // trainer.h
 
-// Refuses what the run's device cannot do. Before there is a plan.
+// Refuses --autotune on a device that cannot do it. Call it before the plan is made.
 GxStatus gx_autotune_check(const GxTrainOptions *o, const GxContext *g, GxError *err);
-// Before anything is computed that a resumed run computes again: takes the table that there is.
+// Loads the existing table, if there is one. Call it before anything is computed that a resumed run computes again.
 GxStatus gx_autotune_open(GxTrainer *t);
-void gx_autotune_agree(GxTrainer *t); // behind a step: where it was the one that was timed
+void gx_autotune_agree(GxTrainer *t); // after a step: merges the ranks' tables, if products were timed in it
 
 GX_END
 #endif
@@ -33,7 +35,7 @@ GX_END
 #include "agree.h"
 #include "trainer.h"
 
-enum { GX__AUTOTUNE_MOST = 16 << 20 }; // bytes of a table
+enum { GX__AUTOTUNE_MOST = 16 << 20 }; // largest size of a table, in bytes
 
 GxStatus gx_autotune_check(const GxTrainOptions *o, const GxContext *g, GxError *err)
 {
@@ -44,11 +46,11 @@ GxStatus gx_autotune_check(const GxTrainOptions *o, const GxContext *g, GxError 
                    g->device->name);
 }
 
-// Ranks with other cards or libraries would have other bits for the same product.
+// Other cards or libraries would give other bits for the same product.
 static GxStatus gx__autotune_check_ranks(GxContext *g)
 {
     int64_t bytes;
-    char *mine = g->device->tuned_text(g); // of no shapes yet
+    char *mine = g->device->tuned_text(g); // which has no shapes yet
     if (!mine) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a table of products");
     char *first = gx_agree_on_text(g, 0, mine, mine ? (int64_t)strlen(mine) : 0, &bytes);
     if (!gx_failed(g) && strcmp(first, mine))
@@ -61,7 +63,7 @@ static GxStatus gx__autotune_check_ranks(GxContext *g)
     return gx_status(g);
 }
 
-// On rank 0: the table of the checkpoint that is gone on with, else of the file. *text NULL: there is none.
+// On rank 0: reads the table of the checkpoint to resume, else that of FILE. *text NULL: there is none.
 static GxStatus gx__autotune_read(const GxTrainer *t, char path[GX_PATH], int64_t *is_checkpoint, char **text,
                                   int64_t *bytes, GxError *err)
 {
@@ -74,7 +76,7 @@ static GxStatus gx__autotune_read(const GxTrainer *t, char path[GX_PATH], int64_
     return gx_path_is_file(path) ? gx_file_read(path, GX__AUTOTUNE_MOST, text, bytes, err) : GX_OK;
 }
 
-// 1: it was taken. 0: it is for another card or library.
+// 1: the table was loaded. 0: it is for another card or library.
 static int gx__autotune_take(GxContext *g, const char *text, const char *path)
 {
     GxError why = GX_ZERO;
@@ -96,7 +98,7 @@ GxStatus gx_autotune_open(GxTrainer *t)
     gx_at(g, -1, "autotune");
     GX_TRY(gx__autotune_check_ranks(g));
     if (gx_trainer_is_first(t)) gx__autotune_read(t, path, &is_checkpoint, &mine, &bytes, &g->error);
-    char *text = gx_agree_on_text(g, 0, mine, bytes, &all_bytes); // of a context that has failed: tells the others
+    char *text = gx_agree_on_text(g, 0, mine, bytes, &all_bytes); // on a failed context this tells the other ranks
     gx_agree_on_path(g, path);
     gx_broadcast(g, GX_AXIS_ALL, 0, &is_checkpoint, 1, GX_I64);
     const int taken = !gx_failed(g) && all_bytes && gx__autotune_take(g, text, path);
@@ -108,14 +110,14 @@ GxStatus gx_autotune_open(GxTrainer *t)
     return gx_status(g);
 }
 
-static int gx__autotune_lines(const char *text) // products
+static int gx__autotune_lines(const char *text) // returns the number of products
 {
     int n = 0;
     for (; *text; text++) n += *text == '\n';
     return n - 1;
 }
 
-// Rank 0 keeps the file as long as its disk takes it.
+// Writes the merged table into FILE, on rank 0. If that fails, a warning says so and the run goes on.
 static void gx__autotune_write(GxTrainer *t)
 {
     GxError disk = GX_ZERO;
@@ -136,7 +138,7 @@ void gx_autotune_agree(GxTrainer *t)
     char *mine = gx_failed(g) ? NULL : g->device->tuned_text(g);
     if (!mine && !gx_failed(g)) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a table of products");
     if (!gx_failed(g)) g->device->tune(g, 0);
-    for (int r = 0; r < g->world; r++) { // of a context that has failed: tells the others
+    for (int r = 0; r < g->world; r++) { // on a failed context this tells the other ranks
         char *text = gx_agree_on_text(g, r, mine, mine ? (int64_t)strlen(mine) : 0, &bytes);
         if (!gx_failed(g)) g->device->take_tuned(g, text, &g->error);
         free(text);

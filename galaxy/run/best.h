@@ -1,4 +1,4 @@
-// best.h: which validation of a run was the best, that its checkpoint stays, and when a run ends early.
+// best.h: which validation of a run was the best, how its checkpoint is kept, and when a run stops early.
 //
 //     --metric_for_best_model NAME     which metric is compared; its task says which way is better, or
 //     --greater_is_better true|false   this does. Without a name it is the task's own ("mrr" of vectors), or the loss
@@ -7,18 +7,19 @@
 //     --early_stopping_patience N      ends the run after N validations in a row that are not better, by more than
 //     --early_stopping_threshold X     this, than the best before them
 //
-// Compared are validations on the way (--eval_steps), which are all over the same samples; not the last one, which is
-// over all. With a name, or with --load_best_model_at_end, a validation that is the best so far is saved, whatever
-// --save_steps says; that checkpoint stays, besides the newest of --save_total_limit, and the weights of the last step
-// are compared, too. What is better by less than the threshold is the best all the same, but the run loses patience.
+// Only the validations during training (--eval_steps) are compared: they all use the same samples, while the last
+// validation uses all held-out samples. With a name, or with --load_best_model_at_end, the weights of a new best
+// validation are saved, whatever --save_steps says. That checkpoint is kept in addition to the newest
+// --save_total_limit ones, and the weights of the last step are compared as well. An improvement smaller than the
+// threshold still makes a validation the best, but counts against the patience.
 //
-// A metric that is not a finite number (a correlation with labels that are all the same) cannot be compared: such a
-// validation is neither better nor one that the run loses patience over. Where none could be compared, a warning at the
-// end says so, and the last weights are those that are kept.
+// A metric that is not finite (such as a correlation with constant labels) cannot be compared: the validation is not
+// the best, and does not count against the patience. If no validation of a run could be compared, a warning at the end
+// says so, and the last weights are kept.
 //
-// The best so far is part of the run's state: it stands in trainer_state.json and in run.json, and a resumed run goes
-// on with it. It begins anew, which is said, where what is compared is another than before, and where the checkpoint
-// that would be loaded is no more.
+// The best validation so far is part of the run's state, in trainer_state.json and run.json, and a resumed run
+// continues from it. The search starts over, with a warning, if the comparison has changed (another metric or other
+// held-out samples) or if the best checkpoint no longer exists.
 //
 // Every rank calls every function; rank 0's numbers are compared, so that all ranks decide alike.
 #ifndef GX_BEST_H
@@ -31,19 +32,21 @@ GX_BEGIN
 typedef struct GxTrainer GxTrainer; // trainer.h
 
 int gx_best_is_sought(const GxTrainOptions *o); // 1: validations are compared
-int gx_best_is_kept(const GxTrainOptions *o);   // 1: the best one's checkpoint is saved, and stays
+int gx_best_is_kept(const GxTrainOptions *o);   // 1: the checkpoint of the best validation is saved and kept
 
-// Refuses options without validations to compare or without effect, and a metric that the task, which is open, has not.
+// Refuses options that have no effect or no validations to compare, and a metric that the task does not have. The
+// task's data must be open.
 GxStatus gx_best_check(const GxTrainer *t, GxError *err);
-void gx_best_go_on(GxTrainer *t);    // with what the checkpoint says that is resumed
-void gx_best_catch_up(GxTrainer *t); // the validation that the checkpoint's step was due for
+void gx_best_go_on(GxTrainer *t);    // when a run is resumed: takes over the checkpoint's best validation
+void gx_best_catch_up(GxTrainer *t); // runs the validation that was due at the checkpoint's step but is missing
 
-// Compares the validation of this step. 1: it is the best so far, and t->best says so.
+// Compares the metric of this step's validation. 1: it is the best so far, and t->best is set.
 int gx_best_compare(GxTrainer *t, const GxMetric *metric, int n);
 void gx_best_describe(const GxTrainer *t, GxRunInfo *r); // into run.json
-int gx_best_stops(const GxTrainer *t);                   // 1: the run ends here, early
-int gx_best_is_over(const GxTrainer *t);                 // 1: all steps are taken, or the run ends early
-void gx_best_load(GxTrainer *t);                         // at the end: the best weights, where these are asked for
+int gx_best_stops(const GxTrainer *t);                   // 1: the run stops early, here
+int gx_best_is_over(const GxTrainer *t);                 // 1: all steps are done, or the run stops early
+// At the end: loads the best weights, with --load_best_model_at_end.
+void gx_best_load(GxTrainer *t);
 
 const char *gx_best_text(const GxTrainer *t, char text[GX_METRIC_TEXT]);       // "loss 1.2500"
 const char *gx_best_reason(const GxTrainer *t, char text[300]);                // why a run ends early
@@ -68,21 +71,21 @@ int gx_best_stops(const GxTrainer *t)
 }
 int gx_best_is_over(const GxTrainer *t) { return t->step >= t->o.max_steps || gx_best_stops(t); }
 
-// As the task calls it; "eval_loss", as log.jsonl does, is the same.
+// The task's name of the metric. "eval_loss", as in log.jsonl, is accepted for "loss".
 static const char *gx__best_name(const GxTrainer *t, const char *said)
 {
     const char *own = t->task->best_metric ? t->task->best_metric : "loss", *name = said[0] ? said : own;
     return strncmp(name, "eval_", 5) ? name : name + 5;
 }
 
-// +1: the larger, the better; -1: the smaller; 0: nobody says.
+// +1: larger is better; -1: smaller is better; 0: neither the task nor the option says.
 static int gx__best_direction(const GxTrainOptions *o, const GxMetric *metric)
 {
     if (!strcmp(o->greater_is_better, "auto")) return metric->better;
     return !strcmp(o->greater_is_better, "true") ? 1 : -1;
 }
 
-// The metric that is compared, among n. NULL, and an error: there is none, or nobody knows which way it is better.
+// Finds the metric to compare, among n. NULL, with an error: there is none of this name, or its direction is unknown.
 static const GxMetric *gx__best_metric(const GxTrainer *t, const GxMetric *metric, int n, GxError *err)
 {
     const char *said = t->o.metric_for_best_model, *name = gx__best_name(t, said),
@@ -103,7 +106,7 @@ static const GxMetric *gx__best_metric(const GxTrainer *t, const GxMetric *metri
     return NULL;
 }
 
-// What was said and means nothing without another option.
+// Refuses options that were given but have no effect without another one.
 static GxStatus gx__best_check_idle(const GxTrainer *t, GxError *err)
 {
     const GxTrainOptions *o = &t->o;
@@ -137,7 +140,7 @@ GxStatus gx_best_check(const GxTrainer *t, GxError *err)
                        "--%s compares validations on the way, and --eval_steps 0 has none; set --eval_steps, to at "
                        "most --max_steps %ld",
                        asks, (long)o->max_steps);
-    if (o->dry_run) return GX_OK; // no data are open
+    if (o->dry_run) return GX_OK; // the data are not open
     if (t->task->held_out(t->self) == 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--%s compares validations, and task %s has no held-out samples to validate on", asks,
@@ -152,7 +155,7 @@ int gx_best_compare(GxTrainer *t, const GxMetric *metric, int n)
 {
     GxContext *g = t->g;
     GxBest *b = &t->best;
-    const GxMetric *compared = gx__best_metric(t, metric, n, &g->error); // on all ranks alike
+    const GxMetric *compared = gx__best_metric(t, metric, n, &g->error); // the same on all ranks
     if (gx_failed(g)) return 0;
     double value = compared->value;
     gx_at(g, -1, "best");
@@ -179,7 +182,7 @@ void gx_best_describe(const GxTrainer *t, GxRunInfo *r)
 
 // ---- going on ------------------------------------------------------------------------------------------------------
 
-// 1: the run had another value of an option, which not every task has.
+// 1: the option had another value in the resumed run. Not every task has every option.
 static int gx__best_is_other(const GxTrainer *t, const char *name)
 {
     GxError ignored = GX_ZERO;
@@ -194,7 +197,7 @@ static int gx__best_is_other(const GxTrainer *t, const char *name)
     return is_other;
 }
 
-// What is compared now that was not compared then: means over other samples are others. NULL: nothing.
+// The first option that changes what is compared, and differs from the resumed run. NULL: none does.
 static const char *gx__best_changed(const GxTrainer *t)
 {
     static const char *const same[] = {"greater_is_better", "eval_windows", "validation_data", "pack_texts"};
@@ -211,7 +214,7 @@ GxStatus gx_best_folder(const GxTrainer *t, char path[GX_PATH], GxError *err)
 {
     if (!t->resume.folder[0] || t->best.step != t->resume.state.step)
         return gx_checkpoint_path(path, t->o.output_dir, t->best.step, err);
-    snprintf(path, GX_PATH, "%s", t->resume.folder); // which may lie elsewhere
+    snprintf(path, GX_PATH, "%s", t->resume.folder); // the checkpoint to resume may lie in another folder
     return GX_OK;
 }
 
@@ -232,7 +235,7 @@ void gx_best_go_on(GxTrainer *t)
     const char *changed = gx__best_changed(t);
     int64_t stays = !changed && (!gx_best_is_kept(&t->o) || !t->best.step || gx__best_is_there(t));
     gx_at(t->g, -1, "best");
-    gx_broadcast(t->g, GX_AXIS_ALL, 0, &stays, 1, GX_I64); // a path may be another on each rank
+    gx_broadcast(t->g, GX_AXIS_ALL, 0, &stays, 1, GX_I64); // paths may differ between ranks, so rank 0 decides
     if (stays) return;
     if (gx_trainer_is_first(t) && changed)
         gx_log(&t->g->log, GX_LOG_WARNING,
@@ -245,7 +248,7 @@ void gx_best_go_on(GxTrainer *t)
     t->best = none;
 }
 
-// A signal has cut it short, or the run was to end there.
+// The validation is missing if a signal cut it short, or if the step was the last of a run that is now longer.
 void gx_best_catch_up(GxTrainer *t)
 {
     const GxTrainOptions *o = &t->o;
@@ -276,7 +279,7 @@ const char *gx_best_reason(const GxTrainer *t, char text[300])
 static void gx__best_warn_incomparable(const GxTrainer *t)
 {
     char folder[GX_PATH] = "";
-    GxError ignored = GX_ZERO; // it was saved there
+    GxError ignored = GX_ZERO; // cannot fail: the path was built when the checkpoint was saved
     if (!gx_trainer_is_first(t) || !t->incomparable || t->best.step) return;
     gx_checkpoint_path(folder, t->o.output_dir, t->saved, &ignored);
     gx_log(&t->g->log, GX_LOG_WARNING,

@@ -1,7 +1,8 @@
-// buffers.h: the buffers of a run, and the run's own path without computing, by which the plan counts them.
+// buffers.h: allocates the buffers of a run, and walks through a run on a device that does not compute, so that the
+// plan can count its memory.
 //
-// What takes memory anywhere in a run has its line in both: gx_buffers_take is called on an arena that only counts,
-// then on the real one; gx_buffers_dry_run also calls all that takes scratch.
+// Everything that takes memory in a run must be in one of the two: gx_buffers_take is called first on an arena that
+// only counts, then on the real one; gx_buffers_dry_run also calls every function that takes scratch.
 #ifndef GX_BUFFERS_H
 #define GX_BUFFERS_H
 #include "plan.h"
@@ -9,10 +10,11 @@ GX_BEGIN
 
 typedef struct GxTrainer GxTrainer; // trainer.h
 
-// Everything that lives as long as the run, from the context's arena: the step, weights, gradients, moments, batches,
-// activations, what the task needs.
+// Takes everything that lives as long as the run from the context's arena: the step, weights, gradients, moments,
+// batches, activations, and what the task needs.
 void gx_buffers_take(GxTrainer *t, GxContext *g);
-// A GxDryRun of a trainer: one window, the update, a validation, a sample, first weights, loading and saving.
+// The GxDryRun of a trainer: one window of micro-batches, the update, a validation, a sample, initial weights, loading
+// and saving.
 void gx_buffers_dry_run(GxPlan *p, GxContext *dry, void *trainer);
 
 GX_END
@@ -25,7 +27,7 @@ GX_END
 #include "side_cache.h"
 #include "trainer.h"
 
-// The window's micro-batches and the one of a validation, block by block.
+// The window's micro-batches, then the validation's.
 static void gx__buffers_take_batches(GxTrainer *t, GxContext *g)
 {
     const int64_t n = t->o.gradient_accumulation_steps;
@@ -61,11 +63,11 @@ void gx_buffers_dry_run(GxPlan *p, GxContext *dry, void *trainer)
     const GxForward forward = gx_runner_hook(&t->runner);
     gx_buffers_take(t, dry);
     GxStep step = GX_ZERO;
-    dry->step = &step; // what the arena gave must not be touched; this may be
+    dry->step = &step; // the arena that only counts has no memory behind its pointers, so the step is a local
     gx_runner_train(dry, &t->runner, t->batch, NULL, NULL);
     p->flops = dry->recorder->flops;
     p->comm_bytes = dry->recorder->comm_bytes;
-    if (t->runner.cache) { // the same where it has all
+    if (t->runner.cache) { // count again, as if the cache had all samples
         t->runner.plans_found = 1;
         gx_runner_train(dry, &t->runner, t->batch, NULL, NULL);
         t->runner.plans_found = 0;

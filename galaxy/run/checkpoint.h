@@ -1,21 +1,22 @@
-// checkpoint.h: weights, optimizer state and position of a run as a folder that Hugging Face's libraries load and this
-// program resumes from.
+// checkpoint.h: saves weights, optimizer state and position of a run as a folder that Hugging Face's libraries load and
+// that a run resumes from.
 //
 //     out/checkpoint-500/
 //         config.json model.safetensors, and the task's: tokenizer.json tokenizer_config.json  what others read
 //         optimizer.safetensors trainer_state.json training_args.json manifest.json          what a resume needs
-//         autotune.txt                                                    the algorithms of products, by --autotune
+//         autotune.txt                                                    algorithms of matrix products, with
+//         --autotune
 //
-// Weights that are saved in a narrower type than fp32 stand in optimizer.safetensors as "master." + name, too: a
-// resumed run has the same bits whatever the type.
+// Weights saved in a type narrower than fp32 are also in optimizer.safetensors, in fp32, as "master." + name: a resumed
+// run is bitwise the same whatever the type.
 //
-// Of a model with an adapter a checkpoint has that alone, as the package peft writes one (adapter.h), and no
-// model.safetensors; the rest of the model is where base_model_name_or_path says, and its weights' hash in
-// trainer_state.json.
+// A checkpoint of a model with an adapter has the adapter alone, in peft's format (adapter.h), and no
+// model.safetensors. base_model_name_or_path says where the base model is, trainer_state.json has the hash of its
+// weights.
 //
-// trainer_state.json also says which validation was the best so far. The folder is published as a whole (io/folder.h).
-// Nothing in it depends on how many ranks there were, or on how they shared the model out. Rank 0 writes and reads
-// (tensor_file.h); all ranks meet again once the files are synced and hashed.
+// trainer_state.json also has the best validation so far. The folder appears as a whole, under its name, once all files
+// are complete (io/folder.h). Its contents do not depend on the number of ranks or on how they split the model. Rank 0
+// writes and reads (tensor_file.h); all ranks wait until the files are synced and hashed.
 #ifndef GX_CHECKPOINT_H
 #define GX_CHECKPOINT_H
 #include "../io/config.h"
@@ -33,97 +34,98 @@ GX_BEGIN
 typedef struct { // the best validation so far (best.h)
     double metric;
     int64_t step;                   // 0: there is none
-    int64_t waits;                  // validations in a row since one that was better
-    int64_t validated;              // the step of the last one that was compared; 0: none was
-    char checkpoint[GX_FIELD_TEXT]; // "checkpoint-400", beside this one: its weights; "": they were not saved
+    int64_t waits;                  // validations in a row without an improvement
+    int64_t validated;              // the last step that was compared; 0: none was
+    char checkpoint[GX_FIELD_TEXT]; // the folder with its weights, beside this one: "checkpoint-400"; "": not saved
 } GxBest;
 
 typedef struct {
-    int64_t step, applied, samples; // windows begun, optimizer steps applied, samples seen
+    int64_t step, applied, samples; // windows started, optimizer steps applied, samples seen
     int64_t seed, seq_len;
-    int64_t run;             // which run this is a checkpoint of
-    GxWeightsHash base_hash; // of an adapter: of its base's weights as the run read them; 0: there is none, not known
+    int64_t run;             // the number of the run that saved this checkpoint
+    GxWeightsHash base_hash; // of the adapter's base weights as the run read them; 0: no adapter, or not known
     char optimizer[GX_FIELD_TEXT];
-    // how it was computed: ranks, CPU threads of rank 0, "ATT TP, CON None, MLP TP, ends TP"
+    // how it was computed: ranks, CPU threads of rank 0, and the mode: "ATT TP, CON None, MLP TP, ends TP"
     int64_t world, threads;
     char methods[GX_FIELD_TEXT];
     GxBest best;
 } GxTrainState;
 
-// trainer_state.json. Refused are numbers out of their ranges, and such as cannot be of one run.
+// Reads trainer_state.json. Refuses numbers that are out of range or contradict each other.
 GxStatus gx_train_state_read(const char *path, GxTrainState *s, GxError *err);
 
-typedef struct { // all of it is lent
+typedef struct { // all pointers are borrowed
     const GxModel *m;
     const GxOptimizer *o;
-    const GxTask *task; // NULL: without files and identity of one
+    const GxTask *task; // NULL: no files and no identity of a task are written
     const void *self;
     const GxTrainState *state;
     const GxConfig *args;         // the resolved configuration
-    const GxSourceFolder *source; // of rank 0. NULL: none
-    const char *base;             // of an adapter, on rank 0: the folder of its base
+    const GxSourceFolder *source; // on rank 0; NULL: none
+    const char *base;             // on rank 0, of an adapter: the folder of its base model
     GxDtype dtype;                // of the weights: F32, BF16, F16
-    int64_t shard_bytes;          // of a file of weights, at most; 0: one file
-    const char *tuned;            // algorithms of matrix products (autotune.h); NULL: none were chosen
+    int64_t shard_bytes;          // largest size of a file of weights; 0: one file
+    const char *tuned;            // table of matrix product algorithms (autotune.h); NULL: none
 } GxCheckpoint;
-// On all ranks. What the disk does not take is no error of the context, but of `disk`, on all ranks alike (its message
-// is rank 0's): what was there before is there still, and it may be tried again. Weights that do not fit into F16 are
-// saved in fp32, with a warning.
+// Called on all ranks. A failure to write does not fail the context: it is reported in `disk` on all ranks (with the
+// full message on rank 0), an earlier checkpoint of that name is still there, and saving may be tried again. If a
+// weight does not fit into F16, the weights are saved in fp32, with a warning.
 void gx_checkpoint_save(GxContext *g, const char *folder, const GxCheckpoint *c, GxError *disk);
-// config.json and what else source says of the model, into `folder`. source NULL: none.
+// Writes config.json and the source's other files (source_folder.h) into `folder`. source NULL: none.
 GxStatus gx_checkpoint_write_config(const GxModel *m, const GxSourceFolder *source, GxDtype dtype, const char *folder,
                                     GxError *err);
-// Bytes of the tensors of a checkpoint.
+// The size in bytes of the tensors of a checkpoint.
 int64_t gx_checkpoint_bytes(const GxModel *m, const GxOptimizer *o, GxDtype dtype);
 
-// Weights of a checkpoint, or of a Hugging Face folder, into the model's buffers, on all ranks: a checkpoint's in fp32,
-// whatever type it saved them in. Every missing, unknown or misshapen tensor is named. Of a model with an adapter:
-// those of the adapter that the folder has; the base's are left as they are.
+// Loads the weights of a checkpoint or of a Hugging Face folder into the model's buffers, on all ranks; a checkpoint's
+// fp32 masters are preferred to its narrower weights. An error names each missing, unknown or misshapen tensor. Of a
+// model with an adapter only the adapter is loaded; the base weights are left as they are.
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder);
 
 enum { GX_LOADED_NAMES = 20 };
 typedef struct {
-    int n;                                    // tensors; the first GX_LOADED_NAMES of them by name
-    char text[GX_LOADED_NAMES * 2 * GX_NAME]; // "a, b", or "a, b, … (52 of them)"; "": there are none
+    int n;                                    // how many tensors; `text` has the first GX_LOADED_NAMES names
+    char text[GX_LOADED_NAMES * 2 * GX_NAME]; // "a, b", or "a, b, … (52 of them)"; "": none
 } GxLoadedNames;
 typedef struct GxWeightsLoaded {   // on rank 0
-    GxLoadedNames drawn, left_out; // tensors of the model that are not in the folder, and the other way round
-    GxLoadedNames misshapen;       // drawn, since the folder's have another shape
-    GxLoadedNames renewed;         // of a head for other labels, GxHeadWish.is_new
+    GxLoadedNames drawn, left_out; // tensors of the model that the folder does not have, and the other way round
+    GxLoadedNames misshapen;       // initialised, because the folder's have another shape
+    GxLoadedNames renewed;         // of a head for other labels (GxHeadWish.is_new)
 } GxWeightsLoaded;
-// The weights of model.safetensors, in the type that they have there, to begin with: the folder's model may have other
-// heads. Its own are left out; those that it does not have are drawn with *seed (NULL: they are an error), but where
-// its config.json says that it has them. Not `is_strict`: so it is with all tensors that do not match, and with heads
-// that are there in part, whatever config.json says; nothing at all that matches is an error. Then seed is needed.
-// *hash: on rank 0, of a model with an adapter: of what was read, but for the adapter's; the same for the same weights
-// of the same model.
+// Loads the weights that training starts from, from model.safetensors, in the type that they have there. The folder's
+// model may have other heads: heads that this model does not have are skipped, and heads that the folder does not have
+// are initialised with *seed (NULL: that is an error), unless its config.json says that it has them, which is an error.
+// Not `is_strict`: every tensor that does not match is initialised, even if a head is there in part and whatever
+// config.json says; it is an error if nothing matches at all. Then seed is needed. *hash: on rank 0, of a model with an
+// adapter, the hash of the base weights that were read; the same weights of the same model have the same hash.
 void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int is_strict, const uint64_t *seed,
                               GxWeightsHash *hash, GxWeightsLoaded *loaded);
-// The weights of a base, and of its adapter's folder. A tensor that neither has is an error; that the base's weights
-// are not those that the adapter was trained on, where its folder says that, is a warning. *hash: as above.
+// Loads the weights of a base model and of an adapter's folder. A tensor that neither has is an error. A warning says
+// if the adapter was trained on other base weights, as far as its folder tells. *hash: as above.
 void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter,
                                       GxWeightsHash *hash);
 typedef struct { // on rank 0
     GxSafetensors file;
     GxTensorMatch match;
     int is_open;
-    GxWeightsHash *hash; // of what is read; NULL: nobody asks
+    GxWeightsHash *hash; // of the base weights that are read; NULL: not wanted
 } GxCheckpointFile;
-// Another adapter in the place of the model's, whose base is in `folder`. First whether it can be, on rank 0: the same
-// method, numbers and tensors; else an error, nothing is open, and nothing has changed. Then, on all ranks, with what
-// rank 0 has opened, whatever has become of the folder meanwhile; this closes it. Rank 0 has the folders' names, and
-// warns where the base, whose hash is told, is another one than the adapter was trained on.
+// Replaces the model's adapter by another one; `folder` has the base. First gx_checkpoint_open_adapter checks on rank 0
+// that method, hyperparameters and tensors match; on an error nothing is open and nothing has changed. Then
+// gx_checkpoint_load_adapter, on all ranks, loads from the file that rank 0 has opened, even if the folder has changed
+// since, and closes it. Rank 0 passes the folders' names, and warns if the adapter was trained on a base with another
+// hash.
 GxStatus gx_checkpoint_open_adapter(GxCheckpointFile *w, const GxModel *m, const char *folder, const char *adapter,
                                     GxError *err);
 void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, GxCheckpointFile *w, const char *folder, const char *adapter,
                                 GxWeightsHash hash);
 void gx_checkpoint_close_file(GxCheckpointFile *w);
-// The weights of a base, whose adapter gx_checkpoint_load_weights loads.
+// Loads the base weights of a model whose adapter gx_checkpoint_load_weights loads.
 void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, GxWeightsHash *hash);
-// What the optimizer keeps, for a resume.
+// Loads the optimizer's moments, when a run is resumed.
 void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, const char *folder);
 
-// The fields of GxTrainState, on which ranks agree.
+// The fields of GxTrainState, which ranks agree on.
 const GxField *gx_train_state_fields(int *n);
 
 GX_END
@@ -150,11 +152,11 @@ static const GxField gx__checkpoint_state[] = {
     {"world_size", GX_FIELD_INT, GX__CHECKPOINT_AT(world), NULL, "ranks", "1..256"},
     {"threads", GX_FIELD_INT, GX__CHECKPOINT_AT(threads), NULL, "CPU threads of rank 0", "1..1024"},
     {"methods", GX_FIELD_STRING, GX__CHECKPOINT_AT(methods), NULL, "how the model was split", NULL},
-    // of an adapter
+    // for an adapter
     {"base_hash", GX_FIELD_HASH, GX__CHECKPOINT_AT(base_hash.all), NULL, "of the weights that it is an adapter of",
      NULL},
     {"base_body_hash", GX_FIELD_HASH, GX__CHECKPOINT_AT(base_hash.body), NULL, "of these, without the head's", NULL},
-    // of a run that compares its validations: these five
+    // for a run that compares its validations: the next five
     {"best_metric", GX_FIELD_DOUBLE, GX__CHECKPOINT_AT(best.metric), NULL, "of the best validation", NULL},
     {"best_global_step", GX_FIELD_INT, GX__CHECKPOINT_AT(best.step), NULL, "when it was; 0: there is none",
      "0..1000000000000000"},
@@ -167,7 +169,7 @@ static const GxField gx__checkpoint_state[] = {
 enum {
     GX__CHECKPOINT_STATE = sizeof gx__checkpoint_state / sizeof *gx__checkpoint_state,
     GX__CHECKPOINT_BEST = 5,
-    GX__CHECKPOINT_HASHES = 2, // of a base
+    GX__CHECKPOINT_HASHES = 2, // of base weights: all, body
     GX__CHECKPOINT_ALWAYS = GX__CHECKPOINT_STATE - GX__CHECKPOINT_BEST - GX__CHECKPOINT_HASHES
 };
 
@@ -193,7 +195,7 @@ static GxStatus gx__checkpoint_write_state(const char *path, const GxTrainState 
     return status;
 }
 
-// Every window begins a step, which is applied or skipped, and sees a sample at least.
+// Each window starts a step, which is applied or skipped, and has at least one sample.
 static GxStatus gx__checkpoint_check_numbers(const GxTrainState *s, const char *path, GxError *err)
 {
     if (s->applied > s->step)
@@ -222,9 +224,9 @@ GxStatus gx_train_state_read(const char *path, GxTrainState *s, GxError *err)
     return status == GX_OK ? gx__checkpoint_check_numbers(s, path, err) : status;
 }
 
-static const GxTensorPart gx__checkpoint_weights = {"", GX_VALUES_WEIGHTS, GX_PART_ALL, 0}; // of model.safetensors
+static const GxTensorPart gx__checkpoint_weights = {"", GX_VALUES_WEIGHTS, GX_PART_ALL, 0}; // in model.safetensors
 
-// The weights in fp32 where model.safetensors, or adapter_model.safetensors, has them narrower.
+// The fp32 masters of weights that model.safetensors or adapter_model.safetensors has in a narrower type.
 static GxTensorPart gx__checkpoint_masters(const GxModel *m)
 {
     const GxTensorPart part = {"master.", GX_VALUES_WEIGHTS, gx_model_has_adapter(m) ? GX_PART_ADAPTER : GX_PART_ALL,
@@ -232,7 +234,7 @@ static GxTensorPart gx__checkpoint_masters(const GxModel *m)
     return part;
 }
 
-// What the optimizer keeps of each trained tensor.
+// The optimizer's moments, as parts of a tensor file. Returns how many moments each trained tensor has.
 static int gx__checkpoint_state_parts(const GxOptimizer *o, GxTensorPart part[2])
 {
     const int adamw = o->kind == GX_OPTIMIZER_ADAMW;
@@ -260,7 +262,7 @@ GxStatus gx_checkpoint_write_config(const GxModel *m, const GxSourceFolder *sour
     return status;
 }
 
-// Of a folder that says what its model is: one of an adapter of it.
+// Turns a folder with a model's config.json into one of an adapter of that model.
 static GxStatus gx__checkpoint_make_adapter(const char *folder, const GxCheckpoint *c, GxError *err)
 {
     char path[GX_PATH], other[GX_PATH];
@@ -270,7 +272,7 @@ static GxStatus gx__checkpoint_make_adapter(const char *folder, const GxCheckpoi
     return gx_adapter_write_config(c->m, c->base, folder, err);
 }
 
-// What rank 0 alone has to write, all but the tensors.
+// Writes everything but the tensors, on rank 0.
 static GxStatus gx__checkpoint_write_texts(const char *folder, const GxCheckpoint *c, GxDtype dtype, GxError *err)
 {
     char path[GX_PATH];
@@ -285,7 +287,8 @@ static GxStatus gx__checkpoint_write_texts(const char *folder, const GxCheckpoin
     return gx__checkpoint_write_state(path, c->state, c->task, c->self, err);
 }
 
-// Texts of the task's identity for model.safetensors: "galaxy_tokenizer": "byte-256". Returns how many.
+// The strings of the task's identity, as metadata of model.safetensors: "galaxy_tokenizer": "byte-256". Returns how
+// many.
 enum { GX__CHECKPOINT_PAIRS = 4, GX__CHECKPOINT_KEY = 64 };
 static int gx__checkpoint_pairs(const GxTask *task, const void *self, char key[][GX__CHECKPOINT_KEY],
                                 GxSafetensorsPair *pair)
@@ -308,7 +311,7 @@ int64_t gx_checkpoint_bytes(const GxModel *m, const GxOptimizer *o, GxDtype dtyp
     return weights * n + 4 * gx_optimizer_moments(o) * gx_table_trained(&m->table);
 }
 
-// What happened to rank 0's disk is known to all.
+// Tells all ranks whether rank 0 could write.
 static void gx__checkpoint_agree_on_disk(GxContext *g, GxError *disk)
 {
     int64_t code = gx_error_code(disk);
@@ -338,9 +341,9 @@ static void gx__checkpoint_save_as(GxContext *g, const char *folder, const GxChe
     if (writes && !gx_error_code(disk)) gx_path_join(path, temporary, "optimizer.safetensors", disk);
     if (!gx_failed(g) && parts) gx_tensor_file_save(g, path, &c->m->store, &state, disk);
     if (writes && !gx_failed(g) && !gx_error_code(disk)) gx_publish_finish(folder, disk);
-    gx__checkpoint_agree_on_disk(g, disk); // of a context that has failed: tells the others
+    gx__checkpoint_agree_on_disk(g, disk); // on a failed context this tells the other ranks
     if ((!gx_failed(g) && !gx_error_code(disk)) || !temporary[0]) return;
-    GxError ignored = GX_ZERO; // the first error is the one to tell; this only frees the disk
+    GxError ignored = GX_ZERO; // the first error is the one to report; this only frees disk space
     gx_folder_remove(temporary, &ignored);
 }
 
@@ -387,12 +390,12 @@ static void gx__checkpoint_open_weights(GxContext *g, const GxModel *m, const ch
 static void gx__checkpoint_read_weights(GxContext *g, const GxModel *m, const char *folder, GxCheckpointFile *w,
                                         const GxTensorPart *part, const unsigned char *drawn)
 {
-    if (g->rank == 0 && gx_failed(g)) gx_barrier(g, GX_AXIS_ALL); // tells the others
+    if (g->rank == 0 && gx_failed(g)) gx_barrier(g, GX_AXIS_ALL); // the barrier tells the other ranks
     gx_tensor_file_load(g, w->is_open ? &w->file : NULL, &m->store, part, &w->match, drawn, w->hash, folder);
     gx_checkpoint_close_file(w);
 }
 
-// The masters of a checkpoint whose weights are narrower. On rank 0, which alone looks at names. 0: it has none.
+// Opens a checkpoint's fp32 masters, on rank 0, which alone knows names. 0: it has none.
 static int gx__checkpoint_open_masters(GxContext *g, const GxModel *m, const char *folder, GxSafetensors *file)
 {
     const GxTensorPart part = gx__checkpoint_masters(m);
@@ -408,7 +411,7 @@ static int gx__checkpoint_open_masters(GxContext *g, const GxModel *m, const cha
     return 0;
 }
 
-// Which rows are drawn, as rank 0 found it, is known to all. *drawn: free() it.
+// Tells all ranks which rows rank 0 found no values for and will initialise. *drawn: free() it.
 static void gx__checkpoint_agree_on_drawn(GxContext *g, const GxModel *m, const GxCheckpointFile *w,
                                           unsigned char **drawn)
 {
@@ -416,7 +419,7 @@ static void gx__checkpoint_agree_on_drawn(GxContext *g, const GxModel *m, const 
     *drawn = (unsigned char *)calloc((size_t)rows + 1, 1);
     if (!*drawn) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a list of %ld tensors", (long)rows);
     else if (g->rank == 0 && !gx_failed(g)) memcpy(*drawn, w->match.drawn, (size_t)rows);
-    gx_broadcast(g, GX_AXIS_ALL, 0, *drawn, rows, GX_U8); // of a context that has failed: tells the others
+    gx_broadcast(g, GX_AXIS_ALL, 0, *drawn, rows, GX_U8); // on a failed context this tells the other ranks
 }
 
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder)
@@ -438,7 +441,7 @@ void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder)
     free(drawn);
 }
 
-// What an adapter does not train has to be in its base: drawn, it would be in no file.
+// A tensor that the adapter does not train must be in the base: if it were initialised here, no file would have it.
 static void gx__checkpoint_check_base(GxContext *g, const GxModel *m, const char *folder, const unsigned char *drawn)
 {
     for (int i = 0; i < m->table.n && gx_model_has_adapter(m) && !gx_failed(g); i++)
@@ -449,7 +452,7 @@ static void gx__checkpoint_check_base(GxContext *g, const GxModel *m, const char
                     folder, m->table.row[i].name);
 }
 
-// *drawn: what the base does not have; free() it.
+// *drawn: the rows that the base does not have; free() it.
 static void gx__checkpoint_read_base(GxContext *g, GxModel *m, const char *folder, GxWeightsHash *hash,
                                      unsigned char **drawn)
 {
@@ -469,10 +472,10 @@ void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, GxWei
     free(drawn);
 }
 
-// What the adapter's run kept its model's matrices in, and what this one does.
+// Warns if the adapter was trained on a base that was quantised in another way than here.
 static void gx__checkpoint_compare_quantized(GxContext *g, const GxModel *m, const char *adapter)
 {
-    GxError ignored = GX_ZERO; // one of peft's has no such file
+    GxError ignored = GX_ZERO; // peft's adapters have no such file
     GxJson *args;
     char path[GX_PATH];
     int now = 0;
@@ -489,12 +492,12 @@ static void gx__checkpoint_compare_quantized(GxContext *g, const GxModel *m, con
     gx_json_free(args);
 }
 
-// What the folder's configuration calls its model is what this one is called: then it has this one's head.
+// 1: the folder's configuration names this model's architecture, so it has the same head.
 static int gx__checkpoint_is_same_model(const GxModel *m, const char *folder, const char *configuration)
 {
     char path[GX_PATH];
     GxJson *json = NULL;
-    GxError ignored = GX_ZERO; // who reads the configuration says what is wrong with it
+    GxError ignored = GX_ZERO; // whoever reads the configuration reports what is wrong with it
     if (gx_path_join(path, folder, configuration, &ignored) != GX_OK || gx_json_read(&json, path, 1 << 20, &ignored))
         return 0;
     const char *name = gx_json_string(gx_json_at(gx_json_get(json, "architectures"), 0));
@@ -503,13 +506,12 @@ static int gx__checkpoint_is_same_model(const GxModel *m, const char *folder, co
     return same;
 }
 
-// An adapter that goes on with another head was trained beside another part of the same weights: they have the body in
-// common.
+// If the adapter was trained with another head, only the hash of the body can be compared.
 static void gx__checkpoint_compare_base(GxContext *g, const GxModel *m, const char *folder, const char *adapter,
                                         GxWeightsHash now)
 {
     GxTrainState then;
-    GxError ignored = GX_ZERO; // one of peft's has no such file
+    GxError ignored = GX_ZERO; // peft's adapters have no such file
     char path[GX_PATH];
     memset(&then, 0, sizeof then);
     if (gx_path_join(path, adapter, "trainer_state.json", &ignored) != GX_OK || !gx_path_is_file(path) ||
@@ -558,7 +560,7 @@ void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *fold
     free(of_base), free(of_adapter);
 }
 
-// What the model's adapter has and the other one does not would stay as it is.
+// Every tensor of the current adapter must be in the new one, or it would keep its old values.
 static GxStatus gx__checkpoint_check_adapter_match(const GxModel *m, const GxTensorMatch *match, const char *adapter,
                                                    GxError *err)
 {
@@ -651,7 +653,7 @@ static void gx__checkpoint_name_weights(const GxModel *m, const GxCheckpointFile
     gx__checkpoint_count_names(&loaded->left_out);
 }
 
-// A new head, and nothing to train it with, or a folder that should have it.
+// Refuses a new head where nothing trains it, or where the folder's configuration says that the head is there.
 static void gx__checkpoint_check_drawn(GxContext *g, const GxModel *m, const char *folder, int may_draw,
                                        const GxWeightsLoaded *loaded)
 {
@@ -667,7 +669,7 @@ static void gx__checkpoint_check_drawn(GxContext *g, const GxModel *m, const cha
                 folder, loaded->drawn.text, m->family->architecture(m->config, &m->wish));
 }
 
-// Outputs of a head for labels whose labels are not the folder's are drawn, whatever is there.
+// Initialises the outputs of a head for labels again: the folder's are for other labels.
 static void gx__checkpoint_renew(const GxModel *m, GxCheckpointFile *w, GxWeightsLoaded *loaded)
 {
     for (int u = 0; u < m->units; u++)
@@ -682,7 +684,7 @@ static void gx__checkpoint_renew(const GxModel *m, GxCheckpointFile *w, GxWeight
         }
 }
 
-// Which rows are drawn is known to all.
+// All ranks have the same list of rows to initialise.
 static void gx__checkpoint_draw(GxContext *g, GxModel *m, const unsigned char *drawn, uint64_t seed)
 {
     for (int i = 0; i < m->table.n && !gx_failed(g); i++)
@@ -702,7 +704,7 @@ void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int 
     if (has_match && is_strict) gx__checkpoint_check_drawn(g, m, folder, seed != NULL, loaded);
     if (has_match && m->wish.is_new && !gx_failed(g)) gx__checkpoint_renew(m, &w, loaded);
     if (has_match && !gx_failed(g)) gx__checkpoint_check_base(g, m, folder, w.match.drawn);
-    w.hash = gx_model_has_adapter(m) ? hash : NULL; // a whole model has no use for it
+    w.hash = gx_model_has_adapter(m) ? hash : NULL; // only checkpoints of adapters have it
     gx__checkpoint_agree_on_drawn(g, m, &w, &drawn);
     gx__checkpoint_read_weights(g, m, folder, &w, &gx__checkpoint_weights, drawn);
     if (seed && !gx_failed(g)) gx__checkpoint_draw(g, m, drawn, *seed);
@@ -711,8 +713,8 @@ void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int 
 
 // ---- what the optimizer keeps --------------------------------------------------------------------------------------
 
-// What this run's optimizer needs and that one did not keep: of tensors that were frozen, and of SGD without momentum.
-// with: the option that takes weights alone.
+// Refuses a checkpoint without the optimizer state that this run needs: of tensors that were frozen then, or of SGD
+// without momentum. with: the option that loads the weights alone.
 static GxStatus gx__checkpoint_check_state(const GxSafetensors *s, const GxTable *t, const GxTensorPart *part,
                                            int parts, const char *folder, const char *with, GxError *err)
 {

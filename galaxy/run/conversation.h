@@ -1,11 +1,11 @@
-// conversation.h: a writer that talks: lines of the standard input, each answered, until it ends (Ctrl-D).
+// conversation.h: a chat with the model: reads lines from standard input and answers each, until the input ends
+// (Ctrl-D).
 //
-// Ctrl-C while an answer is written ends the answer; else it ends the program. What the model sees is all that was said
-// so far; where that is longer than --context, the oldest turns are forgotten, with a warning. Of what is said again in
-// each turn only the new is run through the model (task/decode.h).
+// Ctrl-C stops the current answer; while no answer is being written it ends the program. The model sees the whole
+// conversation so far; when that is longer than --context, the oldest turns are dropped, with a warning. In each turn
+// only the new tokens are run through the model (task/decode.h).
 //
-// A line "/adapter FOLDER", where the model has an adapter, takes that one's from then on; the model stays, and what
-// was said, too.
+// A line "/adapter FOLDER" replaces the model's adapter, if it has one, from then on; the conversation so far is kept.
 #ifndef GX_CONVERSATION_H
 #define GX_CONVERSATION_H
 #include "writing.h"
@@ -32,10 +32,10 @@ static volatile int gx__conversation_interrupt; // a global: a signal handler ca
 
 static void gx__conversation_on_interrupt(int number) { (void)number, gx__conversation_interrupt = 1; }
 
-typedef struct { // turn[0] is the system's, where there is one
+typedef struct { // turn[0] is the system prompt, if there is one
     GxChatTurn *turn;
     int n;
-    GxCheckpointFile adapter; // that takes the place of the model's next
+    GxCheckpointFile adapter; // opened to replace the model's adapter
 } GxConversation;
 
 static GxStatus gx__conversation_add(GxConversation *c, GxChatRole role, const char *text, GxError *err)
@@ -59,7 +59,7 @@ static void gx__conversation_remove(GxConversation *c, int first, int n)
     c->n -= n;
 }
 
-// A line of the standard input, without its newline; NULL: it has ended.
+// Reads a line from standard input, without its newline: free() it. NULL: end of input.
 static char *gx__conversation_line(GxWriter *w)
 {
     char *line = NULL;
@@ -74,7 +74,7 @@ static char *gx__conversation_line(GxWriter *w)
     return line;
 }
 
-// The conversation's ids into text[0]. The oldest turns go where it is too long.
+// Encodes the conversation into text[0]. If it is too long, the oldest turns are dropped.
 static GxStatus gx__conversation_encode(GxWriter *w, GxConversation *c)
 {
     GxError *err = &w->g->error;
@@ -107,10 +107,10 @@ static GxStatus gx__conversation_encode(GxWriter *w, GxConversation *c)
 static int gx__conversation_is_adapter(const char *line)
 {
     const size_t n = strlen(GX__CONVERSATION_ADAPTER);
-    return !strncmp(line, GX__CONVERSATION_ADAPTER, n) && strchr(" \t\r", line[n]); // or there is no more
+    return !strncmp(line, GX__CONVERSATION_ADAPTER, n) && strchr(" \t\r", line[n]); // or the end of the line
 }
 
-// Of a line that is one: whether the folder's can take the place of the model's; then it will.
+// Handles an /adapter line: opens the folder's adapter if it can replace the model's.
 static GxStatus gx__conversation_choose_adapter(GxWriter *w, GxConversation *c, const char *line)
 {
     GxError *err = &w->g->error;
@@ -140,14 +140,16 @@ static GxStatus gx__conversation_say(GxWriter *w, GxConversation *c, const char 
     return gx_writer_begin_text(w, 0);
 }
 
-// On rank 0: what was said, up to where the answer begins. A line that cannot be answered is told, and the next one is.
+// On rank 0: waits for input and encodes the conversation up to where the answer begins. A line that cannot be answered
+// is reported, and the next one is read.
 typedef enum { GX__HEARD_NOTHING = 0, GX__HEARD_TEXT, GX__HEARD_ADAPTER } gx__Heard;
 static gx__Heard gx__conversation_listen(GxWriter *w, GxConversation *c)
 {
     GxError *err = &w->g->error;
     for (;;) {
         char *line = gx__conversation_line(w);
-        while (line && !line[strspn(line, " \t\r\v\f")]) free(line), line = gx__conversation_line(w); // nothing is said
+        // skip blank lines
+        while (line && !line[strspn(line, " \t\r\v\f")]) free(line), line = gx__conversation_line(w);
         if (!line) return GX__HEARD_NOTHING;
         const int turns = c->n, is_adapter = gx__conversation_is_adapter(line);
         const GxStatus status =
@@ -163,7 +165,7 @@ static gx__Heard gx__conversation_listen(GxWriter *w, GxConversation *c)
     }
 }
 
-// On all ranks: 0: it is over.
+// Called on all ranks. 0: the conversation is over.
 static int gx__conversation_turn(GxWriter *w, GxConversation *c)
 {
     GxContext *g = w->g;
@@ -176,9 +178,9 @@ static int gx__conversation_turn(GxWriter *w, GxConversation *c)
         gx_on_signal(SIGINT, gx__conversation_on_interrupt, 0);
     }
     gx_at(g, -1, "turn");
-    gx_broadcast(g, GX_AXIS_ALL, 0, &n, 1, GX_I64); // of a context that has failed: tells the others
+    gx_broadcast(g, GX_AXIS_ALL, 0, &n, 1, GX_I64); // on a failed context this tells the other ranks
     if (gx_failed(g) || n == 0) return 0;
-    if (n < 0) { // what the cache has is another model's
+    if (n < 0) { // the cached keys and values are those of the model with the old adapter
         gx_checkpoint_load_adapter(g, &w->model, &c->adapter, w->o->model, w->o->adapter, w->base_hash);
         gx_decoder_forget(&w->decoder);
         if (g->rank == 0 && !gx_failed(g)) gx_log(&g->log, GX_LOG_INFO, "adapter %s", w->o->adapter);
@@ -202,7 +204,7 @@ GxStatus gx_writer_chat(GxWriter *w)
     if (w->done || gx_failed(g)) return gx_status(g);
     gx_stop_where_unread();
     w->streams = 1, w->interrupt = &gx__conversation_interrupt;
-    // ranks that are processes of their own get a terminal's Ctrl-C, too; what becomes of it rank 0 says
+    // ranks that are processes get Ctrl-C from the terminal as well; rank 0 alone decides what it does
     if (g->rank != 0 && w->o->machine.ranks <= 1) signal(SIGINT, SIG_IGN);
     if (g->rank == 0 && w->o->system[0]) gx__conversation_add(&c, GX_CHAT_SYSTEM, w->o->system, &g->error);
     if (g->rank == 0)

@@ -1,23 +1,23 @@
-// launch.h: one context per rank: as threads of this process (--ranks N), or as one of the processes that mpirun,
-// torchrun, srun or somebody by hand (--world N --rank R --init tcp://host:port) started.
+// launch.h: starts the ranks, each with a context of its own: as threads of this process (--ranks N), or as one of
+// several processes that mpirun, torchrun, srun or the user (--world N --rank R --init tcp://host:port) started.
 //
 //     static int train(GxContext *g, int argc, char **argv) { ... return 0; }
 //     int main(int argc, char **argv) { return gx_launch(train, argc, argv); }
 //
-// What decides, in this order: mpirun, where the program was built with MPI; --world; torchrun's or srun's variables
-// together with MASTER_ADDR and MASTER_PORT (comm/rendezvous.h); srun, where the program was built with MPI; --ranks.
-// Of a flag that is given twice the last counts. What contradicts itself is refused (exit status 2).
+// How ranks are started is decided in this order: mpirun, if the program was built with MPI; --world; torchrun's or
+// srun's variables together with MASTER_ADDR and MASTER_PORT (comm/rendezvous.h); srun, if the program was built with
+// MPI; --ranks. If a flag is given twice, the last one counts. Contradictions are refused (exit status 2).
 //
 // Each rank gets its device, its share of the cores, a logger that writes to stderr and a reporter (report.h) that
-// writes to stdout. In a run of several ranks g->comm is an engine that is not open yet: who lays out memory opens it
-// (gx_comm_open). Signals do what they do by default until gx_catch_stop_signals. gx_launch is a program's main: it
-// exits by itself where the system starts fewer threads than ranks, since those that run would wait for the others.
+// writes to stdout. In a run of several ranks g->comm is an engine that is not open yet; the code that plans the memory
+// opens it (gx_comm_open). Signals have their default action until gx_catch_stop_signals. gx_launch is meant to be all
+// of a program's main: it exits by itself if the system starts fewer threads than there are ranks, since the running
+// ranks would wait for the others forever.
 //
-// How OpenMP's threads wait (processors.h) is settled before main. So where the program's own main calls it with its
-// own argv, and neither OMP_WAIT_POLICY nor GOMP_SPINCOUNT is set, gx_launch first starts the program again with
-// OMP_WAIT_POLICY=passive: the same process and arguments, from the beginning, so let it be the first thing that main
-// does. Under a tool that loses sight of a program there (valgrind without --trace-children=yes) set the variable
-// before.
+// How OpenMP's threads wait (processors.h) is fixed before main begins. So if main passes on its own argv, and neither
+// OMP_WAIT_POLICY nor GOMP_SPINCOUNT is set, gx_launch first executes the program again with OMP_WAIT_POLICY=passive:
+// the same process and arguments, from the beginning. So call it first in main. Under a tool that loses track of a
+// program at exec (valgrind without --trace-children=yes), set the variable yourself.
 #ifndef GX_LAUNCH_H
 #define GX_LAUNCH_H
 #include "../comm/mpi.h"
@@ -26,36 +26,37 @@
 #include "../io/config.h"
 GX_BEGIN
 
-const GxDevice *gx_default_device(void); // that the program was built for: cuda where GX_WITH_CUDA is defined, else cpu
+const GxDevice *gx_default_device(void); // the device that the program was built for: cuda with GX_WITH_CUDA, else cpu
 
 typedef int GxRankMain(GxContext *g, int argc, char **argv); // returns the exit status
-// Returns the largest of the ranks' exit statuses; 1, and an error, where stdout did not take all that was printed.
+// Returns the largest of the ranks' exit statuses, or 1, with an error on stderr, if stdout could not be written to the
+// end.
 int gx_launch(GxRankMain *rank_main, int argc, char **argv);
 
-// From this call on SIGINT, SIGTERM and SIGUSR1 set a flag; a second one ends the process at once.
+// From this call on SIGINT, SIGTERM and SIGUSR1 set a flag; a second one of them ends the process at once.
 void gx_catch_stop_signals(void);
 int gx_stop_signal(void); // the number of the signal that asked to stop; 0: none
-// From this call on, output that nobody reads any more asks to stop, too, as SIGPIPE: of a program whose output is all
-// that it is for.
+// From this call on, a closed reader of stdout also sets the stop flag, as SIGPIPE. For programs whose output is their
+// only purpose.
 void gx_stop_where_unread(void);
 
-// What main returns: `status`, if the standard output took all that was printed. If it did not, this is an error, told
-// on stderr, and 1; but where the reader went away (| head), silently 128 + SIGPIPE, as of any program that this signal
-// ends. gx_launch ends with it.
+// The exit status for main. `status`, if everything printed to stdout was written; otherwise an error on stderr and 1.
+// If the reader of a pipe has closed it (| head), 128 + SIGPIPE without a message, as if the signal had ended the
+// program. gx_launch calls this itself.
 int gx_exit_status(int status);
 
-// Installs a handler that runs on a stack of its own in the calling thread. oneDNN's matrix products (seen in 2.6 and
-// 3.2) use the stack pointer as one more register, so that a handler on the thread's own stack overwrites whatever it
-// points to. Programs that install handlers by themselves need SA_ONSTACK and sigaltstack too. once: the next signal of
-// this number does what it does by default.
+// Installs a signal handler that runs on an alternate stack in the calling thread. oneDNN's matrix products (seen in
+// 2.6 and 3.2) use the stack pointer as a general register, so a handler on the thread's own stack would overwrite
+// whatever it points to. Programs that install handlers by themselves need SA_ONSTACK and sigaltstack, too. once: after
+// one signal the default action is restored.
 void gx_on_signal(int number, void (*handler)(int), int once);
 
-// Programs: tells the context's error and returns 1 where a call failed.
+// For programs: if `call` fails, logs the context's error and returns 1 from the calling function.
 #define GX_CHECK(g, call)                                                                                              \
     do {                                                                                                               \
         if ((call) != GX_OK) return gx_print_error(g);                                                                 \
     } while (0)
-// To the logger, once per cause: rank 0's, and those of ranks that failed by themselves. Returns 1.
+// Logs each error once: on rank 0, and on ranks whose error is their own. Returns 1.
 int gx_print_error(GxContext *g);
 
 GX_END
@@ -84,7 +85,7 @@ const GxDevice *gx_default_device(void) { return gx_device_cuda(); }
 const GxDevice *gx_default_device(void) { return gx_device_cpu(); }
 #endif
 
-static volatile sig_atomic_t gx__launch_stop; // a global: a signal handler can reach nothing else
+static volatile sig_atomic_t gx__launch_stop; // global, since a signal handler takes no argument
 
 static void gx__launch_on_stop(int number) { gx__launch_stop = number; }
 
@@ -104,7 +105,7 @@ void gx_on_signal(int number, void (*handler)(int), int once)
     struct sigaction action;
     memset(&stack, 0, sizeof stack);
     memset(&action, 0, sizeof action);
-    if (sigaltstack(NULL, &stack) == 0 && (stack.ss_flags & SS_DISABLE)) { // somebody else's stays
+    if (sigaltstack(NULL, &stack) == 0 && (stack.ss_flags & SS_DISABLE)) { // an existing alternate stack is kept
         stack.ss_sp = memory;
         stack.ss_size = sizeof memory;
         stack.ss_flags = 0;
@@ -125,8 +126,8 @@ static void gx__launch_log_stderr(void *user, GxLogLevel level, const char *text
     else fprintf(stderr, "%s%s\n", kind, text);
 }
 
-// The first reason why stdout, which is the process's as this is, did not take all. Of a write that fails it tells
-// nobody again.
+// The first error of writing to stdout, which the whole process shares. A failed write drops its data, so that a later
+// one may succeed: the error must be remembered here.
 static GxError gx__launch_unheard;
 #define GX__LAUNCH_UNHEARD "not all of what was said could be written to the standard output"
 
@@ -137,7 +138,7 @@ static void gx__launch_report_stdout(void *user, const char *text)
         GX_FAIL(&gx__launch_unheard, GX_ERR_IO, GX__LAUNCH_UNHEARD ": %s", strerror(errno));
 }
 
-// Of the terminal, where stdout is one that knows its width; else COLUMNS, where it is a number that may be one.
+// The width of the terminal if stdout is one, else the variable COLUMNS if it is a plausible number.
 static int gx__launch_columns(void *user)
 {
     struct winsize w;
@@ -152,8 +153,8 @@ static const GxReporter gx__launch_reporter = {gx__launch_report_stdout, NULL, g
 
 int gx_print_error(GxContext *g)
 {
-    // Wrong arguments are wrong on all ranks alike; an error of the communicator only repeats what the rank that caused
-    // it says itself.
+    // Wrong arguments are wrong on all ranks alike, so rank 0 reports them; an error of the communicator repeats what
+    // the rank that caused it reports itself.
     if (g->rank == 0 || (g->error.code != GX_ERR_COMM && g->error.code != GX_ERR_ARGUMENT))
         gx_log(&g->log, GX_LOG_ERROR, "%s", g->error.message);
     return 1;
@@ -173,7 +174,7 @@ static void gx__launch_context_init(GxContext *g, GxComm *comm)
     g->reporter = &gx__launch_reporter;
 }
 
-// A rank that ends before its communicator was opened has to tell the others, or they would wait for it.
+// If a rank ends before it has opened its communicator, the others must be told, or they would wait for it.
 static int gx__launch_run_rank(GxRankMain *rank_main, GxContext *g, int argc, char **argv)
 {
     GxComm *comm = g->comm;
@@ -234,12 +235,13 @@ static int gx__launch_threads(GxRankMain *rank_main, int ranks, int argc, char *
     return status;
 }
 
-// What decides how many contexts there are and who the others are, so it is looked for before the options are parsed.
+// These flags decide how many contexts there are and how ranks find each other, so they are read before the options are
+// parsed.
 typedef struct {
     int64_t ranks, world, rank; // world 0, rank -1: not given
     double timeout;
     char init[256]; // "": not given
-    int is_wrong;   // a value is none; the options say so
+    int is_wrong;   // a value is malformed; the option parser reports it
 } gx__LaunchFlags;
 
 static int64_t gx__launch_number(gx__LaunchFlags *l, const GxJson *file, int argc, char **argv, const char *name,
@@ -293,8 +295,8 @@ static GxStatus gx__launch_check_by_hand(const gx__LaunchFlags *l, const GxRende
     return GX_OK;
 }
 
-// Who this process is among others that were started without MPI: flags and file go before the environment. r->world 0
-// or 1: there are no others.
+// Finds out which of several processes this is, if they were started without MPI: by the flags and the config file,
+// else by the environment. r->world 0 or 1: it is the only one.
 static GxStatus gx__launch_find_others(GxRendezvous *r, const gx__LaunchFlags *l, GxError *err)
 {
     GxError of_environment = GX_ZERO;
@@ -312,7 +314,7 @@ typedef enum {
     GX__LAUNCH_START_TCP
 } gx__LaunchStart;
 
-// How the ranks of this run come to be. Refuses what would train several copies that know nothing of each other.
+// Decides how the ranks of this run are started. Refuses to start several processes that do not know of each other.
 static GxStatus gx__launch_choose_start(gx__LaunchStart *start, const gx__LaunchFlags *l, GxRendezvous *r, GxError *err)
 {
     const int started = gx_mpi_started();
@@ -343,7 +345,7 @@ static GxStatus gx__launch_choose_start(gx__LaunchStart *start, const gx__Launch
 }
 
 #if defined(_OPENMP) && defined(__linux__)
-// Is this what the process was started with? Not in a test that makes up a line, nor under ld.so PROGRAM.
+// 1: argv is the process's real command line. It is not in a test that makes up one, or under ld.so PROGRAM.
 static int gx__launch_is_command_line(int argc, char **argv)
 {
     FILE *f = fopen("/proc/self/cmdline", "r");
@@ -355,15 +357,16 @@ static int gx__launch_is_command_line(int argc, char **argv)
     return same;
 }
 
-// Where it does not come to that, threads spin, of which gx_warn_waiting warns.
+// Executes the program again with threads that sleep while they wait. If that fails, they spin, and gx_warn_waiting
+// warns.
 static void gx__launch_wait_passively(int argc, char **argv)
 {
     char path[4096] = "";
     if (gx_waiting_is_chosen() || !gx__launch_is_command_line(argc, argv)) return;
     if (setenv("OMP_WAIT_POLICY", "passive", 1) != 0 || setenv("GOMP_SPINCOUNT", GX_SPIN_TURNS, 1) != 0) return;
     fflush(NULL);
-    if (readlink("/proc/self/exe", path, sizeof path - 1) > 0) execv(path, argv); // ps and top show its name
-    execv("/proc/self/exe", argv); // it was moved or removed meanwhile: they show "exe"
+    if (readlink("/proc/self/exe", path, sizeof path - 1) > 0) execv(path, argv); // ps and top show the program's name
+    execv("/proc/self/exe", argv); // the file was moved or removed: ps and top show "exe"
     unsetenv("OMP_WAIT_POLICY");
     unsetenv("GOMP_SPINCOUNT");
 }
@@ -371,11 +374,11 @@ static void gx__launch_wait_passively(int argc, char **argv)
 static void gx__launch_wait_passively(int argc, char **argv) { (void)argc, (void)argv; }
 #endif
 
-// Before CUDA begins, of several ranks. A kernel that is loaded when it is first called may have to wait until its card
-// is idle (CUDA Programming Guide, lazy loading), and a card is not idle while a collective on it waits for another
-// rank: the host would sit in the driver, where nobody looks after ranks that died, and of ranks that are threads the
-// others could not come. So kernels are loaded at the start, and for threads NCCL connects its groups when they are
-// made.
+// Called before CUDA starts, in runs of several ranks. With lazy loading (CUDA Programming Guide) the first launch of a
+// kernel may wait until the card is idle, and a card is not idle while a collective on it waits for another rank. The
+// host would then hang inside the driver, where it cannot notice ranks that died; if ranks are threads of one process,
+// the other ranks would hang as well. So all kernels are loaded at the start, and for ranks that are threads NCCL
+// connects a group when it is created.
 static void gx__launch_prepare_cards(int are_threads)
 {
 #ifdef GX_WITH_CUDA
@@ -401,8 +404,8 @@ static int gx__launch_ranks(GxRankMain *rank_main, int argc, char **argv)
     gx__LaunchStart start = GX__LAUNCH_START_ALONE;
     const gx__LaunchFlags l = gx__launch_read_flags(argc, argv);
     r.timeout = l.timeout;
-    signal(SIGPIPE, SIG_IGN); // a closed terminal (| head) is no reason to lose a run
-    signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
+    signal(SIGPIPE, SIG_IGN); // a closed pipe (| head) must not end a run
+    signal(SIGXFSZ, SIG_IGN); // exceeding the file size limit makes write fail, which is reported with a path
     if (!l.is_wrong && gx__launch_choose_start(&start, &l, &r, &err) != GX_OK)
         return gx__launch_print_start_error(&err);
     if (start != GX__LAUNCH_START_ALONE) gx__launch_prepare_cards(start == GX__LAUNCH_START_THREADS);
@@ -412,11 +415,12 @@ static int gx__launch_ranks(GxRankMain *rank_main, int argc, char **argv)
     if (err.code != GX_OK) return gx__launch_print_start_error(&err);
     gx__launch_context_init(&g, start == GX__LAUNCH_START_ALONE ? NULL : &comm);
     const int status = gx__launch_run_rank(rank_main, &g, argc, argv);
-    if (start == GX__LAUNCH_START_TCP && comm.state) comm.engine->close(&comm); // after an abort: gives its memory back
+    if (start == GX__LAUNCH_START_TCP && comm.state) comm.engine->close(&comm); // after an abort: frees its memory
     return status;
 }
 
-// Where stdin, stdout or stderr are closed, the next file or connection would get their number, and what is said.
+// If stdin, stdout or stderr is closed, the next file or socket to be opened would get its descriptor, and the messages
+// meant for it. So /dev/null is opened in its place.
 static void gx__launch_open_standard_streams(void)
 {
     int fd = 0;

@@ -1,10 +1,10 @@
 // llama_family.h: LLaMA, Mistral, Qwen2 and Qwen3 for the trainer: their options and their config.json.
 //
-// Reading refuses by name what would change the arithmetic and is not built (RoPE scaled in other ways than
-// LLaMA 3.1's, biases but Qwen2's, dropout, other activations and heads), and every value of another type: nothing that
-// is there is taken as absent. Writing says RoPE in the spellings of transformers 4 and 5, since a 4.x takes a file
-// with the newer one alone silently as theta = 10000, unscaled. torch_dtype is what all of them read; dtype, its newer
-// name, 4.x before 4.56 does not know.
+// Reading refuses by name whatever would change the arithmetic and is not implemented (RoPE scalings other than LLaMA
+// 3.1's, biases other than Qwen2's, dropout, other activations and heads), and every member of a wrong type: a member
+// that is there is never silently ignored. Writing gives RoPE in the spellings of both transformers 4 and 5, since 4.x
+// would silently read a file with the newer spelling as theta = 10000, unscaled. torch_dtype is understood by all
+// versions; its newer name, dtype, is not by 4.x before 4.56.
 #ifndef GX_LLAMA_FAMILY_H
 #define GX_LLAMA_FAMILY_H
 #include "../io/bnb.h"
@@ -48,7 +48,7 @@ static const GxField gx__llama_family_options[] = {
     {"rope_theta", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_theta), "10000", "base of the rotary angles",
      "1e-6.."},
     {"initializer_range", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, initializer_range), "0.02",
-     "standard deviation of the first weights", "0..1"}, // transformers 5 loads no larger one
+     "standard deviation of the first weights", "0..1"}, // transformers 5 loads no larger value
     {"tie_word_embeddings", GX_FIELD_BOOL, offsetof(GxLlamaConfig, tie_word_embeddings), "false",
      "the head is the embedding", NULL},
     {"pad_token_id", GX_FIELD_INT, offsetof(GxLlamaConfig, pad_token_id), "-1",
@@ -56,7 +56,7 @@ static const GxField gx__llama_family_options[] = {
     {"model_type", GX_FIELD_STRING, offsetof(GxLlamaConfig, model_type), "llama",
      "which of these models it is; qwen2: q, k and v have biases; qwen3: heads of q and k are normed",
      "llama|mistral|qwen2|qwen3"},
-    // here in a config.json: as each model has it, and in an object of RoPE's own
+    // in config.json, where each model spells them its own way and RoPE has an object of its own
     {"sliding_window", GX_FIELD_INT, offsetof(GxLlamaConfig, sliding_window), "0",
      "mistral, qwen2, qwen3: tokens that a token sees, itself included; 0: all", "0.."},
     {"max_window_layers", GX_FIELD_INT, offsetof(GxLlamaConfig, max_window_layers), "0",
@@ -75,14 +75,14 @@ static const GxField gx__llama_family_options[] = {
      offsetof(GxLlamaConfig, rope_original_max_position_embeddings), "0",
      "llama3: length of the original sequences; 0: 8192", "0.."},
 };
-// The first five must stand in a config.json; of the others transformers has defaults.
+// The first five are required in a config.json; transformers has defaults for the others.
 enum {
     GX__LLAMA_FAMILY_OPTIONS = sizeof gx__llama_family_options / sizeof *gx__llama_family_options,
     GX__LLAMA_FAMILY_REQUIRED = 5,
-    GX__LLAMA_FAMILY_PLAIN = 14 // those that lie in a config.json as they are
+    GX__LLAMA_FAMILY_PLAIN = 14 // those that config.json has under the same name
 };
 
-// llama3's numbers in RoPE's own object.
+// The members of llama3 scaling in RoPE's object.
 static const GxField gx__llama_rope_fields[] = {
     {"factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_factor), NULL, "", "1.."},
     {"low_freq_factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_low_freq_factor), NULL, "", "1e-6.."},
@@ -92,17 +92,17 @@ static const GxField gx__llama_rope_fields[] = {
 };
 enum { GX__LLAMA_ROPE_FIELDS = sizeof gx__llama_rope_fields / sizeof *gx__llama_rope_fields };
 
-// In a config.json, where a window slides.
+// The members of config.json for models with sliding windows.
 static const GxField gx__llama_window_fields[] = {
     {"sliding_window", GX_FIELD_INT, offsetof(GxLlamaConfig, sliding_window), NULL, "", "1.."},
     {"max_window_layers", GX_FIELD_INT, offsetof(GxLlamaConfig, max_window_layers), NULL, "", "0.."},
 };
 
-// The models: what transformers calls them, and what it takes for what their config.json leaves out.
+// The model types: transformers' names, and its defaults for members that config.json leaves out.
 typedef struct {
     const char *type, *causal, *labels;
     int64_t kv_heads, positions; // kv_heads 0: as many as query heads
-    int64_t window, window_from; // where a window slides, its size and its first layer
+    int64_t window, window_from; // size of the sliding window, and the first layer that has it
     int64_t head_dim;            // 0: hidden_size / num_attention_heads, and null says so, too
 } GxLlamaKind;
 static const GxLlamaKind gx__llama_kinds[] = {
@@ -122,7 +122,7 @@ static const GxLlamaKind *gx__llama_kind(const char *type)
 
 // ---- config.json ---------------------------------------------------------------------------------------------------
 
-// rope_type, or type in older files; and the numbers that belong to it.
+// Reads rope_type (in older files: type) and the numbers that belong to it.
 static GxStatus gx__llama_family_read_rope_type(GxLlamaConfig *c, const GxJson *rope, const char *where, GxError *err)
 {
     static const char *const keys[] = {"type", "rope_type"};
@@ -146,8 +146,8 @@ static GxStatus gx__llama_family_read_rope_type(GxLlamaConfig *c, const GxJson *
     return gx_json_get_fields(rope, gx__llama_rope_fields, GX__LLAMA_ROPE_FIELDS, 1, c, where, err);
 }
 
-// RoPE's own object: rope_scaling (4.x) or rope_parameters (5.x). Where both spellings of theta are there, they must be
-// the same: 4.x takes the one that stands alone, 5.x the object's.
+// Reads RoPE's own object: rope_scaling (4.x) or rope_parameters (5.x). If theta is given both inside and outside of
+// it, the two must be the same: 4.x reads the outer one, 5.x the object's.
 static GxStatus gx__llama_family_read_rope(GxLlamaConfig *c, const GxJson *json, const GxJson *rope, const char *where,
                                            GxError *err)
 {
@@ -211,7 +211,7 @@ static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *
     return gx_family_check_architecture(json, architectures, path, err);
 }
 
-// Where transformers takes a null, it stands for what resolve fills in; elsewhere it is no value.
+// Refuses null where transformers does. Elsewhere null means the default, which resolve fills in.
 static GxStatus gx__llama_family_refuse_nulls(const GxLlamaKind *kind, const GxJson *json, const char *path,
                                               GxError *err)
 {
@@ -227,7 +227,7 @@ static GxStatus gx__llama_family_refuse_nulls(const GxLlamaKind *kind, const GxJ
     return GX_OK;
 }
 
-// The list, as letters; "" where there is none.
+// Reads layer_types as one letter per layer; "" if it is absent.
 static GxStatus gx__llama_family_read_layer_types(char types[GX_MAX_UNITS], const GxLlamaConfig *c, const GxJson *json,
                                                   const char *path, GxError *err)
 {
@@ -260,7 +260,7 @@ static GxStatus gx__llama_family_read_layer_types(char types[GX_MAX_UNITS], cons
     return GX_OK;
 }
 
-// Which layers of a Qwen slide: the list says so, else max_window_layers.
+// Which layers of a Qwen have a sliding window: layer_types says so, else max_window_layers.
 static GxStatus gx__llama_family_read_sliding_layers(GxLlamaConfig *c, const char *types, const GxJson *json,
                                                      const char *path, GxError *err)
 {
@@ -277,8 +277,8 @@ static GxStatus gx__llama_family_read_sliding_layers(GxLlamaConfig *c, const cha
     return GX_OK;
 }
 
-// A Mistral whose file has layer_types is a Ministral to transformers: built where its layers are alike, and then the
-// same.
+// transformers reads a Mistral with layer_types as a Ministral. If all its layers are alike, it computes the same and
+// is accepted.
 static GxStatus gx__llama_family_check_alike(const char *types, const char *path, GxError *err)
 {
     if (!strchr(types, 's') || !strchr(types, 'f')) return GX_OK;
@@ -289,7 +289,7 @@ static GxStatus gx__llama_family_check_alike(const char *types, const char *path
         path);
 }
 
-// Of a Mistral null is none. Of a Qwen a window slides only where use_sliding_window says so.
+// Mistral: null means no window. Qwen: there is a window only if use_sliding_window is set.
 static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
 {
     const int is_mistral = !strcmp(c->model_type, "mistral"), is_llama = !strcmp(c->model_type, "llama");
@@ -319,7 +319,8 @@ static GxStatus gx__llama_family_read_json(GxLlamaConfig *c, const GxJson *json,
     const GxField *f = gx__llama_family_options;
     GX_TRY(gx__llama_family_refuse_unbuilt(json, path, err));
     const GxLlamaKind *kind = gx__llama_kind(gx_json_string(gx_json_get(json, "model_type")));
-    const int is_null = gx_json_type(gx_json_get(json, "num_key_value_heads")) == GX_JSON_NULL; // as many as heads
+    // null: as many as attention heads
+    const int is_null = gx_json_type(gx_json_get(json, "num_key_value_heads")) == GX_JSON_NULL;
     c->num_key_value_heads = is_null ? 0 : kind->kv_heads, c->max_position_embeddings = kind->positions;
     c->head_dim = kind->head_dim;
     GX_TRY(gx__llama_family_refuse_nulls(kind, json, path, err));
@@ -350,7 +351,7 @@ static const char *gx__llama_architecture(const void *config, const GxHeadWish *
     return wish && wish->kind == GX_HEAD_LABELS ? kind->labels : kind->causal;
 }
 
-// Of a Qwen both what transformers reads, the list, and what it read before it had that.
+// For a Qwen: writes both layer_types, which newer transformers read, and the members that older ones read.
 static void gx__llama_family_write_window(const GxLlamaConfig *c, GxJson *json, GxError *err)
 {
     const int is_mistral = !strcmp(c->model_type, "mistral");
@@ -386,7 +387,7 @@ GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadWish *wish, c
     if (is_llama || is_qwen3) gx_json_set(json, "attention_bias", gx_json_new_bool(0), err);
     if (is_llama) gx_json_set(json, "mlp_bias", gx_json_new_bool(0), err);
     if (c->pad_token_id < 0) gx_json_set(json, "pad_token_id", gx_json_new_null(), err);
-    gx_json_set(json, "bos_token_id", gx_json_new_null(), err); // absent, they would be 1 and 2
+    gx_json_set(json, "bos_token_id", gx_json_new_null(), err); // if they were absent, transformers would take 1 and 2
     gx_json_set(json, "eos_token_id", gx_json_new_null(), err);
     gx_family_set_labels(json, wish, err);
     gx_json_set(json, "torch_dtype", gx_json_new_string("float32"), err);
@@ -415,7 +416,7 @@ static GxStatus gx__llama_write_config(const void *config, const GxHeadWish *wis
     return gx_llama_config_write((const GxLlamaConfig *)config, wish, path, err);
 }
 
-// transformers 4 loads it, and it trains; of the others than LLaMA transformers 5 does not ask for it.
+// transformers 4 loads such a model, and it trains; transformers 5 refuses it for LLaMA only.
 static void gx__llama_warn(const void *config, const GxLogger *log)
 {
     const GxLlamaConfig *c = (const GxLlamaConfig *)config;
@@ -426,7 +427,7 @@ static void gx__llama_warn(const void *config, const GxLogger *log)
                (long)c->hidden_size, (long)c->num_attention_heads);
 }
 
-// Older files hold the frequencies of RoPE, which follow from the configuration.
+// Older files contain RoPE's frequencies, which the configuration determines.
 static int gx__llama_tensor_name(const char *in_file, char name[GX_NAME])
 {
     snprintf(name, GX_NAME, "%s", in_file);

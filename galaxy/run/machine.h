@@ -1,5 +1,5 @@
-// machine.h: what a rank computes and talks with: its device, its communicator, and who moves buffers of cards. The
-// same for every program, before it has a plan.
+// machine.h: opens what a rank computes and communicates with: its device, its communicator, and the engine for buffers
+// on cards. Every program does this before it makes a plan.
 #ifndef GX_MACHINE_H
 #define GX_MACHINE_H
 #include "../comm/comm.h"
@@ -8,13 +8,13 @@ GX_BEGIN
 
 // "auto", "cpu", or the name of the device that the program was built for.
 GxStatus gx_choose_device(GxContext *g, const char *device);
-// is_dry: a plan needs no card.
+// is_dry: 1: only plan, without a card.
 GxStatus gx_open_device(GxContext *g, int is_dry);
-// Of several ranks: g->comm, with memory of its own in `memory`, since the ranks agree on what is planned before there
-// is a plan, which counts it; timeout: seconds to wait for another rank.
+// Opens g->comm in a run of several ranks. Its memory comes from `memory`, an arena of its own, because the ranks must
+// agree on what to plan before the plan exists; the plan then counts it. timeout: seconds to wait for another rank.
 GxStatus gx_open_comm(GxContext *g, GxArena *memory, double timeout);
-// "auto", "nccl", "host": who moves buffers of the cards. All ranks choose the same, also where some are on cards and
-// some are not.
+// Chooses what transfers buffers that lie on cards: "auto", "nccl" or "host". The choice is the same on all ranks, even
+// if only some of them have a card.
 GxStatus gx_open_device_comm(GxContext *g, const char *device_comm);
 
 GX_END
@@ -41,7 +41,7 @@ GxStatus gx_open_device(GxContext *g, int is_dry)
 {
     const GxError none = GX_ZERO;
     if (gx_device_open(g) == GX_OK || !is_dry || g->error.code != GX_ERR_DEVICE) return gx_status(g);
-    g->error = none; // the first line says why there is no card
+    g->error = none; // the program's first line says why there is no card
     gx_device_close(g);
     return GX_OK;
 }
@@ -63,7 +63,7 @@ GxStatus gx_open_comm(GxContext *g, GxArena *memory, double timeout)
     return gx_comm_open(g, comm);
 }
 
-// 1: every rank has a card, and no other rank has it.
+// 1: each rank has a card that no other rank uses.
 static int gx__machine_has_own_cards(GxContext *g)
 {
     const uint64_t mine = gx_plan_card(g);
@@ -77,7 +77,7 @@ static int gx__machine_has_own_cards(GxContext *g)
     return !gx_failed(g);
 }
 
-// Of a dry run without a card, which calls none of its functions.
+// For a dry run without a card, which calls none of these functions.
 static const GxDeviceEngine gx__machine_planned_nccl = {"nccl", NULL, NULL, NULL};
 
 GxStatus gx_open_device_comm(GxContext *g, const char *device_comm)

@@ -1,16 +1,15 @@
-// merge.h: a model and its adapter into a folder of one model, W + s * B A, which needs no adapter any more.
+// merge.h: merges an adapter into its base model, W' = W + s * B A, and writes a folder of a plain model.
 //
 //     GX_TRY(gx_merge_adapter(g, "out/checkpoint-500", "", temporary, GX_F32, 1, &said)); // an adapter's folder
 //
-// Or the other way: W' - s * B A of a folder into which it was merged. In fp32 that is W to rounding: of W' twice, and
-// of the sum of r products twice. What was rounded to fewer bits, then or now, stays so; a tensor that was trained
-// whole cannot be taken back.
+// Or the reverse: W = W' - s * B A, from a folder into which the adapter was merged. In fp32 this restores W up to
+// rounding: twice that of W', and twice that of the sum of r products. What was rounded to a narrower type, at either
+// time, stays rounded; a tensor that was trained whole cannot be restored.
 //
-// Where LoRA is on an embedding to which the head is tied, or on that head, the folder has both, and says so:
-// tie_word_embeddings false.
-// On one rank; the folder is as a checkpoint's, without what a resume needs. Which head the model has, the adapter's
-// tensors say: labels, where it has their matrix, or factors of it; of a BERT without a head's names vectors; else
-// tokens.
+// If LoRA is on an embedding to which the head is tied, or on that head, the folder has both matrices and says
+// tie_word_embeddings false. Runs on one rank. The folder is like a checkpoint's, without the files for resuming. The
+// adapter's tensors tell which head the model has: labels, if it has their matrix or factors of it; GX_HEAD_VECTORS,
+// for a BERT whose names are those without a head; else tokens.
 #ifndef GX_MERGE_H
 #define GX_MERGE_H
 #include "inference.h"
@@ -23,8 +22,8 @@ typedef struct { // for people
     // said
 } GxMergeSaid;
 
-// Writes into `folder`, which is there and empty. base: the model's folder; "": where the adapter says. dtype: of the
-// weights: F32, BF16, F16. sign -1: base is a folder of a merged model, and the adapter is taken out of it.
+// Writes into `folder`, which exists and is empty. base: the model's folder; "": as the adapter says. dtype: of the
+// weights: F32, BF16, F16. sign -1: base is a merged model, and the adapter is subtracted from it.
 GxStatus gx_merge_adapter(GxContext *g, const char *adapter, const char *base, const char *folder, GxDtype dtype,
                           int sign, GxMergeSaid *said);
 
@@ -47,10 +46,10 @@ typedef struct {
     char base[GX_PATH];
     const GxFamily *family;
     GxHeadWish wish;
-    GxModelLabels labels; // of LABELS: whose names are lent to wish
+    GxModelLabels labels; // for GX_HEAD_LABELS; `wish` points to its names
 } gx__Merge;
 
-// The first tensor of the adapter whose module begins so; NULL: there is none.
+// The first tensor of the adapter whose module name begins with this; NULL: there is none.
 static const GxSafetensorsEntry *gx__merge_find(const GxSafetensors *s, const char *module)
 {
     for (int i = 0; i < s->n; i++)
@@ -60,7 +59,7 @@ static const GxSafetensorsEntry *gx__merge_find(const GxSafetensors *s, const ch
     return NULL;
 }
 
-// Names are those of the adapter's folder, or of the base's, where that says none.
+// Reads the names of the labels from the adapter's folder or, if it has none, from the base's.
 static GxStatus gx__merge_read_labels(gx__Merge *m, const char *adapter, int64_t outputs, GxError *err)
 {
     static const char *const problems[] = {"single_label_classification", "regression", "multi_label_classification"};
@@ -82,7 +81,7 @@ static GxStatus gx__merge_choose_head(gx__Merge *m, const char *adapter, const G
     const int is_bert = m->family == &gx_bert;
     const GxSafetensorsEntry *whole = gx__merge_find(s, is_bert ? "classifier.weight" : "score.weight"),
                              *factor = gx__merge_find(s, is_bert ? "classifier.lora_B." : "score.lora_B."),
-                             *labels = whole ? whole : factor; // either has a row of each
+                             *labels = whole ? whole : factor; // either has one row per label
     m->wish.kind = is_bert ? GX_HEAD_MASKED : GX_HEAD_CAUSAL;
     if (labels) return gx__merge_read_labels(m, adapter, labels->shape[0], err);
     if (!is_bert) return GX_OK;
@@ -138,8 +137,8 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
 
 // ---- the folder ----------------------------------------------------------------------------------------------------
 
-// Byte for byte: of the base its tokenizer (source_folder.h has its other files), of an adapter of vectors what
-// sentence-transformers reads.
+// Copied byte for byte: the base's tokenizer (source_folder.h has its other files), and for an adapter of an embedding
+// model the files that sentence-transformers reads.
 static const char *const gx__merge_tokenizer[] =
     {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "vocab.txt", NULL},
                          *const gx__merge_vectors[] = {"modules.json", "sentence_bert_config.json",
@@ -161,7 +160,7 @@ static GxStatus gx__merge_copy(const char *const *files, const char *from, const
     return GX_OK;
 }
 
-// What the base's config.json says of a head that is tied is no longer so.
+// The base's config.json says that the head is tied, which no longer holds.
 static GxStatus gx__merge_untie(const GxModel *m, const char *folder, GxError *err)
 {
     char path[GX_PATH];
@@ -203,7 +202,7 @@ static GxStatus gx__merge_write(GxContext *g, const GxInference *s, const char *
 
 // ---- the other way -------------------------------------------------------------------------------------------------
 
-// What was rounded when it was merged is lost.
+// Warns that what was rounded when the adapter was merged is lost.
 static void gx__unmerge_warn(const GxSafetensors *s, const char *folder, const GxLogger *log)
 {
     for (int i = 0; i < s->n; i++)
@@ -216,7 +215,7 @@ static void gx__unmerge_warn(const GxSafetensors *s, const char *folder, const G
         }
 }
 
-// Of the merged folder, and the tensors of an adapter that say what it is.
+// Refuses an adapter with tensors that were trained whole, whose earlier values no file has. Warns of rounded weights.
 static GxStatus gx__unmerge_check(GxContext *g, const GxInference *s, const char *adapter, const char *merged)
 {
     const GxTable *t = &s->model.table;
@@ -233,14 +232,14 @@ static GxStatus gx__unmerge_check(GxContext *g, const GxInference *s, const char
     return GX_OK;
 }
 
-// Into the adapter's own base nothing was merged.
+// Refuses the adapter's own base: nothing was merged into it.
 static GxStatus gx__unmerge_check_base(GxContext *g, const GxInference *s, const char *adapter, const char *merged)
 {
     GxTrainState then;
     char path[GX_PATH];
     memset(&then, 0, sizeof then);
     GX_TRY(gx_path_join(path, adapter, "trainer_state.json", &g->error));
-    if (!gx_path_is_file(path)) return GX_OK; // of peft
+    if (!gx_path_is_file(path)) return GX_OK; // peft's adapters have no such file
     GX_TRY(gx_train_state_read(path, &then, &g->error));
     if (!then.base_hash.all || then.base_hash.all != s->base_hash.all) return GX_OK;
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
@@ -252,10 +251,10 @@ static GxStatus gx__unmerge_check_base(GxContext *g, const GxInference *s, const
 static GxStatus gx__merge_load(GxContext *g, GxInference *s, const char *adapter, const char *base, int sign)
 {
     const GxLogger log = g->log, silent = GX_ZERO;
-    GxBatch batch = GX_ZERO; // of one token, which is never computed
+    GxBatch batch = GX_ZERO; // one token, for the sizes; it is never computed
     batch.T = batch.B = 1, batch.runs = gx_runs_one(1, 0);
     if (sign < 0) GX_TRY(gx__unmerge_check(g, s, adapter, base));
-    if (sign < 0) g->log = silent; // that these are other weights than the adapter's
+    if (sign < 0) g->log = silent; // no warning that the weights are not those that the adapter was trained on
     gx_inference_load(g, s, adapter, &batch);
     g->log = log;
     GX_TRY(gx_status(g));

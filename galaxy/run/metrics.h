@@ -1,4 +1,4 @@
-// metrics.h: what a run measures of itself, and log.jsonl, where programs read it. (Lines for people: report.h.)
+// metrics.h: what a run measures about itself, and log.jsonl, for programs to read. (For people: report.h.)
 #ifndef GX_METRICS_H
 #define GX_METRICS_H
 #include "../io/json.h"
@@ -10,47 +10,47 @@ typedef struct {
     int64_t step, steps; // of max_steps
     double loss, grad_norm, lr;
     double tokens_per_s, gflops; // 0: not known yet
-    double memory_mb, card_mb;   // of the process; in use on this rank's card by all, 0: there is none
+    double memory_mb, card_mb;   // of the process; in use on this rank's card, by all processes (0: no card)
     double seconds_left;
-    int skipped; // gradients were not finite
-    // the losses that `loss` is the sum of, where there is more than one and they have names; else NULL, 0
+    int skipped; // 1: gradients were not finite
+    // the losses that `loss` is the sum of, if there are several and they have names; else NULL, 0
     const char *const *loss_names;
     int losses;
     double each[GX_MAX_LOSSES];
-    int metrics; // of the training, that the task knows besides
+    int metrics; // further metrics of the task, of the training samples
     GxMetric metric[GX_MAX_METRICS];
 } GxProgress;
 
-// log.jsonl, to which whole lines are appended. What the disk does not take is kept in memory and goes with the next
-// line, or gx_log_sync: then a function returns GX_ERR_IO, and may be called again.
+// log.jsonl, to which whole lines are appended. If a line cannot be written, the function returns GX_ERR_IO and the
+// line is kept in memory; it is written with the next line or by gx_log_sync. The function may be called again.
 typedef struct {
     int is_open, fd;
     char path[GX_PATH];
-    int64_t bytes; // of the lines in the file
-    char *waiting; // lines that are not there yet
+    int64_t bytes; // size of the lines in the file
+    char *waiting; // lines that are not written yet
     int64_t waiting_bytes, waiting_room;
 } GxRunLog;
 
-// Opens it behind its lines of steps up to `step`; evaluates_again 1: without the validations of that step, 2: with the
-// first of them, which was one on the way. Lines of later steps, of a run that went on from here before, are appended
-// to the file `apart` (its folder is made), behind
-// {"left_at_step": step}; *set_apart: how many.
+// Opens the log to continue behind step `step`: later lines, which a run wrote before it was resumed from an earlier
+// step, are appended to the file `apart` (its folder is made), after a line {"left_at_step": step}; *set_apart: how
+// many. evaluates_again 1: removes the validations of that step, too; 2: keeps the first of them, which is one of
+// --eval_steps.
 GxStatus gx_log_open(GxRunLog *l, const char *path, int64_t step, int evaluates_again, const char *apart,
                      int64_t *set_apart, GxError *err);
-GxStatus gx_log_sync(GxRunLog *l, GxError *err);  // lines that wait into the file, and what is in it to the disk
-GxStatus gx_log_close(GxRunLog *l, GxError *err); // a last try; nothing is open afterwards
+GxStatus gx_log_sync(GxRunLog *l, GxError *err);  // writes waiting lines and syncs the file
+GxStatus gx_log_close(GxRunLog *l, GxError *err); // tries to write once more; closed even if that fails
 
 GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err);
-// {"step": 3, "eval_loss": 1.5, "eval_bits_per_byte": 2.164, "eval_tokens": 2048}: over `count` of what is `counted`.
-// Of other weights than that step's: {"step": 3, "weights_of_step": 2, "eval_loss": ...
+// Appends {"step": 3, "eval_loss": 1.5, "eval_bits_per_byte": 2.164, "eval_tokens": 2048}: means over `count` of what
+// is `counted`. With the weights of another step: {"step": 3, "weights_of_step": 2, "eval_loss": ...
 GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, int64_t weights_of, const GxMetric *metric, int n, int64_t count,
                            const char *counted, GxError *err);
 GxStatus gx_baseline_log(GxRunLog *l, const GxMetric *metric, GxError *err);
 
-// The validation of the least value of `name` ("loss") among the log's lines of steps before `step`; best->step -1:
-// there is none.
+// Finds the validation with the smallest value of `name` ("loss") before step `step` in the log; best->step -1: there
+// is none.
 typedef struct {
-    int64_t step, count; // count: of what it is a mean over; 0: the line does not say
+    int64_t step, count; // count: number of samples or tokens in the mean; 0: unknown
     double value;
 } GxBestEvaluation;
 GxStatus gx_log_best(const char *path, const char *name, const char *counted, int64_t step, GxBestEvaluation *best,
@@ -58,10 +58,10 @@ GxStatus gx_log_best(const char *path, const char *name, const char *counted, in
 
 int64_t gx_process_memory(void);                             // bytes resident now; 0: not known
 int64_t gx_process_peak_memory(void);                        // bytes, the most so far
-int64_t gx_available_memory(void);                           // bytes that the system could still give; 0: not known
+int64_t gx_available_memory(void);                           // bytes that the system can still provide; 0: not known
 const char *gx_duration_text(double seconds, char text[32]); // "1m12s"
-// By a metric's format, for people: "loss 1.5000". What would have more than seven digits before the point is "loss
-// 1.235e+30", what is no number "loss nan", whatever its sign.
+// Formats a metric for people: "loss 1.5000". A value of more than seven digits before the point becomes "loss
+// 1.235e+30", any NaN "loss nan".
 enum { GX_METRIC_TEXT = 200 };
 const char *gx_metric_text(const char *format, double value, char text[GX_METRIC_TEXT]);
 
@@ -89,7 +89,7 @@ const char *gx_duration_text(double seconds, char text[32])
     return text;
 }
 
-// The conversion of a format: from its % to behind its letter.
+// Finds the conversion in a format, from its % through its letter; *n: its length.
 static const char *gx__metrics_conversion(const char *format, size_t *n)
 {
     const char *at = strchr(format, '%');
@@ -111,7 +111,7 @@ const char *gx_metric_text(const char *format, double value, char text[GX_METRIC
     return text;
 }
 
-static const char *gx__metrics_json_number(double x, char text[40]) // JSON has no NaN
+static const char *gx__metrics_json_number(double x, char text[40]) // JSON has no NaN, so it becomes null
 {
     if (isfinite(x)) snprintf(text, 40, "%.9g", x);
     else snprintf(text, 40, "null");
@@ -134,12 +134,12 @@ static GxStatus gx__metrics_log_keep_line(GxRunLog *l, const char *line, int64_t
     return GX_OK;
 }
 
-// All that waits, or nothing: no line stays torn in the file.
+// Writes all waiting lines or none: no partial line stays in the file.
 static GxStatus gx__metrics_log_write(GxRunLog *l, GxError *err)
 {
     if (gx_file_write_at(l->fd, l->path, l->waiting, l->waiting_bytes, l->bytes, err) != GX_OK) {
         if (ftruncate(l->fd, (off_t)l->bytes) != 0)
-            return gx_error_code(err); // a torn line is left out when it is read
+            return gx_error_code(err); // a partial line is skipped when the log is read
         return gx_error_code(err);
     }
     l->bytes += l->waiting_bytes;
@@ -216,7 +216,7 @@ GxStatus gx_baseline_log(GxRunLog *l, const GxMetric *metric, GxError *err)
     return gx__metrics_log_line(l, line, err);
 }
 
-// {"bigram_bits_per_byte": 3.2}: what a run writes anew at every start.
+// 1: {"bigram_bits_per_byte": 3.2}: a baseline, which a run logs again at every start.
 static int gx__metrics_log_is_baseline(const GxJson *line)
 {
     GxJsonMember m = GX_ZERO;
@@ -231,20 +231,20 @@ static int gx__metrics_log_is_evaluation(const GxJson *line)
     return 0;
 }
 
-// Moves the lines of `text` whose step is at most `step` to its beginning, and copies later ones into `apart`, which
-// has room for all. A line without a step is written anew by every start, and left out; one that is torn is set apart.
+// Moves the lines of `text` up to step `step` to its beginning, and copies later ones into `apart`, which has room for
+// all. Lines without a step are dropped, since every start logs them again; partial lines are set apart.
 typedef struct {
-    int64_t kept, apart, lines; // bytes of the text, bytes and lines that are set apart
+    int64_t kept, apart, lines; // bytes kept; bytes and number of lines that are set apart
 } gx__MetricsCut;
 static gx__MetricsCut gx__metrics_log_cut(char *text, int64_t bytes, int64_t step, int evaluates_again, char *apart,
                                           const char *path)
 {
     gx__MetricsCut cut = GX_ZERO;
-    int evaluations = 0; // of that step
+    int evaluations = 0; // of step `step`
     for (int64_t at = 0; at < bytes;) {
         const char *end = (const char *)memchr(text + at, '\n', (size_t)(bytes - at));
         const int64_t n = end ? end - (text + at) + 1 : bytes - at;
-        GxError ignored = GX_ZERO; // a torn line
+        GxError ignored = GX_ZERO; // a partial line
         GxJson *json = NULL;
         const int parsed = end && gx_json_parse(&json, text + at, n - 1, path, &ignored) == GX_OK;
         const GxJson *number = gx_json_get(json, "step");
@@ -280,7 +280,7 @@ static GxStatus gx__metrics_log_append(const char *path, const char *text, int64
     return status == GX_OK ? gx_file_sync(path, err) : status;
 }
 
-// First the copies, then the log without them: killed in between, lines are there twice.
+// The copies are written first: if the process is killed in between, the lines are in both files but none is lost.
 static GxStatus gx__metrics_log_return(const char *path, int64_t step, int evaluates_again, const char *apart_path,
                                        int64_t *set_apart, int64_t *kept, GxError *err)
 {
@@ -334,7 +334,7 @@ GxStatus gx_log_best(const char *path, const char *name, const char *counted, in
     GX_TRY(gx_file_read(path, GX__METRICS_LOG_CAP, &text, &bytes, err));
     for (char *line = text; *line;) {
         const size_t n = strcspn(line, "\n");
-        GxError ignored = GX_ZERO; // a line that is none says nothing
+        GxError ignored = GX_ZERO; // a malformed line is skipped
         GxJson *json = NULL;
         if (gx_json_parse(&json, line, (int64_t)n, path, &ignored) == GX_OK)
             gx__metrics_log_better(json, name, counted, step, best);
@@ -360,7 +360,7 @@ int64_t gx_process_peak_memory(void)
     return getrusage(RUSAGE_SELF, &r) == 0 ? (int64_t)r.ru_maxrss * 1024 : 0;
 }
 
-// What a control group (a container, a job of a batch system) may still take; INT64_MAX: no limit.
+// What the control group (a container, a batch job) may still take, in bytes; INT64_MAX: no limit.
 static int64_t gx__metrics_group_memory(void)
 {
     long long limit = 0, used = 0;

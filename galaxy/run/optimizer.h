@@ -1,7 +1,7 @@
 // run/optimizer.h: the optimizer's step on a unit of a model.
 //
-// Masters, moments and gradients are the store's; what is frozen has none and is left alone. Tensors that lie behind
-// each other in all of them and are treated alike go in one call.
+// Master weights, moments and gradients lie in the store; frozen tensors have none and are left alone. Consecutive
+// tensors with the same settings are updated in one call.
 #ifndef GX_RUN_OPTIMIZER_H
 #define GX_RUN_OPTIMIZER_H
 #include "../base/store.h"
@@ -11,18 +11,18 @@ GX_BEGIN
 typedef enum { GX_OPTIMIZER_ADAMW = 0, GX_OPTIMIZER_SGD } GxOptimizerKind;
 typedef struct {
     GxOptimizerKind kind;
-    GxAdamW adamw; // weight_decay: for tensors whose row in the table says so
+    GxAdamW adamw; // its weight_decay applies to tensors whose row in the table says so
     GxSgd sgd;
     double max_grad_norm; // <= 0: no clipping
 } GxOptimizer;
 
-// How many moments it keeps of each trained element: AdamW two, SGD one, and none without momentum.
+// How many moments the optimizer keeps for each trained element: AdamW 2, SGD 1, SGD without momentum 0.
 static inline int gx_optimizer_moments(const GxOptimizer *o)
 {
     return o->kind == GX_OPTIMIZER_ADAMW ? 2 : o->sgd.momentum != 0;
 }
 
-// From the gradients, step->lr and step->clip. Nothing changes where step->skip is set.
+// Updates the weights from the gradients, step->lr and step->clip. Nothing changes if step->skip is set.
 void gx_optimizer_step(GxContext *g, const GxStore *s, const GxOptimizer *o, int unit);
 
 GX_END
@@ -36,7 +36,7 @@ static int gx__optimizer_is_in(const GxStore *s, int row, int unit)
     return s->table->row[row].unit == unit && !s->table->row[row].has_alias && gx_store_trains(s, row);
 }
 
-// Row b begins as far behind row a in the weights as it does in gradients and moments.
+// 1: the distance from row a to row b is the same in weights, gradients and moments.
 static int gx__optimizer_lie_alike(const GxStore *s, int a, int b)
 {
     return s->place[b].weight - s->place[a].weight == s->place[b].trainable - s->place[a].trainable;

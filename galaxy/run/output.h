@@ -1,13 +1,13 @@
-// output.h: a run's output folder: which run it is, which of its checkpoints is the newest, what may be replaced or
-// removed, and that no other run writes there meanwhile.
+// output.h: a run's output folder: which run it belongs to, which checkpoint is the newest, what may be replaced or
+// removed, and a lock against other runs.
 //
 //     out/  run.json  training_args.json  log.jsonl  loss.svg  checkpoint-400/  checkpoint-500/
 //           abandoned/  log.jsonl  checkpoint-450/      side_cache/  rank-0.rows
 //
-// A folder holds one run. A new run gets a folder in which nothing of these names is, or says that it overwrites it.
-// Which run it is says run.json; `--resume auto` goes on with the newest whole checkpoint of it, passing over torn
-// ones. A run that goes on from an older checkpoint takes another way from there: the checkpoints behind it, and the
-// log's lines behind it, are set apart in abandoned/, where nothing is ever removed. All of this is rank 0's.
+// A folder holds one run. A new run needs a folder without files of these names, or --overwrite_output_dir. run.json
+// identifies the run; `--resume auto` continues from its newest complete checkpoint and skips damaged ones. If a run is
+// resumed from an older checkpoint, the later checkpoints and the later lines of the log are moved to abandoned/, from
+// which nothing is ever removed. Only rank 0 calls these functions.
 #ifndef GX_OUTPUT_H
 #define GX_OUTPUT_H
 #include "../base/fields.h"
@@ -21,9 +21,9 @@ GX_BEGIN
 // What run.json says of the run in a folder.
 typedef struct {
     int64_t run;        // a number that no other run has; 0: there is none
-    int64_t world;      // ranks that it was begun or gone on with last
-    int64_t returns_to; // the step behind which checkpoints are being set apart; -1: everything is where it belongs
-    char from[GX_PATH]; // the checkpoint in another folder that it went on from; "": none
+    int64_t world;      // number of ranks when it was last started or resumed
+    int64_t returns_to; // the step behind which checkpoints are being moved to abandoned/; -1: no move is under way
+    char from[GX_PATH]; // the checkpoint in another folder that it was resumed from; "": none
     // The best validation so far, of a run that compares them (best.h): best_step 0: there is none
     double best_metric;
     int64_t best_step;
@@ -32,60 +32,61 @@ typedef struct {
 
 int64_t gx_run_draw(void); // a number for a new run
 GxStatus gx_run_write(const char *output_dir, const GxRunInfo *r, GxError *err);
-GxRunInfo gx_run_read(const char *output_dir); // of an unreadable file: as if it were not there
+GxRunInfo gx_run_read(const char *output_dir); // an unreadable file counts as missing
 
-// output_dir/checkpoint-<step>; the step of such a path, -1: it is called otherwise.
+// output_dir/checkpoint-<step>; gx_checkpoint_number returns the step of such a path, -1 for other names.
 GxStatus gx_checkpoint_path(char path[GX_PATH], const char *output_dir, int64_t step, GxError *err);
 int64_t gx_checkpoint_number(const char *path);
 
-// Two runs in one folder would mix their logs and remove each other's unfinished checkpoints. The lock is on the folder
-// itself and ends with the process; a file system without locks has none. *lock: its file descriptor; -1 before. Only
-// who has it may tidy up, and does: what killed runs left half done is finished or removed.
+// Locks the folder, since two runs in it would mix their logs and remove each other's unfinished checkpoints. The lock
+// is on the folder itself and ends with the process; on a file system without locks there is none. *lock: its file
+// descriptor, -1 before. Whoever gets the lock also finishes or removes what killed runs left incomplete.
 GxStatus gx_output_lock(int *lock, const char *output_dir, GxError *err);
 
-// Refuses a folder that is not this run's: another run is in it, or anything that has a name a run would write to; or
-// that lies in a checkpoint. run 0: a new run. is_home: the run goes on from a checkpoint in this folder, or from where
-// its run.json says; another way of the same run is another run's.
+// Refuses a folder that is in use: by another run, or by any file that the run would write; also one inside a
+// checkpoint. run 0: a new run. is_home: the run is resumed from a checkpoint in this folder, or from the one that its
+// run.json names; a continuation of the same run from elsewhere counts as another run.
 GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home, GxError *err);
-// 1: that path lies in the folder, or is it.
+// 1: the path is the folder or lies in it.
 int gx_output_holds(const char *output_dir, const char *path);
-int gx_output_is_side_cache(const char *name); // that of a file of one rank, side_cache/rank-0.rows
-// Removes the run in it: its checkpoints, log, what it has set apart, its side cache. What else is there stays. Refused
-// where there is no run.
+int gx_output_is_side_cache(const char *name); // 1: a file of one rank, side_cache/rank-0.rows
+// Removes the run in the folder: checkpoints, log, abandoned/ and side cache. Other files stay. An error if there is no
+// run.
 GxStatus gx_output_clear(const char *output_dir, GxError *err);
 
-// A run that goes on behind step `begun` may save at any later step (a signal can ask for it), at most at `last`:
-// refuses what is in the way and is not this run's. What is this run's, or damaged, can be set apart.
+// A run resumed at step `begun` may save at any later step (a signal can ask for it) up to `last`: refuses folders of
+// those names that are not this run's. This run's own checkpoints, and damaged ones, do not count: they can be set
+// apart.
 GxStatus gx_output_refuse_in_the_way(const char *output_dir, int64_t run, int64_t begun, int64_t last, GxError *err);
-// Sets apart this run's checkpoints behind `step`, and damaged ones, and writes run.json; *moved: how many. If it is
-// killed on its way, the next gx_output_lock goes on with it.
+// Moves this run's checkpoints behind `step`, and damaged ones, to abandoned/ and writes run.json; *moved: how many. If
+// the process is killed meanwhile, the next gx_output_lock completes the move.
 GxStatus gx_output_return(const char *output_dir, const GxRunInfo *r, int64_t step, int *moved, GxError *err);
 
-// The newest checkpoint-N of this run in output_dir whose manifest and contents hold; "" if there is none. Torn ones
-// are passed over, with a warning, and so are those of other runs. run 0: of any.
+// The newest checkpoint-N of this run in output_dir whose files match its manifest; "": none. Damaged checkpoints and
+// those of other runs are skipped, with a warning. run 0: of any run.
 GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[GX_PATH], const GxLogger *log,
                               GxError *err);
-// Of this run's checkpoints up to `newest`, which was just saved, all but the last `keep` are removed. What is not ours
-// (no manifest), or of another run, is left alone; so is that of step `best`.
+// Removes this run's checkpoints before `newest`, which was just saved, except for the last `keep` and that of step
+// `best`. Folders without a manifest and checkpoints of other runs are left alone.
 GxStatus gx_checkpoint_prune(const char *output_dir, int64_t run, int64_t newest, int64_t keep, int64_t best,
                              GxError *err);
 
-// Is there room for what will be saved? `count` checkpoints of `bytes` each, of which one is in the folder for a moment
-// more than are kept. Refuses where not even one fits; warns where not all do.
+// Checks that the disk has room for `count` checkpoints of `bytes` each (one more than are kept exists for a moment).
+// An error if not even one fits, a warning if not all do.
 GxStatus gx_output_check_room(const char *output_dir, int64_t bytes, int64_t count, const GxLogger *log, GxError *err);
-// The same from a number: what the disk has left.
+// The same, given how many bytes the disk has left.
 GxStatus gx_output_compare_room(const char *output_dir, int64_t left, int64_t bytes, int64_t count, const GxLogger *log,
                                 GxError *err);
 
-// Of --model: refuses the folder of a run, with the newest checkpoint in it, and one that is not what its manifest
-// says.
+// Checks --model: refuses a run's output folder, naming its newest checkpoint, and a folder that does not match its
+// manifest.
 GxStatus gx_output_check_model(const char *folder, GxError *err);
-// Of --adapter: refuses the folder of a run, with the newest checkpoint in it.
+// Checks --adapter: refuses a run's output folder, naming its newest checkpoint.
 GxStatus gx_output_check_adapter(const char *folder, GxError *err);
-// Refuses what is not there; of what may be a name on the Hugging Face hub, with the command that fetches it. `option`:
-// that it is then given to, "model".
+// Refuses a folder that does not exist; if it may be a name on the Hugging Face hub, with the command that downloads
+// it. option: what the folder is then given to, "model".
 GxStatus gx_output_check_there(const char *folder, const char *option, GxError *err);
-// Of a folder that no run writes: refuses one in a checkpoint, and the name of a checkpoint in the folder of a run.
+// Checks a folder that no run writes to: refuses one inside a checkpoint, and a checkpoint's name in a run's folder.
 GxStatus gx_output_check_place(const char *folder, GxError *err);
 
 GX_END
@@ -122,7 +123,7 @@ static const GxField gx__output_run[] = {
     {"returns_to", GX_FIELD_INT, GX__OUTPUT_AT(returns_to), NULL, "what is behind this step is being set apart",
      "-1.."},
     {"from", GX_FIELD_PATH, GX__OUTPUT_AT(from), NULL, "checkpoint in another folder that it went on from", NULL},
-    // where there is a best validation: these three
+    // of the best validation, if there is one: the next three
     {"best_metric", GX_FIELD_DOUBLE, GX__OUTPUT_AT(best_metric), NULL, "of the best validation so far", NULL},
     {"best_global_step", GX_FIELD_INT, GX__OUTPUT_AT(best_step), NULL, "when it was", "0.."},
     {"best_model_checkpoint", GX_FIELD_STRING, GX__OUTPUT_AT(best_checkpoint), NULL, "its weights", NULL},
@@ -192,7 +193,7 @@ GxStatus gx_checkpoint_path(char path[GX_PATH], const char *output_dir, int64_t 
     return gx_path_join(path, output_dir, name, err);
 }
 
-// The number of the checkpoint that "checkpoint-N.gx-old" or the like was to be, or -1.
+// The step of "checkpoint-N.gx-old" and other temporary names of a checkpoint, or -1.
 static int64_t gx__output_leftover_number(const char *name)
 {
     static const char *const suffixes[] = {GX_NEW_SUFFIX, GX_OLD_SUFFIX};
@@ -210,7 +211,7 @@ static const char *const gx__output_names[] = {"run.json", "training_args.json",
                                                "confusion.svg"};
 enum { GX__OUTPUT_NAMES = sizeof gx__output_names / sizeof *gx__output_names };
 
-// "log.jsonl.tmp-1234-0": a file that was never finished (io/files.h).
+// 1: "log.jsonl.tmp-1234-0": a temporary file that was never completed (io/files.h).
 static int gx__output_is_half_a_file(const char *name)
 {
     for (int k = 0; k < GX__OUTPUT_NAMES; k++) {
@@ -220,7 +221,7 @@ static int gx__output_is_half_a_file(const char *name)
     return 0;
 }
 
-// Finishes or removes what killed runs left half done.
+// Finishes or removes what killed runs left incomplete.
 static GxStatus gx__output_sweep(const char *output_dir, GxError *err)
 {
     GxFolder list;
@@ -231,7 +232,7 @@ static GxStatus gx__output_sweep(const char *output_dir, GxError *err)
         const int64_t n = gx__output_leftover_number(list.entry[i].name);
         if (list.entry[i].is_file && gx__output_is_half_a_file(list.entry[i].name)) {
             status = gx_path_join(path, output_dir, list.entry[i].name, err);
-            if (status == GX_OK) unlink(path); // if it stays, it only takes room
+            if (status == GX_OK) unlink(path); // if it stays, it only takes disk space
         }
         if (n < 0 || status != GX_OK) continue;
         status = gx_checkpoint_path(path, output_dir, n, err);
@@ -241,7 +242,7 @@ static GxStatus gx__output_sweep(const char *output_dir, GxError *err)
     return status;
 }
 
-// 1: a checkpoint of this program, whole or not: its manifest is there, and its state, or that this should be.
+// 1: a checkpoint of this program, complete or not: it has a manifest, and a state or a manifest that names one.
 static int gx__output_is_checkpoint(const char *path)
 {
     static const char state[] = "trainer_state.json";
@@ -255,7 +256,7 @@ static int gx__output_is_checkpoint(const char *path)
 static int gx__output_is_of(const char *folder, int64_t run)
 {
     char path[GX_PATH];
-    GxError ignored = GX_ZERO; // a state that cannot be read is of no run
+    GxError ignored = GX_ZERO; // an unreadable state belongs to no run
     GxTrainState s = GX_ZERO;
     if (run == 0) return 1;
     return gx_path_join(path, folder, "trainer_state.json", &ignored) == GX_OK &&
@@ -264,7 +265,7 @@ static int gx__output_is_of(const char *folder, int64_t run)
 
 // ---- whose the folder is -------------------------------------------------------------------------------------------
 
-// A name in the folder that a run would write to: one of its files, else the newest checkpoint. "": there is none.
+// The first name in the folder that a run would write to: one of its files, else the newest checkpoint. "": none.
 static GxStatus gx__output_find_used(const char *output_dir, char name[GX_FILE_NAME], GxError *err)
 {
     GxFolder list;
@@ -281,7 +282,7 @@ static GxStatus gx__output_find_used(const char *output_dir, char name[GX_FILE_N
     return GX_OK;
 }
 
-// "out-2", or the next that is not there.
+// Proposes "out-2", or the next name that is free.
 static void gx__output_propose(const char *output_dir, char *text, size_t size)
 {
     char given[GX_PATH], *real = realpath(output_dir, NULL);
@@ -295,13 +296,14 @@ static void gx__output_propose(const char *output_dir, char *text, size_t size)
     free(real);
 }
 
-// Checkpoints are removed as a whole, with what lies in them.
+// Refuses a folder inside a checkpoint: checkpoints are removed with everything in them.
 static GxStatus gx__output_refuse_nested(const char *output_dir, GxError *err)
 {
     char path[GX_PATH], manifest[GX_PATH];
     snprintf(path, sizeof path, "%s", output_dir);
     char *real = NULL;
-    while (!(real = realpath(path, NULL)) && strchr(path, '/')) *strrchr(path, '/') = 0; // as much of it as there is
+    // resolve the longest part of the path that exists
+    while (!(real = realpath(path, NULL)) && strchr(path, '/')) *strrchr(path, '/') = 0;
     if (!real && output_dir[0] != '/') real = realpath(".", NULL);
     snprintf(path, sizeof path, "%s", real ? real : "");
     free(real);
@@ -349,7 +351,7 @@ int gx_output_holds(const char *output_dir, const char *path)
     return holds;
 }
 
-// prefix: what names of its checkpoints begin with.
+// prefix: the beginning of the names of the checkpoints to remove.
 static GxStatus gx__output_remove_checkpoints(const char *folder, const char *prefix, GxError *err)
 {
     GxFolder list;
@@ -392,11 +394,11 @@ static GxStatus gx__output_remove_side_cache(const char *output_dir, GxError *er
         if (list.entry[i].is_file && gx_output_is_side_cache(list.entry[i].name))
             status = gx__output_unlink(path, list.entry[i].name, err);
     gx_folder_close(&list);
-    rmdir(path); // unless something else is in it
+    rmdir(path); // stays if something else is in it
     return status;
 }
 
-// run.json goes last: killed on its way, the folder is still a run's.
+// run.json is removed last: if the process is killed, the folder still counts as a run's.
 GxStatus gx_output_clear(const char *output_dir, GxError *err)
 {
     char name[GX_FILE_NAME], apart[GX_PATH];
@@ -413,16 +415,16 @@ GxStatus gx_output_clear(const char *output_dir, GxError *err)
     if (gx_path_is_folder(apart)) {
         GX_TRY(gx__output_remove_checkpoints(apart, "checkpoint-", err));
         GX_TRY(gx__output_unlink(apart, "log.jsonl", err));
-        rmdir(apart); // unless something else is in it
+        rmdir(apart); // stays if something else is in it
     }
     GX_TRY(gx__output_remove_side_cache(output_dir, err));
     for (int k = GX__OUTPUT_NAMES - 1; k >= 0; k--) GX_TRY(gx__output_unlink(output_dir, gx__output_names[k], err));
     return GX_OK;
 }
 
-// ---- ways that a run has left --------------------------------------------------------------------------------------
+// ---- checkpoints that a run has abandoned ---------------------------------------------------------------------------
 
-// 1: a checkpoint of which nothing can be said: its contents do not hold.
+// 1: a checkpoint whose files do not match its manifest, so that nothing in it can be trusted.
 static int gx__output_is_damaged(const char *path)
 {
     GxError torn = GX_ZERO;
@@ -464,7 +466,7 @@ GxStatus gx_output_refuse_in_the_way(const char *output_dir, int64_t run, int64_
     return status;
 }
 
-// abandoned/checkpoint-20, or checkpoint-20-2 where that is taken.
+// Moves a checkpoint to abandoned/checkpoint-20, or checkpoint-20-2 if that exists.
 static GxStatus gx__output_set_apart(const char *output_dir, int64_t n, GxError *err)
 {
     char path[GX_PATH], folder[GX_PATH], apart[GX_PATH], name[60];
@@ -480,7 +482,7 @@ static GxStatus gx__output_set_apart(const char *output_dir, int64_t n, GxError 
     return gx_file_sync(output_dir, err);
 }
 
-// How many checkpoints behind `step` are this run's or damaged; moves: they are set apart.
+// Counts the checkpoints behind `step` that are this run's or damaged; moves: also sets them apart.
 static GxStatus gx__output_behind(const char *output_dir, int64_t run, int64_t step, int moves, int *count,
                                   GxError *err)
 {
@@ -517,7 +519,7 @@ GxStatus gx_output_return(const char *output_dir, const GxRunInfo *r, int64_t st
     GxRunInfo on_its_way = *r;
     on_its_way.returns_to = step;
     GX_TRY(gx__output_behind(output_dir, r->run, step, 0, moved, err));
-    if (*moved) GX_TRY(gx_run_write(output_dir, &on_its_way, err)); // from here on the older way is left
+    if (*moved) GX_TRY(gx_run_write(output_dir, &on_its_way, err)); // from here on the move will be completed
     return gx__output_move_behind(output_dir, r, step, moved, err);
 }
 
@@ -547,7 +549,7 @@ GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[G
     if (!gx_path_is_folder(output_dir)) return GX_OK;
     GX_TRY(gx_folder_list(&list, output_dir, err));
     GxStatus status = GX_OK;
-    const int64_t most = gx_run_read(output_dir).returns_to; // what is behind it has been left
+    const int64_t most = gx_run_read(output_dir).returns_to; // what is behind it has been abandoned
     for (int64_t n = gx__output_before(&list, most < 0 ? INT64_MAX : most + 1); n >= 0 && status == GX_OK;
          n = gx__output_before(&list, n)) {
         GxError torn = GX_ZERO;
@@ -606,13 +608,13 @@ GxStatus gx_output_compare_room(const char *output_dir, int64_t left, int64_t by
 GxStatus gx_output_check_room(const char *output_dir, int64_t bytes, int64_t count, const GxLogger *log, GxError *err)
 {
     struct statvfs disk;
-    if (statvfs(output_dir, &disk) != 0) return GX_OK; // a file system that does not say
+    if (statvfs(output_dir, &disk) != 0) return GX_OK; // the file system does not tell
     return gx_output_compare_room(output_dir, (int64_t)disk.f_bavail * (int64_t)disk.f_frsize, bytes, count, log, err);
 }
 
 // ---- a model to begin with -----------------------------------------------------------------------------------------
 
-// A run's folder has checkpoints in it, and no model of its own.
+// A run's folder has checkpoints in it, but no model of its own.
 static GxStatus gx__output_refuse_run(const char *folder, const char *option, const char *config, GxError *err)
 {
     char path[GX_PATH], newest[GX_PATH] = "";
@@ -672,7 +674,7 @@ GxStatus gx_output_check_adapter(const char *folder, GxError *err)
     return gx__output_refuse_run(folder, "adapter", GX_ADAPTER_CONFIG, err);
 }
 
-// A folder with a manifest holds what that says, or was changed since.
+// If the folder has a manifest, its files must match it.
 static GxStatus gx__output_refuse_file(const char *folder, GxError *err)
 {
     const char *end = strrchr(folder, '.');

@@ -1,21 +1,21 @@
-// resume.h: how a run goes on: from which checkpoint, with which options, and what must not be another than it was.
+// resume.h: resumes a run: from which checkpoint, with which options, and what must not have changed.
 //
-// The options of a run are in its checkpoints (training_args.json). A run that is resumed has them again; what is said
-// now wins, and every difference is told. What would make it another run is refused: another seed, another text or
-// tokenizer, other samples (seq_len), another optimizer or one with other state. (Its weights alone are the beginning
-// of a new run: --model checkpoint-N.) Not of the run but of this command are where it is computed and who with: ranks,
+// A run's options are in its checkpoints (training_args.json). A resumed run takes them over; options given now
+// override them, and every difference is reported. A difference that would make it another run is refused: another
+// seed, text or tokenizer, other samples (seq_len), another optimizer or one with other state. (To start a new run from
+// the weights alone, use --model checkpoint-N.) Options about where the run is computed are not taken over: ranks,
 // threads, devices, folders.
 //
-// The global batch stays what it was, on however many ranks: samples are numbered, and what follows from it is
-// accumulated differently. How the model is split (lists, tp) is as it was where the ranks are.
+// The global batch size stays the same for any number of ranks: samples are numbered, and only the accumulation steps
+// change. The split of the model (lists, tp) is kept if the number of ranks is the same.
 //
 //     gx_resume_find           rank 0 looks, all are told
-//     gx_resume_check_choice   it is of this task
-//     gx_resume_check_model    it began from no other model than the one that is named, if one is
-//     gx_resume_take_options   what was not said now is as it was
-//     gx_resume_keep_layout    ... unless the ranks are others
-//     gx_resume_check          what must be the same is
-//     gx_resume_check_task     ... of the task's data, once they are open
+//     gx_resume_check_choice   its task and family are those of the program
+//     gx_resume_check_model    --model, if given, is the model that the run began from
+//     gx_resume_take_options   takes over the options that are not given now
+//     gx_resume_keep_layout    ... except the layout, if ranks or mode differ, or with --tp
+//     gx_resume_check          what must be the same is the same
+//     gx_resume_check_task     ... also in the task's data, once they are open
 //     gx_resume_changes        what differs, in words
 #ifndef GX_RESUME_H
 #define GX_RESUME_H
@@ -25,32 +25,32 @@
 GX_BEGIN
 
 typedef struct {
-    char folder[GX_PATH]; // the checkpoint; "": the run begins, or begins again
-    GxTrainState state;   // of the checkpoint. Of a run that begins again, its number alone
+    char folder[GX_PATH]; // the checkpoint; "": a new run, or one that starts over
+    GxTrainState state;   // of the checkpoint; for a run that starts over only its number
     GxJson *args;         // the run's options so far; NULL: it is a new run
     char args_path[GX_PATH];
-    int is_home; // the folder lies in output_dir, or the run there went on from it
+    int is_home; // 1: the folder lies in output_dir, or the run in output_dir was resumed from it
 } GxResume;
 
-// From o->resume: auto, a folder or "". On all ranks; o->output_dir may become the checkpoint's own (rank 0). *lock:
-// see gx_output_lock; looks only: the folder is neither locked nor tidied up.
+// Finds the checkpoint that o->resume (auto, a folder or "") means. Called on all ranks; rank 0 may set o->output_dir
+// to the checkpoint's folder. *lock: see gx_output_lock. looks_only: does not lock or tidy up the folder.
 GxStatus gx_resume_find(GxContext *g, GxResume *r, GxTrainOptions *o, const GxConfig *c, int looks_only, int *lock);
 void gx_resume_close(GxResume *r);
 
-// Which task it is decides which options there are: it is not taken over from the run, but asked for.
+// The task decides which options exist, so it is not taken over: the program must have been called with the same one.
 GxStatus gx_resume_check_choice(const GxResume *r, const GxFamily *family, const GxTask *task, GxError *err);
-// A checkpoint brings its model along: --model names the one that the run began from, or none. On rank 0.
+// A checkpoint has its own model: --model must be the one that the run began from, or absent. On rank 0.
 GxStatus gx_resume_check_model(const GxResume *r, const GxTrainOptions *o, GxError *err);
-// What a checkpoint holds, a model or an adapter of one, is what goes on.
+// Refuses --tuning of another kind than the checkpoint's: a whole model or an adapter.
 GxStatus gx_resume_check_tuning(const GxResume *r, const GxTrainOptions *o, GxError *err);
-// o is what c fills. Of a run that begins again, what followed from another method or lora_dim follows anew.
+// o: the struct that c fills. For a run that starts over, defaults that depend on --tuning or --lora_dim are set again.
 GxStatus gx_resume_take_options(const GxResume *r, const GxTask *task, GxConfig *c, GxTrainOptions *o, GxError *err);
-void gx_resume_warn_of_unknown(const GxResume *r, const GxConfig *c, const GxLogger *log); // options of the run
+void gx_resume_warn_of_unknown(const GxResume *r, const GxConfig *c, const GxLogger *log); // of the run
 void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world);
 GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *err);
 GxStatus gx_resume_check_task(const GxResume *r, const GxTask *task, const void *self, GxError *err); // on rank 0
 
-// "learning_rate 0.001 -> 0.002, ranks 2 -> 1"; "": nothing. free() it; NULL: no memory.
+// Describes the differences: "learning_rate 0.001 -> 0.002, ranks 2 -> 1"; "": none. free() it; NULL: out of memory.
 char *gx_resume_changes(const GxResume *r, const GxConfig *c, const GxTrainState *now, GxError *err);
 
 GX_END
@@ -66,7 +66,7 @@ GX_END
 
 // ---- which checkpoint ----------------------------------------------------------------------------------------------
 
-// The folder that a checkpoint lies in, as it was given where that names it, else whole: "." and links do not.
+// The folder that contains the checkpoint: as given if the path names it, else resolved ("." and links do not name it).
 static GxStatus gx__resume_parent(char parent[GX_PATH], const char *folder, GxError *err)
 {
     char *real = realpath(folder, NULL), *given = strndup(folder, (size_t)gx_path_length(folder));
@@ -98,7 +98,7 @@ static GxStatus gx__resume_read_args(GxResume *r, const char *folder, GxError *e
     return gx_json_read(&r->args, r->args_path, 1 << 20, err);
 }
 
-// The checkpoint's own files agree with each other.
+// Checks that the checkpoint's own files agree with each other.
 static GxStatus gx__resume_read_state(GxResume *r, GxError *err)
 {
     char path[GX_PATH];
@@ -122,7 +122,7 @@ static GxStatus gx__resume_read_state(GxResume *r, GxError *err)
     return GX_OK;
 }
 
-// A run that has not come to its first checkpoint begins again, as itself.
+// A run without a checkpoint starts over, under the same number.
 static GxStatus gx__resume_begin_again(GxContext *g, GxResume *r, const GxTrainOptions *o, const GxRunInfo *there)
 {
     char path[GX_PATH];
@@ -140,7 +140,7 @@ static GxStatus gx__resume_begin_again(GxContext *g, GxResume *r, const GxTrainO
     return r->state.run && gx_path_is_file(path) ? gx__resume_read_args(r, output_dir, &g->error) : GX_OK;
 }
 
-// Only the file that says where a run was is missing: what else is there may still be of use.
+// If only trainer_state.json is missing, the error says what the other files can still be used for.
 static GxStatus gx__resume_check_state(const char *folder, GxError *err)
 {
     char path[GX_PATH], manifest[GX_PATH];
@@ -168,7 +168,7 @@ static GxStatus gx__resume_check_folder(const GxResume *r, GxError *err)
     return gx_folder_verify(r->folder, 1, err);
 }
 
-// The newest checkpoint, or where the run that has none here came from.
+// Finds the newest checkpoint, or, if the run has none in this folder, the one that it was resumed from.
 static GxStatus gx__resume_look_for_newest(GxContext *g, GxResume *r, const GxTrainOptions *o, const GxRunInfo *there)
 {
     GX_TRY(gx_checkpoint_newest(o->output_dir, there->run, r->folder, &g->log, &g->error));
@@ -200,7 +200,7 @@ static GxStatus gx__resume_look(GxContext *g, GxResume *r, GxTrainOptions *o, co
             return GX_FAIL(err, GX_ERR_ARGUMENT,
                            "%s was set apart; to take it up again, give it a folder of its own with --output_dir",
                            r->folder);
-        if (!gx_config_is_set(c, "output_dir")) // it goes on where it was
+        if (!gx_config_is_set(c, "output_dir")) // it continues in its own folder
             snprintf(o->output_dir, sizeof o->output_dir, "%s", parent);
         r->is_home = !is_apart && gx__resume_is_same_folder(parent, o->output_dir);
     }
@@ -229,21 +229,21 @@ void gx_resume_close(GxResume *r)
 
 // ---- its options ---------------------------------------------------------------------------------------------------
 
-// What this command says, and not the run.
+// Options that are always those of this command, never of the run.
 static const char *const gx__resume_here[] = {
     "ranks",   "world",         "rank",        "init",        "threads",
     "timeout", "device",        "device_comm", "output_dir",  "resume",
     "dry_run", "profile_steps", "evaluate",    "sample_only", "overwrite_output_dir",
     NULL};
 
-// The option by which another run begins with what a checkpoint holds.
+// The option with which a new run starts from the checkpoint's weights.
 static const char *gx__resume_weights(const GxResume *r) { return r->state.base_hash.all ? "adapter" : "model"; }
 
 GxStatus gx_resume_check_choice(const GxResume *r, const GxFamily *family, const GxTask *task, GxError *err)
 {
     const char *then = gx_json_string(gx_json_get(r->args, "task")), *from = r->folder[0] ? r->folder : r->args_path;
     char cut[GX_TEXT_VALUE];
-    if (!then[0] || !strcmp(then, task->name)) return GX_OK; // older runs had no choice
+    if (!then[0] || !strcmp(then, task->name)) return GX_OK; // older runs had no choice of task
     gx_text_cut(then, cut, sizeof cut);
     if (gx_task_find(family, then))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
@@ -268,7 +268,7 @@ GxStatus gx_resume_check_model(const GxResume *r, const GxTrainOptions *o, GxErr
                        "adapter along; leave out --adapter, or begin a new run from it in another --output_dir",
                        o->tuning.adapter, r->folder, adapter[0] ? "with " : "without an --adapter", adapter);
     if (!r->folder[0] || !o->model[0] || !strcmp(o->model, then)) return GX_OK;
-    if (r->state.base_hash.all) return GX_OK; // of an adapter: by its weights it is told whether it is the same model
+    if (r->state.base_hash.all) return GX_OK; // for adapters the hash of the weights tells whether the base is the same
     if (then[0] && gx__resume_is_same_folder(o->model, then)) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "--model is %s, but the run that is gone on with (%s) began %s%s, and a checkpoint brings its model "
@@ -276,8 +276,8 @@ GxStatus gx_resume_check_model(const GxResume *r, const GxTrainOptions *o, GxErr
                    o->model, r->folder, then[0] ? "from " : "without a --model", then);
 }
 
-// training_args.json has all options, also those that nobody said: where they are what follows from the method that the
-// run was begun with, they were not.
+// training_args.json has all options, also those that nobody set. An option equal to the default of the run's old
+// method counts as not set.
 static void gx__resume_forget_resolved(const GxResume *r, const GxTask *task, GxConfig *c, const GxTrainOptions *o)
 {
     const char *said = gx_json_string(gx_json_get(r->args, "tuning")), *then = said[0] ? said : "full";
@@ -294,7 +294,7 @@ GxStatus gx_resume_take_options(const GxResume *r, const GxTask *task, GxConfig 
     GX_TRY(gx_config_take(c, r->args, gx__resume_here, r->args_path, err));
     if (!r->folder[0]) gx__resume_forget_resolved(r, task, c, o);
     if (r->folder[0] && !(r->state.base_hash.all && o->model[0]))
-        snprintf(o->model, sizeof o->model, "%s", gx__resume_model(r)); // the same, as it was said then
+        snprintf(o->model, sizeof o->model, "%s", gx__resume_model(r)); // spelled as the run had it
     return GX_OK;
 }
 
@@ -319,7 +319,7 @@ void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig 
     const int is_other = r->folder[0] && strcmp(r->state.methods, methods);
     if (!r->args || (r->state.world == world && !is_other && !gx_config_is_set(c, "tp"))) return;
     for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) gx_config_forget(c, layout[i]);
-    if (o->micro_batch_size == 0) gx_config_forget(c, "micro_batch_size"); // a list said it
+    if (o->micro_batch_size == 0) gx_config_forget(c, "micro_batch_size"); // dp_batch_size_list gives it
 }
 
 // ---- what must be the same -----------------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ static GxStatus gx__resume_check_int(const GxResume *r, const char *name, int64_
     return then == now ? GX_OK : gx__resume_refuse(r, name, a, b, err);
 }
 
-// Without momentum there is no velocity: neither can begin in the middle of a run.
+// Without momentum SGD has no velocity, so momentum can be neither added nor removed in the middle of a run.
 static GxStatus gx__resume_check_momentum(const GxResume *r, const GxTrainOptions *o, GxError *err)
 {
     char a[40], b[40];
@@ -411,7 +411,7 @@ GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *er
     return gx__resume_check_momentum(r, o, err);
 }
 
-// The task's identity as that checkpoint has it, field by field.
+// Compares the task's identity with the checkpoint's, field by field.
 static GxStatus gx__resume_compare_identity(const GxResume *r, const GxTask *task, const void *self, const void *theirs,
                                             GxError *err)
 {

@@ -1,15 +1,15 @@
-// setup.h: the order in which a training run is opened. What happens at each point has a room of its own:
+// setup.h: opens a training run, in this order. Each stage is implemented in a header of its own:
 //
-//     the task      task_choice.h which of the family's it is
+//     the task      task_choice.h which of the family's tasks
 //     options       options.h     flags and --config; --help and --version end here
-//     communicator  machine.h     with memory of its own, since the ranks have to agree before there is a plan
-//     the run       resume.h      whether it is gone on with, and its options then
+//     communicator  machine.h     with memory of its own, since the ranks must agree before there is a plan
+//     resuming      resume.h      the checkpoint, if any, and its options
 //     agreement     agree.h       options, the model's configuration
-//     the task      task/         its data, on which ranks agree, too
+//     the data      task/         opened by the task; the ranks agree on them, too
 //     plan          plan.h        from a step on the device `none` (buffers.h); --dry_run ends here
 //     memory        buffers.h     the arena, exactly as planned
-//     weights       checkpoint.h  drawn, loaded or resumed
-//     output        output.h      the folder: locked, and what stands in the way refused
+//     weights       checkpoint.h  initialised, loaded or resumed
+//     output        output.h      the folder is locked; a folder of another run is refused
 #ifndef GX_SETUP_H
 #define GX_SETUP_H
 #include "trainer.h"
@@ -93,7 +93,7 @@ static GxStatus gx__setup_read_options(GxTrainer *t, int argc, char **argv)
     return gx__setup_check_folders(&t->o, err);
 }
 
-// The mode, of what was said and of what the run was begun with.
+// Decides the mode, from the options given now and those that a resumed run was started with.
 static GxStatus gx__setup_resolve_mode(GxTrainer *t)
 {
     char methods[60];
@@ -110,7 +110,8 @@ static GxStatus gx__setup_resolve_mode(GxTrainer *t)
 
 // ---- the parts ------------------------------------------------------------------------------------------------------
 
-// Before a model is opened: a folder that this run must not write to, a checkpoint that is damaged. On rank 0.
+// On rank 0, before the model is opened: refuses an output folder that this run must not write to, and a damaged
+// checkpoint.
 static GxStatus gx__setup_check_output(GxTrainer *t)
 {
     const GxTrainOptions *o = &t->o;
@@ -122,7 +123,7 @@ static GxStatus gx__setup_check_output(GxTrainer *t)
     return gx_output_refuse_used(o->output_dir, t->resume.state.run, t->resume.is_home, err);
 }
 
-// What a run begins with is not cleared away by it.
+// Refuses to overwrite a folder that this run takes its weights from.
 static GxStatus gx__setup_check_overwrite(const GxTrainer *t, GxError *err)
 {
     const GxTrainOptions *o = &t->o;
@@ -136,7 +137,7 @@ static GxStatus gx__setup_check_overwrite(const GxTrainer *t, GxError *err)
     return GX_OK;
 }
 
-// What --model is to show, it shows at the length that it was trained with, where its folder says that.
+// Without training, the sequence length defaults to what the model was trained with, if its folder says so.
 static GxStatus gx__setup_take_length(GxTrainer *t)
 {
     GxContext *g = t->g;
@@ -159,7 +160,7 @@ static GxStatus gx__setup_take_length(GxTrainer *t)
     return gx_status(g);
 }
 
-// What an adapter is resumed on may lie elsewhere now.
+// The base model of a resumed adapter may have moved.
 static void gx__setup_check_base(const GxTrainer *t, GxError *err)
 {
     GxError gone = GX_ZERO;
@@ -171,7 +172,7 @@ static void gx__setup_check_base(const GxTrainer *t, GxError *err)
             t->o.model);
 }
 
-// The adapter that a run begins with says what it is, and where its base is.
+// Reads the method, the hyperparameters and the base's folder from the adapter that training starts from.
 static GxStatus gx__setup_take_adapter(GxTrainer *t)
 {
     GxContext *g = t->g;
@@ -201,7 +202,7 @@ static GxStatus gx__setup_check_dropout(GxTrainer *t)
     return GX_OK;
 }
 
-// Options about a folder's weights that an adapter, which is saved without them, cannot follow.
+// Refuses options about --model's weights that do not work with an adapter, which is saved without them.
 static GxStatus gx__setup_check_tuning(GxTrainer *t)
 {
     const GxTrainOptions *o = &t->o;
@@ -220,7 +221,7 @@ static GxStatus gx__setup_check_tuning(GxTrainer *t)
     return gx_status(t->g);
 }
 
-// Of products that this run has, on a device that can.
+// Refuses --tf32 unless the run computes products in fp32 on a card.
 static GxStatus gx__setup_take_tf32(GxTrainer *t)
 {
     const char *device = t->g->device->name;
@@ -284,7 +285,7 @@ static GxStatus gx__setup_choose_model(GxTrainer *t)
     return gx_agree_on_model(t->g, &t->config, t->family, t->model_config, folder);
 }
 
-// Ranks find each other, agree on what is run, and are arranged for it.
+// The ranks find each other, agree on what to run, and are arranged in a mesh.
 static GxStatus gx__setup_meet(GxTrainer *t)
 {
     GxContext *g = t->g;
@@ -293,7 +294,7 @@ static GxStatus gx__setup_meet(GxTrainer *t)
     int dims[GX_MESH_AXES] = {1, 1, -1, 1, 1};
     if (g->world > GX_MAX_PARTS)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%d ranks; at most %d are possible", g->world, GX_MAX_PARTS);
-    // how the ranks are arranged is one of the things to agree on: until then all are data-parallel
+    // until the ranks have agreed on the arrangement, all are data-parallel
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
     g->mesh = &t->mesh;
     GX_TRY(gx_open_comm(g, &t->comm_arena, o->timeout));
@@ -308,7 +309,7 @@ static GxStatus gx__setup_meet(GxTrainer *t)
     return gx_open_device_comm(g, o->device_comm);
 }
 
-// A model that has learned is spoilt by the rate of one that begins.
+// A pretrained model needs a lower learning rate than a new one.
 static void gx__setup_choose_rate(GxTrainer *t)
 {
     GxTrainOptions *o = &t->o;
@@ -321,8 +322,8 @@ static GxStatus gx__setup_resolve_steps(GxTrainer *t)
     GxTrainOptions *o = &t->o;
     GxError *err = &t->g->error;
     const int copies = gx_mesh_size(&t->mesh, GX_AXIS_DP);
-    if (gx_options_only_show(o)) { // one micro-batch at a time, and no steps that a schedule could be of
-        gx_config_forget(&t->config, "global_batch_size"); // of the run
+    if (gx_options_only_show(o)) {                         // one micro-batch at a time, and no steps for a schedule
+        gx_config_forget(&t->config, "global_batch_size"); // from the resumed run
         o->gradient_accumulation_steps = 1, o->global_batch_size = 0;
         return gx_options_resolve_batch(o, &t->config, copies, &t->batch_split, err);
     }
@@ -362,7 +363,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     return gx_runner_open(t->g, &t->runner, &t->model, &t->optimizer, &runner);
 }
 
-// Where labels and tokenizer are: an adapter has its own, but not one of peft's.
+// The folder of the labels and the tokenizer: our adapters bring their own, peft's do not.
 static const char *gx__setup_task_folder(const GxTrainer *t)
 {
     char config[GX_PATH];
@@ -405,12 +406,12 @@ static GxStatus gx__setup_open_parts(GxTrainer *t)
 {
     GX_TRY(gx__setup_meet(t));
     GX_TRY(gx__setup_resolve_steps(t));
-    GX_TRY(gx__setup_open_task(t)); // the model's head may follow from its data
+    GX_TRY(gx__setup_open_task(t)); // before the model: its head may depend on the data
     GX_TRY(gx_best_check(t, &t->g->error));
     return gx__setup_open_model(t);
 }
 
-// A path of the run that is gone on with, of which an error tells that it is not there: it was looked for from here.
+// Explains an error about a relative path that comes from the resumed run's options: it was looked for from here.
 static GxStatus gx__setup_explain_path(GxTrainer *t, const GxField *option, const char *path)
 {
     GxError *err = &t->g->error, told = GX_ZERO;
@@ -425,7 +426,7 @@ static GxStatus gx__setup_explain_path(GxTrainer *t, const GxField *option, cons
     return gx_status(t->g);
 }
 
-// Whether this command itself names the path, for whatever option.
+// 1: the path is the value of an option that was given in this command.
 static int gx__setup_is_said(const GxConfig *c, const char *path)
 {
     for (int k = 0; k < c->groups; k++)
@@ -468,7 +469,7 @@ static void gx__setup_optimizer_init(GxTrainer *t)
 
 // ---- weights and the output folder ----------------------------------------------------------------------------------
 
-// What follows from the checkpoint's numbers.
+// Takes over the checkpoint's step and counts.
 static void gx__setup_go_on(GxTrainer *t)
 {
     const GxTrainState *s = &t->resume.state;
@@ -497,7 +498,7 @@ static GxStatus gx__setup_report_resumed(GxTrainer *t)
     return gx_status(g);
 }
 
-// What an adapter was trained on is where it was, and as it was.
+// Loads the base weights of a resumed adapter, which must be the ones it was trained on.
 static void gx__setup_load_base(GxTrainer *t)
 {
     const uint64_t then = t->resume.state.base_hash.all;
@@ -525,7 +526,7 @@ static GxStatus gx__setup_resume(GxTrainer *t)
     return gx_status(g);
 }
 
-// A head may be another than the folder's, but not where there is nothing to train it with, unless that is asked for.
+// Training may start with a new head. Without training a new head is refused, unless --strict false asks for it.
 static void gx__setup_start_from(GxTrainer *t)
 {
     GxWeightsLoaded loaded;
@@ -566,13 +567,13 @@ static GxStatus gx__setup_show_baseline(GxTrainer *t)
     return GX_OK;
 }
 
-// As many as will be there at once.
+// How many checkpoints will exist at once.
 static int64_t gx__setup_planned_checkpoints(const GxTrainer *t)
 {
     const int64_t steps = gx_max(0, t->o.max_steps - t->step), every = t->o.save_steps, keep = t->o.save_total_limit,
                   best = gx_best_is_kept(&t->o) ? gx_ceil_div(steps, t->o.eval_steps) : 0,
                   all = (every ? gx_ceil_div(steps, every) : steps > 0) + best;
-    return keep ? gx_min(all, keep + 1 + (best > 0)) : all; // one is saved before another is removed
+    return keep ? gx_min(all, keep + 1 + (best > 0)) : all; // a checkpoint is saved before an older one is removed
 }
 
 static int64_t gx__setup_checkpoint_bytes(const GxTrainer *t)
@@ -586,8 +587,8 @@ static int64_t gx__setup_planned_bytes(const GxTrainer *t) // of the disk
     return count > INT64_MAX / 2 / gx_max(1, bytes) ? INT64_MAX / 2 : count * bytes;
 }
 
-// The same with what is small as a rule, for who takes the rest: the files that checkpoints have of their source, what
-// is written about them, a disk's blocks, the log.
+// An upper bound that includes small things: copied source files, metadata, disk blocks and the log. For the side
+// cache, which takes the rest of the disk.
 static int64_t gx__setup_planned_bytes_at_most(const GxTrainer *t)
 {
     int64_t files = 1 << 18;
@@ -597,7 +598,8 @@ static int64_t gx__setup_planned_bytes_at_most(const GxTrainer *t)
     return bytes + count * files + (1 << 20);
 }
 
-// Where a run that went on in another folder came from is told there, until it has a checkpoint of its own.
+// If the run continues in another folder than its checkpoint's, run.json says where it came from, until the new folder
+// has a checkpoint.
 static GxStatus gx__setup_describe_run(const GxTrainer *t, GxRunInfo *r, GxError *err)
 {
     memset(r, 0, sizeof *r);
@@ -611,14 +613,14 @@ static GxStatus gx__setup_describe_run(const GxTrainer *t, GxRunInfo *r, GxError
     return fits ? GX_OK : GX_FAIL(err, GX_ERR_IO, "cannot find out where %s lies", t->resume.folder);
 }
 
-// The folder becomes this run's: behind what it goes on from, nothing of another way is left.
+// Makes the folder this run's: what an earlier continuation wrote behind the resumed step is set apart.
 static GxStatus gx__setup_claim_output(GxTrainer *t)
 {
     const char *folder = t->o.output_dir;
     GxError *err = &t->g->error;
     char path[GX_PATH], apart[GX_PATH];
     GxRunInfo run;
-    const int was_validated = t->best.validated == t->begun, // on the way
+    const int was_validated = t->best.validated == t->begun, // at the resumed step, during training
         evaluates_again = !gx_best_is_over(t) ? 0
                           : was_validated     ? 2
                                               : 1;
@@ -635,7 +637,7 @@ static GxStatus gx__setup_claim_output(GxTrainer *t)
     return GX_OK;
 }
 
-// Every path that the run may write to must fit: the last checkpoint's, too.
+// All paths that the run may write must fit into GX_PATH, including the last checkpoint's.
 static GxStatus gx__setup_check_output_length(const char *output_dir, GxError *err)
 {
     static const char longest[] = "/checkpoint-999999999999999" GX_NEW_SUFFIX "/model-00001-of-00001.safetensors";
@@ -655,7 +657,7 @@ static GxStatus gx__setup_open_output(GxTrainer *t)
     GX_TRY(gx_output_lock(&t->lock, folder, err));
     GX_TRY(gx_output_refuse_in_the_way(folder, t->o.overwrite_output_dir ? 0 : t->run, t->begun, t->o.max_steps, err));
     if (t->o.overwrite_output_dir) GX_TRY(gx_output_clear(folder, err));
-    else GX_TRY(gx_output_refuse_used(folder, t->run, t->resume.is_home, err)); // another run may have come first
+    else GX_TRY(gx_output_refuse_used(folder, t->run, t->resume.is_home, err)); // again, under the lock
     GX_TRY(
         gx_output_check_room(folder, gx__setup_checkpoint_bytes(t), gx__setup_planned_checkpoints(t), &t->g->log, err));
     if (!t->run) t->run = gx_run_draw();
@@ -667,13 +669,13 @@ static GxStatus gx__setup_open_memory(GxTrainer *t)
 {
     GxContext *g = t->g;
     GX_TRY(gx_arenas_open(g, &t->arena, &t->host_arena, t->plan.arena, t->plan.host));
-    // the driver may not give a card's memory to a rank while another one's collective waits for it
+    // the driver may not allocate a card's memory for a rank while another rank's collective waits on that card
     if (g->comm && g->comm->device_engine) gx_barrier(g, GX_AXIS_ALL);
     gx_buffers_take(t, g);
     return gx_status(g);
 }
 
-// LoRA on one of two tensors that are tied is not on the other.
+// Warns if LoRA is on only one of two tied tensors.
 static void gx__setup_warn_tied(const GxTrainer *t)
 {
     const GxTensor *row = t->model.table.row;
@@ -707,7 +709,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
                        t->task->losses, GX_MAX_LOSSES);
     GX_TRY(gx__setup_read_options(t, argc, argv));
     if (t->done) return GX_OK;
-    t->is_seen = 1; // nothing has happened yet
+    t->is_seen = 1; // t->seen is up to date: no step was done yet
     GX_TRY(gx_open_device(g, t->o.dry_run));
     if (gx__setup_open_parts(t) != GX_OK) return gx__setup_explain_error(t);
     t->batch = (GxBatch *)calloc((size_t)t->o.gradient_accumulation_steps, sizeof *t->batch);
@@ -736,7 +738,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     }
     GX_TRY(gx__setup_open_output(t));
     GX_TRY(gx_side_cache_open(t, gx__setup_planned_bytes_at_most(t)));
-    gx_catch_stop_signals(); // before, there is nothing to save
+    gx_catch_stop_signals(); // before this there is nothing to save
     GX_TRY(gx_trainer_prepare(t));
     GX_TRY(gx_autotune_open(t));
     t->opened = t->interval_start = gx_seconds();

@@ -291,7 +291,7 @@ static GxStatus gx__side_cache_refuse_files(GxTrainer *t)
     if (t->o.tuning.side_cache_dir[0] && !gx_error_code(err)) gx__side_cache_check_folder(folder, err);
     if (!gx_error_code(err)) gx_record_cache_check(path, err);
     gx_at(t->g, -1, "side_cache");
-    gx_barrier(t->g, GX_AXIS_ALL); // of a context that has failed: tells the others
+    gx_barrier(t->g, GX_AXIS_ALL); // on a failed context this tells the other ranks
     return gx_status(t->g);
 }
 
@@ -437,7 +437,7 @@ static GxStatus gx__side_cache_open_files(GxTrainer *t, uint64_t about, int64_t 
     if (!gx_failed(g) && gx__side_cache_path(t, c->folder, path, err) == GX_OK &&
         gx_folder_make(c->folder, err) == GX_OK)
         gx_record_cache_open(&c->records, path, c->bytes, about, INT64_MAX, &found, err);
-    gx_barrier(g, GX_AXIS_ALL); // of a context that has failed: tells the others. Files of other ranks are now theirs
+    gx_barrier(g, GX_AXIS_ALL); // on a failed context this tells the other ranks. Behind it each rank has its file
     GX_TRY(gx_status(g));
     if (found == GX_RECORDS_OTHER)
         gx_log(&g->log, GX_LOG_WARNING,

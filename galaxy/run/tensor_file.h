@@ -451,7 +451,7 @@ static void gx__tensor_file_load_whole(GxContext *g, const GxSafetensors *s, con
         float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n);
         if (s) gx__tensor_file_read_checked(g, s, e, part->of, first, n, twin);
         if (s && !gx_failed(g)) gx__tensor_file_hash(hash, twin, n);
-        gx_broadcast(g, GX_AXIS_ALL, 0, twin, n, GX_F32); // of a context that has failed: tells the others
+        gx_broadcast(g, GX_AXIS_ALL, 0, twin, n, GX_F32); // on a failed context this tells the other ranks
         gx_to_device(g, values, twin, 4 * n);
         gx_values_written(g, store, part->values, row, first, n, values);
         gx_arena_release(a, mark);
@@ -468,7 +468,7 @@ static void gx__tensor_file_load_boxes(GxContext *g, const GxSafetensors *s, con
         const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
         if (s) gx__tensor_file_read_checked(g, s, e, of, first * row, rows * row, (float *)scratch);
         if (s && !gx_failed(g)) gx__tensor_file_hash(hash, (const float *)scratch, rows * row);
-        gx_broadcast(g, GX_AXIS_ALL, 0, scratch, rows * row, GX_F32); // of a context that has failed: tells the others
+        gx_broadcast(g, GX_AXIS_ALL, 0, scratch, rows * row, GX_F32); // on a failed context this tells the other ranks
         if (gx_failed(g)) return;
         gx_box_take(g, t, values, first, rows, scratch);
     }

@@ -1,6 +1,6 @@
-// trainer.h: what every training program shares: configuration, accumulation, clipping, the optimizer's step, progress,
-// validation, checkpoints, resuming, signals. What is trained on, and how it is judged, a task brings (task/task.h). A
-// training source shows only what is its own.
+// trainer.h: what every training program shares: configuration, gradient accumulation, clipping, the optimizer's step,
+// progress, validation, checkpoints, resuming, signals. The data and the metrics come from a task (task/task.h), so
+// that a training program's source shows only what is its own.
 //
 //     GxTrainer t = GX_ZERO;
 //     GX_CHECK(g, gx_trainer_open(&t, g, &gx_llama, &gx_causal_lm, NULL, argc, argv));
@@ -12,16 +12,16 @@
 //
 // Or all of this in one: return gx_train(g, &gx_llama, &gx_causal_lm, NULL, argc, argv);
 //
-// How a run is opened is in setup.h, what it says on its way in report.h, which of its validations is the best, and
-// when it ends early, in best.h.
-// Every rank calls every function; what is said and written, rank 0 says and writes. An error stays in g->error:
-// gx_trainer_next then says 0, and gx_trainer_close tells the logger.
-// A step whose gradients are not finite is skipped: it changes nothing. GX_SKIPPED_MOST of them in a row, or a run that
-// consists of nothing else, are an error; while they last, no older checkpoint is removed.
-// A signal to stop ends a validation and a sample, too; what was trained is saved. So does a text that can no longer be
-// read: then the run ends with that error, behind the checkpoint.
-// A disk that takes no checkpoint, or no line of the log, is a warning: the training goes on, and it is tried again
-// when the next is due. What is not there at the end is an error.
+// How a run is opened is in setup.h, what it prints in report.h, how the best validation is chosen and when a run stops
+// early in best.h.
+// Every rank calls every function; rank 0 alone prints and writes. An error stays in g->error: gx_trainer_next then
+// returns 0, and gx_trainer_close logs it.
+// A step whose gradients are not finite is skipped: it changes nothing. GX_SKIPPED_MOST such steps in a row, or a run
+// that consists of nothing else, are an error; meanwhile no older checkpoint is removed.
+// A signal to stop also ends a validation or a sample; what was trained is saved. The same happens when data can no
+// longer be read: the run saves a checkpoint and ends with that error.
+// If a checkpoint or a line of the log cannot be written, the run warns, continues, and tries again when the next is
+// due. It is an error only if it is still missing at the end.
 #ifndef GX_TRAINER_H
 #define GX_TRAINER_H
 #include "../task/task.h"
@@ -43,15 +43,16 @@ typedef struct GxTrainer {
     // what is run
     const GxFamily *family;
     const GxTask *task;
-    GxTaskChoice choice; // of it
+    GxTaskChoice choice; // how it was chosen
     void *self;          // the task's
     const GxMode *mode;  // the program's own, or &composed
     GxMode composed;     // of --mode, or --att, --con, --mlp
     GxConfig config;
     GxTrainOptions o;
-    GxResume resume;         // what it goes on from
-    GxSourceFolder source;   // on rank 0: the folder that the weights are from, as far as checkpoints say it again
-    int64_t shard_bytes;     // of a file of weights
+    GxResume resume; // what it goes on from
+    // on rank 0: the files and members of the folder that the weights are from, which checkpoints repeat
+    GxSourceFolder source;
+    int64_t shard_bytes;     // largest size of a file of weights
     GxWeightsHash base_hash; // of an adapter's base, on rank 0; 0: the run trains no adapter
     int64_t run;             // this run's number: drawn when it begins, kept when it is resumed
     void *model_config;
@@ -64,43 +65,45 @@ typedef struct GxTrainer {
     GxOptimizer optimizer;
     // memory
     GxPlan plan;
-    GxArena arena, host_arena; // of the run, exactly as planned: the device's memory; the host's, where that is another
-    GxArena comm_arena;        // of the communicator, which is needed before there is a plan
+    GxArena arena, host_arena; // exactly as planned: the device's memory; the host's, if that is separate
+    GxArena comm_arena;        // of the communicator, which is needed before the plan is made
     GxBatch *batch;            // the window's micro-batches
     GxBatch eval;
-    int64_t block_bytes; // of what the task lays into a batch
+    int64_t block_bytes; // size of a task's data in a micro-batch
     char *blocks;        // [accumulation + 1][block_bytes], the last for validation
-    char *blocks_twin;   // in the host's memory
+    char *blocks_twin;   // the same in the host's memory
     double *eval_loss;   // [GX_MAX_LOSSES]: sums over a validation
     // where the run is
-    int64_t step, samples;             // windows begun; samples seen by all ranks
-    int64_t begun;                     // the step that this process began with
-    int64_t saved;                     // the step that was saved last
-    int64_t skipped, skipped_in_a_row; // steps of this process without finite gradients; of these, the last ones
-    GxStep seen;                       // g->step as the host saw it last
-    int is_seen;                       // 1: no step since then
-    GxBest best;                       // the best validation so far (best.h)
-    const char *best_format;           // for people, of its metric; NULL: no validation has said it yet
-    int64_t incomparable;              // validations of this process whose metric was not finite
-    int64_t weights_of;                // the step whose weights were loaded at the end; 0: they are those of `step`
-    int stop, done;                    // asked to stop; nothing more to do (--help, --version, --dry_run)
-    GxError data_error;                // of this rank's data: it asks to stop
-    char *tuned;                       // the table of --autotune (autotune.h); NULL: none
-    int times_products;                // 1: it is being made
-    int data_changed;                  // that they are others than at the start has been said
+    int64_t step, samples; // windows begun; samples seen by all ranks
+    int64_t begun;         // the step at which this process started
+    int64_t saved;         // the step of the last checkpoint
+    // steps of this process whose gradients were not finite; how many of them just now in a row
+    int64_t skipped, skipped_in_a_row;
+    GxStep seen;             // g->step as the host last read it
+    int is_seen;             // 1: `seen` is up to date
+    GxBest best;             // the best validation so far (best.h)
+    const char *best_format; // printf format of the best metric; NULL: not known before the first validation
+    int64_t incomparable;    // validations of this process whose metric was not finite
+    int64_t weights_of;      // the step whose weights were loaded at the end; 0: they are those of `step`
+    int stop, done;          // asked to stop; nothing more to do (--help, --version, --dry_run)
+    GxError data_error;      // of this rank's data: it asks to stop
+    char *tuned;             // the table of --autotune (autotune.h), as text; NULL: none
+    int times_products;      // 1: this step times the algorithms
+    int data_changed;        // 1: a warning has said that the data have changed since the start
     // what is written and said
     int lock;        // file descriptor of output_dir, locked; -1: none
     GxRunLog log;    // rank 0: output_dir/log.jsonl
-    GxError unsaved; // why the last checkpoint that was due is not there, on all ranks
-    int log_waits;   // the disk took no line
+    GxError unsaved; // why the last checkpoint that was due could not be saved, on all ranks
+    int log_waits;   // 1: the last line could not be written
     char log_path[GX_PATH];
     double interval_start; // of the progress line
     int64_t interval_steps;
     double measured_since; // for the time left: since the first progress line, whose step was slow (first touches)
-    int64_t measured_from; // the step then; 0: not yet
+    int64_t measured_from; // the step at measured_since; 0: not set yet
     GxProfile profile;     // of rank 0
     // for the summary of a run that is done (gx_report_summary)
-    double opened, training_seconds;    // when training began; of it, without validations and saving
+    // time at which training began; seconds of training, without validations and saving
+    double opened, training_seconds;
     GxMetric validated[GX_MAX_METRICS]; // of the last validation
     int validated_metrics;              // how many; 0: there was none
     int64_t validated_count;            // over how many tokens, or whatever the task counts
@@ -113,24 +116,24 @@ static inline int64_t gx_trainer_samples(const GxTrainer *t)
     return gx_split_part(&t->batch_split, gx_mesh_index(&t->mesh, GX_AXIS_DP));
 }
 
-// The host's twin of what micro-batch i holds; i = accumulation: of a validation's.
+// The host's copy of the data of micro-batch i; i = gradient_accumulation_steps: of a validation.
 static inline void *gx_trainer_twin(const GxTrainer *t, int64_t i) { return t->blocks_twin + i * t->block_bytes; }
 
-// What a checkpoint says of where the run is now.
+// The position of the run, as a checkpoint states it.
 GxTrainState gx_trainer_state(const GxTrainer *t);
 
-// mode NULL: the one that the options ask for, composed. In setup.h.
+// mode NULL: the mode that the options select. Implemented in setup.h.
 GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
                          int argc, char **argv);
 int gx_trainer_next(GxTrainer *t);
 void gx_trainer_step(GxTrainer *t);
 void gx_trainer_report(GxTrainer *t);
 int gx_trainer_close(GxTrainer *t); // last validation, samples, checkpoint, picture; the program's exit status
-// All of these, as above. Returns the program's exit status; what went wrong was told to the logger.
+// Does all of these, as shown above. Returns the program's exit status; errors have been logged.
 int gx_train(GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode, int argc, char **argv);
 
-// The losses of held-out samples: `samples` of them, 0: all. Cut short by a signal to stop: t->stop is set, and they
-// are those of some.
+// Sums the losses over the first `samples` held-out samples; 0: all. If a signal stops it, t->stop is set, and the sums
+// are over the samples so far.
 void gx_trainer_evaluate(GxTrainer *t, int64_t samples, GxLosses *losses);
 void gx_trainer_validate(GxTrainer *t);    // one on the way: told, logged, and compared with those before (best.h)
 void gx_trainer_save(GxTrainer *t);        // output_dir/checkpoint-<step>
@@ -169,11 +172,11 @@ static void gx__trainer_load_window(GxTrainer *t)
         t->batch[i].first_sample = gx_side_cache_sample(t, t->samples / per_micro + i) + first;
         t->task->fill(t->g, t->self, &t->batch[i], gx_trainer_twin(t, i), (uint64_t)t->o.seed, &t->data_error);
         gx_to_device(t->g, t->blocks + i * t->block_bytes, gx_trainer_twin(t, i), t->block_bytes);
-        t->batch[i].first_sample = i * per_micro; // behind the window's: which random numbers follow from
+        t->batch[i].first_sample = i * per_micro; // within the window: the random numbers of dropout follow from it
     }
 }
 
-// What went wrong lies in the weights: those that the run began with, if no step has changed them since.
+// Non-finite gradients are blamed on the weights: those that the run began with, if no step has changed them since.
 static GxStatus gx__trainer_blame_weights(GxTrainer *t)
 {
     GxError *err = &t->g->error;
@@ -208,7 +211,7 @@ static void gx__trainer_count_skipped(GxTrainer *t)
         gx__trainer_blame_weights(t);
 }
 
-// The step as the device left it: waits for that, once per step.
+// Returns the step as the device left it. Waits for the device, once per step.
 static const GxStep *gx__trainer_see_step(GxTrainer *t)
 {
     if (t->is_seen) return &t->seen;
@@ -218,7 +221,7 @@ static const GxStep *gx__trainer_see_step(GxTrainer *t)
     return &t->seen;
 }
 
-// A process's first two steps are slower than the others: first touches, kernels that a library compiles.
+// The first two steps of a process are slower (first touch of memory, kernels being compiled) and are not profiled.
 static int gx__trainer_profiles(const GxTrainer *t)
 {
     return gx_trainer_is_first(t) && t->profile.steps < t->o.profile_steps && t->step >= t->begun + 2;
@@ -227,7 +230,7 @@ static int gx__trainer_profiles(const GxTrainer *t)
 void gx_trainer_step(GxTrainer *t)
 {
     GxContext *g = t->g;
-    gx__trainer_load_window(t); // while the device may still be at the step before
+    gx__trainer_load_window(t); // while the device may still be computing the previous step
     GxStep begun = *gx__trainer_see_step(t);
     int stop = gx_stop_signal() != 0 || gx_error_code(&t->data_error);
     begun.seed = (uint64_t)t->o.seed;
@@ -240,7 +243,7 @@ void gx_trainer_step(GxTrainer *t)
     gx_runner_train(g, &t->runner, t->batch, NULL, &stop);
     if (profiles) gx_profile_end(&t->profile);
     t->stop = stop;
-    if (stop) { // all ranks have left the window, of which nothing was computed
+    if (stop) { // agreed on by all ranks: nothing of the window was computed
         t->profile.steps -= profiles;
         return;
     }
@@ -257,7 +260,7 @@ void gx_trainer_step(GxTrainer *t)
 
 static int gx__trainer_due(const GxTrainer *t, int64_t every) { return every > 0 && t->step % every == 0; }
 
-// After a line: a disk that does not take it is said once, and that it does again.
+// Warns once when a line of the log cannot be written, and once when it can again.
 static void gx__trainer_see_log(GxTrainer *t, const GxError *disk)
 {
     const int waits = gx_error_code(disk) != GX_OK;
@@ -308,7 +311,7 @@ static void gx__trainer_report_progress(GxTrainer *t, const GxMetric *metric, in
     gx__trainer_see_log(t, &disk);
 }
 
-// A signal, or an error of the data, may reach some of the ranks only: all of them stop, or none does.
+// A signal or an error of the data may reach only some ranks, so they agree: all stop, or none does.
 static int gx__trainer_agree_to_stop(GxTrainer *t)
 {
     int64_t asked = t->stop || gx_stop_signal() != 0 || gx_error_code(&t->data_error);
@@ -317,7 +320,7 @@ static int gx__trainer_agree_to_stop(GxTrainer *t)
     return t->stop = asked > 0;
 }
 
-// Each rank takes its samples of each row of them; those beyond the last count for nothing.
+// Each rank takes its samples of micro-batch `row`; samples beyond the last have no weight.
 static void gx__trainer_load_evaluation(GxTrainer *t, int64_t row, int64_t samples)
 {
     const int64_t i = t->o.gradient_accumulation_steps;
@@ -337,7 +340,7 @@ void gx_trainer_evaluate(GxTrainer *t, int64_t samples, GxLosses *losses)
     if (t->task->see) t->task->see(g, t->self, NULL);
     for (int64_t row = 0; row * gx_split_total(&t->batch_split) < samples && !gx_failed(g); row++) {
         gx__trainer_load_evaluation(t, row, samples);
-        if (gx__trainer_agree_to_stop(t)) break; // a validation may take longer than whoever asks would wait
+        if (gx__trainer_agree_to_stop(t)) break; // a validation may take longer than a stop request should wait
         t->task->counts(t->self, &t->eval, losses->count);
         gx_runner_forward(g, &t->runner, &t->eval);
         if (t->task->see) t->task->see(g, t->self, &t->eval);
@@ -348,7 +351,7 @@ void gx_trainer_evaluate(GxTrainer *t, int64_t samples, GxLosses *losses)
     gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, losses->count, GX_MAX_LOSSES, GX_I64);
 }
 
-// Returns how many metrics there are, on all ranks; 0: it was none.
+// Returns the number of metrics, the same on all ranks; 0: there was no validation.
 static int gx__trainer_report_evaluation(GxTrainer *t, int64_t samples, GxMetric metric[GX_MAX_METRICS])
 {
     GxLosses losses;
@@ -386,11 +389,11 @@ GxTrainState gx_trainer_state(const GxTrainer *t)
     snprintf(s.optimizer, sizeof s.optimizer, "%s", t->o.optimizer);
     gx_methods_text(m, s.methods, sizeof s.methods);
     s.best = t->best;
-    if (s.best.step == t->step) gx__trainer_name_best(&s.best); // a checkpoint that is written
+    if (s.best.step == t->step) gx__trainer_name_best(&s.best); // the checkpoint being written is the best one
     return s;
 }
 
-// On rank 0: which validation is the best, where users look for it.
+// On rank 0: notes in run.json which validation is the best.
 static void gx__trainer_write_best(GxTrainer *t)
 {
     GxError disk = GX_ZERO;
@@ -401,7 +404,7 @@ static void gx__trainer_write_best(GxTrainer *t)
                disk.message);
 }
 
-// On rank 0: what the disk did with a checkpoint that was due.
+// On rank 0: reports whether a checkpoint was saved, and removes older ones.
 static void gx__trainer_see_saved(GxTrainer *t, const char *folder)
 {
     GxError disk = GX_ZERO;
@@ -415,7 +418,7 @@ static void gx__trainer_see_saved(GxTrainer *t, const char *folder)
         gx_log(&t->g->log, GX_LOG_WARNING, "an older checkpoint could not be removed: %s", disk.message);
 }
 
-// Each rank of its own data: what was trained on before is not what a resumed run would find.
+// Warns, on each rank, if the data files have changed: a resumed run would not find what was trained on.
 static void gx__trainer_see_data(GxTrainer *t)
 {
     const char *changed = t->task->changed ? t->task->changed(t->self) : NULL;
@@ -433,10 +436,10 @@ void gx_trainer_save(GxTrainer *t)
     if (gx_failed(g) || t->saved == t->step) return;
     gx__trainer_see_data(t);
     const double started = gx_seconds();
-    gx__trainer_see_step(t); // on all ranks: what is wrong with it is wrong on all alike
+    gx__trainer_see_step(t); // on all ranks, so that an error in it is raised on all alike
     if (gx_failed(g)) return;
     const GxTrainState s = gx_trainer_state(t);
-    GxError ignored = GX_ZERO; // a line that the log does not have yet is told by itself
+    GxError ignored = GX_ZERO; // a line that cannot be written is reported elsewhere
     gx_log_sync(&t->log, &ignored);
     gx_error_clear(&t->unsaved);
     if (gx_checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
@@ -462,7 +465,8 @@ void gx_trainer_save(GxTrainer *t)
     t->interval_start += gx_seconds() - started;
 }
 
-// What the disk does not take is not the best: that has to be there at the end. The run's patience has seen it.
+// A validation whose weights could not be saved cannot be the best, since they would be missing at the end. It counts
+// for the patience all the same.
 static void gx__trainer_keep_best(GxTrainer *t, const GxBest *before)
 {
     gx_trainer_save(t);
@@ -487,7 +491,7 @@ void gx_trainer_validate(GxTrainer *t)
 
 static void gx__trainer_end_interval(GxTrainer *t)
 {
-    gx__trainer_see_step(t); // on all ranks: what is wrong with it is wrong on all alike
+    gx__trainer_see_step(t); // on all ranks, so that an error in it is raised on all alike
     GxMetric metric[GX_MAX_METRICS] = GX_ZERO;
     const int metrics = !gx_failed(t->g) && t->task->progress ? t->task->progress(t->g, t->self, metric) : 0;
     if (gx_failed(t->g)) return;
@@ -529,7 +533,7 @@ static void gx__trainer_report_sample(GxTrainer *t)
     free(text);
 }
 
-// Which class was taken for which, in the last validation: in lines; where `draws`, as output_dir/confusion.svg, too.
+// Prints the confusion matrix of the last validation; with `draws` also writes output_dir/confusion.svg.
 static void gx__trainer_show_confusion(GxTrainer *t, int draws)
 {
     char svg[GX_PATH], title[200];
@@ -544,7 +548,7 @@ static void gx__trainer_show_confusion(GxTrainer *t, int draws)
         gx_log(&t->g->log, GX_LOG_WARNING, "the confusions could not be drawn: %s", disk.message);
 }
 
-// A picture that cannot be drawn costs nothing else.
+// A picture that cannot be drawn is only a warning.
 static void gx__trainer_draw(GxTrainer *t)
 {
     char svg[GX_PATH], title[200];
@@ -557,7 +561,7 @@ static void gx__trainer_draw(GxTrainer *t)
     else gx_report_curve(t, svg);
 }
 
-// Where one rank's data can no longer be read, the run ends on all: here, behind the checkpoint.
+// If a rank's data can no longer be read, the run ends on all ranks: here, after the checkpoint.
 static void gx__trainer_end_without_data(GxTrainer *t)
 {
     GxContext *g = t->g;
@@ -568,10 +572,10 @@ static void gx__trainer_end_without_data(GxTrainer *t)
     if (gx_failed(g) || rank == 0) return;
     if (gx_error_code(mine))
         GX_FAIL(&g->error, gx_error_code(mine), "%s; the run has stopped after step %ld", mine->message, (long)t->step);
-    gx_barrier(g, GX_AXIS_ALL); // of a context that has failed: tells the others
+    gx_barrier(g, GX_AXIS_ALL); // on a failed context this tells the other ranks
 }
 
-// What the disk has not taken up to now is not there.
+// At the end, whatever could not be written so far is an error.
 static void gx__trainer_end_without_disk(GxTrainer *t)
 {
     GxContext *g = t->g;
@@ -604,7 +608,7 @@ static void gx__trainer_finish(GxTrainer *t)
     GxMetric metric[GX_MAX_METRICS];
     const int samples = t->task->sample != NULL, is_over = gx_best_is_over(t);
     const char *missing = samples ? "the last validation and the sample are" : "the last validation is";
-    gx_trainer_save(t); // first: what comes now may fail; of what could not be saved before, a last try
+    gx_trainer_save(t); // first, since later work may fail; also tries once more what could not be saved before
     gx_side_cache_report(t);
     if (is_over && !t->stop) gx_report_stopped_early(t);
     if (is_over && !t->stop) gx_best_load(t);
@@ -629,7 +633,7 @@ static void gx__trainer_finish(GxTrainer *t)
                (long)t->o.max_steps, t->o.output_dir);
 }
 
-// Behind a validation of the file's samples, or of what is told of them without labels.
+// After a validation of the file's samples, or, without labels, after only running the model on them.
 static void gx__trainer_predict(GxTrainer *t)
 {
     GxLosses losses;
@@ -638,7 +642,7 @@ static void gx__trainer_predict(GxTrainer *t)
     if (gx_failed(t->g) || t->stop) return;
     const int n = t->task->metrics(t->g, t->self, &losses, metric);
     const char *path = !gx_failed(t->g) && gx_trainer_is_first(t) ? t->task->predict(t->g, t->self) : NULL;
-    gx_barrier(t->g, GX_AXIS_ALL); // of a context that has failed: tells the others
+    gx_barrier(t->g, GX_AXIS_ALL); // on a failed context this tells the other ranks
     if (gx_failed(t->g) || !path) return;
     if (n) gx_report_evaluation(t, metric, n, losses.count[0]);
     gx_report_saved(t, path);
@@ -657,8 +661,8 @@ void gx_trainer_show(GxTrainer *t)
     t->done = 1;
 }
 
-// How many rows or texts count is another number in every batch: the plan is for the most, down to the scratch of
-// operations.
+// 1: the number of rows or texts that count differs between batches. The plan assumes the most, also for the scratch of
+// operations, so that the arena's peak may stay below it.
 static int gx__trainer_rows_vary(const GxTrainer *t)
 {
     int vary = 0;
@@ -669,7 +673,7 @@ static int gx__trainer_rows_vary(const GxTrainer *t)
 int gx_trainer_close(GxTrainer *t)
 {
     GxContext *g = t->g;
-    GxError ignored = GX_ZERO; // of a run that has failed
+    GxError ignored = GX_ZERO; // the run has failed or is over: a last line that cannot be written changes nothing
     if (!t->done && !gx_failed(g)) gx__trainer_finish(t);
     int status = gx_failed(g) ? gx_print_error(g) : t->stop ? 128 + (gx_stop_signal() ? gx_stop_signal() : 15) : 0;
     gx_log_close(&t->log, &ignored);
@@ -704,6 +708,6 @@ int gx_train(GxContext *g, const GxFamily *family, const GxTask *task, const GxM
         gx_trainer_step(&t);
         gx_trainer_report(&t);
     }
-    return gx_trainer_close(&t); // also of a run that was not opened to the end
+    return gx_trainer_close(&t); // also if opening the run failed
 }
 #endif

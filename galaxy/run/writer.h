@@ -423,7 +423,7 @@ static GxStatus gx__writer_open_texts(GxWriter *w)
     }
     n[GX_WRITER_TEXTS] = w->texts, n[GX_WRITER_TEXTS + 1] = w->positions, n[GX_WRITER_TEXTS + 2] = w->new_tokens;
     gx_at(g, -1, "prompts");
-    gx_broadcast(g, GX_AXIS_ALL, 0, n, GX_WRITER_TEXTS + 3, GX_I64); // of a context that has failed: tells the others
+    gx_broadcast(g, GX_AXIS_ALL, 0, n, GX_WRITER_TEXTS + 3, GX_I64); // on a failed context this tells the other ranks
     w->texts = n[GX_WRITER_TEXTS], w->positions = n[GX_WRITER_TEXTS + 1], w->new_tokens = n[GX_WRITER_TEXTS + 2];
     if (!gx_failed(g)) w->text = (GxDecodedText *)calloc((size_t)w->texts, sizeof *w->text);
     if (!gx_failed(g) && !w->text) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the texts");

@@ -172,7 +172,7 @@ static GxStatus gx__classification_ask_model(GxContext *g, gx__ClassificationHea
     memset(h, 0, sizeof *h);
     if (model[0]) gx__classification_read_head(h, model, &g->error);
     gx_at(g, -1, "agree");
-    gx_broadcast(g, GX_AXIS_ALL, 0, h, (int64_t)sizeof *h, GX_U8); // of a context that has failed: tells the others
+    gx_broadcast(g, GX_AXIS_ALL, 0, h, (int64_t)sizeof *h, GX_U8); // on a failed context this tells the other ranks
     return gx_status(g);
 }
 

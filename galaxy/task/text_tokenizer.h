@@ -74,7 +74,7 @@ static void gx__text_receive(GxContext *g, const char *folder, const char *name,
 {
     f->text = NULL, f->n = -1;
     if (!gx_failed(g) && g->rank == 0) gx__text_read_file(folder, name, f, &g->error);
-    gx_broadcast(g, GX_AXIS_ALL, 0, &f->n, 1, GX_I64); // of a context that has failed: tells the others
+    gx_broadcast(g, GX_AXIS_ALL, 0, &f->n, 1, GX_I64); // on a failed context this tells the other ranks
     if (gx_failed(g) || f->n < 0) return;
     if (g->rank) f->text = (char *)malloc((size_t)f->n + 1);
     if (!f->text) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld bytes of %s", (long)f->n, name);
