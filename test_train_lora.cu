@@ -1308,12 +1308,11 @@ TEST(a_run_that_goes_on_has_its_own_adapter)
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--output_dir goes_on --max_steps 2"));
     CHECK_RAN(run("--adapter goes_on/checkpoint-2 --output_dir goes_on2 --max_steps 4 --save_steps 2"));
-    CHECK(
-        run("--resume goes_on/checkpoint-2 --adapter goes_on2/checkpoint-4 --output_dir goes_on3") > 0 &&
-            strstr(err(),
-                   "--adapter is goes_on2/checkpoint-4, but the run that is gone on with (goes_on/checkpoint-2) began "
-                   "without an --adapter"),
-        "%s", err());
+    CHECK(run("--resume goes_on/checkpoint-2 --adapter goes_on2/checkpoint-4 --output_dir goes_on3") > 0 &&
+              strstr(err(),
+                     "--adapter is goes_on2/checkpoint-4, but the resumed run (goes_on/checkpoint-2) began without an "
+                     "--adapter"),
+          "%s", err());
     CHECK_RAN(
         run("--resume goes_on2/checkpoint-2 --adapter goes_on/checkpoint-2 --output_dir goes_on3")); // as it began
     check_same_checkpoint("goes_on2/checkpoint-4", "goes_on3/checkpoint-4");

@@ -425,8 +425,7 @@ TEST(a_checkpoint_without_its_state_is_damaged_and_says_what_its_weights_are_goo
          {"there is no stateless/checkpoint-4/trainer_state.json", "remove stateless/checkpoint-4/manifest.json",
           "--model stateless/checkpoint-4"}},
         {"--resume nobodys/checkpoint-2",
-         {"nobodys/checkpoint-4 is where step 4 may have to be saved, and has no trainer_state.json", NULL,
-          "move it away"}},
+         {"save step 4 to nobodys/checkpoint-4, which has no trainer_state.json", NULL, "move it away"}},
     };
     CHECK_RAN(run("--output_dir stated --max_steps 6 --save_steps 2 --save_total_limit 0"));
     shell("cp -r stated stateless; rm -r stateless/checkpoint-6; rm stateless/checkpoint-4/trainer_state.json");
@@ -872,11 +871,12 @@ TEST(a_path_of_the_run_that_is_not_there_is_named_with_the_folder_that_it_was_lo
         const char *flags, *says[3];
     } cases[] = {
         {"--resume ../moved/checkpoint-2",
-         {"cannot open near.txt", "--train_data near.txt, which is looked for in /",
-          "/working: go to the folder where it was begun, or say --train_data"}},
-        {"--resume auto --output_dir ../moved --ranks 2", {"begun with --train_data near.txt", "/working: ", NULL}},
+         {"cannot open near.txt", "--train_data near.txt, which is relative to the current folder, now /",
+          "/working: change to the folder where it was started, or give --train_data"}},
+        {"--resume auto --output_dir ../moved --ranks 2", {"started with --train_data near.txt", "/working: ", NULL}},
         {"--resume auto --output_dir ../rebegun --train_data ../near.txt",
-         {"begun with --model moved/checkpoint-2, which is looked for in /", "/working: ", "say --model anew"}},
+         {"started with --model moved/checkpoint-2, which is relative to the current folder, now /",
+          "/working: ", "give --model again"}},
     };
     shell("cp text.txt near.txt; mkdir working");
     CHECK_RAN(run("--output_dir moved --max_steps 2 --train_data near.txt"));

@@ -120,7 +120,7 @@ static GxStatus gx__conversation_choose_adapter(GxWriter *w, GxConversation *c, 
     while (n && strchr(" \t\r", folder[n - 1])) n--;
     if (!w->o->adapter[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "the model has no adapter, in whose place another could be taken: begin with --adapter");
+                       "/adapter replaces an adapter, and this model has none: start with --adapter FOLDER");
     if (n == 0 || n >= sizeof w->o->adapter) return GX_FAIL(err, GX_ERR_ARGUMENT, "expected /adapter and a folder");
     char chosen[GX_PATH];
     snprintf(chosen, sizeof chosen, "%.*s", (int)n, folder);

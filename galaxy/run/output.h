@@ -327,10 +327,11 @@ GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home,
     if (!name[0] || (run && is_home && (found == run || gx__output_number(name) >= 0))) return GX_OK;
     gx__output_propose(output_dir, other, sizeof other);
     if (!found)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s holds %s, and no run that is gone on with: a run would write to that name; move it away, or "
-                       "choose another folder (--output_dir %s)",
-                       output_dir, name, other);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "%s holds %s, but no run that could be resumed, and a new run would overwrite that; move it away, "
+            "or choose another folder (--output_dir %s)",
+            output_dir, name, other);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "%s holds a run already%s; go on with it (--resume auto --output_dir %s), choose another folder "
                    "(--output_dir %s), or replace it (--overwrite_output_dir)",
@@ -434,20 +435,22 @@ static int gx__output_is_damaged(const char *path)
 static GxStatus gx__output_refuse_other(const char *path, int64_t run, int64_t step, GxError *err)
 {
     if (!gx_folder_is_ours(path))
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s is where step %ld may have to be saved, but it is no folder with a %s: it was not written "
-                       "by this program, or not to the end; move it away or remove it, or choose another --output_dir",
-                       path, (long)step, GX_MANIFEST);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "this run may have to save step %ld to %s, which is there already, without a %s: another program "
+            "wrote it, or this one did not finish; move it away or remove it, or choose another --output_dir",
+            (long)step, path, GX_MANIFEST);
     if (gx__output_is_of(path, run) || gx__output_is_damaged(path)) return GX_OK;
     if (!gx__output_is_checkpoint(path))
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s is where step %ld may have to be saved, and has no trainer_state.json: nobody can say which "
-                       "run's it is; move it away or remove it, or choose another --output_dir",
-                       path, (long)step);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "this run may have to save step %ld to %s, which has no trainer_state.json that would tell which "
+            "run's it is; move it away or remove it, or choose another --output_dir",
+            (long)step, path);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "%s is a checkpoint of another run, in whose place this one may have to save step %ld; choose "
-                   "another --output_dir, or move that checkpoint away or remove it",
-                   path, (long)step);
+                   "this run may have to save step %ld to %s, which is a checkpoint of another run; choose another "
+                   "--output_dir, or move that checkpoint away or remove it",
+                   (long)step, path);
 }
 
 GxStatus gx_output_refuse_in_the_way(const char *output_dir, int64_t run, int64_t begun, int64_t last, GxError *err)

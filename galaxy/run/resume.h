@@ -263,16 +263,17 @@ GxStatus gx_resume_check_model(const GxResume *r, const GxTrainOptions *o, GxErr
     const char *then = gx__resume_model(r), *adapter = gx_json_string(gx_json_get(r->args, "adapter"));
     if (r->folder[0] && o->tuning.adapter[0] && strcmp(o->tuning.adapter, adapter) &&
         !(adapter[0] && gx__resume_is_same_folder(o->tuning.adapter, adapter)))
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--adapter is %s, but the run that is gone on with (%s) began %s%s, and a checkpoint brings its "
-                       "adapter along; leave out --adapter, or begin a new run from it in another --output_dir",
-                       o->tuning.adapter, r->folder, adapter[0] ? "with " : "without an --adapter", adapter);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--adapter is %s, but the resumed run (%s) began %s%s, and a checkpoint brings its adapter along; "
+            "leave out --adapter, or begin a new run from it in another --output_dir",
+            o->tuning.adapter, r->folder, adapter[0] ? "with " : "without an --adapter", adapter);
     if (!r->folder[0] || !o->model[0] || !strcmp(o->model, then)) return GX_OK;
     if (r->state.base_hash.all) return GX_OK; // for adapters the hash of the weights tells whether the base is the same
     if (then[0] && gx__resume_is_same_folder(o->model, then)) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "--model is %s, but the run that is gone on with (%s) began %s%s, and a checkpoint brings its model "
-                   "along; leave out --model, or begin a new run from that model in another --output_dir",
+                   "--model is %s, but the resumed run (%s) began %s%s, and a checkpoint brings its model along; "
+                   "leave out --model, or begin a new run from that model in another --output_dir",
                    o->model, r->folder, then[0] ? "from " : "without a --model", then);
 }
 

@@ -416,11 +416,10 @@ static GxStatus gx__setup_explain_path(GxTrainer *t, const GxField *option, cons
 {
     GxError *err = &t->g->error, told = GX_ZERO;
     char *here = getcwd(NULL, 0);
-    GX_FAIL(
-        &told, gx_error_code(err),
-        "%s; the run that is gone on with was begun with --%s %s, which is looked for in %s: go to the folder where "
-        "it was begun, or say --%s anew",
-        err->message, option->name, path, here ? here : "this folder", option->name);
+    GX_FAIL(&told, gx_error_code(err),
+            "%s; the resumed run was started with --%s %s, which is relative to the current folder, now %s: change to "
+            "the folder where it was started, or give --%s again",
+            err->message, option->name, path, here ? here : "another one", option->name);
     *err = told;
     free(here);
     return gx_status(t->g);
