@@ -22,19 +22,25 @@ code() {
         { n = split($0, part, "`"); for (i = 1; i <= n; i++) { if (quoted) print FILENAME ":" FNR "\t" part[i]; if (i < n) quoted = !quoted } }' "${documents[@]}" &&
         make -s help | sed 's/^/make help\t/'
 }
-# Files: what ends like a source, or begins with a folder of sources, is a path, or the end of one; <NAME> stands for any.
+# Files: what ends like a source, or begins with a folder of sources, is a path, or the end of one; <NAME> and * stand for any.
 files() {
     find * -path build -prune -o -path out -prune -o -type f -print >"$tmp/files"
     awk -F'\t' -v brought="$brought" '
+        function exists(w,    pattern, path) {
+            if (w !~ /\*/) return w in known
+            pattern = "^" w "$"; gsub(/\./, "[.]", pattern); gsub(/\*/, "[^/]*", pattern)
+            for (path in known) if (path ~ pattern) return 1
+            return 0
+        }
         BEGIN { n = split(brought, part, " "); for (i = 1; i <= n; i++) known[part[i]] }
         NR == FNR { n = split($0, part, "/"); end = folder = ""
             for (i = n; i > 0; i--) { end = part[i] (i < n ? "/" end : ""); known[end] }
             for (i = 1; i < n; i++) { folder = folder part[i]; known[folder]; folder = folder "/"; known[folder] }
             next }
-        { n = split($2, part, /[^A-Za-z0-9_.\/<>-]+/)
+        { n = split($2, part, /[^A-Za-z0-9_.\/<>*-]+/)
           for (i = 1; i <= n; i++) { w = part[i]; sub(/^\.\//, "", w); sub(/\.+$/, "", w)
               source = w ~ /\.(h|cuh|cu|c|sh|py|awk|md)$/ || w ~ /^(dev|docs|galaxy|examples|test|train_config|data\/ref)\//
-              if (source && w !~ /^(build|out)\// && w !~ /</ && !(w in known)) print $1 ": there is no file " w } }' "$tmp/files" "$tmp/code"
+              if (source && w !~ /^(build|out)\// && w !~ /</ && !exists(w)) print $1 ": there is no file " w } }' "$tmp/files" "$tmp/code"
 }
 # Programs: make has a target of that name.
 programs() {
