@@ -932,7 +932,7 @@ TEST(what_stands_in_the_way_of_a_checkpoint_is_refused_before_training_and_left_
          {"--max_steps 4", {"way/checkpoint-4", "step 4", NULL}}},
         {"cp -r good way; rm way/checkpoint-3/manifest.json",
          "way/checkpoint-3/model.safetensors",
-         {"--resume auto --max_steps 4", {"way/checkpoint-3", "manifest.json", "not to the end"}}},
+         {"--resume auto --max_steps 4", {"way/checkpoint-3", "manifest.json", "did not finish"}}},
     };
     good_checkpoint();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
