@@ -1,19 +1,18 @@
-// captured.h: work of a device that is captured (GxDevice.graph_begin), with the collectives that it asks for.
+// captured.h: a device's work with collectives in between, captured as graphs (GxDevice.graph_begin) and replayed.
 //
-// A graph cannot hold a collective that goes through the host's memory, and the host must look after those of NCCL. So
-// at each start of a collective, and at each wait for one, a graph ends and another begins. While work is captured
-// nothing of it runs, and nobody is spoken to: what is asked of the communicator is kept, by an engine of buffers on
-// the device that stands in for the real one. Launched, graphs and collectives come in the order in which they were
-// asked for, the collectives as if they were asked for then: by NCCL or by copies, with headers, time-outs and errors
-// as ever. So ranks of a group need not capture at the same time.
+// A graph cannot contain a collective: one that goes through the host's memory needs the host, and one by NCCL needs
+// the host to watch it. So wherever a collective is started or waited for, one graph ends and the next begins. While
+// work is captured, nothing runs and nothing is sent: an engine that stands in for the real one only keeps the calls.
+// A launch runs graphs and collectives in the order in which they were captured, and the collectives in the usual way,
+// by NCCL or by copies, with their headers, time-outs and errors. So ranks need not capture at the same time.
 //
-//     GxCaptured *c = gx_capture(g, work, user);             // the host's part of work(g, user) is done
-//     gx_captured_launch(g, c);                              // the device's, and the communicator's
-//     gx_captured_close(c);
+//     GxCaptured *c = gx_capture(g, work, user);             // calls work(g, user): only its host code takes effect
+//     gx_captured_launch(g, c);                              // its device operations and collectives; any number of
+//     times gx_captured_close(c);
 //
-// Collectives of the host's buffers cannot be kept, nor can transfers: that is the context's error.
+// Collectives of host buffers and transfers between two ranks cannot be captured: they put the context into error.
 //
-// Memory: the host's, some 6 KB for each collective; what the device takes for its graphs.
+// Memory: some 6 KB of the host's for each collective, and whatever the device takes for its graphs.
 #ifndef GX_CAPTURED_H
 #define GX_CAPTURED_H
 #include "device_buffers.h"
@@ -21,11 +20,11 @@ GX_BEGIN
 
 typedef struct GxCaptured GxCaptured;
 
-// NULL: the context has failed.
+// Returns NULL if it fails; the error is the context's.
 GxCaptured *gx_capture(GxContext *g, void (*work)(GxContext *g, void *user), void *user);
 void gx_captured_launch(GxContext *g, GxCaptured *c);
 void gx_captured_close(GxCaptured *c); // NULL: nothing
-// For tests, of a device with graph_compare: the context's error where not both would do the same.
+// For tests, on a device with graph_compare: an error of the context if the two would not do the same.
 void gx_captured_compare(GxContext *g, const GxCaptured *kept, const GxCaptured *now);
 
 GX_END
@@ -36,12 +35,12 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-// A graph, and what is asked of the communicator behind it: of the last part nothing.
+// A graph, and the collective that is started or waited for after it; the last part has neither.
 typedef struct {
     GxGraph *graph;
-    GxCollective *call; // is started. NULL: none
-    GxTicket ticket;    // of the call, while it is launched
-    int64_t awaited;    // the number of the part whose call is waited for, from 1 on. 0: none
+    GxCollective *call; // started after the graph. NULL: none
+    GxTicket ticket;    // of the call, from its start to its wait
+    int64_t awaited;    // the call of part number `awaited`, counted from 1, is waited for after the graph. 0: none
     int unit;
     const char *site;
 } GxCapturedPart;
@@ -54,7 +53,7 @@ struct GxCaptured {
 
 // ---- captured ------------------------------------------------------------------------------------------------------
 
-// What was captured so far is a part. Returns 0 after an error.
+// Ends the current graph and appends it as a part. Returns 0 after an error.
 static int gx__comm_captured_cut(GxContext *g, GxCaptured *c)
 {
     GxGraph *graph = g->device->graph_end(g);
@@ -74,7 +73,7 @@ static int gx__comm_captured_cut(GxContext *g, GxCaptured *c)
     return 1;
 }
 
-// In place of a device's engine.
+// The stand-in for the device's engine: a call's handle is the number of its part, from 1 on.
 static int64_t gx__comm_captured_start(GxContext *g, const GxCollective *call)
 {
     GxCaptured *c = (GxCaptured *)g->comm->device_state;
@@ -101,7 +100,7 @@ static void gx__comm_captured_wait(GxContext *g, int64_t number)
 static const GxDeviceEngine gx__comm_captured_engine = {"captured", gx__comm_captured_start, gx__comm_captured_wait,
                                                         NULL};
 
-static int64_t gx__comm_captured_calls(const GxComm *comm) // that the host's engine was asked for
+static int64_t gx__comm_captured_calls(const GxComm *comm) // collectives that went to the host's engine so far
 {
     int64_t n = 0;
     for (int axes = 0; comm && axes <= GX_AXIS_ALL; axes++) n += comm->sequence[axes];
@@ -158,7 +157,7 @@ void gx_captured_launch(GxContext *g, GxCaptured *c)
         g->device->graph_launch(g, p->graph);
         gx_at(g, p->unit, p->site);
         if (p->call && !gx_failed(g)) {
-            GxCollective call = *p->call; // which is changed as it runs
+            GxCollective call = *p->call; // a copy: running it changes it
             p->ticket = gx__comm_start_where(g, &call);
         }
         if (p->awaited) gx__comm_finish_where(g, c->part[p->awaited - 1].ticket);

@@ -1,27 +1,29 @@
-// graphs.h: runs of operations that a device has captured as graphs, each under what it follows from.
+// graphs.h: work that a device has captured as graphs, kept under a key of everything that its arguments depend on.
 //
-// A graph launches what was captured with the arguments that it had, and so are the collectives between two graphs
-// asked for again (comm/captured.h). So they are kept under all that these follow from
-// besides the device's memory (GxGraphKey, and which gradients are written), and launched only where all of that is the
-// same again. What comes for the first time runs operation by operation, so that whatever is made once has been made;
-// the second time it is captured and launched; from then on launched.
+// A graph repeats its operations with the arguments that they had when it was captured, and so do the collectives
+// between two graphs (comm/captured.h). So it may be launched only if every argument would be the same again: the key
+// (GxGraphKey, and which gradients have been written in this window) has all that they depend on besides memory of the
+// device. Work whose key is new runs operation by operation, so that everything that is made only once (modules,
+// workspaces, choices of algorithms) is made outside of a capture. The second time it is captured and launched, from
+// then on only launched.
 //
 //     GX_TRY(gx_graphs_open(&s, &m->store, &g->error));
 //     gx_graphs_run(g, s, &key, work, user);             // in place of work(g, user)
 //     gx_graphs_close(s);
 //
-// What is not in the key must lie in the device's memory, and its address be the same as long as the graphs are kept:
+// What arguments depend on, and where it is:
 //     in memory    tokens, labels, positions, documents; the step's seed, number, first sample and learning rate, what
-//                  losses are divided by (GxStep); weights, gradients, cosines and sines
-//     in the key   which actions, so where their rows and slots lie, which micro-batch, and whether weights come later;
-//                  T and B, the batch's arrays and their runs of positions, the first sample's number in the window, a
-//                  head's targets; where scratch begins; which gradients are written, so whether a product writes or
-//                  adds
-//     constant     shapes, strides, factors, sites and probabilities of dropout, eps: of the model
-// A device that can (GxDevice.graph_compare) captures again before each launch, and compares.
+//                  losses are divided by (GxStep); weights, gradients, cosines and sines. They lie in the device's
+//                  memory, at addresses that stay the same as long as the graphs are kept
+//     in the key   which actions, and so where their rows and slots lie, which micro-batch, and whether weights'
+//                  gradients come later; T and B, the batch's arrays and its runs of positions, the first sample's
+//                  number in the window, a head's targets; where scratch begins; which gradients have been written, and
+//                  so whether a product writes or adds
+//     constant     the model's shapes, strides, factors, sites and probabilities of dropout, eps
+// A device with GxDevice.graph_compare (the emulator) captures again before each launch, and compares.
 //
-// Memory: those of GX_GRAPHS_MOST keys at most, the keys that come first, since all of a window come again in the next;
-// what the device takes for them is not in a plan. The rest runs operation by operation, which is said once.
+// Memory: graphs are kept for the first GX_GRAPHS_MOST keys, since every window has the same keys; the plan of memory
+// does not include what the device takes for them. Work of further keys runs operation by operation, after one warning.
 #ifndef GX_GRAPHS_H
 #define GX_GRAPHS_H
 #include "../base/store.h"
@@ -32,19 +34,19 @@ GX_BEGIN
 
 enum { GX_GRAPHS_MOST = 128 };
 
-// Compared by its bytes: a caller sets all of it to zero first.
+// Compared byte by byte, so the caller sets all of it to zero first (padding, too).
 typedef struct {
-    int64_t first, n; // actions of the list
-    int64_t scratch;  // bytes of the arena that are in use before it
+    int64_t first, n; // actions [first, first + n) of the list
+    int64_t scratch;  // bytes of the arena in use when the work begins
     GxBatch batch;    // without targets where no head is among the actions
 } GxGraphKey;
 
 typedef struct GxGraphs GxGraphs;
 
-GxStatus gx_graphs_open(GxGraphs **s, GxStore *store, GxError *err); // the store is lent
+GxStatus gx_graphs_open(GxGraphs **s, GxStore *store, GxError *err); // the store must outlive it
 void gx_graphs_close(GxGraphs *s);                                   // NULL: nothing
 
-// The device has graphs, and nobody wants to hear of single operations.
+// 1 if the device has graphs, and no recorder is on, which needs to see each operation.
 int gx_graphs_are_possible(const GxContext *g);
 void gx_graphs_run(GxContext *g, GxGraphs *s, const GxGraphKey *key, void (*work)(GxContext *g, void *user),
                    void *user);
@@ -59,15 +61,15 @@ GX_END
 
 typedef struct {
     GxGraphKey key;
-    uint8_t *before, *behind; // [rows of the table] each: which gradients are written
-    GxCaptured *captured;     // NULL: seen once
+    uint8_t *before, *behind; // [rows of the tensor table] each: which gradients have been written, before and after
+    GxCaptured *captured;     // NULL: the work has run once, and is captured the next time
 } GxGraphPlace;
 
 struct GxGraphs {
     GxStore *store;
-    uint8_t *now; // [rows of the table]
-    int n;        // places in use, the first
-    int is_full;  // which has been said
+    uint8_t *now; // [rows of the tensor table] which gradients have been written
+    int n;        // place[0, n) are in use
+    int is_full;  // the warning has been printed
     GxGraphPlace place[GX_GRAPHS_MOST];
 };
 
@@ -96,7 +98,7 @@ void gx_graphs_close(GxGraphs *s)
 
 int gx_graphs_are_possible(const GxContext *g) { return g->device->computes && g->device->graph_begin && !g->recorder; }
 
-// The place of this key with gradients as they are written now; NULL: there is none.
+// The place of this key, given which gradients have been written. NULL: there is none.
 static GxGraphPlace *gx__graphs_find(GxGraphs *s, const GxGraphKey *key)
 {
     for (int i = 0; i < s->n; i++) {

@@ -1,17 +1,17 @@
 // run/interpreter.h: runs lists of actions (parallel/steps.h) on a model: a training step, a validation, logits.
 //
-// A GxRunner has what a rank needs for that: the model and its store, the optimizer, the lists, and one region of
-// memory in which the rows and slots of whichever list runs have their places. What an action needs while it runs is
-// scratch.
+// A GxRunner holds what a rank needs for that: the model and its store, the optimizer, the lists, and one region of
+// memory that all lists share, for rows (the stream between units) and slots (what a unit keeps for its backward).
+// Memory that is needed only while an action runs is scratch.
 //
 //     GX_TRY(gx_runner_open(&r, &model, &optimizer, &spec, err));     // makes and checks the lists
 //     gx_runner_take(g, &r, T, B, chunk);                             // all memory, from the arena
 //     gx_runner_train(g, &r, batch, labels, &stop);                   // a window of micro-batches, and the update
 //     gx_runner_forward(g, &r, &batch);                               // adds to its targets' losses
 //
-// A window is what one optimizer step sees: all micro-batches of all ranks. Each of its losses is the sum of its
-// labels' losses over the number of its labels that count, wherever they are; so these numbers are agreed on first
-// (COUNT), and gradients are SUMmed over ranks and micro-batches.
+// A window is the data of one optimizer step: all micro-batches of all ranks. A loss of the window is the sum of the
+// losses of its labels, divided by how many labels count in the whole window. So that number is summed over the ranks
+// first (COUNT), and gradients are then summed, not averaged, over ranks and micro-batches.
 #ifndef GX_INTERPRETER_H
 #define GX_INTERPRETER_H
 #include "../model/unit.h"
@@ -22,27 +22,27 @@
 #include "optimizer.h"
 GX_BEGIN
 
-// What comes out of a model's layers beside a side network, kept from one training step to another (side_cache.h): a
-// layer whose output is there is not computed. Layers are numbered from 0.
+// Outputs of the frozen layers that a side network reads, kept from one epoch to the next (side_cache.h): a layer whose
+// output has been kept is not computed. Layers are numbered from 0.
 typedef struct {
-    // Before the first layer of a micro-batch: 1, on all ranks of its tp group or on none: all of its outputs are
-    // there.
+    // Called before the first layer of a micro-batch. Returns 1 if the outputs of all layers have been kept; all ranks
+    // of a tp group return the same.
     int (*find)(GxContext *g, void *user, const GxBatch *b);
     void (*read)(GxContext *g, void *user, const GxBatch *b, int layer, GxRows x);  // writes x
-    void (*write)(GxContext *g, void *user, const GxBatch *b, int layer, GxRows x); // x was computed
+    void (*write)(GxContext *g, void *user, const GxBatch *b, int layer, GxRows x); // keeps x, just computed
     void *user;
 } GxUnitCache;
 
 typedef struct {           // zero: defaults
-    int micro_batches;     // of a window; 0: one
-    int recomputes_layers; // layers keep their inputs and are computed again before their backwards
+    int micro_batches;     // in a window, on this rank; 0: one
+    int recomputes_layers; // layers keep only their inputs, and are computed again before their backward
     int order;             // GxStepsOrder
-    int puts_off_weights;  // weight halves of layers come at the end of the window
-    int bucket;            // units whose gradients are summed in one go; 0: all
-    int starts_sums;       // that of a bucket goes on beside the backward of what lies below
-    int forward_only;      // there is no training: no list for it, and no memory
-    int keeps_graphs;      // in training: what a micro-batch launches between two collectives is one launch (graphs.h)
-    // The task's: what losses are divided by. NULL: target 0's labels that are not GX_IGNORE_INDEX
+    int puts_off_weights;  // weights' gradients of layers are computed at the end of the window
+    int bucket;            // units whose gradients are summed over the ranks at once; 0: all
+    int starts_sums;       // a bucket's sum runs while the units below compute their backward
+    int forward_only;      // no training: neither a list nor memory for it
+    int keeps_graphs;      // in training, what a micro-batch computes is captured and launched as graphs (graphs.h)
+    // The task counts the labels that losses are divided by. NULL: target 0's labels that are not GX_IGNORE_INDEX
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
     const void *task;         // its self
     const GxUnitCache *cache; // lent. NULL: none
@@ -51,44 +51,45 @@ typedef struct {           // zero: defaults
 typedef struct {
     GxModel *m;
     const GxOptimizer *o;
-    GxSteps train, forward; // forward: of one micro-batch
-    GxGradsParts counted;   // in the gradients' norm
+    GxSteps train, forward; // forward: one micro-batch
+    GxGradsParts counted;   // the parts of gradients that this rank adds to the norm
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
     const void *task;
     const GxUnitCache *cache;
     GxGraphs *graphs;       // NULL: none are kept
-    int plans_found;        // on a device that does not compute, all outputs are in it
-    int is_found, found_of; // in it: the outputs of this micro-batch of the window
+    int plans_found;        // on a device that does not compute: take all outputs for kept
+    int is_found, found_of; // whether the outputs of micro-batch number found_of have been kept
     void *region;
     int64_t region_bytes;
-    int64_t *bytes; // [3][units]: of x, of dx, and of slots that are kept in training; scratch of gx_runner_take
-    // of the window at hand
+    int64_t *bytes; // [3][units]: sizes of x, dx and slots; used only in gx_runner_take
+    // the current window
     GxBatch *batch;
     int64_t labels[GX_MAX_LOSSES];
     int stop;
-    GxGradsSum sum[GX_STEPS_SUMS]; // under way, by ticket
+    GxGradsSum sum[GX_STEPS_SUMS]; // sums of gradients that have been started, by ticket
 } GxRunner;
 
-// m and o are lent. Close it with gx_runner_close, also after an error.
+// m and o must outlive the runner. Close it with gx_runner_close, also after an error.
 GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer *o, const GxRunnerSpec *spec);
 void gx_runner_close(GxRunner *r);
 
-// All memory for batches of up to T x B (twice: from a dry arena, then from the real one).
+// Takes all memory for batches of up to T tokens x B columns from the context's arena; a head computes `chunk` rows at
+// a time. Called twice: with an arena that only counts, then with the real one.
 void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chunk);
 
-// One window: labels are counted, micro-batches run, gradients and loss reduced over the ranks, clipped, and the
-// optimizer applied. step->loss_sum and step->labels are the window's, step->skip: gradients were not finite, nothing
-// has changed; step->lr is the caller's. labels [GX_MAX_LOSSES] (NULL: not wanted): how many counted. *stop: raised on
-// all ranks where it is on one; then the window is left before anything of it was computed.
+// Trains on one window: counts labels, runs the micro-batches, reduces gradients and loss over the ranks, clips, and
+// applies the optimizer. The caller sets step->lr; step->loss_sum and step->labels are the window's afterwards;
+// step->skip says that gradients were not finite, and that nothing was changed. labels [GX_MAX_LOSSES] (or NULL) gets
+// how many labels counted. If *stop is set on any rank, it is set on all, and the window is left before it computes.
 void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels, int *stop);
 
-// A batch forward only: adds to its targets' losses, writes the results that they ask for.
+// Runs a batch forward: adds to its targets' losses, and writes the results that they ask for.
 void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b);
 
-// The same as a task is given it; nobody asks to stop. The runner is lent.
+// gx_runner_forward as a callback for tasks. The runner must outlive it.
 GxForward gx_runner_hook(GxRunner *r);
 
-// Over which axes ranks have parts of a loss that add up to that of all.
+// The axes of the mesh over which the ranks' parts of a loss are summed.
 enum { GX_LOSS_AXES = GX_AXIS_LOSS | GX_AXIS_TP };
 
 GX_END
@@ -120,7 +121,7 @@ static int gx__interpreter_is_tied(const GxModel *m)
     return tied;
 }
 
-// A core whose input is the stream itself: its weight half reads that.
+// Is there a core whose input is the stream itself? Its weights' gradients then need the stream.
 static int gx__interpreter_reads_x(const GxModel *m)
 {
     for (int u = 0; u < m->units; u++) {
@@ -174,7 +175,7 @@ void gx_runner_close(GxRunner *r)
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 
-// Weight halves of the unit come later: its slot has what they read.
+// Are the gradients of the unit's weights computed later? Then its slot keeps what they are computed from.
 static int gx__interpreter_puts_off(const GxSteps *s, int unit)
 {
     return s->spec.puts_off_weights && unit > 0 && unit < s->spec.units - 1 && gx_steps_is_trained(&s->spec, unit);
@@ -205,7 +206,7 @@ void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chu
 
 // ---- actions -------------------------------------------------------------------------------------------------------
 
-// What enters a unit; its gradient.
+// The stream that enters a unit, and its gradient, in the region.
 static GxState gx__interpreter_x(const GxRunner *r, const GxSteps *s, const GxBatch *b, int unit, int buffer)
 {
     return gx_state_at(r->m, unit, b->T, b->B, gx_steps_at(s, r->region, buffer));
@@ -215,7 +216,7 @@ static GxState gx__interpreter_dx(const GxRunner *r, const GxSteps *s, const GxB
     return gx_gradient_at(r->m, unit, b->T, b->B, gx_steps_at(s, r->region, buffer));
 }
 
-// The number of a layer whose outputs may be kept, -1: of another unit.
+// The layer's number if the action computes the output of a layer that a cache may keep; else -1.
 static int gx__interpreter_layer(const GxRunner *r, const GxSteps *s, const GxAction *a)
 {
     const uint8_t *passed_by = s->spec.passed_by;
@@ -226,7 +227,7 @@ static int gx__interpreter_layer(const GxRunner *r, const GxSteps *s, const GxAc
     return layer;
 }
 
-// 1: the layer's output was there, and is in y.
+// Returns 1 if the layer's output had been kept; it is in y then.
 static int gx__interpreter_find(GxContext *g, GxRunner *r, const GxAction *a, const GxBatch *b, int layer, GxState y,
                                 GxState in)
 {
@@ -241,7 +242,7 @@ static int gx__interpreter_find(GxContext *g, GxRunner *r, const GxAction *a, co
     return 1;
 }
 
-// F, R, B or W of a unit.
+// Runs F, R, B or W (forward, recompute, backward, weights' gradients) of a unit.
 static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, int i, const GxBatch *b)
 {
     const GxAction *a = &s->action[i];
@@ -271,8 +272,8 @@ static int gx__interpreter_is_head(const GxRunner *r, int unit)
     return gx_unit_spec(r->m, unit)->pair[0].con.kind == GX_CON_NOTHING;
 }
 
-// F, R, B or W, if it neither asks the host (for what a side cache has, for the losses of rows that are weighed) nor
-// follows from a number that is another in every batch (how many rows a head takes).
+// Can the action be part of a graph? F, R, B and W can, unless they ask the host (for a side cache's outputs, for
+// weights of rows by their losses) or depend on a number that changes from batch to batch (a head's number of rows).
 static int gx__interpreter_is_captured(const GxRunner *r, const GxSteps *s, const GxAction *a, const GxBatch *batch)
 {
     const int is_unit =
@@ -287,7 +288,7 @@ static int gx__interpreter_is_captured(const GxRunner *r, const GxSteps *s, cons
     return 1;
 }
 
-// How many actions from the i-th on make one graph: neighbours, of one micro-batch. 0: none.
+// How many actions, from the i-th on, are captured together: neighbours of one micro-batch. 0: the i-th is not.
 static int gx__interpreter_graph(const GxContext *g, const GxRunner *r, const GxSteps *s, int i, const GxBatch *batch)
 {
     const GxAction *a = &s->action[i];
@@ -325,7 +326,8 @@ static void gx__interpreter_launch(GxContext *g, GxRunner *r, const GxSteps *s, 
 
 // ---- a list --------------------------------------------------------------------------------------------------------
 
-// What the window's loss is divided by, of all ranks; whether one of them asks to stop.
+// Sums over all ranks what the window's losses are divided by, and whether a rank wants to stop; resets the sums of
+// the step before, and points the micro-batches' targets to those of this one.
 static void gx__interpreter_count(GxContext *g, GxRunner *r, const GxSteps *s)
 {
     const int is_counted = g->device->computes && !gx_group_index(g, GX_AXIS_TP); // a tp group has the same labels
@@ -385,7 +387,7 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
             break;
         case GX_DO_REDUCE: gx__interpreter_reduce(g, r, a); break;
         case GX_DO_WAIT: gx_grads_wait(g, &r->m->store, &r->sum[a->ticket]); break;
-        case GX_DO_NORM: // neighbours in one go: two launches for all their tensors
+        case GX_DO_NORM: // neighbouring units together: two launches for all of their tensors
             run = gx_steps_run(s, i);
             gx_grads_sum_squares(g, &r->m->store, &r->counted, a->unit, run);
             break;
