@@ -92,8 +92,8 @@ void gx_unit_hand_on(GxContext *g, GxState out, GxState in);
 
 // The stream's rows in CON's layout, at `data`.
 GxRows gx_stream_rows(const GxModel *m, int64_t T, int64_t B, void *data);
-// All that enters a unit, in one block at `data` (NULL: no rows), and its gradient: beside a side network that is of
-// its stream alone. Their bytes.
+// What enters a unit, laid out at `data` (NULL: without rows): the stream, and a side network's stream behind it. Its
+// gradient: for a unit of a side network of the side stream only, else of the stream. And how many bytes they take.
 GxState gx_state_at(const GxModel *m, int unit, int64_t T, int64_t B, void *data);
 GxState gx_gradient_at(const GxModel *m, int unit, int64_t T, int64_t B, void *data);
 int64_t gx_state_bytes(const GxModel *m, int unit, int64_t T, int64_t B);
@@ -104,59 +104,60 @@ int64_t gx_gradient_bytes(const GxModel *m, int unit, int64_t T, int64_t B);
 GxMethod gx_core_method(const GxPass *p, int k);
 GxRows gx_core_in(const GxPass *p, int k, GxRows x);
 GxRows gx_core_out(GxPass *p, int k);
-GxRows gx_core_din(GxPass *p, int k);                // no rows where nothing below is trained
-GxRows gx_core_dout(GxPass *p, int k, GxRows dx);    // no rows where nothing of the core or below it is trained
-GxRows gx_own(const GxPass *p, int k, GxRows whole); // this rank's slice of T inside them; all where they are no more
-const GxSplit *gx_pair_rows(const GxPass *p, int k); // how the rows into its core are shared out: a head's are picked
-// For enter, CON and cores themselves: the rows of CON's layout inside a core's; this rank's slice of all rows, and
-// where it begins.
+GxRows gx_core_din(GxPass *p, int k);                // without rows if nothing below is trained
+GxRows gx_core_dout(GxPass *p, int k, GxRows dx);    // without rows if neither the core nor anything below is trained
+GxRows gx_own(const GxPass *p, int k, GxRows whole); // this rank's slice of T; `whole` itself if it is only that
+const GxSplit *gx_pair_rows(const GxPass *p, int k); // how the core's rows are split over ranks; a head's are picked
+// For enter, CON and cores: the rows of CON's layout within those of a core; this rank's slice of all rows; the first
+// row of the slice.
 GxRows gx_con_rows(const GxPass *p, int k, GxRows whole);
 GxRows gx_slice(const GxPass *p, GxRows all);
 int64_t gx_slice_begin(const GxPass *p);
-// Of a head: its target, and which of its rows is the first here, in a block by this method (CON's, or the core's).
+// For a head: its target; and which of the target's rows is this rank's first, if rows are split by this method (that
+// of CON or of the core).
 static inline const GxTarget *gx_pass_target(const GxPass *p, int k);
 int64_t gx_picked_begin(const GxPass *p, int k, GxMethod by);
-const int32_t *gx_entered_rows(const GxPass *p, int k); // which rows of the stream enter pair k here; NULL: all
-// Of ranks that compute the same one adds the loss.
+const int32_t *gx_entered_rows(const GxPass *p, int k); // which rows of the stream enter pair k on this rank; NULL: all
+// 1 on the ranks whose losses are summed: of those that compute the same rows only one.
 int gx_adds_loss(const GxPass *p, int k);
-// Dropout number `which` of pair k, of CON's rows; in a validation there is none.
+// Dropout number `which` of pair k, for the rows of CON's layout; in a validation its probability is 0.
 enum { GX_DROPOUT_CON = 0, GX_DROPOUT_ATT };
 GxDropout gx_pass_dropout(const GxPass *p, int k, int which, float probability);
 
 // ---- what a pair is made of: enter.h, con.h ------------------------------------------------------------------------
 
-void gx_enter_forward(GxPass *p, int k, GxRows in, GxRows x);              // in = enter(x), if CON has not done it
+void gx_enter_forward(GxPass *p, int k, GxRows in, GxRows x);              // in = enter(x), unless CON has done so
 void gx_enter_backward(GxPass *p, int k, GxRows dx, GxRows din, GxRows x); // dx += enter'(din)
-void gx_con_forward(GxPass *p, int k, GxRows y, GxRows x, GxRows out); // y = x + out; enter of k+1 where it is a norm
+void gx_con_forward(GxPass *p, int k, GxRows y, GxRows x, GxRows out); // y = x + out; and the norm of pair k+1, if any
 void gx_con_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRows dy); // dx: around the core; dout: into it
 
-// This rank's heads, columns, rows of the vocabulary, or slice of T. Never writes `in`.
+// Compute this rank's heads, columns, rows of the vocabulary, or slice of T. `in` is never written.
 void gx_core_forward(GxPass *p, int k, GxRows out, GxRows in);
 void gx_core_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in); // never writes dout
 void gx_core_backward_weight(GxPass *p, int k, GxRows dout, GxRows in);            // never communicates
 
-// ---- what a kind of core is: cores.h names their rooms -------------------------------------------------------------
+// ---- the interface of a core; cores.h lists them -------------------------------------------------------------------
 
-typedef struct { // lays a slot's buffers, one behind the other
+typedef struct { // places a slot's buffers one after another
     GxArena arena;
     const GxModel *m;
     int unit;
-    int64_t all, own, con; // rows that the pair works on: all of them, those of this rank's slice, of CON's layout
-    int64_t own_begin;     // where the slice begins
+    int64_t all, own, con; // the pair's rows: all, those of this rank's slice, those of CON's layout
+    int64_t own_begin;     // the slice's first row
     int owns_gradients;
 } GxSlotLayer;
 
 typedef struct {
-    void (*open)(GxContext *g, GxModel *m, int unit, int k, int number);                  // its tensors
-    void (*lay)(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s); // what it keeps
+    void (*open)(GxContext *g, GxModel *m, int unit, int k, int number);                  // declares its tensors
+    void (*lay)(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s); // places what it keeps
     void (*forward)(GxPass *p, int k, GxRows out, GxRows in);
     void (*backward_input)(GxPass *p, int k, GxRows din, GxRows dout, GxRows in);
     void (*backward_weight)(GxPass *p, int k, GxRows dout, GxRows in);
 } GxCore;
-void gx_bottleneck_lay(GxSlotLayer *l, const GxUnitKind *u, int k, GxPairSlot *s); // bottleneck.h: what it keeps
-void gx_scale_lay(GxSlotLayer *l, int k, int64_t rows, GxPairSlot *s);             // scale.h: of that many rows
-// side.h: what is before and behind the pairs of a side network's unit. What it keeps; forward, into where the last
-// pair's result goes, and out of there; backward: the gradient of that, and from the gradient of what the first reads.
+void gx_bottleneck_lay(GxSlotLayer *l, const GxUnitKind *u, int k, GxPairSlot *s); // bottleneck.h: places what it keeps
+void gx_scale_lay(GxSlotLayer *l, int k, int64_t rows, GxPairSlot *s);             // scale.h, likewise
+// side.h: what a unit of a side network computes before its first pair (enter: returns that pair's input) and after its
+// last one (leave), and their backward.
 void gx_side_lay(GxSlotLayer *l, const GxUnitKind *u, GxSideSlot *s);
 GxRows gx_side_enter(GxPass *p, GxState out, GxState in);
 void gx_side_leave(GxPass *p, GxState out, GxState in);
@@ -165,15 +166,15 @@ void gx_side_enter_backward(GxPass *p, GxState din, GxRows dmixed, GxState in);
 int gx_side_trains_enter(const GxPass *p);
 const GxCore *gx_core(GxCoreKind kind); // cores.h
 
-int gx_head_writes_dx(const GxPass *p); // 1: the gradient of what enters a head is written; 0: it is added to
+int gx_head_writes_dx(const GxPass *p); // 1: a head writes the gradient of its input; 0: it adds to it
 
 GxRows gx_slot_rows(GxSlotLayer *l, int64_t rows, int64_t cols);
 GxRows gx_pass_rows(GxPass *p, int64_t rows, int64_t cols); // scratch until the pair is done
-// The same of a head's rows in a block by this method: however many there are, as much memory as for the most.
+// The same for a head's picked rows, split by this method. It takes memory for the most rows that a batch may have.
 GxRows gx_pass_picked(GxPass *p, int k, GxMethod by, int64_t rows, int64_t cols);
 int64_t gx_picked_most(const GxPass *p, int k, GxMethod by, int64_t rows);
 
-// For the parts of a pair: where they are in the recording, what they are described by, where their tensors are.
+// For the parts of a pair: their name in recordings and errors, their description, their tensors.
 typedef enum { GX_AT_NORM = 0, GX_AT_CORE, GX_AT_CON } GxPassPart;
 void gx_pass_at(const GxPass *p, int k, GxPassPart part); // "att_norm", "att", "att_con"
 static inline const GxUnitKind *gx_pass_kind(const GxPass *p) { return &p->m->kind[p->m->unit[p->unit].kind]; }
@@ -211,7 +212,7 @@ void gx_pass_at(const GxPass *p, int k, GxPassPart part)
 
 static int gx__unit_is_sp(const GxModel *m, GxMethod method) { return method == GX_METHOD_SP && m->members > 1; }
 
-// How the T*B rows of a batch are shared out: slices of T, whole sequences of the batch each.
+// How the T*B rows of a batch are split over the ranks of SP: slices of T, with all B columns.
 static GxSplit gx__unit_slices(const GxModel *m, int64_t T, int64_t B)
 {
     GxSplit rows = T == m->max_T ? m->sequence : gx_split_like(&m->sequence, T);
@@ -229,12 +230,12 @@ GxMethod gx_core_method(const GxPass *p, int k)
     return gx_methods_of(p->m->mode->methods, gx_pass_spec(p, k)->core.kind);
 }
 
-// CON and core are both by SP: nobody has more than its slice.
+// CON and core are both split by SP: each rank has only its slice.
 static int gx__unit_stays(const GxPass *p, int k)
 {
     return gx__unit_is_sp(p->m, p->m->mode->methods.con) && gx_core_method(p, k) == GX_METHOD_SP;
 }
-// CON is by SP and the core is not: rows are moved between them.
+// CON is split by SP and the core is not: rows are moved between them.
 static int gx__unit_moves(const GxPass *p, int k)
 {
     return gx__unit_is_sp(p->m, p->m->mode->methods.con) && gx_core_method(p, k) != GX_METHOD_SP;
@@ -285,7 +286,7 @@ GxState gx_state_at(const GxModel *m, int unit, int64_t T, int64_t B, void *data
     return s;
 }
 
-// 1: what is trained below the unit is the side network, into which no other way leads.
+// 1: only the side network is trained below this unit, so only its stream has a gradient.
 static int gx__unit_has_side_gradient(const GxModel *m, int unit)
 {
     return m->unit[unit].has_side && gx_unit_spec(m, unit)->side != GX_SIDE_NONE;
