@@ -1,8 +1,8 @@
-// galaxy.h: trains and fine-tunes transformers in plain C on whatever machines there are. The front door of the
-// library, host side.
+// galaxy.h: trains and fine-tunes transformers in plain C on whatever machines there are. This header includes the
+// whole library but for the CUDA code (galaxy_cuda.cuh).
 //
 // HOW TO USE IT
-//     #define GALAXY_IMPLEMENTATION      in exactly one file of a program: there the functions are compiled
+//     #define GALAXY_IMPLEMENTATION      in exactly one file of a program, in which the functions are compiled
 //     #include "galaxy.h"
 //   A bare `cc program.c -lm -lpthread` builds it; with -std=c11 these two lines come before all system headers.
 //   Defined before the include (and linked), these bring in libraries, each behind one header:
@@ -30,12 +30,12 @@
 //   job by MPI_Abort; matrix products set OpenMP's number of threads for the calling thread.
 //
 // THE HOUSE, in the order of dependency (docs/architecture.md tells how they work together)
-//   base      what everything stands on: errors, memory, random numbers, tensors and where they lie, the context
-//   ops       what is computed: contracts            cpu   how, on the CPU
-//   comm      who talks with whom                    parallel   who has what; a step as a list of actions
+//   base      errors, memory, random numbers, tensors and where they lie, the context
+//   ops       operations: their contracts            cpu   how they are computed on the CPU
+//   comm      collectives, engines                   parallel   which rank has which part; steps as lists of actions
 //   model     units of (core, CON) pairs, modes, LLaMA, BERT
-//   io        files                                  task  what is trained for: data in, metrics out
-//   run       the interpreter of steps, the trainer
+//   io        files, data sets, tokenizers           task  training objectives: their data, losses and metrics
+//   run       the interpreter of steps, the trainer, checkpoints
 #ifndef GALAXY_H
 #define GALAXY_H
 #include "galaxy/base/common.h"

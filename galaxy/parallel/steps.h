@@ -4,27 +4,27 @@
 //
 //     COUNT F0 F1 F2 B3 B2 B1 B0 NORM0-3 AGREE STEP0-3
 //
-// F is a unit's forward, B its backward; a head in training has B alone, which computes its loss, too. How a step is
-// composed is decided where lists are made (steps_make.h): micro-batches, recomputation, frozen units, weight halves
-// put off, sums of gradients. A list is checked before it runs (steps_check.h), its rows get their places in memory
-// (steps_place.h), and one small interpreter runs it. Nothing in a list depends on data: whether a step is skipped, the
-// clip coefficient and the number of labels lie in the device's memory.
+// F is a unit's forward, B its backward; in training a head has only B, which computes its loss, too. Generators
+// (steps_make.h) decide what a step consists of: micro-batches, recomputation, frozen units, weights' gradients that
+// are computed later, sums over ranks. A list is checked before it runs (steps_check.h), its rows get their places in
+// memory (steps_place.h), and one small interpreter runs it (run/interpreter.h). Nothing in a list depends on data: the
+// skip flag, the clip coefficient and the number of labels lie in the device's memory.
 //
 //     GxStepsSpec spec = GX_ZERO;
 //     spec.units = layers + 2, spec.micro_batches = 4;
 //     GxSteps s = GX_ZERO;
 //     GX_TRY(gx_steps_make(&s, &spec, err));         // the list
-//     GX_TRY(gx_steps_check(&s, err));               // every action finds what it uses, at the end all is as before
-//     GX_TRY(gx_steps_place(&s, &bytes, err));       // s.bytes of the arena, an offset for each of its rows
-//     for (int i = 0; i < s.n; i++) {                // s.action[i] on the rows of s.operands[i]: gx_steps_at
+//     GX_TRY(gx_steps_check(&s, err));               // every action's inputs exist, and nothing is left over at the
+//     end GX_TRY(gx_steps_place(&s, &bytes, err));       // s.bytes of the arena, an offset for each of its rows for
+//     (int i = 0; i < s.n; i++) {                // s.action[i] on the rows of s.operands[i]: gx_steps_at
 //         ...
 //     }
 //     gx_steps_close(&s);
 //
-// What it does not do yet: lists of pipeline stages, of sharded weights and of offloaded rows. Their actions are in the
-// structure and in the table of effects, and are refused by name.
+// Not generated yet: lists for pipeline stages, sharded weights and offloaded rows. Their actions are in the structure
+// and in the table of effects; the interpreter refuses them by name.
 //
-// Memory: one block of the host per list, taken when it is made.
+// Memory: one block of the host's per list, allocated when the list is made.
 #ifndef GX_STEPS_H
 #define GX_STEPS_H
 #include "../base/status.h"
@@ -34,52 +34,52 @@ GX_BEGIN
 
 typedef enum {
     GX_DO_FORWARD = 0, // F
-    GX_DO_RECOMPUTE,   // R: forward again, for the slot alone
+    GX_DO_RECOMPUTE,   // R: forward again, only to fill the slot
     GX_DO_BACKWARD,    // B
-    GX_DO_WEIGHT,      // W: the weight halves that B put off
+    GX_DO_WEIGHT,      // W: weights' gradients that B left for later
     GX_DO_SEND,
     GX_DO_RECV,
-    GX_DO_GATHER, // whole weights from the shards
+    GX_DO_GATHER, // complete weights from the shards
     GX_DO_FREE,
-    GX_DO_SCATTER, // whole gradients into shards
+    GX_DO_SCATTER, // complete gradients into shards
     GX_DO_REDUCE,  // gradients summed in place
     GX_DO_SPILL,   // device -> host
     GX_DO_FETCH,   // host -> device
     GX_DO_COUNT,   // labels of the window, and the stop flag: what all ranks agree on before the first head
     GX_DO_NORM,    // sums of squares of a unit's gradients
-    GX_DO_AGREE,   // the sums and the loss of all ranks: norm, clip coefficient, skip
+    GX_DO_AGREE,   // sums of squares and loss over all ranks: gives norm, clip coefficient, skip flag
     GX_DO_STEP,    // the optimizer, on a unit
     GX_DO_WAIT,
     GX_DOS
 } GxDo;
 
-// What actions use, make and end. The first seven are also what `object` of an action names.
+// What actions use, make and end. An action's `object` is one of the first seven.
 typedef enum {
     GX_OBJECT_NONE = 0,
     GX_OBJECT_X,       // rows of (unit, micro-batch): the unit's input; what its forward writes is the next unit's
     GX_OBJECT_DX,      // rows of (unit, micro-batch): the gradient of that input
     GX_OBJECT_SLOT,    // of (unit, micro-batch): what the backward needs of the forward
-    GX_OBJECT_TOKEN,   // of (unit, micro-batch): no rows, just that it happened
+    GX_OBJECT_TOKEN,   // of (unit, micro-batch): no data, only the fact that an action has run
     GX_OBJECT_GRADS,   // of a unit: whole
     GX_OBJECT_SHARD,   // of a unit: this rank's part of its gradients
     GX_OBJECT_MOMENTS, // of a unit
-    GX_OBJECT_PUT_OFF, // of (unit, micro-batch): what an input half left in the slot for W
+    GX_OBJECT_PUT_OFF, // of (unit, micro-batch): what B left in the slot for W
     GX_OBJECT_WEIGHTS, // of a unit: whole
     GX_OBJECT_SUMS,    // of a unit: the sums of squares of its gradients, by blocks
     GX_OBJECT_COUNTS,  // of the window
     GX_OBJECT_CLIP,    // of the window: norm, clip coefficient, skip
-    GX_OBJECT_NAMED,   // in the table of effects: what the action's `object` names
-    GX_OBJECT_COPY,    // in the table of effects: its copy on the host
+    GX_OBJECT_NAMED,   // in the table of effects only: the action's `object`
+    GX_OBJECT_COPY,    // in the table of effects only: that object's copy on the host
     GX_OBJECTS
 } GxObject;
 
 typedef enum {
-    GX_KEEP_NOTHING = 0, // F ends its input; the slot lives as long as the action
-    GX_KEEP_INPUT,       // so does the slot; R makes one before B
+    GX_KEEP_NOTHING = 0, // F frees its input; the slot exists only during the action
+    GX_KEEP_INPUT,       // F keeps its input, not the slot; R makes one before B
     GX_KEEP_SLOT
 } GxKeep;
 typedef enum {
-    GX_HALF_NONE = 0, // B is whole
+    GX_HALF_NONE = 0, // B computes all gradients
     GX_HALF_INPUT,    // B without gradients of weights, which W computes from the slot
     GX_HALF_INPUT_X   // the same where W reads x, too: x stays until then
 } GxHalf;
@@ -91,7 +91,7 @@ typedef struct {
     int16_t count;             // REDUCE: how many neighbouring units from `unit` on (a bucket)
     int8_t what;               // GxDo
     int8_t object;             // GxObject, of SEND, RECV, REDUCE, SPILL, FETCH
-    int8_t axes;               // of the mesh, where ranks talk
+    int8_t axes;               // of the mesh, of an action that communicates
     int8_t keep;               // GxKeep, of F
     int8_t half;               // GxHalf, of B, and of the W that goes with it
     int8_t at;                 // GxAt, of STEP
