@@ -1,27 +1,27 @@
-// task/task.h: a task brings data in and takes metrics out: what a batch holds, what its losses are divided by, what a
-// validation says, what a checkpoint keeps of it. The trainer (run/trainer.h) runs any task with any family and mode,
-// and knows of no text, tokenizer or metric; causal_lm.h is the first task.
+// task/task.h: the interface of a task, what a model is trained for. It decides what a batch holds, what losses are
+// divided by, which metrics a validation has, and what a checkpoint keeps of the data. The trainer (run/trainer.h) runs
+// any task with any family and mode, and knows nothing of texts, tokenizers or metrics. causal_lm.h is an example.
 //
-// A task is a table of functions, and a struct of its own that they get as `self`: first its options, which a table of
-// fields describes and the program shows under the task's name, then whatever it opens. The trainer calls, on every
-// rank:
+// A task is a table of functions and a struct of its own, which they get as `self`: first its options, described by a
+// table of fields and shown by the program under the task's name, then whatever `open` sets up. The trainer calls, on
+// every rank:
 //
-//     open              once the options and the model's configuration are agreed on: data, tokenizer
-//     wish              which head the model gets, which may follow from the data
-//     take              buffers of its own: on an arena that only counts, then on the real one
-//     lay               where the arrays of a micro-batch lie in its block of memory
-//     prepare           before the first step, where the weights are known
+//     open              when the ranks have agreed on options and the model's configuration: opens data and tokenizer
+//     wish              returns the head that the model gets, which may depend on the data
+//     take              takes buffers of its own: from an arena that only counts, then from the real one
+//     lay               places the arrays of a micro-batch in its block of memory
+//     prepare           before the first step, when the weights have been loaded
 //     fill, counts      before each window, for each of its micro-batches
-//     metrics, lacks    once it is open: which metrics validations will have, where a run is to compare them
+//     metrics, lacks    after open, if the run compares validations: which metrics they will have
 //     progress          for a line about the training
 //     held_out, fill_held_out, counts, see, metrics               in a validation
 //     write, identity, changed                                    in a checkpoint
 //     sample, confusion at the end: something for people to look at
-//     predicts, predict  what a model says of a file, in place of training
-//     close             also after an error, and where it was never opened
+//     predicts, predict in place of training: what the model predicts for a file
+//     close             also after an error, even if `open` was never called
 //
-// Which samples a batch holds is a function of (seed, number of the sample) and nothing else, so that every topology
-// and every resumed run sees the same ones. Functions that may be NULL say so. An error goes to g->error or err.
+// The content of a sample is a function of (seed, number of the sample) alone, so that every topology and every resumed
+// run sees the same ones. Functions that may be NULL say so. Errors go to g->error or err.
 #ifndef GX_TASK_H
 #define GX_TASK_H
 #include "../base/fields.h"
@@ -32,7 +32,7 @@ GX_BEGIN
 
 enum { GX_MAX_METRICS = 16 };
 
-typedef struct { // of a validation, over all ranks. A loss is sum / count
+typedef struct { // a validation's, over all ranks. A loss is sum / count
     double sum[GX_MAX_LOSSES];
     int64_t count[GX_MAX_LOSSES];
 } GxLosses;
@@ -41,125 +41,125 @@ typedef struct {
     const char *name;   // in log.jsonl; metrics of a validation with "eval_" before it
     const char *format; // for people, of one double: "%.3f bits per byte"
     double value;
-    int better; // +1: the larger, the better; -1: the smaller; 0: it says nothing about that
+    int better; // +1: larger is better; -1: smaller is better; 0: neither
 } GxMetric;
 
 typedef struct {
-    int64_t vocab;   // rows of the model's embedding; 0: as many as the task's tokenizer has, which open sets
+    int64_t vocab;   // rows of the model's embedding; 0: open sets it to the size of the task's tokenizer
     int64_t seq_len; // tokens of a sample
-    int is_dry;      // of a dry run: no data is opened
-    // The folder that the weights are from: of the checkpoint that is resumed, or of --model. "" where there is none,
-    // and on ranks other than 0, which need not have it.
+    int is_dry;      // a dry run: no data is opened
+    // The folder that the weights come from: that of the resumed checkpoint, or --model. "": none; also on ranks other
+    // than 0, which need not have the folder.
     const char *model;
-    int only_shows;               // of a validation, a sample or predictions: nothing is trained
+    int only_shows;               // only a validation, a sample or predictions: nothing is trained
     GxDtype dtype;                // of weights and activations
-    int64_t samples, all_samples; // of a micro-batch: this rank's, and those of all ranks
-    int frames_texts;             // a text stands between [CLS] and [SEP], as this family has it
-    // A training begins with --model's weights (a checkpoint that is resumed has its own head): its head may then be
-    // another one, where --ignore_mismatched_sizes asks for it.
+    int64_t samples, all_samples; // in a micro-batch: on this rank, and on all ranks
+    int frames_texts;             // the family puts a text between [CLS] and [SEP]
+    // A new training starts from --model's weights (a resumed checkpoint has its own head). With
+    // --ignore_mismatched_sizes its head may then have another shape.
     int starts_from_model, ignore_mismatched_sizes;
-    int64_t run_samples; // that the whole run takes, from its first step on; 0: nothing is trained
+    int64_t run_samples; // of the whole run, from its first step on; 0: nothing is trained
     uint64_t seed;       // of the training
-    // The training's samples are those of its first epoch, again and again: a task for which that is not sensible
-    // refuses it. It sets how many an epoch has; 0: it does not know. One or two too many do no harm.
+    // Set if the run repeats the samples of its first epoch in every epoch; a task that cannot do so refuses it. open
+    // sets epoch_samples, how many samples an epoch has; 0: unknown. One or two too many do no harm.
     int repeats_epoch;
     int64_t epoch_samples;
 } GxTaskSetup;
 
-typedef struct { // how a task reaches the model
-    // Forward only: adds to the losses of b's targets, writes the results that they ask for.
+typedef struct { // how a task runs the model
+    // A forward pass: adds to the losses of b's targets, and writes the results that they ask for.
     void (*run)(GxContext *g, void *user, const GxBatch *b);
     void *user;
-    int (*stop)(void *stop_user); // 1, on all ranks: a signal asks to stop. NULL: nobody asks
+    int (*stop)(void *stop_user); // 1, on all ranks, if a signal asks to stop. NULL: never
     void *stop_user;
 } GxForward;
 
-// What a run has where its options say nothing.
+// Defaults of options, if they are not the program's.
 typedef struct {
-    double learning_rate, adapter_learning_rate; // of the whole model; of an adapter
-    int without_dropout;                         // an adapter's, too: one that is asked for is refused
+    double learning_rate, adapter_learning_rate; // for the whole model; for an adapter
+    int without_dropout;                         // 1: dropout, also an adapter's, is 0, and another value is refused
 } GxTaskDefaults;
 
 typedef struct GxTask {
     const char *name;
-    size_t size; // of self; all zero before the options are set
+    size_t size; // of self, which is all zero before the options are set
     const GxField *fields;
     int n_fields;
-    const char *const *own; // options that ranks may have different: paths; NULL at the end. NULL: none
-    int losses;             // 1 to GX_MAX_LOSSES: that of target k is number k
-    const char *counted;    // what the first of them is a mean over: "tokens"
+    const char *const *own; // names of options that may differ between ranks (paths), then NULL. NULL: none
+    int losses;             // 1 to GX_MAX_LOSSES; loss k is that of target k
+    const char *counted;    // what the first loss is a mean over: "tokens"
 
-    // What the training goes on with: fields of self, set by open, that a checkpoint's trainer_state.json keeps (texts
-    // among them stand in model.safetensors, too). A resumed checkpoint that has others, or another seq_len, "was
-    // trained <elsewhere> or seq_len": a warning.
+    // What identifies the data: fields of self, set by open, which a checkpoint keeps in trainer_state.json (those that
+    // are texts also in model.safetensors). If a resumed checkpoint has other values, or another seq_len, a warning
+    // says that it "was trained <elsewhere> or seq_len".
     const GxField *identity;
     int n_identity;
-    const char *elsewhere; // "on another text, or with another validation_fraction". NULL, and 0 fields: there are none
+    const char *elsewhere; // "on another text, or with another validation_fraction". NULL if there are no fields
 
-    // Refuses what does not fit the model, and ranks whose data are not rank 0's.
+    // Fails if the data do not fit the model, or are not the same on all ranks.
     GxStatus (*open)(GxContext *g, void *self, GxTaskSetup *setup);
     void (*close)(void *self);
-    const GxHeadWish *(*wish)(const void *self);   // lives as long as self. NULL: a causal language model
-    void (*describe)(const void *self, FILE *out); // the data: whole lines
-    // What a model must beat on the held-out samples to have learned anything: into metric[GX_MAX_METRICS], whose names
-    // are all NULL; the first that stays so ends them. NULL: it is never known.
+    const GxHeadWish *(*wish)(const void *self);   // lives as long as self. NULL: a causal language model's head
+    void (*describe)(const void *self, FILE *out); // prints lines about the data
+    // What a model must beat on the held-out samples to have learned anything. Fills metric[GX_MAX_METRICS] from the
+    // front; all names are NULL before, and the first NULL ends the list. NULL function: never known.
     GxStatus (*baseline)(const void *self, GxMetric *metric, GxError *err);
 
-    void (*take)(GxContext *g, void *self, GxModel *m, int64_t T); // NULL: none. T: of the longest batch
-    // Sets b's arrays for b->T x b->B tokens: in `block`, in the device's memory, and where b has a twin for it in
-    // `twin`, its twin in the host's. Returns the bytes of either; both NULL: these alone are wanted.
+    void (*take)(GxContext *g, void *self, GxModel *m, int64_t T); // T: of the longest batch. NULL: nothing to take
+    // Points b's arrays, for b->T x b->B tokens, into `block` in the device's memory, and their twins into `twin`, its
+    // twin in the host's memory. Returns the bytes of one block; both may be NULL if only that is asked for.
     int64_t (*lay)(const void *self, GxBatch *b, void *block, void *twin);
-    // Writes the twin: b->B samples of the training from b->first_sample on. What goes wrong goes to err alone, which
-    // need not be g's: the trainer decides what becomes of the run.
+    // Writes the twin: b->B training samples from b->first_sample on. Errors go only to err, which need not be
+    // &g->error: the trainer decides whether the run goes on.
     GxStatus (*fill)(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err);
     int64_t (*held_out)(const void *self); // how many samples are held out; 0: there is no validation
-    // The same of held-out samples; those from number `samples` on must count for nothing.
+    // The same for held-out samples; none of those from number `samples` on may count in a loss.
     GxStatus (*fill_held_out)(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples, GxError *err);
-    // Adds to count what each loss of the batch is divided by: labels, samples.
+    // Adds to count[k] what loss k of the batch is divided by: labels, or samples.
     void (*counts)(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
-    // Before a validation (b NULL), and behind each of its batches, when the results that its targets asked for are
-    // there. NULL: losses are all.
+    // Called before a validation (b NULL) and after each of its batches, when the results that its targets asked for
+    // have been written. NULL: losses are enough.
     void (*see)(GxContext *g, void *self, const GxBatch *b);
-    // On all ranks; rank 0's are told. Returns how many. losses NULL: which ones a validation will have, before there
-    // is any; their values are not looked at, and nothing is sent.
+    // Called on all ranks; rank 0's metrics are reported. Returns how many. losses NULL: only names and formats are
+    // wanted, before the first validation; then it must not communicate.
     int (*metrics)(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS]);
 
-    // What the model makes, as text: free() it. NULL: nothing, or an error. NULL function: never anything. On a device
-    // that does not compute: what takes memory, once.
+    // A text that the model writes; the caller frees it. NULL: none, or an error. NULL function: never any. On a device
+    // that does not compute it runs once what takes memory.
     char *(*sample)(GxContext *g, void *self, const GxForward *forward, uint64_t seed);
     GxStatus (*write)(const void *self, const char *folder, GxError *err); // files of a checkpoint. NULL: none
-    // What of the data is no longer as it was when the task was opened: a path, which lives as long as self; NULL:
-    // nothing. NULL function: that never happens.
+    // The path of a file of the data that has changed since the task was opened; it lives as long as self. NULL: none
+    // has. NULL function: none ever does.
     const char *(*changed)(const void *self);
-    const char *const *loss_names; // [losses], in log.jsonl: "mlm_loss". NULL: it has their sum alone, "loss"
+    const char *const *loss_names; // [losses], in log.jsonl: "mlm_loss". NULL: only their sum is logged, as "loss"
 
-    // Which class was taken for which in the last validation: 1, and *c, which lives until the next. NULL: never is
-    // known.
+    // Sets *c to the last validation's confusion matrix, valid until the next one, and returns 1; 0: there is none.
+    // NULL function: never any.
     int (*confusion)(const void *self, GxConfusion *c);
-    // The option that asks for predictions, not for training ("predict"; NULL: none does): the held-out samples are
-    // then those of another file. Behind a validation of all of them and `metrics` (which may return 0: they have no
-    // labels), predict writes what the model said, on rank 0, and returns where. Both NULL: never.
+    // The name of the option that asks for predictions in place of training ("predict"); NULL: it was not given. The
+    // held-out samples are then those of another file. After a validation of all of them and `metrics` (which may
+    // return 0: without labels) predict writes the predictions, on rank 0, and returns the path. NULL functions: never.
     const char *(*predicts)(const void *self);
     const char *(*predict)(GxContext *g, void *self);
-    const char *loss_unit; // what the loss is measured in, for the axis of its picture. NULL: nothing is said
-    // What a metric that it does not have now would need: "needs --nsp true". NULL: there is none of that name. NULL
-    // function: never.
+    const char *loss_unit; // the unit of the loss, for the axis of its plot. NULL: none is shown
+    // What a metric that this run does not have would need: "needs --nsp true". NULL: there is no metric of that name.
+    // NULL function: no metric needs anything.
     const char *(*lacks)(const void *self, const char *metric);
-    const char *best_metric;        // by which validations are compared where the user names none. NULL: "loss"
+    const char *best_metric;        // the default metric by which validations are compared. NULL: "loss"
     const GxTaskDefaults *defaults; // NULL: the program's
-    // Once, before the first step and before anything is shown: with the weights that the run begins with, or goes on
-    // from. On a device that does not compute: what takes memory, once. NULL: nothing is to be done.
+    // Called once, before the first step and before any output, when the weights have been loaded, initial or resumed.
+    // On a device that does not compute it runs once what takes memory. NULL: nothing to do.
     GxStatus (*prepare)(GxContext *g, void *self, const GxForward *forward);
-    // On all ranks, for rank 0's line of progress: what is known of the training since the last call. Returns how many.
-    // NULL: nothing but the loss.
+    // Called on all ranks for rank 0's line of progress: metrics of the training since the last call. Returns how many.
+    // NULL: only the loss is shown.
     int (*progress)(GxContext *g, void *self, GxMetric metric[GX_MAX_METRICS]);
 } GxTask;
 
-// Refuses a rank one of whose n numbers, hashes of files as a rule, is not rank 0's: by what it is of. The last that
-// differs is named. n: at most 8.
+// Compares mine[n] (as a rule hashes of files; n at most 8) with those of rank 0, and fails on a rank where one
+// differs, with what[i], the name of the last such number. All ranks call it.
 GxStatus gx_task_agree(GxContext *g, const char *const *what, const int64_t *mine, int n);
 
-// For tasks with a label per token: tokens [T,B], then target 0's labels [T,B], as `lay` and `counts` of such a task.
+// `lay` and `counts` for tasks with a label per token: tokens [T,B], then target 0's labels [T,B].
 int64_t gx_task_lay_labels(const void *self, GxBatch *b, void *block, void *twin);
 void gx_task_count_labels(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
 
