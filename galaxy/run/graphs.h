@@ -26,6 +26,7 @@
 #define GX_GRAPHS_H
 #include "../base/store.h"
 #include "../comm/captured.h"
+#include "../comm/comm.h"
 #include "../model/rows.h"
 #include "../ops/device.h"
 GX_BEGIN
@@ -135,6 +136,17 @@ static void gx__graphs_compare(GxContext *g, const GxGraphPlace *p, void (*work)
     gx_captured_close(now);
 }
 
+// To make a graph the driver takes memory of the card, for which it may wait until the card is idle; where ranks are
+// threads of one process it lets nobody else in meanwhile. So nothing is under way on any card then, and no rank goes
+// on before all have their graphs. All ranks have the same list and keys, so they come here together.
+static void gx__graphs_capture(GxContext *g, GxGraphPlace *p, void (*work)(GxContext *g, void *user), void *user)
+{
+    const int meets = g->comm && g->comm->device_engine;
+    if (meets) gx_device_wait(g), gx_barrier(g, GX_AXIS_ALL);
+    if (!gx_failed(g)) p->captured = gx_capture(g, work, user);
+    if (meets) gx_barrier(g, GX_AXIS_ALL); // on a failed context this tells the other ranks
+}
+
 void gx_graphs_run(GxContext *g, GxGraphs *s, const GxGraphKey *key, void (*work)(GxContext *g, void *user), void *user)
 {
     if (gx_failed(g)) return;
@@ -146,7 +158,7 @@ void gx_graphs_run(GxContext *g, GxGraphs *s, const GxGraphKey *key, void (*work
         return;
     }
     if (!p->captured) {
-        p->captured = gx_capture(g, work, user);
+        gx__graphs_capture(g, p, work, user);
         gx_store_written(s->store, p->behind);
     } else if (g->device->graph_compare) gx__graphs_compare(g, p, work, user);
     gx_store_set_written(s->store, p->behind);
