@@ -5,7 +5,7 @@
 // nothing of it runs, and nobody is spoken to: what is asked of the communicator is kept, by an engine of buffers on
 // the device that stands in for the real one. Launched, graphs and collectives come in the order in which they were
 // asked for, the collectives as if they were asked for then: by NCCL or by copies, with headers, time-outs and errors
-// as ever.
+// as ever. So ranks of a group need not capture at the same time.
 //
 //     GxCaptured *c = gx_capture(g, work, user);             // the host's part of work(g, user) is done
 //     gx_captured_launch(g, c);                              // the device's, and the communicator's

@@ -26,9 +26,9 @@
 #define GX_GRAPHS_H
 #include "../base/store.h"
 #include "../comm/captured.h"
-#include "../comm/comm.h"
 #include "../model/rows.h"
 #include "../ops/device.h"
+#include "../ops/memory.h"
 GX_BEGIN
 
 enum { GX_GRAPHS_MOST = 128 };
@@ -137,14 +137,13 @@ static void gx__graphs_compare(GxContext *g, const GxGraphPlace *p, void (*work)
 }
 
 // To make a graph the driver takes memory of the card, for which it may wait until the card is idle; where ranks are
-// threads of one process it lets nobody else in meanwhile. So nothing is under way on any card then, and no rank goes
-// on before all have their graphs. All ranks have the same list and keys, so they come here together.
+// threads of one process it lets nobody else in meanwhile, not even who launches what the card waits for. So the host
+// waits first. It cannot wait for the other ranks: what they capture, and when, may differ (a rank of sp without a row
+// that counts writes fewer gradients).
 static void gx__graphs_capture(GxContext *g, GxGraphPlace *p, void (*work)(GxContext *g, void *user), void *user)
 {
-    const int meets = g->comm && g->comm->device_engine;
-    if (meets) gx_device_wait(g), gx_barrier(g, GX_AXIS_ALL);
+    if (g->comm && g->comm->device_engine) gx_device_wait(g);
     if (!gx_failed(g)) p->captured = gx_capture(g, work, user);
-    if (meets) gx_barrier(g, GX_AXIS_ALL); // on a failed context this tells the other ranks
 }
 
 void gx_graphs_run(GxContext *g, GxGraphs *s, const GxGraphKey *key, void (*work)(GxContext *g, void *user), void *user)
