@@ -494,11 +494,13 @@ TEST(threads_as_ranks_ask_a_driver_that_waits_for_nothing_behind_a_collective)
     static const Way threads[] = {
         {"train_llama", "--ranks 2 --micro_batch_size 2 --device_comm nccl"},
         {"train_llama_tp", "--ranks 4 --tp 2 --micro_batch_size 2 --device_comm nccl"},
+        {"train_llama_galaxy", "--ranks 2 --micro_batch_size 2 --gradient_accumulation_steps 2 --reduce_bucket 1 "
+                               "--device_comm nccl --cuda_graphs"},
     };
     char device[300] = "";
     gx_default_device()->describe(device, sizeof device);
     if (!strstr(device, "emulator")) SKIP("it takes a driver that waits where it may, which only the emulator has");
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < (int)(sizeof threads / sizeof *threads); i++) {
         char dir[40];
         snprintf(dir, sizeof dir, "driver%d", i);
         setenv("GX_EMU_DRIVER", "blocking", 1);

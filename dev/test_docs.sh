@@ -79,7 +79,7 @@ targets() {
         FILENAME != "-" { known[$0]; next }
         { n = split($2, command, /(^|[^A-Za-z0-9_.\/-])make /)
           for (c = 2; c <= n; c++) { m = split(command[c], part, " ")
-              for (i = 1; i <= m && part[i] ~ /^(-[a-zA-Z]+|[A-Z0-9_]+=.*|[a-z][a-z0-9_-]*)$/; i++) { w = part[i]; sub(/=.*/, "", w)
+              for (i = 1; i <= m && part[i] ~ /^(-[a-zA-Z]+[0-9]*|[A-Z0-9_]+=.*|[a-z][a-z0-9_-]*)$/; i++) { w = part[i]; sub(/=.*/, "", w)
                   if (w !~ /^-/ && !(w in known)) print $1 ": make has no " (w ~ /^[a-z]/ ? "target " : "variable ") w } } }' "$tmp/targets" "$tmp/variables" -
 }
 # Links: the file exists, and has a heading with that anchor, as GitHub makes it of the heading's text.
@@ -100,7 +100,7 @@ links() {
 shell_scripts() { find dev -name '*.sh' -print0 | xargs -0 -n 1 bash -n 2>&1; }
 python_scripts() { find dev -name '*.py' -print0 | PYTHONPYCACHEPREFIX="$tmp/pycache" xargs -0 "$python" -m py_compile 2>&1; }
 python_modules() {
-    find . -path ./build -prune -o -name '*.py' -print | "$python" -c 'import pathlib, sys
+    find dev -name '*.py' | "$python" -c 'import pathlib, sys
 for p in map(pathlib.Path, sys.stdin.read().splitlines()):
     if p.stem in sys.stdlib_module_names: print(f"{p}: Python would import it in place of its own module {p.stem}; give it another name")'
 }

@@ -144,6 +144,8 @@ inline cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureS
 inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long = 0)
 {
     if (!graph) return emu::result(cudaErrorInvalidValue);
+    std::lock_guard held(emu::device_lock);
+    emu::wait_in_driver("cudaGraphInstantiate");
     *exec = new CUgraphExec_st;
     for (size_t i : emu::late_order(graph->nodes)) (*exec)->nodes.push_back(graph->nodes[i]);
     return cudaSuccess;

@@ -4,7 +4,6 @@
 //
 // No disk is shared: rank 0 looks for the checkpoint, reads the model's config.json and broadcasts both. A rank that
 // differs from rank 0 fails, with an error that states both values; the communicator tells the others.
-// others.
 #ifndef GX_AGREE_H
 #define GX_AGREE_H
 #include "../comm/comm.h"

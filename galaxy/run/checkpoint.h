@@ -4,8 +4,7 @@
 //     out/checkpoint-500/
 //         config.json model.safetensors, and the task's: tokenizer.json tokenizer_config.json  what others read
 //         optimizer.safetensors trainer_state.json training_args.json manifest.json          what a resume needs
-//         autotune.txt                                                    algorithms of matrix products, with
-//         --autotune
+//         autotune.txt                                                        with --autotune: algorithms of products
 //
 // Weights saved in a type narrower than fp32 are also in optimizer.safetensors, in fp32, as "master." + name: a resumed
 // run is bitwise the same whatever the type.

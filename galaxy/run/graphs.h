@@ -30,6 +30,7 @@
 #include "../comm/captured.h"
 #include "../model/rows.h"
 #include "../ops/device.h"
+#include "../ops/memory.h"
 GX_BEGIN
 
 enum { GX_GRAPHS_MOST = 128 };
@@ -137,6 +138,16 @@ static void gx__graphs_compare(GxContext *g, const GxGraphPlace *p, void (*work)
     gx_captured_close(now);
 }
 
+// To make a graph the driver takes memory of the card, for which it may wait until the card is idle; where ranks are
+// threads of one process it lets nobody else in meanwhile, not even who launches what the card waits for. So the host
+// waits first. It cannot wait for the other ranks: what they capture, and when, may differ (a rank of sp without a row
+// that counts writes fewer gradients).
+static void gx__graphs_capture(GxContext *g, GxGraphPlace *p, void (*work)(GxContext *g, void *user), void *user)
+{
+    if (g->comm && g->comm->device_engine) gx_device_wait(g);
+    if (!gx_failed(g)) p->captured = gx_capture(g, work, user);
+}
+
 void gx_graphs_run(GxContext *g, GxGraphs *s, const GxGraphKey *key, void (*work)(GxContext *g, void *user), void *user)
 {
     if (gx_failed(g)) return;
@@ -148,7 +159,7 @@ void gx_graphs_run(GxContext *g, GxGraphs *s, const GxGraphKey *key, void (*work
         return;
     }
     if (!p->captured) {
-        p->captured = gx_capture(g, work, user);
+        gx__graphs_capture(g, p, work, user);
         gx_store_written(s->store, p->behind);
     } else if (g->device->graph_compare) gx__graphs_compare(g, p, work, user);
     gx_store_set_written(s->store, p->behind);

@@ -232,7 +232,7 @@ static int gx__metrics_log_is_evaluation(const GxJson *line)
 }
 
 // Moves the lines of `text` up to step `step` to its beginning, and copies later ones into `apart`, which has room for
-// all. Lines without a step are dropped, since every start logs them again; partial lines are set apart.
+// all. Baselines, which have no step, are dropped, since every start logs them again; partial lines are set apart.
 typedef struct {
     int64_t kept, apart, lines; // bytes kept; bytes and number of lines that are set apart
 } gx__MetricsCut;

@@ -66,8 +66,9 @@ GxStatus gx_output_return(const char *output_dir, const GxRunInfo *r, int64_t st
 // those of other runs are skipped, with a warning. run 0: of any run.
 GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[GX_PATH], const GxLogger *log,
                               GxError *err);
-// Removes this run's checkpoints before `newest`, which was just saved, except for the last `keep` and that of step
-// `best`. Folders without a manifest and checkpoints of other runs are left alone.
+// Removes this run's checkpoints up to `newest`, which was just saved, except for the last `keep` of them, `newest`
+// included, and that of step `best`. keep 0: removes none. Folders without a manifest and checkpoints of other runs are
+// left alone.
 GxStatus gx_checkpoint_prune(const char *output_dir, int64_t run, int64_t newest, int64_t keep, int64_t best,
                              GxError *err);
 

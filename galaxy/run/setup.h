@@ -668,7 +668,7 @@ static GxStatus gx__setup_open_memory(GxTrainer *t)
 {
     GxContext *g = t->g;
     GX_TRY(gx_arenas_open(g, &t->arena, &t->host_arena, t->plan.arena, t->plan.host));
-    // the driver may not allocate a card's memory for a rank while another rank's collective waits on that card
+    // the driver may not allocate a card's memory for a rank while another rank's collective waits for that rank
     if (g->comm && g->comm->device_engine) gx_barrier(g, GX_AXIS_ALL);
     gx_buffers_take(t, g);
     return gx_status(g);
