@@ -897,7 +897,7 @@ TEST(a_conversation_takes_another_adapter_in_the_place_of_its_own)
     free(talk("--adapter talk_more/checkpoint-1", "/adapter one/checkpoint-30\\nthe\\n"));
     CHECK(strstr(err(), "input_layernorm.weight, which the adapter needs"), "%s", err());
     free(talk("--model base/checkpoint-8", "/adapter one/checkpoint-30\\nthe\\n"));
-    CHECK(strstr(err(), "begin with --adapter"), "%s", err());
+    CHECK(strstr(err(), "this model has none: start with --adapter"), "%s", err());
     free(one), free(two);
     snprintf(program, sizeof program, "%s", train);
 }
