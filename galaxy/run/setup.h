@@ -234,7 +234,7 @@ static GxStatus gx__setup_take_tf32(GxTrainer *t)
         device, t->o.precision);
 }
 
-// Of a device that has them.
+// Refuses --cuda_graphs on a device that has no graphs.
 static GxStatus gx__setup_check_graphs(GxTrainer *t)
 {
     GxError *err = &t->g->error;
