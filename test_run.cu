@@ -1113,7 +1113,7 @@ TEST(a_disk_without_room_for_one_checkpoint_is_refused_and_for_all_of_them_warne
         int warnings = 0;
         const GxLogger log = {count_warnings, &warnings};
         GxError err = GX_ZERO;
-        const GxStatus status = gx_output_compare_room("out", list[i].left, list[i].bytes, list[i].count, &log, &err);
+        const GxStatus status = gx_output_compare_space("out", list[i].left, list[i].bytes, list[i].count, &log, &err);
         CHECK(status == list[i].status && warnings == list[i].warnings &&
                   (status == GX_OK) == !strstr(err.message, "make room"),
               "%ld of %ld bytes each into %ld: status %d, %d warnings: %s", (long)list[i].count, (long)list[i].bytes,

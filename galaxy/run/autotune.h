@@ -39,7 +39,7 @@ enum { GX__AUTOTUNE_MOST = 16 << 20 }; // largest size of a table, in bytes
 
 GxStatus gx_autotune_check(const GxTrainOptions *o, const GxContext *g, GxError *err)
 {
-    if (!o->autotune[0] || g->device->tune || gx_options_only_show(o)) return GX_OK;
+    if (!o->autotune[0] || g->device->tune || gx_options_is_inference(o)) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "--autotune is about matrix products on a card; this run is on the device %s: leave it out, or say "
                    "--autotune \"\"",
@@ -103,7 +103,7 @@ GxStatus gx_autotune_open(GxTrainer *t)
     gx_broadcast(g, GX_AXIS_ALL, 0, &is_checkpoint, 1, GX_I64);
     const int taken = !gx_failed(g) && all_bytes && gx__autotune_take(g, text, path);
     if (!gx_failed(g) && taken) t->tuned = g->device->tuned_text(g);
-    t->times_products = !gx_failed(g) && !gx_options_only_show(&t->o) && !(taken && is_checkpoint);
+    t->times_products = !gx_failed(g) && !gx_options_is_inference(&t->o) && !(taken && is_checkpoint);
     if (t->times_products) g->device->tune(g, 1);
     free(text);
     free(mine);

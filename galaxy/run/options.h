@@ -53,13 +53,13 @@ typedef struct {
 GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const char *family, GxError *err);
 
 // For programs that train nothing: the fields of these names (NULL at the end), of a GxTrainOptions. Returns how many.
-int gx_options_pick(const char *const *names, GxField *fields);
+int gx_options_copy_fields(const char *const *names, GxField *fields);
 
 // The mode that these options ask for: by name or by blocks. A flag wins over a file, whose word is then taken back.
 GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *mode, GxError *err);
 
 // 1: a validation, a sample or predictions are asked for, and nothing is trained.
-int gx_options_only_show(const GxTrainOptions *o);
+int gx_options_is_inference(const GxTrainOptions *o);
 
 GxDtype gx_options_save_dtype(const GxTrainOptions *o);
 // Bytes of max_shard_size: a number, and MB or GB (10^6, 10^9) or nothing behind it; 0: one file.
@@ -258,14 +258,14 @@ static const GxField gx__options_mode_options[] = {
      "embedding and head, split by the vocabulary or by the sequence; auto: as suits the others", "auto|none|tp|sp"},
 };
 
-static int gx__options_splits(GxMethods m, int list) // 1: a mode of these methods splits what this list is about
+static int gx__options_list_applies(GxMethods m, int list) // 1: a mode of these methods splits what this list is about
 {
     const int splits[GX__OPTIONS_LISTS] = {m.att == GX_METHOD_TP, m.mlp == GX_METHOD_TP, m.ends == GX_METHOD_TP,
                                            gx_methods_have(m, GX_METHOD_SP)};
     return splits[list];
 }
 
-static const GxField *gx__options_named(const char *name)
+static const GxField *gx__options_find(const char *name)
 {
     for (size_t i = 0; i < sizeof gx__options_train_options / sizeof *gx__options_train_options; i++)
         if (!strcmp(gx__options_train_options[i].name, name)) return &gx__options_train_options[i];
@@ -274,11 +274,11 @@ static const GxField *gx__options_named(const char *name)
     return !strcmp(gx__options_tp_options[0].name, name) ? &gx__options_tp_options[0] : NULL;
 }
 
-int gx_options_pick(const char *const *names, GxField *fields)
+int gx_options_copy_fields(const char *const *names, GxField *fields)
 {
     int n = 0;
     for (; *names; names++) {
-        const GxField *f = gx__options_named(*names);
+        const GxField *f = gx__options_find(*names);
         if (f) fields[n++] = *f;
     }
     return n;
@@ -296,7 +296,7 @@ GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, cons
     GX_TRY(gx_config_add(c, copies, GX_FIELDS(gx__options_tp_options), o, err));
     for (int i = 0; i < GX__OPTIONS_LISTS; i++) {
         const GxField *list = &gx__options_lists[i].field;
-        if (!mode || gx__options_splits(mode->methods, i)) {
+        if (!mode || gx__options_list_applies(mode->methods, i)) {
             GX_TRY(gx_config_add(c, copies, list, 1, o, err));
             continue;
         }
@@ -307,7 +307,7 @@ GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, cons
     return GX_OK;
 }
 
-int gx_options_only_show(const GxTrainOptions *o) { return o->evaluate || o->sample_only || o->predicts; }
+int gx_options_is_inference(const GxTrainOptions *o) { return o->evaluate || o->sample_only || o->predicts; }
 
 // ---- the mode ------------------------------------------------------------------------------------------------------
 
@@ -317,12 +317,12 @@ static GxMethod gx__options_method(const char *text) // auto: none
 }
 
 // training_args.json has all of these options, mode serial among them: beside blocks, only a flag contradicts them.
-static int gx__options_mode_is_asked(const GxTrainOptions *o, const GxConfig *c)
+static int gx__options_mode_is_given(const GxTrainOptions *o, const GxConfig *c)
 {
     return strcmp(o->mode, "serial") || gx_config_source(c, "mode") == GX_FROM_FLAG;
 }
 
-static int gx__options_blocks_are_asked(const GxTrainOptions *o)
+static int gx__options_blocks_are_given(const GxTrainOptions *o)
 {
     return strcmp(o->att, "auto") || strcmp(o->con, "auto") || strcmp(o->mlp, "auto");
 }
@@ -333,7 +333,7 @@ static GxStatus gx__options_choose_mode(GxTrainOptions *o, const GxConfig *c, Gx
     const int mode_by_flag = gx_config_source(c, "mode") == GX_FROM_FLAG,
               blocks_by_flag = gx_config_source(c, "att") == GX_FROM_FLAG ||
                                gx_config_source(c, "con") == GX_FROM_FLAG || gx_config_source(c, "mlp") == GX_FROM_FLAG;
-    if (!gx__options_blocks_are_asked(o) || !gx__options_mode_is_asked(o, c)) return GX_OK;
+    if (!gx__options_blocks_are_given(o) || !gx__options_mode_is_given(o, c)) return GX_OK;
     if (mode_by_flag == blocks_by_flag)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--mode %s says how every block is split; leave it out, or leave out --att, --con and --mlp",
@@ -349,7 +349,7 @@ GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *m
 {
     GxMethods m;
     GX_TRY(gx__options_choose_mode(o, c, err));
-    const int by_blocks = gx__options_blocks_are_asked(o), by_ends = strcmp(o->ends, "auto") != 0;
+    const int by_blocks = gx__options_blocks_are_given(o), by_ends = strcmp(o->ends, "auto") != 0;
     if (by_blocks) m = gx_methods(gx__options_method(o->att), gx__options_method(o->con), gx__options_method(o->mlp));
     else gx_mode_methods(o->mode, &m); // one of the allowed
     if (by_ends) m.ends = gx__options_method(o->ends);
@@ -384,7 +384,7 @@ GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxE
 {
     for (int i = 0; i < GX__OPTIONS_LISTS; i++) {
         const GxIntList *list = (const GxIntList *)gx_field_in(&gx__options_lists[i].field, o);
-        if (list->n && !gx__options_splits(mode->methods, i))
+        if (list->n && !gx__options_list_applies(mode->methods, i))
             return GX_FAIL(
                 err, GX_ERR_ARGUMENT, "--%s: mode %s does not split %s; leave it out, or take a mode with %s",
                 gx__options_lists[i].field.name, mode->name, gx__options_lists[i].what, gx__options_lists[i].how);

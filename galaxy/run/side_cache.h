@@ -91,7 +91,7 @@ enum { GX__SIDE_CACHE_NAME = 40 };
 
 GxStatus gx_side_cache_set_epoch(GxTrainer *t, int64_t samples, int64_t all)
 {
-    if (strcmp(t->o.tuning.tuning, "side_only") || gx_options_only_show(&t->o)) return GX_OK;
+    if (strcmp(t->o.tuning.tuning, "side_only") || gx_options_is_inference(&t->o)) return GX_OK;
     if (samples < 1 && !t->o.dry_run)
         return GX_FAIL(&t->g->error, GX_ERR_UNSUPPORTED,
                        "--tuning side_only keeps what the model makes of the samples of an epoch, and --task %s does "

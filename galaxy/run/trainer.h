@@ -84,17 +84,17 @@ typedef struct GxTrainer {
     GxBest best;             // the best validation so far (best.h)
     const char *best_format; // printf format of the best metric; NULL: not known before the first validation
     int64_t incomparable;    // validations of this process whose metric was not finite
-    int64_t weights_of;      // the step whose weights were loaded at the end; 0: they are those of `step`
+    int64_t weights_step;    // the step whose weights were loaded at the end; 0: they are those of `step`
     int stop, done;          // asked to stop; nothing more to do (--help, --version, --dry_run)
     GxError data_error;      // of this rank's data: it asks to stop
     char *tuned;             // the table of --autotune (autotune.h), as text; NULL: none
     int times_products;      // 1: this step times the algorithms
     int data_changed;        // 1: a warning has said that the data have changed since the start
     // what is written and said
-    int lock;        // file descriptor of output_dir, locked; -1: none
-    GxRunLog log;    // rank 0: output_dir/log.jsonl
-    GxError unsaved; // why the last checkpoint that was due could not be saved, on all ranks
-    int log_waits;   // 1: the last line could not be written
+    int lock;          // file descriptor of output_dir, locked; -1: none
+    GxRunLog log;      // rank 0: output_dir/log.jsonl
+    GxError unsaved;   // why the last checkpoint that was due could not be saved, on all ranks
+    int log_is_behind; // 1: the last line could not be written
     char log_path[GX_PATH];
     double interval_start; // of the progress line
     int64_t interval_steps;
@@ -126,6 +126,7 @@ GxTrainState gx_trainer_state(const GxTrainer *t);
 GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
                          int argc, char **argv);
 int gx_trainer_next(GxTrainer *t);
+int gx_trainer_is_over(const GxTrainer *t); // 1: all steps are done, or the run stops early
 void gx_trainer_step(GxTrainer *t);
 void gx_trainer_report(GxTrainer *t);
 int gx_trainer_close(GxTrainer *t); // last validation, samples, checkpoint, picture; the program's exit status
@@ -162,7 +163,9 @@ GX_END
 
 // ---- a step --------------------------------------------------------------------------------------------------------
 
-int gx_trainer_next(GxTrainer *t) { return !t->done && !gx_failed(t->g) && !t->stop && !gx_best_is_over(t); }
+int gx_trainer_is_over(const GxTrainer *t) { return t->step >= t->o.max_steps || gx_best_stops_early(t); }
+
+int gx_trainer_next(GxTrainer *t) { return !t->done && !gx_failed(t->g) && !t->stop && !gx_trainer_is_over(t); }
 
 static void gx__trainer_load_window(GxTrainer *t)
 {
@@ -212,7 +215,7 @@ static void gx__trainer_count_skipped(GxTrainer *t)
 }
 
 // Returns the step as the device left it. Waits for the device, once per step.
-static const GxStep *gx__trainer_see_step(GxTrainer *t)
+static const GxStep *gx__trainer_read_step(GxTrainer *t)
 {
     if (t->is_seen) return &t->seen;
     gx_to_host(t->g, &t->seen, t->g->step, sizeof t->seen);
@@ -231,7 +234,7 @@ void gx_trainer_step(GxTrainer *t)
 {
     GxContext *g = t->g;
     gx__trainer_load_window(t); // while the device may still be computing the previous step
-    GxStep begun = *gx__trainer_see_step(t);
+    GxStep begun = *gx__trainer_read_step(t);
     int stop = gx_stop_signal() != 0 || gx_error_code(&t->data_error);
     begun.seed = (uint64_t)t->o.seed;
     begun.step = (uint64_t)t->step;
@@ -258,17 +261,17 @@ void gx_trainer_step(GxTrainer *t)
 
 // ---- reports -------------------------------------------------------------------------------------------------------
 
-static int gx__trainer_due(const GxTrainer *t, int64_t every) { return every > 0 && t->step % every == 0; }
+static int gx__trainer_is_due(const GxTrainer *t, int64_t every) { return every > 0 && t->step % every == 0; }
 
 // Warns once when a line of the log cannot be written, and once when it can again.
-static void gx__trainer_see_log(GxTrainer *t, const GxError *disk)
+static void gx__trainer_check_log(GxTrainer *t, const GxError *disk)
 {
-    const int waits = gx_error_code(disk) != GX_OK;
-    if (waits && !t->log_waits)
+    const int is_behind = gx_error_code(disk) != GX_OK;
+    if (is_behind && !t->log_is_behind)
         gx_log(&t->g->log, GX_LOG_WARNING, "%s; the training goes on, and the lines wait for the next one",
                disk->message);
-    if (!waits && t->log_waits) gx_log(&t->g->log, GX_LOG_INFO, "%s is complete again", t->log_path);
-    t->log_waits = waits;
+    if (!is_behind && t->log_is_behind) gx_log(&t->g->log, GX_LOG_INFO, "%s is complete again", t->log_path);
+    t->log_is_behind = is_behind;
 }
 
 // How many of the task's losses its batches have targets for.
@@ -308,7 +311,7 @@ static void gx__trainer_report_progress(GxTrainer *t, const GxMetric *metric, in
     gx_report_progress(t, &p);
     GxError disk = GX_ZERO;
     gx_progress_log(&t->log, &p, &disk);
-    gx__trainer_see_log(t, &disk);
+    gx__trainer_check_log(t, &disk);
 }
 
 // A signal or an error of the data may reach only some ranks, so they agree: all stop, or none does.
@@ -366,15 +369,15 @@ static int gx__trainer_report_evaluation(GxTrainer *t, int64_t samples, GxMetric
     if (!gx_trainer_is_first(t)) return n;
     gx_report_evaluation(t, metric, n, losses.count[0]);
     GxError disk = GX_ZERO;
-    gx_evaluation_log(&t->log, t->step, t->weights_of ? t->weights_of : t->step, metric, n, losses.count[0],
+    gx_evaluation_log(&t->log, t->step, t->weights_step ? t->weights_step : t->step, metric, n, losses.count[0],
                       t->task->counted, &disk);
-    gx__trainer_see_log(t, &disk);
+    gx__trainer_check_log(t, &disk);
     memcpy(t->validated, metric, sizeof t->validated);
     t->validated_metrics = n, t->validated_count = losses.count[0];
     return n;
 }
 
-static void gx__trainer_name_best(GxBest *b)
+static void gx__trainer_set_best_folder(GxBest *b)
 {
     if (b->step) snprintf(b->checkpoint, sizeof b->checkpoint, "checkpoint-%ld", (long)b->step);
 }
@@ -389,7 +392,7 @@ GxTrainState gx_trainer_state(const GxTrainer *t)
     snprintf(s.optimizer, sizeof s.optimizer, "%s", t->o.optimizer);
     gx_methods_text(m, s.methods, sizeof s.methods);
     s.best = t->best;
-    if (s.best.step == t->step) gx__trainer_name_best(&s.best); // the checkpoint being written is the best one
+    if (s.best.step == t->step) gx__trainer_set_best_folder(&s.best); // the checkpoint being written is the best one
     return s;
 }
 
@@ -405,7 +408,7 @@ static void gx__trainer_write_best(GxTrainer *t)
 }
 
 // On rank 0: reports whether a checkpoint was saved, and removes older ones.
-static void gx__trainer_see_saved(GxTrainer *t, const char *folder)
+static void gx__trainer_after_save(GxTrainer *t, const char *folder)
 {
     GxError disk = GX_ZERO;
     if (gx_error_code(&t->unsaved)) {
@@ -419,7 +422,7 @@ static void gx__trainer_see_saved(GxTrainer *t, const char *folder)
 }
 
 // Warns, on each rank, if the data files have changed: a resumed run would not find what was trained on.
-static void gx__trainer_see_data(GxTrainer *t)
+static void gx__trainer_check_data(GxTrainer *t)
 {
     const char *changed = t->task->changed ? t->task->changed(t->self) : NULL;
     if (!changed || t->data_changed || gx_error_code(&t->data_error)) return;
@@ -434,9 +437,9 @@ void gx_trainer_save(GxTrainer *t)
     GxContext *g = t->g;
     char folder[GX_PATH];
     if (gx_failed(g) || t->saved == t->step) return;
-    gx__trainer_see_data(t);
+    gx__trainer_check_data(t);
     const double started = gx_seconds();
-    gx__trainer_see_step(t); // on all ranks, so that an error in it is raised on all alike
+    gx__trainer_read_step(t); // on all ranks, so that an error in it is raised on all alike
     if (gx_failed(g)) return;
     const GxTrainState s = gx_trainer_state(t);
     GxError ignored = GX_ZERO; // a line that cannot be written is reported elsewhere
@@ -458,9 +461,9 @@ void gx_trainer_save(GxTrainer *t)
     if (gx_failed(g)) return;
     if (!gx_error_code(&t->unsaved)) {
         t->saved = t->step;
-        if (t->best.step == t->step) gx__trainer_name_best(&t->best);
+        if (t->best.step == t->step) gx__trainer_set_best_folder(&t->best);
     }
-    if (gx_trainer_is_first(t)) gx__trainer_see_saved(t, folder);
+    if (gx_trainer_is_first(t)) gx__trainer_after_save(t, folder);
     if (gx_trainer_is_first(t) && t->best.step == t->step) gx__trainer_write_best(t);
     t->interval_start += gx_seconds() - started;
 }
@@ -472,7 +475,7 @@ static void gx__trainer_keep_best(GxTrainer *t, const GxBest *before)
     gx_trainer_save(t);
     if (gx_failed(t->g)) return;
     if (t->saved == t->step) {
-        gx__trainer_name_best(&t->best);
+        gx__trainer_set_best_folder(&t->best);
         return;
     }
     t->best.metric = before->metric, t->best.step = before->step;
@@ -484,14 +487,14 @@ void gx_trainer_validate(GxTrainer *t)
     GxMetric metric[GX_MAX_METRICS];
     const GxBest before = t->best;
     const int n = gx__trainer_report_evaluation(t, t->o.eval_windows, metric);
-    if (n == 0 || !gx_best_is_sought(&t->o) || !gx_best_compare(t, metric, n)) return;
-    if (gx_best_is_kept(&t->o)) gx__trainer_keep_best(t, &before);
+    if (n == 0 || !gx_best_is_tracked(&t->o) || !gx_best_compare(t, metric, n)) return;
+    if (gx_best_is_saved(&t->o)) gx__trainer_keep_best(t, &before);
     if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx__trainer_write_best(t);
 }
 
 static void gx__trainer_end_interval(GxTrainer *t)
 {
-    gx__trainer_see_step(t); // on all ranks, so that an error in it is raised on all alike
+    gx__trainer_read_step(t); // on all ranks, so that an error in it is raised on all alike
     GxMetric metric[GX_MAX_METRICS] = GX_ZERO;
     const int metrics = !gx_failed(t->g) && t->task->progress ? t->task->progress(t->g, t->self, metric) : 0;
     if (gx_failed(t->g)) return;
@@ -505,12 +508,12 @@ void gx_trainer_report(GxTrainer *t)
 {
     const int is_last = t->step == t->o.max_steps;
     if (gx_failed(t->g)) return;
-    if (t->interval_steps && (gx__trainer_due(t, t->o.logging_steps) || !t->measured_from || is_last || t->stop))
+    if (t->interval_steps && (gx__trainer_is_due(t, t->o.logging_steps) || !t->measured_from || is_last || t->stop))
         gx__trainer_end_interval(t);
-    if (!gx_failed(t->g) && !t->stop && (is_last ? gx_best_is_kept(&t->o) : gx__trainer_due(t, t->o.eval_steps)))
+    if (!gx_failed(t->g) && !t->stop && (is_last ? gx_best_is_saved(&t->o) : gx__trainer_is_due(t, t->o.eval_steps)))
         gx_trainer_validate(t);
-    if (!gx_failed(t->g) && !t->stop && gx_best_stops(t) && t->interval_steps) gx__trainer_end_interval(t);
-    if (!t->stop && gx__trainer_due(t, t->o.save_steps)) gx_trainer_save(t);
+    if (!gx_failed(t->g) && !t->stop && gx_best_stops_early(t) && t->interval_steps) gx__trainer_end_interval(t);
+    if (!t->stop && gx__trainer_is_due(t, t->o.save_steps)) gx_trainer_save(t);
 }
 
 // ---- closing -------------------------------------------------------------------------------------------------------
@@ -557,12 +560,12 @@ static void gx__trainer_draw(GxTrainer *t)
     gx_path_join(svg, t->o.output_dir, "loss.svg", &disk);
     if (gx_error_code(&disk) || gx_plot_loss(t->log_path, svg, title, t->task->loss_unit, &disk) != GX_OK)
         gx_log(&t->g->log, GX_LOG_WARNING, "the loss curve could not be drawn: %s", disk.message);
-    if (gx_best_is_over(t) && !t->stop) gx_report_summary(t, svg);
+    if (gx_trainer_is_over(t) && !t->stop) gx_report_summary(t, svg);
     else gx_report_curve(t, svg);
 }
 
 // If a rank's data can no longer be read, the run ends on all ranks: here, after the checkpoint.
-static void gx__trainer_end_without_data(GxTrainer *t)
+static void gx__trainer_fail_without_data(GxTrainer *t)
 {
     GxContext *g = t->g;
     const GxError *mine = &t->data_error;
@@ -576,7 +579,7 @@ static void gx__trainer_end_without_data(GxTrainer *t)
 }
 
 // At the end, whatever could not be written so far is an error.
-static void gx__trainer_end_without_disk(GxTrainer *t)
+static void gx__trainer_fail_unsaved(GxTrainer *t)
 {
     GxContext *g = t->g;
     GxError disk = GX_ZERO;
@@ -606,7 +609,7 @@ static void gx__trainer_warn_skipped(const GxTrainer *t)
 static void gx__trainer_finish(GxTrainer *t)
 {
     GxMetric metric[GX_MAX_METRICS];
-    const int samples = t->task->sample != NULL, is_over = gx_best_is_over(t);
+    const int samples = t->task->sample != NULL, is_over = gx_trainer_is_over(t);
     const char *missing = samples ? "the last validation and the sample are" : "the last validation is";
     gx_trainer_save(t); // first, since later work may fail; also tries once more what could not be saved before
     gx_side_cache_report(t);
@@ -621,8 +624,8 @@ static void gx__trainer_finish(GxTrainer *t)
     if (gx_trainer_is_first(t) && t->profile.steps < t->o.profile_steps) gx_report_profile(t);
     if (t->skipped && gx_trainer_is_first(t)) gx__trainer_warn_skipped(t);
     if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx__trainer_draw(t);
-    if (t->stop) gx__trainer_end_without_data(t);
-    gx__trainer_end_without_disk(t);
+    if (t->stop) gx__trainer_fail_without_data(t);
+    gx__trainer_fail_unsaved(t);
     if (!t->stop || gx_failed(t->g) || !gx_trainer_is_first(t)) return;
     if (is_over)
         gx_log(&t->g->log, GX_LOG_WARNING,
@@ -657,7 +660,7 @@ void gx_trainer_show(GxTrainer *t)
     if ((t->o.evaluate || t->o.predicts) && !t->stop && !gx_failed(t->g) && gx_trainer_is_first(t))
         gx__trainer_show_confusion(t, 0);
     if (t->o.sample_only && !t->stop && t->task->sample) gx__trainer_report_sample(t);
-    if (t->stop) gx__trainer_end_without_data(t);
+    if (t->stop) gx__trainer_fail_without_data(t);
     t->done = 1;
 }
 
