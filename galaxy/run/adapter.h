@@ -267,8 +267,8 @@ static void gx__adapter_hyperparameters(const GxAdapter *a, char out[GX__ADAPTER
     else if (a->bottleneck.reduction)
         snprintf(out, GX__ADAPTER_TEXT, "adapter_reduction_dim %ld", (long)a->bottleneck.reduction);
     else if (a->prompt.len)
-        snprintf(out, GX__ADAPTER_TEXT, "adapter_len %ld, adapter_layers %ld, prompt_variant %s",
-                 (long)a->prompt.len, (long)a->prompt.layers, a->prompt.is_v2 ? "v2" : "v1");
+        snprintf(out, GX__ADAPTER_TEXT, "adapter_len %ld, adapter_layers %ld, prompt_variant %s", (long)a->prompt.len,
+                 (long)a->prompt.layers, a->prompt.is_v2 ? "v2" : "v1");
     else
         snprintf(out, GX__ADAPTER_TEXT, "r %ld, lora_alpha %.9g, use_rslora %d", (long)a->lora.r, a->lora.alpha,
                  a->lora.is_scaled_by_root);

@@ -446,18 +446,13 @@ void gx_trainer_save(GxTrainer *t)
     gx_log_sync(&t->log, &ignored);
     gx_error_clear(&t->unsaved);
     if (gx_checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
-    const GxCheckpoint checkpoint = {&t->model,
-                                     &t->optimizer,
-                                     t->task,
-                                     t->self,
-                                     &s,
-                                     &t->config,
-                                     &t->source,
-                                     t->o.model,
-                                     gx_options_save_dtype(&t->o),
-                                     t->shard_bytes,
-                                     t->tuned};
-    gx_checkpoint_save(g, folder, &checkpoint, &t->unsaved);
+    GxCheckpoint c = GX_ZERO;
+    c.m = &t->model, c.o = &t->optimizer;
+    c.task = t->task, c.self = t->self;
+    c.state = &s, c.args = &t->config;
+    c.source = &t->source, c.base = t->o.model, c.tuned = t->tuned;
+    c.dtype = gx_options_save_dtype(&t->o), c.shard_bytes = t->shard_bytes;
+    gx_checkpoint_save(g, folder, &c, &t->unsaved);
     if (gx_failed(g)) return;
     if (!gx_error_code(&t->unsaved)) {
         t->saved = t->step;
