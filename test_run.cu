@@ -1466,7 +1466,7 @@ TEST(a_metric_that_is_huge_or_no_number_is_said_in_few_letters)
         said.text[0] = 0;
         gx_report_baseline(&t, &metric);
         gx_report_evaluation(&t, &metric, 1, 1);
-        t.validated[0] = metric, t.validated_metrics = 1;
+        t.validation.metric[0] = metric, t.validation.metrics = 1;
         gx_report_summary(&t, "loss.svg");
         const char *first = strstr(said.text, list[i].text), *second = first ? strstr(first + 1, list[i].text) : NULL;
         CHECK(second && strstr(second + 1, list[i].text), "\"%s\" is not said three times: %s", list[i].text,
@@ -1615,16 +1615,16 @@ TEST(a_run_that_is_done_says_how_long_it_took_how_good_it_is_and_where_all_lies)
     char folder[40];
     if (!make_folder(folder)) return;
     g.reporter = &reporter, g.world = 1;
-    t.g = &g, t.task = &gx_causal_lm, t.step = t.saved = 500, t.training_seconds = 57.6;
+    t.g = &g, t.task = &gx_causal_lm, t.step = t.saved = 500, t.clock.training_seconds = 57.6;
     t.o.global_batch_size = 8, t.o.seq_len = 256, t.plan.process = 120400000;
-    t.validated[0] = loss, t.validated[1] = bits, t.validated_metrics = 2, t.validated_count = 160;
+    t.validation.metric[0] = loss, t.validation.metric[1] = bits, t.validation.metrics = 2, t.validation.count = 160;
     snprintf(t.o.output_dir, sizeof t.o.output_dir, "out");
     snprintf(t.resume.folder, sizeof t.resume.folder, "out/checkpoint-500");
     snprintf(t.log_path, sizeof t.log_path, "%s/log.jsonl", folder);
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         said.text[0] = 0;
         CHECK(gx_file_write(t.log_path, list[i].log, (int64_t)strlen(list[i].log), &err) == GX_OK, "%s", err.message);
-        t.begun = list[i].begun, t.opened = gx_seconds() - 72;
+        t.begun = list[i].begun, t.clock.opened = gx_seconds() - 72;
         gx_report_summary(&t, "out/loss.svg");
         CHECK(strstr(said.text, list[i].done) == said.text && strstr(said.text, list[i].validated), "%d: %s", (int)i,
               said.text);

@@ -510,27 +510,27 @@ static void gx__report_done(FILE *out, const GxTrainer *t)
     if (!steps) fprintf(out, ", none of them now\n");
     if (!steps) return;
     if (t->begun) fprintf(out, ", the last %ld", (long)steps);
-    fprintf(out, " in %s, %s tokens, %s tokens/s in training\n", gx_duration_text(gx_seconds() - t->opened, took),
-            gx__report_rate(n, tokens), gx__report_grouped(n / t->training_seconds, rate));
+    fprintf(out, " in %s, %s tokens, %s tokens/s in training\n", gx_duration_text(gx_seconds() - t->clock.opened, took),
+            gx__report_rate(n, tokens), gx__report_grouped(n / t->clock.training_seconds, rate));
 }
 
 // Means over different samples are not compared: those on the way are over eval_windows, the last one over all.
 static void gx__report_best(FILE *out, const GxTrainer *t)
 {
-    const GxMetric *last = &t->validated[0];
+    const GxMetric *last = &t->validation.metric[0];
     char text[GX_METRIC_TEXT];
     GxBestEvaluation best;
     GxError ignored = GX_ZERO; // the log may be gone by now: then nothing is said of it
     if (gx_log_best(t->log_path, last->name, t->task->counted, t->step, &best, &ignored) != GX_OK || best.step < 0)
         return;
-    if (best.count != t->validated_count) fprintf(out, "; before, the best was ");
+    if (best.count != t->validation.count) fprintf(out, "; before, the best was ");
     else if (best.value < last->value) fprintf(out, "; the best was ");
     else {
         fprintf(out, ", the best");
         return;
     }
     fprintf(out, "%s at step %ld", gx_metric_text(last->format, best.value, text), (long)best.step);
-    if (best.count > 0 && best.count != t->validated_count)
+    if (best.count > 0 && best.count != t->validation.count)
         fprintf(out, " over %ld %s", (long)best.count, t->task->counted);
 }
 
@@ -538,16 +538,16 @@ static void gx__report_best(FILE *out, const GxTrainer *t)
 static void gx__report_validated(FILE *out, const GxTrainer *t)
 {
     char text[GX_METRIC_TEXT];
-    if (!t->validated_metrics) return;
-    for (int i = 0; i < t->validated_metrics; i++)
+    if (!t->validation.metrics) return;
+    for (int i = 0; i < t->validation.metrics; i++)
         fprintf(out, "%s%s",
                 i == 0   ? "validation "
                 : i == 1 ? " ("
                          : ", ",
-                gx_metric_text(t->validated[i].format, t->validated[i].value, text));
-    fprintf(out, "%s over %ld %s", t->validated_metrics > 1 ? ")" : "", (long)t->validated_count, t->task->counted);
+                gx_metric_text(t->validation.metric[i].format, t->validation.metric[i].value, text));
+    fprintf(out, "%s over %ld %s", t->validation.metrics > 1 ? ")" : "", (long)t->validation.count, t->task->counted);
     if (t->weights_step) fprintf(out, ", of the best weights");
-    else if (!strcmp(t->validated[0].name, "loss") && !t->best.step) gx__report_best(out, t);
+    else if (!strcmp(t->validation.metric[0].name, "loss") && !t->best.step) gx__report_best(out, t);
     fprintf(out, "\n");
 }
 

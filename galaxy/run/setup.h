@@ -740,7 +740,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     gx_catch_stop_signals(); // before this there is nothing to save
     GX_TRY(gx_trainer_prepare(t));
     GX_TRY(gx_autotune_open(t));
-    t->opened = t->interval_start = gx_seconds();
+    t->clock.opened = t->clock.interval_start = gx_seconds();
     gx_best_validate_missed(t);
     return gx_status(g);
 }

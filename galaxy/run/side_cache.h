@@ -501,7 +501,8 @@ void gx_side_cache_report(GxTrainer *t)
     if (!c || !c->steps || !gx_trainer_is_first(t)) return;
     char kept[200] = "nothing is kept";
     // without validations and saving; on a device the last step may still be under way
-    const double now = t->training_seconds + (t->interval_steps ? gx_seconds() - t->interval_start : 0);
+    const double now =
+        t->clock.training_seconds + (t->clock.interval_steps ? gx_seconds() - t->clock.interval_start : 0);
     if (c->in_memory || c->on_disk)
         snprintf(kept, sizeof kept, "%.0f%% of the micro-batches came from it; %ld samples, %.1f MB, are there",
                  100 * (double)c->hits / (double)gx_max(1, c->micro_batches), (long)c->records.n,

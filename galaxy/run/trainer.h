@@ -38,6 +38,24 @@ GX_BEGIN
 
 enum { GX_SKIPPED_MOST = 100 };
 
+// When things began, in seconds as of gx_seconds, and how long they took.
+typedef struct {
+    double opened;           // training began
+    double training_seconds; // without validations and saving
+    double interval_start;   // of the progress line
+    int64_t interval_steps;
+    // For the time left: since the first progress line, whose step was slow (first touches). steady_step 0: not yet
+    // set.
+    double steady_since;
+    int64_t steady_step;
+} GxTrainerClock;
+
+typedef struct { // what a validation has measured
+    GxMetric metric[GX_MAX_METRICS];
+    int metrics;   // 0: there was no validation
+    int64_t count; // over how many tokens, or whatever the task counts
+} GxValidation;
+
 typedef struct GxTrainer {
     GxContext *g;
     // what is run
@@ -96,17 +114,9 @@ typedef struct GxTrainer {
     GxError unsaved;   // why the last checkpoint that was due could not be saved, on all ranks
     int log_is_behind; // 1: the last line could not be written
     char log_path[GX_PATH];
-    double interval_start; // of the progress line
-    int64_t interval_steps;
-    double measured_since; // for the time left: since the first progress line, whose step was slow (first touches)
-    int64_t measured_from; // the step at measured_since; 0: not set yet
-    GxProfile profile;     // of rank 0
-    // for the summary of a run that is done (gx_report_summary)
-    // time at which training began; seconds of training, without validations and saving
-    double opened, training_seconds;
-    GxMetric validated[GX_MAX_METRICS]; // of the last validation
-    int validated_metrics;              // how many; 0: there was none
-    int64_t validated_count;            // over how many tokens, or whatever the task counts
+    GxProfile profile; // of rank 0
+    GxTrainerClock clock;
+    GxValidation validation; // the last one, for the summary at the end (gx_report_summary)
 } GxTrainer;
 
 // Which part of a run is this rank's: whether it prints and writes, and how many samples of a micro-batch it takes.
@@ -254,7 +264,7 @@ void gx_trainer_step(GxTrainer *t)
     t->is_seen = 0;
     gx_autotune_agree(t);
     t->samples += t->o.global_batch_size;
-    t->interval_steps++;
+    t->clock.interval_steps++;
     gx_side_cache_count(t);
     if (profiles && t->profile.steps == t->o.profile_steps) gx_report_profile(t);
 }
@@ -286,16 +296,17 @@ static int gx__trainer_losses(const GxTrainer *t)
 static void gx__trainer_report_progress(GxTrainer *t, const GxMetric *metric, int metrics)
 {
     const GxStep *s = &t->seen;
-    double seconds = gx_seconds() - t->interval_start, per_step = seconds / (double)gx_max(1, t->interval_steps);
+    double seconds = gx_seconds() - t->clock.interval_start,
+           per_step = seconds / (double)gx_max(1, t->clock.interval_steps);
     GxProgress p = GX_ZERO;
-    t->training_seconds += seconds;
+    t->clock.training_seconds += seconds;
     p.step = t->step, p.steps = t->o.max_steps;
     p.loss = gx_step_loss(s), p.grad_norm = sqrt(s->sum_squares), p.lr = s->lr, p.skipped = (int)s->skip;
     if (gx__trainer_losses(t) > 1) p.losses = gx__trainer_losses(t), p.loss_names = t->task->loss_names;
     for (int k = 0; k < p.losses; k++) p.each[k] = s->labels[k] ? s->loss_sum[k] / (double)s->labels[k] : NAN;
     p.metrics = metrics;
     memcpy(p.metric, metric, (size_t)metrics * sizeof *metric);
-    p.tokens_per_s = (double)(t->interval_steps * t->o.global_batch_size * t->o.seq_len) / seconds;
+    p.tokens_per_s = (double)(t->clock.interval_steps * t->o.global_batch_size * t->o.seq_len) / seconds;
     p.gflops = (t->plan.flops_all - gx_side_cache_share(t) * t->plan.flops_kept_all) / per_step / 1e9;
     p.memory_mb = (double)gx_process_memory() / 1e6;
     if (t->g->device->memory) {
@@ -303,11 +314,11 @@ static void gx__trainer_report_progress(GxTrainer *t, const GxMetric *metric, in
         t->g->device->memory(t->g, &free_bytes, &all_bytes);
         p.card_mb = (double)(all_bytes - free_bytes) / 1e6;
     }
-    if (t->measured_from)
-        p.seconds_left = (gx_seconds() - t->measured_since) / (double)(t->step - t->measured_from) *
+    if (t->clock.steady_step)
+        p.seconds_left = (gx_seconds() - t->clock.steady_since) / (double)(t->step - t->clock.steady_step) *
                          (double)(t->o.max_steps - t->step);
     else p.seconds_left = per_step * (double)(t->o.max_steps - t->step);
-    if (!t->measured_from) t->measured_from = t->step, t->measured_since = gx_seconds();
+    if (!t->clock.steady_step) t->clock.steady_step = t->step, t->clock.steady_since = gx_seconds();
     gx_report_progress(t, &p);
     GxError disk = GX_ZERO;
     gx_progress_log(&t->log, &p, &disk);
@@ -362,7 +373,7 @@ static int gx__trainer_report_evaluation(GxTrainer *t, int64_t samples, GxMetric
     if (t->task->held_out(t->self) == 0) return 0;
     const double started = gx_seconds();
     gx_trainer_evaluate(t, samples, &losses);
-    t->interval_start += gx_seconds() - started; // the progress line is about training
+    t->clock.interval_start += gx_seconds() - started; // the progress line is about training
     if (gx_failed(t->g) || t->stop) return 0;
     const int n = t->task->metrics(t->g, t->self, &losses, metric);
     if (gx_failed(t->g)) return 0;
@@ -372,8 +383,8 @@ static int gx__trainer_report_evaluation(GxTrainer *t, int64_t samples, GxMetric
     gx_evaluation_log(&t->log, t->step, t->weights_step ? t->weights_step : t->step, metric, n, losses.count[0],
                       t->task->counted, &disk);
     gx__trainer_check_log(t, &disk);
-    memcpy(t->validated, metric, sizeof t->validated);
-    t->validated_metrics = n, t->validated_count = losses.count[0];
+    memcpy(t->validation.metric, metric, sizeof t->validation.metric);
+    t->validation.metrics = n, t->validation.count = losses.count[0];
     return n;
 }
 
@@ -460,7 +471,7 @@ void gx_trainer_save(GxTrainer *t)
     }
     if (gx_trainer_is_first(t)) gx__trainer_after_save(t, folder);
     if (gx_trainer_is_first(t) && t->best.step == t->step) gx__trainer_write_best(t);
-    t->interval_start += gx_seconds() - started;
+    t->clock.interval_start += gx_seconds() - started;
 }
 
 // A validation whose weights could not be saved cannot be the best, since they would be missing at the end. It counts
@@ -494,20 +505,21 @@ static void gx__trainer_end_interval(GxTrainer *t)
     const int metrics = !gx_failed(t->g) && t->task->progress ? t->task->progress(t->g, t->self, metric) : 0;
     if (gx_failed(t->g)) return;
     if (gx_trainer_is_first(t)) gx__trainer_report_progress(t, metric, metrics);
-    else t->measured_from = t->step;
-    t->interval_start = gx_seconds();
-    t->interval_steps = 0;
+    else t->clock.steady_step = t->step;
+    t->clock.interval_start = gx_seconds();
+    t->clock.interval_steps = 0;
 }
 
 void gx_trainer_report(GxTrainer *t)
 {
     const int is_last = t->step == t->o.max_steps;
     if (gx_failed(t->g)) return;
-    if (t->interval_steps && (gx__trainer_is_due(t, t->o.logging_steps) || !t->measured_from || is_last || t->stop))
+    if (t->clock.interval_steps &&
+        (gx__trainer_is_due(t, t->o.logging_steps) || !t->clock.steady_step || is_last || t->stop))
         gx__trainer_end_interval(t);
     if (!gx_failed(t->g) && !t->stop && (is_last ? gx_best_is_saved(&t->o) : gx__trainer_is_due(t, t->o.eval_steps)))
         gx_trainer_validate(t);
-    if (!gx_failed(t->g) && !t->stop && gx_best_stops_early(t) && t->interval_steps) gx__trainer_end_interval(t);
+    if (!gx_failed(t->g) && !t->stop && gx_best_stops_early(t) && t->clock.interval_steps) gx__trainer_end_interval(t);
     if (!t->stop && gx__trainer_is_due(t, t->o.save_steps)) gx_trainer_save(t);
 }
 
