@@ -735,6 +735,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
         gx_trainer_show(t);
         return gx_status(g);
     }
+    GX_TRY(gx_autotune_check_table(t));
     GX_TRY(gx__setup_open_output(t));
     GX_TRY(gx_side_cache_open(t, gx__setup_planned_bytes_at_most(t)));
     gx_catch_stop_signals(); // before this there is nothing to save
