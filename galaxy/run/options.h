@@ -438,53 +438,64 @@ static void gx__options_keep_global_batch(GxTrainOptions *o, const GxConfig *c, 
     o->gradient_accumulation_steps = global / (o->micro_batch_size * copies);
 }
 
-GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err)
+// Sets the samples that each copy of the model takes of a micro-batch: by the list, by micro_batch_size, or by what the
+// global batch leaves of it when the accumulation steps are given.
+static GxStatus gx__options_resolve_micro_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch,
+                                                GxError *err)
 {
-    if (gx_config_source(c, "global_batch_size") == GX_FROM_CHECKPOINT) gx__options_keep_global_batch(o, c, copies);
-    const int list = o->dp_batch_size_list.n > 0,
-              given_accumulation = gx_config_is_set(c, "gradient_accumulation_steps");
-    if (list && !gx_config_is_set(c, "micro_batch_size"))
-        o->micro_batch_size = 0; // so that training_args.json can be given back
-    if (list && o->micro_batch_size)
+    const GxIntList *list = &o->dp_batch_size_list;
+    const int micro_is_given = gx_config_is_set(c, "micro_batch_size");
+    if (list->n && !micro_is_given) o->micro_batch_size = 0; // so that training_args.json can be given back
+    if (list->n && o->micro_batch_size)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "micro_batch_size and dp_batch_size_list are both given; the list alone says how many samples "
                        "each rank takes");
-    if (!list && o->micro_batch_size == 0)
+    if (!list->n && o->micro_batch_size == 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "micro_batch_size is 0 and there is no dp_batch_size_list; set one of them");
-    int64_t per_micro = 0;
-    if (list) {
-        per_micro = gx__options_list_sum(&o->dp_batch_size_list);
-        GX_TRY(gx_split_list(batch, "dp_batch_size_list", o->dp_batch_size_list.v, o->dp_batch_size_list.n, per_micro,
-                             copies, err));
-    } else {
-        if (o->global_batch_size && given_accumulation && !gx_config_is_set(c, "micro_batch_size") &&
-            o->global_batch_size % (o->gradient_accumulation_steps * copies) == 0)
-            o->micro_batch_size =
-                o->global_batch_size / (o->gradient_accumulation_steps * copies); // the third follows from the two
-        per_micro = o->micro_batch_size * copies;
-        *batch = gx_split_even(per_micro, copies);
-    }
-    if (o->global_batch_size && !given_accumulation && o->global_batch_size % per_micro == 0)
+    if (list->n)
+        return gx_split_list(batch, "dp_batch_size_list", list->v, list->n, gx__options_list_sum(list), copies, err);
+    const int64_t unit = o->gradient_accumulation_steps * copies;
+    if (o->global_batch_size && gx_config_is_set(c, "gradient_accumulation_steps") && !micro_is_given &&
+        o->global_batch_size % unit == 0)
+        o->micro_batch_size = o->global_batch_size / unit; // the third follows from the two
+    *batch = gx_split_even(o->micro_batch_size * copies, copies);
+    return GX_OK;
+}
+
+// Refuses a global batch that is not the product of the others, and names the nearest that are.
+static GxStatus gx__options_refuse_product(const GxTrainOptions *o, const GxConfig *c, int copies, int64_t per_micro,
+                                           GxError *err)
+{
+    const int has_list = o->dp_batch_size_list.n > 0, micro_is_given = gx_config_is_set(c, "micro_batch_size");
+    const int64_t steps = o->gradient_accumulation_steps,
+                  unit = !gx_config_is_set(c, "gradient_accumulation_steps") ? per_micro
+                         : has_list || micro_is_given                        ? steps * per_micro
+                                                                             : steps * copies,
+                  below = o->global_batch_size / unit * unit;
+    char nearest[80];
+    if (below)
+        snprintf(nearest, sizeof nearest, "the nearest that fit are %ld and %ld", (long)below, (long)(below + unit));
+    else snprintf(nearest, sizeof nearest, "the smallest that fits is %ld", (long)unit);
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch "
+                   "(%s%ld x %d %s) = %ld; %s",
+                   (long)o->global_batch_size, (long)steps, (long)per_micro,
+                   has_list ? "the list's sum; about " : "micro_batch_size ", (long)(per_micro / copies), copies,
+                   copies == 1 ? "copy" : "copies", (long)(steps * per_micro), nearest);
+}
+
+GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err)
+{
+    if (gx_config_source(c, "global_batch_size") == GX_FROM_CHECKPOINT) gx__options_keep_global_batch(o, c, copies);
+    GX_TRY(gx__options_resolve_micro_batch(o, c, copies, batch, err));
+    const int64_t per_micro = gx_split_total(batch);
+    if (o->global_batch_size && !gx_config_is_set(c, "gradient_accumulation_steps") &&
+        o->global_batch_size % per_micro == 0)
         o->gradient_accumulation_steps = o->global_batch_size / per_micro;
-    int64_t product = o->gradient_accumulation_steps * per_micro;
-    if (o->global_batch_size && product != o->global_batch_size) {
-        const int64_t micro_given = list || gx_config_is_set(c, "micro_batch_size"),
-                      unit = given_accumulation ? o->gradient_accumulation_steps * (micro_given ? per_micro : copies)
-                                                : per_micro,
-                      below = o->global_batch_size / unit * unit;
-        char nearest[80];
-        if (below)
-            snprintf(nearest, sizeof nearest, "the nearest that fit are %ld and %ld", (long)below,
-                     (long)(below + unit));
-        else snprintf(nearest, sizeof nearest, "the smallest that fits is %ld", (long)unit);
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch "
-                       "(%s%ld x %d %s) = %ld; %s",
-                       (long)o->global_batch_size, (long)o->gradient_accumulation_steps, (long)per_micro,
-                       list ? "the list's sum; about " : "micro_batch_size ", (long)(per_micro / copies), copies,
-                       copies == 1 ? "copy" : "copies", (long)product, nearest);
-    }
+    const int64_t product = o->gradient_accumulation_steps * per_micro;
+    if (o->global_batch_size && product != o->global_batch_size)
+        return gx__options_refuse_product(o, c, copies, per_micro, err);
     if (per_micro > GX__OPTIONS_TOKENS_MOST / o->seq_len)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "a micro-batch of %ld samples x seq_len %ld is %.0f tokens; at most %ld are possible: set "
