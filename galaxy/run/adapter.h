@@ -18,7 +18,8 @@ GX_BEGIN
 GxTensorPart gx_adapter_part(const GxModel *m);
 // 1: the folder has an adapter, but not the weights of a whole model.
 int gx_path_is_adapter(const char *folder);
-GxStatus gx_adapter_refuse_as_model(const char *folder, GxError *err); // refuses an adapter's folder
+// Refuses an adapter's folder where that of a whole model is needed.
+GxStatus gx_adapter_refuse_as_model(const char *folder, GxError *err);
 // Writes adapter_config.json of a model with an adapter into `folder`. base: the folder of the base model's weights.
 GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char *folder, GxError *err);
 // Refuses a model whose adapter adapter_config.json could not describe. Call it before training begins.

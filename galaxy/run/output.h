@@ -22,7 +22,7 @@ GX_BEGIN
 typedef struct {
     int64_t run;        // a number that no other run has; 0: there is none
     int64_t world;      // number of ranks when it was last started or resumed
-    int64_t returns_to; // the step behind which checkpoints are being moved to abandoned/; -1: no move is under way
+    int64_t returns_to; // the step after which checkpoints are being moved to abandoned/; -1: no move is under way
     char from[GX_PATH]; // the checkpoint in another folder that it was resumed from; "": none
     // The best validation so far, of a run that compares them (best.h): best_step 0: there is none
     double best_metric;
@@ -58,7 +58,7 @@ GxStatus gx_output_clear(const char *output_dir, GxError *err);
 // those names that are not this run's. This run's own checkpoints, and damaged ones, do not count: they can be set
 // apart.
 GxStatus gx_output_refuse_conflicts(const char *output_dir, int64_t run, int64_t begun, int64_t last, GxError *err);
-// Moves this run's checkpoints behind `step`, and damaged ones, to abandoned/ and writes run.json; *moved: how many. If
+// Moves this run's checkpoints after `step`, and damaged ones, to abandoned/ and writes run.json; *moved: how many. If
 // the process is killed meanwhile, the next gx_output_lock completes the move.
 GxStatus gx_output_rewind(const char *output_dir, const GxRunInfo *r, int64_t step, int *moved, GxError *err);
 
@@ -264,7 +264,7 @@ static int gx__output_belongs_to(const char *folder, int64_t run)
            gx_train_state_read(path, &s, &ignored) == GX_OK && s.run == run;
 }
 
-// ---- whose the folder is -------------------------------------------------------------------------------------------
+// ---- whether the folder is in use -----------------------------------------------------------------------------------
 
 // The first name in the folder that a run would write to: one of its files, else the newest checkpoint. "": none.
 static GxStatus gx__output_find_used(const char *output_dir, char name[GX_FILE_NAME], GxError *err)
@@ -486,7 +486,7 @@ static GxStatus gx__output_abandon(const char *output_dir, int64_t n, GxError *e
     return gx_file_sync(output_dir, err);
 }
 
-// Counts the checkpoints behind `step` that are this run's or damaged; moves: also sets them apart.
+// Counts the checkpoints after `step` that are this run's or damaged; moves: also moves them to abandoned/.
 static GxStatus gx__output_abandon_later(const char *output_dir, int64_t run, int64_t step, int moves, int *count,
                                          GxError *err)
 {
@@ -543,7 +543,7 @@ GxStatus gx_output_lock(int *lock, const char *output_dir, GxError *err)
     return r.returns_to < 0 ? GX_OK : gx__output_finish_rewind(output_dir, &r, r.returns_to, &moved, err);
 }
 
-// ---- the newest, and the oldest ------------------------------------------------------------------------------------
+// ---- finding the newest, and removing the oldest --------------------------------------------------------------------
 
 GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[GX_PATH], const GxLogger *log,
                               GxError *err)
@@ -553,7 +553,7 @@ GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[G
     if (!gx_path_is_folder(output_dir)) return GX_OK;
     GX_TRY(gx_folder_list(&list, output_dir, err));
     GxStatus status = GX_OK;
-    const int64_t most = gx_run_read(output_dir).returns_to; // what is behind it has been abandoned
+    const int64_t most = gx_run_read(output_dir).returns_to; // later checkpoints have been abandoned
     for (int64_t n = gx__output_newest_before(&list, most < 0 ? INT64_MAX : most + 1); n >= 0 && status == GX_OK;
          n = gx__output_newest_before(&list, n)) {
         GxError torn = GX_ZERO;
@@ -591,7 +591,7 @@ GxStatus gx_checkpoint_prune(const char *output_dir, int64_t run, int64_t newest
     return status;
 }
 
-// ---- room ----------------------------------------------------------------------------------------------------------
+// ---- disk space -----------------------------------------------------------------------------------------------------
 
 GxStatus gx_output_compare_space(const char *output_dir, int64_t left, int64_t bytes, int64_t count,
                                  const GxLogger *log, GxError *err)
@@ -617,7 +617,7 @@ GxStatus gx_output_check_space(const char *output_dir, int64_t bytes, int64_t co
     return gx_output_compare_space(output_dir, (int64_t)disk.f_bavail * (int64_t)disk.f_frsize, bytes, count, log, err);
 }
 
-// ---- a model to begin with -----------------------------------------------------------------------------------------
+// ---- a model or an adapter to start from ----------------------------------------------------------------------------
 
 // A run's folder has checkpoints in it, but no model of its own.
 static GxStatus gx__output_refuse_run(const char *folder, const char *option, const char *config, GxError *err)
@@ -679,7 +679,6 @@ GxStatus gx_output_check_adapter(const char *folder, GxError *err)
     return gx__output_refuse_run(folder, "adapter", GX_ADAPTER_CONFIG, err);
 }
 
-// If the folder has a manifest, its files must match it.
 static GxStatus gx__output_refuse_file(const char *folder, GxError *err)
 {
     const char *end = strrchr(folder, '.');
@@ -693,6 +692,7 @@ static GxStatus gx__output_refuse_file(const char *folder, GxError *err)
                    folder);
 }
 
+// If the folder has a manifest, its files must match it.
 GxStatus gx_output_check_model(const char *folder, GxError *err)
 {
     char manifest[GX_PATH];

@@ -612,7 +612,7 @@ static GxStatus gx__setup_describe_run(const GxTrainer *t, GxRunInfo *r, GxError
     return fits ? GX_OK : GX_FAIL(err, GX_ERR_IO, "cannot find out where %s lies", t->resume.folder);
 }
 
-// Makes the folder this run's: what an earlier continuation wrote behind the resumed step is set apart.
+// Makes the folder this run's: what an earlier continuation wrote after the resumed step is moved to abandoned/.
 static GxStatus gx__setup_claim_output(GxTrainer *t)
 {
     const char *folder = t->o.output_dir;

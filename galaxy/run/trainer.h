@@ -72,7 +72,7 @@ typedef struct GxTrainer {
     GxSourceFolder source;
     int64_t shard_bytes;     // largest size of a file of weights
     GxWeightsHash base_hash; // of an adapter's base, on rank 0; 0: the run trains no adapter
-    int64_t run;             // this run's number: drawn when it begins, kept when it is resumed
+    int64_t run;             // this run's number: chosen when it begins, kept when it is resumed
     void *model_config;
     GxModel model;
     GxRunner runner;
@@ -119,7 +119,7 @@ typedef struct GxTrainer {
     GxValidation validation; // the last one, for the summary at the end (gx_report_summary)
 } GxTrainer;
 
-// Which part of a run is this rank's: whether it prints and writes, and how many samples of a micro-batch it takes.
+// Whether this rank prints and writes, and how many samples of a micro-batch it takes.
 static inline int gx_trainer_is_first(const GxTrainer *t) { return t->g->rank == 0; }
 static inline int64_t gx_trainer_samples(const GxTrainer *t)
 {
@@ -146,7 +146,7 @@ int gx_train(GxContext *g, const GxFamily *family, const GxTask *task, const GxM
 // Sums the losses over the first `samples` held-out samples; 0: all. If a signal stops it, t->stop is set, and the sums
 // are over the samples so far.
 void gx_trainer_evaluate(GxTrainer *t, int64_t samples, GxLosses *losses);
-void gx_trainer_validate(GxTrainer *t);    // one on the way: told, logged, and compared with those before (best.h)
+void gx_trainer_validate(GxTrainer *t);    // during training: printed, logged, and compared with the best (best.h)
 void gx_trainer_save(GxTrainer *t);        // output_dir/checkpoint-<step>
 GxStatus gx_trainer_prepare(GxTrainer *t); // what the task does before the first step; a signal may end it (t->stop)
 void gx_trainer_show(GxTrainer *t);        // --evaluate, --sample_only: a validation, a sample
