@@ -125,7 +125,7 @@ help:
 	@echo "make run NP=8          train_llama, or PROGRAM=train_llama_tp, as 8 MPI ranks; ARGS='--max_steps 100' goes to the program"
 	@echo "make data FILE=x.txt   text to train on into data/text.txt; without FILE the King James Bible or what there is"
 	@echo "make data-bert         sentences, labelled texts and pairs into data/bert, from the King James Bible and WordNet"
-	@echo "make check             the tests without sanitizers, under a minute"
+	@echo "make check             the tests without sanitizers: about five minutes on two cores, building included"
 	@echo "make fuzz SECONDS=60   hostile files and arguments for the library, each kind for so long (docs/fuzzing.md)"
 	@echo "make refs              make the PyTorch references again and compare (Python, 6 GB)"
 	@echo "make bench             train_llama beside PyTorch (Python, 6 GB)"

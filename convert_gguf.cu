@@ -40,7 +40,7 @@ static GxStatus export_model(const Options *o, GxError *err)
     GxGgufSaid said;
     int i = 0;
     while (strcmp(names[i], o->outtype)) i++;
-    if (gx_adapter_is(o->model))
+    if (gx_path_is_adapter(o->model))
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
             "%s holds an adapter, not a model; ./merge_adapter --adapter %s --output_dir FOLDER makes one of "

@@ -698,7 +698,7 @@ static void *saver_main(void *user)
         gx_model_init(&t->g, &t->m, 42);
         for (int i = 0; i < t->m.table.n; i++) s->tensors += !t->m.table.row[i].has_alias;
         t->g.recorder = &recorder;
-        const GxCheckpoint checkpoint = {&t->m, &t->o, NULL, NULL, &state, &args, NULL, NULL, GX_F32, 0, NULL};
+        const GxCheckpoint checkpoint = {.m = &t->m, .o = &t->o, .state = &state, .args = &args, .dtype = GX_F32};
         gx_checkpoint_save(&t->g, s->folder, &checkpoint, &disk);
         t->g.recorder = NULL;
         for (int64_t i = 0; i < recorder.n; i++)

@@ -1071,6 +1071,10 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"model_type\": \"qwen2\", " SLIDES "\"layer_types\": [\"full_attention\"]",
          "layer_types has 1 elements, and num_hidden_layers is 3"},
         {"\"model_type\": \"qwen2\", \"use_sliding_window\": 1", "\"use_sliding_window\" is"},
+        {"\"model_type\": \"qwen2\", \"use_sliding_window\": null",
+         "use_sliding_window is null; expected true or false"},
+        {"\"model_type\": \"qwen3\", \"use_sliding_window\": null, \"sliding_window\": 9",
+         "use_sliding_window is null; expected true or false"},
         {"\"model_type\": \"qwen2\", " SLIDES "\"sliding_window\": null, \"layer_types\": " FULL_SLIDING_FULL,
          "layer_types has sliding_attention, but there is no window"},
         {"\"model_type\": \"qwen3\", \"attention_bias\": true", "attention_bias is true; only false is built"},
@@ -1113,7 +1117,7 @@ TEST(a_disk_without_room_for_one_checkpoint_is_refused_and_for_all_of_them_warne
         int warnings = 0;
         const GxLogger log = {count_warnings, &warnings};
         GxError err = GX_ZERO;
-        const GxStatus status = gx_output_compare_room("out", list[i].left, list[i].bytes, list[i].count, &log, &err);
+        const GxStatus status = gx_output_compare_space("out", list[i].left, list[i].bytes, list[i].count, &log, &err);
         CHECK(status == list[i].status && warnings == list[i].warnings &&
                   (status == GX_OK) == !strstr(err.message, "make room"),
               "%ld of %ld bytes each into %ld: status %d, %d warnings: %s", (long)list[i].count, (long)list[i].bytes,
@@ -1466,7 +1470,7 @@ TEST(a_metric_that_is_huge_or_no_number_is_said_in_few_letters)
         said.text[0] = 0;
         gx_report_baseline(&t, &metric);
         gx_report_evaluation(&t, &metric, 1, 1);
-        t.validated[0] = metric, t.validated_metrics = 1;
+        t.validation.metric[0] = metric, t.validation.metrics = 1;
         gx_report_summary(&t, "loss.svg");
         const char *first = strstr(said.text, list[i].text), *second = first ? strstr(first + 1, list[i].text) : NULL;
         CHECK(second && strstr(second + 1, list[i].text), "\"%s\" is not said three times: %s", list[i].text,
@@ -1615,16 +1619,16 @@ TEST(a_run_that_is_done_says_how_long_it_took_how_good_it_is_and_where_all_lies)
     char folder[40];
     if (!make_folder(folder)) return;
     g.reporter = &reporter, g.world = 1;
-    t.g = &g, t.task = &gx_causal_lm, t.step = t.saved = 500, t.training_seconds = 57.6;
+    t.g = &g, t.task = &gx_causal_lm, t.step = t.saved = 500, t.clock.training_seconds = 57.6;
     t.o.global_batch_size = 8, t.o.seq_len = 256, t.plan.process = 120400000;
-    t.validated[0] = loss, t.validated[1] = bits, t.validated_metrics = 2, t.validated_count = 160;
+    t.validation.metric[0] = loss, t.validation.metric[1] = bits, t.validation.metrics = 2, t.validation.count = 160;
     snprintf(t.o.output_dir, sizeof t.o.output_dir, "out");
     snprintf(t.resume.folder, sizeof t.resume.folder, "out/checkpoint-500");
     snprintf(t.log_path, sizeof t.log_path, "%s/log.jsonl", folder);
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         said.text[0] = 0;
         CHECK(gx_file_write(t.log_path, list[i].log, (int64_t)strlen(list[i].log), &err) == GX_OK, "%s", err.message);
-        t.begun = list[i].begun, t.opened = gx_seconds() - 72;
+        t.begun = list[i].begun, t.clock.opened = gx_seconds() - 72;
         gx_report_summary(&t, "out/loss.svg");
         CHECK(strstr(said.text, list[i].done) == said.text && strstr(said.text, list[i].validated), "%d: %s", (int)i,
               said.text);

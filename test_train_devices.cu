@@ -220,12 +220,15 @@ TEST(autotune_keeps_its_choices_in_checkpoints_and_in_its_file)
     shell("head -c -2 whole/checkpoint-2/autotune.txt > " TABLE); // a digit of the last algorithm
     CHECK(run("--output_dir cut_table --max_steps 4 --autotune " TABLE) > 0, "a table that was cut is taken");
     CHECK(strstr(err(), TABLE ": line ") && strstr(err(), "is no product with its algorithm"), "%s", err());
+    CHECK(!exists("cut_table"), "the refused run has made its folder");
     CHECK(run("--output_dir no_table --max_steps 4 --autotune whole") > 0, "a folder is taken");
     CHECK(strstr(err(), "--autotune whole is a folder; it must be a file"), "%s", err());
+    CHECK(!exists("no_table"), "the refused run has made its folder");
     shell("echo weights > " TABLE);
     CHECK(run("--output_dir bad_table --max_steps 4 --autotune " TABLE) > 0 &&
               strstr(err(), "it begins with \"weights\""),
           "%s", err());
+    CHECK(!exists("bad_table"), "the refused run has made its folder");
 }
 
 #ifdef GX_WITH_CUDA

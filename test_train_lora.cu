@@ -1417,6 +1417,20 @@ TEST(ranks_of_which_one_has_an_adapter_are_told_the_option)
     }
 }
 
+TEST(a_run_is_not_resumed_with_other_target_modules)
+{
+    static const char *const others[][2] = {
+        {"--target_modules v_proj", "--lora_target_modules \"q_proj\", and this command says \"v_proj\""},
+        {"--target_modules q_proj,v_proj", "\"q_proj\", and this command says \"q_proj,v_proj\""},
+        {"--lora_target_modules all-linear", "\"q_proj\", and this command says \"all-linear\""}};
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir targets --max_steps 2 --target_modules q_proj"));
+    for (int i = 0; i < 3; i++) {
+        CHECK(run("--resume targets/checkpoint-2 --max_steps 3 %s", others[i][0]) > 0, "%s: it went on", others[i][0]);
+        CHECK(strstr(err(), others[i][1]), "%s: %s", others[i][0], err());
+    }
+}
+
 TEST(a_file_of_an_adapter_that_is_another_models_is_refused_by_its_tensor)
 {
     if (!make_base()) return;

@@ -100,8 +100,8 @@ static int run_rank(GxContext *g, int argc, char **argv)
     }
     const int status = gx_trainer_close(&t); // with the last validation
     if (g->rank == 0) {
-        memcpy(told.metric, t.validated, sizeof told.metric);
-        told.metrics = t.validated_metrics, told.count = t.validated_count;
+        memcpy(told.metric, t.validation.metric, sizeof told.metric);
+        told.metrics = t.validation.metrics, told.count = t.validation.count;
     }
     for (int i = 0; i < argc; i++) free(own[i]);
     return status;

@@ -17,16 +17,17 @@ GX_BEGIN
 // without a head, as in peft.
 GxTensorPart gx_adapter_part(const GxModel *m);
 // 1: the folder has an adapter, but not the weights of a whole model.
-int gx_adapter_is(const char *folder);
-GxStatus gx_adapter_refuse(const char *folder, GxError *err); // refuses an adapter's folder
+int gx_path_is_adapter(const char *folder);
+// Refuses an adapter's folder where that of a whole model is needed.
+GxStatus gx_adapter_refuse_as_model(const char *folder, GxError *err);
 // Writes adapter_config.json of a model with an adapter into `folder`. base: the folder of the base model's weights.
 GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char *folder, GxError *err);
 // Refuses a model whose adapter adapter_config.json could not describe. Call it before training begins.
 GxStatus gx_adapter_check_names(const GxModel *m, GxError *err);
 // Rank 0 reads the folder's adapter_config.json and broadcasts it. The strings of *a point into *config.
-GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxAdapter *a, const char *folder);
+GxStatus gx_adapter_read_config(GxContext *g, GxPeftConfig *config, GxAdapter *a, const char *folder);
 // Refuses a folder whose adapter has other hyperparameters than the model's, such as r, alpha or the reduction factor.
-GxStatus gx_adapter_check(const GxModel *m, const char *folder, GxError *err);
+GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, GxError *err);
 
 GX_END
 #endif
@@ -51,7 +52,7 @@ static int gx__adapter_has(const char *folder, const char *name)
     return gx_path_join(path, folder, name, &ignored) == GX_OK && gx_path_is_file(path);
 }
 
-int gx_adapter_is(const char *folder)
+int gx_path_is_adapter(const char *folder)
 {
     return gx__adapter_has(folder, GX_ADAPTER_CONFIG) && !gx__adapter_has(folder, "model.safetensors") &&
            !gx__adapter_has(folder, "model.safetensors.index.json");
@@ -211,7 +212,7 @@ GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char 
 }
 
 // Where the folder has a manifest, its files are first checked against it.
-static GxStatus gx__adapter_read_config(GxPeftConfig *config, const char *folder, GxError *err)
+static GxStatus gx__adapter_read_file(GxPeftConfig *config, const char *folder, GxError *err)
 {
     char path[GX_PATH];
     GX_TRY(gx_path_join(path, folder, GX_MANIFEST, err));
@@ -220,7 +221,7 @@ static GxStatus gx__adapter_read_config(GxPeftConfig *config, const char *folder
     return gx_peft_config_read(config, path, err);
 }
 
-static void gx__adapter_of(GxAdapter *a, const GxPeftConfig *c)
+static void gx__adapter_from_config(GxAdapter *a, const GxPeftConfig *c)
 {
     memset(a, 0, sizeof *a);
     a->lora.r = c->r, a->lora.alpha = c->lora_alpha, a->lora.dropout = (float)c->lora_dropout;
@@ -234,22 +235,22 @@ static void gx__adapter_of(GxAdapter *a, const GxPeftConfig *c)
     a->prompt.trainable = c->modules_to_save;
 }
 
-GxStatus gx_adapter_agree(GxContext *g, GxPeftConfig *config, GxAdapter *a, const char *folder)
+GxStatus gx_adapter_read_config(GxContext *g, GxPeftConfig *config, GxAdapter *a, const char *folder)
 {
     memset(config, 0, sizeof *config);
     gx_at(g, -1, "agree");
-    if (g->rank == 0 && !gx_failed(g)) gx__adapter_read_config(config, folder, &g->error);
+    if (g->rank == 0 && !gx_failed(g)) gx__adapter_read_file(config, folder, &g->error);
     gx_broadcast(g, GX_AXIS_ALL, 0, config, sizeof *config, GX_U8); // on a failed context this tells the other ranks
-    gx__adapter_of(a, config);
+    gx__adapter_from_config(a, config);
     return gx_status(g);
 }
 
-GxStatus gx_adapter_refuse(const char *folder, GxError *err)
+GxStatus gx_adapter_refuse_as_model(const char *folder, GxError *err)
 {
     GxError ignored = GX_ZERO; // whoever reads the configuration reports what is wrong with it
-    if (!gx_adapter_is(folder)) return GX_OK;
+    if (!gx_path_is_adapter(folder)) return GX_OK;
     GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
-    const int is_read = c && gx__adapter_read_config(c, folder, &ignored) == GX_OK;
+    const int is_read = c && gx__adapter_read_file(c, folder, &ignored) == GX_OK;
     GX_FAIL(err, GX_ERR_ARGUMENT,
             "%s holds an adapter, not the model that it is for (%s); name that model, and the adapter with --adapter",
             folder, is_read && c->base[0] ? c->base : "its " GX_ADAPTER_CONFIG " does not say which");
@@ -258,32 +259,32 @@ GxStatus gx_adapter_refuse(const char *folder, GxError *err)
 }
 
 // The hyperparameters that decide what the tensors mean, as text: "r 8, lora_alpha 16, use_rslora 0".
-enum { GX__ADAPTER_NUMBERS = 200 };
-static void gx__adapter_numbers(const GxAdapter *a, char out[GX__ADAPTER_NUMBERS])
+enum { GX__ADAPTER_TEXT = 200 };
+static void gx__adapter_hyperparameters(const GxAdapter *a, char out[GX__ADAPTER_TEXT])
 {
     if (a->side.reduction)
-        snprintf(out, GX__ADAPTER_NUMBERS, "side_reduction_factor %ld, side_mix %s, add_bias_sampling %d",
+        snprintf(out, GX__ADAPTER_TEXT, "side_reduction_factor %ld, side_mix %s, add_bias_sampling %d",
                  (long)a->side.reduction, a->side.is_gated ? "gated" : "plain", a->side.has_bias);
     else if (a->bottleneck.reduction)
-        snprintf(out, GX__ADAPTER_NUMBERS, "adapter_reduction_dim %ld", (long)a->bottleneck.reduction);
+        snprintf(out, GX__ADAPTER_TEXT, "adapter_reduction_dim %ld", (long)a->bottleneck.reduction);
     else if (a->prompt.len)
-        snprintf(out, GX__ADAPTER_NUMBERS, "adapter_len %ld, adapter_layers %ld, prompt_variant %s",
-                 (long)a->prompt.len, (long)a->prompt.layers, a->prompt.is_v2 ? "v2" : "v1");
+        snprintf(out, GX__ADAPTER_TEXT, "adapter_len %ld, adapter_layers %ld, prompt_variant %s", (long)a->prompt.len,
+                 (long)a->prompt.layers, a->prompt.is_v2 ? "v2" : "v1");
     else
-        snprintf(out, GX__ADAPTER_NUMBERS, "r %ld, lora_alpha %.9g, use_rslora %d", (long)a->lora.r, a->lora.alpha,
+        snprintf(out, GX__ADAPTER_TEXT, "r %ld, lora_alpha %.9g, use_rslora %d", (long)a->lora.r, a->lora.alpha,
                  a->lora.is_scaled_by_root);
 }
 
-GxStatus gx_adapter_check(const GxModel *m, const char *folder, GxError *err)
+GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, GxError *err)
 {
-    char said[GX__ADAPTER_NUMBERS], here[GX__ADAPTER_NUMBERS];
+    char said[GX__ADAPTER_TEXT], here[GX__ADAPTER_TEXT];
     const GxAdapter ours = {m->lora, m->bottleneck, m->side, m->prompt};
     GxAdapter theirs;
     GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
     if (!c) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
-    GxStatus status = gx__adapter_read_config(c, folder, err);
-    gx__adapter_of(&theirs, c);
-    gx__adapter_numbers(&theirs, said), gx__adapter_numbers(&ours, here);
+    GxStatus status = gx__adapter_read_file(c, folder, err);
+    gx__adapter_from_config(&theirs, c);
+    gx__adapter_hyperparameters(&theirs, said), gx__adapter_hyperparameters(&ours, here);
     if (status == GX_OK && strcmp(said, here))
         status = GX_FAIL(err, GX_ERR_FORMAT, "%s/" GX_ADAPTER_CONFIG " says %s; the adapter here has %s", folder, said,
                          here);

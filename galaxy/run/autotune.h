@@ -20,6 +20,8 @@ typedef struct GxTrainer GxTrainer; // trainer.h
 
 // Refuses --autotune on a device that cannot do it. Call it before the plan is made.
 GxStatus gx_autotune_check(const GxTrainOptions *o, const GxContext *g, GxError *err);
+// Refuses an existing table that cannot be read. Call it before the run writes anything.
+GxStatus gx_autotune_check_table(const GxTrainer *t);
 // Loads the existing table, if there is one. Call it before anything is computed that a resumed run computes again.
 GxStatus gx_autotune_open(GxTrainer *t);
 void gx_autotune_agree(GxTrainer *t); // after a step: merges the ranks' tables, if products were timed in it
@@ -39,7 +41,7 @@ enum { GX__AUTOTUNE_MOST = 16 << 20 }; // largest size of a table, in bytes
 
 GxStatus gx_autotune_check(const GxTrainOptions *o, const GxContext *g, GxError *err)
 {
-    if (!o->autotune[0] || g->device->tune || gx_options_only_show(o)) return GX_OK;
+    if (!o->autotune[0] || g->device->tune || gx_options_is_inference(o)) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "--autotune is about matrix products on a card; this run is on the device %s: leave it out, or say "
                    "--autotune \"\"",
@@ -76,6 +78,26 @@ static GxStatus gx__autotune_read(const GxTrainer *t, char path[GX_PATH], int64_
     return gx_path_is_file(path) ? gx_file_read(path, GX__AUTOTUNE_MOST, text, bytes, err) : GX_OK;
 }
 
+static void gx__autotune_refuse_table(const char *path, const GxError *why, GxError *err)
+{
+    GX_FAIL(err, GX_ERR_FORMAT, "%s: %s; remove it, and products are timed anew", path, why->message);
+}
+
+GxStatus gx_autotune_check_table(const GxTrainer *t)
+{
+    GxContext *g = t->g;
+    GxError why = GX_ZERO;
+    char path[GX_PATH] = "", *text = NULL;
+    int64_t bytes = 0, is_checkpoint = 0;
+    if (!t->o.autotune[0] || !g->device->tune || !gx_trainer_is_first(t) || gx_failed(g)) return gx_status(g);
+    GX_TRY(gx__autotune_read(t, path, &is_checkpoint, &text, &bytes, &g->error));
+    if (bytes && g->device->take_tuned(g, text, &why) == GX_ERR_FORMAT)
+        gx__autotune_refuse_table(path, &why, &g->error);
+    g->device->tune(g, 0); // forgets the table again: it counts from gx_autotune_open on
+    free(text);
+    return gx_status(g);
+}
+
 // 1: the table was loaded. 0: it is for another card or library.
 static int gx__autotune_take(GxContext *g, const char *text, const char *path)
 {
@@ -84,8 +106,7 @@ static int gx__autotune_take(GxContext *g, const char *text, const char *path)
     if (status == GX_ERR_UNSUPPORTED && g->rank == 0)
         gx_log(&g->log, GX_LOG_WARNING, "%s is not for this card and library: %s; products are timed anew", path,
                why.message);
-    if (status == GX_ERR_FORMAT)
-        GX_FAIL(&g->error, GX_ERR_FORMAT, "%s: %s; remove it, and products are timed anew", path, why.message);
+    if (status == GX_ERR_FORMAT) gx__autotune_refuse_table(path, &why, &g->error);
     return status == GX_OK;
 }
 
@@ -103,7 +124,7 @@ GxStatus gx_autotune_open(GxTrainer *t)
     gx_broadcast(g, GX_AXIS_ALL, 0, &is_checkpoint, 1, GX_I64);
     const int taken = !gx_failed(g) && all_bytes && gx__autotune_take(g, text, path);
     if (!gx_failed(g) && taken) t->tuned = g->device->tuned_text(g);
-    t->times_products = !gx_failed(g) && !gx_options_only_show(&t->o) && !(taken && is_checkpoint);
+    t->times_products = !gx_failed(g) && !gx_options_is_inference(&t->o) && !(taken && is_checkpoint);
     if (t->times_products) g->device->tune(g, 1);
     free(text);
     free(mine);

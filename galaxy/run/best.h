@@ -31,20 +31,19 @@ GX_BEGIN
 
 typedef struct GxTrainer GxTrainer; // trainer.h
 
-int gx_best_is_sought(const GxTrainOptions *o); // 1: validations are compared
-int gx_best_is_kept(const GxTrainOptions *o);   // 1: the checkpoint of the best validation is saved and kept
+int gx_best_is_tracked(const GxTrainOptions *o); // 1: validations are compared
+int gx_best_is_saved(const GxTrainOptions *o);   // 1: the checkpoint of the best validation is saved and kept
 
 // Refuses options that have no effect or no validations to compare, and a metric that the task does not have. The
 // task's data must be open.
 GxStatus gx_best_check(const GxTrainer *t, GxError *err);
-void gx_best_go_on(GxTrainer *t);    // when a run is resumed: takes over the checkpoint's best validation
-void gx_best_catch_up(GxTrainer *t); // runs the validation that was due at the checkpoint's step but is missing
+void gx_best_resume(GxTrainer *t);          // when a run is resumed: takes over the checkpoint's best validation
+void gx_best_validate_missed(GxTrainer *t); // runs the validation that was due at the checkpoint's step but is missing
 
 // Compares the metric of this step's validation. 1: it is the best so far, and t->best is set.
 int gx_best_compare(GxTrainer *t, const GxMetric *metric, int n);
 void gx_best_describe(const GxTrainer *t, GxRunInfo *r); // into run.json
-int gx_best_stops(const GxTrainer *t);                   // 1: the run stops early, here
-int gx_best_is_over(const GxTrainer *t);                 // 1: all steps are done, or the run stops early
+int gx_best_stops_early(const GxTrainer *t);             // 1: the run stops early, here
 // At the end: loads the best weights, with --load_best_model_at_end.
 void gx_best_load(GxTrainer *t);
 
@@ -63,13 +62,12 @@ GX_END
 #include <string.h>
 #include "trainer.h"
 
-int gx_best_is_kept(const GxTrainOptions *o) { return o->load_best_model_at_end || o->metric_for_best_model[0]; }
-int gx_best_is_sought(const GxTrainOptions *o) { return gx_best_is_kept(o) || o->early_stopping_patience > 0; }
-int gx_best_stops(const GxTrainer *t)
+int gx_best_is_saved(const GxTrainOptions *o) { return o->load_best_model_at_end || o->metric_for_best_model[0]; }
+int gx_best_is_tracked(const GxTrainOptions *o) { return gx_best_is_saved(o) || o->early_stopping_patience > 0; }
+int gx_best_stops_early(const GxTrainer *t)
 {
-    return t->o.early_stopping_patience > 0 && t->best.waits >= t->o.early_stopping_patience;
+    return t->o.early_stopping_patience > 0 && t->best.patience_counter >= t->o.early_stopping_patience;
 }
-int gx_best_is_over(const GxTrainer *t) { return t->step >= t->o.max_steps || gx_best_stops(t); }
 
 // The task's name of the metric. "eval_loss", as in log.jsonl, is accepted for "loss".
 static const char *gx__best_name(const GxTrainer *t, const char *said)
@@ -132,9 +130,9 @@ GxStatus gx_best_check(const GxTrainer *t, GxError *err)
                        : o->load_best_model_at_end    ? "load_best_model_at_end"
                                                       : "metric_for_best_model";
     GxMetric metric[GX_MAX_METRICS] = GX_ZERO;
-    if (gx_options_only_show(o)) return GX_OK;
+    if (gx_options_is_inference(o)) return GX_OK;
     GX_TRY(gx__best_check_idle(t, err));
-    if (!gx_best_is_sought(o)) return GX_OK;
+    if (!gx_best_is_tracked(o)) return GX_OK;
     if (o->eval_steps == 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--%s compares validations on the way, and --eval_steps 0 has none; set --eval_steps, to at "
@@ -167,7 +165,7 @@ int gx_best_compare(GxTrainer *t, const GxMetric *metric, int n)
     if (!isfinite(value)) return 0;
     const double gain = gx__best_direction(&t->o, compared) * (value - b->metric);
     const int is_best = !b->step || gain > 0;
-    b->waits = is_best && (!b->step || gain > t->o.early_stopping_threshold) ? 0 : b->waits + 1;
+    b->patience_counter = is_best && (!b->step || gain > t->o.early_stopping_threshold) ? 0 : b->patience_counter + 1;
     if (!is_best) return 0;
     b->metric = value, b->step = t->step;
     b->checkpoint[0] = 0;
@@ -180,10 +178,10 @@ void gx_best_describe(const GxTrainer *t, GxRunInfo *r)
     snprintf(r->best_checkpoint, sizeof r->best_checkpoint, "%s", t->best.checkpoint);
 }
 
-// ---- going on ------------------------------------------------------------------------------------------------------
+// ---- resuming ------------------------------------------------------------------------------------------------------
 
 // 1: the option had another value in the resumed run. Not every task has every option.
-static int gx__best_is_other(const GxTrainer *t, const char *name)
+static int gx__best_option_changed(const GxTrainer *t, const char *name)
 {
     GxError ignored = GX_ZERO;
     char *a = NULL, *b = NULL;
@@ -198,7 +196,7 @@ static int gx__best_is_other(const GxTrainer *t, const char *name)
 }
 
 // The first option that changes what is compared, and differs from the resumed run. NULL: none does.
-static const char *gx__best_changed(const GxTrainer *t)
+static const char *gx__best_changed_option(const GxTrainer *t)
 {
     static const char *const same[] = {"greater_is_better", "eval_windows", "validation_data", "pack_texts"};
     const char *now = t->o.metric_for_best_model;
@@ -206,7 +204,7 @@ static const char *gx__best_changed(const GxTrainer *t)
     if (metric && strcmp(gx__best_name(t, gx_json_string(metric)), gx__best_name(t, now)))
         return "metric_for_best_model";
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
-        if (gx__best_is_other(t, same[i])) return same[i];
+        if (gx__best_option_changed(t, same[i])) return same[i];
     return NULL;
 }
 
@@ -218,7 +216,7 @@ GxStatus gx_best_folder(const GxTrainer *t, char path[GX_PATH], GxError *err)
     return GX_OK;
 }
 
-static int gx__best_is_there(const GxTrainer *t)
+static int gx__best_checkpoint_exists(const GxTrainer *t)
 {
     char folder[GX_PATH], manifest[GX_PATH];
     GxError ignored = GX_ZERO;
@@ -226,14 +224,14 @@ static int gx__best_is_there(const GxTrainer *t)
            gx_path_join(manifest, folder, GX_MANIFEST, &ignored) == GX_OK && gx_path_is_file(manifest);
 }
 
-void gx_best_go_on(GxTrainer *t)
+void gx_best_resume(GxTrainer *t)
 {
     const GxBest none = GX_ZERO;
     t->best = t->resume.state.best;
-    if (!gx_best_is_sought(&t->o)) t->best = none;
+    if (!gx_best_is_tracked(&t->o)) t->best = none;
     if (!t->best.validated) return;
-    const char *changed = gx__best_changed(t);
-    int64_t stays = !changed && (!gx_best_is_kept(&t->o) || !t->best.step || gx__best_is_there(t));
+    const char *changed = gx__best_changed_option(t);
+    int64_t stays = !changed && (!gx_best_is_saved(&t->o) || !t->best.step || gx__best_checkpoint_exists(t));
     gx_at(t->g, -1, "best");
     gx_broadcast(t->g, GX_AXIS_ALL, 0, &stays, 1, GX_I64); // paths may differ between ranks, so rank 0 decides
     if (stays) return;
@@ -249,12 +247,12 @@ void gx_best_go_on(GxTrainer *t)
 }
 
 // The validation is missing if a signal cut it short, or if the step was the last of a run that is now longer.
-void gx_best_catch_up(GxTrainer *t)
+void gx_best_validate_missed(GxTrainer *t)
 {
     const GxTrainOptions *o = &t->o;
     const int is_last = t->step == o->max_steps;
-    if (!gx_best_is_sought(o) || !t->resume.folder[0] || t->step == 0 || t->best.validated == t->step) return;
-    if (is_last ? gx_best_is_kept(o) : t->step % o->eval_steps == 0) gx_trainer_validate(t);
+    if (!gx_best_is_tracked(o) || !t->resume.folder[0] || t->step == 0 || t->best.validated == t->step) return;
+    if (is_last ? gx_best_is_saved(o) : t->step % o->eval_steps == 0) gx_trainer_validate(t);
 }
 
 // ---- the end -------------------------------------------------------------------------------------------------------
@@ -271,8 +269,8 @@ const char *gx_best_reason(const GxTrainer *t, char text[300])
     char by[60] = "";
     if (t->o.early_stopping_threshold > 0) snprintf(by, sizeof by, " by more than %g", t->o.early_stopping_threshold);
     snprintf(text, 300, "%ld validation%s in a row without a better %.100s%s (--early_stopping_patience %ld)",
-             (long)t->best.waits, t->best.waits == 1 ? "" : "s", gx__best_name(t, t->o.metric_for_best_model), by,
-             (long)t->o.early_stopping_patience);
+             (long)t->best.patience_counter, t->best.patience_counter == 1 ? "" : "s",
+             gx__best_name(t, t->o.metric_for_best_model), by, (long)t->o.early_stopping_patience);
     return text;
 }
 
@@ -303,7 +301,7 @@ void gx_best_load(GxTrainer *t)
     if (gx_failed(g)) return;
     if (is_whole) {
         gx_checkpoint_load_weights(g, &t->model, folder);
-        t->weights_of = t->best.step;
+        t->weights_step = t->best.step;
     } else if (gx_trainer_is_first(t))
         gx_log(&g->log, GX_LOG_WARNING,
                "the best weights, of step %ld, cannot be loaded; what comes is of the last ones: %s",

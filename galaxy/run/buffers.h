@@ -74,7 +74,7 @@ void gx_buffers_dry_run(GxPlan *p, GxContext *dry, void *trainer)
         p->flops_kept = 2 * p->flops - dry->recorder->flops;
     }
     gx_runner_forward(dry, &t->runner, &t->eval);
-    if (gx_options_only_show(&t->o)) p->flops = dry->recorder->flops, p->comm_bytes = dry->recorder->comm_bytes;
+    if (gx_options_is_inference(&t->o)) p->flops = dry->recorder->flops, p->comm_bytes = dry->recorder->comm_bytes;
     if (t->task->prepare) t->task->prepare(dry, t->self, &forward);
     if (t->task->sample) free(t->task->sample(dry, t->self, &forward, 0));
     gx_model_init(dry, &t->model, 0);

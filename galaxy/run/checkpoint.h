@@ -33,7 +33,7 @@ GX_BEGIN
 typedef struct { // the best validation so far (best.h)
     double metric;
     int64_t step;                   // 0: there is none
-    int64_t waits;                  // validations in a row without an improvement
+    int64_t patience_counter;       // validations in a row without an improvement
     int64_t validated;              // the last step that was compared; 0: none was
     char checkpoint[GX_FIELD_TEXT]; // the folder with its weights, beside this one: "checkpoint-400"; "": not saved
 } GxBest;
@@ -77,8 +77,8 @@ GxStatus gx_checkpoint_write_config(const GxModel *m, const GxSourceFolder *sour
 int64_t gx_checkpoint_bytes(const GxModel *m, const GxOptimizer *o, GxDtype dtype);
 
 // Loads the weights of a checkpoint or of a Hugging Face folder into the model's buffers, on all ranks; a checkpoint's
-// fp32 masters are preferred to its narrower weights. An error names each missing, unknown or misshapen tensor. Of a
-// model with an adapter only the adapter is loaded; the base weights are left as they are.
+// fp32 masters are preferred to its narrower weights. An error names each missing, unexpected or mismatched tensor. Of
+// a model with an adapter only the adapter is loaded; the base weights are left as they are.
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder);
 
 enum { GX_LOADED_NAMES = 20 };
@@ -86,10 +86,11 @@ typedef struct {
     int n;                                    // how many tensors; `text` has the first GX_LOADED_NAMES names
     char text[GX_LOADED_NAMES * 2 * GX_NAME]; // "a, b", or "a, b, … (52 of them)"; "": none
 } GxLoadedNames;
-typedef struct GxWeightsLoaded {   // on rank 0
-    GxLoadedNames drawn, left_out; // tensors of the model that the folder does not have, and the other way round
-    GxLoadedNames misshapen;       // initialised, because the folder's have another shape
-    GxLoadedNames renewed;         // of a head for other labels (GxHeadWish.is_new)
+typedef struct GxWeightsLoaded { // on rank 0
+    GxLoadedNames missing;       // initialised, because the folder does not have them
+    GxLoadedNames unexpected;    // tensors of the folder that the model does not have
+    GxLoadedNames mismatched;    // initialised, because the folder's have another shape
+    GxLoadedNames reinitialised; // of a head for other labels (GxHeadWish.is_new)
 } GxWeightsLoaded;
 // Loads the weights that training starts from, from model.safetensors, in the type that they have there. The folder's
 // model may have other heads: heads that this model does not have are skipped, and heads that the folder does not have
@@ -160,7 +161,7 @@ static const GxField gx__checkpoint_state[] = {
     {"best_global_step", GX_FIELD_INT, GX__CHECKPOINT_AT(best.step), NULL, "when it was; 0: there is none",
      "0..1000000000000000"},
     {"best_model_checkpoint", GX_FIELD_STRING, GX__CHECKPOINT_AT(best.checkpoint), NULL, "its weights", NULL},
-    {"early_stopping_patience_counter", GX_FIELD_INT, GX__CHECKPOINT_AT(best.waits), NULL,
+    {"early_stopping_patience_counter", GX_FIELD_INT, GX__CHECKPOINT_AT(best.patience_counter), NULL,
      "validations since one that was better", "0..1000000000000000"},
     {"last_validation_step", GX_FIELD_INT, GX__CHECKPOINT_AT(best.validated), NULL, "that was compared",
      "0..1000000000000000"},
@@ -289,8 +290,8 @@ static GxStatus gx__checkpoint_write_texts(const char *folder, const GxCheckpoin
 // The strings of the task's identity, as metadata of model.safetensors: "galaxy_tokenizer": "byte-256". Returns how
 // many.
 enum { GX__CHECKPOINT_PAIRS = 4, GX__CHECKPOINT_KEY = 64 };
-static int gx__checkpoint_pairs(const GxTask *task, const void *self, char key[][GX__CHECKPOINT_KEY],
-                                GxSafetensorsPair *pair)
+static int gx__checkpoint_metadata(const GxTask *task, const void *self, char key[][GX__CHECKPOINT_KEY],
+                                   GxSafetensorsPair *pair)
 {
     int n = 0;
     for (int i = 0; task && i < task->n_identity && n < GX__CHECKPOINT_PAIRS; i++) {
@@ -325,7 +326,7 @@ static void gx__checkpoint_save_as(GxContext *g, const char *folder, const GxChe
     char key[GX__CHECKPOINT_PAIRS][GX__CHECKPOINT_KEY];
     GxSafetensorsPair pair[GX__CHECKPOINT_PAIRS];
     GxTensorPart part[3];
-    const int writes = g->rank == 0, pairs = gx__checkpoint_pairs(c->task, c->self, key, pair);
+    const int writes = g->rank == 0, pairs = gx__checkpoint_metadata(c->task, c->self, key, pair);
     int parts = gx__checkpoint_state_parts(c->o, part);
     const int is_adapter = gx_model_has_adapter(c->m);
     const GxTensorPart adapter_part = gx_adapter_part(c->m);
@@ -360,7 +361,7 @@ void gx_checkpoint_save(GxContext *g, const char *folder, const GxCheckpoint *c,
 
 // ---- weights -------------------------------------------------------------------------------------------------------
 
-static GxMatching gx__checkpoint_adapters(const GxModel *m)
+static GxMatching gx__checkpoint_adapter_matching(const GxModel *m)
 {
     return m->wish.kind == GX_HEAD_VECTORS ? GX_MATCH_BARE_ADAPTER : GX_MATCH_ADAPTER;
 }
@@ -369,7 +370,7 @@ static GxStatus gx__checkpoint_open_file(const char *folder, GxMatching how, GxS
 {
     char path[GX_PATH];
     if (how != GX_MATCH_ADAPTER && how != GX_MATCH_BARE_ADAPTER) {
-        GX_TRY(gx_adapter_refuse(folder, err));
+        GX_TRY(gx_adapter_refuse_as_model(folder, err));
         return gx_safetensors_open(file, folder, err);
     }
     GX_TRY(gx_path_join(path, folder, GX_ADAPTER_FILE, err));
@@ -387,10 +388,10 @@ static void gx__checkpoint_open_weights(GxContext *g, const GxModel *m, const ch
 }
 
 static void gx__checkpoint_read_weights(GxContext *g, const GxModel *m, const char *folder, GxCheckpointFile *w,
-                                        const GxTensorPart *part, const unsigned char *drawn)
+                                        const GxTensorPart *part, const unsigned char *missing)
 {
     if (g->rank == 0 && gx_failed(g)) gx_barrier(g, GX_AXIS_ALL); // the barrier tells the other ranks
-    gx_tensor_file_load(g, w->is_open ? &w->file : NULL, &m->store, part, &w->match, drawn, w->hash, folder);
+    gx_tensor_file_load(g, w->is_open ? &w->file : NULL, &m->store, part, &w->match, missing, w->hash, folder);
     gx_checkpoint_close_file(w);
 }
 
@@ -410,15 +411,15 @@ static int gx__checkpoint_open_masters(GxContext *g, const GxModel *m, const cha
     return 0;
 }
 
-// Tells all ranks which rows rank 0 found no values for and will initialise. *drawn: free() it.
-static void gx__checkpoint_agree_on_drawn(GxContext *g, const GxModel *m, const GxCheckpointFile *w,
-                                          unsigned char **drawn)
+// Tells all ranks which rows rank 0 found no values for. *missing: free() it.
+static void gx__checkpoint_agree_on_missing(GxContext *g, const GxModel *m, const GxCheckpointFile *w,
+                                            unsigned char **missing)
 {
     const int64_t rows = m->table.n;
-    *drawn = (unsigned char *)calloc((size_t)rows + 1, 1);
-    if (!*drawn) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a list of %ld tensors", (long)rows);
-    else if (g->rank == 0 && !gx_failed(g)) memcpy(*drawn, w->match.drawn, (size_t)rows);
-    gx_broadcast(g, GX_AXIS_ALL, 0, *drawn, rows, GX_U8); // on a failed context this tells the other ranks
+    *missing = (unsigned char *)calloc((size_t)rows + 1, 1);
+    if (!*missing) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a list of %ld tensors", (long)rows);
+    else if (g->rank == 0 && !gx_failed(g)) memcpy(*missing, w->match.missing, (size_t)rows);
+    gx_broadcast(g, GX_AXIS_ALL, 0, *missing, rows, GX_U8); // on a failed context this tells the other ranks
 }
 
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder)
@@ -427,48 +428,48 @@ void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder)
     const GxTensorPart part = gx__checkpoint_masters(m), adapter = gx_adapter_part(m);
     GxCheckpointFile w;
     GxSafetensors masters;
-    unsigned char *drawn;
-    gx__checkpoint_open_weights(g, m, folder, is_adapter ? gx__checkpoint_adapters(m) : GX_MATCH_ALL, &w);
-    gx__checkpoint_agree_on_drawn(g, m, &w, &drawn);
+    unsigned char *missing;
+    gx__checkpoint_open_weights(g, m, folder, is_adapter ? gx__checkpoint_adapter_matching(m) : GX_MATCH_ALL, &w);
+    gx__checkpoint_agree_on_missing(g, m, &w, &missing);
     if (!gx__checkpoint_open_masters(g, m, folder, &masters))
-        gx__checkpoint_read_weights(g, m, folder, &w, is_adapter ? &adapter : &gx__checkpoint_weights, drawn);
+        gx__checkpoint_read_weights(g, m, folder, &w, is_adapter ? &adapter : &gx__checkpoint_weights, missing);
     else {
         gx_checkpoint_close_file(&w);
-        gx_tensor_file_load(g, &masters, &m->store, &part, NULL, drawn, NULL, folder);
+        gx_tensor_file_load(g, &masters, &m->store, &part, NULL, missing, NULL, folder);
         gx_safetensors_close(&masters);
     }
-    free(drawn);
+    free(missing);
 }
 
 // A tensor that the adapter does not train must be in the base: if it were initialised here, no file would have it.
-static void gx__checkpoint_check_base(GxContext *g, const GxModel *m, const char *folder, const unsigned char *drawn)
+static void gx__checkpoint_check_base(GxContext *g, const GxModel *m, const char *folder, const unsigned char *missing)
 {
     for (int i = 0; i < m->table.n && gx_model_has_adapter(m) && !gx_failed(g); i++)
-        if (drawn[i] && !m->table.row[i].is_adapter && !m->table.row[i].has_alias)
+        if (missing[i] && !m->table.row[i].is_adapter && !m->table.row[i].has_alias)
             GX_FAIL(&g->error, GX_ERR_FORMAT,
                     "%s has no %s, which an adapter of it needs and would not have either: it is saved without its "
                     "model; name a model that has it, or train it whole, with --trainable_modules",
                     folder, m->table.row[i].name);
 }
 
-// *drawn: the rows that the base does not have; free() it.
+// *missing: the rows that the base does not have; free() it.
 static void gx__checkpoint_read_base(GxContext *g, GxModel *m, const char *folder, GxWeightsHash *hash,
-                                     unsigned char **drawn)
+                                     unsigned char **missing)
 {
     GxCheckpointFile w;
     hash->all = hash->body = GX_HASH_START;
     gx__checkpoint_open_weights(g, m, folder, GX_MATCH_BASE, &w);
     w.hash = hash;
-    gx__checkpoint_agree_on_drawn(g, m, &w, drawn);
-    gx__checkpoint_read_weights(g, m, folder, &w, &gx__checkpoint_weights, *drawn);
+    gx__checkpoint_agree_on_missing(g, m, &w, missing);
+    gx__checkpoint_read_weights(g, m, folder, &w, &gx__checkpoint_weights, *missing);
 }
 
 void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, GxWeightsHash *hash)
 {
-    unsigned char *drawn;
-    gx__checkpoint_read_base(g, m, folder, hash, &drawn);
-    if (!gx_failed(g)) gx__checkpoint_check_base(g, m, folder, drawn);
-    free(drawn);
+    unsigned char *missing;
+    gx__checkpoint_read_base(g, m, folder, hash, &missing);
+    if (!gx_failed(g)) gx__checkpoint_check_base(g, m, folder, missing);
+    free(missing);
 }
 
 // Warns if the adapter was trained on a base that was quantised in another way than here.
@@ -548,13 +549,13 @@ void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *fold
     gx__checkpoint_read_base(g, m, folder, hash, &of_base);
     if (g->rank == 0 && !gx_failed(g)) gx__checkpoint_compare_base(g, m, folder, adapter, *hash);
     if (g->rank == 0 && !gx_failed(g)) gx__checkpoint_compare_quantized(g, m, adapter);
-    gx__checkpoint_open_weights(g, m, adapter, gx__checkpoint_adapters(m), &w);
+    gx__checkpoint_open_weights(g, m, adapter, gx__checkpoint_adapter_matching(m), &w);
     if (w.is_open && !gx_failed(g)) gx__checkpoint_check_copies(m, folder, adapter, &w.file, &g->error);
     for (int i = 0; i < m->table.n && g->rank == 0 && !gx_failed(g); i++)
-        if (w.match.drawn[i] && of_base[i] && !m->table.row[i].has_alias)
+        if (w.match.missing[i] && of_base[i] && !m->table.row[i].has_alias)
             GX_FAIL(&g->error, GX_ERR_FORMAT, "neither %s nor the adapter %s has the tensor %s", folder, adapter,
                     m->table.row[i].name);
-    gx__checkpoint_agree_on_drawn(g, m, &w, &of_adapter);
+    gx__checkpoint_agree_on_missing(g, m, &w, &of_adapter);
     gx__checkpoint_read_weights(g, m, adapter, &w, &part, of_adapter);
     free(of_base), free(of_adapter);
 }
@@ -564,7 +565,7 @@ static GxStatus gx__checkpoint_check_adapter_match(const GxModel *m, const GxTen
                                                    GxError *err)
 {
     for (int i = 0; i < m->table.n; i++)
-        if (m->table.row[i].is_adapter && !m->table.row[i].has_alias && match->drawn[i])
+        if (m->table.row[i].is_adapter && !m->table.row[i].has_alias && match->missing[i])
             return GX_FAIL(err, GX_ERR_FORMAT, "the adapter %s has no tensor %s, which the one before it trained",
                            adapter, m->table.row[i].name);
     return GX_OK;
@@ -573,12 +574,12 @@ static GxStatus gx__checkpoint_check_adapter_match(const GxModel *m, const GxTen
 static GxStatus gx__checkpoint_open_adapter(GxCheckpointFile *w, const GxModel *m, const char *folder,
                                             const char *adapter, GxError *err)
 {
-    const GxMatching how = gx__checkpoint_adapters(m);
+    const GxMatching how = gx__checkpoint_adapter_matching(m);
     char path[GX_PATH];
     GX_TRY(gx_path_join(path, adapter, GX_ADAPTER_FILE, err));
     GX_TRY(gx_safetensors_open_copy(&w->file, path, err));
     w->is_open = 1;
-    GX_TRY(gx_adapter_check(m, adapter, err));
+    GX_TRY(gx_adapter_check_config(m, adapter, err));
     GX_TRY(gx_tensor_file_match(&w->match, &w->file, &m->table, m->family, how, adapter, err));
     GX_TRY(gx_tensor_file_check(&w->match, &w->file, &m->table, adapter, err));
     GX_TRY(gx__checkpoint_check_adapter_match(m, &w->match, adapter, err));
@@ -604,13 +605,13 @@ void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, GxCheckpointFile *w, c
                                 GxWeightsHash hash)
 {
     const GxTensorPart part = gx_adapter_part(m);
-    unsigned char *drawn;
+    unsigned char *missing;
     if (g->rank == 0) gx__checkpoint_compare_base(g, m, folder, adapter, hash);
     if (g->rank == 0) gx__checkpoint_compare_quantized(g, m, adapter);
     gx_at(g, -1, "load");
-    gx__checkpoint_agree_on_drawn(g, m, w, &drawn);
-    gx__checkpoint_read_weights(g, m, adapter, w, &part, drawn);
-    free(drawn);
+    gx__checkpoint_agree_on_missing(g, m, w, &missing);
+    gx__checkpoint_read_weights(g, m, adapter, w, &part, missing);
+    free(missing);
 }
 
 static void gx__checkpoint_add_name(GxLoadedNames *names, const char *format, ...) GX_PRINTF(2, 3);
@@ -625,51 +626,51 @@ static void gx__checkpoint_add_name(GxLoadedNames *names, const char *format, ..
     if (names->n++ < GX_LOADED_NAMES) snprintf(names->text + n, size - n, "%s%s", n ? ", " : "", name);
 }
 
-static void gx__checkpoint_count_names(GxLoadedNames *names)
+static void gx__checkpoint_end_names(GxLoadedNames *names)
 {
     const size_t n = strlen(names->text);
     if (names->n > GX_LOADED_NAMES) snprintf(names->text + n, sizeof names->text - n, ", … (%d of them)", names->n);
 }
 
-static void gx__checkpoint_name_weights(const GxModel *m, const GxCheckpointFile *w, GxWeightsLoaded *loaded)
+static void gx__checkpoint_list_names(const GxModel *m, const GxCheckpointFile *w, GxWeightsLoaded *loaded)
 {
     char theirs[GX_SHAPE_TEXT], ours[GX_SHAPE_TEXT];
     for (int i = 0; i < m->table.n; i++) {
         const GxTensor *row = &m->table.row[i];
-        const int misshapen = w->match.misshapen[i];
-        if (!w->match.drawn[i] || row->is_added) continue; // of those, nobody expects a file to have them
-        if (misshapen < 0) gx__checkpoint_add_name(&loaded->drawn, "%s", row->name);
+        const int mismatched = w->match.mismatched[i];
+        if (!w->match.missing[i] || row->is_added) continue; // of those, nobody expects a file to have them
+        if (mismatched < 0) gx__checkpoint_add_name(&loaded->missing, "%s", row->name);
         else
             gx__checkpoint_add_name(
-                &loaded->misshapen, "%s %s, which is %s there", row->name,
+                &loaded->mismatched, "%s %s, which is %s there", row->name,
                 gx_shape_text(row->global_shape, row->ndim, ours),
-                gx_shape_text(w->file.entry[misshapen].shape, w->file.entry[misshapen].ndim, theirs));
+                gx_shape_text(w->file.entry[mismatched].shape, w->file.entry[mismatched].ndim, theirs));
     }
     for (int e = 0; e < w->file.n; e++)
-        if (w->match.left[e]) gx__checkpoint_add_name(&loaded->left_out, "%s", w->file.entry[e].name);
-    gx__checkpoint_count_names(&loaded->drawn);
-    gx__checkpoint_count_names(&loaded->misshapen);
-    gx__checkpoint_count_names(&loaded->left_out);
+        if (w->match.unexpected[e]) gx__checkpoint_add_name(&loaded->unexpected, "%s", w->file.entry[e].name);
+    gx__checkpoint_end_names(&loaded->missing);
+    gx__checkpoint_end_names(&loaded->mismatched);
+    gx__checkpoint_end_names(&loaded->unexpected);
 }
 
 // Refuses a new head where nothing trains it, or where the folder's configuration says that the head is there.
-static void gx__checkpoint_check_drawn(GxContext *g, const GxModel *m, const char *folder, int may_draw,
-                                       const GxWeightsLoaded *loaded)
+static void gx__checkpoint_check_missing(GxContext *g, const GxModel *m, const char *folder, int may_init,
+                                         const GxWeightsLoaded *loaded)
 {
-    if (gx_failed(g) || !loaded->drawn.n) return;
-    if (!may_draw)
+    if (gx_failed(g) || !loaded->missing.n) return;
+    if (!may_init)
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                 "%s has no %s: this head would be new, and there is nothing to show of it before it is trained", folder,
-                loaded->drawn.text);
+                loaded->missing.text);
     else if (gx__checkpoint_is_same_model(m, folder, "config.json"))
         GX_FAIL(&g->error, GX_ERR_FORMAT,
                 "%s has no tensor %s, which this model needs: its config.json says that it is a %s; --strict false "
                 "draws it",
-                folder, loaded->drawn.text, m->family->architecture(m->config, &m->wish));
+                folder, loaded->missing.text, m->family->architecture(m->config, &m->wish));
 }
 
 // Initialises the outputs of a head for labels again: the folder's are for other labels.
-static void gx__checkpoint_renew(const GxModel *m, GxCheckpointFile *w, GxWeightsLoaded *loaded)
+static void gx__checkpoint_reinit_head(const GxModel *m, GxCheckpointFile *w, GxWeightsLoaded *loaded)
 {
     for (int u = 0; u < m->units; u++)
         for (int k = 0; k < gx_unit_spec(m, u)->n_pairs; k++) {
@@ -677,37 +678,37 @@ static void gx__checkpoint_renew(const GxModel *m, GxCheckpointFile *w, GxWeight
             const int row[2] = {l->first.index, l->bias.index};
             for (int i = 0; i < 2 && gx_unit_spec(m, u)->pair[k].core.kind == GX_CORE_LABELS; i++) {
                 if (row[i] < 0) continue;
-                w->match.drawn[row[i]] = 1;
-                gx__checkpoint_add_name(&loaded->renewed, "%s", m->table.row[row[i]].name);
+                w->match.missing[row[i]] = 1;
+                gx__checkpoint_add_name(&loaded->reinitialised, "%s", m->table.row[row[i]].name);
             }
         }
 }
 
 // All ranks have the same list of rows to initialise.
-static void gx__checkpoint_draw(GxContext *g, GxModel *m, const unsigned char *drawn, uint64_t seed)
+static void gx__checkpoint_init_missing(GxContext *g, GxModel *m, const unsigned char *missing, uint64_t seed)
 {
     for (int i = 0; i < m->table.n && !gx_failed(g); i++)
-        if (drawn[i] && gx_store_has(&m->store, i)) gx_model_init_tensor(g, m, i, seed);
+        if (missing[i] && gx_store_has(&m->store, i)) gx_model_init_tensor(g, m, i, seed);
 }
 
 void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int is_strict, const uint64_t *seed,
                               GxWeightsHash *hash, GxWeightsLoaded *loaded)
 {
     GxCheckpointFile w;
-    unsigned char *drawn;
+    unsigned char *missing;
     memset(loaded, 0, sizeof *loaded);
     hash->all = hash->body = GX_HASH_START;
     gx__checkpoint_open_weights(g, m, folder, is_strict ? GX_MATCH_BODY : GX_MATCH_ANY, &w);
     const int has_match = g->rank == 0 && !gx_failed(g);
-    if (has_match) gx__checkpoint_name_weights(m, &w, loaded);
-    if (has_match && is_strict) gx__checkpoint_check_drawn(g, m, folder, seed != NULL, loaded);
-    if (has_match && m->wish.is_new && !gx_failed(g)) gx__checkpoint_renew(m, &w, loaded);
-    if (has_match && !gx_failed(g)) gx__checkpoint_check_base(g, m, folder, w.match.drawn);
+    if (has_match) gx__checkpoint_list_names(m, &w, loaded);
+    if (has_match && is_strict) gx__checkpoint_check_missing(g, m, folder, seed != NULL, loaded);
+    if (has_match && m->wish.is_new && !gx_failed(g)) gx__checkpoint_reinit_head(m, &w, loaded);
+    if (has_match && !gx_failed(g)) gx__checkpoint_check_base(g, m, folder, w.match.missing);
     w.hash = gx_model_has_adapter(m) ? hash : NULL; // only checkpoints of adapters have it
-    gx__checkpoint_agree_on_drawn(g, m, &w, &drawn);
-    gx__checkpoint_read_weights(g, m, folder, &w, &gx__checkpoint_weights, drawn);
-    if (seed && !gx_failed(g)) gx__checkpoint_draw(g, m, drawn, *seed);
-    free(drawn);
+    gx__checkpoint_agree_on_missing(g, m, &w, &missing);
+    gx__checkpoint_read_weights(g, m, folder, &w, &gx__checkpoint_weights, missing);
+    if (seed && !gx_failed(g)) gx__checkpoint_init_missing(g, m, missing, *seed);
+    free(missing);
 }
 
 // ---- what the optimizer keeps --------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily 
     s->config = calloc(1, family->config_size);
     if (!s->config) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
     if (adapter) gx_model_adapt(&options, adapter);
-    GX_TRY(gx_output_check_there(gx__inference_base(s, folder), "model", err));
+    GX_TRY(gx_output_check_exists(gx__inference_base(s, folder), "model", err));
     GX_TRY(gx_path_join(path, gx__inference_base(s, folder), "config.json", err));
     GX_TRY(family->read_config(s->config, path, err));
     for (int i = 0; i < family->n_fields && is_untied; i++)
@@ -92,7 +92,7 @@ static GxStatus gx__inference_open_adapter(GxContext *g, GxInference *s, const G
     GxAdapter adapter;
     memset(s, 0, sizeof *s);
     GX_TRY(gx_output_check_adapter(folder, &g->error));
-    GX_TRY(gx_adapter_agree(g, &s->adapter, &adapter, folder));
+    GX_TRY(gx_adapter_read_config(g, &s->adapter, &adapter, folder));
     if (base && base[0]) snprintf(s->adapter.base, sizeof s->adapter.base, "%s", base);
     if (!s->adapter.base[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s does not say which model it is an adapter of", folder);
@@ -122,7 +122,7 @@ GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family,
                            const GxHeadWish *head)
 {
     memset(s, 0, sizeof *s);
-    if (gx_adapter_is(folder)) return gx_inference_open_adapter(g, s, family, folder, NULL, head);
+    if (gx_path_is_adapter(folder)) return gx_inference_open_adapter(g, s, family, folder, NULL, head);
     return gx__inference_open(g, s, family, folder, NULL, head, 0);
 }
 

@@ -290,7 +290,7 @@ static GxStatus gx__llama_family_check_alike(const char *types, const char *path
         path);
 }
 
-// Mistral: null means no window. Qwen: there is a window only if use_sliding_window is set.
+// Mistral: null means no window. Qwen: there is a window only if use_sliding_window is true; transformers refuses null.
 static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
 {
     const int is_mistral = !strcmp(c->model_type, "mistral"), is_llama = !strcmp(c->model_type, "llama");
@@ -301,6 +301,8 @@ static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *jso
     if (is_llama) return GX_OK;
     if (is_mistral) GX_TRY(gx__llama_family_check_alike(types, path, err));
     if (is_mistral && types[0] == 'f') return GX_OK;
+    if (!is_mistral && gx_json_type(gx_json_get(json, "use_sliding_window")) == GX_JSON_NULL)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: use_sliding_window is null; expected true or false", path);
     if (!is_mistral) GX_TRY(gx_json_get_bool(json, "use_sliding_window", 0, &use, path, err));
     if (!use || gx_json_type(window) == GX_JSON_NULL) {
         if (is_mistral || !strchr(types, 's')) return GX_OK;

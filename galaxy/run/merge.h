@@ -100,7 +100,7 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
     GxAdapter said;
     char path[GX_PATH];
     GX_TRY(gx_output_check_adapter(adapter, err));
-    GX_TRY(gx_adapter_agree(g, &m->config, &said, adapter));
+    GX_TRY(gx_adapter_read_config(g, &m->config, &said, adapter));
     if (said.bottleneck.reduction)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "%s holds bottleneck adapters (" GX_PEFT_BOTTLENECK "), which no matrix of the model can take "
@@ -120,7 +120,7 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
     if (!m->base[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s does not say which model it is an adapter of; say --model", adapter);
     GX_TRY(gx_output_check_model(m->base, err));
-    GX_TRY(gx_adapter_refuse(m->base, err));
+    GX_TRY(gx_adapter_refuse_as_model(m->base, err));
     GX_TRY(gx_path_join(path, adapter, GX_ADAPTER_FILE, err));
     GX_TRY(gx_safetensors_open(&s, path, err));
     GxStatus status = gx_path_join(path, m->base, "config.json", err);

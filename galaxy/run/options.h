@@ -1,5 +1,5 @@
-// options.h: the options that all training programs share, and the arithmetic that ties some of them together. (Those
-// of a task, its data among them, are in task/.)
+// options.h: the options that all training programs share, and the arithmetic that relates some of them. (The options
+// of a task, such as its data, are in task/.)
 #ifndef GX_OPTIONS_H
 #define GX_OPTIONS_H
 #include "../base/partition.h"
@@ -20,16 +20,16 @@ typedef struct {
     double learning_rate, min_lr_ratio;
     int64_t warmup_steps, lr_decay_steps;
     double adam_beta1, adam_beta2, adam_epsilon, weight_decay, momentum, max_grad_norm;
-    // what is shown and kept
+    // what is logged and saved
     int64_t logging_steps, profile_steps, eval_steps, eval_windows, save_steps, save_total_limit;
     char save_dtype[GX_FIELD_TEXT], max_shard_size[GX_FIELD_TEXT];
-    // which validation is the best, and what follows from it
+    // which validation is the best, and what that decides
     char metric_for_best_model[GX_FIELD_TEXT], greater_is_better[GX_FIELD_TEXT];
     int load_best_model_at_end;
     int64_t early_stopping_patience;
     double early_stopping_threshold;
     char output_dir[GX_PATH], model[GX_PATH], resume[GX_PATH];
-    // the mode, where the program does not say it; how it splits the model among the ranks of a tp group
+    // the mode, unless the program has one of its own; how it splits the model among the ranks of a tp group
     char mode[GX_FIELD_TEXT], att[GX_FIELD_TEXT], con[GX_FIELD_TEXT], mlp[GX_FIELD_TEXT], ends[GX_FIELD_TEXT];
     int64_t tp;
     GxIntList tp_num_attention_heads_list, tp_intermediate_size_list, tp_vocab_size_list, seq_scatter_list;
@@ -45,35 +45,39 @@ typedef struct {
     char recompute[GX_FIELD_TEXT], freeze[GX_FIELD_TEXT];
     GxTuningOptions tuning;
     int dry_run, evaluate, sample_only, overwrite_output_dir, strict, ignore_mismatched_sizes;
-    const char *predicts; // no option of its own: that of the task which asks for predictions; NULL: none (task/task.h)
+    const char *predicts; // the name of the task's option that asks for predictions (task/task.h); NULL: not asked for
 } GxTrainOptions;
 
-// Adds the tables to a config: --mode and --att, --con, --mlp, --ends where the program has no mode of its own (NULL);
-// else of the lists those that its mode can take. What it does not have, train_<family> has.
+// Adds the options to a config. A program without a mode of its own (NULL) has --mode, --att, --con, --mlp, --ends and
+// all lists; one with a mode has only the lists that this mode can use. For the others, the error message refers to
+// train_<family>.
 GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const char *family, GxError *err);
 
-// For programs that train nothing: the fields of these names (NULL at the end), of a GxTrainOptions. Returns how many.
-int gx_options_pick(const char *const *names, GxField *fields);
+// For programs that do not train: copies the fields with these names (NULL at the end), which are of a GxTrainOptions.
+// Returns how many.
+int gx_options_copy_fields(const char *const *names, GxField *fields);
 
-// The mode that these options ask for: by name or by blocks. A flag wins over a file, whose word is then taken back.
+// The mode that these options select, by name or block by block. If a flag and a file contradict each other, the flag
+// counts, and what the file set is reset.
 GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *mode, GxError *err);
 
-// 1: a validation, a sample or predictions are asked for, and nothing is trained.
-int gx_options_only_show(const GxTrainOptions *o);
+// 1: the program validates, samples or predicts, and trains nothing.
+int gx_options_is_inference(const GxTrainOptions *o);
 
 GxDtype gx_options_save_dtype(const GxTrainOptions *o);
-// Bytes of max_shard_size: a number, and MB or GB (10^6, 10^9) or nothing behind it; 0: one file.
+// The value of max_shard_size in bytes: a number followed by KB, MB, GB (10^3, 10^6, 10^9) or nothing; 0: one file.
 GxStatus gx_options_shard_bytes(const GxTrainOptions *o, int64_t *bytes, GxError *err);
 
-// Refuses lists for what the mode does not split.
+// Refuses a list for something that the mode does not split.
 GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxError *err);
 
-// Fixes micro-batch, accumulation and global batch from what the user gave; each copy's samples of a micro-batch go
-// into `batch`. A global batch that comes from a checkpoint stays as it is, and the others give way. Refuses what does
-// not multiply, with the equation and its numbers.
+// Resolves micro-batch, accumulation steps and global batch from those that the user gave. *batch: the samples of each
+// copy of the model in a micro-batch. A global batch from a checkpoint is kept, and the others are adapted to it.
+// Refuses numbers whose product is wrong, with the equation.
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err);
 
-// How many ranks share one copy of the model, of `world` ranks: refuses what does not divide, with what does.
+// Resolves how many of the `world` ranks share one copy of the model. Refuses a number that does not divide `world`,
+// and names those that do.
 GxStatus gx_options_resolve_tp(GxTrainOptions *o, const GxMode *mode, int world, GxError *err);
 
 GX_END
@@ -85,7 +89,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-// Of a micro-batch on all ranks: sizes in bytes stay far from 64 bits, and plans take moments.
+// Most tokens in a micro-batch of all ranks, so that sizes in bytes fit into 64 bits and planning is quick.
 enum { GX__OPTIONS_TOKENS_MOST = 1 << 30 };
 
 #define GX__OPTIONS_AT(field) offsetof(GxTrainOptions, field)
@@ -223,7 +227,8 @@ static const GxField gx__options_tp_options[] = {
 };
 static const struct {
     GxField field;
-    const char *what, *how; // it splits; the mode that takes it has
+    const char *what; // what the list splits
+    const char *how;  // what a mode must have to use it
 } gx__options_lists[] = {
     {{"tp_num_attention_heads_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(tp_num_attention_heads_list), NULL,
       "query heads of each rank of a tp group, for unequal machines: 4,2", "1..65536"},
@@ -258,14 +263,14 @@ static const GxField gx__options_mode_options[] = {
      "embedding and head, split by the vocabulary or by the sequence; auto: as suits the others", "auto|none|tp|sp"},
 };
 
-static int gx__options_splits(GxMethods m, int list) // 1: a mode of these methods splits what this list is about
+static int gx__options_list_applies(GxMethods m, int list) // 1: these methods split what the list is for
 {
     const int splits[GX__OPTIONS_LISTS] = {m.att == GX_METHOD_TP, m.mlp == GX_METHOD_TP, m.ends == GX_METHOD_TP,
                                            gx_methods_have(m, GX_METHOD_SP)};
     return splits[list];
 }
 
-static const GxField *gx__options_named(const char *name)
+static const GxField *gx__options_find(const char *name)
 {
     for (size_t i = 0; i < sizeof gx__options_train_options / sizeof *gx__options_train_options; i++)
         if (!strcmp(gx__options_train_options[i].name, name)) return &gx__options_train_options[i];
@@ -274,11 +279,11 @@ static const GxField *gx__options_named(const char *name)
     return !strcmp(gx__options_tp_options[0].name, name) ? &gx__options_tp_options[0] : NULL;
 }
 
-int gx_options_pick(const char *const *names, GxField *fields)
+int gx_options_copy_fields(const char *const *names, GxField *fields)
 {
     int n = 0;
     for (; *names; names++) {
-        const GxField *f = gx__options_named(*names);
+        const GxField *f = gx__options_find(*names);
         if (f) fields[n++] = *f;
     }
     return n;
@@ -296,18 +301,18 @@ GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, cons
     GX_TRY(gx_config_add(c, copies, GX_FIELDS(gx__options_tp_options), o, err));
     for (int i = 0; i < GX__OPTIONS_LISTS; i++) {
         const GxField *list = &gx__options_lists[i].field;
-        if (!mode || gx__options_splits(mode->methods, i)) {
+        if (!mode || gx__options_list_applies(mode->methods, i)) {
             GX_TRY(gx_config_add(c, copies, list, 1, o, err));
             continue;
         }
         snprintf(other, sizeof other, "%s with a mode that has %s", program, gx__options_lists[i].how);
-        memset(gx_field_at(list, o), 0, gx_field_size(list)); // nobody sets it
+        memset(gx_field_at(list, o), 0, gx_field_size(list)); // since no option sets it
         GX_TRY(gx_config_add_elsewhere(c, list, 1, other, err));
     }
     return GX_OK;
 }
 
-int gx_options_only_show(const GxTrainOptions *o) { return o->evaluate || o->sample_only || o->predicts; }
+int gx_options_is_inference(const GxTrainOptions *o) { return o->evaluate || o->sample_only || o->predicts; }
 
 // ---- the mode ------------------------------------------------------------------------------------------------------
 
@@ -316,24 +321,24 @@ static GxMethod gx__options_method(const char *text) // auto: none
     return !strcmp(text, "tp") ? GX_METHOD_TP : !strcmp(text, "sp") ? GX_METHOD_SP : GX_METHOD_NONE;
 }
 
-// training_args.json has all of these options, mode serial among them: beside blocks, only a flag contradicts them.
-static int gx__options_mode_is_asked(const GxTrainOptions *o, const GxConfig *c)
+// training_args.json always has a mode, if only "serial": that contradicts --att, --con and --mlp only as a flag.
+static int gx__options_mode_is_given(const GxTrainOptions *o, const GxConfig *c)
 {
     return strcmp(o->mode, "serial") || gx_config_source(c, "mode") == GX_FROM_FLAG;
 }
 
-static int gx__options_blocks_are_asked(const GxTrainOptions *o)
+static int gx__options_blocks_are_given(const GxTrainOptions *o)
 {
     return strcmp(o->att, "auto") || strcmp(o->con, "auto") || strcmp(o->mlp, "auto");
 }
 
-// A mode by its name and blocks one by one: the flag stays.
+// If both a mode and single blocks are set, keeps those that were given as flags and resets the others.
 static GxStatus gx__options_choose_mode(GxTrainOptions *o, const GxConfig *c, GxError *err)
 {
     const int mode_by_flag = gx_config_source(c, "mode") == GX_FROM_FLAG,
               blocks_by_flag = gx_config_source(c, "att") == GX_FROM_FLAG ||
                                gx_config_source(c, "con") == GX_FROM_FLAG || gx_config_source(c, "mlp") == GX_FROM_FLAG;
-    if (!gx__options_blocks_are_asked(o) || !gx__options_mode_is_asked(o, c)) return GX_OK;
+    if (!gx__options_blocks_are_given(o) || !gx__options_mode_is_given(o, c)) return GX_OK;
     if (mode_by_flag == blocks_by_flag)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--mode %s says how every block is split; leave it out, or leave out --att, --con and --mlp",
@@ -349,9 +354,9 @@ GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *m
 {
     GxMethods m;
     GX_TRY(gx__options_choose_mode(o, c, err));
-    const int by_blocks = gx__options_blocks_are_asked(o), by_ends = strcmp(o->ends, "auto") != 0;
+    const int by_blocks = gx__options_blocks_are_given(o), by_ends = strcmp(o->ends, "auto") != 0;
     if (by_blocks) m = gx_methods(gx__options_method(o->att), gx__options_method(o->con), gx__options_method(o->mlp));
-    else gx_mode_methods(o->mode, &m); // one of the allowed
+    else gx_mode_methods(o->mode, &m); // cannot fail: the option allows no other names
     if (by_ends) m.ends = gx__options_method(o->ends);
     GX_TRY(gx_methods_check(m, err));
     *mode = gx_composed(by_blocks || by_ends ? "composed" : o->mode, m);
@@ -384,7 +389,7 @@ GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxE
 {
     for (int i = 0; i < GX__OPTIONS_LISTS; i++) {
         const GxIntList *list = (const GxIntList *)gx_field_in(&gx__options_lists[i].field, o);
-        if (list->n && !gx__options_splits(mode->methods, i))
+        if (list->n && !gx__options_list_applies(mode->methods, i))
             return GX_FAIL(
                 err, GX_ERR_ARGUMENT, "--%s: mode %s does not split %s; leave it out, or take a mode with %s",
                 gx__options_lists[i].field.name, mode->name, gx__options_lists[i].what, gx__options_lists[i].how);
@@ -394,7 +399,7 @@ GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxE
 
 // ---- the batch -----------------------------------------------------------------------------------------------------
 
-// What follows from the others could have been said, too: lists of steps hold it, and training_args.json reads back.
+// Checks resolved values against the ranges of their options, so that training_args.json can be read again.
 static GxStatus gx__options_check_sizes(const GxTrainOptions *o, GxError *err)
 {
     char who[100], number[32];
@@ -418,8 +423,8 @@ static int64_t gx__options_list_sum(const GxIntList *list)
     return sum;
 }
 
-// Of a run that goes on: what was given now is given, the global batch stays, and the rest follows; a micro-batch is
-// the largest up to the earlier one of which the global batch is a multiple.
+// For a resumed run: what is given now counts, the global batch is kept, and the others follow from it. The micro-batch
+// becomes the largest one, up to the earlier one, that divides the global batch.
 static void gx__options_keep_global_batch(GxTrainOptions *o, const GxConfig *c, int copies)
 {
     const int given_list = gx_config_is_set(c, "dp_batch_size_list"),
@@ -438,53 +443,64 @@ static void gx__options_keep_global_batch(GxTrainOptions *o, const GxConfig *c, 
     o->gradient_accumulation_steps = global / (o->micro_batch_size * copies);
 }
 
-GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err)
+// Sets the samples that each copy of the model takes of a micro-batch: by the list, by micro_batch_size, or by what the
+// global batch leaves of it when the accumulation steps are given.
+static GxStatus gx__options_resolve_micro_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch,
+                                                GxError *err)
 {
-    if (gx_config_source(c, "global_batch_size") == GX_FROM_CHECKPOINT) gx__options_keep_global_batch(o, c, copies);
-    const int list = o->dp_batch_size_list.n > 0,
-              given_accumulation = gx_config_is_set(c, "gradient_accumulation_steps");
-    if (list && !gx_config_is_set(c, "micro_batch_size"))
-        o->micro_batch_size = 0; // so that training_args.json can be given back
-    if (list && o->micro_batch_size)
+    const GxIntList *list = &o->dp_batch_size_list;
+    const int micro_is_given = gx_config_is_set(c, "micro_batch_size");
+    if (list->n && !micro_is_given) o->micro_batch_size = 0; // so that training_args.json can be given back
+    if (list->n && o->micro_batch_size)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "micro_batch_size and dp_batch_size_list are both given; the list alone says how many samples "
                        "each rank takes");
-    if (!list && o->micro_batch_size == 0)
+    if (!list->n && o->micro_batch_size == 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "micro_batch_size is 0 and there is no dp_batch_size_list; set one of them");
-    int64_t per_micro = 0;
-    if (list) {
-        per_micro = gx__options_list_sum(&o->dp_batch_size_list);
-        GX_TRY(gx_split_list(batch, "dp_batch_size_list", o->dp_batch_size_list.v, o->dp_batch_size_list.n, per_micro,
-                             copies, err));
-    } else {
-        if (o->global_batch_size && given_accumulation && !gx_config_is_set(c, "micro_batch_size") &&
-            o->global_batch_size % (o->gradient_accumulation_steps * copies) == 0)
-            o->micro_batch_size =
-                o->global_batch_size / (o->gradient_accumulation_steps * copies); // the third follows from the two
-        per_micro = o->micro_batch_size * copies;
-        *batch = gx_split_even(per_micro, copies);
-    }
-    if (o->global_batch_size && !given_accumulation && o->global_batch_size % per_micro == 0)
+    if (list->n)
+        return gx_split_list(batch, "dp_batch_size_list", list->v, list->n, gx__options_list_sum(list), copies, err);
+    const int64_t unit = o->gradient_accumulation_steps * copies;
+    if (o->global_batch_size && gx_config_is_set(c, "gradient_accumulation_steps") && !micro_is_given &&
+        o->global_batch_size % unit == 0)
+        o->micro_batch_size = o->global_batch_size / unit; // the third follows from the two
+    *batch = gx_split_even(o->micro_batch_size * copies, copies);
+    return GX_OK;
+}
+
+// Refuses a global batch that is not the product of the others, and names the nearest that are.
+static GxStatus gx__options_refuse_product(const GxTrainOptions *o, const GxConfig *c, int copies, int64_t per_micro,
+                                           GxError *err)
+{
+    const int has_list = o->dp_batch_size_list.n > 0, micro_is_given = gx_config_is_set(c, "micro_batch_size");
+    const int64_t steps = o->gradient_accumulation_steps,
+                  unit = !gx_config_is_set(c, "gradient_accumulation_steps") ? per_micro
+                         : has_list || micro_is_given                        ? steps * per_micro
+                                                                             : steps * copies,
+                  below = o->global_batch_size / unit * unit;
+    char nearest[80];
+    if (below)
+        snprintf(nearest, sizeof nearest, "the nearest that fit are %ld and %ld", (long)below, (long)(below + unit));
+    else snprintf(nearest, sizeof nearest, "the smallest that fits is %ld", (long)unit);
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch "
+                   "(%s%ld x %d %s) = %ld; %s",
+                   (long)o->global_batch_size, (long)steps, (long)per_micro,
+                   has_list ? "the list's sum; about " : "micro_batch_size ", (long)(per_micro / copies), copies,
+                   copies == 1 ? "copy" : "copies", (long)(steps * per_micro), nearest);
+}
+
+GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err)
+{
+    if (gx_config_source(c, "global_batch_size") == GX_FROM_CHECKPOINT) gx__options_keep_global_batch(o, c, copies);
+    GX_TRY(gx__options_resolve_micro_batch(o, c, copies, batch, err));
+    const int64_t per_micro = gx_split_total(batch);
+    if (o->global_batch_size && !gx_config_is_set(c, "gradient_accumulation_steps") &&
+        o->global_batch_size % per_micro == 0)
         o->gradient_accumulation_steps = o->global_batch_size / per_micro;
-    int64_t product = o->gradient_accumulation_steps * per_micro;
-    if (o->global_batch_size && product != o->global_batch_size) {
-        const int64_t micro_given = list || gx_config_is_set(c, "micro_batch_size"),
-                      unit = given_accumulation ? o->gradient_accumulation_steps * (micro_given ? per_micro : copies)
-                                                : per_micro,
-                      below = o->global_batch_size / unit * unit;
-        char nearest[80];
-        if (below)
-            snprintf(nearest, sizeof nearest, "the nearest that fit are %ld and %ld", (long)below,
-                     (long)(below + unit));
-        else snprintf(nearest, sizeof nearest, "the smallest that fits is %ld", (long)unit);
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch "
-                       "(%s%ld x %d %s) = %ld; %s",
-                       (long)o->global_batch_size, (long)o->gradient_accumulation_steps, (long)per_micro,
-                       list ? "the list's sum; about " : "micro_batch_size ", (long)(per_micro / copies), copies,
-                       copies == 1 ? "copy" : "copies", (long)product, nearest);
-    }
+    const int64_t product = o->gradient_accumulation_steps * per_micro;
+    if (o->global_batch_size && product != o->global_batch_size)
+        return gx__options_refuse_product(o, c, copies, per_micro, err);
     if (per_micro > GX__OPTIONS_TOKENS_MOST / o->seq_len)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "a micro-batch of %ld samples x seq_len %ld is %.0f tokens; at most %ld are possible: set "
@@ -506,7 +522,7 @@ static void gx__options_divisors_text(int n, char *text, size_t size)
 
 GxStatus gx_options_resolve_tp(GxTrainOptions *o, const GxMode *mode, int world, GxError *err)
 {
-    char divisors[200]; // 20 numbers at most, of up to 256 ranks
+    char divisors[200]; // at most 20 divisors, for up to 256 ranks
     const int is_split = gx_methods_split(mode->methods);
     if (!is_split && o->tp > 1)
         return GX_FAIL(err, GX_ERR_ARGUMENT,

@@ -22,7 +22,7 @@ GX_BEGIN
 typedef struct {
     int64_t run;        // a number that no other run has; 0: there is none
     int64_t world;      // number of ranks when it was last started or resumed
-    int64_t returns_to; // the step behind which checkpoints are being moved to abandoned/; -1: no move is under way
+    int64_t returns_to; // the step after which checkpoints are being moved to abandoned/; -1: no move is under way
     char from[GX_PATH]; // the checkpoint in another folder that it was resumed from; "": none
     // The best validation so far, of a run that compares them (best.h): best_step 0: there is none
     double best_metric;
@@ -30,7 +30,7 @@ typedef struct {
     char best_checkpoint[GX_FIELD_TEXT]; // "checkpoint-400"; "": its weights were not saved
 } GxRunInfo;
 
-int64_t gx_run_draw(void); // a number for a new run
+int64_t gx_run_new_number(void); // a number for a new run
 GxStatus gx_run_write(const char *output_dir, const GxRunInfo *r, GxError *err);
 GxRunInfo gx_run_read(const char *output_dir); // an unreadable file counts as missing
 
@@ -48,7 +48,7 @@ GxStatus gx_output_lock(int *lock, const char *output_dir, GxError *err);
 // run.json names; a continuation of the same run from elsewhere counts as another run.
 GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home, GxError *err);
 // 1: the path is the folder or lies in it.
-int gx_output_holds(const char *output_dir, const char *path);
+int gx_output_contains(const char *output_dir, const char *path);
 int gx_output_is_side_cache(const char *name); // 1: a file of one rank, side_cache/rank-0.rows
 // Removes the run in the folder: checkpoints, log, abandoned/ and side cache. Other files stay. An error if there is no
 // run.
@@ -57,10 +57,10 @@ GxStatus gx_output_clear(const char *output_dir, GxError *err);
 // A run resumed at step `begun` may save at any later step (a signal can ask for it) up to `last`: refuses folders of
 // those names that are not this run's. This run's own checkpoints, and damaged ones, do not count: they can be set
 // apart.
-GxStatus gx_output_refuse_in_the_way(const char *output_dir, int64_t run, int64_t begun, int64_t last, GxError *err);
-// Moves this run's checkpoints behind `step`, and damaged ones, to abandoned/ and writes run.json; *moved: how many. If
+GxStatus gx_output_refuse_conflicts(const char *output_dir, int64_t run, int64_t begun, int64_t last, GxError *err);
+// Moves this run's checkpoints after `step`, and damaged ones, to abandoned/ and writes run.json; *moved: how many. If
 // the process is killed meanwhile, the next gx_output_lock completes the move.
-GxStatus gx_output_return(const char *output_dir, const GxRunInfo *r, int64_t step, int *moved, GxError *err);
+GxStatus gx_output_rewind(const char *output_dir, const GxRunInfo *r, int64_t step, int *moved, GxError *err);
 
 // The newest checkpoint-N of this run in output_dir whose files match its manifest; "": none. Damaged checkpoints and
 // those of other runs are skipped, with a warning. run 0: of any run.
@@ -74,10 +74,10 @@ GxStatus gx_checkpoint_prune(const char *output_dir, int64_t run, int64_t newest
 
 // Checks that the disk has room for `count` checkpoints of `bytes` each (one more than are kept exists for a moment).
 // An error if not even one fits, a warning if not all do.
-GxStatus gx_output_check_room(const char *output_dir, int64_t bytes, int64_t count, const GxLogger *log, GxError *err);
+GxStatus gx_output_check_space(const char *output_dir, int64_t bytes, int64_t count, const GxLogger *log, GxError *err);
 // The same, given how many bytes the disk has left.
-GxStatus gx_output_compare_room(const char *output_dir, int64_t left, int64_t bytes, int64_t count, const GxLogger *log,
-                                GxError *err);
+GxStatus gx_output_compare_space(const char *output_dir, int64_t left, int64_t bytes, int64_t count,
+                                 const GxLogger *log, GxError *err);
 
 // Checks --model: refuses a run's output folder, naming its newest checkpoint, and a folder that does not match its
 // manifest.
@@ -86,7 +86,7 @@ GxStatus gx_output_check_model(const char *folder, GxError *err);
 GxStatus gx_output_check_adapter(const char *folder, GxError *err);
 // Refuses a folder that does not exist; if it may be a name on the Hugging Face hub, with the command that downloads
 // it. option: what the folder is then given to, "model".
-GxStatus gx_output_check_there(const char *folder, const char *option, GxError *err);
+GxStatus gx_output_check_exists(const char *folder, const char *option, GxError *err);
 // Checks a folder that no run writes to: refuses one inside a checkpoint, and a checkpoint's name in a run's folder.
 GxStatus gx_output_check_place(const char *folder, GxError *err);
 
@@ -109,7 +109,7 @@ GX_END
 
 // ---- which run it is -----------------------------------------------------------------------------------------------
 
-int64_t gx_run_draw(void)
+int64_t gx_run_new_number(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
@@ -159,7 +159,7 @@ GxRunInfo gx_run_read(const char *output_dir)
 // ---- which folders there are ---------------------------------------------------------------------------------------
 
 // N of "checkpoint-N" as gx_checkpoint_path writes it, or -1.
-static int64_t gx__output_number(const char *name)
+static int64_t gx__output_parse_number(const char *name)
 {
     const char *digits = name + strlen("checkpoint-");
     if (strncmp(name, "checkpoint-", strlen("checkpoint-")) || !*digits || strlen(digits) > 15 ||
@@ -173,15 +173,15 @@ int64_t gx_checkpoint_number(const char *path)
     char name[GX_PATH];
     snprintf(name, sizeof name, "%.*s", gx_path_length(path), path);
     const char *slash = strrchr(name, '/');
-    return gx__output_number(slash ? slash + 1 : name);
+    return gx__output_parse_number(slash ? slash + 1 : name);
 }
 
 // The checkpoint with the largest number below `below`; its number, or -1.
-static int64_t gx__output_before(const GxFolder *list, int64_t below)
+static int64_t gx__output_newest_before(const GxFolder *list, int64_t below)
 {
     int64_t best = -1;
     for (int i = 0; i < list->n; i++) {
-        int64_t n = list->entry[i].is_folder ? gx__output_number(list->entry[i].name) : -1;
+        int64_t n = list->entry[i].is_folder ? gx__output_parse_number(list->entry[i].name) : -1;
         if (n < below && n > best) best = n;
     }
     return best;
@@ -195,7 +195,7 @@ GxStatus gx_checkpoint_path(char path[GX_PATH], const char *output_dir, int64_t 
 }
 
 // The step of "checkpoint-N.gx-old" and other temporary names of a checkpoint, or -1.
-static int64_t gx__output_leftover_number(const char *name)
+static int64_t gx__output_parse_temporary(const char *name)
 {
     static const char *const suffixes[] = {GX_NEW_SUFFIX, GX_OLD_SUFFIX};
     char stem[GX_FILE_NAME];
@@ -203,7 +203,7 @@ static int64_t gx__output_leftover_number(const char *name)
         const size_t n = strlen(name), suffix = strlen(suffixes[i]);
         if (n <= suffix || strcmp(name + n - suffix, suffixes[i])) continue;
         snprintf(stem, sizeof stem, "%.*s", (int)(n - suffix), name);
-        return gx__output_number(stem);
+        return gx__output_parse_number(stem);
     }
     return -1;
 }
@@ -213,7 +213,7 @@ static const char *const gx__output_names[] = {"run.json", "training_args.json",
 enum { GX__OUTPUT_NAMES = sizeof gx__output_names / sizeof *gx__output_names };
 
 // 1: "log.jsonl.tmp-1234-0": a temporary file that was never completed (io/files.h).
-static int gx__output_is_half_a_file(const char *name)
+static int gx__output_is_temporary_file(const char *name)
 {
     for (int k = 0; k < GX__OUTPUT_NAMES; k++) {
         const size_t n = strlen(gx__output_names[k]);
@@ -223,15 +223,15 @@ static int gx__output_is_half_a_file(const char *name)
 }
 
 // Finishes or removes what killed runs left incomplete.
-static GxStatus gx__output_sweep(const char *output_dir, GxError *err)
+static GxStatus gx__output_clean_up(const char *output_dir, GxError *err)
 {
     GxFolder list;
     GxStatus status = GX_OK;
     GX_TRY(gx_folder_list(&list, output_dir, err));
     for (int i = 0; i < list.n && status == GX_OK; i++) {
         char path[GX_PATH];
-        const int64_t n = gx__output_leftover_number(list.entry[i].name);
-        if (list.entry[i].is_file && gx__output_is_half_a_file(list.entry[i].name)) {
+        const int64_t n = gx__output_parse_temporary(list.entry[i].name);
+        if (list.entry[i].is_file && gx__output_is_temporary_file(list.entry[i].name)) {
             status = gx_path_join(path, output_dir, list.entry[i].name, err);
             if (status == GX_OK) unlink(path); // if it stays, it only takes disk space
         }
@@ -254,7 +254,7 @@ static int gx__output_is_checkpoint(const char *path)
            (gx_path_is_file(file) || gx_folder_names(path, state));
 }
 
-static int gx__output_is_of(const char *folder, int64_t run)
+static int gx__output_belongs_to(const char *folder, int64_t run)
 {
     char path[GX_PATH];
     GxError ignored = GX_ZERO; // an unreadable state belongs to no run
@@ -264,7 +264,7 @@ static int gx__output_is_of(const char *folder, int64_t run)
            gx_train_state_read(path, &s, &ignored) == GX_OK && s.run == run;
 }
 
-// ---- whose the folder is -------------------------------------------------------------------------------------------
+// ---- whether the folder is in use -----------------------------------------------------------------------------------
 
 // The first name in the folder that a run would write to: one of its files, else the newest checkpoint. "": none.
 static GxStatus gx__output_find_used(const char *output_dir, char name[GX_FILE_NAME], GxError *err)
@@ -277,14 +277,14 @@ static GxStatus gx__output_find_used(const char *output_dir, char name[GX_FILE_N
         for (int i = 0; i < list.n && !name[0]; i++)
             if (!strcmp(list.entry[i].name, gx__output_names[k]))
                 snprintf(name, GX_FILE_NAME, "%s", gx__output_names[k]);
-    const int64_t newest = gx__output_before(&list, INT64_MAX);
+    const int64_t newest = gx__output_newest_before(&list, INT64_MAX);
     if (newest >= 0 && !name[0]) snprintf(name, GX_FILE_NAME, "checkpoint-%ld", (long)newest);
     gx_folder_close(&list);
     return GX_OK;
 }
 
 // Proposes "out-2", or the next name that is free.
-static void gx__output_propose(const char *output_dir, char *text, size_t size)
+static void gx__output_suggest(const char *output_dir, char *text, size_t size)
 {
     char given[GX_PATH], *real = realpath(output_dir, NULL);
     snprintf(given, sizeof given, "%.*s", gx_path_length(output_dir), output_dir);
@@ -325,8 +325,8 @@ GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home,
     const int64_t found = gx_run_read(output_dir).run;
     GX_TRY(gx__output_refuse_nested(output_dir, err));
     GX_TRY(gx__output_find_used(output_dir, name, err));
-    if (!name[0] || (run && is_home && (found == run || gx__output_number(name) >= 0))) return GX_OK;
-    gx__output_propose(output_dir, other, sizeof other);
+    if (!name[0] || (run && is_home && (found == run || gx__output_parse_number(name) >= 0))) return GX_OK;
+    gx__output_suggest(output_dir, other, sizeof other);
     if (!found)
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
@@ -343,7 +343,7 @@ GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home,
                    output_dir, other);
 }
 
-int gx_output_holds(const char *output_dir, const char *path)
+int gx_output_contains(const char *output_dir, const char *path)
 {
     char *folder = realpath(output_dir, NULL), *inner = realpath(path, NULL);
     const size_t n = folder ? strlen(folder) : 0;
@@ -403,7 +403,7 @@ static GxStatus gx__output_remove_side_cache(const char *output_dir, GxError *er
 // run.json is removed last: if the process is killed, the folder still counts as a run's.
 GxStatus gx_output_clear(const char *output_dir, GxError *err)
 {
-    char name[GX_FILE_NAME], apart[GX_PATH];
+    char name[GX_FILE_NAME], abandoned[GX_PATH];
     GX_TRY(gx__output_find_used(output_dir, name, err));
     if (!gx_run_read(output_dir).run)
         return name[0]
@@ -413,11 +413,11 @@ GxStatus gx_output_clear(const char *output_dir, GxError *err)
                              output_dir, name)
                    : GX_OK;
     GX_TRY(gx__output_remove_checkpoints(output_dir, "checkpoint-", err));
-    GX_TRY(gx_path_join(apart, output_dir, GX_ABANDONED, err));
-    if (gx_path_is_folder(apart)) {
-        GX_TRY(gx__output_remove_checkpoints(apart, "checkpoint-", err));
-        GX_TRY(gx__output_unlink(apart, "log.jsonl", err));
-        rmdir(apart); // stays if something else is in it
+    GX_TRY(gx_path_join(abandoned, output_dir, GX_ABANDONED, err));
+    if (gx_path_is_folder(abandoned)) {
+        GX_TRY(gx__output_remove_checkpoints(abandoned, "checkpoint-", err));
+        GX_TRY(gx__output_unlink(abandoned, "log.jsonl", err));
+        rmdir(abandoned); // stays if something else is in it
     }
     GX_TRY(gx__output_remove_side_cache(output_dir, err));
     for (int k = GX__OUTPUT_NAMES - 1; k >= 0; k--) GX_TRY(gx__output_unlink(output_dir, gx__output_names[k], err));
@@ -433,7 +433,7 @@ static int gx__output_is_damaged(const char *path)
     return gx__output_is_checkpoint(path) && gx_folder_verify(path, 1, &torn) != GX_OK;
 }
 
-static GxStatus gx__output_refuse_other(const char *path, int64_t run, int64_t step, GxError *err)
+static GxStatus gx__output_refuse_conflict(const char *path, int64_t run, int64_t step, GxError *err)
 {
     if (!gx_folder_is_ours(path))
         return GX_FAIL(
@@ -441,7 +441,7 @@ static GxStatus gx__output_refuse_other(const char *path, int64_t run, int64_t s
             "this run may have to save step %ld to %s, which is there already, without a %s: another program "
             "wrote it, or this one did not finish; move it away or remove it, or choose another --output_dir",
             (long)step, path, GX_MANIFEST);
-    if (gx__output_is_of(path, run) || gx__output_is_damaged(path)) return GX_OK;
+    if (gx__output_belongs_to(path, run) || gx__output_is_damaged(path)) return GX_OK;
     if (!gx__output_is_checkpoint(path))
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
@@ -454,41 +454,41 @@ static GxStatus gx__output_refuse_other(const char *path, int64_t run, int64_t s
                    (long)step, path);
 }
 
-GxStatus gx_output_refuse_in_the_way(const char *output_dir, int64_t run, int64_t begun, int64_t last, GxError *err)
+GxStatus gx_output_refuse_conflicts(const char *output_dir, int64_t run, int64_t begun, int64_t last, GxError *err)
 {
     GxFolder list;
     GxStatus status = GX_OK;
     GX_TRY(gx_folder_list(&list, output_dir, err));
     for (int i = 0; i < list.n && status == GX_OK; i++) {
         char path[GX_PATH];
-        const int64_t n = gx__output_number(list.entry[i].name);
+        const int64_t n = gx__output_parse_number(list.entry[i].name);
         if (n <= begun || n > last) continue;
         status = gx_checkpoint_path(path, output_dir, n, err);
-        if (status == GX_OK) status = gx__output_refuse_other(path, run, n, err);
+        if (status == GX_OK) status = gx__output_refuse_conflict(path, run, n, err);
     }
     gx_folder_close(&list);
     return status;
 }
 
 // Moves a checkpoint to abandoned/checkpoint-20, or checkpoint-20-2 if that exists.
-static GxStatus gx__output_set_apart(const char *output_dir, int64_t n, GxError *err)
+static GxStatus gx__output_abandon(const char *output_dir, int64_t n, GxError *err)
 {
-    char path[GX_PATH], folder[GX_PATH], apart[GX_PATH], name[60];
+    char path[GX_PATH], folder[GX_PATH], abandoned[GX_PATH], name[60];
     GX_TRY(gx_checkpoint_path(path, output_dir, n, err));
     GX_TRY(gx_path_join(folder, output_dir, GX_ABANDONED, err));
     GX_TRY(gx_folder_make(folder, err));
     for (int k = 1;; k++) {
         snprintf(name, sizeof name, k == 1 ? "checkpoint-%ld" : "checkpoint-%ld-%d", (long)n, k);
-        GX_TRY(gx_path_join(apart, folder, name, err));
-        if (access(apart, F_OK) != 0) break;
+        GX_TRY(gx_path_join(abandoned, folder, name, err));
+        if (access(abandoned, F_OK) != 0) break;
     }
-    GX_TRY(gx_folder_move(path, apart, err));
+    GX_TRY(gx_folder_move(path, abandoned, err));
     return gx_file_sync(output_dir, err);
 }
 
-// Counts the checkpoints behind `step` that are this run's or damaged; moves: also sets them apart.
-static GxStatus gx__output_behind(const char *output_dir, int64_t run, int64_t step, int moves, int *count,
-                                  GxError *err)
+// Counts the checkpoints after `step` that are this run's or damaged; moves: also moves them to abandoned/.
+static GxStatus gx__output_abandon_later(const char *output_dir, int64_t run, int64_t step, int moves, int *count,
+                                         GxError *err)
 {
     GxFolder list;
     GxStatus status = GX_OK;
@@ -496,35 +496,35 @@ static GxStatus gx__output_behind(const char *output_dir, int64_t run, int64_t s
     GX_TRY(gx_folder_list(&list, output_dir, err));
     for (int i = 0; i < list.n && status == GX_OK; i++) {
         char path[GX_PATH], manifest[GX_PATH];
-        const int64_t n = list.entry[i].is_folder ? gx__output_number(list.entry[i].name) : -1;
+        const int64_t n = list.entry[i].is_folder ? gx__output_parse_number(list.entry[i].name) : -1;
         if (n <= step) continue;
         status = gx_checkpoint_path(path, output_dir, n, err);
         if (status == GX_OK) status = gx_path_join(manifest, path, GX_MANIFEST, err);
         if (status != GX_OK || !gx_path_is_file(manifest)) continue;
-        if (!gx__output_is_of(path, run) && !gx__output_is_damaged(path)) continue;
+        if (!gx__output_belongs_to(path, run) && !gx__output_is_damaged(path)) continue;
         ++*count;
-        if (moves) status = gx__output_set_apart(output_dir, n, err);
+        if (moves) status = gx__output_abandon(output_dir, n, err);
     }
     gx_folder_close(&list);
     return status;
 }
 
-static GxStatus gx__output_move_behind(const char *output_dir, const GxRunInfo *r, int64_t step, int *moved,
-                                       GxError *err)
+static GxStatus gx__output_finish_rewind(const char *output_dir, const GxRunInfo *r, int64_t step, int *moved,
+                                         GxError *err)
 {
     GxRunInfo there = *r;
     there.returns_to = -1;
-    GX_TRY(gx__output_behind(output_dir, r->run, step, 1, moved, err));
+    GX_TRY(gx__output_abandon_later(output_dir, r->run, step, 1, moved, err));
     return gx_run_write(output_dir, &there, err);
 }
 
-GxStatus gx_output_return(const char *output_dir, const GxRunInfo *r, int64_t step, int *moved, GxError *err)
+GxStatus gx_output_rewind(const char *output_dir, const GxRunInfo *r, int64_t step, int *moved, GxError *err)
 {
     GxRunInfo on_its_way = *r;
     on_its_way.returns_to = step;
-    GX_TRY(gx__output_behind(output_dir, r->run, step, 0, moved, err));
+    GX_TRY(gx__output_abandon_later(output_dir, r->run, step, 0, moved, err));
     if (*moved) GX_TRY(gx_run_write(output_dir, &on_its_way, err)); // from here on the move will be completed
-    return gx__output_move_behind(output_dir, r, step, moved, err);
+    return gx__output_finish_rewind(output_dir, r, step, moved, err);
 }
 
 // ---- the lock ------------------------------------------------------------------------------------------------------
@@ -537,13 +537,13 @@ GxStatus gx_output_lock(int *lock, const char *output_dir, GxError *err)
     if (flock(*lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "another run is writing to %s; wait for it, or choose another --output_dir", output_dir);
-    GX_TRY(gx__output_sweep(output_dir, err));
+    GX_TRY(gx__output_clean_up(output_dir, err));
     const GxRunInfo r = gx_run_read(output_dir);
     int moved;
-    return r.returns_to < 0 ? GX_OK : gx__output_move_behind(output_dir, &r, r.returns_to, &moved, err);
+    return r.returns_to < 0 ? GX_OK : gx__output_finish_rewind(output_dir, &r, r.returns_to, &moved, err);
 }
 
-// ---- the newest, and the oldest ------------------------------------------------------------------------------------
+// ---- finding the newest, and removing the oldest --------------------------------------------------------------------
 
 GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[GX_PATH], const GxLogger *log,
                               GxError *err)
@@ -553,14 +553,14 @@ GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[G
     if (!gx_path_is_folder(output_dir)) return GX_OK;
     GX_TRY(gx_folder_list(&list, output_dir, err));
     GxStatus status = GX_OK;
-    const int64_t most = gx_run_read(output_dir).returns_to; // what is behind it has been abandoned
-    for (int64_t n = gx__output_before(&list, most < 0 ? INT64_MAX : most + 1); n >= 0 && status == GX_OK;
-         n = gx__output_before(&list, n)) {
+    const int64_t most = gx_run_read(output_dir).returns_to; // later checkpoints have been abandoned
+    for (int64_t n = gx__output_newest_before(&list, most < 0 ? INT64_MAX : most + 1); n >= 0 && status == GX_OK;
+         n = gx__output_newest_before(&list, n)) {
         GxError torn = GX_ZERO;
         status = gx_checkpoint_path(newest, output_dir, n, err);
         if (status != GX_OK) break;
         const int whole = gx_folder_verify(newest, 1, &torn) == GX_OK;
-        if (whole && gx__output_is_of(newest, run)) break;
+        if (whole && gx__output_belongs_to(newest, run)) break;
         if (whole)
             gx_log(log, GX_LOG_WARNING, "%s is of another run than the one that was begun last in %s, passing it over",
                    newest, output_dir);
@@ -579,21 +579,22 @@ GxStatus gx_checkpoint_prune(const char *output_dir, int64_t run, int64_t newest
     GX_TRY(gx_folder_list(&list, output_dir, err));
     GxStatus status = GX_OK;
     int64_t kept = 0;
-    for (int64_t n = gx__output_before(&list, newest + 1); n >= 0 && status == GX_OK; n = gx__output_before(&list, n)) {
+    for (int64_t n = gx__output_newest_before(&list, newest + 1); n >= 0 && status == GX_OK;
+         n = gx__output_newest_before(&list, n)) {
         char path[GX_PATH], manifest[GX_PATH];
         status = gx_checkpoint_path(path, output_dir, n, err);
         if (status == GX_OK) status = gx_path_join(manifest, path, GX_MANIFEST, err);
-        if (status != GX_OK || !gx_path_is_file(manifest) || !gx__output_is_of(path, run)) continue;
+        if (status != GX_OK || !gx_path_is_file(manifest) || !gx__output_belongs_to(path, run)) continue;
         if (++kept > keep && n != best) status = gx_publish_remove(path, err);
     }
     gx_folder_close(&list);
     return status;
 }
 
-// ---- room ----------------------------------------------------------------------------------------------------------
+// ---- disk space -----------------------------------------------------------------------------------------------------
 
-GxStatus gx_output_compare_room(const char *output_dir, int64_t left, int64_t bytes, int64_t count, const GxLogger *log,
-                                GxError *err)
+GxStatus gx_output_compare_space(const char *output_dir, int64_t left, int64_t bytes, int64_t count,
+                                 const GxLogger *log, GxError *err)
 {
     const double mb = (double)bytes / 1e6, left_mb = (double)left / 1e6;
     if (left < bytes)
@@ -609,14 +610,14 @@ GxStatus gx_output_compare_room(const char *output_dir, int64_t left, int64_t by
     return GX_OK;
 }
 
-GxStatus gx_output_check_room(const char *output_dir, int64_t bytes, int64_t count, const GxLogger *log, GxError *err)
+GxStatus gx_output_check_space(const char *output_dir, int64_t bytes, int64_t count, const GxLogger *log, GxError *err)
 {
     struct statvfs disk;
     if (statvfs(output_dir, &disk) != 0) return GX_OK; // the file system does not tell
-    return gx_output_compare_room(output_dir, (int64_t)disk.f_bavail * (int64_t)disk.f_frsize, bytes, count, log, err);
+    return gx_output_compare_space(output_dir, (int64_t)disk.f_bavail * (int64_t)disk.f_frsize, bytes, count, log, err);
 }
 
-// ---- a model to begin with -----------------------------------------------------------------------------------------
+// ---- a model or an adapter to start from ----------------------------------------------------------------------------
 
 // A run's folder has checkpoints in it, but no model of its own.
 static GxStatus gx__output_refuse_run(const char *folder, const char *option, const char *config, GxError *err)
@@ -646,7 +647,7 @@ static int gx__output_may_be_on_hub(const char *name)
            (!slash || !strchr(slash + 1, '/'));
 }
 
-GxStatus gx_output_check_there(const char *folder, const char *option, GxError *err)
+GxStatus gx_output_check_exists(const char *folder, const char *option, GxError *err)
 {
     const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
     if (!folder[0] || access(folder, F_OK) == 0) return GX_OK;
@@ -674,11 +675,10 @@ GxStatus gx_output_check_place(const char *folder, GxError *err)
 
 GxStatus gx_output_check_adapter(const char *folder, GxError *err)
 {
-    GX_TRY(gx_output_check_there(folder, "adapter", err));
+    GX_TRY(gx_output_check_exists(folder, "adapter", err));
     return gx__output_refuse_run(folder, "adapter", GX_ADAPTER_CONFIG, err);
 }
 
-// If the folder has a manifest, its files must match it.
 static GxStatus gx__output_refuse_file(const char *folder, GxError *err)
 {
     const char *end = strrchr(folder, '.');
@@ -692,11 +692,12 @@ static GxStatus gx__output_refuse_file(const char *folder, GxError *err)
                    folder);
 }
 
+// If the folder has a manifest, its files must match it.
 GxStatus gx_output_check_model(const char *folder, GxError *err)
 {
     char manifest[GX_PATH];
     GxError torn = GX_ZERO;
-    GX_TRY(gx_output_check_there(folder, "model", err));
+    GX_TRY(gx_output_check_exists(folder, "model", err));
     GX_TRY(gx__output_refuse_file(folder, err));
     GX_TRY(gx__output_refuse_run(folder, "model", "config.json", err));
     GX_TRY(gx_path_join(manifest, folder, GX_MANIFEST, err));

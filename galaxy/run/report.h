@@ -46,7 +46,7 @@ void gx_report_profile(const GxTrainer *t);
 void gx_report_start(const GxTrainer *t);                             // device, model, data, options, steps, plan
 void gx_report_resumed(const GxTrainer *t, const char *changes);      // of the options; "": none
 void gx_report_weights(const GxTrainer *t, const GxWeightsLoaded *w); // of --model: what is not as it is there
-void gx_report_set_apart(const GxTrainer *t, int checkpoints, int64_t lines); // 0 and 0: nothing is said
+void gx_report_abandoned(const GxTrainer *t, int checkpoints, int64_t lines); // 0 and 0: nothing is said
 void gx_report_baseline(const GxTrainer *t, const GxMetric *metric);
 void gx_report_progress(const GxTrainer *t, const GxProgress *p);
 void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int64_t count);
@@ -249,7 +249,7 @@ static void gx__report_work(FILE *out, const GxTrainer *t)
 {
     const GxTrainOptions *o = &t->o;
     const int64_t shown = gx_split_total(&t->batch_split);
-    if (gx_options_only_show(o)) {
+    if (gx_options_is_inference(o)) {
         fprintf(out, "%ld sample%s x %ld token%s at a time; nothing is trained\n", (long)shown, gx__report_s(shown),
                 (long)o->seq_len, gx__report_s(o->seq_len));
         return;
@@ -282,9 +282,9 @@ void gx_report_start(const GxTrainer *t)
     gx__report_device(r.out, t);
     const int64_t all = gx_table_parameters(&t->model.table), trained = gx_table_trained(&t->model.table);
     fprintf(r.out, "model: %s, mode %s, %.2fM parameters", t->family->name, mode, (double)all / 1e6);
-    if (trained < all && !gx_options_only_show(o)) fprintf(r.out, ", %.2fM of them trained", (double)trained / 1e6);
+    if (trained < all && !gx_options_is_inference(o)) fprintf(r.out, ", %.2fM of them trained", (double)trained / 1e6);
     fprintf(r.out, ", %s%s%s\n", o->precision, o->tf32 ? " with products in TF32" : "",
-            o->cuda_graphs && !gx_options_only_show(o) ? ", by CUDA graphs" : "");
+            o->cuda_graphs && !gx_options_is_inference(o) ? ", by CUDA graphs" : "");
     if (t->model.lora.r)
         fprintf(r.out, "LoRA: r %ld, alpha %g%s, dropout %g, on %s%s%s\n", (long)t->model.lora.r, t->model.lora.alpha,
                 t->model.lora.is_scaled_by_root ? " (rsLoRA)" : "", (double)t->model.lora.dropout,
@@ -307,7 +307,7 @@ void gx_report_start(const GxTrainer *t)
     gx__report_work(r.out, t);
     gx_side_cache_describe(t, r.out);
     gx_plan_print(r.out, &t->plan);
-    gx__report_costs(r.out, &t->plan, &t->model, t->g->world, gx_options_only_show(o) ? "batch" : "step");
+    gx__report_costs(r.out, &t->plan, &t->model, t->g->world, gx_options_is_inference(o) ? "batch" : "step");
     gx_report_end(&r, t->g);
 }
 
@@ -322,15 +322,15 @@ void gx_report_resumed(const GxTrainer *t, const char *changes)
 
 void gx_report_weights(const GxTrainer *t, const GxWeightsLoaded *w)
 {
-    if (w->renewed.n)
+    if (w->reinitialised.n)
         gx_report(t->g, "  new, in place of those in %s (--ignore_mismatched_sizes): %s\n", t->o.model,
-                  w->renewed.text);
-    if (w->drawn.n) gx_report(t->g, "  new, not in %s: %s\n", t->o.model, w->drawn.text);
-    if (w->misshapen.n) gx_report(t->g, "  new, of another shape in %s: %s\n", t->o.model, w->misshapen.text);
-    if (w->left_out.n) gx_report(t->g, "  not needed of %s: %s\n", t->o.model, w->left_out.text);
+                  w->reinitialised.text);
+    if (w->missing.n) gx_report(t->g, "  new, not in %s: %s\n", t->o.model, w->missing.text);
+    if (w->mismatched.n) gx_report(t->g, "  new, of another shape in %s: %s\n", t->o.model, w->mismatched.text);
+    if (w->unexpected.n) gx_report(t->g, "  not needed of %s: %s\n", t->o.model, w->unexpected.text);
 }
 
-void gx_report_set_apart(const GxTrainer *t, int checkpoints, int64_t lines)
+void gx_report_abandoned(const GxTrainer *t, int checkpoints, int64_t lines)
 {
     if (!checkpoints && !lines) return;
     gx_report(t->g, "  set apart in %s/%s, what came after step %ld before: %d checkpoint%s, %ld line%s of the log\n",
@@ -442,7 +442,7 @@ void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int
     char text[GX_METRIC_TEXT];
     gx_report_begin(&r, t->g);
     if (!r.out) return;
-    if (t->weights_of) fprintf(r.out, "step %5ld, the best", (long)t->weights_of);
+    if (t->weights_step) fprintf(r.out, "step %5ld, the best", (long)t->weights_step);
     else fprintf(r.out, "step %5ld", (long)t->step);
     for (int i = 0; i < n; i++)
         fprintf(r.out, "%s%s", i ? " | " : " | validation ", gx_metric_text(metric[i].format, metric[i].value, text));
@@ -466,7 +466,7 @@ void gx_report_saved(const GxTrainer *t, const char *path) { gx_report(t->g, "sa
 void gx_report_stopped_early(const GxTrainer *t)
 {
     char why[300];
-    if (gx_best_stops(t) && t->step > t->begun)
+    if (gx_best_stops_early(t) && t->step > t->begun)
         gx_report(t->g, "stopped early after step %ld of %ld: %s\n", (long)t->step, (long)t->o.max_steps,
                   gx_best_reason(t, why));
 }
@@ -510,27 +510,27 @@ static void gx__report_done(FILE *out, const GxTrainer *t)
     if (!steps) fprintf(out, ", none of them now\n");
     if (!steps) return;
     if (t->begun) fprintf(out, ", the last %ld", (long)steps);
-    fprintf(out, " in %s, %s tokens, %s tokens/s in training\n", gx_duration_text(gx_seconds() - t->opened, took),
-            gx__report_rate(n, tokens), gx__report_grouped(n / t->training_seconds, rate));
+    fprintf(out, " in %s, %s tokens, %s tokens/s in training\n", gx_duration_text(gx_seconds() - t->clock.opened, took),
+            gx__report_rate(n, tokens), gx__report_grouped(n / t->clock.training_seconds, rate));
 }
 
 // Means over different samples are not compared: those on the way are over eval_windows, the last one over all.
 static void gx__report_best(FILE *out, const GxTrainer *t)
 {
-    const GxMetric *last = &t->validated[0];
+    const GxMetric *last = &t->validation.metric[0];
     char text[GX_METRIC_TEXT];
     GxBestEvaluation best;
     GxError ignored = GX_ZERO; // the log may be gone by now: then nothing is said of it
     if (gx_log_best(t->log_path, last->name, t->task->counted, t->step, &best, &ignored) != GX_OK || best.step < 0)
         return;
-    if (best.count != t->validated_count) fprintf(out, "; before, the best was ");
+    if (best.count != t->validation.count) fprintf(out, "; before, the best was ");
     else if (best.value < last->value) fprintf(out, "; the best was ");
     else {
         fprintf(out, ", the best");
         return;
     }
     fprintf(out, "%s at step %ld", gx_metric_text(last->format, best.value, text), (long)best.step);
-    if (best.count > 0 && best.count != t->validated_count)
+    if (best.count > 0 && best.count != t->validation.count)
         fprintf(out, " over %ld %s", (long)best.count, t->task->counted);
 }
 
@@ -538,16 +538,16 @@ static void gx__report_best(FILE *out, const GxTrainer *t)
 static void gx__report_validated(FILE *out, const GxTrainer *t)
 {
     char text[GX_METRIC_TEXT];
-    if (!t->validated_metrics) return;
-    for (int i = 0; i < t->validated_metrics; i++)
+    if (!t->validation.metrics) return;
+    for (int i = 0; i < t->validation.metrics; i++)
         fprintf(out, "%s%s",
                 i == 0   ? "validation "
                 : i == 1 ? " ("
                          : ", ",
-                gx_metric_text(t->validated[i].format, t->validated[i].value, text));
-    fprintf(out, "%s over %ld %s", t->validated_metrics > 1 ? ")" : "", (long)t->validated_count, t->task->counted);
-    if (t->weights_of) fprintf(out, ", of the best weights");
-    else if (!strcmp(t->validated[0].name, "loss") && !t->best.step) gx__report_best(out, t);
+                gx_metric_text(t->validation.metric[i].format, t->validation.metric[i].value, text));
+    fprintf(out, "%s over %ld %s", t->validation.metrics > 1 ? ")" : "", (long)t->validation.count, t->task->counted);
+    if (t->weights_step) fprintf(out, ", of the best weights");
+    else if (!strcmp(t->validation.metric[0].name, "loss") && !t->best.step) gx__report_best(out, t);
     fprintf(out, "\n");
 }
 

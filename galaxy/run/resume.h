@@ -33,8 +33,8 @@ typedef struct {
 } GxResume;
 
 // Finds the checkpoint that o->resume (auto, a folder or "") means. Called on all ranks; rank 0 may set o->output_dir
-// to the checkpoint's folder. *lock: see gx_output_lock. looks_only: does not lock or tidy up the folder.
-GxStatus gx_resume_find(GxContext *g, GxResume *r, GxTrainOptions *o, const GxConfig *c, int looks_only, int *lock);
+// to the checkpoint's folder. *lock: see gx_output_lock. read_only: does not lock or tidy up the folder.
+GxStatus gx_resume_find(GxContext *g, GxResume *r, GxTrainOptions *o, const GxConfig *c, int read_only, int *lock);
 void gx_resume_close(GxResume *r);
 
 // The task decides which options exist, so it is not taken over: the program must have been called with the same one.
@@ -123,11 +123,11 @@ static GxStatus gx__resume_read_state(GxResume *r, GxError *err)
 }
 
 // A run without a checkpoint starts over, under the same number.
-static GxStatus gx__resume_begin_again(GxContext *g, GxResume *r, const GxTrainOptions *o, const GxRunInfo *there)
+static GxStatus gx__resume_start_over(GxContext *g, GxResume *r, const GxTrainOptions *o, const GxRunInfo *there)
 {
     char path[GX_PATH];
     const char *output_dir = o->output_dir;
-    const int begins = !gx_options_only_show(o);
+    const int begins = !gx_options_is_inference(o);
     r->state.run = there->run;
     r->state.world = there->world;
     GX_TRY(gx_path_join(path, output_dir, "training_args.json", &g->error));
@@ -169,7 +169,7 @@ static GxStatus gx__resume_check_folder(const GxResume *r, GxError *err)
 }
 
 // Finds the newest checkpoint, or, if the run has none in this folder, the one that it was resumed from.
-static GxStatus gx__resume_look_for_newest(GxContext *g, GxResume *r, const GxTrainOptions *o, const GxRunInfo *there)
+static GxStatus gx__resume_find_newest(GxContext *g, GxResume *r, const GxTrainOptions *o, const GxRunInfo *there)
 {
     GX_TRY(gx_checkpoint_newest(o->output_dir, there->run, r->folder, &g->log, &g->error));
     r->is_home = 1;
@@ -178,7 +178,7 @@ static GxStatus gx__resume_look_for_newest(GxContext *g, GxResume *r, const GxTr
     return gx__resume_check_folder(r, &g->error);
 }
 
-static GxStatus gx__resume_look(GxContext *g, GxResume *r, GxTrainOptions *o, const GxConfig *c, int looks_only,
+static GxStatus gx__resume_find(GxContext *g, GxResume *r, GxTrainOptions *o, const GxConfig *c, int read_only,
                                 int *lock)
 {
     GxError *err = &g->error;
@@ -186,34 +186,34 @@ static GxStatus gx__resume_look(GxContext *g, GxResume *r, GxTrainOptions *o, co
     char parent[GX_PATH];
     if (!o->resume[0]) return GX_OK;
     if (is_auto) {
-        if (!looks_only && gx_path_is_folder(o->output_dir)) GX_TRY(gx_output_lock(lock, o->output_dir, err));
+        if (!read_only && gx_path_is_folder(o->output_dir)) GX_TRY(gx_output_lock(lock, o->output_dir, err));
         const GxRunInfo there = gx_run_read(o->output_dir);
-        GX_TRY(gx__resume_look_for_newest(g, r, o, &there));
-        if (!r->folder[0]) return gx__resume_begin_again(g, r, o, &there);
+        GX_TRY(gx__resume_find_newest(g, r, o, &there));
+        if (!r->folder[0]) return gx__resume_start_over(g, r, o, &there);
     } else {
         snprintf(r->folder, sizeof r->folder, "%s", o->resume);
         GX_TRY(gx__resume_check_folder(r, err));
         GX_TRY(gx__resume_parent(parent, r->folder, err));
         const char *name = strrchr(parent, '/');
-        const int is_apart = !strcmp(name ? name + 1 : parent, GX_ABANDONED);
-        if (is_apart && !gx_config_is_set(c, "output_dir"))
+        const int is_abandoned = !strcmp(name ? name + 1 : parent, GX_ABANDONED);
+        if (is_abandoned && !gx_config_is_set(c, "output_dir"))
             return GX_FAIL(err, GX_ERR_ARGUMENT,
                            "%s was set apart; to take it up again, give it a folder of its own with --output_dir",
                            r->folder);
         if (!gx_config_is_set(c, "output_dir")) // it continues in its own folder
             snprintf(o->output_dir, sizeof o->output_dir, "%s", parent);
-        r->is_home = !is_apart && gx__resume_is_same_folder(parent, o->output_dir);
+        r->is_home = !is_abandoned && gx__resume_is_same_folder(parent, o->output_dir);
     }
     return gx__resume_read_state(r, err);
 }
 
-GxStatus gx_resume_find(GxContext *g, GxResume *r, GxTrainOptions *o, const GxConfig *c, int looks_only, int *lock)
+GxStatus gx_resume_find(GxContext *g, GxResume *r, GxTrainOptions *o, const GxConfig *c, int read_only, int *lock)
 {
     int n;
     const GxField *state = gx_train_state_fields(&n);
     memset(r, 0, sizeof *r);
     gx_at(g, -1, "resume");
-    if (g->rank == 0) gx__resume_look(g, r, o, c, looks_only, lock);
+    if (g->rank == 0) gx__resume_find(g, r, o, c, read_only, lock);
     gx_agree_on_path(g, r->folder);
     gx_agree_on_fields(g, state, n, &r->state);
     gx_agree_on_path(g, r->args_path);
@@ -230,14 +230,14 @@ void gx_resume_close(GxResume *r)
 // ---- its options ---------------------------------------------------------------------------------------------------
 
 // Options that are always those of this command, never of the run.
-static const char *const gx__resume_here[] = {
+static const char *const gx__resume_local_options[] = {
     "ranks",   "world",         "rank",        "init",        "threads",
     "timeout", "device",        "device_comm", "output_dir",  "resume",
     "dry_run", "profile_steps", "evaluate",    "sample_only", "overwrite_output_dir",
     NULL};
 
 // The option with which a new run starts from the checkpoint's weights.
-static const char *gx__resume_weights(const GxResume *r) { return r->state.base_hash.all ? "adapter" : "model"; }
+static const char *gx__resume_weights_option(const GxResume *r) { return r->state.base_hash.all ? "adapter" : "model"; }
 
 GxStatus gx_resume_check_choice(const GxResume *r, const GxFamily *family, const GxTask *task, GxError *err)
 {
@@ -249,7 +249,7 @@ GxStatus gx_resume_check_choice(const GxResume *r, const GxFamily *family, const
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s is of the task %s, and this command is %s: it would not be the same run; go on with it by "
                        "--task %s, or begin a new run from its weights with --%s",
-                       from, cut, task->name, cut, gx__resume_weights(r));
+                       from, cut, task->name, cut, gx__resume_weights_option(r));
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "%s is of the task %s, which train_%s does not have; go on with it by the "
                    "program that it was trained with",
@@ -292,7 +292,7 @@ static void gx__resume_forget_resolved(const GxResume *r, const GxTask *task, Gx
 GxStatus gx_resume_take_options(const GxResume *r, const GxTask *task, GxConfig *c, GxTrainOptions *o, GxError *err)
 {
     if (!r->args) return GX_OK;
-    GX_TRY(gx_config_take(c, r->args, gx__resume_here, r->args_path, err));
+    GX_TRY(gx_config_take(c, r->args, gx__resume_local_options, r->args_path, err));
     if (!r->folder[0]) gx__resume_forget_resolved(r, task, c, o);
     if (r->folder[0] && !(r->state.base_hash.all && o->model[0]))
         snprintf(o->model, sizeof o->model, "%s", gx__resume_model(r)); // spelled as the run had it
@@ -330,7 +330,7 @@ static GxStatus gx__resume_refuse(const GxResume *r, const char *name, const cha
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "%s was trained with --%s %s, and this command says %s: it would not be the same run; leave out "
                    "--%s, or begin a new run from its weights with --%s %s",
-                   r->folder, name, then, now, name, gx__resume_weights(r), r->folder);
+                   r->folder, name, then, now, name, gx__resume_weights_option(r), r->folder);
 }
 
 static GxStatus gx__resume_check_int(const GxResume *r, const char *name, int64_t then, int64_t now, GxError *err)
@@ -430,7 +430,8 @@ static GxStatus gx__resume_compare_identity(const GxResume *r, const GxTask *tas
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s was trained %s (its %s is another one%s): it would not be the same run; give it what it was "
                        "trained on (%s names it), or begin a new run from its weights with --%s %s",
-                       r->folder, task->elsewhere, f->name, values, r->args_path, gx__resume_weights(r), r->folder);
+                       r->folder, task->elsewhere, f->name, values, r->args_path, gx__resume_weights_option(r),
+                       r->folder);
     }
     return GX_OK;
 }
@@ -478,10 +479,10 @@ static void gx__resume_add_number(FILE *out, const char *name, int64_t then, int
     if (then != now) gx__resume_add(out, name, a, b);
 }
 
-static int gx__resume_is_here(const char *name)
+static int gx__resume_is_local(const char *name)
 {
-    for (int i = 0; gx__resume_here[i]; i++)
-        if (!strcmp(gx__resume_here[i], name)) return 1;
+    for (int i = 0; gx__resume_local_options[i]; i++)
+        if (!strcmp(gx__resume_local_options[i], name)) return 1;
     return 0;
 }
 
@@ -493,7 +494,7 @@ char *gx_resume_changes(const GxResume *r, const GxConfig *c, const GxTrainState
     FILE *out = json ? open_memstream(&text, &bytes) : NULL;
     for (GxJsonMember m = GX_ZERO; out && gx_json_next(json, &m);) {
         const GxJson *then = gx_json_get(r->args, m.key);
-        if (then && !gx__resume_is_here(m.key)) gx__resume_add_option(out, m.key, then, m.value, err);
+        if (then && !gx__resume_is_local(m.key)) gx__resume_add_option(out, m.key, then, m.value, err);
     }
     if (out && r->folder[0]) {
         gx__resume_add_number(out, "ranks", r->state.world, now->world);

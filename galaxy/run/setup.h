@@ -42,13 +42,13 @@ GX_END
 
 static GxStatus gx__setup_check_folders(const GxTrainOptions *o, GxError *err)
 {
-    if (o->model[0] && o->resume[0] && strcmp(o->resume, "auto") && !gx_adapter_is(o->resume))
+    if (o->model[0] && o->resume[0] && strcmp(o->resume, "auto") && !gx_path_is_adapter(o->resume))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--model and --resume both name a folder; a checkpoint that is resumed brings its model along");
-    if (o->overwrite_output_dir && o->resume[0] && !gx_options_only_show(o))
+    if (o->overwrite_output_dir && o->resume[0] && !gx_options_is_inference(o))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--overwrite_output_dir begins a new run, and --resume goes on with one; leave one of them out");
-    if (gx_options_only_show(o) && !o->model[0] && !o->resume[0] && !o->tuning.adapter[0])
+    if (gx_options_is_inference(o) && !o->model[0] && !o->resume[0] && !o->tuning.adapter[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s needs a model: --resume auto, --resume FOLDER or --model FOLDER",
                        o->predicts   ? o->predicts
                        : o->evaluate ? "evaluate"
@@ -117,8 +117,8 @@ static GxStatus gx__setup_check_output(GxTrainer *t)
     const GxTrainOptions *o = &t->o;
     GxError *err = &t->g->error;
     if (!t->resume.folder[0] && o->model[0]) GX_TRY(gx_output_check_model(o->model, err));
-    if (!t->resume.folder[0] && o->model[0]) GX_TRY(gx_adapter_refuse(o->model, err));
-    if (o->dry_run || gx_options_only_show(o)) return GX_OK;
+    if (!t->resume.folder[0] && o->model[0]) GX_TRY(gx_adapter_refuse_as_model(o->model, err));
+    if (o->dry_run || gx_options_is_inference(o)) return GX_OK;
     if (o->overwrite_output_dir) return GX_OK;
     return gx_output_refuse_used(o->output_dir, t->resume.state.run, t->resume.is_home, err);
 }
@@ -128,8 +128,8 @@ static GxStatus gx__setup_check_overwrite(const GxTrainer *t, GxError *err)
 {
     const GxTrainOptions *o = &t->o;
     const char *const from[] = {o->model, o->tuning.adapter}, *const name[] = {"model", "adapter"};
-    for (int i = 0; i < 2 && o->overwrite_output_dir && !o->dry_run && !gx_options_only_show(o); i++)
-        if (from[i][0] && gx_output_holds(o->output_dir, from[i]))
+    for (int i = 0; i < 2 && o->overwrite_output_dir && !o->dry_run && !gx_options_is_inference(o); i++)
+        if (from[i][0] && gx_output_contains(o->output_dir, from[i]))
             return GX_FAIL(err, GX_ERR_ARGUMENT,
                            "--%s %s lies in %s, which --overwrite_output_dir would clear before anything new is saved; "
                            "choose another --output_dir",
@@ -138,7 +138,7 @@ static GxStatus gx__setup_check_overwrite(const GxTrainer *t, GxError *err)
 }
 
 // Without training, the sequence length defaults to what the model was trained with, if its folder says so.
-static GxStatus gx__setup_take_length(GxTrainer *t)
+static GxStatus gx__setup_resolve_length(GxTrainer *t)
 {
     GxContext *g = t->g;
     GxJson *args = NULL;
@@ -146,7 +146,7 @@ static GxStatus gx__setup_take_length(GxTrainer *t)
     char path[GX_PATH];
     int64_t length = 0;
     const char *folder = t->o.tuning.adapter[0] ? t->o.tuning.adapter : t->o.model;
-    if (!gx_options_only_show(&t->o) || t->resume.folder[0]) return GX_OK;
+    if (!gx_options_is_inference(&t->o) || t->resume.folder[0]) return GX_OK;
     if (gx_trainer_is_first(t) && folder[0] && gx_path_join(path, folder, "training_args.json", &ignored) == GX_OK &&
         gx_path_is_file(path) && gx_json_read(&args, path, 1 << 20, &ignored) == GX_OK) {
         const GxJson *said = gx_json_get(args, "seq_len");
@@ -165,7 +165,7 @@ static void gx__setup_check_base(const GxTrainer *t, GxError *err)
 {
     GxError gone = GX_ZERO;
     if (!t->resume.folder[0] || !t->resume.state.base_hash.all ||
-        gx_output_check_there(t->o.model, "model", &gone) == GX_OK)
+        gx_output_check_exists(t->o.model, "model", &gone) == GX_OK)
         return;
     GX_FAIL(err, GX_ERR_ARGUMENT,
             "%s is an adapter of %s, and there is no such folder; where it lies now, --model says", t->resume.folder,
@@ -173,7 +173,7 @@ static void gx__setup_check_base(const GxTrainer *t, GxError *err)
 }
 
 // Reads the method, the hyperparameters and the base's folder from the adapter that training starts from.
-static GxStatus gx__setup_take_adapter(GxTrainer *t)
+static GxStatus gx__setup_read_adapter(GxTrainer *t)
 {
     GxContext *g = t->g;
     GxAdapter adapter;
@@ -181,10 +181,10 @@ static GxStatus gx__setup_take_adapter(GxTrainer *t)
     GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
     if (!c) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a configuration");
     if (gx_trainer_is_first(t)) gx_output_check_adapter(t->o.tuning.adapter, &g->error);
-    if (gx_adapter_agree(g, c, &adapter, t->o.tuning.adapter) == GX_OK) {
+    if (gx_adapter_read_config(g, c, &adapter, t->o.tuning.adapter) == GX_OK) {
         gx_tuning_take(&t->o.tuning, &t->config, c, &g->error);
         if (!t->o.model[0]) snprintf(t->o.model, sizeof t->o.model, "%s", c->base);
-        if (gx_trainer_is_first(t)) gx_output_check_there(t->o.model, "model", &g->error);
+        if (gx_trainer_is_first(t)) gx_output_check_exists(t->o.model, "model", &g->error);
     }
     free(c);
     return gx_status(g);
@@ -222,7 +222,7 @@ static GxStatus gx__setup_check_tuning(GxTrainer *t)
 }
 
 // Refuses --tf32 unless the run computes products in fp32 on a card.
-static GxStatus gx__setup_take_tf32(GxTrainer *t)
+static GxStatus gx__setup_resolve_tf32(GxTrainer *t)
 {
     const char *device = t->g->device->name;
     t->g->tf32 = t->o.tf32;
@@ -238,7 +238,7 @@ static GxStatus gx__setup_take_tf32(GxTrainer *t)
 static GxStatus gx__setup_check_graphs(GxTrainer *t)
 {
     GxError *err = &t->g->error;
-    if (!t->o.cuda_graphs || gx_options_only_show(&t->o)) return GX_OK;
+    if (!t->o.cuda_graphs || gx_options_is_inference(&t->o)) return GX_OK;
     if (!t->g->device->graph_begin)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--cuda_graphs is about kernels on a card; this run is on the device %s: leave it out, or say "
@@ -251,34 +251,34 @@ static GxStatus gx__setup_find_run(GxTrainer *t)
 {
     GxContext *g = t->g;
     GxResume *r = &t->resume;
-    const int looks_only = t->o.dry_run || gx_options_only_show(&t->o);
+    const int read_only = t->o.dry_run || gx_options_is_inference(&t->o);
     GX_TRY(gx_agree_on_start(g, &t->config, t->o.predicts));
-    GX_TRY(gx_resume_find(g, r, &t->o, &t->config, looks_only, &t->lock));
+    GX_TRY(gx_resume_find(g, r, &t->o, &t->config, read_only, &t->lock));
     if (gx_trainer_is_first(t)) gx__setup_check_output(t);
     GX_TRY(gx_resume_check_choice(r, t->family, t->task, &g->error));
     if (gx_trainer_is_first(t)) gx_resume_check_model(r, &t->o, &g->error);
     if (gx_trainer_is_first(t)) gx_resume_warn_of_unknown(r, &t->config, &g->log);
     GX_TRY(gx_resume_take_options(r, t->task, &t->config, &t->o, &g->error));
     GX_TRY(gx_resume_check_tuning(r, &t->o, &g->error));
-    GX_TRY(gx__setup_take_tf32(t));
+    GX_TRY(gx__setup_resolve_tf32(t));
     GX_TRY(gx_autotune_check(&t->o, t->g, &g->error));
     if (gx_trainer_is_first(t)) gx__setup_check_base(t, &g->error);
-    if (gx_options_only_show(&t->o) && r->args && !r->folder[0])
+    if (gx_options_is_inference(&t->o) && r->args && !r->folder[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "the run in %s has no whole checkpoint to show; --model or --adapter, without --resume, shows "
                        "what it began with",
                        t->o.output_dir);
-    GX_TRY(gx__setup_take_adapter(t));
+    GX_TRY(gx__setup_read_adapter(t));
     GX_TRY(gx_tuning_resolve(&t->o.tuning, &t->config, t->o.model, &g->error));
     if (gx_trainer_is_first(t)) gx__setup_check_overwrite(t, &g->error);
     GX_TRY(gx__setup_check_tuning(t));
-    if (gx_options_only_show(&t->o) && !r->folder[0] && !t->o.model[0])
+    if (gx_options_is_inference(&t->o) && !r->folder[0] && !t->o.model[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "there is no checkpoint in %s to show", t->o.output_dir);
-    GX_TRY(gx__setup_take_length(t));
+    GX_TRY(gx__setup_resolve_length(t));
     return gx__setup_resolve_mode(t);
 }
 
-static GxStatus gx__setup_choose_model(GxTrainer *t)
+static GxStatus gx__setup_read_model(GxTrainer *t)
 {
     char folder[GX_PATH] = "";
     snprintf(folder, sizeof folder, "%s", t->resume.folder[0] ? t->resume.folder : t->o.model);
@@ -286,7 +286,7 @@ static GxStatus gx__setup_choose_model(GxTrainer *t)
 }
 
 // The ranks find each other, agree on what to run, and are arranged in a mesh.
-static GxStatus gx__setup_meet(GxTrainer *t)
+static GxStatus gx__setup_connect(GxTrainer *t)
 {
     GxContext *g = t->g;
     GxError *err = &g->error;
@@ -300,8 +300,8 @@ static GxStatus gx__setup_meet(GxTrainer *t)
     GX_TRY(gx_open_comm(g, &t->comm_arena, o->timeout));
     GX_TRY(gx__setup_find_run(t));
     GX_TRY(gx_agree_on_options(g, &t->config, t->family, t->task, t->mode->methods));
-    if (!gx_options_only_show(o)) GX_TRY(gx_resume_check(&t->resume, o, err));
-    GX_TRY(gx__setup_choose_model(t));
+    if (!gx_options_is_inference(o)) GX_TRY(gx_resume_check(&t->resume, o, err));
+    GX_TRY(gx__setup_read_model(t));
     GX_TRY(gx_options_resolve_tp(o, t->mode, g->world, err));
     dims[4] = (int)o->tp;
     GX_TRY(gx__setup_check_graphs(t));
@@ -310,7 +310,7 @@ static GxStatus gx__setup_meet(GxTrainer *t)
 }
 
 // A pretrained model needs a lower learning rate than a new one.
-static void gx__setup_choose_rate(GxTrainer *t)
+static void gx__setup_resolve_rate(GxTrainer *t)
 {
     GxTrainOptions *o = &t->o;
     if (gx_config_source(&t->config, "learning_rate") == GX_FROM_DEFAULT && (o->model[0] || t->task->defaults))
@@ -322,13 +322,13 @@ static GxStatus gx__setup_resolve_steps(GxTrainer *t)
     GxTrainOptions *o = &t->o;
     GxError *err = &t->g->error;
     const int copies = gx_mesh_size(&t->mesh, GX_AXIS_DP);
-    if (gx_options_only_show(o)) {                         // one micro-batch at a time, and no steps for a schedule
+    if (gx_options_is_inference(o)) {                      // one micro-batch at a time, and no steps for a schedule
         gx_config_forget(&t->config, "global_batch_size"); // from the resumed run
         o->gradient_accumulation_steps = 1, o->global_batch_size = 0;
         return gx_options_resolve_batch(o, &t->config, copies, &t->batch_split, err);
     }
     GX_TRY(gx_options_resolve_batch(o, &t->config, copies, &t->batch_split, err));
-    gx__setup_choose_rate(t);
+    gx__setup_resolve_rate(t);
     if (gx_config_source(&t->config, "warmup_steps") == GX_FROM_DEFAULT)
         o->warmup_steps = gx_min(o->warmup_steps, o->max_steps / 5);
     return gx_schedule_open(&t->schedule, o->lr_scheduler_type, o->learning_rate, o->min_lr_ratio, o->warmup_steps,
@@ -348,7 +348,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     runner.recomputes_layers = !strcmp(o->recompute, "layer");
     runner.bucket = (int)o->reduce_bucket, runner.starts_sums = o->reduce_bucket > 0;
     runner.counts = t->task->counts, runner.task = t->self;
-    runner.forward_only = gx_options_only_show(o);
+    runner.forward_only = gx_options_is_inference(o);
     runner.keeps_graphs = o->cuda_graphs;
     options.lists = &lists;
     options.wish = t->task->wish ? t->task->wish(t->self) : NULL;
@@ -379,7 +379,7 @@ static GxStatus gx__setup_open_task(GxTrainer *t)
     GxTaskSetup task = GX_ZERO;
     int64_t *vocab = t->family->vocab_size(t->model_config);
     task.vocab = *vocab, task.seq_len = t->o.seq_len, task.is_dry = t->o.dry_run;
-    task.only_shows = gx_options_only_show(&t->o), task.frames_texts = t->family->frames_texts;
+    task.only_shows = gx_options_is_inference(&t->o), task.frames_texts = t->family->frames_texts;
     task.dtype = strcmp(t->o.precision, "bf16") ? GX_F32 : GX_BF16;
     task.samples = gx_split_part(&t->batch_split, gx_mesh_index(&t->mesh, GX_AXIS_DP));
     task.all_samples = gx_split_total(&t->batch_split);
@@ -404,7 +404,7 @@ static GxStatus gx__setup_open_task(GxTrainer *t)
 
 static GxStatus gx__setup_open_parts(GxTrainer *t)
 {
-    GX_TRY(gx__setup_meet(t));
+    GX_TRY(gx__setup_connect(t));
     GX_TRY(gx__setup_resolve_steps(t));
     GX_TRY(gx__setup_open_task(t)); // before the model: its head may depend on the data
     GX_TRY(gx_best_check(t, &t->g->error));
@@ -426,7 +426,7 @@ static GxStatus gx__setup_explain_path(GxTrainer *t, const GxField *option, cons
 }
 
 // 1: the path is the value of an option that was given in this command.
-static int gx__setup_is_said(const GxConfig *c, const char *path)
+static int gx__setup_path_is_given(const GxConfig *c, const char *path)
 {
     for (int k = 0; k < c->groups; k++)
         for (int i = 0; i < c->group[k].n; i++) {
@@ -448,7 +448,7 @@ static GxStatus gx__setup_explain_error(GxTrainer *t)
             const char *path = (const char *)gx_field_in(f, c->group[k].target);
             if (f->type != GX_FIELD_PATH || gx_config_source(c, f->name) != GX_FROM_CHECKPOINT) continue;
             if (path[0] && path[0] != '/' && access(path, F_OK) != 0 && strstr(t->g->error.message, path) &&
-                !gx__setup_is_said(c, path))
+                !gx__setup_path_is_given(c, path))
                 return gx__setup_explain_path(t, f, path);
         }
     return code;
@@ -469,7 +469,7 @@ static void gx__setup_optimizer_init(GxTrainer *t)
 // ---- weights and the output folder ----------------------------------------------------------------------------------
 
 // Takes over the checkpoint's step and counts.
-static void gx__setup_go_on(GxTrainer *t)
+static void gx__setup_resume_position(GxTrainer *t)
 {
     const GxTrainState *s = &t->resume.state;
     t->step = t->begun = t->saved = s->step;
@@ -487,10 +487,10 @@ static GxStatus gx__setup_report_resumed(GxTrainer *t)
     char *changes = gx_resume_changes(&t->resume, &t->config, &now, &g->error);
     gx_report_resumed(t, changes ? changes : "");
     free(changes);
-    if (t->resume.folder[0] && t->step >= t->o.max_steps && !gx_options_only_show(&t->o))
+    if (t->resume.folder[0] && t->step >= t->o.max_steps && !gx_options_is_inference(&t->o))
         gx_log(&g->log, GX_LOG_WARNING, "that is all of max_steps (%ld) already: there is nothing to train",
                (long)t->o.max_steps);
-    else if (t->resume.folder[0] && gx_best_stops(t) && !gx_options_only_show(&t->o))
+    else if (t->resume.folder[0] && gx_best_stops_early(t) && !gx_options_is_inference(&t->o))
         gx_log(&g->log, GX_LOG_WARNING,
                "it was stopped early, by %s: there is nothing to train; go on with a larger one, or with 0",
                gx_best_reason(t, why));
@@ -501,7 +501,7 @@ static GxStatus gx__setup_report_resumed(GxTrainer *t)
 static void gx__setup_load_base(GxTrainer *t)
 {
     const uint64_t then = t->resume.state.base_hash.all;
-    if (gx_trainer_is_first(t)) gx_adapter_check(&t->model, t->resume.folder, &t->g->error);
+    if (gx_trainer_is_first(t)) gx_adapter_check_config(&t->model, t->resume.folder, &t->g->error);
     gx_checkpoint_load_base(t->g, &t->model, t->o.model, &t->base_hash);
     if (gx_failed(t->g) || !gx_trainer_is_first(t) || t->base_hash.all == then) return;
     GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
@@ -515,12 +515,12 @@ static GxStatus gx__setup_resume(GxTrainer *t)
     GxContext *g = t->g;
     if (gx_tuning_has_adapter(&t->o.tuning)) gx__setup_load_base(t);
     gx_checkpoint_load_weights(g, &t->model, t->resume.folder);
-    if (gx_options_only_show(&t->o)) t->step = t->begun = t->resume.state.step, t->samples = t->resume.state.samples;
+    if (gx_options_is_inference(&t->o)) t->step = t->begun = t->resume.state.step, t->samples = t->resume.state.samples;
     else {
         if (gx_trainer_is_first(t)) gx_resume_check_task(&t->resume, t->task, t->self, &g->error);
         gx_checkpoint_load_state(g, &t->model, &t->optimizer, t->resume.folder);
-        gx__setup_go_on(t);
-        gx_best_go_on(t);
+        gx__setup_resume_position(t);
+        gx_best_resume(t);
     }
     return gx_status(g);
 }
@@ -530,13 +530,13 @@ static void gx__setup_start_from(GxTrainer *t)
 {
     GxWeightsLoaded loaded;
     const uint64_t seed = (uint64_t)t->o.seed;
-    const int may_draw = !gx_options_only_show(&t->o) || !t->o.strict;
+    const int may_init = !gx_options_is_inference(&t->o) || !t->o.strict;
     GxWeightsHash hash;
     if (t->o.tuning.adapter[0]) {
         gx_checkpoint_start_with_adapter(t->g, &t->model, t->o.model, t->o.tuning.adapter, &t->base_hash);
         return;
     }
-    gx_checkpoint_start_from(t->g, &t->model, t->o.model, t->o.strict, may_draw ? &seed : NULL, &hash, &loaded);
+    gx_checkpoint_start_from(t->g, &t->model, t->o.model, t->o.strict, may_init ? &seed : NULL, &hash, &loaded);
     if (gx_tuning_has_adapter(&t->o.tuning)) t->base_hash = hash;
     if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx_report_weights(t, &loaded);
 }
@@ -550,7 +550,7 @@ static GxStatus gx__setup_set_weights(GxTrainer *t)
     else if (t->o.model[0]) gx__setup_start_from(t);
     else gx_model_init(t->g, &t->model, (uint64_t)t->o.seed);
     GX_TRY(gx_status(t->g));
-    if (t->o.freeze[0] && !t->resume.folder[0] && !gx_options_only_show(&t->o))
+    if (t->o.freeze[0] && !t->resume.folder[0] && !gx_options_is_inference(&t->o))
         GX_TRY(gx_tuned_check_frozen(t->g, &t->model));
     return gx__setup_report_resumed(t);
 }
@@ -570,7 +570,7 @@ static GxStatus gx__setup_show_baseline(GxTrainer *t)
 static int64_t gx__setup_planned_checkpoints(const GxTrainer *t)
 {
     const int64_t steps = gx_max(0, t->o.max_steps - t->step), every = t->o.save_steps, keep = t->o.save_total_limit,
-                  best = gx_best_is_kept(&t->o) ? gx_ceil_div(steps, t->o.eval_steps) : 0,
+                  best = gx_best_is_saved(&t->o) ? gx_ceil_div(steps, t->o.eval_steps) : 0,
                   all = (every ? gx_ceil_div(steps, every) : steps > 0) + best;
     return keep ? gx_min(all, keep + 1 + (best > 0)) : all; // a checkpoint is saved before an older one is removed
 }
@@ -604,7 +604,7 @@ static GxStatus gx__setup_describe_run(const GxTrainer *t, GxRunInfo *r, GxError
     memset(r, 0, sizeof *r);
     r->run = t->run, r->world = t->g->world, r->returns_to = -1;
     gx_best_describe(t, r);
-    if (!t->resume.folder[0] || gx_output_holds(t->o.output_dir, t->resume.folder)) return GX_OK;
+    if (!t->resume.folder[0] || gx_output_contains(t->o.output_dir, t->resume.folder)) return GX_OK;
     char *from = realpath(t->resume.folder, NULL);
     const int fits = from && strlen(from) < sizeof r->from;
     if (fits) snprintf(r->from, sizeof r->from, "%s", from);
@@ -612,27 +612,27 @@ static GxStatus gx__setup_describe_run(const GxTrainer *t, GxRunInfo *r, GxError
     return fits ? GX_OK : GX_FAIL(err, GX_ERR_IO, "cannot find out where %s lies", t->resume.folder);
 }
 
-// Makes the folder this run's: what an earlier continuation wrote behind the resumed step is set apart.
+// Makes the folder this run's: what an earlier continuation wrote after the resumed step is moved to abandoned/.
 static GxStatus gx__setup_claim_output(GxTrainer *t)
 {
     const char *folder = t->o.output_dir;
     GxError *err = &t->g->error;
-    char path[GX_PATH], apart[GX_PATH];
+    char path[GX_PATH], abandoned[GX_PATH];
     GxRunInfo run;
     const int was_validated = t->best.validated == t->begun, // at the resumed step, during training
-        evaluates_again = !gx_best_is_over(t) ? 0
-                          : was_validated     ? 2
-                                              : 1;
+        evaluates_again = !gx_trainer_is_over(t) ? 0
+                          : was_validated        ? 2
+                                                 : 1;
     int checkpoints = 0;
     int64_t lines = 0;
-    GX_TRY(gx_path_join(apart, folder, GX_ABANDONED "/log.jsonl", err));
+    GX_TRY(gx_path_join(abandoned, folder, GX_ABANDONED "/log.jsonl", err));
     GX_TRY(gx_path_join(t->log_path, folder, "log.jsonl", err));
     GX_TRY(gx_path_join(path, folder, "training_args.json", err));
     GX_TRY(gx__setup_describe_run(t, &run, err));
-    GX_TRY(gx_output_return(folder, &run, t->begun, &checkpoints, err));
+    GX_TRY(gx_output_rewind(folder, &run, t->begun, &checkpoints, err));
     GX_TRY(gx_config_write_json(&t->config, path, err));
-    GX_TRY(gx_log_open(&t->log, t->log_path, t->begun, evaluates_again, apart, &lines, err));
-    gx_report_set_apart(t, checkpoints, lines);
+    GX_TRY(gx_log_open(&t->log, t->log_path, t->begun, evaluates_again, abandoned, &lines, err));
+    gx_report_abandoned(t, checkpoints, lines);
     return GX_OK;
 }
 
@@ -654,12 +654,12 @@ static GxStatus gx__setup_open_output(GxTrainer *t)
     GX_TRY(gx__setup_check_output_length(folder, err));
     GX_TRY(gx_folder_make(folder, err));
     GX_TRY(gx_output_lock(&t->lock, folder, err));
-    GX_TRY(gx_output_refuse_in_the_way(folder, t->o.overwrite_output_dir ? 0 : t->run, t->begun, t->o.max_steps, err));
+    GX_TRY(gx_output_refuse_conflicts(folder, t->o.overwrite_output_dir ? 0 : t->run, t->begun, t->o.max_steps, err));
     if (t->o.overwrite_output_dir) GX_TRY(gx_output_clear(folder, err));
     else GX_TRY(gx_output_refuse_used(folder, t->run, t->resume.is_home, err)); // again, under the lock
-    GX_TRY(
-        gx_output_check_room(folder, gx__setup_checkpoint_bytes(t), gx__setup_planned_checkpoints(t), &t->g->log, err));
-    if (!t->run) t->run = gx_run_draw();
+    GX_TRY(gx_output_check_space(folder, gx__setup_checkpoint_bytes(t), gx__setup_planned_checkpoints(t), &t->g->log,
+                                 err));
+    if (!t->run) t->run = gx_run_new_number();
     GX_TRY(gx__setup_claim_output(t));
     return gx__setup_show_baseline(t);
 }
@@ -730,18 +730,19 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     GX_TRY(gx_plan_refuse_too_large(&t->plan, gx_trainer_samples(t), &t->o.dp_batch_size_list, &g->error));
     GX_TRY(gx__setup_open_memory(t));
     GX_TRY(gx__setup_set_weights(t));
-    if (gx_options_only_show(&t->o)) {
+    if (gx_options_is_inference(&t->o)) {
         gx_catch_stop_signals();
         gx_trainer_show(t);
         return gx_status(g);
     }
+    GX_TRY(gx_autotune_check_table(t));
     GX_TRY(gx__setup_open_output(t));
     GX_TRY(gx_side_cache_open(t, gx__setup_planned_bytes_at_most(t)));
     gx_catch_stop_signals(); // before this there is nothing to save
     GX_TRY(gx_trainer_prepare(t));
     GX_TRY(gx_autotune_open(t));
-    t->opened = t->interval_start = gx_seconds();
-    gx_best_catch_up(t);
+    t->clock.opened = t->clock.interval_start = gx_seconds();
+    gx_best_validate_missed(t);
     return gx_status(g);
 }
 #endif

@@ -91,7 +91,7 @@ enum { GX__SIDE_CACHE_NAME = 40 };
 
 GxStatus gx_side_cache_set_epoch(GxTrainer *t, int64_t samples, int64_t all)
 {
-    if (strcmp(t->o.tuning.tuning, "side_only") || gx_options_only_show(&t->o)) return GX_OK;
+    if (strcmp(t->o.tuning.tuning, "side_only") || gx_options_is_inference(&t->o)) return GX_OK;
     if (samples < 1 && !t->o.dry_run)
         return GX_FAIL(&t->g->error, GX_ERR_UNSUPPORTED,
                        "--tuning side_only keeps what the model makes of the samples of an epoch, and --task %s does "
@@ -501,7 +501,8 @@ void gx_side_cache_report(GxTrainer *t)
     if (!c || !c->steps || !gx_trainer_is_first(t)) return;
     char kept[200] = "nothing is kept";
     // without validations and saving; on a device the last step may still be under way
-    const double now = t->training_seconds + (t->interval_steps ? gx_seconds() - t->interval_start : 0);
+    const double now =
+        t->clock.training_seconds + (t->clock.interval_steps ? gx_seconds() - t->clock.interval_start : 0);
     if (c->in_memory || c->on_disk)
         snprintf(kept, sizeof kept, "%.0f%% of the micro-batches came from it; %ld samples, %.1f MB, are there",
                  100 * (double)c->hits / (double)gx_max(1, c->micro_batches), (long)c->records.n,

@@ -1,8 +1,10 @@
-// tensor_file.h: the tensors of a store into a safetensors file and back: weights, or what the optimizer keeps of them.
+// tensor_file.h: saves the tensors of a store to a safetensors file and loads them from one: weights, or the
+// optimizer's state.
 //
-// A file, or one of several, holds each tensor whole, however the ranks share it out. Rank 0 writes, and gets what it
-// does not have from the others of its tp group; it also reads, piece by piece, and broadcasts: no disk is shared. All
-// ranks meet after each tensor that was written: a file may take longer than a rank waits for another one.
+// The file, or one file of several, holds each tensor whole, however the ranks split it. Rank 0 writes, and gathers
+// from its tp group what it does not have itself; rank 0 also reads, piece by piece, and broadcasts, so that the ranks
+// need no shared disk. All ranks meet at a barrier after each tensor that is written, since writing a whole file may
+// take longer than the time that a rank waits for another one.
 #ifndef GX_TENSOR_FILE_H
 #define GX_TENSOR_FILE_H
 #include "../base/text.h"
@@ -16,18 +18,18 @@
 #include "quantize.h"
 GX_BEGIN
 
-// Tensors stand in the file as prefix + name: "" weights, "exp_avg." the first moment. Of GX_PART_ADAPTER a value that
-// is NaN or infinite is an error when it is read.
+// In the file a tensor is called prefix + name; the prefix of weights is "", that of the first moment "exp_avg.". With
+// GX_PART_ADAPTER it is an error to read a value that is NaN or infinite.
 typedef enum {
     GX_PART_ALL = 0,
     GX_PART_ADAPTER, // GxTensor.is_adapter
-    GX_PART_WHOLE    // all but what an adapter adds: a model that needs none
+    GX_PART_WHOLE    // all tensors except those that an adapter adds: a model that needs no adapter
 } GxPartOf;
 typedef struct {
     const char *prefix;
     GxValues values;
     GxPartOf of;
-    int is_bare; // 1: names are without their first word, as of a model without a head: "encoder", not "bert.encoder"
+    int is_bare; // 1: names lack their first component, as in a model without a head: "encoder", not "bert.encoder"
 } GxTensorPart;
 
 typedef struct { // what is saved, and how
@@ -36,69 +38,73 @@ typedef struct { // what is saved, and how
     const GxSafetensorsPair *metadata;
     int pairs;
     GxDtype dtype;       // F32, or rounded to BF16 or F16
-    int64_t shard_bytes; // tensors of more bytes go to several files of at most that many, or of one tensor; 0: never
+    int64_t shard_bytes; // largest size of a file, unless it has only one tensor; 0: all tensors go to one file
 } GxTensorSaving;
 
-// On all ranks. The file is path, on rank 0; others may pass "". Several are called PATH-00001-of-00003.safetensors, as
-// transformers calls them, and PATH.safetensors.index.json says which tensor is in which. What the disk does not take
-// is an error of `disk`, on rank 0, not of the context: ranks go on to the end together, and nothing is written any
-// more. So is a value that F16 cannot hold: GX_ERR_UNSUPPORTED.
+// Called on all ranks. Rank 0 writes to `path`; the others may pass "". Several files are named as transformers names
+// them, PATH-00001-of-00003.safetensors, and PATH.safetensors.index.json says which tensor is in which file. A failure
+// to write is an error in `disk`, on rank 0, and not of the context: nothing more is written, but all ranks continue to
+// the end together. The same holds for a value that F16 cannot hold (GX_ERR_UNSUPPORTED).
 void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const GxTensorSaving *how, GxError *disk);
-// 1: this rank has a part of what is saved: it is of rank 0's tp group.
+// 1: this rank takes part in saving, because it is in rank 0's tp group.
 int gx_tensor_file_has_part(const GxContext *g);
 
-// What of a file of weights has to match a model.
+// How strictly a file of weights must match a model.
 typedef enum {
-    GX_MATCH_ALL = 0, // a tensor that either does not have, or of another shape, is an error with its name
-    GX_MATCH_BODY,    // but whole heads may be missing, or be more
-    GX_MATCH_ANY,     // --strict false: whatever matches is taken; nothing at all is an error
-    // GX_MATCH_BODY of a base whose adapter comes from a file of its own: of the adapter's tensors it may have others
+    GX_MATCH_ALL = 0, // a missing, unexpected or mismatched tensor is an error that names it
+    GX_MATCH_BODY,    // the same, but a whole head may be missing or unexpected
+    GX_MATCH_ANY,     // --strict false: loads whatever matches; it is an error if nothing does
+    // GX_MATCH_BODY for a base whose adapter is in a file of its own: tensors of the adapter may be missing or
+    // mismatched
     GX_MATCH_BASE,
-    // A file of an adapter, with names as peft writes them: has all that was added to the base; what the adapter trains
-    // of the base's own may be missing. All else is an error.
+    // For an adapter's file, with peft's names: it must have every tensor that the adapter adds to the base. Tensors of
+    // the base that the adapter trains may be missing. Anything else is an error.
     GX_MATCH_ADAPTER,
-    GX_MATCH_BARE_ADAPTER // of a model without a head: what the file has of heads is not needed
+    GX_MATCH_BARE_ADAPTER // the same for a model without a head: tensors of heads in the file are ignored
 } GxMatching;
 
-// Which tensor of a file of weights is which of a model's. On rank 0.
+// Which tensors of a file are which rows of a model's table; on rank 0. (transformers' terms: missing keys, unexpected
+// keys, mismatched keys.)
 typedef struct {
     GxMatching how;
-    int *entry;            // [rows of the table] the file's; -1: it has none
-    int *misshapen;        // [rows] the file's, of another shape: the row is drawn; -1: there is none
-    unsigned char *drawn;  // [rows] 1: the file has nothing for it
-    unsigned char *left;   // [the file's tensors] 1: the model has no use for it
-    unsigned char *packed; // [rows] 1: the file has it quantised, in the way of the model
+    int *entry;                // [rows] the tensor in the file; -1: none
+    int *mismatched;           // [rows] the tensor in the file that has this name but another shape; -1: none
+    unsigned char *missing;    // [rows] 1: nothing is loaded for this row
+    unsigned char *unexpected; // [tensors of the file] 1: the model has no row for it; 2: nor that head, ignored
+    unsigned char *quantized;  // [rows] 1: the file has it quantised, in the same way as the model
 } GxTensorMatch;
 
-// By the family's names. What an adapter adds to a model is in no file of weights: it is drawn. Two tensors with the
-// same name are an error however it is matched, and so is a tied one with other values than those that it is tied to.
-// Close it, also after an error.
+// Matches by the family's names. Tensors that an adapter adds to a model are in no file of weights, and are missing.
+// Two tensors with the same name are always an error, and so is a tied tensor whose values differ from those it is tied
+// to. Call gx_tensor_file_match_close afterwards, also after an error.
 GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, const GxFamily *family,
                               GxMatching how, const char *folder, GxError *err);
 enum { GX_SHAPE_TEXT = 100 };
 const char *gx_shape_text(const int64_t *shape, int ndim, char text[GX_SHAPE_TEXT]); // "[32,64]"
 void gx_tensor_file_match_close(GxTensorMatch *match);
-// peft's files have a copy of an embedding or a head over the vocabulary that has LoRA, as ….base_layer.weight, which
-// is not loaded: it has to be the base's own, but for what its type rounds.
+// If an embedding or a head over the vocabulary has LoRA, peft saves a copy of the matrix itself with the adapter, as
+// ….base_layer.weight. Such copies are not loaded; this checks that they equal the base's matrices, up to the rounding
+// of their type.
 GxStatus gx_tensor_file_check_copies(const GxSafetensors *s, const GxSafetensors *base, const GxTensorMatch *of_base,
                                      const GxTable *t, const GxFamily *family, const char *folder, GxError *err);
-int gx_tensor_file_has_copies(const GxSafetensors *s); // 1: there are such
-// That what the file has can be loaded: shapes, and values of which none is NaN or infinite.
+int gx_tensor_file_has_copies(const GxSafetensors *s); // 1: the file has such copies
+// Checks that the matched tensors can be loaded: their shapes, and that no value is NaN or infinite.
 GxStatus gx_tensor_file_check(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, const char *folder,
                               GxError *err);
 
-// Of weights as they were read, all of them and those before the head, which models with another head have, too.
+// Hashes of weights as they were read: of all, and of those before the head, which a model with another head has too.
 typedef struct {
     uint64_t all, body;
 } GxWeightsHash;
-// On all ranks; s is the open file on rank 0, NULL on the others. A missing or misshapen tensor is named. `match`: of
-// weights, on rank 0; NULL: names are the table's. Rows that are drawn stay as they are. hash: NULL, or on rank 0 what
-// was read of rows that are of no adapter goes into it.
+// Called on all ranks; s is the open file on rank 0, NULL on the others. `match` (on rank 0) says which tensor is
+// loaded into which row; NULL: the names are the table's. missing: [rows] rows that are left unchanged; NULL: none. Any
+// other tensor that is not in the file, or has another shape, is an error that names it. hash, on rank 0: is updated
+// with the weights that were read, except an adapter's; NULL: not wanted.
 void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *store, const GxTensorPart *part,
-                         const GxTensorMatch *match, const unsigned char *drawn, GxWeightsHash *hash,
+                         const GxTensorMatch *match, const unsigned char *missing, GxWeightsHash *hash,
                          const char *folder);
 
-// Takes the scratch of saving and loading from a dry arena, and gives it back.
+// Plans the scratch memory of saving and loading: takes it from a dry arena and gives it back.
 void gx_tensor_file_plan(GxContext *g, const GxStore *s);
 
 GX_END
@@ -117,7 +123,7 @@ typedef struct { // on rank 0
     const char *path;
     const GxStore *s;
     const GxTensorSaving *how;
-    int *shard_of; // [parts * rows] the number of a tensor's file, from 0 on; -1: there is no such tensor
+    int *shard_of; // [parts * rows] the number of the file that a tensor goes to, from 0; -1: it is not saved
     int shards, shard;
     int is_open; // the file of number `shard`
     GxSafetensorsWriter w;
@@ -133,7 +139,7 @@ static int gx__tensor_file_has(const GxStore *s, const GxTensorPart *part, int r
 
 static void gx__tensor_file_part_name(const GxTensorPart *part, const GxTensor *t, char name[GX_NAME + 32])
 {
-    const int is_of_side = !strncmp(t->name, GX_SIDE_PREFIX, strlen(GX_SIDE_PREFIX)); // which transformers has none of
+    const int is_of_side = !strncmp(t->name, GX_SIDE_PREFIX, strlen(GX_SIDE_PREFIX)); // transformers has none of these
     const char *dot = part->is_bare && !is_of_side ? strchr(t->name, '.') : NULL;
     snprintf(name, GX_NAME + 32, "%s%s", part->prefix, dot ? dot + 1 : t->name);
 }
@@ -150,7 +156,7 @@ static GxStatus gx__tensor_files_path(const gx__TensorFiles *f, int shard, char 
     return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
 }
 
-static GxStatus gx__tensor_files_divide(gx__TensorFiles *f, GxError *err)
+static GxStatus gx__tensor_files_assign(gx__TensorFiles *f, GxError *err)
 {
     const GxTable *t = f->s->table;
     int64_t bytes = 0;
@@ -200,8 +206,8 @@ static GxStatus gx__tensor_files_create(gx__TensorFiles *f, GxError *err)
     return status;
 }
 
-// The file that tensor `row` of a part goes to: those before it are whole.
-static GxSafetensorsWriter *gx__tensor_files_at(gx__TensorFiles *f, int part, int row, GxError *disk)
+// Returns the writer of the file that tensor `row` of a part goes to. Opens that file after finishing the one before.
+static GxSafetensorsWriter *gx__tensor_files_writer_of(gx__TensorFiles *f, int part, int row, GxError *disk)
 {
     const int shard = f->shard_of && !gx_error_code(disk) ? f->shard_of[part * f->s->table->n + row] : f->shard;
     if (gx_error_code(disk)) return NULL;
@@ -212,7 +218,7 @@ static GxSafetensorsWriter *gx__tensor_files_at(gx__TensorFiles *f, int part, in
     return f->is_open ? &f->w : NULL;
 }
 
-// PATH.safetensors.index.json, where there are several.
+// Writes PATH.safetensors.index.json, if there are several files.
 static GxStatus gx__tensor_files_write_index(const gx__TensorFiles *f, GxError *err)
 {
     const int rows = f->s->table->n;
@@ -249,7 +255,7 @@ static void gx__tensor_files_close(gx__TensorFiles *f, int is_whole, GxError *di
     free(f->shard_of);
 }
 
-// What fp16 would make infinite is an error, not a weight.
+// A value that would be infinite in fp16 is an error.
 static GxStatus gx__tensor_file_write(GxSafetensorsWriter *w, GxDtype dtype, const char *name, int64_t first,
                                       const float *values, int64_t n, GxError *disk)
 {
@@ -262,7 +268,7 @@ static GxStatus gx__tensor_file_write(GxSafetensorsWriter *w, GxDtype dtype, con
 
 // ---- saving --------------------------------------------------------------------------------------------------------
 
-// What lies nowhere in fp32 (frozen, in bf16) is widened chunk by chunk.
+// Weights without fp32 masters (frozen, in bf16) are widened chunk by chunk.
 static void gx__tensor_file_save_whole(GxContext *g, GxSafetensorsWriter *w, GxDtype dtype, const char *name,
                                        const GxStore *s, GxValues what, int row, GxError *disk)
 {
@@ -282,7 +288,7 @@ static void gx__tensor_file_save_whole(GxContext *g, GxSafetensorsWriter *w, GxD
 
 int gx_tensor_file_has_part(const GxContext *g) { return gx_group_index(g, GX_AXIS_ALL & ~GX_AXIS_TP) == 0; }
 
-// w NULL: a rank that only hands over what rank 0 does not have.
+// w NULL: this rank does not write, and only sends its part of the tensor to rank 0.
 static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, GxDtype dtype, const GxStore *s,
                                         const GxTensorPart *part, int i, void *scratch, GxError *disk)
 {
@@ -341,11 +347,11 @@ void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const
     const int writes = g->rank == 0, has_part = gx_tensor_file_has_part(g);
     void *scratch = has_part ? gx__tensor_file_boxes_scratch(g, t) : NULL;
     files.path = path, files.s = s, files.how = how;
-    if (writes && !gx_error_code(disk)) gx__tensor_files_divide(&files, disk);
+    if (writes && !gx_error_code(disk)) gx__tensor_files_assign(&files, disk);
     for (int p = 0; p < how->parts; p++)
         for (int i = 0; i < t->n && !gx_failed(g); i++) {
             if (!gx__tensor_file_has(s, &how->part[p], i)) continue;
-            GxSafetensorsWriter *w = writes ? gx__tensor_files_at(&files, p, i, disk) : NULL;
+            GxSafetensorsWriter *w = writes ? gx__tensor_files_writer_of(&files, p, i, disk) : NULL;
             if (has_part) gx__tensor_file_save_tensor(g, w, how->dtype, s, &how->part[p], i, scratch, disk);
             gx_barrier(g, GX_AXIS_ALL);
         }
@@ -370,8 +376,8 @@ static int gx__tensor_file_has_shape(const GxSafetensorsEntry *e, const GxTensor
     return same;
 }
 
-// Where weights to begin with are matched: what else there is to do.
-static const char *gx__tensor_file_way_out(const GxTensorMatch *match)
+// The end of an error message, which says what else can be done when training starts from these weights.
+static const char *gx__tensor_file_hint(const GxTensorMatch *match)
 {
     return match && match->how == GX_MATCH_BODY ? "; --strict false takes what matches, and draws the rest" : "";
 }
@@ -383,18 +389,18 @@ static GxStatus gx__tensor_file_check_shape(const GxSafetensorsEntry *e, const G
     if (gx__tensor_file_has_shape(e, row)) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT, "%s: tensor %s has the shape %s; this model's has %s%s", folder, e->name,
                    gx_shape_text(e->shape, e->ndim, theirs), gx_shape_text(row->global_shape, row->ndim, ours),
-                   gx__tensor_file_way_out(match));
+                   gx__tensor_file_hint(match));
 }
 
-static GxStatus gx__tensor_file_lacks(const GxSafetensors *s, const char *name, const GxTensorMatch *match,
-                                      const char *folder, GxError *err)
+static GxStatus gx__tensor_file_refuse_missing(const GxSafetensors *s, const char *name, const GxTensorMatch *match,
+                                               const char *folder, GxError *err)
 {
     return GX_FAIL(err, GX_ERR_FORMAT,
                    "%s has no tensor %s, which this model needs (it has %d tensors; is it of another model?)%s", folder,
-                   name, s->n, gx__tensor_file_way_out(match));
+                   name, s->n, gx__tensor_file_hint(match));
 }
 
-// Of row i, by the match or by its own name behind the part's prefix.
+// Finds the tensor of row i: through the match, or without one by its name with the part's prefix.
 static GxStatus gx__tensor_file_find_tensor(const GxSafetensorsEntry **entry, const GxSafetensors *s,
                                             const GxTensorMatch *match, const GxTable *t, int i, const char *prefix,
                                             const char *folder, GxError *err)
@@ -403,12 +409,12 @@ static GxStatus gx__tensor_file_find_tensor(const GxSafetensorsEntry **entry, co
     snprintf(name, sizeof name, "%s%s", prefix, t->row[i].name);
     if (match) *entry = match->entry[i] < 0 ? NULL : &s->entry[match->entry[i]];
     else *entry = gx_safetensors_find(s, name);
-    if (match && match->packed[i]) return GX_OK; // its shape was looked at
+    if (match && match->quantized[i]) return GX_OK; // its shape was checked when it was matched
     return *entry ? gx__tensor_file_check_shape(*entry, &t->row[i], match, folder, err)
-                  : gx__tensor_file_lacks(s, name, match, folder, err);
+                  : gx__tensor_file_refuse_missing(s, name, match, folder, err);
 }
 
-// Goes on from `hash` (FNV-1a, of words).
+// Updates *hash (FNV-1a over 32-bit words). NULL: does nothing.
 static void gx__tensor_file_hash(uint64_t *hash, const float *values, int64_t n)
 {
     uint32_t word;
@@ -504,21 +510,21 @@ static void gx__tensor_file_read_scales(void *from, const GxQuantized *whole, Gx
     gx__tensor_file_hash(f->hash, whole->offset, 1);
 }
 
-// Numbers are quantised as they are read; what the file has quantised stays as it is.
+// Values are quantised as they are read; a matrix that is quantised in the file is loaded as it is.
 static void gx__tensor_file_load_quantized(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
-                                           const GxStore *store, int i, int is_packed, uint64_t *hash)
+                                           const GxStore *store, int i, int is_quantized, uint64_t *hash)
 {
     gx__TensorFileEntry from = {s, e, hash};
     const GxQuantizedSource source = {gx__tensor_file_read_codes, gx__tensor_file_read_scales, &from};
-    uint8_t packed = (uint8_t)is_packed;
-    gx_broadcast(g, GX_AXIS_ALL, 0, &packed, 1, GX_U8); // rank 0 alone looks at the file
+    uint8_t is_loaded_as_is = (uint8_t)is_quantized;
+    gx_broadcast(g, GX_AXIS_ALL, 0, &is_loaded_as_is, 1, GX_U8); // only rank 0 has the file open
     if (gx_failed(g)) return;
-    if (packed) gx_quantize_take(g, store, i, &source);
+    if (is_loaded_as_is) gx_quantize_take(g, store, i, &source);
     else gx_quantize_tensor(g, store, i, gx__tensor_file_read, &from);
 }
 
-// Rank 0 reads, everybody gets it: a whole tensor into its place, of a cut one each rank its box. e NULL: not rank 0,
-// or an error.
+// Rank 0 reads and broadcasts. Each rank stores the whole tensor, or its own part of one that is split. e NULL: this is
+// not rank 0, or there was an error.
 static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
                                         const GxStore *store, const GxTensorPart *part, int i, void *scratch,
                                         uint64_t *hash)
@@ -537,7 +543,7 @@ static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, co
 }
 
 void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *store, const GxTensorPart *part,
-                         const GxTensorMatch *match, const unsigned char *drawn, GxWeightsHash *hash,
+                         const GxTensorMatch *match, const unsigned char *missing, GxWeightsHash *hash,
                          const char *folder)
 {
     const GxTable *t = store->table;
@@ -546,10 +552,11 @@ void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *st
     void *scratch = gx__tensor_file_boxes_scratch(g, t);
     for (int i = 0; i < t->n && !gx_failed(g); i++) {
         const GxSafetensorsEntry *e = NULL;
-        if (!gx__tensor_file_has(store, part, i) || (drawn && drawn[i])) continue;
+        if (!gx__tensor_file_has(store, part, i) || (missing && missing[i])) continue;
         if (s) gx__tensor_file_find_tensor(&e, s, match, t, i, part->prefix, folder, &g->error);
         uint64_t *own = !hash || t->row[i].is_adapter || t->row[i].copies ? NULL : &hash->all;
-        if (t->row[i].quantized) gx__tensor_file_load_quantized(g, s, e, store, i, e && match && match->packed[i], own);
+        if (t->row[i].quantized)
+            gx__tensor_file_load_quantized(g, s, e, store, i, e && match && match->quantized[i], own);
         else gx__tensor_file_load_tensor(g, s, e, store, part, i, scratch, own);
         if (own && t->row[i].unit < store->last_unit - 1) hash->body = hash->all; // a head, of a whole model's store
     }
@@ -558,18 +565,19 @@ void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *st
 
 // ---- which tensor is which -----------------------------------------------------------------------------------------
 
-// The number of the row that the file's tensor is; -1: of none; -2: nothing that is needed.
+// The row that a tensor of the file is for; -1: none; -2: none, and the family says that it may be ignored.
 static int gx__tensor_file_row(const GxTable *t, const GxFamily *family, const char *in_file)
 {
     char name[GX_NAME] = "";
     if (!family->tensor_name) return gx_table_find(t, in_file).index;
-    if (strlen(in_file) + 16 > GX_NAME) return -1; // no name of a table, and room for a prefix
+    if (strlen(in_file) + 16 > GX_NAME) return -1; // no row has such a long name; 16: room for a prefix
     return family->tensor_name(in_file, name) ? gx_table_find(t, name).index : -2;
 }
 
-// Of a matrix that the file has quantised.
-static GxStatus gx__tensor_file_match_packed(GxTensorMatch *match, const GxSafetensors *s, const GxSafetensorsEntry *e,
-                                             const GxTable *t, int i, const char *folder, GxError *err)
+// Marks row i if the file has its matrix quantised; an error if the model does not have it quantised in the same way.
+static GxStatus gx__tensor_file_match_quantized(GxTensorMatch *match, const GxSafetensors *s,
+                                                const GxSafetensorsEntry *e, const GxTable *t, int i,
+                                                const char *folder, GxError *err)
 {
     const GxTensor *row = &t->row[i];
     GxBnbMatrix m;
@@ -586,7 +594,7 @@ static GxStatus gx__tensor_file_match_packed(GxTensorMatch *match, const GxSafet
     if (row->ndim != 2 || m.rows != row->global_shape[0] || m.cols != row->global_shape[1])
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s has the shape [%ld,%ld]; this model's has [%ld,%ld]", folder,
                        e->name, (long)m.rows, (long)m.cols, (long)row->global_shape[0], (long)row->global_shape[1]);
-    match->packed[i] = 1;
+    match->quantized[i] = 1;
     return GX_OK;
 }
 
@@ -596,8 +604,8 @@ static GxStatus gx__tensor_file_match_names(GxTensorMatch *match, const GxSafete
     for (int e = 0; e < s->n; e++) {
         if (gx_bnb_is_part(s, s->entry[e].name)) continue; // read with its matrix
         int row = gx__tensor_file_row(t, family, s->entry[e].name);
-        if (row >= 0 && t->row[row].is_added) row = -1; // merged or not, a base has none
-        match->left[e] = row == -1;
+        if (row >= 0 && t->row[row].is_added) row = -1; // a base has no tensors that an adapter adds
+        match->unexpected[e] = row == -1;
         if (row < 0) continue;
         if (match->how == GX_MATCH_BASE && t->row[row].is_adapter &&
             !gx__tensor_file_has_shape(&s->entry[e], &t->row[row]))
@@ -607,7 +615,7 @@ static GxStatus gx__tensor_file_match_names(GxTensorMatch *match, const GxSafete
                            "%s has %s and %s, which are two names of one tensor; remove one of them", folder,
                            s->entry[match->entry[row]].name, s->entry[e].name);
         match->entry[row] = e;
-        GX_TRY(gx__tensor_file_match_packed(match, s, &s->entry[e], t, row, folder, err));
+        GX_TRY(gx__tensor_file_match_quantized(match, s, &s->entry[e], t, row, folder, err));
     }
     return GX_OK;
 }
@@ -615,14 +623,14 @@ static GxStatus gx__tensor_file_match_names(GxTensorMatch *match, const GxSafete
 static void gx__tensor_file_match_shapes(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t)
 {
     for (int i = 0; i < t->n; i++)
-        if (match->entry[i] >= 0 && !match->packed[i] &&
+        if (match->entry[i] >= 0 && !match->quantized[i] &&
             !gx__tensor_file_has_shape(&s->entry[match->entry[i]], &t->row[i])) {
-            match->misshapen[i] = match->entry[i];
+            match->mismatched[i] = match->entry[i];
             match->entry[i] = -1;
         }
 }
 
-// Of two names that are tied a file may have either.
+// A file may have either of two names that are tied.
 static void gx__tensor_file_match_tied(GxTensorMatch *match, const GxTable *t)
 {
     for (int i = 0; i < t->n; i++) {
@@ -632,29 +640,30 @@ static void gx__tensor_file_match_tied(GxTensorMatch *match, const GxTable *t)
     }
 }
 
-// Of a file in which it is tied, a tensor that is not has the same values.
+// A tensor that is tied in the file but not in the model is loaded from the one that it is tied to.
 static void gx__tensor_file_match_copies(GxTensorMatch *match, const GxTable *t)
 {
     for (int i = 0; i < t->n; i++)
         if (t->row[i].copies && match->entry[i] < 0) match->entry[i] = match->entry[t->row[i].copies - 1];
 }
 
-// What nothing was found for is drawn; of a tensor of another shape that need not be drawn there is no use.
+// Rows without an entry are missing. A mismatched tensor whose row is not missing (it is tied) is unexpected.
 static void gx__tensor_file_match_rest(GxTensorMatch *match, const GxTable *t)
 {
     for (int i = 0; i < t->n; i++) {
-        match->drawn[i] = !t->row[i].has_alias && match->entry[i] < 0;
-        if (match->drawn[i] || match->misshapen[i] < 0) continue;
-        match->left[match->misshapen[i]] = 1;
-        match->misshapen[i] = -1;
+        match->missing[i] = !t->row[i].has_alias && match->entry[i] < 0;
+        if (match->missing[i] || match->mismatched[i] < 0) continue;
+        match->unexpected[match->mismatched[i]] = 1;
+        match->mismatched[i] = -1;
     }
 }
 
-static void gx__tensor_file_draw_adapter(GxTensorMatch *match, const GxTable *t)
+// Tensors that an adapter adds are missing, and so are those of its own that a base does not have.
+static void gx__tensor_file_match_added(GxTensorMatch *match, const GxTable *t)
 {
     for (int i = 0; i < t->n; i++)
         if (t->row[i].is_added || (match->how == GX_MATCH_BASE && t->row[i].is_adapter && match->entry[i] < 0))
-            match->drawn[i] = 1;
+            match->missing[i] = 1;
 }
 
 // The family's name of a tensor that this model does not have.
@@ -664,10 +673,11 @@ static void gx__tensor_file_name(const GxFamily *family, const char *in_file, ch
     if (family->tensor_name && strlen(in_file) + 16 <= GX_NAME) family->tensor_name(in_file, name);
 }
 
-// One head of the family's: its pattern has n characters.
+// A head of the family: the pattern that its tensors' names match.
 typedef struct {
     char pattern[GX_NAME];
-    int rows, found, absent; // of the model: rows of it; the last that the file has, and has not; -1: none
+    int rows;          // how many rows of the model's table match
+    int found, absent; // the last of them that the file has, and the last that it does not have; -1: none
 } gx__TensorHead;
 
 static int gx__tensor_file_next_head(const char **heads, gx__TensorHead *h)
@@ -683,14 +693,14 @@ static void gx__tensor_file_count_head(const GxTensorMatch *match, const GxTable
 {
     for (int i = 0; i < t->n; i++) {
         if (t->row[i].has_alias || !gx_name_matches(t->row[i].name, h->pattern)) continue;
-        if (t->row[i].role == GX_ROLE_LORA) continue; // in no file of weights
+        if (t->row[i].role == GX_ROLE_LORA) continue; // no file of weights has it
         h->rows++;
         if (match->entry[i] >= 0) h->found = i;
         else h->absent = i;
     }
 }
 
-// A head that the file does not have at all is drawn; what the model has nothing of is left out.
+// A head that the file does not have at all is missing; one that the model does not have at all may be in the file.
 static GxStatus gx__tensor_file_match_head(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
                                            const GxFamily *family, const gx__TensorHead *h, const char *folder,
                                            GxError *err)
@@ -699,13 +709,13 @@ static GxStatus gx__tensor_file_match_head(GxTensorMatch *match, const GxSafeten
     if (h->found >= 0 && h->absent >= 0)
         return GX_FAIL(err, GX_ERR_FORMAT,
                        "%s has a part of a head: %s, but not %s; all of it must be there, or nothing%s", folder,
-                       t->row[h->found].name, t->row[h->absent].name, gx__tensor_file_way_out(match));
+                       t->row[h->found].name, t->row[h->absent].name, gx__tensor_file_hint(match));
     for (int i = 0; i < t->n && h->found < 0; i++)
-        if (!t->row[i].has_alias && gx_name_matches(t->row[i].name, h->pattern)) match->drawn[i] = 1;
+        if (!t->row[i].has_alias && gx_name_matches(t->row[i].name, h->pattern)) match->missing[i] = 1;
     for (int e = 0; e < s->n && !h->rows; e++) {
-        if (match->left[e] != 1) continue; // it is the model's
+        if (match->unexpected[e] != 1) continue; // it is the model's
         gx__tensor_file_name(family, s->entry[e].name, name);
-        if (gx_name_matches(name, h->pattern)) match->left[e] = 2;
+        if (gx_name_matches(name, h->pattern)) match->unexpected[e] = 2;
     }
     return GX_OK;
 }
@@ -722,30 +732,31 @@ static GxStatus gx__tensor_file_match_heads(GxTensorMatch *match, const GxSafete
     return GX_OK;
 }
 
-static GxStatus gx__tensor_file_refuse_unknown(const GxTensorMatch *match, const GxSafetensors *s, const char *folder,
-                                               GxError *err)
+static GxStatus gx__tensor_file_refuse_unexpected(const GxTensorMatch *match, const GxSafetensors *s,
+                                                  const char *folder, GxError *err)
 {
     char names[300] = "";
-    int unknown = 0;
+    int unexpected = 0;
     for (int e = 0; e < s->n; e++) {
-        if (match->left[e] != 1) continue;
-        if (unknown++ < 3)
-            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%.80s", unknown > 1 ? ", " : "",
+        if (match->unexpected[e] != 1) continue;
+        if (unexpected++ < 3)
+            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%.80s", unexpected > 1 ? ", " : "",
                      s->entry[e].name);
     }
-    if (!unknown) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %d tensor%s that this model does not have: %s%s%s", folder, unknown,
-                   unknown == 1 ? "" : "s", names, unknown > 3 ? ", ..." : "", gx__tensor_file_way_out(match));
+    if (!unexpected) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %d tensor%s that this model does not have: %s%s%s", folder, unexpected,
+                   unexpected == 1 ? "" : "s", names, unexpected > 3 ? ", ..." : "", gx__tensor_file_hint(match));
 }
 
-// Nothing that matches is another model, and weights without those that a LoRA adds are not what was trained.
-static GxStatus gx__tensor_file_refuse_other(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
-                                             const char *folder, GxError *err)
+// Refuses a file in which nothing matches, since it is another model's, and one with LoRA factors, since its weights
+// without them are not what was trained.
+static GxStatus gx__tensor_file_refuse_other_model(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
+                                                   const char *folder, GxError *err)
 {
     int found = 0;
     for (int i = 0; i < t->n; i++) found += match->entry[i] >= 0;
     for (int e = 0; e < s->n; e++)
-        if (match->left[e] && strstr(s->entry[e].name, ".lora_"))
+        if (match->unexpected[e] && strstr(s->entry[e].name, ".lora_"))
             return GX_FAIL(err, GX_ERR_FORMAT,
                            "%s has %s, of a LoRA, which is not built: the other weights alone are not the model that "
                            "was trained; merge it into them first",
@@ -757,7 +768,7 @@ static GxStatus gx__tensor_file_refuse_other(const GxTensorMatch *match, const G
                    folder, s->n, s->n ? s->entry[0].name : "none", t->row[0].name);
 }
 
-// A tied tensor may stand in the file under both its names: then they have to be the same.
+// A tied tensor may be in the file under both its names; then both must have the same values.
 static GxStatus gx__tensor_file_check_alias(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, int i,
                                             const char *folder, GxError *err)
 {
@@ -788,20 +799,20 @@ static GxStatus gx__tensor_file_check_alias(const GxTensorMatch *match, const Gx
 static GxStatus gx__tensor_file_check_match(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
                                             const char *folder, GxError *err)
 {
-    if (match->how == GX_MATCH_ANY) GX_TRY(gx__tensor_file_refuse_other(match, s, t, folder, err));
-    else GX_TRY(gx__tensor_file_refuse_unknown(match, s, folder, err));
+    if (match->how == GX_MATCH_ANY) GX_TRY(gx__tensor_file_refuse_other_model(match, s, t, folder, err));
+    else GX_TRY(gx__tensor_file_refuse_unexpected(match, s, folder, err));
     for (int i = 0; i < t->n; i++) {
         if (t->row[i].has_alias && match->entry[i] >= 0)
             GX_TRY(gx__tensor_file_check_alias(match, s, t, i, folder, err));
-        if (!t->row[i].has_alias && match->entry[i] < 0 && !match->drawn[i])
-            return gx__tensor_file_lacks(s, t->row[i].name, match, folder, err);
+        if (!t->row[i].has_alias && match->entry[i] < 0 && !match->missing[i])
+            return gx__tensor_file_refuse_missing(s, t->row[i].name, match, folder, err);
     }
     return GX_OK;
 }
 
 // ---- which tensor of an adapter is which ---------------------------------------------------------------------------
 
-static int gx__tensor_file_is_of_a_head(const GxFamily *family, const char *in_file)
+static int gx__tensor_file_is_in_head(const GxFamily *family, const char *in_file)
 {
     gx__TensorHead h;
     char name[GX_NAME];
@@ -814,7 +825,7 @@ static int gx__tensor_file_is_of_a_head(const GxFamily *family, const char *in_f
 
 #define GX__TENSOR_FILE_COPY ".base_layer.weight"
 
-// Of X.base_layer.weight the row of X.weight, which has LoRA; -1: it is no such copy.
+// For a tensor X.base_layer.weight, the row of X.weight, if that has LoRA; -1: the tensor is no such copy.
 static int gx__tensor_file_copy_of(const GxTable *t, const GxFamily *family, const char *in_file)
 {
     char name[GX_NAME];
@@ -825,7 +836,7 @@ static int gx__tensor_file_copy_of(const GxTable *t, const GxFamily *family, con
     return row >= 0 && t->row[row].has_lora ? row : -1;
 }
 
-// The row of the adapter's that the file's tensor is; -2: nothing that is needed.
+// The row of the adapter that a tensor of the file is for; -2: none, and it may be ignored.
 static GxStatus gx__tensor_file_adapter_row(int *row, GxMatching how, const GxTable *t, const GxFamily *family,
                                             const char *in_file, const char *folder, GxError *err)
 {
@@ -834,7 +845,7 @@ static GxStatus gx__tensor_file_adapter_row(int *row, GxMatching how, const GxTa
         return GX_FAIL(err, GX_ERR_FORMAT, "%s has the tensor %.120s; names of an adapter's begin with " GX_PEFT_PREFIX,
                        folder, in_file);
     *row = gx__tensor_file_copy_of(t, family, in_file) >= 0 ? -2 : gx__tensor_file_row(t, family, in_file + n);
-    if (*row == -1 && how == GX_MATCH_BARE_ADAPTER && gx__tensor_file_is_of_a_head(family, in_file + n)) *row = -2;
+    if (*row == -1 && how == GX_MATCH_BARE_ADAPTER && gx__tensor_file_is_in_head(family, in_file + n)) *row = -2;
     if (*row == -2 || (*row >= 0 && t->row[*row].is_adapter)) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT,
                    "%s has %.120s, which is none of the tensors that its adapter_config.json says (target_modules, "
@@ -842,8 +853,8 @@ static GxStatus gx__tensor_file_adapter_row(int *row, GxMatching how, const GxTa
                    folder, in_file);
 }
 
-// Where the file has nothing for it, a tensor of the base's own stays as it is, unless it was named, or is a norm,
-// which a method trains.
+// A tensor of the base's own may be missing from the adapter's file, unless adapter_config.json names it or it is a
+// norm that the method trains.
 static GxStatus gx__tensor_file_match_adapter(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
                                               const GxFamily *family, const char *folder, GxError *err)
 {
@@ -858,9 +869,9 @@ static GxStatus gx__tensor_file_match_adapter(GxTensorMatch *match, const GxSafe
         match->entry[row] = e;
     }
     for (int i = 0; i < t->n; i++) {
-        match->drawn[i] = match->entry[i] < 0;
+        match->missing[i] = match->entry[i] < 0;
         const int is_norm = t->row[i].is_adapter && t->row[i].role == GX_ROLE_NORM;
-        if (match->drawn[i] && (t->row[i].is_added || is_norm || (t->row[i].is_named && !t->row[i].has_alias)))
+        if (match->missing[i] && (t->row[i].is_added || is_norm || (t->row[i].is_named && !t->row[i].has_alias)))
             return GX_FAIL(err, GX_ERR_FORMAT, "%s has no tensor " GX_PEFT_PREFIX "%s, which the adapter needs", folder,
                            t->row[i].name);
     }
@@ -872,13 +883,13 @@ GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, cons
 {
     match->how = how;
     match->entry = (int *)malloc((size_t)(t->n + 1) * sizeof *match->entry);
-    match->misshapen = (int *)malloc((size_t)(t->n + 1) * sizeof *match->misshapen);
-    match->drawn = (unsigned char *)calloc((size_t)t->n + 1, 1);
-    match->left = (unsigned char *)calloc((size_t)s->n + 1, 1);
-    match->packed = (unsigned char *)calloc((size_t)t->n + 1, 1);
-    if (!match->entry || !match->misshapen || !match->drawn || !match->left || !match->packed)
+    match->mismatched = (int *)malloc((size_t)(t->n + 1) * sizeof *match->mismatched);
+    match->missing = (unsigned char *)calloc((size_t)t->n + 1, 1);
+    match->unexpected = (unsigned char *)calloc((size_t)s->n + 1, 1);
+    match->quantized = (unsigned char *)calloc((size_t)t->n + 1, 1);
+    if (!match->entry || !match->mismatched || !match->missing || !match->unexpected || !match->quantized)
         return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a list of %d tensors", t->n + s->n);
-    for (int i = 0; i < t->n; i++) match->entry[i] = match->misshapen[i] = -1;
+    for (int i = 0; i < t->n; i++) match->entry[i] = match->mismatched[i] = -1;
     if (how == GX_MATCH_ADAPTER || how == GX_MATCH_BARE_ADAPTER)
         return gx__tensor_file_match_adapter(match, s, t, family, folder, err);
     GX_TRY(gx__tensor_file_match_names(match, s, t, family, folder, err));
@@ -888,7 +899,7 @@ GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, cons
     if (how == GX_MATCH_ANY) gx__tensor_file_match_rest(match, t);
     if (how == GX_MATCH_BODY || how == GX_MATCH_BASE)
         GX_TRY(gx__tensor_file_match_heads(match, s, t, family, folder, err));
-    gx__tensor_file_draw_adapter(match, t);
+    gx__tensor_file_match_added(match, t);
     return gx__tensor_file_check_match(match, s, t, folder, err);
 }
 
@@ -902,7 +913,7 @@ int gx_tensor_file_has_copies(const GxSafetensors *s)
     return 0;
 }
 
-// By how much x may be off in a type: half a unit in its last place, below the smallest normal number of that.
+// The largest rounding error of x in a type: half a unit in the last place; for fp16 also half its smallest subnormal.
 static float gx__tensor_file_rounding(int dtype, float x)
 {
     return dtype == GX_BF16 ? 0x1p-8f * fabsf(x) : dtype == GX_F16 ? 0x1p-11f * fabsf(x) + 0x1p-25f : 0;
@@ -968,10 +979,10 @@ GxStatus gx_tensor_file_check(const GxTensorMatch *match, const GxSafetensors *s
 void gx_tensor_file_match_close(GxTensorMatch *match)
 {
     free(match->entry);
-    free(match->misshapen);
-    free(match->drawn);
-    free(match->left);
-    free(match->packed);
+    free(match->mismatched);
+    free(match->missing);
+    free(match->unexpected);
+    free(match->quantized);
     memset(match, 0, sizeof *match);
 }
 #endif

@@ -38,6 +38,24 @@ GX_BEGIN
 
 enum { GX_SKIPPED_MOST = 100 };
 
+// When things began, in seconds as of gx_seconds, and how long they took.
+typedef struct {
+    double opened;           // training began
+    double training_seconds; // without validations and saving
+    double interval_start;   // of the progress line
+    int64_t interval_steps;
+    // For the time left: since the first progress line, whose step was slow (first touches). steady_step 0: not yet
+    // set.
+    double steady_since;
+    int64_t steady_step;
+} GxTrainerClock;
+
+typedef struct { // what a validation has measured
+    GxMetric metric[GX_MAX_METRICS];
+    int metrics;   // 0: there was no validation
+    int64_t count; // over how many tokens, or whatever the task counts
+} GxValidation;
+
 typedef struct GxTrainer {
     GxContext *g;
     // what is run
@@ -54,7 +72,7 @@ typedef struct GxTrainer {
     GxSourceFolder source;
     int64_t shard_bytes;     // largest size of a file of weights
     GxWeightsHash base_hash; // of an adapter's base, on rank 0; 0: the run trains no adapter
-    int64_t run;             // this run's number: drawn when it begins, kept when it is resumed
+    int64_t run;             // this run's number: chosen when it begins, kept when it is resumed
     void *model_config;
     GxModel model;
     GxRunner runner;
@@ -84,32 +102,24 @@ typedef struct GxTrainer {
     GxBest best;             // the best validation so far (best.h)
     const char *best_format; // printf format of the best metric; NULL: not known before the first validation
     int64_t incomparable;    // validations of this process whose metric was not finite
-    int64_t weights_of;      // the step whose weights were loaded at the end; 0: they are those of `step`
+    int64_t weights_step;    // the step whose weights were loaded at the end; 0: they are those of `step`
     int stop, done;          // asked to stop; nothing more to do (--help, --version, --dry_run)
     GxError data_error;      // of this rank's data: it asks to stop
     char *tuned;             // the table of --autotune (autotune.h), as text; NULL: none
     int times_products;      // 1: this step times the algorithms
     int data_changed;        // 1: a warning has said that the data have changed since the start
     // what is written and said
-    int lock;        // file descriptor of output_dir, locked; -1: none
-    GxRunLog log;    // rank 0: output_dir/log.jsonl
-    GxError unsaved; // why the last checkpoint that was due could not be saved, on all ranks
-    int log_waits;   // 1: the last line could not be written
+    int lock;          // file descriptor of output_dir, locked; -1: none
+    GxRunLog log;      // rank 0: output_dir/log.jsonl
+    GxError unsaved;   // why the last checkpoint that was due could not be saved, on all ranks
+    int log_is_behind; // 1: the last line could not be written
     char log_path[GX_PATH];
-    double interval_start; // of the progress line
-    int64_t interval_steps;
-    double measured_since; // for the time left: since the first progress line, whose step was slow (first touches)
-    int64_t measured_from; // the step at measured_since; 0: not set yet
-    GxProfile profile;     // of rank 0
-    // for the summary of a run that is done (gx_report_summary)
-    // time at which training began; seconds of training, without validations and saving
-    double opened, training_seconds;
-    GxMetric validated[GX_MAX_METRICS]; // of the last validation
-    int validated_metrics;              // how many; 0: there was none
-    int64_t validated_count;            // over how many tokens, or whatever the task counts
+    GxProfile profile; // of rank 0
+    GxTrainerClock clock;
+    GxValidation validation; // the last one, for the summary at the end (gx_report_summary)
 } GxTrainer;
 
-// Which part of a run is this rank's: whether it prints and writes, and how many samples of a micro-batch it takes.
+// Whether this rank prints and writes, and how many samples of a micro-batch it takes.
 static inline int gx_trainer_is_first(const GxTrainer *t) { return t->g->rank == 0; }
 static inline int64_t gx_trainer_samples(const GxTrainer *t)
 {
@@ -126,6 +136,7 @@ GxTrainState gx_trainer_state(const GxTrainer *t);
 GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
                          int argc, char **argv);
 int gx_trainer_next(GxTrainer *t);
+int gx_trainer_is_over(const GxTrainer *t); // 1: all steps are done, or the run stops early
 void gx_trainer_step(GxTrainer *t);
 void gx_trainer_report(GxTrainer *t);
 int gx_trainer_close(GxTrainer *t); // last validation, samples, checkpoint, picture; the program's exit status
@@ -135,7 +146,7 @@ int gx_train(GxContext *g, const GxFamily *family, const GxTask *task, const GxM
 // Sums the losses over the first `samples` held-out samples; 0: all. If a signal stops it, t->stop is set, and the sums
 // are over the samples so far.
 void gx_trainer_evaluate(GxTrainer *t, int64_t samples, GxLosses *losses);
-void gx_trainer_validate(GxTrainer *t);    // one on the way: told, logged, and compared with those before (best.h)
+void gx_trainer_validate(GxTrainer *t);    // during training: printed, logged, and compared with the best (best.h)
 void gx_trainer_save(GxTrainer *t);        // output_dir/checkpoint-<step>
 GxStatus gx_trainer_prepare(GxTrainer *t); // what the task does before the first step; a signal may end it (t->stop)
 void gx_trainer_show(GxTrainer *t);        // --evaluate, --sample_only: a validation, a sample
@@ -162,7 +173,9 @@ GX_END
 
 // ---- a step --------------------------------------------------------------------------------------------------------
 
-int gx_trainer_next(GxTrainer *t) { return !t->done && !gx_failed(t->g) && !t->stop && !gx_best_is_over(t); }
+int gx_trainer_is_over(const GxTrainer *t) { return t->step >= t->o.max_steps || gx_best_stops_early(t); }
+
+int gx_trainer_next(GxTrainer *t) { return !t->done && !gx_failed(t->g) && !t->stop && !gx_trainer_is_over(t); }
 
 static void gx__trainer_load_window(GxTrainer *t)
 {
@@ -212,7 +225,7 @@ static void gx__trainer_count_skipped(GxTrainer *t)
 }
 
 // Returns the step as the device left it. Waits for the device, once per step.
-static const GxStep *gx__trainer_see_step(GxTrainer *t)
+static const GxStep *gx__trainer_read_step(GxTrainer *t)
 {
     if (t->is_seen) return &t->seen;
     gx_to_host(t->g, &t->seen, t->g->step, sizeof t->seen);
@@ -231,7 +244,7 @@ void gx_trainer_step(GxTrainer *t)
 {
     GxContext *g = t->g;
     gx__trainer_load_window(t); // while the device may still be computing the previous step
-    GxStep begun = *gx__trainer_see_step(t);
+    GxStep begun = *gx__trainer_read_step(t);
     int stop = gx_stop_signal() != 0 || gx_error_code(&t->data_error);
     begun.seed = (uint64_t)t->o.seed;
     begun.step = (uint64_t)t->step;
@@ -251,24 +264,24 @@ void gx_trainer_step(GxTrainer *t)
     t->is_seen = 0;
     gx_autotune_agree(t);
     t->samples += t->o.global_batch_size;
-    t->interval_steps++;
+    t->clock.interval_steps++;
     gx_side_cache_count(t);
     if (profiles && t->profile.steps == t->o.profile_steps) gx_report_profile(t);
 }
 
 // ---- reports -------------------------------------------------------------------------------------------------------
 
-static int gx__trainer_due(const GxTrainer *t, int64_t every) { return every > 0 && t->step % every == 0; }
+static int gx__trainer_is_due(const GxTrainer *t, int64_t every) { return every > 0 && t->step % every == 0; }
 
 // Warns once when a line of the log cannot be written, and once when it can again.
-static void gx__trainer_see_log(GxTrainer *t, const GxError *disk)
+static void gx__trainer_check_log(GxTrainer *t, const GxError *disk)
 {
-    const int waits = gx_error_code(disk) != GX_OK;
-    if (waits && !t->log_waits)
+    const int is_behind = gx_error_code(disk) != GX_OK;
+    if (is_behind && !t->log_is_behind)
         gx_log(&t->g->log, GX_LOG_WARNING, "%s; the training goes on, and the lines wait for the next one",
                disk->message);
-    if (!waits && t->log_waits) gx_log(&t->g->log, GX_LOG_INFO, "%s is complete again", t->log_path);
-    t->log_waits = waits;
+    if (!is_behind && t->log_is_behind) gx_log(&t->g->log, GX_LOG_INFO, "%s is complete again", t->log_path);
+    t->log_is_behind = is_behind;
 }
 
 // How many of the task's losses its batches have targets for.
@@ -283,16 +296,17 @@ static int gx__trainer_losses(const GxTrainer *t)
 static void gx__trainer_report_progress(GxTrainer *t, const GxMetric *metric, int metrics)
 {
     const GxStep *s = &t->seen;
-    double seconds = gx_seconds() - t->interval_start, per_step = seconds / (double)gx_max(1, t->interval_steps);
+    double seconds = gx_seconds() - t->clock.interval_start,
+           per_step = seconds / (double)gx_max(1, t->clock.interval_steps);
     GxProgress p = GX_ZERO;
-    t->training_seconds += seconds;
+    t->clock.training_seconds += seconds;
     p.step = t->step, p.steps = t->o.max_steps;
     p.loss = gx_step_loss(s), p.grad_norm = sqrt(s->sum_squares), p.lr = s->lr, p.skipped = (int)s->skip;
     if (gx__trainer_losses(t) > 1) p.losses = gx__trainer_losses(t), p.loss_names = t->task->loss_names;
     for (int k = 0; k < p.losses; k++) p.each[k] = s->labels[k] ? s->loss_sum[k] / (double)s->labels[k] : NAN;
     p.metrics = metrics;
     memcpy(p.metric, metric, (size_t)metrics * sizeof *metric);
-    p.tokens_per_s = (double)(t->interval_steps * t->o.global_batch_size * t->o.seq_len) / seconds;
+    p.tokens_per_s = (double)(t->clock.interval_steps * t->o.global_batch_size * t->o.seq_len) / seconds;
     p.gflops = (t->plan.flops_all - gx_side_cache_share(t) * t->plan.flops_kept_all) / per_step / 1e9;
     p.memory_mb = (double)gx_process_memory() / 1e6;
     if (t->g->device->memory) {
@@ -300,15 +314,15 @@ static void gx__trainer_report_progress(GxTrainer *t, const GxMetric *metric, in
         t->g->device->memory(t->g, &free_bytes, &all_bytes);
         p.card_mb = (double)(all_bytes - free_bytes) / 1e6;
     }
-    if (t->measured_from)
-        p.seconds_left = (gx_seconds() - t->measured_since) / (double)(t->step - t->measured_from) *
+    if (t->clock.steady_step)
+        p.seconds_left = (gx_seconds() - t->clock.steady_since) / (double)(t->step - t->clock.steady_step) *
                          (double)(t->o.max_steps - t->step);
     else p.seconds_left = per_step * (double)(t->o.max_steps - t->step);
-    if (!t->measured_from) t->measured_from = t->step, t->measured_since = gx_seconds();
+    if (!t->clock.steady_step) t->clock.steady_step = t->step, t->clock.steady_since = gx_seconds();
     gx_report_progress(t, &p);
     GxError disk = GX_ZERO;
     gx_progress_log(&t->log, &p, &disk);
-    gx__trainer_see_log(t, &disk);
+    gx__trainer_check_log(t, &disk);
 }
 
 // A signal or an error of the data may reach only some ranks, so they agree: all stop, or none does.
@@ -359,22 +373,22 @@ static int gx__trainer_report_evaluation(GxTrainer *t, int64_t samples, GxMetric
     if (t->task->held_out(t->self) == 0) return 0;
     const double started = gx_seconds();
     gx_trainer_evaluate(t, samples, &losses);
-    t->interval_start += gx_seconds() - started; // the progress line is about training
+    t->clock.interval_start += gx_seconds() - started; // the progress line is about training
     if (gx_failed(t->g) || t->stop) return 0;
     const int n = t->task->metrics(t->g, t->self, &losses, metric);
     if (gx_failed(t->g)) return 0;
     if (!gx_trainer_is_first(t)) return n;
     gx_report_evaluation(t, metric, n, losses.count[0]);
     GxError disk = GX_ZERO;
-    gx_evaluation_log(&t->log, t->step, t->weights_of ? t->weights_of : t->step, metric, n, losses.count[0],
+    gx_evaluation_log(&t->log, t->step, t->weights_step ? t->weights_step : t->step, metric, n, losses.count[0],
                       t->task->counted, &disk);
-    gx__trainer_see_log(t, &disk);
-    memcpy(t->validated, metric, sizeof t->validated);
-    t->validated_metrics = n, t->validated_count = losses.count[0];
+    gx__trainer_check_log(t, &disk);
+    memcpy(t->validation.metric, metric, sizeof t->validation.metric);
+    t->validation.metrics = n, t->validation.count = losses.count[0];
     return n;
 }
 
-static void gx__trainer_name_best(GxBest *b)
+static void gx__trainer_set_best_folder(GxBest *b)
 {
     if (b->step) snprintf(b->checkpoint, sizeof b->checkpoint, "checkpoint-%ld", (long)b->step);
 }
@@ -389,7 +403,7 @@ GxTrainState gx_trainer_state(const GxTrainer *t)
     snprintf(s.optimizer, sizeof s.optimizer, "%s", t->o.optimizer);
     gx_methods_text(m, s.methods, sizeof s.methods);
     s.best = t->best;
-    if (s.best.step == t->step) gx__trainer_name_best(&s.best); // the checkpoint being written is the best one
+    if (s.best.step == t->step) gx__trainer_set_best_folder(&s.best); // the checkpoint being written is the best one
     return s;
 }
 
@@ -405,7 +419,7 @@ static void gx__trainer_write_best(GxTrainer *t)
 }
 
 // On rank 0: reports whether a checkpoint was saved, and removes older ones.
-static void gx__trainer_see_saved(GxTrainer *t, const char *folder)
+static void gx__trainer_after_save(GxTrainer *t, const char *folder)
 {
     GxError disk = GX_ZERO;
     if (gx_error_code(&t->unsaved)) {
@@ -419,7 +433,7 @@ static void gx__trainer_see_saved(GxTrainer *t, const char *folder)
 }
 
 // Warns, on each rank, if the data files have changed: a resumed run would not find what was trained on.
-static void gx__trainer_see_data(GxTrainer *t)
+static void gx__trainer_check_data(GxTrainer *t)
 {
     const char *changed = t->task->changed ? t->task->changed(t->self) : NULL;
     if (!changed || t->data_changed || gx_error_code(&t->data_error)) return;
@@ -434,35 +448,30 @@ void gx_trainer_save(GxTrainer *t)
     GxContext *g = t->g;
     char folder[GX_PATH];
     if (gx_failed(g) || t->saved == t->step) return;
-    gx__trainer_see_data(t);
+    gx__trainer_check_data(t);
     const double started = gx_seconds();
-    gx__trainer_see_step(t); // on all ranks, so that an error in it is raised on all alike
+    gx__trainer_read_step(t); // on all ranks, so that an error in it is raised on all alike
     if (gx_failed(g)) return;
     const GxTrainState s = gx_trainer_state(t);
     GxError ignored = GX_ZERO; // a line that cannot be written is reported elsewhere
     gx_log_sync(&t->log, &ignored);
     gx_error_clear(&t->unsaved);
     if (gx_checkpoint_path(folder, t->o.output_dir, t->step, &g->error) != GX_OK) return;
-    const GxCheckpoint checkpoint = {&t->model,
-                                     &t->optimizer,
-                                     t->task,
-                                     t->self,
-                                     &s,
-                                     &t->config,
-                                     &t->source,
-                                     t->o.model,
-                                     gx_options_save_dtype(&t->o),
-                                     t->shard_bytes,
-                                     t->tuned};
-    gx_checkpoint_save(g, folder, &checkpoint, &t->unsaved);
+    GxCheckpoint c = GX_ZERO;
+    c.m = &t->model, c.o = &t->optimizer;
+    c.task = t->task, c.self = t->self;
+    c.state = &s, c.args = &t->config;
+    c.source = &t->source, c.base = t->o.model, c.tuned = t->tuned;
+    c.dtype = gx_options_save_dtype(&t->o), c.shard_bytes = t->shard_bytes;
+    gx_checkpoint_save(g, folder, &c, &t->unsaved);
     if (gx_failed(g)) return;
     if (!gx_error_code(&t->unsaved)) {
         t->saved = t->step;
-        if (t->best.step == t->step) gx__trainer_name_best(&t->best);
+        if (t->best.step == t->step) gx__trainer_set_best_folder(&t->best);
     }
-    if (gx_trainer_is_first(t)) gx__trainer_see_saved(t, folder);
+    if (gx_trainer_is_first(t)) gx__trainer_after_save(t, folder);
     if (gx_trainer_is_first(t) && t->best.step == t->step) gx__trainer_write_best(t);
-    t->interval_start += gx_seconds() - started;
+    t->clock.interval_start += gx_seconds() - started;
 }
 
 // A validation whose weights could not be saved cannot be the best, since they would be missing at the end. It counts
@@ -472,7 +481,7 @@ static void gx__trainer_keep_best(GxTrainer *t, const GxBest *before)
     gx_trainer_save(t);
     if (gx_failed(t->g)) return;
     if (t->saved == t->step) {
-        gx__trainer_name_best(&t->best);
+        gx__trainer_set_best_folder(&t->best);
         return;
     }
     t->best.metric = before->metric, t->best.step = before->step;
@@ -484,33 +493,34 @@ void gx_trainer_validate(GxTrainer *t)
     GxMetric metric[GX_MAX_METRICS];
     const GxBest before = t->best;
     const int n = gx__trainer_report_evaluation(t, t->o.eval_windows, metric);
-    if (n == 0 || !gx_best_is_sought(&t->o) || !gx_best_compare(t, metric, n)) return;
-    if (gx_best_is_kept(&t->o)) gx__trainer_keep_best(t, &before);
+    if (n == 0 || !gx_best_is_tracked(&t->o) || !gx_best_compare(t, metric, n)) return;
+    if (gx_best_is_saved(&t->o)) gx__trainer_keep_best(t, &before);
     if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx__trainer_write_best(t);
 }
 
 static void gx__trainer_end_interval(GxTrainer *t)
 {
-    gx__trainer_see_step(t); // on all ranks, so that an error in it is raised on all alike
+    gx__trainer_read_step(t); // on all ranks, so that an error in it is raised on all alike
     GxMetric metric[GX_MAX_METRICS] = GX_ZERO;
     const int metrics = !gx_failed(t->g) && t->task->progress ? t->task->progress(t->g, t->self, metric) : 0;
     if (gx_failed(t->g)) return;
     if (gx_trainer_is_first(t)) gx__trainer_report_progress(t, metric, metrics);
-    else t->measured_from = t->step;
-    t->interval_start = gx_seconds();
-    t->interval_steps = 0;
+    else t->clock.steady_step = t->step;
+    t->clock.interval_start = gx_seconds();
+    t->clock.interval_steps = 0;
 }
 
 void gx_trainer_report(GxTrainer *t)
 {
     const int is_last = t->step == t->o.max_steps;
     if (gx_failed(t->g)) return;
-    if (t->interval_steps && (gx__trainer_due(t, t->o.logging_steps) || !t->measured_from || is_last || t->stop))
+    if (t->clock.interval_steps &&
+        (gx__trainer_is_due(t, t->o.logging_steps) || !t->clock.steady_step || is_last || t->stop))
         gx__trainer_end_interval(t);
-    if (!gx_failed(t->g) && !t->stop && (is_last ? gx_best_is_kept(&t->o) : gx__trainer_due(t, t->o.eval_steps)))
+    if (!gx_failed(t->g) && !t->stop && (is_last ? gx_best_is_saved(&t->o) : gx__trainer_is_due(t, t->o.eval_steps)))
         gx_trainer_validate(t);
-    if (!gx_failed(t->g) && !t->stop && gx_best_stops(t) && t->interval_steps) gx__trainer_end_interval(t);
-    if (!t->stop && gx__trainer_due(t, t->o.save_steps)) gx_trainer_save(t);
+    if (!gx_failed(t->g) && !t->stop && gx_best_stops_early(t) && t->clock.interval_steps) gx__trainer_end_interval(t);
+    if (!t->stop && gx__trainer_is_due(t, t->o.save_steps)) gx_trainer_save(t);
 }
 
 // ---- closing -------------------------------------------------------------------------------------------------------
@@ -557,12 +567,12 @@ static void gx__trainer_draw(GxTrainer *t)
     gx_path_join(svg, t->o.output_dir, "loss.svg", &disk);
     if (gx_error_code(&disk) || gx_plot_loss(t->log_path, svg, title, t->task->loss_unit, &disk) != GX_OK)
         gx_log(&t->g->log, GX_LOG_WARNING, "the loss curve could not be drawn: %s", disk.message);
-    if (gx_best_is_over(t) && !t->stop) gx_report_summary(t, svg);
+    if (gx_trainer_is_over(t) && !t->stop) gx_report_summary(t, svg);
     else gx_report_curve(t, svg);
 }
 
 // If a rank's data can no longer be read, the run ends on all ranks: here, after the checkpoint.
-static void gx__trainer_end_without_data(GxTrainer *t)
+static void gx__trainer_fail_without_data(GxTrainer *t)
 {
     GxContext *g = t->g;
     const GxError *mine = &t->data_error;
@@ -576,7 +586,7 @@ static void gx__trainer_end_without_data(GxTrainer *t)
 }
 
 // At the end, whatever could not be written so far is an error.
-static void gx__trainer_end_without_disk(GxTrainer *t)
+static void gx__trainer_fail_unsaved(GxTrainer *t)
 {
     GxContext *g = t->g;
     GxError disk = GX_ZERO;
@@ -606,7 +616,7 @@ static void gx__trainer_warn_skipped(const GxTrainer *t)
 static void gx__trainer_finish(GxTrainer *t)
 {
     GxMetric metric[GX_MAX_METRICS];
-    const int samples = t->task->sample != NULL, is_over = gx_best_is_over(t);
+    const int samples = t->task->sample != NULL, is_over = gx_trainer_is_over(t);
     const char *missing = samples ? "the last validation and the sample are" : "the last validation is";
     gx_trainer_save(t); // first, since later work may fail; also tries once more what could not be saved before
     gx_side_cache_report(t);
@@ -621,8 +631,8 @@ static void gx__trainer_finish(GxTrainer *t)
     if (gx_trainer_is_first(t) && t->profile.steps < t->o.profile_steps) gx_report_profile(t);
     if (t->skipped && gx_trainer_is_first(t)) gx__trainer_warn_skipped(t);
     if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx__trainer_draw(t);
-    if (t->stop) gx__trainer_end_without_data(t);
-    gx__trainer_end_without_disk(t);
+    if (t->stop) gx__trainer_fail_without_data(t);
+    gx__trainer_fail_unsaved(t);
     if (!t->stop || gx_failed(t->g) || !gx_trainer_is_first(t)) return;
     if (is_over)
         gx_log(&t->g->log, GX_LOG_WARNING,
@@ -657,7 +667,7 @@ void gx_trainer_show(GxTrainer *t)
     if ((t->o.evaluate || t->o.predicts) && !t->stop && !gx_failed(t->g) && gx_trainer_is_first(t))
         gx__trainer_show_confusion(t, 0);
     if (t->o.sample_only && !t->stop && t->task->sample) gx__trainer_report_sample(t);
-    if (t->stop) gx__trainer_end_without_data(t);
+    if (t->stop) gx__trainer_fail_without_data(t);
     t->done = 1;
 }
 

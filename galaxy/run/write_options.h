@@ -108,7 +108,7 @@ GxStatus gx_write_options_add(GxConfig *c, GxWriteOptions *o, GxField fields[GX_
     GX_TRY(gx_config_add(c, "drawing", GX_FIELDS(gx__write_sampling_options), o, err));
     GX_TRY(gx_config_add(c, "conversation", GX_FIELDS(gx__write_chat_options), o, err));
     GX_TRY(gx_config_add(c, "machine", GX_FIELDS(gx__write_machine_options), o, err));
-    return gx_config_add(c, "machine", fields, gx_options_pick(gx__write_picked, fields), &o->machine, err);
+    return gx_config_add(c, "machine", fields, gx_options_copy_fields(gx__write_picked, fields), &o->machine, err);
 }
 
 GxStatus gx_write_options_check(const GxWriteOptions *o, const GxConfig *c, GxError *err)

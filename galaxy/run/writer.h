@@ -181,7 +181,7 @@ static GxStatus gx__writer_read_adapter(GxWriter *w)
     GxWriteOptions *o = w->o;
     if (!o->adapter[0]) return GX_OK;
     if (w->g->rank == 0) gx_output_check_adapter(o->adapter, &w->g->error);
-    GX_TRY(gx_adapter_agree(w->g, &w->adapter, &w->tuned, o->adapter));
+    GX_TRY(gx_adapter_read_config(w->g, &w->adapter, &w->tuned, o->adapter));
     if (!o->model[0]) snprintf(o->model, sizeof o->model, "%s", w->adapter.base);
     if (o->model[0]) return GX_OK;
     return GX_FAIL(&w->g->error, GX_ERR_ARGUMENT,
@@ -203,7 +203,7 @@ static GxStatus gx__writer_open_model(GxWriter *w)
     GX_TRY(gx__writer_read_adapter(w));
     snprintf(folder, sizeof folder, "%s", w->o->model);
     if (g->rank == 0) gx_output_check_model(folder, &g->error);
-    if (g->rank == 0) gx_adapter_refuse(folder, &g->error);
+    if (g->rank == 0) gx_adapter_refuse_as_model(folder, &g->error);
     GX_TRY(gx_agree_on_model(g, &w->config, w->family, w->model_config, folder));
     runner.forward_only = 1;
     options.lists = &lists, options.freeze = "*";
@@ -504,11 +504,11 @@ static void gx__writer_say_plan(GxWriter *w)
 static void gx__writer_warn_of_weights(const GxWriter *w, const GxWeightsLoaded *loaded)
 {
     const GxLogger *log = &w->g->log;
-    if (loaded->drawn.n) gx_log(log, GX_LOG_WARNING, "drawn, not in %s: %s", w->o->model, loaded->drawn.text);
-    if (loaded->misshapen.n)
-        gx_log(log, GX_LOG_WARNING, "drawn, of another shape in %s: %s", w->o->model, loaded->misshapen.text);
-    if (loaded->left_out.n && !w->o->strict)
-        gx_log(log, GX_LOG_WARNING, "not needed of %s: %s", w->o->model, loaded->left_out.text);
+    if (loaded->missing.n) gx_log(log, GX_LOG_WARNING, "drawn, not in %s: %s", w->o->model, loaded->missing.text);
+    if (loaded->mismatched.n)
+        gx_log(log, GX_LOG_WARNING, "drawn, of another shape in %s: %s", w->o->model, loaded->mismatched.text);
+    if (loaded->unexpected.n && !w->o->strict)
+        gx_log(log, GX_LOG_WARNING, "not needed of %s: %s", w->o->model, loaded->unexpected.text);
 }
 
 static GxStatus gx__writer_open_memory(GxWriter *w)
