@@ -724,7 +724,8 @@ void gx_model_close(GxModel *m)
 
 // ---- constants -----------------------------------------------------------------------------------------------------
 
-// The first attention decides: all attentions of a model have the same rotation, and all of a side network.
+// The rotary positions of the first attention, or NULL. All attentions of the backbone have the same ones; so have all
+// of a side network.
 static const GxCoreSpec *gx__model_rotary(const GxModel *m, int is_side)
 {
     for (int i = 0; i < m->kinds; i++)
@@ -790,7 +791,7 @@ void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed
         gx_values_written(g, &m->store, GX_VALUES_WEIGHTS, row, first, n, values);
         gx_arena_release(host, host_mark);
         gx_arena_release(g->arena, mark);
-        if (!g->device->computes) return; // one that does not takes no more memory than this
+        if (!g->device->computes) return; // for a plan one piece is enough: no later one takes more memory
     }
 }
 
