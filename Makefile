@@ -267,14 +267,17 @@ EMU       := $(patsubst build/cpu-%,build/emu-%,$(CPU_FOLDER))
 EMU_ASAN  := $(patsubst build/emu-fast-%,build/emu-asan-%,$(EMU))
 EMU_TSAN  := build/emu-tsan-plain-mpi0-json$(JSON)
 EMU_WGMMA := $(patsubst build/emu-%,build/emu-wgmma-%,$(EMU))
+EMU_WGMMA_TSAN := $(patsubst build/emu-%,build/emu-wgmma-%,$(EMU_TSAN))
 EMU_BANKS := $(patsubst build/emu-fast-%,build/emu-banks-%,$(EMU))
+EMU_WGMMA_BANKS := $(patsubst build/emu-%,build/emu-wgmma-%,$(EMU_BANKS))
 EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(EMU)/test_train_devices" $(EMU)/test_devices \
     "env GX_EMU_FENCES=late $(EMU)/test_devices a_wrong_label sum_squares cross_entropy_in_steps" \
     "env GX_EMU_ORDER=reverse $(EMU)/test_devices" \
     "env GX_EMU_ORDER=random:7 GX_EMU_STREAMS=random:7 $(EMU)/test_devices" $(EMU)/test_precision "env GX_EMU_STREAMS=random:3 $(EMU)/test_precision" \
     $(EMU)/test_llama $(EMU)/test_generate $(EMU)/test_bert "$(EMU)/test_bert_modes masked_tokens_and vectors_in" "$(EMU)/test_modes without_labels early both_sides follow one_of_them" $(EMU)/test_memory $(EMU)/test_graphs $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu $(EMU_BANKS)/test_emu \
-    "dev/cuda/banks.sh --check $(EMU_BANKS)/test_devices" \
-    $(foreach w,$(WORKSHOP),"$(EMU)/$(w) --check") "env GX_EMU_ORDER=random:5 GX_EMU_STREAMS=random:5 $(EMU_WGMMA)/test_devices attention"
+    "dev/cuda/banks.sh --check $(EMU_BANKS)/test_devices $(EMU_WGMMA_BANKS)/test_devices" \
+    $(foreach w,$(WORKSHOP),"$(EMU)/$(w) --check") "env GX_EMU_ORDER=random:5 GX_EMU_STREAMS=random:5 $(EMU_WGMMA)/test_devices attention" \
+    "$(EMU_WGMMA_TSAN)/test_devices attention_computes attention_drops"
 # what CPUs without instructions for bf16 run, which oneDNN takes this one for; and a build without oneDNN and without MPI
 PLAIN     := build/cpu-$(VARIANT)-plain-mpi0-json$(JSON)
 NO_BF16    = $(if $(filter onednn,$(GEMM)),$(foreach t,$(filter test_ops test_precision,$(TESTS)),"env ONEDNN_MAX_CPU_ISA=AVX512_CORE $(O)/$(t)"))
@@ -295,7 +298,9 @@ test-all:
 	@$(RUN_EMU) -j$(CORES) WGMMA=1 $(EMU_WGMMA)/test_devices
 	@$(RUN_EMU) -j$(CORES) VARIANT=asan $(EMU_ASAN)/test_devices $(EMU_ASAN)/test_emu
 	@$(RUN_EMU) -j$(CORES) VARIANT=tsan MPI=0 $(EMU_TSAN)/test_devices $(EMU_TSAN)/test_emu
+	@$(RUN_EMU) -j$(CORES) VARIANT=tsan MPI=0 WGMMA=1 $(EMU_WGMMA_TSAN)/test_devices
 	@$(RUN_EMU) -j$(CORES) VARIANT=banks $(EMU_BANKS)/test_devices $(EMU_BANKS)/test_emu
+	@$(RUN_EMU) -j$(CORES) VARIANT=banks WGMMA=1 $(EMU_WGMMA_BANKS)/test_devices
 	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(EMU_RUNS) dev/test_cuda.sh $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS)) \
 	    "$(ASAN)/fuzz all --seconds 2" \
 	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \

@@ -206,7 +206,8 @@ static int64_t between_start(GxContext *g, const GxCollective *c)
     return gx_failed(g) ? 0 : 40 + c->count;
 }
 static void between_wait(GxContext *g, int64_t number) { (void)g, ask("wait", (long)number); }
-static const GxDeviceEngine between_device_engine = {"asked", between_start, between_wait, NULL};
+static int64_t between_newest(const GxContext *g) { return (void)g, 99; }
+static const GxDeviceEngine between_device_engine = {"asked", between_start, between_wait, between_newest, NULL};
 
 static GxStatus between_post(GxComm *comm, GxMessage *list, int n, GxError *err)
 {
@@ -227,6 +228,7 @@ static void between_abort(GxContext *g, GxComm *comm, const char *message)
     ask("abort", 0);
 }
 
+static void between_idle(GxContext *g) { (void)g, ask("idle", 0); }
 static void between_begin(GxContext *g) { ask("(", 0), counting_begin(g); }
 static GxGraph *between_end(GxContext *g) { return ask(")", 0), counting_end(g); }
 static void between_launch(GxContext *g, const GxGraph *graph)
@@ -248,6 +250,7 @@ typedef struct {
     GxArena arena;
     int64_t count;   // of the gather's rows
     const char *bad; // what cannot be captured; NULL: all can
+    GxTicket before; // of a gather that was started before
 } Between;
 static char between_memory[1 << 14];
 
@@ -263,6 +266,7 @@ static void between_work(GxContext *g, void *between)
     const GxTicket t = gx_all_gather_start(g, GX_AXIS_TP, &rows, x + 8, x + 8, 1, GX_F32);
     if (b->bad && !strcmp(b->bad, "transfer")) gx_send(g, GX_AXIS_TP, 1, x, 4, GX_F32);
     if (b->bad && !strcmp(b->bad, "host")) gx_barrier(g, GX_AXIS_TP);
+    if (b->bad && !strcmp(b->bad, "wait")) gx_wait(g, b->before);
     gx_wait(g, t);
 }
 
@@ -274,6 +278,7 @@ static void between_open(Between *b)
     GxContext *g = &b->k.g;
     b->k.device.graph_begin = between_begin, b->k.device.graph_end = between_end;
     b->k.device.graph_launch = between_launch;
+    b->k.device.wait = between_idle;
     b->engine.post = between_post, b->engine.poll = between_poll, b->engine.events = between_events;
     b->engine.abort = between_abort;
     b->arena.base = between_memory, b->arena.capacity = sizeof between_memory, b->arena.used = 1 << 12;
@@ -292,15 +297,16 @@ static void between_run(Between *b, const char *what, const char *expected)
     CHECK(b->comm.device_engine == &between_device_engine && b->comm.device_state == b, "%s: the engine is another",
           what);
 }
-#define BETWEEN_RUN    "all_reduce5 wait45 all_gather6 wait46 "
-#define BETWEEN_LAUNCH "graph1 all_reduce5 graph2 wait45 graph3 all_gather6 graph4 wait46 graph5 "
+#define BETWEEN_RUN      "all_reduce5 wait45 all_gather6 wait46 "
+#define BETWEEN_CAPTURED "wait99 idle ( ) ( ) ( ) ( ) ( ) " BETWEEN_LAUNCH // not before the card is idle
+#define BETWEEN_LAUNCH   "graph1 all_reduce5 graph2 wait45 graph3 all_gather6 graph4 wait46 graph5 "
 
 TEST(collectives_come_between_the_graphs_in_their_order_whether_captured_or_launched)
 {
     Between b;
     between_open(&b);
     between_run(&b, "first", BETWEEN_RUN);
-    between_run(&b, "captured", "( ) ( ) ( ) ( ) ( ) " BETWEEN_LAUNCH);
+    between_run(&b, "captured", BETWEEN_CAPTURED);
     between_run(&b, "launched", BETWEEN_LAUNCH);
     CHECK(seen.ran == 2 && !gx_failed(&b.k.g), "it ran %d times: %s", seen.ran, b.k.g.error.message);
     seen.fails = 1;
@@ -315,7 +321,7 @@ TEST(a_collective_that_has_changed_is_found)
     between_open(&b);
     b.k.device.graph_compare = between_compare;
     between_run(&b, "first", BETWEEN_RUN);
-    between_run(&b, "captured", "( ) ( ) ( ) ( ) ( ) " BETWEEN_LAUNCH);
+    between_run(&b, "captured", BETWEEN_CAPTURED);
     between_run(&b, "compared", "( ) ( ) ( ) ( ) ( ) =5 =5 =5 =5 =5 " BETWEEN_LAUNCH);
     CHECK(!gx_failed(&b.k.g), "%s", b.k.g.error.message);
     b.count = 7;
@@ -328,11 +334,16 @@ TEST(a_collective_that_has_changed_is_found)
 TEST(what_cannot_come_between_graphs_is_refused_when_it_is_captured)
 {
     static const char *const bad[][2] = {{"transfer", "transfers (unit 3, out) in work that is captured"},
-                                         {"host", "a collective of the host's buffers in work that is captured"}};
-    for (int i = 0; i < 2; i++) {
+                                         {"host", "a collective of the host's buffers in work that is captured"},
+                                         {"wait", "waits for a collective that was started before (unit 3, out)"}};
+    for (int i = 0; i < 3; i++) {
         Between b;
         between_open(&b);
         between_run(&b, "first", BETWEEN_RUN);
+        gx_at(&b.k.g, 3, "out");
+        const GxSplit rows = gx_split_even(6, 2);
+        float *x = (float *)between_memory;
+        b.before = gx_all_gather_start(&b.k.g, GX_AXIS_TP, &rows, x, x, 1, GX_F32);
         b.bad = bad[i][0];
         asked[0] = 0;
         gx_graphs_run(&b.k.g, b.k.graphs, &b.k.key, between_work, &b);

@@ -493,6 +493,7 @@ TEST(threads_as_ranks_ask_a_driver_that_waits_for_nothing_behind_a_collective)
 {
     static const Way threads[] = {
         {"train_llama", "--ranks 2 --micro_batch_size 2 --device_comm nccl"},
+        {"train_llama", "--ranks 2 --micro_batch_size 2 --reduce_bucket 1 --device_comm nccl --cuda_graphs"},
         {"train_llama_tp", "--ranks 4 --tp 2 --micro_batch_size 2 --device_comm nccl"},
         {"train_llama_galaxy", "--ranks 2 --micro_batch_size 2 --gradient_accumulation_steps 2 --reduce_bucket 1 "
                                "--device_comm nccl --cuda_graphs"},

@@ -7,10 +7,12 @@
 // by NCCL or by copies, with their headers, time-outs and errors. So ranks need not capture at the same time.
 //
 //     GxCaptured *c = gx_capture(g, work, user);             // calls work(g, user): only its host code takes effect
-//     gx_captured_launch(g, c);                              // its device operations and collectives; any number of
-//     times gx_captured_close(c);
+//     gx_captured_launch(g, c);                              // its device operations and collectives, any number
+//                                                            // of times
+//     gx_captured_close(c);
 //
-// Collectives of host buffers and transfers between two ranks cannot be captured: they put the context into error.
+// Collectives of host buffers and transfers between two ranks cannot be captured, nor can the wait for a collective
+// that was started before: they put the context into error.
 //
 // Memory: some 6 KB of the host's for each collective, and whatever the device takes for its graphs.
 #ifndef GX_CAPTURED_H
@@ -73,7 +75,8 @@ static int gx__comm_captured_cut(GxContext *g, GxCaptured *c)
     return 1;
 }
 
-// The stand-in for the device's engine: a call's handle is the number of its part, from 1 on.
+// The stand-in for the device's engine. A call's handle is the number of its part, from -1 down: the engine itself
+// counts from 1 up, so that neither takes the other's for its own.
 static int64_t gx__comm_captured_start(GxContext *g, const GxCollective *call)
 {
     GxCaptured *c = (GxCaptured *)g->comm->device_state;
@@ -86,19 +89,23 @@ static int64_t gx__comm_captured_start(GxContext *g, const GxCollective *call)
     if (p->call) *p->call = *call;
     else GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a collective that is captured");
     if (!gx_failed(g)) g->device->graph_begin(g);
-    return gx_failed(g) ? 0 : c->n;
+    return gx_failed(g) ? 0 : -c->n;
 }
 
 static void gx__comm_captured_wait(GxContext *g, int64_t number)
 {
     GxCaptured *c = (GxCaptured *)g->comm->device_state;
+    if (-number < 1 || -number > c->n || !c->part[-number - 1].call)
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                "work that is captured waits for a collective that was started before (unit %d, %s)", g->unit,
+                g->site ? g->site : "-");
     if (gx_failed(g) || !gx__comm_captured_cut(g, c)) return;
-    c->part[c->n - 1].awaited = number;
+    c->part[c->n - 1].awaited = -number;
     g->device->graph_begin(g);
 }
 
 static const GxDeviceEngine gx__comm_captured_engine = {"captured", gx__comm_captured_start, gx__comm_captured_wait,
-                                                        NULL};
+                                                        NULL, NULL};
 
 static int64_t gx__comm_captured_calls(const GxComm *comm) // collectives that went to the host's engine so far
 {

@@ -17,8 +17,10 @@ struct GxDeviceEngine {
     const char *name;
     // Behind what the device was asked for so far. Returns a number, 0 after an error.
     int64_t (*start)(GxContext *g, const GxCollective *c);
-    // What the device is asked for from now on comes behind it; the host goes on.
+    // What the device is asked for from now on comes behind it; the host goes on. The collectives that were started
+    // before it are done by then, too.
     void (*wait)(GxContext *g, int64_t number);
+    int64_t (*newest)(const GxContext *g); // number of the collective that was started last; 0: none yet
     void (*close)(GxContext *g);
 };
 
@@ -26,6 +28,10 @@ struct GxDeviceEngine {
 void gx__comm_run_where(GxContext *g, GxCollective *c);
 GxTicket gx__comm_start_where(GxContext *g, GxCollective *c);
 void gx__comm_finish_where(GxContext *g, GxTicket ticket);
+
+// The host waits until all operations and all collectives that were asked for are done, those that were started but not
+// finished too: the device is idle. Nothing on the device cpu.
+void gx_comm_device_wait(GxContext *g);
 
 GX_END
 #endif
@@ -177,5 +183,12 @@ void gx__comm_run_where(GxContext *g, GxCollective *c)
     if (!gx__comm_is_on_device(g, c)) gx__comm_run(g, c);
     else if (gx__comm_has_device_engine(g)) gx__comm_finish_where(g, gx__comm_start_on_device(g, c, 0));
     else gx__comm_run_staged(g, c);
+}
+
+void gx_comm_device_wait(GxContext *g)
+{
+    const GxDeviceEngine *engine = g->comm ? g->comm->device_engine : NULL;
+    if (!gx_failed(g) && engine && !gx__comm_dry(g)) engine->wait(g, engine->newest(g));
+    gx_device_wait(g);
 }
 #endif

@@ -364,10 +364,15 @@ static int64_t gx__nccl_start(GxContext *g, const GxCollective *c)
     return gx_failed(g) ? 0 : n->calls;
 }
 
+static int64_t gx__nccl_newest(const GxContext *g) { return gx__nccl(g)->calls; }
+
 static void gx__nccl_wait(GxContext *g, int64_t number)
 {
     GxNccl *n = gx__nccl(g);
-    if (number > 0)
+    if (number < 0)
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "a wait for a collective that was captured and not launched (site %s)",
+                g->site ? g->site : "-");
+    if (number > 0) // 0: none was started
         gx__cuda_error(g, cudaStreamWaitEvent(gx_cuda(g)->stream, n->ring[number % GX__NCCL_RING].done, 0),
                        "cudaStreamWaitEvent");
 }
@@ -396,7 +401,7 @@ static void gx__nccl_close(GxContext *g)
     g->while_waiting = NULL;
 }
 
-static const GxDeviceEngine gx__nccl_engine = {"nccl", gx__nccl_start, gx__nccl_wait, gx__nccl_close};
+static const GxDeviceEngine gx__nccl_engine = {"nccl", gx__nccl_start, gx__nccl_wait, gx__nccl_newest, gx__nccl_close};
 
 GxStatus gx_nccl_open(GxContext *g)
 {

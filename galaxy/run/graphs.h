@@ -140,11 +140,11 @@ static void gx__graphs_compare(GxContext *g, const GxGraphPlace *p, void (*work)
 
 // To make a graph the driver takes memory of the card, for which it may wait until the card is idle; where ranks are
 // threads of one process it lets nobody else in meanwhile, not even who launches what the card waits for. So the host
-// waits first. It cannot wait for the other ranks: what they capture, and when, may differ (a rank of sp without a row
-// that counts writes fewer gradients).
+// waits first, for sums that were started (--reduce_bucket) as well. It cannot wait for the other ranks: what they
+// capture, and when, may differ (a rank of sp without a row that counts writes fewer gradients).
 static void gx__graphs_capture(GxContext *g, GxGraphPlace *p, void (*work)(GxContext *g, void *user), void *user)
 {
-    if (g->comm && g->comm->device_engine) gx_device_wait(g);
+    if (g->comm && g->comm->device_engine) gx_comm_device_wait(g);
     if (!gx_failed(g)) p->captured = gx_capture(g, work, user);
 }
 

@@ -273,7 +273,8 @@ static GxStatus gx__llama_family_read_sliding_layers(GxLlamaConfig *c, const cha
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "%s: layer_types has %ld elements and says otherwise than max_window_layers; up to %d are built",
                        path, (long)strlen(types), GX_FIELD_TEXT - 1);
-    snprintf(c->layer_types, sizeof c->layer_types, "%s", strlen(types) < GX_FIELD_TEXT ? types : "");
+    snprintf(c->layer_types, sizeof c->layer_types, "%.*s", GX_FIELD_TEXT - 1,
+             strlen(types) < GX_FIELD_TEXT ? types : "");
     return GX_OK;
 }
 

@@ -78,7 +78,7 @@ static int gx__machine_has_own_cards(GxContext *g)
 }
 
 // For a dry run without a card, which calls none of these functions.
-static const GxDeviceEngine gx__machine_planned_nccl = {"nccl", NULL, NULL, NULL};
+static const GxDeviceEngine gx__machine_planned_nccl = {"nccl", NULL, NULL, NULL, NULL};
 
 GxStatus gx_open_device_comm(GxContext *g, const char *device_comm)
 {

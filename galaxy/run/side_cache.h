@@ -369,7 +369,7 @@ static void gx__side_cache_leave(const GxTrainer *t, const char *name, const cha
     snprintf(exact, sizeof exact, GX__SIDE_CACHE_FILE, rank);
     if (strcmp(name, exact) || !gx_record_cache_is_other(&t->side_cache->records, path, &size)) return;
     if (left->is_own && unlink(path) != 0) return;
-    if (!left->n++) snprintf(left->first, sizeof left->first, "%s", name);
+    if (!left->n++) snprintf(left->first, sizeof left->first, "%s", exact);
     left->mb += (double)size / 1e6;
 }
 
