@@ -224,7 +224,7 @@ static GxStatus gx__predictions_regression(const GxPredictions *p, double value[
     return status;
 }
 
-// The relevance of text i in its group.
+// The true relevance of text i in its group (gain), and the score that the model gives it (relevance).
 static float gx__predictions_gain(const GxPredictions *p, int64_t i)
 {
     return p->problem == GX_PROBLEM_SINGLE ? (float)(p->t->label[i] == 1) : p->t->number[i];
