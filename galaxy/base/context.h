@@ -50,8 +50,8 @@ struct GxContext {
     GxArena *host;  // of the host's memory; NULL if the device computes in host memory: `arena` is then used for both
     GxRecorder *recorder; // NULL: nothing is recorded
     GxStep *step;         // in the device's memory
-    const GxStep
-        *clipped; // the step that gx_clip has filled in, or other code that then sets this; optimizers refuse another
+    // The step that gx_clip has filled in; optimizers refuse any other. Code that fills in a step itself must set this.
+    const GxStep *clipped;
     GxLogger log;
     const GxReporter *reporter; // NULL: silence
     GxError error;              // the first one
