@@ -158,7 +158,7 @@ static void gx__con_norm_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRo
 static const int32_t *gx__con_ids(GxPass *p, const int32_t *ids, const char *what)
 {
     if (!ids && p->g->device->computes)
-        GX_FAIL(&p->g->error, GX_ERR_ARGUMENT, "the model has a table of %s, and the batch brings none", what);
+        GX_FAIL(&p->g->error, GX_ERR_ARGUMENT, "the model has a table of %s, but the batch has no such array", what);
     return ids && p->m->mode->methods.con == GX_METHOD_SP ? ids + gx_slice_begin(p) : ids;
 }
 

@@ -123,17 +123,17 @@ static GxStatus gx__lora_check_pattern(const GxModel *m, GxError *err)
         const GxTensor *t = &m->table.row[i];
         found += t->has_lora;
         if (t->has_lora || !gx__lora_is_matrix(t) || !gx__lora_is_found(m, t)) continue;
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "LoRA's targets, \"%.200s\", are %.*s, too, which is no linear of attention or MLP, none of "
-                       "a head or before one, and not the embedding of tokens",
-                       m->lora.targets, (int)gx__lora_module(t), t->name);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "LoRA's targets, the regular expression \"%.200s\", also match %.*s, which cannot have LoRA: it must "
+            "be a linear of attention or MLP, of a head or before one, or the token embedding",
+            m->lora.targets, (int)gx__lora_module(t), t->name);
     }
     if (found) return GX_OK;
-    return GX_FAIL(
-        err, GX_ERR_ARGUMENT,
-        "LoRA's targets, \"%.200s\", a regular expression, are nothing of the model's; it has to match whole "
-        "names, which are like %s, without .weight",
-        m->lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "LoRA's targets, the regular expression \"%.200s\", match no module of the model; it has to match a "
+                   "whole name, such as %s without .weight",
+                   m->lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
 }
 
 GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
@@ -154,12 +154,12 @@ GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
             found = t->has_lora && gx__lora_is_called(t->name, gx__lora_module(t), name.at, name.n);
         }
         if (!found)
-            return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "LoRA's target \"%.*s\" is no linear of attention or MLP, none of a head or before one, "
-                           "and not the embedding of tokens; those of %s are called like %s, %s",
-                           (int)name.n, name.at, m->family->name,
-                           m->table.row[m->unit[1].pair[0].linear[0].first.index].name,
-                           m->table.row[m->embedding.index].name);
+            return GX_FAIL(
+                err, GX_ERR_ARGUMENT,
+                "LoRA's target \"%.*s\" matches no linear of attention or MLP, none of a head or before one, "
+                "and not the token embedding; names in %s are like %s, %s",
+                (int)name.n, name.at, m->family->name, m->table.row[m->unit[1].pair[0].linear[0].first.index].name,
+                m->table.row[m->embedding.index].name);
     }
     return GX_OK;
 }

@@ -423,7 +423,7 @@ static void gx__model_refuse(GxContext *g, const GxUnitSpec *u)
         };
         for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
             if (missing[i].is_asked)
-                GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "unit \"%s\", pair %d (%s) asks for %s, which is not built",
+                GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "unit \"%s\", pair %d (%s) asks for %s, which is not supported",
                         u->name, k, gx_core_name(s->core.kind), missing[i].what);
     }
 }
@@ -675,8 +675,10 @@ static GxStatus gx__model_quantize(GxModel *m, int kind, GxError *err)
                 if (core == GX_CORE_ATT || core == GX_CORE_MLP) n += gx__model_quantize_linear(m, l, kind);
             }
     if (n || !kind) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "a quantised matrix cannot be trained, and all of this model's are: freeze them, as LoRA does");
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "there is no frozen matrix of attention or MLP to quantise (packed ones, q, k, v or gate, up, must all be "
+        "frozen); freeze some (--freeze), or train an adapter (--tuning lora)");
 }
 
 GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,

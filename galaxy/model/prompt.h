@@ -90,10 +90,11 @@ GxStatus gx_prompt_check_frozen(const GxModel *m, GxError *err)
             const GxLinear *qkv = &m->unit[unit].pair[k].linear[0];
             const GxTensor *w = &m->table.row[qkv->first.index < 0 ? 0 : qkv->first.index];
             if (gx_pair_has_prompt(m, unit, k) && (!w[1].frozen || !w[2].frozen))
-                return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                               "%s is to be trained whole, beside prompts that go through it, which is not built: "
-                               "leave it out of the trainable modules",
-                               w[1].frozen ? w[2].name : w[1].name);
+                return GX_FAIL(
+                    err, GX_ERR_UNSUPPORTED,
+                    "%s is to be trained whole, but prompts go through it, and both together are not supported: "
+                    "leave it out of the trainable modules",
+                    w[1].frozen ? w[2].name : w[1].name);
         }
     return GX_OK;
 }

@@ -54,10 +54,11 @@ GxStatus gx_side_check_trained(const GxModel *m, GxError *err)
 {
     for (int i = 0; i < m->table.n; i++)
         if (!m->table.row[i].frozen && gx_side_is_beside(m, m->table.row[i].unit))
-            return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "%s is to be trained, and lies beside a side network, where no gradient comes; of the model "
-                           "its head alone can be trained besides",
-                           m->table.row[i].name);
+            return GX_FAIL(
+                err, GX_ERR_ARGUMENT,
+                "%s is to be trained, but lies beside a side network, and no gradient goes through it; besides "
+                "the side network only the model's head can be trained",
+                m->table.row[i].name);
     return GX_OK;
 }
 

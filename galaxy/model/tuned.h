@@ -96,7 +96,7 @@ static GxStatus gx__tuned_check_name(const GxModel *m, const char *name, int n, 
     }
     if (found || m->lora.is_of_peft) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "the trainable module \"%.*s\" is none of the model's; they are called like %s", n, name,
+                   "the trainable module \"%.*s\" is none of the model's modules; their names are like %s", n, name,
                    m->table.row[0].name);
 }
 

@@ -47,7 +47,7 @@ GxStatus gx_chat_find_format(GxContext *g, GxChatReading *chat, const char *chat
     gx_broadcast(g, GX_AXIS_ALL, 0, name, sizeof name, GX_U8);
     GX_TRY(gx_status(g));
     chat->format = gx_chat_format(name);
-    chat->lacks = name[0] == '?' ? "the model's chat template is none of those that are built" : NULL;
+    chat->lacks = name[0] == '?' ? "the model's chat template is none of the supported ones" : NULL;
     return GX_OK;
 }
 
