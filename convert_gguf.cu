@@ -1,10 +1,11 @@
-// convert_gguf.cu: a Hugging Face folder into a GGUF file, which llama.cpp runs, and a GGUF file into a folder.
+// convert_gguf.cu: converts a Hugging Face folder into a GGUF file, which llama.cpp runs, and a GGUF file into a
+// folder.
 //
 //     ./convert_gguf --model out/checkpoint-500 --output_file model.gguf --outtype q8_0
 //     ./convert_gguf --gguf model.gguf --output_dir FOLDER --save_dtype bf16
 //
-// LLaMA, Mistral within its window, Qwen2, Qwen3. What is written appears when it is whole, or not at all; what is
-// there already is left alone.
+// For LLaMA, Mistral within its window, Qwen2 and Qwen3. The output appears only once it is complete; existing files
+// are not touched.
 #include "galaxy.h"
 #include <signal.h>
 #include <stdio.h>

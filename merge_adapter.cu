@@ -1,10 +1,10 @@
-// merge_adapter.cu: a model and its adapter (LoRA) into a Hugging Face folder of one model.
+// merge_adapter.cu: merges a model and its adapter (LoRA), and writes the merged model as a Hugging Face folder.
 //
 //     ./merge_adapter --adapter out/checkpoint-500 --output_dir merged
 //     ./merge_adapter --adapter out/checkpoint-500 --unmerge --model merged --output_dir model # and out of it again
 //
-// The adapter says where its base is, or --model does. LLaMA, Mistral, Qwen2, Qwen3, BERT with any head. The folder
-// appears when it is whole, or not at all; what is there already is left alone.
+// The base model is the one that the adapter names, or that of --model: LLaMA, Mistral, Qwen2, Qwen3, BERT with any
+// head. The folder appears only once it is complete; an existing one is not touched.
 #include "galaxy.h"
 #include <signal.h>
 #include <stdio.h>

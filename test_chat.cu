@@ -707,7 +707,7 @@ TEST(the_format_is_that_of_the_models_folder_on_all_ranks)
         else
             CHECK(status == 1 &&
                       strstr(said.log, i == 1 ? "chats.jsonl:1: the record is a conversation, and the model's chat "
-                                                "template is none of those that are built; --chat_template"
+                                                "template is none of the supported ones; --chat_template"
                                               : "and neither the model's folder nor the tokenizer's has"),
                   "%s", said.log);
     }

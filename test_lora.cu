@@ -770,8 +770,8 @@ TEST(targets_that_no_linear_is_are_refused_by_name)
     const GxLora all = {2, 2, 0, 0, ".*_proj|.*norm", NULL, 0, gx_module_pattern_finds},
                  nobody = {2, 2, 0, 0, "[qv]_proj", NULL, 0, gx_module_pattern_finds};
     if (!gx_regex_is_built()) return;
-    expect_refusal(all, "are model.layers.0.input_layernorm, too");
-    expect_refusal(nobody, "are nothing of the model's");
+    expect_refusal(all, "also match model.layers.0.input_layernorm, which cannot have LoRA");
+    expect_refusal(nobody, "match no module of the model");
 }
 
 TEST(modules_that_are_trained_besides_are_the_models_and_have_no_factors)

@@ -111,7 +111,7 @@ TEST(reductions_that_are_no_divisors_of_the_width_and_modules_without_a_gradient
     expect_refusal(&negative, NULL, &test_serial, "side_reduction_factor is -1");
     expect_refusal(&none, NULL, &test_serial, "\"norms\" is none of the model's");
     expect_refusal(&beside, NULL, &test_serial,
-                   "model.layers.0.input_layernorm.weight is to be trained, and lies beside");
+                   "model.layers.0.input_layernorm.weight is to be trained, but lies beside");
     expect_refusal(&good, &adapters, &test_serial, "bottleneck adapters and a side network are two ways");
 }
 

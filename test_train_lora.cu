@@ -1336,7 +1336,7 @@ TEST(what_cannot_be_adapted_is_refused)
         {BASE "--lora_dim 0", {"--lora_dim is \"0\"; expected an integer from 1 to 65536"}},
         {BASE "--target_modules all-linear,lm_head",
          {"\"all-linear,lm_head\", name others beside all-linear, which stands alone"}},
-        {BASE "--lora_target_modules q_proj,norm", {"\"norm\" is no linear of attention or MLP, none of a head"}},
+        {BASE "--lora_target_modules q_proj,norm", {"\"norm\" matches no linear of attention or MLP, none of a head"}},
         {BASE "--trainable_modules heads", {"\"heads\" is none of the model's"}},
         {"--model refused/checkpoint-2 --tuning lora", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},

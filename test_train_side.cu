@@ -157,7 +157,7 @@ TEST(what_cannot_have_a_side_network_is_refused)
          {"side_reduction_factor is 5; the model's width is 32"}},
         {"--model base/checkpoint-8 --tuning side --side_reduction_factor 0", {"from 1 to 65536"}},
         {BASE "--trainable_modules input_layernorm",
-         {"model.layers.0.input_layernorm.weight is to be trained, and lies beside a side network"}},
+         {"model.layers.0.input_layernorm.weight is to be trained, but lies beside a side network"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
         {"--adapter refused/checkpoint-2 --side_mix gated", {"--side_mix is another than that of the adapter"}},
         {"--resume refused/checkpoint-2 --side_reduction_factor 8 --max_steps 4",

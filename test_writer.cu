@@ -711,7 +711,7 @@ TEST(lines_are_answered_until_the_input_ends)
     CHECK(strstr(err(), "oldest turns are forgotten"), "%s", err());
     gx_file_write("model/chat_template.jinja", "<|user|>", 8, &e);
     talk("abc\\n", "");
-    CHECK(finish() == 1 && strstr(err(), "is none of those that are built"), "%s", err());
+    CHECK(finish() == 1 && strstr(err(), "is none of the supported ones"), "%s", err());
 }
 
 TEST(an_interrupt_ends_an_answer_and_not_the_conversation)

@@ -1,17 +1,17 @@
-// train_bert.cu: trains a BERT. A layer is two (core, CON) pairs; CON adds what comes out of a core to the stream, and
-// the norm stands behind the sum:
+// train_bert.cu: trains a BERT. A layer is two (core, CON) pairs: CON adds the core's result to the residual stream,
+// and then applies the norm:
 //
 //     x --+-- ATT -- + -- norm --+-- MLP -- + -- norm -- y
 //         +----------+           +----------+
 //
-// One rank computes all of it. Several ranks share it out: --mode tp|sp|galaxy|galaxy2, or --att, --con, --mlp and
-// --ends, each none, tp (heads, columns, the vocabulary split) or sp (the sequence split); and --tp N of them, while
-// the others see other samples (data parallelism). Between the blocks stands what the layouts of the rows derive
-// (model/mode.h):
+// One rank computes everything. Several ranks split the work by --mode tp|sp|galaxy|galaxy2, or by --att, --con, --mlp
+// and --ends, each of which is none, tp (splits heads, columns, the vocabulary) or sp (splits the sequence). --tp N
+// ranks share one model; the others have other samples (data parallelism). The collectives between the blocks follow
+// from the layouts of the rows (model/mode.h):
 //
 //     --mode tp      ATT -- SUM -- + -- norm          --mode galaxy  GATHER -- ATT -- SCATTER -- + -- norm
 //
-// What it is trained for, --task says; each task has options of its own, which --help shows.
+// --task chooses what it is trained for; each task has options of its own, which --help shows.
 // train_tp.cu, train_sp.cu, train_galaxy.cu and train_galaxy2.cu spell one mode out each, for every family.
 #include "galaxy.h"
 

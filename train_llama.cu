@@ -1,13 +1,13 @@
-// train_llama.cu: trains a LLaMA. A layer is two (core, CON) pairs; what enters a core is the stream's norm, CON adds
-// what comes out of it to the stream:
+// train_llama.cu: trains a LLaMA. A layer is two (core, CON) pairs: a core reads the norm of the residual stream, and
+// CON adds the core's result to the stream:
 //
 //     x --+-- norm -- ATT -- + --+-- norm -- MLP -- + -- y
 //         +------------------+   +------------------+
 //
-// One rank computes all of it. Several ranks share it out: --mode tp|sp|galaxy|galaxy2, or --att, --con, --mlp and
-// --ends, each none, tp (heads, columns, the vocabulary split) or sp (the sequence split); and --tp N of them, while
-// the others see other samples (data parallelism). Between the blocks stands what the layouts of the rows derive
-// (model/mode.h):
+// One rank computes everything. Several ranks split the work by --mode tp|sp|galaxy|galaxy2, or by --att, --con, --mlp
+// and --ends, each of which is none, tp (splits heads, columns, the vocabulary) or sp (splits the sequence). --tp N
+// ranks share one model; the others have other samples (data parallelism). The collectives between the blocks follow
+// from the layouts of the rows (model/mode.h):
 //
 //     rows       FULL: every rank has all      SEQ: its slice of the sequence      PARTIAL: a summand of all
 //     a core     by tp takes FULL and gives PARTIAL, by sp takes and gives SEQ, else FULL and FULL

@@ -1,9 +1,9 @@
-// arena.h: all memory of a rank in one block, whose size is known before anything is allocated.
+// base/arena.h: all memory of a rank in one block, whose size is known before anything is allocated.
 //
-// The code that lays out buffers runs twice: once on a dry arena, which only counts (and hands out addresses that must
-// not be touched), then on one that was given exactly the peak of the first. So the plan that is printed is the code's
-// own, never an estimate kept beside it. Long-lived buffers are taken and stay; scratch is taken after a mark and given
-// back to it (a stack).
+// The code that lays out buffers runs twice: first on a dry arena, which only counts (the addresses that it returns
+// must not be accessed), then on an arena of exactly the size that the dry one needed. So the printed memory plan comes
+// from the code itself and is not an estimate. Long-lived buffers are taken once; scratch is taken after a mark, and
+// released by returning to the mark (a stack).
 //
 //     GxArena dry = GX_ZERO;                    gx_arena_open_dry(&dry);
 //     lay_out(&model, &dry);                    // the same function, twice
@@ -30,8 +30,8 @@ typedef struct {
     char *base;
     int64_t capacity, used, peak; // bytes
     int64_t kind_used[GX_MEM_KINDS], kind_peak[GX_MEM_KINDS];
-    int dry;       // counts only
-    int exhausted; // a take did not fit: NULL was given
+    int dry;       // 1: only counts
+    int exhausted; // 1: a take did not fit and returned NULL
 } GxArena;
 typedef struct {
     int64_t used, kind_used[GX_MEM_KINDS];
@@ -60,7 +60,7 @@ void gx_arena_open_dry(GxArena *a)
 {
     memset(a, 0, sizeof *a);
     a->dry = 1;
-    a->base = (char *)GX_ALIGN; // not NULL: NULL means "not wanted" to operations
+    a->base = (char *)GX_ALIGN; // not NULL, which means "not needed" to operations
     a->capacity = INT64_MAX / 2;
 }
 

@@ -1,14 +1,14 @@
-// common.h: the words that every header of Galaxy uses: version, language bridges, small integer helpers.
+// base/common.h: what every header of Galaxy uses: version, macros for C and C++, small integer helpers.
 //
-// Headers are written in the common part of C11 and C++17. Each holds its declarations always, and its implementation
-// where GALAXY_IMPLEMENTATION is defined before the include: in exactly one file of a program. Objects of C and C++
-// (CUDA) link together.
+// Headers are written in the common subset of C11 and C++17. A header always gives its declarations; it gives its
+// implementation if GALAXY_IMPLEMENTATION is defined before the include, which exactly one file of a program must do.
+// Objects of C and C++ (CUDA) link together.
 //
 // The implementation needs POSIX (clocks, sockets, mkdtemp), which the system's headers leave out under -std=c11. It
-// asks for that by itself where no system header was included before it; else the compiler has to be told: -std=gnu11.
+// requests POSIX itself if no system header has been included before it; otherwise compile with -std=gnu11.
 
-// Told too late: glibc's and musl's headers have decided (macOS's leave nothing out). One error, and no implementation,
-// which would only add a hundred.
+// A system header of glibc or musl was included first, and has already left POSIX out (macOS's headers never do). One
+// error, and no implementation, which would only add a hundred further errors.
 #ifdef GALAXY_IMPLEMENTATION
 #if (defined(__GLIBC__) && !defined(__USE_MISC)) ||                                                                    \
     (defined(_FEATURES_H) && !defined(__GLIBC__) && !defined(_GNU_SOURCE) && !defined(_DEFAULT_SOURCE) &&              \
@@ -49,7 +49,7 @@
 #define GX_RESTRICT restrict
 #endif
 
-// Before functions that kernels call, too.
+// Marks functions that kernels may call, too.
 #ifdef __CUDACC__
 #define GX_ANYWHERE __host__ __device__
 #else
@@ -73,7 +73,7 @@
 
 GX_BEGIN
 
-enum { GX_PATH = 4096 }; // bytes of a path, its terminating 0 among them: as many as the system takes
+enum { GX_PATH = 4096 }; // bytes of a path with its terminating 0: as many as the system accepts
 
 static inline int64_t gx_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t gx_max(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -82,15 +82,16 @@ static inline int64_t gx_round_up(int64_t a, int64_t multiple) { return gx_ceil_
 
 double gx_seconds(void); // monotonic clock, seconds
 
-// FNV-1a, 64 bits (Fowler, Noll, Vo): finds torn and rotten files, not forged ones.
+// FNV-1a, 64 bits (Fowler, Noll, Vo): detects truncated and corrupted files, but not forged ones.
 #define GX_HASH_START UINT64_C(0xcbf29ce484222325)
 #define GX_HASH_PRIME UINT64_C(0x100000001b3)
 uint64_t gx_hash(uint64_t hash, const void *data, int64_t bytes); // continues from `hash`
 
-// Bytes of the UTF-8 character that a text begins with (RFC 3629: no overlong forms, no surrogates, nothing above
-// U+10FFFF); 0: it is none.
+// The number of bytes of the UTF-8 character that a text begins with (RFC 3629: no overlong forms, no surrogates,
+// nothing above U+10FFFF); 0: the text does not begin with one.
 int gx_utf8_bytes(const char *text);
-// For people: what is not UTF-8, such as a character that was cut off, and control characters become question marks.
+// Makes a text printable: control characters and bytes that are not UTF-8, such as a truncated character, become
+// question marks.
 void gx_text_clean(char *text);
 
 GX_END

@@ -1,8 +1,8 @@
-// context.h: one GxContext per rank holds everything that a rank has: device, communicator, memory, logger, error.
-// There is no other state in the library, so several ranks can live in one process as threads.
+// base/context.h: a GxContext holds everything that a rank has: device, communicator, memory, logger, error. There is
+// no other state in the library, so several ranks can be threads of one process.
 //
 // Errors are sticky: the first one stays in g->error, and from then on operations on this context do nothing. So a step
-// is written without a check after every line; whoever runs it checks once at its end: if (gx_failed(g)) ...
+// needs no check after every line; its caller checks once at its end: if (gx_failed(g)) ...
 #ifndef GX_CONTEXT_H
 #define GX_CONTEXT_H
 #include "arena.h"
@@ -12,28 +12,28 @@
 GX_BEGIN
 
 typedef struct GxContext GxContext;
-typedef struct GxDevice GxDevice;     // where it is computed (ops/device.h)
-typedef struct GxComm GxComm;         // who talks with the others (comm/engine.h); NULL: nobody else is there
+typedef struct GxDevice GxDevice;     // computes the operations (ops/device.h)
+typedef struct GxComm GxComm;         // communicates with the other ranks (comm/engine.h); NULL: there are none
 typedef struct GxMesh GxMesh;         // the ranks' arrangement (base/mesh.h)
-typedef struct GxReporter GxReporter; // who is told how a run goes on (run/report.h)
+typedef struct GxReporter GxReporter; // reports the progress of a run (run/report.h)
 
 enum { GX_MAX_LOSSES = 4 }; // of a task, each with a count of its own
 
-// What a step needs to know and a captured CUDA graph must not have baked in: it lies in device memory, and operations
-// read it there.
+// The values that change with each step. They lie in device memory, where operations read them, so that a captured CUDA
+// graph does not contain them as constants.
 typedef struct {
-    uint64_t seed, step;            // of the random numbers: windows of accumulation begun
-    int64_t first_sample;           // of this rank's, in the window: its number in the whole training
-    int64_t labels[GX_MAX_LOSSES];  // that count in this window for each loss, on all ranks
-    float lr;                       // this step's learning rate; up to here the host writes, from here on the device
-    float clip;                     // the factor that clipping puts on gradients
-    int64_t applied;                // optimizer steps applied so far, this one counted: AdamW's t
-    int64_t skip;                   // 1: gradients are not finite, the optimizer leaves everything as it is
+    uint64_t seed, step;            // for random numbers; step: the number of windows of accumulation begun
+    int64_t first_sample;           // the number, in the whole training, of this rank's first sample of the window
+    int64_t labels[GX_MAX_LOSSES];  // the number of labels in this window, for each loss, on all ranks
+    float lr;                       // this step's learning rate. The host writes up to here, the device from here on
+    float clip;                     // the factor that clipping multiplies gradients by
+    int64_t applied;                // optimizer steps applied so far, including this one: AdamW's t
+    int64_t skip;                   // 1: gradients are not finite, and the optimizer changes nothing
     double sum_squares;             // of all gradients
-    double loss_sum[GX_MAX_LOSSES]; // of the window's labels
+    double loss_sum[GX_MAX_LOSSES]; // the sum of the window's losses, for each loss
 } GxStep;
 
-static inline double gx_step_loss(const GxStep *s) // the window's: of each loss the mean, added up
+static inline double gx_step_loss(const GxStep *s) // the window's loss: the sum of the means of all losses
 {
     double loss = 0;
     for (int k = 0; k < GX_MAX_LOSSES; k++)
@@ -47,10 +47,11 @@ struct GxContext {
     GxComm *comm;
     const GxMesh *mesh;
     GxArena *arena; // of the device's memory: operations take their scratch here and give it back before they return
-    GxArena *host;  // of the host's memory; NULL where the device computes in that, and `arena` is both
-    GxRecorder *recorder;  // NULL: nothing is noted
-    GxStep *step;          // in the device's memory
-    const GxStep *clipped; // the step that gx_clip has filled: optimizers refuse another; who fills one by hand sets it
+    GxArena *host;  // of the host's memory; NULL if the device computes in host memory: `arena` is then used for both
+    GxRecorder *recorder; // NULL: nothing is recorded
+    GxStep *step;         // in the device's memory
+    // The step that gx_clip has filled in; optimizers refuse any other. Code that fills in a step itself must set this.
+    const GxStep *clipped;
     GxLogger log;
     const GxReporter *reporter; // NULL: silence
     GxError error;              // the first one
@@ -58,11 +59,11 @@ struct GxContext {
     int local_rank;             // among the ranks on this machine: which of its cards is this rank's
     int threads;                // CPU threads of this rank; 0 counts as 1
     int tf32;                   // 1: a device may round the factors of fp32 products to TF32, 10 bits
-    int unit;                   // for the recorder: which unit, which block is at work
+    int unit;                   // for the recorder: the unit, and the block of it, that operations belong to
     const char *site;
-    // Called again and again while the host waits for the device, since when (gx_seconds): what is waited for may
-    // depend on other ranks, and where one of them is lost this sets the error, which ends the wait. since < 0: a last
-    // look, the device is done. NULL: nobody looks.
+    // Called repeatedly while the host waits for the device. since: when the wait began (gx_seconds). The device may be
+    // waiting for other ranks; if one of them is lost, this sets g->error, which ends the wait. since < 0: the last
+    // call, after the device has finished. NULL: not called.
     void (*while_waiting)(GxContext *g, double since);
 };
 
@@ -75,8 +76,8 @@ static inline void gx_at(GxContext *g, int unit, const char *site)
     g->site = site;
 }
 
-// Scratch that an operation returns by gx_arena_release before it ends. NULL sets the context's error: the plan was not
-// kept.
+// Scratch, which an operation releases by gx_arena_release before it returns. NULL, and the context's error is set, if
+// the arena is too small: more memory was taken than planned.
 void *gx_scratch(GxContext *g, GxMemoryKind kind, int64_t bytes);
 void *gx_take_from(GxContext *g, GxArena *a, GxMemoryKind kind, int64_t bytes); // gx_arena_take with the same promise
 

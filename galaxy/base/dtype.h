@@ -1,5 +1,5 @@
-// dtype.h: the element types that buffers and files can have, and their sizes. Which of them an operation computes in
-// is the device's word.
+// base/dtype.h: the element types of buffers and files, and their sizes. A device decides which of them its operations
+// support.
 #ifndef GX_DTYPE_H
 #define GX_DTYPE_H
 #include "common.h"
@@ -40,7 +40,7 @@ static inline float gx_from_bf16(uint16_t bits) { return gx_float_of_bits((uint3
 static inline uint16_t gx_to_bf16(float x)
 {
     const uint32_t bits = gx_float_bits(x);
-    // A NaN's payload may lie in what is cut off
+    // The payload of a NaN may be only in the bits that are cut off: it is made a quiet NaN
     const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1), quiet = bits | 0x400000;
     return (uint16_t)((x == x ? rounded : quiet) >> 16);
 }

@@ -1,6 +1,6 @@
-// fields.h: a struct as data: a table says of each field its name, type, place, default, range and what it is for. From
-// such tables come command lines and --help (io/config.h), JSON files in and out (io/json_fields.h), and what the ranks
-// of a run agree on (run/agree.h).
+// base/fields.h: describes a struct by a table: each field's name, type, offset, default, range and purpose. Such
+// tables are used to parse command lines and print --help (io/config.h), to read and write JSON (io/json_fields.h), and
+// to compare options across ranks (run/agree.h).
 //
 //     typedef struct { int64_t hidden_size; double rms_norm_eps; } Config;
 //     static const GxField fields[] = {
@@ -29,8 +29,8 @@ typedef enum {
     GX_FIELD_INT_LIST, // GxIntList
     GX_FIELD_PATH,     // char[GX_PATH]: a string, long enough for every path
     GX_FIELD_NAMES,    // char[GX_FIELD_NAMES_TEXT]: names with commas between them; in JSON also a list of them
-    // char[GX_FIELD_NAMES_TEXT]: texts, each behind a GX_FIELD_MARK; a flag that is given again adds one; in JSON a
-    // list of them, or one
+    // char[GX_FIELD_NAMES_TEXT]: texts, each preceded by a GX_FIELD_MARK; a repeated flag appends one; in JSON a list
+    // of texts, or one text
     GX_FIELD_TEXTS,
     GX_FIELD_LONG_TEXT, // char[GX_PATH]: text
     GX_FIELD_HASH       // int64_t, 64 bits: 0x and 16 hexadecimal digits; a decimal number is read, too
@@ -55,7 +55,8 @@ typedef union { // a value before it is stored
     GxIntList list;
 } GxFieldValue;
 
-// 1: the text is a value of the field's type, all of it: no rubbish behind a number, no overflow, NaN, white space.
+// Returns 1 if the whole text is a value of the field's type: no characters after a number, no overflow, NaN or white
+// space.
 int gx_field_parse(const GxField *f, const char *text, GxFieldValue *v);
 int gx_field_parse_bool(const char *text, int *out);              // true, false, 1, 0
 int gx_field_allows(const GxField *f, const GxFieldValue *v);     // 1: it is within its range, or one of its choices
@@ -68,13 +69,13 @@ size_t gx_field_size(const GxField *f); // bytes in the struct
 static inline void *gx_field_at(const GxField *f, void *target) { return (char *)target + f->offset; }
 static inline const void *gx_field_in(const GxField *f, const void *source) { return (const char *)source + f->offset; }
 void gx_field_store(const GxField *f, const GxFieldValue *v, void *target);
-// Of GX_FIELD_TEXTS: adds those of v. 0: they do not fit.
+// For GX_FIELD_TEXTS: appends the texts of v to the field in target. Returns 0 if they do not fit.
 int gx_field_add_texts(const GxField *f, const GxFieldValue *v, void *target);
-// The next of such texts, behind *at (NULL at first), and its length; NULL: there is none.
+// Iterates over such texts: returns the next one after *at (NULL at first) and its length; NULL: there is none.
 const char *gx_field_next_text(const char *texts, const char **at, int64_t *bytes);
 int gx_field_same(const GxField *f, const void *a, const void *b); // 1: both structs have the same value
 
-// A struct's fields one behind the other, without its padding: gx_fields_bytes of them.
+// The fields of a struct one after another, without padding: gx_fields_bytes bytes.
 int64_t gx_fields_bytes(const GxField *f, int n);
 void gx_fields_pack(const GxField *f, int n, const void *source, char *bytes);
 void gx_fields_unpack(const GxField *f, int n, void *target, const char *bytes);

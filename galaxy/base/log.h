@@ -1,5 +1,4 @@
-// log.h: where the library's words go. The library itself never prints: it calls the logger of its context, if there is
-// one.
+// base/log.h: the logger. The library itself never prints: it calls the logger of its context, if there is one.
 //
 //     static void to_stderr(void *user, GxLogLevel level, const char *text) { fprintf(stderr, "%s\n", text); }
 //     GxLogger log = {to_stderr, NULL};

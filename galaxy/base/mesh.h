@@ -1,12 +1,13 @@
-// mesh.h: the ranks of a run, arranged as a box of five axes, outer to inner: pp, dp_replicate, dp_shard, cp, tp.
+// base/mesh.h: the ranks of a run, arranged as a five-dimensional mesh with axes, outer to inner: pp, dp_replicate,
+// dp_shard, cp, tp.
 //
-// Neighbours in tp are neighbours in rank, since they talk most. A collective names the axes it runs over by a mask;
-// its group is all ranks that differ from this one in those axes only, ordered by rank. The mesh only counts: it holds
-// no communicator and talks to nobody.
+// Neighbours in tp have neighbouring ranks, since they communicate most. A collective names the axes that it runs over
+// by a mask; its group is all ranks that differ from this one in those axes only, ordered by rank. The mesh only
+// computes ranks and groups: it holds no communicator.
 //
-//     int dims[GX_MESH_AXES] = {1, 1, -1, 1, 2};                  // tp 2; dp_shard takes what is left of the world
+//     int dims[GX_MESH_AXES] = {1, 1, -1, 1, 2};                  // tp 2; dp_shard: world / 2
 //     GX_TRY(gx_mesh_open(&mesh, dims, rank, world, &g->error));
-//     gx_mesh_size(&mesh, GX_AXIS_LOSS);                          // how many ranks see other tokens
+//     gx_mesh_size(&mesh, GX_AXIS_LOSS);                          // how many ranks have different tokens
 #ifndef GX_MESH_H
 #define GX_MESH_H
 #include "context.h"
@@ -30,18 +31,19 @@ struct GxMesh {
     int rank, world;
 };
 
-// Each of dims is at least 1, and their product is the world; dims[2] (dp_shard) may be -1: what is left of the world.
+// Each of dims must be at least 1, and their product the world. dims[2] (dp_shard) may be -1: the world divided by the
+// others.
 GxStatus gx_mesh_open(GxMesh *m, const int *dims, int rank, int world, GxError *err);
 
 int gx_mesh_size(const GxMesh *m, int axes);  // ranks in a group over these axes
 int gx_mesh_index(const GxMesh *m, int axes); // this rank's place in its group
-// The group's ranks in order; *me (NULL: not wanted) is this rank's place. Returns gx_mesh_size; fills `ranks` only if
-// it is within capacity.
+// The group's ranks in order; *me (may be NULL): this rank's index. Returns gx_mesh_size; fills `ranks` only if that is
+// at most `capacity`.
 int gx_mesh_group(const GxMesh *m, int axes, int *ranks, int capacity, int *me);
-// The same of a context; one without a mesh is alone.
+// The same for a context; without a mesh its rank is the only one.
 static inline int gx_group_size(const GxContext *g, int axes) { return g->mesh ? gx_mesh_size(g->mesh, axes) : 1; }
 static inline int gx_group_index(const GxContext *g, int axes) { return g->mesh ? gx_mesh_index(g->mesh, axes) : 0; }
-// Without the axes of one rank: masks of the same group become the same mask.
+// The mask without axes of one rank, so that masks that mean the same group become equal.
 int gx_mesh_axes(const GxMesh *m, int axes);
 const char *gx_axes_name(int axes, char text[64]); // "dp_shard+tp", for messages
 
@@ -64,8 +66,8 @@ static int64_t gx__mesh_product(const int *dims)
     return product;
 }
 
-// The factors of the world that change the wanted dimensions least: all of them are tried, dp_shard is free where it
-// was -1.
+// Finds the dimensions, with the world as their product, that differ least from the wanted ones: tries all; dp_shard is
+// free if it was -1.
 static void gx__mesh_nearest(const int *wanted, int axis, int rest, int *now, int *best, int64_t *least)
 {
     if (axis < GX_MESH_AXES - 1) {

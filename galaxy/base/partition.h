@@ -1,5 +1,6 @@
-// partition.h: how a count (heads, columns, rows, layers, samples) is cut among the ranks of a group. Parts are
-// contiguous, in rank order, and of different sizes wherever the machines are, or the count is not a multiple.
+// base/partition.h: splits a count (heads, columns, rows, layers, samples) among the ranks of a group. Parts are
+// contiguous and in rank order. They may differ in size: for machines of different speed, or if the count is not a
+// multiple of the ranks.
 //
 //     GxSplit heads;
 //     GX_TRY(gx_split_list(&heads, "tp_num_attention_heads_list", list, n, H, ranks, err));   // list NULL: even
@@ -19,16 +20,17 @@ typedef struct {
 static inline int64_t gx_split_total(const GxSplit *s) { return s->begin[s->n]; }
 static inline int64_t gx_split_part(const GxSplit *s, int r) { return s->begin[r + 1] - s->begin[r]; }
 
-// As even as it goes, the remainder to the first; parts may be empty. n: 1 to GX_MAX_PARTS.
+// As even as possible: the first parts get one more each until the remainder is used up. Parts may be empty. n: 1 to
+// GX_MAX_PARTS.
 GxSplit gx_split_even(int64_t total, int n);
 
-// A user's list, entry r for rank r: n entries of at least 1 that sum to the total. NULL: even, refused where a part
-// would be empty. `what` is the list's name in messages.
+// Splits by a user's list, entry r for rank r: n entries of at least 1 that sum up to the total. NULL: evenly, and an
+// error if a part would be empty. what: the list's name in messages.
 GxStatus gx_split_list(GxSplit *s, const char *what, const int64_t *list, int n_list, int64_t total, int n,
                        GxError *err);
 
-// The same proportions of another total, n at least, with parts of at least 1: of a total that is not larger no part
-// becomes larger.
+// Splits another total, at least n, in the same proportions, with parts of at least 1. If the total is not larger, no
+// part becomes larger.
 GxSplit gx_split_like(const GxSplit *s, int64_t total);
 
 typedef struct { // contiguous shares of a count, one for each member of a group, in order; neighbours' may overlap
@@ -38,16 +40,17 @@ typedef struct { // contiguous shares of a count, one for each member of a group
 static inline GxRange gx_share_mine(const GxShares *s) { return s->part[s->me]; }
 static inline int64_t gx_share_count(const GxShares *s) { return gx_range_count(gx_share_mine(s)); }
 GxShares gx_shares_whole(int64_t total); // one member, which has all
-// Parts of a split in elements of which each of its things has so many.
+// The parts of a split, multiplied by the number of elements that each split item has.
 GxShares gx_shares_of(const GxSplit *s, int me, int64_t elements);
 
-// Grouped-query attention: member r's query heads are heads' part r of H; they use part r of the K key-value heads. A
-// K,V head that several members use lies in all their parts: H 6, K 3, heads 1,3,2 give {0}, {0,1}, {2}. elements: of
-// one head. *q_first: the number of this member's first query head among those that share its first K,V head.
+// Grouped-query attention: the shares of the K key-value heads that the members' query heads use. heads: the split of
+// the H query heads. A K,V head that several members use is in the shares of all of them: H 6, K 3, heads 1,3,2 give
+// {0}, {0,1}, {2}. elements: those of one head. *q_first: the index of this member's first query head among the query
+// heads that share its first K,V head.
 GxStatus gx_shares_kv(GxShares *kv, int64_t *q_first, const GxSplit *heads, int64_t K, int me, int64_t elements,
                       GxError *err);
 
-// What a user says about how a group splits a model.
+// The user's lists of how a tp group splits a model.
 typedef struct {
     const int64_t *part; // of each member
     int n;               // 0: as even as it goes
@@ -90,7 +93,8 @@ static const char *gx__split_list_text(const int64_t *list, int n, char text[160
     return text;
 }
 
-// The list of n entries of at least 1 that sums to the total and keeps the proportions of the one that was given.
+// Writes a valid list to `nearest`, of n entries of at least 1 that sum up to the total, close to the proportions of
+// `list`.
 static void gx__split_list_nearest(const int64_t *list, int64_t total, int n, int64_t *nearest)
 {
     double weight[GX_MAX_PARTS], sum = 0;

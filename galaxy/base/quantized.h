@@ -1,10 +1,10 @@
-// quantized.h: a matrix whose elements have 4 or 8 bits: what there is of it, where it lies, and what its codes mean.
-// The bytes are those of bitsandbytes.
+// base/quantized.h: matrices whose elements have 4 or 8 bits: their parts, their layout in memory, and the meaning of
+// their codes. The format is that of bitsandbytes.
 //
 //     kind             bits of an element      a value
-//     GX_NF4           4.5                     N[q] a                   a: of 64 neighbours, their max|w|
+//     GX_NF4           4.5                     N[q] a                   a: max|w| of a block of 64 elements
 //     GX_NF4_DOUBLED   4.127                   N[q] (D[s] A + o)        A: of 256 such blocks; o: the mean of all a
-//     GX_INT8          8, and 32 of a row      q a / 127                a: of a row, its max|w|
+//     GX_INT8          8, and 32 for each row  q a / 127                a: max|w| of a row
 //
 // N holds 16 numbers between -1 and 1 that weights of a normal distribution fall on equally often, one of them 0
 // (Dettmers et al. 2023, "QLoRA", arXiv:2305.14314, section 3, where doubled scales are "double quantization"). D holds
@@ -18,9 +18,9 @@
 //     void *memory = gx_arena_take(arena, GX_MEM_WEIGHTS, gx_quantized_bytes(GX_NF4_DOUBLED, rows, cols));
 //     GxQuantized w = gx_quantized(GX_NF4_DOUBLED, rows, cols, memory);
 //
-// A box of a larger matrix has codes for its own elements alone, but the blocks, and so the values, of the larger one:
-// it keeps the scale of each block that may lie between its first and its last element. Its values are the same
-// wherever the larger matrix is cut.
+// A box of a larger matrix has codes for its own elements only, but its blocks are those of the larger matrix: it has
+// the scales of all blocks between its first and its last element. So its values do not depend on how the larger matrix
+// is split.
 //
 // cpu/quantize.h makes one of floats, ops/quantize.h makes floats of it, ops/quantized_linear.h multiplies with it.
 #ifndef GX_QUANTIZED_H

@@ -1,17 +1,17 @@
-// recorder.h: notes every operation and every collective that passes, with its dimensions, bytes and FLOPs and the
-// place in the model that asked for it. The FLOP count, the byte-count tests and the pictures of modes come from here:
-// from the program's own path, on the device `none` without computing anything.
+// base/recorder.h: records every operation and every collective of a run, with its dimensions, bytes and FLOPs, and the
+// place in the model that it belongs to. The FLOP count, the byte-count tests and the pictures of modes come from such
+// recordings: of the real program, but on the device `none`, which computes nothing.
 //
 //     GxRecorder rec = GX_ZERO;
 //     g->recorder = &rec;             // ... run a step ...
 //     printf("%.1f GFLOP\n", rec.flops / 1e9);
 //     gx_recorder_close(&rec);
 //
-// What overlaps can be told from the order of events. A blocking collective is one event, with ticket 0. One that was
-// started is two: GX_EVENT_COLLECTIVE with a ticket where it started, and behind it GX_EVENT_WAIT with the same ticket
-// where it was waited for; the operations between them are those that it may hide behind.
+// The order of events shows what overlaps. A blocking collective is one event, with ticket 0. A started one is two
+// events with the same ticket: GX_EVENT_COLLECTIVE where it is started, and later GX_EVENT_WAIT where it is waited for.
+// The operations between these may overlap with it.
 //
-// A recorder that is given a clock also tells how long each event took (run/profile.h).
+// With a clock, a recorder also reports how long each event took (run/profile.h).
 #ifndef GX_RECORDER_H
 #define GX_RECORDER_H
 #include "dtype.h"
@@ -54,8 +54,8 @@ typedef struct {
     int64_t tickets; // given so far
     int totals_only; // 1: sums, no list
     int lost;        // 1: memory ran out, the list is not whole (the sums are)
-    // NULL, or: the time in seconds, read as an event begins, once what was asked for before is done; and who is told
-    // of each event how long it took, up to the next one's beginning or gx_recorder_settle
+    // clock: the time in seconds, read when an event begins, after all earlier work is done; NULL: no times. timed:
+    // called with the duration of each event, up to the beginning of the next one or gx_recorder_settle
     double (*clock)(void *user);
     void (*timed)(void *user, const GxEvent *e, double seconds);
     void *user;
@@ -65,7 +65,7 @@ typedef struct {
 } GxRecorder;
 
 void gx_recorder_add(GxRecorder *r, const GxEvent *e);
-// Notes where a started collective is waited for: once, and only where its start is in the list, or there is none.
+// Records where a started collective is waited for: once, and only if the list has its start, or there is no list.
 void gx_recorder_wait(GxRecorder *r, int64_t ticket, const char *site, int unit);
 void gx_recorder_settle(GxRecorder *r); // with a clock: the event that is running ends here
 void gx_recorder_close(GxRecorder *r);

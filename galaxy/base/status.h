@@ -1,9 +1,9 @@
-// status.h: how Galaxy says that something went wrong.
+// base/status.h: errors.
 //
-// What can fail returns a GxStatus and fills a GxError: the first error stays, later ones are dropped (a context's
-// error is sticky). Nothing here prints or exits. A message says what was found, what was expected, and what to do; it
-// is UTF-8 without control characters, whatever stands in the file or flag that it quotes. Of one that is too long, as
-// with a path of thousands of bytes, beginning and end are kept.
+// A function that can fail returns a GxStatus and fills in a GxError. The first error stays, later ones are dropped (a
+// context's error is sticky). Nothing here prints or exits. A message says what was found, what was expected, and what
+// to do. It is UTF-8 without control characters, whatever the file or flag that it quotes contains. If it is too long,
+// for example because of a path of thousands of bytes, its beginning and end are kept.
 //
 //     if (T < 1) return GX_FAIL(err, GX_ERR_ARGUMENT, "seq_len is %ld; it must be at least 1", T);
 //     GX_TRY(gx_safetensors_open(&file, path, err));
@@ -22,15 +22,15 @@ typedef enum {
     GX_ERR_FORMAT,     // a file's contents are not what they should be
     GX_ERR_DEVICE,     // a device or a library on it
     GX_ERR_COMM,       // a rank died, stalled, or does something else than the others
-    GX_ERR_UNSUPPORTED // sound, but not built: a dtype, an option, a library that is missing
+    GX_ERR_UNSUPPORTED // valid, but not supported by this program: a dtype, an option, a missing library
 } GxStatus;
 
 typedef struct {
-    int code;    // a GxStatus; written last, so that who sees it set sees the rest
-    int claimed; // somebody is writing, or has written
+    int code;    // a GxStatus; written last, so that a thread that sees it set also sees the rest
+    int claimed; // 1: a thread is writing, or has written, the error
     int line;
     const char *file;
-    char message[600]; // what is longer ends with an ellipsis
+    char message[600]; // a longer one is shortened
 } GxError;
 
 GxStatus gx_error_set(GxError *err, GxStatus code, const char *file, int line, const char *format, ...) GX_PRINTF(5, 6);
@@ -38,8 +38,8 @@ GxStatus gx_error_code(const GxError *err); // safe while other threads may set 
 void gx_error_clear(GxError *err);
 const char *gx_status_name(GxStatus code);
 
-// The formatted text into out[size], size >= 8. What does not fit is left out of its middle, where "…" stands then: the
-// first third stays, and the end. No character of UTF-8 is cut.
+// Writes the formatted text to out[size], size >= 8. If it does not fit, "…" replaces a part of its middle: the first
+// third stays, and the end. No UTF-8 character is split.
 void gx_format_shortened(char *out, size_t size, const char *format, va_list args);
 
 #define GX_FAIL(err, code, ...) gx_error_set((err), (code), __FILE__, __LINE__, __VA_ARGS__)

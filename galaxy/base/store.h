@@ -1,20 +1,20 @@
-// store.h: where tensors lie, apart from what they are (tensors.h): the weights that a rank computes with, and, of
-// those that are trained, gradients, masters and moments. The only place that knows offsets.
+// base/store.h: the buffers of a rank's tensors: weights, and for trained tensors gradients, fp32 masters and optimizer
+// moments. It is the only file that knows offsets; tensors.h describes the tensors themselves.
 //
-// A rank has the tensors of units [first, last). Weights lie unit by unit in one buffer of the type that is computed
-// in, frozen ones among them; gradients, masters and moments lie in buffers of their own, in the same order, of trained
-// tensors alone: what is frozen has none and costs nothing. In fp32 the weights are their own masters. A packed row
-// lies right behind the row before, if both are there. Quantised matrices lie apart, in bytes.
+// A rank has the tensors of units [first, last). The weights, frozen ones included, lie unit by unit in one buffer of
+// the type that is computed in. Gradients, masters and moments each have a buffer of their own, in the same order, for
+// trained tensors only: a frozen tensor has none of them. In fp32 the weights are their own masters. A packed row
+// follows the row before without a gap, if the rank has both. Quantised matrices have a separate buffer of bytes.
 //
 //     GX_TRY(gx_store_open(&s, &table, 0, table.units, GX_BF16, &g->error));    // counts
 //     gx_store_take(g, &s, 2);                                                  // takes memory: two moments
 //     const void *w = gx_store_weight(&s, id);
-//     float *dw = gx_store_grad(&s, id, &accumulate);                           // NULL: frozen, or none are wanted
-//     GxQuantized q = gx_store_quantized(&s, id);                               // of one that is kept so
+//     float *dw = gx_store_grad(&s, id, &accumulate);                           // NULL: frozen, or no gradients
+//     GxQuantized q = gx_store_quantized(&s, id);                               // for a quantised matrix
 //
-// Gradients of a window are written by whoever comes first and added to by all who come later (`is_written`), in
-// whatever order micro-batches and the uses of a tied weight come; what nobody has written when the window ends is
-// zeroed.
+// In a window the first contribution to a gradient is written, later ones are added (`is_written`), in whatever order
+// the micro-batches and the uses of a tied weight come. A gradient without any contribution is zeroed at the end of the
+// window.
 #ifndef GX_STORE_H
 #define GX_STORE_H
 #include "context.h"
@@ -22,10 +22,10 @@
 GX_BEGIN
 
 typedef struct {
-    int64_t weight;    // elements before it in the rank's weights; -1: it is not here, or quantised
-    int64_t quantized; // bytes before it among the quantised matrices; -1: it is not here, or in numbers
-    int64_t trainable; // elements before it in gradients, masters and moments; -1: frozen, or not here
-    int is_written;    // its gradient, in this window
+    int64_t weight;    // its offset in the weights, in elements; -1: not on this rank, or quantised
+    int64_t quantized; // its offset in the quantised matrices, in bytes; -1: not on this rank, or not quantised
+    int64_t trainable; // its offset in gradients, masters and moments, in elements; -1: frozen, or not on this rank
+    int is_written;    // 1: its gradient has been written in this window
 } GxPlace;
 
 typedef struct {
@@ -36,9 +36,9 @@ typedef struct {
     int64_t quantized_n;          // bytes
     GxDtype dtype;                // of the weights
     void *weights;                // [weights_n]
-    void *quantized;              // [quantized_n]; NULL: nothing is
-    float *masters;               // [trained_n], fp32; NULL in fp32: the weights are it
-    float *grads;                 // [trained_n]; NULL: none are wanted
+    void *quantized;              // [quantized_n]; NULL: no matrix is quantised
+    float *masters;               // [trained_n], fp32; NULL if the weights are fp32 and their own masters
+    float *grads;                 // [trained_n]; NULL: no gradients are computed
     float *moment[2];             // [trained_n] each; NULL: the optimizer has none
 } GxStore;
 
@@ -54,12 +54,13 @@ static inline int gx_store_has(const GxStore *s, int row)
 static inline int gx_store_trains(const GxStore *s, int row) { return s->place[row].trainable >= 0; }
 int gx_store_trains_unit(const GxStore *s, int unit);
 
-void *gx_store_weight(const GxStore *s, GxTensorId id);          // of one that is in numbers
-GxQuantized gx_store_quantized(const GxStore *s, GxTensorId id); // of one that is quantised: this rank's box
-// Marks it as written. *accumulate: 0 where it is to be written, 1 where it is to be added to.
+void *gx_store_weight(const GxStore *s, GxTensorId id);          // of a tensor that is not quantised
+GxQuantized gx_store_quantized(const GxStore *s, GxTensorId id); // this rank's box of a quantised matrix
+// The gradient, which is marked as written. *accumulate: 0: the caller must overwrite it, 1: add to it. NULL: frozen,
+// or no gradients are computed.
 float *gx_store_grad(GxStore *s, GxTensorId id, int *accumulate);
 float *gx_store_master(const GxStore *s, int row); // fp32 values of a trained tensor, or of any in fp32; else NULL
-// Of a trained tensor; NULL of a frozen one, and where there is no such buffer.
+// The gradient of a trained tensor, not marked as written; and a moment. NULL: frozen, or there is no such buffer.
 static inline float *gx_store_grads(const GxStore *s, int row)
 {
     return s->grads && gx_store_trains(s, row) ? s->grads + s->place[row].trainable : NULL;
@@ -75,7 +76,7 @@ static inline char *gx_store_weights_at(const GxStore *s, int64_t at)
 
 void gx_store_begin_window(GxStore *s); // no gradient is written
 
-// For who keeps what is launched (run/graphs.h): which gradients are written, 1 byte for each row of the table.
+// For captured graphs (run/graphs.h): which gradients have been written, a byte for each row of the table.
 void gx_store_written(const GxStore *s, uint8_t *is_written);
 void gx_store_set_written(GxStore *s, const uint8_t *is_written);
 
@@ -87,7 +88,8 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-// Behind what there is; a row that is not packed begins a line of GX_ALIGN bytes of fp32.
+// Places a tensor after *n elements. A row that is not packed is aligned so that in fp32 it begins at a multiple of
+// GX_ALIGN bytes.
 static int64_t gx__store_place(int64_t *n, const GxTensor *t, int is_packed)
 {
     const int64_t at = is_packed ? *n : gx_round_up(*n, GX_ALIGN / 4);

@@ -1,14 +1,14 @@
-// tensors.h: the tensor table: one row per parameter. Initialisation, optimizer, sharding, checkpoints, tests and the
-// memory plan read this one table; there is no second list of parameters anywhere. Code holds typed handles
-// (GxTensorId), never strings or numbers of its own.
+// base/tensors.h: the tensor table: one row per parameter. Initialisation, optimizer, sharding, checkpoints, tests and
+// the memory plan all read this table; there is no second list of parameters. Code holds typed handles (GxTensorId)
+// instead of names or row numbers.
 //
-// A row knows the tensor's whole (global) shape, this rank's box in it, and, of a tensor that is cut in one dimension,
-// the parts of all members of the group among which it is cut. Parts may overlap (a K,V head that two ranks use): its
-// grads are summed where they overlap, and the lowest member owns the overlap for the norm and for checkpoints.
-// A unit is what is gathered, sent or recomputed together: the embedding, a layer, the head. Rows added with `packed`
-// belong right behind the row before: q, k, v are three tensors to files, one matrix to a GEMM. A row with an alias has
-// no storage: it is another name for the tensor that it points to (tied weights). Where tensors lie is store.h's
-// matter.
+// A row has the tensor's whole (global) shape, this rank's box of it, and, if the tensor is split in one dimension, the
+// parts of all members of the group that it is split among. Parts may overlap (a K,V head that two ranks use):
+// gradients are summed where they overlap, and the lowest member owns the overlap for the norm and for checkpoints.
+// A unit is what is gathered, sent or recomputed together: the embedding, a layer, the head. A `packed` row follows the
+// row before without a gap in memory: q, k, v are three tensors in files, but one matrix for a GEMM. A row with an
+// alias has no storage: it is another name for the tensor that it refers to (tied weights). Where tensors are in memory
+// is described in store.h.
 //
 //     GxTensor t = GX_ZERO;
 //     snprintf(t.name, sizeof t.name, "model.norm.weight");
@@ -23,7 +23,7 @@ GX_BEGIN
 
 enum { GX_MAX_DIMS = 4, GX_NAME = 128 };
 typedef enum { GX_ROLE_WEIGHT = 0, GX_ROLE_BIAS, GX_ROLE_NORM, GX_ROLE_EMBEDDING, GX_ROLE_HEAD, GX_ROLE_LORA } GxRole;
-// init_std: the deviation of NORMAL; of UNIFORM, [-init_std, init_std), the bound.
+// init_std is NORMAL's standard deviation, and UNIFORM's bound: [-init_std, init_std).
 typedef enum { GX_INIT_NORMAL = 0, GX_INIT_ZEROS, GX_INIT_ONES, GX_INIT_UNIFORM } GxInit;
 typedef struct {
     int64_t begin, end;
@@ -42,26 +42,26 @@ typedef struct {
     int pair; // which of the unit's
     int64_t global_shape[GX_MAX_DIMS];
     int64_t begin[GX_MAX_DIMS], end[GX_MAX_DIMS]; // this rank's box: [begin, end) in each dimension
-    int packed;                                   // 1: right behind the row before
-    int has_alias;                                // 1: no storage of its own, but that of `alias`
+    int packed;                                   // 1: follows the row before without a gap
+    int has_alias;                                // 1: shares the storage of `alias`
     GxTensorId alias;
-    int copies; // 1 + the row whose values a file has for it, too: there they are tied, and here not; 0: none
+    int copies; // 1 + the row whose values a file also has for this one (tied there, but not here); 0: none
     GxInit init;
     float init_std;
     int decay;    // weight decay applies
     int has_lora; // of a matrix W: `lora` is A of its LoRA, and the next row B (model/lora.h)
     GxTensorId lora;
-    int has_scale;                // of a matrix W: its rows' results have a scale, and a bias besides (model/scale.h)
-    GxTensorId scale, added_bias; // of packed ones W the next have the next
-    int is_added;                 // by a tuning method: no base has it, and what is saved of the base does not, either
-    int is_named;                 // of the model's own, asked for by name to be trained besides
-    int is_adapter;  // of what a tuning method adds to a model, or trains of it: saved apart from the base's tensors
+    int has_scale;                // of a matrix W: its outputs have a scale and an added bias (model/scale.h)
+    GxTensorId scale, added_bias; // those of packed matrices are consecutive rows
+    int is_added;                 // by a tuning method: not part of the base model or its files
+    int is_named;                 // part of the base model, and trained because the user named its module
+    int is_adapter;  // part of the adapter: added or trained by a tuning method, and saved separately from the base
     int frozen;      // no gradient, no optimizer state
-    int quantized;   // 1 + GxQuantKind: a frozen matrix, kept in bytes; 0: in numbers
-    int reduce_axes; // mesh axes over which the gradient is summed: derived from the layouts at the places of use
-    // Of a tensor that is cut (parts not NULL): where, over which mesh axes, and what each of the group's members has;
-    // begin and end in that dimension are this rank's part. Parts go up in member order; only in dimension 0 they may
-    // overlap. The array is lent.
+    int quantized;   // 1 + GxQuantKind: a frozen, quantised matrix; 0: not quantised
+    int reduce_axes; // mesh axes over which the gradient is summed: derived from the layouts where the tensor is used
+    // Of a split tensor (parts is not NULL): the dimension, the mesh axes, and the part of each member of the group;
+    // begin and end in that dimension are this rank's part. Parts ascend in member order; only in dimension 0 may they
+    // overlap. The array is borrowed.
     int split_dim, split_axes, n_parts;
     const GxRange *parts;
 } GxTensor;
@@ -86,14 +86,14 @@ int64_t gx_tensor_count(const GxTensor *t); // elements of this rank's box
 int64_t gx_tensor_global_count(const GxTensor *t);
 int64_t gx_table_parameters(const GxTable *t);          // elements of the whole model, tied ones once
 int64_t gx_table_trained(const GxTable *t);             // those that are not frozen
-GxRange gx_tensor_owned(const GxTensor *t, int member); // of a cut one: what of member's part no lower member has
+GxRange gx_tensor_owned(const GxTensor *t, int member); // of a split one: the part of `member` that no lower one has
 
 // This rank's elements of a tensor, in C order: element i of the box is element gx_tensor_global_index(t, i) of the
 // whole.
 int64_t gx_tensor_global_index(const GxTensor *t, int64_t i);
 
-// Draws a tensor's first values, elements [first, first + n) of the box, each from the tensor's name and its global
-// index: the same numbers in every topology, and whatever other tensors the model has.
+// Draws initial values of elements [first, first + n) of the box. Each is a function of (seed, the tensor's name, the
+// element's global index): the same in every topology, whatever other tensors the model has.
 void gx_tensor_init(const GxTensor *t, uint64_t seed, int64_t first, int64_t n, float *values);
 
 GX_END
@@ -152,7 +152,7 @@ static GxStatus gx__table_check(const GxTable *t, const GxTensor *row, GxError *
     return GX_OK;
 }
 
-// Room for one more row. 0: no memory; what there is stays as it is.
+// Makes room for one more row. Returns 0 if there is no memory; the table then stays as it is.
 static int gx__table_grow(GxTable *t)
 {
     if (t->n < t->capacity) return 1;

@@ -1,4 +1,4 @@
-// text.h: text for people: how many columns it takes, cut short with an ellipsis, wrapped into lines.
+// base/text.h: formats text for people: its width in columns, shortening with an ellipsis, wrapping into lines.
 //
 //     char cut[24];
 //     gx_text_cut(path, cut, sizeof cut);             // "/data/very/long/nam…"

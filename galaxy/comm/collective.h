@@ -1,10 +1,10 @@
-// collective.h: one collective, taken apart: how many steps it has, what a member sends and receives in each of them,
-// and the sum that it takes when the pieces are here. Nothing is sent here (flight.h does that); everything here is a
-// function of the description alone, so a dry run counts the bytes of the real one.
+// comm/collective.h: a collective as a sequence of steps: what a member sends and receives in each step, and what it
+// sums once the pieces have arrived. Nothing is sent here (flight.h does that). Everything is a function of the
+// collective's description, so a dry run counts the same bytes as the real run.
 //
-//   all_reduce      chunks of n pieces, two steps each: member i sums piece i of the chunk, then all gather the sums
-//   reduce_scatter  each step a piece of every member's rows: member i sums those of its own
-//   all_gather, all_to_all, broadcast, barrier, transfers: one step, and no sum
+//   all_reduce      chunks of n pieces, two steps each: member i sums piece i of the chunk, then the sums are gathered
+//   reduce_scatter  in each step a piece of every member's rows: member i sums the pieces of its own rows
+//   all_gather, all_to_all, broadcast, barrier, transfers: one step without a sum
 //
 // Sums are taken in rank order, x0 + x1 + x2 ..., so all ranks get the same bits, and reduce-scatter followed by
 // all-gather gives those of all-reduce.
@@ -15,11 +15,11 @@ GX_BEGIN
 
 typedef enum { GX_SUM = 0, GX_MAX } GxReduce;
 
-// Point to point: what one entry of a list asks for (gx_transfer).
+// An entry of the list of point-to-point messages that gx_transfer is given.
 enum { GX_CHANNELS = 4 };
 typedef struct {
     int peer, is_send, channel;
-    void *data; // read only where is_send
+    void *data; // read if is_send, otherwise written
     int64_t n;
     GxDtype dtype;
 } GxTransfer;
@@ -37,17 +37,16 @@ typedef enum {
 
 const char *gx_operation_name(int operation); // "all_reduce"
 
-// One operation under way: a few steps, each of which is an exchange with the other members, perhaps with a sum after
-// it.
+// A collective in progress: a few steps, each of which exchanges messages with the other members, and may then sum.
 struct GxCollective {
-    GxOperation operation; // GX__COMM_SEND stands for a list of transfers
-    int axes, detail;      // without axes of one rank; reduction or root
+    GxOperation operation; // GX__COMM_SEND: a list of transfers
+    int axes, detail;      // mesh axes, without those of one rank; the reduction or the root
     GxDtype dtype;
     int n, me; // the group
     const char *in;
-    char *out, *scratch, *staged; // staged: of an all-reduce on the device, where `out` is a copy of one chunk
-    int64_t row, count, size;     // elements of a row; elements in all, for the header; bytes of an element
-    int64_t piece;                // elements that one member sums in one step
+    char *out, *scratch, *staged; // staged: an all-reduce's buffer in device memory; `out` is then a copy of a chunk
+    int64_t row, count, size;     // elements of a row; all elements, for the header; bytes of an element
+    int64_t piece;                // elements that a member sums in one step
     int64_t scratch_bytes;
     int64_t step, steps;
     int64_t sequence;
@@ -55,7 +54,7 @@ struct GxCollective {
     GxMessage *message;
     int messages, running;
     double deadline;
-    GxSplit to, from; // rows that leave for and come from each member
+    GxSplit to, from; // rows sent to, and received from, each member
     int rank[GX_MAX_PARTS];
 };
 
@@ -64,23 +63,23 @@ struct GxCollective {
 typedef void GxReduceFunction(char *out, const char *const *in, int n, int64_t count, GxReduce reduce);
 GxReduceFunction *gx__comm_reduce_function(GxDtype dtype); // NULL: no sums are taken in this type
 
-// How many steps a sum takes: n - 1 pieces arrive in one, and fit the communicator's chunk of scratch. `most` is the
-// most elements that one member has to sum.
+// Divides a sum into steps: in each step n - 1 pieces arrive, which fit into the communicator's chunk of scratch.
+// `most`: the most elements that any member has to sum.
 void gx__comm_cut(const GxContext *g, GxCollective *c, int64_t most);
 void gx__comm_cut_all_reduce(const GxContext *g, GxCollective *c);
 
 // ---- parts ---------------------------------------------------------------------------------------------------------
 typedef struct {
     char *data;
-    int64_t bytes; // < 0: no message at all
+    int64_t bytes; // < 0: there is no message
 } GxPart;
 GxPart gx__comm_part(const void *base, int64_t first, int64_t elements, int64_t size);
 GxPart gx__comm_rows(const GxCollective *c, const void *base, const GxSplit *rows, int i); // member i's of a split
 
-// Of the step that c->step says:
-GxPart gx__comm_part_to(const GxCollective *c, int i);   // what leaves for member i
-GxPart gx__comm_part_from(const GxCollective *c, int i); // where what comes from member i arrives
-void gx__comm_finish_step(const GxCollective *c);        // all of it is here: the sum, where the step has one
+// For step c->step:
+GxPart gx__comm_part_to(const GxCollective *c, int i);   // what is sent to member i
+GxPart gx__comm_part_from(const GxCollective *c, int i); // where the data from member i are received
+void gx__comm_finish_step(const GxCollective *c);        // once all messages have arrived: sums, if the step has a sum
 int64_t gx__comm_chunk_begin(const GxCollective *c);     // all-reduce: the first element of the step's chunk,
 int64_t gx__comm_chunk_size(const GxCollective *c);      // and its elements
 int64_t gx__comm_bytes_sent(const GxCollective *c);      // in all steps
@@ -100,8 +99,8 @@ const char *gx_operation_name(int operation)
 }
 
 // ---- sums ----------------------------------------------------------------------------------------------------------
-// out = in[0] + in[1] + ... in this order; `out` may be one of them, since a block is read from all before it is
-// written. Integers are added as unsigned: they wrap around.
+// out = in[0] + in[1] + ... in this order. `out` may be one of the inputs: a block is read from all of them before it
+// is written. Integers are added as unsigned, so they wrap around.
 #define GX__COMM_DEFINE_REDUCE(name, type, adding_type)                                                                \
     static void gx__comm_reduce_##name(char *out, const char *const *in, int n, int64_t count, GxReduce reduce)        \
     {                                                                                                                  \

@@ -1,49 +1,52 @@
-// comm.h: collectives over the axes of the mesh: what a program calls, and what it is promised. Below it are
+// comm/comm.h: collectives over the axes of the mesh: the interface for programs, and its guarantees. The layers below:
 //
-//     engine.h          what an engine supplies (threads.h, tcp.h, mpi.h): send these messages, receive those
-//     collective.h      what each collective sends, receives and sums, step by step: one writing for all engines
-//     flight.h          how collectives run, are started, progress and are waited for; their errors
-//     device_buffers.h  buffers in the memory of a device: an engine of the device's (nccl.h), or copies
-//     captured.h        what a device is asked for once and does again and again, with the collectives in between
+//     engine.h          the interface of an engine (threads.h, tcp.h, mpi.h), which sends and receives messages
+//     collective.h      what each collective sends, receives and sums, step by step; the same code for all engines
+//     flight.h          how collectives are started, progress and are waited for; their errors
+//     device_buffers.h  buffers in a device's memory: by an engine of the device (nccl.h), or by copies
+//     captured.h        work of a device that is captured once and launched repeatedly, with collectives in between
 //
 //     gx_threads_comm(&comm, group, rank);                // an engine, rank and world; or gx_tcp_comm, gx_mpi_comm
 //     GX_TRY(gx_mesh_open(&mesh, dims, comm.rank, comm.world, &g->error));
 //     g->mesh = &mesh;
 //     GX_TRY(gx_comm_open(g, &comm));                     // memory from the host's arena, sets g->comm
-//     gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, &labels, 1, GX_I64);     // flags and counts are agreed on like this
+//     gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, &labels, 1, GX_I64);     // also for flags and counts
 //     GxTicket t = gx_all_gather_start(g, GX_AXIS_TP, &rows, full, mine, B * C, GX_F32);
-//     ...                                                 // neither `full` nor `mine` may be touched meanwhile
+//     ...                                                 // `full` and `mine` must not be read or written meanwhile
 //     gx_wait(g, t);
 //     gx_comm_close(g);
 //
-// What every collective promises
-// - Sums are taken in rank order, x0 + x1 + x2 ..., in the type of the data: F32, F64, I32, I64; those of BF16 in fp32,
-//   rounded once. All ranks get the same bits; reduce-scatter followed by all-gather gives those of all-reduce. MAX
-//   hands a NaN on. F16 is moved, not summed (GX_ERR_UNSUPPORTED).
+// Guarantees of every collective
+// - Sums are taken in rank order, x0 + x1 + x2 ..., in the data's type: F32, F64, I32, I64; BF16 is summed in fp32 and
+//   rounded once. All ranks get the same bits, and reduce-scatter followed by all-gather gives the bits of all-reduce.
+//   MAX propagates NaN. F16 can be moved but not summed (GX_ERR_UNSUPPORTED).
 // - Parts are as large as their splits say, empty ones included; nothing is padded.
-// - A group of one communicates nothing and records nothing; it copies where the output is not the input.
-// - Every message has a header with the call's number in its group, its operation, count and type. Where two ranks do
-//   different things, the error names both and both operations. Who waits longer than `timeout` for somebody fails with
-//   a message that names operation and rank.
-// - A context that has failed does not join: it aborts all ranks, whose errors then name it and give its message; of a
-//   rank that died, left or stalled, all say the same words, which name that rank. So nobody hangs.
-// - The recorder gets one event per collective with the bytes that this rank sends (of a list of transfers, one for
-//   each), and another where one that was started is waited for. Without an engine (g->comm NULL in a world of several,
-//   or its engine NULL, or a dry arena) that, and taking scratch, is all that happens: a dry run.
+// - A group of one communicates and records nothing; it copies if the output is not the input.
+// - Every message has a header with the call's number in its group, its operation, count and type. If two ranks call
+//   different collectives, the error names both ranks and both operations. A rank that waits longer than `timeout` for
+//   another one fails with a message that names operation and rank.
+// - A failed context does not join a collective: it aborts all ranks, whose errors then name it and quote its message.
+// If
+//   a rank has died, left or stalled, all others fail with the same message, which names that rank. So no rank hangs.
+// - The recorder gets one event per collective (for a list of transfers, one per transfer) with the bytes that this
+// rank
+//   sends, and another one where a started collective is waited for. In a dry run (g->comm is NULL in a world of
+//   several ranks, its engine is NULL, or the arena is dry) nothing but this and taking scratch happens.
 //
-// Buffers may lie in the memory of a device that the host cannot touch. NCCL's sums are then its own; without it start
-// does the blocking form (device_buffers.h).
+// Buffers may lie in device memory that the host cannot access. NCCL then sums in its own order. Without NCCL, `start`
+// runs the blocking form (device_buffers.h).
 //
-// Memory: all comes from the host's arena (gx_host_arena), also the copies of device buffers: of a sum over all
-// elements a chunk at a time, of others the whole. A blocking sum takes up to `chunk` bytes (GX_MEM_COMM) and gives
-// them back; large sums go in chunks. A started one holds one of `slots` such blocks, taken by gx_comm_open. With no
-// slot left, start does the blocking form, which is always sound.
+// Memory: everything comes from the host's arena (gx_host_arena), copies of device buffers included: for an all-reduce
+// a chunk at a time, for other collectives the whole. A blocking sum takes up to `chunk` bytes (GX_MEM_COMM) and
+// releases them; larger sums are done in chunks. A started one occupies one of `slots` such blocks, which gx_comm_open
+// takes. If no slot is free, `start` runs the blocking form, which is always correct.
 //
-// What overlaps: data move and sums are taken while this rank is inside a call of this file, for all operations in
-// flight at once, in whatever order ranks wait for them. Whoever computes between start and wait may call gx_progress
-// there (flight.h). So start hides waiting for slower ranks and the network; it is no second thread.
+// Overlap: data are moved and summed while this rank is inside a call of this file, for all collectives in flight at
+// once, in whatever order ranks wait for them. Code that computes between start and wait may call gx_progress
+// (flight.h). So `start` hides the waiting for slower ranks and for the network, but it does not work in the
+// background.
 //
-// Not here: more than GX_MAX_PARTS ranks in one group.
+// Not supported: more than GX_MAX_PARTS ranks in a group.
 #ifndef GX_COMM_H
 #define GX_COMM_H
 #include "device_buffers.h"
@@ -54,26 +57,26 @@ GX_BEGIN
 // x[i] = reduction of all ranks' x[i], on all of them.
 void gx_all_reduce(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype);
 
-// full[rows.begin[r] ..] = rank r's mine, on all of them. `mine` may be the own rows of `full`; elsewhere they must not
-// overlap.
+// full[rows.begin[r] ..] = rank r's mine, on all of them. `mine` may be this rank's rows of `full`; otherwise the two
+// must not overlap.
 void gx_all_gather(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row_elements,
                    GxDtype dtype);
 
-// mine = sum of all ranks' partial[rows.begin[me] ..]. `mine` may be the own rows of `partial`; elsewhere they must not
-// overlap.
+// mine = sum of all ranks' partial[rows.begin[me] ..]. `mine` may be this rank's rows of `partial`; otherwise the two
+// must not overlap.
 void gx_reduce_scatter(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial,
                        int64_t row_elements, GxDtype dtype);
 
-// Rank r gets part r of send_rows; what it sends arrives as part r of recv_rows. The buffers must not overlap.
+// Sends part r of `send` to rank r, and receives rank r's part for this rank as part r of `recv`. The buffers must not
+// overlap.
 void gx_all_to_all(GxContext *g, int axes, const GxSplit *send_rows, const void *send, const GxSplit *recv_rows,
                    void *recv, int64_t row_elements, GxDtype dtype);
 
 void gx_broadcast(GxContext *g, int axes, int root, void *x, int64_t n, GxDtype dtype); // root: its index in the group
 void gx_barrier(GxContext *g, int axes);
 
-// Point to point. Peers are indices in the group; messages between two ranks keep their order within a channel, not
-// across channels. All transfers of one call are under way at once, so that neighbours that send to each other do not
-// wait for each other.
+// Point to point. Peers are indices in the group. Messages between two ranks keep their order within a channel, not
+// across channels. All transfers of a call are in flight at once, so two ranks that send to each other do not deadlock.
 void gx_transfer(GxContext *g, int axes, const GxTransfer *list, int n);
 void gx_send(GxContext *g, int axes, int to, const void *x, int64_t n, GxDtype dtype); // returns when it was taken
 void gx_recv(GxContext *g, int axes, int from, void *x, int64_t n, GxDtype dtype);
@@ -84,14 +87,14 @@ GxTicket gx_all_gather_start(GxContext *g, int axes, const GxSplit *rows, void *
 GxTicket gx_reduce_scatter_start(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial,
                                  int64_t row_elements, GxDtype dtype);
 void gx_wait(GxContext *g, GxTicket ticket); // once per ticket; again does nothing
-void gx_progress(GxContext *g);              // takes what was started as far as it goes now
+void gx_progress(GxContext *g);              // advances the started collectives as far as possible without waiting
 
 // ---- the communicator (GxComm: engine.h) ---------------------------------------------------------------------------
 // Takes the communicator's memory from the host's arena (a dry one counts it) and sets g->comm, g->rank, g->local_rank,
 // g->world. For a plan without an engine, fill in rank and world of a zeroed GxComm.
 GxStatus gx_comm_open(GxContext *g, GxComm *comm);
-// Finishes what was started and leaves; ranks that still wait for this one fail. A failed context aborts them instead.
-// The context keeps the closed communicator: a collective after it is an error, not a dry run.
+// Finishes the started collectives and leaves; ranks that still wait for this one fail. A failed context aborts them
+// instead. g->comm stays set: a later collective is an error, not a dry run.
 void gx_comm_close(GxContext *g);
 
 GX_END
@@ -101,7 +104,7 @@ GX_END
 #define GX_COMM_IMPLEMENTED
 #include <string.h>
 
-// ---- what each operation asks for ----------------------------------------------------------------------------------
+// ---- the description of each collective ----------------------------------------------------------------------------
 // Finds the group. Returns its size; 0: the context has failed.
 static int gx__comm_begin(GxContext *g, GxCollective *c, GxOperation operation, int axes, GxDtype dtype)
 {
@@ -141,7 +144,7 @@ static int gx__comm_split_fits(GxContext *g, const GxCollective *c, const GxSpli
     return 0;
 }
 
-// The small buffer of a gather or scatter may be its own rows of the large one, but not lie over others.
+// 1: `mine` is this rank's rows of `whole`, or does not overlap `whole` at all.
 static int gx__comm_overlap_is_sound(GxContext *g, const GxCollective *c, const void *whole, const void *mine)
 {
     GxPart own = gx__comm_rows(c, whole, &c->to, c->me),
@@ -155,7 +158,7 @@ static int gx__comm_overlap_is_sound(GxContext *g, const GxCollective *c, const 
     return 0;
 }
 
-// A rank's own part, within the memory that both ends are in.
+// Copies a rank's own part; both buffers are in the host's memory, or both in the device's.
 static void gx__comm_copy(GxContext *g, GxPart to, GxPart from)
 {
     if (gx__comm_dry(g) || to.bytes <= 0 || to.data == from.data) return;
@@ -163,7 +166,7 @@ static void gx__comm_copy(GxContext *g, GxPart to, GxPart from)
     else memcpy(to.data, from.data, (size_t)to.bytes);
 }
 
-// Each of these returns 1 where there is something to say to others.
+// Each of these describes a collective in *c, and returns 1 if there is something to communicate.
 static int gx__comm_all_reduce(GxContext *g, GxCollective *c, int axes, GxReduce reduce, void *x, int64_t n,
                                GxDtype dtype)
 {
@@ -378,14 +381,14 @@ void gx_comm_close(GxContext *g)
 {
     GxComm *comm = g->comm;
     if (!comm) return;
-    if (gx_failed(g)) gx__comm_give_up(g); // the others hear why before they hear that
+    if (gx_failed(g)) gx__comm_give_up(g); // tells the others the reason before this rank leaves
     if (comm->device_engine && comm->device_state) comm->device_engine->close(g);
     if (comm->engine && comm->state && !gx__comm_dry(g)) {
         for (int i = 0; i < gx_comm_slots(comm) && comm->is_open && !gx_failed(g); i++)
             if (comm->ticket[i]) gx__comm_complete(g, &comm->flight[i]);
         if (gx_failed(g) && comm->is_open) gx__comm_give_up(g);
         else if (gx_failed(g))
-            // gx_comm_open did not succeed: the others wait all the same
+            // gx_comm_open has failed, but the other ranks wait for this one nevertheless
             comm->engine->abort(g, comm, g->error.message);
         comm->engine->close(comm);
     }

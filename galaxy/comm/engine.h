@@ -1,14 +1,14 @@
-// engine.h: what an engine supplies (threads.h, tcp.h, mpi.h), and the communicator that holds it.
+// comm/engine.h: the interface of an engine (threads.h, tcp.h, mpi.h), and the communicator that holds it.
 //
-// An engine knows one thing: send these messages, receive those. It is asked in turns and keeps nobody waiting: `post`
-// begins a list of messages, `poll` moves what can be moved, `idle` rests until there may be something to poll for.
-// What a collective computes, when it gives up, and what its errors say is written above it (collective.h, flight.h),
-// once for all engines: so every engine gives the same bits.
+// An engine only sends and receives messages. Its functions do not block: `post` begins a list of messages, `poll`
+// advances them as far as possible, and `idle` sleeps until there may be something to poll for. What a collective
+// computes, when it gives up and what its errors say is written once for all engines (collective.h, flight.h), so every
+// engine gives the same bits.
 //
 // An engine's own function makes the communicator, with rank and world (gx_threads_comm, gx_tcp_comm, gx_mpi_comm);
 // gx_comm_open (comm.h) gives it memory, gx_comm_close ends it.
 //
-// Sent and received by the same make of machine: headers and data cross as they lie in memory.
+// All machines must have the same byte order and types: headers and data are sent as they are in memory.
 #ifndef GX_ENGINE_H
 #define GX_ENGINE_H
 #include "../base/mesh.h"
@@ -26,17 +26,17 @@ enum { GX_MAX_SLOTS = 16 };
 struct GxComm {
     const GxEngine *engine;              // NULL: a dry run
     void *state;                         // the engine's; NULL after its close
-    const GxDeviceEngine *device_engine; // for buffers of a device; NULL: copies of them go through the host
+    const GxDeviceEngine *device_engine; // for buffers of a device; NULL: they are copied through the host
     void *device_state;
     int rank, world;
     int local_rank, local_ranks; // among the ranks on this machine
     double timeout;              // seconds without progress; 0: 600
     int64_t chunk;               // bytes of scratch of one sum; 0: 4 MB (a million fp32)
     int slots;                   // operations in flight that start can hold; 0: 2, -1: none, at most GX_MAX_SLOTS
-    double seconds; // spent inside collectives so far: what communication costs beyond what it hides behind
+    double seconds;              // spent inside collectives so far: the communication time that is not hidden
     // from here on private
     GxCollective *flight;                  // [slots]
-    GxCollective *blocking;                // the one that this rank is inside of, or NULL
+    GxCollective *blocking;                // the blocking collective that this rank is in, or NULL
     GxMessage *message;                    // [1 + slots][2 * peers]: of the blocking one, then of the started ones
     char *pool;                            // [slots][chunk]
     int64_t ticket[GX_MAX_SLOTS], tickets; // number of the ticket that holds a slot, 0: free
@@ -50,15 +50,15 @@ int64_t gx_comm_chunk(const GxComm *comm);  // bytes; comm NULL: of a plan
 int gx_comm_slots(const GxComm *comm);
 int gx_comm_peers(const GxComm *comm); // the most ranks that one group can have
 
-// What the other ranks are told of this one's error, so that all name the one rank that caused it: "rank 1 failed:
-// <message>"; an error of the communicator (GX_ERR_COMM), such as "rank 0 died: ...", names its ranks by itself and is
-// passed on word for word, however many ranks it goes through.
+// The text that the other ranks are sent about this rank's error, so that all of them name the rank that caused it:
+// "rank 1 failed: <message>". An error of the communicator (GX_ERR_COMM), such as "rank 0 died: ...", already names the
+// rank, and is passed on unchanged.
 enum { GX_FAILURE_TEXT = 600 };
 void gx_comm_failure(const GxContext *g, const GxComm *comm, const char *message, char text[GX_FAILURE_TEXT]);
 
 // ---- messages ------------------------------------------------------------------------------------------------------
-// Goes ahead of every message. The receiver has one of its own, with what it expects; where they do not agree, data are
-// left alone.
+// Precedes every message. The receiver compares it with the header that it expects; if they differ, no data are
+// received.
 typedef struct {
     int64_t sequence, count, bytes; // the call's number in its group; its elements; bytes of this message
     int32_t operation, dtype, detail, axes, step, rank; // detail: reduction, root or channel; rank: the sender
@@ -71,26 +71,27 @@ struct GxMessage {
     int peer; // world rank
     int tag;  // 0 to 16383; messages of one tag between two ranks keep their order
     int is_send;
-    void *data; // header.bytes of them
+    void *data; // [header.bytes]
     GxHeader header, got;
-    GxOutcome outcome; // MISMATCH: `got` is not what was expected; LEFT: the peer closed without it
+    GxOutcome outcome; // MISMATCH: `got` differs from `header`; LEFT: the peer has closed without sending it
     int64_t engine[4]; // private
 };
 
 // ---- the engine ----------------------------------------------------------------------------------------------------
 struct GxEngine {
     const char *name;
-    // Begins all of them; the list stays where it is until they are done.
+    // Begins all messages. The list must stay in place until they are done.
     GxStatus (*post)(GxComm *comm, GxMessage *list, int n, GxError *err);
-    // Moves what can be moved. Returns how many outcomes changed; err: all is lost.
+    // Advances messages as far as possible. Returns how many outcomes changed. err is set if the communicator has
+    // failed.
     int (*poll)(GxComm *comm, GxMessage *list, int n, GxError *err);
-    // A number that changes when there may be something to poll for.
+    // An event count: it changes when there may be something to poll for.
     int64_t (*events)(GxComm *comm);
-    // Rests until that number is another, a second at most.
+    // Sleeps until the event count differs from `events`, for at most a second.
     void (*idle)(GxComm *comm, int64_t events);
-    // After an abort: nobody touches the list or its data from now on.
+    // After an abort: from its return on, the engine does not touch the list or its data.
     void (*cancel)(GxComm *comm, GxMessage *list, int n);
-    // Tells all ranks that this one has failed, and why: their next poll gives gx_comm_failure's words as their error.
+    // Tells all ranks that this one has failed, and why: their next poll fails with the text of gx_comm_failure.
     void (*abort)(GxContext *g, GxComm *comm, const char *message);
     void (*close)(GxComm *comm);
 };

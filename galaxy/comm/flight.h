@@ -1,17 +1,17 @@
-// flight.h: operations in flight: how a collective runs, from its first message to its last.
+// comm/flight.h: collectives in flight: how a collective runs, from its first message to its last.
 //
-// Several can be under way at once: those that were started, and the one that this rank is inside of. Whenever a rank
-// is inside a call, all of them advance: a step's messages are posted, polled until they are through, summed, and the
-// next step's are posted. So ranks may wait for them in any order, and nobody hangs.
+// Several collectives can be in flight at once: the started ones, and the blocking one that this rank is in. Whenever a
+// rank is inside a call, all of them advance: the messages of a step are posted, polled until they are complete, and
+// summed; then those of the next step are posted. So ranks may wait for them in any order without deadlock.
 //
-// What overlaps: start posts the first messages and returns; data move and sums are taken while this rank is inside a
-// call. MPI's library and the network may move messages by themselves meanwhile. Threads copy when the receiver is
-// inside a call. Whoever computes between start and wait may call gx_progress there (the weight gradients of a linear
-// do): it moves what has arrived by then, and never waits. So start hides waiting for slower ranks and the network; it
-// is no second thread. comm->seconds says what was not hidden.
+// Overlap: start posts the first messages and returns; data are moved and summed while this rank is inside a call.
+// Meanwhile MPI's library and the network may move messages by themselves; the threads engine copies when the receiver
+// is inside a call. Code that computes between start and wait may call gx_progress (the weight gradients of a linear
+// do), which handles what has arrived and never waits. So start hides the waiting for slower ranks and for the network,
+// but it does not work in the background. comm->seconds is the time that was not hidden.
 //
-// Whoever fails gives up for all: it aborts the others with its message and touches nothing more. An error names both
-// ranks and both operations where they differ, and whom this rank waits for where time is over.
+// A rank that fails aborts all others with its message, and then touches no buffer any more. If ranks call different
+// collectives, the error names both ranks and both operations; on a time-out it names the rank that is waited for.
 #ifndef GX_FLIGHT_H
 #define GX_FLIGHT_H
 #include "../ops/memory.h"
@@ -21,19 +21,19 @@ GX_BEGIN
 typedef struct {
     int slot;
     int64_t number;
-    int64_t recorded; // GxEvent.ticket; 0: nobody records
+    int64_t recorded; // GxEvent.ticket; 0: there is no recorder
 } GxTicket;           // zero: nothing to wait for
 
-int gx__comm_dry(const GxContext *g); // 1: recording, and taking scratch, is all that happens
+int gx__comm_dry(const GxContext *g); // 1: a dry run: collectives only record, and take scratch
 int gx__comm_is_ready(GxContext *g);  // 0, and the context's error: the communicator is not open
 int64_t gx__comm_record(GxContext *g, const GxCollective *c, int is_started); // returns its ticket in the recording
 
-void gx__comm_run(GxContext *g, GxCollective *c);       // from here to its end
-GxTicket gx__comm_start(GxContext *g, GxCollective *c); // with no slot left: runs it
+void gx__comm_run(GxContext *g, GxCollective *c);       // blocking
+GxTicket gx__comm_start(GxContext *g, GxCollective *c); // if no slot is free: blocking
 void gx__comm_finish(GxContext *g, GxTicket ticket);    // waits for it, and frees its slot
-void gx__comm_progress(GxContext *g);                   // all in flight, as far as they go now
-// Ends this rank's part in the communicator: the others learn why, and nothing of this rank's memory is touched any
-// more.
+void gx__comm_progress(GxContext *g);                   // advances all in flight, without waiting
+// Ends this rank's part in the communicator: tells the other ranks the reason; from then on none of this rank's memory
+// is touched.
 void gx__comm_give_up(GxContext *g);
 
 GX_END
@@ -136,7 +136,8 @@ static void gx__comm_say_timeout(GxContext *g, const GxCollective *c)
 }
 
 // ---- how an operation runs -----------------------------------------------------------------------------------------
-// Of a buffer on the device `out` holds one chunk: it comes up before its first step, and goes down after its second.
+// For an all-reduce in device memory `out` is a copy of one chunk: it is copied to the host before the chunk's first
+// step, and back to the device after its second.
 static void gx__comm_stage(GxContext *g, const GxCollective *c, int after)
 {
     if (!c->staged || c->step % 2 != after) return;
@@ -165,7 +166,7 @@ static void gx__comm_add_message(GxCollective *c, const GxComm *comm, int member
     m->header.rank = is_send ? comm->rank : m->peer;
 }
 
-// Transfers have no number: their order per pair and channel is all that two ranks share.
+// Transfers have no sequence number: two ranks share only the order of their messages in a channel.
 static void gx__comm_add_transfer(GxCollective *c, const GxComm *comm, const GxTransfer *t)
 {
     gx__comm_add_message(c, comm, t->peer, t->is_send, gx__comm_part(t->data, 0, t->n, gx_dtype_size(t->dtype)));
@@ -185,7 +186,7 @@ static void gx__comm_post(GxContext *g, GxCollective *c)
     if (c->operation == GX__COMM_SEND) {
         for (int64_t i = 0; i < c->count; i++) gx__comm_add_transfer(c, comm, &c->list[i]);
     } else {
-        for (int k = 1; k < c->n; k++) { // each begins with its neighbour, so that they do not all fall upon rank 0
+        for (int k = 1; k < c->n; k++) { // each begins with its neighbour, so that not all send to rank 0 at once
             int to = (c->me + k) % c->n, from = (c->me + c->n - k) % c->n;
             gx__comm_add_message(c, comm, to, 1, gx__comm_part_to(c, to));
             gx__comm_add_message(c, comm, from, 0, gx__comm_part_from(c, from));
@@ -195,7 +196,7 @@ static void gx__comm_post(GxContext *g, GxCollective *c)
     comm->engine->post(comm, c->message, c->messages, &g->error);
 }
 
-// Takes an operation further where its messages are through. Returns 1 where something moved.
+// Begins the next step of a collective if the messages of the current one are complete. Returns 1 if anything moved.
 static int gx__comm_advance(GxContext *g, GxCollective *c)
 {
     int moved = g->comm->engine->poll(g->comm, c->message, c->messages, &g->error), open = 0;
@@ -215,7 +216,7 @@ static int gx__comm_advance(GxContext *g, GxCollective *c)
     return 1;
 }
 
-// All operations in flight, as far as they go now. Returns 1 where something moved.
+// Advances all collectives in flight. Returns 1 if anything moved.
 static int gx__comm_advance_all(GxContext *g)
 {
     GxComm *comm = g->comm;
@@ -227,8 +228,8 @@ static int gx__comm_advance_all(GxContext *g)
     return moved;
 }
 
-// Waits for one operation and takes all others in flight along: ranks may wait for them in different orders. Time is
-// taken here, in gx__comm_launch and in gx__comm_progress: none calls another, so nothing is counted twice.
+// Waits for one collective, and advances all others in flight, since ranks may wait for them in different orders. Time
+// is measured here, in gx__comm_launch and in gx__comm_progress; none of them calls another, so none is counted twice.
 static void gx__comm_complete(GxContext *g, GxCollective *c)
 {
     GxComm *comm = g->comm;

@@ -1,17 +1,17 @@
-// mpi.h: the engine whose ranks are processes that an MPI launcher started (mpirun, srun). The only file that knows
-// MPI; built with it where GX_WITH_MPI is defined (flags: mpicc --showme:compile, --showme:link). Without it the same
-// functions exist, and gx_mpi_comm says so.
+// comm/mpi.h: the engine for ranks that are processes started by an MPI launcher (mpirun, srun). The only file that
+// uses MPI; compiled with it if GX_WITH_MPI is defined (flags: mpicc --showme:compile, --showme:link). Without it the
+// same functions exist, and gx_mpi_comm is an error.
 //
 //     GX_TRY(gx_mpi_check_start(&err));          // refuses mpirun in a build without MPI: N serial copies would train
 //     if (gx_mpi_started() > 1) GX_TRY(gx_mpi_comm(&comm, &err));
-//     ... gx_comm_open(g, &comm) ... gx_comm_close(g);       // MPI_Finalize comes with it
+//     ... gx_comm_open(g, &comm) ... gx_comm_close(g);       // calls MPI_Finalize
 //
-// A rank that fails, or finds another one gone, logs that through g->log and calls MPI_Abort, which ends all processes:
-// the one place where the library ends a process. So set g->log. A rank that is killed is noticed by the launcher,
-// which names it and ends the others.
+// A rank that fails, or notices that another one is gone, logs that through g->log and calls MPI_Abort, which ends all
+// processes: the only place where the library ends a process. So set g->log. If a rank is killed, the launcher notices,
+// names it and ends the others.
 //
-// Set for Open MPI: OMPI_MCA_hwloc_base_binding_policy=none, or two ranks are bound to one core each whatever threads
-// they have.
+// With Open MPI set OMPI_MCA_hwloc_base_binding_policy=none; otherwise two ranks are bound to one core each, however
+// many threads they have.
 #ifndef GX_MPI_H
 #define GX_MPI_H
 #include "comm.h"
@@ -20,9 +20,9 @@ GX_BEGIN
 // Initialises MPI (main thread) and zeroes *comm; the caller may then set its timeout, chunk and slots.
 GxStatus gx_mpi_comm(GxComm *comm, GxError *err);
 
-int gx_mpi_started(void);                  // how many ranks the launcher announces in the environment; 1: no launcher
+int gx_mpi_started(void);                  // number of ranks according to the launcher's environment; 1: no launcher
 int gx_mpi_is_offered(void);               // 1: the launcher is MPI's own, or speaks to MPI libraries (srun --mpi=...)
-GxStatus gx_mpi_check_start(GxError *err); // GX_ERR_UNSUPPORTED where that is more than one and this binary has no MPI
+GxStatus gx_mpi_check_start(GxError *err); // GX_ERR_UNSUPPORTED if these are several and this binary has no MPI
 
 GX_END
 #endif
@@ -51,7 +51,7 @@ int gx_mpi_started(void)
     int n = 1;
     for (int i = 0; i < 3; i++) n = (int)gx_max(n, gx__mpi_environment_number(gx__mpi_sizes[i]));
     for (int i = 0; i < 2; i++)
-        n = (int)gx_max(n, gx__mpi_environment_number(gx__mpi_ranks[i]) + 1); // PMIx alone tells no size
+        n = (int)gx_max(n, gx__mpi_environment_number(gx__mpi_ranks[i]) + 1); // PMIx alone does not tell the size
     return n;
 }
 
@@ -94,23 +94,23 @@ GxStatus gx_mpi_comm(GxComm *comm, GxError *err)
 #include <limits.h>
 #include <mpi.h>
 
-enum { GX__MPI_GOODBYE = 1 << 13 }; // the tag of transfers over no axis, which nobody else has
+enum { GX__MPI_GOODBYE = 1 << 13 }; // that of transfers over no axis, a tag that no other message has
 
-// MPI counts in int. A payload above `limit` bytes goes as blocks of `block` bytes and a rest; both with one tag, so
-// that they keep their order.
+// MPI's counts are int. A payload above `limit` bytes is sent as blocks of `block` bytes and a rest, with the same tag,
+// so that they keep their order.
 typedef struct {
     MPI_Comm all;
     MPI_Datatype block_type;
     int64_t limit, block;
     int world, started; // started: MPI was initialised here, and is finalised here
     MPI_Request goodbye;
-    double *left; // when each rank's goodbye was seen, 0: not
+    double *left; // the time when each rank's goodbye was received; 0: not yet
 } GxMpi;
 
 // What a message carries for this engine, in GxMessage.engine.
 typedef struct {
     MPI_Request header, blocks, rest;
-    int agreed; // receiving: the header is here
+    int agreed; // for a receive: the header has arrived and agrees
 } GxMpiMessage;
 typedef char gx__mpi_message_fits[sizeof(GxMpiMessage) <= sizeof(((GxMessage *)0)->engine) ? 1 : -1];
 
@@ -153,7 +153,7 @@ static GxStatus gx__mpi_post(GxComm *comm, GxMessage *list, int n, GxError *err)
     return GX_OK;
 }
 
-// 1: the request is through. Tests of those that are not there succeed.
+// 1: the request is complete, or there is none.
 static int gx__mpi_test(MPI_Request *request, GxError *err)
 {
     int done = 0;
@@ -165,13 +165,13 @@ static void gx__mpi_poll_one(GxMpi *mpi, GxMessage *m, GxError *err)
     GxMpiMessage *r = gx__mpi_message(m);
     int has_header = r->agreed || gx__mpi_test(&r->header, err);
     if (has_header && !m->is_send && !r->agreed && !gx_header_agrees(&m->header, &m->got)) {
-        m->outcome = GX_MESSAGE_MISMATCH; // the payload may be too long for its place: it is not looked at
+        m->outcome = GX_MESSAGE_MISMATCH; // the payload, which may be too long for its buffer, is not received
         return;
     }
     r->agreed = has_header;
     if (has_header && gx__mpi_test(&r->blocks, err) && gx__mpi_test(&r->rest, err)) m->outcome = GX_MESSAGE_DONE;
     else if (mpi->left[m->peer] > 0 && gx_seconds() - mpi->left[m->peer] > 0.5)
-        m->outcome = GX_MESSAGE_LEFT; // what it sent is through by now
+        m->outcome = GX_MESSAGE_LEFT; // everything that the peer sent has arrived by now
 }
 
 static int gx__mpi_poll(GxComm *comm, GxMessage *list, int n, GxError *err)
@@ -203,7 +203,7 @@ static void gx__mpi_see_goodbyes(GxMpi *mpi)
         MPI_Status status;
         if (MPI_Test(&mpi->goodbye, &done, &status) != MPI_SUCCESS || !done) return;
         mpi->left[status.MPI_SOURCE] = gx_seconds();
-        int missing = -1; // this rank says none to itself
+        int missing = -1; // this rank sends itself no goodbye
         for (int r = 0; r < mpi->world; r++) missing += mpi->left[r] == 0;
         if (missing > 0) gx__mpi_expect_goodbye(mpi);
     }
@@ -213,7 +213,7 @@ static void gx__mpi_idle(GxComm *comm, int64_t events)
 {
     (void)events;
     gx__mpi_see_goodbyes(gx__mpi(comm));
-    sched_yield(); // ranks may be more than cores
+    sched_yield(); // there may be more ranks than cores
 }
 
 static void gx__mpi_cancel(GxComm *comm, GxMessage *list, int n)
@@ -228,8 +228,8 @@ static void gx__mpi_abort(GxContext *g, GxComm *comm, const char *message)
     MPI_Abort(gx__mpi(comm)->all, 1);
 }
 
-// Says goodbye, so that who waits for this rank fails at once, and waits for the others' goodbyes, so that MPI ends in
-// peace.
+// Sends a goodbye, so that ranks that wait for this one fail at once, and waits for the others' goodbyes, so that
+// MPI_Finalize does not interrupt messages in flight.
 static void gx__mpi_close(GxComm *comm)
 {
     GxMpi *mpi = gx__mpi(comm);

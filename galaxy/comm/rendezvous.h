@@ -1,34 +1,39 @@
-// rendezvous.h: how ranks that were started one by one, as processes on one machine or on many, find each other. At the
-// end there is one TCP connection between each two of them; tcp.h makes a communicator from these.
+// comm/rendezvous.h: how ranks that are started as separate processes, on one machine or several, find each other. The
+// result is a TCP connection between each two of them; tcp.h makes a communicator of these.
 //
 //     GxRendezvous r = GX_ZERO;
-//     GX_TRY(gx_rendezvous_environment(&r, &err));       // what torchrun or srun left there; r.world 0: nothing
+//     GX_TRY(gx_rendezvous_environment(&r, &err));       // variables of torchrun or srun; r.world 0: there are none
 //     GX_TRY(gx_rendezvous_address(&r, 1, 3, "tcp://node0:29500", &err));     // or by hand: rank 1 of 3
-//     int link[GX_MAX_PARTS];                            // sockets by rank, -1 at the own; the caller's from then on
+//     int link[GX_MAX_PARTS];                            // sockets by rank, -1 for this one; the caller closes them
 //     GX_TRY(gx_rendezvous(&r, link, &err));
 //
-// Rank 0 listens at the address. The others connect to it, again and again until it is there, and say who they are and
-// at which port they listen themselves. When all have come, rank 0 tells each where the others are: the address that it
-// saw them come from, and their port. Then of each two ranks the higher connects to the lower. Who has all its
-// connections tells rank 0, and rank 0 tells everybody when all have, or which rank it has lost: so no rank waits for
-// one that died on the way. Nobody listens any more when gx_rendezvous returns.
+// Steps
+//     1. Rank 0 listens at the address. The others connect to it, retrying until it is there, and send their rank and
+//     the
+//        port at which they listen themselves.
+//     2. When all have connected, rank 0 sends each the addresses of the others: the address that it saw the connection
+//        come from, and their port.
+//     3. Of each two ranks the higher connects to the lower.
+//     4. A rank that has all its connections tells rank 0. Rank 0 tells all when every rank has, or which rank it has
+//        lost. So no rank waits for one that died meanwhile.
+// When gx_rendezvous returns, no rank listens any more.
 //
-// Whoever connects has to begin with a hello: a magic number, version, world, and the run's number, which rank 0 draws
-// and hands out. A rank of another run or version is told why it is refused; who says something else, or nothing for a
-// few seconds, is hung up on. Neither keeps the others waiting. After `timeout` the error names the ranks that have not
-// come, and who was refused last.
+// A connection has to begin with a hello: a magic number, version, world, and the run's number, which rank 0 draws and
+// sends to the others. A rank of another run or version is told why it is refused. A connection that sends anything
+// else, or nothing for a few seconds, is closed. Neither delays the others. After `timeout` the error names the ranks
+// that have not come, and the one that was refused last.
 //
-// torchrun: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and where they are set LOCAL_RANK, LOCAL_WORLD_SIZE,
-// TORCHELASTIC_RUN_ID (has to be the same on all). Where torchrun's own agent listens at MASTER_PORT
-// (TORCHELASTIC_USE_AGENT_STORE=True), rank 0 takes the port above it. srun: SLURM_PROCID, SLURM_NTASKS, SLURM_JOB_ID,
-// and MASTER_ADDR, MASTER_PORT, which the job's script exports. Without these two it is no rendezvous.
+// Variables of torchrun: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and if they are set LOCAL_RANK, LOCAL_WORLD_SIZE,
+// TORCHELASTIC_RUN_ID (must be the same on all ranks). If torchrun's own agent listens at MASTER_PORT
+// (TORCHELASTIC_USE_AGENT_STORE=True), rank 0 takes the next port. Of srun: SLURM_PROCID, SLURM_NTASKS, SLURM_JOB_ID,
+// and MASTER_ADDR, MASTER_PORT, which the job's script has to export; without these two srun's variables are ignored.
 //
-// Where ranks listen: at the address itself where it is a number (so 127.0.0.1 stays inside the machine), else, since a
-// name may stand for a loopback address on the machine that has it, at all addresses of the machine. Nothing is
-// encrypted and nobody is authenticated: for networks that are trusted.
+// Where ranks listen: if the address is numeric, at this address (so with 127.0.0.1 only inside the machine); if it is
+// a name, at all addresses of the machine, since a machine may resolve its own name to a loopback address. Nothing is
+// encrypted or authenticated: for trusted networks only.
 //
-// Not here: ranks behind different addresses for different ranks (NAT), IPv6 addresses that are valid on one link only,
-// ranks that join or come back later.
+// Not supported: ranks that have different addresses for different ranks (NAT), link-local IPv6 addresses, ranks that
+// join or return later.
 #ifndef GX_RENDEZVOUS_H
 #define GX_RENDEZVOUS_H
 #include "../base/partition.h"
@@ -36,12 +41,12 @@
 GX_BEGIN
 
 typedef struct {
-    int rank, world; // world 0: nothing is known
-    // Among the ranks of this machine; -1 and 0: gx_rendezvous finds them out, by the machines' names.
+    int rank, world; // world 0: unknown
+    // Among the ranks of this machine; -1 and 0: gx_rendezvous derives them from the machines' names.
     int local_rank, local_ranks;
-    char host[256]; // where rank 0 listens: a name or a number
+    char host[256]; // where rank 0 listens: a name or a numeric address
     int port;
-    double timeout; // seconds until all have to be there; 0: 600
+    double timeout; // seconds until all ranks must have connected; 0: 600
 } GxRendezvous;
 
 // Sets all but the timeout. Variables that contradict each other, or of which some are missing, are an error that names
@@ -49,7 +54,7 @@ typedef struct {
 GxStatus gx_rendezvous_environment(GxRendezvous *r, GxError *err);
 // address: tcp://host:port, tcp://[::1]:port.
 GxStatus gx_rendezvous_address(GxRendezvous *r, int rank, int world, const char *address, GxError *err);
-// link: [world]; non-blocking sockets, closed on exec, without delay.
+// link: [world]; non-blocking sockets with close-on-exec and TCP_NODELAY.
 GxStatus gx_rendezvous(GxRendezvous *r, int *link, GxError *err);
 
 GX_END
@@ -68,7 +73,7 @@ GX_END
 #include <time.h>
 #include <unistd.h>
 
-// ---- what this process was told ------------------------------------------------------------------------------------
+// ---- environment and address ---------------------------------------------------------------------------------------
 static GxStatus gx__meet_environment_count(const char *name, int least, int most, int *value, GxError *err)
 {
     const char *text = getenv(name);
@@ -94,7 +99,7 @@ static GxStatus gx__meet_check_rank(const GxRendezvous *r, const char *rank_name
 
 static int gx__meet_is_set(const char *name) { return getenv(name) && getenv(name)[0]; }
 
-// "localhost" as the number that it stands for, so that nobody listens outside of the machine.
+// Replaces "localhost" by its numeric address, so that ranks listen only inside the machine.
 static int gx__meet_set_host(GxRendezvous *r, const char *host, int n)
 {
     if (n == 9 && !strncmp(host, "localhost", 9)) host = "127.0.0.1";
@@ -165,8 +170,8 @@ GxStatus gx_rendezvous_address(GxRendezvous *r, int rank, int world, const char 
     return GX_OK;
 }
 
-// ---- what is said --------------------------------------------------------------------------------------------------
-static const uint64_t gx__meet_magic = 0x0079786c61676c61; // a machine of the other byte order is a stranger
+// ---- messages ------------------------------------------------------------------------------------------------------
+static const uint64_t gx__meet_magic = 0x0079786c61676c61; // differs on a machine of the other byte order
 enum { GX__MEET_VERSION = 1, GX__MEET_GUESTS = 64 };
 static const double gx__meet_hello_seconds = 5; // between connecting and the end of the hello
 
@@ -174,7 +179,7 @@ typedef struct {
     uint64_t magic;
     int32_t version, rank, world, port; // port: where this rank listens
     uint64_t run;                       // 0: not known yet
-    char job[64], machine[64];          // what the launcher calls the job; the host's name
+    char job[64], machine[64];          // the launcher's name of the job; the host's name
 } GxHello;
 
 typedef struct {
@@ -184,7 +189,7 @@ typedef struct {
 } GxAnswer;
 
 typedef struct {
-    int32_t family, port; // family 0: on rank 0's machine, whatever its address is for whoever asks
+    int32_t family, port; // family 0: on rank 0's machine, at the address by which a rank reaches rank 0
     uint8_t ip[16];
     char machine[64];
 } GxSeat;
@@ -234,15 +239,15 @@ static int gx__meet_answer(int fd, const GxMeeting *m, const char *refusal)
     return gx_socket_write(fd, &a, sizeof a, gx_seconds() + gx__meet_hello_seconds);
 }
 
-// A rank that waits says nothing, so that what can be read is the end of its connection. Its launcher may start it
-// again.
+// 1: the connection has ended. A rank that waits sends nothing, so anything readable is the end. Its launcher may start
+// it again.
 static int gx__meet_has_gone(int fd)
 {
     char byte;
     return recv(fd, &byte, 1, MSG_PEEK) == 0;
 }
 
-// "" where a hello is that of a rank from `first` on that has not come yet; else why it is not.
+// Why a hello is refused; "" if it is from a rank >= `first` that has not connected yet.
 static void gx__meet_judge(const GxMeeting *m, const GxHello *h, int first, char *why, size_t n)
 {
     why[0] = 0;
@@ -261,7 +266,7 @@ static void gx__meet_judge(const GxMeeting *m, const GxHello *h, int first, char
     else if (h->port < 1 || h->port > 65535) snprintf(why, n, "it listens at port %d", h->port);
 }
 
-// ---- who comes -----------------------------------------------------------------------------------------------------
+// ---- incoming connections ------------------------------------------------------------------------------------------
 static void gx__meet_seat_guest(GxMeeting *m, GxGuest *guest)
 {
     const GxHello *h = &guest->hello;
@@ -275,13 +280,13 @@ static void gx__meet_seat_guest(GxMeeting *m, GxGuest *guest)
         if (seat->family == 4) memcpy(seat->ip, &from.four.sin_addr, 4);
         else memcpy(seat->ip, &from.six.sin6_addr, 16);
     }
-    gx_socket_close(&m->link[h->rank]); // of one that has gone
+    gx_socket_close(&m->link[h->rank]); // the earlier connection of this rank, if it has ended
     m->link[h->rank] = guest->fd;
     guest->fd = -1;
 }
 
-// The hello is whole. A rank that belongs here gets its seat (and between two that are not rank 0 its answer), others
-// learn why not.
+// A complete hello has arrived. Accepts the rank (and answers it, unless this is rank 0), or tells it why it is
+// refused.
 static void gx__meet_receive_guest(GxMeeting *m, GxGuest *guest, int first)
 {
     char why[160];
@@ -298,7 +303,7 @@ static void gx__meet_receive_guest(GxMeeting *m, GxGuest *guest, int first)
     gx_socket_close(&guest->fd);
 }
 
-// Reads what has come of a hello. What does not begin with the magic number is nobody that could be answered.
+// Reads the part of a hello that has arrived. A connection that does not begin with the magic number gets no answer.
 static void gx__meet_hear_guest(GxMeeting *m, GxGuest *guest, int first)
 {
     const ssize_t got = recv(guest->fd, (char *)&guest->hello + guest->got, sizeof guest->hello - guest->got, 0);
@@ -309,7 +314,7 @@ static void gx__meet_hear_guest(GxMeeting *m, GxGuest *guest, int first)
     else if (guest->got == sizeof guest->hello) gx__meet_receive_guest(m, guest, first);
 }
 
-// Takes a connection; where all places are taken, that of the guest who has said nothing for the longest time.
+// Accepts a connection. If all places are taken, it replaces the connection that has been silent for the longest time.
 static void gx__meet_accept_guest(GxMeeting *m, GxGuest *guests)
 {
     const int fd = gx_socket_accept(m->listener);
@@ -335,7 +340,7 @@ static int gx__meet_missing(const GxMeeting *m, int first, char *text, size_t n)
     return missing;
 }
 
-// What rank 0 has to say when it says something: all have met, or why not.
+// Reads rank 0's final message: all ranks are connected, or why not.
 static GxStatus gx__meet_hear_first(GxMeeting *m, GxError *err)
 {
     GxAnswer a;
@@ -343,11 +348,11 @@ static GxStatus gx__meet_hear_first(GxMeeting *m, GxError *err)
     const int is_there = gx_socket_read(m->link[0], &a, sizeof a, m->deadline) && a.magic == gx__meet_magic;
     a.text[sizeof a.text - 1] = 0;
     if (is_there && !a.refuses) return GX_OK;
-    if (is_there) return GX_FAIL(err, GX_ERR_COMM, "%s", a.text); // it names the rank that is to blame
+    if (is_there) return GX_FAIL(err, GX_ERR_COMM, "%s", a.text); // it names the rank that caused the failure
     return GX_FAIL(err, GX_ERR_COMM, "rank 0 has gone before rank %d had met all others", m->r->rank);
 }
 
-// Waits a moment for somebody to come or to say something. 0: rank 0 ends the meeting.
+// Waits briefly for a connection or a message, and handles it. Returns 0 if rank 0 ends the rendezvous.
 static int gx__meet_attend(GxMeeting *m, GxGuest *guests, int first)
 {
     struct pollfd p[2 + GX__MEET_GUESTS];
@@ -366,7 +371,7 @@ static int gx__meet_attend(GxMeeting *m, GxGuest *guests, int first)
     return !p[1].revents;
 }
 
-// Listens until all ranks from `first` on are here.
+// Accepts connections until all ranks from `first` on have connected.
 static GxStatus gx__meet_admit(GxMeeting *m, int first, GxError *err)
 {
     GxGuest guests[GX__MEET_GUESTS];
@@ -385,7 +390,8 @@ static GxStatus gx__meet_admit(GxMeeting *m, int first, GxError *err)
 }
 
 // ---- rank 0 --------------------------------------------------------------------------------------------------------
-// A number that is none of this machine's is that of a door to it.
+// Listens as rank 0. A numeric address that is not one of this machine's may be that of a gateway to it: listens at all
+// addresses then.
 static GxStatus gx__meet_listen_as_first(GxMeeting *m, GxError *err)
 {
     const GxRendezvous *r = m->r;
@@ -405,7 +411,7 @@ static void gx__meet_tell_all(GxMeeting *m, const char *refusal)
         if (m->link[r] >= 0) gx__meet_answer(m->link[r], m, refusal);
 }
 
-// Waits until each of the others has said that it has all its connections.
+// Waits until every other rank has reported that it has all its connections.
 static GxStatus gx__meet_confirm_all(GxMeeting *m, GxError *err)
 {
     struct pollfd p[GX_MAX_PARTS];
@@ -431,7 +437,7 @@ static GxStatus gx__meet_seat_all(GxMeeting *m, GxError *err)
 {
     GX_TRY(gx__meet_admit(m, 1, err));
     gx__meet_tell_all(m, NULL);
-    for (int r = 1; r < m->r->world; r++) // one that is gone is found when it does not confirm
+    for (int r = 1; r < m->r->world; r++) // a rank that has died is noticed below, since it does not confirm
         gx_socket_write(m->link[r], m->seat, (size_t)m->r->world * sizeof *m->seat, m->deadline);
     return gx__meet_confirm_all(m, err);
 }
@@ -449,7 +455,7 @@ static GxStatus gx__meet_gather_ranks(GxMeeting *m, GxError *err)
 }
 
 // ---- the others ----------------------------------------------------------------------------------------------------
-// Where the lower ranks listened to by this one will look for it.
+// Listens for other ranks, at a port of the system's choice. fd: the connection to rank 0.
 static int gx__meet_listen_for_others(const GxMeeting *m, int fd)
 {
     GxEndpoint e;
@@ -461,7 +467,7 @@ static int gx__meet_listen_for_others(const GxMeeting *m, int fd)
 
 typedef enum { GX__MEET_ASK_AGAIN = 0, GX__MEET_ASK_WELCOME, GX__MEET_ASK_REFUSED } GxAsked;
 
-// Says hello and reads the answer. `why`: what is in the way.
+// Sends a hello and reads the answer. why[n]: the reason of a failure.
 static GxAsked gx__meet_ask(GxMeeting *m, int fd, GxAnswer *a, char *why, size_t n)
 {
     memset(a, 0, sizeof *a);
@@ -480,7 +486,7 @@ static GxAsked gx__meet_ask(GxMeeting *m, int fd, GxAnswer *a, char *why, size_t
     return GX__MEET_ASK_REFUSED;
 }
 
-// One attempt to be seated by rank 0.
+// One attempt to connect to rank 0 and be accepted.
 static GxAsked gx__meet_ask_first(GxMeeting *m, char *why, size_t n)
 {
     GxAnswer a;
@@ -545,11 +551,12 @@ static GxStatus gx__meet_connect_to_lower(GxMeeting *m, int rank, GxError *err)
 
 static GxStatus gx__meet_confirm(GxMeeting *m, GxError *err)
 {
-    gx_socket_write(m->link[0], "", 1, m->deadline); // one byte; where it fails, there is nothing to hear either
+    gx_socket_write(m->link[0], "", 1, m->deadline); // one byte; if this fails, reading the answer fails, too
     return gx__meet_hear_first(m, err);
 }
 
-// Rank 1 only accepts, so it answers rank 2; that then accepts, and so on: nobody waits in a circle.
+// A rank first connects to all lower ones, then accepts all higher ones. Rank 1 accepts at once, so rank 2 gets to
+// accepting, and so on: there is no cycle of ranks that wait for each other.
 static GxStatus gx__meet_connect_all(GxMeeting *m, GxError *err)
 {
     GX_TRY(gx__meet_join_ranks(m, err));
@@ -558,7 +565,7 @@ static GxStatus gx__meet_connect_all(GxMeeting *m, GxError *err)
     return gx__meet_confirm(m, err);
 }
 
-// Ranks of machines of the same name, in the order of their numbers.
+// Numbers the ranks of a machine, which are those with the same host name, in rank order.
 static void gx__meet_find_local(GxRendezvous *r, const GxSeat *seat)
 {
     int before = 0, all = 0;

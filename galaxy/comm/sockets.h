@@ -1,5 +1,5 @@
-// sockets.h: the few things that are done with TCP sockets here. All sockets are non-blocking, and closed where another
-// program is executed.
+// comm/sockets.h: TCP sockets: listen, accept, connect, read and write with deadlines. All sockets are non-blocking and
+// close-on-exec.
 //
 //     GxEndpoint e;
 //     gx_endpoint_numeric(&e, "127.0.0.1", 29500);
@@ -7,8 +7,7 @@
 //     if (fd < 0 || !gx_socket_write(fd, "hello", 5, gx_seconds() + 10)) ...
 //     gx_socket_close(&fd);
 //
-// IPv4 and IPv6. Deadlines are times of gx_seconds. Names are looked up by the system, which takes the time that it
-// takes.
+// IPv4 and IPv6. Deadlines are times of gx_seconds. The system's look-up of a name has no deadline.
 #ifndef GX_SOCKETS_H
 #define GX_SOCKETS_H
 #include "../base/common.h"
@@ -25,22 +24,23 @@ typedef struct {
     char text[80];
 } GxEndpointText;
 
-int gx_endpoint_numeric(GxEndpoint *e, const char *host, int port); // 0: the host is a name, not a number
+int gx_endpoint_numeric(GxEndpoint *e, const char *host, int port); // 0: the host is not a numeric address
 int gx_endpoint_port(const GxEndpoint *e);
 void gx_endpoint_set_port(GxEndpoint *e, int port);
 int gx_endpoint_is_loopback(const GxEndpoint *e);
 GxEndpointText gx_endpoint_text(const GxEndpoint *e); // 127.0.0.1:29500, [::1]:29500
 
 // A socket, or -1 and errno.
-int gx_socket_listen(const GxEndpoint *e); // port 0: one that is free
+int gx_socket_listen(const GxEndpoint *e); // port 0: any free one
 int gx_socket_listen_everywhere(int port); // at all addresses of this machine
 int gx_socket_accept(int listener);
 int gx_socket_connect(const GxEndpoint *e, double deadline);
-// The first address that takes it.
+// Connects to the first of the host's addresses that accepts. each: seconds for one address; why[n]: the reason of a
+// failure.
 int gx_socket_connect_to_host(const char *host, int port, double each, double deadline, char *why, size_t n);
 GxEndpoint gx_socket_endpoint(int fd, int of_peer);
 
-// 1: done; 0 and errno: not, or not until the deadline (ETIMEDOUT). A peer that hung up is ECONNRESET.
+// Return 1, or 0 and errno on a failure: ETIMEDOUT at the deadline, ECONNRESET if the peer has closed.
 int gx_socket_wait(int fd, short events, double deadline);
 int gx_socket_write(int fd, const void *data, size_t n, double deadline); // all n bytes
 int gx_socket_read(int fd, void *data, size_t n, double deadline);
@@ -74,7 +74,8 @@ void gx_endpoint_set_port(GxEndpoint *e, int port)
     else e->six.sin6_port = htons((uint16_t)port);
 }
 
-// A listener of both families sees IPv4 as ::ffff:a.b.c.d; other machines may have no IPv6 to reach that with.
+// A listener for both families sees IPv4 addresses as ::ffff:a.b.c.d. Turns them back, since other machines may have no
+// IPv6.
 static void gx__sockets_endpoint_unmap(GxEndpoint *e)
 {
     if (e->any.sa_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&e->six.sin6_addr)) return;
@@ -157,7 +158,7 @@ int gx_socket_listen(const GxEndpoint *e)
 {
     int fd = socket(e->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), yes = 1, no = 0;
     if (fd < 0) return -1;
-    // Or the port of a run that just ended would be taken for a minute.
+    // Otherwise the port of a run that has just ended would stay in use for a minute.
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (e->any.sa_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
     if (bind(fd, &e->any, gx__sockets_endpoint_bytes(e)) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
@@ -170,7 +171,7 @@ int gx_socket_listen(const GxEndpoint *e)
 int gx_socket_listen_everywhere(int port)
 {
     GxEndpoint e;
-    memset(&e, 0, sizeof e); // zeros are the addresses that stand for all
+    memset(&e, 0, sizeof e); // the address of all zeros stands for all addresses
     e.any.sa_family = AF_INET6;
     gx_endpoint_set_port(&e, port);
     const int fd = gx_socket_listen(&e);
@@ -191,7 +192,7 @@ int gx_socket_connect(const GxEndpoint *e, double deadline)
     if (!reason) {
         const GxEndpoint here = gx_socket_endpoint(fd, 0), there = gx_socket_endpoint(fd, 1);
         if (!memcmp(&here, &there, sizeof here))
-            reason = ECONNREFUSED; // Linux connects a socket to itself where nobody listens at its own port
+            reason = ECONNREFUSED; // Linux may connect a socket to itself if its own port is the one without a listener
     }
     if (!reason) return fd;
     gx_socket_close(&fd);
@@ -222,7 +223,7 @@ int gx_socket_accept(int listener)
     return fd;
 }
 
-// `each`: seconds for one address, since one that swallows everything must not cost the others their turn.
+// `each` bounds the time for one address, so that one that never answers leaves time for the others.
 int gx_socket_connect_to_host(const char *host, int port, double each, double deadline, char *why, size_t n)
 {
     struct addrinfo hints, *list = NULL;

@@ -1,42 +1,44 @@
-// tcp.h: the engine whose ranks are processes without MPI: started by torchrun, by srun, or by hand. It needs nothing
-// but sockets.
+// comm/tcp.h: the engine for ranks that are processes without MPI, started by torchrun, by srun, or by hand. It needs
+// only sockets.
 //
 //     GxRendezvous r = GX_ZERO;
 //     GX_TRY(gx_rendezvous_environment(&r, &err));     // or gx_rendezvous_address: see rendezvous.h
 //     if (r.world > 1) GX_TRY(gx_tcp_comm(&comm, &r, &err));
 //     ... gx_comm_open(g, &comm) ... gx_comm_close(g);
 //
-// How a message travels. The sender offers it: its header goes at once, and with it up to 256 bytes of data. The
-// receiver keeps the offer until it has a receive of that tag; then it compares headers and says go. To an offer that
-// held its data already, that is the receipt; for others the sender now sends the data, which go from the socket
-// straight into their place. A send is done when its data were taken, or are on their way to one who waits for them.
+// The protocol of a message (as MPI's eager and rendezvous protocols):
+//     OFFER   The sender sends the header at once, with the data if they are at most 256 bytes.
+//     GO      The receiver keeps the offer until it has a receive of that tag; then it compares headers and answers go.
+//             If the offer had the data, this is the receipt.
+//     DATA    Otherwise the sender now sends the data, which are read from the socket directly into their buffer.
+// A send is complete when its data have been accepted, or handed to the system for a receiver that waits for them.
 //
-// Why nothing can block for ever: whatever arrives has a place. An offer goes into a place of its own, of which there
-// are as many as the sender can have sends in flight (flight.h: two per rank of a blocking call and one per slot; each
-// ends with a go before the next is offered), data go where the receiver said go for. So a rank inside a call always
-// empties its sockets, and who writes to it gets on; all waiting is for a receive that is not posted yet, as with any
-// engine. Data go in segments of 256 KB with offers and goes between them, so that a connection works both ways.
+// Why ranks cannot block each other for ever: everything that arrives has a buffer. There are as many places for offers
+// as the sender can have sends in flight (flight.h: two per rank of a blocking call and one per slot; each ends with a
+// go before the next is offered), and data are sent only after a go. So a rank inside a call always reads its sockets
+// empty, and ranks that write to it make progress; a rank only ever waits for a receive that is not posted yet, as with
+// any engine. Data are sent in segments of 256 KB with offers and goes between them, so both directions make progress.
 //
-// When somebody is gone. Who closes says goodbye, who aborts says which rank is to blame and why; both stay until
-// the other machines have that, a second at most. A connection that ends without either is a rank that died, and the
-// error names it. A machine that vanishes from the net ends nothing: there the communicator's timeout does. A peer that
-// sends what no rank sends is treated as dead.
+// When a rank leaves: one that closes sends a goodbye, one that aborts sends which rank has failed and why. Both stay
+// until the other machines have received that, for at most a second. A connection that ends without either means that
+// the rank has died, and the error names it. If a machine disappears from the network, no connection ends; there the
+// communicator's timeout ends the run. A peer that breaks the protocol is treated as dead.
 //
-// Memory: the system's, all of it taken by gx_tcp_comm: 330 bytes x (2 x world + 16) for each rank. No threads of its
-// own: data move while this rank is inside a call, and in the system's buffers.
+// Memory: from the system, all taken by gx_tcp_comm: 330 bytes x (2 x world + 16) for each rank. There are no threads:
+// data are moved while this rank is inside a call, and by the system's buffers.
 //
-// What it costs: a message of up to 256 bytes is there after one trip and known to be taken after two; a longer one is
-// there after three.
+// Latency: a message of up to 256 bytes arrives after one network latency, and its receipt after two; a longer message
+// arrives after three.
 //
-// Not here: encryption (rendezvous.h), several connections between two ranks, RDMA.
+// Not supported: encryption (rendezvous.h), several connections between two ranks, RDMA.
 #ifndef GX_TCP_H
 #define GX_TCP_H
 #include "comm.h"
 #include "rendezvous.h"
 GX_BEGIN
 
-// Meets the other ranks, which takes as long as the last of them; r gets the local numbers. Zeroes *comm; the caller
-// may then set its timeout, chunk, slots.
+// Connects to all other ranks (gx_rendezvous), which waits for the last of them; sets local_rank and local_ranks of r.
+// Zeroes *comm; the caller may then set its timeout, chunk and slots.
 GxStatus gx_tcp_comm(GxComm *comm, GxRendezvous *r, GxError *err);
 
 GX_END
@@ -53,7 +55,7 @@ GX_END
 enum { GX__TCP_OFFER = 1, GX__TCP_GO, GX__TCP_DATA, GX__TCP_ABORT, GX__TCP_GOODBYE };
 enum { GX__TCP_INLINE = 256, GX__TCP_SEGMENT = 1 << 18 };
 
-// Ahead of everything that is sent.
+// Precedes everything that is sent.
 typedef struct {
     int32_t kind, tag;
     int64_t number;  // of the send, from 1 on each connection; the receiver's answers have it, too
@@ -71,7 +73,7 @@ typedef struct {
     GxMessage *next; // in one of its peer's queues
     int64_t number;  // 0: a receive that has no offer yet
     int64_t moved;   // bytes
-    int done;        // nobody holds it any more; poll hands that out as its outcome
+    int done;        // it is in no queue any more; the next poll sets its outcome
 } GxTcpMessage;
 typedef char gx__tcp_message_fits[sizeof(GxTcpMessage) <= sizeof(((GxMessage *)0)->engine) ? 1 : -1];
 
@@ -79,26 +81,26 @@ typedef struct {
     GxMessage *first, *last;
 } GxTcpQueue;
 
-// One direction of a connection: a frame and what follows it, some of it moved already.
+// One direction of a connection: the current frame and its data, of which `moved` bytes have been transferred.
 typedef struct {
     GxTcpFrame frame;
     char *data;
     int64_t moved;      // of frame and data
-    GxMessage *message; // whose frame it is; out: NULL: nothing is under way
+    GxMessage *message; // the frame's message; for `out` NULL: nothing is being sent
 } GxTcpTraffic;
 
 typedef struct {
     int fd;       // -1: closed
-    int has_left; // said goodbye
-    int is_deaf;  // writing failed; what it said before that can still be read
+    int has_left; // it has sent a goodbye
+    int is_deaf;  // writing to it failed; what it sent before can still be read
     int64_t sends, offers_seen;
     GxTcpTraffic in, out;
-    GxTcpQueue talk;              // sends to be offered, receives to say go for
-    GxTcpQueue data;              // sends whose data are wanted
+    GxTcpQueue talk;              // sends to be offered, receives to be answered by go
+    GxTcpQueue data;              // sends that have got their go, and whose data are to be sent
     GxTcpQueue offered, awaiting; // sends without a go, receives without all their data
     GxTcpOffer *offer;            // [offers_most], in the order in which they came
     int offers;
-    char failure[GX_FAILURE_TEXT]; // that it told of
+    char failure[GX_FAILURE_TEXT]; // the reason of its abort
 } GxTcpPeer;
 
 typedef struct {
@@ -106,7 +108,7 @@ typedef struct {
     const char *failure; // why a rank aborted; NULL: none did
     int dead;            // a rank whose connection broke, and how; -1: none
     char death[160];
-    int is_finished;     // said abort or goodbye
+    int is_finished;     // this rank has sent an abort or goodbye
     GxTcpPeer *peer;     // [world]
     struct pollfd *wait; // [world]
     GxTcpOffer *offers;  // [world][offers_most]
@@ -124,7 +126,7 @@ static void gx__tcp_queue_add(GxTcpQueue *q, GxMessage *m)
     q->last = m;
 }
 
-// number 0: the first. NULL: there is none of that number.
+// Removes and returns the message of this number (0: the first); NULL: there is none.
 static GxMessage *gx__tcp_queue_take(GxTcpQueue *q, int64_t number)
 {
     GxMessage *m = q->first, *before = NULL;
@@ -158,7 +160,7 @@ static void gx__tcp_put_frame(GxTcpTraffic *out, int kind, GxMessage *m)
     out->data = (char *)m->data + gx__tcp_message(m)->moved;
 }
 
-// Loads what goes next: offers and goes before data. 0: nothing.
+// Chooses the next frame to send: offers and goes before data. Returns 0 if there is none.
 static int gx__tcp_next_frame(GxTcpPeer *p)
 {
     GxMessage *m = gx__tcp_queue_take(&p->talk, 0);
@@ -174,7 +176,7 @@ static int gx__tcp_next_frame(GxTcpPeer *p)
     return 1;
 }
 
-// The frame under way has gone, and its data.
+// The current frame and its data have been sent.
 static void gx__tcp_frame_sent(GxTcpPeer *p)
 {
     GxMessage *m = p->out.message;
@@ -186,7 +188,7 @@ static void gx__tcp_frame_sent(GxTcpPeer *p)
     else gx__tcp_queue_add(m->is_send ? &p->data : &p->awaiting, m);
 }
 
-// Writes what it can of the frame under way and its data. 1: all has gone.
+// Writes as much of the current frame and its data as possible. Returns 1 if all of it has been written.
 static int gx__tcp_write(GxTcpPeer *p)
 {
     GxTcpTraffic *out = &p->out;
@@ -222,7 +224,7 @@ static void gx__tcp_flush(GxTcpPeer *p)
 }
 
 // ---- reading -------------------------------------------------------------------------------------------------------
-// A frame's head is here. Finds the place of what follows; 0: it cannot come from a rank of this program.
+// A frame has arrived; finds the buffer for the data that follow it. Returns 0 if the frame breaks the protocol.
 static int gx__tcp_place(GxTcp *tcp, GxTcpPeer *p)
 {
     const GxTcpFrame *f = &p->in.frame;
@@ -248,7 +250,7 @@ static int gx__tcp_place(GxTcp *tcp, GxTcpPeer *p)
     }
 }
 
-// A frame is whole, with what follows it.
+// A frame has arrived with all its data: handles it.
 static void gx__tcp_frame_came(GxTcp *tcp, GxTcpPeer *p)
 {
     const GxTcpFrame *f = &p->in.frame;
@@ -268,14 +270,14 @@ static void gx__tcp_frame_came(GxTcp *tcp, GxTcpPeer *p)
         return;
     case GX__TCP_ABORT:
         p->failure[f->bytes] = 0;
-        p->has_left = 1; // it ends now, and that is no death
+        p->has_left = 1; // so the end of its connection is not a death
         if (!tcp->failure) tcp->failure = p->failure;
         return;
     default: p->has_left = 1;
     }
 }
 
-// Reads once. 1: there may be more.
+// Reads once. Returns 1 if there may be more.
 static int gx__tcp_read(GxTcp *tcp, int rank)
 {
     GxTcpPeer *p = &tcp->peer[rank];
@@ -298,8 +300,8 @@ static int gx__tcp_read(GxTcp *tcp, int rank)
     return all;
 }
 
-// Waits up to so many milliseconds for something to read, or room for what there is to write; EINTR counts as
-// something.
+// Waits up to `milliseconds` until something can be read, or written if there is something to write. EINTR also ends
+// the wait.
 static void gx__tcp_await(GxTcp *tcp, int milliseconds)
 {
     for (int r = 0; r < tcp->world; r++) {
@@ -322,7 +324,7 @@ static void gx__tcp_read_all(GxTcp *tcp)
 // ---- the engine ----------------------------------------------------------------------------------------------------
 static GxStatus gx__tcp_post(GxComm *comm, GxMessage *list, int n, GxError *err)
 {
-    (void)err; // what goes wrong here is found by poll
+    (void)err; // poll reports what fails here
     for (int i = 0; i < n; i++) {
         GxTcpMessage *t = gx__tcp_message(&list[i]);
         GxTcpPeer *p = &gx__tcp(comm)->peer[list[i].peer];
@@ -373,7 +375,7 @@ static int gx__tcp_poll(GxComm *comm, GxMessage *list, int n, GxError *err)
         else if (tcp->peer[m->peer].has_left) m->outcome = GX_MESSAGE_LEFT;
         moved += m->outcome != GX_MESSAGE_OPEN;
     }
-    if (tcp->failure) // before the other, which may follow from it
+    if (tcp->failure) // checked first, since a death may be its consequence
         GX_FAIL(err, GX_ERR_COMM, "%s", tcp->failure);
     else if (tcp->dead >= 0) GX_FAIL(err, GX_ERR_COMM, "rank %d died: %s", tcp->dead, tcp->death);
     return moved;
@@ -389,18 +391,18 @@ static int64_t gx__tcp_events(GxComm *comm)
 static void gx__tcp_idle(GxComm *comm, int64_t events)
 {
     (void)events;
-    // So that a time-out is noticed in time.
+    // At most the timeout, so that it is noticed in time.
     const double wait = comm->timeout > 0 && comm->timeout < 1 ? comm->timeout : 1;
     gx__tcp_await(gx__tcp(comm), (int)(wait * 1000) + 1);
 }
 
 static void gx__tcp_cancel(GxComm *comm, GxMessage *list, int n)
 {
-    (void)comm, (void)list, (void)n; // the abort has let go of all messages
+    (void)comm, (void)list, (void)n; // the abort has already removed all messages from the queues
 }
 
 // ---- the end -------------------------------------------------------------------------------------------------------
-// Behind the frame that is under way, and instead of all that should have followed.
+// Queues an abort or goodbye after the current frame, in place of everything else that was to be sent.
 static void gx__tcp_load_farewell(GxTcpPeer *p, int kind, char *text)
 {
     GxTcpFrame *f = &p->out.frame;
@@ -411,12 +413,12 @@ static void gx__tcp_load_farewell(GxTcpPeer *p, int kind, char *text)
     p->out.moved = 0;
 }
 
-// 1: nothing is left to do for this peer.
+// Advances the farewell to one peer. Returns 1 if nothing is left to do.
 static int gx__tcp_part_from(GxTcpPeer *p, int kind, char *text)
 {
     char unread[4096];
     if (p->fd < 0) return 1;
-    ssize_t n = 1; // closing with something unread would cost the peer what is on its way to it
+    ssize_t n = 1; // closing a socket with unread data would discard what is on its way to the peer
     for (int i = 0; i < 100 && n > 0; i++) n = recv(p->fd, unread, sizeof unread, 0);
     const int is_gone = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
     if (is_gone) return 1;
@@ -453,7 +455,8 @@ static void gx__tcp_abort(GxContext *g, GxComm *comm, const char *message)
 {
     GxTcp *tcp = gx__tcp(comm);
     char text[GX_FAILURE_TEXT];
-    // What a program leaves to rank 0 to say (gx_print_error), whose terminal may be another one.
+    // Errors that a program prints on rank 0 only (gx_print_error): logged here, since rank 0 may have another
+    // terminal.
     const int is_left_out = comm->rank != 0 && (g->error.code == GX_ERR_COMM || g->error.code == GX_ERR_ARGUMENT);
     if (is_left_out && !tcp->is_finished) gx_log(&g->log, GX_LOG_ERROR, "%s", message);
     gx_comm_failure(g, comm, message, text);

@@ -1,18 +1,21 @@
-// threads.h: the engine whose ranks are threads of one process: no MPI, no network; what tests and `--ranks N` use.
+// comm/threads.h: the engine for ranks that are threads of one process, without MPI or network: for tests and
+// `--ranks N`.
 //
 //     GxThreadsGroup *group;
 //     GX_TRY(gx_threads_group_open(&group, world, &err));
-//     GxComm comm;                                  // in thread `rank`, of each
+//     GxComm comm;                                  // from here on in each thread `rank`
 //     gx_threads_comm(&comm, group, rank);
 //     GX_TRY(gx_comm_open(g, &comm));               // ... collectives ...
 //     gx_comm_close(g);
 //     gx_threads_group_close(group);                // after all threads were joined
 //
-// How it works: each rank has a box. Who sends puts a note with the address of its data into the receiver's box; the
-// receiver finds it, compares headers, copies the data from where they lie (once), and wakes the sender. Nothing is
-// buffered, so nothing is allocated after the group. A rank that waits spins for a fifth of a millisecond where there
-// is a core for every rank (waking up a sleeper takes longer than most messages), then sleeps. OMP_WAIT_POLICY=passive
-// in the environment, which tells OpenMP's threads not to spin, tells ranks the same.
+// How it works: each rank has a box. A sender puts a note with the address of its data into the receiver's box. The
+// receiver finds it, compares headers, copies the data once, directly from the sender's buffer, and wakes the sender.
+// Nothing is buffered, so nothing is allocated after the group is opened.
+//
+// If there is a core for every rank, a waiting rank spins for a fifth of a millisecond before it sleeps, since waking a
+// thread takes longer than most messages. OMP_WAIT_POLICY=passive in the environment turns the spinning off, as it does
+// for OpenMP's threads.
 #ifndef GX_THREADS_H
 #define GX_THREADS_H
 #include "comm.h"
@@ -52,7 +55,7 @@ typedef char gx__threads_note_fits[sizeof(GxNote) <= sizeof(((GxMessage *)0)->en
 typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    GxMessage *first, *last; // notes that nobody has taken
+    GxMessage *first, *last; // notes that the receiver has not taken yet
     int64_t events;          // written under the lock, read without
     int left;                // this rank has closed
     char padding[64];        // a cache line between two boxes
@@ -124,7 +127,7 @@ static GxMessage *gx__threads_box_take(GxBox *box, int from, int tag)
 static void gx__threads_receive(GxComm *comm, GxMessage *m)
 {
     GxThreadsGroup *group = gx__threads(comm);
-    // Before looking: what it posted is visible then.
+    // Read before the box: if it has left, everything that it posted is visible.
     int left = __atomic_load_n(&group->box[m->peer].left, __ATOMIC_ACQUIRE);
     GxMessage *sent = gx__threads_box_take(&group->box[comm->rank], m->peer, m->tag);
     if (!sent) {
@@ -136,7 +139,7 @@ static void gx__threads_receive(GxComm *comm, GxMessage *m)
     if (agrees && m->header.bytes > 0) memcpy(m->data, sent->data, (size_t)m->header.bytes);
     m->outcome = agrees ? GX_MESSAGE_DONE : GX_MESSAGE_MISMATCH;
     __atomic_store_n(&gx__threads_note(sent)->state, agrees ? GX__THREADS_NOTE_DONE : GX__THREADS_NOTE_REFUSED,
-                     __ATOMIC_RELEASE); // the sender's memory again
+                     __ATOMIC_RELEASE); // from here on the note belongs to the sender again
     gx__threads_wake(group, m->peer);
 }
 
@@ -159,7 +162,7 @@ static int gx__threads_poll(GxComm *comm, GxMessage *list, int n, GxError *err)
         else gx__threads_receive(comm, &list[i]);
         moved += list[i].outcome != GX_MESSAGE_OPEN;
     }
-    // After looking: who aborts and then leaves has failed, not left.
+    // Read after the boxes: a rank that aborts and then leaves counts as failed, not as left.
     if (__atomic_load_n(&group->aborted, __ATOMIC_ACQUIRE)) GX_FAIL(err, GX_ERR_COMM, "%s", group->abort_text);
     return moved;
 }
@@ -187,7 +190,7 @@ static void gx__threads_idle(GxComm *comm, int64_t events)
     pthread_mutex_unlock(&box->lock);
 }
 
-// Takes notes back that nobody has taken; where a receiver is copying just now, waits until it has.
+// Takes back notes that no receiver has taken, and waits for receivers that are copying.
 static void gx__threads_cancel(GxComm *comm, GxMessage *list, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -209,7 +212,7 @@ static void gx__threads_abort(GxContext *g, GxComm *comm, const char *message)
     int nobody = 0;
     if (!__atomic_compare_exchange_n(&group->claimed, &nobody, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
         while (!__atomic_load_n(&group->aborted, __ATOMIC_ACQUIRE))
-            sched_yield(); // so that it is seen before this rank leaves
+            sched_yield(); // waits until the other's text is written, before this rank leaves
         return;
     }
     gx_comm_failure(g, comm, message, group->abort_text);

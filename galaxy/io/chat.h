@@ -163,7 +163,7 @@ static const GxChatFormat *gx__chat_known(const char *jinja, const char *path, G
     const GxChatFormat *f = gx_chat_recognise(jinja);
     if (!f)
         GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                "%s: its chat template is none of those that are built; --chat_template NAME takes one of %s", path,
+                "%s: its chat template is none of the supported ones; --chat_template NAME takes one of %s", path,
                 GX_CHAT_NAMES);
     return f;
 }

@@ -1,19 +1,25 @@
-// model/att.h: self-attention as a core: q, k, v = in W^T + b, a norm of each head of q and k and rotary positions
-// where the model has them, softmax(q k^T / sqrt(h)) v with dropout, out projection; the bias of that is CON's.
+// model/att.h: self-attention as a core:
 //
-// By TP a rank has its query heads and the K,V heads that they use, on all rows; `out` is its summand. By SP it has all
-// heads, its slice of T as queries, and the keys and values of all rows: these are gathered inside, and their
-// gradients, each rank's a summand, are brought back to their rows by a reduce-scatter. With a cache the new rows' keys
-// and values are put into its pages, and the queries see all that it has so far, or their windows of that; what no
-// window will see again keeps its pages. h is head_dim; H, K are this rank's heads.
+//     q, k, v = in W^T + b                    then, where the model has them: a norm of each head of q and k, RoPE
+//     result  = softmax(q k^T / sqrt(h)) v    with dropout of the probabilities
+//     out     = result Wo^T                   the bias of Wo is CON's
 //
-// Norms of heads have one weight of h for all heads of q, and one for k's. Each rank's gradient of them is that of its
-// own heads, or of its own rows, so it is summed over tp. A K head that several ranks use is no exception: each has the
-// gradient that its own query heads make, and a norm's backward is linear in that. What they read, q and k before them,
-// is kept beside the normed ones, (H+K)h more elements of a row: from the normed ones it cannot be had, since a weight
-// may be 0, and in bf16 not exactly.
+// h is head_dim; H and K are the numbers of this rank's query heads and K,V heads.
 //
-// With prompts (prompt.h) what queries find there is added to the result, before the out projection.
+// TP: a rank has its query heads and the K,V heads that they use, on all rows; `out` is its summand.
+// SP: a rank has all heads, the queries of its slice of T, and the keys and values of all rows. Keys and values are
+// all-gathered inside the core; their gradients, of which each rank has a summand, are reduce-scattered to their rows.
+//
+// With a KV cache the keys and values of the new rows are written into its pages. The queries see all positions in the
+// cache, or those in their window. Pages that no window will reach again are not freed.
+//
+// The head norms have one weight [h] shared by all heads of q, and one by those of k. A rank computes the gradient from
+// its own heads (TP) or its own rows (SP), so it is summed over tp. This also holds for a K head that several ranks
+// use: each rank has the part of its gradient that comes from its own query heads, and a norm's backward is linear in
+// that. The inputs of the norms are kept, (H+K)h elements a row: they cannot be recomputed from the outputs, since a
+// weight may be 0, and in bf16 not exactly.
+//
+// With prompts (prompt.h) the attention to them is added to `result` before the out projection.
 #ifndef GX_ATT_H
 #define GX_ATT_H
 #include "kv_cache.h"
@@ -33,15 +39,14 @@ GX_END
 #include "../ops/rows.h"
 
 enum { GX__ATT_QKV = 0, GX__ATT_O }; // of a pair's linears
+// A slot's buffers
 enum {
-    GX__ATT_Q = 0,
-    GX__ATT_RESULT,
-    GX__ATT_KV,
-    GX__ATT_BEFORE
-};                                    // in a slot: q, k, v [rows, (H+2K)h] | [rows, Hh]; where K and V are
-                                      // gathered q [rows, Hh] and, of all rows, K and V [all, 2Kh]; where heads are
-                                      // normed q, k before that [rows, (H+K)h]
-enum { GX__ATT_DQ = 0, GX__ATT_DKV }; // inner gradients: alike
+    GX__ATT_Q = 0,  // q, k, v side by side [rows, (H+2K)h]; only q [rows, Hh] if K and V are gathered
+    GX__ATT_RESULT, // [rows, Hh]
+    GX__ATT_KV,     // if K and V are gathered: those of all rows [all, 2Kh]
+    GX__ATT_BEFORE  // with head norms: their inputs, q and k [rows, (H+K)h]
+};
+enum { GX__ATT_DQ = 0, GX__ATT_DKV }; // the gradients of GX__ATT_Q and GX__ATT_KV
 
 static void gx__att_open(GxContext *g, GxModel *m, int unit, int k, int number)
 {
@@ -70,7 +75,7 @@ static void gx__att_open(GxContext *g, GxModel *m, int unit, int k, int number)
     m->unit[unit].pair[k].linear[GX__ATT_O] = gx_model_linear(m, out, 1, gx_no_tensor());
 }
 
-// Whether other ranks have rows whose keys and values are wanted here.
+// 1: the keys and values of other ranks' rows are gathered.
 static int gx__att_gathers(const GxModel *m) { return m->mode->methods.att == GX_METHOD_SP && m->members > 1; }
 
 static void gx__att_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
@@ -91,19 +96,19 @@ static void gx__att_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows
     if (gathers) s->dcore[GX__ATT_DKV] = gx_slot_rows(l, l->all, 2 * KV);
 }
 
-// ---- q, k and v: side by side in each row, or K and V apart and of all rows ----------------------------------------
+// ---- q, k and v: side by side in each row, or K and V in a buffer of their own, of all rows ------------------------
 
 typedef struct {
     GxAttention a;
-    GxRuns own;     // positions of this rank's rows
-    GxLinear q, kv; // where they are apart
-    int gathers, is_apart;
-    GxRows cache;               // its pool of pages; no rows: there is none
-    int64_t k_column, v_column; // of K's first row, V's first row
+    GxRuns own;                 // positions of this rank's rows
+    GxLinear q, kv;             // used if is_apart
+    int gathers, is_apart;      // K and V are gathered; K and V are not beside q
+    GxRows cache;               // the cache's pool of pages; no rows: there is no cache
+    int64_t k_column, v_column; // the columns where K and V begin
 } GxAttCall;
 
-// Does attention's backward itself turn the gradients of q and k back? Not where others are added to them before that:
-// those of other ranks' queries, or of prompts.
+// 1: the attention operation's backward also applies RoPE's backward to dq and dk. It cannot if the gradients from
+// other ranks' queries or from prompts have to be added first.
 static int gx__att_backward_turns(const GxPass *p, int k, const GxAttCall *c)
 {
     return gx_pass_spec(p, k)->core.rope.theta > 0 && !c->gathers && !gx_pass_has_prompt(p, k);
@@ -154,7 +159,7 @@ static GxAttCall gx__att_call(const GxPass *p, int k)
     return c;
 }
 
-// Turns the heads of rows by their positions, forth (1) or back (-1), where the model has rotary positions.
+// Applies RoPE to heads of rows: forward (direction 1) or backward (-1). Does nothing in a model without RoPE.
 static void gx__att_turn(GxPass *p, int k, const GxAttCall *c, GxRows x, int64_t heads, int64_t stride, int direction)
 {
     const int64_t h = c->a.head_dim;
@@ -164,7 +169,8 @@ static void gx__att_turn(GxPass *p, int k, const GxAttCall *c, GxRows x, int64_t
     else gx_rope_backward(p->g, x.data, r->cosine, r->sine, &c->own, c->a.B, heads, h, stride, x.dtype);
 }
 
-// Norms the heads of q and of k, in rows of kv (or q's own), forth (1) or back (-1), where the model has such norms.
+// Applies the norms of q's and k's heads, forward (direction 1) or backward (-1). k is in kv, which may be q's rows.
+// Does nothing in a model without such norms.
 static void gx__att_norm(GxPass *p, int k, const GxAttCall *c, GxRows q, GxRows kv, int direction)
 {
     const GxPairSlot *s = gx_pass_slot(p, k);
@@ -187,11 +193,11 @@ static void gx__att_norm(GxPass *p, int k, const GxAttCall *c, GxRows q, GxRows 
     }
 }
 
-static GxRows gx__att_queries(const GxAttCall *c, GxRows q) // where they lie; a slot has room for K and V behind them
+static GxRows gx__att_queries(const GxAttCall *c, GxRows q) // with a cache, K and V follow the queries (see new_keys)
 {
     return c->cache.data ? gx_rows(q.data, q.dtype, q.rows, c->a.q_stride) : q;
 }
-// With a cache: K and V of the batch's rows, behind all of its queries, on their way into the pages.
+// With a cache: the K and V of the batch's rows before they are copied into the pages. They follow all queries.
 static GxRows gx__att_new_keys(const GxAttCall *c, GxRows q)
 {
     const GxRows queries = gx__att_queries(c, q);
@@ -202,8 +208,8 @@ static GxRows gx__att_keys(const GxAttCall *c, GxRows q, GxRows kv) // where K a
     return c->cache.data ? c->cache : c->gathers ? kv : q;
 }
 
-// q, k, v = in W^T, q and k normed and turned by their positions; K and V of all rows where they are gathered, or in
-// the cache.
+// Computes q, k, v = in W^T + b, the head norms and RoPE; then gathers K and V of all rows, or writes them into the
+// cache.
 static void gx__att_project(GxPass *p, int k, const GxAttCall *c, GxRows in)
 {
     const GxPairSlot *s = gx_pass_slot(p, k);
@@ -268,7 +274,7 @@ static GxRows gx__att_inner(GxPass *p, int k, int which, GxRows like)
     return p->defers_weights ? gx_pass_slot(p, k)->dcore[which] : gx_pass_rows(p, like.rows, like.cols);
 }
 
-// Something below attention's result is trained: its queries, keys and values, or what they are made of.
+// 1: a tensor below attention's result is trained: one of q, k, v or below the core, so that dq is needed.
 static int gx__att_trains_below(const GxPass *p, int k, GxRows din)
 {
     const GxPair *pair = gx_pass_pair(p, k);
@@ -295,7 +301,7 @@ static void gx__att_backward_input(GxPass *p, int k, GxRows din, GxRows dout, Gx
     p->dcore[GX__ATT_DKV] = gx__att_inner(p, k, GX__ATT_DKV, s->core[GX__ATT_KV]);
     const GxRows dq = p->dcore[GX__ATT_DQ], dkv = gx__att_keys(&c, dq, p->dcore[GX__ATT_DKV]);
     gx_linear_apply_backward_input(p, &gx_pass_pair(p, k)->linear[GX__ATT_O], dresult, dout, 0);
-    if (gx_pass_has_prompt(p, k) && !gx__att_trains_below(p, k, din)) { // the lowest prompt: nobody asks for dq
+    if (gx_pass_has_prompt(p, k) && !gx__att_trains_below(p, k, din)) { // the lowest prompt: dq is not needed
         gx_prompt_backward(p, k, &c.a, &c.kv, gx_no_rows(), dresult, q);
         return;
     }

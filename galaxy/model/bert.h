@@ -8,8 +8,9 @@
 //             labels: their loss of dropout(tanh(x0 W^T + b)) V^T + b
 //             vectors: the mean of a text's rows (vectors.h)
 //
-// Every text sees all of itself; what it does not see is another text in the same column of the batch, and padding. The
-// row of the padding token gets no gradient from its lookups (as in transformers), but one from a tied head.
+// Attention is bidirectional within a text; it does not reach other texts in the same column of the batch, or padding.
+// The padding token's row of the embedding gets no gradient from lookups (as in transformers), but does from a tied
+// head.
 #ifndef GX_BERT_H
 #define GX_BERT_H
 #include "cores.h"
@@ -20,17 +21,17 @@ typedef struct { // names as in Hugging Face's config.json
     int64_t vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads;
     int64_t max_position_embeddings, type_vocab_size, pad_token_id;
     char hidden_act[GX_FIELD_TEXT];                                               // "gelu", "gelu_new"
-    double hidden_dropout_prob, attention_probs_dropout_prob, classifier_dropout; // the last below 0: the first
+    double hidden_dropout_prob, attention_probs_dropout_prob, classifier_dropout; // the last -1: hidden_dropout_prob
     double layer_norm_eps, initializer_range;
     int tie_word_embeddings;
 } GxBertConfig;
 
-GxStatus gx_bert_config_resolve(GxBertConfig *c, GxError *err); // refuses what cannot be
+GxStatus gx_bert_config_resolve(GxBertConfig *c, GxError *err); // an error if a value is invalid
 
 void gx_bert_describe(GxContext *g, GxModel *m); // of m->config, with the head that m->wish asks for
 
-// Names of older files and of those without a head: "embeddings.LayerNorm.gamma" -> "bert.embeddings.LayerNorm.weight".
-// 0: nothing that is trained ("embeddings.position_ids").
+// Translates names of older files and of files without a head: "embeddings.LayerNorm.gamma" becomes
+// "bert.embeddings.LayerNorm.weight". Returns 0 if the tensor is not needed ("embeddings.position_ids"), otherwise 1.
 int gx_bert_tensor_name(const char *in_file, char name[GX_NAME]);
 
 GX_END

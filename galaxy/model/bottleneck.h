@@ -1,22 +1,22 @@
-// model/bottleneck.h: bottleneck adapters (Houlsby et al. 2019, arXiv:1902.00751): behind attention and behind the MLP
-// of each layer two small linears with a skip around them, before the result is added to the stream. Beside them the
-// model is frozen (tuned.h).
+// model/bottleneck.h: bottleneck adapters (Houlsby et al. 2019, arXiv:1902.00751): two small linears with a skip
+// connection after the attention and after the MLP of each layer, before the result is added to the residual stream.
+// The rest of the model is frozen (tuned.h).
 //
 //     a(z) = z + gelu(z Down^T + b) Up^T + c       Down [C/k, C], Up [C, C/k]; gelu with erf
 //
-// z is the core's result with its bias, summed over ranks: adapters are a part of CON (con.h), on rows of CON's layout.
-// So all ranks have them whole, and their gradients are summed over the tp group where each has rows of its own, as
-// those of CON's norm are.
+// z is the core's result with its bias, summed over ranks: adapters are part of CON (con.h) and work on rows of CON's
+// layout. So every rank has them whole, and if each rank has rows of its own, their gradients are summed over the tp
+// group, like those of CON's norm.
 //
-// At first a(z) is nearly z: Down is drawn as linears usually are, uniformly up to 1/sqrt(C), Up normally with a
-// deviation of 1e-3, and the biases are 0. Of a z whose elements are about 1 those of z Down^T are then about 0.6, what
-// gelu makes of them about 0.35, and what is added 0.35e-3 sqrt(C/k): less than a hundredth, up to a C/k of 800. An Up
-// of 0 would add nothing at all, but leave Down without a gradient.
+// Initially a(z) is nearly z: Down is uniform in [-1/sqrt(C), 1/sqrt(C)], as linears usually are, Up is normal with a
+// standard deviation of 1e-3, and the biases are 0. If the elements of z are about 1, those of z Down^T are about 0.6,
+// after gelu about 0.35, and what is added is about 0.35e-3 sqrt(C/k): less than 0.01 for C/k up to 800. Up is not 0,
+// because Down would then have no gradient.
 //
-// Names: of the core's last matrix, with adapter_down and adapter_up in the place of its own part:
+// Names: the module of the core's last matrix, with its last component replaced by adapter_down or adapter_up:
 // model.layers.0.self_attn.adapter_down.weight, bert.encoder.layer.0.output.adapter_up.bias.
 //
-// Memory: of each pair z [rows, C] and z Down^T + b [rows, C/k] are kept for the backward.
+// Memory: each pair keeps z [rows, C] and z Down^T + b [rows, C/k] for the backward.
 #ifndef GX_MODEL_BOTTLENECK_H
 #define GX_MODEL_BOTTLENECK_H
 #include "linear.h"
@@ -27,8 +27,8 @@ static inline int gx_bottleneck_is_in(const GxModel *m, const GxPairSpec *s)
     return m->bottleneck.reduction > 0 && s->con.kind == GX_CON_ADD;
 }
 
-void gx_bottleneck_forward(GxPass *p, int k, GxRows z); // z = a(z), and keeps what the backward wants
-// d is the gradient of a(z), and then, where that is wanted, of z; with the gradients of what is trained.
+void gx_bottleneck_forward(GxPass *p, int k, GxRows z); // z = a(z); keeps what the backward reads
+// In: d is the gradient of a(z). Out: with wants_input, that of z. Also adds the gradients of the adapter's tensors.
 void gx_bottleneck_backward(GxPass *p, int k, GxRows d, int wants_input);
 
 GX_END
@@ -124,7 +124,7 @@ void gx_bottleneck_forward(GxPass *p, int k, GxRows z)
     gx_linear_apply(p, &l[GX__BOTTLENECK_UP], z, active, 1);
 }
 
-// The gradient of what was kept of the hidden rows takes their place, and gelu of them is made again.
+// Overwrites the kept hidden rows with their gradient, and recomputes gelu of them.
 void gx_bottleneck_backward(GxPass *p, int k, GxRows d, int wants_input)
 {
     const GxLinear *l = gx_pass_pair(p, k)->adapter;

@@ -1,14 +1,14 @@
-// model/con.h: CON, what joins a core to the stream.
+// model/con.h: CON, which joins a core's result to the residual stream.
 //
-//     before norms (LLaMA)   y = x + out
-//     behind norms (BERT)    y = layer_norm(x + dropout(out + bias))
-//     embedding              y = dropout(layer_norm(out + positions + types)), or y = out
+//     pre-norm (LLaMA)    y = x + out
+//     post-norm (BERT)    y = layer_norm(x + dropout(out + bias))
+//     embedding           y = dropout(layer_norm(out + positions + types)), or y = out
 //
-// With adapters (bottleneck.h) the a(out + bias) of a layer is in the place of out + bias.
+// With adapters (bottleneck.h) a(out + bias) takes the place of out + bias.
 //
-// The bias is the core's last matrix's: that is split by rows, and its result a sum over ranks, so its bias belongs
-// behind the sum. An addition and the norm of the next pair that follows it are one operation; at a unit's edge they
-// are two: only the stream crosses it. What the backward of a norm needs, its input, is kept.
+// `bias` is that of the core's last matrix. This matrix is row-parallel: its result is a sum over ranks, so the bias is
+// added after the sum. The addition and the norm of the next pair are one fused operation within a unit, and two at a
+// unit's end, where only the stream is handed on. A norm's input is kept for its backward.
 #ifndef GX_CON_H
 #define GX_CON_H
 #include "bottleneck.h"
@@ -60,7 +60,7 @@ static const void *gx__con_weight(const GxPass *p, GxTensorId id)
 
 // ---- layers --------------------------------------------------------------------------------------------------------
 
-// y = x + out; with the norm of pair k+1: its input, too.
+// y = x + out; if pair k+1 begins with a norm, also in = norm(y) of that pair.
 static void gx__con_add(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
 {
     const int next = k + 1,
@@ -77,7 +77,8 @@ static void gx__con_add(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
     s->is_entered = 1;
 }
 
-// out = a(out + bias). For the sum, which is what an adapter reads, the rows that it keeps serve as zeros.
+// out = a(out + bias). The residual operation that adds the bias wants a summand x: the rows that the adapter keeps
+// anyway serve as zeros for it, before they are written.
 static void gx__con_adapt(GxPass *p, int k, GxRows out)
 {
     const GxRows zeros = gx_pass_slot(p, k)->adapter[0];
@@ -92,7 +93,7 @@ static void gx__con_adapt(GxPass *p, int k, GxRows out)
     gx_bottleneck_forward(p, k, out);
 }
 
-// With an adapter the bias is in `out` already.
+// With an adapter, `out` already contains the bias.
 static GxResidual gx__con_residual(const GxPass *p, int k, GxRows y)
 {
     const GxConSpec *c = &gx_pass_spec(p, k)->con;
@@ -113,7 +114,8 @@ static void gx__con_norm(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
     gx_residual_forward(p->g, y.data, s->sum.data, s->con_mean, s->con_rstd, x.data, out.data, &r);
 }
 
-// Gradients of CON's own tensors: NULL where there is none, or it is frozen. All are touched at the same moments.
+// Gradients of CON's own tensors; NULL: no such tensor, or it is frozen. `accumulate` is the same for all of them,
+// since they are always written together.
 typedef struct {
     float *bias, *w, *b;
     int accumulate;
@@ -152,11 +154,11 @@ static void gx__con_norm_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRo
 
 // ---- embedding -----------------------------------------------------------------------------------------------------
 
-// Rows that are looked up: this rank's of the batch's.
+// This rank's part of the batch's indices into a table of positions or types.
 static const int32_t *gx__con_ids(GxPass *p, const int32_t *ids, const char *what)
 {
     if (!ids && p->g->device->computes)
-        GX_FAIL(&p->g->error, GX_ERR_ARGUMENT, "the model has a table of %s, and the batch brings none", what);
+        GX_FAIL(&p->g->error, GX_ERR_ARGUMENT, "the model has a table of %s, but the batch has no such array", what);
     return ids && p->m->mode->methods.con == GX_METHOD_SP ? ids + gx_slice_begin(p) : ids;
 }
 
@@ -219,8 +221,7 @@ void gx_con_forward(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
     else if (c->kind == GX_CON_ADD) gx__con_add(p, k, y, x, out);
 }
 
-// Without a norm dx = dy, dout = dx, or a'(dx): the addition hands its gradient on to both sides. dout without rows is
-// not wanted.
+// Without a norm: dx = dy, and dout = dx, or with an adapter the gradient of its input. dout without rows: not needed.
 void gx_con_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRows dy)
 {
     const GxConSpec *c = &gx_pass_spec(p, k)->con;

@@ -1,5 +1,5 @@
-// model/cores.h: the kinds of cores that there are. To add one: its room (like att.h), and its line here and in
-// GxCoreKind.
+// model/cores.h: the list of all kinds of cores. To add a kind, write its header (like att.h) and add it to the list
+// here and to GxCoreKind (parallel/layout.h).
 #ifndef GX_CORES_H
 #define GX_CORES_H
 #include "att.h"

@@ -1,10 +1,10 @@
-// model/embed.h: the embedding as a core: out = rows of the vocabulary's matrix, by token; a pair without a stream that
-// enters. By TP a rank has its rows of the matrix: `out` is its summand, 0 for the tokens of others. By SP it looks up
-// the tokens of its slice of T.
+// model/embed.h: the token embedding as a core: out = E[token]; its pair has no incoming stream.
+// TP: a rank has some rows of E [V,C]; `out` is its summand, 0 for tokens whose row another rank has.
+// SP: a rank looks up the tokens of its slice of T.
 //
-// With LoRA (lora.h) out += s * h B^T, h the columns of A by token: r numbers of a row, which are looked up again where
-// they are wanted. By TP a rank has the columns of A of its tokens: h is 0 for those of others. The token without a
-// gradient has none in A, either.
+// With LoRA (lora.h) out += s * h B^T, where row i of h is column `token i` of A [r,V]. h is looked up again in the
+// backward. By TP a rank has the columns of A of its own tokens, and h is 0 for the others. The padding token, whose
+// row of E gets no gradient, gets none in A either.
 #ifndef GX_EMBED_H
 #define GX_EMBED_H
 #include "lora.h"

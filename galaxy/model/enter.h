@@ -1,12 +1,12 @@
-// model/enter.h: what is before a core: nothing, a norm, or, before a head, more than that; and which rows go there.
+// model/enter.h: enter, what is computed before a core: nothing, a norm, or, before a head, more than that.
 //
 //     NOTHING     in = x
 //     NORM        in = norm(x)
 //     TRANSFORM   in = layer_norm(gelu(x W^T + b))      before the vocabulary of a masked language model
 //     POOL        in = dropout(tanh(x W^T + b))         before labels of a whole text
 //
-// It works on CON's rows. A head's are those of its target: they are picked out of the stream before anything is
-// computed, and their gradients are added to the stream's. They are picked again in the backward rather than kept.
+// It works on rows of CON's layout. A head's are the rows of its target: they are picked out of the stream first, and
+// their gradients are added to the stream's. The backward picks them again, so they are not kept.
 #ifndef GX_ENTER_H
 #define GX_ENTER_H
 #include "linear.h"
@@ -45,7 +45,7 @@ static void *gx__enter_weight(const GxPass *p, GxTensorId id) { return gx_store_
 
 // ---- rows ----------------------------------------------------------------------------------------------------------
 
-// The number of the first row of the stream here.
+// The index, in the whole batch, of the stream's first row on this rank.
 static int64_t gx__enter_first(const GxPass *p)
 {
     return p->m->mode->methods.con == GX_METHOD_SP ? gx_slice_begin(p) : 0;
@@ -60,7 +60,7 @@ static GxRows gx__enter_picked(GxPass *p, int k, int64_t n, GxRows x)
     return picked;
 }
 
-// dx += dpicked, row by row; where they are all the rows there are, and the only ones: dx = dpicked.
+// Adds the gradients of the picked rows to dx. A head that alone reads all rows writes them: dx = dpicked.
 static void gx__enter_put(GxPass *p, int k, GxRows dx, GxRows dpicked)
 {
     const int32_t *rows = gx_entered_rows(p, k);
@@ -142,7 +142,8 @@ void gx_enter_forward(GxPass *p, int k, GxRows in, GxRows x)
     }
 }
 
-// dx = dx + norm'(din), in one pass where no row is picked; in front of a head that is alone, dx = norm'(din).
+// Adds the norm's backward of din to dx: in one operation if no rows are picked. A head that alone reads all rows
+// writes dx instead.
 static void gx__enter_norm_backward(GxPass *p, int k, GxRows dx, GxRows din, GxRows x, GxRows picked)
 {
     const GxTensorId norm = gx_pass_pair(p, k)->norm.weight;

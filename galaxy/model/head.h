@@ -1,17 +1,17 @@
-// model/head.h: the head over a vocabulary as a core: logits = in W^T + b and their cross-entropy; a pair without a
-// stream that leaves. Logits exist in chunks of rows, so in training all of it is done in the backward: loss, din and
-// the matrix's gradient, chunk by chunk.
+// model/head.h: the head over a vocabulary as a core: logits = in W^T + b and their cross-entropy; its pair has no
+// outgoing stream. Only a chunk of rows has its logits in memory at a time. So in training the backward computes
+// everything, chunk by chunk: the loss, din and the matrix's gradient.
 //
-// By TP a rank has its rows of the vocabulary (Shoeybi et al. 2019, section 3): per chunk the ranks agree on each row's
-// largest logit, then on the sum of exponentials and the label's logit; all have the same loss, which the first of them
-// counts, and din is a summand. By SP a rank computes the losses of its slice of T, over the whole vocabulary.
+// TP: a rank has some rows of the vocabulary (Shoeybi et al. 2019, section 3). For each chunk two all-reduces yield
+// each row's largest logit, then its sum of exponentials and its label's logit. All ranks have the same loss, which the
+// first of them counts; din is a summand.
+// SP: a rank computes the losses of its slice of T, over the whole vocabulary.
 //
-// Where a task weighs rows (target.weighing), all their losses are wanted before any gradient: the logits are made
-// twice then, unless all rows are one chunk. That is all that it costs, besides two numbers of each row to the host and
-// back.
+// A task that weighs rows (target.weighing) needs the losses of all rows before any gradient. The logits are then
+// computed twice, unless all rows fit into one chunk, and two numbers a row are copied to the host and back.
 //
-// In a validation it also counts labels that have the largest logit (target.right), which the same steps show. Where
-// another logit is as large, which bf16 with its 8 bits lets happen, that counts, too; but not where all are the same.
+// A validation also counts the labels whose logit is the largest of their row (target.right). A tie with another logit
+// counts as right (bf16 has only 8 significant bits); a row whose logits are all equal does not.
 #ifndef GX_HEAD_H
 #define GX_HEAD_H
 #include "linear.h"
@@ -54,8 +54,8 @@ static void gx__head_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t row
 
 typedef struct {           // scratch of the cross-entropy
     GxRows logits;         // [chunk, this rank's V]
-    float *losses;         // [rows]; where they are weighed, of all ranks' rows
-    float *weights;        // the same; NULL: they are not
+    float *losses;         // [rows]; if the task weighs rows: of all ranks' rows
+    float *weights;        // of all ranks' rows; NULL: the task does not weigh rows
     float *maximum, *sums; // [chunk], [2, chunk]: of the loss in steps
 } GxHeadScratch;
 
@@ -75,7 +75,7 @@ static GxHeadScratch gx__head_scratch(GxPass *p, int k, int64_t rows)
     return s;
 }
 
-// Labels of R rows whose logit is the largest: less that, it is 0.
+// Counts the labels of R rows whose logit is the largest: those for which logit - maximum is 0.
 static void gx__head_count_right(GxPass *p, int k, const float *less_maximum, const float *losses,
                                  const int32_t *labels, int64_t R)
 {
@@ -124,7 +124,7 @@ static void gx__head_cross_entropy(GxPass *p, int k, const GxHeadScratch *s, flo
                             weights, logits.dtype);
 }
 
-// The linear for a chunk that begins with this row of the target's.
+// The head's linear for a chunk that begins at row `picked` of the target.
 static GxLinear gx__head_linear(const GxPass *p, int k, int64_t picked)
 {
     GxLinear l = gx_pass_pair(p, k)->linear[0];
@@ -138,7 +138,7 @@ static void gx__head_chunk_backward(GxPass *p, const GxLinear *l, GxRows din, Gx
     gx_linear_apply_backward_weight(p, l, dlogits, in);
 }
 
-// The losses of all rows, by SP those of all ranks, to who weighs them, and back.
+// Hands the losses of all rows (by SP: of all ranks) to the task, and copies its losses and weights back.
 static void gx__head_weigh(GxPass *p, int k, const GxHeadScratch *s, int64_t begin)
 {
     const GxWeighing *w = gx_pass_target(p, k)->weighing;
@@ -156,7 +156,8 @@ static void gx__head_weigh(GxPass *p, int k, const GxHeadScratch *s, int64_t beg
     gx_to_device(p->g, s->weights, w->weights, 4 * all);
 }
 
-// The loss of rows that are weighed; with gradients: din, and the matrix's. A rank without rows takes part.
+// The loss of rows that the task weighs; with gradients: din and the matrix's. A rank without rows takes part in the
+// collectives.
 static void gx__head_loss_weighed(GxPass *p, int k, GxRows din, GxRows in, int has_gradient)
 {
     const int64_t begin = gx_picked_begin(p, k, gx_core_method(p, k));
@@ -188,7 +189,7 @@ static void gx__head_loss(GxPass *p, int k, GxRows din, GxRows in, int has_gradi
         gx__head_loss_weighed(p, k, din, in, has_gradient);
         return;
     }
-    if (!in.rows) return; // by SP, of a rank that has none; nothing is communicated then
+    if (!in.rows) return; // by SP a rank may have no rows; there are no collectives here then
     const int64_t begin = gx_picked_begin(p, k, gx_core_method(p, k));
     const int32_t *labels = gx_pass_target(p, k)->labels + begin,
                   *twin = gx_target_labels(gx_pass_target(p, k)) + begin;

@@ -1,27 +1,28 @@
-// model/kv_cache.h: the keys and values of positions that a model has seen, so that text is gone on with at the price
-// of its new tokens alone.
+// model/kv_cache.h: the KV cache: keys and values of the positions that a model has already seen, so that generating
+// text costs only the forward of its new tokens.
 //
-// A layer's cache is a pool of pages, GX_PAGE positions of one column each, in the arena: of a position this rank's K
-// heads of keys, turned by their positions, and behind them as many of values. A table says which page holds what, the
-// same one for all layers. Pages are taken as the text grows, and a column takes none for what lies before its text, so
-// that texts of different lengths need what their sum needs, and not each what the longest does.
+// A layer's cache is a pool of pages in the arena (paged attention: Kwon et al. 2023, arXiv:2309.06180). A page has
+// GX_PAGE positions of one column of the batch; a position has this rank's K heads of keys, after RoPE, followed by as
+// many heads of values. One page table serves all layers. Pages are taken as the text grows, and none for the padding
+// before a text, so the memory is that of the texts' total length, not of the longest text times their number.
 //
-// A batch that names a cache (GxBatch.cache) puts the keys and values of its rows, which are one run of positions, into
-// their pages, and its queries see all positions up to their own: those before the batch must be there already. What
-// lies behind is not looked at, so to go back to an earlier position is to feed a batch from there on.
+// The rows of a batch that names a cache (GxBatch.cache) are one run of positions. Their keys and values are written
+// into the pages, and the queries see all positions up to their own; earlier positions must already be in the cache.
+// Later positions are not read, so to go back to an earlier position, feed a batch that begins there.
 //
 //     gx_kv_cache_take(g, &cache, &model, T, B, first); // before the model's own memory; twice: dry, then for real
 //     gx_runner_take(g, &runner, most, B, chunk);       // batches of up to `most` positions
-//     gx_kv_cache_begin(g, &cache, first);              // texts anew
+//     gx_kv_cache_begin(g, &cache, first);              // new texts
 //     gx_kv_cache_reach(g, &cache, n);                  // before each batch: pages up to its end
 //     batch.T = n, batch.runs = gx_runs_one(n, 0), batch.cache = &cache;       // a prompt of n tokens, all at once
 //     batch.T = 1, batch.runs = gx_runs_one(1, n);                             // then one token per column
 //
-// Columns advance together. Of texts that are not equally long the shorter ones begin later, at first[b]: `documents`
-// of all T positions says so to attention, and what lies before is padding that nobody sees. Rotary positions act by
-// their differences, so a text that begins at position 3 gives what it gives at 0, but for roundings.
+// Columns advance together. If texts differ in length, the shorter ones begin at a later position, first[b]. The
+// batch's `documents`, of all T positions, tell attention so; what precedes a text is padding that no query sees. RoPE
+// depends only on differences of positions, so a text that begins at position 3 has the results that it has at 0, up to
+// rounding.
 //
-// What it does not do: pages that several texts share, modes that split the sequence, training.
+// Not supported: pages shared by several texts, modes that split the sequence, training.
 #ifndef GX_KV_CACHE_H
 #define GX_KV_CACHE_H
 #include "unit.h"
@@ -45,7 +46,7 @@ void gx_kv_cache_begin(GxContext *g, GxKvCache *c, const int64_t *first); // all
 void gx_kv_cache_reach(GxContext *g, GxKvCache *c, int64_t end);          // pages of positions before `end`, up to T
 void gx_kv_cache_end(GxKvCache *c, int64_t b); // column b's text is over: it takes no more pages
 
-// For attention: its unit's pool; no rows, and an error, where the batch does not fit the cache.
+// For attention: the pool of its unit. An error and no rows if the batch does not fit the cache.
 GxRows gx_kv_cache_rows(const GxPass *p);
 
 GX_END

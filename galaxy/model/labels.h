@@ -1,12 +1,12 @@
-// model/labels.h: labels, or numbers, of whole texts as a core: outputs = in W^T + b, and their loss; a pair without a
-// stream that leaves. Its rows are one of each text: the first (BERT) or the last (LLaMA).
+// model/labels.h: the head for classification and regression of whole texts as a core: outputs = in W^T + b and their
+// loss; its pair has no outgoing stream. It reads one row of each text: the first (BERT) or the last (LLaMA).
 //
 //     CROSS_ENTROPY         one of several labels                          loss: of each row
 //     SQUARED_ERROR         numbers: regression                            sum over the row's outputs
 //     BINARY_CROSS_ENTROPY  each output by itself: several labels at once  sum over the row's outputs
 //
-// The matrix is too small to be split. By TP the ranks of a group have the same rows, and each takes its share of them:
-// losses and gradients are then summands of all, as behind any core by TP. By SP a rank has the rows of its slice.
+// The matrix is too small to be split. By TP the ranks of a group have the same rows, and each computes its share of
+// them: losses and gradients are summands, as with any core by TP. By SP a rank has the rows of its slice.
 #ifndef GX_LABELS_CORE_H
 #define GX_LABELS_CORE_H
 #include "linear.h"
@@ -41,7 +41,7 @@ static void gx__labels_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t r
     (void)l, (void)u, (void)k, (void)rows, (void)s; // labels are in the batch
 }
 
-// Which of the target's rows are this rank's work, and where they begin in `in`.
+// The target's rows [first, first + n) that this rank computes; they begin at row in_first of `in`.
 typedef struct {
     int64_t first, n, in_first;
     GxSplit split; // over the tp group; n 1: not shared out
@@ -59,7 +59,7 @@ static GxLabelsShare gx__labels_share(const GxPass *p, int k, GxRows in)
     return s;
 }
 
-// losses [n]; doutputs in the outputs' place
+// Writes losses [rows]; with has_gradient, overwrites the outputs with their gradient.
 static void gx__labels_loss_of(GxPass *p, int k, float *losses, GxRows outputs, int64_t first, int has_gradient)
 {
     const GxTarget *t = gx_pass_target(p, k);

@@ -1,15 +1,15 @@
-// model/linear.h: a linear of a model: the one place where LoRA hangs, scales, and quantised matrices; cores never
+// model/linear.h: a linear layer of a model: the one place that knows LoRA, scales and quantised matrices; cores never
 // mention them.
 //
-// Several tensors that files know apart (q, k, v; gate, up) may be packed behind each other: the linear is then one
-// matrix with all their rows, and some of its parts are a linear again. Of packed parts some may be frozen: the others
-// have their gradients all the same.
+// Tensors that are separate in files (q, k, v; gate, up) may be packed one after another: the linear is then one matrix
+// with the rows of all of them, and consecutive parts of it can be used as a linear, too. Some parts may be frozen
+// while others are trained.
 //
-// A part with LoRA (lora.h) adds s * (dropout(x) A^T) B^T to its columns of y. x A^T and dy B are made again where they
-// are wanted, r columns of a row each: nothing is kept of them.
+// A part with LoRA (lora.h) adds s * (dropout(x) A^T) B^T to its columns of y. x A^T and dy B, r numbers a row each,
+// are recomputed in the backward; neither is kept.
 //
-// With a scale and a bias besides (scale.h) y = s * (x W^T + b0 + b): what is before s is kept, the gradient of what is
-// behind it is scaled first. In bf16 b0 + b is rounded once, and the product before s once.
+// With a scale and an added bias (scale.h) y = s * (x W^T + b0 + b). The product before s is kept, and the backward
+// multiplies dy by s first. In bf16 b0 + b is rounded once, and the product before s once.
 #ifndef GX_MODEL_LINEAR_H
 #define GX_MODEL_LINEAR_H
 #include "../ops/quantized_linear.h"
@@ -18,10 +18,10 @@
 #include "unit.h"
 GX_BEGIN
 
-// y = x W^T + bias, or y += that where `accumulate`, which is for linears without a scale; dx alike, without a bias.
+// y = x W^T + bias; with `accumulate` y += that, which only a linear without a scale can. Likewise dx = dy W.
 void gx_linear_apply(GxPass *p, const GxLinear *l, GxRows y, GxRows x, int accumulate);
 void gx_linear_apply_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy, int accumulate);
-void gx_linear_apply_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x); // of what is trained
+void gx_linear_apply_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x); // of its trained tensors
 
 GX_END
 #endif
@@ -43,13 +43,13 @@ static GxLinearShape gx__linear_added(GxLinearShape s, int accumulate)
 
 typedef struct { // of one part of a linear, for some rows
     GxTensorId a, b;
-    int64_t column;         // of y, where the part's begin
+    int64_t column;         // the first of the part's columns of y
     GxDropout dropout;      // of x
-    GxLinearShape down, up; // between x and r columns; between these and the part's columns of y, times s: written
+    GxLinearShape down, up; // from x to r columns; from these to the part's columns of y, times s
 } GxLoraPart;
 
-// Of a core's rows, or of those that a pair picks before its core, of which a head works on some at a time; this rank's
-// columns of them.
+// The dropout of A's input x. Which global rows and columns x has depends on where the linear stands: before a core, in
+// a head, which takes a chunk of its target's rows at a time, or in a core; TP may leave this rank some of the columns.
 static GxDropout gx__lora_dropout(const GxPass *p, const GxLinear *l, const GxTensor *w)
 {
     const int k = w->pair, is_enter = gx_pass_pair(p, k)->enter.first.index == l->first.index,
@@ -64,7 +64,7 @@ static GxDropout gx__lora_dropout(const GxPass *p, const GxLinear *l, const GxTe
     return d;
 }
 
-// 1: part i has LoRA.
+// Describes the LoRA of part i in *part. Returns 0 if the part has none.
 static int gx__lora_part(GxPass *p, const GxLinear *l, int i, GxRows rows, GxLoraPart *part)
 {
     const GxTensor *t = &p->m->table.row[l->first.index];
@@ -81,7 +81,7 @@ static int gx__lora_part(GxPass *p, const GxLinear *l, int i, GxRows rows, GxLor
     return 1;
 }
 
-// What A reads.
+// dropout(x), which A is applied to.
 static GxRows gx__lora_dropped(GxPass *p, const GxLoraPart *part, GxRows x)
 {
     if (part->dropout.p == 0) return x;
@@ -162,7 +162,7 @@ static void gx__lora_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, Gx
 
 // ---- a scale, and a bias before it ---------------------------------------------------------------------------------
 
-// All parts have one, or none.
+// Either all parts have a scale, or none has.
 static int gx__linear_has_scale(const GxPass *p, const GxLinear *l)
 {
     return p->m->table.row[l->first.index].has_scale;
@@ -174,7 +174,7 @@ static GxColumns gx__scale_columns(const GxLinear *l, GxRows rows, int64_t cols)
     return n;
 }
 
-// Where x W^T + b0 + b is kept: of parts of a packed linear behind the rows of those before them.
+// Where x W^T + b0 + b is kept. Parts of a packed linear have theirs one after another.
 static GxRows gx__scale_product(const GxPass *p, const GxLinear *l, GxRows like)
 {
     const GxTensor *t = &p->m->table.row[l->first.index];
@@ -190,7 +190,7 @@ static GxRows gx__scale_product(const GxPass *p, const GxLinear *l, GxRows like)
     return kept;
 }
 
-// b0 + b. What is before a scale may be a rank's summand: then b is the first rank's.
+// b0 + b. If the matrix is split by columns, x W^T is a rank's summand, and only the first rank adds b.
 static const void *gx__linear_bias(GxPass *p, const GxLinear *l)
 {
     const GxTensor *t = &p->m->table.row[l->first.index];
@@ -211,7 +211,7 @@ static void gx__scale_forward(GxPass *p, const GxLinear *l, GxRows y, GxRows x)
     gx_scale_columns_forward(p->g, y.data, x.data, gx_store_weight(&p->m->store, s), &n);
 }
 
-// dy, if the linear has a scale s * dy.
+// s * dy; dy itself if the linear has no scale.
 static GxRows gx__scale_backward(GxPass *p, const GxLinear *l, GxRows dy)
 {
     if (!gx__linear_has_scale(p, l)) return dy;
@@ -245,7 +245,7 @@ static GxLinearShape gx__linear_shape_of(const GxLinear *l, GxRows rows, int acc
     return s;
 }
 
-// All parts are quantised, or none.
+// Either all parts are quantised, or none is.
 static int gx__linear_is_quantized(const GxPass *p, const GxLinear *l)
 {
     return p->m->table.row[l->first.index].quantized != 0;
@@ -296,8 +296,8 @@ void gx_linear_apply_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxR
     gx_arena_release(p->g->arena, mark);
 }
 
-// Of the weights, or of the biases, that begin with `first`: trained parts that lie behind each other go in one call;
-// between frozen ones each has its columns of dy.
+// The gradients of the weights, or of the biases, of all parts; `first` is the first of them. One call computes those
+// of consecutive trained parts; the columns of dy that belong to frozen parts are skipped.
 static void gx__linear_backward_parts(GxPass *p, const GxLinear *l, GxTensorId first, int is_bias, GxRows dy, GxRows x)
 {
     const GxTensor *t = &p->m->table.row[first.index];
@@ -323,7 +323,7 @@ static void gx__linear_backward_parts(GxPass *p, const GxLinear *l, GxTensorId f
     }
 }
 
-// Of its own: a matrix or a bias.
+// 1: a matrix or a bias of the linear itself is trained.
 static int gx__linear_trains(const GxPass *p, const GxLinear *l)
 {
     int some = 0;
@@ -336,7 +336,7 @@ static int gx__linear_trains(const GxPass *p, const GxLinear *l)
 void gx_linear_apply_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x)
 {
     const GxArenaMark mark = gx_arena_mark(p->g->arena);
-    gx_progress(p->g); // an input gradient may be on its way meanwhile
+    gx_progress(p->g); // an input gradient may be in transfer meanwhile
     gx__scale_backward_weight(p, l, dy);
     if (gx__linear_trains(p, l)) dy = gx__scale_backward(p, l, dy);
     gx__linear_backward_parts(p, l, l->first, 0, dy, x);

@@ -25,18 +25,19 @@ typedef struct { // names as in Hugging Face's config.json
     char model_type[GX_FIELD_TEXT]; // llama, mistral, qwen2, qwen3; "": llama
     int64_t sliding_window;         // tokens that a token sees, itself included; 0: all. Not of llama
     char rope_type[GX_FIELD_TEXT];  // default, llama3; "": default
-    double rope_factor, rope_low_freq_factor, rope_high_freq_factor; // llama3; 0: the usual ones, 8, 1, 4, 8192
-    int64_t rope_original_max_position_embeddings;
+    double rope_factor, rope_low_freq_factor, rope_high_freq_factor; // llama3; 0: the defaults 8, 1, 4
+    int64_t rope_original_max_position_embeddings;                   // llama3; 0: 8192
     // qwen2, qwen3 with a sliding_window: "s" for each layer in which the window slides and "f" for each other; "":
     // layers before max_window_layers see all
     int64_t max_window_layers;
     char layer_types[GX_FIELD_TEXT];
 } GxLlamaConfig;
 
-// Fills what is 0 with its default (kv heads: heads; head_dim: hidden/heads), refuses what cannot be.
+// Replaces 0 by defaults (num_key_value_heads: num_attention_heads; head_dim: hidden_size / num_attention_heads); an
+// error if a value is invalid.
 GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err);
 
-// Does layer l see no farther than the sliding_window? c is resolved.
+// 1: layer l has sliding-window attention. c is resolved.
 int gx_llama_slides(const GxLlamaConfig *c, int64_t l);
 
 void gx_llama_describe(GxContext *g, GxModel *m); // of m->config
@@ -54,7 +55,7 @@ int gx_llama_slides(const GxLlamaConfig *c, int64_t l)
     return c->layer_types[0] ? c->layer_types[l] == 's' : l >= c->max_window_layers;
 }
 
-// The list says which layers slide, also where max_window_layers has said it, as long as there is room for it.
+// Writes max_window_layers as layer_types, if they are empty and have room for all layers.
 static void gx__llama_resolve_layer_types(GxLlamaConfig *c)
 {
     if (c->layer_types[0] || c->num_hidden_layers >= GX_FIELD_TEXT) return;
@@ -93,7 +94,7 @@ static GxStatus gx__llama_resolve_windows(GxLlamaConfig *c, GxError *err)
     return GX_OK;
 }
 
-// Which model of the family it is, and how its positions are told.
+// Resolves model_type, sliding windows and RoPE's scaling.
 static GxStatus gx__llama_resolve_kind(GxLlamaConfig *c, GxError *err)
 {
     if (!c->model_type[0]) snprintf(c->model_type, sizeof c->model_type, "llama");

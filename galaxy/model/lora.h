@@ -1,33 +1,32 @@
-// model/lora.h: LoRA: which linears have it, its tensors, what is frozen beside it. What it computes is in linear.h.
+// model/lora.h: LoRA: which linears have it, its tensors, and merging. What it computes is in linear.h and embed.h.
 //
-// A has the base matrix's columns and B its rows, so each is cut as that is: of a matrix that is cut in rows B is cut
-// with it and A is whole, of one that is cut in columns the other way round. The whole factor meets this rank's share
-// alone, of rows that all have, so its gradient is a summand (layout.h, GX_USE_OWN_SHARE); the cut one's is the rank's
-// own. Of a matrix that is not cut both are as it is.
+// A [r,in] has the columns of the base matrix W [out,in] and B [out,r] its rows, and each is split as W is. If W is
+// split by rows, B is split with it and every rank has all of A; if W is split by columns, it is the other way round.
+// The factor that every rank has whole is applied to rows that all ranks have, but together with the rank's own share
+// of the other factor: so its gradient is a summand (layout.h, GX_USE_OWN_SHARE). The gradient of the split factor is
+// the rank's own. If W is not split, neither is A or B.
 //
-// The embedding of tokens has them where it is named: x is then a row of the unit matrix, and y = W[id] + s * B A[:,id]
-// (embed.h), A [r,V] zero at first and B [C,r] drawn, as in PEFT. A head has them where it is named, too: over the
-// vocabulary B is cut with W's rows. Where a head is tied to the embedding, each has its own factors or none: the other
-// goes on with W.
+// The token embedding has LoRA only if the targets name it: y = W[id] + s * B A[:,id] (embed.h), with A [r,V] zero and
+// B [C,r] drawn initially, as in PEFT. A head also has it only if named; B is split with W's rows of the vocabulary. If
+// the head is tied to the embedding, each has factors of its own, or none and then uses W alone.
 //
-// All else is frozen (tuned.h).
+// The rest of the model is frozen (tuned.h).
 //
-// Their names are W's module's with ".lora_A.weight" and ".lora_B.weight" behind it, of an embedding
-// ".lora_embedding_A" and ".lora_embedding_B", as PEFT has them behind a prefix.
+// Names: W's module with ".lora_A.weight" and ".lora_B.weight" appended; for an embedding ".lora_embedding_A" and
+// ".lora_embedding_B". PEFT's names are these with a prefix.
 #ifndef GX_MODEL_LORA_H
 #define GX_MODEL_LORA_H
 #include "model.h"
 GX_BEGIN
 
 double gx_lora_scale(const GxLora *lora); // s
-// The row of the head that is tied to the embedding of tokens, where one of the two, or each, has LoRA; -1: there is
-// none.
+// The table's row of the head that is tied to the token embedding, if at least one of the two has LoRA; -1: none.
 int gx_lora_tied_head(const GxModel *m);
 
-// W + s * B A in the place of W, of this rank's parts, which are those that belong together; sign -1: W - s * B A. In
-// bf16 that is rounded, and so does not take back to the bit what it added.
+// sign 1: W += s * B A; sign -1: W -= s * B A; for the matrices, or parts of them, that this rank has. In bf16 the
+// result is rounded, so subtracting does not restore the exact bits of W.
 void gx_lora_merge(GxContext *g, GxModel *m, int sign);
-void gx_lora_merge_plan(GxContext *g, const GxModel *m); // takes its scratch from a dry arena, and gives it back
+void gx_lora_merge_plan(GxContext *g, const GxModel *m); // for a plan: takes gx_lora_merge's scratch and releases it
 
 GX_END
 #endif
@@ -72,7 +71,7 @@ GxStatus gx_lora_check(const GxLora *lora, GxError *err)
 
 // ---- targets -------------------------------------------------------------------------------------------------------
 
-// A module is called by its whole name, or by its end behind a dot.
+// 1: `name` is the module's whole name, or its last components after a dot.
 static int gx__lora_is_called(const char *module, int64_t n, const char *name, int64_t name_n)
 {
     if (name_n > n || strncmp(module + n - name_n, name, (size_t)name_n)) return 0;
@@ -116,7 +115,7 @@ static int gx__lora_is_matrix(const GxTensor *t)
     return t->role != GX_ROLE_LORA && dot && !strcmp(dot, ".weight");
 }
 
-// A pattern has to mean somebody, and nobody who cannot have factors.
+// The pattern must match at least one module, and only modules that can have factors.
 static GxStatus gx__lora_check_pattern(const GxModel *m, GxError *err)
 {
     int found = 0;
@@ -124,17 +123,17 @@ static GxStatus gx__lora_check_pattern(const GxModel *m, GxError *err)
         const GxTensor *t = &m->table.row[i];
         found += t->has_lora;
         if (t->has_lora || !gx__lora_is_matrix(t) || !gx__lora_is_found(m, t)) continue;
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "LoRA's targets, \"%.200s\", are %.*s, too, which is no linear of attention or MLP, none of "
-                       "a head or before one, and not the embedding of tokens",
-                       m->lora.targets, (int)gx__lora_module(t), t->name);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "LoRA's targets, the regular expression \"%.200s\", also match %.*s, which cannot have LoRA: it must "
+            "be a linear of attention or MLP, of a head or before one, or the token embedding",
+            m->lora.targets, (int)gx__lora_module(t), t->name);
     }
     if (found) return GX_OK;
-    return GX_FAIL(
-        err, GX_ERR_ARGUMENT,
-        "LoRA's targets, \"%.200s\", a regular expression, are nothing of the model's; it has to match whole "
-        "names, which are like %s, without .weight",
-        m->lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "LoRA's targets, the regular expression \"%.200s\", match no module of the model; it has to match a "
+                   "whole name, such as %s without .weight",
+                   m->lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
 }
 
 GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
@@ -155,12 +154,12 @@ GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
             found = t->has_lora && gx__lora_is_called(t->name, gx__lora_module(t), name.at, name.n);
         }
         if (!found)
-            return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "LoRA's target \"%.*s\" is no linear of attention or MLP, none of a head or before one, "
-                           "and not the embedding of tokens; those of %s are called like %s, %s",
-                           (int)name.n, name.at, m->family->name,
-                           m->table.row[m->unit[1].pair[0].linear[0].first.index].name,
-                           m->table.row[m->embedding.index].name);
+            return GX_FAIL(
+                err, GX_ERR_ARGUMENT,
+                "LoRA's target \"%.*s\" matches no linear of attention or MLP, none of a head or before one, "
+                "and not the token embedding; names in %s are like %s, %s",
+                (int)name.n, name.at, m->family->name, m->table.row[m->unit[1].pair[0].linear[0].first.index].name,
+                m->table.row[m->embedding.index].name);
     }
     return GX_OK;
 }
@@ -169,7 +168,7 @@ GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
 
 typedef struct {
     const char *name;
-    int kept, at; // the base's dimension, cut as it is there, and which of the factor's that is; the other is r
+    int kept, at; // dimension `at` of the factor is the base's dimension `kept`, with its split; the other is r
     GxInit init;
     float init_std;
 } gx__LoraFactor;
@@ -237,7 +236,7 @@ void gx_lora_open(GxContext *g, GxModel *m, int unit)
         const GxCoreKind core = gx_unit_spec(m, unit)->pair[k].core.kind;
         if (core == GX_CORE_EMBED) gx__lora_of_embedding(g, m, pair.matrix.index);
         gx__lora_of_linear(g, m, &pair.enter, 0);
-        for (int i = 0; i < 2; i++) // a head has one, others than attention and MLP have none
+        for (int i = 0; i < 2; i++) // attention and MLP have two linears, a head has one, other cores none
             gx__lora_of_linear(g, m, &pair.linear[i], core == GX_CORE_ATT || core == GX_CORE_MLP);
     }
 }

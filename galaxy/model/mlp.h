@@ -69,14 +69,13 @@ static void gx__mlp_forward(GxPass *p, int k, GxRows out, GxRows in)
     const GxPair *pair = gx_pass_pair(p, k);
     const GxRows kept = gx_pass_slot(p, k)->core[GX__MLP_KEPT];
     gx_linear_apply(p, &pair->linear[GX__MLP_UP], kept, in, 0);
-    if (!out.data) return; // computed again for what the slot keeps
+    if (!out.data) return; // a recomputation needs only what the slot keeps
     const GxRows s = gx__mlp_active(p, k);
     gx__mlp_activate(p, k, s, kept);
     gx_linear_apply(p, &pair->linear[GX__MLP_DOWN], out, s, 0);
 }
 
-// ds = dout down; the gradient of what was kept takes its place, and s is made again in that of ds, for the weight
-// half.
+// ds = dout down. The gradient of the kept rows overwrites them, and s is recomputed over ds, for the weight half.
 static void gx__mlp_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in)
 {
     const GxPair *pair = gx_pass_pair(p, k);

@@ -1,8 +1,9 @@
-// model/mode.h: what modes are written with, the list of all modes, and the one that is composed.
+// model/mode.h: the collectives that modes are written with, the list of all modes, and the composed mode, which
+// derives its collectives from the layouts.
 //
-// A mode is two functions for one (core, CON) pair, forward and backward, and a row {name, methods, functions}: the
-// whole of a source like train_tp.cu. Collectives are named by the door of the core at which they stand. Rows without
-// data move nothing, on any rank. In a group of one, all of them do nothing.
+// A mode is two functions for one (core, CON) pair, forward and backward, and a row {name, methods, functions}: that is
+// all of a source like train_tp.cu. A collective is named after the door of the core where it stands (GxDoor: entry,
+// exit, inside). Collectives do nothing for rows without data, which no rank then has, and in a group of one rank.
 //
 //     GxRows in = gx_core_in(p, k, x), out = gx_core_out(p, k);
 //     gx_enter_forward(p, k, gx_own(p, k, in), x);
@@ -19,16 +20,16 @@ void gx_tp_all_reduce(GxPass *p, int k, GxDoor door, GxRows x);                 
 void gx_tp_all_gather(GxPass *p, int k, GxDoor door, GxRows whole, GxRows own);       // SEQ -> FULL
 void gx_tp_reduce_scatter(GxPass *p, int k, GxDoor door, GxRows own, GxRows partial); // PARTIAL -> SEQ
 
-// Of gradients: started before the weight half, waited for (gx_wait) behind it. Neither buffer may be touched
-// meanwhile.
+// For gradients: started before the weight half, so that both overlap, and finished by gx_wait after it. Until then
+// neither buffer may be read or written.
 GxTicket gx_tp_all_reduce_start(GxPass *p, int k, GxDoor door, GxRows x);
 GxTicket gx_tp_all_gather_start(GxPass *p, int k, GxDoor door, GxRows whole, GxRows own);
 GxTicket gx_tp_reduce_scatter_start(GxPass *p, int k, GxDoor door, GxRows own, GxRows partial);
 
 // ---- the modes -----------------------------------------------------------------------------------------------------
 
-// All of them: name, ATT, CON, MLP (the ends follow). Each is the source train_<name>.cu, where gx_<name> is; programs,
-// tests, pictures and benchmarks read this list.
+// All modes: name, and the methods of ATT, CON and MLP (from which that of the ends follows). The source of each is
+// train_<name>.cu, which defines gx_<name>. Programs, tests, pictures and benchmarks read this list.
 #define GX_MODES(X)                                                                                                    \
     X(tp, TP, NONE, TP)                                                                                                \
     X(sp, SP, SP, SP)                                                                                                  \
@@ -41,7 +42,7 @@ GX_MODES(GX__MODE_DECLARE)
 // The mode that executes what the layouts derive from any valid methods, serial among them.
 GxMode gx_composed(const char *name, GxMethods methods);
 
-// The methods of a mode by its name: "serial", or one of the list. 0: there is none of that name.
+// The methods of the mode with this name: "serial", or one of the list. Returns 0 if there is none.
 int gx_mode_methods(const char *name, GxMethods *methods);
 #define GX__MODE_NAME(name, att, con, mlp) "|" #name
 #define GX_MODE_NAMES                      "serial" GX_MODES(GX__MODE_NAME) // "serial|tp|sp|galaxy|galaxy2"
@@ -116,13 +117,14 @@ static GxModeMoves gx__mode_moves(const GxPass *p, int k)
     return m;
 }
 
-// Of a core's rows those that a block by this method has: its slice, or all.
+// The rows of `whole` that this rank has in a block split by this method: its slice (SP), or all.
 static GxRows gx__mode_rows(const GxPass *p, int k, GxMethod by, GxRows whole)
 {
     return by == GX_METHOD_SP ? gx_own(p, k, whole) : whole;
 }
 
-// Brings rows into the layout on the other side of a door. A slice is there already.
+// Starts the collective that brings rows into the layout on the other side of a door. FULL to SEQ needs none: a rank
+// takes its slice.
 static GxTicket gx__mode_move(GxPass *p, int k, GxDoor door, GxMoveKind move, GxRows whole)
 {
     GxTicket none = GX_ZERO;

@@ -423,7 +423,7 @@ static void gx__model_refuse(GxContext *g, const GxUnitSpec *u)
         };
         for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
             if (missing[i].is_asked)
-                GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "unit \"%s\", pair %d (%s) asks for %s, which is not built",
+                GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "unit \"%s\", pair %d (%s) asks for %s, which is not supported",
                         u->name, k, gx_core_name(s->core.kind), missing[i].what);
     }
 }
@@ -675,8 +675,10 @@ static GxStatus gx__model_quantize(GxModel *m, int kind, GxError *err)
                 if (core == GX_CORE_ATT || core == GX_CORE_MLP) n += gx__model_quantize_linear(m, l, kind);
             }
     if (n || !kind) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "a quantised matrix cannot be trained, and all of this model's are: freeze them, as LoRA does");
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "there is no frozen matrix of attention or MLP to quantise (packed ones, q, k, v or gate, up, must all be "
+        "frozen); freeze some (--freeze), or train an adapter (--tuning lora)");
 }
 
 GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
@@ -724,7 +726,8 @@ void gx_model_close(GxModel *m)
 
 // ---- constants -----------------------------------------------------------------------------------------------------
 
-// The first attention decides: all attentions of a model have the same rotation, and all of a side network.
+// The rotary positions of the first attention, or NULL. All attentions of the backbone have the same ones; so have all
+// of a side network.
 static const GxCoreSpec *gx__model_rotary(const GxModel *m, int is_side)
 {
     for (int i = 0; i < m->kinds; i++)
@@ -790,7 +793,7 @@ void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed
         gx_values_written(g, &m->store, GX_VALUES_WEIGHTS, row, first, n, values);
         gx_arena_release(host, host_mark);
         gx_arena_release(g->arena, mark);
-        if (!g->device->computes) return; // one that does not takes no more memory than this
+        if (!g->device->computes) return; // for a plan one piece is enough: no later one takes more memory
     }
 }
 

@@ -1,23 +1,25 @@
 // model/prompt.h: prompts in attention, LLaMA-Adapter (Zhang et al. 2023, arXiv:2303.16199): in the last layers each
-// query also attends to `len` learned rows P, by a softmax of their own, and what it finds counts by a learned gate.
-// Beside them the model is frozen (tuned.h).
+// query also attends to `len` learned rows P, with a separate softmax, whose result is multiplied by a learned gate g.
+// The rest of the model is frozen (tuned.h).
 //
-//     K = P Wk^T + bk,  V = P Wv^T + bv         of the layer's own k and v; normed as keys are, not turned
-//     result += softmax(q K^T / sqrt(h)) (g V)  before the out projection; q as the layer's attention has it
+//     K = P Wk^T + bk,  V = P Wv^T + bv         the layer's own matrices; K has the keys' head norm, but no RoPE
+//     result += softmax(q K^T / sqrt(h)) (g V)  before the out projection; q as in the layer's attention, after RoPE
 //
-// P is [len, C], drawn normally with a deviation of 1, and g one number of a layer, 0 at first: the model begins as it
-// is, P without a gradient and g with one. That is peft's ADAPTION_PROMPT. The gate is put on V, [len, Kh], not on what
-// is added, [rows, Hh]: its product and its gradient are then linears of 1 x 1 (ops/linear.h).
+// P is [len, C], initially normal with a standard deviation of 1; g is one number a layer, initially 0. So training
+// starts from the unchanged model, and in the first step only g has a gradient. This is peft's ADAPTION_PROMPT. The
+// gate multiplies V [len, Kh] rather than the result [rows, Hh]: its product and gradient are then linears of 1 x 1
+// (ops/linear.h).
 //
-// K is not turned and q is, so that it matters where a text begins: its queries are those that it has alone, from
-// position 0 on, wherever in its column it lies (rope_restart).
+// Since q has RoPE and K has not, the result depends on a text's absolute positions. So each text's queries are rotated
+// as if it began at position 0, wherever it lies in its column (rope_restart).
 //
-// All columns of the batch have the same K and V, so that to attention they are one column of T*B queries; len keys are
-// seen by all of them, padding too. By TP a rank has K and V of its own heads, by SP of all heads for its own rows:
-// gradients of P and g are summands in both, as those of the norms of heads are (att.h).
+// K and V are the same for all columns of the batch, so the attention operation sees one column of T*B queries. All of
+// them, padding included, see all len keys. By TP a rank has K and V of its own heads; by SP those of all heads, for
+// the queries of its own rows. In both cases the gradients of P and g are summands, like those of the head norms
+// (att.h).
 //
-// K and V are made in every forward: 2 len C Kh FLOPs, of each token that is written, too. Memory: of each layer K, V,
-// g V [len, Kh], of each row what was found [Hh] and a log-sum-exp of each head.
+// Every forward computes K and V, 2 len C Kh FLOPs, also for each generated token. Memory: each layer keeps K, V and
+// g V [len, Kh], and for each row the result [Hh] and a log-sum-exp a head.
 //
 // Names: model.layers.2.self_attn.adaption_prompt [1, len, C], .adaption_gate [1].
 #ifndef GX_MODEL_PROMPT_H
@@ -32,13 +34,12 @@ static inline int gx_pair_has_prompt(const GxModel *m, int unit, int k)
 }
 static inline int gx_pass_has_prompt(const GxPass *p, int k) { return gx_pair_has_prompt(p->m, p->unit, k); }
 
-// What it keeps, of `rows` queries.
+// Places what is kept for `rows` queries in a slot.
 void gx_prompt_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s);
-// For attention of a pair that has prompts: q are its queries, a says how they lie; kv are k's and v's matrices.
+// For the attention of a pair that has prompts: q: its queries, a: their layout, kv: the linears of k and v, packed.
 void gx_prompt_forward(GxPass *p, int k, const GxAttention *a, const GxLinear *kv, GxRows q);
-GxRows gx_prompt_added(GxPass *p, int k, GxRows result); // result and what was found, in scratch
-// d is the gradient of their sum; dq, of rows like q's, is added to; no rows: it is not wanted. With the gradients of P
-// and g.
+GxRows gx_prompt_added(GxPass *p, int k, GxRows result); // result + the attention to prompts, in scratch
+// d: the gradient of that sum. Adds to dq, laid out like q (no rows: not needed), and to the gradients of P and g.
 void gx_prompt_backward(GxPass *p, int k, const GxAttention *a, const GxLinear *kv, GxRows dq, GxRows d, GxRows q);
 
 GX_END
@@ -51,7 +52,7 @@ GX_END
 #include "../ops/elementwise.h"
 #include "../ops/norm.h"
 
-enum { // in a slot; products: of P, of k's and of v's matrix, before a scale
+enum { // a slot's buffers; PRODUCTS: P Wk^T and P Wv^T before a scale (scale.h)
     GX__PROMPT_K = 0,
     GX__PROMPT_V,
     GX__PROMPT_GATED,
@@ -78,7 +79,7 @@ GxStatus gx_prompt_check(GxModel *m, GxError *err)
     if (o->layers < 0 || o->layers > layers)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "prompt_layers is %ld; the model has %ld layers", (long)o->layers,
                        (long)layers);
-    if (o->layers == 0) o->layers = gx_max(1, layers - 2); // of two layers, or one, the last
+    if (o->layers == 0) o->layers = gx_max(1, layers - 2); // all but the first two, and at least one
     return GX_OK;
 }
 
@@ -89,17 +90,18 @@ GxStatus gx_prompt_check_frozen(const GxModel *m, GxError *err)
             const GxLinear *qkv = &m->unit[unit].pair[k].linear[0];
             const GxTensor *w = &m->table.row[qkv->first.index < 0 ? 0 : qkv->first.index];
             if (gx_pair_has_prompt(m, unit, k) && (!w[1].frozen || !w[2].frozen))
-                return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                               "%s is to be trained whole, beside prompts that go through it, which is not built: "
-                               "leave it out of the trainable modules",
-                               w[1].frozen ? w[2].name : w[1].name);
+                return GX_FAIL(
+                    err, GX_ERR_UNSUPPORTED,
+                    "%s is to be trained whole, but prompts go through it, and both together are not supported: "
+                    "leave it out of the trainable modules",
+                    w[1].frozen ? w[2].name : w[1].name);
         }
     return GX_OK;
 }
 
 // ---- tensors -------------------------------------------------------------------------------------------------------
 
-// Of the core's last matrix's module, with this in the place of its own part.
+// Named like the core's last matrix, with the last component replaced by `what`.
 static GxTensorId gx__prompt_tensor(GxContext *g, GxModel *m, int unit, int k, int number, const char *what,
                                     GxRole role, int64_t rows, int64_t cols)
 {
@@ -114,7 +116,7 @@ static GxTensorId gx__prompt_tensor(GxContext *g, GxModel *m, int unit, int k, i
     if (id.index < 0) return id;
     GxTensor *t = &m->table.row[id.index];
     t->is_added = 1;
-    t->name[strlen(t->name) - strlen(".weight")] = 0; // a parameter of a module, not a module
+    t->name[strlen(t->name) - strlen(".weight")] = 0; // in peft a parameter of attention, not a module with a weight
     return id;
 }
 
@@ -168,7 +170,7 @@ static GxRows gx__prompt_rows(const GxPass *p, int k)
                    gx_pass_kind(p)->spec.width);
 }
 
-// i 0: k's matrix of the two, 1: v's.
+// The linear of k (i 0) or of v (i 1), out of the packed two.
 static GxLinear gx__prompt_linear(const GxPass *p, int k, const GxLinear *kv, int i)
 {
     const GxTensorId w = {kv->first.index + i}, b = {kv->bias.index < 0 ? -1 : kv->bias.index + i};
@@ -177,7 +179,7 @@ static GxLinear gx__prompt_linear(const GxPass *p, int k, const GxLinear *kv, in
     return l;
 }
 
-// The same heads, of one column of all rows.
+// The layer's attention with all rows as one column of queries, and the prompt's rows as keys.
 static GxAttention gx__prompt_attention(const GxPass *p, const GxAttention *of, int64_t rows)
 {
     GxAttention a = *of;
@@ -188,7 +190,7 @@ static GxAttention gx__prompt_attention(const GxPass *p, const GxAttention *of, 
     return a;
 }
 
-// K, as the norm of heads has it, forth (1); or its gradient, back (-1).
+// Applies the norm of k's heads to K: forward (direction 1), or backward to its gradient (-1).
 static void gx__prompt_norm(GxPass *p, int k, const GxAttention *a, GxRows x, int direction)
 {
     const GxPairSlot *s = gx_pass_slot(p, k);
@@ -211,11 +213,12 @@ static int gx__prompt_restarts(const GxPass *p, int k, const GxAttention *a)
     return a->documents && gx_pass_spec(p, k)->core.rope.theta > 0;
 }
 
-// The queries of each document as if it began at position 0: in rows of their own, for q is attention's, too.
+// The queries rotated as if each document began at position 0, in scratch, since attention also reads q. q itself if
+// there are no documents.
 static GxRows gx__prompt_queries(GxPass *p, int k, const GxAttention *a, GxRows q)
 {
     const GxRopeTable *r = &p->m->rope[0];
-    // taken without documents, too: a plan does not know of them
+    // taken even without documents: a plan does not know whether a batch will have them
     const GxRows turned = gx_pass_rows(p, gx_runs_rows(&a->q_runs) * a->B, a->q_stride);
     if (!gx__prompt_restarts(p, k, a)) return q;
     gx_copy(p->g, turned.data, q.data, gx_rows_bytes(turned));
@@ -265,7 +268,8 @@ static void gx__prompt_backward_rows(GxPass *p, int k, const GxLinear *kv, GxRow
     else if (is_float) gx_copy(p->g, grad, wide, 4 * n);
 }
 
-// What of k's and of v's linear is trained: scales and biases, of P's rows. The others' share is attention's.
+// The gradients of the scales and biases of k's and v's linears that come from P's rows; attention adds those of its
+// own rows.
 static void gx__prompt_backward_linears(GxPass *p, int k, const GxLinear *kv, GxRows dk, GxRows dv)
 {
     const GxLinear of_k = gx__prompt_linear(p, k, kv, 0), of_v = gx__prompt_linear(p, k, kv, 1);

@@ -1,4 +1,4 @@
-// model/rows.h: what passes between units: rows of activations, the stream's state, and the batch that is at work.
+// model/rows.h: what passes between units: rows of activations, the state of the residual stream, and the batch.
 //
 // Rows of activations are [T,B,C]: row t*B + b. A slice of T is one block of rows, for every B.
 #ifndef GX_ROWS_H
@@ -12,7 +12,7 @@ GX_BEGIN
 typedef struct GxBatch GxBatch;
 typedef struct GxKvCache GxKvCache; // kv_cache.h
 
-// Data NULL: no rows. What takes them then does nothing, on every rank, collectives included.
+// data NULL: no rows. Functions that are given no rows do nothing, on every rank, collectives included.
 typedef struct {
     void *data;
     GxDtype dtype;
@@ -33,64 +33,67 @@ static inline GxRows gx_some_rows(GxRows x, int64_t first, int64_t rows)
 }
 static inline char *gx_rows_column(GxRows x, int64_t c) { return (char *)x.data + c * gx_dtype_size(x.dtype); }
 
-// Between units: the stream, in CON's layout; a side network's; an encoder's output. No rows: the model has none.
+// Between units: the residual stream, in CON's layout; a side network's stream; an encoder's output. No rows: the model
+// has no such stream.
 typedef struct {
     GxRows x, side, memory;
 } GxState;
 
-// What a task makes of the losses of a head's rows, where they belong together (a preference pair's two texts): the
-// loss, and by what each row's gradient is multiplied.
+// For a task whose loss is not the sum of its rows' losses, such as that of a preference pair's two texts: computes the
+// loss, and the factor of each row's gradient, from the losses of all rows of the target.
 typedef struct {
-    // In the host's memory, of all rows of the target, which every rank of a tp group gets alike; it writes them anew.
-    // losses: in, of each row; out, what adds up to the loss. weights: the derivative of that by each row's.
+    // Both in host memory, of all rows of the target; the same on every rank of a tp group. `weigh` overwrites both.
+    // losses: in: each row's; out: summands of the task's loss. weights: the derivative of that loss by each row's
+    // loss.
     float *losses, *weights;
     void (*weigh)(void *user, const GxBatch *b);
     void *user;
 } GxWeighing;
 
-// What one loss is about: rows of the stream, and what is wanted of them. A head's pair names its target by number.
+// What one loss is computed from: rows of the stream, and their labels or values. A head's pair refers to its target by
+// number. Arrays lie in the device's memory unless said otherwise, and are borrowed.
 typedef struct {
-    // [n], ascending: the numbers t*B + b of the rows that count, on which alone the head works. NULL: all T*B rows, n
-    // is not read. rows_twin: the same in the host's memory; NULL: `rows` are there.
+    // [n], ascending: the indices t*B + b of the rows that the head works on. NULL: all T*B rows, and n is not read.
+    // rows_twin: a copy in host memory; NULL: `rows` itself is in host memory.
     const int32_t *rows, *rows_twin;
-    int64_t n, most;            // most: the largest n of all batches, of which memory is taken; 0: n
-    const int32_t *labels;      // [n], a class each; one of GX_IGNORE_INDEX does not count
-    const int32_t *labels_twin; // in the host's memory; NULL: `labels` are there
-    const float *values;        // [n, outputs], where numbers are wanted, not a class
-    // What the loss is divided by, in the device's memory: labels of the whole window, on all ranks. NULL: 1
+    int64_t n, most;            // most: the largest n of any batch, for which memory is taken; 0: n
+    const int32_t *labels;      // [n], class numbers; GX_IGNORE_INDEX: the row does not count
+    const int32_t *labels_twin; // a copy in host memory; NULL: `labels` itself is in host memory
+    const float *values;        // [n, outputs], for losses on numbers instead of classes
+    // The loss's divisor, in the device's memory: the number of labels in the whole window, on all ranks. NULL: 1
     const int64_t *count;
     double *loss;  // the head adds the sum of its losses
-    GxRows logits; // [n, outputs]: where the head is to write its results, on every rank of a tp group
-    // In a validation of a head over a vocabulary: it adds how many labels have the largest logit, which over all ranks
-    // is each label once. In the host's memory. NULL: not wanted.
+    GxRows logits; // [n, outputs]: where a validation writes the outputs, on every rank of a tp group; no rows: nowhere
+    // For a validation of a head over a vocabulary, in host memory: the head adds the number of labels with the largest
+    // logit. Each label is counted on one rank of a tp group only. NULL: not needed.
     int64_t *right;
-    // [n][3], of a head that makes vectors: a text each, of which the rows of positions [begin, end) of a column count:
-    // (column, begin, end); a column's do not overlap. `rows` is then NULL, and n the number of texts, 0 included. They
-    // are `anchors` texts, then as many, the positive of each, then negatives; anchors < 0: no loss is wanted.
+    // [n][3], for a head that makes vectors: (column, begin, end): a text is the positions [begin, end) of a column;
+    // texts of a column do not overlap. `rows` is then NULL, and n, which may be 0, the number of texts. The first
+    // `anchors` texts are anchors, as many positives follow, one for each, then negatives. anchors < 0: no loss.
     const int32_t *parts, *parts_twin;
     int64_t anchors;
-    // Texts that are no anchors, of all ranks' micro-batches together: the most there can be, for where memory is
-    // planned and nobody can be asked. 0: all ranks have as many texts as this one.
+    // For a plan, in which ranks cannot be asked: the most texts other than anchors that all ranks' micro-batches
+    // together can have. 0: all ranks have as many texts as this one.
     int64_t candidates;
-    // Of a head over a vocabulary: a row's loss is not counted as it is. NULL: it is.
+    // For a head over a vocabulary: how the task weighs the rows' losses. NULL: their sum is the loss.
     const GxWeighing *weighing;
 } GxTarget;
 
 struct GxBatch {              // one micro-batch of this rank; its arrays lie in the device's memory
     const int32_t *tokens;    // [T,B]
-    const int32_t *types;     // [T,B], of the token; and its position in its text: of models that have tables for them
-    const int32_t *positions; // [T,B]
-    // [T*B][2]: of each row the positions [begin, end) of its text, where several share a column without seeing each
-    // other, or padding is seen by nobody (begin = end). NULL: each column is one text.
+    const int32_t *types;     // [T,B], token types; NULL if the model has no table for them
+    const int32_t *positions; // [T,B], each token's position in its text; NULL if the model has no table for them
+    // [T*B][2]: for each row the positions [begin, end) of its text, if several texts share a column (attention does
+    // not cross between them), or if there is padding (begin = end: no query sees it). NULL: each column is one text.
     const int32_t *documents;
     GxTarget target[GX_MAX_LOSSES];
     int64_t T, B;
     GxRuns runs;          // which positions the T rows have
-    int64_t first_sample; // its first sample's number, less g->step->first_sample, for random numbers
-    int number;           // micro-batch of the window
-    int is_training;      // 0: losses and results alone are wanted, and no dropout
-    // Where keys and values of earlier positions are, and those of this batch go; `documents` is then of all its
-    // positions. NULL: the batch is all there is.
+    int64_t first_sample; // the index of its first sample minus g->step->first_sample, for random numbers
+    int number;           // index of the micro-batch in the window
+    int is_training;      // 0: only losses and outputs are computed, without dropout
+    // The cache that has the keys and values of earlier positions and gets those of this batch; `documents` are then of
+    // all of its positions. NULL: no cache.
     const GxKvCache *cache;
 };
 

@@ -1,20 +1,19 @@
-// model/scale.h: a scale and a bias of each linear of attention and MLP, LLaMA-Adapter v2 (Gao et al. 2023,
-// arXiv:2304.15010, section 3.1): their tensors. What they compute is in linear.h.
+// model/scale.h: LLaMA-Adapter v2 (Gao et al. 2023, arXiv:2304.15010, section 3.1): the tensors of a scale and a bias
+// for each linear of attention and MLP. What they compute is in linear.h.
 //
 //     y = s * (x W^T + b0 + b)        s, b [out]; b0: the linear's own bias, where it has one
 //
-// s is 1 and b 0 at first: the model begins as it is. Both are trained, beside all norms (tuned.h), in all layers;
-// heads and embeddings have none: the paper is about the linears of a layer. Weight decay is on neither, as on norms
-// and biases.
+// Initially s is 1 and b is 0: training starts from the unchanged model. Both are trained in all layers, together with
+// all norms (tuned.h). Heads and embeddings have neither: the paper is about the linears of a layer. As for norms and
+// biases, there is no weight decay.
 //
-// Rows of W are s's and b's elements, so both are cut as W's rows are: the rank has its own. Of a matrix that is cut in
-// columns all ranks have all of both, and each scales its summand: sum_r s * (x_r W_r^T) is s * (sum_r x_r W_r^T), so
-// that nothing more is communicated. The bias is added by the first rank of the group. Its gradient comes from rows
-// that all have, so it is the same everywhere; that of s meets the rank's own summand, and is one (layout.h,
-// GX_USE_OWN_SHARE).
+// If W is split by rows, s and b are split with it. If W is split by columns, every rank has all of both and scales its
+// summand: sum_r s * (x_r W_r^T) = s * (sum_r x_r W_r^T), so there is no additional communication. The first rank of
+// the group adds b. The gradient of b comes from rows that all ranks have, so it is the same on all of them; that of s
+// is computed from the rank's summand, so it is a summand itself (layout.h, GX_USE_OWN_SHARE).
 //
-// Memory: s's gradient reads x W^T + b0 + b, which is not to be had from y, since s may be 0: it is kept, as many
-// elements of each row as the linear has outputs.
+// Memory: the gradient of s reads x W^T + b0 + b. It cannot be recomputed from y, since s may be 0, and is kept: as
+// many elements a row as the linear has outputs.
 //
 // Names: model.layers.0.self_attn.q_proj.adaption_scale, .adaption_bias.
 #ifndef GX_MODEL_SCALE_H
@@ -27,7 +26,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// Of the matrix in row `base`: a vector of its rows.
+// Adds a vector with an element for each row of the matrix in row `base` of the table.
 static GxTensorId gx__scale_tensor(GxContext *g, GxModel *m, int base, const char *name, GxRole role, GxInit init,
                                    GxUse of_summand)
 {

@@ -1,26 +1,27 @@
-// model/side.h: side networks (ladder side-tuning: Sung et al. 2022, arXiv:2206.06522): beside the layers of a model a
-// narrow one, which reads what comes out of each and alone is trained (tuned.h). No gradient goes through the model:
-// its units have no backward, and keep nothing but what comes out of them, which Down reads.
+// model/side.h: side networks (ladder side-tuning: Sung et al. 2022, arXiv:2206.06522): a narrow network beside the
+// model (its backbone) reads the output of each of its layers, and is trained alone (tuned.h). No gradient goes through
+// the backbone: its units have no backward, and keep only their outputs, which Down reads.
 //
-//     s_0 = Down_0(h_0)                                 h_0 comes out of the embedding, h_i out of layer i
+//     s_0 = Down_0(h_0)                                 h_0: the embedding's output, h_i: the output of layer i
 //     s_i = Layer_i(Down_i(h_i) + s_(i-1))              or, gated: mu_i Down_i(h_i) + (1 - mu_i) s_(i-1)
-//     h_N + Up(s_N)                                     goes into the head, in the place of h_N
+//     h_N + Up(s_N)                                     enters the head instead of h_N
 //
-// Layers are blocks as the model's own, of which width, MLP and heads are a k-th (rounded up, heads to an even size),
-// and heads as many: so a mode splits them as it does the model's. mu_i = sigmoid(gate_i / 0.1), one number of each
-// layer. Down and Up are linears, with or without biases, on rows of CON's layout, in a unit.
+// Side layers are like the model's, but their width, MLP and head_dim are divided by k (rounded up; head_dim to an even
+// number). They have as many heads, so a mode splits them as it does the model's. mu_i = sigmoid(gate_i / 0.1), one
+// number a layer. Down and Up are linears, with or without biases, and work on rows of CON's layout.
 //
-// Its units stand between the model's, and the state between units is {x, side}: behind the embedding one with Down_0
-// alone, behind each layer a side layer; the last of these adds Up, and only x leaves it. A layer of the model hands
-// `side` on, a side layer x.
+// The units of the side network stand between the model's, and the state between units is {x, side}. After the
+// embedding comes a unit with only Down_0, after each layer a side layer; the last of these adds Up, and only x leaves
+// it. A layer of the backbone passes `side` on unchanged, a side layer x.
 //
-// At first Up is 0: the model gives what it gave, and all but Up has a gradient from the second step on. Down is drawn
-// uniformly up to 1/sqrt(C), layers as the model's, gates are 0 (mu is a half). The model computes as in a validation,
-// without dropout; side layers have what the model's layers have.
+// Initially Up is 0: the model's results are unchanged, and in the first step only Up has a gradient. Down is uniform
+// in [-1/sqrt(C), 1/sqrt(C)], side layers are initialised like the model's, and gates are 0 (mu is 1/2). The backbone
+// computes as in a validation, without dropout; side layers have the dropout of the model's layers.
 //
-// Names: side.down.0 to side.down.N, side.gate.1 to side.gate.N, side.up; layers as the model's, with "side." before.
+// Names: side.down.0 to side.down.N, side.gate.1 to side.gate.N, side.up; layers as the model's, with the prefix
+// "side.".
 //
-// Memory: of each layer h_i [rows, C] and what its side layer keeps are there for the backward.
+// Memory: for the backward, h_i [rows, C] of each layer and what its side layer keeps.
 #ifndef GX_MODEL_SIDE_H
 #define GX_MODEL_SIDE_H
 #include "linear.h"
@@ -48,15 +49,16 @@ int gx_side_is_beside(const GxModel *m, int unit)
     return m->side.reduction > 0 && u->side == GX_SIDE_NONE && u->pair[0].con.kind != GX_CON_NOTHING;
 }
 
-// Frozen by tuned.h, unless it was asked for by name.
+// The backbone is frozen by tuned.h unless the user named modules to be trained: those must be in the head.
 GxStatus gx_side_check_trained(const GxModel *m, GxError *err)
 {
     for (int i = 0; i < m->table.n; i++)
         if (!m->table.row[i].frozen && gx_side_is_beside(m, m->table.row[i].unit))
-            return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "%s is to be trained, and lies beside a side network, where no gradient comes; of the model "
-                           "its head alone can be trained besides",
-                           m->table.row[i].name);
+            return GX_FAIL(
+                err, GX_ERR_ARGUMENT,
+                "%s is to be trained, but lies beside a side network, and no gradient goes through it; besides "
+                "the side network only the model's head can be trained",
+                m->table.row[i].name);
     return GX_OK;
 }
 
@@ -88,7 +90,7 @@ GxUnitSpec gx_side_unit(GxContext *g, const GxModel *m, const GxUnitSpec *layer,
 
 // ---- tensors -------------------------------------------------------------------------------------------------------
 
-// They belong to no pair: their number is that behind the last one's.
+// These tensors belong to no pair: their pair index is n_pairs.
 static GxTensorId gx__side_tensor(GxContext *g, GxModel *m, int unit, int number, const char *name, GxRole role,
                                   int64_t rows, int64_t cols)
 {
@@ -188,7 +190,7 @@ int gx_side_trains_enter(const GxPass *p)
     return some;
 }
 
-// Without a gate din.side is dmixed already.
+// Without a gate din.side already is dmixed.
 void gx_side_enter_backward(GxPass *p, GxState din, GxRows dmixed, GxState in)
 {
     const GxUnit *u = gx__side_of(p);

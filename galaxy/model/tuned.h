@@ -1,7 +1,10 @@
-// model/tuned.h: what a tuning method that adds tensors to a model (lora.h, bottleneck.h, side.h, prompt.h) trains:
-// these, the modules that are to be trained whole besides, norms, where the method says so (scale.h), heads of labels,
-// which are new with their task, and what pools the text for them. All else is frozen. What is trained is the adapter:
-// GxTensor.is_adapter.
+// model/tuned.h: which tensors a tuning method that adds tensors to a model (lora.h, bottleneck.h, side.h, prompt.h)
+// trains, and which it freezes. Trained are:
+//     - the added tensors
+//     - the modules that the user wants trained whole
+//     - all norms, if the method says so (scale.h)
+//     - a head for labels, which is new with its task, and its pooler
+// These make up the adapter (GxTensor.is_adapter); all others are frozen.
 #ifndef GX_MODEL_TUNED_H
 #define GX_MODEL_TUNED_H
 #include "model.h"
@@ -37,13 +40,13 @@ GxStatus gx_tuned_check_methods(const GxModel *m, GxError *err)
     return GX_OK;
 }
 
-// The bias of the matrix in the row before: PEFT's adapters have none of linears.
+// 1: the bias of the linear in the row before, which has LoRA: PEFT's adapters do not contain biases of linears.
 static int gx__tuned_is_bias(const GxModel *m, int row)
 {
     return row > 0 && m->table.row[row].role == GX_ROLE_BIAS && m->table.row[row - 1].has_lora;
 }
 
-// Of "model.norm.weight" and "score.bias": what is before the last dot.
+// The length of the module's name: "model.norm" of "model.norm.weight".
 static int64_t gx__tuned_module(const GxTensor *t)
 {
     const char *dot = strrchr(t->name, '.');
@@ -73,7 +76,7 @@ static int gx__tuned_is_tied(const GxModel *m, const GxTensor *t)
     return tied;
 }
 
-// Of one name in the list: it has n characters.
+// Checks one name, of n characters, of the list of trainable modules.
 static GxStatus gx__tuned_check_name(const GxModel *m, const char *name, int n, GxError *err)
 {
     int found = 0;
@@ -93,7 +96,7 @@ static GxStatus gx__tuned_check_name(const GxModel *m, const char *name, int n, 
     }
     if (found || m->lora.is_of_peft) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "the trainable module \"%.*s\" is none of the model's; they are called like %s", n, name,
+                   "the trainable module \"%.*s\" is none of the model's modules; their names are like %s", n, name,
                    m->table.row[0].name);
 }
 
@@ -128,11 +131,11 @@ GxStatus gx_tuned_freeze(GxModel *m, GxError *err)
     return gx__tuned_check_trainable(m, err);
 }
 
-// ---- what is frozen besides ----------------------------------------------------------------------------------------
+// ---- adapter tensors that --freeze freezes -------------------------------------------------------------------------
 
 static int gx__tuned_trains(const GxModel *m, int row) { return row >= 0 && !m->table.row[row].frozen; }
 
-// In a side network: the first trained tensor whose gradient comes through Up.
+// The first trained tensor of a side network whose gradient comes through Up; -1: none.
 static int gx__tuned_below_up(const GxModel *m, const GxLinear *up)
 {
     for (int i = 0; i < m->table.n; i++)
@@ -142,7 +145,7 @@ static int gx__tuned_below_up(const GxModel *m, const GxLinear *up)
     return -1;
 }
 
-// A trained tensor whose gradient is a product with this one, and so 0 where this one is; -1: there is none.
+// A trained tensor whose gradient has this one as a factor, so that it is 0 where this one is 0; -1: none.
 static int gx__tuned_through(const GxModel *m, int row)
 {
     const GxTensor *t = m->table.row;
@@ -160,7 +163,7 @@ static int gx__tuned_through(const GxModel *m, int row)
     return gx__tuned_trains(m, other) ? other : -1;
 }
 
-// The largest absolute value of this rank's part; of what a device that computes has.
+// The largest absolute value in this rank's part of the tensor; 0 on a device that does not compute.
 static double gx__tuned_largest(GxContext *g, const GxModel *m, int row)
 {
     GxArena *host = gx_host_arena(g);
@@ -179,7 +182,8 @@ static double gx__tuned_largest(GxContext *g, const GxModel *m, int row)
     return largest;
 }
 
-// Up of a bottleneck adapter begins near 0, others at 0 or far from it.
+// A tensor whose values are at most this is as small as it was initialised: Up of a bottleneck adapter begins near 0,
+// all others at 0 or far from it.
 static double gx__tuned_small(const GxModel *m, int row)
 {
     return m->bottleneck.reduction > 0 ? 6 * (double)m->table.row[row].init_std : 0;
@@ -200,7 +204,7 @@ static void gx__tuned_tell_frozen(GxContext *g, const GxModel *m, int row, doubl
                t->name, largest, through->name);
 }
 
-// Frozen, and gradients come through it.
+// 1: a frozen adapter tensor that the gradient of a trained one comes through.
 static int gx__tuned_is_passed(const GxModel *m, int row)
 {
     const GxTensor *t = &m->table.row[row];
@@ -210,7 +214,7 @@ static int gx__tuned_is_passed(const GxModel *m, int row)
 GxStatus gx_tuned_check_frozen(GxContext *g, const GxModel *m)
 {
     double *largest = (double *)calloc((size_t)m->table.n + 1, sizeof *largest);
-    int worst = -1; // the first at 0, else the first that is small: one of many is told
+    int worst = -1; // the one to report: the first that is 0, otherwise the first that is small
     if (!largest) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %d tensors", m->table.n);
     for (int i = 0; i < m->table.n && !gx_failed(g); i++)
         if (gx__tuned_is_passed(m, i)) largest[i] = gx__tuned_largest(g, m, i);

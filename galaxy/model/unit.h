@@ -11,15 +11,18 @@
 //     in, out        into and out of the core; din, dout their gradients: all rows, unless CON and core are both by SP
 //
 // Which of these may be the same rows
-//     dx may be dy. din is never dx. dout is dx, unless dropout or an adapter lies between them, what it is moved to
-//     has other rows, or the weight half is put off; nobody writes it before the weight half, so enter_backward comes
-//     behind that. `in` is x where enter is nothing and no rows move; out is y where CON has nothing to do.
+//     dx and dy      may be the same; din and dx never are
+//     dout and dx    are the same unless CON has dropout or an adapter, a collective gives dout other rows, or the
+//                    weight half is postponed. enter_backward, which writes dx, has to follow the weight half, which
+//                    reads dout
+//     in and x       are the same if enter is nothing and no rows are communicated
+//     out and y      are the same if CON has nothing to compute
 //
-// A head works only on the rows of its target: enter picks them out of x, and only these are communicated after that. A
-// rank may have none of them. If the whole batch has none, nothing happens in a head's pair, and there are no
-// collectives either.
+// A head works only on the rows of its target: enter picks them out of x, and from there on only these are
+// communicated. A rank may have none of them. If the whole batch has none, a head's pair does nothing, collectives
+// included.
 //
-// The caller of a unit's forward places its slot, for the batch at hand; only the largest size is fixed in advance.
+// The caller of a unit's forward places its slot for the current batch; only the largest size is fixed in advance.
 // Rows that live no longer than one pair (out, din, dout, inner gradients) are scratch from the context's arena.
 #ifndef GX_UNIT_H
 #define GX_UNIT_H
@@ -41,7 +44,7 @@ typedef struct {        // of one pair
     GxRows prompt[7];     // of attention: what prompts keep (prompt.h)
     float *prompt_lse, *prompt_rstd;
     GxRows dout, dcore[2]; // kept for postponed weight halves, which read them
-    int is_entered;        // 1: the CON of the previous pair has written `in` already
+    int is_entered;        // 1: the CON of the previous pair has already written `in`
 } GxPairSlot;
 
 typedef struct {  // of a side network's unit: of CON's rows
@@ -52,7 +55,7 @@ typedef struct {  // of a side network's unit: of CON's rows
 
 typedef struct {
     GxSplit rows;                 // [T*B] of the batch over the tp group, where anything is by SP
-    GxSplit picked[GX_MAX_PAIRS]; // of a head: the same of its targets' rows
+    GxSplit picked[GX_MAX_PAIRS]; // of a head: how its target's rows are split
     GxPairSlot pair[GX_MAX_PAIRS];
     GxSideSlot side;
 } GxSlot;
@@ -66,7 +69,7 @@ struct GxPass {
     int defers_weights; // the slot owns what weight halves read; gx_unit_backward leaves them out, gx_unit_weight does
                         // them
     // from here on the unit's own, pair by pair
-    GxRows y;        // where the pair's result is wanted; no rows: it is not
+    GxRows y;        // where the pair's result is written; no rows: it is not needed
     int wants_din;   // 1: something below is trained, or the norm before the core
     int wants_core;  // 1: wants_din, or something in the core is trained; 0: the backward ends in CON
     GxRows dcore[2]; // inner gradients, from the input half to the weight half
@@ -107,7 +110,7 @@ GxRows gx_core_out(GxPass *p, int k);
 GxRows gx_core_din(GxPass *p, int k);                // without rows if nothing below is trained
 GxRows gx_core_dout(GxPass *p, int k, GxRows dx);    // without rows if neither the core nor anything below is trained
 GxRows gx_own(const GxPass *p, int k, GxRows whole); // this rank's slice of T; `whole` itself if it is only that
-const GxSplit *gx_pair_rows(const GxPass *p, int k); // how the core's rows are split over ranks; a head's are picked
+const GxSplit *gx_pair_rows(const GxPass *p, int k); // the split of the core's rows (a head's: its target's) over ranks
 // For enter, CON and cores: the rows of CON's layout within those of a core; this rank's slice of all rows; the first
 // row of the slice.
 GxRows gx_con_rows(const GxPass *p, int k, GxRows whole);
@@ -118,7 +121,7 @@ int64_t gx_slice_begin(const GxPass *p);
 static inline const GxTarget *gx_pass_target(const GxPass *p, int k);
 int64_t gx_picked_begin(const GxPass *p, int k, GxMethod by);
 const int32_t *gx_entered_rows(const GxPass *p, int k); // which rows of the stream enter pair k on this rank; NULL: all
-// 1 on the ranks whose losses are summed: of those that compute the same rows only one.
+// 1 on the ranks whose losses are summed: of the ranks that compute the same rows, only the first.
 int gx_adds_loss(const GxPass *p, int k);
 // Dropout number `which` of pair k, for the rows of CON's layout; in a validation its probability is 0.
 enum { GX_DROPOUT_CON = 0, GX_DROPOUT_ATT };
@@ -170,7 +173,7 @@ int gx_head_writes_dx(const GxPass *p); // 1: a head writes the gradient of its 
 
 GxRows gx_slot_rows(GxSlotLayer *l, int64_t rows, int64_t cols);
 GxRows gx_pass_rows(GxPass *p, int64_t rows, int64_t cols); // scratch until the pair is done
-// The same for a head's picked rows, split by this method. It takes memory for the most rows that a batch may have.
+// The same for a head's target's rows, split by this method. The memory is for the most rows that a batch may have.
 GxRows gx_pass_picked(GxPass *p, int k, GxMethod by, int64_t rows, int64_t cols);
 int64_t gx_picked_most(const GxPass *p, int k, GxMethod by, int64_t rows);
 
@@ -430,7 +433,7 @@ static void gx__unit_lay_enter(GxSlotLayer *l, const GxEnterSpec *enter, int64_t
     if (enter->kind == GX_ENTER_TRANSFORM) s->mean = gx__unit_lay_floats(l, l->con);
 }
 
-// Where `in` has more rows than the stream and enter is nothing, the stream lies in it.
+// Where `in` has more rows than the stream and enter is nothing, the stream is this rank's slice of `in`.
 static void gx__unit_lay_pair(GxSlotLayer *l, const GxUnitKind *u, int k, GxPairSlot *s)
 {
     const GxPairSpec *spec = &u->spec.pair[k];
@@ -463,7 +466,8 @@ static void gx__unit_lay_rows(GxSlotLayer *l, const GxSplit *own, int64_t all)
     l->con = gx__unit_is_sp(l->m, l->m->mode->methods.con) ? l->own : l->all;
 }
 
-// picked NULL: of as many rows as there can be.
+// Places all buffers of a slot at `base` and returns their size. picked NULL: a head is planned for as many rows as the
+// batch has.
 static int64_t gx__unit_lay(const GxModel *m, int unit, const GxSplit *rows, const GxSplit *picked, int64_t all,
                             int owns_gradients, void *base, GxPairSlot *pair, GxSideSlot *side)
 {
@@ -492,8 +496,8 @@ int64_t gx_slot_bytes(const GxModel *m, int unit, int64_t T, int64_t B, int owns
     return gx__unit_lay(m, unit, &rows, NULL, T * B, owns_gradients, NULL, pair, &side);
 }
 
-// Rows of a target that lie in each rank's slice. Where nothing computes there are none to read: this rank's slice then
-// has as many as it can.
+// How many of a target's rows lie in each rank's slice. A device that does not compute has no rows to count: the plan
+// then assumes that this rank's slice has as many as it can.
 static GxSplit gx__unit_picked(const GxPass *p, const GxSplit *slices, const GxTarget *t)
 {
     GxSplit s = *slices;
@@ -561,7 +565,7 @@ static GxRows gx__unit_x(const GxPass *p, int k, GxState in)
     return gx_pass_is_side(p) ? p->slot->side.mixed : in.x;
 }
 
-// A head without a row on any rank of the tp group, and one whose results nobody wants, has nothing to do.
+// A head has nothing to do if its target has no row on any rank of the tp group, or asks for neither a loss nor logits.
 static int gx__unit_has_work(const GxPass *p, int k)
 {
     if (!gx__unit_is_end(gx_pass_spec(p, k))) return 1;
@@ -574,7 +578,8 @@ static void gx__unit_pair_forward(GxPass *p, int k, GxRows y, GxState in)
     GxArena *a = p->g->arena;
     const GxArenaMark mark = gx_arena_mark(a);
     if (!gx__unit_has_work(p, k)) return;
-    // what a norm behind CON, an adapter and a scale of the last matrix keep is made with its result, wanted or not
+    // CON's norm, an adapter and a scale of the last matrix write what the slot keeps together with their result, so
+    // the result is computed even if the caller does not need it
     if (!y.data &&
         (gx_pass_spec(p, k)->con.has_norm || gx_pass_has_adapter(p, k) || gx_pair_has_scale(p->m, p->unit, k)))
         y = gx_pass_rows(p, gx_stream_rows(p->m, p->b->T, p->b->B, NULL).rows, gx_pass_kind(p)->spec.width);
@@ -589,7 +594,8 @@ static int gx__unit_is_head(const GxPass *p)
     return n > 0 && gx__unit_is_end(gx_pass_spec(p, n - 1));
 }
 
-// One pair that takes all rows writes the gradient of what enters a head; others add to it.
+// A head of one pair that reads all rows writes the gradient of its input. Others add to it: their pairs share the
+// input, or leave out rows.
 int gx_head_writes_dx(const GxPass *p)
 {
     return gx_pass_kind(p)->spec.n_pairs == 1 && !gx_pass_target(p, 0)->rows && gx__unit_has_work(p, 0);
@@ -623,7 +629,7 @@ static int gx__unit_trains_lora(const GxPass *p, const GxLinear *l) // of a line
     return t && t->has_lora && (gx__unit_trains(p, t->lora) || gx__unit_trains(p, b));
 }
 
-// What is before the core.
+// 1: a tensor of enter, which precedes the core, is trained.
 static int gx__unit_trains_enter(const GxPass *p, int k)
 {
     const GxPair *pair = gx_pass_pair(p, k);
@@ -662,7 +668,7 @@ static int gx__unit_trains_pair(const GxPass *p, int k)
     return some;
 }
 
-// Pairs below k of the unit, and what lies below the unit where din is wanted.
+// 1: something below pair k is trained: in an earlier pair of this unit, or below the unit (din then has rows).
 static int gx__unit_trains_below(const GxPass *p, int k, GxState din)
 {
     int some = din.x.data || din.side.data || (gx_pass_is_side(p) && gx_side_trains_enter(p));
@@ -679,13 +685,13 @@ void gx_unit_backward(GxPass *p, GxState din, GxState dout, GxState in)
     GxRows dy = dout.x, dx = din.x.data ? din.x : dout.x;
     if (is_side) dy = gx_side_leave_backward(p, dout), dx = din.side.data ? din.side : dy;
     for (int k = 0; k < n && gx__unit_is_head(p); k++) gx__unit_pair_forward(p, k, gx_no_rows(), in);
-    if (!dx.data) dx = gx_pass_rows(p, in.x.rows, in.x.cols); // of a head alone that is trained
+    if (!dx.data) dx = gx_pass_rows(p, in.x.rows, in.x.cols); // only the head is trained: dx is scratch
     if (gx__unit_is_head(p) && !gx_head_writes_dx(p)) gx_zero(p->g, dx.data, gx_rows_bytes(dx));
     for (int k = n - 1; k >= 0 && !gx_failed(p->g); k--, dy = dx) {
         const int below = gx__unit_is_head(p) ? din.x.data != NULL : gx__unit_trains_below(p, k, din);
         const GxArenaMark pair = gx_arena_mark(a);
         if (!below && !gx__unit_trains_pair(p, k)) {
-            if (gx__unit_is_head(p)) continue; // its pairs do not lie behind each other
+            if (gx__unit_is_head(p)) continue; // a head's pairs all read x, so an earlier one may still be trained
             break;
         }
         if (!gx__unit_has_work(p, k)) continue;

@@ -1,5 +1,5 @@
-// model/vectors.h: vectors of whole texts as a core, and how well they find each other; a pair without a stream that
-// leaves, and without a parameter.
+// model/vectors.h: sentence embeddings (a vector for each whole text) as a core, and their contrastive loss; its pair
+// has no outgoing stream and no parameters.
 //
 //     v_i  = mean of the rows of text i         target.parts: all of its tokens, or the first alone ([CLS])
 //     u_i  = v_i / |v_i|
@@ -7,19 +7,24 @@
 //     loss = sum over i of log(sum_j exp(s_ij)) - s_ip, p: the positive of i
 //
 // (Multiple negatives ranking: Henderson et al. 2017, arXiv:1705.00652; cosines, scaled by 20: sentence-transformers,
-// Reimers and Gurevych 2019, arXiv:1908.10084.) Candidates are those of the same micro-batch on all ranks with other
-// samples: their vectors are gathered, and the gradients that other ranks' anchors give them come back as sums. So the
-// loss of several ranks is that of one with all texts; that of several micro-batches is not, since each has its own
-// candidates. A rank without texts, or without anchors, takes part all the same. A candidate whose text equals that of
-// the positive counts as wrong: it is for the task to keep such apart.
+// Reimers and Gurevych 2019, arXiv:1908.10084.)
 //
-// By SP a rank has the rows of its slice of T: what it has of each mean is summed over the tp group; then all compute
-// the same, and each the gradients of its own rows. By TP all have all rows, and the first of the group does the work:
-// the gradient is a summand of each, as behind any core by TP. The loss is added by the first of a group.
+// Candidates are those of the same micro-batch on all data-parallel ranks: their vectors are all-gathered, and their
+// gradients, to which the anchors of all ranks contribute, reduce-scattered. So several ranks have the loss that one
+// rank has with all their texts; several micro-batches do not, since each has its own candidates. A rank without texts
+// or anchors takes part in the collectives. A candidate whose text equals that of the positive counts as wrong: the
+// task has to keep such texts apart.
 //
-// A validation writes v to target.logits, where it asks for that, and adds the loss, unless target.anchors is negative.
-// Memory: [texts, C] and [candidates of all ranks, C] a few times over, and [anchors, candidates]; fp32.
-// Numerics: v is of the model's type, everything behind it fp32: a score near 20 would have 4 digits in bf16.
+// SP: a rank has the rows of its slice of T. Its part of each mean is summed over the tp group; then all ranks compute
+// the same, and each the gradients of its own rows.
+// TP: all ranks have all rows, and the first of the group computes everything; its gradient is the only summand that is
+// not 0.
+// In both, the first rank of the group adds the loss.
+//
+// A validation writes v to target.logits if that has rows, and adds the loss unless target.anchors is negative.
+// Memory: a few times [texts, C] and [candidates of all ranks, C], and [anchors, candidates]; in fp32.
+// Numerics: v has the model's type; everything after it is fp32, since in bf16 (8 significant bits) scores near 20
+// would be multiples of 0.125.
 #ifndef GX_VECTORS_H
 #define GX_VECTORS_H
 #include "unit.h"
@@ -57,7 +62,7 @@ static void gx__vectors_open(GxContext *g, GxModel *m, int unit, int k, int numb
 
 static void gx__vectors_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
 {
-    (void)l, (void)u, (void)k, (void)rows, (void)s; // computed anew in the backward, where it is wanted first
+    (void)l, (void)u, (void)k, (void)rows, (void)s; // nothing is kept: in training the backward computes everything
 }
 
 static GxRows gx__vectors_rows(GxPass *p, int64_t rows, int64_t cols)
@@ -116,7 +121,7 @@ static void gx__vectors_normalize(GxPass *p, GxVectors *s)
 
 // ---- candidates ----------------------------------------------------------------------------------------------------
 
-// How many of them each rank has. Where nothing computes: as many as there can be.
+// How many candidates each rank has. A device that does not compute assumes as many as there can be.
 static GxSplit gx__vectors_agree(GxPass *p, const GxTarget *t)
 {
     const int ranks = gx_group_size(p->g, GX_AXIS_DP), me = gx_group_index(p->g, GX_AXIS_DP);
@@ -146,7 +151,7 @@ static void gx__vectors_gather(GxPass *p, int k, GxVectors *s)
 
 // ---- scores, and their loss ----------------------------------------------------------------------------------------
 
-// Anchor i's label is the place of positive i, the i-th of this rank's candidates.
+// The label of anchor i is the index of its positive, which is the i-th of this rank's candidates.
 static int32_t *gx__vectors_labels(GxPass *p, const GxVectors *s)
 {
     enum { BLOCK = 256 };
@@ -182,7 +187,7 @@ static void gx__vectors_score(GxPass *p, int k, GxVectors *s, int has_gradient)
     if (p->m->member == 0) gx_sum(p->g, t->loss, losses, t->anchors, 1);
 }
 
-// du of this rank's texts: of its anchors, and of its candidates what all ranks' anchors give them.
+// du of this rank's texts: that of its anchors, and that of its candidates, summed over the anchors of all ranks.
 static void gx__vectors_score_backward(GxPass *p, int k, const GxVectors *s, GxRows du)
 {
     const GxTarget *t = gx_pass_target(p, k);

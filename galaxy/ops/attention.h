@@ -1,22 +1,20 @@
 // attention.h: softmax(q k^T / sqrt(h)) v without a T x T matrix (Dao et al. 2022, arXiv:2205.14135: tiles, running
 // maximum and sum).
 //
-// One contract for training, slices of a sequence, rings and caches: the number of query rows and of key rows may
-// differ; both are given as runs, and `causal` compares global positions: a query sees the keys at its own position and
-// before, with a `window` only as many of them, the nearest. Several query heads may share a key and value head (GQA),
-// and a call may hold any contiguous range of the model's query heads with just the key and value heads that they use:
-// query head i uses head (q_first + i) / group. The log-sum-exp of each query row comes out with the result: partial
-// results over different keys can be merged by it, and the backward recomputes the probabilities from it.
-//
-// A column of the batch may hold several documents one behind the other, which do not see each other, and padding,
-// which sees nothing and which nobody sees; on keys that no query of a tile sees no work is done, be they of other
-// documents, behind it or before its windows. Which documents there are stands in one array by global position, so that
-// a slice of the queries needs no array of its own.
-//
-// Keys and values may lie in pages (ops/rows.h), as a cache keeps them; then there is no backward.
-//
-// Probabilities may be dropped (ops/dropout.h), after they are normalised: the log-sum-exp is over all keys that are
-// seen. The backward draws the same mask again, and so does every slice of the queries and every part of the heads.
+// One interface for training, slices of a sequence, rings and KV caches:
+// - The numbers of query rows and of key rows may differ. Both are given as runs of positions, and `causal` compares
+//   global positions: a query sees the keys at its own position and before; with a `window`, only that many nearest
+//   ones.
+// - Several query heads may share a key and value head (GQA). A call may have any contiguous range of the model's query
+//   heads, with only the key and value heads that they use: query head i uses head (q_first + i) / group.
+// - The log-sum-exp of each query row is an output: partial results over different keys can be merged by it, and the
+//   backward recomputes the probabilities from it.
+// - A column of the batch may hold several documents, between which there is no attention, and padding, which neither
+//   attends nor is attended to. The documents are given by global position, so a slice of the queries uses the same
+//   array. Keys that no query of a tile sees (of other documents, later ones, or before the window) cost no work.
+// - Keys and values may be in the pages of a KV cache (ops/rows.h); there is no backward for these.
+// - Dropout (ops/dropout.h) applies to the normalised probabilities: the log-sum-exp is over all visible keys. The
+//   backward draws the same mask again, as does every slice of the queries and every part of the heads.
 #ifndef GX_ATTENTION_H
 #define GX_ATTENTION_H
 #include "dropout.h"
@@ -27,7 +25,7 @@ GX_BEGIN
 struct GxAttention {
     int64_t B, H, K, head_dim;   // samples of the batch, query heads, key and value heads, size of a head
     int64_t group;               // query heads to a key and value head in the whole model; 0: H/K, K divides H
-    int64_t q_first;             // head 0's number in its group
+    int64_t q_first;             // the index of head 0 among the query heads of its group
     GxRuns q_runs, k_runs;       // their rows: Tq and Tk
     int64_t q_stride, kv_stride; // elements from one row of q (of k and v) to the next; dq, dk, dv lie likewise
     int64_t o_stride;            // of o and d_o
@@ -40,12 +38,11 @@ struct GxAttention {
     // same two numbers. begin == end: padding. NULL: each column is one document
     const int32_t *documents;
     // [positions/GX_PAGE, rounded up][B], in the device's memory: k and v of position t in column b are their row
-    // gx_page_row(pages, t, B, b), and k_runs is one run from position 0 on. What has no page is seen by nobody. NULL:
-    // their rows are those of k_runs
+    // gx_page_row(pages, t, B, b), and k_runs is one run from position 0 on. Positions without a page are not attended
+    // to. NULL: k and v are not in pages
     const int32_t *pages;
-    // [positions, head_dim/2], in the device's memory: q and k have been turned by rope_forward, and the backward gives
-    // the gradients of what they were before: dq and dk are turned back. The forward does not read them. NULL: they
-    // have not
+    // [positions, head_dim/2], in the device's memory: q and k are results of rope_forward with these tables, and the
+    // backward also applies RoPE's backward to dq and dk. The forward does not read them. NULL: it does not
     const float *cosine, *sine;
     float dropout; // probability of a probability to be dropped, in [0, 1); 0: none is, and nothing below is read
     uint32_t site; // which dropout of the model: gx_random_site(GX_SITE_DROPOUT, number)
@@ -63,13 +60,13 @@ struct GxAttention {
 void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
                           const GxAttention *a);
 
-// From d_o (the gradient of o): dq, dk, dv, all written whole; dk and dv are these query heads' share of a sum over all
-// heads of their groups. Padding has dq = dk = dv = 0. FLOPs: 10*h per query head and pair, counted as in the forward,
-// the recomputed scores included, and 3*h per head and row that is turned back.
+// From d_o (the gradient of o): dq, dk, dv, of which all elements are written. dk and dv are the summands of these
+// query heads of sums over all heads of their groups. Padding has dq = dk = dv = 0. FLOPs: 10*h per query head and
+// pair, counted as in the forward, the recomputed scores included, and 3*h per head and row with RoPE's backward.
 void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse,
                            const void *q, const void *k, const void *v, const GxAttention *a);
 
-// For devices: dq and dk are turned back in a pass of its own, both at once where they lie in the same rows.
+// For devices: applies RoPE's backward to dq and dk as a separate pass, one for both if they lie in the same rows.
 void gx_attention_turn_back(GxContext *g, void *dq, void *dk, const GxAttention *a);
 
 // Pairs of a query and a key that it sees, of one sample and one head, where each column is one document.

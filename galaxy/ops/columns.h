@@ -1,7 +1,7 @@
-// columns.h: columns that are scaled by learned numbers, and what a bias before the scale has for a gradient. It is
-// what stands behind a linear that has both (model/scale.h): y = s * x, x = what the linear makes, with its bias.
+// columns.h: scales each column by a learned number: y = s * x, where x is the result of a linear with its bias
+// (model/scale.h). The backward also gives the gradient of that bias.
 //
-// Rows may have gaps, so that some columns of a wider buffer are taken.
+// Rows may have gaps, so that x can be some columns of a wider buffer.
 #ifndef GX_OPS_COLUMNS_H
 #define GX_OPS_COLUMNS_H
 #include "device.h"

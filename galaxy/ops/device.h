@@ -1,4 +1,4 @@
-// device.h: where operations are computed: a table with one function per operation, and how an operation is called
+// device.h: a device, which computes operations: a table with one function per operation, and how operations are called
 // through it.
 //
 // An operation (ops/) is a contract: it checks its arguments, tells the recorder, takes scratch from the arena and
@@ -54,16 +54,16 @@ struct GxDevice {
     void (*tune)(GxContext *, int on); // 1: products are timed as they come; 0: no more, and all is forgotten
     char *(*tuned_text)(GxContext *);  // the choices, behind a line that says what for; free() it; NULL: no memory
     GxStatus (*take_tuned)(GxContext *, const char *text, GxError *why); // adds them; else GX_ERR_UNSUPPORTED, _FORMAT
-    // graphs: what is asked for between begin and end does not run; it is kept, with its arguments as they are then, be
-    // it nothing, and launched as one as often as one likes. In between the host cannot wait for the device, or pass
-    // bytes: that is the context's error. end comes also after an error, and gives NULL then. NULL where a device has
-    // none
+    // graphs: operations called between begin and end do not run. They are captured with their arguments as a graph,
+    // which may be empty and can be launched any number of times. In between the host must not wait for the device or
+    // copy bytes to or from it: that sets the context's error. end must also be called after an error; it then returns
+    // NULL. The functions are NULL if a device has no graphs
     void (*graph_begin)(GxContext *);
     GxGraph *(*graph_end)(GxContext *);
     void (*graph_launch)(GxContext *, const GxGraph *);
     void (*graph_close)(GxGraph *);
-    // For tests: the context's error where the two are not the same operations with the same arguments. NULL: nobody
-    // asks for that
+    // For tests: sets the context's error if the two graphs do not have the same operations with the same arguments.
+    // NULL: not compared
     void (*graph_compare)(GxContext *, const GxGraph *kept, const GxGraph *now);
     // elementwise
     void (*zero)(GxContext *, void *x, int64_t bytes);
@@ -180,8 +180,8 @@ enum { GX_SUM_BLOCK = 4096 };
 
 GxDevice gx_device_none(const GxDevice *like); // takes scratch and types like `like`
 
-// What every operation begins with: notes it, and says whether the device is to be called. bytes: read + written. dims,
-// in this order:
+// Every operation begins with this: records it, and returns 1 if the device is to be called. bytes: read + written.
+// dims, in this order:
 //     zero, copy                                    bytes
 //     convert, add, scale, sum, sum_squares, adamw, sgd
 //                                                   n

@@ -10,8 +10,8 @@
 // with the whole sequence's T, the whole model's heads, and positions in the whole sequence: four neighbours of a row
 // share one draw of Philox. A kept element is multiplied by 1/(1 - p), in fp32, and rounded once.
 //
-// What is dropped at the core's end of a pair is in ops/residual.h, with the addition behind it; attention drops
-// probabilities by itself (ops/attention.h).
+// Dropout of a core's result is part of ops/residual.h, together with the addition that follows; dropout of attention's
+// probabilities is part of ops/attention.h.
 #ifndef GX_DROPOUT_H
 #define GX_DROPOUT_H
 #include "../base/random.h"

@@ -1,5 +1,5 @@
-// gate.h: two rows of numbers mixed by a gate that is learned: y = mu a + (1 - mu) b, mu = sigmoid(gate / temperature),
-// one gate for all (ladder side-tuning, Sung et al. 2022, arXiv:2206.06522, section 3).
+// gate.h: mixes two arrays by a learned gate: y = mu a + (1 - mu) b, mu = sigmoid(gate / temperature), one gate for all
+// elements (ladder side-tuning, Sung et al. 2022, arXiv:2206.06522, section 3).
 #ifndef GX_OPS_GATE_H
 #define GX_OPS_GATE_H
 #include "device.h"

@@ -22,7 +22,7 @@
 #include "device.h"
 GX_BEGIN
 
-enum { GX_IGNORE_INDEX = -100 }; // a label that counts for nothing
+enum { GX_IGNORE_INDEX = -100 }; // the label of rows without a loss, as in PyTorch
 
 // In all that follows scale = 1/count[0], as fp32, and 0 where count[0] is 0; count NULL: scale is 1. It is read only
 // where dlogits are wanted.

@@ -1,10 +1,10 @@
-// task/bag_of_words.h: how far the words of a text go without a model: a logistic regression on the mean of one-hot
-// vectors of its tokens. What a model must beat to have learned more than which word stands for which label.
+// task/bag_of_words.h: a baseline for classification: a logistic regression on the mean of the one-hot vectors of a
+// text's tokens. A model that does not beat it has learned no more than which word stands for which label.
 //
 //     z[c] = b[c] + 1/n sum_t W[token_t, c],   p = softmax(z)
 //
-// Trained by AdaGrad (Duchi et al. 2011), text by text, in an order that depends on nothing but the number of texts; on
-// the host, by one thread, a few seconds for a hundred thousand short texts.
+// Trained by AdaGrad (Duchi et al. 2011), text by text, in an order that depends only on the number of texts. It runs
+// on the host, in one thread: a few seconds for a hundred thousand short texts.
 #ifndef GX_BAG_OF_WORDS_H
 #define GX_BAG_OF_WORDS_H
 #include "labelled_texts.h"
@@ -12,7 +12,8 @@ GX_BEGIN
 
 enum { GX_BAG_EPOCHS = 5 };
 
-// The share of `held_out` that is given its label, behind GX_BAG_EPOCHS epochs of `train`. Both have one label each.
+// *accuracy: the fraction of `held_out` that is classified correctly after GX_BAG_EPOCHS epochs of `train`. Each text
+// of both has one label.
 GxStatus gx_bag_of_words(const GxTexts *train, const GxTexts *held_out, int64_t vocab, int labels, double *accuracy,
                          GxError *err);
 
@@ -34,7 +35,7 @@ typedef struct {
 
 static const float gx__bag_rate = 0.5f;
 
-// z = p
+// b->z = p for text i
 static void gx__bag_probabilities(const gx__Bag *b, const GxTexts *t, int64_t i)
 {
     const int V = b->labels;

@@ -1,13 +1,15 @@
-// task/causal_lm.h: the next token of plain text: a text file, JSON lines, a folder of them, or a file of tokens, or
-// several of these with weights (io/blend.h); the end of each is held out for validation. Tokens are those of the
-// tokenizer that an option names, or the model's, or bytes. Documents that share a sample do not see each other. Loss
-// per token, and in bits per byte of the text, which compares tokenizers, too; a bigram model of its bytes is the
-// baseline; at the end the model writes a text.
+// task/causal_lm.h: causal language modelling: predicting the next token of plain text.
 //
-// JSON lines may also be conversations and instructions (io/chat_records.h): then only what the assistant says is
-// learned, in the format of the model's chat template or of --chat_template (io/dataset_chat.h).
+// Data: a text file, JSON lines, a folder of them, a file of tokens, or several of these with weights (io/blend.h). The
+// end of each is held out for validation. JSON lines may also be conversations and instructions (io/chat_records.h):
+// then only the assistant's turns are learned, in the format of the model's chat template or of --chat_template
+// (io/dataset_chat.h).
+// Tokens: those of the tokenizer that an option names, else of the model's; without either, bytes. Attention does not
+// cross documents that share a sample.
+// Metrics: the loss per token, and in bits per byte of the text, which also compares tokenizers. The baseline is a
+// bigram model of the text's bytes. At the end the model writes a text.
 //
-// Each machine has texts of its own, which must be the same: ranks agree on their sizes and on a hash of all their
+// Each machine reads its own copy of the texts, which must be identical: ranks compare their sizes and a hash of all
 // bytes.
 #ifndef GX_CAUSAL_LM_H
 #define GX_CAUSAL_LM_H
@@ -31,8 +33,8 @@ typedef struct {
     char sample_prompt[GX_FIELD_TEXT];
     double temperature;
     int64_t top_k;
-    // which text and tokens it goes on with
-    int64_t text_bytes, text_hash; // bytes of the training parts; a hash of all, and of how they are blended
+    // identity of the data, which a checkpoint keeps
+    int64_t text_bytes, text_hash; // bytes of the training parts; a hash of all texts and of their weights
     char tokenizer_name[GX_FIELD_TEXT];
     // what is open
     GxTokenizer tokenizer;
@@ -40,7 +42,7 @@ typedef struct {
     GxBlend data;
     GxGenerator generator;
     int64_t seq_len, run_samples;
-    int has_documents; // samples may hold several, which are kept apart
+    int has_documents; // 1: samples may hold several documents, which do not see each other
 } GxCausalLm;
 
 extern const GxTask gx_causal_lm; // its self is a GxCausalLm
@@ -110,7 +112,7 @@ static GxStatus gx__causal_lm_differs(GxContext *g, const GxDataset *d, const in
                    g->rank, d->path, (long)mine[0], (unsigned long)mine[1], (long)first[0], (unsigned long)first[1]);
 }
 
-// Of one source: as rank 0 has it. The hash is rank 0's.
+// Checks that this rank's copy of one source is rank 0's. *hash: rank 0's.
 static GxStatus gx__causal_lm_agree_on(GxContext *g, const GxDataset *d, uint64_t *hash)
 {
     int64_t mine[2] = {d->bytes, 0}, first[2];
@@ -188,7 +190,7 @@ static void gx__causal_lm_close(void *self)
     gx_tokenizer_close(&c->tokenizer);
 }
 
-// What a file of the same name with .source behind it says about where a text is from.
+// Where a text comes from, as the file <text>.source beside it says; "" if there is none.
 static void gx__causal_lm_source(const char *text, char source[200])
 {
     char path[GX_PATH];
@@ -215,7 +217,7 @@ static void gx__causal_lm_describe_text(const GxCausalLm *c, const GxDataset *d,
     char source[200], all[GX_TEXT_SIZE], last[GX_TEXT_SIZE];
     gx__causal_lm_source(d->path, source);
     fprintf(out, "%s%s%s", d->path, source[0] ? ": " : "", source);
-    if (!d->file.is_bin) // of which nobody knows how long the text was
+    if (!d->file.is_bin) // a file of tokens does not say how long the text was
         fprintf(out, ", %s, the last %s held out", gx_text_size(d->train_text.n + d->held_out_text.n, all),
                 gx_text_size(d->held_out_text.n, last));
     fprintf(out, "; tokens: ");
@@ -259,7 +261,7 @@ static void gx__causal_lm_describe_chat(const GxCausalLm *c, const GxDataset *d,
                 gx_chat_end(c->chat.format), (long)end);
 }
 
-// Samples of the training as the model gets them; which ones a run of another seed takes first is another matter.
+// Prints training samples as the model gets them, in the order of --seed's default; another seed has another order.
 static void gx__causal_lm_show(const GxCausalLm *c, FILE *out)
 {
     enum { SEED = 1234 }; // --seed's default
@@ -276,7 +278,7 @@ static void gx__causal_lm_show(const GxCausalLm *c, FILE *out)
     free(tokens);
 }
 
-// Which texts there are; of several, what the run takes from each.
+// Prints which texts there are, and if there are several, how much the run takes from each.
 static void gx__causal_lm_describe(const void *self, FILE *out)
 {
     const GxCausalLm *c = (const GxCausalLm *)self;
@@ -306,7 +308,7 @@ static GxStatus gx__causal_lm_write(const void *self, const char *folder, GxErro
 
 // ---- batches -------------------------------------------------------------------------------------------------------
 
-// Tokens and labels [T,B], and where samples may hold several documents, where each token's begins and ends [T,B,2].
+// Tokens and labels [T,B]; if samples may hold several documents, also each token's document's begin and end [T,B,2].
 static int64_t gx__causal_lm_lay(const void *self, GxBatch *b, void *block, void *twin)
 {
     const GxCausalLm *c = (const GxCausalLm *)self;
@@ -316,7 +318,7 @@ static int64_t gx__causal_lm_lay(const void *self, GxBatch *b, void *block, void
     return bytes + 2 * rows * (int64_t)sizeof(int32_t);
 }
 
-// Where column i of the twin lies.
+// Where the arrays of column i lie in the host's twin.
 static GxBlendSample gx__causal_lm_column(const GxCausalLm *c, const GxBatch *b, void *twin, int64_t i)
 {
     const int64_t rows = b->T * b->B;
@@ -402,7 +404,7 @@ static GxStatus gx__causal_lm_baseline(const void *self, GxMetric *metric, GxErr
     const GxMetric none = {NULL, NULL, 0, 0},
                    bigram = {"bigram_bits_per_byte",
                              "a bigram model of this text has %.3f bits per byte on the held-out part", 0, 0};
-    *metric = !d || d->file.tokens || d->held_out_text.n < 2 ? none : bigram; // of a text alone
+    *metric = !d || d->file.tokens || d->held_out_text.n < 2 ? none : bigram; // only for a single text
     return metric->name ? gx_dataset_bigram_bits(d, &metric->value, err) : GX_OK;
 }
 
@@ -414,8 +416,8 @@ static void gx__causal_lm_take(GxContext *g, void *self, GxModel *m, int64_t T)
     if (c->sample_tokens) gx_generator_take(g, &c->generator, m, T);
 }
 
-// The prompt behind what the tokenizer puts before a text: *n ids in ids[]. One of nothing becomes a newline, where
-// there is nothing before it.
+// The prompt's tokens, after those that the tokenizer puts before a text: *n of them in ids[]. If there is none at all,
+// a newline's.
 static GxStatus gx__causal_lm_prompt(const GxCausalLm *c, int32_t *ids, int64_t *n, GxError *err)
 {
     const GxTokenizer *t = &c->tokenizer;
@@ -428,7 +430,7 @@ static GxStatus gx__causal_lm_prompt(const GxCausalLm *c, int32_t *ids, int64_t 
     return GX_OK;
 }
 
-// The prompt, and how it goes on for `more` tokens, in ids[] and text[]; the text ends with 0.
+// Writes the prompt and its continuation by `more` tokens into ids[], and as a text that ends with 0 into text[].
 static void gx__causal_lm_go_on(GxContext *g, GxCausalLm *c, const GxForward *forward, uint64_t seed, int64_t more,
                                 int32_t *ids, char *text)
 {
@@ -443,7 +445,7 @@ static void gx__causal_lm_go_on(GxContext *g, GxCausalLm *c, const GxForward *fo
 static char *gx__causal_lm_sample(GxContext *g, void *self, const GxForward *forward, uint64_t seed)
 {
     GxCausalLm *c = (GxCausalLm *)self;
-    const int64_t more = g->device->computes ? c->sample_tokens : 1, // one token takes as much as all of them
+    const int64_t more = g->device->computes ? c->sample_tokens : 1, // for a plan: one token takes as much as all
         room = gx_tokenizer_most(&c->tokenizer, (int64_t)strlen(c->sample_prompt) + 1) + GX_FRAME_MOST + more;
     if (c->sample_tokens == 0) return NULL;
     int32_t *ids = (int32_t *)malloc((size_t)room * sizeof *ids);

@@ -1,4 +1,5 @@
-// task/chat_format.h: the format in which a task reads conversations: that of an option, or of a folder's template.
+// task/chat_format.h: chooses the chat format in which a task reads conversations, by an option or by the chat template
+// of a tokenizer's or model's folder.
 #ifndef GX_TASK_CHAT_FORMAT_H
 #define GX_TASK_CHAT_FORMAT_H
 #include "../io/chat_system.h"
@@ -6,11 +7,11 @@
 #include "task.h"
 GX_BEGIN
 
-// chat_template: a name, or auto: of the tokenizer's folder, else of the model's. How conversations are read, on all
-// ranks: as rank 0's folders say.
+// Sets chat->format on all ranks. chat_template: the name of a format, or auto: that of the chat template in the
+// tokenizer's folder, else in the model's; rank 0 reads the folders.
 GxStatus gx_chat_find_format(GxContext *g, GxChatReading *chat, const char *chat_template, const char *tokenizer_path,
                              const GxTaskSetup *setup);
-// Of conversations that are read so: a template may begin with a system turn of its own, where the format has none.
+// Warns if the folder's template begins a conversation with a system turn of its own, which the format does not.
 void gx_chat_warn_of_system(GxContext *g, const GxChatReading *chat, const char *chat_template,
                             const char *tokenizer_path, const GxTaskSetup *setup);
 
@@ -22,7 +23,7 @@ GX_END
 #include <string.h>
 #include "../comm/comm.h"
 
-// The format of a folder's chat template. "": it has none; "?": it is not known, or cannot be read.
+// The format of a folder's chat template. "": the folder has none; "?": it is unknown, or cannot be read.
 static void gx__chat_format_look(const char *folder, char name[GX_FIELD_TEXT])
 {
     const GxChatFormat *f = NULL;
@@ -46,7 +47,7 @@ GxStatus gx_chat_find_format(GxContext *g, GxChatReading *chat, const char *chat
     gx_broadcast(g, GX_AXIS_ALL, 0, name, sizeof name, GX_U8);
     GX_TRY(gx_status(g));
     chat->format = gx_chat_format(name);
-    chat->lacks = name[0] == '?' ? "the model's chat template is none of those that are built" : NULL;
+    chat->lacks = name[0] == '?' ? "the model's chat template is none of the supported ones" : NULL;
     return GX_OK;
 }
 
@@ -54,7 +55,7 @@ void gx_chat_warn_of_system(GxContext *g, const GxChatReading *chat, const char 
                             const char *tokenizer_path, const GxTaskSetup *setup)
 {
     char text[GX_TEXT_VALUE] = "";
-    GxError ignored = GX_ZERO; // what cannot be read has no template
+    GxError ignored = GX_ZERO; // a folder that cannot be read counts as one without a template
     const char *folder = gx_path_is_folder(tokenizer_path) ? tokenizer_path : setup->model;
     if (g->rank != 0 || !chat->format || strcmp(chat_template, "auto") || !folder[0]) return;
     if (gx_chat_left_out_of(chat->format, folder, text, &ignored) == GX_OK && text[0])

@@ -1,31 +1,36 @@
-// task/classification.h: labels of texts, or of pairs of texts: one of several, several at once, or a number; on top of
-// a BERT (from the row of [CLS]) or of a LLaMA (from the row of the last token).
+// task/classification.h: classification and regression of texts, or of pairs of texts: one label of several, several
+// labels at once, or a number. The head reads the row of [CLS] (BERT) or of the last token (LLaMA).
 //
 //     ./train_bert --task classification --model bert --train_data train.tsv --validation_data validation.tsv
 //     ./train_bert --task classification --model out/checkpoint-500 --predict new.tsv --predictions new.labels.jsonl
 //
-// Files: io/records.h, columns text, text2 (if there is one) and label. Without --validation_data a hash of each record
-// says whether it is held out (labelled_texts.h).
+// Files: io/records.h, with columns text, text2 (optional) and label. Without --validation_data a hash of each record
+// decides whether it is held out (labelled_texts.h).
 //
-// problem_type, in this order: the option; what the model's config.json says; of the labels, a number to predict where
-// all are numbers and one has a decimal point (0.0, 2.5), else one label of several. Several labels per text ("sport,
-// politics") are never guessed: --problem_type multi_label_classification.
-// Labels, in this order: --labels a,b,c; those of the model, where its config.json has a head for them, unless they are
-// LABEL_0, LABEL_1, … and the data have as many of their own; the distinct ones of the training data, sorted. A label
-// that is none of these is an error; one that never occurs in training, a warning.
-// A model whose head is for other labels, or another problem, is an error, too; with --ignore_mismatched_sizes true it
-// gets a new head, as if it had had none.
+// The problem is the first of these that applies:
+//     - --problem_type
+//     - the problem_type of the model's config.json
+//     - regression, if all labels are numbers and one has a decimal point (0.0, 2.5)
+//     - one label of several
+// Several labels per text ("sport, politics") are never guessed: they need --problem_type multi_label_classification.
 //
-// Texts share columns of the batch without seeing each other (text_batch.h), so a batch of 8 samples x 128 tokens has
-// 8 texts or more: --pack_texts false gives each its own. The loss is a mean over labels (of several outputs: over
-// texts * outputs, as transformers'), wherever they are. In a validation all ranks' outputs are gathered, so metrics
-// (predictions.h) are the same for every arrangement of ranks. Over a part of the held-out samples (--eval_windows)
-// they are of a random part of the texts; with --group_column, of whole groups.
+// The labels are the first of these that applies:
+//     - --labels a,b,c
+//     - those of the model's head in config.json, unless they are LABEL_0, LABEL_1, … and the data have as many labels
+//     - the distinct labels of the training data, sorted
+// A label outside of this list is an error, one that never occurs in training a warning. A model with a head for other
+// labels, or for another problem, is an error, too; with --ignore_mismatched_sizes true the head is initialised anew.
 //
-// Without a tokenizer or a model to bring one, tokens are bytes. A LLaMA reads a text without [CLS] and [SEP] if its
-// tokenizer has none; between two texts is then a newline.
+// Several texts share a column of the batch, without attention between them (text_batch.h), so a batch of 8 samples of
+// 128 tokens has 8 texts or more; --pack_texts false gives each text a column of its own. The loss is a mean over all
+// texts of a window (or over texts * outputs, as in transformers). In a validation the outputs of all ranks are
+// gathered, so metrics (predictions.h) do not depend on how texts are distributed over ranks. With --eval_windows a
+// validation has a random part of the texts, or with --group_column of the groups.
 //
-// Each machine has files of its own, which must be the same: ranks agree on hashes of them.
+// Without a tokenizer, or a model that has one, tokens are bytes. A LLaMA reads a text without [CLS] and [SEP] if its
+// tokenizer has neither; two texts are then separated by a newline.
+//
+// Each machine reads its own copy of the files, which must be identical: ranks compare hashes of them.
 #ifndef GX_CLASSIFICATION_H
 #define GX_CLASSIFICATION_H
 #include "../io/model_labels.h"
@@ -44,7 +49,7 @@ typedef struct {
         group_column[GX_FIELD_TEXT];
     char problem_type[GX_FIELD_TEXT], labels_option[GX_FIELD_NAMES_TEXT];
     int pack_texts, baseline_regression;
-    // what it goes on with
+    // identity of the data, which a checkpoint keeps
     int64_t texts_n, texts_hash, labels_hash;
     char problem_name[GX_FIELD_TEXT], tokenizer_name[GX_FIELD_TEXT];
     // what is open
@@ -52,15 +57,15 @@ typedef struct {
     GxProblem problem;
     GxLabels labels;
     int outputs;
-    const char *labels_from; // who says what labels are, and how to have others: for messages
+    const char *labels_from; // for messages: where the labels come from, and how to choose others
     GxTextFile file[2];      // of training; of a validation, or to predict
     GxTexts train, held_out;
-    int has_labels; // held_out has
+    int has_labels; // 1: held_out has labels
     GxHeadWish wish;
     // batches
     int64_t T;
     GxDtype dtype;
-    int is_causal;         // the row of the last token is the text's
+    int is_causal;         // 1: the head reads the row of the last token; 0: that of the first
     GxTextLayout layout;   // of all batches
     GxTextPacking packing; // of the training texts
     int64_t *order;        // [held_out.n] held-out texts, column by column
@@ -139,7 +144,7 @@ enum { GX__CLASSIFICATION_TOKENS_PER_TEXT = 8 }; // columns are planned for no m
 
 // ---- the model's head ----------------------------------------------------------------------------------------------
 
-// What config.json says of the head that a model has: rank 0 looks, all are told.
+// What config.json says about the model's head; rank 0 reads it and broadcasts this.
 typedef struct {
     int32_t n, problem; // n 0: it has none for labels
     int32_t is_named;   // not LABEL_0, LABEL_1, …
@@ -183,7 +188,7 @@ static GxLabelKind gx__classification_kind(const GxClassification *c)
     return c->problem == GX_PROBLEM_MULTI ? GX_LABEL_SEVERAL : GX_LABEL_CLASS;
 }
 
-// Of --labels, or of the data.
+// The labels of --labels, or else of the data.
 static GxStatus gx__classification_own_labels(const GxClassification *c, GxLabels *l, const GxTextFile *f, GxError *err)
 {
     const GxLabelKind kind = gx__classification_kind(c);
@@ -198,9 +203,8 @@ static GxStatus gx__classification_labels_of_head(GxClassification *c, const gx_
     return gx_labels_set(&c->labels, name, h->n, gx__classification_kind(c), "the model's config.json", err);
 }
 
-// A head that was trained has its labels in an order. Other names for them are the user's matter; the same ones in
-// another order would turn its answers round. *i, *j: where the first such name stands in l, and in the head. 0: there
-// is none.
+// 1: a label of the head has another index in l, so that the trained head's outputs would be mixed up; *i, *j: the
+// first such label's index in l and in the head. Renaming labels is up to the user, and no error.
 static int gx__classification_is_reordered(const GxLabels *l, const gx__ClassificationHead *h, int *i, int *j)
 {
     for (*i = 0; *i < l->n && h->is_named; ++*i)
@@ -216,7 +220,7 @@ static int gx__classification_head_has(const gx__ClassificationHead *h, const ch
     return 0;
 }
 
-// 1: the head cannot say these labels. A list of other names in place of its own, as many, gives them to it.
+// 1: the head does not fit these labels. As many labels with other names fit: they rename the head's.
 static int gx__classification_mismatches(const GxClassification *c, const gx__ClassificationHead *h, const GxLabels *l)
 {
     int i, j;
@@ -232,14 +236,14 @@ static const char *gx__classification_advice(const GxTaskSetup *setup)
     return setup->starts_from_model ? ", or train a new head with --ignore_mismatched_sizes true" : "";
 }
 
-// The model's head is as if it were not there.
+// Has the model's head initialised anew, as if the model had none.
 static void gx__classification_renew_head(GxClassification *c, gx__ClassificationHead *h)
 {
     memset(h, 0, sizeof *h);
     c->wish.is_new = 1;
 }
 
-// With --ignore_mismatched_sizes: where the head is not for what the data have, or --labels asks for.
+// With --ignore_mismatched_sizes: renews the head if it does not fit the labels of the data or of --labels.
 static GxStatus gx__classification_compare_head(GxClassification *c, gx__ClassificationHead *h,
                                                 const GxTaskSetup *setup, GxError *err)
 {
@@ -258,7 +262,7 @@ static GxStatus gx__classification_compare_head(GxClassification *c, gx__Classif
     return GX_OK;
 }
 
-// Who says what labels are, in a message about one that is none of them.
+// labels_from, for messages about an unknown label.
 static const char *gx__classification_origin(const GxClassification *c, const gx__ClassificationHead *h,
                                              const GxTaskSetup *setup)
 {
@@ -279,7 +283,7 @@ static const char *gx__classification_origin(const GxClassification *c, const gx
     return "these are the training data's; --labels a,b,c names others";
 }
 
-// f: NULL: no file is there.
+// f: the file with the data's labels; NULL: none.
 static GxStatus gx__classification_choose_labels(GxClassification *c, const gx__ClassificationHead *h,
                                                  const GxTextFile *f, const GxTaskSetup *setup, GxError *err)
 {
@@ -289,7 +293,7 @@ static GxStatus gx__classification_choose_labels(GxClassification *c, const gx__
         GX_TRY(gx__classification_own_labels(c, &c->labels, f, err));
     if (h->n && !c->labels_option[0] && !h->is_named && c->labels.n != h->n) gx_labels_close(&c->labels);
     if (h->n && !c->labels.n) GX_TRY(gx__classification_labels_of_head(c, h, err));
-    c->outputs = c->labels.n ? c->labels.n : 2; // of a dry run without data
+    c->outputs = c->labels.n ? c->labels.n : 2; // a dry run without data assumes two
     if (h->n && h->n != c->outputs)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--labels names %d, but the model has a head for %d (%.60s%s%.60s%s): name as many, or leave "
@@ -310,7 +314,7 @@ static GxStatus gx__classification_choose_labels(GxClassification *c, const gx__
     return GX_OK;
 }
 
-// What is learned: the option's word, the model's, the data's.
+// Chooses the problem: by the option, else the model, else the data.
 static GxStatus gx__classification_choose_problem(GxClassification *c, gx__ClassificationHead *h,
                                                   const GxTaskSetup *setup, GxError *err)
 {
@@ -341,8 +345,8 @@ static GxStatus gx__classification_open_file(GxClassification *c, int k, const c
     return gx_text_file_open(&c->file[k], path, &columns, c->problem, may_lack_labels, err);
 }
 
-// Which files are needed. Where nothing is trained and the labels are known, that of the training is not, unless a part
-// of it is held out.
+// Opens the files that are needed. The training's is not needed if nothing is trained and the labels are known, unless
+// a part of it is held out.
 static GxStatus gx__classification_open_files(GxContext *g, GxClassification *c, const gx__ClassificationHead *h,
                                               const GxTaskSetup *setup)
 {
@@ -414,8 +418,8 @@ static int64_t gx__classification_most(const GxClassification *c) // texts of a 
     return c->pack_texts ? gx_max(1, c->T / GX__CLASSIFICATION_TOKENS_PER_TEXT) : 1;
 }
 
-// Held-out texts one behind the other, groups whole, in an order that a sorted file does not show through: whatever
-// part of the columns a validation sees is a random one.
+// Puts the held-out texts into a pseudo-random order, groups kept together, so that any part of the columns is a random
+// part of the texts even if the file is sorted.
 static void gx__classification_order_held_out(GxClassification *c, int64_t *texts_of, int64_t units)
 {
     const GxTexts *t = &c->held_out;
@@ -529,7 +533,7 @@ static GxStatus gx__classification_decide(GxContext *g, GxClassification *c, gx_
     GX_TRY(gx__classification_choose_problem(c, h, setup, err));
     GX_TRY(gx__classification_open_files(g, c, h, setup));
     GX_TRY(gx__classification_compare_head(c, h, setup, err));
-    if (!c->problem) c->problem = GX_PROBLEM_SINGLE; // of a dry run without data
+    if (!c->problem) c->problem = GX_PROBLEM_SINGLE; // assumed by a dry run without data
     c->outputs = 1;
     c->labels_from = gx__classification_origin(c, h, setup);
     if (c->problem == GX_PROBLEM_REGRESSION && c->labels_option[0])
@@ -637,7 +641,7 @@ static GxStatus gx__classification_write(const void *self, const char *folder, G
 
 // ---- batches -------------------------------------------------------------------------------------------------------
 
-// Behind the arrays is room for the results, [most, outputs]: only a validation's are read.
+// The outputs, [most, outputs], follow the arrays of text_batch.h; only a validation reads them.
 static int64_t gx__classification_lay(const void *self, GxBatch *b, void *block, void *twin)
 {
     const GxClassification *c = (const GxClassification *)self;
@@ -651,7 +655,7 @@ static int64_t gx__classification_row(const GxClassification *c, const GxTexts *
     return c->is_causal ? t->length[i] - 1 : 0;
 }
 
-// Text i from position `at` of the column on, and what it is labelled.
+// Writes text i and its label into the column, from position `at` on.
 static void gx__classification_put(const GxClassification *c, GxTextWriter *w, int64_t column, int64_t at,
                                    const GxTexts *t, int64_t i)
 {
@@ -731,7 +735,7 @@ static void gx__classification_take(GxContext *g, void *self, GxModel *m, int64_
     c->one.target[0].labels = c->one.target[0].labels_twin = NULL, c->one.target[0].values = NULL; // results alone
 }
 
-// The results of b on the host, of its first n rows: wide[outputs] has those of row i. NULL: no memory.
+// The outputs of row i, as fp32 [outputs], from the host's copy of the batch's outputs.
 static const float *gx__classification_results(GxClassification *c, int64_t i)
 {
     const uint16_t *narrow = (const uint16_t *)c->outputs_twin + i * c->outputs;
@@ -750,7 +754,7 @@ static void gx__classification_fetch(GxContext *g, GxClassification *c, const Gx
     if (!gx_failed(g) && some.rows) gx_to_host(g, c->outputs_twin, some.data, gx_rows_bytes(some));
 }
 
-// Where a row of the stream is among those of the target; -1: nowhere.
+// The index of a row of the stream among the target's rows; -1: it is none of them.
 static int64_t gx__classification_find(const GxTarget *t, int64_t row)
 {
     const int32_t *rows = gx_target_rows(t);
@@ -817,7 +821,8 @@ static int gx__classification_confusion(const void *self, GxConfusion *confusion
     return c->problem == GX_PROBLEM_SINGLE && c->predicted.is_judged;
 }
 
-// Of the label that is most frequent in training; of several, of each decision; of numbers, the mean.
+// The metric of a constant prediction: the label that is most frequent in training; with several labels, the more
+// frequent decision on each; for numbers, the mean.
 static double gx__classification_majority(const GxClassification *c)
 {
     const GxTexts *t = &c->train, *h = &c->held_out;
@@ -866,7 +871,7 @@ static void gx__classification_tell(GxClassification *c, int64_t i, FILE *out)
     fprintf(out, "\n");
 }
 
-// Text i alone, in a batch of its own, on every rank. i < 0: nothing is there.
+// Runs text i alone in a batch, on every rank. i < 0: an empty batch, for a plan.
 static void gx__classification_run_one(GxContext *g, GxClassification *c, const GxForward *forward, int64_t i)
 {
     GxTextWriter w;

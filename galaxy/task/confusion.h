@@ -1,8 +1,7 @@
-// confusion.h: which class was taken for which: a matrix of counts, the scores that follow from it, and lines for a
-// log.
+// task/confusion.h: the confusion matrix of a classification, the scores computed from it, and its lines for a log.
 //
-// count[truth * classes + prediction] is a number of records. It is a plain array, so that ranks can sum theirs; all
-// scores are functions of the sum, and do not depend on who counted what.
+// count[truth * classes + prediction] is a number of records. It is a plain array, so ranks can sum theirs. All scores
+// are functions of the sum, so they do not depend on which rank had which record.
 //
 //     int64_t *count = calloc(classes * classes, sizeof *count);
 //     int class_;
@@ -13,7 +12,7 @@
 //     gx_confusion_macro_f1(count, classes);
 //     for (int k = 0; gx_confusion_line(line, sizeof line, count, classes, names, k); k++) … line …
 //
-// Degenerate cases are those of scikit-learn. Without records every score is NaN.
+// Degenerate cases are as in scikit-learn. Without records every score is NaN.
 #ifndef GX_CONFUSION_H
 #define GX_CONFUSION_H
 #include "../base/status.h"
@@ -25,7 +24,8 @@ typedef struct {
     const char *const *name; // [classes]
 } GxConfusion;
 
-// The class with the largest logit, the first of equal ones. record: for the message where one is NaN or infinite.
+// The class with the largest logit, the first of equal ones. An error if one is NaN or infinite; record: the record's
+// number for its message.
 GxStatus gx_argmax(const float *logits, int classes, int64_t record, int *class_, GxError *err);
 
 int64_t gx_confusion_records(const int64_t *count, int classes);
@@ -37,8 +37,8 @@ double gx_confusion_macro_f1(const int64_t *count, int classes);
 // records.
 double gx_confusion_matthews(const int64_t *count, int classes);
 
-// Line k of a table for people, at most 80 columns wide where counts have up to 6 digits: the matrix of up to
-// GX_CONFUSION_MATRIX classes, else the most frequent confusions. 0: there is no such line.
+// Writes line k of a readable table: the matrix of up to GX_CONFUSION_MATRIX classes, or of more classes the most
+// frequent confusions. At most 80 columns wide if counts have up to 6 digits. Returns 0 if there is no such line.
 enum { GX_CONFUSION_MATRIX = 8, GX_CONFUSION_LINE = 400 }; // bytes that are enough for `size`
 int gx_confusion_line(char *out, size_t size, const int64_t *count, int classes, const char *const *name, int k);
 
@@ -159,8 +159,8 @@ static void gx__confusion_row(char *out, size_t size, const int64_t *count, int 
     }
 }
 
-// Where in count[] the k-th most frequent confusion stands; of equal ones the earlier is the first. -1: there are not
-// so many.
+// The index in count[] of the k-th most frequent confusion; of equal ones the one with the smaller index comes first.
+// -1: there are fewer.
 static int64_t gx__confusion_worst(const int64_t *count, int classes, int k)
 {
     const int64_t n = (int64_t)classes * classes;

@@ -1,16 +1,16 @@
-// task/decode.h: several texts gone on with at once, with a cache of keys and values: the prompts are run through the
-// model once, then one token per text at a time.
+// task/decode.h: generates the continuations of several texts at once, with a KV cache: the prompts are run through the
+// model once (prefill), then one token per text at a time (decoding).
 //
-// Texts are columns of the batch and advance together, so the shorter prompts have padding before them, which nobody
-// sees (model/kv_cache.h); what a text becomes does not depend on those beside it, but for roundings. All ranks run the
-// same columns; rank 0 draws the tokens and says when a text is over, and the others are told. The cache's memory is
-// what the texts' lengths need together; one that is over takes no more of it.
+// Texts are columns of the batch and advance together, so shorter prompts have padding before them, which attention
+// ignores (model/kv_cache.h). A text's continuation does not depend on the other texts, up to rounding. All ranks run
+// the same columns; rank 0 samples the tokens, decides when a text ends, and tells the others. The cache's memory is
+// that of the texts' total length; a finished text takes no more of it.
 //
 //     gx_decoder_take(g, &d, &model, T, B, chunk, first);          // before gx_runner_take(g, &runner, chunk, B, …)
 //     gx_decode(g, &d, &forward, text, B, &plan);                  // text[b] has its prompt
 //
-// A conversation keeps what its texts begin with: where a single text begins as the one before it, gx_decode runs what
-// is new in it, alone.
+// A conversation reuses the cache: if a single text begins like the one of the call before, gx_decode runs only what is
+// new in it.
 #ifndef GX_DECODE_H
 #define GX_DECODE_H
 #include "../model/kv_cache.h"
@@ -21,9 +21,9 @@ GX_BEGIN
 typedef enum { GX_TEXT_GROWS = 0, GX_TEXT_LENGTH, GX_TEXT_TOKEN, GX_TEXT_STRING, GX_TEXT_SIGNAL } GxTextEnd;
 
 typedef struct {  // of one text
-    int32_t *ids; // [prompt + new tokens], n of them are there; the first `prompt` of them came from outside
+    int32_t *ids; // [prompt + new_tokens], the caller's; n of them are set, the first `prompt` by the caller
     int64_t n, prompt;
-    GxTextEnd end; // why it is over
+    GxTextEnd end; // why it has ended
 } GxDecodedText;
 
 typedef struct {
@@ -31,47 +31,47 @@ typedef struct {
     int64_t new_tokens;  // at most, of each text
     const int32_t *stop; // [stops] tokens that end a text, and stay in it
     int n_stop;
-    // On rank 0, behind each new token of text `column`: whether that ends it. NULL: never.
+    // Called on rank 0 after each new token of text `column`: whether the token ends the text. NULL: none does.
     GxTextEnd (*see)(void *user, int column, const GxDecodedText *text);
     void *user;
     int (*interrupted)(void *user); // on rank 0, between tokens: 1: all texts end. NULL: never
 } GxDecodePlan;
 
 typedef struct {                            // of one call
-    int64_t prompt_tokens, new_tokens;      // that were run through the model, padding left out; that were drawn
+    int64_t prompt_tokens, new_tokens;      // run through the model, without padding; sampled
     double prefill_seconds, decode_seconds; // the first token of each text belongs to the prefill
 } GxDecodeTimes;
 
 typedef struct {
-    int64_t T, B, chunk; // positions of the cache, columns, positions that are run at once
+    int64_t T, B, chunk; // positions of the cache; columns; positions that are run at once
     GxKvCache cache;
     int32_t *tokens, *tokens_twin;       // [chunk,B]
     int32_t *documents, *documents_twin; // [T*B][2]
-    int32_t *rows, *rows_twin;           // [B]: of which logits are wanted
+    int32_t *rows, *rows_twin;           // [B]: the rows whose logits are needed
     GxRows logits;                       // [B,V]
     void *logits_twin;
     float *wide;   // [B,V] in fp32
-    uint8_t *seen; // [B,V]: which tokens a text has
-    int32_t *fed;  // [T]: of a single text, which tokens are in the cache
+    uint8_t *seen; // [B,V]: 1: the text has this token (for the repetition penalty)
+    int32_t *fed;  // [T]: the tokens of a single text that are in the cache
     int64_t n_fed;
     GxDecodeTimes times;
 } GxDecoder;
 
-// Twice: from a dry arena, then from the real one. T: of the longest prompt and its new tokens; first [B]: where each
-// column's text begins at the earliest, NULL: at 0.
+// Takes memory: call it twice, with a dry arena, then with the real one. T: positions of the longest prompt and its new
+// tokens; first [B]: the earliest position at which each column's text begins; NULL: 0.
 void gx_decoder_take(GxContext *g, GxDecoder *d, GxModel *m, int64_t T, int64_t B, int64_t chunk, const int64_t *first);
-// On a device that does not compute: what takes memory, once.
+// For a plan, on a device that does not compute: runs once everything that takes memory.
 void gx_decoder_plan(GxContext *g, GxDecoder *d, const GxForward *forward);
 
 // Column b's text begins at position first[b]; what lies before it is padding. first NULL: 0.
 void gx_decoder_begin(GxContext *g, GxDecoder *d, const int64_t *first);
-static inline void gx_decoder_forget(GxDecoder *d) { d->n_fed = 0; } // the weights are others now
-// Runs tokens [n,B] of positions [position, position + n) and returns the logits [B,V] of the last one, in the host's
-// memory; NULL: they are not wanted, or an error.
+static inline void gx_decoder_forget(GxDecoder *d) { d->n_fed = 0; } // after the weights have changed
+// Runs tokens [n,B] at positions [position, position + n). Returns the logits [B,V] of the last position, in host
+// memory owned by d; NULL: wants_logits is 0, or an error.
 float *gx_decoder_run(GxContext *g, GxDecoder *d, const GxForward *forward, const int32_t *tokens, int64_t position,
                       int64_t n, int wants_logits);
 
-// text [d->B], each with a token or more; every rank has the same.
+// Continues text [d->B], each with at least one token; the same on every rank.
 void gx_decode(GxContext *g, GxDecoder *d, const GxForward *forward, GxDecodedText *text, const GxDecodePlan *plan);
 
 GX_END
@@ -174,14 +174,15 @@ static int64_t gx__decode_longest(const GxDecodedText *text, int64_t B)
     return most;
 }
 
-// The token of column b at a position: its text ends at `longest`.
+// The token of a column's text at a position; texts are right-aligned to end at `longest`.
 static int32_t gx__decode_token(const GxDecodedText *text, int64_t longest, int64_t position)
 {
     const int64_t at = position - (longest - text->n);
     return at < 0 ? 0 : text->ids[at];
 }
 
-// Where the prompts go on: behind what the cache has of a single text, but the last token, whose logits are wanted.
+// How many tokens of a single text need not be run, since the cache has them. The last token is run in any case, for
+// its logits.
 static int64_t gx__decode_kept(const GxDecoder *d, const GxDecodedText *text)
 {
     int64_t n = 0;
@@ -212,7 +213,7 @@ static float *gx__decode_prefill(GxContext *g, GxDecoder *d, const GxForward *fo
     return gx_failed(g) ? NULL : logits;
 }
 
-// The next tokens, of texts that are not over: drawn on rank 0; the others are told. next [2*B]: the token, the end.
+// Rank 0 samples the next token of each text that has not ended, and broadcasts it. next [2*B]: token and GxTextEnd.
 static void gx__decode_draw(GxContext *g, GxDecoder *d, float *logits, GxDecodedText *text, const GxDecodePlan *plan,
                             int64_t *next)
 {
@@ -229,7 +230,7 @@ static void gx__decode_draw(GxContext *g, GxDecoder *d, float *logits, GxDecoded
         gx_sampling_penalize(logits + b * V, d->seen + b * V, known, plan->sampling.repetition_penalty);
         const int32_t id = gx_sample_token(logits + b * V, known, &plan->sampling, b << 40 | t->n);
         t->ids[t->n] = id;
-        t->n++; // for who looks at it; it is taken back below, where all ranks put it there
+        t->n++; // for plan->see; undone below, where all ranks append the token
         GxTextEnd end = t->n - t->prompt >= plan->new_tokens ? GX_TEXT_LENGTH : GX_TEXT_GROWS;
         if (plan->see) {
             const GxTextEnd seen = plan->see(plan->user, (int)b, t);
@@ -249,7 +250,7 @@ static void gx__decode_draw(GxContext *g, GxDecoder *d, float *logits, GxDecoded
             d->times.new_tokens++;
         }
         text[b].end = (GxTextEnd)next[2 * b + 1];
-        if (text[b].end && d->B > 1) gx_kv_cache_end(&d->cache, b); // a single text may be gone on with
+        if (text[b].end && d->B > 1) gx_kv_cache_end(&d->cache, b); // a single text may be continued by the next call
     }
 }
 

@@ -3,27 +3,28 @@
 //
 //     ./train_llama --task dpo --model sft --train_data pairs.jsonl --tuning lora
 //
-//     logp(y) = sum of the log-probabilities of the tokens of y behind the prompt, its end included
+//     logp(y) = sum of the log-probabilities of the tokens of y after the prompt, its end token included
 //     h       = (logp - logp_ref)(chosen) - (logp - logp_ref)(rejected)
 //     loss    = mean over pairs of -log(sigmoid(beta h))
 //
 // Pairs: io/pairs.h. A sample of seq_len tokens holds whole pairs, both texts of each, as many as fit (--pack_pairs
-// false: one each); no text sees another. So a pair is never divided among ranks or micro-batches, which the loss
-// needs: by what a token's gradient is multiplied follows from all four sums of its pair. The head gives the losses of
-// its rows before their gradients (model/head.h, target.weighing): for that it makes its logits twice; the rest of the
-// model runs once, as in any training.
+// false: one pair); attention does not cross texts. So a pair is never divided among ranks or micro-batches: the factor
+// of a token's gradient depends on all four sums (logp and logp_ref of both texts) of its pair. Therefore the head
+// computes the losses of all rows before any gradient (model/head.h, target.weighing), and its logits twice; the rest
+// of the model runs once, as in any training.
 //
-// The reference is the model as the run begins, an adapter that it begins with (--adapter) included; a new adapter adds
-// nothing, so it is the base then. Its sums are computed once, before the first step: one forward of all pairs, as long
-// as a validation of them. They are kept, a number per text, and saved with checkpoints: a run that is resumed has the
-// same ones to the bit, whatever becomes of the model that it began with. There is no dropout.
+// The reference is the model at the start of the run, including an adapter that the run starts with (--adapter). A new
+// adapter adds nothing at first, so the reference is then the base. logp_ref is computed once, before the first step,
+// by a forward of all pairs, which takes as long as a validation of them. It is kept as one number per text and saved
+// with
+// checkpoints: a resumed run has the same bits, whatever has become of the original model. There is no dropout.
 //
-// The end of the file is held out. A validation says the loss and, as TRL names them, rewards/chosen and
-// rewards/rejected (beta (logp - logp_ref), a mean over pairs), rewards/margins (their difference), rewards/accuracies
-// (how many pairs have a larger reward of the chosen text; an equal one does not count). log.jsonl has them of the
-// training, too.
+// The end of the file is held out. A validation has the loss and, by TRL's names, rewards/chosen and rewards/rejected
+// (the mean over pairs of beta (logp - logp_ref)), rewards/margins (their difference) and rewards/accuracies (the
+// fraction of pairs whose chosen text has the larger reward; equal ones do not count). log.jsonl also has those of the
+// training.
 //
-// Each machine has a file of its own, which must be the same: ranks agree on a hash of its tokens.
+// Each machine reads its own copy of the file, which must be identical: ranks compare a hash of its tokens.
 #ifndef GX_DPO_H
 #define GX_DPO_H
 #include "../io/packing.h"
@@ -44,23 +45,23 @@ typedef struct {
     double validation_fraction, beta;
     int pack_pairs;
     int64_t show_data;
-    // what it goes on with
+    // identity of the data, which a checkpoint keeps
     int64_t pairs_n, pairs_hash;
     char tokenizer_name[GX_FIELD_TEXT];
     // what is open
     GxTokenizer tokenizer;
     GxChatReading chat;
     GxPairs pairs;                   // those from pairs_n on are held out
-    GxPacking train, held_out;       // of numbers of pairs
+    GxPacking train, held_out;       // which pairs each sample holds
     double *reference;               // [2 pairs.n] logp_ref: chosen, rejected, chosen, …
-    int has_reference, is_reference; // it is known; the forward at hand computes it
+    int has_reference, is_reference; // logp_ref is known; the current forward computes it
     // batches
-    int64_t T, samples, all_samples; // of a micro-batch: of this rank, and of all
+    int64_t T, samples, all_samples; // samples of a micro-batch: on this rank, and on all ranks
     GxWeighing weighing;
-    double *sums; // [T * samples] by the row where a text begins: logp, then what it is multiplied by
+    double *sums; // [T * samples], at the row where a text begins: its logp, then the factor of its rows' gradients
     GxDpoRewards trained, validated;
-    int counts;  // of ranks that compute the same one does
-    GxBatch one; // of the reference
+    int counts;  // 1: this rank's pairs count in the metrics: of a tp group only the first rank's do
+    GxBatch one; // the batch that computes the reference
     void *one_block, *one_twin;
     int64_t one_bytes;
 } GxDpo;
@@ -111,7 +112,8 @@ static const GxField gx__dpo_identity[] = {
      NULL},
     {"tokenizer", GX_FIELD_STRING, GX__DPO_AT(tokenizer_name), NULL, "which ids the texts have", NULL},
 };
-// As a rule an adapter's rate is ten times that of the whole model (Schulman 2025, "LoRA without regret").
+// A good learning rate for an adapter is about ten times that for the whole model (Schulman 2025, "LoRA without
+// regret").
 static const GxTaskDefaults gx__dpo_defaults = {1e-6, 1e-5, 1};
 
 // ---- the file ------------------------------------------------------------------------------------------------------
@@ -170,7 +172,7 @@ static GxStatus gx__dpo_write(const void *self, const char *folder, GxError *err
     return status;
 }
 
-// *found: it has them of these pairs.
+// Reads logp_ref. *found: the file exists and is about these pairs.
 static GxStatus gx__dpo_read_file(GxDpo *c, const char *path, int *found, GxError *err)
 {
     char line[120], *text;
@@ -192,7 +194,7 @@ static GxStatus gx__dpo_read_file(GxDpo *c, const char *path, int *found, GxErro
     return gx_error_code(err);
 }
 
-// Of a folder that a run goes on with, or that is only shown; on all ranks.
+// Reads logp_ref from the checkpoint that is resumed or shown, and broadcasts it.
 static GxStatus gx__dpo_read(GxContext *g, GxDpo *c, const GxTaskSetup *setup)
 {
     char path[GX_PATH];
@@ -272,8 +274,8 @@ static void gx__dpo_close(void *self)
 
 // ---- batches -------------------------------------------------------------------------------------------------------
 
-// Tokens and labels [T,B], where each token's text begins and ends [T,B,2], and which text it is of [T,B]: 2 i + 1 is
-// the rejected one of pair i, -1 none.
+// Tokens and labels [T,B], the begin and end of each token's text [T,B,2], and the number of its text [T,B]: 2 i is the
+// chosen one of pair i, 2 i + 1 the rejected one, -1 padding.
 static int64_t gx__dpo_lay(const void *self, GxBatch *b, void *block, void *twin)
 {
     const int64_t rows = b->T * b->B, bytes = gx_task_lay_labels(self, b, block, twin);
@@ -295,7 +297,7 @@ static gx__DpoTwin gx__dpo_twin(const GxBatch *b)
     return t;
 }
 
-// The row where the text of row r begins, and whether that is r itself, of a pair's first text.
+// The row where the text of row r begins; and 1 if r itself is the first row of a pair.
 static int64_t gx__dpo_begin(const gx__DpoTwin *t, int64_t r) { return t->documents[2 * r] * t->B + r % t->B; }
 static int gx__dpo_is_pair(const gx__DpoTwin *t, int64_t r)
 {
@@ -309,7 +311,7 @@ static void gx__dpo_counts(const void *self, const GxBatch *b, int64_t count[GX_
     for (int64_t r = 0; r < t.rows; r++) count[0] += gx__dpo_is_pair(&t, r);
 }
 
-// Text k of pair i into a column, from position `at` on: how long it is.
+// Writes text k of pair i into a column, from position `at` on. Returns its length.
 static int64_t gx__dpo_put(const GxDpo *c, int64_t i, int k, int64_t at, const GxBlendSample *to, int32_t *text)
 {
     const int64_t begin = c->pairs.begin[2 * i + k], n = c->pairs.begin[2 * i + k + 1] - begin;
@@ -323,7 +325,7 @@ static int64_t gx__dpo_put(const GxDpo *c, int64_t i, int k, int64_t at, const G
     return n;
 }
 
-// Sample `number` of p, or nothing (-1).
+// Fills a column with sample `number` of p, or with padding only (-1).
 static void gx__dpo_fill_column(const GxDpo *c, const GxPacking *p, int64_t number, const GxBlendSample *to,
                                 int32_t *text)
 {
@@ -348,7 +350,7 @@ static void gx__dpo_fill_sample(const GxDpo *c, const GxPacking *p, int64_t numb
     gx__dpo_fill_column(c, p, number, &to, tokens + 4 * rows);
 }
 
-// Every epoch has every sample once.
+// The number of the training's sample `index`: each epoch is a pseudo-random order of all samples.
 static int64_t gx__dpo_number(const GxDpo *c, uint64_t seed, int64_t index)
 {
     const int64_t n = c->train.samples;
@@ -377,7 +379,7 @@ static GxStatus gx__dpo_fill_held_out(GxContext *g, void *self, GxBatch *b, void
 
 // ---- the loss ------------------------------------------------------------------------------------------------------
 
-// sums: logp of each text, where it begins.
+// Sets c->sums at the row where each text begins to its logp.
 static void gx__dpo_add_up(const GxDpo *c, const gx__DpoTwin *t)
 {
     memset(c->sums, 0, (size_t)t->rows * sizeof *c->sums);
@@ -389,8 +391,8 @@ static void gx__dpo_add_up(const GxDpo *c, const gx__DpoTwin *t)
 static double gx__dpo_loss(double x) { return x > 0 ? log1p(exp(-x)) : log1p(exp(x)) - x; }
 static double gx__dpo_slope(double x) { return -1 / (1 + exp(x)); }
 
-// The loss of a pair whose texts begin at rows r and s, and in sums by what their rows' losses, which are -logp, are
-// multiplied.
+// Returns the loss of a pair whose texts begin at rows r and s, and replaces their logp in c->sums by the factors of
+// their rows' losses (a row's loss is -log-probability of its label).
 static double gx__dpo_pair(GxDpo *c, GxDpoRewards *sum, int64_t pair, int64_t r, int64_t s)
 {
     const double chosen = c->beta * (c->sums[r] - c->reference[2 * pair]),
@@ -420,7 +422,7 @@ static void gx__dpo_weigh(void *user, const GxBatch *b)
     }
     for (int64_t r = 0; r < t.rows; r++) {
         c->weighing.losses[r] = 0;
-        if (gx__dpo_is_pair(&t, r)) // behind the chosen text stands the rejected one
+        if (gx__dpo_is_pair(&t, r)) // the rejected text follows the chosen one
             c->weighing.losses[r] =
                 (float)gx__dpo_pair(c, &sum, t.text[r] / 2, r, t.documents[2 * r + 1] * t.B + r % t.B);
     }
@@ -451,7 +453,7 @@ static void gx__dpo_sum(GxContext *g, double *x, int64_t n)
     gx_all_reduce(g, GX_AXIS_LOSS | GX_AXIS_TP, GX_SUM, x, n, GX_F64);
 }
 
-// All samples of p, each rank its own of each row of them. 0: it was stopped, or failed.
+// Runs the reference on all samples of p, distributed over the ranks. Returns 0 if it was stopped or failed.
 static int gx__dpo_refer(GxContext *g, GxDpo *c, const GxPacking *p, const GxForward *forward)
 {
     GxBatch *b = &c->one;
@@ -500,7 +502,7 @@ static void gx__dpo_see(GxContext *g, void *self, const GxBatch *b)
     if (!b) ((GxDpo *)self)->validated = none;
 }
 
-// Means over the pairs of all ranks. sum NULL: their names.
+// The metrics as means over the pairs of all ranks; sum NULL: only their names. Returns how many.
 static int gx__dpo_rewards(GxContext *g, const GxDpoRewards *sum, GxMetric *metric)
 {
     double x[4] = GX_ZERO;

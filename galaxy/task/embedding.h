@@ -1,32 +1,34 @@
-// task/embedding.h: vectors of texts, so that those which belong together point the same way: from pairs (an anchor and
-// its positive) and, where the file has them, negatives.
+// task/embedding.h: trains sentence embeddings: vectors of texts, of which those of related texts point in the same
+// direction. The data are pairs of an anchor and its positive, and optionally negatives.
 //
 //     ./train_bert --task embedding --model bert --train_data pairs.tsv --validation_data held_out.tsv
 //     ./train_bert --task embedding --model out/checkpoint-500 --embed texts.tsv --embed_output vectors.npy
 //
-// Files: io/records.h, columns anchor, positive and negative (if there is one). Without --validation_data a hash of
-// each anchor says whether its record is held out. The loss ranks each anchor's positive among all positives and
-// negatives of the micro-batch, on all ranks (model/vectors.h): its rivals, the more of them, the harder. Those of
-// another micro-batch are none, so --gradient_accumulation_steps does not stand in for samples: how many rivals a pair
-// has is said at the start, is part of what a run is, and a run with another number does not go on with it. A text that
-// is the positive of two anchors of a micro-batch is a rival of itself: files with many equal texts are better without
-// them.
+// Files: io/records.h, with columns anchor, positive and negative (optional). Without --validation_data a hash of each
+// anchor decides whether its record is held out.
 //
-// A sample of seq_len tokens holds whole records, as many as fit (--pack_texts false: one each), each text without
-// seeing the others; a text has at most seq_len / 2 tokens, or a third where there are negatives.
-// --pooling: a text's vector is the mean of its tokens' ([CLS] and [SEP] count), or [CLS]'s. auto: as the model's
-// 1_Pooling/config.json says, else mean.
+// The loss ranks each anchor's positive among its rivals: all positives and negatives of the micro-batch, on all ranks
+// (model/vectors.h). The more rivals, the harder the task. Texts of other micro-batches are no rivals, so
+// --gradient_accumulation_steps does not replace a larger batch. The number of rivals of a pair is printed at the start
+// and belongs to the run's identity: a run cannot be resumed with another number. A text that is the positive of two
+// anchors of a micro-batch is its own rival, so it is better to remove repeated texts from a file.
 //
-// A validation ranks each held-out anchor's positive among all positives of the validation, by cosine: mrr, recall of
-// the first 1, 5, 10, and the loss over these rivals, whatever ranks and micro-batches computed their vectors; equal
-// texts are no rivals there. It has other rivals than a step of the training, so the two losses are not comparable, and
-// the best validation is that of the largest mrr, where nothing else is named. All ranks have all vectors then: 8 *
-// width bytes per held-out record.
-// A checkpoint can be read by sentence-transformers: modules.json and what it names.
-// --embed writes a vector of length 1 for each text of a file, in its order, as a NumPy file (io/npy.h); a text may
-// have seq_len tokens there.
+// A sample of seq_len tokens holds whole records, as many as fit (--pack_texts false: one record); attention does not
+// cross texts. A text has at most seq_len / 2 tokens, or seq_len / 3 if there are negatives.
+// --pooling: a text's vector is the mean of its tokens' vectors ([CLS] and [SEP] included), or that of [CLS]. auto: as
+// the model's 1_Pooling/config.json says, else the mean.
 //
-// Each machine has files of its own, which must be the same: ranks agree on hashes of them.
+// A validation ranks each held-out anchor's positive among all positives of the validation, by cosine. Its metrics are
+// mrr, recall of the first 1, 5 and 10, and the loss over these rivals; none depends on which ranks and micro-batches
+// computed the vectors. Equal texts are no rivals there. The rivals differ from those of a training step, so the two
+// losses are not comparable; by default the best validation is the one with the largest mrr. All ranks keep all
+// vectors: 8 * width bytes per held-out record.
+//
+// sentence-transformers can read a checkpoint: it has modules.json and the files that this names.
+// --embed writes a vector of length 1 for each text of a file, in the file's order, as a NumPy file (io/npy.h); a text
+// may then have seq_len tokens.
+//
+// Each machine reads its own copy of the files, which must be identical: ranks compare hashes of them.
 #ifndef GX_EMBEDDING_TASK_H
 #define GX_EMBEDDING_TASK_H
 #include "../io/npy.h"
@@ -43,9 +45,9 @@ typedef struct {
         embed_column[GX_FIELD_TEXT];
     char pooling[GX_FIELD_TEXT];
     int pack_texts;
-    // what it goes on with
+    // identity of the data, which a checkpoint keeps
     int64_t records_n, records_hash;
-    int64_t rivals; // of each pair in training; a mean, where samples have several records
+    int64_t rivals; // of a pair in training; if samples have several records, the mean
     char pooling_name[GX_FIELD_TEXT], tokenizer_name[GX_FIELD_TEXT];
     // what is open
     GxTokenizer tokenizer;
@@ -53,19 +55,19 @@ typedef struct {
     GxTextGroups train, held_out;
     GxHeadWish wish;
     // batches
-    int64_t T, text_T, width;     // of a sample; of a text, at most; of a vector
-    int64_t samples, all_samples; // of a micro-batch: of this rank, and of all
-    int is_trained;               // or shown alone: then nothing has a loss
-    int has_warned;               // of a validation of one pair
-    int per;                      // texts of a record, at most
+    int64_t T, text_T, width;     // tokens of a sample; most tokens of a text; elements of a vector
+    int64_t samples, all_samples; // samples of a micro-batch: on this rank, and on all ranks
+    int is_trained;               // 0: the run only shows a validation, a sample or vectors: there is no loss
+    int has_warned;               // about a validation of a single pair
+    int per;                      // the most texts of a record
     GxTextLayout layout;
     // vectors
     GxRows vectors;  // of a batch, in the device's memory; fp32
-    float *twin;     // the same in the host's
-    float *found[2]; // [held_out.n][width] of anchors (or texts), of positives
-    int32_t *known;  // [held_out.n] 1: they are
-    int64_t columns; // of the held-out ones, that the validation sees
-    GxBatch one;     // of a sample
+    float *twin;     // the same in the host's memory
+    float *found[2]; // [held_out.n][width]: vectors of anchors (or texts); of positives
+    int32_t *known;  // [held_out.n] 1: the record's vectors are in `found`
+    int64_t columns; // held-out columns that the validation runs
+    GxBatch one;     // the batch of gx__embedding_run_one
     void *one_block, *one_twin;
     int64_t one_bytes;
 } GxEmbeddingTask;
@@ -175,7 +177,7 @@ static GxStatus gx__embedding_open_files(GxEmbeddingTask *c, const GxTaskSetup *
                                                                                                 c->embed_column, "",
                                                                                                 ""};
     const int may_lack = !strcmp(c->negative_column, "negative");
-    c->per = c->embed[0] ? 1 : GX_GROUP_TEXTS; // of a dry run
+    c->per = c->embed[0] ? 1 : GX_GROUP_TEXTS; // a dry run assumes the most
     if (!(c->embed[0] ? c->embed_column[0] : c->anchor_column[0] && c->positive_column[0]))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: a column has no name; expected one",
                        c->embed[0] ? "--embed_column" : "--anchor_column, --positive_column");
@@ -220,7 +222,7 @@ static const char *gx__embedding_positive(const GxTextGroups *s, int64_t i)
     return gx_texts_field(&s->text[1], i, s->text[1].file->text);
 }
 
-// A positive has something to be told from.
+// An error if a pair has no rivals at all.
 static GxStatus gx__embedding_need_rivals(const GxTextGroups *s, const char *what, const char *advice, GxError *err)
 {
     for (int64_t i = 1; i < s->n; i++)
@@ -231,7 +233,7 @@ static GxStatus gx__embedding_need_rivals(const GxTextGroups *s, const char *wha
                    s->text[0].file->records.path, what, (long)s->n, advice);
 }
 
-// Of a pair: what a micro-batch has besides anchors and the pair's own positive.
+// Sets c->rivals: all texts of a micro-batch but the anchors and the pair's own positive.
 static GxStatus gx__embedding_count_rivals(GxEmbeddingTask *c, GxError *err)
 {
     const GxTextGroups *s = &c->train;
@@ -328,7 +330,7 @@ static void gx__embedding_describe(const void *self, FILE *out)
                 (long)cut, (long)c->text_T);
 }
 
-// As good as chance: the mean of 1/rank over all ranks.
+// The mrr of a random ranking: the mean of 1/rank over all possible ranks.
 static GxStatus gx__embedding_baseline(const void *self, GxMetric *metric, GxError *err)
 {
     const GxEmbeddingTask *c = (const GxEmbeddingTask *)self;
@@ -354,7 +356,7 @@ static GxStatus gx__embedding_add_module(GxJson *modules, int idx, const char *p
     return gx_json_append(modules, m, err);
 }
 
-// Writes *json, which is freed.
+// Writes *json to a file, and frees it.
 static GxStatus gx__embedding_write_json(GxJson *json, const char *folder, const char *name, GxError *err)
 {
     char path[GX_PATH];
@@ -376,7 +378,7 @@ static GxStatus gx__embedding_write_pooling(const GxEmbeddingTask *c, const char
     return gx__embedding_write_json(pooling, folder, "1_Pooling/config.json", err);
 }
 
-// As sentence-transformers has it. Vectors are brought to length one by its last module, which has no file.
+// Writes the files of sentence-transformers. Its last module normalises vectors to length 1, and has no file.
 static GxStatus gx__embedding_write(const void *self, const char *folder, GxError *err)
 {
     const GxEmbeddingTask *c = (const GxEmbeddingTask *)self;
@@ -385,7 +387,7 @@ static GxStatus gx__embedding_write(const void *self, const char *folder, GxErro
     gx__embedding_add_module(modules, 1, "1_Pooling", "Pooling", err);
     gx__embedding_add_module(modules, 2, "2_Normalize", "Normalize", err);
     gx_json_set(text, "max_seq_length", gx_json_new_int(c->text_T), err);
-    gx_json_set(text, "do_lower_case", gx_json_new_bool(0), err); // the tokenizer does
+    gx_json_set(text, "do_lower_case", gx_json_new_bool(0), err); // the tokenizer does that, if it is to
     gx_json_set(compared, "similarity_fn_name", gx_json_new_string("cosine"), err);
     gx__embedding_write_json(modules, folder, "modules.json", err);
     gx__embedding_write_json(text, folder, "sentence_bert_config.json", err);
@@ -396,7 +398,7 @@ static GxStatus gx__embedding_write(const void *self, const char *folder, GxErro
 
 // ---- batches -------------------------------------------------------------------------------------------------------
 
-// Behind the arrays of text_batch.h lie the parts, [most][3].
+// The parts, [most][3], follow the arrays of text_batch.h.
 static int64_t gx__embedding_lay(const void *self, GxBatch *b, void *block, void *twin)
 {
     const GxEmbeddingTask *c = (const GxEmbeddingTask *)self;
@@ -513,7 +515,7 @@ static void gx__embedding_take(GxContext *g, void *self, GxModel *m, int64_t T)
 
 // ---- vectors of a validation ---------------------------------------------------------------------------------------
 
-// Those of batch b, on the host.
+// Copies the vectors of batch b to the host.
 static void gx__embedding_fetch(GxContext *g, GxEmbeddingTask *c, const GxBatch *b)
 {
     const GxRows some = gx_some_rows(c->vectors, 0, b->target[0].n);
@@ -568,8 +570,8 @@ static void gx__embedding_gather(GxContext *g, GxEmbeddingTask *c)
 }
 
 typedef struct {   // of the records of a validation
-    int64_t n;     // that are known; 0: they cannot be judged, or there is one alone
-    int64_t *rank; // [n] of their positives
+    int64_t n;     // records whose vectors are known; 0: vectors are not finite, or there is only one record
+    int64_t *rank; // [n] ranks of their positives
     double *loss;  // [n]
     int64_t *same; // [n] hashes of their positives
 } gx__EmbeddingRanks;
@@ -584,11 +586,11 @@ static GxStatus gx__embedding_open_ranks(gx__EmbeddingRanks *r, int64_t all, GxE
     return GX_FAIL(err, GX_ERR_MEMORY, "no memory to rank %ld records", (long)all);
 }
 
-// The vectors of those that are known move to the front.
+// Ranks the positives. Moves the known vectors to the front of c->found.
 static void gx__embedding_rank(GxContext *g, const GxEmbeddingTask *c, gx__EmbeddingRanks *r)
 {
     const int64_t C = c->width;
-    GxError unsound = GX_ZERO; // vectors that are not finite are no error of the run's
+    GxError unsound = GX_ZERO; // vectors that are not finite do not end the run
     for (int64_t i = 0; i < c->held_out.n; i++) {
         const char *text = gx__embedding_positive(&c->held_out, i);
         if (!c->known[i]) continue;
@@ -601,7 +603,7 @@ static void gx__embedding_rank(GxContext *g, const GxEmbeddingTask *c, gx__Embed
         r->n = 0;
 }
 
-// --eval_windows may leave one alone.
+// Warns if --eval_windows leaves only one pair to validate.
 static void gx__embedding_warn_of_one(GxContext *g, GxEmbeddingTask *c, int64_t pairs)
 {
     if (pairs != 1 || c->has_warned || g->rank) return;
@@ -641,7 +643,7 @@ static int gx__embedding_metrics(GxContext *g, void *self, const GxLosses *losse
 
 enum { GX__EMBEDDING_ANCHORS = 3, GX__EMBEDDING_RIVALS = 64, GX__EMBEDDING_QUOTE = 120 };
 
-// A vector for text i of t, alone in a batch, on every rank.
+// The vector of text i of t, computed alone in a batch, on every rank.
 static void gx__embedding_run_one(GxContext *g, GxEmbeddingTask *c, const GxForward *forward, const GxTexts *t,
                                   int64_t i, float *vector)
 {
@@ -657,7 +659,7 @@ static void gx__embedding_run_one(GxContext *g, GxEmbeddingTask *c, const GxForw
     if (!gx_failed(g)) memcpy(vector, c->twin, (size_t)c->width * sizeof *vector);
 }
 
-// What a validation's vectors take, and with that the sample's; no array is read.
+// For a plan: takes the memory of a validation's vectors, which is enough for the sample's. Reads no array.
 static void gx__embedding_dry_run(GxContext *g, GxEmbeddingTask *c, const GxForward *forward)
 {
     GxBatch b = c->one;
@@ -678,7 +680,7 @@ static double gx__embedding_cosine(const float *a, const float *b, int64_t C)
     return aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
 }
 
-// An anchor, and the three nearest of the positives number[n] with their vectors.
+// Prints an anchor and the three nearest of n positives: number[i] is a record, rival its vectors.
 static void gx__embedding_tell(const GxEmbeddingTask *c, const float *anchor, const float *rival, const int64_t *number,
                                int64_t n, int64_t own, FILE *out)
 {
@@ -737,7 +739,7 @@ static const char *gx__embedding_predicts(const void *self)
     return ((const GxEmbeddingTask *)self)->embed[0] ? "embed" : NULL;
 }
 
-// Brings v to length one. 0: that is not possible.
+// Normalises v to length 1. Returns 0 if that is not possible: its length is 0 or not finite.
 static int gx__embedding_unit(float *v, int64_t C)
 {
     double squares = 0;

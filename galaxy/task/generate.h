@@ -1,10 +1,10 @@
-// task/generate.h: text from a model that is in training, in any mode: the next token again and again, each drawn from
-// the model's distribution.
+// task/generate.h: generates text with a model that is being trained, in any mode, one token after another, each
+// sampled from the model's distribution.
 //
-// The model sees a window of the text, which grows up to T tokens, as many as it is trained on; then it begins anew
-// with the last half of them. In modes that have a cache of keys and values (kv_cache.h) only what is new in the window
-// is run through the model; in those that split the sequence, the whole window. All ranks take part and draw the same
-// tokens, since the numbers come from (seed, position). Several texts at once, and what ends them: decode.h.
+// The model sees a window of the text. The window grows up to T tokens, the training's sequence length; then it
+// restarts with the last half of them. In modes that have a KV cache (kv_cache.h) only the new tokens of the window are
+// run; in modes that split the sequence, the whole window. All ranks take part and sample the same tokens, since the
+// random numbers are a function of (seed, position). For several texts at once, and for what ends a text, see decode.h.
 #ifndef GX_GENERATE_H
 #define GX_GENERATE_H
 #include "../base/mesh.h"
@@ -14,17 +14,18 @@ GX_BEGIN
 typedef struct { // buffers, laid out with the model's
     int64_t T;   // the longest window
     GxDecoder decoder;
-    int is_cached;     // it has what decode.h takes; 0: what follows
+    int is_cached;     // 1: it uses the decoder; 0: the buffers below
     int32_t *tokens;   // [T]
-    int32_t *row;      // [1]: of which the logits are wanted
+    int32_t *row;      // [1]: the row whose logits are needed
     GxRows logits;     // [1,V]
     void *logits_twin; // in the host's memory
-    float *wide;       // [V] there, in fp32; NULL: the twin is that
+    float *wide;       // [V], the twin in fp32; NULL: the twin is fp32 itself
 } GxGenerator;
 void gx_generator_take(GxContext *g, GxGenerator *w, GxModel *m, int64_t T); // after gx_runner_take(T, 1 or more, …)
 
-// Continues `tokens` (on the host), of which n >= 1 exist, up to `wanted`, or until it is asked to stop. Returns how
-// many exist then. On a device that does not compute: what takes memory, once.
+// Continues tokens[n], n >= 1, in host memory with room for `wanted`, until there are `wanted` of them or
+// forward->stop asks to stop. Returns how many there are then. On a device that does not compute: runs once everything
+// that takes memory.
 int64_t gx_generate(GxContext *g, const GxForward *forward, GxGenerator *w, int32_t *tokens, int64_t n, int64_t wanted,
                     const GxSampling *s);
 
@@ -62,7 +63,7 @@ static const float *gx__generate_floats(const GxGenerator *w)
     return w->wide;
 }
 
-// The logits behind a window of n tokens; NULL: an error, or a device that does not compute.
+// The logits of the token after a window of n tokens; NULL: an error, or a device that does not compute.
 static const float *gx__generate_whole(GxContext *g, const GxForward *forward, GxGenerator *w, const int32_t *window,
                                        int64_t n)
 {
@@ -85,7 +86,7 @@ int64_t gx_generate(GxContext *g, const GxForward *forward, GxGenerator *w, int3
                     const GxSampling *s)
 {
     const int64_t V = w->is_cached ? w->decoder.logits.cols : w->logits.cols;
-    int64_t first = gx_max(0, n - w->T), fed = first; // where the window begins; what the cache has of it
+    int64_t first = gx_max(0, n - w->T), fed = first; // the window's begin; the tokens before `fed` are in the cache
     if (w->is_cached && !g->device->computes) {
         gx_decoder_plan(g, &w->decoder, forward);
         return n;

@@ -1,5 +1,5 @@
-// task/labelled_texts.h: files of texts, or pairs of texts, with labels (io/records.h) as tokens and as what is to be
-// learned: a class, several classes, a number.
+// task/labelled_texts.h: reads files of texts, or pairs of texts, with labels (io/records.h) as tokens and targets: a
+// class, several classes, or a number.
 //
 //     GxTextFile f;
 //     GX_TRY(gx_text_file_open(&f, "train.tsv", &columns, GX_PROBLEM_SINGLE, 0, err));
@@ -9,12 +9,13 @@
 //     GX_TRY(gx_texts_tokenize(&t, &tokenizer, 128, threads, err));
 //     … t.ids[i][0 .. t.length[i]) … t.label[i] …
 //
-// Where a file is divided, a hash of a record's texts says to which part it goes, or of its group, if it has one: the
-// same text is never in both, a group is never torn, and the order of records means nothing.
-// Tokens: [CLS] a [SEP] b [SEP] where the tokenizer has these; else a, and a newline before b. More than T of them are
-// cut by longest_first (io/tokenizer.h) and counted.
-// Everything is read and tokenised when it is opened: what is wrong is named with its file and line. Memory: the file,
-// and 4 bytes per token.
+// If a file is divided into training and held-out texts, a hash of the record's texts, or of its group if it has one,
+// decides where it goes. So equal texts are never in both parts, groups stay together, and the order of records does
+// not matter.
+// Tokens: [CLS] a [SEP] b [SEP] if the tokenizer has these tokens; otherwise a, a newline, b. Texts of more than T
+// tokens are truncated by longest_first (io/tokenizer.h) and counted.
+// Everything is read and tokenised at the beginning; errors name file and line. Memory: the file, and 4 bytes per
+// token.
 #ifndef GX_LABELLED_TEXTS_H
 #define GX_LABELLED_TEXTS_H
 #include "../io/labels.h"
@@ -23,8 +24,8 @@ GX_BEGIN
 
 typedef enum { GX_PROBLEM_UNKNOWN = 0, GX_PROBLEM_SINGLE, GX_PROBLEM_MULTI, GX_PROBLEM_REGRESSION } GxProblem;
 #define GX_PROBLEM_NAMES "single_label_classification|multi_label_classification|regression"
-const char *gx_problem_name(GxProblem p); // as config.json's problem_type has it; unknown: "auto"
-// GX_PROBLEM_UNKNOWN: there is none of that name
+const char *gx_problem_name(GxProblem p); // the value of config.json's problem_type; unknown: "auto"
+// GX_PROBLEM_UNKNOWN: no problem has this name
 GxProblem gx_problem_find(const char *name);
 
 typedef struct {
@@ -34,12 +35,12 @@ typedef struct {
     GxRecords records;
     int text, text2, label, group; // numbers of columns; -1: the file has none
 } GxTextFile;
-// text2 may be absent where it has its default name, "text2". may_lack_labels: records without any are fine, too.
+// The file may lack column text2 if that has its default name, "text2". may_lack_labels: and records may lack labels.
 GxStatus gx_text_file_open(GxTextFile *f, const char *path, const GxTextColumns *columns, GxProblem problem,
                            int may_lack_labels, GxError *err);
 void gx_text_file_close(GxTextFile *f);
-// What labels look like: numbers, one of them at least with a point or an exponent, are to be predicted as numbers;
-// anything else is a class.
+// The problem that the labels suggest: regression if all are numbers and at least one has a point or an exponent;
+// otherwise classification.
 GxProblem gx_text_file_problem(const GxTextFile *f);
 int gx_text_file_has_numbers(const GxTextFile *f); // 1: all labels are numbers
 
@@ -47,15 +48,15 @@ typedef enum { GX_TEXTS_ALL, GX_TEXTS_TRAINING, GX_TEXTS_HELD_OUT } GxTextsPart;
 typedef struct {
     const GxTextFile *file;
     int64_t n;
-    int64_t *record;      // [n] its number in the file
+    int64_t *record;      // [n] the text's record in the file
     int32_t **ids;        // [n] its tokens
     int32_t *length;      // [n]
-    int32_t *second;      // [n] which of them is the first of the second text; length: there is none
+    int32_t *second;      // [n] index of the second text's first token; equal to length: there is no second text
     int32_t *label;       // [n] SINGLE; else NULL
     unsigned char *has;   // [n][labels] MULTI; else NULL
     float *number;        // [n] REGRESSION; else NULL
-    int64_t *count;       // [labels] texts of each
-    int64_t cut, longest; // texts that had more than T tokens; tokens of the longest
+    int64_t *count;       // [labels] number of texts with each label
+    int64_t cut, longest; // number of truncated texts; tokens of the longest text
 } GxTexts;
 
 GxStatus gx_texts_open(GxTexts *t, const GxTextFile *f, GxTextsPart part, double held_out, GxError *err);
@@ -101,7 +102,7 @@ static int gx__texts_column(GxRecordColumn *column, int *n, const char *name, Gx
     return (*n)++;
 }
 
-// No column can be two things. A group may be what one of the texts says.
+// An error if two of text, text2 and label are the same column. The group may be one of the texts.
 static GxStatus gx__texts_check_columns(const GxTextColumns *c, GxError *err)
 {
     const struct {
@@ -174,7 +175,7 @@ GxProblem gx_text_file_problem(const GxTextFile *f)
 
 // ---- parts ---------------------------------------------------------------------------------------------------------
 
-// In [0, 1), by what the record says.
+// A pseudo-random number in [0, 1), the hash of the record's texts or group.
 static double gx__texts_place(const GxTextFile *f, int64_t i)
 {
     const int first = f->group >= 0 ? f->group : f->text, second = f->group >= 0 ? -1 : f->text2;
@@ -253,7 +254,7 @@ static int gx__texts_are_framed(const GxTokenizer *t)
     return t->role[GX_TOKEN_CLS] >= 0 && t->role[GX_TOKEN_SEP] >= 0;
 }
 
-// The tokens of both texts, a's first, in room for as many as they may have. Without a frame a newline is b's first.
+// Writes the tokens of both texts into `room`. Without [CLS] and [SEP], b begins with a newline.
 static GxStatus gx__texts_encode(const GxTexts *t, int64_t i, const GxTokenizer *tokenizer, int32_t *room,
                                  GxTokenTexts *both, GxError *err)
 {
@@ -291,7 +292,7 @@ static GxStatus gx__texts_keep(GxTexts *t, int64_t i, const GxTokenizer *tokeniz
     return GX_OK;
 }
 
-// Returns how many tokens it has uncut; -1: an error.
+// Returns the number of tokens before truncation; -1: an error.
 static int64_t gx__texts_tokenize_one(GxTexts *t, int64_t i, const GxTokenizer *tokenizer, int64_t T, GxError *err)
 {
     const size_t bytes = strlen(gx_texts_field(t, i, t->file->text)) + strlen(gx_texts_field(t, i, t->file->text2)) + 1;

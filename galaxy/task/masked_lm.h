@@ -1,21 +1,23 @@
-// task/masked_lm.h: BERT's pre-training: tokens of a plain text that were masked are to be found again; with --nsp also
-// whether the second of two texts follows the first.
+// task/masked_lm.h: BERT's pre-training: predicting the masked tokens of plain text, and with --nsp also whether the
+// second of two texts follows the first (next sentence prediction).
 //
 //     ./train_bert --task masked_lm --train_data data/bert/pretrain.txt --tokenizer data/tokenizer
 //
-// The text (sentences.h): a sentence or a line per line, empty lines between documents; whole documents at its end are
-// held out. A sample is a column of the batch: texts [CLS] sentences in a row [SEP], of one document, as many as fit,
-// and so many of them as fit, which do not see each other (text_batch.h; --packing false: one); with --nsp one pair
-// [CLS] A [SEP] B [SEP] as BERT's original code makes them, anew in each epoch.
+// The text (sentences.h) has a sentence per line and empty lines between documents; whole documents at its end are held
+// out.
 //
-// Masks: token_masks.h, drawn from (seed, number of the sample, position): every pass over the text masks others.
-// Memory is planned for the most tokens that can count in a column.
+// A sample is a column of the batch. It holds as many texts as fit, without attention between them (text_batch.h;
+// --packing false: one). A text is [CLS] ... [SEP] with as many consecutive sentences of a document as fit. With --nsp
+// a sample is one pair [CLS] A [SEP] B [SEP], made as in BERT's original code, anew in each epoch.
 //
-// Held-out texts have the same masks and pairs in every validation. Losses: masked tokens, and pairs; each a mean over
-// all of the window, added up. accuracy and nsp_accuracy: how many of them are found, and judged rightly. What a model
-// must beat: the loss of frequencies alone.
+// Masks (token_masks.h) are a function of (seed, number of the sample, position), so each pass over the text masks
+// other tokens. Memory is planned for the most tokens that can be masked in a column.
 //
-// Each machine has text and tokenizer of its own, which must be the same: ranks agree on hashes of both.
+// Held-out texts have the same masks and pairs in every validation. The loss is the sum of two means: over the masked
+// tokens, and over the pairs, of a window. accuracy and nsp_accuracy are the fractions of masked tokens and of pairs
+// that are predicted correctly. The baseline is the loss of predicting each token by its frequency.
+//
+// Each machine reads its own copy of text and tokenizer, which must be identical: ranks compare hashes of both.
 #ifndef GX_MASKED_LM_H
 #define GX_MASKED_LM_H
 #include "../io/dataset_hash.h"
@@ -28,10 +30,10 @@ GX_BEGIN
 
 typedef struct { // the texts of a part, for training or held out
     GxSentenceList list;
-    GxTextPacking packed; // of the list; without nsp
-    int32_t *length;      // [list.n] tokens of each, for it
+    GxTextPacking packed; // without nsp: the list's texts in columns
+    int32_t *length;      // [list.n] tokens of each text, for `packed`
     GxPairing pairing;    // with nsp
-    int64_t epoch;        // that the list is of; -1: none
+    int64_t epoch;        // whose pairs are in the list; -1: none
     int64_t first;        // the number of its first sample
     int64_t samples;      // of the held-out part
 } GxMaskedLmPart;
@@ -48,7 +50,7 @@ typedef struct {
     double validation_fraction, mlm_probability, short_seq_probability;
     int whole_word_mask, nsp, packing;
     int64_t sample_lines;
-    // which text and tokens it goes on with, besides some of these
+    // identity of the data, which a checkpoint keeps besides some of the options
     int64_t text_hash, train_tokens;
     char tokenizer_name[GX_FIELD_TEXT];
     // what is open
@@ -59,13 +61,13 @@ typedef struct {
     GxTextLayout layout;
     int64_t seq_len;
     GxMaskedLmPart train, held_out;
-    int32_t *ids, *types, *labels; // [seq_len] of the text that is being written
+    int32_t *ids, *types, *labels; // [seq_len] of the text that is currently written
     // of the sample, and of a validation
     GxMaskedLmShow show;
-    GxRows pairs; // [samples of a batch, 2]: results of target 1
+    GxRows pairs; // [samples of a batch, 2]: outputs of target 1
     void *pairs_twin;
-    int64_t right, right_pairs, pairs_judged; // masked tokens, pairs: of this rank
-    int has_warned;                           // of a validation without masks
+    int64_t right, right_pairs, pairs_judged; // this rank's: correct masked tokens, correct pairs, all pairs
+    int has_warned;                           // about a validation without masks
 } GxMaskedLm;
 
 extern const GxTask gx_masked_lm; // its self is a GxMaskedLm
@@ -142,7 +144,7 @@ static GxStatus gx__masked_lm_check(GxContext *g, const GxMaskedLm *c)
     return GX_OK;
 }
 
-// Frame, head and layout: what a dry run needs, too.
+// Sets head and layout, which a dry run needs, too.
 static void gx__masked_lm_set_up(GxMaskedLm *c)
 {
     c->wish.kind = GX_HEAD_MASKED, c->wish.with_pairs = c->nsp;
@@ -207,7 +209,7 @@ static GxStatus gx__masked_lm_read(GxContext *g, GxMaskedLm *c)
     return GX_OK;
 }
 
-// With nsp the list is made when its epoch comes, and that of the held-out part now.
+// With nsp: makes the held-out pairs. Those of the training are made when their epoch begins.
 static GxStatus gx__masked_lm_pair_up(GxContext *g, GxMaskedLm *c)
 {
     const GxSentences *s = &c->text;
@@ -222,7 +224,7 @@ static GxStatus gx__masked_lm_pair_up(GxContext *g, GxMaskedLm *c)
     return gx_sentences_pairs(s, s->train_documents, s->documents, &c->held_out.pairing, &c->held_out.list, &g->error);
 }
 
-// Of documents [first, last).
+// Without nsp: makes the texts of documents [first, last), and packs them into columns.
 static GxStatus gx__masked_lm_pack(GxContext *g, const GxMaskedLm *c, GxMaskedLmPart *part, int64_t first, int64_t last)
 {
     const GxSentences *s = &c->text;
@@ -291,7 +293,7 @@ static void gx__masked_lm_close(void *self)
 
 static const GxHeadWish *gx__masked_lm_wish(const void *self) { return &((const GxMaskedLm *)self)->wish; }
 
-// Its path, and what a file of the same name with .source behind it says about where it is from.
+// Prints the text's path, and where it comes from, as the file <text>.source beside it says.
 static void gx__masked_lm_describe(const void *self, FILE *out)
 {
     const GxMaskedLm *c = (const GxMaskedLm *)self;
@@ -315,8 +317,8 @@ static const char *gx__masked_lm_changed(const void *self)
 
 // ---- samples -------------------------------------------------------------------------------------------------------
 
-// The text in its frame, into c->ids and c->types; pairing, i: what is cut of a pair, and its number. Returns its
-// tokens.
+// Writes the text with [CLS] and [SEP] into c->ids and c->types. pairing: how pair number i is truncated. Returns the
+// number of tokens.
 static int64_t gx__masked_lm_frame(GxMaskedLm *c, const GxSentenceText *text, const GxPairing *pairing, int64_t i)
 {
     const GxSentences *s = &c->text;
@@ -325,14 +327,14 @@ static int64_t gx__masked_lm_frame(GxMaskedLm *c, const GxSentenceText *text, co
     if (text->b_n) b_n = gx_sentences_length(s, text->b, text->b_n);
     if (pairing) gx_sentences_cut_pair(pairing, i, &a, &a_n, &b, &b_n);
     const GxTokenTexts both = {s->token + a, text->b_n ? s->token + b : NULL, a_n, b_n};
-    GxError ignored = GX_ZERO; // roles were looked at, and it fits
+    GxError ignored = GX_ZERO; // cannot fail: special tokens and lengths have been checked
     gx_tokenizer_join(&c->tokenizer, &both, c->seq_len, c->ids, c->types, &n, NULL, &ignored);
     return n;
 }
 
-typedef struct { // a sample that is being written
+typedef struct { // the sample that is currently written
     GxMasking masking;
-    int64_t number, column, at, left; // left: how many tokens may still count
+    int64_t number, column, at, left; // at: the next position; left: how many more tokens may be masked
 } gx__MaskedLmSample;
 
 static gx__MaskedLmSample gx__masked_lm_sample_of(const GxMaskedLm *c, int site, uint64_t seed, int64_t number,
@@ -347,7 +349,7 @@ static gx__MaskedLmSample gx__masked_lm_sample_of(const GxMaskedLm *c, int site,
     return s;
 }
 
-// Masks the text of n tokens that lies in c->ids and puts it behind those that the column has.
+// Masks the text c->ids[n], and appends it to the column.
 static void gx__masked_lm_put(GxMaskedLm *c, GxTextWriter *w, gx__MaskedLmSample *s, int64_t n)
 {
     s->left -= gx_mask_tokens(&s->masking, s->number, s->at, c->ids, c->labels, n, s->left);
@@ -366,7 +368,7 @@ static void gx__masked_lm_put_packed(GxMaskedLm *c, GxMaskedLmPart *part, GxText
         gx__masked_lm_put(c, w, s, gx__masked_lm_frame(c, &part->list.text[text[i]], NULL, 0));
 }
 
-// The list is that of the sample's epoch.
+// Appends the sample's pair; part's list must be that of the sample's epoch.
 static void gx__masked_lm_put_pair(GxMaskedLm *c, const GxMaskedLmPart *part, GxTextWriter *w, gx__MaskedLmSample *s)
 {
     const GxPairing *how = &part->pairing;
@@ -375,7 +377,7 @@ static void gx__masked_lm_put_pair(GxMaskedLm *c, const GxMaskedLmPart *part, Gx
     gx_text_label(w, 1, s->column, 0, part->list.text[k].label);
 }
 
-// The epoch that sample `number` belongs to becomes the one at hand.
+// Makes the pairs of the epoch that sample `number` belongs to.
 static GxStatus gx__masked_lm_turn_to(GxMaskedLm *c, uint64_t seed, int64_t number, GxError *err)
 {
     GxMaskedLmPart *p = &c->train;
@@ -411,7 +413,7 @@ static int64_t gx__masked_lm_held_out(const void *self)
     return c->held_out.samples;
 }
 
-// In no particular order, so that some of them are like all.
+// Held-out samples come in a pseudo-random order, so that a part of them represents all.
 static GxStatus gx__masked_lm_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples,
                                             GxError *err)
 {
@@ -450,7 +452,7 @@ static float gx__masked_lm_value(GxRows x, const void *twin, int64_t i)
     return x.dtype == GX_F32 ? ((const float *)twin)[i] : gx_from_bf16(((const uint16_t *)twin)[i]);
 }
 
-// Which pairs are judged rightly. Ranks of a tp group have the same results: the first of them counts.
+// Counts the correctly predicted pairs. Ranks of a tp group have the same outputs, so only the first of them counts.
 static void gx__masked_lm_see(GxContext *g, void *self, const GxBatch *b)
 {
     GxMaskedLm *c = (GxMaskedLm *)self;
@@ -467,7 +469,7 @@ static void gx__masked_lm_see(GxContext *g, void *self, const GxBatch *b)
     }
 }
 
-// Where nothing was masked nothing is known, and no validation is the better for it.
+// Warns about a validation in which no token was masked: it has no metrics, and cannot be the best one.
 static void gx__masked_lm_warn_of_none(GxContext *g, GxMaskedLm *c)
 {
     if (c->has_warned || g->rank) return;
@@ -511,8 +513,8 @@ static const char *gx__masked_lm_lacks(const void *self, const char *metric)
     return NULL;
 }
 
-// The loss of who predicts each token of the held-out part by its frequency in the training part: mean of -log((count +
-// 1) / (tokens + vocabulary)).
+// The loss of predicting each held-out token by its frequency in the training part: the mean of -log((count + 1) /
+// (tokens + vocabulary)).
 static GxStatus gx__masked_lm_baseline(const void *self, GxMetric *metric, GxError *err)
 {
     const GxMaskedLm *c = (const GxMaskedLm *)self;
@@ -568,14 +570,14 @@ static void gx__masked_lm_take(GxContext *g, void *self, GxModel *m, int64_t T)
     s->logits_twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, s->logits.data, gx_rows_bytes(s->logits));
 }
 
-// Fills in what the model finds likeliest where b's first target has its rows; ids: the column's tokens.
+// Replaces the masked tokens of ids, b's only column, by the model's likeliest ones.
 static void gx__masked_lm_guess(GxContext *g, GxMaskedLm *c, const GxForward *forward, const GxTextLayout *l,
                                 GxBatch *b, int32_t *ids)
 {
     const GxMaskedLmShow *s = &c->show;
     const int64_t V = s->logits.cols;
     GxTextArrays at;
-    b->target[0].labels = NULL; // results alone are wanted
+    b->target[0].labels = NULL; // only outputs are needed, no loss
     b->target[1].labels = NULL;
     b->target[0].logits = gx_some_rows(s->logits, 0, b->target[0].n);
     gx_to_device(g, s->block, s->twin, gx_text_arrays(l, b->T, b->B, NULL, &at));
@@ -592,8 +594,8 @@ static void gx__masked_lm_guess(GxContext *g, GxMaskedLm *c, const GxForward *fo
     }
 }
 
-// A held-out sentence, in its frame and with masks, becomes b's only column; from sentence *at on the first of which
-// anything is masked. Returns its tokens; 0: there is none. c->labels: what they were.
+// Writes the first held-out sentence from *at on that has a masked token as b's only column, with [CLS] and [SEP].
+// c->labels: the original tokens. Returns the number of tokens; 0: there is no such sentence.
 static int64_t gx__masked_lm_show_line(GxMaskedLm *c, const GxTextLayout *l, GxBatch *b, int64_t *at)
 {
     gx__MaskedLmSample s = gx__masked_lm_sample_of(c, GX__MASKED_LM_VALIDATE, GX__MASKED_LM_HELD_OUT_SEED, 0, 0);
@@ -608,14 +610,14 @@ static int64_t gx__masked_lm_show_line(GxMaskedLm *c, const GxTextLayout *l, GxB
     for (int64_t i = 0; i < n; i++) {
         if (c->labels[i] == GX_IGNORE_INDEX) continue;
         gx_text_label(&w, 0, 0, i, c->labels[i]);
-        c->ids[i] = c->tokenizer.role[GX_TOKEN_MASK]; // all of them: people are to see which
+        c->ids[i] = c->tokenizer.role[GX_TOKEN_MASK]; // never a random or unchanged token: readers see what was masked
     }
     gx_text_put(&w, 0, 0, c->ids, NULL, n);
     gx_text_finish(&w);
     return masks ? n : 0;
 }
 
-// "  text     in the beginning\n", without [CLS] and [SEP].
+// Prints a line such as "  text     in the beginning\n", without [CLS] and [SEP].
 static void gx__masked_lm_say(GxContext *g, const GxMaskedLm *c, FILE *out, const char *what, const int32_t *ids,
                               int64_t n)
 {
@@ -649,7 +651,7 @@ static void gx__masked_lm_show(GxContext *g, GxMaskedLm *c, const GxForward *for
     }
 }
 
-// What the sample and a validation's results take; no array is read.
+// For a plan: takes the memory of the sample and of a validation's outputs. Reads no array.
 static void gx__masked_lm_dry_run(GxContext *g, GxMaskedLm *c, const GxForward *forward)
 {
     const GxTextLayout l = gx__masked_lm_show_layout(c);

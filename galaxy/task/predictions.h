@@ -1,5 +1,5 @@
-// task/predictions.h: what a model says of texts with labels (labelled_texts.h): gathered from the ranks, judged,
-// written to a file. On the host.
+// task/predictions.h: a model's predictions for labelled texts (labelled_texts.h): gathers them from all ranks,
+// computes metrics, writes them to a file. All of it runs on the host.
 //
 //     GX_TRY(gx_predictions_open(&p, &texts, GX_PROBLEM_SINGLE, &labels, err));
 //     gx_predictions_begin(&p);                     // nothing is known yet
@@ -8,13 +8,13 @@
 //     n = gx_predictions_metrics(&p, metric, 16);
 //     GX_TRY(gx_predictions_write(&p, "predictions.jsonl", err));
 //
-// Metrics are named as in transformers' run_glue, and are those of scikit-learn and SciPy (scores.h, confusion.h). They
-// do not depend on which rank had which text. Outputs that are not finite cannot be judged: every metric is then NaN.
+// Metrics are named as in transformers' run_glue, and defined as in scikit-learn and SciPy (scores.h, confusion.h).
+// They do not depend on which rank had which text. If outputs are not finite, every metric is NaN.
 //     one label        accuracy, f1 (macro), matthews_correlation
 //     several labels   f1_micro, f1_macro, accuracy (texts that are right in every label)
 //     a number         mse, pearson, spearmanr
-//     in groups        where there is one label of two, or a number: mrr, and ndcg of the first GX_RANKED_FIRST, as
-//                      means over the groups that are wholly known and have something sought (the second label, or a
+//     in groups        with two labels, or a number: mrr, and ndcg of the first GX_RANKED_FIRST, as means over the
+//                      groups of which all texts are known and at least one is relevant (has the second label, or a
 //                      number above 0)
 //
 // The file, in the order of the records, TSV or JSON lines by its name:
@@ -35,14 +35,14 @@ enum { GX_RANKED_FIRST = 10, GX_PREDICTION_METRICS = 5 };
 typedef struct {
     const GxTexts *t;
     GxProblem problem;
-    const GxLabels *labels; // REGRESSION: not looked at
+    const GxLabels *labels; // REGRESSION: not used
     int outputs;
     float *logits;  // [n][outputs]
-    int32_t *known; // [n] 1: it is
-    int64_t *group; // [n] number of its group; NULL: there are none
+    int32_t *known; // [n] 1: the text's logits are set
+    int64_t *group; // [n] number of its group; NULL: there are no groups
     int64_t groups;
     int64_t *count; // SINGLE: [outputs][outputs] of confusion.h, by gx_predictions_metrics
-    int is_judged;  // count is there
+    int is_judged;  // 1: count is valid
 } GxPredictions;
 
 GxStatus gx_predictions_open(GxPredictions *p, const GxTexts *t, GxProblem problem, const GxLabels *labels,
@@ -51,17 +51,17 @@ void gx_predictions_close(GxPredictions *p); // also of one that is all zero
 void gx_predictions_begin(GxPredictions *p);
 void gx_predictions_put(GxPredictions *p, int64_t i, const float *logits); // [outputs]
 void gx_predictions_gather(GxContext *g, GxPredictions *p);
-// Which metrics a problem has, with NaN for their values: how many; is_grouped: texts have groups.
+// The metrics of a problem, with NaN as values; is_grouped: texts have groups. Returns how many.
 int gx_prediction_metrics(GxProblem problem, int outputs, int is_grouped, GxMetric metric[GX_PREDICTION_METRICS]);
 int gx_predictions_are_ranked(GxProblem problem, int outputs); // 1: where they have groups
-// Of texts that are known and have labels. Returns how many metrics.
+// The metrics of the texts that are known and have labels. Returns how many.
 int gx_predictions_metrics(GxPredictions *p, GxMetric metric[GX_PREDICTION_METRICS], GxError *err);
-// "verb 0.970", "sport 0.81, politics 0.64", "none", "2.413" into out[size]: what is predicted from logits[outputs].
+// Writes the prediction of logits[outputs] to out[size]: "verb 0.970", "sport 0.81, politics 0.64", "none", "2.413".
 void gx_prediction_text(const GxPredictions *p, const float *logits, char *out, size_t size);
-// "verb", "sport, politics", "2.4": the truth.
+// The label of text i: "verb", "sport, politics", "2.4".
 const char *gx_prediction_truth(const GxPredictions *p, int64_t i);
 
-// Refuses a name that cannot be written to: before anything is computed.
+// An error if the file cannot be written: to be called before anything is computed.
 GxStatus gx_predictions_check(const char *path, const GxLabels *labels, GxError *err);
 GxStatus gx_predictions_write(const GxPredictions *p, const char *path, GxError *err); // all texts must be known
 
@@ -146,7 +146,7 @@ void gx_predictions_put(GxPredictions *p, int64_t i, const float *logits)
     p->known[i] = 1;
 }
 
-// What one rank knows is 0 on all others: the sums are exact.
+// Logits that one rank knows are 0 on all others, so the all-reduce's sums are exact.
 void gx_predictions_gather(GxContext *g, GxPredictions *p)
 {
     gx_at(g, -1, "predictions");
@@ -224,7 +224,7 @@ static GxStatus gx__predictions_regression(const GxPredictions *p, double value[
     return status;
 }
 
-// How much text i is sought, and how much the model thinks so.
+// The true relevance of text i in its group (gain), and the score that the model gives it (relevance).
 static float gx__predictions_gain(const GxPredictions *p, int64_t i)
 {
     return p->problem == GX_PROBLEM_SINGLE ? (float)(p->t->label[i] == 1) : p->t->number[i];
@@ -292,7 +292,7 @@ int gx_predictions_metrics(GxPredictions *p, GxMetric metric[GX_PREDICTION_METRI
 {
     const int n = gx_prediction_metrics(p->problem, p->outputs, p->group != NULL, metric);
     double value[GX_PREDICTION_METRICS];
-    GxError unsound = GX_ZERO; // outputs that are not finite are no error of the run's
+    GxError unsound = GX_ZERO; // outputs that are not finite do not end the run
     GxStatus status = p->problem == GX_PROBLEM_SINGLE  ? gx__predictions_single(p, value, &unsound)
                       : p->problem == GX_PROBLEM_MULTI ? gx__predictions_several(p, value, &unsound)
                                                        : gx__predictions_regression(p, value, &unsound);
@@ -304,7 +304,7 @@ int gx_predictions_metrics(GxPredictions *p, GxMetric metric[GX_PREDICTION_METRI
 
 // ---- words ---------------------------------------------------------------------------------------------------------
 
-// Probability of output v: of a softmax, or of each by itself.
+// Probability of output v: softmax for one label, sigmoid for several.
 static double gx__predictions_probability(const GxPredictions *p, const float *logits, int v)
 {
     double most = (double)logits[0], sum = 0;

@@ -1,18 +1,16 @@
-// task/sampling.h: a token drawn from logits: what Hugging Face's transformers calls temperature, top_k, top_p, min_p
-// and repetition_penalty, in its order.
+// task/sampling.h: samples a token from logits x, with the parameters of Hugging Face's transformers, in its order:
 //
-//     penalty       of every token that the text has, once: x < 0 ? x * penalty : x / penalty
-//     temperature   x / temperature
-//     top_k         the k largest
-//     top_p         of these the likeliest, until their probabilities are p together; the one that gets there stays
-//     min_p         of these those that are at least min_p times as likely as the likeliest
+//     repetition_penalty   for every token that the text has, once: x < 0 ? x * penalty : x / penalty
+//     temperature          x / temperature
+//     top_k                keeps the k largest logits
+//     top_p                of these, keeps the likeliest whose probabilities sum up to at least p
+//     min_p                of these, keeps those that are at least min_p times as likely as the likeliest
 //
-// What a filter leaves are all logits from some value on, so that each is a cut and nothing is sorted. Ties at a cut
-// stay, all of them; transformers has it so for top_k, while of equal logits at the cut of top_p it drops some, by the
-// order in which its sort leaves them.
+// Each filter keeps all logits that are at least some value, so nothing is sorted. Ties at this value are all kept.
+// transformers does the same for top_k; for top_p it drops some of several equal logits, depending on its sort.
 //
-// The number that draws is a function of (seed, place), so a text is the same whatever ranks made it, and whatever was
-// made beside it.
+// The random number is a function of (seed, place), so a text does not depend on which ranks generate it, or which
+// other texts are generated with it.
 #ifndef GX_SAMPLING_H
 #define GX_SAMPLING_H
 #include "../base/dtype.h"
@@ -28,13 +26,13 @@ typedef struct {        // zero: the likeliest token
     double repetition_penalty; // 0 or 1: none
 } GxSampling;
 
-// x[v] of the tokens v that seen[v] marks, of V.
+// Applies the repetition penalty to the logits [V] of the tokens v with seen[v] != 0.
 void gx_sampling_penalize(float *logits, const uint8_t *seen, int64_t V, double penalty);
-// The least logit, over the temperature, that the filters leave; s->temperature is above 0.
+// The smallest logit, divided by the temperature, that the filters keep; s->temperature must be above 0.
 float gx_sampling_cut(const float *logits, int64_t V, const GxSampling *s);
 static inline float gx_sampling_scaled(float logit, const GxSampling *s) { return logit / (float)s->temperature; }
 
-// A token from V logits, by the random number of (seed, place). Where no logit is a number: 0.
+// Samples a token from logits [V], with the random number of (seed, place). Returns 0 if all logits are NaN.
 int32_t gx_sample_token(const float *logits, int64_t V, const GxSampling *s, int64_t place);
 
 GX_END
@@ -54,7 +52,7 @@ void gx_sampling_penalize(float *logits, const uint8_t *seen, int64_t V, double 
         if (seen[v]) logits[v] = logits[v] < 0 ? logits[v] * p : logits[v] / p;
 }
 
-// Numbers in the order of the floats that they are made of.
+// Maps floats to integers of the same order.
 static uint32_t gx__sampling_key(float x)
 {
     const uint32_t bits = gx_float_bits(x);
@@ -72,14 +70,14 @@ typedef struct { // scaled logits: those from `least` on, of which `best` is the
     float best, least;
 } GxSamplingSet;
 
-// What a token adds: 1, or its probability but for a factor.
+// A token's weight: 1 (is_counted), or its unnormalised probability.
 static double gx__sampling_weight(const GxSamplingSet *set, float x, int is_counted)
 {
     return is_counted ? 1 : exp((double)x - set->best);
 }
 
-// The least value above which there is less weight than `limit`; by a histogram of the keys' first bits, then of the
-// next ones of those in the bin where it falls.
+// The smallest value such that the logits above it have less total weight than `limit`. Radix select: a histogram of
+// the keys' first bits, then of the next bits of the keys in the bin that contains the value.
 static float gx__sampling_least(const GxSamplingSet *set, int is_counted, double limit)
 {
     enum { BITS = 11, BINS = 1 << BITS };

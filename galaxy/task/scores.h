@@ -1,10 +1,10 @@
-// scores.h: how good predictions are: several labels per record, correlations of numbers, rankings. On the host, in
-// fp64. Scores of one class per record follow from a matrix of counts: confusion.h.
+// task/scores.h: metrics of predictions: several labels per record, correlations of numbers, rankings. Computed on the
+// host, in fp64. Metrics of one class per record are in confusion.h.
 //
-// Degenerate cases are those of scikit-learn and SciPy: a correlation with something constant, or of fewer than two
-// pairs, is NaN; a label that nobody has and nobody predicts counts as an F1 of 0. Equal scores in a ranking count as
-// if the wrong candidate came first: a model that gives everything the same score is a bad one, not a lucky one.
-// Predictions that are NaN or infinite are refused: no score means anything then.
+// Degenerate cases are as in scikit-learn and SciPy: a correlation with a constant, or of fewer than two pairs, is NaN;
+// a label that no record has and none is predicted to have counts as an F1 of 0. In a ranking, of equal scores the
+// wrong candidate comes first, so that a model that gives all candidates the same score is rated as bad. Predictions
+// that are NaN or infinite are an error.
 //
 //     double r;
 //     GX_TRY(gx_score_spearman(predicted, truth, n, &r, err));

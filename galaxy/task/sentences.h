@@ -1,5 +1,5 @@
-// task/sentences.h: a plain text as tokens of sentences: a sentence, or a line, per line; empty lines between
-// documents; the last documents are held out for validation. And texts for a model, cut out of it, along its sentences.
+// task/sentences.h: a plain text as tokenised sentences, one per line, with empty lines between documents; the last
+// documents are held out for validation. And the texts and pairs of texts that are made from its sentences.
 //
 //     GxSentences s;
 //     GX_TRY(gx_sentences_open(&s, &data, &tokenizer, T - 2, threads, log, err));   // log: how far it is
@@ -8,16 +8,16 @@
 //     gx_sentences_pairs(&s, 0, s.train_documents, &how, &list, err);               // A and B, which follows A or not
 //     gx_sentences_close(&s);
 //
-// What is not UTF-8 text, a byte of value 0 among it, is an error that names the line.
+// Text that is not UTF-8, or contains a byte of value 0, is an error that names the line.
 //
-// All of it is tokenized once, when it is opened, by several threads, and lies in memory: 4 bytes per token (while it
-// is opened 5 per byte of the text). A sentence that is longer than a model takes loses its end, which is counted.
+// All of it is tokenised once, at the beginning, by several threads, and kept in memory: 4 bytes per token (while it is
+// tokenised, 5 per byte of the text). A sentence that is too long for the model is truncated and counted.
 //
 // Pairs are made as BERT's original code makes them (create_pretraining_data.py; Devlin et al. 2018, appendix A.2): a
-// document's sentences in a row until there are enough tokens for both (of one pair in ten a random number of tokens);
-// A is the first 1 to n-1 of them; B is the rest, or, in half of the cases and where n = 1, sentences from a random
-// place in another document: then the rest is put back, and the next pair begins with it. Which pairs an epoch has is a
-// function of (seed, epoch).
+// document's consecutive sentences until there are enough tokens for both (for one pair in ten a random number of
+// tokens). A is the first 1 to n-1 of these n sentences. B is the rest; or, in half of the cases and if n = 1,
+// sentences from a random place in another document, and the next pair begins with the rest. The pairs of an epoch are
+// a function of (seed, epoch).
 #ifndef GX_SENTENCES_H
 #define GX_SENTENCES_H
 #include "../base/log.h"
@@ -32,7 +32,7 @@ typedef struct {
     int64_t *document; // [documents + 1] the sentence that each begins with
     int64_t tokens, sentences, documents;
     int64_t train_documents; // the others are held out
-    int64_t cut;             // sentences that have lost their ends
+    int64_t cut;             // number of truncated sentences
     int64_t first_cut;       // the line of the first of them
 } GxSentences;
 
@@ -40,7 +40,7 @@ typedef struct {
 GxStatus gx_sentences_open(GxSentences *s, const GxDataset *d, const GxTokenizer *t, int64_t most, int threads,
                            const GxLogger *log, GxError *err);
 void gx_sentences_close(GxSentences *s); // also of one that is all zero
-// Holds out whole documents at the end, with this part of the tokens or a little more; 0: none.
+// Holds out whole documents at the end, with at least this fraction of the tokens; 0: none.
 GxStatus gx_sentences_divide(GxSentences *s, const char *path, double validation_fraction, GxError *err);
 
 // Tokens of sentences [first, first + n).
@@ -52,8 +52,8 @@ static inline int64_t gx_sentences_length(const GxSentences *s, int64_t first, i
 // ---- texts ---------------------------------------------------------------------------------------------------------
 
 typedef struct {
-    int64_t a, b;     // the sentence that A begins with; B
-    int32_t a_n, b_n; // how many they have; b_n 0: there is no B
+    int64_t a, b;     // the first sentence of A, of B
+    int32_t a_n, b_n; // their numbers of sentences; b_n 0: there is no B
     int32_t label;    // 0: B follows A
 } GxSentenceText;
 typedef struct { // grows as needed; gx_sentence_list_close
@@ -62,21 +62,21 @@ typedef struct { // grows as needed; gx_sentence_list_close
 } GxSentenceList;
 void gx_sentence_list_close(GxSentenceList *list);
 
-// Of documents [first, last): sentences in a row, of one document, as many as have at most `most` tokens.
+// Texts of documents [first, last): each has as many consecutive sentences of a document as fit into `most` tokens.
 GxStatus gx_sentences_blocks(const GxSentences *s, int64_t first, int64_t last, int64_t most, GxSentenceList *list,
                              GxError *err);
 
 typedef struct {
     int64_t most;             // tokens of a pair
-    double short_probability; // of pairs that are to have fewer
+    double short_probability; // probability that a pair is made shorter
     uint64_t seed, epoch;     // of the random numbers
 } GxPairing;
-// Of documents [first, last), at least two of them, in place of what the list has. A pair may have more than `most`
-// tokens: gx_sentences_cut_pair says what is left of it.
+// Replaces the list by pairs of documents [first, last), at least two. A pair may have more than `most` tokens:
+// gx_sentences_cut_pair then truncates it.
 GxStatus gx_sentences_pairs(const GxSentences *s, int64_t first, int64_t last, const GxPairing *how,
                             GxSentenceList *list, GxError *err);
-// Tokens [*a, *a + *a_n) and [*b, *b + *b_n) that stay of pair number i: the longer one (of equal ones B) loses its
-// first or its last token, until `most` are left.
+// Truncates pair number i to tokens [*a, *a + *a_n) and [*b, *b + *b_n): the longer text (of equal ones B) loses its
+// first or its last token, at random, until `most` tokens are left.
 void gx_sentences_cut_pair(const GxPairing *how, int64_t i, int64_t *a, int64_t *a_n, int64_t *b, int64_t *b_n);
 
 GX_END
@@ -140,7 +140,7 @@ static int gx__sentences_is_empty(const gx__SentencesFile *f, int64_t i)
     return 1;
 }
 
-// Some of the lines, by all threads.
+// Tokenises n lines from `first` on, with all threads.
 static GxStatus gx__sentences_encode(gx__SentencesFile *f, int64_t first, int64_t last, int threads, GxError *err)
 {
     (void)threads; // without OpenMP there is one
@@ -190,7 +190,7 @@ static void gx__sentences_collect(GxSentences *s, const gx__SentencesFile *f)
     for (int64_t i = 0; i < f->lines; i++) {
         const int64_t n = gx_min(f->count[i], f->most);
         if (gx__sentences_is_empty(f, i)) is_new = 1;
-        if (n == 0) continue; // a line of characters that the tokenizer drops ends no document
+        if (n == 0) continue; // a line whose characters the tokenizer all drops does not end the document
         if (n < f->count[i] && s->cut++ == 0) s->first_cut = i + 1;
         if (is_new) s->document[s->documents++] = sentence;
         is_new = 0;
@@ -287,7 +287,7 @@ typedef struct {
     const GxPairing *how;
 } gx__SentencesPairs;
 
-// B from another document than d: its sentences from a random one on, until there are `wanted` tokens.
+// Takes B from another document than d: its sentences from a random one on, until there are `wanted` tokens.
 static void gx__sentences_stranger(const gx__SentencesPairs *p, int64_t d, GxRandom4 r, int64_t wanted,
                                    GxSentenceText *pair)
 {

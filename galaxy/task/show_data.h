@@ -1,4 +1,4 @@
-// task/show_data.h: samples as a person reads them: the text of their tokens, and which of these are learned.
+// task/show_data.h: prints samples for people: the text of their tokens, and which of these are learned.
 //
 //     sample 0, document 1: 31 tokens, 6 of them learned
 //     <|im_start|>user
@@ -6,15 +6,15 @@
 //     <|im_start|>assistant
 //     ⟦Hello.<|im_end|>⟧
 //
-// A token is learned where the one before it has it for its label. Special tokens are written out; characters that
-// would steer a terminal stand as \x1B.
+// A token is learned if the token before it has it as its label. Special tokens are written out; control characters are
+// written like \x1B.
 #ifndef GX_SHOW_DATA_H
 #define GX_SHOW_DATA_H
 #include "../io/blend.h"
 #include "../io/text_stream.h"
 GX_BEGIN
 
-// s: of stride 1, T tokens. What cannot be decoded is said there.
+// s: of stride 1, T tokens. If tokens cannot be decoded, prints that instead.
 void gx_show_sample(FILE *out, const GxTokenizer *t, const GxBlendSample *s, int64_t T, int64_t number);
 
 GX_END
@@ -35,7 +35,7 @@ static void gx__show_text(FILE *out, const char *text, int64_t bytes)
     }
 }
 
-// ids[n], of which is_learned says which are.
+// Prints ids[n]; is_learned [n] marks those that are learned.
 static GxStatus gx__show_tokens(FILE *out, const GxTokenizer *t, const int32_t *ids, const unsigned char *is_learned,
                                 int64_t n, GxError *err)
 {
@@ -55,7 +55,7 @@ static GxStatus gx__show_tokens(FILE *out, const GxTokenizer *t, const int32_t *
     return status;
 }
 
-// Tokens [begin, end) of a sample, and the one that the last of them is to predict. ids, is_learned: of T + 1.
+// Prints tokens [begin, end) of a sample, and the label of the last one. ids, is_learned: scratch of T + 1.
 static void gx__show_document(FILE *out, const GxTokenizer *t, const GxBlendSample *s, int64_t begin, int64_t end,
                               int32_t *ids, unsigned char *is_learned)
 {

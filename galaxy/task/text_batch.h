@@ -1,6 +1,5 @@
-// task/text_batch.h: what tasks with texts in columns share: batches [T,B] whose columns hold a text each, or several
-// one behind the other that do not see each other, then padding; the rows that losses are about; and which texts a
-// column gets.
+// task/text_batch.h: for tasks on texts: batches [T,B] whose columns hold one text, or several without attention
+// between them, then padding; the rows that have a loss; and which texts a column gets (packing).
 //
 //     static const GxTextLayout layout = {0, 1, {{1, 0}}};         // pad id 0; target 0: a label per column at most
 //     bytes = gx_text_lay(&layout, b, block, twin);                // a task's `lay`
@@ -13,21 +12,21 @@
 //     }
 //     gx_text_finish(&w);                                          // rows ascending: t*B + b
 //
-// A padding row is its own: token pad, type 0, position 0, document [0,0), which nobody sees. A target of which no row
-// counts has n = 0. Nothing is allocated. Whoever puts more into a batch than its layout says meets an assertion.
+// A padding row has token pad, type 0, position 0 and document [0,0), which no query attends to. A target without rows
+// has n = 0. Nothing is allocated. Putting more into a batch than its layout allows fails an assertion.
 //
-// Which texts a column gets is GxTextPacking's: an epoch puts all texts into a pseudo-random order of its own
-// (gx_permute), and one behind the other into columns of T tokens: a text that does not fit any more begins the next
-// column (next-fit). So column number c of the whole training is a function of (seed, c) and the texts' lengths, on
-// every rank and in every run that is resumed:
+// GxTextPacking decides which texts a column gets. Each epoch has a pseudo-random order of all texts (gx_permute), and
+// puts them one after another into columns of T tokens; a text that does not fit begins the next column (next-fit). So
+// column number c of the whole training is a function of (seed, c) and the texts' lengths, on every rank and in every
+// resumed run:
 //
 //     GX_TRY(gx_text_packing_open(&p, length, texts, T, 0, err));  // 0: as many texts in a column as fit
 //     gx_text_packing_column(&p, seed, c, &text, &n);              // text[n]: their numbers, one behind the other
 //     gx_text_packing_close(&p);
 //
-// Memory of a packing: 16 bytes per text. A column of another epoch makes that epoch's order first, from lengths alone
-// (about 0.2 us per text), and those of the epochs between, since they may have other numbers of columns. With one text
-// per column there is no order to make.
+// Memory of a packing: 16 bytes per text. Asking for a column of another epoch computes the order of that epoch, from
+// the lengths alone (about 0.2 us per text), and of those between, since epochs may differ in their number of columns.
+// With one text per column no order is computed.
 #ifndef GX_TEXT_BATCH_H
 #define GX_TEXT_BATCH_H
 #include "../io/dataset.h"
@@ -35,8 +34,8 @@
 GX_BEGIN
 
 typedef struct {
-    int64_t most;    // rows of one column that can count, at most
-    int64_t outputs; // values of each; 0: they have labels; GX_TEXT_ROWS_ALONE: neither
+    int64_t most;    // the most rows of one column that can have a loss
+    int64_t outputs; // values of each row; 0: rows have labels; GX_TEXT_ROWS_ALONE: neither
 } GxTextTarget;
 enum { GX_TEXT_ROWS_ALONE = -1 };
 
@@ -54,9 +53,9 @@ typedef struct { // where a batch's arrays lie in its block, or in the block's t
 
 // Where they lie in `block` (NULL: nowhere, all are NULL); returns its bytes, a multiple of GX_ALIGN.
 int64_t gx_text_arrays(const GxTextLayout *l, int64_t T, int64_t B, void *block, GxTextArrays *a);
-// As a task's `lay` (task.h): sets b's arrays, and n of each target to the most that can count.
+// Like a task's `lay` (task.h): sets b's arrays, and n of each target to the most that is possible.
 int64_t gx_text_lay(const GxTextLayout *l, GxBatch *b, void *block, void *twin);
-// As a task's `counts`: every row that a target has.
+// Like a task's `counts`: the number of rows of each target.
 void gx_text_counts(const GxTextLayout *l, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
 
 // ---- writing a batch -----------------------------------------------------------------------------------------------
@@ -68,9 +67,9 @@ typedef struct {
 } GxTextWriter;
 
 void gx_text_begin(GxTextWriter *w, const GxTextLayout *l, GxBatch *b, void *twin);
-// A text of n tokens into a column, from position `at` of it on: where no other is. types NULL: all 0.
+// Writes a text of n tokens into a column from position `at` on, where there must be no text yet. types NULL: all 0.
 void gx_text_put(GxTextWriter *w, int64_t column, int64_t at, const int32_t *ids, const int32_t *types, int64_t n);
-// A row that counts, (position t, column), once: with its label, with values[outputs], or alone.
+// Adds row (position t, column) to a target, at most once: with a label, with values[outputs], or alone.
 void gx_text_label(GxTextWriter *w, int target, int64_t column, int64_t t, int32_t label);
 void gx_text_values(GxTextWriter *w, int target, int64_t column, int64_t t, const float *values); // NULL: alone
 void gx_text_finish(GxTextWriter *w);
@@ -78,22 +77,22 @@ void gx_text_finish(GxTextWriter *w);
 // ---- texts into columns --------------------------------------------------------------------------------------------
 
 typedef struct {
-    const int32_t *length; // [texts], lent
+    const int32_t *length; // [texts], borrowed
     int64_t texts, T, most_texts;
     uint64_t seed;
-    int64_t epoch; // the one at hand; -1: none
+    int64_t epoch; // the epoch whose order is in memory; -1: none
     int64_t first; // the number of its first column
     int64_t columns;
-    int64_t *order; // [texts] its texts
-    int64_t *begin; // [columns + 1] where in `order` a column's begin
+    int64_t *order; // [texts] the epoch's order of the texts
+    int64_t *begin; // [columns + 1] index in `order` of each column's first text
 } GxTextPacking;
 
-// Texts of 1 to T tokens, `length` of each, which stays where it is. most_texts: of a column; 1: no packing; 0: as many
-// as fit.
+// Texts of 1 to T tokens; length [texts] is borrowed until the packing is closed. most_texts: the most texts of a
+// column; 1: no packing; 0: as many as fit.
 GxStatus gx_text_packing_open(GxTextPacking *p, const int32_t *length, int64_t texts, int64_t T, int64_t most_texts,
                               GxError *err);
 void gx_text_packing_close(GxTextPacking *p); // also of one that is all zero
-// Column number `column` of the training: (*text)[n] are its texts' numbers, good until the next call.
+// Column number `column` of the training: (*text)[*n] are the numbers of its texts, valid until the next call.
 void gx_text_packing_column(GxTextPacking *p, uint64_t seed, int64_t column, const int64_t **text, int64_t *n);
 int64_t gx_text_packing_columns(GxTextPacking *p, uint64_t seed); // of the first epoch: a validation's
 
@@ -231,7 +230,7 @@ static void gx__text_sink(GxTextWriter *w, int k, int64_t i, int64_t n)
     }
 }
 
-// Heapsort: in place, however many rows there are. Columns come one after another, rows are position by position.
+// Texts are written column by column, but a target's rows must ascend by t*B + b: sorts them in place (heapsort).
 void gx_text_finish(GxTextWriter *w)
 {
     for (int k = 0; k < w->l->targets; k++) {

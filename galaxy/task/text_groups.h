@@ -1,5 +1,5 @@
-// task/text_groups.h: texts that belong together (an anchor, its positive, perhaps a negative; or one alone) as tokens,
-// and into which columns of a batch they go: the texts of one group never leave each other.
+// task/text_groups.h: groups of texts (an anchor, its positive, perhaps a negative; or a single text) as tokens, and
+// their packing into columns of a batch. All texts of a group are in the same column.
 //
 //     GX_TRY(gx_group_file_open(&file, "pairs.tsv", names, err));          // names of up to three columns
 //     GX_TRY(gx_text_groups_open(&s, &file, GX_TEXTS_TRAINING, 0.05, err));       // 95% of it, by a hash
@@ -7,8 +7,8 @@
 //     GX_TRY(gx_text_groups_pack(&s, 128, 0, err));                        // into columns of 128
 //     … s.text[k].ids[i] … text_batch.h …
 //
-// Where a file is divided, a hash of the first column says to which part a group goes, so that equal anchors stay
-// together. Memory: the file, and 4 bytes per token.
+// If a file is divided, a hash of the first column decides to which part a group goes, so that equal anchors are in the
+// same part. Memory: the file, and 4 bytes per token.
 #ifndef GX_TEXT_GROUPS_H
 #define GX_TEXT_GROUPS_H
 #include "labelled_texts.h"
@@ -21,7 +21,7 @@ typedef struct {
     GxTextFile column[GX_GROUP_TEXTS]; // the records' columns; the first owns the records
     int per;                           // texts of a group; 0: nothing is open
 } GxGroupFile;
-// name "": there is no such column. The third may be absent where `may_lack_third`.
+// name "": no such column. may_lack_third: the file may lack the third column.
 GxStatus gx_group_file_open(GxGroupFile *f, const char *path, const char *const name[GX_GROUP_TEXTS],
                             int may_lack_third, GxError *err);
 void gx_group_file_close(GxGroupFile *f); // also of one that is all zero
@@ -39,7 +39,7 @@ GxStatus gx_text_groups_open(GxTextGroups *s, const GxGroupFile *f, GxTextsPart 
 void gx_text_groups_close(GxTextGroups *s); // also of one that is all zero
 GxStatus gx_text_groups_tokenize(GxTextGroups *s, const GxTokenizer *tokenizer, int64_t most_tokens, int threads,
                                  GxError *err);
-// most: groups of a column; 1: one each; 0: as many as fit.
+// most: the most groups of a column; 0: as many as fit.
 GxStatus gx_text_groups_pack(GxTextGroups *s, int64_t T, int64_t most, GxError *err);
 uint64_t gx_text_groups_hash(const GxTextGroups *s); // of all tokens
 int64_t gx_text_groups_cut(const GxTextGroups *s);   // texts that had too many tokens

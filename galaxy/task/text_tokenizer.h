@@ -3,9 +3,8 @@
 //
 //     GX_TRY(gx_text_open_tokenizer(g, &t, options->tokenizer, setup));      // on every rank
 //
-// Where both are there they must give the same ids. All ranks must have the same one; the model's own is rank 0's,
-// whose files go to the others. setup->vocab becomes the tokenizer's size where it was 0, and is refused where it is
-// less.
+// If both exist they must give the same ids. All ranks must have the same tokenizer; of the model's own, rank 0 sends
+// its files to the others. If setup->vocab is 0, it becomes the tokenizer's size; if it is smaller than that, an error.
 #ifndef GX_TEXT_TOKENIZER_H
 #define GX_TEXT_TOKENIZER_H
 #include "../io/tokenizer.h"
@@ -14,12 +13,12 @@ GX_BEGIN
 
 // folder: a folder, tokenizer.json or vocab.txt; "": the model's. After an error nothing is open.
 GxStatus gx_text_open_tokenizer(GxContext *g, GxTokenizer *t, const char *folder, GxTaskSetup *setup);
-// The same for texts that need no frame, where the family has none (setup->frames_texts): a tokenizer without [CLS] and
-// [SEP] is fine, and "bytes", or nothing where there is no model, makes bytes the tokens.
+// The same for families that do not put texts between [CLS] and [SEP] (setup->frames_texts is 0): the tokenizer need
+// not have these tokens, and "bytes", or "" without a model, stands for bytes as tokens.
 GxStatus gx_text_open_any_tokenizer(GxContext *g, GxTokenizer *t, const char *folder, GxTaskSetup *setup);
 
-// What makes a model worse without being an error, said by rank 0: that most words of a text are [UNK]; that the
-// model's pad_token_id is another than the tokenizer's (in a task's `take`; not on a device that does not compute).
+// Warnings by rank 0 about what makes a model worse: that most words of a text are [UNK]; that the model's pad_token_id
+// differs from the tokenizer's (for a task's `take`; not on a device that does not compute).
 typedef struct {
     int64_t words, unknown; // [UNK] among them
 } GxTextWords;
@@ -38,7 +37,7 @@ GX_END
 #include <string.h>
 #include "../comm/comm.h"
 
-// What a tokenizer is opened from, and what lies beside it.
+// The files that a tokenizer is opened from, and those that belong to it.
 enum { GX__TEXT_FILES = 5, GX__TEXT_FILE_CAP = 64 << 20 };
 static const char *const gx__text_files[GX__TEXT_FILES] = {"tokenizer.json", "vocab.txt", "tokenizer_config.json",
                                                            "special_tokens_map.json", "chat_template.jinja"};
@@ -69,7 +68,7 @@ static GxStatus gx__text_read_file(const char *folder, const char *name, gx__Tex
     return gx_file_read(path, GX__TEXT_FILE_CAP, &f->text, &f->n, err);
 }
 
-// A file as it is in rank 0's folder, on every rank.
+// Broadcasts a file of rank 0's folder.
 static void gx__text_receive(GxContext *g, const char *folder, const char *name, gx__TextFile *f)
 {
     f->text = NULL, f->n = -1;
@@ -94,7 +93,7 @@ static int gx__text_is_here(const char *folder, const gx__TextFile file[GX__TEXT
     return same;
 }
 
-// By way of a folder that lives as long as it is read.
+// Opens the tokenizer from files in memory, by writing them to a temporary folder.
 static GxStatus gx__text_open_received(GxTokenizer *t, const gx__TextFile file[GX__TEXT_FILES], GxError *err)
 {
     const char *parent = getenv("TMPDIR");
@@ -115,7 +114,7 @@ static GxStatus gx__text_open_received(GxTokenizer *t, const gx__TextFile file[G
     return status;
 }
 
-// The tokenizer in rank 0's folder, also on machines that do not have this folder, or another one of its name.
+// Opens the tokenizer of rank 0's folder on all ranks, whose machines need not have this folder.
 static GxStatus gx__text_open_shared(GxContext *g, GxTokenizer *t, const char *folder)
 {
     gx__TextFile file[GX__TEXT_FILES];
@@ -128,7 +127,7 @@ static GxStatus gx__text_open_shared(GxContext *g, GxTokenizer *t, const char *f
     return gx_status(g);
 }
 
-// That rank 0's folder has none, and what it has instead.
+// The error that rank 0's folder has no tokenizer; it names what the folder has instead.
 static GxStatus gx__text_without_tokenizer(GxContext *g, const char *model, int is_framed)
 {
     static const char *const others[] = {"tokenizer.model", "vocab.json", "merges.txt"};
@@ -143,7 +142,7 @@ static GxStatus gx__text_without_tokenizer(GxContext *g, const char *model, int 
                    is_framed ? "" : "; --tokenizer bytes says that its tokens are bytes");
 }
 
-// folder: this rank's option; model: rank 0's, which this rank may not have.
+// folder: this rank's option; model: rank 0's folder, which this rank may not have.
 static GxStatus gx__text_open_either(GxContext *g, GxTokenizer *t, const char *folder, const char *model, int is_framed)
 {
     int64_t names_one = folder[0] != 0; // on rank 0: then all ranks need one
@@ -201,7 +200,7 @@ static GxStatus gx__text_agree_on_tokenizer(GxContext *g, const GxTokenizer *t)
                    g->rank, t->identity, first);
 }
 
-// A run that goes on has its tokenizer in the checkpoint, whatever became of the path that it was opened from.
+// 1: the folder no longer exists, but the run is resumed, so its tokenizer is in the checkpoint.
 static int gx__text_is_gone(GxContext *g, const char *folder, const GxTaskSetup *setup)
 {
     const int is_gone = folder[0] && strcmp(folder, "bytes") && !gx_path_is_file(folder) &&

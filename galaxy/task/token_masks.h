@@ -1,21 +1,22 @@
-// task/token_masks.h: which tokens of a text a masked language model is to find again, and what stands in their places.
+// task/token_masks.h: chooses the tokens that a masked language model has to predict, and what replaces them.
 //
-// (Devlin et al. 2018, section 3.1.) Of the tokens that are not special (and [UNK] is) each counts with a probability,
-// as in transformers; of those that count 80% become [MASK], 10% a random token of the whole vocabulary, 10% stay as
-// they are. All is drawn from (seed, number of the sample, position).
+// (Devlin et al. 2018, section 3.1.) Each token that is not special ([UNK] counts as special) is selected with a given
+// probability, as in transformers. Of the selected tokens 80% become [MASK], 10% a random token of the whole
+// vocabulary, and 10% stay as they are. The random numbers are a function of (seed, number of the sample, position).
 //
-// With whole words a word counts or does not with all its pieces, that is, with the tokens that begin with ## behind
-// it; what becomes of each piece is drawn for it alone, as in BERT's original code. (transformers 5 masks pieces whose
-// places in the text touch, punctuation among them, and always by [MASK].)
+// With whole words, a word (a token and the ## tokens that follow it) is selected as a whole; what replaces each of its
+// tokens is drawn separately, as in BERT's original code. (transformers 5 treats adjacent tokens without a space
+// between them, punctuation included, as a word, and always replaces them by [MASK].)
 //
-// So that memory can be planned, no more than gx_mask_most tokens of a sample count: beyond 6 standard deviations.
+// So that memory can be planned, at most gx_mask_most tokens of a sample are selected: 6 standard deviations more than
+// the mean.
 #ifndef GX_TOKEN_MASKS_H
 #define GX_TOKEN_MASKS_H
 #include "../base/random.h"
 #include "../io/tokenizer.h"
 GX_BEGIN
 
-typedef struct { // what becomes of tokens
+typedef struct { // how tokens are masked
     double probability;
     int whole_words;
     const GxTokenizer *tokenizer;
@@ -23,11 +24,11 @@ typedef struct { // what becomes of tokens
     uint32_t site;
 } GxMasking;
 
-// Masks tokens[n] of sample number `sample`, the first of which has the position `at`: those that count, at most
-// `most`, get their labels, which are what they were; all others GX_IGNORE_INDEX. Returns how many count.
+// Masks tokens[n] of sample number `sample`, which begin at position `at`. At most `most` are selected: their labels
+// are the original tokens; all other labels are GX_IGNORE_INDEX. Returns how many are selected.
 int64_t gx_mask_tokens(const GxMasking *m, int64_t sample, int64_t at, int32_t *tokens, int32_t *labels, int64_t n,
                        int64_t most);
-int64_t gx_mask_most(int64_t T, double probability); // tokens of T that count, at most
+int64_t gx_mask_most(int64_t T, double probability); // the most tokens of T that are selected
 
 GX_END
 #endif
@@ -45,7 +46,7 @@ int64_t gx_mask_most(int64_t T, double probability)
 
 static double gx__mask_uniform(uint32_t bits) { return (double)bits * 0x1p-32; } // in [0, 1)
 
-// What a token that counts becomes.
+// What replaces a selected token.
 static int32_t gx__mask_replace(const GxMasking *m, int32_t token, GxRandom4 r)
 {
     const double what = gx__mask_uniform(r.w[1]);
@@ -59,7 +60,7 @@ static GxRandom4 gx__mask_draw(const GxMasking *m, int64_t sample, int64_t posit
     return gx_philox(m->seed, (uint64_t)sample, (uint32_t)position, m->site);
 }
 
-// Tokens of the word that begins with tokens[0]; without whole words: 1.
+// The number of tokens of the word that begins with tokens[0]; without whole words: 1.
 static int64_t gx__mask_word(const GxMasking *m, const int32_t *tokens, int64_t n)
 {
     int64_t pieces = 1;
