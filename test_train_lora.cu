@@ -628,6 +628,10 @@ TEST(a_base_that_was_moved_is_named_and_told_by_its_weights)
 }
 
 TEST(a_base_that_was_changed_is_refused) { check_changed_base(); }
+TEST(a_run_whose_adapter_config_was_changed_is_refused)
+{
+    check_changed_config("s/\"r\": 3/\"r\": 4/", "says r 4, lora_alpha ");
+}
 
 // training_args.json of a run has what followed from its options, too.
 TEST(a_run_that_begins_again_another_way_has_that_ways_defaults)

@@ -61,6 +61,11 @@ TEST(weights_and_moments_survive_a_change_of_ranks_and_mode) { check_topologies(
 TEST(every_mode_has_the_losses_of_serial) { check_every_mode("--side_mix gated --add_bias_sampling"); }
 
 TEST(a_base_that_was_changed_is_refused) { check_changed_base(); }
+TEST(a_run_whose_adapter_config_was_changed_is_refused)
+{
+    check_changed_config("s/\"side_reduction_factor\": 4/\"side_reduction_factor\": 2/",
+                         "says side_reduction_factor 2, side_mix ");
+}
 
 // ---- a side network to begin with -----------------------------------------------------------------------------------
 
