@@ -538,6 +538,7 @@ TEST(a_folder_that_is_quantised_already_is_the_model_that_is_quantised_as_it_is_
     CHECK(strstr(err(), "are not those that the adapter") && strstr(err(), "with --quantize nf4"), "%s", err());
     shell("cd packed1 && truncate -s -8 model.safetensors");
     CHECK(run("--model packed1 --tuning lora --quantize nf4 --ranks 2 --output_dir refused_bits") > 0, "it was taken");
+    CHECK(strstr(err(), "packed1/model.safetensors: "), "%s", err());
     CHECK(!exists("refused_bits/checkpoint-1"), "it was trained all the same");
 }
 
@@ -1268,8 +1269,7 @@ TEST(a_merged_bert_says_what_its_adapter_says)
           "another model");
 }
 
-// ---- what is refused
-// -------------------------------------------------------------------------------------------------
+// ---- what is refused ------------------------------------------------------------------------------------------------
 
 // The word 0x7fc00000 (NaN) or 0x7f800000 (infinity) in the place of the file's last value.
 TEST(values_that_are_no_numbers_are_refused_with_their_tensor_and_file)
