@@ -264,7 +264,6 @@ static void gx__causal_lm_describe_chat(const GxCausalLm *c, const GxDataset *d,
 // Prints training samples as the model gets them, in the order of --seed's default; another seed has another order.
 static void gx__causal_lm_show(const GxCausalLm *c, FILE *out)
 {
-    enum { SEED = 1234 }; // --seed's default
     const int64_t T = c->seq_len;
     int32_t *tokens = c->show_data ? (int32_t *)malloc((size_t)(4 * T) * sizeof *tokens) : NULL;
     for (int64_t i = 0, number; tokens && i < c->show_data; i++) {
@@ -272,7 +271,8 @@ static void gx__causal_lm_show(const GxCausalLm *c, FILE *out)
         const int s = gx_blend_find(c->data.part, c->data.n, i, &number),
                   has_documents = c->has_documents || c->data.source[s].packed.samples; // which say what is padding
         const GxBlendSample to = {tokens, tokens + T, has_documents ? tokens + 2 * T : NULL, GX_IGNORE_INDEX, 1};
-        if (gx_blend_sample(&c->data, SEED, i, T, &to, &e) == GX_OK) gx_show_sample(out, &c->tokenizer, &to, T, i);
+        if (gx_blend_sample(&c->data, GX_SHOW_SEED, i, T, &to, &e) == GX_OK)
+            gx_show_sample(out, &c->tokenizer, &to, T, i);
         else fprintf(out, "sample %ld: %s\n", (long)i, e.message);
     }
     free(tokens);

@@ -537,13 +537,12 @@ static int gx__dpo_progress(GxContext *g, void *self, GxMetric metric[GX_MAX_MET
 
 static void gx__dpo_show(const GxDpo *c, FILE *out)
 {
-    enum { SEED = 1234 }; // --seed's default
     const int64_t T = c->T;
     int32_t *tokens = c->show_data ? (int32_t *)malloc((size_t)(5 * T) * sizeof *tokens) : NULL;
     if (tokens) fprintf(out, "of a sample's documents the first, third, … are chosen, the others rejected\n");
     for (int64_t i = 0; tokens && i < c->show_data; i++) {
         const GxBlendSample to = {tokens, tokens + T, tokens + 2 * T, GX_IGNORE_INDEX, 1};
-        gx__dpo_fill_column(c, &c->train, gx__dpo_number(c, SEED, i), &to, tokens + 4 * T);
+        gx__dpo_fill_column(c, &c->train, gx__dpo_number(c, GX_SHOW_SEED, i), &to, tokens + 4 * T);
         gx_show_sample(out, &c->tokenizer, &to, T, i);
     }
     free(tokens);

@@ -14,6 +14,8 @@
 #include "../io/text_stream.h"
 GX_BEGIN
 
+enum { GX_SHOW_SEED = 1234 }; // the default of --seed: samples are shown in the order that it gives
+
 // s: of stride 1, T tokens. If tokens cannot be decoded, prints that instead.
 void gx_show_sample(FILE *out, const GxTokenizer *t, const GxBlendSample *s, int64_t T, int64_t number);
 
