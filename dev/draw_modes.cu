@@ -559,9 +559,13 @@ static GxStatus record(Chain *c, const GxLlamaConfig *config, const char *mode, 
 
 static GxStatus draw_mode(const char *mode, int ranks, const char *folder, GxError *err)
 {
-    const GxLlamaConfig config = {32000, 288, 768, 2,  6, 2,  0, 1 << 20, 1e-5, 10000,
-                                  0.02,  0,   -1,  "", 0, "", 0, 0,       0,    0};
-    const StepOptions o = {4, 256, 1024, 1, "fp32", "none"};
+    GxLlamaConfig config = GX_ZERO;
+    StepOptions o = GX_ZERO;
+    config.vocab_size = 32000, config.hidden_size = 288, config.intermediate_size = 768, config.num_hidden_layers = 2;
+    config.num_attention_heads = 6, config.num_key_value_heads = 2, config.max_position_embeddings = 1 << 20;
+    config.rms_norm_eps = 1e-5, config.rope_theta = 10000, config.initializer_range = 0.02, config.pad_token_id = -1;
+    o.batch = 4, o.seq = 256, o.head_chunk = 1024, o.threads = 1;
+    snprintf(o.precision, sizeof o.precision, "fp32"), snprintf(o.recompute, sizeof o.recompute, "none");
     static Picture p;
     char path[GX_PATH], name[64];
     memset(&p, 0, sizeof p);
