@@ -43,7 +43,7 @@ $(call require,MPI,0 1)
 $(call require,JSON,0 1)
 $(call require,UTF8PROC,0 1)
 $(call require,PCRE2,0 1)
-# WGMMA: 1: attention in bf16 by wgmma and TMA (galaxy/cuda/attention_wgmma.cuh, attention_wgmma_backward.cuh), which have never run on a card; of DEVICE=cuda with ARCH=sm_90a
+# WGMMA: 1: attention in bf16 by wgmma and TMA (galaxy/cuda/attention_wgmma.cuh, attention_wgmma_backward.cuh), slower than without in the forward of heads of 64, faster in heads of 128 (docs/kernels.md); of DEVICE=cuda with ARCH=sm_90a
 WGMMA ?= 0
 $(call require,WGMMA,0 1)
 

