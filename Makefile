@@ -43,9 +43,6 @@ $(call require,MPI,0 1)
 $(call require,JSON,0 1)
 $(call require,UTF8PROC,0 1)
 $(call require,PCRE2,0 1)
-# WGMMA: 1: attention in bf16 by wgmma and TMA (galaxy/cuda/attention_wgmma.cuh, attention_wgmma_backward.cuh), slower than without in the forward of heads of 64, faster in heads of 128 (docs/kernels.md); of DEVICE=cuda with ARCH=sm_90a
-WGMMA ?= 0
-$(call require,WGMMA,0 1)
 
 # -g1: the lines that reports name, without variables: a quarter less time to compile
 CFLAGS_fast := -O3 -fopenmp
@@ -66,24 +63,21 @@ DEFINES += $(shell mpicc --showme:compile 2>/dev/null || mpicc -compile_info | c
 LIBS    += $(shell mpicc --showme:link 2>/dev/null || mpicc -link_info | cut -d' ' -f2-)
 endif
 
-# CUDA: for the card that is here, else for sm_80 and sm_90, and as PTX for later ones. ARCH=sm_87 (Jetson Orin) and others by hand.
-ARCH       ?= $(if $(GPU_FOUND),native)
-ARCH_FLAGS := $(if $(ARCH),-arch=$(ARCH),-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90$(comma)compute_90])
-ifeq ($(DEVICE)$(WGMMA),cuda1)
-ifneq ($(ARCH),sm_90a)
-$(error WGMMA=1 needs what an H100 alone has: ARCH=sm_90a, or DEVICE=emu)
-endif
-endif
-WGMMA_DEFINES := $(if $(filter 1,$(WGMMA)),-DGX_CUDA_SM_90A -DGX_CUDA_ATTENTION_WGMMA)
+# CUDA: for the cards that are here, else for sm_80 and sm_90a, and as PTX for later ones. ARCH=sm_87 (Jetson Orin) and others by hand.
+# sm_90a is sm_90 with what an H100 alone has (galaxy/cuda/hopper.cuh), which nvcc's `native` leaves out.
+CARDS      := $(if $(GPU_FOUND),$(sort $(shell nvidia-smi --query-gpu=compute_cap --format=csv$(comma)noheader 2>/dev/null)))
+ARCH       ?= $(if $(GPU_FOUND),$(if $(filter 9.0,$(CARDS)),$(if $(filter-out 9.0,$(CARDS)),,sm_90a),native))
+ARCH_FLAGS := $(if $(ARCH),-arch=$(ARCH),-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90) \
+    $(if $(ARCH:sm_90a=),,-DGX_CUDA_SM_90A)
 # g++ calls a function in front of each access, which is the emulator's: nothing is linked with -fsanitize=thread
 COUNT_banks := -O1 -g1 -fno-tree-sra -fno-ipa-sra -fsanitize=thread -U__SANITIZE_THREAD__ -DGX_EMU_COUNTS_BANKS
 CUDA_HOME  := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_SOURCES := galaxy_cuda.cuh $(wildcard galaxy/*/*.cuh)
 ifeq ($(DEVICE),emu)
 EMU_SOURCES := $(wildcard dev/emu/*.h)
-CUDA        := $(CXX) -x c++ -std=c++20 $(CFLAGS) $(WARN) -Wno-unknown-pragmas -Wno-restrict -Wno-psabi -DGX_EMU -Idev/emu $(WGMMA_DEFINES) $(if $(WGMMA_DEFINES),-DGX_CUDA_MOST_BLOCKS=3) $(COUNT_$(VARIANT))
+CUDA        := $(CXX) -x c++ -std=c++20 $(CFLAGS) $(WARN) -Wno-unknown-pragmas -Wno-restrict -Wno-psabi -DGX_EMU -Idev/emu -DGX_CUDA_SM_90A $(COUNT_$(VARIANT))
 else
-CUDA        := $(NVCC) -x cu -std=c++17 -O3 $(ARCH_FLAGS) -Xfatbin -compress-all $(WGMMA_DEFINES)
+CUDA        := $(NVCC) -x cu -std=c++17 -O3 $(ARCH_FLAGS) -Xfatbin -compress-all
 endif
 ifneq ($(DEVICE),cpu)
 DEFINES += -DGX_WITH_CUDA $(if $(filter banks,$(VARIANT)),-DGX_EMU_COUNTS_BANKS)
@@ -91,7 +85,7 @@ LIBS    += -lstdc++ $(if $(filter cuda,$(DEVICE)),-L$(CUDA_HOME)/lib64 -Wl$(comm
 endif
 
 # One folder per device, variant and set of libraries; in it, the command: changing either never leaves a stale object.
-O       := build/$(DEVICE)$(if $(filter emu1,$(DEVICE)$(WGMMA)),-wgmma)-$(VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
+O       := build/$(DEVICE)-$(VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
 HEADERS := galaxy.h $(wildcard galaxy/*/*.h)
 C       := $(CC) -x c -std=gnu11 $(CFLAGS) $(WARN) $(DEFINES)
 
@@ -134,7 +128,7 @@ help:
 	@echo "make gpu               everything that a visit to a machine with a GPU runs; then dev/cuda/visit.sh OUT there (docs/gpu.md)"
 	@echo "make cuda-report       registers and spills of the kernels, and a step's time on paper on several cards; needs no GPU"
 	@echo "make setup | format | clean"
-	@echo "variables: DEVICE=$(DEVICE) (cpu cuda emu) CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan, of emu banks) WGMMA=$(WGMMA) (0 1) ARCHFLAGS='$(ARCHFLAGS)'"
+	@echo "variables: DEVICE=$(DEVICE) (cpu cuda emu) CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan, of emu banks) ARCHFLAGS='$(ARCHFLAGS)'"
 
 OBJECTS := $(O)/galaxy.o $(if $(filter-out cpu,$(DEVICE)),$(O)/galaxy_cuda.o)
 $(O)/command: export COMMAND := $(COMMAND)
@@ -261,23 +255,21 @@ RUN_ASAN   = $(MAKE) --no-print-directory VARIANT=asan
 RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
 RUN_EMU    = $(MAKE) --no-print-directory DEVICE=emu
 ASAN      := build/cpu-asan-$(GEMM)-mpi$(MPI)-json$(JSON)
-# the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, both sanitizers, banks counted; attention by wgmma; the emulator itself, too
+# the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, both sanitizers, banks counted; as an H100, which has kernels of its own, with blocks that have several jobs; the emulator itself, too
 WORKSHOP  := workshop_memory_bound workshop_rms_norm workshop_layer_norm workshop_attention workshop_quantize
 EMU       := $(patsubst build/cpu-%,build/emu-%,$(CPU_FOLDER))
 EMU_ASAN  := $(patsubst build/emu-fast-%,build/emu-asan-%,$(EMU))
 EMU_TSAN  := build/emu-tsan-plain-mpi0-json$(JSON)
-EMU_WGMMA := $(patsubst build/emu-%,build/emu-wgmma-%,$(EMU))
-EMU_WGMMA_TSAN := $(patsubst build/emu-%,build/emu-wgmma-%,$(EMU_TSAN))
 EMU_BANKS := $(patsubst build/emu-fast-%,build/emu-banks-%,$(EMU))
-EMU_WGMMA_BANKS := $(patsubst build/emu-%,build/emu-wgmma-%,$(EMU_BANKS))
+EMU_H100  := env GX_EMU_CAPABILITY=9.0 GX_EMU_MOST_BLOCKS=3
 EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(EMU)/test_train_devices" $(EMU)/test_devices \
     "env GX_EMU_FENCES=late $(EMU)/test_devices a_wrong_label sum_squares cross_entropy_in_steps" \
     "env GX_EMU_ORDER=reverse $(EMU)/test_devices" \
     "env GX_EMU_ORDER=random:7 GX_EMU_STREAMS=random:7 $(EMU)/test_devices" $(EMU)/test_precision "env GX_EMU_STREAMS=random:3 $(EMU)/test_precision" \
     $(EMU)/test_llama $(EMU)/test_generate $(EMU)/test_bert "$(EMU)/test_bert_modes masked_tokens_and vectors_in" "$(EMU)/test_modes without_labels early both_sides follow one_of_them" $(EMU)/test_memory $(EMU)/test_graphs $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu $(EMU_BANKS)/test_emu \
-    "dev/cuda/banks.sh --check $(EMU_BANKS)/test_devices $(EMU_WGMMA_BANKS)/test_devices" \
-    $(foreach w,$(WORKSHOP),"$(EMU)/$(w) --check") "env GX_EMU_ORDER=random:5 GX_EMU_STREAMS=random:5 $(EMU_WGMMA)/test_devices attention" \
-    "$(EMU_WGMMA_TSAN)/test_devices attention_computes attention_drops"
+    "dev/cuda/banks.sh --check $(EMU_BANKS)/test_devices" \
+    $(foreach w,$(filter-out workshop_attention,$(WORKSHOP)),"$(EMU)/$(w) --check") "$(EMU_H100) $(EMU)/workshop_attention --check" "$(EMU_H100) GX_EMU_ORDER=random:5 GX_EMU_STREAMS=random:5 $(EMU)/test_devices attention" \
+    "$(EMU_H100) $(EMU_TSAN)/test_devices attention_computes attention_drops"
 # what CPUs without instructions for bf16 run, which oneDNN takes this one for; and a build without oneDNN and without MPI
 PLAIN     := build/cpu-$(VARIANT)-plain-mpi0-json$(JSON)
 NO_BF16    = $(if $(filter onednn,$(GEMM)),$(foreach t,$(filter test_ops test_precision,$(TESTS)),"env ONEDNN_MAX_CPU_ISA=AVX512_CORE $(O)/$(t)"))
@@ -295,12 +287,9 @@ test-all:
 	@$(RUN_ASAN) -j$(CORES) build-tests $(ASAN)/fuzz
 	@$(RUN_TSAN) -j$(CORES) build-tests TESTS="$(TSAN_TESTS)" PROGRAMS=
 	@$(RUN_EMU) -j$(CORES) build-tests $(EMU)/test_emu $(WORKSHOP:%=$(EMU)/%)
-	@$(RUN_EMU) -j$(CORES) WGMMA=1 $(EMU_WGMMA)/test_devices
 	@$(RUN_EMU) -j$(CORES) VARIANT=asan $(EMU_ASAN)/test_devices $(EMU_ASAN)/test_emu
 	@$(RUN_EMU) -j$(CORES) VARIANT=tsan MPI=0 $(EMU_TSAN)/test_devices $(EMU_TSAN)/test_emu
-	@$(RUN_EMU) -j$(CORES) VARIANT=tsan MPI=0 WGMMA=1 $(EMU_WGMMA_TSAN)/test_devices
 	@$(RUN_EMU) -j$(CORES) VARIANT=banks $(EMU_BANKS)/test_devices $(EMU_BANKS)/test_emu
-	@$(RUN_EMU) -j$(CORES) VARIANT=banks WGMMA=1 $(EMU_WGMMA_BANKS)/test_devices
 	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(EMU_RUNS) dev/test_cuda.sh $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS)) \
 	    "$(ASAN)/fuzz all --seconds 2" \
 	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \

@@ -7,12 +7,12 @@
 //             for every key the warp adds up one dot product through shuffles, and keys are still read once per query.
 //          3. galaxy/cuda/attention.cuh. Tiles in shared memory: a key is read once per 32 or 64 queries, and a thread
 //             computes 16 or 4 scores from what it loads.
-//          4. On the emulator, and where GX_CUDA_SM_90A is defined: galaxy/cuda/attention_wgmma.cuh in bf16, with heads
-//             of up to 128: an H100's tensor cores, tiles by TMA; else as before.
-//          The last is what is shipped: galaxy/cuda/attention_mma.cuh in bf16, with heads of up to 128: tensor cores,
-//             scores and probabilities stay in registers; else as in 3.
-// Backward: 1. as forward's 3; 2. as forward's 4: galaxy/cuda/attention_wgmma_backward.cuh; 3. what is shipped, as
-//             forward's last.
+//          4. galaxy/cuda/attention_mma.cuh in bf16, with heads of up to 128: tensor cores, scores and probabilities
+//             stay in registers; else as in 3.
+//          5. On an H100 (compiled with GX_CUDA_SM_90A, as the emulator's is): galaxy/cuda/attention_wgmma.cuh in bf16,
+//             with heads of up to 128: wgmma, tiles by TMA; else as in 3.
+//          6. What is shipped: the faster one of 4 and 5; else as in 3. Compiled without GX_CUDA_SM_90A it is 4.
+// Backward: 1., 2., 3., 4. as forward's 3, 4, 5, 6; by wgmma it is galaxy/cuda/attention_wgmma_backward.cuh.
 //
 // Entries of their own have dq and dk turned back (of odd heads nothing is), eight documents in each column, with
 // padding at the end, and dropout; by wgmma, too, but for the backward of documents. FLOPs are those of whole columns
@@ -277,12 +277,41 @@ static void backward_dropout(GxContext *g, const int64_t *d, GxDtype dtype, void
     gx_attention_backward(g, p[DQ], p[DK], p[DV], p[D_O], p[O], (const float *)p[LSE], p[Q], p[KEYS], p[VALUES], &a);
 }
 
-// What the kernel by wgmma does not take is left to the tiles.
+// What the kernels in tensor cores do not take is left to the tiles.
 #ifdef GX_CUDA_SM_90A
+static void mma_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = description(d, dtype);
+    const GxCudaAttention t = told(g, &a);
+    if (gx__mma_takes(&t))
+        GX__MMA_HEADS(&t, gx__mma_launch_forward, g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &t);
+    else tiles_forward(g, d, dtype, p);
+}
+static void gradients_by_mma(GxContext *g, void *const *d, const void *const *x, const float *lse, const float *D,
+                             const GxCudaAttention *p)
+{
+    GX__MMA_HEADS(p, gx__mma_launch_backward, g, d, x, lse, D, p);
+}
+static void backward_by_mma(GxContext *g, void **p, const GxAttention *a)
+{
+    const GxCudaAttention t = told(g, a);
+    if (gx__mma_takes(&t)) backward_by(g, a, p, gradients_by_mma, gx__mma_turns(&t));
+    else backward_by(g, a, p, gradients_by_tiles, 0);
+}
+static void mma_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = description(d, dtype);
+    backward_by_mma(g, p, &a);
+}
+static void mma_backward_turned(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = turned(d, dtype, p);
+    backward_by_mma(g, p, &a);
+}
 static void by_wgmma(GxContext *g, void **p, const GxAttention *a)
 {
     const GxCudaAttention t = told(g, a);
-    if (gx__wgmma_takes(&t)) gx__wgmma_forward(g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &t);
+    if (gx__wgmma_takes(g, &t)) gx__wgmma_forward(g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &t);
     else GX__CUDA_HEADS(a, gx__cuda_launch_forward, g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &t);
 }
 static void wgmma_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
@@ -303,7 +332,7 @@ static void wgmma_forward_dropout(GxContext *g, const int64_t *d, GxDtype dtype,
 static void backward_by_wgmma(GxContext *g, void **p, const GxAttention *a)
 {
     const GxCudaAttention t = told(g, a);
-    if (gx__wgmma_backward_takes(&t)) backward_by(g, a, p, gx__wgmma_backward, gx__mma_turns(&t));
+    if (gx__wgmma_backward_takes(g, &t)) backward_by(g, a, p, gx__wgmma_backward, gx__mma_turns(&t));
     else backward_by(g, a, p, gradients_by_tiles, 0);
 }
 static void wgmma_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
@@ -321,8 +350,10 @@ static void wgmma_backward_dropout(GxContext *g, const int64_t *d, GxDtype dtype
     const GxAttention a = with_dropout(g, d, dtype, p[BACKWARD_EXTRA]);
     backward_by_wgmma(g, p, &a);
 }
+#define MMA(f)   {"bf16 by mma.sync", f},
 #define WGMMA(f) {"bf16 by wgmma", f},
-#else
+#else // what is shipped is by mma.sync
+#define MMA(f)
 #define WGMMA(f)
 #endif
 
@@ -402,20 +433,20 @@ static const WorkEntry entries[] = {
      {{"thread per query row", thread_per_row},
       {"warp per query row", warp_per_row},
       {"tiles", tiles_forward},
-      WGMMA(wgmma_forward){"shipped: bf16 in tensor cores", NULL}}},
+      MMA(mma_forward) WGMMA(wgmma_forward){"shipped: bf16 in tensor cores", NULL}}},
     {"backward",
      open_backward,
      backward,
      forward,
      WORK_BOTH,
-     {{"tiles", tiles_backward}, WGMMA(wgmma_backward){"shipped: bf16 in tensor cores", NULL}}},
+     {{"tiles", tiles_backward}, MMA(mma_backward) WGMMA(wgmma_backward){"shipped: bf16 in tensor cores", NULL}}},
     {"backward, dq and dk turned back",
      open_backward_turned,
      backward_turned,
      forward,
      WORK_BOTH,
      {{"tiles, and a pass", tiles_backward_turned},
-      WGMMA(wgmma_backward_turned){"shipped: bf16 in tensor cores", NULL}}},
+      MMA(mma_backward_turned) WGMMA(wgmma_backward_turned){"shipped: bf16 in tensor cores", NULL}}},
     {"forward of documents",
      open_forward_documents,
      forward_documents,

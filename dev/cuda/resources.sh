@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What each kernel takes of a multiprocessor, as ptxas reports it: registers of a thread, spilled bytes (stored + loaded), stack, static shared memory of a
-# block, for sm_80, sm_86 and sm_90, and for sm_90a those by wgmma; below that the compiler's warnings. Needs nvcc (and c++filt, of the compiler that nvcc
+# block, for sm_80, sm_86 and sm_90a, which alone has those by wgmma; below that the compiler's warnings. Needs nvcc (and c++filt, of the compiler that nvcc
 # needs), no GPU.
 #     dev/cuda/resources.sh              writes dev/cuda/resources.txt, prints kernels that spill and warnings
 #     dev/cuda/resources.sh --check      compares with it: 1 where something differs, or where a kernel spills
@@ -12,10 +12,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
 "$NVCC" -std=c++17 -O3 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_86,code=sm_86 \
-    -gencode arch=compute_90,code=sm_90 -Xptxas -v -x cu -DGALAXY_CUDA_IMPLEMENTATION -c galaxy_cuda.cuh -o "$tmp/galaxy_cuda.o" 2>"$tmp/report" || { cat "$tmp/report"; exit 1; }
-"$NVCC" -std=c++17 -O3 -arch=sm_90a -Xptxas -v -x cu -DGALAXY_CUDA_IMPLEMENTATION -DGX_CUDA_SM_90A -DGX_CUDA_ATTENTION_WGMMA -I. \
-    -c galaxy/cuda/attention.cuh -o "$tmp/attention.o" 2>"$tmp/report_90a" || { cat "$tmp/report_90a"; exit 1; }
-cat "$tmp/report_90a" >>"$tmp/report"
+    -gencode arch=compute_90a,code=sm_90a -DGX_CUDA_SM_90A -Xptxas -v -x cu -DGALAXY_CUDA_IMPLEMENTATION -c galaxy_cuda.cuh -o "$tmp/galaxy_cuda.o" 2>"$tmp/report" || { cat "$tmp/report"; exit 1; }
 
 # one line per kernel and architecture: name, sm, registers, spilled bytes, stack, shared memory. Names without their arguments, in short.
 kernels() {
@@ -32,7 +29,7 @@ kernels() {
                 if (match(part[i], /[0-9]+ registers/)) registers = substr(part[i], RSTART) + 0
                 if (match(part[i], /[0-9]+ bytes smem/)) shared = substr(part[i], RSTART) + 0
             }
-            if (sm != "sm_90a" || name ~ /^gx__wgmma_/) printf "%-70s %-6s %9d %7d %5d %6d\n", name, sm, registers, spilled, stack, shared
+            if (sm == "sm_90a" || name !~ /^gx__wgmma_/) printf "%-70s %-6s %9d %7d %5d %6d\n", name, sm, registers, spilled, stack, shared
         }' | LC_ALL=C sort
 }
 warnings() { { c++filt <"$tmp/report" | grep -iE 'warning|\(C75[0-9]+\)' || true; } | LC_ALL=C sort -u; }

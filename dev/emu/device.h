@@ -1,7 +1,7 @@
 // device.h: error codes, the card that the emulator plays, and the limits of a launch, checked as the driver does.
 //
-// A card of compute capability 8.0 with one multiprocessor. GX_EMU_SHARED=KB is the shared memory that a block may ask
-// for: 163 unless set, as on an A100; 99 as on a consumer card; 227 as on an H100.
+// A card of compute capability 8.0, or what GX_EMU_CAPABILITY says, with one multiprocessor. GX_EMU_SHARED=KB is the
+// shared memory that a block may ask for: 163 unless set, as on an A100; 99 as on a consumer card; 227 as on an H100.
 #ifndef GX_EMU_DEVICE_H
 #define GX_EMU_DEVICE_H
 #include "shared.h"
@@ -116,6 +116,21 @@ inline int cards() { return atoi(environment("GX_EMU_CARDS", "1").c_str()); }
 inline thread_local int current_card = 0;
 inline bool is_card(int n) { return n >= 0 && n < cards(); }
 
+// GX_EMU_CAPABILITY: compute capability, "8.0": of an A100, "9.0": of an H100
+inline int capability(int cudaDeviceProp::*part)
+{
+    cudaDeviceProp p{};
+    const std::string text = environment("GX_EMU_CAPABILITY", "8.0");
+    if (sscanf(text.c_str(), "%d.%d", &p.major, &p.minor) != 2) {
+        fprintf(stderr, "emulator: GX_EMU_CAPABILITY=%s is no compute capability, such as 9.0\n", text.c_str());
+        exit(1);
+    }
+    return p.*part;
+}
+
+// GX_EMU_MOST_BLOCKS: that kernels of Galaxy, which loop over their jobs, ask for along x
+inline int64_t most_blocks() { return strtoll(environment("GX_EMU_MOST_BLOCKS", "2147483647").c_str(), nullptr, 10); }
+
 // GX_EMU_MEMORY: megabytes, of each card
 inline size_t device_memory() { return strtoull(environment("GX_EMU_MEMORY", "4096").c_str(), nullptr, 10) << 20; }
 
@@ -129,7 +144,8 @@ inline cudaDeviceProp properties()
     p.sharedMemPerMultiprocessor = shared_opt_in() + shared_reserved;
     p.reservedSharedMemPerBlock = shared_reserved;
     p.totalConstMem = 64 << 10;
-    p.major = 8, p.minor = 0, p.multiProcessorCount = 1, p.warpSize = warp_lanes;
+    p.major = capability(&cudaDeviceProp::major), p.minor = capability(&cudaDeviceProp::minor);
+    p.multiProcessorCount = 1, p.warpSize = warp_lanes;
     p.maxThreadsPerBlock = block_threads_max;
     p.maxThreadsDim[0] = p.maxThreadsDim[1] = 1024, p.maxThreadsDim[2] = 64;
     p.maxGridSize[0] = 0x7fffffff, p.maxGridSize[1] = p.maxGridSize[2] = 65535;

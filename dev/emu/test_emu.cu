@@ -1322,6 +1322,7 @@ FINDS_ANYWHERE(race_of_blocks, "", race)
 int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
+    setenv("GX_EMU_CAPABILITY", "9.0", 1);
     if (argc == 3 && !strcmp(argv[1], "--bug")) return run_bug(argv[2], true);
     if (argc == 3 && !strcmp(argv[1], "--right")) return run_bug(argv[2], false);
     return test_main(argc, argv);

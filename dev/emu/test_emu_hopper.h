@@ -197,13 +197,20 @@ TEST(maps_of_tensors_are_refused_as_by_the_driver)
          CU_TENSOR_MAP_SWIZZLE_64B,
          CUDA_ERROR_INVALID_VALUE},
     };
+    auto encode = [&](const auto &c) {
+        return cuTensorMapEncodeTiled((CUtensorMap *)(room + c.map), CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, c.rank,
+                                      (char *)x.data + c.data, c.dim, &c.stride, c.box, ones,
+                                      CU_TENSOR_MAP_INTERLEAVE_NONE, c.swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                                      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    };
     for (const auto &c : cases) {
-        const CUresult result = cuTensorMapEncodeTiled(
-            (CUtensorMap *)(room + c.map), CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, c.rank, (char *)x.data + c.data, c.dim,
-            &c.stride, c.box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, c.swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,
-            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        const CUresult result = encode(c);
         CHECK(result == c.result, "%s: %d", c.what, (int)result);
     }
+    setenv("GX_EMU_CAPABILITY", "8.0", 1);
+    const CUresult of_an_a100 = encode(cases[0]);
+    setenv("GX_EMU_CAPABILITY", "9.0", 1);
+    CHECK(of_an_a100 == CUDA_ERROR_NOT_SUPPORTED, "%d", (int)of_an_a100);
 }
 
 // ---- wgmma ---------------------------------------------------------------------------------------------------------

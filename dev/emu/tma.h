@@ -15,11 +15,12 @@
 #ifndef GX_EMU_TMA_H
 #define GX_EMU_TMA_H
 #include "async_proxy.h"
+#include "device.h"
 #include "mbarrier.h"
 
 typedef unsigned cuuint32_t;
 typedef unsigned long long cuuint64_t;
-typedef enum { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1 } CUresult;
+typedef enum { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_NOT_SUPPORTED = 801 } CUresult;
 typedef enum {
     CU_TENSOR_MAP_DATA_TYPE_FLOAT16 = 6,
     CU_TENSOR_MAP_DATA_TYPE_FLOAT32 = 7,
@@ -67,6 +68,10 @@ struct BoxCopy {
 
 inline CUresult check_tensor_map(const TensorMap &m)
 {
+    if (properties().major < 9)
+        return refuse(CUDA_ERROR_NOT_SUPPORTED, "cuTensorMapEncodeTiled",
+                      "a card of compute capability %d.%d has no TMA; GX_EMU_CAPABILITY=9.0 is an H100",
+                      properties().major, properties().minor);
     if ((uintptr_t)m.data % 16)
         return refuse(CUDA_ERROR_INVALID_VALUE, "cuTensorMapEncodeTiled", "the address %p is no multiple of 16",
                       (const void *)m.data);

@@ -1,9 +1,8 @@
 // cuda/attention.cuh: ops/attention.h on the GPU. Tensor cores take what they can (attention_mma.cuh: bf16, heads of up
-// to 128 in rows of whole packs of 16 bytes; of these, where GX_CUDA_ATTENTION_WGMMA is defined, attention_wgmma.cuh
-// and attention_wgmma_backward.cuh take what they can). Here are the kernels for all else, in tiles, with fp32
-// arithmetic on CUDA cores for every type: the form to read beside the formulas, and the reference that faster ones are
-// measured against.
-// Both give the same log-sum-exp, so that a forward by one of them may have a backward by the other.
+// to 128 in rows of whole packs of 16 bytes; of these, on an H100, attention_wgmma.cuh and attention_wgmma_backward.cuh
+// take what they compute faster). Here are the kernels for all else, in tiles, with fp32 arithmetic on CUDA cores for
+// every type: the form to read beside the formulas, and the reference that faster ones are measured against.
+// All give the same log-sum-exp, so that a forward by one of them may have a backward by another.
 //
 // All kernels here work on tiles of rows of one head, as fp32 in shared memory: 256 threads as 16 x 16, thread (tx, ty)
 // owning the scores of rows ty, ty+16, ... and columns tx, tx+16, ... of a tile, so that 16 neighbouring lanes hold a
@@ -33,9 +32,6 @@ GX_END
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_ATTENTION_IMPLEMENTED)
 #define GX_CUDA_ATTENTION_IMPLEMENTED
 #include <math.h>
-#if defined(GX_CUDA_ATTENTION_WGMMA) && !defined(GX_CUDA_SM_90A)
-#error "GX_CUDA_ATTENTION_WGMMA needs kernels for an H100: compile with -arch=sm_90a -DGX_CUDA_SM_90A"
-#endif
 
 // ---- tiles ---------------------------------------------------------------------------------------------------------
 
@@ -655,11 +651,21 @@ static void gx__cuda_launch_forward(GxContext *g, void *o, float *lse, const voi
     const int bytes = Tiles::FORWARD_BYTES;
     if (!gx__cuda_attention_shared(g, "attention_forward", (const void *)gx__cuda_attention_forward<T, HEAD>, bytes))
         return;
-    const unsigned grid = gx__cuda_grid(gx__cuda_tiles(p->a.q_runs, Tiles::FORWARD) * p->a.B * p->a.H);
+    const unsigned grid = gx_cuda_blocks(gx__cuda_tiles(p->a.q_runs, Tiles::FORWARD) * p->a.B * p->a.H);
     GX_LAUNCH((gx__cuda_attention_forward<T, HEAD>), grid, GX_CUDA_BLOCK, bytes, gx_cuda(g)->stream, (T *)o, lse,
               (const T *)q, (const T *)k, (const T *)v, *p);
     gx_cuda_check(g, "attention_forward");
 }
+
+// Is the forward by wgmma the faster one? On an H100 it takes two thirds of the time of mma.sync's with heads of 128, and
+// more time with heads of 64; sizes between these have not been measured. The backward by wgmma is faster with both
+// (docs/kernels.md).
+#ifdef GX_CUDA_SM_90A
+static int gx__wgmma_forward_is_faster(const GxContext *g, const GxCudaAttention *p)
+{
+    return p->a.head_dim > 64 && gx__wgmma_takes(g, p);
+}
+#endif
 
 void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
                                const GxAttention *a, void *scratch)
@@ -668,8 +674,8 @@ void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q,
     GxCudaAttention p = gx__cuda_attention_of(g, a);
     p.packed = gx__cuda_rows_packed(o, a->o_stride, a) && gx__cuda_rows_packed(q, a->q_stride, a) &&
                gx__cuda_rows_packed(k, a->kv_stride, a) && gx__cuda_rows_packed(v, a->kv_stride, a);
-#ifdef GX_CUDA_ATTENTION_WGMMA
-    if (gx__wgmma_takes(&p)) {
+#ifdef GX_CUDA_SM_90A
+    if (gx__wgmma_forward_is_faster(g, &p)) {
         gx__wgmma_forward(g, o, lse, q, k, v, &p);
         return;
     }
@@ -681,7 +687,7 @@ void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q,
 template <class T>
 static void gx__cuda_launch_dot(GxContext *g, float *D, const void *d_o, const void *o, const GxCudaAttention *p)
 {
-    const unsigned grid = gx__cuda_grid(gx_ceil_div(p->q_rows * p->a.H, GX_CUDA_BLOCK / GX_WARP));
+    const unsigned grid = gx_cuda_blocks(gx_ceil_div(p->q_rows * p->a.H, GX_CUDA_BLOCK / GX_WARP));
     if (p->packed)
         GX_LAUNCH((gx__cuda_attention_dot<T, GxPack<T>::N>), grid, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, D,
                   (const T *)d_o, (const T *)o, *p);
@@ -705,8 +711,8 @@ static void gx__cuda_launch_backward(GxContext *g, void *const *d, const void *c
     if (!gx__cuda_attention_shared(g, "attention_backward", (const void *)gx__cuda_attention_backward_queries<T, HEAD>,
                                    bytes))
         return;
-    const unsigned grid_k = gx__cuda_grid(gx__cuda_tiles(p->a.k_runs, Tiles::BACKWARD) * p->a.B * p->a.K);
-    const unsigned grid_q = gx__cuda_grid(gx__cuda_tiles(p->a.q_runs, Tiles::BACKWARD) * p->a.B * p->a.H);
+    const unsigned grid_k = gx_cuda_blocks(gx__cuda_tiles(p->a.k_runs, Tiles::BACKWARD) * p->a.B * p->a.K);
+    const unsigned grid_q = gx_cuda_blocks(gx__cuda_tiles(p->a.q_runs, Tiles::BACKWARD) * p->a.B * p->a.H);
     GX_LAUNCH((gx__cuda_attention_backward_keys<T, HEAD>), grid_k, GX_CUDA_BLOCK, bytes, stream, (T *)d[1], (T *)d[2],
               (const T *)x[3], lse, D, (const T *)x[0], (const T *)x[1], (const T *)x[2], *p);
     gx_cuda_check(g, "attention_backward_keys");
@@ -719,8 +725,8 @@ static void gx__cuda_launch_backward(GxContext *g, void *const *d, const void *c
 static void gx__cuda_gradients(GxContext *g, void *const *d, const void *const *x, const float *lse, const float *D,
                                const GxCudaAttention *p)
 {
-#ifdef GX_CUDA_ATTENTION_WGMMA
-    if (gx__wgmma_backward_takes(p)) {
+#ifdef GX_CUDA_SM_90A
+    if (gx__wgmma_backward_takes(g, p)) {
         gx__wgmma_backward(g, d, x, lse, D, p);
         return;
     }

@@ -733,7 +733,7 @@ static void gx__mma_launch_forward(GxContext *g, void *o, float *lse, const void
     static_assert(sizeof(GxMmaForwardTiles<T, HEAD>) <= GX__CUDA_LEAST_SHARED, "more than a card may have");
     if (!gx__cuda_attention_shared(g, "attention_forward", (const void *)gx__mma_attention_forward<T, HEAD>, bytes))
         return;
-    const unsigned grid = gx__cuda_grid(gx__cuda_tiles(p->a.q_runs, GxMmaForward<HEAD>::OWN) * p->a.B * p->a.H);
+    const unsigned grid = gx_cuda_blocks(gx__cuda_tiles(p->a.q_runs, GxMmaForward<HEAD>::OWN) * p->a.B * p->a.H);
     GX_LAUNCH((gx__mma_attention_forward<T, HEAD>), grid, GX__MMA_THREADS, bytes, gx_cuda(g)->stream, (T *)o, lse,
               (const T *)q, (const T *)k, (const T *)v, *p);
     gx_cuda_check(g, "attention_forward");
@@ -748,7 +748,7 @@ static void gx__mma_launch_gradients(GxContext *g, const GxMmaGradients<T> *x, c
     if (!gx__cuda_attention_shared(g, what, (const void *)gx__mma_attention_backward<KEYS, T, HEAD>, bytes)) return;
     const GxRuns *runs = KEYS ? &p->a.k_runs : &p->a.q_runs;
     const unsigned grid =
-        gx__cuda_grid(gx__cuda_tiles(*runs, GxMmaBackward<HEAD>::OWN) * p->a.B * (KEYS ? p->a.K : p->a.H));
+        gx_cuda_blocks(gx__cuda_tiles(*runs, GxMmaBackward<HEAD>::OWN) * p->a.B * (KEYS ? p->a.K : p->a.H));
     GX_LAUNCH((gx__mma_attention_backward<KEYS, T, HEAD>), grid, GX__MMA_THREADS, bytes, gx_cuda(g)->stream, *x, *p);
     gx_cuda_check(g, what);
 }

@@ -186,8 +186,6 @@ static __device__ __forceinline__ T *gx__cuda_head(T *x, int64_t row, int64_t b,
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
-static unsigned gx__cuda_grid(int64_t jobs) { return (unsigned)gx_min(jobs, GX_CUDA_MAX_GRID_X); }
-
 // Blocks of more than 48 KB of shared memory are to be asked for. 0: the context has an error.
 static int gx__cuda_attention_shared(GxContext *g, const char *what, const void *kernel, int bytes)
 {

@@ -14,8 +14,7 @@
 // what is beyond it, and rows beyond the end of a run of keys, arrive as zeros.
 //
 // It takes no keys in pages: their last rows may never have been written, and TMA brings whole boxes. It is there where
-// GX_CUDA_SM_90A is defined (hopper.cuh); attention.cuh, which decides who takes what, asks it where
-// GX_CUDA_ATTENTION_WGMMA is, too. Source: Shah et al. 2024, arXiv:2407.08608, section 3.1, without its exchange of
+// GX_CUDA_SM_90A is defined (hopper.cuh); attention.cuh decides who takes what. Source: Shah et al. 2024, arXiv:2407.08608, section 3.1, without its exchange of
 // turns between warpgroups.
 #ifndef GX_CUDA_ATTENTION_WGMMA_CUH
 #define GX_CUDA_ATTENTION_WGMMA_CUH
@@ -354,11 +353,11 @@ static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
-// Does this kernel take them? A map's strides are multiples of each other.
-static int gx__wgmma_takes(const GxCudaAttention *p)
+// Does this kernel take them, on this card? A map's strides are multiples of each other.
+static int gx__wgmma_takes(const GxContext *g, const GxCudaAttention *p)
 {
     const GxAttention *a = &p->a;
-    return gx__mma_takes(p) && !a->pages && p->q_rows > 0 && a->q_stride % a->head_dim == 0 &&
+    return gx_cuda(g)->runs_sm_90a && gx__mma_takes(p) && !a->pages && p->q_rows > 0 && a->q_stride % a->head_dim == 0 &&
            a->kv_stride % a->head_dim == 0;
 }
 
@@ -409,12 +408,12 @@ static void gx__wgmma_launch_forward(GxContext *g, void *o, float *lse, const vo
     if (!gx__wgmma_make_maps<T, HEAD>(&maps, q, k, v, &p->a)) {
         GX_FAIL(&g->error, GX_ERR_DEVICE,
                 "attention_forward: the driver makes no tensor maps of q, k or v for the kernel by wgmma; build "
-                "without GX_CUDA_ATTENTION_WGMMA");
+                "without GX_CUDA_SM_90A");
         return;
     }
     if (!gx__cuda_attention_shared(g, "attention_forward", (const void *)gx__wgmma_attention_forward<T, HEAD>, bytes))
         return;
-    const unsigned grid = gx__cuda_grid(gx__cuda_tiles(p->a.q_runs, GX__WGMMA_OWN) * p->a.B * p->a.H);
+    const unsigned grid = gx_cuda_blocks(gx__cuda_tiles(p->a.q_runs, GX__WGMMA_OWN) * p->a.B * p->a.H);
     GX_LAUNCH((gx__wgmma_attention_forward<T, HEAD>), grid, GX__WGMMA_THREADS, bytes, gx_cuda(g)->stream, (T *)o, lse,
               maps, *p);
     gx_cuda_check(g, "attention_forward");

@@ -253,10 +253,10 @@ static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
-// Does this kernel take them? Of documents a warpgroup would compute with rows that only the other one's see.
-static int gx__wgmma_backward_takes(const GxCudaAttention *p)
+// Does this kernel take them, on this card? Of documents a warpgroup would compute with rows that only the other one's see.
+static int gx__wgmma_backward_takes(const GxContext *g, const GxCudaAttention *p)
 {
-    return gx__wgmma_takes(p) && !p->a.documents && p->a.o_stride % p->a.head_dim == 0;
+    return gx__wgmma_takes(g, p) && !p->a.documents && p->a.o_stride % p->a.head_dim == 0;
 }
 
 // Of own rows, and of each run of the others, which end where it does. 0: the driver makes none.
@@ -289,13 +289,13 @@ static void gx__wgmma_launch_gradients(GxContext *g, const GxMmaGradients<T> *x,
     if (!gx__wgmma_backward_maps<KEYS, T, HEAD>(&maps, x, &p->a)) {
         GX_FAIL(&g->error, GX_ERR_DEVICE,
                 "%s: the driver makes no tensor maps of q, k, v or d_o for the kernel by wgmma; build without "
-                "GX_CUDA_ATTENTION_WGMMA",
+                "GX_CUDA_SM_90A",
                 what);
         return;
     }
     if (!gx__cuda_attention_shared(g, what, (const void *)gx__wgmma_attention_backward<KEYS, T, HEAD>, bytes)) return;
     const GxRuns *runs = KEYS ? &p->a.k_runs : &p->a.q_runs;
-    const unsigned grid = gx__cuda_grid(gx__cuda_tiles(*runs, GX__WGMMA_OWN) * p->a.B * (KEYS ? p->a.K : p->a.H));
+    const unsigned grid = gx_cuda_blocks(gx__cuda_tiles(*runs, GX__WGMMA_OWN) * p->a.B * (KEYS ? p->a.K : p->a.H));
     GX_LAUNCH((gx__wgmma_attention_backward<KEYS, T, HEAD>), grid, GX__WGMMA_THREADS, bytes, gx_cuda(g)->stream, maps,
               *x, *p);
     gx_cuda_check(g, what);

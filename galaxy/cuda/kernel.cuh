@@ -32,6 +32,7 @@ typedef struct {
     cudaEvent_t earlier; // of a context whose host must not wait in the driver (memory.cuh)
     int processors;      // of this card
     int shared_bytes;    // that one block can have
+    int runs_sm_90a;     // it is of compute capability 9.0, for which alone kernels of sm_90a are (hopper.cuh)
 } GxCuda;
 
 static inline GxCuda *gx_cuda(const GxContext *g) { return (GxCuda *)g->device_state; }
@@ -62,11 +63,18 @@ void gx_cuda_wait(GxContext *g); // for all that was asked for; hears what went 
 #endif
 
 enum { GX_WARP = 32, GX_CUDA_BLOCK = 256, GX_CUDA_MAX_WARPS = 32 };
-#ifndef GX_CUDA_MOST_BLOCKS // tests take few, so that a block has more than one thing to do
-#define GX_CUDA_MOST_BLOCKS 0x7fffffff
+enum { GX_CUDA_MAX_GRID_Y = 65535 };
+// Blocks of a launch along x, for so many jobs of a block each; kernels loop where there are more jobs. The emulator can
+// be asked for few blocks, so that tests see them loop.
+static inline unsigned gx_cuda_blocks(int64_t jobs)
+{
+#ifdef GX_EMU
+    const int64_t most = emu::most_blocks();
+#else
+    const int64_t most = 0x7fffffff;
 #endif
-// Blocks of a launch; kernels loop where there is more to do.
-enum { GX_CUDA_MAX_GRID_X = GX_CUDA_MOST_BLOCKS, GX_CUDA_MAX_GRID_Y = 65535 };
+    return (unsigned)gx_min(jobs, most);
+}
 // Dynamic bytes that a launch may have on every card without asking: of 48 KiB what the kernel's own variables leave,
 // which take 1 KiB in front of it, by its alignment.
 enum { GX_CUDA_SHARED = 47 << 10 };
@@ -225,7 +233,7 @@ static void gx_each_row(GxContext *g, const char *name, const Op &op, int64_t R,
 {
     const int64_t packs = wide ? C / GxPack<T>::N : C;
     const int threads = gx_cuda_threads(packs, GX_CUDA_BLOCK);
-    const dim3 blocks((unsigned)gx_min(R, GX_CUDA_MAX_GRID_X),
+    const dim3 blocks(gx_cuda_blocks(R),
                       (unsigned)gx_min(gx_ceil_div(packs, threads), GX_CUDA_MAX_GRID_Y));
     if (wide) GX_LAUNCH((gx__cuda_each_row<GxPack<T>::N, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, R, C);
     else GX_LAUNCH((gx__cuda_each_row<1, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, R, C);

@@ -589,7 +589,7 @@ static void gx__cuda_column_sum(GxContext *g, float *sum, const void *x, int64_t
     const int packed = gx_wide<T>(C, x, scratch) && stride % N == 0;
     const int64_t blocks = gx_ceil_div(R, GX_LINEAR_BLOCK),
                   jobs = gx_ceil_div(C, GX_CUDA_BLOCK * (packed ? N : 1)) * blocks;
-    const unsigned grid = (unsigned)gx_min(jobs, GX_CUDA_MAX_GRID_X);
+    const unsigned grid = gx_cuda_blocks(jobs);
     const GxCudaColumnSums all = {{sum}, {scratch}};
     const cudaStream_t stream = gx_cuda(g)->stream;
     if (packed)

@@ -103,11 +103,19 @@ static int gx__cuda_cards(char *why, size_t size)
 static GxStatus gx__cuda_open_card(GxContext *g, int card)
 {
     GxCuda *cuda = gx_cuda(g);
+    int major = 0, minor = 0;
+    const struct {
+        int *value;
+        cudaDeviceAttr attribute;
+    } asked[] = {{&cuda->processors, cudaDevAttrMultiProcessorCount},
+                 {&cuda->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin},
+                 {&major, cudaDevAttrComputeCapabilityMajor},
+                 {&minor, cudaDevAttrComputeCapabilityMinor}};
     GX_TRY(gx__cuda_error(g, cudaSetDevice(card), "cudaSetDevice"));
-    GX_TRY(gx__cuda_error(g, cudaDeviceGetAttribute(&cuda->processors, cudaDevAttrMultiProcessorCount, card),
-                          "cudaDeviceGetAttribute"));
-    return gx__cuda_error(g, cudaDeviceGetAttribute(&cuda->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, card),
-                          "cudaDeviceGetAttribute");
+    for (const auto &a : asked)
+        GX_TRY(gx__cuda_error(g, cudaDeviceGetAttribute(a.value, a.attribute, card), "cudaDeviceGetAttribute"));
+    cuda->runs_sm_90a = major == 9 && minor == 0;
+    return GX_OK;
 }
 
 static GxStatus gx__cuda_open_buffers(GxContext *g)

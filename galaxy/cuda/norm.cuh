@@ -71,7 +71,7 @@ static void gx__cuda_launch_norm_forward(GxContext *g, T *sum, T *y, float *rstd
                                          int64_t R, int64_t C, float eps)
 {
     const int64_t bytes = C * (int64_t)sizeof(T), keep = bytes <= GX_CUDA_SHARED;
-    GX_LAUNCH((gx__cuda_rms_norm_rows<T, N>), (unsigned)gx_min(R, GX_CUDA_MAX_GRID_X),
+    GX_LAUNCH((gx__cuda_rms_norm_rows<T, N>), gx_cuda_blocks(R),
               gx_cuda_threads(gx_ceil_div(C, N), GX_NORM_THREADS), keep ? bytes : 0, gx_cuda(g)->stream, sum, y, rstd,
               x, a, w, R, C, eps, (int)keep);
 }
@@ -134,7 +134,7 @@ static void gx__cuda_head_norm(GxContext *g, void *x, void *kept, float *rstd, c
 {
     enum { N = GxPack<T>::N };
     const bool wide = gx_wide<T>(s->head_dim, x, kept, w) && s->stride % N == 0 && s->kept_stride % N == 0;
-    const unsigned blocks = (unsigned)gx_min(s->R, GX_CUDA_MAX_GRID_X);
+    const unsigned blocks = gx_cuda_blocks(s->R);
     const int threads = gx_cuda_threads(s->heads * GX_WARP, GX_CUDA_BLOCK);
     const cudaStream_t stream = gx_cuda(g)->stream;
     T *in = (T *)x, *to = (T *)kept;
@@ -292,7 +292,7 @@ static void gx__cuda_launch_layer_norm(GxContext *g, const Source &source, T *y,
                                        const T *b, int64_t R, int64_t C, float eps)
 {
     const int keep = gx__cuda_keeps_row(C, sizeof(T));
-    GX_LAUNCH((gx__cuda_layer_norm_rows<T, N, Source>), (unsigned)gx_min(R, GX_CUDA_MAX_GRID_X),
+    GX_LAUNCH((gx__cuda_layer_norm_rows<T, N, Source>), gx_cuda_blocks(R),
               gx_cuda_threads(gx_ceil_div(C, N), GX_NORM_THREADS), keep ? C * sizeof(T) : 0, gx_cuda(g)->stream, source,
               y, mean, rstd, w, b, R, C, eps, keep);
 }

@@ -48,7 +48,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
 void gx_cuda_sum_squares(GxContext *g, double *total, const float *x, const GxSumParts *parts, int accumulate,
                          double *scratch)
 {
-    GX_LAUNCH(gx__cuda_squares_of_parts, (unsigned)gx_min(parts->blocks, GX_CUDA_MAX_GRID_X), GX_CUDA_BLOCK, 0,
+    GX_LAUNCH(gx__cuda_squares_of_parts, gx_cuda_blocks(parts->blocks), GX_CUDA_BLOCK, 0,
               gx_cuda(g)->stream, scratch, x, parts->part, parts->parts, parts->blocks);
     GX_LAUNCH(gx__cuda_sum_in_order, 1, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, total, (const double *)scratch,
               parts->blocks, accumulate);

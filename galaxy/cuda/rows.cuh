@@ -248,7 +248,7 @@ static void gx__cuda_normalize_forward(GxContext *g, void *y, float *norm, const
 {
     enum { N = GxPack<T>::N };
     const bool wide = gx_wide<T>(C, y, x);
-    const unsigned blocks = (unsigned)gx_min(R, GX_CUDA_MAX_GRID_X);
+    const unsigned blocks = gx_cuda_blocks(R);
     const int threads = gx_cuda_threads(gx_ceil_div(C, wide ? N : 1), GX_CUDA_BLOCK);
     const cudaStream_t stream = gx_cuda(g)->stream;
     if (wide)
@@ -269,7 +269,7 @@ static void gx__cuda_normalize_backward(GxContext *g, void *dx, const void *dy, 
 {
     enum { N = GxPack<T>::N };
     const bool wide = gx_wide<T>(C, dx, dy, y);
-    const unsigned blocks = (unsigned)gx_min(R, GX_CUDA_MAX_GRID_X);
+    const unsigned blocks = gx_cuda_blocks(R);
     const int threads = gx_cuda_threads(gx_ceil_div(C, wide ? N : 1), GX_CUDA_BLOCK);
     const cudaStream_t stream = gx_cuda(g)->stream;
     T *out = (T *)dx;
