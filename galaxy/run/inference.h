@@ -1,15 +1,15 @@
-// inference.h: a model of a folder, on one rank, to compute with and not to train: what programs of your own begin
-// with.
+// inference.h: loads a model from a folder and computes with it on one rank, without training it. A program of your own
+// begins with it.
 //
 //     static GxInference s;                                            // zero
-//     GX_TRY(gx_inference_open(g, &s, &gx_bert, "bert-base-uncased", &head)); // what it is, without memory yet
-//     GX_TRY(gx_inference_load(g, &s, "bert-base-uncased", &batch));   // memory for batches like this one, and weights
-//     GX_TRY(gx_inference_run(g, &s, &batch));                         // results are where its targets want them
-//     gx_inference_close(&s);                                          // also after an error
+//     GX_TRY(gx_inference_open(g, &s, &gx_bert, "bert-base-uncased", &head)); // reads what the model is; takes no
+//     memory yet GX_TRY(gx_inference_load(g, &s, "bert-base-uncased", &batch));   // takes memory for such batches;
+//     reads the weights GX_TRY(gx_inference_run(g, &s, &batch));                         // writes results where the
+//     batch's targets say gx_inference_close(&s);                                          // also after an error
 //
-// The folder may be an adapter's (adapter.h), whose adapter_config.json says where its base is. Weights are in fp32,
-// and there are no gradients and no moments. A text that is written token by token has a cache besides: task/decode.h.
-// examples/embed_text.c is a program.
+// The folder may be an adapter's (adapter.h), whose adapter_config.json says where its base is. Weights are in fp32;
+// there are no gradients and no moments. To generate text, which needs a KV cache, see task/decode.h.
+// examples/embed_text.c is a whole program.
 #ifndef GX_INFERENCE_H
 #define GX_INFERENCE_H
 #include "checkpoint.h"
@@ -18,31 +18,31 @@ GX_BEGIN
 
 typedef struct {
     void *config;         // the family's, of config.json: GxBertConfig, GxLlamaConfig
-    GxPeftConfig adapter; // of an adapter's folder; its base is "" where it is none
+    GxPeftConfig adapter; // of an adapter's folder; its base is "" if the folder is a model's
     GxHeadWish head;
     GxMode mode;
     GxModel model;
     GxOptimizer none;
     GxRunner runner;
     GxArena arena, host_arena;
-    GxWeightsHash base_hash; // of an adapter: of its base's weights, as a run remembers it
-    const GxBatch *largest;  // while memory is counted
+    GxWeightsHash base_hash; // of an adapter: of the weights of its base, as checkpoints keep it
+    const GxBatch *largest;  // only while memory is counted
 } GxInference;
 
-// g has a device and its threads, and world 1; its arena and its step are s's from then on. head: which one is wanted;
-// NULL: a causal language model's. One that the folder does not have is an error when it is loaded.
+// g: has a device and threads, and world 1; from then on its arena and its step belong to s. head: the head to compute
+// with; NULL: a causal language model's. If the folder does not have it, gx_inference_load fails.
 GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
                            const GxHeadWish *head);
-// Of an adapter's folder. base: the folder of its model; "" or NULL: where the adapter says.
+// The same for an adapter's folder. base: the folder of its base model; "" or NULL: the one that the adapter names.
 GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
                                    const char *base, const GxHeadWish *head);
-// The same of an adapter that is to be merged: a head that is tied, where it or the embedding has LoRA, has a
-// matrix of its own.
+// The same for an adapter that is to be merged: a tied head gets a matrix of its own if it or the embedding has LoRA.
 GxStatus gx_inference_open_merging(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
                                    const char *base, const GxHeadWish *head);
-// Once. The batch's arrays, and where it wants its results, lie in the device's memory, and are not looked at.
+// To be called once. largest: its sizes are what memory is taken for; its arrays are not read. (In gx_inference_run the
+// batch's arrays and the places of its results are in the device's memory.)
 GxStatus gx_inference_load(GxContext *g, GxInference *s, const char *folder, const GxBatch *largest);
-GxStatus gx_inference_run(GxContext *g, GxInference *s, const GxBatch *batch); // no larger than that one
+GxStatus gx_inference_run(GxContext *g, GxInference *s, const GxBatch *batch); // batch: no larger than `largest`
 void gx_inference_close(GxInference *s);
 
 GX_END
@@ -144,7 +144,7 @@ static void gx__inference_dry_run(GxPlan *p, GxContext *dry, void *inference)
 
 GxStatus gx_inference_load(GxContext *g, GxInference *s, const char *folder, const GxBatch *largest)
 {
-    const GxArena nothing = GX_ZERO; // nobody to talk to
+    const GxArena nothing = GX_ZERO; // one rank communicates with nobody
     GxPlan plan;
     GxWeightsLoaded loaded;
     if (largest->T < 1 || largest->B < 1)

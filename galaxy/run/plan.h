@@ -1,8 +1,8 @@
-// plan.h: the memory of a run before it is taken: counted by the code that will take it, put together over all ranks,
-// printed, and refused where it does not fit.
+// plan.h: the memory that a run will need, known before it is allocated. It is counted by the code that will allocate
+// it, combined over all ranks, printed, and refused if it does not fit.
 //
-// The plan knows nothing of what it counts: it is given the run's own path (GxDryRun), and runs that on a device that
-// does not compute and an arena that only counts.
+// The plan does not know what it counts: it gets the run's own code as a function (GxDryRun), and calls it with a
+// device that does not compute and an arena that only counts.
 #ifndef GX_PLAN_H
 #define GX_PLAN_H
 #include "../base/context.h"
@@ -11,46 +11,46 @@
 GX_BEGIN
 
 typedef struct {
-    int64_t bytes, activations; // that all its ranks need; what of it grows with the batch
-    int64_t has;                // bytes that it could give when the plan was made; 0: not known
-} GxPlanPlace;
+    int64_t bytes, activations; // that all its ranks need; the part of it that grows with the batch
+    int64_t has;                // bytes that were free when the plan was made; 0: unknown
+} GxPlanPlace;                  // a memory that several ranks may share
 
 typedef struct {
-    int64_t kind[GX_MEM_KINDS]; // peak bytes of each kind, of one rank
-    int64_t arena;              // peak of all together: what is allocated, in the device's memory
-    int is_apart;               // 1: the device's memory is not the host's; then
-    int64_t host;               // of the host's memory
-    int64_t comm;               // the communicator's own buffers, in the host's memory
-    int64_t least, most;        // gx_plan_arena of the ranks that need least and most
-    int64_t here;               // of the host's memory: all ranks in this process
-    GxPlanPlace machine, card; // this machine's memory, all processes of ranks included; the memory of this rank's card
-    int64_t process;           // program, libraries and their buffers, of one process
-    double flops, flops_all;   // of one optimizer step, or of a batch where nothing is trained; this rank; all ranks
-    double flops_kept, flops_kept_all; // of these, a step's that are not done where a side cache has all
-    int64_t comm_bytes;                // that this rank sends in that
-    int ranks_here;                    // that share this process
+    int64_t kind[GX_MEM_KINDS]; // peak bytes of each kind, on one rank
+    int64_t arena;              // peak bytes of all kinds together: what is allocated, in the device's memory
+    int is_apart;               // 1: the device has a memory of its own
+    int64_t host;               // if is_apart: bytes of the host's memory
+    int64_t comm;               // bytes of the communicator's own buffers, in the host's memory
+    int64_t least, most;        // gx_plan_arena of the rank that needs the least, and of the one that needs the most
+    int64_t here;               // bytes of the host's memory for all ranks of this process
+    GxPlanPlace machine, card;  // this machine's memory, for all processes on it; the memory of this rank's card
+    int64_t process;            // bytes of one process: program, libraries and their buffers
+    double flops, flops_all;    // of one optimizer step, or of a batch if nothing is trained: this rank's, all ranks'
+    double flops_kept, flops_kept_all; // the part of these that a step is spared once a side cache has all samples
+    int64_t comm_bytes;                // bytes that this rank sends in a step or batch
+    int ranks_here;                    // ranks that share this process
 } GxPlan;
 
-// What the process holds besides arenas: what is resident now, and what the GEMM library and the thread stacks will
-// add.
+// Bytes that the process needs besides arenas: what is resident now, and what the GEMM library and the threads' stacks
+// will add.
 int64_t gx_plan_process_bytes(int threads_here);
 
-// What a rank takes where its arena lies.
+// Bytes that a rank needs of the memory that has its arena.
 static inline int64_t gx_plan_arena(const GxPlan *p) { return p->is_apart ? p->arena : p->arena + p->comm; }
 static inline int64_t gx_plan_total(const GxPlan *p) { return p->here + p->process; }
 
-// Goes the run's own path on `dry`, whose device does not compute and whose arena only counts: all that takes memory.
-// Sets p->flops and p->comm_bytes once an optimizer step is done, or a batch where nothing is trained.
+// Does everything that the run does to take memory, on `dry`, whose device does not compute and whose arena only
+// counts. Sets p->flops and p->comm_bytes after one optimizer step, or one batch if nothing is trained.
 typedef void GxDryRun(GxPlan *p, GxContext *dry, void *user);
 
-// By all ranks together. comm_arena: the communicator's, which is open already.
+// Called by all ranks together. comm_arena: the communicator's, which is already open.
 GxStatus gx_plan_make(GxPlan *p, GxContext *g, const GxArena *comm_arena, int ranks_here, GxDryRun *run, void *user);
-// What does not fit this machine, or this rank's card. samples: of a micro-batch, this rank's; list: those of all
-// copies, if they are unequal.
+// An error if the plan does not fit this machine, or this rank's card. samples: of a micro-batch on this rank; list:
+// those of all copies of the model if they are unequal (for the message's advice).
 GxStatus gx_plan_refuse_too_large(const GxPlan *p, int64_t samples, const GxIntList *list, GxError *err);
 void gx_plan_print(FILE *out, const GxPlan *p);
 
-uint64_t gx_plan_card(const GxContext *g); // the number of this rank's card; 0: it has none
+uint64_t gx_plan_card(const GxContext *g); // a number that identifies this rank's card; 0: it has none
 
 GX_END
 #endif
@@ -64,8 +64,8 @@ GX_END
 #include "../ops/device.h"
 #include "metrics.h"
 
-// Measured: what a rank's thread adds once oneDNN has compiled its kernels and packed its panels, and OpenMP has made
-// its stacks.
+// Measured: the bytes that a thread of a rank adds once oneDNN has compiled its kernels and packed its panels, and
+// OpenMP has made its stacks.
 enum { GX__PLAN_LIBRARY_BYTES = 12 << 20, GX__PLAN_LIBRARY_BYTES_PER_THREAD = 6 << 20 };
 
 int64_t gx_plan_process_bytes(int threads_here)
@@ -75,12 +75,11 @@ int64_t gx_plan_process_bytes(int threads_here)
 
 uint64_t gx_plan_card(const GxContext *g) { return g->device->card ? g->device->card(g) : 0; }
 
-// What only all ranks together know of the plan: they may need different amounts, and several of them may be on one
-// machine, or on one card.
+// What each rank tells the others: ranks may need different amounts, and several of them may share a machine or a card.
 typedef struct {
-    double bytes, activations; // of the arena, where it lies
-    double memory, process;    // of the host's memory: arenas; all else
-    double host, card; // numbers of the machine, and of the card; card 0: the arena lies in the machine's memory
+    double bytes, activations; // of the memory that has the arena
+    double memory, process;    // of the host's memory: for arenas; for all else
+    double host, card; // numbers that identify the machine and the card; card 0: the arena is in the machine's memory
     double card_free;  // bytes
     double flops, flops_kept;
 } gx__PlanRank;

@@ -1,5 +1,6 @@
-// profile.h: where the time of steps goes, operation by operation: a table of names with calls, time, FLOP/s and bytes
-// per second, of one rank. It is the recorder (base/recorder.h) with a clock, so every family, mode and device has it.
+// profile.h: how long each operation of a step takes: a table of operations with calls, time, FLOP/s and bytes per
+// second, for one rank. It is the recorder (base/recorder.h) with a clock, so it works with every family, mode and
+// device.
 //
 //     GxProfile p;
 //     gx_profile_open(&p, g);
@@ -7,16 +8,16 @@
 //     gx_profile_end(&p);            // again and again
 //     gx_profile_print(&p, stdout);
 //
-// Before it looks at the clock it waits for the device: while a profile is taken, nothing runs beside anything else but
-// collectives that were started, whose time is that of their start and of their wait. An operation's time is that up to
-// the next one's beginning: the little that the host does between them is in it.
+// It waits for the device before it reads the clock. So while a profile is taken, operations run one after the other;
+// only collectives that were started run beside them, and their time is that of their start and of their wait. The time
+// of an operation ends when the next one begins, so it includes what the host does in between.
 #ifndef GX_PROFILE_H
 #define GX_PROFILE_H
 #include "../ops/memory.h"
 #include <stdio.h>
 GX_BEGIN
 
-enum { GX_PROFILE_ROWS = 96 }; // names; the device's table has some 70
+enum { GX_PROFILE_ROWS = 96 }; // different names; a device has some 70 operations
 
 typedef struct {
     const char *name;
@@ -26,19 +27,19 @@ typedef struct {
 
 typedef struct {
     GxContext *g;
-    GxRecorder recorder, *before; // before: who listened outside of gx_profile_begin and _end
+    GxRecorder recorder, *before; // before: the recorder to restore in gx_profile_end
     GxProfileRow row[GX_PROFILE_ROWS];
     int n;
     int64_t steps;
-    double seconds, since; // of the steps; of this step's beginning
+    double seconds, since; // total of the steps; when the current step began
 } GxProfile;
 
 void gx_profile_open(GxProfile *p, GxContext *g); // nothing to close
 void gx_profile_begin(GxProfile *p);              // takes the place of g->recorder until gx_profile_end
 void gx_profile_end(GxProfile *p);
 
-// Of at least one step, per step: the operations that took longest first; those with less than half a percent together
-// in one line.
+// Prints the mean over the steps, of which there must be at least one: the slowest operations first, and those below
+// half a percent together in one line.
 void gx_profile_print(const GxProfile *p, FILE *out);
 
 GX_END
@@ -60,7 +61,7 @@ static void gx__profile_add(void *profile, const GxEvent *e, double seconds)
     GxProfile *p = (GxProfile *)profile;
     int i = 0;
     while (i < p->n && strcmp(p->row[i].name, e->name)) i++;
-    if (i == GX_PROFILE_ROWS) i--; // more names than rows: the last row has the rest
+    if (i == GX_PROFILE_ROWS) i--; // more names than rows: the last row sums up the rest
     if (i == p->n) p->row[p->n++].name = e->name;
     GxProfileRow *r = &p->row[i];
     r->calls++, r->seconds += seconds, r->flops += e->flops, r->bytes += (double)e->bytes;

@@ -1,14 +1,15 @@
-// report.h: what a run says on its way: the start, the plan, progress, validations, what was saved, the sample. All of
-// it, and nothing else, goes to the context's reporter, on rank 0. (Warnings and errors go to the logger: base/log.h.)
+// report.h: the lines that a run prints for people: the start, the plan, progress, validations, what was saved, the
+// sample. They, and nothing else, go to the context's reporter, on rank 0. (Warnings and errors go to the logger:
+// base/log.h.)
 //
 //     static void to_window(void *user, const char *text) { ... }
 //     GxReporter reporter = {to_window, window, NULL};
 //     g->reporter = &reporter;                      // gx_launch installs one that writes to stdout
 //     gx_report(g, "saved %s\n", folder);
 //
-// Lines are as wide as the reporter says, at least 40 columns, or 80: longer ones go on in further lines, indented; a
-// word that is longer than a line, and what the model wrote, stay as they are. Without a reporter a run is silent. What
-// programs read is log.jsonl (metrics.h), not these lines.
+// Lines are wrapped to the width that the reporter gives, but to no less than 40 columns; to 80 if it gives none. The
+// lines that follow are indented. A word that is longer than a line, and text that the model generated, are not
+// wrapped. Without a reporter a run is silent. Programs read log.jsonl (metrics.h), not these lines.
 #ifndef GX_REPORT_H
 #define GX_REPORT_H
 #include "../base/context.h"
@@ -20,43 +21,44 @@ GX_BEGIN
 struct GxReporter {
     void (*write)(void *user, const char *text); // one or more whole lines, each with its newline
     void *user;
-    int (*columns)(void *user); // how wide its lines may be now; 0: it has no width. NULL: never has one
+    int (*columns)(void *user); // the width of its lines at this moment; 0, or NULL: none
 };
 
 void gx_report(GxContext *g, const char *format, ...) GX_PRINTF(2, 3); // of any length
-int gx_report_columns(const GxContext *g);                             // that a line may have: 80 without a reporter
+int gx_report_columns(const GxContext *g);                             // the width of a line; 80 without a reporter
 
-// For text that is put together piece by piece: fprintf(r.out, ...) where r.out is not NULL, which it is on other ranks
-// and without a reporter; the reporter gets all of it at the end.
+// For text that is made piece by piece: fprintf(r.out, ...), if r.out is not NULL. On other ranks than 0 and without a
+// reporter it is NULL. The reporter gets all of the text at the end.
 typedef struct {
     FILE *out;
     char *text;
     size_t bytes;
 } GxReport;
 void gx_report_begin(GxReport *r, GxContext *g);
-void gx_report_end(GxReport *r, GxContext *g);       // lines that are too wide are wrapped
-void gx_report_end_as_is(GxReport *r, GxContext *g); // they are not
+void gx_report_end(GxReport *r, GxContext *g);       // wraps lines that are too wide
+void gx_report_end_as_is(GxReport *r, GxContext *g); // wraps nothing
 
 typedef struct GxTrainer GxTrainer;             // trainer.h
 typedef struct GxWeightsLoaded GxWeightsLoaded; // checkpoint.h
 
 void gx_report_help(const GxTrainer *t, const char *program);
-void gx_report_version(const GxTrainer *t); // and what the program was built with
+void gx_report_version(const GxTrainer *t); // the version, and what the program was built with
 void gx_report_profile(const GxTrainer *t);
-void gx_report_start(const GxTrainer *t);                             // device, model, data, options, steps, plan
-void gx_report_resumed(const GxTrainer *t, const char *changes);      // of the options; "": none
-void gx_report_weights(const GxTrainer *t, const GxWeightsLoaded *w); // of --model: what is not as it is there
-void gx_report_abandoned(const GxTrainer *t, int checkpoints, int64_t lines); // 0 and 0: nothing is said
+void gx_report_start(const GxTrainer *t);                        // device, model, data, options, steps, plan
+void gx_report_resumed(const GxTrainer *t, const char *changes); // changes: of the options; "": none
+void gx_report_weights(const GxTrainer *t,
+                       const GxWeightsLoaded *w); // of --model: which tensors differ from the folder's
+void gx_report_abandoned(const GxTrainer *t, int checkpoints, int64_t lines); // silent if both are 0
 void gx_report_baseline(const GxTrainer *t, const GxMetric *metric);
 void gx_report_progress(const GxTrainer *t, const GxProgress *p);
 void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int64_t count);
 void gx_report_confusion(const GxTrainer *t, const GxConfusion *c);
 void gx_report_saved(const GxTrainer *t, const char *path);
-void gx_report_stopped_early(const GxTrainer *t); // nothing where it was not, or was before it was resumed
+void gx_report_stopped_early(const GxTrainer *t); // silent if it was not, or if that was before it was resumed
 void gx_report_sample(const GxTrainer *t, const char *text);
 void gx_report_curve(const GxTrainer *t, const char *svg);
-// Of a run that has taken all of its steps, or was stopped early, in five or six lines: how long it took, how good it
-// is, its memory, where all lies.
+// In five or six lines, for a run that has ended, after all of its steps or early: how long it took, how good the model
+// is, the memory used, where the files are.
 void gx_report_summary(const GxTrainer *t, const char *svg);
 
 GX_END
@@ -105,7 +107,7 @@ int gx_report_columns(const GxContext *g)
     return columns > 0 ? (int)gx_max(columns, 40) : 80;
 }
 
-// `text`, its lines wrapped where phrases end, behind two spaces more than they begin with. It is cut up.
+// Prints `text`, with its lines wrapped at the ends of phrases and indented by two more columns. Changes `text`.
 static void gx__report_wrap(FILE *out, char *text, int width)
 {
     for (char *line = text, *end; *line; line = end) {
@@ -198,11 +200,11 @@ static void gx__report_device(FILE *out, const GxTrainer *t)
             g->world > 1 ? "s" : "", engine, threads);
 }
 
-// What was resolved to another value than its default, each whole; all are in training_args.json.
+// The options whose values differ from their defaults, none of them shortened; all options are in training_args.json.
 static void gx__report_options(FILE *out, const GxTrainer *t)
 {
     const int columns = gx_report_columns(t->g);
-    GxError ignored = GX_ZERO; // printing is all that would fail
+    GxError ignored = GX_ZERO; // without it only this line is missing
     GxJson *json = gx_config_changed_to_json(&t->config, &ignored);
     int column = fprintf(out, "options, where not the default:");
     for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
@@ -219,7 +221,7 @@ static void gx__report_options(FILE *out, const GxTrainer *t)
     gx_json_free(json);
 }
 
-// Where a token sees those before it alone, half of the pairs count.
+// If a token sees only those before it, half of the pairs count.
 static int gx__report_is_causal(const GxModel *m)
 {
     int causal = 0;
@@ -228,7 +230,7 @@ static int gx__report_is_causal(const GxModel *m)
     return causal;
 }
 
-// unit: "step", or "batch" where nothing is trained.
+// unit: "step", or "batch" if nothing is trained.
 static void gx__report_costs(FILE *out, const GxPlan *p, const GxModel *m, int world, const char *unit)
 {
     const int alike = p->least == p->most;
@@ -241,7 +243,7 @@ static void gx__report_costs(FILE *out, const GxPlan *p, const GxModel *m, int w
     fprintf(out, "\n");
 }
 
-static const char *gx__report_s(int64_t n) { return n == 1 ? "" : "s"; } // of a plural
+static const char *gx__report_s(int64_t n) { return n == 1 ? "" : "s"; } // the plural's
 
 // "500 steps of 8 samples x 256 tokens (1 micro-batch) | adamw, lr 0.002, cosine"; or "8 samples x 256 tokens at a
 // time"
@@ -368,7 +370,7 @@ static const char *gx__report_rate(double x, char text[32])
 
 enum { GX__REPORT_FIELDS = 10 };
 typedef struct {
-    char text[GX__REPORT_FIELDS][80]; // in the order in which they stand; "": there is none
+    char text[GX__REPORT_FIELDS][80]; // in their order on the line; "": left out
     int weight[GX__REPORT_FIELDS];    // the lightest are left out first
     int n;
 } gx__ReportLine;
@@ -399,7 +401,7 @@ static void gx__report_fit(gx__ReportLine *l, int columns)
 }
 
 // "step     1/500  loss 5.5451  norm 1.234  lr 1.00e-4  17.8k tok/s   1m12s left  1.23k GFLOP/s     123 MB": fields are
-// always as wide, so that all lines of a run have the same ones.
+// always equally wide, so that all lines of a run have the same fields.
 static void gx__report_progress_fields(gx__ReportLine *l, const GxProgress *p)
 {
     char text[32], lr[32];
@@ -434,8 +436,8 @@ void gx_report_progress(const GxTrainer *t, const GxProgress *p)
     gx_report_end(&r, t->g);
 }
 
-// "step    20 | validation loss 1.5000 | 2.164 bits per byte over 160 tokens"; of weights that were loaded at the end
-// "step    10, the best | validation ..."
+// "step    20 | validation loss 1.5000 | 2.164 bits per byte over 160 tokens"; if the best weights were loaded at the
+// end "step    10, the best | validation ..."
 void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int64_t count)
 {
     GxReport r;
@@ -514,13 +516,14 @@ static void gx__report_done(FILE *out, const GxTrainer *t)
             gx__report_rate(n, tokens), gx__report_grouped(n / t->clock.training_seconds, rate));
 }
 
-// Means over different samples are not compared: those on the way are over eval_windows, the last one over all.
+// Means over different samples are not compared: validations during the run are over eval_windows, the last one over
+// all samples.
 static void gx__report_best(FILE *out, const GxTrainer *t)
 {
     const GxMetric *last = &t->validation.metric[0];
     char text[GX_METRIC_TEXT];
     GxBestEvaluation best;
-    GxError ignored = GX_ZERO; // the log may be gone by now: then nothing is said of it
+    GxError ignored = GX_ZERO; // if the log is gone by now, the line is left out
     if (gx_log_best(t->log_path, last->name, t->task->counted, t->step, &best, &ignored) != GX_OK || best.step < 0)
         return;
     if (best.count != t->validation.count) fprintf(out, "; before, the best was ");

@@ -1,18 +1,21 @@
-// side_cache.h: --tuning side_only: what comes out of a model's layers, which a side network (model/side.h) reads and
-// nothing changes, is kept when it is first computed; from then on the layers of the model are not run.
+// side_cache.h: a cache of layer outputs for --tuning side_only. A side network (model/side.h) reads the outputs of the
+// model's layers, and training does not change them. So they are stored when they are first computed; from then on the
+// layers of the model are not run.
 //
-// For that the samples of the first epoch are those of every epoch (gx_side_cache_sample): its micro-batches come in
-// another order in each, the same samples together. So every rank meets the samples again that it has kept, and a
-// loaded output has the bits of the computed one: that of the same batch.
+// Every epoch has the samples of the first one (gx_side_cache_sample). Its micro-batches come in another order in each
+// epoch, but a micro-batch always has the same samples. So every rank meets again the samples that it has stored, and
+// outputs that are loaded have the bits of those that were computed, in the same micro-batch.
 //
-// A sample's record is h_1 to h_N [layers, rows, C], of this rank's rows of it. Its key is a hash of what the model
-// sees of the sample: tokens, types, positions, documents; the file is about the weights, the configuration, the dtype
-// and this rank's part (io/record_cache.h). So what is found is right, whatever else has changed. A micro-batch is
-// taken from the cache if all of its samples are there on all ranks of its tp group, which decide that together; else
-// it is computed, and what was missing is kept. Validations run the whole model.
+// A sample's record is h_1 to h_N [layers, rows, C], of those of its rows that this rank has. Its key is a hash of what
+// the model sees of the sample: tokens, types, positions, documents. The file's key covers the weights, the
+// configuration, the dtype and this rank's part of the model (io/record_cache.h). So a record that is found is right,
+// whatever else has changed. A micro-batch is taken from the cache if all ranks of its tp group have all of its
+// samples, which they decide together; otherwise it is computed, and the missing samples are stored. Validations run
+// the whole model.
 //
-// Memory: one micro-batch's records, in the host's memory (and one layer's rows, where the device has its own); with
-// --side_cache memory all of this rank's. On the disk: output_dir/side_cache/rank-<r>.rows, or in --side_cache_dir.
+// Memory: one micro-batch's records in the host's memory, and one layer's rows if the device has a memory of its own;
+// with --side_cache memory all records of this rank. On disk: output_dir/side_cache/rank-<r>.rows, or the same file in
+// --side_cache_dir.
 #ifndef GX_SIDE_CACHE_H
 #define GX_SIDE_CACHE_H
 #include "../io/record_cache.h"
@@ -23,49 +26,56 @@ GX_BEGIN
 typedef struct GxTrainer GxTrainer; // trainer.h
 
 typedef struct GxSideCache {
-    int in_memory, on_disk; // where it is; neither: nothing is kept
-    int64_t epoch;          // micro-batches that make an epoch; 0: not known, in a dry run
+    int in_memory, on_disk; // where the records are; neither: nothing is stored
+    int64_t epoch;          // micro-batches of an epoch; 0: unknown, in a dry run
     // sizes
-    int64_t layers, rows, row_bytes; // of a sample, of this rank
-    int64_t bytes;                   // of its record
-    int64_t samples;                 // of this rank that will be there
+    int64_t layers, rows, row_bytes; // of a sample, on this rank
+    int64_t bytes;                   // of a sample's record
+    int64_t samples;                 // that this rank will have stored in the end
     // what is open
     GxUnitCache hooks;
     GxRecordCache records;
     void *memory;
     char folder[GX_PATH];
-    // of the micro-batch at hand
-    char *stage;      // [B][bytes]
-    char *twin;       // x of a layer, where the device has its own memory
-    int32_t *column;  // what the model sees of a sample
+    // of the current micro-batch
+    char *stage;      // [B][bytes]: records on their way to or from the cache
+    char *twin;       // host copy of a layer's output, if the device has a memory of its own
+    int32_t *column;  // what the model sees of a sample, to be hashed
     GxRecordKey *key; // [B]
     uint8_t *is_kept; // [B]
     int next;         // the layer that is written next
-    // what has been said, and what the next line will say
+    // warnings that were given, and figures for the next line of the report
     int said_full;
     int said_damaged;
-    int64_t number;                     // of the epoch at hand, from 0
-    int64_t steps, micro_batches, hits; // in it, of this process
-    double since;                       // seconds of training when it began
-    int64_t shared[2];                  // micro_batches and hits since a line of progress
-} GxSideCache;                          // of a trainer whose run has one
+    int64_t number;                     // of the current epoch, from 0
+    int64_t steps, micro_batches, hits; // of this epoch, in this process
+    double since;                       // seconds of training when the epoch began
+    int64_t shared[2];                  // micro-batches and hits since the last line of progress
+} GxSideCache;                          // the trainer's side_cache; NULL in other runs
 
-// From the options: what the runner is told of it. NULL: it has no cache.
+// Chooses by the options between memory, disk and nothing. Returns what the runner calls around layers (interpreter.h);
+// NULL: nothing is stored.
 const GxUnitCache *gx_side_cache_plan(GxTrainer *t);
-// The samples of an epoch, from the task: 0, where no data are open. all: of a micro-batch of all ranks.
+// Makes the trainer's side_cache if the run is one of --tuning side_only. samples: in an epoch, from the task; 0: no
+// data are open. all: samples in a micro-batch of all ranks. Refuses a task that does not know how many samples an
+// epoch has, except in a dry run.
 GxStatus gx_side_cache_set_epoch(GxTrainer *t, int64_t samples, int64_t all);
-void gx_side_cache_take(GxTrainer *t, GxContext *g); // its sizes, and memory, behind the model's
-GxStatus gx_side_cache_refuse(GxTrainer *t);         // before the output folder is this run's
-// Once the weights and the output folder are there. disk: bytes of it that others will need.
+void gx_side_cache_take(GxTrainer *t, GxContext *g); // computes its sizes, and takes its memory after the model's
+// Before the run takes the output folder: refuses a folder, files or an amount of memory that will not do. By all
+// ranks.
+GxStatus gx_side_cache_refuse(GxTrainer *t);
+// Once the weights are loaded and the output folder exists, by all ranks. disk: bytes that others (checkpoints) will
+// need on the disk; if too few are left, a warning says so, and fewer samples are stored.
 GxStatus gx_side_cache_open(GxTrainer *t, int64_t disk);
 void gx_side_cache_close(GxTrainer *t);
 
-// The first sample of all ranks that micro-batch `number` of the training has, where that is of an epoch's.
+// The number, among those of the first epoch, of the first sample in micro-batch `number` of the run; without a side
+// cache number * samples in a micro-batch. Over all ranks.
 int64_t gx_side_cache_sample(const GxTrainer *t, int64_t number);
-void gx_side_cache_count(GxTrainer *t);   // behind a step: where an epoch has ended, a line
-double gx_side_cache_share(GxTrainer *t); // of the micro-batches that came from it, since it was asked
-void gx_side_cache_report(GxTrainer *t);  // the line, of the epoch at hand
-void gx_side_cache_describe(const GxTrainer *t, FILE *out); // the plan
+void gx_side_cache_count(GxTrainer *t);   // after each step; reports at the end of an epoch
+double gx_side_cache_share(GxTrainer *t); // share of micro-batches that came from the cache since the last call
+void gx_side_cache_report(GxTrainer *t);  // a line about the current epoch
+void gx_side_cache_describe(const GxTrainer *t, FILE *out); // for the plan: what it will take, and where
 
 GX_END
 #endif
@@ -109,7 +119,7 @@ int64_t gx_side_cache_sample(const GxTrainer *t, int64_t number)
     const int64_t all = gx_split_total(&t->batch_split);
     if (!c) return number * all;
     const int64_t epoch = number / c->epoch, at = number % c->epoch;
-    return all * (epoch == 0 ? at : gx_permute((uint64_t)t->o.seed, epoch, c->epoch, at)); // the first in the task's
+    return all * (epoch == 0 ? at : gx_permute((uint64_t)t->o.seed, epoch, c->epoch, at)); // the first epoch: in order
 }
 
 // ---- a micro-batch --------------------------------------------------------------------------------------------------
@@ -122,7 +132,7 @@ static void gx__side_cache_put(int32_t *column, int64_t *n, const int32_t *from,
         for (int64_t k = 0; k < each; k++) column[(*n)++] = from[(r * B + i) * each + k];
 }
 
-// Of sample i of a batch whose arrays the host can read.
+// The key of sample i. The batch's arrays are in the host's memory.
 static GxRecordKey gx__side_cache_key(GxSideCache *c, const GxBatch *b, int64_t i)
 {
     int64_t n = 0;
@@ -159,7 +169,7 @@ static int gx__side_cache_find(GxContext *g, void *trainer, const GxBatch *b)
     return !lacks;
 }
 
-// Rows of x are [rows, B], a sample's record has its own one behind the other.
+// x is [rows, B], so a sample's rows are B apart; in its record they follow each other.
 static char *gx__side_cache_row(const GxSideCache *c, int64_t i, int layer, int64_t row)
 {
     return c->stage + i * c->bytes + ((int64_t)layer * c->rows + row) * c->row_bytes;
@@ -193,7 +203,7 @@ static void gx__side_cache_write(GxContext *g, void *trainer, const GxBatch *b, 
     GxTrainer *t = (GxTrainer *)trainer;
     GxSideCache *c = t->side_cache;
     const char *from = c->twin ? c->twin : (const char *)x.data;
-    if (c->records.is_full || layer != c->next) return; // half a micro-batch is not kept
+    if (c->records.is_full || layer != c->next) return; // an incomplete micro-batch is not stored
     gx_to_host(g, c->twin ? c->twin : x.data, x.data, gx_rows_bytes(x));
     if (gx_failed(g)) return;
     for (int64_t row = 0; row < c->rows; row++)
@@ -205,7 +215,7 @@ static void gx__side_cache_write(GxContext *g, void *trainer, const GxBatch *b, 
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 
-static int64_t gx__side_cache_run(const GxTrainer *t) // micro-batches of the whole run
+static int64_t gx__side_cache_run(const GxTrainer *t) // number of micro-batches in the whole run
 {
     const int64_t of_step = t->o.gradient_accumulation_steps;
     return t->o.max_steps > INT64_MAX / of_step ? INT64_MAX : t->o.max_steps * of_step;
@@ -250,12 +260,12 @@ void gx_side_cache_take(GxTrainer *t, GxContext *g)
     if (c->in_memory) c->memory = gx_take_from(g, host, GX_MEM_WORKSPACE, gx_record_cache_memory(c->bytes, c->samples));
 }
 
-static int gx__side_cache_neighbours(const GxTrainer *t) // ranks of this machine
+static int gx__side_cache_neighbours(const GxTrainer *t) // number of ranks on this machine
 {
     return t->g->comm ? (int)gx_max(1, t->g->comm->local_ranks) : 1;
 }
 
-// Where this rank's file is.
+// The folder, and in it the path of this rank's file.
 static GxStatus gx__side_cache_path(const GxTrainer *t, char folder[GX_PATH], char path[GX_PATH], GxError *err)
 {
     char name[GX__SIDE_CACHE_NAME];
@@ -266,7 +276,7 @@ static GxStatus gx__side_cache_path(const GxTrainer *t, char folder[GX_PATH], ch
     return gx_path_join(path, folder, name, err);
 }
 
-// The folder, or where it is not there yet the nearest one above it: a folder that can be written to.
+// Refuses a folder that cannot be written to; if it does not exist yet, the nearest existing one above it.
 static GxStatus gx__side_cache_check_folder(const char *folder, GxError *err)
 {
     char at[GX_PATH];
@@ -300,7 +310,7 @@ static GxStatus gx__side_cache_refuse_memory(const GxTrainer *t, GxError *err)
     const GxSideCache *c = t->side_cache;
     const char *dir = t->o.tuning.side_cache_dir, *last = strrchr(dir, '/');
     GxError why = GX_ZERO;
-    // the run's own checkpoints come later
+    // the name of a checkpoint is refused, too, since the run will make those later
     if (c && dir[0] && (gx_output_check_place(dir, &why) != GX_OK || gx_checkpoint_number(last ? last + 1 : dir) >= 0))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--side_cache_dir %s is the place of a checkpoint, which is removed with all that is in it; "
@@ -324,7 +334,7 @@ GxStatus gx_side_cache_refuse(GxTrainer *t)
 
 // ---- the files -----------------------------------------------------------------------------------------------------
 
-// Of all that the records depend on beside their samples.
+// A hash of all that the records depend on, other than the samples.
 static uint64_t gx__side_cache_about(const GxTrainer *t, uint64_t base_hash, GxError *err)
 {
     const GxSideCache *c = t->side_cache;
@@ -352,10 +362,10 @@ static uint64_t gx__side_cache_about(const GxTrainer *t, uint64_t base_hash, GxE
     return hash;
 }
 
-// Files of ranks that this run does not have, about another part of the model, or another model: nobody reads them. In
-// the run's own folder, which is locked, they are of no use to anybody; elsewhere they may be another run's.
+// Files that no rank of this run reads: of further ranks, of another part of the model, or of another model. In the
+// run's own folder, which is locked, nobody else needs them; in another folder they may belong to another run.
 typedef struct {
-    int n, is_own; // files; whether they are removed
+    int n, is_own; // number of files; whether the folder is the run's own, so that they are removed
     double mb;
     char first[GX__SIDE_CACHE_NAME];
 } gx__SideCacheLeft;
@@ -389,7 +399,7 @@ static void gx__side_cache_look_around(GxTrainer *t, const char *own)
 {
     GxSideCache *c = t->side_cache;
     GxFolder list = GX_ZERO;
-    GxError ignored = GX_ZERO; // what other ranks have there may be gone again
+    GxError ignored = GX_ZERO; // files of other ranks may disappear meanwhile
     gx__SideCacheLeft left = GX_ZERO;
     char path[GX_PATH];
     left.is_own = !t->o.tuning.side_cache_dir[0];
@@ -406,15 +416,17 @@ static void gx__side_cache_look_around(GxTrainer *t, const char *own)
     gx_folder_close(&list);
 }
 
-// What the disk has left beside what others need, shared among the ranks of this machine.
+// Limits the number of records to what fits on the disk: what is free, less what others need, divided by the ranks of
+// this machine.
 static void gx__side_cache_fit(GxTrainer *t, int64_t others)
 {
     GxSideCache *c = t->side_cache;
-    const int64_t stride = gx_record_cache_stride(c->bytes), there = c->records.n; // some may be of other data
+    const int64_t stride = gx_record_cache_stride(c->bytes),
+                  there = c->records.n; // of these some may be records of other data
     struct statvfs disk;
-    if (c->records.most == 0) return; // another run writes it
+    if (c->records.most == 0) return; // another run writes the file
     c->records.most = c->records.file[0].records + c->samples;
-    if (statvfs(c->folder, &disk) != 0) return; // a file system that does not say
+    if (statvfs(c->folder, &disk) != 0) return; // the file system does not say what is free
     const int64_t left = (int64_t)disk.f_bavail * (int64_t)disk.f_frsize,
                   fit = gx_max(0, left - others) / gx__side_cache_neighbours(t) / stride;
     if (fit >= c->samples - there) return;
@@ -437,7 +449,7 @@ static GxStatus gx__side_cache_open_files(GxTrainer *t, uint64_t about, int64_t 
     if (!gx_failed(g) && gx__side_cache_path(t, c->folder, path, err) == GX_OK &&
         gx_folder_make(c->folder, err) == GX_OK)
         gx_record_cache_open(&c->records, path, c->bytes, about, INT64_MAX, &found, err);
-    gx_barrier(g, GX_AXIS_ALL); // on a failed context this tells the other ranks. Behind it each rank has its file
+    gx_barrier(g, GX_AXIS_ALL); // a failure is told to the other ranks; after it all files are open
     GX_TRY(gx_status(g));
     if (found == GX_RECORDS_OTHER)
         gx_log(&g->log, GX_LOG_WARNING,
@@ -462,7 +474,7 @@ GxStatus gx_side_cache_open(GxTrainer *t, int64_t disk)
     if (c->in_memory) gx_record_cache_open_memory(&c->records, c->memory, c->bytes, c->samples);
     if (!c->on_disk) return GX_OK;
     gx_at(g, -1, "side_cache");
-    gx_broadcast(g, GX_AXIS_ALL, 0, &base_hash, 1, GX_I64); // and the output folder is there
+    gx_broadcast(g, GX_AXIS_ALL, 0, &base_hash, 1, GX_I64); // after it, rank 0 has made the output folder
     const uint64_t about = gx__side_cache_about(t, base_hash, &g->error);
     return gx__side_cache_open_files(t, about, disk);
 }
@@ -481,7 +493,7 @@ void gx_side_cache_count(GxTrainer *t)
     GxSideCache *c = t->side_cache;
     if (!c) return;
     c->steps++;
-    const int64_t next = t->samples / gx_split_total(&t->batch_split) / c->epoch; // of the next step's first
+    const int64_t next = t->samples / gx_split_total(&t->batch_split) / c->epoch; // the epoch of the next micro-batch
     if (next == c->number) return;
     gx_side_cache_report(t);
     c->number = next;
@@ -500,7 +512,7 @@ void gx_side_cache_report(GxTrainer *t)
     GxSideCache *c = t->side_cache;
     if (!c || !c->steps || !gx_trainer_is_first(t)) return;
     char kept[200] = "nothing is kept";
-    // without validations and saving; on a device the last step may still be under way
+    // validations and saving are not counted; a device may still be busy with the last step
     const double now =
         t->clock.training_seconds + (t->clock.interval_steps ? gx_seconds() - t->clock.interval_start : 0);
     if (c->in_memory || c->on_disk)

@@ -1,12 +1,12 @@
-// source_folder.h: what a folder of Hugging Face's says of its model beyond what is computed here, so that a checkpoint
-// of the trained model says it, too: members of config.json that this library does not read, how it generates, other
-// forms of its tokenizer.
+// source_folder.h: what a Hugging Face folder says about its model that this library does not need, kept so that a
+// checkpoint of the trained model says it, too: members of config.json that this library does not read,
+// generation_config.json, and the tokenizer in other formats.
 //
-//     GX_TRY(gx_source_folder_open(&s, "SmolLM2-135M", err));                    // all of it is read here
+//     GX_TRY(gx_source_folder_open(&s, "SmolLM2-135M", err));                    // reads all of it
 //     gx_source_folder_write(&s, config, temporary, err);
 //     gx_source_folder_close(&s);
 //
-// On rank 0. What lies in the folder may change meanwhile: it is written as it was when it was opened.
+// On rank 0. Files are written as they were when the folder was opened, even if they have changed since.
 #ifndef GX_SOURCE_FOLDER_H
 #define GX_SOURCE_FOLDER_H
 #include "../io/json.h"
@@ -17,15 +17,15 @@ enum { GX_SOURCE_FILES = 5 };
 typedef struct {
     GxJson *config; // config.json; NULL: there is no folder
     struct {
-        char *text; // NULL: it is not there
+        char *text; // NULL: there is no such file
         int64_t bytes;
     } file[GX_SOURCE_FILES];
 } GxSourceFolder;
 
 GxStatus gx_source_folder_open(GxSourceFolder *s, const char *folder, GxError *err);
-void gx_source_folder_close(GxSourceFolder *s); // also of one that is all zero
-// `config`, as this library writes it, and the files into `folder`. Members of the source's config.json stay as they
-// are but for those that say which head and which labels the model has.
+void gx_source_folder_close(GxSourceFolder *s); // `s` may be all zero
+// Writes config.json and the other files into `folder`. config.json is the source's, in which only the members about
+// the head, the labels and the dtype are those of `config`; without a source it is `config`.
 GxStatus gx_source_folder_write(const GxSourceFolder *s, const GxJson *config, const char *folder, GxError *err);
 
 GX_END
@@ -70,7 +70,7 @@ void gx_source_folder_close(GxSourceFolder *s)
     memset(s, 0, sizeof *s);
 }
 
-// The source's members, and in their place or besides those of `ours` that are this model's own.
+// A copy of the source's configuration, with the members about the head, the labels and the dtype from `ours`.
 static GxJson *gx__source_folder_config(const GxSourceFolder *s, const GxJson *ours, GxError *err)
 {
     static const char *const dtypes[] = {"dtype", "torch_dtype"}; // of transformers 5, of 4

@@ -1,6 +1,6 @@
-// task_choice.h: which task a program runs. A family has a list of tasks (GxFamily.tasks); a program is called with one
-// of them, and --task, or "task" in the file of --config, chooses another. Each task brings options of its own, so it
-// is chosen before options are read. A task that is not in its family's list is the program's own: there is no --task.
+// task_choice.h: chooses the task that a program runs. A family has a list of tasks (GxFamily.tasks). A program has one
+// of them as its default, and --task, or "task" in the file of --config, chooses another. Each task adds options of its
+// own, so it is chosen before the options are read. A program whose task is not in its family's list has no --task.
 #ifndef GX_TASK_CHOICE_H
 #define GX_TASK_CHOICE_H
 #include "../io/config.h"
@@ -9,15 +9,15 @@ GX_BEGIN
 
 typedef struct {
     char name[GX_FIELD_TEXT];             // the option's value
-    char names[GX_FIELD_TEXT], help[300]; // "masked_lm|classification"; how the others' options are seen
+    char names[GX_FIELD_TEXT], help[300]; // "masked_lm|classification"; the help text of --task
     GxField field;
 } GxTaskChoice;
 
-// *task: the program's own; then the one that is asked for.
+// *task: before, the program's default; after, the task that is asked for.
 GxStatus gx_task_choose(GxTaskChoice *c, const GxFamily *family, const GxTask **task, int argc, char **argv,
                         GxError *err);
-// Adds --task, of which choice and config must outlive each other, and the task's options. The others' are refused with
-// the name of their task.
+// Adds --task and the task's options to the config; both are used as long as the config is, so `choice` must live as
+// long. Options of the other tasks are refused with the name of their task.
 GxStatus gx_task_add_options(GxTaskChoice *choice, GxConfig *c, const GxFamily *family, const GxTask *task, void *self,
                              GxError *err);
 // The task of this name in the family's list; NULL: there is none.
@@ -66,7 +66,7 @@ static GxStatus gx__task_choice_unknown(const GxFamily *family, const char *wher
                    names);
 }
 
-// What is wrong with the file otherwise is said when its options are read.
+// Other mistakes in the file are reported when its options are read.
 static GxStatus gx__task_choice_read_file(const GxFamily *family, const GxTask **task, const char *path, GxError *err)
 {
     GxJson *json = NULL;

@@ -1,4 +1,4 @@
-// tuning.h: the options that say what a run trains of its model: all of it, or an adapter (model/lora.h,
+// tuning.h: the options that choose what a run trains: the whole model, or an adapter (model/lora.h,
 // model/bottleneck.h, model/side.h, model/prompt.h; adapter.h).
 #ifndef GX_TUNING_H
 #define GX_TUNING_H
@@ -27,12 +27,13 @@ typedef struct {
 } GxTuningOptions;
 
 GxStatus gx_tuning_add(GxConfig *c, GxTuningOptions *o, GxError *err);
-// The adapter's own numbers, of `adapter`, which was given. Refused are options that say others.
+// Takes the options that the given adapter's configuration determines (rank, alpha, ...), and refuses options that were
+// given with other values.
 GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfig *adapter, GxError *err);
-// model: the folder that the run begins with; "": none. Refuses options of a method that is not chosen, and a method
-// without what it adapts; fills in what follows from others.
+// Refuses options of a method that is not chosen, and a method that has no model to adapt; fills in options that follow
+// from others. model: the folder that the run begins with; "": none.
 GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *model, GxError *err);
-// Defaults that follow: of --learning_rate, for a model that has learned; of --lora_alpha.
+// Defaults that depend on other options: of --learning_rate for a pretrained model, and of --lora_alpha.
 static inline double gx_tuning_rate(const GxTask *task, const char *tuning)
 {
     const int has_adapter = strcmp(tuning, "full") != 0;
@@ -41,16 +42,17 @@ static inline double gx_tuning_rate(const GxTask *task, const char *tuning)
     return has_adapter ? 2e-4 : 2e-5;
 }
 static inline double gx_tuning_alpha(int64_t lora_dim) { return 2 * (double)lora_dim; }
-static inline int gx_tuning_is_sides(const char *method) // side_only, too: the same network
+static inline int gx_tuning_is_sides(const char *method) // side_only trains the same network
 {
     return !strcmp(method, "side") || !strcmp(method, "side_only");
 }
 static inline int gx_tuning_is_side(const GxTuningOptions *o) { return gx_tuning_is_sides(o->tuning); }
 static inline int gx_tuning_has_adapter(const GxTuningOptions *o) { return strcmp(o->tuning, "full") != 0; }
-// The first option that makes another adapter than the run's (`args`, its options), NULL: there is none.
+// The first option that makes another adapter than the run's. args: the run's options; *then: as `o`, read from them.
+// NULL: there is none.
 const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err);
 int gx_tuning_quantize(const GxTuningOptions *o);      // 1 + GxQuantKind; 0: no
-GxAdapter gx_tuning_adapter(const GxTuningOptions *o); // its texts are o's; nothing where the model is trained
+GxAdapter gx_tuning_adapter(const GxTuningOptions *o); // its strings belong to `o`; empty if the whole model is trained
 
 GX_END
 #endif
@@ -136,7 +138,7 @@ GxStatus gx_tuning_add(GxConfig *c, GxTuningOptions *o, GxError *err)
     return gx_config_add_meant(c, "use_lora", "tuning lora", err);
 }
 
-// "q_proj, v_proj" becomes "q_proj,v_proj". A pattern stays as it is.
+// "q_proj, v_proj" becomes "q_proj,v_proj". A regular expression stays as it is.
 static void gx__tuning_trim(char *names)
 {
     static const char blanks[] = " \t\r\n";
@@ -192,7 +194,7 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
     return gx_error_code(err);
 }
 
-// The method that an option is about; "": all.
+// The method that an option belongs to; "": to all.
 static const char *gx__tuning_method_of(const GxField *f)
 {
     if (f->offset == GX__TUNING_AT(adapter_reduction_dim)) return "adapter";
@@ -209,8 +211,8 @@ static int gx__tuning_is_of(const GxField *f, const GxTuningOptions *o)
     return gx_tuning_has_adapter(o) && (!method[0] || !strcmp(method, o->tuning));
 }
 
-// The first option that was given about an adapter that the run does not train: by a flag, or by a file with another
-// value than its default, since files that runs write have all options.
+// The first option that was given for an adapter that the run does not train. A flag counts as given; an option of a
+// file only if its value is not the default, since the files that runs write have all options.
 static const GxField *gx__tuning_is_said(const GxTuningOptions *o, const GxConfig *c, GxError *err)
 {
     const int n = sizeof gx__tuning_options / sizeof *gx__tuning_options;
@@ -259,14 +261,15 @@ GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *mo
     return GX_OK;
 }
 
-// What may change on the way, as a learning rate may, or is the numbers of a folder, which are compared.
+// Options that may change when a run is resumed, as the learning rate may; and --adapter, since what its folder
+// determines is compared instead.
 static int gx__tuning_may_change(const GxField *f)
 {
     return f->offset == GX__TUNING_AT(lora_dropout) || f->offset == GX__TUNING_AT(adapter) ||
            f->offset == GX__TUNING_AT(side_cache) || f->offset == GX__TUNING_AT(side_cache_dir);
 }
 
-// A run of which nothing is said trained all.
+// A run whose options do not say it trained the whole model.
 const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err)
 {
     const int n = sizeof gx__tuning_options / sizeof *gx__tuning_options;

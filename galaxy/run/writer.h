@@ -1,14 +1,15 @@
-// writer.h: a program that writes text: from a Hugging Face folder and prompts to what the model makes of them.
+// writer.h: a program that generates text: it reads a Hugging Face folder and prompts, and writes what the model
+// continues them with. What happens in this order, and where the code is:
 //
 //     options       flags and --config; --help and --version end here
-//     ranks         machine.h, agree.h: one copy of the model on all of them, by TP
+//     ranks         machine.h, agree.h: one copy of the model, split over all of them by TP
 //     the folder    config.json; on rank 0 the tokenizer, generation_config.json and the prompts
-//     plan          plan.h: the cache of keys and values for all texts, and all else; --dry_run ends here
+//     plan          plan.h: memory for the KV cache of all texts, and for all else; --dry_run ends here
 //     memory, weights
 //     texts         writing.h; or a conversation (conversation.h)
 //
-// What the model writes goes to the reporter as it comes, and nothing else does; what is said about it goes to the
-// logger. Rank 0 alone needs the folder and the prompts.
+// The reporter gets the generated text and nothing else; messages go to the logger. Only rank 0 needs the folder and
+// the prompts.
 #ifndef GX_WRITER_H
 #define GX_WRITER_H
 #include "checkpoint.h"
@@ -23,13 +24,13 @@ GX_BEGIN
 
 enum { GX_WRITER_TEXTS = 256 };
 
-typedef struct { // on rank 0: one text on its way out
+typedef struct { // on rank 0: a text that is being generated
     const char *prompt;
     int64_t prompt_bytes;
-    GxTextStream shown, matched; // special tokens left out; written out, for stop strings
-    char *text;                  // what was shown so far
+    GxTextStream shown, matched; // the text without special tokens, to be shown; with them, to find stop strings
+    char *text;                  // what has been shown so far
     int64_t bytes;
-    char *tail; // of what stop strings are looked for in: their longest, less a byte
+    char *tail; // the last bytes of `matched`, one less than the longest stop string has: one may begin there
     int64_t tail_bytes;
 } GxWrittenText;
 
@@ -40,7 +41,7 @@ typedef struct {
     GxField picked[GX_WRITE_FIELDS];
     GxWriteOptions *o;
     void *model_config;
-    int done; // --help, --version, --dry_run
+    int done; // 1: nothing is generated (--help, --version, --dry_run)
     GxMesh mesh;
     GxArena arena, host_arena, comm_arena;
     GxPlan plan;
@@ -49,7 +50,7 @@ typedef struct {
     GxPeftConfig adapter; // of --adapter
     GxAdapter tuned;
     GxOptimizer optimizer;
-    GxWeightsHash base_hash; // of the weights that --adapter is put on
+    GxWeightsHash base_hash; // of the weights that --adapter is applied to
     GxRunner runner;
     GxForward forward;
     GxDecoder decoder;
@@ -57,25 +58,25 @@ typedef struct {
     GxTokenizer tokenizer;
     GxGenerationConfig generation;
     const GxChatFormat *format;
-    char *file; // of --prompt_file
+    char *file; // contents of --prompt_file
     const char *stop[GX_WRITER_TEXTS];
     int64_t stop_bytes[GX_WRITER_TEXTS], longest_stop;
     int n_stop;
     GxWrittenText *out;      // [texts]
-    int streams;             // what comes is shown at once
-    volatile int *interrupt; // of a conversation: somebody wants no more of this answer
+    int streams;             // 1: text is shown while it is generated
+    volatile int *interrupt; // of a conversation: not 0 once the user has cut this answer short
     // on all ranks
-    int64_t texts, positions, new_tokens; // positions: of the longest text
+    int64_t texts, positions, new_tokens; // texts; positions of the longest one; tokens to generate
     GxDecodedText *text;                  // [texts], ids [positions]
     GxDecodePlan decode;
     int32_t stop_token[GX_STOP_TOKENS + 1];
 } GxWriter;
 
 GxStatus gx_writer_open(GxWriter *w, GxContext *g, const GxFamily *family, int argc, char **argv);
-int gx_writer_close(GxWriter *w); // also after an error, which it tells; returns the exit status
+int gx_writer_close(GxWriter *w); // also after an error, which it logs; returns the exit status
 
-// On rank 0: the ids of a text into text[0]; frames: with what the tokenizer puts around a text. *n: how many they are.
-// 0: more than `most`, and nothing is changed; or an error.
+// On rank 0: tokenizes a text into w->text[0]; frames 1: with the tokens that the tokenizer puts around a text. *n:
+// their number. Returns 0 if there are more than `most`, and then changes nothing, or after an error.
 int gx_writer_fits(GxWriter *w, const char *text, int64_t bytes, int frames, int64_t most, int64_t *n);
 
 GX_END
@@ -127,7 +128,7 @@ static GxStatus gx__writer_read_options(GxWriter *w, int argc, char **argv)
 
 // ---- ranks ---------------------------------------------------------------------------------------------------------
 
-// One copy of the model, on all ranks.
+// One copy of the model, split over all ranks.
 static GxStatus gx__writer_choose_mode(GxWriter *w)
 {
     const int world = w->g->world;
@@ -161,7 +162,7 @@ static GxStatus gx__writer_meet(GxWriter *w)
     static const char *const own[] = {"prompt_file", NULL};
     const int dims[GX_MESH_AXES] = {1, 1, 1, 1, g->world};
     const int waits =
-        w->o->chat && gx_config_source(&w->config, "timeout") == GX_FROM_DEFAULT; // for somebody who types
+        w->o->chat && gx_config_source(&w->config, "timeout") == GX_FROM_DEFAULT; // a person who types may take long
     char program[100];
     if (g->world > GX_MAX_PARTS)
         return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%d ranks; at most %d are possible", g->world, GX_MAX_PARTS);
@@ -236,7 +237,7 @@ static GxStatus gx__writer_open_tokenizer(GxWriter *w)
                    (long)gx_model_vocab(&w->model));
 }
 
-// What is not given, the folder says.
+// Options that were not given are those of the folder's generation_config.json.
 static GxStatus gx__writer_choose_sampling(GxWriter *w)
 {
     GxWriteOptions *o = w->o;
@@ -254,7 +255,7 @@ static GxStatus gx__writer_choose_sampling(GxWriter *w)
     if (!gx_config_is_set(set, "repetition_penalty")) o->repetition_penalty = c->repetition_penalty;
     if (c->max_new_tokens && !gx_config_is_set(set, "max_new_tokens")) o->max_new_tokens = c->max_new_tokens;
     s->temperature = o->temperature, s->top_k = o->top_k, s->seed = (uint64_t)o->seed;
-    s->top_p = o->top_p > 0 ? o->top_p : 1e-30; // 0: the likeliest alone
+    s->top_p = o->top_p > 0 ? o->top_p : 1e-30; // 0: only the most likely token
     s->min_p = o->min_p, s->repetition_penalty = o->repetition_penalty;
     s->vocab = w->tokenizer.vocab_size;
     memcpy(w->stop_token, c->stop, sizeof c->stop);
@@ -309,8 +310,8 @@ static GxStatus gx__writer_take_prompts(GxWriter *w)
     return GX_OK;
 }
 
-// Ids of a text, in a buffer that is the caller's to free. frames: with what the tokenizer puts around a text; else the
-// special tokens in it are such.
+// The ids of a text, in a buffer that the caller frees, also after an error. Names of special tokens in the text become
+// these tokens. frames 1: with the tokens that the tokenizer puts around a text.
 static GxStatus gx__writer_encode(GxWriter *w, const char *text, int64_t bytes, int frames, int32_t **ids, int64_t *n)
 {
     const GxTokenizer *t = &w->tokenizer;
@@ -339,12 +340,12 @@ int gx_writer_fits(GxWriter *w, const char *text, int64_t bytes, int frames, int
 
 // ---- sizes ---------------------------------------------------------------------------------------------------------
 
-static int64_t gx__writer_limit(const GxWriter *w) // positions that the model has
+static int64_t gx__writer_limit(const GxWriter *w) // the longest text, in positions, that the model can have
 {
     return w->model.max_positions ? w->model.max_positions : INT64_MAX;
 }
 
-// The prompts' ids, and how long the longest text becomes. Where the model's positions end, so do the texts.
+// Tokenizes the prompts and finds how long the longest text will be. No text is longer than the model's positions.
 static GxStatus gx__writer_measure(GxWriter *w, int32_t **ids, int64_t *n)
 {
     const int64_t limit = gx__writer_limit(w);
@@ -373,7 +374,7 @@ static GxStatus gx__writer_measure(GxWriter *w, int32_t **ids, int64_t *n)
     return GX_OK;
 }
 
-// Where the folder's template begins with a system turn of its own, and this program would not.
+// Warns if the folder's chat template begins with a system turn of its own, which this program would leave out.
 static GxStatus gx__writer_tell_system(const GxWriter *w)
 {
     char text[GX_TEXT_VALUE];
@@ -407,7 +408,7 @@ static GxStatus gx__writer_open_chat(GxWriter *w)
     return GX_OK;
 }
 
-// Rank 0 reads, and all get to know how much memory that takes, and the prompts.
+// Rank 0 reads the folder and the prompts; then all ranks get the prompts and the sizes that memory depends on.
 static GxStatus gx__writer_open_texts(GxWriter *w)
 {
     GxContext *g = w->g;

@@ -1,13 +1,14 @@
-// writing.h: texts on their way from the model to who reads them: shown as they come, looked at for stop strings, or
-// printed at the end, as lines of JSON where these are wanted.
+// writing.h: generates the texts of a writer (writer.h): searches them for stop strings, and shows them while they are
+// generated, or at the end, on request as lines of JSON.
 #ifndef GX_WRITING_H
 #define GX_WRITING_H
 #include "writer.h"
 GX_BEGIN
 
-GxStatus gx_writer_run(GxWriter *w); // the prompts
+GxStatus gx_writer_run(GxWriter *w); // continues all prompts
 
-// For conversation.h: text b, whose prompt is there, on rank 0; then all of them, on all ranks.
+// For conversation.h. begin_text, on rank 0: starts text b, whose prompt has been tokenized. write, on all ranks:
+// generates all texts.
 GxStatus gx_writer_begin_text(GxWriter *w, int64_t b);
 GxStatus gx_writer_write(GxWriter *w);
 
@@ -39,7 +40,7 @@ static GxStatus gx__writing_keep(GxWriter *w, GxWrittenText *o, const char *text
     return GX_OK;
 }
 
-// Whether a stop string ends in what is new, of which the longest but a byte is kept for the next time.
+// 1: a stop string ends in the new bytes. Keeps one byte less than the longest one has, since the next may begin there.
 static int gx__writing_stops(GxWriter *w, GxWrittenText *o, const char *text, int64_t bytes)
 {
     const int64_t most = w->longest_stop - 1, all = o->tail_bytes + bytes, keep = gx_min(most, all);
@@ -103,7 +104,7 @@ GxStatus gx_writer_begin_text(GxWriter *w, int64_t b)
     return status;
 }
 
-// What was held back.
+// Shows what was held back.
 static void gx__writing_end_text(GxWriter *w, int64_t b)
 {
     const char *piece;
@@ -173,7 +174,7 @@ static void gx__writing_print(GxWriter *w)
 static void gx__writing_say_speed(const GxWriter *w)
 {
     const GxDecodeTimes *t = &w->decoder.times;
-    const int64_t decoded = gx_max(0, t->new_tokens - w->texts); // the first of each text came with its prompt
+    const int64_t decoded = gx_max(0, t->new_tokens - w->texts); // the first token of each text came with its prompt
     gx_log(&w->g->log, GX_LOG_INFO,
            "prompts: %ld tokens in %.2f s, %.0f tokens/s; new: %ld tokens, after the first in %.2f s, %.1f tokens/s",
            (long)t->prompt_tokens, t->prefill_seconds,
