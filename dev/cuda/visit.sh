@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What a visit to a machine with a GPU runs, after `make gpu`: seven parts, each with a time of its own and a report of its own, about 31 minutes in all.
+# What a visit to a machine with a GPU runs, after `make gpu`: seven parts, each with a time of its own and a report of its own, about 32 minutes in all.
 #     dev/cuda/visit.sh OUT [--part tests|ranks|steps|training|kernels|counters|sanitizer]... [--again true] [--built FOLDER] [--commit ID]
-#         tests 5      every test program                    training 3     two minutes of training on text, and its curve
+#         tests 6      every test program                    training 3     two minutes of training on text, and its curve
 #         ranks 2      two NCCL ranks on the one card        kernels 4      each kernel in % of a copy
 #         steps 9      a training step of 134M parameters    sanitizer 5    compute-sanitizer over every operation
 #                      beside PyTorch's,                  counters 2  the heaviest kernels, by Nsight Compute
@@ -60,7 +60,7 @@ for library in $(not_found); do
 done
 
 # ---- parts ----------------------------------------------------------------------------------------------------------------------------------
-minutes_of() { case $1 in tests) echo 5 ;; ranks) echo 2 ;; steps) echo 9 ;; training) echo 3 ;; kernels) echo 4 ;; counters) echo 2 ;; sanitizer) echo 5 ;; esac; }
+minutes_of() { case $1 in tests) echo 6 ;; ranks) echo 2 ;; steps) echo 9 ;; training) echo 3 ;; kernels) echo 4 ;; counters) echo 2 ;; sanitizer) echo 5 ;; esac; }
 # Every part begins with a step so small that it only shows whether programs and card go together; where not, that is the reason for all that follows.
 small="--hidden 64 --ffn 128 --layers 1 --heads 2 --kv 2 --vocab 1000 --seq 32 --steps 1"
 run() { # part item...
@@ -74,7 +74,7 @@ trap 'rm -rf "$tmp"' EXIT
 
 tests() { # four at a time: they are right or wrong, and not measured; one that hangs costs its limit
     export GX_TRAIN_LLAMA=$built/train_llama
-    run tests --together 4 --limit 140 --test "$built/test_devices" --test "$built/test_memory" --test "$built/test_llama" --test "$built/test_generate" --test "$built/test_bert" --test "$built/test_precision" \
+    run tests --together 4 --limit 340 --test "$built/test_devices" --limit 140 --test "$built/test_memory" --test "$built/test_llama" --test "$built/test_generate" --test "$built/test_bert" --test "$built/test_precision" \
         --test "$built/test_train_devices" --test "$built/test_bert_modes" --test "$built/test_modes" --test "$built/test_graphs"
 }
 # Each collective waits for the card to change from one rank to the other, many milliseconds: so there are few, no validation and no sample.

@@ -132,8 +132,8 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
 }
 
 // total = (accumulate ? total : 0) + part[0] + part[1] + ... in this order, so that it matters not how the elements are
-// cut into calls. One block: its threads fetch 256 parts while the first adds the 256 before. Some 8 cycles for each
-// 4096 elements: about as long as these take to read.
+// cut into calls. One block: its threads fetch 256 parts while the first adds the 256 before. On an H100 that
+// seems to take 14 cycles for each 4096 elements (docs/kernels.md), longer than these take to read.
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     gx__cuda_sum_in_order(double *total, const double *part, int64_t blocks, int accumulate)
 {
