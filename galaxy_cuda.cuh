@@ -5,9 +5,10 @@
 //     #include "galaxy.h"
 //     #include "galaxy_cuda.cuh"
 //   A bare `nvcc -std=c++17 -arch=native -x cu program.cu -lcublasLt` builds it; for an H100 `-arch=sm_90a
-//   -DGX_CUDA_SM_90A` in place of `-arch=native` adds the kernels that it alone can run (cuda/hopper.cuh). Files that are compiled apart, kernels
-//   by nvcc, the rest by a C compiler: GALAXY_CUDA_IMPLEMENTATION compiles the kernels alone (`nvcc -x cu
-//   -DGALAXY_CUDA_IMPLEMENTATION -c galaxy_cuda.cuh`), and galaxy.h declares to C what programs need (cuda/cuda.h):
+//   -DGX_CUDA_SM_90A` in place of `-arch=native` adds the kernels that it alone can run (cuda/hopper.cuh). Files that
+//   are compiled apart, kernels by nvcc, the rest by a C compiler: GALAXY_CUDA_IMPLEMENTATION compiles the kernels
+//   alone (`nvcc -x cu -DGALAXY_CUDA_IMPLEMENTATION -c galaxy_cuda.cuh`), and galaxy.h declares to C what programs need
+//   (cuda/cuda.h):
 //     GxContext g = GX_ZERO;
 //     g.device = gx_device_cuda();
 //     GX_TRY(gx_device_open(&g));        // then arenas (ops/memory.h), and operations as on any device

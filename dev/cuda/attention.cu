@@ -292,11 +292,16 @@ static void gradients_by_mma(GxContext *g, void *const *d, const void *const *x,
 {
     GX__MMA_HEADS(p, gx__mma_launch_backward, g, d, x, lse, D, p);
 }
+static void backward_if(int takes, GxContext *g, const GxAttention *a, void **p, Gradients *gradients)
+{
+    const GxCudaAttention t = told(g, a);
+    if (takes) backward_by(g, a, p, gradients, gx__mma_turns(&t));
+    else backward_by(g, a, p, gradients_by_tiles, 0);
+}
 static void backward_by_mma(GxContext *g, void **p, const GxAttention *a)
 {
     const GxCudaAttention t = told(g, a);
-    if (gx__mma_takes(&t)) backward_by(g, a, p, gradients_by_mma, gx__mma_turns(&t));
-    else backward_by(g, a, p, gradients_by_tiles, 0);
+    backward_if(gx__mma_takes(&t), g, a, p, gradients_by_mma);
 }
 static void mma_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
@@ -332,8 +337,7 @@ static void wgmma_forward_dropout(GxContext *g, const int64_t *d, GxDtype dtype,
 static void backward_by_wgmma(GxContext *g, void **p, const GxAttention *a)
 {
     const GxCudaAttention t = told(g, a);
-    if (gx__wgmma_backward_takes(g, &t)) backward_by(g, a, p, gx__wgmma_backward, gx__mma_turns(&t));
-    else backward_by(g, a, p, gradients_by_tiles, 0);
+    backward_if(gx__wgmma_backward_takes(g, &t), g, a, p, gx__wgmma_backward);
 }
 static void wgmma_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {

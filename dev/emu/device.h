@@ -117,15 +117,11 @@ inline thread_local int current_card = 0;
 inline bool is_card(int n) { return n >= 0 && n < cards(); }
 
 // GX_EMU_CAPABILITY: compute capability, "8.0": of an A100, "9.0": of an H100
-inline int capability(int cudaDeviceProp::*part)
+inline void read_capability(cudaDeviceProp &p)
 {
-    cudaDeviceProp p{};
     const std::string text = environment("GX_EMU_CAPABILITY", "8.0");
-    if (sscanf(text.c_str(), "%d.%d", &p.major, &p.minor) != 2) {
-        fprintf(stderr, "emulator: GX_EMU_CAPABILITY=%s is no compute capability, such as 9.0\n", text.c_str());
-        exit(1);
-    }
-    return p.*part;
+    if (sscanf(text.c_str(), "%d.%d", &p.major, &p.minor) != 2)
+        fatal("GX_EMU_CAPABILITY=%s is no compute capability, such as 9.0", text.c_str());
 }
 
 // GX_EMU_MOST_BLOCKS: that kernels of Galaxy, which loop over their jobs, ask for along x
@@ -144,7 +140,7 @@ inline cudaDeviceProp properties()
     p.sharedMemPerMultiprocessor = shared_opt_in() + shared_reserved;
     p.reservedSharedMemPerBlock = shared_reserved;
     p.totalConstMem = 64 << 10;
-    p.major = capability(&cudaDeviceProp::major), p.minor = capability(&cudaDeviceProp::minor);
+    read_capability(p);
     p.multiProcessorCount = 1, p.warpSize = warp_lanes;
     p.maxThreadsPerBlock = block_threads_max;
     p.maxThreadsDim[0] = p.maxThreadsDim[1] = 1024, p.maxThreadsDim[2] = 64;

@@ -657,8 +657,8 @@ static void gx__cuda_launch_forward(GxContext *g, void *o, float *lse, const voi
     gx_cuda_check(g, "attention_forward");
 }
 
-// Is the forward by wgmma the faster one? On an H100 it takes two thirds of the time of mma.sync's with heads of 128, and
-// more time with heads of 64; sizes between these have not been measured. The backward by wgmma is faster with both
+// Is the forward by wgmma the faster one? On an H100 it takes two thirds of the time of mma.sync's with heads of 128,
+// and more time with heads of 64; sizes between these have not been measured. The backward by wgmma is faster with both
 // (docs/kernels.md).
 #ifdef GX_CUDA_SM_90A
 static int gx__wgmma_forward_is_faster(const GxContext *g, const GxCudaAttention *p)

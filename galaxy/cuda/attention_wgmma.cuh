@@ -14,8 +14,8 @@
 // what is beyond it, and rows beyond the end of a run of keys, arrive as zeros.
 //
 // It takes no keys in pages: their last rows may never have been written, and TMA brings whole boxes. It is there where
-// GX_CUDA_SM_90A is defined (hopper.cuh); attention.cuh decides who takes what. Source: Shah et al. 2024, arXiv:2407.08608, section 3.1, without its exchange of
-// turns between warpgroups.
+// GX_CUDA_SM_90A is defined (hopper.cuh); attention.cuh decides who takes what. Source: Shah et al. 2024,
+// arXiv:2407.08608, section 3.1, without its exchange of turns between warpgroups.
 #ifndef GX_CUDA_ATTENTION_WGMMA_CUH
 #define GX_CUDA_ATTENTION_WGMMA_CUH
 #include "attention_mma.cuh"
@@ -357,8 +357,8 @@ static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
 static int gx__wgmma_takes(const GxContext *g, const GxCudaAttention *p)
 {
     const GxAttention *a = &p->a;
-    return gx_cuda(g)->runs_sm_90a && gx__mma_takes(p) && !a->pages && p->q_rows > 0 && a->q_stride % a->head_dim == 0 &&
-           a->kv_stride % a->head_dim == 0;
+    return gx_cuda(g)->runs_sm_90a && gx__mma_takes(p) && !a->pages && p->q_rows > 0 &&
+           a->q_stride % a->head_dim == 0 && a->kv_stride % a->head_dim == 0;
 }
 
 typedef struct {

@@ -253,7 +253,8 @@ static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
-// Does this kernel take them, on this card? Of documents a warpgroup would compute with rows that only the other one's see.
+// Does this kernel take them, on this card? Of documents a warpgroup would compute with rows that only the other one's
+// see.
 static int gx__wgmma_backward_takes(const GxContext *g, const GxCudaAttention *p)
 {
     return gx__wgmma_takes(g, p) && !p->a.documents && p->a.o_stride % p->a.head_dim == 0;

@@ -155,8 +155,8 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
 void gx_cuda_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch)
 {
     const int64_t blocks = gx_ceil_div(n, GX_SUM_BLOCK);
-    GX_LAUNCH(gx__cuda_sum_blocks, gx_cuda_blocks(blocks), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream,
-              scratch, x, n, blocks);
+    GX_LAUNCH(gx__cuda_sum_blocks, gx_cuda_blocks(blocks), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, scratch, x,
+              n, blocks);
     GX_LAUNCH(gx__cuda_sum_in_order, 1, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, total, scratch, blocks, accumulate);
     gx_cuda_check(g, "sum");
 }

@@ -2,8 +2,8 @@
 // tensor (TMA), products by four warps (wgmma), and registers moved between warpgroups. On the emulator they are those
 // of dev/emu/mbarrier.h, tma.h and wgmma.h, whose tops say how to use them and where elements lie.
 //
-// They are there where GX_CUDA_SM_90A is defined, which under nvcc says that sm_90a is among the architectures, and that
-// sm_90 is not: an H100 runs the code of either. For others a kernel that uses them has no body: it stands under
+// They are there where GX_CUDA_SM_90A is defined, which under nvcc says that sm_90a is among the architectures, and
+// that sm_90 is not: an H100 runs the code of either. For others a kernel that uses them has no body: it stands under
 // `#ifdef GX_CUDA_HOPPER`, and is launched where the card's `runs_sm_90a` (kernel.cuh) allows it.
 //
 // Sources: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier", "cp.async.bulk.tensor",

@@ -64,8 +64,8 @@ void gx_cuda_wait(GxContext *g); // for all that was asked for; hears what went 
 
 enum { GX_WARP = 32, GX_CUDA_BLOCK = 256, GX_CUDA_MAX_WARPS = 32 };
 enum { GX_CUDA_MAX_GRID_Y = 65535 };
-// Blocks of a launch along x, for so many jobs of a block each; kernels loop where there are more jobs. The emulator can
-// be asked for few blocks, so that tests see them loop.
+// Blocks of a launch along x, for so many jobs of a block each; kernels loop where there are more jobs. The emulator
+// can be asked for few blocks, so that tests see them loop.
 static inline unsigned gx_cuda_blocks(int64_t jobs)
 {
 #ifdef GX_EMU
@@ -233,8 +233,7 @@ static void gx_each_row(GxContext *g, const char *name, const Op &op, int64_t R,
 {
     const int64_t packs = wide ? C / GxPack<T>::N : C;
     const int threads = gx_cuda_threads(packs, GX_CUDA_BLOCK);
-    const dim3 blocks(gx_cuda_blocks(R),
-                      (unsigned)gx_min(gx_ceil_div(packs, threads), GX_CUDA_MAX_GRID_Y));
+    const dim3 blocks(gx_cuda_blocks(R), (unsigned)gx_min(gx_ceil_div(packs, threads), GX_CUDA_MAX_GRID_Y));
     if (wide) GX_LAUNCH((gx__cuda_each_row<GxPack<T>::N, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, R, C);
     else GX_LAUNCH((gx__cuda_each_row<1, Op>), blocks, threads, 0, gx_cuda(g)->stream, op, R, C);
     gx_cuda_check(g, name);

@@ -197,7 +197,7 @@ template <class T> struct GxLossGradientOp {
 
 // ---- launches: a block per row -------------------------------------------------------------------------------------
 #define GX__CUDA_LAUNCH_ROWS(kernel, N, ...)                                                                           \
-    GX_LAUNCH((kernel<T, N>), gx_cuda_blocks(R),                                                 \
+    GX_LAUNCH((kernel<T, N>), gx_cuda_blocks(R),                                                                       \
               gx_cuda_threads(gx_ceil_div(V, N), GX_LOSS_THREADS), 0, gx_cuda(g)->stream, __VA_ARGS__)
 
 template <class T>
@@ -321,9 +321,8 @@ template <class T, class Loss>
 static void gx__cuda_target_loss(GxContext *g, const char *name, float *losses, void *dlogits, const void *logits,
                                  const float *targets, int64_t R, int64_t V, const int64_t *count)
 {
-    GX_LAUNCH((gx__cuda_target_rows<T, Loss>), gx_cuda_blocks(R),
-              gx_cuda_threads(V, GX_CUDA_BLOCK), 0, gx_cuda(g)->stream, losses, (T *)dlogits, (const T *)logits,
-              targets, R, V, count);
+    GX_LAUNCH((gx__cuda_target_rows<T, Loss>), gx_cuda_blocks(R), gx_cuda_threads(V, GX_CUDA_BLOCK), 0,
+              gx_cuda(g)->stream, losses, (T *)dlogits, (const T *)logits, targets, R, V, count);
     gx_cuda_check(g, name);
 }
 template <class T>
