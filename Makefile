@@ -269,6 +269,7 @@ EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(E
     $(EMU)/test_llama $(EMU)/test_generate $(EMU)/test_bert "$(EMU)/test_bert_modes masked_tokens_and vectors_in" "$(EMU)/test_modes without_labels early both_sides follow one_of_them" $(EMU)/test_memory $(EMU)/test_graphs $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu $(EMU_BANKS)/test_emu \
     "dev/cuda/banks.sh --check $(EMU_BANKS)/test_devices" \
     $(foreach w,$(filter-out workshop_attention,$(WORKSHOP)),"$(EMU)/$(w) --check") "$(EMU_H100) $(EMU)/workshop_attention --check" "$(EMU_H100) GX_EMU_ORDER=random:5 GX_EMU_STREAMS=random:5 $(EMU)/test_devices attention" \
+    "$(EMU_H100) GX_EMU_ORDER=reverse $(EMU)/test_devices attention" "$(EMU_H100) $(EMU_ASAN)/test_devices attention" \
     "$(EMU_H100) $(EMU_TSAN)/test_devices attention_computes attention_drops"
 # what CPUs without instructions for bf16 run, which oneDNN takes this one for; and a build without oneDNN and without MPI
 PLAIN     := build/cpu-$(VARIANT)-plain-mpi0-json$(JSON)

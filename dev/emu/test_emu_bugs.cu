@@ -749,6 +749,42 @@ static int memory_taken_behind_a_collective(bool bug)
     cudaFree(before);
     return right;
 }
+static int a_graph_made_behind_a_collective(bool bug)
+{
+    cudaStream_t s;
+    cudaGraph_t graph;
+    cudaGraphExec_t before = nullptr, behind = nullptr;
+    cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+    cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal);
+    cudaStreamEndCapture(s, &graph);
+    cudaGraphInstantiate(&before, graph, 0);
+    const int right = behind_a_collective([&](Rank &, float *) {
+        if (bug) cudaGraphInstantiate(&behind, graph, 0);
+    });
+    for (cudaGraphExec_t exec : {before, behind})
+        if (exec) cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(s);
+    return right;
+}
+static ncclComm_t group_of_one()
+{
+    ncclUniqueId id;
+    ncclComm_t comm = nullptr;
+    ncclGetUniqueId(&id);
+    ncclCommInitRank(&comm, 1, id, 0);
+    return comm;
+}
+static int a_group_made_behind_a_collective(bool bug)
+{
+    ncclComm_t before = group_of_one(), behind = nullptr;
+    const int right = behind_a_collective([&](Rank &, float *) {
+        if (bug) behind = group_of_one();
+    });
+    for (ncclComm_t comm : {before, behind})
+        if (comm) ncclCommDestroy(comm);
+    return right;
+}
 
 // A launch into a full queue waits for its first operation, which waits for rank 1, which waits for rank 0.
 static int launches_into_a_full_queue(bool bug)
@@ -865,6 +901,8 @@ static const struct {
     BUG(launches_into_a_full_queue),
     BUG(a_kernel_loaded_behind_a_collective),
     BUG(memory_taken_behind_a_collective),
+    BUG(a_graph_made_behind_a_collective),
+    BUG(a_group_made_behind_a_collective),
     BUG(half_a_product_of_tf32),
     BUG(a_factor_that_is_no_tf32),
     BUG(half_a_store_of_matrices),
