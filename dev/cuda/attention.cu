@@ -498,6 +498,66 @@ static void device(GxDevice *table)
     table->rope = gx_cuda_rope;
 }
 
+// ---- which kernel takes a call -------------------------------------------------------------------------------------
+
+#ifdef GX_CUDA_SM_90A
+static GxCudaAttention call_of(int64_t head_dim, GxDtype dtype)
+{
+    const int64_t d[WORK_DIMS] = {2, 6, 2, head_dim, 64, 64, 1, 0, 0};
+    GxContext g = GX_ZERO;
+    GxAttention a = description(d, dtype);
+    return told(&g, &a);
+}
+
+// Results are the same whoever takes a call; what differs is the time, which no other test sees.
+TEST(each_call_of_attention_is_taken_by_the_fastest_kernel_for_it)
+{
+    enum { PLAIN, DOCUMENTS, WINDOW, DROPOUT, PAGES, RUNS, UNALIGNED, NEGATIVE };
+    enum { TILES = GX__CUDA_BY_TILES, MMA_SYNC = GX__CUDA_BY_MMA, WGMMA = GX__CUDA_BY_WGMMA };
+    static const struct {
+        int64_t head_dim;
+        GxDtype dtype;
+        int feature, forward, backward, h100_forward, h100_backward;
+    } calls[] = {
+        {64, GX_BF16, PLAIN, MMA_SYNC, MMA_SYNC, MMA_SYNC, WGMMA},
+        {8, GX_BF16, PLAIN, MMA_SYNC, MMA_SYNC, MMA_SYNC, WGMMA},
+        {72, GX_BF16, PLAIN, MMA_SYNC, MMA_SYNC, WGMMA, WGMMA},
+        {128, GX_BF16, PLAIN, MMA_SYNC, MMA_SYNC, WGMMA, WGMMA},
+        {128, GX_BF16, DOCUMENTS, MMA_SYNC, MMA_SYNC, WGMMA, MMA_SYNC},
+        {128, GX_BF16, WINDOW, MMA_SYNC, MMA_SYNC, WGMMA, WGMMA},
+        {128, GX_BF16, DROPOUT, MMA_SYNC, MMA_SYNC, WGMMA, WGMMA},
+        {128, GX_BF16, PAGES, MMA_SYNC, MMA_SYNC, MMA_SYNC, MMA_SYNC},
+        {128, GX_BF16, RUNS, MMA_SYNC, MMA_SYNC, WGMMA, WGMMA},
+        {128, GX_BF16, UNALIGNED, TILES, TILES, TILES, TILES},
+        {128, GX_BF16, NEGATIVE, TILES, TILES, TILES, TILES},
+        {12, GX_BF16, PLAIN, TILES, TILES, TILES, TILES},
+        {136, GX_BF16, PLAIN, TILES, TILES, TILES, TILES},
+        {64, GX_F32, PLAIN, TILES, TILES, TILES, TILES},
+    };
+    static const int32_t some[1] = {0};
+    for (size_t i = 0; i < 2 * sizeof calls / sizeof *calls; i++) {
+        const auto &call = calls[i / 2];
+        GxCuda card = GX_ZERO;
+        GxContext g = GX_ZERO;
+        GxCudaAttention p = call_of(call.head_dim, call.dtype);
+        g.device_state = &card;
+        card.runs_sm_90a = i % 2;
+        if (call.feature == DOCUMENTS) p.a.documents = some;
+        if (call.feature == WINDOW) p.a.window = 7;
+        if (call.feature == DROPOUT) p.a.dropout = 0.1f;
+        if (call.feature == PAGES) p.a.pages = some;
+        if (call.feature == RUNS) p.a.q_runs = p.a.k_runs = {2, {{0, 32, 0}, {32, 32, 96}}};
+        if (call.feature == UNALIGNED) p.packed = 0;
+        if (call.feature == NEGATIVE) p.scale = -p.scale;
+        const int forward = gx__cuda_attention_kernel(&g, &p, 0), backward = gx__cuda_attention_kernel(&g, &p, 1);
+        CHECK(forward == (i % 2 ? call.h100_forward : call.forward), "call %zu%s: kernel %d forward", i / 2,
+              i % 2 ? " on an H100" : "", forward);
+        CHECK(backward == (i % 2 ? call.h100_backward : call.backward), "call %zu%s: kernel %d backward", i / 2,
+              i % 2 ? " on an H100" : "", backward);
+    }
+}
+#endif
+
 int main(int argc, char **argv)
 {
     const Workshop shop = {"attention",

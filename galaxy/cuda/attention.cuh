@@ -657,15 +657,20 @@ static void gx__cuda_launch_forward(GxContext *g, void *o, float *lse, const voi
     gx_cuda_check(g, "attention_forward");
 }
 
-// Is the forward by wgmma the faster one? On an H100 it takes two thirds of the time of mma.sync's with heads of 128,
-// and more time with heads of 64; sizes between these have not been measured. The backward by wgmma is faster with both
-// (docs/kernels.md).
-#ifdef GX_CUDA_SM_90A
-static int gx__wgmma_forward_is_faster(const GxContext *g, const GxCudaAttention *p)
+typedef enum { GX__CUDA_BY_TILES, GX__CUDA_BY_MMA, GX__CUDA_BY_WGMMA } GxCudaAttentionKernel;
+
+// The fastest kernel that takes them. On an H100 the forward by wgmma takes two thirds of the time of mma.sync's with
+// heads of 128, and more time with heads of 64; sizes between these have not been measured. The backward by wgmma is
+// faster with both (docs/kernels.md).
+static GxCudaAttentionKernel gx__cuda_attention_kernel(const GxContext *g, const GxCudaAttention *p, int backward)
 {
-    return p->a.head_dim > 64 && gx__wgmma_takes(g, p);
-}
+#ifdef GX_CUDA_SM_90A
+    if (backward ? gx__wgmma_backward_takes(g, p) : p->a.head_dim > 64 && gx__wgmma_takes(g, p))
+        return GX__CUDA_BY_WGMMA;
 #endif
+    (void)g, (void)backward;
+    return gx__mma_takes(p) ? GX__CUDA_BY_MMA : GX__CUDA_BY_TILES;
+}
 
 void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
                                const GxAttention *a, void *scratch)
@@ -674,13 +679,14 @@ void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q,
     GxCudaAttention p = gx__cuda_attention_of(g, a);
     p.packed = gx__cuda_rows_packed(o, a->o_stride, a) && gx__cuda_rows_packed(q, a->q_stride, a) &&
                gx__cuda_rows_packed(k, a->kv_stride, a) && gx__cuda_rows_packed(v, a->kv_stride, a);
+    const GxCudaAttentionKernel kernel = gx__cuda_attention_kernel(g, &p, 0);
 #ifdef GX_CUDA_SM_90A
-    if (gx__wgmma_forward_is_faster(g, &p)) {
+    if (kernel == GX__CUDA_BY_WGMMA) {
         gx__wgmma_forward(g, o, lse, q, k, v, &p);
         return;
     }
 #endif
-    if (gx__mma_takes(&p)) GX__MMA_HEADS(&p, gx__mma_launch_forward, g, o, lse, q, k, v, &p);
+    if (kernel == GX__CUDA_BY_MMA) GX__MMA_HEADS(&p, gx__mma_launch_forward, g, o, lse, q, k, v, &p);
     else GX__CUDA_HEADS(a, gx__cuda_launch_forward, g, o, lse, q, k, v, &p);
 }
 
@@ -725,13 +731,14 @@ static void gx__cuda_launch_backward(GxContext *g, void *const *d, const void *c
 static void gx__cuda_gradients(GxContext *g, void *const *d, const void *const *x, const float *lse, const float *D,
                                const GxCudaAttention *p)
 {
+    const GxCudaAttentionKernel kernel = gx__cuda_attention_kernel(g, p, 1);
 #ifdef GX_CUDA_SM_90A
-    if (gx__wgmma_backward_takes(g, p)) {
+    if (kernel == GX__CUDA_BY_WGMMA) {
         gx__wgmma_backward(g, d, x, lse, D, p);
         return;
     }
 #endif
-    if (gx__mma_takes(p)) GX__MMA_HEADS(p, gx__mma_launch_backward, g, d, x, lse, D, p);
+    if (kernel == GX__CUDA_BY_MMA) GX__MMA_HEADS(p, gx__mma_launch_backward, g, d, x, lse, D, p);
     else GX__CUDA_HEADS(&p->a, gx__cuda_launch_backward, g, d, x, lse, D, p);
 }
 

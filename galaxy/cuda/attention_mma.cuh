@@ -17,6 +17,11 @@
 #define GX_CUDA_ATTENTION_MMA_CUH
 #include "attention_parts.cuh"
 #include "mma.cuh"
+GX_BEGIN
+
+int gx_cuda_attention_in_tensor_cores(GxDtype dtype, int64_t head_dim);
+
+GX_END
 #endif
 
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_ATTENTION_MMA_IMPLEMENTED)
@@ -704,11 +709,17 @@ static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
+// Are there kernels for heads of this size? A head is of whole packs of 16 bytes.
+int gx_cuda_attention_in_tensor_cores(GxDtype dtype, int64_t head_dim)
+{
+    return dtype == GX_BF16 && head_dim <= GX__MMA_MAX_HEAD && head_dim % GxPack<__nv_bfloat16>::N == 0;
+}
+
 // Does this kernel take them? Rows and heads begin at multiples of 16 bytes, and a larger score is a larger
 // probability.
 static int gx__mma_takes(const GxCudaAttention *p)
 {
-    return p->a.dtype == GX_BF16 && p->a.head_dim <= GX__MMA_MAX_HEAD && p->packed && p->scale > 0;
+    return gx_cuda_attention_in_tensor_cores(p->a.dtype, p->a.head_dim) && p->packed && p->scale > 0;
 }
 
 // Does its backward turn dq and dk back, too? Heads have the size that they are padded to.

@@ -31,9 +31,10 @@ typedef struct GxSgd GxSgd;
 
 struct GxDevice {
     const char *name;
-    int computes;                              // 0: nothing is touched (the device `none`)
-    unsigned dtypes;                           // bit GX_F32 set: activations and weights can be fp32, and so on
-    int64_t head_dim;                          // the largest of attention; 0: any
+    int computes;     // 0: nothing is touched (the device `none`)
+    unsigned dtypes;  // bit GX_F32 set: activations and weights can be fp32, and so on
+    int64_t head_dim; // the largest of attention; 0: any
+    int (*attention_in_tensor_cores)(GxDtype, int64_t head_dim); // NULL: it has no tensor cores
     int64_t quantized_tile;                    // elements of a quantised matrix that are numbers at a time
     void (*describe)(char *text, size_t size); // of the hardware and its libraries, in a line
     // memory

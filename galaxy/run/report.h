@@ -200,6 +200,26 @@ static void gx__report_device(FILE *out, const GxTrainer *t)
             g->world > 1 ? "s" : "", engine, threads);
 }
 
+// In bf16, where attention runs without tensor cores and takes many times as long: in a line for each size of head.
+static void gx__report_attention(FILE *out, const GxTrainer *t)
+{
+    const GxDevice *device = t->g->device;
+    const GxModel *m = &t->model;
+    if (strcmp(t->o.precision, "bf16") || !device->attention_in_tensor_cores) return;
+    int64_t said = 0;
+    for (int i = 0; i < m->kinds; i++)
+        for (int k = 0; k < m->kind[i].spec.n_pairs; k++) {
+            const GxCoreSpec *c = &m->kind[i].spec.pair[k].core;
+            if (c->kind != GX_CORE_ATT || c->head_dim == said) continue;
+            if (device->attention_in_tensor_cores(GX_BF16, c->head_dim)) continue;
+            said = c->head_dim;
+            fprintf(out,
+                    "attention: heads of %ld are computed without tensor cores, which take multiples of 8 up to "
+                    "128: expect it to be slow\n",
+                    (long)said);
+        }
+}
+
 // The options whose values differ from their defaults, none of them shortened; all options are in training_args.json.
 static void gx__report_options(FILE *out, const GxTrainer *t)
 {
@@ -287,6 +307,7 @@ void gx_report_start(const GxTrainer *t)
     if (trained < all && !gx_options_is_inference(o)) fprintf(r.out, ", %.2fM of them trained", (double)trained / 1e6);
     fprintf(r.out, ", %s%s%s\n", o->precision, o->tf32 ? " with products in TF32" : "",
             o->cuda_graphs && !gx_options_is_inference(o) ? ", by CUDA graphs" : "");
+    gx__report_attention(r.out, t);
     if (t->model.lora.r)
         fprintf(r.out, "LoRA: r %ld, alpha %g%s, dropout %g, on %s%s%s\n", (long)t->model.lora.r, t->model.lora.alpha,
                 t->model.lora.is_scaled_by_root ? " (rsLoRA)" : "", (double)t->model.lora.dropout,
