@@ -397,7 +397,7 @@ TEST(files_that_are_wrong_are_refused_by_name)
         {"gpt2", "\"merges\":[", "\"merges\":[[\"a\"],", GX_ERR_FORMAT, "merge 0 is an array"},
         {"gpt2", "\"merges\":[", "\"merges\":[7,", GX_ERR_FORMAT, "merge 0 is an integer"},
         {"gpt2", "\"!\":1,", "\"!\":0,", GX_ERR_FORMAT, "has the id 0, and so has another piece"},
-        {"gpt2", "\"!\":1,", "\"!\":-1,", GX_ERR_FORMAT, "the id of \"!\" is an integer; expected"},
+        {"gpt2", "\"!\":1,", "\"!\":-1,", GX_ERR_FORMAT, "the id of \"!\" is -1; expected an integer from 0"},
         {"gpt2", "\"single_word\":false", "\"single_word\":true", GX_ERR_UNSUPPORTED, "has single_word true"},
         {"gpt2", "{\"id\":0,\"content\":\"<|end|>\"", "{\"id\":9,\"content\":\"<|end|>\"", GX_ERR_FORMAT,
          "the added token \"<|end|>\" has the id 9; the vocabulary has another"},

@@ -2032,7 +2032,7 @@ TEST(other_tokenizers_are_told_apart)
                    {"\"BPE\"", "\"Unigram\"", "\"type\" is a string, other than"},
                    {"\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}", "\"normalizer\" is an object"},
                    {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 256}]", "\"added_tokens\" is an array"},
-                   {"\"A\": 65", "\"A\": 66", "the entry A is an integer; expected the id 65"},
+                   {"\"A\": 65", "\"A\": 66", "the entry A is 66; expected the id 65"},
                    {"\"A\": 65", "\"AA\": 65", "the entry A is nothing"},
                    {"\"A\": 65", "\"A\": 65, \"AA\": 256", "257 entries"},
                    {"\"decoder\"", "\"decode\"", "\"type\" is nothing"},

@@ -52,14 +52,14 @@ static const GxWordModel gx__bpe_model = {"bpe",        sizeof(GxBpeRoom), gx__b
 static GxStatus gx__bpe_read_vocab(GxWordsReading *x, const GxJson *vocab)
 {
     GxPieces *p = &gx__bpe_of(x->v)->p;
-    char cut[GX_TEXT_VALUE];
+    char cut[GX_TEXT_VALUE], found[GX_JSON_FOUND];
     if (gx_json_size(vocab) == 0) return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: the vocabulary is empty", x->path);
     for (GxJsonMember m = GX_ZERO; gx_json_next(vocab, &m);) {
         const int64_t id = gx_json_int(m.value);
         gx_text_cut(m.key, cut, sizeof cut);
         if (gx_json_type(m.value) != GX_JSON_INT || id < 0 || id >= GX_WORDS_IDS)
             return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: the id of \"%s\" is %s; expected an integer from 0 to %d",
-                           x->path, cut, gx_json_type_name(m.value), GX_WORDS_IDS - 1);
+                           x->path, cut, gx_json_found(m.value, found), GX_WORDS_IDS - 1);
         if (id < p->size && p->at[id] >= 0)
             return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: \"%s\" has the id %ld, and so has another piece", x->path, cut,
                            (long)id);

@@ -183,7 +183,7 @@ static GxStatus gx__byte_tokens_compare(const GxJson *ours, const GxJson *theirs
 
 static GxStatus gx__byte_tokens_check_vocab(const GxTokenizer *t, const GxJson *vocab, const char *path, GxError *err)
 {
-    char character[3];
+    char character[3], found[GX_JSON_FOUND];
     if (gx_json_size(vocab) != t->vocab_size)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: the vocabulary has %ld entries; the byte tokenizer has %d", path,
                        (long)gx_json_size(vocab), t->vocab_size);
@@ -192,7 +192,7 @@ static GxStatus gx__byte_tokens_check_vocab(const GxTokenizer *t, const GxJson *
         const GxJson *id = gx_json_get(vocab, character);
         if (gx_json_type(id) != GX_JSON_INT || gx_json_int(id) != i)
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: the entry %s is %s; expected the id %d", path, character,
-                           gx_json_type_name(id), i);
+                           gx_json_found(id, found), i);
     }
     return GX_OK;
 }

@@ -45,7 +45,9 @@ void gx_json_free(GxJson *value);
 // Looking. All of them take NULL and wrong types, and then answer NONE, NULL, 0 or "".
 GxJsonType gx_json_type(const GxJson *value);
 const char *gx_json_type_name(const GxJson *value); // "an object", for messages
-int64_t gx_json_size(const GxJson *value);          // members of an object, elements of an array
+enum { GX_JSON_FOUND = 32 };
+const char *gx_json_found(const GxJson *value, char text[GX_JSON_FOUND]); // "-1" of an integer, else the type's name
+int64_t gx_json_size(const GxJson *value);                                // members of an object, elements of an array
 GxJson *gx_json_get(const GxJson *object, const char *key);
 GxJson *gx_json_at(const GxJson *array, int64_t i);
 int64_t gx_json_int(const GxJson *value);
@@ -168,6 +170,12 @@ GxJsonType gx_json_type(const GxJson *value)
     }
 }
 
+const char *gx_json_found(const GxJson *value, char text[GX_JSON_FOUND])
+{
+    if (gx_json_type(value) != GX_JSON_INT) return gx_json_type_name(value);
+    snprintf(text, GX_JSON_FOUND, "%ld", (long)gx_json_int(value));
+    return text;
+}
 int64_t gx_json_size(const GxJson *value)
 {
     return (int64_t)(json_object_size(gx__json_in(value)) + json_array_size(gx__json_in(value)));

@@ -192,14 +192,14 @@ static GxStatus gx__wordpiece_read_decoder(const GxJson *root, GxWordPiece *v, c
 
 static GxStatus gx__wordpiece_read_vocab(const GxJson *vocab, GxWordPiece *v, const char *path, GxError *err)
 {
-    char cut[GX_TEXT_VALUE];
+    char cut[GX_TEXT_VALUE], found[GX_JSON_FOUND];
     if (gx_json_size(vocab) == 0) return GX_FAIL(err, GX_ERR_FORMAT, "%s: the vocabulary is empty", path);
     for (GxJsonMember m = GX_ZERO; gx_json_next(vocab, &m);) {
         const int64_t id = gx_json_int(m.value);
         gx_text_cut(m.key, cut, sizeof cut);
         if (gx_json_type(m.value) != GX_JSON_INT || id < 0 || id >= GX__WORDPIECE_MOST)
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: the id of \"%s\" is %s; expected an integer from 0 to %d", path,
-                           cut, gx_json_type_name(m.value), GX__WORDPIECE_MOST - 1);
+                           cut, gx_json_found(m.value, found), GX__WORDPIECE_MOST - 1);
         if (id < v->p.size && v->p.at[id] >= 0)
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" has the id %ld, and so has another piece", path, cut,
                            (long)id);
