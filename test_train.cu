@@ -876,8 +876,13 @@ TEST(a_checkpoint_that_cannot_be_written_leaves_the_older_one_and_no_half)
     CHECK(strstr(err(), "step 4 is not saved") && strstr(err(), "optimizer.safetensors") &&
               strstr(err(), "File too large"),
           "%s", err());
+    CHECK(strstr(err(), "go on from the last checkpoint") && strstr(out(), "checkpoint: full/checkpoint-2\n"), "%s%s",
+          out(), err());
     CHECK(!exists("full/checkpoint-4") && !exists("full/checkpoint-4.gx-new"), "half a checkpoint was left");
     check_whole("full/checkpoint-2");
+    status = run_limited(200000, "--output_dir full_at_once --max_steps 2");
+    CHECK(status == 1 && strstr(err(), "there is no checkpoint to go on from") && strstr(out(), "checkpoint: none\n"),
+          "status %d: %s%s", status, out(), err());
     CHECK_RAN(run("--output_dir full --max_steps 4 --resume auto"));
     check_whole("full/checkpoint-4");
 }

@@ -600,8 +600,8 @@ void gx_report_summary(const GxTrainer *t, const char *svg)
     fprintf(r.out, "peak memory%s %.0f MB, planned %.0f MB\n",
             t->g->world > 1 && t->plan.ranks_here == 1 ? " of rank 0" : "", (double)gx_process_peak_memory() / 1e6,
             (double)gx_plan_total(&t->plan) / 1e6);
-    fprintf(r.out, "checkpoint: %s\nloss curve: %s, log: %s\n", t->begun < t->step ? folder : t->resume.folder, svg,
-            t->log_path);
+    const char *last = t->saved > t->begun ? folder : t->resume.folder;
+    fprintf(r.out, "checkpoint: %s\nloss curve: %s, log: %s\n", *last ? last : "none", svg, t->log_path);
     gx_report_end(&r, t->g);
 }
 #endif
