@@ -170,12 +170,6 @@ GxJsonType gx_json_type(const GxJson *value)
     }
 }
 
-const char *gx_json_found(const GxJson *value, char text[GX_JSON_FOUND])
-{
-    if (gx_json_type(value) != GX_JSON_INT) return gx_json_type_name(value);
-    snprintf(text, GX_JSON_FOUND, "%ld", (long)gx_json_int(value));
-    return text;
-}
 int64_t gx_json_size(const GxJson *value)
 {
     return (int64_t)(json_object_size(gx__json_in(value)) + json_array_size(gx__json_in(value)));
@@ -308,6 +302,13 @@ static const char *gx__json_name_of(GxJsonType type)
 }
 
 const char *gx_json_type_name(const GxJson *value) { return gx__json_name_of(gx_json_type(value)); }
+
+const char *gx_json_found(const GxJson *value, char text[GX_JSON_FOUND])
+{
+    if (gx_json_type(value) != GX_JSON_INT) return gx_json_type_name(value);
+    snprintf(text, GX_JSON_FOUND, "%ld", (long)gx_json_int(value));
+    return text;
+}
 
 // The member if it is of this type (an integer is a number, too); *out NULL if it is absent or null and need not be
 // there.
