@@ -6,7 +6,7 @@
 //     #include "galaxy.h"
 //   A bare `cc program.c -lm -lpthread` builds it; with -std=c11 these two lines come before all system headers.
 //   Defined before the include (and linked), these bring in libraries, each behind one header:
-//     GX_WITH_ONEDNN   cpu/gemm.h   matrix products by oneDNN (-ldnnl); without it plain C
+//     GX_WITH_ONEDNN   cpu/gemm_onednn.h  matrix products by oneDNN (-ldnnl); without it by Galaxy's own kernels
 //     GX_WITH_JANSSON  io/json.h    JSON (-ljansson); without it configurations and checkpoints say GX_ERR_UNSUPPORTED
 //     GX_WITH_UTF8PROC io/unicode.h accents, normal forms, for tokenizers (-lutf8proc); without it GX_ERR_UNSUPPORTED
 //     GX_WITH_PCRE2    io/regex.h   the words of GPT-2's, LLaMA-3's, T5's tokenizers (-lpcre2-8); without it the same

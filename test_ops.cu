@@ -2430,17 +2430,8 @@ static double gemm_at(const float *x, int64_t ld, int trans, int64_t row, int64_
 
 typedef struct {
     GxDtype ab, c;
-    int widened; // as on CPUs without instructions for bf16
+    int in_tiles; // by Galaxy's own kernels (cpu/gemm_tiles.h), whatever the CPU and the build
 } GemmTypes;
-
-static void gemm_widened(const GxGemm *p, int threads)
-{
-#ifdef GX_WITH_ONEDNN
-    CHECK(gx__cpu_gemm_widened(p, threads) == dnnl_success, "a product was refused");
-#else
-    gx__cpu_gemm_plain(p, threads); // widens by itself
-#endif
-}
 
 static void check_gemm(GxGemm p, GemmTypes types, int threads, int gap,
                        int64_t every) // compares every so many-th element of C
@@ -2459,7 +2450,7 @@ static void check_gemm(GxGemm p, GemmTypes types, int threads, int gap,
     if (p.beta != 0) copy_rows(c, p.ldc, old, p.N, p.M, p.N);
     void *c_stored = stored(c, p.M * p.ldc, types.c);
     p.A = a_stored, p.B = b_stored, p.C = c_stored;
-    if (types.widened) gemm_widened(&p, threads);
+    if (types.in_tiles) gx_cpu_gemm_tiles(&p, threads);
     else CHECK(gx_cpu_gemm(&p, threads, &err) == GX_OK, "%s", err.message);
     for (int64_t i = 0; i < p.M * p.ldc; i++) c[i] = gx_cpu_load(c_stored, i, types.c);
     CHECK(count_nan(c, p.M * p.ldc) == p.M * gap, "%s: wrote behind its rows, or left NaN", gx_cpu_gemm_name());
@@ -2602,13 +2593,15 @@ TEST(linear_with_gaps_and_what_it_is_added_to_is_what_the_oracle_says)
     }
 }
 
-static const GemmTypes gemm_types[] = {
-    {GX_F32, GX_F32, 0}, {GX_BF16, GX_BF16, 0}, {GX_BF16, GX_F32, 0}, {GX_BF16, GX_BF16, 1}, {GX_BF16, GX_F32, 1}};
+static const GemmTypes gemm_types[] = {{GX_F32, GX_F32, 0}, {GX_BF16, GX_BF16, 0}, {GX_BF16, GX_F32, 0},
+                                       {GX_F32, GX_F32, 1}, {GX_BF16, GX_BF16, 1}, {GX_BF16, GX_F32, 1}};
 
 TEST(gemm_of_all_types_transposes_strides_and_factors)
 {
-    static const int64_t size[][3] = {{1, 1, 1},       {7, 33, 5},   {6, 32, 256},
-                                      {100, 165, 257}, {1, 70, 600}, {97, 1, 3}}; // past 6 x 32, 96 x 128, 256
+    static const int64_t size[][3] = {{1, 1, 1},     {6, 16, 320}, {14, 32, 320},  // a tile, and past it
+                                      {7, 17, 5},    {15, 33, 3},  {29, 70, 257},  // past blocks of 240 x 256
+                                      {261, 35, 11}, {9, 301, 11}, {1, 70, 641},   // and one panel of 320, and two
+                                      {97, 1, 3}};
     static const float factor[][2] = {{1, 0}, {1, 1}, {-0.5f, 0}, {0.3f, -1.5f}};
     for (int s = 0; s < COUNT(size); s++)
         for (int run = 0; run < COUNT(factor) * COUNT(gemm_types) * 4; run++) {
@@ -2633,31 +2626,39 @@ TEST(gemm_of_one_row_has_the_same_bits_on_any_number_of_threads)
     free(a), free(b), free(c[0]), free(c[1]);
 }
 
-// Blocks by threads, with rests in all directions; the same bits each time; inside a parallel region, too.
-TEST(gemm_widened_to_fp32_is_the_same_every_time_and_in_a_parallel_region)
+// Blocks of several threads are smaller than those of one; tiles are cut at both edges; one of these products runs inside
+// a parallel region.
+TEST(gemm_in_tiles_has_the_same_bits_on_any_number_of_threads)
 {
-    enum { M = 211, N = 301, K = 523 };
-    float *a = random_floats(M * K, 1, 1), *b = random_floats(K * N, 2, 1);
-    void *a_stored = stored(a, M * K, GX_BF16), *b_stored = stored(b, K * N, GX_BF16);
-    uint16_t *c[4];
-    for (int i = 0; i < 4; i++) {
-        c[i] = (uint16_t *)take(M * N, 2);
-        const GxGemm p = {0, 0, M, N, K, 1, 0, a_stored, b_stored, K, N, c[i], N, GX_BF16, GX_BF16};
-        if (i < 2) gemm_widened(&p, 3);
+    enum { M = 511, N = 301, K = 523, RUNS = 6 };
+    static const GxDtype types[][2] = {{GX_F32, GX_F32}, {GX_BF16, GX_F32}, {GX_BF16, GX_BF16}};
+    for (int t = 0; t < COUNT(types); t++) {
+        float *a = random_floats(M * K, 1, 1), *b = random_floats(K * N, 2, 1);
+        void *a_stored = stored(a, M * K, types[t][0]), *b_stored = stored(b, K * N, types[t][0]), *c[RUNS];
+        GxGemm p = {0, 0, M, N, K, 1, 0, a_stored, b_stored, K, N, NULL, N, types[t][0], types[t][1]};
+        for (int i = 0; i < RUNS; i++) {
+            c[i] = take(M * N, gx_dtype_size(p.type_c));
+            if (i < RUNS - 1) p.C = c[i], gx_cpu_gemm_tiles(&p, i % 4 ? 2 * i - 1 : 1);
+        }
+        p.C = c[RUNS - 1];
+        GX_OMP(parallel num_threads(2))
+        {
+            GX_OMP(single)
+            gx_cpu_gemm_tiles(&p, 3);
+        }
+        p.M = 0, gx_cpu_gemm_tiles(&p, 2); // no rows, then no columns: nothing is written
+        p.M = M, p.N = 0, gx_cpu_gemm_tiles(&p, 2);
+        for (int i = 1; i < RUNS; i++)
+            CHECK(!memcmp(c[0], c[i], (size_t)(M * N * gx_dtype_size(p.type_c))), "%s into %s: product %d has other bits",
+                  gx_dtype_name(p.type_ab), gx_dtype_name(p.type_c), i);
+        for (int i = 0; i < RUNS; i++) free(c[i]);
+        free(a), free(b), free(a_stored), free(b_stored);
     }
-    GX_OMP(parallel for num_threads(2))
-    for (int i = 2; i < 4; i++) {
-        const GxGemm p = {0, 0, M, N, K, 1, 0, a_stored, b_stored, K, N, c[i], N, GX_BF16, GX_BF16};
-        gemm_widened(&p, 3);
-    }
-    for (int i = 1; i < 4; i++) CHECK(!memcmp(c[0], c[i], M * N * 2), "product %d has other bits", i);
-    for (int i = 0; i < 4; i++) free(c[i]);
-    free(a), free(b), free(a_stored), free(b_stored);
 }
 
 // 1 + 2^-8 + 2^-17, each from another panel, is 1 + 2^-7 in one rounding; 1 where any two panels were rounded before,
 // and where what is there was.
-TEST(gemm_widened_to_fp32_rounds_the_sum_of_all_panels_once)
+TEST(gemm_in_tiles_rounds_the_sum_of_all_panels_once)
 {
     enum { K = 700 };
     for (int run = 0; run < 8; run++) { // the 1 lies in A, or is in C; A and B as they are, or transposed
@@ -2668,7 +2669,7 @@ TEST(gemm_widened_to_fp32_rounds_the_sum_of_all_panels_once)
         void *a_stored = stored(a, K, GX_BF16), *b_stored = stored(b, K, GX_BF16), *c_stored = stored(&c, 1, GX_BF16);
         GxGemm p = {ta, tb, 1, 1, K, 1, (float)adds, a_stored, b_stored, 1, 1, c_stored, 1, GX_BF16, GX_BF16};
         p.lda = ta ? 1 : K, p.ldb = tb ? K : 1;
-        gemm_widened(&p, 2);
+        gx_cpu_gemm_tiles(&p, 2);
         c = gx_cpu_load(c_stored, 0, GX_BF16);
         CHECK(c == 1 + 0x1p-7f, "run %d: %.9g", run, c);
         free(a), free(b), free(a_stored), free(b_stored), free(c_stored);

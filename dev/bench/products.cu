@@ -1,14 +1,14 @@
-// products.cu: the matrix products of a LLaMA's step (134M parameters: D 768, 12 heads, F 2048, V 32000; 1024 tokens),
-// forward, of inputs and of weights, beside what the CPU's fused multiply-add instructions reach without memory, in the
+// products.cu: the matrix products of a LLaMA's step (134M parameters: D 768, 12 heads, F 2048, V 32000; and 24M: D 288, 6
+// heads, F 768, V 32000; 1024 tokens), forward, of inputs and of weights, beside what the CPU's fused multiply-add instructions reach without memory, in the
 // same run: what is left to gain by another library.
 //
 //     O=$(make -s print-folder); make $O/products && $O/products [THREADS]
 //
 // Prints GFLOP/s of all threads, medians, in turns with the peak. The time is the processor's by threads, so that what
 // else runs on the machine is not in it. The peak is of fp32; instructions for bf16, where there are some, do twice
-// that. sgemm: what oneDNN's other way (cpu/gemm.h) does of the same product.
+// that. sgemm: what oneDNN's function does of the same product; own: what the kernels in C do (cpu/gemm_tiles.h).
 #include "galaxy.h"
-#include "galaxy/cpu/gemm.h"
+#include "galaxy/cpu/gemm_tiles.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,39 +57,54 @@ static double peak(int threads)
     return 2.0 * threads * TURNS * SUMS * LANES / seconds / 1e9;
 }
 
-static double product(const GxGemm *p, int threads, int is_sgemm)
+// What computes a product: what ships (gx_cpu_gemm), oneDNN's sgemm, Galaxy's own kernels.
+enum { SHIPPED, SGEMM, TILES, WAYS };
+
+static double product(const GxGemm *p, int threads, int way)
 {
     GxError err = GX_ZERO;
     const clock_t begun = clock();
+    if (way == SHIPPED && gx_cpu_gemm(p, threads, &err)) fprintf(stderr, "%s\n", err.message), exit(1);
 #ifdef GX_WITH_ONEDNN
-    if (is_sgemm)
+    if (way == SGEMM)
         dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', p->M, p->N, p->K, 1, (const float *)p->A, p->lda,
                    (const float *)p->B, p->ldb, 0, (float *)p->C, p->ldc);
 #endif
-    if (!is_sgemm && gx_cpu_gemm(p, threads, &err)) fprintf(stderr, "%s\n", err.message), exit(1);
+    if (way == TILES) gx_cpu_gemm_tiles(p, threads);
     const double seconds = (double)(clock() - begun) / CLOCKS_PER_SEC / threads;
     return 2.0 * (double)p->M * (double)p->N * (double)p->K / seconds / 1e9;
 }
 
 static void measure(const char *what, GxGemm p, int threads)
 {
-    double rate[ROUNDS], other[ROUNDS], most[ROUNDS];
+    double rate[WAYS][ROUNDS], most[ROUNDS];
     int has_sgemm = 0;
 #ifdef GX_WITH_ONEDNN
     has_sgemm = p.type_ab == GX_F32;
 #endif
-    product(&p, threads, 0); // compiles the library's kernel
+    product(&p, threads, SHIPPED); // compiles the library's kernel
     for (int r = 0; r < ROUNDS; r++) {
         most[r] = peak(threads);
-        rate[r] = product(&p, threads, 0);
-        other[r] = has_sgemm ? product(&p, threads, 1) : 0;
+        for (int way = 0; way < WAYS; way++) rate[way][r] = way == SGEMM && !has_sgemm ? 0 : product(&p, threads, way);
     }
-    const double top = median(most) * (p.type_ab == GX_BF16 && gx_cpu_gemm_has_bf16() ? 2 : 1);
+    const double top = median(most) * (p.type_ab == GX_BF16 && gx_cpu_gemm_has_bf16() ? 2 : 1), shipped = median(rate[0]);
     printf("%-4s %-7s %5ld x %5ld x %5ld: %6.1f of %6.1f, %.2f", gx_dtype_name(p.type_ab), what, (long)p.M, (long)p.N,
-           (long)p.K, median(rate), top, median(rate) / top);
-    if (has_sgemm) printf("; sgemm %6.1f", median(other));
-    printf("\n");
+           (long)p.K, shipped, top, shipped / top);
+    if (has_sgemm) printf("; sgemm %6.1f, %.2f", median(rate[SGEMM]), median(rate[SGEMM]) / top);
+    printf("; own %6.1f, %.2f\n", median(rate[TILES]), median(rate[TILES]) / top);
     fflush(stdout);
+}
+
+// Small numbers, as fp32 or bf16. They are written, since pages that never were are all the same one, in the first cache.
+static void *numbers(int64_t n)
+{
+    uint32_t *x = (uint32_t *)malloc((size_t)n * sizeof *x), state = 1;
+    if (!x) fprintf(stderr, "no memory\n"), exit(1);
+    for (int64_t i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u;
+        x[i] = 0x3c003c00u | (state & 0x807f807fu); // as two of bf16 or as one of fp32 between 2^-7 and 2^-6, of either sign
+    }
+    return x;
 }
 
 int main(int argc, char **argv)
@@ -99,16 +114,18 @@ int main(int argc, char **argv)
                                         {1024, 768, 768},
                                         {1024, 768, 4096},
                                         {1024, 2048, 768},
-                                        {512, 768, 32000}};
+                                        {512, 768, 32000},
+                                        {1024, 288, 480},
+                                        {1024, 288, 1536},
+                                        {1024, 768, 288},
+                                        {512, 288, 32000}};
     const int threads = argc > 1 ? atoi(argv[1]) : 2;
     printf("%s, %d threads\n", gx_cpu_gemm_name(), threads);
     for (int t = 0; t < 2; t++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
             const int64_t R = shapes[s][0], in = shapes[s][1], out = shapes[s][2];
             const GxDtype type = t ? GX_BF16 : GX_F32;
-            void *x = calloc((size_t)(R * in), 4), *w = calloc((size_t)(in * out), 4),
-                 *y = calloc((size_t)(R * out), 4), *dw = calloc((size_t)(in * out), 4);
-            if (!x || !w || !y || !dw) return fprintf(stderr, "no memory\n"), 1;
+            void *x = numbers(R * in), *w = numbers(in * out), *y = numbers(R * out), *dw = numbers(in * out);
             const GxGemm p[3] = {{0, 1, R, out, in, 1, 0, x, w, in, in, y, out, type, type},
                                  {0, 0, R, in, out, 1, 0, y, w, out, in, x, in, type, type},
                                  {1, 0, out, in, R, 1, 0, y, x, out, in, dw, in, type, GX_F32}};

@@ -265,7 +265,8 @@ static GX_CPU_INLINE void gx__cpu_nf4_values_of(void *y, const GxNf4Pairs *pairs
     const uint8_t *codes = w->codes + first / 2;
     float value[GX_NF4_BLOCK + 2];
     const int64_t skip = first % 2, bytes = (skip + n + 1) / 2;
-    for (int64_t i = 0; i < bytes; i++) memcpy(value + 2 * i, pairs->value[codes[i]], sizeof *pairs->value);
+    for (int64_t i = 0; i < bytes; i++)
+        value[2 * i] = pairs->value[codes[i]][0], value[2 * i + 1] = pairs->value[codes[i]][1];
     GX_OMP(simd)
     for (int64_t i = 0; i < n; i++) gx_cpu_store(y, i, value[skip + i] * a, dtype);
 }

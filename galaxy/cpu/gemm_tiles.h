@@ -1,0 +1,180 @@
+// gemm_tiles.h: matrix products of Galaxy's own, in C: all products where no library is compiled in, and those of bf16
+// on CPUs without instructions for bf16. It needs gcc or clang, whose vector types are the registers of whatever machine
+// is compiled for (AVX-512, AVX, SSE2, NEON); no instruction is named.
+//
+// A thread computes a block of C at a time. For each panel of K it copies the block's rows of A and columns of B in the
+// order in which they are multiplied, widened to fp32 where they are bf16. A tile is a few rows by two vectors of C; its
+// sums stay in registers over the whole panel. Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix
+// Multiplication", 2008.
+//
+// Numerics: sums are taken in fp32, panel by panel in the order of K, however many threads there are, so the same
+// arguments give the same bits. A bf16 result is rounded once, after the last panel.
+//
+// Memory: about 1 MB on the stack of each thread.
+#ifndef GX_CPU_GEMM_TILES_H
+#define GX_CPU_GEMM_TILES_H
+#include "gemm_args.h"
+GX_BEGIN
+
+void gx_cpu_gemm_tiles(const GxGemm *p, int threads); // computes p, whose arguments gx_cpu_gemm has checked
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_GEMM_TILES_IMPLEMENTED)
+#define GX_CPU_GEMM_TILES_IMPLEMENTED
+#include "vec.h"
+
+// A tile's sums, two vectors of B and an element of A fill the registers: 31 of the 32 of AVX-512, 15 of 16 elsewhere.
+#if defined(__AVX512F__)
+enum { GX__TILE_LANES = 16, GX__TILE_M = 14 };
+#elif defined(__AVX__)
+enum { GX__TILE_LANES = 8, GX__TILE_M = 6 };
+#else
+enum { GX__TILE_LANES = 4, GX__TILE_M = 6 };
+#endif
+enum { GX__TILE_N = 2 * GX__TILE_LANES };
+// The largest block of C and the longest panel. Of a panel the block's A is 300 KB, which the second cache holds, and a
+// tile's B 20 KB (with AVX-512 40), which the first one holds.
+enum { GX__BLOCK_M = 240 / GX__TILE_M * GX__TILE_M, GX__BLOCK_N = 256, GX__BLOCK_K = 320 };
+
+typedef float GxTileVector __attribute__((vector_size(4 * GX__TILE_LANES), aligned(4), may_alias));
+
+typedef struct {
+    float a[GX__BLOCK_M * GX__BLOCK_K]; // [rows/TILE_M][k][TILE_M]
+    float b[GX__BLOCK_N * GX__BLOCK_K]; // [columns/TILE_N][k][TILE_N]
+} GxTilePanels;
+
+// C[i,j] = alpha * sum_l a[l,i] b[l,j] + beta * C[i,j]; beta 0: C is only written.
+static void gx__tile(float *c, int64_t ldc, const float *a, const float *b, int64_t k, float alpha, float beta)
+{
+    const GxTileVector zero = GX_ZERO;
+    GxTileVector sum[GX__TILE_M][2];
+    for (int i = 0; i < GX__TILE_M; i++) {
+        sum[i][0] = sum[i][1] = zero;
+        __builtin_prefetch(c + i * ldc, 1);
+        __builtin_prefetch(c + i * ldc + GX__TILE_N - 1, 1);
+    }
+    for (int64_t l = 0; l < k; l++, a += GX__TILE_M, b += GX__TILE_N) {
+        const GxTileVector left = *(const GxTileVector *)b, right = *(const GxTileVector *)(b + GX__TILE_LANES);
+        for (int i = 0; i < GX__TILE_M; i++) sum[i][0] += a[i] * left, sum[i][1] += a[i] * right;
+    }
+    for (int i = 0; i < GX__TILE_M; i++)
+        for (int j = 0; j < 2; j++) {
+            GxTileVector *to = (GxTileVector *)(c + i * ldc + j * GX__TILE_LANES);
+            *to = beta == 0 ? alpha * sum[i][j] : alpha * sum[i][j] + beta * *to;
+        }
+}
+
+// A tile at C's edge: m rows and n columns of it are there.
+static void gx__tile_cut(float *c, int64_t ldc, int64_t m, int64_t n, const float *a, const float *b, int64_t k,
+                         float alpha, float beta)
+{
+    float whole[GX__TILE_M * GX__TILE_N];
+    gx__tile(whole, GX__TILE_N, a, b, k, alpha, 0);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++)
+            c[i * ldc + j] = whole[i * GX__TILE_N + j] + (beta == 0 ? 0 : beta * c[i * ldc + j]);
+}
+
+// Copies n rows of A, or columns of B, of k elements each, `width` at a time: [n/width][k][width], with zeros behind the
+// last one. Element l of row i is x[first + i*ld + l] where rows are in one piece, else x[first + l*ld + i].
+static GX_CPU_INLINE void gx__tile_pack(float *to, int64_t width, const void *x, int64_t first, int64_t ld, int in_rows,
+                                        int64_t n, int64_t k, GxDtype type)
+{
+    const int64_t whole = n / width * width;
+    if (in_rows)
+        for (int64_t i = 0; i < whole; i += width)
+            for (int64_t l = 0; l < k; l++)
+                for (int64_t r = 0; r < width; r++)
+                    to[i * k + l * width + r] = gx_cpu_load(x, first + (i + r) * ld + l, type);
+    else
+        for (int64_t l = 0; l < k; l++)
+            for (int64_t i = 0; i < whole; i += width) {
+                GX_OMP(simd)
+                for (int64_t r = 0; r < width; r++)
+                    to[i * k + l * width + r] = gx_cpu_load(x, first + l * ld + i + r, type);
+            }
+    for (int64_t l = 0; l < k && whole < n; l++)
+        for (int64_t i = whole; i < whole + width; i++)
+            to[whole * k + l * width + i - whole] =
+                i < n ? gx_cpu_load(x, first + (in_rows ? i * ld + l : l * ld + i), type) : 0;
+}
+static GX_CPU_INLINE void gx__tile_pack_a(float *to, const GxGemm *p, int64_t m0, int64_t m, int64_t k0, int64_t k,
+                                          GxDtype type)
+{
+    const int64_t first = p->trans_a ? k0 * p->lda + m0 : m0 * p->lda + k0;
+    gx__tile_pack(to, GX__TILE_M, p->A, first, p->lda, !p->trans_a, m, k, type);
+}
+static GX_CPU_INLINE void gx__tile_pack_b(float *to, const GxGemm *p, int64_t n0, int64_t n, int64_t k0, int64_t k,
+                                          GxDtype type)
+{
+    const int64_t first = p->trans_b ? n0 * p->ldb + k0 : k0 * p->ldb + n0;
+    gx__tile_pack(to, GX__TILE_N, p->B, first, p->ldb, p->trans_b, n, k, type);
+}
+
+// The tiles of c[m,n], which lies at row m0 of C, for columns of B that are in s.
+static void gx__tile_rows(GxTilePanels *s, float *c, int64_t ldc, const GxGemm *p, int64_t m0, int64_t m, int64_t n,
+                          int64_t k0, int64_t k)
+{
+    const float beta = k0 ? 1 : p->beta;
+    GX_CPU_TYPES(p->type_ab, gx__tile_pack_a, s->a, p, m0, m, k0, k);
+    for (int64_t j = 0; j < n; j += GX__TILE_N)
+        for (int64_t i = 0; i < m; i += GX__TILE_M) {
+            const float *a = s->a + i * k, *b = s->b + j * k;
+            const int64_t rows = gx_min(GX__TILE_M, m - i), cols = gx_min(GX__TILE_N, n - j);
+            float *to = c + i * ldc + j;
+            if (rows == GX__TILE_M && cols == GX__TILE_N) gx__tile(to, ldc, a, b, k, p->alpha, beta);
+            else gx__tile_cut(to, ldc, rows, cols, a, b, k, p->alpha, beta);
+        }
+}
+
+// c[m,n], which lies at row m0 and column n0 of C; n up to BLOCK_N.
+static void gx__tile_block(float *c, int64_t ldc, const GxGemm *p, int64_t m0, int64_t m, int64_t n0, int64_t n)
+{
+    GxTilePanels s;
+    const int64_t most = gx_ceil_div(p->K, gx_ceil_div(p->K, GX__BLOCK_K)); // panels of about the same length
+    for (int64_t k0 = 0; k0 < p->K; k0 += most) {
+        const int64_t k = gx_min(most, p->K - k0);
+        GX_CPU_TYPES(p->type_ab, gx__tile_pack_b, s.b, p, n0, n, k0, k);
+        for (int64_t i = 0; i < m; i += GX__BLOCK_M)
+            gx__tile_rows(&s, c + i * ldc, ldc, p, m0 + i, gx_min(GX__BLOCK_M, m - i), n, k0, k);
+    }
+}
+
+// The same where C is bf16: summed up in fp32, rounded once.
+static void gx__tile_block_rounded(const GxGemm *p, int64_t m0, int64_t m, int64_t n0, int64_t n)
+{
+    float c[GX__BLOCK_M * GX__BLOCK_N];
+    uint16_t *to = (uint16_t *)p->C + m0 * p->ldc + n0;
+    for (int64_t i = 0; p->beta != 0 && i < m; i++) {
+        GX_OMP(simd)
+        for (int64_t j = 0; j < n; j++) c[i * n + j] = gx_from_bf16(to[i * p->ldc + j]);
+    }
+    gx__tile_block(c, n, p, m0, m, n0, n);
+    for (int64_t i = 0; i < m; i++) {
+        GX_OMP(simd)
+        for (int64_t j = 0; j < n; j++) to[i * p->ldc + j] = gx_to_bf16(c[i * n + j]);
+    }
+}
+
+// Blocks are made smaller until each thread has some.
+void gx_cpu_gemm_tiles(const GxGemm *p, int threads)
+{
+    int64_t m = p->type_c == GX_BF16 ? GX__BLOCK_M : 4 * GX__BLOCK_M, n = GX__BLOCK_N;
+    m = gx_max(1, gx_min(p->M, m)), n = gx_max(1, gx_min(p->N, n));
+    while (threads > 1 && gx_ceil_div(p->M, m) * gx_ceil_div(p->N, n) < 4 * threads &&
+           (m > 4 * GX__TILE_M || n > 2 * GX__TILE_N)) {
+        if (m > n) m = gx_round_up(m / 2, GX__TILE_M);
+        else n = gx_round_up(n / 2, GX__TILE_N);
+    }
+    const int64_t across = gx_ceil_div(p->N, n), blocks = gx_ceil_div(p->M, m) * across;
+    GX_OMP(parallel for schedule(dynamic) num_threads(threads))
+    for (int64_t i = 0; i < blocks; i++) {
+        const int64_t m0 = i / across * m, n0 = i % across * n;
+        const int64_t rows = gx_min(m, p->M - m0), cols = gx_min(n, p->N - n0);
+        if (p->type_c == GX_BF16) gx__tile_block_rounded(p, m0, rows, n0, cols);
+        else gx__tile_block((float *)p->C + m0 * p->ldc + n0, p->ldc, p, m0, rows, n0, cols);
+    }
+}
+#endif

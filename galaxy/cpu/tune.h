@@ -1,0 +1,231 @@
+// cpu/tune.h: --autotune on the CPU (run/autotune.h): which way of computing a matrix product is the fastest for its
+// shape, by the clock. Which ways there are: gemm.h.
+//
+// While products are timed (gx_cpu_tune), each shape is computed in each way some times, then once more as without
+// --autotune, which is what counts. A product that is added to what is there is timed in a scratch of its own; one whose
+// result is larger than the scratch is not timed. What attention multiplies is not tuned: its products are small, and
+// many threads compute some at once.
+#ifndef GX_CPU_TUNE_H
+#define GX_CPU_TUNE_H
+#include "../base/context.h"
+#include "gemm.h"
+GX_BEGIN
+
+// gx_cpu_gemm by the threads of the context, in the way that was chosen for this shape, if one was.
+void gx_cpu_product(GxContext *g, const GxGemm *p);
+
+// GxDevice's (ops/device.h)
+void gx_cpu_tune(GxContext *g, int on);
+char *gx_cpu_tuned_text(GxContext *g);
+GxStatus gx_cpu_take_tuned(GxContext *g, const char *text, GxError *err);
+void gx_cpu_close(GxContext *g);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_TUNE_IMPLEMENTED)
+#define GX_CPU_TUNE_IMPLEMENTED
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../base/clock.h"
+#include "../ops/device.h"
+#include "../ops/tuned.h"
+
+enum { GX__CPU_TUNING_SCRATCH = 64 << 20, GX__CPU_TIMINGS = 5 }; // bytes; rounds, behind one that does not count
+
+// What a choice is for. No padding: keys are compared byte by byte.
+typedef struct {
+    int64_t M, N, K, lda, ldb, ldc;
+    int32_t trans_a, trans_b, type_ab, type_c;
+    int32_t is_scaled, adds; // alpha is not 1; beta is not 0
+} GxCpuProductKey;
+
+typedef struct {
+    GxCpuProductKey key;
+    GxGemmWay way;
+    int is_taken; // 0: timed in this step, and not computed by yet
+} GxCpuTuned;
+
+// The CPU's state of a context: GxContext.device_state, where products are tuned.
+typedef struct {
+    GxCpuTuned *tuned;
+    int n, room, times;
+    void *scratch;
+} GxCpuTuning;
+
+// NULL: nothing is tuned, or the context is another device's.
+static GxCpuTuning *gx__cpu_tuning(const GxContext *g)
+{
+    return g->device && g->device->tune == gx_cpu_tune ? (GxCpuTuning *)g->device_state : NULL;
+}
+
+static GxCpuProductKey gx__cpu_product_key(const GxGemm *p)
+{
+    const GxCpuProductKey key = {p->M,
+                                 p->N,
+                                 p->K,
+                                 p->lda,
+                                 p->ldb,
+                                 p->ldc,
+                                 p->trans_a,
+                                 p->trans_b,
+                                 (int32_t)p->type_ab,
+                                 (int32_t)p->type_c,
+                                 p->alpha != 1,
+                                 p->beta != 0};
+    return key;
+}
+
+static GxCpuTuned *gx__cpu_tuned_find(const GxCpuTuning *t, const GxCpuProductKey *key)
+{
+    for (int i = 0; i < t->n; i++)
+        if (!memcmp(key, &t->tuned[i].key, sizeof *key)) return &t->tuned[i];
+    return NULL;
+}
+
+static void gx__cpu_tuned_add(GxContext *g, const GxCpuTuned *one)
+{
+    GxCpuTuning *t = gx__cpu_tuning(g);
+    if (t->n == t->room) {
+        const int room = t->room ? 2 * t->room : 64;
+        GxCpuTuned *larger = (GxCpuTuned *)realloc(t->tuned, (size_t)room * sizeof *larger);
+        if (!larger) {
+            GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %d choices of products", room);
+            return;
+        }
+        t->tuned = larger, t->room = room;
+    }
+    t->tuned[t->n++] = *one;
+}
+
+// ---- the clock -----------------------------------------------------------------------------------------------------
+
+// The ways take turns, and the least time of each counts: on a machine that others use, too, it is the one that says
+// most about the way.
+static void gx__cpu_tune_product(GxContext *g, const GxGemm *p)
+{
+    const GxCpuTuning *t = gx__cpu_tuning(g);
+    GxCpuTuned best = {gx__cpu_product_key(p), gx_cpu_gemm_way(p), 0};
+    GxGemm timed = *p;
+    double least[GX_GEMM_WAYS];
+    if (p->beta != 0 && ((p->M - 1) * p->ldc + p->N) * gx_dtype_size(p->type_c) > GX__CPU_TUNING_SCRATCH) return;
+    if (p->beta != 0) timed.C = t->scratch;
+    for (int round = -1; round < GX__CPU_TIMINGS; round++)
+        for (int way = 0; way < GX_GEMM_WAYS; way++) {
+            if (!gx_cpu_gemm_can(p, (GxGemmWay)way)) continue;
+            const double begun = gx_seconds();
+            if (gx_cpu_gemm_by(&timed, (GxGemmWay)way, gx_threads(g), &g->error)) return;
+            const double seconds = gx_seconds() - begun;
+            if (round <= 0 || seconds < least[way]) least[way] = seconds;
+        }
+    for (int way = 0; way < GX_GEMM_WAYS; way++)
+        if (gx_cpu_gemm_can(p, (GxGemmWay)way) && least[way] < least[best.way]) best.way = (GxGemmWay)way;
+    gx__cpu_tuned_add(g, &best);
+}
+
+void gx_cpu_product(GxContext *g, const GxGemm *p)
+{
+    const GxCpuTuning *t = gx__cpu_tuning(g);
+    const GxCpuProductKey key = gx__cpu_product_key(p);
+    const GxCpuTuned *tuned = t ? gx__cpu_tuned_find(t, &key) : NULL;
+    if (tuned && tuned->is_taken) {
+        gx_cpu_gemm_by(p, tuned->way, gx_threads(g), &g->error);
+        return;
+    }
+    if (t && t->times && !tuned && gx_cpu_gemm_can(p, gx_cpu_gemm_way(p))) gx__cpu_tune_product(g, p);
+    if (!gx_failed(g)) gx_cpu_gemm(p, gx_threads(g), &g->error);
+}
+
+// ---- the table -----------------------------------------------------------------------------------------------------
+
+static GxCpuTuning *gx__cpu_tuning_open(GxContext *g)
+{
+    if (!g->device_state) g->device_state = calloc(1, sizeof(GxCpuTuning));
+    if (!g->device_state) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a table of products");
+    return gx__cpu_tuning(g);
+}
+
+void gx_cpu_tune(GxContext *g, int on)
+{
+    GxCpuTuning *t = gx__cpu_tuning_open(g);
+    if (!t) return;
+    t->times = on;
+    if (on && !t->scratch && !(t->scratch = calloc(1, GX__CPU_TUNING_SCRATCH)))
+        GX_FAIL(&g->error, GX_ERR_MEMORY, "no %d MB of memory left to time products in; leave out --autotune",
+                GX__CPU_TUNING_SCRATCH >> 20);
+    if (on) return;
+    free(t->scratch);
+    t->scratch = NULL;
+    t->n = 0;
+}
+
+void gx_cpu_close(GxContext *g)
+{
+    GxCpuTuning *t = (GxCpuTuning *)g->device_state;
+    if (t) free(t->tuned), free(t->scratch), free(t);
+    g->device_state = NULL;
+}
+
+// "galaxy autotune 1, AMD EPYC, 2 cores (avx2), oneDNN 2.6.3, 2 threads": what the choices are for
+static void gx__cpu_tuned_header(const GxContext *g, char *text, size_t size)
+{
+    char cpu[GX_TUNED_HEADER - 60];
+    g->device->describe(cpu, sizeof cpu);
+    snprintf(text, size, GX_TUNED ", %s, %d threads", cpu, gx_threads(g));
+}
+
+#define GX__CPU_KEY_FORMAT "%ld %ld %ld %ld %ld %ld %d %d %d %d %d %d"
+
+char *gx_cpu_tuned_text(GxContext *g)
+{
+    const GxCpuTuning *t = gx__cpu_tuning_open(g);
+    char *text = NULL, header[GX_TUNED_HEADER];
+    size_t size = 0;
+    FILE *out = t ? open_memstream(&text, &size) : NULL;
+    if (!out) return NULL;
+    gx__cpu_tuned_header(g, header, sizeof header);
+    fprintf(out, "%s\n", header);
+    for (int i = 0; i < t->n; i++) {
+        const GxCpuProductKey *k = &t->tuned[i].key;
+        fprintf(out, GX__CPU_KEY_FORMAT " %s\n", (long)k->M, (long)k->N, (long)k->K, (long)k->lda, (long)k->ldb,
+                (long)k->ldc, k->trans_a, k->trans_b, k->type_ab, k->type_c, k->is_scaled, k->adds,
+                gx_cpu_gemm_way_name(t->tuned[i].way));
+    }
+    if (fclose(out) == 0) return text;
+    free(text);
+    return NULL;
+}
+
+static int gx__cpu_take_line(GxContext *g, const char *line)
+{
+    GxCpuTuned one = GX_ZERO;
+    GxCpuProductKey *k = &one.key;
+    long n[6];
+    int at = 0;
+    if (sscanf(line, GX__CPU_KEY_FORMAT " %n", &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &k->trans_a, &k->trans_b,
+               &k->type_ab, &k->type_c, &k->is_scaled, &k->adds, &at) != 12)
+        return 0;
+    k->M = n[0], k->N = n[1], k->K = n[2], k->lda = n[3], k->ldb = n[4], k->ldc = n[5];
+    one.is_taken = 1;
+    for (int way = 0; way < GX_GEMM_WAYS; way++) {
+        const char *name = gx_cpu_gemm_way_name((GxGemmWay)way);
+        if (strcspn(line + at, "\n") != strlen(name) || strncmp(line + at, name, strlen(name))) continue;
+        one.way = (GxGemmWay)way;
+        const GxGemm p = {k->trans_a, k->trans_b, k->M, k->N, k->K, k->is_scaled ? 0.5f : 1.0f, k->adds ? 1.0f : 0.0f,
+                          NULL, NULL, k->lda, k->ldb, NULL, k->ldc, (GxDtype)k->type_ab, (GxDtype)k->type_c};
+        if (!gx_cpu_gemm_can(&p, one.way)) return 0;
+        if (!gx__cpu_tuned_find(gx__cpu_tuning(g), k)) gx__cpu_tuned_add(g, &one);
+        return 1;
+    }
+    return 0;
+}
+
+GxStatus gx_cpu_take_tuned(GxContext *g, const char *text, GxError *err)
+{
+    char header[GX_TUNED_HEADER];
+    if (!gx__cpu_tuning_open(g)) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a table of products");
+    gx__cpu_tuned_header(g, header, sizeof header);
+    return gx_tuned_read(g, text, header, gx__cpu_take_line, err);
+}
+#endif
