@@ -2430,15 +2430,13 @@ static double gemm_at(const float *x, int64_t ld, int trans, int64_t row, int64_
 
 typedef struct {
     GxDtype ab, c;
-    int in_tiles; // by Galaxy's own kernels (cpu/gemm_tiles.h), whatever the CPU and the build
 } GemmTypes;
 
-static void check_gemm(GxGemm p, GemmTypes types, int threads, int gap,
-                       int64_t every) // compares every so many-th element of C
+// Compares every so many-th element of C.
+static void check_gemm_by(GxGemmWay way, GxGemm p, int threads, int gap, int64_t every)
 {
     GxError err = GX_ZERO;
-    p.lda = (p.trans_a ? p.M : p.K) + gap, p.ldb = (p.trans_b ? p.K : p.N) + gap, p.ldc = p.N + gap;
-    p.type_ab = types.ab, p.type_c = types.c;
+    const GemmTypes types = {p.type_ab, p.type_c};
     const int64_t a_rows = p.trans_a ? p.K : p.M, b_rows = p.trans_b ? p.N : p.K, n = gx_ceil_div(p.M * p.N, every);
     float *a = random_floats(a_rows * p.lda, 1, 1), *b = random_floats(b_rows * p.ldb, 2, 1),
           *old = random_floats(p.M * p.N, 3, 1);
@@ -2450,10 +2448,10 @@ static void check_gemm(GxGemm p, GemmTypes types, int threads, int gap,
     if (p.beta != 0) copy_rows(c, p.ldc, old, p.N, p.M, p.N);
     void *c_stored = stored(c, p.M * p.ldc, types.c);
     p.A = a_stored, p.B = b_stored, p.C = c_stored;
-    if (types.in_tiles) gx_cpu_gemm_tiles(&p, threads);
-    else CHECK(gx_cpu_gemm(&p, threads, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_cpu_gemm_by(&p, way, threads, &err) == GX_OK, "%s", err.message);
     for (int64_t i = 0; i < p.M * p.ldc; i++) c[i] = gx_cpu_load(c_stored, i, types.c);
-    CHECK(count_nan(c, p.M * p.ldc) == p.M * gap, "%s: wrote behind its rows, or left NaN", gx_cpu_gemm_name());
+    CHECK(count_nan(c, p.M * p.ldc) == p.M * gap, "%s, %s: wrote behind its rows, or left NaN", gx_cpu_gemm_name(),
+          gx_cpu_gemm_way_name(way));
     for (int64_t i = 0; i < n; i++) {
         const int64_t row = i * every / p.N, col = i * every % p.N;
         for (int64_t k = 0; k < p.K; k++)
@@ -2462,7 +2460,7 @@ static void check_gemm(GxGemm p, GemmTypes types, int threads, int gap,
         sample[i] = c[row * p.ldc + col];
     }
     const double rounding = types.c == GX_BF16 ? 1.0 / 256 : 0; // bf16's u: each element is rounded once
-    test_close("C", sample, ref, (long)n, test_bound((double)p.K + 3) + rounding,
+    test_close(gx_cpu_gemm_way_name(way), sample, ref, (long)n, test_bound((double)p.K + 3) + rounding,
                0); // a sum of K products, alpha, beta
     free(a), free(b), free(old), free(c), free(sample), free(ref), free(a_stored), free(b_stored), free(c_stored);
 }
@@ -2593,8 +2591,17 @@ TEST(linear_with_gaps_and_what_it_is_added_to_is_what_the_oracle_says)
     }
 }
 
-static const GemmTypes gemm_types[] = {{GX_F32, GX_F32, 0}, {GX_BF16, GX_BF16, 0}, {GX_BF16, GX_F32, 0},
-                                       {GX_F32, GX_F32, 1}, {GX_BF16, GX_BF16, 1}, {GX_BF16, GX_F32, 1}};
+static const GemmTypes gemm_types[] = {{GX_F32, GX_F32}, {GX_BF16, GX_BF16}, {GX_BF16, GX_F32}};
+
+// In each way that there is.
+static void check_gemm(GxGemm p, GemmTypes types, int threads, int gap, int64_t every)
+{
+    p.lda = (p.trans_a ? p.M : p.K) + gap, p.ldb = (p.trans_b ? p.K : p.N) + gap, p.ldc = p.N + gap;
+    p.type_ab = types.ab, p.type_c = types.c;
+    for (int way = 0; way < GX_GEMM_WAYS; way++)
+        if (gx_cpu_gemm_can(&p, (GxGemmWay)way)) check_gemm_by((GxGemmWay)way, p, threads, gap, every);
+    CHECK(gx_cpu_gemm_can(&p, gx_cpu_gemm_way(&p)), "the way that is taken is none of them");
+}
 
 TEST(gemm_of_all_types_transposes_strides_and_factors)
 {
@@ -2707,18 +2714,101 @@ TEST(gemm_refuses_strides_and_types_that_do_not_fit)
 TEST(gemm_of_large_weight_gradients_keeps_the_contract)
 {
     for (int run = 0; run < 4; run++) { // beta 0 and 1, rows with and without gaps, one thread and two
-        GxGemm p = {1, 0, 517, 511, 523, 1, (float)(run % 2), NULL, NULL, 0, 0, NULL, 0, GX_F32, GX_F32};
+        GxGemm p = {1, 0, 517, 511, 523, 1, (float)(run % 2), NULL, NULL, 517, 511, NULL, 511, GX_F32, GX_F32};
 #ifdef GX_WITH_ONEDNN
         GxGemm half_alpha = p, half_beta = p;
         half_alpha.alpha = half_beta.beta = 0.5f;
-        CHECK(gx__cpu_uses_matmul(&p), "this is no longer oneDNN's other way: make the sizes larger");
-        CHECK(!gx__cpu_uses_matmul(&half_alpha) && !gx__cpu_uses_matmul(&half_beta),
+        CHECK(gx_cpu_gemm_way(&p) == GX_GEMM_MATMUL, "this is no longer oneDNN's other way: make the sizes larger");
+        CHECK(gx_cpu_gemm_way(&half_alpha) == GX_GEMM_SGEMM && gx_cpu_gemm_way(&half_beta) == GX_GEMM_SGEMM,
               "oneDNN's other way has no factors");
 #endif
         for (int types = 0; types < COUNT(gemm_types); types++)
             check_gemm(p, gemm_types[types], run == 0 || run == 3 ? 1 : 2, 3 * (run / 2), 61);
     }
 }
+
+// ---- --autotune ----------------------------------------------------------------------------------------------------
+
+#ifdef GX_WITH_ONEDNN // else there is one way alone
+// The text with another way in all its lines but the first.
+static char *with_way(const char *text, const char *way)
+{
+    char *other = (char *)take(2 * (int64_t)strlen(text) + 200, 1), *to = other;
+    for (const char *line = text; *line; line += strcspn(line, "\n") + 1) {
+        const int length = (int)strcspn(line, "\n"), is_first = line == text;
+        int cut = length;
+        while (!is_first && line[cut - 1] != ' ') cut--;
+        to += sprintf(to, "%.*s%s\n", cut, line, is_first ? "" : way);
+    }
+    return other;
+}
+
+// A product by the context, added to `old` or not, beside one in a way; 1: the same bits.
+static int same_product(GxContext *g, GxGemm p, const float *old, GxGemmWay way)
+{
+    const size_t bytes = (size_t)(p.M * p.ldc) * sizeof(float);
+    float *a = floats(p.M * p.ldc), *b = floats(p.M * p.ldc);
+    memcpy(a, old, bytes), memcpy(b, old, bytes);
+    p.C = a, gx_cpu_product(g, &p);
+    p.C = b, CHECK(gx_cpu_gemm_by(&p, way, 2, &g->error) == GX_OK, "%s", g->error.message);
+    const int same = !memcmp(a, b, bytes);
+    free(a), free(b);
+    return same;
+}
+
+TEST(products_are_computed_as_a_table_says_and_timing_them_changes_nothing)
+{
+    enum { M = 65, N = 70, K = 5000 }; // K: long, so that sums in another order are other sums
+    GxContext g = GX_ZERO;
+    GxError why = GX_ZERO;
+    g.device = gx_device_cpu(), g.threads = 2;
+    float *a = random_floats(M * K, 1, 1), *b = random_floats(K * N, 2, 1), *c = random_floats(M * N, 3, 1);
+    GxGemm p[3];
+    for (int i = 0; i < 3; i++) { // the last one comes too late to be in the table
+        const GxGemm one = {0, i == 2, M, N, K, 1, (float)(i == 1), a, b, K, i == 2 ? K : N, NULL, N, GX_F32, GX_F32};
+        p[i] = one;
+        CHECK(same_product(&g, p[i], c, gx_cpu_gemm_way(&p[i])), "product %d without a table", i);
+        CHECK(!same_product(&g, p[i], c, GX_GEMM_TILES), "product %d is the same in each way: make K larger", i);
+    }
+    g.device->tune(&g, 1);
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < 2; i++)
+            CHECK(same_product(&g, p[i], c, gx_cpu_gemm_way(&p[i])), "timing has changed product %d", i);
+    char *text = g.device->tuned_text(&g);
+    CHECK(text && strstr(text, "galaxy autotune 1, ") == text && strstr(text, "oneDNN") && strstr(text, ", 2 threads\n"),
+          "%s", text);
+    CHECK(strstr(text, "\n65 70 5000 5000 70 70 0 0 0 0 0 0 ") && strstr(text, "\n65 70 5000 5000 70 70 0 0 0 0 0 1 "),
+          "%s", text);
+    g.device->tune(&g, 0);
+    for (int i = 0; i < 2; i++) CHECK(same_product(&g, p[i], c, gx_cpu_gemm_way(&p[i])), "the table is not forgotten");
+    for (int way = GX_GEMM_SGEMM; way < GX_GEMM_WAYS; way++) {
+        char *table = with_way(text, gx_cpu_gemm_way_name((GxGemmWay)way));
+        CHECK(g.device->take_tuned(&g, table, &why) == GX_OK, "%s", why.message);
+        for (int i = 0; i < 2; i++)
+            CHECK(same_product(&g, p[i], c, (GxGemmWay)way), "product %d is not computed by %s", i,
+                  gx_cpu_gemm_way_name((GxGemmWay)way));
+        CHECK(same_product(&g, p[2], c, gx_cpu_gemm_way(&p[2])), "a product that is not in the table");
+        char *again = g.device->tuned_text(&g);
+        CHECK(again && !strcmp(again, table), "%s became %s", table, again ? again : "none");
+        g.device->tune(&g, 0);
+        free(table), free(again);
+    }
+    static const char *const bad[] = {"", "gemm", "row", "tile", "tiless"};
+    for (int i = 0; i < COUNT(bad); i++) {
+        char *table = with_way(text, bad[i]);
+        gx_error_clear(&why);
+        CHECK(g.device->take_tuned(&g, table, &why) == GX_ERR_FORMAT && strstr(why.message, "line 2 is no product"),
+              "\"%s\": %s", bad[i], why.message);
+        free(table);
+    }
+    g.threads = 1, gx_error_clear(&why);
+    CHECK(g.device->take_tuned(&g, text, &why) == GX_ERR_UNSUPPORTED && strstr(why.message, "1 threads"), "%s",
+          why.message);
+    CHECK(!gx_failed(&g), "%s", g.error.message);
+    gx_device_close(&g);
+    free(text), free(a), free(b), free(c);
+}
+#endif
 
 // ---- zero, copy, add -----------------------------------------------------------------------------------------------
 

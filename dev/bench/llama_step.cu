@@ -16,7 +16,7 @@ static const GxField bench_options[] = {
     {"serve", GX_FIELD_BOOL, offsetof(BenchOptions, serve), "false", "steps on request", NULL},
     {"profile", GX_FIELD_BOOL, offsetof(BenchOptions, profile), "false", "where the time goes", NULL},
     {"autotune", GX_FIELD_BOOL, offsetof(BenchOptions, autotune), "false",
-     "cuda: matrix products by the algorithms that are the fastest in a step before the others", NULL},
+     "matrix products by the algorithms that are the fastest in a step before the others", NULL},
 };
 
 static int by_size(const void *a, const void *b)
@@ -60,7 +60,7 @@ static void tune_products(Step *t)
     const GxDevice *d = t->g.device;
     double median, best;
     if (!d->tune) {
-        GX_FAIL(&t->g.error, GX_ERR_ARGUMENT, "--autotune is about products on a card, this is the device %s", d->name);
+        GX_FAIL(&t->g.error, GX_ERR_ARGUMENT, "--autotune: the device %s has one way to compute products alone", d->name);
         return;
     }
     d->tune(&t->g, 1);

@@ -20,12 +20,13 @@ static int by_value(const void *a, const void *b)
 static double run_all(GxGemm p, const char *weights, int64_t matrices, int threads, int is_library)
 {
     GxError err = GX_ZERO;
+    GxGemmWay way = is_library ? p.type_ab == GX_F32 ? GX_GEMM_SGEMM : GX_GEMM_MATMUL : GX_GEMM_ROW;
     const int64_t bytes = p.N * p.K * gx_dtype_size(p.type_ab);
+    if (!gx_cpu_gemm_can(&p, way)) way = GX_GEMM_TILES;
     const double begun = gx_seconds();
     for (int64_t i = 0; i < matrices; i++) {
         p.B = weights + i * bytes;
-        if (is_library ? gx_cpu_gemm_blocked(&p, threads, &err) : gx_cpu_gemm(&p, threads, &err))
-            fprintf(stderr, "%s\n", err.message), exit(1);
+        if (gx_cpu_gemm_by(&p, way, threads, &err)) fprintf(stderr, "%s\n", err.message), exit(1);
     }
     return (double)(matrices * bytes) / (gx_seconds() - begun) / 1e9;
 }

@@ -1,21 +1,18 @@
-// products.cu: the matrix products of a LLaMA's step (134M parameters: D 768, 12 heads, F 2048, V 32000; and 24M: D 288, 6
-// heads, F 768, V 32000; 1024 tokens), forward, of inputs and of weights, beside what the CPU's fused multiply-add instructions reach without memory, in the
-// same run: what is left to gain by another library.
+// products.cu: the matrix products of a step of a LLaMA (134M parameters: D 768, 12 heads, F 2048, V 32000; and 24M: D 288,
+// 6 heads, 2 of keys, F 768, V 32000; 1024 tokens), forward, of inputs and of weights, in each way that there is
+// (cpu/gemm.h), beside what the CPU's fused multiply-add instructions reach without memory, in the same run.
 //
 //     O=$(make -s print-folder); make $O/products && $O/products [THREADS]
 //
-// Prints GFLOP/s of all threads, medians, in turns with the peak. The time is the processor's by threads, so that what
-// else runs on the machine is not in it. The peak is of fp32; instructions for bf16, where there are some, do twice
-// that. sgemm: what oneDNN's function does of the same product; own: what the kernels in C do (cpu/gemm_tiles.h).
+// Prints GFLOP/s of all threads, medians of rounds in which the ways take turns, and their shares of the peak; * marks
+// the way that is taken without --autotune. The time is the processor's by threads, so that what else runs on the machine
+// is not in it. The peak is of fp32; instructions for bf16, where there are some, do twice that.
 #include "galaxy.h"
-#include "galaxy/cpu/gemm_tiles.h"
+#include "galaxy/cpu/gemm.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#ifdef GX_WITH_ONEDNN
-#include <oneapi/dnnl/dnnl.h>
-#endif
 
 enum { ROUNDS = 5, TURNS = 10000000, SUMS = 10 };
 #ifdef __AVX512F__
@@ -57,41 +54,33 @@ static double peak(int threads)
     return 2.0 * threads * TURNS * SUMS * LANES / seconds / 1e9;
 }
 
-// What computes a product: what ships (gx_cpu_gemm), oneDNN's sgemm, Galaxy's own kernels.
-enum { SHIPPED, SGEMM, TILES, WAYS };
-
-static double product(const GxGemm *p, int threads, int way)
+static double product(const GxGemm *p, GxGemmWay way, int threads)
 {
     GxError err = GX_ZERO;
     const clock_t begun = clock();
-    if (way == SHIPPED && gx_cpu_gemm(p, threads, &err)) fprintf(stderr, "%s\n", err.message), exit(1);
-#ifdef GX_WITH_ONEDNN
-    if (way == SGEMM)
-        dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', p->M, p->N, p->K, 1, (const float *)p->A, p->lda,
-                   (const float *)p->B, p->ldb, 0, (float *)p->C, p->ldc);
-#endif
-    if (way == TILES) gx_cpu_gemm_tiles(p, threads);
+    if (gx_cpu_gemm_by(p, way, threads, &err)) fprintf(stderr, "%s\n", err.message), exit(1);
     const double seconds = (double)(clock() - begun) / CLOCKS_PER_SEC / threads;
     return 2.0 * (double)p->M * (double)p->N * (double)p->K / seconds / 1e9;
 }
 
 static void measure(const char *what, GxGemm p, int threads)
 {
-    double rate[WAYS][ROUNDS], most[ROUNDS];
-    int has_sgemm = 0;
-#ifdef GX_WITH_ONEDNN
-    has_sgemm = p.type_ab == GX_F32;
-#endif
-    product(&p, threads, SHIPPED); // compiles the library's kernel
-    for (int r = 0; r < ROUNDS; r++) {
-        most[r] = peak(threads);
-        for (int way = 0; way < WAYS; way++) rate[way][r] = way == SGEMM && !has_sgemm ? 0 : product(&p, threads, way);
+    double rate[GX_GEMM_WAYS][ROUNDS], most[ROUNDS];
+    for (int r = -1; r < ROUNDS; r++) { // the first round compiles the library's kernels
+        if (r >= 0) most[r] = peak(threads);
+        for (int way = 0; way < GX_GEMM_WAYS; way++) {
+            const double once = gx_cpu_gemm_can(&p, (GxGemmWay)way) ? product(&p, (GxGemmWay)way, threads) : 0;
+            if (r >= 0) rate[way][r] = once;
+        }
     }
-    const double top = median(most) * (p.type_ab == GX_BF16 && gx_cpu_gemm_has_bf16() ? 2 : 1), shipped = median(rate[0]);
-    printf("%-4s %-7s %5ld x %5ld x %5ld: %6.1f of %6.1f, %.2f", gx_dtype_name(p.type_ab), what, (long)p.M, (long)p.N,
-           (long)p.K, shipped, top, shipped / top);
-    if (has_sgemm) printf("; sgemm %6.1f, %.2f", median(rate[SGEMM]), median(rate[SGEMM]) / top);
-    printf("; own %6.1f, %.2f\n", median(rate[TILES]), median(rate[TILES]) / top);
+    const double top = median(most) * (p.type_ab == GX_BF16 && gx_cpu_gemm_has_bf16() ? 2 : 1);
+    printf("%-4s %-7s %5ld x %5ld x %5ld: of %6.1f", gx_dtype_name(p.type_ab), what, (long)p.M, (long)p.N, (long)p.K, top);
+    for (int way = 0; way < GX_GEMM_WAYS; way++) {
+        if (!gx_cpu_gemm_can(&p, (GxGemmWay)way)) continue;
+        printf(", %s%s %.1f (%.2f)", gx_cpu_gemm_way_name((GxGemmWay)way), (GxGemmWay)way == gx_cpu_gemm_way(&p) ? "*" : "",
+               median(rate[way]), median(rate[way]) / top);
+    }
+    printf("\n");
     fflush(stdout);
 }
 

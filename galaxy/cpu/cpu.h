@@ -19,6 +19,7 @@
 #include "rope.h"
 #include "rows.h"
 #include "team.h"
+#include "tune.h"
 GX_BEGIN
 
 const GxDevice *gx_device_cpu(void);
@@ -50,12 +51,18 @@ static void gx__cpu_device_fill(void)
     d.describe = gx_cpu_describe;
 
     d.shares_host_memory = 1;
+    d.close = gx_cpu_close;
     d.arena_open = gx_cpu_arena_open;
     d.arena_close = gx_cpu_arena_close;
     d.host_arena_open = gx_cpu_arena_open;
     d.host_arena_close = gx_cpu_arena_close;
     d.to_device = gx_cpu_to_device;
     d.to_host = gx_cpu_to_host;
+#ifdef GX_WITH_ONEDNN // else there is one way alone
+    d.tune = gx_cpu_tune;
+    d.tuned_text = gx_cpu_tuned_text;
+    d.take_tuned = gx_cpu_take_tuned;
+#endif
 
     d.zero = gx_cpu_zero;
     d.copy = gx_cpu_copy;

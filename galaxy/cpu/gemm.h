@@ -12,10 +12,19 @@
 #include "gemm_args.h"
 GX_BEGIN
 
-// Refuses arguments that do not fit together, and types that there are no products of.
+// Who computes a product. Each has an order of sums of its own, and so other bits.
+typedef enum {
+    GX_GEMM_ROW,    // A is one row and B lies transposed: B is read where it lies
+    GX_GEMM_SGEMM,  // oneDNN's dnnl_sgemm: fp32
+    GX_GEMM_MATMUL, // oneDNN's matmul primitive: fp32, and bf16 by instructions
+    GX_GEMM_TILES,  // gemm_tiles.h: everything
+    GX_GEMM_WAYS
+} GxGemmWay;
+const char *gx_cpu_gemm_way_name(GxGemmWay way);          // "sgemm"
+int gx_cpu_gemm_can(const GxGemm *p, GxGemmWay way);      // whether this build and CPU compute p in this way
+GxGemmWay gx_cpu_gemm_way(const GxGemm *p);               // the way that gx_cpu_gemm takes, by a fixed rule
 GxStatus gx_cpu_gemm(const GxGemm *p, int threads, GxError *err);
-// The same by blocks, whatever the shape; gx_cpu_gemm has another way for one row.
-GxStatus gx_cpu_gemm_blocked(const GxGemm *p, int threads, GxError *err);
+GxStatus gx_cpu_gemm_by(const GxGemm *p, GxGemmWay way, int threads, GxError *err); // GX_ERR_UNSUPPORTED: it cannot
 
 // 1: products of bf16 are made by instructions for them; 0: they would gain nothing over products of fp32.
 int gx_cpu_gemm_has_bf16(void);
@@ -46,29 +55,6 @@ static GxStatus gx__cpu_gemm_checked(const GxGemm *p, GxError *err)
     return GX_OK;
 }
 
-#ifdef GX_WITH_ONEDNN
-int gx_cpu_gemm_has_bf16(void) { return gx__cpu_onednn_has_bf16(); }
-const char *gx_cpu_gemm_name(void)
-{
-    return gx_cpu_gemm_has_bf16() ? GX__CPU_ONEDNN
-                                  : GX__CPU_ONEDNN
-               ", bf16 widened to fp32 products (this CPU has no bf16 instructions)";
-}
-#else
-int gx_cpu_gemm_has_bf16(void) { return 0; }
-const char *gx_cpu_gemm_name(void) { return "plain C (oneDNN was not compiled in)"; }
-#endif
-
-GxStatus gx_cpu_gemm_blocked(const GxGemm *p, int threads, GxError *err)
-{
-    GX_TRY(gx__cpu_gemm_checked(p, err));
-#ifdef GX_WITH_ONEDNN
-    if (p->type_ab == GX_F32 || gx_cpu_gemm_has_bf16()) return gx__cpu_gemm_onednn(p, threads, err);
-#endif
-    gx_cpu_gemm_tiles(p, threads);
-    return GX_OK;
-}
-
 // ---- one row -------------------------------------------------------------------------------------------------------
 
 // C = alpha * A B^T + beta * C where A is one row, as writing text needs it: one token's row by all weights of a layer.
@@ -95,13 +81,65 @@ static void gx__cpu_one_row(const GxGemm *p, int threads)
     }
 }
 
-// ---- either --------------------------------------------------------------------------------------------------------
+// ---- who computes it ------------------------------------------------------------------------------------------------
+
+#ifdef GX_WITH_ONEDNN
+int gx_cpu_gemm_has_bf16(void) { return gx__cpu_onednn_has_bf16(); }
+const char *gx_cpu_gemm_name(void)
+{
+    return gx_cpu_gemm_has_bf16() ? GX__CPU_ONEDNN
+                                  : GX__CPU_ONEDNN
+               ", bf16 widened to fp32 products (this CPU has no bf16 instructions)";
+}
+#else
+int gx_cpu_gemm_has_bf16(void) { return 0; }
+const char *gx_cpu_gemm_name(void) { return "plain C (oneDNN was not compiled in)"; }
+#endif
+
+const char *gx_cpu_gemm_way_name(GxGemmWay way)
+{
+    static const char *const name[] = {"row", "sgemm", "matmul", "tiles"};
+    return name[way];
+}
+
+int gx_cpu_gemm_can(const GxGemm *p, GxGemmWay way)
+{
+    if (way == GX_GEMM_TILES) return 1;
+    if (way == GX_GEMM_ROW) return p->M == 1 && !p->trans_a && p->trans_b;
+#ifdef GX_WITH_ONEDNN
+    return p->type_ab == GX_F32 || (way == GX_GEMM_MATMUL && gx_cpu_gemm_has_bf16());
+#else
+    return 0;
+#endif
+}
+
+GxGemmWay gx_cpu_gemm_way(const GxGemm *p)
+{
+    if (gx_cpu_gemm_can(p, GX_GEMM_ROW)) return GX_GEMM_ROW;
+    if (!gx_cpu_gemm_can(p, GX_GEMM_MATMUL)) return GX_GEMM_TILES;
+#ifdef GX_WITH_ONEDNN
+    if (!gx__cpu_prefers_matmul(p)) return GX_GEMM_SGEMM;
+#endif
+    return GX_GEMM_MATMUL;
+}
+
+GxStatus gx_cpu_gemm_by(const GxGemm *p, GxGemmWay way, int threads, GxError *err)
+{
+    GX_TRY(gx__cpu_gemm_checked(p, err));
+    if (!gx_cpu_gemm_can(p, way))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "matrix product %ld x %ld x %ld of %s cannot be computed by %s",
+                       (long)p->M, (long)p->N, (long)p->K, gx_dtype_name(p->type_ab), gx_cpu_gemm_way_name(way));
+#ifdef GX_WITH_ONEDNN
+    if (way == GX_GEMM_SGEMM || way == GX_GEMM_MATMUL)
+        return gx__cpu_gemm_onednn(p, way == GX_GEMM_MATMUL, threads, err);
+#endif
+    if (way == GX_GEMM_ROW) gx__cpu_one_row(p, threads);
+    else gx_cpu_gemm_tiles(p, threads);
+    return GX_OK;
+}
 
 GxStatus gx_cpu_gemm(const GxGemm *p, int threads, GxError *err)
 {
-    if (p->M != 1 || p->trans_a || !p->trans_b) return gx_cpu_gemm_blocked(p, threads, err);
-    GX_TRY(gx__cpu_gemm_checked(p, err));
-    gx__cpu_one_row(p, threads);
-    return GX_OK;
+    return gx_cpu_gemm_by(p, gx_cpu_gemm_way(p), threads, err);
 }
 #endif

@@ -28,7 +28,7 @@
 // go there. Products of bf16 go there too, where the CPU has instructions for them.
 enum { GX__CPU_MATMUL_FROM = 1 << 27 }; // multiplications
 
-static int gx__cpu_uses_matmul(const GxGemm *p)
+static int gx__cpu_prefers_matmul(const GxGemm *p)
 {
     if (p->type_ab == GX_BF16) return 1;
     return p->trans_a && !p->trans_b && p->alpha == 1 && (p->beta == 0 || p->beta == 1) &&
@@ -157,14 +157,14 @@ static dnnl_status_t gx__cpu_sgemm(const GxGemm *p)
                       p->lda, (const float *)p->B, p->ldb, p->beta, (float *)p->C, p->ldc);
 }
 
-static GxStatus gx__cpu_gemm_onednn(const GxGemm *p, int threads, GxError *err)
+static GxStatus gx__cpu_gemm_onednn(const GxGemm *p, int by_matmul, int threads, GxError *err)
 {
     (void)threads;
 #ifdef _OPENMP
     if (!omp_in_parallel() && omp_get_max_threads() != threads)
         omp_set_num_threads(threads); // oneDNN asks OpenMP; this thread's own setting
 #endif
-    const dnnl_status_t s = gx__cpu_uses_matmul(p) ? gx__cpu_matmul(p) : gx__cpu_sgemm(p);
+    const dnnl_status_t s = by_matmul ? gx__cpu_matmul(p) : gx__cpu_sgemm(p);
     if (s == dnnl_success) return GX_OK;
     return GX_FAIL(err, s == dnnl_out_of_memory ? GX_ERR_MEMORY : GX_ERR_DEVICE,
                    "oneDNN refused a matrix product %ld x %ld x %ld (its status %d)", (long)p->M, (long)p->N,

@@ -16,8 +16,8 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_LINEAR_IMPLEMENTED)
 #define GX_CPU_LINEAR_IMPLEMENTED
 #include <string.h>
-#include "gemm.h"
 #include "team.h"
+#include "tune.h"
 #include "vec.h"
 
 // sum[r,o] = y[r,o] + bias[o], of fp32 or from bf16 to fp32
@@ -46,7 +46,8 @@ static void gx__cpu_linear_add_rounded(GxContext *g, uint16_t *y, const uint16_t
         gx__cpu_bias_sum(sum, s->Out, to, bias, rows, s, GX_BF16);
         GxGemm p = {0, 1,           rows,  s->Out, s->In,  s->scale, 1,     x + first * s->x_stride,
                     w, s->x_stride, s->In, sum,    s->Out, GX_BF16,  GX_F32};
-        if (gx_cpu_gemm(&p, gx_threads(g), &g->error)) return;
+        gx_cpu_product(g, &p);
+        if (gx_failed(g)) return;
         for (int64_t r = 0; r < rows; r++) gx__cpu_round_row(to + r * s->y_stride, sum + r * s->Out, s->Out);
     }
 }
@@ -69,14 +70,14 @@ void gx_cpu_linear_forward(GxContext *g, void *y, const void *x, const void *w, 
     const float beta = bias || s->accumulate ? 1.0f : 0.0f;
     GxGemm p = {0, 1,           s->R,  s->Out, s->In,       s->scale, beta,    x,
                 w, s->x_stride, s->In, y,      s->y_stride, s->dtype, s->dtype};
-    gx_cpu_gemm(&p, gx_threads(g), &g->error);
+    gx_cpu_product(g, &p);
 }
 
 void gx_cpu_linear_backward_input(GxContext *g, void *dx, const void *dy, const void *w, const GxLinearShape *s)
 {
     GxGemm p = {0,           0,     s->R, s->In,       s->Out,   s->scale, s->accumulate ? 1.0f : 0.0f, dy, w,
                 s->y_stride, s->In, dx,   s->x_stride, s->dtype, s->dtype};
-    gx_cpu_gemm(&p, gx_threads(g), &g->error);
+    gx_cpu_product(g, &p);
 }
 
 static GX_CPU_INLINE void gx__cpu_column_sum_rows(float *part, const void *x, int64_t rows, int64_t C, int64_t stride,
@@ -114,6 +115,6 @@ void gx_cpu_linear_backward_weight(GxContext *g, float *dw, float *dbias, const 
     if (!dw) return;
     GxGemm p = {1,           0,           s->Out, s->In, s->R,     s->scale, s->accumulate ? 1.0f : 0.0f, dy, x,
                 s->y_stride, s->x_stride, dw,     s->In, s->dtype, GX_F32};
-    gx_cpu_gemm(&p, gx_threads(g), &g->error);
+    gx_cpu_product(g, &p);
 }
 #endif

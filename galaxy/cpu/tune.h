@@ -28,7 +28,6 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../base/clock.h"
 #include "../ops/device.h"
 #include "../ops/tuned.h"
 
@@ -133,7 +132,7 @@ void gx_cpu_product(GxContext *g, const GxGemm *p)
         gx_cpu_gemm_by(p, tuned->way, gx_threads(g), &g->error);
         return;
     }
-    if (t && t->times && !tuned && gx_cpu_gemm_can(p, gx_cpu_gemm_way(p))) gx__cpu_tune_product(g, p);
+    if (t && t->times && !tuned) gx__cpu_tune_product(g, p);
     if (!gx_failed(g)) gx_cpu_gemm(p, gx_threads(g), &g->error);
 }
 

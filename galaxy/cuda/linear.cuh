@@ -11,6 +11,7 @@
 #ifndef GX_CUDA_LINEAR_CUH
 #define GX_CUDA_LINEAR_CUH
 #include "../ops/linear.h"
+#include "../ops/tuned.h"
 #include "elementwise.cuh"
 #include "kernel.cuh"
 GX_BEGIN
@@ -369,14 +370,14 @@ static void gx__cuda_tuned_header(char *text, size_t size)
     int card = 0;
     cudaDeviceProp p = {};
     if (cudaGetDevice(&card) == cudaSuccess) cudaGetDeviceProperties(&p, card);
-    snprintf(text, size, "galaxy autotune 1, %s (sm_%d%d), cuBLASLt %ld", p.name, p.major, p.minor,
+    snprintf(text, size, GX_TUNED ", %s (sm_%d%d), cuBLASLt %ld", p.name, p.major, p.minor,
              (long)cublasLtGetVersion());
 }
 
 char *gx_cuda_tuned_text(GxContext *g)
 {
     const GxCudaProducts *all = gx_cuda(g)->products;
-    char *text = NULL, header[400];
+    char *text = NULL, header[GX_TUNED_HEADER];
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out) return NULL;
@@ -420,27 +421,21 @@ static int gx__cuda_tuned_read(const char *line, GxCudaTuned *one)
     return line[at] == '\n' || line[at] == 0;
 }
 
+static int gx__cuda_take_line(GxContext *g, const char *line)
+{
+    GxCudaTuned one;
+    if (!gx__cuda_tuned_read(line, &one)) return 0;
+    if (!gx__cuda_tuned_find(gx_cuda(g)->products, &one.key)) gx__cuda_tuned_add(g, &one);
+    return 1;
+}
+
 GxStatus gx_cuda_take_tuned(GxContext *g, const char *text, GxError *err)
 {
-    GxCudaProducts *all = gx_cuda(g)->products;
-    char header[400];
+    char header[GX_TUNED_HEADER];
     gx__cuda_tuned_header(header, sizeof header);
-    const int length = (int)strcspn(text, "\n");
-    if (strncmp(text, "galaxy autotune ", 16))
-        return GX_FAIL(err, GX_ERR_FORMAT, "it begins with \"%.*s\"; expected \"galaxy autotune 1\"",
-                       length < 40 ? length : 40, text);
-    if (length != (int)strlen(header) || strncmp(text, header, (size_t)length))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "it says \"%.*s\", and this is \"%s\"", length < 300 ? length : 300,
-                       text, header);
-    int line = 1;
-    for (const char *at = text + length; at[0] && at[1]; at += 1 + strcspn(at + 1, "\n"), line++) {
-        GxCudaTuned one;
-        if (!gx__cuda_tuned_read(at + 1, &one))
-            return GX_FAIL(err, GX_ERR_FORMAT, "line %d is no product with its algorithm", line + 1);
-        if (!gx__cuda_tuned_find(all, &one.key)) gx__cuda_tuned_add(g, &one);
-    }
-    gx__cuda_forget_plans(all);
-    return GX_OK;
+    const GxStatus status = gx_tuned_read(g, text, header, gx__cuda_take_line, err);
+    if (status == GX_OK) gx__cuda_forget_plans(gx_cuda(g)->products);
+    return status;
 }
 
 static cublasStatus_t gx__cuda_multiply(GxContext *g, const GxCudaProduct *p)

@@ -1,6 +1,7 @@
-// autotune.h: --autotune FILE: selects the fastest cuBLASLt algorithm for each matrix product on a card. How products
-// are timed and how the choices are stored is the device's business (ops/device.h: tune); this header decides when it
-// happens and makes the ranks agree.
+// autotune.h: --autotune FILE: selects the fastest algorithm for each shape of matrix product: on a card one of
+// cuBLASLt's, on the CPU a function of oneDNN or Galaxy's own kernels (cpu/tune.h). How products are timed and how the
+// choices are stored is the device's business (ops/device.h: tune); this header decides when it happens and makes the
+// ranks agree.
 //
 // In the first step each rank times its own shapes of products, by itself, so that no rank waits for one that has other
 // shapes; the step's results are those of the default algorithms. After that step the ranks merge their tables: where
@@ -9,8 +10,8 @@
 //
 // The table is saved in FILE, which later runs read before their first step and add their shapes to, and in every
 // checkpoint. A resumed run takes its checkpoint's table, even if other algorithms would be faster now, so that its
-// results stay bitwise the same. A table holds for one card and one version of cuBLASLt; on another one a warning says
-// so, and the products are timed again.
+// results stay bitwise the same. A table holds for one kind of card and one version of cuBLASLt, or for one kind of CPU, a
+// version of oneDNN and a number of threads; elsewhere a warning says so, and the products are timed again.
 #ifndef GX_AUTOTUNE_H
 #define GX_AUTOTUNE_H
 #include "options.h"
@@ -43,12 +44,12 @@ GxStatus gx_autotune_check(const GxTrainOptions *o, const GxContext *g, GxError 
 {
     if (!o->autotune[0] || g->device->tune || gx_options_is_inference(o)) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "--autotune is about matrix products on a card; this run is on the device %s: leave it out, or say "
-                   "--autotune \"\"",
-                   g->device->name);
+                   "--autotune chooses among ways to compute a matrix product; on the device %s this program has one "
+                   "alone%s: leave it out, or say --autotune \"\"",
+                   g->device->name, strcmp(g->device->name, "cpu") ? "" : " (a build with oneDNN has others)");
 }
 
-// Other cards or libraries would give other bits for the same product.
+// Other devices or libraries would give other bits for the same product.
 static GxStatus gx__autotune_check_ranks(GxContext *g)
 {
     int64_t bytes;
@@ -57,8 +58,8 @@ static GxStatus gx__autotune_check_ranks(GxContext *g)
     char *first = gx_agree_on_text(g, 0, mine, mine ? (int64_t)strlen(mine) : 0, &bytes);
     if (!gx_failed(g) && strcmp(first, mine))
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                "--autotune needs the same card and library on all ranks: rank 0 has \"%.*s\", rank %d \"%.*s\"; leave "
-                "it out",
+                "--autotune needs the same device, library and threads on all ranks: rank 0 has \"%.*s\", rank %d "
+                "\"%.*s\"; leave it out",
                 (int)strcspn(first, "\n"), first, g->rank, (int)strcspn(mine, "\n"), mine);
     free(first);
     free(mine);
@@ -98,13 +99,13 @@ GxStatus gx_autotune_check_table(const GxTrainer *t)
     return gx_status(g);
 }
 
-// 1: the table was loaded. 0: it is for another card or library.
+// 1: the table was loaded. 0: it is for another device or library.
 static int gx__autotune_take(GxContext *g, const char *text, const char *path)
 {
     GxError why = GX_ZERO;
     const GxStatus status = g->device->take_tuned(g, text, &why);
     if (status == GX_ERR_UNSUPPORTED && g->rank == 0)
-        gx_log(&g->log, GX_LOG_WARNING, "%s is not for this card and library: %s; products are timed anew", path,
+        gx_log(&g->log, GX_LOG_WARNING, "%s is not for this device and library: %s; products are timed anew", path,
                why.message);
     if (status == GX_ERR_FORMAT) gx__autotune_refuse_table(path, &why, &g->error);
     return status == GX_OK;
