@@ -292,8 +292,9 @@ static void same_as(const char *name, const char *serial, const char *way)
         double x[20], y[20];
         const int n = series(serial, key[k], x, 20);
         CHECK(n == 10 && series(name, key[k], y, 20) == n, "%s: other steps", way);
-        // rewards are differences of log-probabilities of up to 60, whose roundings are of their size
-        for (int i = 0; i < n; i++)
+        // Rewards are differences of log-probabilities of up to 60, whose roundings are of their size. In the first step
+        // all are 0 but for these, so which of two is the larger one is theirs to say.
+        for (int i = !strcmp(key[k], "rewards/accuracies"); i < n; i++)
             CHECK(fabs(x[i] - y[i]) <= 4e-5 * (1 + i), "%s: %s of step %d: %.9g, not %.9g", way, key[k], i + 1, y[i],
                   x[i]);
     }
@@ -456,7 +457,7 @@ TEST(a_run_that_is_resumed_ends_with_the_same_bits)
                  ways[i]);
         CHECK(run(whole, more) == 0, "%s", said.log);
         snprintf(a, sizeof a, "%s/checkpoint-3", whole);
-        CHECK(go_on(part, a, i == 2 ? "--ranks 2" : "") == 0, "%s", said.log);
+        CHECK(go_on(part, a, i == 2 ? "--ranks 2" : "--threads 1") == 0, "%s", said.log); // threads are given anew
         snprintf(a, sizeof a, "%s/checkpoint-6", whole), snprintf(b, sizeof b, "%s/checkpoint-6", part);
         same_file(a, b, i == 1 ? "adapter_model.safetensors" : "model.safetensors");
         same_file(a, b, "optimizer.safetensors"), same_file(a, b, "dpo_reference.tsv");

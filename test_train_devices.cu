@@ -152,12 +152,7 @@ TEST(autotune_computes_by_the_fastest_algorithm_from_the_second_step_on)
                 {"--micro_batch_size 2", "--ranks 2 --device_comm host", ";1000,8000,9000,7000"},
                 {"", "--ranks 2 --device_comm host --dp_batch_size_list 3,1", ";9000,8000,1000,7000"}};
     if (!use_program("train_llama")) return;
-    if (!has_emulator()) {
-        CHECK(run("--output_dir none --device cpu --autotune " TABLE) > 0 &&
-                  strstr(err(), "--autotune chooses among ways"),
-              "%s", err());
-        return;
-    }
+    if (!has_emulator()) return;
     CHECK_RAN(run("--output_dir adapter --max_steps 4 --tuning lora --model look/checkpoint-4")); // B is not 0 any more
     setenv("GX_EMU_CARDS", "2", 1);
     for (int i = 0; i < 5; i++) {
@@ -230,6 +225,77 @@ TEST(autotune_keeps_its_choices_in_checkpoints_and_in_its_file)
           "%s", err());
     CHECK(!exists("bad_table"), "the refused run has made its folder");
 }
+
+// ---- --autotune on the CPU -----------------------------------------------------------------------------------------
+
+#define ON_CPU "--device cpu --micro_batch_size 4 --max_steps 4 --save_total_limit 9 "
+#ifdef GX_WITH_ONEDNN
+// How many products of a table are computed in this way; -1 where some are not.
+static int table_says(const char *path, const char *way)
+{
+    char line[1000], end[40];
+    int products = -1, others = 0;
+    FILE *f = fopen(path, "r");
+    snprintf(end, sizeof end, " %s\n", way);
+    for (; f && fgets(line, sizeof line, f); products++)
+        others += products >= 0 && (strlen(line) < strlen(end) || strcmp(line + strlen(line) - strlen(end), end));
+    if (f) fclose(f);
+    return others ? -1 : products;
+}
+
+// What is the fastest differs from run to run, so tables are written that have one way for all. The first step is
+// computed as without a table, a resumed run by its checkpoint's, and so to the same bits.
+TEST(autotune_on_the_cpu_times_in_the_first_step_and_keeps_its_choices)
+{
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir cpu_plain --save_steps 1 " ON_CPU));
+    CHECK_RAN(run("--output_dir cpu_timed --save_steps 1 --autotune cpu.txt " ON_CPU));
+    CHECK(strstr(err(), "shapes of products have the algorithm that was fastest"), "%s", err());
+    CHECK(same_file("cpu_plain/checkpoint-1/optimizer.safetensors", "cpu_timed/checkpoint-1/optimizer.safetensors"),
+          "timing has changed the first step");
+    CHECK(same_file("cpu.txt", "cpu_timed/checkpoint-4/autotune.txt"), "the checkpoint has another table than the file");
+    shell("sed '2,$s/ [a-z]*$/ tiles/' cpu.txt > tiles.txt");
+    CHECK(table_says("tiles.txt", "tiles") >= 8, "tiles.txt has %d products", table_says("tiles.txt", "tiles"));
+    CHECK_RAN(run("--output_dir cpu_tiles --save_steps 2 --autotune tiles.txt " ON_CPU));
+    CHECK(table_says("tiles.txt", "tiles") >= 8, "a file's choices were exchanged");
+    const Log whole = read_log("cpu_tiles");
+    unlink("tiles.txt");
+    CHECK_RAN(run("--max_steps 4 --resume cpu_tiles/checkpoint-2 --output_dir cpu_tiles"));
+    check_same_losses("resumed", read_log("cpu_tiles"), whole, 0);
+    CHECK(access("tiles.txt", F_OK) != 0, "a resumed run has timed products");
+    CHECK(same_file("cpu_tiles/checkpoint-2/autotune.txt", "cpu_tiles/checkpoint-4/autotune.txt"),
+          "a resumed run keeps another table");
+    CHECK_RAN(run("--output_dir cpu_ranks --ranks 2 --micro_batch_size 2 --autotune ranks.txt --device cpu --max_steps 4"));
+    CHECK(table_says("ranks.txt", "none") == -1, "two ranks have timed nothing");
+}
+
+TEST(autotune_on_the_cpu_refuses_tables_that_are_damaged_and_times_anew_on_another_cpu)
+{
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir cpu_table --autotune good.txt " ON_CPU));
+    shell("sed '1s/oneDNN/another library/' good.txt > other.txt");
+    CHECK_RAN(run("--output_dir cpu_other --autotune other.txt " ON_CPU));
+    CHECK(strstr(err(), "other.txt is not for this device and library: it says \"galaxy autotune 1, ") &&
+              strstr(err(), "products are timed anew"),
+          "%s", err());
+    CHECK(!shell("head -n 1 good.txt > a; head -n 1 other.txt > b; cmp -s a b"), "the file is still for another CPU");
+    shell("sed '$s/ [a-z]*$/ fastest/' good.txt > bad.txt");
+    CHECK(run("--output_dir cpu_bad --autotune bad.txt " ON_CPU) > 0 && strstr(err(), "bad.txt: line ") &&
+              strstr(err(), "is no product with its algorithm; remove it, and products are timed anew"),
+          "%s", err());
+    CHECK(!exists("cpu_bad"), "the refused run has made its folder");
+}
+#else
+TEST(autotune_on_the_cpu_is_refused_where_there_is_one_way_to_compute_products)
+{
+    if (!use_program("train_llama")) return;
+    CHECK(run("--output_dir none --autotune cpu.txt " ON_CPU) > 0 &&
+              strstr(err(), "--autotune chooses among ways to compute a matrix product; on the device cpu this program "
+                            "has one alone (a build with oneDNN has others)"),
+          "%s", err());
+    CHECK(!exists("none") && !exists("cpu.txt"), "the refused run has made its folder or its table");
+}
+#endif
 
 #ifdef GX_WITH_CUDA
 // ---- CUDA graphs ---------------------------------------------------------------------------------------------------

@@ -38,6 +38,15 @@ enum { GX__TILE_N = 2 * GX__TILE_LANES };
 // tile's B 20 KB (with AVX-512 40), which the first one holds.
 enum { GX__BLOCK_M = 240 / GX__TILE_M * GX__TILE_M, GX__BLOCK_N = 256, GX__BLOCK_K = 320 };
 
+// Tiles' loops are unrolled whatever the optimisation level is: their sums then stay in registers.
+#if defined(__clang__)
+#define GX__TILE_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__) && !defined(__CUDACC__)
+#define GX__TILE_UNROLL _Pragma("GCC unroll 16")
+#else
+#define GX__TILE_UNROLL
+#endif
+
 typedef float GxTileVector __attribute__((vector_size(4 * GX__TILE_LANES), aligned(4), may_alias));
 
 typedef struct {
@@ -50,6 +59,7 @@ static void gx__tile(float *c, int64_t ldc, const float *a, const float *b, int6
 {
     const GxTileVector zero = GX_ZERO;
     GxTileVector sum[GX__TILE_M][2];
+    GX__TILE_UNROLL
     for (int i = 0; i < GX__TILE_M; i++) {
         sum[i][0] = sum[i][1] = zero;
         __builtin_prefetch(c + i * ldc, 1);
@@ -57,13 +67,15 @@ static void gx__tile(float *c, int64_t ldc, const float *a, const float *b, int6
     }
     for (int64_t l = 0; l < k; l++, a += GX__TILE_M, b += GX__TILE_N) {
         const GxTileVector left = *(const GxTileVector *)b, right = *(const GxTileVector *)(b + GX__TILE_LANES);
+        GX__TILE_UNROLL
         for (int i = 0; i < GX__TILE_M; i++) sum[i][0] += a[i] * left, sum[i][1] += a[i] * right;
     }
-    for (int i = 0; i < GX__TILE_M; i++)
-        for (int j = 0; j < 2; j++) {
-            GxTileVector *to = (GxTileVector *)(c + i * ldc + j * GX__TILE_LANES);
-            *to = beta == 0 ? alpha * sum[i][j] : alpha * sum[i][j] + beta * *to;
-        }
+    GX__TILE_UNROLL
+    for (int i = 0; i < GX__TILE_M; i++) {
+        GxTileVector *left = (GxTileVector *)(c + i * ldc), *right = (GxTileVector *)(c + i * ldc + GX__TILE_LANES);
+        *left = beta == 0 ? alpha * sum[i][0] : alpha * sum[i][0] + beta * *left;
+        *right = beta == 0 ? alpha * sum[i][1] : alpha * sum[i][1] + beta * *right;
+    }
 }
 
 // A tile at C's edge: m rows and n columns of it are there.
