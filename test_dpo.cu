@@ -292,8 +292,8 @@ static void same_as(const char *name, const char *serial, const char *way)
         double x[20], y[20];
         const int n = series(serial, key[k], x, 20);
         CHECK(n == 10 && series(name, key[k], y, 20) == n, "%s: other steps", way);
-        // Rewards are differences of log-probabilities of up to 60, whose roundings are of their size. In the first step
-        // all are 0 but for these, so which of two is the larger one is theirs to say.
+        // Rewards are differences of log-probabilities of up to 60, whose roundings are of their size. In the first
+        // step all are 0 but for these, so which of two is the larger one is theirs to say.
         for (int i = !strcmp(key[k], "rewards/accuracies"); i < n; i++)
             CHECK(fabs(x[i] - y[i]) <= 4e-5 * (1 + i), "%s: %s of step %d: %.9g, not %.9g", way, key[k], i + 1, y[i],
                   x[i]);

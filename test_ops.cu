@@ -2605,9 +2605,9 @@ static void check_gemm(GxGemm p, GemmTypes types, int threads, int gap, int64_t 
 
 TEST(gemm_of_all_types_transposes_strides_and_factors)
 {
-    static const int64_t size[][3] = {{1, 1, 1},     {6, 16, 320}, {14, 32, 320},  // a tile, and past it
-                                      {7, 17, 5},    {15, 33, 3},  {29, 70, 257},  // past blocks of 240 x 256
-                                      {261, 35, 11}, {9, 301, 11}, {1, 70, 641},   // and one panel of 320, and two
+    static const int64_t size[][3] = {{1, 1, 1},     {6, 16, 320}, {14, 32, 320}, // a tile, and past it
+                                      {7, 17, 5},    {15, 33, 3},  {29, 70, 257}, // past blocks of 240 x 256
+                                      {261, 35, 11}, {9, 301, 11}, {1, 70, 641},  // and one panel of 320, and two
                                       {97, 1, 3}};
     static const float factor[][2] = {{1, 0}, {1, 1}, {-0.5f, 0}, {0.3f, -1.5f}};
     for (int s = 0; s < COUNT(size); s++)
@@ -2633,8 +2633,8 @@ TEST(gemm_of_one_row_has_the_same_bits_on_any_number_of_threads)
     free(a), free(b), free(c[0]), free(c[1]);
 }
 
-// Blocks of several threads are smaller than those of one; tiles are cut at both edges; one of these products runs inside
-// a parallel region.
+// Blocks of several threads are smaller than those of one; tiles are cut at both edges; one of these products runs
+// inside a parallel region.
 TEST(gemm_in_tiles_has_the_same_bits_on_any_number_of_threads)
 {
     enum { M = 511, N = 301, K = 523, RUNS = 6 };
@@ -2656,8 +2656,8 @@ TEST(gemm_in_tiles_has_the_same_bits_on_any_number_of_threads)
         p.M = 0, gx_cpu_gemm_tiles(&p, 2); // no rows, then no columns: nothing is written
         p.M = M, p.N = 0, gx_cpu_gemm_tiles(&p, 2);
         for (int i = 1; i < RUNS; i++)
-            CHECK(!memcmp(c[0], c[i], (size_t)(M * N * gx_dtype_size(p.type_c))), "%s into %s: product %d has other bits",
-                  gx_dtype_name(p.type_ab), gx_dtype_name(p.type_c), i);
+            CHECK(!memcmp(c[0], c[i], (size_t)(M * N * gx_dtype_size(p.type_c))),
+                  "%s into %s: product %d has other bits", gx_dtype_name(p.type_ab), gx_dtype_name(p.type_c), i);
         for (int i = 0; i < RUNS; i++) free(c[i]);
         free(a), free(b), free(a_stored), free(b_stored);
     }
@@ -2775,7 +2775,8 @@ TEST(products_are_computed_as_a_table_says_and_timing_them_changes_nothing)
         for (int i = 0; i < 2; i++)
             CHECK(same_product(&g, p[i], c, gx_cpu_gemm_way(&p[i])), "timing has changed product %d", i);
     char *text = g.device->tuned_text(&g);
-    CHECK(text && strstr(text, "galaxy autotune 1, ") == text && strstr(text, "oneDNN") && strstr(text, ", 2 threads\n"),
+    CHECK(text && strstr(text, "galaxy autotune 1, ") == text && strstr(text, "oneDNN") &&
+              strstr(text, ", 2 threads\n"),
           "%s", text);
     CHECK(strstr(text, "\n65 70 5000 5000 70 70 0 0 0 0 0 0 ") && strstr(text, "\n65 70 5000 5000 70 70 0 0 0 0 0 1 "),
           "%s", text);

@@ -253,7 +253,8 @@ TEST(autotune_on_the_cpu_times_in_the_first_step_and_keeps_its_choices)
     CHECK(strstr(err(), "shapes of products have the algorithm that was fastest"), "%s", err());
     CHECK(same_file("cpu_plain/checkpoint-1/optimizer.safetensors", "cpu_timed/checkpoint-1/optimizer.safetensors"),
           "timing has changed the first step");
-    CHECK(same_file("cpu.txt", "cpu_timed/checkpoint-4/autotune.txt"), "the checkpoint has another table than the file");
+    CHECK(same_file("cpu.txt", "cpu_timed/checkpoint-4/autotune.txt"),
+          "the checkpoint has another table than the file");
     shell("sed '2,$s/ [a-z]*$/ tiles/' cpu.txt > tiles.txt");
     CHECK(table_says("tiles.txt", "tiles") >= 8, "tiles.txt has %d products", table_says("tiles.txt", "tiles"));
     CHECK_RAN(run("--output_dir cpu_tiles --save_steps 2 --autotune tiles.txt " ON_CPU));
@@ -265,7 +266,8 @@ TEST(autotune_on_the_cpu_times_in_the_first_step_and_keeps_its_choices)
     CHECK(access("tiles.txt", F_OK) != 0, "a resumed run has timed products");
     CHECK(same_file("cpu_tiles/checkpoint-2/autotune.txt", "cpu_tiles/checkpoint-4/autotune.txt"),
           "a resumed run keeps another table");
-    CHECK_RAN(run("--output_dir cpu_ranks --ranks 2 --micro_batch_size 2 --autotune ranks.txt --device cpu --max_steps 4"));
+    CHECK_RAN(
+        run("--output_dir cpu_ranks --ranks 2 --micro_batch_size 2 --autotune ranks.txt --device cpu --max_steps 4"));
     CHECK(table_says("ranks.txt", "none") == -1, "two ranks have timed nothing");
 }
 

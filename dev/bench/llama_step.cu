@@ -60,7 +60,8 @@ static void tune_products(Step *t)
     const GxDevice *d = t->g.device;
     double median, best;
     if (!d->tune) {
-        GX_FAIL(&t->g.error, GX_ERR_ARGUMENT, "--autotune: the device %s has one way to compute products alone", d->name);
+        GX_FAIL(&t->g.error, GX_ERR_ARGUMENT, "--autotune: the device %s has one way to compute products alone",
+                d->name);
         return;
     }
     d->tune(&t->g, 1);

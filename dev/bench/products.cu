@@ -1,12 +1,12 @@
-// products.cu: the matrix products of a step of a LLaMA (134M parameters: D 768, 12 heads, F 2048, V 32000; and 24M: D 288,
-// 6 heads, 2 of keys, F 768, V 32000; 1024 tokens), forward, of inputs and of weights, in each way that there is
+// products.cu: the matrix products of a step of a LLaMA (134M parameters: D 768, 12 heads, F 2048, V 32000; and 24M: D
+// 288, 6 heads, 2 of keys, F 768, V 32000; 1024 tokens), forward, of inputs and of weights, in each way that there is
 // (cpu/gemm.h), beside what the CPU's fused multiply-add instructions reach without memory, in the same run.
 //
 //     O=$(make -s print-folder); make $O/products && $O/products [THREADS]
 //
 // Prints GFLOP/s of all threads, medians of rounds in which the ways take turns, and their shares of the peak; * marks
-// the way that is taken without --autotune. The time is the processor's by threads, so that what else runs on the machine
-// is not in it. The peak is of fp32; instructions for bf16, where there are some, do twice that.
+// the way that is taken without --autotune. The time is the processor's by threads, so that what else runs on the
+// machine is not in it. The peak is of fp32; instructions for bf16, where there are some, do twice that.
 #include "galaxy.h"
 #include "galaxy/cpu/gemm.h"
 #include <stdio.h>
@@ -15,6 +15,7 @@
 #include <time.h>
 
 enum { ROUNDS = 5, TURNS = 10000000, SUMS = 10 };
+static const double ENOUGH = 2e10; // FLOPs that are timed at least: the processor's clock may count in steps of 4 ms
 #ifdef __AVX512F__
 enum { LANES = 16 };
 #else
@@ -57,10 +58,13 @@ static double peak(int threads)
 static double product(const GxGemm *p, GxGemmWay way, int threads)
 {
     GxError err = GX_ZERO;
+    const double flops = 2.0 * (double)p->M * (double)p->N * (double)p->K;
+    const int times = 1 + (int)(ENOUGH / flops);
     const clock_t begun = clock();
-    if (gx_cpu_gemm_by(p, way, threads, &err)) fprintf(stderr, "%s\n", err.message), exit(1);
+    for (int i = 0; i < times; i++)
+        if (gx_cpu_gemm_by(p, way, threads, &err)) fprintf(stderr, "%s\n", err.message), exit(1);
     const double seconds = (double)(clock() - begun) / CLOCKS_PER_SEC / threads;
-    return 2.0 * (double)p->M * (double)p->N * (double)p->K / seconds / 1e9;
+    return times * flops / seconds / 1e9;
 }
 
 static void measure(const char *what, GxGemm p, int threads)
@@ -74,24 +78,27 @@ static void measure(const char *what, GxGemm p, int threads)
         }
     }
     const double top = median(most) * (p.type_ab == GX_BF16 && gx_cpu_gemm_has_bf16() ? 2 : 1);
-    printf("%-4s %-7s %5ld x %5ld x %5ld: of %6.1f", gx_dtype_name(p.type_ab), what, (long)p.M, (long)p.N, (long)p.K, top);
+    printf("%-4s %-7s %5ld x %5ld x %5ld: of %6.1f", gx_dtype_name(p.type_ab), what, (long)p.M, (long)p.N, (long)p.K,
+           top);
     for (int way = 0; way < GX_GEMM_WAYS; way++) {
         if (!gx_cpu_gemm_can(&p, (GxGemmWay)way)) continue;
-        printf(", %s%s %.1f (%.2f)", gx_cpu_gemm_way_name((GxGemmWay)way), (GxGemmWay)way == gx_cpu_gemm_way(&p) ? "*" : "",
-               median(rate[way]), median(rate[way]) / top);
+        printf(", %s%s %.1f (%.2f)", gx_cpu_gemm_way_name((GxGemmWay)way),
+               (GxGemmWay)way == gx_cpu_gemm_way(&p) ? "*" : "", median(rate[way]), median(rate[way]) / top);
     }
     printf("\n");
     fflush(stdout);
 }
 
-// Small numbers, as fp32 or bf16. They are written, since pages that never were are all the same one, in the first cache.
+// Small numbers, as fp32 or bf16. They are written, since pages that never were are all the same one, in the first
+// cache.
 static void *numbers(int64_t n)
 {
     uint32_t *x = (uint32_t *)malloc((size_t)n * sizeof *x), state = 1;
     if (!x) fprintf(stderr, "no memory\n"), exit(1);
     for (int64_t i = 0; i < n; i++) {
         state = state * 1664525u + 1013904223u;
-        x[i] = 0x3c003c00u | (state & 0x807f807fu); // as two of bf16 or as one of fp32 between 2^-7 and 2^-6, of either sign
+        x[i] = 0x3c003c00u |
+               (state & 0x807f807fu); // as two of bf16 or as one of fp32 between 2^-7 and 2^-6, of either sign
     }
     return x;
 }
@@ -99,15 +106,9 @@ static void *numbers(int64_t n)
 int main(int argc, char **argv)
 {
     static const int64_t shapes[][3] = {// rows, in, out; of the head a chunk
-                                        {1024, 768, 2304},
-                                        {1024, 768, 768},
-                                        {1024, 768, 4096},
-                                        {1024, 2048, 768},
-                                        {512, 768, 32000},
-                                        {1024, 288, 480},
-                                        {1024, 288, 1536},
-                                        {1024, 768, 288},
-                                        {512, 288, 32000}};
+                                        {1024, 768, 2304}, {1024, 768, 768},  {1024, 768, 4096},
+                                        {1024, 2048, 768}, {512, 768, 32000}, {1024, 288, 480},
+                                        {1024, 288, 1536}, {1024, 768, 288},  {512, 288, 32000}};
     const int threads = argc > 1 ? atoi(argv[1]) : 2;
     printf("%s, %d threads\n", gx_cpu_gemm_name(), threads);
     for (int t = 0; t < 2; t++)

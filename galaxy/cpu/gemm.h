@@ -1,9 +1,9 @@
-// gemm.h: matrix product on the CPU: by oneDNN where it is compiled in (gemm_onednn.h), else by Galaxy's own kernels in C
-// (gemm_tiles.h).
+// gemm.h: matrix product on the CPU: by oneDNN where it is compiled in (gemm_onednn.h), else by Galaxy's own kernels in
+// C (gemm_tiles.h).
 //
 // Products of bf16 matrices are summed in fp32 and rounded once. oneDNN does them where it says that this CPU has
-// instructions for bf16 (AVX512_BF16, AMX); elsewhere they are slow there or refused, and the kernels in C widen them to
-// fp32.
+// instructions for bf16 (AVX512_BF16, AMX); elsewhere they are slow there or refused, and the kernels in C widen them
+// to fp32.
 //
 // Memory: of the kernels in C about 1 MB on the stack of each thread; oneDNN has buffers of its own.
 #ifndef GX_CPU_GEMM_H
@@ -20,9 +20,9 @@ typedef enum {
     GX_GEMM_TILES,  // gemm_tiles.h: everything
     GX_GEMM_WAYS
 } GxGemmWay;
-const char *gx_cpu_gemm_way_name(GxGemmWay way);          // "sgemm"
-int gx_cpu_gemm_can(const GxGemm *p, GxGemmWay way);      // whether this build and CPU compute p in this way
-GxGemmWay gx_cpu_gemm_way(const GxGemm *p);               // the way that gx_cpu_gemm takes, by a fixed rule
+const char *gx_cpu_gemm_way_name(GxGemmWay way);     // "sgemm"
+int gx_cpu_gemm_can(const GxGemm *p, GxGemmWay way); // whether this build and CPU compute p in this way
+GxGemmWay gx_cpu_gemm_way(const GxGemm *p);          // the way that gx_cpu_gemm takes, by a fixed rule
 GxStatus gx_cpu_gemm(const GxGemm *p, int threads, GxError *err);
 GxStatus gx_cpu_gemm_by(const GxGemm *p, GxGemmWay way, int threads, GxError *err); // GX_ERR_UNSUPPORTED: it cannot
 

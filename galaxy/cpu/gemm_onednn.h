@@ -1,4 +1,5 @@
-// gemm_onednn.h: matrix products by oneDNN, its interfaces 2.x and 3.x (GX_WITH_ONEDNN). The only file that includes it.
+// gemm_onednn.h: matrix products by oneDNN, its interfaces 2.x and 3.x (GX_WITH_ONEDNN). The only file that includes
+// it.
 //
 // Called from within a parallel region oneDNN runs on the calling thread alone: attention multiplies its tiles so. Its
 // own environment variable takes instructions away, so that a CPU which has them runs what others do:

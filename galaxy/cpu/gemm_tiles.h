@@ -1,10 +1,10 @@
 // gemm_tiles.h: matrix products of Galaxy's own, in C: all products where no library is compiled in, and those of bf16
-// on CPUs without instructions for bf16. It needs gcc or clang, whose vector types are the registers of whatever machine
-// is compiled for (AVX-512, AVX, SSE2, NEON); no instruction is named.
+// on CPUs without instructions for bf16. It needs gcc or clang, whose vector types are the registers of whatever
+// machine is compiled for (AVX-512, AVX, SSE2, NEON); no instruction is named.
 //
 // A thread computes a block of C at a time. For each panel of K it copies the block's rows of A and columns of B in the
-// order in which they are multiplied, widened to fp32 where they are bf16. A tile is a few rows by two vectors of C; its
-// sums stay in registers over the whole panel. Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix
+// order in which they are multiplied, widened to fp32 where they are bf16. A tile is a few rows by two vectors of C;
+// its sums stay in registers over the whole panel. Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix
 // Multiplication", 2008.
 //
 // Numerics: sums are taken in fp32, panel by panel in the order of K, however many threads there are, so the same
@@ -89,8 +89,8 @@ static void gx__tile_cut(float *c, int64_t ldc, int64_t m, int64_t n, const floa
             c[i * ldc + j] = whole[i * GX__TILE_N + j] + (beta == 0 ? 0 : beta * c[i * ldc + j]);
 }
 
-// Copies n rows of A, or columns of B, of k elements each, `width` at a time: [n/width][k][width], with zeros behind the
-// last one. Element l of row i is x[first + i*ld + l] where rows are in one piece, else x[first + l*ld + i].
+// Copies n rows of A, or columns of B, of k elements each, `width` at a time: [n/width][k][width], with zeros behind
+// the last one. Element l of row i is x[first + i*ld + l] where rows are in one piece, else x[first + l*ld + i].
 static GX_CPU_INLINE void gx__tile_pack(float *to, int64_t width, const void *x, int64_t first, int64_t ld, int in_rows,
                                         int64_t n, int64_t k, GxDtype type)
 {

@@ -2,9 +2,9 @@
 // shape, by the clock. Which ways there are: gemm.h.
 //
 // While products are timed (gx_cpu_tune), each shape is computed in each way some times, then once more as without
-// --autotune, which is what counts. A product that is added to what is there is timed in a scratch of its own; one whose
-// result is larger than the scratch is not timed. What attention multiplies is not tuned: its products are small, and
-// many threads compute some at once.
+// --autotune, which is what counts. A product that is added to what is there is timed in a scratch of its own; one
+// whose result is larger than the scratch is not timed. What attention multiplies is not tuned: its products are small,
+// and many threads compute some at once.
 #ifndef GX_CPU_TUNE_H
 #define GX_CPU_TUNE_H
 #include "../base/context.h"
@@ -211,8 +211,9 @@ static int gx__cpu_take_line(GxContext *g, const char *line)
         const char *name = gx_cpu_gemm_way_name((GxGemmWay)way);
         if (strcspn(line + at, "\n") != strlen(name) || strncmp(line + at, name, strlen(name))) continue;
         one.way = (GxGemmWay)way;
-        const GxGemm p = {k->trans_a, k->trans_b, k->M, k->N, k->K, k->is_scaled ? 0.5f : 1.0f, k->adds ? 1.0f : 0.0f,
-                          NULL, NULL, k->lda, k->ldb, NULL, k->ldc, (GxDtype)k->type_ab, (GxDtype)k->type_c};
+        const GxGemm p = {
+            k->trans_a, k->trans_b, k->M,   k->N, k->K,   k->is_scaled ? 0.5f : 1.0f, k->adds ? 1.0f : 0.0f, NULL,
+            NULL,       k->lda,     k->ldb, NULL, k->ldc, (GxDtype)k->type_ab,        (GxDtype)k->type_c};
         if (!gx_cpu_gemm_can(&p, one.way)) return 0;
         if (!gx__cpu_tuned_find(gx__cpu_tuning(g), k)) gx__cpu_tuned_add(g, &one);
         return 1;

@@ -370,8 +370,7 @@ static void gx__cuda_tuned_header(char *text, size_t size)
     int card = 0;
     cudaDeviceProp p = {};
     if (cudaGetDevice(&card) == cudaSuccess) cudaGetDeviceProperties(&p, card);
-    snprintf(text, size, GX_TUNED ", %s (sm_%d%d), cuBLASLt %ld", p.name, p.major, p.minor,
-             (long)cublasLtGetVersion());
+    snprintf(text, size, GX_TUNED ", %s (sm_%d%d), cuBLASLt %ld", p.name, p.major, p.minor, (long)cublasLtGetVersion());
 }
 
 char *gx_cuda_tuned_text(GxContext *g)

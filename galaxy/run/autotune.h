@@ -10,8 +10,8 @@
 //
 // The table is saved in FILE, which later runs read before their first step and add their shapes to, and in every
 // checkpoint. A resumed run takes its checkpoint's table, even if other algorithms would be faster now, so that its
-// results stay bitwise the same. A table holds for one kind of card and one version of cuBLASLt, or for one kind of CPU, a
-// version of oneDNN and a number of threads; elsewhere a warning says so, and the products are timed again.
+// results stay bitwise the same. A table holds for one kind of card and one version of cuBLASLt, or for one kind of
+// CPU, a version of oneDNN and a number of threads; elsewhere a warning says so, and the products are timed again.
 #ifndef GX_AUTOTUNE_H
 #define GX_AUTOTUNE_H
 #include "options.h"

@@ -194,7 +194,8 @@ static const GxField gx__options_train_options[] = {
      "in fp32",
      NULL},
     {"autotune", GX_FIELD_PATH, GX__OPTIONS_AT(autotune), "",
-     "this file keeps which algorithm is the fastest for each shape of matrix product: one of cuBLASLt's, or on the CPU "
+     "this file keeps which algorithm is the fastest for each shape of matrix product: one of cuBLASLt's, or on the "
+     "CPU "
      "oneDNN's sgemm, its matmul, or Galaxy's own kernels; what it does not have, the first step times",
      NULL},
     {"cuda_graphs", GX_FIELD_BOOL, GX__OPTIONS_AT(cuda_graphs), "false",
