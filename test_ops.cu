@@ -2633,6 +2633,12 @@ TEST(gemm_of_one_row_has_the_same_bits_on_any_number_of_threads)
     free(a), free(b), free(c[0]), free(c[1]);
 }
 
+static void in_tiles(const GxGemm *p, int threads)
+{
+    GxError err = GX_ZERO;
+    CHECK(gx_cpu_gemm_tiles(p, threads, &err) == GX_OK, "%s", err.message);
+}
+
 // Blocks of several threads are smaller than those of one; tiles are cut at both edges; one of these products runs
 // inside a parallel region.
 TEST(gemm_in_tiles_has_the_same_bits_on_any_number_of_threads)
@@ -2645,16 +2651,16 @@ TEST(gemm_in_tiles_has_the_same_bits_on_any_number_of_threads)
         GxGemm p = {0, 0, M, N, K, 1, 0, a_stored, b_stored, K, N, NULL, N, types[t][0], types[t][1]};
         for (int i = 0; i < RUNS; i++) {
             c[i] = take(M * N, gx_dtype_size(p.type_c));
-            if (i < RUNS - 1) p.C = c[i], gx_cpu_gemm_tiles(&p, i % 4 ? 2 * i - 1 : 1);
+            if (i < RUNS - 1) p.C = c[i], in_tiles(&p, i % 4 ? 2 * i - 1 : 1);
         }
         p.C = c[RUNS - 1];
         GX_OMP(parallel num_threads(2))
         {
             GX_OMP(single)
-            gx_cpu_gemm_tiles(&p, 3);
+            in_tiles(&p, 3);
         }
-        p.M = 0, gx_cpu_gemm_tiles(&p, 2); // no rows, then no columns: nothing is written
-        p.M = M, p.N = 0, gx_cpu_gemm_tiles(&p, 2);
+        p.M = 0, in_tiles(&p, 2); // no rows, then no columns: nothing is written
+        p.M = M, p.N = 0, in_tiles(&p, 2);
         for (int i = 1; i < RUNS; i++)
             CHECK(!memcmp(c[0], c[i], (size_t)(M * N * gx_dtype_size(p.type_c))),
                   "%s into %s: product %d has other bits", gx_dtype_name(p.type_ab), gx_dtype_name(p.type_c), i);
@@ -2676,7 +2682,7 @@ TEST(gemm_in_tiles_rounds_the_sum_of_all_panels_once)
         void *a_stored = stored(a, K, GX_BF16), *b_stored = stored(b, K, GX_BF16), *c_stored = stored(&c, 1, GX_BF16);
         GxGemm p = {ta, tb, 1, 1, K, 1, (float)adds, a_stored, b_stored, 1, 1, c_stored, 1, GX_BF16, GX_BF16};
         p.lda = ta ? 1 : K, p.ldb = tb ? K : 1;
-        gx_cpu_gemm_tiles(&p, 2);
+        in_tiles(&p, 2);
         c = gx_cpu_load(c_stored, 0, GX_BF16);
         CHECK(c == 1 + 0x1p-7f, "run %d: %.9g", run, c);
         free(a), free(b), free(a_stored), free(b_stored), free(c_stored);
@@ -2763,9 +2769,11 @@ TEST(products_are_computed_as_a_table_says_and_timing_them_changes_nothing)
     GxError why = GX_ZERO;
     g.device = gx_device_cpu(), g.threads = 2;
     float *a = random_floats(M * K, 1, 1), *b = random_floats(K * N, 2, 1), *c = random_floats(M * N, 3, 1);
-    GxGemm p[3];
-    for (int i = 0; i < 3; i++) { // the last one comes too late to be in the table
-        const GxGemm one = {0, i == 2, M, N, K, 1, (float)(i == 1), a, b, K, i == 2 ? K : N, NULL, N, GX_F32, GX_F32};
+    GxGemm p[4];
+    for (int i = 0; i < 4; i++) { // the last two come too late to be in the table
+        const float alpha = i == 3 ? 0.5f : 1;
+        const GxGemm one = {0, i == 2,         M,    N, K,      alpha, (float)(i == 1), a, b,
+                            K, i == 2 ? K : N, NULL, N, GX_F32, GX_F32};
         p[i] = one;
         CHECK(same_product(&g, p[i], c, gx_cpu_gemm_way(&p[i])), "product %d without a table", i);
         CHECK(!same_product(&g, p[i], c, GX_GEMM_TILES), "product %d is the same in each way: make K larger", i);
@@ -2775,9 +2783,8 @@ TEST(products_are_computed_as_a_table_says_and_timing_them_changes_nothing)
         for (int i = 0; i < 2; i++)
             CHECK(same_product(&g, p[i], c, gx_cpu_gemm_way(&p[i])), "timing has changed product %d", i);
     char *text = g.device->tuned_text(&g);
-    CHECK(text && strstr(text, "galaxy autotune 1, ") == text && strstr(text, "oneDNN") &&
-              strstr(text, ", 2 threads\n"),
-          "%s", text);
+    CHECK(text && strstr(text, "galaxy autotune 1, 2 threads, tiles of ") == text && strstr(text, "oneDNN"), "%s",
+          text);
     CHECK(strstr(text, "\n65 70 5000 5000 70 70 0 0 0 0 0 0 ") && strstr(text, "\n65 70 5000 5000 70 70 0 0 0 0 0 1 "),
           "%s", text);
     g.device->tune(&g, 0);
@@ -2788,7 +2795,8 @@ TEST(products_are_computed_as_a_table_says_and_timing_them_changes_nothing)
         for (int i = 0; i < 2; i++)
             CHECK(same_product(&g, p[i], c, (GxGemmWay)way), "product %d is not computed by %s", i,
                   gx_cpu_gemm_way_name((GxGemmWay)way));
-        CHECK(same_product(&g, p[2], c, gx_cpu_gemm_way(&p[2])), "a product that is not in the table");
+        for (int i = 2; i < 4; i++)
+            CHECK(same_product(&g, p[i], c, gx_cpu_gemm_way(&p[i])), "product %d, which is not in the table", i);
         char *again = g.device->tuned_text(&g);
         CHECK(again && !strcmp(again, table), "%s became %s", table, again ? again : "none");
         g.device->tune(&g, 0);
@@ -2803,11 +2811,66 @@ TEST(products_are_computed_as_a_table_says_and_timing_them_changes_nothing)
         free(table);
     }
     g.threads = 1, gx_error_clear(&why);
-    CHECK(g.device->take_tuned(&g, text, &why) == GX_ERR_UNSUPPORTED && strstr(why.message, "1 threads"), "%s",
+    CHECK(g.device->take_tuned(&g, text, &why) == GX_ERR_UNSUPPORTED && strstr(why.message, "1 thread,"), "%s",
           why.message);
     CHECK(!gx_failed(&g), "%s", g.error.message);
     gx_device_close(&g);
     free(text), free(a), free(b), free(c);
+}
+
+// A clock that says of each way, in each round, what it took.
+static int clock_asked;
+static const double *clock_rounds; // [rounds][ways of fp32 but for a row]
+static double made_up_clock(void)
+{
+    const int n = clock_asked++;
+    return n % 2 ? clock_rounds[n / 2] : 0;
+}
+
+TEST(the_way_that_once_took_the_least_time_is_chosen_and_the_first_round_does_not_count)
+{
+    enum { N = 8, WAYS = 3 };
+    static const double rounds[][6][WAYS] = {{{0, 5, 5}, {5, 4, 9}, {5, 9, 9}, {5, 9, 9}, {5, 9, 9}, {5, 9, 9}},
+                                             {{1, 0, 1}, {5, 5, 9}, {5, 5, 9}, {5, 5, 4}, {5, 5, 9}, {5, 5, 9}},
+                                             {{9, 9, 0}, {2, 5, 5}, {9, 3, 3}, {9, 3, 3}, {9, 3, 3}, {9, 3, 3}}};
+    static const char *const chosen[] = {"matmul", "tiles", "sgemm"};
+    float x[N * N] = {0}, y[N * N];
+    const GxGemm p = {0, 0, N, N, N, 1, 0, x, x, N, N, y, N, GX_F32, GX_F32};
+    for (int i = 0; i < COUNT(chosen); i++) {
+        GxContext g = GX_ZERO;
+        g.device = gx_device_cpu();
+        clock_asked = 0, clock_rounds = rounds[i][0], gx_cpu_tune_clock = made_up_clock;
+        g.device->tune(&g, 1);
+        gx_cpu_product(&g, &p);
+        gx_cpu_tune_clock = gx_seconds;
+        CHECK(clock_asked == 2 * 6 * WAYS, "the clock was asked %d times", clock_asked);
+        char *text = g.device->tuned_text(&g), end[20];
+        snprintf(end, sizeof end, " %s\n", chosen[i]);
+        CHECK(!strcmp(text + strlen(text) - strlen(end), end), "expected %s: %s", chosen[i], text);
+        free(text);
+        gx_device_close(&g);
+    }
+}
+
+// One that is added to more than the scratch holds, and one that there is one way for.
+TEST(products_that_cannot_be_compared_are_not_timed)
+{
+    enum { N = 2049 };
+    GxContext g = GX_ZERO;
+    g.device = gx_device_cpu();
+    float *x = floats(N), *y = floats(N * N);
+    x[N - 1] = 1;
+    const GxGemm large = {0, 0, N, N, 1, 1, 1, x, x, 1, N, y, N, GX_F32, GX_F32};
+    GxGemm only = {0, 0, 2, 2, 2, 1, 0, x, x, 2, 2, y, 2, GX_BF16, GX_F32};
+    g.device->tune(&g, 1);
+    gx_cpu_product(&g, &large);
+    CHECK(y[N * N - 1] == 1 && y[N * N - 2] == 0, "added %g times", (double)y[N * N - 1]);
+    gx_cpu_product(&g, &only);
+    char *text = g.device->tuned_text(&g), *first = strchr(text, '\n') + 1;
+    CHECK(gx_cpu_gemm_has_bf16() ? strncmp(first, "2 2 2 ", 6) == 0 : !*first, "%s", text);
+    CHECK(!strstr(text, "\n2049 "), "%s", text);
+    free(text), free(x), free(y);
+    gx_device_close(&g);
 }
 #endif
 

@@ -208,7 +208,8 @@ TEST(autotune_keeps_its_choices_in_checkpoints_and_in_its_file)
     setenv("GX_EMU_CUBLASLT", "130100", 1);
     CHECK_RAN(run("--max_steps 4 --resume whole/checkpoint-2 --output_dir whole"));
     CHECK(strstr(err(), "checkpoint-2/autotune.txt is not for this device and library") &&
-              strstr(err(), "cuBLASLt 130000\", and this is") && strstr(err(), "cuBLASLt 130100\"; products are timed"),
+              strstr(err(), "cuBLASLt 130000\", and this is") &&
+              strstr(err(), "cuBLASLt 130100\"; its choices are not taken"),
           "%s", err());
     CHECK(table_has(TABLE, 0) == products, "%s has not the %d products of the first run", TABLE, products);
     unsetenv("GX_EMU_CUBLASLT"), unsetenv("GX_EMU_ALGORITHM_MS");
@@ -256,7 +257,8 @@ TEST(autotune_on_the_cpu_times_in_the_first_step_and_keeps_its_choices)
     CHECK(same_file("cpu.txt", "cpu_timed/checkpoint-4/autotune.txt"),
           "the checkpoint has another table than the file");
     shell("sed '2,$s/ [a-z]*$/ tiles/' cpu.txt > tiles.txt");
-    CHECK(table_says("tiles.txt", "tiles") >= 8, "tiles.txt has %d products", table_says("tiles.txt", "tiles"));
+    // five matrices (q, k, v in one; o; gate and up in one; down; the head's), forward, of inputs, of weights
+    CHECK(table_says("tiles.txt", "tiles") == 15, "tiles.txt has %d products", table_says("tiles.txt", "tiles"));
     CHECK_RAN(run("--output_dir cpu_tiles --save_steps 2 --autotune tiles.txt " ON_CPU));
     CHECK(table_says("tiles.txt", "tiles") >= 8, "a file's choices were exchanged");
     const Log whole = read_log("cpu_tiles");
@@ -278,14 +280,51 @@ TEST(autotune_on_the_cpu_refuses_tables_that_are_damaged_and_times_anew_on_anoth
     shell("sed '1s/oneDNN/another library/' good.txt > other.txt");
     CHECK_RAN(run("--output_dir cpu_other --autotune other.txt " ON_CPU));
     CHECK(strstr(err(), "other.txt is not for this device and library: it says \"galaxy autotune 1, ") &&
-              strstr(err(), "products are timed anew"),
+              strstr(err(), "; its choices are not taken"),
           "%s", err());
     CHECK(!shell("head -n 1 good.txt > a; head -n 1 other.txt > b; cmp -s a b"), "the file is still for another CPU");
     shell("sed '$s/ [a-z]*$/ fastest/' good.txt > bad.txt");
     CHECK(run("--output_dir cpu_bad --autotune bad.txt " ON_CPU) > 0 && strstr(err(), "bad.txt: line ") &&
-              strstr(err(), "is no product with its algorithm; remove it, and products are timed anew"),
+              strstr(err(), "is no product with its algorithm; if it is a damaged table, remove it"),
           "%s", err());
     CHECK(!exists("cpu_bad"), "the refused run has made its folder");
+}
+
+// Whatever else is in the file's place stays as it is, on resume, too, where the checkpoint's table may not be for this
+// number of threads. A link stays one.
+TEST(autotune_writes_over_nothing_but_tables)
+{
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir cpu_first --save_steps 2 --autotune first.txt " ON_CPU "--threads 1"));
+    shell("cp text.txt book.txt; cp text.txt same.txt; mkfifo pipe; ln -s linked.txt link; ln -s nowhere broken");
+    static const char *const refused[][2] = {{"book.txt", "book.txt: it begins with "},
+                                             {"pipe", "--autotune pipe is no regular file"},
+                                             {"broken", "--autotune broken is no regular file"},
+                                             {"/dev/zero", "--autotune /dev/zero is no regular file"}};
+    for (int i = 0; i < 4; i++) {
+        CHECK(run("--output_dir cpu_none --autotune %s " ON_CPU, refused[i][0]) > 0 && strstr(err(), refused[i][1]),
+              "%s: %s", refused[i][0], err());
+        CHECK(run("--output_dir cpu_none --device cpu --threads 2 --resume cpu_first/checkpoint-2 --autotune %s",
+                  refused[i][0]) > 0 &&
+                  strstr(err(), refused[i][1]),
+              "resumed, %s: %s", refused[i][0], err());
+        CHECK(!exists("cpu_none"), "%s: the refused run has made its folder", refused[i][0]);
+    }
+    CHECK(same_file("book.txt", "same.txt") && !shell("test -p pipe && test -L broken"), "a file was exchanged");
+    shell("cp first.txt linked.txt; sed -i '1s/oneDNN/another library/' linked.txt");
+    CHECK_RAN(run("--output_dir cpu_link --autotune link " ON_CPU "--threads 1"));
+    CHECK(!shell("test -L link && grep -q oneDNN linked.txt"), "a link was exchanged for a file, or was not followed");
+    // the checkpoint's table is for one thread, the file's for two: the file's is taken, and keeps its shapes
+    CHECK_RAN(run("--output_dir cpu_two --autotune two.txt " ON_CPU "--threads 2"));
+    shell("sed '2,$s/ [a-z]*$/ tiles/' two.txt > two_tiles.txt");
+    CHECK_RAN(
+        run("--output_dir cpu_other_threads --device cpu --max_steps 4 --threads 2 --resume cpu_first/checkpoint-2 "
+            "--autotune two_tiles.txt"));
+    CHECK(strstr(err(), "autotune.txt is not for this device and library: it says \"galaxy autotune 1, 1 thread, "),
+          "%s", err());
+    CHECK(table_says("two_tiles.txt", "tiles") >= 8 &&
+              same_file("two_tiles.txt", "cpu_other_threads/checkpoint-4/autotune.txt"),
+          "the file's table was not taken");
 }
 #else
 TEST(autotune_on_the_cpu_is_refused_where_there_is_one_way_to_compute_products)

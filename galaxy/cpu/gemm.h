@@ -5,7 +5,7 @@
 // instructions for bf16 (AVX512_BF16, AMX); elsewhere they are slow there or refused, and the kernels in C widen them
 // to fp32.
 //
-// Memory: of the kernels in C about 1 MB on the stack of each thread; oneDNN has buffers of its own.
+// Memory: the kernels in C take up to 900 KB a thread for the time of the product; oneDNN has buffers of its own.
 #ifndef GX_CPU_GEMM_H
 #define GX_CPU_GEMM_H
 #include "../base/status.h"
@@ -133,8 +133,8 @@ GxStatus gx_cpu_gemm_by(const GxGemm *p, GxGemmWay way, int threads, GxError *er
     if (way == GX_GEMM_SGEMM || way == GX_GEMM_MATMUL)
         return gx__cpu_gemm_onednn(p, way == GX_GEMM_MATMUL, threads, err);
 #endif
-    if (way == GX_GEMM_ROW) gx__cpu_one_row(p, threads);
-    else gx_cpu_gemm_tiles(p, threads);
+    if (way == GX_GEMM_TILES) return gx_cpu_gemm_tiles(p, threads, err);
+    gx__cpu_one_row(p, threads);
     return GX_OK;
 }
 

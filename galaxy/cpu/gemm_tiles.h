@@ -10,20 +10,28 @@
 // Numerics: sums are taken in fp32, panel by panel in the order of K, however many threads there are, so the same
 // arguments give the same bits. A bf16 result is rounded once, after the last panel.
 //
-// Memory: about 1 MB on the stack of each thread.
+// Memory: up to 900 KB a thread, taken for the product and given back.
 #ifndef GX_CPU_GEMM_TILES_H
 #define GX_CPU_GEMM_TILES_H
+#include "../base/status.h"
 #include "gemm_args.h"
 GX_BEGIN
 
-void gx_cpu_gemm_tiles(const GxGemm *p, int threads); // computes p, whose arguments gx_cpu_gemm has checked
+// Computes p, whose arguments gx_cpu_gemm has checked. GX_ERR_MEMORY.
+GxStatus gx_cpu_gemm_tiles(const GxGemm *p, int threads, GxError *err);
+const char *gx_cpu_gemm_tile_name(void); // "tiles of 6 x 16": what is compiled in
 
 GX_END
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CPU_GEMM_TILES_IMPLEMENTED)
 #define GX_CPU_GEMM_TILES_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
 #include "vec.h"
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 // A tile's sums, two vectors of B and an element of A fill the registers: 31 of the 32 of AVX-512, 15 of 16 elsewhere.
 #if defined(__AVX512F__)
@@ -49,10 +57,12 @@ enum { GX__BLOCK_M = 240 / GX__TILE_M * GX__TILE_M, GX__BLOCK_N = 256, GX__BLOCK
 
 typedef float GxTileVector __attribute__((vector_size(4 * GX__TILE_LANES), aligned(4), may_alias));
 
+// A thread's copies of a panel, and its block of a C that is rounded.
 typedef struct {
-    float a[GX__BLOCK_M * GX__BLOCK_K]; // [rows/TILE_M][k][TILE_M]
-    float b[GX__BLOCK_N * GX__BLOCK_K]; // [columns/TILE_N][k][TILE_N]
-} GxTilePanels;
+    float *a; // [rows/TILE_M][k][TILE_M]
+    float *b; // [columns/TILE_N][k][TILE_N]
+    float *c; // [rows][columns]
+} GxTileRoom;
 
 // C[i,j] = alpha * sum_l a[l,i] b[l,j] + beta * C[i,j]; beta 0: C is only written.
 static void gx__tile(float *c, int64_t ldc, const float *a, const float *b, int64_t k, float alpha, float beta)
@@ -78,15 +88,14 @@ static void gx__tile(float *c, int64_t ldc, const float *a, const float *b, int6
     }
 }
 
-// A tile at C's edge: m rows and n columns of it are there.
+// A tile at C's edge, of which m rows and n columns are there: the whole tile's arithmetic, on a copy.
 static void gx__tile_cut(float *c, int64_t ldc, int64_t m, int64_t n, const float *a, const float *b, int64_t k,
                          float alpha, float beta)
 {
-    float whole[GX__TILE_M * GX__TILE_N];
-    gx__tile(whole, GX__TILE_N, a, b, k, alpha, 0);
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++)
-            c[i * ldc + j] = whole[i * GX__TILE_N + j] + (beta == 0 ? 0 : beta * c[i * ldc + j]);
+    float whole[GX__TILE_M * GX__TILE_N] = GX_ZERO;
+    for (int64_t i = 0; beta != 0 && i < m; i++) memcpy(whole + i * GX__TILE_N, c + i * ldc, (size_t)n * sizeof *c);
+    gx__tile(whole, GX__TILE_N, a, b, k, alpha, beta);
+    for (int64_t i = 0; i < m; i++) memcpy(c + i * ldc, whole + i * GX__TILE_N, (size_t)n * sizeof *c);
 }
 
 // Copies n rows of A, or columns of B, of k elements each, `width` at a time: [n/width][k][width], with zeros behind
@@ -126,7 +135,7 @@ static GX_CPU_INLINE void gx__tile_pack_b(float *to, const GxGemm *p, int64_t n0
 }
 
 // The tiles of c[m,n], which lies at row m0 of C, for columns of B that are in s.
-static void gx__tile_rows(GxTilePanels *s, float *c, int64_t ldc, const GxGemm *p, int64_t m0, int64_t m, int64_t n,
+static void gx__tile_rows(const GxTileRoom *s, float *c, int64_t ldc, const GxGemm *p, int64_t m0, int64_t m, int64_t n,
                           int64_t k0, int64_t k)
 {
     const float beta = k0 ? 1 : p->beta;
@@ -141,52 +150,82 @@ static void gx__tile_rows(GxTilePanels *s, float *c, int64_t ldc, const GxGemm *
         }
 }
 
+// Panels are of about the same length.
+static int64_t gx__tile_panel(const GxGemm *p) { return gx_ceil_div(p->K, gx_ceil_div(p->K, GX__BLOCK_K)); }
+
 // c[m,n], which lies at row m0 and column n0 of C; n up to BLOCK_N.
-static void gx__tile_block(float *c, int64_t ldc, const GxGemm *p, int64_t m0, int64_t m, int64_t n0, int64_t n)
+static void gx__tile_block(const GxTileRoom *s, float *c, int64_t ldc, const GxGemm *p, int64_t m0, int64_t m,
+                           int64_t n0, int64_t n)
 {
-    GxTilePanels s;
-    const int64_t most = gx_ceil_div(p->K, gx_ceil_div(p->K, GX__BLOCK_K)); // panels of about the same length
+    const int64_t most = gx__tile_panel(p);
     for (int64_t k0 = 0; k0 < p->K; k0 += most) {
         const int64_t k = gx_min(most, p->K - k0);
-        GX_CPU_TYPES(p->type_ab, gx__tile_pack_b, s.b, p, n0, n, k0, k);
+        GX_CPU_TYPES(p->type_ab, gx__tile_pack_b, s->b, p, n0, n, k0, k);
         for (int64_t i = 0; i < m; i += GX__BLOCK_M)
-            gx__tile_rows(&s, c + i * ldc, ldc, p, m0 + i, gx_min(GX__BLOCK_M, m - i), n, k0, k);
+            gx__tile_rows(s, c + i * ldc, ldc, p, m0 + i, gx_min(GX__BLOCK_M, m - i), n, k0, k);
     }
 }
 
-// The same where C is bf16: summed up in fp32, rounded once.
-static void gx__tile_block_rounded(const GxGemm *p, int64_t m0, int64_t m, int64_t n0, int64_t n)
+// The same where C is bf16: summed up in fp32, rounded once; m up to BLOCK_M.
+static void gx__tile_block_rounded(const GxTileRoom *s, const GxGemm *p, int64_t m0, int64_t m, int64_t n0, int64_t n)
 {
-    float c[GX__BLOCK_M * GX__BLOCK_N];
     uint16_t *to = (uint16_t *)p->C + m0 * p->ldc + n0;
     for (int64_t i = 0; p->beta != 0 && i < m; i++) {
         GX_OMP(simd)
-        for (int64_t j = 0; j < n; j++) c[i * n + j] = gx_from_bf16(to[i * p->ldc + j]);
+        for (int64_t j = 0; j < n; j++) s->c[i * n + j] = gx_from_bf16(to[i * p->ldc + j]);
     }
-    gx__tile_block(c, n, p, m0, m, n0, n);
+    gx__tile_block(s, s->c, n, p, m0, m, n0, n);
     for (int64_t i = 0; i < m; i++) {
         GX_OMP(simd)
-        for (int64_t j = 0; j < n; j++) to[i * p->ldc + j] = gx_to_bf16(c[i * n + j]);
+        for (int64_t j = 0; j < n; j++) to[i * p->ldc + j] = gx_to_bf16(s->c[i * n + j]);
     }
 }
 
-// Blocks are made smaller until each thread has some.
-void gx_cpu_gemm_tiles(const GxGemm *p, int threads)
+// The size of the blocks that threads share out: made smaller until each thread has some.
+static void gx__tile_blocks(const GxGemm *p, int threads, int64_t *m, int64_t *n)
 {
-    int64_t m = p->type_c == GX_BF16 ? GX__BLOCK_M : 4 * GX__BLOCK_M, n = GX__BLOCK_N;
-    m = gx_max(1, gx_min(p->M, m)), n = gx_max(1, gx_min(p->N, n));
-    while (threads > 1 && gx_ceil_div(p->M, m) * gx_ceil_div(p->N, n) < 4 * threads &&
-           (m > 4 * GX__TILE_M || n > 2 * GX__TILE_N)) {
-        if (m > n) m = gx_round_up(m / 2, GX__TILE_M);
-        else n = gx_round_up(n / 2, GX__TILE_N);
+    *m = gx_max(1, gx_min(p->M, p->type_c == GX_BF16 ? GX__BLOCK_M : 4 * GX__BLOCK_M));
+    *n = gx_max(1, gx_min(p->N, GX__BLOCK_N));
+    while (threads > 1 && gx_ceil_div(p->M, *m) * gx_ceil_div(p->N, *n) < 4 * threads &&
+           (*m > 4 * GX__TILE_M || *n > 2 * GX__TILE_N)) {
+        if (*m > *n) *m = gx_round_up(*m / 2, GX__TILE_M);
+        else *n = gx_round_up(*n / 2, GX__TILE_N);
     }
+}
+
+const char *gx_cpu_gemm_tile_name(void)
+{
+    return GX__TILE_LANES == 16 ? "tiles of 14 x 32" : GX__TILE_LANES == 8 ? "tiles of 6 x 16" : "tiles of 6 x 8";
+}
+
+GxStatus gx_cpu_gemm_tiles(const GxGemm *p, int threads, GxError *err)
+{
+    int64_t m, n;
+    gx__tile_blocks(p, threads, &m, &n);
+    const int64_t rows = gx_round_up(gx_min(m, GX__BLOCK_M), GX__TILE_M), cols = gx_round_up(n, GX__TILE_N);
+    const int64_t a = gx_round_up(rows * gx__tile_panel(p), 16), b = gx_round_up(cols * gx__tile_panel(p), 16);
+    const int64_t each = a + b + (p->type_c == GX_BF16 ? gx_round_up(m * n, 16) : 0); // floats, in whole lines of cache
     const int64_t across = gx_ceil_div(p->N, n), blocks = gx_ceil_div(p->M, m) * across;
+    char *taken = (char *)malloc((size_t)(gx_max(threads, 1) * each * 4 + 64));
+    if (!taken)
+        return GX_FAIL(err, GX_ERR_MEMORY,
+                       "no memory for the panels of a matrix product: %ld KB for each of %d threads",
+                       (long)(each * 4 >> 10), threads);
+    float *room = (float *)(taken + (64 - (uintptr_t)taken % 64) % 64);
     GX_OMP(parallel for schedule(dynamic) num_threads(threads))
     for (int64_t i = 0; i < blocks; i++) {
-        const int64_t m0 = i / across * m, n0 = i % across * n;
-        const int64_t rows = gx_min(m, p->M - m0), cols = gx_min(n, p->N - n0);
-        if (p->type_c == GX_BF16) gx__tile_block_rounded(p, m0, rows, n0, cols);
-        else gx__tile_block((float *)p->C + m0 * p->ldc + n0, p->ldc, p, m0, rows, n0, cols);
+#ifdef _OPENMP
+        float *mine = room + omp_get_thread_num() * each;
+#else
+        float *mine = room;
+#endif
+        const GxTileRoom s = {mine, mine + a, mine + a + b};
+        const int64_t m0 = i / across * m, n0 = i % across * n, here = gx_min(m, p->M - m0),
+                      wide = gx_min(n, p->N - n0);
+        if (p->type_c == GX_BF16) gx__tile_block_rounded(&s, p, m0, here, n0, wide);
+        else gx__tile_block(&s, (float *)p->C + m0 * p->ldc + n0, p->ldc, p, m0, here, n0, wide);
     }
+    free(taken);
+    return GX_OK;
 }
 #endif

@@ -20,6 +20,8 @@ char *gx_cpu_tuned_text(GxContext *g);
 GxStatus gx_cpu_take_tuned(GxContext *g, const char *text, GxError *err);
 void gx_cpu_close(GxContext *g);
 
+extern double (*gx_cpu_tune_clock)(void); // seconds: gx_seconds. Tests say what each way takes
+
 GX_END
 #endif
 
@@ -31,7 +33,9 @@ GX_END
 #include "../ops/device.h"
 #include "../ops/tuned.h"
 
-enum { GX__CPU_TUNING_SCRATCH = 64 << 20, GX__CPU_TIMINGS = 5 }; // bytes; rounds, behind one that does not count
+double (*gx_cpu_tune_clock)(void) = gx_seconds;
+
+enum { GX__CPU_TUNING_SCRATCH = 16 << 20, GX__CPU_TIMINGS = 5 }; // bytes; rounds, behind one that does not count
 
 // What a choice is for. No padding: keys are compared byte by byte.
 typedef struct {
@@ -51,6 +55,7 @@ typedef struct {
     GxCpuTuned *tuned;
     int n, room, times;
     void *scratch;
+    int64_t scratch_bytes;
 } GxCpuTuning;
 
 // NULL: nothing is tuned, or the context is another device's.
@@ -100,22 +105,36 @@ static void gx__cpu_tuned_add(GxContext *g, const GxCpuTuned *one)
 
 // ---- the clock -----------------------------------------------------------------------------------------------------
 
+// Room for the result of a product that is added to what is there; NULL: it is too large.
+static void *gx__cpu_tuning_scratch(GxCpuTuning *t, const GxGemm *p)
+{
+    const int64_t bytes = ((p->M - 1) * p->ldc + p->N) * gx_dtype_size(p->type_c);
+    if (bytes > GX__CPU_TUNING_SCRATCH) return NULL;
+    if (bytes > t->scratch_bytes) {
+        free(t->scratch);
+        t->scratch = calloc(1, (size_t)bytes);
+        t->scratch_bytes = t->scratch ? bytes : 0;
+    }
+    return t->scratch;
+}
+
 // The ways take turns, and the least time of each counts: on a machine that others use, too, it is the one that says
 // most about the way.
 static void gx__cpu_tune_product(GxContext *g, const GxGemm *p)
 {
-    const GxCpuTuning *t = gx__cpu_tuning(g);
     GxCpuTuned best = {gx__cpu_product_key(p), gx_cpu_gemm_way(p), 0};
     GxGemm timed = *p;
     double least[GX_GEMM_WAYS];
-    if (p->beta != 0 && ((p->M - 1) * p->ldc + p->N) * gx_dtype_size(p->type_c) > GX__CPU_TUNING_SCRATCH) return;
-    if (p->beta != 0) timed.C = t->scratch;
+    int ways = 0;
+    for (int way = 0; way < GX_GEMM_WAYS; way++) ways += gx_cpu_gemm_can(p, (GxGemmWay)way);
+    if (ways == 1) return;
+    if (p->beta != 0 && !(timed.C = gx__cpu_tuning_scratch(gx__cpu_tuning(g), p))) return;
     for (int round = -1; round < GX__CPU_TIMINGS; round++)
         for (int way = 0; way < GX_GEMM_WAYS; way++) {
             if (!gx_cpu_gemm_can(p, (GxGemmWay)way)) continue;
-            const double begun = gx_seconds();
+            const double begun = gx_cpu_tune_clock();
             if (gx_cpu_gemm_by(&timed, (GxGemmWay)way, gx_threads(g), &g->error)) return;
-            const double seconds = gx_seconds() - begun;
+            const double seconds = gx_cpu_tune_clock() - begun;
             if (round <= 0 || seconds < least[way]) least[way] = seconds;
         }
     for (int way = 0; way < GX_GEMM_WAYS; way++)
@@ -150,12 +169,9 @@ void gx_cpu_tune(GxContext *g, int on)
     GxCpuTuning *t = gx__cpu_tuning_open(g);
     if (!t) return;
     t->times = on;
-    if (on && !t->scratch && !(t->scratch = calloc(1, GX__CPU_TUNING_SCRATCH)))
-        GX_FAIL(&g->error, GX_ERR_MEMORY, "no %d MB of memory left to time products in; leave out --autotune",
-                GX__CPU_TUNING_SCRATCH >> 20);
     if (on) return;
     free(t->scratch);
-    t->scratch = NULL;
+    t->scratch = NULL, t->scratch_bytes = 0;
     t->n = 0;
 }
 
@@ -166,12 +182,14 @@ void gx_cpu_close(GxContext *g)
     g->device_state = NULL;
 }
 
-// "galaxy autotune 1, AMD EPYC, 2 cores (avx2), oneDNN 2.6.3, 2 threads": what the choices are for
+// "galaxy autotune 1, 2 threads, tiles of 6 x 16, AMD EPYC, 2 cores (avx2), oneDNN 2.6.3": what the choices are for
 static void gx__cpu_tuned_header(const GxContext *g, char *text, size_t size)
 {
-    char cpu[GX_TUNED_HEADER - 60];
+    char cpu[GX_TUNED_HEADER - 90];
+    const int threads = gx_threads(g);
     g->device->describe(cpu, sizeof cpu);
-    snprintf(text, size, GX_TUNED ", %s, %d threads", cpu, gx_threads(g));
+    snprintf(text, size, GX_TUNED ", %d thread%s, %s, %s", threads, threads == 1 ? "" : "s", gx_cpu_gemm_tile_name(),
+             cpu);
 }
 
 #define GX__CPU_KEY_FORMAT "%ld %ld %ld %ld %ld %ld %d %d %d %d %d %d"

@@ -12,6 +12,9 @@
 // checkpoint. A resumed run takes its checkpoint's table, even if other algorithms would be faster now, so that its
 // results stay bitwise the same. A table holds for one kind of card and one version of cuBLASLt, or for one kind of
 // CPU, a version of oneDNN and a number of threads; elsewhere a warning says so, and the products are timed again.
+//
+// FILE is written behind the first step, unless the choices are a checkpoint's. What is there must be a table: anything
+// else is refused before the run writes anything.
 #ifndef GX_AUTOTUNE_H
 #define GX_AUTOTUNE_H
 #include "options.h"
@@ -35,10 +38,11 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "agree.h"
 #include "trainer.h"
 
-enum { GX__AUTOTUNE_MOST = 16 << 20 }; // largest size of a table, in bytes
+enum { GX__AUTOTUNE_MOST = 1 << 20 }; // largest size of a table, in bytes
 
 GxStatus gx_autotune_check(const GxTrainOptions *o, const GxContext *g, GxError *err)
 {
@@ -66,69 +70,93 @@ static GxStatus gx__autotune_check_ranks(GxContext *g)
     return gx_status(g);
 }
 
-// On rank 0: reads the table of the checkpoint to resume, else that of FILE. *text NULL: there is none.
-static GxStatus gx__autotune_read(const GxTrainer *t, char path[GX_PATH], int64_t *is_checkpoint, char **text,
-                                  int64_t *bytes, GxError *err)
+// The table that rank 0 found.
+typedef struct {
+    char *text; // NULL: none; free() it
+    int64_t bytes, is_checkpoint;
+} gx__AutotuneTable;
+
+// Refuses a FILE that no table can be written to.
+static GxStatus gx__autotune_check_file(const char *file, GxError *err)
 {
-    if (t->resume.folder[0]) GX_TRY(gx_path_join(path, t->resume.folder, GX_AUTOTUNE_FILE, err));
-    if (gx_path_is_folder(t->o.autotune))
+    if (gx_path_is_folder(file))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--autotune %s is a folder; it must be a file, or the name of a new one",
-                       t->o.autotune);
-    *is_checkpoint = path[0] && gx_path_is_file(path);
-    if (!*is_checkpoint) snprintf(path, GX_PATH, "%s", t->o.autotune);
-    return gx_path_is_file(path) ? gx_file_read(path, GX__AUTOTUNE_MOST, text, bytes, err) : GX_OK;
+                       file);
+    if (!gx_path_is_file(file) && (access(file, F_OK) == 0 || gx_path_is_broken(file)))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--autotune %s is no regular file; it must be a file, or the name of a new one", file);
+    return GX_OK;
 }
 
-static void gx__autotune_refuse_table(const char *path, const GxError *why, GxError *err)
+// The table in `path`: *text is NULL where the file is empty, or for another device or library.
+static GxStatus gx__autotune_load(const GxTrainer *t, const char *path, int is_told, gx__AutotuneTable *table,
+                                  GxError *err)
 {
-    GX_FAIL(err, GX_ERR_FORMAT, "%s: %s; remove it, and products are timed anew", path, why->message);
+    GxContext *g = t->g;
+    GxError why = GX_ZERO;
+    GX_TRY(gx_file_read(path, GX__AUTOTUNE_MOST, &table->text, &table->bytes, err));
+    const GxStatus status = table->bytes ? g->device->take_tuned(g, table->text, &why) : GX_ERR_UNSUPPORTED;
+    g->device->tune(g, 0); // forgets it again: all ranks take it together
+    if (status == GX_OK) return GX_OK;
+    if (status == GX_ERR_UNSUPPORTED && table->bytes && is_told)
+        gx_log(&g->log, GX_LOG_WARNING, "%s is not for this device and library: %s; its choices are not taken", path,
+               why.message);
+    free(table->text);
+    table->text = NULL, table->bytes = 0;
+    if (status == GX_ERR_UNSUPPORTED) return GX_OK;
+    return GX_FAIL(err, status,
+                   "%s: %s; if it is a damaged table, remove it, and products are timed anew, else name another file",
+                   path, why.message);
+}
+
+// On rank 0: the table of the checkpoint to resume, if it is for this device and library, else that of FILE. is_told: a
+// table that is not is warned of.
+static GxStatus gx__autotune_find(const GxTrainer *t, int is_told, gx__AutotuneTable *table, GxError *err)
+{
+    char path[GX_PATH];
+    gx__AutotuneTable file = GX_ZERO;
+    GX_TRY(gx__autotune_check_file(t->o.autotune, err));
+    if (t->resume.folder[0]) {
+        GX_TRY(gx_path_join(path, t->resume.folder, GX_AUTOTUNE_FILE, err));
+        if (gx_path_is_file(path)) GX_TRY(gx__autotune_load(t, path, is_told, table, err));
+        table->is_checkpoint = table->text != NULL;
+    }
+    // looked at in any case: it may be written
+    const GxStatus status = gx_path_is_file(t->o.autotune)
+                                ? gx__autotune_load(t, t->o.autotune, is_told && !table->text, &file, err)
+                                : GX_OK;
+    if (table->text || status != GX_OK) free(file.text);
+    else *table = file;
+    return status;
 }
 
 GxStatus gx_autotune_check_table(const GxTrainer *t)
 {
     GxContext *g = t->g;
-    GxError why = GX_ZERO;
-    char path[GX_PATH] = "", *text = NULL;
-    int64_t bytes = 0, is_checkpoint = 0;
+    gx__AutotuneTable table = GX_ZERO;
     if (!t->o.autotune[0] || !g->device->tune || !gx_trainer_is_first(t) || gx_failed(g)) return gx_status(g);
-    GX_TRY(gx__autotune_read(t, path, &is_checkpoint, &text, &bytes, &g->error));
-    if (bytes && g->device->take_tuned(g, text, &why) == GX_ERR_FORMAT)
-        gx__autotune_refuse_table(path, &why, &g->error);
-    g->device->tune(g, 0); // forgets the table again: it counts from gx_autotune_open on
-    free(text);
+    gx__autotune_find(t, 0, &table, &g->error);
+    free(table.text);
     return gx_status(g);
-}
-
-// 1: the table was loaded. 0: it is for another device or library.
-static int gx__autotune_take(GxContext *g, const char *text, const char *path)
-{
-    GxError why = GX_ZERO;
-    const GxStatus status = g->device->take_tuned(g, text, &why);
-    if (status == GX_ERR_UNSUPPORTED && g->rank == 0)
-        gx_log(&g->log, GX_LOG_WARNING, "%s is not for this device and library: %s; products are timed anew", path,
-               why.message);
-    if (status == GX_ERR_FORMAT) gx__autotune_refuse_table(path, &why, &g->error);
-    return status == GX_OK;
 }
 
 GxStatus gx_autotune_open(GxTrainer *t)
 {
     GxContext *g = t->g;
-    char path[GX_PATH] = "", *mine = NULL;
-    int64_t bytes = 0, all_bytes = 0, is_checkpoint = 0;
+    gx__AutotuneTable table = GX_ZERO;
+    int64_t bytes = 0;
     if (!t->o.autotune[0] || !g->device->tune || gx_failed(g)) return gx_status(g);
     gx_at(g, -1, "autotune");
     GX_TRY(gx__autotune_check_ranks(g));
-    if (gx_trainer_is_first(t)) gx__autotune_read(t, path, &is_checkpoint, &mine, &bytes, &g->error);
-    char *text = gx_agree_on_text(g, 0, mine, bytes, &all_bytes); // on a failed context this tells the other ranks
-    gx_agree_on_path(g, path);
-    gx_broadcast(g, GX_AXIS_ALL, 0, &is_checkpoint, 1, GX_I64);
-    const int taken = !gx_failed(g) && all_bytes && gx__autotune_take(g, text, path);
-    if (!gx_failed(g) && taken) t->tuned = g->device->tuned_text(g);
-    t->times_products = !gx_failed(g) && !gx_options_is_inference(&t->o) && !(taken && is_checkpoint);
+    if (gx_trainer_is_first(t)) gx__autotune_find(t, 1, &table, &g->error);
+    char *text = gx_agree_on_text(g, 0, table.text, table.bytes, &bytes); // on a failed context this tells the others
+    gx_broadcast(g, GX_AXIS_ALL, 0, &table.is_checkpoint, 1, GX_I64);
+    if (!gx_failed(g) && bytes && g->device->take_tuned(g, text, &g->error) == GX_OK)
+        t->tuned = g->device->tuned_text(g);
+    t->times_products = !gx_failed(g) && !gx_options_is_inference(&t->o) && !table.is_checkpoint;
     if (t->times_products) g->device->tune(g, 1);
     free(text);
-    free(mine);
+    free(table.text);
     return gx_status(g);
 }
 
@@ -144,10 +172,12 @@ static void gx__autotune_write(GxTrainer *t)
 {
     GxError disk = GX_ZERO;
     GxLogger *log = &t->g->log;
+    char *file = realpath(t->o.autotune, NULL); // where a link leads to; NULL: there is no such file yet
     gx_log(log, GX_LOG_INFO, "--autotune: %d shapes of products have the algorithm that was fastest",
            gx__autotune_lines(t->tuned));
-    if (gx_file_write(t->o.autotune, t->tuned, (int64_t)strlen(t->tuned), &disk) != GX_OK)
+    if (gx_file_write(file ? file : t->o.autotune, t->tuned, (int64_t)strlen(t->tuned), &disk) != GX_OK)
         gx_log(log, GX_LOG_WARNING, "--autotune: %s; the choices are in this run's checkpoints alone", disk.message);
+    free(file);
 }
 
 void gx_autotune_agree(GxTrainer *t)
