@@ -263,7 +263,7 @@ TEST(autotune_on_the_cpu_times_in_the_first_step_and_keeps_its_choices)
     CHECK(table_says("tiles.txt", "tiles") >= 8, "a file's choices were exchanged");
     const Log whole = read_log("cpu_tiles");
     unlink("tiles.txt");
-    CHECK_RAN(run("--max_steps 4 --resume cpu_tiles/checkpoint-2 --output_dir cpu_tiles"));
+    CHECK_RAN(run("--device cpu --max_steps 4 --resume cpu_tiles/checkpoint-2 --output_dir cpu_tiles"));
     check_same_losses("resumed", read_log("cpu_tiles"), whole, 0);
     CHECK(access("tiles.txt", F_OK) != 0, "a resumed run has timed products");
     CHECK(same_file("cpu_tiles/checkpoint-2/autotune.txt", "cpu_tiles/checkpoint-4/autotune.txt"),
