@@ -59,6 +59,7 @@
 #include "galaxy/ops/elementwise.h"
 #include "galaxy/ops/embedding.h"
 #include "galaxy/ops/rows.h"
+#include "galaxy/ops/tuned.h"
 #include "galaxy/ops/norm.h"
 #include "galaxy/ops/dropout.h"
 #include "galaxy/ops/residual.h"
