@@ -2,9 +2,9 @@
 // shape, by the clock. Which ways there are: gemm.h.
 //
 // While products are timed (gx_cpu_tune), each shape is computed in each way some times, then once more as without
-// --autotune, which is what counts. A product that is added to what is there is timed in a scratch of its own; one
-// whose result is larger than the scratch is not timed. What attention multiplies is not tuned: its products are small,
-// and many threads compute some at once.
+// --autotune, which is what counts. A product that is added to what is there is timed in a scratch of its own, of up to
+// 16 MB; one whose result is larger, and one that there is one way for, is not timed. What attention multiplies is not
+// tuned: its products are small, and many threads compute some at once.
 #ifndef GX_CPU_TUNE_H
 #define GX_CPU_TUNE_H
 #include "../base/context.h"
