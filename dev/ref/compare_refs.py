@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 OPS = 2e-6     # relative: float64 results rounded to fp32, from inputs that may differ in their last bit
-MODELS = 2e-5  # relative: fp32 sums in another order, through a few layers and ten steps
+MODELS = 2e-5  # relative, in each model's ref.safetensors: fp32 sums in another order, through a few layers and ten steps
 NUMBERS = 1e-12 # float64 results, in .jsonl: absolute below 1, relative above
 SPREADS = 4    # AdamW runs may be this many times as far apart as runs that begin one ulp apart
 MAXIMA = 1.5   # by how much the farthest of many numbers rounded in another order may be off otherwise
@@ -58,7 +58,7 @@ def deviation(file, name, old, new):
     a, b = np.where(infinite, 0, a), np.where(infinite, 0, b)
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return np.inf
-    bound = (MODELS if file.startswith(("llama", "bert", "generate", "prompt", "side")) else OPS) * scale(name, old)
+    bound = (MODELS if file.endswith("/ref.safetensors") else OPS) * scale(name, old)
     if name == "adamw.losses":
         bound += SPREADS * norm(old["adamw.spread"])
     elif name.startswith("adamw.") and "adamw_spread." + name[6:] in old:

@@ -8,13 +8,14 @@ test_bpe_train.cu compares with.
     $(dev/ref/venv.sh | tail -n 1) dev/ref/make_bpe.py --lines data/ref/wordpiece/expected.txt --out data/ref/bpe
 
 The strings are those of make_tokenizers.py, with other traps. The merges of the two tokenizers are made by the trainer
-below, the plainest there is.
+below, which is a plain one.
 """
 import argparse
 import json
+import multiprocessing
 import os
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 
 import tokenizers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -119,7 +120,7 @@ PIPELINES = [  # `model`: members of it; `replace`: in the text of the file; `po
 # ---- the trainer -----------------------------------------------------------------------------------------------------
 
 def train(words, merges, letters):
-    """The alphabet and the merges. Counts every pair anew for each merge; of equal ones the smaller ids win."""
+    """The alphabet and the merges; of equally frequent pairs the smaller ids win. A merge counts the words anew that have its pair."""
     counts = Counter()
     for w, n in words.items():
         for c in w:
@@ -129,22 +130,31 @@ def train(words, merges, letters):
     pieces = list(alphabet)
     ids = {p: i for i, p in enumerate(pieces)}
     rows = [([ids[c] for c in w if c in ids], n) for w, n in words.items()]
+    pairs, where = Counter(), defaultdict(set)  # how often a pair is there, and in which rows
+
+    def count(i, sign):
+        w, n = rows[i]
+        for p in zip(w, w[1:]):
+            pairs[p] += sign * n
+            where[p].add(i)
+
+    for i in range(len(rows)):
+        count(i, 1)
     out = []
     while len(out) < merges:
-        pairs = Counter()
-        for w, n in rows:
-            for p in zip(w, w[1:]):
-                pairs[p] += n
         a, b = min(pairs, key=lambda p: (-pairs[p], p))
         out.append((pieces[a], pieces[b]))
         new = pieces[a] + pieces[b]
         if new not in ids:
             ids[new] = len(pieces)
             pieces.append(new)
-        for w, _ in rows:
+        for i in where.pop((a, b)):
+            count(i, -1)
+            w, _ = rows[i]
             for k in range(len(w)):
                 if w[k:k + 2] == [a, b]:
                     w[k:k + 2] = [ids[new]]
+            count(i, 1)
     return alphabet, out
 
 
@@ -255,14 +265,16 @@ def hash_of_pairs(t, strings):
     return h
 
 
-def hashes_of_points(t):
+def hashes_of_points(tokenizer):
     """Of each 4096 code points."""
+    t, hashes = Tokenizer.from_str(tokenizer), []
     for first in range(0, 0x110000, 4096):
         h = 0xCBF29CE484222325
         for block in range(first, first + 4096, 256):
             chars = [chr(c) for c in range(block, block + 256) if not 0xD800 <= c <= 0xDFFF]
             h = of_ids(t.encode("".join(f"a{c}1{c} {c}!" for c in chars), add_special_tokens=False).ids, h)
-        yield first, h
+        hashes.append((first, h))
+    return hashes
 
 
 # ---- the library's trainer -------------------------------------------------------------------------------------------
@@ -329,12 +341,16 @@ def main():
         for first, last in common.RANGES:
             print(f"range {first:x} {last:x}", file=out)
         hashes = [0xCBF29CE484222325] * STRINGS
+        files = {p["name"]: json.dumps(with_pipeline(bases[p["base"]], p)) for p in PIPELINES}
+        with_points = [p["name"] for p in PIPELINES if p.get("points")]
+        with multiprocessing.Pool() as pool:
+            points = dict(zip(with_points, pool.map(hashes_of_points, map(files.get, with_points), chunksize=1)))
         for p in PIPELINES:
-            t = Tokenizer.from_str(json.dumps(with_pipeline(bases[p["base"]], p)))
+            t = Tokenizer.from_str(files[p["name"]])
             hashes_of_strings(t, strings, hashes)
             print(f"pipeline {fnv(b''.join(h.to_bytes(8, 'little') for h in hashes)):016x} {hash_of_pairs(t, strings):016x} "
                   f"{t.get_vocab_size()} {p['name']}", file=out)
-            for first, h in hashes_of_points(t) if p.get("points") else ():
+            for first, h in points.get(p["name"], ()):
                 print(f"points {first:x} {short(h):08x} {p['name']}", file=out)
         for h in hashes:
             print(f"string {short(h):08x}", file=out)
