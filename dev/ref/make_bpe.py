@@ -15,13 +15,13 @@ import json
 import multiprocessing
 import os
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 
 import tokenizers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 import make_tokenizers as common
-from make_tokenizers import Numbers, fnv, of_ids, short
+from make_tokenizers import Numbers, Pairs, bytes_of_ids, fnv, fnv_of_rows, of_ids, short
 
 STRINGS, PAIRS, TRAINED = common.STRINGS, 300, 500
 MERGES, LETTERS = 900, 300
@@ -120,7 +120,7 @@ PIPELINES = [  # `model`: members of it; `replace`: in the text of the file; `po
 # ---- the trainer -----------------------------------------------------------------------------------------------------
 
 def train(words, merges, letters):
-    """The alphabet and the merges; of equally frequent pairs the smaller ids win. A merge counts the words anew that have its pair."""
+    """The alphabet and the merges."""
     counts = Counter()
     for w, n in words.items():
         for c in w:
@@ -129,32 +129,15 @@ def train(words, merges, letters):
     alphabet = sorted(sorted(counts, key=lambda c: (-counts[c], c))[:letters])
     pieces = list(alphabet)
     ids = {p: i for i, p in enumerate(pieces)}
-    rows = [([ids[c] for c in w if c in ids], n) for w, n in words.items()]
-    pairs, where = Counter(), defaultdict(set)  # how often a pair is there, and in which rows
-
-    def count(i, sign):
-        w, n = rows[i]
-        for p in zip(w, w[1:]):
-            pairs[p] += sign * n
-            where[p].add(i)
-
-    for i in range(len(rows)):
-        count(i, 1)
-    out = []
+    pairs, out = Pairs([([ids[c] for c in w if c in ids], n) for w, n in words.items()]), []
     while len(out) < merges:
-        a, b = min(pairs, key=lambda p: (-pairs[p], p))
+        (a, b), _ = pairs.most()
         out.append((pieces[a], pieces[b]))
         new = pieces[a] + pieces[b]
         if new not in ids:
             ids[new] = len(pieces)
             pieces.append(new)
-        for i in where.pop((a, b)):
-            count(i, -1)
-            w, _ = rows[i]
-            for k in range(len(w)):
-                if w[k:k + 2] == [a, b]:
-                    w[k:k + 2] = [ids[new]]
-            count(i, 1)
+        pairs.merge((a, b), ids[new])
     return alphabet, out
 
 
@@ -267,14 +250,33 @@ def hash_of_pairs(t, strings):
 
 def hashes_of_points(tokenizer):
     """Of each 4096 code points."""
-    t, hashes = Tokenizer.from_str(tokenizer), []
-    for first in range(0, 0x110000, 4096):
-        h = 0xCBF29CE484222325
+    t, firsts, rows = Tokenizer.from_str(tokenizer), range(0, 0x110000, 4096), []
+    for first in firsts:
+        row = b""
         for block in range(first, first + 4096, 256):
             chars = [chr(c) for c in range(block, block + 256) if not 0xD800 <= c <= 0xDFFF]
-            h = of_ids(t.encode("".join(f"a{c}1{c} {c}!" for c in chars), add_special_tokens=False).ids, h)
-        hashes.append((first, h))
-    return hashes
+            row += bytes_of_ids(t.encode("".join(f"a{c}1{c} {c}!" for c in chars), add_special_tokens=False).ids)
+        rows.append(row)
+    return list(zip(firsts, fnv_of_rows(rows)))
+
+
+def write_pipelines(out, pipelines, bases, strings):
+    """A line for each pipeline, with hashes of the ids of all strings so far and of pairs; its hashes of code points, where
+    it asks for them; then a line for each string, with its hash over all pipelines."""
+    files = {p["name"]: json.dumps(with_pipeline(bases[p["base"]], p)) for p in pipelines}
+    with_points = [p["name"] for p in pipelines if p.get("points")]
+    with multiprocessing.Pool() as pool:
+        points = dict(zip(with_points, pool.map(hashes_of_points, map(files.get, with_points), chunksize=1)))
+    hashes = [0xCBF29CE484222325] * len(strings)
+    for name, file in files.items():
+        t = Tokenizer.from_str(file)
+        hashes_of_strings(t, strings, hashes)
+        print(f"pipeline {fnv(b''.join(h.to_bytes(8, 'little') for h in hashes)):016x} {hash_of_pairs(t, strings):016x} "
+              f"{t.get_vocab_size()} {name}", file=out)
+        for first, h in points.get(name, ()):
+            print(f"points {first:x} {short(h):08x} {name}", file=out)
+    for h in hashes:
+        print(f"string {short(h):08x}", file=out)
 
 
 # ---- the library's trainer -------------------------------------------------------------------------------------------
@@ -340,20 +342,7 @@ def main():
             print("trap " + trap.encode().hex(), file=out)
         for first, last in common.RANGES:
             print(f"range {first:x} {last:x}", file=out)
-        hashes = [0xCBF29CE484222325] * STRINGS
-        files = {p["name"]: json.dumps(with_pipeline(bases[p["base"]], p)) for p in PIPELINES}
-        with_points = [p["name"] for p in PIPELINES if p.get("points")]
-        with multiprocessing.Pool() as pool:
-            points = dict(zip(with_points, pool.map(hashes_of_points, map(files.get, with_points), chunksize=1)))
-        for p in PIPELINES:
-            t = Tokenizer.from_str(files[p["name"]])
-            hashes_of_strings(t, strings, hashes)
-            print(f"pipeline {fnv(b''.join(h.to_bytes(8, 'little') for h in hashes)):016x} {hash_of_pairs(t, strings):016x} "
-                  f"{t.get_vocab_size()} {p['name']}", file=out)
-            for first, h in points.get(p["name"], ()):
-                print(f"points {first:x} {short(h):08x} {p['name']}", file=out)
-        for h in hashes:
-            print(f"string {short(h):08x}", file=out)
+        write_pipelines(out, PIPELINES, bases, strings)
     with open(os.path.join(a.out, "trained.txt"), "w", encoding="utf-8") as out:
         write_trained(out, strings, len(lines))
 

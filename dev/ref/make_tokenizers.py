@@ -7,15 +7,16 @@ the library makes of 10,000 strings and of every code point (expected.txt), whic
 
 A quarter of the strings are lines of texts (Debian's bible-kjv-text and wordnet-base), which expected.txt holds. The
 others are put together from these, from traps and from ranges of characters by an algorithm that test_tokenizer.cu has,
-too; of their ids expected.txt has a hash each. The vocabulary is made by the trainer below, the plainest there is,
-which is what wordpiece_train.h is compared with; how it differs from the library's is printed.
+too; of their ids expected.txt has a hash each. The vocabulary is made by the trainer below, which is a plain one:
+wordpiece_train.h is compared with it; how it differs from the library's is printed.
 """
 import argparse
 import os
 import random
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 
+import numpy as np
 import tokenizers
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -97,8 +98,24 @@ def fnv(data, h=0xCBF29CE484222325):
     return h
 
 
+def fnv_of_rows(rows):
+    """The same of each of many rows, side by side."""
+    lengths = np.array([len(row) for row in rows])
+    data = np.zeros((lengths.max(), len(rows)), np.uint8)
+    for i, row in enumerate(rows):
+        data[:len(row), i] = np.frombuffer(row, np.uint8)
+    h, prime = np.full(len(rows), 0xCBF29CE484222325, np.uint64), np.uint64(0x100000001B3)
+    for k in range(len(data)):
+        h = np.where(k < lengths, (h ^ data[k]) * prime, h)
+    return [int(x) for x in h]
+
+
+def bytes_of_ids(ids):
+    return np.array([len(ids), *ids], "<u4").tobytes()
+
+
 def of_ids(ids, h):
-    return fnv(b"".join(i.to_bytes(4, "little") for i in [len(ids), *ids]), h)
+    return fnv(bytes_of_ids(ids), h)
 
 
 def short(h):
@@ -107,8 +124,37 @@ def short(h):
 
 # ---- the trainer -----------------------------------------------------------------------------------------------------
 
+class Pairs:
+    """How often each pair of neighbours is there in rows of ids: rows[i] = (ids, how often that row is there)."""
+
+    def __init__(self, rows):
+        self.rows, self.counts, self.where = rows, Counter(), defaultdict(set)
+        for i in range(len(rows)):
+            self.count(i, 1)
+
+    def count(self, i, sign):
+        ids, n = self.rows[i]
+        for p in zip(ids, ids[1:]):
+            self.counts[p] += sign * n
+            self.where[p].add(i)
+
+    def most(self):
+        """The most frequent pair, and how often it is there; of equally frequent ones the one with the smaller ids."""
+        return max(self.counts.items(), key=lambda p: (p[1], -p[0][0], -p[0][1]), default=(None, 0))
+
+    def merge(self, pair, new):
+        """Puts the id `new` in the pair's place, from left to right, in the rows that have it."""
+        for i in self.where.pop(pair):
+            self.count(i, -1)
+            ids = self.rows[i][0]
+            for k in range(len(ids)):
+                if tuple(ids[k:k + 2]) == pair:
+                    ids[k:k + 2] = [new]
+            self.count(i, 1)
+
+
 def train(words, size, frequency, letters):
-    """Pieces by id. Counts every pair anew for each merge; of equal ones the smaller ids win."""
+    """Pieces by id."""
     counts = Counter()
     for w, n in words.items():
         for c in w:
@@ -117,25 +163,16 @@ def train(words, size, frequency, letters):
     inside = {c for w in words for c in w[1:]}
     pieces = SPECIAL + kept + ["##" + c for c in kept if c in inside]
     ids = {p: i for i, p in enumerate(pieces)}
-    split = [([ids["##" + c if k else c] for k, c in enumerate(w) if c in kept], n) for w, n in words.items()]
+    pairs = Pairs([([ids["##" + c if k else c] for k, c in enumerate(w) if c in kept], n) for w, n in words.items()])
     while len(pieces) < size:
-        pairs = Counter()
-        for w, n in split:
-            for p in zip(w, w[1:]):
-                pairs[p] += n
-        if not pairs:
-            break
-        (a, b), n = min(pairs.items(), key=lambda p: (-p[1], p[0]))
+        pair, n = pairs.most()
         if n < frequency:
             break
-        new = pieces[a] + pieces[b].removeprefix("##")
+        new = pieces[pair[0]] + pieces[pair[1]].removeprefix("##")
         if new not in ids:
             ids[new] = len(pieces)
             pieces.append(new)
-        for w, _ in split:
-            for k in range(len(w)):
-                if w[k:k + 2] == [a, b]:
-                    w[k:k + 2] = [ids[new]]
+        pairs.merge(pair, ids[new])
     return pieces
 
 

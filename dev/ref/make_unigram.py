@@ -193,16 +193,7 @@ def main():
             print("trap " + trap.encode().hex(), file=out)
         for first, last in RANGES:
             print(f"range {first:x} {last:x}", file=out)
-        hashes = [0xCBF29CE484222325] * STRINGS
-        for p in PIPELINES:
-            t = Tokenizer.from_str(json.dumps(bpe.with_pipeline(of[p["base"]], p)))
-            bpe.hashes_of_strings(t, strings, hashes)
-            print(f"pipeline {fnv(b''.join(h.to_bytes(8, 'little') for h in hashes)):016x} {bpe.hash_of_pairs(t, strings):016x} "
-                  f"{t.get_vocab_size()} {p['name']}", file=out)
-            for first, h in bpe.hashes_of_points(t) if p.get("points") else ():
-                print(f"points {first:x} {short(h):08x} {p['name']}", file=out)
-        for h in hashes:
-            print(f"string {short(h):08x}", file=out)
+        bpe.write_pipelines(out, PIPELINES, of, strings)
 
 
 if __name__ == "__main__":

@@ -10,36 +10,36 @@ load() { # a script, and its arguments
     "$python" "$@"
     [ -z "${GX_OTHER_TRANSFORMERS:-}" ] || PYTHONPATH=$GX_OTHER_TRANSFORMERS "$python" "$@"
 }
-rm -rf build/refs
-"$python" dev/ref/make_refs.py --out build/refs
-"$python" dev/ref/make_bert_refs.py --out build/refs
-"$python" dev/ref/make_lora_refs.py --out build/refs
-"$python" dev/ref/make_bottleneck_refs.py --out build/refs
-"$python" dev/ref/make_side_refs.py --out build/refs
-"$python" dev/ref/make_prompt_refs.py --out build/refs
-"$python" dev/ref/make_prompt_v2_refs.py --out build/refs
-"$python" dev/ref/make_generate.py --out build/refs
-"$python" dev/ref/make_chat.py build/refs/chat.jsonl
-"$python" dev/ref/make_chat_refs.py --out build/refs/chat_train
-"$python" dev/ref/make_dpo_refs.py --out build/refs
-"$python" dev/ref/make_scores.py build/refs/scores.jsonl
-"$python" dev/ref/make_tokenizers.py --lines data/ref/wordpiece/expected.txt --out build/refs/wordpiece
-"$python" dev/ref/make_bpe.py --lines data/ref/wordpiece/expected.txt --out build/refs/bpe
-"$python" dev/ref/make_unigram.py --lines data/ref/wordpiece/expected.txt --out build/refs/unigram
-"$python" dev/ref/make_gguf.py --out build/refs/gguf
-"$python" dev/ref/make_quant_refs.py --out build/refs/quant
-"$python" dev/ref/compare_refs.py data/ref build/refs
-"$python" dev/ref/make_unicode.py build/refs/unicode_tables.h
-bare() { sed 's|//.*||' "$1" | tr -d ' \n'; } # comments and layout aside: clang-format changes them
-cmp <(bare build/refs/unicode_tables.h) <(bare galaxy/io/unicode_tables.h) || { echo "galaxy/io/unicode_tables.h differs from what make_unicode.py makes"; exit 1; }
-make --no-print-directory -s tokenize
+made_by() { # a script, and its arguments
+    "$python" "dev/ref/make_$1.py" "${@:2}"
+}
+rm -rf build/refs; mkdir -p build/refs
 text=data/ref/wordpiece/expected.txt
+texts() { # beside the models, which do not need them
+    made_by bpe --lines "$text" --out build/refs/bpe
+    made_by unigram --lines "$text" --out build/refs/unigram
+    made_by tokenizers --lines "$text" --out build/refs/wordpiece
+    made_by chat build/refs/chat.jsonl
+    made_by scores build/refs/scores.jsonl
+    made_by gguf --out build/refs/gguf
+    made_by unicode build/unicode_tables.h
+}
+texts &
+trap 'kill $(jobs -p) 2>/dev/null' EXIT # where one fails, the others end, too
+for models in refs bert_refs lora_refs bottleneck_refs side_refs prompt_refs prompt_v2_refs generate; do made_by $models --out build/refs; done
+made_by chat_refs --out build/refs/chat_train
+made_by dpo_refs --out build/refs
+made_by quant_refs --out build/refs/quant
+wait %1
+"$python" dev/ref/compare_refs.py data/ref build/refs
+bare() { sed 's|//.*||' "$1" | tr -d ' \n'; } # comments and layout aside: clang-format changes them
+cmp <(bare build/unicode_tables.h) <(bare galaxy/io/unicode_tables.h) || { echo "galaxy/io/unicode_tables.h differs from what make_unicode.py makes"; exit 1; }
+dump=$(make --no-print-directory -s print-folder)/llama_logits
+make --no-print-directory -s -j"$(nproc)" tokenize train_llama train_bert merge_adapter convert_gguf "$dump"
 ./tokenize --train "$text" --type bpe --vocab_size 3000 --output_dir build/refs/bpe_trained >/dev/null
 ./tokenize --tokenizer build/refs/bpe_trained --file "$text" >build/refs/bpe_ids.jsonl
 load dev/ref/load_bpe.py build/refs/bpe_trained --text "$text" --ids build/refs/bpe_ids.jsonl
 load dev/ref/load_bert.py data/ref/bert_pretrain --logits data/ref/bert_pretrain/ref.safetensors
-dump=$(make --no-print-directory -s print-folder)/llama_logits
-make --no-print-directory -s train_llama "$dump"
 for model in "llama --tie_word_embeddings true" "llama --rope_type llama3 --rope_original_max_position_embeddings 16 --rope_theta 100" "mistral --sliding_window 64" \
     "mistral --head_dim 16" "qwen2 --tie_word_embeddings true" "qwen3 --head_dim 20 --rope_theta 1000000" "qwen3 --tie_word_embeddings true" \
     "llama --save_dtype bf16 --max_shard_size 50KB" "qwen2 --save_dtype fp16"; do
@@ -50,7 +50,6 @@ for model in "llama --tie_word_embeddings true" "llama --rope_type llama3 --rope
     load dev/ref/load_checkpoint.py build/refs/saved --logits build/refs/logits.safetensors
 done
 # An adapter of the last of these, by peft; and what is merged.
-make --no-print-directory -s merge_adapter
 ./train_llama --model build/refs/run/checkpoint-4 --tuning lora --r 5 --lora_alpha 20 --use_rslora --max_steps 30 --learning_rate 1e-2 --seq_len 64 --micro_batch_size 2 \
     --eval_windows 4 --sample_tokens 0 --trainable_modules norm --overwrite_output_dir true --output_dir build/refs/lora >/dev/null
 rm -rf build/refs/merged; ./merge_adapter --adapter build/refs/lora/checkpoint-30 --output_dir build/refs/merged >/dev/null
@@ -72,7 +71,6 @@ for adapter in embed head; do
     "$python" dev/ref/load_lora.py data/ref/lora_$adapter --kind AutoModelForCausalLM --merged build/refs/merged
 done
 # An adapter of vectors, over transformers' model without a head.
-make --no-print-directory -s train_bert
 for i in $(seq 60); do printf 'the cat number %d runs.\nit rains on day %d.\n\n' "$i" "$i"; done >build/refs/documents.txt
 (printf 'anchor\tpositive\n'; for i in $(seq 60); do printf 'cats %d run\tthe cat number %d runs\n' "$i" "$i"; done) >build/refs/pairs.tsv
 (echo text; seq 8 | sed 's/^/the cat number /') >build/refs/texts.tsv
@@ -112,7 +110,6 @@ for more in "" "--trainable_modules norm"; do
     "$python" dev/ref/load_prompt.py build/refs/prompt/checkpoint-30 --logits build/refs/logits.safetensors --back build/refs/prompt_back
 done
 # Folders into GGUF files and back, by convert_gguf; read by the package gguf and by transformers.
-make --no-print-directory -s convert_gguf
 mkdir -p build/refs/files
 for model in llama_one llama_gqa llama_odd llama_qwen2; do
     for type in f32 f16 bf16 q8_0; do
