@@ -271,7 +271,8 @@ EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(E
     $(foreach w,$(filter-out workshop_attention,$(WORKSHOP)),"$(EMU)/$(w) --check") "$(EMU_H100) $(EMU)/workshop_attention --check" "$(EMU_H100) GX_EMU_ORDER=random:5 GX_EMU_STREAMS=random:5 $(EMU)/test_devices attention" \
     "$(EMU_H100) GX_EMU_ORDER=reverse $(EMU)/test_devices attention" "$(EMU_H100) $(EMU_ASAN)/test_devices attention" \
     "$(EMU_H100) $(EMU_TSAN)/test_devices attention_computes attention_drops"
-# what CPUs without instructions for bf16 run, which oneDNN takes this one for; and a build without oneDNN and without MPI
+# what CPUs without instructions for bf16 run, which oneDNN takes this one for; and a build without oneDNN and without MPI, whose threads have
+# the smallest stacks that a C library gives them by itself (musl's)
 PLAIN     := build/cpu-$(VARIANT)-plain-mpi0-json$(JSON)
 NO_BF16    = $(if $(filter onednn,$(GEMM)),$(foreach t,$(filter test_ops test_precision,$(TESTS)),"env ONEDNN_MAX_CPU_ISA=AVX512_CORE $(O)/$(t)"))
 TSAN_TESTS := test_modes test_comm test_purity test_llama test_generate test_grads test_base
@@ -294,7 +295,7 @@ test-all:
 	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(EMU_RUNS) dev/test_cuda.sh $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS)) \
 	    "$(ASAN)/fuzz all --seconds 2" \
 	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \
-	    $(LONGEST_FIRST) dev/test_headers.sh dev/test_dist.sh $(PLAIN)/test_ops $(NO_BF16) dev/test_make.sh dev/test_setup.sh dev/test_docs.sh \
+	    $(LONGEST_FIRST) dev/test_headers.sh dev/test_dist.sh "env OMP_STACKSIZE=128k $(PLAIN)/test_ops" $(NO_BF16) dev/test_make.sh dev/test_setup.sh dev/test_docs.sh \
 	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train%,$(TESTS)))
 # what takes longest to compile begins: the library, then the tests that have it inside
 build-tests: $(OBJECTS) $(filter $(LOOK_INSIDE),$(LONGEST_FIRST) $(CHECKS)) $(CHECKS) $(PROGRAMS:%=$(O)/%) $(TOOLS:%=$(O)/%)
