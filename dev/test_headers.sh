@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Every header alone and included twice, as C11 and as C++17, declarations only and with its implementation, without a warning; two files that both
 # include everything link; a system header before the implementation is fine or one error; the examples build with a bare `cc`; no room includes one above it.
-# dev/test_headers.sh --quick: each header alone, with its implementation, as C11, two files that link without any package, and the rooms (half a minute instead of three).
+# dev/test_headers.sh --quick: each header alone, with its implementation, as C11, two files that link without any package, the files of `make dist`, and the
+# rooms (half a minute instead of three).
 set -u
 cd "$(dirname "$0")/.."
 CC=${CC:-cc} CXX=${CXX:-g++}
@@ -69,6 +70,7 @@ example() { "$CC" "$1" -I. -o "$tmp/example" -lm -lpthread; }
 if [ "${1:-}" = --quick ]; then
     check "every header has what it uses" quick
     check "two files that include galaxy.h link (C11)" two_files "$CC" -std=c11 -pedantic
+    check "the library can be put into the two files of make dist" dev/dist.sh "$tmp/dist" # dev/test_dist.sh builds with them
     check "every room includes only those below it" rooms
     finish
     exit
