@@ -25,7 +25,7 @@ texts() { # beside the models, which do not need them
     made_by unicode build/unicode_tables.h
 }
 texts &
-trap 'kill $(jobs -p) 2>/dev/null' EXIT # where one fails, the others end, too
+trap wait EXIT # where one fails, the others end first
 for models in refs bert_refs lora_refs bottleneck_refs side_refs prompt_refs prompt_v2_refs generate; do made_by $models --out build/refs; done
 made_by chat_refs --out build/refs/chat_train
 made_by dpo_refs --out build/refs
