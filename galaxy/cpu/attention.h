@@ -1,13 +1,15 @@
-// cpu/attention.h: ops/attention.h on the CPU: tiles of queries against blocks of keys, products of tiles by gemm.h on
-// one thread each.
+// cpu/attention.h: ops/attention.h on the CPU. A tile of queries meets one block of keys after the other; each thread
+// computes its tiles' products by itself, by gemm.h.
 //
-// Tiles never cross a run, so positions inside one are first + index; keys in pages are taken together where their
-// pages follow each other. What a row sees, its document up to its own position where attention is causal, from where
-// its window begins, is a range of positions; a block of keys is cut down to those that some row of the tile sees.
-// Scores, softmax and sums are fp32, and gradients are rounded once. Of bf16 and from 256 keys on the factors of
-// products are bf16 where the CPU has instructions for that: probabilities and the gradients of scores are rounded to
-// it, once each, as in tensor cores. Otherwise, and for keys in pages, which grow by one with each token that is
-// written, the tiles at work are copied into scratch as fp32 numbers.
+// A tile never crosses a run, so its positions are the first one plus an index. Keys in pages are taken together where
+// their pages lie side by side. A query sees a range of positions: its document, cut at its own position where
+// attention is causal, and at the beginning of its window where there is one. Of a block only the keys are computed
+// that some query of the tile sees.
+//
+// Numerics: scores, softmax and sums are fp32, and gradients are rounded once. With activations in bf16 the factors of
+// products are bf16, too, where the CPU has instructions for that and there are 256 keys or more: probabilities and the
+// gradients of scores are then rounded to bf16, once each, as in tensor cores. Otherwise the tiles are copied into
+// scratch as fp32; so are keys in pages, of which there is one more with each token that is written.
 #ifndef GX_CPU_ATTENTION_H
 #define GX_CPU_ATTENTION_H
 #include "../ops/attention.h"
@@ -37,7 +39,7 @@ GX_END
 
 enum { GX__CPU_Q_TILE = 64, GX__CPU_K_BLOCK = 512 };
 
-// The type of the factors of products. On few keys the library's set-up takes what products of bf16 gain.
+// The type of the factors of products. With few keys, setting up the library's products takes the time that bf16 saves.
 static GxDtype gx__cpu_attention_factors(const GxAttention *a)
 {
     enum { FROM_KEYS = 256 };
@@ -87,8 +89,8 @@ static void gx__cpu_seen(GxSeen *s, const GxAttention *a, GxTile q, int64_t b)
     s->least = gx_min(s->least, s->most); // nobody sees anything: [0, 0)
 }
 
-// Of block j of the keys those in [least, most). For products of bf16 some more, so that there are few different
-// widths: the library compiles a kernel for each, in 0.2 ms.
+// The part of key block j that lies in [least, most). For products of bf16 its ends are moved outwards to multiples of
+// 64, so that there are few widths: the library compiles a kernel for each width, which takes 0.2 ms.
 static GxTile gx__cpu_key_block(const GxAttention *a, const GxSeen *s, int64_t j)
 {
     enum { STEP = 64 };
@@ -104,8 +106,8 @@ static GxTile gx__cpu_key_block(const GxAttention *a, const GxSeen *s, int64_t j
     return t;
 }
 
-// Of a block the keys from number `from` on that lie one behind the other: all of them, or those of pages that follow
-// each other. `row` is then the matrix's; -1: they have no page.
+// The keys of a block, from number `from` on, that lie one behind the other in memory: all of them, or, with pages,
+// those up to the next gap. The result's `row` is a row of the matrix of keys; -1: these keys have no page.
 static GxTile gx__cpu_key_stretch(const GxAttention *a, GxTile t, int64_t from, int64_t b)
 {
     t.row = (t.row + from) * a->B + b, t.position += from, t.length -= from;
@@ -117,7 +119,7 @@ static GxTile gx__cpu_key_stretch(const GxAttention *a, GxTile t, int64_t from, 
     return t;
 }
 
-// Which keys of a block row i of the tile sees: [first, first + n).
+// The keys [first, first + n) of a block that one row of the tile sees.
 typedef struct {
     int64_t first, n;
 } GxVisible;
@@ -135,10 +137,13 @@ static float gx__cpu_attention_scale(const GxAttention *a)
     return a->scale != 0 ? a->scale : 1.0f / sqrtf((float)a->head_dim);
 }
 
-// What one thread needs: [Q_TILE, K_BLOCK] scores (backward: two such), [Q_TILE, head_dim] of output, three floats per
-// query row; in bf16 the scores once more, rounded, or copies of q and of blocks of k and v; backward: dq, and the
-// whole dk and dv of a head, and the scores, rounded, or copies of q, d_o and the whole k and v. The larger of
-// both is taken: a plan is made for the most keys and without pages, and others run within it.
+// The floats that one thread needs.
+// Forward: scores [Q_TILE, K_BLOCK], output [Q_TILE, head_dim], three floats a query; in bf16 also the rounded scores,
+// or else copies of q and of blocks of k and v.
+// Backward: scores and their gradients, dq of a tile, dk and dv of a head; in bf16 also the rounded scores, or else
+// copies of q and d_o of a tile, and of k and v of a head.
+// Where it says "or else" there is room for the larger one: the plan is made for the most keys and without pages, and
+// calls with fewer keys, or with pages, run within it.
 static int64_t gx__cpu_attention_thread_floats(const GxAttention *a, int backward)
 {
     const int64_t h = a->head_dim, keys = gx_runs_rows(&a->k_runs), k = gx_min(GX__CPU_K_BLOCK, keys);
@@ -180,7 +185,7 @@ static void gx__cpu_tile_gemm(GxContext *g, int ta, int tb, int64_t M, int64_t N
     gx_cpu_gemm(&p, 1, &g->error);
 }
 
-// Rows of one head as factors: in their place where they are of that type, else in `copy` as fp32, side by side.
+// Rows of one head as factors: where they lie if they have that type, else as fp32 in `copy`, side by side.
 static GxFactor gx__cpu_head_factor(const void *x, int64_t rows, int64_t stride, const GxAttention *a, float *copy)
 {
     const int64_t h = a->head_dim;
@@ -211,13 +216,13 @@ static GxFactor gx__cpu_scores_factor(const float *s, int64_t rows, int64_t n, c
     return t;
 }
 
-// Rows of one head as fp32 numbers to add to, `stride` apart: in their place where they are, else in `copy`.
+// Rows of one head, `stride` apart, that are added to in fp32: where they belong if they are fp32 there, else a copy.
 typedef struct {
     float *x;
     int64_t stride;
 } GxHeadRows;
 
-// Zeros at first, and back to where they belong.
+// Sets them to zero; and, of a copy, rounds them into where they belong.
 static GxHeadRows gx__cpu_head_zeros(void *x, int64_t rows, int64_t stride, int64_t h, GxDtype dtype, float *copy)
 {
     GxHeadRows t = {dtype == GX_F32 ? (float *)x : copy, dtype == GX_F32 ? stride : h};
@@ -263,7 +268,7 @@ static void gx__cpu_attention_drop(float *x, const float *keep, int64_t n)
 }
 
 // ---- forward -------------------------------------------------------------------------------------------------------
-// For each query tile, over key blocks: s = scale * q k^T; running maximum m and sum l of a row:
+// For each tile of queries, over blocks of keys: s = scale * q k^T; running maximum m and sum l of a row:
 //     l = l*exp(m_old - m) + sum_j exp(s[j] - m),  o = o*exp(m_old - m) + sum_j exp(s[j] - m) v[j]
 // At the end o = o/l and lse = m + log(l). With dropout exp(s[j] - m) is multiplied by keep[j] in o, not in l.
 
