@@ -1038,7 +1038,7 @@ TEST(a_loss_is_the_mean_over_the_tokens_that_a_mask_leaves_on_any_number_of_rank
                                        "--micro_batch_size 3 --ranks 2", "--dp_batch_size_list 1,1,4 --ranks 3"};
     int64_t count[3][2];
     double window[3], validation[3];
-    char flags[600], name[20];
+    char flags[600], name[30];
     for (int which = 0; which < 3; which++) {
         snprintf(name, sizeof name, "%d.tokens", which);
         write_masked(name, which), count_learned(name, count[which]);
