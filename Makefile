@@ -80,7 +80,7 @@ else
 CUDA        := $(NVCC) -x cu -std=c++17 -O3 $(ARCH_FLAGS) -Xfatbin -compress-all
 endif
 ifneq ($(DEVICE),cpu)
-DEFINES += -DGX_WITH_CUDA $(if $(filter banks,$(VARIANT)),-DGX_EMU_COUNTS_BANKS)
+DEFINES += -DGX_WITH_CUDA $(if $(filter emu,$(DEVICE)),-DGX_EMU) $(if $(filter banks,$(VARIANT)),-DGX_EMU_COUNTS_BANKS)
 LIBS    += -lstdc++ $(if $(filter cuda,$(DEVICE)),-L$(CUDA_HOME)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA_HOME)/lib64 -lcudart -lcublasLt -ldl)
 endif
 
@@ -276,6 +276,7 @@ EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(E
 PLAIN     := build/cpu-$(VARIANT)-plain-mpi0-json$(JSON)
 NO_BF16    = $(if $(filter onednn,$(GEMM)),$(foreach t,$(filter test_ops test_precision,$(TESTS)),"env ONEDNN_MAX_CPU_ISA=AVX512_CORE $(O)/$(t)"))
 TSAN_TESTS := test_modes test_comm test_purity test_llama test_generate test_grads test_base
+ASAN_TESTS := $(filter-out test_mutants,$(TESTS)) # a mutant is seen by its numbers
 export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
 check: GX_TRAIN_LLAMA := $(O)/train_llama
 check:
@@ -284,19 +285,31 @@ check:
 test-all: GX_TRAIN_LLAMA := $(O)/train_llama
 test-all: GX_TRAIN_LLAMA_NOMPI := $(PLAIN)/train_llama
 test-all:
-	@$(MAKE) --no-print-directory -j$(CORES) build-tests $(DEVELOPERS)
-	@$(MAKE) --no-print-directory -j$(CORES) DEVICE=cpu GEMM=plain MPI=0 $(PLAIN)/test_ops $(PLAIN)/train_llama
-	@$(RUN_ASAN) -j$(CORES) build-tests $(ASAN)/fuzz
-	@$(RUN_TSAN) -j$(CORES) build-tests TESTS="$(TSAN_TESTS)" PROGRAMS=
-	@$(RUN_EMU) -j$(CORES) build-tests $(EMU)/test_emu $(WORKSHOP:%=$(EMU)/%)
-	@$(RUN_EMU) -j$(CORES) VARIANT=asan $(EMU_ASAN)/test_devices $(EMU_ASAN)/test_emu
-	@$(RUN_EMU) -j$(CORES) VARIANT=tsan MPI=0 $(EMU_TSAN)/test_devices $(EMU_TSAN)/test_emu
-	@$(RUN_EMU) -j$(CORES) VARIANT=banks $(EMU_BANKS)/test_devices $(EMU_BANKS)/test_emu
+	@$(MAKE) --no-print-directory -j$(CORES) $(BUILDS)
 	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(EMU_RUNS) dev/test_cuda.sh $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS)) \
 	    "$(ASAN)/fuzz all --seconds 2" \
-	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \
+	    $(foreach t,$(filter test_train%,$(ASAN_TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \
 	    $(LONGEST_FIRST) dev/test_headers.sh dev/test_dist.sh "env OMP_STACKSIZE=128k $(PLAIN)/test_ops" $(NO_BF16) dev/test_make.sh dev/test_setup.sh dev/test_docs.sh \
-	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train%,$(TESTS)))
+	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train%,$(ASAN_TESTS)))
+# What `make test` runs, built side by side, the longest first; the workshop is linked with the CPU's library, so its build comes after that one.
+BUILDS := build-emu-asan build-fast build-emu build-asan build-emu-banks build-emu-tsan build-plain build-tsan
+.PHONY: $(BUILDS)
+build-fast:
+	@$(MAKE) --no-print-directory build-tests $(DEVELOPERS)
+build-plain:
+	@$(MAKE) --no-print-directory DEVICE=cpu GEMM=plain MPI=0 $(PLAIN)/test_ops $(PLAIN)/train_llama
+build-asan:
+	@$(RUN_ASAN) build-tests TESTS="$(ASAN_TESTS)" $(ASAN)/fuzz
+build-tsan:
+	@$(RUN_TSAN) build-tests TESTS="$(TSAN_TESTS)" PROGRAMS=
+build-emu: build-fast
+	@$(RUN_EMU) build-tests $(EMU)/test_emu $(WORKSHOP:%=$(EMU)/%)
+build-emu-asan:
+	@$(RUN_EMU) VARIANT=asan $(EMU_ASAN)/test_devices $(EMU_ASAN)/test_emu
+build-emu-tsan:
+	@$(RUN_EMU) VARIANT=tsan MPI=0 $(EMU_TSAN)/test_devices $(EMU_TSAN)/test_emu
+build-emu-banks:
+	@$(RUN_EMU) VARIANT=banks $(EMU_BANKS)/test_devices $(EMU_BANKS)/test_emu
 # what takes longest to compile begins: the library, then the tests that have it inside
 build-tests: $(OBJECTS) $(filter $(LOOK_INSIDE),$(LONGEST_FIRST) $(CHECKS)) $(CHECKS) $(PROGRAMS:%=$(O)/%) $(TOOLS:%=$(O)/%)
 # All that a visit to a machine with a GPU runs, built beforehand in a folder that is always the same; then `dev/cuda/visit.sh OUT` runs it there. That

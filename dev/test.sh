@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs test programs, two more at a time than there are cores, and adds up their last lines: dev/test.sh [--allowed-skips FILE] PROGRAM...
-# Outputs come in the order of the programs. A program that dies, or does not end with its "N passed, N failed, N skipped", counts as a failure. With
-# --allowed-skips, a test that was skipped and whose name is not in FILE is a failure.
+# Outputs come in the order of the programs, each behind its name and its times: by the clock, and of CPU in user and in system mode. A program that dies,
+# or does not end with its "N passed, N failed, N skipped", counts as a failure. With --allowed-skips, a test that was skipped and whose name is not in
+# FILE is a failure.
 set -u
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} # threads of a program that wait for each other leave the cores to the others
 allowed= passed=0 failed=0 skipped=0
@@ -12,14 +13,15 @@ set -m # each program is a process group of its own, which ends as a whole when 
 trap 'for pid in $(jobs -p); do kill -- "-$pid" 2>/dev/null; done; rm -rf "$tmp"' EXIT
 trap 'exit 130' INT TERM
 
-run() { # number: its output into tmp/number, its status into tmp/number.status
-    ${programs[$1]} >"$tmp/$1" 2>&1
+TIMEFORMAT="%R s, %U + %S s of CPU"
+run() { # number: its output into tmp/number, its status into tmp/number.status, its time into tmp/number.time
+    { time ${programs[$1]} >"$tmp/$1" 2>&1; } 2>"$tmp/$1.time"
     echo $? >"$tmp/$1.part"
     mv "$tmp/$1.part" "$tmp/$1.status"
 }
 report() { # number
     local status line
-    echo "== ${programs[$1]}"
+    echo "== ${programs[$1]} ($(cat "$tmp/$1.time" 2>/dev/null))"
     cat "$tmp/$1"
     status=$(cat "$tmp/$1.status" 2>/dev/null || echo lost)
     line=$(tail -n 1 "$tmp/$1")
