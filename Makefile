@@ -80,7 +80,7 @@ else
 CUDA        := $(NVCC) -x cu -std=c++17 -O3 $(ARCH_FLAGS) -Xfatbin -compress-all
 endif
 ifneq ($(DEVICE),cpu)
-DEFINES += -DGX_WITH_CUDA $(if $(filter emu,$(DEVICE)),-DGX_EMU) $(if $(filter banks,$(VARIANT)),-DGX_EMU_COUNTS_BANKS)
+DEFINES += -DGX_WITH_CUDA $(if $(filter emu,$(DEVICE)),-DGX_WITH_EMULATOR) $(if $(filter banks,$(VARIANT)),-DGX_EMU_COUNTS_BANKS)
 LIBS    += -lstdc++ $(if $(filter cuda,$(DEVICE)),-L$(CUDA_HOME)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA_HOME)/lib64 -lcudart -lcublasLt -ldl)
 endif
 

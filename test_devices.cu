@@ -35,7 +35,7 @@ enum { GUARD = 0 }; // the sanitizer's own is nearer
 enum { GUARD = 64 }; // bytes behind each buffer
 #endif
 // The emulator's builds leave out the CPU as a device, which has builds of its own.
-#ifdef GX_EMU
+#ifdef GX_WITH_EMULATOR
 enum { ON_EMULATOR = 1 };
 #else
 enum { ON_EMULATOR = 0 };

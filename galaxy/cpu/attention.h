@@ -138,12 +138,12 @@ static float gx__cpu_attention_scale(const GxAttention *a)
 }
 
 // The floats that one thread needs.
-// Forward: scores [Q_TILE, K_BLOCK], output [Q_TILE, head_dim], three floats a query; in bf16 also the rounded scores,
-// or else copies of q and of blocks of k and v.
-// Backward: scores and their gradients, dq of a tile, dk and dv of a head; in bf16 also the rounded scores, or else
-// copies of q and d_o of a tile, and of k and v of a head.
-// Where it says "or else" there is room for the larger one: the plan is made for the most keys and without pages, and
-// calls with fewer keys, or with pages, run within it.
+// Forward: scores [Q_TILE, K_BLOCK], output [Q_TILE, head_dim], three floats a query; in bf16 also the larger one of
+// the rounded scores, and of copies of q and of blocks of k and v.
+// Backward: scores and their gradients, dq of a tile, dk and dv of a head; in bf16 also the larger one of the rounded
+// scores, and of copies of q and d_o of a tile and of k and v of a head.
+// A call needs one of the two alone, but the plan is made for the most keys and without pages, and calls with fewer
+// keys, or with pages, run within it.
 static int64_t gx__cpu_attention_thread_floats(const GxAttention *a, int backward)
 {
     const int64_t h = a->head_dim, keys = gx_runs_rows(&a->k_runs), k = gx_min(GX__CPU_K_BLOCK, keys);

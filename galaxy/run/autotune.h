@@ -173,9 +173,11 @@ static void gx__autotune_write(GxTrainer *t)
     GxError disk = GX_ZERO;
     GxLogger *log = &t->g->log;
     char *file = realpath(t->o.autotune, NULL); // where a link leads to; NULL: there is no such file yet
-    gx_log(log, GX_LOG_INFO, "--autotune: %d shapes of products have the algorithm that was fastest",
-           gx__autotune_lines(t->tuned));
-    if (gx_file_write(file ? file : t->o.autotune, t->tuned, (int64_t)strlen(t->tuned), &disk) != GX_OK)
+    const GxStatus written = gx_file_write(file ? file : t->o.autotune, t->tuned, (int64_t)strlen(t->tuned), &disk);
+    gx_log(log, GX_LOG_INFO, "--autotune: %d shapes of products have the algorithm that was fastest%s%s",
+           gx__autotune_lines(t->tuned), written == GX_OK ? ": they are listed in " : "",
+           written == GX_OK ? t->o.autotune : "");
+    if (written != GX_OK)
         gx_log(log, GX_LOG_WARNING, "--autotune: %s; the choices are in this run's checkpoints alone", disk.message);
     free(file);
 }
