@@ -92,6 +92,7 @@ struct Block {
 
     Order order = Order::forward;
     Random random;
+    unsigned long long seed = ~0ull; // what `random` was last seeded with
     Thread *ready[2 * block_threads_max]; // a ring: `waiting_in_line` of them from `first`
     unsigned first = 0, waiting_in_line = 0;
     long long idle_yields = 0; // since a thread last did something else
@@ -443,7 +444,8 @@ inline void choose_order()
     else if (choice.word == "reverse") block.order = Order::reverse;
     else if (choice.word == "random") block.order = Order::random;
     else fatal("GX_EMU_ORDER is %s; there are forward, reverse and random:SEED", choice.word.c_str());
-    if (block.order == Order::random) block.random.seed(choice.seed);
+    // once, so that a kernel that is launched again meets another order
+    if (block.order == Order::random && block.seed != choice.seed) block.random.seed(block.seed = choice.seed);
 }
 
 inline void lay_out_threads(dim3 d)

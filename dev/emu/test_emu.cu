@@ -46,6 +46,29 @@ TEST(every_thread_of_every_block_runs_once)
     });
 }
 
+__global__ void take_numbers(int *number, int *taken)
+{
+    number[blockIdx.x * blockDim.x + threadIdx.x] = atomicAdd(taken, 1);
+}
+static std::vector<int> numbers_taken(const char *order)
+{
+    Buffer<int> number(std::vector<int>(3 * 64, 0)), taken(std::vector<int>(1, 0));
+    setenv("GX_EMU_ORDER", order, 1);
+    GX_LAUNCH(take_numbers, 3, 64, 0, 0, number.data, taken.data);
+    std::vector<int> numbers = number.download();
+    unsetenv("GX_EMU_ORDER");
+    return numbers;
+}
+TEST(random_orders_differ_from_launch_to_launch_and_begin_anew_with_another_seed)
+{
+    const std::vector<int> first = numbers_taken("random:11"), second = numbers_taken("random:11"),
+                           other = numbers_taken("random:12"), again = numbers_taken("random:11");
+    CHECK(first != second, "a kernel that is launched again has the same order");
+    CHECK(first != other, "two seeds give the same order");
+    CHECK(first == again, "the same seed begins with another order");
+    CHECK(numbers_taken("forward") == numbers_taken("forward"), "threads go forward in two ways");
+}
+
 __global__ void transpose(float *y, const float *x, int n)
 {
     GX_SHARED(float, tile, [8][9]);
