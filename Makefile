@@ -251,8 +251,8 @@ DEVELOPERS = $(O)/fuzz $(patsubst %.cu,$(O)/%,$(notdir $(wildcard dev/*.cu dev/b
 # programs run side by side: those that take longest begin
 LONG           = $(addprefix $(O)/,test_train_modes test_train test_train_runs test_comm test_mutants test_modes test_tcp test_train_tcp test_steps test_devices)
 LONGEST_FIRST  = $(filter $(CHECKS),$(LONG)) $(filter-out $(LONG),$(CHECKS))
-RUN_ASAN   = $(MAKE) --no-print-directory VARIANT=asan
-RUN_TSAN   = $(MAKE) --no-print-directory VARIANT=tsan MPI=0
+RUN_ASAN   = $(MAKE) --no-print-directory DEVICE=cpu VARIANT=asan
+RUN_TSAN   = $(MAKE) --no-print-directory DEVICE=cpu VARIANT=tsan GEMM=plain MPI=0
 RUN_EMU    = $(MAKE) --no-print-directory DEVICE=emu
 ASAN      := build/cpu-asan-$(GEMM)-mpi$(MPI)-json$(JSON)
 # the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, both sanitizers, banks counted; as an H100, which has kernels of its own, with blocks that have several jobs; the emulator itself, too
@@ -276,7 +276,6 @@ EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(E
 PLAIN     := build/cpu-$(VARIANT)-plain-mpi0-json$(JSON)
 NO_BF16    = $(if $(filter onednn,$(GEMM)),$(foreach t,$(filter test_ops test_precision,$(TESTS)),"env ONEDNN_MAX_CPU_ISA=AVX512_CORE $(O)/$(t)"))
 TSAN_TESTS := test_modes test_comm test_purity test_llama test_generate test_grads test_base
-ASAN_TESTS := $(filter-out test_mutants,$(TESTS)) # a mutant is seen by its numbers
 export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
 check: GX_TRAIN_LLAMA := $(O)/train_llama
 check:
@@ -288,28 +287,29 @@ test-all:
 	@$(MAKE) --no-print-directory -j$(CORES) $(BUILDS)
 	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(EMU_RUNS) dev/test_cuda.sh $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS)) \
 	    "$(ASAN)/fuzz all --seconds 2" \
-	    $(foreach t,$(filter test_train%,$(ASAN_TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \
+	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \
 	    $(LONGEST_FIRST) dev/test_headers.sh dev/test_dist.sh "env OMP_STACKSIZE=128k $(PLAIN)/test_ops" $(NO_BF16) dev/test_make.sh dev/test_setup.sh dev/test_docs.sh \
-	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train%,$(ASAN_TESTS)))
-# What `make test` runs, built side by side, the longest first; the workshop is linked with the CPU's library, so its build comes after that one.
+	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train%,$(TESTS)))
+# What `make test` runs, built side by side, the longest first: by a jobserver that all of them share, which + hands on where $(MAKE) is not seen.
+# build-emu links the workshop with build-fast's galaxy.o, and build-plain has the same folder where neither oneDNN nor MPI is found.
 BUILDS := build-emu-asan build-fast build-emu build-asan build-emu-banks build-emu-tsan build-plain build-tsan
 .PHONY: $(BUILDS)
 build-fast:
 	@$(MAKE) --no-print-directory build-tests $(DEVELOPERS)
-build-plain:
+build-plain: build-fast
 	@$(MAKE) --no-print-directory DEVICE=cpu GEMM=plain MPI=0 $(PLAIN)/test_ops $(PLAIN)/train_llama
 build-asan:
-	@$(RUN_ASAN) build-tests TESTS="$(ASAN_TESTS)" $(ASAN)/fuzz
+	+@$(RUN_ASAN) build-tests $(ASAN)/fuzz
 build-tsan:
-	@$(RUN_TSAN) build-tests TESTS="$(TSAN_TESTS)" PROGRAMS=
+	+@$(RUN_TSAN) build-tests TESTS="$(TSAN_TESTS)" PROGRAMS=
 build-emu: build-fast
-	@$(RUN_EMU) build-tests $(EMU)/test_emu $(WORKSHOP:%=$(EMU)/%)
+	+@$(RUN_EMU) build-tests $(EMU)/test_emu $(WORKSHOP:%=$(EMU)/%)
 build-emu-asan:
-	@$(RUN_EMU) VARIANT=asan $(EMU_ASAN)/test_devices $(EMU_ASAN)/test_emu
+	+@$(RUN_EMU) VARIANT=asan $(EMU_ASAN)/test_devices $(EMU_ASAN)/test_emu
 build-emu-tsan:
-	@$(RUN_EMU) VARIANT=tsan MPI=0 $(EMU_TSAN)/test_devices $(EMU_TSAN)/test_emu
+	+@$(RUN_EMU) VARIANT=tsan GEMM=plain MPI=0 $(EMU_TSAN)/test_devices $(EMU_TSAN)/test_emu
 build-emu-banks:
-	@$(RUN_EMU) VARIANT=banks $(EMU_BANKS)/test_devices $(EMU_BANKS)/test_emu
+	+@$(RUN_EMU) VARIANT=banks $(EMU_BANKS)/test_devices $(EMU_BANKS)/test_emu
 # what takes longest to compile begins: the library, then the tests that have it inside
 build-tests: $(OBJECTS) $(filter $(LOOK_INSIDE),$(LONGEST_FIRST) $(CHECKS)) $(CHECKS) $(PROGRAMS:%=$(O)/%) $(TOOLS:%=$(O)/%)
 # All that a visit to a machine with a GPU runs, built beforehand in a folder that is always the same; then `dev/cuda/visit.sh OUT` runs it there. That

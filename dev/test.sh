@@ -14,14 +14,14 @@ trap 'for pid in $(jobs -p); do kill -- "-$pid" 2>/dev/null; done; rm -rf "$tmp"
 trap 'exit 130' INT TERM
 
 TIMEFORMAT="%R s, %U + %S s of CPU"
-run() { # number: its output into tmp/number, its status into tmp/number.status, its time into tmp/number.time
+run() { # number: its output into tmp/number, its status into tmp/number.status, its times into the last line of tmp/number.time
     { time ${programs[$1]} >"$tmp/$1" 2>&1; } 2>"$tmp/$1.time"
     echo $? >"$tmp/$1.part"
     mv "$tmp/$1.part" "$tmp/$1.status"
 }
 report() { # number
     local status line
-    echo "== ${programs[$1]} ($(cat "$tmp/$1.time" 2>/dev/null))"
+    echo "== ${programs[$1]} ($(tail -n 1 "$tmp/$1.time" 2>/dev/null))"
     cat "$tmp/$1"
     status=$(cat "$tmp/$1.status" 2>/dev/null || echo lost)
     line=$(tail -n 1 "$tmp/$1")

@@ -138,11 +138,11 @@ static float gx__cpu_attention_scale(const GxAttention *a)
 }
 
 // The floats that one thread needs.
-// Forward: scores [Q_TILE, K_BLOCK], output [Q_TILE, head_dim], three floats a query; in bf16 also the larger one of
-// the rounded scores, and of copies of q and of blocks of k and v.
-// Backward: scores and their gradients, dq of a tile, dk and dv of a head; in bf16 also the larger one of the rounded
-// scores, and of copies of q and d_o of a tile and of k and v of a head.
-// A call needs one of the two alone, but the plan is made for the most keys and without pages, and calls with fewer
+// Forward: scores [Q_TILE, K_BLOCK], output [Q_TILE, head_dim], three floats a query; in bf16 also the larger of
+// two: the rounded scores, or copies of q and of blocks of k and v.
+// Backward: scores and their gradients, dq of a tile, dk and dv of a head; in bf16 also the larger of two: the
+// rounded scores, or copies of q and d_o of a tile and of k and v of a head.
+// A call needs only one of the two, but the plan is made for the most keys and without pages, and calls with fewer
 // keys, or with pages, run within it.
 static int64_t gx__cpu_attention_thread_floats(const GxAttention *a, int backward)
 {
