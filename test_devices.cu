@@ -41,7 +41,8 @@ enum { ON_EMULATOR = 1 };
 enum { ON_EMULATOR = 0 };
 #endif
 // Under ThreadSanitizer, which is 40 to 100 times slower, shapes that are `large` are left out: smaller ones go through
-// the same code. Where conflicts of banks are counted (dev/emu/banks.h), too: what is left out has those of what is not.
+// the same code. Where conflicts of banks are counted (dev/emu/banks.h), too: what is left out has those of what is
+// not.
 #if (defined(__SANITIZE_THREAD__) || defined(GX_EMU_COUNTS_BANKS)) && defined(GX_WITH_CUDA)
 enum { ONLY_RACES = 1 };
 #else

@@ -92,7 +92,7 @@ struct Block {
 
     Order order = Order::forward;
     Random random;
-    unsigned long long seed = ~0ull; // what `random` was last seeded with
+    unsigned long long seed = ~0ull;      // what `random` was last seeded with
     Thread *ready[2 * block_threads_max]; // a ring: `waiting_in_line` of them from `first`
     unsigned first = 0, waiting_in_line = 0;
     long long idle_yields = 0; // since a thread last did something else

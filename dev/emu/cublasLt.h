@@ -328,7 +328,8 @@ inline void run_product(const Product &p)
 // ---- what is refused -----------------------------------------------------------------------------------------------
 constexpr cublasStatus_t unsupported = CUBLAS_STATUS_NOT_SUPPORTED, invalid = CUBLAS_STATUS_INVALID_VALUE;
 
-__attribute__((format(printf, 2, 3))) inline cublasStatus_t refuse(cublasStatus_t status, const char *format, ...)
+__attribute__((format(printf, 2, 3))) inline cublasStatus_t refuse_product(cublasStatus_t status, const char *format,
+                                                                           ...)
 {
     char message[512];
     va_list args;
@@ -346,12 +347,13 @@ inline cublasStatus_t matrix_of(Matrix *m, const char *name, const cublasLtMatri
             ld = l.get(CUBLASLT_MATRIX_LAYOUT_LD);
     int64_t order = l.get(CUBLASLT_MATRIX_LAYOUT_ORDER), type = l.get(CUBLASLT_MATRIX_LAYOUT_TYPE);
     if (order != CUBLASLT_ORDER_COL && order != CUBLASLT_ORDER_ROW)
-        return refuse(unsupported, "%s has order %d", name, (int)order);
-    if (l.get(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) != 1) return refuse(unsupported, "%s is a batch", name);
-    if (type != CUDA_R_32F && type != CUDA_R_16BF) return refuse(unsupported, "%s has type %d", name, (int)type);
+        return refuse_product(unsupported, "%s has order %d", name, (int)order);
+    if (l.get(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) != 1) return refuse_product(unsupported, "%s is a batch", name);
+    if (type != CUDA_R_32F && type != CUDA_R_16BF)
+        return refuse_product(unsupported, "%s has type %d", name, (int)type);
     if (rows < 1 || cols < 1 || ld < (order == CUBLASLT_ORDER_COL ? rows : cols))
-        return refuse(invalid, "%s is %lld x %lld with leading dimension %lld", name, (long long)rows, (long long)cols,
-                      (long long)ld);
+        return refuse_product(invalid, "%s is %lld x %lld with leading dimension %lld", name, (long long)rows,
+                              (long long)cols, (long long)ld);
     int64_t down = order == CUBLASLT_ORDER_COL ? 1 : ld, right = order == CUBLASLT_ORDER_COL ? ld : 1;
     *m = op == CUBLAS_OP_N ? Matrix{(char *)data, (cudaDataType)type, rows, cols, down, right}
                            : Matrix{(char *)data, (cudaDataType)type, cols, rows, right, down};
@@ -363,15 +365,15 @@ inline cublasStatus_t check_desc(const cublasLtMatmulDescOpaque_t &desc)
     int64_t compute = desc.get(CUBLASLT_MATMUL_DESC_COMPUTE_TYPE), epilogue = desc.get(CUBLASLT_MATMUL_DESC_EPILOGUE);
     bool tf32_asked = compute == CUBLAS_COMPUTE_32F_FAST_TF32 && environment("GX_EMU_TF32", "0") == "1";
     if (compute != CUBLAS_COMPUTE_32F && compute != CUBLAS_COMPUTE_32F_PEDANTIC && !tf32_asked)
-        return refuse(unsupported, "compute type %d%s", (int)compute,
-                      compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? " (TF32) without GX_EMU_TF32=1" : "");
+        return refuse_product(unsupported, "compute type %d%s", (int)compute,
+                              compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? " (TF32) without GX_EMU_TF32=1" : "");
     if (desc.get(CUBLASLT_MATMUL_DESC_SCALE_TYPE) != CUDA_R_32F)
-        return refuse(unsupported, "a scale type other than fp32");
+        return refuse_product(unsupported, "a scale type other than fp32");
     if (desc.get(CUBLASLT_MATMUL_DESC_POINTER_MODE) != CUBLASLT_POINTER_MODE_HOST)
-        return refuse(unsupported, "scalars on the device");
-    if (desc.get(CUBLASLT_MATMUL_DESC_TRANSC) != CUBLAS_OP_N) return refuse(unsupported, "a transposed C");
+        return refuse_product(unsupported, "scalars on the device");
+    if (desc.get(CUBLASLT_MATMUL_DESC_TRANSC) != CUBLAS_OP_N) return refuse_product(unsupported, "a transposed C");
     if (epilogue != CUBLASLT_EPILOGUE_DEFAULT && epilogue != CUBLASLT_EPILOGUE_BIAS)
-        return refuse(unsupported, "epilogue %d", (int)epilogue);
+        return refuse_product(unsupported, "epilogue %d", (int)epilogue);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -379,24 +381,26 @@ inline cublasStatus_t check_shapes(const Product &p)
 {
     const Matrix &a = p.a, &b = p.b, &c = p.c, &d = p.d;
     if (a.cols != b.rows || a.rows != d.rows || b.cols != d.cols || c.rows != d.rows || c.cols != d.cols)
-        return refuse(invalid, "op(A) is %lld x %lld, op(B) %lld x %lld, C %lld x %lld, D %lld x %lld",
-                      (long long)a.rows, (long long)a.cols, (long long)b.rows, (long long)b.cols, (long long)c.rows,
-                      (long long)c.cols, (long long)d.rows, (long long)d.cols);
+        return refuse_product(invalid, "op(A) is %lld x %lld, op(B) %lld x %lld, C %lld x %lld, D %lld x %lld",
+                              (long long)a.rows, (long long)a.cols, (long long)b.rows, (long long)b.cols,
+                              (long long)c.rows, (long long)c.cols, (long long)d.rows, (long long)d.cols);
     if (a.type != b.type || c.type != d.type || (a.type == CUDA_R_32F && d.type != CUDA_R_32F))
-        return refuse(unsupported, "A, B, C, D of types %d, %d, %d, %d", a.type, b.type, c.type, d.type);
+        return refuse_product(unsupported, "A, B, C, D of types %d, %d, %d, %d", a.type, b.type, c.type, d.type);
     if ((c.row_step == 1) != (d.row_step == 1) && d.rows > 1 && d.cols > 1)
-        return refuse(unsupported, "C and D of different orders");
+        return refuse_product(unsupported, "C and D of different orders");
     if (p.bias && p.bias_type != d.type)
-        return refuse(unsupported, "a bias of type %d with D of type %d", p.bias_type, d.type);
+        return refuse_product(unsupported, "a bias of type %d with D of type %d", p.bias_type, d.type);
     return CUBLAS_STATUS_SUCCESS;
 }
 
 inline cublasStatus_t check_address(const char *name, const void *p, size_t bytes, unsigned alignment)
 {
     Spot spot = spot_of(p);
-    if (!p || spot.where != Where::device) return refuse(invalid, "%s is at %p, which is no device memory", name, p);
-    if (bytes > spot.left) return refuse(invalid, "%s needs %zu bytes, there are %zu", name, bytes, spot.left);
-    if ((uintptr_t)p % alignment) return refuse(invalid, "%s at %p is not aligned to %u bytes", name, p, alignment);
+    if (!p || spot.where != Where::device)
+        return refuse_product(invalid, "%s is at %p, which is no device memory", name, p);
+    if (bytes > spot.left) return refuse_product(invalid, "%s needs %zu bytes, there are %zu", name, bytes, spot.left);
+    if ((uintptr_t)p % alignment)
+        return refuse_product(invalid, "%s at %p is not aligned to %u bytes", name, p, alignment);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -411,9 +415,9 @@ inline cublasStatus_t check_addresses(const Product &p, const cublasLtMatmulAlgo
     }
     for (int i = 0; i < 2; i++)
         if (m[i]->data < p.d.data + p.d.extent() && p.d.data < m[i]->data + m[i]->extent())
-            return refuse(invalid, "%s and D overlap", names[i]);
+            return refuse_product(invalid, "%s and D overlap", names[i]);
     if (p.c.data == p.d.data && (p.c.row_step != p.d.row_step || p.c.col_step != p.d.col_step))
-        return refuse(invalid, "C is D with another layout");
+        return refuse_product(invalid, "C is D with another layout");
     if (p.bias)
         if (cublasStatus_t e =
                 check_address("the bias", p.bias, (size_t)(p.d.rows * (p.bias_type == CUDA_R_16BF ? 2 : 4)), 4))
@@ -503,12 +507,12 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
     p.workspace = workspace, p.workspace_bytes = algo ? algo->workspace_bytes : 0;
     p.algorithm = algo ? algo->number : 0;
     if (p.algorithm < 0 || p.algorithm >= emu::algorithms)
-        return emu::refuse(emu::invalid, "there is no algorithm %lld", (long long)p.algorithm);
+        return emu::refuse_product(emu::invalid, "there is no algorithm %lld", (long long)p.algorithm);
     if (p.workspace_bytes > workspace_bytes)
-        return emu::refuse(emu::invalid, "a workspace of %zu bytes, the algorithm needs %zu", workspace_bytes,
-                           p.workspace_bytes);
+        return emu::refuse_product(emu::invalid, "a workspace of %zu bytes, the algorithm needs %zu", workspace_bytes,
+                                   p.workspace_bytes);
     if (desc->get(CUBLASLT_MATMUL_DESC_EPILOGUE) == CUBLASLT_EPILOGUE_BIAS && !p.bias)
-        return emu::refuse(emu::invalid, "epilogue BIAS without a bias");
+        return emu::refuse_product(emu::invalid, "epilogue BIAS without a bias");
     if (cublasStatus_t e = emu::check_addresses(p, algo)) return e;
     CUstream_st *s = emu::find_stream(stream);
     if (!s) return CUBLAS_STATUS_INVALID_VALUE;
