@@ -255,6 +255,7 @@ RUN_ASAN   = $(MAKE) --no-print-directory DEVICE=cpu VARIANT=asan
 RUN_TSAN   = $(MAKE) --no-print-directory DEVICE=cpu VARIANT=tsan GEMM=plain MPI=0
 RUN_EMU    = $(MAKE) --no-print-directory DEVICE=emu
 ASAN      := build/cpu-asan-$(GEMM)-mpi$(MPI)-json$(JSON)
+TSAN      := build/cpu-tsan-plain-mpi0-json$(JSON)
 # the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, both sanitizers, banks counted; as an H100, which has kernels of its own, with blocks that have several jobs; the emulator itself, too
 WORKSHOP  := workshop_memory_bound workshop_rms_norm workshop_layer_norm workshop_attention workshop_quantize
 EMU       := $(patsubst build/cpu-%,build/emu-%,$(CPU_FOLDER))
@@ -285,11 +286,11 @@ test-all: GX_TRAIN_LLAMA := $(O)/train_llama
 test-all: GX_TRAIN_LLAMA_NOMPI := $(PLAIN)/train_llama
 test-all:
 	@$(MAKE) --no-print-directory -j$(CORES) $(BUILDS)
-	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(EMU_RUNS) dev/test_cuda.sh $(addprefix $(shell $(RUN_TSAN) -s print-folder)/,$(TSAN_TESTS)) \
+	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(EMU_RUNS) dev/test_cuda.sh $(TSAN_TESTS:%=$(TSAN)/%) \
 	    "$(ASAN)/fuzz all --seconds 2" \
-	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(shell $(RUN_ASAN) -s print-folder)/train_llama $(shell $(RUN_ASAN) -s print-folder)/$(t)") \
+	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(ASAN)/train_llama $(ASAN)/$(t)") \
 	    $(LONGEST_FIRST) dev/test_headers.sh dev/test_dist.sh "env OMP_STACKSIZE=128k $(PLAIN)/test_ops" $(NO_BF16) dev/test_make.sh dev/test_setup.sh dev/test_docs.sh \
-	    $(addprefix $(shell $(RUN_ASAN) -s print-folder)/,$(filter-out test_train%,$(TESTS)))
+	    $(patsubst %,$(ASAN)/%,$(filter-out test_train%,$(TESTS)))
 # What `make test` runs, built side by side, the longest first: by a jobserver that all of them share, which + hands on where $(MAKE) is not seen.
 # build-emu links the workshop with build-fast's galaxy.o, and build-plain has the same folder where neither oneDNN nor MPI is found.
 BUILDS := build-emu-asan build-fast build-emu build-asan build-emu-banks build-emu-tsan build-plain build-tsan
