@@ -232,8 +232,8 @@ static void call_sum(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 // d: n, parts: x is cut into them, with an element between two that belongs to none. The list's first blocks are
 // others'.
 static const Shape squares_shapes[] = {
-    {.d = {1, 1}},     {.d = {7, 1}},      {.d = {4096, 1}}, {.d = {30011, 1}},
-    {.d = {30011, 3}}, {.d = {30011, 77}}, {.d = {9, 5}},    {.d = {257 * 4096 + 3, 2}}};
+    {.d = {1, 1}},      {.d = {7, 1}}, {.d = {GX_SQUARES_BLOCK, 1}},         {.d = {100003, 1}}, {.d = {30011, 3}},
+    {.d = {30011, 77}}, {.d = {9, 5}}, {.d = {8 * GX_SQUARES_BLOCK + 3, 2}}, {.d = {30011, 300}}};
 static int64_t part_numbers(const Shape *s) { return s->d[1] * (int64_t)(sizeof(GxSumPart) / sizeof(int64_t)); }
 static GxSumPart part_of(const Shape *s, int64_t i)
 {
@@ -248,7 +248,7 @@ static GxSumParts parts_of(const Shape *s, GxSumPart *list) // list NULL: not wa
         GxSumPart part = part_of(s, i);
         part.blocks = 3 + all.blocks;
         if (list) list[i] = part;
-        all.n += part.n, all.blocks += gx_ceil_div(part.n, GX_SUM_BLOCK);
+        all.n += part.n, all.blocks += gx_ceil_div(part.n, GX_SQUARES_BLOCK);
     }
     return all;
 }

@@ -2907,13 +2907,14 @@ TEST(zero_copy_and_add_are_exact_at_any_size)
 static void sum_squares(GxContext *g, double *total, const float *x, int64_t n, int accumulate) // of one part
 {
     const GxSumPart part = {0, n, 0};
-    const GxSumParts all = {&part, 1, n, gx_ceil_div(n, GX_SUM_BLOCK)};
+    const GxSumParts all = {&part, 1, n, gx_ceil_div(n, GX_SQUARES_BLOCK)};
     gx_sum_squares(g, total, x, &all, accumulate);
 }
 
 TEST(sums_are_exact_to_double_precision_for_any_number_of_threads)
 {
-    static const int64_t size[] = {1, 7, GX_SUM_BLOCK, GX_SUM_BLOCK + 1, 100003};
+    static const int64_t size[] = {1,     7, GX_SUM_BLOCK, GX_SUM_BLOCK + 1, GX_SQUARES_BLOCK, GX_SQUARES_BLOCK + 1,
+                                   100003};
     for (int run = 0; run < 2 * COUNT(size); run++) {
         const int64_t n = size[run / 2];
         void (*op)(GxContext *, double *, const float *, int64_t, int) = run % 2 ? sum_squares : gx_sum;
@@ -2946,12 +2947,12 @@ TEST(sums_are_exact_to_double_precision_for_any_number_of_threads)
 // Parts apart, one of several blocks, one of an element; a list's end, whose blocks do not begin at 0.
 TEST(squares_of_parts_have_the_bits_of_one_part_after_the_other)
 {
-    static const int64_t size[] = {3, GX_SUM_BLOCK, 2 * GX_SUM_BLOCK + 5, 1, 77};
+    static const int64_t size[] = {3, GX_SQUARES_BLOCK, 2 * GX_SQUARES_BLOCK + 5, 1, 77};
     GxSumPart part[COUNT(size)];
     int64_t begin = 5, blocks = 11;
     for (int i = 0; i < COUNT(size); i++) {
         part[i].begin = begin, part[i].n = size[i], part[i].blocks = blocks;
-        begin += size[i] + i, blocks += gx_ceil_div(size[i], GX_SUM_BLOCK);
+        begin += size[i] + i, blocks += gx_ceil_div(size[i], GX_SQUARES_BLOCK);
     }
     float *x = random_floats(begin, 1, 1);
     for (int first = 0; first < COUNT(size); first++) {
@@ -2961,7 +2962,7 @@ TEST(squares_of_parts_have_the_bits_of_one_part_after_the_other)
         bench_open(&b, 2, 1 << 10);
         for (int i = first; i < COUNT(size); i++) {
             sum_squares(&b.g, &one_by_one, x + part[i].begin, size[i], 1);
-            all.parts++, all.n += size[i], all.blocks += gx_ceil_div(size[i], GX_SUM_BLOCK);
+            all.parts++, all.n += size[i], all.blocks += gx_ceil_div(size[i], GX_SQUARES_BLOCK);
         }
         gx_sum_squares(&b.g, &at_once, x, &all, 1);
         CHECK(!gx_failed(&b.g) && at_once == one_by_one, "from part %d on: %.17g, not %.17g", first, at_once,

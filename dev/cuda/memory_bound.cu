@@ -120,7 +120,7 @@ static GxSumParts parts_of(const int64_t *d, GxSumPart *twin, const GxSumPart *p
     for (int64_t i = 0; i < d[1]; i++) {
         const GxSumPart one = {all.n, d[0] * (i + 1) / d[1] - all.n, all.blocks};
         if (twin) twin[i] = one;
-        all.n += one.n, all.blocks += gx_ceil_div(one.n, GX_SUM_BLOCK);
+        all.n += one.n, all.blocks += gx_ceil_div(one.n, GX_SQUARES_BLOCK);
     }
     return all;
 }
@@ -146,7 +146,7 @@ static void open_squares(Work *w, const int64_t *d)
 
 static const WorkEntry total[] = {
     {"sum", open_sum, sum, NULL, WORK_F32, {{"blocks of 4096 (shipped)", NULL}}},
-    {"sum_squares", open_squares, sum_squares, NULL, WORK_F32, {{"blocks of 4096 (shipped)", NULL}}},
+    {"sum_squares", open_squares, sum_squares, NULL, WORK_F32, {{"blocks of 32768 (shipped)", NULL}}},
 };
 static const int64_t total_checked[][WORK_DIMS] = {
     {1, 1}, {7, 1}, {4096, 1}, {30011, 5}, {257 * 4096 + 3, 2}}; // more than 256 blocks

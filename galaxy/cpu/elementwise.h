@@ -84,17 +84,17 @@ void gx_cpu_scale(GxContext *g, void *y, const void *x, int64_t n, float factor,
                      gx_min(GX__CPU_RANGE, n - i), factor);
 }
 
-// total = (accumulate ? total : 0) + sum_i x[i], or x[i]^2: blocks of GX_SUM_BLOCK in parallel, then their sums in
+// total = (accumulate ? total : 0) + sum_i x[i], or x[i]^2: blocks of `block` elements in parallel, then their sums in
 // order
-static void gx__cpu_sum_blocks(GxContext *g, double *total, const float *x, int64_t n, int squares, int accumulate,
-                               double *scratch)
+static void gx__cpu_sum_blocks(GxContext *g, double *total, const float *x, int64_t n, int64_t block, int squares,
+                               int accumulate, double *scratch)
 {
     (void)g;
-    int64_t blocks = gx_ceil_div(n, GX_SUM_BLOCK);
+    int64_t blocks = gx_ceil_div(n, block);
     GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, n)))
     for (int64_t b = 0; b < blocks; b++) {
-        const float *p = x + b * GX_SUM_BLOCK;
-        int64_t m = gx_min(GX_SUM_BLOCK, n - b * GX_SUM_BLOCK);
+        const float *p = x + b * block;
+        int64_t m = gx_min(block, n - b * block);
         double s = 0;
         if (squares) {
             GX_OMP(simd reduction(+ : s))
@@ -112,6 +112,6 @@ static void gx__cpu_sum_blocks(GxContext *g, double *total, const float *x, int6
 
 void gx_cpu_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch)
 {
-    gx__cpu_sum_blocks(g, total, x, n, 0, accumulate, scratch);
+    gx__cpu_sum_blocks(g, total, x, n, GX_SUM_BLOCK, 0, accumulate, scratch);
 }
 #endif

@@ -25,7 +25,8 @@ void gx_cpu_sum_squares(GxContext *g, double *total, const float *x, const GxSum
                         double *scratch)
 {
     for (int64_t i = 0; i < parts->parts; i++)
-        gx__cpu_sum_blocks(g, total, x + parts->part[i].begin, parts->part[i].n, 1, accumulate || i > 0, scratch);
+        gx__cpu_sum_blocks(g, total, x + parts->part[i].begin, parts->part[i].n, GX_SQUARES_BLOCK, 1,
+                           accumulate || i > 0, scratch);
 }
 
 // clip = min(1, max_norm/(norm + 1e-6)), skip = norm is not finite,  norm = sqrt(sum_squares)

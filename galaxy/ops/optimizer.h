@@ -18,7 +18,11 @@ struct GxSgd {
     float momentum, weight_decay;
 };
 
-// Elements [begin, begin + n) of an array, as many as there are in blocks of GX_SUM_BLOCK, the last of them shorter.
+// Squares are summed by blocks of this many. One thread adds the blocks' sums up in order, which on a card takes it
+// longer than a smaller block takes to read (docs/kernels.md).
+enum { GX_SQUARES_BLOCK = 8 * GX_SUM_BLOCK };
+
+// Elements [begin, begin + n) of an array, as many as there are in blocks of GX_SQUARES_BLOCK, the last one shorter.
 typedef struct {
     int64_t begin, n;
     int64_t blocks; // of the parts before it in a list, or of more
@@ -29,8 +33,8 @@ typedef struct GxSumParts {
     int64_t n, blocks; // of all of them
 } GxSumParts;
 
-// total = (accumulate ? total : 0) + sum of x^2 over the parts, in fp64: part by part, each by blocks of GX_SUM_BLOCK
-// in order. So the bits are the same when parts are spread over several calls. bytes: 4*n, FLOPs: 2*n
+// total = (accumulate ? total : 0) + sum of x^2 over the parts, in fp64: part by part, each by blocks of
+// GX_SQUARES_BLOCK in order. So the bits are the same when parts are spread over several calls. bytes: 4*n, FLOPs: 2*n
 void gx_sum_squares(GxContext *g, double *total, const float *x, const GxSumParts *parts, int accumulate);
 
 // From step->sum_squares: step->clip = min(1, max_norm/(norm + 1e-6)) (max_norm <= 0: 1), step->skip = norm is not

@@ -246,8 +246,8 @@ void gx_grads_parts_take(GxContext *g, GxGradsParts *p, const GxStore *s)
             part->n = gx__grads_counted(g, &s->table->row[i], &part->begin);
             if (!part->n) continue;
             part->begin += s->place[i].trainable, part->blocks = blocks;
-            of->parts++, of->n += part->n, of->blocks += gx_ceil_div(part->n, GX_SUM_BLOCK);
-            n++, blocks += gx_ceil_div(part->n, GX_SUM_BLOCK);
+            of->parts++, of->n += part->n, of->blocks += gx_ceil_div(part->n, GX_SQUARES_BLOCK);
+            n++, blocks += gx_ceil_div(part->n, GX_SQUARES_BLOCK);
         }
     }
     if (!gx_failed(g)) gx_to_device(g, p->part, p->twin, n * (int64_t)sizeof *p->part);
