@@ -2,15 +2,16 @@
 // on CPUs without instructions for bf16. It needs gcc or clang, whose vector types are the registers of whatever
 // machine is compiled for (AVX-512, AVX, SSE2, NEON); no instruction is named.
 //
-// A thread computes a block of C at a time. For each panel of K it copies the block's rows of A and columns of B in the
-// order in which they are multiplied, widened to fp32 where they are bf16. A tile is a few rows by two vectors of C;
-// its sums stay in registers over the whole panel. Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix
+// A thread computes a block of C at a time. For each panel of K it copies the block's rows of A and columns of B to
+// where they lie closely, widened to fp32 where they are bf16: columns of B, and rows of A that lie transposed, in the
+// order in which they are multiplied, other rows of A as they are. A tile is a few rows by two vectors of C; its sums
+// stay in registers over the whole panel. Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix
 // Multiplication", 2008.
 //
 // Numerics: sums are taken in fp32, panel by panel in the order of K, however many threads there are, so the same
 // arguments give the same bits. A bf16 result is rounded once, after the last panel.
 //
-// Memory: up to 900 KB a thread, taken for the product and given back.
+// Memory: up to a megabyte a thread, taken for the product and given back.
 #ifndef GX_CPU_GEMM_TILES_H
 #define GX_CPU_GEMM_TILES_H
 #include "../base/status.h"
@@ -44,7 +45,7 @@ enum { GX__TILE_LANES = 4, GX__TILE_M = 6 };
 enum { GX__TILE_N = 2 * GX__TILE_LANES };
 // The largest block of C and the longest panel. Of a panel the block's A is 300 KB, which the second cache holds, and a
 // tile's B 20 KB (with AVX-512 40), which the first one holds.
-enum { GX__BLOCK_M = 240 / GX__TILE_M * GX__TILE_M, GX__BLOCK_N = 256, GX__BLOCK_K = 320 };
+enum { GX__BLOCK_M = 240 / GX__TILE_M * GX__TILE_M, GX__BLOCK_N = 320, GX__BLOCK_K = 320 };
 
 // Tiles' loops are unrolled whatever the optimisation level is: their sums then stay in registers.
 #if defined(__clang__)
@@ -59,13 +60,17 @@ typedef float GxTileVector __attribute__((vector_size(4 * GX__TILE_LANES), align
 
 // A thread's copies of a panel, and its block of a C that is rounded.
 typedef struct {
-    float *a; // [rows/TILE_M][k][TILE_M]
+    float *a; // [rows][BLOCK_K]; of an A that lies transposed [rows/TILE_M][k][TILE_M]
     float *b; // [columns/TILE_N][k][TILE_N]
     float *c; // [rows][columns]
 } GxTileRoom;
 
-// C[i,j] = alpha * sum_l a[l,i] b[l,j] + beta * C[i,j]; beta 0: C is only written.
-static void gx__tile(float *c, int64_t ldc, const float *a, const float *b, int64_t k, float alpha, float beta)
+// How many floats of a panel's A a row takes.
+static int64_t gx__tile_a_row(const GxGemm *p, int64_t k) { return p->trans_a ? k : GX__BLOCK_K; }
+
+// C[i,j] = alpha * sum_l a[i*row + l*step] b[l,j] + beta * C[i,j]; beta 0: C is only written.
+static GX_CPU_INLINE void gx__tile_by(float *c, int64_t ldc, const float *a, int64_t row, int64_t step, const float *b,
+                                      int64_t k, float alpha, float beta)
 {
     const GxTileVector zero = GX_ZERO;
     GxTileVector sum[GX__TILE_M][2];
@@ -75,10 +80,10 @@ static void gx__tile(float *c, int64_t ldc, const float *a, const float *b, int6
         __builtin_prefetch(c + i * ldc, 1);
         __builtin_prefetch(c + i * ldc + GX__TILE_N - 1, 1);
     }
-    for (int64_t l = 0; l < k; l++, a += GX__TILE_M, b += GX__TILE_N) {
+    for (int64_t l = 0; l < k; l++, a += step, b += GX__TILE_N) {
         const GxTileVector left = *(const GxTileVector *)b, right = *(const GxTileVector *)(b + GX__TILE_LANES);
         GX__TILE_UNROLL
-        for (int i = 0; i < GX__TILE_M; i++) sum[i][0] += a[i] * left, sum[i][1] += a[i] * right;
+        for (int i = 0; i < GX__TILE_M; i++) sum[i][0] += a[i * row] * left, sum[i][1] += a[i * row] * right;
     }
     GX__TILE_UNROLL
     for (int i = 0; i < GX__TILE_M; i++) {
@@ -88,13 +93,21 @@ static void gx__tile(float *c, int64_t ldc, const float *a, const float *b, int6
     }
 }
 
+// The strides are constants, which the compiler puts into its instructions.
+static void gx__tile(float *c, int64_t ldc, const float *a, int trans_a, const float *b, int64_t k, float alpha,
+                     float beta)
+{
+    if (trans_a) gx__tile_by(c, ldc, a, 1, GX__TILE_M, b, k, alpha, beta);
+    else gx__tile_by(c, ldc, a, GX__BLOCK_K, 1, b, k, alpha, beta);
+}
+
 // A tile at C's edge, of which m rows and n columns are there: the whole tile's arithmetic, on a copy.
-static void gx__tile_cut(float *c, int64_t ldc, int64_t m, int64_t n, const float *a, const float *b, int64_t k,
-                         float alpha, float beta)
+static void gx__tile_cut(float *c, int64_t ldc, int64_t m, int64_t n, const float *a, int trans_a, const float *b,
+                         int64_t k, float alpha, float beta)
 {
     float whole[GX__TILE_M * GX__TILE_N] = GX_ZERO;
     for (int64_t i = 0; beta != 0 && i < m; i++) memcpy(whole + i * GX__TILE_N, c + i * ldc, (size_t)n * sizeof *c);
-    gx__tile(whole, GX__TILE_N, a, b, k, alpha, beta);
+    gx__tile(whole, GX__TILE_N, a, trans_a, b, k, alpha, beta);
     for (int64_t i = 0; i < m; i++) memcpy(c + i * ldc, whole + i * GX__TILE_N, (size_t)n * sizeof *c);
 }
 
@@ -124,8 +137,15 @@ static GX_CPU_INLINE void gx__tile_pack(float *to, int64_t width, const void *x,
 static GX_CPU_INLINE void gx__tile_pack_a(float *to, const GxGemm *p, int64_t m0, int64_t m, int64_t k0, int64_t k,
                                           GxDtype type)
 {
-    const int64_t first = p->trans_a ? k0 * p->lda + m0 : m0 * p->lda + k0;
-    gx__tile_pack(to, GX__TILE_M, p->A, first, p->lda, !p->trans_a, m, k, type);
+    if (p->trans_a) {
+        gx__tile_pack(to, GX__TILE_M, p->A, k0 * p->lda + m0, p->lda, 0, m, k, type);
+        return;
+    }
+    for (int64_t i = 0; i < m; i++) {
+        GX_OMP(simd)
+        for (int64_t l = 0; l < k; l++) to[i * GX__BLOCK_K + l] = gx_cpu_load(p->A, (m0 + i) * p->lda + k0 + l, type);
+    }
+    for (int64_t i = m; i < gx_round_up(m, GX__TILE_M); i++) memset(to + i * GX__BLOCK_K, 0, (size_t)k * sizeof *to);
 }
 static GX_CPU_INLINE void gx__tile_pack_b(float *to, const GxGemm *p, int64_t n0, int64_t n, int64_t k0, int64_t k,
                                           GxDtype type)
@@ -142,27 +162,31 @@ static void gx__tile_rows(const GxTileRoom *s, float *c, int64_t ldc, const GxGe
     GX_CPU_TYPES(p->type_ab, gx__tile_pack_a, s->a, p, m0, m, k0, k);
     for (int64_t j = 0; j < n; j += GX__TILE_N)
         for (int64_t i = 0; i < m; i += GX__TILE_M) {
-            const float *a = s->a + i * k, *b = s->b + j * k;
+            const float *a = s->a + i * gx__tile_a_row(p, k), *b = s->b + j * k;
             const int64_t rows = gx_min(GX__TILE_M, m - i), cols = gx_min(GX__TILE_N, n - j);
             float *to = c + i * ldc + j;
-            if (rows == GX__TILE_M && cols == GX__TILE_N) gx__tile(to, ldc, a, b, k, p->alpha, beta);
-            else gx__tile_cut(to, ldc, rows, cols, a, b, k, p->alpha, beta);
+            if (rows == GX__TILE_M && cols == GX__TILE_N) gx__tile(to, ldc, a, p->trans_a, b, k, p->alpha, beta);
+            else gx__tile_cut(to, ldc, rows, cols, a, p->trans_a, b, k, p->alpha, beta);
         }
 }
 
-// Panels are of about the same length.
-static int64_t gx__tile_panel(const GxGemm *p) { return gx_ceil_div(p->K, gx_ceil_div(p->K, GX__BLOCK_K)); }
+// The length of pieces of about the same length, in whole units, as few as `most` allows.
+static int64_t gx__tile_even(int64_t n, int64_t most, int64_t unit)
+{
+    return gx_round_up(gx_ceil_div(n, gx_ceil_div(n, most)), unit);
+}
+static int64_t gx__tile_panel(const GxGemm *p) { return gx__tile_even(p->K, GX__BLOCK_K, 1); }
 
 // c[m,n], which lies at row m0 and column n0 of C; n up to BLOCK_N.
 static void gx__tile_block(const GxTileRoom *s, float *c, int64_t ldc, const GxGemm *p, int64_t m0, int64_t m,
                            int64_t n0, int64_t n)
 {
-    const int64_t most = gx__tile_panel(p);
-    for (int64_t k0 = 0; k0 < p->K; k0 += most) {
-        const int64_t k = gx_min(most, p->K - k0);
+    const int64_t panel = gx__tile_panel(p), rows = gx__tile_even(m, GX__BLOCK_M, GX__TILE_M);
+    for (int64_t k0 = 0; k0 < p->K; k0 += panel) {
+        const int64_t k = gx_min(panel, p->K - k0);
         GX_CPU_TYPES(p->type_ab, gx__tile_pack_b, s->b, p, n0, n, k0, k);
-        for (int64_t i = 0; i < m; i += GX__BLOCK_M)
-            gx__tile_rows(s, c + i * ldc, ldc, p, m0 + i, gx_min(GX__BLOCK_M, m - i), n, k0, k);
+        for (int64_t i = 0; i < m; i += rows)
+            gx__tile_rows(s, c + i * ldc, ldc, p, m0 + i, gx_min(rows, m - i), n, k0, k);
     }
 }
 
@@ -181,15 +205,17 @@ static void gx__tile_block_rounded(const GxTileRoom *s, const GxGemm *p, int64_t
     }
 }
 
-// The size of the blocks that threads share out: made smaller until each thread has some.
+// The size of the blocks that threads share out, of about the same size: made smaller until each thread has some.
 static void gx__tile_blocks(const GxGemm *p, int threads, int64_t *m, int64_t *n)
 {
-    *m = gx_max(1, gx_min(p->M, p->type_c == GX_BF16 ? GX__BLOCK_M : 4 * GX__BLOCK_M));
-    *n = gx_max(1, gx_min(p->N, GX__BLOCK_N));
-    while (threads > 1 && gx_ceil_div(p->M, *m) * gx_ceil_div(p->N, *n) < 4 * threads &&
-           (*m > 4 * GX__TILE_M || *n > 2 * GX__TILE_N)) {
-        if (*m > *n) *m = gx_round_up(*m / 2, GX__TILE_M);
-        else *n = gx_round_up(*n / 2, GX__TILE_N);
+    int64_t most_m = p->type_c == GX_BF16 ? GX__BLOCK_M : 4 * GX__BLOCK_M, most_n = GX__BLOCK_N;
+    for (;;) {
+        *m = gx__tile_even(gx_max(p->M, 1), most_m, GX__TILE_M);
+        *n = gx__tile_even(gx_max(p->N, 1), most_n, GX__TILE_N);
+        if (threads == 1 || gx_ceil_div(p->M, *m) * gx_ceil_div(p->N, *n) >= 4 * threads) return;
+        if (*m <= 4 * GX__TILE_M && *n <= 2 * GX__TILE_N) return;
+        if (*m > *n) most_m = *m / 2;
+        else most_n = *n / 2;
     }
 }
 
@@ -203,7 +229,8 @@ GxStatus gx_cpu_gemm_tiles(const GxGemm *p, int threads, GxError *err)
     int64_t m, n;
     gx__tile_blocks(p, threads, &m, &n);
     const int64_t rows = gx_round_up(gx_min(m, GX__BLOCK_M), GX__TILE_M), cols = gx_round_up(n, GX__TILE_N);
-    const int64_t a = gx_round_up(rows * gx__tile_panel(p), 16), b = gx_round_up(cols * gx__tile_panel(p), 16);
+    const int64_t panel = gx__tile_panel(p), a = gx_round_up(rows * gx__tile_a_row(p, panel), 16),
+                  b = gx_round_up(cols * panel, 16);
     const int64_t each = a + b + (p->type_c == GX_BF16 ? gx_round_up(m * n, 16) : 0); // floats, in whole lines of cache
     const int64_t across = gx_ceil_div(p->N, n), blocks = gx_ceil_div(p->M, m) * across;
     char *taken = (char *)malloc((size_t)(gx_max(threads, 1) * each * 4 + 64));
