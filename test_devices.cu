@@ -44,10 +44,12 @@ enum { ON_EMULATOR = 0 };
 // the same code. Where conflicts of banks are counted (dev/emu/banks.h), too: what is left out has those of what is
 // not.
 #if (defined(__SANITIZE_THREAD__) || defined(GX_EMU_COUNTS_BANKS)) && defined(GX_WITH_CUDA)
-enum { ONLY_RACES = 1 };
+enum { WITHOUT_LARGE = 1 };
 #else
-enum { ONLY_RACES = 0 };
+enum { WITHOUT_LARGE = 0 };
 #endif
+// A sanitizer, or who counts conflicts, looks at accesses; other builds look at results.
+enum { LOOKS_AT_ACCESSES = TEST_IS_SANITIZED || WITHOUT_LARGE };
 enum { UNTOUCHED = 0xff }; // every byte of them, and of results before the call: NaN in all types
 
 // ---- the table's words ---------------------------------------------------------------------------------------------
@@ -62,7 +64,7 @@ typedef struct {
     int documents[ORACLE_DOCUMENTS]; // of attention; none: no array
     float dropout, scale;            // of attention
     int identity;                    // attention's v is the identity, and in the backward do: o, dv are probabilities
-    int large;                       // left out where ONLY_RACES
+    int large;                       // left out where WITHOUT_LARGE
     int ignored;                     // a token without a gradient, which is not 0; 0: none
     int64_t window;                  // of attention
 } Shape;
@@ -2410,19 +2412,19 @@ static void check_copy(const Case *c, const Results *r, const char *run)
 // ---- the loop ------------------------------------------------------------------------------------------------------
 
 // Whether the same call is made again, to compare bits: not on the emulator in a fixed order, which cannot give others,
-// and not under a sanitizer, which sees nothing new in it.
+// and not where accesses are looked at, which are the same again.
 static int calls_again(void)
 {
     const char *order = getenv("GX_EMU_ORDER");
-    return !TEST_IS_SANITIZED && !ONLY_RACES && (!ON_EMULATOR || (order && !strncmp(order, "random", 6)));
+    return !LOOKS_AT_ACCESSES && (!ON_EMULATOR || (order && !strncmp(order, "random", 6)));
 }
 
 // Whether a case also has an odd address. Most kernels then are the simplest ones, whatever the shape, and a quarter of
-// the cases, with some of each variant, is enough where sanitizers look and banks are counted.
+// the cases, with some of each variant, is enough where accesses are looked at.
 static int has_odd_address(const Case *c)
 {
     const int64_t shape = c->shape - c->op->shape, variant = c->variant - c->op->variant;
-    return !ON_EMULATOR || !(TEST_IS_SANITIZED || ONLY_RACES) || (shape - variant) % 4 == 0;
+    return !ON_EMULATOR || !LOOKS_AT_ACCESSES || (shape - variant) % 4 == 0;
 }
 
 // One thread, two, two again; threads are the CPU's, so elsewhere the first is left out.
@@ -2475,7 +2477,7 @@ static void check_shapes(const Op *op)
             GxDevice device;
             if (!device_open(&device, d)) continue;
             for (int s = 0; s < op->shapes; s++)
-                for (int v = 0; v < op->variants && !(ONLY_RACES && op->shape[s].large); v++)
+                for (int v = 0; v < op->variants && !(WITHOUT_LARGE && op->shape[s].large); v++)
                     check_case(op, &op->shape[s], &op->variant[v], &device, types[t], &cpu);
         }
     CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
@@ -2722,7 +2724,7 @@ TEST(cross_entropy_in_steps_has_the_bits_of_the_whole_at_once_on_every_device)
     for (int d = FIRST_DEVICE; d < DEVICES; d++)
         for (int s = 0; s < COUNT(cross_entropy_shapes); s++) {
             GxDevice device;
-            if (!(ONLY_RACES && cross_entropy_shapes[s].large) && device_open(&device, d))
+            if (!(WITHOUT_LARGE && cross_entropy_shapes[s].large) && device_open(&device, d))
                 check_steps(&cross_entropy_shapes[s], &device, &cpu);
         }
 }
@@ -2796,7 +2798,7 @@ TEST(attention_drops_the_same_probabilities_on_every_device_forward_and_backward
         const int backward = n % 2, type = n / 2 % 2 ? GX_BF16 : GX_F32, s = n / 4 % COUNT(dropped_shapes);
         GxDevice device;
         Case c;
-        if (ONLY_RACES && dropped_shapes[s].large) continue;
+        if (WITHOUT_LARGE && dropped_shapes[s].large) continue;
         if (!device_open(&device, FIRST_DEVICE + n / 4 / COUNT(dropped_shapes))) continue;
         case_open(&c, &cpu, op_named(names[backward]), &dropped_shapes[s], &plain[0], (GxDtype)type);
         Results r = run(&c, &device, (GxDtype)type, 2, 0, 0, names[backward]);
@@ -2941,7 +2943,7 @@ TEST(attention_computes_nothing_with_what_is_in_no_window_of_a_tile_on_any_devic
     for (int n = 0; n < (DEVICES - FIRST_DEVICE) * 4 * COUNT(shapes); n++) {
         GxDevice device;
         const int s = n / 4 % COUNT(shapes);
-        if (ONLY_RACES && shapes[s].large) continue;
+        if (WITHOUT_LARGE && shapes[s].large) continue;
         if (!device_open(&device, FIRST_DEVICE + n / 4 / COUNT(shapes))) continue;
         check_window_untouched(&cpu, &device, names[n % 2], &shapes[s], n / 2 % 2 ? GX_BF16 : GX_F32);
     }
@@ -3162,6 +3164,6 @@ TEST(attention_in_bf16_is_off_by_no_more_than_twice_what_pytorch_is)
 
 int main(int argc, char **argv)
 {
-    if (ONLY_RACES) printf("without large shapes: see ONLY_RACES\n");
+    if (WITHOUT_LARGE) printf("without large shapes: see WITHOUT_LARGE\n");
     return test_main(argc, argv);
 }

@@ -174,11 +174,16 @@ static void gx__autotune_write(GxTrainer *t)
     GxLogger *log = &t->g->log;
     char *file = realpath(t->o.autotune, NULL); // where a link leads to; NULL: there is no such file yet
     const GxStatus written = gx_file_write(file ? file : t->o.autotune, t->tuned, (int64_t)strlen(t->tuned), &disk);
-    gx_log(log, GX_LOG_INFO, "--autotune: %d shapes of products have the algorithm that was fastest%s%s",
-           gx__autotune_lines(t->tuned), written == GX_OK ? ": they are listed in " : "",
-           written == GX_OK ? t->o.autotune : "");
-    if (written != GX_OK)
-        gx_log(log, GX_LOG_WARNING, "--autotune: %s; the choices are in this run's checkpoints alone", disk.message);
+    const int shapes = gx__autotune_lines(t->tuned);
+    if (written == GX_OK)
+        gx_log(log, GX_LOG_INFO,
+               "--autotune: %d shapes of products have the algorithm that was fastest: they are listed in %s", shapes,
+               t->o.autotune);
+    else
+        gx_log(log, GX_LOG_WARNING,
+               "--autotune: %d shapes of products have the algorithm that was fastest; %s; the choices are in this "
+               "run's checkpoints alone",
+               shapes, disk.message);
     free(file);
 }
 
