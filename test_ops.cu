@@ -2852,6 +2852,41 @@ TEST(the_way_that_once_took_the_least_time_is_chosen_and_the_first_round_does_no
     }
 }
 
+// Rows that lie apart: each distance is another product, and the scratch of one that is added has room for its last
+// row.
+TEST(products_whose_rows_lie_apart_are_timed_each_for_itself)
+{
+    enum { M = 3, N = 4, K = 5, APART = 1000 };
+    GxContext g = GX_ZERO;
+    g.device = gx_device_cpu();
+    float *a = floats(K * APART), *b = floats(K * APART), *c = floats(M * APART);
+    g.device->tune(&g, 1);
+    for (int which = 0; which < 4; which++) {
+        const GxGemm p = {0,
+                          0,
+                          M,
+                          N,
+                          K,
+                          1,
+                          1,
+                          a,
+                          b,
+                          which == 1 ? APART : K,
+                          which == 2 ? APART : N,
+                          c,
+                          which == 3 ? APART : N,
+                          GX_F32,
+                          GX_F32};
+        gx_cpu_product(&g, &p);
+    }
+    char *text = g.device->tuned_text(&g);
+    CHECK(!gx_failed(&g) && strstr(text, "\n3 4 5 5 4 4 ") && strstr(text, "\n3 4 5 1000 4 4 ") &&
+              strstr(text, "\n3 4 5 5 1000 4 ") && strstr(text, "\n3 4 5 5 4 1000 "),
+          "%s %s", g.error.message, text);
+    free(text), free(a), free(b), free(c);
+    gx_device_close(&g);
+}
+
 // One that is added to more than the scratch holds, and one that there is one way for.
 TEST(products_that_cannot_be_compared_are_not_timed)
 {

@@ -269,9 +269,63 @@ TEST(autotune_on_the_cpu_times_in_the_first_step_and_keeps_its_choices)
     CHECK(access("tiles.txt", F_OK) != 0, "a resumed run has timed products");
     CHECK(same_file("cpu_tiles/checkpoint-2/autotune.txt", "cpu_tiles/checkpoint-4/autotune.txt"),
           "a resumed run keeps another table");
-    CHECK_RAN(
-        run("--output_dir cpu_ranks --ranks 2 --micro_batch_size 2 --autotune ranks.txt --device cpu --max_steps 4"));
-    CHECK(table_says("ranks.txt", "none") == -1, "two ranks have timed nothing");
+}
+
+// A file that lacks shapes: all ranks time those, and take the others. A resumed run of several ranks times nothing.
+TEST(autotune_on_several_ranks_takes_a_file_adds_to_it_and_is_resumed)
+{
+    static const char flags[] = "--ranks 2 --micro_batch_size 2 --device cpu --max_steps 4 --save_total_limit 9";
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir ranks_timed --autotune ranks.txt %s", flags));
+    shell("sed '2,$s/ [a-z]*$/ tiles/' ranks.txt > whole.txt; head -n 7 whole.txt > ranks.txt");
+    const int shapes = table_says("whole.txt", "tiles");
+    CHECK(shapes > 6, "two ranks have timed %d products", shapes);
+    CHECK_RAN(run("--output_dir ranks_added --save_steps 2 --autotune ranks.txt %s", flags));
+    shell("sort whole.txt | cut -d' ' -f-12 > a; sort ranks.txt | cut -d' ' -f-12 > b");
+    CHECK(same_file("a", "b"), "what the file lacked was not added");
+    CHECK(!shell("head -n 7 whole.txt > a; head -n 7 ranks.txt > b; cmp -s a b"), "a file's choices were exchanged");
+    const Log whole = read_log("ranks_added");
+    unlink("ranks.txt");
+    CHECK_RAN(run("--ranks 2 --device cpu --resume ranks_added/checkpoint-2 --output_dir ranks_added"));
+    CHECK(strstr(err(), "--autotune: algorithms of products are those of ranks_added/checkpoint-2/autotune.txt; "
+                        "ranks.txt is not needed"),
+          "%s", err());
+    check_same_losses("resumed", read_log("ranks_added"), whole, 0);
+    CHECK(!exists("ranks.txt"), "a resumed run has written the file");
+    start_ranks(BY_HAND, 2,
+                "--config tiny.json --device cpu --micro_batch_size 2 --max_steps 4 --output_dir unequal "
+                "--autotune unequal.txt",
+                "--threads 3");
+    CHECK(finish() == 2, "ranks with other threads train together");
+    says(
+        1,
+        "--autotune needs the same device, library and threads on all ranks: rank 0 has \"galaxy autotune 1, 1 thread");
+    CHECK(!exists("unequal") && !exists("unequal.txt"), "the refused run has made its folder");
+}
+
+// A run is stopped between its look at the file and its first step's end, of some seconds, while another one adds to
+// it.
+TEST(autotune_keeps_the_shapes_that_another_run_has_added_meanwhile)
+{
+    char line[TEST_PATH + 300];
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir other --seq_len 8 --autotune other.txt " ON_CPU));
+    snprintf(
+        line, sizeof line,
+        "%s --config tiny.json --output_dir meanwhile --seq_len 256 --global_batch_size 8 --eval_steps 0 --max_steps 1 "
+        "--autotune shared.txt --device cpu --micro_batch_size 8",
+        program);
+    start_line(line, 0);
+    for (int ms = 0; !exists("meanwhile/log.jsonl") && ms < 30000; ms++) sleep_ms(1);
+    kill(child.pid, SIGSTOP);
+    CHECK(!exists("shared.txt") && !shell("cp other.txt shared.txt"), "the first step was too fast for this test");
+    kill(child.pid, SIGCONT);
+    CHECK(finish() == 0, "%s", err());
+    shell("tail -n +2 other.txt | sort > a; tail -n +2 shared.txt | sort > b; comm -12 a b > c");
+    CHECK(same_file("a", "c"), "the other run's shapes are lost");
+    CHECK(table_says("meanwhile/checkpoint-1/autotune.txt", "none") == -1 &&
+              !shell("grep -q '^2048 ' shared.txt && ! grep -q '^2048 ' other.txt"),
+          "its own shapes are lost");
 }
 
 TEST(autotune_on_the_cpu_refuses_tables_that_are_damaged_and_times_anew_on_another_cpu)
@@ -288,7 +342,25 @@ TEST(autotune_on_the_cpu_refuses_tables_that_are_damaged_and_times_anew_on_anoth
     CHECK(run("--output_dir cpu_bad --autotune bad.txt " ON_CPU) > 0 && strstr(err(), "bad.txt: line ") &&
               strstr(err(), "is no product with its algorithm; if it is a damaged table, remove it"),
           "%s", err());
+    static const char *const damage[][2] = {
+        {"sed '2s/^[0-9]*/-8/' good.txt", "line 2 is no product"},
+        {"sed '2s/^[0-9]*/99999999999999999999999/' good.txt", "line 2 is no product"},
+        {"sed '2s/^\\([0-9]* [0-9]* [0-9]*\\) [0-9]*/\\1 0/' good.txt", "line 2 is no product"}, // lda
+        {"head -c 30 good.txt", "it begins with \"galaxy autotune 1, "},
+        {"echo galaxy autotune results of last week", "it begins with \"galaxy autotune results "},
+        {"(cat good.txt; printf '\\000')", "it has a byte of value 0"}};
+    for (int i = 0; i < (int)(sizeof damage / sizeof *damage); i++) {
+        shell("%s > bad.txt; cp bad.txt same.txt", damage[i][0]);
+        CHECK(run("--output_dir cpu_bad --autotune bad.txt " ON_CPU) > 0 && strstr(err(), damage[i][1]), "%s: %s",
+              damage[i][0], err());
+        CHECK(same_file("bad.txt", "same.txt"), "%s: it was written over", damage[i][0]);
+    }
     CHECK(!exists("cpu_bad"), "the refused run has made its folder");
+    // a run that goes on by its checkpoint's table, and one that only validates, do not need the file
+    shell("cp bad.txt good.txt");
+    CHECK_RAN(run("--evaluate --resume cpu_table/checkpoint-4 --output_dir cpu_table --device cpu"));
+    CHECK_RAN(run("--resume cpu_table/checkpoint-4 --output_dir cpu_table --device cpu --max_steps 5"));
+    CHECK(same_file("bad.txt", "good.txt"), "the file was written over");
 }
 
 // Whatever else is in the file's place stays as it is, on resume, too, where the checkpoint's table may not be for this
@@ -310,6 +382,16 @@ TEST(autotune_writes_over_nothing_but_tables)
                   strstr(err(), refused[i][1]),
               "resumed, %s: %s", refused[i][0], err());
         CHECK(!exists("cpu_none"), "%s: the refused run has made its folder", refused[i][0]);
+    }
+    static const char *const place[][2] = {
+        {"cpu_none", "--autotune cpu_none lies in --output_dir cpu_none"},
+        {"cpu_none/log.jsonl", "--autotune cpu_none/log.jsonl lies in --output_dir cpu_none"},
+        {"cpu_first/checkpoint-2/autotune.txt", "cpu_first/checkpoint-2, which has a manifest.json"},
+        {"nowhere/table.txt", "there is no folder nowhere; make it first"}};
+    for (int i = 0; i < 4; i++) {
+        CHECK(run("--output_dir cpu_none --autotune %s " ON_CPU, place[i][0]) > 0 && strstr(err(), place[i][1]),
+              "%s: %s", place[i][0], err());
+        CHECK(!exists("cpu_none"), "%s: the refused run has made its folder", place[i][0]);
     }
     CHECK(same_file("book.txt", "same.txt") && !shell("test -p pipe && test -L broken"), "a file was exchanged");
     shell("cp first.txt linked.txt; sed -i '1s/oneDNN/another library/' linked.txt");

@@ -193,6 +193,13 @@ static void gx__cpu_tuned_header(const GxContext *g, char *text, size_t size)
 }
 
 #define GX__CPU_KEY_FORMAT "%ld %ld %ld %ld %ld %ld %d %d %d %d %d %d"
+enum { GX__CPU_KEY_TEXT = 200 };
+
+static void gx__cpu_key_text(const GxCpuProductKey *k, char text[GX__CPU_KEY_TEXT])
+{
+    snprintf(text, GX__CPU_KEY_TEXT, GX__CPU_KEY_FORMAT " ", (long)k->M, (long)k->N, (long)k->K, (long)k->lda,
+             (long)k->ldb, (long)k->ldc, k->trans_a, k->trans_b, k->type_ab, k->type_c, k->is_scaled, k->adds);
+}
 
 char *gx_cpu_tuned_text(GxContext *g)
 {
@@ -204,10 +211,9 @@ char *gx_cpu_tuned_text(GxContext *g)
     gx__cpu_tuned_header(g, header, sizeof header);
     fprintf(out, "%s\n", header);
     for (int i = 0; i < t->n; i++) {
-        const GxCpuProductKey *k = &t->tuned[i].key;
-        fprintf(out, GX__CPU_KEY_FORMAT " %s\n", (long)k->M, (long)k->N, (long)k->K, (long)k->lda, (long)k->ldb,
-                (long)k->ldc, k->trans_a, k->trans_b, k->type_ab, k->type_c, k->is_scaled, k->adds,
-                gx_cpu_gemm_way_name(t->tuned[i].way));
+        char key[GX__CPU_KEY_TEXT];
+        gx__cpu_key_text(&t->tuned[i].key, key);
+        fprintf(out, "%s%s\n", key, gx_cpu_gemm_way_name(t->tuned[i].way));
     }
     if (fclose(out) == 0) return text;
     free(text);
@@ -218,12 +224,16 @@ static int gx__cpu_take_line(GxContext *g, const char *line)
 {
     GxCpuTuned one = GX_ZERO;
     GxCpuProductKey *k = &one.key;
+    GxError ignored = GX_ZERO;
+    char key[GX__CPU_KEY_TEXT];
     long n[6];
-    int at = 0;
-    if (sscanf(line, GX__CPU_KEY_FORMAT " %n", &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &k->trans_a, &k->trans_b,
-               &k->type_ab, &k->type_c, &k->is_scaled, &k->adds, &at) != 12)
+    if (sscanf(line, GX__CPU_KEY_FORMAT, &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &k->trans_a, &k->trans_b,
+               &k->type_ab, &k->type_c, &k->is_scaled, &k->adds) != 12)
         return 0;
     k->M = n[0], k->N = n[1], k->K = n[2], k->lda = n[3], k->ldb = n[4], k->ldc = n[5];
+    gx__cpu_key_text(k, key);
+    const size_t at = strlen(key);
+    if (strncmp(line, key, at)) return 0; // such as a number that is too large
     one.is_taken = 1;
     for (int way = 0; way < GX_GEMM_WAYS; way++) {
         const char *name = gx_cpu_gemm_way_name((GxGemmWay)way);
@@ -232,7 +242,7 @@ static int gx__cpu_take_line(GxContext *g, const char *line)
         const GxGemm p = {
             k->trans_a, k->trans_b, k->M,   k->N, k->K,   k->is_scaled ? 0.5f : 1.0f, k->adds ? 1.0f : 0.0f, NULL,
             NULL,       k->lda,     k->ldb, NULL, k->ldc, (GxDtype)k->type_ab,        (GxDtype)k->type_c};
-        if (!gx_cpu_gemm_can(&p, one.way)) return 0;
+        if (gx__cpu_gemm_checked(&p, &ignored) != GX_OK || !gx_cpu_gemm_can(&p, one.way)) return 0;
         if (!gx__cpu_tuned_find(gx__cpu_tuning(g), k)) gx__cpu_tuned_add(g, &one);
         return 1;
     }

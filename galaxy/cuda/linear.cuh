@@ -363,6 +363,14 @@ void gx_cuda_tune(GxContext *g, int on)
 }
 
 #define GX__CUDA_KEY_FORMAT "%ld %ld %ld %ld %ld %ld %d %d %d %d %d %d %d %d %d"
+enum { GX__CUDA_KEY_TEXT = 240 };
+
+static void gx__cuda_key_text(const GxCudaProductKey *k, char text[GX__CUDA_KEY_TEXT])
+{
+    snprintf(text, GX__CUDA_KEY_TEXT, GX__CUDA_KEY_FORMAT " ", (long)k->M, (long)k->N, (long)k->K, (long)k->lda,
+             (long)k->ldb, (long)k->ldc, k->trans_a, k->trans_b, k->type, k->type_c, k->has_bias, k->align_a,
+             k->align_b, k->align_c, k->compute);
+}
 
 // "galaxy autotune 1, NVIDIA H200 (sm_90), cuBLASLt 130002": what the choices are for
 static void gx__cuda_tuned_header(char *text, size_t size)
@@ -383,12 +391,11 @@ char *gx_cuda_tuned_text(GxContext *g)
     gx__cuda_tuned_header(header, sizeof header);
     fprintf(out, "%s\n", header);
     for (int i = 0; i < all->n_tuned; i++) {
-        const GxCudaProductKey *k = &all->tuned[i].key;
         unsigned char bytes[sizeof(cublasLtMatmulAlgo_t)];
+        char key[GX__CUDA_KEY_TEXT];
         memcpy(bytes, &all->tuned[i].algorithm, sizeof bytes);
-        fprintf(out, GX__CUDA_KEY_FORMAT " ", (long)k->M, (long)k->N, (long)k->K, (long)k->lda, (long)k->ldb,
-                (long)k->ldc, k->trans_a, k->trans_b, k->type, k->type_c, k->has_bias, k->align_a, k->align_b,
-                k->align_c, k->compute);
+        gx__cuda_key_text(&all->tuned[i].key, key);
+        fprintf(out, "%s", key);
         for (size_t b = 0; b < sizeof bytes; b++) fprintf(out, "%02x", bytes[b]);
         fprintf(out, "\n");
     }
@@ -401,14 +408,17 @@ char *gx_cuda_tuned_text(GxContext *g)
 static int gx__cuda_tuned_read(const char *line, GxCudaTuned *one)
 {
     long n[6];
-    int at = 0;
+    char key[GX__CUDA_KEY_TEXT];
     unsigned char bytes[sizeof(cublasLtMatmulAlgo_t)];
     memset(one, 0, sizeof *one);
     GxCudaProductKey *k = &one->key;
-    if (sscanf(line, GX__CUDA_KEY_FORMAT " %n", &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &k->trans_a, &k->trans_b,
-               &k->type, &k->type_c, &k->has_bias, &k->align_a, &k->align_b, &k->align_c, &k->compute, &at) != 15)
+    if (sscanf(line, GX__CUDA_KEY_FORMAT, &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &k->trans_a, &k->trans_b, &k->type,
+               &k->type_c, &k->has_bias, &k->align_a, &k->align_b, &k->align_c, &k->compute) != 15)
         return 0;
     k->M = n[0], k->N = n[1], k->K = n[2], k->lda = n[3], k->ldb = n[4], k->ldc = n[5];
+    gx__cuda_key_text(k, key);
+    size_t at = strlen(key);
+    if (strncmp(line, key, at)) return 0; // such as a number that is too large
     for (size_t b = 0; b < sizeof bytes; b++, at += 2) {
         unsigned value;
         if (!isxdigit((unsigned char)line[at]) || !isxdigit((unsigned char)line[at + 1])) return 0;

@@ -8,8 +8,8 @@ GX_BEGIN
 enum { GX_TUNED_HEADER = 400 };      // bytes of a first line
 #define GX_TUNED "galaxy autotune 1" // what it begins with
 
-// Gives each line behind the first one to `take`, which returns 0 for one that it cannot read. GX_ERR_FORMAT: that, or
-// the text is no table; GX_ERR_UNSUPPORTED: it is one for something other than what `header` says.
+// Gives each line behind the first one to `take`, which returns 0 for one that it would not write so. GX_ERR_FORMAT:
+// that, or the text is no table; GX_ERR_UNSUPPORTED: it is one for something other than what `header` says.
 GxStatus gx_tuned_read(GxContext *g, const char *text, const char *header, int (*take)(GxContext *, const char *line),
                        GxError *err);
 
@@ -23,9 +23,10 @@ GX_END
 GxStatus gx_tuned_read(GxContext *g, const char *text, const char *header, int (*take)(GxContext *, const char *line),
                        GxError *err)
 {
-    const int length = (int)strcspn(text, "\n");
-    if (strncmp(text, GX_TUNED, strlen("galaxy autotune ")))
-        return GX_FAIL(err, GX_ERR_FORMAT, "it begins with \"%.*s\"; expected \"" GX_TUNED "\"",
+    const int length = (int)strcspn(text, "\n"), name = (int)strlen("galaxy autotune "),
+              digits = length > name ? (int)strspn(text + name, "0123456789") : 0;
+    if (strncmp(text, GX_TUNED, (size_t)name) || !digits || strncmp(text + name + digits, ", ", 2) || !text[length])
+        return GX_FAIL(err, GX_ERR_FORMAT, "it begins with \"%.*s\"; expected a line of \"" GX_TUNED ", ...\"",
                        length < 40 ? length : 40, text);
     if (length != (int)strlen(header) || strncmp(text, header, (size_t)length))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "it says \"%.*s\", and this is \"%s\"", length < 300 ? length : 300,

@@ -10,11 +10,13 @@
 //
 // The table is saved in FILE, which later runs read before their first step and add their shapes to, and in every
 // checkpoint. A resumed run takes its checkpoint's table, even if other algorithms would be faster now, so that its
-// results stay bitwise the same. A table holds for one kind of card and one version of cuBLASLt, or for one kind of
-// CPU, a version of oneDNN and a number of threads; elsewhere a warning says so, and the products are timed again.
+// results stay bitwise the same; it times nothing, and neither reads nor writes FILE. A table holds for one kind of
+// card and one version of cuBLASLt, or for one kind of CPU, a version of oneDNN and a number of threads; elsewhere a
+// warning says so, and the products are timed again.
 //
-// FILE is written behind the first step, unless the choices are a checkpoint's. What is there must be a table: anything
-// else is refused before the run writes anything.
+// FILE is written behind the first step. What is there must be a table: anything else is refused before the run writes
+// anything, and so is a place in a checkpoint or in the run's own folder. Shapes that another run has added meanwhile
+// stay; of two runs that write in the same moment one counts.
 #ifndef GX_AUTOTUNE_H
 #define GX_AUTOTUNE_H
 #include "options.h"
@@ -24,9 +26,11 @@ typedef struct GxTrainer GxTrainer; // trainer.h
 
 // Refuses --autotune on a device that cannot do it. Call it before the plan is made.
 GxStatus gx_autotune_check(const GxTrainOptions *o, const GxContext *g, GxError *err);
-// Refuses an existing table that cannot be read. Call it before the run writes anything.
-GxStatus gx_autotune_check_table(const GxTrainer *t);
-// Loads the existing table, if there is one. Call it before anything is computed that a resumed run computes again.
+// Finds the table to begin with: reads it, on rank 0, and refuses what cannot be one, and ranks on which it would not
+// hold. Call it before the run writes anything.
+GxStatus gx_autotune_find(GxTrainer *t);
+// All ranks take what was found. Call it before anything is computed that a resumed run computes again, and behind what
+// a resumed run computes without a table.
 GxStatus gx_autotune_open(GxTrainer *t);
 void gx_autotune_agree(GxTrainer *t); // after a step: merges the ranks' tables, if products were timed in it
 
@@ -40,6 +44,7 @@ GX_END
 #include <string.h>
 #include <unistd.h>
 #include "agree.h"
+#include "output.h"
 #include "trainer.h"
 
 enum { GX__AUTOTUNE_MOST = 1 << 20 }; // largest size of a table, in bytes
@@ -70,93 +75,104 @@ static GxStatus gx__autotune_check_ranks(GxContext *g)
     return gx_status(g);
 }
 
-// The table that rank 0 found.
-typedef struct {
-    char *text; // NULL: none; free() it
-    int64_t bytes, is_checkpoint;
-} gx__AutotuneTable;
-
 // Refuses a FILE that no table can be written to.
-static GxStatus gx__autotune_check_file(const char *file, GxError *err)
+static GxStatus gx__autotune_check_file(const GxTrainOptions *o, GxError *err)
 {
+    const char *file = o->autotune;
+    char folder[GX_PATH];
+    if (gx_output_contains(o->output_dir, file))
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--autotune %s lies in --output_dir %s; it is for other runs, too (each checkpoint keeps a copy): "
+            "name a file elsewhere",
+            file, o->output_dir);
+    GX_TRY(gx_output_refuse_nested("--autotune", file, err));
     if (gx_path_is_folder(file))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--autotune %s is a folder; it must be a file, or the name of a new one",
                        file);
     if (!gx_path_is_file(file) && (access(file, F_OK) == 0 || gx_path_is_broken(file)))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--autotune %s is no regular file; it must be a file, or the name of a new one", file);
+    gx__files_path_parent(folder, file);
+    if (!gx_path_is_folder(folder))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--autotune %s: there is no folder %s; make it first", file, folder);
     return GX_OK;
 }
 
-// The table in `path`: *text is NULL where the file is empty, or for another device or library.
-static GxStatus gx__autotune_load(const GxTrainer *t, const char *path, int is_told, gx__AutotuneTable *table,
-                                  GxError *err)
+// The table in `path` becomes t->tuned: NULL where the file is empty, or for another device or library.
+static GxStatus gx__autotune_read(GxTrainer *t, const char *path, GxError *err)
 {
     GxContext *g = t->g;
     GxError why = GX_ZERO;
-    GX_TRY(gx_file_read(path, GX__AUTOTUNE_MOST, &table->text, &table->bytes, err));
-    const GxStatus status = table->bytes ? g->device->take_tuned(g, table->text, &why) : GX_ERR_UNSUPPORTED;
+    char *text;
+    int64_t bytes;
+    GX_TRY(gx_file_read(path, GX__AUTOTUNE_MOST, &text, &bytes, err));
+    GxStatus status = GX_ERR_UNSUPPORTED;
+    if (bytes && (int64_t)strlen(text) < bytes) status = GX_FAIL(&why, GX_ERR_FORMAT, "it has a byte of value 0");
+    else if (bytes) status = g->device->take_tuned(g, text, &why);
     g->device->tune(g, 0); // forgets it again: all ranks take it together
-    if (status == GX_OK) return GX_OK;
-    if (status == GX_ERR_UNSUPPORTED && table->bytes && is_told)
+    if (status == GX_OK) {
+        t->tuned = text;
+        return GX_OK;
+    }
+    free(text);
+    if (status != GX_ERR_UNSUPPORTED)
+        return GX_FAIL(err, status,
+                       "%s: %s; if it is a damaged table, remove it, and products are timed anew, else name another "
+                       "file",
+                       path, why.message);
+    if (bytes && !gx_options_is_inference(&t->o))
         gx_log(&g->log, GX_LOG_WARNING, "%s is not for this device and library: %s; its choices are not taken", path,
                why.message);
-    free(table->text);
-    table->text = NULL, table->bytes = 0;
-    if (status == GX_ERR_UNSUPPORTED) return GX_OK;
-    return GX_FAIL(err, status,
-                   "%s: %s; if it is a damaged table, remove it, and products are timed anew, else name another file",
-                   path, why.message);
+    return GX_OK;
 }
 
-// On rank 0: the table of the checkpoint to resume, if it is for this device and library, else that of FILE. is_told: a
-// table that is not is warned of.
-static GxStatus gx__autotune_find(const GxTrainer *t, int is_told, gx__AutotuneTable *table, GxError *err)
+// On rank 0: the table of the checkpoint to resume, if it is for this device and library, else that of FILE.
+static GxStatus gx__autotune_look(GxTrainer *t, GxError *err)
 {
     char path[GX_PATH];
-    gx__AutotuneTable file = GX_ZERO;
-    GX_TRY(gx__autotune_check_file(t->o.autotune, err));
     if (t->resume.folder[0]) {
         GX_TRY(gx_path_join(path, t->resume.folder, GX_AUTOTUNE_FILE, err));
-        if (gx_path_is_file(path)) GX_TRY(gx__autotune_load(t, path, is_told, table, err));
-        table->is_checkpoint = table->text != NULL;
+        if (gx_path_is_file(path)) GX_TRY(gx__autotune_read(t, path, err));
+        t->tuned_is_kept = t->tuned != NULL;
     }
-    // looked at in any case: it may be written
-    const GxStatus status = gx_path_is_file(t->o.autotune)
-                                ? gx__autotune_load(t, t->o.autotune, is_told && !table->text, &file, err)
-                                : GX_OK;
-    if (table->text || status != GX_OK) free(file.text);
-    else *table = file;
-    return status;
+    if (gx_options_is_inference(&t->o)) return GX_OK;
+    if (t->tuned_is_kept) {
+        gx_log(&t->g->log, GX_LOG_INFO, "--autotune: algorithms of products are those of %s; %s is not needed", path,
+               t->o.autotune);
+        return GX_OK;
+    }
+    GX_TRY(gx__autotune_check_file(&t->o, err));
+    return gx_path_is_file(t->o.autotune) ? gx__autotune_read(t, t->o.autotune, err) : GX_OK;
 }
 
-GxStatus gx_autotune_check_table(const GxTrainer *t)
+GxStatus gx_autotune_find(GxTrainer *t)
 {
     GxContext *g = t->g;
-    gx__AutotuneTable table = GX_ZERO;
-    if (!t->o.autotune[0] || !g->device->tune || !gx_trainer_is_first(t) || gx_failed(g)) return gx_status(g);
-    gx__autotune_find(t, 0, &table, &g->error);
-    free(table.text);
+    if (!t->o.autotune[0] || !g->device->tune || gx_failed(g)) return gx_status(g);
+    gx_at(g, -1, "autotune");
+    gx__autotune_check_ranks(g);
+    if (!gx_failed(g) && gx_trainer_is_first(t)) gx__autotune_look(t, &g->error);
+    gx_barrier(g, GX_AXIS_ALL); // on a failed context this tells the other ranks
     return gx_status(g);
 }
 
 GxStatus gx_autotune_open(GxTrainer *t)
 {
     GxContext *g = t->g;
-    gx__AutotuneTable table = GX_ZERO;
-    int64_t bytes = 0;
+    int64_t bytes = 0, is_kept = t->tuned_is_kept;
     if (!t->o.autotune[0] || !g->device->tune || gx_failed(g)) return gx_status(g);
     gx_at(g, -1, "autotune");
-    GX_TRY(gx__autotune_check_ranks(g));
-    if (gx_trainer_is_first(t)) gx__autotune_find(t, 1, &table, &g->error);
-    char *text = gx_agree_on_text(g, 0, table.text, table.bytes, &bytes); // on a failed context this tells the others
-    gx_broadcast(g, GX_AXIS_ALL, 0, &table.is_checkpoint, 1, GX_I64);
+    char *text = gx_agree_on_text(g, 0, t->tuned, t->tuned ? (int64_t)strlen(t->tuned) : 0, &bytes);
+    gx_broadcast(g, GX_AXIS_ALL, 0, &is_kept, 1, GX_I64);
+    free(t->tuned);
+    t->tuned = NULL;
     if (!gx_failed(g) && bytes && g->device->take_tuned(g, text, &g->error) == GX_OK)
         t->tuned = g->device->tuned_text(g);
-    t->times_products = !gx_failed(g) && !gx_options_is_inference(&t->o) && !table.is_checkpoint;
+    t->tuned_is_kept = (int)is_kept;
+    t->times_products = !gx_failed(g) && !gx_options_is_inference(&t->o) && !is_kept;
     if (t->times_products) g->device->tune(g, 1);
     free(text);
-    free(table.text);
     return gx_status(g);
 }
 
@@ -167,24 +183,67 @@ static int gx__autotune_lines(const char *text) // returns the number of product
     return n - 1;
 }
 
+// Whether a table has a line for the product of this one.
+static int gx__autotune_has(const char *table, const char *line)
+{
+    size_t key = strcspn(line, "\n"); // up to the last space: the product's; behind it is the algorithm
+    while (key && line[key] != ' ') key--;
+    for (; table; table = strchr(table, '\n'), table += table != NULL)
+        if (!strncmp(table, line, key + 1)) return 1;
+    return 0;
+}
+
+// The table with those products of another one for the same device and library that it lacks; NULL: no memory.
+static char *gx__autotune_merge(const char *table, const char *other)
+{
+    char *merged = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&merged, &size);
+    if (!out) return NULL;
+    fputs(table, out);
+    for (const char *line = strchr(other, '\n') + 1; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        if (!gx__autotune_has(table, line)) fprintf(out, "%.*s\n", (int)strcspn(line, "\n"), line);
+    if (fclose(out) == 0) return merged;
+    free(merged);
+    return NULL;
+}
+
+// What FILE shall have: all ranks' choices, and what another run has added since this one began. NULL: no memory.
+static char *gx__autotune_text(const GxTrainer *t, const char *file)
+{
+    GxError ignored = GX_ZERO; // what is no table any more is written anew
+    char *now = NULL;
+    int64_t bytes;
+    const size_t header = strcspn(t->tuned, "\n") + 1;
+    if (gx_path_is_file(file)) gx_file_read(file, GX__AUTOTUNE_MOST, &now, &bytes, &ignored);
+    char *text = gx__autotune_merge(t->tuned, now && !strncmp(now, t->tuned, header) ? now : t->tuned);
+    free(now);
+    return text;
+}
+
 // Writes the merged table into FILE, on rank 0. If that fails, a warning says so and the run goes on.
 static void gx__autotune_write(GxTrainer *t)
 {
     GxError disk = GX_ZERO;
     GxLogger *log = &t->g->log;
-    char *file = realpath(t->o.autotune, NULL); // where a link leads to; NULL: there is no such file yet
-    const GxStatus written = gx_file_write(file ? file : t->o.autotune, t->tuned, (int64_t)strlen(t->tuned), &disk);
+    char *link = realpath(t->o.autotune, NULL); // where a link leads to; NULL: there is no such file yet
+    const char *file = link ? link : t->o.autotune;
+    char *text = gx__autotune_text(t, file);
+    const GxStatus written = text ? gx_file_write(file, text, (int64_t)strlen(text), &disk)
+                                  : GX_FAIL(&disk, GX_ERR_MEMORY, "no memory for a table of products");
     const int shapes = gx__autotune_lines(t->tuned);
-    if (written == GX_OK)
-        gx_log(log, GX_LOG_INFO,
-               "--autotune: %d shapes of products have the algorithm that was fastest: they are listed in %s", shapes,
-               t->o.autotune);
-    else
+    if (written != GX_OK)
         gx_log(log, GX_LOG_WARNING,
                "--autotune: %d shapes of products have the algorithm that was fastest; %s; the choices are in this "
                "run's checkpoints alone",
                shapes, disk.message);
-    free(file);
+    else if (shapes)
+        gx_log(log, GX_LOG_INFO,
+               "--autotune: %d shapes of products have the algorithm that was fastest: they are listed in %s", shapes,
+               t->o.autotune);
+    else gx_log(log, GX_LOG_INFO, "--autotune: each of this run's products can be computed in one way alone here");
+    free(text);
+    free(link);
 }
 
 void gx_autotune_agree(GxTrainer *t)

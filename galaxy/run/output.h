@@ -47,8 +47,10 @@ GxStatus gx_output_lock(int *lock, const char *output_dir, GxError *err);
 // checkpoint. run 0: a new run. is_home: the run is resumed from a checkpoint in this folder, or from the one that its
 // run.json names; a continuation of the same run from elsewhere counts as another run.
 GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home, GxError *err);
-// 1: the path is the folder or lies in it.
+// 1: the path is the folder or lies in it. Neither has to exist.
 int gx_output_contains(const char *output_dir, const char *path);
+// Refuses a path inside a checkpoint. option: what has it, "--output_dir".
+GxStatus gx_output_refuse_nested(const char *option, const char *path, GxError *err);
 int gx_output_is_side_cache(const char *name); // 1: a file of one rank, side_cache/rank-0.rows
 // Removes the run in the folder: checkpoints, log, abandoned/ and side cache. Other files stay. An error if there is no
 // run.
@@ -297,24 +299,32 @@ static void gx__output_suggest(const char *output_dir, char *text, size_t size)
     free(real);
 }
 
-// Refuses a folder inside a checkpoint: checkpoints are removed with everything in them.
-static GxStatus gx__output_refuse_nested(const char *output_dir, GxError *err)
+// The path from the root on; the part of it that exists without links. "": it is too long.
+static void gx__output_resolve(char out[GX_PATH], const char *path)
 {
-    char path[GX_PATH], manifest[GX_PATH];
-    snprintf(path, sizeof path, "%s", output_dir);
-    char *real = NULL;
-    // resolve the longest part of the path that exists
-    while (!(real = realpath(path, NULL)) && strchr(path, '/')) *strrchr(path, '/') = 0;
-    if (!real && output_dir[0] != '/') real = realpath(".", NULL);
-    snprintf(path, sizeof path, "%s", real ? real : "");
+    char exists[GX_PATH], *slash, *real;
+    const int n = gx_path_length(path);
+    snprintf(exists, sizeof exists, "%.*s", n, path);
+    while (!(real = realpath(exists, NULL)) && (slash = strrchr(exists, '/'))) *slash = 0;
+    const int at = real ? (int)strlen(exists) : 0; // of what does not exist
+    const int slashes = (int)strspn(path + at, "/");
+    if (!real) real = realpath(path[0] == '/' ? "/" : ".", NULL);
+    const int bytes = snprintf(out, GX_PATH, "%s%s%.*s", real ? real : "",
+                               at + slashes < n && real && real[1] ? "/" : "", n - at - slashes, path + at + slashes);
+    if (!real || n >= GX_PATH || bytes >= GX_PATH) out[0] = 0;
     free(real);
-    for (; path[0]; *strrchr(path, '/') = 0) {
-        GxError too_long = GX_ZERO;
-        if (gx_path_join(manifest, path, GX_MANIFEST, &too_long) != GX_OK || !gx_path_is_file(manifest)) continue;
+}
+
+GxStatus gx_output_refuse_nested(const char *option, const char *path, GxError *err)
+{
+    char folder[GX_PATH], manifest[GX_PATH];
+    GxError too_long = GX_ZERO;
+    for (gx__output_resolve(folder, path); folder[0]; *strrchr(folder, '/') = 0) {
+        if (gx_path_join(manifest, folder, GX_MANIFEST, &too_long) != GX_OK || !gx_path_is_file(manifest)) continue;
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--output_dir %s lies in %s, which has a %s: a checkpoint is removed with all that is in it; "
-                       "choose another folder",
-                       output_dir, path, GX_MANIFEST);
+                       "%s %s lies in %s, which has a %s: a checkpoint is removed with all that is in it; choose "
+                       "another place",
+                       option, path, folder, GX_MANIFEST);
     }
     return GX_OK;
 }
@@ -323,7 +333,7 @@ GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home,
 {
     char name[GX_FILE_NAME], other[GX_PATH + 16];
     const int64_t found = gx_run_read(output_dir).run;
-    GX_TRY(gx__output_refuse_nested(output_dir, err));
+    GX_TRY(gx_output_refuse_nested("--output_dir", output_dir, err));
     GX_TRY(gx__output_find_used(output_dir, name, err));
     if (!name[0] || (run && is_home && (found == run || gx__output_parse_number(name) >= 0))) return GX_OK;
     gx__output_suggest(output_dir, other, sizeof other);
@@ -345,12 +355,11 @@ GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home,
 
 int gx_output_contains(const char *output_dir, const char *path)
 {
-    char *folder = realpath(output_dir, NULL), *inner = realpath(path, NULL);
-    const size_t n = folder ? strlen(folder) : 0;
-    const int holds = folder && inner && !strncmp(folder, inner, n) && (inner[n] == '/' || inner[n] == 0);
-    free(folder);
-    free(inner);
-    return holds;
+    char folder[GX_PATH], inner[GX_PATH];
+    gx__output_resolve(folder, output_dir);
+    gx__output_resolve(inner, path);
+    const size_t n = strlen(folder);
+    return n && !strncmp(folder, inner, n) && (inner[n] == '/' || inner[n] == 0);
 }
 
 // prefix: the beginning of the names of the checkpoints to remove.
@@ -662,7 +671,7 @@ GxStatus gx_output_check_exists(const char *folder, const char *option, GxError 
 GxStatus gx_output_check_place(const char *folder, GxError *err)
 {
     char path[GX_PATH], parent[GX_PATH];
-    GX_TRY(gx__output_refuse_nested(folder, err));
+    GX_TRY(gx_output_refuse_nested("--output_dir", folder, err));
     snprintf(path, sizeof path, "%.*s", gx_path_length(folder), folder);
     const int64_t number = gx_checkpoint_number(path);
     gx__files_path_parent(parent, path);

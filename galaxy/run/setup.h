@@ -730,12 +730,12 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     GX_TRY(gx_plan_refuse_too_large(&t->plan, gx_trainer_samples(t), &t->o.dp_batch_size_list, &g->error));
     GX_TRY(gx__setup_open_memory(t));
     GX_TRY(gx__setup_set_weights(t));
+    GX_TRY(gx_autotune_find(t));
     if (gx_options_is_inference(&t->o)) {
         gx_catch_stop_signals();
         gx_trainer_show(t);
         return gx_status(g);
     }
-    GX_TRY(gx_autotune_check_table(t));
     GX_TRY(gx__setup_open_output(t));
     GX_TRY(gx_side_cache_open(t, gx__setup_planned_bytes_at_most(t)));
     gx_catch_stop_signals(); // before this there is nothing to save
