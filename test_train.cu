@@ -1291,6 +1291,58 @@ TEST(waiting_threads_sleep_unless_the_user_says_otherwise)
     say_nothing_of_waiting(0);
 }
 
+#ifdef _OPENMP
+// OpenMP's variables change neither how many threads there are nor, by that, a bit; where they limit them, the run is
+// refused.
+TEST(openmp_has_no_say_in_the_number_of_threads)
+{
+    static const char *const variables[][2] = {
+        {"OMP_DYNAMIC", "true"}, {"OMP_PROC_BIND", "true"}, {"OMP_PLACES", "cores"}, {"OMP_NUM_THREADS", "7"}};
+    static const char *const limits[][2] = {{"OMP_THREAD_LIMIT", "1"}, {"OMP_MAX_ACTIVE_LEVELS", "0"}};
+    char machine[200], dir[40];
+    CHECK_RAN(run("--output_dir openmp --max_steps 3 --threads 2"));
+    const Log whole = read_log("openmp");
+    CHECK_RAN(run("--dry_run"));
+    const char *line = strstr(out(), " threads (");
+    if (!line) line = strstr(out(), " thread (");
+    snprintf(machine, sizeof machine, "%.*s", line ? (int)strcspn(line, ";)") : 0, line ? line : "");
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        snprintf(dir, sizeof dir, "openmp_%zu", i);
+        setenv(variables[i][0], variables[i][1], 1);
+        CHECK_RAN(run("--dry_run"));
+        CHECK(machine[0] && strstr(out(), machine), "%s: not \"%s\": %s", variables[i][0], machine, out());
+        CHECK_RAN(run("--output_dir %s --max_steps 3 --threads 2", dir));
+        const Log log = read_log(dir);
+        for (int s = 0; s < 3; s++)
+            CHECK(whole.steps == 3 && log.steps == 3 && log.loss[s] == whole.loss[s],
+                  "%s: step %d has loss %.9g, not %.9g", variables[i][0], s + 1, log.loss[s], whole.loss[s]);
+        CHECK_RAN(run("--output_dir %s_ranks --max_steps 3 --ranks 2 --micro_batch_size 2", dir));
+        unsetenv(variables[i][0]);
+    }
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        setenv(limits[i][0], limits[i][1], 1);
+        CHECK(run("--output_dir limited --max_steps 3 --threads 2") == 1 &&
+                  strstr(err(), "OpenMP allows 1 of the 2 threads that this rank takes: unset OMP_THREAD_LIMIT"),
+              "%s: %s", limits[i][0], err());
+        CHECK_RAN(run("--output_dir limited_%zu --max_steps 3 --threads 1", i));
+        unsetenv(limits[i][0]);
+    }
+    CHECK(!exists("limited"), "the refused run has made its folder");
+}
+
+#endif
+
+// The shell's limit on stacks holds for the first thread alone.
+TEST(ranks_have_stacks_of_their_own_size)
+{
+    char line[TEST_PATH + 300];
+    snprintf(line, sizeof line,
+             "ulimit -s 512; exec %s --config tiny.json --output_dir small_stack --max_steps 2 "
+             "--ranks 2 --micro_batch_size 2",
+             program);
+    CHECK(!shell("(%s) > small.out 2>&1", line), "it failed in a shell with small stacks");
+}
+
 // Of the running child: "comm", "cmdline" or "environ"; its strings lie behind each other.
 static size_t read_of_child(const char *what, char *text, size_t size)
 {

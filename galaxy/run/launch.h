@@ -202,6 +202,8 @@ static void *gx__launch_thread_main(void *user)
     return NULL;
 }
 
+enum { GX__LAUNCH_STACK = 8 << 20 }; // bytes, of a rank that is a thread
+
 static int gx__launch_threads(GxRankMain *rank_main, int ranks, int argc, char **argv)
 {
     GxError err = GX_ZERO;
@@ -213,6 +215,10 @@ static int gx__launch_threads(GxRankMain *rank_main, int ranks, int argc, char *
         return 1;
     }
     int started = 0, status = 0;
+    pthread_attr_t attributes; // a small limit of the shell's (ulimit -s) does not hold for ranks
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, GX__LAUNCH_STACK);
+    gx_cores_unbind(); // else all ranks would be where OpenMP has bound this thread
     for (; started < ranks; started++) {
         gx__LaunchThread *r = &rank[started];
         r->rank_main = rank_main;
@@ -220,7 +226,7 @@ static int gx__launch_threads(GxRankMain *rank_main, int ranks, int argc, char *
         r->argv = argv;
         gx_threads_comm(&r->comm, group, started);
         gx__launch_context_init(&r->g, &r->comm);
-        if (pthread_create(&r->thread, NULL, gx__launch_thread_main, r) == 0) continue;
+        if (pthread_create(&r->thread, &attributes, gx__launch_thread_main, r) == 0) continue;
         fprintf(stderr, "error: the system started %d of %d threads for the ranks; use fewer ranks\n", started, ranks);
         r->comm.engine->abort(&r->g, &r->comm, "it was not started"); // ranks that run already would wait for it
         status = 1;
@@ -230,6 +236,7 @@ static int gx__launch_threads(GxRankMain *rank_main, int ranks, int argc, char *
         pthread_join(rank[i].thread, NULL);
         status = rank[i].status > status ? rank[i].status : status;
     }
+    pthread_attr_destroy(&attributes);
     gx_threads_group_close(group);
     free(rank);
     return status;
@@ -364,6 +371,7 @@ static void gx__launch_wait_passively(int argc, char **argv)
     char path[4096] = "";
     if (gx_waiting_is_chosen() || !gx__launch_is_command_line(argc, argv)) return;
     if (setenv("OMP_WAIT_POLICY", "passive", 1) != 0 || setenv("GOMP_SPINCOUNT", GX_SPIN_TURNS, 1) != 0) return;
+    gx_cores_unbind();
     fflush(NULL);
     if (readlink("/proc/self/exe", path, sizeof path - 1) > 0) execv(path, argv); // ps and top show the program's name
     execv("/proc/self/exe", argv); // the file was moved or removed: ps and top show "exe"

@@ -5,6 +5,10 @@
 // of its control groups (docker --cpus, Kubernetes), rounded up. Each rank of this machine takes an equal share, unless
 // the program or --threads says another number. OMP_NUM_THREADS does not count: torchrun sets it to 1.
 //
+// OMP_PROC_BIND, OMP_PLACES and GOMP_CPU_AFFINITY bind the first thread to a core before main; cores are then those of
+// all places. OMP_DYNAMIC, which lets the load decide how many threads there are, does not count; a limit on threads in
+// the environment is refused: the number of threads is in the bits, and in what a run says of itself.
+//
 // Threads that wait for each other spin by default: libgomp's for some milliseconds, libomp's for 200. That takes the
 // cores from whoever has work to do, also from the thread that is waited for. OMP_WAIT_POLICY=passive lets them sleep,
 // and GOMP_SPINCOUNT spin before that for about as long as it takes to wake one (20 to 50 us): longer waits sleep, and
@@ -21,6 +25,10 @@ int gx_threads_for(const GxComm *comm); // cores / ranks on this machine, at lea
 // CPUs that control groups let this process use, such as 1.5; 0: no limit. root: "", or for tests a folder that has
 // proc/self/cgroup and sys/fs/cgroup.
 double gx_cpu_limit(const char *root);
+
+// Sees to it that this rank's parallel regions have so many threads; GX_ERR_ARGUMENT: the environment allows fewer.
+GxStatus gx_threads_take(int threads, GxError *err);
+void gx_cores_unbind(void); // undoes what OpenMP has bound this thread to, for a program that is started again
 
 // Why a rank has so many threads: "2 threads (2 cores / 1 rank)", "4 threads (--threads)", "1 thread (1 core / 1 rank;
 // the CPU limit of this container is 0.5)". asked: 0, or the number that an option asked for.
@@ -47,21 +55,61 @@ GX_END
 #ifdef __linux__
 #include <sys/syscall.h>
 #endif
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 // ---- cores ---------------------------------------------------------------------------------------------------------
 
 static int gx__processors_of_machine(void) { return (int)gx_max(sysconf(_SC_NPROCESSORS_ONLN), 1); }
 
+typedef struct {
+    unsigned char bit[4096]; // one for each core, as the system takes them
+} GxCoreMask;
+
+static int gx__processors_count(const GxCoreMask *mask)
+{
+    int n = 0;
+    for (size_t i = 0; i < sizeof mask->bit; i++) n += __builtin_popcount(mask->bit[i]);
+    return n;
+}
+
+// The cores of the places to which OpenMP binds threads; none where it binds nothing.
+static void gx__processors_of_places(GxCoreMask *mask)
+{
+    memset(mask, 0, sizeof *mask);
+#ifdef _OPENMP
+    for (int place = 0; omp_get_proc_bind() != omp_proc_bind_false && place < omp_get_num_places(); place++) {
+        const int n = omp_get_place_num_procs(place);
+        int *core = (int *)calloc((size_t)gx_max(n, 1), sizeof *core);
+        if (core) omp_get_place_proc_ids(place, core);
+        for (int i = 0; core && i < n; i++)
+            if (core[i] / 8 < (int)sizeof mask->bit) mask->bit[core[i] / 8] |= (unsigned char)(1 << core[i] % 8);
+        free(core);
+    }
+#endif
+}
+
 // By the system call: its wrapper is not declared where a system header came before ours, and knows 1024 cores.
 static int gx__processors_of_affinity(void)
 {
-    int n = 0;
+    GxCoreMask mask;
+    gx__processors_of_places(&mask);
+    int n = gx__processors_count(&mask);
+    if (n > 0) return n;
 #ifdef SYS_sched_getaffinity
-    unsigned char mask[4096];
-    const long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
-    for (long i = 0; i < bytes; i++) n += __builtin_popcount(mask[i]);
+    if (syscall(SYS_sched_getaffinity, 0, sizeof mask.bit, mask.bit) > 0) n = gx__processors_count(&mask);
 #endif
     return n > 0 ? n : gx__processors_of_machine();
+}
+
+void gx_cores_unbind(void)
+{
+#ifdef SYS_sched_setaffinity
+    GxCoreMask mask;
+    gx__processors_of_places(&mask);
+    if (gx__processors_count(&mask)) syscall(SYS_sched_setaffinity, 0, sizeof mask.bit, mask.bit);
+#endif
 }
 
 // How many of these numbers stand in a file: "150000 100000", or "max 100000", which is none.
@@ -128,6 +176,22 @@ static int gx__processors_local_ranks(const GxComm *comm) { return (int)gx_max(c
 
 int gx_threads_for(const GxComm *comm) { return (int)gx_max(gx_cores() / gx__processors_local_ranks(comm), 1); }
 
+GxStatus gx_threads_take(int threads, GxError *err)
+{
+    int taken = threads;
+#ifdef _OPENMP
+    omp_set_dynamic(0);
+    taken = 0;
+    GX_OMP(parallel num_threads(threads) reduction(+ : taken))
+    taken++;
+#endif
+    if (taken == threads) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "OpenMP allows %d of the %d threads that this rank takes: unset OMP_THREAD_LIMIT and "
+                   "OMP_MAX_ACTIVE_LEVELS, or say --threads %d",
+                   taken, threads, taken);
+}
+
 static const char *gx__processors_s(int n) { return n == 1 ? "" : "s"; }
 
 // "2 cores / 1 rank", and what of the machine or the environment has no part in it.
@@ -172,8 +236,8 @@ void gx_warn_cores(const GxLogger *log, int threads, int local_ranks)
                affinity < machine ? ", or lift the binding (Open MPI: OMPI_MCA_hwloc_base_binding_policy=none)" : "");
     else if (affinity < share)
         gx_log(log, GX_LOG_WARNING,
-               "this process is bound to %d of the machine's %d cores, where its share is %d; Open MPI: "
-               "OMPI_MCA_hwloc_base_binding_policy=none lifts that",
+               "this process is bound to %d of the machine's %d cores, where its share is %d: by taskset, a batch "
+               "system, a variable of OpenMP's, or Open MPI (OMPI_MCA_hwloc_base_binding_policy=none lifts that)",
                affinity, machine, share);
     else if (threads > 1 && threads * local_ranks > machine && gx_waiting_is_chosen() &&
              !(policy && (policy[0] == 'p' || policy[0] == 'P')))

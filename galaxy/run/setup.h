@@ -88,6 +88,7 @@ static GxStatus gx__setup_read_options(GxTrainer *t, int argc, char **argv)
         return GX_OK;
     }
     if (t->o.threads) t->g->threads = (int)t->o.threads;
+    GX_TRY(gx_threads_take(gx_threads(t->g), err));
     t->o.predicts = t->task->predicts ? t->task->predicts(t->self) : NULL;
     GX_TRY(gx_choose_device(t->g, t->o.device));
     return gx__setup_check_folders(&t->o, err);

@@ -122,6 +122,7 @@ static GxStatus gx__writer_read_options(GxWriter *w, int argc, char **argv)
     GX_TRY(gx_config_read_args(&w->config, argc, argv, err));
     if (w->config.help || w->config.version) return gx__writer_say_help(w, argv[0]);
     if (w->o->machine.threads) w->g->threads = (int)w->o->machine.threads;
+    GX_TRY(gx_threads_take(gx_threads(w->g), err));
     GX_TRY(gx_choose_device(w->g, w->o->machine.device));
     return gx_write_options_check(w->o, &w->config, &w->g->error);
 }
