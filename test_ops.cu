@@ -17,6 +17,9 @@
 #include "test/oracle.h"
 #include <sys/wait.h>
 #include <unistd.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
@@ -2732,6 +2735,23 @@ TEST(gemm_of_large_weight_gradients_keeps_the_contract)
             check_gemm(p, gemm_types[types], run == 0 || run == 3 ? 1 : 2, 3 * (run / 2), 61);
     }
 }
+
+#ifdef _OPENMP
+// With fewer threads than were asked for no part of a product may be missing: one on oneDNN's either way.
+TEST(gemm_is_whole_where_openmp_gives_fewer_threads)
+{
+    const int levels = omp_get_max_active_levels();
+    for (int trans = 0; trans < 2; trans++) {
+        const GxGemm p = {trans, 0, 517, 511, 523, 1, 0, NULL, NULL, trans ? 517 : 523, 511, NULL, 511, GX_F32, GX_F32};
+        omp_set_max_active_levels(0); // as OMP_MAX_ACTIVE_LEVELS=0: regions have one thread
+        omp_set_dynamic(1);
+        for (int types = 0; types < COUNT(gemm_types); types++) check_gemm(p, gemm_types[types], 2, 0, 67);
+        omp_set_max_active_levels(levels);
+        omp_set_dynamic(0);
+        check_gemm(p, gemm_types[0], 2, 0, 67);
+    }
+}
+#endif
 
 // ---- --autotune ----------------------------------------------------------------------------------------------------
 

@@ -158,13 +158,25 @@ static dnnl_status_t gx__cpu_sgemm(const GxGemm *p)
                       p->lda, (const float *)p->B, p->ldb, p->beta, (float *)p->C, p->ldc);
 }
 
-static GxStatus gx__cpu_gemm_onednn(const GxGemm *p, int by_matmul, int threads, GxError *err)
+// oneDNN asks OpenMP how many threads there are, and takes it that each region has them: with fewer, as OMP_DYNAMIC and
+// limits in the environment give, a part of the product would be missing, without an error. These are this thread's own
+// settings.
+static void gx__cpu_onednn_threads(int threads)
 {
     (void)threads;
 #ifdef _OPENMP
-    if (!omp_in_parallel() && omp_get_max_threads() != threads)
-        omp_set_num_threads(threads); // oneDNN asks OpenMP; this thread's own setting
+    if (omp_in_parallel()) return;
+    const int most = omp_get_max_active_levels() < 1    ? 1
+                     : omp_get_thread_limit() < threads ? omp_get_thread_limit()
+                                                        : threads;
+    if (omp_get_dynamic()) omp_set_dynamic(0);
+    if (omp_get_max_threads() != most) omp_set_num_threads(most);
 #endif
+}
+
+static GxStatus gx__cpu_gemm_onednn(const GxGemm *p, int by_matmul, int threads, GxError *err)
+{
+    gx__cpu_onednn_threads(threads);
     const dnnl_status_t s = by_matmul ? gx__cpu_matmul(p) : gx__cpu_sgemm(p);
     if (s == dnnl_success) return GX_OK;
     return GX_FAIL(err, s == dnnl_out_of_memory ? GX_ERR_MEMORY : GX_ERR_DEVICE,
