@@ -100,8 +100,8 @@ TEST(environments_that_contradict_themselves_are_refused_by_name)
 {
     static const char *const cases[][2] = {
         {"RANK=3 WORLD_SIZE=3 MASTER_ADDR=a MASTER_PORT=1", "RANK is 3, but WORLD_SIZE is 3"},
-        {"RANK=0", "WORLD_SIZE is not set"},
-        {"WORLD_SIZE=2", "RANK is not set"},
+        {"RANK=0", "RANK is set (0), but WORLD_SIZE is not: set it, too, or unset RANK"},
+        {"WORLD_SIZE=2", "WORLD_SIZE is set (2), but RANK is not"},
         {"RANK=0 WORLD_SIZE=2", "MASTER_ADDR is not set"},
         {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a", "MASTER_PORT is not set"},
         {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=http", "MASTER_PORT is \"http\""},

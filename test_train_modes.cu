@@ -437,7 +437,7 @@ TEST(splits_that_cannot_be_are_refused_with_the_nearest)
         {"--ranks 2 --seq_scatter_list 16,15", {"seq_scatter_list [16,15] sums to 31", "must sum to 32", "[17,15]"}},
         {"--ranks 3 --seq_scatter_list 16,16",
          {"seq_scatter_list [16,16] has 2 entries for 3 ranks", "[11,11,10]", NULL}},
-        {"--ranks 4 --seq_len 3", {"seq_scatter_list: 3 cannot be split among 4 ranks", NULL, NULL}},
+        {"--ranks 4 --seq_len 3", {"seq_len: 3 cannot be split among 4 ranks", NULL, NULL}},
     };
     static const Refusal galaxy2[] = {
         {"--ranks 2 --tp_intermediate_size_list 60,4",

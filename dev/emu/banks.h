@@ -39,9 +39,8 @@ enum class BankUse : uint8_t { load, store, atomic };
 
 inline bool refuses_bank_conflicts()
 {
-    static const std::string what = environment("GX_EMU_BANKS", "count");
-    if (what != "count" && what != "refuse") fatal("GX_EMU_BANKS is %s; there are count and refuse", what.c_str());
-    return what == "refuse";
+    static const bool refuses = environment_word("GX_EMU_BANKS", {"count", "refuse"}) == "refuse";
+    return refuses;
 }
 
 // Passes that lanes of a request take which are served together.

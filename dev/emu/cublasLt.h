@@ -162,10 +162,7 @@ inline const char *cublasLtGetStatusString(cublasStatus_t status)
 
 inline cublasStatus_t cublasLtCreate(cublasLtHandle_t *h) { return *h = new cublasLtContext, CUBLAS_STATUS_SUCCESS; }
 inline cublasStatus_t cublasLtDestroy(cublasLtHandle_t h) { return delete h, CUBLAS_STATUS_SUCCESS; }
-inline size_t cublasLtGetVersion()
-{
-    return strtoull(emu::environment("GX_EMU_CUBLASLT", "130000").c_str(), nullptr, 10);
-}
+inline size_t cublasLtGetVersion() { return (size_t)emu::environment_number("GX_EMU_CUBLASLT", 130000, 1, INT32_MAX); }
 
 inline cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t compute,
                                                cudaDataType_t scale)
@@ -363,7 +360,7 @@ inline cublasStatus_t matrix_of(Matrix *m, const char *name, const cublasLtMatri
 inline cublasStatus_t check_desc(const cublasLtMatmulDescOpaque_t &desc)
 {
     int64_t compute = desc.get(CUBLASLT_MATMUL_DESC_COMPUTE_TYPE), epilogue = desc.get(CUBLASLT_MATMUL_DESC_EPILOGUE);
-    bool tf32_asked = compute == CUBLAS_COMPUTE_32F_FAST_TF32 && environment("GX_EMU_TF32", "0") == "1";
+    bool tf32_asked = compute == CUBLAS_COMPUTE_32F_FAST_TF32 && environment_word("GX_EMU_TF32", {"0", "1"}) == "1";
     if (compute != CUBLAS_COMPUTE_32F && compute != CUBLAS_COMPUTE_32F_PEDANTIC && !tf32_asked)
         return refuse_product(unsupported, "compute type %d%s", (int)compute,
                               compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? " (TF32) without GX_EMU_TF32=1" : "");
@@ -465,7 +462,7 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtM
     size_t workspace =
         std::min((size_t)preference->get(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES), emu::workspace_wanted);
     *found = (int)std::min<int64_t>(requested, emu::algorithms);
-    const int64_t first = strtoll(emu::environment("GX_EMU_ALGORITHM_FIRST", "0").c_str(), nullptr, 10);
+    const int64_t first = emu::environment_number("GX_EMU_ALGORITHM_FIRST", 0, 0, emu::algorithms - 1);
     for (int n = 0; n < *found; n++) {
         results[n] = {{workspace, {}, (first + n) % emu::algorithms}, workspace, CUBLAS_STATUS_SUCCESS, 1, {}};
         for (int i = 0; i < 4; i++)

@@ -112,7 +112,7 @@ namespace emu
 
 // GX_EMU_CARDS: as many cards, all alike but for their numbers (and UUIDs, which begin with GX_EMU_UUID). The current
 // one is a property of the host thread.
-inline int cards() { return atoi(environment("GX_EMU_CARDS", "1").c_str()); }
+inline int cards() { return (int)environment_number("GX_EMU_CARDS", 1, 1, 64); }
 inline thread_local int current_card = 0;
 inline bool is_card(int n) { return n >= 0 && n < cards(); }
 
@@ -120,15 +120,16 @@ inline bool is_card(int n) { return n >= 0 && n < cards(); }
 inline void read_capability(cudaDeviceProp &p)
 {
     const std::string text = environment("GX_EMU_CAPABILITY", "8.0");
-    if (sscanf(text.c_str(), "%d.%d", &p.major, &p.minor) != 2)
+    int end = 0;
+    if (sscanf(text.c_str(), "%d.%d%n", &p.major, &p.minor, &end) != 2 || text[(size_t)end])
         fatal("GX_EMU_CAPABILITY=%s is no compute capability, such as 9.0", text.c_str());
 }
 
 // GX_EMU_MOST_BLOCKS: that kernels of Galaxy, which loop over their jobs, ask for along x
-inline int64_t most_blocks() { return strtoll(environment("GX_EMU_MOST_BLOCKS", "2147483647").c_str(), nullptr, 10); }
+inline int64_t most_blocks() { return environment_number("GX_EMU_MOST_BLOCKS", INT32_MAX, 1, INT32_MAX); }
 
 // GX_EMU_MEMORY: megabytes, of each card
-inline size_t device_memory() { return strtoull(environment("GX_EMU_MEMORY", "4096").c_str(), nullptr, 10) << 20; }
+inline size_t device_memory() { return (size_t)environment_number("GX_EMU_MEMORY", 4096, 1, 1 << 20) << 20; }
 
 inline cudaDeviceProp properties()
 {

@@ -158,12 +158,12 @@ constexpr size_t fiber_guard_bytes = 1 << 20; // no local array of a kernel reac
 inline size_t fiber_stack_bytes()
 {
 #if defined(GX_EMU_ASAN) || defined(GX_EMU_TSAN)
-    const char *usual = "262144"; // red zones around locals, and no overlap of their lives
+    const int64_t usual = 262144; // red zones around locals, and no overlap of their lives
 #else
-    const char *usual = "65536";
+    const int64_t usual = 65536;
 #endif
     static const size_t bytes =
-        (strtoull(environment("GX_EMU_STACK", usual).c_str(), nullptr, 10) + 4095) & ~(size_t)4095;
+        ((size_t)environment_number("GX_EMU_STACK", usual, 4096, 1 << 30) + 4095) & ~(size_t)4095;
     return bytes;
 }
 

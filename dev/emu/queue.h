@@ -61,7 +61,7 @@ struct Asked {
     unsigned long long operations = 0, graphs = 0, nodes = 0; // nodes: of the graphs launched
     ~Asked()
     {
-        if (environment("GX_EMU_COUNT", "0") == "1")
+        if (environment_word("GX_EMU_COUNT", {"0", "1"}) == "1")
             say("the host asked for %llu operations, %llu of them graphs of %llu nodes", operations, graphs, nodes);
     }
 };
@@ -185,7 +185,7 @@ inline bool complete(Operation &op)
 
 inline void sleep_until_changed(std::unique_lock<std::mutex> &held, const std::string &what)
 {
-    unsigned long long patience = strtoull(environment("GX_EMU_PATIENCE", "60").c_str(), nullptr, 10);
+    const int64_t patience = environment_number("GX_EMU_PATIENCE", 60, 1, 1000000);
     unsigned long long seen = device_changes;
     set_access(false);
     if (!device_changed.wait_for(held, std::chrono::seconds(patience), [seen] { return device_changes != seen; }))
@@ -201,7 +201,7 @@ inline void wait_for(std::unique_lock<std::mutex> &held, const OperationRef &op)
 
 inline bool has_room(CUstream_st &s) // lets the first of a full one run, if it can
 {
-    const size_t most = strtoull(environment("GX_EMU_QUEUE", "1024").c_str(), nullptr, 10);
+    const size_t most = (size_t)environment_number("GX_EMU_QUEUE", 1024, 1, 1 << 20);
     bool moved = true;
     while (s.queue.size() >= most && moved) {
         const OperationRef first = s.queue.front();
@@ -236,9 +236,7 @@ inline bool is_capturing() { return captures > 0; }
 
 inline void wait_in_driver(const std::string &why)
 {
-    const std::string driver = environment("GX_EMU_DRIVER", "free");
-    if (driver == "free") return;
-    if (driver != "blocking") fatal("GX_EMU_DRIVER is %s; there are free and blocking", driver.c_str());
+    if (environment_word("GX_EMU_DRIVER", {"free", "blocking"}) == "free") return;
     catch_faults();
     std::vector<OperationRef> last;
     for (const CUstream_st &s : streams)

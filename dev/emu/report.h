@@ -2,10 +2,14 @@
 // variables.
 #ifndef GX_EMU_REPORT_H
 #define GX_EMU_REPORT_H
+#include <cctype>
+#include <cerrno>
 #include <cstdarg>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <string>
 
 namespace emu
@@ -71,6 +75,34 @@ inline std::string environment(const char *name, const char *otherwise)
     return value && *value ? value : otherwise;
 }
 
+// A misspelt value would test nothing, so each is refused that is none of what there is; the first is the usual one.
+inline std::string environment_word(const char *name, std::initializer_list<const char *> words)
+{
+    const std::string value = environment(name, *words.begin());
+    std::string all;
+    for (const char *word : words) {
+        if (value == word) return value;
+        all += all.empty() ? word : std::string(", ") + word;
+    }
+    fatal("%s is %s; there are: %s", name, value.c_str(), all.c_str());
+}
+
+// 1: all of the text is a number from `least` to `most`.
+inline bool read_number(const char *text, int64_t least, int64_t most, int64_t *value)
+{
+    char *end = nullptr;
+    errno = 0;
+    *value = strtoll(text, &end, 10);
+    return isdigit((unsigned char)*text) && !*end && !errno && *value >= least && *value <= most;
+}
+inline int64_t environment_number(const char *name, int64_t otherwise, int64_t least, int64_t most)
+{
+    const std::string text = environment(name, "");
+    int64_t value = otherwise;
+    if (text.empty() || read_number(text.c_str(), least, most, &value)) return value;
+    fatal("%s is %s; it must be a number from %lld to %lld", name, text.c_str(), (long long)least, (long long)most);
+}
+
 // "random:17" or "random"; the part after the colon is the seed.
 struct Choice {
     std::string word;
@@ -81,7 +113,10 @@ inline Choice environment_choice(const char *name, const char *otherwise)
     std::string value = environment(name, otherwise);
     size_t colon = value.find(':');
     if (colon == std::string::npos) return {value, 1};
-    return {value.substr(0, colon), strtoull(value.c_str() + colon + 1, nullptr, 10)};
+    int64_t seed;
+    if (!read_number(value.c_str() + colon + 1, 0, INT64_MAX, &seed))
+        fatal("%s is %s; behind the colon there must be a number", name, value.c_str());
+    return {value.substr(0, colon), (unsigned long long)seed};
 }
 
 // xorshift64* (Vigna 2016): enough to shuffle orders.

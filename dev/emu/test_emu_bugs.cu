@@ -664,6 +664,18 @@ static int two_ranks_on_one_card(bool bug)
     return right;
 }
 
+// ---- the emulator's own variables ----------------------------------------------------------------------------------
+static int one_store_with(const char *name, const char *value)
+{
+    setenv(name, value, 1);
+    Buffer<float> x(1);
+    GX_LAUNCH(write_at, 1, 1, 0, 0, x.data, 0);
+    return x.download()[0] == 1;
+}
+static int a_queue_of_no_operations(bool bug) { return one_store_with("GX_EMU_QUEUE", bug ? "0" : "1"); }
+static int a_misspelt_word(bool bug) { return one_store_with("GX_EMU_ORDER", bug ? "backwards" : "reverse"); }
+static int a_seed_that_is_no_number(bool bug) { return one_store_with("GX_EMU_ORDER", bug ? "random:7x" : "random:7"); }
+
 // ---- among ranks ---------------------------------------------------------------------------------------------------
 static int a_rank_that_never_comes(bool bug)
 {
@@ -895,6 +907,9 @@ static const struct {
     BUG(memory_of_another_card),
     BUG(a_stream_of_another_card),
     BUG(two_ranks_on_one_card),
+    BUG(a_queue_of_no_operations),
+    BUG(a_misspelt_word),
+    BUG(a_seed_that_is_no_number),
     BUG(a_rank_that_never_comes),
     BUG(sends_in_a_circle),
     BUG(an_event_before_nccl_has_launched),

@@ -74,11 +74,15 @@ GX_END
 #include <unistd.h>
 
 // ---- environment and address ---------------------------------------------------------------------------------------
-static GxStatus gx__meet_environment_count(const char *name, int least, int most, int *value, GxError *err)
+// other: the variable for whose sake this one is read
+static GxStatus gx__meet_environment_count(const char *name, const char *other, int least, int most, int *value,
+                                           GxError *err)
 {
     const char *text = getenv(name);
     char *end = NULL, cut[44];
-    if (!text || !text[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is not set", name);
+    if (!text || !text[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is set (%s), but %s is not: set it, too, or unset %s", other,
+                       gx_text_cut(getenv(other), cut, sizeof cut), name, other);
     const long n = strtol(text, &end, 10);
     if (*end || n < least || n > most)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is \"%s\"; it must be a number from %d to %d", name,
@@ -119,7 +123,7 @@ static GxStatus gx__meet_environment_master(GxRendezvous *r, GxError *err)
                        r->rank, r->world, host && host[0] ? "MASTER_PORT" : "MASTER_ADDR");
     if (!gx__meet_set_host(r, host, (int)strlen(host)))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "MASTER_ADDR has %d characters", (int)strlen(host));
-    GX_TRY(gx__meet_environment_count("MASTER_PORT", 1, 65534, &r->port, err));
+    GX_TRY(gx__meet_environment_count("MASTER_PORT", "MASTER_ADDR", 1, 65534, &r->port, err));
     if (agent && !strcmp(agent, "True")) r->port++;
     return GX_OK;
 }
@@ -135,13 +139,13 @@ GxStatus gx_rendezvous_environment(GxRendezvous *r, GxError *err)
     r->local_rank = -1;
     if (!torchrun && !slurm) return GX_OK;
     GxRendezvous found = *r;
-    GX_TRY(gx__meet_environment_count(world_name, 1, GX_MAX_PARTS, &found.world, err));
-    GX_TRY(gx__meet_environment_count(rank_name, 0, 1 << 20, &found.rank, err));
+    GX_TRY(gx__meet_environment_count(world_name, rank_name, 1, GX_MAX_PARTS, &found.world, err));
+    GX_TRY(gx__meet_environment_count(rank_name, world_name, 0, 1 << 20, &found.rank, err));
     GX_TRY(gx__meet_check_rank(&found, rank_name, world_name, err));
     if (gx__meet_is_set(local_name))
-        GX_TRY(gx__meet_environment_count(local_name, 0, found.world - 1, &found.local_rank, err));
+        GX_TRY(gx__meet_environment_count(local_name, rank_name, 0, found.world - 1, &found.local_rank, err));
     if (torchrun && gx__meet_is_set("LOCAL_WORLD_SIZE"))
-        GX_TRY(gx__meet_environment_count("LOCAL_WORLD_SIZE", 1, found.world, &found.local_ranks, err));
+        GX_TRY(gx__meet_environment_count("LOCAL_WORLD_SIZE", local_name, 1, found.world, &found.local_ranks, err));
     if (found.local_ranks && found.local_rank >= found.local_ranks)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "LOCAL_RANK is %d, but LOCAL_WORLD_SIZE is %d", found.local_rank,
                        found.local_ranks);

@@ -768,8 +768,8 @@ void gx_model_take(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk
                 (long)m->max_positions);
         return;
     }
-    if (gx_split_list(&m->sequence, "seq_scatter_list", is_split && list->n ? list->part : NULL, list->n, T,
-                      is_split ? m->members : 1, &g->error) != GX_OK)
+    if (gx_split_list(&m->sequence, list->n ? "seq_scatter_list" : "seq_len", is_split && list->n ? list->part : NULL,
+                      list->n, T, is_split ? m->members : 1, &g->error) != GX_OK)
         return;
     m->max_T = T, m->max_B = B, m->chunk = gx_min(T * B, chunk);
     for (int is_side = 0; is_side < 2; is_side++)

@@ -241,10 +241,11 @@ static GxStatus gx__setup_check_graphs(GxTrainer *t)
     GxError *err = &t->g->error;
     if (!t->o.cuda_graphs || gx_options_is_inference(&t->o)) return GX_OK;
     if (!t->g->device->graph_begin)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--cuda_graphs is about kernels on a card; this run is on the device %s: leave it out, or say "
-                       "--cuda_graphs false",
-                       t->g->device->name);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--cuda_graphs is about kernels on a card; this run is on the device %s: leave it out, or, where "
+            "the resumed run or a --config file has it, say --cuda_graphs false",
+            t->g->device->name);
     return GX_OK;
 }
 
