@@ -303,29 +303,36 @@ TEST(autotune_on_several_ranks_takes_a_file_adds_to_it_and_is_resumed)
     CHECK(!exists("unequal") && !exists("unequal.txt"), "the refused run has made its folder");
 }
 
-// A run is stopped between its look at the file and its first step's end, of some seconds, while another one adds to
-// it.
-TEST(autotune_keeps_the_shapes_that_another_run_has_added_meanwhile)
+// Of a run that is stopped between its look at the file and its first step's end, of some seconds: meanwhile the file
+// becomes a copy of `other`.
+static void run_meanwhile(const char *dir, const char *file, const char *other)
 {
-    char line[TEST_PATH + 300];
-    if (!use_program("train_llama")) return;
-    CHECK_RAN(run("--output_dir other --seq_len 8 --autotune other.txt " ON_CPU));
-    snprintf(
-        line, sizeof line,
-        "%s --config tiny.json --output_dir meanwhile --seq_len 256 --global_batch_size 8 --eval_steps 0 --max_steps 1 "
-        "--autotune shared.txt --device cpu --micro_batch_size 8",
-        program);
+    char line[TEST_PATH + 300], log[60];
+    snprintf(log, sizeof log, "%s/log.jsonl", dir);
+    snprintf(line, sizeof line,
+             "%s --config tiny.json --output_dir %s --seq_len 256 --global_batch_size 8 --eval_steps 0 "
+             "--max_steps 1 --autotune %s --device cpu --micro_batch_size 8",
+             program, dir, file);
     start_line(line, 0);
-    for (int ms = 0; !exists("meanwhile/log.jsonl") && ms < 30000; ms++) sleep_ms(1);
+    for (int ms = 0; !exists(log) && ms < 30000; ms++) sleep_ms(1);
     kill(child.pid, SIGSTOP);
-    CHECK(!exists("shared.txt") && !shell("cp other.txt shared.txt"), "the first step was too fast for this test");
+    CHECK(!exists(file) && !shell("cp %s %s", other, file), "the first step was too fast for this test");
     kill(child.pid, SIGCONT);
     CHECK(finish() == 0, "%s", err());
+    CHECK(!shell("grep -q '^2048 ' %s/checkpoint-1/autotune.txt", dir), "the checkpoint lacks its own shapes");
+}
+
+TEST(autotune_keeps_what_comes_into_the_files_place_meanwhile)
+{
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir other --seq_len 8 --autotune other.txt " ON_CPU));
+    run_meanwhile("meanwhile", "shared.txt", "other.txt");
     shell("tail -n +2 other.txt | sort > a; tail -n +2 shared.txt | sort > b; comm -12 a b > c");
     CHECK(same_file("a", "c"), "the other run's shapes are lost");
-    CHECK(table_says("meanwhile/checkpoint-1/autotune.txt", "none") == -1 &&
-              !shell("grep -q '^2048 ' shared.txt && ! grep -q '^2048 ' other.txt"),
-          "its own shapes are lost");
+    CHECK(!shell("grep -q '^2048 ' shared.txt && ! grep -q '^2048 ' other.txt"), "its own shapes are lost");
+    run_meanwhile("meanwhile_text", "notes.txt", "text.txt");
+    CHECK(same_file("notes.txt", "text.txt") && strstr(err(), "notes.txt is no table any more and stays as it is"),
+          "%s", err());
 }
 
 TEST(autotune_on_the_cpu_refuses_tables_that_are_damaged_and_times_anew_on_another_cpu)

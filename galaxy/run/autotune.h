@@ -43,6 +43,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "../ops/tuned.h"
 #include "agree.h"
 #include "output.h"
 #include "trainer.h"
@@ -208,41 +209,42 @@ static char *gx__autotune_merge(const char *table, const char *other)
     return NULL;
 }
 
-// What FILE shall have: all ranks' choices, and what another run has added since this one began. NULL: no memory.
-static char *gx__autotune_text(const GxTrainer *t, const char *file)
+// Writes all ranks' choices into FILE, and what another run has added to it since this one began.
+static GxStatus gx__autotune_write_file(const GxTrainer *t, const char *file, GxError *err)
 {
-    GxError ignored = GX_ZERO; // what is no table any more is written anew
     char *now = NULL;
-    int64_t bytes;
+    int64_t bytes = 0;
     const size_t header = strcspn(t->tuned, "\n") + 1;
-    if (gx_path_is_file(file)) gx_file_read(file, GX__AUTOTUNE_MOST, &now, &bytes, &ignored);
-    char *text = gx__autotune_merge(t->tuned, now && !strncmp(now, t->tuned, header) ? now : t->tuned);
+    if (gx_path_is_file(file)) GX_TRY(gx_file_read(file, GX__AUTOTUNE_MOST, &now, &bytes, err));
+    GxStatus status = GX_OK;
+    if (bytes && strncmp(now, GX_TUNED, strlen(GX_TUNED)))
+        status = GX_FAIL(err, GX_ERR_FORMAT, "%s is no table any more and stays as it is", file);
+    char *text = gx__autotune_merge(t->tuned, bytes && !strncmp(now, t->tuned, header) ? now : t->tuned);
+    if (!text) status = GX_FAIL(err, GX_ERR_MEMORY, "no memory for a table of products");
+    if (status == GX_OK) status = gx_file_write(file, text, (int64_t)strlen(text), err);
     free(now);
-    return text;
+    free(text);
+    return status;
 }
 
-// Writes the merged table into FILE, on rank 0. If that fails, a warning says so and the run goes on.
-static void gx__autotune_write(GxTrainer *t)
+// On rank 0. If FILE cannot be written, a warning says so and the run goes on.
+static void gx__autotune_write(const GxTrainer *t)
 {
-    GxError disk = GX_ZERO;
+    GxError why = GX_ZERO;
     GxLogger *log = &t->g->log;
     char *link = realpath(t->o.autotune, NULL); // where a link leads to; NULL: there is no such file yet
-    const char *file = link ? link : t->o.autotune;
-    char *text = gx__autotune_text(t, file);
-    const GxStatus written = text ? gx_file_write(file, text, (int64_t)strlen(text), &disk)
-                                  : GX_FAIL(&disk, GX_ERR_MEMORY, "no memory for a table of products");
+    const GxStatus written = gx__autotune_write_file(t, link ? link : t->o.autotune, &why);
     const int shapes = gx__autotune_lines(t->tuned);
     if (written != GX_OK)
         gx_log(log, GX_LOG_WARNING,
                "--autotune: %d shapes of products have the algorithm that was fastest; %s; the choices are in this "
                "run's checkpoints alone",
-               shapes, disk.message);
+               shapes, why.message);
     else if (shapes)
         gx_log(log, GX_LOG_INFO,
                "--autotune: %d shapes of products have the algorithm that was fastest: they are listed in %s", shapes,
                t->o.autotune);
     else gx_log(log, GX_LOG_INFO, "--autotune: each of this run's products can be computed in one way alone here");
-    free(text);
     free(link);
 }
 
