@@ -303,14 +303,14 @@ TEST(autotune_on_several_ranks_takes_a_file_adds_to_it_and_is_resumed)
     CHECK(!exists("unequal") && !exists("unequal.txt"), "the refused run has made its folder");
 }
 
-// Of a run that is stopped between its look at the file and its first step's end, of some seconds: meanwhile the file
-// becomes a copy of `other`.
+// Of a run that is stopped between its look at the file and its first step's end, a second or more later: meanwhile the
+// file becomes a copy of `other`.
 static void run_meanwhile(const char *dir, const char *file, const char *other)
 {
     char line[TEST_PATH + 300], log[60];
     snprintf(log, sizeof log, "%s/log.jsonl", dir);
     snprintf(line, sizeof line,
-             "%s --config tiny.json --output_dir %s --seq_len 256 --global_batch_size 8 --eval_steps 0 "
+             "%s --config tiny.json --output_dir %s --seq_len 256 --global_batch_size 512 --eval_steps 0 "
              "--max_steps 1 --autotune %s --device cpu --micro_batch_size 8",
              program, dir, file);
     start_line(line, 0);
