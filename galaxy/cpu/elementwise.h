@@ -84,26 +84,32 @@ void gx_cpu_scale(GxContext *g, void *y, const void *x, int64_t n, float factor,
                      gx_min(GX__CPU_RANGE, n - i), factor);
 }
 
-// total = (accumulate ? total : 0) + sum_i x[i], or x[i]^2: blocks of `block` elements in parallel, then their sums in
-// order
+static double gx__cpu_sum_of(const float *x, int64_t n, int squares)
+{
+    double s = 0;
+    if (squares) {
+        GX_OMP(simd reduction(+ : s))
+        for (int64_t i = 0; i < n; i++) s += (double)x[i] * (double)x[i];
+    } else {
+        GX_OMP(simd reduction(+ : s))
+        for (int64_t i = 0; i < n; i++) s += (double)x[i];
+    }
+    return s;
+}
+
+// total = (accumulate ? total : 0) + sum_i x[i], or x[i]^2: blocks of `block` elements in parallel, each by pieces of
+// GX_SUM_BLOCK, whose rounding is less than that of a long sum; then the blocks' sums in order
 static void gx__cpu_sum_blocks(GxContext *g, double *total, const float *x, int64_t n, int64_t block, int squares,
                                int accumulate, double *scratch)
 {
     (void)g;
-    int64_t blocks = gx_ceil_div(n, block);
+    const int64_t blocks = gx_ceil_div(n, block);
     GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, n)))
     for (int64_t b = 0; b < blocks; b++) {
-        const float *p = x + b * block;
-        int64_t m = gx_min(block, n - b * block);
-        double s = 0;
-        if (squares) {
-            GX_OMP(simd reduction(+ : s))
-            for (int64_t i = 0; i < m; i++) s += (double)p[i] * (double)p[i];
-        } else {
-            GX_OMP(simd reduction(+ : s))
-            for (int64_t i = 0; i < m; i++) s += (double)p[i];
-        }
-        scratch[b] = s;
+        const int64_t end = gx_min(n, (b + 1) * block);
+        scratch[b] = 0;
+        for (int64_t i = b * block; i < end; i += GX_SUM_BLOCK)
+            scratch[b] += gx__cpu_sum_of(x + i, gx_min(GX_SUM_BLOCK, end - i), squares);
     }
     double s = accumulate ? *total : 0;
     for (int64_t b = 0; b < blocks; b++) s += scratch[b];
