@@ -66,7 +66,7 @@ typedef struct {
 } GxTileRoom;
 
 // How many floats of a panel's A a row takes.
-static int64_t gx__tile_a_row(const GxGemm *p, int64_t k) { return p->trans_a ? k : GX__BLOCK_K; }
+static int64_t gx__tile_a_row(const GxGemm *p, int64_t k) { return p->trans_a ? k : (int64_t)GX__BLOCK_K; }
 
 // C[i,j] = alpha * sum_l a[i*row + l*step] b[l,j] + beta * C[i,j]; beta 0: C is only written.
 static GX_CPU_INLINE void gx__tile_by(float *c, int64_t ldc, const float *a, int64_t row, int64_t step, const float *b,
