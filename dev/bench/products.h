@@ -64,11 +64,13 @@ static void packed_try(dnnl_status_t status)
     if (status != dnnl_success) fprintf(stderr, "oneDNN refused a product (its status %d)\n", (int)status), exit(1);
 }
 
+static dnnl_data_type_t packed_type(GxDtype type) { return type == GX_BF16 ? dnnl_bf16 : dnnl_f32; }
+
 static dnnl_memory_desc_t packed_layout(int64_t rows, int64_t columns, int64_t ld, int is_transposed, GxDtype type)
 {
     const dnnl_dims_t dims = {rows, columns}, strides = {is_transposed ? 1 : ld, is_transposed ? ld : 1};
     dnnl_memory_desc_t d;
-    packed_try(LAYOUT_BY_STRIDES(&d, 2, dims, type == GX_BF16 ? dnnl_bf16 : dnnl_f32, strides));
+    packed_try(LAYOUT_BY_STRIDES(&d, 2, dims, packed_type(type), strides));
     return d;
 }
 
@@ -85,7 +87,7 @@ static void packed_open(Packed *k, const GxGemm *p)
                        b = packed_layout(p->K, p->N, p->ldb, p->trans_b, p->type_ab),
                        c = packed_layout(p->M, p->N, p->ldc, 0, p->type_c), any;
     dnnl_primitive_desc_t matmul, pack;
-    packed_try(LAYOUT_BY_TAG(&any, 2, dims, p->type_ab == GX_BF16 ? dnnl_bf16 : dnnl_f32, dnnl_format_tag_any));
+    packed_try(LAYOUT_BY_TAG(&any, 2, dims, packed_type(p->type_ab), dnnl_format_tag_any));
     packed_try(dnnl_engine_create(&k->engine, dnnl_cpu, 0));
     packed_try(dnnl_stream_create(&k->stream, k->engine, dnnl_stream_default_flags));
 #if DNNL_VERSION_MAJOR >= 3

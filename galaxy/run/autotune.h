@@ -170,7 +170,6 @@ GxStatus gx_autotune_open(GxTrainer *t)
     t->tuned = NULL;
     if (!gx_failed(g) && bytes && g->device->take_tuned(g, text, &g->error) == GX_OK)
         t->tuned = g->device->tuned_text(g);
-    t->tuned_is_kept = (int)is_kept;
     t->times_products = !gx_failed(g) && !gx_options_is_inference(&t->o) && !is_kept;
     if (t->times_products) g->device->tune(g, 1);
     free(text);

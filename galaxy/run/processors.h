@@ -28,7 +28,9 @@ double gx_cpu_limit(const char *root);
 
 // Sees to it that this rank's parallel regions have so many threads; GX_ERR_ARGUMENT: the environment allows fewer.
 GxStatus gx_threads_take(int threads, GxError *err);
-void gx_cores_unbind(void); // undoes what OpenMP has bound this thread to, for a program that is started again
+// Undoes what OpenMP has bound this thread to, before something is started that would be bound with it: the program
+// again, or ranks as threads.
+void gx_cores_unbind(void);
 
 // Why a rank has so many threads: "2 threads (2 cores / 1 rank)", "4 threads (--threads)", "1 thread (1 core / 1 rank;
 // the CPU limit of this container is 0.5)". asked: 0, or the number that an option asked for.

@@ -106,7 +106,7 @@ typedef struct GxTrainer {
     int stop, done;          // asked to stop; nothing more to do (--help, --version, --dry_run)
     GxError data_error;      // of this rank's data: it asks to stop
     char *tuned;             // the table of --autotune (autotune.h), as text; NULL: none
-    int tuned_is_kept;       // 1: it is that of the checkpoint that the run goes on from, and nothing is timed
+    int tuned_is_kept;       // 1, on rank 0: it is that of the checkpoint that the run goes on from; nothing is timed
     int times_products;      // 1: this step times the algorithms
     int data_changed;        // 1: a warning has said that the data have changed since the start
     // what is written and said
