@@ -519,8 +519,8 @@ TEST(each_call_of_attention_is_taken_by_the_fastest_kernel_for_it)
         GxDtype dtype;
         int feature, forward, backward, h100_forward, h100_backward;
     } calls[] = {
-        {64, GX_BF16, PLAIN, MMA_SYNC, MMA_SYNC, MMA_SYNC, WGMMA},
-        {8, GX_BF16, PLAIN, MMA_SYNC, MMA_SYNC, MMA_SYNC, WGMMA},
+        {64, GX_BF16, PLAIN, MMA_SYNC, MMA_SYNC, WGMMA, WGMMA},
+        {8, GX_BF16, PLAIN, MMA_SYNC, MMA_SYNC, WGMMA, WGMMA},
         {72, GX_BF16, PLAIN, MMA_SYNC, MMA_SYNC, WGMMA, WGMMA},
         {128, GX_BF16, PLAIN, MMA_SYNC, MMA_SYNC, WGMMA, WGMMA},
         {128, GX_BF16, DOCUMENTS, MMA_SYNC, MMA_SYNC, WGMMA, MMA_SYNC},

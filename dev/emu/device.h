@@ -142,7 +142,7 @@ inline cudaDeviceProp properties()
     p.reservedSharedMemPerBlock = shared_reserved;
     p.totalConstMem = 64 << 10;
     read_capability(p);
-    p.multiProcessorCount = 1, p.warpSize = warp_lanes;
+    p.multiProcessorCount = 4, p.warpSize = warp_lanes;
     p.maxThreadsPerBlock = block_threads_max;
     p.maxThreadsDim[0] = p.maxThreadsDim[1] = 1024, p.maxThreadsDim[2] = 64;
     p.maxGridSize[0] = 0x7fffffff, p.maxGridSize[1] = p.maxGridSize[2] = 65535;

@@ -386,25 +386,28 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK, GxCudaTiles<HEAD>::FORWA
 // dv += p^T d_o, dk += ds^T q, dq += ds k
 // With dropout dp = keep*(d_o v^T) and dv += (keep*p)^T d_o; D is the same, since o has the same keep in it.
 
-// D[row, head], one warp each: 8 rows and heads to a block. N = 1 or the elements of 16 bytes. o and d_o are read once.
+// D[row, head]. A block takes a row at a time, `lanes` neighbours (a power of two) a head of it, with N = 1 or the
+// elements of 16 bytes each. o and d_o are read once.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
-    gx__cuda_attention_dot(float *D, const T *d_o, const T *o, const __grid_constant__ GxCudaAttention p)
+    gx__cuda_attention_dot(float *D, const T *d_o, const T *o, const __grid_constant__ GxCudaAttention p, int lanes)
 {
-    enum { WARPS = GX_CUDA_BLOCK / GX_WARP };
-    const int lane = (int)threadIdx.x % GX_WARP, warp = (int)threadIdx.x / GX_WARP;
-    for (int64_t job = (int64_t)blockIdx.x * WARPS + warp; job < p.q_rows * p.a.H; job += (int64_t)gridDim.x * WARPS) {
-        const int64_t at = job / p.a.H * p.a.o_stride + job % p.a.H * p.a.head_dim;
-        float sum = 0;
-        for (int64_t c = lane * N; c < p.a.head_dim; c += GX_WARP * N) {
-            float x[N], y[N];
-            gx_load(x, d_o + at + c);
-            gx_load(y, o + at + c);
-            for (int e = 0; e < N; e++) sum += x[e] * y[e];
+    const int lane = (int)threadIdx.x % lanes, own = (int)threadIdx.x % GX_WARP / lanes, at_once = GX_WARP / lanes,
+              step = (int)blockDim.x / lanes, heads = (int)p.a.H, h = (int)p.a.head_dim;
+    for (int64_t row = blockIdx.x; row < p.q_rows; row += gridDim.x)
+        for (int first = (int)threadIdx.x / GX_WARP * at_once; first < heads; first += step) { // of this warp
+            const int head = first + own;
+            const int64_t at = row * p.a.o_stride + head * h;
+            float sum = 0;
+            for (int c = lane * N; c < (head < heads ? h : 0); c += lanes * N) {
+                float x[N], y[N];
+                gx_load(x, d_o + at + c);
+                gx_load(y, o + at + c);
+                for (int e = 0; e < N; e++) sum += x[e] * y[e];
+            }
+            for (int i = lanes / 2; i > 0; i /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, i);
+            if (lane == 0 && head < heads) D[row * heads + head] = sum;
         }
-        sum = gx_warp_sum(sum);
-        if (lane == 0) D[job] = sum;
-    }
 }
 
 // One (query, key) pair: the score s becomes p, dp becomes ds. A score of -inf: they do not see each other.
@@ -659,14 +662,11 @@ static void gx__cuda_launch_forward(GxContext *g, void *o, float *lse, const voi
 
 typedef enum { GX__CUDA_BY_TILES, GX__CUDA_BY_MMA, GX__CUDA_BY_WGMMA } GxCudaAttentionKernel;
 
-// The fastest kernel that takes them. On an H100 the forward by wgmma takes two thirds of the time of mma.sync's with
-// heads of 128, and more time with heads of 64; sizes between these have not been measured. The backward by wgmma is
-// faster with both (docs/kernels.md).
+// The fastest kernel that takes them: by wgmma where there is one (docs/kernels.md).
 static GxCudaAttentionKernel gx__cuda_attention_kernel(const GxContext *g, const GxCudaAttention *p, int backward)
 {
 #ifdef GX_CUDA_SM_90A
-    if (backward ? gx__wgmma_backward_takes(g, p) : p->a.head_dim > 64 && gx__wgmma_takes(g, p))
-        return GX__CUDA_BY_WGMMA;
+    if (backward ? gx__wgmma_backward_takes(g, p) : gx__wgmma_takes(g, p)) return GX__CUDA_BY_WGMMA;
 #endif
     (void)g, (void)backward;
     return gx__mma_takes(p) ? GX__CUDA_BY_MMA : GX__CUDA_BY_TILES;
@@ -693,13 +693,17 @@ void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q,
 template <class T>
 static void gx__cuda_launch_dot(GxContext *g, float *D, const void *d_o, const void *o, const GxCudaAttention *p)
 {
-    const unsigned grid = gx_cuda_blocks(gx_ceil_div(p->q_rows * p->a.H, GX_CUDA_BLOCK / GX_WARP));
+    enum { N = GxPack<T>::N };
+    const int64_t packs = gx_ceil_div(p->a.head_dim, p->packed ? N : 1);
+    const unsigned grid = gx_cuda_blocks(p->q_rows);
+    const cudaStream_t stream = gx_cuda(g)->stream;
+    int lanes = 1;
+    while (lanes < GX_WARP && lanes < packs) lanes *= 2;
+    const int threads = gx_cuda_threads(p->a.H * lanes, GX_CUDA_BLOCK);
     if (p->packed)
-        GX_LAUNCH((gx__cuda_attention_dot<T, GxPack<T>::N>), grid, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, D,
-                  (const T *)d_o, (const T *)o, *p);
+        GX_LAUNCH((gx__cuda_attention_dot<T, N>), grid, threads, 0, stream, D, (const T *)d_o, (const T *)o, *p, lanes);
     else
-        GX_LAUNCH((gx__cuda_attention_dot<T, 1>), grid, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, D, (const T *)d_o,
-                  (const T *)o, *p);
+        GX_LAUNCH((gx__cuda_attention_dot<T, 1>), grid, threads, 0, stream, D, (const T *)d_o, (const T *)o, *p, lanes);
     gx_cuda_check(g, "attention_dot");
 }
 

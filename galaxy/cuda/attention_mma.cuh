@@ -364,10 +364,10 @@ template <int M, int HEAD> struct GxMmaRows {
     float o[M][HEAD / 8][4], maximum[M][2], sum[M][2];
 };
 
-// Scores to probabilities against the new maximum; o is rescaled to it.
+// Scores to probabilities against the new maximum, which a row's sum is rescaled to; o is to be, by `shrink`.
 template <int M, int N, int HEAD>
 static __device__ __forceinline__ void gx__mma_softmax(float (&s)[M][N / 8][4], GxMmaRows<M, HEAD> &rows,
-                                                       float scale_log2)
+                                                       float (&shrink)[M][2], float scale_log2)
 {
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -379,7 +379,7 @@ static __device__ __forceinline__ void gx__mma_softmax(float (&s)[M][N / 8][4], 
             maximum = gx__mma_row_max(maximum);
             // no key so far: every exp2 below is 0
             const float against = maximum == -INFINITY ? 0.0f : maximum * scale_log2;
-            const float shrink = gx_exp2(rows.maximum[m][half] * scale_log2 - against);
+            shrink[m][half] = gx_exp2(rows.maximum[m][half] * scale_log2 - against);
 #pragma unroll
             for (int i = 0; i < N / 4; i++) {
                 float &x = s[m][i / 2][half * 2 + i % 2];
@@ -387,10 +387,16 @@ static __device__ __forceinline__ void gx__mma_softmax(float (&s)[M][N / 8][4], 
                 sum += x;
             }
             rows.maximum[m][half] = maximum;
-            rows.sum[m][half] = rows.sum[m][half] * shrink + sum;
-#pragma unroll
-            for (int i = 0; i < HEAD / 4; i++) rows.o[m][i / 2][half * 2 + i % 2] *= shrink;
+            rows.sum[m][half] = rows.sum[m][half] * shrink[m][half] + sum;
         }
+}
+template <int M, int HEAD>
+static __device__ __forceinline__ void gx__mma_rescale(GxMmaRows<M, HEAD> &rows, const float (&shrink)[M][2])
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int i = 0; i < HEAD / 2; i++) rows.o[m][i / 4][i % 4] *= shrink[m][i % 4 / 2];
 }
 
 // o and its log-sum-exp from what was summed up.
@@ -442,7 +448,7 @@ static __device__ __forceinline__ void gx__mma_forward_tile(T *o, float *lse, co
     while (keys.tile.length) {
         const GxCudaTile now = keys.tile;
         GxMmaSpan span[M][2];
-        float s[M][N / 8][4] = {};
+        float s[M][N / 8][4] = {}, shrink[M][2];
         gx_cp_async_wait<0>();
         __syncthreads(); // queries and keys are there; the values of the tile before are read
         gx__mma_load<T, N, HEAD>(tiles->v, v + keys.at, kv_stride, now.length, p);
@@ -457,7 +463,8 @@ static __device__ __forceinline__ void gx__mma_forward_tile(T *o, float *lse, co
         gx_cp_async_commit();
         if (!sight.some) continue;
         if (!sight.whole) gx__mma_hide<M, N>(s, span);
-        gx__mma_softmax<M, N, HEAD>(s, rows, p.scale_log2);
+        gx__mma_softmax<M, N, HEAD>(s, rows, shrink, p.scale_log2);
+        gx__mma_rescale<M, HEAD>(rows, shrink);
         if (p.a.dropout != 0)
             gx__mma_each<M, N>(s, [&](float &x, int m, int half, int column) {
                 x *= gx__mma_keep<N>(tiles->keep, gx__mma_first_row<M>() + gx__mma_row(m, half), column, p);

@@ -31,8 +31,8 @@ enum {
     GX__WGMMA_OWN = 2 * GX__WGMMA_ROWS,
     GX__WGMMA_GROUP = 128, // threads of a warpgroup
     GX__WGMMA_THREADS = 3 * GX__WGMMA_GROUP,
-    GX__WGMMA_PRODUCER_REGISTERS = 56, // of a thread; a block begins with 168 for each of its threads
-    GX__WGMMA_CONSUMER_REGISTERS = 224,
+    GX__WGMMA_PRODUCER_REGISTERS = 40, // of a thread; a block begins with 168 for each of its threads
+    GX__WGMMA_CONSUMER_REGISTERS = 232,
     GX__WGMMA_OTHERS = 64,
     GX__WGMMA_STAGES = 4
 };
@@ -55,9 +55,15 @@ typedef struct {
 } GxWgmmaMaps;
 
 typedef struct {
-    GxCudaTile tile; // of queries
-    int64_t b, head;
-} GxWgmmaJob; // of a block, one for each query tile of a sample's heads
+    GxCudaTile tile; // of own rows
+    int64_t b, head; // of keys a key and value head
+} GxWgmmaJob;        // one for each tile of a sample's heads; a block has one after another
+
+// A block's own rows are queries, in the backward also keys (KEYS).
+template <bool KEYS> static __host__ __device__ inline int64_t gx__wgmma_jobs(const GxCudaAttention &p)
+{
+    return gx__cuda_tiles(KEYS ? p.a.k_runs : p.a.q_runs, GX__WGMMA_OWN) * p.a.B * (KEYS ? p.a.K : p.a.H);
+}
 
 #ifdef GX_CUDA_HOPPER
 typedef struct {
@@ -71,17 +77,128 @@ static __device__ __forceinline__ void gx__wgmma_next(GxWgmmaTurn *turn)
     turn->stage = 0, turn->phase ^= 1;
 }
 
-static __device__ __forceinline__ int64_t gx__wgmma_jobs(const GxCudaAttention &p)
+// Causal: the last tiles of queries and the first of keys meet the most, and begin.
+template <bool KEYS> static __device__ __forceinline__ GxWgmmaJob gx__wgmma_job(const GxCudaAttention &p, unsigned i)
 {
-    return gx__cuda_tiles(p.a.q_runs, GX__WGMMA_OWN) * p.a.B * p.a.H;
+    const GxRuns &runs = KEYS ? p.a.k_runs : p.a.q_runs;
+    const unsigned per_sample = (unsigned)(KEYS ? p.a.K : p.a.H), heads = (unsigned)p.a.B * per_sample;
+    const int64_t number = KEYS ? i / heads : gx__cuda_tiles(runs, GX__WGMMA_OWN) - 1 - i / heads;
+    const GxWgmmaJob job = {gx__cuda_tile(runs, GX__WGMMA_OWN, number), i % heads / per_sample, i % per_sample};
+    return job;
 }
 
-// Causal: the last tiles see the most keys and begin.
-static __device__ __forceinline__ GxWgmmaJob gx__wgmma_job(const GxCudaAttention &p, int64_t i)
+// The jobs of a block: blockIdx.x, and from each the next one. Where earlier jobs are longer, blocks have about as much
+// to do, since every other time they take theirs in the opposite order.
+static __device__ __forceinline__ unsigned gx__wgmma_job_after(unsigned i)
 {
-    const int64_t last = gx__cuda_tiles(p.a.q_runs, GX__WGMMA_OWN) - 1, heads = p.a.B * p.a.H;
-    const GxWgmmaJob job = {gx__cuda_tile(p.a.q_runs, GX__WGMMA_OWN, last - i / heads), i % heads / p.a.H, i % p.a.H};
-    return job;
+    return 2 * (i / gridDim.x + 1) * gridDim.x - 1 - i;
+}
+
+// ---- the others ----------------------------------------------------------------------------------------------------
+// What a tile costs besides its products is counted: there are few instructions to a tile, those of a run are long.
+
+typedef struct {
+    int begin, end; // none: begin >= end
+} GxWgmmaRange;     // of a run's rows
+
+// The tiles that somebody of a block's own rows sees or, of keys, is seen by, one after another.
+typedef struct {
+    int own;                // the first of this warpgroup's rows among those of the block
+    int head, head_end;     // query heads that are to come: of keys those of their group
+    int run;
+    int at, end;            // of its rows: the first one of this tile, and where those that are met end
+    GxWgmmaRange some, all; // of them those that some row of this warpgroup meets, and those that every row does
+} GxWgmmaOthers;
+
+template <bool KEYS>
+static __device__ __forceinline__ GxWgmmaOthers gx__wgmma_others(int64_t head, const GxCudaAttention &p, int own)
+{
+    const int64_t first = KEYS ? max(head * p.group - p.a.q_first, (int64_t)0) : head;
+    const int64_t end = KEYS ? min((head + 1) * p.group - p.a.q_first, p.a.H) : head + 1;
+    const GxWgmmaOthers others = {own, (int)first, (int)end, -1, 0, 0, {0, 0}, {0, 0}};
+    return others;
+}
+
+static __device__ __forceinline__ GxWgmmaRange gx__wgmma_range(int64_t begin, int64_t end, const GxRun &run)
+{
+    const GxWgmmaRange range = {(int)min(max(begin, (int64_t)0), run.length),
+                                (int)min(max(end, (int64_t)0), run.length)};
+    return range;
+}
+
+// Those that some of these own rows meet; `size`: of keys they begin at a multiple of it.
+template <bool KEYS>
+static __device__ __forceinline__ GxWgmmaRange gx__wgmma_some(const GxCudaDocument *documents, const GxCudaAttention &p,
+                                                              const GxCudaTile &own, const GxRun &run, int size)
+{
+    const GxCudaRange some =
+        KEYS ? gx__cuda_seeing(documents, p, run, own, size) : gx__cuda_seen(documents, p, own, run);
+    return gx__wgmma_range(own.length ? some.begin : 0, own.length ? some.end : 0, run);
+}
+
+// Those that all of them meet. With documents none are said to be.
+template <bool KEYS>
+static __device__ __forceinline__ GxWgmmaRange gx__wgmma_all(const GxCudaAttention &p, const GxCudaTile &own,
+                                                             const GxRun &run)
+{
+    const int64_t first = own.position - run.position, last = first + own.length - 1; // as if they were rows of the run
+    int64_t begin = 0, end = p.a.documents ? 0 : run.length;
+    if (p.a.causal && KEYS) begin = last;
+    if (p.a.causal && !KEYS) end = min(end, first + 1);
+    if (p.a.window && KEYS) end = min(end, first + p.a.window);
+    if (p.a.window && !KEYS) begin = last + 1 - p.a.window;
+    return gx__wgmma_range(begin, end, run);
+}
+
+// The first of this warpgroup's rows among those of the block. It comes from lane 0, so that the compiler knows that
+// all lanes have the same.
+static __device__ __forceinline__ int gx__wgmma_first_row()
+{
+    return __shfl_sync(0xffffffffu, (int)threadIdx.x / GX__WGMMA_GROUP, 0) * GX__WGMMA_ROWS;
+}
+
+// The part of a block's own rows that begins with this one.
+static __device__ __forceinline__ GxCudaTile gx__wgmma_part(const GxCudaTile &own, int first)
+{
+    const int rest = max(own.length - first, 0);
+    const GxCudaTile part = {own.row + first, own.position + first, min(rest, (int)GX__WGMMA_ROWS)};
+    return part;
+}
+
+// The next tile; false: there is no further one. documents: of the block's own rows.
+template <bool KEYS>
+static __device__ __forceinline__ bool gx__wgmma_next_others(GxWgmmaOthers *others, const GxCudaDocument *documents,
+                                                             const GxCudaAttention &p, const GxCudaTile &own)
+{
+    const GxRuns &runs = KEYS ? p.a.q_runs : p.a.k_runs;
+    others->at += GX__WGMMA_OTHERS;
+    while (others->at >= others->end) {
+        if (++others->run >= runs.n) {
+            others->run = 0;
+            if (++others->head >= others->head_end) return false;
+        }
+        const GxRun &run = runs.run[others->run];
+        const GxCudaTile part = gx__wgmma_part(own, others->own);
+        const GxWgmmaRange met = gx__wgmma_some<KEYS>(documents, p, own, run, GX__WGMMA_OTHERS);
+        others->at = met.begin, others->end = met.end;
+        others->some = gx__wgmma_some<KEYS>(p.a.documents ? documents + others->own : NULL, p, part, run, 1);
+        others->all = gx__wgmma_all<KEYS>(p, part, run);
+    }
+    return true;
+}
+
+template <bool KEYS>
+static __device__ __forceinline__ GxCudaTile gx__wgmma_other_tile(const GxWgmmaOthers &others, const GxCudaAttention &p)
+{
+    return gx__cuda_part((KEYS ? p.a.q_runs : p.a.k_runs).run[others.run], others.at, GX__WGMMA_OTHERS);
+}
+static __device__ __forceinline__ bool gx__wgmma_meets_some(const GxWgmmaOthers &others)
+{
+    return others.at < others.some.end && others.at + GX__WGMMA_OTHERS > others.some.begin;
+}
+static __device__ __forceinline__ bool gx__wgmma_meets_all(const GxWgmmaOthers &others)
+{
+    return others.at >= others.all.begin && others.at + GX__WGMMA_OTHERS <= others.all.end;
 }
 
 // ---- the producer --------------------------------------------------------------------------------------------------
@@ -103,17 +220,15 @@ static __device__ __forceinline__ void gx__wgmma_load_job(GxWgmmaTiles<T, HEAD> 
                                                           const GxWgmmaMaps &maps, const GxCudaAttention &p,
                                                           const GxWgmmaJob &job)
 {
-    enum { N = GX__WGMMA_OTHERS };
     const int64_t kv_head = (p.a.q_first + job.head) / p.group;
-    GxMmaKeys keys = {-1, 0, 0, 0, {0, 0, 0}};
+    GxWgmmaOthers keys = gx__wgmma_others<false>(job.head, p, 0);
     gx__wgmma_load(&tiles->q, &maps.q, &tiles->q_full, job.head, job.b, job.tile.row);
-    for (gx__mma_next_keys<N>(&keys, tiles->documents, p, job.tile, job.b); keys.tile.length;
-         gx__mma_next_keys<N>(&keys, tiles->documents, p, job.tile, job.b))
+    while (gx__wgmma_next_others<false>(&keys, tiles->documents, p, job.tile))
 #pragma unroll
         for (int values = 0; values < 2; values++) {
             gx_mbarrier_wait(&tiles->empty[turn->stage], turn->phase ^ 1); // of a new barrier it is: the phase before 0
             gx__wgmma_load(&tiles->others[turn->stage], values ? &maps.v[keys.run] : &maps.k[keys.run],
-                           &tiles->full[turn->stage], kv_head, job.b, keys.tile.row);
+                           &tiles->full[turn->stage], kv_head, job.b, p.a.k_runs.run[keys.run].row + keys.at);
             gx__wgmma_next(turn);
         }
 }
@@ -127,8 +242,9 @@ static __device__ __forceinline__ void gx__wgmma_produce(GxWgmmaTiles<T, HEAD> *
     const int lane = (int)threadIdx.x % GX_WARP;
     GxWgmmaTurn turn = {0, 0};
     unsigned phase = 1; // of the queries before: of a new barrier it is complete
-    for (int64_t i = blockIdx.x; i < gx__wgmma_jobs(p); i += gridDim.x, phase ^= 1) {
-        const GxWgmmaJob job = gx__wgmma_job(p, i);
+    const unsigned jobs = (unsigned)gx__wgmma_jobs<false>(p);
+    for (unsigned i = blockIdx.x; i < jobs; i = gx__wgmma_job_after(i), phase ^= 1) {
+        const GxWgmmaJob job = gx__wgmma_job<false>(p, i);
         gx_mbarrier_wait(&tiles->q_empty, phase);
         for (int r = lane; p.a.documents && r < job.tile.length; r += GX_WARP)
             tiles->documents[r] = gx__cuda_document(p, job.tile, r, job.b);
@@ -147,12 +263,6 @@ static __device__ __forceinline__ void gx__wgmma_let_go(unsigned long long *empt
     if (threadIdx.x % GX_WARP == 0) gx_mbarrier_arrive(empty);
 }
 
-// The first of this warpgroup's rows among those of the block.
-static __device__ __forceinline__ int gx__wgmma_first_row()
-{
-    return (int)threadIdx.x / GX__WGMMA_GROUP * GX__WGMMA_ROWS;
-}
-
 // The products of all but the last LEFT groups are done; these sums are among them.
 template <int LEFT, int N> static __device__ __forceinline__ void gx__wgmma_wait(float (&sums)[1][N][4])
 {
@@ -160,86 +270,56 @@ template <int LEFT, int N> static __device__ __forceinline__ void gx__wgmma_wait
     gx_pin(reinterpret_cast<float(&)[N * 4]>(sums));
 }
 
-// s = q k^T begins, of this warpgroup's 64 rows.
+// s = q k^T begins, of 64 rows of q from `own` on.
 template <class T, int HEAD>
 static __device__ __forceinline__ void gx__wgmma_scores(float (&s)[1][GX__WGMMA_OTHERS / 8][4],
                                                         const GxWgmmaTile<T, GX__WGMMA_OWN, HEAD> *q,
-                                                        const GxWgmmaTile<T, GX__WGMMA_OTHERS, HEAD> *k)
+                                                        const GxWgmmaTile<T, GX__WGMMA_OTHERS, HEAD> *k, int own)
 {
     auto &sums = reinterpret_cast<float(&)[GX__WGMMA_OTHERS / 2]>(s);
-    const int first = gx__wgmma_first_row();
     gx_pin(sums);
     gx_wgmma_fence();
 #pragma unroll
     for (int c = 0; c < HEAD; c += 16) {
         const int part = c / q->COLUMNS, column = c % q->COLUMNS;
         gx_wgmma<GX__WGMMA_OTHERS, false>(
-            sums, gx_wgmma_descriptor(&q->x[part][first][column], 0, q->ATOM, q->SWIZZLE),
+            sums, gx_wgmma_descriptor(&q->x[part][own][column], 0, q->ATOM, q->SWIZZLE),
             gx_wgmma_descriptor(&k->x[part][0][column], 0, k->ATOM, k->SWIZZLE), c > 0);
     }
     gx_wgmma_commit();
 }
 
-// acc += w v begins; w is rounded to T.
-template <class T, int HEAD>
-static __device__ __forceinline__ void gx__wgmma_accumulate(float (&acc)[1][HEAD / 8][4],
-                                                            const float (&w)[1][GX__WGMMA_OTHERS / 8][4],
-                                                            const GxWgmmaTile<T, GX__WGMMA_OTHERS, HEAD> *v)
+// The left factor of a product by 64 others, where it lies as scores do, rounded to T.
+typedef struct {
+    unsigned x[GX__WGMMA_OTHERS / 16][4];
+} GxWgmmaLeft;
+
+static __device__ __forceinline__ GxWgmmaLeft gx__wgmma_left(const float (&w)[1][GX__WGMMA_OTHERS / 8][4])
 {
-    auto &sums = reinterpret_cast<float(&)[HEAD / 2]>(acc);
-    unsigned left[GX__WGMMA_OTHERS / 16][4];
+    GxWgmmaLeft left;
 #pragma unroll
     for (int k = 0; k < GX__WGMMA_OTHERS / 16; k++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const float(&two)[4] = w[0][k * 2 + i / 2];
-            left[k][i] = gx_pair(two[i % 2 * 2], two[i % 2 * 2 + 1]);
+            left.x[k][i] = gx_pair(two[i % 2 * 2], two[i % 2 * 2 + 1]);
         }
+    return left;
+}
+
+// acc += w v begins.
+template <class T, int HEAD>
+static __device__ __forceinline__ void gx__wgmma_accumulate(float (&acc)[1][HEAD / 8][4], const GxWgmmaLeft &w,
+                                                            const GxWgmmaTile<T, GX__WGMMA_OTHERS, HEAD> *v)
+{
+    auto &sums = reinterpret_cast<float(&)[HEAD / 2]>(acc);
     gx_pin(sums);
     gx_wgmma_fence();
 #pragma unroll
     for (int k = 0; k < GX__WGMMA_OTHERS / 16; k++)
-        gx_wgmma<HEAD, true>(sums, left[k],
+        gx_wgmma<HEAD, true>(sums, w.x[k],
                              gx_wgmma_descriptor(v->x[0][k * 16], sizeof v->x[0], v->ATOM, v->SWIZZLE), true);
     gx_wgmma_commit();
-}
-
-typedef struct {
-    GxMmaKeys keys; // the block's
-    GxCudaTile own; // this warpgroup's queries
-    GxCudaRange seen; // by these, of the run that the keys are of
-} GxWgmmaKeys;
-
-static __device__ __forceinline__ GxWgmmaKeys gx__wgmma_keys(const GxCudaTile &tile)
-{
-    const int first = gx__wgmma_first_row(), rest = max(tile.length - first, 0);
-    const GxWgmmaKeys keys = {{-1, 0, 0, 0, {0, 0, 0}},
-                              {tile.row + first, tile.position + first, min(rest, (int)GX__WGMMA_ROWS)},
-                              {0, 0}};
-    return keys;
-}
-
-// The block's next tile of keys that this warpgroup sees; it lets go of those before it.
-template <class T, int HEAD>
-static __device__ __forceinline__ void gx__wgmma_next_keys(GxWgmmaKeys *keys, GxWgmmaTiles<T, HEAD> *tiles,
-                                                           GxWgmmaTurn *turn, const GxCudaAttention &p,
-                                                           const GxWgmmaJob &job)
-{
-    for (;;) {
-        const int run = keys->keys.run;
-        gx__mma_next_keys<GX__WGMMA_OTHERS>(&keys->keys, tiles->documents, p, job.tile, job.b);
-        if (!keys->keys.tile.length) return;
-        const GxRun &of = p.a.k_runs.run[keys->keys.run];
-        if (keys->keys.run != run)
-            keys->seen = gx__cuda_seen(tiles->documents + gx__wgmma_first_row(), p, keys->own, of);
-        const int64_t begin = keys->keys.tile.row - of.row, end = begin + keys->keys.tile.length;
-        if (keys->own.length && begin < keys->seen.end && end > keys->seen.begin) return;
-        for (int values = 0; values < 2; values++) {
-            gx_mbarrier_wait(&tiles->full[turn->stage], turn->phase);
-            gx__wgmma_let_go(&tiles->empty[turn->stage]);
-            gx__wgmma_next(turn);
-        }
-    }
 }
 
 // Bit n%4*8 + e of keep[half][n/4]: is number e of this lane's two of fragment n kept? A lane draws one of the 32 words
@@ -265,49 +345,114 @@ static __device__ __forceinline__ void gx__wgmma_drop(float (&s)[1][GX__WGMMA_OT
         for (int i = 0; i < 4; i++) s[0][n][i] *= keep[i / 2][n / 4] >> (n % 4 * 8 + i % 2) & 1 ? p.keep : 0.0f;
 }
 
+// Both tiles of others that nobody of this warpgroup meets are let go of.
+static __device__ __forceinline__ void gx__wgmma_skip(const unsigned long long *full, unsigned long long *empty,
+                                                      GxWgmmaTurn *turn)
+{
+    for (int i = 0; i < 2; i++, gx__wgmma_next(turn)) {
+        gx_mbarrier_wait(const_cast<unsigned long long *>(&full[turn->stage]), turn->phase);
+        gx__wgmma_let_go(&empty[turn->stage]);
+    }
+}
+
+// What is to be known of a tile of keys while its scores are computed.
+typedef struct {
+    bool whole;           // all rows see all of it
+    GxMmaSpan span[1][2]; // otherwise: what of it
+    uint32_t keep[2][2];  // with dropout
+} GxWgmmaSight;
+
 template <class T, int HEAD>
-static __device__ __forceinline__ void gx__wgmma_attend(GxMmaRows<1, HEAD> &rows, GxWgmmaTiles<T, HEAD> *tiles,
-                                                        GxWgmmaTurn *turn, const GxCudaAttention &p,
-                                                        const GxWgmmaJob &job)
+static __device__ __forceinline__ void gx__wgmma_look(GxWgmmaSight *sight, const GxWgmmaTiles<T, HEAD> *tiles,
+                                                      const GxWgmmaOthers &keys, const GxCudaAttention &p,
+                                                      const GxWgmmaJob &job)
+{
+    sight->whole = gx__wgmma_meets_all(keys);
+    if (sight->whole && p.a.dropout == 0) return;
+    const GxCudaTile tile = gx__wgmma_other_tile<false>(keys, p);
+    gx__mma_spans<false, 1, GX__WGMMA_OTHERS>(sight->span, tiles->documents, p, job.tile, tile);
+    if (p.a.dropout != 0) gx__wgmma_draw_keep(sight->keep, p, job, tile);
+}
+
+// Scores to probabilities; o is to be rescaled by `shrink`.
+template <int HEAD>
+static __device__ __forceinline__ void gx__wgmma_softmax(float (&s)[1][GX__WGMMA_OTHERS / 8][4],
+                                                         GxMmaRows<1, HEAD> &rows, float (&shrink)[1][2],
+                                                         const GxWgmmaSight &sight, const GxCudaAttention &p)
 {
     enum { N = GX__WGMMA_OTHERS };
-    GxWgmmaKeys keys = gx__wgmma_keys(job.tile);
-    for (gx__wgmma_next_keys(&keys, tiles, turn, p, job); keys.keys.tile.length;
-         gx__wgmma_next_keys(&keys, tiles, turn, p, job)) {
-        const GxCudaTile &now = keys.keys.tile;
-        GxMmaSpan span[1][2];
-        uint32_t keep[2][2];
-        float s[1][N / 8][4];
+    if (!sight.whole) gx__mma_hide<1, N>(s, sight.span);
+    gx__mma_softmax<1, N, HEAD>(s, rows, shrink, p.scale_log2);
+    if (p.a.dropout != 0) gx__wgmma_drop(s, sight.keep, p);
+}
+
+// Tiles of keys that follow each other, from the one that `keys` is at: while a tile's scores become probabilities, the
+// values of the one before are added up. false: there is no further tile; true: `keys` is at one that others see.
+template <class T, int HEAD>
+static __device__ __forceinline__ bool gx__wgmma_attend(GxMmaRows<1, HEAD> &rows, GxWgmmaTiles<T, HEAD> *tiles,
+                                                        GxWgmmaTurn *turn, GxWgmmaOthers *keys,
+                                                        const GxCudaAttention &p, const GxWgmmaJob &job)
+{
+    float s[1][GX__WGMMA_OTHERS / 8][4], shrink[1][2];
+    GxWgmmaSight sight;
+    gx_mbarrier_wait(&tiles->full[turn->stage], turn->phase);
+    gx__wgmma_scores<T, HEAD>(s, &tiles->q, &tiles->others[turn->stage], keys->own);
+    gx__wgmma_look<T, HEAD>(&sight, tiles, *keys, p, job);
+    gx__wgmma_wait<0>(s);
+    gx__wgmma_let_go(&tiles->empty[turn->stage]);
+    gx__wgmma_next(turn);
+    gx__wgmma_softmax<HEAD>(s, rows, shrink, sight, p);
+    gx__mma_rescale<1, HEAD>(rows, shrink);
+    GxWgmmaLeft left = gx__wgmma_left(s);
+    GxWgmmaTurn values = *turn;
+    bool more = gx__wgmma_next_others<false>(keys, tiles->documents, p, job.tile);
+    gx__wgmma_next(turn);
+    while (more && gx__wgmma_meets_some(*keys)) {
         gx_mbarrier_wait(&tiles->full[turn->stage], turn->phase);
-        gx__wgmma_scores<T, HEAD>(s, &tiles->q, &tiles->others[turn->stage]);
-        if (p.a.dropout != 0) gx__wgmma_draw_keep(keep, p, job, now);
-        const GxMmaSight sight = gx__mma_spans<false, 1, N>(span, tiles->documents, p, job.tile, now);
-        gx__wgmma_wait<0>(s);
+        gx_mbarrier_wait(&tiles->full[values.stage], values.phase);
+        gx__wgmma_scores<T, HEAD>(s, &tiles->q, &tiles->others[turn->stage], keys->own);
+        gx__wgmma_accumulate<T, HEAD>(rows.o, left, &tiles->others[values.stage]);
+        gx__wgmma_look<T, HEAD>(&sight, tiles, *keys, p, job);
+        gx__wgmma_wait<1>(s);
         gx__wgmma_let_go(&tiles->empty[turn->stage]);
         gx__wgmma_next(turn);
-        if (!sight.whole) gx__mma_hide<1, N>(s, span);
-        gx__mma_softmax<1, N, HEAD>(s, rows, p.scale_log2);
-        if (p.a.dropout != 0) gx__wgmma_drop(s, keep, p);
-        gx_mbarrier_wait(&tiles->full[turn->stage], turn->phase);
-        gx__wgmma_accumulate<T, HEAD>(rows.o, s, &tiles->others[turn->stage]);
+        gx__wgmma_softmax<HEAD>(s, rows, shrink, sight, p);
         gx__wgmma_wait<0>(rows.o);
-        gx__wgmma_let_go(&tiles->empty[turn->stage]);
+        gx__wgmma_let_go(&tiles->empty[values.stage]);
+        gx__mma_rescale<1, HEAD>(rows, shrink);
+        left = gx__wgmma_left(s);
+        values = *turn;
+        more = gx__wgmma_next_others<false>(keys, tiles->documents, p, job.tile);
         gx__wgmma_next(turn);
     }
+    gx_mbarrier_wait(&tiles->full[values.stage], values.phase);
+    gx__wgmma_accumulate<T, HEAD>(rows.o, left, &tiles->others[values.stage]);
+    gx__wgmma_wait<0>(rows.o);
+    gx__wgmma_let_go(&tiles->empty[values.stage]);
+    return more;
 }
 
 template <class T, int HEAD>
 static __device__ __forceinline__ void gx__wgmma_consume(T *o, float *lse, GxWgmmaTiles<T, HEAD> *tiles,
                                                          const GxCudaAttention &p)
 {
+    const int own = gx__wgmma_first_row();
     GxWgmmaTurn turn = {0, 0};
     unsigned phase = 0; // of the queries
-    for (int64_t i = blockIdx.x; i < gx__wgmma_jobs(p); i += gridDim.x, phase ^= 1) {
-        const GxWgmmaJob job = gx__wgmma_job(p, i);
+    const unsigned jobs = (unsigned)gx__wgmma_jobs<false>(p);
+    for (unsigned i = blockIdx.x; i < jobs; i = gx__wgmma_job_after(i), phase ^= 1) {
+        const GxWgmmaJob job = gx__wgmma_job<false>(p, i);
         GxMmaRows<1, HEAD> rows = {};
         rows.maximum[0][0] = rows.maximum[0][1] = -INFINITY;
         gx_mbarrier_wait(&tiles->q_full, phase);
-        gx__wgmma_attend<T, HEAD>(rows, tiles, &turn, p, job);
+        GxWgmmaOthers keys = gx__wgmma_others<false>(job.head, p, own);
+        bool more = gx__wgmma_next_others<false>(&keys, tiles->documents, p, job.tile);
+        while (more)
+            if (gx__wgmma_meets_some(keys)) more = gx__wgmma_attend<T, HEAD>(rows, tiles, &turn, &keys, p, job);
+            else {
+                gx__wgmma_skip(tiles->full, tiles->empty, &turn);
+                more = gx__wgmma_next_others<false>(&keys, tiles->documents, p, job.tile);
+            }
         gx__wgmma_let_go(&tiles->q_empty);
         gx__mma_finish<T, 1, HEAD>(o, lse, rows, p, job.tile, job.b, job.head);
     }
@@ -353,12 +498,15 @@ static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
-// Does this kernel take them, on this card? A map's strides are multiples of each other.
+// Does this kernel take them, on this card? A map's strides are multiples of each other; rows and jobs are counted by
+// ints.
 static int gx__wgmma_takes(const GxContext *g, const GxCudaAttention *p)
 {
+    enum { MOST = INT32_MAX / 2 };
     const GxAttention *a = &p->a;
     return gx_cuda(g)->runs_sm_90a && gx__mma_takes(p) && !a->pages && p->q_rows > 0 &&
-           a->q_stride % a->head_dim == 0 && a->kv_stride % a->head_dim == 0;
+           a->q_stride % a->head_dim == 0 && a->kv_stride % a->head_dim == 0 && gx_runs_rows(&a->q_runs) <= MOST &&
+           gx_runs_rows(&a->k_runs) <= MOST && gx__wgmma_jobs<false>(*p) <= MOST && gx__wgmma_jobs<true>(*p) <= MOST;
 }
 
 typedef struct {
@@ -413,7 +561,7 @@ static void gx__wgmma_launch_forward(GxContext *g, void *o, float *lse, const vo
     }
     if (!gx__cuda_attention_shared(g, "attention_forward", (const void *)gx__wgmma_attention_forward<T, HEAD>, bytes))
         return;
-    const unsigned grid = gx_cuda_blocks(gx__cuda_tiles(p->a.q_runs, GX__WGMMA_OWN) * p->a.B * p->a.H);
+    const unsigned grid = gx_cuda_blocks(gx_min(gx__wgmma_jobs<false>(*p), gx_cuda(g)->processors));
     GX_LAUNCH((gx__wgmma_attention_forward<T, HEAD>), grid, GX__WGMMA_THREADS, bytes, gx_cuda(g)->stream, (T *)o, lse,
               maps, *p);
     gx_cuda_check(g, "attention_forward");

@@ -38,21 +38,6 @@ typedef struct {
 } GxWgmmaBackwardMaps;
 
 #ifdef GX_CUDA_HOPPER
-// A job's tile is of own rows; its head, where KEYS, a key and value head.
-template <bool KEYS> static __device__ __forceinline__ int64_t gx__wgmma_backward_jobs(const GxCudaAttention &p)
-{
-    return gx__cuda_tiles(KEYS ? p.a.k_runs : p.a.q_runs, GX__WGMMA_OWN) * p.a.B * (KEYS ? p.a.K : p.a.H);
-}
-template <bool KEYS>
-static __device__ __forceinline__ GxWgmmaJob gx__wgmma_backward_job(const GxCudaAttention &p, int64_t job)
-{
-    const GxRuns &runs = KEYS ? p.a.k_runs : p.a.q_runs;
-    const int64_t per_sample = KEYS ? p.a.K : p.a.H, heads = p.a.B * per_sample;
-    const int64_t number = KEYS ? job / heads : gx__cuda_tiles(runs, GX__WGMMA_OWN) - 1 - job / heads;
-    const GxWgmmaJob made = {gx__cuda_tile(runs, GX__WGMMA_OWN, number), job % heads / per_sample, job % per_sample};
-    return made;
-}
-
 // ---- the producer --------------------------------------------------------------------------------------------------
 
 // All lanes have seen it empty before one of them has it filled: a barrier knows only two phases apart, and a lane that
@@ -63,60 +48,84 @@ static __device__ __forceinline__ void gx__wgmma_wait_until_empty(unsigned long 
     __syncwarp();
 }
 
-// This lane's part of `from`, lse or D, of a tile of queries: 0 where there is no row.
-static __device__ __forceinline__ void gx__wgmma_load_of_rows(float *to, const float *from, bool is_lse,
-                                                              const GxCudaAttention &p, const GxCudaTile &tile,
-                                                              int64_t b, int64_t head)
+// This lane's rows of a tile of queries: 0 where there is no row.
+typedef struct {
+    float lse[GX__WGMMA_OTHERS / GX_WARP], D[GX__WGMMA_OTHERS / GX_WARP];
+} GxWgmmaOfRows;
+
+template <class T>
+static __device__ __forceinline__ void gx__wgmma_read_of_rows(GxWgmmaOfRows *rows, const GxMmaGradients<T> &x,
+                                                              const GxCudaAttention &p, const GxWgmmaOthers &others,
+                                                              int64_t b)
+{
+    const GxCudaTile tile = gx__wgmma_other_tile<true>(others, p);
+#pragma unroll
+    for (int i = 0; i < (int)GX__WGMMA_OTHERS / (int)GX_WARP; i++) {
+        const int r = (int)threadIdx.x % GX_WARP + i * GX_WARP;
+        const int64_t at = ((tile.row + r) * p.a.B + b) * p.a.H + others.head;
+        rows->lse[i] = r < tile.length ? x.lse[at] : 0.0f;
+        rows->D[i] = r < tile.length ? x.D[at] : 0.0f;
+    }
+}
+static __device__ __forceinline__ void gx__wgmma_store_of_rows(float *lse, float *D, const GxWgmmaOfRows &rows)
 {
 #pragma unroll
     for (int i = 0; i < (int)GX__WGMMA_OTHERS / (int)GX_WARP; i++) {
         const int r = (int)threadIdx.x % GX_WARP + i * GX_WARP;
-        const float x = r < tile.length ? from[((tile.row + r) * p.a.B + b) * p.a.H + head] : 0.0f;
-        to[r] = is_lse ? gx__mma_lse_log2(x) : x;
+        lse[r] = gx__mma_lse_log2(rows.lse[i]);
+        D[r] = rows.D[i];
     }
 }
 
+// lse and D of the next tile are on their way while this one's stages are waited for.
 template <bool KEYS, class T, int HEAD>
 static __device__ __forceinline__ void
 gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaTurn *turn, const GxWgmmaBackwardMaps &maps,
                            const GxMmaGradients<T> &x, const GxCudaAttention &p, const GxWgmmaJob &job)
 {
     const bool is_first_lane = threadIdx.x % GX_WARP == 0;
-    GxMmaOthers others = gx__mma_others_of<KEYS>(job.head, p);
+    GxWgmmaOthers others = gx__wgmma_others<KEYS>(job.head, p, 0);
+    GxWgmmaOfRows rows = {};
     if (is_first_lane) {
         gx__wgmma_load(&tiles->first, &maps.first, &tiles->own_full, job.head, job.b, job.tile.row);
         gx__wgmma_load(&tiles->second, &maps.second, &tiles->own_full, job.head, job.b, job.tile.row);
     }
-    for (gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, NULL, p, job.tile); others.tile.length;
-         gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, NULL, p, job.tile))
-#pragma unroll
-        for (int second = 0; second < 2; second++) {
-            const CUtensorMap *map = second ? &maps.other_second[others.run] : &maps.other_first[others.run];
-            const int stage = turn->stage;
-            gx__wgmma_wait_until_empty(&tiles->empty[stage], turn->phase ^ 1); // so new ones are: of the phase before 0
+    bool more = gx__wgmma_next_others<KEYS>(&others, NULL, p, job.tile);
+    if (KEYS && more) gx__wgmma_read_of_rows(&rows, x, p, others, job.b);
+    while (more) {
+        const int stage = turn->stage;
+        const int64_t row = gx__wgmma_other_tile<KEYS>(others, p).row,
+                      head = KEYS ? others.head : (p.a.q_first + others.head) / p.group;
+        for (int second = 0; second < 2; second++) { // a new barrier is empty: of the phase before 0
+            gx__wgmma_wait_until_empty(&tiles->empty[turn->stage], turn->phase ^ 1);
             if (is_first_lane)
-                gx__wgmma_load(&tiles->others[stage], map, &tiles->full[stage], gx__mma_other_head<KEYS>(others, p),
-                               job.b, others.tile.row);
-            if (KEYS) {
-                gx__wgmma_load_of_rows(tiles->of_rows[stage], second ? x.D : x.lse, !second, p, others.tile,
-                                       job.b, others.head);
-                gx_mbarrier_arrive(&tiles->full[stage]);
-            }
+                gx__wgmma_load(&tiles->others[turn->stage],
+                               second ? &maps.other_second[others.run] : &maps.other_first[others.run],
+                               &tiles->full[turn->stage], head, job.b, row);
             gx__wgmma_next(turn);
         }
+        if (KEYS) {
+            gx__wgmma_store_of_rows(tiles->of_rows[stage], tiles->of_rows[stage + 1], rows);
+            gx_mbarrier_arrive(&tiles->full[stage]);
+            gx_mbarrier_arrive(&tiles->full[stage + 1]);
+        }
+        more = gx__wgmma_next_others<KEYS>(&others, NULL, p, job.tile);
+        if (KEYS && more) gx__wgmma_read_of_rows(&rows, x, p, others, job.b);
+    }
 }
 
 // ---- the consumers -------------------------------------------------------------------------------------------------
 
 // As gx__wgmma_draw_keep, where own rows are keys: a lane draws for two of the queries, from its warp's first key on.
 static __device__ __forceinline__ void gx__wgmma_draw_keep_of_keys(uint32_t (&keep)[2][2], const GxCudaAttention &p,
-                                                                   const GxWgmmaJob &job, const GxMmaOthers &queries)
+                                                                   const GxWgmmaJob &job, const GxCudaTile &queries,
+                                                                  int64_t head)
 {
     const int64_t key = job.tile.position + gx__mma_first_row<1>();
 #pragma unroll
     for (int i = 0; i < GX__WGMMA_OTHERS / 32; i++) {
-        const int64_t query = queries.tile.position + i * 32 + threadIdx.x % GX_WARP;
-        const uint32_t word = gx__mma_draw_word(p, query, key, job.b, queries.head);
+        const int64_t query = queries.position + i * 32 + threadIdx.x % GX_WARP;
+        const uint32_t word = gx__mma_draw_word(p, query, key, job.b, head);
         keep[0][i] = keep[1][i] = 0;
 #pragma unroll
         for (int bit = 0; bit < 32; bit += bit % 2 ? 7 : 1) {
@@ -131,7 +140,7 @@ static __device__ __forceinline__ void gx__wgmma_draw_keep_of_keys(uint32_t (&ke
 template <bool KEYS, class T, int HEAD>
 static __device__ __forceinline__ void
 gx__wgmma_backward_step(GxMmaOwn<KEYS, 1, HEAD> &own, const GxWgmmaBackwardTiles<T, HEAD> *tiles, int stage,
-                        const GxCudaAttention &p, const GxWgmmaJob &job, const GxMmaOthers &others)
+                        const GxCudaAttention &p, const GxWgmmaJob &job, const GxWgmmaOthers &others)
 {
     enum { N = GX__WGMMA_OTHERS };
     const GxWgmmaTile<T, N, HEAD> *first = &tiles->others[stage], *second = &tiles->others[stage + 1];
@@ -139,13 +148,17 @@ gx__wgmma_backward_step(GxMmaOwn<KEYS, 1, HEAD> &own, const GxWgmmaBackwardTiles
     GxMmaSpan span[1][2];
     float s[1][N / 8][4], ds[1][N / 8][4];
     uint32_t keep[2][2];
-    if (KEYS && p.a.dropout != 0) gx__wgmma_draw_keep_of_keys(keep, p, job, others);
-    if (!KEYS && p.a.dropout != 0) gx__wgmma_draw_keep(keep, p, job, others.tile);
-    gx__wgmma_scores<T, HEAD>(s, &tiles->first, first);
-    gx__wgmma_scores<T, HEAD>(ds, &tiles->second, second);
-    const GxMmaSight sight = gx__mma_spans<KEYS, 1, N>(span, NULL, p, job.tile, others.tile);
+    if (p.a.dropout != 0) {
+        const GxCudaTile tile = gx__wgmma_other_tile<KEYS>(others, p);
+        if (KEYS) gx__wgmma_draw_keep_of_keys(keep, p, job, tile, others.head);
+        else gx__wgmma_draw_keep(keep, p, job, tile);
+    }
+    gx__wgmma_scores<T, HEAD>(s, &tiles->first, first, others.own);
+    gx__wgmma_scores<T, HEAD>(ds, &tiles->second, second, others.own);
+    const bool whole = gx__wgmma_meets_all(others);
+    if (!whole) gx__mma_spans<KEYS, 1, N>(span, NULL, p, job.tile, gx__wgmma_other_tile<KEYS>(others, p));
     gx__wgmma_wait<1>(s);
-    if (!sight.whole) gx__mma_hide<1, N>(s, span);
+    if (!whole) gx__mma_hide<1, N>(s, span);
     gx__mma_each<1, N>(s, [&](float &x, int m, int half, int column) {
         x = gx__mma_probability(x, KEYS ? lse[column] : own.lse[m][half], p);
     });
@@ -157,8 +170,8 @@ gx__wgmma_backward_step(GxMmaOwn<KEYS, 1, HEAD> &own, const GxWgmmaBackwardTiles
         for (int i = 0; i < 4; i++)
             ds[0][n][i] = s[0][n][i] * (ds[0][n][i] - (KEYS ? D[gx__mma_column(n, i % 2)] : own.D[0][i / 2]));
     if (KEYS && p.a.dropout != 0) gx__wgmma_drop(s, keep, p);
-    if constexpr (KEYS) gx__wgmma_accumulate<T, HEAD>(own.d_second, s, second);
-    gx__wgmma_accumulate<T, HEAD>(own.d_first, ds, first);
+    if constexpr (KEYS) gx__wgmma_accumulate<T, HEAD>(own.d_second, gx__wgmma_left(s), second);
+    gx__wgmma_accumulate<T, HEAD>(own.d_first, gx__wgmma_left(ds), first);
     if constexpr (KEYS) gx__wgmma_wait<0>(own.d_second);
     gx__wgmma_wait<0>(own.d_first);
 }
@@ -168,10 +181,13 @@ static __device__ __forceinline__ void
 gx__wgmma_consume_backward(GxMmaOwn<KEYS, 1, HEAD> &own, GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaTurn *turn,
                            const GxCudaAttention &p, const GxWgmmaJob &job)
 {
-    GxMmaOthers others = gx__mma_others_of<KEYS>(job.head, p);
-    for (gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, NULL, p, job.tile); others.tile.length;
-         gx__mma_next_others<KEYS, GX__WGMMA_OTHERS>(&others, NULL, p, job.tile)) {
+    GxWgmmaOthers others = gx__wgmma_others<KEYS>(job.head, p, gx__wgmma_first_row());
+    while (gx__wgmma_next_others<KEYS>(&others, NULL, p, job.tile)) {
         const int stage = turn->stage;
+        if (!gx__wgmma_meets_some(others)) {
+            gx__wgmma_skip(tiles->full, tiles->empty, turn);
+            continue;
+        }
         gx_mbarrier_wait(&tiles->full[stage], turn->phase);
         gx_mbarrier_wait(&tiles->full[stage + 1], turn->phase);
         gx__wgmma_backward_step<KEYS, T, HEAD>(own, tiles, stage, p, job, others);
@@ -189,9 +205,10 @@ gx__wgmma_backward_producer(GxWgmmaBackwardTiles<T, HEAD> *tiles, const GxWgmmaB
 {
     GxWgmmaTurn turn = {0, 0};
     unsigned phase = 0; // of own rows
-    for (int64_t i = blockIdx.x; i < gx__wgmma_backward_jobs<KEYS>(p); i += gridDim.x, phase ^= 1) {
+    const unsigned jobs = (unsigned)gx__wgmma_jobs<KEYS>(p);
+    for (unsigned i = blockIdx.x; i < jobs; i = gx__wgmma_job_after(i), phase ^= 1) {
         gx__wgmma_wait_until_empty(&tiles->own_empty, phase ^ 1);
-        gx__wgmma_produce_backward<KEYS, T, HEAD>(tiles, &turn, maps, x, p, gx__wgmma_backward_job<KEYS>(p, i));
+        gx__wgmma_produce_backward<KEYS, T, HEAD>(tiles, &turn, maps, x, p, gx__wgmma_job<KEYS>(p, i));
     }
 }
 
@@ -201,8 +218,9 @@ static __device__ __forceinline__ void gx__wgmma_backward_consumer(GxWgmmaBackwa
 {
     GxWgmmaTurn turn = {0, 0};
     unsigned phase = 0; // of own rows
-    for (int64_t i = blockIdx.x; i < gx__wgmma_backward_jobs<KEYS>(p); i += gridDim.x, phase ^= 1) {
-        const GxWgmmaJob job = gx__wgmma_backward_job<KEYS>(p, i);
+    const unsigned jobs = (unsigned)gx__wgmma_jobs<KEYS>(p);
+    for (unsigned i = blockIdx.x; i < jobs; i = gx__wgmma_job_after(i), phase ^= 1) {
+        const GxWgmmaJob job = gx__wgmma_job<KEYS>(p, i);
         GxMmaOwn<KEYS, 1, HEAD> own = {};
         gx__mma_begin_own<KEYS, T, 1, HEAD>(own, x, p, job.tile, job.b, job.head);
         gx_mbarrier_wait(&tiles->own_full, phase);
@@ -295,8 +313,7 @@ static void gx__wgmma_launch_gradients(GxContext *g, const GxMmaGradients<T> *x,
         return;
     }
     if (!gx__cuda_attention_shared(g, what, (const void *)gx__wgmma_attention_backward<KEYS, T, HEAD>, bytes)) return;
-    const GxRuns *runs = KEYS ? &p->a.k_runs : &p->a.q_runs;
-    const unsigned grid = gx_cuda_blocks(gx__cuda_tiles(*runs, GX__WGMMA_OWN) * p->a.B * (KEYS ? p->a.K : p->a.H));
+    const unsigned grid = gx_cuda_blocks(gx_min(gx__wgmma_jobs<KEYS>(*p), gx_cuda(g)->processors));
     GX_LAUNCH((gx__wgmma_attention_backward<KEYS, T, HEAD>), grid, GX__WGMMA_THREADS, bytes, gx_cuda(g)->stream, maps,
               *x, *p);
     gx_cuda_check(g, what);

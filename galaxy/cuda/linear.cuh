@@ -552,12 +552,12 @@ struct GxCudaColumnSums {
     const float *part[GX_CUDA_COLUMN_SUMS];
 };
 
-// One block for 32 columns of a sum: warp w sums the blocks w, w + 8, ... of rows, then the first warp the 8 sums, in
+// One block for 32 columns of a sum: warp w sums the blocks w, w + 32, ... of rows, then the first warp the 32 sums, in
 // order.
-static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
+static __global__ void __launch_bounds__(GX_CUDA_MAX_WARPS *GX_WARP)
     gx__cuda_column_sum_finish(const __grid_constant__ GxCudaColumnSums s, int64_t blocks, int64_t C, int accumulate)
 {
-    enum { WARPS = GX_CUDA_BLOCK / GX_WARP };
+    enum { WARPS = GX_CUDA_MAX_WARPS };
     GX_SHARED(float, of_warp, [WARPS][GX_WARP]);
     float *sum = s.sum[blockIdx.y];
     const float *part = s.part[blockIdx.y];
@@ -581,8 +581,8 @@ static void gx__cuda_column_sums_finish(GxContext *g, const GxCudaColumnSums *s,
     unsigned n = GX_CUDA_COLUMN_SUMS;
     while (n > 0 && !s->sum[n - 1]) n--;
     if (n)
-        GX_LAUNCH(gx__cuda_column_sum_finish, dim3((unsigned)gx_ceil_div(C, GX_WARP), n), GX_CUDA_BLOCK, 0,
-                  gx_cuda(g)->stream, *s, blocks, C, accumulate);
+        GX_LAUNCH(gx__cuda_column_sum_finish, dim3((unsigned)gx_ceil_div(C, GX_WARP), n), GX_CUDA_MAX_WARPS * GX_WARP,
+                  0, gx_cuda(g)->stream, *s, blocks, C, accumulate);
 }
 
 template <class T>

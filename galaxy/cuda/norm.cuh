@@ -326,6 +326,7 @@ struct GxCudaShares {
     float *part[GX_SHARES]; // [blocks, C] each; NULL: not wanted
 };
 
+enum { GX_NORM_FEW = 8, GX_NORM_MOST = 16 }; // elements of a row that a thread takes: few where that is enough
 enum { GX_NORM_MAX_SHARES = 256 }; // of rows without number; it does not depend on the card
 static inline int64_t gx__cuda_norm_rows(int64_t R) // of a block
 {
@@ -347,30 +348,34 @@ template <class T, int N> struct alignas(N * sizeof(T)) GxCudaSome {
     T x[N];
 };
 
-// A sink stores dx, where it is wanted. ELEMENTS: of a row that a thread takes, so that they, and their sums over rows,
-// stay in its registers. SUMS: dw; with a mean db, too; and the sink's own.
+// A sink stores dx, where it is wanted. SUMS over rows: dw; with a mean db, too; and the sink's own. What it adds to dx
+// is read into Ahead.
 template <class T> struct GxRmsSink {
-    enum { HAS_MEAN = 0, SUMS = 1, ELEMENTS = 24 };
+    enum { HAS_MEAN = 0, SUMS = 1 };
     T *dx;
     const T *dresidual; // NULL: none
     int64_t C;
+    template <int N> using Ahead = GxCudaSome<T, N>;
     __device__ uint64_t begin(int64_t r) const { return (void)r, 0; }
-    template <int N> __device__ void at(float (&v)[N], int64_t r, int64_t c, uint64_t) const
+    template <int N> __device__ void ahead(Ahead<N> *u, int64_t r, int64_t c) const
     {
-        float u[N];
-        if (dresidual) {
-            gx_load(u, dresidual + r * C + c);
-            for (int i = 0; i < N; i++) v[i] += u[i];
-        }
+        if (dresidual) *u = *reinterpret_cast<const Ahead<N> *>(dresidual + r * C + c);
+    }
+    template <int N> __device__ void at(float (&v)[N], const Ahead<N> &u, int64_t r, int64_t c, uint64_t) const
+    {
+        for (int i = 0; dresidual && i < N; i++) v[i] += gx_to_float(u.x[i]);
         gx_store(dx + r * C + c, v);
     }
 };
+struct GxCudaNothing {};
 template <class T> struct GxNormSink {
-    enum { HAS_MEAN = 1, SUMS = 2, ELEMENTS = 16 };
+    enum { HAS_MEAN = 1, SUMS = 2 };
     T *dx;
     int64_t C;
+    template <int N> using Ahead = GxCudaNothing;
     __device__ uint64_t begin(int64_t r) const { return (void)r, 0; }
-    template <int N> __device__ void at(float (&v)[N], int64_t r, int64_t c, uint64_t) const
+    template <int N> __device__ void ahead(GxCudaNothing *, int64_t, int64_t) const {}
+    template <int N> __device__ void at(float (&v)[N], GxCudaNothing, int64_t r, int64_t c, uint64_t) const
     {
         if (dx) gx_store(dx + r * C + c, v);
     }
@@ -419,8 +424,9 @@ static __device__ __forceinline__ void gx__cuda_give_share(float *part, float *s
 }
 
 // What a thread has of a row: its elements as they are stored.
-template <class T, int N, int PACKS> struct GxCudaNormRow {
+template <class T, int N, int PACKS, class Sink> struct GxCudaNormRow {
     GxCudaSome<T, N> dy[PACKS], x[PACKS];
+    typename Sink::template Ahead<N> ahead[PACKS];
     float mean, rstd;
     int64_t columns; // 0: this round has no such row
 };
@@ -440,7 +446,7 @@ static __device__ __forceinline__ void gx__cuda_each_pack(int64_t columns, int l
 // One row: its sums over columns, dx, and what it adds to the sums over rows. All threads of the block come here.
 template <class T, int N, int PACKS, class Sink>
 static __device__ __forceinline__ void
-gx__cuda_norm_backward_row(const Sink &sink, const GxCudaNormed<T> &f, GxCudaNormRow<T, N, PACKS> &row,
+gx__cuda_norm_backward_row(const Sink &sink, const GxCudaNormed<T> &f, const GxCudaNormRow<T, N, PACKS, Sink> &row,
                            float (&sum)[Sink::SUMS][PACKS][N], GxCudaPair *of_warp, int64_t r, int lanes)
 {
     GxCudaPair sums = {0, 0};
@@ -464,34 +470,48 @@ gx__cuda_norm_backward_row(const Sink &sink, const GxCudaNormed<T> &f, GxCudaNor
             gx_load(u, f.w + c);
             for (int i = 0; i < N; i++) d[i] = row.rstd * (d[i] * u[i] - of_d - normed(k, i) * of_dn);
         }
-        sink.at(d, r, c, drawn);
+        sink.at(d, row.ahead[k], r, c, drawn);
         if constexpr ((int)Sink::SUMS > (int)GX_SHARE_SINK)
             for (int i = 0; i < N; i++) sum[GX_SHARE_SINK][k][i] += d[i];
     });
 }
 
+// This thread's part of row r < end.
+template <class T, int N, int PACKS, class Sink>
+static __device__ __forceinline__ void gx__cuda_norm_backward_read(GxCudaNormRow<T, N, PACKS, Sink> *row,
+                                                                   const Sink &sink, const GxCudaNormed<T> &f,
+                                                                   int64_t r, int64_t end, int lanes)
+{
+    typedef GxCudaSome<T, N> Some;
+    row->columns = r < end ? f.C : 0;
+    row->mean = row->columns && f.w && Sink::HAS_MEAN ? f.mean[r] : 0;
+    row->rstd = row->columns && f.w ? f.rstd[r] : 0;
+    gx__cuda_each_pack<PACKS, N>(row->columns, lanes, [&](int k, int64_t c) {
+        row->dy[k] = *reinterpret_cast<const Some *>(f.dy + r * f.C + c);
+        if (f.w) row->x[k] = *reinterpret_cast<const Some *>(f.x + r * f.C + c);
+        sink.template ahead<N>(&row->ahead[k], r, c);
+    });
+}
+
 // A row is `lanes` threads wide, of whole warps; each reads its elements once, and keeps them and their sums in
-// registers: C <= lanes*ELEMENTS. Blocks of several such rows take as many at a time.
-template <class T, int N, class Sink>
+// registers: C <= lanes*ELEMENTS. Blocks of several such rows take as many at a time. Where there are few elements, the
+// next row is read before this one is computed with.
+template <class T, int N, int ELEMENTS, class Sink>
 static __global__ void __launch_bounds__(GX_NORM_THREADS)
     gx__cuda_norm_backward_rows(Sink sink, GxCudaShares shares, GxCudaNormed<T> f, int lanes)
 {
-    enum { PACKS = Sink::ELEMENTS / N };
-    typedef GxCudaSome<T, N> Some;
+    enum { PACKS = ELEMENTS / N, READS_AHEAD = ELEMENTS <= GX_NORM_FEW };
     GX_DYNAMIC_SHARED(float, shared);
     GX_SHARED(GxCudaPair, of_warp, [2][GX_CUDA_MAX_WARPS]);
     const int at_once = (int)blockDim.x / lanes, first = (int)threadIdx.x / lanes;
     const int64_t begin = (int64_t)blockIdx.x * f.rows, end = begin + f.rows < f.R ? begin + f.rows : f.R;
     float sum[Sink::SUMS][PACKS][N] = {};
+    GxCudaNormRow<T, N, PACKS, Sink> row, next;
+    if (READS_AHEAD) gx__cuda_norm_backward_read(&next, sink, f, begin + first, end, lanes);
     for (int64_t i = 0; begin + i < end; i += at_once) {
         const int64_t r = begin + i + first;
-        GxCudaNormRow<T, N, PACKS> row;
-        row.columns = r < end ? f.C : 0;
-        row.mean = row.columns && f.w && Sink::HAS_MEAN ? f.mean[r] : 0, row.rstd = row.columns && f.w ? f.rstd[r] : 0;
-        gx__cuda_each_pack<PACKS, N>(row.columns, lanes, [&](int k, int64_t c) {
-            row.dy[k] = *reinterpret_cast<const Some *>(f.dy + r * f.C + c);
-            if (f.w) row.x[k] = *reinterpret_cast<const Some *>(f.x + r * f.C + c);
-        });
+        if (READS_AHEAD) row = next, gx__cuda_norm_backward_read(&next, sink, f, r + at_once, end, lanes);
+        else gx__cuda_norm_backward_read(&row, sink, f, r, end, lanes);
         gx__cuda_norm_backward_row<T, N, PACKS>(sink, f, row, sum, of_warp[i / at_once % 2], r, lanes);
     }
 #pragma unroll
@@ -508,7 +528,7 @@ template <int N> static __device__ __forceinline__ void gx__cuda_share(float *sh
     gx_store(share, s);
 }
 
-// Rows longer than GX_NORM_THREADS*ELEMENTS, which are more than a block's registers hold, and those that are no whole
+// Rows longer than GX_NORM_THREADS*GX_NORM_MOST, which are more than a block's registers hold, and those that are no whole
 // packs, of which the sums would be spilled. One after the other, with shares that grow where they are wanted; the
 // second reading of dy and x comes from a cache.
 template <class T, int N, class Sink>
@@ -544,31 +564,39 @@ static __global__ void __launch_bounds__(GX_NORM_THREADS)
                 gx_load(u, f.w + c);
                 for (int i = 0; i < N; i++) d[i] = scale * (d[i] * u[i] - of_d - (n[i] - m) * scale * of_dn);
             }
-            sink.at(d, r, c, drawn);
+            typename Sink::template Ahead<N> ahead;
+            sink.template ahead<N>(&ahead, r, c);
+            sink.at(d, ahead, r, c, drawn);
             if (share[GX_SHARE_SINK]) gx__cuda_share(share[GX_SHARE_SINK] + c, d, r == begin);
         }
     }
 }
 
+// false: a row is longer than what so many threads of so many elements hold.
+template <class T, int N, int ELEMENTS, class Sink>
+static bool gx__cuda_launch_norm_rows(GxContext *g, const Sink &sink, const GxCudaShares &shares,
+                                      const GxCudaNormed<T> &f)
+{
+    const unsigned blocks = (unsigned)gx_ceil_div(f.R, f.rows);
+    int lanes = GX_WARP;
+    while (lanes < GX_NORM_THREADS && lanes * (int64_t)ELEMENTS < f.C) lanes *= 2;
+    if (lanes * (int64_t)ELEMENTS < f.C) return false;
+    const int threads = (int)gx_max(lanes, GX_CUDA_BLOCK), at_once = threads / lanes;
+    const int64_t bytes = at_once > 1 ? at_once * f.C * 4 : 0; // 24 KiB at most
+    GX_LAUNCH((gx__cuda_norm_backward_rows<T, N, ELEMENTS, Sink>), blocks, threads, bytes, gx_cuda(g)->stream, sink,
+              shares, f, lanes);
+    return true;
+}
 template <class T, int N, class Sink>
 static void gx__cuda_launch_norm_backward(GxContext *g, const Sink &sink, const GxCudaShares &shares,
                                           const GxCudaNormed<T> &f)
 {
-    const unsigned blocks = (unsigned)gx_ceil_div(f.R, f.rows);
-    const cudaStream_t stream = gx_cuda(g)->stream;
-    if constexpr (N > 1) {
-        int lanes = GX_WARP;
-        while (lanes < GX_NORM_THREADS && lanes * (int64_t)Sink::ELEMENTS < f.C) lanes *= 2;
-        if (lanes * (int64_t)Sink::ELEMENTS >= f.C) {
-            const int threads = (int)gx_max(lanes, GX_CUDA_BLOCK), at_once = threads / lanes;
-            const int64_t bytes = at_once > 1 ? at_once * f.C * 4 : 0; // 24 KiB at most
-            GX_LAUNCH((gx__cuda_norm_backward_rows<T, N, Sink>), blocks, threads, bytes, stream, sink, shares, f,
-                      lanes);
+    if constexpr (N > 1)
+        if (gx__cuda_launch_norm_rows<T, N, GX_NORM_FEW>(g, sink, shares, f) ||
+            gx__cuda_launch_norm_rows<T, N, GX_NORM_MOST>(g, sink, shares, f))
             return;
-        }
-    }
-    GX_LAUNCH((gx__cuda_norm_backward_long_rows<T, N, Sink>), blocks,
-              gx_cuda_threads(gx_ceil_div(f.C, N), GX_NORM_THREADS), 0, stream, sink, shares, f);
+    GX_LAUNCH((gx__cuda_norm_backward_long_rows<T, N, Sink>), (unsigned)gx_ceil_div(f.R, f.rows),
+              gx_cuda_threads(gx_ceil_div(f.C, N), GX_NORM_THREADS), 0, gx_cuda(g)->stream, sink, shares, f);
 }
 template <class T, class Sink>
 static void gx__cuda_norm_backward(GxContext *g, const Sink &sink, const GxCudaShares &shares, const GxCudaNormed<T> &f,
