@@ -340,9 +340,10 @@ static const Shape norm_shapes[] = {{.d = {1, 1}},
                                     {.d = {3, 4096}},
                                     {.d = {33, 768}},
                                     {.d = {4100, 8}, .large = 1},   // more rows than the least that a GPU's block takes
-                                    {.d = {17, 4104}, .large = 1},  // the shortest of which a GPU's thread takes many
-                                    {.d = {17, 8192}, .large = 1},  // the longest that its registers hold
-                                    {.d = {17, 8200}, .large = 1},
+                                    {.d = {17, 1032}},              // of which a GPU's thread takes few elements,
+                                    {.d = {17, 4104}, .large = 1},  // or many again
+                                    {.d = {17, 12288}, .large = 1}, // the longest that its registers hold
+                                    {.d = {17, 12296}, .large = 1},
                                     {.d = {1, 24584}}, // rows longer than a GPU's shared memory, in fp32 and in bf16
                                     AT_THE_EDGE(NORM_ROWS, 4),
                                     AT_THE_EDGE(NORM_ROWS, 2)};
@@ -393,7 +394,6 @@ static const Shape layer_norm_shapes[] = {
     {.d = {33, 768}},
     {.d = {4100, 8}, .large = 1}, // more rows than the least that a GPU's block takes
     {.d = {17, 4096}, .large = 1},
-    {.d = {17, 4104}, .large = 1}, // the shortest of which a GPU's thread takes many elements
     {.d = {17, 8192}, .large = 1}, // the longest that its registers hold
     {.d = {17, 8200}, .large = 1},
     {.d = {3, 12296}, .large = 1}, // than that for a row, in fp32 and in bf16

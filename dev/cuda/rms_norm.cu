@@ -200,7 +200,7 @@ static const WorkEntry entries[] = {
 };
 
 static const int64_t checked[][WORK_DIMS] = {{1, 1}, {3, 7}, {5, 64}, {33, 130}, {67, 288}, {2, 4096}, {2, 9000}};
-static const int64_t timed[][WORK_DIMS] = {{8192, 2048}, {8192, 4096}, {4096, 8192}, {32768, 896}};
+static const int64_t timed[][WORK_DIMS] = {{8192, 768}, {8192, 2048}, {8192, 4096}, {4096, 8192}, {32768, 896}};
 
 static void device(GxDevice *table)
 {

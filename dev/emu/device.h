@@ -1,7 +1,8 @@
 // device.h: error codes, the card that the emulator plays, and the limits of a launch, checked as the driver does.
 //
-// A card of compute capability 8.0, or what GX_EMU_CAPABILITY says, with one multiprocessor. GX_EMU_SHARED=KB is the
-// shared memory that a block may ask for: 163 unless set, as on an A100; 99 as on a consumer card; 227 as on an H100.
+// A card of compute capability 8.0, or what GX_EMU_CAPABILITY says, with four multiprocessors. GX_EMU_SHARED=KB is the
+// shared memory that a block may ask for: unless set 163, as on an A100, or with 9.0 227, as on an H100; 99 as on a
+// consumer card.
 #ifndef GX_EMU_DEVICE_H
 #define GX_EMU_DEVICE_H
 #include "shared.h"

@@ -20,7 +20,11 @@ namespace emu
 {
 
 constexpr size_t shared_without_opt_in = 48 << 10, shared_reserved = 1 << 10; // bytes
-inline size_t shared_opt_in() { return (size_t)environment_number("GX_EMU_SHARED", 163, 48, 1024) << 10; }
+inline size_t shared_opt_in() // an A100's, or an H100's where it plays one (device.h)
+{
+    const int usual = environment("GX_EMU_CAPABILITY", "8.0") == "9.0" ? 227 : 163;
+    return (size_t)environment_number("GX_EMU_SHARED", usual, 48, 1024) << 10;
+}
 
 constexpr size_t shared_zone = 64, shared_alignment = 1024; // bytes; swizzled tiles want 1024
 constexpr size_t shared_capacity = 512 << 10; // so that zones and alignment never decide whether a kernel fits

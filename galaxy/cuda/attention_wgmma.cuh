@@ -1,13 +1,14 @@
 // attention_wgmma.cuh: attention's forward as an H100 wants it, for bf16 and heads of up to 128: tiles brought by TMA,
-// products by wgmma (hopper.cuh). Its tests pass on the emulator and on an H100.
+// products by wgmma (hopper.cuh). Its tests pass on the emulator and on an H200.
 //
-// A block owns 128 query rows of one head and meets the tiles of 64 keys that these see, one after another. Its third
-// warpgroup is the producer: one warp of it brings the bounds of documents, one thread of that has TMA bring the
-// queries, and keys, values, keys, values, ... into a ring of stages, each as soon as its stage is empty. The others of
-// it only give their registers to the consumers, the first two warpgroups, with 64 rows each: they wait until a stage
-// is full, multiply, and let go of it, at once where none of their rows sees any of its keys. Scores and sums lie in
-// registers as those of attention_mma.cuh do, whose softmax, masks and dropout these are; probabilities are the left
-// factor from registers.
+// There is a block to a multiprocessor, which has jobs one after another: 128 query rows of one head, that meet the
+// tiles of 64 keys that these see. Its third warpgroup is the producer: one warp of it brings the bounds of documents,
+// one thread of that has TMA bring the queries, and keys, values, keys, values, ... into a ring of stages, each as soon
+// as its stage is empty. The others of it only give their registers to the consumers, the first two warpgroups, with 64
+// rows each: they wait until a stage is full, multiply, and let go of it, at once where none of their rows sees any of
+// its keys. While the scores of a tile become probabilities, the values of the one before are added up. Scores and sums
+// lie in registers as those of attention_mma.cuh do, whose softmax, masks and dropout these are; probabilities are the
+// left factor from registers.
 //
 // In shared memory a tile is one or two parts of 64 columns each, of heads of 96 three of 32: rows of 128 or 64 bytes,
 // swizzled. Of keys the products go along these rows, of values across them. A head's size is padded to 64, 96 or 128:
@@ -15,7 +16,7 @@
 //
 // It takes no keys in pages: their last rows may never have been written, and TMA brings whole boxes. It is there where
 // GX_CUDA_SM_90A is defined (hopper.cuh); attention.cuh decides who takes what. Source: Shah et al. 2024,
-// arXiv:2407.08608, section 3.1, without its exchange of turns between warpgroups.
+// arXiv:2407.08608, sections 3.1 and 3.2, without the exchange of turns between warpgroups.
 #ifndef GX_CUDA_ATTENTION_WGMMA_CUH
 #define GX_CUDA_ATTENTION_WGMMA_CUH
 #include "attention_mma.cuh"
@@ -95,7 +96,7 @@ static __device__ __forceinline__ unsigned gx__wgmma_job_after(unsigned i)
 }
 
 // ---- the others ----------------------------------------------------------------------------------------------------
-// What a tile costs besides its products is counted: there are few instructions to a tile, those of a run are long.
+// What is to be known of a run is computed where it begins, so that a tile costs few instructions besides its products.
 
 typedef struct {
     int begin, end; // none: begin >= end
@@ -103,8 +104,8 @@ typedef struct {
 
 // The tiles that somebody of a block's own rows sees or, of keys, is seen by, one after another.
 typedef struct {
-    int own;                // the first of this warpgroup's rows among those of the block
-    int head, head_end;     // query heads that are to come: of keys those of their group
+    int own;            // the first of this warpgroup's rows among those of the block
+    int head, head_end; // query heads that are to come: of keys those of their group
     int run;
     int at, end;            // of its rows: the first one of this tile, and where those that are met end
     GxWgmmaRange some, all; // of them those that some row of this warpgroup meets, and those that every row does
@@ -282,9 +283,8 @@ static __device__ __forceinline__ void gx__wgmma_scores(float (&s)[1][GX__WGMMA_
 #pragma unroll
     for (int c = 0; c < HEAD; c += 16) {
         const int part = c / q->COLUMNS, column = c % q->COLUMNS;
-        gx_wgmma<GX__WGMMA_OTHERS, false>(
-            sums, gx_wgmma_descriptor(&q->x[part][own][column], 0, q->ATOM, q->SWIZZLE),
-            gx_wgmma_descriptor(&k->x[part][0][column], 0, k->ATOM, k->SWIZZLE), c > 0);
+        gx_wgmma<GX__WGMMA_OTHERS, false>(sums, gx_wgmma_descriptor(&q->x[part][own][column], 0, q->ATOM, q->SWIZZLE),
+                                          gx_wgmma_descriptor(&k->x[part][0][column], 0, k->ATOM, k->SWIZZLE), c > 0);
     }
     gx_wgmma_commit();
 }
@@ -317,8 +317,8 @@ static __device__ __forceinline__ void gx__wgmma_accumulate(float (&acc)[1][HEAD
     gx_wgmma_fence();
 #pragma unroll
     for (int k = 0; k < GX__WGMMA_OTHERS / 16; k++)
-        gx_wgmma<HEAD, true>(sums, w.x[k],
-                             gx_wgmma_descriptor(v->x[0][k * 16], sizeof v->x[0], v->ATOM, v->SWIZZLE), true);
+        gx_wgmma<HEAD, true>(sums, w.x[k], gx_wgmma_descriptor(v->x[0][k * 16], sizeof v->x[0], v->ATOM, v->SWIZZLE),
+                             true);
     gx_wgmma_commit();
 }
 
@@ -329,8 +329,7 @@ static __device__ __forceinline__ void gx__wgmma_draw_keep(uint32_t (&keep)[2][2
 {
     static_assert((int)GX__WGMMA_OTHERS / 32 * (int)GX__MMA_ROWS == (int)GX_WARP, "two words to a row");
     const int lane = (int)threadIdx.x % GX_WARP, row = gx__mma_first_row<1>() + lane / 2;
-    const uint32_t word =
-        gx__mma_draw_word(p, job.tile.position + row, keys.position + lane % 2 * 32, job.b, job.head);
+    const uint32_t word = gx__mma_draw_word(p, job.tile.position + row, keys.position + lane % 2 * 32, job.b, job.head);
 #pragma unroll
     for (int i = 0; i < 4; i++)
         keep[i / 2][i % 2] = __shfl_sync(0xffffffffu, word, gx__mma_row(0, i / 2) * 2 + i % 2) >> gx__mma_column(0, 0);
@@ -346,11 +345,11 @@ static __device__ __forceinline__ void gx__wgmma_drop(float (&s)[1][GX__WGMMA_OT
 }
 
 // Both tiles of others that nobody of this warpgroup meets are let go of.
-static __device__ __forceinline__ void gx__wgmma_skip(const unsigned long long *full, unsigned long long *empty,
+static __device__ __forceinline__ void gx__wgmma_skip(unsigned long long *full, unsigned long long *empty,
                                                       GxWgmmaTurn *turn)
 {
     for (int i = 0; i < 2; i++, gx__wgmma_next(turn)) {
-        gx_mbarrier_wait(const_cast<unsigned long long *>(&full[turn->stage]), turn->phase);
+        gx_mbarrier_wait(&full[turn->stage], turn->phase);
         gx__wgmma_let_go(&empty[turn->stage]);
     }
 }
@@ -394,7 +393,7 @@ static __device__ __forceinline__ bool gx__wgmma_attend(GxMmaRows<1, HEAD> &rows
                                                         const GxCudaAttention &p, const GxWgmmaJob &job)
 {
     float s[1][GX__WGMMA_OTHERS / 8][4], shrink[1][2];
-    GxWgmmaSight sight;
+    GxWgmmaSight sight = {};
     gx_mbarrier_wait(&tiles->full[turn->stage], turn->phase);
     gx__wgmma_scores<T, HEAD>(s, &tiles->q, &tiles->others[turn->stage], keys->own);
     gx__wgmma_look<T, HEAD>(&sight, tiles, *keys, p, job);

@@ -1,7 +1,7 @@
 // attention_wgmma_backward.cuh: attention's backward as an H100 wants it, for bf16 and heads of up to 128: tiles
-// brought by TMA, products by wgmma. Its tests pass on the emulator and on an H100.
+// brought by TMA, products by wgmma. Its tests pass on the emulator and on an H200.
 //
-// Two launches of one kernel, whose blocks own 128 rows of keys (dk, dv) or of queries (dq), with the formulas of
+// Two launches of one kernel, whose jobs are 128 rows of keys (dk, dv) or of queries (dq), with the formulas of
 // attention_mma.cuh: what is first and second, of own rows and of the others, is said there. Nothing is added
 // atomically, and no probabilities are in shared memory: scores of own rows by others, and what becomes of them, are
 // the left factor of the next product where they lie in registers. Of keys these are the transposed matrices: p^T for
@@ -10,7 +10,7 @@
 // A block is made as the forward's (attention_wgmma.cuh): two warpgroups consume, one warp of the third produces. It
 // has TMA bring both matrices of own rows, and then first, second, first, second, ... of tiles of 64 others into the
 // ring: a first one has an even stage, its second the next. Where the others are queries, each lane stores lse of two
-// rows beside the first tile and D beside the second, and arrives like TMA's bytes.
+// rows beside the first tile and D beside the second, which it read a tile earlier, and arrives like TMA's bytes.
 //
 // Gradients of rotated rows are turned back in registers, where attention_mma.cuh's are. It takes what the forward by
 // wgmma does but documents; attention.cuh decides who takes what.
@@ -49,8 +49,9 @@ static __device__ __forceinline__ void gx__wgmma_wait_until_empty(unsigned long 
 }
 
 // This lane's rows of a tile of queries: 0 where there is no row.
+enum { GX__WGMMA_OF_LANE = (int)GX__WGMMA_OTHERS / (int)GX_WARP };
 typedef struct {
-    float lse[GX__WGMMA_OTHERS / GX_WARP], D[GX__WGMMA_OTHERS / GX_WARP];
+    float lse[GX__WGMMA_OF_LANE], D[GX__WGMMA_OF_LANE];
 } GxWgmmaOfRows;
 
 template <class T>
@@ -60,7 +61,7 @@ static __device__ __forceinline__ void gx__wgmma_read_of_rows(GxWgmmaOfRows *row
 {
     const GxCudaTile tile = gx__wgmma_other_tile<true>(others, p);
 #pragma unroll
-    for (int i = 0; i < (int)GX__WGMMA_OTHERS / (int)GX_WARP; i++) {
+    for (int i = 0; i < GX__WGMMA_OF_LANE; i++) {
         const int r = (int)threadIdx.x % GX_WARP + i * GX_WARP;
         const int64_t at = ((tile.row + r) * p.a.B + b) * p.a.H + others.head;
         rows->lse[i] = r < tile.length ? x.lse[at] : 0.0f;
@@ -70,7 +71,7 @@ static __device__ __forceinline__ void gx__wgmma_read_of_rows(GxWgmmaOfRows *row
 static __device__ __forceinline__ void gx__wgmma_store_of_rows(float *lse, float *D, const GxWgmmaOfRows &rows)
 {
 #pragma unroll
-    for (int i = 0; i < (int)GX__WGMMA_OTHERS / (int)GX_WARP; i++) {
+    for (int i = 0; i < GX__WGMMA_OF_LANE; i++) {
         const int r = (int)threadIdx.x % GX_WARP + i * GX_WARP;
         lse[r] = gx__mma_lse_log2(rows.lse[i]);
         D[r] = rows.D[i];
@@ -119,7 +120,7 @@ gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaTurn *tu
 // As gx__wgmma_draw_keep, where own rows are keys: a lane draws for two of the queries, from its warp's first key on.
 static __device__ __forceinline__ void gx__wgmma_draw_keep_of_keys(uint32_t (&keep)[2][2], const GxCudaAttention &p,
                                                                    const GxWgmmaJob &job, const GxCudaTile &queries,
-                                                                  int64_t head)
+                                                                   int64_t head)
 {
     const int64_t key = job.tile.position + gx__mma_first_row<1>();
 #pragma unroll
@@ -199,9 +200,9 @@ gx__wgmma_consume_backward(GxMmaOwn<KEYS, 1, HEAD> &own, GxWgmmaBackwardTiles<T,
 }
 
 template <bool KEYS, class T, int HEAD>
-static __device__ __forceinline__ void
-gx__wgmma_backward_producer(GxWgmmaBackwardTiles<T, HEAD> *tiles, const GxWgmmaBackwardMaps &maps,
-                            const GxMmaGradients<T> &x, const GxCudaAttention &p)
+static __device__ __forceinline__ void gx__wgmma_backward_producer(GxWgmmaBackwardTiles<T, HEAD> *tiles,
+                                                                   const GxWgmmaBackwardMaps &maps,
+                                                                   const GxMmaGradients<T> &x, const GxCudaAttention &p)
 {
     GxWgmmaTurn turn = {0, 0};
     unsigned phase = 0; // of own rows
@@ -246,7 +247,7 @@ static __device__ __forceinline__ void gx__wgmma_begin_backward(GxWgmmaBackwardT
 }
 #endif
 
-// One block per (tile, sample b, head), in the order of attention_mma.cuh.
+// A block to a multiprocessor; a job for each (tile, sample b, head), in the order of attention_mma.cuh.
 template <bool KEYS, class T, int HEAD>
 static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
     gx__wgmma_attention_backward(const __grid_constant__ GxWgmmaBackwardMaps maps,

@@ -71,9 +71,8 @@ static void gx__cuda_launch_norm_forward(GxContext *g, T *sum, T *y, float *rstd
                                          int64_t R, int64_t C, float eps)
 {
     const int64_t bytes = C * (int64_t)sizeof(T), keep = bytes <= GX_CUDA_SHARED;
-    GX_LAUNCH((gx__cuda_rms_norm_rows<T, N>), gx_cuda_blocks(R),
-              gx_cuda_threads(gx_ceil_div(C, N), GX_NORM_THREADS), keep ? bytes : 0, gx_cuda(g)->stream, sum, y, rstd,
-              x, a, w, R, C, eps, (int)keep);
+    GX_LAUNCH((gx__cuda_rms_norm_rows<T, N>), gx_cuda_blocks(R), gx_cuda_threads(gx_ceil_div(C, N), GX_NORM_THREADS),
+              keep ? bytes : 0, gx_cuda(g)->stream, sum, y, rstd, x, a, w, R, C, eps, (int)keep);
 }
 template <class T>
 static void gx__cuda_norm_forward(GxContext *g, const char *name, void *sum, void *y, float *rstd, const void *x,
@@ -326,8 +325,8 @@ struct GxCudaShares {
     float *part[GX_SHARES]; // [blocks, C] each; NULL: not wanted
 };
 
-enum { GX_NORM_FEW = 8, GX_NORM_MOST = 16 }; // elements of a row that a thread takes: few where that is enough
-enum { GX_NORM_MAX_SHARES = 256 }; // of rows without number; it does not depend on the card
+enum { GX_NORM_NARROW = 1024 };                     // columns
+enum { GX_NORM_MAX_SHARES = 256 };                  // of rows without number; it does not depend on the card
 static inline int64_t gx__cuda_norm_rows(int64_t R) // of a block
 {
     return gx_max(GX_NORM_BLOCK, gx_ceil_div(R, GX_NORM_MAX_SHARES));
@@ -348,10 +347,12 @@ template <class T, int N> struct alignas(N * sizeof(T)) GxCudaSome {
     T x[N];
 };
 
-// A sink stores dx, where it is wanted. SUMS over rows: dw; with a mean db, too; and the sink's own. What it adds to dx
-// is read into Ahead.
+// A sink adds to dx, and stores it, where it is wanted. SUMS over rows: dw; with a mean db, too; and the sink's own.
+// MOST: elements of a row that a thread takes at most, so that they and their sums over rows stay in its registers;
+// FEW: those of a row that is not narrow, for which there are registers to read what is added Ahead, too; 0: as many.
+// docs/kernels.md says what was measured.
 template <class T> struct GxRmsSink {
-    enum { HAS_MEAN = 0, SUMS = 1 };
+    enum { HAS_MEAN = 0, SUMS = 1, MOST = 24, FEW = 8 };
     T *dx;
     const T *dresidual; // NULL: none
     int64_t C;
@@ -361,21 +362,34 @@ template <class T> struct GxRmsSink {
     {
         if (dresidual) *u = *reinterpret_cast<const Ahead<N> *>(dresidual + r * C + c);
     }
-    template <int N> __device__ void at(float (&v)[N], const Ahead<N> &u, int64_t r, int64_t c, uint64_t) const
+    template <int N> __device__ void add(float (&v)[N], const Ahead<N> &u) const
     {
         for (int i = 0; dresidual && i < N; i++) v[i] += gx_to_float(u.x[i]);
+    }
+    template <int N> __device__ void add(float (&v)[N], int64_t r, int64_t c) const
+    {
+        float u[N];
+        if (!dresidual) return;
+        gx_load(u, dresidual + r * C + c);
+        for (int i = 0; i < N; i++) v[i] += u[i];
+    }
+    template <int N> __device__ void at(float (&v)[N], int64_t r, int64_t c, uint64_t) const
+    {
         gx_store(dx + r * C + c, v);
     }
 };
-struct GxCudaNothing {};
+struct GxCudaNothing {
+};
 template <class T> struct GxNormSink {
-    enum { HAS_MEAN = 1, SUMS = 2 };
+    enum { HAS_MEAN = 1, SUMS = 2, MOST = 16, FEW = 0 };
     T *dx;
     int64_t C;
     template <int N> using Ahead = GxCudaNothing;
     __device__ uint64_t begin(int64_t r) const { return (void)r, 0; }
     template <int N> __device__ void ahead(GxCudaNothing *, int64_t, int64_t) const {}
-    template <int N> __device__ void at(float (&v)[N], GxCudaNothing, int64_t r, int64_t c, uint64_t) const
+    template <int N> __device__ void add(float (&)[N], GxCudaNothing) const {}
+    template <int N> __device__ void add(float (&)[N], int64_t, int64_t) const {}
+    template <int N> __device__ void at(float (&v)[N], int64_t r, int64_t c, uint64_t) const
     {
         if (dx) gx_store(dx + r * C + c, v);
     }
@@ -470,7 +484,9 @@ gx__cuda_norm_backward_row(const Sink &sink, const GxCudaNormed<T> &f, const GxC
             gx_load(u, f.w + c);
             for (int i = 0; i < N; i++) d[i] = row.rstd * (d[i] * u[i] - of_d - normed(k, i) * of_dn);
         }
-        sink.at(d, row.ahead[k], r, c, drawn);
+        if constexpr (PACKS * N <= (int)Sink::FEW) sink.add(d, row.ahead[k]);
+        else sink.add(d, r, c);
+        sink.at(d, r, c, drawn);
         if constexpr ((int)Sink::SUMS > (int)GX_SHARE_SINK)
             for (int i = 0; i < N; i++) sum[GX_SHARE_SINK][k][i] += d[i];
     });
@@ -489,7 +505,7 @@ static __device__ __forceinline__ void gx__cuda_norm_backward_read(GxCudaNormRow
     gx__cuda_each_pack<PACKS, N>(row->columns, lanes, [&](int k, int64_t c) {
         row->dy[k] = *reinterpret_cast<const Some *>(f.dy + r * f.C + c);
         if (f.w) row->x[k] = *reinterpret_cast<const Some *>(f.x + r * f.C + c);
-        sink.template ahead<N>(&row->ahead[k], r, c);
+        if constexpr (PACKS * N <= (int)Sink::FEW) sink.template ahead<N>(&row->ahead[k], r, c);
     });
 }
 
@@ -500,7 +516,7 @@ template <class T, int N, int ELEMENTS, class Sink>
 static __global__ void __launch_bounds__(GX_NORM_THREADS)
     gx__cuda_norm_backward_rows(Sink sink, GxCudaShares shares, GxCudaNormed<T> f, int lanes)
 {
-    enum { PACKS = ELEMENTS / N, READS_AHEAD = ELEMENTS <= GX_NORM_FEW };
+    enum { PACKS = ELEMENTS / N, READS_AHEAD = ELEMENTS <= (int)Sink::FEW };
     GX_DYNAMIC_SHARED(float, shared);
     GX_SHARED(GxCudaPair, of_warp, [2][GX_CUDA_MAX_WARPS]);
     const int at_once = (int)blockDim.x / lanes, first = (int)threadIdx.x / lanes;
@@ -528,7 +544,7 @@ template <int N> static __device__ __forceinline__ void gx__cuda_share(float *sh
     gx_store(share, s);
 }
 
-// Rows longer than GX_NORM_THREADS*GX_NORM_MOST, which are more than a block's registers hold, and those that are no whole
+// Rows longer than GX_NORM_THREADS*MOST, which are more than a block's registers hold, and those that are no whole
 // packs, of which the sums would be spilled. One after the other, with shares that grow where they are wanted; the
 // second reading of dy and x comes from a cache.
 template <class T, int N, class Sink>
@@ -564,9 +580,8 @@ static __global__ void __launch_bounds__(GX_NORM_THREADS)
                 gx_load(u, f.w + c);
                 for (int i = 0; i < N; i++) d[i] = scale * (d[i] * u[i] - of_d - (n[i] - m) * scale * of_dn);
             }
-            typename Sink::template Ahead<N> ahead;
-            sink.template ahead<N>(&ahead, r, c);
-            sink.at(d, ahead, r, c, drawn);
+            sink.add(d, r, c);
+            sink.at(d, r, c, drawn);
             if (share[GX_SHARE_SINK]) gx__cuda_share(share[GX_SHARE_SINK] + c, d, r == begin);
         }
     }
@@ -591,10 +606,10 @@ template <class T, int N, class Sink>
 static void gx__cuda_launch_norm_backward(GxContext *g, const Sink &sink, const GxCudaShares &shares,
                                           const GxCudaNormed<T> &f)
 {
+    if constexpr (N > 1 && (int)Sink::FEW > 0)
+        if (f.C > GX_NORM_NARROW && gx__cuda_launch_norm_rows<T, N, Sink::FEW>(g, sink, shares, f)) return;
     if constexpr (N > 1)
-        if (gx__cuda_launch_norm_rows<T, N, GX_NORM_FEW>(g, sink, shares, f) ||
-            gx__cuda_launch_norm_rows<T, N, GX_NORM_MOST>(g, sink, shares, f))
-            return;
+        if (gx__cuda_launch_norm_rows<T, N, Sink::MOST>(g, sink, shares, f)) return;
     GX_LAUNCH((gx__cuda_norm_backward_long_rows<T, N, Sink>), (unsigned)gx_ceil_div(f.R, f.rows),
               gx_cuda_threads(gx_ceil_div(f.C, N), GX_NORM_THREADS), 0, gx_cuda(g)->stream, sink, shares, f);
 }
