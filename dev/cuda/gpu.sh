@@ -8,7 +8,7 @@
 #         --sanitize 'LINE'        compute-sanitizer's memcheck and racecheck over a test program and names of its tests, where the tool is
 #         --note NAME TEXT         a line for the summary: what is not run, and why
 #         --limit SECONDS          of each item behind it (120)
-#         --together N             test programs behind it run N at a time, where they stand side by side (1)
+#         --together N             test programs and sanitizers behind it run N at a time, where they stand side by side (1)
 #
 # OUT/report.md has the summary, tables and what failed, OUT/log.txt every item's output, OUT/workshop.csv the workshop's figures. The report is
 # written anew after each item. An item that fails, or is killed at its limit, does not stop the others; when the minutes are over, what is left is
@@ -20,8 +20,8 @@ usage() { sed -n '2,17s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 [ $# -ge 1 ] && [[ $1 != -* ]] || usage
 out=$1
 shift
-kinds=() names=() lines=() limits=() at_once=()
-add() { kinds+=("$1") names+=("$2") lines+=("$3") limits+=("$limit") at_once+=("$together"); }
+kinds=() names=() lines=() limits=() at_once=() tools=()
+add() { kinds+=("$1") names+=("$2") lines+=("$3") limits+=("$limit") at_once+=("$together") tools+=("${4:-}"); }
 while [ $# -gt 0 ]; do
     [ $# -ge 2 ] || usage
     case $1 in
@@ -29,7 +29,12 @@ while [ $# -gt 0 ]; do
     --minutes) minutes=$2 ;;
     --limit) limit=$2 ;;
     --together) together=$2 ;;
-    --test | --workshop | --sanitize) add "${1#--}" "${2##*/}" "$2" ;;
+    --test | --workshop) add "${1#--}" "${2##*/}" "$2" ;;
+    --sanitize)
+        name=${2##*/}
+        [ ${#name} -le 80 ] || name="${name:0:77}..."
+        for tool in memcheck racecheck; do add sanitize "$name under $tool" "$2" "$tool"; done
+        ;;
     --command | --note) [ $# -ge 3 ] || usage; add "${1#--}" "$2" "$3"; shift ;;
     *) usage ;;
     esac
@@ -114,10 +119,21 @@ item() { # name seconds command...: its output is in $tmp/output, too
     record "$name" "$tmp/output"
 }
 
-# Items number $1 to $2 - 1, test programs, at once; recorded in their order.
+# The command of item number $1, a test program or a sanitizer over one, into `words`.
+sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer || true)
+words_of() {
+    words=("${lines[$1]}")
+    [ "${kinds[$1]}" = sanitize ] || return 0
+    read -ra words <<<"${lines[$1]}"
+    words=("$sanitizer" --tool "${tools[$1]}" --error-exitcode 9 "${words[@]}")
+}
+# Items number $1 to $2 - 1, such programs, at once; recorded in their order.
 items_together() {
     local i
-    for ((i = $1; i < $2; i++)); do start "$tmp/output.$i" "${limits[i]}" "${lines[i]}" & done
+    for ((i = $1; i < $2; i++)); do
+        words_of "$i"
+        start "$tmp/output.$i" "${limits[i]}" "${words[@]}" &
+    done
     wait
     for ((i = $1; i < $2; i++)); do record "${names[i]}" "$tmp/output.$i"; done
 }
@@ -141,22 +157,12 @@ run_command() { # name line seconds
     item "$1" "$3" bash -c "$2" || return
     { grep -E '^\||^#' "$tmp/output" || tail -n 40 "$tmp/output" | sed 's/^/    /'; } | section "$1"
 }
-run_sanitizers() { # name line seconds
-    local sanitizer tool words
-    read -ra words <<<"$2"
-    sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer) || {
-        row "$1 under compute-sanitizer" "skipped: the tool is not there" 0
-        return
-    }
-    for tool in memcheck racecheck; do
-        item "$1 under $tool" "$3" "$sanitizer" --tool "$tool" --error-exitcode 9 "${words[@]}"
-    done
-}
-
 item machine 60 bash -c "$(declare -f machine); commit='$commit'; machine" && sed 's/^/    /' "$tmp/output" | section machine
-is_test() { [ "${kinds[$1]:-}" = test ] && [ -x "${lines[$1]}" ]; }
+goes_together() { # item number $1
+    case ${kinds[$1]:-} in test) [ -x "${lines[$1]}" ] ;; sanitize) [ -n "$sanitizer" ] && [ -x "${lines[$1]%% *}" ] ;; *) false ;; esac
+}
 for ((i = 0; i < ${#kinds[@]}; i++)); do
-    for ((end = i; end - i < at_once[i] && end < ${#kinds[@]}; end++)); do is_test "$end" || break; done
+    for ((end = i; end - i < at_once[i] && end < ${#kinds[@]}; end++)); do goes_together "$end" || break; done
     if [ $((end - i)) -gt 1 ]; then
         items_together "$i" "$end"
         i=$((end - 1))
@@ -172,7 +178,11 @@ for ((i = 0; i < ${#kinds[@]}; i++)); do
     test) item "$name" "${limits[i]}" "$line" ;;
     workshop) run_workshop "$name" "$line" "${limits[i]}" ;;
     command) run_command "$name" "$line" "${limits[i]}" ;;
-    sanitize) run_sanitizers "$name" "$line" "${limits[i]}" ;;
+    sanitize)
+        [ -n "$sanitizer" ] || { row "$name" "skipped: there is no compute-sanitizer" 0; continue; }
+        words_of "$i"
+        item "$name" "${limits[i]}" "${words[@]}"
+        ;;
     note) row "$name" "$line" 0 ;;
     esac
 done

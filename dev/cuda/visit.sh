@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What a visit to a machine with a GPU runs, after `make gpu`: seven parts, each with a time of its own and a report of its own, about 32 minutes in all.
+# What a visit to a machine with a GPU runs, after `make gpu`: seven parts, each with a time of its own and a report of its own, about 35 minutes in all.
 #     dev/cuda/visit.sh OUT [--part tests|ranks|steps|training|kernels|counters|sanitizer]... [--again true] [--built FOLDER] [--commit ID]
 #         tests 6      every test program                    training 3     two minutes of training on text, and its curve
 #         ranks 2      two NCCL ranks on the one card        kernels 4      each kernel in % of a copy
-#         steps 9      a training step of 134M parameters    sanitizer 5    compute-sanitizer over every operation
+#         steps 9      a training step of 134M parameters    sanitizer 9    compute-sanitizer over every operation
 #                      beside PyTorch's,                  counters 2  the heaviest kernels, by Nsight Compute
 #                      where its time goes
 # OUT/PART/report.md is a part's result (dev/cuda/gpu.sh), OUT/report.md all of them. A part that ran to its end, of the same commit, is not run again:
@@ -60,7 +60,7 @@ for library in $(not_found); do
 done
 
 # ---- parts ----------------------------------------------------------------------------------------------------------------------------------
-minutes_of() { case $1 in tests) echo 6 ;; ranks) echo 2 ;; steps) echo 9 ;; training) echo 3 ;; kernels) echo 4 ;; counters) echo 2 ;; sanitizer) echo 5 ;; esac; }
+minutes_of() { case $1 in tests) echo 6 ;; ranks) echo 2 ;; steps) echo 9 ;; training) echo 3 ;; kernels) echo 4 ;; counters) echo 2 ;; sanitizer) echo 9 ;; esac; }
 # Every part begins with a step so small that it only shows whether programs and card go together; where not, that is the reason for all that follows.
 small="--hidden 64 --ffn 128 --layers 1 --heads 2 --kv 2 --vocab 1000 --seq 32 --steps 1"
 run() { # part item...
@@ -72,9 +72,11 @@ run() { # part item...
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-tests() { # four at a time: they are right or wrong, and not measured; one that hangs costs its limit
+# Programs that are right or wrong and not measured run side by side; their threads wait asleep, since there are more of them than cores.
+at_once=$(($(nproc) > 4 ? $(nproc) : 4))
+tests() { # one that hangs costs its limit
     export GX_TRAIN_LLAMA=$built/train_llama
-    run tests --together 4 --limit 340 --test "$built/test_devices" --limit 140 --test "$built/test_memory" --test "$built/test_llama" --test "$built/test_generate" --test "$built/test_bert" --test "$built/test_precision" \
+    OMP_WAIT_POLICY=passive run tests --together "$at_once" --limit 340 --test "$built/test_devices" --limit 140 --test "$built/test_memory" --test "$built/test_llama" --test "$built/test_generate" --test "$built/test_bert" --test "$built/test_precision" \
         --test "$built/test_train_devices" --test "$built/test_bert_modes" --test "$built/test_modes" --test "$built/test_graphs"
 }
 # Each collective waits for the card to change from one rank to the other, many milliseconds: so there are few, no validation and no sample.
@@ -152,9 +154,14 @@ counters() {
     fi
     run counters --limit 110 "${item[@]}"
 }
-sanitizer() { # in groups of operations, so that a slow tool leaves results of some
-    run sanitizer --limit 60 --sanitize "$built/test_devices attention" --sanitize "$built/test_devices norm embedding" \
-        --sanitize "$built/test_devices cross_entropy linear" --sanitize "$built/test_devices zero copy conver add sum rope swiglu clip adamw sgd"
+# In groups of tests, side by side: a group that a slow tool does not end with costs no other one its result. The last one has what the others leave.
+sanitizer() {
+    local group items=() others='attention norm residual linear product dequantize'
+    for group in "attention_forward attention_over attention_in_bf16" "attention_backward_is attention_drops" "attention_backward_that attention_at attention_computes" \
+        "norm residual" "linear product dequantize" "$(sed -n 's/^TEST(\([a-z0-9_]*\)).*/\1/p' test_devices.cu | grep -vE "${others// /|}" | xargs)"; do
+        items+=(--sanitize "$built/test_devices $group")
+    done
+    OMP_WAIT_POLICY=passive run sanitizer --limit 280 --together "$at_once" "${items[@]}"
 }
 
 failed=0

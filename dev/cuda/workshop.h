@@ -425,13 +425,13 @@ typedef struct {
 } WorkTime;
 
 // 5 to 50 repeats, as many as fit into a third of a second, after two runs that warm up; a version that takes longer
-// than a second runs once more.
+// than a tenth of a second runs once more.
 static WorkTime work_seconds(WorkClock *c, Work *w, const WorkVersion *v)
 {
     double t[50];
     work_seconds_once(c, w, v);
     const double first = work_seconds_once(c, w, v);
-    const int n = first > 1 ? 1 : (int)fmin(50, fmax(5, 0.33 / first));
+    const int n = first > 0.1 ? 1 : (int)fmin(50, fmax(5, 0.33 / first));
     for (int i = 0; i < n; i++) t[i] = work_seconds_once(c, w, v);
     qsort(t, (size_t)n, sizeof *t, work_by_size);
     const WorkTime result = {n % 2 ? t[n / 2] : (t[n / 2 - 1] + t[n / 2]) / 2, t[0], n};
