@@ -1,6 +1,6 @@
 // cuda/attention.cuh: ops/attention.h on the GPU. Tensor cores take what they can (attention_mma.cuh: bf16, heads of up
 // to 128 in rows of whole packs of 16 bytes; of these, on an H100, attention_wgmma.cuh and attention_wgmma_backward.cuh
-// take what they compute faster). Here are the kernels for all else, in tiles, with fp32 arithmetic on CUDA cores for
+// take what they can). Here are the kernels for all else, in tiles, with fp32 arithmetic on CUDA cores for
 // every type: the form to read beside the formulas, and the reference that faster ones are measured against.
 // All give the same log-sum-exp, so that a forward by one of them may have a backward by another.
 //

@@ -1,4 +1,4 @@
-// attention_parts.cuh: what attention's kernels on the GPU share (attention.cuh, attention_mma.cuh): what they are
+// attention_parts.cuh: what attention's kernels on the GPU share (attention*.cuh): what they are
 // told, tiles of rows, the bounds of documents, and which tiles and which of their rows see each other.
 //
 // No tile crosses a run, none of keys a page. A tile's rows bring the bounds of their documents into shared memory.

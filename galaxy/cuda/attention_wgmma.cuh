@@ -1,5 +1,5 @@
 // attention_wgmma.cuh: attention's forward as an H100 wants it, for bf16 and heads of up to 128: tiles brought by TMA,
-// products by wgmma (hopper.cuh). Its tests pass on the emulator and on an H200.
+// products by wgmma (hopper.cuh). Its tests pass on the emulator; docs/gpu.md says what ran on a card.
 //
 // There is a block to a multiprocessor, which has jobs one after another: 128 query rows of one head, that meet the
 // tiles of 64 keys that these see. Its third warpgroup is the producer: one warp of it brings the bounds of documents,
@@ -50,6 +50,8 @@ template <class T, int HEAD> struct alignas(1024) GxWgmmaTiles {
     unsigned long long q_full, q_empty, full[GX__WGMMA_STAGES], empty[GX__WGMMA_STAGES];
     GxCudaDocument documents[GX__WGMMA_OWN];
 };
+
+static_assert((int)GX__WGMMA_STAGES > 2, "values are held while the next tile's keys and values come");
 
 typedef struct {
     CUtensorMap q, k[GX_MAX_RUNS], v[GX_MAX_RUNS]; // of each run of keys, which end where it does

@@ -1,5 +1,5 @@
 // attention_wgmma_backward.cuh: attention's backward as an H100 wants it, for bf16 and heads of up to 128: tiles
-// brought by TMA, products by wgmma. Its tests pass on the emulator and on an H200.
+// brought by TMA, products by wgmma. Its tests pass on the emulator; docs/gpu.md says what ran on a card.
 //
 // Two launches of one kernel, whose jobs are 128 rows of keys (dk, dv) or of queries (dq), with the formulas of
 // attention_mma.cuh: what is first and second, of own rows and of the others, is said there. Nothing is added
@@ -272,8 +272,7 @@ static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
-// Does this kernel take them, on this card? Of documents a warpgroup would compute with rows that only the other one's
-// see.
+// Does this kernel take them, on this card? Its producer does not bring the bounds of documents.
 static int gx__wgmma_backward_takes(const GxContext *g, const GxCudaAttention *p)
 {
     return gx__wgmma_takes(g, p) && !p->a.documents && p->a.o_stride % p->a.head_dim == 0;
