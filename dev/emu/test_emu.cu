@@ -597,7 +597,10 @@ TEST(limits_of_a_launch_are_the_cards)
     }
     int most = 0, blocks = 0;
     cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
-    CHECK(most == 163 << 10, "%d", most);
+    CHECK(most == 227 << 10, "%d on an H100", most);
+    setenv("GX_EMU_CAPABILITY", "8.0", 1);
+    cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
+    CHECK(most == 163 << 10, "%d on an A100", most);
     CHECK(cudaFuncSetAttribute(nothing_with_much_memory, cudaFuncAttributeMaxDynamicSharedMemorySize, most) ==
               cudaSuccess,
           "opting in");
@@ -616,6 +619,7 @@ TEST(limits_of_a_launch_are_the_cards)
     cudaGetLastError();
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, nothing, 256, 40 << 10);
     CHECK(blocks == 4, "%d blocks", blocks);
+    setenv("GX_EMU_CAPABILITY", "9.0", 1);
 }
 
 struct Parameters {
