@@ -543,9 +543,9 @@ static __device__ __forceinline__ GxMmaOthers gx__mma_others_of(int64_t head, co
 
 // The head of the others' matrices.
 template <bool KEYS>
-static __device__ __forceinline__ int64_t gx__mma_other_head(const GxMmaOthers &others, const GxCudaAttention &p)
+static __device__ __forceinline__ int64_t gx__mma_other_head(int64_t head, const GxCudaAttention &p)
 {
-    return KEYS ? others.head : (p.a.q_first + others.head) / p.group;
+    return KEYS ? head : (p.a.q_first + head) / p.group;
 }
 
 // A tile of the others begins to come in.
@@ -556,7 +556,7 @@ static __device__ __forceinline__ void gx__mma_load_others(typename GxMmaBackwar
 {
     enum { N = GxMmaBackward<HEAD>::OTHERS };
     const GxCudaTile &tile = others.tile;
-    const int64_t head = gx__mma_other_head<KEYS>(others, p);
+    const int64_t head = gx__mma_other_head<KEYS>(others.head, p);
     gx__mma_load<T, N, HEAD>(to->first, gx__cuda_head(x.other_first, tile.row, b, head, x.other_stride, p),
                              p.a.B * x.other_stride, tile.length, p);
     gx__mma_load<T, N, HEAD>(to->second, gx__cuda_head(x.other_second, tile.row, b, head, x.other_second_stride, p),

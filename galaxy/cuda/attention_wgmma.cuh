@@ -116,9 +116,8 @@ typedef struct {
 template <bool KEYS>
 static __device__ __forceinline__ GxWgmmaOthers gx__wgmma_others(int64_t head, const GxCudaAttention &p, int own)
 {
-    const int64_t first = KEYS ? max(head * p.group - p.a.q_first, (int64_t)0) : head;
-    const int64_t end = KEYS ? min((head + 1) * p.group - p.a.q_first, p.a.H) : head + 1;
-    const GxWgmmaOthers others = {own, (int)first, (int)end, -1, 0, 0, {0, 0}, {0, 0}};
+    const GxMmaOthers of = gx__mma_others_of<KEYS>(head, p);
+    const GxWgmmaOthers others = {own, (int)of.head, (int)of.head_end, of.run, 0, 0, {0, 0}, {0, 0}};
     return others;
 }
 
@@ -223,7 +222,7 @@ static __device__ __forceinline__ void gx__wgmma_load_job(GxWgmmaTiles<T, HEAD> 
                                                           const GxWgmmaMaps &maps, const GxCudaAttention &p,
                                                           const GxWgmmaJob &job)
 {
-    const int64_t kv_head = (p.a.q_first + job.head) / p.group;
+    const int64_t kv_head = gx__mma_other_head<false>(job.head, p);
     GxWgmmaOthers keys = gx__wgmma_others<false>(job.head, p, 0);
     gx__wgmma_load(&tiles->q, &maps.q, &tiles->q_full, job.head, job.b, job.tile.row);
     while (gx__wgmma_next_others<false>(&keys, tiles->documents, p, job.tile))

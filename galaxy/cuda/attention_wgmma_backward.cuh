@@ -96,7 +96,7 @@ gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaTurn *tu
     while (more) {
         const int stage = turn->stage;
         const int64_t row = gx__wgmma_other_tile<KEYS>(others, p).row,
-                      head = KEYS ? others.head : (p.a.q_first + others.head) / p.group;
+                      head = gx__mma_other_head<KEYS>(others.head, p);
         for (int second = 0; second < 2; second++) { // a new barrier is empty: of the phase before 0
             gx__wgmma_wait_until_empty(&tiles->empty[turn->stage], turn->phase ^ 1);
             if (is_first_lane)

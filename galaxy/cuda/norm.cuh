@@ -71,8 +71,9 @@ static void gx__cuda_launch_norm_forward(GxContext *g, T *sum, T *y, float *rstd
                                          int64_t R, int64_t C, float eps)
 {
     const int64_t bytes = C * (int64_t)sizeof(T), keep = bytes <= GX_CUDA_SHARED;
-    GX_LAUNCH((gx__cuda_rms_norm_rows<T, N>), gx_cuda_blocks(R), gx_cuda_threads(gx_ceil_div(C, N), GX_NORM_THREADS),
-              keep ? bytes : 0, gx_cuda(g)->stream, sum, y, rstd, x, a, w, R, C, eps, (int)keep);
+    GX_LAUNCH((gx__cuda_rms_norm_rows<T, N>), gx_cuda_blocks(R),
+              gx_cuda_threads(gx_ceil_div(C, N), GX_NORM_THREADS), keep ? bytes : 0, gx_cuda(g)->stream, sum, y, rstd,
+              x, a, w, R, C, eps, (int)keep);
 }
 template <class T>
 static void gx__cuda_norm_forward(GxContext *g, const char *name, void *sum, void *y, float *rstd, const void *x,
@@ -325,8 +326,8 @@ struct GxCudaShares {
     float *part[GX_SHARES]; // [blocks, C] each; NULL: not wanted
 };
 
-enum { GX_NORM_NARROW = 1024 };                     // columns
-enum { GX_NORM_MAX_SHARES = 256 };                  // of rows without number; it does not depend on the card
+enum { GX_NORM_NARROW = 1024 };    // columns at most
+enum { GX_NORM_MAX_SHARES = 256 }; // of rows without number; it does not depend on the card
 static inline int64_t gx__cuda_norm_rows(int64_t R) // of a block
 {
     return gx_max(GX_NORM_BLOCK, gx_ceil_div(R, GX_NORM_MAX_SHARES));
@@ -378,17 +379,18 @@ template <class T> struct GxRmsSink {
         gx_store(dx + r * C + c, v);
     }
 };
-struct GxCudaNothing {
+// One that adds nothing.
+struct GxStoreSink {
+    struct Nothing {};
+    enum { MOST = 16, FEW = 0 };
+    template <int N> using Ahead = Nothing;
+    template <int N> __device__ void add(float (&)[N], int64_t, int64_t) const {}
 };
-template <class T> struct GxNormSink {
-    enum { HAS_MEAN = 1, SUMS = 2, MOST = 16, FEW = 0 };
+template <class T> struct GxNormSink : GxStoreSink {
+    enum { HAS_MEAN = 1, SUMS = 2 };
     T *dx;
     int64_t C;
-    template <int N> using Ahead = GxCudaNothing;
     __device__ uint64_t begin(int64_t r) const { return (void)r, 0; }
-    template <int N> __device__ void ahead(GxCudaNothing *, int64_t, int64_t) const {}
-    template <int N> __device__ void add(float (&)[N], GxCudaNothing) const {}
-    template <int N> __device__ void add(float (&)[N], int64_t, int64_t) const {}
     template <int N> __device__ void at(float (&v)[N], int64_t r, int64_t c, uint64_t) const
     {
         if (dx) gx_store(dx + r * C + c, v);
@@ -667,7 +669,7 @@ static void gx__cuda_layer_norm_backward(GxContext *g, void *dx, const GxCudaSha
                                          const void *x, const float *mean, const float *rstd, const void *w, int64_t R,
                                          int64_t C)
 {
-    const GxNormSink<T> sink = {(T *)dx, C};
+    const GxNormSink<T> sink = {{}, (T *)dx, C};
     const GxCudaNormed<T> f = {(const T *)dy, (const T *)x, (const T *)w, mean, rstd, R, C, gx__cuda_norm_rows(R)};
     gx__cuda_norm_backward(g, sink, *shares, f, gx_wide<T>(C, dx));
 }

@@ -80,16 +80,12 @@ void gx_cuda_residual_forward(GxContext *g, void *y, void *sum, float *mean, flo
 // ---- backward ------------------------------------------------------------------------------------------------------
 // dx is stored, dropped, and stored as dout; what is left in v is dbias's share. dx, dout NULL: not wanted. Where dout
 // is dx nothing is dropped, and the second store is of the same.
-template <class T> struct GxResidualSink {
-    enum { HAS_MEAN = 1, SUMS = 3, MOST = 16, FEW = 0 };
+template <class T> struct GxResidualSink : GxStoreSink {
+    enum { HAS_MEAN = 1, SUMS = 3 };
     T *dx, *dout;
     int64_t C;
     GxCudaDraws draws;
-    template <int N> using Ahead = GxCudaNothing;
     __device__ uint64_t begin(int64_t r) const { return draws.first(r, C); }
-    template <int N> __device__ void ahead(GxCudaNothing *, int64_t, int64_t) const {}
-    template <int N> __device__ void add(float (&)[N], GxCudaNothing) const {}
-    template <int N> __device__ void add(float (&)[N], int64_t, int64_t) const {}
     template <int N> __device__ void at(float (&v)[N], int64_t r, int64_t c, uint64_t drawn) const
     {
         if (dx) gx_store(dx + r * C + c, v);
@@ -102,8 +98,8 @@ template <class T>
 static void gx__cuda_residual_backward(GxContext *g, void *dx, void *dout, const GxCudaShares *shares, const void *dy,
                                        const void *sum, const float *mean, const float *rstd, const GxResidual *r)
 {
-    const GxResidualSink<T> sink = {(T *)dx, (T *)dout, r->C, gx__cuda_draws(g, &r->dropout)};
-    const GxCudaNormed<T> f = {(const T *)dy, (const T *)sum, (const T *)r->w,         mean, rstd,
+    const GxResidualSink<T> sink = {{}, (T *)dx, (T *)dout, r->C, gx__cuda_draws(g, &r->dropout)};
+    const GxCudaNormed<T> f = {(const T *)dy, (const T *)sum, (const T *)r->w,           mean, rstd,
                                r->R,          r->C,           gx__cuda_norm_rows(r->R)};
     gx__cuda_norm_backward(g, sink, *shares, f, gx_wide<T>(r->C, dx, dout));
 }
