@@ -2995,6 +2995,52 @@ TEST(attention_computes_nothing_with_a_run_that_sees_or_is_seen_by_nobody_on_any
     gx_arena_close(&scratch);
 }
 
+// One number of head 0 of q, k or v is the NaN that a card makes itself, all of whose bits but the sign's are set: in o
+// that row's head is NaN, or all rows' where it is a key's, or one column of all rows; all else keeps its bits.
+static void check_nan(GxContext *cpu, const GxDevice *device, const Shape *s, const char *input, GxDtype type)
+{
+    enum { O = 0, ROW = 3, COLUMN = 5 };
+    Case c;
+    case_open(&c, cpu, op_named("attention_forward"), s, &plain[0], type);
+    const GxAttention a = attention_of(s, GX_F32);
+    Results whole = run(&c, device, type, 2, 0, 0, input);
+    for (int i = 0; is_buffer(c.op, i); i++) {
+        static const uint32_t nan = 0x7fffffff;
+        if (strcmp(c.op->buffer[i].name, input)) continue;
+        memcpy(numbers(&c, i) + ROW * (*input == 'q' ? a.q_stride : a.kv_stride) + COLUMN, &nan, sizeof nan);
+    }
+    Results r = run(&c, device, type, 2, 0, 0, input);
+    for (int64_t e = 0; e < gx_runs_rows(&s->q) * a.o_stride; e++) {
+        const int64_t row = e / a.o_stride, column = e % a.o_stride;
+        const int expected = *input == 'v' ? column == COLUMN : column < a.head_dim && (*input == 'k' || row == ROW);
+        const float *x = (const float *)r.value[O] + e, *before = (const float *)whole.value[O] + e;
+        CHECK(expected ? *x != *x : !memcmp(x, before, sizeof *x),
+              "%s, %s, h = %ld, NaN in %s: o[%ld,%ld] is %g, was %g", device->name, gx_dtype_name(type),
+              (long)a.head_dim, input, (long)row, (long)column, *x, *before);
+    }
+    results_close(&whole), results_close(&r);
+    case_close(&c);
+}
+
+TEST(attention_hands_a_nan_on_on_any_device)
+{
+    static const char *const inputs[] = {"q", "k", "v"};
+    static const Shape shapes[] = {{.d = {1, 2, 2, 64}, .q = RUN1(20, 0), .k = RUN1(20, 0), .layout = PACKED},
+                                   {.d = {1, 2, 2, 160}, .q = RUN1(20, 0), .k = RUN1(20, 0)}};
+    GxContext cpu = GX_ZERO;
+    GxArena scratch = GX_ZERO;
+    cpu.device = gx_device_cpu();
+    cpu.arena = &scratch;
+    CHECK(gx_arena_open(&scratch, 1 << 24, &cpu.error) == GX_OK, "%s", cpu.error.message);
+    for (int n = 0; n < (DEVICES - FIRST_DEVICE) * 12; n++) {
+        GxDevice device;
+        if (!device_open(&device, FIRST_DEVICE + n / 12)) continue;
+        check_nan(&cpu, &device, &shapes[n % 2], inputs[n / 2 % 3], n / 6 % 2 ? GX_BF16 : GX_F32);
+    }
+    CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
+    gx_arena_close(&scratch);
+}
+
 // ---- attention in bf16, beside PyTorch's ---------------------------------------------------------------------------
 // From inputs that bf16 holds exactly, forward and backward, o and lse handed from one to the other as in training. The
 // truth is the oracle's, in double precision; the file has a part of PyTorch's own in float64, which must be the same,

@@ -41,20 +41,22 @@ loads_nccl() {
         "$tmp/nccl" libm.so.6 | tee "$tmp/said" | grep -q '^it has no ncclGetVersion: 2.14 is the oldest that does 0$' || { cat "$tmp/said"; return 1; }
 }
 
-# Each of attention's kernels in attention_mma.cuh multiplies in tensor cores: HMMA in the machine's code, where there is a cuobjdump, else mma.sync in PTX.
+# Each of attention's kernels in attention_mma.cuh multiplies in tensor cores, those of fp32 in TF32: in the machine's code, where there is a cuobjdump, else in PTX.
 tensor_cores() {
-    local cuobjdump=${CUOBJDUMP:-$(command -v cuobjdump || ls "$(dirname "$nvcc")/cuobjdump" 2>/dev/null)} word=mma.sync kernels
+    local cuobjdump=${CUOBJDUMP:-$(command -v cuobjdump || ls "$(dirname "$nvcc")/cuobjdump" 2>/dev/null)} words="mma.sync.aligned.m16n8k16.row.col.f32.bf16 mma.sync.aligned.m16n8k8.row.col.f32.tf32" word kernels
     local compile=("$nvcc" -std=c++17 -arch=sm_80 -x cu -DGALAXY_CUDA_IMPLEMENTATION galaxy/cuda/attention.cuh -o "$tmp/attention")
     if [ -n "$cuobjdump" ]; then
-        word=HMMA
+        words="HMMA.16816.F32.BF16 HMMA.1688.F32.TF32"
         "${compile[@]}" -cubin && "$cuobjdump" -sass "$tmp/attention" >"$tmp/code" || return 1
     else
         "${compile[@]}" -ptx && cp "$tmp/attention" "$tmp/code" || return 1
     fi
-    kernels=$(awk -v word="$word" '/Function :|\.entry/ { name = "" } /(Function :|\.entry).*gx__mma_attention/ { name = $0; words[name] = 0 }
-        name != "" && index($0, word) { words[name]++ } END { for (name in words) print words[name], name }' "$tmp/code")
-    echo "$kernels"
-    [ "$(wc -l <<<"$kernels")" = 9 ] && ! grep -q '^0 ' <<<"$kernels" # forward; dk and dv; dq: of three sizes of head
+    for word in $words; do # forward; dk and dv; dq: of three sizes of head
+        kernels=$(awk -v word="$word" '/Function :|\.entry/ { name = "" } /(Function :|\.entry).*gx__mma_attention/ { name = $0 }
+            name != "" && index($0, word) { has[name] = 1 } END { for (name in has) n++; print n + 0 }' "$tmp/code")
+        [ "$kernels" = 9 ] || { echo "$word is in $kernels of 9 kernels"; return 1; }
+    done
+    [ "$(grep -cE '(Function :|\.entry).*gx__mma_attention' "$tmp/code")" = 18 ]
 }
 
 # What an H100 alone has is in all nine of its kernels, for three sizes of head forward, dk and dv, and dq, as in PTX and as in the machine's code: products by four warps, copies by TMA, barriers
@@ -76,20 +78,18 @@ wgmma() {
     "${compile[@]}" -arch=sm_90 -cubin -o "$tmp/attention"
 }
 
-# What dev/emu has for kernels in the making is for nvcc the instruction itself: each of its six kinds of stmatrix, and the product of TF32.
+# What dev/emu has for kernels in the making is for nvcc the instruction itself: each of its six kinds of stmatrix.
 tiles() {
     local cuobjdump=${CUOBJDUMP:-$(command -v cuobjdump || ls "$(dirname "$nvcc")/cuobjdump" 2>/dev/null)} words n trans
-    printf '%s\n' '#include "dev/emu/mma_tf32.h"' '#include "dev/emu/stmatrix.h"' 'template <int N, bool TRANS> __global__ void store(const unsigned *x) {' \
-        'extern __shared__ char tile[]; unsigned r[N]; for (int i = 0; i < N; i++) r[i] = x[i]; gx_stmatrix<N, TRANS>(tile + threadIdx.x * 16, r); }' \
-        '__global__ void multiply(float *y, const float *x) { float d[4] = {}; const unsigned a[4] = {gx_tf32(x[0]), gx_tf32(x[1]), gx_tf32(x[2]), gx_tf32(x[3])};' \
-        'gx_mma_tf32(d, a, a[0], a[1]); y[threadIdx.x] = d[0] + d[1] + d[2] + d[3]; }' >"$tmp/tiles.cu"
+    printf '%s\n' '#include "dev/emu/stmatrix.h"' 'template <int N, bool TRANS> __global__ void store(const unsigned *x) {' \
+        'extern __shared__ char tile[]; unsigned r[N]; for (int i = 0; i < N; i++) r[i] = x[i]; gx_stmatrix<N, TRANS>(tile + threadIdx.x * 16, r); }' >"$tmp/tiles.cu"
     for n in 1 2 4; do for trans in true false; do echo "template __global__ void store<$n, $trans>(const unsigned *);" >>"$tmp/tiles.cu"; done; done
     if [ -n "$cuobjdump" ]; then
-        words="STSM.16.M88 STSM.16.MT88 STSM.16.M88.2 STSM.16.MT88.2 STSM.16.M88.4 STSM.16.MT88.4 HMMA.1688.F32.TF32"
+        words="STSM.16.M88 STSM.16.MT88 STSM.16.M88.2 STSM.16.MT88.2 STSM.16.M88.4 STSM.16.MT88.4"
         "$nvcc" -std=c++17 -arch=sm_90 -I. -cubin "$tmp/tiles.cu" -o "$tmp/tiles" && "$cuobjdump" -sass "$tmp/tiles" >"$tmp/code" || return 1
     else
         words="stmatrix.sync.aligned.m8n8.x1.shared.b16 stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 stmatrix.sync.aligned.m8n8.x2.shared.b16 stmatrix.sync.aligned.m8n8.x2.trans.shared.b16
-            stmatrix.sync.aligned.m8n8.x4.shared.b16 stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
+            stmatrix.sync.aligned.m8n8.x4.shared.b16 stmatrix.sync.aligned.m8n8.x4.trans.shared.b16"
         "$nvcc" -std=c++17 -arch=sm_90 -I. -ptx "$tmp/tiles.cu" -o "$tmp/code" || return 1
     fi
     for n in $words; do grep -qF "$n " "$tmp/code" || { echo "$n is not in the code"; return 1; }; done

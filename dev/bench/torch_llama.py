@@ -10,7 +10,7 @@ One step is forward, backward, clipping to a gradient norm of 1, AdamW, with the
   transformers          LlamaForCausalLM and torch.optim.AdamW as installed, nothing tuned
   transformers-compile  the same under torch.compile
 
-On a card fp32 is without TF32, as Galaxy's. There memory is given as PyTorch counts it from the warm-up on: "device_mb" is what
+On a card fp32 is without TF32, as Galaxy's; tf32 has it in products. There memory is given as PyTorch counts it from the warm-up on: "device_mb" is what
 its tensors had at most, "reserved_mb" what it held of the card for them, "card_used_mb" what the card is short of
 at the end, with CUDA's own.
 
@@ -46,7 +46,7 @@ def arguments():
     for name, default in dict(hidden=288, layers=6, heads=6, kv=2, ffn=768, vocab=32000, batch=4, seq=256,
                               threads=2, steps=10, warmup=8).items():
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"default {default}")
-    parser.add_argument("--precision", choices=("fp32", "bf16", "bf16-weights"), default="fp32",
+    parser.add_argument("--precision", choices=("fp32", "tf32", "bf16", "bf16-weights"), default="fp32",
                         help="bf16: autocast, so weights and their gradients stay fp32; bf16-weights: these, and the optimizer's moments, are bf16, too")
     parser.add_argument("--serve", action="store_true", help="run bursts of steps on request, see above")
     parser.add_argument("--plain-malloc", action="store_true", help="lean variants without the malloc settings")
@@ -125,9 +125,11 @@ def prepare_torch(args):
     import torch
     if args.device == "cuda" and not torch.cuda.is_available():
         sys.exit(f"{program()}: --device cuda: PyTorch {torch.__version__} sees no card (it is built for CUDA {torch.version.cuda})")
+    if args.device == "cpu" and args.precision == "tf32":
+        sys.exit(f"{program()}: --precision tf32 is a card's; with --device cpu there is fp32, bf16, bf16-weights")
     torch.manual_seed(1)
     torch.set_num_threads(args.threads)
-    torch.set_float32_matmul_precision("highest")
+    torch.set_float32_matmul_precision("high" if args.precision == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = False
 
 

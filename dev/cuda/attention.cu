@@ -7,8 +7,8 @@
 //             for every key the warp adds up one dot product through shuffles, and keys are still read once per query.
 //          3. galaxy/cuda/attention.cuh. Tiles in shared memory: a key is read once per 32 or 64 queries, and a thread
 //             computes 16 or 4 scores from what it loads.
-//          4. galaxy/cuda/attention_mma.cuh in bf16, with heads of up to 128: tensor cores, scores and probabilities
-//             stay in registers; else as in 3.
+//          4. galaxy/cuda/attention_mma.cuh with heads of up to 128: tensor cores, scores and probabilities stay in
+//             registers; in fp32 three products in TF32, where the card is fast in it; else as in 3.
 //          5. On an H100 (compiled with GX_CUDA_SM_90A, as the emulator's is): galaxy/cuda/attention_wgmma.cuh in bf16,
 //             with heads of up to 128: wgmma, tiles by TMA; else as in 3.
 //          6. What is shipped: the faster one of 4 and 5; else as in 3. Compiled without GX_CUDA_SM_90A it is 4.
@@ -283,7 +283,7 @@ static void mma_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxAttention a = description(d, dtype);
     const GxCudaAttention t = told(g, &a);
-    if (gx__mma_takes(&t))
+    if (gx__mma_takes(g, &t))
         GX__MMA_HEADS(&t, gx__mma_launch_forward, g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &t);
     else tiles_forward(g, d, dtype, p);
 }
@@ -295,13 +295,13 @@ static void gradients_by_mma(GxContext *g, void *const *d, const void *const *x,
 static void backward_if(int takes, GxContext *g, const GxAttention *a, void **p, Gradients *gradients)
 {
     const GxCudaAttention t = told(g, a);
-    if (takes) backward_by(g, a, p, gradients, gx__mma_turns(&t));
+    if (takes) backward_by(g, a, p, gradients, gx__mma_turns(g, &t));
     else backward_by(g, a, p, gradients_by_tiles, 0);
 }
 static void backward_by_mma(GxContext *g, void **p, const GxAttention *a)
 {
     const GxCudaAttention t = told(g, a);
-    backward_if(gx__mma_takes(&t), g, a, p, gradients_by_mma);
+    backward_if(gx__mma_takes(g, &t), g, a, p, gradients_by_mma);
 }
 static void mma_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
@@ -354,7 +354,7 @@ static void wgmma_backward_dropout(GxContext *g, const int64_t *d, GxDtype dtype
     const GxAttention a = with_dropout(g, d, dtype, p[BACKWARD_EXTRA]);
     backward_by_wgmma(g, p, &a);
 }
-#define MMA(f)   {"bf16 by mma.sync", f},
+#define MMA(f)   {"tensor cores by mma.sync", f},
 #define WGMMA(f) {"bf16 by wgmma", f},
 #else // what is shipped is by mma.sync
 #define MMA(f)
@@ -437,20 +437,20 @@ static const WorkEntry entries[] = {
      {{"thread per query row", thread_per_row},
       {"warp per query row", warp_per_row},
       {"tiles", tiles_forward},
-      MMA(mma_forward) WGMMA(wgmma_forward){"shipped: bf16 in tensor cores", NULL}}},
+      MMA(mma_forward) WGMMA(wgmma_forward){"shipped: in tensor cores", NULL}}},
     {"backward",
      open_backward,
      backward,
      forward,
      WORK_BOTH,
-     {{"tiles", tiles_backward}, MMA(mma_backward) WGMMA(wgmma_backward){"shipped: bf16 in tensor cores", NULL}}},
+     {{"tiles", tiles_backward}, MMA(mma_backward) WGMMA(wgmma_backward){"shipped: in tensor cores", NULL}}},
     {"backward, dq and dk turned back",
      open_backward_turned,
      backward_turned,
      forward,
      WORK_BOTH,
      {{"tiles, and a pass", tiles_backward_turned},
-      MMA(mma_backward_turned) WGMMA(wgmma_backward_turned){"shipped: bf16 in tensor cores", NULL}}},
+      MMA(mma_backward_turned) WGMMA(wgmma_backward_turned){"shipped: in tensor cores", NULL}}},
     {"forward of documents",
      open_forward_documents,
      forward_documents,

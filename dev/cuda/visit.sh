@@ -112,7 +112,8 @@ steps() {
     done
     if why=$(timeout 30 "$python" -c 'import torch, transformers' 2>&1); then
         for variant in lean-eager lean-compile transformers transformers-compile; do
-            for precision in fp32 bf16 bf16-weights; do
+            for precision in fp32 bf16 bf16-weights tf32; do
+                [ "$precision" != tf32 ] || [ "$variant" = lean-compile ] || continue
                 items+=(--command "PyTorch, $variant, $precision" "env -u LD_LIBRARY_PATH ${before:+LD_LIBRARY_PATH=$before }$python dev/bench/torch_llama.py --device cuda $large \
                     --warmup 25 --steps 100 --variant $variant --precision $precision")
             done

@@ -1,16 +1,15 @@
 // mma_tf32.h: a warp's product of small matrices of TF32 in tensor cores: mma.sync.aligned.m16n8k8.row.col with fp32
-// sums, from sm_80 on; under nvcc the instruction itself.
+// sums, from sm_80 on. On a card it is that of galaxy/cuda/mma.cuh.
 //
-//     gx_mma_tf32(d, a, b0, b1);      // d [16,8] += a [16,8] b [8,8]; a register holds one element, of gx_tf32(x)
+//     gx_mma_tf32(d, a, b0, b1);      // d [16,8] += a [16,8] b [8,8]; a register holds one element of TF32
 //
-// TF32 is fp32 with 10 bits of fraction, to which gx_tf32 rounds (cvt.rna.tf32.f32: ties away from zero). What a card
+// TF32 is fp32 with 10 bits of fraction, to which gx_tf32(x) rounds (cvt.rna.tf32.f32: ties away from zero). What a card
 // makes of an element that was not rounded is its own affair: here it is a fault. Sums are taken in fp32 in the order
 // of k; a card's order and roundings are its own.
 //
 // Source: PTX ISA, "Matrix Fragments for mma.m16n8k8".
 #ifndef GX_EMU_MMA_TF32_H
 #define GX_EMU_MMA_TF32_H
-#ifdef GX_EMU
 #include "mma_sync.h"
 #include "small_float.h"
 
@@ -59,22 +58,4 @@ inline void gx_mma_tf32(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsi
     for (int i = 0; i < 4; i++) d[i] = sums.d[i];
 }
 
-#else
-
-static __device__ __forceinline__ unsigned gx_tf32(float x)
-{
-    unsigned y;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
-    return y;
-}
-
-static __device__ __forceinline__ void gx_mma_tf32(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
-{
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                 "{%0,%1,%2,%3};\n"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-#endif
 #endif

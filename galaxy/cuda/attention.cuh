@@ -669,7 +669,7 @@ static GxCudaAttentionKernel gx__cuda_attention_kernel(const GxContext *g, const
     if (backward ? gx__wgmma_backward_takes(g, p) : gx__wgmma_takes(g, p)) return GX__CUDA_BY_WGMMA;
 #endif
     (void)g, (void)backward;
-    return gx__mma_takes(p) ? GX__CUDA_BY_MMA : GX__CUDA_BY_TILES;
+    return gx__mma_takes(g, p) ? GX__CUDA_BY_MMA : GX__CUDA_BY_TILES;
 }
 
 void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
@@ -758,7 +758,7 @@ void gx_cuda_attention_backward(GxContext *g, void *dq, void *dk, void *dv, cons
     for (const void *x : of_o) p.packed &= gx__cuda_rows_packed(x, a->o_stride, a);
     void *const d[] = {dq, dk, dv};
     const void *const x[] = {q, k, v, d_o};
-    const int turns = gx__mma_turns(&p); // else their rows are turned back behind the kernels
+    const int turns = gx__mma_turns(g, &p); // else their rows are turned back behind the kernels
     if (!turns) p.a.cosine = NULL;
     GX_CUDA_TYPES(a->dtype, gx__cuda_launch_dot, g, (float *)scratch, d_o, o, &p);
     gx__cuda_gradients(g, d, x, lse, (const float *)scratch, &p);

@@ -1,11 +1,12 @@
-// attention_mma.cuh: attention in tensor cores, for bf16: heads of up to 128 elements, forward and backward.
+// attention_mma.cuh: attention in tensor cores: heads of up to 128 elements, forward and backward, in bf16, and in fp32
+// by three products in TF32 each, where a card does these faster than one on CUDA cores.
 //
 // A block of 4 warps owns a tile of rows of one head and meets, one after another, the tiles of rows that these see or
 // are seen by (the others). A warp holds its 16 or 32 rows' scores in registers, as fragments of mma.sync (mma.cuh):
-// lane i has rows i/4 and i/4 + 8 of every 16, and columns i%4*2 and the next of every 8. Probabilities, rounded to
-// bf16, are then the left factor of the next product where they are. Tiles come into shared memory as they are, by
-// cp.async, the next one while a warp computes with this one; each row has 16 bytes more than it holds, so that 8 rows
-// meet every bank once. A head's size is padded with zeros to HEAD = 64, 96 or 128.
+// lane i has rows i/4 and i/4 + 8 of every 16, and columns i%4*2 and the next of every 8. Probabilities, in bf16
+// rounded to it, are then the left factor of the next product where they are. Tiles come into shared memory as they
+// are, by cp.async, the next one while a warp computes with this one; each row has 16 bytes more than it holds, so that
+// 8 rows meet every bank once. A head's size is padded with zeros to HEAD = 64, 96 or 128.
 //
 // Which of a tile's columns a row sees is a span, first to last: what is causal, a window, a document, or a tile's end
 // is only compared with where a warp does not see a tile whole, and a warp that sees none of a tile computes nothing
@@ -33,20 +34,20 @@ GX_END
 enum { GX__MMA_WARPS = 4, GX__MMA_THREADS = GX__MMA_WARPS * GX_WARP, GX__MMA_ROWS = 16, GX__MMA_MAX_HEAD = 128 };
 
 // M: times 16 rows that a warp owns; OWN: rows of a block; OTHERS: of a tile that it meets.
-template <int HEAD> struct GxMmaForward {
-    enum { M = 2, OWN = GX__MMA_WARPS * GX__MMA_ROWS * M, OTHERS = HEAD <= 64 ? 64 : 32 };
+template <class T, int HEAD> struct GxMmaForward {
+    enum { M = HEAD * sizeof(T) <= 256 ? 2 : 1, OWN = GX__MMA_WARPS * GX__MMA_ROWS * M, OTHERS = HEAD <= 64 ? 64 : 32 };
 };
-template <int HEAD> struct GxMmaBackward {
-    enum { M = 1, OWN = GX__MMA_WARPS * GX__MMA_ROWS * M, OTHERS = HEAD <= 64 ? 64 : 32 };
+template <class T, int HEAD> struct GxMmaBackward {
+    enum { M = 1, OWN = GX__MMA_WARPS * GX__MMA_ROWS * M, OTHERS = HEAD * sizeof(T) <= 128 ? 64 : 32 };
 };
 
 template <class T, int HEAD> struct alignas(16) GxMmaRow {
-    T x[HEAD + 8];
+    T x[HEAD + GxPack<T>::N];
 };
 
 // What a forward's block has in shared memory.
 template <class T, int HEAD> struct GxMmaForwardTiles {
-    typedef GxMmaForward<HEAD> Size;
+    typedef GxMmaForward<T, HEAD> Size;
     GxMmaRow<T, HEAD> q[Size::OWN], k[Size::OTHERS], v[Size::OTHERS];
     GxCudaDocument documents[Size::OWN];
     uint32_t keep[Size::OWN][Size::OTHERS / 32];
@@ -54,7 +55,7 @@ template <class T, int HEAD> struct GxMmaForwardTiles {
 
 // And a backward's: two matrices of its own rows, and of the others, of which the next tile comes while one is read.
 template <class T, int HEAD> struct GxMmaBackwardTiles {
-    typedef GxMmaBackward<HEAD> Size;
+    typedef GxMmaBackward<T, HEAD> Size;
     typedef struct {
         GxMmaRow<T, HEAD> first[Size::OTHERS], second[Size::OTHERS];
         float lse[Size::OTHERS], D[Size::OTHERS]; // where the others are queries
@@ -72,7 +73,7 @@ template <class T, int ROWS, int HEAD>
 static __device__ __forceinline__ void gx__mma_load(GxMmaRow<T, HEAD> *to, const T *from, int64_t stride, int length,
                                                     const GxCudaAttention &p)
 {
-    enum { N = 8, PACKS = HEAD / N };
+    enum { N = GxPack<T>::N, PACKS = HEAD / N };
     static_assert(ROWS * PACKS % GX__MMA_THREADS == 0 && ROWS % 8 == 0 && PACKS % 4 == 0,
                   "each thread has as many packs");
 #pragma unroll 1 // their addresses would take registers
@@ -100,26 +101,101 @@ static __device__ __forceinline__ int gx__mma_column(int n, int e) { return n * 
 
 // ---- products ------------------------------------------------------------------------------------------------------
 
+// What an instruction takes of one factor: 16 rows of the left one, 16 columns of the right one (two instructions'), by
+// 16 of the sum's terms in bf16, 8 in fp32. fp32 is x + rest, two numbers of TF32's 11 bits, which leave less than
+// 2^-22 of it; of a NaN the rest is NaN.
+template <class T> struct GxMmaFactor {
+    unsigned x[4];
+};
+template <> struct GxMmaFactor<float> {
+    unsigned x[4], rest[4];
+};
+
+template <class T> static __device__ __forceinline__ void gx__mma_set(GxMmaFactor<T> &f, int i, unsigned bits)
+{
+    f.x[i] = bits;
+}
+static __device__ __forceinline__ void gx__mma_set(GxMmaFactor<float> &f, int i, unsigned bits)
+{
+    enum { BELOW = 0x1fff }; // what TF32 has not of a fraction
+    f.x[i] = (bits + (BELOW + 1) / 2) & ~(unsigned)BELOW;
+    f.rest[i] = __float_as_uint(__uint_as_float(bits) - __uint_as_float(f.x[i])) & ~(unsigned)BELOW;
+}
+
+// d, and to its right e, += a b. Of fp32 three products of four, the smallest first: rest by rest is less than 2^-22.
+template <class T>
+static __device__ __forceinline__ void gx__mma_multiply(float (&d)[4], float (&e)[4], const GxMmaFactor<T> &a,
+                                                        const GxMmaFactor<T> &b)
+{
+    gx_mma<T>(d, a.x, b.x[0], b.x[1]);
+    gx_mma<T>(e, a.x, b.x[2], b.x[3]);
+}
+static __device__ __forceinline__ void gx__mma_multiply(float (&d)[4], float (&e)[4], const GxMmaFactor<float> &a,
+                                                        const GxMmaFactor<float> &b)
+{
+    gx_mma_tf32(d, a.rest, b.x[0], b.x[1]);
+    gx_mma_tf32(e, a.rest, b.x[2], b.x[3]);
+    gx_mma_tf32(d, a.x, b.rest[0], b.rest[1]);
+    gx_mma_tf32(e, a.x, b.rest[2], b.rest[3]);
+    gx_mma_tf32(d, a.x, b.x[0], b.x[1]);
+    gx_mma_tf32(e, a.x, b.x[2], b.x[3]);
+}
+
+// A factor whose terms lie side by side: four matrices of 8 rows of 16 bytes, lane i has the address of row i%8 of
+// matrix i/8.
+template <class T> static __device__ __forceinline__ void gx__mma_rows(GxMmaFactor<T> &f, const T *row)
+{
+    unsigned x[4];
+    gx_ldmatrix<4, false>(x, row);
+#pragma unroll
+    for (int i = 0; i < 4; i++) gx__mma_set(f, i, x[i]);
+}
+
+// The right factor whose terms lie one below the other, from column c of x on.
+template <class T, int HEAD>
+static __device__ __forceinline__ void gx__mma_columns(GxMmaFactor<T> &f, const GxMmaRow<T, HEAD> *x, int c)
+{
+    const int lane = (int)threadIdx.x % GX_WARP;
+    gx_ldmatrix<4, true>(f.x, &x[lane % 16].x[c + lane / 16 * 8]);
+}
+// And the left one from a warp's sums.
+static __device__ __forceinline__ void gx__mma_left(GxMmaFactor<__nv_bfloat16> &f, const float (*w)[4])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) gx__mma_set(f, i, gx_pair(w[i / 2][i % 2 * 2], w[i / 2][i % 2 * 2 + 1]));
+}
+// In fp32 a lane's two sums are of neighbouring columns, where the instruction takes those of j and j + 4: columns 2j
+// and 2j + 1 of w, and rows of x, are called so.
+template <int HEAD>
+static __device__ __forceinline__ void gx__mma_columns(GxMmaFactor<float> &f, const GxMmaRow<float, HEAD> *x, int c)
+{
+    const int lane = (int)threadIdx.x % GX_WARP;
+#pragma unroll
+    for (int i = 0; i < 4; i++) gx__mma_set(f, i, __float_as_uint(x[lane % 4 * 2 + i % 2].x[c + i / 2 * 8 + lane / 4]));
+}
+static __device__ __forceinline__ void gx__mma_left(GxMmaFactor<float> &f, const float (*w)[4])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) gx__mma_set(f, i, __float_as_uint(w[0][i % 2 * 2 + i / 2]));
+}
+
 // s += a b^T: s[r][c] += sum_k a[r][k] * b[c][k], of M*16 rows of a and N rows of b
 template <class T, int M, int N, int HEAD>
 static __device__ __forceinline__ void gx__mma_scores(float (&s)[M][N / 8][4], const GxMmaRow<T, HEAD> *a,
                                                       const GxMmaRow<T, HEAD> *b)
 {
+    enum { PACK = GxPack<T>::N };
     const int lane = (int)threadIdx.x % GX_WARP;
 #pragma unroll
-    for (int k = 0; k < HEAD; k += 16) {
-        unsigned x[M][4];
+    for (int k = 0; k < HEAD; k += 2 * PACK) {
+        GxMmaFactor<T> left[M], right;
 #pragma unroll
-        for (int m = 0; m < M; m++) gx_ldmatrix<4, false>(x[m], &a[m * GX__MMA_ROWS + lane % 16].x[k + lane / 16 * 8]);
+        for (int m = 0; m < M; m++) gx__mma_rows(left[m], &a[m * GX__MMA_ROWS + lane % 16].x[k + lane / 16 * PACK]);
 #pragma unroll
         for (int n = 0; n < N / 8; n += 2) {
-            unsigned y[4];
-            gx_ldmatrix<4, false>(y, &b[n * 8 + lane / 16 * 8 + lane % 8].x[k + lane / 8 % 2 * 8]);
+            gx__mma_rows(right, &b[n * 8 + lane / 16 * 8 + lane % 8].x[k + lane / 8 % 2 * PACK]);
 #pragma unroll
-            for (int m = 0; m < M; m++) {
-                gx_mma<T>(s[m][n], x[m], y[0], y[1]);
-                gx_mma<T>(s[m][n + 1], x[m], y[2], y[3]);
-            }
+            for (int m = 0; m < M; m++) gx__mma_multiply(s[m][n], s[m][n + 1], left[m], right);
         }
     }
 }
@@ -129,27 +205,27 @@ template <class T, int M, int K, int HEAD>
 static __device__ __forceinline__ void gx__mma_accumulate(float (&acc)[M][HEAD / 8][4], const float (&w)[M][K / 8][4],
                                                           const GxMmaRow<T, HEAD> *x)
 {
-    const int lane = (int)threadIdx.x % GX_WARP;
+    enum { STEP = GxPack<T>::N / 4 }; // times 8 terms
 #pragma unroll
-    for (int k = 0; k < K / 8; k += 2) {
-        unsigned left[M][4];
+    for (int k = 0; k < K / 8; k += STEP) {
+        GxMmaFactor<T> left[M], right;
 #pragma unroll
-        for (int m = 0; m < M; m++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                left[m][i] = gx_pair(w[m][k + i / 2][i % 2 * 2], w[m][k + i / 2][i % 2 * 2 + 1]);
+        for (int m = 0; m < M; m++) gx__mma_left(left[m], w[m] + k);
 #pragma unroll
         for (int n = 0; n < HEAD / 8; n += 2) {
-            unsigned y[4];
-            gx_ldmatrix<4, true>(y, &x[k * 8 + lane % 16].x[n * 8 + lane / 16 * 8]);
+            gx__mma_columns(right, x + k * 8, n * 8);
 #pragma unroll
-            for (int m = 0; m < M; m++) {
-                gx_mma<T>(acc[m][n], left[m], y[0], y[1]);
-                gx_mma<T>(acc[m][n + 1], left[m], y[2], y[3]);
-            }
+            for (int m = 0; m < M; m++) gx__mma_multiply(acc[m][n], acc[m][n + 1], left[m], right);
         }
     }
 }
+
+// Two neighbours, as they are stored.
+static __device__ __forceinline__ unsigned gx__mma_two(const __nv_bfloat16 *, float x, float y)
+{
+    return gx_pair(x, y);
+}
+static __device__ __forceinline__ float2 gx__mma_two(const float *, float x, float y) { return make_float2(x, y); }
 
 // to[r][c] = factor[r]*acc[r][c], of this warp's rows: two neighbours at a time.
 template <class T, int M, int HEAD>
@@ -166,9 +242,9 @@ static __device__ __forceinline__ void gx__mma_store(T *to, const float (&acc)[M
 #pragma unroll
             for (int n = 0; n < HEAD / 8; n++) {
                 const int c = gx__mma_column(n, 0);
-                const unsigned two =
-                    gx_pair(factor[m][half] * acc[m][n][half * 2], factor[m][half] * acc[m][n][half * 2 + 1]);
-                if (c < (int)p.a.head_dim) *reinterpret_cast<unsigned *>(to + r * stride + c) = two;
+                auto two =
+                    gx__mma_two(to, factor[m][half] * acc[m][n][half * 2], factor[m][half] * acc[m][n][half * 2 + 1]);
+                if (c < (int)p.a.head_dim) *reinterpret_cast<decltype(two) *>(to + r * stride + c) = two;
             }
         }
 }
@@ -426,7 +502,7 @@ static __device__ __forceinline__ void gx__mma_forward_tile(T *o, float *lse, co
                                                             const GxCudaAttention &p, const GxCudaTile &tile,
                                                             int64_t job)
 {
-    enum { M = GxMmaForward<HEAD>::M, OWN = GxMmaForward<HEAD>::OWN, N = GxMmaForward<HEAD>::OTHERS };
+    enum { M = GxMmaForward<T, HEAD>::M, OWN = GxMmaForward<T, HEAD>::OWN, N = GxMmaForward<T, HEAD>::OTHERS };
     typedef GxMmaForwardTiles<T, HEAD> Tiles;
     GX_DYNAMIC_SHARED(Tiles, tiles);
     const int64_t b = job / p.a.H, head = job % p.a.H, kv_head = (p.a.q_first + head) / p.group;
@@ -480,10 +556,10 @@ static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
     gx__mma_attention_forward(T *o, float *lse, const T *q, const T *k, const T *v,
                               const __grid_constant__ GxCudaAttention p)
 {
-    const int64_t tiles = gx__cuda_tiles(p.a.q_runs, GxMmaForward<HEAD>::OWN), heads = p.a.B * p.a.H;
+    const int64_t tiles = gx__cuda_tiles(p.a.q_runs, GxMmaForward<T, HEAD>::OWN), heads = p.a.B * p.a.H;
     for (int64_t job = blockIdx.x; job < tiles * heads; job += gridDim.x)
         gx__mma_forward_tile<T, HEAD>(o, lse, q, k, v, p,
-                                      gx__cuda_tile(p.a.q_runs, GxMmaForward<HEAD>::OWN, tiles - 1 - job / heads),
+                                      gx__cuda_tile(p.a.q_runs, GxMmaForward<T, HEAD>::OWN, tiles - 1 - job / heads),
                                       job % heads);
 }
 
@@ -554,7 +630,7 @@ static __device__ __forceinline__ void gx__mma_load_others(typename GxMmaBackwar
                                                            const GxMmaGradients<T> &x, const GxMmaOthers &others,
                                                            const GxCudaAttention &p, int64_t b)
 {
-    enum { N = GxMmaBackward<HEAD>::OTHERS };
+    enum { N = GxMmaBackward<T, HEAD>::OTHERS };
     const GxCudaTile &tile = others.tile;
     const int64_t head = gx__mma_other_head<KEYS>(others.head, p);
     gx__mma_load<T, N, HEAD>(to->first, gx__cuda_head(x.other_first, tile.row, b, head, x.other_stride, p),
@@ -624,10 +700,10 @@ static __device__ __forceinline__ void gx__mma_finish_own(const GxMmaGradients<T
 // One tile of others. Scores become what d_second is summed up from, and ds (without scale) what d_first is.
 template <bool KEYS, class T, int HEAD>
 static __device__ __forceinline__ void
-gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<HEAD>::M, HEAD> &own, const GxMmaBackwardTiles<T, HEAD> *tiles,
+gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<T, HEAD>::M, HEAD> &own, const GxMmaBackwardTiles<T, HEAD> *tiles,
                       int stage, const GxCudaAttention &p, const GxCudaTile &tile, const GxCudaTile &other)
 {
-    enum { M = GxMmaBackward<HEAD>::M, OWN = GxMmaBackward<HEAD>::OWN, N = GxMmaBackward<HEAD>::OTHERS };
+    enum { M = GxMmaBackward<T, HEAD>::M, OWN = GxMmaBackward<T, HEAD>::OWN, N = GxMmaBackward<T, HEAD>::OTHERS };
     const auto *others = &tiles->others[stage];
     const int first_row = gx__mma_first_row<M>();
     GxMmaSpan span[M][2];
@@ -665,7 +741,7 @@ template <bool KEYS, class T, int HEAD>
 static __device__ __forceinline__ void gx__mma_backward_tile(const GxMmaGradients<T> &x, const GxCudaAttention &p,
                                                              const GxCudaTile &tile, int64_t b, int64_t head)
 {
-    enum { M = GxMmaBackward<HEAD>::M, OWN = GxMmaBackward<HEAD>::OWN, N = GxMmaBackward<HEAD>::OTHERS };
+    enum { M = GxMmaBackward<T, HEAD>::M, OWN = GxMmaBackward<T, HEAD>::OWN, N = GxMmaBackward<T, HEAD>::OTHERS };
     typedef GxMmaBackwardTiles<T, HEAD> Tiles;
     GX_DYNAMIC_SHARED(Tiles, tiles);
     GxMmaOwn<KEYS, M, HEAD> own = {};
@@ -706,10 +782,10 @@ static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
 {
     const GxRuns &runs = KEYS ? p.a.k_runs : p.a.q_runs;
     const int64_t per_sample = KEYS ? p.a.K : p.a.H, heads = p.a.B * per_sample;
-    const int64_t tiles = gx__cuda_tiles(runs, GxMmaBackward<HEAD>::OWN);
+    const int64_t tiles = gx__cuda_tiles(runs, GxMmaBackward<T, HEAD>::OWN);
     for (int64_t job = blockIdx.x; job < tiles * heads; job += gridDim.x) {
         const int64_t number = KEYS ? job / heads : tiles - 1 - job / heads;
-        gx__mma_backward_tile<KEYS, T, HEAD>(x, p, gx__cuda_tile(runs, GxMmaBackward<HEAD>::OWN, number),
+        gx__mma_backward_tile<KEYS, T, HEAD>(x, p, gx__cuda_tile(runs, GxMmaBackward<T, HEAD>::OWN, number),
                                              job % heads / per_sample, job % per_sample);
     }
 }
@@ -723,35 +799,50 @@ int gx_cuda_attention_in_tensor_cores(GxDtype dtype, int64_t head_dim)
 }
 
 // Does this kernel take them? Rows and heads begin at multiples of 16 bytes, and a larger score is a larger
-// probability.
-static int gx__mma_takes(const GxCudaAttention *p)
+// probability. fp32: where three products in TF32 are faster than one on CUDA cores.
+static int gx__mma_takes(const GxContext *g, const GxCudaAttention *p)
 {
-    return gx_cuda_attention_in_tensor_cores(p->a.dtype, p->a.head_dim) && p->packed && p->scale > 0;
+    const int takes = p->a.dtype == GX_F32 ? gx_cuda(g)->fast_tf32 && p->a.head_dim <= GX__MMA_MAX_HEAD
+                                           : gx_cuda_attention_in_tensor_cores(p->a.dtype, p->a.head_dim);
+    return takes && p->packed && p->scale > 0;
 }
 
 // Does its backward turn dq and dk back, too? Heads have the size that they are padded to.
-static int gx__mma_turns(const GxCudaAttention *p)
+static int gx__mma_turns(const GxContext *g, const GxCudaAttention *p)
 {
-    return p->a.cosine && gx__mma_takes(p) && (p->a.head_dim == 64 || p->a.head_dim == 96 || p->a.head_dim == 128);
+    return p->a.cosine && gx__mma_takes(g, p) && (p->a.head_dim == 64 || p->a.head_dim == 96 || p->a.head_dim == 128);
 }
 
-// Calls the template F<T, HEAD>(...) for the padded size of head.
+// Calls the template F<T, HEAD>(...) for the padded size of head; the second one for its type, too.
 #define GX__MMA_HEADS(p, F, ...)                                                                                       \
+    do {                                                                                                               \
+        if ((p)->a.dtype == GX_BF16) GX__MMA_BF16_HEADS(p, F, __VA_ARGS__);                                            \
+        else if ((p)->a.head_dim <= 64) F<float, 64>(__VA_ARGS__);                                                     \
+        else if ((p)->a.head_dim <= 96) F<float, 96>(__VA_ARGS__);                                                     \
+        else F<float, 128>(__VA_ARGS__);                                                                               \
+    } while (0)
+#define GX__MMA_BF16_HEADS(p, F, ...)                                                                                  \
     do {                                                                                                               \
         if ((p)->a.head_dim <= 64) F<__nv_bfloat16, 64>(__VA_ARGS__);                                                  \
         else if ((p)->a.head_dim <= 96) F<__nv_bfloat16, 96>(__VA_ARGS__);                                             \
         else F<__nv_bfloat16, 128>(__VA_ARGS__);                                                                       \
     } while (0)
 
+// Bytes of shared memory that a block can have on every card whose kernels these are.
+template <class T> static constexpr size_t gx__mma_shared()
+{
+    return sizeof(T) == sizeof(float) ? GX__CUDA_FAST_TF32_SHARED : GX__CUDA_LEAST_SHARED;
+}
+
 template <class T, int HEAD>
 static void gx__mma_launch_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
                                    const GxCudaAttention *p)
 {
     const int bytes = (int)sizeof(GxMmaForwardTiles<T, HEAD>);
-    static_assert(sizeof(GxMmaForwardTiles<T, HEAD>) <= GX__CUDA_LEAST_SHARED, "more than a card may have");
+    static_assert(sizeof(GxMmaForwardTiles<T, HEAD>) <= gx__mma_shared<T>(), "more than a card may have");
     if (!gx__cuda_attention_shared(g, "attention_forward", (const void *)gx__mma_attention_forward<T, HEAD>, bytes))
         return;
-    const unsigned grid = gx_cuda_blocks(gx__cuda_tiles(p->a.q_runs, GxMmaForward<HEAD>::OWN) * p->a.B * p->a.H);
+    const unsigned grid = gx_cuda_blocks(gx__cuda_tiles(p->a.q_runs, GxMmaForward<T, HEAD>::OWN) * p->a.B * p->a.H);
     GX_LAUNCH((gx__mma_attention_forward<T, HEAD>), grid, GX__MMA_THREADS, bytes, gx_cuda(g)->stream, (T *)o, lse,
               (const T *)q, (const T *)k, (const T *)v, *p);
     gx_cuda_check(g, "attention_forward");
@@ -762,11 +853,11 @@ static void gx__mma_launch_gradients(GxContext *g, const GxMmaGradients<T> *x, c
 {
     const char *what = KEYS ? "attention_backward_keys" : "attention_backward_queries";
     const int bytes = (int)sizeof(GxMmaBackwardTiles<T, HEAD>);
-    static_assert(sizeof(GxMmaBackwardTiles<T, HEAD>) <= GX__CUDA_LEAST_SHARED, "more than a card may have");
+    static_assert(sizeof(GxMmaBackwardTiles<T, HEAD>) <= gx__mma_shared<T>(), "more than a card may have");
     if (!gx__cuda_attention_shared(g, what, (const void *)gx__mma_attention_backward<KEYS, T, HEAD>, bytes)) return;
     const GxRuns *runs = KEYS ? &p->a.k_runs : &p->a.q_runs;
     const unsigned grid =
-        gx_cuda_blocks(gx__cuda_tiles(*runs, GxMmaBackward<HEAD>::OWN) * p->a.B * (KEYS ? p->a.K : p->a.H));
+        gx_cuda_blocks(gx__cuda_tiles(*runs, GxMmaBackward<T, HEAD>::OWN) * p->a.B * (KEYS ? p->a.K : p->a.H));
     GX_LAUNCH((gx__mma_attention_backward<KEYS, T, HEAD>), grid, GX__MMA_THREADS, bytes, gx_cuda(g)->stream, *x, *p);
     gx_cuda_check(g, what);
 }

@@ -27,7 +27,8 @@ typedef struct {
 #define GX__CUDA_LOG2_E 1.44269504088896341f
 #define GX__CUDA_LN_2   0.693147180559945309f
 
-enum { GX__CUDA_LEAST_SHARED = 99 * 1024 }; // bytes that a block can have on every card from sm_80 on
+// Bytes of shared memory that a block can have: on every card from sm_80 on, and on those with fast_tf32.
+enum { GX__CUDA_LEAST_SHARED = 99 * 1024, GX__CUDA_FAST_TF32_SHARED = 163 * 1024 };
 
 // ---- tiles ---------------------------------------------------------------------------------------------------------
 

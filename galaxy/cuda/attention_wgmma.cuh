@@ -504,7 +504,7 @@ static int gx__wgmma_takes(const GxContext *g, const GxCudaAttention *p)
 {
     enum { MOST = INT32_MAX / 2 };
     const GxAttention *a = &p->a;
-    return gx_cuda(g)->runs_sm_90a && gx__mma_takes(p) && !a->pages && p->q_rows > 0 &&
+    return gx_cuda(g)->runs_sm_90a && p->a.dtype == GX_BF16 && gx__mma_takes(g, p) && !a->pages && p->q_rows > 0 &&
            a->q_stride % a->head_dim == 0 && a->kv_stride % a->head_dim == 0 && gx_runs_rows(&a->q_runs) <= MOST &&
            gx_runs_rows(&a->k_runs) <= MOST && gx__wgmma_jobs<false>(*p) <= MOST && gx__wgmma_jobs<true>(*p) <= MOST;
 }
@@ -570,6 +570,6 @@ static void gx__wgmma_launch_forward(GxContext *g, void *o, float *lse, const vo
 static void gx__wgmma_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
                               const GxCudaAttention *p)
 {
-    GX__MMA_HEADS(p, gx__wgmma_launch_forward, g, o, lse, q, k, v, p);
+    GX__MMA_BF16_HEADS(p, gx__wgmma_launch_forward, g, o, lse, q, k, v, p);
 }
 #endif

@@ -333,6 +333,6 @@ static void gx__wgmma_launch_backward(GxContext *g, void *const *d, const void *
 static void gx__wgmma_backward(GxContext *g, void *const *d, const void *const *x, const float *lse, const float *D,
                                const GxCudaAttention *p)
 {
-    GX__MMA_HEADS(p, gx__wgmma_launch_backward, g, d, x, lse, D, p);
+    GX__MMA_BF16_HEADS(p, gx__wgmma_launch_backward, g, d, x, lse, D, p);
 }
 #endif

@@ -343,9 +343,15 @@ static __device__ __forceinline__ GxCudaPair gx_block_sums(GxCudaPair x)
     return gx_block_combine(x, none, [](GxCudaPair v) { return gx_warp_sums(v); });
 }
 
-// N elements as they are stored: one access.
-template <class T, int N> struct alignas(N * sizeof(T)) GxCudaSome {
-    T x[N];
+// N elements as they are stored: one access. They stay words until they are asked for, since to take bf16 apart is to
+// wait for what was read; bf16 is the upper half of fp32.
+template <class T, int N> struct alignas(N * sizeof(T)) [[gnu::may_alias]] GxCudaSome {
+    unsigned word[N * sizeof(T) / sizeof(unsigned)];
+    __device__ float operator[](int i) const
+    {
+        if constexpr (sizeof(T) == sizeof(float)) return __uint_as_float(word[i]);
+        else return __uint_as_float(i % 2 ? word[i / 2] & 0xffff0000u : word[i / 2] << 16);
+    }
 };
 
 // A sink adds to dx, and stores it, where it is wanted. SUMS over rows: dw; with a mean db, too; and the sink's own.
@@ -365,7 +371,7 @@ template <class T> struct GxRmsSink {
     }
     template <int N> __device__ void add(float (&v)[N], const Ahead<N> &u) const
     {
-        for (int i = 0; dresidual && i < N; i++) v[i] += gx_to_float(u.x[i]);
+        for (int i = 0; dresidual && i < N; i++) v[i] += u[i];
     }
     template <int N> __device__ void add(float (&v)[N], int64_t r, int64_t c) const
     {
@@ -468,11 +474,11 @@ gx__cuda_norm_backward_row(const Sink &sink, const GxCudaNormed<T> &f, const GxC
     GxCudaPair sums = {0, 0};
     const uint64_t drawn = row.columns ? sink.begin(r) : 0;
     float d[N], u[N];
-    const auto normed = [&](int k, int i) { return (gx_to_float(row.x[k].x[i]) - row.mean) * row.rstd; };
+    const auto normed = [&](int k, int i) { return (row.x[k][i] - row.mean) * row.rstd; };
     gx__cuda_each_pack<PACKS, N>(f.w ? row.columns : 0, lanes, [&](int k, int64_t c) {
         gx_load(u, f.w + c);
         for (int i = 0; i < N; i++) {
-            const float dy = gx_to_float(row.dy[k].x[i]), n = normed(k, i);
+            const float dy = row.dy[k][i], n = normed(k, i);
             sums.a += dy * u[i], sums.b += dy * u[i] * n;
             sum[GX_SHARE_DW][k][i] += dy * n;
             if constexpr (Sink::HAS_MEAN) sum[GX_SHARE_DB][k][i] += dy;
@@ -481,7 +487,7 @@ gx__cuda_norm_backward_row(const Sink &sink, const GxCudaNormed<T> &f, const GxC
     if (f.w) sums = gx__cuda_row_sums(sums, of_warp, lanes / GX_WARP);
     const float of_d = Sink::HAS_MEAN ? sums.a / (float)f.C : 0, of_dn = sums.b / (float)f.C;
     gx__cuda_each_pack<PACKS, N>(row.columns, lanes, [&](int k, int64_t c) {
-        for (int i = 0; i < N; i++) d[i] = gx_to_float(row.dy[k].x[i]);
+        for (int i = 0; i < N; i++) d[i] = row.dy[k][i];
         if (f.w) {
             gx_load(u, f.w + c);
             for (int i = 0; i < N; i++) d[i] = row.rstd * (d[i] * u[i] - of_d - normed(k, i) * of_dn);
