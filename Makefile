@@ -256,14 +256,14 @@ RUN_TSAN   = $(MAKE) --no-print-directory DEVICE=cpu VARIANT=tsan GEMM=plain MPI
 RUN_EMU    = $(MAKE) --no-print-directory DEVICE=emu
 ASAN      := build/cpu-asan-$(GEMM)-mpi$(MPI)-json$(JSON)
 TSAN      := build/cpu-tsan-plain-mpi0-json$(JSON)
-# the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, both sanitizers, banks counted; as an H100, which has kernels of its own, with blocks that have several jobs; as a card of 8.6, whose attention in fp32 is on CUDA cores; the emulator itself, too
+# the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, both sanitizers, banks counted; as an H100, which has kernels of its own, with blocks that have several jobs; as a GeForce, whose attention in fp32 is on CUDA cores; the emulator itself, too
 WORKSHOP  := workshop_memory_bound workshop_rms_norm workshop_layer_norm workshop_attention workshop_quantize
 EMU       := $(patsubst build/cpu-%,build/emu-%,$(CPU_FOLDER))
 EMU_ASAN  := $(patsubst build/emu-fast-%,build/emu-asan-%,$(EMU))
 EMU_TSAN  := build/emu-tsan-plain-mpi0-json$(JSON)
 EMU_BANKS := $(patsubst build/emu-fast-%,build/emu-banks-%,$(EMU))
 EMU_H100  := env GX_EMU_CAPABILITY=9.0 GX_EMU_MOST_BLOCKS=3
-EMU_8_6   := env GX_EMU_CAPABILITY=8.6 GX_EMU_SHARED=99
+EMU_RTX   := env GX_EMU_CAPABILITY=12.0 GX_EMU_SHARED=99
 EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(EMU)/test_train_devices" $(EMU)/test_devices \
     "env GX_EMU_FENCES=late $(EMU)/test_devices a_wrong_label sum_squares cross_entropy_in_steps" \
     "env GX_EMU_ORDER=reverse $(EMU)/test_devices" \
@@ -271,7 +271,7 @@ EMU_RUNS   = $(EMU_TSAN)/test_devices "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(E
     $(EMU)/test_llama $(EMU)/test_generate $(EMU)/test_bert "$(EMU)/test_bert_modes masked_tokens_and vectors_in" "$(EMU)/test_modes without_labels early both_sides follow one_of_them" $(EMU)/test_memory $(EMU)/test_graphs $(EMU_ASAN)/test_devices $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu $(EMU_BANKS)/test_emu \
     "dev/cuda/banks.sh --check $(EMU_BANKS)/test_devices" \
     $(foreach w,$(filter-out workshop_attention,$(WORKSHOP)),"$(EMU)/$(w) --check") "$(EMU_H100) $(EMU)/workshop_attention --check" "$(EMU_H100) GX_EMU_ORDER=random:5 GX_EMU_STREAMS=random:5 $(EMU)/test_devices attention" \
-    "$(EMU_8_6) $(EMU)/test_devices attention" "$(EMU_H100) GX_EMU_ORDER=reverse $(EMU)/test_devices attention" "$(EMU_H100) $(EMU_ASAN)/test_devices attention" \
+    "$(EMU_RTX) $(EMU)/test_devices attention" "$(EMU_H100) GX_EMU_ORDER=reverse $(EMU)/test_devices attention" "$(EMU_H100) $(EMU_ASAN)/test_devices attention" \
     "$(EMU_H100) $(EMU_TSAN)/test_devices attention_computes attention_drops"
 # what CPUs without instructions for bf16 run, which oneDNN takes this one for; and a build without oneDNN and without MPI, whose threads have
 # the smallest stacks that a C library gives them by itself (musl's)

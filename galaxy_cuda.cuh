@@ -25,8 +25,9 @@
 //   gx_device_wait).
 //
 // NUMERICS
-//   As ops/ says: fp32 or bf16 activations and weights, fp32 sums (fp64 over all elements), rounded once. No TF32, no
-//   fast-math.
+//   As ops/ says: fp32 or bf16 activations and weights, fp32 sums (fp64 over all elements), rounded once. TF32 in
+//   matrix products where the context asks for it; attention in fp32 multiplies three times in TF32 what makes fp32. No
+//   fast-math; exp2 of attention and a division of GELU are the card's own instructions.
 //
 // THE FILES: galaxy/cuda has the files of galaxy/cpu, with the same functions in the same order; kernel.cuh and mma.cuh
 // hold the words they are written with, attention_mma.cuh attention in tensor cores, cuda.cuh the table.

@@ -1017,8 +1017,7 @@ static const Shape attention_shapes[] = {
      .layout = PACKED,
      .documents = {65, 73, -4, 52},
      .dropout = 0.2f}, // one document lies in both runs
-    // in bf16 what tensor cores take: rows in whole packs, of every padded size of head; one row; more queries than
-    // keys
+    // what tensor cores take: rows in whole packs, of every padded size of head; one row; more queries than keys
     {.d = {1, 6, 2, 64}, .q = RUN1(257, 0), .k = RUN1(257, 0), .causal = 1, .layout = PACKED, .large = 1},
     {.d = {2, 6, 2, 96}, .q = RUN1(1, 40), .k = RUN1(41, 0), .causal = 1},
     {.d = {1, 6, 2, 96}, .q = RUN1(129, 0), .k = RUN1(129, 0), .layout = PACKED, .large = 1},
@@ -1041,6 +1040,13 @@ static const Shape attention_shapes[] = {
      .large = 1},
     {.d = {1, 2, 1, 64}, .q = RUN1(67, 0), .k = RUN1(67, 0), .causal = 1, .scale = 0.5f},
     {.d = {1, 2, 1, 64}, .q = RUN1(20, 0), .k = RUN1(67, 0), .scale = -0.1f}, // which tensor cores do not take
+    // in fp32 they take heads of whole packs that bf16 has not
+    {.d = {1, 2, 1, 20}, .q = RUN1(37, 30), .k = RUN1(67, 0), .causal = 1, .dropout = 0.1f},
+    {.d = {2, 2, 2, 68}, .q = RUN1(40, 0), .k = RUN1(40, 0), .causal = 1, .layout = PACKED},
+    {.d = {1, 2, 1, 100}, .q = RUN1(33, 2), .k = RUN1(70, 0)},
+    // sums of thousands of terms, whose roundings add up
+    {.d = {1, 1, 1, 64}, .q = RUN1(4, 0), .k = RUN1(4096, 0), .large = 1},
+    {.d = {1, 1, 1, 64}, .q = RUN1(4096, 0), .k = RUN1(4, 0), .large = 1},
     // windows, which end and begin within tiles, at their edges and beyond the sequence, in every size of head
     {.d = {2, 6, 2, 10}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .layout = PACKED, .window = 1},
     {.d = {1, 2, 1, 4}, .q = RUN2(3, 0, 4, 9), .k = RUN2(4, 1, 3, 10), .causal = 1, .layout = GAPS, .window = 3},

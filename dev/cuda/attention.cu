@@ -532,16 +532,23 @@ TEST(each_call_of_attention_is_taken_by_the_fastest_kernel_for_it)
         {128, GX_BF16, NEGATIVE, TILES, TILES, TILES, TILES},
         {12, GX_BF16, PLAIN, TILES, TILES, TILES, TILES},
         {136, GX_BF16, PLAIN, TILES, TILES, TILES, TILES},
-        {64, GX_F32, PLAIN, TILES, TILES, TILES, TILES},
+        {4, GX_F32, PLAIN, TILES, TILES, MMA_SYNC, MMA_SYNC},
+        {64, GX_F32, PLAIN, TILES, TILES, MMA_SYNC, MMA_SYNC},
+        {128, GX_F32, DOCUMENTS, TILES, TILES, MMA_SYNC, MMA_SYNC},
+        {128, GX_F32, PAGES, TILES, TILES, MMA_SYNC, MMA_SYNC},
+        {128, GX_F32, UNALIGNED, TILES, TILES, TILES, TILES},
+        {128, GX_F32, NEGATIVE, TILES, TILES, TILES, TILES},
+        {132, GX_F32, PLAIN, TILES, TILES, TILES, TILES},
     };
     static const int32_t some[1] = {0};
     for (size_t i = 0; i < 2 * sizeof calls / sizeof *calls; i++) {
         const auto &call = calls[i / 2];
-        GxCuda card = GX_ZERO;
+        GxCuda card = GX_ZERO; // a GeForce, or an H100
         GxContext g = GX_ZERO;
         GxCudaAttention p = call_of(call.head_dim, call.dtype);
         g.device_state = &card;
-        card.runs_sm_90a = i % 2;
+        card.runs_sm_90a = card.fast_tf32 = i % 2;
+        card.shared_bytes = (i % 2 ? 227 : 99) * 1024;
         if (call.feature == DOCUMENTS) p.a.documents = some;
         if (call.feature == WINDOW) p.a.window = 7;
         if (call.feature == DROPOUT) p.a.dropout = 0.1f;

@@ -3,7 +3,7 @@
     build/venv/bin/python dev/cuda/fit_gelu.py      needs numpy and mpmath (PyTorch brings both: dev/ref/venv.sh)
 
 Prints the coefficients of t, t^2, ... in fp32, the polynomial's largest relative error, and that of its value in fp32, up to z = 14, where exp(-z^2/2) is
-nothing in fp32. The fit is a least-squares one of relative errors, whose weights grow where the error is large until it is about the same everywhere (Lawson
+next to nothing in fp32. The fit is a least-squares one of relative errors, whose weights grow where the error is large until it is about the same everywhere (Lawson
 1961).
 """
 import mpmath

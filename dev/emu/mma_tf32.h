@@ -3,11 +3,12 @@
 //
 //     gx_mma_tf32(d, a, b0, b1);      // d [16,8] += a [16,8] b [8,8]; a register holds one element of TF32
 //
-// TF32 is fp32 with 10 bits of fraction, to which gx_tf32(x) rounds (cvt.rna.tf32.f32: ties away from zero). What a card
-// makes of an element that was not rounded is its own affair: here it is a fault. Sums are taken in fp32 in the order
-// of k; a card's order and roundings are its own.
+// TF32 is fp32 with 10 bits of fraction, to which gx_tf32(x) rounds (cvt.rna.tf32.f32: ties away from zero). What a
+// card makes of an element that was not rounded is its own affair: here it is a fault. A sum is cut off towards zero
+// where fp32 ends, as cards do it: one that is carried through many products drifts. What a card drops before is its
+// own.
 //
-// Source: PTX ISA, "Matrix Fragments for mma.m16n8k8".
+// Sources: PTX ISA, "Matrix Fragments for mma.m16n8k8"; Fasi et al. 2021, "Numerical behavior of NVIDIA tensor cores".
 #ifndef GX_EMU_MMA_TF32_H
 #define GX_EMU_MMA_TF32_H
 #include "mma_sync.h"
@@ -26,6 +27,12 @@ inline float tf32_element(unsigned x)
     return value;
 }
 
+inline float cut_off(double x)
+{
+    const float nearest = (float)x;
+    return fabs((double)nearest) > fabs(x) ? nextafterf(nearest, 0.0f) : nearest;
+}
+
 inline void mma_tf32_combine(Lanes<MmaFragments> in, Lanes<MmaSums> out)
 {
     float a[mma_m][mma_tf32_k], b[mma_tf32_k][mma_n];
@@ -37,9 +44,9 @@ inline void mma_tf32_combine(Lanes<MmaFragments> in, Lanes<MmaSums> out)
     for (int lane = 0; lane < warp_lanes; lane++)
         for (int i = 0; i < 4; i++) {
             const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-            float sum = in[lane].d[i];
-            for (int k = 0; k < mma_tf32_k; k++) sum += a[row][k] * b[k][column];
-            out[lane].d[i] = sum;
+            double sum = in[lane].d[i];
+            for (int k = 0; k < mma_tf32_k; k++) sum += (double)a[row][k] * b[k][column];
+            out[lane].d[i] = cut_off(sum);
         }
 }
 

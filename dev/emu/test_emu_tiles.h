@@ -82,6 +82,17 @@ TEST(mma_sync_of_tf32_multiplies_fragments)
             }
     });
 }
+TEST(sums_of_tf32_are_cut_off_towards_zero)
+{
+    for (const float sign : {1.0f, -1.0f}) {
+        std::vector<float> a(128, ldexpf(1, -13)), b(64, sign * ldexpf(1, -13)), d(128, sign);
+        for (int column = 0; column < 8; column++) b[(size_t)column] = 0;
+        Buffer<float> on_card_a(a), on_card_b(b), on_card_d(d);
+        GX_LAUNCH(multiply_tf32, 1, 32, 0, 0, on_card_d.data, on_card_a.data, on_card_b.data);
+        for (const float got : on_card_d.download()) // 1 + 2^-23 is the next number, and the sum is 1 + 7/8 * 2^-23
+            CHECK(got == sign, "%g and 7 times 2^-26 are %.9g", sign, got);
+    }
+}
 TEST(tf32_has_ten_bits_of_fraction_and_rounds_ties_away_from_zero)
 {
     const float ulp = 1.0f / 1024;

@@ -1,8 +1,9 @@
-// cuda/attention.cuh: ops/attention.h on the GPU. Tensor cores take what they can (attention_mma.cuh: bf16, heads of up
-// to 128 in rows of whole packs of 16 bytes; of these, on an H100, attention_wgmma.cuh and attention_wgmma_backward.cuh
-// take what they can). Here are the kernels for all else, in tiles, with fp32 arithmetic on CUDA cores for
-// every type: the form to read beside the formulas, and the reference that faster ones are measured against.
-// All give the same log-sum-exp, so that a forward by one of them may have a backward by another.
+// cuda/attention.cuh: ops/attention.h on the GPU. Tensor cores take what they can (attention_mma.cuh: heads of up to
+// 128 in rows of whole packs of 16 bytes, in bf16, and in fp32 where a card's TF32 is fast; of those in bf16, on an
+// H100, attention_wgmma.cuh and attention_wgmma_backward.cuh take what they can). Here are the kernels for all else, in
+// tiles, with fp32 arithmetic on CUDA cores for every type: the form to read beside the formulas, and the reference
+// that faster ones are measured against. All give the same log-sum-exp, so that a forward by one of them may have a
+// backward by another.
 //
 // All kernels here work on tiles of rows of one head, as fp32 in shared memory: 256 threads as 16 x 16, thread (tx, ty)
 // owning the scores of rows ty, ty+16, ... and columns tx, tx+16, ... of a tile, so that 16 neighbouring lanes hold a
@@ -100,7 +101,7 @@ static __device__ __forceinline__ void gx__cuda_load_tile(float (*to)[HEAD + 4],
         }
         return;
     }
-#pragma unroll(ROWS * HEAD <= 4096 ? 2 : 1) // with more packs on their way, registers spill
+#pragma unroll(ROWS *HEAD <= 4096 ? 2 : 1) // with more packs on their way, registers spill
     for (int i = (int)threadIdx.x; i < ROWS * HEAD / N; i += GX_CUDA_BLOCK) {
         const int r = i / (HEAD / N), c = i % (HEAD / N) * N;
         GxPack<T> x = {};

@@ -6,7 +6,7 @@
 // lane i has rows i/4 and i/4 + 8 of every 16, and columns i%4*2 and the next of every 8. Probabilities, in bf16
 // rounded to it, are then the left factor of the next product where they are. Tiles come into shared memory as they
 // are, by cp.async, the next one while a warp computes with this one; each row has 16 bytes more than it holds, so that
-// 8 rows meet every bank once. A head's size is padded with zeros to HEAD = 64, 96 or 128.
+// 8 rows meet every bank once. A head's size is padded with zeros to HEAD = 64, 128 or, in bf16, 96.
 //
 // Which of a tile's columns a row sees is a span, first to last: what is causal, a window, a document, or a tile's end
 // is only compared with where a warp does not see a tile whole, and a warp that sees none of a tile computes nothing
@@ -35,7 +35,11 @@ enum { GX__MMA_WARPS = 4, GX__MMA_THREADS = GX__MMA_WARPS * GX_WARP, GX__MMA_ROW
 
 // M: times 16 rows that a warp owns; OWN: rows of a block; OTHERS: of a tile that it meets.
 template <class T, int HEAD> struct GxMmaForward {
-    enum { M = HEAD * sizeof(T) <= 256 ? 2 : 1, OWN = GX__MMA_WARPS * GX__MMA_ROWS * M, OTHERS = HEAD <= 64 ? 64 : 32 };
+    enum {
+        M = sizeof(T) < sizeof(float) ? 2 : 1,
+        OWN = GX__MMA_WARPS * GX__MMA_ROWS * M,
+        OTHERS = HEAD <= 64 ? 64 : 32
+    };
 };
 template <class T, int HEAD> struct GxMmaBackward {
     enum { M = 1, OWN = GX__MMA_WARPS * GX__MMA_ROWS * M, OTHERS = HEAD * sizeof(T) <= 128 ? 64 : 32 };
@@ -68,7 +72,7 @@ template <class T, int HEAD> struct GxMmaBackwardTiles {
 
 // to[r][c] = from[r*stride + c], 0 where there is no row r or column c, once it is waited for. 8 lanes at a time write,
 // and meet every bank once: they have 8 neighbouring packs of a row; where that has no multiple of 8 (12, of heads of
-// 96), 4 neighbours of two rows that are 4 apart.
+// 96 in bf16), 4 neighbours of two rows that are 4 apart.
 template <class T, int ROWS, int HEAD>
 static __device__ __forceinline__ void gx__mma_load(GxMmaRow<T, HEAD> *to, const T *from, int64_t stride, int length,
                                                     const GxCudaAttention &p)
@@ -103,7 +107,7 @@ static __device__ __forceinline__ int gx__mma_column(int n, int e) { return n * 
 
 // What an instruction takes of one factor: 16 rows of the left one, 16 columns of the right one (two instructions'), by
 // 16 of the sum's terms in bf16, 8 in fp32. fp32 is x + rest, two numbers of TF32's 11 bits, which leave less than
-// 2^-22 of it; of a NaN the rest is NaN.
+// 2^-22 of it; of a NaN or an infinity the rest is NaN.
 template <class T> struct GxMmaFactor {
     unsigned x[4];
 };
@@ -200,10 +204,11 @@ static __device__ __forceinline__ void gx__mma_scores(float (&s)[M][N / 8][4], c
     }
 }
 
-// acc += w x: acc[r][c] += sum_k w[r][k] * x[k][c], of K rows of x; w is rounded to T.
-template <class T, int M, int K, int HEAD>
-static __device__ __forceinline__ void gx__mma_accumulate(float (&acc)[M][HEAD / 8][4], const float (&w)[M][K / 8][4],
-                                                          const GxMmaRow<T, HEAD> *x)
+// acc += w x: acc[r][c] += sum_k w[r][k] * x[k][first + c], of K rows of x and N columns; w is rounded to T.
+template <class T, int M, int K, int N, int HEAD>
+static __device__ __forceinline__ void gx__mma_accumulate_columns(float (&acc)[M][N / 8][4],
+                                                                  const float (&w)[M][K / 8][4],
+                                                                  const GxMmaRow<T, HEAD> *x, int first)
 {
     enum { STEP = GxPack<T>::N / 4 }; // times 8 terms
 #pragma unroll
@@ -212,12 +217,32 @@ static __device__ __forceinline__ void gx__mma_accumulate(float (&acc)[M][HEAD /
 #pragma unroll
         for (int m = 0; m < M; m++) gx__mma_left(left[m], w[m] + k);
 #pragma unroll
-        for (int n = 0; n < HEAD / 8; n += 2) {
-            gx__mma_columns(right, x + k * 8, n * 8);
+        for (int n = 0; n < N / 8; n += 2) {
+            gx__mma_columns(right, x + k * 8, first + n * 8);
 #pragma unroll
             for (int m = 0; m < M; m++) gx__mma_multiply(acc[m][n], acc[m][n + 1], left[m], right);
         }
     }
+}
+
+// Of all columns. In fp32 a tile's sums begin at 0, and the thread adds them: tensor cores cut a sum off towards zero,
+// so that one which they carry through thousands of terms drifts (Ootomo and Yokota 2022, arXiv:2203.03341).
+template <class T, int M, int K, int HEAD>
+static __device__ __forceinline__ void gx__mma_accumulate(float (&acc)[M][HEAD / 8][4], const float (&w)[M][K / 8][4],
+                                                          const GxMmaRow<T, HEAD> *x)
+{
+    enum { N = 32 }; // at a time: more would take registers that there are not
+    if constexpr (sizeof(T) < sizeof(float)) gx__mma_accumulate_columns<T, M, K, HEAD, HEAD>(acc, w, x, 0);
+    else
+#pragma unroll
+        for (int first = 0; first < HEAD; first += N) {
+            float sum[M][N / 8][4] = {};
+            gx__mma_accumulate_columns<T, M, K, N, HEAD>(sum, w, x, first);
+#pragma unroll
+            for (int m = 0; m < M; m++)
+#pragma unroll
+                for (int i = 0; i < N / 2; i++) acc[m][first / 8 + i / 4][i % 4] += sum[m][i / 4][i % 4];
+        }
 }
 
 // Two neighbours, as they are stored.
@@ -792,7 +817,7 @@ static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
-// Are there kernels for heads of this size? A head is of whole packs of 16 bytes.
+// Are there kernels for heads of this size in bf16? A head is of whole packs of 16 bytes.
 int gx_cuda_attention_in_tensor_cores(GxDtype dtype, int64_t head_dim)
 {
     return dtype == GX_BF16 && head_dim <= GX__MMA_MAX_HEAD && head_dim % GxPack<__nv_bfloat16>::N == 0;
@@ -802,7 +827,9 @@ int gx_cuda_attention_in_tensor_cores(GxDtype dtype, int64_t head_dim)
 // probability. fp32: where three products in TF32 are faster than one on CUDA cores.
 static int gx__mma_takes(const GxContext *g, const GxCudaAttention *p)
 {
-    const int takes = p->a.dtype == GX_F32 ? gx_cuda(g)->fast_tf32 && p->a.head_dim <= GX__MMA_MAX_HEAD
+    const GxCuda *card = gx_cuda(g);
+    const int fast_in_fp32 = card->fast_tf32 && card->shared_bytes >= GX__CUDA_FAST_TF32_SHARED;
+    const int takes = p->a.dtype == GX_F32 ? fast_in_fp32 && p->a.head_dim <= GX__MMA_MAX_HEAD
                                            : gx_cuda_attention_in_tensor_cores(p->a.dtype, p->a.head_dim);
     return takes && p->packed && p->scale > 0;
 }
@@ -810,15 +837,15 @@ static int gx__mma_takes(const GxContext *g, const GxCudaAttention *p)
 // Does its backward turn dq and dk back, too? Heads have the size that they are padded to.
 static int gx__mma_turns(const GxContext *g, const GxCudaAttention *p)
 {
-    return p->a.cosine && gx__mma_takes(g, p) && (p->a.head_dim == 64 || p->a.head_dim == 96 || p->a.head_dim == 128);
+    const int64_t h = p->a.head_dim;
+    return p->a.cosine && gx__mma_takes(g, p) && (h == 64 || h == 128 || (h == 96 && p->a.dtype == GX_BF16));
 }
 
-// Calls the template F<T, HEAD>(...) for the padded size of head; the second one for its type, too.
+// Calls the template F<T, HEAD>(...) for the padded size of head; the first one for any type.
 #define GX__MMA_HEADS(p, F, ...)                                                                                       \
     do {                                                                                                               \
         if ((p)->a.dtype == GX_BF16) GX__MMA_BF16_HEADS(p, F, __VA_ARGS__);                                            \
         else if ((p)->a.head_dim <= 64) F<float, 64>(__VA_ARGS__);                                                     \
-        else if ((p)->a.head_dim <= 96) F<float, 96>(__VA_ARGS__);                                                     \
         else F<float, 128>(__VA_ARGS__);                                                                               \
     } while (0)
 #define GX__MMA_BF16_HEADS(p, F, ...)                                                                                  \

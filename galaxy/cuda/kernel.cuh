@@ -33,7 +33,7 @@ typedef struct {
     int processors;      // of this card
     int shared_bytes;    // that one block can have
     int runs_sm_90a;     // it is of compute capability 9.0, for which alone kernels of sm_90a are (hopper.cuh)
-    int fast_tf32;       // its tensor cores do TF32 at 8 times the rate of fp32, not at the same one
+    int fast_tf32;       // its tensor cores do TF32 at 7 times the rate of fp32 or more, not at the same one
 } GxCuda;
 
 static inline GxCuda *gx_cuda(const GxContext *g) { return (GxCuda *)g->device_state; }

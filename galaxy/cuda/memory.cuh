@@ -115,7 +115,7 @@ static GxStatus gx__cuda_open_card(GxContext *g, int card)
     for (const auto &a : asked)
         GX_TRY(gx__cuda_error(g, cudaDeviceGetAttribute(a.value, a.attribute, card), "cudaDeviceGetAttribute"));
     cuda->runs_sm_90a = major == 9 && minor == 0;
-    cuda->fast_tf32 = minor == 0; // 8.0, 9.0, 10.0: of the A100 and its successors
+    cuda->fast_tf32 = minor == 0 && major >= 8 && major <= 10; // A100, H100, B200; others of 8, and 12, are not
     return GX_OK;
 }
 
