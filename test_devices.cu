@@ -2469,14 +2469,25 @@ static void check_case(const Op *op, const Shape *shape, const Variant *variant,
     case_close(&c);
 }
 
+// The context in which references are computed, and its scratch.
+static void cpu_open(GxContext *cpu, GxArena *scratch)
+{
+    cpu->device = gx_device_cpu();
+    cpu->arena = scratch;
+    CHECK(gx_arena_open(scratch, 1 << 24, &cpu->error) == GX_OK, "%s", cpu->error.message);
+}
+static void cpu_close(const GxContext *cpu, GxArena *scratch)
+{
+    CHECK(!gx_failed(cpu), "%s", cpu->error.message);
+    gx_arena_close(scratch);
+}
+
 static void check_shapes(const Op *op)
 {
     static const GxDtype types[] = {GX_F32, GX_BF16};
     GxContext cpu = GX_ZERO;
     GxArena scratch = GX_ZERO;
-    cpu.device = gx_device_cpu();
-    cpu.arena = &scratch;
-    CHECK(gx_arena_open(&scratch, 1 << 24, &cpu.error) == GX_OK, "%s", cpu.error.message);
+    cpu_open(&cpu, &scratch);
     for (int d = FIRST_DEVICE; d < DEVICES; d++)
         for (int t = 0; t < COUNT(types); t++) {
             GxDevice device;
@@ -2485,8 +2496,7 @@ static void check_shapes(const Op *op)
                 for (int v = 0; v < op->variants && !(WITHOUT_LARGE && op->shape[s].large); v++)
                     check_case(op, &op->shape[s], &op->variant[v], &device, types[t], &cpu);
         }
-    CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
-    gx_arena_close(&scratch);
+    cpu_close(&cpu, &scratch);
 }
 
 static void check_op(const char *name)
@@ -2796,9 +2806,7 @@ TEST(attention_drops_the_same_probabilities_on_every_device_forward_and_backward
     static const char *const names[] = {"attention_forward", "attention_backward"};
     GxContext cpu = GX_ZERO;
     GxArena scratch = GX_ZERO;
-    cpu.device = gx_device_cpu();
-    cpu.arena = &scratch;
-    CHECK(gx_arena_open(&scratch, 1 << 24, &cpu.error) == GX_OK, "%s", cpu.error.message);
+    cpu_open(&cpu, &scratch);
     for (int n = 0; n < (DEVICES - FIRST_DEVICE) * 4 * COUNT(dropped_shapes); n++) {
         const int backward = n % 2, type = n / 2 % 2 ? GX_BF16 : GX_F32, s = n / 4 % COUNT(dropped_shapes);
         GxDevice device;
@@ -2811,8 +2819,7 @@ TEST(attention_drops_the_same_probabilities_on_every_device_forward_and_backward
         results_close(&r);
         case_close(&c);
     }
-    CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
-    gx_arena_close(&scratch);
+    cpu_close(&cpu, &scratch);
 }
 
 // Three documents and padding of as many rows as a tile: all that is not of document number d is NaN (of padding, all),
@@ -2852,9 +2859,7 @@ TEST(attention_computes_nothing_with_what_no_query_of_a_tile_sees_on_any_device)
         {.d = {1, 2, 2, 8}, .q = RUN1(256, 0), .k = RUN1(256, 0), .causal = 1, .documents = {64, 64, 64}}};
     GxContext cpu = GX_ZERO;
     GxArena scratch = GX_ZERO;
-    cpu.device = gx_device_cpu();
-    cpu.arena = &scratch;
-    CHECK(gx_arena_open(&scratch, 1 << 24, &cpu.error) == GX_OK, "%s", cpu.error.message);
+    cpu_open(&cpu, &scratch);
     for (int n = 0; n < (DEVICES - FIRST_DEVICE) * 8; n++) {
         const int pass = n % 2, type = n / 2 % 2 ? GX_BF16 : GX_F32;
         GxDevice device;
@@ -2866,8 +2871,7 @@ TEST(attention_computes_nothing_with_what_no_query_of_a_tile_sees_on_any_device)
         results_close(&r);
         case_close(&c);
     }
-    CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
-    gx_arena_close(&scratch);
+    cpu_close(&cpu, &scratch);
 }
 
 // Rows of `untouched`, and of those that lie with it, become NaN: keys and values, or queries with all that is theirs.
@@ -2942,9 +2946,7 @@ TEST(attention_computes_nothing_with_what_is_in_no_window_of_a_tile_on_any_devic
         {.d = {1, 1, 1, 160}, .q = RUN1(320, 0), .k = RUN1(320, 0), .causal = 1, .window = 64, .large = 1}};
     GxContext cpu = GX_ZERO;
     GxArena scratch = GX_ZERO;
-    cpu.device = gx_device_cpu();
-    cpu.arena = &scratch;
-    CHECK(gx_arena_open(&scratch, 1 << 24, &cpu.error) == GX_OK, "%s", cpu.error.message);
+    cpu_open(&cpu, &scratch);
     for (int n = 0; n < (DEVICES - FIRST_DEVICE) * 4 * COUNT(shapes); n++) {
         GxDevice device;
         const int s = n / 4 % COUNT(shapes);
@@ -2952,8 +2954,7 @@ TEST(attention_computes_nothing_with_what_is_in_no_window_of_a_tile_on_any_devic
         if (!device_open(&device, FIRST_DEVICE + n / 4 / COUNT(shapes))) continue;
         check_window_untouched(&cpu, &device, names[n % 2], &shapes[s], n / 2 % 2 ? GX_BF16 : GX_F32);
     }
-    CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
-    gx_arena_close(&scratch);
+    cpu_close(&cpu, &scratch);
 }
 
 // A run of keys that no query sees, or of queries that see no key, is NaN, and its rows lie behind those of one that
@@ -2986,16 +2987,13 @@ TEST(attention_computes_nothing_with_a_run_that_sees_or_is_seen_by_nobody_on_any
         {.d = {1, 2, 1, 64}, .q = RUN2(40, 100, 64, 0), .k = RUN1(64, 100), .causal = 1}};
     GxContext cpu = GX_ZERO;
     GxArena scratch = GX_ZERO;
-    cpu.device = gx_device_cpu();
-    cpu.arena = &scratch;
-    CHECK(gx_arena_open(&scratch, 1 << 24, &cpu.error) == GX_OK, "%s", cpu.error.message);
+    cpu_open(&cpu, &scratch);
     for (int n = 0; n < (DEVICES - FIRST_DEVICE) * 4 * COUNT(shapes); n++) {
         GxDevice device;
         if (!device_open(&device, FIRST_DEVICE + n / 4 / COUNT(shapes))) continue;
         check_run_untouched(&cpu, &device, names[n % 2], &shapes[n / 4 % COUNT(shapes)], n / 2 % 2 ? GX_BF16 : GX_F32);
     }
-    CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
-    gx_arena_close(&scratch);
+    cpu_close(&cpu, &scratch);
 }
 
 // One number of head 0 of q, k or v is the NaN that a card makes itself, all of whose bits but the sign's are set: in o
@@ -3032,16 +3030,13 @@ TEST(attention_hands_a_nan_on_on_any_device)
                                    {.d = {1, 2, 2, 160}, .q = RUN1(20, 0), .k = RUN1(20, 0)}};
     GxContext cpu = GX_ZERO;
     GxArena scratch = GX_ZERO;
-    cpu.device = gx_device_cpu();
-    cpu.arena = &scratch;
-    CHECK(gx_arena_open(&scratch, 1 << 24, &cpu.error) == GX_OK, "%s", cpu.error.message);
+    cpu_open(&cpu, &scratch);
     for (int n = 0; n < (DEVICES - FIRST_DEVICE) * 12; n++) {
         GxDevice device;
         if (!device_open(&device, FIRST_DEVICE + n / 12)) continue;
         check_nan(&cpu, &device, &shapes[n % 2], inputs[n / 2 % 3], n / 6 % 2 ? GX_BF16 : GX_F32);
     }
-    CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
-    gx_arena_close(&scratch);
+    cpu_close(&cpu, &scratch);
 }
 
 // Sums of thousands of terms, over keys and over queries, whose roundings must not all go to one side: tensor cores cut
@@ -3053,9 +3048,7 @@ TEST(attention_in_fp32_adds_up_thousands_of_terms_on_every_device)
                                    {.d = {1, 1, 1, 64}, .q = RUN1(2048, 0), .k = RUN1(4, 0)}};
     GxContext cpu = GX_ZERO;
     GxArena scratch = GX_ZERO;
-    cpu.device = gx_device_cpu();
-    cpu.arena = &scratch;
-    CHECK(gx_arena_open(&scratch, 1 << 24, &cpu.error) == GX_OK, "%s", cpu.error.message);
+    cpu_open(&cpu, &scratch);
     for (int n = 0; n < (DEVICES - FIRST_DEVICE) * 4 && !LOOKS_AT_ACCESSES; n++) {
         GxDevice device;
         Case c;
@@ -3067,8 +3060,7 @@ TEST(attention_in_fp32_adds_up_thousands_of_terms_on_every_device)
         results_close(&reference), results_close(&r);
         case_close(&c);
     }
-    CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
-    gx_arena_close(&scratch);
+    cpu_close(&cpu, &scratch);
 }
 
 // ---- attention in bf16, beside PyTorch's ---------------------------------------------------------------------------
@@ -3223,11 +3215,9 @@ TEST(attention_in_bf16_is_off_by_no_more_than_twice_what_pytorch_is)
     GxError err = GX_ZERO;
     GxContext cpu = GX_ZERO;
     GxArena scratch = GX_ZERO;
-    cpu.device = gx_device_cpu();
-    cpu.arena = &scratch;
     if (!CHECK(gx_safetensors_open(&file, "data/ref/attention_bf16.safetensors", &err) == GX_OK, "%s", err.message))
         return;
-    CHECK(gx_arena_open(&scratch, 1 << 24, &cpu.error) == GX_OK, "%s", cpu.error.message);
+    cpu_open(&cpu, &scratch);
     for (int d = FIRST_DEVICE; d < DEVICES; d++)
         for (int i = 0; i < COUNT(attention_references); i++) {
             GxDevice device;
@@ -3235,8 +3225,7 @@ TEST(attention_in_bf16_is_off_by_no_more_than_twice_what_pytorch_is)
             check_attention_reference(&file, attention_references[i].name, &attention_references[i].shape, &device,
                                       &cpu);
         }
-    CHECK(!gx_failed(&cpu), "%s", cpu.error.message);
-    gx_arena_close(&scratch);
+    cpu_close(&cpu, &scratch);
     gx_safetensors_close(&file);
 }
 

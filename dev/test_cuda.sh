@@ -41,6 +41,12 @@ loads_nccl() {
         "$tmp/nccl" libm.so.6 | tee "$tmp/said" | grep -q '^it has no ncclGetVersion: 2.14 is the oldest that does 0$' || { cat "$tmp/said"; return 1; }
 }
 
+# The number of kernels of $tmp/code whose names have the first word and whose code the second.
+kernels_with() {
+    awk -v name="$1" -v word="$2" '/Function :|\.entry/ { kernel = index($0, name) ? $0 : "" } kernel != "" && index($0, word) { has[kernel] = 1 }
+        END { for (kernel in has) n++; print n + 0 }' "$tmp/code"
+}
+
 # Each of attention's kernels in attention_mma.cuh multiplies in tensor cores, those of fp32 in TF32: in the machine's code, where there is a cuobjdump, else in PTX.
 tensor_cores() {
     local cuobjdump=${CUOBJDUMP:-$(command -v cuobjdump || ls "$(dirname "$nvcc")/cuobjdump" 2>/dev/null)} words="mma.sync.aligned.m16n8k16.row.col.f32.bf16 mma.sync.aligned.m16n8k8.row.col.f32.tf32" word kernels
@@ -52,8 +58,7 @@ tensor_cores() {
         "${compile[@]}" -ptx && cp "$tmp/attention" "$tmp/code" || return 1
     fi
     for word in $words; do # forward; dk and dv; dq: of three sizes of head in bf16, of two in fp32
-        kernels=$(awk -v word="$word" '/Function :|\.entry/ { name = "" } /(Function :|\.entry).*gx__mma_attention/ { name = $0 }
-            name != "" && index($0, word) { has[name] = 1 } END { for (name in has) n++; print n + 0 }' "$tmp/code")
+        kernels=$(kernels_with gx__mma_attention "$word")
         [[ "$word $kernels" == *[Bb][Ff]16" 9" || "$word $kernels" == *[Tt][Ff]32" 6" ]] || { echo "$word is in $kernels kernels"; return 1; }
     done
     kernels=$(grep -cE '(Function :|\.entry).*gx__mma_attention' "$tmp/code")
@@ -72,8 +77,7 @@ wgmma() {
         "${compile[@]}" -arch=sm_90a -ptx -o "$tmp/code" || return 1
     fi
     for word in $words; do
-        kernels=$(awk -v word="$word" '/Function :|\.entry/ { name = "" } /(Function :|\.entry).*gx__wgmma_attention/ { name = $0 } name != "" && index($0, word) { has[name] = 1 }
-            END { for (name in has) n++; print n + 0 }' "$tmp/code")
+        kernels=$(kernels_with gx__wgmma_attention "$word")
         [ "$kernels" = 9 ] || { echo "$word is in $kernels of 9 kernels"; return 1; }
     done
     "${compile[@]}" -arch=sm_90 -cubin -o "$tmp/attention"
