@@ -1017,6 +1017,9 @@ static const Shape attention_shapes[] = {
      .layout = PACKED,
      .documents = {65, 73, -4, 52},
      .dropout = 0.2f}, // one document lies in both runs
+    // documents that are longer than tiles, so that all rows of some see all of others
+    {.d = {1, 2, 1, 64}, .q = RUN1(330, 0), .k = RUN1(330, 0), .causal = 1, .documents = {200, -9, 110}, .large = 1},
+    {.d = {1, 2, 1, 8}, .q = RUN1(200, 130), .k = RUN1(330, 0), .layout = PACKED, .documents = {65, 201, -9, 50}},
     // what tensor cores take: rows in whole packs, of every padded size of head; one row; more queries than keys
     {.d = {1, 6, 2, 64}, .q = RUN1(257, 0), .k = RUN1(257, 0), .causal = 1, .layout = PACKED, .large = 1},
     {.d = {2, 6, 2, 96}, .q = RUN1(1, 40), .k = RUN1(41, 0), .causal = 1},

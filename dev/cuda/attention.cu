@@ -15,8 +15,8 @@
 // Backward: 1., 2., 3., 4. as forward's 3, 4, 5, 6; by wgmma it is galaxy/cuda/attention_wgmma_backward.cuh.
 //
 // Entries of their own have dq and dk turned back (of odd heads nothing is), eight documents in each column, with
-// padding at the end, and dropout; by wgmma, too, but for the backward of documents. FLOPs are those of whole columns
-// there, too: of documents the time is what counts.
+// padding at the end, and dropout; by wgmma, too, the backward of documents also by mma.sync. FLOPs are those of whole
+// columns there, too: of documents the time is what counts.
 #define GALAXY_CUDA_IMPLEMENTATION
 #if defined(GX_EMU) && !defined(GX_CUDA_SM_90A)
 #define GX_CUDA_SM_90A
@@ -313,6 +313,11 @@ static void mma_backward_turned(GxContext *g, const int64_t *d, GxDtype dtype, v
     const GxAttention a = turned(d, dtype, p);
     backward_by_mma(g, p, &a);
 }
+static void mma_backward_documents(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = with_documents(d, dtype, p[BACKWARD_EXTRA]);
+    backward_by_mma(g, p, &a);
+}
 static void by_wgmma(GxContext *g, void **p, const GxAttention *a)
 {
     const GxCudaAttention t = told(g, a);
@@ -347,6 +352,11 @@ static void wgmma_backward(GxContext *g, const int64_t *d, GxDtype dtype, void *
 static void wgmma_backward_turned(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxAttention a = turned(d, dtype, p);
+    backward_by_wgmma(g, p, &a);
+}
+static void wgmma_backward_documents(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = with_documents(d, dtype, p[BACKWARD_EXTRA]);
     backward_by_wgmma(g, p, &a);
 }
 static void wgmma_backward_dropout(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
@@ -462,7 +472,7 @@ static const WorkEntry entries[] = {
      backward_documents,
      prepare_documents,
      WORK_BOTH,
-     {{"shipped", NULL}}},
+     {MMA(mma_backward_documents) WGMMA(wgmma_backward_documents){"shipped", NULL}}},
     {"forward with dropout",
      open_forward_dropout,
      forward_dropout,
@@ -523,7 +533,7 @@ TEST(each_call_of_attention_is_taken_by_the_fastest_kernel_for_it)
         {8, GX_BF16, PLAIN, MMA_SYNC, MMA_SYNC, WGMMA, WGMMA},
         {72, GX_BF16, PLAIN, MMA_SYNC, MMA_SYNC, WGMMA, WGMMA},
         {128, GX_BF16, PLAIN, MMA_SYNC, MMA_SYNC, WGMMA, WGMMA},
-        {128, GX_BF16, DOCUMENTS, MMA_SYNC, MMA_SYNC, WGMMA, MMA_SYNC},
+        {128, GX_BF16, DOCUMENTS, MMA_SYNC, MMA_SYNC, WGMMA, WGMMA},
         {128, GX_BF16, WINDOW, MMA_SYNC, MMA_SYNC, WGMMA, WGMMA},
         {128, GX_BF16, DROPOUT, MMA_SYNC, MMA_SYNC, WGMMA, WGMMA},
         {128, GX_BF16, PAGES, MMA_SYNC, MMA_SYNC, MMA_SYNC, MMA_SYNC},

@@ -116,31 +116,40 @@ static __device__ __forceinline__ void gx__cuda_load_documents(GxCudaDocument *t
     __syncthreads();
 }
 
-// The rows [begin, end) of a run that are at positions of the tile's documents: no others see its rows, or are seen.
-static __device__ __forceinline__ GxCudaRange gx__cuda_of_documents(const GxCudaDocument *documents,
-                                                                    const GxCudaAttention &p, const GxCudaTile &tile,
-                                                                    const GxRun &run)
+// From where the first one of both begins to where the last one ends.
+static __device__ __forceinline__ void gx__cuda_join(GxCudaDocument *all, const GxCudaDocument &other)
 {
-    GxCudaRange all = {0, run.length};
-    if (!p.a.documents) return all;
-    int begin = INT32_MAX, end = 0;
-    for (int r = 0; r < tile.length; r++) {
-        const GxCudaDocument own = documents[r];
-        if (own.begin >= own.end) continue; // padding
-        if (own.begin < begin) begin = own.begin;
-        if (own.end > end) end = own.end;
-    }
-    if (begin > run.position) all.begin = begin - run.position;
-    if (end - run.position < all.end) all.end = end - run.position;
+    if (other.begin >= other.end) return; // padding
+    if (other.begin < all->begin) all->begin = other.begin;
+    if (other.end > all->end) all->end = other.end;
+}
+
+// The positions of the documents of a tile's rows: no others see these, or are seen.
+static __device__ __forceinline__ GxCudaDocument gx__cuda_joined(const GxCudaDocument *documents,
+                                                                 const GxCudaAttention &p, const GxCudaTile &tile)
+{
+    GxCudaDocument all = {INT32_MAX, 0}; // of no row yet
+    const GxCudaDocument everywhere = {0, INT32_MAX};
+    if (!p.a.documents) return everywhere;
+    for (int r = 0; r < tile.length; r++) gx__cuda_join(&all, documents[r]);
     return all;
 }
 
-// The keys of a run that somebody in the query tile may see: its first row's window begins first, its last row sees the
-// farthest.
-static __device__ __forceinline__ GxCudaRange gx__cuda_seen(const GxCudaDocument *documents, const GxCudaAttention &p,
+// The rows [begin, end) of a run that are at these positions.
+static __device__ __forceinline__ GxCudaRange gx__cuda_rows_at(const GxCudaDocument &positions, const GxRun &run)
+{
+    GxCudaRange rows = {0, run.length};
+    if (positions.begin > run.position) rows.begin = positions.begin - run.position;
+    if (positions.end - run.position < rows.end) rows.end = positions.end - run.position;
+    return rows;
+}
+
+// The keys of a run that somebody in the query tile may see, whose documents are at these positions: its first row's
+// window begins first, its last row sees the farthest.
+static __device__ __forceinline__ GxCudaRange gx__cuda_seen(const GxCudaDocument &documents, const GxCudaAttention &p,
                                                             const GxCudaTile &q, const GxRun &k)
 {
-    GxCudaRange seen = gx__cuda_of_documents(documents, p, q, k);
+    GxCudaRange seen = gx__cuda_rows_at(documents, k);
     const int64_t until = q.position + q.length - k.position;
     if (p.a.causal && until < seen.end) seen.end = until;
     const int64_t from = q.position + 1 - p.a.window - k.position;
@@ -148,12 +157,13 @@ static __device__ __forceinline__ GxCudaRange gx__cuda_seen(const GxCudaDocument
     return seen;
 }
 
-// The query rows of a run that may see a key of the tile; where the first of them is at a key's own position, rounded
-// down to whole tiles. The last that may is the last whose window has the tile's last key.
-static __device__ __forceinline__ GxCudaRange gx__cuda_seeing(const GxCudaDocument *documents, const GxCudaAttention &p,
+// The query rows of a run that may see a key of the tile, whose documents are at these positions; where the first of
+// them is at a key's own position, rounded down to whole tiles. The last that may is the last whose window has the
+// tile's last key.
+static __device__ __forceinline__ GxCudaRange gx__cuda_seeing(const GxCudaDocument &documents, const GxCudaAttention &p,
                                                               const GxRun &q, const GxCudaTile &k, int size)
 {
-    GxCudaRange seeing = gx__cuda_of_documents(documents, p, k, q);
+    GxCudaRange seeing = gx__cuda_rows_at(documents, q);
     const int64_t first = (k.position - q.position) / size * size;
     if (p.a.causal && first > seeing.begin) seeing.begin = first;
     const int64_t until = k.position + k.length - 1 + p.a.window - q.position;

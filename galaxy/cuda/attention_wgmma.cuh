@@ -43,12 +43,19 @@ template <class T, int ROWS, int HEAD> struct GxWgmmaTile {
     enum { COLUMNS = HEAD % 64 ? 32 : 64, SWIZZLE = COLUMNS * 2, ATOM = 8 * SWIZZLE };
     T x[HEAD / COLUMNS][ROWS][COLUMNS];
 };
+
+// The documents of a block's own rows; of those of each warpgroup the positions that are of some row's document, and
+// those that are of every row's.
+typedef struct {
+    GxCudaDocument row[GX__WGMMA_OWN], some[GX__WGMMA_OWN / GX__WGMMA_ROWS], all[GX__WGMMA_OWN / GX__WGMMA_ROWS];
+} GxWgmmaDocuments;
+
 // What a block has in shared memory.
 template <class T, int HEAD> struct alignas(1024) GxWgmmaTiles {
     GxWgmmaTile<T, GX__WGMMA_OWN, HEAD> q;
     GxWgmmaTile<T, GX__WGMMA_OTHERS, HEAD> others[GX__WGMMA_STAGES];
     unsigned long long q_full, q_empty, full[GX__WGMMA_STAGES], empty[GX__WGMMA_STAGES];
-    GxCudaDocument documents[GX__WGMMA_OWN];
+    GxWgmmaDocuments documents;
 };
 
 static_assert((int)GX__WGMMA_STAGES > 2, "values are held while the next tile's keys and values come");
@@ -128,9 +135,10 @@ static __device__ __forceinline__ GxWgmmaRange gx__wgmma_range(int64_t begin, in
     return range;
 }
 
-// Those that some of these own rows meet; `size`: of keys they begin at a multiple of it.
+// Those that some of these own rows, whose documents are at these positions, meet; `size`: of keys they begin at a
+// multiple of it.
 template <bool KEYS>
-static __device__ __forceinline__ GxWgmmaRange gx__wgmma_some(const GxCudaDocument *documents, const GxCudaAttention &p,
+static __device__ __forceinline__ GxWgmmaRange gx__wgmma_some(const GxCudaDocument &documents, const GxCudaAttention &p,
                                                               const GxCudaTile &own, const GxRun &run, int size)
 {
     const GxCudaRange some =
@@ -138,18 +146,18 @@ static __device__ __forceinline__ GxWgmmaRange gx__wgmma_some(const GxCudaDocume
     return gx__wgmma_range(own.length ? some.begin : 0, own.length ? some.end : 0, run);
 }
 
-// Those that all of them meet. With documents none are said to be.
+// Those that all of them, which these positions are in the documents of, meet.
 template <bool KEYS>
-static __device__ __forceinline__ GxWgmmaRange gx__wgmma_all(const GxCudaAttention &p, const GxCudaTile &own,
-                                                             const GxRun &run)
+static __device__ __forceinline__ GxWgmmaRange gx__wgmma_all(const GxCudaDocument &documents, const GxCudaAttention &p,
+                                                             const GxCudaTile &own, const GxRun &run)
 {
     const int64_t first = own.position - run.position, last = first + own.length - 1; // as if they were rows of the run
-    int64_t begin = 0, end = p.a.documents ? 0 : run.length;
-    if (p.a.causal && KEYS) begin = last;
-    if (p.a.causal && !KEYS) end = min(end, first + 1);
-    if (p.a.window && KEYS) end = min(end, first + p.a.window);
-    if (p.a.window && !KEYS) begin = last + 1 - p.a.window;
-    return gx__wgmma_range(begin, end, run);
+    GxCudaRange all = gx__cuda_rows_at(documents, run);
+    if (p.a.causal && KEYS) all.begin = max(all.begin, last);
+    if (p.a.causal && !KEYS) all.end = min(all.end, first + 1);
+    if (p.a.window && KEYS) all.end = min(all.end, first + p.a.window);
+    if (p.a.window && !KEYS) all.begin = max(all.begin, last + 1 - p.a.window);
+    return gx__wgmma_range(all.begin, all.end, run);
 }
 
 // The first of this warpgroup's rows among those of the block. It comes from lane 0, so that the compiler knows that
@@ -167,9 +175,28 @@ static __device__ __forceinline__ GxCudaTile gx__wgmma_part(const GxCudaTile &ow
     return part;
 }
 
+// The tiles of a run begin.
+template <bool KEYS>
+static __device__ __forceinline__ void gx__wgmma_begin_run(GxWgmmaOthers *others, const GxWgmmaDocuments *documents,
+                                                           const GxCudaAttention &p, const GxCudaTile &own,
+                                                           const GxRun &run)
+{
+    const GxCudaTile part = gx__wgmma_part(own, others->own);
+    GxCudaDocument block = {0, INT32_MAX}, some = block, all = block;
+    if (p.a.documents) {
+        block = documents->some[0];
+        gx__cuda_join(&block, documents->some[1]);
+        some = documents->some[others->own / GX__WGMMA_ROWS], all = documents->all[others->own / GX__WGMMA_ROWS];
+    }
+    const GxWgmmaRange met = gx__wgmma_some<KEYS>(block, p, own, run, GX__WGMMA_OTHERS);
+    others->at = met.begin, others->end = met.end;
+    others->some = gx__wgmma_some<KEYS>(some, p, part, run, 1);
+    others->all = gx__wgmma_all<KEYS>(all, p, part, run);
+}
+
 // The next tile; false: there is no further one. documents: of the block's own rows.
 template <bool KEYS>
-static __device__ __forceinline__ bool gx__wgmma_next_others(GxWgmmaOthers *others, const GxCudaDocument *documents,
+static __device__ __forceinline__ bool gx__wgmma_next_others(GxWgmmaOthers *others, const GxWgmmaDocuments *documents,
                                                              const GxCudaAttention &p, const GxCudaTile &own)
 {
     const GxRuns &runs = KEYS ? p.a.q_runs : p.a.k_runs;
@@ -179,12 +206,7 @@ static __device__ __forceinline__ bool gx__wgmma_next_others(GxWgmmaOthers *othe
             others->run = 0;
             if (++others->head >= others->head_end) return false;
         }
-        const GxRun &run = runs.run[others->run];
-        const GxCudaTile part = gx__wgmma_part(own, others->own);
-        const GxWgmmaRange met = gx__wgmma_some<KEYS>(documents, p, own, run, GX__WGMMA_OTHERS);
-        others->at = met.begin, others->end = met.end;
-        others->some = gx__wgmma_some<KEYS>(p.a.documents ? documents + others->own : NULL, p, part, run, 1);
-        others->all = gx__wgmma_all<KEYS>(p, part, run);
+        gx__wgmma_begin_run<KEYS>(others, documents, p, own, runs.run[others->run]);
     }
     return true;
 }
@@ -216,6 +238,32 @@ static __device__ __forceinline__ void gx__wgmma_load(GxWgmmaTile<T, ROWS, HEAD>
         gx_tma_load(to->x[i], map, full, {i * to->COLUMNS, (int)head, (int)b, (int)row});
 }
 
+// All lanes of a warp bring the documents of a block's own rows. What is in front of these rows' arrival is seen behind
+// their wait.
+static __device__ __forceinline__ void gx__wgmma_load_documents(GxWgmmaDocuments *to, const GxCudaAttention &p,
+                                                                const GxWgmmaJob &job)
+{
+    const int lane = (int)threadIdx.x % GX_WARP;
+    for (int i = 0; p.a.documents && i < GX__WGMMA_OWN / GX__WGMMA_ROWS; i++) {
+        const int end = min((i + 1) * (int)GX__WGMMA_ROWS, job.tile.length);
+        GxCudaDocument some = {INT32_MAX, 0}, all = {0, INT32_MAX}; // of no row yet
+        for (int r = i * GX__WGMMA_ROWS + lane; r < end; r += GX_WARP) {
+            const GxCudaDocument one = gx__cuda_document(p, job.tile, r, job.b);
+            to->row[r] = one;
+            gx__cuda_join(&some, one);
+            all.begin = max(all.begin, one.begin), all.end = min(all.end, one.end);
+        }
+        for (int other = GX_WARP / 2; other > 0; other /= 2) {
+            some.begin = min(some.begin, __shfl_xor_sync(0xffffffffu, some.begin, other));
+            some.end = max(some.end, __shfl_xor_sync(0xffffffffu, some.end, other));
+            all.begin = max(all.begin, __shfl_xor_sync(0xffffffffu, all.begin, other));
+            all.end = min(all.end, __shfl_xor_sync(0xffffffffu, all.end, other));
+        }
+        if (lane == 0) to->some[i] = some, to->all[i] = all;
+    }
+    __syncwarp();
+}
+
 // All of a query tile.
 template <class T, int HEAD>
 static __device__ __forceinline__ void gx__wgmma_load_job(GxWgmmaTiles<T, HEAD> *tiles, GxWgmmaTurn *turn,
@@ -225,7 +273,7 @@ static __device__ __forceinline__ void gx__wgmma_load_job(GxWgmmaTiles<T, HEAD> 
     const int64_t kv_head = gx__mma_other_head<false>(job.head, p);
     GxWgmmaOthers keys = gx__wgmma_others<false>(job.head, p, 0);
     gx__wgmma_load(&tiles->q, &maps.q, &tiles->q_full, job.head, job.b, job.tile.row);
-    while (gx__wgmma_next_others<false>(&keys, tiles->documents, p, job.tile))
+    while (gx__wgmma_next_others<false>(&keys, &tiles->documents, p, job.tile))
 #pragma unroll
         for (int values = 0; values < 2; values++) {
             gx_mbarrier_wait(&tiles->empty[turn->stage], turn->phase ^ 1); // of a new barrier it is: the phase before 0
@@ -235,8 +283,7 @@ static __device__ __forceinline__ void gx__wgmma_load_job(GxWgmmaTiles<T, HEAD> 
         }
 }
 
-// A warp brings the documents, one thread of it the rest: what is in front of the queries' arrival is seen behind their
-// wait.
+// A warp brings the documents, one thread of it the rest.
 template <class T, int HEAD>
 static __device__ __forceinline__ void gx__wgmma_produce(GxWgmmaTiles<T, HEAD> *tiles, const GxWgmmaMaps &maps,
                                                          const GxCudaAttention &p)
@@ -248,9 +295,7 @@ static __device__ __forceinline__ void gx__wgmma_produce(GxWgmmaTiles<T, HEAD> *
     for (unsigned i = blockIdx.x; i < jobs; i = gx__wgmma_job_after(i), phase ^= 1) {
         const GxWgmmaJob job = gx__wgmma_job<false>(p, i);
         gx_mbarrier_wait(&tiles->q_empty, phase);
-        for (int r = lane; p.a.documents && r < job.tile.length; r += GX_WARP)
-            tiles->documents[r] = gx__cuda_document(p, job.tile, r, job.b);
-        __syncwarp();
+        gx__wgmma_load_documents(&tiles->documents, p, job);
         if (lane == 0) gx__wgmma_load_job<T, HEAD>(tiles, &turn, maps, p, job);
         __syncwarp();
     }
@@ -370,7 +415,7 @@ static __device__ __forceinline__ void gx__wgmma_look(GxWgmmaSight *sight, const
     sight->whole = gx__wgmma_meets_all(keys);
     if (sight->whole && p.a.dropout == 0) return;
     const GxCudaTile tile = gx__wgmma_other_tile<false>(keys, p);
-    gx__mma_spans<false, 1, GX__WGMMA_OTHERS>(sight->span, tiles->documents, p, job.tile, tile);
+    gx__mma_spans<false, 1, GX__WGMMA_OTHERS>(sight->span, tiles->documents.row, p, job.tile, tile);
     if (p.a.dropout != 0) gx__wgmma_draw_keep(sight->keep, p, job, tile);
 }
 
@@ -405,7 +450,7 @@ static __device__ __forceinline__ bool gx__wgmma_attend(GxMmaRows<1, HEAD> &rows
     gx__mma_rescale<1, HEAD>(rows, shrink);
     GxWgmmaLeft left = gx__wgmma_left(s);
     GxWgmmaTurn values = *turn;
-    bool more = gx__wgmma_next_others<false>(keys, tiles->documents, p, job.tile);
+    bool more = gx__wgmma_next_others<false>(keys, &tiles->documents, p, job.tile);
     gx__wgmma_next(turn);
     while (more && gx__wgmma_meets_some(*keys)) {
         gx_mbarrier_wait(&tiles->full[turn->stage], turn->phase);
@@ -422,7 +467,7 @@ static __device__ __forceinline__ bool gx__wgmma_attend(GxMmaRows<1, HEAD> &rows
         gx__mma_rescale<1, HEAD>(rows, shrink);
         left = gx__wgmma_left(s);
         values = *turn;
-        more = gx__wgmma_next_others<false>(keys, tiles->documents, p, job.tile);
+        more = gx__wgmma_next_others<false>(keys, &tiles->documents, p, job.tile);
         gx__wgmma_next(turn);
     }
     gx_mbarrier_wait(&tiles->full[values.stage], values.phase);
@@ -446,12 +491,12 @@ static __device__ __forceinline__ void gx__wgmma_consume(T *o, float *lse, GxWgm
         rows.maximum[0][0] = rows.maximum[0][1] = -INFINITY;
         gx_mbarrier_wait(&tiles->q_full, phase);
         GxWgmmaOthers keys = gx__wgmma_others<false>(job.head, p, own);
-        bool more = gx__wgmma_next_others<false>(&keys, tiles->documents, p, job.tile);
+        bool more = gx__wgmma_next_others<false>(&keys, &tiles->documents, p, job.tile);
         while (more)
             if (gx__wgmma_meets_some(keys)) more = gx__wgmma_attend<T, HEAD>(rows, tiles, &turn, &keys, p, job);
             else {
                 gx__wgmma_skip(tiles->full, tiles->empty, &turn);
-                more = gx__wgmma_next_others<false>(&keys, tiles->documents, p, job.tile);
+                more = gx__wgmma_next_others<false>(&keys, &tiles->documents, p, job.tile);
             }
         gx__wgmma_let_go(&tiles->q_empty);
         gx__mma_finish<T, 1, HEAD>(o, lse, rows, p, job.tile, job.b, job.head);

@@ -8,12 +8,13 @@
 // dv = p^T d_o, ds^T for dk = ds^T q.
 //
 // A block is made as the forward's (attention_wgmma.cuh): two warpgroups consume, one warp of the third produces. It
-// has TMA bring both matrices of own rows, and then first, second, first, second, ... of tiles of 64 others into the
-// ring: a first one has an even stage, its second the next. Where the others are queries, each lane stores lse of two
-// rows beside the first tile and D beside the second, which it read a tile earlier, and arrives like TMA's bytes.
+// brings the bounds of documents, has TMA bring both matrices of own rows, and then first, second, first, second, ...
+// of tiles of 64 others into the ring: a first one has an even stage, its second the next. Where the others are
+// queries, each lane stores lse of two rows beside the first tile and D beside the second, which it read a tile
+// earlier, and arrives like TMA's bytes.
 //
 // Gradients of rotated rows are turned back in registers, where attention_mma.cuh's are. It takes what the forward by
-// wgmma does but documents; attention.cuh decides who takes what.
+// wgmma does; attention.cuh decides who takes what.
 #ifndef GX_CUDA_ATTENTION_WGMMA_BACKWARD_CUH
 #define GX_CUDA_ATTENTION_WGMMA_BACKWARD_CUH
 #include "attention_wgmma.cuh"
@@ -30,6 +31,7 @@ template <class T, int HEAD> struct alignas(1024) GxWgmmaBackwardTiles {
     GxWgmmaTile<T, GX__WGMMA_OWN, HEAD> first, second;
     GxWgmmaTile<T, GX__WGMMA_OTHERS, HEAD> others[GX__WGMMA_STAGES];
     float of_rows[GX__WGMMA_STAGES][GX__WGMMA_OTHERS]; // where the others are queries: lse, in units of log2, and D
+    GxWgmmaDocuments documents;
     unsigned long long own_full, own_empty, full[GX__WGMMA_STAGES], empty[GX__WGMMA_STAGES];
 };
 
@@ -91,12 +93,11 @@ gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaTurn *tu
         gx__wgmma_load(&tiles->first, &maps.first, &tiles->own_full, job.head, job.b, job.tile.row);
         gx__wgmma_load(&tiles->second, &maps.second, &tiles->own_full, job.head, job.b, job.tile.row);
     }
-    bool more = gx__wgmma_next_others<KEYS>(&others, NULL, p, job.tile);
+    bool more = gx__wgmma_next_others<KEYS>(&others, &tiles->documents, p, job.tile);
     if (KEYS && more) gx__wgmma_read_of_rows(&rows, x, p, others, job.b);
     while (more) {
         const int stage = turn->stage;
-        const int64_t row = gx__wgmma_other_tile<KEYS>(others, p).row,
-                      head = gx__mma_other_head<KEYS>(others.head, p);
+        const int64_t row = gx__wgmma_other_tile<KEYS>(others, p).row, head = gx__mma_other_head<KEYS>(others.head, p);
         for (int second = 0; second < 2; second++) { // a new barrier is empty: of the phase before 0
             gx__wgmma_wait_until_empty(&tiles->empty[turn->stage], turn->phase ^ 1);
             if (is_first_lane)
@@ -110,7 +111,7 @@ gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaTurn *tu
             gx_mbarrier_arrive(&tiles->full[stage]);
             gx_mbarrier_arrive(&tiles->full[stage + 1]);
         }
-        more = gx__wgmma_next_others<KEYS>(&others, NULL, p, job.tile);
+        more = gx__wgmma_next_others<KEYS>(&others, &tiles->documents, p, job.tile);
         if (KEYS && more) gx__wgmma_read_of_rows(&rows, x, p, others, job.b);
     }
 }
@@ -157,7 +158,8 @@ gx__wgmma_backward_step(GxMmaOwn<KEYS, 1, HEAD> &own, const GxWgmmaBackwardTiles
     gx__wgmma_scores<T, HEAD>(s, &tiles->first, first, others.own);
     gx__wgmma_scores<T, HEAD>(ds, &tiles->second, second, others.own);
     const bool whole = gx__wgmma_meets_all(others);
-    if (!whole) gx__mma_spans<KEYS, 1, N>(span, NULL, p, job.tile, gx__wgmma_other_tile<KEYS>(others, p));
+    if (!whole)
+        gx__mma_spans<KEYS, 1, N>(span, tiles->documents.row, p, job.tile, gx__wgmma_other_tile<KEYS>(others, p));
     gx__wgmma_wait<1>(s);
     if (!whole) gx__mma_hide<1, N>(s, span);
     gx__mma_each<1, N>(s, [&](float &x, int m, int half, int column) {
@@ -183,7 +185,7 @@ gx__wgmma_consume_backward(GxMmaOwn<KEYS, 1, HEAD> &own, GxWgmmaBackwardTiles<T,
                            const GxCudaAttention &p, const GxWgmmaJob &job)
 {
     GxWgmmaOthers others = gx__wgmma_others<KEYS>(job.head, p, gx__wgmma_first_row());
-    while (gx__wgmma_next_others<KEYS>(&others, NULL, p, job.tile)) {
+    while (gx__wgmma_next_others<KEYS>(&others, &tiles->documents, p, job.tile)) {
         const int stage = turn->stage;
         if (!gx__wgmma_meets_some(others)) {
             gx__wgmma_skip(tiles->full, tiles->empty, turn);
@@ -209,7 +211,9 @@ static __device__ __forceinline__ void gx__wgmma_backward_producer(GxWgmmaBackwa
     const unsigned jobs = (unsigned)gx__wgmma_jobs<KEYS>(p);
     for (unsigned i = blockIdx.x; i < jobs; i = gx__wgmma_job_after(i), phase ^= 1) {
         gx__wgmma_wait_until_empty(&tiles->own_empty, phase ^ 1);
-        gx__wgmma_produce_backward<KEYS, T, HEAD>(tiles, &turn, maps, x, p, gx__wgmma_job<KEYS>(p, i));
+        const GxWgmmaJob job = gx__wgmma_job<KEYS>(p, i);
+        gx__wgmma_load_documents(&tiles->documents, p, job);
+        gx__wgmma_produce_backward<KEYS, T, HEAD>(tiles, &turn, maps, x, p, job);
     }
 }
 
@@ -272,10 +276,10 @@ static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
-// Does this kernel take them, on this card? Its producer does not bring the bounds of documents.
+// Does this kernel take them, on this card?
 static int gx__wgmma_backward_takes(const GxContext *g, const GxCudaAttention *p)
 {
-    return gx__wgmma_takes(g, p) && !p->a.documents && p->a.o_stride % p->a.head_dim == 0;
+    return gx__wgmma_takes(g, p) && p->a.o_stride % p->a.head_dim == 0;
 }
 
 // Of own rows, and of each run of the others, which end where it does. 0: the driver makes none.
