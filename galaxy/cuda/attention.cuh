@@ -336,7 +336,8 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
                                       tile.length, p);
     gx__cuda_load_documents(documents, p, tile, b);
     for (int run = 0; run < p.a.k_runs.n; run++) {
-        const GxCudaRange seen = gx__cuda_seen(gx__cuda_joined(documents, p, tile), p, tile, p.a.k_runs.run[run]);
+        const GxCudaRange of = gx__cuda_of_documents(documents, p, tile, p.a.k_runs.run[run]);
+        const GxCudaRange seen = gx__cuda_seen(of, p, tile, p.a.k_runs.run[run]);
         GxCudaTile keys;
         for (int64_t begin = seen.begin; begin < seen.end; begin += keys.length) {
             keys = gx__cuda_key_tile<ROWS>(p, p.a.k_runs.run[run], begin);
@@ -484,7 +485,8 @@ gx__cuda_backward_keys_tile(T *dk, T *dv, const T *d_o, const float *lse, const 
     for (int64_t head = first < 0 ? 0 : first; head < (end < p.a.H ? end : p.a.H); head++)
         for (int run = 0; run < p.a.q_runs.n; run++) {
             const GxRun &rows = p.a.q_runs.run[run];
-            const GxCudaRange seeing = gx__cuda_seeing(gx__cuda_joined(documents, p, keys), p, rows, keys, ROWS);
+            const GxCudaRange of = gx__cuda_of_documents(documents, p, keys, rows);
+            const GxCudaRange seeing = gx__cuda_seeing(of, p, rows, keys, ROWS);
             for (int64_t begin = seeing.begin; begin < seeing.end; begin += ROWS) {
                 const GxCudaTile queries = gx__cuda_part(rows, begin, ROWS);
                 const int64_t at = (queries.row * p.a.B + b) * p.a.H + head;
@@ -575,7 +577,8 @@ gx__cuda_backward_queries_tile(T *dq, const T *d_o, const float *lse, const floa
                                       p.a.B * p.a.o_stride, queries.length, p);
     gx__cuda_load_documents(documents, p, queries, b);
     for (int run = 0; run < p.a.k_runs.n; run++) {
-        const GxCudaRange seen = gx__cuda_seen(gx__cuda_joined(documents, p, queries), p, queries, p.a.k_runs.run[run]);
+        const GxCudaRange of = gx__cuda_of_documents(documents, p, queries, p.a.k_runs.run[run]);
+        const GxCudaRange seen = gx__cuda_seen(of, p, queries, p.a.k_runs.run[run]);
         for (int64_t begin = seen.begin; begin < seen.end; begin += ROWS) {
             const GxCudaTile keys = gx__cuda_part(p.a.k_runs.run[run], begin, ROWS);
             __syncthreads(); // the keys of the tile before are read

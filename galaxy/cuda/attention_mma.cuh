@@ -437,8 +437,8 @@ static __device__ __forceinline__ void gx__mma_next_keys(GxMmaKeys *keys, const 
         while (keys->begin >= keys->end) {
             keys->tile.length = 0;
             if (++keys->run >= p.a.k_runs.n) return;
-            const GxCudaDocument at = gx__cuda_joined(documents, p, queries);
-            const GxCudaRange seen = gx__cuda_seen(at, p, queries, p.a.k_runs.run[keys->run]);
+            const GxRun &run = p.a.k_runs.run[keys->run];
+            const GxCudaRange seen = gx__cuda_seen(gx__cuda_of_documents(documents, p, queries, run), p, queries, run);
             keys->begin = seen.begin, keys->end = seen.end;
         }
         keys->tile = gx__cuda_key_tile<KEYS>(p, p.a.k_runs.run[keys->run], keys->begin);
@@ -625,8 +625,8 @@ static __device__ __forceinline__ void gx__mma_next_others(GxMmaOthers *others, 
             if (++others->head >= others->head_end) return;
         }
         const GxRun &run = runs.run[others->run];
-        const GxCudaDocument at = gx__cuda_joined(documents, p, own);
-        const GxCudaRange range = KEYS ? gx__cuda_seeing(at, p, run, own, OTHERS) : gx__cuda_seen(at, p, own, run);
+        const GxCudaRange of = gx__cuda_of_documents(documents, p, own, run);
+        const GxCudaRange range = KEYS ? gx__cuda_seeing(of, p, run, own, OTHERS) : gx__cuda_seen(of, p, own, run);
         others->begin = range.begin, others->end = range.end;
     }
     others->tile = gx__cuda_part(runs.run[others->run], others->begin, OTHERS);

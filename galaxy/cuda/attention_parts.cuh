@@ -124,32 +124,33 @@ static __device__ __forceinline__ void gx__cuda_join(GxCudaDocument *all, const 
     if (other.end > all->end) all->end = other.end;
 }
 
-// The positions of the documents of a tile's rows: no others see these, or are seen.
-static __device__ __forceinline__ GxCudaDocument gx__cuda_joined(const GxCudaDocument *documents,
-                                                                 const GxCudaAttention &p, const GxCudaTile &tile)
-{
-    GxCudaDocument all = {INT32_MAX, 0}; // of no row yet
-    const GxCudaDocument everywhere = {0, INT32_MAX};
-    if (!p.a.documents) return everywhere;
-    for (int r = 0; r < tile.length; r++) gx__cuda_join(&all, documents[r]);
-    return all;
-}
-
-// The rows [begin, end) of a run that are at these positions.
-static __device__ __forceinline__ GxCudaRange gx__cuda_rows_at(const GxCudaDocument &positions, const GxRun &run)
+// The rows [begin, end) of a run that are at positions of a document, or of several that are joined.
+static __device__ __forceinline__ GxCudaRange gx__cuda_of_document(const GxCudaDocument &document, const GxRun &run)
 {
     GxCudaRange rows = {0, run.length};
-    if (positions.begin > run.position) rows.begin = positions.begin - run.position;
-    if (positions.end - run.position < rows.end) rows.end = positions.end - run.position;
+    if (document.begin > run.position) rows.begin = document.begin - run.position;
+    if (document.end - run.position < rows.end) rows.end = document.end - run.position;
     return rows;
 }
 
-// The keys of a run that somebody in the query tile may see, whose documents are at these positions: its first row's
-// window begins first, its last row sees the farthest.
-static __device__ __forceinline__ GxCudaRange gx__cuda_seen(const GxCudaDocument &documents, const GxCudaAttention &p,
+// Those of the documents of a tile's rows: no others see these, or are seen.
+static __device__ __forceinline__ GxCudaRange gx__cuda_of_documents(const GxCudaDocument *documents,
+                                                                    const GxCudaAttention &p, const GxCudaTile &tile,
+                                                                    const GxRun &run)
+{
+    const GxCudaRange whole = {0, run.length};
+    if (!p.a.documents) return whole;
+    GxCudaDocument all = {INT32_MAX, 0}; // of no row yet
+    for (int r = 0; r < tile.length; r++) gx__cuda_join(&all, documents[r]);
+    return gx__cuda_of_document(all, run);
+}
+
+// The keys of a run that somebody in the query tile may see, of those of its documents: its first row's window begins
+// first, its last row sees the farthest.
+static __device__ __forceinline__ GxCudaRange gx__cuda_seen(const GxCudaRange &documents, const GxCudaAttention &p,
                                                             const GxCudaTile &q, const GxRun &k)
 {
-    GxCudaRange seen = gx__cuda_rows_at(documents, k);
+    GxCudaRange seen = documents;
     const int64_t until = q.position + q.length - k.position;
     if (p.a.causal && until < seen.end) seen.end = until;
     const int64_t from = q.position + 1 - p.a.window - k.position;
@@ -157,13 +158,12 @@ static __device__ __forceinline__ GxCudaRange gx__cuda_seen(const GxCudaDocument
     return seen;
 }
 
-// The query rows of a run that may see a key of the tile, whose documents are at these positions; where the first of
-// them is at a key's own position, rounded down to whole tiles. The last that may is the last whose window has the
-// tile's last key.
-static __device__ __forceinline__ GxCudaRange gx__cuda_seeing(const GxCudaDocument &documents, const GxCudaAttention &p,
+// The query rows of a run that may see a key of the tile, of those of its documents; where the first of them is at a
+// key's own position, rounded down to whole tiles. The last that may is the last whose window has the tile's last key.
+static __device__ __forceinline__ GxCudaRange gx__cuda_seeing(const GxCudaRange &documents, const GxCudaAttention &p,
                                                               const GxRun &q, const GxCudaTile &k, int size)
 {
-    GxCudaRange seeing = gx__cuda_rows_at(documents, q);
+    GxCudaRange seeing = documents;
     const int64_t first = (k.position - q.position) / size * size;
     if (p.a.causal && first > seeing.begin) seeing.begin = first;
     const int64_t until = k.position + k.length - 1 + p.a.window - q.position;

@@ -141,8 +141,8 @@ template <bool KEYS>
 static __device__ __forceinline__ GxWgmmaRange gx__wgmma_some(const GxCudaDocument &documents, const GxCudaAttention &p,
                                                               const GxCudaTile &own, const GxRun &run, int size)
 {
-    const GxCudaRange some =
-        KEYS ? gx__cuda_seeing(documents, p, run, own, size) : gx__cuda_seen(documents, p, own, run);
+    const GxCudaRange of = gx__cuda_of_document(documents, run);
+    const GxCudaRange some = KEYS ? gx__cuda_seeing(of, p, run, own, size) : gx__cuda_seen(of, p, own, run);
     return gx__wgmma_range(own.length ? some.begin : 0, own.length ? some.end : 0, run);
 }
 
@@ -152,7 +152,7 @@ static __device__ __forceinline__ GxWgmmaRange gx__wgmma_all(const GxCudaDocumen
                                                              const GxCudaTile &own, const GxRun &run)
 {
     const int64_t first = own.position - run.position, last = first + own.length - 1; // as if they were rows of the run
-    GxCudaRange all = gx__cuda_rows_at(documents, run);
+    GxCudaRange all = gx__cuda_of_document(documents, run);
     if (p.a.causal && KEYS) all.begin = max(all.begin, last);
     if (p.a.causal && !KEYS) all.end = min(all.end, first + 1);
     if (p.a.window && KEYS) all.end = min(all.end, first + p.a.window);
