@@ -1018,8 +1018,17 @@ static const Shape attention_shapes[] = {
      .documents = {65, 73, -4, 52},
      .dropout = 0.2f}, // one document lies in both runs
     // documents that are longer than tiles, so that all rows of some see all of others
-    {.d = {1, 2, 1, 64}, .q = RUN1(330, 0), .k = RUN1(330, 0), .causal = 1, .documents = {200, -9, 110}, .large = 1},
-    {.d = {1, 2, 1, 8}, .q = RUN1(200, 130), .k = RUN1(330, 0), .layout = PACKED, .documents = {65, 201, -9, 50}},
+    {.d = {1, 2, 1, 64},
+     .q = RUN1(330, 0),
+     .k = RUN1(330, 0),
+     .causal = 1,
+     .documents = {-33, 180, -9, 98},
+     .large = 1},
+    {.d = {1, 2, 1, 8},
+     .q = RUN1(330, 0),
+     .k = RUN1(330, 0),
+     .layout = PACKED,
+     .documents = {30, 129, 126, 45}}, // one begins behind a tile's first row, one ends before a tile's last
     // what tensor cores take: rows in whole packs, of every padded size of head; one row; more queries than keys
     {.d = {1, 6, 2, 64}, .q = RUN1(257, 0), .k = RUN1(257, 0), .causal = 1, .layout = PACKED, .large = 1},
     {.d = {2, 6, 2, 96}, .q = RUN1(1, 40), .k = RUN1(41, 0), .causal = 1},
@@ -1425,22 +1434,37 @@ loss_floor(const Case *c,
     return sqrt(rows) * (buffer == 0 ? 1 : loss_scale(c, labels + 2));
 }
 
-// ---- optimizer: d = n, t, skip -------------------------------------------------------------------------------------
+// ---- optimizer: d = n, t, skip, and of two ranges that do not decay: begin, end ------------------------------------
 
 static const GxAdamW ADAMW = {0.9f, 0.95f, 1e-8f, 0.1f};
 static const GxSgd SGD = {0.9f, 0.01f};
-static const Shape optimizer_shapes[] = {
-    {.d = {1, 1}}, {.d = {7, 2}}, {.d = {257, 1000}}, {.d = {30011, 3}}, {.d = {37, 4, 1}}};
+static const Shape optimizer_shapes[] = {{.d = {1, 1}},
+                                         {.d = {7, 2}},
+                                         {.d = {257, 1000, 0, 0, 9, 100, 257}},
+                                         {.d = {30011, 3, 0, 5, 7, 29991, 30001}},
+                                         {.d = {37, 4, 1}}};
 static const Variant adamw_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 3, {{0, 0}}}};
 static const Variant sgd_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 2, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}};
 
+static GxUpdate update_of(void *w, void *m, void *v, const Shape *s, GxDtype t)
+{
+    GxUpdate u = GX_ZERO;
+    u.w = (float *)w, u.m = (float *)m, u.v = (float *)v, u.n = s->d[0], u.dtype = t;
+    for (int r = 0; r < 2 && s->d[4 + 2 * r] > 0; r++, u.undecayed.n++)
+        u.undecayed.begin[r] = s->d[3 + 2 * r], u.undecayed.end[r] = s->d[4 + 2 * r];
+    return u;
+}
 static void call_adamw(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)a, gx_adamw(g, (float *)b[0], (float *)b[1], (float *)b[2], b[3], (const float *)b[4], s->d[0], &ADAMW, t);
+    GxUpdate u = update_of(b[0], b[1], b[2], s, t);
+    u.copy = b[3], u.grad = (const float *)b[4];
+    (void)a, gx_adamw(g, &u, &ADAMW);
 }
 static void call_sgd(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)a, gx_sgd(g, (float *)b[0], (float *)b[1], b[2], (const float *)b[3], s->d[0], &SGD, t);
+    GxUpdate u = update_of(b[0], b[1], NULL, s, t);
+    u.copy = b[2], u.grad = (const float *)b[3];
+    (void)a, gx_sgd(g, &u, &SGD);
 }
 static Case *prepare_step(Case *c, float *grad)
 {

@@ -13,6 +13,7 @@
 #include "galaxy/base/random.h"
 #include "galaxy/cpu/cpu.h"
 #include "galaxy/io/safetensors.h"
+#include "galaxy/run/optimizer.h"
 #include "test/test.h"
 #include "test/oracle.h"
 #include <sys/wait.h>
@@ -3062,6 +3063,13 @@ TEST(clip_scales_to_the_norm_and_skips_what_is_not_finite)
     }
 }
 
+static GxUpdate update_of(float *w, float *m, float *v, const float *grad, int64_t n)
+{
+    GxUpdate u = GX_ZERO;
+    u.w = w, u.m = m, u.v = v, u.grad = grad, u.n = n, u.dtype = GX_F32;
+    return u;
+}
+
 TEST(gradients_that_are_not_finite_leave_weights_and_moments_alone)
 {
     static const float poison[] = {NAN, INFINITY, -INFINITY};
@@ -3076,8 +3084,9 @@ TEST(gradients_that_are_not_finite_leave_weights_and_moments_alone)
         sum_squares(&b.g, &b.step.sum_squares, w[3], N, 0);
         gx_clip(&b.g, 1);
         CHECK(b.step.skip && b.step.applied == 0, "%g was not seen", poison[i]);
-        gx_adamw(&b.g, w[0], w[1], w[2], NULL, w[3], N, &ADAMW, GX_F32);
-        gx_sgd(&b.g, w[0], w[1], NULL, w[3], N, &SGD, GX_F32);
+        const GxUpdate u = update_of(w[0], w[1], w[2], w[3], N);
+        gx_adamw(&b.g, &u, &ADAMW);
+        gx_sgd(&b.g, &u, &SGD);
         for (int k = 0; k < 3; k++) CHECK(!memcmp(w[k], same[k], N * sizeof(float)), "buffer %d was changed", k);
         for (int k = 0; k < 4; k++) free(w[k]), free(same[k]);
         bench_close(&b);
@@ -3097,8 +3106,9 @@ static void say_of_step(int which, int state, const GxDevice *device, char says[
     if (state > 0) g.step = &step;
     if (state > 1) gx_clip(&g, 0);
     if (state == 2) g.step = &other;
-    if (which == 0) gx_adamw(&g, w, m, v, NULL, grad, n, &ADAMW, GX_F32);
-    else if (which == 1) gx_sgd(&g, w, m, NULL, grad, n, &SGD, GX_F32);
+    const GxUpdate u = update_of(w, m, v, grad, n);
+    if (which == 0) gx_adamw(&g, &u, &ADAMW);
+    else if (which == 1) gx_sgd(&g, &u, &SGD);
     else gx_clip(&g, 1);
     const int changes = device->computes && state == 3 && which < 2;
     CHECK((w[0] != 1) == changes && w[0] == w[0], "call %d, step %d: w[0] became %g", which, state, w[0]);
@@ -3124,14 +3134,13 @@ TEST(an_optimizer_without_a_step_or_before_the_clip_is_an_error)
 // One step by the library; v NULL: SGD; m NULL: without momentum. Roundings: clip, two moments, corrections, root,
 // division, decay.
 enum { OPTIMIZER_DEPTH = 14 };
-static void optimizer_step(float *w, float *m, float *v, const float *grad, int64_t n, const GxAdamW *adamw,
-                           const GxSgd *sgd, GxStep step, int threads)
+static void optimizer_step(const GxUpdate *u, const GxAdamW *adamw, const GxSgd *sgd, GxStep step, int threads)
 {
     Bench b;
     bench_open(&b, threads, 0);
     b.step = step;
-    if (v) gx_adamw(&b.g, w, m, v, NULL, grad, n, adamw, GX_F32);
-    else gx_sgd(&b.g, w, m, NULL, grad, n, sgd, GX_F32);
+    if (u->v) gx_adamw(&b.g, u, adamw);
+    else gx_sgd(&b.g, u, sgd);
     CHECK(!gx_failed(&b.g), "%s", b.g.error.message);
     bench_close(&b);
 }
@@ -3157,8 +3166,8 @@ TEST(optimizers_step_as_the_oracle_does)
         for (int threads = 1; threads <= 2; threads++) {
             float **w = result[threads - 1];
             for (int k = 0; k < 3; k++) w[k] = floats(n), memcpy(w[k], start[k], (size_t)n * sizeof(float));
-            optimizer_step(w[0], kind == 2 ? NULL : w[1], kind ? NULL : w[2], start[3], n, &adamw[i], &sgd[i], step,
-                           threads);
+            const GxUpdate u = update_of(w[0], kind == 2 ? NULL : w[1], kind ? NULL : w[2], start[3], n);
+            optimizer_step(&u, &adamw[i], &sgd[i], step, threads);
         }
         if (kind) oracle_sgd(ref[0], kind == 2 ? NULL : ref[1], ref[3], n, &sgd[i], step.lr, step.clip);
         else oracle_adamw(ref[0], ref[1], ref[2], ref[3], n, &adamw[i], step.lr, step.clip, (double)t[i]);
@@ -3171,6 +3180,105 @@ TEST(optimizers_step_as_the_oracle_does)
         }
         for (int k = 0; k < 4; k++) free(start[k]), free(ref[k]);
         for (int k = 0; k < 6; k++) free(result[k / 3][k % 3]);
+    }
+}
+
+// One call, in which weight decay leaves ranges alone, has the bits of a call for each range and for what lies between.
+static void check_undecayed(int kind, const GxUndecayed *undecayed, int threads)
+{
+    enum { N = 70000, BUFFERS = 5 }; // weights, moments, gradients; what the copy gets
+    static const GxAdamW adamw[] = {{0.9f, 0.95f, 1e-8f, 0.1f}, {0.9f, 0.95f, 1e-8f, 0}};
+    static const GxSgd sgd[] = {{0.9f, 0.1f}, {0.9f, 0}};
+    GxStep step = GX_ZERO;
+    float *x[2][BUFFERS];
+    step.lr = 0.01f, step.clip = 0.3f, step.applied = 3;
+    for (int way = 0; way < 2; way++) {
+        for (int k = 0; k < BUFFERS; k++) {
+            x[way][k] = random_floats(N, 60 + k, 1);
+            for (int64_t e = 0; k == 2 && e < N; e++) x[way][k][e] *= x[way][k][e];
+        }
+        for (int64_t begin = 0, r = 0; begin < N;) {
+            int64_t end = N;
+            int decays = 1;
+            GxUpdate u = GX_ZERO;
+            if (way == 0) u.undecayed = *undecayed;
+            else if (r < undecayed->n) {
+                decays = begin < undecayed->begin[r];
+                end = decays ? undecayed->begin[r] : undecayed->end[r++];
+            }
+            float *const *of = x[way];
+            u.w = of[0] + begin, u.m = of[1] + begin, u.v = kind ? NULL : of[2] + begin, u.grad = of[3] + begin;
+            u.copy = (uint16_t *)of[4] + begin, u.dtype = GX_BF16, u.n = end - begin;
+            optimizer_step(&u, &adamw[!decays], &sgd[!decays], step, threads);
+            begin = end;
+        }
+    }
+    for (int k = 0; k < BUFFERS; k++)
+        CHECK(!memcmp(x[0][k], x[1][k], N * sizeof(float)), "%s, %d ranges, %d threads: buffer %d has other bits",
+              kind ? "sgd" : "adamw", undecayed->n, threads, k);
+    for (int k = 0; k < 2 * BUFFERS; k++) free(x[k / BUFFERS][k % BUFFERS]);
+}
+
+TEST(weight_decay_leaves_ranges_of_an_update_alone)
+{
+    static const GxUndecayed ranges[] = {{0, {0}, {0}},
+                                         {1, {0}, {70000}},
+                                         {1, {0}, {1}},
+                                         {2, {3, 69999}, {20, 70000}},
+                                         {4, {0, 21, 16384, 40000}, {5, 22, 32768, 65537}}};
+    for (int i = 0; i < 2 * 2 * COUNT(ranges); i++) check_undecayed(i % 2, &ranges[i / 4], 1 + i / 2 % 2);
+}
+
+// Unit 1: rows of 3 elements, of which every second one decays; row 20 may be frozen. What decays becomes 1 -
+// lr*weight_decay, since there is no gradient, and the rest stays 1. Returns the calls that it took.
+static int64_t calls_of_unit(int rows, int frozen, int kind, GxDtype dtype)
+{
+    enum { ELEMENTS = 3 };
+    GxTable table = GX_ZERO;
+    GxStore s;
+    Bench b;
+    const GxOptimizer o = {kind ? GX_OPTIMIZER_SGD : GX_OPTIMIZER_ADAMW, {0.9f, 0.95f, 1e-8f, 0.5f}, {0, 0.5f}, 0};
+    bench_open(&b, 2, 1 << 16);
+    for (int i = 0; i < rows + 2; i++) { // one before the unit, one behind it
+        GxTensor t = GX_ZERO;
+        snprintf(t.name, sizeof t.name, "row%d", i);
+        t.ndim = 1, t.global_shape[0] = t.end[0] = ELEMENTS;
+        t.unit = (i > 0) + (i > rows), t.decay = i % 2, t.frozen = frozen && i == 20;
+        gx_table_add(&table, &t, &b.g.error);
+    }
+    gx_store_open(&s, &table, 0, 3, dtype, &b.g.error);
+    gx_store_take(&b.g, &s, gx_optimizer_moments(&o));
+    for (int64_t e = 0; e < s.trained_n; e++) {
+        for (int i = 0; i < gx_optimizer_moments(&o); i++) s.moment[i][e] = 0;
+        s.grads[e] = 0;
+    }
+    for (int i = 0; i < table.n; i++)
+        for (int e = 0; gx_store_trains(&s, i) && e < ELEMENTS; e++) gx_store_master(&s, i)[e] = 1;
+    b.step.lr = 0.1f, b.step.clip = 1, b.step.applied = 1;
+    gx_optimizer_step(&b.g, &s, &o, 1);
+    CHECK(!gx_failed(&b.g), "%s", b.g.error.message);
+    for (int i = 0; i < table.n; i++) {
+        const float expected = table.row[i].unit == 1 && table.row[i].decay ? 1.0f - 0.1f * 0.5f : 1.0f;
+        for (int e = 0; gx_store_trains(&s, i) && e < ELEMENTS; e++)
+            CHECK(gx_store_master(&s, i)[e] == expected, "%d rows, row %d: %g", rows, i, gx_store_master(&s, i)[e]);
+    }
+    const int64_t calls = b.recorder.n;
+    gx_store_close(&s), gx_table_close(&table);
+    bench_close(&b);
+    return calls;
+}
+
+TEST(an_optimizer_updates_a_unit_in_one_call_where_its_tensors_lie_together)
+{
+    static const struct {
+        int rows, frozen;
+        int64_t calls;
+    } list[] = {{1, 0, 1}, {2, 0, 1}, {30, 0, 1}, {33, 0, 1}, {34, 0, 2}, {70, 0, 3}, {30, 1, 2}};
+    for (int i = 0; i < COUNT(list) * 4; i++) {
+        const int n = i / 4, kind = i % 2, is_bf16 = i / 2 % 2;
+        const int64_t calls = calls_of_unit(list[n].rows, list[n].frozen, kind, is_bf16 ? GX_BF16 : GX_F32);
+        CHECK(calls == list[n].calls, "%d rows, frozen %d, kind %d, bf16 %d: %ld calls", list[n].rows, list[n].frozen,
+              kind, is_bf16, (long)calls);
     }
 }
 
@@ -3207,7 +3315,8 @@ TEST(optimizers_step_as_pytorch_does)
         }
         if (is_sgd) oracle_sgd(d[0], d[1], d[3], N, &sgd, step.lr, 1);
         else oracle_adamw(d[0], d[1], d[2], d[3], N, &adamw, step.lr, 1, rows[r].t);
-        optimizer_step(x[0], x[1], is_sgd ? NULL : x[2], x[3], N, &adamw, &sgd, step, 1);
+        const GxUpdate u = update_of(x[0], x[1], is_sgd ? NULL : x[2], x[3], N);
+        optimizer_step(&u, &adamw, &sgd, step, 1);
         for (int k = 0; ok && k < 3 && rows[r].to[k]; k++) {
             if (!reference_read(op, rows[r].to[k], end, N)) break;
             test_close(rows[r].to[k], end, d[k], N, test_bound(1), 0); // rounded to fp32 once
@@ -3363,6 +3472,7 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     const GxDropout dropout = {.p = 0.5f, .T = 2 * ROWS, .B = BATCH};
     const GxResidual residual = {R, C, x[9], x[10], x[11], eps, dropout, type};
     const GxQuantized quantized = {GX_NF4, ROWS, COLS, 0, COLS, (uint8_t *)x[1], x[2], NULL, NULL}; // one block
+    const GxUpdate update = update_of(x[0], x[1], x[2], x[3], n);
     const GxHeadNorm head_norm = {R, HEADS, C, HEADS * C, HEADS * C, eps, type};
     const GxColumns columns = {R, C, 0, type};
     const int64_t batch = R * BATCH * C;
@@ -3427,11 +3537,8 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
         return gx_cross_entropy_finish(g, x[0], x[1], x[2], x[3], ids, R, C, 1, NULL, NULL, type),
                promise("cross_entropy_finish", 1, 1, 2 * n, 8 * n, rows);
     if (which == 23) return gx_clip(g, 1), promise("clip", 0, 0, 0, 0, gx_dims(0, 0, 0, 0));
-    if (which == 24)
-        return gx_adamw(g, x[0], x[1], x[2], NULL, x[3], n, &ADAMW, GX_F32),
-               promise("adamw", 0, 1, 14 * n, 28 * n, count);
-    if (which == 25)
-        return gx_sgd(g, x[0], x[1], NULL, x[2], n, &SGD, GX_F32), promise("sgd", 0, 1, 6 * n, 20 * n, count);
+    if (which == 24) return gx_adamw(g, &update, &ADAMW), promise("adamw", 0, 1, 14 * n, 28 * n, count);
+    if (which == 25) return gx_sgd(g, &update, &SGD), promise("sgd", 0, 1, 6 * n, 20 * n, count);
     if (which == 26)
         return gx_pick_rows(g, x[0], x[1], p->rows, 0, R, C, type), promise("pick_rows", 1, 1, 0, 8 * n + 4 * R, rows);
     if (which == 27)

@@ -900,24 +900,35 @@ enum {
     ADAMW_COPY
 }; // the last buffer; in fp32 there is none, and its pointer is NULL
 
+// Of a layer's elements, by what a BERT's are: eight ranges do not decay.
+static GxUpdate update_of(GxContext *g, const int64_t *d, GxDtype dtype, void **p, void *copy)
+{
+    GxUpdate u = GX_ZERO;
+    g->clipped = g->step = (GxStep *)p[STEP];
+    u.w = (float *)p[WEIGHTS], u.grad = (const float *)p[GRAD], u.copy = copy, u.n = d[0], u.dtype = dtype;
+    for (int64_t i = 0; i < 8; i++, u.undecayed.n++)
+        u.undecayed.begin[i] = (2 * i + 1) * d[0] / 17, u.undecayed.end[i] = (2 * i + 2) * d[0] / 17;
+    return u;
+}
 static void adamw(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxAdamW o = {0.9f, 0.95f, 1e-8f, 0.1f};
-    g->clipped = g->step = (GxStep *)p[STEP];
-    gx_adamw(g, (float *)p[WEIGHTS], (float *)p[FIRST], (float *)p[SECOND], p[ADAMW_COPY], (const float *)p[GRAD], d[0],
-             &o, dtype);
+    GxUpdate u = update_of(g, d, dtype, p, p[ADAMW_COPY]);
+    u.m = (float *)p[FIRST], u.v = (float *)p[SECOND];
+    gx_adamw(g, &u, &o);
 }
 static void sgd(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxSgd o = {0.9f, 0.01f};
-    g->clipped = g->step = (GxStep *)p[STEP];
-    gx_sgd(g, (float *)p[WEIGHTS], (float *)p[FIRST], p[SGD_COPY], (const float *)p[GRAD], d[0], &o, dtype);
+    GxUpdate u = update_of(g, d, dtype, p, p[SGD_COPY]);
+    u.m = (float *)p[FIRST];
+    gx_sgd(g, &u, &o);
 }
 static void sgd_plain(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxSgd o = {0, 0.01f};
-    g->clipped = g->step = (GxStep *)p[STEP];
-    gx_sgd(g, (float *)p[WEIGHTS], NULL, p[PLAIN_COPY], (const float *)p[GRAD], d[0], &o, dtype);
+    const GxUpdate u = update_of(g, d, dtype, p, p[PLAIN_COPY]);
+    gx_sgd(g, &u, &o);
 }
 
 // Floors: sums of terms of size 1 (second moments: none is negative) that may cancel.

@@ -7,10 +7,8 @@ GX_BEGIN
 void gx_cpu_sum_squares(GxContext *g, double *total, const float *x, const GxSumParts *parts, int accumulate,
                         double *scratch);
 void gx_cpu_clip(GxContext *g, double max_norm);
-void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n,
-                  const GxAdamW *o, GxDtype dtype);
-void gx_cpu_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o,
-                GxDtype dtype);
+void gx_cpu_adamw(GxContext *g, const GxUpdate *u, const GxAdamW *o);
+void gx_cpu_sgd(GxContext *g, const GxUpdate *u, const GxSgd *o);
 
 GX_END
 #endif
@@ -46,12 +44,15 @@ typedef struct {
 
 // x = clip*grad; m = b1*m + (1-b1)*x; v = b2*v + (1-b2)*x^2
 // w = w*(1 - lr*weight_decay) - lr/(1-b1^t) * m / (sqrt(v/(1-b2^t)) + eps)
-static GX_CPU_INLINE void gx__cpu_adamw_range(float *w, float *m, float *v, void *copy, const float *grad, int64_t n,
+static GX_CPU_INLINE void gx__cpu_adamw_range(const GxUpdate *u, int64_t begin, int64_t end, float keep,
                                               const GxAdamWStep *o, GxDtype dtype)
 {
-    const float clip = o->clip, b1 = o->b1, b2 = o->b2, eps = o->eps, c2 = o->c2, rate = o->rate, keep = o->keep;
+    const float clip = o->clip, b1 = o->b1, b2 = o->b2, eps = o->eps, c2 = o->c2, rate = o->rate;
+    float *w = u->w + begin, *m = u->m + begin, *v = u->v + begin;
+    const float *grad = u->grad + begin;
+    void *copy = gx_cpu_at(u->copy, begin, dtype);
     GX_OMP(simd)
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < end - begin; i++) {
         float x = grad[i] * clip;
         float mi = b1 * m[i] + (1.0f - b1) * x, vi = b2 * v[i] + (1.0f - b2) * x * x;
         m[i] = mi;
@@ -61,8 +62,7 @@ static GX_CPU_INLINE void gx__cpu_adamw_range(float *w, float *m, float *v, void
     }
 }
 
-void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n,
-                  const GxAdamW *o, GxDtype dtype)
+void gx_cpu_adamw(GxContext *g, const GxUpdate *u, const GxAdamW *o)
 {
     const GxStep *s = g->step;
     if (s->skip) return;
@@ -70,33 +70,40 @@ void gx_cpu_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const 
                 c2 = (float)(1.0 / (1.0 - pow((double)o->beta2, (double)s->applied)));
     const GxAdamWStep step = {s->clip, o->beta1, o->beta2, o->eps, c2, s->lr * c1, 1.0f - s->lr * o->weight_decay};
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
-    for (int64_t i = 0; i < n; i += GX__CPU_RANGE)
-        GX_CPU_TYPES(dtype, gx__cpu_adamw_range, w + i, m + i, v + i, gx_cpu_at(copy, i, dtype), grad + i,
-                     gx_min(GX__CPU_RANGE, n - i), &step);
+    for (int64_t i = 0; i < u->n; i += GX__CPU_RANGE)
+        for (int64_t at = i, end = gx_min(i + GX__CPU_RANGE, u->n); at < end;) {
+            const GxDecay d = gx_decay_from(&u->undecayed, at, end);
+            GX_CPU_TYPES(u->dtype, gx__cpu_adamw_range, u, at, d.end, d.decays ? step.keep : 1.0f, &step);
+            at = d.end;
+        }
 }
 
-// x = clip*grad + weight_decay*w; momentum = mu*momentum + x; w -= lr*momentum (without momentum: lr*x)
-static GX_CPU_INLINE void gx__cpu_sgd_range(float *w, float *momentum, void *copy, const float *grad, int64_t n,
-                                            float lr, float clip, const GxSgd *o, GxDtype dtype)
+// x = clip*grad + weight_decay*w; m = mu*m + x; w -= lr*m (without momentum: lr*x)
+static GX_CPU_INLINE void gx__cpu_sgd_range(const GxUpdate *u, int64_t begin, int64_t end, float decay, const GxSgd *o,
+                                            const GxStep *s, GxDtype dtype)
 {
-    const float decay = o->weight_decay, mu = o->momentum;
+    const float mu = o->momentum, lr = s->lr, clip = s->clip;
+    float *w = u->w + begin, *m = u->m ? u->m + begin : NULL;
+    const float *grad = u->grad + begin;
+    void *copy = gx_cpu_at(u->copy, begin, dtype);
     GX_OMP(simd)
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < end - begin; i++) {
         float x = grad[i] * clip + decay * w[i];
-        if (momentum) x = momentum[i] = mu * momentum[i] + x;
+        if (m) x = m[i] = mu * m[i] + x;
         w[i] -= lr * x;
         if (copy) gx_cpu_store(copy, i, w[i], dtype);
     }
 }
 
-void gx_cpu_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o,
-                GxDtype dtype)
+void gx_cpu_sgd(GxContext *g, const GxUpdate *u, const GxSgd *o)
 {
-    const GxStep *s = g->step;
-    if (s->skip) return;
+    if (g->step->skip) return;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
-    for (int64_t i = 0; i < n; i += GX__CPU_RANGE)
-        GX_CPU_TYPES(dtype, gx__cpu_sgd_range, w + i, momentum ? momentum + i : NULL, gx_cpu_at(copy, i, dtype),
-                     grad + i, gx_min(GX__CPU_RANGE, n - i), s->lr, s->clip, o);
+    for (int64_t i = 0; i < u->n; i += GX__CPU_RANGE)
+        for (int64_t at = i, end = gx_min(i + GX__CPU_RANGE, u->n); at < end;) {
+            const GxDecay d = gx_decay_from(&u->undecayed, at, end);
+            GX_CPU_TYPES(u->dtype, gx__cpu_sgd_range, u, at, d.end, d.decays ? o->weight_decay : 0.0f, o, g->step);
+            at = d.end;
+        }
 }
 #endif

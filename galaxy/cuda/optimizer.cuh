@@ -8,10 +8,8 @@ GX_BEGIN
 void gx_cuda_sum_squares(GxContext *g, double *total, const float *x, const GxSumParts *parts, int accumulate,
                          double *scratch);
 void gx_cuda_clip(GxContext *g, double max_norm);
-void gx_cuda_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n,
-                   const GxAdamW *o, GxDtype dtype);
-void gx_cuda_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o,
-                 GxDtype dtype);
+void gx_cuda_adamw(GxContext *g, const GxUpdate *u, const GxAdamW *o);
+void gx_cuda_sgd(GxContext *g, const GxUpdate *u, const GxSgd *o);
 
 GX_END
 #endif
@@ -70,14 +68,21 @@ void gx_cuda_clip(GxContext *g, double max_norm)
     gx_cuda_check(g, "clip");
 }
 
+// Which of elements i, i + 1, ... decay.
+template <int N> static __device__ __forceinline__ void gx__cuda_decays(bool (&decays)[N], const GxUpdate &u, int64_t i)
+{
+    for (int j = 0; j < N; j++) decays[j] = true;
+    for (int r = 0; r < u.undecayed.n; r++)
+        for (int j = 0; j < N; j++)
+            if (i + j >= u.undecayed.begin[r] && i + j < u.undecayed.end[r]) decays[j] = false;
+}
+
 // x = clip*grad; m = b1*m + (1-b1)*x; v = b2*v + (1-b2)*x^2
 // w = w*(1 - lr*weight_decay) - lr/(1-b1^t) * m / (sqrt(v/(1-b2^t)) + eps)
 // 28 bytes and a copy per element, 16 at a time; what depends on the step alone is computed once per block (fp64 powers
 // are slow).
 template <class T> struct GxAdamWOp : GxEachOp {
-    float *w, *m, *v;
-    T *copy;
-    const float *grad;
+    GxUpdate u;
     GxAdamW o;
     const GxStep *step;
     float rate, keep, c2; // lr/(1 - b1^t), 1 - lr*weight_decay, 1/(1 - b2^t)
@@ -99,41 +104,38 @@ template <class T> struct GxAdamWOp : GxEachOp {
     {
         const float clip = step->clip;
         float x[N], wi[N], mi[N], vi[N];
-        gx_load(x, grad + i);
-        gx_load(wi, w + i);
-        gx_load(mi, m + i);
-        gx_load(vi, v + i);
+        bool decays[N];
+        gx_load(x, u.grad + i);
+        gx_load(wi, u.w + i);
+        gx_load(mi, u.m + i);
+        gx_load(vi, u.v + i);
+        gx__cuda_decays(decays, u, i);
         for (int j = 0; j < N; j++) {
             x[j] *= clip;
             mi[j] = o.beta1 * mi[j] + (1.0f - o.beta1) * x[j];
             vi[j] = o.beta2 * vi[j] + (1.0f - o.beta2) * x[j] * x[j];
-            wi[j] = wi[j] * keep - rate * mi[j] / (sqrtf(vi[j] * c2) + o.eps);
+            wi[j] = wi[j] * (decays[j] ? keep : 1.0f) - rate * mi[j] / (sqrtf(vi[j] * c2) + o.eps);
         }
-        gx_store(w + i, wi);
-        gx_store(m + i, mi);
-        gx_store(v + i, vi);
-        if (copy) gx_store(copy + i, wi);
+        gx_store(u.w + i, wi);
+        gx_store(u.m + i, mi);
+        gx_store(u.v + i, vi);
+        if (u.copy) gx_store((T *)u.copy + i, wi);
     }
 };
-template <class T>
-static void gx__cuda_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n,
-                           const GxAdamW *o)
+template <class T> static void gx__cuda_adamw(GxContext *g, const GxUpdate *u, const GxAdamW *o)
 {
-    const GxAdamWOp<T> op = {{}, w, m, v, (T *)copy, grad, *o, g->step, 0, 0, 0};
-    gx_each<T>(g, "adamw", op, n, gx_wide<T>(0, w, m, v, copy, grad));
+    const GxAdamWOp<T> op = {{}, *u, *o, g->step, 0, 0, 0};
+    gx_each<T>(g, "adamw", op, u->n, gx_wide<T>(0, u->w, u->m, u->v, u->copy, u->grad));
 }
 
-void gx_cuda_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n,
-                   const GxAdamW *o, GxDtype dtype)
+void gx_cuda_adamw(GxContext *g, const GxUpdate *u, const GxAdamW *o)
 {
-    GX_CUDA_TYPES(dtype, gx__cuda_adamw, g, w, m, v, copy, grad, n, o);
+    GX_CUDA_TYPES(u->dtype, gx__cuda_adamw, g, u, o);
 }
 
-// x = clip*grad + weight_decay*w; momentum = mu*momentum + x; w -= lr*momentum (without momentum: lr*x)
+// x = clip*grad + weight_decay*w; m = mu*m + x; w -= lr*m (without momentum: lr*x)
 template <class T> struct GxSgdOp : GxEachOp {
-    float *w, *momentum;
-    T *copy;
-    const float *grad;
+    GxUpdate u;
     GxSgd o;
     const GxStep *step;
     __device__ bool begin() { return !step->skip; }
@@ -141,30 +143,26 @@ template <class T> struct GxSgdOp : GxEachOp {
     {
         const float clip = step->clip, lr = step->lr;
         float x[N], wi[N], mi[N];
-        gx_load(x, grad + i);
-        gx_load(wi, w + i);
-        for (int j = 0; j < N; j++) x[j] = x[j] * clip + o.weight_decay * wi[j];
-        if (momentum) {
-            gx_load(mi, momentum + i);
+        bool decays[N];
+        gx_load(x, u.grad + i);
+        gx_load(wi, u.w + i);
+        gx__cuda_decays(decays, u, i);
+        for (int j = 0; j < N; j++) x[j] = x[j] * clip + (decays[j] ? o.weight_decay : 0.0f) * wi[j];
+        if (u.m) {
+            gx_load(mi, u.m + i);
             for (int j = 0; j < N; j++) x[j] += o.momentum * mi[j];
-            gx_store(momentum + i, x);
+            gx_store(u.m + i, x);
         }
         for (int j = 0; j < N; j++) wi[j] -= lr * x[j];
-        gx_store(w + i, wi);
-        if (copy) gx_store(copy + i, wi);
+        gx_store(u.w + i, wi);
+        if (u.copy) gx_store((T *)u.copy + i, wi);
     }
 };
-template <class T>
-static void gx__cuda_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n,
-                         const GxSgd *o)
+template <class T> static void gx__cuda_sgd(GxContext *g, const GxUpdate *u, const GxSgd *o)
 {
-    const GxSgdOp<T> op = {{}, w, momentum, (T *)copy, grad, *o, g->step};
-    gx_each<T>(g, "sgd", op, n, gx_wide<T>(0, w, momentum, copy, grad));
+    const GxSgdOp<T> op = {{}, *u, *o, g->step};
+    gx_each<T>(g, "sgd", op, u->n, gx_wide<T>(0, u->w, u->m, u->copy, u->grad));
 }
 
-void gx_cuda_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o,
-                 GxDtype dtype)
-{
-    GX_CUDA_TYPES(dtype, gx__cuda_sgd, g, w, momentum, copy, grad, n, o);
-}
+void gx_cuda_sgd(GxContext *g, const GxUpdate *u, const GxSgd *o) { GX_CUDA_TYPES(u->dtype, gx__cuda_sgd, g, u, o); }
 #endif

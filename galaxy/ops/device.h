@@ -26,6 +26,7 @@ typedef struct GxColumns GxColumns;         // ops/columns.h; with its stride
 typedef struct GxQuantized GxQuantized;     // base/quantized.h
 typedef struct GxGraph GxGraph;             // a device's own
 typedef struct GxSumParts GxSumParts;       // ops/optimizer.h
+typedef struct GxUpdate GxUpdate;           // ops/optimizer.h
 typedef struct GxAdamW GxAdamW;
 typedef struct GxSgd GxSgd;
 
@@ -170,10 +171,8 @@ struct GxDevice {
     void (*sum_squares)(GxContext *, double *total, const float *x, const GxSumParts *, int accumulate,
                         double *scratch);
     void (*clip)(GxContext *, double max_norm);
-    void (*adamw)(GxContext *, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *,
-                  GxDtype);
-    void (*sgd)(GxContext *, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *,
-                GxDtype);
+    void (*adamw)(GxContext *, const GxUpdate *, const GxAdamW *);
+    void (*sgd)(GxContext *, const GxUpdate *, const GxSgd *);
 };
 
 // Sums over all elements go by blocks of this many, in order: the same bits for any number of threads.

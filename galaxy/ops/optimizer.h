@@ -1,7 +1,8 @@
 // optimizer.h: the global norm, clipping, AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101), SGD with momentum.
 //
 // Weights, moments and gradients are fp32. Where the model computes with narrower weights, `copy` gets them, rounded to
-// `dtype`, in the same pass (copy NULL: not wanted); a skipped step leaves it as it is, too.
+// `dtype`, in the same pass (copy NULL: not wanted); a skipped step leaves it as it is, too. One call updates all that
+// lies one behind the other, whether weight decay is for it or not: a call is a launch on a card.
 // What changes from step to step (learning rate, clip coefficient, skip flag, number of applied steps) is read from
 // g->step, in device memory. The program puts the learning rate there, gx_clip the others: so it comes before gx_adamw
 // and gx_sgd, which refuse a step that it has not filled (GX_ERR_ARGUMENT; the host remembers which it was, in
@@ -16,6 +17,23 @@ struct GxAdamW {
 };
 struct GxSgd {
     float momentum, weight_decay;
+};
+
+// Of an update's elements those that weight decay leaves alone: [begin, end) each, in order.
+enum { GX_MOST_UNDECAYED = 16 };
+typedef struct {
+    int n;
+    int64_t begin[GX_MOST_UNDECAYED], end[GX_MOST_UNDECAYED];
+} GxUndecayed;
+
+// What a step updates: n elements of each.
+struct GxUpdate {
+    float *w, *m, *v; // weights and moments; SGD has its momentum in m, or NULL, and no v
+    void *copy;
+    const float *grad;
+    int64_t n;
+    GxDtype dtype; // of the copy
+    GxUndecayed undecayed;
 };
 
 // Squares are summed by blocks of this many. One thread adds the blocks' sums up in order, which on a card takes it
@@ -42,14 +60,28 @@ void gx_sum_squares(GxContext *g, double *total, const float *x, const GxSumPart
 void gx_clip(GxContext *g, double max_norm);
 
 // With g = clip*grad and t = step->applied: m = b1*m + (1-b1)*g; v = b2*v + (1-b2)*g^2; w -= lr*( (m/(1-b1^t)) /
-// (sqrt(v/(1-b2^t)) + eps) + weight_decay*w ). Nothing is touched when step->skip. bytes: 28*n + copy
-void gx_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o,
-              GxDtype dtype);
+// (sqrt(v/(1-b2^t)) + eps) + weight_decay*w ), the last term for those that decay. Nothing is touched when step->skip.
+// bytes: 28*n + copy
+void gx_adamw(GxContext *g, const GxUpdate *u, const GxAdamW *o);
 
-// g = clip*grad + weight_decay*w; momentum = o.momentum*momentum + g; w -= lr*momentum. momentum NULL: w -= lr*g. As
-// PyTorch's, no dampening.
-void gx_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o,
-            GxDtype dtype);
+// g = clip*grad + weight_decay*w, the second term for those that decay; m = o.momentum*m + g; w -= lr*m. m NULL: w -=
+// lr*g. As PyTorch's, no dampening. bytes: 20*n (m NULL: 12*n) + copy
+void gx_sgd(GxContext *g, const GxUpdate *u, const GxSgd *o);
+
+// Does element i decay, and up to where (`end` at most) do those that follow it as it does?
+typedef struct {
+    int decays;
+    int64_t end;
+} GxDecay;
+static inline GxDecay gx_decay_from(const GxUndecayed *u, int64_t i, int64_t end)
+{
+    GxDecay d = {1, end};
+    for (int r = u->n - 1; r >= 0 && i < u->end[r]; r--) {
+        d.decays = i < u->begin[r];
+        d.end = gx_min(end, d.decays ? u->begin[r] : u->end[r]);
+    }
+    return d;
+}
 
 GX_END
 #endif
@@ -95,25 +127,21 @@ void gx_clip(GxContext *g, double max_norm)
     if (gx_op_begin(g, "clip", gx_dims(0, 0, 0, 0), 0, 0)) g->device->clip(g, max_norm);
 }
 
-static int64_t gx__optimizer_copy_bytes(const void *copy, int64_t n, GxDtype dtype)
+// An element takes `of_each` bytes, and its copy. 1: the device is to be called.
+static int gx__optimizer_begin(GxContext *g, const char *name, const GxUpdate *u, int64_t of_each, double flops)
 {
-    return copy ? n * gx_dtype_size(dtype) : 0;
+    if (!gx_op_check(g, name, u->dtype, u->n, 1) || !gx__optimizer_is_clipped(g, name)) return 0;
+    const int64_t bytes = of_each + (u->copy ? gx_dtype_size(u->dtype) : 0);
+    return gx_op_begin(g, name, gx_dims(u->n, 0, 0, 0), bytes * u->n, flops * (double)u->n);
 }
 
-void gx_adamw(GxContext *g, float *w, float *m, float *v, void *copy, const float *grad, int64_t n, const GxAdamW *o,
-              GxDtype dtype)
+void gx_adamw(GxContext *g, const GxUpdate *u, const GxAdamW *o)
 {
-    if (!gx_op_check(g, "adamw", dtype, n, 1) || !gx__optimizer_is_clipped(g, "adamw")) return;
-    if (gx_op_begin(g, "adamw", gx_dims(n, 0, 0, 0), 28 * n + gx__optimizer_copy_bytes(copy, n, dtype), 14.0 * n))
-        g->device->adamw(g, w, m, v, copy, grad, n, o, dtype);
+    if (gx__optimizer_begin(g, "adamw", u, 28, 14)) g->device->adamw(g, u, o);
 }
 
-void gx_sgd(GxContext *g, float *w, float *momentum, void *copy, const float *grad, int64_t n, const GxSgd *o,
-            GxDtype dtype)
+void gx_sgd(GxContext *g, const GxUpdate *u, const GxSgd *o)
 {
-    if (!gx_op_check(g, "sgd", dtype, n, 1) || !gx__optimizer_is_clipped(g, "sgd")) return;
-    if (gx_op_begin(g, "sgd", gx_dims(n, 0, 0, 0), (momentum ? 20 : 12) * n + gx__optimizer_copy_bytes(copy, n, dtype),
-                    6.0 * n))
-        g->device->sgd(g, w, momentum, copy, grad, n, o, dtype);
+    if (gx__optimizer_begin(g, "sgd", u, u->m ? 20 : 12, 6)) g->device->sgd(g, u, o);
 }
 #endif

@@ -1,7 +1,7 @@
 // run/optimizer.h: the optimizer's step on a unit of a model.
 //
 // Master weights, moments and gradients lie in the store; frozen tensors have none and are left alone. Consecutive
-// tensors with the same settings are updated in one call.
+// tensors are updated in one call.
 #ifndef GX_RUN_OPTIMIZER_H
 #define GX_RUN_OPTIMIZER_H
 #include "../base/store.h"
@@ -42,31 +42,43 @@ static int gx__optimizer_lie_alike(const GxStore *s, int a, int b)
     return s->place[b].weight - s->place[a].weight == s->place[b].trainable - s->place[a].trainable;
 }
 
-static void gx__optimizer_rows(GxContext *g, const GxStore *s, const GxOptimizer *o, int first, int64_t n)
+// The update that begins with this row, of no element yet.
+static GxUpdate gx__optimizer_from(const GxStore *s, int first)
 {
-    float *w = gx_store_master(s, first), *moment[2];
-    void *copy = s->dtype == GX_F32 ? NULL : gx_store_weights_at(s, s->place[first].weight);
-    const float *grads = gx_store_grads(s, first);
-    const int decays = s->table->row[first].decay;
-    GxAdamW adamw = o->adamw;
-    GxSgd sgd = o->sgd;
-    for (int i = 0; i < 2; i++) moment[i] = gx_store_moment(s, i, first);
-    if (!decays) adamw.weight_decay = sgd.weight_decay = 0;
-    if (o->kind == GX_OPTIMIZER_ADAMW) gx_adamw(g, w, moment[0], moment[1], copy, grads, n, &adamw, s->dtype);
-    else gx_sgd(g, w, moment[0], copy, grads, n, &sgd, s->dtype);
+    GxUpdate u = GX_ZERO;
+    u.w = gx_store_master(s, first), u.grad = gx_store_grads(s, first);
+    u.m = gx_store_moment(s, 0, first), u.v = gx_store_moment(s, 1, first);
+    u.copy = s->dtype == GX_F32 ? NULL : gx_store_weights_at(s, s->place[first].weight);
+    u.dtype = s->dtype;
+    return u;
+}
+
+// Another row follows: its elements are those from `begin` on. 0: there is no room to note that they do not decay.
+static int gx__optimizer_follows(GxUpdate *u, const GxTensor *row, int64_t begin)
+{
+    GxUndecayed *of = &u->undecayed;
+    const int64_t end = begin + gx_tensor_count(row);
+    const int goes_on = of->n > 0 && of->end[of->n - 1] == u->n; // what was there last does not decay, either
+    if (!row->decay && !goes_on && of->n == GX_MOST_UNDECAYED) return 0;
+    if (!row->decay && !goes_on) of->begin[of->n++] = begin;
+    if (!row->decay) of->end[of->n - 1] = end;
+    u->n = end;
+    return 1;
 }
 
 void gx_optimizer_step(GxContext *g, const GxStore *s, const GxOptimizer *o, int unit)
 {
     for (int i = 0; i < s->table->n;) {
-        const int first = i++;
-        if (!gx__optimizer_is_in(s, first, unit)) continue;
-        int64_t end = s->place[first].trainable + gx_tensor_count(&s->table->row[first]);
-        for (; i < s->table->n && gx__optimizer_is_in(s, i, unit); i++) {
-            if (s->table->row[i].decay != s->table->row[first].decay || !gx__optimizer_lie_alike(s, first, i)) break;
-            end = s->place[i].trainable + gx_tensor_count(&s->table->row[i]);
+        const int first = i;
+        if (!gx__optimizer_is_in(s, first, unit)) {
+            i++;
+            continue;
         }
-        gx__optimizer_rows(g, s, o, first, end - s->place[first].trainable);
+        GxUpdate u = gx__optimizer_from(s, first);
+        for (; i < s->table->n && gx__optimizer_is_in(s, i, unit) && gx__optimizer_lie_alike(s, first, i); i++)
+            if (!gx__optimizer_follows(&u, &s->table->row[i], s->place[i].trainable - s->place[first].trainable)) break;
+        if (o->kind == GX_OPTIMIZER_ADAMW) gx_adamw(g, &u, &o->adamw);
+        else gx_sgd(g, &u, &o->sgd);
     }
 }
 #endif
