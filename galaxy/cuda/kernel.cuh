@@ -194,7 +194,8 @@ static inline int gx_cuda_threads(int64_t wanted, int64_t most)
 }
 
 // op.at<N>(i) for all i < n. `begin` is called by all threads of a block before; false: nothing is to be done.
-template <int N, class Op> static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__cuda_each(Op op, int64_t n)
+template <int N, class Op>
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__cuda_each(const __grid_constant__ Op op, int64_t n)
 {
     if (!op.begin()) return;
     const int64_t thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, threads = (int64_t)gridDim.x * blockDim.x,
@@ -204,7 +205,7 @@ template <int N, class Op> static __global__ void __launch_bounds__(GX_CUDA_BLOC
         op.template at<1>(packs * N + thread); // fewer than N are left, and there are more threads
 }
 struct GxEachOp {
-    __device__ bool begin() { return true; }
+    __device__ bool begin() const { return true; }
 };
 // wide: all pointers are aligned. Blocks: as many as the card holds at once (2048 threads to a processor), four times
 // over.

@@ -68,13 +68,16 @@ void gx_cuda_clip(GxContext *g, double max_norm)
     gx_cuda_check(g, "clip");
 }
 
-// Which of elements i, i + 1, ... decay.
-template <int N> static __device__ __forceinline__ void gx__cuda_decays(bool (&decays)[N], const GxUpdate &u, int64_t i)
+// Bit j: element i + j, of fewer than 32, decays.
+static __device__ __forceinline__ unsigned gx__cuda_decaying(const GxUndecayed &u, int64_t i)
 {
-    for (int j = 0; j < N; j++) decays[j] = true;
-    for (int r = 0; r < u.undecayed.n; r++)
-        for (int j = 0; j < N; j++)
-            if (i + j >= u.undecayed.begin[r] && i + j < u.undecayed.end[r]) decays[j] = false;
+    unsigned all = ~0u;
+    for (int r = 0; r < u.n; r++) {
+        const int64_t begin = max(u.begin[r] - i, (int64_t)0), end = max(u.end[r] - i, (int64_t)0);
+        const unsigned before = (1u << min(begin, (int64_t)31)) - 1, up_to = (1u << min(end, (int64_t)31)) - 1;
+        all &= before | ~up_to;
+    }
+    return all;
 }
 
 // x = clip*grad; m = b1*m + (1-b1)*x; v = b2*v + (1-b2)*x^2
@@ -85,36 +88,36 @@ template <class T> struct GxAdamWOp : GxEachOp {
     GxUpdate u;
     GxAdamW o;
     const GxStep *step;
-    float rate, keep, c2; // lr/(1 - b1^t), 1 - lr*weight_decay, 1/(1 - b2^t)
-    __device__ bool begin()
+    static __device__ float *once() // 1/(1 - b1^t), 1/(1 - b2^t)
     {
-        GX_SHARED(float, once, [2]);
+        GX_SHARED(float, corrections, [2]);
+        return corrections;
+    }
+    __device__ bool begin() const
+    {
         if (step->skip) return false;
         if (threadIdx.x == 0) {
-            once[0] = (float)(1.0 / (1.0 - pow((double)o.beta1, (double)step->applied)));
-            once[1] = (float)(1.0 / (1.0 - pow((double)o.beta2, (double)step->applied)));
+            once()[0] = (float)(1.0 / (1.0 - pow((double)o.beta1, (double)step->applied)));
+            once()[1] = (float)(1.0 / (1.0 - pow((double)o.beta2, (double)step->applied)));
         }
         __syncthreads();
-        rate = step->lr * once[0];
-        keep = 1.0f - step->lr * o.weight_decay;
-        c2 = once[1];
         return true;
     }
     template <int N> __device__ void at(int64_t i) const
     {
-        const float clip = step->clip;
+        const float clip = step->clip, rate = step->lr * once()[0], keep = 1.0f - step->lr * o.weight_decay,
+                    c2 = once()[1];
         float x[N], wi[N], mi[N], vi[N];
-        bool decays[N];
         gx_load(x, u.grad + i);
         gx_load(wi, u.w + i);
         gx_load(mi, u.m + i);
         gx_load(vi, u.v + i);
-        gx__cuda_decays(decays, u, i);
+        const unsigned decaying = gx__cuda_decaying(u.undecayed, i);
         for (int j = 0; j < N; j++) {
             x[j] *= clip;
             mi[j] = o.beta1 * mi[j] + (1.0f - o.beta1) * x[j];
             vi[j] = o.beta2 * vi[j] + (1.0f - o.beta2) * x[j] * x[j];
-            wi[j] = wi[j] * (decays[j] ? keep : 1.0f) - rate * mi[j] / (sqrtf(vi[j] * c2) + o.eps);
+            wi[j] = wi[j] * (decaying >> j & 1 ? keep : 1.0f) - rate * mi[j] / (sqrtf(vi[j] * c2) + o.eps);
         }
         gx_store(u.w + i, wi);
         gx_store(u.m + i, mi);
@@ -124,7 +127,7 @@ template <class T> struct GxAdamWOp : GxEachOp {
 };
 template <class T> static void gx__cuda_adamw(GxContext *g, const GxUpdate *u, const GxAdamW *o)
 {
-    const GxAdamWOp<T> op = {{}, *u, *o, g->step, 0, 0, 0};
+    const GxAdamWOp<T> op = {{}, *u, *o, g->step};
     gx_each<T>(g, "adamw", op, u->n, gx_wide<T>(0, u->w, u->m, u->v, u->copy, u->grad));
 }
 
@@ -138,16 +141,15 @@ template <class T> struct GxSgdOp : GxEachOp {
     GxUpdate u;
     GxSgd o;
     const GxStep *step;
-    __device__ bool begin() { return !step->skip; }
+    __device__ bool begin() const { return !step->skip; }
     template <int N> __device__ void at(int64_t i) const
     {
         const float clip = step->clip, lr = step->lr;
         float x[N], wi[N], mi[N];
-        bool decays[N];
         gx_load(x, u.grad + i);
         gx_load(wi, u.w + i);
-        gx__cuda_decays(decays, u, i);
-        for (int j = 0; j < N; j++) x[j] = x[j] * clip + (decays[j] ? o.weight_decay : 0.0f) * wi[j];
+        const unsigned decaying = gx__cuda_decaying(u.undecayed, i);
+        for (int j = 0; j < N; j++) x[j] = x[j] * clip + (decaying >> j & 1 ? o.weight_decay : 0.0f) * wi[j];
         if (u.m) {
             gx_load(mi, u.m + i);
             for (int j = 0; j < N; j++) x[j] += o.momentum * mi[j];
