@@ -190,8 +190,7 @@ static const GxField gx__options_train_options[] = {
      "of weights and activations; masters, moments and gradients are fp32", "fp32|bf16"},
     {"tf32", GX_FIELD_BOOL, GX__OPTIONS_AT(tf32), "false",
      "cuda, fp32: matrix products may round their factors to TF32, 10 bits, which tensor cores multiply; attention "
-     "stays "
-     "in fp32",
+     "stays in fp32",
      NULL},
     {"autotune", GX_FIELD_PATH, GX__OPTIONS_AT(autotune), "",
      "this file keeps which algorithm is the fastest for each shape of matrix product: one of cuBLASLt's, or on the "
