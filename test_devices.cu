@@ -1017,7 +1017,13 @@ static const Shape attention_shapes[] = {
      .layout = PACKED,
      .documents = {65, 73, -4, 52},
      .dropout = 0.2f}, // one document lies in both runs
-    // documents that are longer than tiles, so that all rows of some see all of others
+    // documents that are longer than tiles, so that all rows of some see all of others; and within a window
+    {.d = {1, 2, 1, 8},
+     .q = RUN1(330, 0),
+     .k = RUN1(330, 0),
+     .causal = 1,
+     .documents = {30, 120, 169, 11}, // the last begins with the last of 64 rows
+     .window = 170},
     {.d = {1, 2, 1, 64},
      .q = RUN1(330, 0),
      .k = RUN1(330, 0),
@@ -1434,14 +1440,14 @@ loss_floor(const Case *c,
     return sqrt(rows) * (buffer == 0 ? 1 : loss_scale(c, labels + 2));
 }
 
-// ---- optimizer: d = n, t, skip, and of two ranges that do not decay: begin, end ------------------------------------
+// ---- optimizer: d = n, t, skip, ranges that do not decay, the first of these behind others (0: at the beginning) ----
 
 static const GxAdamW ADAMW = {0.9f, 0.95f, 1e-8f, 0.1f};
 static const GxSgd SGD = {0.9f, 0.01f};
 static const Shape optimizer_shapes[] = {{.d = {1, 1}},
                                          {.d = {7, 2}},
-                                         {.d = {257, 1000, 0, 0, 9, 100, 257}},
-                                         {.d = {30011, 3, 0, 5, 7, 29991, 30001}},
+                                         {.d = {257, 1000, 0, 3}},
+                                         {.d = {30011, 3, 0, GX_MOST_UNDECAYED, 1}},
                                          {.d = {37, 4, 1}}};
 static const Variant adamw_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 3, {{0, 0}}}};
 static const Variant sgd_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 2, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}};
@@ -1450,8 +1456,11 @@ static GxUpdate update_of(void *w, void *m, void *v, const Shape *s, GxDtype t)
 {
     GxUpdate u = GX_ZERO;
     u.w = (float *)w, u.m = (float *)m, u.v = (float *)v, u.n = s->d[0], u.dtype = t;
-    for (int r = 0; r < 2 && s->d[4 + 2 * r] > 0; r++, u.undecayed.n++)
-        u.undecayed.begin[r] = s->d[3 + 2 * r], u.undecayed.end[r] = s->d[4 + 2 * r];
+    u.undecayed.n = (int)s->d[3];
+    for (int r = 0; r < u.undecayed.n; r++) { // every second part of the elements
+        const int64_t part = 2 * r + s->d[4], parts = 2 * s->d[3];
+        u.undecayed.begin[r] = part * u.n / parts, u.undecayed.end[r] = (part + 1) * u.n / parts;
+    }
     return u;
 }
 static void call_adamw(GxContext *g, void **b, const Shape *s, GxDtype t, int a)

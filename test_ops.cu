@@ -3229,9 +3229,9 @@ TEST(weight_decay_leaves_ranges_of_an_update_alone)
     for (int i = 0; i < 2 * 2 * COUNT(ranges); i++) check_undecayed(i % 2, &ranges[i / 4], 1 + i / 2 % 2);
 }
 
-// Unit 1: rows of 3 elements, of which every second one decays; row 20 may be frozen. What decays becomes 1 -
+// Unit 1: rows of 3 elements, of which every `period`-th decays; row 20 may be frozen. What decays becomes 1 -
 // lr*weight_decay, since there is no gradient, and the rest stays 1. Returns the calls that it took.
-static int64_t calls_of_unit(int rows, int frozen, int kind, GxDtype dtype)
+static int64_t calls_of_unit(int rows, int period, int frozen, int kind, GxDtype dtype)
 {
     enum { ELEMENTS = 3 };
     GxTable table = GX_ZERO;
@@ -3243,7 +3243,7 @@ static int64_t calls_of_unit(int rows, int frozen, int kind, GxDtype dtype)
         GxTensor t = GX_ZERO;
         snprintf(t.name, sizeof t.name, "row%d", i);
         t.ndim = 1, t.global_shape[0] = t.end[0] = ELEMENTS;
-        t.unit = (i > 0) + (i > rows), t.decay = i % 2, t.frozen = frozen && i == 20;
+        t.unit = (i > 0) + (i > rows), t.decay = i % period == 0, t.frozen = frozen && i == 20;
         gx_table_add(&table, &t, &b.g.error);
     }
     gx_store_open(&s, &table, 0, 3, dtype, &b.g.error);
@@ -3271,14 +3271,38 @@ static int64_t calls_of_unit(int rows, int frozen, int kind, GxDtype dtype)
 TEST(an_optimizer_updates_a_unit_in_one_call_where_its_tensors_lie_together)
 {
     static const struct {
-        int rows, frozen;
+        int rows, period, frozen;
         int64_t calls;
-    } list[] = {{1, 0, 1}, {2, 0, 1}, {30, 0, 1}, {33, 0, 1}, {34, 0, 2}, {70, 0, 3}, {30, 1, 2}};
+    } list[] = {{1, 1, 0, 1},  {1, 2, 0, 1},  {2, 2, 0, 1},  {32, 2, 0, 1},
+                {33, 2, 0, 2}, {70, 2, 0, 3}, {60, 4, 0, 1}, {30, 2, 1, 2}};
     for (int i = 0; i < COUNT(list) * 4; i++) {
         const int n = i / 4, kind = i % 2, is_bf16 = i / 2 % 2;
-        const int64_t calls = calls_of_unit(list[n].rows, list[n].frozen, kind, is_bf16 ? GX_BF16 : GX_F32);
-        CHECK(calls == list[n].calls, "%d rows, frozen %d, kind %d, bf16 %d: %ld calls", list[n].rows, list[n].frozen,
-              kind, is_bf16, (long)calls);
+        const int64_t calls =
+            calls_of_unit(list[n].rows, list[n].period, list[n].frozen, kind, is_bf16 ? GX_BF16 : GX_F32);
+        CHECK(calls == list[n].calls, "%d rows, period %d, frozen %d, kind %d, bf16 %d: %ld calls", list[n].rows,
+              list[n].period, list[n].frozen, kind, is_bf16, (long)calls);
+    }
+}
+
+TEST(ranges_that_do_not_decay_lie_one_behind_the_other_within_the_update)
+{
+    static const struct {
+        GxUndecayed of;
+        int fits;
+    } list[] = {{{2, {0, 4}, {4, 9}}, 1}, {{-1, {0}, {0}}, 0},     {{GX_MOST_UNDECAYED + 1, {0}, {0}}, 0},
+                {{1, {3}, {2}}, 0},       {{1, {-1}, {2}}, 0},     {{1, {8}, {10}}, 0},
+                {{2, {0, 3}, {4, 9}}, 0}, {{2, {5, 0}, {9, 4}}, 0}};
+    float w[9] = {0}, m[9] = {0}, v[9] = {0}, grad[9] = {0};
+    for (int i = 0; i < COUNT(list) * 2; i++) {
+        Bench b;
+        GxUpdate u = update_of(w, m, v, grad, 9);
+        bench_open(&b, 1, 0);
+        u.undecayed = list[i / 2].of;
+        i % 2 ? gx_sgd(&b.g, &u, &SGD) : gx_adamw(&b.g, &u, &ADAMW);
+        CHECK(list[i / 2].fits ? !gx_failed(&b.g)
+                               : gx_status(&b.g) == GX_ERR_ARGUMENT && strstr(b.g.error.message, "do not decay"),
+              "ranges %d: \"%s\"", i / 2, b.g.error.message);
+        bench_close(&b);
     }
 }
 

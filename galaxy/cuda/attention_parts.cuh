@@ -116,7 +116,7 @@ static __device__ __forceinline__ void gx__cuda_load_documents(GxCudaDocument *t
     __syncthreads();
 }
 
-// From where the first one of both begins to where the last one ends.
+// Extends `all` so that it covers the other one, too.
 static __device__ __forceinline__ void gx__cuda_join(GxCudaDocument *all, const GxCudaDocument &other)
 {
     if (other.begin >= other.end) return; // padding
@@ -133,7 +133,7 @@ static __device__ __forceinline__ GxCudaRange gx__cuda_of_document(const GxCudaD
     return rows;
 }
 
-// Those of the documents of a tile's rows: no others see these, or are seen.
+// Those of the documents of a tile's rows: none but these see the tile's rows, or are seen by them.
 static __device__ __forceinline__ GxCudaRange gx__cuda_of_documents(const GxCudaDocument *documents,
                                                                     const GxCudaAttention &p, const GxCudaTile &tile,
                                                                     const GxRun &run)

@@ -135,24 +135,24 @@ static __device__ __forceinline__ GxWgmmaRange gx__wgmma_range(int64_t begin, in
     return range;
 }
 
-// Those that some of these own rows, whose documents are at these positions, meet; `size`: of keys they begin at a
-// multiple of it.
+// Those that some of these own rows meet, of the rows of their documents; `size`: of keys they begin at a multiple of
+// it.
 template <bool KEYS>
-static __device__ __forceinline__ GxWgmmaRange gx__wgmma_some(const GxCudaDocument &documents, const GxCudaAttention &p,
+static __device__ __forceinline__ GxWgmmaRange gx__wgmma_some(const GxCudaRange &documents, const GxCudaAttention &p,
                                                               const GxCudaTile &own, const GxRun &run, int size)
 {
-    const GxCudaRange of = gx__cuda_of_document(documents, run);
-    const GxCudaRange some = KEYS ? gx__cuda_seeing(of, p, run, own, size) : gx__cuda_seen(of, p, own, run);
+    const GxCudaRange some =
+        KEYS ? gx__cuda_seeing(documents, p, run, own, size) : gx__cuda_seen(documents, p, own, run);
     return gx__wgmma_range(own.length ? some.begin : 0, own.length ? some.end : 0, run);
 }
 
-// Those that all of them, which these positions are in the documents of, meet.
+// Those that all of them meet, of the rows that are in every one's document.
 template <bool KEYS>
-static __device__ __forceinline__ GxWgmmaRange gx__wgmma_all(const GxCudaDocument &documents, const GxCudaAttention &p,
+static __device__ __forceinline__ GxWgmmaRange gx__wgmma_all(const GxCudaRange &documents, const GxCudaAttention &p,
                                                              const GxCudaTile &own, const GxRun &run)
 {
     const int64_t first = own.position - run.position, last = first + own.length - 1; // as if they were rows of the run
-    GxCudaRange all = gx__cuda_of_document(documents, run);
+    GxCudaRange all = documents;
     if (p.a.causal && KEYS) all.begin = max(all.begin, last);
     if (p.a.causal && !KEYS) all.end = min(all.end, first + 1);
     if (p.a.window && KEYS) all.end = min(all.end, first + p.a.window);
@@ -182,11 +182,14 @@ static __device__ __forceinline__ void gx__wgmma_begin_run(GxWgmmaOthers *others
                                                            const GxRun &run)
 {
     const GxCudaTile part = gx__wgmma_part(own, others->own);
-    GxCudaDocument block = {0, INT32_MAX}, some = block, all = block;
+    GxCudaRange block = {0, run.length}, some = block, all = block;
     if (p.a.documents) {
-        block = documents->some[0];
-        gx__cuda_join(&block, documents->some[1]);
-        some = documents->some[others->own / GX__WGMMA_ROWS], all = documents->all[others->own / GX__WGMMA_ROWS];
+        const int group = others->own / GX__WGMMA_ROWS;
+        GxCudaDocument both = documents->some[0];
+        gx__cuda_join(&both, documents->some[1]);
+        block = gx__cuda_of_document(both, run);
+        some = gx__cuda_of_document(documents->some[group], run);
+        all = gx__cuda_of_document(documents->all[group], run);
     }
     const GxWgmmaRange met = gx__wgmma_some<KEYS>(block, p, own, run, GX__WGMMA_OTHERS);
     others->at = met.begin, others->end = met.end;

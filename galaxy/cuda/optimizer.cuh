@@ -83,7 +83,7 @@ static __device__ __forceinline__ unsigned gx__cuda_decaying(const GxUndecayed &
 // x = clip*grad; m = b1*m + (1-b1)*x; v = b2*v + (1-b2)*x^2
 // w = w*(1 - lr*weight_decay) - lr/(1-b1^t) * m / (sqrt(v/(1-b2^t)) + eps)
 // 28 bytes and a copy per element, 16 at a time; what depends on the step alone is computed once per block (fp64 powers
-// are slow).
+// are slow). Which product of a sum is rounded by itself is said, so that no compiler chooses.
 template <class T> struct GxAdamWOp : GxEachOp {
     GxUpdate u;
     GxAdamW o;
@@ -115,9 +115,9 @@ template <class T> struct GxAdamWOp : GxEachOp {
         const unsigned decaying = gx__cuda_decaying(u.undecayed, i);
         for (int j = 0; j < N; j++) {
             x[j] *= clip;
-            mi[j] = o.beta1 * mi[j] + (1.0f - o.beta1) * x[j];
-            vi[j] = o.beta2 * vi[j] + (1.0f - o.beta2) * x[j] * x[j];
-            wi[j] = wi[j] * (decaying >> j & 1 ? keep : 1.0f) - rate * mi[j] / (sqrtf(vi[j] * c2) + o.eps);
+            mi[j] = fmaf(1.0f - o.beta1, x[j], o.beta1 * mi[j]);
+            vi[j] = fmaf(o.beta2, vi[j], (1.0f - o.beta2) * x[j] * x[j]);
+            wi[j] = fmaf(wi[j], decaying >> j & 1 ? keep : 1.0f, -(rate * mi[j] / (sqrtf(vi[j] * c2) + o.eps)));
         }
         gx_store(u.w + i, wi);
         gx_store(u.m + i, mi);

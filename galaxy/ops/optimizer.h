@@ -19,7 +19,8 @@ struct GxSgd {
     float momentum, weight_decay;
 };
 
-// Of an update's elements those that weight decay leaves alone: [begin, end) each, in order.
+// Of an update's elements those that weight decay leaves alone: [begin, end) each, one behind the other. Ranges that
+// overlap, or lie beyond the elements, are GX_ERR_ARGUMENT.
 enum { GX_MOST_UNDECAYED = 16 };
 typedef struct {
     int n;
@@ -127,10 +128,25 @@ void gx_clip(GxContext *g, double max_norm)
     if (gx_op_begin(g, "clip", gx_dims(0, 0, 0, 0), 0, 0)) g->device->clip(g, max_norm);
 }
 
+static int gx__optimizer_ranges_fit(GxContext *g, const char *name, const GxUpdate *u)
+{
+    const GxUndecayed *of = &u->undecayed;
+    int64_t at = 0;
+    int fit = of->n >= 0 && of->n <= GX_MOST_UNDECAYED;
+    for (int r = 0; fit && r < of->n; at = of->end[r++]) fit = at <= of->begin[r] && of->begin[r] <= of->end[r];
+    if (fit && at <= u->n) return 1;
+    GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+            "%s: the %d ranges that do not decay are not up to %d within %ld elements, one behind the other", name,
+            of->n, (int)GX_MOST_UNDECAYED, (long)u->n);
+    return 0;
+}
+
 // An element takes `of_each` bytes, and its copy. 1: the device is to be called.
 static int gx__optimizer_begin(GxContext *g, const char *name, const GxUpdate *u, int64_t of_each, double flops)
 {
-    if (!gx_op_check(g, name, u->dtype, u->n, 1) || !gx__optimizer_is_clipped(g, name)) return 0;
+    if (!gx_op_check(g, name, u->dtype, u->n, 1) || !gx__optimizer_is_clipped(g, name) ||
+        !gx__optimizer_ranges_fit(g, name, u))
+        return 0;
     const int64_t bytes = of_each + (u->copy ? gx_dtype_size(u->dtype) : 0);
     return gx_op_begin(g, name, gx_dims(u->n, 0, 0, 0), bytes * u->n, flops * (double)u->n);
 }

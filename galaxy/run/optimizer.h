@@ -1,7 +1,7 @@
 // run/optimizer.h: the optimizer's step on a unit of a model.
 //
 // Master weights, moments and gradients lie in the store; frozen tensors have none and are left alone. Consecutive
-// tensors are updated in one call.
+// tensors are updated in one call, which has room for GX_MOST_UNDECAYED ranges that do not decay.
 #ifndef GX_RUN_OPTIMIZER_H
 #define GX_RUN_OPTIMIZER_H
 #include "../base/store.h"
