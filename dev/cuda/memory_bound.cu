@@ -900,7 +900,7 @@ enum {
     ADAMW_COPY
 }; // the last buffer; in fp32 there is none, and its pointer is NULL
 
-// Of a layer's elements, by what a BERT's are: eight ranges do not decay.
+// Eight ranges do not decay, about as many as in a layer of a BERT.
 static GxUpdate update_of(GxContext *g, const int64_t *d, GxDtype dtype, void **p, void *copy)
 {
     GxUpdate u = GX_ZERO;

@@ -37,6 +37,21 @@ void gx_cpu_clip(GxContext *g, double max_norm)
     if (!s->skip) s->applied++;
 }
 
+// Does element i decay, and up to where (`end` at most) do those that follow it as it does?
+typedef struct {
+    int decays;
+    int64_t end;
+} GxCpuDecay;
+static GxCpuDecay gx__cpu_decay_from(const GxUndecayed *u, int64_t i, int64_t end)
+{
+    GxCpuDecay d = {1, end};
+    for (int r = u->n - 1; r >= 0 && i < u->end[r]; r--) {
+        d.decays = i < u->begin[r];
+        d.end = gx_min(end, d.decays ? u->begin[r] : u->end[r]);
+    }
+    return d;
+}
+
 typedef struct {
     float clip, b1, b2, eps;
     float c2, rate, keep; // 1/(1-b2^t), lr/(1-b1^t), 1 - lr*weight_decay
@@ -72,7 +87,7 @@ void gx_cpu_adamw(GxContext *g, const GxUpdate *u, const GxAdamW *o)
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
     for (int64_t i = 0; i < u->n; i += GX__CPU_RANGE)
         for (int64_t at = i, end = gx_min(i + GX__CPU_RANGE, u->n); at < end;) {
-            const GxDecay d = gx_decay_from(&u->undecayed, at, end);
+            const GxCpuDecay d = gx__cpu_decay_from(&u->undecayed, at, end);
             GX_CPU_TYPES(u->dtype, gx__cpu_adamw_range, u, at, d.end, d.decays ? step.keep : 1.0f, &step);
             at = d.end;
         }
@@ -101,7 +116,7 @@ void gx_cpu_sgd(GxContext *g, const GxUpdate *u, const GxSgd *o)
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
     for (int64_t i = 0; i < u->n; i += GX__CPU_RANGE)
         for (int64_t at = i, end = gx_min(i + GX__CPU_RANGE, u->n); at < end;) {
-            const GxDecay d = gx_decay_from(&u->undecayed, at, end);
+            const GxCpuDecay d = gx__cpu_decay_from(&u->undecayed, at, end);
             GX_CPU_TYPES(u->dtype, gx__cpu_sgd_range, u, at, d.end, d.decays ? o->weight_decay : 0.0f, o, g->step);
             at = d.end;
         }

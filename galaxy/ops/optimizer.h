@@ -69,21 +69,6 @@ void gx_adamw(GxContext *g, const GxUpdate *u, const GxAdamW *o);
 // lr*g. As PyTorch's, no dampening. bytes: 20*n (m NULL: 12*n) + copy
 void gx_sgd(GxContext *g, const GxUpdate *u, const GxSgd *o);
 
-// Does element i decay, and up to where (`end` at most) do those that follow it as it does?
-typedef struct {
-    int decays;
-    int64_t end;
-} GxDecay;
-static inline GxDecay gx_decay_from(const GxUndecayed *u, int64_t i, int64_t end)
-{
-    GxDecay d = {1, end};
-    for (int r = u->n - 1; r >= 0 && i < u->end[r]; r--) {
-        d.decays = i < u->begin[r];
-        d.end = gx_min(end, d.decays ? u->begin[r] : u->end[r]);
-    }
-    return d;
-}
-
 GX_END
 #endif
 
