@@ -321,9 +321,10 @@ static Case *prepare_ids(Case *c)
 
 // What a GPU's kernels keep of a row in shared memory is 47 KiB at most: of 48, which every card gives without asking,
 // what they declare themselves is taken off (cuda/kernel.cuh). For n bytes to a column: the longest row that is kept,
-// and one that would take all 48.
+// one that is longer by half of what is taken off, and one that would take all 48.
 enum { ALL_SHARED = 48 << 10, KEPT_SHARED = 47 << 10 };
-#define AT_THE_EDGE(shape, n) shape(KEPT_SHARED / (n)), shape(ALL_SHARED / (n))
+#define AT_THE_EDGE(shape, n)                                                                                          \
+    shape(KEPT_SHARED / (n)), shape((KEPT_SHARED + 512) / (n)), shape(ALL_SHARED / (n))
 
 static const float NORM_EPS = 1e-5f;
 #define NORM_ROWS(C)                                                                                                   \
@@ -472,6 +473,10 @@ static const Shape dropout_shapes[] = {{.d = {1, 1, 250, FROM_2}},   {.d = {9, 7
                                        {.d = {3, 768, 100, LISTED}}, {.d = {5, 64, 0, FROM_2}},
                                        {.d = {65, 257, 500, FAR}},   {.d = {70, 40, 250, FROM_2}}};
 static const Variant dropout_variants[] = {{0, 0, {{0, 0}}}, {0, 0, {{0, 1}}}};
+#define RESIDUAL_ROWS(C)                                                                                               \
+    {                                                                                                                  \
+        .d = {17, C, 100, LISTED}, .large = 1                                                                          \
+    }
 static const Shape residual_shapes[] = {{.d = {1, 1, 250, FROM_2}},
                                         {.d = {9, 7, 900, LISTED}},
                                         {.d = {3, 768, 100, LISTED}},
@@ -480,6 +485,8 @@ static const Shape residual_shapes[] = {{.d = {1, 1, 250, FROM_2}},
                                         {.d = {70, 72, 250, FROM_2}},
                                         {.d = {17, 4096, 100, LISTED}, .large = 1},
                                         {.d = {17, KEPT_SHARED / 12, 100, LISTED}, .large = 1}, // shares of three sums
+                                        AT_THE_EDGE(RESIDUAL_ROWS, 4),
+                                        AT_THE_EDGE(RESIDUAL_ROWS, 2),
                                         {.d = {2, 24584, 250, FROM_2}, .large = 1}};
 static const Shape undropped_shapes[] = {{.d = {1, 1}}, {.d = {9, 7}}, {.d = {40, 768}}, {.d = {65, 257}}};
 enum {
@@ -2782,27 +2789,30 @@ TEST(cross_entropy_in_steps_has_the_bits_of_the_whole_at_once_on_every_device)
 
 // ---- attention: edges of tiles, what is dropped, and what is not touched -------------------------------------------
 
-// Sequences that end in, at and behind the edges of tiles, with windows from one key to all of them.
-TEST(attention_at_the_edges_of_tiles_is_the_same_on_every_device)
+// Sequences that end in, at and behind the edges of tiles, with no window (0), and windows from a few keys to all.
+static void check_edges(const char *name, int n_windows)
 {
     static const int64_t lengths[] = {1, 16, 17, 63, 64, 65, 127, 128, 129, 193, 257}, heads[] = {64, 96, 128};
     enum { WINDOWS = 5 };
     Shape shapes[COUNT(lengths) * WINDOWS];
-    Op forward = *op_named("attention_forward");
-    forward.shape = shapes, forward.shapes = 0;
-    for (int i = 0; i < COUNT(lengths) * WINDOWS; i++) {
-        const int64_t T = lengths[i / WINDOWS], windows[WINDOWS] = {0, 1, 7, T - 1, T};
+    Op op = *op_named(name);
+    op.shape = shapes, op.shapes = 0;
+    for (int i = 0; i < COUNT(lengths) * n_windows; i++) {
+        const int64_t T = lengths[i / n_windows], windows[WINDOWS] = {0, 7, T - 1, 1, T};
         const Shape s = {.d = {1, 6, 2, heads[i % COUNT(heads)]},
                          .q = RUN1(T, 0),
                          .k = RUN1(T, 0),
                          .causal = 1,
                          .layout = PACKED,
                          .large = T > 65,
-                         .window = windows[i % WINDOWS]};
-        shapes[forward.shapes++] = s;
+                         .window = windows[i % n_windows]};
+        shapes[op.shapes++] = s;
     }
-    check_shapes(&forward);
+    check_shapes(&op);
 }
+
+TEST(attention_at_the_edges_of_tiles_is_the_same_on_every_device) { check_edges("attention_forward", 5); }
+TEST(attention_backward_at_the_edges_of_tiles_is_the_same_on_every_device) { check_edges("attention_backward", 4); }
 
 // v and do are the identity: o[i][j] is what is left of query i's probability of key j, dv[j][i] too.
 static const Shape dropped_shapes[] = {
@@ -3268,5 +3278,8 @@ TEST(attention_in_bf16_is_off_by_no_more_than_twice_what_pytorch_is)
 int main(int argc, char **argv)
 {
     if (WITHOUT_LARGE) printf("without large shapes: see WITHOUT_LARGE\n");
+#ifdef GX_WITH_CUDA
+    gx_cuda_wgmma_documents = 1;
+#endif
     return test_main(argc, argv);
 }

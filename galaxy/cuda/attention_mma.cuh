@@ -20,7 +20,7 @@
 #include "mma.cuh"
 GX_BEGIN
 
-int gx_cuda_attention_in_tensor_cores(GxDtype dtype, int64_t head_dim);
+int gx_cuda_attention_misses_tensor_cores(const GxContext *g, GxDtype dtype, int64_t head_dim);
 
 GX_END
 #endif
@@ -818,21 +818,30 @@ static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
-// Are there kernels for heads of this size in bf16? A head is of whole packs of 16 bytes.
-int gx_cuda_attention_in_tensor_cores(GxDtype dtype, int64_t head_dim)
+// Does this card compute attention of that type in tensor cores? fp32: where three products in TF32 are faster than one
+// on CUDA cores.
+static int gx__mma_has(const GxContext *g, GxDtype dtype)
 {
-    return dtype == GX_BF16 && head_dim <= GX__MMA_MAX_HEAD && head_dim % GxPack<__nv_bfloat16>::N == 0;
+    const GxCuda *card = gx_cuda(g);
+    return dtype == GX_BF16 || (card->fast_tf32 && card->shared_bytes >= GX__CUDA_FAST_TF32_SHARED);
+}
+
+// Are there kernels for heads of this size? A head is of whole packs of 16 bytes.
+static int gx__mma_fits(GxDtype dtype, int64_t head_dim)
+{
+    return head_dim <= GX__MMA_MAX_HEAD && head_dim * gx_dtype_size(dtype) % 16 == 0;
+}
+
+int gx_cuda_attention_misses_tensor_cores(const GxContext *g, GxDtype dtype, int64_t head_dim)
+{
+    return gx__mma_has(g, dtype) && !gx__mma_fits(dtype, head_dim);
 }
 
 // Does this kernel take them? Rows and heads begin at multiples of 16 bytes, and a larger score is a larger
-// probability. fp32: where three products in TF32 are faster than one on CUDA cores.
+// probability.
 static int gx__mma_takes(const GxContext *g, const GxCudaAttention *p)
 {
-    const GxCuda *card = gx_cuda(g);
-    const int fast_in_fp32 = card->fast_tf32 && card->shared_bytes >= GX__CUDA_FAST_TF32_SHARED;
-    const int takes = p->a.dtype == GX_F32 ? fast_in_fp32 && p->a.head_dim <= GX__MMA_MAX_HEAD
-                                           : gx_cuda_attention_in_tensor_cores(p->a.dtype, p->a.head_dim);
-    return takes && p->packed && p->scale > 0;
+    return gx__mma_has(g, p->a.dtype) && gx__mma_fits(p->a.dtype, p->a.head_dim) && p->packed && p->scale > 0;
 }
 
 // Does its backward turn dq and dk back, too? Heads have the size that they are padded to.

@@ -33,7 +33,7 @@ static GxDevice gx__cuda_device_filled(void)
     d.computes = 1;
     d.dtypes = 1u << GX_F32 | 1u << GX_BF16;
     d.head_dim = GX_CUDA_MAX_HEAD;
-    d.attention_in_tensor_cores = gx_cuda_attention_in_tensor_cores;
+    d.attention_misses_tensor_cores = gx_cuda_attention_misses_tensor_cores;
     d.quantized_tile = 1 << 24;
     d.describe = gx_cuda_describe;
 

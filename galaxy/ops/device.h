@@ -35,7 +35,8 @@ struct GxDevice {
     int computes;     // 0: nothing is touched (the device `none`)
     unsigned dtypes;  // bit GX_F32 set: activations and weights can be fp32, and so on
     int64_t head_dim; // the largest of attention; 0: any
-    int (*attention_in_tensor_cores)(GxDtype, int64_t head_dim); // NULL: it has no tensor cores
+    // Whether heads of this size miss tensor cores that others of this type have. NULL: it has none
+    int (*attention_misses_tensor_cores)(const GxContext *, GxDtype, int64_t head_dim);
     int64_t quantized_tile;                    // elements of a quantised matrix that are numbers at a time
     void (*describe)(char *text, size_t size); // of the hardware and its libraries, in a line
     // memory

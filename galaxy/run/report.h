@@ -200,23 +200,25 @@ static void gx__report_device(FILE *out, const GxTrainer *t)
             g->world > 1 ? "s" : "", engine, threads);
 }
 
-// In bf16, where attention runs without tensor cores and takes many times as long: in a line for each size of head.
+// Where attention runs without the tensor cores that it could have, and takes many times as long: in a line for each
+// size of head.
 static void gx__report_attention(FILE *out, const GxTrainer *t)
 {
     const GxDevice *device = t->g->device;
     const GxModel *m = &t->model;
-    if (strcmp(t->o.precision, "bf16") || !device->attention_in_tensor_cores) return;
+    const GxDtype dtype = strcmp(t->o.precision, "bf16") ? GX_F32 : GX_BF16;
+    if (!device->attention_misses_tensor_cores) return;
     int64_t said = 0;
     for (int i = 0; i < m->kinds; i++)
         for (int k = 0; k < m->kind[i].spec.n_pairs; k++) {
             const GxCoreSpec *c = &m->kind[i].spec.pair[k].core;
             if (c->kind != GX_CORE_ATT || c->head_dim == said) continue;
-            if (device->attention_in_tensor_cores(GX_BF16, c->head_dim)) continue;
+            if (!device->attention_misses_tensor_cores(t->g, dtype, c->head_dim)) continue;
             said = c->head_dim;
             fprintf(out,
-                    "attention: heads of %ld are computed without tensor cores, which take multiples of 8 up to "
+                    "attention: heads of %ld are computed without tensor cores, which in %s take multiples of %d up to "
                     "128: expect it to be slow\n",
-                    (long)said);
+                    (long)said, t->o.precision, (int)(16 / gx_dtype_size(dtype)));
         }
 }
 
