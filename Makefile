@@ -284,7 +284,7 @@ export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
 check: GX_TRAIN_LLAMA := $(O)/train_llama
 check:
 	@$(MAKE) --no-print-directory -j$(CORES) build-tests $(DEVELOPERS)
-	@dev/test.sh $(LONGEST_FIRST) dev/test_make.sh dev/test_setup.sh dev/test_docs.sh "dev/test_headers.sh --quick"
+	@dev/test.sh $(LONGEST_FIRST) dev/test_make.sh dev/test_visit.sh dev/test_setup.sh dev/test_docs.sh "dev/test_headers.sh --quick"
 test-all: GX_TRAIN_LLAMA := $(O)/train_llama
 test-all: GX_TRAIN_LLAMA_NOMPI := $(PLAIN)/train_llama
 test-all:
@@ -292,7 +292,7 @@ test-all:
 	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(EMU_RUNS) dev/test_cuda.sh $(TSAN_TESTS:%=$(TSAN)/%) \
 	    "$(ASAN)/fuzz all --seconds 2" \
 	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(ASAN)/train_llama $(ASAN)/$(t)") \
-	    $(LONGEST_FIRST) dev/test_headers.sh dev/test_dist.sh "env OMP_STACKSIZE=128k $(PLAIN)/test_ops" $(NO_BF16) dev/test_make.sh dev/test_setup.sh dev/test_docs.sh \
+	    $(LONGEST_FIRST) dev/test_headers.sh dev/test_dist.sh "env OMP_STACKSIZE=128k $(PLAIN)/test_ops" $(NO_BF16) dev/test_make.sh dev/test_visit.sh dev/test_setup.sh dev/test_docs.sh \
 	    $(patsubst %,$(ASAN)/%,$(filter-out test_train%,$(TESTS)))
 # What `make test` runs, built side by side, the longest first: by a jobserver that all of them share, which + hands on where $(MAKE) is not seen.
 # build-emu links the workshop with build-fast's galaxy.o, and build-plain has the same folder where neither oneDNN nor MPI is found.
