@@ -322,11 +322,11 @@ GPU_FOLDER    := build/cuda-fast-plain-mpi0-json1
 GPU_PROCESSOR := $(if $(filter x86_64,$(shell uname -m)),-mavx2 -mfma)
 GPU_MAKE       = $(MAKE) --no-print-directory -j$(CORES) DEVICE=cuda VARIANT=fast GEMM=plain MPI=0 JSON=1 \
     $(if $(filter file,$(origin ARCHFLAGS)),ARCHFLAGS="$(GPU_PROCESSOR)")
-gpu:
+gpu: data/text.txt
 	@$(if $(filter 1,$(JSON)),,echo "make: jansson was not found: the programs cannot read configurations; make setup installs it" && exit 1)
 	@$(GPU_MAKE) build-tests $(addprefix $(GPU_FOLDER)/,$(WORKSHOP) llama_step)
 	@{ git describe --always --dirty 2>/dev/null || echo unknown; } >$(GPU_FOLDER)/commit
-	@echo "$(GPU_FOLDER): $$(du -sh $(GPU_FOLDER) | cut -f1), commit $$(cat $(GPU_FOLDER)/commit); on the machine with a GPU: dev/cuda/visit.sh OUT"
+	@echo "$(GPU_FOLDER): $$(du -sh $(GPU_FOLDER) | cut -f1), commit $$(cat $(GPU_FOLDER)/commit); to a machine with a GPU go this checkout, that folder, data/text.txt and data/text.txt.source; there: dev/cuda/visit.sh OUT"
 cuda-report: $(O)/on_paper
 	@dev/cuda/report.sh $(O)/on_paper
 SECONDS ?= 60

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a visit to a machine with a GPU runs, after `make gpu`: seven parts, each with a time of its own and a report of its own, about 35 minutes in all.
 #     dev/cuda/visit.sh OUT [--part tests|ranks|steps|training|kernels|counters|sanitizer]... [--again true] [--built FOLDER] [--commit ID]
-#         tests 6      every test program                    training 3     two minutes of training on text, and its curve
+#         tests 6      every test program                    training 3     two minutes of training on a text, and its curve
 #         ranks 2      two NCCL ranks on the one card        kernels 4      each kernel in % of a copy
 #         steps 9      a training step of 134M parameters    sanitizer 9    compute-sanitizer over every operation
 #                      beside PyTorch's,                  counters 2  the heaviest kernels, by Nsight Compute
@@ -79,11 +79,20 @@ tests() { # one that hangs costs its limit
     OMP_WAIT_POLICY=passive run tests --together "$at_once" --limit 340 --test "$built/test_devices" --limit 140 --test "$built/test_memory" --test "$built/test_llama" --test "$built/test_generate" --test "$built/test_bert" --test "$built/test_precision" \
         --test "$built/test_train_devices" --test "$built/test_bert_modes" --test "$built/test_modes" --test "$built/test_graphs"
 }
+# The text that programs train on, made where it was not brought along, and a line about it for the report.
+text() {
+    local made=
+    if [ ! -s data/text.txt ]; then
+        dev/data/prepare_text.sh
+        made="was not brought along, so it was made here: "
+    fi
+    text_note=(--note data/text.txt "$made$(cat data/text.txt.source 2>/dev/null || echo "a text that data/text.txt.source does not name") ($(wc -c <data/text.txt) bytes)")
+}
 # Each collective waits for the card to change from one rank to the other, many milliseconds: so there are few, no validation and no sample.
 ranks() {
     local tiny="--max_steps 20 --hidden_size 64 --intermediate_size 128 --num_hidden_layers 2 --num_attention_heads 4 --validation_fraction 0 --sample_tokens 0 --head_chunk 4096"
-    [ -s data/text.txt ] || dev/data/prepare_text.sh
-    run ranks --limit 40 \
+    text
+    run ranks "${text_note[@]}" --limit 40 \
         --command 'two ranks by NCCL: data-parallel' "dev/cuda/two_ranks.sh $built/train_llama $tiny --output_dir $tmp/dp" \
         --command 'two ranks by NCCL: tp' "dev/cuda/two_ranks.sh $built/train_llama_tp $tiny --tp_num_attention_heads_list 2,2 --output_dir $tmp/tp" \
         --command 'two ranks by NCCL: galaxy' \
@@ -139,13 +148,16 @@ table_of_steps() {
                  of("loss"), of("device_mb"), of("card_used_mb")
          }'
 }
-# A byte-level model of 110M parameters; an epoch of what a card does in two minutes.
+# A byte-level model of 110M parameters. 7500 steps are about two minutes on an H200. On a slower card the run ends after 135 seconds, as by Ctrl-C: with
+# its curve and a checkpoint, without the last validation and the sample. In the foreground: what kills this script kills the program, too.
 training() {
     local status=0
-    [ -s data/text.txt ] || dev/data/prepare_text.sh
-    run training --limit 160 --command 'two minutes of training' "rm -rf $tmp/training; $built/train_llama --precision bf16 --hidden_size 768 --intermediate_size 2048 --num_hidden_layers 12 \
-        --num_attention_heads 12 --seq_len 1024 --micro_batch_size 8 --max_steps 2000 --learning_rate 6e-4 --logging_steps 50 --eval_steps 500 --eval_windows 32 --save_steps 0 \
-        --output_dir $tmp/training" || status=$?
+    text
+    run training "${text_note[@]}" --limit 165 --command '7500 steps of training, or as many as 135 seconds have' \
+        "rm -rf $tmp/training; timeout --foreground --preserve-status -s TERM 135 \
+        $built/train_llama --precision bf16 --hidden_size 768 --intermediate_size 2048 --num_hidden_layers 12 --num_attention_heads 12 --seq_len 1024 \
+        --micro_batch_size 8 --max_steps 7500 --learning_rate 6e-4 --logging_steps 50 --eval_steps 500 --eval_windows 32 --save_steps 0 \
+        --output_dir $tmp/training || { status=\$?; [ \$status = 143 ] || exit \$status; }" || status=$?
     for file in loss.svg log.jsonl; do [ ! -e "$tmp/training/$file" ] || cp "$tmp/training/$file" "$out/training/"; done
     return "$status"
 }
