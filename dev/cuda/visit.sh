@@ -192,7 +192,8 @@ for part in ${parts:-$all_parts}; do
     "$part" || status=1 failed=1
     echo "$commit $status" >"$out/$part/ran"
 done
-for part in ${parts:-$all_parts}; do
+for part in $all_parts; do
+    [ -e "$out/$part/report.md" ] || continue
     sed "s/^# On a GPU:/# $part:/" "$out/$part/report.md"
     echo
 done >"$out/report.md"
