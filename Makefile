@@ -82,6 +82,11 @@ endif
 ifneq ($(DEVICE),cpu)
 DEFINES += -DGX_WITH_CUDA $(if $(filter emu,$(DEVICE)),-DGX_WITH_EMULATOR) $(if $(filter banks,$(VARIANT)),-DGX_EMU_COUNTS_BANKS)
 LIBS    += -lstdc++ $(if $(filter cuda,$(DEVICE)),-L$(CUDA_HOME)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA_HOME)/lib64 -lcudart -lcublasLt -ldl)
+# gcc's OpenMP as an archive, too: -fopenmp adds the library behind it, which then has nothing to give. Only where no other library (oneDNN, MPI) may bring a
+# second OpenMP, and not with clang, which has its own.
+ifeq ($(DEVICE)-$(GEMM)-$(MPI),cuda-plain-0)
+LIBS    += $(if $(findstring clang,$(shell $(CC) --version)),,$(filter /%,$(call archive,gomp)) -Wl$(comma)--as-needed)
+endif
 endif
 
 # One folder per device, variant and set of libraries; in it, the command: changing either never leaves a stale object.
@@ -317,7 +322,7 @@ build-emu-banks:
 # what takes longest to compile begins: the library, then the tests that have it inside
 build-tests: $(OBJECTS) $(filter $(LOOK_INSIDE),$(LONGEST_FIRST) $(CHECKS)) $(CHECKS) $(PROGRAMS:%=$(O)/%) $(TOOLS:%=$(O)/%)
 # All that a visit to a machine with a GPU runs, built beforehand in a folder that is always the same; then `dev/cuda/visit.sh OUT` runs it there. That
-# machine may have another processor, and nothing but CUDA and NCCL: no MPI, no oneDNN, and jansson, utf8proc and PCRE2 are in the programs where their archives are here.
+# machine may have another processor, and nothing but CUDA and NCCL: no MPI, no oneDNN, and OpenMP, jansson, utf8proc and PCRE2 are in the programs where their archives are here.
 GPU_FOLDER    := build/cuda-fast-plain-mpi0-json1
 GPU_PROCESSOR := $(if $(filter x86_64,$(shell uname -m)),-mavx2 -mfma)
 GPU_MAKE       = $(MAKE) --no-print-directory -j$(CORES) DEVICE=cuda VARIANT=fast GEMM=plain MPI=0 JSON=1 \

@@ -14,15 +14,15 @@ says_why() { "$tmp/program" --max_steps 1 2>&1 | grep -q "no NVIDIA driver\|step
 plans() { "$tmp/program" --dry_run "$@" >"$tmp/plan" 2>&1 && grep -q "in the device's memory" "$tmp/plan" || { cat "$tmp/plan"; return 1; }; }
 plans_all() { plans --seq_len 512 && plans --ranks 2 && plans --ranks 2 --device_comm nccl --precision bf16 && grep -q "(threads, nccl)" "$tmp/plan" &&
     plans --ranks 2 --mode galaxy2 && plans --ranks 2 --att sp --mlp tp --recompute layer; }
-# A program of `make gpu`, for one architecture: its libraries are those of C, C++, OpenMP and CUDA; NCCL it loads when it needs it. jansson, utf8proc and PCRE2 are in it, where this
+# A program of `make gpu`, for one architecture: its libraries are those of C, C++ and CUDA; NCCL it loads when it needs it. OpenMP, jansson, utf8proc and PCRE2 are in it, where this
 # machine has the archives to take them from.
 brings_the_rest() {
     local needed rest archive library
     make -s gpu O="$tmp/gpu" GPU_FOLDER="$tmp/gpu" ARCH=sm_90 TESTS= PROGRAMS= WORKSHOP= || return 1
     needed=$(readelf -d "$tmp/gpu/llama_step" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
     [[ $needed == *libcudart.so* && $needed == *libcublasLt.so* ]] || { echo "its libraries are not known: $needed"; return 1; }
-    rest=$(grep -vE '^(lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|gomp|cudart|cublasLt)|ld-linux.*)\.so\.[0-9]+$' <<<"$needed")
-    for library in libjansson libutf8proc libpcre2-8; do
+    rest=$(grep -vE '^(lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|cudart|cublasLt)|ld-linux.*)\.so\.[0-9]+$' <<<"$needed")
+    for library in libgomp libjansson libutf8proc libpcre2-8; do
         archive=$(${CC:-cc} -print-file-name=$library.a)
         [[ $archive == /* ]] || rest=$(grep -v "^$library\.so\." <<<"$rest")
     done

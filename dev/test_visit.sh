@@ -15,7 +15,7 @@ export STAND_INS=$tmp
 cat >"$checkout/built/program" <<'X'
 #!/usr/bin/env bash
 name=${0##*/}
-echo "$name $*" >>"$STAND_INS/calls"
+[[ $name == @(ldd|python) ]] || echo "$name $*" >>"$STAND_INS/calls"
 [ ! -e "$STAND_INS/does/$name" ] || . "$STAND_INS/does/$name"
 [[ $name != test_* ]] || echo "1 passed, 0 failed, 0 skipped"
 X
@@ -23,7 +23,7 @@ for name in test_{devices,memory,llama,generate,bert,precision,train_devices,ber
     llama_step train_llama{,_tp,_galaxy,_galaxy2,_sp}; do
     ln -s program "$checkout/built/$name"
 done
-for name in compute-sanitizer ncu nvidia-smi; do ln -s "$checkout/built/program" "$tmp/bin/$name"; done
+for name in compute-sanitizer ncu nvidia-smi ldd python; do ln -s "$checkout/built/program" "$tmp/bin/$name"; done
 # Limits are shorter: four seconds, and one where a program is asked to end.
 cat >"$tmp/bin/timeout" <<X
 #!/usr/bin/env bash
@@ -39,7 +39,8 @@ chmod +x "$checkout/built/program" "$tmp/bin/timeout"
 
 does() { cat >"$tmp/does/$1"; }
 does nvidia-smi <<<'echo "NVIDIA Stand-in 1"'
-command=(env PATH="$tmp/bin:$PATH" TMPDIR="$tmp/tmp" PYTHON=/bin/false "$checkout/dev/cuda/visit.sh" "$out" --built built)
+does python <<<'[[ $* != *torch* ]] || { echo "no torch"; exit 1; }; echo "$STAND_INS/packages"'
+command=(env PATH="$tmp/bin:$PATH" TMPDIR="$tmp/tmp" PYTHON=python "$checkout/dev/cuda/visit.sh" "$out" --built built)
 visit() { # options of visit.sh...: what ran is in $tmp/calls
     : >"$tmp/calls"
     "${command[@]}" "$@" >"$tmp/said" 2>&1
@@ -66,7 +67,7 @@ all_parts_run() {
     for part in $all_parts; do
         reports "# $part: commit first" && grep -q "NVIDIA Stand-in 1" "$out/$part/report.md" || { echo "$part does not name the card"; return 1; }
     done
-    reports "| two ranks by NCCL: sp | ok |" && reports "| Galaxy, bf16 | ok |" && reports "| PyTorch | skipped: /bin/false cannot import torch"
+    reports "| two ranks by NCCL: sp | ok |" && reports "| Galaxy, bf16 | ok |" && reports "| PyTorch | skipped: python cannot import torch and transformers: no torch"
 }
 failure_is_reported() {
     reports "| test_llama | exit status 1: 0 passed, 1 failed, 0 skipped; first: FAIL a_name |" && reports "## test_llama failed" &&
@@ -115,9 +116,17 @@ cut_off() { # one that had run to its end before
     rm "$tmp/does/workshop_rms_norm"
     visit --part kernels && ran "workshop_memory_bound --check" && ran "workshop_quantize --time" && reports "| workshop_rms_norm --time | ok |"
 }
+libraries() { # what a library's package has is found, what nobody has is named
+    mkdir -p "$tmp/packages/nvidia/a_package/lib" && touch "$tmp/packages/nvidia/a_package/lib/libof_a_package.so.1"
+    does ldd <<<'echo "libgomp.so.1 => not found"; [[ ${LD_LIBRARY_PATH:-} == */nvidia/a_package/lib* ]] || echo "libof_a_package.so.1 => not found"'
+    visit --part counters --again true
+    has visit/counters/report.md "| libof_a_package.so.1 | the loader has none; taken from $tmp/packages/nvidia/a_package/lib |" &&
+        has visit/counters/report.md "| libgomp.so.1 | not found: no program of built can start |"
+}
 check "a part that ran to its end is not run again, and keeps its result" not_again
 check "--again true runs it again, and keeps the others' reports" again
 check "programs of another commit run" of_another_commit
 check "the report names the text that was brought along" text_was_brought
 check "a part that was cut off begins anew" cut_off
+check "libraries are looked for in packages, and one that is nowhere is named" libraries
 finish
