@@ -1,5 +1,6 @@
-// test_emu_tiles.h: a part of test_emu.cu: instructions on a warp's tiles that no kernel of the library uses yet
-// (stmatrix.h, mma_tf32.h). Where elements lie is written down from the formulas of the PTX ISA.
+// test_emu_tiles.h: a part of test_emu.cu: instructions on a warp's tiles: stmatrix (stmatrix.h), which no kernel of
+// the library uses yet, and products of TF32 (mma_tf32.h), which attention in fp32 uses. Where elements lie is written
+// down from the formulas of the PTX ISA.
 #ifndef GX_TEST_EMU_TILES_H
 #define GX_TEST_EMU_TILES_H
 #include "ldmatrix.h"
