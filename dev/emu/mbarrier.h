@@ -1,6 +1,7 @@
 // mbarrier.h: barriers in shared memory that count arrivals and bytes: mbarrier, from sm_90 on.
 //
-//     gx_mbarrier_init(&barrier, count);         // one thread; then gx_mbarrier_fence_init() and __syncthreads
+//     gx_mbarrier_init(&barrier, count);         // one thread
+//     gx_mbarrier_fence_init();                  // the same thread, behind all that it initialises; then __syncthreads
 //     gx_mbarrier_arrive(&barrier);              // one of the phase's `count` arrivals
 //     gx_mbarrier_arrive_expect(&barrier, n);    // the same, and the phase waits for n bytes more (tma.h)
 //     gx_mbarrier_wait(&barrier, parity);        // until the phase of this parity is complete: phases 0, 1, 2 ...
@@ -10,11 +11,13 @@
 // land as late as is legal: in a wait that only they hold up. An arrival orders what its thread did before in front of
 // what a thread does that has waited for the phase.
 //
-// Not modelled: fence.mbarrier_init (barriers are seen by all units at once), waits that give up, mbarrier.inval: a
-// barrier's memory is a barrier's to the block's end.
+// TMA sees a barrier only behind a fence: gx_mbarrier_fence_init by the thread that initialised it, or
+// gx_fence_proxy_async (async_proxy.h). Threads need none.
+//
+// Not modelled: waits that give up, mbarrier.inval: a barrier's memory is a barrier's to the block's end.
 #ifndef GX_EMU_MBARRIER_H
 #define GX_EMU_MBARRIER_H
-#include "words.h"
+#include "async_proxy.h"
 #include <deque>
 
 namespace emu
@@ -29,6 +32,7 @@ struct Landing { // a copy on its way
 };
 struct Mbarrier {
     const unsigned long long *at;
+    int initialised_by;      // thread
     unsigned count, missing; // arrivals of a phase, and those that this one still waits for
     long long bytes = 0;     // that this one still waits for
     unsigned phase = 0;
@@ -46,10 +50,15 @@ struct Mbarriers { // of a block
 };
 inline Mbarriers mbarriers;
 
-inline Mbarrier *find_mbarrier(const unsigned long long *at)
+inline std::deque<Mbarrier> &mbarriers_of_block()
 {
     if (mbarriers.serial != block.serial) mbarriers.all.clear(), mbarriers.serial = block.serial;
-    for (Mbarrier &m : mbarriers.all)
+    return mbarriers.all;
+}
+
+inline Mbarrier *find_mbarrier(const unsigned long long *at)
+{
+    for (Mbarrier &m : mbarriers_of_block())
         if (m.at == at) return &m;
     return nullptr;
 }
@@ -64,6 +73,15 @@ GX_EMU_UNCOUNTED inline Mbarrier &mbarrier_at(const unsigned long long *at, cons
     if (!is_marked)
         kernel_fails("%s: the barrier at %u in shared memory was overwritten", text(place).c_str(), address);
     return *m;
+}
+
+inline void show_to_async(const Mbarrier &m) { memcpy(seen_by_async(m.at), &mbarrier_mark, sizeof mbarrier_mark); }
+
+inline void check_that_async_sees(const Mbarrier &m, const Place &place)
+{
+    if (memcmp(seen_by_async(m.at), &mbarrier_mark, sizeof mbarrier_mark))
+        kernel_fails("%s: no fence.mbarrier_init by thread %d, which initialised the barrier at %u in shared memory",
+                     text(place).c_str(), m.initialised_by, shared_address(m.at));
 }
 
 inline void complete_if_nothing_is_missing(Mbarrier &m)
@@ -150,9 +168,15 @@ GX_EMU_UNCOUNTED inline void gx_mbarrier_init(unsigned long long *barrier, unsig
     if (emu::find_mbarrier(barrier)) emu::kernel_fails("%s: it is a barrier already", emu::text(place).c_str());
     emu::Mbarrier &m = emu::mbarriers.all.emplace_back();
     m.at = barrier;
+    m.initialised_by = emu::self().linear;
     m.count = m.missing = count;
 }
-inline void gx_mbarrier_fence_init() {}
+inline void gx_mbarrier_fence_init()
+{
+    emu::Hidden hidden;
+    for (const emu::Mbarrier &m : emu::mbarriers_of_block())
+        if (m.initialised_by == emu::self().linear) emu::show_to_async(m);
+}
 
 inline void gx_mbarrier_arrive(unsigned long long *barrier, GX_EMU_HERE)
 {

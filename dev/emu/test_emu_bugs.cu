@@ -111,12 +111,22 @@ static int stack_overflow(bool bug)
     return y.download()[0] == 1;
 }
 
-__global__ void load_four(float *y, const float *x) { *(float4 *)y = __ldg((const float4 *)x); }
-static int misaligned_load(bool bug)
+__global__ void copy_four(float *y, const float *x) { __stcs((float4 *)y, __ldg((const float4 *)x)); }
+static int copy_between(int y_shift, int x_shift) // elements
 {
-    Buffer<float> x(std::vector<float>(8, 2)), y(4);
-    GX_LAUNCH(load_four, 1, 1, 0, 0, y.data, x.data + (bug ? 1 : 0));
+    Buffer<float> x(std::vector<float>(8, 2)), y(8);
+    GX_LAUNCH(copy_four, 1, 1, 0, 0, y.data + y_shift, x.data + x_shift);
     return y.download()[3] == 2;
+}
+static int misaligned_load(bool bug) { return copy_between(0, bug ? 1 : 0); }
+static int misaligned_store(bool bug) { return copy_between(bug ? 1 : 0, 0); }
+
+__global__ void add_one_at(char *y, int shift) { atomicAdd((int *)(y + shift), 1); }
+static int misaligned_atomic(bool bug)
+{
+    Buffer<int> n(std::vector<int>{0, 0});
+    GX_LAUNCH(add_one_at, 1, 1, 0, 0, (char *)n.data, bug ? 2 : 4);
+    return n.download()[1] == 1;
 }
 
 __global__ void reverse_block(float *y, const float *x, bool bug)
@@ -225,6 +235,27 @@ static int exited_lane(bool bug)
     GX_LAUNCH(some_exit, 1, 32, 0, 0, y.data, bug);
     return y.download()[0] == 24;
 }
+
+// Each lane takes the number of the lane in front of it or behind it, or its own.
+enum class Shuffle { index, up, down, exclusive_or };
+__global__ void shuffle_numbers(float *y, Shuffle how, int width)
+{
+    const float x = (float)threadIdx.x;
+    if (how == Shuffle::index) y[threadIdx.x] = __shfl_sync(~0u, x, (int)threadIdx.x, width);
+    if (how == Shuffle::up) y[threadIdx.x] = __shfl_up_sync(~0u, x, 1, width);
+    if (how == Shuffle::down) y[threadIdx.x] = __shfl_down_sync(~0u, x, 1, width);
+    if (how == Shuffle::exclusive_or) y[threadIdx.x] = __shfl_xor_sync(~0u, x, 1, width);
+}
+static int shuffle_is_right(Shuffle how, int width, float of_lane_5)
+{
+    Buffer<float> y(32);
+    GX_LAUNCH(shuffle_numbers, 1, 32, 0, 0, y.data, how, width);
+    return y.download()[5] == of_lane_5;
+}
+static int a_shuffle_of_width_24(bool bug) { return shuffle_is_right(Shuffle::index, bug ? 24 : 32, 5); }
+static int a_shuffle_up_of_width_64(bool bug) { return shuffle_is_right(Shuffle::up, bug ? 64 : 16, 4); }
+static int a_shuffle_down_of_width_0(bool bug) { return shuffle_is_right(Shuffle::down, bug ? 0 : 8, 6); }
+static int a_shuffle_xor_of_width_12(bool bug) { return shuffle_is_right(Shuffle::exclusive_or, bug ? 12 : 4, 4); }
 
 __global__ void wait_for_flag(int *flag, bool bug)
 {
@@ -373,14 +404,15 @@ __global__ void rows_by_ldmatrix(float *y, Rows how)
     __syncthreads();
     y[threadIdx.x] = (float)(r[3] & 0xffff);
 }
-static int load_rows(Rows how)
+static int load_rows(Rows how, int threads = 32)
 {
     Buffer<float> y(32);
-    GX_LAUNCH(rows_by_ldmatrix, 1, 32, 0, 0, y.data, how);
+    GX_LAUNCH(rows_by_ldmatrix, 1, threads, 0, 0, y.data, how);
     return y.download()[31] == 31 && y.download()[0] == 24;
 }
 static int half_a_load_of_matrices(bool bug) { return load_rows({bug ? 16 : 32, 8, 0, true}); }
 static int misaligned_matrix(bool bug) { return load_rows({32, 8, bug ? 4 : 0, true}); }
+static int a_load_of_matrices_by_a_short_warp(bool bug) { return load_rows({32, 8, 0, true}, bug ? 16 : 32); }
 // A column of a tile, read by a warp: without padding, all of it lies in one bank.
 template <int COLUMNS> __global__ void read_columns(float *y)
 {
@@ -449,6 +481,28 @@ static int copies_over_what_is_still_read(bool bug) { return reverse_x(bug ? TOO
 static int missing_syncthreads_behind_copies(bool bug) { return reverse_x(bug ? NO_BARRIER : RIGHT); }
 static int copies_that_nobody_waits_for(bool bug) { return reverse_x(bug ? NEVER : RIGHT); }
 
+struct OneCopy {
+    int to, from, bytes; // to, from: bytes beyond an alignment of 16
+};
+__global__ void copy_sixteen_bytes(float *y, const char *x, OneCopy how)
+{
+    GX_SHARED(float4, tile, [2]);
+    gx_cp_async<16>((char *)tile + how.to, x + how.from, how.bytes);
+    gx_cp_async_commit();
+    gx_cp_async_wait<0>();
+    y[0] = tile[0].x;
+}
+static int copy_is_right(OneCopy how)
+{
+    Buffer<float> x(std::vector<float>(8, 2)), y(1);
+    GX_LAUNCH(copy_sixteen_bytes, 1, 1, 0, 0, y.data, (const char *)x.data, how);
+    return y.download()[0] == 2;
+}
+static int a_misaligned_place_for_cp_async(bool bug) { return copy_is_right({bug ? 8 : 0, 0, 16}); }
+static int a_misaligned_source_of_cp_async(bool bug) { return copy_is_right({0, bug ? 8 : 16, 16}); }
+static int more_bytes_than_cp_async_copies(bool bug) { return copy_is_right({0, 0, bug ? 17 : 16}); }
+static int fewer_bytes_than_none_by_cp_async(bool bug) { return copy_is_right({0, 0, bug ? -1 : 4}); }
+
 __global__ void ones_times_x_in_tf32(float *y, int lanes, float x)
 {
     const unsigned one = gx_tf32(1), a[4] = {one, one, one, one}, b = __float_as_uint(x);
@@ -457,13 +511,14 @@ __global__ void ones_times_x_in_tf32(float *y, int lanes, float x)
     __syncthreads();
     y[threadIdx.x] = d[3];
 }
-static int multiply_in_tf32(int lanes, float x)
+static int multiply_in_tf32(int lanes, float x, int threads = 32)
 {
     Buffer<float> y(32);
-    GX_LAUNCH(ones_times_x_in_tf32, 1, 32, 0, 0, y.data, lanes, x);
+    GX_LAUNCH(ones_times_x_in_tf32, 1, threads, 0, 0, y.data, lanes, x);
     return y.download()[31] == 8 * x;
 }
 static int half_a_product_of_tf32(bool bug) { return multiply_in_tf32(bug ? 16 : 32, 2); }
+static int a_product_of_tf32_by_a_short_warp(bool bug) { return multiply_in_tf32(32, 2, bug ? 16 : 32); }
 static int a_factor_that_is_no_tf32(bool bug) { return multiply_in_tf32(32, 1 + (bug ? 1 : 2) / 2048.0f); }
 
 // Each lane stores its number; lane i then reads the row of the next lane.
@@ -475,13 +530,14 @@ __global__ void rows_by_stmatrix(float *y, Rows how)
     if (how.sync) __syncwarp();
     y[threadIdx.x] = (float)tile[how.shift + (int)(threadIdx.x + 1) % 32 * how.stride];
 }
-static int store_rows(Rows how)
+static int store_rows(Rows how, int threads = 32)
 {
     Buffer<float> y(32);
-    GX_LAUNCH(rows_by_stmatrix, 1, 32, 0, 0, y.data, how);
+    GX_LAUNCH(rows_by_stmatrix, 1, threads, 0, 0, y.data, how);
     return y.download()[0] == 4 && y.download()[30] == 28; // row 1 of matrix 0, row 7 of matrix 3
 }
 static int half_a_store_of_matrices(bool bug) { return store_rows({bug ? 16 : 32, 8, 0, true}); }
+static int a_store_of_matrices_by_a_short_warp(bool bug) { return store_rows({32, 8, 0, true}, bug ? 16 : 32); }
 static int a_misaligned_row_for_stmatrix(bool bug) { return store_rows({32, 8, bug ? 4 : 0, true}); }
 static int missing_syncwarp_behind_stmatrix(bool bug) { return store_rows({32, 8, 0, !bug}); }
 
@@ -611,17 +667,61 @@ static int a_branch(bool waits, bool joins)
 static int missing_event_in_a_graph(bool bug) { return a_branch(!bug, true); }
 static int a_branch_that_a_graph_does_not_join(bool bug) { return a_branch(true, !bug); }
 
-static int waiting_in_a_capture(bool bug)
+// A launch, the record of an event, and what f asks for: is all of it allowed in a capture?
+template <class F> static int may_be_captured(F f)
 {
     TwoStreams s;
     cudaGraph_t graph;
     Buffer<float> x(1);
     cudaStreamBeginCapture(s.a, cudaStreamCaptureModeGlobal);
     GX_LAUNCH(write_at, 1, 1, 0, s.a, x.data, 0);
-    if (bug) cudaStreamSynchronize(s.a);
-    const int right = cudaStreamEndCapture(s.a, &graph) == cudaSuccess;
+    cudaEventRecord(s.event, s.a);
+    const cudaError_t asked = f(s, x.data), ended = cudaStreamEndCapture(s.a, &graph);
     cudaGraphDestroy(graph);
+    return asked == cudaSuccess && ended == cudaSuccess;
+}
+static int waiting_in_a_capture(bool bug)
+{
+    return may_be_captured([bug](TwoStreams &s, float *) { return bug ? cudaStreamSynchronize(s.a) : cudaSuccess; });
+}
+static int waiting_for_the_device_in_a_capture(bool bug)
+{
+    return may_be_captured([bug](TwoStreams &, float *) { return bug ? cudaDeviceSynchronize() : cudaSuccess; });
+}
+static int waiting_for_an_event_in_a_capture(bool bug)
+{
+    return may_be_captured([bug](TwoStreams &s, float *) { return bug ? cudaEventSynchronize(s.event) : cudaSuccess; });
+}
+static int a_query_of_a_stream_in_a_capture(bool bug)
+{
+    return may_be_captured([bug](TwoStreams &s, float *) { return cudaStreamQuery(bug ? s.a : s.b); });
+}
+static int a_query_of_an_event_in_a_capture(bool bug)
+{
+    return may_be_captured([bug](TwoStreams &s, float *) { return bug ? cudaEventQuery(s.event) : cudaSuccess; });
+}
+static int memory_taken_in_a_capture(bool bug)
+{
+    void *taken = nullptr;
+    const int right = may_be_captured([&](TwoStreams &, float *) { return bug ? cudaMalloc(&taken, 4) : cudaSuccess; });
+    cudaFree(taken);
     return right;
+}
+static int pageable_memory_in_a_capture(bool bug)
+{
+    float pageable = 1;
+    Pinned pinned(1);
+    return may_be_captured([&](TwoStreams &s, float *x) {
+        return cudaMemcpyAsync(x, bug ? &pageable : pinned.data, sizeof *x, cudaMemcpyHostToDevice, s.a);
+    });
+}
+static int a_copy_that_waits_in_a_capture(bool bug)
+{
+    Buffer<float> y(1);
+    return may_be_captured([&](TwoStreams &s, float *x) {
+        return bug ? cudaMemcpy(y.data, x, sizeof *x, cudaMemcpyDeviceToDevice)
+                   : cudaMemcpyAsync(y.data, x, sizeof *x, cudaMemcpyDeviceToDevice, s.a);
+    });
 }
 
 // ---- on two cards --------------------------------------------------------------------------------------------------
@@ -663,6 +763,23 @@ static int two_ranks_on_one_card(bool bug)
         if (c) ncclCommDestroy(c);
     return right;
 }
+
+// Rank 0 of two, and another one that says which it is and of how many.
+static int two_ranks_come(int second_rank, int of_ranks)
+{
+    ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm[2] = {nullptr, nullptr};
+    config.blocking = 0;
+    ncclGetUniqueId(&id);
+    const ncclResult_t first = ncclCommInitRankConfig(&comm[0], 2, id, 0, &config),
+                       second = ncclCommInitRankConfig(&comm[1], of_ranks, id, second_rank, &config);
+    for (ncclComm_t c : comm)
+        if (c) ncclCommDestroy(c);
+    return first == ncclInProgress && second == ncclInProgress;
+}
+static int a_rank_that_comes_twice(bool bug) { return two_ranks_come(bug ? 0 : 1, 2); }
+static int ranks_that_count_themselves_differently(bool bug) { return two_ranks_come(1, bug ? 3 : 2); }
 
 // ---- the emulator's own variables ----------------------------------------------------------------------------------
 static int one_store_with(const char *name, const char *value)
@@ -834,6 +951,8 @@ static const struct {
     BUG(too_much_declared_and_dynamic_shared_memory),
     BUG(stack_overflow),
     BUG(misaligned_load),
+    BUG(misaligned_store),
+    BUG(misaligned_atomic),
     BUG(missing_syncthreads),
     BUG(missing_syncwarp),
     BUG(race_of_threads),
@@ -842,12 +961,17 @@ static const struct {
     BUG(different_intrinsics),
     BUG(lane_not_in_its_mask),
     BUG(exited_lane),
+    BUG(a_shuffle_of_width_24),
+    BUG(a_shuffle_up_of_width_64),
+    BUG(a_shuffle_down_of_width_0),
+    BUG(a_shuffle_xor_of_width_12),
     BUG(barrier_deadlock),
     BUG(barriers_of_two_branches),
     BUG(half_a_product),
     BUG(a_product_of_a_short_warp),
     BUG(half_a_load_of_matrices),
     BUG(misaligned_matrix),
+    BUG(a_load_of_matrices_by_a_short_warp),
     BUG(missing_syncwarp_before_ldmatrix),
     BUG(rows_that_meet_in_a_bank),
     BUG(lanes_that_meet_in_a_bank),
@@ -855,17 +979,27 @@ static const struct {
     BUG(copies_over_what_is_still_read),
     BUG(missing_syncthreads_behind_copies),
     BUG(copies_that_nobody_waits_for),
+    BUG(a_misaligned_place_for_cp_async),
+    BUG(a_misaligned_source_of_cp_async),
+    BUG(more_bytes_than_cp_async_copies),
+    BUG(fewer_bytes_than_none_by_cp_async),
     BUG(an_mbarrier_never_initialised),
     BUG(missing_syncthreads_behind_an_init),
     BUG(an_mbarrier_overwritten),
     BUG(an_mbarrier_initialised_twice),
     BUG(an_mbarrier_for_nobody),
+    BUG(a_misaligned_mbarrier),
+    BUG(missing_fence_behind_an_init),
+    BUG(a_fence_of_mbarriers_by_another_thread),
     BUG(an_arrival_too_many),
     BUG(an_arrival_too_few),
     BUG(more_bytes_than_an_mbarrier_counts),
     BUG(waiting_for_the_other_parity),
+    BUG(waiting_for_a_third_parity),
     BUG(reading_before_tma_has_landed),
     BUG(tma_over_what_is_still_read),
+    BUG(fewer_bytes_expected_than_a_copy_has),
+    BUG(an_argument_that_is_no_tensor_map),
     BUG(missing_wait_for_tma),
     BUG(missing_wait_before_tma),
     BUG(a_tile_released_before_wgmma_has_read_it),
@@ -878,11 +1012,16 @@ static const struct {
     BUG(missing_wait_for_wgmma),
     BUG(missing_commit_of_wgmma),
     BUG(sums_written_under_wgmma),
+    BUG(sums_written_before_the_wait_for_wgmma),
     BUG(another_swizzle_than_tmas),
     BUG(a_matrix_that_begins_within_its_swizzle),
     BUG(a_matrix_beyond_shared_memory),
+    BUG(a_misaligned_matrix_for_wgmma),
+    BUG(a_descriptor_with_a_base_offset),
+    BUG(a_descriptor_with_reserved_bits),
     BUG(a_warpgroup_of_three_warps),
     BUG(wgmma_by_half_a_warp),
+    BUG(wgmma_by_a_short_warp),
     BUG(warps_with_different_products),
     BUG(lanes_with_different_products),
     BUG(a_warpgroup_from_the_second_warp_on),
@@ -904,9 +1043,18 @@ static const struct {
     BUG(missing_event_in_a_graph),
     BUG(a_branch_that_a_graph_does_not_join),
     BUG(waiting_in_a_capture),
+    BUG(waiting_for_the_device_in_a_capture),
+    BUG(waiting_for_an_event_in_a_capture),
+    BUG(a_query_of_a_stream_in_a_capture),
+    BUG(a_query_of_an_event_in_a_capture),
+    BUG(memory_taken_in_a_capture),
+    BUG(pageable_memory_in_a_capture),
+    BUG(a_copy_that_waits_in_a_capture),
     BUG(memory_of_another_card),
     BUG(a_stream_of_another_card),
     BUG(two_ranks_on_one_card),
+    BUG(a_rank_that_comes_twice),
+    BUG(ranks_that_count_themselves_differently),
     BUG(a_queue_of_no_operations),
     BUG(a_misspelt_word),
     BUG(a_seed_that_is_no_number),
@@ -919,8 +1067,10 @@ static const struct {
     BUG(a_graph_made_behind_a_collective),
     BUG(a_group_made_behind_a_collective),
     BUG(half_a_product_of_tf32),
+    BUG(a_product_of_tf32_by_a_short_warp),
     BUG(a_factor_that_is_no_tf32),
     BUG(half_a_store_of_matrices),
+    BUG(a_store_of_matrices_by_a_short_warp),
     BUG(a_misaligned_row_for_stmatrix),
     BUG(missing_syncwarp_behind_stmatrix),
 };

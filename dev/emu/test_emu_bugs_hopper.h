@@ -9,20 +9,24 @@ enum class Fault {
     no_barrier_behind_init,
     overwritten,
     initialised_twice,
+    misaligned,
     count,
     one_too_many,
     one_too_few,
     too_many_bytes,
     parity,
+    third_parity,
 };
 // All threads but the first put a number, which the first one adds up.
 __global__ void sum_behind_an_mbarrier(float *y, Fault fault)
 {
     GX_SHARED(unsigned long long, barrier, );
+    GX_SHARED(unsigned long long, others, [2]);
     GX_SHARED(float, numbers, [32]);
     const int t = (int)threadIdx.x;
     if (t == 0 && fault != Fault::never_initialised) gx_mbarrier_init(&barrier, fault == Fault::count ? 0 : 31);
     if (t == 0 && fault == Fault::initialised_twice) gx_mbarrier_init(&barrier, 31);
+    if (t == 0 && fault == Fault::misaligned) gx_mbarrier_init((unsigned long long *)((char *)others + 4), 31);
     if (t == 0 && fault == Fault::overwritten) barrier = 31;
     if (fault != Fault::no_barrier_behind_init) __syncthreads();
     if (t) {
@@ -32,7 +36,7 @@ __global__ void sum_behind_an_mbarrier(float *y, Fault fault)
         if (t > 1 || fault != Fault::one_too_few) gx_mbarrier_arrive(&barrier);
         return;
     }
-    gx_mbarrier_wait(&barrier, fault == Fault::parity ? 1 : 0);
+    gx_mbarrier_wait(&barrier, fault == Fault::parity ? 1 : fault == Fault::third_parity ? 2 : 0);
     for (int i = 1; i < 32; i++) y[0] += numbers[i];
 }
 static int sum_of_31(Fault fault)
@@ -48,34 +52,48 @@ static int missing_syncthreads_behind_an_init(bool bug)
 }
 static int an_mbarrier_overwritten(bool bug) { return sum_of_31(bug ? Fault::overwritten : Fault::none); }
 static int an_mbarrier_initialised_twice(bool bug) { return sum_of_31(bug ? Fault::initialised_twice : Fault::none); }
+static int a_misaligned_mbarrier(bool bug) { return sum_of_31(bug ? Fault::misaligned : Fault::none); }
 static int an_mbarrier_for_nobody(bool bug) { return sum_of_31(bug ? Fault::count : Fault::none); }
 static int an_arrival_too_many(bool bug) { return sum_of_31(bug ? Fault::one_too_many : Fault::none); }
 static int an_arrival_too_few(bool bug) { return sum_of_31(bug ? Fault::one_too_few : Fault::none); }
 static int more_bytes_than_an_mbarrier_counts(bool bug) { return sum_of_31(bug ? Fault::too_many_bytes : Fault::none); }
 static int waiting_for_the_other_parity(bool bug) { return sum_of_31(bug ? Fault::parity : Fault::none); }
+static int waiting_for_a_third_parity(bool bug) { return sum_of_31(bug ? Fault::third_parity : Fault::none); }
 
 // ---- TMA -----------------------------------------------------------------------------------------------------------
-struct Moment {
+enum class InitFence { own, of_another_thread, proxy, none }; // behind the initialisation of the barriers
+struct Boxes {
     bool wait, barrier; // does thread 0 wait for the copy; do the threads wait for each other before the next one
+    InitFence fence;
+    unsigned expected; // bytes of a copy
+    bool is_map;
 };
+constexpr Boxes right_boxes = {true, true, InitFence::own, 128, true};
 // Two boxes, one after another, to the same place, for all threads.
-__global__ void two_boxes(float *y, const __grid_constant__ CUtensorMap map, Moment m)
+__global__ void two_boxes(float *y, const __grid_constant__ CUtensorMap map, Boxes how)
 {
     GX_DYNAMIC_SHARED(float, tile);
     GX_SHARED(unsigned long long, barrier, [2]);
     const int t = (int)threadIdx.x;
     float sum = 0;
     if (t < 2) gx_mbarrier_init(&barrier[t], 1);
+    if (how.fence == InitFence::own) gx_mbarrier_fence_init();
+    __syncthreads();
+    if (how.fence == InitFence::of_another_thread && t == 2) gx_mbarrier_fence_init();
+    if (how.fence == InitFence::proxy && t == 2) gx_fence_proxy_async();
     __syncthreads();
     for (int turn = 0; turn < 2; turn++) {
-        if (t == 0) gx_mbarrier_arrive_expect(&barrier[turn], 128), gx_tma_load(tile, &map, &barrier[turn], {0, turn});
-        if (t || m.wait) gx_mbarrier_wait(&barrier[turn], 0);
+        if (t == 0) {
+            gx_mbarrier_arrive_expect(&barrier[turn], how.expected);
+            gx_tma_load(tile, &map, &barrier[turn], {0, turn});
+        }
+        if (t || how.wait) gx_mbarrier_wait(&barrier[turn], 0);
         sum += tile[t];
-        if (m.barrier) __syncthreads();
+        if (how.barrier) __syncthreads();
     }
     y[t] = sum;
 }
-static int sums_of_two_boxes(Moment m)
+static int sums_of_two_boxes(Boxes how)
 {
     Buffer<float> x(counting(64)), y(32);
     CUtensorMap map;
@@ -85,14 +103,49 @@ static int sums_of_two_boxes(Moment m)
                                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
                                CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE))
         return 0;
-    GX_LAUNCH(two_boxes, 1, 32, 128, 0, y.data, map, m);
+    if (!how.is_map) memset((void *)&map, 0, sizeof map);
+    GX_LAUNCH(two_boxes, 1, 32, 128, 0, y.data, map, how);
     const std::vector<float> sums = y.download();
     int right = 1;
     for (int i = 0; i < 32; i++) right &= sums[(size_t)i] == (float)(2 * i + 32);
     return right;
 }
-static int reading_before_tma_has_landed(bool bug) { return sums_of_two_boxes({!bug, true}); }
-static int tma_over_what_is_still_read(bool bug) { return sums_of_two_boxes({true, !bug}); }
+static int reading_before_tma_has_landed(bool bug)
+{
+    Boxes how = right_boxes;
+    how.wait = !bug;
+    return sums_of_two_boxes(how);
+}
+static int tma_over_what_is_still_read(bool bug)
+{
+    Boxes how = right_boxes;
+    how.barrier = !bug;
+    return sums_of_two_boxes(how);
+}
+static int missing_fence_behind_an_init(bool bug)
+{
+    Boxes how = right_boxes;
+    how.fence = bug ? InitFence::none : InitFence::own;
+    return sums_of_two_boxes(how);
+}
+static int a_fence_of_mbarriers_by_another_thread(bool bug) // a fence of the proxy may be another thread's
+{
+    Boxes how = right_boxes;
+    how.fence = bug ? InitFence::of_another_thread : InitFence::proxy;
+    return sums_of_two_boxes(how);
+}
+static int fewer_bytes_expected_than_a_copy_has(bool bug)
+{
+    Boxes how = right_boxes;
+    how.expected = bug ? 64 : 128;
+    return sums_of_two_boxes(how);
+}
+static int an_argument_that_is_no_tensor_map(bool bug)
+{
+    Boxes how = right_boxes;
+    how.is_map = !bug;
+    return sums_of_two_boxes(how);
+}
 
 // ---- TMA and wgmma: a product with a producer and consumers --------------------------------------------------------
 enum class Slip {
@@ -109,9 +162,13 @@ enum class Slip {
     no_wait,
     no_commit,
     sums_written,
+    sums_written_last,
     other_swizzle,
     step_of_another_row,
     beyond_memory,
+    misaligned_matrix,
+    base_offset,
+    reserved_bits,
     three_warps,
     half_a_warp,
     warps_that_differ,
@@ -154,14 +211,21 @@ __device__ inline void multiply_tile(float (&d)[32], const __nv_bfloat16 *a, con
     for (int k = 0; k < SLIP_STEP / 16; k++) {
         const bool differs =
             (slip == Slip::warps_that_differ && warp == 1) || (slip == Slip::lanes_that_differ && lane == 9);
-        const int step = slip == Slip::step_of_another_row ? 64 + k * 16 : differs ? 0 : k * 16;
+        const int step = slip == Slip::step_of_another_row ? 64 + k * 16
+                         : slip == Slip::misaligned_matrix ? 4
+                         : differs                         ? 0
+                                                           : k * 16;
         const int swizzle = slip == Slip::other_swizzle ? 64 : 128;
         const unsigned stride = slip == Slip::beyond_memory ? 1 << 15 : swizzle * 8u;
+        const unsigned long long bits = slip == Slip::base_offset     ? 1ull << 49
+                                        : slip == Slip::reserved_bits ? 1ull << 14
+                                                                      : 0; // of the descriptor, beyond what is right
         if (slip == Slip::three_warps && warp == 3) continue;
         if (slip == Slip::half_a_warp && warp == 3 && lane >= 16) continue;
-        gx_wgmma<64, false>(d, gx_wgmma_descriptor(a + step, 0, stride, swizzle),
+        gx_wgmma<64, false>(d, gx_wgmma_descriptor(a + step, 0, stride, swizzle) | bits,
                             gx_wgmma_descriptor(b + step, 0, swizzle * 8u, swizzle), !is_first || k > 0);
         if (slip == Slip::sums_written && k == 1) d[5] = 0;
+        if (slip == Slip::sums_written_last && k == SLIP_STEP / 16 - 1) d[5] = 0;
     }
     if (slip == Slip::sizes_that_differ)
         gx_wgmma<8, false>(*(float(*)[4])d, gx_wgmma_descriptor(a, 0, 1024, 128), gx_wgmma_descriptor(b, 0, 1024, 128),
@@ -246,9 +310,13 @@ SLIP(missing_wgmma_fence, no_fence)
 SLIP(missing_wait_for_wgmma, no_wait)
 SLIP(missing_commit_of_wgmma, no_commit)
 SLIP(sums_written_under_wgmma, sums_written)
+SLIP(sums_written_before_the_wait_for_wgmma, sums_written_last)
 SLIP(another_swizzle_than_tmas, other_swizzle)
 SLIP(a_matrix_that_begins_within_its_swizzle, step_of_another_row)
 SLIP(a_matrix_beyond_shared_memory, beyond_memory)
+SLIP(a_misaligned_matrix_for_wgmma, misaligned_matrix)
+SLIP(a_descriptor_with_a_base_offset, base_offset)
+SLIP(a_descriptor_with_reserved_bits, reserved_bits)
 SLIP(a_warpgroup_of_three_warps, three_warps)
 SLIP(wgmma_by_half_a_warp, half_a_warp)
 SLIP(warps_with_different_products, warps_that_differ)
@@ -257,12 +325,12 @@ SLIP(a_warpgroup_from_the_second_warp_on, a_late_warpgroup)
 SLIP(sums_of_products_of_two_sizes, sizes_that_differ)
 
 // Ones, written by the threads themselves, times ones.
-__global__ void ones_by_wgmma(float *y, bool bug)
+__global__ void ones_by_wgmma(float *y, bool fences)
 {
     GX_SHARED(__nv_bfloat16, ones, [64 * 16]);
     float d[4];
     for (int i = 0; i < 8; i++) ones[threadIdx.x * 8 + i] = __nv_bfloat16(1.0f);
-    if (!bug) gx_fence_proxy_async();
+    if (fences) gx_fence_proxy_async();
     __syncthreads();
     const unsigned long long x = gx_wgmma_descriptor(ones, 1024, 128, 0);
     gx_wgmma_fence();
@@ -271,11 +339,13 @@ __global__ void ones_by_wgmma(float *y, bool bug)
     gx_wgmma_wait<0>();
     y[threadIdx.x] = d[3];
 }
-static int missing_proxy_fence(bool bug)
+static int multiply_ones(bool fences, int threads)
 {
     Buffer<float> y(128);
-    GX_LAUNCH(ones_by_wgmma, 1, 128, 0, 0, y.data, bug);
+    GX_LAUNCH(ones_by_wgmma, 1, threads, 0, 0, y.data, fences);
     return y.download() == std::vector<float>(128, 16);
 }
+static int missing_proxy_fence(bool bug) { return multiply_ones(!bug, 128); }
+static int wgmma_by_a_short_warp(bool bug) { return multiply_ones(true, bug ? 16 : 128); }
 
 #endif

@@ -78,6 +78,7 @@ __global__ void load_box(T *y, float *before, const __grid_constant__ CUtensorMa
     for (int i = 0; i < RANK; i++) at[i] = b.at[i];
     if (threadIdx.x == 0) {
         gx_mbarrier_init(&barrier, 1);
+        gx_mbarrier_fence_init();
         memset(tile, 0, (size_t)bytes);
         gx_mbarrier_arrive_expect(&barrier, (unsigned)bytes);
         gx_tma_load<RANK>(tile, &map, &barrier, at);
@@ -168,38 +169,40 @@ TEST(maps_of_tensors_are_refused_as_by_the_driver)
     alignas(64) unsigned char room[192] = {};
     Buffer<__nv_bfloat16> x(4096);
     const unsigned ones[4] = {1, 1, 1, 1};
-    static const struct {
+    const CUtensorMapSwizzle none = CU_TENSOR_MAP_SWIZZLE_NONE, of_64 = CU_TENSOR_MAP_SWIZZLE_64B,
+                             of_128 = CU_TENSOR_MAP_SWIZZLE_128B;
+    const CUresult right = CUDA_SUCCESS, refused = CUDA_ERROR_INVALID_VALUE;
+    const struct {
         const char *what;
         int map, data; // bytes beyond an alignment
         unsigned rank;
-        unsigned long long dim[2], stride;
-        unsigned box[2];
+        unsigned long long dim[3], stride[2];
+        unsigned box[3];
         CUtensorMapSwizzle swizzle;
         CUresult result;
     } cases[] = {
-        {"right", 0, 0, 2, {64, 8}, 128, {64, 8}, CU_TENSOR_MAP_SWIZZLE_128B, CUDA_SUCCESS},
-        {"the map's alignment", 32, 0, 2, {64, 8}, 128, {64, 8}, CU_TENSOR_MAP_SWIZZLE_128B, CUDA_ERROR_INVALID_VALUE},
-        {"the data's", 0, 8, 2, {64, 8}, 128, {64, 8}, CU_TENSOR_MAP_SWIZZLE_128B, CUDA_ERROR_INVALID_VALUE},
-        {"no dimensions", 0, 0, 0, {64, 8}, 128, {64, 8}, CU_TENSOR_MAP_SWIZZLE_128B, CUDA_ERROR_INVALID_VALUE},
-        {"an empty one", 0, 0, 2, {64, 0}, 128, {64, 8}, CU_TENSOR_MAP_SWIZZLE_128B, CUDA_ERROR_INVALID_VALUE},
-        {"a stride", 0, 0, 2, {60, 8}, 120, {64, 8}, CU_TENSOR_MAP_SWIZZLE_128B, CUDA_ERROR_INVALID_VALUE},
-        {"rows that overlap", 0, 0, 2, {64, 8}, 64, {64, 8}, CU_TENSOR_MAP_SWIZZLE_128B, CUDA_ERROR_INVALID_VALUE},
-        {"a long box", 0, 0, 2, {64, 512}, 128, {64, 257}, CU_TENSOR_MAP_SWIZZLE_128B, CUDA_ERROR_INVALID_VALUE},
-        {"an empty box", 0, 0, 2, {64, 8}, 128, {64, 0}, CU_TENSOR_MAP_SWIZZLE_128B, CUDA_ERROR_INVALID_VALUE},
-        {"a box's row", 0, 0, 2, {64, 8}, 128, {12, 8}, CU_TENSOR_MAP_SWIZZLE_NONE, CUDA_ERROR_INVALID_VALUE},
-        {"a row beyond its swizzle",
-         0,
-         0,
-         2,
-         {64, 8},
-         128,
-         {64, 8},
-         CU_TENSOR_MAP_SWIZZLE_64B,
-         CUDA_ERROR_INVALID_VALUE},
+        {"right", 0, 0, 2, {64, 8}, {128}, {64, 8}, of_128, right},
+        {"the map's alignment", 32, 0, 2, {64, 8}, {128}, {64, 8}, of_128, refused},
+        {"the data's", 0, 8, 2, {64, 8}, {128}, {64, 8}, of_128, refused},
+        {"no dimensions", 0, 0, 0, {64, 8}, {128}, {64, 8}, of_128, refused},
+        {"six dimensions", 0, 0, 6, {64, 8}, {128}, {64, 8}, of_128, refused},
+        {"an empty one", 0, 0, 2, {64, 0}, {128}, {64, 8}, of_128, refused},
+        {"a dimension of 2^32", 0, 0, 2, {64, 1ull << 32}, {128}, {64, 8}, of_128, right},
+        {"a longer dimension", 0, 0, 2, {64, (1ull << 32) + 1}, {128}, {64, 8}, of_128, refused},
+        {"a stride", 0, 0, 2, {60, 8}, {120}, {64, 8}, of_128, refused},
+        {"a stride below 2^40", 0, 0, 2, {64, 8}, {(1ull << 40) - 16}, {64, 8}, of_128, right},
+        {"a stride of 2^40", 0, 0, 2, {64, 8}, {1ull << 40}, {64, 8}, of_128, refused},
+        {"rows that overlap", 0, 0, 2, {64, 8}, {64}, {64, 8}, of_128, refused},
+        {"a multiple of a stride", 0, 0, 3, {64, 2, 2}, {128, 384}, {64, 2, 2}, of_128, right},
+        {"no multiple of a stride", 0, 0, 3, {64, 2, 2}, {128, 272}, {64, 2, 2}, of_128, refused},
+        {"a long box", 0, 0, 2, {64, 512}, {128}, {64, 257}, of_128, refused},
+        {"an empty box", 0, 0, 2, {64, 8}, {128}, {64, 0}, of_128, refused},
+        {"a box's row", 0, 0, 2, {64, 8}, {128}, {12, 8}, none, refused},
+        {"a row beyond its swizzle", 0, 0, 2, {64, 8}, {128}, {64, 8}, of_64, refused},
     };
     auto encode = [&](const auto &c) {
         return cuTensorMapEncodeTiled((CUtensorMap *)(room + c.map), CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, c.rank,
-                                      (char *)x.data + c.data, c.dim, &c.stride, c.box, ones,
+                                      (char *)x.data + c.data, c.dim, c.stride, c.box, ones,
                                       CU_TENSOR_MAP_INTERLEAVE_NONE, c.swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,
                                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     };

@@ -9,9 +9,10 @@
 // arrives as zeros. Its bytes, all of the box's, are counted by the barrier (mbarrier.h). The place is NaN, to threads
 // and to wgmma, from the beginning until the wait that the copy lands in, and global memory is read then.
 //
-// The map is checked as the driver's manual says ("Tensor Map Object Management"). Not modelled: interleaved tensors,
-// strides of elements, fills with NaN, im2col, boxes narrower than their swizzle, 5 dimensions, stores, multicast, and
-// that the map's own memory needs a fence where a kernel writes it.
+// The map is checked as the driver's manual says ("Tensor Map Object Management"; a stride that is no multiple of the
+// one before is refused, too). Not modelled: interleaved tensors, strides of elements, fills with NaN, im2col, boxes
+// narrower than their swizzle, 5 dimensions, stores, multicast, and that the map's own memory needs a fence where a
+// kernel writes it.
 #ifndef GX_EMU_TMA_H
 #define GX_EMU_TMA_H
 #include "async_proxy.h"
@@ -191,6 +192,7 @@ void gx_tma_load(void *to, const CUtensorMap *map, unsigned long long *barrier, 
                           emu::shared_address(to), alignment);
     memset(to, emu::fresh_byte, bytes);
     emu::Hidden hidden;
+    emu::check_that_async_sees(m, place);
     memset(emu::seen_by_async(to), emu::fresh_byte, bytes);
     emu::release_order(&m.order[m.phase & 1]);
     m.landings.push_back({[c] { emu::land(c); }, (unsigned)bytes});

@@ -242,7 +242,8 @@ inline void return_sums(WgmmasUnderWay &mine, const Place &place)
             continue;
         }
         if (!is_all_nan_pattern(s.d, s.values.size()))
-            kernel_fails("%s: the sums were written while products add to them", text(place).c_str());
+            kernel_fails("%s: the sums were written before this wait for the products that add to them",
+                         text(place).c_str());
         std::copy(s.values.begin(), s.values.end(), s.d);
         mine.sums.erase(mine.sums.begin() + (long)i);
         mine.fenced = false;
