@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 OPS = 2e-6     # relative: float64 results rounded to fp32, from inputs that may differ in their last bit
-MODELS = 2e-5  # relative, in each model's ref.safetensors: fp32 sums in another order, through a few layers and ten steps
+MODELS = 2e-5  # relative, in each model's ref.safetensors and its curve: fp32 sums in another order, through a few layers and ten steps
 NUMBERS = 1e-12 # float64 results, in .jsonl: absolute below 1, relative above
 SPREADS = 4    # AdamW runs may be this many times as far apart as runs that begin one ulp apart
 MAXIMA = 1.5   # by how much the farthest of many numbers rounded in another order may be off otherwise
@@ -47,6 +47,9 @@ def deviation(file, name, old, new):
         floor = 2.0 ** -10 * norm(old["loss"]) if name.endswith(".loss") else 1e-6 * norm(old["grad." + name[14:]])
         a, b = (np.maximum(t[name].astype(np.float64), floor) for t in (old, new))
         return float(np.abs(np.log(a / b)).max()) / np.log(MAGNITUDE)
+    if name.endswith(".autocast"):  # what is compared is how far the curve in bf16 is from that in fp32
+        a, b = (norm(t[name] - t[name.replace(".autocast", ".fp32")]) for t in (old, new))
+        return abs(float(np.log(a / b))) / np.log(MAGNITUDE)
     if ".max_error." in name:
         return abs(float(np.log(old[name][0] / new[name][0]))) / np.log(MAXIMA)
     a, b = old[name], new[name]
@@ -58,7 +61,7 @@ def deviation(file, name, old, new):
     a, b = np.where(infinite, 0, a), np.where(infinite, 0, b)
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return np.inf
-    bound = (MODELS if file.endswith("/ref.safetensors") else OPS) * scale(name, old)
+    bound = (MODELS if file.endswith(("/ref.safetensors", "_curves.safetensors")) else OPS) * scale(name, old)
     if name == "adamw.losses":
         bound += SPREADS * norm(old["adamw.spread"])
     elif name.startswith("adamw.") and "adamw_spread." + name[6:] in old:

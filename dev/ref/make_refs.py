@@ -6,10 +6,11 @@ Writes  ops.safetensors                                    single operations, fo
         attention_bf16.safetensors                         attention on bf16 numbers, and how far PyTorch is off in bf16
         llama_<name>/{config.json, model.safetensors}      small LLaMAs, as transformers saves them
         llama_<name>/ref.safetensors                       what those models compute
+        llama_curves.safetensors                           their losses and norms over ten steps, in fp32 and under autocast to bf16
 
 Everything is fp32 or int32, but for the bf16 inputs of attention_bf16; a scalar has the shape [1].
 Operations: the inputs are fp32 values, the results are computed from them in float64 and then stored
-as fp32, so a deviation is the library's own. Models: float32 throughout, by transformers itself with attn_implementation="eager".
+as fp32, so a deviation is the library's own. Models: float32, where bf16 is not named, by transformers itself with attn_implementation="eager".
 A second run on the same machine gives the same bytes; compare_refs.py judges other machines' runs.
 """
 import argparse
@@ -536,6 +537,7 @@ CLASSES = {"mistral": (MistralConfig, MistralForCausalLM), "qwen2": (Qwen2Config
            "qwen3": (Qwen3Config, Qwen3ForCausalLM)}  # by what the name begins with
 STEPS = 10        # of each optimizer
 PERTURBED = 4     # AdamW runs from weights one ulp away
+CURVES = 4        # of each model and precision
 
 
 def loss_of(model, tokens, labels):
@@ -554,18 +556,20 @@ def set_weights(model, values):
             p.copy_(values[name])
 
 
-def train(model, start, tokens, labels, optimizer):
-    """STEPS steps on one batch from the weights `start`: (loss before each step, final weights)."""
+def train(model, start, tokens, labels, optimizer, max_norm=math.inf, autocast=False):
+    """STEPS steps on one batch from the weights `start`: (loss before each step, final weights, norm of each step's gradients)."""
     set_weights(model, start)
     opt = optimizer(model)
-    losses = []
+    losses, norms = [], []
     for _ in range(STEPS):
         opt.zero_grad()
-        loss, _ = loss_of(model, tokens, labels)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            loss, _ = loss_of(model, tokens, labels)
         loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm, foreach=False))
         opt.step()
         losses.append(loss.detach())
-    return torch.stack(losses), weights(model)
+    return torch.stack(losses), weights(model), torch.stack(norms)
 
 
 def plain_sgd(model):
@@ -613,7 +617,16 @@ def distances_in_bf16(model, start, tokens, labels, grads, loss):
     return dump
 
 
+def curves(model, start, tokens, labels):
+    """[CURVES,2,STEPS]: losses and norms of AdamW's steps, clipped. In curve i every token is the i-th behind it in the vocabulary."""
+    V = model.config.vocab_size
+    batches = [((tokens + i) % V, torch.where(labels == IGNORE, IGNORE, (labels + i) % V)) for i in range(CURVES)]
+    return {name: torch.stack([torch.stack(train(model, start, *batch, decayed_adamw, 1.0, autocast)[::2]) for batch in batches])
+            for name, autocast in (("fp32", False), ("autocast", True))}
+
+
 def make_llama(out, name):
+    """Returns the model's curves."""
     B, T, config = MODELS[name]
     seed(name)
     make_config, make_model = CLASSES.get(name.split("_")[0], (LlamaConfig, LlamaForCausalLM))
@@ -639,20 +652,21 @@ def make_llama(out, name):
     dump.update(logits=logits, loss=loss, grad_norm=torch.stack([g.norm() for g in grads.values()]).norm())
     dump.update({f"grad.{n}": g for n, g in grads.items()})
 
-    dump["sgd.losses"], end = train(model, start, tokens, labels, plain_sgd)
+    dump["sgd.losses"], end, _ = train(model, start, tokens, labels, plain_sgd)
     dump.update({f"sgd.{n}": w for n, w in end.items()})
 
     # AdamW divides a gradient by its own size, so rounding noise in a gradient near zero becomes a
     # step of lr: how far runs drift apart that begin one ulp apart is what another program may differ by.
-    losses, end = train(model, start, tokens, labels, decayed_adamw)
+    losses, end, _ = train(model, start, tokens, labels, decayed_adamw)
     others = [train(model, one_ulp_away(start), tokens, labels, decayed_adamw) for _ in range(PERTURBED)]
     dump["adamw.losses"] = losses
-    dump["adamw.spread"] = torch.stack([(other - losses).abs() for other, _ in others]).amax(0)
+    dump["adamw.spread"] = torch.stack([(other - losses).abs() for other, _, _ in others]).amax(0)
     for n, w in end.items():
         dump[f"adamw.{n}"] = w
-        dump[f"adamw_spread.{n}"] = torch.stack([(other[n] - w).norm() for _, other in others]).amax()
+        dump[f"adamw_spread.{n}"] = torch.stack([(other[n] - w).norm() for _, other, _ in others]).amax()
     dump.update(distances_in_bf16(model, start, tokens, labels, grads, loss))
     save(out / f"llama_{name}" / "ref.safetensors", dump)
+    return {f"{name}.{precision}": c for precision, c in curves(model, start, tokens, labels).items()}
 
 
 def main():
@@ -666,8 +680,7 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     make_ops(out)
     make_attention_bf16(out)
-    for name in MODELS:
-        make_llama(out, name)
+    save(out / "llama_curves.safetensors", {name: c for model in MODELS for name, c in make_llama(out, model).items()})
     files = sorted(p for p in out.rglob("*") if p.is_file())
     for p in files:
         print(f"{p.stat().st_size:8d} {p.relative_to(out)}")
