@@ -131,7 +131,7 @@ help:
 	@echo "make bench-modes       data parallelism and all modes on two ranks beside serial on two threads (no Python needed)"
 	@echo "make pictures          docs/modes/*.svg: what each mode computes and sends, drawn from a recording"
 	@echo "make gpu               everything that a visit to a machine with a GPU runs; then dev/cuda/visit.sh OUT there (docs/gpu.md)"
-	@echo "make cuda-report       registers and spills of the kernels, and a step's time on paper on several cards; needs no GPU"
+	@echo "make cuda-report       registers, spills, shared memory and occupancy of the kernels, and a step's time on paper; needs no GPU"
 	@echo "make setup | format | clean"
 	@echo "variables: DEVICE=$(DEVICE) (cpu cuda emu) CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan, of emu banks) ARCHFLAGS='$(ARCHFLAGS)'"
 
@@ -276,7 +276,7 @@ EMU_RUNS   = "$(EMU_RTX) $(EMU_TSAN)/test_devices" "env GX_TRAIN_LLAMA=$(EMU)/tr
     "$(EMU_RTX) GX_EMU_ORDER=reverse $(EMU)/test_devices" \
     "$(EMU_RTX) GX_EMU_ORDER=random:7 GX_EMU_STREAMS=random:7 $(EMU)/test_devices" $(EMU)/test_precision "env GX_EMU_STREAMS=random:3 $(EMU)/test_precision" \
     $(EMU)/test_llama $(EMU)/test_generate $(EMU)/test_bert "$(EMU)/test_bert_modes masked_tokens_and vectors_in" "$(EMU)/test_modes without_labels early both_sides follow one_of_them" $(EMU)/test_memory $(EMU)/test_graphs "$(EMU_RTX) $(EMU_ASAN)/test_devices" $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu $(EMU_BANKS)/test_emu \
-    "dev/cuda/banks.sh --check $(EMU_BANKS)/test_devices" \
+    "dev/cuda/banks.sh --check $(EMU_BANKS)/test_devices" "dev/cuda/launches.sh --check $(EMU)/test_devices" \
     $(foreach w,$(filter-out workshop_attention,$(WORKSHOP)),"$(EMU)/$(w) --check") "$(EMU_H100) $(EMU)/workshop_attention --check" "$(EMU_H100_BF16) GX_EMU_ORDER=random:5 GX_EMU_STREAMS=random:5 $(EMU)/test_devices attention" \
     "$(EMU_H100) GX_EMU_ORDER=reverse $(EMU)/test_devices attention" "$(EMU_H100_BF16) $(EMU_ASAN)/test_devices attention" "$(EMU_ASAN)/test_devices attention_computes attention_hands" "env GX_EMU_ORDER=random:5 $(EMU)/test_devices attention_computes attention_drops" \
     "$(EMU_H100) $(EMU_TSAN)/test_devices attention_computes attention_drops"

@@ -24,7 +24,6 @@
 #ifndef GX_EMU_BANKS_H
 #define GX_EMU_BANKS_H
 #include "shared.h"
-#include <link.h>
 
 namespace emu
 {
@@ -107,12 +106,7 @@ struct Banks {
 inline Banks banks;
 constexpr unsigned bank_sites_max = 1 << 16;
 
-inline uintptr_t address_in_program(const void *at) // as addr2line wants it
-{
-    uintptr_t bias = 0;
-    dl_iterate_phdr([](dl_phdr_info *info, size_t, void *to) { return *(uintptr_t *)to = info->dlpi_addr, 1; }, &bias);
-    return (uintptr_t)at - bias - 1;
-}
+inline size_t address_of(const BankSite *s) { return address_in_program((const char *)s->at - 1); }
 inline const char *text(BankUse use)
 {
     return use == BankUse::load ? "load" : use == BankUse::store ? "store" : "atomic";
@@ -120,18 +114,14 @@ inline const char *text(BankUse use)
 
 inline void report_banks()
 {
-    const std::string name = environment("GX_EMU_BANKS_REPORT", "");
-    if (name.empty()) return;
-    FILE *f = fopen(name.c_str(), "a");
-    if (!f) fatal("GX_EMU_BANKS_REPORT: %s cannot be written", name.c_str());
-    char program[4096] = "";
-    if (readlink("/proc/self/exe", program, sizeof program - 1) < 0) fatal("/proc/self/exe cannot be read");
+    FILE *f = open_report("GX_EMU_BANKS_REPORT");
+    if (!f) return;
     for (unsigned i = 0; i < bank_sites_max; i++)
         if (const BankSite *s = banks.table[i])
-            fprintf(f, "%s\t%#zx\t%s\t%s %u\t%lld\t%lld\t%lld\t%d\t%d\n", program, (size_t)address_in_program(s->at),
+            fprintf(f, "%s\t%#zx\t%s\t%s %u\t%lld\t%lld\t%lld\t%d\t%d\n", program_file().c_str(), address_of(s),
                     s->kernel, text(s->use), s->bytes, s->counts.requests, s->counts.least, s->counts.conflicts,
                     s->worst.taken, s->worst.least);
-    if (fclose(f)) fatal("GX_EMU_BANKS_REPORT: %s cannot be written", name.c_str());
+    close_report(f, "GX_EMU_BANKS_REPORT");
 }
 
 inline BankSite *open_bank_site(const void *at, unsigned part, unsigned bytes, BankUse use)
@@ -197,8 +187,7 @@ GX_EMU_UNCOUNTED inline void count_request(BankSite *s, const BankRequest &r, in
     if (p.taken > p.least && refuses_bank_conflicts())
         kernel_fails("a %s of %u bytes by lanes %s of warp %d takes %d passes over the banks of shared memory, where "
                      "%d would do (addr2line -i -e PROGRAM %#zx)",
-                     text(s->use), s->bytes, text_of_lanes(r.lanes).c_str(), warp, p.taken, p.least,
-                     (size_t)address_in_program(s->at));
+                     text(s->use), s->bytes, text_of_lanes(r.lanes).c_str(), warp, p.taken, p.least, address_of(s));
 }
 
 // All lanes of the warp that have not exited are in the same place.

@@ -15,6 +15,7 @@
 #include "device.h"
 #include "memory.h"
 #include "graph.h"
+#include "launches.h"
 #include "stream.h"
 #include "visibility.h"
 #include <tuple>
@@ -41,6 +42,7 @@ void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 threads, siz
                   "a kernel's parameters are copied byte by byte");
     static_assert((!std::is_reference_v<P> && ...), "a kernel's parameters are values");
     if (cudaError_t e = check_launch((const void *)kernel, grid, threads, shared_bytes)) return (void)result(e);
+    note_launch((const void *)kernel, threads, shared_bytes);
     std::tuple<P...> copies(std::forward<A>(args)...);
     std::apply([&, number = 0](auto... p) mutable { (check_parameter(name, ++number, p), ...); }, copies);
     std::string bytes = bytes_of(kernel);

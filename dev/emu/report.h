@@ -10,7 +10,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+#include <link.h>
 #include <string>
+#include <unistd.h>
 
 namespace emu
 {
@@ -117,6 +119,32 @@ inline Choice environment_choice(const char *name, const char *otherwise)
     if (!read_number(value.c_str() + colon + 1, 0, INT64_MAX, &seed))
         fatal("%s is %s; behind the colon there must be a number", name, value.c_str());
     return {value.substr(0, colon), (unsigned long long)seed};
+}
+
+// ---- files that a program adds to when it ends, for scripts --------------------------------------------------------
+inline FILE *open_report(const char *variable) // the file that the variable names; nullptr: none
+{
+    const std::string name = environment(variable, "");
+    if (name.empty()) return nullptr;
+    FILE *f = fopen(name.c_str(), "a");
+    if (!f) fatal("%s: %s cannot be written", variable, name.c_str());
+    return f;
+}
+inline void close_report(FILE *f, const char *variable)
+{
+    if (fclose(f)) fatal("%s: %s cannot be written", variable, environment(variable, "").c_str());
+}
+inline std::string program_file()
+{
+    char name[4096] = "";
+    if (readlink("/proc/self/exe", name, sizeof name - 1) < 0) fatal("/proc/self/exe cannot be read");
+    return name;
+}
+inline uintptr_t address_in_program(const void *at) // as nm and addr2line have it
+{
+    uintptr_t bias = 0;
+    dl_iterate_phdr([](dl_phdr_info *info, size_t, void *to) { return *(uintptr_t *)to = info->dlpi_addr, 1; }, &bias);
+    return (uintptr_t)at - bias;
 }
 
 // xorshift64* (Vigna 2016): enough to shuffle orders.
