@@ -481,11 +481,13 @@ static void work_report(WorkClock *c, const Work *w, int number, WorkTime t)
     char shape[160];
     const WorkCeiling *most = &c->ceiling[w->dtype];
     const double bytes = (double)w->bytes / t.median, flops = w->flops / t.median;
-    const double percent = 100 * fmax(bytes / most->copy, flops / most->products);
+    const double least = fmax((double)w->bytes / most->copy, w->flops / most->products);
+    const double percent = 100 * least / t.median;
     const char *what = w->entry->version[number].what, *dtype = gx_dtype_name(w->dtype);
     work_shape_text(shape, sizeof shape, w->shop, w->d);
-    printf("| %s | %d %s | %s | %s | %.1f | %.0f | %.2f | %.1f |\n", w->entry->name, number + 1, what, shape, dtype,
-           t.median * 1e6, bytes / 1e9, flops / 1e12, percent);
+    printf("| %s | %d %s | %s | %s | %.1f | %.2f | %.1f | %.1f | %.0f | %.2f | %.1f |\n", w->entry->name, number + 1,
+           what, shape, dtype, (double)w->bytes / 1e6, w->flops / 1e9, least * 1e6, t.median * 1e6, bytes / 1e9,
+           flops / 1e12, percent);
     fflush(stdout);
     if (!c->csv) return;
     fprintf(c->csv, "%s,%s,%d,\"%s\",\"%s\",%s,%.3f,%.3f,%d,%ld,%.0f,%.1f,%.3f,%.2f,%.1f,%.2f\n", w->shop->name,
@@ -496,9 +498,9 @@ static void work_report(WorkClock *c, const Work *w, int number, WorkTime t)
 static void work_time_shop(WorkClock *clock, const Workshop *shop, int only)
 {
     Work w;
-    printf(
-        "\n| %s | version | shape | dtype | us | GB/s | TFLOP/s | %% of ceiling |\n|---|---|---|---|---|---|---|---|\n",
-        shop->name);
+    printf("\n| %s | version | shape | dtype | MB | GFLOP | floor, us | us | GB/s | TFLOP/s | %% of ceiling |\n"
+           "|---|---|---|---|---|---|---|---|---|---|---|\n",
+           shop->name);
     for (int e = 0; e < shop->entries; e++)
         for (int s = 0; s < shop->times; s++)
             for (int t = 0; t < 2; t++) {
