@@ -173,7 +173,7 @@ $(O)/fuzz: $(wildcard dev/fuzz/*) $(OBJECTS)
 	$(C) dev/fuzz/fuzz.cu -x none $(OBJECTS) $(LIBS) -o $@
 $(O)/%: dev/%.cu dev/bench/step.h $(OBJECTS) $(MODE_LIBRARY)
 	$(C) -I. $< -x none $(OBJECTS) $(MODE_LIBRARY) $(LIBS) -o $@
-# Kernels in the making, each with its operation's own kernels and the library of the CPU; the emulator's own tests.
+# Kernels in the making, each with its operation's own kernels and the library of the CPU, and what NCCL's calls cost; the emulator's own tests.
 CPU_VARIANT := $(VARIANT:banks=fast)
 CPU_FOLDER := build/cpu-$(CPU_VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
 ifneq ($(DEVICE),cpu)
@@ -262,7 +262,7 @@ RUN_EMU    = $(MAKE) --no-print-directory DEVICE=emu
 ASAN      := build/cpu-asan-$(GEMM)-mpi$(MPI)-json$(JSON)
 TSAN      := build/cpu-tsan-plain-mpi0-json$(JSON)
 # the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, both sanitizers, banks counted; as an H100, which has kernels of its own, with blocks that have several jobs; as a GeForce, whose attention in fp32 is on CUDA cores; the emulator itself, too
-WORKSHOP  := workshop_memory_bound workshop_rms_norm workshop_layer_norm workshop_attention workshop_quantize
+WORKSHOP  := workshop_memory_bound workshop_rms_norm workshop_layer_norm workshop_attention workshop_quantize workshop_nccl_calls
 EMU       := $(patsubst build/cpu-%,build/emu-%,$(CPU_FOLDER))
 EMU_ASAN  := $(patsubst build/emu-fast-%,build/emu-asan-%,$(EMU))
 EMU_TSAN  := build/emu-tsan-plain-mpi0-json$(JSON)
@@ -277,7 +277,7 @@ EMU_RUNS   = "$(EMU_RTX) $(EMU_TSAN)/test_devices" "env GX_TRAIN_LLAMA=$(EMU)/tr
     "$(EMU_RTX) GX_EMU_ORDER=random:7 GX_EMU_STREAMS=random:7 $(EMU)/test_devices" $(EMU)/test_precision "env GX_EMU_STREAMS=random:3 $(EMU)/test_precision" \
     $(EMU)/test_llama $(EMU)/test_generate $(EMU)/test_bert "$(EMU)/test_bert_modes masked_tokens_and vectors_in" "$(EMU)/test_modes without_labels early both_sides follow one_of_them" $(EMU)/test_memory $(EMU)/test_graphs "$(EMU_RTX) $(EMU_ASAN)/test_devices" $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu $(EMU_BANKS)/test_emu \
     "dev/cuda/banks.sh --check $(EMU_BANKS)/test_devices" "dev/cuda/launches.sh --check $(EMU)/test_devices" \
-    $(foreach w,$(filter-out workshop_attention,$(WORKSHOP)),"$(EMU)/$(w) --check") "$(EMU_H100) $(EMU)/workshop_attention --check" "$(EMU_H100_BF16) GX_EMU_ORDER=random:5 GX_EMU_STREAMS=random:5 $(EMU)/test_devices attention" \
+    $(foreach w,$(filter-out workshop_attention workshop_nccl_calls,$(WORKSHOP)),"$(EMU)/$(w) --check") "$(EMU_H100) $(EMU)/workshop_attention --check" "$(EMU_H100_BF16) GX_EMU_ORDER=random:5 GX_EMU_STREAMS=random:5 $(EMU)/test_devices attention" \
     "$(EMU_H100) GX_EMU_ORDER=reverse $(EMU)/test_devices attention" "$(EMU_H100_BF16) $(EMU_ASAN)/test_devices attention" "$(EMU_ASAN)/test_devices attention_computes attention_hands" "env GX_EMU_ORDER=random:5 $(EMU)/test_devices attention_computes attention_drops" \
     "$(EMU_H100) $(EMU_TSAN)/test_devices attention_computes attention_drops"
 # what CPUs without instructions for bf16 run, which oneDNN takes this one for; and a build without oneDNN and without MPI, whose threads have

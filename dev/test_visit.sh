@@ -19,7 +19,7 @@ name=${0##*/}
 [ ! -e "$STAND_INS/does/$name" ] || . "$STAND_INS/does/$name"
 [[ $name != test_* ]] || echo "1 passed, 0 failed, 0 skipped"
 X
-for name in test_{devices,memory,llama,generate,bert,precision,train_devices,bert_modes,modes,graphs} workshop_{memory_bound,rms_norm,layer_norm,attention,quantize} \
+for name in test_{devices,memory,llama,generate,bert,precision,train_devices,bert_modes,modes,graphs} workshop_{memory_bound,rms_norm,layer_norm,attention,quantize,nccl_calls} \
     llama_step train_llama{,_tp,_galaxy,_galaxy2,_sp}; do
     ln -s program "$checkout/built/$name"
 done
@@ -67,7 +67,7 @@ all_parts_run() {
     for part in $all_parts; do
         reports "# $part: commit first" && grep -q "NVIDIA Stand-in 1" "$out/$part/report.md" || { echo "$part does not name the card"; return 1; }
     done
-    reports "| two ranks by NCCL: sp | ok |" && reports "| Galaxy, bf16 | ok |" && reports "| PyTorch | skipped: python cannot import torch and transformers: no torch"
+    reports "| two ranks by NCCL: sp | ok |" && reports "| what a call of NCCL costs the host | ok |" && reports "| Galaxy, bf16 | ok |" && reports "| PyTorch | skipped: python cannot import torch and transformers: no torch"
 }
 failure_is_reported() {
     reports "| test_llama | exit status 1: 0 passed, 1 failed, 0 skipped; first: FAIL a_name |" && reports "## test_llama failed" &&

@@ -98,7 +98,8 @@ ranks() {
         --command 'two ranks by NCCL: galaxy' \
         "dev/cuda/two_ranks.sh $built/train_llama_galaxy $tiny --seq_scatter_list 100,156 --output_dir $tmp/galaxy" \
         --command 'two ranks by NCCL: galaxy2' "dev/cuda/two_ranks.sh $built/train_llama_galaxy2 $tiny --seq_scatter_list 100,156 --output_dir $tmp/galaxy2" \
-        --command 'two ranks by NCCL: sp' "dev/cuda/two_ranks.sh $built/train_llama_sp $tiny --seq_scatter_list 100,156 --output_dir $tmp/sp"
+        --command 'two ranks by NCCL: sp' "dev/cuda/two_ranks.sh $built/train_llama_sp $tiny --seq_scatter_list 100,156 --output_dir $tmp/sp" \
+        --limit 60 --command "what a call of NCCL costs the host" "env TWO_RANKS_SECONDS=50 dev/cuda/two_ranks.sh $built/workshop_nccl_calls"
 }
 kernels() {
     run kernels --limit 100 --workshop "$built/workshop_memory_bound" --workshop "$built/workshop_rms_norm" --workshop "$built/workshop_layer_norm" --workshop "$built/workshop_attention" --workshop "$built/workshop_quantize"
