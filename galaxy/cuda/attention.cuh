@@ -16,7 +16,6 @@
 #ifndef GX_CUDA_ATTENTION_CUH
 #define GX_CUDA_ATTENTION_CUH
 #include "attention_wgmma_backward.cuh"
-#include "cuda.h"
 GX_BEGIN
 
 enum { GX_CUDA_MAX_HEAD = 256 }; // head_dim
@@ -34,8 +33,6 @@ GX_END
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_ATTENTION_IMPLEMENTED)
 #define GX_CUDA_ATTENTION_IMPLEMENTED
 #include <math.h>
-
-int gx_cuda_wgmma_documents;
 
 // ---- tiles ---------------------------------------------------------------------------------------------------------
 
@@ -669,12 +666,11 @@ static void gx__cuda_launch_forward(GxContext *g, void *o, float *lse, const voi
 
 typedef enum { GX__CUDA_BY_TILES, GX__CUDA_BY_MMA, GX__CUDA_BY_WGMMA } GxCudaAttentionKernel;
 
-// The fastest kernel that takes them and has run on a card: by wgmma where there is one (docs/kernels.md).
+// The fastest kernel that takes them: by wgmma where there is one (docs/kernels.md).
 static GxCudaAttentionKernel gx__cuda_attention_kernel(const GxContext *g, const GxCudaAttention *p, int backward)
 {
 #ifdef GX_CUDA_SM_90A
-    const int has_run = !p->a.documents || gx_cuda_wgmma_documents;
-    if (has_run && (backward ? gx__wgmma_backward_takes(g, p) : gx__wgmma_takes(g, p))) return GX__CUDA_BY_WGMMA;
+    if (backward ? gx__wgmma_backward_takes(g, p) : gx__wgmma_takes(g, p)) return GX__CUDA_BY_WGMMA;
 #endif
     (void)g, (void)backward;
     return gx__mma_takes(g, p) ? GX__CUDA_BY_MMA : GX__CUDA_BY_TILES;

@@ -9,10 +9,5 @@ const GxDevice *gx_device_cuda(void);
 // "NVIDIA H200, sm_90, 140 GiB, CUDA 13.0, driver for 13.1", of the calling thread's card; or why there is none
 void gx_cuda_describe(char *text, size_t size);
 
-// Whether attention over columns of several documents goes by wgmma, too, where all other attention in bf16 does: on an
-// H100 or H200. 0, since that has not run on a card: mma.sync, which has, takes them. Tests and the workshop set it to
-// 1; whoever tries it does so before the first step.
-extern int gx_cuda_wgmma_documents;
-
 GX_END
 #endif
