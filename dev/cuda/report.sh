@@ -63,7 +63,7 @@ paper "$tmp/shares" --of_memory 0.89 --of_products 0.76 --of_attention 0.4
 
 # The same step on cards (docs/benchmarks.md): ms kernel by kernel, by CUDA graphs, commit, date.
 measured="H100 18.5 18.2 994ad62 2026-11-24
-H200 15.8 15.3 c69b857 2026-11-26"
+H200 15.5 15.2 3e64478 2026-11-27"
 printf '\nThe step, in milliseconds\n\n'
 awk -F' *[|] *' -v measured="$measured" '
     function row(name, value,  i) { printf "| %s |", name; for (i = 6; i < NF; i++) printf " %s |", value[i]; printf "\n" }

@@ -490,7 +490,7 @@ static void work_report(WorkClock *c, const Work *w, int number, WorkTime t)
            flops / 1e12, percent);
     fflush(stdout);
     if (!c->csv) return;
-    fprintf(c->csv, "%s,%s,%d,\"%s\",\"%s\",%s,%.3f,%.3f,%d,%ld,%.0f,%.1f,%.3f,%.2f,%.1f,%.2f\n", w->shop->name,
+    fprintf(c->csv, "%s,\"%s\",%d,\"%s\",\"%s\",%s,%.3f,%.3f,%d,%ld,%.0f,%.1f,%.3f,%.2f,%.1f,%.2f\n", w->shop->name,
             w->entry->name, number + 1, what, shape, dtype, t.median * 1e6, t.minimum * 1e6, t.repeats, (long)w->bytes,
             w->flops, bytes / 1e9, flops / 1e12, percent, most->copy / 1e9, most->products / 1e12);
 }
