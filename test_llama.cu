@@ -442,44 +442,45 @@ static double curve_distance(const float *a, const float *b)
     return largest;
 }
 
-// Galaxy's curves in bf16 are no further from PyTorch's in fp32 than twice PyTorch's own under autocast to bf16.
-// Autocast is the stricter measure: it keeps the stream between the layers in fp32, Galaxy in bf16. Even the largest
-// distance along a curve varies by a factor of two or three with how the roundings fall, so it is averaged over the
-// curves of a model, and the ratio over the models.
-TEST(ten_steps_in_bf16_are_as_near_to_fp32_as_pytorch_under_autocast)
+// Of each model Galaxy's curves in bf16 are no further from PyTorch's in fp32 than twice PyTorch's own in bf16, whose
+// weights, like Galaxy's, have fp32 behind them. Even the largest distance along a curve varies by a factor of two or
+// three with how the roundings fall, so that of a model is its mean over the curves.
+static void check_curves(GxSafetensors *ref, const char *model)
+{
+    char name[100];
+    int64_t n = 0;
+    double ours[2] = {0}, theirs[2] = {0};
+    snprintf(name, sizeof name, "%s.fp32", model);
+    Curve *fp32 = (Curve *)read_tensor(ref, name, &n); // [curves,2,10]
+    snprintf(name, sizeof name, "%s.bf16", model);
+    Curve *pytorch = (Curve *)read_tensor(ref, name, NULL);
+    for (int i = 0; fp32 && pytorch && i < n / (2 * 10); i++) {
+        Curve bf16;
+        curve_in_bf16(model, i, bf16);
+        for (int k = 0; k < 2; k++) {
+            ours[k] += curve_distance(bf16[k], fp32[i][k]);
+            theirs[k] += curve_distance(pytorch[i][k], fp32[i][k]);
+        }
+    }
+    for (int k = 0; k < 2; k++) {
+        const double ratio = ours[k] / theirs[k];
+        CHECK(ratio <= 2, "%s: %s in bf16 are %.3g times as far from fp32 as PyTorch's", model, k ? "norms" : "losses",
+              ratio);
+        test_state.worst = fmax(test_state.worst, ratio / 2);
+    }
+    free(fp32), free(pytorch);
+}
+
+TEST(ten_steps_in_bf16_are_within_twice_what_pytorch_in_bf16_is_off_by)
 {
     static const char *const models[] = {
         "gqa",          "odd",          "one",   "scaled", "mistral",   "mistral_window",
         "qwen2_window", "qwen3_window", "qwen2", "qwen3",  "qwen3_tied"};
-    enum { MODELS = sizeof models / sizeof *models };
-    double ratio[2] = {0};
     GxSafetensors ref;
     GxError err = GX_ZERO;
     if (!CHECK(gx_safetensors_open(&ref, "data/ref/llama_curves.safetensors", &err) == GX_OK, "%s", err.message))
         return;
-    for (int m = 0; m < MODELS; m++) {
-        char name[100];
-        int64_t n = 0;
-        double ours[2] = {0}, theirs[2] = {0};
-        snprintf(name, sizeof name, "%s.fp32", models[m]);
-        Curve *fp32 = (Curve *)read_tensor(&ref, name, &n); // [curves,2,10]
-        snprintf(name, sizeof name, "%s.autocast", models[m]);
-        Curve *autocast = (Curve *)read_tensor(&ref, name, NULL);
-        for (int i = 0; fp32 && autocast && i < n / (2 * 10); i++) {
-            Curve bf16;
-            curve_in_bf16(models[m], i, bf16);
-            for (int k = 0; k < 2; k++) {
-                ours[k] += curve_distance(bf16[k], fp32[i][k]);
-                theirs[k] += curve_distance(autocast[i][k], fp32[i][k]);
-            }
-        }
-        for (int k = 0; k < 2; k++) ratio[k] += ours[k] / theirs[k] / MODELS;
-        free(fp32), free(autocast);
-    }
-    for (int k = 0; k < 2; k++)
-        CHECK(ratio[k] <= 2, "%s in bf16 are %.3g times as far from fp32 as PyTorch's", k ? "norms" : "losses",
-              ratio[k]);
-    test_state.worst = fmax(ratio[0], ratio[1]) / 2;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) check_curves(&ref, models[i]);
     gx_safetensors_close(&ref);
 }
 

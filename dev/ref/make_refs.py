@@ -6,7 +6,7 @@ Writes  ops.safetensors                                    single operations, fo
         attention_bf16.safetensors                         attention on bf16 numbers, and how far PyTorch is off in bf16
         llama_<name>/{config.json, model.safetensors}      small LLaMAs, as transformers saves them
         llama_<name>/ref.safetensors                       what those models compute
-        llama_curves.safetensors                           their losses and norms over ten steps, in fp32 and under autocast to bf16
+        llama_curves.safetensors                           their losses and norms over ten steps, in fp32 and in bf16 with weights of fp32 behind it
 
 Everything is fp32 or int32, but for the bf16 inputs of attention_bf16; a scalar has the shape [1].
 Operations: the inputs are fp32 values, the results are computed from them in float64 and then stored
@@ -14,6 +14,7 @@ as fp32, so a deviation is the library's own. Models: float32, where bf16 is not
 A second run on the same machine gives the same bytes; compare_refs.py judges other machines' runs.
 """
 import argparse
+import copy
 import itertools
 import math
 import pathlib
@@ -542,7 +543,7 @@ CURVES = 4        # of each model and precision
 
 def loss_of(model, tokens, labels):
     logits = model(input_ids=tokens, use_cache=False).logits
-    return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORE), logits
+    return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), ignore_index=IGNORE), logits
 
 
 def weights(model):
@@ -556,16 +557,30 @@ def set_weights(model, values):
             p.copy_(values[name])
 
 
-def train(model, start, tokens, labels, optimizer, max_norm=math.inf, autocast=False):
+def gradients_in_bf16(model, twin, tokens, labels):
+    """The loss of the twin, whose weights are those of the model rounded to bf16; its gradients become the model's."""
+    set_weights(twin, weights(model))
+    twin.zero_grad()
+    loss, _ = loss_of(twin, tokens, labels)
+    loss.backward()
+    for p, q in zip(model.parameters(), twin.parameters(), strict=True):
+        p.grad = q.grad.float()
+    return loss
+
+
+def train(model, start, tokens, labels, optimizer, max_norm=math.inf, in_bf16=False):
     """STEPS steps on one batch from the weights `start`: (loss before each step, final weights, norm of each step's gradients)."""
     set_weights(model, start)
     opt = optimizer(model)
+    twin = copy.deepcopy(model).bfloat16() if in_bf16 else None
     losses, norms = [], []
     for _ in range(STEPS):
         opt.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        if twin:
+            loss = gradients_in_bf16(model, twin, tokens, labels)
+        else:
             loss, _ = loss_of(model, tokens, labels)
-        loss.backward()
+            loss.backward()
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm, foreach=False))
         opt.step()
         losses.append(loss.detach())
@@ -609,7 +624,7 @@ def distances_in_bf16(model, start, tokens, labels, grads, loss):
     set_weights(model, start)
     model.zero_grad()
     model.bfloat16()
-    narrow = F.cross_entropy(model(input_ids=tokens, use_cache=False).logits.float().flatten(0, 1), labels.flatten(), ignore_index=IGNORE)
+    narrow, _ = loss_of(model, tokens, labels)
     narrow.backward()
     dump = {f"bf16_distance.{n}": (p.grad.float() - grads[n]).norm() for n, p in model.named_parameters()}
     dump["bf16_distance.loss"] = (narrow.detach() - loss.detach()).abs()
@@ -621,8 +636,8 @@ def curves(model, start, tokens, labels):
     """[CURVES,2,STEPS]: losses and norms of AdamW's steps, clipped. In curve i every token is the i-th behind it in the vocabulary."""
     V = model.config.vocab_size
     batches = [((tokens + i) % V, torch.where(labels == IGNORE, IGNORE, (labels + i) % V)) for i in range(CURVES)]
-    return {name: torch.stack([torch.stack(train(model, start, *batch, decayed_adamw, 1.0, autocast)[::2]) for batch in batches])
-            for name, autocast in (("fp32", False), ("autocast", True))}
+    return {name: torch.stack([torch.stack(train(model, start, *batch, decayed_adamw, 1.0, in_bf16)[::2]) for batch in batches])
+            for name, in_bf16 in (("fp32", False), ("bf16", True))}
 
 
 def make_llama(out, name):
