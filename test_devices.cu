@@ -323,8 +323,7 @@ static Case *prepare_ids(Case *c)
 // what they declare themselves is taken off (cuda/kernel.cuh). For n bytes to a column: the longest row that is kept,
 // one that is longer by half of what is taken off, and one that would take all 48.
 enum { ALL_SHARED = 48 << 10, KEPT_SHARED = 47 << 10 };
-#define AT_THE_EDGE(shape, n)                                                                                          \
-    shape(KEPT_SHARED / (n)), shape((KEPT_SHARED + 512) / (n)), shape(ALL_SHARED / (n))
+#define AT_THE_EDGE(shape, n) shape(KEPT_SHARED / (n)), shape((KEPT_SHARED + 512) / (n)), shape(ALL_SHARED / (n))
 
 static const float NORM_EPS = 1e-5f;
 #define NORM_ROWS(C)                                                                                                   \

@@ -58,7 +58,8 @@ static GxDevice gx__cuda_device_filled(void)
     d.graph_launch = gx_cuda_graph_launch;
     d.graph_close = gx_cuda_graph_close;
 #ifdef GX_EMU
-    if (emu::environment_word("GX_EMU_GRAPHS", {"keep", "compare"}) == "compare") d.graph_compare = gx_cuda_graph_compare;
+    if (emu::environment_word("GX_EMU_GRAPHS", {"keep", "compare"}) == "compare")
+        d.graph_compare = gx_cuda_graph_compare;
 #endif
 
     d.zero = gx_cuda_zero;
