@@ -594,7 +594,7 @@ static void gx__trainer_fail_unsaved(GxTrainer *t)
     const int has_checkpoint = t->saved > t->begun || t->resume.folder[0];
     if (gx_error_code(&t->unsaved))
         GX_FAIL(&g->error, gx_trainer_is_first(t) ? GX_ERR_IO : GX_ERR_COMM,
-                "step %ld is not saved: %s; make room, and %s", (long)t->step, t->unsaved.message,
+                "step %ld is not saved: %s; mend that, and %s", (long)t->step, t->unsaved.message,
                 has_checkpoint ? "go on from the last checkpoint with --resume auto"
                                : "begin again: there is no checkpoint to go on from");
     if (gx_log_close(&t->log, &disk) != GX_OK)
