@@ -674,6 +674,16 @@ TEST(heads_that_miss_the_tensor_cores_of_their_card_are_named)
     unsetenv("GX_EMU_CAPABILITY");
 }
 
+TEST(a_plan_needs_no_card)
+{
+    if (!use_program("train_llama") || !has_emulator()) return;
+    setenv("GX_EMU_CARDS", "0", 1);
+    CHECK_RAN(run("--dry_run --precision fp32"));
+    CHECK_RAN(run("--dry_run --precision bf16"));
+    CHECK(run("--output_dir without_a_card") != 0, "it trained without a card: %s", out());
+    unsetenv("GX_EMU_CARDS");
+}
+
 TEST(heads_that_the_device_cannot_compute_are_refused_by_a_dry_run)
 {
     if (!use_program("train_llama")) return;

@@ -12,7 +12,7 @@ json=$(has_header jansson.h && echo "-DGX_WITH_JANSSON -ljansson")
 one_file() { "$nvcc" -std=c++20 -arch=sm_90 -x cu -DGALAXY_IMPLEMENTATION -DGX_WITH_CUDA $json "$1" -o "$tmp/program" -lcublasLt; }
 says_why() { "$tmp/program" --max_steps 1 2>&1 | grep -q "no NVIDIA driver\|step  "; }
 plans() { "$tmp/program" --dry_run "$@" >"$tmp/plan" 2>&1 && grep -q "in the device's memory" "$tmp/plan" || { cat "$tmp/plan"; return 1; }; }
-plans_all() { plans --seq_len 512 && plans --ranks 2 && plans --ranks 2 --device_comm nccl --precision bf16 && grep -q "(threads, nccl)" "$tmp/plan" &&
+plans_all() { plans --seq_len 512 && plans --precision bf16 && plans --ranks 2 && plans --ranks 2 --device_comm nccl --precision bf16 && grep -q "(threads, nccl)" "$tmp/plan" &&
     plans --ranks 2 --mode galaxy2 && plans --ranks 2 --att sp --mlp tp --recompute layer; }
 # A program of `make gpu`, for one architecture: its libraries are those of C, C++ and CUDA; NCCL it loads when it needs it. OpenMP, jansson, utf8proc and PCRE2 are in it, where this
 # machine has the archives to take them from.

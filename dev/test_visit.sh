@@ -70,6 +70,8 @@ all_parts_run() {
     reports "| two ranks by NCCL: sp | ok |" && reports "| what a call of NCCL costs the host | ok |" && reports "| Galaxy, bf16 | ok |" && reports "| PyTorch | skipped: python cannot import torch and transformers: no torch"
 }
 failure_is_reported() {
+    local name
+    for name in "$checkout"/built/{test,workshop,train,llama}_*; do ran "${name##*/}" || return 1; done
     reports "| test_llama | exit status 1: 0 passed, 1 failed, 0 skipped; first: FAIL a_name |" && reports "## test_llama failed" &&
         reports "| test_generate | ok: 1 passed, 0 failed, 0 skipped |"
 }
@@ -83,6 +85,7 @@ all_is_sanitized() {
     [ "$(wc -w <<<"$names")" -gt 50 ] || { echo "the tests of test_devices are not known: $names"; return 1; }
     for tool in memcheck racecheck; do
         words=$(sed -n "s|^compute-sanitizer --tool $tool .* built/test_devices ||p" "$tmp/calls" | xargs)
+        [ -n "$words" ] || { echo "$tool did not run"; return 1; }
         for name in $(grep -vE "${words// /|}" <<<"$names"); do echo "$name is in no group of $tool"; missing=1; done
     done
     return $missing
@@ -99,10 +102,17 @@ rm "$tmp/does"/{test_llama,workshop_rms_norm,train_llama}
 not_again() {
     ! visit && [ ! -s "$tmp/calls" ] && has said "==== tests ran before, of commit first" && visit --part ranks && [ ! -s "$tmp/calls" ] || { cat "$tmp/said" "$tmp/calls"; return 1; }
 }
+failed_training() { # before and after it has a curve
+    does train_llama <<<'exit 1'
+    ! visit --part training --again true && reports "have | exit status 1 |" || return 1
+    does train_llama <<<'exit 143'
+    ! visit --part training --again true && reports "have | exit status 143 |" || return 1
+    rm "$tmp/does/train_llama"
+}
 again() { visit --part tests --again true && ran test_llama && has_not calls workshop && reports "| test_llama | ok: 1 passed, 0 failed, 0 skipped |" && reports "# kernels: commit first"; }
 of_another_commit() { echo second >"$checkout/built/commit" && visit --part tests && ran test_llama && reports "# tests: commit second"; }
 text_was_brought() {
-    printf 'a text' >"$checkout/data/text.txt" && echo "a story" >"$checkout/data/text.txt.source" && visit --part training && reports "| data/text.txt | a story (6 bytes) |"
+    printf 'a text' >"$checkout/data/text.txt" && echo "a story" >"$checkout/data/text.txt.source" && visit --part training --again true && reports "| data/text.txt | a story (6 bytes) |"
 }
 cut_off() { # one that had run to its end before
     local i pid
@@ -126,6 +136,7 @@ libraries() { # what a library's package has is found, what nobody has is named
 check "a part that ran to its end is not run again, and keeps its result" not_again
 check "--again true runs it again, and keeps the others' reports" again
 check "programs of another commit run" of_another_commit
+check "a training that fails, or has no curve when it is ended, is reported" failed_training
 check "the report names the text that was brought along" text_was_brought
 check "a part that was cut off begins anew" cut_off
 check "libraries are looked for in packages, and one that is nowhere is named" libraries

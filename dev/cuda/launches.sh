@@ -9,8 +9,13 @@ set -u
 cd "$(dirname "$0")/../.."
 . dev/check.sh
 table=dev/cuda/launches.txt what=${1:---write} program=${2:-}
+case $what in
+--write | --check) ;;
+*) echo "dev/cuda/launches.sh: $what: there is --check, or nothing" >&2; exit 1 ;;
+esac
+folder=$(make -s DEVICE=emu print-folder)
 if [ -z "$program" ]; then
-    folder=$(make -s DEVICE=emu print-folder) program=$folder/test_devices
+    program=$folder/test_devices
     make -s DEVICE=emu "$program" "$folder/llama_step" >&2 || exit 1
 fi
 
@@ -63,5 +68,4 @@ case $what in
     check attention_asks_for_the_shared_memory_that_the_table_says as_before
     finish
     ;;
-*) echo "dev/cuda/launches.sh: $what: there is --check, or nothing" >&2; exit 1 ;;
 esac

@@ -47,8 +47,9 @@ awk '
     }
     END {
         for (k = 1; k <= kernels; k++) {
-            name = kernel[k]; printf "| `%s` | %s | %s | %s | %d |", name, name in threads ? where[name] : "-", threads[name],
-                static[name] (name in threads ? " + " dynamic[name] : ""), spilled[name]
+            name = kernel[k]; is_launched = name in threads
+            printf "| `%s` | %s | %s | %s | %d |", name, is_launched ? where[name] : "-", is_launched ? threads[name] : "-",
+                static[name] (is_launched ? " + " dynamic[name] : ""), spilled[name]
             for (i = 1; i <= m; i++) printf " %s |", cell[name, sms[i]]; printf "\n"
         }
     }' dev/cuda/launches.txt dev/cuda/resources.txt

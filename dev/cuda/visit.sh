@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What a visit to a machine with a GPU runs, after `make gpu`: seven parts, each with a time of its own and a report of its own, about 35 minutes in all.
+# What a visit to a machine with a GPU runs, after `make gpu`: seven parts, each with a time of its own and a report of its own, about 37 minutes in all.
 #     dev/cuda/visit.sh OUT [--part tests|ranks|steps|training|kernels|counters|sanitizer]... [--again true] [--built FOLDER] [--commit ID]
-#         tests 6      every test program                    training 3     two minutes of training on a text, and its curve
+#         tests 6      every test program                    training 5     two minutes of training on a text, and its curve
 #         ranks 2      two NCCL ranks on the one card        kernels 4      each kernel in % of a copy
 #         steps 9      a training step of 134M parameters    sanitizer 9    compute-sanitizer over every operation
 #                      beside PyTorch's,                  counters 2  the heaviest kernels, by Nsight Compute
@@ -60,7 +60,7 @@ for library in $(not_found); do
 done
 
 # ---- parts ----------------------------------------------------------------------------------------------------------------------------------
-minutes_of() { case $1 in tests) echo 6 ;; ranks) echo 2 ;; steps) echo 9 ;; training) echo 3 ;; kernels) echo 4 ;; counters) echo 2 ;; sanitizer) echo 9 ;; esac; }
+minutes_of() { case $1 in tests) echo 6 ;; ranks) echo 2 ;; steps) echo 9 ;; training) echo 5 ;; kernels) echo 4 ;; counters) echo 2 ;; sanitizer) echo 9 ;; esac; }
 # Every part begins with a step so small that it only shows whether programs and card go together; where not, that is the reason for all that follows.
 small="--hidden 64 --ffn 128 --layers 1 --heads 2 --kv 2 --vocab 1000 --seq 32 --steps 1"
 run() { # part item...
@@ -82,10 +82,7 @@ tests() { # one that hangs costs its limit
 # The text that programs train on, made where it was not brought along, and a line about it for the report.
 text() {
     local made=
-    if [ ! -s data/text.txt ]; then
-        dev/data/prepare_text.sh
-        made="was not brought along, so it was made here: "
-    fi
+    if [ ! -s data/text.txt ] && dev/data/prepare_text.sh; then made="was not brought along, so it was made here: "; fi
     text_note=(--note data/text.txt "$made$(cat data/text.txt.source 2>/dev/null || echo "a text that data/text.txt.source does not name") ($(wc -c <data/text.txt) bytes)")
 }
 # Each collective waits for the card to change from one rank to the other, many milliseconds: so there are few, no validation and no sample.
@@ -150,7 +147,7 @@ table_of_steps() {
          }'
 }
 # A byte-level model of 110M parameters. 7500 steps are about two minutes on an H200. On a slower card the run ends after 135 seconds, as by Ctrl-C: with
-# its curve and a checkpoint, without the last validation and the sample. In the foreground: what kills this script kills the program, too.
+# its curve and a checkpoint, without the last validation and the sample. In the foreground: gpu.sh's own limit kills the program, too.
 training() {
     local status=0
     text
@@ -158,7 +155,7 @@ training() {
         "rm -rf $tmp/training; timeout --foreground --preserve-status -s TERM 135 \
         $built/train_llama --precision bf16 --hidden_size 768 --intermediate_size 2048 --num_hidden_layers 12 --num_attention_heads 12 --seq_len 1024 \
         --micro_batch_size 8 --max_steps 7500 --learning_rate 6e-4 --logging_steps 50 --eval_steps 500 --eval_windows 32 --save_steps 0 \
-        --output_dir $tmp/training || { status=\$?; [ \$status = 143 ] || exit \$status; }" || status=$?
+        --output_dir $tmp/training || { status=\$?; [ \$status = 143 ] && [ -s $tmp/training/loss.svg ] || exit \$status; }" || status=$?
     for file in loss.svg log.jsonl; do [ ! -e "$tmp/training/$file" ] || cp "$tmp/training/$file" "$out/training/"; done
     return "$status"
 }

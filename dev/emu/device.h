@@ -112,8 +112,8 @@ namespace emu
 {
 
 // GX_EMU_CARDS: as many cards, all alike but for their numbers (and UUIDs, which begin with GX_EMU_UUID). The current
-// one is a property of the host thread.
-inline int cards() { return (int)environment_number("GX_EMU_CARDS", 1, 1, 64); }
+// one is a property of the host thread. 0: a machine without one.
+inline int cards() { return (int)environment_number("GX_EMU_CARDS", 1, 0, 64); }
 inline thread_local int current_card = 0;
 inline bool is_card(int n) { return n >= 0 && n < cards(); }
 
@@ -198,7 +198,7 @@ inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, 
     return cudaSuccess;
 }
 
-inline cudaError_t cudaGetDeviceCount(int *n) { return *n = emu::cards(), cudaSuccess; }
+inline cudaError_t cudaGetDeviceCount(int *n) { return *n = emu::cards(), *n ? cudaSuccess : cudaErrorNoDevice; }
 inline cudaError_t cudaGetDevice(int *device) { return *device = emu::current_card, cudaSuccess; }
 inline cudaError_t cudaSetDevice(int device)
 {

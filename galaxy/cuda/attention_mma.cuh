@@ -819,11 +819,11 @@ static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
 // Does this card compute attention of that type in tensor cores? fp32: where three products in TF32 are faster than one
-// on CUDA cores.
+// on CUDA cores. A plan without a card (--dry_run) has none of which that is known.
 static int gx__mma_has(const GxContext *g, GxDtype dtype)
 {
     const GxCuda *card = gx_cuda(g);
-    return dtype == GX_BF16 || (card->fast_tf32 && card->shared_bytes >= GX__CUDA_FAST_TF32_SHARED);
+    return dtype == GX_BF16 || (card && card->fast_tf32 && card->shared_bytes >= GX__CUDA_FAST_TF32_SHARED);
 }
 
 // Are there kernels for heads of this size? A head is of whole packs of 16 bytes.
