@@ -472,10 +472,6 @@ static const Shape dropout_shapes[] = {{.d = {1, 1, 250, FROM_2}},   {.d = {9, 7
                                        {.d = {3, 768, 100, LISTED}}, {.d = {5, 64, 0, FROM_2}},
                                        {.d = {65, 257, 500, FAR}},   {.d = {70, 40, 250, FROM_2}}};
 static const Variant dropout_variants[] = {{0, 0, {{0, 0}}}, {0, 0, {{0, 1}}}};
-#define RESIDUAL_ROWS(C)                                                                                               \
-    {                                                                                                                  \
-        .d = {17, C, 100, LISTED}, .large = 1                                                                          \
-    }
 static const Shape residual_shapes[] = {{.d = {1, 1, 250, FROM_2}},
                                         {.d = {9, 7, 900, LISTED}},
                                         {.d = {3, 768, 100, LISTED}},
@@ -484,8 +480,8 @@ static const Shape residual_shapes[] = {{.d = {1, 1, 250, FROM_2}},
                                         {.d = {70, 72, 250, FROM_2}},
                                         {.d = {17, 4096, 100, LISTED}, .large = 1},
                                         {.d = {17, KEPT_SHARED / 12, 100, LISTED}, .large = 1}, // shares of three sums
-                                        RESIDUAL_ROWS((KEPT_SHARED + 512) / 4),
-                                        RESIDUAL_ROWS((KEPT_SHARED + 512) / 2),
+                                        {.d = {17, (KEPT_SHARED + 512) / 4, 100, LISTED}, .large = 1},
+                                        {.d = {17, (KEPT_SHARED + 512) / 2, 100, LISTED}, .large = 1},
                                         {.d = {2, 24584, 250, FROM_2}, .large = 1}};
 static const Shape undropped_shapes[] = {{.d = {1, 1}}, {.d = {9, 7}}, {.d = {40, 768}}, {.d = {65, 257}}};
 enum {
