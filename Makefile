@@ -1,6 +1,7 @@
 # Galaxy. `make help` says what there is to make.
 .DEFAULT_GOAL := help
 SHELL         := bash
+.SHELLFLAGS   := -o pipefail -c
 comma         := ,
 MAKEFLAGS     += --no-builtin-rules
 
@@ -37,7 +38,7 @@ PCRE2 ?= $(if $(call has_header,pcre2.h,-DPCRE2_CODE_UNIT_WIDTH=8),1,0)
 # One of these, or make stops: a misspelt value would build something else under its name.
 one_of = $(if $(filter 1,$(words $($(1)))),$(filter $($(1)),$(2)))
 require = $(if $(call one_of,$(1),$(2)),,$(error $(1)=$($(1)): there is no such value; $(1) is one of: $(2)))
-$(call require,VARIANT,fast asan tsan $(if $(filter emu,$(DEVICE)),banks))
+$(call require,VARIANT,fast quick asan tsan $(if $(filter emu,$(DEVICE)),banks))
 $(call require,GEMM,onednn plain)
 $(call require,MPI,0 1)
 $(call require,JSON,0 1)
@@ -46,6 +47,7 @@ $(call require,PCRE2,0 1)
 
 # -g1: the lines that reports name, without variables: a quarter less time to compile
 CFLAGS_fast := -O3 -fopenmp
+CFLAGS_quick := -O1 -fopenmp
 CFLAGS_asan := -O1 -g1 -fopenmp -fsanitize=address,undefined -fno-sanitize-recover=undefined
 CFLAGS_tsan := -O1 -g1 -fsanitize=thread -Wno-unknown-pragmas
 CFLAGS_banks := $(CFLAGS_fast)
@@ -109,7 +111,7 @@ PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(MODES:%=train_$(f)_%))
 TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_modes test_precision test_graphs test_train_devices)
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
-.PHONY: help print-folder build-tests $(PROGRAMS) $(TOOLS) dist data data-bert run setup demo demo-bert demo-chat demo-lora check test test-all fuzz gpu cuda-report refs bench bench-modes pictures format clean
+.PHONY: help print-folder $(PROGRAMS) $(TOOLS) dist data data-bert run setup demo demo-bert demo-chat demo-lora check test test-all fuzz gpu cuda-report refs bench bench-modes pictures format clean
 help:
 	@echo "make demo              install what is missing, build, train a small LLaMA on real text in about two minutes"
 	@echo "make demo-bert         the same of a BERT: a vocabulary, masked tokens, a classifier, in about three minutes"
@@ -135,62 +137,79 @@ help:
 	@echo "make setup | format | clean"
 	@echo "variables: DEVICE=$(DEVICE) (cpu cuda emu) CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan, of emu banks) ARCHFLAGS='$(ARCHFLAGS)'"
 
-OBJECTS := $(O)/galaxy.o $(if $(filter-out cpu,$(DEVICE)),$(O)/galaxy_cuda.o)
+# ---- objects ------------------------------------------------------------------------------------------------------------------------------------
+# An object is compiled again when the compiler would read something else, not when a header is newer: NAME.text is a checksum of the command and of the
+# preprocessed source, looked at again (NAME.looked) when a file that the source includes (NAME.d) was written.
+define objects # pattern of names, of sources, compiler, what is there before
+.PRECIOUS: $(O)/$(1).looked $(O)/$(1).o
+$(O)/$(1).looked: $(2) Makefile $(O)/command | $(4)
+	@mkdir -p $$(@D)
+	@{ echo '$(3)'; $(3) -E -MMD -MP -MF $$(@:looked=d) -MT $$@ $$<; } | cksum >$$@.new
+	@if cmp -s $$@.new $$(@:looked=text); then rm $$@.new; else mv $$@.new $$(@:looked=text); fi
+	@touch $$@
+$(O)/$(1).o: $(O)/$(1).text | $(2)
+	$(3) -c $$| -o $$@
+endef
+$(O)/%.text: $(O)/%.looked ;@:
+.PRECIOUS: $(O)/%.text
+-include $(wildcard $(O)/*.d $(O)/rooms/*.d)
+.PHONY: always
 $(O)/command: export COMMAND := $(COMMAND)
 $(O)/command:
 	@mkdir -p $(O)
 	@printf '%s\n' "$$COMMAND" >$@
-$(O)/galaxy_cuda.o: $(CUDA_SOURCES) $(EMU_SOURCES) $(HEADERS) Makefile $(O)/command
-	$(CUDA) -DGALAXY_CUDA_IMPLEMENTATION -c galaxy_cuda.cuh -o $@
-$(O)/galaxy.o: $(HEADERS) Makefile $(O)/command
-	$(C) -DGALAXY_IMPLEMENTATION -c galaxy.h -o $@
-# a test that looks inside a header has GALAXY_IMPLEMENTATION of its own, and needs no object
-LOOK_INSIDE := $(patsubst %.cu,$(O)/%,$(shell grep -l GALAXY_IMPLEMENTATION $(wildcard test_*.cu)))
-# the modes without their main: tests, pictures and benchmarks loop over all of them; who names none of them gets none
-MODE_OBJECTS := $(MODES:%=$(O)/mode_%.o)
-MODE_LIBRARY := $(O)/modes.a
-$(MODE_OBJECTS): $(O)/mode_%.o: train_%.cu $(HEADERS) Makefile $(O)/command
-	$(C) -DGX_NO_MAIN -c $< -o $@
-$(MODE_LIBRARY): $(MODE_OBJECTS)
+
+# The library, an object for each line of dev/rooms.txt; of the emulator's build what differs, the rest is the CPU's
+ROOMS        := $(shell sed -n 's/^\([a-z_]*\) .*/\1/p' dev/rooms.txt)
+ROOM_OBJECTS  = $(1:%=$(O)/rooms/%.o)
+CPU_VARIANT  := $(VARIANT:banks=fast)
+CPU_FOLDER   := build/cpu-$(CPU_VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
+$(O)/rooms/made: dev/rooms.sh dev/rooms.txt $(HEADERS)
+	@dev/rooms.sh $(@D) && touch $@
+$(ROOMS:%=$(O)/rooms/%.c): $(O)/rooms/made ;@:
+$(eval $(call objects,rooms/%,$(O)/rooms/%.c,$(C) -I.))
+ifeq ($(DEVICE),emu)
+LIBRARY := $(O)/rooms/launch.o $(CPU_FOLDER)/galaxy.a
+$(CPU_FOLDER)/galaxy.a: always
+	+@$(MAKE) --no-print-directory DEVICE=cpu VARIANT=$(CPU_VARIANT) $@
+else
+LIBRARY := $(O)/galaxy.a
+endif
+$(O)/galaxy.a: $(ROOMS:%=$(O)/rooms/%.o)
 	@rm -f $@
 	ar rcs $@ $^
-$(LOOK_INSIDE): $(O)/%: %.cu $(HEADERS) $(wildcard test/*.h) $(MODE_LIBRARY) Makefile $(O)/command
-	$(C) $< -x none $(MODE_LIBRARY) $(LIBS) -o $@
-define mode_program # family, mode
-$(O)/train_$(1)_$(2): train_$(2).cu $(OBJECTS)
-	$(C) -DGX_FAMILY=gx_$(1) $$< -x none $(OBJECTS) $(LIBS) -o $$@
-endef
-$(foreach f,$(FAMILIES),$(foreach m,$(MODES),$(eval $(call mode_program,$(f),$(m)))))
-$(FAMILIES:%=$(O)/train_%): $(O)/%: %.cu $(OBJECTS)
-	$(C) $< -x none $(OBJECTS) $(LIBS) -o $@
-$(O)/%: %.cu $(OBJECTS) $(MODE_LIBRARY) $(wildcard test/*.h)
-	$(C) $< -x none $(OBJECTS) $(MODE_LIBRARY) $(LIBS) -o $@
-$(O)/%: dev/ref/%.cu $(OBJECTS)
-	$(C) -I. $< -x none $(OBJECTS) $(LIBS) -o $@
-$(O)/%: dev/bench/%.cu dev/bench/step.h $(OBJECTS) $(MODE_LIBRARY)
-	$(C) -I. $< -x none $(OBJECTS) $(MODE_LIBRARY) $(LIBS) -o $@
-$(O)/fuzz: $(wildcard dev/fuzz/*) $(OBJECTS)
-	$(C) dev/fuzz/fuzz.cu -x none $(OBJECTS) $(LIBS) -o $@
-$(O)/%: dev/%.cu dev/bench/step.h $(OBJECTS) $(MODE_LIBRARY)
-	$(C) -I. $< -x none $(OBJECTS) $(MODE_LIBRARY) $(LIBS) -o $@
-# Kernels in the making, each with its operation's own kernels and the library of the CPU, and what NCCL's calls cost; the emulator's own tests.
-CPU_VARIANT := $(VARIANT:banks=fast)
-CPU_FOLDER := build/cpu-$(CPU_VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
 ifneq ($(DEVICE),cpu)
-.PHONY: always
-always:
-$(CPU_FOLDER)/galaxy.o: always
-	@$(MAKE) --no-print-directory -s DEVICE=cpu VARIANT=$(CPU_VARIANT) $@
+CUDA_OBJECTS := $(O)/galaxy_cuda.o
 endif
+$(O)/galaxy_cuda.o: $(CUDA_SOURCES) $(EMU_SOURCES) $(HEADERS) Makefile $(O)/command
+	$(CUDA) -DGALAXY_CUDA_IMPLEMENTATION -c galaxy_cuda.cuh -o $@
+# the modes without their main: tests, pictures and benchmarks loop over all of them; who names none of them gets none
+$(eval $(call objects,mode_%,train_%.cu,$(C) -DGX_NO_MAIN))
+MODE_LIBRARY := $(O)/modes.a
+$(MODE_LIBRARY): $(MODES:%=$(O)/mode_%.o)
+	@rm -f $@
+	ar rcs $@ $^
+
+# A test that looks inside a room includes it as rooms/ROOM.c, and takes the others from the library. Tests are compiled in less time than they would win.
+TEST_C := $(patsubst -O3,-O1,$(C)) -I. -I$(O)
+$(eval $(call objects,test_%,test_%.cu,$(TEST_C),$(O)/rooms/made))
+$(foreach f,$(FAMILIES),$(eval $(call objects,train_$(f)_%,train_%.cu,$(C) -DGX_FAMILY=gx_$(f))))
+$(eval $(call objects,%,%.cu,$(C)))
+$(foreach folder,dev dev/bench dev/ref dev/fuzz,$(eval $(call objects,%,$(folder)/%.cu,$(C) -I.)))
+# Kernels in the making, each with its operation's own kernels, and what NCCL's calls cost; the emulator's own tests
+ifneq ($(DEVICE),cpu)
 $(O)/workshop_%.o: dev/cuda/%.cu dev/cuda/workshop.h test/test.h $(CUDA_SOURCES) $(EMU_SOURCES) $(O)/command
 	$(CUDA) -I. -c $< -o $@
-$(O)/workshop_%: $(O)/workshop_%.o $(CPU_FOLDER)/galaxy.o
+$(O)/workshop_%: $(O)/workshop_%.o $(LIBRARY)
 	$(CC) $(CFLAGS) $^ $(LIBS) -o $@
 $(O)/emu_%.o: dev/emu/%.cu $(wildcard dev/emu/*) test/test.h $(O)/command
 	$(CUDA) -I. -c $< -o $@
 $(O)/test_emu: $(O)/emu_test_emu.o $(O)/emu_test_emu_bugs.o
 	$(CXX) $(CFLAGS) $^ -lpthread -o $@
-.PRECIOUS: $(O)/workshop_%.o $(O)/emu_%.o
+endif
+# a program with a function __wrap_NAME has it called where NAME is, which is then __real_NAME
+$(O)/%: $(O)/%.o $(MODE_LIBRARY) $(CUDA_OBJECTS) $(LIBRARY) $(O)/command
+	$(CC) $(CFLAGS) $$(nm $< | sed -n 's/.* T __wrap_/-Wl,--wrap=/p') $(filter-out $(O)/command,$^) $(LIBS) -o $@
 $(PROGRAMS): %: $(O)/% data/text.txt
 	@$(if $(filter 1,$(JSON)),,echo "make: jansson was not found: the program cannot read configurations; make setup installs it" && exit 1)
 	@ln -sf $(O)/$@ $@
@@ -198,8 +217,6 @@ $(PROGRAMS): %: $(O)/% data/text.txt
 
 $(TOOLS): %: $(O)/%
 	@ln -sf $(O)/$@ $@
-$(O)/test_tokenizer: tokenize.cu # is part of it
-$(O)/test_convert_gguf: convert_gguf.cu
 
 data/text.txt:
 	@dev/data/prepare_text.sh
@@ -248,79 +265,54 @@ demo-lora: setup data/text.txt
 # ---- tests --------------------------------------------------------------------------------------------------------------------------------------
 test: setup
 	@$(MAKE) --no-print-directory test-all
-# `check` runs the test programs once; `test-all` also with sanitizers, and the headers by themselves in every way. A binary without MPI shows that mpirun is refused.
-CHECKS     = $(addprefix $(O)/,$(TESTS))
 CORES     := $(shell nproc 2>/dev/null || echo 2)
-# programs for developers, which nothing above runs: that they compile
-DEVELOPERS = $(O)/fuzz $(patsubst %.cu,$(O)/%,$(notdir $(wildcard dev/*.cu dev/bench/*.cu dev/ref/*.cu)))
-# programs run side by side: those that take longest begin
-LONG           = $(addprefix $(O)/,test_train_modes test_train test_train_runs test_comm test_mutants test_modes test_tcp test_train_tcp test_steps test_devices)
-LONGEST_FIRST  = $(filter $(CHECKS),$(LONG)) $(filter-out $(LONG),$(CHECKS))
-RUN_ASAN   = $(MAKE) --no-print-directory DEVICE=cpu VARIANT=asan
-RUN_TSAN   = $(MAKE) --no-print-directory DEVICE=cpu VARIANT=tsan GEMM=plain MPI=0
-RUN_EMU    = $(MAKE) --no-print-directory DEVICE=emu
-ASAN      := build/cpu-asan-$(GEMM)-mpi$(MPI)-json$(JSON)
-TSAN      := build/cpu-tsan-plain-mpi0-json$(JSON)
-# the CUDA code on the emulator: three orders of threads and blocks, streams late and at random, both sanitizers, banks counted; as an H100, which has kernels of its own, with blocks that have several jobs; as a GeForce, whose attention in fp32 is on CUDA cores; the emulator itself, too
-WORKSHOP  := workshop_memory_bound workshop_rms_norm workshop_layer_norm workshop_attention workshop_quantize workshop_nccl_calls
-EMU       := $(patsubst build/cpu-%,build/emu-%,$(CPU_FOLDER))
-EMU_ASAN  := $(patsubst build/emu-fast-%,build/emu-asan-%,$(EMU))
-EMU_TSAN  := build/emu-tsan-plain-mpi0-json$(JSON)
-EMU_BANKS := $(patsubst build/emu-fast-%,build/emu-banks-%,$(EMU))
-EMU_H100  := env GX_EMU_CAPABILITY=9.0 GX_EMU_MOST_BLOCKS=3
-EMU_RTX   := env GX_EMU_CAPABILITY=12.0 GX_EMU_SHARED=99
-# with less shared memory than attention in fp32 takes in tensor cores, which are slow to play: as on CUDA cores
-EMU_H100_BF16 := $(EMU_H100) GX_EMU_SHARED=160
-EMU_RUNS   = "$(EMU_RTX) $(EMU_TSAN)/test_devices" "env GX_TRAIN_LLAMA=$(EMU)/train_llama $(EMU)/test_train_devices" $(EMU)/test_devices \
-    "env GX_EMU_FENCES=late $(EMU)/test_devices a_wrong_label sum_squares cross_entropy_in_steps" \
-    "$(EMU_RTX) GX_EMU_ORDER=reverse $(EMU)/test_devices" \
-    "$(EMU_RTX) GX_EMU_ORDER=random:7 GX_EMU_STREAMS=random:7 $(EMU)/test_devices" $(EMU)/test_precision "env GX_EMU_STREAMS=random:3 $(EMU)/test_precision" \
-    $(EMU)/test_llama $(EMU)/test_generate $(EMU)/test_bert "$(EMU)/test_bert_modes masked_tokens_and vectors_in" "$(EMU)/test_modes without_labels early both_sides follow one_of_them" $(EMU)/test_memory $(EMU)/test_graphs "$(EMU_RTX) $(EMU_ASAN)/test_devices" $(EMU)/test_emu $(EMU_ASAN)/test_emu $(EMU_TSAN)/test_emu $(EMU_BANKS)/test_emu \
-    "dev/cuda/banks.sh --check $(EMU_BANKS)/test_devices" "dev/cuda/launches.sh --check $(EMU)/test_devices" \
-    $(foreach w,$(filter-out workshop_attention workshop_nccl_calls,$(WORKSHOP)),"$(EMU)/$(w) --check") "$(EMU_H100) $(EMU)/workshop_attention --check" "$(EMU_H100_BF16) GX_EMU_ORDER=random:5 GX_EMU_STREAMS=random:5 $(EMU)/test_devices attention" \
-    "$(EMU_H100) GX_EMU_ORDER=reverse $(EMU)/test_devices attention" "$(EMU_H100_BF16) $(EMU_ASAN)/test_devices attention" "$(EMU_ASAN)/test_devices attention_computes attention_hands" "env GX_EMU_ORDER=random:5 $(EMU)/test_devices attention_computes attention_drops" \
-    "$(EMU_H100) $(EMU_TSAN)/test_devices attention_computes attention_drops"
-# what CPUs without instructions for bf16 run, which oneDNN takes this one for; and a build without oneDNN and without MPI, whose threads have
-# the smallest stacks that a C library gives them by itself (musl's)
-PLAIN     := build/cpu-$(VARIANT)-plain-mpi0-json$(JSON)
-NO_BF16    = $(if $(filter onednn,$(GEMM)),$(foreach t,$(filter test_ops test_precision,$(TESTS)),"env ONEDNN_MAX_CPU_ISA=AVX512_CORE $(O)/$(t)"))
-TSAN_TESTS := test_modes test_comm test_purity test_llama test_generate test_grads test_base
-export GX_TRAIN_LLAMA GX_TRAIN_LLAMA_NOMPI
-check: GX_TRAIN_LLAMA := $(O)/train_llama
+# dev/tests.txt has a line for each run of a program: when, in which of these builds, and how long it takes.
+BUILD_fast      := cpu fast $(GEMM) $(MPI)
+BUILD_asan      := cpu asan $(GEMM) $(MPI)
+BUILD_tsan      := cpu tsan plain 0
+BUILD_plain     := cpu fast plain 0
+BUILD_emu       := emu fast $(GEMM) $(MPI)
+BUILD_emu-asan  := emu asan $(GEMM) $(MPI)
+BUILD_emu-tsan  := emu tsan plain 0
+BUILD_emu-banks := emu banks $(GEMM) $(MPI)
+BUILD_cuda      := cuda fast $(GEMM) $(MPI)
+BUILDS := fast asan tsan plain emu emu-asan emu-tsan emu-banks $(filter cuda,$(DEVICE))
+build_is = $(foreach i,$(1),$(word $(i),$(BUILD_$(2))))
+FOLDERS := $(foreach b,$(BUILDS),$(b)=build/$(call build_is,1,$(b))-$(call build_is,2,$(b))-$(call build_is,3,$(b))-mpi$(call build_is,4,$(b))-json$(JSON))
+# programs for developers, which no test runs: that they compile
+DEVELOPERS = $(patsubst %.cu,%,$(notdir $(wildcard dev/*.cu dev/bench/*.cu dev/ref/*.cu)))
+define builds # when, which; behind the build whose library or folder it takes
+.PHONY: build-$(1)-$(2)
+build-$(1)-$(2): $(patsubst %,build-$(1)-%,$(filter-out $(2),$(if $(filter plain emu emu-banks,$(2)),fast,$(2:emu-%=%))))
+	+@programs="$$$$(dev/test.sh --programs $(1) $(2)) $(if $(filter fast,$(2)),$(DEVELOPERS))"; [ -z "$$$${programs// }" ] || \
+	    $$(MAKE) --no-print-directory DEVICE=$(call build_is,1,$(2)) VARIANT=$(call build_is,2,$(2)) GEMM=$(call build_is,3,$(2)) MPI=$(call build_is,4,$(2)) \
+	    build WHAT="$$$$programs"
+endef
+$(foreach when,check test long,$(foreach b,$(BUILDS),$(eval $(call builds,$(when),$(b)))))
+# the trainers and tools beside a test that starts programs
+STARTS_PROGRAMS := $(patsubst %.cu,%,$(shell grep -l 'test/program.h\|test/task_run.h\|test/tuned_runs.h' test_*.cu))
+WHAT ?= $(TESTS) $(PROGRAMS) $(TOOLS)
+.PHONY: build test-long t
+build: $(addprefix $(O)/,$(sort $(WHAT) $(if $(filter $(STARTS_PROGRAMS),$(WHAT)),$(PROGRAMS) $(TOOLS))))
+# all builds side by side, by a jobserver that they share
+run_table = $(MAKE) --no-print-directory -j$(CORES) $(BUILDS:%=build-$(1)-%) && dev/test.sh --table $(1) $(if $(SKIPS),--allowed-skips $(SKIPS)) $(FOLDERS)
 check:
-	@$(MAKE) --no-print-directory -j$(CORES) build-tests $(DEVELOPERS)
-	@dev/test.sh $(LONGEST_FIRST) dev/test_make.sh dev/test_visit.sh dev/test_setup.sh dev/test_docs.sh "dev/test_headers.sh --quick"
-test-all: GX_TRAIN_LLAMA := $(O)/train_llama
-test-all: GX_TRAIN_LLAMA_NOMPI := $(PLAIN)/train_llama
+	@$(call run_table,check)
 test-all:
-	@$(MAKE) --no-print-directory -j$(CORES) $(BUILDS)
-	@dev/test.sh $(if $(SKIPS),--allowed-skips $(SKIPS)) $(EMU_RUNS) dev/test_cuda.sh $(TSAN_TESTS:%=$(TSAN)/%) \
-	    "$(ASAN)/fuzz all --seconds 2" \
-	    $(foreach t,$(filter test_train%,$(TESTS)),"env GX_TRAIN_LLAMA=$(ASAN)/train_llama $(ASAN)/$(t)") \
-	    $(LONGEST_FIRST) dev/test_headers.sh dev/test_dist.sh "env OMP_STACKSIZE=128k $(PLAIN)/test_ops" $(NO_BF16) dev/test_make.sh dev/test_visit.sh dev/test_setup.sh dev/test_docs.sh \
-	    $(patsubst %,$(ASAN)/%,$(filter-out test_train%,$(TESTS)))
-# What `make test` runs, built side by side, the longest first: by a jobserver that all of them share, which + hands on where $(MAKE) is not seen.
-# build-emu links the workshop with build-fast's galaxy.o, and build-plain has the same folder where neither oneDNN nor MPI is found.
-BUILDS := build-emu-asan build-fast build-emu build-asan build-emu-banks build-emu-tsan build-plain build-tsan
-.PHONY: $(BUILDS)
-build-fast:
-	@$(MAKE) --no-print-directory build-tests $(DEVELOPERS)
-build-plain: build-fast
-	@$(MAKE) --no-print-directory DEVICE=cpu GEMM=plain MPI=0 $(PLAIN)/test_ops $(PLAIN)/train_llama
-build-asan:
-	+@$(RUN_ASAN) build-tests $(ASAN)/fuzz
-build-tsan:
-	+@$(RUN_TSAN) build-tests TESTS="$(TSAN_TESTS)" PROGRAMS=
-build-emu: build-fast
-	+@$(RUN_EMU) build-tests $(EMU)/test_emu $(WORKSHOP:%=$(EMU)/%)
-build-emu-asan:
-	+@$(RUN_EMU) VARIANT=asan $(EMU_ASAN)/test_devices $(EMU_ASAN)/test_emu
-build-emu-tsan:
-	+@$(RUN_EMU) VARIANT=tsan GEMM=plain MPI=0 $(EMU_TSAN)/test_devices $(EMU_TSAN)/test_emu
-build-emu-banks:
-	+@$(RUN_EMU) VARIANT=banks $(EMU_BANKS)/test_devices $(EMU_BANKS)/test_emu
-# what takes longest to compile begins: the library, then the tests that have it inside
-build-tests: $(OBJECTS) $(filter $(LOOK_INSIDE),$(LONGEST_FIRST) $(CHECKS)) $(CHECKS) $(PROGRAMS:%=$(O)/%) $(TOOLS:%=$(O)/%)
+	@$(call run_table,test)
+test-long:
+	@$(call run_table,long)
+# make t T="ops softmax": of the programs test_* and scripts dev/test_*.sh, those that are named, and of their tests those with the other words in their
+# names; the library compiled in haste
+T_PROGRAMS = $(filter $(T:%=test_%),$(patsubst %.cu,%,$(wildcard test_*.cu)))
+T_SCRIPTS  = $(filter $(T:%=dev/test_%.sh),$(wildcard dev/test_*.sh))
+T_CASES    = $(filter-out $(T_PROGRAMS:test_%=%) $(T_SCRIPTS:dev/test_%.sh=%),$(T))
+T_VARIANT  = $(if $(filter file,$(origin VARIANT)),$(if $(filter emu,$(DEVICE)),fast,quick),$(VARIANT))
+t:
+	@$(if $(T_PROGRAMS)$(T_SCRIPTS),,echo 'make: T="$(T)" names no test: make t T=ops runs test_ops, and T="ops softmax" its tests with softmax in their names'; exit 2)
+	@$(MAKE) --no-print-directory -j$(CORES) VARIANT=$(T_VARIANT) build WHAT="$(T_PROGRAMS)"
+	@folder=$$($(MAKE) --no-print-directory VARIANT=$(T_VARIANT) print-folder) && export GX_TRAIN_LLAMA=$$folder/train_llama && status=0 && \
+	    for program in $(T_PROGRAMS); do $$folder/$$program $(T_CASES) || status=1; done && for script in $(T_SCRIPTS); do $$script $(T_CASES) || status=1; done && exit $$status
 # All that a visit to a machine with a GPU runs, built beforehand in a folder that is always the same; then `dev/cuda/visit.sh OUT` runs it there. That
 # machine may have another processor, and nothing but CUDA and NCCL: no MPI, no oneDNN, and OpenMP, jansson, utf8proc and PCRE2 are in the programs where their archives are here.
 GPU_FOLDER    := build/cuda-fast-plain-mpi0-json1
@@ -329,7 +321,7 @@ GPU_MAKE       = $(MAKE) --no-print-directory -j$(CORES) DEVICE=cuda VARIANT=fas
     $(if $(filter file,$(origin ARCHFLAGS)),ARCHFLAGS="$(GPU_PROCESSOR)")
 gpu: data/text.txt
 	@$(if $(filter 1,$(JSON)),,echo "make: jansson was not found: the programs cannot read configurations; make setup installs it" && exit 1)
-	@$(GPU_MAKE) build-tests $(addprefix $(GPU_FOLDER)/,$(WORKSHOP) llama_step)
+	@$(GPU_MAKE) build $(addprefix $(GPU_FOLDER)/,$(WORKSHOP) llama_step)
 	@{ git describe --always --dirty 2>/dev/null || echo unknown; } >$(GPU_FOLDER)/commit
 	@echo "$(GPU_FOLDER): $$(du -sh $(GPU_FOLDER) | cut -f1), commit $$(cat $(GPU_FOLDER)/commit); to a machine with a GPU go this checkout, that folder, data/text.txt and data/text.txt.source; there: dev/cuda/visit.sh OUT"
 cuda-report: $(O)/on_paper

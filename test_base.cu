@@ -1,6 +1,6 @@
 // test_base.cu: status, arena, random numbers, tensor table, store, mesh, partitions, recorder, types,
 // text; and the tests' own frame.
-#define GALAXY_IMPLEMENTATION // looks inside
+#include "rooms/base.c" // looks inside
 #include "galaxy/base/context.h"
 #include "galaxy/base/dtype.h"
 #include "galaxy/base/mesh.h"

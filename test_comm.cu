@@ -5,7 +5,7 @@
 //                                             hashes against those of threads
 //     mpirun -np 3 ./test_comm --mpi kill     (or mismatch, fail, leave, stall): rank 1 goes wrong in this way
 #include "galaxy/base/random.h"
-#define GALAXY_IMPLEMENTATION // looks inside
+#include "rooms/comm.c" // looks inside
 #include "galaxy/parallel/layout.h"
 #include "galaxy/comm/mpi.h"
 #include "galaxy/comm/tcp.h"

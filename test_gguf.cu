@@ -1,6 +1,5 @@
 // test_gguf.cu: GGUF files: blocks and whole files against what the package `gguf` makes of them (data/ref/gguf, by
 // dev/ref/make_gguf.py), what is refused, and files of our own, written and read again.
-#define GALAXY_IMPLEMENTATION // looks inside
 #include "galaxy/io/gguf.h"
 #include "galaxy/io/safetensors.h"
 #include "test/test.h"

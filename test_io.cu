@@ -1,22 +1,13 @@
 // test_io.cu: files, JSON, options, published folders, safetensors, tokenizer, dataset. Everything is written below one
 // temporary folder.
-#define GALAXY_IMPLEMENTATION // looks inside
-#include "test/disk.h"        // before the library: it notes what is not on the disk yet
-
+#include "rooms/io_data.c" // looks inside
 #include "galaxy/io/config.h"
-#include "galaxy/io/dataset.h"
-#include "galaxy/io/dataset_hash.h"
-#include "galaxy/io/dataset_tokens.h"
 #include "galaxy/io/files.h"
 #include "galaxy/io/folder.h"
 #include "galaxy/io/json.h"
 #include "galaxy/io/safetensors.h"
 #include "galaxy/io/tokenizer.h"
-#undef fsync
-#undef pwrite
-#undef rename
-#undef unlink
-#undef rmdir
+#include "test/disk.h"
 #include "test/test.h"
 #include <fcntl.h>
 #include <signal.h>

@@ -9,9 +9,10 @@
 //
 // Buffers begin as NaN wherever the library must write, not read or add; the scratch arena too. Each is a block of the
 // heap of its own, the arena of exactly the planned peak, so that AddressSanitizer sees whatever leaves it.
-#define GALAXY_IMPLEMENTATION
 #include "galaxy/base/random.h"
 #include "galaxy/cpu/cpu.h"
+#include "galaxy/cpu/gemm_tiles.h"
+#include "galaxy/cpu/vec.h"
 #include "galaxy/io/safetensors.h"
 #include "galaxy/run/optimizer.h"
 #include "test/test.h"

@@ -1,9 +1,10 @@
 // test_record_cache.cu: records in a file or in memory: what is written is read, and what is wrong is not there.
-#define GALAXY_IMPLEMENTATION // looks inside
 #include "galaxy/io/record_cache.h"
 #include "test/test.h"
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static char folder[] = "/tmp/galaxy_test_record_cache_XXXXXX", path[200], other[200];
 

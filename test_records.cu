@@ -1,27 +1,25 @@
 // test_records.cu: files of records and their labels. Everything is written below one temporary folder.
-#define GALAXY_IMPLEMENTATION // looks inside
-#include <unistd.h>
-static ssize_t shrinking_pread(int fd, void *out, size_t bytes, off_t offset);
-#define pread shrinking_pread
 #include "galaxy/io/labels.h"
 #include "galaxy/io/records.h"
-#undef pread
 #include "test/test.h"
 #include <sys/stat.h>
+#include <unistd.h>
 
 // ---- words of these tests ------------------------------------------------------------------------------------------
 
 static char root[GX_PATH]; // made in main, removed there
 static int shrinks;        // 1: a file loses its last byte before it is read
 
-static ssize_t shrinking_pread(int fd, void *out, size_t bytes, off_t offset)
+// Takes the place of pread in the library (the linker's --wrap).
+ssize_t __real_pread(int fd, void *out, size_t bytes, off_t offset);
+ssize_t __wrap_pread(int fd, void *out, size_t bytes, off_t offset)
 {
     char path[64];
     struct stat st;
     snprintf(path, sizeof path, "/dev/fd/%d", fd);
     if (shrinks && (fstat(fd, &st) != 0 || truncate(path, st.st_size - 1) != 0)) abort();
     shrinks = 0;
-    return pread(fd, out, bytes, offset);
+    return __real_pread(fd, out, bytes, offset);
 }
 
 static const char *put(const char *name, const char *text, int64_t bytes)

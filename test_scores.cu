@@ -1,6 +1,5 @@
 // test_scores.cu: scores of predictions against scikit-learn and SciPy (dev/ref/make_scores.py), what they refuse, how
 // confusions are shown.
-#define GALAXY_IMPLEMENTATION
 #include "galaxy/io/json.h"
 #include "galaxy/run/plot_confusion.h"
 #include "galaxy/task/confusion.h"

@@ -1,7 +1,8 @@
 // test_tcp.cu: how ranks find each other by TCP, and what strangers and broken peers can do to them: nothing but an
 // error. All on loopback addresses. (What the engine promises as such, test_comm.cu tests beside the other engines;
 // training programs started so, test_train_tcp.cu.)
-#define GALAXY_IMPLEMENTATION // looks inside
+#include "rooms/comm.c" // looks inside
+#include "galaxy/base/random.h"
 #include "galaxy/comm/tcp.h"
 #include "test/test.h"
 #include <dirent.h>

@@ -1,5 +1,4 @@
 // test_text_batch.cu: texts in the columns of a batch, the rows that losses are about, and which texts a column gets.
-#define GALAXY_IMPLEMENTATION
 #include "galaxy/task/text_batch.h"
 #include "test/test.h"
 

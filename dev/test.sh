@@ -1,13 +1,51 @@
 #!/usr/bin/env bash
-# Runs test programs, two more at a time than there are cores, and adds up their last lines: dev/test.sh [--allowed-skips FILE] PROGRAM...
-# Outputs come in the order of the programs, each behind its name and its times: by the clock, and of CPU in user and in system mode. A program that dies,
+# Runs the programs of dev/tests.txt, two more at a time than there are cores, those that take longest first, and adds up their last lines:
+#   dev/test.sh --table WHEN [--allowed-skips FILE] BUILD=FOLDER...   the lines of this time, whose programs lie in these folders
+#   dev/test.sh --programs WHEN BUILD                                 only prints the programs of these lines
+# Outputs come in the order of their starts, each behind its command and its times: by the clock, and of CPU in user and in system mode. A program that dies,
 # or does not end with its "N passed, N failed, N skipped", counts as a failure. With --allowed-skips, a test that was skipped and whose name is not in
-# FILE is a failure.
+# FILE is a failure. A program that takes half as much CPU again as its line says fails, too; see the head of dev/tests.txt.
 set -u
+cd "$(dirname "$0")/.."
+table=dev/tests.txt
+lines() { # when: its lines, the longest first
+    case $1 in check | test | long) ;; *) echo "dev/test.sh: there is no time \"$1\"; it is check, test or long" >&2; exit 2 ;; esac
+    awk -v when="$1" '/^#/ || !NF { next }
+        NF < 5 || $4 !~ /^([0-9]+|-)$/ || $3 !~ /^([0-9]+\/[0-9]+|all)$/ { print FILENAME ":" FNR ": a line is WHEN BUILD SHARE CPU COMMAND" >"/dev/stderr"; exit 1 }
+        ($1 == when) || ($1 == "check" && when != "check") || ($1 == "test" && when == "long") || ($1 == "quick" && when == "check")' "$table" | sort -k4,4nr -s
+}
+program_of() { # words of a command: the first that is no variable, no script and no option; a script's program is its argument
+    while [[ ${1:-} == *[=/]* || ${1:-} == -* ]]; do shift; done
+    echo "${1:-}"
+}
+if [ "${1:-}" = --programs ]; then
+    lines "$2" | while read -r _ build _ _ command; do [ "$build" != "$3" ] || program_of $command; done | sort -u
+    exit
+fi
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} # threads of a program that wait for each other leave the cores to the others
-allowed= passed=0 failed=0 skipped=0
+[ "${1:-}" = --table ] || { echo "usage: dev/test.sh --table check|test|long [--allowed-skips FILE] BUILD=FOLDER..." >&2; exit 2; }
+when=$2 allowed=
+shift 2
 if [ "${1:-}" = --allowed-skips ]; then allowed=$2; shift 2; fi
+declare -A folder_of=([-]=.)
+for word; do folder_of[${word%%=*}]=${word#*=}; done
+
+# which share of its tests a line runs goes round with the commits; a long run has all, with seeds of the day
+turn=$((16#$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0)))
+if [ "$when" = long ]; then export GX_TEST_LONG=1 GX_TEST_SEED=${GX_TEST_SEED:-$(date +%Y%m%d)}; echo "seed: GX_TEST_SEED=$GX_TEST_SEED"; fi
+commands=() budgets=()
+while read -r _ build share cpu command; do
+    folder=${folder_of[$build]:-}
+    [ -n "$folder" ] || continue
+    program=$(program_of $command)
+    [ "$build" = - ] || command=${command/"$program"/"$folder/$program"}
+    variables=
+    case $build in fast | asan | emu | cuda) variables="GX_TRAIN_LLAMA=$folder/train_llama ${folder_of[plain]:+GX_TRAIN_LLAMA_NOMPI=${folder_of[plain]}/train_llama} " ;; esac
+    if [ "$share" != all ] && [ "$when" != long ]; then variables+="GX_TEST_SHARE=$(((${share%/*} + turn) % ${share#*/}))/${share#*/} "; fi
+    commands+=("$variables$command") budgets+=("$cpu")
+done < <(lines "$when")
 at_once=$(($(nproc 2>/dev/null || echo 2) + 2)) # some of them wait most of the time
+passed=0 failed=0 skipped=0
 tmp=$(mktemp -d)
 set -m # each program is a process group of its own, which ends as a whole when this script is interrupted
 trap 'for pid in $(jobs -p); do kill -- "-$pid" 2>/dev/null; done; rm -rf "$tmp"' EXIT
@@ -15,22 +53,22 @@ trap 'exit 130' INT TERM
 
 TIMEFORMAT="%R s, %U + %S s of CPU"
 run() { # number: its output into tmp/number, its status into tmp/number.status, its times into the last line of tmp/number.time
-    { time ${programs[$1]} >"$tmp/$1" 2>&1; } 2>"$tmp/$1.time"
+    { time env ${commands[$1]} >"$tmp/$1" 2>&1; } 2>"$tmp/$1.time"
     echo $? >"$tmp/$1.part"
     mv "$tmp/$1.part" "$tmp/$1.status"
 }
 report() { # number
     local status line
-    echo "== ${programs[$1]} ($(tail -n 1 "$tmp/$1.time" 2>/dev/null))"
+    echo "== ${commands[$1]} ($(tail -n 1 "$tmp/$1.time" 2>/dev/null))"
     cat "$tmp/$1"
     status=$(cat "$tmp/$1.status" 2>/dev/null || echo lost)
     line=$(tail -n 1 "$tmp/$1")
     local p=0 f=1 s=0
     if [[ $line =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]]; then
         p=${BASH_REMATCH[1]} f=${BASH_REMATCH[2]} s=${BASH_REMATCH[3]}
-        if [ "$status" != 0 ] && [ "$f" = 0 ]; then echo "FAIL ${programs[$1]}: exit status $status"; f=1; fi
+        if [ "$status" != 0 ] && [ "$f" = 0 ]; then echo "FAIL ${commands[$1]}: exit status $status"; f=1; fi
     else
-        echo "FAIL ${programs[$1]}: ended with status $status and without a count"
+        echo "FAIL ${commands[$1]}: ended with status $status and without a count"
     fi
     if [ -n "$allowed" ]; then
         while read -r name; do
@@ -40,9 +78,9 @@ report() { # number
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 
-programs=("$@") pids=()
+pids=()
 reported=0
-for ((i = 0; i < ${#programs[@]}; i++)); do
+for ((i = 0; i < ${#commands[@]}; i++)); do
     while [ "$(jobs -rp | wc -l)" -ge "$at_once" ]; do
         wait -n
         while [ "$reported" -lt "$i" ] && [ -e "$tmp/$reported.status" ]; do report $((reported++)); done
@@ -50,9 +88,34 @@ for ((i = 0; i < ${#programs[@]}; i++)); do
     run "$i" &
     pids[i]=$!
 done
-for (( ; reported < ${#programs[@]}; )); do
+for (( ; reported < ${#commands[@]}; )); do
     wait "${pids[$reported]}"
     report $((reported++))
 done
+
+# How much CPU each took beside its line. Machines differ, by about the same for all programs: what counts is a program's time beside the others'.
+for ((i = 0; i < ${#commands[@]}; i++)); do
+    echo "${budgets[i]} $(sed -n '$s/.* s, \([0-9.]*\) + \([0-9.]*\) s of CPU/\1 \2/p' "$tmp/$i.time") ${commands[i]}"
+done >"$tmp/times"
+[ -z "${GX_TEST_TIMES_FILE:-}" ] || cp "$tmp/times" "$GX_TEST_TIMES_FILE"
+if [ "$when" != long ]; then
+    while read -r line; do
+        echo "$line"
+        [[ $line != FAIL* ]] || failed=$((failed + 1))
+    done < <(awk -v table="$table" '
+        $1 == "-" || NF < 4 { next }
+        { n++; line[n] = $1; cpu[n] = $2 + $3; $1 = $2 = $3 = ""; command[n] = substr($0, 4); total += cpu[n]; planned += line[n] }
+        line[n] >= 2 { ratios++; ratio[ratios] = cpu[n] / line[n] }
+        END {
+            for (i = 2; i <= ratios; i++)
+                for (j = i; j > 1 && ratio[j - 1] > ratio[j]; j--) { swap = ratio[j]; ratio[j] = ratio[j - 1]; ratio[j - 1] = swap }
+            scale = ratios ? ratio[int((ratios + 1) / 2)] : 1
+            printf "%.0f s of CPU; the lines of %s have %.0f; in the middle, a program took %.2f times its line here\n", total, table, planned, scale
+            for (i = 1; i <= n; i++)
+                if (cpu[i] > 1.5 * scale * line[i] && cpu[i] > scale * line[i] + 5)
+                    printf "FAIL %s: took %.1f s of CPU, which is %.1f times the %d s of its line in %s where others took %.2f times theirs\n", \
+                        command[i], cpu[i], cpu[i] / (line[i] ? line[i] : 1), line[i], table, scale
+        }' "$tmp/times")
+fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

@@ -1,6 +1,5 @@
-// test/disk.h: what a power cut would leave. Included before the library's implementation, it takes the place of fsync,
-// pwrite, rename, renameat, unlink, unlinkat and rmdir there; each still does what it did, and notes what is not on the
-// disk yet.
+// test/disk.h: what a power cut would leave. It takes the place of fsync, pwrite, rename, renameat, unlink, unlinkat and
+// rmdir in the whole program (the linker's --wrap); each still does what it did, and notes what is not on the disk yet.
 //
 //     disk_watch();
 //     …the library writes, publishes, removes…
@@ -19,6 +18,14 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+int __real_fsync(int fd);
+ssize_t __real_pwrite(int fd, const void *data, size_t bytes, off_t offset);
+int __real_rename(const char *from, const char *to);
+int __real_renameat(int from_folder, const char *from, int to_folder, const char *to);
+int __real_unlink(const char *path);
+int __real_unlinkat(int folder, const char *name, int flags);
+int __real_rmdir(const char *path);
 
 enum { DISK_NODES = 64, DISK_PATH = 1100 };
 typedef struct { // a file, or a folder's list of names
@@ -68,17 +75,17 @@ static DiskNode *disk_parent(const char *path)
     return disk_path(parent);
 }
 
-static ssize_t disk_pwrite(int fd, const void *data, size_t bytes, off_t offset)
+ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t offset)
 {
     struct stat st;
     if (disk.watches && fstat(fd, &st) == 0) disk_node(&st, NULL)->is_changed = 1;
-    return pwrite(fd, data, bytes, offset);
+    return __real_pwrite(fd, data, bytes, offset);
 }
 
-static int disk_fsync(int fd)
+int __wrap_fsync(int fd)
 {
     struct stat st;
-    const int status = fsync(fd);
+    const int status = __real_fsync(fd);
     if (!disk.watches || status != 0 || fstat(fd, &st) != 0) return status;
     DiskNode *d = disk_node(&st, NULL);
     d->is_synced = 1, d->is_changed = 0;
@@ -101,14 +108,14 @@ static void disk_look_into(const char *path)
     if (dir) closedir(dir);
 }
 
-static int disk_rename(const char *from, const char *to)
+int __wrap_rename(const char *from, const char *to)
 {
     struct stat st;
-    if (!disk.watches || lstat(from, &st) != 0) return rename(from, to);
+    if (!disk.watches || lstat(from, &st) != 0) return __real_rename(from, to);
     if (disk_parent(to)->is_changed) disk_note("%s gets its name before the rename before it is synced", to);
     if (S_ISDIR(st.st_mode) && strstr(from, ".gx-new")) disk_look_into(from);
     if (S_ISREG(st.st_mode) && disk_path(from)->is_changed) disk_note("%s gets its name before it is synced", to);
-    const int status = rename(from, to);
+    const int status = __real_rename(from, to);
     disk_parent(to)->is_changed = 1, disk.renames++;
     if (S_ISREG(st.st_mode)) snprintf(disk.last, sizeof disk.last, "%s", to);
     return status;
@@ -124,10 +131,10 @@ static void disk_remove(const char *path)
     *gone = disk.node[--disk.n]; // its number may be another's next
 }
 
-static int disk_unlink(const char *path)
+int __wrap_unlink(const char *path)
 {
     disk_remove(path);
-    return unlink(path);
+    return __real_unlink(path);
 }
 
 // The path of a name in an open folder.
@@ -142,24 +149,24 @@ static const char *disk_at(char path[DISK_PATH], int folder, const char *name)
     return path;
 }
 
-static int disk_renameat(int from_folder, const char *from, int to_folder, const char *to)
+int __wrap_renameat(int from_folder, const char *from, int to_folder, const char *to)
 {
     char a[DISK_PATH], b[DISK_PATH];
-    if (!disk.watches) return renameat(from_folder, from, to_folder, to);
-    return disk_rename(disk_at(a, from_folder, from), disk_at(b, to_folder, to));
+    if (!disk.watches) return __real_renameat(from_folder, from, to_folder, to);
+    return __wrap_rename(disk_at(a, from_folder, from), disk_at(b, to_folder, to));
 }
 
-static int disk_unlinkat(int folder, const char *name, int flags)
+int __wrap_unlinkat(int folder, const char *name, int flags)
 {
     char path[DISK_PATH];
     if (disk.watches) disk_remove(disk_at(path, folder, name));
-    return unlinkat(folder, name, flags);
+    return __real_unlinkat(folder, name, flags);
 }
 
-static int disk_rmdir(const char *path)
+int __wrap_rmdir(const char *path)
 {
     disk_remove(path);
-    return rmdir(path);
+    return __real_rmdir(path);
 }
 
 static void disk_watch(void)
@@ -175,12 +182,4 @@ static const char *disk_wrong(void) // NULL: nothing; it no longer watches
     disk.watches = 0;
     return disk.wrong[0] ? disk.wrong : NULL;
 }
-
-#define fsync    disk_fsync
-#define pwrite   disk_pwrite
-#define rename   disk_rename
-#define renameat disk_renameat
-#define unlink   disk_unlink
-#define unlinkat disk_unlinkat
-#define rmdir    disk_rmdir
 #endif

@@ -5,6 +5,9 @@
 //
 //     ./test_ops          runs all
 //     ./test_ops norm     runs those with "norm" in their name
+//     GX_TEST_SHARE=1/3   of the tests that are not named by an argument, those whose number i has i % 3 == 1; a test of
+//                         many alike cases may ask test_share for each of them instead
+//     GX_TEST_LONG=1      everything that a test knows, where without it a choice is enough (`make test-long`)
 //     GX_TEST_TIMES=1     before each result: the seconds of CPU, in user and in system mode, that the test and the
 //                         children it waited for have taken
 // A test ends as ok, FAIL or skip (with the reason). The last line is "N passed, N failed, N skipped". A test without a
@@ -133,14 +136,32 @@ static void test_cpu(double seconds[2])
                  1e-6 * (double)(own.ru_stime.tv_usec + children.ru_stime.tv_usec);
 }
 
+// Whether GX_TEST_SHARE has the case of this number.
+static int test_share(long i)
+{
+    long which = 0, of = 1;
+    const char *share = getenv("GX_TEST_SHARE");
+    if (share && share[0] && (sscanf(share, "%ld/%ld", &which, &of) != 2 || of < 1 || which < 0 || which >= of)) {
+        fprintf(stderr, "GX_TEST_SHARE is \"%s\"; it is K/N, with K from 0 to N - 1\n", share);
+        exit(2);
+    }
+    return i % of == which;
+}
+__attribute__((unused)) static int test_long(void)
+{
+    const char *text = getenv("GX_TEST_LONG");
+    return text && text[0] && strcmp(text, "0") != 0;
+}
+
 static int test_main(int argc, char **argv)
 {
     const char *times = getenv("GX_TEST_TIMES");
     double before[2], after[2];
+    long number = 0;
     int passed = 0, failed = 0, skipped = 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (Test *t = test_state.first; t; t = t->next) {
-        int wanted = argc < 2;
+        int wanted = argc < 2 && test_share(number++);
         for (int i = 1; i < argc; i++) wanted |= strstr(t->name, argv[i]) != NULL;
         if (!wanted) continue;
         test_state.checks = test_state.failures = 0;

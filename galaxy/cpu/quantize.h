@@ -39,6 +39,9 @@ void gx_cpu_quantized_take_scales(const GxQuantized *box, int64_t row, int64_t c
 void gx_cpu_dequantize(GxContext *g, void *y, GxDtype dtype, const GxQuantized *w, int64_t row, int64_t rows,
                        int64_t col, int64_t cols);
 
+// Whether numbers up to this magnitude can be quantised: no product with a scale is infinite then. 0 of a NaN, too.
+static inline int gx_cpu_quantizes(float absmax) { return absmax < 0x1p120f; }
+
 GX_END
 #endif
 
@@ -51,8 +54,7 @@ GX_END
 
 // ---- quantise ------------------------------------------------------------------------------------------------------
 
-enum { GX__NF4_ZERO = 7 };               // the code of 0
-#define GX__CPU_QUANTIZED_BELOW 0x1p120f // so that no product with a scale is infinite
+enum { GX__NF4_ZERO = 7 }; // the code of 0
 
 // The bits of max|x|. Bits without the sign go up as magnitudes do, then come infinity and NaNs: none is overlooked.
 static inline uint32_t gx__cpu_absmax_bits(const float *x, int64_t n)
@@ -65,7 +67,6 @@ static inline uint32_t gx__cpu_absmax_bits(const float *x, int64_t n)
     }
     return most;
 }
-static int gx__cpu_quantizes(float absmax) { return absmax < GX__CPU_QUANTIZED_BELOW; } // 0: a NaN, too
 
 // Between N[i] and N[i+1].
 typedef struct {
@@ -129,7 +130,7 @@ static uint32_t gx__cpu_int8_part(GxContext *g, const GxQuantized *w, int64_t fi
         const uint32_t bits = gx__cpu_absmax_bits(x + r * w->cols, w->cols);
         const float a = gx_float_of_bits(bits);
         w->scales[first / w->cols + r] = a;
-        if (gx__cpu_quantizes(a)) // what is no number becomes no integer
+        if (gx_cpu_quantizes(a)) // what is no number becomes no integer
             gx__cpu_int8_row((int8_t *)w->codes + first + r * w->cols, a, x + r * w->cols, w->cols);
         most = bits > most ? bits : most;
     }
@@ -139,7 +140,7 @@ static uint32_t gx__cpu_int8_part(GxContext *g, const GxQuantized *w, int64_t fi
 static GxStatus gx__cpu_quantize_refuses(GxContext *g, const GxQuantized *w, int64_t first, const float *x)
 {
     int64_t i = 0;
-    while (gx__cpu_quantizes(fabsf(x[i]))) i++;
+    while (gx_cpu_quantizes(fabsf(x[i]))) i++;
     return GX_FAIL(
         &g->error, GX_ERR_FORMAT,
         "row %ld, column %ld of a matrix is %g; only finite numbers below 2^120 are quantised: look at where "
@@ -158,7 +159,7 @@ GxStatus gx_cpu_quantize_part(GxContext *g, const GxQuantized *w, float *absmax,
     const uint32_t most = w->kind == GX_INT8
                               ? gx__cpu_int8_part(g, w, first, n, x)
                               : gx__cpu_nf4_part(g, w, w->kind == GX_NF4_DOUBLED ? absmax : w->scales, first, n, x);
-    return gx__cpu_quantizes(gx_float_of_bits(most)) ? GX_OK : gx__cpu_quantize_refuses(g, w, first, x);
+    return gx_cpu_quantizes(gx_float_of_bits(most)) ? GX_OK : gx__cpu_quantize_refuses(g, w, first, x);
 }
 
 // How many midpoints between neighbours of D are below x.

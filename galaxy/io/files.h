@@ -24,6 +24,8 @@ GxStatus gx_path_join(char *out, const char *folder, const char *name, GxError *
 // "out/checkpoint-2//": as many of its first bytes as are not slashes at its end; "/" keeps its own. It may be cut
 // there.
 int gx_path_length(const char *path);
+void gx_path_parent(char *out, const char *path); // out[GX_PATH]: the folder that it lies in: "out", of "model" "."
+const char *gx_path_name(const char *path);      // behind its last slash: "model" of "out/model"
 int gx_path_is_file(const char *path);   // a regular file, or a link to one
 int gx_path_is_folder(const char *path); // a folder, or a link to one
 int gx_path_is_broken(const char *path); // a link to nothing
@@ -239,14 +241,14 @@ GxStatus gx_file_sync(const char *path, GxError *err)
     return gx__files_sync_and_close(fd, path, err);
 }
 
-static void gx__files_path_parent(char *out, const char *path)
+void gx_path_parent(char *out, const char *path)
 {
     const char *slash = strrchr(path, '/');
     if (!slash) snprintf(out, GX_PATH, ".");
     else snprintf(out, GX_PATH, "%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
-static const char *gx__files_path_name(const char *path)
+const char *gx_path_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
@@ -265,7 +267,7 @@ static void gx__files_temporary_name(char out[GX_FILE_NAME], const char *name, i
 // 0, or errno.
 static int gx__files_create_temporary(GxNewFile *file)
 {
-    const char *name = gx__files_path_name(file->path);
+    const char *name = gx_path_name(file->path);
     struct stat st;
     if (fstatat(file->folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0 && errno != ENOENT)
         return errno;                                 // what cannot be a name is refused now, not when all is written
@@ -284,7 +286,7 @@ GxStatus gx_file_create(GxNewFile *file, const char *path, GxError *err)
     memset(file, 0, sizeof *file);
     if (snprintf(file->path, GX_PATH, "%s", path) >= GX_PATH)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
-    gx__files_path_parent(parent, path);
+    gx_path_parent(parent, path);
     file->folder = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (file->folder < 0) return GX_FAIL(err, GX_ERR_IO, "cannot create %s: %s", path, strerror(errno));
     const int reason = gx__files_create_temporary(file);
@@ -307,7 +309,7 @@ GxStatus gx_file_commit(GxNewFile *file, GxError *err)
 {
     if (!file->is_open) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: committed, but not open", file->path);
     if (fsync(file->fd) != 0 ||
-        renameat(file->folder, file->temporary, file->folder, gx__files_path_name(file->path)) != 0) {
+        renameat(file->folder, file->temporary, file->folder, gx_path_name(file->path)) != 0) {
         int reason = errno;
         gx_file_abandon(file);
         return GX_FAIL(err, GX_ERR_IO, "cannot finish %s: %s", file->path, strerror(reason));

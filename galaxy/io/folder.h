@@ -70,7 +70,7 @@ static GxStatus gx__folder_rename(const char *from, const char *to, GxError *err
 {
     if (rename(from, to) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot rename %s to %s: %s", from, to, strerror(errno));
     char parent[GX_PATH];
-    gx__files_path_parent(parent, to);
+    gx_path_parent(parent, to);
     return gx_file_sync(parent, err);
 }
 

@@ -149,7 +149,7 @@ static GxStatus gx__tokenizer_read_config(const char *path, char config_path[GX_
 {
     char folder[GX_PATH], *text;
     int64_t bytes;
-    gx__files_path_parent(folder, path);
+    gx_path_parent(folder, path);
     *config = NULL;
     GX_TRY(gx_path_join(config_path, folder, "tokenizer_config.json", err));
     if (!gx_path_is_file(config_path)) return GX_OK;

@@ -545,7 +545,7 @@ static GxStatus gx__words_make_files(GxWordsReading *x)
 static GxStatus gx__words_read_files(GxWordsReading *x)
 {
     char folder[GX_PATH], path[GX_PATH];
-    gx__files_path_parent(folder, x->path);
+    gx_path_parent(folder, x->path);
     for (int i = 0; i < GX__WORDS_FILES; i++) {
         GX_TRY(gx_path_join(path, folder, gx__words_files[i], x->err));
         if (i > 0 && !gx_path_is_file(path)) continue;

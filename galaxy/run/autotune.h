@@ -94,7 +94,7 @@ static GxStatus gx__autotune_check_file(const GxTrainOptions *o, GxError *err)
     if (!gx_path_is_file(file) && (access(file, F_OK) == 0 || gx_path_is_broken(file)))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--autotune %s is no regular file; it must be a file, or the name of a new one", file);
-    gx__files_path_parent(folder, file);
+    gx_path_parent(folder, file);
     if (!gx_path_is_folder(folder))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--autotune %s: there is no folder %s; make it first", file, folder);
     return GX_OK;

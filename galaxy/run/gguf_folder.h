@@ -271,7 +271,7 @@ static GxStatus gx__gguf_put_config(gx__GgufWork *w, GxGgufWriter *out, int type
     GxError *err = &w->g.error;
     GxLlamaConfig *c = &w->config;
     snprintf(room, sizeof room, "%.*s", gx_path_length(w->folder), w->folder);
-    snprintf(name, sizeof name, "%.200s", gx__files_path_name(room));
+    snprintf(name, sizeof name, "%.200s", gx_path_name(room));
     gx_gguf_set_string(out, "general.architecture", w->arch->name, err);
     gx_gguf_set_string(out, "general.type", "model", err);
     gx_gguf_set_string(out, "general.name", name, err);

@@ -268,7 +268,7 @@ static gx__MetricsCut gx__metrics_log_cut(char *text, int64_t bytes, int64_t ste
 static GxStatus gx__metrics_log_append(const char *path, const char *text, int64_t bytes, int64_t step, GxError *err)
 {
     char folder[GX_PATH], line[60];
-    gx__files_path_parent(folder, path);
+    gx_path_parent(folder, path);
     GX_TRY(gx_folder_make(folder, err));
     const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     const int64_t end = fd < 0 ? 0 : (int64_t)lseek(fd, 0, SEEK_END);

@@ -674,7 +674,7 @@ GxStatus gx_output_check_place(const char *folder, GxError *err)
     GX_TRY(gx_output_refuse_nested("--output_dir", folder, err));
     snprintf(path, sizeof path, "%.*s", gx_path_length(folder), folder);
     const int64_t number = gx_checkpoint_number(path);
-    gx__files_path_parent(parent, path);
+    gx_path_parent(parent, path);
     if (number < 0 || !gx_run_read(parent).run) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "--output_dir %s is the name of a checkpoint of the run in %s, which would be taken for one, and "

@@ -107,7 +107,7 @@ static GxQuantized gx__quantizing_piece(const gx__Quantizing *q, int64_t first, 
 static void gx__quantizing_refuse(GxContext *g, const gx__Quantizing *q, int64_t first, int64_t n)
 {
     int64_t i = 0;
-    while (i < n - 1 && gx__cpu_quantizes(fabsf(q->x[i]))) i++;
+    while (i < n - 1 && gx_cpu_quantizes(fabsf(q->x[i]))) i++;
     gx_error_clear(&g->error);
     GX_FAIL(&g->error, GX_ERR_FORMAT,
             "%s has %g in row %ld, column %ld; only finite numbers below 2^120 can be quantised: look at where these "

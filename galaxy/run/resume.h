@@ -77,7 +77,7 @@ static GxStatus gx__resume_parent(char parent[GX_PATH], const char *folder, GxEr
     }
     const char *a = strrchr(given, '/'), *b = strrchr(real, '/');
     const int is_named = !strcmp(a ? a + 1 : given, b + 1);
-    gx__files_path_parent(parent, is_named ? given : real);
+    gx_path_parent(parent, is_named ? given : real);
     free(real);
     free(given);
     return GX_OK;
