@@ -20,6 +20,7 @@ GX_BEGIN
 
 enum { GX_CUDA_MAX_HEAD = 256 }; // head_dim
 
+int gx_cuda_attention_misses_tensor_cores(const GxContext *g, GxDtype dtype, int64_t head_dim);
 int64_t gx_cuda_attention_scratch(const GxContext *g, const GxAttention *a, int backward);
 void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
                                const GxAttention *a, void *scratch);
@@ -643,6 +644,11 @@ static GxCudaAttention gx__cuda_attention_of(const GxContext *g, const GxAttenti
         else if ((a)->head_dim <= 128) F<float, 128>(__VA_ARGS__);                                                     \
         else F<float, 256>(__VA_ARGS__);                                                                               \
     } while (0)
+
+int gx_cuda_attention_misses_tensor_cores(const GxContext *g, GxDtype dtype, int64_t head_dim)
+{
+    return gx__mma_has(g, dtype) && !gx__mma_fits(dtype, head_dim);
+}
 
 int64_t gx_cuda_attention_scratch(const GxContext *g, const GxAttention *a, int backward)
 {

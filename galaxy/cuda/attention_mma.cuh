@@ -18,11 +18,6 @@
 #define GX_CUDA_ATTENTION_MMA_CUH
 #include "attention_parts.cuh"
 #include "mma.cuh"
-GX_BEGIN
-
-int gx_cuda_attention_misses_tensor_cores(const GxContext *g, GxDtype dtype, int64_t head_dim);
-
-GX_END
 #endif
 
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_ATTENTION_MMA_IMPLEMENTED)
@@ -820,32 +815,27 @@ static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
 
 // Does this card compute attention of that type in tensor cores? fp32: where three products in TF32 are faster than one
 // on CUDA cores. A plan without a card (--dry_run) has none of which that is known.
-static int gx__mma_has(const GxContext *g, GxDtype dtype)
+static inline int gx__mma_has(const GxContext *g, GxDtype dtype)
 {
     const GxCuda *card = gx_cuda(g);
     return dtype == GX_BF16 || (card && card->fast_tf32 && card->shared_bytes >= GX__CUDA_FAST_TF32_SHARED);
 }
 
 // Are there kernels for heads of this size? A head is of whole packs of 16 bytes.
-static int gx__mma_fits(GxDtype dtype, int64_t head_dim)
+static inline int gx__mma_fits(GxDtype dtype, int64_t head_dim)
 {
     return head_dim <= GX__MMA_MAX_HEAD && head_dim * gx_dtype_size(dtype) % 16 == 0;
 }
 
-int gx_cuda_attention_misses_tensor_cores(const GxContext *g, GxDtype dtype, int64_t head_dim)
-{
-    return gx__mma_has(g, dtype) && !gx__mma_fits(dtype, head_dim);
-}
-
 // Does this kernel take them? Rows and heads begin at multiples of 16 bytes, and a larger score is a larger
 // probability.
-static int gx__mma_takes(const GxContext *g, const GxCudaAttention *p)
+static inline int gx__mma_takes(const GxContext *g, const GxCudaAttention *p)
 {
     return gx__mma_has(g, p->a.dtype) && gx__mma_fits(p->a.dtype, p->a.head_dim) && p->packed && p->scale > 0;
 }
 
 // Does its backward turn dq and dk back, too? Heads have the size that they are padded to.
-static int gx__mma_turns(const GxContext *g, const GxCudaAttention *p)
+static inline int gx__mma_turns(const GxContext *g, const GxCudaAttention *p)
 {
     const int64_t h = p->a.head_dim;
     return p->a.cosine && gx__mma_takes(g, p) && (h == 64 || h == 128 || (h == 96 && p->a.dtype == GX_BF16));

@@ -7,11 +7,6 @@
 #define GX_CUDA_ATTENTION_PARTS_CUH
 #include "../ops/attention.h"
 #include "kernel.cuh"
-#endif
-
-#if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_ATTENTION_PARTS_IMPLEMENTED)
-#define GX_CUDA_ATTENTION_PARTS_IMPLEMENTED
-#include <math.h>
 
 typedef struct {
     GxAttention a;
@@ -23,6 +18,11 @@ typedef struct {
     uint32_t threshold;    // of its bits: at or above it a probability is kept
     float keep;            // what it is then multiplied by
 } GxCudaAttention;
+#endif
+
+#if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_ATTENTION_PARTS_IMPLEMENTED)
+#define GX_CUDA_ATTENTION_PARTS_IMPLEMENTED
+#include <math.h>
 
 #define GX__CUDA_LOG2_E 1.44269504088896341f
 #define GX__CUDA_LN_2   0.693147180559945309f
@@ -198,7 +198,7 @@ static __device__ __forceinline__ T *gx__cuda_head(T *x, int64_t row, int64_t b,
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
 // Blocks of more than 48 KB of shared memory are to be asked for. 0: the context has an error.
-static int gx__cuda_attention_shared(GxContext *g, const char *what, const void *kernel, int bytes)
+static inline int gx__cuda_attention_shared(GxContext *g, const char *what, const void *kernel, int bytes)
 {
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (error == cudaSuccess) return 1;

@@ -21,6 +21,14 @@
 #define GX_CUDA_ATTENTION_WGMMA_CUH
 #include "attention_mma.cuh"
 #include "hopper.cuh"
+GX_BEGIN
+
+// Does this kernel take them, on this card? Here and in attention_wgmma_backward.cuh, where GX_CUDA_SM_90A is defined.
+int gx__wgmma_takes(const GxContext *g, const GxCudaAttention *p);
+void gx__wgmma_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
+                       const GxCudaAttention *p);
+
+GX_END
 #endif
 
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && defined(GX_CUDA_SM_90A) && !defined(GX_CUDA_ATTENTION_WGMMA_IMPLEMENTED)
@@ -546,9 +554,8 @@ static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
-// Does this kernel take them, on this card? A map's strides are multiples of each other; rows and jobs are counted by
-// ints.
-static int gx__wgmma_takes(const GxContext *g, const GxCudaAttention *p)
+// A map's strides are multiples of each other; rows and jobs are counted by ints.
+int gx__wgmma_takes(const GxContext *g, const GxCudaAttention *p)
 {
     enum { MOST = INT32_MAX / 2 };
     const GxAttention *a = &p->a;
@@ -615,8 +622,8 @@ static void gx__wgmma_launch_forward(GxContext *g, void *o, float *lse, const vo
     gx_cuda_check(g, "attention_forward");
 }
 
-static void gx__wgmma_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
-                              const GxCudaAttention *p)
+void gx__wgmma_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
+                       const GxCudaAttention *p)
 {
     GX__MMA_BF16_HEADS(p, gx__wgmma_launch_forward, g, o, lse, q, k, v, p);
 }

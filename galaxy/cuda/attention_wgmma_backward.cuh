@@ -18,6 +18,14 @@
 #ifndef GX_CUDA_ATTENTION_WGMMA_BACKWARD_CUH
 #define GX_CUDA_ATTENTION_WGMMA_BACKWARD_CUH
 #include "attention_wgmma.cuh"
+GX_BEGIN
+
+int gx__wgmma_backward_takes(const GxContext *g, const GxCudaAttention *p);
+// d: dq, dk, dv; x: q, k, v, d_o
+void gx__wgmma_backward(GxContext *g, void *const *d, const void *const *x, const float *lse, const float *D,
+                        const GxCudaAttention *p);
+
+GX_END
 #endif
 
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && defined(GX_CUDA_SM_90A) &&                                                  \
@@ -276,8 +284,7 @@ static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
-// Does this kernel take them, on this card?
-static int gx__wgmma_backward_takes(const GxContext *g, const GxCudaAttention *p)
+int gx__wgmma_backward_takes(const GxContext *g, const GxCudaAttention *p)
 {
     return gx__wgmma_takes(g, p) && p->a.o_stride % p->a.head_dim == 0;
 }
@@ -333,9 +340,8 @@ static void gx__wgmma_launch_backward(GxContext *g, void *const *d, const void *
     gx__wgmma_launch_gradients<false, T, HEAD>(g, &queries, p);
 }
 
-// d: dq, dk, dv; x: q, k, v, d_o
-static void gx__wgmma_backward(GxContext *g, void *const *d, const void *const *x, const float *lse, const float *D,
-                               const GxCudaAttention *p)
+void gx__wgmma_backward(GxContext *g, void *const *d, const void *const *x, const float *lse, const float *D,
+                        const GxCudaAttention *p)
 {
     GX__MMA_BF16_HEADS(p, gx__wgmma_launch_backward, g, d, x, lse, D, p);
 }

@@ -12,6 +12,9 @@ void gx_cuda_add(GxContext *g, void *y, const void *a, const void *b, int64_t n,
 void gx_cuda_scale(GxContext *g, void *y, const void *x, int64_t n, float factor, GxDtype dtype);
 void gx_cuda_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch);
 
+// total = (accumulate ? total : 0) + part[0] + part[1] + ... in this order; of other headers of the device, too
+void gx__cuda_sum_parts(GxContext *g, double *total, const double *part, int64_t parts, int accumulate);
+
 GX_END
 #endif
 
@@ -103,31 +106,12 @@ void gx_cuda_scale(GxContext *g, void *y, const void *x, int64_t n, float factor
     GX_CUDA_TYPES(dtype, gx__cuda_scale, g, y, x, n, factor);
 }
 
-// The sum of the first `left` elements at x, or of their squares, of MOST at most: 256 threads, each with 4 neighbours
-// of every 1024. The order is the same where x is not aligned.
-template <int MOST, int SQUARES>
-static __device__ __forceinline__ double gx__cuda_sum_of_block(const float *x, int64_t left)
-{
-    constexpr int N = GxPack<float>::N;
-    const bool wide = gx_aligned(x);
-    const int n = left < MOST ? (int)left : MOST;
-    double s = 0;
-    float v[N];
-    for (int i = (int)threadIdx.x * N; i < n; i += GX_CUDA_BLOCK * N) {
-        if (wide && i + N <= n) gx_load(v, x + i);
-        else
-            for (int j = 0; j < N; j++) v[j] = i + j < n ? x[i + j] : 0;
-        for (int j = 0; j < N; j++) s += SQUARES ? (double)v[j] * (double)v[j] : (double)v[j];
-    }
-    return gx_block_sum(s);
-}
-
 // part[b]: the sum of block b of GX_SUM_BLOCK elements of x
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     gx__cuda_sum_blocks(double *part, const float *x, int64_t n, int64_t blocks)
 {
     for (int64_t b = blockIdx.x; b < blocks; b += gridDim.x) {
-        const double s = gx__cuda_sum_of_block<GX_SUM_BLOCK, 0>(x + b * GX_SUM_BLOCK, n - b * GX_SUM_BLOCK);
+        const double s = gx_block_sum_of<GX_SUM_BLOCK, 0>(x + b * GX_SUM_BLOCK, n - b * GX_SUM_BLOCK);
         if (threadIdx.x == 0) part[b] = s;
     }
 }
@@ -153,11 +137,16 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     if (thread == 0) *total = s;
 }
 
+void gx__cuda_sum_parts(GxContext *g, double *total, const double *part, int64_t parts, int accumulate)
+{
+    GX_LAUNCH(gx__cuda_sum_in_order, 1, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, total, part, parts, accumulate);
+}
+
 void gx_cuda_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch)
 {
     const int64_t blocks = gx_ceil_div(n, GX_SUM_BLOCK);
     GX_LAUNCH(gx__cuda_sum_blocks, gx_cuda_blocks(blocks), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, scratch, x, n, blocks);
-    GX_LAUNCH(gx__cuda_sum_in_order, 1, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, total, scratch, blocks, accumulate);
+    gx__cuda_sum_parts(g, total, scratch, blocks, accumulate);
     gx_cuda_check(g, "sum");
 }
 #endif

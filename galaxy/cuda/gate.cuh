@@ -94,7 +94,7 @@ static void gx__cuda_gate_backward(GxContext *g, void *da, void *db, float *dgat
               gx_cuda(g)->stream, scratch, (T *)da, (T *)db, (const T *)dy, (const T *)a, (const T *)b,
               (const T *)gate, temperature, n, blocks);
     if (dgate) {
-        GX_LAUNCH(gx__cuda_sum_in_order, 1, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, scratch + blocks, scratch, blocks, 0);
+        gx__cuda_sum_parts(g, scratch + blocks, scratch, blocks, 0);
         GX_LAUNCH((gx__cuda_gate_finish<T>), 1, 1, 0, gx_cuda(g)->stream, dgate, scratch + blocks, (const T *)gate,
                   temperature, accumulate);
     }

@@ -177,7 +177,7 @@ template <int REGISTERS> static __device__ __forceinline__ void gx_setmaxnreg_de
 #endif
 
 // The driver's function that makes maps for TMA; NULL: it has none.
-static decltype(&cuTensorMapEncodeTiled) gx__cuda_tensor_map_encoder(void)
+static inline decltype(&cuTensorMapEncodeTiled) gx__cuda_tensor_map_encoder(void)
 {
 #ifdef GX_EMU
     return cuTensorMapEncodeTiled;

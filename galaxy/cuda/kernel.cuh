@@ -183,6 +183,24 @@ static __device__ __forceinline__ float gx_block_max(float x)
     return gx_block_combine(x, -INFINITY, [](float v) { return gx_warp_max(v); });
 }
 
+// The sum of the first `left` elements at x, or of their squares, of MOST at most: 256 threads, each with 4 neighbours
+// of every 1024. The order is the same where x is not aligned.
+template <int MOST, int SQUARES> static __device__ __forceinline__ double gx_block_sum_of(const float *x, int64_t left)
+{
+    constexpr int N = GxPack<float>::N;
+    const bool wide = gx_aligned(x);
+    const int n = left < MOST ? (int)left : MOST;
+    double s = 0;
+    float v[N];
+    for (int i = (int)threadIdx.x * N; i < n; i += GX_CUDA_BLOCK * N) {
+        if (wide && i + N <= n) gx_load(v, x + i);
+        else
+            for (int j = 0; j < N; j++) v[j] = i + j < n ? x[i + j] : 0;
+        for (int j = 0; j < N; j++) s += SQUARES ? (double)v[j] * (double)v[j] : (double)v[j];
+    }
+    return gx_block_sum(s);
+}
+
 // ---- what is computed element by element ---------------------------------------------------------------------------
 // Such an operation is a struct of its arguments with `template <int N> __device__ void at(...)`, which computes N
 // neighbours. Both kernels below give a thread one pack at a time, so that neighbouring threads read neighbouring 16

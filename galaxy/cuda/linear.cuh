@@ -31,6 +31,15 @@ void gx_cuda_linear_backward_input(GxContext *g, void *dx, const void *dy, const
 void gx_cuda_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x,
                                     const GxLinearShape *s, float *scratch);
 
+// Of other headers of the device, too: sums that are taken together, sum[k] of part[k] [blocks, C]; NULL: there is
+// none.
+enum { GX_CUDA_COLUMN_SUMS = 3 };
+typedef struct {
+    float *sum[GX_CUDA_COLUMN_SUMS];
+    const float *part[GX_CUDA_COLUMN_SUMS];
+} GxCudaColumnSums;
+void gx__cuda_column_sums_finish(GxContext *g, const GxCudaColumnSums *s, int64_t blocks, int64_t C, int accumulate);
+
 GX_END
 #endif
 
@@ -545,13 +554,6 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     }
 }
 
-// Sums that are taken together: sum[k] of part[k] [blocks, C]; NULL: there is none.
-enum { GX_CUDA_COLUMN_SUMS = 3 };
-struct GxCudaColumnSums {
-    float *sum[GX_CUDA_COLUMN_SUMS];
-    const float *part[GX_CUDA_COLUMN_SUMS];
-};
-
 // One block for 32 columns of a sum: warp w sums the blocks w, w + 32, ... of rows, then the first warp the 32 sums, in
 // order.
 static __global__ void __launch_bounds__(GX_CUDA_MAX_WARPS *GX_WARP)
@@ -575,8 +577,7 @@ static __global__ void __launch_bounds__(GX_CUDA_MAX_WARPS *GX_WARP)
     sum[c] = total;
 }
 
-static void gx__cuda_column_sums_finish(GxContext *g, const GxCudaColumnSums *s, int64_t blocks, int64_t C,
-                                        int accumulate)
+void gx__cuda_column_sums_finish(GxContext *g, const GxCudaColumnSums *s, int64_t blocks, int64_t C, int accumulate)
 {
     unsigned n = GX_CUDA_COLUMN_SUMS;
     while (n > 0 && !s->sum[n - 1]) n--;

@@ -21,6 +21,12 @@ void gx_cuda_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes
 uint64_t gx_cuda_card(const GxContext *g); // of its UUID, which no other card of any machine has
 void gx_cuda_memory(const GxContext *g, int64_t *free_bytes, int64_t *all_bytes);
 
+// Of other headers of the device, too.
+GxStatus gx__cuda_error(GxContext *g, cudaError_t e, const char *what); // where it is one, it becomes the context's
+int gx__cuda_cards(char *why, size_t size);                             // how many there are; where none, why
+int gx__cuda_is_captured(GxContext *g, const char *what);               // into a graph; then the context has an error
+enum { GX__CUDA_LAUNCHES = 256 }; // never more than twice as many are in the driver's queue
+
 GX_END
 #endif
 
@@ -40,7 +46,7 @@ enum { GX__CUDA_BLAS_WORKSPACE = 64 << 10, GX__CUDA_STAGE = 256 << 10 };
 enum { GX__CUDA_BLAS_WORKSPACE = 32 << 20, GX__CUDA_STAGE = 4 << 20 }; // bytes; cuBLAS asks for 32 MB on Hopper
 #endif
 
-static GxStatus gx__cuda_error(GxContext *g, cudaError_t e, const char *what)
+GxStatus gx__cuda_error(GxContext *g, cudaError_t e, const char *what)
 {
     if (e == cudaSuccess) return GX_OK;
     cudaGetLastError(); // told here; it must not be found again behind a launch
@@ -63,8 +69,6 @@ static cudaError_t gx__cuda_finish(GxContext *g, cudaEvent_t event)
 
 // A driver's queue holds about 1,024 launches, and who asks for one more waits inside the driver, where nobody looks
 // out for dead ranks. So there are never more than twice GX__CUDA_LAUNCHES of them.
-enum { GX__CUDA_LAUNCHES = 256 };
-
 static void gx__cuda_leave_room(GxContext *g)
 {
     GxCuda *cuda = gx_cuda(g);
@@ -83,8 +87,7 @@ void gx_cuda_check(GxContext *g, const char *what)
 
 // ---- open and close ------------------------------------------------------------------------------------------------
 
-// How many cards there are; where none, why.
-static int gx__cuda_cards(char *why, size_t size)
+int gx__cuda_cards(char *why, size_t size)
 {
     int cards = 0, driver = 0, runtime = 0;
     const cudaError_t e = cudaGetDeviceCount(&cards);
@@ -240,7 +243,7 @@ void gx_cuda_host_arena_close(GxContext *g, GxArena *a)
 // ---- between host and device ---------------------------------------------------------------------------------------
 
 // A graph would pass the same bytes again and again, and who captures it cannot wait for what has not run.
-static int gx__cuda_is_captured(GxContext *g, const char *what)
+int gx__cuda_is_captured(GxContext *g, const char *what)
 {
     if (!gx_cuda(g)->is_capturing) return 0;
     GX_FAIL(&g->error, GX_ERR_DEVICE,

@@ -37,7 +37,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     for (int64_t b = blockIdx.x; b < blocks; b += gridDim.x) {
         const GxSumPart *p = gx__cuda_part_of(part, parts, b);
         const int64_t first = (b - (p->blocks - part[0].blocks)) * GX_SQUARES_BLOCK;
-        const double s = gx__cuda_sum_of_block<GX_SQUARES_BLOCK, 1>(x + p->begin + first, p->n - first);
+        const double s = gx_block_sum_of<GX_SQUARES_BLOCK, 1>(x + p->begin + first, p->n - first);
         if (threadIdx.x == 0) sum[b] = s;
     }
 }
@@ -48,8 +48,7 @@ void gx_cuda_sum_squares(GxContext *g, double *total, const float *x, const GxSu
 {
     GX_LAUNCH(gx__cuda_squares_of_parts, gx_cuda_blocks(parts->blocks), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, scratch,
               x, parts->part, parts->parts, parts->blocks);
-    GX_LAUNCH(gx__cuda_sum_in_order, 1, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, total, (const double *)scratch,
-              parts->blocks, accumulate);
+    gx__cuda_sum_parts(g, total, scratch, parts->blocks, accumulate);
     gx_cuda_check(g, "sum_squares");
 }
 
