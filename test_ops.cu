@@ -139,12 +139,11 @@ static void check_bench(const char *what, Bench *real, const Bench *plan)
 // ---- the table of operations ---------------------------------------------------------------------------------------
 
 // d: rms_norm R, C; linear R, In, Out, bias; rope B, heads, h, gap; attention B, H, K, h; swiglu R, F, factor of its
-// inputs (0: 1);
-//    cross_entropy R, V, factor of the logits, every how many-th row is ignored (0: none); embedding R, C, v_begin,
-//    v_end; layer_norm R, C, mean of its inputs; dropout and residual R, C, what there is (of WITH_...); gelu R, F,
-//    GxGelu, bias; tanh and gate R, C; columns R, C, gap; picked_rows n, C, first, rows of x; mean_rows T, C, B,
-//    t_first; normalized_rows R, C, every how many-th row is zero (0: none); head_norm R, heads, h, gap; squared_error
-//    and binary_cross_entropy R, V
+//    inputs (0: 1); cross_entropy R, V, factor of the logits, every how many-th row is ignored (0: none); embedding R,
+//    C, v_begin, v_end; layer_norm R, C, mean of its inputs; dropout and residual R, C, what there is (of WITH_...);
+//    gelu R, F, GxGelu, bias; tanh and gate R, C; columns R, C, gap; picked_rows n, C, first, rows of x; mean_rows T,
+//    C, B, t_first; normalized_rows R, C, every how many-th row is zero (0: none); head_norm R, heads, h, gap;
+//    squared_error and binary_cross_entropy R, V
 typedef struct {
     int64_t d[4];
     GxRuns q, k;        // rope, attention

@@ -2,12 +2,10 @@
 // shows what a tokenizer (WordPiece, BPE, Unigram, bytes) makes of a text.
 //
 //     ./tokenize --train a.txt,b.txt --vocab_size 8000 --output_dir data/tokenizer
-//     ./tokenize --train a.txt,b.txt --type bpe --vocab_size 8000 --output_dir data/tokenizer      as GPT-2 has one
-//     ./tokenize --tokenizer SmolLM2-135M --corpus texts --output_file texts.tokens      then: --train_data
-//     texts.tokens
-//     ./tokenize --tokenizer data/tokenizer --text "An example."       one line of JSON: {"ids": [...], "pieces":
-//     [...]}
-//     ./tokenize --tokenizer data/tokenizer --file lines.txt           one for each line of the file
+//     ./tokenize --train a.txt,b.txt --type bpe --vocab_size 8000 --output_dir data/tokenizer    as GPT-2 has one
+//     ./tokenize --tokenizer SmolLM2-135M --corpus texts --output_file texts.tokens    then: --train_data texts.tokens
+//     ./tokenize --tokenizer data/tokenizer --text "An example."     one line of JSON: {"ids": [...], "pieces": [...]}
+//     ./tokenize --tokenizer data/tokenizer --file lines.txt         one for each line of the file
 //
 // The folder has tokenizer.json, tokenizer_config.json and for WordPiece vocab.txt, which Hugging Face's tokenizers and
 // transformers load, too. It appears when it is whole, or not at all; a folder that is not empty is left alone.

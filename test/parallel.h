@@ -19,10 +19,9 @@ enum {
     LAYERS = 2,
     HEAD_CHUNK = 7
 };
-static const GxLlamaConfig model_config = {
-    61, 32, 40, LAYERS, 6, 3, 8, 64, 1e-5, 10000, 0.2, 0,
-    -1, "", 0,  "",     0, 0, 0, 0,  0,    ""}; // three K,V heads, two query heads to each; weights so large that
-                                                // attention is far from even
+// three K,V heads, two query heads to each; weights so large that attention is far from even
+static const GxLlamaConfig model_config = {61, 32, 40, LAYERS, 6,  3, 8, 64, 1e-5, 10000, 0.2,
+                                           0,  -1, "", 0,      "", 0, 0, 0,  0,    0,     ""};
 
 static GxDtype test_dtype; // that models compute in
 static TestWish test_wish; // what else they should be

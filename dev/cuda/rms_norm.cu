@@ -1,13 +1,13 @@
 // rms_norm.cu: RMSNorm's kernels in the making, from the formula to what is shipped: dev/cuda/workshop.h,
 // docs/kernels.md.
 //
-// Forward, 1: the formula, one thread per row. The lanes of a warp read elements that are whole rows apart: 4 (2) bytes
-// are used of each 32 that
-//             come from memory.
-// Forward, 2: one block per row. The reads of a warp are neighbours; a row is read twice, one element at a time.
+// Forward, 1:  the formula, one thread per row. The lanes of a warp read elements that are whole rows apart: 4 (2)
+//              bytes are used of each 32 that come from memory.
+// Forward, 2:  one block per row. The reads of a warp are neighbours; a row is read twice, one element at a time.
 // Backward, 1: a block per 16 rows, one after the other. Its share of dw grows in shared memory, dy and x are read
-// twice. The rest: galaxy/cuda/norm.cuh. A row is read once, 16 bytes at a time, and kept while its squares are summed;
-// in the backward, as wide as one warp or more, with the sums over rows in registers.
+//              twice.
+// The rest:    galaxy/cuda/norm.cuh. A row is read once, 16 bytes at a time, and kept while its squares are summed; in
+//              the backward, as wide as one warp or more, with the sums over rows in registers.
 #define GALAXY_CUDA_IMPLEMENTATION
 #include "galaxy/cuda/norm.cuh"
 #include "workshop.h"

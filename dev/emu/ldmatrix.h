@@ -1,7 +1,6 @@
 // ldmatrix.h: a warp's fragments of matrices in shared memory: ldmatrix.sync.aligned.m8n8 (x1, x2, x4; .trans).
 //
-//     gx_ldmatrix<4, false>(r, row);       // N matrices of 8 x 8 elements of 16 bits; lane i brings row i%8 of matrix
-//     i/8
+//     gx_ldmatrix<4, false>(r, row);   // N matrices of 8 x 8 elements of 16 bits; lane i brings row i%8 of matrix i/8
 //
 // Register i of a lane gets two neighbours of row lane/4 of matrix i, the elements lane%4*2 and the next; transposed,
 // of column lane/4. Each lane reads its row when it comes, before the others have come: who wrote it without a barrier

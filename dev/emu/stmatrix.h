@@ -1,8 +1,8 @@
 // stmatrix.h: a warp's fragments of matrices into shared memory: stmatrix.sync.aligned.m8n8 (x1, x2, x4; .trans), of an
 // H100. The counterpart of ldmatrix.h; under nvcc the instruction itself.
 //
-//     gx_stmatrix<4, false>(row, r);       // N matrices of 8 x 8 elements of 16 bits; lane i brings the address of row
-//     i%8 of matrix i/8
+//     gx_stmatrix<4, false>(row, r);   // N matrices of 8 x 8 elements of 16 bits; lane i brings the address of row i%8
+//                                      // of matrix i/8
 //
 // Register i of a lane has two neighbours of row lane/4 of matrix i, the elements lane%4*2 and the next; transposed, of
 // column lane/4. A row is written by the lane that brought its address, when it goes on: who reads it without a barrier

@@ -2,8 +2,7 @@
 // cp.async.bulk.tensor, and the maps that it is told the tensor by.
 //
 //     cuTensorMapEncodeTiled(&map, ...);                 // on the host; the kernel has it as a __grid_constant__
-//     gx_tma_load(to, &map, &barrier, {c0, c1});         // one thread: the box from element (c0, c1) on, c0 the
-//     innermost
+//     gx_tma_load(to, &map, &barrier, {c0, c1});         // one thread: the box from element (c0, c1) on, c0 innermost
 //
 // The box arrives packed, its innermost dimension first, swizzled as the map says. What is out of the tensor's bounds
 // arrives as zeros. Its bytes, all of the box's, are counted by the barrier (mbarrier.h). The place is NaN, to threads

@@ -5,8 +5,7 @@
 //     typedef struct { int64_t hidden_size; double rms_norm_eps; } Config;
 //     static const GxField fields[] = {
 //         {"hidden_size", GX_FIELD_INT, offsetof(Config, hidden_size), "768", "width of the residual stream", "1.."},
-//         {"rms_norm_eps", GX_FIELD_DOUBLE, offsetof(Config, rms_norm_eps), "1e-5", "added to the mean square",
-//         "0..1"},
+//         {"rms_norm_eps", GX_FIELD_DOUBLE, offsetof(Config, rms_norm_eps), "1e-5", "added to a mean square", "0..1"},
 //     };
 //
 // Nothing is allocated, and no file is read here.

@@ -26,11 +26,10 @@
 //   different collectives, the error names both ranks and both operations. A rank that waits longer than `timeout` for
 //   another one fails with a message that names operation and rank.
 // - A failed context does not join a collective: it aborts all ranks, whose errors then name it and quote its message.
-// If
-//   a rank has died, left or stalled, all others fail with the same message, which names that rank. So no rank hangs.
+//   If a rank has died, left or stalled, all others fail with the same message, which names that rank. So no rank
+//   hangs.
 // - The recorder gets one event per collective (for a list of transfers, one per transfer) with the bytes that this
-// rank
-//   sends, and another one where a started collective is waited for. In a dry run (g->comm is NULL in a world of
+//   rank sends, and another one where a started collective is waited for. In a dry run (g->comm is NULL in a world of
 //   several ranks, its engine is NULL, or the arena is dry) nothing but this and taking scratch happens.
 //
 // Buffers may lie in device memory that the host cannot access. NCCL then sums in its own order. Without NCCL, `start`

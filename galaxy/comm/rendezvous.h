@@ -9,8 +9,7 @@
 //
 // Steps
 //     1. Rank 0 listens at the address. The others connect to it, retrying until it is there, and send their rank and
-//     the
-//        port at which they listen themselves.
+//        the port at which they listen themselves.
 //     2. When all have connected, rank 0 sends each the addresses of the others: the address that it saw the connection
 //        come from, and their port.
 //     3. Of each two ranks the higher connects to the lower.

@@ -1,9 +1,10 @@
 // blend.h: samples from one dataset or from several, each with a part of them: a list of paths, and weights.
 //
 //     GxBlend b;
-//     GX_TRY(gx_blend_open(&b, "code.tokens,books.jsonl", "0.7,0.3", &tokenizer, NULL, 0.1, 256, threads, &g->log,
-//     err)); for (i…) status = gx_blend_sample(&b, seed, sample + i, 256, &to, err); for (w < gx_blend_windows(&b))
-//     status = gx_blend_window(&b, w, 256, &to, err); gx_blend_close(&b);
+//     GX_TRY(gx_blend_open(&b, "code.tokens,books.jsonl", "0.7,0.3", &tokenizer, NULL, 0.1, 256, threads, log, err));
+//     for (i…) status = gx_blend_sample(&b, seed, sample + i, 256, &to, err);
+//     for (w < gx_blend_windows(&b)) status = gx_blend_window(&b, w, 256, &to, err);
+//     gx_blend_close(&b);
 //
 // A folder of llm.c's .bin files is as many sources, in the order of their names, which share its weight in proportion
 // to their windows; those with "_val_" in their names are passed over.

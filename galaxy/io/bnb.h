@@ -1,11 +1,15 @@
 // bnb.h: quantised matrices (base/quantized.h) in safetensors files, as the Python package bitsandbytes stores them. Of
 // a matrix X.weight [rows,cols] with n elements the file has
 //
-//     int8   X.weight                I8 [rows,cols]      X.SCB            F32 [rows]       X.weight_format  U8 [] 0:
-//     rows NF4    X.weight                U8 [ceil(n/2),1]    .quant_map       F32 [16]         .absmax  F32 [blocks],
-//     doubled: U8 doubled, too:  .nested_absmax  F32 [groups]        .nested_quant_map F32 [256]
-//            .quant_state.bitsandbytes__nf4  U8: JSON, which alone knows the shape, the type of the values, and the
-//            offset
+//     int8   X.weight                        I8 [rows,cols]
+//            X.SCB                           F32 [rows]
+//            X.weight_format                 U8 []           0: rows behind each other
+//     NF4    X.weight                        U8 [ceil(n/2),1]
+//            .quant_map                      F32 [16]
+//            .absmax                         F32 [blocks]    doubled: U8
+//            .nested_quant_map               F32 [256]       doubled alone
+//            .nested_absmax                  F32 [groups]    doubled alone
+//            .quant_state.bitsandbytes__nf4  U8: JSON, which alone knows the shape, the type of the values, the offset
 //
 // where a name that begins with a point follows X.weight.
 //

@@ -2,9 +2,8 @@
 //
 //     {"messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Hello"},
 //                   {"role": "assistant", "content": "Hello."}]}
-//     {"conversations": [{"from": "human", "value": "Hello"}, {"from": "gpt", "value": "Hello."}]}         ShareGPT's
-//     {"instruction": "Translate.", "input": "Hallo", "output": "Hello."}          Alpaca's; "input" may be absent or
-//     ""
+//     {"conversations": [{"from": "human", "value": "Hello"}, {"from": "gpt", "value": "Hello."}]}   ShareGPT's
+//     {"instruction": "Translate.", "input": "Hallo", "output": "Hello."}     Alpaca's; "input" may be absent or empty
 //
 // The first turn may be the system's; then user and assistant take turns. A user's turn at the end is left out: nothing
 // is learned from it. A content may be a list of parts {"type": "text", "text": "..."}, which are joined. What has

@@ -16,11 +16,8 @@ GX_END
 #include "../ops/activation.h"
 
 enum { GX__MLP_UP = 0, GX__MLP_DOWN }; // of a pair's linears
-enum {
-    GX__MLP_KEPT = 0,
-    GX__MLP_ACTIVE = 0
-}; // in a slot: gate and up [rows, 2F], or up [rows, F]; among inner
-   // gradients: [rows, F]
+// in a slot: gate and up [rows, 2F], or up [rows, F]; among inner gradients: [rows, F]
+enum { GX__MLP_KEPT = 0, GX__MLP_ACTIVE = 0 };
 
 static int gx__mlp_has_gate(const GxCoreSpec *c) { return c->activation == GX_SWIGLU; }
 

@@ -13,8 +13,8 @@
 //     gx_all_reduce(g, axes, GX_MAX, maximum, R, GX_F32);
 //     gx_cross_entropy_sums(g, sums, logits, logits, maximum, labels, R, V, v_begin, vocab_size, dtype);
 //     gx_all_reduce(g, axes, GX_SUM, sums, 2 * R, GX_F32);
-//     gx_cross_entropy_finish(g, losses, logits, logits, sums, labels, R, V, v_begin, count, NULL, dtype); // now
-//     dlogits
+//     gx_cross_entropy_finish(g, losses, logits, logits, sums, labels, R, V, v_begin, count, NULL, dtype);
+// and logits hold dlogits.
 // One rank with the whole vocabulary gets the bits of gx_cross_entropy, in fp32 (in bf16 exps are rounded on their
 // way).
 #ifndef GX_LOSS_H

@@ -14,9 +14,9 @@
 //     spec.units = layers + 2, spec.micro_batches = 4;
 //     GxSteps s = GX_ZERO;
 //     GX_TRY(gx_steps_make(&s, &spec, err));         // the list
-//     GX_TRY(gx_steps_check(&s, err));               // every action's inputs exist, and nothing is left over at the
-//     end GX_TRY(gx_steps_place(&s, &bytes, err));       // s.bytes of the arena, an offset for each of its rows for
-//     (int i = 0; i < s.n; i++) {                // s.action[i] on the rows of s.operands[i]: gx_steps_at
+//     GX_TRY(gx_steps_check(&s, err));               // every action's inputs exist, and nothing is left over
+//     GX_TRY(gx_steps_place(&s, &bytes, err));       // s.bytes of the arena, an offset for each of its rows
+//     for (int i = 0; i < s.n; i++) {                // s.action[i] on the rows of s.operands[i]: gx_steps_at
 //         ...
 //     }
 //     gx_steps_close(&s);

@@ -1,11 +1,11 @@
 // inference.h: loads a model from a folder and computes with it on one rank, without training it. A program of your own
 // begins with it.
 //
-//     static GxInference s;                                            // zero
-//     GX_TRY(gx_inference_open(g, &s, &gx_bert, "bert-base-uncased", &head)); // reads what the model is; takes no
-//     memory yet GX_TRY(gx_inference_load(g, &s, "bert-base-uncased", &batch));   // takes memory for such batches;
-//     reads the weights GX_TRY(gx_inference_run(g, &s, &batch));                         // writes results where the
-//     batch's targets say gx_inference_close(&s);                                          // also after an error
+//     static GxInference s;                                             // zero
+//     GX_TRY(gx_inference_open(g, &s, &gx_bert, "bert-base-uncased", &head));  // reads what the model is
+//     GX_TRY(gx_inference_load(g, &s, "bert-base-uncased", &batch));    // takes memory for such batches, reads weights
+//     GX_TRY(gx_inference_run(g, &s, &batch));                          // writes results where the batch's targets say
+//     gx_inference_close(&s);                                           // also after an error
 //
 // The folder may be an adapter's (adapter.h), whose adapter_config.json says where its base is. Weights are in fp32;
 // there are no gradients and no moments. To generate text, which needs a KV cache, see task/decode.h.

@@ -8,9 +8,8 @@
 GX_BEGIN
 
 // Lines with "step" and "loss" are the curve, lines with "step" and "eval_loss" the dots (not those of the weights of
-// another step);
-// {"bigram_bits_per_byte": 2.5}, or another task's baseline, is a dashed line (the axis is nats per token, and a token
-// a byte). unit: of the loss, NULL: the axis says "loss" alone.
+// another step); {"bigram_bits_per_byte": 2.5}, or another task's baseline, is a dashed line (the axis is nats per
+// token, and a token a byte). unit: of the loss, NULL: the axis says "loss" alone.
 GxStatus gx_plot_loss(const char *log_path, const char *svg_path, const char *title, const char *unit, GxError *err);
 
 GX_END

@@ -16,8 +16,7 @@
 // The reference is the model at the start of the run, including an adapter that the run starts with (--adapter). A new
 // adapter adds nothing at first, so the reference is then the base. logp_ref is computed once, before the first step,
 // by a forward of all pairs, which takes as long as a validation of them. It is kept as one number per text and saved
-// with
-// checkpoints: a resumed run has the same bits, whatever has become of the original model. There is no dropout.
+// with checkpoints: a resumed run has the same bits, whatever has become of the original model. There is no dropout.
 //
 // The end of the file is held out. A validation has the loss and, by TRL's names, rewards/chosen and rewards/rejected
 // (the mean over pairs of beta (logp - logp_ref)), rewards/margins (their difference) and rewards/accuracies (the
