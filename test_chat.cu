@@ -391,33 +391,33 @@ TEST(the_same_tokens_of_which_others_are_learned_are_other_data)
 
 // ---- samples -------------------------------------------------------------------------------------------------------
 
-// By the plainest means: each text, the longest first, into the fullest sample that has room.
-static int64_t fill_plainly(const int64_t *length, int64_t n, int64_t T, int64_t *used)
+enum { MOST = 300 }; // texts
+
+// By the plainest means: each text, the longest first, of equal ones the first, into the fullest sample that has room,
+// of equally full ones that which has been so for longest. Returns the samples; of text i its sample[i], and in which
+// turn[i] it came there.
+static int64_t fill_plainly(const int64_t *length, int64_t n, int64_t T, int64_t *sample, int64_t *turn)
 {
-    int64_t samples = 0;
+    int64_t samples = 0, turns = 0, used[MOST], since[MOST];
     for (int64_t now = T; now > 0; now--)
         for (int64_t i = 0; i < n; i++) {
             int64_t best = -1;
             if (length[i] != now) continue;
             for (int64_t s = 0; s < samples; s++)
-                if (used[s] + now <= T && (best < 0 || used[s] > used[best])) best = s;
+                if (used[s] + now <= T &&
+                    (best < 0 || used[s] > used[best] || (used[s] == used[best] && since[s] < since[best])))
+                    best = s;
             if (best < 0) best = samples++, used[best] = 0;
-            used[best] += now;
+            used[best] += now, since[best] = turns;
+            sample[i] = best, turn[i] = turns++;
         }
     return samples;
 }
 
-static int compare_numbers(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 TEST(texts_are_packed_best_fit_with_falling_lengths)
 {
-    enum { MOST = 300 };
     for (uint64_t k = 0; k < 200; k++) {
-        int64_t length[MOST], used[MOST], full[MOST];
+        int64_t length[MOST], sample[MOST], turn[MOST];
         unsigned char seen[MOST] = {0};
         GxPacking p;
         GxError e = GX_ZERO;
@@ -425,17 +425,20 @@ TEST(texts_are_packed_best_fit_with_falling_lengths)
         for (int64_t i = 0; i < n; i++)
             length[i] = 1 + (int64_t)(gx_philox(1, k, (uint32_t)i, 2).w[0] % (k % 3 ? T : gx_max(1, T / 4)));
         if (!CHECK(gx_packing_make(&p, length, n, T, &e) == GX_OK, "%s", e.message)) return;
-        const int64_t samples = fill_plainly(length, n, T, used);
+        const int64_t samples = fill_plainly(length, n, T, sample, turn);
         CHECK(p.samples == samples && p.begin[p.samples] == n, "%ld samples, plainly %ld", (long)p.samples,
               (long)samples);
-        for (int64_t s = 0; s < p.samples; s++) {
-            full[s] = 0;
-            for (int64_t i = p.begin[s]; i < p.begin[s + 1]; i++) full[s] += length[p.text[i]], seen[p.text[i]]++;
-        }
+        for (int64_t s = 0; s < p.samples; s++)
+            for (int64_t i = p.begin[s]; i < p.begin[s + 1]; i++) {
+                const int64_t text = p.text[i];
+                seen[text]++;
+                CHECK(sample[text] == s, "set %ld: text %ld of %ld tokens is in sample %ld, plainly in %ld", (long)k,
+                      (long)text, (long)length[text], (long)s, (long)sample[text]);
+                CHECK(i == p.begin[s] || turn[text] > turn[p.text[i - 1]],
+                      "set %ld: text %ld is behind text %ld, which came later", (long)k, (long)text,
+                      (long)p.text[i - 1]);
+            }
         for (int64_t i = 0; i < n; i++) CHECK(seen[i] == 1, "text %ld is in %d samples", (long)i, seen[i]);
-        qsort(full, (size_t)p.samples, sizeof *full, compare_numbers);
-        qsort(used, (size_t)samples, sizeof *used, compare_numbers);
-        CHECK(!memcmp(full, used, (size_t)samples * sizeof *used), "set %ld: samples are otherwise full", (long)k);
         gx_packing_close(&p);
     }
     CHECK(1, "all");

@@ -2782,6 +2782,50 @@ TEST(cross_entropy_in_steps_has_the_bits_of_the_whole_at_once_on_every_device)
         }
 }
 
+// bf16 has 8 bits: what is rounded once is off by half of the last one.
+static double half_a_bit(double x) { return ldexp(1, ilogb(x) - 8); }
+
+static void check_label_gradients(const Op *op, const Shape *shape, const GxDevice *device, GxContext *cpu)
+{
+    const Variant without_weights = {0, op->buffer[3].type == GX_I32 ? 1u << 4 : 1u << 5, {{0, 0}}};
+    const int in_steps = op->buffer[3].type != GX_I32;
+    const int64_t R = shape->d[0], V = shape->d[1];
+    Case c;
+    case_open(&c, cpu, op, shape, &without_weights, GX_BF16);
+    Results r = run(&c, device, GX_BF16, 2, 0, 0, op->name);
+    for (int64_t i = 0; i < R; i++) {
+        const float *x = numbers(&c, 2) + i * V, *sums = numbers(&c, 3);
+        const int32_t label = integers(&c, in_steps ? 4 : 3)[i];
+        double sum = 0;
+        for (int64_t v = 0; v < V; v++) sum += exp((double)x[v] - x[label]);
+        const double p = in_steps ? exp((double)sums[R + i]) / sums[i] : 1 / sum, exact = (p - 1) / (double)R,
+                     got = ((const float *)r.value[1])[i * V + label];
+        CHECK(fabs(got - exact) <= half_a_bit(exact) + test_bound(sum_d1(shape)) * p / (double)R,
+              "%s, %s: p - 1 of label %d in row %d is %.9g, and rounded once %.9g is expected", device->name, op->name,
+              (int)label, (int)i, got * (double)R, exact * (double)R);
+    }
+    results_close(&r);
+    case_close(&c);
+}
+
+// Other columns' exps may be rounded on their way. The label's may not: where it is sure, p - 1 cancels, and elsewhere
+// a rounding of p would be the second one.
+TEST(the_gradient_of_a_label_in_bf16_is_rounded_once_on_every_device)
+{
+    static const Shape shapes[] = {{.d = {64, 3, 0, 3, 0}}, // the label is, or is not, the largest
+                                   {.d = {9, 72, 0, 72, 0}, .sure = 8},
+                                   {.d = {9, 72, 0, 72, 0}, .sure = 12}};
+    GxContext cpu = GX_ZERO;
+    cpu.device = gx_device_cpu();
+    for (int d = FIRST_DEVICE; d < DEVICES; d++)
+        for (int s = 0; s < COUNT(shapes); s++) {
+            GxDevice device;
+            if (!device_open(&device, d)) continue;
+            check_label_gradients(op_named("cross_entropy"), &shapes[s], &device, &cpu);
+            check_label_gradients(op_named("cross_entropy_finish"), &shapes[s], &device, &cpu);
+        }
+}
+
 // ---- attention: edges of tiles, what is dropped, and what is not touched -------------------------------------------
 
 // Sequences that end in, at and behind the edges of tiles, with no window (0), and windows from a few keys to all.

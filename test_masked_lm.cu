@@ -470,14 +470,16 @@ TEST(pairs_are_a_and_what_follows_it_or_is_from_another_document)
 
 TEST(the_longer_of_a_pair_loses_tokens_at_either_end)
 {
+    enum { PAIRS = 1000, LOST = 6 };
+    static const int ways[LOST + 1] = {1, 6, 15, 20, 15, 6, 1}; // to lose so many of 6 in front, of 64
     const GxPairing how = {10, 0, 3, 0};
-    int64_t fronts = 0, lost = 0;
-    for (int64_t i = 0; i < 1000; i++) {
+    int64_t pairs[LOST + 1] = {0}, fronts = 0;
+    for (int64_t i = 0; i < PAIRS; i++) {
         int64_t a = 100, a_n = 4, b = 200, b_n = 12;
         gx_sentences_cut_pair(&how, i, &a, &a_n, &b, &b_n);
         CHECK(a == 100 && a_n == 4 && b_n == 6 && b >= 200 && b <= 206, "the longer one alone: %ld, %ld", (long)a_n,
               (long)b_n);
-        fronts += b - 200, lost += 6;
+        if (b >= 200 && b <= 206) pairs[b - 200]++, fronts += b - 200;
         a = 100, a_n = 9, b = 200, b_n = 9; // of equal ones B first
         gx_sentences_cut_pair(&how, i, &a, &a_n, &b, &b_n);
         CHECK(a_n == 5 && b_n == 5, "%ld and %ld", (long)a_n, (long)b_n);
@@ -495,7 +497,12 @@ TEST(the_longer_of_a_pair_loses_tokens_at_either_end)
     int64_t a = 100, a_n = 9, b = 200, b_n = 9;
     gx_sentences_cut_pair(&odd, 0, &a, &a_n, &b, &b_n);
     CHECK(a_n == 9 && b_n == 8, "of equal ones B: %ld and %ld", (long)a_n, (long)b_n);
-    is_rate("tokens lost in front", fronts, lost, 0.5, 1);
+    is_rate("tokens lost in front", fronts, LOST * PAIRS, 0.5, 1);
+    for (int n = 0; n <= LOST; n++) { // each token by a draw of its own
+        char what[60];
+        snprintf(what, sizeof what, "pairs that lost %d of %d in front", n, LOST);
+        is_rate(what, pairs[n], PAIRS, ways[n] / 64.0, 1);
+    }
 }
 
 TEST(one_pair_in_ten_is_short)
@@ -1109,13 +1116,15 @@ TEST(another_padding_than_the_models_is_said_once)
 }
 
 // Every step's loss and validation, of any arrangement of ranks, are those of one rank: to rounding, through a chain of
-// some hundred sums per step.
+// some hundred sums per step. What is masked and what is dropped follows from a sample's number alone, whichever rank
+// and micro-batch it is in.
 TEST(ranks_train_as_one_does)
 {
     static const char *const ways[] = {"--ranks 2 --tp 2 --mode tp",
                                        "--ranks 2 --tp 2 --mode sp",
                                        "--ranks 2",
                                        "--ranks 4 --tp 2 --mode galaxy --micro_batch_size 4",
+                                       "--ranks 3 --dp_batch_size_list 1,2,1 --gradient_accumulation_steps 2",
                                        "--micro_batch_size 2 --gradient_accumulation_steps 4",
                                        "--micro_batch_size 8 --head_chunk 3"};
     enum { STEPS = 4, WAYS = sizeof ways / sizeof *ways };
@@ -1134,7 +1143,7 @@ TEST(ranks_train_as_one_does)
         for (int k = 0; k < 2; k++) memcpy(validation[k], told.validation[k], sizeof validation[k]);
         for (int i = 0; i < WAYS; i++) {
             snprintf(flags, sizeof flags, "%s %s%s", common, ways[i],
-                     strstr(ways[i], "micro") ? ""
+                     strstr(ways[i], "batch") ? ""
                      : i < 2                  ? " --micro_batch_size 8"
                                               : " --micro_batch_size 4");
             snprintf(name, sizeof name, "ranks%d_%d", nsp, i);

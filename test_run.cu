@@ -1816,6 +1816,78 @@ TEST(the_axis_of_a_picture_says_what_the_loss_is_measured_in_where_the_task_does
     remove_folder(folder);
 }
 
+// ---- the key of a side cache ---------------------------------------------------------------------------------------
+
+enum { KEY_T = 5, KEY_B = 3, KEY_ROWS = KEY_T * KEY_B, KEY_NUMBERS = 5 * KEY_ROWS };
+typedef struct {
+    int32_t number[KEY_NUMBERS]; // tokens, types, positions [T,B]; documents [T*B][2]
+    int has[4];                  // which of these the model sees
+} KeyData;
+static int64_t lay_keys(const void *self, GxBatch *b, void *block, void *twin)
+{
+    KeyData *d = (KeyData *)self;
+    int32_t *const at[4] = {d->number, d->number + KEY_ROWS, d->number + 2 * KEY_ROWS, d->number + 3 * KEY_ROWS};
+    (void)block, (void)twin;
+    b->tokens = at[0];
+    b->types = d->has[1] ? at[1] : NULL;
+    b->positions = d->has[2] ? at[2] : NULL;
+    b->documents = d->has[3] ? at[3] : NULL;
+    return (int64_t)sizeof d->number;
+}
+
+// The keys that a micro-batch is looked for by, of its samples.
+static void keys_of(KeyData *data, GxRecordKey key[KEY_B])
+{
+    enum { RECORD = 8 };
+    GxContext g = GX_ZERO;
+    GxTask task = GX_ZERO;
+    GxTrainer *t = (GxTrainer *)calloc(1, sizeof *t);
+    GxSideCache cache = GX_ZERO;
+    GxBatch b = GX_ZERO;
+    char stage[KEY_B * RECORD], *memory = (char *)calloc(1, (size_t)gx_record_cache_memory(RECORD, KEY_B));
+    int32_t column[KEY_NUMBERS + 4];
+    uint8_t is_kept[KEY_B];
+    g.device = gx_device_cpu(), g.world = 1;
+    task.lay = lay_keys;
+    cache.bytes = RECORD, cache.stage = stage, cache.column = column, cache.key = key, cache.is_kept = is_kept;
+    gx_record_cache_open_memory(&cache.records, memory, RECORD, KEY_B);
+    t->g = &g, t->task = &task, t->self = data, t->side_cache = &cache;
+    snprintf(t->o.tuning.side_cache, sizeof t->o.tuning.side_cache, "memory");
+    b.T = KEY_T, b.B = KEY_B;
+    const GxUnitCache *hooks = gx_side_cache_plan(t);
+    CHECK(hooks && !hooks->find(&g, hooks->user, &b) && !gx_failed(&g), "found: %s", g.error.message);
+    gx_record_cache_close(&cache.records);
+    free(memory), free(t);
+}
+
+static int same_key(GxRecordKey a, GxRecordKey b) { return a.word[0] == b.word[0] && a.word[1] == b.word[1]; }
+
+// Documents are two numbers to a row; one that the key passed over would find another sample's record.
+TEST(the_key_of_a_sample_follows_from_each_of_its_numbers_and_from_no_others)
+{
+    KeyData data = {{0}, {1, 1, 1, 1}};
+    GxRecordKey key[KEY_B], other[KEY_B];
+    for (int i = 0; i < KEY_NUMBERS; i++) data.number[i] = i * 7 % 11;
+    keys_of(&data, key);
+    for (int i = 0; i < KEY_NUMBERS; i++) {
+        const int row = i < 3 * KEY_ROWS ? i % KEY_ROWS : (i - 3 * KEY_ROWS) / 2;
+        data.number[i]++;
+        keys_of(&data, other);
+        for (int b = 0; b < KEY_B; b++)
+            CHECK(same_key(key[b], other[b]) == (row % KEY_B != b), "number %d, of sample %d, and the key of %d", i,
+                  row % KEY_B, b);
+        data.number[i]--;
+    }
+    for (int without = 1; without < 4; without++) { // none is not the same as zeros
+        KeyData zeros = data, none;
+        const int at = without * KEY_ROWS, n = without < 3 ? KEY_ROWS : 2 * KEY_ROWS;
+        memset(zeros.number + at, 0, (size_t)n * sizeof *zeros.number);
+        none = zeros, none.has[without] = 0;
+        keys_of(&zeros, key), keys_of(&none, other);
+        CHECK(!same_key(key[0], other[0]), "array %d", without);
+    }
+}
+
 // Names of families and tasks are text, whatever is in them.
 TEST(the_title_of_a_picture_is_text_and_no_markup)
 {
