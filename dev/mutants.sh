@@ -86,6 +86,7 @@ nearest() { # header: its tests, one a line
     local pattern tests
     while IFS='|' read -r pattern tests; do
         pattern=${pattern// /}
+        # shellcheck disable=SC2053 # it is a pattern
         [[ $pattern != "#"* && -n $pattern && ${1#galaxy/} == $pattern ]] || continue
         tr '|' '\n' <<<"$tests" | sed 's/^ *//; s/ *$//'
         return
@@ -102,7 +103,7 @@ others() { # header: the programs of the table, the fastest first
 # Builds and runs a test in the copy. 0: it passes; 1: it fails; 3: it does not compile; 124: it does not end. What it says is in $said; in $took the
 # seconds of its run.
 run_test() { # most seconds, test
-    local words=() variables=() programs=() word DEVICE=cpu VARIANT= status=0
+    local words=() variables=() programs=() word DEVICE=cpu VARIANT='' status=0
     for word in $2; do
         case $word in
         DEVICE=* | VARIANT=*) declare "$word" ;;
@@ -134,17 +135,18 @@ is_sound() { # test
 
 # ---- the table ----------------------------------------------------------------------------------------------------------------------------------
 cell() { sed 's/^ *//; s/ *$//; s/|/\\|/g' <<<"$1"; }
-meet() { # file, line, what it becomes: into $met what becomes of the mutant
-    local test status
-    met="**lives**"
+meet() { # file, line, what it becomes: into $met what becomes of the mutant, into $cost in how many CPU seconds
+    local test status TIMEFORMAT="%U %S"
+    met="**lives**" cost=0
     while read -r test; do
         is_sound "$test"
         change "$@"
         status=0
-        run_test "${limit_of[$test]}" "$test" || status=$?
+        { time run_test "${limit_of[$test]}" "$test"; } 2>"$tree.time" || status=$?
+        cost=$(awk -v before="$cost" 'END { printf "%.1f", before + $1 + $2 }' "$tree.time")
         case $status in
         0) continue ;;
-        1) met="$test" ;;
+        1) met="$test: $(sed -n 's/^FAIL \([a-z_0-9]*\).*/\1/p' "$said" | head -n 1)" ;;
         3) met="does not compile" ;;
         124) met="$test, which does not end" ;;
         esac
@@ -168,11 +170,9 @@ run_list() { # list
         before=$(git show "HEAD:$file" | sed -n "${line}p")
         [ -n "$before" ] || wrong "$place is not there"
         nearest "$file" >/dev/null
-        local TIMEFORMAT="%U %S" seconds
-        { time meet "$file" "$line" "$after"; } 2>"$tree.time"
-        seconds=$(awk '{ printf "%.1f", $1 + $2 }' <(tail -n 1 "$tree.time"))
+        meet "$file" "$line" "$after"
         case $met in "**lives**") live=$((live + 1)) ;; "does not compile") uncompiled=$((uncompiled + 1)) ;; *) killed=$((killed + 1)) ;; esac
-        echo "| ${file#galaxy/}:$line \`$(cell "${before%%//*}")\` | \`$(cell "$after")\` | $met | $seconds |"
+        echo "| ${file#galaxy/}:$line \`$(cell "${before%%//*}")\` | \`$(cell "$after")\` | $met | $cost |"
     done 3<"$1"
     change
     echo
@@ -181,7 +181,7 @@ run_list() { # list
 }
 
 usage() { sed -n '3,5s/^#   //p' "$0" >&2; exit 2; }
-whole= tree=$(realpath -m "${MUTANTS_TREE:-build/mutants}") said= took= met=
+whole='' tree=$(realpath -m "${MUTANTS_TREE:-build/mutants}") said='' took='' met='' cost=''
 case "${1:-} ${2:-} $#" in
 "list --barriers 2") draw -1 1 ;;
 list\ *\ 3) [[ $2$3 =~ ^[0-9]+$ ]] || usage; draw "$2" "$3" ;;
