@@ -1,7 +1,6 @@
 # Galaxy. `make help` says what there is to make.
 .DEFAULT_GOAL := help
 SHELL         := bash
-.SHELLFLAGS   := -o pipefail -c
 comma         := ,
 MAKEFLAGS     += --no-builtin-rules
 
@@ -74,11 +73,11 @@ ARCH_FLAGS := $(if $(ARCH),-arch=$(ARCH),-gencode arch=compute_80,code=sm_80 -ge
 # g++ calls a function in front of each access, which is the emulator's: nothing is linked with -fsanitize=thread
 COUNT_banks := -O1 -g1 -fno-tree-sra -fno-ipa-sra -fsanitize=thread -U__SANITIZE_THREAD__ -DGX_EMU_COUNTS_BANKS
 CUDA_HOME  := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
-CUDA_SOURCES := galaxy_cuda.cuh $(wildcard galaxy/*/*.cuh)
+CUDA_SOURCES := $(wildcard galaxy/*/*.cuh)
 ifeq ($(DEVICE),emu)
-EMU_SOURCES := $(wildcard dev/emu/*.h)
-CUDA        := $(CXX) -x c++ -std=c++20 $(CFLAGS) $(WARN) -Wno-unknown-pragmas -Wno-restrict -Wno-psabi -DGX_EMU -Idev/emu -DGX_CUDA_SM_90A $(COUNT_$(VARIANT))
+CUDA        := $(CXX) -x c++ -std=c++20 $(patsubst -O3,-O1,$(CFLAGS)) $(WARN) -Wno-unknown-pragmas -Wno-restrict -Wno-psabi -DGX_EMU -Idev/emu -DGX_CUDA_SM_90A $(COUNT_$(VARIANT))
 else
+LOOK_CUDA   := look_nvcc
 CUDA        := $(NVCC) -x cu -std=c++17 -O3 $(ARCH_FLAGS) -Xfatbin -compress-all
 endif
 ifneq ($(DEVICE),cpu)
@@ -140,16 +139,20 @@ help:
 # ---- objects ------------------------------------------------------------------------------------------------------------------------------------
 # An object is compiled again when the compiler would read something else, not when a header is newer: NAME.text is a checksum of the command and of the
 # preprocessed source, looked at again (NAME.looked) when a file that the source includes (NAME.d) was written.
-define objects # pattern of names, of sources, compiler, what is there before
+define objects # pattern of names, of sources, compiler, what is there before, how it looks
 .PRECIOUS: $(O)/$(1).looked $(O)/$(1).o
 $(O)/$(1).looked: $(2) Makefile $(O)/command | $(4)
 	@mkdir -p $$(@D)
-	@{ echo '$(3)'; $(3) -E -MMD -MP -MF $$(@:looked=d) -MT $$@ $$<; } | cksum >$$@.new
+	@set -o pipefail; { echo $(call quoted,$(3)); $(call $(or $(5),look),$(3)); } | cksum >$$@.new
 	@if cmp -s $$@.new $$(@:looked=text); then rm $$@.new; else mv $$@.new $$(@:looked=text); fi
 	@touch $$@
 $(O)/$(1).o: $(O)/$(1).text | $(2)
 	$(3) -c $$| -o $$@
 endef
+quoted    = '$(subst ','\'',$(1))'
+look      = $(1) -E -MMD -MP -MF $$(@:looked=d) -MT $$@ $$<
+# nvcc reads a source for the host and for every card: the files themselves, then
+look_nvcc = $(1) -MM -MP -MF $$(@:looked=d) -MT $$@ $$< && cat $$$$(sed -e 's/^[^ ]*: //' -e '/:$$$$/d' -e 's/\\$$$$//' $$(@:looked=d))
 $(O)/%.text: $(O)/%.looked ;@:
 .PRECIOUS: $(O)/%.text
 -include $(wildcard $(O)/*.d $(O)/rooms/*.d)
@@ -160,14 +163,17 @@ $(O)/command:
 	@printf '%s\n' "$$COMMAND" >$@
 
 # The library, an object for each line of dev/rooms.txt; of the emulator's build what differs, the rest is the CPU's
-ROOMS        := $(shell sed -n 's/^\([a-z_]*\) .*/\1/p' dev/rooms.txt)
-ROOM_OBJECTS  = $(1:%=$(O)/rooms/%.o)
-CPU_VARIANT  := $(VARIANT:banks=fast)
-CPU_FOLDER   := build/cpu-$(CPU_VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
-$(O)/rooms/made: dev/rooms.sh dev/rooms.txt $(HEADERS)
+ALL_ROOMS   := $(shell sed -n 's/^\([a-z_]*\) .*/\1/p' dev/rooms.txt)
+ROOMS       := $(filter-out cuda_%,$(ALL_ROOMS))
+CUDA_ROOMS  := $(if $(filter-out cpu,$(DEVICE)),$(filter-out cuda_words,$(filter cuda_%,$(ALL_ROOMS))))
+CPU_VARIANT := $(VARIANT:banks=fast)
+CPU_FOLDER  := build/cpu-$(CPU_VARIANT)-$(GEMM)-mpi$(MPI)-json$(JSON)
+$(O)/rooms/made: dev/rooms.sh dev/rooms.txt $(HEADERS) $(CUDA_SOURCES)
 	@dev/rooms.sh $(@D) && touch $@
-$(ROOMS:%=$(O)/rooms/%.c): $(O)/rooms/made ;@:
+$(ROOMS:%=$(O)/rooms/%.c) $(CUDA_ROOMS:%=$(O)/rooms/%.cu): $(O)/rooms/made ;@:
+$(eval $(call objects,rooms/cuda_%,$(O)/rooms/cuda_%.cu,$(CUDA) -I.,,$(LOOK_CUDA)))
 $(eval $(call objects,rooms/%,$(O)/rooms/%.c,$(C) -I.))
+CUDA_OBJECTS := $(CUDA_ROOMS:%=$(O)/rooms/%.o)
 ifeq ($(DEVICE),emu)
 LIBRARY := $(O)/rooms/launch.o $(CPU_FOLDER)/galaxy.a
 $(CPU_FOLDER)/galaxy.a: always
@@ -178,11 +184,6 @@ endif
 $(O)/galaxy.a: $(ROOMS:%=$(O)/rooms/%.o)
 	@rm -f $@
 	ar rcs $@ $^
-ifneq ($(DEVICE),cpu)
-CUDA_OBJECTS := $(O)/galaxy_cuda.o
-endif
-$(O)/galaxy_cuda.o: $(CUDA_SOURCES) $(EMU_SOURCES) $(HEADERS) Makefile $(O)/command
-	$(CUDA) -DGALAXY_CUDA_IMPLEMENTATION -c galaxy_cuda.cuh -o $@
 # the modes without their main: tests, pictures and benchmarks loop over all of them; who names none of them gets none
 $(eval $(call objects,mode_%,train_%.cu,$(C) -DGX_NO_MAIN))
 MODE_LIBRARY := $(O)/modes.a
@@ -198,12 +199,10 @@ $(eval $(call objects,%,%.cu,$(C)))
 $(foreach folder,dev dev/bench dev/ref dev/fuzz,$(eval $(call objects,%,$(folder)/%.cu,$(C) -I.)))
 # Kernels in the making, each with its operation's own kernels, and what NCCL's calls cost; the emulator's own tests
 ifneq ($(DEVICE),cpu)
-$(O)/workshop_%.o: dev/cuda/%.cu dev/cuda/workshop.h test/test.h $(CUDA_SOURCES) $(EMU_SOURCES) $(O)/command
-	$(CUDA) -I. -c $< -o $@
-$(O)/workshop_%: $(O)/workshop_%.o $(LIBRARY)
+$(eval $(call objects,workshop_%,dev/cuda/%.cu,$(CUDA) -I.,,$(LOOK_CUDA)))
+$(eval $(call objects,emu_%,dev/emu/%.cu,$(CUDA) -I.))
+$(O)/workshop_%: $(O)/workshop_%.o $(filter %.a,$(LIBRARY))
 	$(CC) $(CFLAGS) $^ $(LIBS) -o $@
-$(O)/emu_%.o: dev/emu/%.cu $(wildcard dev/emu/*) test/test.h $(O)/command
-	$(CUDA) -I. -c $< -o $@
 $(O)/test_emu: $(O)/emu_test_emu.o $(O)/emu_test_emu_bugs.o
 	$(CXX) $(CFLAGS) $^ -lpthread -o $@
 endif

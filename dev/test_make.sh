@@ -15,10 +15,13 @@ for name in one two; do
     printf '#!/bin/sh\nfor word; do [ "$last" = -o ] && : >"$word"; last=$word; done; exit 0\n' >"$tmp/$name"
     chmod +x "$tmp/$name"
 done
-object=$tmp/build/galaxy.o
+object=$tmp/build/rooms/base.o
 build() { make -s O="$tmp/build" "$object" "$@"; }
-is_built() { make -q O="$tmp/build" "$object" "$@"; }
-builds_anew() { build CC="$tmp/one" && is_built CC="$tmp/one" && ! is_built "$@" && build "$@" && is_built "$@"; }
+is_built() { # assignments: whether make leaves the object as it is
+    local before
+    before=$(stat -c %y "$object") && build "$@" && [ "$before" = "$(stat -c %y "$object")" ]
+}
+builds_anew() { build CC="$tmp/one" && is_built CC="$tmp/one" && ! is_built "$@" && is_built "$@"; }
 
 mkdir "$tmp/bin"
 printf '#!/bin/sh\nexit 0\n' >"$tmp/bin/nvcc"
@@ -26,12 +29,12 @@ printf '#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: a card" || echo "$CAPABILITIES"
 chmod +x "$tmp/bin"/*
 compiled_for() { # what cards there are, words of nvcc's command
     local said
-    said=$(CAPABILITIES=$1 PATH="$tmp/bin:$PATH" make -n O="$tmp/cuda" "$tmp/cuda/galaxy_cuda.o" | grep -o -- "-O3.*fatbin" | tr -s " ")
+    said=$(CAPABILITIES=$1 PATH="$tmp/bin:$PATH" make -n O="$tmp/cuda" "$tmp/cuda/rooms/cuda_norm.o" | grep -- "-c .*cuda_norm" | grep -o -- "-O3.*fatbin" | tr -s " ")
     echo "$said"
     [ "$said" = "-O3 $2 -Xfatbin" ]
 }
 
-check "a misspelt VARIANT is refused" refused VARIANT=fats "VARIANT is one of: fast asan tsan"
+check "a misspelt VARIANT is refused" refused VARIANT=fats "VARIANT is one of: fast quick asan tsan"
 check "a misspelt GEMM is refused" refused GEMM=onedn "GEMM is one of: onednn plain"
 check "an empty GEMM is refused" refused GEMM= "GEMM is one of: onednn plain"
 check "two words for MPI are refused" refused "MPI=0 1" "MPI is one of: 0 1"
