@@ -33,16 +33,22 @@ for word; do folder_of[${word%%=*}]=${word#*=}; done
 # which share of its tests a line runs goes round with the commits; a long run has all, with seeds of the day
 turn=$((16#$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0)))
 if [ "$when" = long ]; then export GX_TEST_LONG=1 GX_TEST_SEED=${GX_TEST_SEED:-$(date +%Y%m%d)}; echo "seed: GX_TEST_SEED=$GX_TEST_SEED"; fi
-commands=() budgets=()
+commands=() labels=() budgets=()
 while read -r _ build share cpu command; do
     folder=${folder_of[$build]:-}
     [ -n "$folder" ] || continue
     program=$(program_of $command)
+    label="$build: $command"
+    [ "$build" = - ] && label=$command
     [ "$build" = - ] || command=${command/"$program"/"$folder/$program"}
     variables=
     case $build in fast | asan | emu | cuda) variables="GX_TRAIN_LLAMA=$folder/train_llama ${folder_of[plain]:+GX_TRAIN_LLAMA_NOMPI=${folder_of[plain]}/train_llama} " ;; esac
-    if [ "$share" != all ] && [ "$when" != long ]; then variables+="GX_TEST_SHARE=$(((${share%/*} + turn) % ${share#*/}))/${share#*/} "; fi
-    commands+=("$variables$command") budgets+=("$cpu")
+    if [ "$share" != all ] && [ "$when" != long ]; then
+        share=$(((${share%/*} + turn) % ${share#*/}))/${share#*/}
+        variables+="GX_TEST_SHARE=$share "
+        label+=", share $share"
+    fi
+    commands+=("$variables$command") labels+=("$label") budgets+=("$cpu")
 done < <(lines "$when")
 at_once=$(($(nproc 2>/dev/null || echo 2) + 2)) # some of them wait most of the time
 passed=0 failed=0 skipped=0
@@ -59,16 +65,16 @@ run() { # number: its output into tmp/number, its status into tmp/number.status,
 }
 report() { # number
     local status line
-    echo "== ${commands[$1]} ($(tail -n 1 "$tmp/$1.time" 2>/dev/null))"
+    echo "== ${labels[$1]} ($(tail -n 1 "$tmp/$1.time" 2>/dev/null))"
     cat "$tmp/$1"
     status=$(cat "$tmp/$1.status" 2>/dev/null || echo lost)
     line=$(tail -n 1 "$tmp/$1")
     local p=0 f=1 s=0
     if [[ $line =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]]; then
         p=${BASH_REMATCH[1]} f=${BASH_REMATCH[2]} s=${BASH_REMATCH[3]}
-        if [ "$status" != 0 ] && [ "$f" = 0 ]; then echo "FAIL ${commands[$1]}: exit status $status"; f=1; fi
+        if [ "$status" != 0 ] && [ "$f" = 0 ]; then echo "FAIL ${labels[$1]}: exit status $status"; f=1; fi
     else
-        echo "FAIL ${commands[$1]}: ended with status $status and without a count"
+        echo "FAIL ${labels[$1]}: ended with status $status and without a count"
     fi
     if [ -n "$allowed" ]; then
         while read -r name; do
@@ -95,7 +101,7 @@ done
 
 # How much CPU each took beside its line. Machines differ, by about the same for all programs: what counts is a program's time beside the others'.
 for ((i = 0; i < ${#commands[@]}; i++)); do
-    echo "${budgets[i]} $(sed -n '$s/.* s, \([0-9.]*\) + \([0-9.]*\) s of CPU/\1 \2/p' "$tmp/$i.time") ${commands[i]}"
+    echo "${budgets[i]} $(sed -n '$s/.* s, \([0-9.]*\) + \([0-9.]*\) s of CPU/\1 \2/p' "$tmp/$i.time") ${labels[i]}"
 done >"$tmp/times"
 [ -z "${GX_TEST_TIMES_FILE:-}" ] || cp "$tmp/times" "$GX_TEST_TIMES_FILE"
 if [ "$when" != long ]; then
