@@ -123,20 +123,22 @@ static uint64_t hash_string(uint64_t hash, const GxTokenizer *t, int i)
     return hash_decoded(hash, t, random, n);
 }
 
+// Under a sanitizer every fourth string, without the hashes of all that pipelines have.
 static void check_strings(void)
 {
     static uint64_t hash[STRINGS];
+    const int apart = TEST_IS_SANITIZED && !test_long() ? 4 : 1;
     int wrong = 0;
     for (int i = 0; i < STRINGS; i++) hash[i] = GX_HASH_START;
     for (int p = 0; p < wanted.n; p++) {
         GxTokenizer t;
         if (!open_pipeline(&t, p)) return;
-        for (int i = 0; i < STRINGS; i++) hash[i] = hash_string(hash[i], &t, i);
-        CHECK(gx_hash(GX_HASH_START, hash, sizeof hash) == wanted.pipeline[p].hash, "%s is the first that differs",
-              wanted.pipeline[p].name);
+        for (int i = 0; i < STRINGS; i += apart) hash[i] = hash_string(hash[i], &t, i);
+        CHECK(apart > 1 || gx_hash(GX_HASH_START, hash, sizeof hash) == wanted.pipeline[p].hash,
+              "%s is the first that differs", wanted.pipeline[p].name);
         gx_tokenizer_close(&t);
     }
-    for (int i = 0; i < STRINGS; i++)
+    for (int i = 0; i < STRINGS; i += apart)
         if (short_hash(hash[i]) != expected.hash[i] && wrong++ < 5)
             CHECK(0, "string %d: \"%.*s\"", i, (int)expected.string[i].n, expected.string[i].p);
     CHECK(wrong == 0, "%d strings have other ids", wrong);
@@ -164,6 +166,20 @@ static void add_point(Bytes *b, uint32_t c)
     add(b, "!", 1);
 }
 
+// Chunks of points that are all alike, and to which no rule does anything: ideographs, points that nothing is assigned
+// to, and private ones. Of these a test takes the first and one of each plane, in every pipeline another; under a
+// sanitizer, of all chunks every 32nd. GX_TEST_LONG=1: all of them.
+static int takes_chunk(int pipeline, uint32_t first)
+{
+    static const uint32_t alike[][2] = {{0x5000, 0x9000}, {0x20000, 0x2A000}, {0x34000, 0xE0000}, {0xE1000, 0x110000}};
+    const uint32_t chunk = first / POINTS, plane = first >> 16;
+    if (test_long()) return 1;
+    if (TEST_IS_SANITIZED) return (chunk + 5 * (uint32_t)pipeline) % 32 == 0;
+    for (int i = 0; i < 4; i++)
+        if (first > alike[i][0] && first < alike[i][1]) return chunk % 16 == (plane + (uint32_t)pipeline) % 16;
+    return 1;
+}
+
 static void check_points(int least) // in so many pipelines at least
 {
     int pipelines = 0;
@@ -174,6 +190,7 @@ static void check_points(int least) // in so many pipelines at least
         pipelines++;
         for (uint32_t first = 0; first < 0x110000; first += POINTS) {
             uint64_t hash = GX_HASH_START;
+            if (!takes_chunk(p, first)) continue;
             for (uint32_t block = first; block < first + POINTS; block += 256) {
                 Bytes text = GX_ZERO;
                 int64_t n;
