@@ -3,52 +3,39 @@
 // (test/parallel.h). Nobody lists the places: they come from a recording of the sound run, and what tensors need comes
 // from their table.
 //
-// The library is compiled into this program, with its collectives renamed where models, gradients and windows call
-// them: so every call passes here, and the library has no hook for it. A mutation hits all ranks alike, so that nothing
-// hangs, and in every window the same call: one micro-batch's. What it does is done to the result of the sound
-// collective, since the others wait for this rank's part.
-#define GALAXY_IMPLEMENTATION
+// The linker wraps the collectives (--wrap): every call of one by models, gradients and windows, which are objects of
+// their own, passes here, and the library has no hook for it; calls within the collectives' own object do not. A
+// mutation hits all ranks alike, so that nothing hangs, and in every window the same call: one micro-batch's. What it
+// does is done to the result of the sound collective, since the others wait for this rank's part.
+//
+//     GX_TEST_SHARE=0/2 ./test_mutants no_mutant     half of the mutants of every layout
 #define TEST_STEPS 1 // of SGD, and one of AdamW: a mutant is in the first gradient already
-#include "galaxy/comm/comm.h"
-
-void mutant_all_reduce(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype);
-GxTicket mutant_all_reduce_start(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype);
-void mutant_all_gather(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row,
-                       GxDtype dtype);
-GxTicket mutant_all_gather_start(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row,
-                                 GxDtype dtype);
-void mutant_reduce_scatter(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row,
-                           GxDtype dtype);
-GxTicket mutant_reduce_scatter_start(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial,
-                                     int64_t row, GxDtype dtype);
-void mutant_transfer(GxContext *g, int axes, const GxTransfer *list, int n);
-GxRange mutant_tensor_owned(const GxTensor *t, int member);
-int mutant_group_index(const GxContext *g, int axes);
-
-#define gx_all_reduce           mutant_all_reduce
-#define gx_all_reduce_start     mutant_all_reduce_start
-#define gx_all_gather           mutant_all_gather
-#define gx_all_gather_start     mutant_all_gather_start
-#define gx_reduce_scatter       mutant_reduce_scatter
-#define gx_reduce_scatter_start mutant_reduce_scatter_start
-#define gx_transfer             mutant_transfer
-#define gx_tensor_owned         mutant_tensor_owned
-#define gx_group_index          mutant_group_index
 #include "galaxy.h"
 GxStatus mutant_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
                            const GxModelOptions *options);
 #define gx_model_open mutant_model_open
 #include "test/subjects.h"
 #undef gx_model_open
-#undef gx_all_reduce
-#undef gx_all_reduce_start
-#undef gx_all_gather
-#undef gx_all_gather_start
-#undef gx_reduce_scatter
-#undef gx_reduce_scatter_start
-#undef gx_transfer
-#undef gx_tensor_owned
-#undef gx_group_index
+
+// What the linker calls the function that was wrapped, and the one that is called in its place.
+#define REAL(name)   __real_##name
+#define MUTANT(name) __wrap_##name
+#define WRAPPED(type, name, ...)                                                                                       \
+    type REAL(name)(__VA_ARGS__);                                                                                      \
+    type MUTANT(name)(__VA_ARGS__);
+WRAPPED(void, gx_all_reduce, GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype)
+WRAPPED(GxTicket, gx_all_reduce_start, GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype)
+WRAPPED(void, gx_all_gather, GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row,
+        GxDtype dtype)
+WRAPPED(GxTicket, gx_all_gather_start, GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine,
+        int64_t row, GxDtype dtype)
+WRAPPED(void, gx_reduce_scatter, GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial,
+        int64_t row, GxDtype dtype)
+WRAPPED(GxTicket, gx_reduce_scatter_start, GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial,
+        int64_t row, GxDtype dtype)
+WRAPPED(void, gx_transfer, GxContext *g, int axes, const GxTransfer *list, int n)
+WRAPPED(GxRange, gx_tensor_owned, const GxTensor *t, int member)
+WRAPPED(int, gx_group_index, const GxContext *g, int axes)
 
 // ---- mutants -------------------------------------------------------------------------------------------------------
 
@@ -173,7 +160,7 @@ static void double_all(void *x, int64_t n, GxDtype dtype)
 static void add_constant(const GxContext *g, int axes, float *x, int64_t n)
 {
     double squares = 0;
-    if (gx_group_index(g, axes) == 0) return;
+    if (REAL(gx_group_index)(g, axes) == 0) return;
     for (int64_t i = 0; i < n; i++) squares += (double)x[i] * x[i];
     for (int64_t i = 0; i < n; i += 2) x[i] += (float)sqrt(squares / (double)n);
 }
@@ -182,13 +169,13 @@ static void mutate_all_reduce(Mutation m, GxContext *g, int axes, GxReduce reduc
 {
     const int64_t bytes = n * gx_dtype_size(dtype);
     char *before = copy_of(x, bytes);
-    gx_all_reduce(g, axes, reduce, x, n, dtype);
+    REAL(gx_all_reduce)(g, axes, reduce, x, n, dtype);
     char *sound = copy_of(x, bytes);
     if (m == SKIPPED || m == ADDED_BY_ALL) memcpy(x, before, (size_t)bytes);
     if (m == DOUBLED) double_all(x, n, dtype);
     if (m == ADDED_BY_ALL) {
         add_constant(g, axes, (float *)x, n);
-        gx_all_reduce(g, axes, reduce, x, n, dtype);
+        REAL(gx_all_reduce)(g, axes, reduce, x, n, dtype);
     }
     note_change(x, sound, bytes);
     free(before);
@@ -209,9 +196,9 @@ static void mutate_all_gather(Mutation m, GxContext *g, int axes, const GxSplit 
                               int64_t row, GxDtype dtype)
 {
     const int64_t size = row * gx_dtype_size(dtype), bytes = gx_split_total(rows) * size;
-    const int me = gx_group_index(g, axes);
+    const int me = REAL(gx_group_index)(g, axes);
     char *x = (char *)full, *before = copy_of(full, bytes);
-    gx_all_gather(g, axes, rows, full, mine, row, dtype);
+    REAL(gx_all_gather)(g, axes, rows, full, mine, row, dtype);
     char *sound = copy_of(full, bytes);
     for (int r = 0; r < rows->n; r++) { // what does not arrive is what was there before
         const Part p = part_of(rows, r, size);
@@ -231,21 +218,21 @@ static void mutate_reduce_scatter(Mutation m, GxContext *g, int axes, const GxSp
                                   const void *partial, int64_t row, GxDtype dtype)
 {
     const int64_t size = row * gx_dtype_size(dtype), bytes = gx_split_total(rows) * size;
-    const int me = gx_group_index(g, axes);
+    const int me = REAL(gx_group_index)(g, axes);
     const Part own = part_of(rows, me, size), next = part_of(rows, (me + 1) % rows->n, size);
     char *before = copy_of(mine, own.bytes), *summand = copy_of(partial, bytes);
-    gx_reduce_scatter(g, axes, rows, mine, partial, row, dtype);
+    REAL(gx_reduce_scatter)(g, axes, rows, mine, partial, row, dtype);
     char *sound = copy_of(mine, own.bytes);
     if (m == SKIPPED) memcpy(mine, summand + own.begin, (size_t)own.bytes);
     if (m == STALE) memcpy(mine, before, (size_t)own.bytes);
     if (m == DOUBLED) double_all(mine, own.bytes / gx_dtype_size(dtype), dtype);
     if (m == SWAPPED) {
-        gx_all_gather(g, axes, rows, summand, sound, row, dtype);
+        REAL(gx_all_gather)(g, axes, rows, summand, sound, row, dtype);
         memcpy(mine, summand + next.begin, (size_t)gx_min(own.bytes, next.bytes));
     }
     if (m == ADDED_BY_ALL) {
         add_constant(g, axes, (float *)summand, bytes / 4);
-        gx_reduce_scatter(g, axes, rows, mine, summand, row, dtype);
+        REAL(gx_reduce_scatter)(g, axes, rows, mine, summand, row, dtype);
     }
     note_change(mine, sound, own.bytes);
     free(before);
@@ -255,36 +242,36 @@ static void mutate_reduce_scatter(Mutation m, GxContext *g, int axes, const GxSp
 
 // ---- calls that pass by --------------------------------------------------------------------------------------------
 
-void mutant_all_reduce(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype)
+void MUTANT(gx_all_reduce)(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype)
 {
     const Mutation m = meet(g, call_of(g, all_reduce, axes, reduce));
-    if (m == SOUND) gx_all_reduce(g, axes, reduce, x, n, dtype);
+    if (m == SOUND) REAL(gx_all_reduce)(g, axes, reduce, x, n, dtype);
     else mutate_all_reduce(m, g, axes, reduce, x, n, dtype);
 }
 
-GxTicket mutant_all_reduce_start(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype)
+GxTicket MUTANT(gx_all_reduce_start)(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype)
 {
     const Mutation m = meet(g, call_of(g, all_reduce, axes, reduce));
     GxTicket done = GX_ZERO;
-    if (m == SOUND) return gx_all_reduce_start(g, axes, reduce, x, n, dtype);
+    if (m == SOUND) return REAL(gx_all_reduce_start)(g, axes, reduce, x, n, dtype);
     mutate_all_reduce(m, g, axes, reduce, x, n, dtype);
     return done;
 }
 
-void mutant_all_gather(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row,
-                       GxDtype dtype)
+void MUTANT(gx_all_gather)(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row,
+                           GxDtype dtype)
 {
     const Mutation m = meet(g, call_of(g, all_gather, axes, GX_SUM));
-    if (m == SOUND) gx_all_gather(g, axes, rows, full, mine, row, dtype);
+    if (m == SOUND) REAL(gx_all_gather)(g, axes, rows, full, mine, row, dtype);
     else mutate_all_gather(m, g, axes, rows, full, mine, row, dtype);
 }
 
-GxTicket mutant_all_gather_start(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row,
-                                 GxDtype dtype)
+GxTicket MUTANT(gx_all_gather_start)(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine,
+                                     int64_t row, GxDtype dtype)
 {
     const Mutation m = meet(g, call_of(g, all_gather, axes, GX_SUM));
     GxTicket done = GX_ZERO;
-    if (m == SOUND) return gx_all_gather_start(g, axes, rows, full, mine, row, dtype);
+    if (m == SOUND) return REAL(gx_all_gather_start)(g, axes, rows, full, mine, row, dtype);
     mutate_all_gather(m, g, axes, rows, full, mine, row, dtype);
     return done;
 }
@@ -293,34 +280,35 @@ static Call scatter_of(const GxContext *g, int axes, const GxSplit *rows, const 
                        int64_t row, GxDtype dtype)
 {
     Call c = call_of(g, reduce_scatter, axes, GX_SUM);
-    c.in_place = mine == (const char *)partial + rows->begin[gx_group_index(g, axes)] * row * gx_dtype_size(dtype);
+    c.in_place =
+        mine == (const char *)partial + rows->begin[REAL(gx_group_index)(g, axes)] * row * gx_dtype_size(dtype);
     return c;
 }
 
-void mutant_reduce_scatter(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial, int64_t row,
-                           GxDtype dtype)
+void MUTANT(gx_reduce_scatter)(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial,
+                               int64_t row, GxDtype dtype)
 {
     const Mutation m = meet(g, scatter_of(g, axes, rows, mine, partial, row, dtype));
-    if (m == SOUND) gx_reduce_scatter(g, axes, rows, mine, partial, row, dtype);
+    if (m == SOUND) REAL(gx_reduce_scatter)(g, axes, rows, mine, partial, row, dtype);
     else mutate_reduce_scatter(m, g, axes, rows, mine, partial, row, dtype);
 }
 
-GxTicket mutant_reduce_scatter_start(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial,
-                                     int64_t row, GxDtype dtype)
+GxTicket MUTANT(gx_reduce_scatter_start)(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial,
+                                         int64_t row, GxDtype dtype)
 {
     const Mutation m = meet(g, scatter_of(g, axes, rows, mine, partial, row, dtype));
     GxTicket done = GX_ZERO;
-    if (m == SOUND) return gx_reduce_scatter_start(g, axes, rows, mine, partial, row, dtype);
+    if (m == SOUND) return REAL(gx_reduce_scatter_start)(g, axes, rows, mine, partial, row, dtype);
     mutate_reduce_scatter(m, g, axes, rows, mine, partial, row, dtype);
     return done;
 }
 
-void mutant_transfer(GxContext *g, int axes, const GxTransfer *list, int n)
+void MUTANT(gx_transfer)(GxContext *g, int axes, const GxTransfer *list, int n)
 {
     Call call = call_of(g, transfer, axes, GX_SUM);
     call.events = n;
     const Mutation m = meet(g, call);
-    gx_transfer(g, axes, list, n);
+    REAL(gx_transfer)(g, axes, list, n);
     for (int i = 0; m != SOUND && i < n; i++) {
         const int64_t bytes = list[i].n * gx_dtype_size(list[i].dtype);
         if (list[i].is_send) continue;
@@ -334,18 +322,18 @@ void mutant_transfer(GxContext *g, int axes, const GxTransfer *list, int n)
 
 // ---- what tensors need, and who counts -----------------------------------------------------------------------------
 
-GxRange mutant_tensor_owned(const GxTensor *t, int member)
+GxRange MUTANT(gx_tensor_owned)(const GxTensor *t, int member)
 {
     return mutant.kind == OVERLAP_COUNTED && !strcmp(t->name, mutant.tensor) ? t->parts[member]
-                                                                             : gx_tensor_owned(t, member);
+                                                                             : REAL(gx_tensor_owned)(t, member);
 }
 
 // A rank that counts is the first of its tp group.
-int mutant_group_index(const GxContext *g, int axes)
+int MUTANT(gx_group_index)(const GxContext *g, int axes)
 {
     const int is_first = (mutant.kind == REPLICAS_COUNTED && g->site && !strcmp(g->site, "norm")) ||
                          (mutant.kind == LABELS_COUNTED_TWICE && self.phase == COUNTING_LABELS);
-    return is_first && g->device->computes ? 0 : gx_group_index(g, axes);
+    return is_first && g->device->computes ? 0 : REAL(gx_group_index)(g, axes);
 }
 
 // The table is changed before memory is planned: other neighbours go in one sum.
@@ -366,10 +354,10 @@ enum { MOST_MUTANTS = 1000 };
 typedef struct {
     const Layout *layout;
     Result serial;
-    Calls calls;            // of all ranks, each once
-    int caught[MOST_CALLS]; // mutants of each that were seen
+    Calls calls;          // of all ranks, each once
+    int bred[MOST_CALLS]; // mutants of each
     Mutant list[MOST_MUTANTS];
-    int n;
+    int n, tried;
     Worst least; // the one that was hardest to see
 } Hunt;
 
@@ -381,7 +369,7 @@ static void breed(Hunt *h, Mutation kind, int call, const GxTensor *t, int axes)
     m->kind = kind;
     m->axes = axes;
     m->of_call = call;
-    if (call >= 0) m->call = h->calls.call[call];
+    if (call >= 0) m->call = h->calls.call[call], h->bred[call]++;
     if (t) snprintf(m->tensor, sizeof m->tensor, "%s", t->name);
 }
 
@@ -511,7 +499,6 @@ static void judge(Hunt *h, const Mutant *m, const Worst *w)
     CHECK(strncmp(w->what, "error:", 6), "%s: %s: it should compute something wrong, not fail: %s", what,
           mutant_name(m, text), w->what);
     CHECK(m->of_call < 0 || changed, "%s: %s: no rank has other bits: it is no mutant", what, mutant_name(m, text));
-    if (m->of_call >= 0) h->caught[m->of_call] += is_seen(w);
     CHECK(is_seen(w), "%s: %s survives: %s is off by only %g times the bound", what, mutant_name(m, text), w->what,
           w->ratio);
     if (w->ratio >= h->least.ratio) return;
@@ -520,8 +507,14 @@ static void judge(Hunt *h, const Mutant *m, const Worst *w)
 }
 
 // A sanitizer looks at memory, not at numbers: a mutant takes the library where the sound run of its layout has been,
-// with other numbers. Some of them show it what the mutations themselves do.
-enum { MUTANTS_APART = TEST_IS_SANITIZED ? 9 : 1 };
+// with other numbers. Some of them show it what the mutations themselves do. A share is drawn, since the kinds of
+// mutants take turns.
+static int is_tried(int i)
+{
+    static uint64_t number; // of all mutants of all layouts
+    const uint32_t drawn = gx_random_bits(7, number++, 0, 0);
+    return TEST_IS_SANITIZED && !test_long() ? i % 9 == 0 : test_share((long)drawn);
+}
 
 static void hunt(const Layout *l)
 {
@@ -531,15 +524,17 @@ static void hunt(const Layout *l)
     h.least.ratio = INFINITY;
     run_serial(l, &h.serial);
     record_sound_run(&h);
-    for (int i = 0; i < h.n; i += MUTANTS_APART) {
+    for (int i = 0; i < h.n; i++) {
+        if (!is_tried(i)) continue;
         const Worst w = hunt_mutant(&h, &h.list[i]);
         judge(&h, &h.list[i], &w);
+        h.tried++;
     }
-    for (int i = 0; i < h.calls.n && MUTANTS_APART == 1; i++)
-        CHECK(h.caught[i], "%s: no mutant of %s at %s of unit %d, call %d, was seen", l->what, h.calls.call[i].name,
+    for (int i = 0; i < h.calls.n; i++)
+        CHECK(h.bred[i], "%s: there is no mutant of %s at %s of unit %d, call %d", l->what, h.calls.call[i].name,
               h.calls.call[i].site, h.calls.call[i].unit, h.calls.call[i].nth);
-    printf("     %s: %d calls, %d mutants; hardest to see, at %.3g times the bound: %s\n", l->what, h.calls.n,
-           (h.n + MUTANTS_APART - 1) / MUTANTS_APART, h.least.ratio, h.least.what);
+    printf("     %s: %d calls, %d of %d mutants; hardest to see, at %.3g times the bound: %s\n", l->what, h.calls.n,
+           h.tried, h.n, h.least.ratio, h.least.what);
     free_result(&h.serial);
 }
 
@@ -643,4 +638,10 @@ HUNT(no_mutant_of_picked_rows_in_a_mode_survives, hunt_picked_rows,
      .what = "picked rows, 3 ranks, heads 1,3,2, tokens 1,5,2", .dp = 1, .tp = 3, .micro = 1, .samples = {3},
      .heads = {1, 3, 2}, .columns = {5, 20, 15}, .sequence = {1, 5, 2}, .tied = 1)
 
-int main(int argc, char **argv) { return test_main(argc, argv); }
+// Ranks that wait sleep, whatever this program is started with: thousands of runs beside other programs would burn
+// their cores.
+int main(int argc, char **argv)
+{
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    return test_main(argc, argv);
+}

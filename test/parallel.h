@@ -469,10 +469,6 @@ static inline void run_ranks(const Layout *l, Rank *rank)
     const int ranks = l->dp * l->tp;
     memset(rank, 0, (size_t)ranks * sizeof *rank);
     if (!CHECK(gx_threads_group_open(&group, ranks, &err) == GX_OK, "%s", err.message)) return;
-#ifdef GALAXY_IMPLEMENTATION
-    group->spin =
-        0; // the mutants: thousands of runs beside other programs, whose cores they would burn while they wait
-#endif
     for (int r = 0; r < ranks; r++) {
         rank[r].layout = l;
         rank[r].rank = r;

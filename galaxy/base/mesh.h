@@ -41,8 +41,8 @@ int gx_mesh_index(const GxMesh *m, int axes); // this rank's place in its group
 // at most `capacity`.
 int gx_mesh_group(const GxMesh *m, int axes, int *ranks, int capacity, int *me);
 // The same for a context; without a mesh its rank is the only one.
-static inline int gx_group_size(const GxContext *g, int axes) { return g->mesh ? gx_mesh_size(g->mesh, axes) : 1; }
-static inline int gx_group_index(const GxContext *g, int axes) { return g->mesh ? gx_mesh_index(g->mesh, axes) : 0; }
+int gx_group_size(const GxContext *g, int axes);
+int gx_group_index(const GxContext *g, int axes);
 // The mask without axes of one rank, so that masks that mean the same group become equal.
 int gx_mesh_axes(const GxMesh *m, int axes);
 const char *gx_axes_name(int axes, char text[64]); // "dp_shard+tp", for messages
@@ -154,6 +154,9 @@ int gx_mesh_index(const GxMesh *m, int axes)
         if (axes & 1 << a) index = index * m->dim[a] + m->coord[a];
     return index;
 }
+
+int gx_group_size(const GxContext *g, int axes) { return g->mesh ? gx_mesh_size(g->mesh, axes) : 1; }
+int gx_group_index(const GxContext *g, int axes) { return g->mesh ? gx_mesh_index(g->mesh, axes) : 0; }
 
 int gx_mesh_group(const GxMesh *m, int axes, int *ranks, int capacity, int *me)
 {
