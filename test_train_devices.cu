@@ -44,7 +44,7 @@ static Log run_way(const Way *w, const char *dir, const char *flags)
     return read_log(dir);
 }
 
-TEST(every_mode_on_the_device_has_the_losses_of_serial_on_the_cpu)
+TEST_UNSANITIZED(every_mode_on_the_device_has_the_losses_of_serial_on_the_cpu)
 {
     const Log serial = run_way(&ways[0], "serial", "--device cpu");
     for (int i = 0; i < WAYS; i++) {
@@ -61,7 +61,7 @@ TEST(every_mode_on_the_device_has_the_losses_of_serial_on_the_cpu)
 }
 
 // The gate of bf16: losses within 2e-3 of those in fp32.
-TEST(bf16_in_every_mode_has_nearly_the_losses_of_fp32)
+TEST_UNSANITIZED(bf16_in_every_mode_has_nearly_the_losses_of_fp32)
 {
     const Log serial = run_way(&ways[0], "wide", "--device cpu");
     for (int d = 0; d < (strcmp(DEVICE, "cpu") ? 2 : 1); d++)
@@ -322,7 +322,7 @@ static void run_meanwhile(const char *dir, const char *file, const char *other)
     CHECK(!shell("grep -q '^2048 ' %s/checkpoint-1/autotune.txt", dir), "the checkpoint lacks its own shapes");
 }
 
-TEST(autotune_keeps_what_comes_into_the_files_place_meanwhile)
+TEST_UNSANITIZED(autotune_keeps_what_comes_into_the_files_place_meanwhile)
 {
     if (!use_program("train_llama")) return;
     CHECK_RAN(run("--output_dir other --seq_len 8 --autotune other.txt " ON_CPU));

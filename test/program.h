@@ -46,6 +46,37 @@ static int use_program(const char *name)
     return CHECK(access(program, X_OK) == 0, "there is no program %s", program);
 }
 
+// ---- what sanitizers are spared ------------------------------------------------------------------------------------
+
+// A sanitized program is slow, and shows in some cases of a list what it shows in all.
+static int is_brief(void) { return is_sanitized && !test_long(); }
+
+// A test of numbers, which sanitizers do not look at, on a way through the programs that other tests go as well: where
+// the programs are sanitized, it is left out, but for GX_TEST_LONG=1.
+static struct {
+    const char *name[100];
+    int n;
+} test_unsanitized;
+#define TEST_UNSANITIZED(test_name)                                                                                    \
+    __attribute__((constructor)) static void test_name##_note(void)                                                    \
+    {                                                                                                                  \
+        test_unsanitized.name[test_unsanitized.n++] = #test_name;                                                      \
+    }                                                                                                                  \
+    TEST(test_name)
+
+static void leave_out_unsanitized(void)
+{
+    for (Test **t = &test_state.first; *t;) {
+        int is_left_out = 0;
+        for (int i = 0; i < test_unsanitized.n; i++) is_left_out |= !strcmp((*t)->name, test_unsanitized.name[i]);
+        if (is_left_out) *t = (*t)->next;
+        else t = &(*t)->next;
+    }
+    if (test_unsanitized.n > 0)
+        printf("     %d tests of numbers are left out under a sanitizer; GX_TEST_LONG=1 runs them\n",
+               test_unsanitized.n);
+}
+
 // ---- children ------------------------------------------------------------------------------------------------------
 
 enum { TIMED_OUT = -1000 };
@@ -613,6 +644,25 @@ static double number_before(const char *text, const char *words)
     return at ? strtod(at, NULL) : NAN;
 }
 
+// A step of middle.json takes the memory that the plan says, to 3 % or 64 MB. Most of it is the weights', or that of
+// what passes through: with both, a step would take seconds.
+#define FEW_TOKENS  "--seq_len 64 --micro_batch_size 1 "
+#define MANY_TOKENS "--hidden_size 64 --intermediate_size 172 --vocab_size 512 "
+static void check_memory(const char *output_dir, const char *flags)
+{
+    char line[4096];
+    snprintf(line, sizeof line, "%s --config middle.json --max_steps 1 --output_dir %s %s", program, output_dir, flags);
+    start_line(line, 0);
+    CHECK_RAN(finish());
+    const double plan = number_before(out(), "MB\n  "), peak = (double)child.peak_kb * 1024 / 1e6,
+                 most = fmax(0.03 * plan, 64);
+    CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
+    CHECK(plan > 120, "the plan's total was not found, or is too little, in: %s", out());
+    CHECK(fabs(peak - plan) <= most, "%s: the plan says %.1f MB, the peak was %.1f MB; %.1f are allowed", flags, plan,
+          peak, most);
+    test_state.worst = fmax(test_state.worst, fabs(peak - plan) / most);
+}
+
 // ---- what the programs are given -----------------------------------------------------------------------------------
 
 // "The old gray cat slowly sees a tall tree near the river." and the like, drawn from a fixed sequence.
@@ -726,6 +776,7 @@ static int program_main(int argc, char **argv)
         printf("FAIL the temporary folder %s: %s\n0 passed, 1 failed, 0 skipped\n", folder, strerror(errno));
         return 1;
     }
+    if (is_brief()) leave_out_unsanitized();
     int status = test_main(argc, argv);
     for (int i = 0; i < 2; i++) free(child.text[i]);
     if (chdir(back)) return 1;
