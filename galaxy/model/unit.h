@@ -706,16 +706,19 @@ void gx_unit_backward(GxPass *p, GxState din, GxState dout, GxState in)
 
 void gx_unit_weight(GxPass *p, GxState in)
 {
+    GxArena *a = p->g->arena;
     GxPass w = *p;
     w.defers_weights = 0;
     for (int k = gx_pass_kind(p)->spec.n_pairs - 1; k >= 0; k--) {
+        const GxArenaMark pair = gx_arena_mark(a);
         const GxPairSlot *s = gx_pass_slot(p, k);
         const int is_sp = gx_core_method(p, k) == GX_METHOD_SP;
         GxRows dout = s->dout, core_in = gx_core_in(p, k, gx__unit_x(p, k, in));
         w.wants_core = gx__unit_trains_core(p, k);
-        if (!dout.data || !w.wants_core) continue;
         w.dcore[0] = s->dcore[0], w.dcore[1] = s->dcore[1];
-        gx_core_backward_weight(&w, k, is_sp ? gx_own(p, k, dout) : dout, is_sp ? gx_own(p, k, core_in) : core_in);
+        if (dout.data && w.wants_core)
+            gx_core_backward_weight(&w, k, is_sp ? gx_own(p, k, dout) : dout, is_sp ? gx_own(p, k, core_in) : core_in);
+        gx_arena_release(a, pair);
     }
 }
 #endif
