@@ -1,0 +1,568 @@
+// test_pairs.cu: every pair of options in one training at least, which is serial's: methods, ends, ranks, copies,
+// uneven shares, models, tuning, quantised matrices, precisions, lists of the runner. Rows that meet all pairs come
+// from test/pairs.h; what a program or a model refuses is in no row, and is shown to be refused.
+//
+//     ./test_pairs         all rows
+//     ./test_pairs 17      row 17 alone
+//     GX_TEST_SEED=2       other rows that meet all pairs
+//     GX_TEST_SHARE=1/3    of the rows a third, where the test is named: ./test_pairs every_pair
+#include "test/pairs.h"
+#define TEST_STEPS (TEST_IS_SANITIZED ? 1 : 2)
+#include "test/subjects.h"
+
+// ---- factors -------------------------------------------------------------------------------------------------------
+
+enum {
+    METHODS, // the triples, then the modes by name
+    ENDS,
+    RANKS, // of a tp group
+    COPIES,
+    SPLIT,
+    TIED,
+    MICRO,
+    LABELS,
+    MODEL,
+    TUNING,
+    QUANTIZED,
+    PRECISION,
+    RECOMPUTED,
+    ORDER,
+    WEIGHTS,
+    BUCKET,
+    FACTORS
+};
+enum { NOTHING_SPLIT = TRIPLES - 1 }; // the last triple
+enum { ENDS_FOLLOW, ENDS_NONE, ENDS_TP, ENDS_SP };
+enum { LLAMA_ALONE, QWEN3, MISTRAL, ONE_KV, TEXTS, LLAMA_LABELS, PRETRAINING, LABELS_OF_3, SEVERAL, NUMBERS, VECTORS };
+enum {
+    ALL,
+    LORA,
+    LORA_OF_SOME,
+    LORA_OF_EMBEDDING,
+    LORA_OF_HEAD,
+    ADAPTERS,
+    ADAPTERS_AND_NORMS,
+    SIDE,
+    GATED,
+    PROMPTS,
+    V2
+};
+
+static const char *methods_names[TRIPLES + MODES - 1];
+#define NAMES(what, ...) static const char *const what[] = {__VA_ARGS__}
+NAMES(ends_names, "ends as they follow", "ends none", "ends tp", "ends sp");
+NAMES(ranks_names, "1 rank", "2 ranks", "3 ranks", "4 ranks");
+NAMES(copies_names, "1 copy", "2 copies");
+NAMES(split_names, "even", "uneven");
+NAMES(tied_names, "untied", "tied");
+NAMES(micro_names, "1 micro-batch", "2 micro-batches");
+NAMES(labels_names, "all labels", "labels of some alone");
+NAMES(model_names, "llama", "qwen3", "mistral", "one K,V head", "llama, texts", "llama, labels", "bert, pre-training",
+      "bert, labels", "bert, several labels", "bert, numbers", "bert, vectors");
+NAMES(tuning_names, "all", "lora", "lora of some, norms", "lora of the embedding", "lora of a head", "adapters",
+      "adapters, norms", "side", "gated side", "prompts", "scales and biases");
+NAMES(quantized_names, "none", "nf4_plain", "nf4", "int8"); // as --quantize calls them, of 1 + GxQuantKind
+NAMES(precision_names, "fp32", "bf16");
+NAMES(recomputed_names, "layers kept", "layers recomputed");
+NAMES(order_names, "1F1B", "GPipe");
+NAMES(weights_names, "weights at once", "weights put off");
+NAMES(bucket_names, "one sum", "a sum a unit", "a sum a unit, started");
+
+#define FACTOR(name, values)                                                                                           \
+    {                                                                                                                  \
+        name, sizeof values / sizeof *values, values                                                                   \
+    }
+static const PairsFactor factors[FACTORS] = {
+    FACTOR("methods", methods_names),       FACTOR("ends", ends_names),           FACTOR("ranks", ranks_names),
+    FACTOR("copies", copies_names),         FACTOR("split", split_names),         FACTOR("tied", tied_names),
+    FACTOR("micro-batches", micro_names),   FACTOR("labels", labels_names),       FACTOR("model", model_names),
+    FACTOR("tuning", tuning_names),         FACTOR("quantized", quantized_names), FACTOR("precision", precision_names),
+    FACTOR("recomputed", recomputed_names), FACTOR("order", order_names),         FACTOR("weights", weights_names),
+    FACTOR("bucket", bucket_names),
+};
+
+__attribute__((constructor)) static void name_methods(void)
+{
+    for (int i = 0; i < TRIPLES; i++) methods_names[i] = test_triple_name[i];
+    for (int i = 1; i < MODES; i++) methods_names[TRIPLES + i - 1] = test_modes[i]->name;
+}
+
+// ---- what there is not ---------------------------------------------------------------------------------------------
+
+static int is(const int *row, int factor, int value) { return row[factor] == value; }
+static int is_not(const int *row, int factor, int value) { return row[factor] >= 0 && row[factor] != value; }
+static int is_bert(const int *row) { return row[MODEL] >= PRETRAINING; }
+
+// A mode by name has its source's ends; with others it is composed of its triple. Where nothing is split, there is one
+// rank to a copy. 2 times 4 ranks are more than MAX_RANKS.
+static int allows_ranks(const int *row)
+{
+    const int follows = is(row, ENDS, ENDS_FOLLOW) || is(row, ENDS, ENDS_NONE);
+    if (row[METHODS] >= TRIPLES && is_not(row, ENDS, ENDS_FOLLOW)) return 0;
+    if (is(row, METHODS, NOTHING_SPLIT) && follows && is_not(row, RANKS, 0)) return 0;
+    if (is(row, RANKS, 0) && (is_not(row, METHODS, NOTHING_SPLIT) || (row[ENDS] >= 0 && !follows))) return 0;
+    if (is(row, RANKS, 0) && is(row, COPIES, 0)) return 0;
+    return !(is(row, RANKS, 3) && is(row, COPIES, 1));
+}
+
+// Prompts are a LLaMA's; vectors have no head; what is quantised is not trained.
+static int allows_tuning(const int *row)
+{
+    if (is_bert(row) && (is(row, TUNING, PROMPTS) || is(row, TUNING, V2))) return 0;
+    if (is(row, MODEL, VECTORS) && is(row, TUNING, LORA_OF_HEAD)) return 0;
+    return !(is(row, TUNING, ALL) && is_not(row, QUANTIZED, 0));
+}
+
+static int allows(const int *row) { return allows_ranks(row) && allows_tuning(row); }
+
+static const PairsSpec *the_spec(void)
+{
+    static PairsSpec spec = {factors, FACTORS, allows, 1};
+    const char *seed = getenv("GX_TEST_SEED");
+    if (seed && seed[0]) spec.seed = strtoull(seed, NULL, 10);
+    return &spec;
+}
+
+static const Pairs *the_pairs(void)
+{
+    static Pairs pairs;
+    if (!pairs.rows) CHECK(pairs_make(the_spec(), &pairs), "%d rows do not meet all pairs", pairs.rows);
+    return &pairs;
+}
+
+// ---- rows that are trained -----------------------------------------------------------------------------------------
+
+static TestSubject *subject_of(const int *row)
+{
+    static TestSubject *const of_model[] = {NULL,         NULL,    NULL,     NULL,     &texts,  &scores,
+                                            &pretraining, &labels, &several, &numbers, &vectors};
+    return of_model[row[MODEL]];
+}
+
+// Numbers are 1 + which, of test/parallel.h. A Qwen3's side layers have heads of four numbers: of two, a norm leaves
+// one direction, in which there is little but rounding.
+static void set_tuning(Layout *l, const int *row)
+{
+    static const int heads[] = {8, 8, 8, 8, 8, 10, 12, 13, 13, 13, 0};
+    const int bert = is_bert(row);
+    switch (row[TUNING]) {
+    case LORA: l->lora = 3; break;
+    case LORA_OF_SOME: l->lora = bert ? 4 : 2; break;
+    case LORA_OF_EMBEDDING: l->lora = bert ? 6 : 5; break;
+    case LORA_OF_HEAD: l->lora = heads[row[MODEL]]; break;
+    case ADAPTERS: l->bottleneck = 1; break;
+    case ADAPTERS_AND_NORMS: l->bottleneck = bert ? 3 : 2; break;
+    case SIDE: l->side = is(row, MODEL, QWEN3) ? 3 : 1; break;
+    case GATED: l->side = is(row, MODEL, QWEN3) ? 3 : 2; break;
+    case PROMPTS: l->prompt = 3; break;
+    case V2: l->prompt = 5; break;
+    default: break;
+    }
+}
+
+static void set_shares(Layout *l, const int *row)
+{
+    static const Layout uneven[] = {
+        {.samples = {3, 1}},
+        {.samples = {3, 1}, .heads = {5, 1}, .columns = {33, 7}, .vocab = {20, 41}, .sequence = {3, 5}},
+        {.samples = {1, 3}, .heads = {1, 3, 2}, .columns = {5, 20, 15}, .vocab = {40, 1, 20}, .sequence = {1, 5, 2}},
+        {.samples = {4},
+         .heads = {1, 1, 3, 1},
+         .columns = {10, 3, 20, 7},
+         .vocab = {30, 1, 20, 10},
+         .sequence = {2, 1, 4, 1}}};
+    const Layout *shares = &uneven[row[RANKS]];
+    for (int r = 0; r < l->dp; r++) l->samples[r] = l->dp == 1 ? 4 : row[SPLIT] ? shares->samples[r] : 2;
+    if (!row[SPLIT]) return;
+    memcpy(l->heads, shares->heads, sizeof l->heads), memcpy(l->columns, shares->columns, sizeof l->columns);
+    memcpy(l->vocab, shares->vocab, sizeof l->vocab), memcpy(l->sequence, shares->sequence, sizeof l->sequence);
+}
+
+static void row_text(const int *row, char *text, size_t size)
+{
+    int n = 0;
+    for (int k = 0; k < FACTORS && n < (int)size; k++)
+        n += snprintf(text + n, size - (size_t)n, "%s%s", k ? "; " : "", factors[k].value[row[k]]);
+}
+
+static GxMethods methods_of(const int *row)
+{
+    static const GxMethod ends[] = {GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_TP, GX_METHOD_SP};
+    const GxMode *mode = row[METHODS] < TRIPLES ? &test_triples[row[METHODS]] : test_modes[row[METHODS] - TRIPLES + 1];
+    GxMethods m = mode->methods;
+    if (row[ENDS] != ENDS_FOLLOW) m.ends = ends[row[ENDS]];
+    return m;
+}
+
+static Layout layout_of(const int *row, const GxMode *mode)
+{
+    Layout l = {.mode = mode, .dp = 1 + row[COPIES], .tp = 1 + row[RANKS], .micro = 1 + row[MICRO]};
+    row_text(row, l.what, sizeof l.what);
+    l.tied = row[TIED], l.quantize = row[QUANTIZED];
+    l.normed = is(row, MODEL, QWEN3), l.window = is(row, MODEL, MISTRAL) ? 3 : 0, l.kv_heads = is(row, MODEL, ONE_KV);
+    set_shares(&l, row), set_tuning(&l, row);
+    if (row[LABELS] && l.dp > 1) l.no_labels = l.samples[0] < l.samples[1] ? 1 : 2;
+    else if (row[LABELS]) l.no_label_begin = 5, l.no_label_end = 8;
+    return l;
+}
+
+// How far rounding brings the gradients of a serial training in bf16 from those in fp32, as a whole.
+static double distance_in_bf16(const Layout *l, const Result *fp32)
+{
+    Result bf16;
+    double error = 0, scale = 0;
+    test_dtype = GX_BF16;
+    run_serial(l, &bf16);
+    CHECK(bf16.n == fp32->n, "%s: %ld and %ld gradients", l->what, (long)bf16.n, (long)fp32->n);
+    for (int64_t i = 0; i < bf16.n && i < fp32->n; i++) {
+        const double exact = fp32->flat.b.grads[i], off = bf16.flat.b.grads[i] - exact;
+        error += off * off, scale += exact * exact;
+    }
+    free_result(&bf16);
+    return sqrt(error / scale);
+}
+
+// Serial in fp32 keeps all, computes weights at once and sums at the end. In bf16 nothing on a rank is further from it
+// than 8 times (as in test_bound) as far as serial in bf16 is, where sums of ranks have as many parts as there are
+// ranks, each of them rounded.
+static void train_row(const int *row, int number)
+{
+    Result serial;
+    const GxMode composed = gx_composed("composed", methods_of(row));
+    const Layout l = layout_of(row, row[METHODS] < TRIPLES ? &composed : test_modes[row[METHODS] - TRIPLES + 1]);
+    const int failures = test_state.failures;
+    test_subject = subject_of(row);
+    run_serial(&l, &serial);
+    CHECK(serial.norm[0] > 0, "%s: there is no gradient", l.what);
+    if (row[PRECISION]) test_bf16_bound = 8 * sqrt(l.tp) * distance_in_bf16(&l, &serial);
+    test_wish.spec.recomputes_layers = row[RECOMPUTED], test_wish.spec.order = row[ORDER];
+    test_wish.spec.puts_off_weights = row[WEIGHTS];
+    test_wish.spec.bucket = row[BUCKET] > 0, test_wish.spec.starts_sums = row[BUCKET] > 1;
+    check_ranks(&l, &serial);
+    free_result(&serial);
+    memset(&test_wish, 0, sizeof test_wish);
+    test_subject = NULL, test_dtype = GX_F32;
+    if (test_state.failures > failures) printf("    row %d: ./test_pairs %d runs it alone\n", number, number);
+}
+
+static int chosen_row = -1; // of the command line; -1: all
+
+TEST(every_pair_of_options_trains_as_serial)
+{
+    const Pairs *pairs = the_pairs();
+    CHECK(chosen_row < pairs->rows, "there are rows 0 to %d", pairs->rows - 1);
+    for (int i = 0; i < pairs->rows; i++)
+        if (chosen_row < 0 ? test_share(i) : i == chosen_row) train_row(pairs->row[i], i);
+}
+
+// ---- what programs take, and what they refuse ----------------------------------------------------------------------
+
+enum { MOST_ARGS = 60 };
+typedef struct {
+    char *arg[MOST_ARGS], text[MOST_ARGS][80];
+    int n;
+} Args;
+
+__attribute__((format(printf, 3, 4))) static void add_option(Args *a, const char *name, const char *format, ...)
+{
+    va_list args;
+    CHECK(a->n + 2 <= MOST_ARGS, "no room for --%s", name);
+    snprintf(a->text[a->n], sizeof a->text[0], "--%s", name);
+    va_start(args, format);
+    vsnprintf(a->text[a->n + 1], sizeof a->text[0], format, args);
+    va_end(args);
+    a->n += 2;
+}
+
+static void add_list(Args *a, const char *name, const int64_t *list, int n)
+{
+    char text[60] = "";
+    for (int i = 0; i < n; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%ld", i ? "," : "", (long)list[i]);
+    if (list[0]) add_option(a, name, "%s", text);
+}
+
+static const char *method_option(GxMethod m) { return m == GX_METHOD_TP ? "tp" : m == GX_METHOD_SP ? "sp" : "none"; }
+
+static void add_mode(Args *a, const int *row)
+{
+    static const char *const ends[] = {"auto", "none", "tp", "sp"};
+    const GxMethods m = methods_of(row);
+    if (row[METHODS] >= TRIPLES) {
+        add_option(a, "mode", "%s", test_modes[row[METHODS] - TRIPLES + 1]->name);
+        return;
+    }
+    add_option(a, "att", "%s", method_option(m.att)), add_option(a, "con", "%s", method_option(m.con));
+    add_option(a, "mlp", "%s", method_option(m.mlp)), add_option(a, "ends", "%s", ends[row[ENDS]]);
+}
+
+// The lists of what these methods split.
+static void add_lists(Args *a, const Layout *l, GxMethods m)
+{
+    if (m.att == GX_METHOD_TP) add_list(a, "tp_num_attention_heads_list", l->heads, l->tp);
+    if (m.mlp == GX_METHOD_TP) add_list(a, "tp_intermediate_size_list", l->columns, l->tp);
+    if (m.ends == GX_METHOD_TP) add_list(a, "tp_vocab_size_list", l->vocab, l->tp);
+    if (gx_methods_have(m, GX_METHOD_SP)) add_list(a, "seq_scatter_list", l->sequence, l->tp);
+}
+
+static void add_tuning(Args *a, const int *row)
+{
+    static const char *const of_tuning[] = {"full",    "lora", "lora", "lora",   "lora",  "adapter",
+                                            "adapter", "side", "side", "prompt", "prompt"};
+    if (row[TUNING] != ALL)
+        add_option(a, "model", "some/folder"), add_option(a, "tuning", "%s", of_tuning[row[TUNING]]);
+    if (row[TUNING] == GATED) add_option(a, "side_mix", "gated");
+    if (row[TUNING] == V2) add_option(a, "prompt_variant", "v2");
+    if (row[QUANTIZED]) add_option(a, "quantize", "%s", quantized_names[row[QUANTIZED]]);
+}
+
+static void args_of(const int *row, Args *a)
+{
+    const Layout l = layout_of(row, NULL);
+    memset(a, 0, sizeof *a);
+    a->n = 1; // the program's name
+    add_mode(a, row), add_option(a, "tp", "%d", l.tp), add_lists(a, &l, methods_of(row));
+    if (l.dp > 1) add_list(a, "dp_batch_size_list", l.samples, l.dp);
+    add_option(a, "gradient_accumulation_steps", "%d", l.micro);
+    add_option(a, "precision", "%s", precision_names[row[PRECISION]]);
+    add_option(a, "recompute", "%s", row[RECOMPUTED] ? "layer" : "none");
+    add_option(a, "reduce_bucket", "%d", row[BUCKET] > 0);
+    add_tuning(a, row);
+}
+
+// As a program reads them on the first of `world` ranks: what it says; "" where it takes them. *mode: which it then
+// has.
+static void said_of(Args *a, int world, GxMode *mode, char said[600])
+{
+    GxTrainOptions *o = (GxTrainOptions *)calloc(1, sizeof *o);
+    GxConfig c;
+    GxSplit batch;
+    GxError err = GX_ZERO;
+    for (int i = 0; i < a->n; i++) a->arg[i] = a->text[i];
+    gx_config_open(&c);
+    if (gx_options_add(&c, o, NULL, "llama", &err) == GX_OK && gx_config_read_args(&c, a->n, a->arg, &err) == GX_OK &&
+        gx_options_resolve_mode(o, &c, mode, &err) == GX_OK && gx_options_check_lists(o, mode, &err) == GX_OK &&
+        gx_options_resolve_tp(o, mode, world, &err) == GX_OK &&
+        gx_tuning_resolve(&o->tuning, &c, o->model, &err) == GX_OK)
+        gx_options_resolve_batch(o, &c, (int)(world / o->tp), &batch, &err);
+    snprintf(said, 600, "%s", err.message);
+    free(o);
+}
+
+TEST(programs_take_the_options_of_every_row)
+{
+    const Pairs *pairs = the_pairs();
+    for (int i = 0; i < pairs->rows; i++) {
+        const int *row = pairs->row[i], world = (1 + row[RANKS]) * (1 + row[COPIES]);
+        const GxMethods m = methods_of(row);
+        GxMode mode = GX_ZERO;
+        Args a;
+        char said[600], text[400];
+        args_of(row, &a), row_text(row, text, sizeof text);
+        said_of(&a, world, &mode, said);
+        CHECK(!said[0] && !memcmp(&mode.methods, &m, sizeof m), "row %d, %s: \"%s\"", i, text, said);
+    }
+}
+
+// A row that differs from this in no more than it says.
+static void plain_row(int *row)
+{
+    for (int k = 0; k < FACTORS; k++) row[k] = 0;
+    row[RANKS] = 1;
+}
+
+TEST(where_nothing_is_split_several_ranks_to_a_copy_are_refused)
+{
+    for (int methods = 0; methods < TRIPLES + MODES - 1; methods++)
+        for (int ends = ENDS_FOLLOW; ends <= (methods < TRIPLES ? ENDS_SP : ENDS_FOLLOW); ends++) {
+            GxMode mode = GX_ZERO;
+            Args a;
+            char said[600];
+            int row[FACTORS];
+            plain_row(row);
+            row[METHODS] = methods, row[ENDS] = ends;
+            args_of(row, &a), said_of(&a, 2, &mode, said);
+            CHECK(allows(row) ? !said[0] : strstr(said, "splits nothing among ranks") != NULL, "%s, %s: \"%s\"",
+                  methods_names[methods], ends_names[ends], said);
+        }
+}
+
+TEST(lists_are_refused_where_their_blocks_are_not_split)
+{
+    static const char *const lists[][2] = {{"tp_num_attention_heads_list", "5,1"},
+                                           {"tp_intermediate_size_list", "33,7"},
+                                           {"tp_vocab_size_list", "20,41"},
+                                           {"seq_scatter_list", "100,156"}};
+    for (int i = 0; i < 4 * (TRIPLES + MODES - 1); i++) {
+        GxMode mode = GX_ZERO;
+        Args a;
+        char said[600];
+        int row[FACTORS];
+        plain_row(row);
+        row[METHODS] = i / 4;
+        if (!allows(row)) continue;
+        const GxMethods m = methods_of(row);
+        const int splits[] = {m.att == GX_METHOD_TP, m.mlp == GX_METHOD_TP, m.ends == GX_METHOD_TP,
+                              gx_methods_have(m, GX_METHOD_SP)};
+        args_of(row, &a), add_option(&a, lists[i % 4][0], "%s", lists[i % 4][1]);
+        said_of(&a, 2, &mode, said);
+        CHECK(splits[i % 4] ? !said[0] : strstr(said, lists[i % 4][0]) != NULL, "%s, --%s: \"%s\"",
+              methods_names[i / 4], lists[i % 4][0], said);
+    }
+}
+
+// Opens the row's model on one rank: what it says; "" where it is well.
+static void model_said(const int *row, char said[600])
+{
+    const Layout l = layout_of(row, &test_serial);
+    GxLlamaConfig config = model_config_of(&l);
+    TestWish wish = GX_ZERO;
+    char other[1024];
+    GxContext g = GX_ZERO;
+    GxModel m;
+    test_subject = subject_of(row);
+    wish_subject(&wish, &l, other, sizeof other);
+    if (row[MODEL] == VECTORS && row[TUNING] == LORA_OF_HEAD) wish.lora = &test_loras[12]; // labels have one
+    const GxModelOptions o = {NULL,      NULL,          GX_F32,          0,         0,          wish.head,
+                              wish.lora, wish.quantize, wish.bottleneck, wish.side, wish.prompt};
+    g.device = test_device(), g.world = 1;
+    gx_model_open(&g, &m, wish.family ? wish.family : &gx_llama, wish.family ? wish.config : &config, &test_serial, &o);
+    gx_model_close(&m);
+    snprintf(said, 600, "%s", g.error.message);
+    test_subject = NULL;
+}
+
+TEST(a_model_refuses_the_tuning_that_no_row_gives_it_and_takes_the_others)
+{
+    for (int i = 0; i < factors[MODEL].n * factors[TUNING].n * 2; i++) {
+        int row[FACTORS];
+        char said[600];
+        plain_row(row);
+        row[TUNING] = i / 2 % factors[TUNING].n, row[MODEL] = i / 2 / factors[TUNING].n, row[QUANTIZED] = i % 2;
+        model_said(row, said);
+        const char *expected = row[TUNING] == ALL ? "there is no frozen matrix of attention or MLP to quantise"
+                               : row[TUNING] == LORA_OF_HEAD ? "matches no linear"
+                                                             : "take lora, or adapter";
+        CHECK(allows(row) ? !said[0] : strstr(said, expected) != NULL, "%s, %s, %s: \"%s\"", model_names[row[MODEL]],
+              tuning_names[row[TUNING]], quantized_names[row[QUANTIZED]], said);
+    }
+}
+
+TEST(programs_refuse_quantised_matrices_without_an_adapter)
+{
+    GxMode mode = GX_ZERO;
+    Args a;
+    char said[600];
+    int row[FACTORS];
+    for (int q = 1; q < factors[QUANTIZED].n; q++) {
+        plain_row(row);
+        row[QUANTIZED] = q;
+        CHECK(!allows(row), "a row trains quantised matrices");
+        args_of(row, &a), said_of(&a, 2, &mode, said);
+        CHECK(strstr(said, "--quantize is about an adapter"), "\"%s\"", said);
+    }
+}
+
+// ---- the rows themselves -------------------------------------------------------------------------------------------
+
+static uint8_t met[PAIRS_FACTORS][PAIRS_VALUES][PAIRS_FACTORS][PAIRS_VALUES];
+
+static int count_met(const PairsSpec *spec, const Pairs *pairs)
+{
+    int n = 0;
+    memset(met, 0, sizeof met);
+    for (int i = 0; i < pairs->rows; i++)
+        for (int a = 0; a < spec->n; a++)
+            for (int b = a + 1; b < spec->n; b++) {
+                uint8_t *m = &met[a][pairs->row[i][a]][b][pairs->row[i][b]];
+                n += !*m, *m = 1;
+            }
+    return n;
+}
+
+// Three factors of a row must not have these values together, and two others not these.
+static int forbidden_three[3][2], forbidden_two[2][2];
+static int allows_some(const int *row)
+{
+    int three = 1, two = 1;
+    for (int i = 0; i < 3; i++) three &= row[forbidden_three[i][0]] == forbidden_three[i][1];
+    for (int i = 0; i < 2; i++) two &= row[forbidden_two[i][0]] == forbidden_two[i][1];
+    return !three && !two;
+}
+
+// All rows that there can be, one by one: which pairs they have.
+static int pairs_of_all_rows(const PairsSpec *spec)
+{
+    int row[PAIRS_FACTORS] = {0}, n = 0;
+    static uint8_t seen[PAIRS_FACTORS][PAIRS_VALUES][PAIRS_FACTORS][PAIRS_VALUES];
+    memset(seen, 0, sizeof seen);
+    for (int k = 0; k < spec->n;) {
+        for (int a = 0; a < spec->n && spec->allows(row); a++)
+            for (int b = a + 1; b < spec->n; b++) n += !seen[a][row[a]][b][row[b]], seen[a][row[a]][b][row[b]] = 1;
+        for (k = 0; k < spec->n && ++row[k] == spec->factor[k].n; k++) row[k] = 0;
+    }
+    return n;
+}
+
+TEST(rows_meet_each_pair_that_can_be_and_none_that_cannot)
+{
+    static Pairs pairs;
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        PairsFactor some[5];
+        const PairsSpec spec = {some, 5, allows_some, seed};
+        for (int k = 0; k < 5; k++)
+            some[k].name = "", some[k].n = 2 + (int)(gx_random_bits(31, seed, (uint32_t)k, 0) % 4);
+        for (int i = 0; i < 5; i++) {
+            int *f = i < 3 ? forbidden_three[i] : forbidden_two[i - 3];
+            f[0] = i < 3 ? i : (int)((seed + (uint64_t)i) % 5);
+            f[1] = (int)(gx_random_bits(31, seed, (uint32_t)i, 1) % (uint32_t)some[f[0]].n);
+        }
+        CHECK(pairs_make(&spec, &pairs), "seed %ld: not all pairs are met", (long)seed);
+        const int can_be = pairs_of_all_rows(&spec), are_met = count_met(&spec, &pairs);
+        CHECK(can_be == are_met && can_be == pairs.pairs, "seed %ld: %d pairs can be, %d are met, %d were counted",
+              (long)seed, can_be, are_met, pairs.pairs);
+        for (int i = 0; i < pairs.rows; i++)
+            CHECK(allows_some(pairs.row[i]), "seed %ld: row %d cannot be", (long)seed, i);
+    }
+}
+
+TEST(rows_of_options_meet_all_pairs_but_those_that_are_forbidden)
+{
+    const PairsSpec *spec = the_spec();
+    const Pairs *pairs = the_pairs();
+    int missing = 0;
+    CHECK(count_met(spec, pairs) == pairs->pairs, "%d pairs are met, not %d", count_met(spec, pairs), pairs->pairs);
+    for (int i = 0; i < pairs->rows; i++) CHECK(allows(pairs->row[i]), "row %d cannot be", i);
+    for (int a = 0; a < FACTORS; a++)
+        for (int b = a + 1; b < FACTORS; b++)
+            for (int x = 0; x < factors[a].n; x++)
+                for (int y = 0; y < factors[b].n; y++) {
+                    missing += !met[a][x][b][y];
+                    CHECK(met[a][x][b][y] || !pairs_is_allowed(spec, a, x, b, y), "no row has %s and %s",
+                          factors[a].value[x], factors[b].value[y]);
+                }
+    CHECK(missing == pairs->forbidden, "%d pairs are not met, %d are forbidden", missing, pairs->forbidden);
+}
+
+// The options of dev's sketch: 22, 5, 5, 4, 3, 3, 3 values and seven times 2.
+TEST(a_product_of_millions_has_a_hundred_rows_that_are_the_same_each_time)
+{
+    static const int n[14] = {22, 4, 3, 2, 2, 2, 2, 5, 5, 3, 2, 2, 3, 2};
+    static Pairs one, same, other;
+    PairsFactor some[14];
+    PairsSpec spec = {some, 14, NULL, 5};
+    for (int k = 0; k < 14; k++) some[k].name = "", some[k].n = n[k];
+    CHECK(pairs_make(&spec, &one) && pairs_make(&spec, &same), "not all pairs are met");
+    CHECK(one.pairs == 1438 && one.rows >= 22 * 5 && one.rows <= 125, "%d pairs, %d rows", one.pairs, one.rows);
+    CHECK(!memcmp(&one, &same, sizeof one), "the same seed makes other rows");
+    spec.seed = 6;
+    CHECK(pairs_make(&spec, &other) && memcmp(&one, &other, sizeof one), "another seed makes the same rows");
+}
+
+int main(int argc, char **argv)
+{
+    static char *of_rows[] = {NULL, (char *)(uintptr_t) "every_pair_of_options_trains", NULL};
+    if (argc != 2 || argv[1][strspn(argv[1], "0123456789")] || !argv[1][0]) return test_main(argc, argv);
+    chosen_row = atoi(argv[1]), of_rows[0] = argv[0];
+    return test_main(2, of_rows);
+}
