@@ -2,15 +2,18 @@
 // they cost, and refusals.
 #include "test/tuned_refs.h"
 
-TEST(adapters_in_every_mode_are_serial) { check_all("LLaMA", 0, 1); }
-TEST(adapters_beside_norms_that_are_trained_in_every_mode_are_serial) { check_all("LLaMA", 0, 2); }
+TEST(adapters_in_every_mode_are_serial) { check_tuned((Tuned){"LLaMA", .bottleneck = 1}, 0, 1); }
+TEST(adapters_beside_norms_that_are_trained_in_every_mode_are_serial)
+{
+    check_tuned((Tuned){"LLaMA", .bottleneck = 2}, 0, 1);
+}
 
 // BERT's have their input's bias, dropout and a norm behind them.
 TEST(adapters_of_models_with_picked_rows_in_every_mode_are_serial)
 {
     for (int i = 0; i < SUBJECTS; i++) {
         test_subject = subjects[i];
-        check_all(subject_names[i], 0, 1);
+        check_tuned((Tuned){subject_names[i], .bottleneck = 1}, i, SUBJECTS);
     }
     test_subject = NULL;
 }
@@ -18,19 +21,19 @@ TEST(adapters_behind_biases_that_are_trained_in_every_mode_are_serial)
 {
     for (int i = 0; i < 4; i++) {
         test_subject = subjects[i];
-        check_all(subject_names[i], 0, 3);
+        check_tuned((Tuned){subject_names[i], .bottleneck = 3}, i, 4);
     }
     test_subject = NULL;
 }
 TEST(adapters_behind_quantised_matrices_in_every_mode_are_serial)
 {
-    check_quantized("LLaMA on doubled NF4", GX_NF4_DOUBLED, 0, 1);
-    check_quantized("LLaMA on int8", GX_INT8, 0, 2);
+    check_tuned((Tuned){"LLaMA on doubled NF4", .bottleneck = 1, .quantize = 1 + GX_NF4_DOUBLED}, 0, 1);
+    check_tuned((Tuned){"LLaMA on int8", .bottleneck = 2, .quantize = 1 + GX_INT8}, 0, 1);
     test_subject = &pretraining;
-    check_quantized("pre-training on NF4", GX_NF4, 0, 1);
+    check_tuned((Tuned){"pre-training on NF4", .bottleneck = 1, .quantize = 1 + GX_NF4}, 0, 1);
     test_subject = NULL;
 }
-TEST(adapters_in_all_18_triples_of_methods_are_serial) { check_all_triples(0, 1); }
+TEST(adapters_in_all_18_triples_of_methods_are_serial) { check_all_triples((Tuned){"LLaMA", .bottleneck = 1}); }
 
 // ---- against PyTorch (dev/ref/make_bottleneck_refs.py) -------------------------------------------------------------
 

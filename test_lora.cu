@@ -2,15 +2,15 @@
 #include "test/tuned.h"
 #include <unistd.h>
 
-TEST(lora_in_every_mode_is_serial) { check_all("LLaMA", 1, 0); }
-TEST(lora_with_dropout_in_every_mode_is_serial) { check_all("LLaMA", 3, 0); }
-TEST(lora_of_some_linears_in_every_mode_is_serial) { check_all("LLaMA", 2, 0); }
+TEST(lora_in_every_mode_is_serial) { check_tuned((Tuned){"LLaMA", .lora = 1}, 0, 1); }
+TEST(lora_with_dropout_in_every_mode_is_serial) { check_tuned((Tuned){"LLaMA", .lora = 3}, 0, 1); }
+TEST(lora_of_some_linears_in_every_mode_is_serial) { check_tuned((Tuned){"LLaMA", .lora = 2}, 0, 1); }
 
 TEST(lora_of_models_with_picked_rows_in_every_mode_is_serial)
 {
     for (int i = 0; i < SUBJECTS; i++) {
         test_subject = subjects[i];
-        check_all(subject_names[i], 3, 0);
+        check_tuned((Tuned){subject_names[i], .lora = 3}, i, SUBJECTS);
     }
     test_subject = NULL;
 }
@@ -21,51 +21,52 @@ TEST(lora_before_heads_in_every_mode_is_serial)
     for (int i = 0; i < 4; i++) {
         if (i == 1) continue; // masked tokens alone: among those of 0
         test_subject = subjects[i];
-        check_all(subject_names[i], 4, 0);
+        check_tuned((Tuned){subject_names[i], .lora = 4}, i, 4);
     }
     test_subject = NULL;
 }
 
-TEST(lora_in_all_18_triples_of_methods_is_serial) { check_all_triples(3, 0); }
+TEST(lora_in_all_18_triples_of_methods_is_serial) { check_all_triples((Tuned){"LLaMA", .lora = 3}); }
 
 TEST(lora_of_the_embedding_in_every_mode_is_serial)
 {
-    check_all("LLaMA", 5, 0);
-    check_all("LLaMA", 7, 0);
+    check_tuned((Tuned){"LLaMA", .lora = 5}, 0, 1);
+    check_tuned((Tuned){"LLaMA", .lora = 7}, 0, 1);
     for (int i = 0; i < SUBJECTS; i++) {
         test_subject = subjects[i];
-        check_all(subject_names[i], test_subject->family == &gx_llama ? 5 : 6, 0);
+        check_tuned((Tuned){subject_names[i], .lora = test_subject->family == &gx_llama ? 5 : 6}, i, SUBJECTS);
     }
     test_subject = NULL;
 }
 
-TEST(lora_of_the_embedding_in_all_18_triples_of_methods_is_serial) { check_all_triples(5, 0); }
+TEST(lora_of_the_embedding_in_all_18_triples_of_methods_is_serial) { check_all_triples((Tuned){"LLaMA", .lora = 5}); }
 
 // A head works on chunks of its target's rows: with dropout, of which each row has its own.
 TEST(lora_of_heads_in_every_mode_is_serial)
 {
     static const int which[SUBJECTS] = {12, 11, 13, 13, 13, 8, 10, 0, 0}; // vectors have no matrix
-    check_all("LLaMA", 8, 0);
-    check_all("LLaMA", 9, 0);
+    check_tuned((Tuned){"LLaMA", .lora = 8}, 0, 1);
+    check_tuned((Tuned){"LLaMA", .lora = 9}, 0, 1);
     for (int i = 0; i < SUBJECTS; i++) {
         test_subject = subjects[i];
-        if (which[i]) check_all(subject_names[i], which[i], 0);
+        if (which[i]) check_tuned((Tuned){subject_names[i], .lora = which[i]}, i, SUBJECTS);
     }
     test_subject = NULL;
 }
 
-TEST(lora_of_a_head_in_all_18_triples_of_methods_is_serial) { check_all_triples(8, 0); }
+TEST(lora_of_a_head_in_all_18_triples_of_methods_is_serial) { check_all_triples((Tuned){"LLaMA", .lora = 8}); }
 
 // ---- quantised matrices --------------------------------------------------------------------------------------------
 
 TEST(lora_on_quantised_matrices_in_every_mode_is_serial)
 {
-    check_quantized("LLaMA on doubled NF4", GX_NF4_DOUBLED, 3, 0);
-    check_quantized("LLaMA on NF4", GX_NF4, 1, 0);
-    check_quantized("LLaMA on int8", GX_INT8, 2, 0);
+    check_tuned((Tuned){"LLaMA on doubled NF4", .lora = 3, .quantize = 1 + GX_NF4_DOUBLED}, 0, 1);
+    check_tuned((Tuned){"LLaMA on NF4", .lora = 1, .quantize = 1 + GX_NF4}, 0, 1);
+    check_tuned((Tuned){"LLaMA on int8", .lora = 2, .quantize = 1 + GX_INT8}, 0, 1);
     for (int i = 0; i < SUBJECTS; i++) {
         test_subject = subjects[i];
-        check_quantized(subject_names[i], i % 2 ? GX_INT8 : GX_NF4_DOUBLED, 1, 0);
+        check_tuned((Tuned){subject_names[i], .lora = 1, .quantize = 1 + (i % 2 ? GX_INT8 : GX_NF4_DOUBLED)}, i,
+                    SUBJECTS);
     }
     test_subject = NULL;
 }

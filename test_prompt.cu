@@ -2,45 +2,31 @@
 // cost, and refusals.
 #include "test/tuned.h"
 
-static void check_prompt_modes(const Layout *shape, int prompt, const GxMode *const *modes, int n)
+TEST(prompts_in_every_mode_are_serial) { check_tuned((Tuned){"LLaMA", .prompt = 1}, 0, 1); }
+TEST(prompts_beside_norms_that_are_trained_in_every_mode_are_serial)
 {
-    Layout l = *shape;
-    l.prompt = prompt;
-    snprintf(l.what, sizeof l.what, "prompts %d, %.150s", prompt, shape->what);
-    check_shape(&l, modes, n);
+    check_tuned((Tuned){"LLaMA", .prompt = 2}, 0, 1);
 }
-
-static void check_prompts(int prompt, int quantize)
+TEST(prompts_before_a_matrix_that_is_trained_in_every_mode_are_serial)
 {
-    for (int i = 0; i <= SHAPES; i++) {
-        Layout l = i < SHAPES ? shapes[i] : data_parallel;
-        l.quantize = quantize;
-        check_prompt_modes(&l, prompt, i < SHAPES ? test_modes + 1 : test_modes, i < SHAPES ? MODES - 1 : 1);
-    }
+    check_tuned((Tuned){"LLaMA", .prompt = 3}, 0, 1);
 }
-TEST(prompts_in_every_mode_are_serial) { check_prompts(1, 0); }
-TEST(prompts_beside_norms_that_are_trained_in_every_mode_are_serial) { check_prompts(2, 0); }
-TEST(prompts_before_a_matrix_that_is_trained_in_every_mode_are_serial) { check_prompts(3, 0); }
-TEST(scales_and_biases_in_every_mode_are_serial) { check_prompts(4, 0); }
-TEST(scales_and_biases_of_matrices_that_are_trained_in_every_mode_are_serial) { check_prompts(5, 0); }
-TEST(scales_and_biases_of_quantised_matrices_in_every_mode_are_serial) { check_prompts(4, 1 + GX_NF4_DOUBLED); }
+TEST(scales_and_biases_in_every_mode_are_serial) { check_tuned((Tuned){"LLaMA", .prompt = 4}, 0, 1); }
+TEST(scales_and_biases_of_matrices_that_are_trained_in_every_mode_are_serial)
+{
+    check_tuned((Tuned){"LLaMA", .prompt = 5}, 0, 1);
+}
+TEST(scales_and_biases_of_quantised_matrices_in_every_mode_are_serial)
+{
+    check_tuned((Tuned){"LLaMA", .prompt = 4, .quantize = 1 + GX_NF4_DOUBLED}, 0, 1);
+}
 TEST(prompts_through_quantised_matrices_in_every_mode_are_serial)
 {
-    check_prompts(1, 1 + GX_NF4_DOUBLED);
-    check_prompts(2, 1 + GX_INT8);
+    check_tuned((Tuned){"LLaMA", .prompt = 1, .quantize = 1 + GX_NF4_DOUBLED}, 0, 1);
+    check_tuned((Tuned){"LLaMA", .prompt = 2, .quantize = 1 + GX_INT8}, 1, 1);
 }
-TEST(prompts_in_all_18_triples_of_methods_are_serial)
-{
-    const GxMode *triple[TRIPLES];
-    for (int i = 0; i < TRIPLES; i++) triple[i] = &test_triples[i];
-    for (int i = 0; i < 2; i++) check_prompt_modes(&shapes[i], 3, triple, TRIPLES);
-}
-TEST(scales_and_biases_in_all_18_triples_of_methods_are_serial)
-{
-    const GxMode *triple[TRIPLES];
-    for (int i = 0; i < TRIPLES; i++) triple[i] = &test_triples[i];
-    for (int i = 0; i < 2; i++) check_prompt_modes(&shapes[i], 5, triple, TRIPLES);
-}
+TEST(prompts_in_all_18_triples_of_methods_are_serial) { check_all_triples((Tuned){"LLaMA", .prompt = 3}); }
+TEST(scales_and_biases_in_all_18_triples_of_methods_are_serial) { check_all_triples((Tuned){"LLaMA", .prompt = 5}); }
 
 // With documents and padding, of which a rank may have the end alone.
 TEST(prompts_of_texts_in_every_mode_are_serial)
@@ -48,7 +34,7 @@ TEST(prompts_of_texts_in_every_mode_are_serial)
     for (int i = 0; i < SUBJECTS; i++) {
         if (subjects[i]->family != &gx_llama) continue;
         test_subject = subjects[i];
-        check_prompts(3, 0);
+        check_tuned((Tuned){subject_names[i], .prompt = 3}, i, 1);
     }
     test_subject = NULL;
 }

@@ -2,21 +2,17 @@
 // refusals.
 #include "test/tuned_refs.h"
 
-static void check_side(const char *subject, int which)
+TEST(side_networks_in_every_mode_are_serial) { check_tuned((Tuned){"LLaMA", .side = 1}, 0, 1); }
+TEST(gated_side_networks_with_biases_in_every_mode_are_serial) { check_tuned((Tuned){"LLaMA", .side = 2}, 0, 1); }
+TEST(side_networks_with_a_norm_that_is_trained_in_every_mode_are_serial)
 {
-    tuned_side = which;
-    check_all(subject, 0, 0);
-    tuned_side = 0;
+    check_tuned((Tuned){"LLaMA", .side = 3}, 0, 1);
 }
-
-TEST(side_networks_in_every_mode_are_serial) { check_side("LLaMA", 1); }
-TEST(gated_side_networks_with_biases_in_every_mode_are_serial) { check_side("LLaMA", 2); }
-TEST(side_networks_with_a_norm_that_is_trained_in_every_mode_are_serial) { check_side("LLaMA", 3); }
 TEST(side_networks_of_models_with_picked_rows_in_every_mode_are_serial)
 {
     for (int i = 0; i < SUBJECTS; i++) {
         test_subject = subjects[i];
-        check_side(subject_names[i], 1 + i % 2);
+        check_tuned((Tuned){subject_names[i], .side = 1 + i % 2}, i, SUBJECTS);
     }
     test_subject = NULL;
 }
@@ -393,11 +389,6 @@ TEST(the_layers_of_a_model_whose_outputs_were_kept_do_nothing)
         for (int k = 0; k < LAYERS; k++) free(kept.x[i][k]);
 }
 
-TEST(side_networks_in_all_18_triples_of_methods_are_serial)
-{
-    tuned_side = 2;
-    check_all_triples(0, 0);
-    tuned_side = 0;
-}
+TEST(side_networks_in_all_18_triples_of_methods_are_serial) { check_all_triples((Tuned){"LLaMA", .side = 2}); }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }

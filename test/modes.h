@@ -38,6 +38,15 @@ __attribute__((unused)) static Layout test_layout(const GxMode *mode, const Layo
     return l;
 }
 
+// Which cases of a product a test takes: case i of n beside case j of m. Where test_pairs meets options two by two, a
+// diagonal is enough, in which each case of either list is once at least; `turn` turns it, so that tests take different
+// ones. GX_TEST_LONG=1: all.
+__attribute__((unused)) static int test_diagonal(int turn, int i, int n, int j, int m)
+{
+    if (test_long()) return 1;
+    return n < m ? (j + turn) % n == i : (i + turn) % m == j;
+}
+
 // Of a table of n shapes the one with this name.
 __attribute__((unused)) static const Layout *test_shape(const Layout *shapes, int n, const char *what)
 {
@@ -107,5 +116,16 @@ __attribute__((unused)) static void check_shape(const Layout *shape, const GxMod
         check_ranks(&l, &serial);
     }
     free_result(&serial);
+}
+
+// The same of those modes that a diagonal has beside this shape, number i of n.
+__attribute__((unused)) static void check_diagonal(int turn, const Layout *shape, int i, int n,
+                                                   const GxMode *const *modes, int m)
+{
+    const GxMode *some[4 * TRIPLES];
+    int k = 0;
+    for (int j = 0; j < m; j++)
+        if (test_diagonal(turn, i, n, j, m)) some[k++] = modes[j];
+    if (k) check_shape(shape, some, k);
 }
 #endif

@@ -35,8 +35,6 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 static const Layout data_parallel = {
     .what = "dp 3, 1, 3 and 2 samples, accumulation", .dp = 3, .tp = 1, .micro = 2, .samples = {1, 3, 2}};
 
-__attribute__((unused)) static int tuned_side; // 1 + which of test_sides the models have; 0: none
-
 // A serial model cannot be made so.
 __attribute__((unused)) static void expect_no_model(const GxFamily *family, void *config, const GxMode *mode,
                                                     const GxModelOptions *o, const char *said)
@@ -50,39 +48,44 @@ __attribute__((unused)) static void expect_no_model(const GxFamily *family, void
     gx_model_close(&m);
 }
 
-// lora, bottleneck: which of test_loras, of test_bottlenecks; 0: none.
-static void check_modes(const Layout *shape, const char *subject, int lora, int bottleneck, const GxMode *const *modes,
-                        int n)
+typedef struct { // 1 + which of test_loras and so on of test/parallel.h; 0: none
+    const char *subject;
+    int lora, bottleneck, side, prompt, quantize; // quantize: 1 + GxQuantKind
+} Tuned;
+
+static Layout tuned_layout(Tuned t, const Layout *shape)
 {
     Layout l = *shape;
-    l.lora = lora, l.bottleneck = bottleneck, l.side = tuned_side;
-    snprintf(l.what, sizeof l.what, "%s, %s %d, %.100s", subject,
-             tuned_side ? "side network"
-             : lora     ? "LoRA"
+    l.lora = t.lora, l.bottleneck = t.bottleneck, l.side = t.side, l.prompt = t.prompt, l.quantize = t.quantize;
+    snprintf(l.what, sizeof l.what, "%s, %s %d%s, %.100s", t.subject,
+             t.side     ? "side network"
+             : t.lora   ? "LoRA"
+             : t.prompt ? "prompts"
                         : "adapters",
-             lora + bottleneck + tuned_side, shape->what);
-    check_shape(&l, modes, n);
+             t.lora + t.bottleneck + t.prompt + t.side, t.quantize ? " on quantised matrices" : "", shape->what);
+    return l;
 }
 
-__attribute__((unused)) static void check_all(const char *subject, int lora, int bottleneck)
+// Number `which` of `of` cases that are alike: all shapes, where it is the only one, else one of them; data parallelism
+// is the last. In every mode: those that a diagonal has beside the shape.
+static void check_tuned(Tuned t, int which, int of)
 {
-    for (int i = 0; i < SHAPES; i++) check_modes(&shapes[i], subject, lora, bottleneck, test_modes + 1, MODES - 1);
-    check_modes(&data_parallel, subject, lora, bottleneck, test_modes, 1);
+    for (int i = 0; i <= SHAPES; i++) {
+        const Layout l = tuned_layout(t, i < SHAPES ? &shapes[i] : &data_parallel);
+        if (of > 1 && !test_diagonal(0, which, of, i, SHAPES + 1)) continue;
+        if (i < SHAPES) check_diagonal(which, &l, i, SHAPES, test_modes + 1, MODES - 1);
+        else check_shape(&l, test_modes, 1);
+    }
 }
 
-__attribute__((unused)) static void check_all_triples(int lora, int bottleneck)
+// In the first two shapes: each in a sixth of the triples.
+static void check_all_triples(Tuned t)
 {
     const GxMode *triple[TRIPLES];
     for (int i = 0; i < TRIPLES; i++) triple[i] = &test_triples[i];
-    for (int i = 0; i < 2; i++) check_modes(&shapes[i], "LLaMA", lora, bottleneck, triple, TRIPLES);
-}
-__attribute__((unused)) static void check_quantized(const char *subject, GxQuantKind kind, int lora, int bottleneck)
-{
-    for (int i = 0; i <= SHAPES; i++) {
-        Layout l = i < SHAPES ? shapes[i] : data_parallel;
-        l.quantize = 1 + kind;
-        check_modes(&l, subject, lora, bottleneck, i < SHAPES ? test_modes + 1 : test_modes,
-                    i < SHAPES ? MODES - 1 : 1);
+    for (int i = 0; i < 2; i++) {
+        const Layout l = tuned_layout(t, &shapes[i]);
+        check_diagonal(t.lora + t.bottleneck + t.side + t.prompt, &l, i, 6, triple, TRIPLES);
     }
 }
 #endif
