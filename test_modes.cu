@@ -203,12 +203,12 @@ TEST(data_parallel_is_serial)
 TEST(every_mode_is_serial)
 {
     for (int i = 0; i < SHAPES; i++)
-        if (shapes[i].dp == 1) check_shape(&shapes[i], test_modes + 1, MODES - 1);
+        if (shapes[i].dp == 1) check_diagonal(0, &shapes[i], i, SHAPES, test_modes + 1, MODES - 1);
 }
 TEST(data_parallel_times_every_mode_is_serial)
 {
     for (int i = 0; i < SHAPES; i++)
-        if (shapes[i].dp > 1) check_shape(&shapes[i], test_modes + 1, MODES - 1);
+        if (shapes[i].dp > 1) check_diagonal(0, &shapes[i], i, SHAPES, test_modes + 1, MODES - 1);
 }
 
 // ---- every valid triple of methods ---------------------------------------------------------------------------------
@@ -281,8 +281,8 @@ TEST(all_18_triples_of_methods_are_serial)
     const GxMode *triple[TRIPLES];
     for (int i = 0; i < TRIPLES; i++) triple[i] = &test_triples[i];
     static const int half[] = {0, 3, 5, 6}; // all pairs of: 2 ranks or 3, even or not, tied or not
-    for (int i = 0; i < SMALL && !TEST_IS_SANITIZED; i++) check_shape(&small[i], triple, TRIPLES);
-    for (int i = 0; i < 4 && TEST_IS_SANITIZED; i++) check_shape(&small[half[i]], triple, TRIPLES);
+    for (int i = 0; i < SMALL && !TEST_IS_SANITIZED; i++) check_diagonal(0, &small[i], i, SMALL, triple, TRIPLES);
+    for (int i = 0; i < 4 && TEST_IS_SANITIZED; i++) check_diagonal(0, &small[half[i]], i, 4, triple, TRIPLES);
 }
 
 // The ends have a method of their own: any, beside any triple.
@@ -523,6 +523,7 @@ TEST(mpi_gives_the_bits_of_threads_in_losses_gradients_weights_and_moments)
 #endif
     if (system("command -v mpirun >/dev/null 2>&1")) SKIP("there is no mpirun here");
     for (int i = 0; i < MPI_LAYOUTS; i++) {
+        if (!test_diagonal(1, i, MPI_LAYOUTS, 0, 2)) continue;
         const Layout layout = mpi_layout(i), *l = &layout;
         Rank rank[MAX_RANKS];
         char line[1200];
