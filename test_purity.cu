@@ -33,6 +33,7 @@ static const Layout shapes[] = {
 enum { UNEVEN = 0, TIED };
 static int has_normed_heads; // the model is a Qwen3, and a window slides in its first layer
 static int has_lora, has_adapters;
+static int turn_of_model; // in which diagonals such a model stands: each has others
 
 static Layout layout_of(int mode, int shape)
 {
@@ -467,7 +468,7 @@ static int check_same(const Layout *l, const Way *w, int rank, const Kept *a, co
 static const Way one_after_the_other = {.what = "one after the other", .script = "F0 B0 F1 B1"};
 static const Way by_the_runner = {.what = "by the runner"};
 
-// A window in a way, against one micro-batch after the other by hand.
+// A window in a way, against one micro-batch after the other by hand: each way in a mode.
 static void check_ways(int shape, const Way *ways, const Closeness *closeness, int n)
 {
     for (int mode = 0; mode < MODES; mode++) {
@@ -475,6 +476,7 @@ static void check_ways(int shape, const Way *ways, const Closeness *closeness, i
         const Layout l = layout_of(mode, shape);
         run_way(&l, &one_after_the_other, ref);
         for (int i = 0; i < n; i++) {
+            if (!test_diagonal(turn_of_model + shape, i, n, mode, MODES)) continue;
             run_way(&l, &ways[i], rank);
             for (int r = 0; r < l.tp; r++)
                 CHECK(check_same(&l, &ways[i], r, &rank[r].kept, &ref[r].kept, closeness[i]) > 7 * LAYERS,
@@ -488,31 +490,31 @@ static void check_ways(int shape, const Way *ways, const Closeness *closeness, i
 // Norms behind CON, biases, dropout, picked rows, two heads.
 static void of_a_bert(void (*check)(void))
 {
-    test_subject = &pretraining;
+    test_subject = &pretraining, turn_of_model += 1;
     check();
-    test_subject = NULL;
+    test_subject = NULL, turn_of_model -= 1;
 }
 
 static void of_a_qwen3(void (*check)(void))
 {
-    has_normed_heads = 1;
+    has_normed_heads = 1, turn_of_model = 2;
     check();
-    has_normed_heads = 0;
+    has_normed_heads = 0, turn_of_model = 0;
 }
 
 static void of_lora(void (*check)(void))
 {
-    has_lora = 1;
+    has_lora = 1, turn_of_model = 3;
     check();
-    has_lora = 0;
+    has_lora = 0, turn_of_model = 0;
 }
 
 static void of_adapters(void (*check)(void))
 {
-    has_adapters = 1;
+    has_adapters = 1, turn_of_model = 4;
     check();
     of_a_bert(check);
-    has_adapters = 0;
+    has_adapters = 0, turn_of_model = 0;
 }
 
 // ---- two micro-batches in flight -----------------------------------------------------------------------------------
@@ -594,6 +596,7 @@ static void by_lists(void)
         run_ranks(&l, ref);
         for (size_t k = 0; k < sizeof choices / sizeof *choices; k++) {
             const int i = choices[k];
+            if (!test_diagonal(turn_of_model, (int)k, sizeof choices / sizeof *choices, mode, MODES)) continue;
             test_wish.spec.order = i & 1, test_wish.spec.puts_off_weights = i >> 1 & 1;
             test_wish.spec.recomputes_layers = i >> 2 & 1, test_wish.spec.bucket = i >> 3 & 1;
             test_wish.spec.starts_sums = i >> 4;
@@ -754,6 +757,7 @@ TEST(gradients_of_what_is_trained_do_not_depend_on_what_is_frozen)
         const Layout l = layout_of(mode, UNEVEN);
         run_way(&l, &by_the_runner, full);
         for (int p = 0; p < PATTERNS; p++) {
+            if (!test_diagonal(0, p, PATTERNS, mode, MODES)) continue;
             const Way frozen = {.what = patterns[p],
                                 .wish = {.spec = {.puts_off_weights = p % 2}, .freeze = patterns[p]}};
             const int packed = p == PATTERNS - 1; // the rest of a packed matrix is a product of its own
@@ -793,6 +797,7 @@ TEST(frozen_weights_stay_and_the_others_move)
     static const GxDtype dtypes[] = {GX_F32, GX_BF16};
     for (int mode = 0; mode < MODES; mode++)
         for (int p = 0; p < PATTERNS; p++) {
+            if (!test_diagonal(2, p, PATTERNS, mode, MODES)) continue;
             const Way frozen = {.what = patterns[p], .wish = {.dtype = dtypes[(mode + p) % 2], .freeze = patterns[p]}};
             WayRank rank[MAX_RANKS];
             const Layout l = layout_of(mode, UNEVEN);
