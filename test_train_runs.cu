@@ -627,8 +627,6 @@ TEST(a_run_is_not_resumed_while_another_process_writes_it)
     finish();
 }
 
-// ---- the best validation -------------------------------------------------------------------------------------------
-
 static int saved_step(const char *dir) // the newest checkpoint's, 0: none
 {
     GxFolder list;
@@ -641,6 +639,63 @@ static int saved_step(const char *dir) // the newest checkpoint's, 0: none
     gx_folder_close(&list);
     return newest;
 }
+
+// ---- a terminal that is closed -------------------------------------------------------------------------------------
+
+// A terminal that goes away sends SIGHUP more than once: by the shell, then by the system.
+TEST(a_terminal_that_is_closed_ends_a_run_behind_a_checkpoint)
+{
+    static const char *const ways[] = {"", "--ranks 2"};
+    for (int i = 0; i < 2; i++) {
+        char dir[40], path[80];
+        snprintf(dir, sizeof dir, "hung_up%d", i);
+        snprintf(path, sizeof path, "%s/log.jsonl", dir);
+        start("--output_dir %s --max_steps 100000 --eval_steps 1 " SLOW " %s", dir, ways[i]);
+        CHECK(wait_for(path, "\"step\": 2, "), "no second step came");
+        for (int k = 0; k < 3; k++) kill(child.pid, SIGHUP), sleep_ms(1);
+        const int status = finish(), step = saved_step(dir);
+        CHECK(status == 128 + SIGHUP && step >= 2 && strstr(err(), "go on with --resume auto"), "%s: status %d: %s",
+              ways[i], status, err());
+        snprintf(path, sizeof path, "%s/checkpoint-%d", dir, step);
+        check_whole(path);
+    }
+}
+
+TEST(a_run_under_nohup_outlives_its_terminal)
+{
+    char line[4096];
+    snprintf(line, sizeof line,
+             "nohup %s --config tiny.json --output_dir kept_on --max_steps 100000 --eval_steps 1 " SLOW, program);
+    start_line(line, 0);
+    CHECK(wait_for("kept_on/log.jsonl", "\"step\": 2, "), "no second step came");
+    kill(child.pid, SIGHUP);
+    char *log = read_text("kept_on/log.jsonl"), words[40];
+    int step = 0;
+    for (const char *at = log; (at = strstr(at, "\"step\": ")) != NULL;) step = atoi(at += 8);
+    free(log);
+    snprintf(words, sizeof words, "\"step\": %d, ", step + 3); // beyond the one that was under way
+    CHECK(wait_for("kept_on/log.jsonl", words), "the signal ended it: %s", err());
+    kill(child.pid, SIGTERM);
+    const int status = finish();
+    CHECK(status == 128 + SIGTERM, "status %d: %s", status, err());
+}
+
+TEST(sighup_to_one_rank_of_mpi_ends_all_behind_a_checkpoint)
+{
+    pid_t rank[8];
+    NEED_MPI();
+    start_mpi(2, "--output_dir hung_up_mpi --max_steps 100000 --eval_steps 1 " SLOW);
+    CHECK(wait_for("hung_up_mpi/log.jsonl", "\"step\": 2, "), "no second step came");
+    const int n = children_of(child.pid, rank, 8);
+    if (CHECK(n >= 2, "mpirun has %d children", n)) kill(rank[n - 1], SIGHUP);
+    finish();
+    CHECK(child.status > 0 && strstr(err(), "go on with --resume auto"), "status %d: %s", child.status, err());
+    char path[80];
+    snprintf(path, sizeof path, "hung_up_mpi/checkpoint-%d", saved_step("hung_up_mpi"));
+    check_whole(path);
+}
+
+// ---- the best validation -------------------------------------------------------------------------------------------
 
 // Killed at any moment, also while it validates and saves; the loss goes up and down at this rate.
 TEST(a_killed_run_that_goes_on_has_the_best_validation_and_the_end_of_the_uninterrupted_one)

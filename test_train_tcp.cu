@@ -96,7 +96,7 @@ TEST(a_signal_to_one_process_ends_a_long_validation_on_all)
     CHECK(wait_for("stopped/log.jsonl", "\"step\": 1, "), "no first step came");
     sleep_ms(500);
     char *pid = read_text("pid1");
-    if (CHECK(atoi(pid) > 1, "no process %s", pid)) kill((pid_t)atoi(pid), SIGTERM);
+    if (CHECK(atoi(pid) > 1, "no process %s", pid)) kill((pid_t)atoi(pid), SIGHUP);
     free(pid);
     const double at = now() - child.started;
     const int status = finish_within(at + 10);

@@ -33,7 +33,9 @@ typedef int GxRankMain(GxContext *g, int argc, char **argv); // returns the exit
 // end.
 int gx_launch(GxRankMain *rank_main, int argc, char **argv);
 
-// From this call on SIGINT, SIGTERM and SIGUSR1 set a flag; a second one of them ends the process at once.
+// From this call on SIGINT, SIGTERM, SIGUSR1 and SIGHUP set a flag. A second one of the first three ends the process at
+// once; a second SIGHUP does not, since a terminal that is closed sends several. A SIGHUP that the process was started
+// to ignore (nohup) stays ignored.
 void gx_catch_stop_signals(void);
 int gx_stop_signal(void); // the number of the signal that asked to stop; 0: none
 // From this call on, a closed reader of stdout also sets the stop flag, as SIGPIPE. For programs whose output is their
@@ -89,11 +91,18 @@ static volatile sig_atomic_t gx__launch_stop; // global, since a signal handler 
 
 static void gx__launch_on_stop(int number) { gx__launch_stop = number; }
 
+static int gx__launch_is_ignored(int number)
+{
+    struct sigaction now;
+    return sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 void gx_catch_stop_signals(void)
 {
     gx_on_signal(SIGINT, gx__launch_on_stop, 1);
     gx_on_signal(SIGTERM, gx__launch_on_stop, 1);
-    gx_on_signal(SIGUSR1, gx__launch_on_stop, 1); // mpirun passes this one on to its ranks; at SIGTERM it kills them
+    gx_on_signal(SIGUSR1, gx__launch_on_stop, 1); // mpirun passes this one on to its ranks; at the others it kills them
+    if (!gx__launch_is_ignored(SIGHUP)) gx_on_signal(SIGHUP, gx__launch_on_stop, 0);
 }
 
 void gx_stop_where_unread(void) { gx_on_signal(SIGPIPE, gx__launch_on_stop, 0); }
