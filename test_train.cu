@@ -707,7 +707,7 @@ TEST(folders_to_resume_from_are_verified)
          {"--resume bad", {"bad", "torn", "hash"}}},
         {"printf X | dd of=bad/trainer_state.json bs=1 seek=30 conv=notrunc 2>/dev/null",
          {"--resume bad", {"bad", "torn", "trainer_state.json"}}},
-        {"rm bad/manifest.json", {"--resume bad", {"bad", "manifest.json", "never finished"}}},
+        {"rm bad/manifest.json", {"--resume bad", {"bad has no manifest.json", "never finished", "--resume auto"}}},
         {"rm bad/optimizer.safetensors", {"--resume bad", {"bad", "torn", "optimizer.safetensors"}}},
         {"true", {"--resume bad --optimizer sgd", {"adamw", "sgd", "--model"}}},
         {"true", {"--resume bad --seed 7", {"seed", "--model", NULL}}},
@@ -937,7 +937,7 @@ TEST(what_stands_in_the_way_of_a_checkpoint_is_refused_before_training_and_left_
         {"mkdir way; ln -s /nowhere way/checkpoint-4",
          "way/checkpoint-4",
          {"--max_steps 4", {"way/checkpoint-4", "step 4", NULL}}},
-        {"cp -r good way; rm way/checkpoint-3/manifest.json",
+        {"cp -r good way; rm way/checkpoint-3/manifest.json way/checkpoint-3/trainer_state.json",
          "way/checkpoint-3/model.safetensors",
          {"--resume auto --max_steps 4", {"way/checkpoint-3", "manifest.json", "did not finish"}}},
     };

@@ -2,6 +2,7 @@
 // disks that fill, a validation or a sample alone. See test/program.h.
 #include "test/program.h"
 #include "test/ranks.h"
+#include "galaxy/run/output.h"
 
 // The program with these flags and nothing else: no configuration is given again.
 __attribute__((format(printf, 1, 2))) static int run_plain(const char *format, ...)
@@ -402,6 +403,7 @@ TEST(a_damaged_newest_checkpoint_costs_its_steps_and_nothing_else)
         "printf X | dd of=damaged/checkpoint-4/trainer_state.json bs=1 seek=30 conv=notrunc 2>/dev/null",
         "printf X | dd of=damaged/checkpoint-4/model.safetensors bs=1 seek=100000 conv=notrunc 2>/dev/null",
         "rm damaged/checkpoint-4/training_args.json",
+        "rm damaged/checkpoint-4/manifest.json",
     };
     CHECK_RAN(run("--output_dir undamaged --max_steps 6 --save_steps 2 --save_total_limit 0"));
     for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
@@ -415,6 +417,67 @@ TEST(a_damaged_newest_checkpoint_costs_its_steps_and_nothing_else)
         check_log_steps("damaged", 6);
         CHECK(exists("damaged/abandoned/checkpoint-4"), "%s: the damaged one was removed", damage[i]);
     }
+}
+
+static char logged[4096];
+static void keep_log(void *user, GxLogLevel level, const char *text)
+{
+    (void)user, (void)level;
+    snprintf(logged, sizeof logged, "%s", text);
+}
+
+// Each file of the newest checkpoint: gone, empty, and cut in half.
+TEST(no_file_of_a_checkpoint_can_be_lost_without_a_warning_that_names_it)
+{
+    static const char *const damages[] = {"rm %s", "truncate -s 0 %s", "truncate -s $(($(stat -c %%s %s) / 2)) %s"};
+    const GxLogger log = {keep_log, NULL};
+    GxFolder files;
+    GxError e = GX_ZERO;
+    CHECK_RAN(run("--output_dir complete --max_steps 4 --save_steps 2 --save_total_limit 0"));
+    if (!CHECK(gx_folder_list(&files, "complete/checkpoint-4", &e) == GX_OK && files.n >= 8, "%s", e.message)) return;
+    for (int i = 0; i < files.n; i++)
+        for (int k = 0; k < 3; k++) {
+            char path[GX_PATH], newest[GX_PATH], line[4 * GX_PATH];
+            const char *name = files.entry[i].name;
+            int moved = 0;
+            snprintf(path, sizeof path, "incomplete/checkpoint-4/%s", name);
+            snprintf(line, sizeof line, damages[k], path, path);
+            shell("rm -rf incomplete; cp -r complete incomplete; %s", line);
+            const GxRunInfo r = gx_run_read("incomplete");
+            CHECK(gx_checkpoint_newest("incomplete", r.run, newest, &log, &e) == GX_OK &&
+                      !strcmp(newest, "incomplete/checkpoint-2") && strstr(logged, name) &&
+                      strstr(logged, "checkpoint-4 is not whole, passing it over"),
+                  "%s: %s, newest %s, said %s", line, e.message, newest, logged);
+            CHECK(gx_output_refuse_conflicts("incomplete", r.run, 2, 6, &e) == GX_OK &&
+                      gx_output_rewind("incomplete", &r, 2, &moved, &e) == GX_OK && moved == 1 &&
+                      exists("incomplete/abandoned/checkpoint-4") && !exists("incomplete/checkpoint-4"),
+                  "%s: %d were set apart: %s", line, moved, e.message);
+            gx_error_clear(&e);
+        }
+    gx_folder_close(&files);
+}
+
+TEST(a_run_that_has_lost_its_run_json_says_so_and_how_to_go_on)
+{
+    static const Refusal cases[] = {
+        {"--resume auto --output_dir nameless",
+         {"and checkpoints (nameless/checkpoint-4 is the newest that is whole), but no run.json",
+          "cannot open nameless/run.json", "--resume nameless/checkpoint-4 --output_dir nameless-2"}},
+        {"--resume auto --output_dir torn_name",
+         {"torn_name/checkpoint-4", "torn_name/run.json:", "--output_dir torn_name-2"}},
+        {"--train_data text.txt --output_dir no_number", {"no_number/run.json: it has no number of a run", NULL, NULL}},
+        {"--train_data text.txt --output_dir torn_name --overwrite_output_dir",
+         {"no run that --overwrite_output_dir could replace (torn_name/run.json:", NULL, NULL}}};
+    CHECK_RAN(run("--output_dir named_run --max_steps 4 --save_steps 2"));
+    shell(
+        "cp -r named_run nameless; rm nameless/run.json; cp -r named_run torn_name; truncate -s 20 torn_name/run.json");
+    shell("cp -r named_run no_number; echo '{}' > no_number/run.json");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        run_plain("--max_steps 6 %s", cases[i].flags);
+        check_refused(&cases[i]);
+    }
+    CHECK_RAN(run_plain("--resume nameless/checkpoint-4 --output_dir nameless-2 --max_steps 5")); // as it says
+    check_whole("nameless-2/checkpoint-5");
 }
 
 // Without trainer_state.json: not another run's, and not to be gone on with.

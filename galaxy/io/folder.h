@@ -270,7 +270,7 @@ GxStatus gx_folder_verify(const char *path, int contents, GxError *err)
     GxJson *root, *files = NULL;
     GX_TRY(gx_path_join(manifest, path, GX_MANIFEST, err));
     if (!gx__folder_path_exists(manifest))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s has no %s: it was never finished", path, GX_MANIFEST);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has no %s: it was never finished, or has lost it", path, GX_MANIFEST);
     GX_TRY(gx_json_read(&root, manifest, GX__FOLDER_MANIFEST_CAP, err));
     GxStatus status = gx_json_get_array(root, "files", 1, &files, manifest, err);
     for (int64_t i = 0; status == GX_OK && i < gx_json_size(files); i++)

@@ -33,6 +33,8 @@ typedef struct {
 int64_t gx_run_new_number(void); // a number for a new run
 GxStatus gx_run_write(const char *output_dir, const GxRunInfo *r, GxError *err);
 GxRunInfo gx_run_read(const char *output_dir); // an unreadable file counts as missing
+// The same; `why` says why it cannot be read, if it cannot: that it is not there, too.
+GxRunInfo gx_run_read_or_why(const char *output_dir, GxError *why);
 
 // output_dir/checkpoint-<step>; gx_checkpoint_number returns the step of such a path, -1 for other names.
 GxStatus gx_checkpoint_path(char path[GX_PATH], const char *output_dir, int64_t step, GxError *err);
@@ -144,18 +146,24 @@ GxStatus gx_run_write(const char *output_dir, const GxRunInfo *r, GxError *err)
     return status;
 }
 
-GxRunInfo gx_run_read(const char *output_dir)
+GxRunInfo gx_run_read_or_why(const char *output_dir, GxError *why)
 {
     char path[GX_PATH];
-    GxError ignored = GX_ZERO;
     GxJson *json = NULL;
     GxRunInfo r = GX_ZERO, none = GX_ZERO;
     r.world = none.world = 1, r.returns_to = none.returns_to = -1;
-    GxStatus status = gx_path_join(path, output_dir, "run.json", &ignored);
-    if (status == GX_OK) status = gx_json_read(&json, path, 1 << 16, &ignored);
-    if (status == GX_OK) status = gx_json_get_fields(json, GX_FIELDS(gx__output_run), 0, &r, path, &ignored);
+    GxStatus status = gx_path_join(path, output_dir, "run.json", why);
+    if (status == GX_OK) status = gx_json_read(&json, path, 1 << 16, why);
+    if (status == GX_OK) status = gx_json_get_fields(json, GX_FIELDS(gx__output_run), 0, &r, path, why);
+    if (status == GX_OK && !r.run) status = GX_FAIL(why, GX_ERR_FORMAT, "%s: it has no number of a run", path);
     gx_json_free(json);
     return status == GX_OK ? r : none;
+}
+
+GxRunInfo gx_run_read(const char *output_dir)
+{
+    GxError ignored = GX_ZERO;
+    return gx_run_read_or_why(output_dir, &ignored);
 }
 
 // ---- which folders there are ---------------------------------------------------------------------------------------
@@ -256,6 +264,7 @@ static int gx__output_is_checkpoint(const char *path)
            (gx_path_is_file(file) || gx_folder_names(path, state));
 }
 
+// 1: its state says that the checkpoint is of this run; run 0: of any.
 static int gx__output_belongs_to(const char *folder, int64_t run)
 {
     char path[GX_PATH];
@@ -329,20 +338,36 @@ GxStatus gx_output_refuse_nested(const char *option, const char *path, GxError *
     return GX_OK;
 }
 
+// Of a folder with files of a run, but without a run.json that says which one.
+static GxStatus gx__output_refuse_nameless(const char *output_dir, const char *name, const GxError *why, GxError *err)
+{
+    char other[GX_PATH + 16], newest[GX_PATH];
+    gx__output_suggest(output_dir, other, sizeof other);
+    GX_TRY(gx_checkpoint_newest(output_dir, 0, newest, NULL, err));
+    if (newest[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s holds %s, and checkpoints (%s is the newest that is whole), but no run.json says which run "
+                       "they are of: "
+                       "%s; put it back, or go on from that checkpoint in another folder (--resume %s --output_dir "
+                       "%s); where %s is "
+                       "not of a run, move it away",
+                       output_dir, name, newest, why->message, newest, other, name);
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "%s holds %s, but no run that could be resumed, and a new run would overwrite that (%s); move it "
+                   "away, or choose another folder (--output_dir %s)",
+                   output_dir, name, why->message, other);
+}
+
 GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home, GxError *err)
 {
     char name[GX_FILE_NAME], other[GX_PATH + 16];
-    const int64_t found = gx_run_read(output_dir).run;
+    GxError why = GX_ZERO;
+    const int64_t found = gx_run_read_or_why(output_dir, &why).run;
     GX_TRY(gx_output_refuse_nested("--output_dir", output_dir, err));
     GX_TRY(gx__output_find_used(output_dir, name, err));
     if (!name[0] || (run && is_home && (found == run || gx__output_parse_number(name) >= 0))) return GX_OK;
+    if (!found) return gx__output_refuse_nameless(output_dir, name, &why, err);
     gx__output_suggest(output_dir, other, sizeof other);
-    if (!found)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "%s holds %s, but no run that could be resumed, and a new run would overwrite that; move it away, "
-            "or choose another folder (--output_dir %s)",
-            output_dir, name, other);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "%s holds a run already%s; go on with it (--resume auto --output_dir %s), choose another folder "
                    "(--output_dir %s), or replace it (--overwrite_output_dir)",
@@ -413,13 +438,14 @@ static GxStatus gx__output_remove_side_cache(const char *output_dir, GxError *er
 GxStatus gx_output_clear(const char *output_dir, GxError *err)
 {
     char name[GX_FILE_NAME], abandoned[GX_PATH];
+    GxError why = GX_ZERO;
     GX_TRY(gx__output_find_used(output_dir, name, err));
-    if (!gx_run_read(output_dir).run)
+    if (!gx_run_read_or_why(output_dir, &why).run)
         return name[0]
                    ? GX_FAIL(err, GX_ERR_ARGUMENT,
-                             "%s holds %s, but no run (run.json) that --overwrite_output_dir could replace; move it "
-                             "away, or choose another --output_dir",
-                             output_dir, name)
+                             "%s holds %s, but no run that --overwrite_output_dir could replace (%s); move it away, "
+                             "or choose another --output_dir",
+                             output_dir, name, why.message)
                    : GX_OK;
     GX_TRY(gx__output_remove_checkpoints(output_dir, "checkpoint-", err));
     GX_TRY(gx_path_join(abandoned, output_dir, GX_ABANDONED, err));
@@ -442,15 +468,26 @@ static int gx__output_is_damaged(const char *path)
     return gx__output_is_checkpoint(path) && gx_folder_verify(path, 1, &torn) != GX_OK;
 }
 
+// 1: a checkpoint of this run, or a damaged one, which may be set apart. One that has lost its manifest is this run's
+// if its state says so; any other folder without one is somebody's own.
+static int gx__output_may_abandon(const char *path, int64_t run)
+{
+    char manifest[GX_PATH];
+    GxError too_long = GX_ZERO;
+    if (gx_path_join(manifest, path, GX_MANIFEST, &too_long) != GX_OK) return 0;
+    if (!gx_path_is_file(manifest)) return run && gx__output_belongs_to(path, run);
+    return gx__output_belongs_to(path, run) || gx__output_is_damaged(path);
+}
+
 static GxStatus gx__output_refuse_conflict(const char *path, int64_t run, int64_t step, GxError *err)
 {
+    if (gx__output_may_abandon(path, run)) return GX_OK;
     if (!gx_folder_is_ours(path))
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
             "this run may have to save step %ld to %s, which is there already, without a %s: another program "
             "wrote it, or this one did not finish; move it away or remove it, or choose another --output_dir",
             (long)step, path, GX_MANIFEST);
-    if (gx__output_belongs_to(path, run) || gx__output_is_damaged(path)) return GX_OK;
     if (!gx__output_is_checkpoint(path))
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
@@ -504,13 +541,11 @@ static GxStatus gx__output_abandon_later(const char *output_dir, int64_t run, in
     *count = 0;
     GX_TRY(gx_folder_list(&list, output_dir, err));
     for (int i = 0; i < list.n && status == GX_OK; i++) {
-        char path[GX_PATH], manifest[GX_PATH];
+        char path[GX_PATH];
         const int64_t n = list.entry[i].is_folder ? gx__output_parse_number(list.entry[i].name) : -1;
         if (n <= step) continue;
         status = gx_checkpoint_path(path, output_dir, n, err);
-        if (status == GX_OK) status = gx_path_join(manifest, path, GX_MANIFEST, err);
-        if (status != GX_OK || !gx_path_is_file(manifest)) continue;
-        if (!gx__output_belongs_to(path, run) && !gx__output_is_damaged(path)) continue;
+        if (status != GX_OK || !gx__output_may_abandon(path, run)) continue;
         ++*count;
         if (moves) status = gx__output_abandon(output_dir, n, err);
     }

@@ -156,6 +156,7 @@ static GxStatus gx__resume_check_state(const char *folder, GxError *err)
 
 static GxStatus gx__resume_check_folder(const GxResume *r, GxError *err)
 {
+    GxError torn = GX_ZERO;
     if (!gx_path_is_folder(r->folder))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "there is no folder %s; --resume takes auto, or a checkpoint's folder",
                        r->folder);
@@ -165,7 +166,10 @@ static GxStatus gx__resume_check_folder(const GxResume *r, GxError *err)
                        "--output_dir %s",
                        r->folder, r->folder);
     GX_TRY(gx__resume_check_state(r->folder, err));
-    return gx_folder_verify(r->folder, 1, err);
+    if (gx_folder_verify(r->folder, 1, &torn) == GX_OK) return GX_OK;
+    return GX_FAIL(err, gx_error_code(&torn),
+                   "%s; take another checkpoint of the run, as --resume auto does, which passes over what is not whole",
+                   torn.message);
 }
 
 // Finds the newest checkpoint, or, if the run has none in this folder, the one that it was resumed from.
