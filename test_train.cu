@@ -1112,6 +1112,22 @@ TEST(the_process_takes_the_memory_of_its_plan)
     check_memory("memory1", MANY_TOKENS "--ranks 2 --micro_batch_size 12");
 }
 
+// As torchrun starts it: what a process was before exec is not the program's.
+TEST(a_program_reports_its_own_peak_whatever_started_it)
+{
+    enum { FAT = 300 << 20 };
+    if (is_sanitized) SKIP("sanitizers have memory of their own");
+    volatile char *fat = (volatile char *)malloc(FAT);
+    if (!CHECK(fat, "no memory")) return;
+    for (int i = 0; i < FAT; i += 4096) fat[i] = 1;
+    start("--max_steps 1 --output_dir lean");
+    free((void *)fat);
+    CHECK_RAN(finish());
+    const double peak = number_behind(out(), "peak memory ");
+    CHECK(child.peak_kb > FAT >> 10, "the child began with %ld KB only", child.peak_kb);
+    CHECK(peak > 5 && peak < 150, "a peak of %g MB in: %s", peak, out());
+}
+
 // ---- what goes wrong while it trains -------------------------------------------------------------------------------
 
 TEST(gradients_that_are_not_finite_are_said_and_never_saved_in_silence)

@@ -88,7 +88,7 @@ static struct {
     size_t bytes[2];
     int status; // exit status; -N: killed by signal N; TIMED_OUT
     double seconds;
-    long peak_kb; // of its memory
+    long peak_kb; // of its memory, or of this program's when it was started, if that was more (ru_maxrss outlives exec)
     double started;
 } child;
 

@@ -354,10 +354,18 @@ int64_t gx_process_memory(void)
     return (int64_t)pages * sysconf(_SC_PAGESIZE);
 }
 
+// getrusage counts what the process was before exec, too: in a program that torchrun has started, all of Python.
 int64_t gx_process_peak_memory(void)
 {
+    char line[256];
+    long kb = 0;
     struct rusage r;
-    return getrusage(RUSAGE_SELF, &r) == 0 ? (int64_t)r.ru_maxrss * 1024 : 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "VmHWM: %ld", &kb) == 1) break;
+    if (f) fclose(f);
+    if (kb == 0 && getrusage(RUSAGE_SELF, &r) == 0) kb = (long)r.ru_maxrss; // where there is no /proc
+    return (int64_t)kb * 1024;
 }
 
 // What the control group (a container, a batch job) may still take, in bytes; INT64_MAX: no limit.
