@@ -45,13 +45,21 @@ static GxStatus open_file(GxTokenFile *f, const char *name, GxError *err)
     return status;
 }
 
+static char said[4096]; // by the library
+static void hear(void *user, GxLogLevel level, const char *text)
+{
+    (void)user;
+    if (level != GX_LOG_ERROR) snprintf(said, sizeof said, "%s", text);
+}
+static const GxLogger log_of_test = {hear, NULL};
+
 // ---- files of tokens -----------------------------------------------------------------------------------------------
 
 static void write_file(const char *name, const int32_t *ids, int64_t n, const int64_t *begin, int64_t documents)
 {
     GxError err = GX_ZERO;
     GxTokenDocument document[8];
-    GxTokenFile f = {0, n, documents, 0, "bpe-1162-0123456789abcdef", 0, document, 0, 0, 0, 0};
+    GxTokenFile f = {0, n, documents, 0, "bpe-1162-0123456789abcdef", 0, document, 0, 0, 0, 0, 0, 0, NULL, NULL};
     for (int64_t i = 0; i < documents; i++) document[i].begin = begin[i], document[i].bytes = 10 * i, f.bytes += 10 * i;
     CHECK(gx_token_file_write(at(name), &f, ids, NULL, &err) == GX_OK, "%s", err.message);
 }
@@ -88,7 +96,7 @@ TEST(a_mask_is_read_as_it_was_written_and_leaves_labels_out)
     static int32_t ids[N], tokens[T], labels[T];
     static unsigned char mask[N / 8 + 1], read[N];
     GxError err = GX_ZERO;
-    GxTokenFile f = {0, N, 1, 7, "bpe-1162-0123456789abcdef", 0, NULL, 0, 0, 0, 0};
+    GxTokenFile f = {0, N, 1, 7, "bpe-1162-0123456789abcdef", 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL};
     GxTokenDocument document[] = {{0, 7}};
     char *plain, *masked;
     int64_t n[2];
@@ -101,10 +109,12 @@ TEST(a_mask_is_read_as_it_was_written_and_leaves_labels_out)
               gx_file_read(at("m.tokens"), 1 << 20, &masked, &n[1], &err) == GX_OK &&
               gx_file_read(at("p.tokens"), 1 << 20, &plain, &n[0], &err) == GX_OK,
           "%s", err.message);
-    // by the file's own description: 5001 bytes and zeros to 5008
-    CHECK(n[1] == n[0] + 5008 && plain[8] == 1 && masked[8] == 2 && !memcmp(plain + 9, masked + 9, (size_t)n[0] - 9) &&
-              !memcmp(masked + n[0], mask, 5000) && masked[n[0] + 5000] == (char)(mask[5000] & 7) &&
-              !memcmp(masked + n[0] + 5001, "\0\0\0\0\0\0\0", 7),
+    // by the file's own description: 5001 bytes and zeros to 5008, and in both a table of two checksums
+    const int64_t end = n[0] - 16;
+    CHECK(n[1] == n[0] + 5008 && plain[8] == 3 && masked[8] == 3 && plain[104] == 0 && masked[104] == 1 &&
+              !memcmp(plain + 12, masked + 12, 104 - 12) && !memcmp(plain + 128, masked + 128, (size_t)end - 128) &&
+              !memcmp(masked + end, mask, 5000) && masked[end + 5000] == (char)(mask[5000] & 7) &&
+              !memcmp(masked + end + 5001, "\0\0\0\0\0\0\0", 7),
           "%ld bytes and %ld with a mask", (long)n[0], (long)n[1]);
     put("m.tokens", masked, n[1] - 1);
     refused(&err, open_file(&f, "m.tokens", &err), GX_ERR_FORMAT, "promises", "a mask that was cut off");
@@ -132,6 +142,169 @@ TEST(a_mask_is_read_as_it_was_written_and_leaves_labels_out)
     gx_dataset_close(&d);
 }
 
+// All of it, as a training and a tokenizer read it.
+static GxStatus read_all(const char *name, GxError *err)
+{
+    static int32_t ids[1 << 17];
+    static unsigned char mask[1 << 17];
+    int fd;
+    int64_t bytes;
+    GxTokenFile f;
+    GX_TRY(gx_file_open(at(name), &fd, &bytes, err));
+    GxStatus status = gx_token_file_open(&f, fd, name, bytes, err);
+    if (status == GX_OK) status = gx_token_file_read(&f, fd, name, 0, f.tokens, ids, err);
+    if (status == GX_OK && f.has_mask) status = gx_token_file_read_mask(&f, fd, name, 0, f.tokens, mask, err);
+    gx_token_file_close(&f);
+    close(fd);
+    return status;
+}
+
+// What versions 1 and 2 of the format are: without the table, the checksums and the word that there is a mask.
+static void make_older(const char *name, const char *older)
+{
+    char *p;
+    int64_t n, blocks = 1;
+    GxError err = GX_ZERO;
+    if (!CHECK(gx_file_read(at(name), 1 << 20, &p, &n, &err) == GX_OK && p[8] == 3, "%s", err.message)) return;
+    while ((n - 128 - 8 * blocks + 65535) / 65536 > blocks) blocks++;
+    p[8] = p[104] ? 2 : 1;
+    memset(p + 104, 0, 24);
+    put(older, p, n - 8 * blocks);
+    free(p);
+}
+
+TEST(no_bit_of_a_file_of_tokens_changes_unnoticed)
+{
+    enum { N = 21 };
+    static const unsigned char mask[] = {0xA5, 0x0F, 0xFF};
+    static const GxTokenDocument document[] = {{0, 3}, {9, 4}};
+    int32_t ids[N];
+    int64_t bytes;
+    int fd;
+    GxError err = GX_ZERO;
+    GxTokenFile f = {0, N, 2,    7,   "bpe-1162-0123456789abcdef", 0, (GxTokenDocument *)document, 0, 0, 0, 0,
+                     0, 0, NULL, NULL};
+    for (int i = 0; i < N; i++) ids[i] = 3000 * i;
+    unlink(at("bits.tokens"));
+    CHECK(gx_token_file_write(at("bits.tokens"), &f, ids, mask, &err) == GX_OK &&
+              read_all("bits.tokens", &err) == GX_OK && gx_file_open(at("bits.tokens"), &fd, &bytes, &err) == GX_OK,
+          "%s", err.message);
+    close(fd);
+    fd = open(at("bits.tokens"), O_RDWR);
+    CHECK(bytes == 128 + 48 + 32 + 8 + 8, "%ld bytes", (long)bytes); // header, tokens, documents, mask, a checksum
+    for (int64_t bit = 8 * 8; bit < 8 * bytes; bit++) { // the first 8 bytes say that it is such a file at all
+        unsigned char byte, changed;
+        CHECK(pread(fd, &byte, 1, bit / 8) == 1, "byte %ld", (long)(bit / 8));
+        changed = byte ^ (unsigned char)(1 << bit % 8);
+        CHECK(pwrite(fd, &changed, 1, bit / 8) == 1, "byte %ld", (long)(bit / 8));
+        const GxStatus status = read_all("bits.tokens", &err);
+        CHECK(status == GX_ERR_FORMAT && strstr(err.message, "bits.tokens"), "bit %ld: status %d: %s", (long)bit,
+              (int)status, err.message);
+        gx_error_clear(&err);
+        CHECK(pwrite(fd, &byte, 1, bit / 8) == 1, "byte %ld", (long)(bit / 8));
+    }
+    CHECK(read_all("bits.tokens", &err) == GX_OK, "%s", err.message);
+    close(fd);
+}
+
+// A copy with a hole in it, and what is next to the hole. A block is read when something of it is needed, and once.
+TEST(a_block_of_tokens_that_is_lost_is_an_error_where_it_is_read_and_costs_nothing_else)
+{
+    enum { N = 100000, A_BLOCK = 65536 / 2 };
+    static const char zeros[4096] = {0};
+    static int32_t ids[N], read[N];
+    static const int64_t begin[] = {0};
+    int64_t bytes;
+    int fd;
+    GxError err = GX_ZERO;
+    GxTokenFile f;
+    for (int i = 0; i < N; i++) ids[i] = 1 + i % 1000;
+    write_file("hole.tokens", ids, N, begin, 1);
+    fd = open(at("hole.tokens"), O_RDWR);
+    CHECK(pwrite(fd, zeros, sizeof zeros, 128 + 65536 + 8192) == sizeof zeros, "no hole");
+    close(fd);
+    if (!CHECK(gx_file_open(at("hole.tokens"), &fd, &bytes, &err) == GX_OK &&
+                   gx_token_file_open(&f, fd, "hole.tokens", bytes, &err) == GX_OK,
+               "%s", err.message))
+        return;
+    CHECK(!f.is_whole[0] && !f.is_whole[1] && !f.is_whole[2] && f.is_whole[3], "opening it reads the documents' block");
+    CHECK(gx_token_file_read(&f, fd, "hole.tokens", 5, A_BLOCK - 5, read, &err) == GX_OK && read[0] == ids[5] &&
+              gx_token_file_read(&f, fd, "hole.tokens", 2 * A_BLOCK, 7, read, &err) == GX_OK &&
+              read[6] == ids[2 * A_BLOCK + 6] && f.is_whole[0] && !f.is_whole[1] && f.is_whole[2],
+          "%s", err.message);
+    refused(&err, gx_token_file_read(&f, fd, "hole.tokens", A_BLOCK - 1, 2, read, &err), GX_ERR_FORMAT,
+            "hole.tokens is damaged, or was changed: bytes 65664 to 131199 are not those that were written", "a hole");
+    refused(&err, gx_token_file_read(&f, fd, "hole.tokens", 2 * A_BLOCK - 1, 1, read, &err), GX_ERR_FORMAT,
+            "copy it again from where it is whole, or make it again (./tokenize --corpus)", "once more");
+    gx_token_file_close(&f);
+    close(fd);
+    make_older("hole.tokens", "older.tokens"); // which nobody notices
+    CHECK(read_all("older.tokens", &err) == GX_OK, "%s", err.message);
+    refused(&err, read_all("hole.tokens", &err), GX_ERR_FORMAT, "is damaged", "all of it");
+}
+
+TEST(an_older_file_of_tokens_is_read_as_it_is_with_a_note)
+{
+    static const unsigned char mask[64] = {0xFF, 0x0F};
+    GxError err = GX_ZERO;
+    GxCorpus c;
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    put_text("older.jsonl", "{\"text\": \"an old gray cat sees\"}\n{\"text\": \"a tall tree near the river\"}\n");
+    if (!CHECK(gx_corpus_open(&c, at("older.jsonl"), &bytes, 1, NULL, &err) == GX_OK, "%s", err.message)) return;
+    for (int is_masked = 0; is_masked < 2; is_masked++) {
+        GxDataset d[2];
+        uint64_t hash[2];
+        int32_t tokens[2][8], labels[2][8];
+        unsigned char learned[2][20];
+        unlink(at("now.tokens")), unlink(at("then.tokens"));
+        CHECK(gx_token_file_write(at("now.tokens"), &c.file, c.ids, is_masked ? mask : NULL, &err) == GX_OK, "%s",
+              err.message);
+        make_older("now.tokens", "then.tokens");
+        for (int i = 0; i < 2; i++) {
+            said[0] = 0;
+            if (!CHECK(gx_dataset_open_any(&d[i], at(i ? "then.tokens" : "now.tokens"), &bytes, 0.5, 8, 1, &log_of_test,
+                                           &err) == GX_OK &&
+                           gx_dataset_window(&d[i], 0, 8, tokens[i], labels[i], 1, &err) == GX_OK &&
+                           gx_dataset_hash(&d[i], 1, &hash[i], &err) == GX_OK,
+                       "%s", err.message))
+                return;
+            CHECK(i ? strstr(said, is_masked ? "then.tokens is of version 2" : "then.tokens is of version 1") &&
+                          strstr(said, "no checksums")
+                    : !said[0],
+                  "%d: said %s", i, said);
+            if (is_masked)
+                CHECK(gx_token_file_read_mask(&d[i].file, d[i].fd, d[i].path, 0, 20, learned[i], &err) == GX_OK &&
+                          learned[i][11] == 1 && learned[i][12] == 0,
+                      "%s", err.message);
+        }
+        CHECK(!memcmp(tokens[0], tokens[1], sizeof tokens[0]) && !memcmp(labels[0], labels[1], sizeof labels[0]) &&
+                  d[0].file.documents == d[1].file.documents && hash[0] != hash[1],
+              "another text");
+        for (int i = 0; i < 2; i++) gx_dataset_close(&d[i]);
+    }
+    gx_corpus_close(&c);
+}
+
+// By which ranks and resumed runs know a text: of a file with checksums it is read off its header.
+TEST(another_token_makes_another_hash_of_a_file_of_tokens)
+{
+    enum { N = 70000 };
+    static int32_t ids[N];
+    static const int64_t begin[] = {0, 1};
+    uint64_t hash[3];
+    GxError err = GX_ZERO;
+    for (int i = 0; i < 3; i++) {
+        GxDataset d;
+        ids[N - 1] = i == 1, ids[77] = i == 2;
+        write_file("hashed.tokens", ids, N, begin, 2);
+        CHECK(gx_dataset_open(&d, at("hashed.tokens"), 0, 1, &err) == GX_OK &&
+                  gx_dataset_hash(&d, 1, &hash[i], &err) == GX_OK && !d.file.is_whole[0],
+              "%s", err.message);
+        gx_dataset_close(&d);
+    }
+    CHECK(hash[0] != hash[1] && hash[0] != hash[2] && hash[1] != hash[2], "one hash of several texts");
+}
+
 TEST(a_file_of_tokens_that_does_not_fit_is_refused)
 {
     static const int32_t ids[] = {5, 6, 7, 8, 9};
@@ -141,43 +314,54 @@ TEST(a_file_of_tokens_that_does_not_fit_is_refused)
         int offset;
         int64_t value;
         int bytes;
+        const char *says_now; // of a file with checksums; NULL: that it is damaged
     } cases[] = {
-        {"a version", "of version 3", 8, 3, 4},
-        {"no version", "of version 0", 8, 0, 4},
-        {"a mask that is not there", "promises", 8, 2, 4},
-        {"a width", "with 3 bytes each", 12, 3, 4},
-        {"no tokens", "promises", 16, 0, 8},
-        {"a token more", "promises", 16, 9, 8},
-        {"tokens beyond all", "promises", 16, INT64_MAX, 8},
-        {"documents beyond all", "promises", 24, INT64_MAX / 8, 8},
-        {"no documents", "promises", 24, 0, 8},
-        {"negative bytes", "promises", 32, -1, 8},
-        {"bytes of none", "10 bytes less than the 20", 32, 20, 8},
-        {"bytes of others", "do not follow", 32, 5, 8},
-        {"a first that begins later", "do not follow", 144, 1, 8},
-        {"a second that begins first", "do not follow", 160, 0, 8},
-        {"a second behind the end", "do not follow", 160, 5, 8},
-        {"a name without an end", "has no end", 40, -1, 64},
+        {"a version", "of version 4", 8, 4, 4, "of version 4"},
+        {"no version", "of version 0", 8, 0, 4, "of version 0"},
+        {"a mask that is not there", "promises", 8, 2, 4, "are zeros; byte 112 is"},
+        {"a newer header", "are zeros; byte 104 is 1", 104, 1, 4, NULL},
+        {"a width", "with 3 bytes each", 12, 3, 4, "with 3 bytes each"},
+        {"no tokens", "promises", 16, 0, 8, NULL},
+        {"a token more", "promises", 16, 9, 8, NULL},
+        {"tokens beyond all", "promises", 16, INT64_MAX, 8, NULL},
+        {"documents beyond all", "promises", 24, INT64_MAX / 8, 8, NULL},
+        {"no documents", "promises", 24, 0, 8, NULL},
+        {"negative bytes", "promises", 32, -1, 8, NULL},
+        {"bytes of none", "10 bytes less than the 20", 32, 20, 8, NULL},
+        {"bytes of others", "do not follow", 32, 5, 8, NULL},
+        {"a first that begins later", "do not follow", 144, 1, 8, NULL},
+        {"a second that begins first", "do not follow", 160, 0, 8, NULL},
+        {"a second behind the end", "do not follow", 160, 5, 8, NULL},
+        {"a name without an end", "has no end", 40, -1, 64, NULL},
     };
     GxError err = GX_ZERO;
     GxTokenFile f;
     char *text;
     int64_t n;
     write_file("good.tokens", ids, 5, begin, 2);
-    CHECK(gx_file_read(at("good.tokens"), 1 << 20, &text, &n, &err) == GX_OK && n == 144 + 32, "%ld bytes", (long)n);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char bad[176];
-        memcpy(bad, text, sizeof bad);
-        if (cases[i].bytes == 64) memset(bad + cases[i].offset, 'x', 64);
-        else memcpy(bad + cases[i].offset, &cases[i].value, (size_t)cases[i].bytes);
-        put("bad.tokens", bad, sizeof bad);
-        refused(&err, open_file(&f, "bad.tokens", &err), GX_ERR_FORMAT, cases[i].says, cases[i].what);
+    make_older("good.tokens", "older.tokens"); // where no checksum stands before what is looked at
+    for (int is_older = 0; is_older < 2; is_older++) {
+        CHECK(gx_file_read(at(is_older ? "older.tokens" : "good.tokens"), 1 << 20, &text, &n, &err) == GX_OK &&
+                  n == 144 + 32 + (is_older ? 0 : 8),
+              "%ld bytes", (long)n);
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            char bad[184];
+            memcpy(bad, text, (size_t)n);
+            if (cases[i].bytes == 64) memset(bad + cases[i].offset, 'x', 64);
+            else memcpy(bad + cases[i].offset, &cases[i].value, (size_t)cases[i].bytes);
+            put("bad.tokens", bad, n);
+            refused(&err, open_file(&f, "bad.tokens", &err), GX_ERR_FORMAT,
+                    is_older            ? cases[i].says
+                    : cases[i].says_now ? cases[i].says_now
+                                        : "bad.tokens is damaged, or was changed",
+                    cases[i].what);
+        }
+        for (int64_t cut = 8; cut < n; cut += 7) {
+            put("bad.tokens", text, cut);
+            refused(&err, open_file(&f, "bad.tokens", &err), GX_ERR_FORMAT, "bytes", "one that was cut off");
+        }
+        free(text);
     }
-    for (int64_t cut = 8; cut < n; cut += 7) {
-        put("bad.tokens", text, cut);
-        refused(&err, open_file(&f, "bad.tokens", &err), GX_ERR_FORMAT, "bytes", "one that was cut off");
-    }
-    free(text);
 }
 
 // ---- texts ---------------------------------------------------------------------------------------------------------
@@ -434,7 +618,7 @@ TEST(a_file_that_is_written_in_parts_has_the_bytes_of_one_that_was_written_at_on
     bpe.end = -1;
     GxTokenDocument one = {0, 3}; // the widest part decides
     static const int32_t ids[2][2] = {{7, 65536}, {8, 9}};
-    GxTokenFile f = {0, 2, 1, 3, "x", 0, &one, 0, 0, 0, 0};
+    GxTokenFile f = {0, 2, 1, 3, "x", 0, &one, 0, 0, 0, 0, 0, 0, NULL, NULL};
     const char *part[] = {at("wide.0"), at("wide.1")};
     CHECK(gx_token_file_write(part[0], &f, ids[0], NULL, &err) == GX_OK &&
               gx_token_file_write(part[1], &f, ids[1], NULL, &err) == GX_OK &&
@@ -1014,7 +1198,7 @@ TEST(documents_of_a_bin_file_are_between_the_tokenizers_own_tokens)
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         static int32_t ids[4000];
         GxTokenDocument document[17];
-        GxTokenFile f = {0, 0, 16, c.file.bytes, "", 0, document, 0, 0, 0, 0};
+        GxTokenFile f = {0, 0, 16, c.file.bytes, "", 0, document, 0, 0, 0, 0, 0, 0, NULL, NULL};
         GxDataset ours, bin;
         for (int i = 0; i < 16; i++) {
             document[i].begin = f.tokens, document[i].bytes = c.file.document[i].bytes;

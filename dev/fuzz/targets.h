@@ -855,14 +855,15 @@ static void corpus_windows(const GxDataset *d, const GxTokenizer *t, int64_t T)
         for (int64_t w = 0; parts[part]->n && w < gx_min(gx_dataset_windows(parts[part], T), 50); w++) {
             GxError e = GX_ZERO;
             const int64_t at = parts[part]->begin + w * T;
-            if ((part ? gx_dataset_window(d, w, T, tokens, labels, 1, &e)
-                      : gx_dataset_sample(d, 1, w, T, tokens, labels, 1, &e)) != GX_OK) {
+            GxStatus status = part ? gx_dataset_window(d, w, T, tokens, labels, 1, &e)
+                                   : gx_dataset_sample(d, 1, w, T, tokens, labels, 1, &e);
+            if (status == GX_OK) gx_dataset_documents(d, at, T, tokens, documents, labels, -100, 1);
+            if (status == GX_OK) status = gx_dataset_mask(d, at, T, labels, -100, 1, &e);
+            if (status != GX_OK) {
                 const char *const names[] = {d->path, NULL};
                 expect_message(&e, names);
                 continue;
             }
-            gx_dataset_documents(d, at, T, tokens, documents, labels, -100, 1);
-            EXPECT(gx_dataset_mask(d, at, T, labels, -100, 1, &e) == GX_OK, "%s", e.message);
             for (int64_t i = 0; i < T; i++) {
                 EXPECT(tokens[i] >= 0 && tokens[i] < t->vocab_size, "token %d", tokens[i]);
                 EXPECT(labels[i] == -100 || (labels[i] >= 0 && labels[i] < t->vocab_size), "label %d", labels[i]);
@@ -911,6 +912,17 @@ static void corpus_write_parts(const Case *c, const GxTokenizer *t, int64_t piec
     if (gx_path_is_folder("pieces.tokens.parts")) gx_folder_remove("pieces.tokens.parts", &e);
 }
 
+// The file of tokens as one of version 1 or 2, whose contents no checksum stands before: so they are looked at.
+static void corpus_write_older(const Case *c, const char *path)
+{
+    static unsigned char p[BYTES_MOST];
+    const Bytes *b = case_part(c, "corpus.tokens");
+    const int64_t n = b->n < 128 ? b->n : gx_max(128, b->n - 8); // a file so small has one checksum at its end
+    memcpy(p, b->p, (size_t)n);
+    if (b->n >= 128) p[8] = p[104] ? 2 : 1, memset(p + 104, 0, 24);
+    put(path, p, n);
+}
+
 // Lines as a corpus, what is written of it, and a file of tokens as it may be.
 static int corpus_run(const Case *c)
 {
@@ -927,6 +939,8 @@ static int corpus_run(const Case *c)
     const char *const names[] = {"corpus.jsonl", NULL};
     put_part(c, ".", "corpus.jsonl"), put_part(c, ".", "corpus.tokens"), put_part(c, ".", "corpus.bin");
     int status = takes_part ? corpus_open("corpus.tokens", &bytes, fraction, T) : REFUSED;
+    corpus_write_older(c, "older.tokens");
+    if (takes_part && corpus_open("older.tokens", &bytes, fraction, T) == ACCEPTED) status = ACCEPTED;
     if (takes_part && corpus_open("corpus.bin", &words, fraction, T) == ACCEPTED) status = ACCEPTED;
     if (gx_corpus_open(&corpus, "corpus.jsonl", &bytes, 1, NULL, &e) != GX_OK) {
         expect_message(&e, names);

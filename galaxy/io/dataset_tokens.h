@@ -154,6 +154,16 @@ static GxStatus gx__dataset_mark_bin(GxDataset *d, const GxTokenizer *t, int64_t
     return gx_dataset_check(d, T, err);
 }
 
+// Files of earlier versions have none.
+static void gx__dataset_note_checksums(const GxDataset *d, const GxLogger *log)
+{
+    if (!d->file.tokens || d->file.is_bin || d->file.hash) return;
+    gx_log(log, GX_LOG_INFO,
+           "%s is of version %d of files of tokens, which have no checksums: damage to it would not be noticed; "
+           "./tokenize --corpus makes it again, with them",
+           d->path, d->file.version);
+}
+
 GxStatus gx_dataset_open_any(GxDataset *d, const char *path, const GxTokenizer *t, double validation_fraction,
                              int64_t T, int threads, const GxLogger *log, GxError *err)
 {
@@ -162,6 +172,7 @@ GxStatus gx_dataset_open_any(GxDataset *d, const char *path, const GxTokenizer *
     GX_TRY(gx_dataset_open(d, path, validation_fraction, T, err));
     GxStatus status = gx__dataset_check_tokenizer(d, t, err);
     d->file.vocab = t->vocab_size;
+    if (status == GX_OK) gx__dataset_note_checksums(d, log);
     if (status == GX_OK && d->file.is_bin) status = gx__dataset_mark_bin(d, t, T, err);
     if (status == GX_OK && !d->file.tokens && t->kind != &gx_byte_tokens) status = gx_dataset_tokenize(d, t, T, err);
     if (status != GX_OK) gx_dataset_close(d);

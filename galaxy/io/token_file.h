@@ -1,13 +1,20 @@
 // token_file.h: a corpus as tokens in a file: what `tokenize --corpus` writes once and a training reads many times,
 // where it needs them.
 //
-//     "GXTOKENS" | u32 version, 1 or 2 | u32 bytes of a token, 2 or 4 | i64 tokens | i64 documents | i64 bytes of their
-//     texts | char tokenizer[64], its identity, 0 behind it | zeros up to byte 128 | the tokens | zeros up to a
-//     multiple of 8 | for each document {i64 its first token, i64 bytes of its text} | version 2: its mask: bit t % 8
-//     of byte t / 8 is 1 where token t is learned, 0 where it is only read (a prompt) | zeros up to a multiple of 8
+//     "GXTOKENS" | u32 version, 3 | u32 bytes of a token, 2 or 4 | i64 tokens | i64 documents | i64 bytes of their
+//     texts | char tokenizer[64], its identity, 0 behind it | u32 1 where there is a mask, else 0 | u32 0 | u64
+//     checksum of the table at the end | u64 checksum of the 120 bytes before | the tokens | zeros up to a multiple of
+//     8 | for each document {i64 its first token, i64 bytes of its text} | its mask: bit t % 8 of byte t / 8 is 1 where
+//     token t is learned, 0 where it is only read (a prompt) | zeros up to a multiple of 8 | the table: u64 checksum of
+//     each 65536 bytes between the header and the table
 //
-// Version 2 is written where there is a mask, and nowhere else. Little-endian. Documents follow one another without
-// gaps, and each has a token at least.
+// Little-endian. Documents follow one another without gaps, and each has a token at least. A checksum is FNV-1a of 64
+// bits. A block is compared with its own when something of it is read for the first time: each is read once more in the
+// life of a program, and none when a file is opened but those that say where documents are. So a byte that was changed,
+// a block of zeros or one of another file is an error of whoever reads it, and never trained on.
+//
+// Files of version 1 (without a mask) and 2 (with one) end before the table, have zeros from byte 104 to 128, and are
+// read as they are: a wrong size is noticed, other damage is not.
 //
 // Files of llm.c's are read, too (.bin: dataloader.h and dev/data there): 256 i32 {magic 20240520, version 1, tokens}
 // and ids of 2 bytes, or {20240801, 7, tokens} and ids of 4. They say neither which tokenizer their ids are of nor
@@ -36,13 +43,17 @@ typedef struct {
     int is_bin;
     int32_t begins, ends;
     int has_mask;
+    int version;             // of our own format
+    uint64_t hash;           // of the header, in which the checksums of all else are; without checksums 0
+    uint64_t *block;         // the table; NULL: there are no checksums
+    unsigned char *is_whole; // of each block: 1: it was compared with its checksum
 } GxTokenFile;
 
 int gx_token_file_is_one(int fd); // 1: it begins as one, of either kind
-// Reads and checks all but the tokens. fd: of `path`, a regular file of so many bytes. Close it.
+// Reads and checks all but the tokens and the mask. fd: of `path`, a regular file of so many bytes. Close it.
 GxStatus gx_token_file_open(GxTokenFile *f, int fd, const char *path, int64_t bytes, GxError *err);
 void gx_token_file_close(GxTokenFile *f); // also of one that is all zero
-// Tokens [at, at + n).
+// Tokens [at, at + n). A block that is not what was written is GX_ERR_FORMAT. One reader at a time.
 GxStatus gx_token_file_read(const GxTokenFile *f, int fd, const char *path, int64_t at, int64_t n, int32_t *out,
                             GxError *err);
 // is_learned[n]: 1 where token at + i is, 0 where it is not. Of a file that has a mask.
@@ -66,7 +77,11 @@ GX_END
 #include <string.h>
 #include <unistd.h>
 
-enum { GX__TOKEN_FILE_CHUNK = 1 << 12 }; // tokens that are converted at a time
+enum {
+    GX__TOKEN_FILE_CHUNK = 1 << 12, // tokens that are converted at a time
+    GX__TOKEN_FILE_BLOCK = 1 << 16, // bytes that share a checksum
+    GX__TOKEN_FILE_SUMMED = 120     // bytes of the header that its own checksum is of
+};
 static const char gx__token_file_magic[9] = "GXTOKENS";
 
 static const struct {
@@ -103,27 +118,86 @@ static int64_t gx__token_file_mask(const GxTokenFile *f) // where the mask begin
     return gx__token_file_table(f) + 16 * f->documents;
 }
 
-static int64_t gx__token_file_end(const GxTokenFile *f)
+static int64_t gx__token_file_sums(const GxTokenFile *f) // where the table of checksums begins, or an older file ends
 {
     return gx__token_file_mask(f) + (f->has_mask ? gx_round_up(gx_ceil_div(f->tokens, 8), 8) : 0);
 }
 
+static int64_t gx__token_file_blocks(const GxTokenFile *f)
+{
+    return gx_ceil_div(gx__token_file_sums(f) - GX_TOKEN_FILE_HEADER, GX__TOKEN_FILE_BLOCK);
+}
+
+static int64_t gx__token_file_end(const GxTokenFile *f)
+{
+    return gx__token_file_sums(f) + (f->version < 3 ? 0 : 8 * gx__token_file_blocks(f));
+}
+
 // ---- reading -------------------------------------------------------------------------------------------------------
+
+// at, n: the bytes that were read.
+static GxStatus gx__token_file_compare(uint64_t found, uint64_t written, const char *path, int64_t at, int64_t n,
+                                       GxError *err)
+{
+    if (found == written) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT,
+                   "%s is damaged, or was changed: bytes %ld to %ld are not those that were written (their checksum is "
+                   "%016lx; expected %016lx); copy it again from where it is whole, or make it again (./tokenize "
+                   "--corpus)",
+                   path, (long)at, (long)(at + n - 1), (unsigned long)found, (unsigned long)written);
+}
+
+// Compares the blocks that `bytes` of the file from `offset` on are in, each once. data: these bytes.
+static GxStatus gx__token_file_check(const GxTokenFile *f, int fd, const char *path, const char *data, int64_t bytes,
+                                     int64_t offset, GxError *err)
+{
+    char block[GX__TOKEN_FILE_BLOCK];
+    const int64_t sums = gx__token_file_sums(f), end = offset + bytes;
+    int64_t i = (offset - GX_TOKEN_FILE_HEADER) / GX__TOKEN_FILE_BLOCK, at;
+    for (; (at = GX_TOKEN_FILE_HEADER + i * GX__TOKEN_FILE_BLOCK) < end; i++) {
+        const int64_t n = gx_min(GX__TOKEN_FILE_BLOCK, sums - at);
+        const int is_there = at >= offset && at + n <= end;
+        if (f->is_whole[i]) continue;
+        if (!is_there) GX_TRY(gx_file_read_at(fd, path, block, n, at, err));
+        const uint64_t found = gx_hash(GX_HASH_START, is_there ? data + (at - offset) : block, n);
+        GX_TRY(gx__token_file_compare(found, f->block[i], path, at, n, err));
+        f->is_whole[i] = 1;
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__token_file_get(const GxTokenFile *f, int fd, const char *path, void *out, int64_t bytes,
+                                   int64_t offset, GxError *err)
+{
+    GX_TRY(gx_file_read_at(fd, path, out, bytes, offset, err));
+    return f->block ? gx__token_file_check(f, fd, path, (const char *)out, bytes, offset, err) : GX_OK;
+}
 
 static GxStatus gx__token_file_header(GxTokenFile *f, const unsigned char *header, const char *path, int64_t bytes,
                                       GxError *err)
 {
-    uint32_t version, width;
+    uint32_t version, width, has_mask;
     int64_t counts[3];
+    uint64_t sum;
     memcpy(&version, header + 8, 4), memcpy(&width, header + 12, 4), memcpy(counts, header + 16, sizeof counts);
-    memcpy(f->tokenizer, header + 40, sizeof f->tokenizer);
-    if (version < 1 || version > 2 || (width != 2 && width != 4))
-        return GX_FAIL(
-            err, GX_ERR_FORMAT,
-            "%s: a file of tokens of version %lu with %lu bytes each; expected version 1 or 2, and 2 or 4 bytes: "
-            "make it again with this library's ./tokenize",
-            path, (unsigned long)version, (unsigned long)width);
-    f->has_mask = version == 2;
+    memcpy(f->tokenizer, header + 40, sizeof f->tokenizer), memcpy(&has_mask, header + 104, 4);
+    memcpy(&sum, header + GX__TOKEN_FILE_SUMMED, 8);
+    if (version < 1 || version > 3 || (width != 2 && width != 4))
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s: a file of tokens of version %lu with %lu bytes each; expected version 1 to 3, and 2 or 4 "
+                       "bytes: make it again with this library's ./tokenize",
+                       path, (unsigned long)version, (unsigned long)width);
+    for (int i = 104; i < GX_TOKEN_FILE_HEADER && version < 3; i++)
+        if (header[i])
+            return GX_FAIL(err, GX_ERR_FORMAT,
+                           "%s: a file of tokens of version %lu, whose bytes 104 to 127 are zeros; byte %d is %d: it "
+                           "was changed",
+                           path, (unsigned long)version, i, header[i]);
+    f->version = (int)version, f->has_mask = version == 2 || (version == 3 && has_mask);
+    if (version == 3)
+        GX_TRY(gx__token_file_compare(gx_hash(GX_HASH_START, header, GX__TOKEN_FILE_SUMMED), sum, path, 0,
+                                      GX__TOKEN_FILE_SUMMED, err));
+    if (version == 3) f->hash = gx_hash(GX_HASH_START, header, GX_TOKEN_FILE_HEADER);
     f->width = (int)width, f->tokens = counts[0], f->documents = counts[1], f->bytes = counts[2];
     if (!memchr(f->tokenizer, 0, sizeof f->tokenizer))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: the tokenizer's identity has no end", path);
@@ -134,6 +208,18 @@ static GxStatus gx__token_file_header(GxTokenFile *f, const unsigned char *heade
                        "promises: it was cut off, or changed",
                        path, (long)bytes, (long)f->tokens, f->width, (long)f->documents);
     return GX_OK;
+}
+
+// written: the table's own checksum.
+static GxStatus gx__token_file_read_sums(GxTokenFile *f, int fd, const char *path, uint64_t written, GxError *err)
+{
+    const int64_t blocks = gx__token_file_blocks(f), at = gx__token_file_sums(f);
+    f->block = (uint64_t *)malloc((size_t)blocks * sizeof *f->block);
+    f->is_whole = (unsigned char *)calloc((size_t)blocks, 1);
+    if (!f->block || !f->is_whole)
+        return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the checksums of %ld blocks", (long)blocks);
+    GX_TRY(gx_file_read_at(fd, path, f->block, 8 * blocks, at, err));
+    return gx__token_file_compare(gx_hash(GX_HASH_START, f->block, 8 * blocks), written, path, at, 8 * blocks, err);
 }
 
 static GxStatus gx__token_file_check_documents(const GxTokenFile *f, const char *path, GxError *err)
@@ -187,6 +273,7 @@ static GxStatus gx__token_file_open(GxTokenFile *f, int fd, const char *path, in
 {
     unsigned char header[GX_TOKEN_FILE_HEADER];
     uint32_t magic = 0;
+    uint64_t sum;
     if (bytes >= 4) GX_TRY(gx_file_read_at(fd, path, &magic, 4, 0, err));
     if (gx__token_file_is_bin(magic)) return gx__token_file_open_bin(f, fd, path, bytes, err);
     if (bytes < GX_TOKEN_FILE_HEADER)
@@ -194,9 +281,11 @@ static GxStatus gx__token_file_open(GxTokenFile *f, int fd, const char *path, in
                        GX_TOKEN_FILE_HEADER);
     GX_TRY(gx_file_read_at(fd, path, header, sizeof header, 0, err));
     GX_TRY(gx__token_file_header(f, header, path, bytes, err));
+    memcpy(&sum, header + GX__TOKEN_FILE_SUMMED - 8, 8);
+    if (f->version == 3) GX_TRY(gx__token_file_read_sums(f, fd, path, sum, err));
     f->document = (GxTokenDocument *)malloc((size_t)(f->documents + 1) * sizeof *f->document);
     if (!f->document) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld documents", (long)f->documents);
-    GX_TRY(gx_file_read_at(fd, path, f->document, 16 * f->documents, gx__token_file_table(f), err));
+    GX_TRY(gx__token_file_get(f, fd, path, f->document, 16 * f->documents, gx__token_file_table(f), err));
     f->document[f->documents].begin = f->tokens, f->document[f->documents].bytes = 0;
     return gx__token_file_check_documents(f, path, err);
 }
@@ -211,7 +300,7 @@ GxStatus gx_token_file_open(GxTokenFile *f, int fd, const char *path, int64_t by
 
 void gx_token_file_close(GxTokenFile *f)
 {
-    free(f->document);
+    free(f->document), free(f->block), free(f->is_whole);
     memset(f, 0, sizeof *f);
 }
 
@@ -220,10 +309,10 @@ static GxStatus gx__token_file_read(const GxTokenFile *f, int fd, const char *pa
 {
     uint16_t narrow[GX__TOKEN_FILE_CHUNK];
     const int64_t begin = gx__token_file_begin(f);
-    if (f->width == 4) return gx_file_read_at(fd, path, out, 4 * n, begin + 4 * at, err);
+    if (f->width == 4) return gx__token_file_get(f, fd, path, out, 4 * n, begin + 4 * at, err);
     for (int64_t first = 0, some; first < n; first += some) {
         some = gx_min(GX__TOKEN_FILE_CHUNK, n - first);
-        GX_TRY(gx_file_read_at(fd, path, narrow, 2 * some, begin + 2 * (at + first), err));
+        GX_TRY(gx__token_file_get(f, fd, path, narrow, 2 * some, begin + 2 * (at + first), err));
         for (int64_t i = 0; i < some; i++) out[first + i] = narrow[i];
     }
     return GX_OK;
@@ -249,8 +338,8 @@ GxStatus gx_token_file_read_mask(const GxTokenFile *f, int fd, const char *path,
     for (int64_t done = 0, some; done < n; done += some) {
         const int64_t byte = (at + done) / 8, first = 8 * byte;
         some = gx_min(8 * GX__TOKEN_FILE_CHUNK - (at + done - first), n - done);
-        GX_TRY(
-            gx_file_read_at(fd, path, bits, (at + done + some - 1) / 8 - byte + 1, gx__token_file_mask(f) + byte, err));
+        GX_TRY(gx__token_file_get(f, fd, path, bits, (at + done + some - 1) / 8 - byte + 1,
+                                  gx__token_file_mask(f) + byte, err));
         for (int64_t i = at + done; i < at + done + some; i++)
             is_learned[i - at] = bits[(i - first) / 8] >> (i % 8) & 1;
     }
@@ -259,76 +348,124 @@ GxStatus gx_token_file_read_mask(const GxTokenFile *f, int fd, const char *path,
 
 // ---- writing -------------------------------------------------------------------------------------------------------
 
-// Tokens [at, at + n).
-static GxStatus gx__token_file_write_tokens(const GxNewFile *file, const GxTokenFile *f, const int32_t *ids, int64_t at,
-                                            int64_t n, GxError *err)
+// A new file, written from its tokens to its end, then the header.
+typedef struct {
+    const GxNewFile *file;
+    const GxTokenFile *f;
+    uint64_t *block; // checksums of what is written so far
+    int64_t at;      // bytes behind the header that are
+} gx__TokenFileOut;
+
+static GxStatus gx__token_file_put(gx__TokenFileOut *o, const void *data, int64_t bytes, GxError *err)
 {
-    uint16_t narrow[GX__TOKEN_FILE_CHUNK];
-    if (f->width == 4) return gx_file_write_at(file->fd, file->path, ids, 4 * n, GX_TOKEN_FILE_HEADER + 4 * at, err);
-    for (int64_t first = 0, some; first < n; first += some) {
-        some = gx_min(GX__TOKEN_FILE_CHUNK, n - first);
-        for (int64_t i = 0; i < some; i++) narrow[i] = (uint16_t)ids[first + i];
-        GX_TRY(gx_file_write_at(file->fd, file->path, narrow, 2 * some, GX_TOKEN_FILE_HEADER + 2 * (at + first), err));
+    const char *p = (const char *)data;
+    GX_TRY(gx_file_write_at(o->file->fd, o->file->path, data, bytes, GX_TOKEN_FILE_HEADER + o->at, err));
+    for (int64_t done = 0, n; done < bytes; done += n, o->at += n) {
+        uint64_t *sum = &o->block[o->at / GX__TOKEN_FILE_BLOCK];
+        const int64_t begun = o->at % GX__TOKEN_FILE_BLOCK;
+        n = gx_min(GX__TOKEN_FILE_BLOCK - begun, bytes - done);
+        *sum = gx_hash(begun ? *sum : GX_HASH_START, p + done, n);
     }
     return GX_OK;
 }
 
-// And the zeros behind the tokens.
-static GxStatus gx__token_file_write_header(const GxNewFile *file, const GxTokenFile *f, GxError *err)
+static GxStatus gx__token_file_put_zeros(gx__TokenFileOut *o, GxError *err) // up to a multiple of 8
 {
     static const char zeros[8] = {0};
+    return gx__token_file_put(o, zeros, gx_round_up(o->at, 8) - o->at, err);
+}
+
+static GxStatus gx__token_file_put_tokens(gx__TokenFileOut *o, const int32_t *ids, int64_t n, GxError *err)
+{
+    uint16_t narrow[GX__TOKEN_FILE_CHUNK];
+    if (o->f->width == 4) return gx__token_file_put(o, ids, 4 * n, err);
+    for (int64_t first = 0, some; first < n; first += some) {
+        some = gx_min(GX__TOKEN_FILE_CHUNK, n - first);
+        for (int64_t i = 0; i < some; i++) narrow[i] = (uint16_t)ids[first + i];
+        GX_TRY(gx__token_file_put(o, narrow, 2 * some, err));
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__token_file_put_mask(gx__TokenFileOut *o, const unsigned char *mask, GxError *err)
+{
+    const int64_t n = gx_ceil_div(o->f->tokens, 8);
+    const unsigned char last = (unsigned char)(mask[n - 1] & (0xFF >> (8 * n - o->f->tokens)));
+    GX_TRY(gx__token_file_put(o, mask, n - 1, err));
+    GX_TRY(gx__token_file_put(o, &last, 1, err));
+    return gx__token_file_put_zeros(o, err);
+}
+
+// The table and the header.
+static GxStatus gx__token_file_put_sums(const gx__TokenFileOut *o, GxError *err)
+{
+    const GxTokenFile *f = o->f;
+    const GxNewFile *file = o->file;
     char header[GX_TOKEN_FILE_HEADER] = {0};
-    const uint32_t version = f->has_mask ? 2 : 1, width = (uint32_t)f->width;
-    const int64_t counts[3] = {f->tokens, f->documents, f->bytes}, table = gx__token_file_table(f),
-                  end = GX_TOKEN_FILE_HEADER + f->tokens * f->width;
+    const uint32_t version = 3, width = (uint32_t)f->width, has_mask = f->has_mask != 0;
+    const int64_t counts[3] = {f->tokens, f->documents, f->bytes}, table = 8 * gx__token_file_blocks(f);
+    const uint64_t sum = gx_hash(GX_HASH_START, o->block, table);
     memcpy(header, gx__token_file_magic, 8), memcpy(header + 8, &version, 4), memcpy(header + 12, &width, 4);
     memcpy(header + 16, counts, sizeof counts), memcpy(header + 40, f->tokenizer, sizeof f->tokenizer);
-    GX_TRY(gx_file_write_at(file->fd, file->path, header, sizeof header, 0, err));
-    return gx_file_write_at(file->fd, file->path, zeros, table - end, end, err);
+    memcpy(header + 104, &has_mask, 4), memcpy(header + GX__TOKEN_FILE_SUMMED - 8, &sum, 8);
+    const uint64_t own = gx_hash(GX_HASH_START, header, GX__TOKEN_FILE_SUMMED);
+    memcpy(header + GX__TOKEN_FILE_SUMMED, &own, 8);
+    GX_TRY(gx_file_write_at(file->fd, file->path, o->block, table, gx__token_file_sums(f), err));
+    return gx_file_write_at(file->fd, file->path, header, sizeof header, 0, err);
 }
 
-static GxStatus gx__token_file_write_mask(const GxNewFile *file, const GxTokenFile *f, const unsigned char *mask,
-                                          GxError *err)
+// put: writes the tokens and all that follows them, but the table. The file appears when it is whole.
+static GxStatus gx__token_file_make(const char *path, const GxTokenFile *f,
+                                    GxStatus (*put)(gx__TokenFileOut *o, const void *user, GxError *err),
+                                    const void *user, GxError *err)
 {
-    static const char zeros[8] = {0};
-    const int64_t begin = gx__token_file_mask(f), end = gx__token_file_end(f), n = gx_ceil_div(f->tokens, 8);
-    const unsigned char last = (unsigned char)(mask[n - 1] & (0xFF >> (8 * n - f->tokens)));
-    GX_TRY(gx_file_write_at(file->fd, file->path, mask, n - 1, begin, err));
-    GX_TRY(gx_file_write_at(file->fd, file->path, &last, 1, begin + n - 1, err));
-    return gx_file_write_at(file->fd, file->path, zeros, end - begin - n, begin + n, err);
-}
-
-static GxStatus gx__token_file_write_all(const GxNewFile *file, const GxTokenFile *f, const int32_t *ids,
-                                         const unsigned char *mask, GxError *err)
-{
-    GX_TRY(gx__token_file_write_header(file, f, err));
-    GX_TRY(gx__token_file_write_tokens(file, f, ids, 0, f->tokens, err));
-    GX_TRY(gx_file_write_at(file->fd, file->path, f->document, 16 * f->documents, gx__token_file_table(f), err));
-    return mask ? gx__token_file_write_mask(file, f, mask, err) : GX_OK;
-}
-
-GxStatus gx_token_file_write(const char *path, const GxTokenFile *f, const int32_t *ids, const unsigned char *mask,
-                             GxError *err)
-{
-    GxTokenFile of = *f;
     GxNewFile file;
-    of.width = 2, of.has_mask = mask != NULL;
-    for (int64_t i = 0; i < f->tokens; i++)
-        if (ids[i] > UINT16_MAX) of.width = 4;
+    gx__TokenFileOut o = {&file, f, NULL, 0};
     GX_TRY(gx_file_create(&file, path, err));
-    GxStatus status = gx__token_file_write_all(&file, &of, ids, mask, err);
+    o.block = (uint64_t *)calloc((size_t)gx__token_file_blocks(f), sizeof *o.block);
+    GxStatus status = o.block ? put(&o, user, err) : GX_FAIL(err, GX_ERR_MEMORY, "no memory for checksums");
+    if (status == GX_OK) status = gx__token_file_put_sums(&o, err);
+    free(o.block);
     if (status == GX_OK) return gx_file_commit(&file, err);
     gx_file_abandon(&file);
     return status;
 }
 
+typedef struct {
+    const int32_t *ids;
+    const unsigned char *mask;
+} gx__TokenFileContents;
+
+static GxStatus gx__token_file_put_all(gx__TokenFileOut *o, const void *contents, GxError *err)
+{
+    const gx__TokenFileContents *c = (const gx__TokenFileContents *)contents;
+    GX_TRY(gx__token_file_put_tokens(o, c->ids, o->f->tokens, err));
+    GX_TRY(gx__token_file_put_zeros(o, err));
+    GX_TRY(gx__token_file_put(o, o->f->document, 16 * o->f->documents, err));
+    return c->mask ? gx__token_file_put_mask(o, c->mask, err) : GX_OK;
+}
+
+GxStatus gx_token_file_write(const char *path, const GxTokenFile *f, const int32_t *ids, const unsigned char *mask,
+                             GxError *err)
+{
+    const gx__TokenFileContents contents = {ids, mask};
+    GxTokenFile of = *f;
+    of.width = 2, of.has_mask = mask != NULL;
+    for (int64_t i = 0; i < f->tokens; i++)
+        if (ids[i] > UINT16_MAX) of.width = 4;
+    return gx__token_file_make(path, &of, gx__token_file_put_all, &contents, err);
+}
+
 // ---- joining -------------------------------------------------------------------------------------------------------
 
-typedef struct { // what is done with a part, in the file that they become
-    const GxNewFile *file;
+typedef struct {
+    const char *const *part;
+    int64_t n;
     GxTokenFile *all;
-    int64_t tokens, documents; // of the parts before
+    gx__TokenFileOut *out; // NULL: parts are only counted
+    int64_t tokens;        // of the parts before
 } gx__TokenFileJoin;
+typedef GxStatus gx__TokenFileLook(gx__TokenFileJoin *j, GxTokenFile *f, int fd, const char *path, GxError *err);
 
 static GxStatus gx__token_file_count_part(gx__TokenFileJoin *j, GxTokenFile *f, int fd, const char *path, GxError *err)
 {
@@ -343,52 +480,57 @@ static GxStatus gx__token_file_count_part(gx__TokenFileJoin *j, GxTokenFile *f, 
     return GX_OK;
 }
 
-static GxStatus gx__token_file_copy_part(gx__TokenFileJoin *j, GxTokenFile *f, int fd, const char *path, GxError *err)
+static GxStatus gx__token_file_copy_tokens(gx__TokenFileJoin *j, GxTokenFile *f, int fd, const char *path, GxError *err)
 {
     int32_t ids[GX__TOKEN_FILE_CHUNK];
     for (int64_t at = 0, n; at < f->tokens; at += n) {
         n = gx_min(GX__TOKEN_FILE_CHUNK, f->tokens - at);
         GX_TRY(gx_token_file_read(f, fd, path, at, n, ids, err));
-        GX_TRY(gx__token_file_write_tokens(j->file, j->all, ids, j->tokens + at, n, err));
+        GX_TRY(gx__token_file_put_tokens(j->out, ids, n, err));
     }
-    for (int64_t i = 0; i < f->documents; i++) f->document[i].begin += j->tokens;
-    GX_TRY(gx_file_write_at(j->file->fd, j->file->path, f->document, 16 * f->documents,
-                            gx__token_file_table(j->all) + 16 * j->documents, err));
-    j->tokens += f->tokens, j->documents += f->documents;
     return GX_OK;
 }
 
-static GxStatus gx__token_file_each_part(gx__TokenFileJoin *j, const char *const *part, int64_t n,
-                                         GxStatus (*look)(gx__TokenFileJoin *j, GxTokenFile *f, int fd,
-                                                          const char *path, GxError *err),
-                                         GxError *err)
+static GxStatus gx__token_file_copy_documents(gx__TokenFileJoin *j, GxTokenFile *f, int fd, const char *path,
+                                              GxError *err)
+{
+    (void)fd, (void)path;
+    for (int64_t i = 0; i < f->documents; i++) f->document[i].begin += j->tokens;
+    j->tokens += f->tokens;
+    return gx__token_file_put(j->out, f->document, 16 * f->documents, err);
+}
+
+static GxStatus gx__token_file_each_part(gx__TokenFileJoin *j, gx__TokenFileLook *look, GxError *err)
 {
     GxStatus status = GX_OK;
-    for (int64_t i = 0; i < n && status == GX_OK; i++) {
+    for (int64_t i = 0; i < j->n && status == GX_OK; i++) {
         int fd;
         int64_t bytes;
         GxTokenFile f;
-        GX_TRY(gx_file_open(part[i], &fd, &bytes, err));
-        status = gx_token_file_open(&f, fd, part[i], bytes, err);
-        if (status == GX_OK) status = look(j, &f, fd, part[i], err);
+        GX_TRY(gx_file_open(j->part[i], &fd, &bytes, err));
+        status = gx_token_file_open(&f, fd, j->part[i], bytes, err);
+        if (status == GX_OK) status = look(j, &f, fd, j->part[i], err);
         gx_token_file_close(&f);
         close(fd);
     }
     return status;
 }
 
+static GxStatus gx__token_file_put_parts(gx__TokenFileOut *o, const void *join, GxError *err)
+{
+    gx__TokenFileJoin j = *(const gx__TokenFileJoin *)join;
+    j.out = o;
+    GX_TRY(gx__token_file_each_part(&j, gx__token_file_copy_tokens, err));
+    GX_TRY(gx__token_file_put_zeros(o, err));
+    return gx__token_file_each_part(&j, gx__token_file_copy_documents, err);
+}
+
 GxStatus gx_token_file_join(const char *path, const char *const *part, int64_t n, GxTokenFile *all, GxError *err)
 {
-    GxNewFile file;
-    gx__TokenFileJoin j = {&file, all, 0, 0};
+    gx__TokenFileJoin j = {part, n, all, NULL, 0};
     memset(all, 0, sizeof *all);
-    all->width = 2;
-    GX_TRY(gx__token_file_each_part(&j, part, n, gx__token_file_count_part, err));
-    GX_TRY(gx_file_create(&file, path, err));
-    GxStatus status = gx__token_file_write_header(&file, all, err);
-    if (status == GX_OK) status = gx__token_file_each_part(&j, part, n, gx__token_file_copy_part, err);
-    if (status == GX_OK) return gx_file_commit(&file, err);
-    gx_file_abandon(&file);
-    return status;
+    all->width = 2, all->version = 3;
+    GX_TRY(gx__token_file_each_part(&j, gx__token_file_count_part, err));
+    return gx__token_file_make(path, all, gx__token_file_put_parts, &j, err);
 }
 #endif
