@@ -486,6 +486,84 @@ TEST(a_dry_run_records_the_operations_collectives_and_bytes_of_the_real_one)
     }
 }
 
+static double no_clock(void *user)
+{
+    (void)user;
+    return 0;
+}
+static void count_event(void *user, const GxEvent *e, double seconds)
+{
+    (void)e, (void)seconds;
+    ++*(int64_t *)user;
+}
+
+// A window of `micro` micro-batches as the plan records it, or, event by event, the long way. Returns how many events
+// were recorded.
+static int64_t record_sums(const Layout *l, const Result *r, int rank, int micro, int totals_only, GxRecorder *recorder)
+{
+    TestModel *t = r->model;
+    GxContext dry = t->g;
+    GxDevice none = gx_device_none(t->g.device);
+    GxArena arena, host;
+    GxComm nobody = GX_ZERO;
+    GxRunner runner;
+    GxRunnerSpec spec = t->wish.spec;
+    GxStep step = GX_ZERO;
+    GxBatch batch[8];
+    int64_t events = 0;
+    memset(batch, 0, sizeof batch), memset(recorder, 0, sizeof *recorder);
+    for (int i = 0; i < micro; i++) {
+        batch[i].T = T, batch[i].B = l->samples[rank / l->tp], batch[i].runs = gx_runs_one(T, 0);
+        batch[i].tokens = batch[i].target[0].labels = t->tokens;
+    }
+    recorder->totals_only = totals_only;
+    recorder->clock = no_clock, recorder->timed = count_event, recorder->user = &events;
+    gx_arena_open_dry(&arena), gx_arena_open_dry(&host);
+    dry.device = &none, dry.arena = &arena, dry.recorder = recorder, dry.step = &step;
+    dry.host = none.shares_host_memory ? NULL : &host;
+    nobody.rank = rank, nobody.world = l->dp * l->tp;
+    gx_comm_open(&dry, &nobody);
+    spec.micro_batches = micro;
+    gx_runner_open(&dry, &runner, &t->m, &t->o, &spec);
+    gx_runner_take(&dry, &runner, T, l->samples[rank / l->tp], HEAD_CHUNK);
+    gx_runner_train(&dry, &runner, batch, NULL, NULL);
+    gx_recorder_settle(recorder);
+    CHECK(!gx_failed(&dry), "%s: rank %d, dry: %s", l->what, rank, dry.error.message);
+    gx_runner_close(&runner);
+    gx_comm_close(&dry);
+    return events;
+}
+
+// Whatever is between the first and the last is alike; of how many there are, the plan takes no longer.
+TEST(the_plan_of_a_window_is_that_of_its_micro_batches_one_by_one_in_the_time_of_three)
+{
+    for (int i = 0; i < MODES + 2; i++) {
+        Layout l = i == 0 ? test_layout(&test_serial, &data_parallel[0])
+                          : test_layout(test_modes[gx_min(i, MODES - 1)], &shapes[i % SHAPES]);
+        l.bottleneck = i == MODES, l.side = i == MODES + 1;
+        Rank rank[MAX_RANKS];
+        run_ranks(&l, rank);
+        for (int r = 0; r < l.dp * l.tp; r++) {
+            int64_t three = 0;
+            for (int micro = 1; micro <= 8; micro += 1 + (micro > 4)) {
+                GxRecorder whole, sums;
+                const int64_t all = record_sums(&l, &rank[r].result, r, micro, 0, &whole),
+                              some = record_sums(&l, &rank[r].result, r, micro, 1, &sums);
+                CHECK(whole.n == all && all > 0 && sums.flops == whole.flops && sums.bytes == whole.bytes &&
+                          sums.comm_bytes == whole.comm_bytes,
+                      "%s: rank %d, %d micro-batches: %g FLOPs, %g bytes, %ld sent; one by one %g, %g, %ld", l.what, r,
+                      micro, sums.flops, sums.bytes, (long)sums.comm_bytes, whole.flops, whole.bytes,
+                      (long)whole.comm_bytes);
+                if (micro == 3) three = some;
+                CHECK(micro <= 3 ? some == all : some == three, "%s: %d micro-batches: %ld events of %ld", l.what,
+                      micro, (long)some, (long)all);
+                gx_recorder_close(&whole), gx_recorder_close(&sums);
+            }
+        }
+        free_ranks(&l, rank);
+    }
+}
+
 int main(int argc, char **argv)
 {
     test_sgd_alone = 1;

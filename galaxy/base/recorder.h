@@ -53,6 +53,7 @@ typedef struct {
     int64_t comm_bytes;
     int64_t tickets; // given so far
     int totals_only; // 1: sums, no list
+    int64_t times;   // in the sums each event counts this often, for as many that are alike; 0: once. With totals_only
     int lost;        // 1: memory ran out, the list is not whole (the sums are)
     // clock: the time in seconds, read when an event begins, after all earlier work is done; NULL: no times. timed:
     // called with the duration of each event, up to the beginning of the next one or gx_recorder_settle
@@ -91,8 +92,9 @@ void gx_recorder_add(GxRecorder *r, const GxEvent *e)
         gx_recorder_settle(r);
         r->running = *e, r->is_running = 1, r->since = r->clock(r->user);
     }
-    if (e->kind == GX_EVENT_COLLECTIVE) r->comm_bytes += e->bytes;
-    else r->bytes += (double)e->bytes, r->flops += e->flops;
+    const int64_t times = r->totals_only ? gx_max(1, r->times) : 1;
+    if (e->kind == GX_EVENT_COLLECTIVE) r->comm_bytes += times * e->bytes;
+    else r->bytes += (double)times * (double)e->bytes, r->flops += (double)times * e->flops;
     if (r->totals_only || r->lost) return;
     if (r->n == r->capacity) {
         int64_t capacity = r->capacity ? 2 * r->capacity : 1024;

@@ -366,10 +366,25 @@ static void gx__interpreter_reduce(GxContext *g, GxRunner *r, const GxAction *a)
     else gx_grads_start(g, &r->m->store, a->unit, a->count, &r->sum[a->ticket]);
 }
 
+// How often an action counts in what is recorded. Where nothing is computed and only sums are recorded, all
+// micro-batches but the first (which writes gradients that the others add to) and the last (among whose actions ranks'
+// sums begin) are alike: the second stands for them, and the others are left out (0).
+static int gx__interpreter_times(const GxContext *g, const GxSteps *s, const GxAction *a)
+{
+    const int alike = s->spec.micro_batches - 2;
+    if (g->device->computes || !g->recorder || !g->recorder->totals_only) return 1;
+    if (a->micro_batch < 1 || a->micro_batch > alike) return 1;
+    return a->micro_batch == 1 ? alike : 0;
+}
+
 static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, const GxBatch *batch)
 {
     for (int i = 0, run = 1; i < s->n && !gx_failed(g); i += run) {
         const GxAction *a = &s->action[i];
+        const int times = gx__interpreter_times(g, s, a);
+        run = 1;
+        if (!times) continue;
+        if (g->recorder) g->recorder->times = times;
         run = gx__interpreter_graph(g, r, s, i, batch);
         if (run) {
             gx__interpreter_launch(g, r, s, i, run, &batch[a->micro_batch]);
@@ -403,6 +418,7 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
         }
         }
     }
+    if (g->recorder) g->recorder->times = 1;
 }
 
 void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels, int *stop)
