@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -117,6 +118,83 @@ TEST(only_regular_files_are_read)
             "a pipe that nobody writes");
     refused(&err, gx_file_read("/dev/zero", 10, &text, &bytes, &err), GX_ERR_IO, "not a regular file", "a device");
     unlink(at("pipe"));
+}
+
+// A device that this test makes itself, where it may (root may, outside of some containers).
+static int make_device(const char *path) { return mknod(path, S_IFCHR | 0600, makedev(1, 3)) == 0; }
+
+TEST(what_is_no_plain_file_is_never_written_over)
+{
+    static const struct {
+        const char *name, *kind;
+    } cases[] = {{"pipe", "pipe is a pipe"},
+                 {"device", "device is a device"},
+                 {"to_device", "to_device is a device"},
+                 {"to_nothing", "to_nothing is a broken link"},
+                 {"circle", "circle is a broken link"},
+                 {"folder", "folder is a folder"},
+                 {"to_folder", "to_folder is a folder"}};
+    GxError err = GX_ZERO;
+    struct stat before, after;
+    mkfifo(at("pipe"), 0600), mkdir(at("folder"), 0700);
+    const int has_device = make_device(at("device"));
+    CHECK(!symlink("device", at("to_device")) && !symlink("nothing", at("to_nothing")) &&
+              !symlink("circle", at("circle")) && !symlink("folder", at("to_folder")),
+          "no links");
+    const int names = names_in(root);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (!has_device && strstr(cases[i].name, "device")) continue;
+        lstat(at(cases[i].name), &before);
+        refused(&err, gx_file_write(at(cases[i].name), "x", 1, &err), GX_ERR_IO, cases[i].kind, cases[i].name);
+        lstat(at(cases[i].name), &after);
+        CHECK(before.st_ino == after.st_ino && before.st_mode == after.st_mode, "%s was replaced", cases[i].name);
+    }
+    CHECK(names_in(root) == names, "%d names are left of %d", names_in(root), names);
+    refused(&err, gx_folder_make(at("to_nothing"), &err), GX_ERR_IO, "a broken link of that name", "a folder");
+    refused(&err, gx_folder_make(at("pipe"), &err), GX_ERR_IO, "a pipe of that name", "a folder");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) unlink(at(cases[i].name));
+    CHECK(gx_folder_remove(at("folder"), &err) == GX_OK && names_in(root) == 0, "%s", err.message);
+}
+
+TEST(a_link_to_a_file_stays_one_and_its_file_is_written)
+{
+    GxError err = GX_ZERO;
+    struct stat st;
+    mkdir(at("elsewhere"), 0700);
+    put_text(at("elsewhere/file"), "old");
+    CHECK(!symlink("elsewhere/file", at("link")) && !symlink(at("link"), at("second")), "no links");
+    CHECK(gx_file_write(at("second"), "newer", 5, &err) == GX_OK, "%s", err.message);
+    CHECK(size_of(at("elsewhere/file")) == 5 && names_in(at("elsewhere")) == 1, "the file is not the new one");
+    CHECK(lstat(at("link"), &st) == 0 && S_ISLNK(st.st_mode) && lstat(at("second"), &st) == 0 && S_ISLNK(st.st_mode),
+          "a link was exchanged for a file");
+    unlink(at("link")), unlink(at("second"));
+    CHECK(gx_folder_remove(at("elsewhere"), &err) == GX_OK && names_in(root) == 0, "%s", err.message);
+}
+
+TEST(where_standard_output_goes_nothing_else_is_written)
+{
+    GxError err = GX_ZERO;
+    put_text(at("log"), "printed");
+    fflush(stdout);
+    const int was = dup(1), now = open(at("log"), O_WRONLY | O_CLOEXEC);
+    dup2(now, 1);
+    const GxStatus by_name = gx_file_write(at("log"), "x", 1, &err);
+    GxError of_link = GX_ZERO, of_nameless = GX_ZERO;
+    CHECK(!symlink("/proc/self/fd/1", at("stdout")), "no link"); // as /dev/stdout is one
+    const GxStatus by_link = gx_file_write(at("stdout"), "x", 1, &of_link);
+    const int64_t bytes = size_of(at("log"));
+    unlink(at("log"));
+    dup2(now, 3 + was), dup2(was, 1);
+    char nameless[40];
+    snprintf(nameless, sizeof nameless, "/proc/self/fd/%d", 3 + was);
+    CHECK(!symlink(nameless, at("nameless")), "no link");
+    const GxStatus by_nameless = gx_file_write(at("nameless"), "x", 1, &of_nameless);
+    close(was), close(now), close(3 + was);
+    refused(&err, by_name, GX_ERR_IO, "this program's standard output", "by its name");
+    refused(&of_link, by_link, GX_ERR_IO, "this program's standard output", "by a link");
+    refused(&of_nameless, by_nameless, GX_ERR_IO, "cannot create", "a file without a name");
+    CHECK(bytes == 7 && unlink(at("stdout")) == 0 && unlink(at("nameless")) == 0 && names_in(root) == 0,
+          "the log was written over");
 }
 
 TEST(a_full_disk_leaves_the_old_file)

@@ -251,6 +251,11 @@ TEST(what_is_no_file_is_an_error)
               strstr(err.message, "is a pipe") && unlink(path) == 0,
           "a pipe: %s", err.message);
     gx_error_clear(&err);
+    unlink(other);
+    CHECK(symlink(other, path) == 0 && gx_record_cache_open(&c, path, BYTES, 1, 1, &found, &err) == GX_ERR_IO &&
+              strstr(err.message, "is a broken link") && access(other, F_OK) != 0 && unlink(path) == 0,
+          "a link to nothing: %s", err.message);
+    gx_error_clear(&err);
     CHECK(gx_record_cache_check(path, &err) == GX_OK, "nothing: %s", err.message);
     gx_error_clear(&err);
     CHECK(gx_record_cache_open(&c, "/nowhere/at/all", BYTES, 1, 1, &found, &err) == GX_ERR_IO, "nowhere");

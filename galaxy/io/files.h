@@ -5,6 +5,8 @@
 // then the folder is synced; any name that the system takes for the file itself will do. Whatever happens in between
 // (disk full, a signal, a power cut), the name holds the old contents or the new, never a part. Only regular files are
 // read (a named pipe would hang), and only regular files and folders are removed: links are never followed there.
+// What is written is a regular file, too: a device, a pipe or a link that leads nowhere is left alone, and an error. A
+// link to a regular file stays one, and the file that it leads to is the one that is written.
 //
 //     char *text; int64_t bytes;
 //     GX_TRY(gx_file_read("notes.txt", 1 << 20, &text, &bytes, err));   // text[bytes] == 0
@@ -30,6 +32,9 @@ int gx_path_is_file(const char *path);   // a regular file, or a link to one
 int gx_path_is_folder(const char *path); // a folder, or a link to one
 int gx_path_is_broken(const char *path); // a link to nothing
 int gx_path_is_plain(const char *name);  // one part of a path: not empty, no '/', not "." or ".."
+// What is at the path, for a message: "a file", "a folder", "a pipe", "a broken link", …; "nothing". Links are
+// followed.
+const char *gx_path_kind(const char *path);
 
 // Files that exist. Offsets and sizes in bytes; a short read or write is an error.
 // For reading; a regular file; the caller closes fd.
@@ -43,11 +48,16 @@ GxStatus gx_file_write_at(int fd, const char *path, const void *data, int64_t by
 GxStatus gx_file_read(const char *path, int64_t cap, char **text, int64_t *bytes, GxError *err);
 GxStatus gx_file_sync(const char *path, GxError *err); // a file or a folder, to the disk
 
+// Refuses a path that no file may be written to: where something else is than a regular file or nothing, and where this
+// program's standard output goes. gx_file_create begins with it; so does whatever opens a file for writing by itself.
+GxStatus gx_file_check_output(const char *path, GxError *err);
+
 // A new file: create, gx_file_write_at(file.fd, file.path, …), then commit or abandon. After a failed commit nothing is
 // left of it.
 typedef struct {
-    int is_open, fd, folder;                     // folder: that the file lies in, open
-    char path[GX_PATH], temporary[GX_FILE_NAME]; // temporary: its name in that folder, until it is committed
+    int is_open, fd, folder; // folder: that the file lies in, open
+    char path[GX_PATH];
+    char name[GX_FILE_NAME], temporary[GX_FILE_NAME]; // its name in that folder, and the one until it is committed
 } GxNewFile;
 GxStatus gx_file_create(GxNewFile *file, const char *path, GxError *err);
 GxStatus gx_file_commit(GxNewFile *file, GxError *err);
@@ -133,6 +143,22 @@ int gx_path_is_plain(const char *name)
     return name[0] && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..");
 }
 
+static const char *gx__files_kind(mode_t mode)
+{
+    return S_ISREG(mode)    ? "a file"
+           : S_ISDIR(mode)  ? "a folder"
+           : S_ISFIFO(mode) ? "a pipe"
+           : S_ISSOCK(mode) ? "a socket"
+                            : "a device";
+}
+
+const char *gx_path_kind(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) == 0) return gx__files_kind(st.st_mode);
+    return gx_path_is_broken(path) ? "a broken link" : "nothing";
+}
+
 GxStatus gx_file_open(const char *path, int *fd, int64_t *bytes, GxError *err)
 {
     struct stat st;
@@ -148,8 +174,8 @@ GxStatus gx_file_open(const char *path, int *fd, int64_t *bytes, GxError *err)
     close(*fd);
     *fd = -1;
     if (failed) return GX_FAIL(err, GX_ERR_IO, "cannot look at %s: %s", path, strerror(reason));
-    return GX_FAIL(err, GX_ERR_IO, "%s is %s; expected a file", path,
-                   S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
+    return GX_FAIL(err, GX_ERR_IO, "%s is %s%s; expected a file", path, gx__files_kind(st.st_mode),
+                   S_ISDIR(st.st_mode) ? "" : ", not a regular file");
 }
 
 GxStatus gx_file_read_at(int fd, const char *path, void *out, int64_t bytes, int64_t offset, GxError *err)
@@ -254,6 +280,23 @@ const char *gx_path_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
+GxStatus gx_file_check_output(const char *path, GxError *err)
+{
+    struct stat st, own;
+    const char *kind = gx_path_kind(path);
+    if (!strcmp(kind, "nothing")) return GX_OK;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return GX_FAIL(err, GX_ERR_IO,
+                       "%s is %s, which is not written to; expected a regular file, or nothing of that name: choose "
+                       "another name or folder",
+                       path, kind);
+    for (int fd = 1; fd <= 2; fd++) // what is printed from now on would be lost with the old file
+        if (fstat(fd, &own) == 0 && own.st_dev == st.st_dev && own.st_ino == st.st_ino)
+            return GX_FAIL(err, GX_ERR_IO, "%s is where this program's standard %s goes; choose another name", path,
+                           fd == 1 ? "output" : "error");
+    return GX_OK;
+}
+
 // "model.safetensors.tmp-1234-0"; of a name that is too long for that, its beginning.
 static void gx__files_temporary_name(char out[GX_FILE_NAME], const char *name, int attempt)
 {
@@ -267,12 +310,11 @@ static void gx__files_temporary_name(char out[GX_FILE_NAME], const char *name, i
 // 0, or errno.
 static int gx__files_create_temporary(GxNewFile *file)
 {
-    const char *name = gx_path_name(file->path);
     struct stat st;
-    if (fstatat(file->folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0 && errno != ENOENT)
+    if (fstatat(file->folder, file->name, &st, AT_SYMLINK_NOFOLLOW) != 0 && errno != ENOENT)
         return errno;                                 // what cannot be a name is refused now, not when all is written
     for (int attempt = 0; attempt < 100; attempt++) { // names that a killed program left behind are stepped over
-        gx__files_temporary_name(file->temporary, name, attempt);
+        gx__files_temporary_name(file->temporary, file->name, attempt);
         file->fd = openat(file->folder, file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (file->fd >= 0) return 0;
         if (errno != EEXIST) break;
@@ -280,17 +322,31 @@ static int gx__files_create_temporary(GxNewFile *file)
     return errno;
 }
 
+// The folder and the name of the file that is written, which a link leads to; 0, or errno.
+static int gx__files_open_folder(GxNewFile *file)
+{
+    struct stat st;
+    char parent[GX_PATH], *real = realpath(file->path, NULL); // NULL: there is no such file yet
+    if (!real && lstat(file->path, &st) == 0) return ENOENT;  // a link to a file without a name, /dev/fd/3
+    const char *path = real ? real : file->path;
+    const int length = snprintf(file->name, sizeof file->name, "%s", gx_path_name(path));
+    gx_path_parent(parent, path);
+    free(real);
+    if (length >= (int)sizeof file->name) return ENAMETOOLONG;
+    file->folder = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return file->folder < 0 ? errno : 0;
+}
+
 GxStatus gx_file_create(GxNewFile *file, const char *path, GxError *err)
 {
-    char parent[GX_PATH];
     memset(file, 0, sizeof *file);
+    file->folder = -1;
     if (snprintf(file->path, GX_PATH, "%s", path) >= GX_PATH)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
-    gx_path_parent(parent, path);
-    file->folder = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (file->folder < 0) return GX_FAIL(err, GX_ERR_IO, "cannot create %s: %s", path, strerror(errno));
-    const int reason = gx__files_create_temporary(file);
-    if (reason) close(file->folder);
+    GX_TRY(gx_file_check_output(path, err));
+    int reason = gx__files_open_folder(file);
+    if (!reason) reason = gx__files_create_temporary(file);
+    if (reason && file->folder >= 0) close(file->folder);
     if (reason) return GX_FAIL(err, GX_ERR_IO, "cannot create %s: %s", path, strerror(reason));
     file->is_open = 1;
     return GX_OK;
@@ -308,8 +364,7 @@ void gx_file_abandon(GxNewFile *file)
 GxStatus gx_file_commit(GxNewFile *file, GxError *err)
 {
     if (!file->is_open) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: committed, but not open", file->path);
-    if (fsync(file->fd) != 0 ||
-        renameat(file->folder, file->temporary, file->folder, gx_path_name(file->path)) != 0) {
+    if (fsync(file->fd) != 0 || renameat(file->folder, file->temporary, file->folder, file->name) != 0) {
         int reason = errno;
         gx_file_abandon(file);
         return GX_FAIL(err, GX_ERR_IO, "cannot finish %s: %s", file->path, strerror(reason));
@@ -424,8 +479,9 @@ GxStatus gx_folder_make(const char *path, GxError *err)
         *p = 0;
         const int why = mkdir(part, 0777) == 0 ? 0 : errno; // looking for the folder sets another one
         if (why && !gx_path_is_folder(part))
-            return GX_FAIL(err, GX_ERR_IO, "cannot make the folder %s: %s", part,
-                           why == EEXIST ? "a file of that name is there" : strerror(why));
+            return GX_FAIL(err, GX_ERR_IO, "cannot make the folder %s: %s%s", part,
+                           why == EEXIST ? gx_path_kind(part) : strerror(why),
+                           why == EEXIST ? " of that name is there" : "");
         if (last) return GX_OK;
         *p = '/';
     }

@@ -219,17 +219,6 @@ static int gx__record_is_same(const GxRecordCache *c, int fd)
            !memcmp(&found, &wanted, sizeof found);
 }
 
-static GxStatus gx__record_check_type(const char *path, mode_t mode, GxError *err)
-{
-    if (S_ISREG(mode)) return GX_OK;
-    return GX_FAIL(err, GX_ERR_IO, "%s is %s; a cache of records is a regular file: move it, or take another folder",
-                   path,
-                   S_ISDIR(mode)    ? "a folder"
-                   : S_ISFIFO(mode) ? "a pipe"
-                   : S_ISSOCK(mode) ? "a socket"
-                                    : "a device");
-}
-
 // What somebody else keeps under that name is left alone.
 static GxStatus gx__record_check_kind(const GxRecordFile *f, int64_t size, GxError *err)
 {
@@ -247,9 +236,9 @@ GxStatus gx_record_cache_check(const char *path, GxError *err)
     GxRecordFile f = GX_ZERO;
     struct stat st;
     int64_t size = 0;
+    GX_TRY(gx_file_check_output(path, err));
     if (stat(path, &st) != 0 && errno == ENOENT) return GX_OK;
     if (stat(path, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot look at %s: %s", path, strerror(errno));
-    GX_TRY(gx__record_check_type(path, st.st_mode, err));
     if (access(path, R_OK | W_OK) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
     snprintf(f.path, sizeof f.path, "%s", path);
     GX_TRY(gx_file_open(path, &f.fd, &size, err));
@@ -302,7 +291,6 @@ static GxStatus gx__record_open(GxRecordCache *c, const char *path, GxRecordsFou
     c->files = 1;
     snprintf(f->path, sizeof f->path, "%s", path);
     if (fstat(f->fd, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot look at %s: %s", path, strerror(errno));
-    GX_TRY(gx__record_check_type(path, st.st_mode, err));
     GX_TRY(gx__record_check_kind(f, (int64_t)st.st_size, err));
     const int is_in_use = flock(f->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK,
               is_same = gx__record_is_same(c, f->fd);

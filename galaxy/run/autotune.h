@@ -231,8 +231,7 @@ static void gx__autotune_write(const GxTrainer *t)
 {
     GxError why = GX_ZERO;
     GxLogger *log = &t->g->log;
-    char *link = realpath(t->o.autotune, NULL); // where a link leads to; NULL: there is no such file yet
-    const GxStatus written = gx__autotune_write_file(t, link ? link : t->o.autotune, &why);
+    const GxStatus written = gx__autotune_write_file(t, t->o.autotune, &why);
     const int shapes = gx__autotune_lines(t->tuned);
     if (written != GX_OK)
         gx_log(log, GX_LOG_WARNING,
@@ -244,7 +243,6 @@ static void gx__autotune_write(const GxTrainer *t)
                "--autotune: %d shapes of products have the algorithm that was fastest: they are listed in %s", shapes,
                t->o.autotune);
     else gx_log(log, GX_LOG_INFO, "--autotune: each of this run's products can be computed in one way alone here");
-    free(link);
 }
 
 void gx_autotune_agree(GxTrainer *t)

@@ -270,6 +270,7 @@ static GxStatus gx__metrics_log_append(const char *path, const char *text, int64
     char folder[GX_PATH], line[60];
     gx_path_parent(folder, path);
     GX_TRY(gx_folder_make(folder, err));
+    GX_TRY(gx_file_check_output(path, err));
     const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     const int64_t end = fd < 0 ? 0 : (int64_t)lseek(fd, 0, SEEK_END);
     if (fd < 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
