@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 typedef struct {
     char model[GX_PATH], output_file[GX_PATH], outtype[GX_FIELD_TEXT];
@@ -37,8 +36,8 @@ static GxStatus export_model(const Options *o, GxError *err)
 {
     static const char *const names[] = {"f32", "f16", "bf16", "q8_0"};
     static const int types[] = {GX_GGUF_F32, GX_GGUF_F16, GX_GGUF_BF16, GX_GGUF_Q8_0};
-    struct stat st;
     GxGgufSaid said;
+    GxClaim claim;
     int i = 0;
     while (strcmp(names[i], o->outtype)) i++;
     if (gx_path_is_adapter(o->model))
@@ -49,10 +48,10 @@ static GxStatus export_model(const Options *o, GxError *err)
             o->model, o->model);
     if (!o->output_file[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_file is missing: the GGUF file that is written");
-    if (lstat(o->output_file, &st) == 0)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is there already; choose another --output_file, or remove it",
-                       o->output_file);
-    GX_TRY(gx_gguf_export(o->model, o->output_file, types[i], &said, err));
+    GX_TRY(gx_claim_file(&claim, o->output_file, err));
+    const GxStatus status = gx_gguf_export(o->model, o->output_file, types[i], &said, err);
+    gx_claim_end(&claim);
+    GX_TRY(status);
     printf("%s: %s, %ld parameters in %d tensors; %s\n", o->output_file, said.model, (long)said.parameters,
            said.tensors, said.tokenizer);
     if (said.as_f16)
@@ -63,27 +62,24 @@ static GxStatus export_model(const Options *o, GxError *err)
 
 static GxStatus import_model(const Options *o, GxError *err)
 {
-    char folder[GX_PATH];
     GxGgufSaid said;
-    GxError ignored = GX_ZERO;
+    GxClaim claim;
     const GxDtype dtype = !strcmp(o->save_dtype, "bf16") ? GX_BF16 : !strcmp(o->save_dtype, "fp16") ? GX_F16 : GX_F32;
     if (!o->output_dir[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder that is written");
     GX_TRY(gx_folder_need_empty(o->output_dir, err));
     GX_TRY(gx_gguf_check_import(o->gguf, err)); // before there is a folder
-    GX_TRY(gx_publish_begin(o->output_dir, folder, err));
-    GxStatus status = gx_gguf_import(o->gguf, folder, dtype, &said, err);
-    if (status == GX_OK) status = gx_publish_finish(o->output_dir, err);
-    if (status != GX_OK) gx_folder_remove(folder, &ignored);
-    else
-        printf("%s: %s, %ld parameters in %d tensors; %s\n", o->output_dir, said.model, (long)said.parameters,
-               said.tensors, said.tokenizer);
-    return status;
+    GX_TRY(gx_claim_folder(&claim, o->output_dir, err));
+    GX_TRY(gx_claim_publish(&claim, gx_gguf_import(o->gguf, claim.folder, dtype, &said, err), err));
+    printf("%s: %s, %ld parameters in %d tensors; %s\n", o->output_dir, said.model, (long)said.parameters, said.tensors,
+           said.tokenizer);
+    return GX_OK;
 }
 
 static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
 {
     static const char *const belongs[][2] = {
         {"output_file", "model"}, {"outtype", "model"}, {"output_dir", "gguf"}, {"save_dtype", "gguf"}};
+    GX_TRY(gx_check_one_process(err));
     if (!o->model[0] == !o->gguf[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --model FOLDER or --gguf FILE, one of them; see --help");
     for (int i = 0; i < 4; i++)

@@ -128,6 +128,7 @@
 #include "galaxy/io/json.h"
 #include "galaxy/io/json_fields.h"
 #include "galaxy/io/folder.h"
+#include "galaxy/io/claim.h"
 #include "galaxy/io/config.h"
 #include "galaxy/io/safetensors.h"
 #include "galaxy/io/bnb.h"

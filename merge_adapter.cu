@@ -36,24 +36,22 @@ static void warn(void *user, GxLogLevel level, const char *text)
 
 static GxStatus merge(const Options *o, GxContext *g)
 {
-    char folder[GX_PATH];
     GxMergeSaid said;
-    GxError *err = &g->error, ignored = GX_ZERO;
+    GxClaim claim;
+    GxError *err = &g->error;
     const GxDtype dtype = !strcmp(o->save_dtype, "bf16") ? GX_BF16 : !strcmp(o->save_dtype, "fp16") ? GX_F16 : GX_F32;
+    GX_TRY(gx_check_one_process(err));
     if (!o->adapter[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--adapter is missing: the adapter's folder");
     if (!o->output_dir[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder that is written");
     if (o->unmerge && !o->model[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--unmerge needs --model: the folder into which the adapter was merged");
     GX_TRY(gx_output_check_place(o->output_dir, err));
-    GX_TRY(gx_folder_need_empty(o->output_dir, err));
-    GX_TRY(gx_publish_begin(o->output_dir, folder, err));
-    GxStatus status = gx_merge_adapter(g, o->adapter, o->model, folder, dtype, o->unmerge ? -1 : 1, &said);
-    if (status == GX_OK) status = gx_publish_finish(o->output_dir, err);
-    if (status != GX_OK) gx_folder_remove(folder, &ignored);
-    if (status == GX_OK)
-        printf("%s: %s with%s the adapter %s in %d of its matrices; %ld parameters\n", o->output_dir, said.base,
-               o->unmerge ? "out" : "", o->adapter, said.matrices, (long)said.parameters);
-    return status;
+    GX_TRY(gx_claim_folder(&claim, o->output_dir, err));
+    const GxStatus status = gx_merge_adapter(g, o->adapter, o->model, claim.folder, dtype, o->unmerge ? -1 : 1, &said);
+    GX_TRY(gx_claim_publish(&claim, status, err));
+    printf("%s: %s with%s the adapter %s in %d of its matrices; %ld parameters\n", o->output_dir, said.base,
+           o->unmerge ? "out" : "", o->adapter, said.matrices, (long)said.parameters);
+    return GX_OK;
 }
 
 int main(int argc, char **argv)

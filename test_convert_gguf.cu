@@ -885,6 +885,21 @@ TEST(the_program_converts_and_leaves_alone_what_is_there)
             GX_ERR_ARGUMENT, "p.gguf", "is there already");
     refused(&err, call(&err, "--gguf", at("p.gguf"), "--output_dir", at("p"), NULL, NULL), GX_ERR_ARGUMENT, "/p",
             "is not empty");
+    GxClaim claim;
+    CHECK(gx_claim_file(&claim, at("claimed"), &err) == GX_OK, "%s", err.message);
+    refused(&err, call(&err, "--model", "data/ref/llama_one", "--output_file", at("claimed"), NULL, NULL),
+            GX_ERR_ARGUMENT, "claimed", "is being written by process");
+    refused(&err, call(&err, "--gguf", at("p.gguf"), "--output_dir", at("claimed"), NULL, NULL), GX_ERR_ARGUMENT,
+            "claimed", "is being written by process");
+    gx_claim_end(&claim);
+    CHECK(symlink("nowhere", at("claimed")) == 0, "no link");
+    refused(&err, call(&err, "--model", "data/ref/llama_one", "--output_file", at("claimed"), NULL, NULL), GX_ERR_IO,
+            "claimed", "is a broken link");
+    unlink(at("claimed"));
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    refused(&err, call(&err, "--gguf", at("p.gguf"), "--output_dir", at("q"), NULL, NULL), GX_ERR_UNSUPPORTED,
+            "one of 2 processes", "without the launcher");
+    unsetenv("OMPI_COMM_WORLD_SIZE");
     refused(&err, call(&err, "--gguf", at("p.gguf"), "--model", "x", NULL, NULL), GX_ERR_ARGUMENT, "--gguf",
             "one of them");
     refused(&err, call(&err, NULL, NULL, NULL, NULL, NULL, NULL), GX_ERR_ARGUMENT, "--gguf", "one of them");

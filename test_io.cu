@@ -1,6 +1,7 @@
 // test_io.cu: files, JSON, options, published folders, safetensors, tokenizer, dataset. Everything is written below one
 // temporary folder.
 #include "rooms/io_data.c" // looks inside
+#include "galaxy/io/claim.h"
 #include "galaxy/io/config.h"
 #include "galaxy/io/files.h"
 #include "galaxy/io/folder.h"
@@ -1369,6 +1370,91 @@ TEST(a_folder_of_somebody_else_is_never_replaced)
     gx_folder_make(at("empty"), &err); // an empty one may be
     publish("empty", "x", &err);
     gx_folder_remove(at("empty"), &err);
+}
+
+// ---- outputs that one process makes --------------------------------------------------------------------------------
+
+TEST(an_output_that_another_process_is_writing_is_refused_with_its_name)
+{
+    GxError err = GX_ZERO;
+    GxClaim one, two, other;
+    char holder[60];
+    snprintf(holder, sizeof holder, "x.out is being written by process %ld on ", (long)getpid());
+    CHECK(gx_claim_file(&one, at("x.out"), &err) == GX_OK, "%s", err.message);
+    refused(&err, gx_claim_file(&two, at("x.out"), &err), GX_ERR_ARGUMENT, holder, "the same file");
+    CHECK(gx_claim_file(&other, at("y.out"), &err) == GX_OK, "another file of the folder: %s", err.message);
+    gx_claim_end(&other);
+    put_text(at("x.out"), "whole");
+    gx_claim_end(&one);
+    refused(&err, gx_claim_file(&two, at("x.out"), &err), GX_ERR_ARGUMENT, "x.out is there already", "a second time");
+    unlink(at("x.out"));
+    CHECK(gx_claim_folder(&one, at("x.out/"), &err) == GX_OK, "%s", err.message);
+    put_text(at("x.out.gx-new/file"), "its");
+    refused(&err, gx_claim_folder(&two, at("x.out"), &err), GX_ERR_ARGUMENT, "wait for it, or choose another --output",
+            "the same folder");
+    CHECK(size_of(at("x.out.gx-new/file")) == 3, "what the first has written is gone");
+    CHECK(gx_claim_publish(&one, GX_OK, &err) == GX_OK && gx_folder_verify(at("x.out"), 1, &err) == GX_OK, "%s",
+          err.message);
+    refused(&err, gx_claim_folder(&two, at("x.out"), &err), GX_ERR_ARGUMENT, "is not empty", "a second time");
+    CHECK(gx_folder_remove(at("x.out"), &err) == GX_OK && gx_claim_folder(&one, at("x.out"), &err) == GX_OK, "%s",
+          err.message);
+    CHECK(gx_claim_publish(&one, GX_ERR_IO, &err) == GX_ERR_IO && names_in(root) == 0,
+          "of a failure something is left");
+}
+
+TEST(a_claim_ends_with_its_process)
+{
+    GxError err = GX_ZERO;
+    GxClaim c;
+    int status = 0;
+    const pid_t child = fork();
+    if (child == 0) {
+        gx_claim_folder(&c, at("made"), &err);
+        put_text(at("made.gx-new/half"), "ha");
+        raise(SIGKILL);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && size_of(at("made.gx-new/half")) == 2, "%d",
+          status);
+    CHECK(gx_claim_folder(&c, at("made"), &err) == GX_OK && names_in(at("made.gx-new")) == 0, "%s", err.message);
+    CHECK(gx_claim_publish(&c, GX_ERR_IO, &err) == GX_ERR_IO && names_in(root) == 0, "something is left");
+    CHECK(!symlink("elsewhere", at("made.gx-lock")), "no link");
+    put_text(at("elsewhere"), "theirs");
+    refused(&err, gx_claim_folder(&c, at("made"), &err), GX_ERR_IO, "cannot create", "a link in the lock's place");
+    CHECK(size_of(at("elsewhere")) == 6, "what the link leads to was written");
+    unlink(at("made.gx-lock")), unlink(at("elsewhere"));
+}
+
+// Each tries until somebody has made it; returns 1 for the one who has.
+static int claim_and_make(int is_folder)
+{
+    GxClaim c;
+    GxError err = GX_ZERO;
+    for (;;) {
+        const GxStatus status = is_folder ? gx_claim_folder(&c, at("o"), &err) : gx_claim_file(&c, at("o"), &err);
+        if (status != GX_OK && !strstr(err.message, "is being written by")) return 0;
+        gx_error_clear(&err);
+        if (status != GX_OK) continue;
+        put_text(is_folder ? at("o.gx-new/file") : at("o"), "x");
+        if (is_folder && gx_claim_publish(&c, GX_OK, &err) != GX_OK) return 100;
+        gx_claim_end(&c);
+        return 1;
+    }
+}
+
+TEST(of_processes_that_write_the_same_output_at_once_one_makes_it)
+{
+    enum { PROCESSES = 6, ROUNDS = 6 };
+    GxError err = GX_ZERO;
+    for (int round = 0; round < ROUNDS; round++) {
+        int makers = 0, status = 0;
+        for (int i = 0; i < PROCESSES; i++)
+            if (fork() == 0) _exit(claim_and_make(round % 2));
+        for (int i = 0; i < PROCESSES; i++) wait(&status), makers += WIFEXITED(status) ? WEXITSTATUS(status) : 1000;
+        CHECK(makers == 1 && names_in(root) == 1, "round %d: made %d times, %d names are left", round, makers,
+              names_in(root));
+        if (round % 2) gx_folder_remove(at("o"), &err);
+        else unlink(at("o"));
+    }
 }
 
 // ---- safetensors ---------------------------------------------------------------------------------------------------

@@ -637,7 +637,8 @@ TEST(the_program_writes_a_whole_folder_or_nothing)
     CHECK(!gx_path_is_folder(at("new")) && !gx_path_is_folder(at("new.gx-new")), "something is left");
     refused(&err, run_program(at("new"), at("nothing"), &err), GX_ERR_IO, "nothing", "No such file");
     CHECK(!gx_path_is_folder(at("new")) && !gx_path_is_folder(at("new.gx-new")), "something is left");
-    refused(&err, run_program(at("words"), list, &err), GX_ERR_ARGUMENT, "words", "was not written by this library");
+    refused(&err, run_program(at("words"), list, &err), GX_ERR_ARGUMENT, "words",
+            "is a file; expected an empty folder");
     refused(&err, run_program(at("words/new"), list, &err), GX_ERR_IO, "words", "a file of that name is there");
     CHECK(run_program(at("new"), list, &err) == GX_OK, "%s", err.message);
     CHECK(gx_tokenizer_open(&t, at("new"), &err) == GX_OK && gx_tokenizer_find(&t, "words") > 0, "%s", err.message);
@@ -675,6 +676,47 @@ TEST(a_list_of_texts_is_refused_as_a_corpus)
     refused(&err, run_flags(flags, 6, &err), GX_ERR_ARGUMENT, "--corpus", "it takes one file or folder");
     flags[3] = named; // a name with a comma in it
     CHECK(run_flags(flags, 6, &err) == GX_OK && gx_path_is_file(output), "%s", err.message);
+}
+
+TEST(what_another_process_is_writing_is_left_to_it)
+{
+    GxError err = GX_ZERO;
+    GxClaim claim;
+    char words[GX_PATH], output[GX_PATH];
+    snprintf(words, sizeof words, "%s", at("words")), snprintf(output, sizeof output, "%s", at("claimed"));
+    put(words, "some words", 10);
+    const char *flags[] = {"--tokenizer", "bytes", "--corpus", words, "--output_file", output};
+    CHECK(gx_claim_file(&claim, output, &err) == GX_OK, "%s", err.message);
+    refused(&err, run_flags(flags, 6, &err), GX_ERR_ARGUMENT, "claimed", "is being written by process");
+    refused(&err, run_program(output, words, &err), GX_ERR_ARGUMENT, "claimed", "is being written by process");
+    gx_claim_end(&claim);
+    CHECK(mkfifo(output, 0600) == 0, "no pipe");
+    refused(&err, run_flags(flags, 6, &err), GX_ERR_IO, "claimed", "is a pipe, which is not written to");
+    CHECK(unlink(output) == 0 && symlink("nowhere", output) == 0, "no link");
+    refused(&err, run_flags(flags, 6, &err), GX_ERR_IO, "claimed", "is a broken link");
+    refused(&err, run_program(output, words, &err), GX_ERR_ARGUMENT, "claimed", "is a broken link");
+    CHECK(!gx_path_is_file(at("nowhere")) && unlink(output) == 0, "what the link leads to was made");
+    CHECK(run_flags(flags, 6, &err) == GX_OK && gx_path_is_file(output), "%s", err.message);
+    refused(&err, run_flags(flags, 6, &err), GX_ERR_ARGUMENT, "claimed", "is there already");
+    unlink(output);
+}
+
+TEST(the_program_is_one_process)
+{
+    static const char *const launched[][2] = {
+        {"OMPI_COMM_WORLD_SIZE", ""}, {"PMI_SIZE", ""}, {"SLURM_STEP_NUM_TASKS", ""}, {"WORLD_SIZE", "RANK"}};
+    const char *flags[] = {"--tokenizer", "bytes", "--text", "a"};
+    GxError err = GX_ZERO;
+    if (gx_mpi_started() > 1) SKIP("started by a launcher");
+    for (int i = 0; i < 4; i++) {
+        if (launched[i][1][0]) setenv(launched[i][1], "0", 1);
+        setenv(launched[i][0], "2", 1);
+        refused(&err, run_flags(flags, 4, &err), GX_ERR_UNSUPPORTED, "one of 2 processes", "without the launcher");
+        setenv(launched[i][0], "1", 1);
+        CHECK(run_flags(flags, 4, &err) == GX_OK, "%s", err.message);
+        unsetenv(launched[i][0]);
+        if (launched[i][1][0]) unsetenv(launched[i][1]);
+    }
 }
 
 TEST(the_program_trains_a_bpe_and_refuses_options_of_wordpiece_where_they_were_given)

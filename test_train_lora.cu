@@ -7,6 +7,7 @@
 #include "galaxy/cpu/quantize.h"
 #include "galaxy/io/bnb.h"
 #include "galaxy/io/chat.h"
+#include "galaxy/io/claim.h"
 #include "galaxy/base/tensors.h"
 #include "galaxy/io/module_pattern.h"
 #include "galaxy/io/peft.h"
@@ -737,6 +738,17 @@ TEST(a_merged_model_and_the_adapter_write_the_same_text)
     start_line(line, 0);
     CHECK_RAN(finish());
     CHECK(strstr(err(), "warning: the weights of merged are not those that the adapter"), "%s", err());
+    GxClaim claim; // as another process that merges into the same folder
+    GxError e = GX_ZERO;
+    CHECK(gx_claim_folder(&claim, "merged_thrice", &e) == GX_OK, "%s", e.message);
+    snprintf(line, sizeof line, "%s --adapter write/checkpoint-30 --output_dir merged_thrice", program);
+    start_line(line, 0);
+    CHECK(finish() != 0 && strstr(err(), "merged_thrice is being written by process"), "%s", err());
+    CHECK(gx_claim_publish(&claim, GX_ERR_ARGUMENT, &e) != GX_OK && !exists("merged_thrice"), "something was made");
+    snprintf(line, sizeof line, "env OMPI_COMM_WORLD_SIZE=2 %s --adapter write/checkpoint-30 --output_dir twice",
+             program);
+    start_line(line, 0);
+    CHECK(finish() != 0 && strstr(err(), "one of 2 processes") && !exists("twice"), "%s", err());
     CHECK(!strcmp(text[0], text[1]) && !strcmp(text[0], text[2]), "three texts: %s\n%s\n%s", text[0], text[1], text[2]);
     CHECK(strcmp(text[0], text[3]), "the base writes the same: %s", text[3]);
     for (int i = 0; i < 4; i++) free(text[i]);

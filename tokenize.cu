@@ -144,17 +144,12 @@ static GxStatus check_type(const Options *o, const GxConfig *c, GxError *err)
 
 static GxStatus train(const Options *o, const GxConfig *c, GxError *err)
 {
-    char folder[GX_PATH];
-    GxError ignored = GX_ZERO;
+    GxClaim claim;
     GX_TRY(check_type(o, c, err));
     if (!o->output_dir[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder that the tokenizer is written to");
-    GX_TRY(gx_folder_need_empty(o->output_dir, err));
-    GX_TRY(gx_publish_begin(o->output_dir, folder, err));
-    GxStatus status = train_into(o, folder, err);
-    if (status == GX_OK) status = gx_publish_finish(o->output_dir, err);
-    if (status != GX_OK) gx_folder_remove(folder, &ignored);
-    return status;
+    GX_TRY(gx_claim_folder(&claim, o->output_dir, err));
+    return gx_claim_publish(&claim, train_into(o, claim.folder, err), err);
 }
 
 // ---- files of tokens -----------------------------------------------------------------------------------------------
@@ -192,6 +187,7 @@ static GxStatus write_corpus(const Options *o, const GxTokenizer *t, GxError *er
     Progress p = {0, 0, -1, 0};
     GxCorpusWriting how = GX_ZERO;
     GxCorpus all;
+    GxClaim claim;
     char size[GX_TEXT_SIZE];
     if (!o->output_file[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_file is missing: the file that the tokens are written to");
@@ -201,8 +197,7 @@ static GxStatus write_corpus(const Options *o, const GxTokenizer *t, GxError *er
             "--corpus %s: it takes one file or folder, and there is none of this name; several texts are made "
             "into a file of tokens each, which --train_data takes as a list, or put into one folder",
             o->corpus);
-    if (gx_path_is_folder(o->output_file) || gx_path_is_file(o->output_file))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s exists; remove it, or choose another --output_file", o->output_file);
+    GX_TRY(gx_claim_file(&claim, o->output_file, err));
     how.threads = o->threads ? (int)o->threads : gx_threads_for(NULL), how.log = &log;
     if (isatty(2)) how.progress = show_progress, how.user = &p;
     char parts[GX_PATH + 8];
@@ -211,6 +206,7 @@ static GxStatus write_corpus(const Options *o, const GxTokenizer *t, GxError *er
     const double begun = gx_seconds();
     const GxStatus status = gx_corpus_write(o->output_file, o->corpus, t, &how, &all, err);
     const double seconds = gx_seconds() - begun;
+    gx_claim_end(&claim);
     if (p.shown) fprintf(stderr, "\n");
     if (all.empty)
         fprintf(stderr, "tokenize: left out: %ld text%s\n", (long)all.empty,
@@ -283,6 +279,7 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
 {
     GxTokenizer t;
     const int has_text = gx_config_is_set(c, "text");
+    GX_TRY(gx_check_one_process(err));
     if (!o->train[0] == !o->tokenizer[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --train FILES or --tokenizer FOLDER, one of them; see --help");
     if (o->train[0]) return train(o, c, err);

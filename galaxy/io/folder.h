@@ -14,7 +14,8 @@
 //     GX_TRY(gx_publish_finish("out/step-100", err));
 //     GX_TRY(gx_folder_verify("out/step-100", 1, err));          // before reading: 0: names and sizes, 1: contents too
 //
-// Who lists folders skips names that end in these suffixes. One writer per name.
+// Who lists folders skips names that end in these suffixes. One writer per name: a run locks its folder
+// (run/output.h), a tool claims its output (claim.h).
 #ifndef GX_FOLDER_H
 #define GX_FOLDER_H
 #include "json.h"
@@ -297,7 +298,14 @@ int gx_folder_names(const char *path, const char *name)
 GxStatus gx_folder_need_empty(const char *path, GxError *err)
 {
     GxFolder folder = GX_ZERO;
-    if (!gx_path_is_folder(path)) return GX_OK; // what else it may be is seen when it is written
+    struct stat st;
+    char name[GX_PATH];
+    snprintf(name, sizeof name, "%.*s", gx_path_length(path), path); // with a slash behind it lstat would follow a link
+    if (lstat(name, &st) != 0) return GX_OK; // what else stands in the way is seen when it is written
+    if (!S_ISDIR(st.st_mode))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s is %s%s; expected an empty folder, or nothing of that name: choose another --output_dir",
+                       path, S_ISLNK(st.st_mode) && gx_path_is_folder(name) ? "a link to " : "", gx_path_kind(name));
     GX_TRY(gx_folder_list(&folder, path, err));
     const int n = folder.n;
     gx_folder_close(&folder);

@@ -33,6 +33,10 @@ typedef int GxRankMain(GxContext *g, int argc, char **argv); // returns the exit
 // end.
 int gx_launch(GxRankMain *rank_main, int argc, char **argv);
 
+// For a program that is one process: refuses to be one of several that mpirun, srun or torchrun has started, since each
+// of them would do all of the work.
+GxStatus gx_check_one_process(GxError *err);
+
 // From this call on SIGINT, SIGTERM, SIGUSR1 and SIGHUP set a flag. A second one of the first three ends the process at
 // once; a second SIGHUP does not, since a terminal that is closed sends several. A SIGHUP that the process was started
 // to ignore (nohup) stays ignored.
@@ -358,6 +362,18 @@ static GxStatus gx__launch_choose_start(gx__LaunchStart *start, const gx__Launch
                        "1 where a --config file sets it",
                        others, *start == GX__LAUNCH_START_TCP ? r->world : started, (long)l->ranks);
     return GX_OK;
+}
+
+GxStatus gx_check_one_process(GxError *err)
+{
+    const char *world = getenv("RANK") ? getenv("WORLD_SIZE") : NULL; // torchrun's
+    const int started = (int)gx_max(gx_mpi_started(), world ? atoi(world) : 1);
+    if (started <= 1) return GX_OK;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "a launcher (mpirun, srun, torchrun) says that this is one of %d processes; this program is a "
+                   "single one, which uses all cores: start it without the launcher, or as one process (mpirun -np 1, "
+                   "srun -n 1), or unset RANK and WORLD_SIZE",
+                   started);
 }
 
 #if defined(_OPENMP) && defined(__linux__)
