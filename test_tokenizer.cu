@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 // ---- what is expected ----------------------------------------------------------------------------------------------
@@ -717,6 +718,46 @@ TEST(the_program_is_one_process)
         unsetenv(launched[i][0]);
         if (launched[i][1][0]) unsetenv(launched[i][1]);
     }
+}
+
+// Shows the lines of a pipe into which the text is written again and again.
+static GxStatus show_piped(const char *text, int64_t bytes, int64_t repeats, GxError *err)
+{
+    int ends[2];
+    char path[40];
+    if (!CHECK(pipe(ends) == 0, "no pipe")) return GX_OK;
+    signal(SIGPIPE, SIG_IGN);
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        close(ends[0]); // so that it ends when nobody reads any more
+        for (int64_t i = 0; i < repeats; i++)
+            if (write(ends[1], text, (size_t)bytes) != bytes) break;
+        _exit(0);
+    }
+    close(ends[1]);
+    snprintf(path, sizeof path, "/dev/fd/%d", ends[0]);
+    const char *flags[] = {"--tokenizer", "bytes", "--file", path};
+    const GxStatus status = run_flags(flags, 4, err);
+    close(ends[0]);
+    waitpid(child, NULL, 0);
+    return status;
+}
+
+TEST(lines_are_read_from_files_and_pipes_and_not_from_what_has_no_end)
+{
+    static char zeros[1 << 20];
+    char folder[GX_PATH];
+    GxError err = GX_ZERO;
+    snprintf(folder, sizeof folder, "%s", root);
+    const char *flags[] = {"--tokenizer", "bytes", "--file", "/dev/zero"};
+    refused(&err, run_flags(flags, 4, &err), GX_ERR_IO, "/dev/zero", "is a device; expected a text file");
+    flags[3] = folder;
+    refused(&err, run_flags(flags, 4, &err), GX_ERR_IO, root, "is a folder; expected a text file");
+    flags[3] = "nowhere";
+    refused(&err, run_flags(flags, 4, &err), GX_ERR_IO, "nowhere", "No such file");
+    CHECK(show_piped("some\nlines", 10, 1, &err) == GX_OK, "a pipe: %s", err.message);
+    refused(&err, show_piped(zeros, sizeof zeros, 100, &err), GX_ERR_FORMAT, "line 1", "has more than 67108864 bytes");
 }
 
 TEST(the_program_trains_a_bpe_and_refuses_options_of_wordpiece_where_they_were_given)

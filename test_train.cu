@@ -619,6 +619,7 @@ TEST(texts_that_cannot_be_trained_on_are_refused_by_path)
         {"empty.txt", {"", {"empty.txt is empty", NULL, NULL}}},
         {"text.txt/x", {"", {"text.txt/x", "Not a directory", NULL}}},
         {"pipe.txt", {"", {"pipe.txt", "regular file", NULL}}},
+        {"pipe.json", {"", {"pipe.json", "regular file", NULL}}},
         {"/dev/zero", {"", {"/dev/zero", "regular file", NULL}}},
         {"blank", {"", {"there is no text in blank", ".jsonl with a \"text\"", NULL}}},
         {"text.txt", {"--seq_len 2000 --validation_fraction 0.001", {"held out", "validation_fraction", NULL}}},
@@ -628,7 +629,8 @@ TEST(texts_that_cannot_be_trained_on_are_refused_by_path)
     CHECK(gx_file_write("short.txt", "twenty bytes of text", 20, &e) == GX_OK &&
               gx_file_write("empty.txt", "", 0, &e) == GX_OK,
           "%s", e.message);
-    if (!exists("pipe.txt")) CHECK(mkfifo("pipe.txt", 0600) == 0, "no named pipe: %s", strerror(errno));
+    if (!exists("pipe.txt"))
+        CHECK(mkfifo("pipe.txt", 0600) == 0 && mkfifo("pipe.json", 0600) == 0, "no named pipe: %s", strerror(errno));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         start("--max_steps 2 --output_dir refused --train_data %s %s", cases[i].text, cases[i].r.flags);
         finish_within(20);

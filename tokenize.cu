@@ -58,7 +58,7 @@ static const GxField files_of_tokens[] = {
 };
 static const GxField showing[] = {
     {"text", GX_FIELD_LONG_TEXT, AT(text), "", "what it is shown with", NULL},
-    {"file", GX_FIELD_PATH, AT(file), "", "or each line of this file", NULL},
+    {"file", GX_FIELD_PATH, AT(file), "", "or each line of this file or pipe, of up to 64 MB", NULL},
     {"add_special_tokens", GX_FIELD_BOOL, AT(add_special_tokens), "false",
      "with those around a text: [CLS] and [SEP], <s>", NULL},
     {"max_length", GX_FIELD_INT, AT(max_length), "0", "tokens, those around it among them; 0: all", "0..1000000"},
@@ -260,18 +260,60 @@ static GxStatus show(const Options *o, const GxTokenizer *t, const char *text, i
     return status;
 }
 
+enum { MOST_OF_A_LINE = 64 << 20 };
+
+typedef struct {
+    const char *path;
+    FILE *file;
+    char *text;
+    int64_t n, room, number; // bytes, without the line's end; from 1
+} Line;
+
+// A file, a pipe (/dev/stdin among them) or a terminal: other devices may have no end.
+static GxStatus open_lines(Line *l, const char *path, GxError *err)
+{
+    const char *kind = gx_path_kind(path);
+    memset(l, 0, sizeof *l);
+    l->path = path, l->file = fopen(path, "r");
+    if (!l->file) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    if (strcmp(kind, "a folder") && (strcmp(kind, "a device") || isatty(fileno(l->file)))) return GX_OK;
+    fclose(l->file);
+    return GX_FAIL(err, GX_ERR_IO, "--file %s is %s; expected a text file, or a pipe", path, kind);
+}
+
+// *is_there 0: there are no more.
+static GxStatus next_line(Line *l, int *is_there, GxError *err)
+{
+    int c;
+    l->n = 0, l->number++;
+    while ((c = getc_unlocked(l->file)) != EOF && c != '\n') {
+        if (l->n == MOST_OF_A_LINE)
+            return GX_FAIL(err, GX_ERR_FORMAT, "--file %s: line %ld has more than %d bytes", l->path, (long)l->number,
+                           MOST_OF_A_LINE);
+        if (l->n == l->room) {
+            char *grown = (char *)realloc(l->text, (size_t)(l->room = 2 * l->room + 1000));
+            if (!grown) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for line %ld of %s", (long)l->number, l->path);
+            l->text = grown;
+        }
+        l->text[l->n++] = (char)c;
+    }
+    *is_there = c != EOF || l->n > 0;
+    if (ferror(l->file)) return GX_FAIL(err, GX_ERR_IO, "cannot read %s: %s", l->path, strerror(errno));
+    return GX_OK;
+}
+
 static GxStatus show_file(const Options *o, const GxTokenizer *t, GxError *err)
 {
-    GxStatus status = GX_OK;
-    char *line = NULL;
-    size_t room = 0;
-    FILE *f = fopen(o->file, "r");
-    if (!f) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", o->file, strerror(errno));
-    for (ssize_t n; status == GX_OK && !ferror(stdout) && (n = getline(&line, &room, f)) >= 0;)
-        status = show(o, t, line, n - (n > 0 && line[n - 1] == '\n'), err);
-    if (status == GX_OK && ferror(f)) status = GX_FAIL(err, GX_ERR_IO, "cannot read %s: %s", o->file, strerror(errno));
-    free(line);
-    fclose(f);
+    Line l;
+    int is_there = 1;
+    GX_TRY(open_lines(&l, o->file, err));
+    GxStatus status = next_line(&l, &is_there, err);
+    while (status == GX_OK && is_there && !ferror(stdout)) {
+        status = show(o, t, l.n ? l.text : "", l.n, err);
+        if (status == GX_OK) status = next_line(&l, &is_there, err);
+    }
+    free(l.text);
+    fclose(l.file);
     return status;
 }
 

@@ -231,11 +231,15 @@ static int gx__blend_ends_with(const char *name, const char *end)
 static GxStatus gx__blend_refuse_array(const char *path, GxError *err)
 {
     if (!gx__blend_ends_with(path, ".json")) return GX_OK;
-    FILE *f = fopen(path, "r");
-    int c = ' ';
-    while (f && (c == ' ' || c == '\n' || c == '\r' || c == '\t')) c = getc(f);
-    if (f) fclose(f);
-    if (c != '[') return GX_OK; // what is not there is an error of who reads it
+    GxError ignored = GX_ZERO; // what cannot be read is an error of who reads all of it
+    int64_t bytes;
+    int fd;
+    char c = ' ';
+    if (gx_file_open(path, &fd, &bytes, &ignored) != GX_OK) return GX_OK;
+    for (int64_t at = 0; at < bytes && (c == ' ' || c == '\n' || c == '\r' || c == '\t'); at++)
+        if (gx_file_read_at(fd, path, &c, 1, at, &ignored) != GX_OK) break;
+    close(fd);
+    if (c != '[') return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                    "%s is one array of JSON; expected a record in each line of a .jsonl file: jq -c '.[]' FILE.json > "
                    "FILE.jsonl makes one of it",

@@ -195,10 +195,13 @@ static void gx__causal_lm_source(const char *text, char source[200])
 {
     char path[GX_PATH];
     const int fits = snprintf(path, sizeof path, "%s.source", text) < GX_PATH;
-    FILE *f = fits ? fopen(path, "r") : NULL;
-    source[0] = 0;
-    if (f && !fgets(source, 200, f)) source[0] = 0;
-    if (f) fclose(f);
+    GxError ignored = GX_ZERO;
+    int64_t bytes = 0;
+    int fd;
+    memset(source, 0, 200);
+    if (!fits || gx_file_open(path, &fd, &bytes, &ignored) != GX_OK) return;
+    if (gx_file_read_at(fd, path, source, gx_min(bytes, 199), 0, &ignored) != GX_OK) source[0] = 0;
+    close(fd);
     source[strcspn(source, "\n")] = 0;
 }
 
