@@ -27,11 +27,11 @@ GxStatus gx_path_join(char *out, const char *folder, const char *name, GxError *
 // there.
 int gx_path_length(const char *path);
 void gx_path_parent(char *out, const char *path); // out[GX_PATH]: the folder that it lies in: "out", of "model" "."
-const char *gx_path_name(const char *path);      // behind its last slash: "model" of "out/model"
-int gx_path_is_file(const char *path);   // a regular file, or a link to one
-int gx_path_is_folder(const char *path); // a folder, or a link to one
-int gx_path_is_broken(const char *path); // a link to nothing
-int gx_path_is_plain(const char *name);  // one part of a path: not empty, no '/', not "." or ".."
+const char *gx_path_name(const char *path);       // behind its last slash: "model" of "out/model"
+int gx_path_is_file(const char *path);            // a regular file, or a link to one
+int gx_path_is_folder(const char *path);          // a folder, or a link to one
+int gx_path_is_broken(const char *path);          // a link to nothing
+int gx_path_is_plain(const char *name);           // one part of a path: not empty, no '/', not "." or ".."
 // What is at the path, for a message: "a file", "a folder", "a pipe", "a broken link", …; "nothing". Links are
 // followed.
 const char *gx_path_kind(const char *path);
