@@ -382,6 +382,13 @@ static void check_document(const GxCorpus *c, int64_t i, const char *text, int32
           (long)c->file.document[i].bytes);
 }
 
+// Counts what a folder's files are passed over for.
+static void count_passed(void *user, GxLogLevel level, const char *text)
+{
+    *(int *)user += level == GX_LOG_WARNING && strstr(text, "passed over: ") && strstr(text, "gone.") &&
+                    strstr(text, ", which is a broken link");
+}
+
 TEST(a_folder_is_its_files_in_the_order_of_their_names_each_record_a_document)
 {
     GxError err = GX_ZERO;
@@ -409,6 +416,12 @@ TEST(a_folder_is_its_files_in_the_order_of_their_names_each_record_a_document)
             check_document(&c, 3, "deeper", end);
             gx_corpus_close(&c);
         }
+    int passed = 0;
+    const GxLogger log = {count_passed, &passed};
+    CHECK(symlink("nowhere", at("texts/gone.txt")) == 0, "no link");
+    CHECK(gx_corpus_open(&c, at("texts"), &bpe, 1, &log, &err) == GX_OK && c.file.documents == 4 && passed == 1,
+          "%d texts that are not there were named; %s", passed, err.message);
+    gx_corpus_close(&c), unlink(at("texts/gone.txt"));
     CHECK(gx_corpus_open(&c, at("texts/b.txt"), &bpe, 1, NULL, &err) == GX_OK && c.file.documents == 1, "%s",
           err.message);
     check_document(&c, 0, "the second file\nhas two lines\n", -1); // a text alone has no end
@@ -1281,6 +1294,12 @@ TEST(a_folder_of_bin_files_is_a_source_for_each_and_shares_its_weight)
         else CHECK(b.part[0] == 111 && b.part[1] == 336, "the parts are %ld and %ld", (long)b.part[0], (long)b.part[1]);
         gx_blend_close(&b);
     }
+    int passed = 0;
+    const GxLogger log = {count_passed, &passed};
+    CHECK(symlink("nowhere", at("shards/gone.bin")) == 0, "no link");
+    CHECK(gx_blend_open(&b, list, "", &bpe, NULL, 0.1, T, 1, &log, &err) == GX_OK && b.n == 3 && passed == 1,
+          "%d files that are not there were named; %s", passed, err.message);
+    gx_blend_close(&b), unlink(at("shards/gone.bin"));
     write_bin("mixed/a.bin", 2, ids, 500), put_text("mixed/b.txt", "a text");
     refused(&err, gx_blend_open(&b, at("mixed"), "", &bpe, NULL, 0, T, 1, NULL, &err), GX_ERR_ARGUMENT,
             "has .bin files and texts (b.txt) in it", "a folder of both");

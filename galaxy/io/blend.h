@@ -278,7 +278,10 @@ static GxStatus gx__blend_add_shards(gx__BlendOpening *x, int name, const char *
                            "name both",
                            path, file);
         GX_TRY(gx_path_join(shard, path, file, x->err));
-        if (!gx__blend_ends_with(file, ".bin") || !gx_path_is_file(shard)) continue;
+        if (!gx__blend_ends_with(file, ".bin")) continue;
+        if (!gx_path_is_file(shard) && x->log)
+            gx_log(x->log, GX_LOG_WARNING, "passed over: %s, which is %s", shard, gx_path_kind(shard));
+        if (!gx_path_is_file(shard)) continue;
         if (strstr(file, "_val_") && x->log) gx_log(x->log, GX_LOG_INFO, "passed over: %s, by its name", shard);
         if (strstr(file, "_val_")) continue;
         GX_TRY(gx__blend_add(x, name, shard));

@@ -400,6 +400,8 @@ static GxStatus gx__corpus_list_folder(GxCorpusReader *r, const char *path, int 
         if (status == GX_OK && is_folder && gx__corpus_is_run(r, inside)) continue;
         if (status == GX_OK && is_folder) status = gx__corpus_list_folder(r, inside, depth + 1, err);
         else if (status == GX_OK && is_read && gx_path_is_file(inside)) status = gx__corpus_list_file(r, inside, err);
+        else if (status == GX_OK && is_read && r->log)
+            gx_log(r->log, GX_LOG_WARNING, "passed over: %s, which is %s", inside, gx_path_kind(inside));
     }
     gx_folder_close(&folder);
     return status;

@@ -481,7 +481,7 @@ GxStatus gx_folder_make(const char *path, GxError *err)
         if (why && !gx_path_is_folder(part))
             return GX_FAIL(err, GX_ERR_IO, "cannot make the folder %s: %s%s", part,
                            why == EEXIST ? gx_path_kind(part) : strerror(why),
-                           why == EEXIST ? " of that name is there" : "");
+                           why == EEXIST ? " of that name is there; choose another one" : "");
         if (last) return GX_OK;
         *p = '/';
     }
