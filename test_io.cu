@@ -1424,6 +1424,42 @@ TEST(a_claim_ends_with_its_process)
     unlink(at("made.gx-lock")), unlink(at("elsewhere"));
 }
 
+// What another process does between this one's open of the lock and its flock. NULL: nothing.
+static void (*meanwhile)(void);
+static GxClaim claim_of_another;
+
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation)
+{
+    void (*happens)(void) = meanwhile;
+    meanwhile = NULL;
+    if (happens) happens();
+    return __real_flock(fd, operation);
+}
+
+static void another_finishes(void) { put_text(at("o"), "whole"), unlink(at("o.gx-lock")); }
+
+static void another_ends_and_a_third_begins(void)
+{
+    GxError err = GX_ZERO;
+    unlink(at("o.gx-lock"));
+    CHECK(gx_claim_file(&claim_of_another, at("o"), &err) == GX_OK, "%s", err.message);
+}
+
+TEST(what_others_do_just_before_a_lock_is_had_is_seen)
+{
+    GxError err = GX_ZERO;
+    GxClaim c;
+    meanwhile = another_finishes;
+    refused(&err, gx_claim_file(&c, at("o"), &err), GX_ERR_ARGUMENT, "o is there already", "another finishes");
+    CHECK(unlink(at("o")) == 0 && names_in(root) == 0, "something else is left");
+    meanwhile = another_ends_and_a_third_begins;
+    refused(&err, gx_claim_file(&c, at("o"), &err), GX_ERR_ARGUMENT, "o is being written by process", "a third begins");
+    gx_claim_end(&claim_of_another);
+    CHECK(meanwhile == NULL && names_in(root) == 0, "something is left");
+}
+
 // Each tries until somebody has made it; returns 1 for the one who has.
 static int claim_and_make(int is_folder)
 {

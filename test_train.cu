@@ -637,6 +637,10 @@ TEST(texts_that_cannot_be_trained_on_are_refused_by_path)
         check_refused(&cases[i].r);
     }
     CHECK(!exists("refused"), "a refused run left a folder");
+    // where a text's source may be told stands a pipe
+    shell("cp text.txt told.txt; test -p told.txt.source || mkfifo told.txt.source");
+    start("--max_steps 1 --output_dir told --train_data told.txt --dry_run");
+    CHECK(finish_within(20) == 0, "%s", err());
 }
 
 TEST(models_and_batches_that_do_not_fit_are_refused_with_their_numbers)
