@@ -310,7 +310,7 @@ T_VARIANT  = $(if $(filter file,$(origin VARIANT)),$(if $(filter emu,$(DEVICE)),
 t:
 	@$(if $(T_PROGRAMS)$(T_SCRIPTS),,echo 'make: T="$(T)" names no test: make t T=ops runs test_ops, and T="ops softmax" its tests with softmax in their names'; exit 2)
 	@$(MAKE) --no-print-directory -j$(CORES) VARIANT=$(T_VARIANT) build WHAT="$(T_PROGRAMS)"
-	@folder=$$($(MAKE) --no-print-directory VARIANT=$(T_VARIANT) print-folder) && export GX_TRAIN_LLAMA=$$folder/train_llama && status=0 && \
+	@folder=$$($(MAKE) --no-print-directory VARIANT=$(T_VARIANT) print-folder) && export OMP_WAIT_POLICY=passive GX_TRAIN_LLAMA=$$folder/train_llama && status=0 && \
 	    for program in $(T_PROGRAMS); do $$folder/$$program $(T_CASES) || status=1; done && for script in $(T_SCRIPTS); do $$script $(T_CASES) || status=1; done && exit $$status
 # All that a visit to a machine with a GPU runs, built beforehand in a folder that is always the same; then `dev/cuda/visit.sh OUT` runs it there. That
 # machine may have another processor, and nothing but CUDA and NCCL: no MPI, no oneDNN, and OpenMP, jansson, utf8proc and PCRE2 are in the programs where their archives are here.
