@@ -1,11 +1,15 @@
-// bench_emu.cu: what the emulator costs. The figures stand in docs/emulator.md.
+// bench_emu.cu: what the emulator costs, in time of the CPU. The figures stand in docs/emulator.md.
 //
 //     g++ -x c++ -std=c++20 -O2 -DGX_EMU -Idev/emu dev/emu/bench_emu.cu -o build/bench_emu -lpthread && build/bench_emu
+#include "cp_async.h"
 #include "cublasLt.h"
+#include "wgmma.h"
 
-static double now()
+static double now() // other work on the machine does not count
 {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 constexpr int ROUNDS = 16;
@@ -62,20 +66,22 @@ static double of_product(int n, float *a, float *b, float *d)
 
 int main()
 {
-    const int n = 256, threads = 256, blocks = 200;
+    const int n = 256, most = 1024, all = 51200; // threads of a block, of a launch
     float *a, *b, *d;
     for (float **p : {&a, &b, &d}) {
         cudaMalloc(p, n * n * sizeof(float));
         cudaMemset(*p, 0, n * n * sizeof(float));
     }
-    double all = (double)blocks * threads;
     for (const char *order : {"forward", "reverse", "random:1"}) {
         setenv("GX_EMU_ORDER", order, 1);
-        printf("%-9s %6.1f ns per thread that never waits\n", order, of_kernel(store, blocks, threads, d) / all * 1e9);
-        printf("%-9s %6.1f ns per thread and barrier\n", order,
-               of_kernel(barriers, blocks, threads, d) / all / ROUNDS * 1e9);
-        printf("%-9s %6.1f ns per lane and shuffle\n", order,
-               of_kernel(shuffles, blocks, threads, d) / all / ROUNDS * 1e9);
+        for (int threads : {most / 4, most}) {
+            const int blocks = all / threads;
+            const double thread = of_kernel(store, blocks, threads, d) / all * 1e9,
+                         barrier = of_kernel(barriers, blocks, threads, d) / all / ROUNDS * 1e9,
+                         shuffle = of_kernel(shuffles, blocks, threads, d) / all / ROUNDS * 1e9;
+            printf("%-9s blocks of %4d: %6.1f ns per thread that never waits, %6.1f per barrier, %6.1f per shuffle\n",
+                   order, threads, thread, barrier, shuffle);
+        }
     }
     unsetenv("GX_EMU_ORDER");
     printf("%6.1f us per launch of one thread, synchronised\n", of_kernel(store, 1, 1, d) * 1e6);

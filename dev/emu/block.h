@@ -11,7 +11,8 @@
 //     warp_collective<Out>(...)   every lane in the mask brings a value; one function looks at all, each gets its own
 //     yield()                     in a loop that waits for memory to change; made_progress() when it has changed
 //     per_thread<T>()             a T of the running thread, fresh in every block
-//     at_exit(hook)               called when a thread of any kernel ends
+//     at_exit(&serial, hook)      called when a thread ends in the block of that number: &last_block_with<T> is that of
+//                                 the last block in which a thread has asked for its T
 #ifndef GX_EMU_BLOCK_H
 #define GX_EMU_BLOCK_H
 #include "fiber.h"
@@ -104,12 +105,11 @@ struct Block {
     char begins, ends; // for ThreadSanitizer
 };
 inline Block block;
-inline std::vector<void (*)()> exit_hooks;
 
 inline Thread &self() { return *block.current; }
 inline void made_progress() { block.idle_yields = 0; }
-inline bool at_exit(void (*hook)()) { return exit_hooks.push_back(hook), true; }
 
+template <class T> inline unsigned long long last_block_with = 0; // its serial
 template <class T> T &per_thread()
 {
     struct Slot {
@@ -117,9 +117,23 @@ template <class T> T &per_thread()
         T value{};
     };
     static std::vector<Slot> slots(block_threads_max);
+    {
+        Hidden hidden;
+        last_block_with<T> = block.serial;
+    }
     Slot &slot = slots[self().linear];
     if (slot.serial != block.serial) slot.value = T{}, slot.serial = block.serial;
     return slot.value;
+}
+
+struct ExitHook {
+    const unsigned long long *serial;
+    void (*call)();
+};
+inline std::vector<ExitHook> exit_hooks;
+inline bool at_exit(const unsigned long long *serial, void (*hook)())
+{
+    return exit_hooks.push_back({serial, hook}), true;
 }
 
 // ---- reports -------------------------------------------------------------------------------------------------------
@@ -183,7 +197,12 @@ inline std::string text_of_lanes(unsigned lanes)
     abort();
 }
 
-inline void visibility_attribute(); // visibility.h: the running thread gives way
+inline bool fences_are_late = false;       // GX_EMU_FENCES=late, in the kernel that runs
+inline void visibility_attribute_writes(); // visibility.h
+inline void visibility_attribute()         // the running thread gives way
+{
+    if (fences_are_late) visibility_attribute_writes();
+}
 template <class Members> void visibility_meet(Members is_member);
 
 // ---- who runs next -------------------------------------------------------------------------------------------------
@@ -297,6 +316,8 @@ inline void barrier_release_if_complete(Barrier &b)
     let_go(0, (int)block.threads.size(), waits_here);
 }
 
+inline bool is_same_word(const char *a, const char *b) { return a == b || !strcmp(a, b); }
+
 // `expected` 0: all threads of the block that have not exited. Returns how many of them said `vote`.
 inline int barrier_wait(int id, int expected, int vote, Place place)
 {
@@ -307,7 +328,7 @@ inline int barrier_wait(int id, int expected, int vote, Place place)
     if (!b.arrived) b.place = place, b.expected = expected;
     if (b.expected != expected)
         kernel_fails("%s waits for %d threads, others there for %d", text(place).c_str(), expected, b.expected);
-    if (!expected && (b.place.where.line() != place.where.line() || strcmp(b.place.what, place.what)))
+    if (!expected && (b.place.where.line() != place.where.line() || !is_same_word(b.place.what, place.what)))
         kernel_fails("the block's threads diverged: some are in %s, this one in %s", text(b.place).c_str(),
                      text(place).c_str());
     void *order = &b.order[b.round & 1];
@@ -332,7 +353,7 @@ inline WarpGroup &warp_group(Warp &w, unsigned mask, const Place &place)
 {
     for (WarpGroup &g : w.group) {
         if (!g.arrived || g.mask != mask) continue;
-        if (strcmp(g.place.what, place.what))
+        if (!is_same_word(g.place.what, place.what))
             kernel_fails("the warp's lanes diverged: lanes %s are in %s, this one in %s",
                          text_of_lanes(g.arrived).c_str(), text(g.place).c_str(), text(place).c_str());
         return g;
@@ -394,7 +415,8 @@ Out warp_collective(unsigned mask, Place place, const In &in, Combine combine, b
 // ---- a thread's life -----------------------------------------------------------------------------------------------
 inline void thread_exits(Thread &t)
 {
-    for (void (*hook)() : exit_hooks) hook();
+    for (const ExitHook &hook : exit_hooks)
+        if (*hook.serial == block.serial) hook.call();
     visibility_attribute();
     t.state = State::exited;
     block.live--;

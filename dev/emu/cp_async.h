@@ -36,7 +36,7 @@ inline void no_copy_is_left()
     const size_t left = per_thread<CopiesUnderWay>().copies.size();
     if (left) kernel_fails("a thread ends with %zu copies by cp.async that it has not waited for", left);
 }
-inline const bool looking_for_copies = at_exit(no_copy_is_left);
+inline const bool looking_for_copies = at_exit(&last_block_with<CopiesUnderWay>, no_copy_is_left);
 
 } // namespace emu
 

@@ -153,7 +153,9 @@ inline void fiber_of_host([[maybe_unused]] Fiber *f)
 #endif
 }
 
-constexpr size_t fiber_guard_bytes = 1 << 20; // no local array of a kernel reaches across it
+// No local array of a kernel reaches across it. With a stack it is an odd number of pages: at a distance of a power of
+// two all stacks, wherever in a page their tops are, would fight for the same sets of the second cache.
+constexpr size_t fiber_guard_bytes = (1 << 20) + 4096;
 
 inline size_t fiber_stack_bytes()
 {

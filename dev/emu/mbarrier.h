@@ -146,13 +146,13 @@ inline bool mbarrier_try(const unsigned long long *at, unsigned parity, const Pl
 
 inline void no_landing_is_left()
 {
-    if (block.live > 1 || mbarriers.serial != block.serial) return; // the last thread looks
+    if (block.live > 1) return; // the last thread looks
     for (const Mbarrier &m : mbarriers.all)
         if (!m.landings.empty())
             kernel_fails("the block ends with %zu copies on their way to the barrier at %u in shared memory",
                          m.landings.size(), shared_address(m.at));
 }
-inline const bool looking_for_landings = at_exit(no_landing_is_left);
+inline const bool looking_for_landings = at_exit(&mbarriers.serial, no_landing_is_left);
 
 } // namespace emu
 

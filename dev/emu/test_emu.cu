@@ -393,7 +393,7 @@ static void count_copies_never_waited_for()
 {
     copies_never_waited_for += emu::per_thread<DeferredCopy>().to != nullptr;
 }
-static const bool counting_copies = emu::at_exit(count_copies_never_waited_for);
+static const bool counting_copies = emu::at_exit(&emu::last_block_with<DeferredCopy>, count_copies_never_waited_for);
 __global__ void copy_later(float *y, bool wait)
 {
     emu::per_thread<DeferredCopy>() = {y + threadIdx.x, 5};

@@ -64,7 +64,6 @@ struct OpenPages {
 };
 
 struct Visibility {
-    bool is_late = false; // in the kernel that runs
     std::map<unsigned char *, Page> pages;
     Kept delayed; // written by blocks that have ended, and not told
     OpenPages open;
@@ -109,7 +108,7 @@ inline bool visibility_opens(const Allocation &a, unsigned char *p)
 {
     Hidden hidden;
     const bool is_inside = p >= a.inner() && p < a.inner() + a.inner_bytes();
-    if (!visibility.is_late || !is_open_to_kernels(a) || !is_inside) return false;
+    if (!fences_are_late || !is_open_to_kernels(a) || !is_inside) return false;
     unsigned char *begin = page_of(p);
     for (const OpenPage &o : visibility.open)
         if (o.begin == begin) return false;
@@ -153,7 +152,7 @@ inline void close_pages()
 }
 
 // The running thread gives way, or fences: what it has written since it began to run is its own.
-inline void visibility_attribute()
+inline void visibility_attribute_writes()
 {
     if (!visibility.open.n) return;
     Hidden hidden;
@@ -185,7 +184,7 @@ inline void unite_equal(std::vector<Writes> &all, std::vector<Writes>::iterator 
 // Threads meet: what happened before for one of them did for all.
 template <class Members> void visibility_meet(Members is_member)
 {
-    if (!visibility.is_late || (visibility.writes.empty() && visibility.heard.none())) return;
+    if (!fences_are_late || (visibility.writes.empty() && visibility.heard.none())) return;
     ThreadSet members;
     for (const Thread &t : block.threads) members[(size_t)t.linear] = is_member(t);
     if ((visibility.heard & members).any()) visibility.heard |= members;
@@ -202,7 +201,7 @@ template <class Members> void visibility_meet(Members is_member)
 // (Who does not wait for that could not know yet.)
 inline void visibility_release_to_block()
 {
-    if (!visibility.is_late) return;
+    if (!fences_are_late) return;
     Hidden hidden;
     visibility_attribute();
     const size_t me = (size_t)self().linear;
@@ -246,7 +245,7 @@ inline void bring_news() // the block sees what was told, and what it has writte
 
 inline void visibility_fence()
 {
-    if (!visibility.is_late) return;
+    if (!fences_are_late) return;
     Hidden hidden;
     visibility_attribute();
     const size_t me = (size_t)self().linear;
@@ -263,7 +262,7 @@ inline unsigned char *place_in(unsigned char (&copy)[page_bytes], const void *at
 // An atomic works on what is there by now, unless its block has written there itself.
 inline void visibility_before_atomic(void *at, size_t bytes)
 {
-    if (!visibility.is_late || visibility.brought) return;
+    if (!fences_are_late || visibility.brought) return;
     Hidden hidden;
     auto found = visibility.pages.find(page_of(at));
     if (found == visibility.pages.end()) return;
@@ -282,7 +281,7 @@ inline void visibility_tell()
 
 inline void visibility_after_atomic(const void *at, size_t bytes)
 {
-    if (!visibility.is_late) return;
+    if (!fences_are_late) return;
     Hidden hidden;
     note_open_pages();
     auto found = visibility.pages.find(page_of(at));
@@ -307,8 +306,8 @@ inline void visibility_begin()
     const Choice fences = environment_choice("GX_EMU_FENCES", "early");
     if (fences.word != "early" && fences.word != "late")
         fatal("GX_EMU_FENCES is %s; there are early and late", fences.word.c_str());
-    visibility.is_late = fences.word == "late";
-    if (!visibility.is_late) return;
+    fences_are_late = fences.word == "late";
+    if (!fences_are_late) return;
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     OpenPage *&room = visibility.open.page;
     if (!room) room = (OpenPage *)mmap(nullptr, open_pages_room * sizeof *room, PROT_READ | PROT_WRITE, flags, -1, 0);
@@ -318,7 +317,7 @@ inline void visibility_begin()
 
 inline void visibility_end_block()
 {
-    if (!visibility.is_late) return;
+    if (!fences_are_late) return;
     keep(visibility.delayed, visibility.writes);
     close_pages();
     for (unsigned char *begin : visibility.differ) {
@@ -336,13 +335,13 @@ inline void visibility_end_block()
 
 inline void visibility_end()
 {
-    if (!visibility.is_late) return;
+    if (!fences_are_late) return;
     watch_writes(false);
     for (auto &[begin, page] : visibility.pages) copy_page(begin, page.told);
     put_back(visibility.delayed);
     visibility.pages.clear();
     visibility.delayed = {};
-    visibility.is_late = false;
+    fences_are_late = false;
 }
 
 } // namespace emu

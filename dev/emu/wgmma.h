@@ -280,7 +280,7 @@ inline void no_wgmma_is_left()
     const size_t left = per_thread<WgmmasUnderWay>().products.size();
     if (left) kernel_fails("a thread ends with %zu products by wgmma that it has not waited for", left);
 }
-inline const bool looking_for_wgmmas = at_exit(no_wgmma_is_left);
+inline const bool looking_for_wgmmas = at_exit(&last_block_with<WgmmasUnderWay>, no_wgmma_is_left);
 
 inline bool is_multiple_of_16_below(unsigned x, unsigned limit) { return x % 16 == 0 && x < limit; }
 
