@@ -3,7 +3,7 @@
 // that a training program's source shows only what is its own.
 //
 //     GxTrainer t = GX_ZERO;
-//     GX_CHECK(g, gx_trainer_open(&t, g, &gx_llama, &gx_causal_lm, NULL, argc, argv));
+//     gx_trainer_open(&t, g, &gx_llama, &gx_causal_lm, NULL, argc, argv);
 //     while (gx_trainer_next(&t)) {
 //         gx_trainer_step(&t);                  // a window of micro-batches, and the update
 //         gx_trainer_report(&t);                // log, evaluate, sample, save when due
