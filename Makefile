@@ -18,7 +18,7 @@ endif
 WHY_DEVICE := $(if $(filter command line environment,$(origin DEVICE)),,$(if $(GPU_FOUND),$(if $(NVCC),: a GPU was found,: no nvcc was found),: no GPU was found))
 CC     ?= cc
 CXX    ?= g++
-# VARIANT: fast | asan (AddressSanitizer, UBSan) | tsan (ThreadSanitizer: no OpenMP and no oneDNN, whose threads it does not understand) |
+# VARIANT: fast | quick (compiled in less time, for `make t`) | asan (AddressSanitizer, UBSan) | tsan (ThreadSanitizer: no OpenMP and no oneDNN, whose threads it does not understand) |
 # banks (of DEVICE=emu: conflicts of banks in shared memory are counted, dev/emu/banks.h)
 VARIANT ?= fast
 
@@ -125,7 +125,9 @@ help:
 	@echo "make run NP=8          train_llama, or PROGRAM=train_llama_tp, as 8 MPI ranks; ARGS='--max_steps 100' goes to the program"
 	@echo "make data FILE=x.txt   text to train on into data/text.txt; without FILE the King James Bible or what there is"
 	@echo "make data-bert         sentences, labelled texts and pairs into data/bert, from the King James Bible and WordNet"
-	@echo "make check             the tests without sanitizers: about five minutes on two cores, building included"
+	@echo "make t T=\"ops softmax\" after an edit: builds what differs and runs test_ops, of its tests those with softmax in their names (docs/testing.md)"
+	@echo "make check             the tests without sanitizers: about four minutes on two cores, building included"
+	@echo "make test-long         whole lists of all tests, with seeds of the day: hours"
 	@echo "make fuzz SECONDS=60   hostile files and arguments for the library, each kind for so long (docs/fuzzing.md)"
 	@echo "make refs              make the PyTorch references again and compare (Python, 6 GB)"
 	@echo "make bench             train_llama beside PyTorch (Python, 6 GB)"
@@ -134,7 +136,7 @@ help:
 	@echo "make gpu               everything that a visit to a machine with a GPU runs; then dev/cuda/visit.sh OUT there (docs/gpu.md)"
 	@echo "make cuda-report       registers, spills, shared memory and occupancy of the kernels, and a step's time on paper; needs no GPU"
 	@echo "make setup | format | clean"
-	@echo "variables: DEVICE=$(DEVICE) (cpu cuda emu) CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast asan tsan, of emu banks) ARCHFLAGS='$(ARCHFLAGS)'"
+	@echo "variables: DEVICE=$(DEVICE) (cpu cuda emu) CC=$(CC) GEMM=$(GEMM) (onednn plain) MPI=$(MPI) VARIANT=$(VARIANT) (fast quick asan tsan, of emu banks) ARCHFLAGS='$(ARCHFLAGS)'"
 
 # ---- objects ------------------------------------------------------------------------------------------------------------------------------------
 # An object is compiled again when the compiler would read something else, not when a header is newer: NAME.text is a checksum of the command and of the
