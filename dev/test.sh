@@ -7,7 +7,7 @@
 # FILE is a failure. A program that takes half as much CPU again as its line says fails, too; see the head of dev/tests.txt.
 set -u
 cd "$(dirname "$0")/.."
-table=dev/tests.txt
+table=${GX_TEST_TABLE:-dev/tests.txt}
 lines() { # when: its lines, the longest first
     case $1 in check | test | long) ;; *) echo "dev/test.sh: there is no time \"$1\"; it is check, test or long" >&2; exit 2 ;; esac
     awk -v when="$1" '/^#/ || !NF { next }
@@ -33,6 +33,7 @@ for word; do folder_of[${word%%=*}]=${word#*=}; done
 # which share of its tests a line runs goes round with the commits; a long run has all, with seeds of the day
 turn=$((16#$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0)))
 if [ "$when" = long ]; then export GX_TEST_LONG=1 GX_TEST_SEED=${GX_TEST_SEED:-$(date +%Y%m%d)}; echo "seed: GX_TEST_SEED=$GX_TEST_SEED"; fi
+listed=$(lines "$when") || exit 2
 commands=() labels=() budgets=()
 while read -r _ build share cpu command; do
     folder=${folder_of[$build]:-}
@@ -49,7 +50,7 @@ while read -r _ build share cpu command; do
         label+=", share $share"
     fi
     commands+=("$variables$command") labels+=("$label") budgets+=("$cpu")
-done < <(lines "$when")
+done <<<"$listed"
 at_once=$(($(nproc 2>/dev/null || echo 2) + 2)) # some of them wait most of the time
 passed=0 failed=0 skipped=0
 tmp=$(mktemp -d)
@@ -108,7 +109,7 @@ if [ "$when" != long ]; then
     while read -r line; do
         echo "$line"
         [[ $line != FAIL* ]] || failed=$((failed + 1))
-    done < <(awk -v table="$table" '
+    done < <(awk -v table="$table" -v free="${GX_TEST_FREE:-5}" '
         $1 == "-" || NF < 4 { next }
         { n++; line[n] = $1; cpu[n] = $2 + $3; $1 = $2 = $3 = ""; command[n] = substr($0, 4); total += cpu[n]; planned += line[n] }
         line[n] >= 2 { ratios++; ratio[ratios] = cpu[n] / line[n] }
@@ -118,7 +119,7 @@ if [ "$when" != long ]; then
             scale = ratios ? ratio[int((ratios + 1) / 2)] : 1
             printf "%.0f s of CPU; the lines of %s have %.0f; in the middle, a program took %.2f times its line here\n", total, table, planned, scale
             for (i = 1; i <= n; i++)
-                if (cpu[i] > 1.5 * scale * line[i] && cpu[i] > scale * line[i] + 5)
+                if (cpu[i] > 1.5 * scale * line[i] && cpu[i] > scale * line[i] + free)
                     printf "FAIL %s: took %.1f s of CPU, which is %.1f times the %d s of its line in %s where others took %.2f times theirs\n", \
                         command[i], cpu[i], cpu[i] / (line[i] ? line[i] : 1), line[i], table, scale
         }' "$tmp/times")
