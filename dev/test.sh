@@ -5,7 +5,7 @@
 # Outputs come in the order of their starts, each behind its command and its times: by the clock, and of CPU in user and in system mode. A program that dies,
 # or does not end with its "N passed, N failed, N skipped", counts as a failure. With --allowed-skips, a test that was skipped and whose name is not in
 # FILE is a failure. A program that takes half as much CPU again as its line says fails, too; see the head of dev/tests.txt.
-set -u
+set -uo pipefail
 cd "$(dirname "$0")/.."
 table=${GX_TEST_TABLE:-dev/tests.txt}
 lines() { # when: its lines, the longest first
