@@ -57,6 +57,7 @@ as_before() {
 
 case $what in
 --write)
+    export GX_TEST_LONG=1 # all shapes of test_devices
     run_step && run_tests "" attention || exit 1
     {
         echo "# made by dev/cuda/launches.sh: the launch of each kernel in the visit's step, or the largest in test_devices"
