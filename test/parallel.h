@@ -533,23 +533,6 @@ static inline void compare_validation(const Result *a, const Result *serial, dou
     worse(w, test_ratio(a->logits, ref, a->columns * V, bound_of(2 * depth), 0), "logits");
 }
 
-// A gate's gradient is <dV, V> / g = <dV Wv, P> / g, where dV Wv is a part of dP: so dP's error, a part of its norm,
-// makes one of as large a part of |dP| |P| / |g|, and the sum itself may cancel to nothing.
-static inline double gate_scale(const Result *serial, int row)
-{
-    const GxTable *table = &serial->model->m.table;
-    const GxTensor *prompt = &table->row[row + 1]; // its prompt is the next
-    const float *grad = serial->flat.b.grads + test_flat(serial->model, row + 1);
-    const int64_t n = gx_tensor_count(prompt);
-    float gate = 0, *p = (float *)malloc((size_t)n * sizeof *p);
-    double of_grad = 0, of_p = 0;
-    gx_tensor_init(&table->row[row], 42, 0, 1, &gate); // as it was drawn
-    gx_tensor_init(prompt, 42, 0, n, p);
-    for (int64_t e = 0; e < n; e++) of_grad += (double)grad[e] * grad[e], of_p += (double)p[e] * p[e];
-    free(p);
-    return sqrt(of_grad * of_p) / fabs((double)gate);
-}
-
 static inline double norm_of_grad(const Result *serial, int row)
 {
     const float *grad = serial->flat.b.grads + test_flat(serial->model, row);
@@ -559,20 +542,45 @@ static inline double norm_of_grad(const Result *serial, int row)
     return sqrt(squares);
 }
 
+static inline double norm_as_drawn(const Result *serial, int row)
+{
+    const GxTensor *t = &serial->model->m.table.row[row];
+    const int64_t n = gx_tensor_count(t);
+    float *x = (float *)malloc((size_t)n * sizeof *x);
+    double squares = 0;
+    gx_tensor_init(t, 42, 0, n, x);
+    for (int64_t e = 0; e < n; e++) squares += (double)x[e] * x[e];
+    free(x);
+    return sqrt(squares);
+}
+
+// The gradient of a gate is a sum that may cancel to nothing, where its terms' error does not. A prompt's (the next in
+// the table) is <dV, V> / g = <dV Wv, P> / g, where dV Wv is a part of dP: so dP's error, a part of its norm, makes one
+// of as large a part of |dP| |P| / |g|. A side layer's has (1 - mu) / T <da, a> = (1 - mu) / T <dW, W> of a = x W^T, of
+// which mu = sigmoid(g / T) is mixed in; T is 0.1.
+static inline double gate_scale(const Result *serial, const char *name)
+{
+    const GxTable *table = &serial->model->m.table;
+    const int row = gx_table_find(table, name).index, is_side = strstr(name, "side.gate.") != NULL;
+    char down[GX_NAME];
+    float gate = 0;
+    snprintf(down, sizeof down, "side.down.%s", is_side ? name + strlen("side.gate.") : "");
+    const int beside = is_side ? gx_table_find(table, down).index : row + 1;
+    gx_tensor_init(&table->row[row], 42, 0, 1, &gate); // as it was drawn
+    return norm_of_grad(serial, beside) * norm_as_drawn(serial, beside) *
+           (is_side ? 10 / (1 + exp(10 * (double)gate)) : 1 / fabs((double)gate));
+}
+
 // The least norm that differences of gradients are judged by. A key bias's gradient is 0 but for rounding, of which
-// that of its weight is the scale. That of a side layer's gate is one sum over the whole stream, which may come to
-// nothing: so all gates together are the scale. In bf16 what is small beside the others is a difference of what is not,
-// rounded.
+// that of its weight is the scale. In bf16 what is small beside the others is a difference of what is not, rounded.
 static inline double least_gradient(const Result *serial, const char *name)
 {
     const GxTable *table = &serial->model->m.table;
     const char *key = strstr(name, "key.bias");
     char weight[GX_NAME];
-    double gates = 0;
-    if (strstr(name, "adaption_gate")) return gate_scale(serial, gx_table_find(table, name).index);
-    for (int i = 0; i < table->n && strstr(name, "side.gate."); i++)
-        if (strstr(table->row[i].name, "side.gate.")) gates += norm_of_grad(serial, i) * norm_of_grad(serial, i);
-    if (!key) return fmax(sqrt(gates), (test_dtype == GX_BF16 ? 1 : 1e-3) * serial->norm[0] / sqrt(table->n));
+    const double least = (test_dtype == GX_BF16 ? 1 : 1e-3) * serial->norm[0] / sqrt(table->n);
+    if (strstr(name, "adaption_gate") || strstr(name, "side.gate.")) return fmax(least, gate_scale(serial, name));
+    if (!key) return least;
     snprintf(weight, sizeof weight, "%.*skey.weight", (int)(key - name), name);
     return norm_of_grad(serial, gx_table_find(table, weight).index);
 }
