@@ -146,7 +146,7 @@ meet() { # file, line, what it becomes: into $met what becomes of the mutant, in
         cost=$(awk -v before="$cost" 'END { printf "%.1f", before + $1 + $2 }' "$tree.time")
         case $status in
         0) continue ;;
-        1) met="$test: $(sed -n 's/^FAIL \([a-z_0-9]*\).*/\1/p' "$said" | head -n 1)" ;;
+        1) met=$(sed -n 's/^FAIL \([a-z_0-9]*\).*/: \1/p' "$said" | head -n 1); met=$test${met:-, which dies} ;;
         3) met="does not compile" ;;
         124) met="$test, which does not end" ;;
         esac
