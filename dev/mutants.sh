@@ -130,6 +130,7 @@ is_sound() { # test
     [ -z "${limit_of[$1]:-}" ] || return 0
     change
     run_test 3600 "$1" || { tail -n 20 "$said" >&4; wrong "\"$1\" fails without a mutant"; }
+    grep -q '^[1-9][0-9]* passed' "$said" || wrong "\"$1\" runs no test"
     limit_of[$1]=$((10 * took + 60))
 }
 
