@@ -113,7 +113,7 @@ run_test() { # most seconds, test
     done
     [ -n "$VARIANT" ] || { VARIANT=quick; [ "$DEVICE" = cpu ] || VARIANT=fast; }
     local build=(${MAKE:-make} --no-print-directory -s -C "$tree" DEVICE="$DEVICE" VARIANT="$VARIANT")
-    if [ ${#programs[@]} != 0 ]; then "${build[@]}" build WHAT="${programs[*]}" >"$said" 2>&1 </dev/null || return 3; fi
+    if [ ${#programs[@]} != 0 ]; then env "${variables[@]}" "${build[@]}" build WHAT="${programs[*]}" >"$said" 2>&1 </dev/null || return 3; fi
     took=$SECONDS
     env "${variables[@]}" timeout -k 5 "$1" "${build[@]}" t T="${words[*]}" >"$said" 2>&1 </dev/null || status=$?
     took=$((SECONDS - took))
@@ -149,7 +149,7 @@ meet() { # file, line, what it becomes: into $met what becomes of the mutant, in
         0) continue ;;
         1) met=$(sed -n 's/^FAIL \([a-z_0-9]*\).*/: \1/p' "$said" | head -n 1); met=$test${met:-, which dies} ;;
         3) met="does not compile" ;;
-        124) met="$test, which does not end" ;;
+        124) met="$test, which does not end" cost=$(awk -v before="$cost" -v took="$took" 'BEGIN { printf "%.1f", before + took }') ;; # nobody waited for it
         esac
         return
     done < <(nearest "$1"; [ -z "$whole" ] || others "$1")
