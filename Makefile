@@ -128,6 +128,7 @@ help:
 	@echo "make t T=\"ops softmax\" after an edit: builds what differs and runs test_ops, of its tests those with softmax in their names (docs/testing.md)"
 	@echo "make check             the tests without sanitizers: about four minutes on two cores, building included"
 	@echo "make test-long         whole lists of all tests, with seeds of the day: hours"
+	@echo "dev/mutants.sh         plants faults in the library, one at a time, and tells which test finds each (docs/testing.md)"
 	@echo "make fuzz SECONDS=60   hostile files and arguments for the library, each kind for so long (docs/fuzzing.md)"
 	@echo "make refs              make the PyTorch references again and compare (Python, 6 GB)"
 	@echo "make bench             train_llama beside PyTorch (Python, 6 GB)"
