@@ -571,18 +571,24 @@ static inline double gate_scale(const Result *serial, const char *name)
            (is_side ? 10 / (1 + exp(10 * (double)gate)) : 1 / fabs((double)gate));
 }
 
-// The least norm that differences of gradients are judged by. A key bias's gradient is 0 but for rounding, of which
-// that of its weight is the scale. In bf16 what is small beside the others is a difference of what is not, rounded.
+// The least norm that differences of gradients are judged by. A key bias's gradient is 0 but for rounding, and little
+// more where keys are rotated: that of its weight, or of the scale beside it, is the scale. In bf16 what is small beside
+// the others is a difference of what is not, rounded.
 static inline double least_gradient(const Result *serial, const char *name)
 {
+    static const char *const keys[][2] = {{"key.bias", "key.weight"},
+                                          {"k_proj.adaption_bias", "k_proj.adaption_scale"}};
     const GxTable *table = &serial->model->m.table;
-    const char *key = strstr(name, "key.bias");
-    char weight[GX_NAME];
     const double least = (test_dtype == GX_BF16 ? 1 : 1e-3) * serial->norm[0] / sqrt(table->n);
+    char beside[GX_NAME];
     if (strstr(name, "adaption_gate") || strstr(name, "side.gate.")) return fmax(least, gate_scale(serial, name));
-    if (!key) return least;
-    snprintf(weight, sizeof weight, "%.*skey.weight", (int)(key - name), name);
-    return norm_of_grad(serial, gx_table_find(table, weight).index);
+    for (int i = 0; i < 2; i++) {
+        const char *key = strstr(name, keys[i][0]);
+        if (!key) continue;
+        snprintf(beside, sizeof beside, "%.*s%s", (int)(key - name), name, keys[i][1]);
+        return norm_of_grad(serial, gx_table_find(table, beside).index);
+    }
+    return least;
 }
 
 // And of what is made of them: weights that steps have brought near 0, and moments, have the error of the gradients
