@@ -155,7 +155,7 @@ endef
 quoted    = '$(subst ','\'',$(1))'
 look      = $(1) -E -MMD -MP -MF $$(@:looked=d) -MT $$@ $$<
 # nvcc reads a source for the host and for every card: the files themselves, then
-look_nvcc = $(1) -MM -MP -MF $$(@:looked=d) -MT $$@ $$< && cat $$$$(sed -e 's/^[^ ]*: //' -e '/:$$$$/d' -e 's/\\$$$$//' $$(@:looked=d))
+look_nvcc = $(1) -MM -MP -MF $$(@:looked=d) -MT $$@ $$< && cat $$$$(sed -e 's/^[^ ]* *: //' -e '/:$$$$/d' -e 's/\\$$$$//' $$(@:looked=d))
 $(O)/%.text: $(O)/%.looked ;@:
 .PRECIOUS: $(O)/%.text
 -include $(wildcard $(O)/*.d $(O)/rooms/*.d)
