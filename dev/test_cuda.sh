@@ -9,16 +9,21 @@ nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 look() { if [ -n "$nvcc" ]; then check "$@"; else skip "$1" "nvcc was not found"; fi; }
 has_header() { printf '#include <%s>\n' "$1" | ${CC:-cc} -E -x c - >/dev/null 2>&1; }
 json=$(has_header jansson.h && echo "-DGX_WITH_JANSSON -ljansson")
-one_file() { "$nvcc" -std=c++20 -arch=sm_90 -x cu -DGALAXY_IMPLEMENTATION -DGX_WITH_CUDA $json "$1" -o "$tmp/program" -lcublasLt; }
+# In one file, for sm_90: kernels that an H100 alone has then have no body. Nobody runs the kernels, so they are not optimised.
+one_file() { "$nvcc" -std=c++20 -arch=sm_90 -Xcicc -O0 -Xptxas -O0 -x cu -DGALAXY_IMPLEMENTATION -DGX_WITH_CUDA -DGX_CUDA_SM_90A $json "$1" "${@:2}"; }
+program() { one_file train_llama.cu -o "$tmp/program" -lcublasLt; }
+# Where it is the source that is looked at, nvcc ends behind its front end, if it can (13.0).
+ends=$([ -z "$nvcc" ] || "$nvcc" --help | grep -qe --fdevice-syntax-only && echo -fdevice-syntax-only)
+a_mode() { one_file train_galaxy.cu $ends -c -o "$tmp/mode.o"; }
 says_why() { "$tmp/program" --max_steps 1 2>&1 | grep -q "no NVIDIA driver\|step  "; }
 plans() { "$tmp/program" --dry_run "$@" >"$tmp/plan" 2>&1 && grep -q "in the device's memory" "$tmp/plan" || { cat "$tmp/plan"; return 1; }; }
 plans_all() { plans --seq_len 512 && plans --precision bf16 && plans --ranks 2 && plans --ranks 2 --device_comm nccl --precision bf16 && grep -q "(threads, nccl)" "$tmp/plan" &&
     plans --ranks 2 --mode galaxy2 && plans --ranks 2 --att sp --mlp tp --recompute layer; }
 # A program of `make gpu`, for one architecture: its libraries are those of C, C++ and CUDA; NCCL it loads when it needs it. OpenMP, jansson, utf8proc and PCRE2 are in it, where this
-# machine has the archives to take them from.
+# machine has the archives to take them from. What it is linked with is the same however it is compiled.
 brings_the_rest() {
     local needed rest archive library
-    make -s gpu O="$tmp/gpu" GPU_FOLDER="$tmp/gpu" ARCH=sm_90 TESTS= PROGRAMS= WORKSHOP= || return 1
+    make -s gpu O="$tmp/gpu" GPU_FOLDER="$tmp/gpu" NVCC="$nvcc -Xcicc -O0 -Xptxas -O0 $ends" CFLAGS="-O0 -fopenmp" ARCH=sm_90 TESTS= PROGRAMS= TOOLS= WORKSHOP= || return 1
     needed=$(readelf -d "$tmp/gpu/llama_step" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
     [[ $needed == *libcudart.so* && $needed == *libcublasLt.so* ]] || { echo "its libraries are not known: $needed"; return 1; }
     rest=$(grep -vE '^(lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|cudart|cublasLt)|ld-linux.*)\.so\.[0-9]+$' <<<"$needed")
@@ -41,46 +46,39 @@ loads_nccl() {
         "$tmp/nccl" libm.so.6 | tee "$tmp/said" | grep -q '^it has no ncclGetVersion: 2.14 is the oldest that does 0$' || { cat "$tmp/said"; return 1; }
 }
 
-# The number of kernels of $tmp/code whose names have the first word and whose code the second.
+# The number of kernels of $tmp/code whose names have a word and whose code a pattern.
 kernels_with() {
-    awk -v name="$1" -v word="$2" '/Function :|\.entry/ { kernel = index($0, name) ? $0 : "" } kernel != "" && index($0, word) { has[kernel] = 1 }
+    awk -v name="$1" -v pattern="$2" '/Function :|\.entry/ { kernel = index($0, name) ? $0 : "" } kernel != "" && $0 ~ pattern { has[kernel] = 1 }
         END { for (kernel in has) n++; print n + 0 }' "$tmp/code"
 }
 
-# Each of attention's kernels in attention_mma.cuh multiplies in tensor cores, those of fp32 in TF32: in the machine's code, where there is a cuobjdump, else in PTX.
+# What resources.sh compiled: machine code, where there is a cuobjdump, else PTX.
+code_of() { # architecture
+    local cuobjdump=${CUOBJDUMP:-$(command -v cuobjdump || ls "$(dirname "$nvcc")/cuobjdump" 2>/dev/null)}
+    if [ -n "$cuobjdump" ]; then "$cuobjdump" -sass "$tmp"/kernels/*_"$1".cubin >"$tmp/code"; else cp "$tmp"/kernels/*_"$1".ptx "$tmp/code"; fi
+}
+# Each of attention's kernels in attention_mma.cuh multiplies in tensor cores, those of fp32 in TF32.
 tensor_cores() {
-    local cuobjdump=${CUOBJDUMP:-$(command -v cuobjdump || ls "$(dirname "$nvcc")/cuobjdump" 2>/dev/null)} words="mma.sync.aligned.m16n8k16.row.col.f32.bf16 mma.sync.aligned.m16n8k8.row.col.f32.tf32" word kernels
-    local compile=("$nvcc" -std=c++17 -arch=sm_80 -x cu -DGALAXY_CUDA_IMPLEMENTATION galaxy/cuda/attention.cuh -o "$tmp/attention")
-    if [ -n "$cuobjdump" ]; then
-        words="HMMA.16816.F32.BF16 HMMA.1688.F32.TF32"
-        "${compile[@]}" -cubin && "$cuobjdump" -sass "$tmp/attention" >"$tmp/code" || return 1
-    else
-        "${compile[@]}" -ptx && cp "$tmp/attention" "$tmp/code" || return 1
-    fi
-    for word in $words; do # forward; dk and dv; dq: of three sizes of head in bf16, of two in fp32
-        kernels=$(kernels_with gx__mma_attention "$word")
-        [[ "$word $kernels" == *[Bb][Ff]16" 9" || "$word $kernels" == *[Tt][Ff]32" 6" ]] || { echo "$word is in $kernels kernels"; return 1; }
+    local word kernels
+    code_of 80 || return 1
+    # forward; dk and dv; dq: of three sizes of head in bf16, of two in fp32
+    for word in '(HMMA[.]16816[.]F32[.]BF16|mma[.]sync[.]aligned[.]m16n8k16[.]row[.]col[.]f32[.]bf16) 9' '(HMMA[.]1688[.]F32[.]TF32|mma[.]sync[.]aligned[.]m16n8k8[.]row[.]col[.]f32[.]tf32) 6'; do
+        kernels=$(kernels_with gx__mma_attention "${word% *}")
+        [ "$kernels" = "${word##* }" ] || { echo "$word: it is in $kernels kernels"; return 1; }
     done
     kernels=$(grep -cE '(Function :|\.entry).*gx__mma_attention' "$tmp/code")
     [ "$kernels" = 15 ] || { echo "there are $kernels kernels"; return 1; }
 }
 
-# What an H100 alone has is in all nine of its kernels, for three sizes of head forward, dk and dv, and dq, as in PTX and as in the machine's code: products by four warps, copies by TMA, barriers
-# that count bytes. Compiled for sm_90 they have no body.
+# What an H100 alone has is in all nine of its kernels, for three sizes of head forward, dk and dv, and dq: products by four warps, copies by TMA, barriers that count bytes.
+# That they have no body for sm_90 `program` shows.
 wgmma() {
-    local cuobjdump=${CUOBJDUMP:-$(command -v cuobjdump || ls "$(dirname "$nvcc")/cuobjdump" 2>/dev/null)} words="wgmma.mma_async cp.async.bulk.tensor mbarrier.try_wait" kernels word
-    local compile=("$nvcc" -std=c++17 -x cu -DGALAXY_CUDA_IMPLEMENTATION -DGX_CUDA_SM_90A galaxy/cuda/attention.cuh)
-    if [ -n "$cuobjdump" ]; then
-        words="HGMMA UTMALDG SYNCS"
-        "${compile[@]}" -arch=sm_90a -cubin -o "$tmp/attention" && "$cuobjdump" -sass "$tmp/attention" >"$tmp/code" || return 1
-    else
-        "${compile[@]}" -arch=sm_90a -ptx -o "$tmp/code" || return 1
-    fi
-    for word in $words; do
+    local kernels word
+    code_of 90a || return 1
+    for word in 'HGMMA|wgmma[.]mma_async' 'UTMALDG|cp[.]async[.]bulk[.]tensor' 'SYNCS|mbarrier[.]try_wait'; do
         kernels=$(kernels_with gx__wgmma_attention "$word")
         [ "$kernels" = 9 ] || { echo "$word is in $kernels of 9 kernels"; return 1; }
     done
-    "${compile[@]}" -arch=sm_90 -cubin -o "$tmp/attention"
 }
 
 # What dev/emu has for kernels in the making is for nvcc the instruction itself: each of its six kinds of stmatrix.
@@ -113,12 +111,12 @@ counters_become_a_table() {
         grep -q 'does not count: tensor cores' "$tmp/said" && ! counts s && grep -q 'unit that is not known: s' "$tmp/said" || { cat "$tmp/said"; return 1; }
 }
 
-look kernels_take_of_a_card_what_they_took_before dev/cuda/resources.sh --check
+look kernels_take_of_a_card_what_they_took_before dev/cuda/resources.sh --check "$tmp/kernels"
 look attention_in_bf16_uses_tensor_cores tensor_cores
 look attention_for_an_h100_uses_wgmma_and_tma wgmma
 look tiles_of_the_emulator_are_instructions_for_nvcc tiles
-look a_mode_in_one_file_is_compiled_by_nvcc one_file train_galaxy.cu
-look a_program_in_one_file_is_compiled_by_nvcc one_file train_llama.cu
+look a_mode_in_one_file_is_compiled_by_nvcc a_mode
+look a_program_in_one_file_is_compiled_by_nvcc program
 look nccl_is_found_when_it_is_needed_or_it_is_said_why loads_nccl
 look a_program_without_a_card_says_so says_why
 if [ -n "$json" ]; then

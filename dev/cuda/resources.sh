@@ -4,6 +4,7 @@
 # needs), no GPU.
 #     dev/cuda/resources.sh              writes dev/cuda/resources.txt, prints kernels that spill and warnings
 #     dev/cuda/resources.sh --check      compares with it: 1 where something differs, or where a kernel spills
+#     dev/cuda/resources.sh --check FOLDER   the same; what nvcc makes on its way stays in FOLDER: each architecture's PTX and machine code
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
@@ -11,7 +12,8 @@ table=dev/cuda/resources.txt
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-"$NVCC" -std=c++17 -O3 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_86,code=sm_86 \
+[ -z "${2:-}" ] || mkdir -p "$2"
+"$NVCC" ${2:+-keep -keep-dir "$2"} -std=c++17 -O3 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_86,code=sm_86 \
     -gencode arch=compute_90a,code=sm_90a -DGX_CUDA_SM_90A -Xptxas -v -x cu -DGALAXY_CUDA_IMPLEMENTATION -c galaxy_cuda.cuh -o "$tmp/galaxy_cuda.o" 2>"$tmp/report" || { cat "$tmp/report"; exit 1; }
 
 # one line per kernel and architecture: name, sm, registers, spilled bytes, stack, shared memory. Names without their arguments, in short.
