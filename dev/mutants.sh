@@ -3,7 +3,7 @@
 #   dev/mutants.sh list N SEED         prints about N mutants, drawn over all rooms: for each a line FILE:LINE, a tab, and what the line becomes
 #   dev/mutants.sh list --barriers     the same of every __syncthreads() of the kernels, which is left out
 #   dev/mutants.sh run LIST [--whole]  plants those of such a list one by one, in a copy of HEAD; prints a table, and a line of sums
-# The nearest tests of a header are in dev/mutants.txt; --whole: what lives meets the other programs of the table dev/tests.txt, too. A mutant is killed by
+# The nearest tests of a header are in dev/mutants.txt; they come once more under a sanitizer. --whole: what lives meets the other programs of the table dev/tests.txt, too. A mutant is killed by
 # a test that fails, or that takes ten times as long as without it. Before a test is asked, it has to pass without a mutant. CPU seconds are those of
 # building and running until then. The copy is build/mutants, or MUTANTS_TREE, and stays there with its objects. MAKE ("make CORES=1") is what builds.
 # The exit status is 0 if every mutant was killed or does not compile, 1 if one lives, 2 if something is wrong.
@@ -88,7 +88,10 @@ nearest() { # header: its tests, one a line
         pattern=${pattern// /}
         # shellcheck disable=SC2053 # it is a pattern
         [[ $pattern != "#"* && -n $pattern && ${1#galaxy/} == $pattern ]] || continue
-        tr '|' '\n' <<<"$tests" | sed 's/^ *//; s/ *$//'
+        tests=$(tr '|' '\n' <<<"$tests" | sed 's/^ *//; s/ *$//')
+        echo "$tests"
+        # then under a sanitizer, which sees what changes no number: accesses; of kernels, races
+        sed -n '/=/!s/^/VARIANT=asan /p; /^DEVICE=emu devices/s/^/VARIANT=tsan GEMM=plain MPI=0 /p' <<<"$tests"
         return
     done <"$map"
     wrong "$1 has no line in $map"
