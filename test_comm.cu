@@ -112,7 +112,8 @@ enum { ALL_METHODS = 54 };
 // a shorter list does.
 TEST(demands_of_all_modes_are_their_moves)
 {
-    const GxDemandShape s = {3, 40, 32, 20, 8, 7}; // the head works on half of the rows
+    const GxDemandShape s = {3, 40, 32, 20, 8, 7};      // the head works on half of the rows
+    const GxDemandShape by_row = {3, 40, 32, 20, 8, 1}; // one by one
     for (int i = 0; i < ALL_METHODS; i++) {
         const GxMethods m = methods_of(i);
         GxDemand list[100], three[3];
@@ -127,6 +128,7 @@ TEST(demands_of_all_modes_are_their_moves)
         CHECK(bytes == 2 * (halves * half + loss), "methods %d: %g bytes, their moves have %g", i, bytes,
               2 * (halves * half + loss));
         CHECK(of_loss == (m.ends == TP ? 2 * 3 : 0), "methods %d: %d sums for 3 chunks", i, of_loss);
+        CHECK(gx_demands(m, &by_row, NULL, 0) - n == (m.ends == TP ? 2 * (20 - 3) : 0), "methods %d: row by row", i);
         memset(three, 0, sizeof three);
         CHECK(gx_demands(m, &s, three, 3) == n, "methods %d: a short list", i);
         if (n < 3) continue;

@@ -759,6 +759,26 @@ TEST(a_batch_larger_than_its_buffers_is_refused)
     test_model_close(&t);
 }
 
+TEST(a_head_that_llama_has_not_is_refused_by_its_name)
+{
+    const GxHeadKind kinds[] = {GX_HEAD_MASKED, GX_HEAD_VECTORS};
+    for (int i = 0; i < 2; i++) {
+        GxContext g = GX_ZERO;
+        GxModel m;
+        GxLlamaConfig c = small;
+        GxHeadWish head = GX_ZERO;
+        GxModelOptions options = GX_ZERO;
+        head.kind = kinds[i];
+        options.wish = &head;
+        g.world = 1;
+        CHECK(gx_model_open(&g, &m, &gx_llama, &c, &test_serial, &options) == GX_ERR_UNSUPPORTED &&
+                  strstr(g.error.message, "has a head for the next token or for labels") &&
+                  strstr(g.error.message, gx_head_name(kinds[i])),
+              "%s", g.error.message);
+        gx_model_close(&m);
+    }
+}
+
 TEST(configurations_that_cannot_be_are_refused)
 {
     const struct {
