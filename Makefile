@@ -281,12 +281,13 @@ BUILD_cuda      := cuda fast $(GEMM) $(MPI)
 BUILDS := fast asan tsan plain emu emu-asan emu-tsan emu-banks $(filter cuda,$(DEVICE))
 build_is = $(foreach i,$(1),$(word $(i),$(BUILD_$(2))))
 FOLDERS := $(foreach b,$(BUILDS),$(b)=build/$(call build_is,1,$(b))-$(call build_is,2,$(b))-$(call build_is,3,$(b))-mpi$(call build_is,4,$(b))-json$(JSON))
-# programs for developers, which no test runs: that they compile
+# programs for developers, which no test runs: that they compile; `plain` has also the train_llama without MPI that tests of the others ask for
 DEVELOPERS = $(patsubst %.cu,%,$(notdir $(wildcard dev/*.cu dev/bench/*.cu dev/ref/*.cu)))
 define builds # when, which; behind the build whose library or folder it takes
 .PHONY: build-$(1)-$(2)
 build-$(1)-$(2): $(patsubst %,build-$(1)-%,$(filter-out $(2),$(if $(filter plain emu emu-banks,$(2)),fast,$(2:emu-%=%))))
-	+@programs="$$$$(dev/test.sh --programs $(1) $(2)) $(if $(filter fast,$(2)),$(DEVELOPERS))"; [ -z "$$$${programs// }" ] || \
+	+@programs="$$$$(dev/test.sh --programs $(1) $(2)) $(if $(filter fast,$(2)),$(DEVELOPERS))"; \
+	    if [ "$(2)" = plain ] && [ -n "$$$${programs// }" ]; then programs+=" train_llama"; fi; [ -z "$$$${programs// }" ] || \
 	    $$(MAKE) --no-print-directory DEVICE=$(call build_is,1,$(2)) VARIANT=$(call build_is,2,$(2)) GEMM=$(call build_is,3,$(2)) MPI=$(call build_is,4,$(2)) \
 	    build WHAT="$$$$programs"
 endef

@@ -767,6 +767,7 @@ static int make_folder(void)
 static int program_main(int argc, char **argv)
 {
     char back[TEST_PATH];
+    signal(SIGHUP, SIG_DFL); // where the tests run under nohup, their programs do not
     if (!getcwd(back, sizeof back)) return 1;
     snprintf(repository, sizeof repository, "%s", back);
     if (!find_program("GX_TRAIN_LLAMA", "./train_llama", program)) {
