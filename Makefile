@@ -125,7 +125,7 @@ help:
 	@echo "make run NP=8          train_llama, or PROGRAM=train_llama_tp, as 8 MPI ranks; ARGS='--max_steps 100' goes to the program"
 	@echo "make data FILE=x.txt   text to train on into data/text.txt; without FILE the King James Bible or what there is"
 	@echo "make data-bert         sentences, labelled texts and pairs into data/bert, from the King James Bible and WordNet"
-	@echo "make t T=\"ops softmax\" after an edit: builds what differs and runs test_ops, of its tests those with softmax in their names (docs/testing.md)"
+	@echo "make t T=ops           after an edit: builds what differs and runs test_ops; T='ops norm': its tests with norm in their names (docs/testing.md)"
 	@echo "make check             the tests without sanitizers: about four minutes on two cores, building included"
 	@echo "make test-long         whole lists of all tests, with seeds of the day: hours"
 	@echo "dev/mutants.sh         plants faults in the library, one at a time, and tells which test finds each (docs/testing.md)"
