@@ -1032,6 +1032,12 @@ TEST(it_is_trained_validated_shown_and_saved_with_its_tokenizer)
                   strstr(said.out, " tokens\n") && strstr(said.out, "  masked ") && strstr(said.out, "  filled ") &&
                   strstr(said.out, "  was "),
               "%s", said.out);
+        const char *masked = strstr(said.out, "  masked "), *filled = strstr(said.out, "  filled ");
+        if (!CHECK(masked && filled && masked < filled, "%s", said.out)) return;
+        const char *mask = strstr(masked, "[MASK]"), *end = strchr(filled, '\n');
+        CHECK(mask && mask < filled, "nothing is masked: %s", masked);
+        mask = strstr(filled, "[MASK]");
+        CHECK(!mask || mask > end, "what was masked is not filled in: %s", filled);
         CHECK(!strstr(said.out, "of pairs right") == !nsp && !strstr(said.out, "of pairs ") == !nsp, "%s", said.out);
         CHECK(told.window[12] < told.window[1] - 1 && told.validation[0][12] < told.validation[0][1] - 1,
               "nothing is learned: %g, %g", told.window[12], told.validation[0][12]);
