@@ -755,12 +755,12 @@ static int run_tests(Test *tests, int n, char *text, size_t bytes)
 
 TEST(tests_with_a_failed_check_or_none_fail_whatever_they_say_then)
 {
-    Test all[] = {{"right", checks_right, NULL},
-                  {"wrong", checks_wrong, NULL},
-                  {"nothing", checks_nothing, NULL},
-                  {"skip", skips, NULL},
-                  {"right_skip", checks_right_and_skips, NULL},
-                  {"wrong_skip", checks_wrong_and_skips, NULL}};
+    Test all[] = {{"right", checks_right, 0, NULL},
+                  {"wrong", checks_wrong, 0, NULL},
+                  {"nothing", checks_nothing, 0, NULL},
+                  {"skip", skips, 0, NULL},
+                  {"right_skip", checks_right_and_skips, 0, NULL},
+                  {"wrong_skip", checks_wrong_and_skips, 0, NULL}};
     static const char *const lines[] = {"ok   right\n",
                                         ": seven is 7\n",
                                         "FAIL wrong\n",

@@ -4,7 +4,8 @@
 #   dev/test.sh --programs WHEN BUILD                                 only prints the programs of these lines
 # Outputs come in the order of their starts, each behind its command and its times: by the clock, and of CPU in user and in system mode. A program that dies,
 # or does not end with its "N passed, N failed, N skipped", counts as a failure. With --allowed-skips, a test that was skipped and whose name is not in
-# FILE is a failure. A program that takes half as much CPU again as its line says fails, too; see the head of dev/tests.txt.
+# FILE is a failure. A program that takes half as much CPU again as its line says fails, too, unless it is less than GX_TEST_FREE (5) seconds above it; see the head
+# of dev/tests.txt. GX_TEST_TABLE: another table; GX_TEST_TIMES_FILE: a file that gets each program's line, its CPU seconds and its command.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 table=${GX_TEST_TABLE:-dev/tests.txt}

@@ -53,28 +53,15 @@ static int is_brief(void) { return is_sanitized && !test_long(); }
 
 // A test of numbers, which sanitizers do not look at, on a way through the programs that other tests go as well: where
 // the programs are sanitized, it is left out, but for GX_TEST_LONG=1.
-static struct {
-    const char *name[100];
-    int n;
-} test_unsanitized;
-#define TEST_UNSANITIZED(test_name)                                                                                    \
-    __attribute__((constructor)) static void test_name##_note(void)                                                    \
-    {                                                                                                                  \
-        test_unsanitized.name[test_unsanitized.n++] = #test_name;                                                      \
-    }                                                                                                                  \
-    TEST(test_name)
+#define TEST_UNSANITIZED(test_name) TEST_ENTRY(test_name, 1)
 
 static void leave_out_unsanitized(void)
 {
-    for (Test **t = &test_state.first; *t;) {
-        int is_left_out = 0;
-        for (int i = 0; i < test_unsanitized.n; i++) is_left_out |= !strcmp((*t)->name, test_unsanitized.name[i]);
-        if (is_left_out) *t = (*t)->next;
+    int n = 0;
+    for (Test **t = &test_state.first; *t;)
+        if ((*t)->is_unsanitized) *t = (*t)->next, n++;
         else t = &(*t)->next;
-    }
-    if (test_unsanitized.n > 0)
-        printf("     %d tests of numbers are left out under a sanitizer; GX_TEST_LONG=1 runs them\n",
-               test_unsanitized.n);
+    if (n) printf("     %d tests of numbers are left out under a sanitizer; GX_TEST_LONG=1 runs them\n", n);
 }
 
 // ---- children ------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@
 typedef struct Test {
     const char *name;
     void (*run)(void);
+    int is_unsanitized; // 1: left out where what it runs is sanitized (test/program.h)
     struct Test *next;
 } Test;
 static struct {
@@ -48,11 +49,12 @@ static void test_add(Test *t)
     test_state.last = &t->next;
 }
 
-#define TEST(test_name)                                                                                                \
+#define TEST_ENTRY(test_name, is_unsanitized)                                                                          \
     static void test_name(void);                                                                                       \
-    static Test test_name##_entry = {#test_name, test_name, NULL};                                                     \
+    static Test test_name##_entry = {#test_name, test_name, is_unsanitized, NULL};                                     \
     __attribute__((constructor)) static void test_name##_add(void) { test_add(&test_name##_entry); }                   \
     static void test_name(void)
+#define TEST(test_name) TEST_ENTRY(test_name, 0)
 
 __attribute__((format(printf, 4, 5))) static int test_check(int ok, const char *file, int line, const char *format, ...)
 {
