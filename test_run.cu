@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -1886,6 +1887,51 @@ TEST(the_key_of_a_sample_follows_from_each_of_its_numbers_and_from_no_others)
         keys_of(&zeros, key), keys_of(&none, other);
         CHECK(!same_key(key[0], other[0]), "array %d", without);
     }
+}
+
+// ---- a disk with little left ---------------------------------------------------------------------------------------
+
+static int64_t disk_left = -1; // bytes that every disk has left; < 0: what it has
+int __real_statvfs(const char *path, struct statvfs *disk);
+int __wrap_statvfs(const char *path, struct statvfs *disk);
+int __wrap_statvfs(const char *path, struct statvfs *disk)
+{
+    const int status = __real_statvfs(path, disk);
+    if (disk_left >= 0) disk->f_frsize = 1, disk->f_bavail = (fsblkcnt_t)disk_left;
+    return status;
+}
+
+// A record has the layer's input, [8, 512] in fp32, and a frame of 32 bytes. What is said is
+// rounded to 0.1 MB.
+TEST(a_side_cache_keeps_the_samples_that_a_disk_has_room_for_beside_checkpoints)
+{
+    enum { RECORD = 8 * 512 * 4 + 32 };
+    static Heard errors;
+    char folder[40], more[300];
+    double needs = 0, left = 0;
+    long kept = -1;
+    int status;
+    if (!make_folder(folder)) return;
+    train_in_process(folder, "--save_steps 0 --hidden_size 512", NULL, &errors, &status);
+    CHECK(status == 0, "the model: %s", errors.text);
+    snprintf(more, sizeof more,
+             "--tuning side_only --model %s/out/checkpoint-2 --max_steps 40 --hidden_size 512 --save_steps 0 "
+             "--side_reduction_factor 4 --side_cache disk "
+             "--overwrite_output_dir true --output_dir %s/side",
+             folder, folder);
+    disk_left = 4800000;
+    train_in_process(folder, more, NULL, &errors, &status);
+    disk_left = -1;
+    const char *line = strstr(errors.text, "the side cache needs "), *has = line ? strstr(line, " has ") : NULL,
+               *are = has ? strstr(has, "that are there, ") : NULL;
+    CHECK(status == 0 && are, "status %d: %s", status, errors.text);
+    if (are)
+        needs = atof(line + strlen("the side cache needs ")), left = atof(has + strlen(" has ")),
+        kept = atol(are + strlen("that are there, "));
+    CHECK(kept > 0 && kept * RECORD <= (left + 0.05) * 1e6 && (kept + 1) * RECORD > (left - 0.05) * 1e6,
+          "%ld samples are kept of %.1f MB", kept, left);
+    CHECK(left < 0.75 && needs > left, "%g MB are needed, and %g MB are left", needs, left);
+    remove_folder(folder);
 }
 
 // Names of families and tasks are text, whatever is in them.
