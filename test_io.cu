@@ -456,6 +456,8 @@ TEST(json_errors_say_file_line_and_column)
     }
     refused(&err, gx_json_parse(&v, "{\"a\":\n 1\0}", 11, "test.json", &err), GX_ERR_FORMAT,
             "test.json:2:3: a byte of value 0", "a 0 behind a number");
+    refused(&err, parse(&v, "{\"a\":\n \"\\\\u0000\", \"b\": \"x\\u0000\"}", &err), GX_ERR_FORMAT,
+            "test.json:2:20: a text has \\u0000", "an escaped 0, and not a \\ before u0000");
     put_text(at("bad.json"), "{\n\n!");
     refused(&err, gx_json_read(&v, at("bad.json"), 100, &err), GX_ERR_FORMAT, "bad.json:3:", "a file");
     refused(&err, gx_json_read(&v, at("bad.json"), 2, &err), GX_ERR_FORMAT, "at most 2", "beyond the cap");

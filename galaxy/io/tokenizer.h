@@ -54,7 +54,8 @@ int64_t gx_tokenizer_cut(const GxTokenizer *t, const char *text, int64_t bytes, 
 // text[n * t->longest]; *bytes of it were written; no 0 behind them.
 GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, GxSpecialTokens special, char *text,
                              int64_t *bytes, GxError *err);
-// "##ing", as tokenizer.json has it; NULL: no token has this id. It lies in the tokenizer, or in room[8].
+// "##ing", as tokenizer.json has it; NULL: no token has this id. It lies in the tokenizer, or in room[8]. One with
+// U+0000 in it looks as if it ended there; gx_tokenizer_decode gives it whole.
 const char *gx_tokenizer_piece(const GxTokenizer *t, int32_t id, char room[8]);
 int32_t gx_tokenizer_find(const GxTokenizer *t, const char *piece); // its id; -1: there is none
 int gx_tokenizer_is_special(const GxTokenizer *t, int32_t id);      // [CLS] and the like
@@ -116,7 +117,7 @@ static GxStatus gx__tokenizer_open_json(GxTokenizer *t, GxTokenizerSource *from,
     GxJson *root, *model = NULL;
     const char *type = "";
     char cut[GX_TEXT_VALUE];
-    GX_TRY(gx_json_read(&root, from->path, GX__TOKENIZER_CAP, err));
+    GX_TRY(gx_json_read_with(&root, from->path, GX__TOKENIZER_CAP, GX_JSON_NULS, err)); // pieces may have them
     GxStatus status = gx_json_get_object(root, "model", 1, &model, from->path, err);
     if (status == GX_OK) status = gx_json_get_string(model, "type", 1, &type, from->path, err);
     const GxTokenizerKind *kind = gx__tokenizer_of(model, type);

@@ -7,7 +7,7 @@
 //     gx_json_free(config);
 //
 // Integers beyond 64 bits are read as doubles (json.h, GX_JSON_BIG_INTEGERS): transformers writes model_max_length,
-// where there is no such limit, as 1000000000000000019884624838656.
+// where there is no such limit, as 1000000000000000019884624838656. U+0000 in a text stands as GX_JSON_NUL.
 #ifndef GX_TOKENIZER_CONFIG_H
 #define GX_TOKENIZER_CONFIG_H
 #include "json.h"
@@ -35,7 +35,7 @@ GxStatus gx_tokenizer_config_read(GxJson **json, const char *folder, GxError *er
     *json = NULL;
     GX_TRY(gx_path_join(path, folder, GX_TOKENIZER_CONFIG, err));
     if (!gx_path_is_file(path) && !gx_path_is_broken(path)) return GX_OK; // broken: to be named where it is opened
-    GX_TRY(gx_json_read_with(json, path, GX_TOKENIZER_CONFIG_CAP, GX_JSON_BIG_INTEGERS, err));
+    GX_TRY(gx_json_read_with(json, path, GX_TOKENIZER_CONFIG_CAP, GX_JSON_BIG_INTEGERS | GX_JSON_NULS, err));
     if (gx_json_type(*json) == GX_JSON_OBJECT) return GX_OK;
     GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(*json));
     gx_json_free(*json);
