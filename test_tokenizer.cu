@@ -580,6 +580,117 @@ TEST(a_vocab_txt_is_a_piece_per_line)
     unlink(at("vocab.txt")), unlink(at("tokenizer_config.json"));
 }
 
+// What `tokenizers` 0.23 gives.
+TEST(a_piece_may_have_a_character_of_value_0)
+{
+    static const struct {
+        const char *json, *text;
+        int64_t bytes;
+        int32_t ids[10];
+        int n;
+        int32_t back[6];
+        int back_n;
+        const char *decoded;
+        int64_t decoded_n;
+    } cases[] = {
+        {"{\"added_tokens\": [], \"normalizer\": null, \"pre_tokenizer\": null, \"post_processor\": null, "
+         "\"decoder\": null, \"model\": {\"type\": \"BPE\", \"unk_token\": \"<unk>\", \"vocab\": {\"<unk>\": 0, "
+         "\"\\u0000\": 1, \"a\": 2, \"b\": 3, \"\\u0000a\": 4, \"b\\u0000a\": 5}, \"merges\": [[\"\\u0000\", "
+         "\"a\"], \"b \\u0000a\"]}}",
+         "ba\0b\0axa\0",
+         9,
+         {3, 2, 1, 5, 0, 2, 1},
+         7,
+         {1, 2, 4, 5},
+         4,
+         "\0 a \0a b\0a",
+         10},
+        {"{\"added_tokens\": [], \"normalizer\": null, \"pre_tokenizer\": null, \"post_processor\": null, "
+         "\"decoder\": {\"type\": \"Fuse\"}, \"model\": {\"type\": \"Unigram\", \"unk_id\": 0, \"vocab\": [[\"<unk>\", "
+         "0.0], [\"\\u0000\", -2.0], [\"a\", -1.0], [\"b\", -1.5], [\"\\u0000a\", -2.5]]}}",
+         "ba\0b\0axa\0",
+         9,
+         {3, 2, 1, 3, 4, 0, 2, 1},
+         8,
+         {1, 2, 4, 3},
+         4,
+         "\0a\0ab",
+         5},
+        {"{\"added_tokens\": [{\"id\": 8, \"content\": \"x\\u0000y\", \"single_word\": false, \"lstrip\": false, "
+         "\"rstrip\": false, \"normalized\": false, \"special\": false}], \"normalizer\": null, \"pre_tokenizer\": "
+         "{\"type\": \"BertPreTokenizer\"}, \"post_processor\": null, \"decoder\": {\"type\": \"WordPiece\", "
+         "\"prefix\": \"##\", \"cleanup\": true}, \"model\": {\"type\": \"WordPiece\", \"unk_token\": \"[UNK]\", "
+         "\"continuing_subword_prefix\": \"##\", \"max_input_chars_per_word\": 100, \"vocab\": {\"[UNK]\": 0, "
+         "\"[CLS]\": 1, \"[SEP]\": 2, \"a\": 3, \"##\\u0000\": 4, \"\\u0000\": 5, \"##b\": 6, \"a\\u0000b\": 7}}}",
+         "ab a\0b \0 a\0 bx\0ya",
+         17,
+         {3, 6, 7, 5, 3, 4, 0, 8, 3},
+         9,
+         {3, 4, 5, 6, 7, 8},
+         6,
+         "a\0 \0b a\0b x\0y",
+         13}};
+    GxError err = GX_ZERO;
+    GxTokenizer t;
+    int32_t ids[64];
+    char text[256];
+    int64_t n;
+    unlink(at("tokenizer_config.json")), unlink(at("vocab.txt"));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put(at("tokenizer.json"), cases[i].json, (int64_t)strlen(cases[i].json));
+        for (int again = 0; again < 2; again++) { // as it was written here, too
+            if (!CHECK(gx_tokenizer_open(&t, root, &err) == GX_OK, "case %d: %s", (int)i, err.message)) return;
+            GxStatus status =
+                gx_tokenizer_encode(&t, cases[i].text, cases[i].bytes, GX_SPECIAL_AS_TOKENS, ids, &n, &err);
+            CHECK(status == GX_OK && n == cases[i].n && !memcmp(ids, cases[i].ids, (size_t)n * sizeof *ids),
+                  "case %d: %ld ids, %d %d %d %d %d; %s", (int)i, (long)n, ids[0], ids[1], ids[2], ids[3], ids[4],
+                  err.message);
+            CHECK(gx_tokenizer_decode(&t, cases[i].back, cases[i].back_n, GX_SPECIAL_AS_TOKENS, text, &n, &err) ==
+                          GX_OK &&
+                      n == cases[i].decoded_n && !memcmp(text, cases[i].decoded, (size_t)n),
+                  "case %d: %ld bytes; %s", (int)i, (long)n, err.message);
+            CHECK(gx_tokenizer_write(&t, root, &err) == GX_OK && gx_tokenizer_check(&t, root, &err) == GX_OK, "%s",
+                  err.message);
+            gx_tokenizer_close(&t);
+        }
+        unlink(at("tokenizer_config.json"));
+    }
+    CHECK(!gx_path_is_file(at("vocab.txt")), "lines cannot have it");
+    char *json = get(at("tokenizer.json")), *both = replaced(json, "\"##b\"", "\"\\uDBFF\\udfff\"");
+    put(at("tokenizer.json"), both, (int64_t)strlen(both));
+    refused(&err, gx_tokenizer_open(&t, root, &err), GX_ERR_UNSUPPORTED, "tokenizer.json",
+            "both U+0000 and U+10FFFF; what is built: one of them");
+    free(json), free(both);
+    unlink(at("tokenizer.json"));
+}
+
+TEST(tokenizer_config_is_read_by_one_reader_for_all)
+{
+    static const char text[] = "{\"model_max_length\": 1000000000000000019884624838656, \"eos_token\": \"</s>\", "
+                               "\"pad_token\": {\"content\": \"<pad>\"}, \"bos_token\": null, \"mask_token\": 3}";
+    GxError err = GX_ZERO;
+    GxJson *json = NULL;
+    unlink(at("tokenizer_config.json"));
+    CHECK(gx_tokenizer_config_read(&json, root, &err) == GX_OK && !json &&
+              !gx_tokenizer_config_token(json, "eos_token"),
+          "no file: %s", err.message);
+    put(at("tokenizer_config.json"), text, (int64_t)strlen(text));
+    CHECK(gx_tokenizer_config_read(&json, root, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_json_double(gx_json_get(json, "model_max_length")) == 1e30, "model_max_length");
+    const char *end = gx_tokenizer_config_token(json, "eos_token"), *pad = gx_tokenizer_config_token(json, "pad_token");
+    CHECK(end && !strcmp(end, "</s>") && pad && !strcmp(pad, "<pad>"), "%s, %s", end, pad);
+    CHECK(!gx_tokenizer_config_token(json, "bos_token") && !gx_tokenizer_config_token(json, "mask_token") &&
+              gx_json_type(gx_tokenizer_config_value(json, "bos_token")) == GX_JSON_NULL &&
+              gx_json_type(gx_tokenizer_config_value(json, "mask_token")) == GX_JSON_INT &&
+              !gx_tokenizer_config_value(json, "unk_token"),
+          "null, a number, nothing");
+    gx_json_free(json);
+    put(at("tokenizer_config.json"), "[1]", 3);
+    refused(&err, gx_tokenizer_config_read(&json, root, &err), GX_ERR_FORMAT, "tokenizer_config.json holds an array",
+            "an array");
+    unlink(at("tokenizer_config.json"));
+}
+
 TEST(another_tokenizer_in_the_folder_is_told_apart)
 {
     GxTokenizer t, other;

@@ -103,13 +103,13 @@ static int gx__bpe_may_join(const GxBpe *b, uint32_t left, uint32_t right)
 void gx_bpe_merge(GxBpe *b, int32_t left, int32_t right, int32_t id)
 {
     const GxBpeMerge one = {left, right, b->merges++, id};
-    const char *from = b->p.text + b->p.at[left], *end = from + strlen(from), *last = end - 1,
+    const char *from = b->p.text + b->p.at[left], *end = from + gx_pieces_bytes(&b->p, left), *last = end - 1,
                *next = b->p.text + b->p.at[right];
     uint32_t c, d;
     *gx__bpe_place(b, left, right) = one;
     while (last > from && ((unsigned char)*last & 0xC0) == 0x80) last--;
     gx_unicode_decode(last, end, &c);
-    gx_unicode_decode(next, next + strlen(next), &d);
+    gx_unicode_decode(next, next + gx_pieces_bytes(&b->p, right), &d);
     const uint32_t bit = gx__bpe_bit(c, d);
     b->joins[bit / 64] |= (uint64_t)1 << bit % 64;
 }

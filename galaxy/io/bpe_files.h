@@ -63,7 +63,7 @@ static GxStatus gx__bpe_read_vocab(GxWordsReading *x, const GxJson *vocab)
         if (id < p->size && p->at[id] >= 0)
             return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: \"%s\" has the id %ld, and so has another piece", x->path, cut,
                            (long)id);
-        GX_TRY(gx_pieces_add(p, (int32_t)id, m.key, (int64_t)strlen(m.key), GX_PIECE_MODEL, x->err));
+        GX_TRY(gx_pieces_add_said(p, (int32_t)id, x->from->json, m.key, GX_PIECE_MODEL, x->err));
     }
     return gx_pieces_index(p, x->err);
 }
@@ -91,9 +91,14 @@ static GxStatus gx__bpe_read_merge(GxWordsReading *x, const GxJson *merge, int64
     int32_t id[3];
     GX_TRY(gx__bpe_parts(x, merge, i, part, bytes));
     both->n = 0;
-    GX_TRY(gx__words_put(both, part[0], bytes[0], x->err));
-    GX_TRY(gx__words_put(both, part[1], bytes[1], x->err));
-    part[2] = both->p, bytes[2] = both->n;
+    for (int k = 0; k < 2; k++) { // with U+0000, if it is there
+        const int64_t begun = both->n;
+        GX_TRY(gx__words_put(both, part[k], bytes[k], x->err));
+        GX_TRY(gx__words_put(both, "", 1, x->err));
+        both->n = begun + gx_json_spell_nuls(x->from->json, both->p + begun);
+        bytes[k] = both->n - begun;
+    }
+    part[0] = part[2] = both->p, part[1] = both->p + bytes[0], bytes[2] = both->n;
     for (int k = 0; k < 3; k++)
         if ((id[k] = gx_pieces_find(&b->p, part[k], bytes[k])) < 0)
             return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: merge %ld has \"%.*s\", which is no piece of the vocabulary",

@@ -3,6 +3,7 @@
 //
 // Strict (RFC 8259, UTF-8), and stricter: no name twice in one object, no U+0000, no integer beyond 64 bits, no number
 // beyond double, nesting at most GX_JSON_DEPTH, at most GX_JSON_VALUES values. Errors say file, line and column.
+// gx_json_parse_with and _read_with let one rule go, by name, for files that are written otherwise.
 // Members keep their order. Integers are exact; doubles are written with as few digits as read back to the same bits.
 //
 // Ownership: gx_json_parse, _read, _copy and _new_… give a value that you own: gx_json_free it, or give it to
@@ -39,6 +40,19 @@ typedef enum {
 // In. `where` is how errors name the text: a path.
 GxStatus gx_json_parse(GxJson **out, const char *text, int64_t bytes, const char *where, GxError *err);
 GxStatus gx_json_read(GxJson **out, const char *path, int64_t cap, GxError *err);
+// The same, but for what `allowed` lets through:
+//     GX_JSON_BIG_INTEGERS   an integer beyond 64 bits is the nearest double (GX_JSON_REAL); one beyond double stays an
+//                            error
+//     GX_JSON_NULS           U+0000 in a text or a name stands as GX_JSON_NUL, and the root, an object, gets a member
+//                            of that name: gx_json_spell_nuls then makes zeros of them. A document that has both
+//                            characters is an error
+enum { GX_JSON_BIG_INTEGERS = 1, GX_JSON_NULS = 2 };
+#define GX_JSON_NUL "\xF4\x8F\xBF\xBF" // U+10FFFF, which is no character
+GxStatus gx_json_parse_with(GxJson **out, const char *text, int64_t bytes, const char *where, unsigned allowed,
+                            GxError *err);
+GxStatus gx_json_read_with(GxJson **out, const char *path, int64_t cap, unsigned allowed, GxError *err);
+// A text of that document, in place: a byte 0 for each U+0000. Returns how many bytes it has then.
+int64_t gx_json_spell_nuls(const GxJson *root, char *text);
 GxJson *gx_json_copy(const GxJson *value); // deep; NULL: no memory
 void gx_json_free(GxJson *value);
 
@@ -95,6 +109,8 @@ void gx_json_remove(GxJson *object, const char *key);
 GxStatus gx_json_dump(const GxJson *value, int indent, char **text, int64_t *bytes, GxError *err);
 // Indent 2, a newline at the end, never half there.
 GxStatus gx_json_write(const GxJson *value, const char *path, GxError *err);
+// The same with \u0000 for each GX_JSON_NUL, as a reader that allows GX_JSON_NULS needs it.
+GxStatus gx_json_write_nuls(const GxJson *value, const char *path, GxError *err);
 void gx_format_double(char *out, double value); // out[32]; the fewest digits that read back to the same bits
 
 GX_END
@@ -117,9 +133,16 @@ static json_t *gx__json_in(const GxJson *value)
 } // away with const: jansson counts references
 static GxJson *gx__json_out(json_t *value) { return (GxJson *)(void *)value; }
 
+static int gx__json_set(GxJson *object, const char *key, GxJson *value)
+{
+    return json_object_set_new(gx__json_in(object), key, gx__json_in(value));
+}
+
+static int gx__json_is_nul(const char *text, int64_t n) { return n >= 6 && !memcmp(text, "\\u0000", 6); }
+
 // Depth and number of values are checked before the library sees the text: it recurses and allocates as the text tells
 // it to.
-static GxStatus gx__json_check_size(const char *text, int64_t bytes, const char *where, GxError *err)
+static GxStatus gx__json_check(const char *text, int64_t bytes, const char *where, unsigned allowed, GxError *err)
 {
     int64_t depth = 0, values = 1, line = 1, line_start = 0;
     for (int64_t i = 0, in_string = 0; i < bytes; i++) {
@@ -128,6 +151,9 @@ static GxStatus gx__json_check_size(const char *text, int64_t bytes, const char 
             return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld:%ld: a byte of value 0", where, (long)line,
                            (long)(i - line_start + 1));
         if (c == '\n') line++, line_start = i + 1;
+        if (in_string && !(allowed & GX_JSON_NULS) && gx__json_is_nul(text + i, bytes - i))
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld:%ld: a text has \\u0000 (a byte of value 0), which none may",
+                           where, (long)line, (long)(i - line_start + 1));
         if (c == '\\' && in_string) i++;
         else if (c == '"') in_string = !in_string;
         if (in_string) continue;
@@ -142,12 +168,96 @@ static GxStatus gx__json_check_size(const char *text, int64_t bytes, const char 
     return GX_OK;
 }
 
-GxStatus gx_json_parse(GxJson **out, const char *text, int64_t bytes, const char *where, GxError *err)
+// The bytes of the integer that text[n] begins with, if 64 bits do not hold it; else 0.
+static int64_t gx__json_big_integer(const char *text, int64_t n)
+{
+    static const char *const first_beyond[] = {"9223372036854775808", "9223372036854775809"};
+    const int64_t sign = n > 0 && text[0] == '-', most = (int64_t)strlen(first_beyond[0]);
+    int64_t end = sign;
+    while (end < n && text[end] >= '0' && text[end] <= '9') end++;
+    if (end - sign < most || text[sign] == '0' || (end < n && strchr(".eE", text[end]))) return 0;
+    if (end - sign == most && memcmp(text + sign, first_beyond[sign], (size_t)most) < 0) return 0;
+    return end;
+}
+
+// free(*changed): text with an exponent, e0, behind each integer beyond 64 bits. NULL: it has none.
+static GxStatus gx__json_spell_integers(const char *text, int64_t n, char **changed, int64_t *bytes, GxError *err)
+{
+    int64_t at = 0, found = 0;
+    *changed = NULL;
+    for (int writes = 0; writes < 2; writes++, at = 0) {
+        for (int64_t i = 0, in_string = 0, taken; i < n; i += taken) {
+            const int64_t big = in_string || (i > 0 && strchr("+-.eE0123456789", text[i - 1])) // inside of a number
+                                    ? 0
+                                    : gx__json_big_integer(text + i, n - i);
+            taken = big ? big : in_string && text[i] == '\\' && i + 1 < n ? 2 : 1;
+            if (text[i] == '"') in_string = !in_string;
+            found += big && !writes;
+            if (writes) memcpy(*changed + at, text + i, (size_t)taken), at += taken;
+            if (writes && big) memcpy(*changed + at, "e0", 2), at += 2;
+        }
+        if (!found) return GX_OK;
+        if (!writes) *changed = (char *)malloc((size_t)(n + 2 * found));
+        if (!*changed) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a JSON text of %ld bytes", (long)n);
+    }
+    *bytes = n + 2 * found;
+    return GX_OK;
+}
+
+// Where GX_JSON_NUL stands in text[n] as it is or escaped; -1: nowhere.
+static int64_t gx__json_find_nul(const char *text, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (n - i >= 4 && !memcmp(text + i, GX_JSON_NUL, 4)) return i;
+        if (text[i] != '\\' || n - i < 12) continue;
+        int same = 1;
+        for (int k = 0; k < 12; k++) same &= (text[i + k] | (k % 6 > 1 ? 32 : 0)) == "\\udbff\\udfff"[k];
+        if (same) return i;
+    }
+    return -1;
+}
+
+// free(*changed): text with GX_JSON_NUL for each \u0000. NULL: it has none.
+static GxStatus gx__json_hide_nuls(const char *text, int64_t n, char **changed, int64_t *bytes, const char *where,
+                                   GxError *err)
+{
+    int64_t at = 0, found = 0;
+    *changed = NULL;
+    for (int64_t i = 0; i < n; i += text[i] == '\\' ? 2 : 1) found += gx__json_is_nul(text + i, n - i);
+    if (!found) return GX_OK;
+    if (gx__json_find_nul(text, n) >= 0)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: its texts have both U+0000 and U+10FFFF; what is built: one of them", where);
+    *changed = (char *)malloc((size_t)n);
+    if (!*changed) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a JSON text of %ld bytes", (long)n);
+    for (int64_t i = 0, taken; i < n; i += taken) {
+        const int is_nul = gx__json_is_nul(text + i, n - i);
+        taken = is_nul ? 6 : text[i] == '\\' && i + 1 < n ? 2 : 1;
+        memcpy(*changed + at, is_nul ? GX_JSON_NUL : text + i, (size_t)(is_nul ? 4 : taken));
+        at += is_nul ? 4 : taken;
+    }
+    *bytes = at;
+    return GX_OK;
+}
+
+GxStatus gx_json_parse_with(GxJson **out, const char *text, int64_t bytes, const char *where, unsigned allowed,
+                            GxError *err)
 {
     json_error_t error;
+    char *spelled = NULL, *hidden = NULL;
     *out = NULL;
-    GX_TRY(gx__json_check_size(text, bytes, where, err));
-    *out = gx__json_out(json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error));
+    GX_TRY(gx__json_check(text, bytes, where, allowed, err));
+    if (allowed & GX_JSON_BIG_INTEGERS) GX_TRY(gx__json_spell_integers(text, bytes, &spelled, &bytes, err));
+    if (spelled) text = spelled;
+    const GxStatus status =
+        allowed & GX_JSON_NULS ? gx__json_hide_nuls(text, bytes, &hidden, &bytes, where, err) : GX_OK;
+    if (hidden) text = hidden;
+    if (status == GX_OK)
+        *out = gx__json_out(json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error));
+    const int has_nuls = hidden != NULL;
+    free(spelled), free(hidden);
+    GX_TRY(status);
+    if (*out && has_nuls && json_is_object(gx__json_in(*out))) gx__json_set(*out, GX_JSON_NUL, gx_json_new_bool(1));
     if (!*out) return GX_FAIL(err, GX_ERR_FORMAT, "%s:%d:%d: %s", where, error.line, error.column, error.text);
     return GX_OK;
 }
@@ -210,10 +320,6 @@ GxJson *gx_json_new_int(int64_t value) { return gx__json_out(json_integer((json_
 GxJson *gx_json_new_double(double value) { return gx__json_out(json_real(value)); }
 GxJson *gx_json_new_string(const char *value) { return gx__json_out(json_string(value)); }
 void gx_json_remove(GxJson *object, const char *key) { json_object_del(gx__json_in(object), key); }
-static int gx__json_set(GxJson *object, const char *key, GxJson *value)
-{
-    return json_object_set_new(gx__json_in(object), key, gx__json_in(value));
-}
 static int gx__json_append(GxJson *array, GxJson *value)
 {
     return json_array_append_new(gx__json_in(array), gx__json_in(value));
@@ -222,9 +328,10 @@ static int gx__json_append(GxJson *array, GxJson *value)
 #else
 #define GX__JSON_NONE "built without jansson: install libjansson-dev and build again"
 
-GxStatus gx_json_parse(GxJson **out, const char *text, int64_t bytes, const char *where, GxError *err)
+GxStatus gx_json_parse_with(GxJson **out, const char *text, int64_t bytes, const char *where, unsigned allowed,
+                            GxError *err)
 {
-    (void)text, (void)bytes;
+    (void)text, (void)bytes, (void)allowed;
     *out = NULL;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: " GX__JSON_NONE, where);
 }
@@ -283,15 +390,38 @@ GxStatus gx_json_append(GxJson *array, GxJson *value, GxError *err)
 
 // ---- what does not -------------------------------------------------------------------------------------------------
 
+GxStatus gx_json_parse(GxJson **out, const char *text, int64_t bytes, const char *where, GxError *err)
+{
+    return gx_json_parse_with(out, text, bytes, where, 0, err);
+}
+
 GxStatus gx_json_read(GxJson **out, const char *path, int64_t cap, GxError *err)
+{
+    return gx_json_read_with(out, path, cap, 0, err);
+}
+
+GxStatus gx_json_read_with(GxJson **out, const char *path, int64_t cap, unsigned allowed, GxError *err)
 {
     char *text;
     int64_t bytes;
     *out = NULL;
     GX_TRY(gx_file_read(path, cap, &text, &bytes, err));
-    GxStatus status = gx_json_parse(out, text, bytes, path, err);
+    GxStatus status = gx_json_parse_with(out, text, bytes, path, allowed, err);
     free(text);
     return status;
+}
+
+int64_t gx_json_spell_nuls(const GxJson *root, char *text)
+{
+    const int has_nuls = gx_json_get(root, GX_JSON_NUL) != NULL;
+    char *out = text;
+    for (const char *p = text; *p;) {
+        const int is_nul = has_nuls && !strncmp(p, GX_JSON_NUL, 4);
+        *out++ = is_nul ? 0 : *p;
+        p += is_nul ? 4 : 1;
+    }
+    *out = 0;
+    return out - text;
 }
 
 static const char *gx__json_name_of(GxJsonType type)
@@ -406,7 +536,7 @@ void gx_format_double(char *out, double value)
 typedef struct {
     char *text;
     int64_t n, capacity;
-    int indent, failed;
+    int indent, nuls, failed;
 } GxJsonText;
 
 static void gx__json_put_bytes(GxJsonText *t, const char *bytes, int64_t n)
@@ -437,6 +567,7 @@ static void gx__json_put_string(GxJsonText *t, const char *text)
         if (*p == '"' || *p == '\\') snprintf(escaped, sizeof escaped, "\\%c", *p);
         else if (*p == '\n') snprintf(escaped, sizeof escaped, "\\n");
         else if ((unsigned char)*p < 0x20) snprintf(escaped, sizeof escaped, "\\u%04x", (unsigned)*p);
+        else if (t->nuls && !strncmp(p, GX_JSON_NUL, 4)) snprintf(escaped, sizeof escaped, "\\u0000"), p += 3;
         if (escaped[0]) gx__json_put(t, escaped);
         else gx__json_put_bytes(t, p, 1);
     }
@@ -497,10 +628,10 @@ static void gx__json_put_value(GxJsonText *t, const GxJson *value, int level)
     gx__json_put(t, number);
 }
 
-GxStatus gx_json_dump(const GxJson *value, int indent, char **text, int64_t *bytes, GxError *err)
+static GxStatus gx__json_dump(const GxJson *value, int indent, int nuls, char **text, int64_t *bytes, GxError *err)
 {
     GxJsonText t = GX_ZERO;
-    t.indent = indent;
+    t.indent = indent, t.nuls = nuls;
     *text = NULL;
     *bytes = 0;
     if (!value) return gx__json_refused("the document", err);
@@ -514,14 +645,28 @@ GxStatus gx_json_dump(const GxJson *value, int indent, char **text, int64_t *byt
     return GX_OK;
 }
 
-GxStatus gx_json_write(const GxJson *value, const char *path, GxError *err)
+GxStatus gx_json_dump(const GxJson *value, int indent, char **text, int64_t *bytes, GxError *err)
+{
+    return gx__json_dump(value, indent, 0, text, bytes, err);
+}
+
+static GxStatus gx__json_write(const GxJson *value, const char *path, int nuls, GxError *err)
 {
     char *text;
     int64_t bytes;
-    GX_TRY(gx_json_dump(value, 2, &text, &bytes, err));
+    GX_TRY(gx__json_dump(value, 2, nuls, &text, &bytes, err));
     text[bytes] = '\n'; // in the place of the terminating 0
     GxStatus status = gx_file_write(path, text, bytes + 1, err);
     free(text);
     return status;
+}
+
+GxStatus gx_json_write(const GxJson *value, const char *path, GxError *err)
+{
+    return gx__json_write(value, path, 0, err);
+}
+GxStatus gx_json_write_nuls(const GxJson *value, const char *path, GxError *err)
+{
+    return gx__json_write(value, path, 1, err);
 }
 #endif

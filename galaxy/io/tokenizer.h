@@ -29,6 +29,7 @@
 #define GX_TOKENIZER_H
 #include "bpe_files.h"
 #include "byte_tokens.h"
+#include "tokenizer_config.h"
 #include "tokenizer_kind.h"
 #include "unigram_files.h"
 #include "wordpiece_files.h"
@@ -53,7 +54,8 @@ int64_t gx_tokenizer_cut(const GxTokenizer *t, const char *text, int64_t bytes, 
 // text[n * t->longest]; *bytes of it were written; no 0 behind them.
 GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, GxSpecialTokens special, char *text,
                              int64_t *bytes, GxError *err);
-// "##ing", as tokenizer.json has it; NULL: no token has this id. It lies in the tokenizer, or in room[8].
+// "##ing", as tokenizer.json has it; NULL: no token has this id. It lies in the tokenizer, or in room[8]. One with
+// U+0000 in it looks as if it ended there; gx_tokenizer_decode gives it whole.
 const char *gx_tokenizer_piece(const GxTokenizer *t, int32_t id, char room[8]);
 int32_t gx_tokenizer_find(const GxTokenizer *t, const char *piece); // its id; -1: there is none
 int gx_tokenizer_is_special(const GxTokenizer *t, int32_t id);      // [CLS] and the like
@@ -115,7 +117,7 @@ static GxStatus gx__tokenizer_open_json(GxTokenizer *t, GxTokenizerSource *from,
     GxJson *root, *model = NULL;
     const char *type = "";
     char cut[GX_TEXT_VALUE];
-    GX_TRY(gx_json_read(&root, from->path, GX__TOKENIZER_CAP, err));
+    GX_TRY(gx_json_read_with(&root, from->path, GX__TOKENIZER_CAP, GX_JSON_NULS, err)); // pieces may have them
     GxStatus status = gx_json_get_object(root, "model", 1, &model, from->path, err);
     if (status == GX_OK) status = gx_json_get_string(model, "type", 1, &type, from->path, err);
     const GxTokenizerKind *kind = gx__tokenizer_of(model, type);
@@ -126,37 +128,6 @@ static GxStatus gx__tokenizer_open_json(GxTokenizer *t, GxTokenizerSource *from,
     if (status == GX_OK) status = kind->open(t, from, err);
     gx_json_free(root);
     from->json = NULL;
-    return status;
-}
-
-// Integers beyond 64 bits become real numbers, in place: transformers writes model_max_length, which is not looked at,
-// as 1000000000000000019884624838656.
-static void gx__tokenizer_shorten_integers(char *text, int64_t n)
-{
-    int in_string = 0;
-    for (int64_t i = 0, digits; i < n; i += digits ? digits : 1) {
-        for (digits = 0; !in_string && i + digits < n && text[i + digits] >= '0' && text[i + digits] <= '9';) digits++;
-        const char before = i > 0 ? text[i - 1] : ' ', after = text[i + digits]; // text[n] is 0
-        if (digits > 18 && !strchr(".eE+", before) && !(after && strchr(".eE", after)))
-            memcpy(text + i + digits - 2, "e2", 2);
-        if (in_string && text[i] == '\\') i++;
-        else if (text[i] == '"') in_string = !in_string;
-    }
-}
-
-// tokenizer_config.json beside a file, if there is one.
-static GxStatus gx__tokenizer_read_config(const char *path, char config_path[GX_PATH], GxJson **config, GxError *err)
-{
-    char folder[GX_PATH], *text;
-    int64_t bytes;
-    gx_path_parent(folder, path);
-    *config = NULL;
-    GX_TRY(gx_path_join(config_path, folder, "tokenizer_config.json", err));
-    if (!gx_path_is_file(config_path)) return GX_OK;
-    GX_TRY(gx_file_read(config_path, GX__TOKENIZER_CAP, &text, &bytes, err));
-    gx__tokenizer_shorten_integers(text, bytes);
-    const GxStatus status = gx_json_parse(config, text, bytes, config_path, err);
-    free(text);
     return status;
 }
 
@@ -175,14 +146,16 @@ static GxStatus gx__tokenizer_find_file(char file[GX_PATH], const char *folder, 
 
 GxStatus gx_tokenizer_open(GxTokenizer *t, const char *path, GxError *err)
 {
-    char file[GX_PATH], config_path[GX_PATH];
+    char file[GX_PATH], folder[GX_PATH], config_path[GX_PATH];
     GxJson *config = NULL;
     GxTokenizerSource from = {file, NULL, NULL, config_path};
     memset(t, 0, sizeof *t);
     if (gx_path_is_folder(path)) GX_TRY(gx__tokenizer_find_file(file, path, err));
     else if (snprintf(file, sizeof file, "%s", path) >= GX_PATH)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
-    GX_TRY(gx__tokenizer_read_config(file, config_path, &config, err));
+    gx_path_parent(folder, file);
+    GX_TRY(gx_path_join(config_path, folder, GX_TOKENIZER_CONFIG, err));
+    GX_TRY(gx_tokenizer_config_read(&config, folder, err));
     const size_t n = strlen(file);
     const int is_text = n > 4 && !strcmp(file + n - 4, ".txt");
     from.config = config;

@@ -77,7 +77,8 @@ static int32_t gx__unigram_child(const GxUnigram *u, int32_t node, unsigned char
 static void gx__unigram_enter(GxUnigram *u, int32_t id)
 {
     int32_t node = 0;
-    for (const char *p = gx_pieces_text(&u->p, id); *p; p++) {
+    const char *piece = gx_pieces_text(&u->p, id);
+    for (const char *p = piece, *end = piece + gx_pieces_bytes(&u->p, id); p < end; p++) {
         const int64_t at = gx__unigram_edge(u, node, (unsigned char)*p);
         if (!u->edge[at]) {
             u->edge[at] = (uint64_t)(uint32_t)node << 36 | (uint64_t)(unsigned char)*p << 28 | (uint32_t)u->nodes;

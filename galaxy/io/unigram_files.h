@@ -90,7 +90,7 @@ static GxStatus gx__unigram_read_piece(GxWordsReading *x, const GxJson *pair, in
                        x->path, (long)id, said);
     u->score[id] = gx__unigram_score(gx_json_double(score));
     x->v->content = gx_hash(x->v->content, &u->score[id], sizeof *u->score);
-    return gx_pieces_add(&u->p, (int32_t)id, text, (int64_t)strlen(text), GX_PIECE_MODEL, x->err);
+    return gx_pieces_add_said(&u->p, (int32_t)id, x->from->json, text, GX_PIECE_MODEL, x->err);
 }
 
 static GxStatus gx__unigram_read_vocab(GxWordsReading *x, const GxJson *vocab)

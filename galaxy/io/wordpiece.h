@@ -50,6 +50,7 @@ typedef struct {
 
 // Making one: pieces, then the table of v->p, then added tokens, whose content is a piece already.
 GxStatus gx_wordpiece_add(GxWordPiece *v, int32_t id, const char *piece, int64_t bytes, unsigned flags, GxError *err);
+unsigned gx_wordpiece_flags(const char *piece, unsigned flags); // and whether it continues a word
 // how->pattern is not read; `where` names the file in messages.
 GxStatus gx_wordpiece_add_token(GxWordPiece *v, const GxAddedToken *how, const char *where, GxError *err);
 void gx_wordpiece_close(GxWordPiece *v);
@@ -162,20 +163,24 @@ int64_t gx_bert_word(const uint32_t *c, int64_t n, int64_t *at)
 
 GxStatus gx_wordpiece_add(GxWordPiece *v, int32_t id, const char *piece, int64_t bytes, unsigned flags, GxError *err)
 {
-    if (bytes >= 2 && piece[0] == '#' && piece[1] == '#' && (flags & GX_PIECE_MODEL)) flags |= GX_PIECE_CONTINUES;
-    return gx_pieces_add(&v->p, id, piece, bytes, flags, err);
+    return gx_pieces_add(&v->p, id, piece, bytes, bytes < 2 ? flags : gx_wordpiece_flags(piece, flags), err);
+}
+
+unsigned gx_wordpiece_flags(const char *piece, unsigned flags)
+{
+    return flags | ((flags & GX_PIECE_MODEL) && !strncmp(piece, "##", 2) ? (unsigned)GX_PIECE_CONTINUES : 0);
 }
 
 GxStatus gx_wordpiece_add_token(GxWordPiece *v, const GxAddedToken *how, const char *where, GxError *err)
 {
-    const char *piece = v->p.text + v->p.at[how->id];
+    const char *piece = gx_pieces_text(&v->p, how->id);
     GxAddedToken token = *how;
     GxCharacters spare = GX_ZERO;
     GxAddedToken *grown = (GxAddedToken *)realloc(v->added, (size_t)(v->added_n + 1) * sizeof *grown);
     if (!grown) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the added token \"%.100s\"", piece);
     v->added = grown;
     memset(&token.pattern, 0, sizeof token.pattern);
-    GxStatus status = gx_characters_read(&token.pattern, piece, (int64_t)strlen(piece), err);
+    GxStatus status = gx_characters_read(&token.pattern, piece, gx_pieces_bytes(&v->p, how->id), err);
     if (status == GX_OK && token.normalized) status = gx_bert_normalize(&v->normalizer, &token.pattern, &spare, err);
     if (status == GX_OK && token.pattern.n == 0)
         status =
@@ -367,7 +372,7 @@ static int64_t gx__wordpiece_cleanup(char *text, int64_t n)
 static int64_t gx__wordpiece_put_piece(const GxWordPiece *v, int32_t id, int joins, char *out)
 {
     const char *piece = v->p.text + v->p.at[id] + 2 * joins;
-    int64_t n = (int64_t)strlen(piece);
+    int64_t n = gx_pieces_bytes(&v->p, id) - 2 * joins;
     if (!(v->p.flags[id] & GX_PIECE_NORMALIZED)) return memcpy(out, piece, (size_t)n), n;
     int i = 0;
     while (v->added[i].id != id) i++;

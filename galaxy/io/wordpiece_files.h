@@ -9,6 +9,7 @@
 // two equal ones counts.
 #ifndef GX_WORDPIECE_FILES_H
 #define GX_WORDPIECE_FILES_H
+#include "tokenizer_config.h"
 #include "wordpiece.h"
 GX_BEGIN
 
@@ -39,11 +40,20 @@ static const struct {
 
 // ---- a tokenizer of a vocabulary -----------------------------------------------------------------------------------
 
-static int32_t gx__wordpiece_any(const GxWordPiece *v, const char *piece) // added ones, too
+static int32_t gx__wordpiece_any_of(const GxWordPiece *v, const char *piece, int64_t bytes) // added ones, too
 {
     for (int i = 0; i < v->added_n; i++)
-        if (!strcmp(v->p.text + v->p.at[v->added[i].id], piece)) return v->added[i].id;
-    return gx_pieces_find(&v->p, piece, (int64_t)strlen(piece));
+        if (gx_pieces_is(&v->p, v->added[i].id, piece, bytes)) return v->added[i].id;
+    return gx_pieces_find(&v->p, piece, bytes);
+}
+static int32_t gx__wordpiece_any(const GxWordPiece *v, const char *piece)
+{
+    return gx__wordpiece_any_of(v, piece, (int64_t)strlen(piece));
+}
+
+static int gx__wordpiece_has_nul(const GxWordPiece *v, int32_t id)
+{
+    return v->p.at[id] >= 0 && memchr(gx_pieces_text(&v->p, id), 0, (size_t)gx_pieces_bytes(&v->p, id)) != NULL;
 }
 
 static uint64_t gx__wordpiece_hash_int(uint64_t hash, int64_t value) { return gx_hash(hash, &value, sizeof value); }
@@ -65,7 +75,7 @@ static void gx__wordpiece_identify(GxTokenizer *t)
     for (int32_t id = 0; id < v->p.size; id++) {
         const char *piece = v->p.at[id] < 0 ? "" : v->p.text + v->p.at[id];
         hash = gx__wordpiece_hash_int(hash, v->p.at[id] < 0 ? -1 : v->p.flags[id] & GX_PIECE_MODEL);
-        hash = gx_hash(hash, piece, (int64_t)strlen(piece) + 1);
+        hash = gx_hash(hash, piece, gx_pieces_bytes(&v->p, id) + 1);
     }
     snprintf(t->identity, sizeof t->identity, "wordpiece-%ld-%016lx", (long)v->p.size, (unsigned long)hash);
 }
@@ -92,8 +102,7 @@ static GxStatus gx__wordpiece_ready(GxTokenizer *t, const char *where, GxError *
     const GxWordPiece *v = (const GxWordPiece *)t->vocabulary;
     t->vocab_size = v->p.size;
     t->longest = t->tokens_for_byte = 1;
-    for (int32_t id = 0; id < v->p.size; id++)
-        if (v->p.at[id] >= 0) t->longest = (int)gx_max(t->longest, 1 + (int64_t)strlen(v->p.text + v->p.at[id]));
+    for (int32_t id = 0; id < v->p.size; id++) t->longest = (int)gx_max(t->longest, 1 + gx_pieces_bytes(&v->p, id));
     for (int i = 0; i < v->added_n; i++) t->longest = (int)gx_max(t->longest, 1 + 4 * v->added[i].pattern.n);
     if (t->role[GX_TOKEN_UNK] < 0)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: the vocabulary has no [UNK], which unknown words become", where);
@@ -190,7 +199,8 @@ static GxStatus gx__wordpiece_read_decoder(const GxJson *root, GxWordPiece *v, c
     return gx_json_get_bool(from, "cleanup", 1, &v->cleanup, path, err);
 }
 
-static GxStatus gx__wordpiece_read_vocab(const GxJson *vocab, GxWordPiece *v, const char *path, GxError *err)
+static GxStatus gx__wordpiece_read_vocab(const GxJson *root, const GxJson *vocab, GxWordPiece *v, const char *path,
+                                         GxError *err)
 {
     char cut[GX_TEXT_VALUE], found[GX_JSON_FOUND];
     if (gx_json_size(vocab) == 0) return GX_FAIL(err, GX_ERR_FORMAT, "%s: the vocabulary is empty", path);
@@ -203,7 +213,7 @@ static GxStatus gx__wordpiece_read_vocab(const GxJson *vocab, GxWordPiece *v, co
         if (id < v->p.size && v->p.at[id] >= 0)
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" has the id %ld, and so has another piece", path, cut,
                            (long)id);
-        GX_TRY(gx_wordpiece_add(v, (int32_t)id, m.key, (int64_t)strlen(m.key), GX_PIECE_MODEL, err));
+        GX_TRY(gx_pieces_add_said(&v->p, (int32_t)id, root, m.key, gx_wordpiece_flags(m.key, GX_PIECE_MODEL), err));
     }
     return gx_pieces_index(&v->p, err);
 }
@@ -224,18 +234,17 @@ static GxStatus gx__wordpiece_read_model(const GxJson *root, GxTokenizer *t, con
     if (v->max_word < 0)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: max_input_chars_per_word is %ld; expected 0 or more", path,
                        (long)v->max_word);
-    GX_TRY(gx__wordpiece_read_vocab(vocab, v, path, err));
+    GX_TRY(gx__wordpiece_read_vocab(root, vocab, v, path, err));
     t->role[GX_TOKEN_UNK] = gx_pieces_find(&v->p, unk, (int64_t)strlen(unk));
     return GX_OK;
 }
 
 // An entry of added_tokens, or of tokenizer_config.json's added_tokens_decoder, whose key is the id.
-static GxStatus gx__wordpiece_read_added(GxWordPiece *v, const GxJson *from, int64_t id, const char *path, GxError *err)
+static GxStatus gx__wordpiece_take_added(GxWordPiece *v, const GxJson *from, const char *content, int64_t bytes,
+                                         int64_t id, const char *path, GxError *err)
 {
     GxAddedToken token = GX_ZERO;
-    const char *content = "";
     int single_word = 0;
-    GX_TRY(gx_json_get_string(from, "content", 1, &content, path, err));
     GX_TRY(gx_json_get_bool(from, "single_word", 1, &single_word, path, err));
     GX_TRY(gx_json_get_bool(from, "lstrip", 1, &token.lstrip, path, err));
     GX_TRY(gx_json_get_bool(from, "rstrip", 1, &token.rstrip, path, err));
@@ -244,16 +253,30 @@ static GxStatus gx__wordpiece_read_added(GxWordPiece *v, const GxJson *from, int
     if (single_word)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "%s: the added token \"%.100s\" has single_word true, which is not built", path, content);
-    if (!content[0]) return GX_FAIL(err, GX_ERR_FORMAT, "%s: an added token is empty", path);
-    const int32_t known = gx__wordpiece_any(v, content);
+    if (!bytes) return GX_FAIL(err, GX_ERR_FORMAT, "%s: an added token is empty", path);
+    const int32_t known = gx__wordpiece_any_of(v, content, bytes);
     if (known >= 0 ? known != id : id < v->p.size ? id < 0 || v->p.at[id] >= 0 : id >= GX__WORDPIECE_MOST)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: the added token \"%.100s\" has the id %ld; %s", path, content, (long)id,
                        known >= 0 ? "the vocabulary has another one for it" : "expected one that no other piece has");
     for (int i = 0; i < v->added_n; i++)
         if (v->added[i].id == id) return GX_OK; // said twice
     token.id = (int32_t)id;
-    if (known < 0) GX_TRY(gx_wordpiece_add(v, token.id, content, (int64_t)strlen(content), 0, err));
+    if (known < 0) GX_TRY(gx_wordpiece_add(v, token.id, content, bytes, 0, err));
     return gx_wordpiece_add_token(v, &token, path, err);
+}
+
+static GxStatus gx__wordpiece_read_added(GxWordPiece *v, const GxJson *root, const GxJson *from, int64_t id,
+                                         const char *path, GxError *err)
+{
+    const char *said = "";
+    GX_TRY(gx_json_get_string(from, "content", 1, &said, path, err));
+    char *content = (char *)malloc(strlen(said) + 1);
+    if (!content) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the added token \"%.100s\"", said);
+    memcpy(content, said, strlen(said) + 1);
+    const int64_t bytes = gx_json_spell_nuls(root, content);
+    const GxStatus status = gx__wordpiece_take_added(v, from, content, bytes, id, path, err);
+    free(content);
+    return status;
 }
 
 static GxStatus gx__wordpiece_read_added_list(const GxJson *root, GxWordPiece *v, const char *path, GxError *err)
@@ -263,7 +286,7 @@ static GxStatus gx__wordpiece_read_added_list(const GxJson *root, GxWordPiece *v
     for (int64_t i = 0; i < gx_json_size(list); i++) {
         int64_t id = -1;
         GX_TRY(gx_json_get_int(gx_json_at(list, i), "id", 1, &id, path, err));
-        GX_TRY(gx__wordpiece_read_added(v, gx_json_at(list, i), id, path, err));
+        GX_TRY(gx__wordpiece_read_added(v, root, gx_json_at(list, i), id, path, err));
     }
     return GX_OK;
 }
@@ -275,8 +298,7 @@ static GxStatus gx__wordpiece_read_added_list(const GxJson *root, GxWordPiece *v
 static GxStatus gx__wordpiece_role_name(const GxTokenizerSource *from, int role, const char **name, int *is_said,
                                         GxError *err)
 {
-    const GxJson *said = gx_json_get(from->config, gx__wordpiece_roles[role].key);
-    if (gx_json_type(said) == GX_JSON_OBJECT) said = gx_json_get(said, "content");
+    const GxJson *said = gx_tokenizer_config_value(from->config, gx__wordpiece_roles[role].key);
     const GxJsonType type = gx_json_type(said);
     *is_said = type == GX_JSON_STRING;
     *name = *is_said ? gx_json_string(said) : type == GX_JSON_NULL ? NULL : gx__wordpiece_roles[role].name;
@@ -450,7 +472,7 @@ static GxStatus gx__wordpiece_read_lines_file(GxTokenizer *t, const GxTokenizerS
     free(text);
     GX_TRY(status);
     for (GxJsonMember m = GX_ZERO; gx_json_next(added, &m);)
-        GX_TRY(gx__wordpiece_read_added(v, m.value, strtol(m.key, NULL, 10), from->config_path, err));
+        GX_TRY(gx__wordpiece_read_added(v, from->config, m.value, strtol(m.key, NULL, 10), from->config_path, err));
     GX_TRY(gx__wordpiece_read_roles(t, from, err));
     const int32_t unk = t->role[GX_TOKEN_UNK];
     if (unk >= 0 && !(v->p.flags[unk] & GX_PIECE_MODEL))
@@ -519,8 +541,12 @@ static GxJson *gx__wordpiece_decoder_json(const GxWordPiece *v, GxError *err)
 static GxJson *gx__wordpiece_added_json(const GxWordPiece *v, const GxAddedToken *a, int with_id, GxError *err)
 {
     GxJson *out = gx_json_new_object();
+    const char *said;
+    char *made;
     if (with_id) gx_json_set(out, "id", gx_json_new_int(a->id), err);
-    gx_json_set(out, "content", gx_json_new_string(v->p.text + v->p.at[a->id]), err);
+    gx_pieces_say(&v->p, a->id, &said, &made, err);
+    gx_json_set(out, "content", gx_json_new_string(said), err);
+    free(made);
     gx_json_set(out, "single_word", gx_json_new_bool(0), err);
     gx_json_set(out, "lstrip", gx_json_new_bool(a->lstrip), err);
     gx_json_set(out, "rstrip", gx_json_new_bool(a->rstrip), err);
@@ -542,8 +568,13 @@ static GxJson *gx__wordpiece_json(const GxTokenizer *t, GxError *err)
     gx_json_set(root, "decoder", gx__wordpiece_decoder_json(v, err), err);
     gx_json_set(model, "unk_token", gx_json_new_string(v->p.text + v->p.at[t->role[GX_TOKEN_UNK]]), err);
     gx_json_set(model, "max_input_chars_per_word", gx_json_new_int(v->max_word), err);
-    for (int32_t id = 0; id < v->p.size; id++)
-        if (v->p.flags[id] & GX_PIECE_MODEL) gx_json_set(vocab, v->p.text + v->p.at[id], gx_json_new_int(id), err);
+    for (int32_t id = 0; id < v->p.size; id++) {
+        const char *said;
+        char *made;
+        if (!(v->p.flags[id] & GX_PIECE_MODEL)) continue;
+        if (gx_pieces_say(&v->p, id, &said, &made, err) == GX_OK) gx_json_set(vocab, said, gx_json_new_int(id), err);
+        free(made);
+    }
     return root;
 }
 
@@ -579,6 +610,7 @@ static GxStatus gx__wordpiece_write_lines(const GxWordPiece *v, const char *fold
     char *text = (char *)malloc((size_t)v->p.bytes + 1);
     int64_t bytes = 0;
     int fits = k == n;
+    for (int32_t id = 0; id < n; id++) fits &= !gx__wordpiece_has_nul(v, id);
     GX_TRY(gx_path_join(path, folder, "vocab.txt", err));
     if (!text) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to write %s", path);
     for (int32_t id = 0; id < n; id++) {
@@ -599,11 +631,13 @@ static GxStatus gx__wordpiece_write(const GxTokenizer *t, const char *folder, Gx
 {
     char path[GX_PATH];
     GxJson *json = gx__wordpiece_json(t, err), *config = gx__wordpiece_config(t, err);
-    GxStatus status = gx_error_code(err);
+    GxStatus status = gx_error_code(err), (*put)(const GxJson *, const char *, GxError *) = gx_json_write;
+    for (int32_t id = 0; id < t->vocab_size; id++)
+        if (gx__wordpiece_has_nul((const GxWordPiece *)t->vocabulary, id)) put = gx_json_write_nuls;
     if (status == GX_OK) status = gx_path_join(path, folder, "tokenizer.json", err);
-    if (status == GX_OK) status = gx_json_write(json, path, err);
+    if (status == GX_OK) status = put(json, path, err);
     if (status == GX_OK) status = gx_path_join(path, folder, "tokenizer_config.json", err);
-    if (status == GX_OK) status = gx_json_write(config, path, err);
+    if (status == GX_OK) status = put(config, path, err);
     if (status == GX_OK) status = gx__wordpiece_write_lines((const GxWordPiece *)t->vocabulary, folder, err);
     gx_json_free(json);
     gx_json_free(config);

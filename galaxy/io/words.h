@@ -762,7 +762,7 @@ static GxStatus gx__words_decode_step(const GxWordStep *s, const gx__WordsTokens
 static const char *gx__words_token_text(const GxWords *v, int32_t id, int64_t *bytes)
 {
     const char *piece = gx_pieces_text(v->p, id);
-    *bytes = piece ? (int64_t)strlen(piece) : 0;
+    *bytes = piece ? gx_pieces_bytes(v->p, id) : 0;
     if (!piece || !(v->p->flags[id] & GX_PIECE_NORMALIZED)) return piece;
     int i = 0;
     while (v->added[i].id != id) i++;
@@ -774,10 +774,8 @@ static const char *gx__words_token_text(const GxWords *v, int32_t id, int64_t *b
 static int gx__words_is_left_out(const GxWords *v, int32_t id, const char *text, int64_t bytes)
 {
     if (!(v->p->flags[id] & GX_PIECE_SPECIAL)) return 0;
-    for (int i = 0; i < v->added_n && v->added[i].special; i++) {
-        const char *name = gx_pieces_text(v->p, v->added[i].id);
-        if ((int64_t)strlen(name) == bytes && !memcmp(name, text, (size_t)bytes)) return 1;
-    }
+    for (int i = 0; i < v->added_n && v->added[i].special; i++)
+        if (gx_pieces_is(v->p, v->added[i].id, text, bytes)) return 1;
     return 0;
 }
 
@@ -824,8 +822,7 @@ GxStatus gx_words_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, Gx
 int gx_words_longest(const GxWords *v)
 {
     int64_t most = 1;
-    for (int32_t id = 0; id < v->p->size; id++)
-        if (v->p->at[id] >= 0) most = gx_max(most, (int64_t)strlen(v->p->text + v->p->at[id]));
+    for (int32_t id = 0; id < v->p->size; id++) most = gx_max(most, gx_pieces_bytes(v->p, id));
     for (int i = 0; i < v->added_n; i++) most = gx_max(most, v->added[i].bytes);
     most += !v->has_decoder;
     for (int i = 0; i < v->decoder.n; i++) {

@@ -10,6 +10,7 @@
 // (bpe_train.h) as gx_json_dump has them.
 #ifndef GX_WORDS_FILES_H
 #define GX_WORDS_FILES_H
+#include "tokenizer_config.h"
 #include "words.h"
 GX_BEGIN
 
@@ -341,15 +342,19 @@ static GxStatus gx__words_read_row(GxWordsReading *x, const char *what, const ch
 
 // ---- added tokens --------------------------------------------------------------------------------------------------
 
-static int32_t gx__words_any(const GxWords *v, const char *piece) // added ones, too
+static int32_t gx__words_any_of(const GxWords *v, const char *piece, int64_t bytes) // added ones, too
 {
     for (int i = 0; i < v->added_n; i++)
-        if (!strcmp(v->p->text + v->p->at[v->added[i].id], piece)) return v->added[i].id;
-    return gx_pieces_find(v->p, piece, (int64_t)strlen(piece));
+        if (gx_pieces_is(v->p, v->added[i].id, piece, bytes)) return v->added[i].id;
+    return gx_pieces_find(v->p, piece, bytes);
+}
+static int32_t gx__words_any(const GxWords *v, const char *piece)
+{
+    return gx__words_any_of(v, piece, (int64_t)strlen(piece));
 }
 
 // Its pattern is the content, normalised if it is; it is put behind the special ones, or behind all.
-static GxStatus gx__words_keep_added(GxWordsReading *x, const GxWordAdded *how, const char *content)
+static GxStatus gx__words_keep_added(GxWordsReading *x, const GxWordAdded *how, const char *content, int64_t bytes)
 {
     GxWords *v = x->v;
     const GxWordSteps none = GX_ZERO;
@@ -359,8 +364,8 @@ static GxStatus gx__words_keep_added(GxWordsReading *x, const GxWordAdded *how, 
     if (!grown) return GX_FAIL(x->err, GX_ERR_MEMORY, "no memory for the added token \"%.100s\"", content);
     v->added = grown;
     int moved;
-    GxStatus status = gx_words_normalize(token.normalized ? &v->normalizer : &none, content, (int64_t)strlen(content),
-                                         &pattern, &moved, x->err);
+    GxStatus status =
+        gx_words_normalize(token.normalized ? &v->normalizer : &none, content, bytes, &pattern, &moved, x->err);
     if (status == GX_OK && pattern.n == 0)
         status = GX_FAIL(x->err, GX_ERR_FORMAT, "%s: the added token \"%.100s\" is empty when it is normalised",
                          x->path, content);
@@ -378,15 +383,13 @@ static GxStatus gx__words_keep_added(GxWordsReading *x, const GxWordAdded *how, 
     return GX_OK;
 }
 
-static GxStatus gx__words_read_one_added(GxWordsReading *x, const GxJson *from)
+static GxStatus gx__words_take_added(GxWordsReading *x, const GxJson *from, const char *content, int64_t bytes)
 {
     GxWords *v = x->v;
     GxWordAdded token = GX_ZERO;
-    const char *content = "";
     int64_t id = -1;
     int single_word = 0;
     GX_TRY(gx_json_get_int(from, "id", 1, &id, x->path, x->err));
-    GX_TRY(gx__words_get_text(x, from, "an added token", "content", &content));
     GX_TRY(gx_json_get_bool(from, "single_word", 1, &single_word, x->path, x->err));
     GX_TRY(gx_json_get_bool(from, "lstrip", 1, &token.lstrip, x->path, x->err));
     GX_TRY(gx_json_get_bool(from, "rstrip", 1, &token.rstrip, x->path, x->err));
@@ -397,7 +400,7 @@ static GxStatus gx__words_read_one_added(GxWordsReading *x, const GxJson *from)
                        "%s: the added token \"%.100s\" has single_word true; what is built: "
                        "false",
                        x->path, content);
-    const int32_t known = gx__words_any(v, content);
+    const int32_t known = gx__words_any_of(v, content, bytes);
     const int is_free = id >= 0 && id < GX_WORDS_IDS && (id >= v->p->size || v->p->at[id] < 0);
     if (known >= 0 ? known != id : !is_free)
         return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: the added token \"%.100s\" has the id %ld; %s", x->path, content,
@@ -406,8 +409,20 @@ static GxStatus gx__words_read_one_added(GxWordsReading *x, const GxJson *from)
     for (int i = 0; i < v->added_n; i++)
         if (v->added[i].id == id) return GX_OK; // said twice
     token.id = (int32_t)id;
-    if (known < 0) GX_TRY(gx_pieces_add(v->p, token.id, content, (int64_t)strlen(content), 0, x->err));
-    return gx__words_keep_added(x, &token, content);
+    if (known < 0) GX_TRY(gx_pieces_add(v->p, token.id, content, bytes, 0, x->err));
+    return gx__words_keep_added(x, &token, content, bytes);
+}
+
+static GxStatus gx__words_read_one_added(GxWordsReading *x, const GxJson *from)
+{
+    const char *said = "";
+    GX_TRY(gx__words_get_text(x, from, "an added token", "content", &said));
+    char *content = gx__words_copy(said, (int64_t)strlen(said));
+    if (!content) return GX_FAIL(x->err, GX_ERR_MEMORY, "no memory for the added token \"%.100s\"", said);
+    const int64_t bytes = gx_json_spell_nuls(x->from->json, content);
+    const GxStatus status = gx__words_take_added(x, from, content, bytes);
+    free(content);
+    return status;
 }
 
 static GxStatus gx__words_read_added(GxWordsReading *x)
@@ -522,9 +537,8 @@ static GxStatus gx__words_read_roles(GxWordsReading *x)
     } known[] = {
         {&t->role[GX_TOKEN_PAD], "pad_token"}, {&t->role[GX_TOKEN_MASK], "mask_token"}, {&t->end, "eos_token"}};
     for (int i = 0; i < 3; i++) {
-        const GxJson *said = gx_json_get(x->from->config, known[i].key);
-        if (gx_json_type(said) == GX_JSON_OBJECT) said = gx_json_get(said, "content");
-        if (gx_json_type(said) == GX_JSON_STRING) *known[i].id = gx__words_any(x->v, gx_json_string(said));
+        const char *said = gx_tokenizer_config_token(x->from->config, known[i].key);
+        if (said) *known[i].id = gx__words_any(x->v, said);
     }
     x->t->role[GX_TOKEN_UNK] = x->v->unk;
     return GX_OK;
@@ -584,7 +598,7 @@ static void gx__words_identify(GxWordsReading *x)
     for (int32_t id = 0; id < p->size; id++) {
         const char *piece = p->at[id] < 0 ? "" : p->text + p->at[id];
         const int64_t is_model = p->at[id] < 0 ? -1 : p->flags[id] & GX_PIECE_MODEL;
-        hash = gx_hash(gx_hash(hash, &is_model, sizeof is_model), piece, (int64_t)strlen(piece) + 1);
+        hash = gx_hash(gx_hash(hash, &is_model, sizeof is_model), piece, gx_pieces_bytes(p, id) + 1);
     }
     snprintf(x->t->identity, sizeof x->t->identity, "%s-%ld-%016lx", v->model->name, (long)p->size,
              (unsigned long)hash);
