@@ -27,7 +27,7 @@ static const GxJsonKey rows[] = {
     {"use_cache", GX_KEY_HARMLESS, "speed alone"},
     {"scale", GX_KEY_REFUSED, "logits would be scaled"},
     {"parts=1", GX_KEY_REFUSED, "matrices would be cut"},
-    {"act=\"silu\"", GX_KEY_REFUSED, "the MLP would be another"},
+    {"act=\"silu\"|\"swish\"", GX_KEY_REFUSED, "the MLP would be another"},
     {"beams=1", GX_KEY_NAMED, "no beams are searched"},
 };
 
@@ -62,6 +62,8 @@ TEST(keys_are_read_harmless_refused_named_or_unknown)
         {"{\"parts\": 0}", "parts is 0, which is not built: matrices would be cut", NULL},
         {"{\"parts\": true}", "parts is true", NULL},
         {"{\"act\": \"silu\"}", NULL, NULL},
+        {"{\"act\": \"swish\"}", NULL, NULL},
+        {"{\"act\": \"silu\\\"|\\\"swish\"}", "act is", NULL},
         {"{\"act\": \"gelu\"}", "act is \"gelu\", which is not built: the MLP would be another", NULL},
         {"{\"beams\": 4}", NULL, "a/file.json: beams is 4, which is not honoured: no beams are searched\n"},
         {"{\"beams\": 1}", NULL, NULL},

@@ -25,8 +25,8 @@ typedef enum {
     GX_KEY_REFUSED,  // a value that asks for something is an error
     GX_KEY_NAMED     // … is a warning
 } GxJsonKeyKind;
-// name: "KEY", or "KEY=VALUE" with the value, as JSON, that asks for nothing (numbers compare as numbers; null does not
-// ask for anything either). Without one, null, false, 0, "", [] and {} ask for nothing.
+// name: "KEY", or "KEY=VALUE" with the value, as JSON, that asks for nothing, or several, "KEY=VALUE|VALUE" (numbers
+// compare as numbers; null does not ask for anything either). Without one, null, false, 0, "", [] and {} ask for nothing.
 // why: what the value would change, the rest of a message: "/x/config.json: logit_scale is 0.5, which is not built: WHY".
 typedef struct {
     const char *name;
@@ -36,12 +36,13 @@ typedef struct {
 
 // Errors: GX_ERR_UNSUPPORTED for the first member that is refused. Warnings: one line for each member that is named, and
 // one for all whose key is in no row. `where`: the file. `log` is where they are said: NULL is an error (GX_ERR_ARGUMENT),
-// since nobody would know; a rank that leaves it to rank 0 passes a logger without a function. What is no object has no
+// since nobody would know; a rank that leaves it to rank 0 passes gx_silent. What is no object has no
 // keys.
 GxStatus gx_json_check_keys(const GxJson *object, const GxJsonKey *key, int n, const char *where, const GxLogger *log,
                             GxError *err);
 // The row of a key; NULL: there is none.
 const GxJsonKey *gx_json_find_key(const GxJsonKey *key, int n, const char *name);
+int gx_json_asks(const GxJsonKey *key, const GxJson *value); // for something, by what the row says
 
 #define GX_KEYS(rows) (rows), (int)(sizeof(rows) / sizeof *(rows))
 
@@ -77,16 +78,29 @@ static int gx__json_keys_is_empty(const GxJson *value)
     }
 }
 
-// `text` is the value as JSON.
-static int gx__json_keys_asks(const GxJsonKey *key, const GxJson *value, const char *text)
+// Is it the value whose JSON is text[0] to text[n - 1]?
+static int gx__json_keys_is(const GxJson *value, const char *text, size_t n)
+{
+    char *own = NULL, *end = NULL;
+    int64_t bytes = 0;
+    GxError ignored = GX_ZERO;
+    const int is_number = gx_json_type(value) == GX_JSON_INT || gx_json_type(value) == GX_JSON_REAL;
+    const double number = strtod(text, &end);
+    if (is_number && end == text + n) return gx_json_double(value) == number;
+    if (gx_json_dump(value, 0, &own, &bytes, &ignored) != GX_OK) return 0;
+    const int is = (size_t)bytes == n && !memcmp(own, text, n);
+    free(own);
+    return is;
+}
+
+int gx_json_asks(const GxJsonKey *key, const GxJson *value)
 {
     const char *nothing = strchr(key->name, '=');
-    const int is_number = gx_json_type(value) == GX_JSON_INT || gx_json_type(value) == GX_JSON_REAL;
-    char *end = NULL;
     if (gx_json_type(value) <= GX_JSON_NULL) return 0;
     if (!nothing) return !gx__json_keys_is_empty(value);
-    const double number = strtod(nothing + 1, &end);
-    return is_number && !*end ? gx_json_double(value) != number : strcmp(text, nothing + 1) != 0;
+    for (const char *at = nothing; *at; at += 1 + strcspn(at + 1, "|"))
+        if (gx__json_keys_is(value, at + 1, strcspn(at + 1, "|"))) return 0;
+    return 1;
 }
 
 static GxStatus gx__json_keys_check(const GxJsonKey *key, const GxJsonMember *m, const char *where, const GxLogger *log,
@@ -95,13 +109,13 @@ static GxStatus gx__json_keys_check(const GxJsonKey *key, const GxJsonMember *m,
     char *text, cut[GX_TEXT_VALUE];
     int64_t bytes;
     if (key->kind != GX_KEY_REFUSED && key->kind != GX_KEY_NAMED) return GX_OK;
+    if (!gx_json_asks(key, m->value)) return GX_OK;
     GX_TRY(gx_json_dump(m->value, 0, &text, &bytes, err));
-    const int asks = gx__json_keys_asks(key, m->value, text);
     gx_text_cut(text, cut, sizeof cut);
     free(text);
-    if (asks && key->kind == GX_KEY_REFUSED)
+    if (key->kind == GX_KEY_REFUSED)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is %s, which is not built: %s", where, m->key, cut, key->why);
-    if (asks) gx_log(log, GX_LOG_WARNING, "%s: %s is %s, which is not honoured: %s", where, m->key, cut, key->why);
+    gx_log(log, GX_LOG_WARNING, "%s: %s is %s, which is not honoured: %s", where, m->key, cut, key->why);
     return GX_OK;
 }
 
