@@ -32,6 +32,13 @@ static const GxField importing[] = {
     {"save_dtype", GX_FIELD_STRING, AT(save_dtype), "fp32", "of model.safetensors", "fp32|bf16|fp16"},
 };
 
+static void warn(void *user, GxLogLevel level, const char *text)
+{
+    (void)user, (void)level;
+    fprintf(stderr, "convert_gguf: %s\n", text);
+}
+static const GxLogger to_stderr = {warn, NULL};
+
 static GxStatus export_model(const Options *o, GxError *err)
 {
     static const char *const names[] = {"f32", "f16", "bf16", "q8_0"};
@@ -49,7 +56,7 @@ static GxStatus export_model(const Options *o, GxError *err)
     if (!o->output_file[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_file is missing: the GGUF file that is written");
     GX_TRY(gx_claim_file(&claim, o->output_file, err));
-    const GxStatus status = gx_gguf_export(o->model, o->output_file, types[i], &said, err);
+    const GxStatus status = gx_gguf_export(o->model, o->output_file, types[i], &said, &to_stderr, err);
     gx_claim_end(&claim);
     GX_TRY(status);
     printf("%s: %s, %ld parameters in %d tensors; %s\n", o->output_file, said.model, (long)said.parameters,
@@ -69,7 +76,7 @@ static GxStatus import_model(const Options *o, GxError *err)
     GX_TRY(gx_folder_need_empty(o->output_dir, err));
     GX_TRY(gx_gguf_check_import(o->gguf, err)); // before there is a folder
     GX_TRY(gx_claim_folder(&claim, o->output_dir, err));
-    GX_TRY(gx_claim_publish(&claim, gx_gguf_import(o->gguf, claim.folder, dtype, &said, err), err));
+    GX_TRY(gx_claim_publish(&claim, gx_gguf_import(o->gguf, claim.folder, dtype, &said, &to_stderr, err), err));
     printf("%s: %s, %ld parameters in %d tensors; %s\n", o->output_dir, said.model, (long)said.parameters, said.tensors,
            said.tokenizer);
     return GX_OK;

@@ -324,7 +324,7 @@ static GxStatus read_config_json(GxBertConfig *c, const char *text, char path[GX
 {
     snprintf(path, GX_PATH, "%s", path_of("config.json"));
     GX_TRY(gx_file_write(path, text, (int64_t)strlen(text), err));
-    return gx_bert_config_read(c, path, err);
+    return gx_bert_config_read(c, path, &gx_silent, err);
 }
 
 TEST(a_config_json_says_every_field_and_reads_back_the_same)
@@ -337,7 +337,7 @@ TEST(a_config_json_says_every_field_and_reads_back_the_same)
         GxError err = GX_ZERO;
         const char *path = path_of("config.json");
         CHECK(gx_bert_config_write(&all[i], NULL, path, &err) == GX_OK &&
-                  gx_bert_config_read(&back, path, &err) == GX_OK,
+                  gx_bert_config_read(&back, path, &gx_silent, &err) == GX_OK,
               "%s", err.message);
         for (int f = 0; f < gx_bert.n_fields; f++)
             CHECK(gx_field_same(&gx_bert.fields[f], &all[i], &back), "%s is not what it was", gx_bert.fields[f].name);
@@ -554,7 +554,7 @@ TEST(the_bytes_of_a_checkpoint_are_known_before_it_is_saved)
         CHECK(run(name, flags) == 0, "%s", said.log);
         g.device = gx_device_cpu(), g.world = 1, o.kind = all[i].kind;
         head.kind = GX_HEAD_MASKED, options.wish = &head;
-        CHECK(gx_bert_config_read(&config, PRETRAIN "/config.json", &g.error) == GX_OK &&
+        CHECK(gx_bert_config_read(&config, PRETRAIN "/config.json", &gx_silent, &g.error) == GX_OK &&
                   gx_model_open(&g, &m, &gx_bert, &config, &mode, &options) == GX_OK,
               "%s", g.error.message);
         snprintf(weights, sizeof weights, "%s/checkpoint-1/model.safetensors", name);

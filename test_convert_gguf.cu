@@ -89,7 +89,7 @@ static int same_configs(const char *a, const char *b)
     int same = 1;
     for (int i = 0; i < 2; i++) {
         gx_path_join(path, i ? b : a, "config.json", &err);
-        CHECK(gx_llama_config_read(&c[i], path, &err) == GX_OK, "%s", err.message);
+        CHECK(gx_llama_config_read(&c[i], path, &gx_silent, &err) == GX_OK, "%s", err.message);
     }
     for (int i = 0; i < gx_llama.n_fields; i++)
         same &= CHECK(gx_field_same(&gx_llama.fields[i], &c[0], &c[1]), "%s is another one", gx_llama.fields[i].name);
@@ -107,7 +107,7 @@ static GxStatus into_folder(const char *file, const char *folder, GxDtype dtype,
     GxGgufSaid said;
     drop(folder);
     gx_folder_make(folder, err);
-    return gx_gguf_import(file, folder, dtype, &said, err);
+    return gx_gguf_import(file, folder, dtype, &said, &gx_silent, err);
 }
 
 // `from` into a file and that into the folder `back`; checks that both work.
@@ -115,7 +115,7 @@ static GxGgufSaid there_and_back(const char *from, int type, GxDtype dtype)
 {
     GxError err = GX_ZERO;
     GxGgufSaid said;
-    CHECK(gx_gguf_export(from, at("m.gguf"), type, &said, &err) == GX_OK, "%s: %s", from, err.message);
+    CHECK(gx_gguf_export(from, at("m.gguf"), type, &said, &gx_silent, &err) == GX_OK, "%s: %s", from, err.message);
     if (!err.code) CHECK(into_folder(at("m.gguf"), at("back"), dtype, &err) == GX_OK, "%s: %s", from, err.message);
     return said;
 }
@@ -185,7 +185,8 @@ TEST(vectors_are_f32_and_rows_that_have_no_whole_blocks_f16)
     GxError err = GX_ZERO;
     GxGguf g;
     GxGgufSaid said;
-    CHECK(gx_gguf_export("data/ref/llama_qwen2", at("m.gguf"), GX_GGUF_Q8_0, &said, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_gguf_export("data/ref/llama_qwen2", at("m.gguf"), GX_GGUF_Q8_0, &said, &gx_silent, &err) == GX_OK, "%s",
+          err.message);
     CHECK(gx_gguf_open(&g, at("m.gguf"), &err) == GX_OK, "%s", err.message);
     for (int i = 0; i < g.tensors; i++) {
         const GxGgufTensor *t = &g.tensor[i];
@@ -220,7 +221,7 @@ TEST(the_keys_are_those_that_llama_cpp_asks_for)
     GxGgufSaid said;
     const char *text = "";
     put_model(at("model"), &c);
-    CHECK(gx_gguf_export(at("model"), at("m.gguf"), GX_GGUF_Q8_0, &said, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_gguf_export(at("model"), at("m.gguf"), GX_GGUF_Q8_0, &said, &gx_silent, &err) == GX_OK, "%s", err.message);
     CHECK(gx_gguf_open(&g, at("m.gguf"), &err) == GX_OK, "%s", err.message);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const GxGgufKey *k = gx_gguf_key(&g, keys[i].name);
@@ -295,7 +296,7 @@ static void refuse_export(const GxLlamaConfig *c, int type, GxStatus status, con
     GxGgufSaid said;
     if (c) put_model(at("model"), c);
     unlink(at("no.gguf"));
-    refused(&err, gx_gguf_export(at("model"), at("no.gguf"), type, &said, &err), status, "", part);
+    refused(&err, gx_gguf_export(at("model"), at("no.gguf"), type, &said, &gx_silent, &err), status, "", part);
     CHECK(!gx_path_is_file(at("no.gguf")), "a file is there after: %s", part);
 }
 
@@ -417,12 +418,13 @@ TEST(on_a_full_disk_nothing_is_left)
                   strdup(at("full"))};
     GxError err = GX_ZERO;
     GxGgufSaid said;
-    CHECK(gx_gguf_export("data/ref/llama_gqa", at("m.gguf"), GX_GGUF_F32, &said, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_gguf_export("data/ref/llama_gqa", at("m.gguf"), GX_GGUF_F32, &said, &gx_silent, &err) == GX_OK, "%s",
+          err.message);
     signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &before);
     limit = before, limit.rlim_cur = 90000;
     setrlimit(RLIMIT_FSIZE, &limit);
-    const GxStatus out = gx_gguf_export("data/ref/llama_gqa", at("full.gguf"), GX_GGUF_F32, &said, &err);
+    const GxStatus out = gx_gguf_export("data/ref/llama_gqa", at("full.gguf"), GX_GGUF_F32, &said, &gx_silent, &err);
     GxError other = GX_ZERO;
     const GxStatus back = convert(5, in, &other);
     setrlimit(RLIMIT_FSIZE, &before);
@@ -626,7 +628,7 @@ TEST(files_with_other_tokenizers_are_refused)
     if (!gx_regex_is_built() || !gx_unicode_has_nfd()) SKIP("built without PCRE2 or utf8proc");
     put_model(at("model"), &c);
     put_json(pipeline("smollm"), at("model/tokenizer.json"));
-    CHECK(gx_gguf_export(at("model"), at("m.gguf"), GX_GGUF_F32, &said, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_gguf_export(at("model"), at("m.gguf"), GX_GGUF_F32, &said, &gx_silent, &err) == GX_OK, "%s", err.message);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         change_file(bad[i].from, bad[i].to);
         refused(&err, into_folder(at("x.gguf"), at("no"), GX_F32, &err), bad[i].status, "", bad[i].part);

@@ -223,7 +223,7 @@ static void as_pytorch(const char *name, const char *prefix, int tensors, const 
     GxLlamaConfig c;
     memset(&said, 0, sizeof said);
     pytorch.name = name, pytorch.prefix = prefix, pytorch.tensors = tensors;
-    if (!CHECK(gx_llama_config_read(&c, REF "/config.json", &e) == GX_OK, "%s", e.message)) return;
+    if (!CHECK(gx_llama_config_read(&c, REF "/config.json", &gx_silent, &e) == GX_OK, "%s", e.message)) return;
     // forward, as test_model_depth has it, of texts of 60 tokens; and their sum
     const double layer = 4.0 * (double)c.hidden_size +
                          (double)(c.head_dim + 60 + c.num_attention_heads * c.head_dim + c.intermediate_size);

@@ -99,7 +99,7 @@ static int writer_open(Writer *w, const Wish *wish, GxComm *comm)
     g->mesh = &w->mesh;
     gx_device_open(g);
     snprintf(path, sizeof path, "data/ref/generate_%s/config.json", wish->name);
-    gx_llama_config_read(&w->c, path, &g->error);
+    gx_llama_config_read(&w->c, path, &gx_silent, &g->error);
     w->c.max_position_embeddings = gx_max(w->c.max_position_embeddings, wish->T);
     gx_mode_methods(wish->mode ? wish->mode : world > 1 ? "tp" : "serial", &methods);
     w->mode = gx_composed(wish->mode ? wish->mode : "composed", methods);
@@ -761,7 +761,7 @@ TEST(modes_that_split_the_sequence_are_refused_by_name)
         g.mesh = &mesh;
         gx_arena_open_dry(&arena);
         g.arena = &arena;
-        gx_llama_config_read(&c, "data/ref/generate_llama/config.json", &g.error);
+        gx_llama_config_read(&c, "data/ref/generate_llama/config.json", &gx_silent, &g.error);
         gx_mode_methods(modes[i], &methods);
         const GxMode mode = gx_composed(modes[i], methods);
         CHECK(gx_model_open(&g, &m, &gx_llama, &c, &mode, NULL) == GX_OK, "%s", g.error.message);

@@ -100,7 +100,7 @@ static int case_open(Case *k, const char *name, GxDtype dtype)
     k->t.wish.dtype = dtype;
     snprintf(folder, sizeof folder, "data/ref/llama_%s", name);
     snprintf(path, sizeof path, "%s/config.json", folder);
-    if (!CHECK(gx_llama_config_read(&k->c, path, &err) == GX_OK, "%s", err.message)) return 0;
+    if (!CHECK(gx_llama_config_read(&k->c, path, &gx_silent, &err) == GX_OK, "%s", err.message)) return 0;
     snprintf(path, sizeof path, "%s/ref.safetensors", folder);
     if (!CHECK(gx_safetensors_open(&k->ref, path, &err) == GX_OK, "%s", err.message)) return 0;
     k->tokens = read_tokens(k, "tokens");

@@ -156,7 +156,7 @@ static void check_quantized_folder(const char *name, GxQuantKind kind)
     reference_batch(&base);
     base.b.target[0].labels = reference_turned(&base, "labels");
     snprintf(path, sizeof path, "data/ref/%s/config.json", name);
-    if (!CHECK(gx_llama_config_read(&base.llama, path, &err) == GX_OK, "%s", err.message)) return;
+    if (!CHECK(gx_llama_config_read(&base.llama, path, &gx_silent, &err) == GX_OK, "%s", err.message)) return;
     t.wish.lora = &test_loras[0], t.wish.quantize = 1 + (int)kind;
     if (!test_model_open_split(&t, &base.llama, &test_serial, base.T, base.B, 4, NULL, 2, 1, NULL)) return;
     test_set_step(&t, 0, 0);
@@ -315,7 +315,7 @@ static int case_open(Case *k, const char *name)
     k->lora.r = k->peft.r, k->lora.alpha = k->peft.lora_alpha, k->lora.is_scaled_by_root = k->peft.use_rslora;
     k->lora.targets = k->peft.targets, k->lora.dropout = (float)k->peft.lora_dropout;
     snprintf(path, sizeof path, "%.100s/config.json", k->peft.base);
-    if (!CHECK(gx_llama_config_read(&k->c, path, &err) == GX_OK, "%s", err.message)) return 0;
+    if (!CHECK(gx_llama_config_read(&k->c, path, &gx_silent, &err) == GX_OK, "%s", err.message)) return 0;
     snprintf(path, sizeof path, "data/ref/lora_%s/ref.safetensors", name);
     if (!CHECK(gx_safetensors_open(&k->ref, path, &err) == GX_OK, "%s", err.message)) return 0;
     k->tokens = read_tokens(k, "tokens"), k->labels = read_tokens(k, "labels");
@@ -807,7 +807,7 @@ TEST(a_bias_beside_factors_stays_as_it_is)
         o.lora = &lora, o.wish = &wish;
         g.device = test_device(), g.world = 1;
         memset(&c, 0, sizeof c);
-        if (!CHECK(gx_bert_config_read(&c, "data/ref/bert_cls3/config.json", &g.error) == GX_OK, "%s", g.error.message))
+        if (!CHECK(gx_bert_config_read(&c, "data/ref/bert_cls3/config.json", &gx_silent, &g.error) == GX_OK, "%s", g.error.message))
             return;
         if (!CHECK(gx_model_open(&g, &m, &gx_bert, &c, &test_serial, &o) == GX_OK, "%s", g.error.message)) return;
         const int bias = gx_table_find(&m.table, "bert.pooler.dense.bias").index,

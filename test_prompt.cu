@@ -89,7 +89,7 @@ static int case_open(Case *k, const char *name)
     k->prompt.len = k->peft.prompt_len, k->prompt.layers = k->peft.prompt_layers;
     k->prompt.is_v2 = k->peft.prompt_is_v2;
     snprintf(path, sizeof path, "%.100s/config.json", k->peft.base);
-    if (!CHECK(gx_llama_config_read(&k->c, path, &err) == GX_OK, "%s", err.message)) return 0;
+    if (!CHECK(gx_llama_config_read(&k->c, path, &gx_silent, &err) == GX_OK, "%s", err.message)) return 0;
     snprintf(path, sizeof path, "data/ref/prompt_%s/ref.safetensors", name);
     if (!CHECK(gx_safetensors_open(&k->ref, path, &err) == GX_OK, "%s", err.message)) return 0;
     k->tokens = read_tokens(k, "tokens"), k->labels = read_tokens(k, "labels");

@@ -738,7 +738,7 @@ static GxStatus read_config_json(GxLlamaConfig *c, const char *text, char path[4
     if (!CHECK(file >= 0, "no temporary file")) return GX_ERR_IO;
     close(file);
     GxStatus status = gx_file_write(path, text, (int64_t)strlen(text), err);
-    if (status == GX_OK) status = gx_llama_config_read(c, path, err);
+    if (status == GX_OK) status = gx_llama_config_read(c, path, &gx_silent, err);
     unlink(path);
     return status;
 }
@@ -763,7 +763,7 @@ TEST(a_config_json_says_every_field_and_reads_back_the_same)
     const int file = mkstemp(path);
     if (!CHECK(file >= 0, "no temporary file")) return;
     close(file);
-    CHECK(gx_llama_config_write(&c, NULL, path, &err) == GX_OK && gx_llama_config_read(&back, path, &err) == GX_OK,
+    CHECK(gx_llama_config_write(&c, NULL, path, &err) == GX_OK && gx_llama_config_read(&back, path, &gx_silent, &err) == GX_OK,
           "%s", err.message);
     for (int i = 0; i < gx_llama.n_fields; i++)
         CHECK(gx_field_same(&gx_llama.fields[i], &c, &back), "%s is not what it was", gx_llama.fields[i].name);
@@ -795,7 +795,7 @@ TEST(a_config_json_of_a_qwen3_says_what_it_is_and_reads_back_the_same)
     const int file = mkstemp(path);
     if (!CHECK(file >= 0, "no temporary file")) return;
     close(file);
-    CHECK(gx_llama_config_write(&c, NULL, path, &err) == GX_OK && gx_llama_config_read(&back, path, &err) == GX_OK,
+    CHECK(gx_llama_config_write(&c, NULL, path, &err) == GX_OK && gx_llama_config_read(&back, path, &gx_silent, &err) == GX_OK,
           "%s", err.message);
     for (int i = 0; i < gx_llama.n_fields; i++)
         CHECK(gx_field_same(&gx_llama.fields[i], &c, &back), "%s is not what it was", gx_llama.fields[i].name);
@@ -828,7 +828,7 @@ TEST(a_config_json_of_a_qwen_with_a_window_says_of_each_layer_whether_it_slides)
         c.max_window_layers = cases[i].from;
         snprintf(c.layer_types, sizeof c.layer_types, "%s", cases[i].types);
         CHECK(gx_llama_config_resolve(&c, &err) == GX_OK && gx_llama_config_write(&c, NULL, path, &err) == GX_OK &&
-                  gx_llama_config_read(&back, path, &err) == GX_OK &&
+                  gx_llama_config_read(&back, path, &gx_silent, &err) == GX_OK &&
                   gx_json_read(&json, path, GX_CONFIG_JSON_CAP, &err) == GX_OK,
               "%s", err.message);
         for (int f = 0; f < gx_llama.n_fields; f++)
@@ -856,7 +856,7 @@ TEST(a_config_json_of_a_mistral_without_a_window_says_so)
     const int file = mkstemp(path);
     if (!CHECK(file >= 0, "no temporary file")) return;
     close(file);
-    CHECK(gx_llama_config_write(&c, NULL, path, &err) == GX_OK && gx_llama_config_read(&back, path, &err) == GX_OK,
+    CHECK(gx_llama_config_write(&c, NULL, path, &err) == GX_OK && gx_llama_config_read(&back, path, &gx_silent, &err) == GX_OK,
           "%s", err.message);
     CHECK(back.sliding_window == 0 && !strcmp(back.model_type, "mistral"), "a window of %ld",
           (long)back.sliding_window);

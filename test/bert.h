@@ -225,7 +225,7 @@ static int reference_bert(TestReference *r, const char *path)
 {
     GxError err = GX_ZERO;
     const GxBertConfig *c = &r->bert;
-    if (!CHECK(gx_bert_config_read(&r->bert, path, &err) == GX_OK, "%s", err.message)) return 0;
+    if (!CHECK(gx_bert_config_read(&r->bert, path, &gx_silent, &err) == GX_OK, "%s", err.message)) return 0;
     r->C = c->hidden_size, r->layers = (int)c->num_hidden_layers;
     reference_head(r, c->vocab_size);
     r->depth = reference_depth_of((double)r->C, (double)r->T, (double)r->C, (double)c->intermediate_size,
@@ -238,7 +238,7 @@ static int reference_llama(TestReference *r, const char *path)
 {
     GxError err = GX_ZERO;
     const GxLlamaConfig *c = &r->llama;
-    if (!CHECK(gx_llama_config_read(&r->llama, path, &err) == GX_OK, "%s", err.message)) return 0;
+    if (!CHECK(gx_llama_config_read(&r->llama, path, &gx_silent, &err) == GX_OK, "%s", err.message)) return 0;
     r->C = c->hidden_size, r->layers = (int)c->num_hidden_layers;
     reference_head(r, c->vocab_size);
     r->depth = test_model_depth(c, r->T, 0);

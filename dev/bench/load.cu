@@ -24,7 +24,7 @@ static GxStatus load(GxContext *g, Run *run, const char *folder, int rounds)
     spec.forward_only = 1;
     options.freeze = "*"; // weights alone
     GX_TRY(gx_path_join(path, folder, "config.json", &g->error));
-    GX_TRY(gx_llama_config_read(&run->config, path, &g->error));
+    GX_TRY(gx_llama_config_read(&run->config, path, &gx_silent, &g->error));
     GX_TRY(gx_model_open(g, &run->m, &gx_llama, &run->config, &run->mode, &options));
     GX_TRY(gx_runner_open(g, &run->r, &run->m, &run->o, &spec));
     const int64_t bytes = 4 * gx_table_parameters(&run->m.table);

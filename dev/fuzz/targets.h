@@ -351,10 +351,10 @@ static int model_run(const Case *c)
     GxError e = GX_ZERO;
     put_part(c, ".", "config.json");
     memset(&config, 0, sizeof config), memset(&again, 0, sizeof again);
-    if (gx_llama_config_read(&config, "config.json", &e) != GX_OK) return refused(&e, "config.json");
+    if (gx_llama_config_read(&config, "config.json", &gx_silent, &e) != GX_OK) return refused(&e, "config.json");
     expect_allowed(gx_llama.fields, gx_llama.n_fields, &config, "after reading");
     EXPECT(gx_llama_config_write(&config, NULL, "back.json", &e) == GX_OK, "%s", e.message);
-    EXPECT(gx_llama_config_read(&again, "back.json", &e) == GX_OK, "read back: %s", e.message);
+    EXPECT(gx_llama_config_read(&again, "back.json", &gx_silent, &e) == GX_OK, "read back: %s", e.message);
     expect_same(gx_llama.fields, gx_llama.n_fields, &config, &again, "read back");
     if (config.num_hidden_layers <= 100) {
         char *argv[] = {(char *)"fuzz",      (char *)"--model", (char *)".", (char *)"--dry_run",
@@ -688,14 +688,14 @@ static int gguf_model_run(const Case *c)
     GxSafetensors s;
     put_part(c, ".", "fuzz.gguf");
     mkdir("made", 0777);
-    const int made = gx_gguf_import("fuzz.gguf", "made", GX_F32, &said, &e) == GX_OK;
+    const int made = gx_gguf_import("fuzz.gguf", "made", GX_F32, &said, &gx_silent, &e) == GX_OK;
     if (made) {
-        EXPECT(gx_llama_config_read(&config, "made/config.json", &e) == GX_OK, "read back: %s", e.message);
+        EXPECT(gx_llama_config_read(&config, "made/config.json", &gx_silent, &e) == GX_OK, "read back: %s", e.message);
         EXPECT(gx_safetensors_open(&s, "made", &e) == GX_OK, "read back: %s", e.message);
         EXPECT(s.n == said.tensors, "%d tensors were written, %d read back", said.tensors, s.n);
         gx_safetensors_close(&s);
         // a token's text or a number may be one that a file of ours cannot say
-        if (gx_gguf_export("made", "back.gguf", GX_GGUF_F32, &said, &e) != GX_OK) expect_message(&e, NULL);
+        if (gx_gguf_export("made", "back.gguf", GX_GGUF_F32, &said, &gx_silent, &e) != GX_OK) expect_message(&e, NULL);
         unlink("back.gguf");
     }
     EXPECT(gx_folder_remove("made", &ignored) == GX_OK, "%s", ignored.message);
@@ -1688,7 +1688,7 @@ static int checkpoint_run(const Case *c)
     for (int i = 0; i < c->n; i++)
         if (!ends_with(c->part[i].name, ".numbers")) put_part(c, temporary, c->part[i].name);
     EXPECT(gx_publish_finish("on/checkpoint-2", &e) == GX_OK, "%s", e.message);
-    if (gx_llama_config_read(&m, "on/checkpoint-2/config.json", &e) == GX_OK &&
+    if (gx_llama_config_read(&m, "on/checkpoint-2/config.json", &gx_silent, &e) == GX_OK &&
         (m.vocab_size * m.hidden_size > 1 << 18 || m.intermediate_size > 4096 || m.num_hidden_layers > 16 ||
          m.head_dim * m.num_attention_heads > 4096))
         return REFUSED; // sound, and large

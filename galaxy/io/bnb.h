@@ -25,6 +25,7 @@
 #ifndef GX_BNB_H
 #define GX_BNB_H
 #include "../base/quantized.h"
+#include "json_keys.h"
 #include "safetensors.h"
 GX_BEGIN
 
@@ -49,7 +50,7 @@ GxStatus gx_bnb_read_codes(const GxSafetensors *s, const char *name, const GxQua
 int gx_bnb_is_part(const GxSafetensors *s, const char *name);
 // Of config.json its quantization_config: GX_OK where it is missing or null, or says what is read here; go by the
 // tensors then.
-GxStatus gx_bnb_check_config(const GxJson *config, const char *path, GxError *err);
+GxStatus gx_bnb_check_config(const GxJson *config, const char *path, const GxLogger *log, GxError *err);
 
 enum { GX_BNB_ENTRIES = 6 };
 // The entries of a matrix for gx_safetensors_create; returns how many, 0: an error. w in host memory: of doubled scales
@@ -280,8 +281,26 @@ int gx_bnb_is_part(const GxSafetensors *s, const char *name)
     return 0;
 }
 
-GxStatus gx_bnb_check_config(const GxJson *config, const char *path, GxError *err)
+// What stands in the tensors themselves is read there.
+static const GxJsonKey gx__bnb_config_keys[] = {
+    {"quant_method", GX_KEY_READ, NULL},
+    {"load_in_4bit", GX_KEY_READ, NULL},
+    {"load_in_8bit", GX_KEY_READ, NULL},
+    {"_load_in_4bit", GX_KEY_HARMLESS, "as load_in_4bit"},
+    {"_load_in_8bit", GX_KEY_HARMLESS, "as load_in_8bit"},
+    {"bnb_4bit_quant_type", GX_KEY_READ, NULL},
+    {"bnb_4bit_compute_dtype", GX_KEY_HARMLESS, "--precision says in what is computed"},
+    {"bnb_4bit_quant_storage", GX_KEY_HARMLESS, "the tensors have a type"},
+    {"bnb_4bit_use_double_quant", GX_KEY_HARMLESS, "the tensors say it"},
+    {"llm_int8_skip_modules", GX_KEY_HARMLESS, "the tensors say which are quantised"},
+    {"llm_int8_threshold", GX_KEY_HARMLESS, "activations are not quantised, so none is too large for it"},
+    {"llm_int8_has_fp16_weight", GX_KEY_HARMLESS, "the tensors have a type"},
+    {"llm_int8_enable_fp32_cpu_offload", GX_KEY_HARMLESS, "where transformers keeps weights"},
+};
+
+GxStatus gx_bnb_check_config(const GxJson *config, const char *path, const GxLogger *log, GxError *err)
 {
+    char where[GX_PATH + 24];
     const char *method = gx_json_string(gx_json_get(config, "quant_method")),
                *type = gx_json_string(gx_json_get(config, "bnb_4bit_quant_type"));
     const int is_4 = gx_json_bool(gx_json_get(config, "load_in_4bit")),
@@ -295,7 +314,8 @@ GxStatus gx_bnb_check_config(const GxJson *config, const char *path, GxError *er
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "%s: quantization_config has the bnb_4bit_quant_type \"%.40s\"; only nf4 is read", path,
                        type[0] ? type : "fp4");
-    if (is_4 || is_8) return GX_OK;
+    snprintf(where, sizeof where, "%s: quantization_config", path);
+    if (is_4 || is_8) return gx_json_check_keys(config, GX_KEYS(gx__bnb_config_keys), where, log, err);
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                    "%s: quantization_config says neither load_in_4bit nor load_in_8bit, which are read", path);
 }

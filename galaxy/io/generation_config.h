@@ -6,6 +6,7 @@
 #ifndef GX_GENERATION_CONFIG_H
 #define GX_GENERATION_CONFIG_H
 #include "json_fields.h"
+#include "json_keys.h"
 GX_BEGIN
 
 enum { GX_STOP_TOKENS = 32 };
@@ -15,11 +16,15 @@ typedef struct {
     int64_t top_k, max_new_tokens; // max_new_tokens 0: it does not say
     int32_t stop[GX_STOP_TOKENS];  // eos_token_id
     int n_stop;
-    char unbuilt[300]; // keys that ask for what is not built: "num_beams, typical_p"; "": none
 } GxGenerationConfig;
 
-// Where nothing is said: transformers' own defaults: temperature 1, top_k 50, top_p 1, min_p 0, no penalty.
-GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, GxError *err);
+// Where nothing is said: transformers' own defaults: temperature 1, top_k 50, top_p 1, min_p 0, no penalty. What the
+// file asks for and is not built is said to `log`.
+GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, const GxLogger *log, GxError *err);
+
+// All keys of generation_config.json; older config.json files have some of them, too.
+extern const GxJsonKey gx_generation_keys[];
+extern const int gx_generation_keys_n;
 
 GX_END
 #endif
@@ -42,31 +47,113 @@ static const GxField gx__generation_config_fields[] = {
     {"max_new_tokens", GX_FIELD_INT, GX__GENERATION_AT(max_new_tokens), NULL, "", "1..16777216"},
 };
 
-// What these say where they ask for nothing.
-static const struct {
-    const char *key;
-    double nothing;
-} gx__generation_config_unbuilt[] = {{"num_beams", 1},
-                                     {"typical_p", 1},
-                                     {"epsilon_cutoff", 0},
-                                     {"eta_cutoff", 0},
-                                     {"no_repeat_ngram_size", 0},
-                                     {"min_new_tokens", 0},
-                                     {"min_length", 0},
-                                     {"num_return_sequences", 1},
-                                     {"guidance_scale", 1},
-                                     {"encoder_repetition_penalty", 1}};
+// Every key of transformers' GenerationConfig, and what is known from older ones.
+#define GX__GENERATION_SPEED "it changes how fast text is made, and not which"
+#define GX__GENERATION_MORE  "it adds to what transformers' generate() returns beside the text"
+#define GX__GENERATION_BEAMS "it belongs to beam search, which num_beams asks for"
+const GxJsonKey gx_generation_keys[] = {
+    {"do_sample", GX_KEY_READ, NULL},
+    {"temperature", GX_KEY_READ, NULL},
+    {"top_k", GX_KEY_READ, NULL},
+    {"top_p", GX_KEY_READ, NULL},
+    {"min_p", GX_KEY_READ, NULL},
+    {"repetition_penalty", GX_KEY_READ, NULL},
+    {"max_new_tokens", GX_KEY_READ, NULL},
+    {"eos_token_id", GX_KEY_READ, NULL},
+    {"bos_token_id", GX_KEY_HARMLESS, "the tokenizer's files say what stands before a text"},
+    {"pad_token_id", GX_KEY_HARMLESS, "prompts are not padded"},
+    {"decoder_start_token_id", GX_KEY_HARMLESS, "of models with an encoder"},
+    {"_from_model_config", GX_KEY_HARMLESS, "where the file comes from"},
+    {"transformers_version", GX_KEY_HARMLESS, "who wrote it"},
+    {"use_cache", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"cache_implementation", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"cache_config", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"max_cache_len", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"prefill_chunk_size", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"compile_config", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"disable_compile", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"continuous_batching_config", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"low_memory", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"use_mtp", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"is_assistant", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"num_assistant_tokens", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"num_assistant_tokens_schedule", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"assistant_confidence_threshold", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"assistant_early_exit", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"assistant_lookbehind", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"assistant_ensemble_weight", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"target_lookbehind", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"speculation_type", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"prompt_lookup_num_tokens", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"max_matching_ngram_size", GX_KEY_HARMLESS, GX__GENERATION_SPEED},
+    {"output_attentions", GX_KEY_HARMLESS, GX__GENERATION_MORE},
+    {"output_hidden_states", GX_KEY_HARMLESS, GX__GENERATION_MORE},
+    {"output_scores", GX_KEY_HARMLESS, GX__GENERATION_MORE},
+    {"output_logits", GX_KEY_HARMLESS, GX__GENERATION_MORE},
+    {"return_dict_in_generate", GX_KEY_HARMLESS, GX__GENERATION_MORE},
+    {"early_stopping", GX_KEY_HARMLESS, GX__GENERATION_BEAMS},
+    {"length_penalty", GX_KEY_HARMLESS, GX__GENERATION_BEAMS},
+    {"renormalize_logits", GX_KEY_HARMLESS, "what is drawn from is normalised anyway"},
+    {"remove_invalid_values", GX_KEY_HARMLESS, "a NaN is an error here"},
+    {"max_length", GX_KEY_NAMED, "how many tokens follow a prompt is --max_new_tokens"},
+    {"min_length", GX_KEY_NAMED, "a text may end earlier"},
+    {"min_new_tokens", GX_KEY_NAMED, "a text may end earlier"},
+    {"max_time", GX_KEY_NAMED, "there is no limit of time"},
+    {"stop_strings", GX_KEY_NAMED, "texts end at tokens alone"},
+    {"num_beams=1", GX_KEY_NAMED, "one text is followed"},
+    {"num_beam_groups=1", GX_KEY_NAMED, "one text is followed"},
+    {"diversity_penalty", GX_KEY_NAMED, "one text is followed"},
+    {"num_return_sequences=1", GX_KEY_NAMED, "one text is written for each prompt"},
+    {"constraints", GX_KEY_NAMED, "no words are forced"},
+    {"force_words_ids", GX_KEY_NAMED, "no words are forced"},
+    {"forced_bos_token_id", GX_KEY_NAMED, "no token is forced"},
+    {"forced_eos_token_id", GX_KEY_NAMED, "no token is forced"},
+    {"bad_words_ids", GX_KEY_NAMED, "no token is suppressed"},
+    {"suppress_tokens", GX_KEY_NAMED, "no token is suppressed"},
+    {"begin_suppress_tokens", GX_KEY_NAMED, "no token is suppressed"},
+    {"sequence_bias", GX_KEY_NAMED, "no token is favoured"},
+    {"exponential_decay_length_penalty", GX_KEY_NAMED, "no token is favoured"},
+    {"token_healing", GX_KEY_NAMED, "a prompt's last tokens stay as they are"},
+    {"typical_p=1.0", GX_KEY_NAMED, "it leaves out no token"},
+    {"top_h", GX_KEY_NAMED, "it leaves out no token"},
+    {"epsilon_cutoff", GX_KEY_NAMED, "it leaves out no token"},
+    {"eta_cutoff", GX_KEY_NAMED, "it leaves out no token"},
+    {"no_repeat_ngram_size", GX_KEY_NAMED, "it leaves out no token"},
+    {"encoder_no_repeat_ngram_size", GX_KEY_NAMED, "it leaves out no token"},
+    {"encoder_repetition_penalty=1.0", GX_KEY_NAMED, "only repetition_penalty is looked at"},
+    {"guidance_scale=1.0", GX_KEY_NAMED, "there is no guidance"},
+    {"watermarking_config", GX_KEY_NAMED, "texts get no watermark"},
+    {"penalty_alpha", GX_KEY_NAMED, "there is no contrastive search"},
+    {"dola_layers", GX_KEY_NAMED, "only the last layer's logits are looked at"},
+};
+const int gx_generation_keys_n = sizeof gx_generation_keys / sizeof *gx_generation_keys;
 
-static void gx__generation_config_find_unbuilt(GxGenerationConfig *c, const GxJson *json)
+// max_new_tokens wins over max_length in transformers, too.
+static GxStatus gx__generation_config_check(const GxGenerationConfig *c, const GxJson *json, const char *path,
+                                            const GxLogger *log, GxError *err)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < sizeof gx__generation_config_unbuilt / sizeof *gx__generation_config_unbuilt; i++) {
-        const GxJson *value = gx_json_get(json, gx__generation_config_unbuilt[i].key);
-        if (gx_json_type(value) <= GX_JSON_NULL || gx_json_double(value) == gx__generation_config_unbuilt[i].nothing)
+    GxJson *copy = gx_json_copy(json);
+    if (!copy) return GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory for a copy of it", path);
+    if (c->max_new_tokens) gx_json_remove(copy, "max_length");
+    const GxStatus status = gx_json_check_keys(copy, gx_generation_keys, gx_generation_keys_n, path, log, err);
+    gx_json_free(copy);
+    return status;
+}
+
+// Of a config.json without generation_config.json: transformers 4 took from it what transformers 5 does not look at.
+static void gx__generation_config_name_others(const GxJson *json, const char *path, const GxLogger *log)
+{
+    char names[200] = "";
+    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
+        const GxJsonKey *row = gx_json_find_key(gx_generation_keys, gx_generation_keys_n, m.key);
+        if (!row || row->kind == GX_KEY_HARMLESS || !strcmp(m.key, "eos_token_id") || !gx_json_asks(row, m.value))
             continue;
-        n += (size_t)snprintf(c->unbuilt + n, sizeof c->unbuilt - n, "%s%s", n ? ", " : "",
-                              gx__generation_config_unbuilt[i].key);
+        const size_t n = strlen(names);
+        snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", m.key);
     }
+    if (names[0])
+        gx_log(log, GX_LOG_WARNING,
+               "%s: %s: of generation, and not honoured: only generation_config.json is read for it", path, names);
 }
 
 static GxStatus gx__generation_config_stops(GxGenerationConfig *c, const GxJson *json, const char *path, GxError *err)
@@ -103,7 +190,7 @@ static GxStatus gx__generation_config_open(GxJson **json, char path[GX_PATH], co
     return gx_error_code(err);
 }
 
-GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, GxError *err)
+GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, const GxLogger *log, GxError *err)
 {
     char path[GX_PATH];
     GxJson *json;
@@ -116,7 +203,8 @@ GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, Gx
     GxStatus status = gx__generation_config_stops(c, json, path, err);
     if (status == GX_OK && c->has_file)
         status = gx_json_get_fields(json, GX_FIELDS(gx__generation_config_fields), 0, c, path, err);
-    if (c->has_file) gx__generation_config_find_unbuilt(c, json);
+    if (status == GX_OK && c->has_file) status = gx__generation_config_check(c, json, path, log, err);
+    if (status == GX_OK && !c->has_file) gx__generation_config_name_others(json, path, log);
     gx_json_free(json);
     return status;
 }

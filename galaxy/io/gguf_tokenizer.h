@@ -48,6 +48,7 @@ typedef struct {
     char **merge; // [merges] of gpt2: "a b"
     int64_t merges;
     int32_t bos, eos, unk, pad; // -1: there is none
+    int32_t eot, eom;           // of a GGUF file: the end of a turn, of a message, where text ends, too; -1: none
     int add_bos, add_eos, add_space_prefix;
     char *chat_template; // NULL: none
     int64_t filled;      // tokens that stand for rows without one
@@ -433,7 +434,7 @@ GxStatus gx_tokenizer_keys_from_folder(GxTokenizerKeys *k, const char *folder, i
     char path[GX_PATH], config[GX_PATH];
     gx__KeysFrom x = GX_ZERO;
     memset(k, 0, sizeof *k);
-    k->model = "none", k->bos = k->eos = k->unk = -1, k->pad = (int32_t)pad;
+    k->model = "none", k->bos = k->eos = k->unk = k->eot = k->eom = -1, k->pad = (int32_t)pad;
     x.k = k, x.folder = folder, x.rows = rows, x.err = err;
     GX_TRY(gx_path_join(path, folder, "tokenizer.json", err));
     GX_TRY(gx_path_join(config, folder, "config.json", err));
@@ -582,13 +583,15 @@ GxStatus gx_tokenizer_keys_from_gguf(GxTokenizerKeys *k, const GxGguf *g, int64_
 {
     const char *template_text = NULL;
     memset(k, 0, sizeof *k);
-    k->bos = k->eos = k->unk = k->pad = -1;
+    k->bos = k->eos = k->unk = k->pad = k->eot = k->eom = -1;
     if (rows < 1 || rows > 1 << 24)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: token_embd.weight has %ld rows; 1 to %d are read", g->path, (long)rows,
                        1 << 24);
     GX_TRY(gx__keys_take_model(k, g, err));
     GX_TRY(gx__keys_take_id(g, "tokenizer.ggml.bos_token_id", rows, &k->bos, err));
     GX_TRY(gx__keys_take_id(g, "tokenizer.ggml.eos_token_id", rows, &k->eos, err));
+    GX_TRY(gx__keys_take_id(g, "tokenizer.ggml.eot_token_id", rows, &k->eot, err));
+    GX_TRY(gx__keys_take_id(g, "tokenizer.ggml.eom_token_id", rows, &k->eom, err));
     GX_TRY(gx__keys_take_id(g, "tokenizer.ggml.unknown_token_id", rows, &k->unk, err));
     GX_TRY(gx__keys_take_id(g, "tokenizer.ggml.padding_token_id", rows, &k->pad, err));
     if (!strcmp(k->model, "none")) return GX_OK;

@@ -56,15 +56,37 @@ static GxStatus gx__model_labels_names(const GxJson *id2label, const char **name
     return GX_OK;
 }
 
-static GxStatus gx__model_labels_set(GxModelLabels *m, const GxJson *id2label, const char *path, GxError *err)
+// Without id2label: so many as num_labels says, or two.
+static GxStatus gx__model_labels_number(GxModelLabels *m, int64_t n, GxLabelKind kind, const char *path, GxError *err)
 {
-    static const char *const absent[] = {"LABEL_0", "LABEL_1"};
+    char(*text)[24] = (char(*)[24])calloc((size_t)n, sizeof *text);
+    const char **name = (const char **)calloc((size_t)n, sizeof *name);
+    GxStatus status = GX_OK;
+    if (!text || !name) status = GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld labels", (long)n);
+    for (int64_t i = 0; i < n && status == GX_OK; i++) {
+        snprintf(text[i], sizeof text[i], "LABEL_%ld", (long)i);
+        name[i] = text[i];
+    }
+    if (status == GX_OK) status = gx_labels_set(&m->labels, name, (int)n, kind, path, err);
+    free(name);
+    free(text);
+    return status;
+}
+
+static GxStatus gx__model_labels_set(GxModelLabels *m, const GxJson *json, const GxJson *id2label, const char *path,
+                                     GxError *err)
+{
     const GxLabelKind kind = strcmp(m->problem_type, "multi_label_classification") ? GX_LABEL_CLASS : GX_LABEL_SEVERAL;
-    const int64_t n = gx_json_size(id2label);
-    if (!id2label) return gx_labels_set(&m->labels, absent, 2, kind, path, err);
+    int64_t n = id2label ? gx_json_size(id2label) : 2, number = n;
+    GX_TRY(gx_json_get_int(json, "num_labels", 0, &number, path, err));
+    if (!id2label) n = number;
     if (n < 1 || n > GX_LABELS_MOST)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: id2label has %ld labels; 1 to %d are possible", path, (long)n,
-                       GX_LABELS_MOST);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s %ld labels; 1 to %d are possible", path,
+                       id2label ? "id2label has" : "num_labels says", (long)n, GX_LABELS_MOST);
+    if (number != n)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: num_labels is %ld, and id2label has %ld; make them the same", path,
+                       (long)number, (long)n);
+    if (!id2label) return gx__model_labels_number(m, n, kind, path, err);
     const char **name = (const char **)calloc((size_t)n, sizeof *name);
     if (!name) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld labels", (long)n);
     GxStatus status = gx__model_labels_names(id2label, name, (int)n, path, err);
@@ -101,8 +123,8 @@ static GxStatus gx__model_labels_take(GxModelLabels *m, const GxJson *json, cons
     }
     GX_TRY(gx__model_labels_problem(m, json, path, err));
     GX_TRY(gx_json_get_object(json, "id2label", 0, &id2label, path, err));
-    m->is_said = id2label != NULL;
-    return gx__model_labels_set(m, id2label, path, err);
+    m->is_said = id2label != NULL || gx_json_type(gx_json_get(json, "num_labels")) > GX_JSON_NULL;
+    return gx__model_labels_set(m, json, id2label, path, err);
 }
 
 GxStatus gx_labels_read(GxModelLabels *m, const char *folder, GxError *err)

@@ -176,7 +176,8 @@ typedef struct { // a family
     // Describes the units by gx_model_kind and gx_model_unit, with the head that m->wish asks for. Errors are set in g.
     void (*describe)(GxContext *g, GxModel *m);
     int64_t *(*vocab_size)(void *config);
-    GxStatus (*read_config)(void *config, const char *path, GxError *err); // config.json of a Hugging Face folder
+    // From config.json of a Hugging Face folder. What it has and is not read is said to `log` (io/json_keys.h).
+    GxStatus (*read_config)(void *config, const char *path, const GxLogger *log, GxError *err);
     GxStatus (*write_config)(const void *config, const GxHeadWish *wish, const char *path, GxError *err);
     const char *(*architecture)(const void *config,
                                 const GxHeadWish *wish); // transformers' class name for a model with this head

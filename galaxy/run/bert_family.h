@@ -14,7 +14,8 @@ GX_BEGIN
 
 extern const GxFamily gx_bert;
 
-GxStatus gx_bert_config_read(GxBertConfig *c, const char *path, GxError *err); // resolved
+// Resolved. What is in the file and is not read is said to `log`.
+GxStatus gx_bert_config_read(GxBertConfig *c, const char *path, const GxLogger *log, GxError *err);
 // wish NULL: masked tokens.
 GxStatus gx_bert_config_write(const GxBertConfig *c, const GxHeadWish *wish, const char *path, GxError *err);
 
@@ -68,7 +69,36 @@ static int gx__bert_family_takes_null(const GxField *f)
     return f->offset == GX__BERT_FAMILY_AT(classifier_dropout) || f->offset == GX__BERT_FAMILY_AT(pad_token_id);
 }
 
-static GxStatus gx__bert_family_refuse_unbuilt(const GxJson *json, const char *path, GxError *err)
+#define GX__BERT_FAMILY_OLD "of the first BERT, and not looked at by transformers either"
+static const GxJsonKey gx__bert_family_keys[] = {
+    {"vocab_size", GX_KEY_READ, NULL},
+    {"hidden_size", GX_KEY_READ, NULL},
+    {"intermediate_size", GX_KEY_READ, NULL},
+    {"num_hidden_layers", GX_KEY_READ, NULL},
+    {"num_attention_heads", GX_KEY_READ, NULL},
+    {"max_position_embeddings", GX_KEY_READ, NULL},
+    {"type_vocab_size", GX_KEY_READ, NULL},
+    {"pad_token_id", GX_KEY_READ, NULL},
+    {"hidden_act", GX_KEY_READ, NULL},
+    {"hidden_dropout_prob", GX_KEY_READ, NULL},
+    {"attention_probs_dropout_prob", GX_KEY_READ, NULL},
+    {"classifier_dropout", GX_KEY_READ, NULL},
+    {"layer_norm_eps", GX_KEY_READ, NULL},
+    {"initializer_range", GX_KEY_READ, NULL},
+    {"tie_word_embeddings", GX_KEY_READ, NULL},
+    {"is_decoder", GX_KEY_READ, NULL},
+    {"add_cross_attention", GX_KEY_READ, NULL},
+    {"position_embedding_type", GX_KEY_READ, NULL},
+    {"pruned_heads", GX_KEY_READ, NULL},
+    {"directionality", GX_KEY_HARMLESS, GX__BERT_FAMILY_OLD},
+    {"pooler_fc_size", GX_KEY_HARMLESS, GX__BERT_FAMILY_OLD},
+    {"pooler_num_attention_heads", GX_KEY_HARMLESS, GX__BERT_FAMILY_OLD},
+    {"pooler_num_fc_layers", GX_KEY_HARMLESS, GX__BERT_FAMILY_OLD},
+    {"pooler_size_per_head", GX_KEY_HARMLESS, GX__BERT_FAMILY_OLD},
+    {"pooler_type", GX_KEY_HARMLESS, GX__BERT_FAMILY_OLD},
+};
+
+static GxStatus gx__bert_family_refuse_unbuilt(const GxJson *json, const char *path, const GxLogger *log, GxError *err)
 {
     static const char *const needs[][2] = {{"is_decoder", "false"},
                                            {"add_cross_attention", "false"},
@@ -84,7 +114,7 @@ static GxStatus gx__bert_family_refuse_unbuilt(const GxJson *json, const char *p
     GX_TRY(gx_family_check_type(json, types, path, err));
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         GX_TRY(gx_family_need(json, needs[i][0], needs[i][1], path, err));
-    GX_TRY(gx_bnb_check_config(gx_json_get(json, "quantization_config"), path, err));
+    GX_TRY(gx_bnb_check_config(gx_json_get(json, "quantization_config"), path, log, err));
     return gx_family_check_architecture(json, architectures, path, err);
 }
 
@@ -101,19 +131,20 @@ static GxStatus gx__bert_family_read_field(GxBertConfig *c, const GxField *f, co
     return GX_OK;
 }
 
-static GxStatus gx__bert_family_read_json(GxBertConfig *c, const GxJson *json, const char *path, GxError *err)
+static GxStatus gx__bert_family_read_json(GxBertConfig *c, const GxJson *json, const char *path, const GxLogger *log,
+                                          GxError *err)
 {
     if (gx_json_type(json) != GX_JSON_OBJECT)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(json));
-    GX_TRY(gx__bert_family_refuse_unbuilt(json, path, err));
+    GX_TRY(gx__bert_family_refuse_unbuilt(json, path, log, err));
     for (int i = 0; i < GX__BERT_FAMILY_OPTIONS; i++) {
         const GxField *f = &gx__bert_family_options[i];
         GX_TRY(gx__bert_family_read_field(c, f, gx_json_get(json, f->name), path, err));
     }
-    return GX_OK;
+    return gx_family_check_keys(json, GX_KEYS(gx__bert_family_keys), path, log, err);
 }
 
-GxStatus gx_bert_config_read(GxBertConfig *c, const char *path, GxError *err)
+GxStatus gx_bert_config_read(GxBertConfig *c, const char *path, const GxLogger *log, GxError *err)
 {
     const GxBertConfig absent = {30522, 768,    3072, 12,  12, 512,   2, // transformers' own defaults
                                  0,     "gelu", 0.1,  0.1, -1, 1e-12, 0.02, 1};
@@ -121,7 +152,7 @@ GxStatus gx_bert_config_read(GxBertConfig *c, const char *path, GxError *err)
     GxJson *json;
     *c = absent;
     GX_TRY(gx_json_read(&json, path, GX_CONFIG_JSON_CAP, err));
-    GxStatus status = gx__bert_family_read_json(c, json, path, err);
+    GxStatus status = gx__bert_family_read_json(c, json, path, log, err);
     gx_json_free(json);
     if (status != GX_OK || gx_bert_config_resolve(c, &unsound) == GX_OK) return status;
     return GX_FAIL(err, gx_error_code(&unsound), "%s: %s", path, unsound.message);
@@ -160,9 +191,9 @@ static GxStatus gx__bert_family_resolve(void *config, GxError *err)
 
 static int64_t *gx__bert_family_vocab_size(void *config) { return &((GxBertConfig *)config)->vocab_size; }
 
-static GxStatus gx__bert_family_read(void *config, const char *path, GxError *err)
+static GxStatus gx__bert_family_read(void *config, const char *path, const GxLogger *log, GxError *err)
 {
-    return gx_bert_config_read((GxBertConfig *)config, path, err);
+    return gx_bert_config_read((GxBertConfig *)config, path, log, err);
 }
 
 static GxStatus gx__bert_family_write(const void *config, const GxHeadWish *wish, const char *path, GxError *err)

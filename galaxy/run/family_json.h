@@ -2,7 +2,9 @@
 // whose model it is, which head it has, what its labels are called. (Tasks read labels by io/model_labels.h.)
 #ifndef GX_FAMILY_JSON_H
 #define GX_FAMILY_JSON_H
+#include "../io/generation_config.h"
 #include "../io/json_fields.h"
+#include "../io/json_keys.h"
 #include "../model/model.h"
 GX_BEGIN
 
@@ -14,6 +16,11 @@ GxStatus gx_family_need(const GxJson *object, const char *key, const char *only,
 GxStatus gx_family_check_type(const GxJson *json, const char *const *types, const char *path, GxError *err);
 // One of its architectures, if it says any, is among `names` (NULL at the end), whatever its letters' case.
 GxStatus gx_family_check_architecture(const GxJson *json, const char *const *names, const char *path, GxError *err);
+
+// Names what is in a config.json and not read: `own` are the family's keys, beside those that all have: labels, types,
+// notes, and what older files say about generation.
+GxStatus gx_family_check_keys(const GxJson *json, const GxJsonKey *own, int n, const char *path, const GxLogger *log,
+                              GxError *err);
 
 // Into a config.json: architectures and model_type; id2label, label2id and problem_type of a head for labels.
 void gx_family_set_type(GxJson *json, const char *type, const char *architecture, GxError *err);
@@ -42,6 +49,78 @@ GxStatus gx_family_need(const GxJson *object, const char *key, const char *only,
         GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is %.100s; only %s is built", where, key, text, only);
     free(text);
     return gx_error_code(err);
+}
+
+// The members of transformers' configurations of all kinds.
+#define GX__FAMILY_NOTE  "a note of the library that wrote it"
+#define GX__FAMILY_CODE  "how transformers computes, and not what"
+#define GX__FAMILY_PARTS "it adds to what transformers' models return"
+static const GxJsonKey gx__family_keys[] = {
+    {"model_type", GX_KEY_READ, NULL},
+    {"architectures", GX_KEY_READ, NULL},
+    {"quantization_config", GX_KEY_READ, NULL},
+    {"id2label", GX_KEY_READ, NULL}, // these by io/model_labels.h
+    {"problem_type", GX_KEY_READ, NULL},
+    {"num_labels", GX_KEY_READ, NULL},
+    {"label2id", GX_KEY_HARMLESS, "the numbers of labels are those of id2label"},
+    {"finetuning_task", GX_KEY_HARMLESS, GX__FAMILY_NOTE},
+    {"task_specific_params", GX_KEY_HARMLESS, "of transformers' pipelines"},
+    {"dtype", GX_KEY_HARMLESS, "weights are read as they are stored, --precision says in what is computed"},
+    {"torch_dtype", GX_KEY_HARMLESS, "as dtype"},
+    {"transformers_version", GX_KEY_HARMLESS, GX__FAMILY_NOTE},
+    {"_name_or_path", GX_KEY_HARMLESS, GX__FAMILY_NOTE},
+    {"name_or_path", GX_KEY_HARMLESS, GX__FAMILY_NOTE},
+    {"_commit_hash", GX_KEY_HARMLESS, GX__FAMILY_NOTE},
+    {"unsloth_version", GX_KEY_HARMLESS, GX__FAMILY_NOTE},
+    {"unsloth_fixed", GX_KEY_HARMLESS, GX__FAMILY_NOTE},
+    {"transformers.js_config", GX_KEY_HARMLESS, "of another library"},
+    {"tokenizer_class", GX_KEY_HARMLESS, "tokenizer.json says what the tokenizer is"},
+    {"sep_token_id", GX_KEY_HARMLESS, "of models with an encoder"},
+    {"use_cache", GX_KEY_HARMLESS, GX__FAMILY_CODE},
+    {"chunk_size_feed_forward", GX_KEY_HARMLESS, GX__FAMILY_CODE},
+    {"gradient_checkpointing", GX_KEY_HARMLESS, GX__FAMILY_CODE},
+    {"pretraining_tp", GX_KEY_HARMLESS, "the same products in slices"},
+    {"torchscript", GX_KEY_HARMLESS, GX__FAMILY_CODE},
+    {"use_bfloat16", GX_KEY_HARMLESS, GX__FAMILY_CODE},
+    {"xla_device", GX_KEY_HARMLESS, GX__FAMILY_CODE},
+    {"attn_implementation", GX_KEY_HARMLESS, GX__FAMILY_CODE},
+    {"_attn_implementation", GX_KEY_HARMLESS, GX__FAMILY_CODE},
+    {"_attn_implementation_autoset", GX_KEY_HARMLESS, GX__FAMILY_CODE},
+    {"_attn_implementation_internal", GX_KEY_HARMLESS, GX__FAMILY_CODE},
+    {"experts_implementation", GX_KEY_HARMLESS, GX__FAMILY_CODE},
+    {"_experts_implementation_internal", GX_KEY_HARMLESS, GX__FAMILY_CODE},
+    {"_flash_attn_2_enabled", GX_KEY_HARMLESS, GX__FAMILY_CODE},
+    {"return_dict", GX_KEY_HARMLESS, GX__FAMILY_PARTS},
+    {"use_return_dict", GX_KEY_HARMLESS, GX__FAMILY_PARTS},
+    {"output_attentions", GX_KEY_HARMLESS, GX__FAMILY_PARTS},
+    {"output_hidden_states", GX_KEY_HARMLESS, GX__FAMILY_PARTS},
+    {"output_past", GX_KEY_HARMLESS, GX__FAMILY_PARTS},
+    {"tf_legacy_loss", GX_KEY_HARMLESS, "of TensorFlow"},
+    {"tie_encoder_decoder", GX_KEY_HARMLESS, "of models with an encoder and a decoder"},
+    {"cross_attention_hidden_size", GX_KEY_HARMLESS, "of cross-attention, which add_cross_attention asks for"},
+    {"is_encoder_decoder", GX_KEY_REFUSED, "the model would be another"},
+    {"add_cross_attention", GX_KEY_REFUSED, "layers would attend to an encoder's output"},
+    {"pruned_heads", GX_KEY_REFUSED, "heads would be missing"},
+    {"per_layer_config", GX_KEY_REFUSED, "layers would differ from one another"},
+    {"compression_config", GX_KEY_REFUSED, "weights would be stored in another form"},
+    {"auto_map", GX_KEY_NAMED, "the folder brings code of its own, which may compute another model and is not run"},
+    {"prefix", GX_KEY_NAMED, "it is not put in front of texts"},
+};
+enum { GX__FAMILY_KEYS = sizeof gx__family_keys / sizeof *gx__family_keys, GX__FAMILY_MOST = 256 };
+
+GxStatus gx_family_check_keys(const GxJson *json, const GxJsonKey *own, int n, const char *path, const GxLogger *log,
+                              GxError *err)
+{
+    GxJsonKey all[GX__FAMILY_MOST];
+    if (n + GX__FAMILY_KEYS + gx_generation_keys_n > GX__FAMILY_MOST)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "a family with %d keys; up to %d are possible", n,
+                       GX__FAMILY_MOST - GX__FAMILY_KEYS - gx_generation_keys_n);
+    memcpy(all, own, (size_t)n * sizeof *own); // the first row of a name counts
+    memcpy(all + n, gx__family_keys, sizeof gx__family_keys);
+    n += GX__FAMILY_KEYS;
+    for (int i = 0; i < gx_generation_keys_n; i++, n++)
+        all[n] = gx_generation_keys[i], all[n].kind = GX_KEY_HARMLESS; // io/generation_config.h names them
+    return gx_json_check_keys(json, all, n, path, log, err);
 }
 
 static int gx__family_is_among(const char *name, const char *const *names)

@@ -1,8 +1,8 @@
 // gguf_folder.h: a Hugging Face folder into a GGUF file (io/gguf.h), and a GGUF file into a folder: LLaMA, Mistral,
 // Qwen2 and Qwen3, as this library and transformers have them and as llama.cpp reads them.
 //
-//     GX_TRY(gx_gguf_export("out/checkpoint-500", "model.gguf", GX_GGUF_Q8_0, &said, err));
-//     GX_TRY(gx_gguf_import("model.gguf", "an_empty_folder", GX_BF16, &said, err));
+//     GX_TRY(gx_gguf_export("out/checkpoint-500", "model.gguf", GX_GGUF_Q8_0, &said, log, err));
+//     GX_TRY(gx_gguf_import("model.gguf", "an_empty_folder", GX_BF16, &said, log, err));
 //
 // Of the architecture "llama" (LLaMA and Mistral) files have the rows of q and k in another order: RoPE's pairs stand
 // beside each other, row 2i + j of a head is row j h/2 + i of Hugging Face's. Tensors of one dimension are F32, those
@@ -28,13 +28,16 @@ typedef struct { // what was done, for people
     int64_t parameters;
 } GxGgufSaid;
 
+// What is in the source and cannot be said in the other format, or is not known, is said to `log`.
 // The file appears when it is whole; one of this name is replaced. type: of matrices, one that gx_gguf_encodes.
-GxStatus gx_gguf_export(const char *folder, const char *path, int type, GxGgufSaid *said, GxError *err);
+GxStatus gx_gguf_export(const char *folder, const char *path, int type, GxGgufSaid *said, const GxLogger *log,
+                        GxError *err);
 // What gx_gguf_import refuses of a file before it looks at weights; nothing is written.
 GxStatus gx_gguf_check_import(const char *path, GxError *err);
 // Into a folder that is there: model.safetensors of `dtype` (GX_F32, GX_BF16, GX_F16), config.json,
 // generation_config.json, the tokenizer's files.
-GxStatus gx_gguf_import(const char *path, const char *folder, GxDtype dtype, GxGgufSaid *said, GxError *err);
+GxStatus gx_gguf_import(const char *path, const char *folder, GxDtype dtype, GxGgufSaid *said, const GxLogger *log,
+                        GxError *err);
 
 GX_END
 #endif
@@ -48,6 +51,7 @@ GX_END
 #include "../cpu/cpu.h"
 #include "../model/mode.h"
 #include "../ops/rope.h"
+#include "../io/json_keys.h"
 #include "llama_family.h"
 #include "tensor_file.h"
 
@@ -154,12 +158,13 @@ static GxStatus gx__gguf_open_model(gx__GgufWork *w)
     return w->rows ? GX_OK : GX_FAIL(&w->g.error, GX_ERR_MEMORY, "no memory for %ld floats", (long)most);
 }
 
-static gx__GgufWork *gx__gguf_work_open(const char *folder, const char *path, GxGgufSaid *said, GxError *err)
+static gx__GgufWork *gx__gguf_work_open(const char *folder, const char *path, GxGgufSaid *said, const GxLogger *log,
+                                        GxError *err)
 {
     gx__GgufWork *w = (gx__GgufWork *)calloc(1, sizeof *w);
     memset(said, 0, sizeof *said);
     if (!w) GX_FAIL(err, GX_ERR_MEMORY, "no memory to convert %s", path);
-    else w->said = said, w->folder = folder, w->path = path;
+    else w->said = said, w->folder = folder, w->path = path, w->g.log = *log;
     return w;
 }
 
@@ -424,7 +429,7 @@ static GxStatus gx__gguf_export(gx__GgufWork *w, int type)
     GxSafetensors s;
     GxError *err = &w->g.error;
     GX_TRY(gx_path_join(path, w->folder, "config.json", err));
-    GX_TRY(gx_llama_config_read(&w->config, path, err));
+    GX_TRY(gx_llama_config_read(&w->config, path, &w->g.log, err));
     GX_TRY(gx__gguf_find_arch(w, w->config.model_type));
     GX_TRY(gx__gguf_check_export(w));
     GX_TRY(gx_tokenizer_keys_from_folder(&w->keys, w->folder, w->config.vocab_size, w->config.pad_token_id, err));
@@ -435,10 +440,11 @@ static GxStatus gx__gguf_export(gx__GgufWork *w, int type)
     return status;
 }
 
-GxStatus gx_gguf_export(const char *folder, const char *path, int type, GxGgufSaid *said, GxError *err)
+GxStatus gx_gguf_export(const char *folder, const char *path, int type, GxGgufSaid *said, const GxLogger *log,
+                        GxError *err)
 {
     if (!gx_gguf_encodes(type)) return gx_gguf_encode(type, NULL, 0, NULL, err); // says it
-    gx__GgufWork *w = gx__gguf_work_open(folder, path, said, err);
+    gx__GgufWork *w = gx__gguf_work_open(folder, path, said, log, err);
     if (!w) return gx_error_code(err);
     const GxStatus status = gx__gguf_export(w, type);
     if (w->arch) snprintf(said->model, sizeof said->model, "%s", w->arch->name);
@@ -509,6 +515,178 @@ static GxStatus gx__gguf_check_import(gx__GgufWork *w, const GxGguf *g)
     return GX_OK;
 }
 
+#define GX__GGUF_NO_EXPERTS "of experts, which are not built"
+#define GX__GGUF_OTHER      "of another architecture"
+#define GX__GGUF_FILLING    "a token of prompts that have a gap to be filled, which are not built"
+// What llama.cpp's files have; *. stands for the architecture. All keys of general. but those below are notes.
+static const GxJsonKey gx__gguf_file_keys[] = {
+    {"*.context_length", GX_KEY_READ, NULL},
+    {"*.embedding_length", GX_KEY_READ, NULL},
+    {"*.block_count", GX_KEY_READ, NULL},
+    {"*.feed_forward_length", GX_KEY_READ, NULL},
+    {"*.attention.head_count", GX_KEY_READ, NULL},
+    {"*.attention.head_count_kv", GX_KEY_READ, NULL},
+    {"*.attention.layer_norm_rms_epsilon", GX_KEY_READ, NULL},
+    {"*.attention.key_length", GX_KEY_READ, NULL},
+    {"*.attention.value_length", GX_KEY_READ, NULL},
+    {"*.attention.sliding_window", GX_KEY_READ, NULL},
+    {"*.attention.scale", GX_KEY_READ, NULL},
+    {"*.expert_count", GX_KEY_READ, NULL},
+    {"*.logit_scale", GX_KEY_READ, NULL},
+    {"*.rope.dimension_count", GX_KEY_READ, NULL},
+    {"*.rope.freq_base", GX_KEY_READ, NULL},
+    {"*.rope.scale_linear", GX_KEY_READ, NULL},
+    {"*.rope.scaling.factor", GX_KEY_READ, NULL},
+    {"*.rope.scaling.type=\"none\"", GX_KEY_REFUSED, "angles would be scaled"},
+    {"*.rope.scaling.attn_factor=1|0", GX_KEY_REFUSED, "attention would be scaled"},
+    {"*.rope.scaling.original_context_length", GX_KEY_HARMLESS, "of a scaling, whose type is refused"},
+    {"*.rope.scaling.finetuned", GX_KEY_HARMLESS, "a note on how the model was made"},
+    {"*.rope.scaling.yarn_log_multiplier", GX_KEY_REFUSED, "angles would be scaled"},
+    {"*.rope.scaling.yarn_ext_factor", GX_KEY_REFUSED, "angles would be scaled"},
+    {"*.rope.scaling.yarn_attn_factor=1|0", GX_KEY_REFUSED, "attention would be scaled"},
+    {"*.rope.scaling.yarn_beta_fast", GX_KEY_HARMLESS, "of a scaling, whose type is refused"},
+    {"*.rope.scaling.yarn_beta_slow", GX_KEY_HARMLESS, "of a scaling, whose type is refused"},
+    {"*.rope.dimension_sections", GX_KEY_REFUSED, "positions would have several parts"},
+    {"*.rope.freq_base_swa", GX_KEY_REFUSED, "layers with a sliding window would have another RoPE"},
+    {"*.rope.dimension_count_swa", GX_KEY_REFUSED, "layers with a sliding window would have another RoPE"},
+    {"*.vocab_size", GX_KEY_HARMLESS, "token_embd.weight has as many rows"},
+    {"*.tensor_data_layout=\"reference\"|\"Meta AI original pth\"", GX_KEY_REFUSED, "weights would lie otherwise"},
+    {"*.use_parallel_residual", GX_KEY_REFUSED, "attention and MLP would have the same input"},
+    {"*.attention.causal=true", GX_KEY_REFUSED, "tokens would see those behind them"},
+    {"*.attention.layer_norm_epsilon", GX_KEY_HARMLESS, "of norms that these models do not have"},
+    {"*.attention.max_alibi_bias", GX_KEY_REFUSED, "attention would have a bias"},
+    {"*.attention.clamp_kqv", GX_KEY_REFUSED, "q, k and v would be clamped"},
+    {"*.attention.output_scale=1|0", GX_KEY_REFUSED, "attention would be scaled"},
+    {"*.attention.temperature_length", GX_KEY_REFUSED, "attention would be scaled"},
+    {"*.attention.temperature_scale", GX_KEY_REFUSED, "attention would be scaled"},
+    {"*.attention.value_scale=1|0", GX_KEY_REFUSED, "values would be scaled"},
+    {"*.attention.sliding_window_pattern", GX_KEY_REFUSED, "layers would see windows"},
+    {"*.attention.q_lora_rank", GX_KEY_REFUSED, "q would be a product"},
+    {"*.attention.kv_lora_rank", GX_KEY_REFUSED, "k and v would be products"},
+    {"*.attention.shared_kv_layers", GX_KEY_REFUSED, "layers would share k and v"},
+    {"*.attn_logit_softcapping", GX_KEY_REFUSED, "attention would be capped"},
+    {"*.final_logit_softcapping", GX_KEY_REFUSED, "logits would be capped"},
+    {"*.router_logit_softcapping", GX_KEY_REFUSED, GX__GGUF_NO_EXPERTS},
+    {"*.residual_scale=1|0", GX_KEY_REFUSED, "what a layer adds would be scaled"},
+    {"*.embedding_scale=1|0", GX_KEY_REFUSED, "embeddings would be scaled"},
+    {"*.hidden_activation=\"silu\"|\"swish\"|\"swiglu\"", GX_KEY_REFUSED, "the MLP would be another"},
+    {"*.swin_norm", GX_KEY_REFUSED, GX__GGUF_OTHER},
+    {"*.embedding_length_out", GX_KEY_REFUSED, "what leaves the model would have another width"},
+    {"*.features_length", GX_KEY_REFUSED, GX__GGUF_OTHER},
+    {"*.nextn_predict_layers", GX_KEY_REFUSED, "there would be layers that predict further tokens"},
+    {"*.leading_dense_block_count", GX_KEY_REFUSED, GX__GGUF_NO_EXPERTS},
+    {"*.interleave_moe_layer_step", GX_KEY_REFUSED, GX__GGUF_NO_EXPERTS},
+    {"*.expert_used_count", GX_KEY_REFUSED, GX__GGUF_NO_EXPERTS},
+    {"*.expert_shared_count", GX_KEY_REFUSED, GX__GGUF_NO_EXPERTS},
+    {"*.expert_group_count", GX_KEY_REFUSED, GX__GGUF_NO_EXPERTS},
+    {"*.expert_group_used_count", GX_KEY_REFUSED, GX__GGUF_NO_EXPERTS},
+    {"*.expert_feed_forward_length", GX_KEY_REFUSED, GX__GGUF_NO_EXPERTS},
+    {"*.expert_shared_feed_forward_length", GX_KEY_REFUSED, GX__GGUF_NO_EXPERTS},
+    {"*.expert_weights_scale", GX_KEY_REFUSED, GX__GGUF_NO_EXPERTS},
+    {"*.expert_weights_norm", GX_KEY_REFUSED, GX__GGUF_NO_EXPERTS},
+    {"*.expert_gating_func", GX_KEY_REFUSED, GX__GGUF_NO_EXPERTS},
+    {"*.moe_every_n_layers", GX_KEY_REFUSED, GX__GGUF_NO_EXPERTS},
+    {"*.pooling_type", GX_KEY_NAMED, "texts are not pooled"},
+    {"general.architecture", GX_KEY_READ, NULL},
+    {"general.type", GX_KEY_READ, NULL},
+    {"general.alignment", GX_KEY_READ, NULL},
+    {"galaxy.pad_token_id", GX_KEY_READ, NULL},
+    {"split.count", GX_KEY_READ, NULL},
+    {"split.no", GX_KEY_HARMLESS, "of a file in parts, which is refused"},
+    {"split.tensors.count", GX_KEY_HARMLESS, "of a file in parts, which is refused"},
+    {"tokenizer.ggml.model", GX_KEY_READ, NULL},
+    {"tokenizer.ggml.pre", GX_KEY_READ, NULL},
+    {"tokenizer.ggml.tokens", GX_KEY_READ, NULL},
+    {"tokenizer.ggml.token_type", GX_KEY_READ, NULL},
+    {"tokenizer.ggml.scores", GX_KEY_READ, NULL},
+    {"tokenizer.ggml.merges", GX_KEY_READ, NULL},
+    {"tokenizer.ggml.bos_token_id", GX_KEY_READ, NULL},
+    {"tokenizer.ggml.eos_token_id", GX_KEY_READ, NULL},
+    {"tokenizer.ggml.eot_token_id", GX_KEY_READ, NULL},
+    {"tokenizer.ggml.eom_token_id", GX_KEY_READ, NULL},
+    {"tokenizer.ggml.unknown_token_id", GX_KEY_READ, NULL},
+    {"tokenizer.ggml.padding_token_id", GX_KEY_READ, NULL},
+    {"tokenizer.ggml.add_bos_token", GX_KEY_READ, NULL},
+    {"tokenizer.ggml.add_eos_token", GX_KEY_READ, NULL},
+    {"tokenizer.ggml.add_space_prefix", GX_KEY_READ, NULL},
+    {"tokenizer.chat_template", GX_KEY_READ, NULL},
+    {"tokenizer.chat_templates", GX_KEY_NAMED, "tokenizer.chat_template alone is taken"},
+    {"tokenizer.huggingface.json", GX_KEY_HARMLESS, "the same tokenizer in another form, as llama.cpp has it, too"},
+    {"tokenizer.rwkv.world", GX_KEY_HARMLESS, "of tokenizers that are refused"},
+    {"tokenizer.ggml.token_type_count", GX_KEY_HARMLESS, "of models that have types of tokens"},
+    {"tokenizer.ggml.seperator_token_id", GX_KEY_HARMLESS, "of models that have one"}, // so it is spelt there
+    {"tokenizer.ggml.separator_token_id", GX_KEY_HARMLESS, "of models that have one"},
+    {"tokenizer.ggml.cls_token_id", GX_KEY_HARMLESS, "of models that have one"},
+    {"tokenizer.ggml.mask_token_id", GX_KEY_HARMLESS, "of models that have one"},
+    {"tokenizer.ggml.prefix_token_id", GX_KEY_HARMLESS, GX__GGUF_FILLING},
+    {"tokenizer.ggml.suffix_token_id", GX_KEY_HARMLESS, GX__GGUF_FILLING},
+    {"tokenizer.ggml.middle_token_id", GX_KEY_HARMLESS, GX__GGUF_FILLING},
+    {"tokenizer.ggml.fim_pre_token_id", GX_KEY_HARMLESS, GX__GGUF_FILLING},
+    {"tokenizer.ggml.fim_suf_token_id", GX_KEY_HARMLESS, GX__GGUF_FILLING},
+    {"tokenizer.ggml.fim_mid_token_id", GX_KEY_HARMLESS, GX__GGUF_FILLING},
+    {"tokenizer.ggml.fim_pad_token_id", GX_KEY_HARMLESS, GX__GGUF_FILLING},
+    {"tokenizer.ggml.fim_rep_token_id", GX_KEY_HARMLESS, GX__GGUF_FILLING},
+    {"tokenizer.ggml.fim_sep_token_id", GX_KEY_HARMLESS, GX__GGUF_FILLING},
+    {"tokenizer.ggml.add_sep_token", GX_KEY_REFUSED, "texts would end otherwise"},
+    {"tokenizer.ggml.remove_extra_whitespaces", GX_KEY_REFUSED, "spaces of texts would be left out"},
+    {"tokenizer.ggml.escape_whitespaces=true", GX_KEY_REFUSED, "spaces would stay as they are"},
+    {"tokenizer.ggml.treat_whitespace_as_suffix", GX_KEY_REFUSED, "a space would belong to the word before it"},
+    {"tokenizer.ggml.precompiled_charsmap", GX_KEY_REFUSED, "texts would be normalised"},
+    {"tokenizer.ggml.normalizer.lowercase", GX_KEY_REFUSED, "texts would be normalised"},
+    {"tokenizer.ggml.suppress_tokens", GX_KEY_NAMED, "no token is suppressed"},
+};
+enum { GX__GGUF_FILE_KEYS = sizeof gx__gguf_file_keys / sizeof *gx__gguf_file_keys };
+
+static int gx__gguf_is_note(const char *key)
+{
+    static const char sampling[] = "general.sampling.";
+    return !strncmp(key, "quantize.", 9) ||
+           (!strncmp(key, "general.", 8) && strncmp(key, sampling, sizeof sampling - 1));
+}
+
+// As JSON; of an array that it is there.
+static GxJson *gx__gguf_json_of(const GxGguf *g, const GxGgufKey *k, GxError *err)
+{
+    if (k->is_array) {
+        GxJson *list = gx_json_new_array();
+        if (k->count) gx_json_append(list, gx_json_new_int(k->count), err);
+        return list;
+    }
+    switch (k->kind) {
+    case GX_GGUF_BOOL: return gx_json_new_bool(gx_gguf_int_at(g, k, 0) != 0);
+    case GX_GGUF_FLOAT32:
+    case GX_GGUF_FLOAT64: return gx_json_new_double(gx_gguf_double_at(g, k, 0));
+    case GX_GGUF_STRING: return gx_json_new_string(gx_gguf_string_at(g, k, 0, NULL));
+    default: return gx_json_new_int(gx_gguf_int_at(g, k, 0));
+    }
+}
+
+// Names and refuses what the file asks for and is not built.
+static GxStatus gx__gguf_check_keys(gx__GgufWork *w, const GxGguf *g)
+{
+    char name[GX__GGUF_FILE_KEYS][96];
+    GxJsonKey row[GX__GGUF_FILE_KEYS];
+    GxError *err = &w->g.error;
+    GxJson *asked = gx_json_new_object();
+    for (int i = 0; i < GX__GGUF_FILE_KEYS; i++) {
+        const int is_own = gx__gguf_file_keys[i].name[0] == '*';
+        snprintf(name[i], sizeof name[i], "%s%s", is_own ? w->arch->name : "", gx__gguf_file_keys[i].name + is_own);
+        row[i] = gx__gguf_file_keys[i], row[i].name = name[i];
+    }
+    for (int k = 0; k < g->keys && gx_error_code(err) == GX_OK; k++) {
+        const char *key = g->text + g->key[k].name.at;
+        const GxJsonKey *known = gx_json_find_key(row, GX__GGUF_FILE_KEYS, key);
+        if (gx__gguf_is_note(key) || (known && (known->kind == GX_KEY_READ || known->kind == GX_KEY_HARMLESS)))
+            continue;
+        GxJson *value = known ? gx__gguf_json_of(g, &g->key[k], err) : gx_json_new_int(1);
+        gx_json_set(asked, key, value ? value : gx_json_new_string("no JSON value"), err);
+    }
+    GxStatus status = gx_error_code(err);
+    if (status == GX_OK) status = gx_json_check_keys(asked, row, GX__GGUF_FILE_KEYS, w->path, &w->g.log, err);
+    gx_json_free(asked);
+    return status;
+}
+
 static GxStatus gx__gguf_take_arch(gx__GgufWork *w, const GxGguf *g)
 {
     const char *name = "", *type = "model";
@@ -549,6 +727,7 @@ static GxStatus gx__gguf_take_config(gx__GgufWork *w, const GxGguf *g)
     c->tie_word_embeddings = !gx_gguf_find(g, "output.weight");
     GX_TRY(gx__gguf_take_head_sizes(w, g));
     GX_TRY(gx__gguf_check_import(w, g));
+    GX_TRY(gx__gguf_check_keys(w, g));
     if (c->head_dim * c->num_attention_heads != c->hidden_size && !w->arch->has_head_dim)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: heads of %ld in a %s of %ld heads and width %ld", w->path,
                        (long)c->head_dim, w->arch->name, (long)c->num_attention_heads, (long)c->hidden_size);
@@ -568,11 +747,26 @@ static const char *gx__gguf_dtype_name(GxDtype dtype) // as PyTorch calls it
     return dtype == GX_BF16 ? "bfloat16" : dtype == GX_F16 ? "float16" : "float32";
 }
 
+// Where text ends: eos_token_id, or a list of it and of the ends of a turn and a message.
+static GxJson *gx__gguf_ends(const GxTokenizerKeys *k, GxError *err)
+{
+    const int32_t ids[] = {k->eos, k->eot, k->eom};
+    GxJson *list = gx_json_new_array();
+    for (int i = 0; i < 3; i++)
+        if (ids[i] >= 0 && (i == 0 || ids[i] != ids[0]) && (i < 2 || ids[i] != ids[1]))
+            gx_json_append(list, gx_json_new_int(ids[i]), err);
+    if (gx_json_size(list) > 1) return list;
+    GxJson *one = gx_json_new_int(gx_json_int(gx_json_at(list, 0)));
+    gx_json_free(list);
+    return one;
+}
+
 // config.json, and generation_config.json where there is anything to say.
 static GxStatus gx__gguf_write_config(gx__GgufWork *w, GxDtype dtype)
 {
     static const char *const keys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
-    const int32_t ids[] = {w->keys.bos, w->keys.eos, w->keys.pad};
+    const int32_t end = (int32_t)gx_max(w->keys.eos, gx_max(w->keys.eot, w->keys.eom));
+    const int32_t ids[] = {w->keys.bos, end, w->keys.pad};
     char path[GX_PATH];
     GxJson *json = NULL, *generation = gx_json_new_object();
     GxError *err = &w->g.error;
@@ -583,8 +777,10 @@ static GxStatus gx__gguf_write_config(gx__GgufWork *w, GxDtype dtype)
     gx_json_set(generation, "_from_model_config", gx_json_new_bool(1), err);
     for (int i = 0; i < 3 && status == GX_OK; i++) {
         if (ids[i] < 0) continue;
-        if (i < 2) gx_json_set(json, keys[i], gx_json_new_int(ids[i]), err); // the padding is the model's own there
-        gx_json_set(generation, keys[i], gx_json_new_int(ids[i]), err);
+        for (int k = 0; k < 2; k++) // the padding is the model's own in config.json
+            if (k || i < 2)
+                gx_json_set(k ? generation : json, keys[i],
+                            i == 1 ? gx__gguf_ends(&w->keys, err) : gx_json_new_int(ids[i]), err);
     }
     if (status == GX_OK) status = gx_json_set(json, "torch_dtype", gx_json_new_string(gx__gguf_dtype_name(dtype)), err);
     if (status == GX_OK) status = gx_json_write(json, path, err);
@@ -719,16 +915,17 @@ static GxStatus gx__gguf_import(gx__GgufWork *w, const GxGguf *g, GxDtype dtype)
 GxStatus gx_gguf_check_import(const char *path, GxError *err)
 {
     GxGgufSaid said;
-    return gx_gguf_import(path, NULL, GX_F32, &said, err);
+    return gx_gguf_import(path, NULL, GX_F32, &said, &gx_silent, err);
 }
 
-GxStatus gx_gguf_import(const char *path, const char *folder, GxDtype dtype, GxGgufSaid *said, GxError *err)
+GxStatus gx_gguf_import(const char *path, const char *folder, GxDtype dtype, GxGgufSaid *said, const GxLogger *log,
+                        GxError *err)
 {
     GxGguf g;
     if (dtype != GX_F32 && dtype != GX_BF16 && dtype != GX_F16)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "weights are written as F32, BF16 or F16, not as %s",
                        gx_dtype_name(dtype));
-    gx__GgufWork *w = gx__gguf_work_open(folder, path, said, err);
+    gx__GgufWork *w = gx__gguf_work_open(folder, path, said, log, err);
     if (!w) return gx_error_code(err);
     GxStatus status = gx_gguf_open(&g, path, &w->g.error);
     if (status == GX_OK) {

@@ -15,7 +15,8 @@ GX_BEGIN
 
 extern const GxFamily gx_llama;
 
-GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, GxError *err); // resolved
+// Resolved. What is in the file and is not read is said to `log`.
+GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, const GxLogger *log, GxError *err);
 GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadWish *wish, const char *path, GxError *err);
 
 GX_END
@@ -122,6 +123,26 @@ static const GxLlamaKind *gx__llama_kind(const char *type)
 
 // ---- config.json ---------------------------------------------------------------------------------------------------
 
+static const GxJsonKey gx__llama_rope_keys[] = {
+    {"type", GX_KEY_READ, NULL},
+    {"rope_type", GX_KEY_READ, NULL},
+    {"rope_theta", GX_KEY_READ, NULL},
+    {"factor", GX_KEY_READ, NULL},
+    {"low_freq_factor", GX_KEY_READ, NULL},
+    {"high_freq_factor", GX_KEY_READ, NULL},
+    {"original_max_position_embeddings", GX_KEY_READ, NULL},
+    {"partial_rotary_factor", GX_KEY_READ, NULL},
+    {"mrope_section", GX_KEY_REFUSED, "positions would have several parts"},
+    {"attention_factor=1.0", GX_KEY_REFUSED, "attention would be scaled"},
+    {"mscale=1.0", GX_KEY_REFUSED, "attention would be scaled"},
+    {"mscale_all_dim", GX_KEY_REFUSED, "attention would be scaled"},
+    {"short_factor", GX_KEY_REFUSED, "angles would be scaled"},
+    {"long_factor", GX_KEY_REFUSED, "angles would be scaled"},
+    {"alpha=1.0", GX_KEY_REFUSED, "angles would be scaled"},
+    {"beta_fast", GX_KEY_REFUSED, "angles would be scaled"},
+    {"beta_slow", GX_KEY_REFUSED, "angles would be scaled"},
+};
+
 // Reads rope_type (in older files: type) and the numbers that belong to it.
 static GxStatus gx__llama_family_read_rope_type(GxLlamaConfig *c, const GxJson *rope, const char *where, GxError *err)
 {
@@ -169,7 +190,8 @@ static GxStatus gx__llama_family_read_rope(GxLlamaConfig *c, const GxJson *json,
     return GX_OK;
 }
 
-static GxStatus gx__llama_family_read_ropes(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
+static GxStatus gx__llama_family_read_ropes(GxLlamaConfig *c, const GxJson *json, const char *path, const GxLogger *log,
+                                            GxError *err)
 {
     static const char *const places[] = {"rope_scaling", "rope_parameters"};
     char where[GX_PATH + 20];
@@ -180,6 +202,7 @@ static GxStatus gx__llama_family_read_ropes(GxLlamaConfig *c, const GxJson *json
         GX_TRY(gx_json_get_object(json, places[i], 0, &rope, path, err));
         snprintf(where, sizeof where, "%s: %s", path, places[i]);
         if (rope) GX_TRY(gx__llama_family_read_rope(&each[i], json, rope, where, err));
+        GX_TRY(gx_json_check_keys(rope, GX_KEYS(gx__llama_rope_keys), where, log, err));
         if (rope) *c = each[i], found++;
     }
     for (int i = 0; i < GX__LLAMA_FAMILY_OPTIONS && found == 2; i++) {
@@ -193,7 +216,43 @@ static GxStatus gx__llama_family_read_ropes(GxLlamaConfig *c, const GxJson *json
     return GX_OK;
 }
 
-static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *path, GxError *err)
+static const GxJsonKey gx__llama_family_keys[] = {
+    {"vocab_size", GX_KEY_READ, NULL},
+    {"hidden_size", GX_KEY_READ, NULL},
+    {"intermediate_size", GX_KEY_READ, NULL},
+    {"num_hidden_layers", GX_KEY_READ, NULL},
+    {"num_attention_heads", GX_KEY_READ, NULL},
+    {"num_key_value_heads", GX_KEY_READ, NULL},
+    {"head_dim", GX_KEY_READ, NULL},
+    {"max_position_embeddings", GX_KEY_READ, NULL},
+    {"rms_norm_eps", GX_KEY_READ, NULL},
+    {"rope_theta", GX_KEY_READ, NULL},
+    {"rope_scaling", GX_KEY_READ, NULL},
+    {"rope_parameters", GX_KEY_READ, NULL},
+    {"partial_rotary_factor", GX_KEY_READ, NULL},
+    {"initializer_range", GX_KEY_READ, NULL},
+    {"tie_word_embeddings", GX_KEY_READ, NULL},
+    {"pad_token_id", GX_KEY_READ, NULL},
+    {"sliding_window", GX_KEY_READ, NULL},
+    {"use_sliding_window", GX_KEY_READ, NULL},
+    {"max_window_layers", GX_KEY_READ, NULL},
+    {"layer_types", GX_KEY_READ, NULL},
+    {"hidden_act", GX_KEY_READ, NULL},
+    {"attention_bias", GX_KEY_READ, NULL},
+    {"mlp_bias", GX_KEY_READ, NULL},
+    {"attention_dropout", GX_KEY_READ, NULL},
+    {"is_decoder", GX_KEY_HARMLESS, "these models are decoders"},
+    {"classifier_dropout", GX_KEY_HARMLESS, "of classifiers of tokens, which are not built"},
+    {"max_sequence_length", GX_KEY_HARMLESS,
+     "the first LLaMA's max_position_embeddings, which transformers does not "
+     "look at either"},
+    {"original_max_position_embeddings", GX_KEY_REFUSED,
+     "transformers takes it for that of RoPE's scaling; it is read "
+     "where it stands in rope_scaling or rope_parameters"},
+    {"quantization", GX_KEY_REFUSED, "weights would be stored in another form, that of MLX"},
+};
+
+static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *path, const GxLogger *log, GxError *err)
 {
     static const char *const needs[][2] = {{"hidden_act", "\"silu\""},
                                            {"attention_bias", "false"},
@@ -207,7 +266,7 @@ static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         GX_TRY(gx_family_need(json, needs[i][0], needs[i][1], path, err));
     if (!strcmp(kind->type, "llama")) GX_TRY(gx_family_need(json, "use_sliding_window", "false", path, err));
-    GX_TRY(gx_bnb_check_config(gx_json_get(json, "quantization_config"), path, err));
+    GX_TRY(gx_bnb_check_config(gx_json_get(json, "quantization_config"), path, log, err));
     return gx_family_check_architecture(json, architectures, path, err);
 }
 
@@ -291,13 +350,17 @@ static GxStatus gx__llama_family_check_alike(const char *types, const char *path
 }
 
 // Mistral: null means no window. Qwen: there is a window only if use_sliding_window is true; transformers refuses null.
-static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
+static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *json, const char *path,
+                                             const GxLogger *log, GxError *err)
 {
     const int is_mistral = !strcmp(c->model_type, "mistral"), is_llama = !strcmp(c->model_type, "llama");
     const GxJson *window = gx_json_get(json, "sliding_window");
     char types[GX_MAX_UNITS];
     int use = is_mistral;
     GX_TRY(gx__llama_family_read_layer_types(types, c, json, path, err));
+    if (is_llama && gx_json_type(window) > GX_JSON_NULL)
+        gx_log(log, GX_LOG_WARNING, "%s: sliding_window is not honoured: a llama has none, in transformers either",
+               path);
     if (is_llama) return GX_OK;
     if (is_mistral) GX_TRY(gx__llama_family_check_alike(types, path, err));
     if (is_mistral && types[0] == 'f') return GX_OK;
@@ -317,10 +380,11 @@ static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *jso
     return is_mistral ? GX_OK : gx__llama_family_read_sliding_layers(c, types, json, path, err);
 }
 
-static GxStatus gx__llama_family_read_json(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
+static GxStatus gx__llama_family_read_json(GxLlamaConfig *c, const GxJson *json, const char *path, const GxLogger *log,
+                                           GxError *err)
 {
     const GxField *f = gx__llama_family_options;
-    GX_TRY(gx__llama_family_refuse_unbuilt(json, path, err));
+    GX_TRY(gx__llama_family_refuse_unbuilt(json, path, log, err));
     const GxLlamaKind *kind = gx__llama_kind(gx_json_string(gx_json_get(json, "model_type")));
     // null: as many as attention heads
     const int is_null = gx_json_type(gx_json_get(json, "num_key_value_heads")) == GX_JSON_NULL;
@@ -330,11 +394,12 @@ static GxStatus gx__llama_family_read_json(GxLlamaConfig *c, const GxJson *json,
     GX_TRY(gx_json_get_fields(json, f, GX__LLAMA_FAMILY_REQUIRED, 1, c, path, err));
     GX_TRY(gx_json_get_fields(json, f + GX__LLAMA_FAMILY_REQUIRED, GX__LLAMA_FAMILY_PLAIN - GX__LLAMA_FAMILY_REQUIRED,
                               0, c, path, err));
-    GX_TRY(gx__llama_family_read_window(c, json, path, err));
-    return gx__llama_family_read_ropes(c, json, path, err);
+    GX_TRY(gx__llama_family_read_window(c, json, path, log, err));
+    GX_TRY(gx__llama_family_read_ropes(c, json, path, log, err));
+    return gx_family_check_keys(json, GX_KEYS(gx__llama_family_keys), path, log, err);
 }
 
-GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, GxError *err)
+GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, const GxLogger *log, GxError *err)
 {
     const GxLlamaConfig absent = {0, 0,  0,  0, 0,  0, 0, 0, 1e-6, 10000, 0.02,
                                   0, -1, "", 0, "", 0, 0, 0, 0,    0,     ""}; // transformers' own defaults
@@ -342,7 +407,7 @@ GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, GxError *err)
     GxJson *json;
     *c = absent;
     GX_TRY(gx_json_read(&json, path, GX_CONFIG_JSON_CAP, err));
-    GxStatus status = gx__llama_family_read_json(c, json, path, err);
+    GxStatus status = gx__llama_family_read_json(c, json, path, log, err);
     gx_json_free(json);
     if (status != GX_OK || gx_llama_config_resolve(c, &unsound) == GX_OK) return status;
     return GX_FAIL(err, gx_error_code(&unsound), "%s: %s", path, unsound.message);
@@ -409,9 +474,9 @@ static GxStatus gx__llama_resolve(void *config, GxError *err)
 
 static int64_t *gx__llama_vocab_size(void *config) { return &((GxLlamaConfig *)config)->vocab_size; }
 
-static GxStatus gx__llama_read_config(void *config, const char *path, GxError *err)
+static GxStatus gx__llama_read_config(void *config, const char *path, const GxLogger *log, GxError *err)
 {
-    return gx_llama_config_read((GxLlamaConfig *)config, path, err);
+    return gx_llama_config_read((GxLlamaConfig *)config, path, log, err);
 }
 
 static GxStatus gx__llama_write_config(const void *config, const GxHeadWish *wish, const char *path, GxError *err)

@@ -245,10 +245,7 @@ static GxStatus gx__writer_choose_sampling(GxWriter *w)
     GxGenerationConfig *c = &w->generation;
     const GxConfig *set = &w->config;
     GxSampling *s = &w->decode.sampling;
-    GX_TRY(gx_generation_config_read(c, o->model, &w->g->error));
-    if (c->unbuilt[0])
-        gx_log(&w->g->log, GX_LOG_WARNING, "generation_config.json asks for what is not built, and is left out: %s",
-               c->unbuilt);
+    GX_TRY(gx_generation_config_read(c, o->model, &w->g->log, &w->g->error));
     if (c->samples && !gx_config_is_set(set, "temperature")) o->temperature = c->temperature;
     if (c->samples && !gx_config_is_set(set, "top_k")) o->top_k = c->top_k;
     if (c->samples && !gx_config_is_set(set, "top_p")) o->top_p = c->top_p;
