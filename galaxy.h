@@ -127,6 +127,7 @@
 #include "galaxy/io/record_cache.h"
 #include "galaxy/io/json.h"
 #include "galaxy/io/json_fields.h"
+#include "galaxy/io/json_keys.h"
 #include "galaxy/io/folder.h"
 #include "galaxy/io/claim.h"
 #include "galaxy/io/config.h"

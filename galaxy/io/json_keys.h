@@ -1,0 +1,136 @@
+// json_keys.h: says which members of a JSON file are not honoured. Every reader of a file that others write has a table
+// of the keys that such files have; what is in the file and would change the result, and is not built, is an error or a
+// warning that names it. What nobody knows is named, too: nothing in a file is left out silently.
+//
+//     static const GxJsonKey keys[] = {
+//         {"hidden_size", GX_KEY_READ, NULL},                                  // the reader asks for it
+//         {"use_cache", GX_KEY_HARMLESS, "how transformers generates, not what"},
+//         {"logit_scale", GX_KEY_REFUSED, "logits would be scaled"},           // null, false, 0, "", [], {} are fine
+//         {"pretraining_tp=1", GX_KEY_REFUSED, "matrices would be cut"},       // null and 1 are fine, and nothing else
+//         {"num_beams=1", GX_KEY_NAMED, "no beams are searched"},              // as REFUSED, but a warning
+//     };
+//     GX_TRY(gx_json_check_keys(json, keys, sizeof keys / sizeof *keys, path, log, err));
+//
+// It does not look into members: an object in a file has a table of its own. Values of keys that are read are checked by
+// their reader (json_fields.h).
+#ifndef GX_JSON_KEYS_H
+#define GX_JSON_KEYS_H
+#include "../base/log.h"
+#include "json.h"
+GX_BEGIN
+
+typedef enum {
+    GX_KEY_READ,     // its reader takes it
+    GX_KEY_HARMLESS, // not read, and `why` that changes nothing
+    GX_KEY_REFUSED,  // a value that asks for something is an error
+    GX_KEY_NAMED     // … is a warning
+} GxJsonKeyKind;
+// name: "KEY", or "KEY=VALUE" with the value, as JSON, that asks for nothing (numbers compare as numbers; null does not
+// ask for anything either). Without one, null, false, 0, "", [] and {} ask for nothing.
+// why: what the value would change, the rest of a message: "/x/config.json: logit_scale is 0.5, which is not built: WHY".
+typedef struct {
+    const char *name;
+    GxJsonKeyKind kind;
+    const char *why; // NULL: of GX_KEY_READ
+} GxJsonKey;
+
+// Errors: GX_ERR_UNSUPPORTED for the first member that is refused. Warnings: one line for each member that is named, and
+// one for all whose key is in no row. `where`: the file. `log` is where they are said: NULL is an error (GX_ERR_ARGUMENT),
+// since nobody would know; a rank that leaves it to rank 0 passes a logger without a function. What is no object has no
+// keys.
+GxStatus gx_json_check_keys(const GxJson *object, const GxJsonKey *key, int n, const char *where, const GxLogger *log,
+                            GxError *err);
+// The row of a key; NULL: there is none.
+const GxJsonKey *gx_json_find_key(const GxJsonKey *key, int n, const char *name);
+
+#define GX_KEYS(rows) (rows), (int)(sizeof(rows) / sizeof *(rows))
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_JSON_KEYS_IMPLEMENTED)
+#define GX_JSON_KEYS_IMPLEMENTED
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GX__JSON_KEYS_TOLD = 8 }; // unknown keys that a warning names
+
+const GxJsonKey *gx_json_find_key(const GxJsonKey *key, int n, const char *name)
+{
+    const size_t length = strlen(name);
+    for (int i = 0; i < n; i++)
+        if (!strncmp(key[i].name, name, length) && (!key[i].name[length] || key[i].name[length] == '=')) return &key[i];
+    return NULL;
+}
+
+static int gx__json_keys_is_empty(const GxJson *value)
+{
+    switch (gx_json_type(value)) {
+    case GX_JSON_BOOL: return !gx_json_bool(value);
+    case GX_JSON_INT:
+    case GX_JSON_REAL: return gx_json_double(value) == 0;
+    case GX_JSON_STRING: return !gx_json_string(value)[0];
+    case GX_JSON_ARRAY:
+    case GX_JSON_OBJECT: return gx_json_size(value) == 0;
+    default: return 1;
+    }
+}
+
+// `text` is the value as JSON.
+static int gx__json_keys_asks(const GxJsonKey *key, const GxJson *value, const char *text)
+{
+    const char *nothing = strchr(key->name, '=');
+    const int is_number = gx_json_type(value) == GX_JSON_INT || gx_json_type(value) == GX_JSON_REAL;
+    char *end = NULL;
+    if (gx_json_type(value) <= GX_JSON_NULL) return 0;
+    if (!nothing) return !gx__json_keys_is_empty(value);
+    const double number = strtod(nothing + 1, &end);
+    return is_number && !*end ? gx_json_double(value) != number : strcmp(text, nothing + 1) != 0;
+}
+
+static GxStatus gx__json_keys_check(const GxJsonKey *key, const GxJsonMember *m, const char *where, const GxLogger *log,
+                                    GxError *err)
+{
+    char *text, cut[GX_TEXT_VALUE];
+    int64_t bytes;
+    if (key->kind != GX_KEY_REFUSED && key->kind != GX_KEY_NAMED) return GX_OK;
+    GX_TRY(gx_json_dump(m->value, 0, &text, &bytes, err));
+    const int asks = gx__json_keys_asks(key, m->value, text);
+    gx_text_cut(text, cut, sizeof cut);
+    free(text);
+    if (asks && key->kind == GX_KEY_REFUSED)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is %s, which is not built: %s", where, m->key, cut, key->why);
+    if (asks) gx_log(log, GX_LOG_WARNING, "%s: %s is %s, which is not honoured: %s", where, m->key, cut, key->why);
+    return GX_OK;
+}
+
+static void gx__json_keys_add(char *names, size_t size, const char *name, int before)
+{
+    char cut[64];
+    const size_t n = strlen(names);
+    if (before < GX__JSON_KEYS_TOLD)
+        snprintf(names + n, size - n, "%s%s", before ? ", " : "", gx_text_cut(name, cut, sizeof cut));
+}
+
+GxStatus gx_json_check_keys(const GxJson *object, const GxJsonKey *key, int n, const char *where, const GxLogger *log,
+                            GxError *err)
+{
+    char names[GX__JSON_KEYS_TOLD * 70] = "";
+    int unknown = 0;
+    if (!log) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: there is no logger to name what is not read", where);
+    for (GxJsonMember m = GX_ZERO; gx_json_type(object) == GX_JSON_OBJECT && gx_json_next(object, &m);) {
+        const GxJsonKey *row = gx_json_find_key(key, n, m.key);
+        if (row) GX_TRY(gx__json_keys_check(row, &m, where, log, err));
+        else gx__json_keys_add(names, sizeof names, m.key, unknown++);
+    }
+    if (unknown == 1)
+        gx_log(log, GX_LOG_WARNING, "%s: %s is not known here and not read; if it changes the model, results differ",
+               where, names);
+    if (unknown > 1)
+        gx_log(log, GX_LOG_WARNING,
+               "%s: %d keys are not known here and not read: %s%s; if one of them changes the model, results differ",
+               where, unknown, names, unknown > GX__JSON_KEYS_TOLD ? ", …" : "");
+    return GX_OK;
+}
+#endif
