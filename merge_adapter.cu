@@ -1,6 +1,7 @@
 // merge_adapter.cu: merges a model and its adapter (LoRA), and writes the merged model as a Hugging Face folder.
 //
 //     ./merge_adapter --adapter out/checkpoint-500 --output_dir merged
+//     ./merge_adapter --adapter out/checkpoint-500 --output_dir merged --dequantize # of a run with --quantize
 //     ./merge_adapter --adapter out/checkpoint-500 --unmerge --model merged --output_dir model # and out of it again
 //
 // The base model is the one that the adapter names, or that of --model: LLaMA, Mistral, Qwen2, Qwen3, BERT with any
@@ -13,7 +14,7 @@
 
 typedef struct {
     char adapter[GX_PATH], model[GX_PATH], output_dir[GX_PATH], save_dtype[GX_FIELD_TEXT];
-    int unmerge;
+    int dequantize, unmerge;
 } Options;
 
 #define AT(field) offsetof(Options, field)
@@ -24,6 +25,11 @@ static const GxField options[] = {
     {"output_dir", GX_FIELD_PATH, AT(output_dir), "", "the folder to write; it may be there if it is empty", NULL},
     {"save_dtype", GX_FIELD_STRING, AT(save_dtype), "fp32",
      "of model.safetensors; bf16 and fp16 round what is merged, and may lose a small adapter", "fp32|bf16|fp16"},
+    {"dequantize", GX_FIELD_BOOL, AT(dequantize), "false",
+     "of an adapter that was trained with --quantize, or on a folder of bitsandbytes: it is merged into the numbers "
+     "that "
+     "the model's few bits stand for, on which it was trained, and not into those of before",
+     NULL},
     {"unmerge", GX_FIELD_BOOL, AT(unmerge), "false",
      "--model is a folder into which the adapter was merged: it is taken out of it, to rounding", NULL},
 };
@@ -47,9 +53,11 @@ static GxStatus merge(const Options *o, GxContext *g)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--unmerge needs --model: the folder into which the adapter was merged");
     GX_TRY(gx_output_check_place(o->output_dir, err));
     GX_TRY(gx_claim_folder(&claim, o->output_dir, err));
-    const GxStatus status = gx_merge_adapter(g, o->adapter, o->model, claim.folder, dtype, o->unmerge ? -1 : 1, &said);
+    const GxStatus status =
+        gx_merge_adapter(g, o->adapter, o->model, claim.folder, dtype, o->unmerge ? -1 : 1, o->dequantize, &said);
     GX_TRY(gx_claim_publish(&claim, status, err));
-    printf("%s: %s with%s the adapter %s in %d of its matrices; %ld parameters\n", o->output_dir, said.base,
+    printf("%s: %s%s%s with%s the adapter %s in %d of its matrices; %ld parameters\n", o->output_dir, said.base,
+           said.quantize ? ", as it is in " : "", said.quantize ? gx_quantize_name(said.quantize) : "",
            o->unmerge ? "out" : "", o->adapter, said.matrices, (long)said.parameters);
     return GX_OK;
 }

@@ -586,7 +586,9 @@ TEST(ranks_write_the_same_text_with_a_quantised_model_and_merging_warns_of_it)
     snprintf(line, sizeof line, "%s --adapter few_bits/checkpoint-2 --output_dir merged_bits", program);
     start_line(line, 0);
     CHECK_RAN(finish());
-    CHECK(strstr(err(), "was trained on a model with --quantize nf4, which is none here"), "%s", err());
+    CHECK(strstr(err(), "was trained on a model with --quantize nf4, which is none here") &&
+              strstr(err(), "the merged model differs from what was trained"),
+          "%s", err());
     check_whole("merged_bits");
     snprintf(program, sizeof program, "%s", train);
 }
@@ -828,6 +830,164 @@ TEST(an_adapter_that_was_merged_is_taken_out_again_to_rounding)
     }
     CHECK(changed > 0 && changed <= 5, "%d matrices are others: rounding shows in none, or in too many", changed);
     gx_safetensors_close(&s), gx_safetensors_close(&back), gx_safetensors_close(&adapter);
+}
+
+// The largest share of what rounding may do that W' is off from W + s B A: of a sum of r products, of s and of one sum;
+// infinite where there are no factors and it is not W. name: of W.
+static double merged_off(const char *name, const float *w, const float *x, const int64_t shape[2],
+                         const GxSafetensors *adapter, double scale)
+{
+    char module[GX_NAME];
+    int64_t of_a[2] = {0, 0}, of_b[2] = {0, 0};
+    double worst = 0;
+    snprintf(module, sizeof module, "%.*s", (int)(strlen(name) - strlen(".weight")), name);
+    float *a = numbers_of(adapter, GX_PEFT_PREFIX "%s.lora_A.weight", module, of_a),
+          *b = numbers_of(adapter, GX_PEFT_PREFIX "%s.lora_B.weight", module, of_b);
+    for (int64_t i = 0; i < shape[0] * shape[1]; i++) {
+        double sum = 0, terms = 0;
+        for (int64_t k = 0; a && b && k < of_a[0]; k++) {
+            const double term = scale * b[i / shape[1] * of_a[0] + k] * a[k * of_a[1] + i % shape[1]];
+            sum += term, terms += fabs(term);
+        }
+        const double bound = 0x1p-24 * (fabs((double)w[i]) + (double)(of_a[0] + 4) * terms) * 1.01,
+                     off = fabs(w[i] + sum - x[i]);
+        worst = fmax(worst, off == 0 ? 0 : a ? off / bound : INFINITY);
+    }
+    free(a), free(b);
+    return worst;
+}
+
+// The loss of the first step, before anything is changed, as the log has it.
+static double first_loss(const char *flags)
+{
+    shell("rm -rf first_loss");
+    CHECK_RAN(run("%s --max_steps 1 --output_dir first_loss", flags));
+    return read_log("first_loss").loss[0];
+}
+
+// Q(W), as the run had it: quantised and, in the type of its products, numbers again; [rows,cols]. free() it.
+static float *requantized(const float *w, const int64_t shape[2], GxQuantKind kind, GxDtype products)
+{
+    GxContext g = GX_ZERO;
+    g.device = gx_device_cpu(), g.threads = 1, g.world = 1;
+    const int64_t n = shape[0] * shape[1];
+    GxQuantized q = gx_quantized(kind, shape[0], shape[1], NULL);
+    void *memory = aligned_alloc(GX_ALIGN, (size_t)gx_round_up(gx_quantized_bytes(&q), GX_ALIGN));
+    q = gx_quantized(kind, shape[0], shape[1], memory);
+    float *absmax = (float *)malloc((size_t)gx_quantized_blocks(&q) * 4), *x = (float *)malloc((size_t)n * 4);
+    CHECK(gx_cpu_quantize(&g, &q, absmax, w) == GX_OK, "%s", g.error.message);
+    gx_cpu_dequantize(&g, x, GX_F32, &q, 0, shape[0], 0, shape[1]);
+    for (int64_t i = 0; i < n && products == GX_BF16; i++) x[i] = gx_from_bf16(gx_to_bf16(x[i]));
+    free(absmax), free(memory);
+    return x;
+}
+
+// Of a matrix W of the base, that `merged` has Q(W) + s B A: to the rounding of a sum of r products, of s and of two
+// sums, and to the bit where there are no factors. What is not quantised is the base's.
+static void check_dequantized(const char *merged, const char *adapter_file, GxQuantKind kind, GxDtype products)
+{
+    GxSafetensors s, m, adapter;
+    GxError e = GX_ZERO;
+    int quantized = 0;
+    if (!CHECK(gx_safetensors_open(&s, "base/checkpoint-8/model.safetensors", &e) == GX_OK &&
+                   gx_safetensors_open(&m, merged, &e) == GX_OK &&
+                   gx_safetensors_open(&adapter, adapter_file, &e) == GX_OK,
+               "%s", e.message))
+        return;
+    for (int i = 0; i < s.n; i++) {
+        const char *name = s.entry[i].name;
+        int64_t shape[2] = {0, 0}, other[2] = {0, 0};
+        float *w = numbers_of(&s, "%s", name, shape), *x = numbers_of(&m, "%s", name, other), *q = NULL;
+        if (strstr(name, "_proj.")) q = requantized(w, shape, kind, products), quantized++;
+        const double worst = merged_off(name, q ? q : w, x, shape, &adapter, 2);
+        CHECK(worst <= 1, "%s: %s is %g of what rounding may do from Q(W) + s B A", merged, name, worst);
+        free(w), free(x), free(q);
+    }
+    CHECK(quantized == 14, "%d matrices are quantised", quantized);
+    gx_safetensors_close(&s), gx_safetensors_close(&m), gx_safetensors_close(&adapter);
+}
+
+// Merged with --dequantize a model has the loss with which its adapter was trained, without it another one. The base may
+// be in many files, or in bitsandbytes' bytes.
+TEST(an_adapter_of_a_quantised_base_is_merged_into_what_it_was_trained_on)
+{
+    static const char *const names[] = {"nf4_plain", "nf4", "int8"};
+    char flags[300], warning[100];
+    if (!make_base()) return;
+    for (int kind = 0; kind < GX_QUANT_KINDS; kind++) {
+        if (kind == GX_NF4 && is_brief()) continue;
+        shell("rm -rf q_lora q_merged q_other");
+        CHECK_RAN(run(BASE "--lora_dropout 0 --quantize %s --target_modules q_proj,down_proj --output_dir q_lora "
+                           "--max_steps 6 --learning_rate 5e-2",
+                      names[kind]));
+        CHECK_RAN(merge("--adapter q_lora/checkpoint-6 --dequantize --output_dir q_merged"));
+        CHECK(!err()[0] && strstr(out(), "base/checkpoint-8, as it is in ") && strstr(out(), names[kind]), "%s%s",
+              out(), err());
+        check_whole("q_merged");
+        check_dequantized("q_merged/model.safetensors", "q_lora/checkpoint-6/adapter_model.safetensors",
+                          (GxQuantKind)kind, GX_F32);
+        CHECK_RAN(merge("--adapter q_lora/checkpoint-6 --output_dir q_other"));
+        snprintf(warning, sizeof warning, "as they were before that; --dequantize merges it into those");
+        CHECK(strstr(err(), "warning: the merged model differs from what was trained") && strstr(err(), warning), "%s",
+              err());
+        snprintf(flags, sizeof flags, "--adapter q_lora/checkpoint-6 --quantize %s", names[kind]);
+        const double trained = first_loss(flags), merged = first_loss("--model q_merged"),
+                     other = first_loss("--model q_other");
+        CHECK(fabs(trained - merged) <= 1e-6 * trained, "%s: a loss of %.9g was trained, merged it is %.9g",
+              names[kind], trained, merged);
+        CHECK(fabs(trained - other) > 1e-6 * trained && fabs(trained - other) > 8 * fabs(trained - merged),
+              "%s: a loss of %.9g was trained, merged it is %.9g, without --dequantize %.9g", names[kind], trained,
+              merged, other);
+    }
+}
+
+TEST(a_quantised_base_in_many_files_or_of_bitsandbytes_is_dequantised_alike)
+{
+    if (!make_base()) return;
+    shell("rm -rf q_files packed1");
+    save_quantized("base/checkpoint-8", "packed1", GX_NF4_DOUBLED);
+    CHECK_RAN(run("--model base/checkpoint-8 --learning_rate 0 --max_steps 1 --max_shard_size 30KB --output_dir "
+                  "q_files"));
+    CHECK(exists("q_files/checkpoint-1/model.safetensors.index.json"), "it is in one file");
+    CHECK_RAN(run(BASE "--quantize nf4 --output_dir q_of --max_steps 4 --learning_rate 5e-2 --target_modules "
+                       "q_proj,k_proj --trainable_modules 1.mlp.down_proj"));
+    CHECK_RAN(merge("--adapter q_of/checkpoint-4 --dequantize --output_dir q_one"));
+    CHECK_RAN(merge("--adapter q_of/checkpoint-4 --dequantize --output_dir q_many --model q_files/checkpoint-1"));
+    CHECK(!err()[0] && same_file("q_one/model.safetensors", "q_many/model.safetensors"), "of many files: %s", err());
+    CHECK_RAN(run("--model packed1 --tuning lora --lora_dim 3 --quantize nf4 --output_dir q_bnb --max_steps 2"));
+    CHECK_RAN(run(BASE "--quantize nf4 --output_dir q_same --max_steps 2"));
+    CHECK_RAN(merge("--adapter q_bnb/checkpoint-2 --dequantize --output_dir q_unpacked"));
+    CHECK_RAN(merge("--adapter q_same/checkpoint-2 --dequantize --output_dir q_packed"));
+    CHECK(same_file("q_unpacked/model.safetensors", "q_packed/model.safetensors"), "of bitsandbytes: other bits");
+    CHECK(!file_contains("q_unpacked/config.json", "quantization_config"), "its config.json says that it is quantised");
+    shell("cd q_bnb/checkpoint-2 && rm training_args.json trainer_state.json manifest.json"); // as peft's
+    CHECK_RAN(merge("--adapter q_bnb/checkpoint-2 --dequantize --output_dir q_of_peft"));
+    CHECK(same_file("q_unpacked/model.safetensors", "q_of_peft/model.safetensors"),
+          "of an adapter of peft: other bits");
+    CHECK(merge("--adapter q_bnb/checkpoint-2 --output_dir q_no") > 0 &&
+              strstr(err(), "packed1 is quantised by bitsandbytes (nf4): say --dequantize"),
+          "%s", err());
+    CHECK(merge("--adapter q_bnb/checkpoint-2 --dequantize --model base/checkpoint-8 --output_dir q_no") > 0 &&
+              strstr(err(), "nor the model's says how it was"),
+          "%s", err());
+    CHECK_RAN(run(BASE "--output_dir q_none --max_steps 1"));
+    CHECK(merge("--adapter q_none/checkpoint-1 --dequantize --output_dir q_no") > 0 &&
+              strstr(err(), "training_args.json says that it was not; leave it out"),
+          "%s", err());
+    CHECK(merge("--adapter q_of/checkpoint-4 --dequantize --unmerge --model q_one --output_dir q_no") > 0 &&
+              strstr(err(), "leave --dequantize out"),
+          "%s", err());
+    CHECK(!exists("q_no"), "something was written");
+}
+
+// Products of a run in bf16 have Q(W) in bf16: those are the numbers that it was trained on.
+TEST(a_quantised_base_of_a_run_in_bf16_is_dequantised_to_bf16)
+{
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--quantize nf4 --precision bf16 --target_modules q_proj --output_dir q_bf16 --max_steps 2"));
+    CHECK_RAN(merge("--adapter q_bf16/checkpoint-2 --dequantize --output_dir q_bf16_merged"));
+    check_dequantized("q_bf16_merged/model.safetensors", "q_bf16/checkpoint-2/adapter_model.safetensors",
+                      GX_NF4_DOUBLED, GX_BF16);
 }
 
 TEST(what_cannot_be_taken_out_again_is_refused_and_what_was_rounded_is_said)

@@ -24,9 +24,15 @@ double gx_lora_scale(const GxLora *lora); // s
 int gx_lora_tied_head(const GxModel *m);
 
 // sign 1: W += s * B A; sign -1: W -= s * B A; for the matrices, or parts of them, that this rank has. In bf16 the
-// result is rounded, so subtracting does not restore the exact bits of W.
+// result is rounded, so subtracting does not restore the exact bits of W. A quantised W stays as it is: its values are
+// read (parallel/values.h), and gx_lora_add adds to them.
 void gx_lora_merge(GxContext *g, GxModel *m, int sign);
-void gx_lora_merge_plan(GxContext *g, const GxModel *m); // for a plan: takes gx_lora_merge's scratch and releases it
+// w [rows,in] += s * B A, of the matrix's rows [first, first + rows); w: fp32, in the device's memory. Of a matrix
+// without factors: nothing. The matrix is that of a linear, and whole on this rank.
+void gx_lora_add(GxContext *g, const GxModel *m, int row, int64_t first, int64_t rows, float *w);
+// For a plan: takes the scratch of gx_lora_merge and of a quantised matrix's rows, at most GX_STAGE elements or one row
+// of it in fp32 and in a narrower type, and releases it.
+void gx_lora_merge_plan(GxContext *g, const GxModel *m);
 
 GX_END
 #endif
@@ -257,12 +263,25 @@ static float *gx__lora_transposed(GxContext *g, const GxModel *m, const GxTensor
     return rows;
 }
 
-void gx_lora_merge_plan(GxContext *g, const GxModel *m)
+static void gx__lora_plan_embedding(GxContext *g, const GxModel *m)
 {
     const GxArenaMark mark = gx_arena_mark(g->arena);
     if (m->embedding.index < 0 || !m->table.row[m->embedding.index].has_lora) return;
     gx__lora_transposed(g, m, &m->table.row[m->table.row[m->embedding.index].lora.index + 1], NULL);
     gx_arena_release(g->arena, mark);
+}
+
+void gx_lora_merge_plan(GxContext *g, const GxModel *m)
+{
+    const GxArenaMark mark = gx_arena_mark(g->arena);
+    int64_t most = 0;
+    for (int i = 0; i < m->table.n; i++)
+        if (m->table.row[i].quantized)
+            most = gx_max(most, gx_min(gx_tensor_count(&m->table.row[i]),
+                                       gx_max(GX_STAGE, m->table.row[i].end[1] - m->table.row[i].begin[1])));
+    if (most) gx_scratch(g, GX_MEM_WORKSPACE, 4 * most), gx_scratch(g, GX_MEM_WORKSPACE, 2 * most);
+    gx_arena_release(g->arena, mark);
+    gx__lora_plan_embedding(g, m);
 }
 
 // dx = s * dy w of a linear is s * B A, for dy = B [out,r] and w = A [r,in]; dw = s * dy^T x is s * A^T B^T, for dy = A
@@ -291,6 +310,21 @@ void gx_lora_merge(GxContext *g, GxModel *m, int sign)
 {
     const float scale = (float)sign * (float)gx_lora_scale(&m->lora);
     for (int i = 0; i < m->table.n && !gx_failed(g); i++)
-        if (m->table.row[i].has_lora && gx_store_has(&m->store, i)) gx__lora_merge_row(g, m, i, scale);
+        if (m->table.row[i].has_lora && !m->table.row[i].quantized && gx_store_has(&m->store, i))
+            gx__lora_merge_row(g, m, i, scale);
+}
+
+void gx_lora_add(GxContext *g, const GxModel *m, int row, int64_t first, int64_t rows, float *w)
+{
+    const GxTensor *t = &m->table.row[row];
+    if (!t->has_lora) return;
+    const GxTensor *a = &m->table.row[t->lora.index];
+    const GxArenaMark mark = gx_arena_mark(g->arena);
+    GxLinearShape s = gx_linear_shape(rows, t->global_shape[1], m->lora.r, GX_F32);
+    s.accumulate = 1, s.scale = (float)gx_lora_scale(&m->lora);
+    const float *x = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora.index, 0, gx_tensor_count(a)),
+                *y = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora.index + 1, 0, gx_tensor_count(a + 1));
+    if (!gx_failed(g)) gx_linear_backward_input(g, w, y + first * m->lora.r, x, &s);
+    gx_arena_release(g->arena, mark);
 }
 #endif

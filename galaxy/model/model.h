@@ -660,7 +660,7 @@ static int gx__model_quantize_linear(GxModel *m, const GxLinear *l, int kind)
 {
     GxTensor *t = &m->table.row[l->first.index];
     for (int i = 0; i < l->parts; i++)
-        if (!t[i].frozen) return 0;
+        if (!t[i].frozen || t[i].is_adapter) return 0; // what an adapter has whole is in numbers, in its file, too
     for (int i = 0; i < l->parts; i++) t[i].quantized = kind;
     return l->parts;
 }

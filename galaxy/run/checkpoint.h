@@ -331,8 +331,9 @@ static void gx__checkpoint_save_as(GxContext *g, const char *folder, const GxChe
     const int is_adapter = gx_model_has_adapter(c->m);
     const GxTensorPart adapter_part = gx_adapter_part(c->m);
     if (dtype != GX_F32) part[parts++] = gx__checkpoint_masters(c->m);
-    const GxTensorSaving whole = {&gx__checkpoint_weights, 1, pair, pairs, dtype, c->shard_bytes},
-                         adapter = {&adapter_part, 1, pair, pairs, dtype, 0}, state = {part, parts, NULL, 0, GX_F32, 0};
+    const GxTensorSaving whole = {&gx__checkpoint_weights, 1, pair, pairs, dtype, c->shard_bytes, NULL, NULL},
+                         adapter = {&adapter_part, 1, pair, pairs, dtype, 0, NULL, NULL},
+                         state = {part, parts, NULL, 0, GX_F32, 0, NULL, NULL};
     if (writes && gx_publish_begin(folder, temporary, disk) == GX_OK)
         gx__checkpoint_write_texts(temporary, c, dtype, disk);
     if (writes && !gx_error_code(disk))

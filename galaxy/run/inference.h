@@ -37,8 +37,9 @@ GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family,
 GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
                                    const char *base, const GxHeadWish *head);
 // The same for an adapter that is to be merged: a tied head gets a matrix of its own if it or the embedding has LoRA.
+// quantize: how the base is kept, 1 + GxQuantKind; 0: in numbers.
 GxStatus gx_inference_open_merging(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                                   const char *base, const GxHeadWish *head);
+                                   const char *base, const GxHeadWish *head, int quantize);
 // To be called once. largest: its sizes are what memory is taken for; its arrays are not read. (In gx_inference_run the
 // batch's arrays and the places of its results are in the device's memory.)
 GxStatus gx_inference_load(GxContext *g, GxInference *s, const char *folder, const GxBatch *largest);
@@ -64,7 +65,7 @@ static const char *gx__inference_base(const GxInference *s, const char *folder)
 }
 
 static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                                   const GxAdapter *adapter, const GxHeadWish *head, int is_untied)
+                                   const GxAdapter *adapter, const GxHeadWish *head, int is_untied, int quantize)
 {
     GxError *err = &g->error;
     GxModelOptions options = GX_ZERO;
@@ -81,13 +82,13 @@ static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily 
             *(int *)gx_field_at(&family->fields[i], s->config) = 0;
     s->mode = gx_composed("serial", gx_methods(GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE));
     if (head) s->head = *head, options.wish = &s->head;
-    options.freeze = "*", spec.forward_only = 1;
+    options.freeze = "*", options.quantize = quantize, spec.forward_only = 1;
     GX_TRY(gx_model_open(g, &s->model, family, s->config, &s->mode, &options));
     return gx_runner_open(g, &s->runner, &s->model, &s->none, &spec);
 }
 
 static GxStatus gx__inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                                           const char *base, const GxHeadWish *head, int is_untied)
+                                           const char *base, const GxHeadWish *head, int is_untied, int quantize)
 {
     GxAdapter adapter;
     memset(s, 0, sizeof *s);
@@ -96,24 +97,24 @@ static GxStatus gx__inference_open_adapter(GxContext *g, GxInference *s, const G
     if (base && base[0]) snprintf(s->adapter.base, sizeof s->adapter.base, "%s", base);
     if (!s->adapter.base[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s does not say which model it is an adapter of", folder);
-    return gx__inference_open(g, s, family, folder, &adapter, head, is_untied);
+    return gx__inference_open(g, s, family, folder, &adapter, head, is_untied, quantize);
 }
 
 GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
                                    const char *base, const GxHeadWish *head)
 {
-    return gx__inference_open_adapter(g, s, family, folder, base, head, 0);
+    return gx__inference_open_adapter(g, s, family, folder, base, head, 0, 0);
 }
 
 // Both tables have the same rows.
 GxStatus gx_inference_open_merging(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                                   const char *base, const GxHeadWish *head)
+                                   const char *base, const GxHeadWish *head, int quantize)
 {
-    GX_TRY(gx_inference_open_adapter(g, s, family, folder, base, head));
+    GX_TRY(gx__inference_open_adapter(g, s, family, folder, base, head, 0, quantize));
     const int tied = gx_lora_tied_head(&s->model), embedding = s->model.embedding.index;
     if (tied < 0) return GX_OK;
     gx_inference_close(s);
-    GX_TRY(gx__inference_open_adapter(g, s, family, folder, base, head, 1));
+    GX_TRY(gx__inference_open_adapter(g, s, family, folder, base, head, 1, quantize));
     s->model.table.row[tied].copies = 1 + embedding;
     return GX_OK;
 }
@@ -123,7 +124,7 @@ GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family,
 {
     memset(s, 0, sizeof *s);
     if (gx_path_is_adapter(folder)) return gx_inference_open_adapter(g, s, family, folder, NULL, head);
-    return gx__inference_open(g, s, family, folder, NULL, head, 0);
+    return gx__inference_open(g, s, family, folder, NULL, head, 0, 0);
 }
 
 static void gx__inference_take(GxContext *g, GxInference *s)

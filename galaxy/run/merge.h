@@ -1,10 +1,16 @@
 // merge.h: merges an adapter into its base model, W' = W + s * B A, and writes a folder of a plain model.
 //
-//     GX_TRY(gx_merge_adapter(g, "out/checkpoint-500", "", temporary, GX_F32, 1, &said)); // an adapter's folder
+//     GX_TRY(gx_merge_adapter(g, "out/checkpoint-500", "", temporary, GX_F32, 1, 0, &said)); // an adapter's folder
 //
 // Or the reverse: W = W' - s * B A, from a folder into which the adapter was merged. In fp32 this restores W up to
 // rounding: twice that of W', and twice that of the sum of r products. What was rounded to a narrower type, at either
 // time, stays rounded; a tensor that was trained whole cannot be restored.
+//
+// An adapter that was trained on a quantised base (QLoRA) has learned on what the base's matrices became by that. Into
+// them it is merged with `dequantize`: the base is read as the run read it, in its few bits, and each matrix is written
+// as Q(W) + s * B A, with Q(W) the numbers that products had, in the type of the run's --precision. The base stays in
+// its few bits in memory; numbers are made of it as they are written. Without `dequantize` the merged model is another
+// one than was trained, and a warning says so.
 //
 // If LoRA is on an embedding to which the head is tied, or on that head, the folder has both matrices and says
 // tie_word_embeddings false. Runs on one rank. The folder is like a checkpoint's, without the files for resuming. The
@@ -18,14 +24,16 @@ GX_BEGIN
 typedef struct { // for people
     int matrices;
     int64_t parameters;
+    int quantize; // 1 + GxQuantKind, of the base that it was merged into; 0: it was in numbers
     char base[GX_PATH];
-    // said
 } GxMergeSaid;
 
 // Writes into `folder`, which exists and is empty. base: the model's folder; "": as the adapter says. dtype: of the
-// weights: F32, BF16, F16. sign -1: base is a merged model, and the adapter is subtracted from it.
+// weights: F32, BF16, F16. sign -1: base is a merged model, and the adapter is subtracted from it. dequantize: 1: merges
+// into the base as the adapter's run had it quantised, which the folder's training_args.json says, or else the base's
+// folder, if bitsandbytes wrote it; GX_ERR_ARGUMENT if it was not quantised, or sign is -1.
 GxStatus gx_merge_adapter(GxContext *g, const char *adapter, const char *base, const char *folder, GxDtype dtype,
-                          int sign, GxMergeSaid *said);
+                          int sign, int dequantize, GxMergeSaid *said);
 
 GX_END
 #endif
@@ -47,6 +55,9 @@ typedef struct {
     const GxFamily *family;
     GxHeadWish wish;
     GxModelLabels labels; // for GX_HEAD_LABELS; `wish` points to its names
+    int quantize;         // how the base is kept: 1 + GxQuantKind; 0: in numbers
+    GxDtype products;     // in which the products with it were, in training
+    const GxModel *m;     // while it is written
 } gx__Merge;
 
 // The first tensor of the adapter whose module name begins with this; NULL: there is none.
@@ -135,6 +146,89 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
     return status;
 }
 
+// ---- a base that was quantised -------------------------------------------------------------------------------------
+
+// How the adapter's run kept the base. 0: the folder does not say, as peft's do not.
+static int gx__merge_run_said(const char *adapter, int *quantize, GxDtype *products)
+{
+    GxError ignored = GX_ZERO;
+    GxJson *args;
+    char path[GX_PATH];
+    if (gx_path_join(path, adapter, "training_args.json", &ignored) != GX_OK || !gx_path_is_file(path) ||
+        gx_json_read(&args, path, 1 << 20, &ignored) != GX_OK)
+        return 0;
+    *quantize = gx_quantize_of(gx_json_string(gx_json_get(args, "quantize")));
+    *products = strcmp(gx_json_string(gx_json_get(args, "precision")), "bf16") ? GX_F32 : GX_BF16;
+    gx_json_free(args);
+    return 1;
+}
+
+// How bitsandbytes quantised the folder: its first matrix; matrices of another kind are refused when they are loaded.
+// *products: the type that its values had before, to which bitsandbytes rounds what it dequantises.
+static GxStatus gx__merge_base_said(const char *base, int *quantize, GxDtype *products, GxError *err)
+{
+    GxSafetensors s;
+    GxBnbMatrix m = GX_ZERO;
+    *quantize = 0;
+    GX_TRY(gx_safetensors_open(&s, base, err));
+    for (int i = 0; i < s.n && !m.is_quantized && !gx_error_code(err); i++)
+        if (!gx_bnb_is_part(&s, s.entry[i].name)) gx_bnb_find(&s, s.entry[i].name, &m, err);
+    gx_safetensors_close(&s);
+    if (m.is_quantized) *quantize = 1 + (int)m.kind, *products = m.dtype;
+    return gx_error_code(err);
+}
+
+static GxStatus gx__merge_check_bits(gx__Merge *m, const char *adapter, int sign, int dequantize, const GxLogger *log,
+                                     GxError *err)
+{
+    int in_base = 0, in_run = 0;
+    GxDtype of_base = GX_F32, of_run = GX_F32;
+    GX_TRY(gx__merge_base_said(m->base, &in_base, &of_base, err));
+    const int is_said = gx__merge_run_said(adapter, &in_run, &of_run);
+    if (sign < 0 && dequantize)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--unmerge takes the adapter out of numbers, whatever it was merged into: leave --dequantize "
+                       "out");
+    if (sign < 0 && in_base)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s is quantised by bitsandbytes (%s); --unmerge takes a folder that ./merge_adapter wrote",
+                       m->base, gx_quantize_name(in_base));
+    if (!dequantize && in_base)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "%s is quantised by bitsandbytes (%s): say --dequantize to merge into the numbers that it stands "
+            "for, or name the model in fp32, bf16 or fp16 with --model",
+            m->base, gx_quantize_name(in_base));
+    if (!dequantize && in_run && sign > 0)
+        gx_log(log, GX_LOG_WARNING,
+               "the merged model differs from what was trained: the adapter %s learned on %s in %s, and is merged into "
+               "its numbers as they were before that; --dequantize merges it into those that it was trained on",
+               adapter, m->base, gx_quantize_name(in_run));
+    if (!dequantize) return GX_OK;
+    m->quantize = is_said ? in_run : in_base, m->products = is_said ? of_run : of_base;
+    if (m->quantize) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "--dequantize merges into a base as it was quantised in training, and %s; leave it out%s",
+                   is_said ? "the adapter's training_args.json says that it was not"
+                           : "neither the adapter's folder (training_args.json) nor the model's says how it was",
+                   is_said ? "" : ", or name the folder of bitsandbytes that it was trained on with --model");
+}
+
+// Rows as the run's products had them, and the adapter added.
+static void gx__merge_change(GxContext *g, const void *merge, int row, int64_t first, int64_t rows, float *w)
+{
+    const gx__Merge *m = (const gx__Merge *)merge;
+    const int64_t n = rows * m->m->table.row[row].global_shape[1];
+    if (m->products != GX_F32) {
+        const GxArenaMark mark = gx_arena_mark(g->arena);
+        void *narrow = gx_scratch(g, GX_MEM_WORKSPACE, gx_dtype_size(m->products) * n);
+        gx_convert(g, narrow, m->products, w, GX_F32, n);
+        gx_convert(g, w, GX_F32, narrow, m->products, n);
+        gx_arena_release(g->arena, mark);
+    }
+    gx_lora_add(g, m->m, row, first, rows, w);
+}
+
 // ---- the folder ----------------------------------------------------------------------------------------------------
 
 // Copied byte for byte: the base's tokenizer (source_folder.h has its other files), and for an adapter of an embedding
@@ -176,15 +270,17 @@ static GxStatus gx__merge_untie(const GxModel *m, const char *folder, GxError *e
     return status;
 }
 
-static GxStatus gx__merge_write(GxContext *g, const GxInference *s, const char *adapter, const char *base,
+static GxStatus gx__merge_write(GxContext *g, const GxInference *s, gx__Merge *m, const char *adapter, const char *base,
                                 const char *folder, GxDtype dtype)
 {
     const GxTensorPart part = {"", GX_VALUES_WEIGHTS, GX_PART_WHOLE, 0};
-    const GxTensorSaving how = {&part, 1, NULL, 0, dtype, (int64_t)5e9};
+    const GxTensorSaving how = {&part, 1, NULL, 0, dtype, (int64_t)5e9, gx__merge_change, m};
     GxSourceFolder source;
     GxError *err = &g->error;
     char path[GX_PATH];
+    m->m = &s->model;
     GX_TRY(gx_source_folder_open(&source, base, err));
+    gx_json_remove(source.config, "quantization_config"); // what is written are numbers
     GxStatus status = gx_checkpoint_write_config(&s->model, &source, dtype, folder, err);
     gx_source_folder_close(&source);
     GX_TRY(status);
@@ -262,10 +358,11 @@ static GxStatus gx__merge_load(GxContext *g, GxInference *s, const char *adapter
 }
 
 static GxStatus gx__merge_run(GxContext *g, GxInference *s, gx__Merge *m, const char *adapter, const char *base,
-                              const char *folder, GxDtype dtype, int sign, GxMergeSaid *said)
+                              const char *folder, GxDtype dtype, int sign, int dequantize, GxMergeSaid *said)
 {
     GX_TRY(gx__merge_choose(g, m, adapter, base));
-    GX_TRY(gx_inference_open_merging(g, s, m->family, adapter, m->base, &m->wish));
+    GX_TRY(gx__merge_check_bits(m, adapter, sign, dequantize, &g->log, &g->error));
+    GX_TRY(gx_inference_open_merging(g, s, m->family, adapter, m->base, &m->wish, m->quantize));
     GX_TRY(gx__merge_load(g, s, adapter, m->base, sign));
     gx_lora_merge(g, &s->model, sign);
     for (int i = 0; i < s->model.table.n; i++) said->matrices += s->model.table.row[i].has_lora;
@@ -273,19 +370,20 @@ static GxStatus gx__merge_run(GxContext *g, GxInference *s, gx__Merge *m, const 
         if (!s->model.table.row[i].is_added && !s->model.table.row[i].has_alias)
             said->parameters += gx_tensor_global_count(&s->model.table.row[i]);
     snprintf(said->base, sizeof said->base, "%s", s->adapter.base);
+    said->quantize = m->quantize;
     GX_TRY(gx_status(g));
-    return gx__merge_write(g, s, adapter, s->adapter.base, folder, dtype);
+    return gx__merge_write(g, s, m, adapter, s->adapter.base, folder, dtype);
 }
 
 GxStatus gx_merge_adapter(GxContext *g, const char *adapter, const char *base, const char *folder, GxDtype dtype,
-                          int sign, GxMergeSaid *said)
+                          int sign, int dequantize, GxMergeSaid *said)
 {
     memset(said, 0, sizeof *said);
     GxInference *s = (GxInference *)calloc(1, sizeof *s);
     gx__Merge *m = (gx__Merge *)calloc(1, sizeof *m);
     if (!s || !m) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a model");
     else {
-        gx__merge_run(g, s, m, adapter, base, folder, dtype, sign, said);
+        gx__merge_run(g, s, m, adapter, base, folder, dtype, sign, dequantize, said);
         gx_inference_close(s);
         gx_model_labels_close(&m->labels);
     }

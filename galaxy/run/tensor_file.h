@@ -32,6 +32,10 @@ typedef struct {
     int is_bare; // 1: names lack their first component, as in a model without a head: "encoder", not "bert.encoder"
 } GxTensorPart;
 
+// What is saved of a quantised matrix beside its values: changes whole rows of it, from `first` on, before they are
+// written: w [rows,cols], fp32, in the device's memory.
+typedef void (*GxChangeRows)(GxContext *g, const void *self, int row, int64_t first, int64_t rows, float *w);
+
 typedef struct { // what is saved, and how
     const GxTensorPart *part;
     int parts;
@@ -39,6 +43,8 @@ typedef struct { // what is saved, and how
     int pairs;
     GxDtype dtype;       // F32, or rounded to BF16 or F16
     int64_t shard_bytes; // largest size of a file, unless it has only one tensor; 0: all tensors go to one file
+    GxChangeRows change; // NULL: a quantised matrix is saved as the numbers that it stands for
+    const void *self;    // that it gets
 } GxTensorSaving;
 
 // Called on all ranks. Rank 0 writes to `path`; the others may pass "". Several files are named as transformers names
@@ -268,19 +274,24 @@ static GxStatus gx__tensor_file_write(GxSafetensorsWriter *w, GxDtype dtype, con
 
 // ---- saving --------------------------------------------------------------------------------------------------------
 
-// Weights without fp32 masters (frozen, in bf16) are widened chunk by chunk.
-static void gx__tensor_file_save_whole(GxContext *g, GxSafetensorsWriter *w, GxDtype dtype, const char *name,
-                                       const GxStore *s, GxValues what, int row, GxError *disk)
+// Weights without fp32 masters (frozen, in bf16) are widened chunk by chunk, quantised ones in whole rows.
+static void gx__tensor_file_save_whole(GxContext *g, GxSafetensorsWriter *w, const GxTensorSaving *how,
+                                       const char *name, const GxStore *s, GxValues what, int row, GxError *disk)
 {
     GxArena *a = gx_host_arena(g);
-    const int64_t count = gx_tensor_count(&s->table->row[row]);
-    for (int64_t first = 0; first < count && !gx_failed(g) && !gx_error_code(disk); first += GX_STAGE) {
-        const int64_t n = gx_min(GX_STAGE, count - first);
+    const GxTensor *t = &s->table->row[row];
+    const int is_quantized = t->quantized && what == GX_VALUES_WEIGHTS;
+    const int64_t count = gx_tensor_count(t), cols = is_quantized ? t->global_shape[1] : 1,
+                  step = gx_max(1, GX_STAGE / cols) * cols;
+    for (int64_t first = 0; first < count && !gx_failed(g) && !gx_error_code(disk); first += step) {
+        const int64_t n = gx_min(step, count - first);
         const GxArenaMark place = gx_arena_mark(g->arena), mark = gx_arena_mark(a);
         float *values = gx_values_read(g, s, what, row, first, n);
+        if (is_quantized && how->change && !gx_failed(g))
+            how->change(g, how->self, row, first / cols, n / cols, values);
         float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n);
         gx_to_host(g, twin, values, 4 * n);
-        if (!gx_failed(g)) gx__tensor_file_write(w, dtype, name, first, twin, n, disk);
+        if (!gx_failed(g)) gx__tensor_file_write(w, how->dtype, name, first, twin, n, disk);
         gx_arena_release(a, mark);
         gx_arena_release(g->arena, place);
     }
@@ -289,14 +300,14 @@ static void gx__tensor_file_save_whole(GxContext *g, GxSafetensorsWriter *w, GxD
 int gx_tensor_file_has_part(const GxContext *g) { return gx_group_index(g, GX_AXIS_ALL & ~GX_AXIS_TP) == 0; }
 
 // w NULL: this rank does not write, and only sends its part of the tensor to rank 0.
-static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, GxDtype dtype, const GxStore *s,
-                                        const GxTensorPart *part, int i, void *scratch, GxError *disk)
+static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, const GxTensorSaving *how,
+                                        const GxStore *s, const GxTensorPart *part, int i, void *scratch, GxError *disk)
 {
     char name[GX_NAME + 32];
     const GxTensor *t = &s->table->row[i];
     gx__tensor_file_part_name(part, t, name);
     if (!t->parts) {
-        if (w) gx__tensor_file_save_whole(g, w, dtype, name, s, part->values, i, disk);
+        if (w) gx__tensor_file_save_whole(g, w, how, name, s, part->values, i, disk);
         return;
     }
     const GxArenaMark place = gx_arena_mark(g->arena);
@@ -306,7 +317,7 @@ static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, Gx
         const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
         const float *whole = gx_box_gather(g, t, values, first, rows, scratch);
         if (w && !gx_failed(g) && !gx_error_code(disk))
-            gx__tensor_file_write(w, dtype, name, first * row, whole, rows * row, disk);
+            gx__tensor_file_write(w, how->dtype, name, first * row, whole, rows * row, disk);
     }
     gx_arena_release(g->arena, place);
 }
@@ -352,7 +363,7 @@ void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const
         for (int i = 0; i < t->n && !gx_failed(g); i++) {
             if (!gx__tensor_file_has(s, &how->part[p], i)) continue;
             GxSafetensorsWriter *w = writes ? gx__tensor_files_writer_of(&files, p, i, disk) : NULL;
-            if (has_part) gx__tensor_file_save_tensor(g, w, how->dtype, s, &how->part[p], i, scratch, disk);
+            if (has_part) gx__tensor_file_save_tensor(g, w, how, s, &how->part[p], i, scratch, disk);
             gx_barrier(g, GX_AXIS_ALL);
         }
     if (writes) gx__tensor_files_close(&files, !gx_failed(g), disk);
