@@ -115,6 +115,24 @@ TEST(a_batch_holds_anchors_then_positives_then_negatives_as_parts_of_its_columns
     }
 }
 
+TEST(names_of_special_tokens_in_a_text_are_tokens_unless_they_are_split)
+{
+    GxEmbeddingTask c;
+    GxContext g;
+    char flags[900];
+    write_file("names.tsv", "anchor\tpositive\nta [SEP] is[MASK]\ttb\nta\ttc\n");
+    for (int splits = 0; splits < 2; splits++) {
+        snprintf(flags, sizeof flags, "--validation_fraction 0 --train_data %s%s", path_of("names.tsv"),
+                 splits ? " --split_special_tokens true" : "");
+        if (!CHECK(open_task(&c, &g, 24, "", flags) == GX_OK, "%s", g.error.message)) return;
+        const int32_t *ids = c.train.text[0].ids[0], tokens[] = {2, 5, 3, 18, 4, 3};
+        const int64_t n = c.train.text[0].length[0];
+        CHECK(splits ? n == 10 && ids[2] == 1 : n == 6 && !memcmp(ids, tokens, sizeof tokens), "%ld tokens, %d",
+              (long)n, ids[2]);
+        gx_embedding_task.close(&c);
+    }
+}
+
 TEST(every_epoch_has_every_record_once_and_no_record_is_torn)
 {
     enum { T = 48, N = 40 };

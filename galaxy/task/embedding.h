@@ -43,7 +43,7 @@ typedef struct {
     double validation_fraction;
     char anchor_column[GX_FIELD_TEXT], positive_column[GX_FIELD_TEXT], negative_column[GX_FIELD_TEXT],
         embed_column[GX_FIELD_TEXT];
-    char pooling[GX_FIELD_TEXT];
+    char pooling[GX_FIELD_TEXT], split_special_tokens[GX_FIELD_TEXT];
     int pack_texts;
     // identity of the data, which a checkpoint keeps
     int64_t records_n, records_hash;
@@ -106,6 +106,7 @@ static const GxField gx__embedding_options[] = {
      "auto|mean|cls"},
     {"tokenizer", GX_FIELD_PATH, GX__EMBEDDING_AT(tokenizer_path), "",
      "folder with tokenizer.json or vocab.txt; none: the model's", NULL},
+    GX_SPLIT_SPECIAL_TOKENS(GX__EMBEDDING_AT(split_special_tokens)),
     {"pack_texts", GX_FIELD_BOOL, GX__EMBEDDING_AT(pack_texts), "true",
      "several records share a sample's tokens, without seeing each other", NULL},
     {"embed", GX_FIELD_PATH, GX__EMBEDDING_AT(embed), "",
@@ -284,6 +285,7 @@ static GxStatus gx__embedding_open(GxContext *g, void *self, GxTaskSetup *setup)
     c->is_trained = !setup->only_shows;
     c->wish.kind = GX_HEAD_VECTORS;
     GX_TRY(gx_text_open_tokenizer(g, &c->tokenizer, c->tokenizer_path, setup));
+    gx_text_split_special(&c->tokenizer, c->split_special_tokens);
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
     GX_TRY(gx__embedding_choose_pooling(g, c, setup->model));
     GX_TRY(gx__embedding_open_files(c, setup, &g->error));

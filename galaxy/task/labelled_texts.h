@@ -261,13 +261,15 @@ static GxStatus gx__texts_encode(const GxTexts *t, int64_t i, const GxTokenizer 
     const char *a = gx_texts_field(t, i, t->file->text), *b = gx_texts_field(t, i, t->file->text2);
     int64_t between = 0;
     memset(both, 0, sizeof *both);
-    GX_TRY(gx_tokenizer_encode(tokenizer, a, (int64_t)strlen(a), GX_SPECIAL_AS_TEXT, room, &both->n_a, err));
+    GX_TRY(
+        gx_tokenizer_encode(tokenizer, a, (int64_t)strlen(a), gx_tokenizer_special(tokenizer), room, &both->n_a, err));
     both->a = room;
     if (t->file->text2 < 0) return GX_OK;
     both->b = room += both->n_a;
     if (!gx__texts_are_framed(tokenizer))
-        GX_TRY(gx_tokenizer_encode(tokenizer, "\n", 1, GX_SPECIAL_AS_TEXT, room, &between, err));
-    GX_TRY(gx_tokenizer_encode(tokenizer, b, (int64_t)strlen(b), GX_SPECIAL_AS_TEXT, room + between, &both->n_b, err));
+        GX_TRY(gx_tokenizer_encode(tokenizer, "\n", 1, gx_tokenizer_special(tokenizer), room, &between, err));
+    GX_TRY(gx_tokenizer_encode(tokenizer, b, (int64_t)strlen(b), gx_tokenizer_special(tokenizer), room + between,
+                               &both->n_b, err));
     both->n_b += between;
     return GX_OK;
 }
