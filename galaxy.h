@@ -132,6 +132,7 @@
 #include "galaxy/io/claim.h"
 #include "galaxy/io/config.h"
 #include "galaxy/io/safetensors.h"
+#include "galaxy/io/sentence_modules.h"
 #include "galaxy/io/bnb.h"
 #include "galaxy/io/gguf_blocks.h"
 #include "galaxy/io/gguf.h"

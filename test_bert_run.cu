@@ -627,6 +627,42 @@ TEST(files_with_older_names_or_with_tied_tensors_twice_are_the_same_model)
     check_same("v_alone", PRETRAIN, "*");
 }
 
+// transformers 5 adds cls.predictions.decoder.bias to the logits of an untied head, and has cls.predictions.bias as
+// well, which it does not read. Both are saved, or it would draw one anew.
+TEST(an_untied_head_has_the_decoders_bias_and_is_saved_with_both_names)
+{
+    static const struct {
+        const char *weights, *flags;
+    } all[] = {{"data/ref/bert_variants/decoder_bias.safetensors", ""}, // the two differ
+               {"data/ref/bert_variants/decoder_bias.safetensors", " --ranks 2 --mode tp"},
+               {NULL, ""}}; // the other name alone
+    for (int i = 0; i < 3; i++) {
+        char flags[200], from[40], name[40], saved[GX_PATH];
+        GxSafetensors s;
+        GxError err = GX_ZERO;
+        float one[61], other[61];
+        int others;
+        snprintf(from, sizeof from, "untied_%d", i), snprintf(name, sizeof name, "v_untied_%d", i);
+        make_model(from, PRETRAIN, all[i].weights, "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
+        change_weights(from, NULL, "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight");
+        snprintf(flags, sizeof flags, "--head pairs --model @%s%s", from, all[i].flags);
+        if (!CHECK(run(name, flags) == 0 && !said.log[0], "%s: %s", name, said.log)) continue;
+        snprintf(saved, sizeof saved, "%s/checkpoint-1", path_of(name));
+        same_tensors(path_of(from), saved, "*", &others);
+        CHECK(others == (i < 2) &&
+                  same_tensors(path_of(from), saved, "cls.predictions.decoder.*", &others) == 2 - i / 2,
+              "%s: %d are not the same", name, others);
+        if (!CHECK(gx_safetensors_open(&s, saved, &err) == GX_OK, "%s", err.message)) continue;
+        const GxSafetensorsEntry *e = gx_safetensors_find(&s, "cls.predictions.bias"),
+                                 *f = gx_safetensors_find(&s, "cls.predictions.decoder.bias");
+        if (CHECK(e && f, "%s: one name alone", name)) {
+            gx_safetensors_read(&s, e, 0, 61, one, &err), gx_safetensors_read(&s, f, 0, 61, other, &err);
+            CHECK(!memcmp(one, other, sizeof one) && one[0] != 0, "%s: two values", name);
+        }
+        gx_safetensors_close(&s);
+    }
+}
+
 TEST(files_that_contradict_themselves_or_the_model_are_refused_by_name)
 {
     static const struct {

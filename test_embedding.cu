@@ -115,6 +115,24 @@ TEST(a_batch_holds_anchors_then_positives_then_negatives_as_parts_of_its_columns
     }
 }
 
+TEST(names_of_special_tokens_in_a_text_are_tokens_unless_they_are_split)
+{
+    GxEmbeddingTask c;
+    GxContext g;
+    char flags[900];
+    write_file("names.tsv", "anchor\tpositive\nta [SEP] is[MASK]\ttb\nta\ttc\n");
+    for (int splits = 0; splits < 2; splits++) {
+        snprintf(flags, sizeof flags, "--validation_fraction 0 --train_data %s%s", path_of("names.tsv"),
+                 splits ? " --split_special_tokens true" : "");
+        if (!CHECK(open_task(&c, &g, 24, "", flags) == GX_OK, "%s", g.error.message)) return;
+        const int32_t *ids = c.train.text[0].ids[0], tokens[] = {2, 5, 3, 18, 4, 3};
+        const int64_t n = c.train.text[0].length[0];
+        CHECK(splits ? n == 10 && ids[2] == 1 : n == 6 && !memcmp(ids, tokens, sizeof tokens), "%ld tokens, %d",
+              (long)n, ids[2]);
+        gx_embedding_task.close(&c);
+    }
+}
+
 TEST(every_epoch_has_every_record_once_and_no_record_is_torn)
 {
     enum { T = 48, N = 40 };
@@ -613,6 +631,262 @@ TEST(a_vector_does_not_depend_on_the_texts_around_it)
     }
     gx_records_close(&records);
     free(all);
+}
+
+// Labels go to the device in blocks of 256; each of these ranks has fewer.
+TEST(a_batch_of_more_than_256_anchors_has_the_loss_of_several_ranks)
+{
+    static const char *const ways[] = {"--micro_batch_size 700", "--dp_batch_size_list 233,233,234 --ranks 3"};
+    enum { N = 700 };
+    char flags[900];
+    double loss[2] = {0};
+    write_corpus("many.tsv", 2, N, 31);
+    for (int w = 0; w < 2; w++) {
+        snprintf(flags, sizeof flags,
+                 "--train_data %s --validation_fraction 0 --pack_texts false --seq_len 12 --max_steps 1 "
+                 "--hidden_dropout_prob 0 --attention_probs_dropout_prob 0 %s",
+                 path_of("many.tsv"), ways[w]);
+        if (!CHECK(run(w ? "many3" : "many1", flags) == 0, "%s", said.log)) return;
+        CHECK(strstr(said.out, "each pair has 699 rivals"), "%s", said.out);
+        loss[w] = told.window[1];
+    }
+    CHECK(loss[0] > 1 && fabs(loss[0] / loss[1] - 1) < 1e-5, "%.9g and %.9g", loss[0], loss[1]);
+}
+
+// ---- folders of sentence-transformers -------------------------------------------------------------------------------
+
+#define OF(type)           "sentence_transformers.models." type
+#define MODULE(path, type) "{\"idx\": 0, \"name\": \"0\", \"path\": \"" path "\", \"type\": \"" type "\"}"
+#define TRANSFORMER        MODULE("", OF("Transformer"))
+#define POOLING            MODULE("1_Pooling", "sentence_transformers.sentence_transformer.modules.pooling.Pooling")
+#define NORMALIZE          MODULE("9_Normalize", "sentence_transformers.base.modules.normalize.Normalize")
+#define DENSE(path)        MODULE(path, "sentence_transformers.base.modules.dense.Dense")
+
+// folder/st: a small model without dropout, and these files; NULL: not there.
+static void write_folder(const char *modules, const char *pooling, const char *bert, const char *config)
+{
+    static int done;
+    char line[1000];
+    if (!done++) {
+        write_corpus("base.tsv", 2, 40, 6);
+        snprintf(line, sizeof line,
+                 "--train_data %s --validation_fraction 0 --micro_batch_size 4 --max_steps 3 --hidden_dropout_prob 0 "
+                 "--attention_probs_dropout_prob 0",
+                 path_of("base.tsv"));
+        CHECK(run("base", line) == 0, "%s", said.log);
+    }
+    snprintf(line, sizeof line,
+             "rm -rf %s/st && mkdir -p %s/st/1_Pooling && cd %s/base/checkpoint-3 && cp config.json *.safetensors "
+             "tokenizer* vocab.txt ../../st",
+             folder, folder, folder);
+    CHECK(system(line) == 0, "no folder");
+    if (modules) write_file("st/modules.json", modules);
+    if (pooling) write_file("st/1_Pooling/config.json", pooling);
+    if (bert) write_file("st/sentence_bert_config.json", bert);
+    if (config) write_file("st/config_sentence_transformers.json", config);
+}
+
+enum { DENSE_OUT = 5 };
+static float dense_weight[WIDTH * WIDTH], dense_bias[WIDTH];
+
+// A module of sentence-transformers, with values that follow from their places.
+static void write_dense(const char *name, int in, int out, const char *activation, int has_bias)
+{
+    char file[100], text[400];
+    GxSafetensorsEntry e[2];
+    GxSafetensorsWriter w;
+    GxError err = GX_ZERO;
+    memset(e, 0, sizeof e);
+    snprintf(file, sizeof file, "st/%s", name), mkdir(path_of(file), 0777);
+    snprintf(text, sizeof text,
+             "{\"in_features\": %d, \"out_features\": %d, \"bias\": %s, \"activation_function\": \"%s\"}", in, out,
+             has_bias ? "true" : "false", activation);
+    snprintf(file, sizeof file, "st/%s/config.json", name), write_file(file, text);
+    for (int i = 0; i < out * in; i++) dense_weight[i] = 0.4f * (float)((7 * i) % 11 - 5) / 5;
+    for (int i = 0; i < out; i++) dense_bias[i] = 0.1f * (float)(i - 2);
+    strcpy(e[0].name, "linear.weight"), strcpy(e[1].name, "linear.bias");
+    e[0].dtype = e[1].dtype = GX_F32, e[0].ndim = 2, e[1].ndim = 1;
+    e[0].shape[0] = e[1].shape[0] = out, e[0].shape[1] = in;
+    snprintf(file, sizeof file, "st/%s/model.safetensors", name);
+    CHECK(gx_safetensors_create(&w, path_of(file), e, 1 + has_bias, NULL, 0, &err) == GX_OK &&
+              gx_safetensors_write_floats(&w, "linear.weight", 0, dense_weight, out * in, &err) == GX_OK &&
+              (!has_bias || gx_safetensors_write_floats(&w, "linear.bias", 0, dense_bias, out, &err) == GX_OK) &&
+              gx_safetensors_finish(&w, &err) == GX_OK,
+          "%s", err.message);
+}
+
+// What --embed makes of folder/<model> and a file; n * width numbers, or NULL.
+static float *embed(const char *model, const char *texts, int n, int width, const char *more)
+{
+    char line[2000];
+    int64_t bytes;
+    unlink(path_of("x.npy"));
+    snprintf(line, sizeof line, "--task embedding --model %s --embed %s --embed_output %s --threads 1 %s",
+             path_of(model), path_of(texts), path_of("x.npy"), more);
+    if (!CHECK(run_line(&gx_bert, &gx_embedding_task, line) == 0, "%s: %s", model, said.log)) return NULL;
+    char *file = read_bytes(path_of("x.npy"), &bytes);
+    if (!CHECK(bytes == 128 + 4 * n * width, "%s: %ld bytes", model, (long)bytes)) return NULL;
+    memmove(file, file + 128, (size_t)(4 * n * width));
+    return (float *)(void *)file;
+}
+
+static void check_vectors(const char *what, const float *a, const float *b, int n)
+{
+    double expected[TEXTS * WIDTH];
+    for (int i = 0; i < n && b; i++) expected[i] = b[i];
+    if (CHECK(a && b, "%s: no vectors", what)) test_close(what, a, expected, n, test_bound(depth()), 0);
+}
+
+TEST(a_text_is_cut_and_prompted_as_the_folder_says)
+{
+    static const char mean[] = "{\"pooling_mode\": \"mean\"}";
+    write_file("long.tsv", "text\nwhere is ta here\n \ntb\n");
+    write_file("asked.tsv", "text\nis where is ta here\nis\nis tb\n");
+    write_file("short.tsv", "text\nis where\nis\nis tb\n");
+    write_folder("[" TRANSFORMER ", " POOLING ", " NORMALIZE "]", mean, "{\"max_seq_length\": 20}", NULL);
+    float *whole = embed("st", "asked.tsv", 3, WIDTH, ""), *cut = embed("st", "short.tsv", 3, WIDTH, "");
+    CHECK(!said.log[0], "%s", said.log);
+    write_folder("[" TRANSFORMER ", " POOLING ", " NORMALIZE "]", mean, "{\"max_seq_length\": 20}",
+                 "{\"prompts\": {\"a\": \"some \", \"b\": \"is \"}, \"default_prompt_name\": \"b\", "
+                 "\"similarity_fn_name\": \"dot\"}");
+    float *asked = embed("st", "long.tsv", 3, WIDTH, "");
+    check_vectors("with its prompt", asked, whole, 3 * WIDTH);
+    CHECK(strstr(said.out, "prompt stands before each text: \"is \""), "%s", said.out);
+    write_file("st/sentence_bert_config.json", "{\"max_seq_length\": 4}");
+    float *both = embed("st", "long.tsv", 3, WIDTH, "");
+    check_vectors("cut at max_seq_length", both, cut, 3 * WIDTH);
+    free(both), both = embed("st", "long.tsv", 3, WIDTH, "--seq_len 32");
+    check_vectors("cut at --seq_len", both, whole, 3 * WIDTH);
+    CHECK(strstr(said.log, "cut to 32 tokens (--seq_len); the model's folder says 4"), "%s", said.log);
+    // the tokenizer's length, where the other file has none
+    write_file("st/sentence_bert_config.json", "{}"),
+        write_file("st/tokenizer_config.json", "{\"model_max_length\": 4}");
+    free(both), both = embed("st", "long.tsv", 3, WIDTH, "");
+    check_vectors("cut at model_max_length", both, cut, 3 * WIDTH);
+    free(whole), free(cut), free(asked), free(both);
+}
+
+TEST(what_follows_the_pooling_is_computed_kept_and_not_trained)
+{
+    static const char *const ways[] = {"", "--micro_batch_size 2 --ranks 2 --mode sp",
+                                       "--micro_batch_size 2 --ranks 2 --mode tp"};
+    static const char mean[] = "{\"pooling_mode\": \"mean\"}", most[] = "{\"max_seq_length\": 20}",
+                      config[] = "{\"prompts\": {\"a\": \"some \"}, \"default_prompt_name\": \"a\", "
+                                 "\"similarity_fn_name\": \"dot\"}";
+    char flags[1200];
+    float expected[TEXTS * DENSE_OUT];
+    write_corpus("texts.tsv", 1, TEXTS, 9);
+    write_folder("[" TRANSFORMER ", " POOLING "]", mean, most, config);
+    float *pooled = embed("st", "texts.tsv", TEXTS, WIDTH, "");
+    write_folder("[" TRANSFORMER ", " POOLING ", " DENSE("2_Dense") "]", mean, most, config);
+    write_dense("2_Dense", WIDTH, DENSE_OUT, "torch.nn.modules.activation.Tanh", 1);
+    for (int i = 0; i < TEXTS && pooled; i++)
+        for (int o = 0; o < DENSE_OUT; o++) {
+            double sum = dense_bias[o];
+            for (int j = 0; j < WIDTH; j++) sum += (double)dense_weight[o * WIDTH + j] * pooled[i * WIDTH + j];
+            expected[i * DENSE_OUT + o] = (float)tanh(sum);
+        }
+    for (int w = 0; w < 3; w++) {
+        float *x = embed("st", "texts.tsv", TEXTS, DENSE_OUT, ways[w]);
+        check_vectors(ways[w], x, pooled ? expected : NULL, TEXTS * DENSE_OUT);
+        free(x);
+    }
+    CHECK(strstr(said.out, "then a Dense module, 16 to 5, tanh"), "%s", said.out);
+    // trained: the loss falls as its gradient says, so that goes through the module, too
+    write_corpus("few.tsv", 2, 4, 21);
+    snprintf(flags, sizeof flags,
+             "--model %s --train_data %s --validation_fraction 0 --pack_texts false --micro_batch_size 4 --max_steps 2 "
+             "--optimizer sgd --momentum 0 --learning_rate 0.0001 --max_grad_norm 0",
+             path_of("st"), path_of("few.tsv"));
+    if (!CHECK(run("dense", flags) == 0, "%s", said.log)) return;
+    CHECK(strstr(said.out, "it stays as it is, and is not trained") && strstr(said.out, "is not put before pairs"),
+          "%s", said.out);
+    char *log = read_file(path_of("dense/log.jsonl"));
+    const char *at = strstr(log, "\"grad_norm\": ");
+    const double norm = at ? atof(at + 13) : 0, fell = told.window[1] - told.window[2];
+    CHECK(norm > 0.1 && fabs(fell / (0.0001 * norm * norm) - 1) < 0.1, "the loss fell by %g, the norm is %g: %g", fell,
+          norm, fell / (0.0001 * norm * norm));
+    free(log);
+    const double serial = told.window[2];
+    for (int w = 1; w < 3; w++) {
+        char line[1500];
+        snprintf(line, sizeof line, "%s --ranks 2 --mode %s", flags, w == 1 ? "sp" : "tp");
+        CHECK(run(w == 1 ? "dense_sp" : "dense_tp", line) == 0 && fabs(told.window[2] / serial - 1) < 1e-5,
+              "%s: %.9g, serially %.9g; %s", w == 1 ? "sp" : "tp", told.window[2], serial, said.log);
+    }
+    CHECK(file_has(path_of("dense/checkpoint-2/sentence_bert_config.json"), "\"max_seq_length\": 20") &&
+              file_has(path_of("dense/checkpoint-2/config_sentence_transformers.json"),
+                       "\"default_prompt_name\": \"a\"") &&
+              file_has(path_of("dense/checkpoint-2/config_sentence_transformers.json"), "\"dot\"") &&
+              !file_has(path_of("dense/checkpoint-2/modules.json"), "Normalize"),
+          "what was read is not kept");
+    int64_t n[2];
+    char *one = read_bytes(path_of("st/2_Dense/model.safetensors"), &n[0]),
+         *two = read_bytes(path_of("dense/checkpoint-2/2_Dense/model.safetensors"), &n[1]);
+    CHECK(n[0] == n[1] && n[0] > 4 * WIDTH * DENSE_OUT && !memcmp(one, two, (size_t)n[0]), "the module's weights");
+    free(one), free(two), free(pooled);
+}
+
+TEST(modules_that_are_not_built_are_refused_by_name)
+{
+    static const char all[] = "[" TRANSFORMER ", " POOLING ", " DENSE("2_Dense") ", " NORMALIZE "]",
+                      tanh_name[] = "torch.nn.modules.activation.Tanh", mean[] = "{\"pooling_mode\": \"mean\"}";
+    static const struct {
+        const char *modules, *pooling, *bert, *config, *dense, *message; // dense: instead of its config.json
+    } cases[] = {
+        {"[" TRANSFORMER ", " POOLING ", " MODULE("2_LSTM", OF("LSTM")) "]", mean, NULL, NULL, NULL,
+         "of the type LSTM"},
+        {"[" TRANSFORMER ", " POOLING ", " MODULE("2", "my.own.Dense") "]", mean, NULL, NULL, NULL,
+         "type my.own.Dense"},
+        {"[" TRANSFORMER ", " POOLING ", " NORMALIZE ", " DENSE("2_Dense") "]", mean, NULL, NULL, NULL,
+         "Dense stands behind Normalize"},
+        {"[" POOLING "]", mean, NULL, NULL, NULL, "Pooling stands first"},
+        {"[" TRANSFORMER "]", mean, NULL, NULL, NULL, "there is no Pooling"},
+        {"[" MODULE("0_Transformer", OF("Transformer")) ", " POOLING "]", mean, NULL, NULL, NULL,
+         "the Transformer lies in \"0_Transformer\""},
+        {"[" TRANSFORMER ", " MODULE("../1_Pooling", OF("Pooling")) "]", mean, NULL, NULL, NULL, "out of the folder"},
+        {all, "{\"pooling_mode\": [\"mean\", \"cls\"]}", NULL, NULL, NULL, "or [CLS] (mean, cls)"},
+        {all, "{\"pooling_mode_weightedmean_tokens\": true}", NULL, NULL, NULL, "(weightedmean_tokens)"},
+        {all, "{\"pooling_mode\": \"mean\", \"include_prompt\": false}", NULL, NULL, NULL, "include_prompt is false"},
+        {all, mean, "{\"max_seq_length\": \"x\"}", NULL, NULL, "\"max_seq_length\" is a string"},
+        {all, mean, "{\"do_lower_case\": true}", NULL, NULL, NULL}, // the tokenizer does that
+        {all, mean, "{\"transformer_task\": \"fill-mask\"}", NULL, NULL, "transformer_task is fill-mask"},
+        {all, mean, NULL, "{\"default_prompt_name\": \"x\", \"prompts\": {}}", NULL, "\"x\" is missing"},
+        {all, mean, NULL, "{\"model_type\": \"SparseEncoder\"}", NULL, "model_type is SparseEncoder"},
+        {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 5, \"use_residual\": true}",
+         "use_residual is true"},
+        {all, mean, NULL, NULL,
+         "{\"in_features\": 16, \"out_features\": 5, \"activation_function\": \"torch.nn.modules.activation.ReLU\"}",
+         "activation_function is torch.nn.modules.activation.ReLU"},
+        {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 6}", "linear.weight has another shape"},
+        {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 5, \"module_input_name\": \"x\"}",
+         "module_input_name is x"},
+        {all, mean, "{\"pad\": 1}", "{\"truncate_dim\": 3}", NULL, NULL}, // said
+    };
+    write_file("one.tsv", "text\nta\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxSentenceModules m;
+        GxError err = GX_ZERO;
+        write_folder(cases[i].modules, cases[i].pooling, cases[i].bert, cases[i].config);
+        write_dense("2_Dense", WIDTH, DENSE_OUT, tanh_name, 1);
+        if (cases[i].dense) write_file("st/2_Dense/config.json", cases[i].dense);
+        const GxStatus status = gx_sentence_modules_read(&m, path_of("st"), 0, &err);
+        if (cases[i].message)
+            CHECK(status != GX_OK && strstr(err.message, cases[i].message), "case %d: \"%s\", expected \"%s\"", (int)i,
+                  err.message, cases[i].message);
+        else CHECK(status == GX_OK && m.dense_n == 1 && m.normalizes, "case %d: %s", (int)i, err.message);
+        gx_sentence_modules_close(&m);
+    }
+    float *x = embed("st", "one.tsv", 1, DENSE_OUT, "");
+    CHECK(strstr(said.log, "\"pad\" is not known here") && strstr(said.log, "\"truncate_dim\" is not known here"), "%s",
+          said.log);
+    free(x);
+    write_dense("2_Dense", WIDTH - 1, DENSE_OUT, tanh_name, 0);
+    char flags[900];
+    snprintf(flags, sizeof flags, "--model %s --embed %s --embed_output %s", path_of("st"), path_of("one.tsv"),
+             path_of("no.npy"));
+    CHECK(run("none", flags) != 0 && strstr(said.log, "a Dense module has in_features 15; what it is fed with has 16"),
+          "%s", said.log);
 }
 
 int main(int argc, char **argv) { return run_tests(argc, argv, write_tokenizer); }

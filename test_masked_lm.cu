@@ -863,15 +863,21 @@ TEST(a_text_of_words_that_the_tokenizer_does_not_know_is_said)
     gx_masked_lm.close(&o.c);
 }
 
-TEST(names_of_special_tokens_in_a_text_are_letters)
+TEST(names_of_special_tokens_in_a_text_are_tokens_or_letters)
 {
+    static const char *const splits[] = {"auto", "false", "true"};
     Opened o;
     put("names.txt", "a [MASK] b [SEP]\n");
-    const GxMaskedLm options = options_of(1e-12, 0, 0, 0);
-    if (!opened(&o, "names.txt", 40, &options)) return;
-    for (int64_t i = 0; i < o.c.text.tokens; i++)
-        CHECK(o.c.text.token[i] != MASK && o.c.text.token[i] != SEP, "token %ld is special", (long)i);
-    gx_masked_lm.close(&o.c);
+    for (int k = 0; k < 3; k++) {
+        GxMaskedLm options = options_of(1e-12, 0, 0, 0);
+        strcpy(options.split_special_tokens, splits[k]);
+        if (!opened(&o, "names.txt", 40, &options)) return;
+        int64_t special = 0;
+        for (int64_t i = 0; i < o.c.text.tokens; i++) special += o.c.text.token[i] == MASK || o.c.text.token[i] == SEP;
+        CHECK(special == (k < 2 ? 2 : 0) && (k == 2 || o.c.text.tokens == 4), "%s: %ld of %ld tokens are special",
+              splits[k], (long)special, (long)o.c.text.tokens);
+        gx_masked_lm.close(&o.c);
+    }
 }
 
 TEST(the_text_is_the_same_for_any_number_of_threads)

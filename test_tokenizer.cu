@@ -691,6 +691,40 @@ TEST(tokenizer_config_is_read_by_one_reader_for_all)
     unlink(at("tokenizer_config.json"));
 }
 
+TEST(names_of_special_tokens_in_a_text_are_as_tokenizer_config_says_and_that_is_written)
+{
+    static const char *const config[] = {NULL, "{}", "{\"split_special_tokens\": false}",
+                                         "{\"split_special_tokens\": true}", "{\"split_special_tokens\": 1}"};
+    GxTokenizer t;
+    GxError err = GX_ZERO;
+    int32_t ids[20], types[20];
+    int64_t n;
+    put(at("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n[\nsep\n]\n", 34);
+    for (int i = 0; i < 5; i++) {
+        unlink(at("tokenizer.json")), unlink(at("tokenizer_config.json"));
+        if (config[i]) put(at("tokenizer_config.json"), config[i], (int64_t)strlen(config[i]));
+        const GxStatus status = gx_tokenizer_open(&t, root, &err);
+        if (i == 4) {
+            refused(&err, status, GX_ERR_FORMAT, "tokenizer_config.json", "\"split_special_tokens\" is an integer");
+            break;
+        }
+        if (!CHECK(status == GX_OK, "%s", err.message)) return;
+        for (int again = 0; again < 3; again++) { // as it is written, too; at last the other way round
+            const int splits = (i == 3) != (again == 2);
+            CHECK(gx_tokenizer_encode_framed(&t, "a[SEP]", 6, 20, ids, types, &n, NULL, &err) == GX_OK, "%s",
+                  err.message);
+            CHECK(splits ? n == 6 && ids[2] == 5 && ids[3] == 6 && ids[4] == 7 : n == 4 && ids[2] == 3,
+                  "config %d, round %d: %ld ids", i, again, (long)n);
+            t.splits_special = again == 1 ? !t.splits_special : t.splits_special;
+            CHECK(gx_tokenizer_write(&t, root, &err) == GX_OK, "%s", err.message);
+            gx_tokenizer_close(&t);
+            if (!CHECK(gx_tokenizer_open(&t, root, &err) == GX_OK, "%s", err.message)) return;
+        }
+        gx_tokenizer_close(&t);
+    }
+    unlink(at("vocab.txt")), unlink(at("tokenizer.json")), unlink(at("tokenizer_config.json"));
+}
+
 TEST(another_tokenizer_in_the_folder_is_told_apart)
 {
     GxTokenizer t, other;

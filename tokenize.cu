@@ -22,7 +22,8 @@ typedef struct {
     int64_t vocab_size, min_frequency, limit_alphabet;
     int lowercase, handle_chinese_chars, clean_text;
     char tokenizer[GX_PATH], text[GX_PATH], file[GX_PATH];
-    int add_special_tokens, plain_text;
+    int add_special_tokens;
+    char split_special_tokens[GX_FIELD_TEXT];
     int64_t max_length;
     char corpus[GX_PATH], output_file[GX_PATH];
     int64_t threads;
@@ -62,7 +63,7 @@ static const GxField showing[] = {
     {"add_special_tokens", GX_FIELD_BOOL, AT(add_special_tokens), "false",
      "with those around a text: [CLS] and [SEP], <s>", NULL},
     {"max_length", GX_FIELD_INT, AT(max_length), "0", "tokens, those around it among them; 0: all", "0..1000000"},
-    {"plain_text", GX_FIELD_BOOL, AT(plain_text), "false", "[SEP] in the text is five characters, not a token", NULL},
+    GX_SPLIT_SPECIAL_TOKENS(AT(split_special_tokens)),
 };
 
 // ---- training ------------------------------------------------------------------------------------------------------
@@ -248,8 +249,7 @@ static GxStatus show(const Options *o, const GxTokenizer *t, const char *text, i
     int32_t *ids = (int32_t *)malloc((size_t)(2 * most + GX_FRAME_MOST) * sizeof *ids), *framed = ids + most;
     int64_t n;
     if (!ids) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text of %ld bytes", (long)bytes);
-    GxStatus status =
-        gx_tokenizer_encode(t, text, bytes, o->plain_text ? GX_SPECIAL_AS_TEXT : GX_SPECIAL_AS_TOKENS, ids, &n, err);
+    GxStatus status = gx_tokenizer_encode(t, text, bytes, gx_tokenizer_special(t), ids, &n, err);
     const GxTokenTexts one = {ids, NULL, n, 0};
     if (status == GX_OK && o->add_special_tokens)
         status = gx_tokenizer_join(t, &one, o->max_length ? o->max_length : n + gx_tokenizer_frame_tokens(t, 1), framed,
@@ -332,6 +332,7 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
                        "expected --corpus TEXTS, --text TEXT or --file FILE, one of them; see --help");
     if (!strcmp(o->tokenizer, "bytes")) t = gx_tokenizer_bytes();
     else GX_TRY(gx_tokenizer_open(&t, o->tokenizer, err));
+    gx_text_split_special(&t, o->split_special_tokens);
     GxStatus status = o->corpus[0] ? write_corpus(o, &t, err)
                       : has_text   ? show(o, &t, o->text, (int64_t)strlen(o->text), err)
                                    : show_file(o, &t, err);
@@ -364,6 +365,7 @@ int main(int argc, char **argv)
     gx_config_add(&c, "Making a vocabulary: WordPiece", GX_FIELDS(training_wordpiece), &o, &err);
     gx_config_add(&c, "Files of tokens", GX_FIELDS(files_of_tokens), &o, &err);
     gx_config_add(&c, "Showing tokens", GX_FIELDS(showing), &o, &err);
+    gx_config_add_alias(&c, "plain_text", "split_special_tokens", &err);
     gx_config_read_args(&c, argc, argv, &err);
     const int is_read = err.code == GX_OK;
     if (is_read && c.help) print_help(&c);

@@ -45,7 +45,8 @@ typedef struct {
     int packed;                                   // 1: follows the row before without a gap
     int has_alias;                                // 1: shares the storage of `alias`
     GxTensorId alias;
-    int copies; // 1 + the row whose values a file also has for this one (tied there, but not here); 0: none
+    int is_saved; // of an alias: files have its values, too, where others look for them and none of ours are read
+    int copies;   // 1 + the row whose values a file also has for this one (tied there, but not here); 0: none
     GxInit init;
     float init_std;
     int decay;    // weight decay applies

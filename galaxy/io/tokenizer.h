@@ -84,7 +84,7 @@ int gx_tokenizer_frame_tokens(const GxTokenizer *t, int texts); // besides those
 // were left out (NULL: not wanted).
 GxStatus gx_tokenizer_join(const GxTokenizer *t, const GxTokenTexts *texts, int64_t max_length, int32_t *ids,
                            int32_t *types, int64_t *n, int *cut, GxError *err);
-// Both in one, of one text without special tokens in it. *all: how many tokens it has with its frame, uncut (NULL: not
+// Both in one, of one text, in which special tokens are as t->splits_special says. *all: how many tokens it has with its frame, uncut (NULL: not
 // wanted).
 GxStatus gx_tokenizer_encode_framed(const GxTokenizer *t, const void *text, int64_t bytes, int64_t max_length,
                                     int32_t *ids, int32_t *types, int64_t *n, int64_t *all, GxError *err);
@@ -160,6 +160,9 @@ GxStatus gx_tokenizer_open(GxTokenizer *t, const char *path, GxError *err)
     const int is_text = n > 4 && !strcmp(file + n - 4, ".txt");
     from.config = config;
     GxStatus status = is_text ? gx_wordpiece.open(t, &from, err) : gx__tokenizer_open_json(t, &from, err);
+    if (status == GX_OK && config)
+        status = gx_json_get_bool(config, "split_special_tokens", 0, &t->splits_special, config_path, err);
+    if (status != GX_OK && t->kind) t->kind->close(t);
     gx_json_free(config);
     if (status != GX_OK) memset(t, 0, sizeof *t);
     return status;
@@ -222,9 +225,29 @@ int gx_tokenizer_continues(const GxTokenizer *t, int32_t id)
     return gx__tokenizer_has(t, id) && t->kind->continues(t, id);
 }
 
+// tokenizer_config.json says whether texts' special tokens are characters, as it is now.
+static GxStatus gx__tokenizer_write_special(const GxTokenizer *t, const char *folder, GxError *err)
+{
+    char path[GX_PATH];
+    GxJson *config;
+    GX_TRY(gx_tokenizer_config_read(&config, folder, err));
+    if (!config || gx_json_bool(gx_json_get(config, "split_special_tokens")) == t->splits_special) {
+        gx_json_free(config);
+        return GX_OK;
+    }
+    const int has_nuls = gx_json_get(config, GX_JSON_NUL) != NULL;
+    gx_json_remove(config, GX_JSON_NUL);
+    GxStatus status = gx_json_set(config, "split_special_tokens", gx_json_new_bool(t->splits_special), err);
+    if (status == GX_OK) status = gx_path_join(path, folder, GX_TOKENIZER_CONFIG, err);
+    if (status == GX_OK) status = (has_nuls ? gx_json_write_nuls : gx_json_write)(config, path, err);
+    gx_json_free(config);
+    return status;
+}
+
 GxStatus gx_tokenizer_write(const GxTokenizer *t, const char *folder, GxError *err)
 {
-    return t->kind->write(t, folder, err);
+    GX_TRY(t->kind->write(t, folder, err));
+    return gx__tokenizer_write_special(t, folder, err);
 }
 
 GxStatus gx_tokenizer_check(const GxTokenizer *t, const char *folder, GxError *err)
@@ -308,7 +331,7 @@ GxStatus gx_tokenizer_encode_framed(const GxTokenizer *t, const void *text, int6
     GxTokenTexts one = {plain, NULL, 0, 0};
     *n = 0;
     if (!plain) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text of %ld bytes", (long)bytes);
-    GxStatus status = gx_tokenizer_encode(t, text, bytes, GX_SPECIAL_AS_TEXT, plain, &one.n_a, err);
+    GxStatus status = gx_tokenizer_encode(t, text, bytes, gx_tokenizer_special(t), plain, &one.n_a, err);
     if (status == GX_OK) status = gx_tokenizer_join(t, &one, max_length, ids, types, n, NULL, err);
     if (all) *all = one.n_a + gx_tokenizer_frame_tokens(t, 1);
     free(plain);

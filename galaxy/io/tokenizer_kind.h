@@ -11,7 +11,7 @@ typedef struct GxTokenizer GxTokenizer;
 typedef enum { GX_TOKEN_PAD, GX_TOKEN_UNK, GX_TOKEN_CLS, GX_TOKEN_SEP, GX_TOKEN_MASK } GxTokenRole;
 enum { GX_TOKEN_ROLES = 5, GX_TOKENIZER_IDENTITY = 64, GX_TOKENIZER_DIFFERENCE = 240 };
 
-// "[SEP]" in a text: the token, as `tokenizers` has it where nothing is said, or six characters as any others, so that
+// "[SEP]" in a text: the token, as `tokenizers` has it where nothing is said, or five characters as any others, so that
 // no user's text ends a sentence. In decoding: written out, or left out.
 typedef enum { GX_SPECIAL_AS_TOKENS, GX_SPECIAL_AS_TEXT } GxSpecialTokens;
 
@@ -64,8 +64,15 @@ struct GxTokenizer {
     int32_t role[GX_TOKEN_ROLES]; // ids by GxTokenRole; -1: it has none
     int32_t end;                  // of a text, where several follow one another (eos_token); -1: it has none
     GxTokenFrame frame[2];        // of one text, of two; n 0: [CLS] a [SEP] b [SEP], if there are such roles
+    int splits_special;           // texts have no special tokens, but their characters (split_special_tokens)
     char identity[GX_TOKENIZER_IDENTITY];
 };
+
+// What such a text of records has: transformers' split_special_tokens of tokenizer_config.json, or an option.
+static inline GxSpecialTokens gx_tokenizer_special(const GxTokenizer *t)
+{
+    return t->splits_special ? GX_SPECIAL_AS_TEXT : GX_SPECIAL_AS_TOKENS;
+}
 
 static inline int gx_is_ascii_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 // Or with a mark, which a normalizer may put together with a letter of ASCII before it.

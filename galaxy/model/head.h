@@ -33,16 +33,19 @@ static void gx__head_open(GxContext *g, GxModel *m, int unit, int k, int number)
     GxUnitKind *u = &m->kind[m->unit[unit].kind];
     const GxCoreSpec *c = &u->spec.pair[k].core;
     const GxLayout layout = gx_block_takes(m->mode->methods.ends);
-    const char *bias_name = c->bias ? c->bias : c->matrix[0];
+    // In files of tied matrices the bias has a name of its own, and may have the matrix's. Without a tie, what is
+    // added is the matrix's; a vector of the other name is there as well, which nothing reads (transformers 5).
+    const char *bias_name = c->bias && c->is_tied ? c->bias : c->matrix[0];
     const int alias = c->is_tied ? m->embedding.index + 1 : 0;
     GxTensorUse use = {c->matrix[0], number, GX_ROLE_HEAD, {c->vocab, u->spec.width}, &u->vocab, NULL, layout, 0,
                        alias,        0},
                 bias = {bias_name, number, GX_ROLE_BIAS, {c->vocab, 0}, &u->vocab, NULL, layout, 0, 0, 0};
     const GxTensorId w = gx_model_tensor(g, m, unit, k, &use),
                      b = c->has_bias ? gx_model_tensor(g, m, unit, k, &bias) : gx_no_tensor();
-    if (c->has_bias && c->bias) { // files may have it under the matrix's name, too
-        bias.name = c->matrix[0], bias.alias = b.index + 1;
-        gx_model_tensor(g, m, unit, k, &bias);
+    if (c->has_bias && c->bias) {
+        bias.name = c->is_tied ? c->matrix[0] : c->bias, bias.alias = b.index + 1;
+        const GxTensorId other = gx_model_tensor(g, m, unit, k, &bias);
+        if (other.index >= 0) m->table.row[other.index].is_saved = !c->is_tied;
     }
     m->unit[unit].pair[k].linear[0] = gx_model_linear(m, w, 1, b);
 }

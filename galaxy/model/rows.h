@@ -50,6 +50,15 @@ typedef struct {
     void *user;
 } GxWeighing;
 
+// What may follow the pooling of a head that makes vectors: y = x W^T + b, or its tanh. In fp32 and the device's memory;
+// frozen.
+enum { GX_VECTOR_LAYERS = 4 };
+typedef struct {
+    int64_t in, out;
+    const float *weight, *bias; // [out,in]; [out], NULL: 0
+    int is_tanh;
+} GxVectorLayer;
+
 // What one loss is computed from: rows of the stream, and their labels or values. A head's pair refers to its target by
 // number. Arrays lie in the device's memory unless said otherwise, and are borrowed.
 typedef struct {
@@ -75,6 +84,8 @@ typedef struct {
     // For a plan, in which ranks cannot be asked: the most texts other than anchors that all ranks' micro-batches
     // together can have. 0: all ranks have as many texts as this one.
     int64_t candidates;
+    const GxVectorLayer *layers; // [n_layers] for a head that makes vectors
+    int n_layers;
     // For a head over a vocabulary: how the task weighs the rows' losses. NULL: their sum is the loss.
     const GxWeighing *weighing;
 } GxTarget;

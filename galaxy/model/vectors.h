@@ -1,7 +1,8 @@
 // model/vectors.h: sentence embeddings (a vector for each whole text) as a core, and their contrastive loss; its pair
 // has no outgoing stream and no parameters.
 //
-//     v_i  = mean of the rows of text i         target.parts: all of its tokens, or the first alone ([CLS])
+//     m_i  = mean of the rows of text i         target.parts: all of its tokens, or the first alone ([CLS])
+//     v_i  = m_i; or tanh(m_i W^T + b), or without tanh, once or several times: target.layers, which are frozen
 //     u_i  = v_i / |v_i|
 //     s_ij = 20 u_i . u_j                       i: an anchor; j: a candidate, which is any text that is no anchor
 //     loss = sum over i of log(sum_j exp(s_ij)) - s_ip, p: the positive of i
@@ -23,7 +24,7 @@
 //
 // A validation writes v to target.logits if that has rows, and adds the loss unless target.anchors is negative.
 // Memory: a few times [texts, C] and [candidates of all ranks, C], and [anchors, candidates]; in fp32.
-// Numerics: v has the model's type; everything after it is fp32, since in bf16 (8 significant bits) scores near 20
+// Numerics: m has the model's type; everything after it is fp32, since in bf16 (8 significant bits) scores near 20
 // would be multiples of 0.125.
 #ifndef GX_VECTORS_H
 #define GX_VECTORS_H
@@ -38,6 +39,7 @@ GX_END
 #define GX_VECTORS_IMPLEMENTED
 #include <string.h>
 #include "../comm/comm.h"
+#include "../ops/activation.h"
 #include "../ops/elementwise.h"
 #include "../ops/linear.h"
 #include "../ops/loss.h"
@@ -47,12 +49,14 @@ GX_END
 static const float gx__vectors_eps = 1e-12f;
 
 typedef struct {
-    GxRows v, unit;     // [texts, C]; v in the model's type, all else in fp32
-    float *norm;        // [texts]
-    GxSplit candidates; // of each rank
-    GxRows all;         // [candidates, C]
-    GxRows query;       // [anchors, C]: 20 u
-    GxRows scores;      // [anchors, candidates]; then their gradients
+    GxRows mean;                    // [texts, C] in the model's type, all else in fp32
+    GxRows v[GX_VECTOR_LAYERS + 1]; // [texts, width]: of the mean, and behind each layer; if there is one
+    GxRows unit;                    // [texts, width of the last]
+    float *norm;                    // [texts]
+    GxSplit candidates;             // of each rank
+    GxRows all;                     // [candidates, C]
+    GxRows query;                   // [anchors, C]: 20 u
+    GxRows scores;                  // [anchors, candidates]; then their gradients
 } GxVectors;
 
 static void gx__vectors_open(GxContext *g, GxModel *m, int unit, int k, int number)
@@ -89,33 +93,78 @@ static void gx__vectors_mean(GxPass *p, int k, GxVectors *s, GxRows in)
 {
     const GxTarget *t = gx_pass_target(p, k);
     const int64_t B = p->b->B;
-    s->v = gx_pass_rows(p, t->n, in.cols);
+    s->mean = gx_pass_rows(p, t->n, in.cols);
     if (!t->n) return;
-    gx_mean_rows_forward(p->g, s->v.data, in.data, t->parts, t->n, in.rows / B, B, gx__vectors_first(p, k), in.cols,
+    gx_mean_rows_forward(p->g, s->mean.data, in.data, t->parts, t->n, in.rows / B, B, gx__vectors_first(p, k), in.cols,
                          in.dtype);
     if (!gx__vectors_is_slice(p, k)) return;
     gx__vectors_inside(p);
-    gx_all_reduce(p->g, GX_AXIS_TP, GX_SUM, s->v.data, t->n * in.cols, in.dtype);
+    gx_all_reduce(p->g, GX_AXIS_TP, GX_SUM, s->mean.data, t->n * in.cols, in.dtype);
     gx_pass_at(p, k, GX_AT_CORE);
 }
 
-// din: the gradient of the rows of `in`, from that of v.
-static void gx__vectors_mean_backward(GxPass *p, int k, GxRows din, GxRows dv)
+// din: the gradient of the rows of `in`, from that of the means.
+static void gx__vectors_mean_backward(GxPass *p, int k, GxRows din, GxRows dmean)
 {
     const int64_t B = p->b->B;
     gx_zero(p->g, din.data, gx_rows_bytes(din));
-    if (!dv.rows) return;
-    gx_mean_rows_backward(p->g, din.data, dv.data, gx_pass_target(p, k)->parts, dv.rows, din.rows / B, B,
+    if (!dmean.rows) return;
+    gx_mean_rows_backward(p->g, din.data, dmean.data, gx_pass_target(p, k)->parts, dmean.rows, din.rows / B, B,
                           gx__vectors_first(p, k), din.cols, din.dtype);
 }
 
-static void gx__vectors_normalize(GxPass *p, GxVectors *s)
+static GxLinearShape gx__vectors_layer(const GxVectorLayer *l, int64_t n)
 {
-    const int64_t n = s->v.rows, C = s->v.cols;
+    return gx_linear_shape(n, l->in, l->out, GX_F32);
+}
+
+// The layers behind the pooling.
+static void gx__vectors_project(GxPass *p, int k, GxVectors *s)
+{
+    const GxTarget *t = gx_pass_target(p, k);
+    const int64_t n = s->mean.rows;
+    if (!t->n_layers) return;
+    s->v[0] = gx__vectors_rows(p, n, s->mean.cols);
+    if (n) gx_convert(p->g, s->v[0].data, GX_F32, s->mean.data, s->mean.dtype, n * s->mean.cols);
+    for (int i = 0; i < t->n_layers; i++) {
+        const GxVectorLayer *l = &t->layers[i];
+        const GxLinearShape product = gx__vectors_layer(l, n);
+        s->v[i + 1] = gx__vectors_rows(p, n, l->out);
+        if (!n) continue;
+        gx_linear_forward(p->g, s->v[i + 1].data, s->v[i].data, l->weight, l->bias, &product);
+        if (l->is_tanh) gx_tanh_forward(p->g, s->v[i + 1].data, s->v[i + 1].data, n * l->out, GX_F32);
+    }
+}
+
+// The gradient of the mean, in fp32, from that of what the last layer gives, which it overwrites.
+static GxRows gx__vectors_project_backward(GxPass *p, int k, const GxVectors *s, GxRows dv)
+{
+    const GxTarget *t = gx_pass_target(p, k);
+    for (int i = t->n_layers - 1; i >= 0; i--) {
+        const GxVectorLayer *l = &t->layers[i];
+        const GxLinearShape product = gx__vectors_layer(l, dv.rows);
+        const GxRows dx = gx__vectors_rows(p, dv.rows, l->in);
+        if (l->is_tanh) gx_tanh_backward(p->g, dv.data, dv.data, s->v[i + 1].data, dv.rows * l->out, GX_F32);
+        gx_linear_backward_input(p->g, dx.data, dv.data, l->weight, &product);
+        dv = dx;
+    }
+    return dv;
+}
+
+static GxRows gx__vectors_last(const GxPass *p, int k, const GxVectors *s) // what the texts' vectors are
+{
+    const int n = gx_pass_target(p, k)->n_layers;
+    return n ? s->v[n] : s->mean;
+}
+
+static void gx__vectors_normalize(GxPass *p, int k, GxVectors *s)
+{
+    const GxRows v = gx__vectors_last(p, k, s);
+    const int64_t n = v.rows, C = v.cols;
     s->unit = gx__vectors_rows(p, n, C);
     s->norm = (float *)gx__vectors_rows(p, n, 1).data;
     if (!n) return;
-    gx_convert(p->g, s->unit.data, GX_F32, s->v.data, s->v.dtype, n * C);
+    gx_convert(p->g, s->unit.data, GX_F32, v.data, v.dtype, n * C);
     gx_normalize_rows_forward(p->g, s->unit.data, s->norm, s->unit.data, n, C, gx__vectors_eps, GX_F32);
 }
 
@@ -206,20 +255,21 @@ static void gx__vectors_score_backward(GxPass *p, int k, const GxVectors *s, GxR
     gx_pass_at(p, k, GX_AT_CORE);
 }
 
-// The loss of s->v; with a gradient: that of v, in the model's type.
+// The loss of the texts' vectors; with a gradient: that of their means, in the model's type.
 static GxRows gx__vectors_loss(GxPass *p, int k, GxVectors *s, int has_gradient)
 {
-    const int64_t n = s->v.rows, C = s->v.cols;
-    gx__vectors_normalize(p, s);
+    const int64_t n = s->mean.rows, C = s->mean.cols;
+    gx__vectors_normalize(p, k, s);
     gx__vectors_gather(p, k, s);
     gx__vectors_score(p, k, s, has_gradient);
     if (!has_gradient) return gx_no_rows();
-    const GxRows du = gx__vectors_rows(p, n, C), dv = gx_pass_rows(p, n, C);
+    const GxRows du = gx__vectors_rows(p, n, s->unit.cols), dmean = gx_pass_rows(p, n, C);
     gx__vectors_score_backward(p, k, s, du);
-    if (!n) return dv;
-    gx_normalize_rows_backward(p->g, du.data, du.data, s->unit.data, s->norm, n, C, GX_F32);
-    gx_convert(p->g, dv.data, dv.dtype, du.data, GX_F32, n * C);
-    return dv;
+    if (!n) return dmean;
+    gx_normalize_rows_backward(p->g, du.data, du.data, s->unit.data, s->norm, n, du.cols, GX_F32);
+    const GxRows last = gx__vectors_project_backward(p, k, s, du);
+    gx_convert(p->g, dmean.data, dmean.dtype, last.data, GX_F32, n * C);
+    return dmean;
 }
 
 // ---- the core ------------------------------------------------------------------------------------------------------
@@ -231,7 +281,9 @@ static void gx__vectors_forward(GxPass *p, int k, GxRows out, GxRows in)
     (void)out;
     if (p->b->is_training || (t->anchors < 0 && !t->logits.data)) return;
     gx__vectors_mean(p, k, &s, in);
-    if (t->logits.data && t->n) gx_convert(p->g, t->logits.data, t->logits.dtype, s.v.data, s.v.dtype, t->n * s.v.cols);
+    gx__vectors_project(p, k, &s);
+    const GxRows v = gx__vectors_last(p, k, &s);
+    if (t->logits.data && t->n) gx_convert(p->g, t->logits.data, t->logits.dtype, v.data, v.dtype, t->n * v.cols);
     if (t->anchors >= 0) gx__vectors_loss(p, k, &s, 0);
 }
 
@@ -244,8 +296,9 @@ static void gx__vectors_backward_input(GxPass *p, int k, GxRows din, GxRows dout
         return;
     }
     gx__vectors_mean(p, k, &s, in);
-    const GxRows dv = gx__vectors_loss(p, k, &s, 1);
-    if (din.data) gx__vectors_mean_backward(p, k, din, dv);
+    gx__vectors_project(p, k, &s);
+    const GxRows dmean = gx__vectors_loss(p, k, &s, 1);
+    if (din.data) gx__vectors_mean_backward(p, k, din, dmean);
 }
 
 static void gx__vectors_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)

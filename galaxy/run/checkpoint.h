@@ -307,7 +307,9 @@ static int gx__checkpoint_metadata(const GxTask *task, const void *self, char ke
 int64_t gx_checkpoint_bytes(const GxModel *m, const GxOptimizer *o, GxDtype dtype)
 {
     const int64_t weights = (int64_t)gx_dtype_size(dtype) + (dtype == GX_F32 ? 0 : 4);
-    const int64_t n = gx_model_has_adapter(m) ? gx_table_trained(&m->table) : gx_table_parameters(&m->table);
+    int64_t n = gx_model_has_adapter(m) ? gx_table_trained(&m->table) : gx_table_parameters(&m->table);
+    for (int i = 0; i < m->table.n && !gx_model_has_adapter(m); i++)
+        if (m->table.row[i].is_saved) n += gx_tensor_global_count(&m->table.row[i]);
     return weights * n + 4 * gx_optimizer_moments(o) * gx_table_trained(&m->table);
 }
 

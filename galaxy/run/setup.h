@@ -26,6 +26,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "../io/sentence_modules.h"
 #include "../model/lora.h"
 #include "agree.h"
 #include "autotune.h"
@@ -138,7 +139,8 @@ static GxStatus gx__setup_check_overwrite(const GxTrainer *t, GxError *err)
     return GX_OK;
 }
 
-// Without training, the sequence length defaults to what the model was trained with, if its folder says so.
+// Without training, the sequence length defaults to what the model was trained with, if its folder says so; for vectors
+// of texts, to where sentence-transformers would cut them.
 static GxStatus gx__setup_resolve_length(GxTrainer *t)
 {
     GxContext *g = t->g;
@@ -153,6 +155,10 @@ static GxStatus gx__setup_resolve_length(GxTrainer *t)
         const GxJson *said = gx_json_get(args, "seq_len");
         if (gx_json_type(said) == GX_JSON_INT) length = gx_json_int(said);
         gx_json_free(args);
+    }
+    if (gx_trainer_is_first(t) && folder[0] && t->o.predicts && !strcmp(t->o.predicts, "embed")) {
+        int64_t most = 0;
+        if (gx_sentence_most(folder, &most, &ignored) == GX_OK && most) length = most; // the task says what is wrong
     }
     gx_at(g, -1, "agree");
     gx_broadcast(g, GX_AXIS_ALL, 0, &length, 1, GX_I64);

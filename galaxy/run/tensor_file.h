@@ -143,6 +143,13 @@ static int gx__tensor_file_has(const GxStore *s, const GxTensorPart *part, int r
     return gx_values_exist(s, part->values, row);
 }
 
+static int gx__tensor_file_saves(const GxStore *s, const GxTensorPart *part, int row)
+{
+    const GxTensor *t = &s->table->row[row];
+    const int also = t->is_saved && part->values == GX_VALUES_WEIGHTS && part->of != GX_PART_ADAPTER;
+    return gx__tensor_file_has(s, part, also ? t->alias.index : row);
+}
+
 static void gx__tensor_file_part_name(const GxTensorPart *part, const GxTensor *t, char name[GX_NAME + 32])
 {
     const int is_of_side = !strncmp(t->name, GX_SIDE_PREFIX, strlen(GX_SIDE_PREFIX)); // transformers has none of these
@@ -173,7 +180,7 @@ static GxStatus gx__tensor_files_assign(gx__TensorFiles *f, GxError *err)
         const GxTensor *row = &t->row[k % t->n];
         int64_t more = (int64_t)gx_dtype_size(f->how->dtype);
         f->shard_of[k] = -1;
-        if (!gx__tensor_file_has(f->s, &f->how->part[k / t->n], k % t->n)) continue;
+        if (!gx__tensor_file_saves(f->s, &f->how->part[k / t->n], k % t->n)) continue;
         for (int d = 0; d < row->ndim; d++) more *= row->global_shape[d];
         if (f->how->shard_bytes && bytes && bytes + more > f->how->shard_bytes) f->shards++, bytes = 0;
         bytes += more;
@@ -306,6 +313,7 @@ static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, co
     char name[GX_NAME + 32];
     const GxTensor *t = &s->table->row[i];
     gx__tensor_file_part_name(part, t, name);
+    if (t->has_alias) i = t->alias.index; // which has the values
     if (!t->parts) {
         if (w) gx__tensor_file_save_whole(g, w, how, name, s, part->values, i, disk);
         return;
@@ -361,7 +369,7 @@ void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const
     if (writes && !gx_error_code(disk)) gx__tensor_files_assign(&files, disk);
     for (int p = 0; p < how->parts; p++)
         for (int i = 0; i < t->n && !gx_failed(g); i++) {
-            if (!gx__tensor_file_has(s, &how->part[p], i)) continue;
+            if (!gx__tensor_file_saves(s, &how->part[p], i)) continue;
             GxSafetensorsWriter *w = writes ? gx__tensor_files_writer_of(&files, p, i, disk) : NULL;
             if (has_part) gx__tensor_file_save_tensor(g, w, how, s, &how->part[p], i, scratch, disk);
             gx_barrier(g, GX_AXIS_ALL);
@@ -787,6 +795,7 @@ static GxStatus gx__tensor_file_check_alias(const GxTensorMatch *match, const Gx
     float own[BLOCK], other[BLOCK];
     const GxTensor *row = &t->row[i], *to = &t->row[row->alias.index];
     const GxSafetensorsEntry *e, *tied;
+    if (row->is_saved) return GX_OK; // its own values mean nothing
     GX_TRY(gx__tensor_file_find_tensor(&e, s, match, t, i, "", folder, err));
     GX_TRY(gx__tensor_file_find_tensor(&tied, s, match, t, row->alias.index, "", folder, err));
     for (int64_t first = 0; first < e->elements; first += BLOCK) {

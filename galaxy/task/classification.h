@@ -47,7 +47,7 @@ typedef struct {
     double validation_fraction;
     char text_column[GX_FIELD_TEXT], text2_column[GX_FIELD_TEXT], label_column[GX_FIELD_TEXT],
         group_column[GX_FIELD_TEXT];
-    char problem_type[GX_FIELD_TEXT], labels_option[GX_FIELD_NAMES_TEXT];
+    char problem_type[GX_FIELD_TEXT], split_special_tokens[GX_FIELD_TEXT], labels_option[GX_FIELD_NAMES_TEXT];
     int pack_texts, baseline_regression;
     // identity of the data, which a checkpoint keeps
     int64_t texts_n, texts_hash, labels_hash;
@@ -121,6 +121,7 @@ static const GxField gx__classification_options[] = {
      NULL},
     {"tokenizer", GX_FIELD_PATH, GX__CLASSIFICATION_AT(tokenizer_path), "",
      "folder with tokenizer.json or vocab.txt; none: the model's", NULL},
+    GX_SPLIT_SPECIAL_TOKENS(GX__CLASSIFICATION_AT(split_special_tokens)),
     {"pack_texts", GX_FIELD_BOOL, GX__CLASSIFICATION_AT(pack_texts), "true",
      "several texts share a sample's tokens, without seeing each other", NULL},
     {"predict", GX_FIELD_PATH, GX__CLASSIFICATION_AT(predict), "",
@@ -576,6 +577,7 @@ static GxStatus gx__classification_open(GxContext *g, void *self, GxTaskSetup *s
     GxClassification *c = (GxClassification *)self;
     c->T = setup->seq_len, c->dtype = setup->dtype;
     GX_TRY(gx_text_open_any_tokenizer(g, &c->tokenizer, c->tokenizer_path, setup));
+    gx_text_split_special(&c->tokenizer, c->split_special_tokens);
     gx__ClassificationHead *h = (gx__ClassificationHead *)malloc(sizeof *h);
     GxStatus status = h ? gx__classification_decide(g, c, h, setup)
                         : GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a list of labels");

@@ -16,7 +16,8 @@
 // A sample of seq_len tokens holds whole records, as many as fit (--pack_texts false: one record); attention does not
 // cross texts. A text has at most seq_len / 2 tokens, or seq_len / 3 if there are negatives.
 // --pooling: a text's vector is the mean of its tokens' vectors ([CLS] and [SEP] included), or that of [CLS]. auto: as
-// the model's 1_Pooling/config.json says, else the mean.
+// the model's folder says, else the mean. What it says of sentence-transformers (io/sentence_modules.h) is honoured:
+// Dense modules follow the pooling, and are not trained.
 //
 // A validation ranks each held-out anchor's positive among all positives of the validation, by cosine. Its metrics are
 // mrr, recall of the first 1, 5 and 10, and the loss over these rivals; none depends on which ranks and micro-batches
@@ -25,13 +26,15 @@
 // vectors: 8 * width bytes per held-out record.
 //
 // sentence-transformers can read a checkpoint: it has modules.json and the files that this names.
-// --embed writes a vector of length 1 for each text of a file, in the file's order, as a NumPy file (io/npy.h); a text
-// may then have seq_len tokens.
+// --embed writes a vector for each text of a file, in the file's order, as a NumPy file (io/npy.h): of length 1, unless
+// the model's modules.json has no Normalize. The model's default prompt stands before each text, which may have as many
+// tokens as its max_seq_length says, or --seq_len.
 //
 // Each machine reads its own copy of the files, which must be identical: ranks compare hashes of them.
 #ifndef GX_EMBEDDING_TASK_H
 #define GX_EMBEDDING_TASK_H
 #include "../io/npy.h"
+#include "../io/sentence_modules.h"
 #include "task.h"
 #include "text_groups.h"
 #include "text_tokenizer.h"
@@ -43,7 +46,7 @@ typedef struct {
     double validation_fraction;
     char anchor_column[GX_FIELD_TEXT], positive_column[GX_FIELD_TEXT], negative_column[GX_FIELD_TEXT],
         embed_column[GX_FIELD_TEXT];
-    char pooling[GX_FIELD_TEXT];
+    char pooling[GX_FIELD_TEXT], split_special_tokens[GX_FIELD_TEXT];
     int pack_texts;
     // identity of the data, which a checkpoint keeps
     int64_t records_n, records_hash;
@@ -51,11 +54,14 @@ typedef struct {
     char pooling_name[GX_FIELD_TEXT], tokenizer_name[GX_FIELD_TEXT];
     // what is open
     GxTokenizer tokenizer;
+    GxSentenceModules modules;
     GxGroupFile file[2]; // of training; of a validation, or to embed
     GxTextGroups train, held_out;
     GxHeadWish wish;
     // batches
-    int64_t T, text_T, width;     // tokens of a sample; most tokens of a text; elements of a vector
+    int64_t T, text_T, width; // tokens of a sample; most tokens of a text; elements of a vector
+    int64_t pooled;           // elements of what is pooled
+    GxVectorLayer layer[GX_SENTENCE_DENSE];
     int64_t samples, all_samples; // samples of a micro-batch: on this rank, and on all ranks
     int is_trained;               // 0: the run only shows a validation, a sample or vectors: there is no loss
     int has_warned;               // about a validation of a single pair
@@ -106,6 +112,7 @@ static const GxField gx__embedding_options[] = {
      "auto|mean|cls"},
     {"tokenizer", GX_FIELD_PATH, GX__EMBEDDING_AT(tokenizer_path), "",
      "folder with tokenizer.json or vocab.txt; none: the model's", NULL},
+    GX_SPLIT_SPECIAL_TOKENS(GX__EMBEDDING_AT(split_special_tokens)),
     {"pack_texts", GX_FIELD_BOOL, GX__EMBEDDING_AT(pack_texts), "true",
      "several records share a sample's tokens, without seeing each other", NULL},
     {"embed", GX_FIELD_PATH, GX__EMBEDDING_AT(embed), "",
@@ -133,40 +140,69 @@ static int64_t gx__embedding_records(const GxEmbeddingTask *c) // of a column, a
 
 // ---- pooling -------------------------------------------------------------------------------------------------------
 
-// 1_Pooling/config.json: {"pooling_mode": "cls"}, or {"pooling_mode_cls_token": true} among others that are false.
-static GxStatus gx__embedding_read_pooling(GxEmbeddingTask *c, const char *model, GxError *err)
+// What rank 0 has read of the model's folder, on all ranks.
+typedef struct {
+    char pooling[8];
+    int64_t normalizes, lowers_case, most, prompt, dense_n; // prompt: its bytes
+    int64_t in[GX_SENTENCE_DENSE], out[GX_SENTENCE_DENSE], is_tanh[GX_SENTENCE_DENSE], has_bias[GX_SENTENCE_DENSE];
+} gx__EmbeddingModules;
+
+static void gx__embedding_receive(GxContext *g, void **bytes, int64_t n)
 {
-    char path[GX_PATH];
-    GxJson *json;
-    int mean = 0, cls = 0, others = 0;
-    GX_TRY(gx_path_join(path, model, "1_Pooling/config.json", err));
-    if (!gx_path_is_file(path)) return GX_OK;
-    GX_TRY(gx_json_read(&json, path, 1 << 16, err));
-    const char *mode = gx_json_string(gx_json_get(json, "pooling_mode"));
-    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
-        if (strncmp(m.key, "pooling_mode_", 13) || !gx_json_bool(m.value)) continue;
-        if (!strcmp(m.key, "pooling_mode_mean_tokens")) mean = 1;
-        else if (!strcmp(m.key, "pooling_mode_cls_token")) cls = 1;
-        else others = 1;
-    }
-    if (mode[0]) mean = !strcmp(mode, "mean"), cls = !strcmp(mode, "cls"), others = !mean && !cls;
-    if (mean + cls == 1 && !others) snprintf(c->pooling_name, sizeof c->pooling_name, "%s", cls ? "cls" : "mean");
-    else
-        GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                "%s asks for another pooling than the mean of all tokens, or [CLS]: --pooling mean or cls trains one",
-                path);
-    gx_json_free(json);
-    return gx_error_code(err);
+    if (n < 1 || gx_failed(g)) return;
+    if (!*bytes) *bytes = calloc(1, (size_t)n + 1);
+    if (!*bytes) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld bytes of the model's modules", (long)n);
+    if (!gx_failed(g)) gx_broadcast(g, GX_AXIS_ALL, 0, *bytes, n, GX_U8);
 }
 
-static GxStatus gx__embedding_choose_pooling(GxContext *g, GxEmbeddingTask *c, const char *model)
+static GxStatus gx__embedding_share_modules(GxContext *g, GxSentenceModules *m)
+{
+    gx__EmbeddingModules said = GX_ZERO;
+    memcpy(said.pooling, m->pooling, sizeof said.pooling);
+    said.normalizes = m->normalizes, said.lowers_case = m->lowers_case, said.most = m->most, said.dense_n = m->dense_n;
+    said.prompt = m->prompt ? (int64_t)strlen(m->prompt) : 0;
+    for (int i = 0; i < m->dense_n; i++) {
+        said.in[i] = m->dense[i].in, said.out[i] = m->dense[i].out;
+        said.is_tanh[i] = m->dense[i].is_tanh, said.has_bias[i] = m->dense[i].bias != NULL;
+    }
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, &said, (int64_t)sizeof said, GX_U8);
+    GX_TRY(gx_status(g));
+    memcpy(m->pooling, said.pooling, sizeof said.pooling);
+    m->normalizes = (int)said.normalizes, m->lowers_case = (int)said.lowers_case, m->most = said.most;
+    m->dense_n = (int)said.dense_n;
+    if (g->rank) free(m->prompt), m->prompt = NULL;
+    gx__embedding_receive(g, (void **)&m->prompt, said.prompt + 1);
+    for (int i = 0; i < m->dense_n; i++) {
+        GxSentenceDense *d = &m->dense[i];
+        d->in = said.in[i], d->out = said.out[i], d->is_tanh = (int)said.is_tanh[i];
+        gx__embedding_receive(g, (void **)&d->weight, 4 * d->in * d->out);
+        gx__embedding_receive(g, (void **)&d->bias, said.has_bias[i] ? 4 * d->out : 0);
+    }
+    return gx_status(g);
+}
+
+// The tokenizer makes letters lower-case.
+static int gx__embedding_lowers(const GxTokenizer *t)
+{
+    return t->kind == &gx_wordpiece && ((const GxWordPiece *)t->vocabulary)->normalizer.lowercase;
+}
+
+static GxStatus gx__embedding_open_modules(GxContext *g, GxEmbeddingTask *c, const char *model)
 {
     const int is_auto = !strcmp(c->pooling, "auto");
-    snprintf(c->pooling_name, sizeof c->pooling_name, "%s", is_auto ? "mean" : c->pooling);
-    if (is_auto && model[0]) gx__embedding_read_pooling(c, model, &g->error);
-    gx_at(g, -1, "agree");
-    gx_broadcast(g, GX_AXIS_ALL, 0, c->pooling_name, (int64_t)sizeof c->pooling_name, GX_U8);
-    return gx_status(g);
+    GxSentenceModules *m = &c->modules;
+    gx_sentence_modules_read(m, model, !is_auto, &g->error);
+    GX_TRY(gx__embedding_share_modules(g, m));
+    if (!is_auto || !m->pooling[0]) snprintf(m->pooling, sizeof m->pooling, "%.7s", is_auto ? "mean" : c->pooling);
+    snprintf(c->pooling_name, sizeof c->pooling_name, "%s", m->pooling);
+    if (m->notes[0]) gx_log(&g->log, GX_LOG_WARNING, "%s", m->notes);
+    if (m->lowers_case && !gx__embedding_lowers(&c->tokenizer))
+        return GX_FAIL(
+            &g->error, GX_ERR_UNSUPPORTED,
+            "sentence_bert_config.json: do_lower_case is true, and the tokenizer keeps capital letters; what "
+            "is built: false, or a tokenizer that makes them lower-case itself");
+    return GX_OK;
 }
 
 // ---- opening -------------------------------------------------------------------------------------------------------
@@ -208,6 +244,7 @@ static GxStatus gx__embedding_open_groups(GxContext *g, const GxEmbeddingTask *c
     GxError *err = &g->error;
     GxTextWords words = GX_ZERO;
     GX_TRY(gx_text_groups_open(s, &c->file[file], part, c->validation_fraction, err));
+    if (c->embed[0]) s->text[0].prompt = c->modules.prompt;
     GX_TRY(gx_text_groups_tokenize(s, &c->tokenizer, c->text_T, gx_threads(g), err));
     for (int64_t i = 0; i < s->n; i++)
         for (int k = 0; k < s->per; k++)
@@ -264,14 +301,21 @@ static GxStatus gx__embedding_open_texts(GxContext *g, GxEmbeddingTask *c, const
                                      is_split ? "; a larger --validation_fraction holds out more, 0 none" : "", err);
 }
 
-static GxStatus gx__embedding_check_sizes(GxEmbeddingTask *c, GxError *err)
+static GxStatus gx__embedding_check_sizes(GxContext *g, GxEmbeddingTask *c)
 {
+    GxError *err = &g->error;
+    const int64_t most = c->modules.most;
     c->text_T = c->T / c->per;
+    if (most && !c->embed[0]) c->text_T = gx_min(c->text_T, most); // --embed has its --seq_len from there
     if (c->text_T < GX__EMBEDDING_LEAST)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--seq_len is %ld; a sample holds %d text%s, each between [CLS] and [SEP], so it must be at "
                        "least %d",
                        (long)c->T, c->per, c->per == 1 ? "" : "s", GX__EMBEDDING_LEAST * c->per);
+    if (most && most != c->text_T && !g->rank)
+        gx_log(&g->log, GX_LOG_INFO,
+               "texts are cut to %ld tokens (--seq_len%s); the model's folder says %ld (max_seq_length)",
+               (long)c->text_T, c->per == 1 ? "" : " for the texts of a record", (long)most);
     const int32_t pad = c->tokenizer.role[GX_TOKEN_PAD];
     c->layout.pad = pad < 0 ? 0 : pad;
     return GX_OK;
@@ -284,11 +328,12 @@ static GxStatus gx__embedding_open(GxContext *g, void *self, GxTaskSetup *setup)
     c->is_trained = !setup->only_shows;
     c->wish.kind = GX_HEAD_VECTORS;
     GX_TRY(gx_text_open_tokenizer(g, &c->tokenizer, c->tokenizer_path, setup));
+    gx_text_split_special(&c->tokenizer, c->split_special_tokens);
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
-    GX_TRY(gx__embedding_choose_pooling(g, c, setup->model));
+    GX_TRY(gx__embedding_open_modules(g, c, setup->model));
     GX_TRY(gx__embedding_open_files(c, setup, &g->error));
     GX_TRY(gx__embedding_agree(g, c));
-    GX_TRY(gx__embedding_check_sizes(c, &g->error));
+    GX_TRY(gx__embedding_check_sizes(g, c));
     if (c->embed[0] && g->rank == 0 && !setup->is_dry)
         GX_TRY(gx_npy_check(c->embed_output, "--embed_output", &g->error));
     if (setup->is_dry) return GX_OK;
@@ -303,6 +348,7 @@ static void gx__embedding_close(void *self)
     gx_text_groups_close(&c->train), gx_text_groups_close(&c->held_out);
     gx_group_file_close(&c->file[0]), gx_group_file_close(&c->file[1]);
     gx_tokenizer_close(&c->tokenizer);
+    gx_sentence_modules_close(&c->modules);
     free(c->twin), free(c->found[0]), free(c->found[1]), free(c->known);
 }
 
@@ -313,6 +359,7 @@ static void gx__embedding_describe(const void *self, FILE *out)
     const GxEmbeddingTask *c = (const GxEmbeddingTask *)self;
     const int64_t cut = gx_text_groups_cut(&c->train) + gx_text_groups_cut(&c->held_out);
     const char *const kinds[] = {"", "texts", "pairs", "pairs with negatives"};
+    char prompt[GX_TEXT_VALUE];
     fprintf(out, "data: ");
     if (c->train.n) fprintf(out, "%s, %ld %s to train on", c->train_data, (long)c->train.n, kinds[c->train.per]);
     if (c->train.n && c->held_out.n) fprintf(out, "; ");
@@ -321,6 +368,15 @@ static void gx__embedding_describe(const void *self, FILE *out)
     else if (c->held_out.n) fprintf(out, "%ld of it held out", (long)c->held_out.n);
     fprintf(out, "; vectors: %s; tokens: %s\n",
             gx__embedding_is_cls(c) ? "that of [CLS]" : "the mean of a text's tokens", c->tokenizer_name);
+    for (int i = 0; i < c->modules.dense_n; i++)
+        fprintf(out, "  then a Dense module, %ld to %ld%s%s\n", (long)c->modules.dense[i].in,
+                (long)c->modules.dense[i].out, c->modules.dense[i].is_tanh ? ", tanh" : "",
+                c->train.n ? ": it stays as it is, and is not trained" : "");
+    if (c->embed[0] && !c->modules.normalizes) fprintf(out, "  the model has no Normalize module: lengths stay\n");
+    if (c->modules.prompt[0])
+        fprintf(out, "  the model's default prompt %s \"%s\"\n",
+                c->embed[0] ? "stands before each text:" : "is not put before pairs, but before texts of --embed:",
+                gx_text_cut(c->modules.prompt, prompt, sizeof prompt));
     if (c->train.n)
         fprintf(out, "  each pair has %ld rival%s%s, the other texts of its micro-batch (%ld sample%s)\n",
                 (long)c->rivals, c->rivals == 1 ? "" : "s", c->train.columns < c->train.n ? " on average" : "",
@@ -343,57 +399,12 @@ static GxStatus gx__embedding_baseline(const void *self, GxMetric *metric, GxErr
 
 // ---- the checkpoint ------------------------------------------------------------------------------------------------
 
-static GxStatus gx__embedding_add_module(GxJson *modules, int idx, const char *path, const char *type, GxError *err)
-{
-    char number[8], full[80];
-    GxJson *m = gx_json_new_object();
-    snprintf(number, sizeof number, "%d", idx);
-    snprintf(full, sizeof full, "sentence_transformers.models.%s", type);
-    gx_json_set(m, "idx", gx_json_new_int(idx), err);
-    gx_json_set(m, "name", gx_json_new_string(number), err);
-    gx_json_set(m, "path", gx_json_new_string(path), err);
-    gx_json_set(m, "type", gx_json_new_string(full), err);
-    return gx_json_append(modules, m, err);
-}
-
-// Writes *json to a file, and frees it.
-static GxStatus gx__embedding_write_json(GxJson *json, const char *folder, const char *name, GxError *err)
-{
-    char path[GX_PATH];
-    GxStatus status = gx_error_code(err);
-    if (status == GX_OK) status = gx_path_join(path, folder, name, err);
-    if (status == GX_OK) status = gx_json_write(json, path, err);
-    gx_json_free(json);
-    return status;
-}
-
-static GxStatus gx__embedding_write_pooling(const GxEmbeddingTask *c, const char *folder, GxError *err)
-{
-    char path[GX_PATH];
-    GxJson *pooling = gx_json_new_object();
-    gx_json_set(pooling, "word_embedding_dimension", gx_json_new_int(c->width), err);
-    gx_json_set(pooling, "pooling_mode_cls_token", gx_json_new_bool(gx__embedding_is_cls(c)), err);
-    gx_json_set(pooling, "pooling_mode_mean_tokens", gx_json_new_bool(!gx__embedding_is_cls(c)), err);
-    if (!gx_error_code(err) && gx_path_join(path, folder, "1_Pooling", err) == GX_OK) gx_folder_make(path, err);
-    return gx__embedding_write_json(pooling, folder, "1_Pooling/config.json", err);
-}
-
-// Writes the files of sentence-transformers. Its last module normalises vectors to length 1, and has no file.
+// --embed of the checkpoint cuts where max_seq_length says: as the model that it began from, or else as samples are.
 static GxStatus gx__embedding_write(const void *self, const char *folder, GxError *err)
 {
     const GxEmbeddingTask *c = (const GxEmbeddingTask *)self;
-    GxJson *modules = gx_json_new_array(), *text = gx_json_new_object(), *compared = gx_json_new_object();
-    gx__embedding_add_module(modules, 0, "", "Transformer", err);
-    gx__embedding_add_module(modules, 1, "1_Pooling", "Pooling", err);
-    gx__embedding_add_module(modules, 2, "2_Normalize", "Normalize", err);
-    gx_json_set(text, "max_seq_length", gx_json_new_int(c->text_T), err);
-    gx_json_set(text, "do_lower_case", gx_json_new_bool(0), err); // the tokenizer does that, if it is to
-    gx_json_set(compared, "similarity_fn_name", gx_json_new_string("cosine"), err);
-    gx__embedding_write_json(modules, folder, "modules.json", err);
-    gx__embedding_write_json(text, folder, "sentence_bert_config.json", err);
-    gx__embedding_write_json(compared, folder, "config_sentence_transformers.json", err);
-    gx__embedding_write_pooling(c, folder, err);
-    return gx_error_code(err) ? gx_error_code(err) : gx_tokenizer_write(&c->tokenizer, folder, err);
+    GX_TRY(gx_sentence_modules_write(&c->modules, c->pooled, c->modules.most ? c->modules.most : c->T, folder, err));
+    return gx_tokenizer_write(&c->tokenizer, folder, err);
 }
 
 // ---- batches -------------------------------------------------------------------------------------------------------
@@ -408,6 +419,7 @@ static int64_t gx__embedding_lay(const void *self, GxBatch *b, void *block, void
     t->parts_twin = twin ? (const int32_t *)((char *)twin + bytes) : NULL;
     t->n = records * c->per;
     t->anchors = c->per > 1 && c->is_trained ? records : -1;
+    t->layers = c->layer, t->n_layers = c->modules.dense_n;
     t->candidates = (c->per - 1) * gx__embedding_records(c) * c->all_samples;
     return bytes + gx_round_up(12 * t->n, GX_ALIGN);
 }
@@ -495,13 +507,42 @@ static void gx__embedding_counts(const void *self, const GxBatch *b, int64_t cou
     count[0] += t->anchors >= 0 ? t->anchors : t->n / gx_max(1, ((const GxEmbeddingTask *)self)->held_out.per);
 }
 
+// Memory for what follows the pooling, which gx__embedding_prepare fills.
+static void gx__embedding_take_dense(GxContext *g, GxEmbeddingTask *c)
+{
+    for (int i = 0; i < c->modules.dense_n; i++) {
+        const GxSentenceDense *d = &c->modules.dense[i];
+        const GxVectorLayer layer = {
+            d->in, d->out, (const float *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 4 * d->in * d->out),
+            d->bias ? (const float *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 4 * d->out) : NULL, d->is_tanh};
+        c->layer[i] = layer;
+        if (d->in != c->width)
+            GX_FAIL(&g->error, GX_ERR_FORMAT, "a Dense module has in_features %ld; what it is fed with has %ld",
+                    (long)d->in, (long)c->width);
+        c->width = d->out;
+    }
+}
+
+static GxStatus gx__embedding_prepare(GxContext *g, void *self, const GxForward *forward)
+{
+    const GxEmbeddingTask *c = (const GxEmbeddingTask *)self;
+    (void)forward;
+    for (int i = 0; i < c->modules.dense_n && g->device->computes && !gx_failed(g); i++) {
+        const GxSentenceDense *d = &c->modules.dense[i];
+        gx_to_device(g, (void *)(uintptr_t)c->layer[i].weight, d->weight, 4 * d->in * d->out);
+        if (d->bias) gx_to_device(g, (void *)(uintptr_t)c->layer[i].bias, d->bias, 4 * d->out);
+    }
+    return gx_status(g);
+}
+
 static void gx__embedding_take(GxContext *g, void *self, GxModel *m, int64_t T)
 {
     GxEmbeddingTask *c = (GxEmbeddingTask *)self;
     const int64_t most = gx__embedding_records(c) * c->per;
     memset(&c->one, 0, sizeof c->one);
     gx_text_warn_of_padding(g, &c->tokenizer, m);
-    c->width = gx_model_width(m);
+    c->pooled = c->width = gx_model_width(m);
+    gx__embedding_take_dense(g, c);
     c->vectors = gx_rows(NULL, GX_F32, most * c->samples, c->width);
     c->vectors.data = gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, gx_rows_bytes(c->vectors));
     c->one.T = T, c->one.B = 1, c->one.runs = gx_runs_one(T, 0);
@@ -739,13 +780,13 @@ static const char *gx__embedding_predicts(const void *self)
     return ((const GxEmbeddingTask *)self)->embed[0] ? "embed" : NULL;
 }
 
-// Normalises v to length 1. Returns 0 if that is not possible: its length is 0 or not finite.
-static int gx__embedding_unit(float *v, int64_t C)
+// Normalises v to length 1, if the model does. Returns 0 if that is not possible: its length is 0 or not finite.
+static int gx__embedding_unit(float *v, int64_t C, int normalizes)
 {
     double squares = 0;
     for (int64_t j = 0; j < C; j++) squares += (double)v[j] * v[j];
-    for (int64_t j = 0; j < C; j++) v[j] = (float)(v[j] / sqrt(squares));
-    return isfinite(squares) && squares > 0;
+    for (int64_t j = 0; j < C && normalizes; j++) v[j] = (float)(v[j] / sqrt(squares));
+    return isfinite(squares) && (squares > 0 || !normalizes);
 }
 
 static const char *gx__embedding_predict(GxContext *g, void *self)
@@ -753,7 +794,7 @@ static const char *gx__embedding_predict(GxContext *g, void *self)
     const GxEmbeddingTask *c = (const GxEmbeddingTask *)self;
     const GxTexts *t = &c->held_out.text[0];
     for (int64_t i = 0; i < t->n; i++)
-        if (!c->known[i] || !gx__embedding_unit(c->found[0] + i * c->width, c->width)) {
+        if (!c->known[i] || !gx__embedding_unit(c->found[0] + i * c->width, c->width, c->modules.normalizes)) {
             GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s:%ld: the vector of this text is %s; nothing is written",
                     t->file->records.path, (long)gx_texts_line(t, i), c->known[i] ? "0 or not finite" : "not known");
             return c->embed_output;
@@ -798,7 +839,7 @@ const GxTask gx_embedding_task = {
     NULL, // lacks: it has all of them always
     "mrr",
     NULL, // defaults
-    NULL, // prepare
+    gx__embedding_prepare,
     NULL, // progress
 };
 #endif

@@ -47,6 +47,7 @@ int gx_text_file_has_numbers(const GxTextFile *f); // 1: all labels are numbers
 typedef enum { GX_TEXTS_ALL, GX_TEXTS_TRAINING, GX_TEXTS_HELD_OUT } GxTextsPart;
 typedef struct {
     const GxTextFile *file;
+    const char *prompt; // is put before each text; NULL: nothing
     int64_t n;
     int64_t *record;      // [n] the text's record in the file
     int32_t **ids;        // [n] its tokens
@@ -254,6 +255,22 @@ static int gx__texts_are_framed(const GxTokenizer *t)
     return t->role[GX_TOKEN_CLS] >= 0 && t->role[GX_TOKEN_SEP] >= 0;
 }
 
+// Of the prompt and a text behind it as one text.
+static GxStatus gx__texts_encode_prompted(const GxTexts *t, const char *a, const GxTokenizer *tokenizer, int32_t *room,
+                                          int64_t *n, GxError *err)
+{
+    const size_t before = t->prompt ? strlen(t->prompt) : 0, bytes = strlen(a);
+    if (!before)
+        return gx_tokenizer_encode(tokenizer, a, (int64_t)bytes, gx_tokenizer_special(tokenizer), room, n, err);
+    char *both = (char *)malloc(before + bytes + 1);
+    if (!both) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text of %ld bytes", (long)(before + bytes));
+    memcpy(both, t->prompt, before), memcpy(both + before, a, bytes + 1);
+    const GxStatus status =
+        gx_tokenizer_encode(tokenizer, both, (int64_t)(before + bytes), gx_tokenizer_special(tokenizer), room, n, err);
+    free(both);
+    return status;
+}
+
 // Writes the tokens of both texts into `room`. Without [CLS] and [SEP], b begins with a newline.
 static GxStatus gx__texts_encode(const GxTexts *t, int64_t i, const GxTokenizer *tokenizer, int32_t *room,
                                  GxTokenTexts *both, GxError *err)
@@ -261,13 +278,14 @@ static GxStatus gx__texts_encode(const GxTexts *t, int64_t i, const GxTokenizer 
     const char *a = gx_texts_field(t, i, t->file->text), *b = gx_texts_field(t, i, t->file->text2);
     int64_t between = 0;
     memset(both, 0, sizeof *both);
-    GX_TRY(gx_tokenizer_encode(tokenizer, a, (int64_t)strlen(a), GX_SPECIAL_AS_TEXT, room, &both->n_a, err));
+    GX_TRY(gx__texts_encode_prompted(t, a, tokenizer, room, &both->n_a, err));
     both->a = room;
     if (t->file->text2 < 0) return GX_OK;
     both->b = room += both->n_a;
     if (!gx__texts_are_framed(tokenizer))
-        GX_TRY(gx_tokenizer_encode(tokenizer, "\n", 1, GX_SPECIAL_AS_TEXT, room, &between, err));
-    GX_TRY(gx_tokenizer_encode(tokenizer, b, (int64_t)strlen(b), GX_SPECIAL_AS_TEXT, room + between, &both->n_b, err));
+        GX_TRY(gx_tokenizer_encode(tokenizer, "\n", 1, gx_tokenizer_special(tokenizer), room, &between, err));
+    GX_TRY(gx_tokenizer_encode(tokenizer, b, (int64_t)strlen(b), gx_tokenizer_special(tokenizer), room + between,
+                               &both->n_b, err));
     both->n_b += between;
     return GX_OK;
 }
@@ -295,7 +313,8 @@ static GxStatus gx__texts_keep(GxTexts *t, int64_t i, const GxTokenizer *tokeniz
 // Returns the number of tokens before truncation; -1: an error.
 static int64_t gx__texts_tokenize_one(GxTexts *t, int64_t i, const GxTokenizer *tokenizer, int64_t T, GxError *err)
 {
-    const size_t bytes = strlen(gx_texts_field(t, i, t->file->text)) + strlen(gx_texts_field(t, i, t->file->text2)) + 1;
+    const size_t bytes = strlen(gx_texts_field(t, i, t->file->text)) + strlen(gx_texts_field(t, i, t->file->text2)) +
+                         (t->prompt ? strlen(t->prompt) : 0) + 1;
     int32_t *room = (int32_t *)malloc((size_t)gx_tokenizer_most(tokenizer, (int64_t)bytes + 1) * sizeof *room);
     GxTokenTexts both;
     if (!room) {

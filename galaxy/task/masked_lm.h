@@ -46,7 +46,7 @@ typedef struct {        // buffers of the sample
 
 typedef struct {
     // options
-    char train_data[GX_PATH], tokenizer_folder[GX_PATH];
+    char train_data[GX_PATH], tokenizer_folder[GX_PATH], split_special_tokens[GX_FIELD_TEXT];
     double validation_fraction, mlm_probability, short_seq_probability;
     int whole_word_mask, nsp, packing;
     int64_t sample_lines;
@@ -97,6 +97,7 @@ static const GxField gx__masked_lm_options[] = {
      "text: a sentence per line, empty lines between documents (make data-bert makes the default one)", NULL},
     {"tokenizer", GX_FIELD_PATH, GX__MASKED_LM_AT(tokenizer_folder), "",
      "folder of a WordPiece tokenizer (./tokenize --train makes one); by default the model's", NULL},
+    GX_SPLIT_SPECIAL_TOKENS(GX__MASKED_LM_AT(split_special_tokens)),
     {"validation_fraction", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(validation_fraction), "0.05",
      "part of the text that is held out: documents at its end", "0..0.9"},
     {"mlm_probability", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(mlm_probability), "0.15", "of a token to be masked", "0..1"},
@@ -263,6 +264,7 @@ static GxStatus gx__masked_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
                        "--tuning side_only trains on the same samples in each epoch, and --task masked_lm masks other "
                        "tokens each time; take --tuning side");
     GX_TRY(gx_text_open_tokenizer(g, &c->tokenizer, c->tokenizer_folder, setup));
+    gx_text_split_special(&c->tokenizer, c->split_special_tokens);
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
     GX_TRY(gx__masked_lm_check(g, c));
     gx__masked_lm_set_up(c);

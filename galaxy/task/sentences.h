@@ -149,7 +149,7 @@ static GxStatus gx__sentences_encode(gx__SentencesFile *f, int64_t first, int64_
         const int64_t at = f->line[i];
         f->count[i] = 0;
         if (gx_error_code(err) == GX_OK)
-            gx_tokenizer_encode(f->t, f->text + at, f->line[i + 1] - at, GX_SPECIAL_AS_TEXT,
+            gx_tokenizer_encode(f->t, f->text + at, f->line[i + 1] - at, gx_tokenizer_special(f->t),
                                 f->ids + gx_tokenizer_most(f->t, at), &f->count[i], err);
     }
     return gx_error_code(err);

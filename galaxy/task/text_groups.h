@@ -61,7 +61,9 @@ GxStatus gx_group_file_open(GxGroupFile *f, const char *path, const char *const 
     memset(f, 0, sizeof *f);
     for (; per < GX_GROUP_TEXTS && name[per] && name[per][0]; per++) {
         column[per].name = name[per], column[per].is_label = 0;
-        column[per].need = per == 2 && may_lack_third ? GX_COLUMN_OPTIONAL : GX_COLUMN_REQUIRED;
+        column[per].need = per == 2 && may_lack_third             ? GX_COLUMN_OPTIONAL
+                           : per == 0 && !(name[1] && name[1][0]) ? GX_COLUMN_GIVEN // a text alone may be white space
+                                                                  : GX_COLUMN_REQUIRED;
     }
     GX_TRY(gx_records_open(&records, path, GX_RECORDS_BY_NAME, column, per, err));
     if (per == GX_GROUP_TEXTS && !records.has[2]) per = 2;

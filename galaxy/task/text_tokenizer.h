@@ -17,6 +17,16 @@ GxStatus gx_text_open_tokenizer(GxContext *g, GxTokenizer *t, const char *folder
 // not have these tokens, and "bytes", or "" without a model, stands for bytes as tokens.
 GxStatus gx_text_open_any_tokenizer(GxContext *g, GxTokenizer *t, const char *folder, GxTaskSetup *setup);
 
+// The option of tasks whose texts are records: "[SEP]" in one is the token, as in transformers, or its characters.
+#define GX_SPLIT_SPECIAL_TOKENS(offset)                                                                                \
+    {                                                                                                                  \
+        "split_special_tokens", GX_FIELD_STRING, offset, "auto",                                                       \
+            "true: names of special tokens in a text, [SEP], are characters; false: they are the tokens; auto: as "    \
+            "tokenizer_config.json says, else false",                                                                  \
+            "auto|true|false"                                                                                          \
+    }
+void gx_text_split_special(GxTokenizer *t, const char *option);
+
 // Warnings by rank 0 about what makes a model worse: that most words of a text are [UNK]; that the model's pad_token_id
 // differs from the tokenizer's (for a task's `take`; not on a device that does not compute).
 typedef struct {
@@ -237,6 +247,11 @@ GxStatus gx_text_open_tokenizer(GxContext *g, GxTokenizer *t, const char *folder
 GxStatus gx_text_open_any_tokenizer(GxContext *g, GxTokenizer *t, const char *folder, GxTaskSetup *setup)
 {
     return gx__text_open(g, t, folder, setup, setup->frames_texts);
+}
+
+void gx_text_split_special(GxTokenizer *t, const char *option)
+{
+    if (strcmp(option, "auto")) t->splits_special = !strcmp(option, "true");
 }
 
 // ---- warnings ------------------------------------------------------------------------------------------------------
