@@ -135,6 +135,7 @@
 #include "galaxy/io/bnb.h"
 #include "galaxy/io/gguf_blocks.h"
 #include "galaxy/io/gguf.h"
+#include "galaxy/io/tokenizer_config.h"
 #include "galaxy/io/tokenizer_kind.h"
 #include "galaxy/io/byte_tokens.h"
 #include "galaxy/io/unicode.h"

@@ -462,6 +462,36 @@ TEST(json_errors_say_file_line_and_column)
     unlink(at("bad.json"));
 }
 
+TEST(integers_beyond_64_bits_are_doubles_where_that_is_asked_for)
+{
+    GxError err = GX_ZERO;
+    GxJson *v = NULL;
+    const char *source = "[1000000000000000019884624838656, -9223372036854775809, 9223372036854775808, "
+                         "9223372036854775807, -9223372036854775808, \"9223372036854775808\\\"9223372036854775808\", "
+                         "1.9223372036854775808, 19223372036854775808e-1, 0.5]";
+    const double expected[] = {1e30, -9223372036854775808.0, 9223372036854775808.0, 0,  0,
+                               0,    1.9223372036854775808,  1922337203685477580.8, 0.5};
+    refused(&err, parse(&v, source, &err), GX_ERR_FORMAT, "test.json:1:", "a big integer, strictly");
+    CHECK(gx_json_parse_with(&v, source, (int64_t)strlen(source), "test.json", GX_JSON_BIG_INTEGERS, &err) == GX_OK,
+          "%s", err.message);
+    for (int i = 0; i < 9; i++) {
+        const GxJson *x = gx_json_at(v, i);
+        const GxJsonType type = i == 3 || i == 4 ? GX_JSON_INT : i == 5 ? GX_JSON_STRING : GX_JSON_REAL;
+        CHECK(gx_json_type(x) == type, "element %d is %s", i, gx_json_type_name(x));
+        if (type == GX_JSON_REAL) CHECK(gx_json_double(x) == expected[i], "element %d: %.17g", i, gx_json_double(x));
+    }
+    CHECK(gx_json_int(gx_json_at(v, 3)) == INT64_MAX && gx_json_int(gx_json_at(v, 4)) == INT64_MIN, "integers");
+    CHECK(!strcmp(gx_json_string(gx_json_at(v, 5)), "9223372036854775808\"9223372036854775808"), "%s",
+          gx_json_string(gx_json_at(v, 5)));
+    gx_json_free(v);
+    char beyond[400] = "[";
+    memset(beyond + 1, '9', 310), strcpy(beyond + 311, "]"); // beyond double, too
+    refused(&err, gx_json_parse_with(&v, beyond, (int64_t)strlen(beyond), "test.json", GX_JSON_BIG_INTEGERS, &err),
+            GX_ERR_FORMAT, "test.json:1:", "beyond double");
+    refused(&err, gx_json_parse_with(&v, "[012345678901234567890]", 23, "test.json", GX_JSON_BIG_INTEGERS, &err),
+            GX_ERR_FORMAT, "test.json:1:", "a 0 before it");
+}
+
 TEST(json_nesting_and_size_are_bounded)
 {
     GxError err = GX_ZERO;

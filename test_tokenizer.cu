@@ -580,6 +580,33 @@ TEST(a_vocab_txt_is_a_piece_per_line)
     unlink(at("vocab.txt")), unlink(at("tokenizer_config.json"));
 }
 
+TEST(tokenizer_config_is_read_by_one_reader_for_all)
+{
+    static const char text[] = "{\"model_max_length\": 1000000000000000019884624838656, \"eos_token\": \"</s>\", "
+                               "\"pad_token\": {\"content\": \"<pad>\"}, \"bos_token\": null, \"mask_token\": 3}";
+    GxError err = GX_ZERO;
+    GxJson *json = NULL;
+    unlink(at("tokenizer_config.json"));
+    CHECK(gx_tokenizer_config_read(&json, root, &err) == GX_OK && !json &&
+              !gx_tokenizer_config_token(json, "eos_token"),
+          "no file: %s", err.message);
+    put(at("tokenizer_config.json"), text, (int64_t)strlen(text));
+    CHECK(gx_tokenizer_config_read(&json, root, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_json_double(gx_json_get(json, "model_max_length")) == 1e30, "model_max_length");
+    const char *end = gx_tokenizer_config_token(json, "eos_token"), *pad = gx_tokenizer_config_token(json, "pad_token");
+    CHECK(end && !strcmp(end, "</s>") && pad && !strcmp(pad, "<pad>"), "%s, %s", end, pad);
+    CHECK(!gx_tokenizer_config_token(json, "bos_token") && !gx_tokenizer_config_token(json, "mask_token") &&
+              gx_json_type(gx_tokenizer_config_value(json, "bos_token")) == GX_JSON_NULL &&
+              gx_json_type(gx_tokenizer_config_value(json, "mask_token")) == GX_JSON_INT &&
+              !gx_tokenizer_config_value(json, "unk_token"),
+          "null, a number, nothing");
+    gx_json_free(json);
+    put(at("tokenizer_config.json"), "[1]", 3);
+    refused(&err, gx_tokenizer_config_read(&json, root, &err), GX_ERR_FORMAT, "tokenizer_config.json holds an array",
+            "an array");
+    unlink(at("tokenizer_config.json"));
+}
+
 TEST(another_tokenizer_in_the_folder_is_told_apart)
 {
     GxTokenizer t, other;

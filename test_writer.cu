@@ -114,6 +114,9 @@ TEST(a_folder_says_its_format_in_any_of_three_places)
                  "{\"chat_template\": [{\"name\": \"tools\", \"template\": \"x\"}, {\"name\": \"default\", "
                  "\"template\": \"<|im_start|><|im_end|>\"}]}",
                  "chatml"},
+                {NULL, // as transformers writes it: no limit
+                 "{\"model_max_length\": 1000000000000000019884624838656, \"chat_template\": \"[INST]u[/INST]\"}",
+                 "mistral-tekken"},
                 {NULL, "{\"chat_template\": [{\"name\": \"tools\", \"template\": \"x\"}]}", NULL},
                 {NULL, "{}", NULL},
                 {NULL, NULL, NULL}};

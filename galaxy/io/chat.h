@@ -24,6 +24,7 @@
 #define GX_CHAT_H
 #include "files.h"
 #include "json.h"
+#include "tokenizer_config.h"
 GX_BEGIN
 
 typedef enum { GX_CHAT_SYSTEM = 0, GX_CHAT_USER, GX_CHAT_ASSISTANT } GxChatRole;
@@ -180,8 +181,8 @@ GxStatus gx_chat_look(const char *folder, const GxChatFormat **format, GxError *
         free(text);
         return gx_error_code(err);
     }
-    GX_TRY(gx_path_join(path, folder, "tokenizer_config.json", err));
-    if (gx_path_is_file(path)) GX_TRY(gx_json_read(&json, path, GX__CHAT_CAP, err));
+    GX_TRY(gx_path_join(path, folder, GX_TOKENIZER_CONFIG, err));
+    GX_TRY(gx_tokenizer_config_read(&json, folder, err));
     const char *jinja = gx__chat_template(gx_json_get(json, "chat_template"));
     if (jinja) *format = gx__chat_known(jinja, path, err);
     gx_json_free(json);

@@ -62,9 +62,7 @@ GxStatus gx_chat_left_out_of(const GxChatFormat *f, const char *folder, char tex
         free(jinja);
         return GX_OK;
     }
-    GX_TRY(gx_path_join(path, folder, "tokenizer_config.json", err));
-    if (!gx_path_is_file(path)) return GX_OK;
-    GX_TRY(gx_json_read(&json, path, GX__CHAT_CAP, err));
+    GX_TRY(gx_tokenizer_config_read(&json, folder, err));
     const char *said = gx__chat_template(gx_json_get(json, "chat_template"));
     if (said) gx_chat_left_out(f, said, text);
     gx_json_free(json);

@@ -207,12 +207,10 @@ static GxStatus gx__keys_take_tokens(gx__KeysFrom *x)
 // The id of a token that tokenizer_config.json names, or config.json numbers (of a list the first); -1: neither.
 static int32_t gx__keys_role(const gx__KeysFrom *x, const char *name, const char *number)
 {
-    const GxJson *said = gx_json_get(x->config, name), *id = gx_json_get(x->model_config, number);
-    if (gx_json_type(said) == GX_JSON_OBJECT) said = gx_json_get(said, "content");
-    if (gx_json_type(said) == GX_JSON_STRING) {
-        const int32_t found = gx_tokenizer_find(&x->t, gx_json_string(said));
-        if (found >= 0) return found;
-    }
+    const GxJson *id = gx_json_get(x->model_config, number);
+    const char *said = gx_tokenizer_config_token(x->config, name);
+    const int32_t found = said ? gx_tokenizer_find(&x->t, said) : -1;
+    if (found >= 0) return found;
     if (gx_json_type(id) == GX_JSON_ARRAY) id = gx_json_at(id, 0);
     return gx_json_type(id) == GX_JSON_INT && gx_json_int(id) >= 0 && gx_json_int(id) < x->rows
                ? (int32_t)gx_json_int(id)
@@ -443,7 +441,7 @@ GxStatus gx_tokenizer_keys_from_folder(GxTokenizerKeys *k, const char *folder, i
     if (gx_path_is_file(config)) GX_TRY(gx_json_read(&x.model_config, config, 1 << 20, err));
     const int is_there = gx_path_is_file(path);
     GxStatus status = is_there ? gx_tokenizer_open(&x.t, path, err) : GX_OK;
-    if (status == GX_OK && is_there) status = gx__tokenizer_read_config(path, config, &x.config, err);
+    if (status == GX_OK && is_there) status = gx_tokenizer_config_read(&x.config, folder, err);
     if (status == GX_OK && is_there) status = gx__keys_take_folder(&x, pad);
     if (status == GX_OK && !is_there)
         k->bos = gx__keys_role(&x, "bos_token", "bos_token_id"),

@@ -3,6 +3,7 @@
 //
 // Strict (RFC 8259, UTF-8), and stricter: no name twice in one object, no U+0000, no integer beyond 64 bits, no number
 // beyond double, nesting at most GX_JSON_DEPTH, at most GX_JSON_VALUES values. Errors say file, line and column.
+// gx_json_parse_with and _read_with let one rule go, by name, for files that are written otherwise.
 // Members keep their order. Integers are exact; doubles are written with as few digits as read back to the same bits.
 //
 // Ownership: gx_json_parse, _read, _copy and _new_… give a value that you own: gx_json_free it, or give it to
@@ -39,6 +40,13 @@ typedef enum {
 // In. `where` is how errors name the text: a path.
 GxStatus gx_json_parse(GxJson **out, const char *text, int64_t bytes, const char *where, GxError *err);
 GxStatus gx_json_read(GxJson **out, const char *path, int64_t cap, GxError *err);
+// The same, but for what `allowed` lets through:
+//     GX_JSON_BIG_INTEGERS   an integer beyond 64 bits is the nearest double (GX_JSON_REAL); one beyond double stays an
+//                            error
+enum { GX_JSON_BIG_INTEGERS = 1 };
+GxStatus gx_json_parse_with(GxJson **out, const char *text, int64_t bytes, const char *where, unsigned allowed,
+                            GxError *err);
+GxStatus gx_json_read_with(GxJson **out, const char *path, int64_t cap, unsigned allowed, GxError *err);
 GxJson *gx_json_copy(const GxJson *value); // deep; NULL: no memory
 void gx_json_free(GxJson *value);
 
@@ -142,12 +150,53 @@ static GxStatus gx__json_check_size(const char *text, int64_t bytes, const char 
     return GX_OK;
 }
 
-GxStatus gx_json_parse(GxJson **out, const char *text, int64_t bytes, const char *where, GxError *err)
+// The bytes of the integer that text[n] begins with, if 64 bits do not hold it; else 0.
+static int64_t gx__json_big_integer(const char *text, int64_t n)
+{
+    static const char *const first_beyond[] = {"9223372036854775808", "9223372036854775809"};
+    const int64_t sign = n > 0 && text[0] == '-', most = (int64_t)strlen(first_beyond[0]);
+    int64_t end = sign;
+    while (end < n && text[end] >= '0' && text[end] <= '9') end++;
+    if (end - sign < most || text[sign] == '0' || (end < n && strchr(".eE", text[end]))) return 0;
+    if (end - sign == most && memcmp(text + sign, first_beyond[sign], (size_t)most) < 0) return 0;
+    return end;
+}
+
+// free(*changed): text with an exponent, e0, behind each integer beyond 64 bits. NULL: it has none.
+static GxStatus gx__json_spell_integers(const char *text, int64_t n, char **changed, int64_t *bytes, GxError *err)
+{
+    int64_t at = 0, found = 0;
+    *changed = NULL;
+    for (int writes = 0; writes < 2; writes++, at = 0) {
+        for (int64_t i = 0, in_string = 0, taken; i < n; i += taken) {
+            const int64_t big = in_string || (i > 0 && strchr("+-.eE0123456789", text[i - 1])) // inside of a number
+                                    ? 0
+                                    : gx__json_big_integer(text + i, n - i);
+            taken = big ? big : in_string && text[i] == '\\' && i + 1 < n ? 2 : 1;
+            if (text[i] == '"') in_string = !in_string;
+            found += big && !writes;
+            if (writes) memcpy(*changed + at, text + i, (size_t)taken), at += taken;
+            if (writes && big) memcpy(*changed + at, "e0", 2), at += 2;
+        }
+        if (!found) return GX_OK;
+        if (!writes) *changed = (char *)malloc((size_t)(n + 2 * found));
+        if (!*changed) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a JSON text of %ld bytes", (long)n);
+    }
+    *bytes = n + 2 * found;
+    return GX_OK;
+}
+
+GxStatus gx_json_parse_with(GxJson **out, const char *text, int64_t bytes, const char *where, unsigned allowed,
+                            GxError *err)
 {
     json_error_t error;
+    char *changed = NULL;
     *out = NULL;
     GX_TRY(gx__json_check_size(text, bytes, where, err));
-    *out = gx__json_out(json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error));
+    if (allowed & GX_JSON_BIG_INTEGERS) GX_TRY(gx__json_spell_integers(text, bytes, &changed, &bytes, err));
+    *out = gx__json_out(
+        json_loadb(changed ? changed : text, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error));
+    free(changed);
     if (!*out) return GX_FAIL(err, GX_ERR_FORMAT, "%s:%d:%d: %s", where, error.line, error.column, error.text);
     return GX_OK;
 }
@@ -222,9 +271,10 @@ static int gx__json_append(GxJson *array, GxJson *value)
 #else
 #define GX__JSON_NONE "built without jansson: install libjansson-dev and build again"
 
-GxStatus gx_json_parse(GxJson **out, const char *text, int64_t bytes, const char *where, GxError *err)
+GxStatus gx_json_parse_with(GxJson **out, const char *text, int64_t bytes, const char *where, unsigned allowed,
+                            GxError *err)
 {
-    (void)text, (void)bytes;
+    (void)text, (void)bytes, (void)allowed;
     *out = NULL;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: " GX__JSON_NONE, where);
 }
@@ -283,13 +333,23 @@ GxStatus gx_json_append(GxJson *array, GxJson *value, GxError *err)
 
 // ---- what does not -------------------------------------------------------------------------------------------------
 
+GxStatus gx_json_parse(GxJson **out, const char *text, int64_t bytes, const char *where, GxError *err)
+{
+    return gx_json_parse_with(out, text, bytes, where, 0, err);
+}
+
 GxStatus gx_json_read(GxJson **out, const char *path, int64_t cap, GxError *err)
+{
+    return gx_json_read_with(out, path, cap, 0, err);
+}
+
+GxStatus gx_json_read_with(GxJson **out, const char *path, int64_t cap, unsigned allowed, GxError *err)
 {
     char *text;
     int64_t bytes;
     *out = NULL;
     GX_TRY(gx_file_read(path, cap, &text, &bytes, err));
-    GxStatus status = gx_json_parse(out, text, bytes, path, err);
+    GxStatus status = gx_json_parse_with(out, text, bytes, path, allowed, err);
     free(text);
     return status;
 }

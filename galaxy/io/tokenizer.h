@@ -29,6 +29,7 @@
 #define GX_TOKENIZER_H
 #include "bpe_files.h"
 #include "byte_tokens.h"
+#include "tokenizer_config.h"
 #include "tokenizer_kind.h"
 #include "unigram_files.h"
 #include "wordpiece_files.h"
@@ -129,37 +130,6 @@ static GxStatus gx__tokenizer_open_json(GxTokenizer *t, GxTokenizerSource *from,
     return status;
 }
 
-// Integers beyond 64 bits become real numbers, in place: transformers writes model_max_length, which is not looked at,
-// as 1000000000000000019884624838656.
-static void gx__tokenizer_shorten_integers(char *text, int64_t n)
-{
-    int in_string = 0;
-    for (int64_t i = 0, digits; i < n; i += digits ? digits : 1) {
-        for (digits = 0; !in_string && i + digits < n && text[i + digits] >= '0' && text[i + digits] <= '9';) digits++;
-        const char before = i > 0 ? text[i - 1] : ' ', after = text[i + digits]; // text[n] is 0
-        if (digits > 18 && !strchr(".eE+", before) && !(after && strchr(".eE", after)))
-            memcpy(text + i + digits - 2, "e2", 2);
-        if (in_string && text[i] == '\\') i++;
-        else if (text[i] == '"') in_string = !in_string;
-    }
-}
-
-// tokenizer_config.json beside a file, if there is one.
-static GxStatus gx__tokenizer_read_config(const char *path, char config_path[GX_PATH], GxJson **config, GxError *err)
-{
-    char folder[GX_PATH], *text;
-    int64_t bytes;
-    gx_path_parent(folder, path);
-    *config = NULL;
-    GX_TRY(gx_path_join(config_path, folder, "tokenizer_config.json", err));
-    if (!gx_path_is_file(config_path)) return GX_OK;
-    GX_TRY(gx_file_read(config_path, GX__TOKENIZER_CAP, &text, &bytes, err));
-    gx__tokenizer_shorten_integers(text, bytes);
-    const GxStatus status = gx_json_parse(config, text, bytes, config_path, err);
-    free(text);
-    return status;
-}
-
 // Its tokenizer.json, or else the file of a kind's vocabulary.
 static GxStatus gx__tokenizer_find_file(char file[GX_PATH], const char *folder, GxError *err)
 {
@@ -175,14 +145,16 @@ static GxStatus gx__tokenizer_find_file(char file[GX_PATH], const char *folder, 
 
 GxStatus gx_tokenizer_open(GxTokenizer *t, const char *path, GxError *err)
 {
-    char file[GX_PATH], config_path[GX_PATH];
+    char file[GX_PATH], folder[GX_PATH], config_path[GX_PATH];
     GxJson *config = NULL;
     GxTokenizerSource from = {file, NULL, NULL, config_path};
     memset(t, 0, sizeof *t);
     if (gx_path_is_folder(path)) GX_TRY(gx__tokenizer_find_file(file, path, err));
     else if (snprintf(file, sizeof file, "%s", path) >= GX_PATH)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
-    GX_TRY(gx__tokenizer_read_config(file, config_path, &config, err));
+    gx_path_parent(folder, file);
+    GX_TRY(gx_path_join(config_path, folder, GX_TOKENIZER_CONFIG, err));
+    GX_TRY(gx_tokenizer_config_read(&config, folder, err));
     const size_t n = strlen(file);
     const int is_text = n > 4 && !strcmp(file + n - 4, ".txt");
     from.config = config;

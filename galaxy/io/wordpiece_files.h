@@ -9,6 +9,7 @@
 // two equal ones counts.
 #ifndef GX_WORDPIECE_FILES_H
 #define GX_WORDPIECE_FILES_H
+#include "tokenizer_config.h"
 #include "wordpiece.h"
 GX_BEGIN
 
@@ -275,8 +276,7 @@ static GxStatus gx__wordpiece_read_added_list(const GxJson *root, GxWordPiece *v
 static GxStatus gx__wordpiece_role_name(const GxTokenizerSource *from, int role, const char **name, int *is_said,
                                         GxError *err)
 {
-    const GxJson *said = gx_json_get(from->config, gx__wordpiece_roles[role].key);
-    if (gx_json_type(said) == GX_JSON_OBJECT) said = gx_json_get(said, "content");
+    const GxJson *said = gx_tokenizer_config_value(from->config, gx__wordpiece_roles[role].key);
     const GxJsonType type = gx_json_type(said);
     *is_said = type == GX_JSON_STRING;
     *name = *is_said ? gx_json_string(said) : type == GX_JSON_NULL ? NULL : gx__wordpiece_roles[role].name;

@@ -10,6 +10,7 @@
 // (bpe_train.h) as gx_json_dump has them.
 #ifndef GX_WORDS_FILES_H
 #define GX_WORDS_FILES_H
+#include "tokenizer_config.h"
 #include "words.h"
 GX_BEGIN
 
@@ -522,9 +523,8 @@ static GxStatus gx__words_read_roles(GxWordsReading *x)
     } known[] = {
         {&t->role[GX_TOKEN_PAD], "pad_token"}, {&t->role[GX_TOKEN_MASK], "mask_token"}, {&t->end, "eos_token"}};
     for (int i = 0; i < 3; i++) {
-        const GxJson *said = gx_json_get(x->from->config, known[i].key);
-        if (gx_json_type(said) == GX_JSON_OBJECT) said = gx_json_get(said, "content");
-        if (gx_json_type(said) == GX_JSON_STRING) *known[i].id = gx__words_any(x->v, gx_json_string(said));
+        const char *said = gx_tokenizer_config_token(x->from->config, known[i].key);
+        if (said) *known[i].id = gx__words_any(x->v, said);
     }
     x->t->role[GX_TOKEN_UNK] = x->v->unk;
     return GX_OK;

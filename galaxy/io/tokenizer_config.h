@@ -1,0 +1,57 @@
+// tokenizer_config.h: tokenizer_config.json, which transformers writes beside a tokenizer: the names of special tokens,
+// often a chat template. All who read that file read it here.
+//
+//     GxJson *config;
+//     GX_TRY(gx_tokenizer_config_read(&config, "a_folder", err));
+//     const char *end = gx_tokenizer_config_token(config, "eos_token");      // lent; NULL: it names none
+//     gx_json_free(config);
+//
+// Integers beyond 64 bits are read as doubles (json.h, GX_JSON_BIG_INTEGERS): transformers writes model_max_length,
+// where there is no such limit, as 1000000000000000019884624838656.
+#ifndef GX_TOKENIZER_CONFIG_H
+#define GX_TOKENIZER_CONFIG_H
+#include "json.h"
+GX_BEGIN
+
+#define GX_TOKENIZER_CONFIG "tokenizer_config.json"
+enum { GX_TOKENIZER_CONFIG_CAP = 64 << 20 }; // bytes
+
+// *json: the folder's file, an object, which you free; NULL and GX_OK: it has none. A file that is no object is an
+// error.
+GxStatus gx_tokenizer_config_read(GxJson **json, const char *folder, GxError *err);
+// Both take NULL. The value of a token's key, "eos_token"; of {"content": …} that is its content. NULL: there is none.
+const GxJson *gx_tokenizer_config_value(const GxJson *json, const char *key);
+const char *gx_tokenizer_config_token(const GxJson *json, const char *key); // if it is a string; NULL: it is none
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TOKENIZER_CONFIG_IMPLEMENTED)
+#define GX_TOKENIZER_CONFIG_IMPLEMENTED
+
+GxStatus gx_tokenizer_config_read(GxJson **json, const char *folder, GxError *err)
+{
+    char path[GX_PATH];
+    *json = NULL;
+    GX_TRY(gx_path_join(path, folder, GX_TOKENIZER_CONFIG, err));
+    if (!gx_path_is_file(path) && !gx_path_is_broken(path)) return GX_OK; // broken: to be named where it is opened
+    GX_TRY(gx_json_read_with(json, path, GX_TOKENIZER_CONFIG_CAP, GX_JSON_BIG_INTEGERS, err));
+    if (gx_json_type(*json) == GX_JSON_OBJECT) return GX_OK;
+    GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(*json));
+    gx_json_free(*json);
+    *json = NULL;
+    return gx_error_code(err);
+}
+
+const GxJson *gx_tokenizer_config_value(const GxJson *json, const char *key)
+{
+    const GxJson *value = gx_json_get(json, key);
+    return gx_json_type(value) == GX_JSON_OBJECT ? gx_json_get(value, "content") : value;
+}
+
+const char *gx_tokenizer_config_token(const GxJson *json, const char *key)
+{
+    const GxJson *value = gx_tokenizer_config_value(json, key);
+    return gx_json_type(value) == GX_JSON_STRING ? gx_json_string(value) : NULL;
+}
+#endif
