@@ -20,6 +20,13 @@ static void hear(void *user, GxLogLevel level, const char *text)
 }
 static const GxLogger heard = {hear, NULL};
 
+static int lines(const char *text)
+{
+    int n = 0;
+    for (const char *p = text; (p = strchr(p, '\n')) != NULL; p++) n++;
+    return n;
+}
+
 // ---- the checker ---------------------------------------------------------------------------------------------------
 
 static const GxJsonKey rows[] = {
@@ -102,6 +109,222 @@ TEST(what_is_said_of_a_hostile_file_is_cut_and_nobody_may_be_told_nothing)
               strstr(err.message, "no logger"),
           "%s", err.message);
     gx_json_free(json);
+}
+
+// ---- the readers ---------------------------------------------------------------------------------------------------
+
+typedef struct {
+    const char *name, *file;
+    const char *fine;   // a file of which nothing is said; in an object of it keys are tried, "" or its name
+    const char *object; // "": in the file itself
+    GxStatus (*read)(GxError *err);
+    const GxJsonKeys *keys[3]; // of which the first that has a key says what becomes of it
+} Reader;
+
+static const char *at(const char *name)
+{
+    static char path[2][GX_PATH];
+    static int turn;
+    turn = !turn;
+    snprintf(path[turn], GX_PATH, "%s/%s", root, name);
+    return path[turn];
+}
+
+static GxStatus read_llama(GxError *err)
+{
+    GxLlamaConfig c;
+    GxModelLabels labels = GX_ZERO;
+    GX_TRY(gx_llama_config_read(&c, at("config.json"), &heard, err));
+    const GxStatus status = gx_labels_read(&labels, root, err);
+    gx_model_labels_close(&labels);
+    return status;
+}
+
+static GxStatus read_bert(GxError *err)
+{
+    GxBertConfig c;
+    GxModelLabels labels = GX_ZERO;
+    GX_TRY(gx_bert_config_read(&c, at("config.json"), &heard, err));
+    const GxStatus status = gx_labels_read(&labels, root, err);
+    gx_model_labels_close(&labels);
+    return status;
+}
+
+static GxStatus read_generation(GxError *err)
+{
+    GxGenerationConfig c;
+    return gx_generation_config_read(&c, root, &heard, err);
+}
+
+#define SIZES                                                                                                          \
+    "\"vocab_size\": 40, \"hidden_size\": 8, \"intermediate_size\": 12, \"num_hidden_layers\": 1, "                    \
+    "\"num_attention_heads\": 2, "
+#define QWEN                                                                                                           \
+    "{" SIZES "\"model_type\": \"qwen3\", \"num_key_value_heads\": 1, \"head_dim\": 4, \"use_sliding_window\": true, " \
+    "\"sliding_window\": 4, \"max_window_layers\": 0"
+static const Reader readers[] = {
+    {"a Qwen3's config.json", "config.json", QWEN "}", "", read_llama, {&gx_llama_keys, &gx_family_keys, NULL}},
+    {"RoPE's object of transformers 4",
+     "config.json",
+     QWEN ", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
+          "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192}}",
+     "rope_scaling",
+     read_llama,
+     {&gx_llama_rope_keys, NULL, NULL}},
+    {"RoPE's object of transformers 5",
+     "config.json",
+     QWEN ", \"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
+          "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192, \"rope_theta\": 10000.0}}",
+     "rope_parameters",
+     read_llama,
+     {&gx_llama_rope_keys, NULL, NULL}},
+    {"quantization_config",
+     "config.json",
+     QWEN ", \"quantization_config\": {\"quant_method\": \"bitsandbytes\", "
+          "\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\"}}",
+     "quantization_config",
+     read_llama,
+     {&gx_bnb_config_keys, NULL, NULL}},
+    {"a BERT's config.json",
+     "config.json",
+     "{" SIZES "\"model_type\": \"bert\"}",
+     "",
+     read_bert,
+     {&gx_bert_keys, &gx_family_keys, NULL}},
+    {"generation_config.json",
+     "generation_config.json",
+     "{\"do_sample\": true}",
+     "",
+     read_generation,
+     {&gx_generation_keys, NULL, NULL}},
+};
+enum { READERS = sizeof readers / sizeof *readers };
+
+// Reads the file with one more member, or another value of one; key NULL: as it is.
+static GxStatus try_key(const Reader *r, const char *key, const char *value, GxError *err)
+{
+    GxJson *json, *more = NULL;
+    memset(err, 0, sizeof *err), said.log[0] = 0;
+    gx_json_parse(&json, r->fine, (int64_t)strlen(r->fine), "fine", err);
+    if (key) gx_json_parse(&more, value, (int64_t)strlen(value), "value", err);
+    if (key) gx_json_set(r->object[0] ? gx_json_get(json, r->object) : json, key, more, err);
+    gx_json_write(json, at(r->file), err);
+    gx_json_free(json);
+    CHECK(err->code == GX_OK, "%s: %s", r->name, err->message);
+    const GxStatus status = r->read(err);
+    remove(at(r->file));
+    return status;
+}
+
+static void expect_silence(const Reader *r, const char *key, const char *value)
+{
+    GxError err;
+    CHECK(try_key(r, key, value, &err) == GX_OK && !said.log[0], "%s: %s: %s is not passed over: %s%s", r->name,
+          key ? key : "as it is", value, err.message, said.log);
+}
+
+TEST(a_key_that_nobody_knows_is_named_once)
+{
+    GxError err;
+    for (int i = 0; i < READERS; i++) {
+        expect_silence(&readers[i], NULL, "");
+        CHECK(try_key(&readers[i], "quite_new", "0.5", &err) == GX_OK && lines(said.log) == 1 &&
+                  strstr(said.log, readers[i].file) && strstr(said.log, "quite_new is not known here and not read"),
+              "%s: %s%s", readers[i].name, err.message, said.log);
+    }
+}
+
+// The value that asks for nothing, of those behind a row's =; 0: there are no more.
+static int next_value(const char **at, char value[100])
+{
+    if (!**at) return 0;
+    const size_t n = strcspn(*at + 1, "|");
+    snprintf(value, 100, "%.*s", (int)n, *at + 1);
+    *at += 1 + n;
+    return 1;
+}
+
+static void check_said(const Reader *r, const GxJsonKey *row, const char *key)
+{
+    GxError err;
+    char value[100], nothing[] = "null";
+    const char *values = strchr(row->name, '=');
+    const GxStatus status = try_key(r, key, "12345", &err);
+    if (row->kind == GX_KEY_REFUSED)
+        CHECK(status == GX_ERR_UNSUPPORTED && strstr(err.message, key) && strstr(err.message, "12345"),
+              "%s: %s is not refused: %s", r->name, key, err.message);
+    else
+        CHECK(status == GX_OK && lines(said.log) == 1 && strstr(said.log, key) && strstr(said.log, row->why),
+              "%s: %s is not named once: %s%s", r->name, key, err.message, said.log);
+    expect_silence(r, key, nothing);
+    if (!values) expect_silence(r, key, "false"), expect_silence(r, key, "0"), expect_silence(r, key, "[]");
+    while (values && next_value(&values, value)) expect_silence(r, key, value);
+}
+
+// Values of another type than the reader takes are errors that name the key: so it is read.
+static void check_read(const Reader *r, const char *key)
+{
+    static const char *const values[] = {"{\"x\": [1]}", "[[1]]", "\"\\u00e4\"", "12345", "-1"};
+    GxError err;
+    int refused = 0;
+    for (int i = 0; i < 5; i++) refused += try_key(r, key, values[i], &err) != GX_OK && strstr(err.message, key);
+    CHECK(refused > 0, "%s: %s is not looked at", r->name, key);
+}
+
+TEST(what_the_table_of_a_file_says_of_a_key_is_what_becomes_of_it)
+{
+    char key[100];
+    for (int i = 0; i < READERS; i++)
+        for (int t = 0; t < 3 && readers[i].keys[t]; t++)
+            for (int k = 0; k < readers[i].keys[t]->n; k++) {
+                const GxJsonKey *row = &readers[i].keys[t]->key[k];
+                snprintf(key, sizeof key, "%.*s", (int)strcspn(row->name, "="), row->name);
+                if (t && gx_json_find_key(readers[i].keys[0]->key, readers[i].keys[0]->n, key)) continue;
+                if (row->kind == GX_KEY_READ) check_read(&readers[i], key);
+                else if (row->kind == GX_KEY_HARMLESS) expect_silence(&readers[i], key, "12345");
+                else check_said(&readers[i], row, key);
+                if (row->kind != GX_KEY_READ)
+                    CHECK(row->why && row->why[0], "%s: %s has no reason", readers[i].name, key);
+                CHECK(gx_json_find_key(readers[i].keys[t]->key, readers[i].keys[t]->n, key) == row,
+                      "%s: %s has two rows", readers[i].name, key);
+            }
+}
+
+TEST(of_generation_config_json_is_named_and_config_json_alone_what_is_not_looked_at)
+{
+    static const Reader model = {
+        "config.json for generation", "config.json", "{\"eos_token_id\": 3}", "", read_generation, {NULL, NULL, NULL}};
+    GxError err;
+    expect_silence(&model, NULL, "");
+    expect_silence(&model, "num_beams", "1");
+    expect_silence(&model, "use_cache", "true");
+    CHECK(try_key(&model, "temperature", "0.5", &err) == GX_OK && lines(said.log) == 1 &&
+              strstr(said.log, "temperature: of generation, and not honoured"),
+          "%s%s", err.message, said.log);
+    CHECK(try_key(&readers[5], "max_length", "4096", &err) == GX_OK && strstr(said.log, "max_length is 4096"), "%s",
+          said.log);
+    Reader both = readers[5];
+    both.fine = "{\"max_new_tokens\": 7}";
+    expect_silence(&both, "max_length", "4096"); // which max_new_tokens overrules
+}
+
+TEST(num_labels_says_how_many_labels_there_are_where_id2label_does_not)
+{
+    GxModelLabels m;
+    GxError err = GX_ZERO;
+    char text[100];
+    for (int n = 1; n <= 3; n++) {
+        snprintf(text, sizeof text, "{\"num_labels\": %d}", n);
+        gx_file_write(at("config.json"), text, (int64_t)strlen(text), &err);
+        CHECK(gx_labels_read(&m, root, &err) == GX_OK && m.labels.n == n, "%d: %d, %s", n, m.labels.n, err.message);
+        gx_model_labels_close(&m);
+    }
+    snprintf(text, sizeof text, "{\"num_labels\": 3, \"id2label\": {\"0\": \"a\", \"1\": \"b\"}}");
+    gx_file_write(at("config.json"), text, (int64_t)strlen(text), &err);
+    CHECK(gx_labels_read(&m, root, &err) == GX_ERR_FORMAT && strstr(err.message, "num_labels is 3, and id2label has 2"),
+          "%s", err.message);
+    gx_model_labels_close(&m);
+    remove(at("config.json"));
 }
 
 int main(int argc, char **argv)

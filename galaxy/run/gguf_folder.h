@@ -18,6 +18,7 @@
 #ifndef GX_GGUF_FOLDER_H
 #define GX_GGUF_FOLDER_H
 #include "../io/gguf_tokenizer.h"
+#include "../io/json_keys.h"
 #include "../io/safetensors.h"
 #include "../model/model.h"
 GX_BEGIN
@@ -32,6 +33,8 @@ typedef struct { // what was done, for people
 // The file appears when it is whole; one of this name is replaced. type: of matrices, one that gx_gguf_encodes.
 GxStatus gx_gguf_export(const char *folder, const char *path, int type, GxGgufSaid *said, const GxLogger *log,
                         GxError *err);
+// What is known of a file's keys; "*." stands for the architecture and a dot.
+extern const GxJsonKeys gx_gguf_keys;
 // What gx_gguf_import refuses of a file before it looks at weights; nothing is written.
 GxStatus gx_gguf_check_import(const char *path, GxError *err);
 // Into a folder that is there: model.safetensors of `dtype` (GX_F32, GX_BF16, GX_F16), config.json,
@@ -51,7 +54,6 @@ GX_END
 #include "../cpu/cpu.h"
 #include "../model/mode.h"
 #include "../ops/rope.h"
-#include "../io/json_keys.h"
 #include "llama_family.h"
 #include "tensor_file.h"
 
@@ -635,6 +637,7 @@ static const GxJsonKey gx__gguf_file_keys[] = {
     {"tokenizer.ggml.normalizer.lowercase", GX_KEY_REFUSED, "texts would be normalised"},
     {"tokenizer.ggml.suppress_tokens", GX_KEY_NAMED, "no token is suppressed"},
 };
+const GxJsonKeys gx_gguf_keys = {GX_KEYS(gx__gguf_file_keys)};
 enum { GX__GGUF_FILE_KEYS = sizeof gx__gguf_file_keys / sizeof *gx__gguf_file_keys };
 
 static int gx__gguf_is_note(const char *key)
