@@ -327,6 +327,129 @@ TEST(num_labels_says_how_many_labels_there_are_where_id2label_does_not)
     remove(at("config.json"));
 }
 
+// ---- tokenizers ----------------------------------------------------------------------------------------------------
+
+#define SPECIAL(id, text)                                                                                              \
+    "{\"id\":" #id ",\"content\":\"" text "\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"                \
+    "\"normalized\":false,\"special\":true}"
+static const char pieces[] = "{\"version\":\"1.0\",\"truncation\":{\"max_length\":8},\"padding\":null,\"added_tokens\":"
+                             "[" SPECIAL(0, "[PAD]") "," SPECIAL(1, "[UNK]") "," SPECIAL(2, "[CLS]") "," SPECIAL(
+                                 3,
+                                 "[SEP]") "," SPECIAL(4,
+                                                      "[MASK]") "],"
+                                                                "\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_"
+                                                                "text\":true,\"handle_chinese_chars\":true,"
+                                                                "\"strip_accents\":null,\"lowercase\":true},\"pre_"
+                                                                "tokenizer\":{\"type\":\"BertPreTokenizer\"},"
+                                                                "\"post_processor\":null,\"decoder\":{\"type\":"
+                                                                "\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},"
+                                                                "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"["
+                                                                "UNK]\",\"continuing_subword_prefix\":\"##\","
+                                                                "\"max_input_chars_per_word\":100,\"vocab\":{\"[PAD]\":"
+                                                                "0,\"[UNK]\":1,\"[CLS]\":2,\"[SEP]\":3,\"[MASK]\":4,"
+                                                                "\"a\":5}}}";
+
+static GxStatus read_tokenizer(GxError *err)
+{
+    GxTokenizer t;
+    GxError ignored = GX_ZERO;
+    if (!gx_path_is_file(at("tokenizer.json")))
+        gx_file_write(at("tokenizer.json"), pieces, (int64_t)strlen(pieces), &ignored);
+    GX_TRY(gx_tokenizer_open(&t, root, err));
+    const GxStatus status = gx_tokenizer_check_keys(&t, root, &heard, err);
+    gx_tokenizer_close(&t);
+    remove(at("tokenizer.json"));
+    return status;
+}
+
+TEST(what_tokenizer_config_json_asks_for_beside_tokenizer_json_is_named)
+{
+    static const Reader config = {"tokenizer_config.json",
+                                  "tokenizer_config.json",
+                                  "{\"pad_token\": \"[PAD]\", \"added_tokens_decoder\": {}}",
+                                  "",
+                                  read_tokenizer,
+                                  {&gx_tokenizer_config_keys, NULL, NULL}};
+    static const char *const cases[][3] = {
+        // key, value; what is said, NULL: nothing
+        {"do_lower_case", "true", NULL},
+        {"do_lower_case", "false",
+         "do_lower_case is false, which is not honoured: the normalizer of tokenizer.json has true"},
+        {"strip_accents", "null", NULL},
+        {"strip_accents", "true", NULL},
+        {"strip_accents", "false", "strip_accents is false"},
+        {"tokenize_chinese_chars", "false", "tokenize_chinese_chars is false"},
+        {"additional_special_tokens", "[\"[MASK]\", {\"content\": \"[CLS]\"}]", NULL},
+        {"additional_special_tokens", "[\"<new>\"]",
+         "additional_special_tokens has \"<new>\", which is no special token"},
+        {"extra_special_tokens", "{\"image_token\": \"<i>\"}", "extra_special_tokens has \"<i>\""},
+        {"unk_token", "\"[UNK]\"", NULL},
+        {"bos_token", "{\"content\": \"a\"}", "bos_token has \"a\", which is no special token"},
+        {"added_tokens_decoder", "{\"5\": {\"content\": \"a\"}}", NULL},
+        {"added_tokens_decoder", "{\"6\": {\"content\": \"b\"}}",
+         "has \"b\" with the id 6, which tokenizer.json does not"},
+        {"quite_new", "1", "tokenizer_config.json: quite_new is not known here and not read"},
+        {"model_max_length", "1000000000000000000", NULL}};
+    GxError err;
+    char key[100];
+    expect_silence(&config, NULL, "");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const GxStatus status = try_key(&config, cases[i][0], cases[i][1], &err);
+        CHECK(status == GX_OK && lines(said.log) == (cases[i][2] != NULL) &&
+                  (!cases[i][2] || strstr(said.log, cases[i][2])),
+              "%s %s: %s%s", cases[i][0], cases[i][1], err.message, said.log);
+    }
+    for (int k = 0; k < gx_tokenizer_config_keys.n; k++) {
+        const GxJsonKey *row = &gx_tokenizer_config_keys.key[k];
+        snprintf(key, sizeof key, "%.*s", (int)strcspn(row->name, "="), row->name);
+        if (row->kind == GX_KEY_HARMLESS) expect_silence(&config, key, "12345");
+        if (row->kind == GX_KEY_NAMED) check_said(&config, row, key);
+    }
+}
+
+TEST(older_folders_name_their_tokens_in_special_tokens_map_json)
+{
+    static const char map[] = "{\"eos_token\": \"[SEP]\", \"pad_token\": {\"content\": \"[MASK]\"}}";
+    static const char *const configs[] = {"{\"pad_token\": \"[PAD]\"}", NULL,
+                                          "{\"pad_token\": \"[PAD]\", \"added_tokens_decoder\": {}}"};
+    static const int32_t pad[] = {4, 4, 0};
+    for (int i = 0; i < 3; i++) {
+        GxError err = GX_ZERO;
+        GxTokenizer t = GX_ZERO;
+        gx_file_write(at("tokenizer.json"), pieces, (int64_t)strlen(pieces), &err);
+        gx_file_write(at("special_tokens_map.json"), map, (int64_t)strlen(map), &err);
+        if (configs[i]) gx_file_write(at("tokenizer_config.json"), configs[i], (int64_t)strlen(configs[i]), &err);
+        CHECK(gx_tokenizer_open(&t, root, &err) == GX_OK && t.role[GX_TOKEN_PAD] == pad[i], "case %d: %d, %s", i,
+              t.role[GX_TOKEN_PAD], err.message);
+        gx_tokenizer_close(&t);
+        remove(at("tokenizer.json")), remove(at("special_tokens_map.json")), remove(at("tokenizer_config.json"));
+    }
+}
+
+TEST(an_object_of_tokenizer_json_that_has_more_than_is_known_is_refused)
+{
+    static const struct {
+        const char *place, *more, *said; // behind `place` stands `more`
+    } cases[] = {
+        {"\"version\":\"1.0\",", "\"new\":1,", "it has \"new\", which is not known; what is: version,truncation"},
+        {"\"type\":\"BertNormalizer\",", "\"new\":1,", "BertNormalizer has \"new\""},
+        {"\"decoder\":{\"type\":\"WordPiece\",", "\"new\":1,", "WordPiece has \"new\""},
+        {"\"max_input_chars_per_word\":100,", "\"new\":1,", "WordPiece has \"new\""},
+        {"\"added_tokens\":[{", "\"new\":1,", "added_tokens has \"new\""},
+    };
+    char text[4000];
+    GxError err;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *found = strstr(pieces, cases[i].place), *end = found + strlen(cases[i].place);
+        memset(&err, 0, sizeof err);
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(end - pieces), pieces, cases[i].more, end);
+        gx_file_write(at("tokenizer.json"), text, (int64_t)strlen(text), &err);
+        CHECK(read_tokenizer(&err) == GX_ERR_UNSUPPORTED && strstr(err.message, cases[i].said), "%s: %s",
+              cases[i].place, err.message);
+        remove(at("tokenizer.json"));
+    }
+}
+
 int main(int argc, char **argv)
 {
     GxError err = GX_ZERO;
