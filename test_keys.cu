@@ -332,22 +332,21 @@ TEST(num_labels_says_how_many_labels_there_are_where_id2label_does_not)
 #define SPECIAL(id, text)                                                                                              \
     "{\"id\":" #id ",\"content\":\"" text "\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"                \
     "\"normalized\":false,\"special\":true}"
-static const char pieces[] = "{\"version\":\"1.0\",\"truncation\":{\"max_length\":8},\"padding\":null,\"added_tokens\":"
-                             "[" SPECIAL(0, "[PAD]") "," SPECIAL(1, "[UNK]") "," SPECIAL(2, "[CLS]") "," SPECIAL(
-                                 3,
-                                 "[SEP]") "," SPECIAL(4,
-                                                      "[MASK]") "],"
-                                                                "\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_"
-                                                                "text\":true,\"handle_chinese_chars\":true,"
-                                                                "\"strip_accents\":null,\"lowercase\":true},\"pre_"
-                                                                "tokenizer\":{\"type\":\"BertPreTokenizer\"},"
-                                                                "\"post_processor\":null,\"decoder\":{\"type\":"
-                                                                "\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},"
-                                                                "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"["
-                                                                "UNK]\",\"continuing_subword_prefix\":\"##\","
-                                                                "\"max_input_chars_per_word\":100,\"vocab\":{\"[PAD]\":"
-                                                                "0,\"[UNK]\":1,\"[CLS]\":2,\"[SEP]\":3,\"[MASK]\":4,"
-                                                                "\"a\":5}}}";
+static const char pieces[] =
+    "{\"version\":\"1.0\",\"truncation\":{\"max_length\":8},\"padding\":null,\"added_tokens\":"
+    "[" SPECIAL(0, "[PAD]") "," SPECIAL(1, "[UNK]") "," SPECIAL(2, "[CLS]") "," SPECIAL(3, "[SEP]") "," SPECIAL(
+        4, "[MASK]") "],"
+                     "\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_"
+                     "text\":true,\"handle_chinese_chars\":true,"
+                     "\"strip_accents\":null,\"lowercase\":true},\"pre_"
+                     "tokenizer\":{\"type\":\"BertPreTokenizer\"},"
+                     "\"post_processor\":null,\"decoder\":{\"type\":"
+                     "\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},"
+                     "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"["
+                     "UNK]\",\"continuing_subword_prefix\":\"##\","
+                     "\"max_input_chars_per_word\":100,\"vocab\":{\"[PAD]\":"
+                     "0,\"[UNK]\":1,\"[CLS]\":2,\"[SEP]\":3,\"[MASK]\":4,"
+                     "\"a\":5}}}";
 
 static GxStatus read_tokenizer(GxError *err)
 {
@@ -447,6 +446,59 @@ TEST(an_object_of_tokenizer_json_that_has_more_than_is_known_is_refused)
         CHECK(read_tokenizer(&err) == GX_ERR_UNSUPPORTED && strstr(err.message, cases[i].said), "%s: %s",
               cases[i].place, err.message);
         remove(at("tokenizer.json"));
+    }
+}
+
+// ---- records -------------------------------------------------------------------------------------------------------
+
+TEST(members_of_conversations_that_would_change_what_is_learned_are_refused)
+{
+    static const char *const record[] = {"tools", "functions", "system", "history", "images", "chat_template_kwargs",
+                                         "audio", "documents"},
+                             *const turn[] = {"tool_calls", "function_call", "reasoning_content",
+                                              "reasoning",  "thinking",      "weight",
+                                              "train",      "training"};
+    char line[400];
+    for (int i = 0; i < 16; i++)
+        for (int is_empty = 0; is_empty < 2; is_empty++) {
+            GxChatRecord r;
+            GxError err = GX_ZERO;
+            const char *name = i < 8 ? record[i] : turn[i - 8], *value = is_empty ? "null" : "[1]";
+            snprintf(line, sizeof line,
+                     "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": "
+                     "\"b\"%s%s%s%s}]%s%s%s%s, \"id\": 7}",
+                     i < 8 ? "" : ", \"", i < 8 ? "" : name, i < 8 ? "" : "\": ", i < 8 ? "" : value,
+                     i < 8 ? ", \"" : "", i < 8 ? name : "", i < 8 ? "\": " : "", i < 8 ? value : "");
+            const GxStatus status = gx_chat_record_read(&r, line, "chats.jsonl", 7, &err);
+            CHECK(is_empty ? status == GX_OK : status == GX_ERR_UNSUPPORTED && strstr(err.message, name) != NULL,
+                  "%s: %s", line, err.message);
+            if (status == GX_OK) gx_chat_record_close(&r);
+        }
+}
+
+// ---- our own files ---------------------------------------------------------------------------------------------------
+
+TEST(a_checkpoint_of_a_newer_version_is_not_gone_on_with)
+{
+    static GxResume r;
+    static const GxField identity = {"text_kind", GX_FIELD_INT, 0, NULL, "of the text", NULL};
+    static const char *const states[] = {
+        "{\"galaxy_version\": \"9.9\", \"global_step\": 3, \"text_kind\": 7}",
+        "{\"galaxy_version\": \"9.9\", \"text_kind\": 7, \"moments_are_shifted\": true}"};
+    GxTask task = GX_ZERO;
+    int64_t self = 7;
+    task.name = "a task", task.size = sizeof self, task.identity = &identity, task.n_identity = 1;
+    snprintf(r.folder, sizeof r.folder, "%s", root);
+    for (int i = 0; i < 2; i++) {
+        GxError err = GX_ZERO;
+        gx_file_write(at("trainer_state.json"), states[i], (int64_t)strlen(states[i]), &err);
+        const GxStatus status = gx_resume_check_task(&r, &task, &self, &err);
+        if (i == 0) CHECK(status == GX_OK, "%s", err.message);
+        else
+            CHECK(status == GX_ERR_UNSUPPORTED && strstr(err.message, "has \"moments_are_shifted\"") &&
+                      strstr(err.message, "go on with the one that wrote it (9.9)"),
+                  "%s", err.message);
+        remove(at("trainer_state.json"));
     }
 }
 
