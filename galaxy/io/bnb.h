@@ -108,6 +108,12 @@ static const GxSafetensorsEntry *gx__bnb_part(const GxSafetensors *s, const char
 
 // ---- in ------------------------------------------------------------------------------------------------------------
 
+static const GxJsonKey gx__bnb_state_keys[] = {
+    {"quant_type", GX_KEY_READ, NULL},    {"blocksize", GX_KEY_READ, NULL},        {"dtype", GX_KEY_READ, NULL},
+    {"shape", GX_KEY_READ, NULL},         {"nested_blocksize", GX_KEY_READ, NULL}, {"nested_dtype", GX_KEY_READ, NULL},
+    {"nested_offset", GX_KEY_READ, NULL},
+};
+
 static GxStatus gx__bnb_state_take(const GxJson *json, const char *where, GxBnbMatrix *m, GxError *err)
 {
     int64_t block = 0, group = GX_SCALE_BLOCK;
@@ -137,6 +143,11 @@ static GxStatus gx__bnb_state_take(const GxJson *json, const char *where, GxBnbM
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: shape is not that of a matrix", where);
     if (!isfinite((float)offset))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: nested_offset is %g, which is no fp32 number", where, offset);
+    for (GxJsonMember k = GX_ZERO; gx_json_next(json, &k);)
+        if (!gx_json_find_key(GX_KEYS(gx__bnb_state_keys), k.key))
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                           "%s has \"%.60s\", which is not known, and without which weights might be others", where,
+                           k.key);
     m->offset = (float)offset;
     return GX_OK;
 }
