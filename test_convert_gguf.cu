@@ -6,6 +6,7 @@
 #include "test/strings.h"
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 // ---- models --------------------------------------------------------------------------------------------------------
 
@@ -323,6 +324,7 @@ TEST(models_that_a_file_cannot_say_are_refused)
 
 // A file of a model of one layer, with something in it that is different.
 enum { FINE, NO_NORM, MORE, WRONG_SHAPE, OTHER_FREQS, HALF_FREQS };
+static int file_eos = -1; // its tokenizer.ggml.eos_token_id; -1: none
 static void put_file(const char *architecture, const char *key, double number, int what)
 {
     static const char *const counts[] = {"context_length",      "embedding_length",     "block_count",
@@ -347,6 +349,7 @@ static void put_file(const char *architecture, const char *key, double number, i
     snprintf(name, sizeof name, "%s.attention.layer_norm_rms_epsilon", architecture);
     gx_gguf_set_float(&w, name, 1e-5f, &err);
     gx_gguf_set_string(&w, "tokenizer.ggml.model", "none", &err);
+    if (file_eos >= 0) gx_gguf_set_int(&w, "tokenizer.ggml.eos_token_id", file_eos, &err);
     if (key && number == (int64_t)number && number >= 0) gx_gguf_set_int(&w, key, (int64_t)number, &err);
     else if (key && number > 0) gx_gguf_set_float(&w, key, (float)number, &err);
     for (int pass = 0; pass < 2; pass++) {
@@ -408,6 +411,86 @@ TEST(files_of_other_models_are_refused)
     CHECK(into_folder(at("x.gguf"), at("no"), GX_BF16, &err) == GX_OK, "%s", err.message);
     refused(&err, into_folder(at("x.gguf"), at("no"), GX_F16, &err), GX_ERR_FORMAT, "x.gguf",
             "holds 70000, which float16 cannot");
+    drop(at("no"));
+}
+
+// ---- what is named -------------------------------------------------------------------------------------------------
+
+static char warned[2000];
+static void hear(void *user, GxLogLevel level, const char *text)
+{
+    const size_t have = strlen(warned);
+    (void)user, (void)level;
+    snprintf(warned + have, sizeof warned - have, "%s\n", text);
+}
+
+static GxStatus import_with(const char *key, double number, GxError *err)
+{
+    static const GxLogger log = {hear, NULL};
+    GxGgufSaid said;
+    memset(err, 0, sizeof *err), warned[0] = 0;
+    put_file("llama", key, number, FINE);
+    drop(at("no")), mkdir(at("no"), 0700);
+    return gx_gguf_import(at("x.gguf"), at("no"), GX_F32, &said, &log, err);
+}
+
+TEST(what_the_table_of_a_files_keys_says_is_what_becomes_of_them)
+{
+    static const char *const always[] = {"context_length",       "embedding_length",
+                                         "block_count",          "feed_forward_length",
+                                         "attention.head_count", "attention.layer_norm_rms_epsilon"};
+    GxError err;
+    char key[100];
+    for (int k = 0; k < gx_gguf_keys.n; k++) {
+        const GxJsonKey *row = &gx_gguf_keys.key[k];
+        const int is_own = row->name[0] == '*', is_read = row->kind == GX_KEY_READ;
+        int is_always = 0;
+        snprintf(key, sizeof key, "%s%.*s", is_own ? "llama" : "", (int)strcspn(row->name, "=") - is_own,
+                 row->name + is_own);
+        for (int i = 0; i < 6; i++) is_always |= is_own && !strcmp(row->name + 2, always[i]);
+        if (is_read && (!is_own || is_always)) continue; // other tests have these
+        const GxStatus status = import_with(key, 12345, &err);
+        if (row->kind == GX_KEY_HARMLESS) CHECK(status == GX_OK && !warned[0], "%s: %s%s", key, err.message, warned);
+        if (row->kind == GX_KEY_REFUSED)
+            CHECK(status == GX_ERR_UNSUPPORTED && strstr(err.message, key) && strstr(err.message, "12345"), "%s: %s",
+                  key, err.message);
+        if (row->kind == GX_KEY_NAMED)
+            CHECK(status == GX_OK && strstr(warned, key) && strstr(warned, row->why), "%s: %s%s", key, err.message,
+                  warned);
+        if (is_read)
+            CHECK((status != GX_OK && strstr(err.message, key)) ||
+                      (import_with(key, 2.5, &err) != GX_OK && strstr(err.message, key)),
+                  "%s is not looked at", key);
+    }
+    CHECK(import_with("llama.quite_new", 3, &err) == GX_OK &&
+              strstr(warned, "x.gguf: llama.quite_new is not known here and not read"),
+          "%s%s", err.message, warned);
+    CHECK(import_with("general.quite_new", 3, &err) == GX_OK && !warned[0], "%s%s", err.message, warned);
+    CHECK(import_with("general.sampling.temp", 3, &err) == GX_OK && strstr(warned, "general.sampling.temp"), "%s%s",
+          err.message, warned);
+    drop(at("no"));
+}
+
+TEST(a_text_ends_at_the_ends_of_turns_and_messages_that_a_file_names)
+{
+    static const struct {
+        const char *key;
+        int eos, id;
+        const char *wanted;
+    } cases[] = {{"tokenizer.ggml.eot_token_id", 4, 5, "\"eos_token_id\": [4, 5]"},
+                 {"tokenizer.ggml.eom_token_id", 4, 5, "\"eos_token_id\": [4, 5]"},
+                 {"tokenizer.ggml.eot_token_id", 4, 4, "\"eos_token_id\": 4"},
+                 {"tokenizer.ggml.eot_token_id", -1, 5, "\"eos_token_id\": 5"}};
+    GxError err;
+    for (int i = 0; i < 4; i++) {
+        file_eos = cases[i].eos;
+        CHECK(import_with(cases[i].key, cases[i].id, &err) == GX_OK && !warned[0], "%s%s", err.message, warned);
+        char *config = get(at("no/config.json")), *generation = get(at("no/generation_config.json"));
+        CHECK(strstr(config, cases[i].wanted) && strstr(generation, cases[i].wanted), "%s: %s%s", cases[i].wanted,
+              config, generation);
+        free(config), free(generation);
+    }
+    file_eos = -1;
     drop(at("no"));
 }
 

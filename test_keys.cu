@@ -20,6 +20,13 @@ static void hear(void *user, GxLogLevel level, const char *text)
 }
 static const GxLogger heard = {hear, NULL};
 
+static int lines(const char *text)
+{
+    int n = 0;
+    for (const char *p = text; (p = strchr(p, '\n')) != NULL; p++) n++;
+    return n;
+}
+
 // ---- the checker ---------------------------------------------------------------------------------------------------
 
 static const GxJsonKey rows[] = {
@@ -102,6 +109,397 @@ TEST(what_is_said_of_a_hostile_file_is_cut_and_nobody_may_be_told_nothing)
               strstr(err.message, "no logger"),
           "%s", err.message);
     gx_json_free(json);
+}
+
+// ---- the readers ---------------------------------------------------------------------------------------------------
+
+typedef struct {
+    const char *name, *file;
+    const char *fine;   // a file of which nothing is said; in an object of it keys are tried, "" or its name
+    const char *object; // "": in the file itself
+    GxStatus (*read)(GxError *err);
+    const GxJsonKeys *keys[3]; // of which the first that has a key says what becomes of it
+} Reader;
+
+static const char *at(const char *name)
+{
+    static char path[2][GX_PATH];
+    static int turn;
+    turn = !turn;
+    snprintf(path[turn], GX_PATH, "%s/%s", root, name);
+    return path[turn];
+}
+
+static GxStatus read_llama(GxError *err)
+{
+    GxLlamaConfig c;
+    GxModelLabels labels = GX_ZERO;
+    GX_TRY(gx_llama_config_read(&c, at("config.json"), &heard, err));
+    const GxStatus status = gx_labels_read(&labels, root, err);
+    gx_model_labels_close(&labels);
+    return status;
+}
+
+static GxStatus read_bert(GxError *err)
+{
+    GxBertConfig c;
+    GxModelLabels labels = GX_ZERO;
+    GX_TRY(gx_bert_config_read(&c, at("config.json"), &heard, err));
+    const GxStatus status = gx_labels_read(&labels, root, err);
+    gx_model_labels_close(&labels);
+    return status;
+}
+
+static GxStatus read_generation(GxError *err)
+{
+    GxGenerationConfig c;
+    return gx_generation_config_read(&c, root, &heard, err);
+}
+
+#define SIZES                                                                                                          \
+    "\"vocab_size\": 40, \"hidden_size\": 8, \"intermediate_size\": 12, \"num_hidden_layers\": 1, "                    \
+    "\"num_attention_heads\": 2, "
+#define QWEN                                                                                                           \
+    "{" SIZES "\"model_type\": \"qwen3\", \"num_key_value_heads\": 1, \"head_dim\": 4, \"use_sliding_window\": true, " \
+    "\"sliding_window\": 4, \"max_window_layers\": 0"
+static const Reader readers[] = {
+    {"a Qwen3's config.json", "config.json", QWEN "}", "", read_llama, {&gx_llama_keys, &gx_family_keys, NULL}},
+    {"RoPE's object of transformers 4",
+     "config.json",
+     QWEN ", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
+          "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192}}",
+     "rope_scaling",
+     read_llama,
+     {&gx_llama_rope_keys, NULL, NULL}},
+    {"RoPE's object of transformers 5",
+     "config.json",
+     QWEN ", \"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
+          "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192, \"rope_theta\": 10000.0}}",
+     "rope_parameters",
+     read_llama,
+     {&gx_llama_rope_keys, NULL, NULL}},
+    {"quantization_config",
+     "config.json",
+     QWEN ", \"quantization_config\": {\"quant_method\": \"bitsandbytes\", "
+          "\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\"}}",
+     "quantization_config",
+     read_llama,
+     {&gx_bnb_config_keys, NULL, NULL}},
+    {"a BERT's config.json",
+     "config.json",
+     "{" SIZES "\"model_type\": \"bert\"}",
+     "",
+     read_bert,
+     {&gx_bert_keys, &gx_family_keys, NULL}},
+    {"generation_config.json",
+     "generation_config.json",
+     "{\"do_sample\": true}",
+     "",
+     read_generation,
+     {&gx_generation_keys, NULL, NULL}},
+};
+enum { READERS = sizeof readers / sizeof *readers };
+
+// Reads the file with one more member, or another value of one; key NULL: as it is.
+static GxStatus try_key(const Reader *r, const char *key, const char *value, GxError *err)
+{
+    GxJson *json, *more = NULL;
+    memset(err, 0, sizeof *err), said.log[0] = 0;
+    gx_json_parse(&json, r->fine, (int64_t)strlen(r->fine), "fine", err);
+    if (key) gx_json_parse(&more, value, (int64_t)strlen(value), "value", err);
+    if (key) gx_json_set(r->object[0] ? gx_json_get(json, r->object) : json, key, more, err);
+    gx_json_write(json, at(r->file), err);
+    gx_json_free(json);
+    CHECK(err->code == GX_OK, "%s: %s", r->name, err->message);
+    const GxStatus status = r->read(err);
+    remove(at(r->file));
+    return status;
+}
+
+static void expect_silence(const Reader *r, const char *key, const char *value)
+{
+    GxError err;
+    CHECK(try_key(r, key, value, &err) == GX_OK && !said.log[0], "%s: %s: %s is not passed over: %s%s", r->name,
+          key ? key : "as it is", value, err.message, said.log);
+}
+
+TEST(a_key_that_nobody_knows_is_named_once)
+{
+    GxError err;
+    for (int i = 0; i < READERS; i++) {
+        expect_silence(&readers[i], NULL, "");
+        CHECK(try_key(&readers[i], "quite_new", "0.5", &err) == GX_OK && lines(said.log) == 1 &&
+                  strstr(said.log, readers[i].file) && strstr(said.log, "quite_new is not known here and not read"),
+              "%s: %s%s", readers[i].name, err.message, said.log);
+    }
+}
+
+// The value that asks for nothing, of those behind a row's =; 0: there are no more.
+static int next_value(const char **at, char value[100])
+{
+    if (!**at) return 0;
+    const size_t n = strcspn(*at + 1, "|");
+    snprintf(value, 100, "%.*s", (int)n, *at + 1);
+    *at += 1 + n;
+    return 1;
+}
+
+static void check_said(const Reader *r, const GxJsonKey *row, const char *key)
+{
+    GxError err;
+    char value[100], nothing[] = "null";
+    const char *values = strchr(row->name, '=');
+    const GxStatus status = try_key(r, key, "12345", &err);
+    if (row->kind == GX_KEY_REFUSED)
+        CHECK(status == GX_ERR_UNSUPPORTED && strstr(err.message, key) && strstr(err.message, "12345"),
+              "%s: %s is not refused: %s", r->name, key, err.message);
+    else
+        CHECK(status == GX_OK && lines(said.log) == 1 && strstr(said.log, key) && strstr(said.log, row->why),
+              "%s: %s is not named once: %s%s", r->name, key, err.message, said.log);
+    expect_silence(r, key, nothing);
+    if (!values) expect_silence(r, key, "false"), expect_silence(r, key, "0"), expect_silence(r, key, "[]");
+    while (values && next_value(&values, value)) expect_silence(r, key, value);
+}
+
+// Values of another type than the reader takes are errors that name the key: so it is read.
+static void check_read(const Reader *r, const char *key)
+{
+    static const char *const values[] = {"{\"x\": [1]}", "[[1]]", "\"\\u00e4\"", "12345", "-1"};
+    GxError err;
+    int refused = 0;
+    for (int i = 0; i < 5; i++) refused += try_key(r, key, values[i], &err) != GX_OK && strstr(err.message, key);
+    CHECK(refused > 0, "%s: %s is not looked at", r->name, key);
+}
+
+TEST(what_the_table_of_a_file_says_of_a_key_is_what_becomes_of_it)
+{
+    char key[100];
+    for (int i = 0; i < READERS; i++)
+        for (int t = 0; t < 3 && readers[i].keys[t]; t++)
+            for (int k = 0; k < readers[i].keys[t]->n; k++) {
+                const GxJsonKey *row = &readers[i].keys[t]->key[k];
+                snprintf(key, sizeof key, "%.*s", (int)strcspn(row->name, "="), row->name);
+                if (t && gx_json_find_key(readers[i].keys[0]->key, readers[i].keys[0]->n, key)) continue;
+                if (row->kind == GX_KEY_READ) check_read(&readers[i], key);
+                else if (row->kind == GX_KEY_HARMLESS) expect_silence(&readers[i], key, "12345");
+                else check_said(&readers[i], row, key);
+                if (row->kind != GX_KEY_READ)
+                    CHECK(row->why && row->why[0], "%s: %s has no reason", readers[i].name, key);
+                CHECK(gx_json_find_key(readers[i].keys[t]->key, readers[i].keys[t]->n, key) == row,
+                      "%s: %s has two rows", readers[i].name, key);
+            }
+}
+
+TEST(of_generation_config_json_is_named_and_config_json_alone_what_is_not_looked_at)
+{
+    static const Reader model = {
+        "config.json for generation", "config.json", "{\"eos_token_id\": 3}", "", read_generation, {NULL, NULL, NULL}};
+    GxError err;
+    expect_silence(&model, NULL, "");
+    expect_silence(&model, "num_beams", "1");
+    expect_silence(&model, "use_cache", "true");
+    CHECK(try_key(&model, "temperature", "0.5", &err) == GX_OK && lines(said.log) == 1 &&
+              strstr(said.log, "temperature: of generation, and not honoured"),
+          "%s%s", err.message, said.log);
+    CHECK(try_key(&readers[5], "max_length", "4096", &err) == GX_OK && strstr(said.log, "max_length is 4096"), "%s",
+          said.log);
+    Reader both = readers[5];
+    both.fine = "{\"max_new_tokens\": 7}";
+    expect_silence(&both, "max_length", "4096"); // which max_new_tokens overrules
+}
+
+TEST(num_labels_says_how_many_labels_there_are_where_id2label_does_not)
+{
+    GxModelLabels m;
+    GxError err = GX_ZERO;
+    char text[100];
+    for (int n = 1; n <= 3; n++) {
+        snprintf(text, sizeof text, "{\"num_labels\": %d}", n);
+        gx_file_write(at("config.json"), text, (int64_t)strlen(text), &err);
+        CHECK(gx_labels_read(&m, root, &err) == GX_OK && m.labels.n == n, "%d: %d, %s", n, m.labels.n, err.message);
+        gx_model_labels_close(&m);
+    }
+    snprintf(text, sizeof text, "{\"num_labels\": 3, \"id2label\": {\"0\": \"a\", \"1\": \"b\"}}");
+    gx_file_write(at("config.json"), text, (int64_t)strlen(text), &err);
+    CHECK(gx_labels_read(&m, root, &err) == GX_ERR_FORMAT && strstr(err.message, "num_labels is 3, and id2label has 2"),
+          "%s", err.message);
+    gx_model_labels_close(&m);
+    remove(at("config.json"));
+}
+
+// ---- tokenizers ----------------------------------------------------------------------------------------------------
+
+#define SPECIAL(id, text)                                                                                              \
+    "{\"id\":" #id ",\"content\":\"" text "\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"                \
+    "\"normalized\":false,\"special\":true}"
+static const char pieces[] =
+    "{\"version\":\"1.0\",\"truncation\":{\"max_length\":8},\"padding\":null,\"added_tokens\":"
+    "[" SPECIAL(0, "[PAD]") "," SPECIAL(1, "[UNK]") "," SPECIAL(2, "[CLS]") "," SPECIAL(3, "[SEP]") "," SPECIAL(
+        4, "[MASK]") "],"
+                     "\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_"
+                     "text\":true,\"handle_chinese_chars\":true,"
+                     "\"strip_accents\":null,\"lowercase\":true},\"pre_"
+                     "tokenizer\":{\"type\":\"BertPreTokenizer\"},"
+                     "\"post_processor\":null,\"decoder\":{\"type\":"
+                     "\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},"
+                     "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"["
+                     "UNK]\",\"continuing_subword_prefix\":\"##\","
+                     "\"max_input_chars_per_word\":100,\"vocab\":{\"[PAD]\":"
+                     "0,\"[UNK]\":1,\"[CLS]\":2,\"[SEP]\":3,\"[MASK]\":4,"
+                     "\"a\":5}}}";
+
+static GxStatus read_tokenizer(GxError *err)
+{
+    GxTokenizer t;
+    GxError ignored = GX_ZERO;
+    if (!gx_path_is_file(at("tokenizer.json")))
+        gx_file_write(at("tokenizer.json"), pieces, (int64_t)strlen(pieces), &ignored);
+    GX_TRY(gx_tokenizer_open(&t, root, err));
+    const GxStatus status = gx_tokenizer_check_keys(&t, root, &heard, err);
+    gx_tokenizer_close(&t);
+    remove(at("tokenizer.json"));
+    return status;
+}
+
+TEST(what_tokenizer_config_json_asks_for_beside_tokenizer_json_is_named)
+{
+    static const Reader config = {"tokenizer_config.json",
+                                  "tokenizer_config.json",
+                                  "{\"pad_token\": \"[PAD]\", \"added_tokens_decoder\": {}}",
+                                  "",
+                                  read_tokenizer,
+                                  {&gx_tokenizer_config_keys, NULL, NULL}};
+    static const char *const cases[][3] = {
+        // key, value; what is said, NULL: nothing
+        {"do_lower_case", "true", NULL},
+        {"do_lower_case", "false",
+         "do_lower_case is false, which is not honoured: the normalizer of tokenizer.json has true"},
+        {"strip_accents", "null", NULL},
+        {"strip_accents", "true", NULL},
+        {"strip_accents", "false", "strip_accents is false"},
+        {"tokenize_chinese_chars", "false", "tokenize_chinese_chars is false"},
+        {"additional_special_tokens", "[\"[MASK]\", {\"content\": \"[CLS]\"}]", NULL},
+        {"additional_special_tokens", "[\"<new>\"]",
+         "additional_special_tokens has \"<new>\", which is no special token"},
+        {"extra_special_tokens", "{\"image_token\": \"<i>\"}", "extra_special_tokens has \"<i>\""},
+        {"unk_token", "\"[UNK]\"", NULL},
+        {"bos_token", "{\"content\": \"a\"}", "bos_token has \"a\", which is no special token"},
+        {"added_tokens_decoder", "{\"5\": {\"content\": \"a\"}}", NULL},
+        {"added_tokens_decoder", "{\"6\": {\"content\": \"b\"}}",
+         "has \"b\" with the id 6, which tokenizer.json does not"},
+        {"quite_new", "1", "tokenizer_config.json: quite_new is not known here and not read"},
+        {"model_max_length", "1000000000000000000", NULL}};
+    GxError err;
+    char key[100];
+    expect_silence(&config, NULL, "");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const GxStatus status = try_key(&config, cases[i][0], cases[i][1], &err);
+        CHECK(status == GX_OK && lines(said.log) == (cases[i][2] != NULL) &&
+                  (!cases[i][2] || strstr(said.log, cases[i][2])),
+              "%s %s: %s%s", cases[i][0], cases[i][1], err.message, said.log);
+    }
+    for (int k = 0; k < gx_tokenizer_config_keys.n; k++) {
+        const GxJsonKey *row = &gx_tokenizer_config_keys.key[k];
+        snprintf(key, sizeof key, "%.*s", (int)strcspn(row->name, "="), row->name);
+        if (row->kind == GX_KEY_HARMLESS) expect_silence(&config, key, "12345");
+        if (row->kind == GX_KEY_NAMED) check_said(&config, row, key);
+    }
+}
+
+TEST(older_folders_name_their_tokens_in_special_tokens_map_json)
+{
+    static const char map[] = "{\"eos_token\": \"[SEP]\", \"pad_token\": {\"content\": \"[MASK]\"}}";
+    static const char *const configs[] = {"{\"pad_token\": \"[PAD]\"}", NULL,
+                                          "{\"pad_token\": \"[PAD]\", \"added_tokens_decoder\": {}}"};
+    static const int32_t pad[] = {4, 4, 0};
+    for (int i = 0; i < 3; i++) {
+        GxError err = GX_ZERO;
+        GxTokenizer t = GX_ZERO;
+        gx_file_write(at("tokenizer.json"), pieces, (int64_t)strlen(pieces), &err);
+        gx_file_write(at("special_tokens_map.json"), map, (int64_t)strlen(map), &err);
+        if (configs[i]) gx_file_write(at("tokenizer_config.json"), configs[i], (int64_t)strlen(configs[i]), &err);
+        CHECK(gx_tokenizer_open(&t, root, &err) == GX_OK && t.role[GX_TOKEN_PAD] == pad[i], "case %d: %d, %s", i,
+              t.role[GX_TOKEN_PAD], err.message);
+        gx_tokenizer_close(&t);
+        remove(at("tokenizer.json")), remove(at("special_tokens_map.json")), remove(at("tokenizer_config.json"));
+    }
+}
+
+TEST(an_object_of_tokenizer_json_that_has_more_than_is_known_is_refused)
+{
+    static const struct {
+        const char *place, *more, *said; // behind `place` stands `more`
+    } cases[] = {
+        {"\"version\":\"1.0\",", "\"new\":1,", "it has \"new\", which is not known; what is: version,truncation"},
+        {"\"type\":\"BertNormalizer\",", "\"new\":1,", "BertNormalizer has \"new\""},
+        {"\"decoder\":{\"type\":\"WordPiece\",", "\"new\":1,", "WordPiece has \"new\""},
+        {"\"max_input_chars_per_word\":100,", "\"new\":1,", "WordPiece has \"new\""},
+        {"\"added_tokens\":[{", "\"new\":1,", "added_tokens has \"new\""},
+    };
+    char text[4000];
+    GxError err;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *found = strstr(pieces, cases[i].place), *end = found + strlen(cases[i].place);
+        memset(&err, 0, sizeof err);
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(end - pieces), pieces, cases[i].more, end);
+        gx_file_write(at("tokenizer.json"), text, (int64_t)strlen(text), &err);
+        CHECK(read_tokenizer(&err) == GX_ERR_UNSUPPORTED && strstr(err.message, cases[i].said), "%s: %s",
+              cases[i].place, err.message);
+        remove(at("tokenizer.json"));
+    }
+}
+
+// ---- records -------------------------------------------------------------------------------------------------------
+
+TEST(members_of_conversations_that_would_change_what_is_learned_are_refused)
+{
+    static const char *const record[] = {"tools", "functions", "system", "history", "images", "chat_template_kwargs",
+                                         "audio", "documents"},
+                             *const turn[] = {"tool_calls", "function_call", "reasoning_content",
+                                              "reasoning",  "thinking",      "weight",
+                                              "train",      "training"};
+    char line[400];
+    for (int i = 0; i < 16; i++)
+        for (int is_empty = 0; is_empty < 2; is_empty++) {
+            GxChatRecord r;
+            GxError err = GX_ZERO;
+            const char *name = i < 8 ? record[i] : turn[i - 8], *value = is_empty ? "null" : "[1]";
+            snprintf(line, sizeof line,
+                     "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": "
+                     "\"b\"%s%s%s%s}]%s%s%s%s, \"id\": 7}",
+                     i < 8 ? "" : ", \"", i < 8 ? "" : name, i < 8 ? "" : "\": ", i < 8 ? "" : value,
+                     i < 8 ? ", \"" : "", i < 8 ? name : "", i < 8 ? "\": " : "", i < 8 ? value : "");
+            const GxStatus status = gx_chat_record_read(&r, line, "chats.jsonl", 7, &err);
+            CHECK(is_empty ? status == GX_OK : status == GX_ERR_UNSUPPORTED && strstr(err.message, name) != NULL,
+                  "%s: %s", line, err.message);
+            if (status == GX_OK) gx_chat_record_close(&r);
+        }
+}
+
+// ---- our own files ---------------------------------------------------------------------------------------------------
+
+TEST(a_checkpoint_of_a_newer_version_is_not_gone_on_with)
+{
+    static GxResume r;
+    static const GxField identity = {"text_kind", GX_FIELD_INT, 0, NULL, "of the text", NULL};
+    static const char *const states[] = {
+        "{\"galaxy_version\": \"9.9\", \"global_step\": 3, \"text_kind\": 7}",
+        "{\"galaxy_version\": \"9.9\", \"text_kind\": 7, \"moments_are_shifted\": true}"};
+    GxTask task = GX_ZERO;
+    int64_t self = 7;
+    task.name = "a task", task.size = sizeof self, task.identity = &identity, task.n_identity = 1;
+    snprintf(r.folder, sizeof r.folder, "%s", root);
+    for (int i = 0; i < 2; i++) {
+        GxError err = GX_ZERO;
+        gx_file_write(at("trainer_state.json"), states[i], (int64_t)strlen(states[i]), &err);
+        const GxStatus status = gx_resume_check_task(&r, &task, &self, &err);
+        if (i == 0) CHECK(status == GX_OK, "%s", err.message);
+        else
+            CHECK(status == GX_ERR_UNSUPPORTED && strstr(err.message, "has \"moments_are_shifted\"") &&
+                      strstr(err.message, "go on with the one that wrote it (9.9)"),
+                  "%s", err.message);
+        remove(at("trainer_state.json"));
+    }
 }
 
 int main(int argc, char **argv)

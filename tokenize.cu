@@ -160,6 +160,7 @@ static void log_line(void *user, GxLogLevel level, const char *text)
     (void)user, (void)level;
     fprintf(stderr, "%s\n", text);
 }
+static const GxLogger to_stderr = {log_line, NULL};
 
 // A line that is written over and over, at most a few times a second.
 typedef struct {
@@ -184,7 +185,6 @@ static void show_progress(void *user, int64_t done, int64_t bytes, int64_t token
 
 static GxStatus write_corpus(const Options *o, const GxTokenizer *t, GxError *err)
 {
-    const GxLogger log = {log_line, NULL};
     Progress p = {0, 0, -1, 0};
     GxCorpusWriting how = GX_ZERO;
     GxCorpus all;
@@ -199,7 +199,7 @@ static GxStatus write_corpus(const Options *o, const GxTokenizer *t, GxError *er
             "into a file of tokens each, which --train_data takes as a list, or put into one folder",
             o->corpus);
     GX_TRY(gx_claim_file(&claim, o->output_file, err));
-    how.threads = o->threads ? (int)o->threads : gx_threads_for(NULL), how.log = &log;
+    how.threads = o->threads ? (int)o->threads : gx_threads_for(NULL), how.log = &to_stderr;
     if (isatty(2)) how.progress = show_progress, how.user = &p;
     char parts[GX_PATH + 8];
     snprintf(parts, sizeof parts, "%s" GX_CORPUS_PARTS, o->output_file);
@@ -333,9 +333,12 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
     if (!strcmp(o->tokenizer, "bytes")) t = gx_tokenizer_bytes();
     else GX_TRY(gx_tokenizer_open(&t, o->tokenizer, err));
     gx_text_split_special(&t, o->split_special_tokens);
-    GxStatus status = o->corpus[0] ? write_corpus(o, &t, err)
-                      : has_text   ? show(o, &t, o->text, (int64_t)strlen(o->text), err)
-                                   : show_file(o, &t, err);
+    GxStatus status =
+        strcmp(o->tokenizer, "bytes") ? gx_tokenizer_check_keys(&t, o->tokenizer, &to_stderr, err) : GX_OK;
+    if (status == GX_OK)
+        status = o->corpus[0] ? write_corpus(o, &t, err)
+                 : has_text   ? show(o, &t, o->text, (int64_t)strlen(o->text), err)
+                              : show_file(o, &t, err);
     gx_tokenizer_close(&t);
     return status;
 }

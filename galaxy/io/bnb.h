@@ -51,6 +51,7 @@ int gx_bnb_is_part(const GxSafetensors *s, const char *name);
 // Of config.json its quantization_config: GX_OK where it is missing or null, or says what is read here; go by the
 // tensors then.
 GxStatus gx_bnb_check_config(const GxJson *config, const char *path, const GxLogger *log, GxError *err);
+extern const GxJsonKeys gx_bnb_config_keys;
 
 enum { GX_BNB_ENTRIES = 6 };
 // The entries of a matrix for gx_safetensors_create; returns how many, 0: an error. w in host memory: of doubled scales
@@ -107,6 +108,12 @@ static const GxSafetensorsEntry *gx__bnb_part(const GxSafetensors *s, const char
 
 // ---- in ------------------------------------------------------------------------------------------------------------
 
+static const GxJsonKey gx__bnb_state_keys[] = {
+    {"quant_type", GX_KEY_READ, NULL},    {"blocksize", GX_KEY_READ, NULL},        {"dtype", GX_KEY_READ, NULL},
+    {"shape", GX_KEY_READ, NULL},         {"nested_blocksize", GX_KEY_READ, NULL}, {"nested_dtype", GX_KEY_READ, NULL},
+    {"nested_offset", GX_KEY_READ, NULL},
+};
+
 static GxStatus gx__bnb_state_take(const GxJson *json, const char *where, GxBnbMatrix *m, GxError *err)
 {
     int64_t block = 0, group = GX_SCALE_BLOCK;
@@ -136,6 +143,11 @@ static GxStatus gx__bnb_state_take(const GxJson *json, const char *where, GxBnbM
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: shape is not that of a matrix", where);
     if (!isfinite((float)offset))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: nested_offset is %g, which is no fp32 number", where, offset);
+    for (GxJsonMember k = GX_ZERO; gx_json_next(json, &k);)
+        if (!gx_json_find_key(GX_KEYS(gx__bnb_state_keys), k.key))
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                           "%s has \"%.60s\", which is not known, and without which weights might be others", where,
+                           k.key);
     m->offset = (float)offset;
     return GX_OK;
 }
@@ -297,15 +309,20 @@ static const GxJsonKey gx__bnb_config_keys[] = {
     {"llm_int8_has_fp16_weight", GX_KEY_HARMLESS, "the tensors have a type"},
     {"llm_int8_enable_fp32_cpu_offload", GX_KEY_HARMLESS, "where transformers keeps weights"},
 };
+const GxJsonKeys gx_bnb_config_keys = {GX_KEYS(gx__bnb_config_keys)};
 
 GxStatus gx_bnb_check_config(const GxJson *config, const char *path, const GxLogger *log, GxError *err)
 {
     char where[GX_PATH + 24];
     const char *method = gx_json_string(gx_json_get(config, "quant_method")),
                *type = gx_json_string(gx_json_get(config, "bnb_4bit_quant_type"));
-    const int is_4 = gx_json_bool(gx_json_get(config, "load_in_4bit")),
-              is_8 = gx_json_bool(gx_json_get(config, "load_in_8bit"));
+    int is_4 = 0, is_8 = 0;
+    snprintf(where, sizeof where, "%s: quantization_config", path);
     if (gx_json_type(config) <= GX_JSON_NULL) return GX_OK;
+    if (gx_json_type(config) == GX_JSON_OBJECT) {
+        GX_TRY(gx_json_get_bool(config, "load_in_4bit", 0, &is_4, where, err));
+        GX_TRY(gx_json_get_bool(config, "load_in_8bit", 0, &is_8, where, err));
+    }
     if (gx_json_type(config) != GX_JSON_OBJECT || (strcmp(method, "bitsandbytes") && (method[0] || (!is_4 && !is_8))))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "%s: quantization_config has the quant_method \"%.40s\"; only that of bitsandbytes is read",
@@ -314,7 +331,8 @@ GxStatus gx_bnb_check_config(const GxJson *config, const char *path, const GxLog
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "%s: quantization_config has the bnb_4bit_quant_type \"%.40s\"; only nf4 is read", path,
                        type[0] ? type : "fp4");
-    snprintf(where, sizeof where, "%s: quantization_config", path);
+    if (is_4 && is_8)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has load_in_4bit and load_in_8bit; expected one of them", where);
     if (is_4 || is_8) return gx_json_check_keys(config, GX_KEYS(gx__bnb_config_keys), where, log, err);
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                    "%s: quantization_config says neither load_in_4bit nor load_in_8bit, which are read", path);

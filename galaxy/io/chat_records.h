@@ -63,9 +63,12 @@ static const struct {
 enum { GX__CHAT_SHAPES = 2 };
 
 // Members that would change what is trained, of a record and of a turn.
-static const char *const gx__chat_other_members[] = {"tools", "functions", "system", "history", NULL};
-static const char *const gx__chat_other_turn_members[] = {"tool_calls", "function_call", "reasoning_content",
-                                                          "weight",     "train",         NULL};
+static const char *const gx__chat_other_members[] = {
+    "tools", "functions", "system", "history", "documents", "chat_template_kwargs", "image", "images",
+    "video", "videos",    "audio",  "audios",  NULL};
+static const char *const gx__chat_other_turn_members[] = {
+    "tool_calls", "function_call", "reasoning_content", "reasoning",    "thinking",
+    "weight",     "train",         "training",          "train_detail", NULL};
 
 typedef struct { // what is read, for messages
     GxChatRecord *r;

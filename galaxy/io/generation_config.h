@@ -23,8 +23,7 @@ typedef struct {
 GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, const GxLogger *log, GxError *err);
 
 // All keys of generation_config.json; older config.json files have some of them, too.
-extern const GxJsonKey gx_generation_keys[];
-extern const int gx_generation_keys_n;
+extern const GxJsonKeys gx_generation_keys;
 
 GX_END
 #endif
@@ -51,7 +50,7 @@ static const GxField gx__generation_config_fields[] = {
 #define GX__GENERATION_SPEED "it changes how fast text is made, and not which"
 #define GX__GENERATION_MORE  "it adds to what transformers' generate() returns beside the text"
 #define GX__GENERATION_BEAMS "it belongs to beam search, which num_beams asks for"
-const GxJsonKey gx_generation_keys[] = {
+static const GxJsonKey gx__generation_keys[] = {
     {"do_sample", GX_KEY_READ, NULL},
     {"temperature", GX_KEY_READ, NULL},
     {"top_k", GX_KEY_READ, NULL},
@@ -126,7 +125,7 @@ const GxJsonKey gx_generation_keys[] = {
     {"penalty_alpha", GX_KEY_NAMED, "there is no contrastive search"},
     {"dola_layers", GX_KEY_NAMED, "only the last layer's logits are looked at"},
 };
-const int gx_generation_keys_n = sizeof gx_generation_keys / sizeof *gx_generation_keys;
+const GxJsonKeys gx_generation_keys = {GX_KEYS(gx__generation_keys)};
 
 // max_new_tokens wins over max_length in transformers, too.
 static GxStatus gx__generation_config_check(const GxGenerationConfig *c, const GxJson *json, const char *path,
@@ -135,7 +134,7 @@ static GxStatus gx__generation_config_check(const GxGenerationConfig *c, const G
     GxJson *copy = gx_json_copy(json);
     if (!copy) return GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory for a copy of it", path);
     if (c->max_new_tokens) gx_json_remove(copy, "max_length");
-    const GxStatus status = gx_json_check_keys(copy, gx_generation_keys, gx_generation_keys_n, path, log, err);
+    const GxStatus status = gx_json_check_keys(copy, GX_KEYS(gx__generation_keys), path, log, err);
     gx_json_free(copy);
     return status;
 }
@@ -145,7 +144,7 @@ static void gx__generation_config_name_others(const GxJson *json, const char *pa
 {
     char names[200] = "";
     for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
-        const GxJsonKey *row = gx_json_find_key(gx_generation_keys, gx_generation_keys_n, m.key);
+        const GxJsonKey *row = gx_json_find_key(GX_KEYS(gx__generation_keys), m.key);
         if (!row || row->kind == GX_KEY_HARMLESS || !strcmp(m.key, "eos_token_id") || !gx_json_asks(row, m.value))
             continue;
         const size_t n = strlen(names);

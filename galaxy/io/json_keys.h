@@ -33,6 +33,10 @@ typedef struct {
     GxJsonKeyKind kind;
     const char *why; // NULL: of GX_KEY_READ
 } GxJsonKey;
+typedef struct { // all that are known of a file, or of an object in it
+    const GxJsonKey *key;
+    int n;
+} GxJsonKeys;
 
 // Errors: GX_ERR_UNSUPPORTED for the first member that is refused. Warnings: one line for each member that is named, and
 // one for all whose key is in no row. `where`: the file. `log` is where they are said: NULL is an error (GX_ERR_ARGUMENT),
@@ -44,7 +48,7 @@ GxStatus gx_json_check_keys(const GxJson *object, const GxJsonKey *key, int n, c
 const GxJsonKey *gx_json_find_key(const GxJsonKey *key, int n, const char *name);
 int gx_json_asks(const GxJsonKey *key, const GxJson *value); // for something, by what the row says
 
-#define GX_KEYS(rows) (rows), (int)(sizeof(rows) / sizeof *(rows))
+#define GX_KEYS(rows) (rows), (int)(sizeof(rows) / sizeof *(rows)) // arguments, or the members of a GxJsonKeys
 
 GX_END
 #endif

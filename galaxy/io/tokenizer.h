@@ -112,6 +112,80 @@ static const GxTokenizerKind *gx__tokenizer_of(const GxJson *model, const char *
     return NULL;
 }
 
+// What the objects of a tokenizer.json have, by their type: a member beside these might change ids.
+static const char *const gx__tokenizer_members[][2] = {
+    {"", "version,truncation,padding,added_tokens,normalizer,pre_tokenizer,post_processor,decoder,model"},
+    {"BPE", "type,dropout,unk_token,continuing_subword_prefix,end_of_word_suffix,fuse_unk,byte_fallback,"
+            "ignore_merges,vocab,merges"},
+    {"Unigram", "type,unk_id,vocab,byte_fallback"},
+    {"WordPiece",
+     "type,unk_token,continuing_subword_prefix,max_input_chars_per_word,vocab,prefix,cleanup"}, // a decoder
+    {"BertNormalizer", "type,clean_text,handle_chinese_chars,strip_accents,lowercase"},
+    {"NFC", "type"},
+    {"NFD", "type"},
+    {"NFKC", "type"},
+    {"NFKD", "type"},
+    {"Lowercase", "type"},
+    {"Precompiled", "type,precompiled_charsmap"},
+    {"Strip", "type,strip_left,strip_right,content,start,stop"}, // a normalizer; a decoder
+    {"Prepend", "type,prepend"},
+    {"Replace", "type,pattern,content"},
+    {"BertPreTokenizer", "type"},
+    {"ByteLevel", "type,add_prefix_space,trim_offsets,use_regex"},
+    {"Split", "type,pattern,behavior,invert"},
+    {"WhitespaceSplit", "type"},
+    {"Digits", "type,individual_digits"},
+    {"Metaspace", "type,replacement,str_rep,add_prefix_space,prepend_scheme,split"},
+    {"ByteFallback", "type"},
+    {"Fuse", "type"},
+    {"TemplateProcessing", "type,single,pair,special_tokens"},
+    {"Sequence", "type,normalizers,pretokenizers,decoders,processors"},
+    {"added_tokens", "id,content,single_word,lstrip,rstrip,normalized,special"},
+};
+
+static GxStatus gx__tokenizer_check_members(const GxJson *object, const char *type, const char *path, GxError *err)
+{
+    const int types = (int)(sizeof gx__tokenizer_members / sizeof *gx__tokenizer_members);
+    char cut[GX_TEXT_VALUE];
+    int i = 0;
+    while (i < types && strcmp(gx__tokenizer_members[i][0], type)) i++;
+    for (GxJsonMember m = GX_ZERO; i < types && gx_json_type(object) == GX_JSON_OBJECT && gx_json_next(object, &m);) {
+        const char *list = gx__tokenizer_members[i][1];
+        GxTextItem item;
+        int is_known = 0;
+        while (gx_text_next(&list, &item))
+            is_known |= item.n == (int64_t)strlen(m.key) && !memcmp(item.at, m.key, (size_t)item.n);
+        if (!is_known)
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s%shas \"%s\", which is not known; what is: %s", path, type,
+                           *type ? " " : "it ", gx_text_cut(m.key, cut, sizeof cut), gx__tokenizer_members[i][1]);
+    }
+    return GX_OK;
+}
+
+// A component, and those of a sequence. (json.h bounds the depth.)
+static GxStatus gx__tokenizer_check_component(const GxJson *object, const char *path, GxError *err)
+{
+    static const char *const lists[] = {"normalizers", "pretokenizers", "decoders", "processors"};
+    GX_TRY(gx__tokenizer_check_members(object, gx_json_string(gx_json_get(object, "type")), path, err));
+    for (int k = 0; k < 4; k++) {
+        const GxJson *list = gx_json_get(object, lists[k]);
+        for (int64_t i = 0; i < gx_json_size(list); i++)
+            GX_TRY(gx__tokenizer_check_component(gx_json_at(list, i), path, err));
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__tokenizer_check_document(const GxJson *root, const char *path, GxError *err)
+{
+    static const char *const components[] = {"normalizer", "pre_tokenizer", "post_processor", "decoder", "model"};
+    const GxJson *added = gx_json_get(root, "added_tokens");
+    GX_TRY(gx__tokenizer_check_members(root, "", path, err));
+    for (int i = 0; i < 5; i++) GX_TRY(gx__tokenizer_check_component(gx_json_get(root, components[i]), path, err));
+    for (int64_t i = 0; i < gx_json_size(added); i++)
+        GX_TRY(gx__tokenizer_check_members(gx_json_at(added, i), "added_tokens", path, err));
+    return GX_OK;
+}
+
 static GxStatus gx__tokenizer_open_json(GxTokenizer *t, GxTokenizerSource *from, GxError *err)
 {
     GxJson *root, *model = NULL;
@@ -126,6 +200,10 @@ static GxStatus gx__tokenizer_open_json(GxTokenizer *t, GxTokenizerSource *from,
         status = GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: the model is \"%s\"; what is built: WordPiece, BPE, Unigram",
                          from->path, gx_text_cut(type, cut, sizeof cut));
     if (status == GX_OK) status = kind->open(t, from, err);
+    if (status == GX_OK) {
+        status = gx__tokenizer_check_document(root, from->path, err);
+        if (status != GX_OK) gx_tokenizer_close(t);
+    }
     gx_json_free(root);
     from->json = NULL;
     return status;

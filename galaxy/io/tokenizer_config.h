@@ -16,7 +16,8 @@ GX_BEGIN
 #define GX_TOKENIZER_CONFIG "tokenizer_config.json"
 enum { GX_TOKENIZER_CONFIG_CAP = 64 << 20 }; // bytes
 
-// *json: the folder's file, an object, which you free; NULL and GX_OK: it has none. A file that is no object is an
+// *json: the folder's file, an object, which you free; NULL and GX_OK: it has none. Where it has no
+// added_tokens_decoder, it is an older one, and the tokens are those of special_tokens_map.json, as in transformers. A file that is no object is an
 // error.
 GxStatus gx_tokenizer_config_read(GxJson **json, const char *folder, GxError *err);
 // Both take NULL. The value of a token's key, "eos_token"; of {"content": …} that is its content. NULL: there is none.
@@ -29,7 +30,7 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TOKENIZER_CONFIG_IMPLEMENTED)
 #define GX_TOKENIZER_CONFIG_IMPLEMENTED
 
-GxStatus gx_tokenizer_config_read(GxJson **json, const char *folder, GxError *err)
+static GxStatus gx__tokenizer_config_open(GxJson **json, const char *folder, GxError *err)
 {
     char path[GX_PATH];
     *json = NULL;
@@ -38,6 +39,32 @@ GxStatus gx_tokenizer_config_read(GxJson **json, const char *folder, GxError *er
     GX_TRY(gx_json_read_with(json, path, GX_TOKENIZER_CONFIG_CAP, GX_JSON_BIG_INTEGERS | GX_JSON_NULS, err));
     if (gx_json_type(*json) == GX_JSON_OBJECT) return GX_OK;
     GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(*json));
+    gx_json_free(*json);
+    *json = NULL;
+    return gx_error_code(err);
+}
+
+// Its members take the place of the configuration's.
+static GxStatus gx__tokenizer_config_add_map(GxJson **json, const char *folder, GxError *err)
+{
+    char path[GX_PATH];
+    GxJson *map;
+    GX_TRY(gx_path_join(path, folder, "special_tokens_map.json", err));
+    if (gx_json_get(*json, "added_tokens_decoder") || !gx_path_is_file(path)) return GX_OK;
+    GX_TRY(gx_json_read(&map, path, GX_TOKENIZER_CONFIG_CAP, err));
+    if (gx_json_type(map) != GX_JSON_OBJECT)
+        GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(map));
+    if (!*json) *json = gx_json_new_object();
+    for (GxJsonMember m = GX_ZERO; gx_error_code(err) == GX_OK && gx_json_next(map, &m);)
+        gx_json_set(*json, m.key, gx_json_copy(m.value), err);
+    gx_json_free(map);
+    return gx_error_code(err);
+}
+
+GxStatus gx_tokenizer_config_read(GxJson **json, const char *folder, GxError *err)
+{
+    GX_TRY(gx__tokenizer_config_open(json, folder, err));
+    if (gx__tokenizer_config_add_map(json, folder, err) == GX_OK) return GX_OK;
     gx_json_free(*json);
     *json = NULL;
     return gx_error_code(err);

@@ -13,6 +13,7 @@
 GX_BEGIN
 
 extern const GxFamily gx_bert;
+extern const GxJsonKeys gx_bert_keys; // of config.json
 
 // Resolved. What is in the file and is not read is said to `log`.
 GxStatus gx_bert_config_read(GxBertConfig *c, const char *path, const GxLogger *log, GxError *err);
@@ -97,6 +98,7 @@ static const GxJsonKey gx__bert_family_keys[] = {
     {"pooler_size_per_head", GX_KEY_HARMLESS, GX__BERT_FAMILY_OLD},
     {"pooler_type", GX_KEY_HARMLESS, GX__BERT_FAMILY_OLD},
 };
+const GxJsonKeys gx_bert_keys = {GX_KEYS(gx__bert_family_keys)};
 
 static GxStatus gx__bert_family_refuse_unbuilt(const GxJson *json, const char *path, const GxLogger *log, GxError *err)
 {

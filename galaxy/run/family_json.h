@@ -17,6 +17,7 @@ GxStatus gx_family_check_type(const GxJson *json, const char *const *types, cons
 // One of its architectures, if it says any, is among `names` (NULL at the end), whatever its letters' case.
 GxStatus gx_family_check_architecture(const GxJson *json, const char *const *names, const char *path, GxError *err);
 
+extern const GxJsonKeys gx_family_keys; // of the config.json files of all families
 // Names what is in a config.json and not read: `own` are the family's keys, beside those that all have: labels, types,
 // notes, and what older files say about generation.
 GxStatus gx_family_check_keys(const GxJson *json, const GxJsonKey *own, int n, const char *path, const GxLogger *log,
@@ -106,20 +107,21 @@ static const GxJsonKey gx__family_keys[] = {
     {"auto_map", GX_KEY_NAMED, "the folder brings code of its own, which may compute another model and is not run"},
     {"prefix", GX_KEY_NAMED, "it is not put in front of texts"},
 };
+const GxJsonKeys gx_family_keys = {GX_KEYS(gx__family_keys)};
 enum { GX__FAMILY_KEYS = sizeof gx__family_keys / sizeof *gx__family_keys, GX__FAMILY_MOST = 256 };
 
 GxStatus gx_family_check_keys(const GxJson *json, const GxJsonKey *own, int n, const char *path, const GxLogger *log,
                               GxError *err)
 {
     GxJsonKey all[GX__FAMILY_MOST];
-    if (n + GX__FAMILY_KEYS + gx_generation_keys_n > GX__FAMILY_MOST)
+    if (n + GX__FAMILY_KEYS + gx_generation_keys.n > GX__FAMILY_MOST)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "a family with %d keys; up to %d are possible", n,
-                       GX__FAMILY_MOST - GX__FAMILY_KEYS - gx_generation_keys_n);
+                       GX__FAMILY_MOST - GX__FAMILY_KEYS - gx_generation_keys.n);
     memcpy(all, own, (size_t)n * sizeof *own); // the first row of a name counts
     memcpy(all + n, gx__family_keys, sizeof gx__family_keys);
     n += GX__FAMILY_KEYS;
-    for (int i = 0; i < gx_generation_keys_n; i++, n++)
-        all[n] = gx_generation_keys[i], all[n].kind = GX_KEY_HARMLESS; // io/generation_config.h names them
+    for (int i = 0; i < gx_generation_keys.n; i++, n++)
+        all[n] = gx_generation_keys.key[i], all[n].kind = GX_KEY_HARMLESS; // io/generation_config.h names them
     return gx_json_check_keys(json, all, n, path, log, err);
 }
 

@@ -18,7 +18,9 @@
 #ifndef GX_GGUF_FOLDER_H
 #define GX_GGUF_FOLDER_H
 #include "../io/gguf_tokenizer.h"
+#include "../io/json_keys.h"
 #include "../io/safetensors.h"
+#include "../io/tokenizer_keys.h"
 #include "../model/model.h"
 GX_BEGIN
 
@@ -32,6 +34,8 @@ typedef struct { // what was done, for people
 // The file appears when it is whole; one of this name is replaced. type: of matrices, one that gx_gguf_encodes.
 GxStatus gx_gguf_export(const char *folder, const char *path, int type, GxGgufSaid *said, const GxLogger *log,
                         GxError *err);
+// What is known of a file's keys; "*." stands for the architecture and a dot.
+extern const GxJsonKeys gx_gguf_keys;
 // What gx_gguf_import refuses of a file before it looks at weights; nothing is written.
 GxStatus gx_gguf_check_import(const char *path, GxError *err);
 // Into a folder that is there: model.safetensors of `dtype` (GX_F32, GX_BF16, GX_F16), config.json,
@@ -51,7 +55,6 @@ GX_END
 #include "../cpu/cpu.h"
 #include "../model/mode.h"
 #include "../ops/rope.h"
-#include "../io/json_keys.h"
 #include "llama_family.h"
 #include "tensor_file.h"
 
@@ -423,6 +426,18 @@ static GxStatus gx__gguf_export_weights(gx__GgufWork *w, const GxSafetensors *s,
     return status;
 }
 
+static GxStatus gx__gguf_check_tokenizer(gx__GgufWork *w)
+{
+    GxTokenizer t;
+    char path[GX_PATH];
+    GX_TRY(gx_path_join(path, w->folder, "tokenizer.json", &w->g.error));
+    if (!gx_path_is_file(path)) return GX_OK;
+    GX_TRY(gx_tokenizer_open(&t, path, &w->g.error));
+    const GxStatus status = gx_tokenizer_check_keys(&t, w->folder, &w->g.log, &w->g.error);
+    gx_tokenizer_close(&t);
+    return status;
+}
+
 static GxStatus gx__gguf_export(gx__GgufWork *w, int type)
 {
     char path[GX_PATH];
@@ -432,6 +447,7 @@ static GxStatus gx__gguf_export(gx__GgufWork *w, int type)
     GX_TRY(gx_llama_config_read(&w->config, path, &w->g.log, err));
     GX_TRY(gx__gguf_find_arch(w, w->config.model_type));
     GX_TRY(gx__gguf_check_export(w));
+    GX_TRY(gx__gguf_check_tokenizer(w));
     GX_TRY(gx_tokenizer_keys_from_folder(&w->keys, w->folder, w->config.vocab_size, w->config.pad_token_id, err));
     GX_TRY(gx__gguf_open_model(w));
     GX_TRY(gx_safetensors_open(&s, w->folder, err));
@@ -635,6 +651,7 @@ static const GxJsonKey gx__gguf_file_keys[] = {
     {"tokenizer.ggml.normalizer.lowercase", GX_KEY_REFUSED, "texts would be normalised"},
     {"tokenizer.ggml.suppress_tokens", GX_KEY_NAMED, "no token is suppressed"},
 };
+const GxJsonKeys gx_gguf_keys = {GX_KEYS(gx__gguf_file_keys)};
 enum { GX__GGUF_FILE_KEYS = sizeof gx__gguf_file_keys / sizeof *gx__gguf_file_keys };
 
 static int gx__gguf_is_note(const char *key)

@@ -14,6 +14,7 @@
 GX_BEGIN
 
 extern const GxFamily gx_llama;
+extern const GxJsonKeys gx_llama_keys, gx_llama_rope_keys; // of config.json; of rope_scaling and rope_parameters in it
 
 // Resolved. What is in the file and is not read is said to `log`.
 GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, const GxLogger *log, GxError *err);
@@ -142,6 +143,7 @@ static const GxJsonKey gx__llama_rope_keys[] = {
     {"beta_fast", GX_KEY_REFUSED, "angles would be scaled"},
     {"beta_slow", GX_KEY_REFUSED, "angles would be scaled"},
 };
+const GxJsonKeys gx_llama_rope_keys = {GX_KEYS(gx__llama_rope_keys)};
 
 // Reads rope_type (in older files: type) and the numbers that belong to it.
 static GxStatus gx__llama_family_read_rope_type(GxLlamaConfig *c, const GxJson *rope, const char *where, GxError *err)
@@ -251,6 +253,7 @@ static const GxJsonKey gx__llama_family_keys[] = {
      "where it stands in rope_scaling or rope_parameters"},
     {"quantization", GX_KEY_REFUSED, "weights would be stored in another form, that of MLX"},
 };
+const GxJsonKeys gx_llama_keys = {GX_KEYS(gx__llama_family_keys)};
 
 static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *path, const GxLogger *log, GxError *err)
 {

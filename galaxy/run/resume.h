@@ -440,6 +440,28 @@ static GxStatus gx__resume_compare_identity(const GxResume *r, const GxTask *tas
     return GX_OK;
 }
 
+static int gx__resume_has_field(const GxField *f, int n, const char *name)
+{
+    while (n > 0 && strcmp(f[n - 1].name, name)) n--;
+    return n > 0;
+}
+
+// What a newer version has in it might have to go on, too.
+static GxStatus gx__resume_check_members(const GxJson *state, const GxTask *task, const char *path, GxError *err)
+{
+    char cut[GX_TEXT_VALUE], version[GX_TEXT_VALUE];
+    int n;
+    const GxField *fields = gx_train_state_fields(&n);
+    for (GxJsonMember m = GX_ZERO; gx_json_next(state, &m);)
+        if (strcmp(m.key, "galaxy_version") && !gx__resume_has_field(fields, n, m.key) &&
+            !gx__resume_has_field(task->identity, task->n_identity, m.key))
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                           "%s has \"%s\", which this version does not know; go on with the one that wrote it (%s)",
+                           path, gx_text_cut(m.key, cut, sizeof cut),
+                           gx_text_cut(gx_json_string(gx_json_get(state, "galaxy_version")), version, sizeof version));
+    return GX_OK;
+}
+
 GxStatus gx_resume_check_task(const GxResume *r, const GxTask *task, const void *self, GxError *err)
 {
     char path[GX_PATH];
@@ -451,6 +473,7 @@ GxStatus gx_resume_check_task(const GxResume *r, const GxTask *task, const void 
     if (status == GX_OK) status = gx_json_read(&json, path, 1 << 20, err);
     if (status == GX_OK) status = gx_json_get_fields(json, task->identity, task->n_identity, 1, theirs, path, err);
     if (status == GX_OK) status = gx__resume_compare_identity(r, task, self, theirs, err);
+    if (status == GX_OK) status = gx__resume_check_members(json, task, path, err);
     gx_json_free(json);
     free(theirs);
     return status;

@@ -16,6 +16,7 @@
 #include "../io/chat_system.h"
 #include "../io/generation_config.h"
 #include "../io/text_stream.h"
+#include "../io/tokenizer_keys.h"
 #include "../task/decode.h"
 #include "interpreter.h"
 #include "plan.h"
@@ -225,9 +226,10 @@ static GxStatus gx__writer_open_tokenizer(GxWriter *w)
     char json[GX_PATH], text[GX_PATH];
     GX_TRY(gx_path_join(json, folder, "tokenizer.json", &g->error));
     GX_TRY(gx_path_join(text, folder, "vocab.txt", &g->error));
-    if (gx_path_is_file(json) || gx_path_is_broken(json) || gx_path_is_file(text))
+    if (gx_path_is_file(json) || gx_path_is_broken(json) || gx_path_is_file(text)) {
         GX_TRY(gx_tokenizer_open(&w->tokenizer, folder, &g->error));
-    else {
+        GX_TRY(gx_tokenizer_check_keys(&w->tokenizer, folder, g->rank ? &gx_silent : &g->log, &g->error));
+    } else {
         w->tokenizer = gx_tokenizer_bytes();
         gx_log(&g->log, GX_LOG_WARNING, "%s has no tokenizer.json: tokens are taken for bytes", folder);
     }

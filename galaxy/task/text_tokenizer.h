@@ -7,7 +7,7 @@
 // its files to the others. If setup->vocab is 0, it becomes the tokenizer's size; if it is smaller than that, an error.
 #ifndef GX_TEXT_TOKENIZER_H
 #define GX_TEXT_TOKENIZER_H
-#include "../io/tokenizer.h"
+#include "../io/tokenizer_keys.h"
 #include "task.h"
 GX_BEGIN
 
@@ -234,6 +234,8 @@ static GxStatus gx__text_open(GxContext *g, GxTokenizer *t, const char *folder, 
     GxStatus status = gx__text_open_either(g, t, folder, model, is_framed);
     if (status == GX_OK && !setup->vocab) setup->vocab = t->vocab_size;
     if (status == GX_OK) status = gx__text_check_tokenizer(g, t, setup, is_framed);
+    if (status == GX_OK && g->rank == 0 && (folder[0] ? strcmp(folder, "bytes") != 0 : model[0] != 0))
+        gx_tokenizer_check_keys(t, folder[0] ? folder : model, &g->log, &g->error);
     if (status == GX_OK) status = gx__text_agree_on_tokenizer(g, t);
     if (status != GX_OK) gx_tokenizer_close(t);
     return status;
