@@ -1220,6 +1220,32 @@ TEST(a_head_for_labels_is_trained_and_saved_with_the_adapter)
           "labels that the adapter does not have were taken for its own: %s", err());
 }
 
+// As peft saves it: of the model there is no configuration, and the labels have no names. Its head is in no other file.
+TEST(an_adapter_of_peft_brings_its_head_to_a_model_that_has_none)
+{
+    if (!make_base()) return;
+    write_labels();
+    CHECK_RAN(run(BASE LABELS "--output_dir own_head --max_steps 6 --learning_rate 5e-2"));
+    shell("rm -rf of_peft2 named_peft2 head_merged *_head.jsonl && mkdir of_peft2 && "
+          "cp own_head/checkpoint-6/adapter_* of_peft2 && cp -r of_peft2 named_peft2 && "
+          "cp own_head/checkpoint-6/model_config.json named_peft2/config.json");
+    shell("cut -f1 labels.tsv > texts.tsv");
+    CHECK_RAN(run(LABELS "--adapter own_head/checkpoint-6 --predict texts.tsv --predictions own_head.jsonl"));
+    CHECK_RAN(run(LABELS "--adapter of_peft2 --predict texts.tsv --predictions peft_head.jsonl"));
+    CHECK_RAN(run(LABELS "--adapter named_peft2 --predict texts.tsv --predictions named_head.jsonl"));
+    CHECK(same_file("own_head.jsonl", "named_head.jsonl"), "by other names, or other numbers");
+    CHECK(file_contains("peft_head.jsonl", "LABEL_0") &&
+              shell("sed 's/LABEL_0/cat/g; s/LABEL_1/dog/g' peft_head.jsonl | cmp -s - own_head.jsonl") == 0,
+          "of an adapter without names: others");
+    CHECK_RAN(run(LABELS "--adapter own_head/checkpoint-6 --evaluate"));
+    const double loss = number_behind(out(), "validation loss ");
+    CHECK_RAN(run(LABELS "--adapter of_peft2 --evaluate"));
+    CHECK(loss == number_behind(out(), "validation loss "), "%s: not the loss %g", out(), loss);
+    CHECK_RAN(merge("--adapter of_peft2 --output_dir head_merged"));
+    CHECK_RAN(run(LABELS "--model head_merged --evaluate"));
+    CHECK(fabs(loss - number_behind(out(), "validation loss ")) < 1e-4, "merged: %s: not the loss %g", out(), loss);
+}
+
 #define SCORE "--model scores/checkpoint-2 --tuning lora --lora_dim 3 --target_modules score,q_proj "
 
 static int has_few_labels;

@@ -12,6 +12,7 @@
 #include "json.h"
 #include "labels.h"
 #include "peft.h"
+#include "safetensors.h"
 GX_BEGIN
 
 typedef struct {
@@ -26,6 +27,10 @@ typedef struct {
 
 // Refused by name: numbers in id2label that are not 0 to n - 1, names that are empty or equal, another problem_type.
 GxStatus gx_labels_read(GxModelLabels *m, const char *folder, GxError *err);
+// The same of the model in `folder` with the adapter in `adapter` ("": none). An adapter whose tensors have a head for
+// labels, whole or factors of one, as the package peft saves it, brings the labels, too: as many as its head has
+// outputs, by the names of the adapter's own config.json or the model's, if that has as many, or else LABEL_0, LABEL_1, …
+GxStatus gx_labels_read_adapted(GxModelLabels *m, const char *folder, const char *adapter, GxError *err);
 void gx_model_labels_close(GxModelLabels *m); // also after an error
 
 GX_END
@@ -137,6 +142,60 @@ GxStatus gx_labels_read(GxModelLabels *m, const char *folder, GxError *err)
     const GxStatus status = gx__model_labels_take(m, json, path, err);
     gx_json_free(json);
     return status;
+}
+
+// How many outputs the head for labels has that is among the adapter's tensors; 0: there is none.
+static GxStatus gx__model_labels_outputs(const char *adapter, int64_t *outputs, GxError *err)
+{
+    static const char *const names[] = {GX_PEFT_PREFIX "classifier.weight", GX_PEFT_PREFIX "score.weight",
+                                        GX_PEFT_PREFIX "classifier.lora_B.weight",
+                                        GX_PEFT_PREFIX "score.lora_B.weight"};
+    GxSafetensors s;
+    char path[GX_PATH];
+    *outputs = 0;
+    GX_TRY(gx_path_join(path, adapter, GX_ADAPTER_FILE, err));
+    GX_TRY(gx_safetensors_open(&s, path, err));
+    for (size_t i = 0; i < sizeof names / sizeof *names && !*outputs; i++) {
+        const GxSafetensorsEntry *e = gx_safetensors_find(&s, names[i]); // each has a row for each label
+        if (e && e->ndim == 2) *outputs = e->shape[0];
+    }
+    gx_safetensors_close(&s);
+    if (*outputs <= GX_LABELS_MOST) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: its head has %ld outputs; 1 to %d labels are possible", path,
+                   (long)*outputs, GX_LABELS_MOST);
+}
+
+static GxStatus gx__model_labels_number(GxModelLabels *m, int n, const char *adapter, GxError *err)
+{
+    enum { BYTES = 24 };
+    const char *name[GX_LABELS_MOST];
+    char *text = (char *)malloc((size_t)n * BYTES);
+    if (!text) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %d labels", n);
+    for (int i = 0; i < n; i++) snprintf(text + i * BYTES, BYTES, "LABEL_%d", i), name[i] = text + i * BYTES;
+    memset(m, 0, sizeof *m);
+    m->is_classifier = 1;
+    const GxStatus status = gx_labels_set(&m->labels, name, n, GX_LABEL_CLASS, adapter, err);
+    free(text);
+    return status;
+}
+
+GxStatus gx_labels_read_adapted(GxModelLabels *m, const char *folder, const char *adapter, GxError *err)
+{
+    char path[GX_PATH];
+    int64_t outputs = 0;
+    memset(m, 0, sizeof *m);
+    if (adapter[0]) GX_TRY(gx__model_labels_outputs(adapter, &outputs, err));
+    if (!outputs) return gx_labels_read(m, folder, err);
+    GX_TRY(gx_model_config_path(path, adapter, err));
+    const char *const from[] = {gx_path_is_file(path) ? adapter : "", folder};
+    for (int i = 0; i < 2; i++) {
+        if (!from[i][0]) continue;
+        GX_TRY(gx_labels_read(m, from[i], err));
+        m->is_classifier = 1;
+        if (m->is_said && m->labels.n == outputs) return GX_OK;
+        gx_model_labels_close(m);
+    }
+    return gx__model_labels_number(m, (int)outputs, adapter, err);
 }
 
 void gx_model_labels_close(GxModelLabels *m) { gx_labels_close(&m->labels); }

@@ -1,6 +1,8 @@
 // peft.h: adapter_config.json, by which the Python package peft says what a folder's adapter_model.safetensors is: of
-// LoRA, in and out. What would change the arithmetic and is not built is refused by its key; so is a key that is not
-// known, unless it says nothing (null, false, {}, []).
+// LoRA, in and out. For each key of peft 0.21 a table says that it is read, that it changes nothing of what a trained
+// adapter computes, and why, or that a value of it is refused; a key that is in no table is named in a warning.
+//
+// layers_to_transform, layers_pattern and exclude_modules become a part of the regular expression `targets`.
 //
 // Bottleneck adapters (model/bottleneck.h), side networks (model/side.h) and prompts with scales (LLaMA-Adapter v2,
 // model/scale.h) have such a folder, too, of a peft_type that is Galaxy's own: peft knows none for them, and refuses it
@@ -16,11 +18,13 @@
 #ifndef GX_PEFT_H
 #define GX_PEFT_H
 #include "json_fields.h"
+#include "json_keys.h"
 #include "module_pattern.h"
 GX_BEGIN
 
-#define GX_PEFT_PREFIX "base_model.model." // of the names of tensors
-enum { GX_PEFT_TARGETS = 1 << 16 };        // a hundred layers by whole names are half of it
+#define GX_ADAPTER_FILE "adapter_model.safetensors"
+#define GX_PEFT_PREFIX  "base_model.model." // of the names of its tensors
+enum { GX_PEFT_TARGETS = 1 << 16 };         // a hundred layers by whole names are half of it
 
 #define GX_PEFT_BOTTLENECK "GALAXY_BOTTLENECK" // peft_type
 #define GX_PEFT_SIDE       "GALAXY_SIDE"
@@ -38,6 +42,7 @@ typedef struct {
     int prompt_is_v2;
     double lora_alpha, lora_dropout;
     int use_rslora;
+    int freezes_b; // init_lora_weights "mica": B was not trained
     // target_modules, with commas between them, "all-linear", or a regular expression (gx_module_is_pattern); "": the
     // file does not say
     char targets[GX_PEFT_TARGETS];
@@ -51,7 +56,8 @@ typedef struct {
 // The folder's config.json, or where there is none GX_PEFT_MODEL_CONFIG. path[GX_PATH].
 GxStatus gx_model_config_path(char *path, const char *folder, GxError *err);
 
-GxStatus gx_peft_config_read(GxPeftConfig *c, const char *path, GxError *err);
+// log: hears of keys that are not known.
+GxStatus gx_peft_config_read(GxPeftConfig *c, const char *path, const GxLogger *log, GxError *err);
 GxStatus gx_peft_config_write(const GxPeftConfig *c, const char *path, GxError *err);
 
 GX_END
@@ -59,7 +65,9 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_PEFT_IMPLEMENTED)
 #define GX_PEFT_IMPLEMENTED
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -78,15 +86,6 @@ static const GxField gx__peft_prompt_fields[] = {
     {"adapter_len", GX_FIELD_INT, GX__PEFT_AT(prompt_len), NULL, "", "1..65536"},
     {"adapter_layers", GX_FIELD_INT, GX__PEFT_AT(prompt_layers), NULL, "", "1..65536"},
 };
-// Types that are Galaxy's own: all of their keys, but for those that all types have.
-typedef struct {
-    const char *type;
-    const GxField *fields;
-    int n;
-} gx__PeftOwn;
-static const gx__PeftOwn gx__peft_own[] = {{GX_PEFT_BOTTLENECK, GX_FIELDS(gx__peft_bottleneck_fields)},
-                                           {GX_PEFT_SIDE, GX_FIELDS(gx__peft_side_fields)},
-                                           {GX_PEFT_PROMPT_V2, GX_FIELDS(gx__peft_prompt_fields)}};
 static const GxField gx__peft_fields[] = {
     {"r", GX_FIELD_INT, GX__PEFT_AT(r), NULL, "", "1..65536"},
     {"lora_alpha", GX_FIELD_DOUBLE, GX__PEFT_AT(lora_alpha), NULL, "", "1e-6..1e6"},
@@ -94,114 +93,154 @@ static const GxField gx__peft_fields[] = {
     {"use_rslora", GX_FIELD_BOOL, GX__PEFT_AT(use_rslora), NULL, "", NULL},
 };
 
-// Keys that are read above or below, and those that change nothing of what a trained adapter computes.
-static const char *const gx__peft_known[] = {"target_modules",    "modules_to_save",
-                                             "task_type",         "base_model_name_or_path",
-                                             "peft_type",         "bias",
-                                             "auto_mapping",      "inference_mode",
-                                             "init_lora_weights", "loftq_config",
-                                             "megatron_config",   "megatron_core",
-                                             "peft_version",      "qalora_group_size",
-                                             "revision"};
+// ---- keys ----------------------------------------------------------------------------------------------------------
 
-// null, false, {} and [] ask for nothing.
-static int gx__peft_is_nothing(const GxJson *value)
-{
-    switch (gx_json_type(value)) {
-    case GX_JSON_NULL: return 1;
-    case GX_JSON_BOOL: return !gx_json_bool(value);
-    case GX_JSON_ARRAY:
-    case GX_JSON_OBJECT: return gx_json_size(value) == 0;
-    default: return 0;
+#define GX__PEFT_OF_ALL                                                                                                \
+    {"peft_type", GX_KEY_READ, NULL}, {"task_type", GX_KEY_READ, NULL},                                                \
+        {"base_model_name_or_path", GX_KEY_READ, NULL}, {"modules_to_save", GX_KEY_READ, NULL},                        \
+        {"inference_mode", GX_KEY_HARMLESS, "whether peft trains it further"},                                         \
+        {"auto_mapping", GX_KEY_HARMLESS, "the class of transformers that peft opens the base with"},                  \
+        {"peft_version", GX_KEY_HARMLESS, "who wrote the file"},                                                       \
+    {                                                                                                                  \
+        "revision", GX_KEY_HARMLESS, "of a base on the hub; here it is a folder"                                       \
     }
-}
 
-static const gx__PeftOwn *gx__peft_own_of(const char *type) // NULL: it is peft's
+static const GxJsonKey gx__peft_lora_keys[] = {
+    GX__PEFT_OF_ALL,
+    {"r", GX_KEY_READ, NULL},
+    {"lora_alpha", GX_KEY_READ, NULL},
+    {"lora_dropout", GX_KEY_READ, NULL},
+    {"use_rslora", GX_KEY_READ, NULL},
+    {"target_modules", GX_KEY_READ, NULL},
+    {"exclude_modules", GX_KEY_READ, NULL},
+    {"layers_to_transform", GX_KEY_READ, NULL},
+    {"layers_pattern", GX_KEY_READ, NULL},
+    {"init_lora_weights", GX_KEY_READ, NULL},
+    {"ensure_weight_tying", GX_KEY_READ, NULL},
+    {"loftq_config", GX_KEY_HARMLESS, "how factors begin; init_lora_weights says whether they began so"},
+    {"eva_config", GX_KEY_HARMLESS, "as loftq_config"},
+    {"corda_config", GX_KEY_HARMLESS, "as loftq_config"},
+    {"lora_ga_config", GX_KEY_HARMLESS, "as loftq_config"},
+    {"velora_config", GX_KEY_HARMLESS, "how gradients are made in training; what is computed is LoRA"},
+    {"fan_in_fan_out", GX_KEY_HARMLESS,
+     "of layers that lie transposed; peft takes it for false of linears, as all are"},
+    {"megatron_core", GX_KEY_HARMLESS, "where Megatron's layers come from, with megatron_config"},
+    {"qalora_group_size", GX_KEY_HARMLESS, "with use_qalora"},
+    {"runtime_config", GX_KEY_HARMLESS, "peft ignores it in a file"},
+    {"bias=\"none\"", GX_KEY_REFUSED, "the file has biases that were trained with the factors"},
+    {"use_dora", GX_KEY_REFUSED, "matrices are scaled besides, to a length of their own (DoRA)"},
+    {"lora_bias", GX_KEY_REFUSED, "B has a bias"},
+    {"rank_pattern", GX_KEY_REFUSED, "some modules have another r"},
+    {"alpha_pattern", GX_KEY_REFUSED, "some modules have another lora_alpha"},
+    {"layer_replication", GX_KEY_REFUSED, "layers of the base come several times"},
+    {"target_parameters", GX_KEY_REFUSED, "there are factors of tensors that are no module's weight"},
+    {"trainable_token_indices", GX_KEY_REFUSED, "rows of the embedding are replaced"},
+    {"megatron_config", GX_KEY_REFUSED, "it is of a model of Megatron's layers"},
+    {"use_qalora", GX_KEY_REFUSED, "A reads averages of its input (QA-LoRA)"},
+    {"use_bdlora", GX_KEY_REFUSED, "factors are block-diagonal (BD-LoRA)"},
+    {"arrow_config", GX_KEY_REFUSED, "each token chooses among several adapters (Arrow)"},
+    {"alora_invocation_tokens", GX_KEY_REFUSED, "the adapter acts from these tokens on alone (aLoRA)"},
+    {"monteclora_config", GX_KEY_REFUSED, "factors are drawn (MonteCLoRA)"},
+    {"kasa_config", GX_KEY_REFUSED,
+     "the base lacks its smallest singular values, and a diagonal stands between A and B"},
+};
+static const GxJsonKey gx__peft_prompt_keys[] = {
+    GX__PEFT_OF_ALL,
+    {"adapter_len", GX_KEY_READ, NULL},
+    {"adapter_layers", GX_KEY_READ, NULL},
+    {"target_modules=\"self_attn\"", GX_KEY_REFUSED, "prompts are of modules that are called self_attn"}};
+static const GxJsonKey gx__peft_bottleneck_keys[] = {GX__PEFT_OF_ALL, {"adapter_reduction_dim", GX_KEY_READ, NULL}};
+static const GxJsonKey gx__peft_side_keys[] = {GX__PEFT_OF_ALL,
+                                               {"side_reduction_factor", GX_KEY_READ, NULL},
+                                               {"side_mix", GX_KEY_READ, NULL},
+                                               {"add_bias_sampling", GX_KEY_READ, NULL}};
+static const GxJsonKey gx__peft_v2_keys[] = {
+    GX__PEFT_OF_ALL, {"adapter_len", GX_KEY_READ, NULL}, {"adapter_layers", GX_KEY_READ, NULL}};
+
+typedef struct {
+    const char *type;
+    const GxField *fields;
+    int n;
+    int is_whole; // all fields have to be there
+    const GxJsonKey *key;
+    int keys;
+} gx__PeftType;
+static const gx__PeftType gx__peft_types[] = {
+    {"LORA", GX_FIELDS(gx__peft_fields), 0, GX_KEYS(gx__peft_lora_keys)},
+    {GX_PEFT_PROMPT, GX_FIELDS(gx__peft_prompt_fields), 1, GX_KEYS(gx__peft_prompt_keys)},
+    {GX_PEFT_PROMPT_V2, GX_FIELDS(gx__peft_prompt_fields), 1, GX_KEYS(gx__peft_v2_keys)},
+    {GX_PEFT_BOTTLENECK, GX_FIELDS(gx__peft_bottleneck_fields), 1, GX_KEYS(gx__peft_bottleneck_keys)},
+    {GX_PEFT_SIDE, GX_FIELDS(gx__peft_side_fields), 1, GX_KEYS(gx__peft_side_keys)},
+};
+
+static const gx__PeftType *gx__peft_type_of(const char *type) // NULL: none that is built
 {
-    for (size_t i = 0; i < sizeof gx__peft_own / sizeof *gx__peft_own; i++)
-        if (!strcmp(type, gx__peft_own[i].type)) return &gx__peft_own[i];
+    for (size_t i = 0; i < sizeof gx__peft_types / sizeof *gx__peft_types; i++)
+        if (!strcmp(type, gx__peft_types[i].type)) return &gx__peft_types[i];
     return NULL;
 }
 
-static GxStatus gx__peft_check_own(const gx__PeftOwn *own, const GxJson *json, const char *path, GxError *err)
+// How the factors began. That is over in a trained adapter, unless the base was changed with it: peft takes out of W
+// what the first factors add, so that those of the file fit the changed W alone, which it makes again when it loads the
+// adapter (pissa, olora, loftq) or expects to be there (corda, lora_ga).
+typedef enum {
+    GX__PEFT_INIT_PLAIN,
+    GX__PEFT_INIT_FREEZES_B,
+    GX__PEFT_INIT_CHANGES,
+    GX__PEFT_INIT_QUANTIZES
+} gx__PeftInitKind;
+typedef struct {
+    const char *name;
+    gx__PeftInitKind kind;
+} gx__PeftInit;
+static const gx__PeftInit gx__peft_inits[] = {
+    {"gaussian", GX__PEFT_INIT_PLAIN}, {"orthogonal", GX__PEFT_INIT_PLAIN}, {"eva", GX__PEFT_INIT_PLAIN},
+    {"mica", GX__PEFT_INIT_FREEZES_B}, {"pissa", GX__PEFT_INIT_CHANGES},    {"olora", GX__PEFT_INIT_CHANGES},
+    {"corda", GX__PEFT_INIT_CHANGES},  {"lora_ga", GX__PEFT_INIT_CHANGES},  {"loftq", GX__PEFT_INIT_QUANTIZES},
+};
+
+static const gx__PeftInit *gx__peft_init_of(const char *name)
 {
-    static const char *const known[] = {"peft_type", "base_model_name_or_path", "modules_to_save", "task_type",
-                                        "inference_mode"};
-    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
-        int is_known = gx__peft_is_nothing(m.value);
-        for (size_t i = 0; i < sizeof known / sizeof *known; i++) is_known |= !strcmp(m.key, known[i]);
-        for (int i = 0; i < own->n; i++) is_known |= !strcmp(m.key, own->fields[i].name);
-        if (!is_known)
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "%s: \"%.60s\" is set, which is not built: of %s there are %s%s%s%s%s and a list of "
-                           "modules_to_save",
-                           path, m.key, own->type, own->fields[0].name, own->n > 1 ? ", " : "",
-                           own->n > 1 ? own->fields[1].name : "", own->n > 2 ? ", " : "",
-                           own->n > 2 ? own->fields[2].name : "");
-    }
-    return GX_OK;
+    if (!strncasecmp(name, "pissa_niter_", 12)) name = "pissa";
+    for (size_t i = 0; i < sizeof gx__peft_inits / sizeof *gx__peft_inits; i++)
+        if (!strcasecmp(name, gx__peft_inits[i].name)) return &gx__peft_inits[i];
+    return NULL;
 }
 
-// Of prompts.
-static GxStatus gx__peft_check_prompt(const GxJson *json, const char *path, GxError *err)
+static GxStatus gx__peft_check_init(GxPeftConfig *c, const GxJson *json, const char *path, GxError *err)
 {
-    static const char *const known[] = {"peft_type",       "adapter_len", "adapter_layers", "base_model_name_or_path",
-                                        "modules_to_save", "task_type",   "inference_mode", "target_modules",
-                                        "auto_mapping",    "revision",    "peft_version"};
-    const GxJson *target = gx_json_get(json, "target_modules");
-    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
-        int is_known = gx__peft_is_nothing(m.value);
-        for (size_t i = 0; i < sizeof known / sizeof *known; i++) is_known |= !strcmp(m.key, known[i]);
-        if (!is_known)
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "%s: \"%.60s\" is set, which is not built: of " GX_PEFT_PROMPT
-                           " there are adapter_len and adapter_layers",
-                           path, m.key);
-    }
-    if (gx_json_type(target) <= GX_JSON_NULL || !strcmp(gx_json_string(target), "self_attn")) return GX_OK;
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: target_modules is \"%.60s\"; of " GX_PEFT_PROMPT " self_attn is built",
-                   path, gx_json_string(target));
+    const GxJson *value = gx_json_get(json, "init_lora_weights");
+    const char *name = gx_json_string(value);
+    if (gx_json_type(value) <= GX_JSON_NULL || gx_json_type(value) == GX_JSON_BOOL) return GX_OK;
+    const gx__PeftInit *init = gx__peft_init_of(name);
+    if (!init)
+        return GX_FAIL(
+            err, GX_ERR_UNSUPPORTED,
+            "%s: init_lora_weights is \"%.60s\", which is not known: it may have changed the base's weights; "
+            "true, false, gaussian, orthogonal, mica and eva leave them as they are",
+            path, name);
+    c->freezes_b = init->kind == GX__PEFT_INIT_FREEZES_B;
+    if (init->kind < GX__PEFT_INIT_CHANGES) return GX_OK;
+    return GX_FAIL(
+        err, GX_ERR_UNSUPPORTED,
+        "%s: init_lora_weights is \"%.60s\", for which peft changed the base's weights before it trained: the "
+        "adapter fits those, and not the base's folder; %sif --model is a folder with the changed weights, "
+        "set the key to true",
+        path, name,
+        init->kind == GX__PEFT_INIT_QUANTIZES
+            ? ""
+            : "save it with path_initial_model_for_weight_conversion, which makes a plain adapter of it, or ");
 }
 
-static int gx__peft_is(const GxJson *json, const char *type)
+static GxStatus gx__peft_refuse_type(const char *type, const char *path, GxError *err)
 {
-    return !strcmp(gx_json_string(gx_json_get(json, "peft_type")), type);
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "%s: peft_type is \"%.60s\"; LORA, " GX_PEFT_PROMPT ", " GX_PEFT_PROMPT_V2 ", " GX_PEFT_BOTTLENECK
+                   " and " GX_PEFT_SIDE " are built",
+                   path, type);
 }
 
-static int gx__peft_is_known(const char *key)
-{
-    for (size_t i = 0; i < sizeof gx__peft_fields / sizeof *gx__peft_fields; i++)
-        if (!strcmp(key, gx__peft_fields[i].name)) return 1;
-    for (size_t i = 0; i < sizeof gx__peft_known / sizeof *gx__peft_known; i++)
-        if (!strcmp(key, gx__peft_known[i])) return 1;
-    return 0;
-}
-
-static GxStatus gx__peft_check_keys(const GxJson *json, const char *path, GxError *err)
-{
-    const char *type = gx_json_string(gx_json_get(json, "peft_type")),
-               *bias = gx_json_string(gx_json_get(json, "bias"));
-    if (strcmp(type, "LORA"))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: peft_type is \"%.60s\"; LORA, " GX_PEFT_PROMPT ", " GX_PEFT_PROMPT_V2
-                       ", " GX_PEFT_BOTTLENECK " and " GX_PEFT_SIDE " are built",
-                       path, type);
-    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);)
-        if (!gx__peft_is_known(m.key) && !gx__peft_is_nothing(m.value))
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "%s: \"%.60s\" is set, which is not built: of LoRA there are r, lora_alpha, use_rslora, "
-                           "target_modules and modules_to_save",
-                           path, m.key);
-    if (bias[0] && strcmp(bias, "none"))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: bias is \"%.60s\"; none is built", path, bias);
-    const char *init = gx_json_string(gx_json_get(json, "init_lora_weights"));
-    if (init[0] && strcmp(init, "gaussian"))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: init_lora_weights is \"%.60s\", by which the base has other weights than its folder; "
-                       "true, false and gaussian are built",
-                       path, init);
-    return GX_OK;
-}
+// ---- which modules -------------------------------------------------------------------------------------------------
 
 // A text is a regular expression, and is one in signs, too: q_proj is no end of a name there, but all of it.
 static GxStatus gx__peft_pattern(const char *text, char *names, size_t size, const char *path, GxError *err)
@@ -249,24 +288,119 @@ static GxStatus gx__peft_text(const GxJson *json, const char *key, char *text, s
     return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s has more than %d characters", path, key, (int)size - 1);
 }
 
-static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *path, GxError *err)
+// A regular expression that is being written. n goes no further than just beyond the room.
+typedef struct {
+    char text[GX_PEFT_TARGETS], excluded[GX_PEFT_TARGETS];
+    size_t n;
+} gx__PeftPattern;
+
+static void gx__peft_put(gx__PeftPattern *to, const char *format, ...) GX_PRINTF(2, 3);
+static void gx__peft_put(gx__PeftPattern *to, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (to->n < sizeof to->text) to->n += (size_t)vsnprintf(to->text + to->n, sizeof to->text - to->n, format, args);
+    va_end(args);
+}
+
+// "a,b.c" as "(?:a|b\.c)".
+static void gx__peft_put_names(gx__PeftPattern *to, const char *names)
+{
+    gx__peft_put(to, "(?:");
+    for (const char *p = names; *p; p++)
+        if (*p == ',') gx__peft_put(to, "|");
+        else gx__peft_put(to, "%s%c", *p == '.' ? "\\" : "", *p);
+    gx__peft_put(to, ")");
+}
+
+// What modules in layers_to_transform begin with: any names and a number of these. layers_pattern says which names.
+static GxStatus gx__peft_put_layers(gx__PeftPattern *to, const GxJson *json, const char *path, GxError *err)
+{
+    const GxJson *layers = gx_json_get(json, "layers_to_transform"), *before = gx_json_get(json, "layers_pattern");
+    const int is_list = gx_json_type(layers) == GX_JSON_ARRAY;
+    char lists[GX_FIELD_TEXT] = "";
+    if (gx_json_type(before) == GX_JSON_STRING)
+        GX_TRY(gx__peft_text(json, "layers_pattern", lists, sizeof lists, path, err));
+    else GX_TRY(gx__peft_names(json, "layers_pattern", 0, lists, sizeof lists, path, err));
+    gx__peft_put(to, lists[0] ? "(?=(?:.*\\.)?" : "(?=.*\\.[^.]*");
+    if (lists[0]) gx__peft_put_names(to, lists);
+    gx__peft_put(to, "\\.(?:");
+    for (int64_t i = 0; i < (is_list ? gx_json_size(layers) : 1); i++) {
+        const GxJson *layer = is_list ? gx_json_at(layers, i) : layers;
+        if (gx_json_type(layer) != GX_JSON_INT)
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: layers_to_transform has %s; expected numbers of layers", path,
+                           gx_json_type_name(layer));
+        gx__peft_put(to, "%s%ld", i ? "|" : "", (long)gx_json_int(layer));
+    }
+    gx__peft_put(to, ")\\.)");
+    return GX_OK;
+}
+
+// As peft: a module that exclude_modules means has no factors. Of the others one has them that target_modules names
+// whole, and one that ends with a name of the list, if it is in a layer of layers_to_transform.
+static GxStatus gx__peft_put_narrowed(gx__PeftPattern *to, const char *targets, int has_layers, const GxJson *json,
+                                      const char *path, GxError *err)
+{
+    GX_TRY(gx__peft_names(json, "exclude_modules", 1, to->excluded, sizeof to->excluded, path, err));
+    if (gx_module_is_pattern(to->excluded)) gx__peft_put(to, "(?!(?:%s)$)", to->excluded);
+    else if (to->excluded[0]) {
+        gx__peft_put(to, "(?!(?:.*\\.)?");
+        gx__peft_put_names(to, to->excluded);
+        gx__peft_put(to, "$)");
+    }
+    gx__peft_put(to, "(?:");
+    if (gx_module_is_pattern(targets)) gx__peft_put(to, "%s", targets);
+    else {
+        gx__peft_put_names(to, targets);
+        gx__peft_put(to, "|");
+        if (has_layers) GX_TRY(gx__peft_put_layers(to, json, path, err));
+        gx__peft_put(to, ".*\\.");
+        gx__peft_put_names(to, targets);
+    }
+    gx__peft_put(to, ")");
+    if (to->n < sizeof to->text) return gx_module_pattern_check(to->text, path, err);
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: target_modules and exclude_modules have more than %d characters", path,
+                   GX_PEFT_TARGETS - 1);
+}
+
+static int gx__peft_asks(const GxJson *json, const char *key)
+{
+    const GxJson *value = gx_json_get(json, key);
+    return gx_json_type(value) == GX_JSON_ARRAY ? gx_json_size(value) > 0 : gx_json_type(value) > GX_JSON_NULL;
+}
+
+static GxStatus gx__peft_narrow(GxPeftConfig *c, const GxJson *json, const char *path, GxError *err)
+{
+    const int has_layers = gx__peft_asks(json, "layers_to_transform");
+    if (!has_layers && !gx__peft_asks(json, "exclude_modules")) return GX_OK;
+    if (!c->targets[0] || !strcasecmp(c->targets, "all-linear") || (has_layers && gx_module_is_pattern(c->targets)))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s goes with a list of target_modules, and here %s", path,
+                       has_layers ? "layers_to_transform" : "exclude_modules",
+                       c->targets[0] ? "they are a text" : "there is none");
+    gx__PeftPattern *to = (gx__PeftPattern *)calloc(1, sizeof *to);
+    if (!to) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for names of modules");
+    const GxStatus status = gx__peft_put_narrowed(to, c->targets, has_layers, json, path, err);
+    if (status == GX_OK) snprintf(c->targets, sizeof c->targets, "%s", to->text);
+    free(to);
+    return status;
+}
+
+static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *path, const GxLogger *log, GxError *err)
 {
     if (gx_json_type(json) != GX_JSON_OBJECT)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(json));
-    const gx__PeftOwn *own = gx__peft_own_of(gx_json_string(gx_json_get(json, "peft_type")));
-    if (gx__peft_is(json, GX_PEFT_PROMPT)) {
-        c->r = 0, c->lora_alpha = 0;
-        GX_TRY(gx__peft_check_prompt(json, path, err));
-        GX_TRY(gx_json_get_fields(json, GX_FIELDS(gx__peft_prompt_fields), 1, c, path, err));
-    } else if (own) {
-        c->r = 0, c->lora_alpha = 0;
-        GX_TRY(gx__peft_check_own(own, json, path, err));
-        GX_TRY(gx_json_get_fields(json, own->fields, own->n, 1, c, path, err));
-        c->prompt_is_v2 = !strcmp(own->type, GX_PEFT_PROMPT_V2);
-    } else {
-        GX_TRY(gx__peft_check_keys(json, path, err));
-        GX_TRY(gx_json_get_fields(json, GX_FIELDS(gx__peft_fields), 0, c, path, err));
+    const char *name = gx_json_string(gx_json_get(json, "peft_type"));
+    const gx__PeftType *type = gx__peft_type_of(name);
+    if (!type) return gx__peft_refuse_type(name, path, err);
+    const int is_lora = type == gx__peft_types;
+    GX_TRY(gx_json_check_keys(json, type->key, type->keys, path, log, err));
+    if (!is_lora) c->r = 0, c->lora_alpha = 0;
+    GX_TRY(gx_json_get_fields(json, type->fields, type->n, type->is_whole, c, path, err));
+    c->prompt_is_v2 = !strcmp(type->type, GX_PEFT_PROMPT_V2);
+    if (is_lora) {
+        GX_TRY(gx__peft_check_init(c, json, path, err));
         GX_TRY(gx__peft_names(json, "target_modules", 1, c->targets, sizeof c->targets, path, err));
+        GX_TRY(gx__peft_narrow(c, json, path, err));
     }
     GX_TRY(gx__peft_names(json, "modules_to_save", 0, c->modules_to_save, sizeof c->modules_to_save, path, err));
     GX_TRY(gx__peft_text(json, "task_type", c->task_type, sizeof c->task_type, path, err));
@@ -282,13 +416,13 @@ GxStatus gx_model_config_path(char *path, const char *folder, GxError *err)
     return GX_OK;
 }
 
-GxStatus gx_peft_config_read(GxPeftConfig *c, const char *path, GxError *err)
+GxStatus gx_peft_config_read(GxPeftConfig *c, const char *path, const GxLogger *log, GxError *err)
 {
     GxJson *json;
     memset(c, 0, sizeof *c);
     c->r = 8, c->lora_alpha = 8; // as peft takes them where they are missing
     GX_TRY(gx_json_read(&json, path, GX__PEFT_CAP, err));
-    const GxStatus status = gx__peft_take(c, json, path, err);
+    const GxStatus status = gx__peft_take(c, json, path, log, err);
     gx_json_free(json);
     return status;
 }
@@ -310,18 +444,16 @@ static GxJson *gx__peft_list(const char *names, GxError *err)
 GxStatus gx_peft_config_write(const GxPeftConfig *c, const char *path, GxError *err)
 {
     GxJson *json = gx_json_new_object();
-    const gx__PeftOwn *own = gx__peft_own_of(c->side_reduction ? GX_PEFT_SIDE
-                                             : c->reduction    ? GX_PEFT_BOTTLENECK
-                                             : c->prompt_is_v2 ? GX_PEFT_PROMPT_V2
-                                                               : "");
-    const int is_prompt = !own && c->prompt_len > 0, is_lora = !own && !is_prompt;
-    const char *type = own ? own->type : is_prompt ? GX_PEFT_PROMPT : "LORA";
-    gx_json_set(json, "peft_type", gx_json_new_string(type), err);
+    const gx__PeftType *type = gx__peft_type_of(c->side_reduction   ? GX_PEFT_SIDE
+                                                : c->reduction      ? GX_PEFT_BOTTLENECK
+                                                : c->prompt_is_v2   ? GX_PEFT_PROMPT_V2
+                                                : c->prompt_len > 0 ? GX_PEFT_PROMPT
+                                                                    : "LORA");
+    const int is_lora = type == gx__peft_types, is_prompt = !strcmp(type->type, GX_PEFT_PROMPT);
+    gx_json_set(json, "peft_type", gx_json_new_string(type->type), err);
     gx_json_set(json, "task_type", c->task_type[0] ? gx_json_new_string(c->task_type) : gx_json_new_null(), err);
     gx_json_set(json, "base_model_name_or_path", gx_json_new_string(c->base), err);
-    if (is_lora) gx_json_set_fields(json, GX_FIELDS(gx__peft_fields), c, err);
-    if (is_prompt) gx_json_set_fields(json, GX_FIELDS(gx__peft_prompt_fields), c, err);
-    if (own) gx_json_set_fields(json, own->fields, own->n, c, err);
+    gx_json_set_fields(json, type->fields, type->n, c, err);
     if (is_lora) gx_json_set(json, "target_modules", gx__peft_list(c->targets, err), err);
     if (is_prompt) gx_json_set(json, "target_modules", gx_json_new_string("self_attn"), err);
     if (!is_prompt || c->modules_to_save[0])

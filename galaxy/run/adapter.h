@@ -10,7 +10,6 @@
 #include "tensor_file.h"
 GX_BEGIN
 
-#define GX_ADAPTER_FILE   "adapter_model.safetensors"
 #define GX_ADAPTER_CONFIG "adapter_config.json"
 
 // Selects the tensors of GX_ADAPTER_FILE. For a model with GX_HEAD_VECTORS their names are those of transformers' model
@@ -24,10 +23,12 @@ GxStatus gx_adapter_refuse_as_model(const char *folder, GxError *err);
 GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char *folder, GxError *err);
 // Refuses a model whose adapter adapter_config.json could not describe. Call it before training begins.
 GxStatus gx_adapter_check_names(const GxModel *m, GxError *err);
-// Rank 0 reads the folder's adapter_config.json and broadcasts it. The strings of *a point into *config.
+// Rank 0 reads the folder's adapter_config.json and broadcasts it; the context's logger hears of keys that are not
+// known. The strings of *a point into *config.
 GxStatus gx_adapter_read_config(GxContext *g, GxPeftConfig *config, GxAdapter *a, const char *folder);
 // Refuses a folder whose adapter has other hyperparameters than the model's, such as r, alpha or the reduction factor.
-GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, GxError *err);
+// log: hears of keys that are not known.
+GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, const GxLogger *log, GxError *err);
 
 GX_END
 #endif
@@ -212,13 +213,13 @@ GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char 
 }
 
 // Where the folder has a manifest, its files are first checked against it.
-static GxStatus gx__adapter_read_file(GxPeftConfig *config, const char *folder, GxError *err)
+static GxStatus gx__adapter_read_file(GxPeftConfig *config, const char *folder, const GxLogger *log, GxError *err)
 {
     char path[GX_PATH];
     GX_TRY(gx_path_join(path, folder, GX_MANIFEST, err));
     if (gx_path_is_file(path)) GX_TRY(gx_folder_verify(folder, 1, err));
     GX_TRY(gx_path_join(path, folder, GX_ADAPTER_CONFIG, err));
-    return gx_peft_config_read(config, path, err);
+    return gx_peft_config_read(config, path, log, err);
 }
 
 static void gx__adapter_from_config(GxAdapter *a, const GxPeftConfig *c)
@@ -239,7 +240,7 @@ GxStatus gx_adapter_read_config(GxContext *g, GxPeftConfig *config, GxAdapter *a
 {
     memset(config, 0, sizeof *config);
     gx_at(g, -1, "agree");
-    if (g->rank == 0 && !gx_failed(g)) gx__adapter_read_file(config, folder, &g->error);
+    if (g->rank == 0 && !gx_failed(g)) gx__adapter_read_file(config, folder, &g->log, &g->error);
     gx_broadcast(g, GX_AXIS_ALL, 0, config, sizeof *config, GX_U8); // on a failed context this tells the other ranks
     gx__adapter_from_config(a, config);
     return gx_status(g);
@@ -247,10 +248,11 @@ GxStatus gx_adapter_read_config(GxContext *g, GxPeftConfig *config, GxAdapter *a
 
 GxStatus gx_adapter_refuse_as_model(const char *folder, GxError *err)
 {
+    const GxLogger silent = GX_ZERO;
     GxError ignored = GX_ZERO; // whoever reads the configuration reports what is wrong with it
     if (!gx_path_is_adapter(folder)) return GX_OK;
     GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
-    const int is_read = c && gx__adapter_read_file(c, folder, &ignored) == GX_OK;
+    const int is_read = c && gx__adapter_read_file(c, folder, &silent, &ignored) == GX_OK;
     GX_FAIL(err, GX_ERR_ARGUMENT,
             "%s holds an adapter, not the model that it is for (%s); name that model, and the adapter with --adapter",
             folder, is_read && c->base[0] ? c->base : "its " GX_ADAPTER_CONFIG " does not say which");
@@ -275,14 +277,14 @@ static void gx__adapter_hyperparameters(const GxAdapter *a, char out[GX__ADAPTER
                  a->lora.is_scaled_by_root);
 }
 
-GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, GxError *err)
+GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, const GxLogger *log, GxError *err)
 {
     char said[GX__ADAPTER_TEXT], here[GX__ADAPTER_TEXT];
     const GxAdapter ours = {m->lora, m->bottleneck, m->side, m->prompt};
     GxAdapter theirs;
     GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
     if (!c) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
-    GxStatus status = gx__adapter_read_file(c, folder, err);
+    GxStatus status = gx__adapter_read_file(c, folder, log, err);
     gx__adapter_from_config(&theirs, c);
     gx__adapter_hyperparameters(&theirs, said), gx__adapter_hyperparameters(&ours, here);
     if (status == GX_OK && strcmp(said, here))

@@ -114,9 +114,9 @@ typedef struct { // on rank 0
 // that method, hyperparameters and tensors match; on an error nothing is open and nothing has changed. Then
 // gx_checkpoint_load_adapter, on all ranks, loads from the file that rank 0 has opened, even if the folder has changed
 // since, and closes it. Rank 0 passes the folders' names, and warns if the adapter was trained on a base with another
-// hash.
+// hash. log: hears of keys of adapter_config.json that are not known.
 GxStatus gx_checkpoint_open_adapter(GxCheckpointFile *w, const GxModel *m, const char *folder, const char *adapter,
-                                    GxError *err);
+                                    const GxLogger *log, GxError *err);
 void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, GxCheckpointFile *w, const char *folder, const char *adapter,
                                 GxWeightsHash hash);
 void gx_checkpoint_close_file(GxCheckpointFile *w);
@@ -575,14 +575,14 @@ static GxStatus gx__checkpoint_check_adapter_match(const GxModel *m, const GxTen
 }
 
 static GxStatus gx__checkpoint_open_adapter(GxCheckpointFile *w, const GxModel *m, const char *folder,
-                                            const char *adapter, GxError *err)
+                                            const char *adapter, const GxLogger *log, GxError *err)
 {
     const GxMatching how = gx__checkpoint_adapter_matching(m);
     char path[GX_PATH];
     GX_TRY(gx_path_join(path, adapter, GX_ADAPTER_FILE, err));
     GX_TRY(gx_safetensors_open_copy(&w->file, path, err));
     w->is_open = 1;
-    GX_TRY(gx_adapter_check_config(m, adapter, err));
+    GX_TRY(gx_adapter_check_config(m, adapter, log, err));
     GX_TRY(gx_tensor_file_match(&w->match, &w->file, &m->table, m->family, how, adapter, err));
     GX_TRY(gx_tensor_file_check(&w->match, &w->file, &m->table, adapter, err));
     GX_TRY(gx__checkpoint_check_adapter_match(m, &w->match, adapter, err));
@@ -590,10 +590,10 @@ static GxStatus gx__checkpoint_open_adapter(GxCheckpointFile *w, const GxModel *
 }
 
 GxStatus gx_checkpoint_open_adapter(GxCheckpointFile *w, const GxModel *m, const char *folder, const char *adapter,
-                                    GxError *err)
+                                    const GxLogger *log, GxError *err)
 {
     memset(w, 0, sizeof *w);
-    if (gx__checkpoint_open_adapter(w, m, folder, adapter, err) != GX_OK) gx_checkpoint_close_file(w);
+    if (gx__checkpoint_open_adapter(w, m, folder, adapter, log, err) != GX_OK) gx_checkpoint_close_file(w);
     return gx_error_code(err);
 }
 

@@ -124,7 +124,7 @@ static GxStatus gx__conversation_choose_adapter(GxWriter *w, GxConversation *c, 
     if (n == 0 || n >= sizeof w->o->adapter) return GX_FAIL(err, GX_ERR_ARGUMENT, "expected /adapter and a folder");
     char chosen[GX_PATH];
     snprintf(chosen, sizeof chosen, "%.*s", (int)n, folder);
-    GX_TRY(gx_checkpoint_open_adapter(&c->adapter, &w->model, w->o->model, chosen, err));
+    GX_TRY(gx_checkpoint_open_adapter(&c->adapter, &w->model, w->o->model, chosen, &w->g->log, err));
     snprintf(w->o->adapter, sizeof w->o->adapter, "%s", chosen);
     return GX_OK;
 }

@@ -112,9 +112,13 @@ GxStatus gx_inference_open_merging(GxContext *g, GxInference *s, const GxFamily 
 {
     GX_TRY(gx__inference_open_adapter(g, s, family, folder, base, head, 0, quantize));
     const int tied = gx_lora_tied_head(&s->model), embedding = s->model.embedding.index;
+    const GxLogger log = g->log, silent = GX_ZERO;
     if (tied < 0) return GX_OK;
     gx_inference_close(s);
-    GX_TRY(gx__inference_open_adapter(g, s, family, folder, base, head, 1, quantize));
+    g->log = silent; // all has been said
+    gx__inference_open_adapter(g, s, family, folder, base, head, 1, quantize);
+    g->log = log;
+    GX_TRY(gx_status(g));
     s->model.table.row[tied].copies = 1 + embedding;
     return GX_OK;
 }

@@ -105,13 +105,17 @@ static GxStatus gx__merge_choose_head(gx__Merge *m, const char *adapter, const G
 
 static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter, const char *base)
 {
+    const GxLogger log = g->log, silent = GX_ZERO;
     GxError *err = &g->error;
     GxJson *json;
     GxSafetensors s;
     GxAdapter said;
     char path[GX_PATH];
     GX_TRY(gx_output_check_adapter(adapter, err));
-    GX_TRY(gx_adapter_read_config(g, &m->config, &said, adapter));
+    g->log = silent; // whoever opens the model reads it, too, and says what is to be said
+    gx_adapter_read_config(g, &m->config, &said, adapter);
+    g->log = log;
+    GX_TRY(gx_status(g));
     if (said.bottleneck.reduction)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "%s holds bottleneck adapters (" GX_PEFT_BOTTLENECK "), which no matrix of the model can take "

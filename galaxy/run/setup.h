@@ -192,6 +192,12 @@ static GxStatus gx__setup_read_adapter(GxTrainer *t)
         gx_tuning_take(&t->o.tuning, &t->config, c, &g->error);
         if (!t->o.model[0]) snprintf(t->o.model, sizeof t->o.model, "%s", c->base);
         if (gx_trainer_is_first(t)) gx_output_check_exists(t->o.model, "model", &g->error);
+        if (gx_trainer_is_first(t) && c->freezes_b && !gx_options_is_inference(&t->o) && !t->o.freeze[0])
+            gx_log(
+                &g->log, GX_LOG_WARNING,
+                "the adapter %s was trained with its lora_B frozen (init_lora_weights \"mica\"), and goes on with both "
+                "factors; --freeze '*.lora_B.*' keeps them as they are",
+                t->o.tuning.adapter);
     }
     free(c);
     return gx_status(g);
@@ -399,6 +405,7 @@ static GxStatus gx__setup_open_task(GxTrainer *t)
     task.starts_from_model = t->o.model[0] && !t->resume.folder[0] && !task.only_shows;
     task.ignore_mismatched_sizes = task.starts_from_model && t->o.ignore_mismatched_sizes;
     task.model = !gx_trainer_is_first(t) ? "" : gx__setup_task_folder(t);
+    task.adapter = !gx_trainer_is_first(t) || t->resume.folder[0] ? "" : t->o.tuning.adapter;
     GX_TRY(t->task->open(t->g, t->self, &task));
     *vocab = task.vocab;
     GX_TRY(gx_side_cache_set_epoch(t, task.epoch_samples, task.all_samples));
@@ -509,7 +516,7 @@ static GxStatus gx__setup_report_resumed(GxTrainer *t)
 static void gx__setup_load_base(GxTrainer *t)
 {
     const uint64_t then = t->resume.state.base_hash.all;
-    if (gx_trainer_is_first(t)) gx_adapter_check_config(&t->model, t->resume.folder, &t->g->error);
+    if (gx_trainer_is_first(t)) gx_adapter_check_config(&t->model, t->resume.folder, &t->g->log, &t->g->error);
     gx_checkpoint_load_base(t->g, &t->model, t->o.model, &t->base_hash);
     if (gx_failed(t->g) || !gx_trainer_is_first(t) || t->base_hash.all == then) return;
     GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,

@@ -153,11 +153,11 @@ typedef struct {
     char name[GX_LABELS_MOST][GX_LABEL_BYTES + 1];
 } gx__ClassificationHead;
 
-static GxStatus gx__classification_read_head(gx__ClassificationHead *h, const char *model, GxError *err)
+static GxStatus gx__classification_read_head(gx__ClassificationHead *h, const GxTaskSetup *setup, GxError *err)
 {
     GxModelLabels m;
     char plain[24];
-    const GxStatus status = gx_labels_read(&m, model, err);
+    const GxStatus status = gx_labels_read_adapted(&m, setup->model, setup->adapter ? setup->adapter : "", err);
     if (status == GX_OK && m.is_classifier) {
         h->n = m.labels.n, h->is_typed = m.problem_type[0] != 0;
         h->problem = m.problem_type[0] ? gx_problem_find(m.problem_type)
@@ -173,10 +173,10 @@ static GxStatus gx__classification_read_head(gx__ClassificationHead *h, const ch
     return status;
 }
 
-static GxStatus gx__classification_ask_model(GxContext *g, gx__ClassificationHead *h, const char *model)
+static GxStatus gx__classification_ask_model(GxContext *g, gx__ClassificationHead *h, const GxTaskSetup *setup)
 {
     memset(h, 0, sizeof *h);
-    if (model[0]) gx__classification_read_head(h, model, &g->error);
+    if (setup->model[0]) gx__classification_read_head(h, setup, &g->error);
     gx_at(g, -1, "agree");
     gx_broadcast(g, GX_AXIS_ALL, 0, h, (int64_t)sizeof *h, GX_U8); // on a failed context this tells the other ranks
     return gx_status(g);
@@ -357,7 +357,7 @@ static GxStatus gx__classification_open_files(GxContext *g, GxClassification *c,
     if (c->predict[0] && !h->n)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--predict %s: the model has no head for labels (its config.json names no "
-                       "...ForSequenceClassification): train one first",
+                       "...ForSequenceClassification, and no adapter brings one): train one first",
                        c->predict);
     if (c->predict[0]) return gx__classification_open_file(c, 1, c->predict, 1, err);
     if (!setup->only_shows || !c->validation_data[0] || !knows)
@@ -530,7 +530,7 @@ static GxStatus gx__classification_decide(GxContext *g, GxClassification *c, gx_
                                           const GxTaskSetup *setup)
 {
     GxError *err = &g->error;
-    GX_TRY(gx__classification_ask_model(g, h, setup->model));
+    GX_TRY(gx__classification_ask_model(g, h, setup));
     GX_TRY(gx__classification_choose_problem(c, h, setup, err));
     GX_TRY(gx__classification_open_files(g, c, h, setup));
     GX_TRY(gx__classification_compare_head(c, h, setup, err));
