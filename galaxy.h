@@ -161,6 +161,7 @@
 #include "galaxy/io/dataset.h"
 #include "galaxy/io/dataset_hash.h"
 #include "galaxy/io/records.h"
+#include "galaxy/io/template.h"
 #include "galaxy/io/chat.h"
 #include "galaxy/io/chat_system.h"
 #include "galaxy/io/chat_records.h"
