@@ -9,14 +9,13 @@
 //     gx_template_free(t);
 #ifndef GX_TEMPLATE_H
 #define GX_TEMPLATE_H
-#include "json.h"
+#include "template_render.h"
 GX_BEGIN
+
+enum { GX_TEMPLATE_SOURCE = 4 << 20 }; // bytes of a template, at most
 
 typedef struct GxTemplate GxTemplate; // immutable: many threads may render with one
 
-typedef struct {
-    int64_t begin, end;
-} GxTemplateSpan; // bytes of the rendered text
 typedef struct {
     char *text; // UTF-8, a 0 behind it
     int64_t bytes;
@@ -49,58 +48,86 @@ GX_END
 #include <string.h>
 
 struct GxTemplate {
-    char *text, *where;
-    int64_t bytes;
+    GxTemplateMemory memory; // of the tree
+    char *where;
+    GxTemplateTree tree;
 };
+
+static GxStatus gx__template_check_text(const char *text, int64_t bytes, const char *where, GxError *err)
+{
+    int line = 1;
+    char size[GX_TEXT_SIZE];
+    if (bytes > GX_TEMPLATE_SOURCE)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: a template of %s; expected at most %d MB", where,
+                       gx_text_size(bytes, size), GX_TEMPLATE_SOURCE >> 20);
+    for (int64_t i = 0; i < bytes;) {
+        char character[5] = "";
+        memcpy(character, text + i, (size_t)gx_min(4, bytes - i));
+        const int n = *character ? gx_utf8_bytes(character) : 1;
+        if (!n) return GX_FAIL(err, GX_ERR_FORMAT, "%s:%d: bytes that are not UTF-8", where, line);
+        line += *character == '\n';
+        i += n;
+    }
+    return GX_OK;
+}
 
 GxStatus gx_template_parse(GxTemplate **out, const char *text, int64_t bytes, const char *where, GxError *err)
 {
-    GxTemplate *t = (GxTemplate *)calloc(1, sizeof *t);
+    GxTemplateRun run = GX_ZERO;
     *out = NULL;
-    if (t) t->text = (char *)malloc((size_t)bytes + 1), t->where = strdup(where);
-    if (!t || !t->text || !t->where) {
-        gx_template_free(t);
-        return GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory for the template", where);
-    }
-    memcpy(t->text, text, (size_t)bytes);
-    t->text[bytes] = 0, t->bytes = bytes;
-    if (strstr(t->text, "{%") || strstr(t->text, "{#")) {
-        gx_template_free(t);
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: {%% and {# are not built yet", where);
-    }
-    *out = t;
-    return GX_OK;
+    GX_TRY(gx__template_check_text(text, bytes, where, err));
+    GxTemplate *t = (GxTemplate *)calloc(1, sizeof *t);
+    if (t) t->where = strdup(where);
+    run.where = where, run.err = err;
+    run.memory.most = GX_TEMPLATE_MEMORY;
+    if (!t || !t->where) GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory for the template", where);
+    else if (gx_template_read(&run, text, bytes, &t->tree)) *out = t;
+    if (t) t->memory = run.memory;
+    if (*out) return GX_OK;
+    gx_template_free(t);
+    return gx_error_code(err);
 }
 
 void gx_template_free(GxTemplate *t)
 {
     if (!t) return;
-    free(t->text);
+    gx_template_memory_release(&t->memory);
     free(t->where);
     free(t);
+}
+
+static GxStatus gx__template_hand_out(GxTemplateRender *r, GxTemplateText *out, GxError *err)
+{
+    const int64_t spans = r->spans * (int64_t)sizeof *r->span;
+    out->text = (char *)malloc((size_t)r->text.n + 1);
+    out->generated = (GxTemplateSpan *)malloc((size_t)gx_max(spans, 1));
+    if (!out->text || !out->generated) {
+        gx_template_text_free(out);
+        return GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory for the rendered text", r->run.where);
+    }
+    if (r->text.n) memcpy(out->text, r->text.s, (size_t)r->text.n);
+    if (spans) memcpy(out->generated, r->span, (size_t)spans);
+    out->text[r->text.n] = 0;
+    out->bytes = r->text.n;
+    out->generations = (int)r->spans;
+    return GX_OK;
 }
 
 GxStatus gx_template_render(const GxTemplate *t, const GxJson *variables, int64_t now, GxTemplateText *out,
                             GxError *err)
 {
-    GxTemplateText x = GX_ZERO;
-    int64_t room = t->bytes + 1;
-    (void)now;
-    for (GxJsonMember m = GX_ZERO; gx_json_next(variables, &m);) room += (int64_t)strlen(gx_json_string(m.value));
-    *out = x;
-    x.text = (char *)calloc(1, (size_t)(room * 8));
-    if (!x.text) return GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory", t->where);
-    for (const char *p = t->text; *p;) {
-        char name[64];
-        int n = 0;
-        if (sscanf(p, "{{ %63[a-z_] }}%n", name, &n) == 1 && n) {
-            strcat(x.text, gx_json_string(gx_json_get(variables, name)));
-            p += n;
-        } else strncat(x.text, p++, 1);
-    }
-    x.bytes = (int64_t)strlen(x.text);
-    *out = x;
-    return GX_OK;
+    GxTemplateRender r;
+    memset(&r, 0, sizeof r);
+    memset(out, 0, sizeof *out);
+    if (gx_json_type(variables) != GX_JSON_OBJECT)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: the template's variables are %s; expected an object", t->where,
+                       gx_json_type_name(variables));
+    r.run.where = t->where, r.run.err = err, r.run.now = now;
+    r.run.memory.most = GX_TEMPLATE_MEMORY;
+    r.tree = &t->tree, r.variables = variables;
+    const GxStatus status = gx_template_write(&r) ? gx__template_hand_out(&r, out, err) : gx_error_code(err);
+    gx_template_memory_release(&r.run.memory);
+    return status;
 }
 
 void gx_template_text_free(GxTemplateText *x)
@@ -110,6 +137,12 @@ void gx_template_text_free(GxTemplateText *x)
     memset(x, 0, sizeof *x);
 }
 
-int gx_template_has_generation(const GxTemplate *t) { return strstr(t->text, "{% generation") != NULL; }
-int gx_template_mentions(const GxTemplate *t, const char *variable) { return strstr(t->text, variable) != NULL; }
+int gx_template_has_generation(const GxTemplate *t) { return t->tree.has_generation; }
+
+int gx_template_mentions(const GxTemplate *t, const char *variable)
+{
+    for (int i = 0; i < t->tree.symbols; i++)
+        if (!strcmp(t->tree.symbol[i].name, variable)) return t->tree.symbol[i].read;
+    return 0;
+}
 #endif
