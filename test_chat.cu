@@ -387,7 +387,7 @@ static void check_tokens(const GxJson *line, const char *kind, int marked, int *
     }
     put("chats.jsonl", lines);
     const GxChatReading how = {open_template(line, marked, &t, &e), NULL};
-    if (how.format && CHECK(gx_chat_tokens_open(&c, at("chats.jsonl"), &t, &how, 5000, 1, &e) == GX_OK, "%s, %s: %s",
+    if (how.format && CHECK(gx_chat_tokens_open(&c, at("chats.jsonl"), &t, &how, 5000, 3, &e) == GX_OK, "%s, %s: %s",
                             name, kind, e.message)) {
         for (int64_t i = 0; i < gx_json_size(list); i++) {
             const GxJson *one = gx_json_at(list, i);
@@ -432,6 +432,79 @@ TEST(templates_are_executed_and_learned_is_what_transformers_masks_with_blocks_a
     free(all);
     CHECK(templates == 24 && texts > 150 && (documents > 300 || !gx_regex_is_built()), "%d templates, %d, %d",
           templates, texts, documents);
+}
+
+// The text with what is learned of it between [ and ], or the error; free() it.
+static char *learned_of(const char *jinja, const GxChatTurn *turn, int n)
+{
+    GxTokenizer bytes = gx_tokenizer_bytes();
+    GxJson *said = gx_json_new_object(), *variables = gx_json_new_object();
+    const GxChatFormat *f = NULL;
+    GxChatText x = GX_ZERO;
+    GxError e = GX_ZERO;
+    char *out = (char *)calloc(1, 2000);
+    gx_json_set(variables, "eos_token", gx_json_new_string("<|im_end|>"), &e);
+    gx_json_set(said, "template", gx_json_new_string(jinja), &e), gx_json_set(said, "variables", variables, &e);
+    gx_json_set(said, "where", gx_json_new_string("T"), &e);
+    if (gx_chat_open(&f, said, "", &bytes, &e) != GX_OK || gx_chat_training_text(f, turn, n, 0, &x, &e) != GX_OK)
+        strcpy(out, e.message);
+    for (int64_t at = 0, k = 0; at <= x.bytes && x.text; at++) {
+        if (k < x.spans && x.span[k].end == at) strcat(out, "]"), k++;
+        if (k < x.spans && x.span[k].begin == at) strcat(out, "[");
+        strncat(out, x.text + at, 1);
+    }
+    gx_chat_text_free(&x), gx_chat_close(f), gx_json_free(said);
+    return out;
+}
+
+#define TURNS(turn) "{% for m in messages %}" turn "{% endfor %}{% if add_generation_prompt %}<A>{% endif %}"
+
+TEST(an_answer_is_found_by_what_is_before_and_behind_it)
+{
+    static const struct {
+        const char *jinja, *first, *last; // the answers; last NULL: one
+        const char *says;
+    } list[] = {
+        // its own words are those of the format
+        {TURNS("<{{ m.role[0] | upper }}>{{ m.content }}<|im_end|>\n"), "im", "end|>",
+         "<U>q<|im_end|>\n<A>[im<|im_end|>]\n<U>im<|im_end|>\n<A>[end|><|im_end|>]\n"},
+        {TURNS("<{{ m.role[0] | upper }}>{{ m.content }}<|im_end|>\n"), "<|im_end|>", "q",
+         "<U>q<|im_end|>\n<A>[<|im_end|><|im_end|>]\n<U><|im_end|><|im_end|>\n<A>[q<|im_end|>]\n"},
+        // a prompt that begins thoughts, with which an answer has a byte in common
+        {"{% for m in messages %}<{{ m.role[0] | upper }}>{{ m.content }}<|im_end|>{% endfor %}{% if "
+         "add_generation_prompt %}<A><think>\n{% endif %}",
+         "<b>", "\xC3\xA9", "<U>q<|im_end|><A>[<b><|im_end|>]<U><b><|im_end|><A>[\xC3\xA9<|im_end|>]"},
+        // one end for the first answer, another for the next: neither is known but as a word, or as eos_token
+        {TURNS("<{{ m.role[0] | upper }}>{{ m.content }}{{ '</a>' if loop.index == 2 else '<|im_end|>' }} "), "a", "b",
+         "<U>q<|im_end|> <A>[a</a>] <U>a<|im_end|> <A>[b<|im_end|>] "},
+        {TURNS("<{{ m.role[0] | upper }}>{{ m.content }} "), "a", "b", "<U>q <A>[a] <U>a <A>[b] "},
+        {TURNS("<{{ m.role[0] | upper }}>{{ m.content }}\nend of it"), "a", NULL, "<U>q\nend of it<A>[a\nend] of it"},
+        {TURNS("<{{ m.role[0] | upper }}>{{ m.content | replace('Q', 'X') }}<|im_end|>"), "say Q", NULL,
+         "what the assistant says cannot be found in what T writes, so what would be learned is not known; "
+         "--chat_template NAME or FILE takes another"},
+        {TURNS("<{{ m.role[0] | upper }}>{% if m.role == 'user' or loop.length < 3 %}{{ m.content }}{% endif "
+               "%}<|im_end|>"),
+         "a", "b",
+         "what the assistant says cannot be found in what T writes, so what would be learned is not known; "
+         "--chat_template NAME or FILE takes another"},
+        {TURNS("{{ m.content }}{% generation %}{% endgeneration %}<|im_end|>"), "a", NULL,
+         "T has {% generation %} blocks, and none writes a byte of an answer: nothing would be learned; "
+         "--chat_template "
+         "NAME or FILE takes another"},
+        {TURNS("{{ m.role }}"), "a", NULL, "T: what the assistant says is not in what it writes"},
+        // several blocks of an answer
+        {TURNS("<{{ m.role[0] | upper }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration "
+               "%}-{% generation %}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}"),
+         "a", "b", "<U>q<|im_end|><A>[a]-[<|im_end|>]<U>a<|im_end|><A>[b]-[<|im_end|>]"}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        const GxChatTurn turn[] = {{GX_CHAT_USER, "q"},
+                                   {GX_CHAT_ASSISTANT, list[i].first},
+                                   {GX_CHAT_USER, list[i].first},
+                                   {GX_CHAT_ASSISTANT, list[i].last}};
+        char *text = learned_of(list[i].jinja, turn, list[i].last ? 4 : 2);
+        CHECK(!strcmp(text, list[i].says), "%d:\n%s\nexpected\n%s", (int)i, text, list[i].says);
+        free(text);
+    }
 }
 
 TEST(files_of_conversations_that_are_wrong_are_refused_with_their_line)

@@ -51,7 +51,8 @@ static void check_template(const char *name, const char *jinja, const GxJson *ca
     snprintf(where, sizeof where, "the template of %s", name);
     gx_json_set(said, "template", gx_json_new_string(jinja), &e);
     gx_json_set(said, "where", gx_json_new_string(where), &e);
-    gx_json_set(variables, "bos_token", gx_json_new_string(strncmp(name, "llama3", 6) ? "<s>" : "<|begin_of_text|>"), &e);
+    gx_json_set(variables, "bos_token", gx_json_new_string(strncmp(name, "llama3", 6) ? "<s>" : "<|begin_of_text|>"),
+                &e);
     gx_json_set(variables, "eos_token", gx_json_new_string("</s>"), &e);
     gx_json_set(said, "variables", variables, &e);
     if (CHECK(gx_chat_open(&f, said, "", bytes, &e) == GX_OK, "%s: %s", name, e.message)) {
@@ -129,8 +130,9 @@ TEST(a_folder_says_its_format_in_any_of_four_places)
         GxError e = GX_ZERO;
         GxJson *said;
         shell("rm -rf chat more && mkdir chat more");
-        shell("echo '{\"bos_token\": {\"content\": \"<b>\"}, \"eos_token\": null}' >more/tokenizer_config.json");
-        shell("echo '{\"eos_token\": \"<e>\", \"pad_token\": \"<p>\"}' >more/special_tokens_map.json");
+        shell("echo '{\"bos_token\": {\"content\": \"<b>\"}, \"eos_token\": null, \"pad_token\": null, "
+              "\"tokenizer_class\": \"LlamaTokenizerFast\"}' >more/tokenizer_config.json");
+        shell("echo '{\"bos_token\": \"<x>\", \"pad_token\": \"<p>\"}' >more/special_tokens_map.json");
         for (int k = 0; k < 3; k++)
             if (files[k]) gx_file_write(names[k], files[k], (int64_t)strlen(files[k]), &e);
         const GxStatus status = gx_chat_find(&said, list[i].choice, folders, 3, &e);
@@ -142,7 +144,8 @@ TEST(a_folder_says_its_format_in_any_of_four_places)
         CHECK(list[i].text || !said, "folder %d says something", (int)i);
         const GxJson *tokens = gx_json_get(said, "variables");
         if (said && !list[i].config)
-            CHECK(gx_json_size(tokens) == 2 && !strcmp(gx_json_string(gx_json_get(tokens, "bos_token")), "<b>") &&
+            CHECK(gx_json_size(tokens) == 3 && !strcmp(gx_json_string(gx_json_get(tokens, "unk_token")), "<unk>") &&
+                      !strcmp(gx_json_string(gx_json_get(tokens, "bos_token")), "<b>") &&
                       !strcmp(gx_json_string(gx_json_get(tokens, "pad_token")), "<p>"),
                   "folder %d: %ld tokens", (int)i, (long)gx_json_size(tokens));
         gx_json_free(said);
@@ -686,9 +689,10 @@ TEST(lines_are_answered_until_the_input_ends)
         "add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
     static const char refuses[] = "{% for m in messages %}{% if m.content == 'abc' %}{{ raise_exception('no abc here') "
                                   "}}{% endif %}{{ m.content }}<|im_end|>{% endfor %}";
-    static const char own_system[] = "{{ '<|im_start|>system\\nbe<|im_end|>\\n' }}{% for m in messages %}<|im_start|>{{ "
-                                     "m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt "
-                                     "%}<|im_start|>assistant\n{% endif %}";
+    static const char own_system[] =
+        "{{ '<|im_start|>system\\nbe<|im_end|>\\n' }}{% for m in messages %}<|im_start|>{{ "
+        "m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt "
+        "%}<|im_start|>assistant\n{% endif %}";
     GxError e = GX_ZERO;
     make_long_model("{}");
     talk("abc\\n\\ndef\\n", "--max_new_tokens 12");
@@ -742,6 +746,40 @@ TEST(lines_are_answered_until_the_input_ends)
     talk("abc\\ndef\\n", "--max_new_tokens 12");
     CHECK_RAN(finish());
     CHECK(strstr(err(), "no abc here"), "%s%s", out(), err());
+}
+
+// In the format in which the adapter was trained: its chat_template.jinja, or where an older one has none, the name that
+// training_args.json has; the base has another, or none.
+TEST(an_adapter_talks_in_the_format_that_it_was_taught)
+{
+    static const char record[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"abc\"}, {\"role\": "
+                                 "\"assistant\", \"content\": \"def\"}]}\n",
+                      other[] = "{% for m in messages %}{{ m.content }}.{% endfor %}";
+    char line[TEST_PATH + 300];
+    GxError e = GX_ZERO;
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    make_long_model("{}");
+    gx_file_write("chats.jsonl", record, (int64_t)strlen(record), &e);
+    snprintf(line, sizeof line,
+             "%s --model model --tuning lora --lora_dim 2 --train_data chats.jsonl --chat_template chatml --seq_len 64 "
+             "--validation_fraction 0 --max_steps 1 --micro_batch_size 1 --sample_tokens 0 --threads 1 --output_dir "
+             "taught --overwrite_output_dir true",
+             program);
+    start_line(line, 0);
+    CHECK_RAN(finish());
+    talk("abc\\n", "--max_new_tokens 4 --chat_template chatml --adapter taught/checkpoint-1");
+    CHECK_RAN(finish());
+    char *once = strdup(out());
+    gx_file_write("model/chat_template.jinja", other, (int64_t)strlen(other), &e);
+    talk("abc\\n", "--max_new_tokens 4 --adapter taught/checkpoint-1");
+    CHECK_RAN(finish());
+    CHECK(!strcmp(once, out()) && strstr(err(), "format taught/checkpoint-1/chat_template.jinja"), "%s%s", out(),
+          err());
+    shell("rm taught/checkpoint-1/chat_template.jinja taught/checkpoint-1/manifest.json");
+    talk("abc\\n", "--max_new_tokens 4 --adapter taught/checkpoint-1");
+    CHECK_RAN(finish());
+    CHECK(!strcmp(once, out()) && strstr(err(), "format chatml"), "%s%s", out(), err());
+    free(once);
 }
 
 TEST(an_interrupt_ends_an_answer_and_not_the_conversation)

@@ -12,7 +12,7 @@ GX_BEGIN
 enum { GX_CHAT_TEMPLATE_CAP = 4 << 20 }; // bytes of a template
 
 // *said: as gx_chat_open takes it; NULL and GX_OK: the choice is auto, and no folder says one. Folders in the order in
-// which they are asked; "": none. The names of special tokens are those of the first of them that has some.
+// which they are asked; NULL, "": none. The names of special tokens are those of the first of them that has some.
 GxStatus gx_chat_find(GxJson **said, const char *choice, const char *const *folders, int n, GxError *err);
 
 GX_END
@@ -49,7 +49,7 @@ static const char *gx__chat_default(const GxJson *config, const char *token)
 }
 
 // The names of special tokens, as transformers gives them to a template: those of tokenizer_config.json, those that it
-// does not have of special_tokens_map.json. *some 0: neither file is there.
+// does not have, or says to be null, of special_tokens_map.json. *some 0: neither file is there.
 static GxStatus gx__chat_read_tokens(GxJson *variables, const char *folder, int *some, GxError *err)
 {
     static const char *const tokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
@@ -60,9 +60,9 @@ static GxStatus gx__chat_read_tokens(GxJson *variables, const char *folder, int 
     GxStatus status = gx_path_join(path, folder, "special_tokens_map.json", err);
     if (status == GX_OK && gx_path_is_file(path)) status = gx_json_read(&map, path, GX_CHAT_TEMPLATE_CAP, err);
     for (size_t i = 0; i < sizeof tokens / sizeof *tokens && status == GX_OK; i++) {
-        const GxJson *from = gx_json_get(config, tokens[i]) ? config : map;
-        const char *text = gx_tokenizer_config_token(from, tokens[i]);
-        if (!gx_json_get(from, tokens[i])) text = gx__chat_default(config, tokens[i]);
+        const char *text = gx_tokenizer_config_token(config, tokens[i]);
+        if (!text) text = gx_tokenizer_config_token(map, tokens[i]);
+        if (!text && !gx_json_get(config, tokens[i])) text = gx__chat_default(config, tokens[i]); // null: none
         if (text) status = gx_json_set(variables, tokens[i], gx_json_new_string(text), err);
     }
     *some = config || map;
@@ -145,7 +145,7 @@ static GxStatus gx__chat_choose(GxJson **said, const char *choice, const char *c
 {
     const int is_auto = !strcmp(choice, "auto");
     for (int i = 0; i < n && is_auto && !*said; i++)
-        if (folders[i][0]) GX_TRY(gx__chat_look(said, folders[i], err));
+        if (folders[i] && folders[i][0]) GX_TRY(gx__chat_look(said, folders[i], err));
     if (is_auto) return GX_OK;
     if (gx_chat_format(choice)) return gx__chat_said(said, "name", choice, choice, err);
     if (gx_path_is_file(choice)) return gx__chat_read_file(said, choice, err);
@@ -162,7 +162,7 @@ GxStatus gx_chat_find(GxJson **said, const char *choice, const char *const *fold
     *said = NULL;
     GxStatus status = gx__chat_choose(said, choice, folders, n, err);
     for (int i = 0; i < n && status == GX_OK && *said && !some; i++)
-        if (folders[i][0]) status = gx__chat_read_tokens(variables, folders[i], &some, err);
+        if (folders[i] && folders[i][0]) status = gx__chat_read_tokens(variables, folders[i], &some, err);
     if (status == GX_OK && *said) status = gx_json_set(*said, "variables", variables, err);
     else gx_json_free(variables);
     if (status != GX_OK) gx_json_free(*said), *said = NULL;

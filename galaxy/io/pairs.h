@@ -156,8 +156,8 @@ static GxStatus gx__pair_take_turns(const gx__Pairs *a, gx__Pair *x, GxChatRecor
     for (int k = 0; k < 2; k++) GX_TRY(gx__pair_check_turns(a, x, &r[k], k, prompt));
     if (!a->how->format)
         return GX_FAIL(&x->err, GX_ERR_ARGUMENT,
-                       "%s:%ld: the pair is of messages, and %s; --chat_template takes a template's file, or one of %s", a->path,
-                       (long)x->number,
+                       "%s:%ld: the pair is of messages, and %s; --chat_template takes a template's file, or one of %s",
+                       a->path, (long)x->number,
                        a->how->lacks ? a->how->lacks : "neither the model's folder nor the tokenizer's has a template",
                        GX_CHAT_NAMES);
     for (int k = 0; k < 2; k++) GX_TRY(gx__pair_take_text(a, x, &r[k], k));

@@ -11,7 +11,8 @@ typedef struct {
     int64_t max_new_tokens, top_k, seed, context, prefill_rows;
     double temperature, top_p, min_p, repetition_penalty;
     int strict, echo, json, chat, thinking;
-    char chat_template[GX_PATH], chat_date[GX_FIELD_TEXT], system[GX_PATH], mode[GX_FIELD_TEXT], precision[GX_FIELD_TEXT];
+    char chat_template[GX_PATH], chat_date[GX_FIELD_TEXT], system[GX_PATH], mode[GX_FIELD_TEXT],
+        precision[GX_FIELD_TEXT];
     char quantize[GX_FIELD_TEXT];
     GxTrainOptions machine; // ranks, devices and lists, as training programs have them
 } GxWriteOptions;

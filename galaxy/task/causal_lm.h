@@ -77,7 +77,8 @@ static const GxField gx__causal_lm_options[] = {
      NULL},
     {"chat_template", GX_FIELD_LONG_TEXT, GX__CAUSAL_LM_AT(chat_template), "auto",
      "the format of conversations, of which what the assistant says is learned; auto: the chat template of the "
-     "tokenizer's folder or the model's, which is executed, or for instructions, where there is none, Alpaca's; a file: "
+     "tokenizer's folder or the model's, which is executed, or for instructions, where there is none, Alpaca's; a "
+     "file: "
      "the template in it; or one of " GX_CHAT_NAMES,
      NULL},
     {"chat_date", GX_FIELD_STRING, GX__CAUSAL_LM_AT(chat_date), "",
@@ -250,8 +251,9 @@ static void gx__causal_lm_describe_chat(const GxCausalLm *c, const GxDataset *d,
     const GxDatasetChat *chat = &d->chat;
     const int64_t T = c->seq_len, samples = d->packed.samples, held_out = d->packed_held_out.samples;
     fprintf(out, "%s: %ld conversation%s, format %s; tokens: %s, %.1fk, %.1f%% of them learned; ", d->path,
-            (long)chat->n, chat->n == 1 ? "" : "s", c->chat.reading.format ? gx_chat_name(c->chat.reading.format) : "alpaca",
-            c->tokenizer_name, (double)d->file.tokens / 1e3, 100 * (double)chat->learned / (double)d->file.tokens);
+            (long)chat->n, chat->n == 1 ? "" : "s",
+            c->chat.reading.format ? gx_chat_name(c->chat.reading.format) : "alpaca", c->tokenizer_name,
+            (double)d->file.tokens / 1e3, 100 * (double)chat->learned / (double)d->file.tokens);
     fprintf(out, "%ld sample%s of %ld tokens, %.1f%% full", (long)samples, samples == 1 ? "" : "s", (long)T,
             100 * (double)d->train.n / (double)(samples * T));
     if (held_out) fprintf(out, ", and %ld held out", (long)held_out);
@@ -262,12 +264,14 @@ static void gx__causal_lm_describe_chat(const GxCausalLm *c, const GxDataset *d,
                         "left out: with what they answer they are longer than a sample (--seq_len)");
     gx__causal_lm_count(out, chat->unanswered, "conversation ends", "conversations end",
                         "with a turn of the user's, which is left out");
-    const int32_t end = c->chat.reading.format ? gx_tokenizer_find(&c->tokenizer, gx_chat_end(c->chat.reading.format)) : -1;
+    const char *ends = c->chat.reading.format ? gx_chat_end(c->chat.reading.format) : "";
+    const int32_t end = ends[0] ? gx_tokenizer_find(&c->tokenizer, ends) : -1;
     if (end >= 0 && end != c->tokenizer.end)
-        fprintf(out,
-                "  answers end with %s, which is not the tokenizer's eos_token: generation_config.json of what is saved "
-                "has its id, %ld, among eos_token_id\n",
-                gx_chat_end(c->chat.reading.format), (long)end);
+        fprintf(
+            out,
+            "  answers end with %s, which is not the tokenizer's eos_token: generation_config.json of what is saved "
+            "has its id, %ld, among eos_token_id\n",
+            ends, (long)end);
 }
 
 // Prints training samples as the model gets them, in the order of --seed's default; another seed has another order.

@@ -64,9 +64,9 @@ static void gx__task_chat_look(const GxTaskChatWish *wish, const GxTaskSetup *se
     GxJson *said;
     if (gx_path_is_folder(wish->tokenizer)) snprintf(parent, sizeof parent, "%s", wish->tokenizer);
     else if (gx_path_is_file(wish->tokenizer)) gx_path_parent(parent, wish->tokenizer);
-    const char *const folders[] = {parent, setup->model};
+    const char *const folders[] = {parent, setup->adapter, setup->model};
     gx__task_chat_today(news->today);
-    if (gx_chat_find(&said, wish->chat_template, folders, 2, &news->err) == GX_OK && said)
+    if (gx_chat_find(&said, wish->chat_template, folders, 3, &news->err) == GX_OK && said)
         gx_json_dump(said, 0, text, &news->bytes, &news->err);
     gx_json_free(said);
 }
