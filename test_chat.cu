@@ -4,6 +4,8 @@
 #define GX_NO_MAIN
 #include "train_llama.cu"
 #include "test/said.h"
+#include "galaxy/run/merge.h"
+#include <time.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -275,6 +277,236 @@ TEST(texts_ids_and_what_is_learned_are_those_of_transformers)
     free(text);
 }
 
+// ---- templates -----------------------------------------------------------------------------------------------------
+
+#define DAY "2026-03-05" // of make_chat_variants.py
+
+// The format of a template; marked 0: without its {% generation %} and {% endgeneration %}.
+static const GxChatFormat *open_template(const GxJson *line, int marked, const GxTokenizer *t, GxError *e)
+{
+    const GxChatFormat *f = NULL;
+    GxJson *said = gx_json_new_object();
+    char *text = strdup(gx_json_string(gx_json_get(line, "template"))), *at;
+    for (int k = 0; k < 2 && !marked; k++) {
+        static const char *const marks[] = {"{% generation %}", "{% endgeneration %}"};
+        while ((at = strstr(text, marks[k])) != NULL)
+            memmove(at, at + strlen(marks[k]), strlen(at + strlen(marks[k])) + 1);
+    }
+    gx_json_set(said, "template", gx_json_new_string(text), e);
+    gx_json_set(said, "where", gx_json_copy(gx_json_get(line, "name")), e);
+    gx_json_set(said, "variables", gx_json_copy(gx_json_get(line, "variables")), e);
+    gx_chat_open(&f, said, DAY, t, e);
+    CHECK(f != NULL, "%s: %s", gx_json_string(gx_json_get(line, "name")), e->message);
+    free(text), gx_json_free(said);
+    return f;
+}
+
+static char *record_of(const GxJson *conversation) // a line
+{
+    GxJson *record = gx_json_new_object();
+    char *text = NULL;
+    int64_t bytes;
+    GxError e = GX_ZERO;
+    gx_json_set(record, "messages", gx_json_copy(gx_json_get(conversation, "messages")), &e);
+    gx_json_dump(record, 0, &text, &bytes, &e);
+    gx_json_free(record);
+    return text;
+}
+
+// A text, and the bytes of it that are learned, as transformers has them.
+static void check_text(const GxChatFormat *f, const GxChatTurn *turn, int n, int only_last, const GxJson *expected)
+{
+    const GxJson *spans = gx_json_get(expected, "learned");
+    const char *text = gx_json_string(gx_json_get(expected, "text")), *name = gx_chat_name(f);
+    GxChatText x;
+    GxError e = GX_ZERO;
+    if (!CHECK(gx_chat_training_text(f, turn, n, only_last, &x, &e) == GX_OK, "%s: %s", name, e.message)) return;
+    CHECK(!strcmp(x.text, text) && x.bytes == (int64_t)strlen(text), "%s:\n%s\ntransformers':\n%s", name, x.text, text);
+    CHECK(x.spans == gx_json_size(spans), "%s: %d spans", name, x.spans);
+    for (int i = 0; i < x.spans; i++) {
+        const GxJson *s = gx_json_at(spans, i);
+        CHECK(x.span[i].begin == gx_json_int(gx_json_at(s, 0)) && x.span[i].end == gx_json_int(gx_json_at(s, 1)),
+              "%s: span %d is \"%.*s\"", name, i, (int)(x.span[i].end - x.span[i].begin), x.text + x.span[i].begin);
+    }
+    gx_chat_text_free(&x);
+}
+
+static void check_prompts(const GxChatFormat *f, const GxChatRecord *r, const GxJson *prompts)
+{
+    GxError e = GX_ZERO;
+    for (int n = r->n % 2 + 1, i = 0; n < r->n; n += 2, i++) {
+        char *text;
+        if (!CHECK(gx_chat_text(f, r->turn, n, -1, &text, &e) == GX_OK, "%s", e.message)) return;
+        CHECK(!strcmp(text, gx_json_string(gx_json_at(prompts, i))), "%s:\n%s\ntransformers':\n%s", gx_chat_name(f),
+              text, gx_json_string(gx_json_at(prompts, i)));
+        free(text);
+    }
+}
+
+// *texts: how many were compared. Without blocks what the model is not asked is refused; with them it is their matter.
+static void check_conversation(const GxChatFormat *f, const GxJson *expected, int marked, int *texts)
+{
+    const GxJson *documents = gx_json_get(expected, "documents"), *refused_by = gx_json_get(expected, "refused");
+    const int asked = refused_by || gx_json_bool(gx_json_get(expected, "keeps")) || marked;
+    char *line = record_of(expected);
+    GxChatRecord r;
+    GxChatText x;
+    GxError e = GX_ZERO;
+    int rewrites = -1;
+    gx_chat_record_read(&r, line, "f", 1, &e);
+    if (refused_by || !asked)
+        refused(&e, gx_chat_training_text(f, r.turn, r.n, 1, &x, &e), refused_by ? GX_ERR_FORMAT : GX_ERR_UNSUPPORTED,
+                refused_by ? gx_json_string(refused_by) : "writes the turns before an answer otherwise");
+    if (!refused_by) check_prompts(f, &r, gx_json_get(expected, "prompts"));
+    const int n = refused_by || !asked ? 0 : (int)gx_json_size(documents);
+    if (n)
+        CHECK(gx_chat_rewrites(f, r.turn, r.n, &rewrites, &e) == GX_OK && rewrites == (n > 1), "%s: rewrites %d; %s",
+              gx_chat_name(f), rewrites, e.message);
+    for (int i = 0; i < n; i++, ++*texts)
+        check_text(f, r.turn, n > 1 ? r.n % 2 + 2 * (i + 1) : r.n, n > 1, gx_json_at(documents, i));
+    gx_chat_record_close(&r), free(line);
+}
+
+// Tokens of all conversations of a template, in one file, and which of them are learned. *documents: how many.
+static void check_tokens(const GxJson *line, const char *kind, int marked, int *documents)
+{
+    const GxJson *list = gx_json_get(line, "conversations"), *d, *own;
+    const char *name = gx_json_string(gx_json_get(line, "name"));
+    GxTokenizer t;
+    GxChatTokens c;
+    GxError e = GX_ZERO;
+    char lines[4000] = "";
+    int64_t first = 0;
+    if (!open_tokenizer(&t, kind)) return;
+    for (int64_t i = 0; i < gx_json_size(list); i++) {
+        const GxJson *one = gx_json_at(list, i);
+        char *record = record_of(one);
+        const int is_there = gx_json_get(one, "documents") && (marked || gx_json_bool(gx_json_get(one, "keeps")));
+        if (is_there) snprintf(lines + strlen(lines), sizeof lines - strlen(lines), "%s\n", record);
+        free(record);
+    }
+    put("chats.jsonl", lines);
+    const GxChatReading how = {open_template(line, marked, &t, &e), NULL};
+    if (how.format && CHECK(gx_chat_tokens_open(&c, at("chats.jsonl"), &t, &how, 5000, 3, &e) == GX_OK, "%s, %s: %s",
+                            name, kind, e.message)) {
+        for (int64_t i = 0; i < gx_json_size(list); i++) {
+            const GxJson *one = gx_json_at(list, i);
+            if (!marked && !gx_json_bool(gx_json_get(one, "keeps"))) continue;
+            for (int64_t k = 0; (d = gx_json_at(gx_json_get(one, "documents"), k)) != NULL; k++, ++*documents) {
+                GxJson *expected = gx_json_new_array();
+                own = gx_json_get(d, kind);
+                GxJson *copy = gx_json_copy(own);
+                gx_json_set(copy, "text", gx_json_copy(gx_json_get(d, "text")), &e);
+                gx_json_append(expected, copy, &e);
+                first += check_documents(&c, first, expected, name);
+                gx_json_free(expected);
+            }
+        }
+        CHECK(first == c.file.documents && first > 0, "%s: %ld documents", name, (long)c.file.documents);
+        gx_chat_tokens_close(&c);
+    }
+    gx_chat_close(how.format), gx_tokenizer_close(&t);
+}
+
+TEST(templates_are_executed_and_learned_is_what_transformers_masks_with_blocks_and_without)
+{
+    GxTokenizer bytes = gx_tokenizer_bytes();
+    char *all = get("data/ref/chat_train/variants.jsonl"), *save = NULL;
+    int templates = 0, texts = 0, documents = 0;
+    for (char *text = strtok_r(all, "\n", &save); text; text = strtok_r(NULL, "\n", &save)) {
+        GxJson *line = NULL;
+        GxError e = GX_ZERO;
+        if (!CHECK(gx_json_parse(&line, text, (int64_t)strlen(text), "variants", &e) == GX_OK, "%s", e.message)) return;
+        const GxJson *list = gx_json_get(line, "conversations");
+        for (int marked = 0; marked < 2; marked++) {
+            const GxChatFormat *f = open_template(line, marked, &bytes, &e);
+            for (int64_t i = 0; f && i < gx_json_size(list); i++)
+                check_conversation(f, gx_json_at(list, i), marked, &texts);
+            gx_chat_close(f);
+            if (gx_regex_is_built() && gx_json_bool(gx_json_get(line, "has_tokens")))
+                check_tokens(line, "byte_level", marked, &documents),
+                    check_tokens(line, "metaspace", marked, &documents);
+        }
+        gx_json_free(line), templates++;
+    }
+    free(all);
+    CHECK(templates == 24 && texts > 150 && (documents > 300 || !gx_regex_is_built()), "%d templates, %d, %d",
+          templates, texts, documents);
+}
+
+// The text with what is learned of it between [ and ], or the error; free() it.
+static char *learned_of(const char *jinja, const GxChatTurn *turn, int n)
+{
+    GxTokenizer bytes = gx_tokenizer_bytes();
+    GxJson *said = gx_json_new_object(), *variables = gx_json_new_object();
+    const GxChatFormat *f = NULL;
+    GxChatText x = GX_ZERO;
+    GxError e = GX_ZERO;
+    char *out = (char *)calloc(1, 2000);
+    gx_json_set(variables, "eos_token", gx_json_new_string("<|im_end|>"), &e);
+    gx_json_set(said, "template", gx_json_new_string(jinja), &e), gx_json_set(said, "variables", variables, &e);
+    gx_json_set(said, "where", gx_json_new_string("T"), &e);
+    if (gx_chat_open(&f, said, "", &bytes, &e) != GX_OK || gx_chat_training_text(f, turn, n, 0, &x, &e) != GX_OK)
+        strcpy(out, e.message);
+    for (int64_t at = 0, k = 0; at <= x.bytes && x.text; at++) {
+        if (k < x.spans && x.span[k].end == at) strcat(out, "]"), k++;
+        if (k < x.spans && x.span[k].begin == at) strcat(out, "[");
+        strncat(out, x.text + at, 1);
+    }
+    gx_chat_text_free(&x), gx_chat_close(f), gx_json_free(said);
+    return out;
+}
+
+#define TURNS(turn) "{% for m in messages %}" turn "{% endfor %}{% if add_generation_prompt %}<A>{% endif %}"
+
+TEST(an_answer_is_found_by_what_is_before_and_behind_it)
+{
+    static const struct {
+        const char *jinja, *first, *last; // the answers; last NULL: one
+        const char *says;
+    } list[] = {
+        // its own words are those of the format
+        {TURNS("<{{ m.role[0] | upper }}>{{ m.content }}<|im_end|>\n"), "im", "end|>",
+         "<U>q<|im_end|>\n<A>[im<|im_end|>]\n<U>im<|im_end|>\n<A>[end|><|im_end|>]\n"},
+        {TURNS("<{{ m.role[0] | upper }}>{{ m.content }}<|im_end|>\n"), "<|im_end|>", "q",
+         "<U>q<|im_end|>\n<A>[<|im_end|><|im_end|>]\n<U><|im_end|><|im_end|>\n<A>[q<|im_end|>]\n"},
+        // a prompt that begins thoughts, with which an answer has a byte in common
+        {"{% for m in messages %}<{{ m.role[0] | upper }}>{{ m.content }}<|im_end|>{% endfor %}{% if "
+         "add_generation_prompt %}<A><think>\n{% endif %}",
+         "<b>", "\xC3\xA9", "<U>q<|im_end|><A>[<b><|im_end|>]<U><b><|im_end|><A>[\xC3\xA9<|im_end|>]"},
+        // one end for the first answer, another for the next: neither is known but as a word, or as eos_token
+        {TURNS("<{{ m.role[0] | upper }}>{{ m.content }}{{ '</a>' if loop.index == 2 else '<|im_end|>' }} "), "a", "b",
+         "<U>q<|im_end|> <A>[a</a>] <U>a<|im_end|> <A>[b<|im_end|>] "},
+        {TURNS("<{{ m.role[0] | upper }}>{{ m.content }} "), "a", "b", "<U>q <A>[a] <U>a <A>[b] "},
+        {TURNS("<{{ m.role[0] | upper }}>{{ m.content }}\nend of it"), "a", NULL, "<U>q\nend of it<A>[a\nend] of it"},
+        {TURNS("<{{ m.role[0] | upper }}>{{ m.content | replace('Q', 'X') }}<|im_end|>"), "say Q", NULL,
+         "what the assistant says cannot be found in what T writes, so what would be learned is not known; "
+         "--chat_template NAME or FILE takes another"},
+        {TURNS("<{{ m.role[0] | upper }}>{% if m.role == 'user' or loop.length < 3 %}{{ m.content }}{% endif "
+               "%}<|im_end|>"),
+         "a", "b",
+         "what the assistant says cannot be found in what T writes, so what would be learned is not known; "
+         "--chat_template NAME or FILE takes another"},
+        {TURNS("{{ m.content }}{% generation %}{% endgeneration %}<|im_end|>"), "a", NULL,
+         "T has {% generation %} blocks, and none writes a byte of an answer: nothing would be learned; "
+         "--chat_template "
+         "NAME or FILE takes another"},
+        {TURNS("{{ m.role }}"), "a", NULL, "T: what the assistant says is not in what it writes"},
+        // several blocks of an answer
+        {TURNS("<{{ m.role[0] | upper }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration "
+               "%}-{% generation %}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}"),
+         "a", "b", "<U>q<|im_end|><A>[a]-[<|im_end|>]<U>a<|im_end|><A>[b]-[<|im_end|>]"}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        const GxChatTurn turn[] = {{GX_CHAT_USER, "q"},
+                                   {GX_CHAT_ASSISTANT, list[i].first},
+                                   {GX_CHAT_USER, list[i].first},
+                                   {GX_CHAT_ASSISTANT, list[i].last}};
+        char *text = learned_of(list[i].jinja, turn, list[i].last ? 4 : 2);
+        CHECK(!strcmp(text, list[i].says), "%d:\n%s\nexpected\n%s", (int)i, text, list[i].says);
+        free(text);
+    }
+}
+
 TEST(files_of_conversations_that_are_wrong_are_refused_with_their_line)
 {
     static const struct {
@@ -292,7 +524,7 @@ TEST(files_of_conversations_that_are_wrong_are_refused_with_their_line)
                 {CHAT(USER("a") ", " SAYS("b")), "", NULL, GX_ERR_ARGUMENT,
                  "chats.jsonl:1: the record is a conversation, and neither the model's folder nor the tokenizer's has "
                  "a template; "
-                 "--chat_template NAME takes one of chatml|"},
+                 "--chat_template takes a template's file, or one of chatml|"},
                 {"{\"instruction\": \"a\", \"output\": \"b\"}", "", "it is not known", GX_ERR_ARGUMENT,
                  "chats.jsonl:1: the record is a conversation, and it is not known; --chat_template"},
                 {"{\"instruction\": \"a\", \"output\": \"b\"}", "", NULL, GX_ERR_UNSUPPORTED,
@@ -690,9 +922,22 @@ TEST(a_run_goes_on_with_the_same_conversations_and_not_in_another_format)
     }
 }
 
+// The template of the checkpoint is executed; the name that training_args.json has is the next best.
 TEST(the_format_is_that_of_the_models_folder_on_all_ranks)
 {
-    static const char *const templates[] = {"{{ '<|im_start|>' }} <|im_end|>", "{{ 'mine' }}", NULL};
+    static const struct {
+        const char *jinja;
+        int status;
+        const char *says;
+    } list[] = {
+        {NULL, 0, "format chatml"},
+        {"{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if "
+         "add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+         0, "model/chat_template.jinja"},
+        {"\n\n{{ messages | frobnicate }}", 1, "chats.jsonl:1: the record is a conversation, and "},
+        {"{{ raise_exception('not today') }}", 1, "not today"},
+        {"{% for m in messages %}{{ m.role }}{% endfor %}", 1, "what the assistant says is not in what it writes"},
+        {"", 1, "and neither the model's folder nor the tokenizer's has"}};
     char more[2 * GX_PATH], model[GX_PATH];
     write_both();
     snprintf(more, sizeof more, "--validation_fraction 0 --chat_template chatml --micro_batch_size 3 --seq_len %d",
@@ -700,20 +945,168 @@ TEST(the_format_is_that_of_the_models_folder_on_all_ranks)
     CHECK(train_with(at("chats.jsonl"), more) == 0, "%s", said.log);
     snprintf(model, sizeof model, "%s", at("model"));
     CHECK(rename(at("out/checkpoint-1"), model) == 0, "no checkpoint");
-    for (int i = 0; i < 3; i++) {
+    unlink(at("model/manifest.json")), unlink(at("model/chat_template.jinja"));
+    double loss = 0;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         snprintf(more, sizeof more, "--model %s --validation_fraction 0 --micro_batch_size 1 --ranks 3 --seq_len %d",
                  model, 2 * LENGTH);
-        if (templates[i]) put("model/chat_template.jinja", templates[i]);
+        if (list[i].jinja) unlink(at("model/training_args.json"));
+        if (list[i].jinja && list[i].jinja[0]) put("model/chat_template.jinja", list[i].jinja);
         else unlink(at("model/chat_template.jinja"));
         const int status = train_with(at("chats.jsonl"), more);
-        if (i == 0) CHECK(status == 0 && strstr(said.out, "format chatml"), "%s%s", said.out, said.log);
-        else
-            CHECK(status == 1 &&
-                      strstr(said.log, i == 1 ? "chats.jsonl:1: the record is a conversation, and the model's chat "
-                                                "template is none of the supported ones; --chat_template"
-                                              : "and neither the model's folder nor the tokenizer's has"),
-                  "%s", said.log);
+        CHECK(status == list[i].status && strstr(status ? said.log : said.out, list[i].says), "%d: %d, %s%s", (int)i,
+              status, said.out, said.log);
+        if (i == 2) CHECK(strstr(said.log, "chat_template.jinja:3") && strstr(said.log, "frobnicate"), "%s", said.log);
+        if (i == 0) loss = told.loss;
+        if (i == 1) CHECK(told.loss == loss, "loss %.9g, of the name %.9g", told.loss, loss);
     }
+}
+
+// ---- what is saved -------------------------------------------------------------------------------------------------
+
+static GxJson *json_of(const char *name)
+{
+    GxJson *json = NULL;
+    GxError e = GX_ZERO;
+    CHECK(gx_json_read_with(&json, at(name), 1 << 20, GX_JSON_BIG_INTEGERS, &e) == GX_OK, "%s", e.message);
+    return json;
+}
+
+// A folder says these tokens: as JSON, "null" of what is not there.
+static void check_saved(const char *from, const char *file, const char *key, const char *expected)
+{
+    char name[200], *text = NULL;
+    int64_t bytes;
+    GxError e = GX_ZERO;
+    snprintf(name, sizeof name, "%s/%s", from, file);
+    GxJson *json = json_of(name);
+    if (gx_json_get(json, key)) gx_json_dump(gx_json_get(json, key), 0, &text, &bytes, &e);
+    CHECK(!strcmp(text ? text : "null", expected), "%s: %s is %s, expected %s", name, key, text, expected);
+    free(text), gx_json_free(json);
+}
+
+static void check_saved_template(const char *from, const char *format)
+{
+    char name[200], *expected = NULL;
+    GxError e = GX_ZERO;
+    snprintf(name, sizeof name, "%s/chat_template.jinja", from);
+    gx_chat_jinja(gx_chat_format(format), &expected, &e);
+    char *text = get(at(name));
+    CHECK(!strcmp(text, expected), "%s:\n%s\nexpected\n%s", name, text, expected);
+    free(text), free(expected);
+}
+
+static int merge_it(GxContext *g, int argc, char **argv)
+{
+    GxMergeSaid merged;
+    g->log.write = hear_log;
+    (void)argc;
+    return gx_merge_adapter(g, argv[1], "", argv[2], GX_F32, 1, &merged) != GX_OK;
+}
+
+static void make_tokenizer_folder(const char *name)
+{
+    char path[200];
+    mkdir(at(name), 0777);
+    char *json = get("data/ref/chat_train/metaspace.json"); // <unk> 0, <s> 1, </s> 2, <|im_start|> 3, <|im_end|> 4
+    snprintf(path, sizeof path, "%s/tokenizer.json", name), put(path, json);
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", name);
+    put(path,
+        "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"unk_token\": \"<unk>\", \"chat_template\": \"mine\", "
+        "\"model_max_length\": 1000000000000000019884624838656}");
+    free(json);
+}
+
+static int train_small(const char *data, const char *to, const char *more)
+{
+    char line[3 * GX_PATH];
+    snprintf(line, sizeof line, "--validation_fraction 0 --micro_batch_size 3 --seq_len 100 --output_dir %s %s", at(to),
+             more);
+    return train_with(data, line);
+}
+
+// eos_token_id of config.json is the tokenizer's; generation_config.json has the end of a turn, too, and the template
+// is that which was trained: in a model's folder, in an adapter's, and where that is merged.
+TEST(what_is_saved_stops_and_talks_elsewhere_as_it_was_taught)
+{
+    char more[3 * GX_PATH];
+    write_both(), make_tokenizer_folder("tok");
+    // nothing but text: where a text ends; what the tokenizer's folder says stays
+    put("plain.txt",
+        "some text, some text, some text, some text, some text, some text, some text, some text, some text");
+    snprintf(more, sizeof more, "--tokenizer %s --micro_batch_size 1 --seq_len 8", at("tok"));
+    CHECK(train_small(at("plain.txt"), "plain", more) == 0, "%s", said.log);
+    check_saved("plain/checkpoint-1", "config.json", "eos_token_id", "2");
+    check_saved("plain/checkpoint-1", "config.json", "bos_token_id", "1");
+    check_saved("plain/checkpoint-1", "config.json", "pad_token_id", "null");
+    check_saved("plain/checkpoint-1", "generation_config.json", "eos_token_id", "2");
+    check_saved("plain/checkpoint-1", "generation_config.json", "bos_token_id", "1");
+    check_saved("plain/checkpoint-1", "tokenizer_config.json", "chat_template", "\"mine\"");
+    // conversations: where a turn ends, too
+    snprintf(more, sizeof more, "--tokenizer %s --chat_template chatml", at("tok"));
+    CHECK(train_small(at("chats.jsonl"), "new", more) == 0, "%s", said.log);
+    check_saved("new/checkpoint-1", "config.json", "eos_token_id", "2");
+    check_saved("new/checkpoint-1", "generation_config.json", "eos_token_id", "[2,4]");
+    check_saved("new/checkpoint-1", "tokenizer_config.json", "chat_template", "null");
+    check_saved("new/checkpoint-1", "tokenizer_config.json", "unk_token", "\"<unk>\"");
+    check_saved_template("new/checkpoint-1", "chatml");
+    // a base with a generation_config.json of its own, which keeps its other keys
+    unlink(at("plain/checkpoint-1/manifest.json"));
+    put("plain/checkpoint-1/generation_config.json", "{\"eos_token_id\": 2, \"top_k\": 7}");
+    snprintf(more, sizeof more, "--model %s --chat_template llama2", at("plain/checkpoint-1"));
+    CHECK(train_small(at("chats.jsonl"), "tuned", more) == 0, "%s", said.log);
+    check_saved("tuned/checkpoint-1", "generation_config.json", "eos_token_id", "2"); // with which its answers end
+    check_saved_template("tuned/checkpoint-1", "llama2");
+    snprintf(more, sizeof more, "--model %s --chat_template chatml --tuning lora --lora_dim 2",
+             at("plain/checkpoint-1"));
+    CHECK(train_small(at("chats.jsonl"), "adapter", more) == 0, "%s", said.log);
+    mkdir(at("merged"), 0777);
+    char from[GX_PATH], to[GX_PATH], *argv[] = {(char *)"merge", from, to};
+    snprintf(from, sizeof from, "%s", at("adapter/checkpoint-1")), snprintf(to, sizeof to, "%s", at("merged"));
+    CHECK(gx_launch(merge_it, 3, argv) == 0, "%s", said.log);
+    static const char *const folders[] = {"adapter/checkpoint-1", "merged"};
+    for (int i = 0; i < 2; i++) {
+        check_saved(folders[i], "generation_config.json", "eos_token_id", "[2,4]");
+        check_saved(folders[i], "generation_config.json", "top_k", "7");
+        check_saved(folders[i], "tokenizer_config.json", "chat_template", "null");
+        check_saved_template(folders[i], "chatml");
+    }
+    check_saved("merged", "config.json", "eos_token_id", "2");
+}
+
+// A resumed run trains on the same texts, whatever day it is.
+TEST(a_template_that_says_the_date_says_that_of_the_day_on_which_the_run_began)
+{
+    static const char dated[] = "{% for m in messages %}<|im_start|>{{ strftime_now('%d %b %Y') }}{{ m.content }}"
+                                "<|im_end|>{% endfor %}",
+                      undated[] = "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}";
+    char more[3 * GX_PATH], today[40], line[GX_PATH], *argv[20] = {(char *)"train"};
+    const time_t now = time(NULL);
+    int argc = 1;
+    write_both(), put("dated.jinja", dated), put("undated.jinja", undated);
+    strftime(today, sizeof today, "\"%Y-%m-%d\"", localtime(&now));
+    snprintf(more, sizeof more, "--chat_template %s --show_data 1 --seq_len 150 --chat_date 2024-02-29",
+             at("dated.jinja"));
+    CHECK(train_small(at("chats.jsonl"), "dated", more) == 0 && !said.log[0] && strstr(said.out, "29 Feb 2024"), "%s%s",
+          said.out, said.log);
+    memset(&said, 0, sizeof said);
+    snprintf(line, sizeof line, "--output_dir %s --resume auto --max_steps 2", at("dated"));
+    for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
+    CHECK(gx_launch(train_chat, argc, argv) == 0 && !said.log[0] && strstr(said.out, "29 Feb 2024"), "%s%s", said.out,
+          said.log);
+    check_saved("dated/checkpoint-2", "training_args.json", "chat_date", "\"2024-02-29\"");
+    snprintf(more, sizeof more, "--chat_template %s --seq_len 150", at("dated.jinja"));
+    CHECK(train_small(at("chats.jsonl"), "today", more) == 0 && !said.log[0], "%s", said.log);
+    check_saved("today/checkpoint-1", "training_args.json", "chat_date", today);
+    snprintf(more, sizeof more, "--chat_template %s", at("undated.jinja"));
+    CHECK(train_small(at("chats.jsonl"), "undated", more) == 0 && !said.log[0], "%s", said.log);
+    check_saved("undated/checkpoint-1", "training_args.json", "chat_date", "\"\"");
+    snprintf(more, sizeof more, "--chat_template %s --chat_date 2024-02-29", at("undated.jinja"));
+    CHECK(train_small(at("chats.jsonl"), "undated", more) == 0 && strstr(said.log, "--chat_date changes nothing"), "%s",
+          said.log);
+    CHECK(train_small(at("chats.jsonl"), "x", "--chat_template chatml --chat_date 2023-02-29") == 1 &&
+              strstr(said.log, "chat_date is \"2023-02-29\"; expected a day, YYYY-MM-DD"),
+          "%s", said.log);
 }
 
 int main(int argc, char **argv)

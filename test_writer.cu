@@ -15,31 +15,68 @@ static GxChatRole role_of(const char *name)
     return !strcmp(name, "system") ? GX_CHAT_SYSTEM : !strcmp(name, "user") ? GX_CHAT_USER : GX_CHAT_ASSISTANT;
 }
 
-static void check_case(const GxChatFormat *f, const GxJson *c, int number)
+// template 1: f executes a template, which transformers was not told whether to think, unless it was to not think.
+static void check_case(const GxChatFormat *f, int is_template, const GxJson *c, int number)
 {
     const GxJson *turns = gx_json_get(c, "turns");
     GxChatTurn turn[TURNS];
     GxError e = GX_ZERO;
     char *text = NULL;
-    const int n = (int)gx_json_size(turns);
+    const int n = (int)gx_json_size(turns), thinks = gx_json_bool(gx_json_get(c, "thinking"));
     for (int i = 0; i < n; i++) {
         turn[i].role = role_of(gx_json_string(gx_json_at(gx_json_at(turns, i), 0)));
         turn[i].text = gx_json_string(gx_json_at(gx_json_at(turns, i), 1));
     }
-    CHECK(gx_chat_text(f, turn, n, gx_json_bool(gx_json_get(c, "thinking")), &text, &e) == GX_OK, "%s", e.message);
+    CHECK(gx_chat_text(f, turn, n, is_template && thinks ? -1 : thinks, &text, &e) == GX_OK, "%s", e.message);
     const char *expected = gx_json_string(gx_json_get(c, "text"));
     CHECK(text && !strcmp(text, expected), "%s, case %d:\n%s\ntransformers':\n%s", gx_chat_name(f), number, text,
           expected);
     free(text);
 }
 
+static void check_cases(const GxChatFormat *f, int is_template, const GxJson *cases)
+{
+    for (int64_t i = 0; i < gx_json_size(cases); i++) check_case(f, is_template, gx_json_at(cases, i), (int)i);
+}
+
+static void check_template(const char *name, const char *jinja, const GxJson *cases)
+{
+    static const GxTokenizer *bytes;
+    static GxTokenizer room;
+    const GxChatFormat *f = NULL;
+    GxError e = GX_ZERO;
+    char where[100];
+    if (!bytes) room = gx_tokenizer_bytes(), bytes = &room;
+    GxJson *said = gx_json_new_object(), *variables = gx_json_new_object();
+    snprintf(where, sizeof where, "the template of %s", name);
+    gx_json_set(said, "template", gx_json_new_string(jinja), &e);
+    gx_json_set(said, "where", gx_json_new_string(where), &e);
+    gx_json_set(variables, "bos_token", gx_json_new_string(strncmp(name, "llama3", 6) ? "<s>" : "<|begin_of_text|>"),
+                &e);
+    gx_json_set(variables, "eos_token", gx_json_new_string("</s>"), &e);
+    gx_json_set(said, "variables", variables, &e);
+    if (CHECK(gx_chat_open(&f, said, "", bytes, &e) == GX_OK, "%s: %s", name, e.message)) {
+        CHECK(!strcmp(gx_chat_end(f), gx_chat_end(gx_chat_format(name))), "%s ends with %s", where, gx_chat_end(f));
+        CHECK(gx_chat_thinks(f) == !strcmp(name, "qwen3") && !gx_chat_dates(f), "%s", name);
+        check_cases(f, 1, cases);
+    }
+    gx_chat_close(f), gx_json_free(said);
+}
+
+// By its name, by the template that transformers had, and by that which is written of the name.
 static int check_format(const GxJson *line)
 {
     const char *name = gx_json_string(gx_json_get(line, "name"));
-    const GxChatFormat *f = gx_chat_recognise(gx_json_string(gx_json_get(line, "template")));
+    const GxChatFormat *f = gx_chat_format(name);
     const GxJson *cases = gx_json_get(line, "cases");
-    if (!CHECK(f && !strcmp(gx_chat_name(f), name), "%s is taken for %s", name, f ? gx_chat_name(f) : "none")) return 0;
-    for (int64_t i = 0; i < gx_json_size(cases); i++) check_case(f, gx_json_at(cases, i), (int)i);
+    char *jinja = NULL;
+    GxError e = GX_ZERO;
+    if (!CHECK(f && !strcmp(gx_chat_name(f), name), "there is no %s", name)) return 0;
+    check_cases(f, 0, cases);
+    check_template(name, gx_json_string(gx_json_get(line, "template")), cases);
+    CHECK(gx_chat_jinja(f, &jinja, &e) == GX_OK, "%s", e.message);
+    if (jinja) check_template(name, jinja, cases);
+    free(jinja);
     return gx_json_size(cases) >= 5;
 }
 
@@ -62,74 +99,56 @@ TEST(conversations_are_the_texts_that_transformers_makes_of_them)
     free(text);
 }
 
-TEST(other_templates_are_taken_for_none)
+// chat_template.jinja before tokenizer_config.json, there a template, or several with names, and before training_args.json;
+// of two folders the first that says one, and the special tokens of the first that has some.
+TEST(a_folder_says_its_format_in_any_of_four_places)
 {
-    static const char *const others[] = {"",
-                                         "<|im_start|>user<|im_sep|>",                     // Phi-4
-                                         "<bos><start_of_turn>user\n",                     // Gemma
-                                         "[SYSTEM_PROMPT]s[/SYSTEM_PROMPT][INST]u[/INST]", // Mistral's v7
-                                         "<|im_start|>user<|vision_start|>",               // with pictures
-                                         "<|im_start|>assistant\n<think>\n",
-                                         "<|user|>\n<|end|>",                          // Phi-3
-                                         "<|startoftext|><|im_start|>user<|im_end|>"}; // LFM2
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        const GxChatFormat *f = gx_chat_recognise(others[i]);
-        CHECK(f == NULL, "%s is taken for %s", others[i], f ? gx_chat_name(f) : "");
-    }
-}
-
-TEST(a_system_turn_of_a_template_that_is_left_out_is_read_off_it)
-{
+    static const char tools[] = "{\"chat_template\": [{\"name\": \"tools\", \"template\": \"x\"}]}",
+                      several[] = "{\"chat_template\": [{\"name\": \"tools\", \"template\": \"x\"}, {\"name\": "
+                                  "\"default\", \"template\": \"B\"}], \"model_max_length\": "
+                                  "1000000000000000019884624838656}";
     static const struct {
-        const char *format, *jinja, *text;
+        const char *choice, *jinja, *config, *args, *text, *name; // text, name: what is found
+        const char *says;                                         // the error
     } list[] = {
-        {"chatml", "{{ '<|im_start|>system\\nYou are A, of B<|im_end|>\\n' }}", "You are A, of B"},
-        {"chatml", "<|im_start|>system\nBe kind.\nAnd short.<|im_end|>", "Be kind."},
-        {"chatml", "{{ '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}", ""},
-        {"chatml", "{{ '<|im_start|>system\\n' }}{{ '<|im_start|>system\\nBe kind.' }}", "Be kind."},
-        {"chatml", "<|im_start|>system\n# Tools", ""},
-        {"chatml", "<|im_start|>{{ m.role }}", ""},
-        {"chatml", "<|im_start|>system", ""},
-        {"qwen2.5", "{{ '<|im_start|>system\\nYou are Qwen, created by Alibaba Cloud.' }}", ""}, // it is written
-        {"llama3", "<|start_header_id|>system<|end_header_id|>\n\nBe kind.<|eot_id|>", "Be kind."},
-    };
-    char text[GX_TEXT_VALUE], long_one[400] = "<|im_start|>system\n";
+        {"auto", "A", "{\"chat_template\": \"B\"}", "{\"chat_template\": \"chatml\"}", "A", "", NULL},
+        {"auto", NULL, "{\"chat_template\": \"B\"}", "{\"chat_template\": \"chatml\"}", "B", "", NULL},
+        {"auto", NULL, several, NULL, "B", "", NULL},
+        {"auto", NULL, "{\"chat_template\": null}", "{\"chat_template\": \"chatml\"}", "", "chatml", NULL},
+        {"auto", NULL, NULL, "{\"chat_template\": \"auto\"}", NULL, NULL, NULL},
+        {"auto", NULL, NULL, NULL, NULL, NULL, NULL},
+        {"llama2", "A", NULL, NULL, "", "llama2", NULL},
+        {"chat/chat_template.jinja", "A", NULL, NULL, "A", "", NULL},
+        {"auto", NULL, tools, NULL, NULL, NULL, "has 1 templates, and none with the name \"default\""},
+        {"auto", NULL, "{\"chat_template\": 7}", NULL, NULL, NULL, "chat_template is an integer; expected a text"},
+        {"llama5", "A", NULL, NULL, NULL, NULL, "is \"llama5\", which is neither the name of a format nor a file"}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        gx_chat_left_out(gx_chat_format(list[i].format), list[i].jinja, text);
-        CHECK(!strcmp(text, list[i].text), "template %d: \"%s\", expected \"%s\"", (int)i, text, list[i].text);
-    }
-    memset(long_one + strlen(long_one), 'a', 350);
-    gx_chat_left_out(gx_chat_format("chatml"), long_one, text);
-    CHECK(strlen(text) < sizeof text && strstr(text, "aaa…"), "%s", text);
-}
-
-// chat_template.jinja before tokenizer_config.json; there a template, or several with names.
-TEST(a_folder_says_its_format_in_any_of_three_places)
-{
-    static const struct {
-        const char *jinja, *config, *name; // name NULL: refused
-    } list[] = {{"<|im_start|>a<|im_end|>", "{\"chat_template\": \"[INST]u[/INST]\"}", "chatml"},
-                {NULL, "{\"chat_template\": \"[INST]u[/INST]\"}", "mistral-tekken"},
-                {NULL,
-                 "{\"chat_template\": [{\"name\": \"tools\", \"template\": \"x\"}, {\"name\": \"default\", "
-                 "\"template\": \"<|im_start|><|im_end|>\"}]}",
-                 "chatml"},
-                {NULL, // as transformers writes it: no limit
-                 "{\"model_max_length\": 1000000000000000019884624838656, \"chat_template\": \"[INST]u[/INST]\"}",
-                 "mistral-tekken"},
-                {NULL, "{\"chat_template\": [{\"name\": \"tools\", \"template\": \"x\"}]}", NULL},
-                {NULL, "{}", NULL},
-                {NULL, NULL, NULL}};
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        static const char *const folders[] = {"", "chat", "more"};
+        const char *const files[] = {list[i].jinja, list[i].config, list[i].args};
+        static const char *const names[] = {"chat/chat_template.jinja", "chat/tokenizer_config.json",
+                                            "chat/training_args.json"};
         GxError e = GX_ZERO;
-        shell("rm -rf chat && mkdir chat");
-        if (list[i].jinja) gx_file_write("chat/chat_template.jinja", list[i].jinja, (int64_t)strlen(list[i].jinja), &e);
-        if (list[i].config)
-            gx_file_write("chat/tokenizer_config.json", list[i].config, (int64_t)strlen(list[i].config), &e);
-        const GxChatFormat *f = gx_chat_find("chat", &e);
-        CHECK(f ? list[i].name && !strcmp(gx_chat_name(f), list[i].name) && e.code == GX_OK
-                : !list[i].name && strstr(e.message, "there is no chat template"),
-              "folder %d: %s; %s", (int)i, f ? gx_chat_name(f) : "none", e.message);
+        GxJson *said;
+        shell("rm -rf chat more && mkdir chat more");
+        shell("echo '{\"bos_token\": {\"content\": \"<b>\"}, \"eos_token\": null, \"pad_token\": null, "
+              "\"tokenizer_class\": \"LlamaTokenizerFast\"}' >more/tokenizer_config.json");
+        shell("echo '{\"bos_token\": \"<x>\", \"pad_token\": \"<p>\"}' >more/special_tokens_map.json");
+        for (int k = 0; k < 3; k++)
+            if (files[k]) gx_file_write(names[k], files[k], (int64_t)strlen(files[k]), &e);
+        const GxStatus status = gx_chat_find(&said, list[i].choice, folders, 3, &e);
+        CHECK(list[i].says ? status != GX_OK && !said && strstr(e.message, list[i].says) : status == GX_OK,
+              "folder %d: %s", (int)i, e.message);
+        CHECK(!list[i].text || (!strcmp(gx_json_string(gx_json_get(said, "template")), list[i].text) &&
+                                !strcmp(gx_json_string(gx_json_get(said, "name")), list[i].name)),
+              "folder %d: %s", (int)i, gx_json_string(gx_json_get(said, "template")));
+        CHECK(list[i].text || !said, "folder %d says something", (int)i);
+        const GxJson *tokens = gx_json_get(said, "variables");
+        if (said && !list[i].config)
+            CHECK(gx_json_size(tokens) == 3 && !strcmp(gx_json_string(gx_json_get(tokens, "unk_token")), "<unk>") &&
+                      !strcmp(gx_json_string(gx_json_get(tokens, "bos_token")), "<b>") &&
+                      !strcmp(gx_json_string(gx_json_get(tokens, "pad_token")), "<p>"),
+                  "folder %d: %ld tokens", (int)i, (long)gx_json_size(tokens));
+        gx_json_free(said);
     }
 }
 
@@ -665,10 +684,14 @@ TEST(lines_are_answered_until_the_input_ends)
 {
     if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
     static const char jinja[] =
-        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if "
+        "add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    static const char refuses[] = "{% for m in messages %}{% if m.content == 'abc' %}{{ raise_exception('no abc here') "
+                                  "}}{% endif %}{{ m.content }}<|im_end|>{% endfor %}";
     static const char own_system[] =
-        "{% if messages[0].role != 'system' %}{{ '<|im_start|>system\\nYou are Bo, made by "
-        "me<|im_end|>\\n' }}{% endif %}";
+        "{{ '<|im_start|>system\\nbe<|im_end|>\\n' }}{% for m in messages %}<|im_start|>{{ "
+        "m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt "
+        "%}<|im_start|>assistant\n{% endif %}";
     GxError e = GX_ZERO;
     make_long_model("{}");
     talk("abc\\n\\ndef\\n", "--max_new_tokens 12");
@@ -681,17 +704,15 @@ TEST(lines_are_answered_until_the_input_ends)
         CHECK_RAN(finish());
         int lines = 0;
         for (const char *p = out(); *p; p++) lines += *p == '\n';
-        CHECK(lines >= 2 && strstr(err(), "format chatml"), "%d ranks: %s%s", ranks, out(), err());
+        CHECK(lines >= 2 && strstr(err(), "format model/chat_template.jinja"), "%d ranks: %s%s", ranks, out(), err());
     }
     char *once = strdup(out());
-    CHECK(!strstr(err(), "of its own"), "%s", err());
+    // the template is executed, whose system turn is this one
     gx_file_write("model/chat_template.jinja", own_system, (int64_t)strlen(own_system), &e);
-    talk("abc\\n", "--max_new_tokens 12");
+    talk("abc\\ndef\\n", "--max_new_tokens 12 --thinking false --chat_date 2024-02-29");
     CHECK_RAN(finish());
-    CHECK(strstr(err(), "of its own (You are Bo, made by me), which the format chatml leaves out"), "%s", err());
-    talk("abc\\ndef\\n", "--max_new_tokens 12 --system be");
-    CHECK_RAN(finish());
-    CHECK(!strstr(err(), "of its own") && !strcmp(once, out()), "%s%s", out(), err());
+    CHECK(!strcmp(once, out()), "%s, told it: %s", out(), once);
+    CHECK(strstr(err(), "--thinking changes nothing") && strstr(err(), "--chat_date changes nothing"), "%s", err());
     gx_file_write("model/chat_template.jinja", jinja, (int64_t)strlen(jinja), &e);
     talk("abc\\n\\ndef\\n", "--max_new_tokens 12 --system be --prefill_rows 3");
     CHECK_RAN(finish());
@@ -715,9 +736,49 @@ TEST(lines_are_answered_until_the_input_ends)
     talk("abc\\ndef\\nghi\\n", "--max_new_tokens 12 --context 60");
     CHECK_RAN(finish());
     CHECK(strstr(err(), "oldest turns are forgotten"), "%s", err());
-    gx_file_write("model/chat_template.jinja", "<|user|>", 8, &e);
+    // what it does not know is named with its line
+    gx_file_write("model/chat_template.jinja", "a\n{{ messages | frobnicate }}", 29, &e);
     talk("abc\\n", "");
-    CHECK(finish() == 1 && strstr(err(), "is none of the supported ones"), "%s", err());
+    CHECK(finish() == 1 && strstr(err(), "model/chat_template.jinja:2") && strstr(err(), "frobnicate"), "%s", err());
+    // what it refuses is told, and the next line is read
+    gx_file_write("model/chat_template.jinja", refuses, (int64_t)strlen(refuses), &e);
+    talk("abc\\ndef\\n", "--max_new_tokens 12");
+    CHECK_RAN(finish());
+    CHECK(strstr(err(), "no abc here"), "%s%s", out(), err());
+}
+
+// In the format in which the adapter was trained: its chat_template.jinja, or where an older one has none, the name that
+// training_args.json has; the base has another, or none.
+TEST(an_adapter_talks_in_the_format_that_it_was_taught)
+{
+    static const char record[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"abc\"}, {\"role\": "
+                                 "\"assistant\", \"content\": \"def\"}]}\n",
+                      other[] = "{% for m in messages %}{{ m.content }}.{% endfor %}";
+    char line[TEST_PATH + 300];
+    GxError e = GX_ZERO;
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    make_long_model("{}");
+    gx_file_write("chats.jsonl", record, (int64_t)strlen(record), &e);
+    snprintf(line, sizeof line,
+             "%s --model model --tuning lora --lora_dim 2 --train_data chats.jsonl --chat_template chatml --seq_len 64 "
+             "--validation_fraction 0 --max_steps 1 --micro_batch_size 1 --sample_tokens 0 --threads 1 --output_dir "
+             "taught --overwrite_output_dir true",
+             program);
+    start_line(line, 0);
+    CHECK_RAN(finish());
+    talk("abc\\n", "--max_new_tokens 4 --chat_template chatml --adapter taught/checkpoint-1");
+    CHECK_RAN(finish());
+    char *once = strdup(out());
+    gx_file_write("model/chat_template.jinja", other, (int64_t)strlen(other), &e);
+    talk("abc\\n", "--max_new_tokens 4 --adapter taught/checkpoint-1");
+    CHECK_RAN(finish());
+    CHECK(!strcmp(once, out()) && strstr(err(), "format taught/checkpoint-1/chat_template.jinja"), "%s%s", out(),
+          err());
+    shell("rm taught/checkpoint-1/chat_template.jinja taught/checkpoint-1/manifest.json");
+    talk("abc\\n", "--max_new_tokens 4 --adapter taught/checkpoint-1");
+    CHECK_RAN(finish());
+    CHECK(!strcmp(once, out()) && strstr(err(), "format chatml"), "%s%s", out(), err());
+    free(once);
 }
 
 TEST(an_interrupt_ends_an_answer_and_not_the_conversation)

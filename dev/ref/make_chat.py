@@ -39,11 +39,11 @@ LLAMA31 = """{{- bos_token }}{% if messages[0].role == 'system' %}{% set system 
 LLAMA2 = """{%- set ns = namespace(system='') %}
 {%- if messages[0].role == 'system' %}{% set ns.system = '<<SYS>>\\n' + messages[0].content + '\\n<</SYS>>\\n\\n' %}{% endif %}
 {%- for m in messages %}
-{%- if m.role == 'user' %}{{- bos_token + '[INST] ' + ns.system + m.content | trim + ' [/INST]' }}{% set ns.system = '' %}
+{%- if m.role == 'user' %}{{- bos_token + '[INST] ' + (ns.system + m.content) | trim + ' [/INST]' }}{% set ns.system = '' %}
 {%- elif m.role == 'assistant' %}{{- ' ' + m.content | trim + ' ' + eos_token }}{% endif %}{% endfor %}"""
 
 
-def mistral(begin, end, before_answer, last):
+def mistral(begin, end, before_answer, last, trim=""):
     """The system's text stands before the first user's text, or the last one."""
     return ("{%- set ns = namespace(system='', left=messages | selectattr('role', 'equalto', 'user') | list | length) %}"
             "{%- if messages[0].role == 'system' %}{% set ns.system = messages[0].content + '\\n\\n' %}{% endif %}"
@@ -51,16 +51,17 @@ def mistral(begin, end, before_answer, last):
             "{{- '" + begin + "' }}{% set ns.left = ns.left - 1 %}"
             "{%- if " + ("ns.left == 0" if last else "true") + " %}{{- ns.system }}{% set ns.system = '' %}{% endif %}"
             "{{- m.content + '" + end + "' }}"
-            "{%- elif m.role == 'assistant' %}{{- '" + before_answer + "' + m.content + eos_token }}{% endif %}{% endfor %}")
+            "{%- elif m.role == 'assistant' %}{{- '" + before_answer + "' + m.content" + trim + " + eos_token }}{% endif %}{% endfor %}")
 
 
 TEMPLATES = {"chatml": CHATML, "qwen2.5": QWEN25, "qwen3": QWEN3, "llama3": LLAMA3, "llama3.1": LLAMA31, "llama2": LLAMA2,
              "mistral": mistral("[INST] ", " [/INST]", "", False), "mistral-v1": mistral(" [INST] ", " [/INST]", " ", False),
-             "mistral-v3": mistral("[INST] ", "[/INST]", " ", True), "mistral-tekken": mistral("[INST]", "[/INST]", "", True)}
+             "mistral-v3": mistral("[INST] ", "[/INST]", " ", True, " | trim"), "mistral-tekken": mistral("[INST]", "[/INST]", "", True)}
 
 LONG = [("user", "What is a ship? "), ("assistant", "\n<think>\nThey ask\nof ships.\n</think>\n\nIt swims. "), ("user", "  And \u00e9t\u00e9?\n")]
 CASES = [LONG[:1], LONG, [("system", "Be short.")] + LONG[:1], [("system", "Be short.")] + LONG,
-         [("system", "S")] + LONG + [("assistant", "Summer."), ("user", "Thanks")]]
+         [("system", "S")] + LONG + [("assistant", "Summer."), ("user", "Thanks")],
+         [("system", " Be. \n"), ("user", "\n\u00a0 Hi\u3000\n")]]
 
 
 def main(path):

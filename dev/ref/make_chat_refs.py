@@ -7,6 +7,8 @@ Writes  byte_level.json, metaspace.json   two small BPE tokenizers, as Qwen, LLa
         first.json                        the second one, but a space before the first word of a text alone (LLaMA-2's, not legacy)
         expected.jsonl                    a line for each format, tokenizer and conversation: what Galaxy reads, and the documents that
                                           it should make of it: text, ids, learned (a list of [begin, end) of tokens)
+        variants.jsonl                    a line for each template of make_chat_variants.py: conversations, the texts of their prompts, and
+                                          their documents: text, learned (of bytes), and of two tokenizers ids, learned (of tokens)
 
 Masks are those of apply_chat_template(..., return_assistant_tokens_mask=True): the templates of make_chat.py with {% generation %}
 around what the assistant says and the token that ends it. Where a format writes earlier turns otherwise than the last one, each
@@ -21,6 +23,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 import make_chat
+import make_chat_variants
 from make_bpe import LLAMA3
 
 SPECIAL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
@@ -161,11 +164,18 @@ def alpaca_document(tokenizer, record):
     return {"text": text, "ids": both["input_ids"] + [tokenizer.eos_token_id], "learned": spans(mask + [True])}
 
 
+def made_tokenizer(made):
+    return lambda tokens: PreTrainedTokenizerFast(tokenizer_object=made, **tokens)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("data/ref/chat_train"))
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
+    with open(out / "variants.jsonl", "w") as variants:
+        for line in make_chat_variants.lines([(kind, made_tokenizer(make())) for kind, make in (("byte_level", byte_level), ("metaspace", metaspace))]):
+            variants.write(json.dumps(line) + "\n")
     with open(out / "expected.jsonl", "w") as expected:
         for kind, make in (("byte_level", byte_level), ("metaspace", metaspace), ("first", first)):
             made = make()

@@ -1,66 +1,48 @@
-// chat.h: conversations as the texts that chat models were trained on. A Hugging Face folder says its format as a
-// template (chat_template.jinja, or "chat_template" of tokenizer_config.json), a small program; here the usual formats
-// are written out by name, and a folder's template is recognised by the parts that tell it from the others.
+// chat.h: the format of conversations: the text that a chat model was trained on. It is that of a folder's chat
+// template, a program that is executed (chat_template.h), or one of the usual ones by its name (chat_named.h).
 //
-//     chatml          each <|im_start|>role⏎ text <|im_end|>⏎
-//     qwen2.5         the same, with a system turn of Qwen's own where none is given
-//     qwen3           the same, without one; thoughts of earlier answers are left out, and where none are wanted an
-//                     empty one is begun with
-//     llama3          <|begin_of_text|>, each <|start_header_id|>role<|end_header_id|>⏎⏎ text <|eot_id|>
-//     llama3.1        the same, with a system turn that says dates (always July 26, 2024, whatever day it is)
-//     llama2          <s>[INST] <<SYS>>⏎ system ⏎<</SYS>>⏎⏎ text [/INST] answer </s>
-//     mistral         <s>[INST] text [/INST]answer</s>            Mistral's first format
-//     mistral-v1      <s> [INST] text [/INST] answer</s>
-//     mistral-v3      <s>[INST] text[/INST] answer</s>
-//     mistral-tekken  <s>[INST]text[/INST]answer</s>
+//     GX_TRY(gx_chat_find(&said, "auto", folders, err));                  // chat_find.h: what a folder says
+//     GX_TRY(gx_chat_open(&format, said, "", &tokenizer, err));
+//     … gx_chat_text(format, turn, n, -1, &text, err) …                   // or gx_chat_format("chatml")
+//     gx_chat_close(format);
 //
 // The text has its special tokens in it, the first one included: it is encoded with them as tokens, and gets no frame.
-// A template that is none of these, or is changed in other parts, gives another text than this does: what is recognised
-// is the format, not the template's every word.
 //
 // A model is trained on a conversation as a whole (gx_chat_training_text), on what the assistant said in it: its spans.
 // Where a later turn changes how earlier ones stand (gx_chat_rewrites), each answer is trained with a text of its own.
 #ifndef GX_CHAT_H
 #define GX_CHAT_H
-#include "files.h"
-#include "json.h"
-#include "tokenizer_config.h"
+#include "chat_named.h"
+#include "chat_template.h"
 GX_BEGIN
 
-typedef enum { GX_CHAT_SYSTEM = 0, GX_CHAT_USER, GX_CHAT_ASSISTANT } GxChatRole;
-typedef struct {
-    GxChatRole role;
-    const char *text; // UTF-8
-} GxChatTurn;
+typedef struct GxChatFormat GxChatFormat; // only read once it is open: several threads may use it
 
-typedef struct GxChatFormat GxChatFormat;
-#define GX_CHAT_NAMES "chatml|qwen2.5|qwen3|llama3|llama3.1|llama2|mistral|mistral-v1|mistral-v3|mistral-tekken"
+const GxChatFormat *gx_chat_format(const char *name); // one of GX_CHAT_NAMES; NULL: there is none of that name
+// said: {"name": "chatml"}, or {"template": …, "where": …, "variables": {…}}. date: "2024-07-26", the day that the
+// template takes for today; "": today. The tokenizer lives as long as the format. After an error *f is NULL.
+GxStatus gx_chat_open(const GxChatFormat **f, const GxJson *said, const char *date, const GxTokenizer *tokenizer,
+                      GxError *err);
+GxStatus gx_chat_check_date(const char *date, GxError *err);
+void gx_chat_close(const GxChatFormat *f); // NULL, and one by its name: nothing
 
-const GxChatFormat *gx_chat_format(const char *name);     // NULL: there is none of that name
-const char *gx_chat_name(const GxChatFormat *f);          // "chatml"
-const char *gx_chat_end(const GxChatFormat *f);           // the token that ends an answer: "<|im_end|>"
-int gx_chat_thinks(const GxChatFormat *f);                // 1: answers may begin with thoughts
-const GxChatFormat *gx_chat_recognise(const char *jinja); // NULL: it is none of them
-// The format of a folder. NULL and an error: it has no template, or an unknown one.
-const GxChatFormat *gx_chat_find(const char *folder, GxError *err);
-// The same, but NULL and no error where there is no template.
-GxStatus gx_chat_look(const char *folder, const GxChatFormat **format, GxError *err);
+const char *gx_chat_name(const GxChatFormat *f); // "chatml", or the path of the template
+// The token that ends an answer: "<|im_end|>". "": the template writes none.
+const char *gx_chat_end(const GxChatFormat *f);
+int gx_chat_thinks(const GxChatFormat *f); // 1: it makes a difference whether thoughts are wanted
+int gx_chat_dates(const GxChatFormat *f);  // 1: what it writes depends on the date
+// As a template in Jinja: the folder's own, or what writes the same as a format with a name. free(*jinja).
+GxStatus gx_chat_jinja(const GxChatFormat *f, char **jinja, GxError *err);
 
 // The conversation up to where the next answer begins. turn[0] may be the system's; then user and assistant take turns,
-// and the user's is the last. thinks: of a format that can. *text: free() it.
+// and the user's is the last. thinks: 1 or 0, of a format that can; -1: nobody asks. *text: free() it.
 GxStatus gx_chat_text(const GxChatFormat *f, const GxChatTurn *turn, int n, int thinks, char **text, GxError *err);
-
-typedef struct { // bytes of a text
-    int64_t begin, end;
-} GxChatSpan;
-
-// The conversation with its answers, the assistant's turn the last. span[k]: answer k, from behind what stands there
-// before the model writes, through the token that ends it; room for n / 2. Of a format that thinks, the last answer
-// stands with its thoughts, or with empty ones.
-GxStatus gx_chat_training_text(const GxChatFormat *f, const GxChatTurn *turn, int n, char **text, GxChatSpan *span,
+// The conversation with its answers, the assistant's turn the last. The spans are those of all answers in their order,
+// one each (or more, if a template has several {% generation %} blocks for one); only_last: of the last one.
+GxStatus gx_chat_training_text(const GxChatFormat *f, const GxChatTurn *turn, int n, int only_last, GxChatText *x,
                                GxError *err);
-// 1: a turn stands otherwise once others follow it.
-int gx_chat_rewrites(const GxChatFormat *f, const GxChatTurn *turn, int n);
+// *rewrites 1: an answer, or what is before it, stands otherwise once others follow. Then only_last is needed above.
+GxStatus gx_chat_rewrites(const GxChatFormat *f, const GxChatTurn *turn, int n, int *rewrites, GxError *err);
 
 GX_END
 #endif
@@ -70,289 +52,151 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { GX__CHAT_CAP = 4 << 20 };
-enum { GX__CHAT_AS_IS = 0, GX__CHAT_TRIMMED };
-
-// What stands around the texts. Where a system's text belongs to a user's turn, it stands before that.
-struct GxChatFormat {
-    const char *name, *end;
-    const char *begin; // of the whole
-    // each turn has a head and a foot of its own, the system's too: "%s" is its role. NULL: the others
-    const char *head, *foot;
-    const char *inst, *end_inst, *answer, *end_answer; // around a user's text, around an answer
-    const char *system, *end_system;                   // around the system's text
-    int system_is_last;                                // it stands before the last user's text, not the first
-    int trims, thinks;
-    const char *default_system, *always; // of nobody; before every system's text
+struct GxChatFormat { // one of these
+    const GxChatNamed *named;
+    GxChatTemplate *own;
 };
 
-static const GxChatFormat gx__chat_formats[] = {
-    {"chatml", "<|im_end|>", "", "<|im_start|>%s\n", "<|im_end|>\n", 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL},
-    {"qwen2.5", "<|im_end|>", "", "<|im_start|>%s\n", "<|im_end|>\n", 0, 0, 0, 0, 0, 0, 0, 0, 0,
-     "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.", NULL},
-    {"qwen3", "<|im_end|>", "", "<|im_start|>%s\n", "<|im_end|>\n", 0, 0, 0, 0, 0, 0, 0, 0, 1, NULL, NULL},
-    {"llama3", "<|eot_id|>", "<|begin_of_text|>", "<|start_header_id|>%s<|end_header_id|>\n\n", "<|eot_id|>", 0, 0, 0,
-     0, 0, 0, 0, GX__CHAT_TRIMMED, 0, NULL, NULL},
-    {"llama3.1", "<|eot_id|>", "<|begin_of_text|>", "<|start_header_id|>%s<|end_header_id|>\n\n", "<|eot_id|>", 0, 0, 0,
-     0, 0, 0, 0, GX__CHAT_TRIMMED, 0, "", "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"},
-    {"llama2", "</s>", "", NULL, NULL, "<s>[INST] ", " [/INST]", " ", " </s>", "<<SYS>>\n", "\n<</SYS>>\n\n", 0,
-     GX__CHAT_TRIMMED, 0, NULL, NULL},
-    {"mistral", "</s>", "<s>", NULL, NULL, "[INST] ", " [/INST]", "", "</s>", "", "\n\n", 0, 0, 0, NULL, NULL},
-    {"mistral-v1", "</s>", "<s>", NULL, NULL, " [INST] ", " [/INST]", " ", "</s>", "", "\n\n", 0, 0, 0, NULL, NULL},
-    {"mistral-v3", "</s>", "<s>", NULL, NULL, "[INST] ", "[/INST]", " ", "</s>", "", "\n\n", 1, 0, 0, NULL, NULL},
-    {"mistral-tekken", "</s>", "<s>", NULL, NULL, "[INST]", "[/INST]", "", "</s>", "", "\n\n", 1, 0, 0, NULL, NULL},
-};
-enum { GX__CHAT_FORMATS = sizeof gx__chat_formats / sizeof *gx__chat_formats };
+static const GxChatFormat gx__chat_formats[GX_CHAT_NAMED] = {
+    {&gx_chat_named[0], NULL}, {&gx_chat_named[1], NULL}, {&gx_chat_named[2], NULL}, {&gx_chat_named[3], NULL},
+    {&gx_chat_named[4], NULL}, {&gx_chat_named[5], NULL}, {&gx_chat_named[6], NULL}, {&gx_chat_named[7], NULL},
+    {&gx_chat_named[8], NULL}, {&gx_chat_named[9], NULL}};
 
 const GxChatFormat *gx_chat_format(const char *name)
 {
-    for (int i = 0; i < GX__CHAT_FORMATS; i++)
-        if (!strcmp(gx__chat_formats[i].name, name)) return &gx__chat_formats[i];
-    return NULL;
-}
-const char *gx_chat_name(const GxChatFormat *f) { return f->name; }
-const char *gx_chat_end(const GxChatFormat *f) { return f->end; }
-int gx_chat_thinks(const GxChatFormat *f) { return f->thinks; }
-
-// ---- which one it is -----------------------------------------------------------------------------------------------
-
-// The first line of which a template has all parts, and none of those behind "!", is its format. "": refused.
-static const struct {
-    const char *part[4];
-    const char *name;
-} gx__chat_signs[] = {
-    {{"<|im_start|>", "<|im_sep|>"}, ""}, // Phi-4
-    {{"<|im_start|>", "<|vision_start|>"}, ""},
-    {{"<|im_start|>", "<|startoftext|>"}, ""}, // LFM2
-    {{"<|im_start|>", "enable_thinking"}, "qwen3"},
-    {{"<|im_start|>", "<think>"}, ""}, // that always thinks, or in other words
-    {{"<|im_start|>", "You are Qwen, created by Alibaba Cloud"}, "qwen2.5"},
-    {{"<|im_start|>", "<|im_end|>"}, "chatml"},
-    {{"<|start_header_id|>", "<|eot_id|>", "Cutting Knowledge Date"}, "llama3.1"},
-    {{"<|start_header_id|>", "<|eot_id|>"}, "llama3"},
-    {{"[SYSTEM_PROMPT]"}, ""}, // Mistral's v7
-    {{"[INST]", "<<SYS>>"}, "llama2"},
-    {{" [INST] ", " [/INST]"}, "mistral-v1"},
-    {{"[INST] ", " [/INST]"}, "mistral"},
-    {{"[INST] ", "[/INST]"}, "mistral-v3"},
-    {{"[INST]", "[/INST]"}, "mistral-tekken"},
-};
-
-const GxChatFormat *gx_chat_recognise(const char *jinja)
-{
-    for (size_t i = 0; i < sizeof gx__chat_signs / sizeof *gx__chat_signs; i++) {
-        int all = 1;
-        for (int k = 0; k < 4 && gx__chat_signs[i].part[k]; k++)
-            all &= strstr(jinja, gx__chat_signs[i].part[k]) != NULL;
-        if (all) return gx__chat_signs[i].name[0] ? gx_chat_format(gx__chat_signs[i].name) : NULL;
-    }
+    for (int i = 0; i < GX_CHAT_NAMED; i++)
+        if (!strcmp(gx_chat_named[i].name, name)) return &gx__chat_formats[i];
     return NULL;
 }
 
-// "chat_template": a template, or several with names, of which "default" is meant. NULL: there is none.
-static const char *gx__chat_template(const GxJson *value)
+// ---- opening -------------------------------------------------------------------------------------------------------
+
+// The noon of a day, here; "": now.
+static GxStatus gx__chat_time(const char *date, int64_t *now, GxError *err)
 {
-    for (int64_t i = 0; gx_json_type(value) == GX_JSON_ARRAY && i < gx_json_size(value); i++)
-        if (!strcmp(gx_json_string(gx_json_get(gx_json_at(value, i), "name")), "default"))
-            return gx__chat_template(gx_json_get(gx_json_at(value, i), "template"));
-    return gx_json_type(value) == GX_JSON_STRING ? gx_json_string(value) : NULL;
+    struct tm day;
+    int n = 0, year, month;
+    memset(&day, 0, sizeof day);
+    *now = (int64_t)time(NULL);
+    if (!date[0]) return GX_OK;
+    const int numbers = sscanf(date, "%4d-%2d-%2d%n", &year, &month, &day.tm_mday, &n), days = day.tm_mday;
+    if (numbers == 3) day.tm_year = year - 1900, day.tm_mon = month - 1, day.tm_hour = 12, day.tm_isdst = -1;
+    const time_t then = mktime(&day); // which changes a day that there is not to one that there is
+    if (numbers == 3 && strlen(date) == 10 && n == 10 && then != (time_t)-1 && day.tm_mday == days &&
+        day.tm_mon == month - 1)
+        return *now = (int64_t)then, GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "chat_date is \"%.40s\"; expected a day, YYYY-MM-DD", date);
 }
 
-static const GxChatFormat *gx__chat_known(const char *jinja, const char *path, GxError *err)
+GxStatus gx_chat_check_date(const char *date, GxError *err)
 {
-    const GxChatFormat *f = gx_chat_recognise(jinja);
-    if (!f)
-        GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                "%s: its chat template is none of the supported ones; --chat_template NAME takes one of %s", path,
-                GX_CHAT_NAMES);
-    return f;
+    int64_t now;
+    return gx__chat_time(date, &now, err);
 }
 
-GxStatus gx_chat_look(const char *folder, const GxChatFormat **format, GxError *err)
+// A template that has a date of its own, unless it is told another, is told that of chat_date.
+static GxStatus gx__chat_tell_date(GxChatTemplate *c, const char *date, GxError *err)
 {
-    char path[GX_PATH], *text = NULL;
-    int64_t bytes;
-    GxJson *json = NULL;
-    *format = NULL;
-    GX_TRY(gx_path_join(path, folder, "chat_template.jinja", err));
-    if (gx_path_is_file(path)) {
-        if (gx_file_read(path, GX__CHAT_CAP, &text, &bytes, err) == GX_OK) *format = gx__chat_known(text, path, err);
-        free(text);
-        return gx_error_code(err);
+    char text[40];
+    const time_t now = (time_t)c->now;
+    struct tm day;
+    if (!date[0] || gx_template_mentions(c->program, "strftime_now") ||
+        !gx_template_mentions(c->program, "date_string") || !localtime_r(&now, &day))
+        return GX_OK;
+    strftime(text, sizeof text, "%d %b %Y", &day);
+    return gx_json_set(c->variables, "date_string", gx_json_new_string(text), err);
+}
+
+GxStatus gx_chat_open(const GxChatFormat **out, const GxJson *said, const char *date, const GxTokenizer *tokenizer,
+                      GxError *err)
+{
+    const GxJson *text = gx_json_get(said, "template");
+    int64_t now;
+    *out = NULL;
+    GX_TRY(gx__chat_time(date, &now, err));
+    if (!text) {
+        *out = gx_chat_format(gx_json_string(gx_json_get(said, "name")));
+        return *out ? GX_OK : GX_FAIL(err, GX_ERR_ARGUMENT, "there is no chat format of that name");
     }
-    GX_TRY(gx_path_join(path, folder, GX_TOKENIZER_CONFIG, err));
-    GX_TRY(gx_tokenizer_config_read(&json, folder, err));
-    const char *jinja = gx__chat_template(gx_json_get(json, "chat_template"));
-    if (jinja) *format = gx__chat_known(jinja, path, err);
-    gx_json_free(json);
-    return gx_error_code(err);
+    GxChatFormat *f = (GxChatFormat *)calloc(1, sizeof *f);
+    if (f) f->own = (GxChatTemplate *)calloc(1, sizeof *f->own);
+    GxStatus status = f && f->own ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory for a chat template");
+    if (status == GX_OK)
+        status = gx_chat_template_open(f->own, gx_json_string(text), (int64_t)strlen(gx_json_string(text)),
+                                       gx_json_string(gx_json_get(said, "where")), gx_json_get(said, "variables"), now,
+                                       tokenizer, err);
+    if (status == GX_OK) status = gx__chat_tell_date(f->own, date, err);
+    if (status == GX_OK) *out = f;
+    else gx_chat_close(f);
+    return status;
 }
 
-const GxChatFormat *gx_chat_find(const char *folder, GxError *err)
+void gx_chat_close(const GxChatFormat *f)
 {
-    const GxChatFormat *f;
-    if (gx_chat_look(folder, &f, err) == GX_OK && !f)
-        GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                "%s: there is no chat template: neither chat_template.jinja nor chat_template in "
-                "tokenizer_config.json; --chat_template NAME takes one of %s",
-                folder, GX_CHAT_NAMES);
-    return f;
+    if (!f || f->named) return;
+    if (f->own) gx_chat_template_close(f->own);
+    free(f->own), free((void *)(uintptr_t)f);
+}
+
+// ---- what it is ----------------------------------------------------------------------------------------------------
+
+const char *gx_chat_name(const GxChatFormat *f) { return f->named ? f->named->name : f->own->where; }
+const char *gx_chat_end(const GxChatFormat *f) { return f->named ? f->named->end : f->own->end; }
+
+int gx_chat_thinks(const GxChatFormat *f)
+{
+    return f->named ? f->named->thinks : gx_template_mentions(f->own->program, "enable_thinking");
+}
+
+int gx_chat_dates(const GxChatFormat *f)
+{
+    return f->own && (gx_template_mentions(f->own->program, "strftime_now") ||
+                      gx_json_get(f->own->variables, "date_string") != NULL);
+}
+
+GxStatus gx_chat_jinja(const GxChatFormat *f, char **jinja, GxError *err)
+{
+    if (f->named) return gx_chat_named_template(f->named, jinja, err);
+    *jinja = strdup(f->own->text);
+    return *jinja ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory for a chat template");
 }
 
 // ---- texts ---------------------------------------------------------------------------------------------------------
 
-static int gx__chat_is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-
-// A text, without white space at its ends where the format trims.
-static void gx__chat_put(FILE *out, const GxChatFormat *f, const char *text)
+GxStatus gx_chat_text(const GxChatFormat *f, const GxChatTurn *turn, int n, int thinks, char **text, GxError *err)
 {
-    size_t n = strlen(text);
-    while (f->trims && gx__chat_is_space(*text)) text++, n--;
-    while (f->trims && n > 0 && gx__chat_is_space(text[n - 1])) n--;
-    fwrite(text, 1, n, out);
+    *text = NULL;
+    GX_TRY(gx_chat_turns_check(turn, n, GX_CHAT_USER, err));
+    return f->named ? gx_chat_named_text(f->named, turn, n, thinks != 0, text, err)
+                    : gx_chat_template_text(f->own, turn, n, thinks, text, err);
 }
 
-// An earlier answer: without its thoughts.
-static const char *gx__chat_answer(const GxChatFormat *f, const char *text)
+GxStatus gx_chat_training_text(const GxChatFormat *f, const GxChatTurn *turn, int n, int only_last, GxChatText *x,
+                               GxError *err)
 {
-    const char *end = NULL;
-    for (const char *p = text; f->thinks && (p = strstr(p, "</think>")) != NULL; p++) end = p;
-    if (!end) return text;
-    for (end += strlen("</think>"); *end == '\n';) end++;
-    return end;
-}
-
-static void gx__chat_head(FILE *out, const GxChatFormat *f, GxChatRole role)
-{
-    static const char *const names[] = {"system", "user", "assistant"};
-    const char *at = strstr(f->head, "%s");
-    fprintf(out, "%.*s%s%s", (int)(at - f->head), f->head, names[role], at + 2);
-}
-
-// Where a text is written to, and where the answers in it are told.
-typedef struct {
-    FILE *out;
-    GxChatSpan *span; // NULL: nobody asks
-    int answers;
-} gx__ChatWriting;
-
-// An answer between what begins it and what ends it, through the token that does.
-static void gx__chat_put_answer(gx__ChatWriting *w, const GxChatFormat *f, const char *before, const char *text,
-                                const char *behind)
-{
-    const int64_t begin = w->span ? (int64_t)ftell(w->out) : 0;
-    fputs(before, w->out), gx__chat_put(w->out, f, text), fputs(behind, w->out);
-    if (!w->span) return;
-    const char *rest = strstr(behind, f->end) + strlen(f->end); // a newline, perhaps
-    w->span[w->answers].begin = begin;
-    w->span[w->answers++].end = (int64_t)ftell(w->out) - (int64_t)strlen(rest);
-}
-
-// The last answer of a format that thinks: its thoughts, or nothing in their place, then what it says.
-static void gx__chat_put_thoughts(gx__ChatWriting *w, const GxChatFormat *f, const char *text)
-{
-    static const char opens[] = "<think>", closes[] = "</think>";
-    const char *close = strstr(text, closes), *begin = text, *end = close ? close : text;
-    char *before = NULL;
-    size_t bytes = 0;
-    for (const char *p = text; close && (p = strstr(p, opens)) != NULL && p < close;) begin = p += strlen(opens);
-    while (begin < end && *begin == '\n') begin++;
-    while (end > begin && end[-1] == '\n') end--;
-    FILE *thoughts = open_memstream(&before, &bytes);
-    if (thoughts) fprintf(thoughts, "%s\n%.*s\n%s\n\n", opens, (int)(end - begin), begin, closes);
-    const char *answer = gx__chat_answer(f, text);
-    answer += strspn(answer, "\n");
-    if (thoughts && fclose(thoughts) == 0) gx__chat_put_answer(w, f, before, answer, f->foot);
-    else w->answers = -1; // no memory
-    free(before);
-}
-
-// Every turn between a head and a foot.
-static void gx__chat_turns(gx__ChatWriting *w, const GxChatFormat *f, const GxChatTurn *turn, int n)
-{
-    FILE *out = w->out;
-    const int has_system = turn[0].role == GX_CHAT_SYSTEM;
-    if (has_system || f->default_system) {
-        gx__chat_head(out, f, GX_CHAT_SYSTEM);
-        if (f->always) fputs(f->always, out);
-        gx__chat_put(out, f, has_system ? turn[0].text : f->default_system);
-        fputs(f->foot, out);
-    }
-    for (int i = has_system; i < n; i++) {
-        gx__chat_head(out, f, turn[i].role);
-        if (turn[i].role == GX_CHAT_USER) gx__chat_put(out, f, turn[i].text), fputs(f->foot, out);
-        else if (f->thinks && i == n - 1) gx__chat_put_thoughts(w, f, turn[i].text);
-        else gx__chat_put_answer(w, f, "", gx__chat_answer(f, turn[i].text), f->foot);
-    }
-}
-
-// Users' turns in [INST]; the system's text stands in one of them.
-static void gx__chat_instructions(gx__ChatWriting *w, const GxChatFormat *f, const GxChatTurn *turn, int n)
-{
-    FILE *out = w->out;
-    const char *system = turn[0].role == GX_CHAT_SYSTEM ? turn[0].text : NULL;
-    const int first = system != NULL, last = turn[n - 1].role == GX_CHAT_USER ? n - 1 : n - 2,
-              with = f->system_is_last ? last : first;
-    for (int i = first; i < n; i++) {
-        if (turn[i].role == GX_CHAT_ASSISTANT) {
-            gx__chat_put_answer(w, f, f->answer, turn[i].text, f->end_answer);
-            continue;
-        }
-        fputs(f->inst, out);
-        if (system && i == with) fputs(f->system, out), fputs(system, out), fputs(f->end_system, out);
-        gx__chat_put(out, f, turn[i].text);
-        fputs(f->end_inst, out);
-    }
-}
-
-static GxStatus gx__chat_check(const GxChatTurn *turn, int n, GxChatRole last, GxError *err)
-{
-    const int first = n > 0 && turn[0].role == GX_CHAT_SYSTEM;
-    for (int i = first; i < n; i++)
-        if (turn[i].role != ((i - first) % 2 ? GX_CHAT_ASSISTANT : GX_CHAT_USER))
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "turn %d of a conversation is not the %s's; they take turns", i,
-                           (i - first) % 2 ? "assistant" : "user");
-    if (n <= first || turn[n - 1].role != last)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "a conversation of %d turns does not end with the %s's", n,
-                       last == GX_CHAT_USER ? "user" : "assistant");
+    int rewrites = 0;
+    memset(x, 0, sizeof *x);
+    GX_TRY(gx_chat_turns_check(turn, n, GX_CHAT_ASSISTANT, err));
+    if (f->own) GX_TRY(gx_chat_template_training_text(f->own, turn, n, only_last, x, &rewrites, err));
+    else GX_TRY(gx_chat_named_training_text(f->named, turn, n, x, err));
+    if (rewrites)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s writes an answer otherwise once others follow: each needs a text of its own", f->own->where);
+    if (f->named && only_last) x->span[0] = x->span[x->spans - 1], x->spans = 1;
     return GX_OK;
 }
 
-// thinks: what the model is to do next; span NULL: up to where it answers, else all of it.
-static GxStatus gx__chat_write(const GxChatFormat *f, const GxChatTurn *turn, int n, int thinks, char **text,
-                               GxChatSpan *span, GxError *err)
+GxStatus gx_chat_rewrites(const GxChatFormat *f, const GxChatTurn *turn, int n, int *rewrites, GxError *err)
 {
-    gx__ChatWriting w = {NULL, span, 0};
-    size_t bytes;
-    *text = NULL;
-    GX_TRY(gx__chat_check(turn, n, span ? GX_CHAT_ASSISTANT : GX_CHAT_USER, err));
-    w.out = open_memstream(text, &bytes);
-    if (!w.out) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a conversation");
-    fputs(f->begin, w.out);
-    if (f->head) gx__chat_turns(&w, f, turn, n);
-    else gx__chat_instructions(&w, f, turn, n);
-    if (f->head && !span) gx__chat_head(w.out, f, GX_CHAT_ASSISTANT);
-    if (f->head && !span && f->thinks && !thinks) fputs("<think>\n\n</think>\n\n", w.out);
-    const int whole = !ferror(w.out) && w.answers >= 0;
-    if (fclose(w.out) == 0 && whole) return GX_OK;
-    free(*text), *text = NULL;
-    return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a conversation of %d turns", n);
-}
-
-GxStatus gx_chat_text(const GxChatFormat *f, const GxChatTurn *turn, int n, int thinks, char **text, GxError *err)
-{
-    return gx__chat_write(f, turn, n, thinks, text, NULL, err);
-}
-
-GxStatus gx_chat_training_text(const GxChatFormat *f, const GxChatTurn *turn, int n, char **text, GxChatSpan *span,
-                               GxError *err)
-{
-    return gx__chat_write(f, turn, n, 1, text, span, err);
-}
-
-int gx_chat_rewrites(const GxChatFormat *f, const GxChatTurn *turn, int n)
-{
-    return f->thinks || (f->system_is_last && n > 0 && turn[0].role == GX_CHAT_SYSTEM);
+    GxChatText x;
+    *rewrites = 0;
+    GX_TRY(gx_chat_turns_check(turn, n, GX_CHAT_ASSISTANT, err));
+    if (f->named) *rewrites = gx_chat_named_rewrites(f->named, turn);
+    if (f->named || n < 4) return GX_OK; // of a template one answer stands as it stands
+    const GxStatus status = gx_chat_template_training_text(f->own, turn, n, 0, &x, rewrites, err);
+    gx_chat_text_free(&x);
+    return status;
 }
 #endif

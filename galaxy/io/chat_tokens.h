@@ -57,17 +57,16 @@ enum { GX__CHAT_TOKENS_CAP = 1 << 30, GX__CHAT_TOKENS_LINES = 256 }; // bytes of
 // ---- a text --------------------------------------------------------------------------------------------------------
 
 typedef struct {
-    char *text;
-    GxChatSpan *span; // [answers] bytes
-    int answers;
+    GxChatText said; // with its spans in bytes
     int32_t *ids;
     int64_t n;
-    GxChatSpan *learned; // [answers] tokens
-} gx__ChatText;
+    GxChatSpan *learned; // [said.spans] tokens
+} gx__ChatDocument;
 
-static void gx__chat_text_close(gx__ChatText *x)
+static void gx__chat_document_close(gx__ChatDocument *x)
 {
-    free(x->text), free(x->span), free(x->ids), free(x->learned);
+    gx_chat_text_free(&x->said);
+    free(x->ids), free(x->learned);
     memset(x, 0, sizeof *x);
 }
 
@@ -80,7 +79,7 @@ static GxStatus gx__chat_encode(const GxTokenizer *t, const char *text, int64_t 
 }
 
 // How many of the tokens from number `at` on are those of text[bytes] alone, which has *all.
-static GxStatus gx__chat_shared(const GxTokenizer *t, const gx__ChatText *x, int64_t at, const char *text,
+static GxStatus gx__chat_shared(const GxTokenizer *t, const gx__ChatDocument *x, int64_t at, const char *text,
                                 int64_t bytes, GxSpecialTokens special, int64_t *shared, int64_t *all, GxError *err)
 {
     int32_t *ids;
@@ -92,56 +91,46 @@ static GxStatus gx__chat_shared(const GxTokenizer *t, const gx__ChatText *x, int
 }
 
 // The tokens, and which are learned. What follows a token that ends an answer does not change those before it, nor the
-// reverse: so each answer is looked at from the end of the one before it on, that token included. end_bytes: of the
-// text of that token.
-static GxStatus gx__chat_find_learned(const GxTokenizer *t, gx__ChatText *x, GxSpecialTokens special, int64_t end_bytes,
-                                      GxError *err)
+// reverse: so each answer is looked at from the end of the one before it on, that token included, where it is known.
+static GxStatus gx__chat_find_learned(const GxTokenizer *t, gx__ChatDocument *x, GxSpecialTokens special, GxError *err)
 {
-    const int64_t end_tokens = t->kind == &gx_byte_tokens ? end_bytes : 1;
     int64_t at = 0, from = 0, n, shared; // tokens and bytes before
-    GX_TRY(gx__chat_encode(t, x->text, (int64_t)strlen(x->text), special, &x->ids, &x->n, err));
-    for (int k = 0; k < x->answers; k++) {
-        const char *text = x->text + from;
-        GX_TRY(gx__chat_shared(t, x, at, text, x->span[k].begin - from, special, &shared, &n, err));
+    x->learned = (GxChatSpan *)calloc((size_t)x->said.spans + 1, sizeof *x->learned);
+    if (!x->learned) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a conversation of %d answers", x->said.spans);
+    GX_TRY(gx__chat_encode(t, x->said.text, x->said.bytes, special, &x->ids, &x->n, err));
+    for (int k = 0; k < x->said.spans; k++) {
+        const char *text = x->said.text + from;
+        const GxChatSpan *s = &x->said.span[k];
+        GX_TRY(gx__chat_shared(t, x, at, text, s->begin - from, special, &shared, &n, err));
         x->learned[k].begin = at + shared;
-        GX_TRY(gx__chat_shared(t, x, at, text, x->span[k].end - from, special, &shared, &n, err));
+        GX_TRY(gx__chat_shared(t, x, at, text, s->end - from, special, &shared, &n, err));
         if (shared < n)
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                            "the tokenizer %s makes other tokens of the end of an answer where more follows; what would "
                            "be learned is not known",
                            t->identity);
         x->learned[k].end = at + n;
-        at += n - end_tokens, from = x->span[k].end - end_bytes;
+        if (!s->end_bytes) continue;
+        at += n - (t->kind == &gx_byte_tokens ? s->end_bytes : 1), from = s->end - s->end_bytes;
     }
     return GX_OK;
 }
 
-static GxStatus gx__chat_take_spans(gx__ChatText *x, int answers, GxError *err)
-{
-    x->answers = answers;
-    x->span = (GxChatSpan *)calloc((size_t)answers, sizeof *x->span);
-    x->learned = (GxChatSpan *)calloc((size_t)answers, sizeof *x->learned);
-    if (x->span && x->learned) return GX_OK;
-    return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a conversation of %d answers", answers);
-}
-
 // The first n turns; only_last: of the answers the last is learned alone.
-static GxStatus gx__chat_text_open(gx__ChatText *x, const GxTokenizer *t, const GxChatFormat *f, const GxChatTurn *turn,
-                                   int n, int only_last, GxError *err)
+static GxStatus gx__chat_document_open(gx__ChatDocument *x, const GxTokenizer *t, const GxChatFormat *f,
+                                       const GxChatTurn *turn, int n, int only_last, GxError *err)
 {
     memset(x, 0, sizeof *x);
-    GX_TRY(gx__chat_take_spans(x, n / 2, err));
-    GX_TRY(gx_chat_training_text(f, turn, n, &x->text, x->span, err));
-    if (only_last) x->span[0] = x->span[x->answers - 1], x->answers = 1;
-    return gx__chat_find_learned(t, x, GX_SPECIAL_AS_TOKENS, (int64_t)strlen(gx_chat_end(f)), err);
+    GX_TRY(gx_chat_training_text(f, turn, n, only_last, &x->said, err));
+    return gx__chat_find_learned(t, x, GX_SPECIAL_AS_TOKENS, err);
 }
 
 // ---- instructions without a format ---------------------------------------------------------------------------------
 
-static GxStatus gx__chat_alpaca_text(gx__ChatText *x, const GxChatRecord *r, GxError *err)
+static GxStatus gx__chat_alpaca_text(gx__ChatDocument *x, const GxChatRecord *r, GxError *err)
 {
     size_t bytes;
-    FILE *out = open_memstream(&x->text, &bytes);
+    FILE *out = open_memstream(&x->said.text, &bytes);
     if (!out) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for an instruction");
     fprintf(out,
             "Below is an instruction that describes a task%s. Write a response that appropriately completes the "
@@ -149,15 +138,15 @@ static GxStatus gx__chat_alpaca_text(gx__ChatText *x, const GxChatRecord *r, GxE
             r->input ? ", paired with an input that provides further context" : "", r->instruction);
     if (r->input) fprintf(out, "### Input:\n%s\n\n", r->input);
     fputs("### Response:", out);
-    x->span[0].begin = (int64_t)ftell(out);
+    x->said.span[0].begin = (int64_t)ftell(out);
     fputs(r->turn[1].text, out);
-    x->span[0].end = (int64_t)ftell(out);
+    x->said.bytes = x->said.span[0].end = (int64_t)ftell(out);
     if (fclose(out) == 0) return GX_OK;
     return GX_FAIL(err, GX_ERR_MEMORY, "no memory for an instruction");
 }
 
 // What the tokenizer puts around a text, and its end of one.
-static GxStatus gx__chat_alpaca_frame(gx__ChatText *x, const GxTokenizer *t, GxError *err)
+static GxStatus gx__chat_alpaca_frame(gx__ChatDocument *x, const GxTokenizer *t, GxError *err)
 {
     const GxTokenFrame *frame = &t->frame[0];
     const int64_t around = gx_tokenizer_frame_tokens(t, 1);
@@ -177,7 +166,7 @@ static GxStatus gx__chat_alpaca_frame(gx__ChatText *x, const GxTokenizer *t, GxE
     return status;
 }
 
-static GxStatus gx__chat_alpaca_open(gx__ChatText *x, const GxTokenizer *t, const GxChatRecord *r, GxError *err)
+static GxStatus gx__chat_alpaca_open(gx__ChatDocument *x, const GxTokenizer *t, const GxChatRecord *r, GxError *err)
 {
     memset(x, 0, sizeof *x);
     if (t->end < 0)
@@ -185,9 +174,10 @@ static GxStatus gx__chat_alpaca_open(gx__ChatText *x, const GxTokenizer *t, cons
                        "the tokenizer %s has no eos_token, which ends the answer to an instruction; --chat_template "
                        "NAME takes one of %s",
                        t->identity, GX_CHAT_NAMES);
-    GX_TRY(gx__chat_take_spans(x, 1, err));
+    x->said.spans = 1, x->said.span = (GxChatSpan *)calloc(1, sizeof *x->said.span);
+    if (!x->said.span) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for an instruction");
     GX_TRY(gx__chat_alpaca_text(x, r, err));
-    GX_TRY(gx__chat_find_learned(t, x, GX_SPECIAL_AS_TEXT, 0, err));
+    GX_TRY(gx__chat_find_learned(t, x, GX_SPECIAL_AS_TEXT, err));
     return gx__chat_alpaca_frame(x, t, err);
 }
 
@@ -196,7 +186,7 @@ static GxStatus gx__chat_alpaca_open(gx__ChatText *x, const GxTokenizer *t, cons
 typedef struct { // what becomes of a line
     const char *text;
     int64_t number;
-    gx__ChatText *document; // [documents]
+    gx__ChatDocument *document; // [documents]
     int documents;
     int shortened, left_out, unanswered;
     GxError err;
@@ -213,14 +203,14 @@ typedef struct {
 } gx__ChatTokens;
 
 // Takes over x, if it fits.
-static GxStatus gx__chat_line_add(const gx__ChatTokens *a, gx__ChatLine *line, gx__ChatText *x)
+static GxStatus gx__chat_line_add(const gx__ChatTokens *a, gx__ChatLine *line, gx__ChatDocument *x)
 {
     int64_t learned = 0;
-    for (int k = 0; k < x->answers; k++) learned += x->learned[k].end - x->learned[k].begin;
+    for (int k = 0; k < x->said.spans; k++) learned += x->learned[k].end - x->learned[k].begin;
     if (learned == 0 || learned == x->n)
         return GX_FAIL(&line->err, GX_ERR_FORMAT, "%s of its %ld tokens would be learned", learned ? "all" : "none",
                        (long)x->n);
-    if (x->n > a->most) line->left_out++, gx__chat_text_close(x);
+    if (x->n > a->most) line->left_out++, gx__chat_document_close(x);
     else line->document[line->documents++] = *x, memset(x, 0, sizeof *x);
     return GX_OK;
 }
@@ -230,10 +220,10 @@ static GxStatus gx__chat_line_by_answer(const gx__ChatTokens *a, gx__ChatLine *l
 {
     GxStatus status = GX_OK;
     for (int n = r->n % 2 ? 3 : 2; n <= r->n && status == GX_OK; n += 2) {
-        gx__ChatText x;
-        status = gx__chat_text_open(&x, a->t, a->how->format, r->turn, n, 1, &line->err);
+        gx__ChatDocument x;
+        status = gx__chat_document_open(&x, a->t, a->how->format, r->turn, n, 1, &line->err);
         if (status == GX_OK) status = gx__chat_line_add(a, line, &x);
-        gx__chat_text_close(&x);
+        gx__chat_document_close(&x);
     }
     return status;
 }
@@ -243,14 +233,14 @@ static GxStatus gx__chat_line_whole(const gx__ChatTokens *a, gx__ChatLine *line,
 {
     GxStatus status = GX_OK;
     for (int n = r->n, less; n > 0 && status == GX_OK; n = less) {
-        gx__ChatText x;
+        gx__ChatDocument x;
         less = 0;
-        status = gx__chat_text_open(&x, a->t, a->how->format, r->turn, n, 0, &line->err);
-        for (int k = 0; status == GX_OK && x.n > a->most && k < x.answers - 1; k++)
-            if (x.learned[k].end <= a->most) less = r->n % 2 + 2 * (k + 1);
+        status = gx__chat_document_open(&x, a->t, a->how->format, r->turn, n, 0, &line->err);
+        for (int k = 0; status == GX_OK && x.n > a->most && x.said.span[k].answer < n / 2 - 1; k++)
+            if (x.learned[k].end <= a->most) less = r->n % 2 + 2 * (x.said.span[k].answer + 1);
         line->shortened |= less > 0;
         if (status == GX_OK && !less) status = gx__chat_line_add(a, line, &x);
-        gx__chat_text_close(&x);
+        gx__chat_document_close(&x);
     }
     line->shortened &= line->documents > 0;
     return status;
@@ -258,26 +248,28 @@ static GxStatus gx__chat_line_whole(const gx__ChatTokens *a, gx__ChatLine *line,
 
 static GxStatus gx__chat_line_instruction(const gx__ChatTokens *a, gx__ChatLine *line, const GxChatRecord *r)
 {
-    gx__ChatText x;
+    gx__ChatDocument x;
     GxStatus status = gx__chat_alpaca_open(&x, a->t, r, &line->err);
     if (status == GX_OK) status = gx__chat_line_add(a, line, &x);
-    gx__chat_text_close(&x);
+    gx__chat_document_close(&x);
     return status;
 }
 
 static GxStatus gx__chat_line_take(const gx__ChatTokens *a, gx__ChatLine *line, const GxChatRecord *r)
 {
     const GxChatFormat *f = a->how->format;
-    line->document = (gx__ChatText *)calloc((size_t)r->n, sizeof *line->document);
+    int rewrites;
+    line->document = (gx__ChatDocument *)calloc((size_t)r->n, sizeof *line->document);
     if (!line->document) return GX_FAIL(&line->err, GX_ERR_MEMORY, "no memory for a conversation");
     line->unanswered = r->leaves_out_last;
     if (!f && r->instruction && !a->how->lacks) return gx__chat_line_instruction(a, line, r);
     if (!f)
         return GX_FAIL(&line->err, GX_ERR_ARGUMENT,
-                       "the record is a conversation, and %s; --chat_template NAME takes one of %s",
+                       "the record is a conversation, and %s; --chat_template takes a template's file, or one of %s",
                        a->how->lacks ? a->how->lacks : "neither the model's folder nor the tokenizer's has a template",
                        GX_CHAT_NAMES);
-    return gx_chat_rewrites(f, r->turn, r->n) ? gx__chat_line_by_answer(a, line, r) : gx__chat_line_whole(a, line, r);
+    GX_TRY(gx_chat_rewrites(f, r->turn, r->n, &rewrites, &line->err));
+    return rewrites ? gx__chat_line_by_answer(a, line, r) : gx__chat_line_whole(a, line, r);
 }
 
 static void gx__chat_line_read(const gx__ChatTokens *a, gx__ChatLine *line)
@@ -294,7 +286,7 @@ static void gx__chat_line_read(const gx__ChatTokens *a, gx__ChatLine *line)
 
 static void gx__chat_line_close(gx__ChatLine *line)
 {
-    for (int i = 0; i < line->documents; i++) gx__chat_text_close(&line->document[i]);
+    for (int i = 0; i < line->documents; i++) gx__chat_document_close(&line->document[i]);
     free(line->document);
     memset(line, 0, sizeof *line);
 }
@@ -325,14 +317,14 @@ static GxStatus gx__chat_tokens_grow(GxChatTokens *c, int64_t tokens, GxError *e
     return GX_OK;
 }
 
-static GxStatus gx__chat_tokens_add(GxChatTokens *c, const gx__ChatText *x, int64_t line, GxError *err)
+static GxStatus gx__chat_tokens_add(GxChatTokens *c, const gx__ChatDocument *x, int64_t line, GxError *err)
 {
     GxTokenFile *f = &c->file;
-    const int64_t bytes = (int64_t)strlen(x->text);
+    const int64_t bytes = x->said.bytes;
     GX_TRY(gx__chat_tokens_grow(c, x->n, err));
     memcpy(c->ids + f->tokens, x->ids, (size_t)x->n * sizeof *c->ids);
     memset(c->is_learned + f->tokens, 0, (size_t)x->n);
-    for (int k = 0; k < x->answers; k++) {
+    for (int k = 0; k < x->said.spans; k++) {
         const int64_t n = x->learned[k].end - x->learned[k].begin;
         memset(c->is_learned + f->tokens + x->learned[k].begin, 1, (size_t)n);
         c->counts.learned += n;
@@ -392,11 +384,11 @@ static GxStatus gx__chat_tokens_read(gx__ChatTokens *a, char *text)
 static GxStatus gx__chat_tokens_check(const gx__ChatTokens *a)
 {
     const GxChatFormat *f = a->how->format;
-    if (f && a->t->kind != &gx_byte_tokens && gx_tokenizer_find(a->t, gx_chat_end(f)) < 0)
+    if (f && gx_chat_end(f)[0] && a->t->kind != &gx_byte_tokens && gx_tokenizer_find(a->t, gx_chat_end(f)) < 0)
         return GX_FAIL(
             a->err, GX_ERR_ARGUMENT,
             "%s: the tokenizer %s has no %s, with which answers of the format %s end, so the model would not "
-            "learn to end one; --chat_template NAME takes another of %s",
+            "learn to end one; --chat_template NAME or FILE takes another: %s",
             a->path, a->t->identity, gx_chat_end(f), gx_chat_name(f), GX_CHAT_NAMES);
     return GX_OK;
 }

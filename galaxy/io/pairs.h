@@ -131,16 +131,14 @@ static GxStatus gx__pair_check_turns(const gx__Pairs *a, gx__Pair *x, const GxCh
 
 static GxStatus gx__pair_take_text(const gx__Pairs *a, gx__Pair *x, const GxChatRecord *r, int k)
 {
-    GxChatSpan *span = (GxChatSpan *)calloc((size_t)r->n, sizeof *span);
-    if (!span) return GX_FAIL(&x->err, GX_ERR_MEMORY, "no memory for a conversation");
-    const GxStatus status = gx_chat_training_text(a->how->format, r->turn, r->n, &x->text[k], span, &x->err);
-    if (status == GX_OK) {
-        const GxChatSpan last = span[r->n / 2 - 1];
-        x->bytes[k] = last.end;
-        x->from = k ? gx_min(x->from, last.begin) : last.begin;
-    }
-    free(span);
-    return status;
+    GxChatText said;
+    GX_TRY(gx_chat_training_text(a->how->format, r->turn, r->n, 1, &said, &x->err));
+    const int64_t from = said.span[0].begin;
+    x->bytes[k] = said.span[said.spans - 1].end;
+    x->from = k ? gx_min(x->from, from) : from;
+    x->text[k] = said.text, said.text = NULL;
+    gx_chat_text_free(&said);
+    return GX_OK;
 }
 
 static GxStatus gx__pair_take_turns(const gx__Pairs *a, gx__Pair *x, GxChatRecord r[2], const GxJson *record)
@@ -158,8 +156,8 @@ static GxStatus gx__pair_take_turns(const gx__Pairs *a, gx__Pair *x, GxChatRecor
     for (int k = 0; k < 2; k++) GX_TRY(gx__pair_check_turns(a, x, &r[k], k, prompt));
     if (!a->how->format)
         return GX_FAIL(&x->err, GX_ERR_ARGUMENT,
-                       "%s:%ld: the pair is of messages, and %s; --chat_template NAME takes one of %s", a->path,
-                       (long)x->number,
+                       "%s:%ld: the pair is of messages, and %s; --chat_template takes a template's file, or one of %s",
+                       a->path, (long)x->number,
                        a->how->lacks ? a->how->lacks : "neither the model's folder nor the tokenizer's has a template",
                        GX_CHAT_NAMES);
     for (int k = 0; k < 2; k++) GX_TRY(gx__pair_take_text(a, x, &r[k], k));
@@ -258,10 +256,11 @@ static GxStatus gx__pair_check_tokenizer(const gx__Pairs *a, gx__Pair *x)
                        "%s:%ld: the pair is of texts, and the tokenizer %s has no eos_token, which ends a completion; "
                        "take another tokenizer, or messages",
                        a->path, (long)x->number, a->t->identity);
-    if (x->is_conversation && a->t->kind != &gx_byte_tokens && gx_tokenizer_find(a->t, gx_chat_end(f)) < 0)
+    if (x->is_conversation && gx_chat_end(f)[0] && a->t->kind != &gx_byte_tokens &&
+        gx_tokenizer_find(a->t, gx_chat_end(f)) < 0)
         return GX_FAIL(&x->err, GX_ERR_ARGUMENT,
                        "%s:%ld: the tokenizer %s has no %s, with which answers of the format %s end; --chat_template "
-                       "NAME takes another of %s",
+                       "NAME or FILE takes another: %s",
                        a->path, (long)x->number, a->t->identity, gx_chat_end(f), gx_chat_name(f), GX_CHAT_NAMES);
     return GX_OK;
 }

@@ -60,6 +60,8 @@ const char *gx_tokenizer_piece(const GxTokenizer *t, int32_t id, char room[8]);
 int32_t gx_tokenizer_find(const GxTokenizer *t, const char *piece); // its id; -1: there is none
 int gx_tokenizer_is_special(const GxTokenizer *t, int32_t id);      // [CLS] and the like
 int gx_tokenizer_continues(const GxTokenizer *t, int32_t id);       // goes on with the word of the token before it
+// Bytes of the added token, special or not, with which text[bytes] begins, the longest one; 0: it begins with none.
+int64_t gx_tokenizer_added(const GxTokenizer *t, const char *text, int64_t bytes);
 
 // Writes tokenizer.json, tokenizer_config.json and, where the kind has one, its vocabulary (vocab.txt).
 GxStatus gx_tokenizer_write(const GxTokenizer *t, const char *folder, GxError *err);
@@ -97,7 +99,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-enum { GX__TOKENIZER_CAP = 64 << 20 };
+enum { GX__TOKENIZER_CAP = 64 << 20, GX__TOKENIZER_ADDED = 100 };
 static const GxTokenizerKind *const gx__tokenizer_kinds[] = {&gx_byte_tokens, &gx_wordpiece, &gx_bpe, &gx_unigram};
 enum { GX__TOKENIZER_KINDS = sizeof gx__tokenizer_kinds / sizeof *gx__tokenizer_kinds };
 
@@ -294,6 +296,24 @@ const char *gx_tokenizer_piece(const GxTokenizer *t, int32_t id, char room[8])
     return gx__tokenizer_has(t, id) ? t->kind->piece(t, id, room) : NULL;
 }
 int32_t gx_tokenizer_find(const GxTokenizer *t, const char *piece) { return t->kind->find(t, piece); }
+int64_t gx_tokenizer_added(const GxTokenizer *t, const char *text, int64_t bytes)
+{
+    char piece[GX__TOKENIZER_ADDED + 1];
+    const int is_of_words = t->kind == &gx_bpe || t->kind == &gx_unigram;
+    const GxWords *v = is_of_words ? (const GxWords *)t->vocabulary : NULL;
+    int64_t longest = 0;
+    for (int i = 0; v && i < v->added_n; i++) {
+        const GxWordAdded *a = &v->added[i];
+        if (a->bytes > longest && a->bytes <= bytes && !memcmp(a->pattern, text, (size_t)a->bytes)) longest = a->bytes;
+    }
+    for (int64_t n = 1; !v && n <= bytes && n <= GX__TOKENIZER_ADDED; n++) {
+        memcpy(piece, text, (size_t)n), piece[n] = 0;
+        const int32_t id = gx_tokenizer_find(t, piece);
+        if (id >= 0 && gx_tokenizer_is_special(t, id)) longest = n;
+    }
+    return longest;
+}
+
 int gx_tokenizer_is_special(const GxTokenizer *t, int32_t id)
 {
     return gx__tokenizer_has(t, id) && t->kind->is_special(t, id);

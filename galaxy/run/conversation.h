@@ -78,12 +78,13 @@ static char *gx__conversation_line(GxWriter *w)
 static GxStatus gx__conversation_encode(GxWriter *w, GxConversation *c)
 {
     GxError *err = &w->g->error;
+    const int thinks = gx_config_is_set(&w->config, "thinking") ? w->o->thinking : -1; // -1: as the format has it
     int forgotten = 0;
     for (;;) {
         char *text;
         int64_t n = 0;
         const int first = c->turn[0].role == GX_CHAT_SYSTEM;
-        GX_TRY(gx_chat_text(w->format, c->turn, c->n, w->o->thinking, &text, err));
+        GX_TRY(gx_chat_text(w->format, c->turn, c->n, thinks, &text, err));
         const int fits = gx_writer_fits(w, text, (int64_t)strlen(text), 0, w->positions - GX__CONVERSATION_ROOM, &n);
         free(text);
         GX_TRY(gx_error_code(err));

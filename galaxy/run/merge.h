@@ -43,6 +43,8 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../io/chat_find.h"
+#include "../io/chat_save.h"
 #include "../io/model_labels.h"
 #include "bert_family.h"
 #include "llama_family.h"
@@ -258,6 +260,21 @@ static GxStatus gx__merge_copy(const char *const *files, const char *from, const
     return GX_OK;
 }
 
+// An adapter that was trained on conversations has their format with it, and the tokens that end a text.
+static GxStatus gx__merge_copy_chat(const char *adapter, const char *folder, GxError *err)
+{
+    static const char *const files[] = {"generation_config.json", NULL};
+    char path[GX_PATH], *jinja;
+    int64_t bytes;
+    GX_TRY(gx__merge_copy(files, adapter, folder, err));
+    GX_TRY(gx_path_join(path, adapter, "chat_template.jinja", err));
+    if (!gx_path_is_file(path)) return GX_OK;
+    GX_TRY(gx_file_read(path, GX_CHAT_TEMPLATE_CAP, &jinja, &bytes, err));
+    const GxStatus status = gx_chat_save_jinja(jinja, folder, err);
+    free(jinja);
+    return status;
+}
+
 // The base's config.json says that the head is tied, which no longer holds.
 static GxStatus gx__merge_untie(const GxModel *m, const char *folder, GxError *err)
 {
@@ -275,7 +292,7 @@ static GxStatus gx__merge_untie(const GxModel *m, const char *folder, GxError *e
 }
 
 static GxStatus gx__merge_write(GxContext *g, const GxInference *s, gx__Merge *m, const char *adapter, const char *base,
-                                const char *folder, GxDtype dtype)
+                                const char *folder, GxDtype dtype, int sign)
 {
     const GxTensorPart part = {"", GX_VALUES_WEIGHTS, GX_PART_WHOLE, 0};
     const GxTensorSaving how = {&part, 1, NULL, 0, dtype, (int64_t)5e9, gx__merge_change, m};
@@ -290,6 +307,7 @@ static GxStatus gx__merge_write(GxContext *g, const GxInference *s, gx__Merge *m
     GX_TRY(status);
     GX_TRY(gx__merge_untie(&s->model, folder, err));
     GX_TRY(gx__merge_copy(gx__merge_tokenizer, base, folder, err));
+    if (sign > 0) GX_TRY(gx__merge_copy_chat(adapter, folder, err));
     if (s->head.kind == GX_HEAD_VECTORS) {
         GX_TRY(gx_path_join(path, folder, "1_Pooling", err));
         if (gx__adapter_has(adapter, "modules.json")) GX_TRY(gx_folder_make(path, err));
@@ -376,7 +394,7 @@ static GxStatus gx__merge_run(GxContext *g, GxInference *s, gx__Merge *m, const 
     snprintf(said->base, sizeof said->base, "%s", s->adapter.base);
     said->quantize = m->quantize;
     GX_TRY(gx_status(g));
-    return gx__merge_write(g, s, m, adapter, s->adapter.base, folder, dtype);
+    return gx__merge_write(g, s, m, adapter, s->adapter.base, folder, dtype, sign);
 }
 
 GxStatus gx_merge_adapter(GxContext *g, const char *adapter, const char *base, const char *folder, GxDtype dtype,

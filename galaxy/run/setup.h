@@ -405,7 +405,7 @@ static GxStatus gx__setup_open_task(GxTrainer *t)
     task.starts_from_model = t->o.model[0] && !t->resume.folder[0] && !task.only_shows;
     task.ignore_mismatched_sizes = task.starts_from_model && t->o.ignore_mismatched_sizes;
     task.model = !gx_trainer_is_first(t) ? "" : gx__setup_task_folder(t);
-    task.adapter = !gx_trainer_is_first(t) || t->resume.folder[0] ? "" : t->o.tuning.adapter;
+    task.adapter = gx_trainer_is_first(t) && !t->resume.folder[0] ? t->o.tuning.adapter : "";
     GX_TRY(t->task->open(t->g, t->self, &task));
     *vocab = task.vocab;
     GX_TRY(gx_side_cache_set_epoch(t, task.epoch_samples, task.all_samples));

@@ -2,7 +2,7 @@
 // Those of ranks and devices are the training programs' (options.h).
 #ifndef GX_WRITE_OPTIONS_H
 #define GX_WRITE_OPTIONS_H
-#include "../io/chat.h"
+#include "../io/chat_find.h"
 #include "options.h"
 GX_BEGIN
 
@@ -11,7 +11,8 @@ typedef struct {
     int64_t max_new_tokens, top_k, seed, context, prefill_rows;
     double temperature, top_p, min_p, repetition_penalty;
     int strict, echo, json, chat, thinking;
-    char chat_template[GX_FIELD_TEXT], system[GX_PATH], mode[GX_FIELD_TEXT], precision[GX_FIELD_TEXT];
+    char chat_template[GX_PATH], chat_date[GX_FIELD_TEXT], system[GX_PATH], mode[GX_FIELD_TEXT],
+        precision[GX_FIELD_TEXT];
     char quantize[GX_FIELD_TEXT];
     GxTrainOptions machine; // ranks, devices and lists, as training programs have them
 } GxWriteOptions;
@@ -69,10 +70,17 @@ static const GxField gx__write_sampling_options[] = {
 static const GxField gx__write_chat_options[] = {
     {"chat", GX_FIELD_BOOL, GX__WRITE_AT(chat), "false",
      "a conversation: lines of the standard input are answered, until it ends", NULL},
-    {"chat_template", GX_FIELD_STRING, GX__WRITE_AT(chat_template), "auto",
-     "how the model was taught to talk; auto: as its folder says", "auto|" GX_CHAT_NAMES},
+    {"chat_template", GX_FIELD_LONG_TEXT, GX__WRITE_AT(chat_template), "auto",
+     "how the model was taught to talk; auto: the chat template of its folder, or of --adapter, which is executed; a "
+     "file: the template in it; or one of " GX_CHAT_NAMES,
+     NULL},
+    {"chat_date", GX_FIELD_STRING, GX__WRITE_AT(chat_date), "",
+     "the day, YYYY-MM-DD, that a chat template which says the date takes for today", NULL},
     {"system", GX_FIELD_LONG_TEXT, GX__WRITE_AT(system), "", "what the model is told before the conversation", NULL},
-    {"thinking", GX_FIELD_BOOL, GX__WRITE_AT(thinking), "true", "qwen3: answers begin with thoughts", NULL},
+    {"thinking", GX_FIELD_BOOL, GX__WRITE_AT(thinking), "true",
+     "answers begin with thoughts: enable_thinking, of a chat template that has it, and of qwen3; not given: as the "
+     "template has it",
+     NULL},
     {"context", GX_FIELD_INT, GX__WRITE_AT(context), "4096",
      "tokens of a conversation that the model sees; what is older is forgotten", "16..16777216"},
 };

@@ -13,7 +13,6 @@
 #ifndef GX_WRITER_H
 #define GX_WRITER_H
 #include "checkpoint.h"
-#include "../io/chat_system.h"
 #include "../io/generation_config.h"
 #include "../io/text_stream.h"
 #include "../io/tokenizer_keys.h"
@@ -374,17 +373,28 @@ static GxStatus gx__writer_measure(GxWriter *w, int32_t **ids, int64_t *n)
     return GX_OK;
 }
 
-// Warns if the folder's chat template begins with a system turn of its own, which this program would leave out.
-static GxStatus gx__writer_tell_system(const GxWriter *w)
+// Opens the format, and says what of the options makes no difference in it.
+static GxStatus gx__writer_open_format(GxWriter *w)
 {
-    char text[GX_TEXT_VALUE];
-    if (w->o->system[0] || strcmp(w->o->chat_template, "auto")) return GX_OK;
-    GX_TRY(gx_chat_left_out_of(w->format, w->o->model, text, &w->g->error));
-    if (text[0])
-        gx_log(&w->g->log, GX_LOG_WARNING,
-               "the chat template has a system turn of its own (%s), which the format %s leaves out; --system TEXT "
-               "says it",
-               text, gx_chat_name(w->format));
+    const GxWriteOptions *o = w->o;
+    GxError *err = &w->g->error;
+    const char *const folders[] = {o->adapter, o->model}; // an adapter may have taught the model another
+    GxJson *said;
+    GX_TRY(gx_chat_find(&said, o->chat_template, folders, 2, err));
+    if (!said)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: there is no chat template: neither chat_template.jinja nor chat_template in "
+                       "tokenizer_config.json; --chat_template takes a template's file, or one of %s",
+                       o->model, GX_CHAT_NAMES);
+    gx_chat_open(&w->format, said, o->chat_date, &w->tokenizer, err);
+    gx_json_free(said);
+    GX_TRY(gx_error_code(err));
+    if (gx_config_is_set(&w->config, "thinking") && !gx_chat_thinks(w->format))
+        gx_log(&w->g->log, GX_LOG_WARNING, "--thinking changes nothing: the format %s does not know it",
+               gx_chat_name(w->format));
+    if (o->chat_date[0] && !gx_chat_dates(w->format))
+        gx_log(&w->g->log, GX_LOG_WARNING, "--chat_date changes nothing: the format %s has no date of today",
+               gx_chat_name(w->format));
     return GX_OK;
 }
 
@@ -392,14 +402,16 @@ static GxStatus gx__writer_open_chat(GxWriter *w)
 {
     GxWriteOptions *o = w->o;
     GxError *err = &w->g->error;
-    w->format = strcmp(o->chat_template, "auto") ? gx_chat_format(o->chat_template) : gx_chat_find(o->model, err);
-    if (!w->format) return gx_error_code(err);
-    GX_TRY(gx__writer_tell_system(w));
-    const int32_t end = gx_tokenizer_find(&w->tokenizer, gx_chat_end(w->format));
+    GX_TRY(gx__writer_open_format(w));
+    const char *said = gx_chat_end(w->format);
+    const int32_t end = said[0] ? gx_tokenizer_find(&w->tokenizer, said) : -1;
     if (end >= 0) w->stop_token[w->decode.n_stop++] = end;
+    else if (!said[0])
+        gx_log(&w->g->log, GX_LOG_WARNING, "%s writes nothing behind an answer: where one ends is not known",
+               gx_chat_name(w->format));
     else
-        gx_log(&w->g->log, GX_LOG_WARNING, "the tokenizer has no %s, with which answers of the format %s end",
-               gx_chat_end(w->format), gx_chat_name(w->format));
+        gx_log(&w->g->log, GX_LOG_WARNING, "the tokenizer has no %s, with which answers of the format %s end", said,
+               gx_chat_name(w->format));
     w->out = (GxWrittenText *)calloc(1, sizeof *w->out);
     if (!w->out) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text");
     w->texts = 1;
@@ -561,6 +573,7 @@ int gx_writer_close(GxWriter *w)
         free(w->out[b].text), free(w->out[b].tail);
     }
     free(w->text), free(w->out), free(w->file);
+    gx_chat_close(w->format);
     gx_tokenizer_close(&w->tokenizer);
     gx_runner_close(&w->runner);
     gx_model_close(&w->model);

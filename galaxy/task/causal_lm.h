@@ -27,7 +27,7 @@ typedef struct {
     double validation_fraction;
     int separate_documents;
     char tokenizer_path[GX_PATH];
-    char chat_template[GX_FIELD_TEXT];
+    char chat_template[GX_PATH], chat_date[GX_CHAT_DATE];
     int64_t show_data;
     int64_t sample_tokens;
     char sample_prompt[GX_FIELD_TEXT];
@@ -38,7 +38,8 @@ typedef struct {
     char tokenizer_name[GX_FIELD_TEXT];
     // what is open
     GxTokenizer tokenizer;
-    GxChatReading chat; // how conversations are read
+    GxTaskChat chat; // how conversations are read
+    int has_chats;
     GxBlend data;
     GxGenerator generator;
     int64_t seq_len, run_samples;
@@ -74,11 +75,16 @@ static const GxField gx__causal_lm_options[] = {
     {"tokenizer", GX_FIELD_PATH, GX__CAUSAL_LM_AT(tokenizer_path), "",
      "a folder with tokenizer.json, such a file, or bytes; nothing: the model's own, or bytes where there is no model",
      NULL},
-    {"chat_template", GX_FIELD_STRING, GX__CAUSAL_LM_AT(chat_template), "auto",
-     "the format of conversations, of which what the assistant says is learned; auto: that of the tokenizer's folder "
-     "or "
-     "the model's, or for instructions, where there is none, Alpaca's",
-     "auto|" GX_CHAT_NAMES},
+    {"chat_template", GX_FIELD_LONG_TEXT, GX__CAUSAL_LM_AT(chat_template), "auto",
+     "the format of conversations, of which what the assistant says is learned; auto: the chat template of the "
+     "tokenizer's folder or the model's, which is executed, or for instructions, where there is none, Alpaca's; a "
+     "file: "
+     "the template in it; or one of " GX_CHAT_NAMES,
+     NULL},
+    {"chat_date", GX_FIELD_STRING, GX__CAUSAL_LM_AT(chat_date), "",
+     "the day, YYYY-MM-DD, that a chat template which says the date takes for today; nothing: that on which the run "
+     "begins, also when it is resumed",
+     NULL},
     {"show_data", GX_FIELD_INT, GX__CAUSAL_LM_AT(show_data), "0",
      "prints so many samples of the training (the first ones of --seed 1234), what is learned of them between ⟦ and ⟧, "
      "and goes on; to see them alone: --sample_only --sample_tokens 0, with --model",
@@ -159,7 +165,7 @@ static GxStatus gx__causal_lm_open_text(GxContext *g, GxCausalLm *c, const GxTas
             "cannot open %s: %s; `make data` makes data/text.txt, which is the default, and --train_data FILE "
             "takes another text",
             c->train_data, strerror(ENOENT));
-    GX_TRY(gx_blend_open(&c->data, c->train_data, c->train_data_weights, &c->tokenizer, &c->chat,
+    GX_TRY(gx_blend_open(&c->data, c->train_data, c->train_data_weights, &c->tokenizer, &c->chat.reading,
                          c->validation_fraction, setup->seq_len, gx_threads(g), g->rank ? NULL : &g->log, &g->error));
     return gx__causal_lm_agree(g, c);
 }
@@ -170,16 +176,16 @@ static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
     c->seq_len = setup->seq_len, c->run_samples = setup->run_samples;
     GX_TRY(gx_text_open_any_tokenizer(g, &c->tokenizer, c->tokenizer_path, setup));
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
-    GX_TRY(gx_chat_find_format(g, &c->chat, c->chat_template, c->tokenizer_path, setup));
+    const GxTaskChatWish wish = {c->chat_template, c->tokenizer_path, c->chat_date};
+    GX_TRY(gx_task_chat_open(g, &c->chat, &wish, &c->tokenizer, setup));
     c->has_documents = c->separate_documents && gx_blend_has_documents(c->train_data);
     if (setup->is_dry) return GX_OK;
     GX_TRY(gx__causal_lm_open_text(g, c, setup));
-    int chats = 0;
     for (int i = 0; i < c->data.n; i++) {
-        chats |= c->data.source[i].is_learned != NULL;
+        c->has_chats |= c->data.source[i].is_learned != NULL;
         setup->epoch_samples += gx_dataset_epoch_samples(&c->data.source[i], c->seq_len);
     }
-    if (chats) gx_chat_warn_of_system(g, &c->chat, c->chat_template, c->tokenizer_path, setup);
+    if (c->has_chats) gx_task_chat_warn(g, &c->chat);
     return GX_OK;
 }
 
@@ -187,6 +193,7 @@ static void gx__causal_lm_close(void *self)
 {
     GxCausalLm *c = (GxCausalLm *)self;
     gx_blend_close(&c->data);
+    gx_task_chat_close(&c->chat);
     gx_tokenizer_close(&c->tokenizer);
 }
 
@@ -244,8 +251,9 @@ static void gx__causal_lm_describe_chat(const GxCausalLm *c, const GxDataset *d,
     const GxDatasetChat *chat = &d->chat;
     const int64_t T = c->seq_len, samples = d->packed.samples, held_out = d->packed_held_out.samples;
     fprintf(out, "%s: %ld conversation%s, format %s; tokens: %s, %.1fk, %.1f%% of them learned; ", d->path,
-            (long)chat->n, chat->n == 1 ? "" : "s", c->chat.format ? gx_chat_name(c->chat.format) : "alpaca",
-            c->tokenizer_name, (double)d->file.tokens / 1e3, 100 * (double)chat->learned / (double)d->file.tokens);
+            (long)chat->n, chat->n == 1 ? "" : "s",
+            c->chat.reading.format ? gx_chat_name(c->chat.reading.format) : "alpaca", c->tokenizer_name,
+            (double)d->file.tokens / 1e3, 100 * (double)chat->learned / (double)d->file.tokens);
     fprintf(out, "%ld sample%s of %ld tokens, %.1f%% full", (long)samples, samples == 1 ? "" : "s", (long)T,
             100 * (double)d->train.n / (double)(samples * T));
     if (held_out) fprintf(out, ", and %ld held out", (long)held_out);
@@ -256,12 +264,14 @@ static void gx__causal_lm_describe_chat(const GxCausalLm *c, const GxDataset *d,
                         "left out: with what they answer they are longer than a sample (--seq_len)");
     gx__causal_lm_count(out, chat->unanswered, "conversation ends", "conversations end",
                         "with a turn of the user's, which is left out");
-    const int32_t end = c->chat.format ? gx_tokenizer_find(&c->tokenizer, gx_chat_end(c->chat.format)) : -1;
+    const char *ends = c->chat.reading.format ? gx_chat_end(c->chat.reading.format) : "";
+    const int32_t end = ends[0] ? gx_tokenizer_find(&c->tokenizer, ends) : -1;
     if (end >= 0 && end != c->tokenizer.end)
-        fprintf(out,
-                "  answers end with %s, which is not the tokenizer's eos_token: what others write with the model ends "
-                "where generation_config.json has its id, %ld, among eos_token_id\n",
-                gx_chat_end(c->chat.format), (long)end);
+        fprintf(
+            out,
+            "  answers end with %s, which is not the tokenizer's eos_token: generation_config.json of what is saved "
+            "has its id, %ld, among eos_token_id\n",
+            ends, (long)end);
 }
 
 // Prints training samples as the model gets them, in the order of --seed's default; another seed has another order.
@@ -306,7 +316,9 @@ static void gx__causal_lm_describe(const void *self, FILE *out)
 
 static GxStatus gx__causal_lm_write(const void *self, const char *folder, GxError *err)
 {
-    return gx_tokenizer_write(&((const GxCausalLm *)self)->tokenizer, folder, err);
+    const GxCausalLm *c = (const GxCausalLm *)self;
+    GX_TRY(gx_tokenizer_write(&c->tokenizer, folder, err));
+    return gx_chat_save(c->has_chats ? c->chat.reading.format : NULL, &c->tokenizer, folder, err);
 }
 
 // ---- batches -------------------------------------------------------------------------------------------------------

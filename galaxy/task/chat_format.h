@@ -1,67 +1,139 @@
-// task/chat_format.h: chooses the chat format in which a task reads conversations, by an option or by the chat template
-// of a tokenizer's or model's folder.
+// task/chat_format.h: the chat format in which a task reads conversations, chosen by options or by the chat template of
+// a tokenizer's or model's folder.
+//
+//     GX_TRY(gx_task_chat_open(g, &c->chat, &wish, &c->tokenizer, setup));    // on all ranks
+//     … gx_pairs_open(…, &c->chat.reading, …) …
+//     gx_task_chat_warn(g, &c->chat, &wish);                                  // if there are conversations
+//     gx_task_chat_close(&c->chat);
 #ifndef GX_TASK_CHAT_FORMAT_H
 #define GX_TASK_CHAT_FORMAT_H
-#include "../io/chat_system.h"
+#include "../io/chat_find.h"
+#include "../io/chat_save.h"
 #include "../io/chat_tokens.h"
 #include "task.h"
 GX_BEGIN
 
-// Sets chat->format on all ranks. chat_template: the name of a format, or auto: that of the chat template in the
-// tokenizer's folder, else in the model's; rank 0 reads the folders.
-GxStatus gx_chat_find_format(GxContext *g, GxChatReading *chat, const char *chat_template, const char *tokenizer_path,
-                             const GxTaskSetup *setup);
-// Warns if the folder's template begins a conversation with a system turn of its own, which the format does not.
-void gx_chat_warn_of_system(GxContext *g, const GxChatReading *chat, const char *chat_template,
-                            const char *tokenizer_path, const GxTaskSetup *setup);
+enum { GX_CHAT_DATE = 256 };
+typedef struct {               // options
+    const char *chat_template; // auto, a name or a file
+    const char *tokenizer;     // the tokenizer's folder or file; "": the model's
+    char *date;                // [GX_CHAT_DATE]; "" becomes the day of today where the format depends on it
+} GxTaskChatWish;
+
+typedef struct {
+    GxChatReading reading;
+    GxError lacks;  // why there is no format: only conversations need one
+    int date_given; // --chat_date was
+} GxTaskChat;
+
+// Rank 0 reads the folders and says what day it is. A template that auto finds and that is not understood is an error
+// of what is read (reading.lacks), one that was asked for is one at once.
+GxStatus gx_task_chat_open(GxContext *g, GxTaskChat *c, const GxTaskChatWish *wish, const GxTokenizer *tokenizer,
+                           const GxTaskSetup *setup);
+void gx_task_chat_warn(GxContext *g, const GxTaskChat *c); // of what conversations will lack
+void gx_task_chat_close(GxTaskChat *c);
 
 GX_END
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TASK_CHAT_FORMAT_IMPLEMENTED)
 #define GX_TASK_CHAT_FORMAT_IMPLEMENTED
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "../comm/comm.h"
 
-// The format of a folder's chat template. "": the folder has none; "?": it is unknown, or cannot be read.
-static void gx__chat_format_look(const char *folder, char name[GX_FIELD_TEXT])
+typedef struct {   // what rank 0 tells the others
+    int64_t bytes; // of what a folder says, as JSON; 0: nothing is said
+    GxError err;   // why nothing is
+    char today[GX_CHAT_DATE];
+} gx__TaskChatNews;
+
+static void gx__task_chat_today(char out[GX_CHAT_DATE])
 {
-    const GxChatFormat *f = NULL;
-    GxError e = GX_ZERO;
-    name[0] = 0;
-    if (!gx_path_is_folder(folder)) return;
-    const GxStatus status = gx_chat_look(folder, &f, &e);
-    if (f || status != GX_OK) snprintf(name, GX_FIELD_TEXT, "%s", f ? gx_chat_name(f) : "?");
+    const time_t now = time(NULL);
+    struct tm day;
+    memset(&day, 0, sizeof day);
+    if (localtime_r(&now, &day)) strftime(out, GX_CHAT_DATE, "%Y-%m-%d", &day);
 }
 
-GxStatus gx_chat_find_format(GxContext *g, GxChatReading *chat, const char *chat_template, const char *tokenizer_path,
-                             const GxTaskSetup *setup)
+static void gx__task_chat_look(const GxTaskChatWish *wish, const GxTaskSetup *setup, gx__TaskChatNews *news,
+                               char **text)
 {
-    char name[GX_FIELD_TEXT] = GX_ZERO;
-    if (strcmp(chat_template, "auto")) snprintf(name, sizeof name, "%s", chat_template);
-    else if (g->rank == 0) {
-        gx__chat_format_look(tokenizer_path, name);
-        if (!name[0]) gx__chat_format_look(setup->model, name);
-    }
+    char parent[GX_PATH] = "";
+    GxJson *said;
+    if (gx_path_is_folder(wish->tokenizer)) snprintf(parent, sizeof parent, "%s", wish->tokenizer);
+    else if (gx_path_is_file(wish->tokenizer)) gx_path_parent(parent, wish->tokenizer);
+    const char *const folders[] = {parent, setup->adapter, setup->model};
+    gx__task_chat_today(news->today);
+    if (gx_chat_find(&said, wish->chat_template, folders, 3, &news->err) == GX_OK && said)
+        gx_json_dump(said, 0, text, &news->bytes, &news->err);
+    gx_json_free(said);
+}
+
+// Rank 0's text on all ranks; *text: free() it.
+static GxStatus gx__task_chat_agree(GxContext *g, gx__TaskChatNews *news, char **text)
+{
     gx_at(g, -1, "agree");
-    gx_broadcast(g, GX_AXIS_ALL, 0, name, sizeof name, GX_U8);
+    gx_broadcast(g, GX_AXIS_ALL, 0, news, sizeof *news, GX_U8);
     GX_TRY(gx_status(g));
-    chat->format = gx_chat_format(name);
-    chat->lacks = name[0] == '?' ? "the model's chat template is none of the supported ones" : NULL;
+    if (!news->bytes) return GX_OK;
+    if (!*text) *text = (char *)calloc((size_t)news->bytes + 1, 1);
+    if (!*text) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a chat template");
+    gx_broadcast(g, GX_AXIS_ALL, 0, *text, news->bytes, GX_U8);
+    return gx_status(g);
+}
+
+static void gx__task_chat_take(GxTaskChat *c, const GxTaskChatWish *wish, const gx__TaskChatNews *news,
+                               const char *text, const GxTokenizer *tokenizer)
+{
+    GxJson *said = NULL;
+    c->date_given = wish->date[0] != 0;
+    const int is_json = gx_json_parse(&said, text, news->bytes, "what rank 0 says", &c->lacks) == GX_OK;
+    if (is_json) gx_chat_open(&c->reading.format, said, wish->date, tokenizer, &c->lacks);
+    if (c->reading.format && gx_chat_dates(c->reading.format) && !wish->date[0]) { // a resumed run has the same day
+        snprintf(wish->date, GX_CHAT_DATE, "%s", news->today);
+        gx_chat_close(c->reading.format);
+        gx_chat_open(&c->reading.format, said, wish->date, tokenizer, &c->lacks);
+    }
+    gx_json_free(said);
+}
+
+GxStatus gx_task_chat_open(GxContext *g, GxTaskChat *c, const GxTaskChatWish *wish, const GxTokenizer *tokenizer,
+                           const GxTaskSetup *setup)
+{
+    gx__TaskChatNews news;
+    char *text = NULL;
+    memset(&news, 0, sizeof news), memset(c, 0, sizeof *c);
+    GX_TRY(gx_chat_check_date(wish->date, &g->error));
+    if (g->rank == 0) gx__task_chat_look(wish, setup, &news, &text);
+    GxStatus status = gx__task_chat_agree(g, &news, &text);
+    if (status == GX_OK && news.bytes) gx__task_chat_take(c, wish, &news, text, tokenizer);
+    else if (status == GX_OK) c->lacks = news.err;
+    free(text);
+    GX_TRY(status);
+    const GxStatus lacks = gx_error_code(&c->lacks);
+    if (lacks != GX_OK && (strcmp(wish->chat_template, "auto") || c->date_given))
+        return GX_FAIL(&g->error, lacks, "%s", c->lacks.message);
+    c->reading.lacks = lacks != GX_OK ? c->lacks.message : NULL;
     return GX_OK;
 }
 
-void gx_chat_warn_of_system(GxContext *g, const GxChatReading *chat, const char *chat_template,
-                            const char *tokenizer_path, const GxTaskSetup *setup)
+void gx_task_chat_warn(GxContext *g, const GxTaskChat *c)
 {
-    char text[GX_TEXT_VALUE] = "";
-    GxError ignored = GX_ZERO; // a folder that cannot be read counts as one without a template
-    const char *folder = gx_path_is_folder(tokenizer_path) ? tokenizer_path : setup->model;
-    if (g->rank != 0 || !chat->format || strcmp(chat_template, "auto") || !folder[0]) return;
-    if (gx_chat_left_out_of(chat->format, folder, text, &ignored) == GX_OK && text[0])
-        gx_log(&g->log, GX_LOG_WARNING,
-               "the chat template has a system turn of its own (%s), which the format %s leaves out; conversations "
-               "that are to have it begin with it",
-               text, gx_chat_name(chat->format));
+    const GxChatFormat *f = c->reading.format;
+    if (g->rank != 0 || !f) return;
+    if (!gx_chat_end(f)[0])
+        gx_log(&g->log, GX_LOG_WARNING, "%s writes nothing behind an answer: the model does not learn to end one",
+               gx_chat_name(f));
+    if (c->date_given && !gx_chat_dates(f))
+        gx_log(&g->log, GX_LOG_WARNING, "--chat_date changes nothing: the format %s has no date of today",
+               gx_chat_name(f));
+}
+
+void gx_task_chat_close(GxTaskChat *c)
+{
+    gx_chat_close(c->reading.format);
+    memset(c, 0, sizeof *c);
 }
 #endif

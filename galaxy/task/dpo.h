@@ -40,7 +40,7 @@ typedef struct { // sums over pairs
 
 typedef struct {
     // options
-    char train_data[GX_PATH], tokenizer_path[GX_PATH], chat_template[GX_FIELD_TEXT];
+    char train_data[GX_PATH], tokenizer_path[GX_PATH], chat_template[GX_PATH], chat_date[GX_CHAT_DATE];
     double validation_fraction, beta;
     int pack_pairs;
     int64_t show_data;
@@ -49,7 +49,7 @@ typedef struct {
     char tokenizer_name[GX_FIELD_TEXT];
     // what is open
     GxTokenizer tokenizer;
-    GxChatReading chat;
+    GxTaskChat chat;
     GxPairs pairs;                   // those from pairs_n on are held out
     GxPacking train, held_out;       // which pairs each sample holds
     double *reference;               // [2 pairs.n] logp_ref: chosen, rejected, chosen, …
@@ -93,8 +93,14 @@ static const GxField gx__dpo_options[] = {
     {"tokenizer", GX_FIELD_PATH, GX__DPO_AT(tokenizer_path), "",
      "a folder with tokenizer.json, such a file, or bytes; nothing: the model's own, or bytes where there is no model",
      NULL},
-    {"chat_template", GX_FIELD_STRING, GX__DPO_AT(chat_template), "auto",
-     "the format of messages; auto: that of the tokenizer's folder or the model's", "auto|" GX_CHAT_NAMES},
+    {"chat_template", GX_FIELD_LONG_TEXT, GX__DPO_AT(chat_template), "auto",
+     "the format of messages; auto: the chat template of the tokenizer's folder or the model's, which is executed; a "
+     "file: the template in it; or one of " GX_CHAT_NAMES,
+     NULL},
+    {"chat_date", GX_FIELD_STRING, GX__DPO_AT(chat_date), "",
+     "the day, YYYY-MM-DD, that a chat template which says the date takes for today; nothing: that on which the run "
+     "begins, also when it is resumed",
+     NULL},
     {"pack_pairs", GX_FIELD_BOOL, GX__DPO_AT(pack_pairs), "true",
      "several pairs share a sample's tokens, without seeing each other", NULL},
     {"show_data", GX_FIELD_INT, GX__DPO_AT(show_data), "0",
@@ -157,6 +163,7 @@ static GxStatus gx__dpo_write(const void *self, const char *folder, GxError *err
     char path[GX_PATH], line[120], *text = NULL;
     size_t bytes = 0;
     GX_TRY(gx_tokenizer_write(&c->tokenizer, folder, err));
+    GX_TRY(gx_chat_save(c->pairs.conversations ? c->chat.reading.format : NULL, &c->tokenizer, folder, err));
     if (!c->has_reference) return GX_OK;
     GX_TRY(gx_path_join(path, folder, GX__DPO_FILE, err));
     FILE *out = open_memstream(&text, &bytes);
@@ -226,7 +233,7 @@ static GxStatus gx__dpo_open_pairs(GxContext *g, GxDpo *c)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "--train_data has no file; expected one of preference pairs: JSON lines with prompt, chosen and "
                        "rejected");
-    GX_TRY(gx_pairs_open(&c->pairs, c->train_data, &c->tokenizer, &c->chat, c->T, gx_threads(g), &g->error));
+    GX_TRY(gx_pairs_open(&c->pairs, c->train_data, &c->tokenizer, &c->chat.reading, c->T, gx_threads(g), &g->error));
     c->pairs_hash = (int64_t)c->pairs.hash;
     GX_TRY(gx_task_agree(g, what, &c->pairs_hash, 1));
     c->reference = (double *)calloc(2 * (size_t)c->pairs.n, sizeof *c->reference);
@@ -249,11 +256,12 @@ static GxStatus gx__dpo_open(GxContext *g, void *self, GxTaskSetup *setup)
         return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld rows", (long)rows);
     GX_TRY(gx_text_open_any_tokenizer(g, &c->tokenizer, c->tokenizer_path, setup));
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
-    GX_TRY(gx_chat_find_format(g, &c->chat, c->chat_template, c->tokenizer_path, setup));
+    const GxTaskChatWish wish = {c->chat_template, c->tokenizer_path, c->chat_date};
+    GX_TRY(gx_task_chat_open(g, &c->chat, &wish, &c->tokenizer, setup));
     if (setup->is_dry) return GX_OK;
     GX_TRY(gx__dpo_open_pairs(g, c));
     setup->epoch_samples = c->train.samples;
-    if (c->pairs.conversations) gx_chat_warn_of_system(g, &c->chat, c->chat_template, c->tokenizer_path, setup);
+    if (c->pairs.conversations) gx_task_chat_warn(g, &c->chat);
     GX_TRY(gx__dpo_read(g, c, setup));
     if (g->rank == 0 && setup->only_shows && !c->has_reference)
         gx_log(&g->log, GX_LOG_WARNING,
@@ -268,6 +276,7 @@ static void gx__dpo_close(void *self)
     free(c->weighing.losses), free(c->weighing.weights), free(c->sums), free(c->reference);
     gx_packing_close(&c->train), gx_packing_close(&c->held_out);
     gx_pairs_close(&c->pairs);
+    gx_task_chat_close(&c->chat);
     gx_tokenizer_close(&c->tokenizer);
 }
 
@@ -553,7 +562,7 @@ static void gx__dpo_describe(const void *self, FILE *out)
     const GxPairs *p = &c->pairs;
     const int64_t samples = c->train.samples, tokens = p->begin[2 * c->pairs_n];
     fprintf(out, "data: %s: %ld preference pair%s", c->train_data, (long)p->records, p->records == 1 ? "" : "s");
-    if (p->conversations && c->chat.format) fprintf(out, ", format %s", gx_chat_name(c->chat.format));
+    if (p->conversations && c->chat.reading.format) fprintf(out, ", format %s", gx_chat_name(c->chat.reading.format));
     fprintf(out, "; tokens: %s, %.1fk, %.1f%% of them learned; %ld sample%s of %ld tokens, %.1f%% full, of %.2f pairs",
             c->tokenizer_name, (double)p->begin[2 * p->n] / 1e3, 100 * (double)p->learned / (double)p->begin[2 * p->n],
             (long)samples, samples == 1 ? "" : "s", (long)c->T, 100 * (double)tokens / (double)(samples * c->T),

@@ -1,0 +1,171 @@
+// chat_find.h: which format of conversations (chat.h) is meant: one by its name, a template's file, or what folders say:
+// their chat_template.jinja, else chat_template of tokenizer_config.json (a text, or several with names, of which
+// "default" counts), else the name that training_args.json has, of a run here that was told it.
+//
+//     const char *const folders[] = {"my-tokenizer", "SmolLM2-135M-Instruct"};
+//     GX_TRY(gx_chat_find(&said, "auto", folders, 2, err));               // NULL: none of them says one
+#ifndef GX_CHAT_FIND_H
+#define GX_CHAT_FIND_H
+#include "chat.h"
+GX_BEGIN
+
+enum { GX_CHAT_TEMPLATE_CAP = 4 << 20 }; // bytes of a template
+
+// *said: as gx_chat_open takes it; NULL and GX_OK: the choice is auto, and no folder says one. Folders in the order in
+// which they are asked; NULL, "": none. The names of special tokens are those of the first of them that has some.
+GxStatus gx_chat_find(GxJson **said, const char *choice, const char *const *folders, int n, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CHAT_FIND_IMPLEMENTED)
+#define GX_CHAT_FIND_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+#include "tokenizer_config.h"
+
+// ---- special tokens ------------------------------------------------------------------------------------------------
+
+// What transformers' classes of tokenizers have where tokenizer_config.json does not name a token at all.
+static const struct {
+    const char *class_name, *token, *text;
+} gx__chat_defaults[] = {{"Llama", "bos_token", "<s>"},           {"Llama", "eos_token", "</s>"},
+                         {"Llama", "unk_token", "<unk>"},         {"GPT2", "bos_token", "<|endoftext|>"},
+                         {"GPT2", "eos_token", "<|endoftext|>"},  {"GPT2", "unk_token", "<|endoftext|>"},
+                         {"Qwen2", "eos_token", "<|endoftext|>"}, {"Qwen2", "pad_token", "<|endoftext|>"},
+                         {"Qwen2", "unk_token", "<|endoftext|>"}};
+
+static const char *gx__chat_default(const GxJson *config, const char *token)
+{
+    const char *name = gx_json_string(gx_json_get(config, "tokenizer_class"));
+    for (size_t i = 0; i < sizeof gx__chat_defaults / sizeof *gx__chat_defaults; i++) {
+        const size_t n = strlen(gx__chat_defaults[i].class_name);
+        if (!strncmp(name, gx__chat_defaults[i].class_name, n) &&
+            (!strcmp(name + n, "Tokenizer") || !strcmp(name + n, "TokenizerFast")) &&
+            !strcmp(gx__chat_defaults[i].token, token))
+            return gx__chat_defaults[i].text;
+    }
+    return NULL;
+}
+
+// The names of special tokens, as transformers gives them to a template: those of tokenizer_config.json, those that it
+// does not have, or says to be null, of special_tokens_map.json. *some 0: neither file is there.
+static GxStatus gx__chat_read_tokens(GxJson *variables, const char *folder, int *some, GxError *err)
+{
+    static const char *const tokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                         "pad_token", "cls_token", "mask_token"};
+    char path[GX_PATH];
+    GxJson *config = NULL, *map = NULL;
+    GX_TRY(gx_tokenizer_config_read(&config, folder, err));
+    GxStatus status = gx_path_join(path, folder, "special_tokens_map.json", err);
+    if (status == GX_OK && gx_path_is_file(path)) status = gx_json_read(&map, path, GX_CHAT_TEMPLATE_CAP, err);
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens && status == GX_OK; i++) {
+        const char *text = gx_tokenizer_config_token(config, tokens[i]);
+        if (!text) text = gx_tokenizer_config_token(map, tokens[i]);
+        if (!text && !gx_json_get(config, tokens[i])) text = gx__chat_default(config, tokens[i]); // null: none
+        if (text) status = gx_json_set(variables, tokens[i], gx_json_new_string(text), err);
+    }
+    *some = config || map;
+    gx_json_free(config), gx_json_free(map);
+    return status;
+}
+
+// ---- a folder's template -------------------------------------------------------------------------------------------
+
+static GxStatus gx__chat_said(GxJson **said, const char *key, const char *text, const char *where, GxError *err)
+{
+    *said = gx_json_new_object();
+    GxJson *value = gx_json_new_string(text);
+    if (!value) return GX_FAIL(err, GX_ERR_FORMAT, "%s: the chat template is no text in UTF-8", where);
+    gx_json_set(*said, key, value, err);
+    gx_json_set(*said, "where", gx_json_new_string(where), err);
+    return gx_error_code(err);
+}
+
+static GxStatus gx__chat_read_file(GxJson **said, const char *path, GxError *err)
+{
+    char *text;
+    int64_t bytes;
+    GX_TRY(gx_file_read(path, GX_CHAT_TEMPLATE_CAP, &text, &bytes, err));
+    if ((int64_t)strlen(text) < bytes) GX_FAIL(err, GX_ERR_FORMAT, "%s is no text: it has a byte 0", path);
+    else gx__chat_said(said, "template", text, path, err);
+    free(text);
+    return gx_error_code(err);
+}
+
+// "chat_template": a template, or several with names, of which "default" is meant.
+static GxStatus gx__chat_read_member(GxJson **said, const GxJson *value, const char *path, GxError *err)
+{
+    const GxJson *text = value;
+    int is_list = gx_json_type(value) == GX_JSON_ARRAY;
+    for (int64_t i = 0; is_list && i < gx_json_size(value); i++)
+        if (!strcmp(gx_json_string(gx_json_get(gx_json_at(value, i), "name")), "default"))
+            text = gx_json_get(gx_json_at(value, i), "template");
+    if (text == value && is_list)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: chat_template has %ld templates, and none with the name \"default\"; --chat_template FILE "
+                       "takes one from a file",
+                       path, (long)gx_json_size(value));
+    if (gx_json_type(text) != GX_JSON_STRING)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: chat_template is %s; expected a text, or a list of them with names",
+                       path, gx_json_type_name(text));
+    return gx__chat_said(said, "template", gx_json_string(text), path, err);
+}
+
+// What the run that wrote the folder was told, if that was a name.
+static GxStatus gx__chat_read_args(GxJson **said, const char *folder, GxError *err)
+{
+    char path[GX_PATH];
+    GxJson *args;
+    GX_TRY(gx_path_join(path, folder, "training_args.json", err));
+    if (!gx_path_is_file(path)) return GX_OK;
+    GX_TRY(gx_json_read(&args, path, GX_CHAT_TEMPLATE_CAP, err));
+    const char *name = gx_json_string(gx_json_get(args, "chat_template"));
+    if (gx_chat_format(name)) gx__chat_said(said, "name", name, path, err);
+    gx_json_free(args);
+    return gx_error_code(err);
+}
+
+static GxStatus gx__chat_look(GxJson **said, const char *folder, GxError *err)
+{
+    char path[GX_PATH];
+    GxJson *config;
+    GX_TRY(gx_path_join(path, folder, "chat_template.jinja", err));
+    if (gx_path_is_file(path) || gx_path_is_broken(path)) return gx__chat_read_file(said, path, err);
+    GX_TRY(gx_path_join(path, folder, GX_TOKENIZER_CONFIG, err));
+    GX_TRY(gx_tokenizer_config_read(&config, folder, err));
+    const GxJson *value = gx_json_get(config, "chat_template");
+    if (gx_json_type(value) > GX_JSON_NULL) gx__chat_read_member(said, value, path, err);
+    gx_json_free(config);
+    GX_TRY(gx_error_code(err));
+    return *said ? GX_OK : gx__chat_read_args(said, folder, err);
+}
+
+static GxStatus gx__chat_choose(GxJson **said, const char *choice, const char *const *folders, int n, GxError *err)
+{
+    const int is_auto = !strcmp(choice, "auto");
+    for (int i = 0; i < n && is_auto && !*said; i++)
+        if (folders[i] && folders[i][0]) GX_TRY(gx__chat_look(said, folders[i], err));
+    if (is_auto) return GX_OK;
+    if (gx_chat_format(choice)) return gx__chat_said(said, "name", choice, choice, err);
+    if (gx_path_is_file(choice)) return gx__chat_read_file(said, choice, err);
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "chat_template is \"%.200s\", which is neither the name of a format nor a file; expected auto, one "
+                   "of %s, or a template's file",
+                   choice, GX_CHAT_NAMES);
+}
+
+GxStatus gx_chat_find(GxJson **said, const char *choice, const char *const *folders, int n, GxError *err)
+{
+    GxJson *variables = gx_json_new_object();
+    int some = 0;
+    *said = NULL;
+    GxStatus status = gx__chat_choose(said, choice, folders, n, err);
+    for (int i = 0; i < n && status == GX_OK && *said && !some; i++)
+        if (folders[i] && folders[i][0]) status = gx__chat_read_tokens(variables, folders[i], &some, err);
+    if (status == GX_OK && *said) status = gx_json_set(*said, "variables", variables, err);
+    else gx_json_free(variables);
+    if (status != GX_OK) gx_json_free(*said), *said = NULL;
+    return status;
+}
+#endif

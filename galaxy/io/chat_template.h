@@ -1,0 +1,367 @@
+// chat_template.h: conversations in the format of a chat template, a program in Jinja that a model's folder brings
+// along: it is executed (template.h) with what transformers' apply_chat_template gives it.
+//
+// What is learned is what its {% generation %} blocks write, where it has some. Else an answer is found by rendering the
+// conversation up to it, P, as a prompt, and with it, W. It begins where P ends, or where the two part: a prompt may end
+// with what an answer need not begin with (<think>). It ends behind the token that ends a turn: that which stands behind
+// the answer's text in W, white space aside. The text itself must stand there, without its thoughts, perhaps: if it
+// cannot be found, that is an error, and so it is if W has the turns before the answer otherwise than P, since the model
+// would be taught to answer what it is not asked.
+#ifndef GX_CHAT_TEMPLATE_H
+#define GX_CHAT_TEMPLATE_H
+#include "chat_turn.h"
+#include "template.h"
+#include "tokenizer.h"
+GX_BEGIN
+
+enum { GX_CHAT_END = 200 };
+typedef struct { // only read once it is open: several threads may use it
+    char *text;  // the template
+    int64_t bytes;
+    char where[GX_PATH];
+    GxTemplate *program;
+    GxJson *variables; // bos_token, …
+    int64_t now;       // for strftime_now
+    const GxTokenizer *tokenizer;
+    char end[GX_CHAT_END]; // the token that ends an answer; "": the template writes none
+    char *tail;            // what it writes behind the text of a last answer, that token included
+} GxChatTemplate;
+
+// text[bytes], which is called `where`. variables: an object with the names of special tokens. now: of strftime_now.
+// The tokenizer lives as long. After an error nothing is open.
+GxStatus gx_chat_template_open(GxChatTemplate *c, const char *text, int64_t bytes, const char *where,
+                               const GxJson *variables, int64_t now, const GxTokenizer *tokenizer, GxError *err);
+void gx_chat_template_close(GxChatTemplate *c); // also of one that is all zero
+
+// thinks -1: as the template has it where nobody asks; else enable_thinking, if it reads that.
+GxStatus gx_chat_template_text(const GxChatTemplate *c, const GxChatTurn *turn, int n, int thinks, char **text,
+                               GxError *err);
+// only_last: the spans of the last answer alone. Else *rewrites 1: an answer, or what is before it, stands otherwise
+// once others follow, so that there is no text in which all are learned; then x is empty.
+GxStatus gx_chat_template_training_text(const GxChatTemplate *c, const GxChatTurn *turn, int n, int only_last,
+                                        GxChatText *x, int *rewrites, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CHAT_TEMPLATE_IMPLEMENTED)
+#define GX_CHAT_TEMPLATE_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+
+// ---- rendering -----------------------------------------------------------------------------------------------------
+
+static GxStatus gx__chat_template_set_turns(GxJson *variables, const GxChatTurn *turn, int n, GxError *err)
+{
+    static const char *const roles[] = {"system", "user", "assistant"};
+    GxJson *messages = gx_json_new_array();
+    for (int i = 0; i < n; i++) {
+        GxJson *message = gx_json_new_object();
+        gx_json_set(message, "role", gx_json_new_string(roles[turn[i].role]), err);
+        gx_json_set(message, "content", gx_json_new_string(turn[i].text), err);
+        gx_json_append(messages, message, err);
+    }
+    return gx_json_set(variables, "messages", messages, err);
+}
+
+// prompt: add_generation_prompt.
+static GxStatus gx__chat_template_render(const GxChatTemplate *c, const GxChatTurn *turn, int n, int prompt, int thinks,
+                                         GxTemplateText *out, GxError *err)
+{
+    static const GxTemplateText nothing = GX_ZERO;
+    GxJson *variables = gx_json_copy(c->variables);
+    *out = nothing;
+    if (!variables) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a conversation");
+    GxStatus status = gx__chat_template_set_turns(variables, turn, n, err);
+    gx_json_set(variables, "tools", gx_json_new_null(), err),
+        gx_json_set(variables, "documents", gx_json_new_null(), err);
+    gx_json_set(variables, "add_generation_prompt", gx_json_new_bool(prompt), err);
+    if (thinks >= 0 && gx_template_mentions(c->program, "enable_thinking"))
+        gx_json_set(variables, "enable_thinking", gx_json_new_bool(thinks), err);
+    status = gx_error_code(err);
+    if (status == GX_OK) status = gx_template_render(c->program, variables, c->now, out, err);
+    gx_json_free(variables);
+    return status;
+}
+
+GxStatus gx_chat_template_text(const GxChatTemplate *c, const GxChatTurn *turn, int n, int thinks, char **text,
+                               GxError *err)
+{
+    GxTemplateText x;
+    *text = NULL;
+    GX_TRY(gx__chat_template_render(c, turn, n, 1, thinks, &x, err));
+    *text = x.text, x.text = NULL;
+    gx_template_text_free(&x);
+    return GX_OK;
+}
+
+// ---- where an answer ends ------------------------------------------------------------------------------------------
+
+// Bytes of the token at the beginning of a text: one that the tokenizer adds, or one of the template's variables
+// (eos_token), the longest of them. 0: there is none.
+static int64_t gx__chat_template_token(const GxChatTemplate *c, const char *text)
+{
+    int64_t longest = gx_tokenizer_added(c->tokenizer, text, (int64_t)strlen(text));
+    for (GxJsonMember m = GX_ZERO; gx_json_next(c->variables, &m);) {
+        const char *value = gx_json_string(m.value);
+        const int64_t bytes = (int64_t)strlen(value);
+        if (bytes > longest && !strncmp(text, value, (size_t)bytes)) longest = bytes;
+    }
+    return longest;
+}
+
+// What ends an answer, if it stands in text, behind white space. *before: of that; returns its bytes, 0: nothing does.
+static int64_t gx__chat_template_end(const GxChatTemplate *c, const char *text, int64_t *before)
+{
+    const int64_t usual = (int64_t)strlen(c->end);
+    *before = gx_chat_space_before(text, (int64_t)strlen(text));
+    text += *before;
+    if (usual && !strncmp(text, c->end, (size_t)usual)) return usual;
+    const int64_t token = gx__chat_template_token(c, text);
+    return token ? token : (int64_t)strcspn(text, " \t\r\n");
+}
+
+// Renders a conversation with an answer that no template has, and looks at what follows it.
+static GxStatus gx__chat_template_probe(GxChatTemplate *c, const GxChatTurn *turn, int n, GxError *err)
+{
+    GxTemplateText x;
+    int64_t before;
+    GX_TRY(gx__chat_template_render(c, turn, n, 0, -1, &x, err));
+    const char *at = NULL, *answer = turn[n - 1].text;
+    for (const char *p = x.text; (p = strstr(p, answer)) != NULL; p++) at = p;
+    if (at) at += strlen(answer), c->tail = strdup(at);
+    const int64_t bytes = at ? gx__chat_template_end(c, at, &before) : 0;
+    if (at && c->tail && bytes < GX_CHAT_END) memcpy(c->end, at + before, (size_t)bytes), c->end[bytes] = 0;
+    gx_template_text_free(&x);
+    if (at && c->tail && bytes < GX_CHAT_END) return GX_OK;
+    if (at && !c->tail) return GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory", c->where);
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: what %s", c->where,
+                   at ? "it writes behind an answer is no token" : "the assistant says is not in what it writes");
+}
+
+// Without a system's turn, or if the template refuses that, or leaves the answer out, with one.
+static GxStatus gx__chat_template_find_end(GxChatTemplate *c, GxError *err)
+{
+    const GxChatTurn turn[] = {{GX_CHAT_SYSTEM, "s"}, {GX_CHAT_USER, "a"}, {GX_CHAT_ASSISTANT, "galaxysanswer"}};
+    GxError first = GX_ZERO, second = GX_ZERO;
+    if (gx__chat_template_probe(c, turn + 1, 2, &first) == GX_OK) return GX_OK;
+    if (gx_error_code(&first) == GX_ERR_MEMORY || gx__chat_template_probe(c, turn, 3, &second) != GX_OK)
+        return GX_FAIL(err, gx_error_code(&first), "%s", first.message);
+    return GX_OK;
+}
+
+// ---- where it begins -----------------------------------------------------------------------------------------------
+
+// Bytes, of whole characters, with which both texts begin.
+static int64_t gx__chat_template_common(const char *a, const char *b)
+{
+    int64_t n = 0;
+    while (a[n] && a[n] == b[n]) n++;
+    while (n > 0 && ((a[n] & 0xC0) == 0x80 || (b[n] & 0xC0) == 0x80)) n--;
+    return n;
+}
+
+// text[end] ends with what is said, white space at both ends aside. *begin: where that is.
+static int gx__chat_template_ends_with(const char *text, int64_t end, const char *said, int64_t *begin)
+{
+    int64_t n = (int64_t)strlen(said);
+    const int64_t space = gx_chat_space_before(said, n);
+    said += space, n -= space, n -= gx_chat_space_behind(said, n);
+    end -= gx_chat_space_behind(text, end);
+    *begin = end - n;
+    return *begin >= 0 && !memcmp(text + *begin, said, (size_t)n);
+}
+
+// What follows the thoughts of an answer; NULL: it has none.
+static const char *gx__chat_template_behind_thoughts(const char *said)
+{
+    const char *end = NULL;
+    for (const char *p = said; (p = strstr(p, "</think>")) != NULL;) end = p += strlen("</think>");
+    return end;
+}
+
+// Where an answer's text, or what follows its thoughts, stands in w, the text of a conversation that ends with it:
+// *from to *to, at `least` or behind it. What is behind it is the usual tail, or else begins with a token.
+static int gx__chat_template_find(const GxChatTemplate *c, const GxTemplateText *w, const char *said, int64_t least,
+                                  int64_t *from, int64_t *to)
+{
+    const char *const texts[] = {said, gx__chat_template_behind_thoughts(said)};
+    const int64_t tail = w->bytes - (int64_t)strlen(c->tail);
+    for (int i = 0; i < 2 && texts[i] && tail >= least && !strcmp(w->text + tail, c->tail); i++)
+        if (gx__chat_template_ends_with(w->text, *to = tail, texts[i], from) && *from >= least) return 1;
+    for (int i = 0; i < 2 && texts[i]; i++)
+        for (*to = w->bytes; *to > least; --*to)
+            if ((*to == w->bytes || gx__chat_template_token(c, w->text + *to)) &&
+                gx__chat_template_ends_with(w->text, *to, texts[i], from) && *from >= least)
+                return 1;
+    return 0;
+}
+
+// Where the last answer begins in w: at *begin if its text does not begin before that, and nowhere before *turns, where
+// those before it end.
+static GxStatus gx__chat_template_begin(const GxChatTemplate *c, const GxChatTurn *turn, int n, const GxTemplateText *w,
+                                        int64_t *begin, int64_t *turns, GxError *err)
+{
+    GxTemplateText p, b;
+    GX_TRY(gx__chat_template_render(c, turn, n - 1, 1, -1, &p, err));
+    *turns = *begin = gx__chat_template_common(p.text, w->text);
+    GxStatus status = GX_OK;
+    if (*begin < p.bytes) { // then they may differ in what invites to answer, but in nothing before that
+        status = gx__chat_template_render(c, turn, n - 1, 0, -1, &b, err);
+        if (status == GX_OK) *turns = gx__chat_template_common(p.text, b.text);
+        gx_template_text_free(&b);
+    }
+    gx_template_text_free(&p);
+    GX_TRY(status);
+    if (*turns <= *begin) return GX_OK;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "%s writes the turns before an answer otherwise once that follows (it leaves out the system's text, "
+                   "say), so the model would learn to answer what it is not asked; --chat_template NAME or FILE takes "
+                   "another",
+                   c->where);
+}
+
+// ---- spans ---------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__chat_template_add(GxChatText *x, const GxChatSpan *s, GxError *err)
+{
+    GxChatSpan *grown = (GxChatSpan *)realloc(x->span, (size_t)(x->spans + 1) * sizeof *grown);
+    if (!grown) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a conversation");
+    x->span = grown, x->span[x->spans++] = *s;
+    return GX_OK;
+}
+
+static GxChatSpan gx__chat_template_span(int64_t begin, int64_t end, int64_t end_bytes, int n) // of the last of n turns
+{
+    GxChatSpan s;
+    s.begin = begin, s.end = end, s.end_bytes = end_bytes, s.answer = n / 2 - 1;
+    return s;
+}
+
+// The last answer's span, without {% generation %} blocks.
+static GxStatus gx__chat_template_find_answer(const GxChatTemplate *c, const GxChatTurn *turn, int n,
+                                              const GxTemplateText *w, GxChatText *x, GxError *err)
+{
+    int64_t from, to, begin, turns, before;
+    GX_TRY(gx__chat_template_begin(c, turn, n, w, &begin, &turns, err));
+    if (!gx__chat_template_find(c, w, turn[n - 1].text, turns, &from, &to))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "what the assistant says cannot be found in what %s writes, so what would be learned is not "
+                       "known; --chat_template NAME or FILE takes another",
+                       c->where);
+    const int64_t bytes = gx__chat_template_end(c, w->text + to, &before);
+    const GxChatSpan s = gx__chat_template_span(gx_min(begin, from), bytes ? to + before + bytes : to, bytes, n);
+    return gx__chat_template_add(x, &s, err);
+}
+
+// The last answer's {% generation %} blocks: those that the turns before it do not have.
+static GxStatus gx__chat_template_take_blocks(const GxChatTemplate *c, const GxChatTurn *turn, int n,
+                                              const GxTemplateText *w, GxChatText *x, GxError *err)
+{
+    GxTemplateText p;
+    GX_TRY(gx__chat_template_render(c, turn, n - 1, 1, -1, &p, err));
+    const int earlier = p.generations;
+    GxStatus status = GX_OK;
+    gx_template_text_free(&p);
+    for (int i = earlier; i < w->generations && status == GX_OK; i++) {
+        const GxChatSpan s = gx__chat_template_span(w->generated[i].begin, w->generated[i].end, 0, n);
+        if (s.end > s.begin) status = gx__chat_template_add(x, &s, err);
+    }
+    if (status != GX_OK || x->spans > 0) return status;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "%s has {%% generation %%} blocks, and none writes a byte of an answer: nothing would be learned; "
+                   "--chat_template NAME or FILE takes another",
+                   c->where);
+}
+
+// The first n turns, and the spans of the last answer in them.
+static GxStatus gx__chat_template_answer(const GxChatTemplate *c, const GxChatTurn *turn, int n, GxTemplateText *w,
+                                         GxChatText *x, GxError *err)
+{
+    memset(x, 0, sizeof *x);
+    GX_TRY(gx__chat_template_render(c, turn, n, 0, -1, w, err));
+    const GxStatus status = gx_template_has_generation(c->program)
+                                ? gx__chat_template_take_blocks(c, turn, n, w, x, err)
+                                : gx__chat_template_find_answer(c, turn, n, w, x, err);
+    if (status == GX_OK) return GX_OK;
+    gx_template_text_free(w), gx_chat_text_free(x);
+    return status;
+}
+
+// Whether a span of a part of the conversation is also one of the whole.
+static int gx__chat_template_is_generated(const GxTemplateText *whole, const GxChatSpan *s)
+{
+    for (int i = 0; i < whole->generations; i++)
+        if (whole->generated[i].begin == s->begin && whole->generated[i].end == s->end) return 1;
+    return 0;
+}
+
+// Adds the spans of an earlier answer, the last of the first n turns, to x, if the whole text has it as it is.
+static GxStatus gx__chat_template_add_earlier(const GxChatTemplate *c, const GxChatTurn *turn, int n,
+                                              const GxTemplateText *whole, GxChatText *x, int *rewrites, GxError *err)
+{
+    GxTemplateText w;
+    GxChatText part;
+    GX_TRY(gx__chat_template_answer(c, turn, n, &w, &part, err));
+    const int64_t end = part.span[part.spans - 1].end;
+    GxStatus status = GX_OK;
+    *rewrites |= end > whole->bytes || memcmp(w.text, whole->text, (size_t)end) != 0;
+    for (int i = 0; i < part.spans && !*rewrites && status == GX_OK; i++) {
+        const GxChatSpan *s = &part.span[i];
+        *rewrites = gx_template_has_generation(c->program) && !gx__chat_template_is_generated(whole, s);
+        status = gx__chat_template_add(x, s, err);
+    }
+    gx_template_text_free(&w), gx_chat_text_free(&part);
+    return status;
+}
+
+GxStatus gx_chat_template_training_text(const GxChatTemplate *c, const GxChatTurn *turn, int n, int only_last,
+                                        GxChatText *x, int *rewrites, GxError *err)
+{
+    const int first = turn[0].role == GX_CHAT_SYSTEM;
+    GxTemplateText whole;
+    GxChatText last;
+    GxStatus status = GX_OK;
+    memset(x, 0, sizeof *x);
+    *rewrites = 0;
+    GX_TRY(gx__chat_template_answer(c, turn, n, &whole, &last, err));
+    for (int k = first + 2; k < n && !only_last && !*rewrites && status == GX_OK; k += 2)
+        status = gx__chat_template_add_earlier(c, turn, k, &whole, x, rewrites, err);
+    for (int i = 0; i < last.spans && status == GX_OK; i++) status = gx__chat_template_add(x, &last.span[i], err);
+    x->text = whole.text, x->bytes = whole.bytes, whole.text = NULL;
+    gx_template_text_free(&whole), gx_chat_text_free(&last);
+    if (status != GX_OK || *rewrites) gx_chat_text_free(x);
+    return status;
+}
+
+// ---- opening -------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__chat_template_open(GxChatTemplate *c, const char *text, int64_t bytes, const GxJson *variables,
+                                       GxError *err)
+{
+    c->text = (char *)malloc((size_t)bytes + 1), c->variables = gx_json_copy(variables);
+    if (!c->text || !c->variables) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the template %s", c->where);
+    memcpy(c->text, text, (size_t)bytes), c->text[bytes] = 0, c->bytes = bytes;
+    GX_TRY(gx_template_parse(&c->program, text, bytes, c->where, err));
+    return gx__chat_template_find_end(c, err);
+}
+
+GxStatus gx_chat_template_open(GxChatTemplate *c, const char *text, int64_t bytes, const char *where,
+                               const GxJson *variables, int64_t now, const GxTokenizer *tokenizer, GxError *err)
+{
+    memset(c, 0, sizeof *c);
+    c->now = now, c->tokenizer = tokenizer;
+    snprintf(c->where, sizeof c->where, "%s", where);
+    const GxStatus status = gx__chat_template_open(c, text, bytes, variables, err);
+    if (status != GX_OK) gx_chat_template_close(c);
+    return status;
+}
+
+void gx_chat_template_close(GxChatTemplate *c)
+{
+    free(c->text), free(c->tail);
+    gx_json_free(c->variables);
+    gx_template_free(c->program);
+    memset(c, 0, sizeof *c);
+}
+#endif
