@@ -274,6 +274,7 @@ static GxStatus open_lines(Line *l, const char *path, GxError *err)
 {
     const char *kind = gx_path_kind(path);
     memset(l, 0, sizeof *l);
+    GX_TRY(gx_file_check_kind(path, GX_FILE_AS_IT_IS, err));
     l->path = path, l->file = fopen(path, "r");
     if (!l->file) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
     if (strcmp(kind, "a folder") && (strcmp(kind, "a device") || isatty(fileno(l->file)))) return GX_OK;
@@ -308,6 +309,8 @@ static GxStatus show_file(const Options *o, const GxTokenizer *t, GxError *err)
     int is_there = 1;
     GX_TRY(open_lines(&l, o->file, err));
     GxStatus status = next_line(&l, &is_there, err);
+    if (status == GX_OK)
+        status = gx_file_check_head(l.path, l.n ? l.text : "", l.n, GX_FILE_AS_IT_IS, err); // of a pipe
     while (status == GX_OK && is_there && !ferror(stdout)) {
         status = show(o, t, l.n ? l.text : "", l.n, err);
         if (status == GX_OK) status = next_line(&l, &is_there, err);

@@ -227,25 +227,6 @@ static int gx__blend_ends_with(const char *name, const char *end)
     return n >= m && !strcasecmp(name + n - m, end);
 }
 
-// Records as one array would be a text with all its brackets.
-static GxStatus gx__blend_refuse_array(const char *path, GxError *err)
-{
-    if (!gx__blend_ends_with(path, ".json")) return GX_OK;
-    GxError ignored = GX_ZERO; // what cannot be read is an error of who reads all of it
-    int64_t bytes;
-    int fd;
-    char c = ' ';
-    if (gx_file_open(path, &fd, &bytes, &ignored) != GX_OK) return GX_OK;
-    for (int64_t at = 0; at < bytes && (c == ' ' || c == '\n' || c == '\r' || c == '\t'); at++)
-        if (gx_file_read_at(fd, path, &c, 1, at, &ignored) != GX_OK) break;
-    close(fd);
-    if (c != '[') return GX_OK;
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "%s is one array of JSON; expected a record in each line of a .jsonl file: jq -c '.[]' FILE.json > "
-                   "FILE.jsonl makes one of it",
-                   path);
-}
-
 static GxStatus gx__blend_add(gx__BlendOpening *x, int name, const char *path)
 {
     GxBlend *b = x->b;
@@ -254,7 +235,6 @@ static GxStatus gx__blend_add(gx__BlendOpening *x, int name, const char *path)
             return GX_FAIL(x->err, GX_ERR_ARGUMENT, "%s is named twice%s%s; a larger weight takes more samples from it",
                            path, strcmp(b->source[s].path, path) ? ", also as " : "",
                            strcmp(b->source[s].path, path) ? b->source[s].path : "");
-    GX_TRY(gx__blend_refuse_array(path, x->err));
     GX_TRY(gx__blend_grow(x));
     GxDataset *d = &b->source[b->n];
     if (x->chat && gx_dataset_is_chat(path, x->log))

@@ -297,6 +297,7 @@ static GxStatus gx__corpus_write(gx__CorpusWriter *x, const char *path)
     GX_TRY(gx__corpus_go_on(x));
     GX_TRY(gx__corpus_read_all(x));
     GX_TRY(gx__corpus_check_some(x->so_far.tokens + x->c.file.tokens, path, x->err));
+    gx_corpus_reader_warn(&x->r, path, x->so_far.documents + x->c.file.documents);
     if (x->so_far.parts == 0 && !gx_path_is_folder(x->folder)) { // all of it is in memory
         x->so_far.empty = x->c.empty, x->so_far.tokens = x->c.file.tokens;
         x->so_far.documents = x->c.file.documents, x->so_far.bytes = x->c.file.bytes;

@@ -265,8 +265,6 @@ static void gx__report_costs(FILE *out, const GxPlan *p, const GxModel *m, int w
     fprintf(out, "\n");
 }
 
-static const char *gx__report_s(int64_t n) { return n == 1 ? "" : "s"; } // the plural's
-
 // "500 steps of 8 samples x 256 tokens (1 micro-batch) | adamw, lr 0.002, cosine"; or "8 samples x 256 tokens at a
 // time"
 static void gx__report_work(FILE *out, const GxTrainer *t)
@@ -274,13 +272,13 @@ static void gx__report_work(FILE *out, const GxTrainer *t)
     const GxTrainOptions *o = &t->o;
     const int64_t shown = gx_split_total(&t->batch_split);
     if (gx_options_is_inference(o)) {
-        fprintf(out, "%ld sample%s x %ld token%s at a time; nothing is trained\n", (long)shown, gx__report_s(shown),
-                (long)o->seq_len, gx__report_s(o->seq_len));
+        fprintf(out, "%ld sample%s x %ld token%s at a time; nothing is trained\n", (long)shown, gx_text_s(shown),
+                (long)o->seq_len, gx_text_s(o->seq_len));
         return;
     }
     fprintf(out, "%ld step%s of %ld sample%s x %ld token%s (%ld micro-batch%s) | %s, lr %g, %s\n", (long)o->max_steps,
-            gx__report_s(o->max_steps), (long)o->global_batch_size, gx__report_s(o->global_batch_size),
-            (long)o->seq_len, gx__report_s(o->seq_len), (long)o->gradient_accumulation_steps,
+            gx_text_s(o->max_steps), (long)o->global_batch_size, gx_text_s(o->global_batch_size),
+            (long)o->seq_len, gx_text_s(o->seq_len), (long)o->gradient_accumulation_steps,
             o->gradient_accumulation_steps > 1 ? "es" : "", o->optimizer, o->learning_rate, o->lr_scheduler_type);
 }
 
@@ -341,7 +339,7 @@ void gx_report_resumed(const GxTrainer *t, const char *changes)
     const GxResume *r = &t->resume;
     if (r->folder[0])
         gx_report(t->g, "resumed from %s: step %ld, %ld sample%s seen\n", r->folder, (long)t->step, (long)t->samples,
-                  gx__report_s(t->samples));
+                  gx_text_s(t->samples));
     if (changes[0]) gx_report(t->g, "  other than before: %s\n", changes);
 }
 
@@ -359,8 +357,8 @@ void gx_report_abandoned(const GxTrainer *t, int checkpoints, int64_t lines)
 {
     if (!checkpoints && !lines) return;
     gx_report(t->g, "  set apart in %s/%s, what came after step %ld before: %d checkpoint%s, %ld line%s of the log\n",
-              t->o.output_dir, GX_ABANDONED, (long)t->step, checkpoints, gx__report_s(checkpoints), (long)lines,
-              gx__report_s(lines));
+              t->o.output_dir, GX_ABANDONED, (long)t->step, checkpoints, gx_text_s(checkpoints), (long)lines,
+              gx_text_s(lines));
 }
 
 void gx_report_baseline(const GxTrainer *t, const GxMetric *metric)
@@ -531,7 +529,7 @@ static void gx__report_done(FILE *out, const GxTrainer *t)
     char took[32], tokens[32], rate[40];
     const int64_t steps = t->step - t->begun;
     const double n = (double)(steps * t->o.global_batch_size * t->o.seq_len);
-    fprintf(out, "done: %ld step%s", (long)t->step, gx__report_s(t->step));
+    fprintf(out, "done: %ld step%s", (long)t->step, gx_text_s(t->step));
     if (!steps) fprintf(out, ", none of them now\n");
     if (!steps) return;
     if (t->begun) fprintf(out, ", the last %ld", (long)steps);

@@ -14,6 +14,7 @@
 #define GX_WRITER_H
 #include "checkpoint.h"
 #include "../io/chat_system.h"
+#include "../io/file_kind.h"
 #include "../io/generation_config.h"
 #include "../io/text_stream.h"
 #include "../task/decode.h"
@@ -282,6 +283,7 @@ static GxStatus gx__writer_take_stops(GxWriter *w)
 static GxStatus gx__writer_read_file(GxWriter *w, int64_t *bytes)
 {
     GxError *err = &w->g->error;
+    GX_TRY(gx_file_check_kind(w->o->prompt_file, GX_FILE_AS_IT_IS, err));
     GX_TRY(gx_file_read(w->o->prompt_file, 64 << 20, &w->file, bytes, err));
     for (int64_t i = 0, n; i < *bytes; i += n) {
         n = w->file[i] ? gx_utf8_bytes(w->file + i) : 0;

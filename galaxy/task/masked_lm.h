@@ -21,6 +21,7 @@
 #ifndef GX_MASKED_LM_H
 #define GX_MASKED_LM_H
 #include "../io/dataset_hash.h"
+#include "../io/file_kind.h"
 #include "sentences.h"
 #include "task.h"
 #include "text_batch.h"
@@ -186,7 +187,9 @@ static GxStatus gx__masked_lm_read(GxContext *g, GxMaskedLm *c)
                        "cannot open %s: %s; `make data-bert` makes data/bert/pretrain.txt, which is the default, and "
                        "--train_data FILE takes another text",
                        c->train_data, strerror(ENOENT));
+    GX_TRY(gx_file_check_kind(c->train_data, GX_FILE_AS_TEXT, &g->error));
     GX_TRY(gx_dataset_open(&c->data, c->train_data, 0, 1, &g->error));
+    if (g->rank == 0) gx_file_warn_of_kind(c->train_data, 0, &g->log);
     GX_TRY(gx__masked_lm_agree(g, c));
     GX_TRY(gx_sentences_open(s, &c->data, &c->tokenizer, gx__masked_lm_room(c), gx_threads(g),
                              g->rank == 0 ? &g->log : NULL, &g->error));
