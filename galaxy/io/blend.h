@@ -59,7 +59,8 @@ int64_t gx_blend_share(const int64_t *part, int n, int source, int64_t samples);
 
 GxStatus gx_blend_sample(const GxBlend *b, uint64_t seed, int64_t index, int64_t T, const GxBlendSample *to,
                          GxError *err);
-int64_t gx_blend_windows(const GxBlend *b); // of what is held out of all
+int64_t gx_blend_padding(const GxBlend *b, uint64_t seed, int64_t index, int64_t T); // of a sample: how many of its T
+int64_t gx_blend_windows(const GxBlend *b);                                          // of what is held out of all
 GxStatus gx_blend_window(const GxBlend *b, int64_t window, int64_t T, const GxBlendSample *to, GxError *err);
 
 GX_END
@@ -364,6 +365,18 @@ GxStatus gx_blend_sample(const GxBlend *b, uint64_t seed, int64_t index, int64_t
     }
     GX_TRY(gx_dataset_sample(d, seed, number, T, to->tokens, to->labels, to->stride, err));
     return gx__blend_set_labels(d, d->train.begin + gx_dataset_sample_start(&d->train, seed, number, T), T, to, err);
+}
+
+int64_t gx_blend_padding(const GxBlend *b, uint64_t seed, int64_t index, int64_t T)
+{
+    int64_t number;
+    const GxDataset *d = &b->source[gx_blend_find(b->part, b->n, index, &number)];
+    const GxPacking *p = &d->packed;
+    if (!p->samples) return 0;
+    const int64_t sample = gx_dataset_packed_number(d, seed, number);
+    for (int64_t i = p->begin[sample]; i < p->begin[sample + 1]; i++)
+        T -= d->file.document[p->text[i] + 1].begin - d->file.document[p->text[i]].begin;
+    return T;
 }
 
 int64_t gx_blend_windows(const GxBlend *b) { return gx__blend_sum(b->held_out, b->n); }

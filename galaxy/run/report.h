@@ -44,7 +44,10 @@ typedef struct GxWeightsLoaded GxWeightsLoaded; // checkpoint.h
 void gx_report_help(const GxTrainer *t, const char *program);
 void gx_report_version(const GxTrainer *t); // the version, and what the program was built with
 void gx_report_profile(const GxTrainer *t);
-void gx_report_start(const GxTrainer *t);                        // device, model, data, options, steps, plan
+void gx_report_start(const GxTrainer *t); // device, model, data, options, steps, plan
+// Warns, behind the start, of what a run does other than its options may have meant: a mode that splits nothing, a run
+// that begins where one was to be gone on with, a learning rate that goes up again. Each with what to do.
+void gx_report_notes(const GxTrainer *t);
 void gx_report_resumed(const GxTrainer *t, const char *changes); // changes: of the options; "": none
 void gx_report_weights(const GxTrainer *t,
                        const GxWeightsLoaded *w); // of --model: which tensors differ from the folder's
@@ -277,9 +280,9 @@ static void gx__report_work(FILE *out, const GxTrainer *t)
         return;
     }
     fprintf(out, "%ld step%s of %ld sample%s x %ld token%s (%ld micro-batch%s) | %s, lr %g, %s\n", (long)o->max_steps,
-            gx_text_s(o->max_steps), (long)o->global_batch_size, gx_text_s(o->global_batch_size),
-            (long)o->seq_len, gx_text_s(o->seq_len), (long)o->gradient_accumulation_steps,
-            o->gradient_accumulation_steps > 1 ? "es" : "", o->optimizer, o->learning_rate, o->lr_scheduler_type);
+            gx_text_s(o->max_steps), (long)o->global_batch_size, gx_text_s(o->global_batch_size), (long)o->seq_len,
+            gx_text_s(o->seq_len), (long)o->gradient_accumulation_steps, o->gradient_accumulation_steps > 1 ? "es" : "",
+            o->optimizer, o->learning_rate, o->lr_scheduler_type);
 }
 
 void gx_report_profile(const GxTrainer *t)
@@ -332,6 +335,94 @@ void gx_report_start(const GxTrainer *t)
     gx_plan_print(r.out, &t->plan);
     gx__report_costs(r.out, &t->plan, &t->model, t->g->world, gx_options_is_inference(o) ? "batch" : "step");
     gx_report_end(&r, t->g);
+}
+
+// A folder beside this one that has a run and nearly its name; 0: there is none.
+static int gx__report_find_run(const char *output_dir, char found[GX_PATH])
+{
+    char parent[GX_PATH], name[GX_PATH], path[GX_PATH];
+    GxFolder folder;
+    GxError ignored = GX_ZERO;
+    int least = -1;
+    snprintf(name, sizeof name, "%.*s", gx_path_length(output_dir), output_dir);
+    gx_path_parent(parent, name);
+    if (gx_folder_list(&folder, parent, &ignored) != GX_OK) return 0;
+    for (int i = 0; i < folder.n; i++) {
+        const int distance =
+            folder.entry[i].is_folder ? gx_typing_distance(gx_path_name(name), folder.entry[i].name) : -1;
+        if (distance <= 0 || (least >= 0 && distance >= least)) continue;
+        if (gx_path_join(path, parent, folder.entry[i].name, &ignored) != GX_OK || !gx_run_read(path).run) continue;
+        least = distance;
+        snprintf(found, GX_PATH, "%s", strcmp(parent, ".") || strchr(name, '/') ? path : folder.entry[i].name);
+    }
+    gx_folder_close(&folder);
+    return least >= 0;
+}
+
+static void gx__report_note_of_resume(const GxTrainer *t)
+{
+    char found[GX_PATH] = "";
+    const char *folder = t->o.output_dir;
+    if (t->resume.begins_again)
+        gx_log(
+            &t->g->log, GX_LOG_WARNING,
+            "--resume auto: the run in %s has no checkpoint to go on from; it begins again, with its options, at step "
+            "1",
+            folder);
+    if (!t->resume.begins_anew) return;
+    const int is_near = gx__report_find_run(folder, found);
+    gx_log(
+        &t->g->log, GX_LOG_WARNING,
+        "--resume auto: there is nothing to resume in %s; a new run begins, at step 1. If one was to be gone on with, "
+        "stop this one and name its folder: --output_dir %s",
+        folder, is_near ? found : "FOLDER");
+}
+
+static void gx__report_note_of_mode(const GxTrainer *t)
+{
+    const int tp = gx_mesh_size(&t->mesh, GX_AXIS_TP);
+    if (!gx_methods_split(t->mode->methods) || tp > 1) return;
+    if (t->g->world == 1)
+        gx_log(
+            &t->g->log, GX_LOG_WARNING,
+            "mode %s splits the model among ranks, and there is one: it is computed as without a mode; --ranks N, or "
+            "mpirun, gives it more",
+            t->mode->name);
+    else
+        gx_log(&t->g->log, GX_LOG_WARNING,
+               "mode %s splits the model among the ranks of --tp, which is 1: each of the %d ranks has all of it, as "
+               "without a mode; leave out --tp, or say a larger one",
+               t->mode->name, t->g->world);
+}
+
+// A rate that was raised by hand is as it was meant.
+static void gx__report_note_of_rate(const GxTrainer *t)
+{
+    double before, next;
+    const int64_t step = t->resume.state.applied, most = gx_json_int(gx_json_get(t->resume.args, "max_steps"));
+    const double then = gx_json_double(gx_json_get(t->resume.args, "learning_rate"));
+    if (gx_options_is_inference(&t->o) || t->resume.state.step >= t->o.max_steps ||
+        !gx_resume_rates(&t->resume, &before, &next))
+        return;
+    const double now = gx_schedule_rate(&t->schedule, step);
+    if (now <= before * (1 + 1e-6) || now <= next * (1 + 1e-6)) return;
+    if (gx_config_is_set(&t->config, "learning_rate") && t->o.learning_rate > then) return;
+    char why[120] = "its schedule is another one than before";
+    if (most != t->o.max_steps)
+        snprintf(why, sizeof why, "max_steps was %ld and is %ld, over which %s stretches", (long)most,
+                 (long)t->o.max_steps, t->o.lr_scheduler_type);
+    gx_log(&t->g->log, GX_LOG_WARNING,
+           "the learning rate goes up again, from %.3g to %.3g in step %ld: %s; to go on at the last one, say "
+           "--lr_scheduler_type constant --learning_rate %.3g",
+           before, now, (long)t->resume.state.step + 1, why, before);
+}
+
+void gx_report_notes(const GxTrainer *t)
+{
+    if (t->g->rank != 0) return;
+    gx__report_note_of_mode(t);
+    gx__report_note_of_resume(t);
+    gx__report_note_of_rate(t);
 }
 
 void gx_report_resumed(const GxTrainer *t, const char *changes)
@@ -523,18 +614,23 @@ static const char *gx__report_grouped(double x, char text[40])
     return text;
 }
 
-// "done: 500 steps in 1m12s, 1.02M tokens, 17,800 tokens/s in training"; a resumed run: "500 steps, the last 100 in".
+// "done: 500 steps in 1m12s, 1.02M tokens, 17,800 tokens/s in training"; a resumed run: "500 steps, the last 100 in";
+// where there was padding, which is no token: "880k tokens and 14.1% padding".
 static void gx__report_done(FILE *out, const GxTrainer *t)
 {
-    char took[32], tokens[32], rate[40];
+    char took[32], tokens[32], rate[40], padding[40] = "";
     const int64_t steps = t->step - t->begun;
-    const double n = (double)(steps * t->o.global_batch_size * t->o.seq_len);
+    const int64_t rows = steps * t->o.global_batch_size * t->o.seq_len;
+    const double n = (double)(rows - t->clock.padding);
+    if (t->clock.padding > 0)
+        snprintf(padding, sizeof padding, " and %.1f%% padding", 100 * (double)t->clock.padding / (double)rows);
     fprintf(out, "done: %ld step%s", (long)t->step, gx_text_s(t->step));
     if (!steps) fprintf(out, ", none of them now\n");
     if (!steps) return;
     if (t->begun) fprintf(out, ", the last %ld", (long)steps);
-    fprintf(out, " in %s, %s tokens, %s tokens/s in training\n", gx_duration_text(gx_seconds() - t->clock.opened, took),
-            gx__report_rate(n, tokens), gx__report_grouped(n / t->clock.training_seconds, rate));
+    fprintf(out, " in %s, %s tokens%s, %s tokens/s in training\n",
+            gx_duration_text(gx_seconds() - t->clock.opened, took), gx__report_rate(n, tokens), padding,
+            gx__report_grouped(n / t->clock.training_seconds, rate));
 }
 
 // Means over different samples are not compared: validations during the run are over eval_windows, the last one over

@@ -335,8 +335,10 @@ static GxStatus gx__causal_lm_fill(GxContext *g, void *self, GxBatch *b, void *t
 {
     const GxCausalLm *c = (const GxCausalLm *)self;
     (void)g;
+    b->padding = 0;
     for (int64_t i = 0; i < b->B; i++) {
         const GxBlendSample to = gx__causal_lm_column(c, b, twin, i);
+        b->padding += gx_blend_padding(&c->data, seed, b->first_sample + i, b->T);
         GX_TRY(gx_blend_sample(&c->data, seed, b->first_sample + i, b->T, &to, err));
     }
     return GX_OK;

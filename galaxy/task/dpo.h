@@ -362,6 +362,9 @@ static GxStatus gx__dpo_fill(GxContext *g, void *self, GxBatch *b, void *twin, u
     (void)g, (void)err;
     for (int64_t i = 0; i < b->B; i++)
         gx__dpo_fill_sample(c, &c->train, gx__dpo_number(c, seed, b->first_sample + i), b, twin, i);
+    const gx__DpoTwin t = gx__dpo_twin(b);
+    b->padding = 0;
+    for (int64_t r = 0; r < t.rows; r++) b->padding += t.text[r] < 0;
     return GX_OK;
 }
 
