@@ -124,6 +124,8 @@
 #include "galaxy/model/bert.h"
 
 #include "galaxy/io/files.h"
+#include "galaxy/io/file_kind.h"
+#include "galaxy/io/bad_lines.h"
 #include "galaxy/io/record_cache.h"
 #include "galaxy/io/json.h"
 #include "galaxy/io/json_fields.h"
@@ -159,6 +161,7 @@
 #include "galaxy/io/tokenizer.h"
 #include "galaxy/io/tokenizer_keys.h"
 #include "galaxy/io/token_file.h"
+#include "galaxy/io/text_ends.h"
 #include "galaxy/io/gguf_tokenizer.h"
 #include "galaxy/io/packing.h"
 #include "galaxy/io/dataset.h"

@@ -349,6 +349,38 @@ TEST(what_gives_other_ids_has_another_identity)
     }
 }
 
+// As tokenizers has it; 256 bytes alone, and nothing added, are this library's tokenizer of bytes (io/byte_tokens.h).
+TEST(a_tokenizer_without_merges_is_read_and_one_without_a_list_of_them_is_refused)
+{
+    static const int32_t expected[] = {72, 69, 76, 76, 79, 166}; // h e l l o é
+    static const char text[] = "hello \xC3\xA9";
+    char *json;
+    int64_t bytes, n = 0;
+    int32_t ids[100];
+    GxTokenizer t;
+    GxError err = GX_ZERO;
+    NEEDS_LIBRARIES;
+    CHECK(gx_file_read("data/ref/bpe/byte_level.json", 1 << 22, &json, &bytes, &err) == GX_OK, "%s", err.message);
+    GxJson *root_of = NULL;
+    CHECK(gx_json_parse(&root_of, json, bytes, "byte_level.json", &err) == GX_OK, "%s", err.message);
+    GxJson *model = gx_json_get(root_of, "model");
+    for (int lacks = 0; lacks < 2; lacks++) {
+        char path[GX_PATH];
+        if (lacks) gx_json_remove(model, "merges");
+        else gx_json_set(model, "merges", gx_json_new_array(), &err);
+        CHECK(gx_path_join(path, root, "tokenizer.json", &err) == GX_OK && gx_json_write(root_of, path, &err) == GX_OK,
+              "%s", err.message);
+        if (lacks) refused(&err, gx_tokenizer_open(&t, root, &err), GX_ERR_FORMAT, root, "\"merges\" is missing; expected an array");
+        else if (CHECK(gx_tokenizer_open(&t, root, &err) == GX_OK, "%s", err.message)) {
+            CHECK(gx_tokenizer_encode(&t, text, (int64_t)strlen(text), GX_SPECIAL_AS_TOKENS, ids, &n, &err) == GX_OK &&
+                      n == 6 && !memcmp(ids, expected, sizeof expected),
+                  "%ld tokens: %s", (long)n, err.message);
+            gx_tokenizer_close(&t);
+        }
+    }
+    gx_json_free(root_of), free(json);
+}
+
 TEST(both_spellings_of_merges_are_the_same)
 {
     GxTokenizer pairs, lines;

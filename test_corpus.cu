@@ -245,7 +245,7 @@ TEST(a_block_of_tokens_that_is_lost_is_an_error_where_it_is_read_and_costs_nothi
 
 TEST(an_older_file_of_tokens_is_read_as_it_is_with_a_note)
 {
-    static const unsigned char mask[64] = {0xFF, 0x0F};
+    static const unsigned char mask[64] = {0xFF, 0x0F, 0, 0, 0xFF}; // something of either part
     GxError err = GX_ZERO;
     GxCorpus c;
     const GxTokenizer bytes = gx_tokenizer_bytes();
@@ -1304,11 +1304,306 @@ TEST(a_folder_of_bin_files_is_a_source_for_each_and_shares_its_weight)
     refused(&err, gx_blend_open(&b, at("mixed"), "", &bpe, NULL, 0, T, 1, NULL, &err), GX_ERR_ARGUMENT,
             "has .bin files and texts (b.txt) in it", "a folder of both");
     put_text("mixed/b.bin", "a text"), unlink(at("mixed/b.txt"));
-    refused(&err, gx_blend_open(&b, at("mixed"), "", &bpe, NULL, 0, 1, 1, NULL, &err), GX_ERR_FORMAT,
-            "b.bin is no .bin file of llm.c's", "another .bin");
+    refused(&err, gx_blend_open(&b, at("mixed"), "", &bpe, NULL, 0, 1, 1, NULL, &err), GX_ERR_UNSUPPORTED,
+            "b.bin is a file of tokens by its name, and does not begin as one", "another .bin");
     write_bin("only_val/x_val_1.bin", 2, ids, 500);
     refused(&err, gx_blend_open(&b, at("only_val"), "", &bpe, NULL, 0, T, 1, NULL, &err), GX_ERR_FORMAT,
             "have _val_ in", "none");
+}
+
+// ---- what is no text -----------------------------------------------------------------------------------------------
+
+// All that was warned of, and said.
+static void hear_all(void *user, GxLogLevel level, const char *text)
+{
+    const size_t have = strlen(said);
+    (void)user, (void)level;
+    snprintf(said + have, sizeof said - have, "%s\n", text);
+}
+static const GxLogger log_of_all = {hear_all, NULL};
+
+static GxStatus open_any(const char *name, const GxTokenizer *t, int64_t T, GxError *err)
+{
+    GxDataset d;
+    said[0] = 0;
+    GX_TRY(gx_dataset_open_any(&d, at(name), t, 0, T, 1, &log_of_all, err));
+    gx_dataset_close(&d);
+    return GX_OK;
+}
+
+TEST(a_file_of_another_kind_is_refused_by_its_first_bytes_whatever_its_name)
+{
+    static const struct {
+        const char *bytes;
+        int n, at;
+        const char *words;
+    } kinds[] = {{"\x1F\x8B\x08\0\0", 5, 0, "compressed by gzip"},
+                 {"BZh91AY&SY", 10, 0, "bzip2"},
+                 {"\xFD"
+                  "7zXZ\0",
+                  6, 0, "compressed by xz"},
+                 {"\x28\xB5\x2F\xFD", 4, 0, "Zstandard"},
+                 {"\x04\x22\x4D\x18", 4, 0, "LZ4"},
+                 {"PK\x03\x04", 4, 0, "a ZIP archive"},
+                 {"7z\xBC\xAF\x27\x1C", 6, 0, "7z"},
+                 {"Rar!\x1A\x07\x01", 7, 0, "RAR"},
+                 {"ustar\0", 6, 257, "tar -xf"},
+                 {"PAR1\x15\0\x15", 7, 0, "a table of Parquet"},
+                 {"ARROW1\0\0", 8, 0, "a table of Arrow"},
+                 {"FEA1\0\0\0", 7, 0, "Feather, version 1"},
+                 {"\xFF\xFF\xFF\xFF\x78", 5, 0, "a stream of Arrow"},
+                 {"ORC\x11\x0A", 5, 0, "ORC"},
+                 {"Obj\x01\x04", 5, 0, "Avro"},
+                 {"SQLite format 3\0", 16, 0, "SQLite"},
+                 {"\x89HDF\r\n\x1A\n", 8, 0, "HDF5"},
+                 {"\x93NUMPY\x01\0", 8, 0, "an array of NumPy's"},
+                 {"\x80\x02}q", 4, 0, "pickle"},
+                 {"\x80\x03}q", 4, 0, "pickle"},
+                 {"\x80\x04\x95", 3, 0, "pickle"},
+                 {"\x80\x05\x95", 3, 0, "pickle"},
+                 {"MMIDIDX\0\0\1", 10, 0, "Megatron"},
+                 {"\x40\0\0\0\0\0\0\0{\"__meta", 16, 0, "weights of a model"},
+                 {"GGUF\3\0\0\0", 8, 0, "a model in GGUF"},
+                 {"%PDF-1.7\n", 9, 0, "pdftotext"},
+                 {"\xD0\xCF\x11\xE0\xA1", 5, 0, "office"},
+                 {"\x89PNG\r\n", 6, 0, "a picture"},
+                 {"\xFF\xD8\xFF\xE0", 4, 0, "a picture"},
+                 {"GIF89a\1\0", 8, 0, "a picture"},
+                 {"RIFF\x24\0\0\0WAVE", 12, 0, "sound"},
+                 {"OggS\0\2", 6, 0, "sound"},
+                 {"fLaC\0\0", 6, 0, "sound"},
+                 {"ID3\4\0", 5, 0, "sound"},
+                 {"\x7F"
+                  "ELF\2\1",
+                  6, 0, "a program"},
+                 {"\xFF\xFEH\0i\0", 6, 0, "iconv"},
+                 {"\xFE\xFF\0H\0i", 6, 0, "iconv"}};
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    GxError err = GX_ZERO;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (int records = 0; records < 2; records++) {
+            char data[600];
+            memset(data, 'x', sizeof data);
+            memcpy(data + kinds[k].at, kinds[k].bytes, (size_t)kinds[k].n);
+            put(records ? "d.jsonl" : "d.txt", data, sizeof data);
+            refused(&err, open_any(records ? "d.jsonl" : "d.txt", &bytes, 8, &err), GX_ERR_UNSUPPORTED, kinds[k].words,
+                    records ? "records" : "a text");
+            refused(&err, gx_file_check_kind(at(records ? "d.jsonl" : "d.txt"), GX_FILE_AS_IT_IS, &err),
+                    GX_ERR_UNSUPPORTED, "by its first bytes", kinds[k].words);
+        }
+    // words that a text may begin with are a text's
+    static const char *const texts[] = {"PAR1 is a line of the plan of Paris.\n",
+                                        "GIF89a is a format.\n",
+                                        "RIFF raff, says the poem.\n",
+                                        "ORC means bad.\n",
+                                        "ID3 is an algorithm.\n",
+                                        "\xEF\xBB\xBFWith a mark.\n",
+                                        "PK is short.\n",
+                                        "\tIndented by a tab.\n"};
+    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+        put_text("d.txt", texts[k]);
+        CHECK(open_any("d.txt", &bytes, 8, &err) == GX_OK && !said[0], "%s: %s%s", texts[k], err.message, said);
+        gx_error_clear(&err);
+    }
+}
+
+TEST(a_file_of_another_kind_is_refused_by_its_name_whatever_is_in_it)
+{
+    static const struct {
+        const char *name;
+        int corpus, text, lines, table, plain; // 1: read there
+        const char *words;
+    } names[] = {{"d.gz", 0, 0, 0, 0, 0, "gzip -d"},
+                 {"d.jsonl.gz", 0, 0, 0, 0, 0, "gzip -d"},
+                 {"D.GZ", 0, 0, 0, 0, 0, "gzip -d"},
+                 {"d.parquet", 0, 0, 0, 0, 0, "read_parquet(FILE).to_json"},
+                 {"d.arrow", 0, 0, 0, 0, 0, "by its name"},
+                 {"d.feather", 0, 0, 0, 0, 0, "read_feather"},
+                 {"d.zip", 0, 0, 0, 0, 0, "unzip"},
+                 {"d.zst", 0, 0, 0, 0, 0, "zstd -d"},
+                 {"d.bz2", 0, 0, 0, 0, 0, "bzip2 -d"},
+                 {"d.xz", 0, 0, 0, 0, 0, "xz -d"},
+                 {"d.csv", 0, 0, 0, 0, 1, "read_csv"},
+                 {"d.tsv", 0, 0, 0, 1, 1, "a table"},
+                 {"d.npz", 0, 0, 0, 0, 0, "NumPy"},
+                 {"d.npy", 0, 0, 0, 0, 0, "./tokenize --corpus"},
+                 {"d.pickle", 0, 0, 0, 0, 0, "pickle"},
+                 {"d.pkl", 0, 0, 0, 0, 0, "pickle"},
+                 {"d.pdf", 0, 0, 0, 0, 0, "pdftotext"},
+                 {"d.sqlite", 0, 0, 0, 0, 0, "read_sql"},
+                 {"d.h5", 0, 0, 0, 0, 0, "HDF5"},
+                 {"d.docx", 0, 0, 0, 0, 0, "word processor"},
+                 {"d.xlsx", 0, 0, 0, 0, 0, "read_excel"},
+                 {"d.pt", 0, 0, 0, 0, 0, "PyTorch"},
+                 {"d.safetensors", 0, 0, 0, 0, 0, "weights"},
+                 {"d.png", 0, 0, 0, 0, 0, "picture"},
+                 {"d.bin", 0, 0, 1, 1, 1, "no header"},
+                 {"d.tokens", 0, 0, 1, 1, 1, "./tokenize --corpus"},
+                 {"d.txt", 1, 1, 1, 1, 1, ""},
+                 {"d.md", 1, 1, 1, 1, 1, ""},
+                 {"d", 1, 1, 1, 1, 1, ""},
+                 {".gz", 1, 1, 1, 1, 1, ""},
+                 {"d.csv.txt", 1, 1, 1, 1, 1, ""},
+                 {"d.jsonl", 1, 0, 1, 1, 1, "jq -r .text"}};
+    static const char *const use[] = {"a corpus", "a text", "lines", "a table", "a prompt"};
+    GxError err = GX_ZERO;
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        const int taken[] = {names[k].corpus, names[k].text, names[k].lines, names[k].table, names[k].plain};
+        put_text(names[k].name, "A text that is one.\n");
+        for (int u = 0; u < 5; u++) {
+            const GxStatus status = gx_file_check_kind(at(names[k].name), (GxFileUse)u, &err);
+            if (!taken[u]) refused(&err, status, GX_ERR_UNSUPPORTED, names[k].words, use[u]);
+            else CHECK(status == GX_OK, "%s as %s: %s", names[k].name, use[u], err.message);
+            gx_error_clear(&err);
+        }
+        unlink(at(names[k].name));
+    }
+    put_text("d.json", " \n[{\"text\": \"a\"}]");
+    refused(&err, gx_file_check_kind(at("d.json"), GX_FILE_AS_TEXT, &err), GX_ERR_UNSUPPORTED, "jq -c '.[]'",
+            "an array");
+    put_text("d.json", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
+    refused(&err, gx_file_check_kind(at("d.json"), GX_FILE_AS_CORPUS, &err), GX_ERR_UNSUPPORTED, "jq -c . ", "objects");
+    CHECK(gx_file_check_kind(at("d.json"), GX_FILE_AS_TABLE, &err) == GX_OK, "%s", err.message);
+    put_text("d.jsonl", "[\n  {\"text\": \"a\"}]");
+    refused(&err, gx_file_check_kind(at("d.jsonl"), GX_FILE_AS_LINES, &err), GX_ERR_UNSUPPORTED, "one array of JSON",
+            "an array as lines");
+    CHECK(gx_file_check_kind(at("nowhere.gz"), GX_FILE_AS_TEXT, &err) == GX_OK, "who opens it says why: %s",
+          err.message);
+}
+
+TEST(what_looks_like_something_else_is_read_and_said_to_be)
+{
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    GxError err = GX_ZERO;
+    put_text("d.txt", "{\"text\": \"first\"}\n{\"text\": \"second\"}\n");
+    CHECK(open_any("d.txt", &bytes, 8, &err) == GX_OK && strstr(said, "looks like JSON lines"), "%s%s", err.message,
+          said);
+    put("d.txt", "some text\0and more of it", 24);
+    CHECK(open_any("d.txt", &bytes, 8, &err) == GX_OK && strstr(said, "a byte of value 0 (number 9)"), "%s%s",
+          err.message, said);
+    put_text("d.txt", "\xC3\xA9t\xC3\xA9 caf\xE9 au lait");
+    CHECK(open_any("d.txt", &bytes, 8, &err) == GX_OK && strstr(said, "d.txt is no UTF-8 (byte 9 is 0xE9)"), "%s%s",
+          err.message, said);
+    put_text("d.txt", "\xC3\xA9t\xC3\xA9, all of it, up to \xC3");
+    CHECK(open_any("d.txt", &bytes, 8, &err) == GX_OK && !said[0], "%s%s", err.message, said);
+    gx_folder_make(at("beside"), &err);
+    put_text("beside/a.txt", "A text that is read."), put_text("beside/b.txt.gz", "b"), put_text("beside/c.md", "c");
+    CHECK(open_any("beside", &bytes, 8, &err) == GX_OK &&
+              strstr(said, "beside: 2 files whose names end in neither .txt nor .jsonl: b.txt.gz, c.md"),
+          "%s%s", err.message, said);
+    unlink(at("beside/c.md"));
+    CHECK(open_any("beside", &bytes, 8, &err) == GX_OK && strstr(said, "beside: 1 file whose name ends in"), "%s%s",
+          err.message, said);
+    gx_folder_remove(at("beside"), &err);
+}
+
+// ---- ends of texts, and what is learned ----------------------------------------------------------------------------
+
+TEST(ends_of_text_that_are_written_out_or_missing_are_said_to_be)
+{
+    const GxTokenizer plain = bpe, bytes = gx_tokenizer_bytes();
+    static char text[70000];
+    GxError err = GX_ZERO;
+    GxError *e = &err;
+    // one that lies on the border of two pieces that are read, and one right before it
+    memset(text, 'a', sizeof text - 1);
+    memcpy(text + 65536 - 20, "<|endoftext|><|endoftext|>", 26), memcpy(text + 100, "<|endoftext|>", 13);
+    put("d.txt", text, sizeof text - 1);
+    CHECK(open_any("d.txt", &bytes, 8, e) == GX_OK && strstr(said, "d.txt has <|endoftext|> written in it, 3 times"),
+          "%s%s", err.message, said);
+    put_text("d.txt", "A text about <|endoftext|>, once, and <|endo of no use.");
+    CHECK(open_any("d.txt", &bytes, 8, e) == GX_OK && !said[0], "%s%s", err.message, said);
+    put_text("d.jsonl", "{\"text\": \"one<|endoftext|>\"}\n{\"text\": \"two<|endoftext|>\"}\n");
+    CHECK(
+        open_any("d.jsonl", &bytes, 8, e) == GX_OK && strstr(said, "written in it, 2 times") &&
+            strstr(said, "its 2 documents have no end that is learned, since the tokenizer byte-256 has no eos_token"),
+        "%s%s", err.message, said);
+    put_text("d.jsonl", "{\"text\": \"one text of a few words\"}\n{\"text\": \"two\"}\n");
+    bpe.end = 1;
+    CHECK(open_any("d.jsonl", &bpe, 8, e) == GX_OK && !strstr(said, "no end"), "%s%s", err.message, said);
+    bpe.end = -1;
+    CHECK(open_any("d.jsonl", &bpe, 4, e) == GX_OK && strstr(said, "its 2 documents have no end that is learned"),
+          "%s%s", err.message, said);
+    bpe = plain;
+}
+
+TEST(a_bin_file_whose_documents_end_with_another_token_is_said_to)
+{
+    enum { N = 400, TURN = 0, END = 1157 }; // <|end|> and, in place of <|im_start|>, <|endoftext|>
+    static int32_t ids[N];
+    static const struct {
+        int32_t end, stands; // the tokenizer's; every 20th token, -1: none
+        const char *words;
+    } cases[] = {
+        {END, END, ""},
+        {END, -1, "none of its first 400 tokens is <|endoftext|>, between which"},
+        {TURN, END,
+         "between tokens <|end|>, the tokenizer's eos_token and the end of a turn, of which there are 0 in the first "
+         "400, "
+         "and 20 <|endoftext|>: they are divided in the wrong places; name a --tokenizer whose eos_token is "
+         "<|endoftext|>"},
+        {TURN, TURN,
+         "end with <|end|>, the tokenizer's eos_token, which is also the end of a turn (20 of the first 400"},
+        {700, END, "of which there are 1 in the first 400, and 20 <|endoftext|>"},
+    };
+    char *text, *found;
+    int64_t bytes;
+    GxError err = GX_ZERO;
+    GxTokenizer t;
+    FILE *out = fopen(at("ends.json"), "w");
+    CHECK(gx_file_read("data/ref/bpe/byte_level.json", 1 << 22, &text, &bytes, &err) == GX_OK, "%s", err.message);
+    for (char *from = text; out && from; from = found ? found + strlen("<|im_start|>") : NULL) {
+        found = strstr(from, "<|im_start|>");
+        fprintf(out, "%.*s%s", (int)(found ? found - from : (ptrdiff_t)strlen(from)), from,
+                found ? "<|endoftext|>" : "");
+    }
+    free(text);
+    if (out) fclose(out);
+    if (!CHECK(gx_tokenizer_open(&t, at("ends.json"), &err) == GX_OK, "%s", err.message)) return;
+    CHECK(gx_tokenizer_find(&t, "<|endoftext|>") == END && gx_tokenizer_find(&t, "<|end|>") == TURN, "other ids");
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        for (int i = 0; i < N; i++) ids[i] = i % 20 == 19 && cases[k].stands >= 0 ? cases[k].stands : 500 + i;
+        write_bin("d.bin", 2, ids, N);
+        t.end = cases[k].end;
+        CHECK(open_any("d.bin", &t, 8, &err) == GX_OK &&
+                  (cases[k].words[0] ? strstr(said, cases[k].words) != NULL : !said[0]),
+              "case %d: %s%s", (int)k, err.message, said);
+    }
+    gx_tokenizer_close(&t);
+}
+
+TEST(a_mask_of_which_nothing_is_learned_is_refused_and_samples_without_anything_are_counted)
+{
+    enum { N = 33, T = 4 }; // windows of labels [1, 5), [5, 9), … : 8 of them
+    static const struct {
+        int64_t bits; // of the tokens that are learned, at most two
+        int held_out;
+        const char *words;
+    } cases[] = {{0, 0, "none of the 33 tokens for training is learned"},
+                 {1, 0, "none of the 33"}, // the first is no label
+                 {2, 0, "7 of 8 samples of 4 tokens have nothing that is learned"},
+                 {(int64_t)1 << 32 | 2, 0, "6 of 8 samples"},
+                 {0x1FFFFFFFF, 0, ""},
+                 {0x7, 1, "nothing of what is held out is learned"}};
+    static int32_t ids[N];
+    GxTokenDocument document[] = {{0, N}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        GxTokenFile f = {0, N, 1, N, "bytes", 0, document, 0, 0, 0, 0, 0, 0, NULL, NULL};
+        const GxTokenizer bytes = gx_tokenizer_bytes();
+        unsigned char mask[8];
+        GxDataset d;
+        GxError err = GX_ZERO;
+        memcpy(mask, &cases[k].bits, 8), snprintf(f.tokenizer, sizeof f.tokenizer, "%s", bytes.identity);
+        unlink(at("d.tokens"));
+        CHECK(gx_token_file_write(at("d.tokens"), &f, ids, mask, &err) == GX_OK, "%s", err.message);
+        said[0] = 0;
+        const GxStatus status =
+            gx_dataset_open_any(&d, at("d.tokens"), &bytes, cases[k].held_out ? 0.5 : 0, T, 1, &log_of_all, &err);
+        if (k < 2) refused(&err, status, GX_ERR_FORMAT, cases[k].words, "nothing is learned");
+        else if (CHECK(status == GX_OK, "%s", err.message)) gx_dataset_close(&d);
+        if (k >= 2)
+            CHECK(cases[k].words[0] ? strstr(said, cases[k].words) != NULL : !said[0], "case %d: %s", (int)k, said);
+    }
 }
 
 int main(int argc, char **argv)

@@ -89,7 +89,10 @@ TEST(records_that_are_no_pairs_are_refused_with_file_and_line)
         {"{\"prompt\": \"a\", \"chosen\": \" \", \"rejected\": \"b\"}", "", "bad.jsonl:2: \"chosen\" is empty"},
         {"{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"\"}", "", "bad.jsonl:2: \"rejected\" is empty"},
         {"{\"chosen\": \"abc\", \"rejected\": \"abcd\"}", "", "bad.jsonl:2: \"chosen\" is empty behind"},
-        {"{\"prompt\": \"a\", \"chosen\": 7, \"rejected\": 8}", "", "bad.jsonl:2: \"chosen\" is "},
+        {"{\"prompt\": \"a\", \"chosen\": 7, \"rejected\": 8}", "",
+         "bad.jsonl:2: \"chosen\" is an integer; expected a string, or a list of messages"},
+        {"{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": 8}", "",
+         "bad.jsonl:2: \"rejected\" is an integer, and \"chosen\" is a string; expected strings"},
         {"{\"prompt\": \"a\", \"chosen\": " SAYS("b") ", \"rejected\": " SAYS("c") "}", "chatml",
          "bad.jsonl:2: \"prompt\" is "},
         {"{\"prompt\": [" USER("a") "], \"chosen\": " SAYS("b") ", \"rejected\": " SAYS("c") "}", "none",
@@ -128,6 +131,22 @@ TEST(records_that_are_no_pairs_are_refused_with_file_and_line)
     CHECK(open_pairs(&p, path_of("bad.jsonl"), 100, "chatml", &e) != GX_OK &&
               strstr(e.message, "bad.jsonl:1: \"chosen\" has 3 turns behind a prompt of 1"),
           "%s", e.message);
+}
+
+TEST(of_several_pairs_that_are_wrong_the_first_ones_are_named_and_all_are_counted)
+{
+    static char text[60000];
+    char *at = text;
+    for (int i = 1; i <= 600; i++) // wrong are lines 3, 6, …, in more than one piece of those that are read together
+        at += sprintf(at, "%s", i % 3 ? GOOD : "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"b\"}\n");
+    GxPairs p;
+    GxError e = GX_ZERO;
+    write_file("bad.jsonl", text);
+    CHECK(open_pairs(&p, path_of("bad.jsonl"), 100, "", &e) != GX_OK &&
+              strstr(e.message, "bad.jsonl:3: \"chosen\" and \"rejected\" have the same tokens") &&
+              strstr(e.message, " (wrong are 200 of the records in lines 1 to 600: lines 3, 6, 9, 12, 15 and others)"),
+          "%s", e.message);
+    CHECK(!p.ids && !p.n, "something is left");
 }
 
 TEST(a_pair_that_is_too_long_is_left_out_and_counted_never_cut)

@@ -1,4 +1,6 @@
 // test_records.cu: files of records and their labels. Everything is written below one temporary folder.
+#include "galaxy/io/chat_tokens.h"
+#include "galaxy/io/corpus.h"
 #include "galaxy/io/labels.h"
 #include "galaxy/io/records.h"
 #include "test/test.h"
@@ -8,7 +10,7 @@
 // ---- words of these tests ------------------------------------------------------------------------------------------
 
 static char root[GX_PATH]; // made in main, removed there
-static int shrinks;        // 1: a file loses its last byte before it is read
+static int shrinks;        // n: a file loses its last byte before it is read for the n-th time
 
 // Takes the place of pread in the library (the linker's --wrap).
 ssize_t __real_pread(int fd, void *out, size_t bytes, off_t offset);
@@ -17,8 +19,7 @@ ssize_t __wrap_pread(int fd, void *out, size_t bytes, off_t offset)
     char path[64];
     struct stat st;
     snprintf(path, sizeof path, "/dev/fd/%d", fd);
-    if (shrinks && (fstat(fd, &st) != 0 || truncate(path, st.st_size - 1) != 0)) abort();
-    shrinks = 0;
+    if (shrinks && --shrinks == 0 && (fstat(fd, &st) != 0 || truncate(path, st.st_size - 1) != 0)) abort();
     return __real_pread(fd, out, bytes, offset);
 }
 
@@ -291,11 +292,113 @@ TEST(what_is_no_json_is_refused_by_line)
     refuses("x.jsonl", "{\"text\":\"a\",\"label\":1}\n\n{\"text\":\"a\",\"label\":1}\n", -1, 2, "the line is empty");
 }
 
+// Lines 1 to n of a file, of which each k-th is `bad`, and the others `good`.
+static char *some_wrong(const char *first, const char *good, const char *bad, int n, int k)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    for (int i = 1; out && i <= n; i++) fputs(i == 1 && first ? first : i % k ? good : bad, out);
+    if (out) fclose(out);
+    return text;
+}
+
+TEST(quotation_marks_around_a_whole_column_are_refused_and_around_some_fields_they_are_theirs)
+{
+    GxError err = GX_ZERO;
+    GxRecords r;
+    CHECK(open_text(&r, "q.tsv", "text\tlabel\n\"a\"\t\"x\"\n\"b\"\t\"y\"\n", &err) == GX_ERR_FORMAT, "%s",
+          err.message);
+    says(&err, "q.tsv", 0, "all 2 fields of the column \"text\" stand in quotation marks");
+    gx_error_clear(&err);
+    CHECK(open_text(&r, "q.tsv", "text\tlabel\na\t\"x\"\nb\t\"y\"\n", &err) == GX_ERR_FORMAT, "%s", err.message);
+    says(&err, "q.tsv", 0, "the column \"label\" stand in quotation marks, which in a .tsv are a part of them");
+    gx_error_clear(&err);
+    if (!opened(&r, "q.tsv", "text\tlabel\n\"a\"\tx\nb\t\"y\n")) return;
+    is(&r, 0, TEXT, "\"a\""), is(&r, 1, LABEL, "\"y");
+    gx_records_close(&r);
+    if (!opened(&r, "q.tsv", "text\tlabel\n\"a\"\tx\n")) return; // one alone may be a quotation
+    gx_records_close(&r);
+}
+
+TEST(of_several_records_that_are_wrong_the_first_ones_are_named_and_all_are_counted)
+{
+    static const struct {
+        const char *name, *first, *good, *bad;
+        int n, k;
+        const char *words;
+    } cases[] = {{"x.jsonl", NULL, "{\"text\": \"a\", \"label\": 1}\n", "{\"text\": \"a\"}\n", 40, 20,
+                  "x.jsonl:20: there is no \"label\"; the line has: text (wrong are 2 of the records in lines 1 to 40: "
+                  "lines 20, 40)"},
+                 {"x.jsonl", NULL, "{\"text\": \"a\", \"label\": 1}\n", "{\"text\" \"a\"}\n", 3000, 3,
+                  " (wrong are 1000 of the records in lines 1 to 3000: lines 3, 6, 9, 12, 15 and others)"},
+                 {"x.jsonl", "[]\n", "{\"text\": \"a\", \"label\": 1}\n", "[]\n", 30000, 7,
+                  "x.jsonl:1: the line is an array; expected an object (wrong are 1429 of the records in lines 1 to "
+                  "10001: lines 1, "
+                  "7, 14, 21, 28 and others)"},
+                 {"x.tsv", "text\tlabel\n", "a\t1\n", "a\n", 10, 4,
+                  "x.tsv:4: 1 column; expected 2 (text, label) between tabs (wrong are 2 of the records in lines 2 to "
+                  "10: lines 4, "
+                  "8)"},
+                 {"x.tsv", "text\tlabel\n", "a\t1\n", " \t1\n", 10, 10, "x.tsv:10: \"text\" is empty; expected text"}};
+    NEEDS_JSON;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text = some_wrong(cases[i].first, cases[i].good, cases[i].bad, cases[i].n, cases[i].k);
+        GxError err = GX_ZERO;
+        GxRecords r;
+        CHECK(open_text(&r, cases[i].name, text, &err) == GX_ERR_FORMAT && strstr(err.message, cases[i].words), "%s",
+              err.message);
+        const char *end = strstr(err.message, cases[i].words);
+        CHECK(end && !end[strlen(cases[i].words)], "more is said: %s", err.message);
+        CHECK(!r.text && !r.at && !r.n, "something is left");
+        free(text);
+    }
+}
+
+TEST(of_several_conversations_labels_and_texts_that_are_wrong_the_first_ones_are_named)
+{
+    static const char good[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+                               "\"content\": \"b\"}]}\n";
+    static const GxRecordColumn label[] = {{"label", GX_COLUMN_REQUIRED, 1}};
+    const GxChatReading how = {gx_chat_format("chatml"), NULL};
+    const GxTokenizer bytes = gx_tokenizer_bytes();
+    GxError err = GX_ZERO;
+    GxChatTokens c;
+    GxCorpus corpus;
+    GxRecords r;
+    GxLabels l;
+    NEEDS_JSON;
+    char *text = some_wrong(NULL, good, "{\"messages\": \"x\"}\n", 700, 100);
+    CHECK(gx_chat_tokens_open(&c, put("c.jsonl", text, (int64_t)strlen(text)), &bytes, &how, 1000, 1, &err) ==
+              GX_ERR_FORMAT,
+          "%s", err.message);
+    says(&err, "c.jsonl", 100,
+         "\"messages\" is a string; expected a list of 1 to 1048576 turns (wrong are 7 of the records in lines 1 to "
+         "700: "
+         "lines 100, 200, 300, 400, 500 and others)");
+    gx_error_clear(&err), free(text);
+    text = some_wrong(NULL, "{\"text\": \"a\"}\n", "{\"text\": 7}\n", 10, 4);
+    CHECK(gx_corpus_open(&corpus, put("c.jsonl", text, (int64_t)strlen(text)), &bytes, 1, NULL, &err) == GX_ERR_FORMAT,
+          "%s", err.message);
+    says(&err, "c.jsonl", 4,
+         "\"text\" is an integer; expected a string (wrong are 2 of the records in lines 1 to 10: lines 4, 8)");
+    gx_error_clear(&err), free(text);
+    text = some_wrong("label\n", "good\n", "a,,b\n", 10, 4);
+    const char *path = put("l.tsv", text, (int64_t)strlen(text));
+    CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, label, 1, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_labels_make(&l, &r, 0, GX_LABEL_SEVERAL, &err) == GX_ERR_FORMAT, "%s", err.message);
+    says(
+        &err, "l.tsv", 4,
+        "a label is empty; expected a name before and behind every comma (wrong are 2 of the records in lines 2 to 10: "
+        "lines 4, 8)");
+    gx_records_close(&r), free(text);
+}
+
 TEST(a_file_that_shrinks_while_it_is_read_is_refused)
 {
     GxError err = GX_ZERO;
     GxRecords r;
-    shrinks = 1;
+    shrinks = 2; // first it is looked at
     CHECK(open_text(&r, "a.tsv", "text\tlabel\na\t1\n", &err) == GX_ERR_IO && !shrinks, "%s", err.message);
     says(&err, "a.tsv", 0, "it was shortened while it was read");
 }

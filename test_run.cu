@@ -1235,7 +1235,7 @@ TEST(a_line_that_the_disk_does_not_take_waits_for_the_next_one_or_a_checkpoint_o
 TEST(losses_by_name_and_the_step_of_other_weights_are_lines_of_json)
 {
     static const char *const names[] = {"mlm_loss", "nsp_loss"};
-    const GxProgress p = {3, 9, 2.5, 1, 0.5, 7, 8, 9, 0, 1, 0, names, 2, {1.75, NAN}, 0, {{NULL, NULL, 0, 0}}};
+    const GxProgress p = {3, 9, 2.5, 1, 0.5, 7, 8, 9, 0, 1, 0, names, 2, {1.75, NAN}, 0, {{NULL, NULL, 0, 0}}, 0};
     const GxMetric metric = {"loss", "%g", 2.5, -1};
     char folder[40], path[80], apart[80];
     GxRunLog l;
@@ -1244,12 +1244,17 @@ TEST(losses_by_name_and_the_step_of_other_weights_are_lines_of_json)
     if (!make_folder(folder)) return;
     snprintf(path, sizeof path, "%s/log.jsonl", folder);
     snprintf(apart, sizeof apart, "%s/apart/log.jsonl", folder);
+    GxProgress padded = p;
+    padded.padding = 0.375, padded.losses = 0;
     CHECK(gx_log_open(&l, path, 0, 0, apart, &lines, &err) == GX_OK && gx_progress_log(&l, &p, &err) == GX_OK &&
+              gx_progress_log(&l, &padded, &err) == GX_OK &&
               gx_evaluation_log(&l, 9, 4, &metric, 1, 8, "tokens", &err) == GX_OK && gx_log_close(&l, &err) == GX_OK,
           "%s", err.message);
     log_holds(path,
               "{\"step\": 3, \"loss\": 2.5, \"mlm_loss\": 1.75, \"nsp_loss\": null, \"grad_norm\": 1.0, \"lr\": 0.5, "
               "\"tokens_per_s\": 7.0, \"gflops\": 8.0, \"memory_mb\": 9.0, \"skipped\": false}\n"
+              "{\"step\": 3, \"loss\": 2.5, \"grad_norm\": 1.0, \"lr\": 0.5, \"tokens_per_s\": 7.0, \"padding\": "
+              "0.3750, \"gflops\": 8.0, \"memory_mb\": 9.0, \"skipped\": false}\n"
               "{\"step\": 9, \"weights_of_step\": 4, \"eval_loss\": 2.5, \"eval_tokens\": 8}\n");
     remove_folder(folder);
 }
@@ -1390,13 +1395,29 @@ TEST(a_progress_line_of_80_columns_has_loss_norm_rate_speed_and_time_left_whatev
         GxProgress p;
         const char *line;
     } list[] = {
-        {{1, 500, 5.54512, 1.23449, 1e-4, 17812, 12.4, 123, 0, 72, 0, NULL, 0, {0}, 0, {{NULL, NULL, 0, 0}}},
+        {{1, 500, 5.54512, 1.23449, 1e-4, 17812, 12.4, 123, 0, 72, 0, NULL, 0, {0}, 0, {{NULL, NULL, 0, 0}}, 0},
          "step     1/500  loss 5.5451  norm 1.234  lr 1.00e-4  17.8k tok/s   1m12s left\n"},
-        {{99999, 100000, 12345.6789, 1234.5, 0, 999.6, 1e5, 1e5, 1e4, 45240, 0, NULL, 0, {0}, 0, {{NULL, NULL, 0, 0}}},
+        {{99999,
+          100000,
+          12345.6789,
+          1234.5,
+          0,
+          999.6,
+          1e5,
+          1e5,
+          1e4,
+          45240,
+          0,
+          NULL,
+          0,
+          {0},
+          0,
+          {{NULL, NULL, 0, 0}},
+          0},
          "step 99999/100000  loss  12346  norm  1234  lr 0.00e+0  1.00k tok/s  12h34m left\n"},
-        {{7, 100000, 1e-9, 1e9, 1.5e-12, 0, 0, 5, 0, 5, 0, NULL, 0, {0}, 0, {{NULL, NULL, 0, 0}}},
+        {{7, 100000, 1e-9, 1e9, 1.5e-12, 0, 0, 5, 0, 5, 0, NULL, 0, {0}, 0, {{NULL, NULL, 0, 0}}, 0},
          "step     7/100000  loss 0.0000  norm 1e+09  lr 1.5e-12      0 tok/s      5s left\n"},
-        {{7, 100000, NAN, INFINITY, 1e-4, 2.5e6, 0, 5, 0, 5, 1, NULL, 0, {0}, 0, {{NULL, NULL, 0, 0}}},
+        {{7, 100000, NAN, INFINITY, 1e-4, 2.5e6, 0, 5, 0, 5, 1, NULL, 0, {0}, 0, {{NULL, NULL, 0, 0}}, 0},
          "step     7/100000  loss    nan  skipped: gradients are not finite      5s left\n"},
     };
     static Heard said;

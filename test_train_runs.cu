@@ -587,6 +587,140 @@ TEST(resume_auto_passes_over_checkpoints_of_other_runs)
           err());
 }
 
+// 8 samples of a conversation each: 17 + 1 + 11 of the user, 22 + 1 + 10 of the assistant, and the newline behind.
+TEST(padding_is_no_token_in_the_rate_in_the_log_and_in_the_summary)
+{
+    shell("for i in 1 2 3 4 5 6 7 8; do echo '{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+          "\"assistant\", \"content\": \"b\"}]}'; done > chats.jsonl");
+    for (int ranks = 1; ranks <= 2; ranks++)
+        for (int apart = 0; apart < 2; apart++) {
+            char path[100];
+            CHECK_RAN(
+                run("--output_dir padded%d%d --max_steps 3 --train_data chats.jsonl --chat_template chatml --seq_len "
+                    "100 --validation_fraction 0 --ranks %d --micro_batch_size %d --separate_documents %s",
+                    ranks, apart, ranks, 8 / ranks, apart ? "true" : "false"));
+            CHECK(strstr(out(), ", 1.51k tokens and 37.0% padding, "), "%d ranks: %s", ranks, out()); // 3 * 8 * 63
+            snprintf(path, sizeof path, "padded%d%d/log.jsonl", ranks, apart);
+            char *text = read_text(path), *second = strstr(text, "\"step\": 2,");
+            CHECK(second && number_behind(second, "\"padding\": ") == 0.37, "%s", text);
+            free(text);
+        }
+    CHECK_RAN(run("--output_dir full --max_steps 2"));
+    char *text = read_text("full/log.jsonl");
+    CHECK(!strstr(text, "padding") && strstr(out(), ", 512 tokens, "), "%s", out());
+    free(text);
+}
+
+// A flag that is taken and changes nothing is said to; one of a file may be of other runs.
+TEST(flags_that_change_nothing_are_said_to)
+{
+    static const struct {
+        const char *flags, *words; // NULL: nothing is said
+    } cases[] = {
+        {"--momentum 0.5", "--momentum changes nothing where --optimizer is \"adamw\"; leave it out\n"},
+        {"--momentum 0.5 --optimizer sgd", NULL},
+        {"--adam_beta1 0.5 --optimizer sgd", "--adam_beta1 changes nothing where --optimizer is \"sgd\""},
+        {"--adam_beta2 0.5", NULL},
+        {"--min_lr_ratio 0.5 --lr_scheduler_type constant",
+         "--min_lr_ratio changes nothing where --lr_scheduler_type is "},
+        {"--min_lr_ratio 0.5 --lr_scheduler_type linear", NULL},
+        {"--lr_decay_steps 1", "--lr_decay_steps changes nothing where --lr_scheduler_type is \"cosine\""},
+        {"--temperature 0.5", "--temperature changes nothing where --sample_tokens is 0"},
+        {"--temperature 0.5 --sample_tokens 1", NULL},
+        {"--eval_steps 1 --validation_fraction 0", "--eval_steps changes nothing where --validation_fraction is 0.0"},
+        {"--eval_windows 1", NULL},
+        {"--chat_template chatml", "--chat_template chatml changes nothing: what is learned from are texts"},
+        {"--config unused.json", NULL},
+    };
+    shell("sed 's/^{/{\"momentum\": 0.5, \"top_k\": 3, /' tiny.json > unused.json");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_RAN(run("--output_dir unused%d --max_steps 1 %s", (int)i, cases[i].flags));
+        CHECK(cases[i].words ? strstr(err(), cases[i].words) != NULL : !err()[0], "%s: %s", cases[i].flags, err());
+    }
+}
+
+TEST(what_is_one_is_said_to_be_one)
+{
+    CHECK_RAN(run("--output_dir single --max_steps 1 --seq_len 1 --micro_batch_size 1 --validation_fraction 0"));
+    CHECK(strstr(out(), "1 step of 1 sample x 1 token (1 micro-batch)") && strstr(out(), ", 1 token, "), "%s", out());
+    shell("tail -c 1 text.txt > last.txt");
+    start("--output_dir single2 --max_steps 1 --train_data last.txt --validation_fraction 0");
+    finish();
+    CHECK(strstr(err(), "last.txt: 1 byte is left for training; one sample of 32 tokens needs 33"), "%s", err());
+    shell("echo '{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": "
+          "\"b\"}]}' > chat.jsonl; echo '{\"text\": \"A text of a few words that is long enough.\"}' > one.jsonl; for "
+          "i in 1 "
+          "2; do echo '{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}'; done > pairs.jsonl");
+    start("--output_dir single3 --max_steps 1 --train_data chat.jsonl --chat_template chatml --validation_fraction 0");
+    finish();
+    CHECK(strstr(err(), "none of its 1 conversation has an answer"), "%s", err());
+    CHECK_RAN(run("--output_dir single4 --max_steps 1 --train_data one.jsonl --validation_fraction 0"));
+    CHECK(strstr(out(), "; 1 document\n"), "%s", out());
+    start("--output_dir single5 --max_steps 1 --train_data one.jsonl --train_data_weights 1,2 --validation_fraction 0");
+    finish();
+    CHECK(strstr(err(), "there are 2 weights (1,2), and 1 source of data"), "%s", err());
+}
+
+static double logged_rate(const char *output_dir, int step)
+{
+    char path[GX_PATH], key[40];
+    snprintf(path, sizeof path, "%s/log.jsonl", output_dir);
+    snprintf(key, sizeof key, "\"step\": %d,", step);
+    char *text = read_text(path), *line = strstr(text, key);
+    const double rate = line ? number_behind(line, "\"lr\": ") : NAN;
+    free(text);
+    return rate;
+}
+
+// Each in one line, behind the start, with what to do.
+TEST(a_rate_that_goes_up_again_a_mode_of_one_rank_and_a_run_that_begins_anew_are_said_where_a_run_begins)
+{
+    static const char up[] = "goes up again";
+    CHECK_RAN(run("--output_dir cosine --max_steps 4 --warmup_steps 0 --learning_rate 0.01 --min_lr_ratio 0.1"));
+    CHECK(!err()[0], "%s", err());
+    shell("for i in constant higher lower inside; do cp -r cosine cosine_$i; done");
+    CHECK_RAN(run_plain("--output_dir cosine --resume auto --max_steps 8"));
+    // 0.01 (0.1 + 0.9 (1 + cos(5/8 pi)) / 2)
+    CHECK(strstr(err(),
+                 "the learning rate goes up again, from 0.001 to 0.00378 in step 5: max_steps was 4 and is 8, over "
+                 "which cosine stretches; to go on at the last one, say --lr_scheduler_type constant "
+                 "--learning_rate 0.001\n"),
+          "%s", err());
+    CHECK(fabs(logged_rate("cosine", 5) - 0.00378) < 5e-6, "step 5 has the rate %g", logged_rate("cosine", 5));
+    CHECK_RAN(run_plain("--output_dir cosine_constant --resume auto --max_steps 8 --lr_scheduler_type constant "
+                        "--learning_rate 0.001"));
+    CHECK(!strstr(err(), up), "%s", err());
+    CHECK(fabs(logged_rate("cosine_constant", 5) - 0.001) < 1e-9, "%g", logged_rate("cosine_constant", 5));
+    CHECK_RAN(run_plain("--output_dir cosine_higher --resume auto --max_steps 8 --learning_rate 0.02"));
+    CHECK(!strstr(err(), up), "it was asked for: %s", err());
+    CHECK_RAN(run_plain("--output_dir cosine_lower --resume auto --max_steps 8 --learning_rate 0.01"));
+    CHECK(strstr(err(), up), "the rate is what it was: %s", err());
+    CHECK_RAN(run_plain("--output_dir cosine_inside --resume auto --max_steps 4"));
+    CHECK(!strstr(err(), up), "%s", err());
+    CHECK_RAN(run("--output_dir warming --max_steps 8 --warmup_steps 8 --save_steps 2 --save_total_limit 0"));
+    CHECK_RAN(run_plain("--resume warming/checkpoint-4 --output_dir warmed"));
+    CHECK(!strstr(err(), up), "a rate that warms up does so: %s", err());
+
+    CHECK_RAN(run("--output_dir alone --max_steps 1 --mode galaxy"));
+    CHECK(strstr(err(), "mode galaxy splits the model among ranks, and there is one: it is computed as without a mode; "
+                        "--ranks N"),
+          "%s", err());
+    CHECK_RAN(run("--output_dir alone2 --max_steps 1 --mode tp --ranks 2 --tp 1"));
+    CHECK(strstr(err(),
+                 "mode tp splits the model among the ranks of --tp, which is 1: each of the 2 ranks has all of it"),
+          "%s", err());
+    CHECK_RAN(run("--output_dir both --max_steps 1 --mode tp --ranks 2"));
+    CHECK(!strstr(err(), "splits the model"), "%s", err());
+
+    CHECK_RAN(run("--output_dir alone_ --max_steps 1 --resume auto"));
+    CHECK(strstr(err(),
+                 "there is nothing to resume in alone_; a new run begins, at step 1. If one was to be gone on with, "
+                 "stop this one and name its folder: --output_dir alone\n"),
+          "%s", err());
+    CHECK_RAN(run("--output_dir quite/else --max_steps 1 --resume auto"));
+    CHECK(strstr(err(), "name its folder: --output_dir FOLDER\n"), "%s", err());
+}
+
 TEST(a_mistyped_folder_has_nothing_to_resume_and_a_run_without_checkpoint_begins_again_as_itself)
 {
     CHECK_RAN(run("--output_dir mistipd --max_steps 2 --resume auto"));

@@ -104,6 +104,13 @@ static GxStatus train_bpe(GxTokenizer *t, const char *const *name, int n, const 
     return gx_bpe_train(t, name, n, &how, err);
 }
 
+static void log_line(void *user, GxLogLevel level, const char *text)
+{
+    (void)user, (void)level;
+    fprintf(stderr, "%s\n", text);
+}
+static const GxLogger to_stderr = {log_line, NULL};
+
 static GxStatus train_into(const Options *o, const char *folder, GxError *err)
 {
     enum { MOST = 1000 };
@@ -120,12 +127,13 @@ static GxStatus train_into(const Options *o, const char *folder, GxError *err)
             return GX_FAIL(
                 err, GX_ERR_UNSUPPORTED,
                 "--train %s: a vocabulary is made from plain text files; folders and JSON lines are not read", name[i]);
+    for (int i = 0; i < n; i++) gx_file_warn_of_kind(name[i], 0, &to_stderr);
     const double begun = gx_seconds();
     GX_TRY((!strcmp(o->type, "bpe") ? train_bpe : train_wordpiece)(&t, name, n, o, err));
     const GxStatus status = gx_tokenizer_write(&t, folder, err);
     if (status == GX_OK)
-        printf("%s: %d pieces in %.1f s, %s\n", o->output_dir, t.vocab_size, gx_seconds() - begun,
-               gx_tokenizer_identity(&t));
+        printf("%s: %d piece%s in %.1f s, %s\n", o->output_dir, t.vocab_size, gx_text_s(t.vocab_size),
+               gx_seconds() - begun, gx_tokenizer_identity(&t));
     gx_tokenizer_close(&t);
     return status;
 }
@@ -154,13 +162,6 @@ static GxStatus train(const Options *o, const GxConfig *c, GxError *err)
 }
 
 // ---- files of tokens -----------------------------------------------------------------------------------------------
-
-static void log_line(void *user, GxLogLevel level, const char *text)
-{
-    (void)user, (void)level;
-    fprintf(stderr, "%s\n", text);
-}
-static const GxLogger to_stderr = {log_line, NULL};
 
 // A line that is written over and over, at most a few times a second.
 typedef struct {
@@ -213,9 +214,9 @@ static GxStatus write_corpus(const Options *o, const GxTokenizer *t, GxError *er
         fprintf(stderr, "tokenize: left out: %ld text%s\n", (long)all.empty,
                 all.empty == 1 ? " that is empty" : "s that are empty");
     if (status == GX_OK)
-        printf("%s: %ld document%s, %s of text, %ld tokens of %s", o->output_file, (long)all.file.documents,
+        printf("%s: %ld document%s, %s of text, %ld token%s of %s", o->output_file, (long)all.file.documents,
                all.file.documents == 1 ? "" : "s", gx_text_size(all.file.bytes, size), (long)all.file.tokens,
-               gx_tokenizer_identity(t));
+               gx_text_s(all.file.tokens), gx_tokenizer_identity(t));
     if (status == GX_OK && goes_on) printf("; the rest in %.1f s\n", seconds);
     else if (status == GX_OK) printf(" in %.1f s (%.1f MB/s)\n", seconds, (double)all.file.bytes / 1e6 / seconds);
     return status;
@@ -274,6 +275,7 @@ static GxStatus open_lines(Line *l, const char *path, GxError *err)
 {
     const char *kind = gx_path_kind(path);
     memset(l, 0, sizeof *l);
+    GX_TRY(gx_file_check_kind(path, GX_FILE_AS_IT_IS, err));
     l->path = path, l->file = fopen(path, "r");
     if (!l->file) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
     if (strcmp(kind, "a folder") && (strcmp(kind, "a device") || isatty(fileno(l->file)))) return GX_OK;
@@ -308,6 +310,8 @@ static GxStatus show_file(const Options *o, const GxTokenizer *t, GxError *err)
     int is_there = 1;
     GX_TRY(open_lines(&l, o->file, err));
     GxStatus status = next_line(&l, &is_there, err);
+    if (status == GX_OK)
+        status = gx_file_check_head(l.path, l.n ? l.text : "", l.n, GX_FILE_AS_IT_IS, err); // of a pipe
     while (status == GX_OK && is_there && !ferror(stdout)) {
         status = show(o, t, l.n ? l.text : "", l.n, err);
         if (status == GX_OK) status = next_line(&l, &is_there, err);

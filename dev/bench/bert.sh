@@ -17,7 +17,8 @@ galaxy() { # ms per step, one to a line
     ./train_bert --tokenizer "$work/tokenizer" --vocab_size 30522 --hidden_size 768 --intermediate_size 3072 --num_hidden_layers 12 --num_attention_heads 12 \
         --seq_len 128 --micro_batch_size 8 --max_steps "$steps" --logging_steps 1 --sample_lines 0 --eval_steps 0 --save_steps 0 --validation_fraction 0 --precision "$1" \
         --overwrite_output_dir true --output_dir "$work/out" >"$work/galaxy.log" 2>&1 || { tail -n 3 "$work/galaxy.log" >&2; return 1; }
-    sed -n 's/.*"tokens_per_s": \([0-9.]*\).*/\1/p' "$work/out/log.jsonl" | tail -n +2 | awk '{ print 1024000 / $1 }'
+    # 1024 rows, of which the rate counts those that are no padding
+    sed -n 's/.*"tokens_per_s": \([0-9.]*\)\(, "padding": \([0-9.]*\)\)*.*/\1 0\3/p' "$work/out/log.jsonl" | tail -n +2 | awk '{ print 1024000 * (1 - $2) / $1 }'
 }
 torch() { # PRECISION VARIANT HEAD: the median that it says itself, and its memory in MB
     "$python" dev/bench/torch_bert.py --variant "$2" --head "$3" --precision "$1" --steps "$((steps - 1))" --warmup 2 2>/dev/null | tail -n 1 |

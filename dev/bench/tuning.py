@@ -79,7 +79,7 @@ def run_galaxy(tuning, more=()):
         subprocess_flags += ["--lora_dim", str(args.rank)]
     said = subprocess.run(subprocess_flags, check=True, capture_output=True, text=True)
     lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-    rates = [line["tokens_per_s"] for line in lines if "tokens_per_s" in line]
+    rates = [line["tokens_per_s"] / (1 - line.get("padding", 0)) for line in lines if "tokens_per_s" in line]  # of all rows
     trained = re.search(r"([0-9.]+)M parameters(?:, ([0-9.]+)M of them trained)?", said.stdout)
     checkpoint = next(out.glob("checkpoint-*"))
     weights = max(checkpoint.glob("*model*.safetensors"), key=lambda p: p.stat().st_size)

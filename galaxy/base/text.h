@@ -25,6 +25,8 @@ enum { GX_TEXT_VALUE = 104 }; // bytes of a buffer for a user's value in a messa
 enum { GX_TEXT_SIZE = 32 };
 const char *gx_text_size(int64_t bytes, char out[GX_TEXT_SIZE]);
 
+static inline const char *gx_text_s(int64_t n) { return n == 1 ? "" : "s"; } // "%ld sample%s": the plural's
+
 // Writes one line of text, without a newline at its end, behind `column` columns that the line has already, and where
 // it reaches beyond `width` columns goes on in further lines behind `indent` spaces. It is divided at spaces: `behind`
 // NULL: at any, and behind the | of a choice like "a|b|c"; else, where that is possible, at those behind one of these

@@ -59,7 +59,8 @@ int64_t gx_blend_share(const int64_t *part, int n, int source, int64_t samples);
 
 GxStatus gx_blend_sample(const GxBlend *b, uint64_t seed, int64_t index, int64_t T, const GxBlendSample *to,
                          GxError *err);
-int64_t gx_blend_windows(const GxBlend *b); // of what is held out of all
+int64_t gx_blend_padding(const GxBlend *b, uint64_t seed, int64_t index, int64_t T); // of a sample: how many of its T
+int64_t gx_blend_windows(const GxBlend *b);                                          // of what is held out of all
 GxStatus gx_blend_window(const GxBlend *b, int64_t window, int64_t T, const GxBlendSample *to, GxError *err);
 
 GX_END
@@ -163,9 +164,10 @@ static GxStatus gx__blend_read_weights(const char *weights, double *weight, int 
     int count = 1;
     for (const char *c = weights; *c; c++) count += *c == ',';
     if (count != n)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--train_data_weights: there are %d weights (%s), and %d sources of data: each source needs one",
-                       count, gx_text_cut(weights, cut, sizeof cut), n);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--train_data_weights: there %s %d weight%s (%s), and %d source%s of data: each source needs one",
+            count == 1 ? "is" : "are", count, gx_text_s(count), gx_text_cut(weights, cut, sizeof cut), n, gx_text_s(n));
     for (int s = 0; s < n; s++) {
         char *end = NULL;
         const int is_number = strspn(p, "+-0123456789.eE") == strcspn(p, ","); // strtod takes nan, inf, white space
@@ -227,25 +229,6 @@ static int gx__blend_ends_with(const char *name, const char *end)
     return n >= m && !strcasecmp(name + n - m, end);
 }
 
-// Records as one array would be a text with all its brackets.
-static GxStatus gx__blend_refuse_array(const char *path, GxError *err)
-{
-    if (!gx__blend_ends_with(path, ".json")) return GX_OK;
-    GxError ignored = GX_ZERO; // what cannot be read is an error of who reads all of it
-    int64_t bytes;
-    int fd;
-    char c = ' ';
-    if (gx_file_open(path, &fd, &bytes, &ignored) != GX_OK) return GX_OK;
-    for (int64_t at = 0; at < bytes && (c == ' ' || c == '\n' || c == '\r' || c == '\t'); at++)
-        if (gx_file_read_at(fd, path, &c, 1, at, &ignored) != GX_OK) break;
-    close(fd);
-    if (c != '[') return GX_OK;
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "%s is one array of JSON; expected a record in each line of a .jsonl file: jq -c '.[]' FILE.json > "
-                   "FILE.jsonl makes one of it",
-                   path);
-}
-
 static GxStatus gx__blend_add(gx__BlendOpening *x, int name, const char *path)
 {
     GxBlend *b = x->b;
@@ -254,7 +237,6 @@ static GxStatus gx__blend_add(gx__BlendOpening *x, int name, const char *path)
             return GX_FAIL(x->err, GX_ERR_ARGUMENT, "%s is named twice%s%s; a larger weight takes more samples from it",
                            path, strcmp(b->source[s].path, path) ? ", also as " : "",
                            strcmp(b->source[s].path, path) ? b->source[s].path : "");
-    GX_TRY(gx__blend_refuse_array(path, x->err));
     GX_TRY(gx__blend_grow(x));
     GxDataset *d = &b->source[b->n];
     if (x->chat && gx_dataset_is_chat(path, x->log))
@@ -384,6 +366,18 @@ GxStatus gx_blend_sample(const GxBlend *b, uint64_t seed, int64_t index, int64_t
     }
     GX_TRY(gx_dataset_sample(d, seed, number, T, to->tokens, to->labels, to->stride, err));
     return gx__blend_set_labels(d, d->train.begin + gx_dataset_sample_start(&d->train, seed, number, T), T, to, err);
+}
+
+int64_t gx_blend_padding(const GxBlend *b, uint64_t seed, int64_t index, int64_t T)
+{
+    int64_t number;
+    const GxDataset *d = &b->source[gx_blend_find(b->part, b->n, index, &number)];
+    const GxPacking *p = &d->packed;
+    if (!p->samples) return 0;
+    const int64_t sample = gx_dataset_packed_number(d, seed, number);
+    for (int64_t i = p->begin[sample]; i < p->begin[sample + 1]; i++)
+        T -= d->file.document[p->text[i] + 1].begin - d->file.document[p->text[i]].begin;
+    return T;
 }
 
 int64_t gx_blend_windows(const GxBlend *b) { return gx__blend_sum(b->held_out, b->n); }

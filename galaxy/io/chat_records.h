@@ -178,9 +178,12 @@ static GxStatus gx__chat_add_turns(gx__ChatReader *x, const GxJson *list, int sh
     const char *name = x->list, *what = gx__chat_shapes[shape].what;
     const int64_t n = gx_json_size(list);
     char where[GX__CHAT_AT];
-    if (gx_json_type(list) != GX_JSON_ARRAY || n == 0 || n > GX_CHAT_TURNS)
+    if (gx_json_type(list) != GX_JSON_ARRAY)
         return GX_FAIL(x->err, GX_ERR_FORMAT, "%s:%ld: \"%s\" is %s; expected a list of 1 to %d turns", x->path,
-                       (long)x->number, name, n == 0 ? "empty" : gx_json_type_name(list), GX_CHAT_TURNS);
+                       (long)x->number, name, gx_json_type_name(list), GX_CHAT_TURNS);
+    if (n == 0 || n > GX_CHAT_TURNS)
+        return GX_FAIL(x->err, GX_ERR_FORMAT, "%s:%ld: \"%s\" %s; expected a list of 1 to %d turns", x->path,
+                       (long)x->number, name, n == 0 ? "is empty" : "has more turns than are read", GX_CHAT_TURNS);
     x->first = r->n;
     GxChatTurn *turns = (GxChatTurn *)realloc(r->turn, (size_t)(r->n + n) * sizeof *turns);
     if (!turns) return GX_FAIL(x->err, GX_ERR_MEMORY, "no memory for a conversation");

@@ -19,8 +19,10 @@
 // Both are counted. Which threads do what changes nothing.
 #ifndef GX_CHAT_TOKENS_H
 #define GX_CHAT_TOKENS_H
+#include "bad_lines.h"
 #include "chat_records.h"
 #include "dataset.h"
+#include "file_kind.h"
 #include "tokenizer.h"
 GX_BEGIN
 
@@ -200,6 +202,7 @@ typedef struct {
     int64_t most;
     int threads;
     GxError *err;
+    GxBadLines bad;
 } gx__ChatTokens;
 
 // Takes over x, if it fits.
@@ -336,7 +339,7 @@ static GxStatus gx__chat_tokens_add(GxChatTokens *c, const gx__ChatDocument *x, 
     return GX_OK;
 }
 
-// Some lines, by all threads; of those that are wrong the first is named.
+// Some lines, by all threads. Behind one that is wrong, others are only looked at.
 static GxStatus gx__chat_tokens_lines(gx__ChatTokens *a, gx__ChatLine *line, int n)
 {
     GxChatTokens *c = a->c;
@@ -345,8 +348,9 @@ static GxStatus gx__chat_tokens_lines(gx__ChatTokens *a, gx__ChatLine *line, int
     GxStatus status = GX_OK;
     for (int i = 0; i < n && status == GX_OK; i++) {
         const gx__ChatLine *l = &line[i];
-        if (l->err.code != GX_OK) status = GX_FAIL(a->err, (GxStatus)l->err.code, "%s", l->err.message);
-        for (int k = 0; k < l->documents && status == GX_OK; k++)
+        if (l->err.code != GX_OK && !gx_bad_lines_add(&a->bad, l->number, &l->err)) status = (GxStatus)l->err.code;
+        gx_bad_lines_pass(&a->bad, l->number, (int64_t)strlen(l->text));
+        for (int k = 0; k < l->documents && status == GX_OK && a->bad.n == 0; k++)
             status = gx__chat_tokens_add(c, &l->document[k], l->number, a->err);
         c->counts.n++, c->counts.shortened += l->shortened, c->counts.left_out += l->left_out;
         c->counts.unanswered += l->unanswered;
@@ -361,24 +365,30 @@ static GxStatus gx__chat_tokens_read(gx__ChatTokens *a, char *text)
     gx__ChatLine *line = (gx__ChatLine *)calloc(GX__CHAT_TOKENS_LINES, sizeof *line);
     if (!line) return GX_FAIL(a->err, GX_ERR_MEMORY, "no memory for the lines of %s", a->path);
     GxStatus status = GX_OK;
+    GxError e = GX_ZERO;
     int64_t number = 1;
-    for (int n = 0; *text && status == GX_OK; number++) {
+    for (int n = 0; *text && status == GX_OK && gx_bad_lines_goes_on(&a->bad); number++) {
         char *end = text + strcspn(text, "\n"), *next = *end ? end + 1 : end;
         *end = 0;
         if (!text[strspn(text, "\r")]) {
             if (next[strspn(next, "\r\n")])
-                status = GX_FAIL(a->err, GX_ERR_FORMAT,
+                status = GX_FAIL(&e, GX_ERR_FORMAT,
                                  "%s:%ld: the line is empty, and others follow; expected a record: remove it", a->path,
                                  (long)number);
             next += strlen(next);
         } else line[n].text = text, line[n++].number = number;
         text = next;
         if (n < GX__CHAT_TOKENS_LINES && *text) continue;
-        if (status == GX_OK) status = gx__chat_tokens_lines(a, line, n);
+        if (n > 0 && (status == GX_OK || e.code)) { // an empty line does not hide what is wrong before it
+            const GxStatus lines = gx__chat_tokens_lines(a, line, n);
+            if (status == GX_OK) status = lines;
+        }
         n = 0;
     }
     free(line);
-    return status;
+    GX_TRY(gx_bad_lines_fail(&a->bad, 1, a->err));
+    GX_TRY(gx_error_code(a->err));
+    return status == GX_OK ? GX_OK : GX_FAIL(a->err, status, "%s", e.message);
 }
 
 static GxStatus gx__chat_tokens_check(const gx__ChatTokens *a)
@@ -400,6 +410,7 @@ static GxStatus gx__chat_tokens_open(gx__ChatTokens *a)
     char *text;
     int64_t bytes;
     GX_TRY(gx__chat_tokens_check(a));
+    GX_TRY(gx_file_check_kind(a->path, GX_FILE_AS_LINES, a->err));
     GX_TRY(gx_file_read(a->path, GX__CHAT_TOKENS_CAP, &text, &bytes, a->err));
     GxStatus status = gx_text_check(&place, text, bytes, a->err);
     char *begin = text + (strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0);
@@ -408,14 +419,14 @@ static GxStatus gx__chat_tokens_open(gx__ChatTokens *a)
     GX_TRY(status);
     if (c->file.documents > 0) return GX_OK;
     return GX_FAIL(a->err, GX_ERR_FORMAT,
-                   "%s: none of its %ld conversations has an answer that ends within %ld tokens: take a larger seq_len",
-                   a->path, (long)c->counts.n, (long)a->most);
+                   "%s: none of its %ld conversation%s has an answer that ends within %ld tokens: take a larger seq_len",
+                   a->path, (long)c->counts.n, gx_text_s(c->counts.n), (long)a->most);
 }
 
 GxStatus gx_chat_tokens_open(GxChatTokens *c, const char *path, const GxTokenizer *t, const GxChatReading *how,
                              int64_t most, int threads, GxError *err)
 {
-    gx__ChatTokens a = {c, path, t, how, most, threads, err};
+    gx__ChatTokens a = {c, path, t, how, most, threads, err, GX_ZERO};
     memset(c, 0, sizeof *c);
     c->file.width = 4, c->file.has_mask = 1;
     memcpy(c->file.tokenizer, t->identity, sizeof c->file.tokenizer);

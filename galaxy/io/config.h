@@ -470,6 +470,9 @@ GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err)
                            gx_text_cut(arg, cut, sizeof cut));
         snprintf(name, sizeof name, "%.*s", equals ? (int)(equals - arg - 2) : GX_FIELD_TEXT, arg + 2);
         int number = gx__config_find(c, name, &o, &target), is_config = !strcmp(name, "config");
+        if (gx__config_is_reserved(name) && !is_config)
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: --%s takes no value; leave \"%s\" out",
+                           gx_text_cut(arg, cut, sizeof cut), name, equals);
         if (number < 0 && !is_config) return gx__config_unknown(c, "", "--", name, err);
         if (!value && gx__config_takes(o, i + 1 < argc ? argv[i + 1] : NULL)) value = argv[++i];
         if (!value && o && o->type == GX_FIELD_BOOL) value = "true";

@@ -25,7 +25,9 @@
 #define GX_CORPUS_H
 #include "../base/log.h"
 #include "chat_records.h"
+#include "file_kind.h"
 #include "records.h"
+#include "text_ends.h"
 #include "token_file.h"
 #include "tokenizer.h"
 GX_BEGIN
@@ -54,8 +56,9 @@ typedef struct {
     GxCorpusFile *file; // [files]
     int64_t files, bytes;
     GxCorpusPlace place;
-    int64_t piece; // bytes of JSON lines, or of text files, that are read at a time
-    int64_t cut;   // bytes of a text of which a thread takes the next part
+    int64_t piece;        // bytes of JSON lines, or of text files, that are read at a time
+    int64_t cut;          // bytes of a text of which a thread takes the next part
+    GxTextEnds text_ends; // that are written out in what was read
     // its own
     int64_t file_room, text_room, texts;
     struct GxCorpusText *text;
@@ -73,6 +76,8 @@ GxStatus gx_corpus_reader_open(GxCorpusReader *r, const char *path, const GxToke
                                const GxLogger *log, GxError *err);
 void gx_corpus_reader_close(GxCorpusReader *r);         // also of one that is all zero
 int64_t gx_corpus_reader_done(const GxCorpusReader *r); // of r->bytes
+// When all is read, of so many documents: what is to be said of where they end (text_ends.h).
+void gx_corpus_reader_warn(const GxCorpusReader *r, const char *path, int64_t documents);
 // Adds the documents of the next piece to c, all zero at first: of text files, or of lines. Threads share its texts.
 GxStatus gx_corpus_reader_next(GxCorpusReader *r, GxCorpus *c, GxError *err);
 
@@ -197,6 +202,7 @@ static GxStatus gx__corpus_turn(GxCorpusReader *r, GxCorpus *c, GxError *err)
 static GxStatus gx__corpus_take(GxCorpusReader *r, GxCorpus *c, const char *text, int64_t bytes, GxError *err)
 {
     if (bytes == 0) c->empty++;
+    gx_text_ends_count(&r->text_ends, text, bytes, bytes);
     for (int64_t begin = 0, end; begin < bytes; begin = end) {
         const GxCorpusText none = {text + begin, 0, 0, 0, begin > 0};
         GX_TRY(gx__corpus_grow((void **)&r->text, &r->text_room, r->texts, 1, sizeof *r->text, err));
@@ -250,7 +256,8 @@ static GxStatus gx__corpus_end_records(GxCorpusReader *r, GxError *err)
             "train_llama's --train_data",
             path, member);
     return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s: no record has a \"text\" with something in it; expected {\"text\": \"...\"} in each line",
+                   "%s: no record has a \"text\" with something in it; expected {\"text\": \"...\"} in each line (pairs of "
+                   "\"chosen\" and \"rejected\" are learned by --task dpo)",
                    path);
 }
 
@@ -289,9 +296,9 @@ static GxStatus gx__corpus_check_file(const GxCorpusFile *f, GxError *err)
     if (stat(f->path, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", f->path, strerror(errno));
     if ((int64_t)st.st_size == f->bytes && gx__corpus_time(&st) == f->mtime_ns) return GX_OK;
     return GX_FAIL(err, GX_ERR_IO,
-                   "%s was changed while it was read: it has %ld bytes, and had %ld when this began; begin again once "
+                   "%s was changed while it was read: it has %ld byte%s, and had %ld when this began; begin again once "
                    "nobody writes into it",
-                   f->path, (long)st.st_size, (long)f->bytes);
+                   f->path, (long)st.st_size, gx_text_s((int64_t)st.st_size), (long)f->bytes);
 }
 
 static GxStatus gx__corpus_next_lines(GxCorpusReader *r, GxCorpus *c, GxError *err)
@@ -363,7 +370,10 @@ GxStatus gx_corpus_reader_next(GxCorpusReader *r, GxCorpus *c, GxError *err)
 static GxStatus gx__corpus_list_file(GxCorpusReader *r, const char *path, GxError *err)
 {
     struct stat st;
+    const int is_records = gx__corpus_is_records(path);
     if (stat(path, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    GX_TRY(gx_file_check_kind(path, is_records ? GX_FILE_AS_LINES : GX_FILE_AS_TEXT, err));
+    if (!is_records) gx_file_warn_of_kind(path, r->t->kind == &gx_byte_tokens, r->log);
     GX_TRY(gx__corpus_grow((void **)&r->file, &r->file_room, r->files, 1, sizeof *r->file, err));
     GxCorpusFile *f = &r->file[r->files];
     f->path = strdup(path);
@@ -384,10 +394,33 @@ static int gx__corpus_is_run(GxCorpusReader *r, const char *folder)
     return 1;
 }
 
+// Files of a folder that are not read, by their names.
+typedef struct {
+    char names[GX_TEXT_VALUE]; // the first ones
+    int64_t n, others;         // of these, such as would be texts or records if they were written otherwise
+} gx__CorpusPassed;
+
+static void gx__corpus_pass(gx__CorpusPassed *p, const char *name)
+{
+    const size_t n = strlen(p->names);
+    p->n++, p->others += gx_file_is_other(name) || gx__corpus_ends_with(name, ".json");
+    if (snprintf(p->names + n, sizeof p->names - n, "%s%s", n ? ", " : "", name) >= (int)(sizeof p->names - n))
+        gx_text_mark_cut(p->names, sizeof p->names);
+}
+
+static void gx__corpus_say_passed(const GxCorpusReader *r, const char *folder, const gx__CorpusPassed *p)
+{
+    if (!p->n || !r->log) return;
+    gx_log(r->log, p->others ? GX_LOG_WARNING : GX_LOG_INFO,
+           "passed over in %s: %ld file%s whose name%s in neither .txt nor .jsonl: %s", folder, (long)p->n,
+           gx_text_s(p->n), p->n == 1 ? " ends" : "s end", p->names);
+}
+
 static GxStatus gx__corpus_list_folder(GxCorpusReader *r, const char *path, int depth, GxError *err)
 {
     char inside[GX_PATH];
     GxFolder folder;
+    gx__CorpusPassed passed = GX_ZERO;
     if (depth > GX__CORPUS_DEPTH)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s lies more than %d folders deep", path, GX__CORPUS_DEPTH);
     GX_TRY(gx_folder_list(&folder, path, err));
@@ -402,7 +435,9 @@ static GxStatus gx__corpus_list_folder(GxCorpusReader *r, const char *path, int 
         else if (status == GX_OK && is_read && gx_path_is_file(inside)) status = gx__corpus_list_file(r, inside, err);
         else if (status == GX_OK && is_read && r->log)
             gx_log(r->log, GX_LOG_WARNING, "passed over: %s, which is %s", inside, gx_path_kind(inside));
+        else if (status == GX_OK && !is_read && e->is_file && e->name[0] != '.') gx__corpus_pass(&passed, e->name);
     }
+    gx__corpus_say_passed(r, path, &passed);
     gx_folder_close(&folder);
     return status;
 }
@@ -412,7 +447,7 @@ GxStatus gx_corpus_reader_open(GxCorpusReader *r, const char *path, const GxToke
 {
     memset(r, 0, sizeof *r);
     r->t = t, r->threads = threads, r->ends = gx_corpus_has_documents(path), r->log = log;
-    r->piece = GX__CORPUS_PIECE, r->cut = GX__CORPUS_CUT;
+    r->piece = GX__CORPUS_PIECE, r->cut = GX__CORPUS_CUT, r->text_ends = gx_text_ends(t);
     const GxStatus status =
         gx_path_is_folder(path) ? gx__corpus_list_folder(r, path, 0, err) : gx__corpus_list_file(r, path, err);
     if (status != GX_OK) gx_corpus_reader_close(r);
@@ -424,6 +459,12 @@ void gx_corpus_reader_close(GxCorpusReader *r)
     for (int64_t i = 0; i < r->files; i++) free(r->file[i].path);
     free(r->file), free(r->text);
     memset(r, 0, sizeof *r);
+}
+
+void gx_corpus_reader_warn(const GxCorpusReader *r, const char *path, int64_t documents)
+{
+    gx_text_ends_warn(&r->text_ends, path, r->log);
+    gx_text_ends_warn_of_none(&r->text_ends, path, documents, r->log);
 }
 
 int64_t gx_corpus_reader_done(const GxCorpusReader *r)
@@ -460,6 +501,7 @@ GxStatus gx_corpus_open(GxCorpus *c, const char *path, const GxTokenizer *t, int
                (double)c->file.tokens / 1e6);
     }
     if (status == GX_OK) status = gx__corpus_check_some(c->file.tokens, path, err);
+    if (status == GX_OK) gx_corpus_reader_warn(&r, path, c->file.documents);
     gx_corpus_reader_close(&r);
     if (status != GX_OK) gx_corpus_close(c);
     return status;

@@ -249,9 +249,10 @@ static GxStatus gx__corpus_join_paths(gx__CorpusWriter *x, char **part, const ch
         !strcmp(all.tokenizer, x->r.t->identity))
         return GX_OK;
     return GX_FAIL(x->err, GX_ERR_FORMAT,
-                   "the parts in %s have %ld tokens in %ld documents; %ld in %ld were expected: they were changed; "
+                   "the parts in %s have %ld token%s in %ld document%s; %ld in %ld were expected: they were changed; "
                    "remove the folder to begin again",
-                   x->folder, (long)all.tokens, (long)all.documents, (long)p->tokens, (long)p->documents);
+                   x->folder, (long)all.tokens, gx_text_s(all.tokens), (long)all.documents, gx_text_s(all.documents),
+                   (long)p->tokens, (long)p->documents);
 }
 
 static GxStatus gx__corpus_join(gx__CorpusWriter *x)
@@ -297,6 +298,7 @@ static GxStatus gx__corpus_write(gx__CorpusWriter *x, const char *path)
     GX_TRY(gx__corpus_go_on(x));
     GX_TRY(gx__corpus_read_all(x));
     GX_TRY(gx__corpus_check_some(x->so_far.tokens + x->c.file.tokens, path, x->err));
+    gx_corpus_reader_warn(&x->r, path, x->so_far.documents + x->c.file.documents);
     if (x->so_far.parts == 0 && !gx_path_is_folder(x->folder)) { // all of it is in memory
         x->so_far.empty = x->c.empty, x->so_far.tokens = x->c.file.tokens;
         x->so_far.documents = x->c.file.documents, x->so_far.bytes = x->c.file.bytes;

@@ -23,7 +23,9 @@
 //     gx_dataset_close(&d);
 #ifndef GX_DATASET_H
 #define GX_DATASET_H
+#include "../base/log.h"
 #include "../base/random.h"
+#include "file_kind.h"
 #include "packing.h"
 #include "token_file.h"
 GX_BEGIN
@@ -83,6 +85,9 @@ void gx_dataset_documents(const GxDataset *d, int64_t at, int64_t T, const int32
 // The same tokens' labels: those that the file's mask leaves out become `ignored`. Without a mask none.
 GxStatus gx_dataset_mask(const GxDataset *d, int64_t at, int64_t T, int32_t *labels, int32_t ignored, int64_t stride,
                          GxError *err);
+// Of a file with a mask: an error where nothing of the training's part is learned; warnings where samples of an epoch
+// have nothing that is, and where nothing of what is held out is. Reads the mask. log NULL: silence.
+GxStatus gx_dataset_check_learned(const GxDataset *d, int64_t T, const GxLogger *log, GxError *err);
 // Documents at the end are held out: from the beginning of a document on, where one is so near to the asked-for part of
 // the tokens that at least half of it and at most one and a half are held out; else from within one, whose bytes are
 // then divided as its tokens are. Of a dataset whose `file` has documents.
@@ -163,16 +168,18 @@ static GxStatus gx__dataset_cut(const GxDataset *d, int64_t *cut, GxError *err)
 
 GxStatus gx_dataset_check(const GxDataset *d, int64_t T, GxError *err)
 {
-    const char *unit = d->ids || d->file.tokens ? "tokens" : "bytes";
+    const char *unit = d->ids || d->file.tokens ? "token" : "byte", *many = T == 1 ? "" : "s";
     if (d->train.n <= T)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: %ld %s are left for training; one sample of %ld tokens needs %lu: take more text or a "
+                       "%s: %ld %s%s left for training; one sample of %ld token%s needs %lu: take more text or a "
                        "smaller seq_len",
-                       d->path, (long)d->train.n, unit, (long)T, (unsigned long)T + 1);
+                       d->path, (long)d->train.n, unit, d->train.n == 1 ? " is" : "s are", (long)T, many,
+                       (unsigned long)T + 1);
     if (d->validation_fraction > 0 && d->held_out.n <= T)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: %ld %s are held out for validation; one sample of %ld tokens needs %lu: %s", d->path,
-                       (long)d->held_out.n, unit, (long)T, (unsigned long)T + 1,
+                       "%s: %ld %s%s held out for validation; one sample of %ld token%s needs %lu: %s", d->path,
+                       (long)d->held_out.n, unit, d->held_out.n == 1 ? " is" : "s are", (long)T, many,
+                       (unsigned long)T + 1,
                        "take more text, a smaller seq_len or a larger validation_fraction (0: no validation)");
     return GX_OK;
 }
@@ -222,6 +229,51 @@ GxStatus gx_dataset_divide_bin(GxDataset *d, GxError *err)
     return GX_OK;
 }
 
+// How many of a part's windows of T + 1 tokens, one behind the other, have a label that is learned.
+static GxStatus gx__dataset_count_learned(const GxDataset *d, const GxTokens *part, int64_t T, int64_t windows,
+                                          int64_t *learned, GxError *err)
+{
+    unsigned char is_learned[GX__DATASET_CHUNK];
+    int64_t last = -1; // the window that was counted last
+    *learned = 0;
+    for (int64_t at = 1, n; at <= windows * T; at += n) {
+        n = gx_min(GX__DATASET_CHUNK, windows * T - at + 1);
+        GX_TRY(gx_token_file_read_mask(&d->file, d->fd, d->path, part->begin + at, n, is_learned, err));
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t window = (at + i - 1) / T;
+            if (is_learned[i] && window > last) last = window, ++*learned;
+        }
+    }
+    return GX_OK;
+}
+
+GxStatus gx_dataset_check_learned(const GxDataset *d, int64_t T, const GxLogger *log, GxError *err)
+{
+    const int64_t windows = (d->train.n - 1) / T, held_out = d->held_out.n > 0 ? (d->held_out.n - 1) / T : 0;
+    int64_t learned;
+    GX_TRY(gx__dataset_count_learned(d, &d->train, T, windows, &learned, err));
+    if (learned == 0)
+        return GX_FAIL(
+            err, GX_ERR_FORMAT,
+            "%s: by its mask none of the %ld token%s for training is learned, and nothing would be; expected "
+            "ones where the model is to learn: make the file again",
+            d->path, (long)d->train.n, gx_text_s(d->train.n));
+    if (learned < windows)
+        gx_log(log, GX_LOG_WARNING,
+               "%s: %ld of %ld sample%s of %ld token%s %s nothing that is learned, by its mask, and %s computed for "
+               "nothing: leave out what has no answers, or take a larger --seq_len",
+               d->path, (long)(windows - learned), (long)windows, gx_text_s(windows), (long)T, gx_text_s(T),
+               windows - learned == 1 ? "has" : "have", windows - learned == 1 ? "is" : "are");
+    if (held_out == 0) return GX_OK;
+    GX_TRY(gx__dataset_count_learned(d, &d->held_out, T, held_out, &learned, err));
+    if (learned == 0)
+        gx_log(log, GX_LOG_WARNING,
+               "%s: by its mask nothing of what is held out is learned, so that a validation has no loss; take another "
+               "--validation_fraction",
+               d->path);
+    return GX_OK;
+}
+
 static GxStatus gx__dataset_divide(GxDataset *d, int64_t T, GxError *err)
 {
     struct stat st;
@@ -250,6 +302,7 @@ GxStatus gx_dataset_open(GxDataset *d, const char *path, double validation_fract
                        validation_fraction);
     if (snprintf(d->path, GX_PATH, "%s", path) >= GX_PATH)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
+    GX_TRY(gx_file_check_kind(path, GX_FILE_AS_CORPUS, err));
     GX_TRY(gx_file_open(path, &d->fd, &d->bytes, err));
     d->is_open = 1, d->validation_fraction = validation_fraction;
     GxStatus status = gx__dataset_divide(d, T, err);

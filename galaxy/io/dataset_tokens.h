@@ -154,6 +154,24 @@ static GxStatus gx__dataset_mark_bin(GxDataset *d, const GxTokenizer *t, int64_t
     return gx_dataset_check(d, T, err);
 }
 
+// Ends of text that are written out in a text.
+static GxStatus gx__dataset_warn_of_ends(const GxDataset *d, const GxTokenizer *t, const GxLogger *log, GxError *err)
+{
+    enum { OVERLAP = GX_TEXT_END_BYTES - 1, CHUNK = 1 << 16 };
+    GxTextEnds all = gx_text_ends(t);
+    char *text = log ? (char *)malloc(CHUNK) : NULL;
+    GxStatus status = GX_OK;
+    for (int64_t at = 0, n; text && at < d->bytes && status == GX_OK; at += n) {
+        const int64_t some = gx_min(CHUNK, d->bytes - at);
+        n = some - (at + some < d->bytes ? OVERLAP : 0);
+        status = gx_dataset_read(d, at, some, (unsigned char *)text, err);
+        if (status == GX_OK) gx_text_ends_count(&all, text, some, n);
+    }
+    free(text);
+    if (status == GX_OK) gx_text_ends_warn(&all, d->path, log);
+    return status;
+}
+
 // Files of earlier versions have none.
 static void gx__dataset_note_checksums(const GxDataset *d, const GxLogger *log)
 {
@@ -173,7 +191,13 @@ GxStatus gx_dataset_open_any(GxDataset *d, const char *path, const GxTokenizer *
     GxStatus status = gx__dataset_check_tokenizer(d, t, err);
     d->file.vocab = t->vocab_size;
     if (status == GX_OK) gx__dataset_note_checksums(d, log);
+    if (status == GX_OK && !d->file.tokens) {
+        gx_file_warn_of_kind(path, t->kind == &gx_byte_tokens, log);
+        status = gx__dataset_warn_of_ends(d, t, log, err);
+    }
     if (status == GX_OK && d->file.is_bin) status = gx__dataset_mark_bin(d, t, T, err);
+    if (status == GX_OK && d->file.is_bin) status = gx_text_ends_warn_of_bin(&d->file, d->fd, path, t, log, err);
+    if (status == GX_OK && d->file.has_mask) status = gx_dataset_check_learned(d, T, log, err);
     if (status == GX_OK && !d->file.tokens && t->kind != &gx_byte_tokens) status = gx_dataset_tokenize(d, t, T, err);
     if (status != GX_OK) gx_dataset_close(d);
     return status;

@@ -248,8 +248,14 @@ static GxStatus gx__labels_count(GxLabels *l, const GxRecords *r, int column, Gx
 GxStatus gx_labels_make(GxLabels *l, const GxRecords *r, int column, GxLabelKind kind, GxError *err)
 {
     GX_TRY(gx__labels_new(l, kind, err));
-    GxStatus status = GX_OK;
-    for (int64_t i = 0; i < r->n && status == GX_OK; i++) status = gx__labels_collect(l, r, column, i, err);
+    GxBadLines bad = GX_ZERO;
+    for (int64_t i = 0, goes_on = 1; i < r->n && goes_on && gx_bad_lines_goes_on(&bad); i++) {
+        GxError e = GX_ZERO;
+        if (gx__labels_collect(l, r, column, i, &e) != GX_OK) // behind one label too many all others would be, too
+            goes_on = gx_bad_lines_add(&bad, gx_record_line(r, i), &e) && l->n < GX_LABELS_MOST;
+        gx_bad_lines_pass(&bad, gx_record_line(r, i), 0);
+    }
+    GxStatus status = gx_bad_lines_fail(&bad, r->first_line, err);
     if (status == GX_OK && l->n == 0)
         status = GX_FAIL(err, GX_ERR_FORMAT, "%s: no record has a label in \"%s\"", r->path, r->column[column].name);
     if (status == GX_OK) gx__labels_sort(l);

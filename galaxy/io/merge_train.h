@@ -14,6 +14,7 @@
 // Memory: distinct words and their pairs, about 200 bytes for each word that is new.
 #ifndef GX_MERGE_TRAIN_H
 #define GX_MERGE_TRAIN_H
+#include "file_kind.h"
 #include "files.h"
 #include "pieces.h"
 GX_BEGIN
@@ -172,6 +173,7 @@ GxStatus gx_train_read(const GxTrainText *x, const char *path, GxError *err)
 {
     int fd;
     int64_t size;
+    GX_TRY(gx_file_check_kind(path, GX_FILE_AS_TEXT, err));
     GX_TRY(gx_file_open(path, &fd, &size, err));
     const GxStatus status = gx__train_read_chunks(x, fd, size, path, err);
     close(fd);

@@ -21,7 +21,9 @@
 // which is empty, are refused. Which threads do what changes nothing.
 #ifndef GX_PAIRS_H
 #define GX_PAIRS_H
+#include "bad_lines.h"
 #include "chat_tokens.h"
+#include "file_kind.h"
 GX_BEGIN
 
 typedef struct {
@@ -123,10 +125,11 @@ static int gx__pair_common_turns(const GxChatRecord *a, const GxChatRecord *b)
 static GxStatus gx__pair_check_turns(const gx__Pairs *a, gx__Pair *x, const GxChatRecord *r, int k, int prompt)
 {
     if (r->n == prompt + 1 && prompt > 0 && r->turn[prompt].role == GX_CHAT_ASSISTANT) return GX_OK;
-    return GX_FAIL(&x->err, GX_ERR_FORMAT,
-                   "%s:%ld: \"%s\" has %d turns behind a prompt of %d; expected one, of the assistant, behind a prompt "
-                   "that ends with the user's turn",
-                   a->path, (long)x->number, gx__pair_name[k], r->n - prompt, prompt);
+    return GX_FAIL(
+        &x->err, GX_ERR_FORMAT,
+        "%s:%ld: \"%s\" has %d turn%s behind a prompt of %d; expected one, of the assistant, behind a prompt "
+        "that ends with the user's turn",
+        a->path, (long)x->number, gx__pair_name[k], r->n - prompt, gx_text_s(r->n - prompt), prompt);
 }
 
 static GxStatus gx__pair_take_text(const gx__Pairs *a, gx__Pair *x, const GxChatRecord *r, int k)
@@ -188,9 +191,16 @@ static GxStatus gx__pair_take_record(const gx__Pairs *a, gx__Pair *x, const GxJs
         if (!value)
             return GX_FAIL(&x->err, GX_ERR_FORMAT,
                            "%s:%ld: the record has no \"%s\"; expected a pair: {\"prompt\": ..., \"chosen\": ..., "
-                           "\"rejected\": ...}",
-                           a->path, (long)x->number, member[i]);
-        if (gx_json_type(value) != type || (type != GX_JSON_STRING && type != GX_JSON_ARRAY))
+                           "\"rejected\": ...}%s",
+                           a->path, (long)x->number, member[i],
+                           gx_json_get(record, "messages") || gx_json_get(record, "conversations") ||
+                                   gx_json_get(record, "instruction")
+                               ? "; conversations are learned without --task dpo"
+                               : "");
+        if (type != GX_JSON_STRING && type != GX_JSON_ARRAY)
+            return GX_FAIL(&x->err, GX_ERR_FORMAT, "%s:%ld: \"chosen\" is %s; expected a string, or a list of messages",
+                           a->path, (long)x->number, gx_json_type_name(value));
+        if (gx_json_type(value) != type)
             return GX_FAIL(&x->err, GX_ERR_FORMAT,
                            "%s:%ld: \"%s\" is %s, and \"chosen\" is %s; expected strings, or lists of messages, of all "
                            "of them%s",
@@ -243,8 +253,8 @@ static GxStatus gx__pair_tokenize(const gx__Pairs *a, gx__Pair *x)
                        a->path, (long)x->number);
     for (int k = 0; k < 2; k++)
         if (x->n[k] <= x->learned_from)
-            return GX_FAIL(&x->err, GX_ERR_FORMAT, "%s:%ld: nothing of \"%s\" would be learned: it has %ld tokens",
-                           a->path, (long)x->number, gx__pair_name[k], (long)x->n[k]);
+            return GX_FAIL(&x->err, GX_ERR_FORMAT, "%s:%ld: nothing of \"%s\" would be learned: it has %ld token%s",
+                           a->path, (long)x->number, gx__pair_name[k], (long)x->n[k], gx_text_s(x->n[k]));
     return GX_OK;
 }
 
@@ -252,7 +262,7 @@ static GxStatus gx__pair_check_tokenizer(const gx__Pairs *a, gx__Pair *x)
 {
     const GxChatFormat *f = a->how->format;
     if (!x->is_conversation && a->t->end < 0)
-        return GX_FAIL(&x->err, GX_ERR_UNSUPPORTED,
+        return GX_FAIL(&x->err, GX_ERR_ARGUMENT,
                        "%s:%ld: the pair is of texts, and the tokenizer %s has no eos_token, which ends a completion; "
                        "take another tokenizer, or messages",
                        a->path, (long)x->number, a->t->identity);
@@ -313,21 +323,24 @@ static GxStatus gx__pairs_add(GxPairs *p, const gx__Pair *x, GxError *err)
     return GX_OK;
 }
 
-// Some lines, by all threads; of those that are wrong the first is named.
-static GxStatus gx__pairs_lines(const gx__Pairs *a, GxPairs *p, gx__Pair *x, int n, int threads, GxError *err)
+// Some lines, by all threads. Behind one that is wrong, pairs are only looked at.
+static GxStatus gx__pairs_lines(const gx__Pairs *a, GxPairs *p, gx__Pair *x, int n, int threads, GxBadLines *bad,
+                                GxError *err)
 {
     GxStatus status = GX_OK;
+    int goes_on = 1;
     (void)threads;
     GX_OMP(parallel for schedule(dynamic, 1) num_threads(threads > 0 ? threads : 1))
     for (int i = 0; i < n; i++) gx__pair_read(a, &x[i]);
     for (int i = 0; i < n; i++) {
-        if (x[i].err.code && status == GX_OK) status = GX_FAIL(err, (GxStatus)x[i].err.code, "%s", x[i].err.message);
         const int fits = x[i].n[0] + x[i].n[1] <= a->most;
+        if (x[i].err.code && goes_on) goes_on = gx_bad_lines_add(bad, x[i].number, &x[i].err);
+        gx_bad_lines_pass(bad, x[i].number, (int64_t)strlen(x[i].line));
         p->records++, p->left_out += !fits, p->conversations += x[i].is_conversation;
-        if (status == GX_OK && fits) status = gx__pairs_add(p, &x[i], err);
+        if (status == GX_OK && fits && bad->n == 0) status = gx__pairs_add(p, &x[i], err);
         gx__pair_close(&x[i]);
     }
-    return status;
+    return goes_on ? status : gx_bad_lines_fail(bad, 1, err);
 }
 
 // text: whole lines, whose ends become 0.
@@ -336,21 +349,25 @@ static GxStatus gx__pairs_read(const gx__Pairs *a, GxPairs *p, char *text, int t
     gx__Pair *x = (gx__Pair *)calloc(GX__PAIRS_LINES, sizeof *x);
     if (!x) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the lines of %s", a->path);
     GxStatus status = GX_OK;
+    GxBadLines bad = GX_ZERO;
+    GxError e = GX_ZERO;
     int64_t number = 1;
-    for (int n = 0; *text && status == GX_OK; number++) {
+    for (int n = 0; *text && status == GX_OK && gx_bad_lines_goes_on(&bad); number++) {
         char *end = text + strcspn(text, "\n"), *next = *end ? end + 1 : end;
         *end = 0;
         if (text[strspn(text, "\r")]) x[n].line = text, x[n++].number = number;
         else if (next[strspn(next, "\r\n")])
-            status = GX_FAIL(err, GX_ERR_FORMAT,
-                             "%s:%ld: the line is empty, and others follow; expected a record: remove it", a->path,
-                             (long)number);
+            status =
+                GX_FAIL(&e, GX_ERR_FORMAT, "%s:%ld: the line is empty, and others follow; expected a record: remove it",
+                        a->path, (long)number);
         text = next;
-        if (status == GX_OK && (n == GX__PAIRS_LINES || !*text))
-            status = gx__pairs_lines(a, p, x, n, threads, err), n = 0;
+        if (status == GX_OK && n < GX__PAIRS_LINES && *text) continue;
+        const GxStatus lines = gx__pairs_lines(a, p, x, n, threads, &bad, &e); // also what is before an empty line
+        status = status == GX_OK ? lines : status, n = 0;
     }
     free(x);
-    return status;
+    GX_TRY(gx_bad_lines_fail(&bad, 1, err));
+    return status == GX_OK ? GX_OK : GX_FAIL(err, status, "%s", e.message);
 }
 
 GxStatus gx_pairs_open(GxPairs *p, const char *path, const GxTokenizer *t, const GxChatReading *how, int64_t most,
@@ -362,6 +379,7 @@ GxStatus gx_pairs_open(GxPairs *p, const char *path, const GxTokenizer *t, const
     int64_t bytes;
     memset(p, 0, sizeof *p);
     p->hash = GX_HASH_START;
+    GX_TRY(gx_file_check_kind(path, GX_FILE_AS_LINES, err));
     GX_TRY(gx_file_read(path, GX__PAIRS_CAP, &text, &bytes, err));
     GxStatus status = gx_text_check(&place, text, bytes, err);
     if (status == GX_OK)
@@ -371,8 +389,8 @@ GxStatus gx_pairs_open(GxPairs *p, const char *path, const GxTokenizer *t, const
         status = GX_FAIL(err, GX_ERR_FORMAT, "%s has no pair: expected a record of JSON in each line", path);
     if (status == GX_OK && p->n == 0)
         status = GX_FAIL(err, GX_ERR_FORMAT,
-                         "%s: none of its %ld pairs has both texts within %ld tokens: take a larger seq_len", path,
-                         (long)p->records, (long)most);
+                         "%s: none of its %ld pair%s has both texts within %ld tokens: take a larger seq_len", path,
+                         (long)p->records, gx_text_s(p->records), (long)most);
     if (status != GX_OK) gx_pairs_close(p);
     return status;
 }

@@ -6,7 +6,8 @@
 //
 // TSV: the first line names the columns, a tab separates them, every line has all of them. There are no quotes and no
 // escapes: a quotation mark is a character like others, and a text holds neither a tab nor the end of a line. Programs
-// that write CSV put quotes around some fields: tell them not to, or take JSON lines.
+// that write CSV put quotes around some fields: tell them not to, or take JSON lines. A column all of whose fields stand
+// in quotation marks is refused.
 // JSON lines: an object per line. A label may also be a number, and stands here as text ("3", "0.5"); several labels
 // may be a list, and stand here with commas between them ("sport, politics"); null is as good as absent. Other members
 // are not looked at. In both: UTF-8 (a byte order mark at the beginning is passed over) without U+0000; a line ends
@@ -22,10 +23,12 @@
 //     gx_records_close(&r);
 //
 // All of the file is read and checked when it is opened, and none of it later: an error names the file, the line, what
-// was found and what was expected. Memory: the file, 8 bytes per record and column, and while JSON lines are opened
+// was found and what was expected, and which records are wrong, too (bad_lines.h). Memory: the file, 8 bytes per record and column, and while JSON lines are opened
 // their strings beside the file. At most GX_RECORDS_CAP bytes. It does not split, shuffle or tokenize.
 #ifndef GX_RECORDS_H
 #define GX_RECORDS_H
+#include "bad_lines.h"
+#include "file_kind.h"
 #include "files.h"
 GX_BEGIN
 
@@ -156,6 +159,14 @@ static GxStatus gx__records_check_last(const GxRecords *r, int64_t line, GxError
     return GX_OK;
 }
 
+// The last record is wrong, and is none. 0: nothing more is to be read.
+static int gx__records_drop(GxRecords *r, GxBadLines *bad, int64_t line, const GxError *e)
+{
+    const int goes_on = gx_bad_lines_add(bad, line, e);
+    r->n--;
+    return goes_on;
+}
+
 // Adds a name to a list in a message: "text, label". What does not fit ends with an ellipsis.
 static void gx__records_list(char list[GX__RECORDS_NAMES], const char *name)
 {
@@ -210,7 +221,7 @@ static GxStatus gx__records_tsv_line(GxRecords *r, char *line, int64_t number, c
 }
 
 // Strings stay where they are in the file's text: tabs and ends of lines become their ends.
-static GxStatus gx__records_tsv(GxRecords *r, char *text, char *begin, GxError *err)
+static GxStatus gx__records_tsv(GxRecords *r, char *text, char *begin, GxBadLines *bad, GxError *err)
 {
     gx__RecordsHeader h = GX_ZERO;
     int64_t capacity = 0, number = 2;
@@ -218,11 +229,33 @@ static GxStatus gx__records_tsv(GxRecords *r, char *text, char *begin, GxError *
     r->text = text, r->first_line = 2;
     if (!line[0]) return GX_FAIL(err, GX_ERR_FORMAT, "%s:1: the line is empty; expected names of columns", r->path);
     GX_TRY(gx__records_header(r, line, &h, err));
-    for (; (line = gx__records_line(&next)) != NULL; number++) {
+    for (const char *at; (at = next, line = gx__records_line(&next)) != NULL && gx_bad_lines_goes_on(bad); number++) {
+        GxError e = GX_ZERO;
         if (!line[0]) return gx__records_end(r, next, number, err);
         GX_TRY(gx__records_grow(r, &capacity, err));
         for (int j = 0; j < r->columns; j++) r->at[(r->n - 1) * r->columns + j] = r->bytes; // "": the text's end
-        GX_TRY(gx__records_tsv_line(r, line, number, &h, err));
+        if (gx__records_tsv_line(r, line, number, &h, &e) != GX_OK) gx__records_drop(r, bad, number, &e);
+        gx_bad_lines_pass(bad, number, next - at);
+    }
+    return GX_OK;
+}
+
+// Quotation marks around all fields of a column are CSV's, and would be learned as a part of each.
+static GxStatus gx__records_check_quotes(const GxRecords *r, GxError *err)
+{
+    for (int j = 0; j < r->columns; j++) {
+        int64_t quoted = 0, fields = 0;
+        for (int64_t i = 0; i < r->n && quoted == fields; i++) {
+            const char *field = gx_record(r, i, j);
+            const size_t n = strlen(field);
+            fields += n > 0, quoted += n > 1 && field[0] == '"' && field[n - 1] == '"';
+        }
+        if (quoted < 2 || quoted < fields) continue;
+        return GX_FAIL(
+            err, GX_ERR_FORMAT,
+            "%s: all %ld fields of the column \"%s\" stand in quotation marks, which in a .tsv are a part of "
+            "them; write it without (pandas: quoting=csv.QUOTE_NONE), or as .jsonl",
+            r->path, (long)quoted, r->column[j].name);
     }
     return GX_OK;
 }
@@ -346,20 +379,29 @@ static GxStatus gx__records_parse(const GxRecords *r, GxJson **json, const char 
                    strncmp(e.message, first, skip) ? e.message : e.message + skip);
 }
 
-static GxStatus gx__records_jsonl(GxRecords *r, char *begin, GxError *err)
+static GxStatus gx__records_json_line(GxRecords *r, const char *line, int64_t number, gx__RecordsPool *pool,
+                                      GxError *err)
+{
+    GxJson *json;
+    GX_TRY(gx__records_parse(r, &json, line, number, err));
+    const GxStatus status = gx__records_object(r, json, number, pool, err);
+    gx_json_free(json);
+    return status;
+}
+
+static GxStatus gx__records_jsonl(GxRecords *r, char *begin, GxBadLines *bad, GxError *err)
 {
     gx__RecordsPool pool = GX_ZERO;
     int64_t capacity = 0, number = r->first_line, nowhere;
     GX_TRY(gx__records_put(r, &pool, "", &nowhere, err));
-    for (char *next = begin, *line; (line = gx__records_line(&next)) != NULL; number++) {
-        GxJson *json;
+    for (char *next = begin, *line, *at;
+         (at = next, line = gx__records_line(&next)) != NULL && gx_bad_lines_goes_on(bad); number++) {
+        GxError e = GX_ZERO;
         if (!line[0]) r->empty_line = number;
         if (!line[0]) return gx__records_end(r, next, number, err);
         GX_TRY(gx__records_grow(r, &capacity, err));
-        GX_TRY(gx__records_parse(r, &json, line, number, err));
-        const GxStatus status = gx__records_object(r, json, number, &pool, err);
-        gx_json_free(json);
-        GX_TRY(status);
+        if (gx__records_json_line(r, line, number, &pool, &e) != GX_OK && !gx__records_drop(r, bad, number, &e)) break;
+        gx_bad_lines_pass(bad, number, next - at);
     }
     return GX_OK;
 }
@@ -386,6 +428,18 @@ static GxStatus gx__records_format(const char *path, GxRecordsFormat *format, Gx
 
 static char *gx__records_behind_mark(char *text) { return text + (strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0); }
 
+// What is wrong in the lines comes before what ends them.
+static GxStatus gx__records_lines(GxRecords *r, GxRecordsFormat format, char *text, char *begin, GxError *err)
+{
+    GxBadLines bad = GX_ZERO;
+    GxError e = GX_ZERO;
+    const GxStatus status =
+        format == GX_RECORDS_TSV ? gx__records_tsv(r, text, begin, &bad, &e) : gx__records_jsonl(r, begin, &bad, &e);
+    GX_TRY(gx_bad_lines_fail(&bad, r->first_line, err));
+    if (status != GX_OK) return GX_FAIL(err, status, "%s", e.message);
+    return format == GX_RECORDS_TSV ? gx__records_check_quotes(r, err) : GX_OK;
+}
+
 static GxStatus gx__records_read(GxRecords *r, GxRecordsFormat format, char *text, GxError *err)
 {
     char *begin = gx__records_behind_mark(text);
@@ -395,8 +449,7 @@ static GxStatus gx__records_read(GxRecords *r, GxRecordsFormat format, char *tex
                        format == GX_RECORDS_TSV ? "a line with the names of columns, and records" : "records");
     r->hash = gx_hash(GX_HASH_START, text, r->bytes), r->first_line = 1;
     GX_TRY(gx_text_check(&place, text, r->bytes, err));
-    if (format == GX_RECORDS_TSV) GX_TRY(gx__records_tsv(r, text, begin, err));
-    else GX_TRY(gx__records_jsonl(r, begin, err));
+    GX_TRY(gx__records_lines(r, format, text, begin, err));
     if (r->n > 0) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT, "%s holds no records%s", r->path,
                    format == GX_RECORDS_TSV ? "; expected lines below the one that names the columns" : "");
@@ -420,6 +473,7 @@ GxStatus gx_records_open(GxRecords *r, const char *path, GxRecordsFormat format,
 {
     char *text;
     GX_TRY(gx__records_begin(r, path, column, columns, err));
+    GX_TRY(gx_file_check_kind(path, GX_FILE_AS_TABLE, err));
     GX_TRY(gx__records_format(path, &format, err));
     GX_TRY(gx_file_read(path, GX_RECORDS_CAP, &text, &r->bytes, err));
     const GxStatus status = gx__records_read(r, format, text, err);
@@ -435,7 +489,7 @@ GxStatus gx_records_open_lines(GxRecords *r, GxTextPlace *place, char *text, int
     char *begin = place->byte == 0 ? gx__records_behind_mark(text) : text;
     r->bytes = bytes, r->first_line = place->line;
     GxStatus status = gx_text_check(place, text, bytes, err);
-    if (status == GX_OK) status = gx__records_jsonl(r, begin, err);
+    if (status == GX_OK) status = gx__records_lines(r, GX_RECORDS_JSONL, text, begin, err);
     if (status != GX_OK) gx_records_close(r);
     return status;
 }

@@ -105,10 +105,15 @@ enum { GX__TOKENIZER_KINDS = sizeof gx__tokenizer_kinds / sizeof *gx__tokenizer_
 
 // ---- opening -------------------------------------------------------------------------------------------------------
 
-// Whose model it is; NULL: nobody's. BPE without merges is bytes as tokens, or nobody's.
-static const GxTokenizerKind *gx__tokenizer_of(const GxJson *model, const char *type)
+enum { GX__TOKENIZER_BYTES = 256 };
+
+// Whose model it is; NULL: nobody's. BPE of 256 pieces, without merges and added tokens, is bytes as tokens.
+static const GxTokenizerKind *gx__tokenizer_of(const GxJson *root, const GxJson *model, const char *type)
 {
-    if (!strcmp(type, gx_bpe.model_type) && gx_json_size(gx_json_get(model, "merges")) > 0) return &gx_bpe;
+    const int has_more = gx_json_size(gx_json_get(model, "merges")) > 0 ||
+                         gx_json_size(gx_json_get(root, "added_tokens")) > 0 ||
+                         gx_json_size(gx_json_get(model, "vocab")) != GX__TOKENIZER_BYTES;
+    if (!strcmp(type, gx_bpe.model_type) && has_more) return &gx_bpe;
     for (int i = 0; i < GX__TOKENIZER_KINDS; i++)
         if (!strcmp(gx__tokenizer_kinds[i]->model_type, type)) return gx__tokenizer_kinds[i];
     return NULL;
@@ -196,7 +201,7 @@ static GxStatus gx__tokenizer_open_json(GxTokenizer *t, GxTokenizerSource *from,
     GX_TRY(gx_json_read_with(&root, from->path, GX__TOKENIZER_CAP, GX_JSON_NULS, err)); // pieces may have them
     GxStatus status = gx_json_get_object(root, "model", 1, &model, from->path, err);
     if (status == GX_OK) status = gx_json_get_string(model, "type", 1, &type, from->path, err);
-    const GxTokenizerKind *kind = gx__tokenizer_of(model, type);
+    const GxTokenizerKind *kind = gx__tokenizer_of(root, model, type);
     from->json = root;
     if (status == GX_OK && !kind)
         status = GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: the model is \"%s\"; what is built: WordPiece, BPE, Unigram",

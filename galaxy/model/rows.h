@@ -102,6 +102,7 @@ struct GxBatch {              // one micro-batch of this rank; its arrays lie in
     GxRuns runs;          // which positions the T rows have
     int64_t first_sample; // the index of its first sample minus g->step->first_sample, for random numbers
     int number;           // index of the micro-batch in the window
+    int64_t padding;      // how many of its rows are: said by who fills it
     int is_training;      // 0: only losses and outputs are computed, without dropout
     // The cache that has the keys and values of earlier positions and gets those of this batch; `documents` are then of
     // all of its positions. NULL: no cache.

@@ -9,7 +9,7 @@ GX_BEGIN
 typedef struct {
     int64_t step, steps; // of max_steps
     double loss, grad_norm, lr;
-    double tokens_per_s, gflops; // 0: not known yet
+    double tokens_per_s, gflops; // 0: not known yet; tokens of texts, without padding
     double memory_mb, card_mb;   // of the process; in use on this rank's card, by all processes (0: no card)
     double seconds_left;
     int skipped; // 1: gradients were not finite
@@ -19,6 +19,7 @@ typedef struct {
     double each[GX_MAX_LOSSES];
     int metrics; // further metrics of the task, of the training samples
     GxMetric metric[GX_MAX_METRICS];
+    double padding; // of all rows, as a part of 1
 } GxProgress;
 
 // log.jsonl, to which whole lines are appended. If a line cannot be written, the function returns GX_ERR_IO and the
@@ -174,7 +175,8 @@ GxStatus gx_log_close(GxRunLog *l, GxError *err)
 
 GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err)
 {
-    char card[40] = "", each[120 * (GX_MAX_LOSSES + GX_MAX_METRICS)] = "", n[5][40], line[sizeof each + 560];
+    char card[40] = "", padding[40] = "", each[120 * (GX_MAX_LOSSES + GX_MAX_METRICS)] = "", n[5][40],
+         line[sizeof each + 560];
     for (int k = 0; k < p->losses && p->loss_names; k++) {
         const size_t end = strlen(each);
         snprintf(each + end, sizeof each - end, ", \"%.60s\": %s", p->loss_names[k],
@@ -185,12 +187,13 @@ GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err)
         snprintf(each + end, sizeof each - end, ", \"%.60s\": %s", p->metric[k].name,
                  gx__metrics_json_number(p->metric[k].value, n[0]));
     }
+    if (p->padding > 0) snprintf(padding, sizeof padding, ", \"padding\": %.4f", p->padding);
     if (p->card_mb > 0) snprintf(card, sizeof card, ", \"card_mb\": %.1f", p->card_mb);
     snprintf(line, sizeof line,
-             "{\"step\": %ld, \"loss\": %s%s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s, \"gflops\": %s, "
+             "{\"step\": %ld, \"loss\": %s%s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s%s, \"gflops\": %s, "
              "\"memory_mb\": %.1f%s, \"skipped\": %s}\n",
              (long)p->step, gx__metrics_json_number(p->loss, n[0]), each, gx__metrics_json_number(p->grad_norm, n[1]),
-             gx__metrics_json_number(p->lr, n[2]), gx__metrics_json_number(p->tokens_per_s, n[3]),
+             gx__metrics_json_number(p->lr, n[2]), gx__metrics_json_number(p->tokens_per_s, n[3]), padding,
              gx__metrics_json_number(p->gflops, n[4]), p->memory_mb, card, p->skipped ? "true" : "false");
     return gx__metrics_log_line(l, line, err);
 }

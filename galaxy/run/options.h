@@ -468,6 +468,30 @@ static GxStatus gx__options_resolve_micro_batch(GxTrainOptions *o, const GxConfi
     return GX_OK;
 }
 
+// An unequal division of the global batch among the copies, with no more samples in each than a micro-batch has now:
+// "; --dp_batch_size_list 2,2,1,1 divides it unequally"; "": there is none.
+static void gx__options_propose_list(const GxTrainOptions *o, const GxConfig *c, int copies, char text[160])
+{
+    const int given = gx_config_is_set(c, "gradient_accumulation_steps"), most_copies = 16;
+    const int64_t global = o->global_batch_size, first = given ? o->gradient_accumulation_steps : 1,
+                  last = given ? first : global / copies;
+    int64_t steps = first, each = 0;
+    text[0] = 0;
+    if (o->dp_batch_size_list.n || copies < 2 || copies > most_copies || global < copies) return;
+    for (; steps <= last; steps++) {
+        each = global % steps ? 0 : global / steps;
+        if (each >= copies && gx_ceil_div(each, copies) <= gx_max(o->micro_batch_size, 1)) break;
+    }
+    if (steps > last || each >= 1000000) return;
+    int n = snprintf(text, 160, "; --dp_batch_size_list ");
+    for (int i = 0; i < copies; i++)
+        n += snprintf(text + n, 160 - (size_t)n, "%s%ld", i ? "," : "", (long)(each / copies + (i < each % copies)));
+    if (steps > 1 && !given)
+        n += snprintf(text + n, 160 - (size_t)n, " --gradient_accumulation_steps %ld", (long)steps);
+    snprintf(text + n, 160 - (size_t)n, " divides it unequally%s",
+             gx_config_is_set(c, "micro_batch_size") ? ", without --micro_batch_size" : "");
+}
+
 // Refuses a global batch that is not the product of the others, and names the nearest that are.
 static GxStatus gx__options_refuse_product(const GxTrainOptions *o, const GxConfig *c, int copies, int64_t per_micro,
                                            GxError *err)
@@ -478,16 +502,17 @@ static GxStatus gx__options_refuse_product(const GxTrainOptions *o, const GxConf
                          : has_list || micro_is_given                        ? steps * per_micro
                                                                              : steps * copies,
                   below = o->global_batch_size / unit * unit;
-    char nearest[80];
+    char nearest[80], list[160];
+    gx__options_propose_list(o, c, copies, list);
     if (below)
         snprintf(nearest, sizeof nearest, "the nearest that fit are %ld and %ld", (long)below, (long)(below + unit));
     else snprintf(nearest, sizeof nearest, "the smallest that fits is %ld", (long)unit);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch "
-                   "(%s%ld x %d %s) = %ld; %s",
+                   "(%s%ld x %d %s) = %ld; %s%s",
                    (long)o->global_batch_size, (long)steps, (long)per_micro,
                    has_list ? "the list's sum; about " : "micro_batch_size ", (long)(per_micro / copies), copies,
-                   copies == 1 ? "copy" : "copies", (long)(steps * per_micro), nearest);
+                   copies == 1 ? "copy" : "copies", (long)(steps * per_micro), nearest, list);
 }
 
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err)

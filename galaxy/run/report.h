@@ -44,7 +44,11 @@ typedef struct GxWeightsLoaded GxWeightsLoaded; // checkpoint.h
 void gx_report_help(const GxTrainer *t, const char *program);
 void gx_report_version(const GxTrainer *t); // the version, and what the program was built with
 void gx_report_profile(const GxTrainer *t);
-void gx_report_start(const GxTrainer *t);                        // device, model, data, options, steps, plan
+void gx_report_start(const GxTrainer *t); // device, model, data, options, steps, plan
+// Warns, behind the start, of what a run does other than its options may have meant: flags that change nothing, a mode
+// that splits nothing, a run that begins where one was to be gone on with, a learning rate that goes up again. Each with
+// what to do.
+void gx_report_notes(const GxTrainer *t);
 void gx_report_resumed(const GxTrainer *t, const char *changes); // changes: of the options; "": none
 void gx_report_weights(const GxTrainer *t,
                        const GxWeightsLoaded *w); // of --model: which tensors differ from the folder's
@@ -265,8 +269,6 @@ static void gx__report_costs(FILE *out, const GxPlan *p, const GxModel *m, int w
     fprintf(out, "\n");
 }
 
-static const char *gx__report_s(int64_t n) { return n == 1 ? "" : "s"; } // the plural's
-
 // "500 steps of 8 samples x 256 tokens (1 micro-batch) | adamw, lr 0.002, cosine"; or "8 samples x 256 tokens at a
 // time"
 static void gx__report_work(FILE *out, const GxTrainer *t)
@@ -274,14 +276,14 @@ static void gx__report_work(FILE *out, const GxTrainer *t)
     const GxTrainOptions *o = &t->o;
     const int64_t shown = gx_split_total(&t->batch_split);
     if (gx_options_is_inference(o)) {
-        fprintf(out, "%ld sample%s x %ld token%s at a time; nothing is trained\n", (long)shown, gx__report_s(shown),
-                (long)o->seq_len, gx__report_s(o->seq_len));
+        fprintf(out, "%ld sample%s x %ld token%s at a time; nothing is trained\n", (long)shown, gx_text_s(shown),
+                (long)o->seq_len, gx_text_s(o->seq_len));
         return;
     }
     fprintf(out, "%ld step%s of %ld sample%s x %ld token%s (%ld micro-batch%s) | %s, lr %g, %s\n", (long)o->max_steps,
-            gx__report_s(o->max_steps), (long)o->global_batch_size, gx__report_s(o->global_batch_size),
-            (long)o->seq_len, gx__report_s(o->seq_len), (long)o->gradient_accumulation_steps,
-            o->gradient_accumulation_steps > 1 ? "es" : "", o->optimizer, o->learning_rate, o->lr_scheduler_type);
+            gx_text_s(o->max_steps), (long)o->global_batch_size, gx_text_s(o->global_batch_size), (long)o->seq_len,
+            gx_text_s(o->seq_len), (long)o->gradient_accumulation_steps, o->gradient_accumulation_steps > 1 ? "es" : "",
+            o->optimizer, o->learning_rate, o->lr_scheduler_type);
 }
 
 void gx_report_profile(const GxTrainer *t)
@@ -336,12 +338,160 @@ void gx_report_start(const GxTrainer *t)
     gx_report_end(&r, t->g);
 }
 
+// A folder beside this one that has a run and nearly its name; 0: there is none.
+static int gx__report_find_run(const char *output_dir, char found[GX_PATH])
+{
+    char parent[GX_PATH], name[GX_PATH], path[GX_PATH];
+    GxFolder folder;
+    GxError ignored = GX_ZERO;
+    int least = -1;
+    snprintf(name, sizeof name, "%.*s", gx_path_length(output_dir), output_dir);
+    gx_path_parent(parent, name);
+    if (gx_folder_list(&folder, parent, &ignored) != GX_OK) return 0;
+    for (int i = 0; i < folder.n; i++) {
+        const int distance =
+            folder.entry[i].is_folder ? gx_typing_distance(gx_path_name(name), folder.entry[i].name) : -1;
+        if (distance <= 0 || (least >= 0 && distance >= least)) continue;
+        if (gx_path_join(path, parent, folder.entry[i].name, &ignored) != GX_OK || !gx_run_read(path).run) continue;
+        least = distance;
+        snprintf(found, GX_PATH, "%s", strcmp(parent, ".") || strchr(name, '/') ? path : folder.entry[i].name);
+    }
+    gx_folder_close(&folder);
+    return least >= 0;
+}
+
+static void gx__report_note_of_resume(const GxTrainer *t)
+{
+    char found[GX_PATH] = "";
+    const char *folder = t->o.output_dir;
+    if (t->resume.begins_again)
+        gx_log(
+            &t->g->log, GX_LOG_WARNING,
+            "--resume auto: the run in %s has no checkpoint to go on from; it begins again, with its options, at step "
+            "1",
+            folder);
+    if (!t->resume.begins_anew) return;
+    const int is_near = gx__report_find_run(folder, found);
+    gx_log(
+        &t->g->log, GX_LOG_WARNING,
+        "--resume auto: there is nothing to resume in %s; a new run begins, at step 1. If one was to be gone on with, "
+        "stop this one and name its folder: --output_dir %s",
+        folder, is_near ? found : "FOLDER");
+}
+
+static void gx__report_note_of_mode(const GxTrainer *t)
+{
+    const int tp = gx_mesh_size(&t->mesh, GX_AXIS_TP);
+    if (!gx_methods_split(t->mode->methods) || tp > 1) return;
+    if (t->g->world == 1)
+        gx_log(
+            &t->g->log, GX_LOG_WARNING,
+            "mode %s splits the model among ranks, and there is one: it is computed as without a mode; --ranks N, or "
+            "mpirun, gives it more",
+            t->mode->name);
+    else
+        gx_log(&t->g->log, GX_LOG_WARNING,
+               "mode %s splits the model among the ranks of --tp, which is 1: each of the %d ranks has all of it, as "
+               "without a mode; leave out --tp, or say a larger one",
+               t->mode->name, t->g->world);
+}
+
+// A rate that was raised by hand is as it was meant.
+static void gx__report_note_of_rate(const GxTrainer *t)
+{
+    double before, next;
+    const int64_t step = t->resume.state.applied, most = gx_json_int(gx_json_get(t->resume.args, "max_steps"));
+    const double then = gx_json_double(gx_json_get(t->resume.args, "learning_rate"));
+    if (gx_options_is_inference(&t->o) || t->resume.state.step >= t->o.max_steps ||
+        !gx_resume_rates(&t->resume, &before, &next))
+        return;
+    const double now = gx_schedule_rate(&t->schedule, step);
+    if (now <= before * (1 + 1e-6) || now <= next * (1 + 1e-6)) return;
+    if (gx_config_is_set(&t->config, "learning_rate") && t->o.learning_rate > then) return;
+    char why[120] = "its schedule is another one than before";
+    if (most != t->o.max_steps)
+        snprintf(why, sizeof why, "max_steps was %ld and is %ld, over which %s stretches", (long)most,
+                 (long)t->o.max_steps, t->o.lr_scheduler_type);
+    gx_log(&t->g->log, GX_LOG_WARNING,
+           "the learning rate goes up again, from %.3g to %.3g in step %ld: %s; to go on at the last one, say "
+           "--lr_scheduler_type constant --learning_rate %.3g",
+           before, now, (long)t->resume.state.step + 1, why, before);
+}
+
+// Options that count where another one has one of these values; NULL: where it is not 0, false or "".
+static const struct {
+    const char *option, *other, *values;
+} gx__report_needs[] = {
+    {"momentum", "optimizer", "sgd"},
+    {"adam_beta1", "optimizer", "adamw"},
+    {"adam_beta2", "optimizer", "adamw"},
+    {"adam_epsilon", "optimizer", "adamw"},
+    {"min_lr_ratio", "lr_scheduler_type", "linear|cosine|wsd|wsd_sqrt|wsd_cosine"},
+    {"lr_decay_steps", "lr_scheduler_type", "wsd|wsd_sqrt|wsd_cosine"},
+    {"temperature", "sample_tokens", NULL},
+    {"top_k", "sample_tokens", NULL},
+    {"sample_prompt", "sample_tokens", NULL},
+    {"predictions", "predict", NULL},
+    {"eval_steps", "validation_fraction", NULL},
+    {"eval_windows", "validation_fraction", NULL},
+};
+
+static int gx__report_is_among(const char *value, const char *values)
+{
+    const size_t n = strlen(value);
+    for (const char *p = values; p; p = strchr(p, '|'), p = p ? p + 1 : NULL)
+        if (!strncmp(p, value, n) && (p[n] == '|' || p[n] == 0)) return 1;
+    return 0;
+}
+
+// 1: the option of this value, as JSON, is set so that what needs it counts.
+static int gx__report_is_met(const GxJson *value, const char *values)
+{
+    if (values) return gx__report_is_among(gx_json_string(value), values);
+    const GxJsonType type = gx_json_type(value);
+    return type == GX_JSON_STRING ? gx_json_string(value)[0] != 0
+           : type == GX_JSON_BOOL ? gx_json_bool(value)
+                                  : gx_json_double(value) != 0;
+}
+
+// Options that were given as flags and change nothing. Those of files may be of other runs.
+static void gx__report_note_of_unused(const GxTrainer *t)
+{
+    const GxConfig *c = &t->config;
+    GxError ignored = GX_ZERO; // without it only these lines are missing
+    GxJson *all = gx_config_to_json(c, &ignored);
+    for (size_t i = 0; all && i < sizeof gx__report_needs / sizeof *gx__report_needs; i++) {
+        const char *option = gx__report_needs[i].option, *other = gx__report_needs[i].other;
+        const GxJson *value = gx_json_get(all, other);
+        char *text = NULL;
+        int64_t bytes;
+        if (!value || gx_config_source(c, option) != GX_FROM_FLAG ||
+            gx__report_is_met(value, gx__report_needs[i].values))
+            continue;
+        if (!strncmp(option, "eval_", 5) && gx_json_string(gx_json_get(all, "validation_data"))[0]) continue;
+        if (gx_json_dump(value, 0, &text, &bytes, &ignored) == GX_OK)
+            gx_log(&t->g->log, GX_LOG_WARNING, "--%s changes nothing where --%s is %s; leave it out", option, other,
+                   text);
+        free(text);
+    }
+    gx_json_free(all);
+}
+
+void gx_report_notes(const GxTrainer *t)
+{
+    if (t->g->rank != 0) return;
+    if (!gx_options_is_inference(&t->o)) gx__report_note_of_unused(t);
+    gx__report_note_of_mode(t);
+    gx__report_note_of_resume(t);
+    gx__report_note_of_rate(t);
+}
+
 void gx_report_resumed(const GxTrainer *t, const char *changes)
 {
     const GxResume *r = &t->resume;
     if (r->folder[0])
         gx_report(t->g, "resumed from %s: step %ld, %ld sample%s seen\n", r->folder, (long)t->step, (long)t->samples,
-                  gx__report_s(t->samples));
+                  gx_text_s(t->samples));
     if (changes[0]) gx_report(t->g, "  other than before: %s\n", changes);
 }
 
@@ -359,8 +509,8 @@ void gx_report_abandoned(const GxTrainer *t, int checkpoints, int64_t lines)
 {
     if (!checkpoints && !lines) return;
     gx_report(t->g, "  set apart in %s/%s, what came after step %ld before: %d checkpoint%s, %ld line%s of the log\n",
-              t->o.output_dir, GX_ABANDONED, (long)t->step, checkpoints, gx__report_s(checkpoints), (long)lines,
-              gx__report_s(lines));
+              t->o.output_dir, GX_ABANDONED, (long)t->step, checkpoints, gx_text_s(checkpoints), (long)lines,
+              gx_text_s(lines));
 }
 
 void gx_report_baseline(const GxTrainer *t, const GxMetric *metric)
@@ -459,6 +609,16 @@ void gx_report_progress(const GxTrainer *t, const GxProgress *p)
     gx_report_end(&r, t->g);
 }
 
+// "160 tokens", "1 pair": what the task counts
+static const char *gx__report_counted(const GxTrainer *t, int64_t count, char text[GX_METRIC_TEXT])
+{
+    const char *counted = t->task->counted;
+    const int n = (int)strlen(counted);
+    snprintf(text, GX_METRIC_TEXT, "%ld %.*s", (long)count, n - (count == 1 && n > 0 && counted[n - 1] == 's'),
+             counted);
+    return text;
+}
+
 // "step    20 | validation loss 1.5000 | 2.164 bits per byte over 160 tokens"; if the best weights were loaded at the
 // end "step    10, the best | validation ..."
 void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int64_t count)
@@ -471,7 +631,7 @@ void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int
     else fprintf(r.out, "step %5ld", (long)t->step);
     for (int i = 0; i < n; i++)
         fprintf(r.out, "%s%s", i ? " | " : " | validation ", gx_metric_text(metric[i].format, metric[i].value, text));
-    fprintf(r.out, " over %ld %s\n", (long)count, t->task->counted);
+    fprintf(r.out, " over %s\n", gx__report_counted(t, count, text));
     gx_report_end(&r, t->g);
 }
 
@@ -525,18 +685,23 @@ static const char *gx__report_grouped(double x, char text[40])
     return text;
 }
 
-// "done: 500 steps in 1m12s, 1.02M tokens, 17,800 tokens/s in training"; a resumed run: "500 steps, the last 100 in".
+// "done: 500 steps in 1m12s, 1.02M tokens, 17,800 tokens/s in training"; a resumed run: "500 steps, the last 100 in";
+// where there was padding, which is no token: "880k tokens and 14.1% padding".
 static void gx__report_done(FILE *out, const GxTrainer *t)
 {
-    char took[32], tokens[32], rate[40];
+    char took[32], tokens[32], rate[40], padding[40] = "";
     const int64_t steps = t->step - t->begun;
-    const double n = (double)(steps * t->o.global_batch_size * t->o.seq_len);
-    fprintf(out, "done: %ld step%s", (long)t->step, gx__report_s(t->step));
+    const int64_t rows = steps * t->o.global_batch_size * t->o.seq_len;
+    const double n = (double)(rows - t->clock.padding);
+    if (t->clock.padding > 0)
+        snprintf(padding, sizeof padding, " and %.1f%% padding", 100 * (double)t->clock.padding / (double)rows);
+    fprintf(out, "done: %ld step%s", (long)t->step, gx_text_s(t->step));
     if (!steps) fprintf(out, ", none of them now\n");
     if (!steps) return;
     if (t->begun) fprintf(out, ", the last %ld", (long)steps);
-    fprintf(out, " in %s, %s tokens, %s tokens/s in training\n", gx_duration_text(gx_seconds() - t->clock.opened, took),
-            gx__report_rate(n, tokens), gx__report_grouped(n / t->clock.training_seconds, rate));
+    fprintf(out, " in %s, %s token%s%s, %s tokens/s in training\n",
+            gx_duration_text(gx_seconds() - t->clock.opened, took), gx__report_rate(n, tokens), n == 1 ? "" : "s",
+            padding, gx__report_grouped(n / t->clock.training_seconds, rate));
 }
 
 // Means over different samples are not compared: validations during the run are over eval_windows, the last one over
@@ -557,7 +722,7 @@ static void gx__report_best(FILE *out, const GxTrainer *t)
     }
     fprintf(out, "%s at step %ld", gx_metric_text(last->format, best.value, text), (long)best.step);
     if (best.count > 0 && best.count != t->validation.count)
-        fprintf(out, " over %ld %s", (long)best.count, t->task->counted);
+        fprintf(out, " over %s", gx__report_counted(t, best.count, text));
 }
 
 // "validation loss 1.5103 (2.179 bits per byte) over 16384 tokens; the best was loss 1.5010 at step 400"
@@ -571,7 +736,7 @@ static void gx__report_validated(FILE *out, const GxTrainer *t)
                 : i == 1 ? " ("
                          : ", ",
                 gx_metric_text(t->validation.metric[i].format, t->validation.metric[i].value, text));
-    fprintf(out, "%s over %ld %s", t->validation.metrics > 1 ? ")" : "", (long)t->validation.count, t->task->counted);
+    fprintf(out, "%s over %s", t->validation.metrics > 1 ? ")" : "", gx__report_counted(t, t->validation.count, text));
     if (t->weights_step) fprintf(out, ", of the best weights");
     else if (!strcmp(t->validation.metric[0].name, "loss") && !t->best.step) gx__report_best(out, t);
     fprintf(out, "\n");

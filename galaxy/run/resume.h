@@ -21,6 +21,7 @@
 #define GX_RESUME_H
 #include "checkpoint.h"
 #include "options.h"
+#include "schedule.h"
 #include "task_choice.h"
 GX_BEGIN
 
@@ -30,6 +31,8 @@ typedef struct {
     GxJson *args;         // the run's options so far; NULL: it is a new run
     char args_path[GX_PATH];
     int is_home; // 1: the folder lies in output_dir, or the run in output_dir was resumed from it
+    // --resume auto found nothing to go on from, on rank 0: the run begins again, or a new one begins
+    int begins_again, begins_anew;
 } GxResume;
 
 // Finds the checkpoint that o->resume (auto, a folder or "") means. Called on all ranks; rank 0 may set o->output_dir
@@ -49,6 +52,10 @@ void gx_resume_warn_of_unknown(const GxResume *r, const GxConfig *c, const GxLog
 void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world);
 GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *err);
 GxStatus gx_resume_check_task(const GxResume *r, const GxTask *task, const void *self, GxError *err); // on rank 0
+
+// The rate that the run had in the step before, and would have had in the next one, by its options then. 0: it is not
+// known, as of a run that starts over.
+int gx_resume_rates(const GxResume *r, double *before, double *next);
 
 // Describes the differences: "learning_rate 0.001 -> 0.002, ranks 2 -> 1"; "": none. free() it; NULL: out of memory.
 char *gx_resume_changes(const GxResume *r, const GxConfig *c, const GxTrainState *now, GxError *err);
@@ -131,12 +138,10 @@ static GxStatus gx__resume_start_over(GxContext *g, GxResume *r, const GxTrainOp
     r->state.run = there->run;
     r->state.world = there->world;
     GX_TRY(gx_path_join(path, output_dir, "training_args.json", &g->error));
-    if (r->state.run)
-        gx_log(&g->log, GX_LOG_WARNING, "--resume auto: the run in %s has no checkpoint to go on from%s", output_dir,
-               begins ? "; it begins again, with its options" : "");
-    else
-        gx_log(&g->log, GX_LOG_WARNING, "--resume auto: there is nothing to resume in %s%s", output_dir,
-               begins ? "; a new run begins" : "");
+    r->begins_again = r->state.run != 0 && begins, r->begins_anew = !r->state.run && begins; // said where it does
+    if (!begins && r->state.run)
+        gx_log(&g->log, GX_LOG_WARNING, "--resume auto: the run in %s has no checkpoint to go on from", output_dir);
+    else if (!begins) gx_log(&g->log, GX_LOG_WARNING, "--resume auto: there is nothing to resume in %s", output_dir);
     return r->state.run && gx_path_is_file(path) ? gx__resume_read_args(r, output_dir, &g->error) : GX_OK;
 }
 
@@ -477,6 +482,23 @@ GxStatus gx_resume_check_task(const GxResume *r, const GxTask *task, const void 
     gx_json_free(json);
     free(theirs);
     return status;
+}
+
+int gx_resume_rates(const GxResume *r, double *before, double *next)
+{
+    GxSchedule then;
+    GxError ignored = GX_ZERO;
+    const int64_t step = r->state.applied;
+    const GxJson *args = r->args;
+    if (!r->folder[0] || step < 1) return 0;
+    if (gx_schedule_open(
+            &then, gx_json_string(gx_json_get(args, "lr_scheduler_type")),
+            gx_json_double(gx_json_get(args, "learning_rate")), gx_json_double(gx_json_get(args, "min_lr_ratio")),
+            gx_json_int(gx_json_get(args, "warmup_steps")), gx_json_int(gx_json_get(args, "lr_decay_steps")),
+            gx_json_int(gx_json_get(args, "max_steps")), &ignored) != GX_OK)
+        return 0;
+    *before = gx_schedule_rate(&then, step - 1), *next = gx_schedule_rate(&then, step);
+    return 1;
 }
 
 // ---- what differs --------------------------------------------------------------------------------------------------

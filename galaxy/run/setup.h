@@ -735,6 +735,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     gx_report_start(t);
     if (t->family->warn && gx_trainer_is_first(t)) t->family->warn(t->model_config, &g->log);
     if (gx_trainer_is_first(t)) gx__setup_warn_tied(t);
+    gx_report_notes(t);
     if (t->o.dry_run) {
         t->done = 1;
         return GX_OK;

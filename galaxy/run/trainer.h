@@ -40,10 +40,11 @@ enum { GX_SKIPPED_MOST = 100 };
 
 // When things began, in seconds as of gx_seconds, and how long they took.
 typedef struct {
-    double opened;           // training began
-    double training_seconds; // without validations and saving
-    double interval_start;   // of the progress line
-    int64_t interval_steps;
+    double opened;                            // training began
+    double training_seconds;                  // without validations and saving
+    double interval_start;                    // of the progress line
+    int64_t interval_steps, interval_padding; // padding: rows on this rank
+    int64_t padding;                          // on all ranks, up to the last progress line
     // For the time left: since the first progress line, whose step was slow (first touches). steady_step 0: not yet
     // set.
     double steady_since;
@@ -264,6 +265,7 @@ void gx_trainer_step(GxTrainer *t)
     t->step++;
     t->is_seen = 0;
     gx_autotune_agree(t);
+    for (int64_t i = 0; i < t->o.gradient_accumulation_steps; i++) t->clock.interval_padding += t->batch[i].padding;
     t->samples += t->o.global_batch_size;
     t->clock.interval_steps++;
     gx_side_cache_count(t);
@@ -294,7 +296,8 @@ static int gx__trainer_losses(const GxTrainer *t)
     return n;
 }
 
-static void gx__trainer_report_progress(GxTrainer *t, const GxMetric *metric, int metrics)
+// padding: rows on all ranks, since the line before.
+static void gx__trainer_report_progress(GxTrainer *t, const GxMetric *metric, int metrics, int64_t padding)
 {
     const GxStep *s = &t->seen;
     double seconds = gx_seconds() - t->clock.interval_start,
@@ -307,7 +310,8 @@ static void gx__trainer_report_progress(GxTrainer *t, const GxMetric *metric, in
     for (int k = 0; k < p.losses; k++) p.each[k] = s->labels[k] ? s->loss_sum[k] / (double)s->labels[k] : NAN;
     p.metrics = metrics;
     memcpy(p.metric, metric, (size_t)metrics * sizeof *metric);
-    p.tokens_per_s = (double)(t->clock.interval_steps * t->o.global_batch_size * t->o.seq_len) / seconds;
+    const int64_t rows = t->clock.interval_steps * t->o.global_batch_size * t->o.seq_len;
+    p.tokens_per_s = (double)(rows - padding) / seconds, p.padding = (double)padding / (double)gx_max(1, rows);
     p.gflops = (t->plan.flops_all - gx_side_cache_share(t) * t->plan.flops_kept_all) / per_step / 1e9;
     p.memory_mb = (double)gx_process_memory() / 1e6;
     if (t->g->device->memory) {
@@ -505,10 +509,15 @@ static void gx__trainer_end_interval(GxTrainer *t)
     GxMetric metric[GX_MAX_METRICS] = GX_ZERO;
     const int metrics = !gx_failed(t->g) && t->task->progress ? t->task->progress(t->g, t->self, metric) : 0;
     if (gx_failed(t->g)) return;
-    if (gx_trainer_is_first(t)) gx__trainer_report_progress(t, metric, metrics);
+    int64_t padding = t->clock.interval_padding;
+    gx_at(t->g, -1, "progress");
+    gx_all_reduce(t->g, GX_AXIS_LOSS, GX_SUM, &padding, 1, GX_I64);
+    if (gx_failed(t->g)) return;
+    t->clock.padding += padding;
+    if (gx_trainer_is_first(t)) gx__trainer_report_progress(t, metric, metrics, padding);
     else t->clock.steady_step = t->step;
     t->clock.interval_start = gx_seconds();
-    t->clock.interval_steps = 0;
+    t->clock.interval_steps = t->clock.interval_padding = 0;
 }
 
 void gx_trainer_report(GxTrainer *t)
@@ -604,8 +613,9 @@ static void gx__trainer_fail_unsaved(GxTrainer *t)
 static void gx__trainer_warn_skipped(const GxTrainer *t)
 {
     const GxLogger *log = &t->g->log;
-    gx_log(log, GX_LOG_WARNING, "%ld of %ld steps %s skipped: their gradients were not finite", (long)t->skipped,
-           (long)(t->step - t->begun), t->skipped == 1 ? "was" : "were");
+    gx_log(log, GX_LOG_WARNING, "%ld of %ld step%s %s skipped: %s gradients were not finite", (long)t->skipped,
+           (long)(t->step - t->begun), gx_text_s(t->step - t->begun), t->skipped == 1 ? "was" : "were",
+           t->skipped == 1 ? "its" : "their");
     if (!t->skipped_in_a_row)
         gx_log(log, GX_LOG_WARNING, "the weights moved on after them; a --learning_rate below %g is safer",
                t->o.learning_rate);

@@ -13,6 +13,7 @@
 #ifndef GX_WRITER_H
 #define GX_WRITER_H
 #include "checkpoint.h"
+#include "../io/file_kind.h"
 #include "../io/generation_config.h"
 #include "../io/text_stream.h"
 #include "../io/tokenizer_keys.h"
@@ -280,6 +281,7 @@ static GxStatus gx__writer_take_stops(GxWriter *w)
 static GxStatus gx__writer_read_file(GxWriter *w, int64_t *bytes)
 {
     GxError *err = &w->g->error;
+    GX_TRY(gx_file_check_kind(w->o->prompt_file, GX_FILE_AS_IT_IS, err));
     GX_TRY(gx_file_read(w->o->prompt_file, 64 << 20, &w->file, bytes, err));
     for (int64_t i = 0, n; i < *bytes; i += n) {
         n = w->file[i] ? gx_utf8_bytes(w->file + i) : 0;
@@ -360,15 +362,16 @@ static GxStatus gx__writer_measure(GxWriter *w, int32_t **ids, int64_t *n)
     }
     if (longest >= limit)
         return GX_FAIL(&w->g->error, GX_ERR_ARGUMENT,
-                       "the longest prompt has %ld tokens, and the model room for %ld, of which one must be new "
+                       "the longest prompt has %ld token%s, and the model room for %ld, of which one must be new "
                        "(max_position_embeddings)",
-                       (long)longest, (long)limit);
+                       (long)longest, gx_text_s(longest), (long)limit);
     w->new_tokens = gx_min(w->o->max_new_tokens, limit - longest);
     if (w->new_tokens < w->o->max_new_tokens && gx_config_is_set(&w->config, "max_new_tokens"))
         gx_log(&w->g->log, GX_LOG_WARNING,
-               "the longest prompt has %ld tokens, so there is room for %ld new ones, not %ld: the model has %ld "
+               "the longest prompt has %ld token%s, so there is room for %ld new one%s, not %ld: the model has %ld "
                "(max_position_embeddings)",
-               (long)longest, (long)w->new_tokens, (long)w->o->max_new_tokens, (long)limit);
+               (long)longest, gx_text_s(longest), (long)w->new_tokens, gx_text_s(w->new_tokens),
+               (long)w->o->max_new_tokens, (long)limit);
     w->positions = longest + w->new_tokens;
     return GX_OK;
 }
@@ -505,10 +508,10 @@ static void gx__writer_say_plan(GxWriter *w)
         fprintf(r.out, "model: %s, mode %s on %d rank%s, %.2fM parameters, %s\n", w->family->name, w->mode.name,
                 g->world, g->world > 1 ? "s" : "", parameters, w->o->precision);
         fprintf(r.out,
-                "%ld text%s of up to %ld tokens, %ld positions at once; cache of keys and values %.1f MB per rank, in "
+                "%ld text%s of up to %ld tokens, %ld position%s at once; cache of keys and values %.1f MB per rank, in "
                 "pages of %d positions: %ld\n",
-                (long)w->texts, w->texts > 1 ? "s" : "", (long)w->positions, (long)w->decoder.chunk, cache, GX_PAGE,
-                (long)w->decoder.cache.pages);
+                (long)w->texts, w->texts > 1 ? "s" : "", (long)w->positions, (long)w->decoder.chunk,
+                gx_text_s(w->decoder.chunk), cache, GX_PAGE, (long)w->decoder.cache.pages);
         gx_plan_print(r.out, &w->plan);
     }
     gx_report_end(&r, g);

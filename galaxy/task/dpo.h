@@ -262,6 +262,10 @@ static GxStatus gx__dpo_open(GxContext *g, void *self, GxTaskSetup *setup)
     GX_TRY(gx__dpo_open_pairs(g, c));
     setup->epoch_samples = c->train.samples;
     if (c->pairs.conversations) gx_task_chat_warn(g, &c->chat);
+    else if (strcmp(c->chat_template, "auto") && g->rank == 0)
+        gx_log(&g->log, GX_LOG_WARNING,
+               "--chat_template %s changes nothing: the pairs are of texts and no conversations; leave it out",
+               c->chat_template);
     GX_TRY(gx__dpo_read(g, c, setup));
     if (g->rank == 0 && setup->only_shows && !c->has_reference)
         gx_log(&g->log, GX_LOG_WARNING,
@@ -371,6 +375,9 @@ static GxStatus gx__dpo_fill(GxContext *g, void *self, GxBatch *b, void *twin, u
     (void)g, (void)err;
     for (int64_t i = 0; i < b->B; i++)
         gx__dpo_fill_sample(c, &c->train, gx__dpo_number(c, seed, b->first_sample + i), b, twin, i);
+    const gx__DpoTwin t = gx__dpo_twin(b);
+    b->padding = 0;
+    for (int64_t r = 0; r < t.rows; r++) b->padding += t.text[r] < 0;
     return GX_OK;
 }
 
@@ -563,11 +570,12 @@ static void gx__dpo_describe(const void *self, FILE *out)
     const int64_t samples = c->train.samples, tokens = p->begin[2 * c->pairs_n];
     fprintf(out, "data: %s: %ld preference pair%s", c->train_data, (long)p->records, p->records == 1 ? "" : "s");
     if (p->conversations && c->chat.reading.format) fprintf(out, ", format %s", gx_chat_name(c->chat.reading.format));
-    fprintf(out, "; tokens: %s, %.1fk, %.1f%% of them learned; %ld sample%s of %ld tokens, %.1f%% full, of %.2f pairs",
+    fprintf(out, "; tokens: %s, %.1fk, %.1f%% of them learned; %ld sample%s of %ld tokens, %.1f%% full, of %.2f pair%s",
             c->tokenizer_name, (double)p->begin[2 * p->n] / 1e3, 100 * (double)p->learned / (double)p->begin[2 * p->n],
             (long)samples, samples == 1 ? "" : "s", (long)c->T, 100 * (double)tokens / (double)(samples * c->T),
-            (double)c->pairs_n / (double)samples);
-    if (p->n > c->pairs_n) fprintf(out, "; %ld pairs are held out", (long)(p->n - c->pairs_n));
+            (double)c->pairs_n / (double)samples, c->pairs_n == samples ? "" : "s");
+    if (p->n > c->pairs_n)
+        fprintf(out, "; %ld pair%s held out", (long)(p->n - c->pairs_n), p->n - c->pairs_n == 1 ? " is" : "s are");
     fprintf(out, "\n");
     if (p->left_out)
         fprintf(out, "  %ld pair%s left out: both texts together are longer than a sample (--seq_len)\n",

@@ -199,9 +199,9 @@ GxStatus gx_texts_open(GxTexts *t, const GxTextFile *f, GxTextsPart part, double
     if (t->n > 0) return GX_OK;
     gx_texts_close(t);
     return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s: of %ld records none is %s with --validation_fraction %g: take more of them, another fraction, "
+                   "%s: of %ld record%s none is %s with --validation_fraction %g: take more of them, another fraction, "
                    "or a file with --validation_data",
-                   f->records.path, (long)f->records.n,
+                   f->records.path, (long)f->records.n, gx_text_s(f->records.n),
                    part == GX_TEXTS_HELD_OUT ? "held out for validation" : "left for training", held_out);
 }
 
@@ -244,8 +244,13 @@ GxStatus gx_texts_label(GxTexts *t, GxProblem problem, const GxLabels *labels, G
     if (problem == GX_PROBLEM_REGRESSION) t->number = (float *)malloc(n * sizeof *t->number);
     if (!t->count || !(t->label || t->has || t->number))
         return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the labels of %ld texts", (long)t->n);
-    for (int64_t i = 0; i < t->n; i++) GX_TRY(gx__texts_label_one(t, i, labels, err));
-    return GX_OK;
+    GxBadLines bad = GX_ZERO;
+    for (int64_t i = 0, goes_on = 1; i < t->n && goes_on && gx_bad_lines_goes_on(&bad); i++) {
+        GxError e = GX_ZERO;
+        if (gx__texts_label_one(t, i, labels, &e) != GX_OK) goes_on = gx_bad_lines_add(&bad, gx_texts_line(t, i), &e);
+        gx_bad_lines_pass(&bad, gx_texts_line(t, i), 0);
+    }
+    return gx_bad_lines_fail(&bad, gx_texts_line(t, 0), err);
 }
 
 // ---- tokens --------------------------------------------------------------------------------------------------------

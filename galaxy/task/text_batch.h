@@ -161,6 +161,7 @@ void gx_text_begin(GxTextWriter *w, const GxTextLayout *l, GxBatch *b, void *twi
 {
     const int64_t rows = b->T * b->B, bytes = gx_text_arrays(l, b->T, b->B, twin, &w->to);
     w->l = l, w->b = b;
+    b->padding = rows;
     memset(twin, 0, (size_t)bytes);
     for (int64_t i = 0; i < rows; i++) w->to.tokens[i] = l->pad;
     for (int k = 0; k < l->targets; k++) b->target[k].n = 0;
@@ -170,6 +171,7 @@ void gx_text_put(GxTextWriter *w, int64_t column, int64_t at, const int32_t *ids
 {
     const int64_t B = w->b->B;
     assert(column >= 0 && column < B && at >= 0 && n >= 0 && at + n <= w->b->T);
+    w->b->padding -= n;
     for (int64_t i = 0; i < n; i++) {
         const int64_t row = (at + i) * B + column;
         assert(w->to.documents[2 * row + 1] == 0); // nothing is there yet

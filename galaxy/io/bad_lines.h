@@ -1,0 +1,77 @@
+// bad_lines.h: which records of a file of lines are wrong: the first with all that is to be said of it, the next ones by
+// their lines, and how many there are.
+//
+//     GxBadLines bad = GX_ZERO;
+//     for (…each line, as long as gx_bad_lines_goes_on(&bad)…) {
+//         GxError e = GX_ZERO;
+//         if (read(line, &e) != GX_OK && !gx_bad_lines_add(&bad, number, &e)) break;     // nothing of the line
+//         gx_bad_lines_pass(&bad, number, bytes_of_the_line);
+//     }
+//     GX_TRY(gx_bad_lines_fail(&bad, 1, err));
+//
+// Behind the first one a few thousand lines are looked at, and not all of a large file: a mistake that was made once is
+// seen as such, one that was made everywhere, too.
+#ifndef GX_BAD_LINES_H
+#define GX_BAD_LINES_H
+#include "../base/status.h"
+GX_BEGIN
+
+enum { GX_BAD_LINES = 5, GX_BAD_LINES_LOOK = 10000, GX_BAD_LINES_BYTES = 1 << 24 }; // behind the first: lines, bytes
+
+typedef struct {
+    int64_t n, line[GX_BAD_LINES];
+    int64_t last;         // line that was looked at
+    int64_t lines, bytes; // behind the first one
+    GxError first;
+} GxBadLines;
+
+// 0: e is no record's fault (of memory, a disk, an option): it ends the reading, and is the error, if it is the first.
+int gx_bad_lines_add(GxBadLines *b, int64_t line, const GxError *e);
+void gx_bad_lines_pass(GxBadLines *b, int64_t line, int64_t bytes); // the line has been looked at
+int gx_bad_lines_goes_on(const GxBadLines *b);
+// OK if there is none. first: the line that the reading began with.
+GxStatus gx_bad_lines_fail(const GxBadLines *b, int64_t first, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_BAD_LINES_IMPLEMENTED)
+#define GX_BAD_LINES_IMPLEMENTED
+#include <stdio.h>
+#include <string.h>
+
+int gx_bad_lines_add(GxBadLines *b, int64_t line, const GxError *e)
+{
+    const int is_of_line = e->code == GX_ERR_FORMAT || e->code == GX_ERR_UNSUPPORTED;
+    if (b->n == 0) b->first = *e;
+    if (!is_of_line && b->n > 0) return 0;
+    if (b->n < GX_BAD_LINES) b->line[b->n] = line;
+    b->n++;
+    return is_of_line;
+}
+
+void gx_bad_lines_pass(GxBadLines *b, int64_t line, int64_t bytes)
+{
+    b->last = line;
+    if (b->n > 0) b->lines++, b->bytes += bytes;
+}
+
+int gx_bad_lines_goes_on(const GxBadLines *b)
+{
+    return b->lines <= GX_BAD_LINES_LOOK && b->bytes <= GX_BAD_LINES_BYTES;
+}
+
+GxStatus gx_bad_lines_fail(const GxBadLines *b, int64_t first, GxError *err)
+{
+    char lines[GX_BAD_LINES * 22 + 16] = "";
+    if (b->n == 0) return GX_OK;
+    if (b->n == 1) return GX_FAIL(err, (GxStatus)b->first.code, "%s", b->first.message);
+    for (int i = 0; i < GX_BAD_LINES && i < b->n; i++) {
+        const size_t n = strlen(lines);
+        snprintf(lines + n, sizeof lines - n, "%s%ld", i ? ", " : "", (long)b->line[i]);
+    }
+    return GX_FAIL(err, (GxStatus)b->first.code, "%s (wrong are %ld of the records in lines %ld to %ld: lines %s%s)",
+                   b->first.message, (long)b->n, (long)first, (long)b->last, lines,
+                   b->n > GX_BAD_LINES ? " and others" : "");
+}
+#endif

@@ -1,0 +1,319 @@
+// file_kind.h: what a file is that was given as a text, as records or as prompts, by its first bytes and by the end of
+// its name. What is something else (compressed, a table of another program, a model, a picture) is refused by what it
+// is, with what to do: it would be trained as the bytes that it happens to have.
+//
+//     GX_TRY(gx_file_check_kind("texts.txt", GX_FILE_AS_TEXT, err));
+//     gx_file_warn_of_kind("texts.txt", 1, log);          // what is read, though it may not be what was meant
+//
+// Every reader of texts and records asks here, where it opens a file. A name decides as well as bytes do: a .gz that
+// was unpacked under its old name is refused, too. Bytes that a text could begin with count where the file also has
+// others that no text has. What it is not is a check that the text is UTF-8 (files.h), or the records what they should
+// be.
+#ifndef GX_FILE_KIND_H
+#define GX_FILE_KIND_H
+#include "../base/log.h"
+GX_BEGIN
+
+typedef enum {
+    GX_FILE_AS_CORPUS, // a text, or a file of tokens
+    GX_FILE_AS_TEXT,   // a text that is learned from: no table, no records of JSON
+    GX_FILE_AS_LINES,  // JSON lines
+    GX_FILE_AS_TABLE,  // .tsv or JSON lines
+    GX_FILE_AS_IT_IS   // a text that is taken as it stands, such as a prompt: a table is one, too
+} GxFileUse;
+
+enum { GX_FILE_HEAD = 512 }; // bytes by which a file is known
+
+// GX_ERR_UNSUPPORTED where the file is something else than its use asks for. What is no regular file, or cannot be
+// read, passes: who reads it says why.
+GxStatus gx_file_check_kind(const char *path, GxFileUse use, GxError *err);
+// The same of its first n bytes, of which GX_FILE_HEAD are enough: of a pipe.
+GxStatus gx_file_check_head(const char *path, const char *head, int64_t n, GxFileUse use, GxError *err);
+// 1: its name ends as that of a file of some other kind.
+int gx_file_is_other(const char *name);
+// For what is read as a text: warns where it looks like records of JSON; and, if bytes are tokens (where they are not,
+// these are errors of who reads it), where it has bytes of value 0, or is no UTF-8.
+void gx_file_warn_of_kind(const char *path, int is_bytes, const GxLogger *log);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_FILE_KIND_IMPLEMENTED)
+#define GX_FILE_KIND_IMPLEMENTED
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+#include "files.h"
+
+// Where a kind is read after all.
+enum { GX__FILE_TOKENS = 1 << GX_FILE_AS_CORPUS, GX__FILE_TABLE = 1 << GX_FILE_AS_TABLE };
+enum { GX__FILE_PLAIN = 1 << GX_FILE_AS_IT_IS };
+
+#define GX__FILE_JSON_LINES(read)                                                                                      \
+    "write it as JSON lines, in Python: pandas." read "(FILE).to_json(NEW.jsonl, orient=\"records\", lines=True)"
+static const char gx__file_only_text[] = "text alone is read";
+
+// The first row that fits says it. bytes: what stands at `at`; words: 1: a text could begin so, too.
+static const struct {
+    const char *what, *endings, *bytes;
+    int n, at, words, taken;
+    const char *to_do;
+} gx__file_kinds[] = {
+    // names that say more than the bytes
+    {"an archive of NumPy's", "npz", NULL, 0, 0, 0, 0, "write its texts as a .txt or .jsonl"},
+    {"a document of a word processor", "docx|odt|rtf|doc|epub", NULL, 0, 0, 0, 0, "save its text as UTF-8"},
+    {"a spreadsheet", "xlsx|xls|ods", NULL, 0, 0, 0, 0, GX__FILE_JSON_LINES("read_excel")},
+    {"a model of PyTorch's", "pt|pth|ckpt", NULL, 0, 0, 0, 0, gx__file_only_text},
+    // compressed
+    {"compressed by gzip", "gz|tgz", "\x1F\x8B\x08", 3, 0, 0, 0, "unpack it with gzip -d"},
+    {"compressed by bzip2", "bz2|tbz2", "1AY&SY", 6, 4, 0, 0, "unpack it with bzip2 -d"},
+    {"compressed by xz", "xz|txz|lzma",
+     "\xFD"
+     "7zXZ\0",
+     6, 0, 0, 0, "unpack it with xz -d"},
+    {"compressed by Zstandard", "zst|zstd", "\x28\xB5\x2F\xFD", 4, 0, 0, 0, "unpack it with zstd -d"},
+    {"compressed by LZ4", "lz4", "\x04\x22\x4D\x18", 4, 0, 0, 0, "unpack it with lz4 -d"},
+    {"a ZIP archive", "zip", "PK\x03\x04", 4, 0, 0, 0, "unpack it with unzip"},
+    {"a 7z archive", "7z", "7z\xBC\xAF\x27\x1C", 6, 0, 0, 0, "unpack it with 7z x"},
+    {"a RAR archive", "rar", "Rar!\x1A\x07", 6, 0, 0, 0, "unpack it with unrar x"},
+    {"a tar archive", "tar", "ustar", 5, 257, 0, 0, "unpack it with tar -xf, and name the folder"},
+    // tables and databases
+    {"a table of Parquet", "parquet|pq", "PAR1", 4, 0, 1, 0, GX__FILE_JSON_LINES("read_parquet")},
+    {"a table of Arrow or Feather", "arrow|arrows|feather|ipc", "ARROW1", 6, 0, 1, 0,
+     GX__FILE_JSON_LINES("read_feather")},
+    {"a table of Feather, version 1", NULL, "FEA1", 4, 0, 1, 0, GX__FILE_JSON_LINES("read_feather")},
+    {"a stream of Arrow, as datasets keeps it", NULL, "\xFF\xFF\xFF\xFF", 4, 0, 0, 0,
+     "write it as JSON lines, in Python: datasets.Dataset.from_file(FILE).to_json(NEW.jsonl)"},
+    {"a table of ORC", "orc", "ORC", 3, 0, 1, 0, GX__FILE_JSON_LINES("read_orc")},
+    {"a file of Avro", "avro", "Obj\x01", 4, 0, 0, 0, "write it as JSON lines"},
+    {"a database of SQLite", "db|sqlite|sqlite3", "SQLite format 3\0", 16, 0, 0, 0, GX__FILE_JSON_LINES("read_sql")},
+    {"a file of HDF5", "h5|hdf5|hdf", "\x89HDF\r\n\x1A\n", 8, 0, 0, 0, GX__FILE_JSON_LINES("read_hdf")},
+    {"a file of TFRecord", "tfrecord|tfrecords", NULL, 0, 0, 0, 0, "write it as JSON lines"},
+    {"a table of CSV", "csv", NULL, 0, 0, 0, GX__FILE_PLAIN, GX__FILE_JSON_LINES("read_csv")},
+    {"a table", "tsv", NULL, 0, 0, 0, GX__FILE_TABLE | GX__FILE_PLAIN,
+     "write the texts as JSON lines: {\"text\": \"...\"} in each line"},
+    // what Python and others keep
+    {"an array of NumPy's", "npy", "\x93NUMPY", 6, 0, 0, 0, "files of tokens are made by ./tokenize --corpus"},
+    {"a pickle of Python's", "pkl|pickle|joblib", "\x80\x02", 2, 0, 0, 0, "write its texts as JSON lines"},
+    {"a pickle of Python's", NULL, "\x80\x03", 2, 0, 0, 0, "write its texts as JSON lines"},
+    {"a pickle of Python's", NULL, "\x80\x04", 2, 0, 0, 0, "write its texts as JSON lines"},
+    {"a pickle of Python's", NULL, "\x80\x05", 2, 0, 0, 0, "write its texts as JSON lines"},
+    {"an index of Megatron's", "idx", "MMIDIDX\0\0", 9, 0, 0, 0, "files of tokens are made by ./tokenize --corpus"},
+    {"a file of tokens", NULL, "GXTOKENS", 8, 0, 0, GX__FILE_TOKENS, "--train_data of train_llama takes it"},
+    {"a file of tokens of llm.c's", NULL, "\x88\xD8\x34\x01", 4, 0, 0, GX__FILE_TOKENS,
+     "--train_data of train_llama takes it"},
+    {"a file of tokens of llm.c's", NULL, "\xA1\xD9\x34\x01", 4, 0, 0, GX__FILE_TOKENS,
+     "--train_data of train_llama takes it"},
+    {"weights of a model", "safetensors", "\0\0\0{\"", 5, 5, 0, 0, gx__file_only_text},
+    {"a model in GGUF", "gguf", "GGUF", 4, 0, 1, 0, gx__file_only_text},
+    // what is no text
+    {"a PDF", "pdf", "%PDF-", 5, 0, 0, 0, "take the text out of it with pdftotext"},
+    {"an office document", NULL, "\xD0\xCF\x11\xE0", 4, 0, 0, 0, "save its text as UTF-8"},
+    {"a picture", "png|jpg|jpeg|gif|webp|bmp|tif|tiff", "\x89PNG", 4, 0, 0, 0, gx__file_only_text},
+    {"a picture", NULL, "\xFF\xD8\xFF", 3, 0, 0, 0, gx__file_only_text},
+    {"a picture", NULL, "GIF8", 4, 0, 1, 0, gx__file_only_text},
+    {"sound or a film", "wav|mp3|flac|ogg|m4a|mp4|mkv|webm", "RIFF", 4, 0, 1, 0, gx__file_only_text},
+    {"sound or a film", NULL, "OggS", 4, 0, 1, 0, gx__file_only_text},
+    {"sound or a film", NULL, "fLaC", 4, 0, 1, 0, gx__file_only_text},
+    {"sound or a film", NULL, "ID3", 3, 0, 1, 0, gx__file_only_text},
+    {"a program", "exe|so|pyc",
+     "\x7F"
+     "ELF",
+     4, 0, 0, 0, gx__file_only_text},
+    {"text in UTF-16 or UTF-32", NULL, "\xFF\xFE", 2, 0, 0, 0, "iconv -f UTF-16 -t UTF-8 FILE > NEW.txt"},
+    {"text in UTF-16", NULL, "\xFE\xFF", 2, 0, 0, 0, "iconv -f UTF-16 -t UTF-8 FILE > NEW.txt"},
+};
+enum { GX__FILE_KINDS = sizeof gx__file_kinds / sizeof *gx__file_kinds };
+
+// ---- by name -------------------------------------------------------------------------------------------------------
+
+static const char *gx__file_ending(const char *path) // behind its last dot; "": there is none
+{
+    const char *name = gx_path_name(path), *dot = strrchr(name, '.');
+    return dot && dot > name ? dot + 1 : "";
+}
+
+static int gx__file_is_among(const char *ending, const char *endings) // "gz|tgz"
+{
+    const size_t n = strlen(ending);
+    for (const char *p = n ? endings : NULL; p; p = strchr(p, '|'), p = p ? p + 1 : NULL)
+        if (!strncasecmp(p, ending, n) && (p[n] == '|' || p[n] == 0)) return 1;
+    return 0;
+}
+
+static int gx__file_kind_by_name(const char *path)
+{
+    for (int i = 0; i < GX__FILE_KINDS; i++)
+        if (gx__file_is_among(gx__file_ending(path), gx__file_kinds[i].endings)) return i;
+    return -1;
+}
+
+int gx_file_is_other(const char *name) { return gx__file_kind_by_name(name) >= 0; }
+
+// ---- by bytes ------------------------------------------------------------------------------------------------------
+
+static int gx__file_is_control(unsigned char c) // which no text has
+{
+    return c < 32 && !strchr("\b\t\n\v\f\r\x1B", c ? c : 1);
+}
+
+static int gx__file_has_controls(const char *head, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (gx__file_is_control((unsigned char)head[i])) return 1;
+    return 0;
+}
+
+static int gx__file_kind_by_bytes(const char *head, int64_t n)
+{
+    const int has_controls = gx__file_has_controls(head, n);
+    for (int i = 0; i < GX__FILE_KINDS; i++) {
+        const int bytes = gx__file_kinds[i].n, at = gx__file_kinds[i].at;
+        if (!gx__file_kinds[i].bytes || n < at + bytes || (gx__file_kinds[i].words && !has_controls)) continue;
+        if (!memcmp(head + at, gx__file_kinds[i].bytes, (size_t)bytes)) return i;
+    }
+    return -1;
+}
+
+// ---- refusing ------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__file_refuse(const char *path, int kind, const char *by, GxFileUse use, GxError *err)
+{
+    static const char *const expected[] = {"text in UTF-8, .jsonl or a file of tokens", "text in UTF-8",
+                                           "JSON lines, a record in each",
+                                           "a .tsv, or .jsonl with a record in each line", "text in UTF-8"};
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s is %s, by its %s; expected %s: %s", path, gx__file_kinds[kind].what, by,
+                   expected[use], gx__file_kinds[kind].to_do);
+}
+
+static int64_t gx__file_spaces(const char *head, int64_t n, int64_t at) // where the next character is
+{
+    while (at < n && head[at] && strchr(" \n\r\t", head[at])) at++;
+    return at;
+}
+
+// JSON under a name that says so: as a text its brackets would be learned, and an array of records is no lines of them.
+static GxStatus gx__file_refuse_json(const char *path, const char *head, int64_t n, GxFileUse use, GxError *err)
+{
+    const char *ending = gx__file_ending(path);
+    const int is_text = use == GX_FILE_AS_CORPUS || use == GX_FILE_AS_TEXT,
+              is_lines = gx__file_is_among(ending, "jsonl|ndjson");
+    const int64_t at = gx__file_spaces(head, n, 0), next = gx__file_spaces(head, n, at + 1);
+    const int is_array = at < n && head[at] == '[', has_objects = is_array && next < n && head[next] == '{';
+    if (use == GX_FILE_AS_IT_IS || (!is_lines && !gx__file_is_among(ending, "json"))) return GX_OK;
+    if ((is_text && !is_lines && is_array) || has_objects)
+        return GX_FAIL(
+            err, GX_ERR_UNSUPPORTED,
+            "%s is one array of JSON; expected a record in each line of a .jsonl file: jq -c '.[]' FILE.json "
+            "> FILE.jsonl makes one of it",
+            path);
+    if (use == GX_FILE_AS_TEXT && is_lines)
+        return GX_FAIL(
+            err, GX_ERR_UNSUPPORTED,
+            "%s is JSON lines, by its name; expected text in UTF-8: write its texts into a .txt (jq -r .text "
+            "FILE.jsonl > FILE.txt)",
+            path);
+    if (is_text && !is_lines && at < n && head[at] == '{')
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s is JSON by its name, and would be learned with all its brackets; records in lines are read "
+                       "where the name ends with .jsonl: jq -c . FILE.json > FILE.jsonl makes one of it; name it .txt "
+                       "to learn it as it stands",
+                       path);
+    return GX_OK;
+}
+
+// Tokens under a name of theirs: what has no header would be learned as bytes.
+static GxStatus gx__file_refuse_tokens(const char *path, int kind, GxError *err)
+{
+    if (kind >= 0 || !gx__file_is_among(gx__file_ending(path), "bin|tokens")) return GX_OK;
+    return GX_FAIL(
+        err, GX_ERR_UNSUPPORTED,
+        "%s is a file of tokens by its name, and does not begin as one of ./tokenize's or llm.c's does (those "
+        "of nanoGPT's and Megatron's have no header): make it with ./tokenize --corpus TEXTS --output_file "
+        "FILE, or name it .txt if it is a text",
+        path);
+}
+
+GxStatus gx_file_check_head(const char *path, const char *head, int64_t n, GxFileUse use, GxError *err)
+{
+    const int name = gx__file_kind_by_name(path), bytes = gx__file_kind_by_bytes(head, gx_min(n, GX_FILE_HEAD));
+    if (name >= 0 && !(gx__file_kinds[name].taken & 1 << use)) return gx__file_refuse(path, name, "name", use, err);
+    if (bytes >= 0 && !(gx__file_kinds[bytes].taken & 1 << use))
+        return gx__file_refuse(path, bytes, "first bytes", use, err);
+    GX_TRY(gx__file_refuse_json(path, head, gx_min(n, GX_FILE_HEAD), use, err));
+    if (use != GX_FILE_AS_CORPUS && use != GX_FILE_AS_TEXT) return GX_OK;
+    return gx__file_refuse_tokens(path, bytes, err);
+}
+
+// How many bytes there are in head[most]; -1: it is no regular file, or cannot be read.
+static int64_t gx__file_head(const char *path, char *head, int64_t most)
+{
+    int fd;
+    int64_t bytes;
+    GxError ignored = GX_ZERO;
+    if (gx_file_open(path, &fd, &bytes, &ignored) != GX_OK) return -1;
+    const int64_t n = gx_min(bytes, most);
+    const GxStatus status = gx_file_read_at(fd, path, head, n, 0, &ignored);
+    close(fd);
+    return status == GX_OK ? n : -1;
+}
+
+GxStatus gx_file_check_kind(const char *path, GxFileUse use, GxError *err)
+{
+    char head[GX_FILE_HEAD];
+    const int64_t n = gx__file_head(path, head, sizeof head);
+    return n < 0 ? GX_OK : gx_file_check_head(path, head, n, use, err);
+}
+
+// ---- warning -------------------------------------------------------------------------------------------------------
+
+// A line that begins with {" and ends with }, and another one that begins so.
+static int gx__file_is_json_lines(const char *head, int64_t n)
+{
+    const char *end = n > 2 && !memcmp(head, "{\"", 2) ? (const char *)memchr(head, '\n', (size_t)n) : NULL;
+    if (!end) return 0;
+    const char *last = end - (end[-1] == '\r' ? 2 : 1);
+    return *last == '}' && (end + 1 == head + n || end[1] == '{');
+}
+
+// The first byte that is none of UTF-8; n: all are. A character may be cut at the end.
+static int64_t gx__file_first_other(const char *head, int64_t n)
+{
+    int64_t at = 0;
+    while (at < n) {
+        char character[5] = {0};
+        const int64_t left = gx_min(n - at, 4);
+        memcpy(character, head + at, (size_t)left);
+        const int used = gx_utf8_bytes(character);
+        if (!used) return left < 4 && (unsigned char)head[at] >= 0xC2 && (unsigned char)head[at] < 0xF5 ? n : at;
+        at += used;
+    }
+    return n;
+}
+
+void gx_file_warn_of_kind(const char *path, int is_bytes, const GxLogger *log)
+{
+    char head[1 << 14]; // a record may be long
+    const int64_t n = gx__file_head(path, head, sizeof head);
+    if (n <= 0 || !log) return;
+    const char *zero = (const char *)memchr(head, 0, (size_t)n);
+    const int64_t other = zero ? n : gx__file_first_other(head, n);
+    if (gx__file_is_json_lines(head, n))
+        gx_log(
+            log, GX_LOG_WARNING,
+            "%s looks like JSON lines, and is learned as one text, with all its brackets; train_llama and ./tokenize "
+            "--corpus read its records where it is named .jsonl",
+            path);
+    else if (zero && is_bytes)
+        gx_log(log, GX_LOG_WARNING,
+               "%s has a byte of value 0 (number %ld), which texts have not: it is learned as the bytes that it has; "
+               "if that is not meant, name another file",
+               path, (long)(zero - head));
+    else if (is_bytes && other < n)
+        gx_log(log, GX_LOG_WARNING,
+               "%s is no UTF-8 (byte %ld is 0x%02X): it is learned as the bytes that it has; if it is a text, iconv -f "
+               "LATIN1 -t UTF-8 FILE > NEW.txt, or from what else it is in, makes it one",
+               path, (long)other, (unsigned char)head[other]);
+}
+#endif
