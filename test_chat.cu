@@ -570,7 +570,7 @@ TEST(a_conversation_that_is_too_long_ends_with_a_whole_answer_or_is_left_out)
         GxError e = GX_ZERO;
         const GxStatus status = gx_chat_tokens_open(&c, at("chats.jsonl"), &bytes, &how, list[i].most, 1, &e);
         if (list[i].answers == 0) {
-            refused(&e, status, GX_ERR_FORMAT, "none of its 1 conversations has an answer that ends within");
+            refused(&e, status, GX_ERR_FORMAT, "its one conversation has no answer that ends within");
             continue;
         }
         if (!CHECK(status == GX_OK, "%s", e.message)) continue;
@@ -1001,7 +1001,7 @@ static int merge_it(GxContext *g, int argc, char **argv)
     GxMergeSaid merged;
     g->log.write = hear_log;
     (void)argc;
-    return gx_merge_adapter(g, argv[1], "", argv[2], GX_F32, 1, &merged) != GX_OK;
+    return gx_merge_adapter(g, argv[1], "", argv[2], GX_F32, 1, 0, &merged) != GX_OK;
 }
 
 static void make_tokenizer_folder(const char *name)

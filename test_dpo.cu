@@ -403,7 +403,7 @@ TEST(a_model_learns_what_is_preferred)
     write_preferences();
     snprintf(more, sizeof more,
              "--train_data %s --pack_pairs true --validation_fraction 0.2 --micro_batch_size 4 --max_steps 60 "
-             "--eval_steps 30 --learning_rate 3e-3 --dpo_beta 0.1 --show_data 1 --tuning lora",
+             "--eval_steps 30 --learning_rate 3e-3 --dpo_beta 0.1 --show_data 1 --tuning lora --chat_template auto",
              path_of("made.jsonl"));
     if (!CHECK(run("learns", more) == 0 && !said.log[0], "%s", said.log)) return;
     CHECK(series("learns", "loss", x, 80) == 60 && series("learns", "rewards/margins", margin, 80) == 60 &&

@@ -69,7 +69,7 @@ static GxStatus gx__model_labels_number(GxModelLabels *m, int64_t n, GxLabelKind
     GxStatus status = GX_OK;
     if (!text || !name) status = GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld labels", (long)n);
     for (int64_t i = 0; i < n && status == GX_OK; i++) {
-        snprintf(text[i], sizeof text[i], "LABEL_%ld", (long)i);
+        snprintf(text[i], sizeof text[i], "LABEL_%d", (int)i);
         name[i] = text[i];
     }
     if (status == GX_OK) status = gx_labels_set(&m->labels, name, (int)n, kind, path, err);
@@ -165,20 +165,6 @@ static GxStatus gx__model_labels_outputs(const char *adapter, int64_t *outputs, 
                    (long)*outputs, GX_LABELS_MOST);
 }
 
-static GxStatus gx__model_labels_number(GxModelLabels *m, int n, const char *adapter, GxError *err)
-{
-    enum { BYTES = 24 };
-    const char *name[GX_LABELS_MOST];
-    char *text = (char *)malloc((size_t)n * BYTES);
-    if (!text) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %d labels", n);
-    for (int i = 0; i < n; i++) snprintf(text + i * BYTES, BYTES, "LABEL_%d", i), name[i] = text + i * BYTES;
-    memset(m, 0, sizeof *m);
-    m->is_classifier = 1;
-    const GxStatus status = gx_labels_set(&m->labels, name, n, GX_LABEL_CLASS, adapter, err);
-    free(text);
-    return status;
-}
-
 GxStatus gx_labels_read_adapted(GxModelLabels *m, const char *folder, const char *adapter, GxError *err)
 {
     char path[GX_PATH];
@@ -195,7 +181,9 @@ GxStatus gx_labels_read_adapted(GxModelLabels *m, const char *folder, const char
         if (m->is_said && m->labels.n == outputs) return GX_OK;
         gx_model_labels_close(m);
     }
-    return gx__model_labels_number(m, (int)outputs, adapter, err);
+    memset(m, 0, sizeof *m);
+    m->is_classifier = 1;
+    return gx__model_labels_number(m, outputs, GX_LABEL_CLASS, adapter, err);
 }
 
 void gx_model_labels_close(GxModelLabels *m) { gx_labels_close(&m->labels); }

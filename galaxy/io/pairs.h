@@ -388,9 +388,14 @@ GxStatus gx_pairs_open(GxPairs *p, const char *path, const GxTokenizer *t, const
     if (status == GX_OK && p->records == 0)
         status = GX_FAIL(err, GX_ERR_FORMAT, "%s has no pair: expected a record of JSON in each line", path);
     if (status == GX_OK && p->n == 0)
-        status = GX_FAIL(err, GX_ERR_FORMAT,
-                         "%s: none of its %ld pair%s has both texts within %ld tokens: take a larger seq_len", path,
-                         (long)p->records, gx_text_s(p->records), (long)most);
+        status = p->records == 1 ? GX_FAIL(err, GX_ERR_FORMAT,
+                                           "%s: its one pair does not have both texts within %ld tokens: take a larger "
+                                           "seq_len",
+                                           path, (long)most)
+                                 : GX_FAIL(err, GX_ERR_FORMAT,
+                                           "%s: none of its %ld pairs has both texts within %ld tokens: take a larger "
+                                           "seq_len",
+                                           path, (long)p->records, (long)most);
     if (status != GX_OK) gx_pairs_close(p);
     return status;
 }

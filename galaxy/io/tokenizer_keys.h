@@ -87,7 +87,7 @@ static const GxJsonKey gx__tokenizer_config_keys[] = {
     {"response_template", GX_KEY_HARMLESS, "how a reply is taken apart is its reader's own"},
     {"response_schema", GX_KEY_HARMLESS, "how a reply is taken apart is its reader's own"},
     {"truncation_side=\"right\"", GX_KEY_NAMED, "long texts are cut at their end"},
-    {"split_special_tokens", GX_KEY_NAMED, "special tokens in texts are tokens"},
+    {"split_special_tokens", GX_KEY_READ, NULL},
     {"fix_mistral_regex", GX_KEY_NAMED, "words are as tokenizer.json has them"},
     {"chat_control_tokens", GX_KEY_NAMED, "no further tokens are marked in conversations"},
     {"auto_map", GX_KEY_NAMED, "the folder brings code of its own, which is not run"},
