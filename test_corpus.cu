@@ -850,6 +850,7 @@ TEST(tokens_of_a_batch_know_their_document_and_its_last_one_predicts_nothing)
             self.separate_documents = 1, self.validation_fraction = 0;
             snprintf(self.train_data, sizeof self.train_data, "%s", at(way ? "c.tokens" : "c.jsonl"));
             snprintf(self.tokenizer_path, sizeof self.tokenizer_path, "data/ref/bpe/byte_level.json");
+            snprintf(self.chat_template, sizeof self.chat_template, "auto");
             if (!CHECK(gx_causal_lm.open(&g, &self, &setup) == GX_OK, "%s", g.error.message)) return;
             CHECK(self.has_documents && setup.vocab == VOCAB && self.data.source[0].file.documents == 12, "way %d",
                   way);

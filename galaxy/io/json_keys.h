@@ -139,6 +139,7 @@ GxStatus gx_json_check_keys(const GxJson *object, const GxJsonKey *key, int n, c
     if (!log) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: there is no logger to name what is not read", where);
     for (GxJsonMember m = GX_ZERO; gx_json_type(object) == GX_JSON_OBJECT && gx_json_next(object, &m);) {
         const GxJsonKey *row = gx_json_find_key(key, n, m.key);
+        if (!strcmp(m.key, GX_JSON_NUL)) continue; // the reader's note (json.h)
         if (row) GX_TRY(gx__json_keys_check(row, &m, where, log, err));
         else gx__json_keys_add(names, sizeof names, m.key, unknown++);
     }

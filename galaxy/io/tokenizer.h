@@ -159,7 +159,7 @@ static GxStatus gx__tokenizer_check_members(const GxJson *object, const char *ty
     for (GxJsonMember m = GX_ZERO; i < types && gx_json_type(object) == GX_JSON_OBJECT && gx_json_next(object, &m);) {
         const char *list = gx__tokenizer_members[i][1];
         GxTextItem item;
-        int is_known = 0;
+        int is_known = !strcmp(m.key, GX_JSON_NUL); // the reader's note
         while (gx_text_next(&list, &item))
             is_known |= item.n == (int64_t)strlen(m.key) && !memcmp(item.at, m.key, (size_t)item.n);
         if (!is_known)
