@@ -48,25 +48,20 @@ static const char *gx__chat_default(const GxJson *config, const char *token)
     return NULL;
 }
 
-// The names of special tokens, as transformers gives them to a template: those of tokenizer_config.json, those that it
-// does not have, or says to be null, of special_tokens_map.json. *some 0: neither file is there.
+// The names of special tokens, as transformers gives them to a template. *some 0: the folder says nothing of them.
 static GxStatus gx__chat_read_tokens(GxJson *variables, const char *folder, int *some, GxError *err)
 {
     static const char *const tokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                          "pad_token", "cls_token", "mask_token"};
-    char path[GX_PATH];
-    GxJson *config = NULL, *map = NULL;
-    GX_TRY(gx_tokenizer_config_read(&config, folder, err));
-    GxStatus status = gx_path_join(path, folder, "special_tokens_map.json", err);
-    if (status == GX_OK && gx_path_is_file(path)) status = gx_json_read(&map, path, GX_CHAT_TEMPLATE_CAP, err);
+    GxJson *config = NULL;
+    GxStatus status = gx_tokenizer_config_read(&config, folder, err);
     for (size_t i = 0; i < sizeof tokens / sizeof *tokens && status == GX_OK; i++) {
         const char *text = gx_tokenizer_config_token(config, tokens[i]);
-        if (!text) text = gx_tokenizer_config_token(map, tokens[i]);
         if (!text && !gx_json_get(config, tokens[i])) text = gx__chat_default(config, tokens[i]); // null: none
         if (text) status = gx_json_set(variables, tokens[i], gx_json_new_string(text), err);
     }
-    *some = config || map;
-    gx_json_free(config), gx_json_free(map);
+    *some = config != NULL;
+    gx_json_free(config);
     return status;
 }
 
