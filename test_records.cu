@@ -283,7 +283,7 @@ TEST(what_is_no_json_is_refused_by_line)
     refuses("x.jsonl", "{\"text\": \"a\", \"label\": null}\n", -1, 1,
             "\"label\" is null, which is no label: it is missing; expected a string or a number");
     refuses("x.jsonl", "{\"text\": \"\", \"label\": 1}\n", -1, 1, "\"text\" is empty");
-    refuses("x.jsonl", "{\"text\": \"a\\u0000\", \"label\": 1}\n", -1, 1, ":18: \\u0000");
+    refuses("x.jsonl", "{\"text\": \"a\\u0000\", \"label\": 1}\n", -1, 1, ":12: a text has \\u0000");
     refuses("x.jsonl", "{\"text\":\"a\",\"text2\":\"b\",\"label\":1}\n{\"text\":\"a\",\"label\":1}\n", -1, 2,
             "\"text2\" is empty; expected it in every record or in none");
     refuses("x.jsonl", "{\"text\":\"a\",\"label\":1}\n{\"text\":\"a\",\"text2\":\"b\",\"label\":1}\n", -1, 2,
