@@ -337,6 +337,8 @@ TEST(a_bert_learns_which_texts_belong_together_and_says_how_well)
     CHECK(file_has(path_of("pairs/checkpoint-24/config.json"), "\"BertModel\""), "architectures");
     CHECK(file_has(path_of("pairs/checkpoint-24/1_Pooling/config.json"), "\"pooling_mode_mean_tokens\": true"),
           "pooling");
+    CHECK(file_has(path_of("pairs/checkpoint-24/sentence_bert_config.json"), "\"max_seq_length\": 32"),
+          "not the length that --embed cuts at");
     CHECK(gx_folder_verify(path_of("pairs/checkpoint-24"), 1, &err) == GX_OK, "%s", err.message);
 }
 
