@@ -1,6 +1,6 @@
 // sentence_modules.h: the files by which sentence-transformers says how texts become vectors, read and written:
 //
-//     modules.json                        Transformer, Pooling, Dense (none or several), Normalize (or not), in this order
+//     modules.json                        Transformer, Pooling, Dense (or several, or none), perhaps Normalize
 //     1_Pooling/config.json               the mean of a text's tokens, or the vector of its first
 //     2_Dense/config.json                 y = f(x W^T + b), f: torch.nn.Identity or Tanh; W and b: model.safetensors
 //     sentence_bert_config.json           max_seq_length: where a text is cut

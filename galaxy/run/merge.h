@@ -139,8 +139,8 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
 // ---- the folder ----------------------------------------------------------------------------------------------------
 
 // Copied byte for byte: the base's tokenizer (source_folder.h has its other files).
-static const char *const gx__merge_tokenizer[] =
-    {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "vocab.txt", NULL};
+static const char *const gx__merge_tokenizer[] = {
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "vocab.txt", NULL};
 static GxStatus gx__merge_copy(const char *const *files, const char *from, const char *to, GxError *err)
 {
     char path[GX_PATH], *text = NULL;
