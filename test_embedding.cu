@@ -337,6 +337,8 @@ TEST(a_bert_learns_which_texts_belong_together_and_says_how_well)
     CHECK(file_has(path_of("pairs/checkpoint-24/config.json"), "\"BertModel\""), "architectures");
     CHECK(file_has(path_of("pairs/checkpoint-24/1_Pooling/config.json"), "\"pooling_mode_mean_tokens\": true"),
           "pooling");
+    CHECK(file_has(path_of("pairs/checkpoint-24/sentence_bert_config.json"), "\"max_seq_length\": 32"),
+          "not the length that --embed cuts at");
     CHECK(gx_folder_verify(path_of("pairs/checkpoint-24"), 1, &err) == GX_OK, "%s", err.message);
 }
 
@@ -820,6 +822,20 @@ TEST(what_follows_the_pooling_is_computed_kept_and_not_trained)
               file_has(path_of("dense/checkpoint-2/config_sentence_transformers.json"), "\"dot\"") &&
               !file_has(path_of("dense/checkpoint-2/modules.json"), "Normalize"),
           "what was read is not kept");
+    // an adapter, and the model that it is merged into
+    snprintf(flags + strlen(flags), sizeof flags - strlen(flags), " --tuning lora --lora_dim 2");
+    if (!CHECK(run("lora", flags) == 0, "%s", said.log)) return;
+    GxContext g = GX_ZERO;
+    GxMergeSaid merged;
+    g.device = gx_device_cpu(), g.world = 1, g.threads = 1;
+    mkdir(path_of("merged"), 0777);
+    CHECK(gx_merge_adapter(&g, path_of("lora/checkpoint-2"), "", path_of("merged"), GX_F32, 1, &merged) == GX_OK, "%s",
+          g.error.message);
+    snprintf(flags, sizeof flags, "--adapter %s", path_of("lora/checkpoint-2"));
+    float *tuned = embed("st", "texts.tsv", TEXTS, DENSE_OUT, flags),
+          *plain = embed("merged", "texts.tsv", TEXTS, DENSE_OUT, "");
+    check_vectors("merged", plain, tuned, TEXTS * DENSE_OUT);
+    free(tuned), free(plain);
     int64_t n[2];
     char *one = read_bytes(path_of("st/2_Dense/model.safetensors"), &n[0]),
          *two = read_bytes(path_of("dense/checkpoint-2/2_Dense/model.safetensors"), &n[1]);

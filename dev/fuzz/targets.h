@@ -1469,6 +1469,80 @@ static int folder_make(Case *c)
     return 1;
 }
 
+// ---- folders of sentence-transformers ------------------------------------------------------------------------------
+
+static const struct {
+    const char *part, *file, *seed;
+} sentence_files[] = {
+    {"modules.json", "sentence/modules.json",
+     "[{\"idx\":0,\"name\":\"0\",\"path\":\"\",\"type\":\"sentence_transformers.models.Transformer\"},{\"idx\":1,"
+     "\"name\":"
+     "\"1\",\"path\":\"1_Pooling\",\"type\":\"sentence_transformers.models.Pooling\"},{\"idx\":2,\"name\":\"2\","
+     "\"path\":"
+     "\"2_Dense\",\"type\":\"sentence_transformers.models.Dense\"},{\"idx\":3,\"name\":\"3\",\"path\":\"3_Normalize\","
+     "\"type\":\"sentence_transformers.base.modules.normalize.Normalize\"}]"},
+    {"pooling.json", "sentence/1_Pooling/config.json",
+     "{\"embedding_dimension\":3,\"pooling_mode\":\"cls\",\"include_prompt\":true}"},
+    {"dense.json", "sentence/2_Dense/config.json",
+     "{\"in_features\":3,\"out_features\":2,\"bias\":true,\"activation_function\":\"torch.nn.modules.activation.Tanh\","
+     "\"module_input_name\":\"sentence_embedding\"}"},
+    {"bert.json", "sentence/sentence_bert_config.json", "{\"max_seq_length\":7,\"do_lower_case\":false}"},
+    {"prompts.json", "sentence/config_sentence_transformers.json",
+     "{\"prompts\":{\"query\":\"query: \"},\"default_prompt_name\":\"query\",\"similarity_fn_name\":\"dot\"}"},
+    {"config.json", "sentence/config.json", "{\"max_position_embeddings\":16}"},
+    {"tokenizer_config.json", "sentence/tokenizer_config.json",
+     "{\"model_max_length\":1000000000000000019884624838656,\"split_special_tokens\":true}"},
+};
+enum { SENTENCE_FILES = sizeof sentence_files / sizeof *sentence_files };
+
+static void sentence_weights(void)
+{
+    const float w[6] = {1, 2, 3, 4, 5, 6};
+    GxSafetensorsEntry e[2];
+    GxSafetensorsWriter out;
+    GxError err = GX_ZERO;
+    memset(e, 0, sizeof e);
+    strcpy(e[0].name, "linear.weight"), strcpy(e[1].name, "linear.bias");
+    e[0].dtype = e[1].dtype = GX_F32, e[0].ndim = 2, e[1].ndim = 1;
+    e[0].shape[0] = e[1].shape[0] = 2, e[0].shape[1] = 3;
+    EXPECT(gx_safetensors_create(&out, "sentence/2_Dense/model.safetensors", e, 2, NULL, 0, &err) == GX_OK &&
+               gx_safetensors_write_floats(&out, "linear.weight", 0, w, 6, &err) == GX_OK &&
+               gx_safetensors_write_floats(&out, "linear.bias", 0, w, 2, &err) == GX_OK &&
+               gx_safetensors_finish(&out, &err) == GX_OK,
+           "%s", err.message);
+}
+
+static int sentence_run(const Case *c)
+{
+    GxSentenceModules m, again;
+    GxError e = GX_ZERO;
+    mkdir("sentence", 0777), mkdir("sentence/1_Pooling", 0777), mkdir("sentence/2_Dense", 0777), mkdir("made", 0777);
+    for (int i = 0; i < SENTENCE_FILES; i++) {
+        const Bytes *b = case_part(c, sentence_files[i].part);
+        unlink(sentence_files[i].file);
+        if (b->n) put(sentence_files[i].file, b->p, b->n);
+    }
+    sentence_weights();
+    if (gx_sentence_modules_read(&m, "sentence", 0, &e) != GX_OK) return refused(&e, "sentence");
+    EXPECT(gx_sentence_modules_write(&m, 3, m.most, "made", &e) == GX_OK, "%s", e.message);
+    EXPECT(gx_sentence_modules_read(&again, "made", 0, &e) == GX_OK, "read back: %s", e.message);
+    EXPECT((!m.pooling[0] || !strcmp(m.pooling, again.pooling)) && m.normalizes == again.normalizes &&
+               m.most == again.most && !strcmp(m.prompt, again.prompt) && m.dense_n == again.dense_n,
+           "reads back as another");
+    for (int i = 0; i < m.dense_n; i++)
+        EXPECT(m.dense[i].is_tanh == again.dense[i].is_tanh &&
+                   !memcmp(m.dense[i].weight, again.dense[i].weight, 6 * sizeof(float)),
+               "a Dense module reads back as another");
+    gx_sentence_modules_close(&m), gx_sentence_modules_close(&again);
+    return ACCEPTED;
+}
+
+static int sentence_make(Case *c)
+{
+    for (int i = 0; i < SENTENCE_FILES; i++) case_text(&c[0], sentence_files[i].part, sentence_files[i].seed);
+    return 1;
+}
+
 // ---- log.jsonl -----------------------------------------------------------------------------------------------------
 
 static void log_plot(void)
@@ -1742,6 +1816,7 @@ static const Target targets[] = {
     {"train", "texts as vocabularies", train_make, train_run},
     {"train_bpe", "texts as vocabularies of BPE", train_bpe_make, train_bpe_run},
     {"folder", "manifest.json of a published folder", folder_make, folder_run},
+    {"sentence", "files of sentence-transformers: read, and written anew", sentence_make, sentence_run},
     {"log", "log.jsonl: gone on with, and drawn", log_make, log_run},
     {"args", "training_args.json of a run that goes on", args_make, args_run},
     {"agree", "what ranks exchange at the start", agree_make, agree_run},
@@ -1753,6 +1828,9 @@ static void learn_words(void)
 {
     static Options x;
     static const char *const more[] = {"__metadata__",
+                                       "\\u0000",
+                                       "\\udbff\\udfff",
+                                       "9223372036854775808",
                                        "metadata",
                                        "weight_map",
                                        "dtype",

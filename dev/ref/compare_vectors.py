@@ -21,8 +21,8 @@ from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 WORDS = "where is here grows some much query passage red blue green fish tree run runs".split()
 LETTERS = [chr(97 + i) for i in range(26)]
-TEXTS = ["where is the red fish", "Blue tree", "   ", "a", "[SEP] run [MASK]", "some much " * 20, "query: runs.", "héllo, wörld!",
-         "green\tfish  grows"]
+TEXTS = ["where is the red fish", "Blue tree", "   ", "a", "[SEP] run [MASK]", "some much " * 20, "query: runs.",
+         "héllo, wörld!", "green\tfish  grows"]
 BOUND = 1e-5
 
 
@@ -35,8 +35,9 @@ def make(folder, seed):
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *LETTERS, *("##" + c for c in LETTERS), *".,:!?[]"]
     (base / "vocab.txt").write_text("\n".join(vocab) + "\n")
     BertTokenizerFast(str(base / "vocab.txt")).save_pretrained(base)
-    BertModel(BertConfig(vocab_size=len(vocab), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-                         num_attention_heads=4, max_position_embeddings=64, initializer_range=0.3)).save_pretrained(base)
+    config = BertConfig(vocab_size=len(vocab), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+                        num_attention_heads=4, max_position_embeddings=64, initializer_range=0.3)
+    BertModel(config).save_pretrained(base)
     most, pooling = r.choice([8, 16, 32, 64]), r.choice(["mean", "cls"])
     chain = [models.Transformer(str(base), max_seq_length=most), models.Pooling(32, pooling_mode=pooling)]
     width, said = 32, [f"{pooling}, {most} tokens"]
@@ -49,11 +50,12 @@ def make(folder, seed):
         chain.append(models.Normalize())
         said.append("Normalize")
     name = r.choice([None, "query", "passage"])
-    s = SentenceTransformer(modules=chain, prompts={"query": "query: ", "passage": "passage: "}, default_prompt_name=name,
-                            device="cpu")
+    prompts = {"query": "query: ", "passage": "passage: "}
+    s = SentenceTransformer(modules=chain, prompts=prompts, default_prompt_name=name, device="cpu")
     s.save(str(folder / "model"))
     if r.random() < 0.5:  # as earlier versions have it
-        (folder / "model/sentence_bert_config.json").write_text(json.dumps({"max_seq_length": most, "do_lower_case": False}))
+        said_here = {"max_seq_length": most, "do_lower_case": False}
+        (folder / "model/sentence_bert_config.json").write_text(json.dumps(said_here))
     return folder / "model", ", ".join(said) + f", prompt {name}"
 
 
@@ -65,7 +67,8 @@ def run(*line):
 def compare(train_bert, model, folder, name):
     texts = folder / "texts.jsonl"
     texts.write_text("".join(json.dumps({"text": t}) + "\n" for t in TEXTS))
-    run(train_bert, "--task", "embedding", "--model", model, "--embed", texts, "--embed_output", folder / name, "--threads", 1)
+    run(train_bert, "--task", "embedding", "--model", model, "--embed", texts, "--embed_output", folder / name,
+        "--threads", 1)
     ours, theirs = np.load(folder / name), SentenceTransformer(str(model), device="cpu").encode(TEXTS)
     assert ours.shape == theirs.shape, f"{ours.shape} and {theirs.shape}"
     return np.abs(ours - theirs).max() / np.abs(theirs).max()
@@ -83,10 +86,11 @@ def main():
             folder = pathlib.Path(name)
             model, said = make(folder, seed)
             off = [compare(args.train_bert, model, folder, "ours.npy")]
-            (folder / "pairs.tsv").write_text("anchor\tpositive\nred fish\tfish\nblue tree\ttree\nrun here\truns\ngreen\ta\n")
-            run(args.train_bert, "--task", "embedding", "--model", model, "--train_data", folder / "pairs.tsv", "--seq_len",
-                64, "--validation_fraction", 0, "--micro_batch_size", 2, "--max_steps", 1, "--learning_rate", 1e-3,
-                "--threads", 1, "--output_dir", folder / "out")
+            (folder / "pairs.tsv").write_text("anchor\tpositive\nred fish\tfish\nblue tree\ttree\nrun here\truns\n"
+                                              "green\ta\n")
+            run(args.train_bert, "--task", "embedding", "--model", model, "--train_data", folder / "pairs.tsv",
+                "--seq_len", 64, "--validation_fraction", 0, "--micro_batch_size", 2, "--max_steps", 1,
+                "--learning_rate", 1e-3, "--threads", 1, "--output_dir", folder / "out")
             off.append(compare(args.train_bert, folder / "out/checkpoint-1", folder, "trained.npy"))
             a, b = (SentenceTransformer(str(m), device="cpu") for m in (model, folder / "out/checkpoint-1"))
             kept = {key: (getattr(a, key), getattr(b, key)) for key in

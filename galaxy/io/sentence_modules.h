@@ -1,6 +1,6 @@
 // sentence_modules.h: the files by which sentence-transformers says how texts become vectors, read and written:
 //
-//     modules.json                        Transformer, Pooling, Dense (none or several), Normalize (or not), in this order
+//     modules.json                        Transformer, Pooling, Dense (or several, or none), perhaps Normalize
 //     1_Pooling/config.json               the mean of a text's tokens, or the vector of its first
 //     2_Dense/config.json                 y = f(x W^T + b), f: torch.nn.Identity or Tanh; W and b: model.safetensors
 //     sentence_bert_config.json           max_seq_length: where a text is cut
@@ -46,7 +46,7 @@ void gx_sentence_modules_close(GxSentenceModules *m);
 // *most: as GxSentenceModules.most, alone. Where modules.json stands without max_seq_length: the smaller one of the
 // tokenizer's model_max_length and the model's max_position_embeddings.
 GxStatus gx_sentence_most(const char *folder, int64_t *most, GxError *err);
-// width: of what is pooled; most: what is written as max_seq_length.
+// width: of what is pooled; most: what is written as max_seq_length; 0: nothing is.
 GxStatus gx_sentence_modules_write(const GxSentenceModules *m, int64_t width, int64_t most, const char *folder,
                                    GxError *err);
 
@@ -487,7 +487,7 @@ GxStatus gx_sentence_modules_write(const GxSentenceModules *m, int64_t width, in
     }
     snprintf(sub, sizeof sub, "%d_Normalize", 2 + m->dense_n);
     if (m->normalizes) gx__sentence_add_module(modules, sub, "Normalize", err);
-    gx_json_set(text, "max_seq_length", gx_json_new_int(most), err);
+    if (most) gx_json_set(text, "max_seq_length", gx_json_new_int(most), err);
     gx_json_set(text, "do_lower_case", gx_json_new_bool(m->lowers_case), err); // else the tokenizer does that, if any
     if (!gx_json_get(config, "similarity_fn_name"))
         gx_json_set(config, "similarity_fn_name", gx_json_new_string("cosine"), err);

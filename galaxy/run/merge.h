@@ -46,6 +46,7 @@ GX_END
 #include "../io/chat_find.h"
 #include "../io/chat_save.h"
 #include "../io/model_labels.h"
+#include "../io/sentence_modules.h"
 #include "bert_family.h"
 #include "llama_family.h"
 
@@ -237,13 +238,9 @@ static void gx__merge_change(GxContext *g, const void *merge, int row, int64_t f
 
 // ---- the folder ----------------------------------------------------------------------------------------------------
 
-// Copied byte for byte: the base's tokenizer (source_folder.h has its other files), and for an adapter of an embedding
-// model the files that sentence-transformers reads.
-static const char *const gx__merge_tokenizer[] =
-    {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "vocab.txt", NULL},
-                         *const gx__merge_vectors[] = {"modules.json", "sentence_bert_config.json",
-                                                       "config_sentence_transformers.json", "1_Pooling/config.json",
-                                                       NULL};
+// Copied byte for byte: the base's tokenizer (source_folder.h has its other files).
+static const char *const gx__merge_tokenizer[] = {
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "vocab.txt", NULL};
 static GxStatus gx__merge_copy(const char *const *files, const char *from, const char *to, GxError *err)
 {
     char path[GX_PATH], *text = NULL;
@@ -272,6 +269,17 @@ static GxStatus gx__merge_copy_chat(const char *adapter, const char *folder, GxE
     GX_TRY(gx_file_read(path, GX_CHAT_TEMPLATE_CAP, &jinja, &bytes, err));
     const GxStatus status = gx_chat_save_jinja(jinja, folder, err);
     free(jinja);
+    return status;
+}
+
+// For an adapter of an embedding model: what sentence-transformers reads, with a Dense module's weights.
+static GxStatus gx__merge_write_modules(const GxModel *m, const char *adapter, const char *folder, GxError *err)
+{
+    GxSentenceModules modules;
+    GX_TRY(gx_sentence_modules_read(&modules, adapter, 0, err));
+    const GxStatus status =
+        modules.has_modules ? gx_sentence_modules_write(&modules, gx_model_width(m), modules.most, folder, err) : GX_OK;
+    gx_sentence_modules_close(&modules);
     return status;
 }
 
@@ -308,11 +316,7 @@ static GxStatus gx__merge_write(GxContext *g, const GxInference *s, gx__Merge *m
     GX_TRY(gx__merge_untie(&s->model, folder, err));
     GX_TRY(gx__merge_copy(gx__merge_tokenizer, base, folder, err));
     if (sign > 0) GX_TRY(gx__merge_copy_chat(adapter, folder, err));
-    if (s->head.kind == GX_HEAD_VECTORS) {
-        GX_TRY(gx_path_join(path, folder, "1_Pooling", err));
-        if (gx__adapter_has(adapter, "modules.json")) GX_TRY(gx_folder_make(path, err));
-        GX_TRY(gx__merge_copy(gx__merge_vectors, adapter, folder, err));
-    }
+    if (s->head.kind == GX_HEAD_VECTORS) GX_TRY(gx__merge_write_modules(&s->model, adapter, folder, err));
     GX_TRY(gx_path_join(path, folder, "model.safetensors", err));
     gx_tensor_file_save(g, path, &s->model.store, &how, err);
     return gx_error_code(err);
