@@ -159,7 +159,8 @@ static int gx__template_call_range(GxTemplateRender *r, const GxTemplateArgs *a,
     if (a->n == 1) at[1] = at[0], at[0] = 0;
     const long double span = at[2] > 0 ? (long double)at[1] - at[0] : (long double)at[0] - at[1];
     const long double step = at[2] > 0 ? (long double)at[2] : -(long double)at[2];
-    if (span / step > GX_TEMPLATE_RANGE) return gx_template_fail(&r->run, "range of more than %d", GX_TEMPLATE_RANGE);
+    if (span / step > (long double)GX_TEMPLATE_RANGE)
+        return gx_template_fail(&r->run, "range of more than %d", GX_TEMPLATE_RANGE);
     int64_t n = 0;
     GxTemplateValue *list = (GxTemplateValue *)gx_template_take(
         &r->run, span > 0 ? ((int64_t)(span / step) + 2) * (int64_t)sizeof *list : 1);
@@ -513,11 +514,8 @@ static GxTemplateOutcome gx__template_run_for(GxTemplateRender *r, const GxTempl
     GxTemplateScope *inner = NULL;
     GxTemplateValue loop = gx_template_none();
     GxTemplateOutcome outcome = GX_T_DONE;
+    int completed = 0;
     if (!l || !gx__template_loop_list(r, x, scope, l)) return GX_T_FAILED;
-    if (!l->n && x->list[1]) {
-        if (!(inner = gx__template_scope(r, scope))) return GX_T_FAILED;
-        return gx__template_run(r, x->list[1], inner, out);
-    }
     loop.kind = GX_T_LOOP, loop.u.p = l;
     for (; l->at < l->n; l->at++) {
         // a macro that is defined in the body keeps its scope
@@ -528,9 +526,13 @@ static GxTemplateOutcome gx__template_run_for(GxTemplateRender *r, const GxTempl
             return GX_T_FAILED;
         outcome = gx__template_run(r, x->list[0], inner, out);
         if (outcome == GX_T_FAILED || outcome == GX_T_BREAKS) break;
+        completed |= outcome == GX_T_DONE;
         if (!x->row) gx__template_empty_scope(r, inner);
     }
-    return outcome == GX_T_FAILED ? outcome : GX_T_DONE;
+    if (outcome == GX_T_FAILED) return outcome;
+    if (completed || !x->list[1]) return GX_T_DONE;
+    // as Jinja has it: else is for a loop of which no round has come to its end, those with break and continue, too
+    return (inner = gx__template_scope(r, scope)) ? gx__template_run(r, x->list[1], inner, out) : GX_T_FAILED;
 }
 
 static int gx__template_run_set(GxTemplateRender *r, const GxTemplateNode *x, GxTemplateScope *scope)

@@ -12,7 +12,7 @@ GX_BEGIN
 
 // Against hostile templates: bytes of all values, work (about one per operation and per 16 bytes that it looks at), how
 // deep values and evaluations may nest.
-#define GX_TEMPLATE_MEMORY (INT64_C(512) << 20)
+#define GX_TEMPLATE_MEMORY (INT64_C(384) << 20)
 #define GX_TEMPLATE_STEPS  INT64_C(50000000)
 enum { GX_TEMPLATE_NEST = 200, GX_TEMPLATE_DEPTH = 1200, GX_TEMPLATE_RANGE = 100000 };
 
