@@ -1,6 +1,6 @@
 // dev/fuzz/mutate.h: from a sound case to one that somebody hostile, or a broken disk, could have made of it. What is
 // done to a part depends on its name: .json, .jsonl (lines of it), .safetensors (a header of JSON), .gguf, args (a
-// command line, each word with a 0 behind it), .numbers; anything else is bytes.
+// command line, each word with a 0 behind it), .numbers, .jinja; anything else is bytes.
 #ifndef FUZZ_MUTATE_H
 #define FUZZ_MUTATE_H
 #include <math.h>
@@ -578,12 +578,100 @@ static int ends_with(const char *name, const char *end)
     return n >= m && !strcmp(name + n - m, end);
 }
 
+// ---- chat templates ------------------------------------------------------------------------------------------------
+
+static const char *const jinja_words[] = {"{{ ",
+                                          " }}",
+                                          "{%- ",
+                                          " -%}",
+                                          "{# ",
+                                          " #}",
+                                          "(",
+                                          ")",
+                                          "[",
+                                          "]",
+                                          "{",
+                                          "}",
+                                          "'",
+                                          "\\",
+                                          "|",
+                                          " ~ ",
+                                          " + ",
+                                          " * ",
+                                          " ** ",
+                                          " // ",
+                                          " % ",
+                                          "-",
+                                          ".",
+                                          ",",
+                                          ":",
+                                          " if ",
+                                          " else ",
+                                          " in ",
+                                          " not ",
+                                          " and ",
+                                          " is ",
+                                          " == ",
+                                          " < ",
+                                          "none",
+                                          "true",
+                                          "0",
+                                          "9223372036854775807",
+                                          "1e308",
+                                          "''",
+                                          "messages",
+                                          "loop",
+                                          "ns.x",
+                                          "m.content",
+                                          "{% for m in messages %}",
+                                          "{% endfor %}",
+                                          "{% if m %}",
+                                          "{% endif %}",
+                                          "{% set x = x ~ x %}",
+                                          "{% set x %}",
+                                          "{% endset %}",
+                                          "{% macro f(a, b=a) %}",
+                                          "{{ f(f) }}",
+                                          "{% endmacro %}",
+                                          "{% generation %}",
+                                          "{% endgeneration %}",
+                                          "{% break %}",
+                                          "{% raw %}",
+                                          "|tojson(indent=2)",
+                                          "|map('trim')",
+                                          "|selectattr('role')",
+                                          "|list",
+                                          "|sort",
+                                          "|join",
+                                          "|replace('', 'a')",
+                                          "|indent",
+                                          "|int",
+                                          "|round(2)",
+                                          "|safe",
+                                          ".split()",
+                                          ".strip('a')",
+                                          ".items()",
+                                          "[::-1]",
+                                          "[-1]",
+                                          "range(100000)",
+                                          "namespace(x=1)",
+                                          "raise_exception('a')",
+                                          "strftime_now('%d')"};
+
+static void mutate_jinja(Random *r, Bytes *b)
+{
+    const char *word = PICK(r, jinja_words);
+    if (one_in(r, 2)) mutate_bytes(r, b);
+    else bytes_splice(b, below(r, b->n + 1), 0, word, (int64_t)strlen(word));
+}
+
 static void mutate_part(Random *r, Part *p)
 {
     if (ends_with(p->name, ".json")) mutate_json(r, &p->bytes);
     else if (ends_with(p->name, ".jsonl")) mutate_lines(r, &p->bytes);
     else if (ends_with(p->name, ".safetensors")) mutate_safetensors(r, &p->bytes);
     else if (ends_with(p->name, ".gguf")) mutate_gguf(r, &p->bytes);
+    else if (ends_with(p->name, ".jinja")) mutate_jinja(r, &p->bytes);
     else if (!strcmp(p->name, "args")) mutate_args(r, &p->bytes);
     else if (ends_with(p->name, ".numbers")) mutate_numbers(r, &p->bytes);
     else mutate_bytes(r, &p->bytes);

@@ -1108,6 +1108,65 @@ static int chat_make(Case *c)
     return 6;
 }
 
+// ---- chat templates ------------------------------------------------------------------------------------------------
+
+static int template_run(const Case *c)
+{
+    const Bytes *text = case_part(c, "chat_template.jinja"), *json = case_part(c, "variables.json");
+    const char *const names[] = {"chat_template.jinja", "variables.json", NULL};
+    GxTemplate *t = NULL;
+    GxJson *variables = NULL;
+    GxTemplateText x = GX_ZERO, again = GX_ZERO;
+    GxError e = GX_ZERO;
+    GxStatus status = gx_json_parse(&variables, json->p ? json->p : "", json->n, "variables.json", &e);
+    if (status == GX_OK) status = gx_template_parse(&t, text->p ? text->p : "", text->n, "chat_template.jinja", &e);
+    if (status == GX_OK) status = gx_template_render(t, variables, 1753531200, &x, &e);
+    if (status == GX_OK) {
+        int64_t at = 0;
+        EXPECT(x.bytes >= 0 && !x.text[x.bytes], "the text has no end");
+        for (int64_t i = 0, n; i < x.bytes; i += n)
+            EXPECT((n = x.text[i] ? gx_utf8_bytes(x.text + i) : 1) > 0, "byte %ld is not UTF-8", (long)i);
+        for (int i = 0; i < x.generations; i++, at = x.generated[i - 1].end)
+            EXPECT(x.generated[i].begin >= at && x.generated[i].end >= x.generated[i].begin &&
+                       x.generated[i].end <= x.bytes,
+                   "generation %d of %ld to %ld, of %ld bytes", i, (long)x.generated[i].begin, (long)x.generated[i].end,
+                   (long)x.bytes);
+        EXPECT(!x.generations || gx_template_has_generation(t), "a generation that the template does not have");
+        EXPECT(gx_template_render(t, variables, 1753531200, &again, &e) == GX_OK && again.bytes == x.bytes &&
+                   !memcmp(again.text, x.text, (size_t)x.bytes),
+               "the second text is another one");
+    } else expect_message(&e, names);
+    EXPECT(status == GX_OK || (!x.text && !x.generated), "a text is handed out with an error");
+    gx_template_text_free(&x);
+    gx_template_text_free(&again);
+    gx_template_free(t);
+    gx_json_free(variables);
+    return status == GX_OK ? ACCEPTED : REFUSED;
+}
+
+static int template_make(Case *c)
+{
+    static const char *const text[] = {
+        "{{- bos_token }}{% for m in messages %}\n"
+        "{{- '<|im_start|>' + m.role + '\\n' + m.content | trim + '<|im_end|>\\n' }}{% endfor %}\n"
+        "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}",
+        "{%- set ns = namespace(x='', n=0) %}{% macro f(a, b=2) %}{{ a }}{{ b * 2 }}{% endmacro %}\n"
+        "{%- for m in messages[::-1] if m.role != 'system' %}{% set ns.x = ns.x ~ f(m.role[:2]) ~ loop.index %}\n"
+        "{%- if loop.last %}{% break %}{% endif %}{% else %}{{ raise_exception('none') }}{% endfor %}{{ ns.x }}",
+        "{% for m in messages %}{% generation %}{{ m['content'].split('a')[-1] }}{% endgeneration %}\n"
+        "{% endfor %}{{ tools | tojson(indent=2) }}{{ messages | map(attribute='role') | unique | join(', ') }}",
+        "{% set x | upper %} a {% endset %}{{ x }}{% for k, v in tools[0].items() %}{{ k }}={{ v if v is string else v "
+        "| string | length }}{% endfor %}{{ strftime_now('%d %b %Y') }}{{ [3, 1.5, -2] | sort | list }}"};
+    for (int i = 0; i < 4; i++) {
+        case_text(&c[i], "chat_template.jinja", text[i]);
+        case_text(&c[i], "variables.json",
+                  "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", "
+                  "\"content\": \"\u00e9 a\\n\"}], \"tools\": [{\"name\": \"f\", \"parameters\": "
+                  "{\"x\": [1, null, 2.5, true]}}], \"bos_token\": \"<s>\", \"add_generation_prompt\": true}");
+    }
+    return 4;
+}
+
 // ---- blends --------------------------------------------------------------------------------------------------------
 
 // Each source's samples one after the other, all within it.
@@ -1763,6 +1822,7 @@ static const Target targets[] = {
     {"text", "texts as samples", text_make, text_run},
     {"corpus", "JSON lines and files of tokens as samples", corpus_make, corpus_run},
     {"chats", "JSON lines of conversations and instructions as samples", chat_make, chat_run},
+    {"template", "chat templates and their variables", template_make, template_run},
     {"blend", "lists of data and their weights", blend_make, blend_run},
     {"tokenizer", "tokenizer.json", tokenizer_make, tokenizer_run},
     {"wordpiece", "WordPiece's files, and text", wordpiece_make, wordpiece_run},

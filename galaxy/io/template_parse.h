@@ -73,13 +73,16 @@ typedef struct GxTemplateNode {
     const char **names; // of arguments and parameters; NULL: without one
     int *signs;         // of a comparison; of parameters: their symbols
     int n;
+    int *hidden; // of a body with a scope: what is undefined in it until it is set, whatever it is around
+    int n_hidden;
 } GxTemplateNode;
 
 typedef struct { // a name in the template
     const char *name;
     int stored, read; // it is set somewhere; it is read where no loop and no macro has bound it
     int line;         // where it was read first
-    int bound;        // of the parser
+    int bound;        // of the parser, as are these: bodies around that name it, and the one that named it last
+    int named, body;
 } GxTemplateSymbol;
 
 typedef struct {
@@ -107,6 +110,7 @@ typedef struct {
     int in_loop_tag;            // loops around here, macros or not
     int macros, generations, blocks;
     int defines; // macros, so far
+    int *bodies; // with a scope, so far
 } GxTemplateParser;
 
 // ---- pieces --------------------------------------------------------------------------------------------------------
@@ -912,6 +916,112 @@ static GxTemplateNode *gx__template_body(GxTemplateParser *p, const char *const 
            (GxTemplateNode *)NULL;
 }
 
+// ---- scopes --------------------------------------------------------------------------------------------------------
+
+// Jinja2 gives a name to the innermost body (of the template, a loop, a macro …) that names it. One that sets it before
+// anything else, and not below an if, has it undefined up to there, even where there is a variable of this name: for
+// what a loop before that reads, or a macro.
+typedef struct {
+    GxTemplateParser *p;
+    GxTemplateNode names; // in signs: the symbols that the body names
+    GxTemplateNode *body;
+    int number;
+} GxTemplateNaming;
+
+static int gx__template_names_in(GxTemplateNaming *z, const GxTemplateNode *x, int below_if);
+
+static int gx__template_named(GxTemplateNaming *z, int symbol, int hides)
+{
+    GxTemplateSymbol *s = &z->p->tree->symbol[symbol];
+    if (s->body == z->number) return 1;
+    if (hides && !s->named) {
+        GxTemplateNode *b = z->body;
+        if ((b->n_hidden & (b->n_hidden - 1)) == 0) {
+            const int64_t capacity = b->n_hidden ? 2 * (int64_t)b->n_hidden : 1;
+            int *hidden = (int *)gx_template_take(z->p->r, capacity * (int64_t)sizeof *hidden);
+            if (!hidden) return 0;
+            if (b->n_hidden) memcpy(hidden, b->hidden, (size_t)b->n_hidden * sizeof *hidden);
+            b->hidden = hidden;
+        }
+        b->hidden[b->n_hidden++] = symbol;
+    }
+    s->body = z->number, s->named++;
+    return gx__template_push(z->p, &z->names, NULL, NULL, symbol);
+}
+
+static int gx__template_names_of_target(GxTemplateNaming *z, const GxTemplateNode *x, int hides)
+{
+    if (x->kind != GX_T_TO_TUPLE) return gx__template_named(z, x->symbol, hides && x->kind == GX_T_TO_NAME);
+    for (int i = 0; i < x->n; i++)
+        if (!gx__template_names_of_target(z, x->list[i], hides)) return 0;
+    return 1;
+}
+
+// The names that a statement or an expression has in this body itself, in the order in which they come.
+static int gx__template_names_in(GxTemplateNaming *z, const GxTemplateNode *x, int below_if)
+{
+    if (!x) return 1;
+    switch (x->kind) {
+    case GX_T_LOAD: return gx__template_named(z, x->symbol, 0);
+    case GX_T_FOR: return gx__template_names_in(z, x->b, below_if);
+    case GX_T_SET: return gx__template_names_in(z, x->b, below_if) && gx__template_names_of_target(z, x->a, !below_if);
+    case GX_T_SET_BLOCK: return gx__template_names_of_target(z, x->a, !below_if);
+    case GX_T_DEFINE: return gx__template_named(z, x->symbol, !below_if);
+    case GX_T_GENERATION: return 1;
+    case GX_T_IF: // elif hangs behind
+        for (; x && x->kind == GX_T_IF; x = x->c)
+            if (!gx__template_names_in(z, x->a, below_if) || !gx__template_names_in(z, x->b, 1)) return 0;
+        return gx__template_names_in(z, x, 1);
+    default: break;
+    }
+    if (!gx__template_names_in(z, x->a, below_if) || !gx__template_names_in(z, x->b, below_if) ||
+        !gx__template_names_in(z, x->c, below_if))
+        return 0;
+    for (int i = 0; x->list && i < x->n; i++)
+        if (!gx__template_names_in(z, x->list[i], below_if)) return 0;
+    return 1;
+}
+
+static int gx__template_inner_bodies(GxTemplateNaming *z, const GxTemplateNode *x);
+
+// A body with a scope, and those in it. owner: the loop or macro that binds names in it, or NULL.
+static int gx__template_hide(GxTemplateParser *p, GxTemplateNode *body, const GxTemplateNode *owner, int *bodies)
+{
+    GxTemplateNaming z;
+    memset(&z, 0, sizeof z);
+    z.p = p, z.body = body, z.number = ++*bodies;
+    if (owner && owner->kind == GX_T_FOR)
+        if (!gx__template_named(&z, owner->symbol, 0) || !gx__template_names_of_target(&z, owner->a, 0)) return 0;
+    for (int i = 0; owner && owner->kind == GX_T_DEFINE && i < owner->n; i++)
+        if (!gx__template_named(&z, owner->signs[i], 0) || !gx__template_names_in(&z, owner->list[i], 0)) return 0;
+    if (!gx__template_names_in(&z, body, 0)) return 0;
+    p->bodies = bodies;
+    if (!gx__template_inner_bodies(&z, body)) return 0;
+    for (int i = 0; i < z.names.n; i++) p->tree->symbol[z.names.signs[i]].named--;
+    return 1;
+}
+
+static int gx__template_inner_bodies(GxTemplateNaming *z, const GxTemplateNode *x)
+{
+    for (; x && x->kind == GX_T_IF; x = x->c)
+        if (!gx__template_inner_bodies(z, x->b)) return 0;
+    if (!x) return 1;
+    int *const bodies = z->p->bodies;
+    switch (x->kind) {
+    case GX_T_BODY:
+        for (int i = 0; i < x->n; i++)
+            if (!gx__template_inner_bodies(z, x->list[i])) return 0;
+        return 1;
+    case GX_T_FOR:
+        return gx__template_hide(z->p, x->list[0], x, bodies) &&
+               (!x->list[1] || gx__template_hide(z->p, x->list[1], NULL, bodies));
+    case GX_T_DEFINE: return gx__template_hide(z->p, x->b, x, bodies);
+    case GX_T_SET_BLOCK:
+    case GX_T_GENERATION: return gx__template_hide(z->p, x->b, NULL, bodies);
+    default: return 1;
+    }
+}
+
 int gx_template_read(GxTemplateRun *r, const char *text, int64_t bytes, GxTemplateTree *tree)
 {
     static const char *const not_built[] = {"lipsum", "cycler", "joiner", "self"};
@@ -922,6 +1032,8 @@ int gx_template_read(GxTemplateRun *r, const char *text, int64_t bytes, GxTempla
     p.r = r, p.tree = tree;
     if (!gx_template_lex(r, text, bytes, &p.t, &n)) return 0;
     if (!(tree->body = gx__template_body(&p, NULL))) return 0;
+    int bodies = 0;
+    if (!gx__template_hide(&p, tree->body, NULL, &bodies)) return 0;
     for (int i = 0; i < tree->symbols; i++)
         for (int k = 0; k < 4; k++)
             if (tree->symbol[i].read && !tree->symbol[i].stored && !strcmp(tree->symbol[i].name, not_built[k])) {

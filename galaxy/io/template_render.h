@@ -106,6 +106,16 @@ static int gx__template_bind_name(GxTemplateRender *r, int symbol, GxTemplateSco
     return gx_template_work(&r->run, steps / 8);
 }
 
+// A body's scope is entered: what it sets before anything else is undefined up to there.
+static int gx__template_begin(GxTemplateRender *r, const GxTemplateNode *body, GxTemplateScope *scope)
+{
+    for (int i = 0; i < body->n_hidden; i++)
+        if (!gx__template_bind_name(r, body->hidden[i], scope,
+                                    gx_template_undefined(r->tree->symbol[body->hidden[i]].name)))
+            return 0;
+    return 1;
+}
+
 static GxTemplateScope *gx__template_scope(GxTemplateRender *r, GxTemplateScope *parent)
 {
     GxTemplateScope *s = (GxTemplateScope *)gx_template_take(&r->run, (int64_t)sizeof *s);
@@ -267,6 +277,7 @@ static int gx__template_call_macro(GxTemplateRender *r, const GxTemplateMacro *m
         if (!gx__template_bind_name(r, x->signs[k], scope, v)) return 0;
     }
     b.most = GX_TEMPLATE_OUTPUT;
+    if (!gx__template_begin(r, x->b, scope)) return 0;
     if (gx__template_run(r, x->b, scope, &b) != GX_T_DONE) return 0;
     *out = gx_template_built(&b);
     r->run.line = line;
@@ -522,7 +533,7 @@ static GxTemplateOutcome gx__template_run_for(GxTemplateRender *r, const GxTempl
         if ((!inner || x->row) && !(inner = gx__template_scope(r, scope))) return GX_T_FAILED;
         r->run.line = x->line;
         if (!gx_template_work(&r->run, 1) || !gx__template_bind_name(r, x->symbol, inner, loop) ||
-            !gx__template_assign(r, x->a, inner, l->list[l->at]))
+            !gx__template_begin(r, x->list[0], inner) || !gx__template_assign(r, x->a, inner, l->list[l->at]))
             return GX_T_FAILED;
         outcome = gx__template_run(r, x->list[0], inner, out);
         if (outcome == GX_T_FAILED || outcome == GX_T_BREAKS) break;
@@ -532,7 +543,9 @@ static GxTemplateOutcome gx__template_run_for(GxTemplateRender *r, const GxTempl
     if (outcome == GX_T_FAILED) return outcome;
     if (completed || !x->list[1]) return GX_T_DONE;
     // as Jinja has it: else is for a loop of which no round has come to its end, those with break and continue, too
-    return (inner = gx__template_scope(r, scope)) ? gx__template_run(r, x->list[1], inner, out) : GX_T_FAILED;
+    inner = gx__template_scope(r, scope);
+    return inner && gx__template_begin(r, x->list[1], inner) ? gx__template_run(r, x->list[1], inner, out)
+                                                             : GX_T_FAILED;
 }
 
 static int gx__template_run_set(GxTemplateRender *r, const GxTemplateNode *x, GxTemplateScope *scope)
@@ -544,7 +557,8 @@ static int gx__template_run_set(GxTemplateRender *r, const GxTemplateNode *x, Gx
     } else {
         GxTemplateScope *inner = gx__template_scope(r, scope);
         b.most = GX_TEMPLATE_OUTPUT;
-        if (!inner || gx__template_run(r, x->b, inner, &b) != GX_T_DONE) return 0;
+        if (!inner || !gx__template_begin(r, x->b, inner)) return 0;
+        if (gx__template_run(r, x->b, inner, &b) != GX_T_DONE) return 0;
         r->block = value = gx_template_built(&b);
         if (x->c && !gx__template_eval(r, x->c, scope, &value)) return 0;
     }
@@ -565,7 +579,8 @@ static GxTemplateOutcome gx__template_run_generation(GxTemplateRender *r, const 
     }
     GxTemplateSpan span;
     span.begin = out->n;
-    if (!inner || gx__template_run(r, x->b, inner, out) != GX_T_DONE) return GX_T_FAILED;
+    if (!inner || !gx__template_begin(r, x->b, inner)) return GX_T_FAILED;
+    if (gx__template_run(r, x->b, inner, out) != GX_T_DONE) return GX_T_FAILED;
     span.end = out->n;
     r->span[r->spans++] = span;
     return GX_T_DONE;
@@ -617,6 +632,7 @@ int gx_template_write(GxTemplateRender *r)
     r->global = (GxTemplateValue *)gx_template_take(&r->run, n * (int64_t)sizeof *r->global);
     r->known = (char *)gx_template_take(&r->run, n);
     r->text.most = GX_TEMPLATE_OUTPUT;
-    return r->global && r->known && gx__template_run(r, r->tree->body, NULL, &r->text) == GX_T_DONE;
+    return r->global && r->known && gx__template_begin(r, r->tree->body, NULL) &&
+           gx__template_run(r, r->tree->body, NULL, &r->text) == GX_T_DONE;
 }
 #endif
