@@ -223,13 +223,29 @@ static int64_t check_documents(const GxChatTokens *c, int64_t first, const GxJso
     return n;
 }
 
+// The template that is written of a format with a name.
+static const GxChatFormat *open_template_of(const char *name, const GxTokenizer *t)
+{
+    const GxChatFormat *f = NULL;
+    GxJson *said = gx_json_new_object();
+    char *jinja = NULL;
+    GxError e = GX_ZERO;
+    gx_chat_jinja(gx_chat_format(name), &jinja, &e);
+    gx_json_set(said, "template", gx_json_new_string(jinja), &e);
+    gx_json_set(said, "where", gx_json_new_string(name), &e);
+    gx_json_set(said, "variables", gx_json_new_object(), &e);
+    CHECK(gx_chat_open(&f, said, "", t, &e) == GX_OK, "%s: %s", name, e.message);
+    free(jinja), gx_json_free(said);
+    return f;
+}
+
 TEST(texts_ids_and_what_is_learned_are_those_of_transformers)
 {
     static const char *const tokenizers[] = {"byte_level", "metaspace", "first"};
     static GxJson *of[400];
     char *text = get("data/ref/chat_train/expected.jsonl"), *save = NULL, name[40] = "";
     GxError e = GX_ZERO;
-    int n = 0, compared = 0;
+    int n = 0, compared = 0, of_templates = 0;
     if (!gx_regex_is_built()) SKIP("built without PCRE2");
     for (char *line = strtok_r(text, "\n", &save); line && n < 400; line = strtok_r(NULL, "\n", &save))
         if (!CHECK(gx_json_parse(&of[n++], line, (int64_t)strlen(line), "expected.jsonl", &e) == GX_OK, "%s",
@@ -251,28 +267,30 @@ TEST(texts_ids_and_what_is_learned_are_those_of_transformers)
                 fprintf(out, "%s\n", line), free(line);
             }
             fclose(out), put("chats.jsonl", lines);
-            const GxChatReading how = {gx_chat_format(format), NULL};
-            for (int threads = 1; threads < 4 && bytes; threads += 2) {
+            // of one thread and of three, and by the template that is written of the format
+            for (int way = 0; way < (format[0] ? 3 : 2) && bytes; way++) {
+                const GxChatReading how = {way < 2 ? gx_chat_format(format) : open_template_of(format, &t), NULL};
                 GxChatTokens c;
                 int64_t documents = 0;
-                snprintf(name, sizeof name, "%s, %s", format, tokenizers[k]);
-                if (!CHECK(gx_chat_tokens_open(&c, at("chats.jsonl"), &t, &how, 100000, threads, &e) == GX_OK, "%s: %s",
-                           name, e.message)) {
+                snprintf(name, sizeof name, "%s, %s, %d", format, tokenizers[k], way);
+                if (!CHECK(gx_chat_tokens_open(&c, at("chats.jsonl"), &t, &how, 100000, 1 + 2 * (way > 0), &e) == GX_OK,
+                           "%s: %s", name, e.message)) {
                     gx_error_clear(&e);
                     continue;
                 }
                 for (int j = i; j < end; j++)
                     if (!strcmp(gx_json_string(gx_json_get(of[j], "tokenizer")), tokenizers[k]))
-                        documents += check_documents(&c, documents, gx_json_get(of[j], "documents"), name), compared++;
+                        documents += check_documents(&c, documents, gx_json_get(of[j], "documents"), name),
+                            compared += way < 2, of_templates += way == 2;
                 CHECK(documents == c.file.documents && documents >= c.counts.n, "%s: %ld documents", name,
                       (long)c.file.documents);
-                gx_chat_tokens_close(&c);
+                gx_chat_tokens_close(&c), gx_chat_close(how.format);
             }
             free(lines);
         }
         gx_tokenizer_close(&t);
     }
-    CHECK(compared == 2 * n && n > 100, "%d of %d", compared, n);
+    CHECK(compared == 2 * n && n > 100 && of_templates > 150, "%d and %d of %d", compared, of_templates, n);
     for (int i = 0; i < n; i++) gx_json_free(of[i]);
     free(text);
 }
@@ -1090,7 +1108,7 @@ TEST(a_template_that_says_the_date_says_that_of_the_day_on_which_the_run_began)
     CHECK(train_small(at("chats.jsonl"), "dated", more) == 0 && !said.log[0] && strstr(said.out, "29 Feb 2024"), "%s%s",
           said.out, said.log);
     memset(&said, 0, sizeof said);
-    snprintf(line, sizeof line, "--output_dir %s --resume auto --max_steps 2", at("dated"));
+    snprintf(line, sizeof line, "--output_dir %s --resume auto --max_steps 2 --threads 1", at("dated"));
     for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
     CHECK(gx_launch(train_chat, argc, argv) == 0 && !said.log[0] && strstr(said.out, "29 Feb 2024"), "%s%s", said.out,
           said.log);

@@ -44,6 +44,30 @@ static GxStatus open_pairs(GxPairs *p, const char *path, int64_t most, const cha
     return status;
 }
 
+// The template that is written of ChatML, executed: as many pairs, and the same tokens.
+TEST(pairs_of_messages_are_written_by_a_template_as_by_its_format)
+{
+    GxTokenizer t;
+    GxPairs named, own;
+    GxError e = GX_ZERO;
+    char *jinja = NULL;
+    const GxChatFormat *f = NULL;
+    GxJson *said = gx_json_new_object();
+    if (!CHECK(gx_tokenizer_open(&t, REF, &e) == GX_OK, "%s", e.message)) return;
+    gx_chat_jinja(gx_chat_format("chatml"), &jinja, &e);
+    gx_json_set(said, "template", gx_json_new_string(jinja), &e);
+    gx_json_set(said, "where", gx_json_new_string("T"), &e), gx_json_set(said, "variables", gx_json_new_object(), &e);
+    CHECK(gx_chat_open(&f, said, "", &t, &e) == GX_OK, "%s", e.message);
+    const GxChatReading how = {f, NULL};
+    CHECK(open_pairs(&named, REF "/pairs.jsonl", 1000, "chatml", &e) == GX_OK &&
+              gx_pairs_open(&own, REF "/pairs.jsonl", &t, &how, 1000, 2, &e) == GX_OK,
+          "%s", e.message);
+    CHECK(own.conversations == 3 && own.n == named.n && own.hash == named.hash && own.learned == named.learned,
+          "%ld pairs, %ld tokens learned; by the name %ld", (long)own.n, (long)own.learned, (long)named.learned);
+    gx_pairs_close(&own), gx_pairs_close(&named), gx_chat_close(f), gx_tokenizer_close(&t);
+    gx_json_free(said), free(jinja);
+}
+
 TEST(pairs_of_texts_and_of_messages_have_the_tokens_of_transformers)
 {
     GxPairs p;

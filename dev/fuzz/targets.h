@@ -1026,6 +1026,33 @@ static void chat_sample(const GxDataset *d, const GxTokenizer *t, const GxPackin
     free(text);
 }
 
+// The same format as a template, which is executed: what it makes of a file is the same, or both refuse it.
+static void chat_by_template(const char *name, const GxTokenizer *t, int64_t T, double fraction, const GxDataset *d)
+{
+    const GxChatFormat *f = NULL;
+    GxJson *said = gx_json_new_object();
+    GxDataset own;
+    GxError e = GX_ZERO;
+    char *jinja = NULL;
+    gx_chat_jinja(gx_chat_format(name), &jinja, &e);
+    gx_json_set(said, "template", gx_json_new_string(jinja), &e);
+    gx_json_set(said, "where", gx_json_new_string("chat_template.jinja"), &e);
+    gx_json_set(said, "variables", gx_json_new_object(), &e);
+    EXPECT(gx_chat_open(&f, said, "", t, &e) == GX_OK, "%s", e.message);
+    const GxChatReading how = {f, NULL};
+    const GxStatus status = gx_dataset_open_chat(&own, "chats.jsonl", t, &how, fraction, T, 2, &e);
+    // an answer of nothing but thoughts, or with the marks of them elsewhere, is found by no text
+    EXPECT((status == GX_OK) == (d != NULL) || strstr(e.message, "chat_template"), "%s", e.message);
+    if (status == GX_OK && d)
+        EXPECT(own.file.tokens == d->file.tokens && own.chat.learned == d->chat.learned &&
+                   !memcmp(own.ids, d->ids, (size_t)d->file.tokens * sizeof *d->ids) &&
+                   !memcmp(own.is_learned, d->is_learned, (size_t)d->file.tokens),
+               "%s: %ld of %ld tokens learned, by the template %ld of %ld", name, (long)d->chat.learned,
+               (long)d->file.tokens, (long)own.chat.learned, (long)own.file.tokens);
+    if (status == GX_OK) gx_dataset_close(&own);
+    gx_chat_close(f), free(jinja), gx_json_free(said);
+}
+
 static int chat_run(const Case *c)
 {
     static const char *const formats[] = {"chatml", "qwen3", "llama3.1", "llama2", "mistral-v3", ""};
@@ -1044,8 +1071,10 @@ static int chat_run(const Case *c)
     t.frame[0].part[0].id = 13, t.frame[0].part[1].id = GX_FRAME_A;
     put_part(c, ".", "chats.jsonl");
     gx_dataset_is_chat("chats.jsonl", NULL);
-    if (gx_dataset_open_chat(&d, "chats.jsonl", &t, &how, fraction >= 0 && fraction < 1 ? fraction : 0, T, 2, &e) !=
-        GX_OK) {
+    const double held_out = fraction >= 0 && fraction < 1 ? fraction : 0;
+    const int opens = gx_dataset_open_chat(&d, "chats.jsonl", &t, &how, held_out, T, 2, &e) == GX_OK;
+    if (how.format) chat_by_template(formats[format], &t, T, held_out, opens ? &d : NULL);
+    if (!opens) {
         expect_message(&e, names);
         return REFUSED;
     }

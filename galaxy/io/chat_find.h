@@ -11,7 +11,7 @@ GX_BEGIN
 
 enum { GX_CHAT_TEMPLATE_CAP = 4 << 20 }; // bytes of a template
 
-// *said: as gx_chat_open takes it; NULL and GX_OK: the choice is auto, and no folder says one. Folders in the order in
+// *said: as gx_chat_open takes it; NULL and GX_OK: the choice is auto, or "", and no folder says one. Folders in the order in
 // which they are asked; NULL, "": none. The names of special tokens are those of the first of them that has some.
 GxStatus gx_chat_find(GxJson **said, const char *choice, const char *const *folders, int n, GxError *err);
 
@@ -138,7 +138,7 @@ static GxStatus gx__chat_look(GxJson **said, const char *folder, GxError *err)
 
 static GxStatus gx__chat_choose(GxJson **said, const char *choice, const char *const *folders, int n, GxError *err)
 {
-    const int is_auto = !strcmp(choice, "auto");
+    const int is_auto = !choice[0] || !strcmp(choice, "auto");
     for (int i = 0; i < n && is_auto && !*said; i++)
         if (folders[i] && folders[i][0]) GX_TRY(gx__chat_look(said, folders[i], err));
     if (is_auto) return GX_OK;

@@ -111,6 +111,24 @@ static int gx__conversation_is_adapter(const char *line)
     return !strncmp(line, GX__CONVERSATION_ADAPTER, n) && strchr(" \t\r", line[n]); // or the end of the line
 }
 
+// Warns if an adapter was taught another format than the conversation goes on in.
+static void gx__conversation_compare_format(GxWriter *w, const char *folder)
+{
+    char *here = NULL, *there = NULL;
+    GxJson *said = NULL;
+    GxError ignored = GX_ZERO; // what cannot be read says nothing
+    gx_chat_find(&said, "auto", &folder, 1, &ignored);
+    const GxChatFormat *named = gx_chat_format(gx_json_string(gx_json_get(said, "name")));
+    if (named) gx_chat_jinja(named, &there, &ignored);
+    else if (gx_json_get(said, "template")) there = strdup(gx_json_string(gx_json_get(said, "template")));
+    if (there) gx_chat_jinja(w->format, &here, &ignored);
+    if (here && strcmp(here, there))
+        gx_log(&w->g->log, GX_LOG_WARNING,
+               "%s was taught another format than this conversation has (%s): start anew with --adapter %s for that",
+               folder, gx_chat_name(w->format), folder);
+    gx_json_free(said), free(here), free(there);
+}
+
 // Handles an /adapter line: opens the folder's adapter if it can replace the model's.
 static GxStatus gx__conversation_choose_adapter(GxWriter *w, GxConversation *c, const char *line)
 {
@@ -127,6 +145,7 @@ static GxStatus gx__conversation_choose_adapter(GxWriter *w, GxConversation *c, 
     snprintf(chosen, sizeof chosen, "%.*s", (int)n, folder);
     GX_TRY(gx_checkpoint_open_adapter(&c->adapter, &w->model, w->o->model, chosen, &w->g->log, err));
     snprintf(w->o->adapter, sizeof w->o->adapter, "%s", chosen);
+    if (!strcmp(w->o->chat_template, "auto")) gx__conversation_compare_format(w, chosen);
     return GX_OK;
 }
 

@@ -113,7 +113,8 @@ GxStatus gx_task_chat_open(GxContext *g, GxTaskChat *c, const GxTaskChatWish *wi
     free(text);
     GX_TRY(status);
     const GxStatus lacks = gx_error_code(&c->lacks);
-    if (lacks != GX_OK && (strcmp(wish->chat_template, "auto") || c->date_given))
+    const int is_auto = !wish->chat_template[0] || !strcmp(wish->chat_template, "auto");
+    if (lacks != GX_OK && (!is_auto || c->date_given))
         return GX_FAIL(&g->error, lacks, "%s", c->lacks.message);
     c->reading.lacks = lacks != GX_OK ? c->lacks.message : NULL;
     return GX_OK;

@@ -51,7 +51,6 @@ typedef struct {
     // The folder that the weights come from: that of the resumed checkpoint, or --model. "": none; also on ranks other
     // than 0, which need not have the folder.
     const char *model;
-    const char *adapter;          // --adapter, on rank 0: the folder of one that the run begins with; NULL, "": none
     int only_shows;               // only a validation, a sample or predictions: nothing is trained
     GxDtype dtype;                // of weights and activations
     int64_t samples, all_samples; // in a micro-batch: on this rank, and on all ranks
@@ -65,6 +64,7 @@ typedef struct {
     // sets epoch_samples, how many samples an epoch has; 0: unknown. One or two too many do no harm.
     int repeats_epoch;
     int64_t epoch_samples;
+    const char *adapter; // the folder of one that the run begins with, on rank 0; NULL, "": none
 } GxTaskSetup;
 
 typedef struct { // how a task runs the model
