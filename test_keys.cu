@@ -502,6 +502,23 @@ TEST(a_checkpoint_of_a_newer_version_is_not_gone_on_with)
     }
 }
 
+TEST(a_run_of_a_newer_version_is_no_run_here_and_its_key_is_the_reason)
+{
+    GxRunInfo run = GX_ZERO;
+    GxError err = GX_ZERO, why = GX_ZERO;
+    GxJson *json = NULL;
+    run.run = 77, run.world = 1, run.returns_to = -1;
+    CHECK(gx_run_write(root, &run, &err) == GX_OK && gx_run_read_or_why(root, &why).run == 77, "%s%s", err.message,
+          why.message);
+    gx_json_read(&json, at("run.json"), 10000, &err);
+    gx_json_set(json, "is_moving_to", gx_json_new_string("elsewhere"), &err);
+    gx_json_write(json, at("run.json"), &err);
+    gx_json_free(json);
+    CHECK(gx_run_read_or_why(root, &why).run == 0 && strstr(why.message, "run.json has \"is_moving_to\""), "%s",
+          why.message);
+    remove(at("run.json"));
+}
+
 int main(int argc, char **argv)
 {
     GxError err = GX_ZERO;
