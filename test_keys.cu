@@ -476,6 +476,33 @@ TEST(members_of_conversations_that_would_change_what_is_learned_are_refused)
         }
 }
 
+// ---- a folder ------------------------------------------------------------------------------------------------------
+
+TEST(weights_and_adapters_that_are_left_out_are_named)
+{
+    static const char *const files[] = {"model.safetensors", "model.safetensors.index.json", "adapter_config.json"};
+    static const struct {
+        int has; // a bit for each file
+        const char *said;
+    } cases[] = {{0, NULL},
+                 {1, NULL},
+                 {2, NULL},
+                 {4, NULL},
+                 {3, "the files that the second names are left out"},
+                 {5, "the adapter is left out"},
+                 {6, "the adapter is left out"}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        GxError err = GX_ZERO;
+        said.log[0] = 0;
+        for (int i = 0; i < 3; i++)
+            if (cases[c].has >> i & 1) gx_file_write(at(files[i]), "{}", 2, &err);
+        gx_source_folder_warn(root, &heard);
+        CHECK(lines(said.log) == (cases[c].said != NULL) && (!cases[c].said || strstr(said.log, cases[c].said)),
+              "case %d: %s%s", (int)c, err.message, said.log);
+        for (int i = 0; i < 3; i++) remove(at(files[i]));
+    }
+}
+
 // ---- our own files ---------------------------------------------------------------------------------------------------
 
 TEST(a_checkpoint_of_a_newer_version_is_not_gone_on_with)
