@@ -290,6 +290,46 @@ TEST(what_the_table_of_a_file_says_of_a_key_is_what_becomes_of_it)
             }
 }
 
+// What libraries write themselves has nothing to be named: transformers 5's folders, and some of others as they are
+// found.
+TEST(of_configurations_as_libraries_write_them_nothing_is_said)
+{
+    static const char *const found[] = {
+        "{" SIZES "\"model_type\": \"llama\", \"_name_or_path\": \"x\", \"architectures\": [\"LlamaForCausalLM\"], "
+        "\"bos_token_id\": 1, \"eos_token_id\": 2, \"hidden_act\": \"silu\", \"pretraining_tp\": 2, \"rope_scaling\": "
+        "null, \"torch_dtype\": \"float16\", \"use_cache\": true, \"temperature\": 0.6, \"max_length\": 4096, "
+        "\"max_sequence_length\": 2048, \"is_llama_config\": true, \"rope_interleaved\": false, "
+        "\"transformers.js_config\": {\"kv_cache_dtype\": \"fp16\"}, \"unsloth_version\": \"2024.9\"}",
+        "{" SIZES
+        "\"model_type\": \"qwen2\", \"num_key_value_heads\": 1, \"use_mrope\": false, \"use_sliding_window\": "
+        "false, \"sliding_window\": 4096, \"max_window_layers\": 21, \"attention_dropout\": 0.0, \"rope_theta\": 1e6}",
+        "{" SIZES "\"model_type\": \"bert\", \"directionality\": \"bidi\", \"gradient_checkpointing\": false, "
+        "\"pooler_fc_size\": 768, \"pooler_type\": \"first_token_transform\", \"position_embedding_type\": "
+        "\"absolute\", \"output_past\": true, \"layer_norm_eps\": 1e-12, \"finetuning_task\": \"sst-2\"}"};
+    GxFolder list = GX_ZERO;
+    GxError err = GX_ZERO;
+    int read = 0;
+    CHECK(gx_folder_list(&list, "data/ref", &err) == GX_OK, "%s", err.message);
+    for (int i = 0; i < list.n + 3; i++) {
+        char path[GX_PATH];
+        GxLlamaConfig llama;
+        GxBertConfig bert;
+        said.log[0] = 0;
+        if (i >= list.n) gx_file_write(at("config.json"), found[i - list.n], (int64_t)strlen(found[i - list.n]), &err);
+        snprintf(path, sizeof path, "%s", i < list.n ? "" : at("config.json"));
+        if (i < list.n) snprintf(path, sizeof path, "data/ref/%.100s/config.json", list.entry[i].name);
+        if (!gx_path_is_file(path)) continue;
+        const int is_bert = i < list.n ? strstr(path, "bert") != NULL : i == list.n + 2;
+        const GxStatus status =
+            is_bert ? gx_bert_config_read(&bert, path, &heard, &err) : gx_llama_config_read(&llama, path, &heard, &err);
+        CHECK(status == GX_OK && !said.log[0], "%s: %s%s", path, err.message, said.log);
+        read++;
+    }
+    CHECK(read > 30, "%d configurations were read", read);
+    gx_folder_close(&list);
+    remove(at("config.json"));
+}
+
 TEST(of_generation_config_json_is_named_and_config_json_alone_what_is_not_looked_at)
 {
     static const Reader model = {
