@@ -290,6 +290,46 @@ TEST(what_the_table_of_a_file_says_of_a_key_is_what_becomes_of_it)
             }
 }
 
+// What libraries write themselves has nothing to be named: transformers 5's folders, and some of others as they are
+// found.
+TEST(of_configurations_as_libraries_write_them_nothing_is_said)
+{
+    static const char *const found[] = {
+        "{" SIZES "\"model_type\": \"llama\", \"_name_or_path\": \"x\", \"architectures\": [\"LlamaForCausalLM\"], "
+        "\"bos_token_id\": 1, \"eos_token_id\": 2, \"hidden_act\": \"silu\", \"pretraining_tp\": 2, \"rope_scaling\": "
+        "null, \"torch_dtype\": \"float16\", \"use_cache\": true, \"temperature\": 0.6, \"max_length\": 4096, "
+        "\"max_sequence_length\": 2048, \"is_llama_config\": true, \"rope_interleaved\": false, "
+        "\"transformers.js_config\": {\"kv_cache_dtype\": \"fp16\"}, \"unsloth_version\": \"2024.9\"}",
+        "{" SIZES
+        "\"model_type\": \"qwen2\", \"num_key_value_heads\": 1, \"use_mrope\": false, \"use_sliding_window\": "
+        "false, \"sliding_window\": 4096, \"max_window_layers\": 21, \"attention_dropout\": 0.0, \"rope_theta\": 1e6}",
+        "{" SIZES "\"model_type\": \"bert\", \"directionality\": \"bidi\", \"gradient_checkpointing\": false, "
+        "\"pooler_fc_size\": 768, \"pooler_type\": \"first_token_transform\", \"position_embedding_type\": "
+        "\"absolute\", \"output_past\": true, \"layer_norm_eps\": 1e-12, \"finetuning_task\": \"sst-2\"}"};
+    GxFolder list = GX_ZERO;
+    GxError err = GX_ZERO;
+    int read = 0;
+    CHECK(gx_folder_list(&list, "data/ref", &err) == GX_OK, "%s", err.message);
+    for (int i = 0; i < list.n + 3; i++) {
+        char path[GX_PATH];
+        GxLlamaConfig llama;
+        GxBertConfig bert;
+        said.log[0] = 0;
+        if (i >= list.n) gx_file_write(at("config.json"), found[i - list.n], (int64_t)strlen(found[i - list.n]), &err);
+        snprintf(path, sizeof path, "%s", i < list.n ? "" : at("config.json"));
+        if (i < list.n) snprintf(path, sizeof path, "data/ref/%.100s/config.json", list.entry[i].name);
+        if (!gx_path_is_file(path)) continue;
+        const int is_bert = i < list.n ? strstr(path, "bert") != NULL : i == list.n + 2;
+        const GxStatus status =
+            is_bert ? gx_bert_config_read(&bert, path, &heard, &err) : gx_llama_config_read(&llama, path, &heard, &err);
+        CHECK(status == GX_OK && !said.log[0], "%s: %s%s", path, err.message, said.log);
+        read++;
+    }
+    CHECK(read > 30, "%d configurations were read", read);
+    gx_folder_close(&list);
+    remove(at("config.json"));
+}
+
 TEST(of_generation_config_json_is_named_and_config_json_alone_what_is_not_looked_at)
 {
     static const Reader model = {
@@ -383,6 +423,9 @@ TEST(what_tokenizer_config_json_asks_for_beside_tokenizer_json_is_named)
          "additional_special_tokens has \"<new>\", which is no special token"},
         {"extra_special_tokens", "{\"image_token\": \"<i>\"}", "extra_special_tokens has \"<i>\""},
         {"unk_token", "\"[UNK]\"", NULL},
+        {"unk_token", "\"[MASK]\"",
+         "unk_token is \"[MASK]\", which is not honoured: the model of tokenizer.json has \"[UNK]\""},
+        {"pad_token", "\"a\"", "pad_token has \"a\", which is no special token"},
         {"bos_token", "{\"content\": \"a\"}", "bos_token has \"a\", which is no special token"},
         {"added_tokens_decoder", "{\"5\": {\"content\": \"a\"}}", NULL},
         {"added_tokens_decoder", "{\"6\": {\"content\": \"b\"}}",
@@ -476,6 +519,33 @@ TEST(members_of_conversations_that_would_change_what_is_learned_are_refused)
         }
 }
 
+// ---- a folder ------------------------------------------------------------------------------------------------------
+
+TEST(weights_and_adapters_that_are_left_out_are_named)
+{
+    static const char *const files[] = {"model.safetensors", "model.safetensors.index.json", "adapter_config.json"};
+    static const struct {
+        int has; // a bit for each file
+        const char *said;
+    } cases[] = {{0, NULL},
+                 {1, NULL},
+                 {2, NULL},
+                 {4, NULL},
+                 {3, "the files that the second names are left out"},
+                 {5, "the adapter is left out"},
+                 {6, "the adapter is left out"}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        GxError err = GX_ZERO;
+        said.log[0] = 0;
+        for (int i = 0; i < 3; i++)
+            if (cases[c].has >> i & 1) gx_file_write(at(files[i]), "{}", 2, &err);
+        gx_source_folder_warn(root, &heard);
+        CHECK(lines(said.log) == (cases[c].said != NULL) && (!cases[c].said || strstr(said.log, cases[c].said)),
+              "case %d: %s%s", (int)c, err.message, said.log);
+        for (int i = 0; i < 3; i++) remove(at(files[i]));
+    }
+}
+
 // ---- our own files ---------------------------------------------------------------------------------------------------
 
 TEST(a_checkpoint_of_a_newer_version_is_not_gone_on_with)
@@ -500,6 +570,23 @@ TEST(a_checkpoint_of_a_newer_version_is_not_gone_on_with)
                   "%s", err.message);
         remove(at("trainer_state.json"));
     }
+}
+
+TEST(a_run_of_a_newer_version_is_no_run_here_and_its_key_is_the_reason)
+{
+    GxRunInfo run = GX_ZERO;
+    GxError err = GX_ZERO, why = GX_ZERO;
+    GxJson *json = NULL;
+    run.run = 77, run.world = 1, run.returns_to = -1;
+    CHECK(gx_run_write(root, &run, &err) == GX_OK && gx_run_read_or_why(root, &why).run == 77, "%s%s", err.message,
+          why.message);
+    gx_json_read(&json, at("run.json"), 10000, &err);
+    gx_json_set(json, "is_moving_to", gx_json_new_string("elsewhere"), &err);
+    gx_json_write(json, at("run.json"), &err);
+    gx_json_free(json);
+    CHECK(gx_run_read_or_why(root, &why).run == 0 && strstr(why.message, "run.json has \"is_moving_to\""), "%s",
+          why.message);
+    remove(at("run.json"));
 }
 
 int main(int argc, char **argv)

@@ -272,6 +272,7 @@ GxStatus gx_folder_verify(const char *path, int contents, GxError *err)
     GX_TRY(gx_path_join(manifest, path, GX_MANIFEST, err));
     if (!gx__folder_path_exists(manifest))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s has no %s: it was never finished, or has lost it", path, GX_MANIFEST);
+    // Other members are passed over: what is known of a file, its bytes and their hash, says all about it.
     GX_TRY(gx_json_read(&root, manifest, GX__FOLDER_MANIFEST_CAP, err));
     GxStatus status = gx_json_get_array(root, "files", 1, &files, manifest, err);
     for (int64_t i = 0; status == GX_OK && i < gx_json_size(files); i++)

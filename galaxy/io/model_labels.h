@@ -64,7 +64,7 @@ static GxStatus gx__model_labels_names(const GxJson *id2label, const char **name
 // Without id2label: so many as num_labels says, or two.
 static GxStatus gx__model_labels_number(GxModelLabels *m, int64_t n, GxLabelKind kind, const char *path, GxError *err)
 {
-    char(*text)[24] = (char(*)[24])calloc((size_t)n, sizeof *text);
+    char(*text)[32] = (char(*)[32])calloc((size_t)n, sizeof *text);
     const char **name = (const char **)calloc((size_t)n, sizeof *name);
     GxStatus status = GX_OK;
     if (!text || !name) status = GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld labels", (long)n);

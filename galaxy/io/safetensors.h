@@ -485,6 +485,7 @@ static GxStatus gx__st_open_folder(GxSafetensors *s, const char *folder, GxError
             err, GX_ERR_IO,
             "%s holds neither model.safetensors nor model.safetensors.index.json; give a folder or a file with weights",
             folder);
+    // Beside weight_map nothing is looked at: each tensor of the files must be in it, and the other way round.
     GX_TRY(gx_json_read(&root, index, GX__ST_INDEX_CAP, err));
     GxStatus status = gx__st_read_index(s, root, folder, index, err);
     gx_json_free(root);

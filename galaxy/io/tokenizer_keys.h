@@ -113,14 +113,15 @@ static const char *gx__tokenizer_content(const GxJson *token)
 static void gx__tokenizer_check_tokens(const GxTokenizer *t, const GxJson *config, const char *path,
                                        const GxLogger *log)
 {
-    static const char *const keys[] = {
-        "bos_token", "eos_token", "unk_token", "mask_token", "additional_special_tokens", "extra_special_tokens"};
+    static const char *const keys[] = {"bos_token",           "eos_token", "unk_token",  "sep_token",
+                                       "pad_token",           "cls_token", "mask_token", "additional_special_tokens",
+                                       "extra_special_tokens"};
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
         const GxJson *value = gx_json_get(config, keys[k]);
-        if (k < 4) gx__tokenizer_check_special(t, gx__tokenizer_content(value), keys[k], path, log);
-        for (int64_t i = 0; k >= 4 && gx_json_type(value) == GX_JSON_ARRAY && i < gx_json_size(value); i++)
+        if (k < 7) gx__tokenizer_check_special(t, gx__tokenizer_content(value), keys[k], path, log);
+        for (int64_t i = 0; k >= 7 && gx_json_type(value) == GX_JSON_ARRAY && i < gx_json_size(value); i++)
             gx__tokenizer_check_special(t, gx__tokenizer_content(gx_json_at(value, i)), keys[k], path, log);
-        for (GxJsonMember m = GX_ZERO; k >= 4 && gx_json_type(value) == GX_JSON_OBJECT && gx_json_next(value, &m);)
+        for (GxJsonMember m = GX_ZERO; k >= 7 && gx_json_type(value) == GX_JSON_OBJECT && gx_json_next(value, &m);)
             gx__tokenizer_check_special(t, gx__tokenizer_content(m.value), keys[k], path, log);
     }
     for (GxJsonMember m = GX_ZERO; gx_json_next(gx_json_get(config, "added_tokens_decoder"), &m);) {
@@ -133,6 +134,20 @@ static void gx__tokenizer_check_tokens(const GxTokenizer *t, const GxJson *confi
                    "%s: added_tokens_decoder has \"%s\" with the id %.20s, which tokenizer.json does not have", path,
                    gx_text_cut(text, cut, sizeof cut), m.key);
     }
+}
+
+// What unknown words become stands in both files.
+static void gx__tokenizer_check_unknown(const GxTokenizer *t, const GxJson *config, const char *path,
+                                        const GxLogger *log)
+{
+    const char *said = gx__tokenizer_content(gx_json_get(config, "unk_token"));
+    const int32_t here = t->role[GX_TOKEN_UNK];
+    char cut[2][GX_TEXT_VALUE], room[8];
+    const char *name = here >= 0 ? gx_tokenizer_piece(t, here, room) : NULL;
+    if (!said[0] || !name || !strcmp(name, said)) return;
+    gx_log(log, GX_LOG_WARNING,
+           "%s: unk_token is \"%s\", which is not honoured: the model of tokenizer.json has \"%s\"", path,
+           gx_text_cut(said, cut[0], GX_TEXT_VALUE), gx_text_cut(name, cut[1], GX_TEXT_VALUE));
 }
 
 // A BERT's normalizer stands in both files.
@@ -162,6 +177,7 @@ GxStatus gx_tokenizer_check_keys(const GxTokenizer *t, const char *path, const G
     GX_TRY(gx_path_join(config_path, folder, GX_TOKENIZER_CONFIG, err));
     GX_TRY(gx_tokenizer_config_read(&config, folder, err));
     gx__tokenizer_check_tokens(t, config, config_path, log);
+    gx__tokenizer_check_unknown(t, config, config_path, log);
     gx__tokenizer_check_normalizer(t, config, config_path, log);
     const GxStatus status = gx_json_check_keys(config, GX_KEYS(gx__tokenizer_config_keys), config_path, log, err);
     gx_json_free(config);

@@ -11,6 +11,7 @@
 #include "../io/files.h"
 #include "../io/peft.h"
 #include "../task/task.h"
+#include "source_folder.h"
 GX_BEGIN
 
 // Broadcast from rank 0 to all ranks: the fields of a struct; a path.
@@ -250,7 +251,10 @@ GxStatus gx_agree_on_model(GxContext *g, const GxConfig *c, const GxFamily *fami
     else memcpy(set, config, family->config_size);
     gx_agree_on_path(g, folder);
     if (folder[0] && !gx_failed(g)) gx_model_config_path(path, folder, err);
-    if (folder[0] && !gx_failed(g) && g->rank == 0) family->read_config(config, path, &g->log, err);
+    if (folder[0] && !gx_failed(g) && g->rank == 0) {
+        family->read_config(config, path, &g->log, err);
+        gx_source_folder_warn(folder, &g->log);
+    }
     gx_agree_on_fields(g, family->fields, family->n_fields, config);
     for (int i = 0; i < family->n_fields && folder[0] && !gx_failed(g); i++)
         gx__agree_check_set(c, &family->fields[i], set, config, path, err);

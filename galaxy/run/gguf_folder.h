@@ -56,6 +56,7 @@ GX_END
 #include "../model/mode.h"
 #include "../ops/rope.h"
 #include "llama_family.h"
+#include "source_folder.h"
 #include "tensor_file.h"
 
 enum { GX__GGUF_FLOATS = 1 << 18 }; // that are read at a time, or one row
@@ -445,6 +446,7 @@ static GxStatus gx__gguf_export(gx__GgufWork *w, int type)
     GxError *err = &w->g.error;
     GX_TRY(gx_path_join(path, w->folder, "config.json", err));
     GX_TRY(gx_llama_config_read(&w->config, path, &w->g.log, err));
+    gx_source_folder_warn(w->folder, &w->g.log);
     GX_TRY(gx__gguf_find_arch(w, w->config.model_type));
     GX_TRY(gx__gguf_check_export(w));
     GX_TRY(gx__gguf_check_tokenizer(w));

@@ -58,6 +58,7 @@ GX_END
 #include "machine.h"
 #include "output.h"
 #include "plan.h"
+#include "source_folder.h"
 
 static const char *gx__inference_base(const GxInference *s, const char *folder)
 {
@@ -77,6 +78,7 @@ static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily 
     GX_TRY(gx_output_check_exists(gx__inference_base(s, folder), "model", err));
     GX_TRY(gx_path_join(path, gx__inference_base(s, folder), "config.json", err));
     GX_TRY(family->read_config(s->config, path, g->rank ? &gx_silent : &g->log, err));
+    gx_source_folder_warn(gx__inference_base(s, folder), g->rank ? &gx_silent : &g->log);
     for (int i = 0; i < family->n_fields && is_untied; i++)
         if (!strcmp(family->fields[i].name, "tie_word_embeddings"))
             *(int *)gx_field_at(&family->fields[i], s->config) = 0;

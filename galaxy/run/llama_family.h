@@ -244,6 +244,9 @@ static const GxJsonKey gx__llama_family_keys[] = {
     {"mlp_bias", GX_KEY_READ, NULL},
     {"attention_dropout", GX_KEY_READ, NULL},
     {"is_decoder", GX_KEY_HARMLESS, "these models are decoders"},
+    {"is_llama_config", GX_KEY_HARMLESS, "a note in SmolLM's"},
+    {"rope_interleaved", GX_KEY_REFUSED, "RoPE's pairs would stand beside each other"},
+    {"use_mrope", GX_KEY_REFUSED, "positions would have several parts"},
     {"classifier_dropout", GX_KEY_HARMLESS, "of classifiers of tokens, which are not built"},
     {"max_sequence_length", GX_KEY_HARMLESS,
      "the first LLaMA's max_position_embeddings, which transformers does not "

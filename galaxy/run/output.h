@@ -146,6 +146,21 @@ GxStatus gx_run_write(const char *output_dir, const GxRunInfo *r, GxError *err)
     return status;
 }
 
+// What a newer version has in it might be something that has to be done first, as returns_to is.
+static GxStatus gx__output_check_run(const GxJson *json, const char *path, GxError *why)
+{
+    const int n = (int)(sizeof gx__output_run / sizeof *gx__output_run);
+    char cut[GX_TEXT_VALUE];
+    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
+        int i = 0;
+        while (i < n && strcmp(gx__output_run[i].name, m.key)) i++;
+        if (i == n)
+            return GX_FAIL(why, GX_ERR_UNSUPPORTED, "%s has \"%s\", which this version does not know", path,
+                           gx_text_cut(m.key, cut, sizeof cut));
+    }
+    return GX_OK;
+}
+
 GxRunInfo gx_run_read_or_why(const char *output_dir, GxError *why)
 {
     char path[GX_PATH];
@@ -155,6 +170,7 @@ GxRunInfo gx_run_read_or_why(const char *output_dir, GxError *why)
     GxStatus status = gx_path_join(path, output_dir, "run.json", why);
     if (status == GX_OK) status = gx_json_read(&json, path, 1 << 16, why);
     if (status == GX_OK) status = gx_json_get_fields(json, GX_FIELDS(gx__output_run), 0, &r, path, why);
+    if (status == GX_OK) status = gx__output_check_run(json, path, why);
     if (status == GX_OK && !r.run) status = GX_FAIL(why, GX_ERR_FORMAT, "%s: it has no number of a run", path);
     gx_json_free(json);
     return status == GX_OK ? r : none;

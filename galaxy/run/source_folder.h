@@ -9,6 +9,7 @@
 // On rank 0. Files are written as they were when the folder was opened, even if they have changed since.
 #ifndef GX_SOURCE_FOLDER_H
 #define GX_SOURCE_FOLDER_H
+#include "../base/log.h"
 #include "../io/json.h"
 #include "../io/peft.h"
 GX_BEGIN
@@ -27,6 +28,9 @@ void gx_source_folder_close(GxSourceFolder *s); // `s` may be all zero
 // Writes config.json and the other files into `folder`. config.json is the source's, in which only the members about
 // the head, the labels and the dtype are those of `config`; without a source it is `config`.
 GxStatus gx_source_folder_write(const GxSourceFolder *s, const GxJson *config, const char *folder, GxError *err);
+
+// Names what stands beside the weights that are taken, and is not: a second set of weights, an adapter.
+void gx_source_folder_warn(const char *folder, const GxLogger *log);
 
 GX_END
 #endif
@@ -103,5 +107,28 @@ GxStatus gx_source_folder_write(const GxSourceFolder *s, const GxJson *config, c
         if (status == GX_OK) status = gx_file_write(path, s->file[i].text, s->file[i].bytes, err);
     }
     return status;
+}
+
+static int gx__source_folder_has(const char *folder, const char *name)
+{
+    char path[GX_PATH];
+    GxError ignored = GX_ZERO; // a path that is too long does not exist
+    return gx_path_join(path, folder, name, &ignored) == GX_OK && gx_path_is_file(path);
+}
+
+void gx_source_folder_warn(const char *folder, const GxLogger *log)
+{
+    const int is_single = gx__source_folder_has(folder, "model.safetensors"),
+              is_sharded = gx__source_folder_has(folder, "model.safetensors.index.json");
+    if (is_single && is_sharded)
+        gx_log(log, GX_LOG_WARNING,
+               "%s has model.safetensors and model.safetensors.index.json: weights are those of the first, and the "
+               "files that the second names are left out; remove what is not meant",
+               folder);
+    if ((is_single || is_sharded) && gx__source_folder_has(folder, "adapter_config.json"))
+        gx_log(log, GX_LOG_WARNING,
+               "%s has adapter_config.json beside the weights of a whole model: the adapter is left out, and "
+               "transformers would take it; move it to a folder of its own for --adapter, or remove it",
+               folder);
 }
 #endif
