@@ -385,6 +385,31 @@ static GxStatus gx__peft_narrow(GxPeftConfig *c, const GxJson *json, const char 
     return status;
 }
 
+// By ensure_weight_tying peft trains the head with an embedding that it is tied to, and saves both; modules_to_save has
+// the embedding alone.
+static GxStatus gx__peft_tie(GxPeftConfig *c, const GxJson *json, const char *path, GxError *err)
+{
+    static const char *const pairs[][2] = {{"embed_tokens", ",lm_head"},
+                                           {"word_embeddings", ",cls.predictions.decoder"}};
+    const GxJson *ties = gx_json_get(json, "ensure_weight_tying");
+    static const char *const words[] = {"embed_tokens", "word_embeddings", "lm_head", "decoder"};
+    const size_t n = strlen(c->modules_to_save);
+    if (!gx_json_bool(ties)) return GX_OK;
+    for (int i = 0; i < 4; i++)
+        if (strstr(c->targets, words[i]))
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                           "%s: ensure_weight_tying is true, and target_modules has %s, which is not built: factors "
+                           "would be shared by the embedding and the head",
+                           path, words[i]);
+    for (int i = 0; i < 2; i++)
+        if (strstr(c->modules_to_save, pairs[i][0]) &&
+            (size_t)snprintf(c->modules_to_save + n, sizeof c->modules_to_save - n, "%s", pairs[i][1]) >=
+                sizeof c->modules_to_save - n)
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: the names of modules_to_save have more than %d characters",
+                           path, GX_PEFT_TARGETS - 1);
+    return GX_OK;
+}
+
 static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *path, const GxLogger *log, GxError *err)
 {
     if (gx_json_type(json) != GX_JSON_OBJECT)
@@ -403,6 +428,7 @@ static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *p
         GX_TRY(gx__peft_narrow(c, json, path, err));
     }
     GX_TRY(gx__peft_names(json, "modules_to_save", 0, c->modules_to_save, sizeof c->modules_to_save, path, err));
+    GX_TRY(gx__peft_tie(c, json, path, err));
     GX_TRY(gx__peft_text(json, "task_type", c->task_type, sizeof c->task_type, path, err));
     return gx__peft_text(json, "base_model_name_or_path", c->base, sizeof c->base, path, err);
 }
