@@ -149,13 +149,15 @@ static const GxJsonKey gx__peft_prompt_keys[] = {
     {"adapter_len", GX_KEY_READ, NULL},
     {"adapter_layers", GX_KEY_READ, NULL},
     {"target_modules=\"self_attn\"", GX_KEY_REFUSED, "prompts are of modules that are called self_attn"}};
-static const GxJsonKey gx__peft_bottleneck_keys[] = {GX__PEFT_OF_ALL, {"adapter_reduction_dim", GX_KEY_READ, NULL}};
-static const GxJsonKey gx__peft_side_keys[] = {GX__PEFT_OF_ALL,
+#define GX__PEFT_OF_OWN                                                                                                \
+    GX__PEFT_OF_ALL, { "target_modules", GX_KEY_REFUSED, "of this type there is something in every layer" }
+static const GxJsonKey gx__peft_bottleneck_keys[] = {GX__PEFT_OF_OWN, {"adapter_reduction_dim", GX_KEY_READ, NULL}};
+static const GxJsonKey gx__peft_side_keys[] = {GX__PEFT_OF_OWN,
                                                {"side_reduction_factor", GX_KEY_READ, NULL},
                                                {"side_mix", GX_KEY_READ, NULL},
                                                {"add_bias_sampling", GX_KEY_READ, NULL}};
 static const GxJsonKey gx__peft_v2_keys[] = {
-    GX__PEFT_OF_ALL, {"adapter_len", GX_KEY_READ, NULL}, {"adapter_layers", GX_KEY_READ, NULL}};
+    GX__PEFT_OF_OWN, {"adapter_len", GX_KEY_READ, NULL}, {"adapter_layers", GX_KEY_READ, NULL}};
 
 typedef struct {
     const char *type;
