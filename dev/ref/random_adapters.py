@@ -1,6 +1,6 @@
 """Draws adapters that peft saves, and compares what Galaxy makes of their folders with what peft makes of them.
 
-    python dev/ref/random_adapters.py --programs DIR [--count 100] [--seed 1] [--logits PROGRAM] [--keep DIR]
+    python dev/ref/random_adapters.py --programs DIR --logits PROGRAM [--count 100] [--seed 1] [--keep DIR]
 
 DIR has train_bert, train_llama and merge_adapter; PROGRAM is dev/ref/llama_logits.cu, compiled. Of tiny random models (LLaMA and Qwen2, tied and not,
 BERT with heads for masked tokens and labels) adapters are drawn with the options of LoraConfig, all their values random, and saved. peft loads each
@@ -25,7 +25,7 @@ import warnings
 
 import torch
 import transformers
-from peft import AdaptionPromptConfig, LoraConfig, PeftModel, get_peft_model
+from peft import AdaptionPromptConfig, IA3Config, LoHaConfig, LoraConfig, PeftModel, PrefixTuningConfig, PromptTuningConfig, VeraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertModel, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification, Qwen2Config, Qwen2ForCausalLM
 
@@ -62,9 +62,12 @@ def make_bases(folder):
         "bert_bare": BertModel(bert),
         "bert_masked": BertForMaskedLM(bert),
     }
+    bases["llama_bf16"] = LlamaForCausalLM(LlamaConfig(tie_word_embeddings=True, **llama))
     for name, model in bases.items():
         for parameter in model.parameters():
             parameter.data += 0.02 * torch.randn_like(parameter)
+        if name.endswith("bf16"):
+            model.to(torch.bfloat16)
         model.save_pretrained(folder / name)
         if name.startswith("bert"):
             (folder / name / "vocab.txt").write_text("\n".join(WORDS) + "\n")
@@ -78,10 +81,24 @@ def kind_of(base, labels):
     return Qwen2ForCausalLM if base == "qwen2" else LlamaForCausalLM
 
 
+OTHERS = [IA3Config, LoHaConfig, VeraConfig, PromptTuningConfig, PrefixTuningConfig]
+
+
 def draw(r):
-    """A base, how many labels its head has (0: it has another), and the options of a LoraConfig."""
+    """A base, how many labels its head has (0: it has another), and a configuration."""
+    if r.random() < 0.08:
+        return r.choice(["llama", "llama_tied"]), 0, AdaptionPromptConfig, dict(adapter_len=r.randint(1, 5), adapter_layers=r.randint(1, LAYERS), task_type="CAUSAL_LM")
+    if r.random() < 0.04:
+        kind = r.choice(OTHERS)
+        more = dict(num_virtual_tokens=3) if kind in (PromptTuningConfig, PrefixTuningConfig) else dict(target_modules=["v_proj", "down_proj"])
+        return "llama", 0, kind, dict(task_type="CAUSAL_LM", **(dict(feedforward_modules=["down_proj"]) if kind is IA3Config else {}), **more)
+    base, labels, options = draw_lora(r)
+    return base, labels, LoraConfig, options
+
+
+def draw_lora(r):
     labels = r.choice([0, 0, 0, 0, 3, 2, 1])
-    base = r.choice(["bert_bare", "bert_bare", "llama"]) if labels else r.choice(["llama", "llama", "llama_tied", "llama_tied", "qwen2", "bert_masked"])
+    base = r.choice(["bert_bare", "bert_bare", "llama"]) if labels else r.choice(["llama", "llama", "llama_tied", "llama_tied", "llama_bf16", "qwen2", "bert_masked"])
     is_bert = base.startswith("bert")
     names, norms = (BERT, ["LayerNorm"]) if is_bert else (LLAMA, ["norm", "input_layernorm", "model.norm"])
     layer = "layer" if is_bert else "layers"
@@ -135,14 +152,14 @@ def logits(model, is_bert):
         return torch.cat([model(input_ids=torch.tensor([row])).logits.flatten() for row in rows]).double()
 
 
-def make_adapter(r, base, labels, options, folder):
+def make_adapter(r, base, labels, kind, options, folder):
     """Of random values, in a random type; False: peft does not take these options."""
     more = dict(num_labels=labels) if labels else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             torch.manual_seed(r.randrange(10**6))
-            model = get_peft_model(kind_of(base.name, labels).from_pretrained(base, **more), LoraConfig(**options))
+            model = get_peft_model(kind_of(base.name, labels).from_pretrained(base, dtype=torch.float32, **more), kind(**options))
             for parameter in model.parameters():
                 if parameter.requires_grad:
                     parameter.data += 0.2 * torch.randn_like(parameter) if parameter.ndim > 1 else 0.1 * torch.randn_like(parameter)
@@ -161,7 +178,7 @@ def of_peft(base, labels, folder):
     more = dict(num_labels=labels) if labels else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return PeftModel.from_pretrained(kind_of(base.name, labels).from_pretrained(base, **more), folder).eval()
+        return PeftModel.from_pretrained(kind_of(base.name, labels).from_pretrained(base, dtype=torch.float32, **more), folder).eval()
 
 
 def rounding(base, labels, adapter, is_bert, right):
@@ -194,16 +211,28 @@ def predictions(args, folder, adapter):
     return torch.tensor([list(line["scores"].values()) if "scores" in line else [line["score"]] for line in lines]).double().flatten(), said
 
 
-def compare(args, base, labels, options, folder, adapter):
+def compare_itself(args, base, labels, folder, adapter):
+    code, said = run(args.logits, adapter, folder / "logits.safetensors")
+    if code:
+        return f"it is not computed with: {said}"
+    dump = load_file(folder / "logits.safetensors")
+    with torch.no_grad():
+        off = apart(dump["logits"].double(), of_peft(base, labels, adapter)(input_ids=dump["tokens"].long(), use_cache=False).logits.double())
+    return f"its logits are {off:.3g} off" if off > BOUND else "same"
+
+
+def compare(args, base, labels, kind, folder, adapter):
     """"same", or "refused: WHY", or what differs."""
     is_bert = base.name.startswith("bert")
+    if kind is AdaptionPromptConfig:
+        return compare_itself(args, base, labels, folder, adapter)
     merged = folder / "merged"
     shutil.rmtree(merged, ignore_errors=True)
-    right = logits(of_peft(base, labels, adapter), is_bert)
-    bound = BOUND + 4 * rounding(base, labels, adapter, is_bert, right)
     code, said = run(args.programs / "merge_adapter", "--adapter", adapter, "--output_dir", merged)
     if code:
         return f"refused: {said}"
+    right = logits(of_peft(base, labels, adapter), is_bert)
+    bound = BOUND + 4 * rounding(base, labels, adapter, is_bert, right)
     # the embedding may have become another's than the head's
     model, info = kind_of(base.name, labels).from_pretrained(merged, output_loading_info=True)
     if info["missing_keys"] or info["unexpected_keys"]:
@@ -211,15 +240,8 @@ def compare(args, base, labels, options, folder, adapter):
     off = apart(logits(model.eval(), is_bert), right)
     if off > bound:
         return f"merged, its logits are {off:.3g} off; it said: {said}"
-    if args.logits and not is_bert and not labels:
-        code, said = run(args.logits, adapter, folder / "logits.safetensors")
-        if code:
-            return f"merged, but not computed with: {said}"
-        dump = load_file(folder / "logits.safetensors")
-        with torch.no_grad():
-            off = apart(dump["logits"].double(), of_peft(base, labels, adapter)(input_ids=dump["tokens"].long()).logits.double())
-        if off > BOUND:
-            return f"its logits are {off:.3g} off"
+    if not is_bert and not labels:
+        return compare_itself(args, base, labels, folder, adapter)
     if is_bert and labels > 1:
         scores, said = predictions(args, folder, adapter)
         if scores is None:
@@ -234,7 +256,7 @@ def compare(args, base, labels, options, folder, adapter):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--programs", type=pathlib.Path, required=True)
-    parser.add_argument("--logits", type=pathlib.Path)
+    parser.add_argument("--logits", type=pathlib.Path, required=True)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=pathlib.Path, help="where folders that differ go")
@@ -249,13 +271,13 @@ def main():
         folder = pathlib.Path(folder)
         make_bases(folder)
         while tried < args.count:
-            base, labels, options = draw(r)
+            base, labels, kind, options = draw(r)
             drawn += 1
             adapter = folder / f"adapter{drawn}"
             try:
-                if not make_adapter(r, folder / base, labels, options, adapter):
+                if not make_adapter(r, folder / base, labels, kind, options, adapter):
                     continue
-                result = compare(args, folder / base, labels, options, folder, adapter)
+                result = compare(args, folder / base, labels, kind, folder, adapter)
             except Exception as e:  # peft does not load what it has saved
                 print(f"-- {base} {options}: peft: {type(e).__name__}: {str(e)[:200]}")
                 continue
