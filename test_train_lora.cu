@@ -1141,9 +1141,9 @@ TEST(a_conversation_takes_another_adapter_in_the_place_of_its_own)
     snprintf(program, sizeof program, "%s", train);
 }
 
-// The adapter in `from`, with a copy of the base's embedding as peft saves it, of which one value is another, into
+// The adapter in `from`, with a copy of the base's embedding by a name of peft's, of which one value is another, into
 // `to`.
-static void write_with_copy(const char *from, const char *to, float more, GxDtype dtype)
+static void write_with_copy(const char *from, const char *to, float more, GxDtype dtype, const char *name)
 {
     enum { MOST = 64 };
     static float values[1 << 16];
@@ -1161,7 +1161,7 @@ static void write_with_copy(const char *from, const char *to, float more, GxDtyp
     const GxSafetensorsEntry *own = gx_safetensors_find(&base, "model.embed_tokens.weight");
     memcpy(entry, adapter.entry, (size_t)n * sizeof *entry);
     entry[n] = *own;
-    snprintf(entry[n].name, sizeof entry[n].name, "base_model.model.model.embed_tokens.base_layer.weight");
+    snprintf(entry[n].name, sizeof entry[n].name, GX_PEFT_PREFIX "model.%s", name);
     entry[n].dtype = (int)dtype, entry[n].dtype_size = (int)gx_dtype_size(dtype);
     shell("rm -rf %s && cp -r %s %s && rm %s/manifest.json", to, from, to, to);
     snprintf(path, sizeof path, "%s/adapter_model.safetensors", to);
@@ -1193,9 +1193,10 @@ TEST(a_conversation_goes_on_with_its_adapter_where_another_cannot_be_read)
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--target_modules embed_tokens,q_proj --output_dir mine --max_steps 8 --learning_rate 2e-2"));
     CHECK_RAN(run(BASE "--target_modules embed_tokens,q_proj --output_dir next --max_steps 8 --learning_rate 1e-5"));
-    write_with_copy("next/checkpoint-8", "copied_base", 0, GX_F32);
-    write_with_copy("next/checkpoint-8", "rounded_base", 0, GX_BF16);
-    write_with_copy("next/checkpoint-8", "spoilt", 1, GX_F32);
+    write_with_copy("next/checkpoint-8", "copied_base", 0, GX_F32, "embed_tokens.base_layer.weight");
+    write_with_copy("next/checkpoint-8", "rounded_base", 0, GX_BF16, "embed_tokens.base_layer.weight");
+    write_with_copy("next/checkpoint-8", "spoilt", 1, GX_F32, "embed_tokens.base_layer.weight");
+    write_with_copy("next/checkpoint-8", "noted", 0, GX_F32, "layers.0.self_attn.q_proj.lora_velora_embed");
     shell("for f in cut short config pipe gone folder; do cp -r next/checkpoint-8 $f && rm $f/manifest.json; done && "
           "truncate -s -100 cut/adapter_model.safetensors && truncate -s 7 short/adapter_model.safetensors && "
           "echo [] > config/adapter_config.json && rm gone/adapter_config.json && "
@@ -1205,6 +1206,7 @@ TEST(a_conversation_goes_on_with_its_adapter_where_another_cannot_be_read)
     CHECK(strcmp(mine, next), "two adapters say the same: %s", mine);
     check_said("--adapter mine/checkpoint-8", "/adapter copied_base\\nthe\\n", next);
     CHECK(!strstr(err(), "rounded"), "%s", err());
+    check_said("--adapter mine/checkpoint-8", "/adapter noted\\nthe\\n", next); // what VeLoRA keeps for its backward
     check_said("--adapter mine/checkpoint-8", "/adapter rounded_base\\nthe\\n", next);
     CHECK(strstr(err(), "embed_tokens.base_layer.weight, a copy of the base's matrix that is rounded to BF16: peft "
                         "computes with the copy"),
