@@ -1010,6 +1010,20 @@ TEST(a_quantised_base_in_many_files_or_of_bitsandbytes_is_dequantised_alike)
     CHECK_RAN(merge("--adapter q_of/checkpoint-4 --dequantize --output_dir q_one"));
     CHECK_RAN(merge("--adapter q_of/checkpoint-4 --dequantize --output_dir q_many --model q_files/checkpoint-1"));
     CHECK(!err()[0] && same_file("q_one/model.safetensors", "q_many/model.safetensors"), "of many files: %s", err());
+    // what was trained whole was in numbers, and stays as it was trained
+    GxSafetensors one, adapter;
+    GxError e = GX_ZERO;
+    if (!CHECK(gx_safetensors_open(&one, "q_one", &e) == GX_OK &&
+                   gx_safetensors_open(&adapter, "q_of/checkpoint-4/adapter_model.safetensors", &e) == GX_OK,
+               "%s", e.message))
+        return;
+    int64_t shape[2] = {0, 0};
+    float *its = numbers_of(&one, "%s", "model.layers.1.mlp.down_proj.weight", shape),
+          *trained = numbers_of(&adapter, GX_PEFT_PREFIX "%s", "model.layers.1.mlp.down_proj.weight", shape);
+    CHECK(its && trained && !memcmp(its, trained, (size_t)(shape[0] * shape[1]) * sizeof *its),
+          "what was trained whole was rounded");
+    free(its), free(trained);
+    gx_safetensors_close(&one), gx_safetensors_close(&adapter);
     CHECK_RAN(run("--model packed1 --tuning lora --lora_dim 3 --quantize nf4 --output_dir q_bnb --max_steps 2"));
     CHECK_RAN(run(BASE "--quantize nf4 --output_dir q_same --max_steps 2"));
     CHECK_RAN(merge("--adapter q_bnb/checkpoint-2 --dequantize --output_dir q_unpacked"));
