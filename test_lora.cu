@@ -749,25 +749,6 @@ TEST(every_key_of_peft_is_known)
     remove(path);
 }
 
-// By ensure_weight_tying the file has the head, too, and the list does not.
-TEST(a_head_that_peft_ties_to_an_embedding_is_trained_whole_with_it)
-{
-    static const char *const cases[][2] = {{"[\"score\", \"model.embed_tokens\"]", "score,model.embed_tokens,lm_head"},
-                                           {"[\"norm\"]", "norm"},
-                                           {"null", ""}};
-    char path[300], text[300];
-    for (int i = 0; i < 3; i++) {
-        GxPeftConfig c;
-        GxError err = GX_ZERO;
-        snprintf(text, sizeof text, "{\"peft_type\": \"LORA\", \"ensure_weight_tying\": true, \"modules_to_save\": %s}",
-                 cases[i][0]);
-        write_text(config_path(path), text);
-        CHECK(gx_peft_config_read(&c, path, &silent, &err) == GX_OK && !strcmp(c.modules_to_save, cases[i][1]),
-              "%s: %s %s", cases[i][0], c.modules_to_save, err.message);
-    }
-    remove(path);
-}
-
 TEST(a_key_that_nobody_knows_is_named)
 {
     static const char *const types[] = {"LORA", GX_PEFT_PROMPT, GX_PEFT_PROMPT_V2, GX_PEFT_BOTTLENECK, GX_PEFT_SIDE};

@@ -303,12 +303,38 @@ static void check_whole_of_two(const char *module, const char *own, const char *
     free(with), free(without);
 }
 
+// By ensure_weight_tying peft saves the head with the embedding, and has the embedding alone in the list. Where they are
+// not tied it saves the embedding.
+static void check_tied_by_peft(const char *flags, const char *listed)
+{
+    double loss[2];
+    shell("rm -rf both_whole of_peft3");
+    CHECK_RAN(run("%s --tuning lora --lora_dim 3 --target_modules q_proj --output_dir both_whole --max_steps 3 "
+                  "--learning_rate 2e-2",
+                  flags));
+    CHECK(file_contains("both_whole/checkpoint-3/adapter_config.json", listed), "it does not say %s", listed);
+    shell("mkdir of_peft3 && cp both_whole/checkpoint-3/adapter_* of_peft3 && "
+          "sed -i 's/\"modules_to_save\": .*\\]/\"ensure_weight_tying\": true, \"modules_to_save\": "
+          "[\"model.embed_tokens\"]/' of_peft3/adapter_config.json");
+    for (int i = 0; i < 2; i++) {
+        CHECK_RAN(run("--adapter %s --evaluate --eval_windows 0", i ? "of_peft3" : "both_whole/checkpoint-3"));
+        loss[i] = number_behind(out(), "validation loss ");
+    }
+    CHECK(loss[0] == loss[1] && file_contains("of_peft3/adapter_config.json", "ensure_weight_tying"),
+          "losses %g, with ensure_weight_tying %g", loss[0], loss[1]);
+}
+
 TEST(one_of_two_tied_matrices_is_trained_whole_and_the_other_stays)
 {
     shell("rm -rf bound");
     CHECK_RAN(run("--output_dir bound --max_steps 8 --learning_rate 2e-2 --tie_word_embeddings true"));
     check_whole_of_two("embed_tokens", "model.embed_tokens.weight", "lm_head.weight");
     if (!is_brief()) check_whole_of_two("lm_head", "lm_head.weight", "model.embed_tokens.weight");
+    check_tied_by_peft("--model bound/checkpoint-8 --trainable_modules embed_tokens,lm_head",
+                       "\"modules_to_save\": [\"embed_tokens\", \"lm_head\"]");
+    if (make_base())
+        check_tied_by_peft("--model base/checkpoint-8 --trainable_modules embed_tokens",
+                           "\"modules_to_save\": [\"embed_tokens\"]");
 }
 
 TEST(an_embedding_is_merged_and_a_head_that_is_tied_to_it_is_not)

@@ -43,6 +43,9 @@ typedef struct {
     double lora_alpha, lora_dropout;
     int use_rslora;
     int freezes_b; // init_lora_weights "mica": B was not trained
+    // ensure_weight_tying: with an embedding of modules_to_save a head that is tied to it was trained, and is in the file,
+    // but not in the list
+    int ties;
     // target_modules, with commas between them, "all-linear", or a regular expression (gx_module_is_pattern); "": the
     // file does not say
     char targets[GX_PEFT_TARGETS];
@@ -387,28 +390,16 @@ static GxStatus gx__peft_narrow(GxPeftConfig *c, const GxJson *json, const char 
     return status;
 }
 
-// By ensure_weight_tying peft trains the head with an embedding that it is tied to, and saves both; modules_to_save has
-// the embedding alone.
 static GxStatus gx__peft_tie(GxPeftConfig *c, const GxJson *json, const char *path, GxError *err)
 {
-    static const char *const pairs[][2] = {{"embed_tokens", ",lm_head"},
-                                           {"word_embeddings", ",cls.predictions.decoder"}};
-    const GxJson *ties = gx_json_get(json, "ensure_weight_tying");
     static const char *const words[] = {"embed_tokens", "word_embeddings", "lm_head", "decoder"};
-    const size_t n = strlen(c->modules_to_save);
-    if (!gx_json_bool(ties)) return GX_OK;
+    c->ties = gx_json_bool(gx_json_get(json, "ensure_weight_tying"));
     for (int i = 0; i < 4; i++)
-        if (strstr(c->targets, words[i]))
+        if (c->ties && strstr(c->targets, words[i]))
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                            "%s: ensure_weight_tying is true, and target_modules has %s, which is not built: factors "
-                           "would be shared by the embedding and the head",
+                           "would be shared by the embedding and a head that is tied to it",
                            path, words[i]);
-    for (int i = 0; i < 2; i++)
-        if (strstr(c->modules_to_save, pairs[i][0]) &&
-            (size_t)snprintf(c->modules_to_save + n, sizeof c->modules_to_save - n, "%s", pairs[i][1]) >=
-                sizeof c->modules_to_save - n)
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: the names of modules_to_save have more than %d characters",
-                           path, GX_PEFT_TARGETS - 1);
     return GX_OK;
 }
 
