@@ -284,38 +284,17 @@ static int32_t *read_tokens(Case *k, const char *name)
     return out;
 }
 
-// LoRA's tensors, or all others, by their names behind a prefix.
-static void load(Case *k, const char *path, const char *prefix, int is_lora)
-{
-    GxSafetensors s;
-    GxError err = GX_ZERO;
-    const GxStore *store = &k->t.m.store;
-    if (!CHECK(gx_safetensors_open(&s, path, &err) == GX_OK, "%s", err.message)) return;
-    for (int i = 0; i < store->table->n; i++) {
-        const GxTensor *row = &store->table->row[i];
-        char name[200];
-        int64_t n = 0;
-        if (row->has_alias || (row->role == GX_ROLE_LORA) != is_lora) continue;
-        snprintf(name, sizeof name, "%s%s", prefix, row->name);
-        float *x = read_floats(&s, name, &n);
-        if (!x || !CHECK(n == gx_tensor_count(row), "%s: %ld elements", name, (long)n)) continue;
-        float *values = gx_values_write(&k->t.g, store, GX_VALUES_WEIGHTS, i, 0, n);
-        test_put(&k->t, values, x, n);
-        gx_values_written(&k->t.g, store, GX_VALUES_WEIGHTS, i, 0, n, values);
-        free(x);
-    }
-    gx_safetensors_close(&s);
-}
-
 static int case_open(Case *k, const char *name)
 {
     char path[200];
     GxError err = GX_ZERO;
+    GxWeightsHash hash;
     memset(k, 0, sizeof *k);
     snprintf(path, sizeof path, "data/ref/lora_%s/adapter_config.json", name);
     if (!CHECK(gx_peft_config_read(&k->peft, path, &silent, &err) == GX_OK, "%s", err.message)) return 0;
     k->lora.r = k->peft.r, k->lora.alpha = k->peft.lora_alpha, k->lora.is_scaled_by_root = k->peft.use_rslora;
     k->lora.targets = k->peft.targets, k->lora.dropout = (float)k->peft.lora_dropout;
+    k->lora.trainable = k->peft.modules_to_save, k->lora.is_of_peft = 1;
     snprintf(path, sizeof path, "%.100s/config.json", k->peft.base);
     if (!CHECK(gx_llama_config_read(&k->c, path, &gx_silent, &err) == GX_OK, "%s", err.message)) return 0;
     snprintf(path, sizeof path, "data/ref/lora_%s/ref.safetensors", name);
@@ -326,11 +305,9 @@ static int case_open(Case *k, const char *name)
     if (!test_model_open_split(&k->t, &k->c, &test_serial, k->b.T, k->b.B, 4, NULL, 2, 1, NULL)) return 0;
     test_set_step(&k->t, 0, 0);
     test_put_batch(&k->t, &k->b, 0);
-    snprintf(path, sizeof path, "%.100s/model.safetensors", k->peft.base);
-    load(k, path, "", 0);
-    snprintf(path, sizeof path, "data/ref/lora_%s/adapter_model.safetensors", name);
-    load(k, path, GX_PEFT_PREFIX, 1);
-    return 1;
+    snprintf(path, sizeof path, "data/ref/lora_%s", name);
+    gx_checkpoint_start_with_adapter(&k->t.g, &k->t.m, k->peft.base, path, &hash);
+    return CHECK(!gx_failed(&k->t.g), "%s", k->t.g.error.message);
 }
 
 static void case_close(Case *k)
@@ -471,6 +448,13 @@ TEST(lora_of_the_embedding_of_a_bert_as_peft) { as_peft_on("bert_mlm", "embed_be
 TEST(lora_of_the_head_of_a_llama_as_peft) { as_peft("head", 2 + 2 * 2); }
 TEST(lora_of_a_head_that_is_tied_as_peft) { as_peft("head_tied", 2 + 3 * 2); }
 TEST(lora_of_a_head_and_the_embedding_that_it_is_tied_to_as_peft) { as_peft("head_both", 2 + 2); }
+
+// Of two that are tied one is trained whole: from then on they are two. So is what is in a module that is named.
+TEST(one_of_two_tied_matrices_trained_whole_as_peft)
+{
+    as_peft("whole_embed", 3 * 2 + 1);
+    as_peft("whole_head", 3 * 2 + 1 + 3);
+}
 
 // A pooler before one that has factors is trained whole.
 TEST(lora_of_heads_of_a_bert_and_of_labels_as_peft)
@@ -657,6 +641,8 @@ TEST(what_peft_cannot_mean_here_is_refused_by_its_key)
         {"\"alora_invocation_tokens\": [1, 2]", "alora_invocation_tokens is [1,2]"},
         {"\"monteclora_config\": {\"buffer_size\": 1}", "monteclora_config is "},
         {"\"kasa_config\": {\"beta\": 1}", "kasa_config is {\"beta\":1}, which is not built"},
+        {"\"ensure_weight_tying\": true, \"target_modules\": [\"lm_head\"]",
+         "ensure_weight_tying is true, and target_modules has lm_head, which is not built"},
         {"\"layers_to_transform\": [0]",
          "layers_to_transform goes with a list of target_modules, and here there is none"},
         {"\"exclude_modules\": [\"q\"], \"target_modules\": \"all-linear\"", "and here they are a text"},

@@ -241,6 +241,102 @@ static void check_merged(const char *targets, int is_tied, const char *warning)
           "%s: losses %g, %g, of the base %g and %g", targets, loss[0], loss[1], loss[2], loss[3]);
 }
 
+// The file's tensor as numbers; NULL: there is none. free() it.
+static float *numbers_of(const GxSafetensors *s, const char *format, const char *name, int64_t shape[2])
+{
+    char whole[300];
+    GxError e = GX_ZERO;
+    snprintf(whole, sizeof whole, format, name);
+    const GxSafetensorsEntry *entry = gx_safetensors_find(s, whole);
+    if (!entry) return NULL;
+    float *x = (float *)malloc((size_t)entry->elements * sizeof *x + 1);
+    CHECK(gx_safetensors_read(s, entry, 0, entry->elements, x, &e) == GX_OK, "%s", e.message);
+    shape[0] = entry->shape[0], shape[1] = entry->ndim > 1 ? entry->shape[1] : 1;
+    return x;
+}
+
+// Of two that are tied one is trained whole, and in the adapter's file; the other stays the base's, and is in none.
+static void check_whole_of_two(const char *module, const char *own, const char *other)
+{
+    GxSafetensors base, merged, adapter;
+    GxError e = GX_ZERO;
+    int64_t shape[2];
+    double loss[3];
+    char listed[100];
+    shell("rm -rf whole2_merged whole2 whole2_on");
+    CHECK_RAN(
+        run("--model bound/checkpoint-8 --tuning lora --lora_dim 3 --target_modules q_proj --trainable_modules %s "
+            "--output_dir whole2 --max_steps 6 --save_steps 3 --learning_rate 2e-2",
+            module));
+    CHECK(strstr(err(), "are tied (tie_word_embeddings), and the adapter has ") && strstr(err(), "they go on as two"),
+          "%s", err());
+    snprintf(listed, sizeof listed, "\"modules_to_save\": [\"%s\"]", module);
+    CHECK(file_contains("whole2/checkpoint-6/adapter_config.json", listed), "it does not say %s", listed);
+    CHECK_RAN(run("--resume whole2/checkpoint-3 --output_dir whole2_on --ranks 1"));
+    check_same_checkpoint("whole2/checkpoint-6", "whole2_on/checkpoint-6");
+    CHECK_RAN(merge("--adapter whole2/checkpoint-6 --output_dir whole2_merged"));
+    CHECK(file_contains("whole2_merged/config.json", "\"tie_word_embeddings\": false"), "it is tied");
+    if (!CHECK(gx_safetensors_open(&base, "bound/checkpoint-8", &e) == GX_OK &&
+                   gx_safetensors_open(&merged, "whole2_merged", &e) == GX_OK &&
+                   gx_safetensors_open(&adapter, "whole2/checkpoint-6/adapter_model.safetensors", &e) == GX_OK,
+               "%s", e.message))
+        return;
+    float *tied = numbers_of(&base, "%s", "model.embed_tokens.weight", shape),
+          *same = numbers_of(&merged, "%s", other, shape), *its = numbers_of(&merged, "%s", own, shape),
+          *saved = numbers_of(&adapter, GX_PEFT_PREFIX "%s", own, shape);
+    const size_t bytes = (size_t)(shape[0] * shape[1]) * sizeof *tied;
+    CHECK(tied && same && its && saved && !memcmp(tied, same, bytes) && memcmp(tied, its, bytes) &&
+              !memcmp(its, saved, bytes),
+          "%s is not the adapter's, or %s not the base's", own, other);
+    free(tied), free(same), free(its), free(saved);
+    gx_safetensors_close(&base), gx_safetensors_close(&merged), gx_safetensors_close(&adapter);
+    static const char *const models[] = {"--adapter whole2/checkpoint-6", "--model whole2_merged",
+                                         "--adapter whole2/checkpoint-6 --ranks 2 --mode tp"};
+    for (int i = 0; i < 3; i++) {
+        CHECK_RAN(run("%s --evaluate --eval_windows 0", models[i]));
+        loss[i] = number_behind(out(), "validation loss ");
+    }
+    CHECK(fabs(loss[0] - loss[1]) <= 1e-4 && fabs(loss[0] - loss[2]) <= 1e-4, "%s: losses %g, merged %g, of ranks %g",
+          module, loss[0], loss[1], loss[2]);
+    char *with = text_of("--adapter whole2/checkpoint-6"), *without = text_of("--model whole2_merged");
+    CHECK(!strcmp(with, without) && strlen(with) > 20, "two texts: %s\n%s", with, without);
+    free(with), free(without);
+}
+
+// By ensure_weight_tying peft saves the head with the embedding, and has the embedding alone in the list. Where they are
+// not tied it saves the embedding.
+static void check_tied_by_peft(const char *flags, const char *listed)
+{
+    double loss[2];
+    shell("rm -rf both_whole of_peft3");
+    CHECK_RAN(run("%s --tuning lora --lora_dim 3 --target_modules q_proj --output_dir both_whole --max_steps 3 "
+                  "--learning_rate 2e-2",
+                  flags));
+    CHECK(file_contains("both_whole/checkpoint-3/adapter_config.json", listed), "it does not say %s", listed);
+    shell("mkdir of_peft3 && cp both_whole/checkpoint-3/adapter_* of_peft3 && "
+          "sed -i 's/\"modules_to_save\": .*\\]/\"ensure_weight_tying\": true, \"modules_to_save\": "
+          "[\"model.embed_tokens\"]/' of_peft3/adapter_config.json");
+    for (int i = 0; i < 2; i++) {
+        CHECK_RAN(run("--adapter %s --evaluate --eval_windows 0", i ? "of_peft3" : "both_whole/checkpoint-3"));
+        loss[i] = number_behind(out(), "validation loss ");
+    }
+    CHECK(loss[0] == loss[1] && file_contains("of_peft3/adapter_config.json", "ensure_weight_tying"),
+          "losses %g, with ensure_weight_tying %g", loss[0], loss[1]);
+}
+
+TEST(one_of_two_tied_matrices_is_trained_whole_and_the_other_stays)
+{
+    shell("rm -rf bound");
+    CHECK_RAN(run("--output_dir bound --max_steps 8 --learning_rate 2e-2 --tie_word_embeddings true"));
+    check_whole_of_two("embed_tokens", "model.embed_tokens.weight", "lm_head.weight");
+    if (!is_brief()) check_whole_of_two("lm_head", "lm_head.weight", "model.embed_tokens.weight");
+    check_tied_by_peft("--model bound/checkpoint-8 --trainable_modules embed_tokens,lm_head",
+                       "\"modules_to_save\": [\"embed_tokens\", \"lm_head\"]");
+    if (make_base())
+        check_tied_by_peft("--model base/checkpoint-8 --trainable_modules embed_tokens",
+                           "\"modules_to_save\": [\"embed_tokens\"]");
+}
+
 TEST(an_embedding_is_merged_and_a_head_that_is_tied_to_it_is_not)
 {
     if (!is_brief()) check_merged(EMBEDDING, 0, NULL);
@@ -757,20 +853,6 @@ TEST(a_merged_model_and_the_adapter_write_the_same_text)
     snprintf(program, sizeof program, "%s", train);
 }
 
-// The file's tensor as numbers; NULL: there is none. free() it.
-static float *numbers_of(const GxSafetensors *s, const char *format, const char *name, int64_t shape[2])
-{
-    char whole[300];
-    GxError e = GX_ZERO;
-    snprintf(whole, sizeof whole, format, name);
-    const GxSafetensorsEntry *entry = gx_safetensors_find(s, whole);
-    if (!entry) return NULL;
-    float *x = (float *)malloc((size_t)entry->elements * sizeof *x + 1);
-    CHECK(gx_safetensors_read(s, entry, 0, entry->elements, x, &e) == GX_OK, "%s", e.message);
-    shape[0] = entry->shape[0], shape[1] = entry->ndim > 1 ? entry->shape[1] : 1;
-    return x;
-}
-
 // Of W'' = (W + d) - d, d = s * B A: each of the two sums is rounded, and d, a sum of r products and s, as often as it
 // has terms and once more, each time it is made. What has no factors is as it was. Returns the largest share of that.
 static double taken_out(const char *name, const float *w, const float *back, const int64_t shape[2],
@@ -954,6 +1036,20 @@ TEST(a_quantised_base_in_many_files_or_of_bitsandbytes_is_dequantised_alike)
     CHECK_RAN(merge("--adapter q_of/checkpoint-4 --dequantize --output_dir q_one"));
     CHECK_RAN(merge("--adapter q_of/checkpoint-4 --dequantize --output_dir q_many --model q_files/checkpoint-1"));
     CHECK(!err()[0] && same_file("q_one/model.safetensors", "q_many/model.safetensors"), "of many files: %s", err());
+    // what was trained whole was in numbers, and stays as it was trained
+    GxSafetensors one, adapter;
+    GxError e = GX_ZERO;
+    if (!CHECK(gx_safetensors_open(&one, "q_one", &e) == GX_OK &&
+                   gx_safetensors_open(&adapter, "q_of/checkpoint-4/adapter_model.safetensors", &e) == GX_OK,
+               "%s", e.message))
+        return;
+    int64_t shape[2] = {0, 0};
+    float *its = numbers_of(&one, "%s", "model.layers.1.mlp.down_proj.weight", shape),
+          *trained = numbers_of(&adapter, GX_PEFT_PREFIX "%s", "model.layers.1.mlp.down_proj.weight", shape);
+    CHECK(its && trained && !memcmp(its, trained, (size_t)(shape[0] * shape[1]) * sizeof *its),
+          "what was trained whole was rounded");
+    free(its), free(trained);
+    gx_safetensors_close(&one), gx_safetensors_close(&adapter);
     CHECK_RAN(run("--model packed1 --tuning lora --lora_dim 3 --quantize nf4 --output_dir q_bnb --max_steps 2"));
     CHECK_RAN(run(BASE "--quantize nf4 --output_dir q_same --max_steps 2"));
     CHECK_RAN(merge("--adapter q_bnb/checkpoint-2 --dequantize --output_dir q_unpacked"));
@@ -1085,9 +1181,9 @@ TEST(a_conversation_takes_another_adapter_in_the_place_of_its_own)
     snprintf(program, sizeof program, "%s", train);
 }
 
-// The adapter in `from`, with a copy of the base's embedding as peft saves it, of which one value is another, into
+// The adapter in `from`, with a copy of the base's embedding by a name of peft's, of which one value is another, into
 // `to`.
-static void write_with_copy(const char *from, const char *to, float more)
+static void write_with_copy(const char *from, const char *to, float more, GxDtype dtype, const char *name)
 {
     enum { MOST = 64 };
     static float values[1 << 16];
@@ -1105,7 +1201,8 @@ static void write_with_copy(const char *from, const char *to, float more)
     const GxSafetensorsEntry *own = gx_safetensors_find(&base, "model.embed_tokens.weight");
     memcpy(entry, adapter.entry, (size_t)n * sizeof *entry);
     entry[n] = *own;
-    snprintf(entry[n].name, sizeof entry[n].name, "base_model.model.model.embed_tokens.base_layer.weight");
+    snprintf(entry[n].name, sizeof entry[n].name, GX_PEFT_PREFIX "model.%s", name);
+    entry[n].dtype = (int)dtype, entry[n].dtype_size = (int)gx_dtype_size(dtype);
     shell("rm -rf %s && cp -r %s %s && rm %s/manifest.json", to, from, to, to);
     snprintf(path, sizeof path, "%s/adapter_model.safetensors", to);
     gx_safetensors_create(&w, path, entry, n + 1, NULL, 0, &e);
@@ -1136,7 +1233,10 @@ TEST(a_conversation_goes_on_with_its_adapter_where_another_cannot_be_read)
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--target_modules embed_tokens,q_proj --output_dir mine --max_steps 8 --learning_rate 2e-2"));
     CHECK_RAN(run(BASE "--target_modules embed_tokens,q_proj --output_dir next --max_steps 8 --learning_rate 1e-5"));
-    write_with_copy("next/checkpoint-8", "copied_base", 0), write_with_copy("next/checkpoint-8", "spoilt", 1);
+    write_with_copy("next/checkpoint-8", "copied_base", 0, GX_F32, "embed_tokens.base_layer.weight");
+    write_with_copy("next/checkpoint-8", "rounded_base", 0, GX_BF16, "embed_tokens.base_layer.weight");
+    write_with_copy("next/checkpoint-8", "spoilt", 1, GX_F32, "embed_tokens.base_layer.weight");
+    write_with_copy("next/checkpoint-8", "noted", 0, GX_F32, "layers.0.self_attn.q_proj.lora_velora_embed");
     shell("for f in cut short config pipe gone folder; do cp -r next/checkpoint-8 $f && rm $f/manifest.json; done && "
           "truncate -s -100 cut/adapter_model.safetensors && truncate -s 7 short/adapter_model.safetensors && "
           "echo [] > config/adapter_config.json && rm gone/adapter_config.json && "
@@ -1145,6 +1245,12 @@ TEST(a_conversation_goes_on_with_its_adapter_where_another_cannot_be_read)
     char *mine = talk("--adapter mine/checkpoint-8", "the\\n"), *next = talk("--adapter next/checkpoint-8", "the\\n");
     CHECK(strcmp(mine, next), "two adapters say the same: %s", mine);
     check_said("--adapter mine/checkpoint-8", "/adapter copied_base\\nthe\\n", next);
+    CHECK(!strstr(err(), "rounded"), "%s", err());
+    check_said("--adapter mine/checkpoint-8", "/adapter noted\\nthe\\n", next); // what VeLoRA keeps for its backward
+    check_said("--adapter mine/checkpoint-8", "/adapter rounded_base\\nthe\\n", next);
+    CHECK(strstr(err(), "embed_tokens.base_layer.weight, a copy of the base's matrix that is rounded to BF16: peft "
+                        "computes with the copy"),
+          "%s", err());
     for (int i = 0; i < 7; i++) {
         snprintf(line, sizeof line, "/adapter %s\\nthe\\n", wrong[i]);
         check_said(i % 2 ? "--adapter mine/checkpoint-8 --ranks 2" : "--adapter mine/checkpoint-8", line, mine);

@@ -23,7 +23,7 @@ lora_embed* have LoRA on the embedding of tokens, too: of a LLaMA, of one whose 
 dump, bert_mlm, but for its third tokens, which are the one that has no gradient (labels are not here again). lora_head* have it on heads: of a LLaMA, of
 one whose head is tied, of that and its embedding; and, on the batches of their bases' dumps, of which nothing is here again, a BERT's of masked tokens, that with
 the one of pairs of texts, and heads for labels of a BERT, whose pooler is trained whole, and of a LLaMA. PEFT's files have a copy of a LLaMA's embedding, or of lm_head, besides,
-….base_layer.weight.
+….base_layer.weight. lora_whole_* have one of two matrices that are tied in the base trained whole, and all of an MLP.
 """
 import json
 import re
@@ -47,6 +47,8 @@ CASES = {  # name: base, batch, length, configuration
     "head": ("gqa", 2, 9, dict(r=3, lora_alpha=4, target_modules=["lm_head", "q_proj"])),
     "head_tied": ("odd", 3, 8, dict(r=2, lora_alpha=5, use_rslora=True, target_modules=["lm_head", "v_proj"])),
     "head_both": ("odd", 2, 7, dict(r=5, lora_alpha=3, target_modules=["lm_head", "embed_tokens"])),
+    "whole_embed": ("odd", 2, 7, dict(r=2, lora_alpha=3, target_modules=["q_proj"], modules_to_save=["embed_tokens"])),
+    "whole_head": ("odd", 3, 6, dict(r=2, lora_alpha=3, target_modules=["q_proj"], modules_to_save=["lm_head", "layers.1.mlp"])),
     "dropout": ("gqa", 3, 10, dict(r=4, lora_alpha=6, lora_dropout=0.25, target_modules=[
         "embed_tokens", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"])),
 }

@@ -43,6 +43,9 @@ typedef struct {
     double lora_alpha, lora_dropout;
     int use_rslora;
     int freezes_b; // init_lora_weights "mica": B was not trained
+    // ensure_weight_tying: with an embedding of modules_to_save a head that is tied to it was trained, and is in the file,
+    // but not in the list
+    int ties;
     // target_modules, with commas between them, "all-linear", or a regular expression (gx_module_is_pattern); "": the
     // file does not say
     char targets[GX_PEFT_TARGETS];
@@ -149,13 +152,15 @@ static const GxJsonKey gx__peft_prompt_keys[] = {
     {"adapter_len", GX_KEY_READ, NULL},
     {"adapter_layers", GX_KEY_READ, NULL},
     {"target_modules=\"self_attn\"", GX_KEY_REFUSED, "prompts are of modules that are called self_attn"}};
-static const GxJsonKey gx__peft_bottleneck_keys[] = {GX__PEFT_OF_ALL, {"adapter_reduction_dim", GX_KEY_READ, NULL}};
-static const GxJsonKey gx__peft_side_keys[] = {GX__PEFT_OF_ALL,
+#define GX__PEFT_OF_OWN                                                                                                \
+    GX__PEFT_OF_ALL, { "target_modules", GX_KEY_REFUSED, "of this type there is something in every layer" }
+static const GxJsonKey gx__peft_bottleneck_keys[] = {GX__PEFT_OF_OWN, {"adapter_reduction_dim", GX_KEY_READ, NULL}};
+static const GxJsonKey gx__peft_side_keys[] = {GX__PEFT_OF_OWN,
                                                {"side_reduction_factor", GX_KEY_READ, NULL},
                                                {"side_mix", GX_KEY_READ, NULL},
                                                {"add_bias_sampling", GX_KEY_READ, NULL}};
 static const GxJsonKey gx__peft_v2_keys[] = {
-    GX__PEFT_OF_ALL, {"adapter_len", GX_KEY_READ, NULL}, {"adapter_layers", GX_KEY_READ, NULL}};
+    GX__PEFT_OF_OWN, {"adapter_len", GX_KEY_READ, NULL}, {"adapter_layers", GX_KEY_READ, NULL}};
 
 typedef struct {
     const char *type;
@@ -385,6 +390,19 @@ static GxStatus gx__peft_narrow(GxPeftConfig *c, const GxJson *json, const char 
     return status;
 }
 
+static GxStatus gx__peft_tie(GxPeftConfig *c, const GxJson *json, const char *path, GxError *err)
+{
+    static const char *const words[] = {"embed_tokens", "word_embeddings", "lm_head", "decoder"};
+    c->ties = gx_json_bool(gx_json_get(json, "ensure_weight_tying"));
+    for (int i = 0; i < 4; i++)
+        if (c->ties && strstr(c->targets, words[i]))
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                           "%s: ensure_weight_tying is true, and target_modules has %s, which is not built: factors "
+                           "would be shared by the embedding and a head that is tied to it",
+                           path, words[i]);
+    return GX_OK;
+}
+
 static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *path, const GxLogger *log, GxError *err)
 {
     if (gx_json_type(json) != GX_JSON_OBJECT)
@@ -403,6 +421,7 @@ static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *p
         GX_TRY(gx__peft_narrow(c, json, path, err));
     }
     GX_TRY(gx__peft_names(json, "modules_to_save", 0, c->modules_to_save, sizeof c->modules_to_save, path, err));
+    GX_TRY(gx__peft_tie(c, json, path, err));
     GX_TRY(gx__peft_text(json, "task_type", c->task_type, sizeof c->task_type, path, err));
     return gx__peft_text(json, "base_model_name_or_path", c->base, sizeof c->base, path, err);
 }

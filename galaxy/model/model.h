@@ -288,7 +288,8 @@ static inline void gx_model_adapt(GxModelOptions *o, const GxAdapter *a) // the 
 
 GxStatus gx_check_size(const char *name, int64_t value, int64_t most, GxError *err); // from 1 to `most`
 
-// config and mode are borrowed until gx_model_close, which must also be called after an error.
+// config and mode are borrowed until gx_model_close, which must also be called after an error. A head that is tied to
+// the token embedding is not, here, if an adapter has one of the two whole (tuned.h).
 GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
                        const GxModelOptions *options);
 void gx_model_close(GxModel *m);
@@ -378,6 +379,8 @@ int gx_pair_has_scale(const GxModel *m, int unit, int k);
 // tuned.h: a model is tuned by one method; freezes what a tuning method does not train; refuses names that nothing has.
 GxStatus gx_tuned_check_methods(const GxModel *m, GxError *err);
 GxStatus gx_tuned_freeze(GxModel *m, GxError *err);
+// The table's row of the head that is tied to the token embedding, if one of the two is trained whole; -1: none.
+int gx_tuned_tied_head(const GxModel *m);
 // Called after the weights are loaded. An error if an adapter tensor frozen at 0 stops the gradient of one that is
 // trained; a warning if it is frozen as small as it was initialised.
 GxStatus gx_tuned_check_frozen(GxContext *g, const GxModel *m);
@@ -682,8 +685,8 @@ static GxStatus gx__model_quantize(GxModel *m, int kind, GxError *err)
         "frozen); freeze some (--freeze), or train an adapter (--tuning lora)");
 }
 
-GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
-                       const GxModelOptions *options)
+static GxStatus gx__model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
+                               const GxModelOptions *options)
 {
     const GxModelOptions none = GX_ZERO, *o = options ? options : &none;
     memset(m, 0, sizeof *m);
@@ -714,6 +717,32 @@ GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *c
     GX_TRY(gx__model_quantize(m, o->quantize, &g->error));
     const int last = o->last_unit ? o->last_unit : m->units;
     return gx_store_open(&m->store, &m->table, o->first_unit, last, o->dtype, &g->error);
+}
+
+// Where the configuration says whether the head is tied; NULL: nowhere.
+static int *gx__model_tie(const GxFamily *family, void *config)
+{
+    for (int i = 0; i < family->n_fields; i++)
+        if (!strcmp(family->fields[i].name, "tie_word_embeddings"))
+            return (int *)gx_field_at(&family->fields[i], config);
+    return NULL;
+}
+
+// Both tables have the same rows.
+GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
+                       const GxModelOptions *options)
+{
+    GX_TRY(gx__model_open(g, m, family, config, mode, options));
+    const int tied = gx_tuned_tied_head(m), embedding = m->embedding.index;
+    int *tie = gx__model_tie(family, config);
+    if (tied < 0 || !tie) return GX_OK;
+    gx_model_close(m);
+    const int was = *tie;
+    *tie = 0;
+    const GxStatus status = gx__model_open(g, m, family, config, mode, options);
+    *tie = was; // what is said of the model stays true of its folder
+    if (status == GX_OK) m->table.row[tied].copies = 1 + embedding;
+    return status;
 }
 
 void gx_model_close(GxModel *m)

@@ -5,6 +5,12 @@
 //     - all norms, if the method says so (scale.h)
 //     - a head for labels, which is new with its task, and its pooler
 // These make up the adapter (GxTensor.is_adapter); all others are frozen.
+//
+// A module that is to be trained whole is any that ends with the name: a linear or a norm, or what they are in, "mlp".
+//
+// If the head is tied to the token embedding (tie_word_embeddings) and one of the two is trained whole, they become two:
+// that one is the adapter's, and the other one stays the model's, as in peft. Files still have one for both
+// (GxTensor.copies).
 #ifndef GX_MODEL_TUNED_H
 #define GX_MODEL_TUNED_H
 #include "model.h"
@@ -53,10 +59,13 @@ static int64_t gx__tuned_module(const GxTensor *t)
     return dot ? dot - t->name : 0;
 }
 
+// 1: its module ends with the name, or one that this is in does.
 static int gx__tuned_ends_with(const GxTensor *t, const char *name, int64_t n)
 {
-    const int64_t module = gx__tuned_module(t);
-    return !t->is_added && n > 0 && n <= module && !strncmp(t->name + module - n, name, (size_t)n);
+    if (t->is_added || n == 0) return 0;
+    for (int64_t end = gx__tuned_module(t); end >= n; end--)
+        if (t->name[end] == '.' && !strncmp(t->name + end - n, name, (size_t)n)) return 1;
+    return 0;
 }
 
 static int gx__tuned_is_trainable(const GxModel *m, const GxTensor *t)
@@ -68,12 +77,15 @@ static int gx__tuned_is_trainable(const GxModel *m, const GxTensor *t)
     return 0;
 }
 
-static int gx__tuned_is_tied(const GxModel *m, const GxTensor *t)
+int gx_tuned_tied_head(const GxModel *m)
 {
-    int tied = t->has_alias;
-    for (int i = 0; i < m->table.n; i++)
-        tied |= m->table.row[i].has_alias && &m->table.row[m->table.row[i].alias.index] == t;
-    return tied;
+    for (int i = 0; i < m->table.n && m->embedding.index >= 0; i++) {
+        const GxTensor *t = &m->table.row[i];
+        if (t->has_alias && t->alias.index == m->embedding.index &&
+            (t->is_named || m->table.row[m->embedding.index].is_named))
+            return i;
+    }
+    return -1;
 }
 
 // Checks one name, of n characters, of the list of trainable modules.
@@ -84,11 +96,11 @@ static GxStatus gx__tuned_check_name(const GxModel *m, const char *name, int n, 
         const GxTensor *t = &m->table.row[i];
         if (!gx__tuned_ends_with(t, name, n)) continue;
         found++;
-        if (gx__tuned_is_tied(m, t))
+        if (t->has_alias && t->alias.index != m->embedding.index)
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "the trainable module \"%.*s\" is tied to another (tie_word_embeddings), which a file of an "
-                           "adapter cannot say; leave it out",
-                           n, name);
+                           "the trainable module \"%.*s\" has %s, which is another name of %s here, and cannot be "
+                           "trained apart from it: leave it out",
+                           n, name, t->name, m->table.row[t->alias.index].name);
         if (t->has_lora)
             return GX_FAIL(err, GX_ERR_ARGUMENT,
                            "%s is to have LoRA and to be trained whole: leave \"%.*s\" out of one of the two lists",

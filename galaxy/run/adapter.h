@@ -212,6 +212,23 @@ GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char 
     return status;
 }
 
+// Adds the head to the modules that are trained whole if the file has it.
+static GxStatus gx__adapter_take_tied(GxPeftConfig *c, const char *folder, GxError *err)
+{
+    static const char *const heads[][2] = {
+        {"lm_head", GX_PEFT_PREFIX "lm_head.weight"},
+        {"cls.predictions.decoder", GX_PEFT_PREFIX "cls.predictions.decoder.weight"}};
+    GxSafetensors s;
+    char path[GX_PATH];
+    GX_TRY(gx_path_join(path, folder, GX_ADAPTER_FILE, err));
+    GX_TRY(gx_safetensors_open(&s, path, err));
+    for (int i = 0; i < 2 && !gx_error_code(err); i++)
+        if (gx_safetensors_find(&s, heads[i][1]))
+            gx__adapter_add(c->modules_to_save, sizeof c->modules_to_save, heads[i][0], err);
+    gx_safetensors_close(&s);
+    return gx_error_code(err);
+}
+
 // Where the folder has a manifest, its files are first checked against it.
 static GxStatus gx__adapter_read_file(GxPeftConfig *config, const char *folder, const GxLogger *log, GxError *err)
 {
@@ -219,7 +236,8 @@ static GxStatus gx__adapter_read_file(GxPeftConfig *config, const char *folder, 
     GX_TRY(gx_path_join(path, folder, GX_MANIFEST, err));
     if (gx_path_is_file(path)) GX_TRY(gx_folder_verify(folder, 1, err));
     GX_TRY(gx_path_join(path, folder, GX_ADAPTER_CONFIG, err));
-    return gx_peft_config_read(config, path, log, err);
+    GX_TRY(gx_peft_config_read(config, path, log, err));
+    return config->ties ? gx__adapter_take_tied(config, folder, err) : GX_OK;
 }
 
 static void gx__adapter_from_config(GxAdapter *a, const GxPeftConfig *c)

@@ -530,14 +530,14 @@ static void gx__checkpoint_compare_base(GxContext *g, const GxModel *m, const ch
 }
 
 static GxStatus gx__checkpoint_check_copies(const GxModel *m, const char *folder, const char *adapter,
-                                            const GxSafetensors *file, GxError *err)
+                                            const GxSafetensors *file, const GxLogger *log, GxError *err)
 {
     GxSafetensors base;
     GxTensorMatch match = GX_ZERO;
     if (!gx_tensor_file_has_copies(file)) return GX_OK;
     GX_TRY(gx__checkpoint_open_file(folder, GX_MATCH_BASE, &base, err));
     if (gx_tensor_file_match(&match, &base, &m->table, m->family, GX_MATCH_BASE, folder, err) == GX_OK)
-        gx_tensor_file_check_copies(file, &base, &match, &m->table, m->family, adapter, err);
+        gx_tensor_file_check_copies(file, &base, &match, &m->table, m->family, adapter, log, err);
     gx_tensor_file_match_close(&match);
     gx_safetensors_close(&base);
     return gx_error_code(err);
@@ -553,7 +553,7 @@ void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *fold
     if (g->rank == 0 && !gx_failed(g)) gx__checkpoint_compare_base(g, m, folder, adapter, *hash);
     if (g->rank == 0 && !gx_failed(g)) gx__checkpoint_compare_quantized(g, m, adapter);
     gx__checkpoint_open_weights(g, m, adapter, gx__checkpoint_adapter_matching(m), &w);
-    if (w.is_open && !gx_failed(g)) gx__checkpoint_check_copies(m, folder, adapter, &w.file, &g->error);
+    if (w.is_open && !gx_failed(g)) gx__checkpoint_check_copies(m, folder, adapter, &w.file, &g->log, &g->error);
     for (int i = 0; i < m->table.n && g->rank == 0 && !gx_failed(g); i++)
         if (w.match.missing[i] && of_base[i] && !m->table.row[i].has_alias)
             GX_FAIL(&g->error, GX_ERR_FORMAT, "neither %s nor the adapter %s has the tensor %s", folder, adapter,
@@ -586,7 +586,7 @@ static GxStatus gx__checkpoint_open_adapter(GxCheckpointFile *w, const GxModel *
     GX_TRY(gx_tensor_file_match(&w->match, &w->file, &m->table, m->family, how, adapter, err));
     GX_TRY(gx_tensor_file_check(&w->match, &w->file, &m->table, adapter, err));
     GX_TRY(gx__checkpoint_check_adapter_match(m, &w->match, adapter, err));
-    return gx__checkpoint_check_copies(m, folder, adapter, &w->file, err);
+    return gx__checkpoint_check_copies(m, folder, adapter, &w->file, log, err);
 }
 
 GxStatus gx_checkpoint_open_adapter(GxCheckpointFile *w, const GxModel *m, const char *folder, const char *adapter,

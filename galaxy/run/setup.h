@@ -689,10 +689,19 @@ static GxStatus gx__setup_open_memory(GxTrainer *t)
     return gx_status(g);
 }
 
-// Warns if LoRA is on only one of two tied tensors.
+// Warns if two tied tensors are no longer one, or LoRA is on only one of them.
 static void gx__setup_warn_tied(const GxTrainer *t)
 {
     const GxTensor *row = t->model.table.row;
+    for (int i = 0; i < t->model.table.n; i++)
+        if (row[i].copies)
+            gx_log(
+                &t->g->log, GX_LOG_WARNING,
+                "%s and %s are tied (tie_word_embeddings), and the adapter has %s%s whole: they go on as two, as with "
+                "peft",
+                row[row[i].copies - 1].name, row[i].name,
+                row[i].is_adapter && row[row[i].copies - 1].is_adapter ? "each of them, " : "",
+                row[row[i].copies - 1].is_adapter ? row[row[i].copies - 1].name : row[i].name);
     const int head = gx_lora_tied_head(&t->model), embedding = t->model.embedding.index;
     if (head < 0 || (row[head].has_lora && row[embedding].has_lora)) return;
     if (row[head].has_lora)

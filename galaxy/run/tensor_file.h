@@ -89,10 +89,11 @@ enum { GX_SHAPE_TEXT = 100 };
 const char *gx_shape_text(const int64_t *shape, int ndim, char text[GX_SHAPE_TEXT]); // "[32,64]"
 void gx_tensor_file_match_close(GxTensorMatch *match);
 // If an embedding or a head over the vocabulary has LoRA, peft saves a copy of the matrix itself with the adapter, as
-// ….base_layer.weight. Such copies are not loaded; this checks that they equal the base's matrices, up to the rounding
-// of their type.
+// ….base_layer.weight, and computes with that. Here such copies are not loaded; this checks that they equal the base's
+// matrices, and warns of those that do so up to the rounding of their type alone.
 GxStatus gx_tensor_file_check_copies(const GxSafetensors *s, const GxSafetensors *base, const GxTensorMatch *of_base,
-                                     const GxTable *t, const GxFamily *family, const char *folder, GxError *err);
+                                     const GxTable *t, const GxFamily *family, const char *folder, const GxLogger *log,
+                                     GxError *err);
 int gx_tensor_file_has_copies(const GxSafetensors *s); // 1: the file has such copies
 // Checks that the matched tensors can be loaded: their shapes, and that no value is NaN or infinite.
 GxStatus gx_tensor_file_check(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, const char *folder,
@@ -844,6 +845,7 @@ static int gx__tensor_file_is_in_head(const GxFamily *family, const char *in_fil
 }
 
 #define GX__TENSOR_FILE_COPY ".base_layer.weight"
+#define GX__TENSOR_FILE_NOTE ".lora_velora_embed" // of peft's VeLoRA, for its backward alone: what is computed lacks it
 
 // For a tensor X.base_layer.weight, the row of X.weight, if that has LoRA; -1: the tensor is no such copy.
 static int gx__tensor_file_copy_of(const GxTable *t, const GxFamily *family, const char *in_file)
@@ -864,7 +866,10 @@ static GxStatus gx__tensor_file_adapter_row(int *row, GxMatching how, const GxTa
     if (strncmp(in_file, GX_PEFT_PREFIX, n))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s has the tensor %.120s; names of an adapter's begin with " GX_PEFT_PREFIX,
                        folder, in_file);
-    *row = gx__tensor_file_copy_of(t, family, in_file) >= 0 ? -2 : gx__tensor_file_row(t, family, in_file + n);
+    const size_t length = strlen(in_file), note = strlen(GX__TENSOR_FILE_NOTE);
+    const int is_note = length > note && !strcmp(in_file + length - note, GX__TENSOR_FILE_NOTE);
+    *row =
+        is_note || gx__tensor_file_copy_of(t, family, in_file) >= 0 ? -2 : gx__tensor_file_row(t, family, in_file + n);
     if (*row == -1 && how == GX_MATCH_BARE_ADAPTER && gx__tensor_file_is_in_head(family, in_file + n)) *row = -2;
     if (*row == -2 || (*row >= 0 && t->row[*row].is_adapter)) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT,
@@ -941,18 +946,25 @@ static float gx__tensor_file_rounding(int dtype, float x)
 
 static GxStatus gx__tensor_file_check_copy(const GxSafetensors *s, const GxSafetensorsEntry *copy,
                                            const GxSafetensors *base, const GxSafetensorsEntry *own, const char *folder,
-                                           GxError *err)
+                                           const GxLogger *log, GxError *err)
 {
     enum { BLOCK = 4096 };
     float theirs[BLOCK], ours[BLOCK];
-    int is_same = own && own->elements == copy->elements;
+    int is_same = own && own->elements == copy->elements, is_rounded = 0;
     for (int64_t first = 0; is_same && first < copy->elements; first += BLOCK) {
         const int64_t n = gx_min(BLOCK, copy->elements - first);
         GX_TRY(gx_safetensors_read(s, copy, first, n, theirs, err));
         GX_TRY(gx_safetensors_read(base, own, first, n, ours, err));
         for (int64_t i = 0; i < n; i++)
-            is_same &= fabsf(theirs[i] - ours[i]) <= gx__tensor_file_rounding(copy->dtype, ours[i]);
+            is_same &= fabsf(theirs[i] - ours[i]) <= gx__tensor_file_rounding(copy->dtype, ours[i]),
+                is_rounded |= theirs[i] != ours[i];
     }
+    if (is_same && is_rounded)
+        gx_log(
+            log, GX_LOG_WARNING,
+            "%s has %.120s, a copy of the base's matrix that is rounded to %s: peft computes with the copy, and here "
+            "it is the base's",
+            folder, copy->name, copy->dtype_name);
     if (is_same) return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                    "%s has %.120s, a copy of the matrix that peft saves with LoRA on it, and its values are not those "
@@ -961,13 +973,14 @@ static GxStatus gx__tensor_file_check_copy(const GxSafetensors *s, const GxSafet
 }
 
 GxStatus gx_tensor_file_check_copies(const GxSafetensors *s, const GxSafetensors *base, const GxTensorMatch *of_base,
-                                     const GxTable *t, const GxFamily *family, const char *folder, GxError *err)
+                                     const GxTable *t, const GxFamily *family, const char *folder, const GxLogger *log,
+                                     GxError *err)
 {
     for (int e = 0; e < s->n; e++) {
         const int row = gx__tensor_file_copy_of(t, family, s->entry[e].name);
         if (row < 0) continue;
         const int own = of_base->entry[t->row[row].has_alias ? t->row[row].alias.index : row];
-        GX_TRY(gx__tensor_file_check_copy(s, &s->entry[e], base, own < 0 ? NULL : &base->entry[own], folder, err));
+        GX_TRY(gx__tensor_file_check_copy(s, &s->entry[e], base, own < 0 ? NULL : &base->entry[own], folder, log, err));
     }
     return GX_OK;
 }

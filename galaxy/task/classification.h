@@ -357,7 +357,7 @@ static GxStatus gx__classification_open_files(GxContext *g, GxClassification *c,
     if (c->predict[0] && !h->n)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--predict %s: the model has no head for labels (its config.json names no "
-                       "...ForSequenceClassification, and no adapter brings one): train one first",
+                       "...ForSequenceClassification): train one first",
                        c->predict);
     if (c->predict[0]) return gx__classification_open_file(c, 1, c->predict, 1, err);
     if (!setup->only_shows || !c->validation_data[0] || !knows)
