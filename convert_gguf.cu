@@ -52,11 +52,11 @@ static GxStatus export_model(const Options *o, GxError *err)
     const GxStatus status = gx_gguf_export(o->model, o->output_file, types[i], &said, err);
     gx_claim_end(&claim);
     GX_TRY(status);
-    printf("%s: %s, %ld parameters in %d tensors; %s\n", o->output_file, said.model, (long)said.parameters,
-           said.tensors, said.tokenizer);
+    printf("%s: %s, %ld parameters in %d tensor%s; %s\n", o->output_file, said.model, (long)said.parameters,
+           said.tensors, gx_text_s(said.tensors), said.tokenizer);
     if (said.as_f16)
-        printf("%d tensors are f16: their rows are no multiple of the 32 values that a block of %s has\n", said.as_f16,
-               o->outtype);
+        printf("%d tensor%s f16: %s rows are no multiple of the 32 values that a block of %s has\n", said.as_f16,
+               said.as_f16 == 1 ? " is" : "s are", said.as_f16 == 1 ? "its" : "their", o->outtype);
     return GX_OK;
 }
 
@@ -70,8 +70,8 @@ static GxStatus import_model(const Options *o, GxError *err)
     GX_TRY(gx_gguf_check_import(o->gguf, err)); // before there is a folder
     GX_TRY(gx_claim_folder(&claim, o->output_dir, err));
     GX_TRY(gx_claim_publish(&claim, gx_gguf_import(o->gguf, claim.folder, dtype, &said, err), err));
-    printf("%s: %s, %ld parameters in %d tensors; %s\n", o->output_dir, said.model, (long)said.parameters, said.tensors,
-           said.tokenizer);
+    printf("%s: %s, %ld parameters in %d tensor%s; %s\n", o->output_dir, said.model, (long)said.parameters,
+           said.tensors, gx_text_s(said.tensors), said.tokenizer);
     return GX_OK;
 }
 

@@ -866,7 +866,7 @@ TEST(labels_that_never_occur_in_training_are_a_warning)
              "--train_data %s --validation_data %s --micro_batch_size 2 --max_steps 1 --labels no,perhaps,yes",
              path_of("train.tsv"), path_of("validation.tsv"));
     CHECK(run("warned", flags) == 0 &&
-              strstr(said.log, "1 of 3 labels never occur in what is trained on, and cannot be learned: perhaps"),
+              strstr(said.log, "1 of 3 labels never occurs in what is trained on, and cannot be learned: perhaps"),
           "%s", said.log);
 }
 

@@ -1444,7 +1444,7 @@ TEST(a_file_of_another_kind_is_refused_by_its_name_whatever_is_in_it)
                  {"d", 1, 1, 1, 1, 1, ""},
                  {".gz", 1, 1, 1, 1, 1, ""},
                  {"d.csv.txt", 1, 1, 1, 1, 1, ""},
-                 {"d.jsonl", 1, 1, 1, 1, 1, ""}};
+                 {"d.jsonl", 1, 0, 1, 1, 1, "jq -r .text"}};
     static const char *const use[] = {"a corpus", "a text", "lines", "a table", "a prompt"};
     GxError err = GX_ZERO;
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
@@ -1464,6 +1464,9 @@ TEST(a_file_of_another_kind_is_refused_by_its_name_whatever_is_in_it)
     put_text("d.json", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
     refused(&err, gx_file_check_kind(at("d.json"), GX_FILE_AS_CORPUS, &err), GX_ERR_UNSUPPORTED, "jq -c . ", "objects");
     CHECK(gx_file_check_kind(at("d.json"), GX_FILE_AS_TABLE, &err) == GX_OK, "%s", err.message);
+    put_text("d.jsonl", "[\n  {\"text\": \"a\"}]");
+    refused(&err, gx_file_check_kind(at("d.jsonl"), GX_FILE_AS_LINES, &err), GX_ERR_UNSUPPORTED, "one array of JSON",
+            "an array as lines");
     CHECK(gx_file_check_kind(at("nowhere.gz"), GX_FILE_AS_TEXT, &err) == GX_OK, "who opens it says why: %s",
           err.message);
 }
@@ -1478,6 +1481,11 @@ TEST(what_looks_like_something_else_is_read_and_said_to_be)
     put("d.txt", "some text\0and more of it", 24);
     CHECK(open_any("d.txt", &bytes, 8, &err) == GX_OK && strstr(said, "a byte of value 0 (number 9)"), "%s%s",
           err.message, said);
+    put_text("d.txt", "\xC3\xA9t\xC3\xA9 caf\xE9 au lait");
+    CHECK(open_any("d.txt", &bytes, 8, &err) == GX_OK && strstr(said, "d.txt is no UTF-8 (byte 9 is 0xE9)"), "%s%s",
+          err.message, said);
+    put_text("d.txt", "\xC3\xA9t\xC3\xA9, all of it, up to \xC3");
+    CHECK(open_any("d.txt", &bytes, 8, &err) == GX_OK && !said[0], "%s%s", err.message, said);
     gx_folder_make(at("beside"), &err);
     put_text("beside/a.txt", "A text that is read."), put_text("beside/b.txt.gz", "b"), put_text("beside/c.md", "c");
     CHECK(open_any("beside", &bytes, 8, &err) == GX_OK &&

@@ -303,6 +303,24 @@ static char *some_wrong(const char *first, const char *good, const char *bad, in
     return text;
 }
 
+TEST(quotation_marks_around_a_whole_column_are_refused_and_around_some_fields_they_are_theirs)
+{
+    GxError err = GX_ZERO;
+    GxRecords r;
+    CHECK(open_text(&r, "q.tsv", "text\tlabel\n\"a\"\t\"x\"\n\"b\"\t\"y\"\n", &err) == GX_ERR_FORMAT, "%s",
+          err.message);
+    says(&err, "q.tsv", 0, "all 2 fields of the column \"text\" stand in quotation marks");
+    gx_error_clear(&err);
+    CHECK(open_text(&r, "q.tsv", "text\tlabel\na\t\"x\"\nb\t\"y\"\n", &err) == GX_ERR_FORMAT, "%s", err.message);
+    says(&err, "q.tsv", 0, "the column \"label\" stand in quotation marks, which in a .tsv are a part of them");
+    gx_error_clear(&err);
+    if (!opened(&r, "q.tsv", "text\tlabel\n\"a\"\tx\nb\t\"y\n")) return;
+    is(&r, 0, TEXT, "\"a\""), is(&r, 1, LABEL, "\"y");
+    gx_records_close(&r);
+    if (!opened(&r, "q.tsv", "text\tlabel\n\"a\"\tx\n")) return; // one alone may be a quotation
+    gx_records_close(&r);
+}
+
 TEST(of_several_records_that_are_wrong_the_first_ones_are_named_and_all_are_counted)
 {
     static const struct {

@@ -611,6 +611,56 @@ TEST(padding_is_no_token_in_the_rate_in_the_log_and_in_the_summary)
     free(text);
 }
 
+// A flag that is taken and changes nothing is said to; one of a file may be of other runs.
+TEST(flags_that_change_nothing_are_said_to)
+{
+    static const struct {
+        const char *flags, *words; // NULL: nothing is said
+    } cases[] = {
+        {"--momentum 0.5", "--momentum changes nothing where --optimizer is \"adamw\"; leave it out\n"},
+        {"--momentum 0.5 --optimizer sgd", NULL},
+        {"--adam_beta1 0.5 --optimizer sgd", "--adam_beta1 changes nothing where --optimizer is \"sgd\""},
+        {"--adam_beta2 0.5", NULL},
+        {"--min_lr_ratio 0.5 --lr_scheduler_type constant",
+         "--min_lr_ratio changes nothing where --lr_scheduler_type is "},
+        {"--min_lr_ratio 0.5 --lr_scheduler_type linear", NULL},
+        {"--lr_decay_steps 1", "--lr_decay_steps changes nothing where --lr_scheduler_type is \"cosine\""},
+        {"--temperature 0.5", "--temperature changes nothing where --sample_tokens is 0"},
+        {"--temperature 0.5 --sample_tokens 1", NULL},
+        {"--eval_steps 1 --validation_fraction 0", "--eval_steps changes nothing where --validation_fraction is 0.0"},
+        {"--eval_windows 1", NULL},
+        {"--chat_template chatml", "--chat_template chatml changes nothing: what is learned from are texts"},
+        {"--config unused.json", NULL},
+    };
+    shell("sed 's/^{/{\"momentum\": 0.5, \"top_k\": 3, /' tiny.json > unused.json");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_RAN(run("--output_dir unused%d --max_steps 1 %s", (int)i, cases[i].flags));
+        CHECK(cases[i].words ? strstr(err(), cases[i].words) != NULL : !err()[0], "%s: %s", cases[i].flags, err());
+    }
+}
+
+TEST(what_is_one_is_said_to_be_one)
+{
+    CHECK_RAN(run("--output_dir single --max_steps 1 --seq_len 1 --micro_batch_size 1 --validation_fraction 0"));
+    CHECK(strstr(out(), "1 step of 1 sample x 1 token (1 micro-batch)") && strstr(out(), ", 1 token, "), "%s", out());
+    shell("tail -c 1 text.txt > last.txt");
+    start("--output_dir single2 --max_steps 1 --train_data last.txt --validation_fraction 0");
+    finish();
+    CHECK(strstr(err(), "last.txt: 1 byte is left for training; one sample of 32 tokens needs 33"), "%s", err());
+    shell("echo '{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": "
+          "\"b\"}]}' > chat.jsonl; echo '{\"text\": \"A text of a few words that is long enough.\"}' > one.jsonl; for "
+          "i in 1 "
+          "2; do echo '{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}'; done > pairs.jsonl");
+    start("--output_dir single3 --max_steps 1 --train_data chat.jsonl --chat_template chatml --validation_fraction 0");
+    finish();
+    CHECK(strstr(err(), "none of its 1 conversation has an answer"), "%s", err());
+    CHECK_RAN(run("--output_dir single4 --max_steps 1 --train_data one.jsonl --validation_fraction 0"));
+    CHECK(strstr(out(), "; 1 document\n"), "%s", out());
+    start("--output_dir single5 --max_steps 1 --train_data one.jsonl --train_data_weights 1,2 --validation_fraction 0");
+    finish();
+    CHECK(strstr(err(), "there are 2 weights (1,2), and 1 source of data"), "%s", err());
+}
+
 static double logged_rate(const char *output_dir, int step)
 {
     char path[GX_PATH], key[40];

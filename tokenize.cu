@@ -103,9 +103,16 @@ static GxStatus train_bpe(GxTokenizer *t, const char *const *name, int n, const 
     return gx_bpe_train(t, name, n, &how, err);
 }
 
+static void log_line(void *user, GxLogLevel level, const char *text)
+{
+    (void)user, (void)level;
+    fprintf(stderr, "%s\n", text);
+}
+
 static GxStatus train_into(const Options *o, const char *folder, GxError *err)
 {
     enum { MOST = 1000 };
+    const GxLogger log = {log_line, NULL};
     char list[GX_PATH];
     const char *name[MOST];
     GxTokenizer t;
@@ -119,12 +126,13 @@ static GxStatus train_into(const Options *o, const char *folder, GxError *err)
             return GX_FAIL(
                 err, GX_ERR_UNSUPPORTED,
                 "--train %s: a vocabulary is made from plain text files; folders and JSON lines are not read", name[i]);
+    for (int i = 0; i < n; i++) gx_file_warn_of_kind(name[i], 0, &log);
     const double begun = gx_seconds();
     GX_TRY((!strcmp(o->type, "bpe") ? train_bpe : train_wordpiece)(&t, name, n, o, err));
     const GxStatus status = gx_tokenizer_write(&t, folder, err);
     if (status == GX_OK)
-        printf("%s: %d pieces in %.1f s, %s\n", o->output_dir, t.vocab_size, gx_seconds() - begun,
-               gx_tokenizer_identity(&t));
+        printf("%s: %d piece%s in %.1f s, %s\n", o->output_dir, t.vocab_size, gx_text_s(t.vocab_size),
+               gx_seconds() - begun, gx_tokenizer_identity(&t));
     gx_tokenizer_close(&t);
     return status;
 }
@@ -153,12 +161,6 @@ static GxStatus train(const Options *o, const GxConfig *c, GxError *err)
 }
 
 // ---- files of tokens -----------------------------------------------------------------------------------------------
-
-static void log_line(void *user, GxLogLevel level, const char *text)
-{
-    (void)user, (void)level;
-    fprintf(stderr, "%s\n", text);
-}
 
 // A line that is written over and over, at most a few times a second.
 typedef struct {
@@ -212,9 +214,9 @@ static GxStatus write_corpus(const Options *o, const GxTokenizer *t, GxError *er
         fprintf(stderr, "tokenize: left out: %ld text%s\n", (long)all.empty,
                 all.empty == 1 ? " that is empty" : "s that are empty");
     if (status == GX_OK)
-        printf("%s: %ld document%s, %s of text, %ld tokens of %s", o->output_file, (long)all.file.documents,
+        printf("%s: %ld document%s, %s of text, %ld token%s of %s", o->output_file, (long)all.file.documents,
                all.file.documents == 1 ? "" : "s", gx_text_size(all.file.bytes, size), (long)all.file.tokens,
-               gx_tokenizer_identity(t));
+               gx_text_s(all.file.tokens), gx_tokenizer_identity(t));
     if (status == GX_OK && goes_on) printf("; the rest in %.1f s\n", seconds);
     else if (status == GX_OK) printf(" in %.1f s (%.1f MB/s)\n", seconds, (double)all.file.bytes / 1e6 / seconds);
     return status;
@@ -320,6 +322,32 @@ static GxStatus show_file(const Options *o, const GxTokenizer *t, GxError *err)
     return status;
 }
 
+// What was given, and belongs to another use of this program, would change nothing.
+static GxStatus check_use(const Options *o, const GxConfig *c, GxError *err)
+{
+    const int use = o->train[0] ? 0 : o->corpus[0] ? 1 : 2;
+    static const char *const name[] = {"--train", "--corpus", "--text or --file"};
+    static const struct {
+        const GxField *option;
+        int n, uses; // a bit each
+    } tables[] = {{GX_FIELDS(training), 1 << 0},
+                  {GX_FIELDS(training_wordpiece), 1 << 0},
+                  {GX_FIELDS(files_of_tokens), 1 << 1},
+                  {GX_FIELDS(showing), 1 << 2}};
+    for (size_t k = 0; k < sizeof tables / sizeof *tables; k++)
+        for (int i = 0; i < tables[k].n; i++) {
+            const char *option = tables[k].option[i].name;
+            int of = 0;
+            if (!strcmp(option, "tokenizer") || tables[k].uses >> use & 1 || !gx_config_is_set(c, option)) continue;
+            while (!(tables[k].uses >> of & 1)) of++;
+            if (!strcmp(option, "corpus") || !strcmp(option, "text") || !strcmp(option, "file"))
+                return GX_FAIL(err, GX_ERR_ARGUMENT, "expected %s or --%s, one of them; see --help", name[use], option);
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s belongs to %s, and this is %s; leave one of them out", option,
+                           name[of], name[use]);
+        }
+    return GX_OK;
+}
+
 static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
 {
     GxTokenizer t;
@@ -327,12 +355,14 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
     GX_TRY(gx_check_one_process(err));
     if (!o->train[0] == !o->tokenizer[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --train FILES or --tokenizer FOLDER, one of them; see --help");
+    if (o->train[0]) GX_TRY(check_use(o, c, err));
     if (o->train[0]) return train(o, c, err);
     if (o->corpus[0] && (has_text || o->file[0]))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --corpus, --text or --file, one of them; see --help");
     if (!o->corpus[0] && has_text == (o->file[0] != 0))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "expected --corpus TEXTS, --text TEXT or --file FILE, one of them; see --help");
+    GX_TRY(check_use(o, c, err));
     if (!strcmp(o->tokenizer, "bytes")) t = gx_tokenizer_bytes();
     else GX_TRY(gx_tokenizer_open(&t, o->tokenizer, err));
     GxStatus status = o->corpus[0] ? write_corpus(o, &t, err)

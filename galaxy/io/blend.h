@@ -164,9 +164,10 @@ static GxStatus gx__blend_read_weights(const char *weights, double *weight, int 
     int count = 1;
     for (const char *c = weights; *c; c++) count += *c == ',';
     if (count != n)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--train_data_weights: there are %d weights (%s), and %d sources of data: each source needs one",
-                       count, gx_text_cut(weights, cut, sizeof cut), n);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--train_data_weights: there %s %d weight%s (%s), and %d source%s of data: each source needs one",
+            count == 1 ? "is" : "are", count, gx_text_s(count), gx_text_cut(weights, cut, sizeof cut), n, gx_text_s(n));
     for (int s = 0; s < n; s++) {
         char *end = NULL;
         const int is_number = strspn(p, "+-0123456789.eE") == strcspn(p, ","); // strtod takes nan, inf, white space

@@ -256,7 +256,8 @@ static GxStatus gx__corpus_end_records(GxCorpusReader *r, GxError *err)
             "train_llama's --train_data",
             path, member);
     return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s: no record has a \"text\" with something in it; expected {\"text\": \"...\"} in each line",
+                   "%s: no record has a \"text\" with something in it; expected {\"text\": \"...\"} in each line (pairs of "
+                   "\"chosen\" and \"rejected\" are learned by --task dpo)",
                    path);
 }
 
@@ -295,9 +296,9 @@ static GxStatus gx__corpus_check_file(const GxCorpusFile *f, GxError *err)
     if (stat(f->path, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", f->path, strerror(errno));
     if ((int64_t)st.st_size == f->bytes && gx__corpus_time(&st) == f->mtime_ns) return GX_OK;
     return GX_FAIL(err, GX_ERR_IO,
-                   "%s was changed while it was read: it has %ld bytes, and had %ld when this began; begin again once "
+                   "%s was changed while it was read: it has %ld byte%s, and had %ld when this began; begin again once "
                    "nobody writes into it",
-                   f->path, (long)st.st_size, (long)f->bytes);
+                   f->path, (long)st.st_size, gx_text_s((int64_t)st.st_size), (long)f->bytes);
 }
 
 static GxStatus gx__corpus_next_lines(GxCorpusReader *r, GxCorpus *c, GxError *err)

@@ -249,9 +249,10 @@ static GxStatus gx__corpus_join_paths(gx__CorpusWriter *x, char **part, const ch
         !strcmp(all.tokenizer, x->r.t->identity))
         return GX_OK;
     return GX_FAIL(x->err, GX_ERR_FORMAT,
-                   "the parts in %s have %ld tokens in %ld documents; %ld in %ld were expected: they were changed; "
+                   "the parts in %s have %ld token%s in %ld document%s; %ld in %ld were expected: they were changed; "
                    "remove the folder to begin again",
-                   x->folder, (long)all.tokens, (long)all.documents, (long)p->tokens, (long)p->documents);
+                   x->folder, (long)all.tokens, gx_text_s(all.tokens), (long)all.documents, gx_text_s(all.documents),
+                   (long)p->tokens, (long)p->documents);
 }
 
 static GxStatus gx__corpus_join(gx__CorpusWriter *x)

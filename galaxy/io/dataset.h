@@ -168,16 +168,18 @@ static GxStatus gx__dataset_cut(const GxDataset *d, int64_t *cut, GxError *err)
 
 GxStatus gx_dataset_check(const GxDataset *d, int64_t T, GxError *err)
 {
-    const char *unit = d->ids || d->file.tokens ? "tokens" : "bytes";
+    const char *unit = d->ids || d->file.tokens ? "token" : "byte", *many = T == 1 ? "" : "s";
     if (d->train.n <= T)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: %ld %s are left for training; one sample of %ld tokens needs %lu: take more text or a "
+                       "%s: %ld %s%s left for training; one sample of %ld token%s needs %lu: take more text or a "
                        "smaller seq_len",
-                       d->path, (long)d->train.n, unit, (long)T, (unsigned long)T + 1);
+                       d->path, (long)d->train.n, unit, d->train.n == 1 ? " is" : "s are", (long)T, many,
+                       (unsigned long)T + 1);
     if (d->validation_fraction > 0 && d->held_out.n <= T)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: %ld %s are held out for validation; one sample of %ld tokens needs %lu: %s", d->path,
-                       (long)d->held_out.n, unit, (long)T, (unsigned long)T + 1,
+                       "%s: %ld %s%s held out for validation; one sample of %ld token%s needs %lu: %s", d->path,
+                       (long)d->held_out.n, unit, d->held_out.n == 1 ? " is" : "s are", (long)T, many,
+                       (unsigned long)T + 1,
                        "take more text, a smaller seq_len or a larger validation_fraction (0: no validation)");
     return GX_OK;
 }
@@ -251,15 +253,17 @@ GxStatus gx_dataset_check_learned(const GxDataset *d, int64_t T, const GxLogger 
     int64_t learned;
     GX_TRY(gx__dataset_count_learned(d, &d->train, T, windows, &learned, err));
     if (learned == 0)
-        return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: by its mask none of the %ld tokens for training is learned, and nothing would be; expected "
-                       "ones where the model is to learn: make the file again",
-                       d->path, (long)d->train.n);
+        return GX_FAIL(
+            err, GX_ERR_FORMAT,
+            "%s: by its mask none of the %ld token%s for training is learned, and nothing would be; expected "
+            "ones where the model is to learn: make the file again",
+            d->path, (long)d->train.n, gx_text_s(d->train.n));
     if (learned < windows)
         gx_log(log, GX_LOG_WARNING,
-               "%s: %ld of %ld samples of %ld tokens have nothing that is learned, by its mask, and are computed for "
+               "%s: %ld of %ld sample%s of %ld token%s %s nothing that is learned, by its mask, and %s computed for "
                "nothing: leave out what has no answers, or take a larger --seq_len",
-               d->path, (long)(windows - learned), (long)windows, (long)T);
+               d->path, (long)(windows - learned), (long)windows, gx_text_s(windows), (long)T, gx_text_s(T),
+               windows - learned == 1 ? "has" : "have", windows - learned == 1 ? "is" : "are");
     if (held_out == 0) return GX_OK;
     GX_TRY(gx__dataset_count_learned(d, &d->held_out, T, held_out, &learned, err));
     if (learned == 0)

@@ -29,10 +29,10 @@ enum { GX_FILE_HEAD = 512 }; // bytes by which a file is known
 GxStatus gx_file_check_kind(const char *path, GxFileUse use, GxError *err);
 // The same of its first n bytes, of which GX_FILE_HEAD are enough: of a pipe.
 GxStatus gx_file_check_head(const char *path, const char *head, int64_t n, GxFileUse use, GxError *err);
-// 1: its name ends as one of a file of some other kind. "": none does.
+// 1: its name ends as that of a file of some other kind.
 int gx_file_is_other(const char *name);
-// For what is read as a text: warns where it looks like records of JSON, and where it has bytes of value 0, which is
-// an error of its own unless bytes are tokens.
+// For what is read as a text: warns where it looks like records of JSON; and, if bytes are tokens (where they are not,
+// these are errors of who reads it), where it has bytes of value 0, or is no UTF-8.
 void gx_file_warn_of_kind(const char *path, int is_bytes, const GxLogger *log);
 
 GX_END
@@ -187,19 +187,34 @@ static GxStatus gx__file_refuse(const char *path, int kind, const char *by, GxFi
                    expected[use], gx__file_kinds[kind].to_do);
 }
 
-// JSON under a name that says so: as a text its brackets would be learned.
-static GxStatus gx__file_refuse_json(const char *path, const char *head, int64_t n, GxError *err)
+static int64_t gx__file_spaces(const char *head, int64_t n, int64_t at) // where the next character is
 {
-    int64_t at = 0;
-    if (!gx__file_is_among(gx__file_ending(path), "json")) return GX_OK;
-    while (at < n && strchr(" \n\r\t", head[at]) && head[at]) at++;
-    if (at < n && head[at] == '[')
+    while (at < n && head[at] && strchr(" \n\r\t", head[at])) at++;
+    return at;
+}
+
+// JSON under a name that says so: as a text its brackets would be learned, and an array of records is no lines of them.
+static GxStatus gx__file_refuse_json(const char *path, const char *head, int64_t n, GxFileUse use, GxError *err)
+{
+    const char *ending = gx__file_ending(path);
+    const int is_text = use == GX_FILE_AS_CORPUS || use == GX_FILE_AS_TEXT,
+              is_lines = gx__file_is_among(ending, "jsonl|ndjson");
+    const int64_t at = gx__file_spaces(head, n, 0), next = gx__file_spaces(head, n, at + 1);
+    const int is_array = at < n && head[at] == '[', has_objects = is_array && next < n && head[next] == '{';
+    if (use == GX_FILE_AS_IT_IS || (!is_lines && !gx__file_is_among(ending, "json"))) return GX_OK;
+    if ((is_text && !is_lines && is_array) || has_objects)
         return GX_FAIL(
             err, GX_ERR_UNSUPPORTED,
             "%s is one array of JSON; expected a record in each line of a .jsonl file: jq -c '.[]' FILE.json "
             "> FILE.jsonl makes one of it",
             path);
-    if (at < n && head[at] == '{')
+    if (use == GX_FILE_AS_TEXT && is_lines)
+        return GX_FAIL(
+            err, GX_ERR_UNSUPPORTED,
+            "%s is JSON lines, by its name; expected text in UTF-8: write its texts into a .txt (jq -r .text "
+            "FILE.jsonl > FILE.txt)",
+            path);
+    if (is_text && !is_lines && at < n && head[at] == '{')
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "%s is JSON by its name, and would be learned with all its brackets; records in lines are read "
                        "where the name ends with .jsonl: jq -c . FILE.json > FILE.jsonl makes one of it; name it .txt "
@@ -226,8 +241,8 @@ GxStatus gx_file_check_head(const char *path, const char *head, int64_t n, GxFil
     if (name >= 0 && !(gx__file_kinds[name].taken & 1 << use)) return gx__file_refuse(path, name, "name", use, err);
     if (bytes >= 0 && !(gx__file_kinds[bytes].taken & 1 << use))
         return gx__file_refuse(path, bytes, "first bytes", use, err);
+    GX_TRY(gx__file_refuse_json(path, head, gx_min(n, GX_FILE_HEAD), use, err));
     if (use != GX_FILE_AS_CORPUS && use != GX_FILE_AS_TEXT) return GX_OK;
-    GX_TRY(gx__file_refuse_json(path, head, gx_min(n, GX_FILE_HEAD), err));
     return gx__file_refuse_tokens(path, bytes, err);
 }
 
@@ -262,21 +277,43 @@ static int gx__file_is_json_lines(const char *head, int64_t n)
     return *last == '}' && (end + 1 == head + n || end[1] == '{');
 }
 
+// The first byte that is none of UTF-8; n: all are. A character may be cut at the end.
+static int64_t gx__file_first_other(const char *head, int64_t n)
+{
+    int64_t at = 0;
+    while (at < n) {
+        char character[5] = {0};
+        const int64_t left = gx_min(n - at, 4);
+        memcpy(character, head + at, (size_t)left);
+        const int used = gx_utf8_bytes(character);
+        if (!used) return left < 4 && (unsigned char)head[at] >= 0xC2 && (unsigned char)head[at] < 0xF5 ? n : at;
+        at += used;
+    }
+    return n;
+}
+
 void gx_file_warn_of_kind(const char *path, int is_bytes, const GxLogger *log)
 {
     char head[1 << 14]; // a record may be long
     const int64_t n = gx__file_head(path, head, sizeof head);
     if (n <= 0 || !log) return;
     const char *zero = (const char *)memchr(head, 0, (size_t)n);
+    const int64_t other = zero ? n : gx__file_first_other(head, n);
     if (gx__file_is_json_lines(head, n))
-        gx_log(log, GX_LOG_WARNING,
-               "%s looks like JSON lines, and is learned as one text, with all its brackets; name it .jsonl, and its "
-               "records are read",
-               path);
+        gx_log(
+            log, GX_LOG_WARNING,
+            "%s looks like JSON lines, and is learned as one text, with all its brackets; train_llama and ./tokenize "
+            "--corpus read its records where it is named .jsonl",
+            path);
     else if (zero && is_bytes)
         gx_log(log, GX_LOG_WARNING,
                "%s has a byte of value 0 (number %ld), which texts have not: it is learned as the bytes that it has; "
                "if that is not meant, name another file",
                path, (long)(zero - head));
+    else if (is_bytes && other < n)
+        gx_log(log, GX_LOG_WARNING,
+               "%s is no UTF-8 (byte %ld is 0x%02X): it is learned as the bytes that it has; if it is a text, iconv -f "
+               "LATIN1 -t UTF-8 FILE > NEW.txt, or from what else it is in, makes it one",
+               path, (long)other, (unsigned char)head[other]);
 }
 #endif

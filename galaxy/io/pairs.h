@@ -125,10 +125,11 @@ static int gx__pair_common_turns(const GxChatRecord *a, const GxChatRecord *b)
 static GxStatus gx__pair_check_turns(const gx__Pairs *a, gx__Pair *x, const GxChatRecord *r, int k, int prompt)
 {
     if (r->n == prompt + 1 && prompt > 0 && r->turn[prompt].role == GX_CHAT_ASSISTANT) return GX_OK;
-    return GX_FAIL(&x->err, GX_ERR_FORMAT,
-                   "%s:%ld: \"%s\" has %d turns behind a prompt of %d; expected one, of the assistant, behind a prompt "
-                   "that ends with the user's turn",
-                   a->path, (long)x->number, gx__pair_name[k], r->n - prompt, prompt);
+    return GX_FAIL(
+        &x->err, GX_ERR_FORMAT,
+        "%s:%ld: \"%s\" has %d turn%s behind a prompt of %d; expected one, of the assistant, behind a prompt "
+        "that ends with the user's turn",
+        a->path, (long)x->number, gx__pair_name[k], r->n - prompt, gx_text_s(r->n - prompt), prompt);
 }
 
 static GxStatus gx__pair_take_text(const gx__Pairs *a, gx__Pair *x, const GxChatRecord *r, int k)
@@ -192,8 +193,12 @@ static GxStatus gx__pair_take_record(const gx__Pairs *a, gx__Pair *x, const GxJs
         if (!value)
             return GX_FAIL(&x->err, GX_ERR_FORMAT,
                            "%s:%ld: the record has no \"%s\"; expected a pair: {\"prompt\": ..., \"chosen\": ..., "
-                           "\"rejected\": ...}",
-                           a->path, (long)x->number, member[i]);
+                           "\"rejected\": ...}%s",
+                           a->path, (long)x->number, member[i],
+                           gx_json_get(record, "messages") || gx_json_get(record, "conversations") ||
+                                   gx_json_get(record, "instruction")
+                               ? "; conversations are learned without --task dpo"
+                               : "");
         if (type != GX_JSON_STRING && type != GX_JSON_ARRAY)
             return GX_FAIL(&x->err, GX_ERR_FORMAT, "%s:%ld: \"chosen\" is %s; expected a string, or a list of messages",
                            a->path, (long)x->number, gx_json_type_name(value));
@@ -250,8 +255,8 @@ static GxStatus gx__pair_tokenize(const gx__Pairs *a, gx__Pair *x)
                        a->path, (long)x->number);
     for (int k = 0; k < 2; k++)
         if (x->n[k] <= x->learned_from)
-            return GX_FAIL(&x->err, GX_ERR_FORMAT, "%s:%ld: nothing of \"%s\" would be learned: it has %ld tokens",
-                           a->path, (long)x->number, gx__pair_name[k], (long)x->n[k]);
+            return GX_FAIL(&x->err, GX_ERR_FORMAT, "%s:%ld: nothing of \"%s\" would be learned: it has %ld token%s",
+                           a->path, (long)x->number, gx__pair_name[k], (long)x->n[k], gx_text_s(x->n[k]));
     return GX_OK;
 }
 
@@ -385,8 +390,8 @@ GxStatus gx_pairs_open(GxPairs *p, const char *path, const GxTokenizer *t, const
         status = GX_FAIL(err, GX_ERR_FORMAT, "%s has no pair: expected a record of JSON in each line", path);
     if (status == GX_OK && p->n == 0)
         status = GX_FAIL(err, GX_ERR_FORMAT,
-                         "%s: none of its %ld pairs has both texts within %ld tokens: take a larger seq_len", path,
-                         (long)p->records, (long)most);
+                         "%s: none of its %ld pair%s has both texts within %ld tokens: take a larger seq_len", path,
+                         (long)p->records, gx_text_s(p->records), (long)most);
     if (status != GX_OK) gx_pairs_close(p);
     return status;
 }

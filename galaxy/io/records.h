@@ -6,7 +6,8 @@
 //
 // TSV: the first line names the columns, a tab separates them, every line has all of them. There are no quotes and no
 // escapes: a quotation mark is a character like others, and a text holds neither a tab nor the end of a line. Programs
-// that write CSV put quotes around some fields: tell them not to, or take JSON lines.
+// that write CSV put quotes around some fields: tell them not to, or take JSON lines. A column all of whose fields stand
+// in quotation marks is refused.
 // JSON lines: an object per line. A label may also be a number, and stands here as text ("3", "0.5"); several labels
 // may be a list, and stand here with commas between them ("sport, politics"); null is as good as absent. Other members
 // are not looked at. In both: UTF-8 (a byte order mark at the beginning is passed over) without U+0000; a line ends
@@ -239,6 +240,26 @@ static GxStatus gx__records_tsv(GxRecords *r, char *text, char *begin, GxBadLine
     return GX_OK;
 }
 
+// Quotation marks around all fields of a column are CSV's, and would be learned as a part of each.
+static GxStatus gx__records_check_quotes(const GxRecords *r, GxError *err)
+{
+    for (int j = 0; j < r->columns; j++) {
+        int64_t quoted = 0, fields = 0;
+        for (int64_t i = 0; i < r->n && quoted == fields; i++) {
+            const char *field = gx_record(r, i, j);
+            const size_t n = strlen(field);
+            fields += n > 0, quoted += n > 1 && field[0] == '"' && field[n - 1] == '"';
+        }
+        if (quoted < 2 || quoted < fields) continue;
+        return GX_FAIL(
+            err, GX_ERR_FORMAT,
+            "%s: all %ld fields of the column \"%s\" stand in quotation marks, which in a .tsv are a part of "
+            "them; write it without (pandas: quoting=csv.QUOTE_NONE), or as .jsonl",
+            r->path, (long)quoted, r->column[j].name);
+    }
+    return GX_OK;
+}
+
 // ---- JSON lines ----------------------------------------------------------------------------------------------------
 
 typedef struct { // where strings are put, behind each other; a "" first
@@ -415,7 +436,8 @@ static GxStatus gx__records_lines(GxRecords *r, GxRecordsFormat format, char *te
     const GxStatus status =
         format == GX_RECORDS_TSV ? gx__records_tsv(r, text, begin, &bad, &e) : gx__records_jsonl(r, begin, &bad, &e);
     GX_TRY(gx_bad_lines_fail(&bad, r->first_line, err));
-    return status == GX_OK ? GX_OK : GX_FAIL(err, status, "%s", e.message);
+    if (status != GX_OK) return GX_FAIL(err, status, "%s", e.message);
+    return format == GX_RECORDS_TSV ? gx__records_check_quotes(r, err) : GX_OK;
 }
 
 static GxStatus gx__records_read(GxRecords *r, GxRecordsFormat format, char *text, GxError *err)

@@ -204,9 +204,10 @@ static GxStatus gx__token_file_header(GxTokenFile *f, const unsigned char *heade
     if (f->tokens < 1 || f->documents < 1 || f->bytes < 0 || f->tokens > bytes / f->width ||
         f->documents > bytes / 16 || gx__token_file_end(f) != bytes)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s has %ld bytes, which do not hold the %ld tokens of %d bytes and %ld documents that it "
+                       "%s has %ld bytes, which do not hold the %ld token%s of %d bytes and %ld document%s that it "
                        "promises: it was cut off, or changed",
-                       path, (long)bytes, (long)f->tokens, f->width, (long)f->documents);
+                       path, (long)bytes, (long)f->tokens, gx_text_s(f->tokens), f->width, (long)f->documents,
+                       gx_text_s(f->documents));
     return GX_OK;
 }
 
@@ -244,8 +245,8 @@ static GxStatus gx__token_file_open_bin(GxTokenFile *f, int fd, const char *path
 {
     uint32_t header[3];
     if (bytes < GX_TOKEN_FILE_BIN_HEADER)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld bytes; a .bin file of llm.c's has a header of %d", path,
-                       (long)bytes, GX_TOKEN_FILE_BIN_HEADER);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld byte%s; a .bin file of llm.c's has a header of %d", path,
+                       (long)bytes, gx_text_s(bytes), GX_TOKEN_FILE_BIN_HEADER);
     GX_TRY(gx_file_read_at(fd, path, header, sizeof header, 0, err));
     f->is_bin = 1, f->begins = f->ends = -1;
     for (int i = 0; i < 2; i++)

@@ -648,9 +648,9 @@ GxStatus gx_output_compare_space(const char *output_dir, int64_t left, int64_t b
                        mb, output_dir, left_mb);
     if ((double)left < (double)count * (double)bytes)
         gx_log(log, GX_LOG_WARNING,
-               "%ld checkpoints of %.1f MB will be in %s at once, and its disk has %.1f MB left; --save_total_limit "
+               "%ld checkpoint%s of %.1f MB will be in %s at once, and its disk has %.1f MB left; --save_total_limit "
                "says how many are kept",
-               (long)count, mb, output_dir, left_mb);
+               (long)count, gx_text_s(count), mb, output_dir, left_mb);
     return GX_OK;
 }
 

@@ -45,8 +45,9 @@ void gx_report_help(const GxTrainer *t, const char *program);
 void gx_report_version(const GxTrainer *t); // the version, and what the program was built with
 void gx_report_profile(const GxTrainer *t);
 void gx_report_start(const GxTrainer *t); // device, model, data, options, steps, plan
-// Warns, behind the start, of what a run does other than its options may have meant: a mode that splits nothing, a run
-// that begins where one was to be gone on with, a learning rate that goes up again. Each with what to do.
+// Warns, behind the start, of what a run does other than its options may have meant: flags that change nothing, a mode
+// that splits nothing, a run that begins where one was to be gone on with, a learning rate that goes up again. Each with
+// what to do.
 void gx_report_notes(const GxTrainer *t);
 void gx_report_resumed(const GxTrainer *t, const char *changes); // changes: of the options; "": none
 void gx_report_weights(const GxTrainer *t,
@@ -417,9 +418,69 @@ static void gx__report_note_of_rate(const GxTrainer *t)
            before, now, (long)t->resume.state.step + 1, why, before);
 }
 
+// Options that count where another one has one of these values; NULL: where it is not 0, false or "".
+static const struct {
+    const char *option, *other, *values;
+} gx__report_needs[] = {
+    {"momentum", "optimizer", "sgd"},
+    {"adam_beta1", "optimizer", "adamw"},
+    {"adam_beta2", "optimizer", "adamw"},
+    {"adam_epsilon", "optimizer", "adamw"},
+    {"min_lr_ratio", "lr_scheduler_type", "linear|cosine|wsd|wsd_sqrt|wsd_cosine"},
+    {"lr_decay_steps", "lr_scheduler_type", "wsd|wsd_sqrt|wsd_cosine"},
+    {"temperature", "sample_tokens", NULL},
+    {"top_k", "sample_tokens", NULL},
+    {"sample_prompt", "sample_tokens", NULL},
+    {"predictions", "predict", NULL},
+    {"eval_steps", "validation_fraction", NULL},
+    {"eval_windows", "validation_fraction", NULL},
+};
+
+static int gx__report_is_among(const char *value, const char *values)
+{
+    const size_t n = strlen(value);
+    for (const char *p = values; p; p = strchr(p, '|'), p = p ? p + 1 : NULL)
+        if (!strncmp(p, value, n) && (p[n] == '|' || p[n] == 0)) return 1;
+    return 0;
+}
+
+// 1: the option of this value, as JSON, is set so that what needs it counts.
+static int gx__report_is_met(const GxJson *value, const char *values)
+{
+    if (values) return gx__report_is_among(gx_json_string(value), values);
+    const GxJsonType type = gx_json_type(value);
+    return type == GX_JSON_STRING ? gx_json_string(value)[0] != 0
+           : type == GX_JSON_BOOL ? gx_json_bool(value)
+                                  : gx_json_double(value) != 0;
+}
+
+// Options that were given as flags and change nothing. Those of files may be of other runs.
+static void gx__report_note_of_unused(const GxTrainer *t)
+{
+    const GxConfig *c = &t->config;
+    GxError ignored = GX_ZERO; // without it only these lines are missing
+    GxJson *all = gx_config_to_json(c, &ignored);
+    for (size_t i = 0; all && i < sizeof gx__report_needs / sizeof *gx__report_needs; i++) {
+        const char *option = gx__report_needs[i].option, *other = gx__report_needs[i].other;
+        const GxJson *value = gx_json_get(all, other);
+        char *text = NULL;
+        int64_t bytes;
+        if (!value || gx_config_source(c, option) != GX_FROM_FLAG ||
+            gx__report_is_met(value, gx__report_needs[i].values))
+            continue;
+        if (!strncmp(option, "eval_", 5) && gx_json_string(gx_json_get(all, "validation_data"))[0]) continue;
+        if (gx_json_dump(value, 0, &text, &bytes, &ignored) == GX_OK)
+            gx_log(&t->g->log, GX_LOG_WARNING, "--%s changes nothing where --%s is %s; leave it out", option, other,
+                   text);
+        free(text);
+    }
+    gx_json_free(all);
+}
+
 void gx_report_notes(const GxTrainer *t)
 {
     if (t->g->rank != 0) return;
+    if (!gx_options_is_inference(&t->o)) gx__report_note_of_unused(t);
     gx__report_note_of_mode(t);
     gx__report_note_of_resume(t);
     gx__report_note_of_rate(t);
@@ -548,6 +609,16 @@ void gx_report_progress(const GxTrainer *t, const GxProgress *p)
     gx_report_end(&r, t->g);
 }
 
+// "160 tokens", "1 pair": what the task counts
+static const char *gx__report_counted(const GxTrainer *t, int64_t count, char text[GX_METRIC_TEXT])
+{
+    const char *counted = t->task->counted;
+    const int n = (int)strlen(counted);
+    snprintf(text, GX_METRIC_TEXT, "%ld %.*s", (long)count, n - (count == 1 && n > 0 && counted[n - 1] == 's'),
+             counted);
+    return text;
+}
+
 // "step    20 | validation loss 1.5000 | 2.164 bits per byte over 160 tokens"; if the best weights were loaded at the
 // end "step    10, the best | validation ..."
 void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int64_t count)
@@ -560,7 +631,7 @@ void gx_report_evaluation(const GxTrainer *t, const GxMetric *metric, int n, int
     else fprintf(r.out, "step %5ld", (long)t->step);
     for (int i = 0; i < n; i++)
         fprintf(r.out, "%s%s", i ? " | " : " | validation ", gx_metric_text(metric[i].format, metric[i].value, text));
-    fprintf(r.out, " over %ld %s\n", (long)count, t->task->counted);
+    fprintf(r.out, " over %s\n", gx__report_counted(t, count, text));
     gx_report_end(&r, t->g);
 }
 
@@ -628,9 +699,9 @@ static void gx__report_done(FILE *out, const GxTrainer *t)
     if (!steps) fprintf(out, ", none of them now\n");
     if (!steps) return;
     if (t->begun) fprintf(out, ", the last %ld", (long)steps);
-    fprintf(out, " in %s, %s tokens%s, %s tokens/s in training\n",
-            gx_duration_text(gx_seconds() - t->clock.opened, took), gx__report_rate(n, tokens), padding,
-            gx__report_grouped(n / t->clock.training_seconds, rate));
+    fprintf(out, " in %s, %s token%s%s, %s tokens/s in training\n",
+            gx_duration_text(gx_seconds() - t->clock.opened, took), gx__report_rate(n, tokens), n == 1 ? "" : "s",
+            padding, gx__report_grouped(n / t->clock.training_seconds, rate));
 }
 
 // Means over different samples are not compared: validations during the run are over eval_windows, the last one over
@@ -651,7 +722,7 @@ static void gx__report_best(FILE *out, const GxTrainer *t)
     }
     fprintf(out, "%s at step %ld", gx_metric_text(last->format, best.value, text), (long)best.step);
     if (best.count > 0 && best.count != t->validation.count)
-        fprintf(out, " over %ld %s", (long)best.count, t->task->counted);
+        fprintf(out, " over %s", gx__report_counted(t, best.count, text));
 }
 
 // "validation loss 1.5103 (2.179 bits per byte) over 16384 tokens; the best was loss 1.5010 at step 400"
@@ -665,7 +736,7 @@ static void gx__report_validated(FILE *out, const GxTrainer *t)
                 : i == 1 ? " ("
                          : ", ",
                 gx_metric_text(t->validation.metric[i].format, t->validation.metric[i].value, text));
-    fprintf(out, "%s over %ld %s", t->validation.metrics > 1 ? ")" : "", (long)t->validation.count, t->task->counted);
+    fprintf(out, "%s over %s", t->validation.metrics > 1 ? ")" : "", gx__report_counted(t, t->validation.count, text));
     if (t->weights_step) fprintf(out, ", of the best weights");
     else if (!strcmp(t->validation.metric[0].name, "loss") && !t->best.step) gx__report_best(out, t);
     fprintf(out, "\n");

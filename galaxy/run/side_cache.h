@@ -460,7 +460,8 @@ static GxStatus gx__side_cache_open_files(GxTrainer *t, uint64_t about, int64_t 
     gx__side_cache_look_around(t, strrchr(path, '/') + 1);
     gx__side_cache_fit(t, disk);
     if (c->records.n && gx_trainer_is_first(t))
-        gx_report(g, "side cache: %ld samples are in %s\n", (long)c->records.n, c->folder);
+        gx_report(g, "side cache: %ld sample%s in %s\n", (long)c->records.n, c->records.n == 1 ? " is" : "s are",
+                  c->folder);
     return gx_status(g);
 }
 
@@ -516,9 +517,10 @@ void gx_side_cache_report(GxTrainer *t)
     const double now =
         t->clock.training_seconds + (t->clock.interval_steps ? gx_seconds() - t->clock.interval_start : 0);
     if (c->in_memory || c->on_disk)
-        snprintf(kept, sizeof kept, "%.0f%% of the micro-batches came from it; %ld samples, %.1f MB, are there",
+        snprintf(kept, sizeof kept, "%.0f%% of the micro-batches came from it; %ld sample%s, %.1f MB, %s there",
                  100 * (double)c->hits / (double)gx_max(1, c->micro_batches), (long)c->records.n,
-                 (double)c->records.n * (double)c->bytes / 1e6);
+                 gx_text_s(c->records.n), (double)c->records.n * (double)c->bytes / 1e6,
+                 c->records.n == 1 ? "is" : "are");
     gx_report(t->g, "side cache, epoch %ld: %ld step%s of %.3f s: %s\n", (long)c->number + 1, (long)c->steps,
               c->steps == 1 ? "" : "s", (now - c->since) / (double)c->steps, kept);
     c->steps = c->micro_batches = c->hits = 0, c->since = now;
@@ -533,8 +535,9 @@ void gx_side_cache_describe(const GxTrainer *t, FILE *out)
         fprintf(out, "side cache: none; the samples of the first epoch are those of all\n");
         return;
     }
-    fprintf(out, "side cache: %.3f MB a sample, %s%ld samples%s: %.1f MB %s\n", (double)c->bytes / 1e6,
-            c->epoch ? "" : "at most the run's ", (long)c->samples, of, (double)c->samples * (double)c->bytes / 1e6,
+    fprintf(out, "side cache: %.3f MB a sample, %s%ld sample%s%s: %.1f MB %s\n", (double)c->bytes / 1e6,
+            c->epoch ? "" : "at most the run's ", (long)c->samples, gx_text_s(c->samples), of,
+            (double)c->samples * (double)c->bytes / 1e6,
             c->in_memory ? "of memory, which the plan has" : "on the disk");
 }
 #endif

@@ -613,8 +613,9 @@ static void gx__trainer_fail_unsaved(GxTrainer *t)
 static void gx__trainer_warn_skipped(const GxTrainer *t)
 {
     const GxLogger *log = &t->g->log;
-    gx_log(log, GX_LOG_WARNING, "%ld of %ld steps %s skipped: their gradients were not finite", (long)t->skipped,
-           (long)(t->step - t->begun), t->skipped == 1 ? "was" : "were");
+    gx_log(log, GX_LOG_WARNING, "%ld of %ld step%s %s skipped: %s gradients were not finite", (long)t->skipped,
+           (long)(t->step - t->begun), gx_text_s(t->step - t->begun), t->skipped == 1 ? "was" : "were",
+           t->skipped == 1 ? "its" : "their");
     if (!t->skipped_in_a_row)
         gx_log(log, GX_LOG_WARNING, "the weights moved on after them; a --learning_rate below %g is safer",
                t->o.learning_rate);

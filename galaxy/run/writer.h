@@ -154,6 +154,11 @@ static GxStatus gx__writer_choose_mode(GxWriter *w)
             "--tp %ld on %d rank%s: all ranks share one copy of the model here; leave out --tp, or start %ld "
             "of them (--ranks %ld)",
             (long)tp, world, world > 1 ? "s" : "", (long)tp, (long)tp);
+    if (!strcmp(name, "tp") && world == 1)
+        gx_log(
+            &w->g->log, GX_LOG_WARNING,
+            "mode tp splits the model among ranks, and there is one: it is computed as without a mode; --ranks N, or "
+            "mpirun, gives it more");
     w->mode = gx_composed(strcmp(name, "tp") ? "serial" : "tp", methods);
     return GX_OK;
 }
@@ -242,6 +247,7 @@ static GxStatus gx__writer_open_tokenizer(GxWriter *w)
 // Options that were not given are those of the folder's generation_config.json.
 static GxStatus gx__writer_choose_sampling(GxWriter *w)
 {
+    static const char *const drawing[] = {"top_k", "top_p", "min_p", "seed"};
     GxWriteOptions *o = w->o;
     GxGenerationConfig *c = &w->generation;
     const GxConfig *set = &w->config;
@@ -256,6 +262,12 @@ static GxStatus gx__writer_choose_sampling(GxWriter *w)
     if (c->samples && !gx_config_is_set(set, "min_p")) o->min_p = c->min_p;
     if (!gx_config_is_set(set, "repetition_penalty")) o->repetition_penalty = c->repetition_penalty;
     if (c->max_new_tokens && !gx_config_is_set(set, "max_new_tokens")) o->max_new_tokens = c->max_new_tokens;
+    for (size_t i = 0; o->temperature == 0 && i < sizeof drawing / sizeof *drawing; i++)
+        if (gx_config_source(set, drawing[i]) == GX_FROM_FLAG)
+            gx_log(&w->g->log, GX_LOG_WARNING,
+                   "--%s changes nothing where --temperature is 0, which takes the likeliest token; set that, or leave "
+                   "this out",
+                   drawing[i]);
     s->temperature = o->temperature, s->top_k = o->top_k, s->seed = (uint64_t)o->seed;
     s->top_p = o->top_p > 0 ? o->top_p : 1e-30; // 0: only the most likely token
     s->min_p = o->min_p, s->repetition_penalty = o->repetition_penalty;
@@ -364,15 +376,16 @@ static GxStatus gx__writer_measure(GxWriter *w, int32_t **ids, int64_t *n)
     }
     if (longest >= limit)
         return GX_FAIL(&w->g->error, GX_ERR_ARGUMENT,
-                       "the longest prompt has %ld tokens, and the model room for %ld, of which one must be new "
+                       "the longest prompt has %ld token%s, and the model room for %ld, of which one must be new "
                        "(max_position_embeddings)",
-                       (long)longest, (long)limit);
+                       (long)longest, gx_text_s(longest), (long)limit);
     w->new_tokens = gx_min(w->o->max_new_tokens, limit - longest);
     if (w->new_tokens < w->o->max_new_tokens && gx_config_is_set(&w->config, "max_new_tokens"))
         gx_log(&w->g->log, GX_LOG_WARNING,
-               "the longest prompt has %ld tokens, so there is room for %ld new ones, not %ld: the model has %ld "
+               "the longest prompt has %ld token%s, so there is room for %ld new one%s, not %ld: the model has %ld "
                "(max_position_embeddings)",
-               (long)longest, (long)w->new_tokens, (long)w->o->max_new_tokens, (long)limit);
+               (long)longest, gx_text_s(longest), (long)w->new_tokens, gx_text_s(w->new_tokens),
+               (long)w->o->max_new_tokens, (long)limit);
     w->positions = longest + w->new_tokens;
     return GX_OK;
 }
@@ -496,10 +509,10 @@ static void gx__writer_say_plan(GxWriter *w)
         fprintf(r.out, "model: %s, mode %s on %d rank%s, %.2fM parameters, %s\n", w->family->name, w->mode.name,
                 g->world, g->world > 1 ? "s" : "", parameters, w->o->precision);
         fprintf(r.out,
-                "%ld text%s of up to %ld tokens, %ld positions at once; cache of keys and values %.1f MB per rank, in "
+                "%ld text%s of up to %ld tokens, %ld position%s at once; cache of keys and values %.1f MB per rank, in "
                 "pages of %d positions: %ld\n",
-                (long)w->texts, w->texts > 1 ? "s" : "", (long)w->positions, (long)w->decoder.chunk, cache, GX_PAGE,
-                (long)w->decoder.cache.pages);
+                (long)w->texts, w->texts > 1 ? "s" : "", (long)w->positions, (long)w->decoder.chunk,
+                gx_text_s(w->decoder.chunk), cache, GX_PAGE, (long)w->decoder.cache.pages);
         gx_plan_print(r.out, &w->plan);
     }
     gx_report_end(&r, g);

@@ -176,10 +176,11 @@ static void gx__writing_say_speed(const GxWriter *w)
     const GxDecodeTimes *t = &w->decoder.times;
     const int64_t decoded = gx_max(0, t->new_tokens - w->texts); // the first token of each text came with its prompt
     gx_log(&w->g->log, GX_LOG_INFO,
-           "prompts: %ld tokens in %.2f s, %.0f tokens/s; new: %ld tokens, after the first in %.2f s, %.1f tokens/s",
-           (long)t->prompt_tokens, t->prefill_seconds,
+           "prompts: %ld token%s in %.2f s, %.0f tokens/s; new: %ld token%s, after the first in %.2f s, %.1f tokens/s",
+           (long)t->prompt_tokens, gx_text_s(t->prompt_tokens), t->prefill_seconds,
            (double)t->prompt_tokens / (t->prefill_seconds > 0 ? t->prefill_seconds : 1), (long)t->new_tokens,
-           t->decode_seconds, (double)decoded / (t->decode_seconds > 0 ? t->decode_seconds : 1));
+           gx_text_s(t->new_tokens), t->decode_seconds,
+           (double)decoded / (t->decode_seconds > 0 ? t->decode_seconds : 1));
 }
 
 GxStatus gx_writer_run(GxWriter *w)

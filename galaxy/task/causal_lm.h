@@ -180,6 +180,10 @@ static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
         setup->epoch_samples += gx_dataset_epoch_samples(&c->data.source[i], c->seq_len);
     }
     if (chats) gx_chat_warn_of_system(g, &c->chat, c->chat_template, c->tokenizer_path, setup);
+    else if (strcmp(c->chat_template, "auto") && g->rank == 0)
+        gx_log(&g->log, GX_LOG_WARNING,
+               "--chat_template %s changes nothing: what is learned from are texts and no conversations; leave it out",
+               c->chat_template);
     return GX_OK;
 }
 
@@ -228,7 +232,7 @@ static void gx__causal_lm_describe_text(const GxCausalLm *c, const GxDataset *d,
     else
         fprintf(out, "%s, %.1fk for training, %.1fk held out", c->tokenizer_name, (double)d->train.n / 1e3,
                 (double)d->held_out.n / 1e3);
-    if (d->file.documents) fprintf(out, "; %ld documents", (long)d->file.documents);
+    if (d->file.documents) fprintf(out, "; %ld document%s", (long)d->file.documents, gx_text_s(d->file.documents));
     if (d->file.has_mask) fprintf(out, "; a mask says which tokens are learned");
     if (d->file.is_bin) gx__causal_lm_describe_marks(c, &d->file, out);
     fprintf(out, "\n");
@@ -246,7 +250,7 @@ static void gx__causal_lm_describe_chat(const GxCausalLm *c, const GxDataset *d,
     fprintf(out, "%s: %ld conversation%s, format %s; tokens: %s, %.1fk, %.1f%% of them learned; ", d->path,
             (long)chat->n, chat->n == 1 ? "" : "s", c->chat.format ? gx_chat_name(c->chat.format) : "alpaca",
             c->tokenizer_name, (double)d->file.tokens / 1e3, 100 * (double)chat->learned / (double)d->file.tokens);
-    fprintf(out, "%ld sample%s of %ld tokens, %.1f%% full", (long)samples, samples == 1 ? "" : "s", (long)T,
+    fprintf(out, "%ld sample%s of %ld token%s, %.1f%% full", (long)samples, gx_text_s(samples), (long)T, gx_text_s(T),
             100 * (double)d->train.n / (double)(samples * T));
     if (held_out) fprintf(out, ", and %ld held out", (long)held_out);
     fprintf(out, "\n");
@@ -296,8 +300,8 @@ static void gx__causal_lm_describe(const void *self, FILE *out)
         if (b->source[s].packed.samples) gx__causal_lm_describe_chat(c, &b->source[s], out);
         else gx__causal_lm_describe_text(c, &b->source[s], out);
         if (b->n == 1) continue;
-        fprintf(out, "  %.2f%% of all samples; %ld windows of %ld tokens", 100 * (double)b->part[s] / (double)all,
-                (long)windows, (long)T);
+        fprintf(out, "  %.2f%% of all samples; %ld window%s of %ld token%s", 100 * (double)b->part[s] / (double)all,
+                (long)windows, gx_text_s(windows), (long)T, gx_text_s(T));
         if (c->run_samples) fprintf(out, ", which the run sees %.2f times", (double)samples / (double)windows);
         fprintf(out, "\n");
     }

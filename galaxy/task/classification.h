@@ -479,8 +479,8 @@ static void gx__classification_warn(GxContext *g, const GxClassification *c)
         gx_log(
             &g->log, GX_LOG_WARNING,
             "--group_column %s keeps groups together, but texts are not ranked in them: that takes one label of two, "
-            "or a number, and here it is %s%d labels",
-            c->group_column, c->problem == GX_PROBLEM_MULTI ? "any of " : "one of ", c->outputs);
+            "or a number, and here it is %s%d label%s",
+            c->group_column, c->problem == GX_PROBLEM_MULTI ? "any of " : "one of ", c->outputs, gx_text_s(c->outputs));
     if (c->problem == GX_PROBLEM_REGRESSION) return;
     for (int l = 0; l < c->outputs; l++) {
         const size_t at = strlen(names);
@@ -489,8 +489,8 @@ static void gx__classification_warn(GxContext *g, const GxClassification *c)
     }
     if (!never) return;
     if (strlen(names) == sizeof names - 1) gx_text_mark_cut(names, sizeof names);
-    gx_log(&g->log, GX_LOG_WARNING, "%s: %d of %d labels never occur in what is trained on, and cannot be learned: %s",
-           c->train_data, never, c->outputs, names);
+    gx_log(&g->log, GX_LOG_WARNING, "%s: %d of %d label%s never %s in what is trained on, and cannot be learned: %s",
+           c->train_data, never, c->outputs, gx_text_s(c->outputs), never == 1 ? "occurs" : "occur", names);
 }
 
 static GxStatus gx__classification_open_texts(GxContext *g, GxClassification *c, const GxTaskSetup *setup)
@@ -604,7 +604,9 @@ static const GxHeadWish *gx__classification_wish(const void *self) { return &((c
 static void gx__classification_describe_labels(const GxClassification *c, FILE *out)
 {
     if (c->problem == GX_PROBLEM_REGRESSION) fprintf(out, "a number");
-    else fprintf(out, "%s%d labels (", c->problem == GX_PROBLEM_MULTI ? "any of " : "one of ", c->outputs);
+    else
+        fprintf(out, "%s%d label%s (", c->problem == GX_PROBLEM_MULTI ? "any of " : "one of ", c->outputs,
+                gx_text_s(c->outputs));
     for (int l = 0; l < c->labels.n && l < 10; l++) fprintf(out, "%s%s", l ? ", " : "", c->labels.name[l]);
     if (c->labels.n > 10) fprintf(out, ", ...");
     if (c->labels.n) fprintf(out, ")");

@@ -254,6 +254,10 @@ static GxStatus gx__dpo_open(GxContext *g, void *self, GxTaskSetup *setup)
     GX_TRY(gx__dpo_open_pairs(g, c));
     setup->epoch_samples = c->train.samples;
     if (c->pairs.conversations) gx_chat_warn_of_system(g, &c->chat, c->chat_template, c->tokenizer_path, setup);
+    else if (strcmp(c->chat_template, "auto") && g->rank == 0)
+        gx_log(&g->log, GX_LOG_WARNING,
+               "--chat_template %s changes nothing: the pairs are of texts and no conversations; leave it out",
+               c->chat_template);
     GX_TRY(gx__dpo_read(g, c, setup));
     if (g->rank == 0 && setup->only_shows && !c->has_reference)
         gx_log(&g->log, GX_LOG_WARNING,
@@ -557,11 +561,12 @@ static void gx__dpo_describe(const void *self, FILE *out)
     const int64_t samples = c->train.samples, tokens = p->begin[2 * c->pairs_n];
     fprintf(out, "data: %s: %ld preference pair%s", c->train_data, (long)p->records, p->records == 1 ? "" : "s");
     if (p->conversations && c->chat.format) fprintf(out, ", format %s", gx_chat_name(c->chat.format));
-    fprintf(out, "; tokens: %s, %.1fk, %.1f%% of them learned; %ld sample%s of %ld tokens, %.1f%% full, of %.2f pairs",
+    fprintf(out, "; tokens: %s, %.1fk, %.1f%% of them learned; %ld sample%s of %ld tokens, %.1f%% full, of %.2f pair%s",
             c->tokenizer_name, (double)p->begin[2 * p->n] / 1e3, 100 * (double)p->learned / (double)p->begin[2 * p->n],
             (long)samples, samples == 1 ? "" : "s", (long)c->T, 100 * (double)tokens / (double)(samples * c->T),
-            (double)c->pairs_n / (double)samples);
-    if (p->n > c->pairs_n) fprintf(out, "; %ld pairs are held out", (long)(p->n - c->pairs_n));
+            (double)c->pairs_n / (double)samples, c->pairs_n == samples ? "" : "s");
+    if (p->n > c->pairs_n)
+        fprintf(out, "; %ld pair%s held out", (long)(p->n - c->pairs_n), p->n - c->pairs_n == 1 ? " is" : "s are");
     fprintf(out, "\n");
     if (p->left_out)
         fprintf(out, "  %ld pair%s left out: both texts together are longer than a sample (--seq_len)\n",

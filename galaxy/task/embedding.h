@@ -312,11 +312,13 @@ static void gx__embedding_describe(const void *self, FILE *out)
 {
     const GxEmbeddingTask *c = (const GxEmbeddingTask *)self;
     const int64_t cut = gx_text_groups_cut(&c->train) + gx_text_groups_cut(&c->held_out);
-    const char *const kinds[] = {"", "texts", "pairs", "pairs with negatives"};
+    const char *const kinds[] = {"", "text", "pair", "pair"}, *const with[] = {"", "", "", " with negatives"};
     fprintf(out, "data: ");
-    if (c->train.n) fprintf(out, "%s, %ld %s to train on", c->train_data, (long)c->train.n, kinds[c->train.per]);
+    if (c->train.n)
+        fprintf(out, "%s, %ld %s%s%s to train on", c->train_data, (long)c->train.n, kinds[c->train.per],
+                gx_text_s(c->train.n), with[c->train.per]);
     if (c->train.n && c->held_out.n) fprintf(out, "; ");
-    if (c->embed[0]) fprintf(out, "%s, %ld texts to embed", c->embed, (long)c->held_out.n);
+    if (c->embed[0]) fprintf(out, "%s, %ld text%s to embed", c->embed, (long)c->held_out.n, gx_text_s(c->held_out.n));
     else if (c->held_out.n && c->file[1].per) fprintf(out, "%s, %ld held out", c->validation_data, (long)c->held_out.n);
     else if (c->held_out.n) fprintf(out, "%ld of it held out", (long)c->held_out.n);
     fprintf(out, "; vectors: %s; tokens: %s\n",
@@ -326,8 +328,8 @@ static void gx__embedding_describe(const void *self, FILE *out)
                 (long)c->rivals, c->rivals == 1 ? "" : "s", c->train.columns < c->train.n ? " on average" : "",
                 (long)c->all_samples, c->all_samples == 1 ? "" : "s");
     if (cut)
-        fprintf(out, "  %ld texts have more than %ld tokens and are cut: a larger --seq_len keeps them whole\n",
-                (long)cut, (long)c->text_T);
+        fprintf(out, "  %ld text%s more than %ld tokens and %s cut: a larger --seq_len keeps %s whole\n", (long)cut,
+                cut == 1 ? " has" : "s have", (long)c->text_T, cut == 1 ? "is" : "are", cut == 1 ? "it" : "them");
 }
 
 // The mrr of a random ranking: the mean of 1/rank over all possible ranks.

@@ -198,9 +198,9 @@ GxStatus gx_texts_open(GxTexts *t, const GxTextFile *f, GxTextsPart part, double
     if (t->n > 0) return GX_OK;
     gx_texts_close(t);
     return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s: of %ld records none is %s with --validation_fraction %g: take more of them, another fraction, "
+                   "%s: of %ld record%s none is %s with --validation_fraction %g: take more of them, another fraction, "
                    "or a file with --validation_data",
-                   f->records.path, (long)f->records.n,
+                   f->records.path, (long)f->records.n, gx_text_s(f->records.n),
                    part == GX_TEXTS_HELD_OUT ? "held out for validation" : "left for training", held_out);
 }
 

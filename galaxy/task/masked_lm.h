@@ -203,12 +203,12 @@ static GxStatus gx__masked_lm_read(GxContext *g, GxMaskedLm *c)
     gx_text_count_words(&words, &c->tokenizer, s->token, s->tokens);
     gx_text_warn_of_unknown(g, &c->tokenizer, &words, c->train_data);
     if (s->cut && g->rank == 0)
-        gx_log(
-            &g->log, GX_LOG_WARNING,
-            "%s: %ld of %ld sentences have more than the %ld tokens that seq_len %ld has room for, the first in line "
-            "%ld: their ends are left out",
-            c->train_data, (long)s->cut, (long)s->sentences, (long)gx__masked_lm_room(c), (long)c->seq_len,
-            (long)s->first_cut);
+        gx_log(&g->log, GX_LOG_WARNING,
+               "%s: %ld of %ld sentence%s %s more than the %ld tokens that seq_len %ld has room for, the first in line "
+               "%ld: %s left out",
+               c->train_data, (long)s->cut, (long)s->sentences, gx_text_s(s->sentences), s->cut == 1 ? "has" : "have",
+               (long)gx__masked_lm_room(c), (long)c->seq_len, (long)s->first_cut,
+               s->cut == 1 ? "its end is" : "their ends are");
     return GX_OK;
 }
 
@@ -219,10 +219,11 @@ static GxStatus gx__masked_lm_pair_up(GxContext *g, GxMaskedLm *c)
     const int64_t held_out = s->documents - s->train_documents;
     if (s->train_documents < 2 || held_out == 1)
         return GX_FAIL(&g->error, GX_ERR_FORMAT,
-                       "%s has %ld documents, of which --validation_fraction %g holds out %ld; with --nsp both parts "
+                       "%s has %ld document%s, of which --validation_fraction %g holds out %ld; with --nsp both parts "
                        "need two, so that there are sentences of another one: put more empty lines between documents, "
                        "or take another --validation_fraction (0: none)",
-                       c->train_data, (long)s->documents, c->validation_fraction, (long)held_out);
+                       c->train_data, (long)s->documents, gx_text_s(s->documents), c->validation_fraction,
+                       (long)held_out);
     if (!held_out) return GX_OK;
     return gx_sentences_pairs(s, s->train_documents, s->documents, &c->held_out.pairing, &c->held_out.list, &g->error);
 }
@@ -301,10 +302,10 @@ static void gx__masked_lm_describe(const void *self, FILE *out)
 {
     const GxMaskedLm *c = (const GxMaskedLm *)self;
     const GxSentences *s = &c->text;
-    fprintf(out,
-            "data: %s, %ld sentences in %ld documents, the last %ld held out; %.2f million tokens: %s, %d of them\n",
-            c->train_data, (long)s->sentences, (long)s->documents, (long)(s->documents - s->train_documents),
-            (double)s->tokens / 1e6, c->tokenizer_name, c->tokenizer.vocab_size);
+    fprintf(
+        out, "data: %s, %ld sentence%s in %ld document%s, the last %ld held out; %.2f million tokens: %s, %d of them\n",
+        c->train_data, (long)s->sentences, gx_text_s(s->sentences), (long)s->documents, gx_text_s(s->documents),
+        (long)(s->documents - s->train_documents), (double)s->tokens / 1e6, c->tokenizer_name, c->tokenizer.vocab_size);
 }
 
 static GxStatus gx__masked_lm_write(const void *self, const char *folder, GxError *err)

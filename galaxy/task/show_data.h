@@ -69,7 +69,8 @@ static void gx__show_document(FILE *out, const GxTokenizer *t, const GxBlendSamp
         is_learned[i - begin] = i > begin && s->labels[i - 1] != s->ignored;
         learned += is_learned[i - begin];
     }
-    fprintf(out, "%ld tokens, %ld of them learned\n", (long)(end + more - begin), (long)learned);
+    fprintf(out, "%ld token%s, %ld of them learned\n", (long)(end + more - begin), gx_text_s(end + more - begin),
+            (long)learned);
     if (gx__show_tokens(out, t, ids, is_learned, end + more - begin, &e) != GX_OK) fprintf(out, "%s\n", e.message);
 }
 
@@ -86,7 +87,7 @@ void gx_show_sample(FILE *out, const GxTokenizer *t, const GxBlendSample *s, int
         fprintf(out, "sample %ld, document %ld: ", (long)number, (long)++documents);
         gx__show_document(out, t, s, i, end, ids, is_learned);
     }
-    if (padding) fprintf(out, "sample %ld: %ld tokens of padding\n", (long)number, (long)padding);
+    if (padding) fprintf(out, "sample %ld: %ld token%s of padding\n", (long)number, (long)padding, gx_text_s(padding));
     free(ids), free(is_learned);
 }
 #endif
