@@ -408,7 +408,7 @@ static void gx__report_note_of_rate(const GxTrainer *t)
     const double now = gx_schedule_rate(&t->schedule, step);
     if (now <= before * (1 + 1e-6) || now <= next * (1 + 1e-6)) return;
     if (gx_config_is_set(&t->config, "learning_rate") && t->o.learning_rate > then) return;
-    char why[120] = "its schedule is another one than before";
+    char why[400] = "its schedule is another one than before";
     if (most != t->o.max_steps)
         snprintf(why, sizeof why, "max_steps was %ld and is %ld, over which %s stretches", (long)most,
                  (long)t->o.max_steps, t->o.lr_scheduler_type);
