@@ -592,7 +592,7 @@ TEST(what_is_loaded_is_saved_to_the_bit)
                {"bert_mlm_dropout", "--head masked"},
                {"bert_cls1", "--head labels --labels 1 --loss numbers"},
                {"bert_cls3", "--head labels --labels 3"},
-               {"bert_cls3_dropout", "--head labels --labels 3 --ranks 2 --mode tp --tp 1"},
+               {"bert_cls3_dropout", "--head labels --labels 3 --ranks 2"},
                {"bert_cls5", "--head labels --labels 5 --loss several"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char flags[300], name[40], from[100];

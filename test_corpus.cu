@@ -1518,6 +1518,10 @@ TEST(ends_of_text_that_are_written_out_or_missing_are_said_to_be)
         open_any("d.jsonl", &bytes, 8, e) == GX_OK && strstr(said, "written in it, 2 times") &&
             strstr(said, "its 2 documents have no end that is learned, since the tokenizer byte-256 has no eos_token"),
         "%s%s", err.message, said);
+    put_text("d.jsonl", "{\"text\": \"one text of a few words\"}\n{\"content\": \"two\"}\n{\"text\": \"\"}\n");
+    CHECK(open_any("d.jsonl", &bytes, 8, e) == GX_OK &&
+              strstr(said, "d.jsonl: 2 of 3 texts are empty, or of records without a \"text\", and left out"),
+          "%s%s", err.message, said);
     put_text("d.jsonl", "{\"text\": \"one text of a few words\"}\n{\"text\": \"two\"}\n");
     bpe.end = 1;
     CHECK(open_any("d.jsonl", &bpe, 8, e) == GX_OK && !strstr(said, "no end"), "%s%s", err.message, said);

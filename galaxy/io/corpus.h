@@ -255,10 +255,11 @@ static GxStatus gx__corpus_end_records(GxCorpusReader *r, GxError *err)
             "%s: its records are conversations (\"%s\"), of which no texts are made; name the file itself in "
             "train_llama's --train_data",
             path, member);
-    return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s: no record has a \"text\" with something in it; expected {\"text\": \"...\"} in each line (pairs of "
-                   "\"chosen\" and \"rejected\" are learned by --task dpo)",
-                   path);
+    return GX_FAIL(
+        err, GX_ERR_FORMAT,
+        "%s: no record has a \"text\" with something in it; expected {\"text\": \"...\"} in each line (pairs of "
+        "\"chosen\" and \"rejected\" are learned by --task dpo)",
+        path);
 }
 
 static GxStatus gx__corpus_take_lines(GxCorpusReader *r, GxCorpus *c, char *lines, int64_t n, GxError *err)
@@ -502,6 +503,9 @@ GxStatus gx_corpus_open(GxCorpus *c, const char *path, const GxTokenizer *t, int
     }
     if (status == GX_OK) status = gx__corpus_check_some(c->file.tokens, path, err);
     if (status == GX_OK) gx_corpus_reader_warn(&r, path, c->file.documents);
+    if (status == GX_OK && c->empty)
+        gx_log(log, GX_LOG_WARNING, "%s: %ld of %ld texts %s empty, or of records without a \"text\", and left out",
+               path, (long)c->empty, (long)(c->empty + c->file.documents), c->empty == 1 ? "is" : "are");
     gx_corpus_reader_close(&r);
     if (status != GX_OK) gx_corpus_close(c);
     return status;
