@@ -1430,7 +1430,7 @@ TEST(a_file_of_another_kind_is_refused_by_its_name_whatever_is_in_it)
                  {"d.pickle", 0, 0, 0, 0, 0, "pickle"},
                  {"d.pkl", 0, 0, 0, 0, 0, "pickle"},
                  {"d.pdf", 0, 0, 0, 0, 0, "pdftotext"},
-                 {"d.sqlite", 0, 0, 0, 0, 0, "read_sql"},
+                 {"d.sqlite", 0, 0, 0, 0, 0, "a database of SQLite"},
                  {"d.h5", 0, 0, 0, 0, 0, "HDF5"},
                  {"d.docx", 0, 0, 0, 0, 0, "word processor"},
                  {"d.xlsx", 0, 0, 0, 0, 0, "read_excel"},
