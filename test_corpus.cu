@@ -1431,7 +1431,7 @@ TEST(a_file_of_another_kind_is_refused_by_its_name_whatever_is_in_it)
                  {"d.pickle", 0, 0, 0, 0, 0, "pickle"},
                  {"d.pkl", 0, 0, 0, 0, 0, "pickle"},
                  {"d.pdf", 0, 0, 0, 0, 0, "pdftotext"},
-                 {"d.sqlite", 0, 0, 0, 0, 0, "read_sql"},
+                 {"d.sqlite", 0, 0, 0, 0, 0, "a database of SQLite"},
                  {"d.h5", 0, 0, 0, 0, 0, "HDF5"},
                  {"d.docx", 0, 0, 0, 0, 0, "word processor"},
                  {"d.xlsx", 0, 0, 0, 0, 0, "read_excel"},
@@ -1519,6 +1519,10 @@ TEST(ends_of_text_that_are_written_out_or_missing_are_said_to_be)
         open_any("d.jsonl", &bytes, 8, e) == GX_OK && strstr(said, "written in it, 2 times") &&
             strstr(said, "its 2 documents have no end that is learned, since the tokenizer byte-256 has no eos_token"),
         "%s%s", err.message, said);
+    put_text("d.jsonl", "{\"text\": \"one text of a few words\"}\n{\"content\": \"two\"}\n{\"text\": \"\"}\n");
+    CHECK(open_any("d.jsonl", &bytes, 8, e) == GX_OK &&
+              strstr(said, "d.jsonl: 2 of 3 texts are empty, or of records without a \"text\", and left out"),
+          "%s%s", err.message, said);
     put_text("d.jsonl", "{\"text\": \"one text of a few words\"}\n{\"text\": \"two\"}\n");
     bpe.end = 1;
     CHECK(open_any("d.jsonl", &bpe, 8, e) == GX_OK && !strstr(said, "no end"), "%s%s", err.message, said);

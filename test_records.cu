@@ -321,6 +321,29 @@ TEST(quotation_marks_around_a_whole_column_are_refused_and_around_some_fields_th
     gx_records_close(&r);
 }
 
+TEST(labels_that_differ_by_spaces_alone_are_refused)
+{
+    static const GxRecordColumn label[] = {{"label", GX_COLUMN_REQUIRED, 1}};
+    static const struct {
+        const char *text, *words; // NULL: they are fine
+    } cases[] = {
+        {"label\ngood\nbad\ngood \n", "the labels \"good \" and \"good\" of the column \"label\" differ by spaces"},
+        {"label\ngood\n good\n", "the labels \" good\" and \"good\""},
+        {"label\n good\n bad\n", NULL},
+        {"label\ngo od\ngood\n", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxError err = GX_ZERO;
+        GxRecords r;
+        GxLabels l;
+        const char *path = put("l.tsv", cases[i].text, (int64_t)strlen(cases[i].text));
+        if (!CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, label, 1, &err) == GX_OK, "%s", err.message)) continue;
+        const GxStatus status = gx_labels_make(&l, &r, 0, GX_LABEL_CLASS, &err);
+        if (cases[i].words) says(&err, "l.tsv", 0, cases[i].words);
+        else CHECK(status == GX_OK && l.n == 2, "%s", err.message);
+        gx_labels_close(&l), gx_records_close(&r);
+    }
+}
+
 TEST(of_several_records_that_are_wrong_the_first_ones_are_named_and_all_are_counted)
 {
     static const struct {

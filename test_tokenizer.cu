@@ -889,6 +889,28 @@ static GxStatus show_piped(const char *text, int64_t bytes, int64_t repeats, GxE
     return status;
 }
 
+TEST(an_option_of_another_use_of_the_program_is_refused_and_not_left_out)
+{
+    static const struct {
+        const char *flags[8], *words;
+    } cases[] = {{{"--tokenizer", "bytes", "--corpus", "x", "--output_file", "y", "--max_length", "5"},
+                  "--max_length belongs to --text or --file, and this is --corpus"},
+                 {{"--tokenizer", "bytes", "--corpus", "x", "--output_file", "y", "--vocab_size", "500"},
+                  "--vocab_size belongs to --train, and this is --corpus; leave one of them out"},
+                 {{"--tokenizer", "bytes", "--text", "a", "--output_file", "y"},
+                  "--output_file belongs to --corpus, and this is"},
+                 {{"--tokenizer", "bytes", "--file", "a", "--threads", "3"}, "--threads belongs to --corpus"},
+                 {{"--tokenizer", "bytes", "--text", "a", "--lowercase", "false"}, "--lowercase belongs to --train"},
+                 {{"--train", "a", "--output_dir", "b", "--corpus", "c"}, "expected --train or --corpus, one of them"},
+                 {{"--train", "a", "--output_dir", "b", "--text", "c"}, "expected --train or --text, one of them"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxError err = GX_ZERO;
+        int n = 0;
+        while (n < 8 && cases[i].flags[n]) n++;
+        refused(&err, run_flags(cases[i].flags, n, &err), GX_ERR_ARGUMENT, "", cases[i].words);
+    }
+}
+
 TEST(lines_are_read_from_files_and_pipes_and_not_from_what_has_no_end)
 {
     static char zeros[1 << 20];

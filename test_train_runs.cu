@@ -639,6 +639,24 @@ TEST(flags_that_change_nothing_are_said_to)
     }
 }
 
+TEST(a_run_in_which_nothing_is_learned_is_an_error_and_a_step_in_which_nothing_is_a_warning)
+{
+    shell("for i in $(seq 100); do echo '{\"text\": \"a\"}'; done > ones.jsonl; (cat ones.jsonl; echo '{\"text\": "
+          "\"abcdefgh\"}') "
+          "> few.jsonl");
+    start("--output_dir ones --max_steps 3 --train_data ones.jsonl --seq_len 4 --validation_fraction 0");
+    finish();
+    CHECK(child.status == 1 && strstr(err(), "nothing is learned in step 1, since no label of its 8 samples counts") &&
+              strstr(err(), "nothing was learned in the last 3 steps"),
+          "status %d: %s", child.status, err());
+    CHECK_RAN(run("--output_dir together --max_steps 3 --train_data ones.jsonl --seq_len 4 --validation_fraction 0 "
+                  "--separate_documents false"));
+    CHECK(!strstr(err(), "nothing is learned"), "%s", err());
+    CHECK_RAN(run("--output_dir few --max_steps 26 --micro_batch_size 1 --train_data few.jsonl --seq_len 4 "
+                  "--validation_fraction 0"));
+    CHECK(strstr(err(), "nothing is learned in step"), "%s", err());
+}
+
 TEST(what_is_one_is_said_to_be_one)
 {
     CHECK_RAN(run("--output_dir single --max_steps 1 --seq_len 1 --micro_batch_size 1 --validation_fraction 0"));

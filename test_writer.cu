@@ -517,7 +517,12 @@ TEST(drawing_is_as_the_folder_says_and_as_flags_say_before_that)
     CHECK_RAN(write_text("--max_new_tokens 24 --top_k 1"));
     CHECK(strstr(out(), x.text[0]), "the likeliest of one: %s", out());
     CHECK_RAN(write_text("--max_new_tokens 24 --temperature 0"));
-    CHECK(strstr(out(), x.text[0]), "temperature 0: %s", out());
+    CHECK(strstr(out(), x.text[0]) && !strstr(err(), "changes nothing"), "temperature 0: %s%s", out(), err());
+    CHECK_RAN(write_text("--max_new_tokens 3 --temperature 0 --top_k 3 --min_p 0.5 --mode tp"));
+    CHECK(strstr(err(), "--top_k changes nothing where --temperature is 0") &&
+              strstr(err(), "--min_p changes nothing") && !strstr(err(), "--top_p") &&
+              strstr(err(), "mode tp splits the model among ranks, and there is one"),
+          "%s", err());
     gx_file_write("model/generation_config.json", "{\"temperature\": 1.5}", 20, &e);
     CHECK_RAN(write_text("--max_new_tokens 24"));
     CHECK(strstr(out(), x.text[0]), "temperature alone stays greedy: %s", out());
@@ -540,6 +545,7 @@ TEST(what_cannot_be_written_is_refused)
                 {"--tp 2", "or start 2 of them (--ranks 2)"},
                 {"--prompt_file nowhere.txt", "nowhere.txt"},
                 {"--prompt_file long.txt", "and the model room for 64, of which one must be new (max_position"},
+                {"--prompt_file gz.txt", "gz.txt is compressed by gzip, by its first bytes; expected text in UTF-8"},
                 {"--prompt_file no_utf8.txt", "no_utf8.txt: byte 2 is no UTF-8 text"},
                 {"--prompt=", "prompt 1 is empty"},
                 {"--stop=", "--stop \"\" would end every text at once"},
@@ -551,7 +557,8 @@ TEST(what_cannot_be_written_is_refused)
                 {"--model nowhere", "there is no folder nowhere"},
                 {"--max_new_token 3", "did you mean --max_new_tokens?"},
                 {"--device cuda", "rebuild it with make DEVICE=cuda"}};
-    shell("head -c 100 /dev/zero | tr '\\0' a > long.txt; printf 'ab\\377' > no_utf8.txt");
+    shell("head -c 100 /dev/zero | tr '\\0' a > long.txt; printf 'ab\\377' > no_utf8.txt; printf '\\037\\213\\010ab' > "
+          "gz.txt");
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         if (!strcmp(list[i].more, "--prompt=")) gx_file_write("prompts.json", "{}", 2, &e);
         else set_prompts(&x, 1);

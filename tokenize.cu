@@ -114,6 +114,7 @@ static const GxLogger to_stderr = {log_line, NULL};
 static GxStatus train_into(const Options *o, const char *folder, GxError *err)
 {
     enum { MOST = 1000 };
+    const GxLogger log = {log_line, NULL};
     char list[GX_PATH];
     const char *name[MOST];
     GxTokenizer t;
@@ -321,6 +322,32 @@ static GxStatus show_file(const Options *o, const GxTokenizer *t, GxError *err)
     return status;
 }
 
+// What was given, and belongs to another use of this program, would change nothing.
+static GxStatus check_use(const Options *o, const GxConfig *c, GxError *err)
+{
+    const int use = o->train[0] ? 0 : o->corpus[0] ? 1 : 2;
+    static const char *const name[] = {"--train", "--corpus", "--text or --file"};
+    static const struct {
+        const GxField *option;
+        int n, uses; // a bit each
+    } tables[] = {{GX_FIELDS(training), 1 << 0},
+                  {GX_FIELDS(training_wordpiece), 1 << 0},
+                  {GX_FIELDS(files_of_tokens), 1 << 1},
+                  {GX_FIELDS(showing), 1 << 2}};
+    for (size_t k = 0; k < sizeof tables / sizeof *tables; k++)
+        for (int i = 0; i < tables[k].n; i++) {
+            const char *option = tables[k].option[i].name;
+            int of = 0;
+            if (!strcmp(option, "tokenizer") || tables[k].uses >> use & 1 || !gx_config_is_set(c, option)) continue;
+            while (!(tables[k].uses >> of & 1)) of++;
+            if (!strcmp(option, "corpus") || !strcmp(option, "text") || !strcmp(option, "file"))
+                return GX_FAIL(err, GX_ERR_ARGUMENT, "expected %s or --%s, one of them; see --help", name[use], option);
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s belongs to %s, and this is %s; leave one of them out", option,
+                           name[of], name[use]);
+        }
+    return GX_OK;
+}
+
 static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
 {
     GxTokenizer t;
@@ -328,12 +355,14 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
     GX_TRY(gx_check_one_process(err));
     if (!o->train[0] == !o->tokenizer[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --train FILES or --tokenizer FOLDER, one of them; see --help");
+    if (o->train[0]) GX_TRY(check_use(o, c, err));
     if (o->train[0]) return train(o, c, err);
     if (o->corpus[0] && (has_text || o->file[0]))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --corpus, --text or --file, one of them; see --help");
     if (!o->corpus[0] && has_text == (o->file[0] != 0))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "expected --corpus TEXTS, --text TEXT or --file FILE, one of them; see --help");
+    GX_TRY(check_use(o, c, err));
     if (!strcmp(o->tokenizer, "bytes")) t = gx_tokenizer_bytes();
     else GX_TRY(gx_tokenizer_open(&t, o->tokenizer, err));
     gx_text_split_special(&t, o->split_special_tokens);

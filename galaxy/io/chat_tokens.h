@@ -423,8 +423,8 @@ static GxStatus gx__chat_tokens_open(gx__ChatTokens *a)
                        "%s: its one conversation has no answer that ends within %ld tokens: take a larger seq_len",
                        a->path, (long)a->most);
     return GX_FAIL(a->err, GX_ERR_FORMAT,
-                   "%s: none of its %ld conversations has an answer that ends within %ld tokens: take a larger seq_len",
-                   a->path, (long)c->counts.n, (long)a->most);
+                   "%s: none of its %ld conversation%s has an answer that ends within %ld tokens: take a larger seq_len",
+                   a->path, (long)c->counts.n, gx_text_s(c->counts.n), (long)a->most);
 }
 
 GxStatus gx_chat_tokens_open(GxChatTokens *c, const char *path, const GxTokenizer *t, const GxChatReading *how,

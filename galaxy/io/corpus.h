@@ -502,6 +502,9 @@ GxStatus gx_corpus_open(GxCorpus *c, const char *path, const GxTokenizer *t, int
     }
     if (status == GX_OK) status = gx__corpus_check_some(c->file.tokens, path, err);
     if (status == GX_OK) gx_corpus_reader_warn(&r, path, c->file.documents);
+    if (status == GX_OK && c->empty)
+        gx_log(log, GX_LOG_WARNING, "%s: %ld of %ld texts %s empty, or of records without a \"text\", and left out",
+               path, (long)c->empty, (long)(c->empty + c->file.documents), c->empty == 1 ? "is" : "are");
     gx_corpus_reader_close(&r);
     if (status != GX_OK) gx_corpus_close(c);
     return status;

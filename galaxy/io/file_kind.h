@@ -87,7 +87,7 @@ static const struct {
      "write it as JSON lines, in Python: datasets.Dataset.from_file(FILE).to_json(NEW.jsonl)"},
     {"a table of ORC", "orc", "ORC", 3, 0, 1, 0, GX__FILE_JSON_LINES("read_orc")},
     {"a file of Avro", "avro", "Obj\x01", 4, 0, 0, 0, "write it as JSON lines"},
-    {"a database of SQLite", "db|sqlite|sqlite3", "SQLite format 3\0", 16, 0, 0, 0, GX__FILE_JSON_LINES("read_sql")},
+    {"a database of SQLite", "db|sqlite|sqlite3", "SQLite format 3\0", 16, 0, 0, 0, "write its texts as JSON lines"},
     {"a file of HDF5", "h5|hdf5|hdf", "\x89HDF\r\n\x1A\n", 8, 0, 0, 0, GX__FILE_JSON_LINES("read_hdf")},
     {"a file of TFRecord", "tfrecord|tfrecords", NULL, 0, 0, 0, 0, "write it as JSON lines"},
     {"a table of CSV", "csv", NULL, 0, 0, 0, GX__FILE_PLAIN, GX__FILE_JSON_LINES("read_csv")},

@@ -26,7 +26,7 @@ typedef struct {
     char *text;        // where names are, GX_LABEL_BYTES + 1 apart
 } GxLabels;
 
-// The distinct labels of a column. More than GX_LABELS_MOST: an error.
+// The distinct labels of a column. More than GX_LABELS_MOST, and two that differ by spaces around them, are errors.
 GxStatus gx_labels_make(GxLabels *l, const GxRecords *r, int column, GxLabelKind kind, GxError *err);
 // From a list, in its order. `where`: its file, for messages. Empty names, and equal ones, are errors.
 GxStatus gx_labels_set(GxLabels *l, const char *const *name, int n, GxLabelKind kind, const char *where, GxError *err);
@@ -245,6 +245,24 @@ static GxStatus gx__labels_count(GxLabels *l, const GxRecords *r, int column, Gx
     return GX_OK;
 }
 
+// "good " beside "good" would be a class of its own.
+static GxStatus gx__labels_check_spaces(const GxLabels *l, const GxRecords *r, int column, GxError *err)
+{
+    for (int i = 0; i < l->n; i++) {
+        gx__Label x = {l->name[i] + strspn(l->name[i], " "), 0};
+        char cut[GX__LABELS_QUOTE], other[GX__LABELS_QUOTE];
+        const gx__Label whole = {l->name[i], (int64_t)strlen(l->name[i])};
+        for (x.n = (int64_t)strlen(x.text); x.n > 0 && x.text[x.n - 1] == ' ';) x.n--;
+        if (x.n == whole.n || gx__labels_find(l, x) < 0) continue;
+        return GX_FAIL(
+            err, GX_ERR_FORMAT,
+            "%s: the labels \"%s\" and \"%s\" of the column \"%s\" differ by spaces alone, and would be two: "
+            "write them alike",
+            r->path, gx__labels_quote(whole, cut), gx__labels_quote(x, other), r->column[column].name);
+    }
+    return GX_OK;
+}
+
 GxStatus gx_labels_make(GxLabels *l, const GxRecords *r, int column, GxLabelKind kind, GxError *err)
 {
     GX_TRY(gx__labels_new(l, kind, err));
@@ -259,6 +277,7 @@ GxStatus gx_labels_make(GxLabels *l, const GxRecords *r, int column, GxLabelKind
     if (status == GX_OK && l->n == 0)
         status = GX_FAIL(err, GX_ERR_FORMAT, "%s: no record has a label in \"%s\"", r->path, r->column[column].name);
     if (status == GX_OK) gx__labels_sort(l);
+    if (status == GX_OK) status = gx__labels_check_spaces(l, r, column, err);
     if (status == GX_OK) status = gx__labels_count(l, r, column, err);
     if (status != GX_OK) gx_labels_close(l);
     return status;

@@ -17,7 +17,8 @@
 // Every rank calls every function; rank 0 alone prints and writes. An error stays in g->error: gx_trainer_next then
 // returns 0, and gx_trainer_close logs it.
 // A step whose gradients are not finite is skipped: it changes nothing. GX_SKIPPED_MOST such steps in a row, or a run
-// that consists of nothing else, are an error; meanwhile no older checkpoint is removed.
+// that consists of nothing else, are an error; meanwhile no older checkpoint is removed. So many steps without any label
+// that counts are an error, too.
 // A signal to stop also ends a validation or a sample; what was trained is saved. The same happens when data can no
 // longer be read: the run saves a checkpoint and ends with that error.
 // If a checkpoint or a line of the log cannot be written, the run warns, continues, and tries again when the next is
@@ -98,9 +99,10 @@ typedef struct GxTrainer {
     int64_t saved;         // the step of the last checkpoint
     // steps of this process whose gradients were not finite; how many of them just now in a row
     int64_t skipped, skipped_in_a_row;
-    GxStep seen;             // g->step as the host last read it
-    int is_seen;             // 1: `seen` is up to date
-    GxBest best;             // the best validation so far (best.h)
+    int64_t unlearned, unlearned_in_a_row; // the same of steps in which no label counted
+    GxStep seen;                           // g->step as the host last read it
+    int is_seen;                           // 1: `seen` is up to date
+    GxBest best;                           // the best validation so far (best.h)
     const char *best_format; // printf format of the best metric; NULL: not known before the first validation
     int64_t incomparable;    // validations of this process whose metric was not finite
     int64_t weights_step;    // the step whose weights were loaded at the end; 0: they are those of `step`
@@ -226,6 +228,25 @@ static void gx__trainer_count_skipped(GxTrainer *t)
         gx__trainer_blame_weights(t);
 }
 
+// Data of which nothing is learned, by masks or by documents of one token, would have the loss 0.
+static void gx__trainer_count_unlearned(GxTrainer *t)
+{
+    int64_t labels = 0;
+    for (int k = 0; k < GX_MAX_LOSSES; k++) labels += t->seen.labels[k];
+    if (labels) t->unlearned_in_a_row = 0;
+    if (labels) return;
+    t->unlearned++, t->unlearned_in_a_row++;
+    if (t->unlearned_in_a_row == GX_SKIPPED_MOST || (t->step == t->o.max_steps && t->unlearned == t->step - t->begun))
+        GX_FAIL(
+            &t->g->error, GX_ERR_FORMAT,
+            "nothing was learned in the last %ld step%s, since no label counts: by a mask, or since documents have one "
+            "token each; --show_data 3 shows samples, what is learned between ⟦ and ⟧",
+            (long)t->unlearned_in_a_row, gx_text_s(t->unlearned_in_a_row));
+    else if (t->unlearned == 1 && gx_trainer_is_first(t))
+        gx_log(&t->g->log, GX_LOG_WARNING, "nothing is learned in step %ld, since no label of its %ld sample%s counts",
+               (long)t->step, (long)t->o.global_batch_size, gx_text_s(t->o.global_batch_size));
+}
+
 // Returns the step as the device left it. Waits for the device, once per step.
 static const GxStep *gx__trainer_read_step(GxTrainer *t)
 {
@@ -233,6 +254,7 @@ static const GxStep *gx__trainer_read_step(GxTrainer *t)
     gx_to_host(t->g, &t->seen, t->g->step, sizeof t->seen);
     t->is_seen = 1;
     if (!gx_failed(t->g)) gx__trainer_count_skipped(t);
+    if (!gx_failed(t->g)) gx__trainer_count_unlearned(t);
     return &t->seen;
 }
 

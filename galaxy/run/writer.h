@@ -154,6 +154,11 @@ static GxStatus gx__writer_choose_mode(GxWriter *w)
             "--tp %ld on %d rank%s: all ranks share one copy of the model here; leave out --tp, or start %ld "
             "of them (--ranks %ld)",
             (long)tp, world, world > 1 ? "s" : "", (long)tp, (long)tp);
+    if (!strcmp(name, "tp") && world == 1)
+        gx_log(
+            &w->g->log, GX_LOG_WARNING,
+            "mode tp splits the model among ranks, and there is one: it is computed as without a mode; --ranks N, or "
+            "mpirun, gives it more");
     w->mode = gx_composed(strcmp(name, "tp") ? "serial" : "tp", methods);
     return GX_OK;
 }
@@ -243,6 +248,7 @@ static GxStatus gx__writer_open_tokenizer(GxWriter *w)
 // Options that were not given are those of the folder's generation_config.json.
 static GxStatus gx__writer_choose_sampling(GxWriter *w)
 {
+    static const char *const drawing[] = {"top_k", "top_p", "min_p", "seed"};
     GxWriteOptions *o = w->o;
     GxGenerationConfig *c = &w->generation;
     const GxConfig *set = &w->config;
@@ -254,6 +260,12 @@ static GxStatus gx__writer_choose_sampling(GxWriter *w)
     if (c->samples && !gx_config_is_set(set, "min_p")) o->min_p = c->min_p;
     if (!gx_config_is_set(set, "repetition_penalty")) o->repetition_penalty = c->repetition_penalty;
     if (c->max_new_tokens && !gx_config_is_set(set, "max_new_tokens")) o->max_new_tokens = c->max_new_tokens;
+    for (size_t i = 0; o->temperature == 0 && i < sizeof drawing / sizeof *drawing; i++)
+        if (gx_config_source(set, drawing[i]) == GX_FROM_FLAG)
+            gx_log(&w->g->log, GX_LOG_WARNING,
+                   "--%s changes nothing where --temperature is 0, which takes the likeliest token; set that, or leave "
+                   "this out",
+                   drawing[i]);
     s->temperature = o->temperature, s->top_k = o->top_k, s->seed = (uint64_t)o->seed;
     s->top_p = o->top_p > 0 ? o->top_p : 1e-30; // 0: only the most likely token
     s->min_p = o->min_p, s->repetition_penalty = o->repetition_penalty;
