@@ -270,8 +270,7 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
          "--group_column and --label_column are both \"label\"; expected two columns\""},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--validation_fraction 0.9", "with --validation_fraction 0.9"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--predict x.tsv",
-         "the model has no head for labels (its config.json names no ...ForSequenceClassification, and no adapter brings "
-         "one): train one first"},
+         "the model has no head for labels (its config.json names no ...ForSequenceClassification): train one first"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         GxClassification c;

@@ -427,7 +427,7 @@ TEST(a_model_learns_what_is_preferred)
     write_preferences();
     snprintf(more, sizeof more,
              "--train_data %s --pack_pairs true --validation_fraction 0.2 --micro_batch_size 4 --max_steps 60 "
-             "--eval_steps 30 --learning_rate 3e-3 --dpo_beta 0.1 --show_data 1 --tuning lora --chat_template auto",
+             "--eval_steps 30 --learning_rate 3e-3 --dpo_beta 0.1 --show_data 1 --tuning lora",
              path_of("made.jsonl"));
     CHECK(run("said", more) == 0 && strstr(said.log, "--chat_template chatml changes nothing: the pairs are of texts"),
           "%s", said.log);

@@ -114,7 +114,6 @@ static const GxLogger to_stderr = {log_line, NULL};
 static GxStatus train_into(const Options *o, const char *folder, GxError *err)
 {
     enum { MOST = 1000 };
-    const GxLogger log = {log_line, NULL};
     char list[GX_PATH];
     const char *name[MOST];
     GxTokenizer t;
