@@ -247,7 +247,7 @@ int gx_template_item(GxTemplateRun *r, GxTemplateValue a, GxTemplateValue key, G
     int found;
     *out = gx_template_undefined(key.kind == GX_T_STRING ? NULL : "an element");
     if (a.kind == GX_T_UNDEFINED) return gx__template_no_value(r, a, key.kind == GX_T_STRING ? key.u.s : "[]");
-    if (a.kind == GX_T_DICT && key.kind != GX_T_LIST && key.kind != GX_T_DICT && key.kind != GX_T_VIEW) {
+    if (a.kind == GX_T_DICT && gx_template_is_key(key)) {
         int64_t at;
         if (!gx_template_dict_find(r, a.u.dict, key, &at)) return 0;
         if (at >= 0) return *out = a.u.dict->value[at], 1;

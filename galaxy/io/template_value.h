@@ -92,7 +92,8 @@ int gx_template_generator(GxTemplateRun *r, GxTemplateValue *list, int64_t n, Gx
 int gx_template_new_dict(GxTemplateRun *r, GxTemplateKind kind, GxTemplateValue *out); // or a namespace
 int gx_template_from_json(GxTemplateRun *r, const GxJson *json, GxTemplateValue *out); // strings stay the document's
 
-// A key that is there keeps its place. Lists and dicts are no keys.
+// A key that is there keeps its place. Lists and dicts, and tuples with them, are no keys.
+int gx_template_is_key(GxTemplateValue v);
 int gx_template_dict_set(GxTemplateRun *r, GxTemplateDict *d, GxTemplateValue key, GxTemplateValue value);
 int gx_template_dict_find(GxTemplateRun *r, const GxTemplateDict *d, GxTemplateValue key, int64_t *at); // -1: not there
 GxTemplateValue *gx_template_dict_get(const GxTemplateDict *d, const char *key); // NULL: not there
@@ -336,18 +337,18 @@ static int gx__template_same_string(GxTemplateValue a, GxTemplateValue b)
     return a.n == b.n && !memcmp(a.u.s, b.u.s, (size_t)a.n);
 }
 
-static int gx__template_is_key(GxTemplateValue v)
+int gx_template_is_key(GxTemplateValue v)
 {
     if (v.kind == GX_T_LIST || v.kind == GX_T_DICT || v.kind == GX_T_VIEW) return 0;
     for (int64_t i = 0; v.kind == GX_T_TUPLE && i < v.n; i++)
-        if (!gx__template_is_key(v.u.list[i])) return 0;
+        if (!gx_template_is_key(v.u.list[i])) return 0;
     return 1;
 }
 
 int gx_template_dict_find(GxTemplateRun *r, const GxTemplateDict *d, GxTemplateValue key, int64_t *at)
 {
     *at = -1;
-    if (!gx__template_is_key(key)) return gx_template_fail(r, "%s cannot be a key of a dict", gx_template_type(key));
+    if (!gx_template_is_key(key)) return gx_template_fail(r, "%s cannot be a key of a dict", gx_template_type(key));
     if (!gx_template_work(r, 1 + d->n / 16)) return 0;
     for (int64_t i = 0; i < d->n; i++) {
         int same = 0;
@@ -718,9 +719,9 @@ static int gx__template_json_string(GxTemplateRun *r, GxTemplateBuilder *b, GxTe
         const int bytes = i < v.n ? gx_unicode_decode(v.u.s + i, v.u.s + v.n, &c) : 0;
         const char *at = i < v.n && c ? (const char *)memchr(plain, (int)c, c < 128 ? sizeof plain - 1 : 0) : NULL;
         if (at) snprintf(text, sizeof text, "\\%c", escaped[at - plain]);
-        else if (i < v.n && (c < 0x20 || (ascii && c > 0x7E && c < 0x10000))) {
-            if (c != 0x7F) snprintf(text, sizeof text, "\\u%04x", (unsigned)c);
-        } else if (i < v.n && ascii && c >= 0x10000)
+        else if (i < v.n && (c < 0x20 || (ascii && c > 0x7E && c < 0x10000)))
+            snprintf(text, sizeof text, "\\u%04x", (unsigned)c);
+        else if (i < v.n && ascii && c >= 0x10000)
             snprintf(text, sizeof text, "\\u%04x\\u%04x", (unsigned)(0xD800 + ((c - 0x10000) >> 10)),
                      (unsigned)(0xDC00 + (c & 0x3FF)));
         if (i == v.n || text[0]) {
