@@ -200,6 +200,7 @@ TEST(what_is_not_built_is_refused_by_name_and_line)
         {"{{ 4611686018427387904 * 2 }}", "integers of more than 64 bits are not built"},
         {"{{ 10 ** 19 }}", "integers of more than 64 bits are not built"},
         {"{{ {}.items }}", "writing out a method is not built"},
+        {"{% macro f() %}\n\n{{ 1 }}{% endmacro %}\n{{ {}.items ~ f() }}", "t.jinja:4: writing out a method"},
         {"{{ l | map('string') }}", "writing out a generator is not built"},
         {"{{ ('<' | safe) + '<' }}", "+ with a text that is |safe or |escape is not built"},
         {"{{ ('<' | e).upper() }}", "methods of a text that is |safe or |escape are not built"},
@@ -259,6 +260,7 @@ TEST(errors_name_the_line_and_what_was_found)
         {"{{ l | join(sep=1) }}", "join takes no \"sep\""},
         {"{{ l | join(',', none, 3) }}", "join takes at most 2 arguments"},
         {"{{ 'a' | replace('b') }}", "replace takes an argument more"},
+        {"{% macro f() %}\n\n{{ 1 }}{% endmacro %}\n{{ [u] | tojson ~ f() }}", "t.jinja:4: tojson"},
         {"a\n\n{{ raise_exception('no ' ~ 1) }}", "t.jinja:3: no 1"},
     };
     GxJson *variables = json_of("{\"l\": [1, 2, 3], \"d\": {\"e\": 1}}");

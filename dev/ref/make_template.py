@@ -165,6 +165,7 @@ def write_snippets(path):
     """Each line of expressions.txt is an expression, each part of statements.txt between lines of === a template."""
     expressions = (here / "chat_templates" / "expressions.txt").read_text().splitlines()
     statements = (here / "chat_templates" / "statements.txt").read_text().split("\n===\n")
+    statements.append("a\r\nb\r{% if t %}\r\n  {{ '\r\n' }}c\r{% endif %}\r\n")  # which a text file would not keep
     with open(path, "w") as out:
         out.write(dump({"variables": VARIABLES}))
         for snippet in ["{{ %s }}" % e for e in expressions if e] + statements:

@@ -1,5 +1,5 @@
-// template.h: chat templates: the part of Jinja that the templates of Hugging Face folders are written in, rendered as
-// transformers renders them.
+// template.h: chat templates: the part of Jinja2 that the templates of Hugging Face folders are written in, rendered as
+// transformers renders them, to the byte (docs/chat_templates.md lists what is built).
 //
 //     GxTemplate *t;
 //     GX_TRY(gx_template_parse(&t, text, bytes, "chat_template.jinja", err));
@@ -7,6 +7,14 @@
 //     GxStatus status = gx_template_render(t, variables, (int64_t)time(NULL), &x, err); // {"messages": […], …}
 //     gx_template_text_free(&x);
 //     gx_template_free(t);
+//
+// What is not built is refused by name and line, most of it where a template is parsed: nothing is passed over. It does
+// not prepare the messages: transformers adds the names "reasoning_content" and "thinking" to a message with thoughts.
+//
+// A template is somebody else's program: sizes, depths and steps have limits (template_value.h, template_parse.h), and
+// all memory of a rendering goes at its end. Below this header: template_value.h what values are, template_methods.h
+// and template_operators.h what is done with them, template_filters.h filters and tests, template_lex.h and
+// template_parse.h from text to tree, template_render.h from tree to text.
 #ifndef GX_TEMPLATE_H
 #define GX_TEMPLATE_H
 #include "template_render.h"

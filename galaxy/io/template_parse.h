@@ -65,7 +65,7 @@ typedef enum {
 typedef struct GxTemplateNode {
     GxTemplateNodeKind kind;
     int line, depth;
-    int row; // of a filter or test; an operator; of a loop: 1: a macro is defined in it
+    int row; // of a filter or test; an operator
     int symbol;
     const char *name;
     GxTemplateValue value;
@@ -109,7 +109,6 @@ typedef struct {
     int loops;                  // around here, inside of the same macro
     int in_loop_tag;            // loops around here, macros or not
     int macros, generations, blocks;
-    int defines; // macros, so far
     int *bodies; // with a scope, so far
 } GxTemplateParser;
 
@@ -747,7 +746,7 @@ static GxTemplateNode *gx__template_for(GxTemplateParser *p, int line)
 {
     static const char *const ends[] = {"else", "endfor", NULL}, *const end[] = {"endfor", NULL};
     GxTemplateNode *x = gx__template_node(p, GX_T_FOR, line), *body, *otherwise = NULL;
-    const int defines = p->defines, loop = gx__template_symbol(p, "loop");
+    const int loop = gx__template_symbol(p, "loop");
     p->in_loop_tag++;
     if (!x || loop < 0 || !(x->a = gx__template_target(p, 0, "in"))) return NULL;
     if (!gx__template_skip_word(p, "in")) return gx__template_unexpected(p, "\"in\""), (GxTemplateNode *)NULL;
@@ -764,7 +763,6 @@ static GxTemplateNode *gx__template_for(GxTemplateParser *p, int line)
     if (gx__template_skip_word(p, "else") && !(otherwise = gx__template_inner(p, end))) return NULL;
     gx__template_next(p); // endfor
     p->in_loop_tag--;
-    x->row = p->defines > defines;
     if (!gx__template_push(p, x, body, NULL, 0) || !gx__template_push(p, x, otherwise, NULL, 0)) return NULL;
     return gx__template_made(p, x);
 }
@@ -803,7 +801,7 @@ static GxTemplateNode *gx__template_macro(GxTemplateParser *p, int line)
         return gx_template_lacks(p->r, "a macro \"loop\" is not built"), (GxTemplateNode *)NULL;
     if ((x->symbol = gx__template_symbol(p, x->name)) < 0 || !gx__template_expect(p, '(')) return NULL;
     p->tree->symbol[x->symbol].stored = 1;
-    p->defines++, p->macros++, p->loops = 0;
+    p->macros++, p->loops = 0;
     while (!gx__template_is_sign(p, ')')) {
         GxTemplateNode *otherwise = NULL;
         if (x->n && !gx__template_expect(p, ',')) return NULL;

@@ -529,8 +529,7 @@ static GxTemplateOutcome gx__template_run_for(GxTemplateRender *r, const GxTempl
     if (!l || !gx__template_loop_list(r, x, scope, l)) return GX_T_FAILED;
     loop.kind = GX_T_LOOP, loop.u.p = l;
     for (; l->at < l->n; l->at++) {
-        // a macro that is defined in the body keeps its scope
-        if ((!inner || x->row) && !(inner = gx__template_scope(r, scope))) return GX_T_FAILED;
+        if (!inner && !(inner = gx__template_scope(r, scope))) return GX_T_FAILED;
         r->run.line = x->line;
         if (!gx_template_work(&r->run, 1) || !gx__template_bind_name(r, x->symbol, inner, loop) ||
             !gx__template_begin(r, x->list[0], inner) || !gx__template_assign(r, x->a, inner, l->list[l->at]))
@@ -538,7 +537,8 @@ static GxTemplateOutcome gx__template_run_for(GxTemplateRender *r, const GxTempl
         outcome = gx__template_run(r, x->list[0], inner, out);
         if (outcome == GX_T_FAILED || outcome == GX_T_BREAKS) break;
         completed |= outcome == GX_T_DONE;
-        if (!x->row) gx__template_empty_scope(r, inner);
+        gx__template_empty_scope(
+            r, inner); // also that of a macro that is defined in it: it sees the round in which it is called
     }
     if (outcome == GX_T_FAILED) return outcome;
     if (completed || !x->list[1]) return GX_T_DONE;

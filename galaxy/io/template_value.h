@@ -718,9 +718,9 @@ static int gx__template_json_string(GxTemplateRun *r, GxTemplateBuilder *b, GxTe
         const int bytes = i < v.n ? gx_unicode_decode(v.u.s + i, v.u.s + v.n, &c) : 0;
         const char *at = i < v.n && c ? (const char *)memchr(plain, (int)c, c < 128 ? sizeof plain - 1 : 0) : NULL;
         if (at) snprintf(text, sizeof text, "\\%c", escaped[at - plain]);
-        else if (i < v.n && (c < 0x20 || (ascii && c > 0x7E && c < 0x10000))) {
-            if (c != 0x7F) snprintf(text, sizeof text, "\\u%04x", (unsigned)c);
-        } else if (i < v.n && ascii && c >= 0x10000)
+        else if (i < v.n && (c < 0x20 || (ascii && c > 0x7E && c < 0x10000)))
+            snprintf(text, sizeof text, "\\u%04x", (unsigned)c);
+        else if (i < v.n && ascii && c >= 0x10000)
             snprintf(text, sizeof text, "\\u%04x\\u%04x", (unsigned)(0xD800 + ((c - 0x10000) >> 10)),
                      (unsigned)(0xDC00 + (c & 0x3FF)));
         if (i == v.n || text[0]) {
