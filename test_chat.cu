@@ -1068,6 +1068,17 @@ TEST(what_is_saved_stops_and_talks_elsewhere_as_it_was_taught)
     check_saved("new/checkpoint-1", "tokenizer_config.json", "chat_template", "null");
     check_saved("new/checkpoint-1", "tokenizer_config.json", "unk_token", "\"<unk>\"");
     check_saved_template("new/checkpoint-1", "chatml");
+    // a template that the folder says in another place stays there, beside those for other purposes
+    static const char list[] = "{\"eos_token\": \"</s>\", \"chat_template\": [{\"name\": \"x\", \"template\": \"y\"}, "
+                               "{\"name\": \"default\", \"template\": \"{% for m in messages %}<|im_start|>{{ "
+                               "m.content }}<|im_end|>{% endfor %}\"}]}";
+    put("tok/tokenizer_config.json", list);
+    snprintf(more, sizeof more, "--tokenizer %s", at("tok"));
+    CHECK(train_small(at("chats.jsonl"), "list", more) == 0, "%s", said.log);
+    char *saved = get(at("list/checkpoint-1/tokenizer_config.json"));
+    CHECK(!strcmp(saved, list) && access(at("list/checkpoint-1/chat_template.jinja"), F_OK) != 0, "%s", saved);
+    check_saved("list/checkpoint-1", "generation_config.json", "eos_token_id", "[2,4]");
+    free(saved), make_tokenizer_folder("tok");
     // a base with a generation_config.json of its own, which keeps its other keys
     unlink(at("plain/checkpoint-1/manifest.json"));
     put("plain/checkpoint-1/generation_config.json", "{\"eos_token_id\": 2, \"top_k\": 7}");

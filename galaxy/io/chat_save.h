@@ -9,12 +9,12 @@
 // changes the embedding's gradient, is the model's own matter, and stays; the tokenizer's is in generation_config.json.
 #ifndef GX_CHAT_SAVE_H
 #define GX_CHAT_SAVE_H
-#include "chat.h"
+#include "chat_find.h"
 GX_BEGIN
 
 // The folder has its other files already, those of the tokenizer among them. f NULL: no conversations were trained.
 GxStatus gx_chat_save(const GxChatFormat *f, const GxTokenizer *t, const char *folder, GxError *err);
-// The template alone; one of another text in tokenizer_config.json is taken out.
+// The template alone, unless the folder says it already; one of another text in tokenizer_config.json is taken out.
 GxStatus gx_chat_save_jinja(const char *jinja, const char *folder, GxError *err);
 
 GX_END
@@ -32,17 +32,21 @@ enum { GX__CHAT_SAVE_CAP = 1 << 20, GX__CHAT_SAVE_ENDS = 64 };
 GxStatus gx_chat_save_jinja(const char *jinja, const char *folder, GxError *err)
 {
     char path[GX_PATH];
-    GxJson *config;
+    GxJson *config, *said;
+    GxError ignored = GX_ZERO; // what cannot be read is no template
+    gx_chat_find(&said, "auto", &folder, 1, &ignored);
+    const int is_said = !strcmp(gx_json_string(gx_json_get(said, "template")), jinja);
+    gx_json_free(said);
+    if (is_said) return GX_OK;
     GX_TRY(gx_tokenizer_config_read(&config, folder, err));
-    const GxJson *said = gx_json_get(config, "chat_template");
-    const int is_said = !strcmp(gx_json_string(said), jinja), is_other = gx_json_type(said) > GX_JSON_NULL && !is_said;
     GxStatus status = gx_path_join(path, folder, GX_TOKENIZER_CONFIG, err);
-    if (is_other) gx_json_remove(config, "chat_template");
-    if (is_other && status == GX_OK) status = gx_json_write(config, path, err);
+    if (gx_json_get(config, "chat_template") && status == GX_OK) {
+        gx_json_remove(config, "chat_template");
+        status = gx_json_write(config, path, err);
+    }
     gx_json_free(config);
     if (status == GX_OK) status = gx_path_join(path, folder, "chat_template.jinja", err);
-    if (status != GX_OK || (is_said && !gx_path_is_file(path))) return status;
-    return gx_file_write(path, jinja, (int64_t)strlen(jinja), err);
+    return status == GX_OK ? gx_file_write(path, jinja, (int64_t)strlen(jinja), err) : status;
 }
 
 // ---- ids -----------------------------------------------------------------------------------------------------------
