@@ -255,8 +255,8 @@ def compare(args, base, labels, kind, folder, adapter):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--programs", type=pathlib.Path, required=True)
-    parser.add_argument("--logits", type=pathlib.Path, required=True)
+    parser.add_argument("--programs", type=lambda p: pathlib.Path(p).resolve(), required=True)
+    parser.add_argument("--logits", type=lambda p: pathlib.Path(p).resolve(), required=True)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=pathlib.Path, help="where folders that differ go")

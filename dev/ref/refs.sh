@@ -95,6 +95,7 @@ merged AutoModelForPreTraining build/refs/bert/checkpoint-4 --task masked_lm --n
 bert --model build/refs/bert/checkpoint-4 --task classification --train_data build/refs/labels.tsv --max_steps 2 --output_dir build/refs/bert_labels
 merged AutoModelForSequenceClassification build/refs/bert_labels/checkpoint-2 --task classification --train_data build/refs/labels.tsv --target_modules classifier,query
 "$python" dev/ref/lora_targets.py --llama build/refs/run/checkpoint-4 --bert build/refs/bert/checkpoint-4 --texts build/refs/documents.txt --pairs build/refs/pairs.tsv
+"$python" dev/ref/random_adapters.py --programs . --logits "$dump" --count 40
 # Bottleneck adapters of the same, in a model of transformers.
 ./train_llama --model build/refs/run/checkpoint-4 --tuning adapter --adapter_reduction_dim 4 --max_steps 30 --learning_rate 1e-2 --seq_len 64 --micro_batch_size 2 \
     --eval_windows 4 --sample_tokens 0 --trainable_modules norm --overwrite_output_dir true --output_dir build/refs/bottleneck >/dev/null
