@@ -317,6 +317,14 @@ static GxStatus show_file(const Options *o, const GxTokenizer *t, GxError *err)
     return status;
 }
 
+static GxStatus open_tokenizer(GxTokenizer *t, const char *path, GxError *err)
+{
+    GX_TRY(gx_tokenizer_open(t, path, err));
+    const GxStatus status = gx_tokenizer_check_keys(t, path, &to_stderr, err);
+    if (status != GX_OK) gx_tokenizer_close(t);
+    return status;
+}
+
 static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
 {
     GxTokenizer t;
@@ -331,13 +339,10 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "expected --corpus TEXTS, --text TEXT or --file FILE, one of them; see --help");
     if (!strcmp(o->tokenizer, "bytes")) t = gx_tokenizer_bytes();
-    else GX_TRY(gx_tokenizer_open(&t, o->tokenizer, err));
-    GxStatus status =
-        strcmp(o->tokenizer, "bytes") ? gx_tokenizer_check_keys(&t, o->tokenizer, &to_stderr, err) : GX_OK;
-    if (status == GX_OK)
-        status = o->corpus[0] ? write_corpus(o, &t, err)
-                 : has_text   ? show(o, &t, o->text, (int64_t)strlen(o->text), err)
-                              : show_file(o, &t, err);
+    else GX_TRY(open_tokenizer(&t, o->tokenizer, err));
+    GxStatus status = o->corpus[0] ? write_corpus(o, &t, err)
+                      : has_text   ? show(o, &t, o->text, (int64_t)strlen(o->text), err)
+                                   : show_file(o, &t, err);
     gx_tokenizer_close(&t);
     return status;
 }
