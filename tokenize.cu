@@ -347,6 +347,14 @@ static GxStatus check_use(const Options *o, const GxConfig *c, GxError *err)
     return GX_OK;
 }
 
+static GxStatus open_tokenizer(GxTokenizer *t, const char *path, GxError *err)
+{
+    GX_TRY(gx_tokenizer_open(t, path, err));
+    const GxStatus status = gx_tokenizer_check_keys(t, path, &to_stderr, err);
+    if (status != GX_OK) gx_tokenizer_close(t);
+    return status;
+}
+
 static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
 {
     GxTokenizer t;
@@ -363,14 +371,11 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
                        "expected --corpus TEXTS, --text TEXT or --file FILE, one of them; see --help");
     GX_TRY(check_use(o, c, err));
     if (!strcmp(o->tokenizer, "bytes")) t = gx_tokenizer_bytes();
-    else GX_TRY(gx_tokenizer_open(&t, o->tokenizer, err));
+    else GX_TRY(open_tokenizer(&t, o->tokenizer, err));
     gx_text_split_special(&t, o->split_special_tokens);
-    GxStatus status =
-        strcmp(o->tokenizer, "bytes") ? gx_tokenizer_check_keys(&t, o->tokenizer, &to_stderr, err) : GX_OK;
-    if (status == GX_OK)
-        status = o->corpus[0] ? write_corpus(o, &t, err)
-                 : has_text   ? show(o, &t, o->text, (int64_t)strlen(o->text), err)
-                              : show_file(o, &t, err);
+    GxStatus status = o->corpus[0] ? write_corpus(o, &t, err)
+                      : has_text   ? show(o, &t, o->text, (int64_t)strlen(o->text), err)
+                                   : show_file(o, &t, err);
     gx_tokenizer_close(&t);
     return status;
 }

@@ -62,7 +62,7 @@ static GxStatus gx__model_labels_names(const GxJson *id2label, const char **name
 }
 
 // Without id2label: so many as num_labels says, or two.
-static GxStatus gx__model_labels_number(GxModelLabels *m, int64_t n, GxLabelKind kind, const char *path, GxError *err)
+static GxStatus gx__model_labels_numbered(GxModelLabels *m, int64_t n, GxLabelKind kind, const char *path, GxError *err)
 {
     char(*text)[32] = (char(*)[32])calloc((size_t)n, sizeof *text);
     const char **name = (const char **)calloc((size_t)n, sizeof *name);
@@ -91,7 +91,7 @@ static GxStatus gx__model_labels_set(GxModelLabels *m, const GxJson *json, const
     if (number != n)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: num_labels is %ld, and id2label has %ld; make them the same", path,
                        (long)number, (long)n);
-    if (!id2label) return gx__model_labels_number(m, n, kind, path, err);
+    if (!id2label) return gx__model_labels_numbered(m, n, kind, path, err);
     const char **name = (const char **)calloc((size_t)n, sizeof *name);
     if (!name) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld labels", (long)n);
     GxStatus status = gx__model_labels_names(id2label, name, (int)n, path, err);
