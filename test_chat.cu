@@ -588,7 +588,7 @@ TEST(a_conversation_that_is_too_long_ends_with_a_whole_answer_or_is_left_out)
         GxError e = GX_ZERO;
         const GxStatus status = gx_chat_tokens_open(&c, at("chats.jsonl"), &bytes, &how, list[i].most, 1, &e);
         if (list[i].answers == 0) {
-            refused(&e, status, GX_ERR_FORMAT, "its one conversation has no answer that ends within");
+            refused(&e, status, GX_ERR_FORMAT, "its only conversation has no answer that ends within");
             continue;
         }
         if (!CHECK(status == GX_OK, "%s", e.message)) continue;

@@ -870,6 +870,28 @@ TEST(labels_that_never_occur_in_training_are_a_warning)
           "%s", said.log);
 }
 
+TEST(classes_whose_names_are_numbers_with_a_comma_or_several_labels_are_said_to_be_classes)
+{
+    static const struct {
+        const char *text, *words; // NULL: nothing is said
+    } cases[] = {
+        {"a film\t1,5\nb film\t-2,5\n", "t.tsv: its labels, such as \"-2,5\", are learned as classes; numbers to"},
+        {"a film\tsport\nb film\tsport, politics\nc film\tpolitics\n",
+         "the label \"sport, politics\" is learned as a class of its own; several labels of a text"},
+        {"a film\tgood, really\nb film\tbad\n", NULL}};
+    char text[300], flags[1200];
+    train_yes_and_no();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text, "text\tlabel\n%s", cases[i].text);
+        write_file("t.tsv", text);
+        snprintf(flags, sizeof flags, "--train_data %s --validation_fraction 0 --micro_batch_size 2 --max_steps 1",
+                 path_of("t.tsv"));
+        snprintf(text, sizeof text, "commas%d", (int)i);
+        CHECK(run(text, flags) == 0 && (cases[i].words ? strstr(said.log, cases[i].words) != NULL : !said.log[0]), "%s",
+              said.log);
+    }
+}
+
 // ---- another head --------------------------------------------------------------------------------------------------
 
 // 1: both files have this tensor, with the same values.

@@ -189,6 +189,11 @@ TEST(a_pair_that_is_too_long_is_left_out_and_counted_never_cut)
     gx_pairs_close(&p);
     CHECK(open_pairs(&p, path_of("long.jsonl"), 5, "", &e) != GX_OK && strstr(e.message, "none of its 3 pairs"), "%s",
           e.message);
+    gx_error_clear(&e);
+    write_file("long.jsonl", GOOD);
+    CHECK(open_pairs(&p, path_of("long.jsonl"), 3, "", &e) != GX_OK &&
+              strstr(e.message, "its only pair has not both texts"),
+          "%s", e.message);
 }
 
 // ---- against PyTorch -----------------------------------------------------------------------------------------------

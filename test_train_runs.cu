@@ -671,7 +671,7 @@ TEST(what_is_one_is_said_to_be_one)
           "2; do echo '{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}'; done > pairs.jsonl");
     start("--output_dir single3 --max_steps 1 --train_data chat.jsonl --chat_template chatml --validation_fraction 0");
     finish();
-    CHECK(strstr(err(), "its one conversation has no answer"), "%s", err());
+    CHECK(strstr(err(), "its only conversation has no answer"), "%s", err());
     CHECK_RAN(run("--output_dir single4 --max_steps 1 --train_data one.jsonl --validation_fraction 0"));
     CHECK(strstr(out(), "; 1 document\n"), "%s", out());
     start("--output_dir single5 --max_steps 1 --train_data one.jsonl --train_data_weights 1,2 --validation_fraction 0");

@@ -373,9 +373,9 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
     if (!strcmp(o->tokenizer, "bytes")) t = gx_tokenizer_bytes();
     else GX_TRY(open_tokenizer(&t, o->tokenizer, err));
     gx_text_split_special(&t, o->split_special_tokens);
-    GxStatus status = o->corpus[0] ? write_corpus(o, &t, err)
-                      : has_text   ? show(o, &t, o->text, (int64_t)strlen(o->text), err)
-                                   : show_file(o, &t, err);
+    const GxStatus status = o->corpus[0] ? write_corpus(o, &t, err)
+                            : has_text   ? show(o, &t, o->text, (int64_t)strlen(o->text), err)
+                                         : show_file(o, &t, err);
     gx_tokenizer_close(&t);
     return status;
 }

@@ -418,13 +418,10 @@ static GxStatus gx__chat_tokens_open(gx__ChatTokens *a)
     free(text);
     GX_TRY(status);
     if (c->file.documents > 0) return GX_OK;
-    if (c->counts.n == 1)
-        return GX_FAIL(a->err, GX_ERR_FORMAT,
-                       "%s: its one conversation has no answer that ends within %ld tokens: take a larger seq_len",
-                       a->path, (long)a->most);
-    return GX_FAIL(a->err, GX_ERR_FORMAT,
-                   "%s: none of its %ld conversation%s has an answer that ends within %ld tokens: take a larger seq_len",
-                   a->path, (long)c->counts.n, gx_text_s(c->counts.n), (long)a->most);
+    char none[60] = "its only conversation has no";
+    if (c->counts.n != 1) snprintf(none, sizeof none, "none of its %ld conversations has an", (long)c->counts.n);
+    return GX_FAIL(a->err, GX_ERR_FORMAT, "%s: %s answer that ends within %ld tokens: take a larger seq_len", a->path,
+                   none, (long)a->most);
 }
 
 GxStatus gx_chat_tokens_open(GxChatTokens *c, const char *path, const GxTokenizer *t, const GxChatReading *how,

@@ -387,15 +387,11 @@ GxStatus gx_pairs_open(GxPairs *p, const char *path, const GxTokenizer *t, const
     free(text);
     if (status == GX_OK && p->records == 0)
         status = GX_FAIL(err, GX_ERR_FORMAT, "%s has no pair: expected a record of JSON in each line", path);
+    char none[60] = "its only pair has not";
+    if (p->records != 1) snprintf(none, sizeof none, "none of its %ld pairs has", (long)p->records);
     if (status == GX_OK && p->n == 0)
-        status = p->records == 1 ? GX_FAIL(err, GX_ERR_FORMAT,
-                                           "%s: its one pair does not have both texts within %ld tokens: take a larger "
-                                           "seq_len",
-                                           path, (long)most)
-                                 : GX_FAIL(err, GX_ERR_FORMAT,
-                                           "%s: none of its %ld pairs has both texts within %ld tokens: take a larger "
-                                           "seq_len",
-                                           path, (long)p->records, (long)most);
+        status = GX_FAIL(err, GX_ERR_FORMAT, "%s: %s both texts within %ld tokens: take a larger seq_len", path, none,
+                         (long)most);
     if (status != GX_OK) gx_pairs_close(p);
     return status;
 }

@@ -471,6 +471,31 @@ static uint64_t gx__classification_hash_texts(const GxTexts *t, int64_t outputs)
     return hash;
 }
 
+// Classes whose names say that something else was meant: numbers with a decimal comma, several labels in one.
+static void gx__classification_warn_of_commas(GxContext *g, const GxClassification *c)
+{
+    const GxLabels *l = &c->labels;
+    int decimals = 0, several = -1;
+    if (c->problem != GX_PROBLEM_SINGLE) return;
+    for (int i = 0; i < l->n; i++) {
+        char first[GX_LABEL_BYTES + 1];
+        const char *name = l->name[i], *digits = name + (name[0] == '-'), *comma = strchr(name, ',');
+        const size_t before = strspn(digits, "0123456789"), behind = comma ? strspn(comma + 1, "0123456789") : 0;
+        decimals += before > 0 && behind > 0 && digits + before == comma && !comma[1 + behind];
+        snprintf(first, sizeof first, "%.*s", comma ? (int)(comma - name) : 0, name);
+        if (comma && gx_labels_find(l, first) >= 0) several = i;
+    }
+    if (decimals > 0 && decimals == l->n)
+        gx_log(&g->log, GX_LOG_WARNING,
+               "%s: its labels, such as \"%s\", are learned as classes; numbers to predict have a decimal point",
+               c->train_data, l->name[0]);
+    else if (several >= 0)
+        gx_log(&g->log, GX_LOG_WARNING,
+               "%s: the label \"%s\" is learned as a class of its own; several labels of a text are learned with "
+               "--problem_type multi_label_classification",
+               c->train_data, l->name[several]);
+}
+
 static void gx__classification_warn(GxContext *g, const GxClassification *c)
 {
     char names[200] = "";
@@ -482,6 +507,7 @@ static void gx__classification_warn(GxContext *g, const GxClassification *c)
             "--group_column %s keeps groups together, but texts are not ranked in them: that takes one label of two, "
             "or a number, and here it is %s%d label%s",
             c->group_column, c->problem == GX_PROBLEM_MULTI ? "any of " : "one of ", c->outputs, gx_text_s(c->outputs));
+    gx__classification_warn_of_commas(g, c);
     if (c->problem == GX_PROBLEM_REGRESSION) return;
     for (int l = 0; l < c->outputs; l++) {
         const size_t at = strlen(names);
