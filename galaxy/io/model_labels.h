@@ -183,7 +183,7 @@ GxStatus gx_labels_read_adapted(GxModelLabels *m, const char *folder, const char
     }
     memset(m, 0, sizeof *m);
     m->is_classifier = 1;
-    return gx__model_labels_number(m, outputs, GX_LABEL_CLASS, adapter, err);
+    return gx__model_labels_numbered(m, outputs, GX_LABEL_CLASS, adapter, err);
 }
 
 void gx_model_labels_close(GxModelLabels *m) { gx_labels_close(&m->labels); }
