@@ -293,7 +293,7 @@ build-$(1)-$(2): $(patsubst %,build-$(1)-%,$(filter-out $(2),$(if $(filter plain
 endef
 $(foreach when,check test long,$(foreach b,$(BUILDS),$(eval $(call builds,$(when),$(b)))))
 # the trainers and tools beside a test that starts programs
-STARTS_PROGRAMS := $(patsubst %.cu,%,$(shell grep -l 'test/program.h\|test/task_run.h\|test/tuned_runs.h' test_*.cu))
+STARTS_PROGRAMS := $(patsubst %.cu,%,$(shell grep -l 'test/program.h\|test/task_run.h\|test/tuned_runs.h\|has_program()' test_*.cu))
 WHAT ?= $(TESTS) $(PROGRAMS) $(TOOLS)
 .PHONY: build test-long t
 build: $(addprefix $(O)/,$(sort $(WHAT) $(if $(filter $(STARTS_PROGRAMS),$(WHAT)),$(PROGRAMS) $(TOOLS))))
