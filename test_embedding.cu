@@ -829,7 +829,7 @@ TEST(what_follows_the_pooling_is_computed_kept_and_not_trained)
     GxMergeSaid merged;
     g.device = gx_device_cpu(), g.world = 1, g.threads = 1;
     mkdir(path_of("merged"), 0777);
-    CHECK(gx_merge_adapter(&g, path_of("lora/checkpoint-2"), "", path_of("merged"), GX_F32, 1, &merged) == GX_OK, "%s",
+    CHECK(gx_merge_adapter(&g, path_of("lora/checkpoint-2"), "", path_of("merged"), GX_F32, 1, 0, &merged) == GX_OK, "%s",
           g.error.message);
     snprintf(flags, sizeof flags, "--adapter %s", path_of("lora/checkpoint-2"));
     float *tuned = embed("st", "texts.tsv", TEXTS, DENSE_OUT, flags),
