@@ -58,7 +58,7 @@ GxStatus gx_group_file_open(GxGroupFile *f, const char *path, const char *const 
     GxRecordColumn column[GX_GROUP_TEXTS];
     GxRecords records;
     int per = 0;
-    memset(f, 0, sizeof *f);
+    memset(f, 0, sizeof *f), memset(column, 0, sizeof column);
     for (; per < GX_GROUP_TEXTS && name[per] && name[per][0]; per++) {
         column[per].name = name[per], column[per].is_label = 0;
         column[per].need = per == 2 && may_lack_third             ? GX_COLUMN_OPTIONAL
