@@ -409,6 +409,12 @@ TEST(hostile_templates_meet_a_limit_that_says_so)
          "endfor %}"
          "{{ ns.x == ns.y }}",
          "", "", "", "", 0, GX_ERR_FORMAT, "values are nested deeper than 200"},
+        {"{% set a = 'a' * 4000000 %}{{ (a ~ 'b') in a ~ a }}", "", "", "", "", 0, GX_ERR_FORMAT,
+         "takes more than 50000000 steps"},
+        {"{% set a = 'a' * 4000000 %}{{ (a ~ a).split(a ~ 'b') }}", "", "", "", "", 0, GX_ERR_FORMAT,
+         "takes more than 50000000 steps"},
+        {"{% set a = 'a' * 4000000 %}{{ (a ~ a).rsplit('a' ~ 'b' ~ a) }}", "", "", "", "", 0, GX_ERR_FORMAT,
+         "takes more than 50000000 steps"},
         {"{{ strftime_now('%A' * 200) }}", "", "", "", "", 0, GX_ERR_UNSUPPORTED, "a format of more than 255 bytes"},
     };
     GxJson *variables = json_of("{\"x\": 1}");

@@ -133,7 +133,8 @@ GxStatus gx_template_render(const GxTemplate *t, const GxJson *variables, int64_
     r.run.where = t->where, r.run.err = err, r.run.now = now;
     r.run.memory.most = GX_TEMPLATE_MEMORY;
     r.tree = &t->tree, r.variables = variables;
-    const GxStatus status = gx_template_write(&r) ? gx__template_hand_out(&r, out, err) : gx_error_code(err);
+    const int is_written = gx_template_write(&r) && gx_error_code(err) == GX_OK;
+    const GxStatus status = is_written ? gx__template_hand_out(&r, out, err) : gx_error_code(err);
     gx_template_memory_release(&r.run.memory);
     return status;
 }

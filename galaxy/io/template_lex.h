@@ -326,7 +326,7 @@ static int gx__template_lex_tag(GxTemplateLexer *l, int variable)
 
 static int gx__template_lex_comment(GxTemplateLexer *l)
 {
-    const char *at = (const char *)memmem(l->p, (size_t)(l->end - l->p), "#}", 2);
+    const char *at = gx_template_find(l->r, l->p, l->end, "#}", 2);
     if (!at) return gx_template_fail(l->r, "a comment without its end, #}");
     const char sign = at > l->p && (at[-1] == '-' || at[-1] == '+') ? at[-1] : 0;
     gx__template_count_lines(l, l->p, at);
@@ -342,8 +342,7 @@ static int gx__template_lex_raw(GxTemplateLexer *l, const char *p, char sign)
     l->p = sign == '-' ? gx__template_behind_space(p, l->end) : p;
     gx__template_count_lines(l, p, l->p);
     l->at_line_start = l->p[-1] == '\n';
-    for (const char *from = l->p, *at = from; (at = (const char *)memmem(at, (size_t)(l->end - at), "{%", 2));
-         at += 2) {
+    for (const char *from = l->p, *at = from; (at = gx_template_find(l->r, at, l->end, "{%", 2)); at += 2) {
         const char before = l->end - at > 2 && (at[2] == '-' || at[2] == '+') ? at[2] : 0;
         const char *q = gx__template_behind_space(at + 2 + (before != 0), l->end);
         if (!gx__template_starts(l, q, "endraw")) continue;

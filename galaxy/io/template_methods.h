@@ -210,11 +210,6 @@ int gx_template_strip(GxTemplateRun *r, GxTemplateValue text, GxTemplateValue ch
     return 1;
 }
 
-static const char *gx__template_find(const char *p, const char *end, GxTemplateValue what)
-{
-    return (const char *)memmem(p, (size_t)(end - p), what.u.s, (size_t)what.n);
-}
-
 int gx_template_replace(GxTemplateRun *r, GxTemplateValue text, GxTemplateValue from, GxTemplateValue to, int64_t most,
                         GxTemplateValue *out)
 {
@@ -222,7 +217,7 @@ int gx_template_replace(GxTemplateRun *r, GxTemplateValue text, GxTemplateValue 
     const char *p = text.u.s, *end = p + text.n;
     if (!gx_template_work(r, text.n / 16)) return 0;
     while (most != 0) { // of an empty text there is one before each character, and one at the end
-        const char *at = from.n ? gx__template_find(p, end, from) : p;
+        const char *at = from.n ? gx_template_find(r, p, end, from.u.s, from.n) : p;
         if (!at) break;
         if (!gx_template_work(r, 1) || !gx_template_put(r, &b, p, at - p) || !gx_template_put(r, &b, to.u.s, to.n))
             return 0;
@@ -344,7 +339,7 @@ GX__TEMPLATE_METHOD(replace)
 GX__TEMPLATE_METHOD(find)
 {
     if (!gx__template_want(r, slot[0], GX_T_STRING, "what find looks for")) return 0;
-    const char *at = gx__template_find(self.u.s, self.u.s + self.n, slot[0]);
+    const char *at = gx_template_find(r, self.u.s, self.u.s + self.n, slot[0].u.s, slot[0].n);
     *out = gx_template_int(at ? gx_text_columns(self.u.s, at - self.u.s) : -1);
     return gx_template_work(r, self.n / 16);
 }
@@ -358,7 +353,8 @@ GX__TEMPLATE_METHOD(count)
     int64_t n = 0;
     if (!gx__template_want(r, slot[0], GX_T_STRING, "what is counted")) return 0;
     if (!slot[0].n) return *out = gx_template_int(gx_template_length(self) + 1), gx_template_work(r, self.n / 16);
-    for (const char *p = self.u.s, *end = p + self.n; (p = gx__template_find(p, end, slot[0])); n++) p += slot[0].n;
+    for (const char *p = self.u.s, *end = p + self.n; (p = gx_template_find(r, p, end, slot[0].u.s, slot[0].n)); n++)
+        p += slot[0].n;
     *out = gx_template_int(n);
     return gx_template_work(r, self.n / 16);
 }
@@ -388,20 +384,13 @@ static int gx__template_split_space(GxTemplateRun *r, GxTemplateValue self, int6
     return 1;
 }
 
-static const char *gx__template_find_last(const char *p, const char *end, GxTemplateValue what)
-{
-    for (const char *at = end - what.n; at >= p; at--)
-        if (!memcmp(at, what.u.s, (size_t)what.n)) return at;
-    return NULL;
-}
-
 static int gx__template_split_at(GxTemplateRun *r, GxTemplateValue self, GxTemplateValue at, int64_t most, int right,
                                  GxTemplateParts *x)
 {
     const char *p = self.u.s, *end = p + self.n;
     if (!gx_template_work(r, self.n / 16)) return 0;
     while (most < 0 || x->n < most) {
-        const char *found = right ? gx__template_find_last(p, end, at) : gx__template_find(p, end, at);
+        const char *found = (right ? gx_template_find_last : gx_template_find)(r, p, end, at.u.s, at.n);
         if (!found) break;
         if (!gx__template_add_part(r, x, right ? found + at.n : p, right ? end - found - at.n : found - p)) return 0;
         if (right) end = found;

@@ -35,6 +35,9 @@ typedef struct {
 int gx_template_fail(GxTemplateRun *r, const char *format, ...) GX_PRINTF(2, 3);  // GX_ERR_FORMAT; 0
 int gx_template_lacks(GxTemplateRun *r, const char *format, ...) GX_PRINTF(2, 3); // GX_ERR_UNSUPPORTED: not built; 0
 int gx_template_work(GxTemplateRun *r, int64_t steps);
+// Where part[m] stands in [p, end), first, or last; NULL: nowhere, or that took too many steps, which is an error then.
+const char *gx_template_find(GxTemplateRun *r, const char *p, const char *end, const char *part, int64_t m);
+const char *gx_template_find_last(GxTemplateRun *r, const char *p, const char *end, const char *part, int64_t m);
 void *gx_template_take(GxTemplateRun *r, int64_t bytes); // zeros; NULL: failed
 
 typedef enum {
@@ -210,6 +213,27 @@ int gx_template_work(GxTemplateRun *r, int64_t steps)
 {
     if ((r->steps += steps) <= GX_TEMPLATE_STEPS) return 1;
     return gx_template_fail(r, "the template takes more than %ld steps", (long)GX_TEMPLATE_STEPS);
+}
+
+// A place where the first character stands costs as much as the whole part: what differs at its end alone is looked at
+// whole.
+const char *gx_template_find(GxTemplateRun *r, const char *p, const char *end, const char *part, int64_t m)
+{
+    for (; m && end - p >= m; p++) {
+        p = (const char *)memchr(p, part[0], (size_t)(end - p - m + 1));
+        if (!p || !memcmp(p, part, (size_t)m)) return p;
+        if (!gx_template_work(r, 1 + m / 16)) return NULL;
+    }
+    return m ? NULL : p;
+}
+
+const char *gx_template_find_last(GxTemplateRun *r, const char *p, const char *end, const char *part, int64_t m)
+{
+    for (const char *at = end - p >= m ? end - m : NULL; at; at = at > p ? at - 1 : NULL) {
+        if (!m || (*at == *part && !memcmp(at, part, (size_t)m))) return at;
+        if (*at == *part && !gx_template_work(r, 1 + m / 16)) return NULL;
+    }
+    return NULL;
 }
 
 void *gx_template_take(GxTemplateRun *r, int64_t bytes)
@@ -493,7 +517,7 @@ int gx_template_contains(GxTemplateRun *r, GxTemplateValue x, GxTemplateValue in
     }
     if (in.kind == GX_T_STRING) {
         if (x.kind != GX_T_STRING) return gx_template_fail(r, "%s is looked for in a string", gx_template_type(x));
-        *out = memmem(in.u.s, (size_t)in.n, x.u.s, (size_t)x.n) != NULL;
+        *out = gx_template_find(r, in.u.s, in.u.s + in.n, x.u.s, x.n) != NULL;
         return gx_template_work(r, in.n / 16);
     }
     if (in.kind == GX_T_GENERATOR) {
