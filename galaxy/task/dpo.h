@@ -261,7 +261,7 @@ static GxStatus gx__dpo_open(GxContext *g, void *self, GxTaskSetup *setup)
     if (setup->is_dry) return GX_OK;
     GX_TRY(gx__dpo_open_pairs(g, c));
     setup->epoch_samples = c->train.samples;
-    if (c->pairs.conversations) gx_task_chat_warn(g, &c->chat);
+    if (c->pairs.conversations) gx_task_chat_warn(g, &c->chat, c->pairs.lacks, c->pairs.conversations);
     else if (strcmp(c->chat_template, "auto") && g->rank == 0)
         gx_log(&g->log, GX_LOG_WARNING,
                "--chat_template %s changes nothing: the pairs are of texts and no conversations; leave it out",
