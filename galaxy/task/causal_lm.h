@@ -196,10 +196,10 @@ static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
         setup->epoch_samples += gx_dataset_epoch_samples(&c->data.source[i], c->seq_len);
     }
     if (c->has_chats) gx__causal_lm_warn_of_chats(g, c);
-    else if (strcmp(c->chat_template, "auto") && g->rank == 0)
-        gx_log(&g->log, GX_LOG_WARNING,
-               "--chat_template %s changes nothing: what is learned from are texts and no conversations; leave it out",
-               c->chat_template);
+    else
+        gx_task_chat_warn_of_texts(g, &c->chat, c->chat_template,
+                                   "what is learned from are texts and no conversations");
+    if (!c->has_chats && !c->chat.date_given) c->chat_date[0] = 0; // a resumed run was not told one, either
     return GX_OK;
 }
 

@@ -32,6 +32,8 @@ GxStatus gx_task_chat_open(GxContext *g, GxTaskChat *c, const GxTaskChatWish *wi
                            const GxTaskSetup *setup);
 // Of what conversations will lack. lacks[GX_CHAT_LACKS]: of how many of all n the text does (chat.h).
 void gx_task_chat_warn(GxContext *g, const GxTaskChat *c, const int64_t *lacks, int64_t n);
+// Of options that change nothing, where there are no conversations.
+void gx_task_chat_warn_of_texts(GxContext *g, const GxTaskChat *c, const char *chat_template, const char *why);
 void gx_task_chat_close(GxTaskChat *c);
 
 GX_END
@@ -105,6 +107,7 @@ GxStatus gx_task_chat_open(GxContext *g, GxTaskChat *c, const GxTaskChatWish *wi
 {
     gx__TaskChatNews news;
     char *text = NULL;
+    const int date_given = wish->date[0] != 0;
     memset(&news, 0, sizeof news), memset(c, 0, sizeof *c);
     GX_TRY(gx_chat_check_date(wish->date, &g->error));
     if (g->rank == 0) gx__task_chat_look(wish, setup, &news, &text);
@@ -117,10 +120,11 @@ GxStatus gx_task_chat_open(GxContext *g, GxTaskChat *c, const GxTaskChatWish *wi
     const int is_auto = !wish->chat_template[0] || !strcmp(wish->chat_template, "auto");
     if (lacks != GX_OK && (!is_auto || c->date_given)) return GX_FAIL(&g->error, lacks, "%s", c->lacks.message);
     c->reading.lacks = lacks != GX_OK ? c->lacks.message : NULL;
+    c->date_given = date_given;
     return GX_OK;
 }
 
-static void gx__task_chat_warn_of_texts(GxContext *g, const GxChatFormat *f, const int64_t *lacks, int64_t n)
+static void gx__task_chat_warn_of_lacks(GxContext *g, const GxChatFormat *f, const int64_t *lacks, int64_t n)
 {
     static const char *const who[] = {"system", "user"};
     for (int i = GX_CHAT_LACKS_SYSTEM; i <= GX_CHAT_LACKS_USER; i++)
@@ -136,14 +140,26 @@ static void gx__task_chat_warn_of_texts(GxContext *g, const GxChatFormat *f, con
                gx_chat_name(f), gx_chat_end(f), (long)lacks[GX_CHAT_LACKS_END], (long)n, gx_text_s(n));
 }
 
+void gx_task_chat_warn_of_texts(GxContext *g, const GxTaskChat *c, const char *chat_template, const char *why)
+{
+    if (g->rank == 0 && strcmp(chat_template, "auto"))
+        gx_log(&g->log, GX_LOG_WARNING, "--chat_template %s changes nothing: %s; leave it out", chat_template, why);
+    if (g->rank == 0 && c->date_given)
+        gx_log(&g->log, GX_LOG_WARNING, "--chat_date changes nothing: %s; leave it out", why);
+}
+
 void gx_task_chat_warn(GxContext *g, const GxTaskChat *c, const int64_t *lacks, int64_t n)
 {
     const GxChatFormat *f = c->reading.format;
-    if (g->rank != 0 || !f) return;
+    if (g->rank != 0) return;
+    if (!f) {
+        gx_task_chat_warn_of_texts(g, c, "auto", "instructions are written as Alpaca's, and no template is found");
+        return;
+    }
     if (!gx_chat_end(f)[0])
         gx_log(&g->log, GX_LOG_WARNING, "%s writes nothing behind an answer: the model does not learn to end one",
                gx_chat_name(f));
-    gx__task_chat_warn_of_texts(g, f, lacks, n);
+    gx__task_chat_warn_of_lacks(g, f, lacks, n);
     if (c->date_given && !gx_chat_dates(f))
         gx_log(&g->log, GX_LOG_WARNING, "--chat_date changes nothing: the format %s has no date of today",
                gx_chat_name(f));
