@@ -130,7 +130,7 @@ static void gx__source_folder_warn_of_templates(const char *folder, const GxLogg
     if (list) closedir(list);
     if (others)
         gx_log(log, GX_LOG_WARNING,
-               "%s has %d file%s beside default.jinja, which are not read, and what is saved does not have them: copy "
+               "%s has %d file%s other than default.jinja, not read, and what is saved does not have them: copy "
                "the folder if it is wanted",
                path, others, gx_text_s(others));
 }
