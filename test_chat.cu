@@ -509,6 +509,11 @@ TEST(an_answer_is_found_by_what_is_before_and_behind_it)
          "T has {% generation %} blocks, and none writes a byte of an answer: nothing would be learned; "
          "--chat_template "
          "NAME or FILE takes another"},
+        {TURNS("{% if m.role == 'assistant' and loop.index < 3 %}{% generation %}{{ m.content }}{% endgeneration %}"
+               "{% else %}{{ m.content }}{% endif %}<|im_end|>"),
+         "a", "b",
+         "T has {% generation %} blocks, and they mark 1 of the 2 answers of a conversation: the others would not be "
+         "learned; --chat_template NAME or FILE takes another"},
         {TURNS("{{ m.role }}"), "a", NULL, "T: what the assistant says is not in what it writes"},
         // several blocks of an answer
         {TURNS("<{{ m.role[0] | upper }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration "
@@ -1133,9 +1138,69 @@ TEST(a_template_that_says_the_date_says_that_of_the_day_on_which_the_run_began)
     snprintf(more, sizeof more, "--chat_template %s --chat_date 2024-02-29", at("undated.jinja"));
     CHECK(train_small(at("chats.jsonl"), "undated", more) == 0 && strstr(said.log, "--chat_date changes nothing"), "%s",
           said.log);
+    // where there are no conversations, or instructions without a format, it changes nothing
+    make_tokenizer_folder("tok"), put("tok/tokenizer_config.json", "{\"eos_token\": \"</s>\"}");
+    put("alpaca.jsonl", "{\"instruction\": \"a\", \"output\": \"b\"}\n");
+    put("plain.txt", "some text, some text, some text, some text, some text, some text, some text, some text, some");
+    CHECK(train_small(at("plain.txt"), "undated", "--chat_date 2024-02-29 --micro_batch_size 1 --seq_len 8") == 0 &&
+              strstr(said.log, "--chat_date changes nothing: what is learned from are texts"),
+          "%s", said.log);
+    snprintf(more, sizeof more, "--tokenizer %s --chat_date 2024-02-29 --micro_batch_size 1 --seq_len 200", at("tok"));
+    CHECK(train_small(at("alpaca.jsonl"), "undated", more) == 0 &&
+              strstr(said.log, "--chat_date changes nothing: instructions are written as Alpaca's"),
+          "%s", said.log);
     CHECK(train_small(at("chats.jsonl"), "x", "--chat_template chatml --chat_date 2023-02-29") == 1 &&
               strstr(said.log, "chat_date is \"2023-02-29\"; expected a day, YYYY-MM-DD"),
           "%s", said.log);
+}
+
+// transformers takes additional_chat_templates/default.jinja before chat_template.jinja, and so does a checkpoint.
+TEST(a_default_among_additional_templates_is_the_folders_template)
+{
+    static const char jinja[] = "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}";
+    char more[2 * GX_PATH];
+    write_both(), make_tokenizer_folder("tok"), mkdir(at("tok/additional_chat_templates"), 0777);
+    put("tok/chat_template.jinja", "other"), put("tok/additional_chat_templates/default.jinja", jinja);
+    put("plain.txt", "some text, some text, some text, some text, some text, some text, some text, some text, some");
+    for (int i = 0; i < 2; i++) {
+        snprintf(more, sizeof more, "--tokenizer %s%s", at("tok"), i ? "" : " --micro_batch_size 1 --seq_len 8");
+        CHECK(train_small(at(i ? "chats.jsonl" : "plain.txt"), "added", more) == 0, "%s", said.log);
+        char *saved = get(at("added/checkpoint-1/chat_template.jinja"));
+        CHECK(saved && !strcmp(saved, jinja), "%d: %s", i, saved ? saved : "none");
+        free(saved);
+    }
+    unlink(at("tok/additional_chat_templates/default.jinja")), unlink(at("tok/chat_template.jinja"));
+}
+
+// A template may leave out what a conversation has, and mark an answer without its end: that is said once.
+TEST(what_a_template_leaves_out_of_conversations_is_said)
+{
+    static const struct {
+        const char *jinja, *says; // says NULL: nothing
+    } list[] = {
+        {"{% for m in messages %}<|im_start|>{{ m.content | trim }}<|im_end|>{% endfor %}", NULL},
+        {"{% for m in messages %}{% if m.role != 'system' %}<|im_start|>{{ m.content }}<|im_end|>{% endif %}{% endfor "
+         "%}",
+         "does not write what the system says as it stands in 2 of 3 conversations"},
+        {"x{% for m in messages %}{% if m.role != 'user' %}<|im_start|>{{ m.content }}<|im_end|>{% endif %}{% endfor "
+         "%}",
+         "does not write what the user says as it stands in 3 of 3 conversations"},
+        {"{% for m in messages %}<|im_start|>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+         "{% endgeneration %}{% else %}{{ m.content }}{% endif %}<|im_end|>{% endfor %}",
+         "marks to be learned has <|im_end|>, with which its answers end, in 3 of 3 conversations"},
+        {"{% for m in messages %}<|im_start|>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_end|>"
+         "{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}{% endfor %}",
+         NULL}};
+    char more[2 * GX_PATH];
+    put("roles.jsonl", CHAT("{\"role\": \"system\", \"content\": \" be \"}, " USER("what") ", " SAYS("this"))
+                           CHAT("{\"role\": \"system\", \"content\": \"do\"}, " USER("why") ", " SAYS("that"))
+                               CHAT(USER("where") ", " SAYS("there")));
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        put("mine.jinja", list[i].jinja);
+        snprintf(more, sizeof more, "--chat_template %s --micro_batch_size 1", at("mine.jinja"));
+        CHECK(train_small(at("roles.jsonl"), "roles", more) == 0, "%s", said.log);
+        CHECK(list[i].says ? strstr(said.log, list[i].says) != NULL : !said.log[0], "%d: %s", (int)i, said.log);
+    }
 }
 
 int main(int argc, char **argv)

@@ -888,6 +888,30 @@ TEST(a_tokenizer_of_sentencepiece_comes_back_byte_for_byte)
     drop(at("spm")), drop(at("back")), drop(at("model"));
 }
 
+// Several templates with names: a GGUF file has the default one; where none is that, it is said.
+TEST(of_several_chat_templates_the_default_goes_along)
+{
+    static const char *const configs[] = {"{\"chat_template\": [{\"name\": \"tools\", \"template\": \"T\"}, {\"name\": "
+                                          "\"default\", \"template\": \"D\"}]}",
+                                          "{\"chat_template\": {\"default\": \"D\"}}",
+                                          "{\"chat_template\": [{\"name\": \"tools\", \"template\": \"T\"}]}"};
+    if (!gx_regex_is_built() || !gx_unicode_has_nfd()) SKIP("built without PCRE2 or utf8proc");
+    GxLlamaConfig c = small("llama", 1300);
+    put_model(at("model"), &c);
+    put_json(pipeline("llama3"), at("model/tokenizer.json"));
+    for (int i = 0; i < 3; i++) {
+        GxError err = GX_ZERO;
+        GxTokenizerKeys k;
+        put(at("model/tokenizer_config.json"), configs[i], (int64_t)strlen(configs[i]));
+        CHECK(gx_tokenizer_keys_from_folder(&k, at("model"), 1300, -1, &err) == GX_OK, "%s", err.message);
+        CHECK(i < 2 ? k.chat_template && !strcmp(k.chat_template, "D") && !gx_error_code(&k.no_template)
+                    : !k.chat_template && strstr(k.no_template.message, "has 1 template, and none with the name"),
+              "%d: %s, %s", i, k.chat_template ? k.chat_template : "none", k.no_template.message);
+        gx_tokenizer_keys_close(&k);
+    }
+    drop(at("model"));
+}
+
 TEST(special_tokens_and_the_chat_template_go_along)
 {
     static const char template_text[] = "{% for m in messages %}{{ m['content'] }}{% endfor %}\n";

@@ -421,6 +421,8 @@ TEST(what_tokenizer_config_json_asks_for_beside_tokenizer_json_is_named)
         {"additional_special_tokens", "[\"[MASK]\", {\"content\": \"[CLS]\"}]", NULL},
         {"additional_special_tokens", "[\"<new>\"]",
          "additional_special_tokens has \"<new>\", which is no special token"},
+        {"image_token", "\"[MASK]\"", NULL},
+        {"image_token", "{\"content\": \"<i>\"}", "image_token has \"<i>\", which is no special token"},
         {"extra_special_tokens", "{\"image_token\": \"<i>\"}", "extra_special_tokens has \"<i>\""},
         {"unk_token", "\"[UNK]\"", NULL},
         {"unk_token", "\"[MASK]\"",
@@ -544,6 +546,18 @@ TEST(weights_and_adapters_that_are_left_out_are_named)
               "case %d: %s%s", (int)c, err.message, said.log);
         for (int i = 0; i < 3; i++) remove(at(files[i]));
     }
+    GxError err = GX_ZERO; // chat templates: one is read, others are left out
+    said.log[0] = 0;
+    mkdir(at("additional_chat_templates"), 0777);
+    gx_file_write(at("additional_chat_templates/default.jinja"), "D", 1, &err);
+    gx_source_folder_warn(root, &heard);
+    CHECK(!said.log[0], "%s", said.log);
+    gx_file_write(at("additional_chat_templates/tool_use.jinja"), "T", 1, &err);
+    gx_source_folder_warn(root, &heard);
+    CHECK(lines(said.log) == 1 && strstr(said.log, "additional_chat_templates has 1 file other than default.jinja"),
+          "%s", said.log);
+    remove(at("additional_chat_templates/default.jinja")), remove(at("additional_chat_templates/tool_use.jinja"));
+    rmdir(at("additional_chat_templates"));
 }
 
 // ---- our own files ---------------------------------------------------------------------------------------------------

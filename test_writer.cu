@@ -119,7 +119,11 @@ TEST(a_folder_says_its_format_in_any_of_four_places)
         {"auto", NULL, NULL, NULL, NULL, NULL, NULL},
         {"llama2", "A", NULL, NULL, "", "llama2", NULL},
         {"chat/chat_template.jinja", "A", NULL, NULL, "A", "", NULL},
-        {"auto", NULL, tools, NULL, NULL, NULL, "has 1 templates, and none with the name \"default\""},
+        {"auto", NULL, tools, NULL, NULL, NULL, "has 1 template, and none with the name \"default\""},
+        {"auto", NULL, "{\"chat_template\": {\"default\": \"B\", \"x\": \"y\"}}", NULL, "B", "", NULL},
+        {"chat/tokenizer_config.json", NULL, "{\"chat_template\": \"B\"}", NULL, NULL, NULL,
+         "is a JSON file; expected a template in Jinja"},
+        {"chat/chat_template.jinja", "{\"chat_template\": \"B\"}", NULL, NULL, NULL, NULL, "is a JSON file"},
         {"auto", NULL, "{\"chat_template\": 7}", NULL, NULL, NULL, "chat_template is an integer; expected a text"},
         {"llama5", "A", NULL, NULL, NULL, NULL, "is \"llama5\", which is neither the name of a format nor a file"}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -131,6 +135,8 @@ TEST(a_folder_says_its_format_in_any_of_four_places)
         GxJson *said;
         shell("rm -rf chat more && mkdir chat more");
         shell("echo '{\"bos_token\": {\"content\": \"<b>\"}, \"eos_token\": null, \"pad_token\": null, "
+              "\"image_token\": \"<i>\", \"add_bos_token\": true, "
+              "\"extra_special_tokens\": {\"sound\": {\"content\": \"<s>\"}}, "
               "\"tokenizer_class\": \"LlamaTokenizerFast\"}' >more/tokenizer_config.json");
         shell("echo '{\"bos_token\": \"<x>\", \"pad_token\": \"<p>\"}' >more/special_tokens_map.json");
         for (int k = 0; k < 3; k++)
@@ -144,7 +150,9 @@ TEST(a_folder_says_its_format_in_any_of_four_places)
         CHECK(list[i].text || !said, "folder %d says something", (int)i);
         const GxJson *tokens = gx_json_get(said, "variables");
         if (said && !list[i].config)
-            CHECK(gx_json_size(tokens) == 3 && !strcmp(gx_json_string(gx_json_get(tokens, "unk_token")), "<unk>") &&
+            CHECK(gx_json_size(tokens) == 5 && !strcmp(gx_json_string(gx_json_get(tokens, "image_token")), "<i>") &&
+                      !strcmp(gx_json_string(gx_json_get(tokens, "sound")), "<s>") &&
+                      !strcmp(gx_json_string(gx_json_get(tokens, "unk_token")), "<unk>") &&
                       !strcmp(gx_json_string(gx_json_get(tokens, "bos_token")), "<x>") &&
                       !strcmp(gx_json_string(gx_json_get(tokens, "pad_token")), "<p>"),
                   "folder %d: %ld tokens: %s, %s, %s", (int)i, (long)gx_json_size(tokens),
@@ -508,7 +516,8 @@ TEST(drawing_is_as_the_folder_says_and_as_flags_say_before_that)
     set_prompts(&x, 1);
     gx_file_write("model/generation_config.json", config, (int64_t)strlen(config), &e);
     CHECK_RAN(write_text("--max_new_tokens 24"));
-    CHECK(!strstr(out(), x.text[0]) && strstr(err(), "num_beams is 3, which is not honoured"), "it is greedy: %s%s", out(), err());
+    CHECK(!strstr(out(), x.text[0]) && strstr(err(), "num_beams is 3, which is not honoured"), "it is greedy: %s%s",
+          out(), err());
     char *drawn = strdup(out());
     CHECK_RAN(write_text("--max_new_tokens 24 --ranks 2"));
     CHECK(!strcmp(drawn, out()), "two ranks draw others: %s%s", drawn, out());
@@ -697,6 +706,8 @@ TEST(lines_are_answered_until_the_input_ends)
         "add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
     static const char refuses[] = "{% for m in messages %}{% if m.content == 'abc' %}{{ raise_exception('no abc here') "
                                   "}}{% endif %}{{ m.content }}<|im_end|>{% endfor %}";
+    static const char drops[] = "{% for m in messages %}{% if m.role != 'system' %}{{ m.content }}<|im_end|>{% endif "
+                                "%}{% endfor %}";
     static const char own_system[] =
         "{{ '<|im_start|>system\\nbe<|im_end|>\\n' }}{% for m in messages %}<|im_start|>{{ "
         "m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt "
@@ -753,7 +764,13 @@ TEST(lines_are_answered_until_the_input_ends)
     gx_file_write("model/chat_template.jinja", refuses, (int64_t)strlen(refuses), &e);
     talk("abc\\ndef\\n", "--max_new_tokens 12");
     CHECK_RAN(finish());
-    CHECK(strstr(err(), "no abc here"), "%s%s", out(), err());
+    CHECK(strstr(err(), "no abc here") && strstr(err(), "does not write") == NULL, "%s%s", out(), err());
+    // what it leaves out is told once
+    gx_file_write("model/chat_template.jinja", drops, (int64_t)strlen(drops), &e);
+    talk("abc\\ndef\\n", "--max_new_tokens 4 --system be");
+    CHECK_RAN(finish());
+    const char *told = strstr(err(), "does not write what the system says as it stands");
+    CHECK(told && !strstr(told + 1, "does not write"), "%s%s", out(), err());
 }
 
 // In the format in which the adapter was trained: its chat_template.jinja, or where an older one has none, the name that

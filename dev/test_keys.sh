@@ -12,7 +12,7 @@ readers=(
     "generation_config.json: galaxy/io/generation_config.h |"
     "quantised matrices: galaxy/io/bnb.h |"
     "GGUF: galaxy/run/gguf_folder.h galaxy/io/gguf_tokenizer.h | normalizers pretokenizers decoders pattern special_tokens post_processor merges model single
-        bos_token eos_token unk_token pad_token content id chat_template" # of tokenizer.json, tokenizer_config.json
+        bos_token eos_token unk_token pad_token content id template" # of tokenizer.json, tokenizer_config.json, io/chat_find.h
     "tokenizer_config.json: galaxy/io/tokenizer_keys.h galaxy/io/tokenizer_config.h | content false" # a word of messages
 )
 asked() { # of headers: the keys

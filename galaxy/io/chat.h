@@ -44,6 +44,11 @@ GxStatus gx_chat_training_text(const GxChatFormat *f, const GxChatTurn *turn, in
 // *rewrites 1: an answer, or what is before it, stands otherwise once others follow. Then only_last is needed above.
 GxStatus gx_chat_rewrites(const GxChatFormat *f, const GxChatTurn *turn, int n, int *rewrites, GxError *err);
 
+// What a text lacks of its conversation, 1 << each: what the system says, or the user, white space at its ends aside;
+// the token that ends an answer, in what is learned (its spans, if it has some).
+enum { GX_CHAT_LACKS_SYSTEM = 0, GX_CHAT_LACKS_USER, GX_CHAT_LACKS_END, GX_CHAT_LACKS };
+int gx_chat_lacks(const GxChatFormat *f, const GxChatTurn *turn, int n, const GxChatText *x);
+
 GX_END
 #endif
 
@@ -198,5 +203,36 @@ GxStatus gx_chat_rewrites(const GxChatFormat *f, const GxChatTurn *turn, int n, 
     const GxStatus status = gx_chat_template_training_text(f->own, turn, n, 0, &x, rewrites, err);
     gx_chat_text_free(&x);
     return status;
+}
+
+// ---- what a text lacks ---------------------------------------------------------------------------------------------
+
+static int gx__chat_has_text(const char *all, const char *said)
+{
+    const int64_t n = (int64_t)strlen(said), space = gx_chat_space_before(said, n);
+    said += space;
+    char *text = strndup(said, (size_t)(n - space - gx_chat_space_behind(said, n - space)));
+    const int has = !text || strstr(all, text) != NULL; // without memory nothing is said of it
+    free(text);
+    return has;
+}
+
+static int gx__chat_learns_end(const GxChatText *x, const char *end)
+{
+    for (int i = 0; i < x->spans; i++) {
+        const char *at = strstr(x->text + x->span[i].begin, end);
+        if (x->span[i].end_bytes > 0 || (at && at + strlen(end) <= x->text + x->span[i].end)) return 1;
+    }
+    return 0;
+}
+
+int gx_chat_lacks(const GxChatFormat *f, const GxChatTurn *turn, int n, const GxChatText *x)
+{
+    int lacks = 0;
+    for (int i = 0; i < n; i++)
+        if (turn[i].role != GX_CHAT_ASSISTANT && !gx__chat_has_text(x->text, turn[i].text))
+            lacks |= 1 << (turn[i].role == GX_CHAT_SYSTEM ? GX_CHAT_LACKS_SYSTEM : GX_CHAT_LACKS_USER);
+    if (x->spans > 0 && gx_chat_end(f)[0] && !gx__chat_learns_end(x, gx_chat_end(f))) lacks |= 1 << GX_CHAT_LACKS_END;
+    return lacks;
 }
 #endif

@@ -1,6 +1,7 @@
 // chat_find.h: which format of conversations (chat.h) is meant: one by its name, a template's file, or what folders say:
-// their chat_template.jinja, else chat_template of tokenizer_config.json (a text, or several with names, of which
-// "default" counts), else the name that training_args.json has, of a run here that was told it.
+// their additional_chat_templates/default.jinja, else chat_template.jinja, else chat_template of tokenizer_config.json
+// (a text, or several with names, of which "default" counts), else the name that training_args.json has, of a run here
+// that was told it.
 //
 //     const char *const folders[] = {"my-tokenizer", "SmolLM2-135M-Instruct"};
 //     GX_TRY(gx_chat_find(&said, "auto", folders, 2, err));               // NULL: none of them says one
@@ -48,6 +49,20 @@ static const char *gx__chat_default(const GxJson *config, const char *token)
     return NULL;
 }
 
+// Those that a model has beside the usual ones: "image_token".
+static GxStatus gx__chat_read_others(GxJson *variables, const GxJson *config, GxError *err)
+{
+    const GxJson *const from[] = {config, gx_json_get(config, "extra_special_tokens")};
+    for (int i = 0; i < 2; i++)
+        for (GxJsonMember m = GX_ZERO; gx_json_type(from[i]) == GX_JSON_OBJECT && gx_json_next(from[i], &m);) {
+            const size_t n = strlen(m.key);
+            const char *text = gx_tokenizer_config_token(from[i], m.key);
+            if (text && (i || (n > 6 && !strcmp(m.key + n - 6, "_token"))))
+                GX_TRY(gx_json_set(variables, m.key, gx_json_new_string(text), err));
+        }
+    return GX_OK;
+}
+
 // The names of special tokens, as transformers gives them to a template. *some 0: the folder says nothing of them.
 static GxStatus gx__chat_read_tokens(GxJson *variables, const char *folder, int *some, GxError *err)
 {
@@ -60,6 +75,7 @@ static GxStatus gx__chat_read_tokens(GxJson *variables, const char *folder, int 
         if (!text && !gx_json_get(config, tokens[i])) text = gx__chat_default(config, tokens[i]); // null: none
         if (text) status = gx_json_set(variables, tokens[i], gx_json_new_string(text), err);
     }
+    if (status == GX_OK) status = gx__chat_read_others(variables, config, err);
     *some = config != NULL;
     gx_json_free(config);
     return status;
@@ -92,15 +108,16 @@ static GxStatus gx__chat_read_file(GxJson **said, const char *path, GxError *err
 static GxStatus gx__chat_read_member(GxJson **said, const GxJson *value, const char *path, GxError *err)
 {
     const GxJson *text = value;
-    int is_list = gx_json_type(value) == GX_JSON_ARRAY;
+    const int is_list = gx_json_type(value) == GX_JSON_ARRAY, is_object = gx_json_type(value) == GX_JSON_OBJECT;
+    if (is_object && gx_json_get(value, "default")) text = gx_json_get(value, "default");
     for (int64_t i = 0; is_list && i < gx_json_size(value); i++)
         if (!strcmp(gx_json_string(gx_json_get(gx_json_at(value, i), "name")), "default"))
             text = gx_json_get(gx_json_at(value, i), "template");
-    if (text == value && is_list)
+    if (text == value && (is_list || is_object))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: chat_template has %ld templates, and none with the name \"default\"; --chat_template FILE "
+                       "%s: chat_template has %ld template%s, and none with the name \"default\"; --chat_template FILE "
                        "takes one from a file",
-                       path, (long)gx_json_size(value));
+                       path, (long)gx_json_size(value), gx_text_s(gx_json_size(value)));
     if (gx_json_type(text) != GX_JSON_STRING)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: chat_template is %s; expected a text, or a list of them with names",
                        path, gx_json_type_name(text));
@@ -125,7 +142,7 @@ static GxStatus gx__chat_look(GxJson **said, const char *folder, GxError *err)
 {
     char path[GX_PATH];
     GxJson *config;
-    GX_TRY(gx_path_join(path, folder, "chat_template.jinja", err));
+    GX_TRY(gx_tokenizer_template_path(path, folder, err));
     if (gx_path_is_file(path) || gx_path_is_broken(path)) return gx__chat_read_file(said, path, err);
     GX_TRY(gx_path_join(path, folder, GX_TOKENIZER_CONFIG, err));
     GX_TRY(gx_tokenizer_config_read(&config, folder, err));
@@ -136,6 +153,21 @@ static GxStatus gx__chat_look(GxJson **said, const char *folder, GxError *err)
     return *said ? GX_OK : gx__chat_read_args(said, folder, err);
 }
 
+// One that was asked for: tokenizer_config.json has a template in it, and is none, though it would be a text.
+static GxStatus gx__chat_check_file(const GxJson *said, const char *path, GxError *err)
+{
+    const char *text = gx_json_string(gx_json_get(said, "template"));
+    const size_t n = strlen(path);
+    text += strspn(text, " \t\r\n");
+    const int is_json = (n > 5 && !strcmp(path + n - 5, ".json")) || (text[0] == '{' && strchr("\" \t\r\n", text[1]));
+    if (!is_json) return GX_OK;
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "--chat_template %s is a JSON file; expected a template in Jinja, as chat_template.jinja is: take out "
+        "what it has as \"chat_template\"",
+        path);
+}
+
 static GxStatus gx__chat_choose(GxJson **said, const char *choice, const char *const *folders, int n, GxError *err)
 {
     const int is_auto = !choice[0] || !strcmp(choice, "auto");
@@ -143,7 +175,10 @@ static GxStatus gx__chat_choose(GxJson **said, const char *choice, const char *c
         if (folders[i] && folders[i][0]) GX_TRY(gx__chat_look(said, folders[i], err));
     if (is_auto) return GX_OK;
     if (gx_chat_format(choice)) return gx__chat_said(said, "name", choice, choice, err);
-    if (gx_path_is_file(choice)) return gx__chat_read_file(said, choice, err);
+    if (gx_path_is_file(choice)) {
+        GX_TRY(gx__chat_read_file(said, choice, err));
+        return gx__chat_check_file(*said, choice, err);
+    }
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "chat_template is \"%.200s\", which is neither the name of a format nor a file; expected auto, one "
                    "of %s, or a template's file",

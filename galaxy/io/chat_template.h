@@ -254,7 +254,7 @@ static GxStatus gx__chat_template_find_answer(const GxChatTemplate *c, const GxC
     return gx__chat_template_add(x, &s, err);
 }
 
-// The last answer's {% generation %} blocks: those that the turns before it do not have.
+// The last answer's {% generation %} blocks: those that the turns before it do not have; perhaps none.
 static GxStatus gx__chat_template_take_blocks(const GxChatTemplate *c, const GxChatTurn *turn, int n,
                                               const GxTemplateText *w, GxChatText *x, GxError *err)
 {
@@ -267,11 +267,7 @@ static GxStatus gx__chat_template_take_blocks(const GxChatTemplate *c, const GxC
         const GxChatSpan s = gx__chat_template_span(w->generated[i].begin, w->generated[i].end, 0, n);
         if (s.end > s.begin) status = gx__chat_template_add(x, &s, err);
     }
-    if (status != GX_OK || x->spans > 0) return status;
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "%s has {%% generation %%} blocks, and none writes a byte of an answer: nothing would be learned; "
-                   "--chat_template NAME or FILE takes another",
-                   c->where);
+    return status;
 }
 
 // The first n turns, and the spans of the last answer in them.
@@ -296,15 +292,18 @@ static int gx__chat_template_is_generated(const GxTemplateText *whole, const GxC
     return 0;
 }
 
-// Adds the spans of an earlier answer, the last of the first n turns, to x, if the whole text has it as it is.
+// Adds the spans of an earlier answer, the last of the first n turns, to x, if the whole text has it as it is. *unmarked:
+// one more, if no {% generation %} block is of it.
 static GxStatus gx__chat_template_add_earlier(const GxChatTemplate *c, const GxChatTurn *turn, int n,
-                                              const GxTemplateText *whole, GxChatText *x, int *rewrites, GxError *err)
+                                              const GxTemplateText *whole, GxChatText *x, int *rewrites, int *unmarked,
+                                              GxError *err)
 {
     GxTemplateText w;
     GxChatText part;
     GX_TRY(gx__chat_template_answer(c, turn, n, &w, &part, err));
-    const int64_t end = part.span[part.spans - 1].end;
+    const int64_t end = part.spans ? part.span[part.spans - 1].end : 0;
     GxStatus status = GX_OK;
+    *unmarked += part.spans == 0;
     *rewrites |= end > whole->bytes || memcmp(w.text, whole->text, (size_t)end) != 0;
     for (int i = 0; i < part.spans && !*rewrites && status == GX_OK; i++) {
         const GxChatSpan *s = &part.span[i];
@@ -315,9 +314,27 @@ static GxStatus gx__chat_template_add_earlier(const GxChatTemplate *c, const GxC
     return status;
 }
 
+// Of so many answers some, or all, have no {% generation %} block that writes a byte.
+static GxStatus gx__chat_template_fail_unmarked(const GxChatTemplate *c, int unmarked, int answers, int only_last,
+                                                GxError *err)
+{
+    char what[120];
+    if (only_last && answers > 1)
+        snprintf(what, sizeof what, "none writes a byte of answer %d of a conversation", answers);
+    else if (unmarked == answers)
+        snprintf(what, sizeof what, "none writes a byte of an answer: nothing would be learned");
+    else
+        snprintf(what, sizeof what, "they mark %d of the %d answers of a conversation: the others would not be learned",
+                 answers - unmarked, answers);
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "%s has {%% generation %%} blocks, and %s; --chat_template NAME or FILE takes another", c->where,
+                   what);
+}
+
 GxStatus gx_chat_template_training_text(const GxChatTemplate *c, const GxChatTurn *turn, int n, int only_last,
                                         GxChatText *x, int *rewrites, GxError *err)
 {
+    int unmarked;
     const int first = turn[0].role == GX_CHAT_SYSTEM;
     GxTemplateText whole;
     GxChatText last;
@@ -325,11 +342,14 @@ GxStatus gx_chat_template_training_text(const GxChatTemplate *c, const GxChatTur
     memset(x, 0, sizeof *x);
     *rewrites = 0;
     GX_TRY(gx__chat_template_answer(c, turn, n, &whole, &last, err));
+    unmarked = last.spans == 0;
     for (int k = first + 2; k < n && !only_last && !*rewrites && status == GX_OK; k += 2)
-        status = gx__chat_template_add_earlier(c, turn, k, &whole, x, rewrites, err);
+        status = gx__chat_template_add_earlier(c, turn, k, &whole, x, rewrites, &unmarked, err);
     for (int i = 0; i < last.spans && status == GX_OK; i++) status = gx__chat_template_add(x, &last.span[i], err);
     x->text = whole.text, x->bytes = whole.bytes, whole.text = NULL;
     gx_template_text_free(&whole), gx_chat_text_free(&last);
+    if (status == GX_OK && !*rewrites && unmarked > 0)
+        status = gx__chat_template_fail_unmarked(c, unmarked, n / 2, only_last, err);
     if (status != GX_OK || *rewrites) gx_chat_text_free(x);
     return status;
 }

@@ -190,7 +190,7 @@ typedef struct { // what becomes of a line
     int64_t number;
     gx__ChatDocument *document; // [documents]
     int documents;
-    int shortened, left_out, unanswered;
+    int shortened, left_out, unanswered, lacks;
     GxError err;
 } gx__ChatLine;
 
@@ -225,6 +225,7 @@ static GxStatus gx__chat_line_by_answer(const gx__ChatTokens *a, gx__ChatLine *l
     for (int n = r->n % 2 ? 3 : 2; n <= r->n && status == GX_OK; n += 2) {
         gx__ChatDocument x;
         status = gx__chat_document_open(&x, a->t, a->how->format, r->turn, n, 1, &line->err);
+        if (status == GX_OK) line->lacks |= gx_chat_lacks(a->how->format, r->turn, n, &x.said);
         if (status == GX_OK) status = gx__chat_line_add(a, line, &x);
         gx__chat_document_close(&x);
     }
@@ -239,6 +240,7 @@ static GxStatus gx__chat_line_whole(const gx__ChatTokens *a, gx__ChatLine *line,
         gx__ChatDocument x;
         less = 0;
         status = gx__chat_document_open(&x, a->t, a->how->format, r->turn, n, 0, &line->err);
+        if (status == GX_OK) line->lacks |= gx_chat_lacks(a->how->format, r->turn, n, &x.said);
         for (int k = 0; status == GX_OK && x.n > a->most && x.said.span[k].answer < n / 2 - 1; k++)
             if (x.learned[k].end <= a->most) less = r->n % 2 + 2 * (x.said.span[k].answer + 1);
         line->shortened |= less > 0;
@@ -354,6 +356,7 @@ static GxStatus gx__chat_tokens_lines(gx__ChatTokens *a, gx__ChatLine *line, int
             status = gx__chat_tokens_add(c, &l->document[k], l->number, a->err);
         c->counts.n++, c->counts.shortened += l->shortened, c->counts.left_out += l->left_out;
         c->counts.unanswered += l->unanswered;
+        for (int k = 0; k < GX_CHAT_LACKS; k++) c->counts.lacks[k] += l->lacks >> k & 1;
     }
     for (int i = 0; i < n; i++) gx__chat_line_close(&line[i]);
     return status;

@@ -38,6 +38,7 @@ typedef struct {        // of conversations: what was read
     int64_t shortened;  // conversations whose last turns were left out
     int64_t left_out;   // documents that were
     int64_t unanswered; // conversations that ended with a turn of the user's, which was
+    int64_t lacks[3];   // conversations whose text lacks something of them: [GX_CHAT_LACKS] of chat.h
 } GxDatasetChat;
 typedef struct {
     GxTokens train, held_out; // held_out: the end of the file, from behind a line's end; n == 0 without validation

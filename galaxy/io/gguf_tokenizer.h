@@ -24,6 +24,7 @@
 // rstrip) are refused. A text's ▁ stands before it and behind each such token (add_space_prefix), as in LLaMA-2's file.
 #ifndef GX_GGUF_TOKENIZER_H
 #define GX_GGUF_TOKENIZER_H
+#include "chat_find.h"
 #include "gguf.h"
 #include "tokenizer.h"
 GX_BEGIN
@@ -51,6 +52,7 @@ typedef struct {
     int32_t eot, eom;           // of a GGUF file: the end of a turn, of a message, where text ends, too; -1: none
     int add_bos, add_eos, add_space_prefix;
     char *chat_template; // NULL: none
+    GxError no_template; // why, where a folder has one that is not understood
     int64_t filled;      // tokens that stand for rows without one
 } GxTokenizerKeys;
 
@@ -239,11 +241,14 @@ static GxStatus gx__keys_take_frame(gx__KeysFrom *x)
 
 static GxStatus gx__keys_take_template(gx__KeysFrom *x)
 {
-    const GxJson *said = gx_json_get(x->config, "chat_template");
+    GxJson *said;
     if (x->v && x->v->words.file[3])
         return gx__keys_copy(&x->k->chat_template, x->v->words.file[3], x->v->words.file_n[3], x->err);
-    if (gx_json_type(said) != GX_JSON_STRING) return GX_OK;
-    return gx__keys_copy(&x->k->chat_template, gx_json_string(said), (int64_t)strlen(gx_json_string(said)), x->err);
+    GxStatus status = gx_chat_find(&said, "auto", &x->folder, 1, &x->k->no_template);
+    const char *text = status == GX_OK ? gx_json_string(gx_json_get(said, "template")) : "";
+    status = text[0] ? gx__keys_copy(&x->k->chat_template, text, (int64_t)strlen(text), x->err) : GX_OK;
+    gx_json_free(said);
+    return status;
 }
 
 // A merge as tokenizer.json has it, "a b" or ["a", "b"], as "a b"; *left: bytes of a.

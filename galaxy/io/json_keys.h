@@ -27,6 +27,7 @@ typedef enum {
 } GxJsonKeyKind;
 // name: "KEY", or "KEY=VALUE" with the value, as JSON, that asks for nothing, or several, "KEY=VALUE|VALUE" (numbers
 // compare as numbers; null does not ask for anything either). Without one, null, false, 0, "", [] and {} ask for nothing.
+// "*END", the last row: all keys that end so.
 // why: what the value would change, the rest of a message: "/x/config.json: logit_scale is 0.5, which is not built: WHY".
 typedef struct {
     const char *name;
@@ -64,8 +65,11 @@ enum { GX__JSON_KEYS_TOLD = 8 }; // unknown keys that a warning names
 const GxJsonKey *gx_json_find_key(const GxJsonKey *key, int n, const char *name)
 {
     const size_t length = strlen(name);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        const char *end = key[i].name + 1;
+        if (key[i].name[0] == '*' && length > strlen(end) && !strcmp(name + length - strlen(end), end)) return &key[i];
         if (!strncmp(key[i].name, name, length) && (!key[i].name[length] || key[i].name[length] == '=')) return &key[i];
+    }
     return NULL;
 }
 

@@ -33,6 +33,7 @@ typedef struct {
     int64_t *learned_from;     // [n] number of the first token of either text that is learned
     int64_t records, left_out; // of the file; of these, too long
     int64_t conversations;     // of these, of messages
+    int64_t lacks[3];          // of these, those of which a text lacks something: [GX_CHAT_LACKS] of chat.h
     int64_t learned;           // tokens
     uint64_t hash;             // of all tokens, and which of them are learned
     int64_t room, id_room;
@@ -66,7 +67,7 @@ typedef struct { // what becomes of a line
     int64_t number;
     char *text[2];          // chosen, rejected, with the prompt
     int64_t bytes[2], from; // of these; of the prompt
-    int is_conversation;
+    int is_conversation, lacks;
     int32_t *ids[2];
     int64_t n[2], learned_from;
     GxError err;
@@ -137,6 +138,7 @@ static GxStatus gx__pair_take_text(const gx__Pairs *a, gx__Pair *x, const GxChat
     GxChatText said;
     GX_TRY(gx_chat_training_text(a->how->format, r->turn, r->n, 1, &said, &x->err));
     const int64_t from = said.span[0].begin;
+    x->lacks |= gx_chat_lacks(a->how->format, r->turn, r->n, &said);
     x->bytes[k] = said.span[said.spans - 1].end;
     x->from = k ? gx_min(x->from, from) : from;
     x->text[k] = said.text, said.text = NULL;
@@ -337,6 +339,7 @@ static GxStatus gx__pairs_lines(const gx__Pairs *a, GxPairs *p, gx__Pair *x, int
         if (x[i].err.code && goes_on) goes_on = gx_bad_lines_add(bad, x[i].number, &x[i].err);
         gx_bad_lines_pass(bad, x[i].number, (int64_t)strlen(x[i].line));
         p->records++, p->left_out += !fits, p->conversations += x[i].is_conversation;
+        for (int k = 0; k < GX_CHAT_LACKS; k++) p->lacks[k] += x[i].lacks >> k & 1;
         if (status == GX_OK && fits && bad->n == 0) status = gx__pairs_add(p, &x[i], err);
         gx__pair_close(&x[i]);
     }

@@ -23,6 +23,9 @@ GxStatus gx_tokenizer_config_read(GxJson **json, const char *folder, GxError *er
 // Both take NULL. The value of a token's key, "eos_token"; of {"content": …} that is its content. NULL: there is none.
 const GxJson *gx_tokenizer_config_value(const GxJson *json, const char *key);
 const char *gx_tokenizer_config_token(const GxJson *json, const char *key); // if it is a string; NULL: it is none
+// Where a folder's chat template stands, if it has one in a file: additional_chat_templates/default.jinja, which goes
+// before chat_template.jinja in transformers 5, if there is one.
+GxStatus gx_tokenizer_template_path(char path[GX_PATH], const char *folder, GxError *err);
 
 GX_END
 #endif
@@ -80,5 +83,12 @@ const char *gx_tokenizer_config_token(const GxJson *json, const char *key)
 {
     const GxJson *value = gx_tokenizer_config_value(json, key);
     return gx_json_type(value) == GX_JSON_STRING ? gx_json_string(value) : NULL;
+}
+
+GxStatus gx_tokenizer_template_path(char path[GX_PATH], const char *folder, GxError *err)
+{
+    GX_TRY(gx_path_join(path, folder, "additional_chat_templates/default.jinja", err));
+    if (gx_path_is_file(path) || gx_path_is_broken(path)) return GX_OK;
+    return gx_path_join(path, folder, "chat_template.jinja", err);
 }
 #endif

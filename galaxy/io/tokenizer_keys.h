@@ -91,6 +91,7 @@ static const GxJsonKey gx__tokenizer_config_keys[] = {
     {"fix_mistral_regex", GX_KEY_NAMED, "words are as tokenizer.json has them"},
     {"chat_control_tokens", GX_KEY_NAMED, "no further tokens are marked in conversations"},
     {"auto_map", GX_KEY_NAMED, "the folder brings code of its own, which is not run"},
+    {"*_token", GX_KEY_READ, NULL}, // by io/chat_find.h: a template may write image_token
 };
 const GxJsonKeys gx_tokenizer_config_keys = {GX_KEYS(gx__tokenizer_config_keys)};
 
@@ -123,6 +124,11 @@ static void gx__tokenizer_check_tokens(const GxTokenizer *t, const GxJson *confi
             gx__tokenizer_check_special(t, gx__tokenizer_content(gx_json_at(value, i)), keys[k], path, log);
         for (GxJsonMember m = GX_ZERO; k >= 7 && gx_json_type(value) == GX_JSON_OBJECT && gx_json_next(value, &m);)
             gx__tokenizer_check_special(t, gx__tokenizer_content(m.value), keys[k], path, log);
+    }
+    for (GxJsonMember m = GX_ZERO; gx_json_type(config) == GX_JSON_OBJECT && gx_json_next(config, &m);) {
+        const GxJsonKey *row = gx_json_find_key(GX_KEYS(gx__tokenizer_config_keys), m.key);
+        if (row && row->name[0] == '*')
+            gx__tokenizer_check_special(t, gx_tokenizer_config_token(config, m.key), m.key, path, log);
     }
     for (GxJsonMember m = GX_ZERO; gx_json_next(gx_json_get(config, "added_tokens_decoder"), &m);) {
         const char *text = gx__tokenizer_content(m.value);

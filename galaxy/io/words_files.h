@@ -562,6 +562,7 @@ static GxStatus gx__words_read_files(GxWordsReading *x)
     gx_path_parent(folder, x->path);
     for (int i = 0; i < GX__WORDS_FILES; i++) {
         GX_TRY(gx_path_join(path, folder, gx__words_files[i], x->err));
+        if (i == 3) GX_TRY(gx_tokenizer_template_path(path, folder, x->err));
         if (i > 0 && !gx_path_is_file(path)) continue;
         GX_TRY(gx_file_read(i ? path : x->path, GX__WORDS_CAP, &x->v->file[i], &x->v->file_n[i], x->err));
     }

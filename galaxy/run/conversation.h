@@ -34,7 +34,7 @@ static void gx__conversation_on_interrupt(int number) { (void)number, gx__conver
 
 typedef struct { // turn[0] is the system prompt, if there is one
     GxChatTurn *turn;
-    int n;
+    int n, told;              // told: what its texts lack and has been warned of (gx_chat_lacks)
     GxCheckpointFile adapter; // opened to replace the model's adapter
 } GxConversation;
 
@@ -74,6 +74,21 @@ static char *gx__conversation_line(GxWriter *w)
     return line;
 }
 
+// Warns, once, if what was said is not in what the model reads.
+static void gx__conversation_warn(GxWriter *w, GxConversation *c, char *text)
+{
+    static const char *const who[] = {"system", "user"};
+    GxChatText x = GX_ZERO;
+    x.text = text;
+    const int lacks = gx_chat_lacks(w->format, c->turn, c->n, &x) & ~c->told;
+    for (int i = GX_CHAT_LACKS_SYSTEM; i <= GX_CHAT_LACKS_USER; i++)
+        if (lacks >> i & 1)
+            gx_log(&w->g->log, GX_LOG_WARNING,
+                   "%s does not write what the %s says as it stands: the model does not read what is left out",
+                   gx_chat_name(w->format), who[i]);
+    c->told |= lacks;
+}
+
 // Encodes the conversation into text[0]. If it is too long, the oldest turns are dropped.
 static GxStatus gx__conversation_encode(GxWriter *w, GxConversation *c)
 {
@@ -86,6 +101,7 @@ static GxStatus gx__conversation_encode(GxWriter *w, GxConversation *c)
         const int first = c->turn[0].role == GX_CHAT_SYSTEM;
         GX_TRY(gx_chat_text(w->format, c->turn, c->n, thinks, &text, err));
         const int fits = gx_writer_fits(w, text, (int64_t)strlen(text), 0, w->positions - GX__CONVERSATION_ROOM, &n);
+        if (fits) gx__conversation_warn(w, c, text);
         free(text);
         GX_TRY(gx_error_code(err));
         if (fits) break;

@@ -451,6 +451,8 @@ static GxStatus gx__gguf_export(gx__GgufWork *w, int type)
     GX_TRY(gx__gguf_check_export(w));
     GX_TRY(gx__gguf_check_tokenizer(w));
     GX_TRY(gx_tokenizer_keys_from_folder(&w->keys, w->folder, w->config.vocab_size, w->config.pad_token_id, err));
+    if (gx_error_code(&w->keys.no_template) != GX_OK)
+        gx_log(&w->g.log, GX_LOG_WARNING, "the chat template is left out: %s", w->keys.no_template.message);
     GX_TRY(gx__gguf_open_model(w));
     GX_TRY(gx_safetensors_open(&s, w->folder, err));
     const GxStatus status = gx__gguf_export_weights(w, &s, type);

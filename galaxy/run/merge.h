@@ -247,6 +247,7 @@ static GxStatus gx__merge_copy(const char *const *files, const char *from, const
     int64_t bytes;
     for (int i = 0; files[i]; i++) {
         GX_TRY(gx_path_join(path, from, files[i], err));
+        if (!strcmp(files[i], "chat_template.jinja")) GX_TRY(gx_tokenizer_template_path(path, from, err));
         if (!gx_path_is_file(path)) continue;
         GX_TRY(gx_file_read(path, 256 << 20, &text, &bytes, err));
         GxStatus status = gx_path_join(path, to, files[i], err);

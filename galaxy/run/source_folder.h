@@ -29,7 +29,8 @@ void gx_source_folder_close(GxSourceFolder *s); // `s` may be all zero
 // the head, the labels and the dtype are those of `config`; without a source it is `config`.
 GxStatus gx_source_folder_write(const GxSourceFolder *s, const GxJson *config, const char *folder, GxError *err);
 
-// Names what stands beside the weights that are taken, and is not: a second set of weights, an adapter.
+// Names what stands beside the weights that are taken, and is not: a second set of weights, an adapter, templates for
+// other purposes than a conversation (additional_chat_templates/).
 void gx_source_folder_warn(const char *folder, const GxLogger *log);
 
 GX_END
@@ -37,6 +38,7 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SOURCE_FOLDER_IMPLEMENTED)
 #define GX_SOURCE_FOLDER_IMPLEMENTED
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,6 +118,23 @@ static int gx__source_folder_has(const char *folder, const char *name)
     return gx_path_join(path, folder, name, &ignored) == GX_OK && gx_path_is_file(path);
 }
 
+static void gx__source_folder_warn_of_templates(const char *folder, const GxLogger *log)
+{
+    static const char *const known[] = {".", "..", "default.jinja"};
+    char path[GX_PATH];
+    GxError ignored = GX_ZERO;
+    DIR *list = gx_path_join(path, folder, "additional_chat_templates", &ignored) == GX_OK ? opendir(path) : NULL;
+    int others = 0;
+    for (const struct dirent *e; list && (e = readdir(list)) != NULL;)
+        others += strcmp(e->d_name, known[0]) && strcmp(e->d_name, known[1]) && strcmp(e->d_name, known[2]);
+    if (list) closedir(list);
+    if (others)
+        gx_log(log, GX_LOG_WARNING,
+               "%s has %d file%s other than default.jinja, not read, and what is saved does not have them: copy "
+               "the folder if it is wanted",
+               path, others, gx_text_s(others));
+}
+
 void gx_source_folder_warn(const char *folder, const GxLogger *log)
 {
     const int is_single = gx__source_folder_has(folder, "model.safetensors"),
@@ -130,5 +149,6 @@ void gx_source_folder_warn(const char *folder, const GxLogger *log)
                "%s has adapter_config.json beside the weights of a whole model: the adapter is left out, and "
                "transformers would take it; move it to a folder of its own for --adapter, or remove it",
                folder);
+    gx__source_folder_warn_of_templates(folder, log);
 }
 #endif

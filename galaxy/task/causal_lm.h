@@ -170,6 +170,16 @@ static GxStatus gx__causal_lm_open_text(GxContext *g, GxCausalLm *c, const GxTas
     return gx__causal_lm_agree(g, c);
 }
 
+static void gx__causal_lm_warn_of_chats(GxContext *g, const GxCausalLm *c)
+{
+    int64_t lacks[GX_CHAT_LACKS] = {0}, n = 0;
+    for (int i = 0; i < c->data.n; i++) {
+        n += c->data.source[i].chat.n;
+        for (int k = 0; k < GX_CHAT_LACKS; k++) lacks[k] += c->data.source[i].chat.lacks[k];
+    }
+    gx_task_chat_warn(g, &c->chat, lacks, n);
+}
+
 static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
 {
     GxCausalLm *c = (GxCausalLm *)self;
@@ -185,11 +195,11 @@ static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
         c->has_chats |= c->data.source[i].is_learned != NULL;
         setup->epoch_samples += gx_dataset_epoch_samples(&c->data.source[i], c->seq_len);
     }
-    if (c->has_chats) gx_task_chat_warn(g, &c->chat);
-    else if (strcmp(c->chat_template, "auto") && g->rank == 0)
-        gx_log(&g->log, GX_LOG_WARNING,
-               "--chat_template %s changes nothing: what is learned from are texts and no conversations; leave it out",
-               c->chat_template);
+    if (c->has_chats) gx__causal_lm_warn_of_chats(g, c);
+    else
+        gx_task_chat_warn_of_texts(g, &c->chat, c->chat_template,
+                                   "what is learned from are texts and no conversations");
+    if (!c->has_chats && !c->chat.date_given) c->chat_date[0] = 0; // a resumed run was not told one, either
     return GX_OK;
 }
 

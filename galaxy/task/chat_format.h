@@ -3,7 +3,7 @@
 //
 //     GX_TRY(gx_task_chat_open(g, &c->chat, &wish, &c->tokenizer, setup));    // on all ranks
 //     … gx_pairs_open(…, &c->chat.reading, …) …
-//     gx_task_chat_warn(g, &c->chat, &wish);                                  // if there are conversations
+//     gx_task_chat_warn(g, &c->chat, lacks, n);                               // if there are n conversations
 //     gx_task_chat_close(&c->chat);
 #ifndef GX_TASK_CHAT_FORMAT_H
 #define GX_TASK_CHAT_FORMAT_H
@@ -30,7 +30,10 @@ typedef struct {
 // of what is read (reading.lacks), one that was asked for is one at once.
 GxStatus gx_task_chat_open(GxContext *g, GxTaskChat *c, const GxTaskChatWish *wish, const GxTokenizer *tokenizer,
                            const GxTaskSetup *setup);
-void gx_task_chat_warn(GxContext *g, const GxTaskChat *c); // of what conversations will lack
+// Of what conversations will lack. lacks[GX_CHAT_LACKS]: of how many of all n the text does (chat.h).
+void gx_task_chat_warn(GxContext *g, const GxTaskChat *c, const int64_t *lacks, int64_t n);
+// Of options that change nothing, where there are no conversations.
+void gx_task_chat_warn_of_texts(GxContext *g, const GxTaskChat *c, const char *chat_template, const char *why);
 void gx_task_chat_close(GxTaskChat *c);
 
 GX_END
@@ -104,6 +107,7 @@ GxStatus gx_task_chat_open(GxContext *g, GxTaskChat *c, const GxTaskChatWish *wi
 {
     gx__TaskChatNews news;
     char *text = NULL;
+    const int date_given = wish->date[0] != 0;
     memset(&news, 0, sizeof news), memset(c, 0, sizeof *c);
     GX_TRY(gx_chat_check_date(wish->date, &g->error));
     if (g->rank == 0) gx__task_chat_look(wish, setup, &news, &text);
@@ -114,19 +118,48 @@ GxStatus gx_task_chat_open(GxContext *g, GxTaskChat *c, const GxTaskChatWish *wi
     GX_TRY(status);
     const GxStatus lacks = gx_error_code(&c->lacks);
     const int is_auto = !wish->chat_template[0] || !strcmp(wish->chat_template, "auto");
-    if (lacks != GX_OK && (!is_auto || c->date_given))
-        return GX_FAIL(&g->error, lacks, "%s", c->lacks.message);
+    if (lacks != GX_OK && (!is_auto || c->date_given)) return GX_FAIL(&g->error, lacks, "%s", c->lacks.message);
     c->reading.lacks = lacks != GX_OK ? c->lacks.message : NULL;
+    c->date_given = date_given;
     return GX_OK;
 }
 
-void gx_task_chat_warn(GxContext *g, const GxTaskChat *c)
+static void gx__task_chat_warn_of_lacks(GxContext *g, const GxChatFormat *f, const int64_t *lacks, int64_t n)
+{
+    static const char *const who[] = {"system", "user"};
+    for (int i = GX_CHAT_LACKS_SYSTEM; i <= GX_CHAT_LACKS_USER; i++)
+        if (lacks[i])
+            gx_log(&g->log, GX_LOG_WARNING,
+                   "%s does not write what the %s says as it stands in %ld of %ld conversation%s: what is left out is "
+                   "not learned from",
+                   gx_chat_name(f), who[i], (long)lacks[i], (long)n, gx_text_s(n));
+    if (lacks[GX_CHAT_LACKS_END])
+        gx_log(&g->log, GX_LOG_WARNING,
+               "nothing that %s marks to be learned has %s, with which its answers end, in %ld of %ld conversation%s: "
+               "the model does not learn to end one",
+               gx_chat_name(f), gx_chat_end(f), (long)lacks[GX_CHAT_LACKS_END], (long)n, gx_text_s(n));
+}
+
+void gx_task_chat_warn_of_texts(GxContext *g, const GxTaskChat *c, const char *chat_template, const char *why)
+{
+    if (g->rank == 0 && strcmp(chat_template, "auto"))
+        gx_log(&g->log, GX_LOG_WARNING, "--chat_template %s changes nothing: %s; leave it out", chat_template, why);
+    if (g->rank == 0 && c->date_given)
+        gx_log(&g->log, GX_LOG_WARNING, "--chat_date changes nothing: %s; leave it out", why);
+}
+
+void gx_task_chat_warn(GxContext *g, const GxTaskChat *c, const int64_t *lacks, int64_t n)
 {
     const GxChatFormat *f = c->reading.format;
-    if (g->rank != 0 || !f) return;
+    if (g->rank != 0) return;
+    if (!f) {
+        gx_task_chat_warn_of_texts(g, c, "auto", "instructions are written as Alpaca's, and no template is found");
+        return;
+    }
     if (!gx_chat_end(f)[0])
         gx_log(&g->log, GX_LOG_WARNING, "%s writes nothing behind an answer: the model does not learn to end one",
                gx_chat_name(f));
+    gx__task_chat_warn_of_lacks(g, f, lacks, n);
     if (c->date_given && !gx_chat_dates(f))
         gx_log(&g->log, GX_LOG_WARNING, "--chat_date changes nothing: the format %s has no date of today",
                gx_chat_name(f));

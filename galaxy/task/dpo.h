@@ -261,11 +261,9 @@ static GxStatus gx__dpo_open(GxContext *g, void *self, GxTaskSetup *setup)
     if (setup->is_dry) return GX_OK;
     GX_TRY(gx__dpo_open_pairs(g, c));
     setup->epoch_samples = c->train.samples;
-    if (c->pairs.conversations) gx_task_chat_warn(g, &c->chat);
-    else if (strcmp(c->chat_template, "auto") && g->rank == 0)
-        gx_log(&g->log, GX_LOG_WARNING,
-               "--chat_template %s changes nothing: the pairs are of texts and no conversations; leave it out",
-               c->chat_template);
+    if (c->pairs.conversations) gx_task_chat_warn(g, &c->chat, c->pairs.lacks, c->pairs.conversations);
+    else gx_task_chat_warn_of_texts(g, &c->chat, c->chat_template, "the pairs are of texts and no conversations");
+    if (!c->pairs.conversations && !c->chat.date_given) c->chat_date[0] = 0;
     GX_TRY(gx__dpo_read(g, c, setup));
     if (g->rank == 0 && setup->only_shows && !c->has_reference)
         gx_log(&g->log, GX_LOG_WARNING,
