@@ -1103,6 +1103,25 @@ TEST(what_is_saved_stops_and_talks_elsewhere_as_it_was_taught)
     check_saved("merged", "config.json", "eos_token_id", "2");
 }
 
+// Lines of the data keep their length: none of them is wrapped as the report's are.
+TEST(a_sample_is_shown_with_its_own_lines)
+{
+    static const char text[] = "Be brief, kind, calm, and polite; answer in a line, without a list, a table, or a note";
+    char record[400], line[200];
+    snprintf(record, sizeof record,
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"%s\"}, {\"role\": \"assistant\", \"content\": "
+             "\"%s\"}]}\n",
+             text, text);
+    put("wide.jsonl", record);
+    CHECK(train_small(at("wide.jsonl"), "wide",
+                      "--chat_template chatml --show_data 1 --seq_len 250 --micro_batch_size 1") == 0,
+          "%s", said.log);
+    snprintf(line, sizeof line, "\n%s<|im_end|>\n", text);
+    CHECK(strstr(said.out, line), "%s", said.out);
+    snprintf(line, sizeof line, "\n⟦%s<|im_end|>⟧\n", text);
+    CHECK(strstr(said.out, line) && strstr(said.out, "options, where not"), "%s", said.out);
+}
+
 // A resumed run trains on the same texts, whatever day it is.
 TEST(a_template_that_says_the_date_says_that_of_the_day_on_which_the_run_began)
 {

@@ -138,6 +138,7 @@ static const GxTask copy = {
     NULL, // defaults
     NULL, // prepare
     NULL, // progress
+    NULL, // show
 };
 
 // ---- a program that trains it --------------------------------------------------------------------------------------

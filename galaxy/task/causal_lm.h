@@ -278,8 +278,9 @@ static void gx__causal_lm_describe_chat(const GxCausalLm *c, const GxDataset *d,
 }
 
 // Prints training samples as the model gets them, in the order of --seed's default; another seed has another order.
-static void gx__causal_lm_show(const GxCausalLm *c, FILE *out)
+static void gx__causal_lm_show(const void *self, FILE *out)
 {
+    const GxCausalLm *c = (const GxCausalLm *)self;
     const int64_t T = c->seq_len;
     int32_t *tokens = c->show_data ? (int32_t *)malloc((size_t)(4 * T) * sizeof *tokens) : NULL;
     for (int64_t i = 0, number; tokens && i < c->show_data; i++) {
@@ -314,7 +315,6 @@ static void gx__causal_lm_describe(const void *self, FILE *out)
         if (c->run_samples) fprintf(out, ", which the run sees %.2f times", (double)samples / (double)windows);
         fprintf(out, "\n");
     }
-    gx__causal_lm_show(c, out);
 }
 
 static GxStatus gx__causal_lm_write(const void *self, const char *folder, GxError *err)
@@ -515,5 +515,6 @@ const GxTask gx_causal_lm = {
     NULL, // defaults
     NULL, // prepare
     NULL, // progress
+    gx__causal_lm_show,
 };
 #endif

@@ -995,5 +995,6 @@ const GxTask gx_classification = {
     NULL, // defaults
     NULL, // prepare
     NULL, // progress
+    NULL, // show
 };
 #endif

@@ -843,5 +843,6 @@ const GxTask gx_embedding_task = {
     NULL, // defaults
     gx__embedding_prepare,
     NULL, // progress
+    NULL, // show
 };
 #endif

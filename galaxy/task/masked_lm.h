@@ -730,5 +730,6 @@ const GxTask gx_masked_lm = {
     NULL, // defaults
     NULL, // prepare
     NULL, // progress
+    NULL, // show
 };
 #endif

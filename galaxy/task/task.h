@@ -154,6 +154,8 @@ typedef struct GxTask {
     // Called on all ranks for rank 0's line of progress: metrics of the training since the last call. Returns how many.
     // NULL: only the loss is shown.
     int (*progress)(GxContext *g, void *self, GxMetric metric[GX_MAX_METRICS]);
+    // Prints samples of the data, whose lines are not wrapped. NULL: it has none to show.
+    void (*show)(const void *self, FILE *out);
 } GxTask;
 
 // Compares mine[n] (as a rule hashes of files; n at most 8) with those of rank 0, and fails on a rank where one
