@@ -490,9 +490,22 @@ static void gx__report_note_of_unused(const GxTrainer *t)
     gx_json_free(all);
 }
 
+static void gx__report_note_of_embed(const GxTrainer *t)
+{
+    static const char *const options[] = {"train_data",    "validation_data", "validation_fraction",
+                                          "anchor_column", "positive_column", "negative_column"};
+    if (!t->o.predicts || strcmp(t->o.predicts, "embed")) return;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (gx_config_source(&t->config, options[i]) == GX_FROM_FLAG)
+            gx_log(&t->g->log, GX_LOG_WARNING,
+                   "--%s changes nothing beside --embed, which reads its own file and trains nothing; leave it out",
+                   options[i]);
+}
+
 void gx_report_notes(const GxTrainer *t)
 {
     if (t->g->rank != 0) return;
+    gx__report_note_of_embed(t);
     if (!gx_options_is_inference(&t->o)) gx__report_note_of_unused(t);
     gx__report_note_of_mode(t);
     gx__report_note_of_resume(t);
