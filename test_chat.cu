@@ -1143,6 +1143,24 @@ TEST(a_template_that_says_the_date_says_that_of_the_day_on_which_the_run_began)
     CHECK(gx_launch(train_chat, argc, argv) == 0 && !said.log[0] && strstr(said.out, "29 Feb 2024"), "%s%s", said.out,
           said.log);
     check_saved("dated/checkpoint-2", "training_args.json", "chat_date", "\"2024-02-29\"");
+    // another day is another text; a template that is gone is in the checkpoint, with which the run goes on
+    unlink(at("dated.jinja"));
+    for (int i = 0; i < 3; i++) {
+        static const char *const says[] = {"dated/checkpoint-2/chat_template.jinja, which --chat_template takes",
+                                           "or --chat_date", ""};
+        argc = 1, memset(&said, 0, sizeof said);
+        snprintf(line, sizeof line, "--output_dir %s --resume auto --max_steps 3 --threads 1%s%s", at("dated"),
+                 i == 1   ? " --chat_date 2024-03-01"
+                 : i == 2 ? " --chat_template "
+                          : "",
+                 i == 2 ? at("dated/checkpoint-2/chat_template.jinja") : "");
+        for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
+        if (i == 1) put("dated.jinja", dated);
+        CHECK(gx_launch(train_chat, argc, argv) == (i < 2) && strstr(said.log, says[i]), "%d: %s%s", i, said.out,
+              said.log);
+        unlink(at("dated.jinja"));
+    }
+    put("dated.jinja", dated);
     snprintf(more, sizeof more, "--chat_template %s --seq_len 150", at("dated.jinja"));
     CHECK(train_small(at("chats.jsonl"), "today", more) == 0 && !said.log[0], "%s", said.log);
     check_saved("today/checkpoint-1", "training_args.json", "chat_date", today);

@@ -488,7 +488,8 @@ const GxTask gx_causal_lm = {
     1, // loss
     "tokens",
     GX_FIELDS(gx__causal_lm_identity),
-    "on another text, with other weights of several, or with another validation_fraction",
+    "on another text, with other weights of several, or with another validation_fraction (where it is of conversations "
+    "also: another chat template or --chat_date)",
     gx__causal_lm_open,
     gx__causal_lm_close,
     NULL, // wish: the next token

@@ -593,7 +593,7 @@ const GxTask gx_dpo = {
     1, // loss
     "pairs",
     GX_FIELDS(gx__dpo_identity),
-    "on other pairs, or with another tokenizer or validation_fraction",
+    "on other pairs, or with another tokenizer, validation_fraction, chat template or --chat_date",
     gx__dpo_open,
     gx__dpo_close,
     NULL, // wish: the next token
