@@ -1108,6 +1108,25 @@ TEST(what_is_saved_stops_and_talks_elsewhere_as_it_was_taught)
     check_saved("merged", "config.json", "eos_token_id", "2");
 }
 
+// Lines of the data keep their length: none of them is wrapped as the report's are.
+TEST(a_sample_is_shown_with_its_own_lines)
+{
+    static const char text[] = "Be brief, kind, calm, and polite; answer in a line, without a list, a table, or a note";
+    char record[400], line[200];
+    snprintf(record, sizeof record,
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"%s\"}, {\"role\": \"assistant\", \"content\": "
+             "\"%s\"}]}\n",
+             text, text);
+    put("wide.jsonl", record);
+    CHECK(train_small(at("wide.jsonl"), "wide",
+                      "--chat_template chatml --show_data 1 --seq_len 250 --micro_batch_size 1") == 0,
+          "%s", said.log);
+    snprintf(line, sizeof line, "\n%s<|im_end|>\n", text);
+    CHECK(strstr(said.out, line), "%s", said.out);
+    snprintf(line, sizeof line, "\n⟦%s<|im_end|>⟧\n", text);
+    CHECK(strstr(said.out, line) && strstr(said.out, "options, where not"), "%s", said.out);
+}
+
 // A resumed run trains on the same texts, whatever day it is.
 TEST(a_template_that_says_the_date_says_that_of_the_day_on_which_the_run_began)
 {
@@ -1129,6 +1148,24 @@ TEST(a_template_that_says_the_date_says_that_of_the_day_on_which_the_run_began)
     CHECK(gx_launch(train_chat, argc, argv) == 0 && !said.log[0] && strstr(said.out, "29 Feb 2024"), "%s%s", said.out,
           said.log);
     check_saved("dated/checkpoint-2", "training_args.json", "chat_date", "\"2024-02-29\"");
+    // another day is another text; a template that is gone is in the checkpoint, with which the run goes on
+    unlink(at("dated.jinja"));
+    for (int i = 0; i < 3; i++) {
+        static const char *const says[] = {"dated/checkpoint-2/chat_template.jinja, which --chat_template takes",
+                                           "or --chat_date", ""};
+        argc = 1, memset(&said, 0, sizeof said);
+        snprintf(line, sizeof line, "--output_dir %s --resume auto --max_steps 3 --threads 1%s%s", at("dated"),
+                 i == 1   ? " --chat_date 2024-03-01"
+                 : i == 2 ? " --chat_template "
+                          : "",
+                 i == 2 ? at("dated/checkpoint-2/chat_template.jinja") : "");
+        for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
+        if (i == 1) put("dated.jinja", dated);
+        CHECK(gx_launch(train_chat, argc, argv) == (i < 2) && strstr(said.log, says[i]), "%d: %s%s", i, said.out,
+              said.log);
+        unlink(at("dated.jinja"));
+    }
+    put("dated.jinja", dated);
     snprintf(more, sizeof more, "--chat_template %s --seq_len 150", at("dated.jinja"));
     CHECK(train_small(at("chats.jsonl"), "today", more) == 0 && !said.log[0], "%s", said.log);
     check_saved("today/checkpoint-1", "training_args.json", "chat_date", today);

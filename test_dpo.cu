@@ -409,6 +409,19 @@ TEST(pairs_that_share_a_sample_do_not_see_each_other)
     same_as("packed", "apart", "packed");
 }
 
+TEST(a_pair_is_shown_with_its_own_lines)
+{
+    static const char text[] = "Be brief, kind, calm, and polite; answer in a line, without a list, a table, or a note";
+    char record[400], more[600];
+    snprintf(record, sizeof record, "{\"prompt\": \"%s\", \"chosen\": \" a\", \"rejected\": \" b\"}\n", text);
+    write_file("wide.jsonl", record);
+    snprintf(more, sizeof more, "--max_steps 1 --micro_batch_size 1 --seq_len 250 --show_data 1 --train_data %s",
+             path_of("wide.jsonl"));
+    CHECK(run("wide", more) == 0, "%s", said.log);
+    snprintf(more, sizeof more, "\n<s>%s⟦ a", text);
+    CHECK(strstr(said.out, more), "%s", said.out);
+}
+
 // ---- a run ---------------------------------------------------------------------------------------------------------
 
 // Answers in capital letters are preferred.

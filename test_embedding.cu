@@ -765,6 +765,11 @@ TEST(a_text_is_cut_and_prompted_as_the_folder_says)
         write_file("st/tokenizer_config.json", "{\"model_max_length\": 4}");
     free(both), both = embed("st", "long.tsv", 3, WIDTH, "");
     check_vectors("cut at model_max_length", both, cut, 3 * WIDTH);
+    // an old name of the file
+    unlink(path_of("st/tokenizer_config.json")), unlink(path_of("st/sentence_bert_config.json"));
+    write_file("st/sentence_xlm-roberta_config.json", "{\"max_seq_length\": 4}");
+    free(both), both = embed("st", "long.tsv", 3, WIDTH, "");
+    check_vectors("cut where the file has an old name", both, cut, 3 * WIDTH);
     free(whole), free(cut), free(asked), free(both);
 }
 
@@ -829,8 +834,8 @@ TEST(what_follows_the_pooling_is_computed_kept_and_not_trained)
     GxMergeSaid merged;
     g.device = gx_device_cpu(), g.world = 1, g.threads = 1;
     mkdir(path_of("merged"), 0777);
-    CHECK(gx_merge_adapter(&g, path_of("lora/checkpoint-2"), "", path_of("merged"), GX_F32, 1, 0, &merged) == GX_OK, "%s",
-          g.error.message);
+    CHECK(gx_merge_adapter(&g, path_of("lora/checkpoint-2"), "", path_of("merged"), GX_F32, 1, 0, &merged) == GX_OK,
+          "%s", g.error.message);
     snprintf(flags, sizeof flags, "--adapter %s", path_of("lora/checkpoint-2"));
     float *tuned = embed("st", "texts.tsv", TEXTS, DENSE_OUT, flags),
           *plain = embed("merged", "texts.tsv", TEXTS, DENSE_OUT, "");
@@ -860,10 +865,14 @@ TEST(modules_that_are_not_built_are_refused_by_name)
         {"[" TRANSFORMER "]", mean, NULL, NULL, NULL, "there is no Pooling"},
         {"[" MODULE("0_Transformer", OF("Transformer")) ", " POOLING "]", mean, NULL, NULL, NULL,
          "the Transformer lies in \"0_Transformer\""},
+        {all, mean, "{\"max_seq_length\": 0}", NULL, NULL, "max_seq_length is 0"},
         {"[" TRANSFORMER ", " MODULE("../1_Pooling", OF("Pooling")) "]", mean, NULL, NULL, NULL, "out of the folder"},
         {all, "{\"pooling_mode\": [\"mean\", \"cls\"]}", NULL, NULL, NULL, "or [CLS] (mean, cls)"},
         {all, "{\"pooling_mode_weightedmean_tokens\": true}", NULL, NULL, NULL, "(weightedmean_tokens)"},
-        {all, "{\"pooling_mode\": \"mean\", \"include_prompt\": false}", NULL, NULL, NULL, "include_prompt is false"},
+        {all, "{\"pooling_mode\": \"mean\", \"include_prompt\": false}", NULL,
+         "{\"prompts\": {\"a\": \"is \"}, \"default_prompt_name\": \"a\"}", NULL, "include_prompt is false"},
+        {all, "{\"pooling_mode\": \"mean\", \"include_prompt\": false}", NULL, "{\"prompts\": {\"a\": \"is \"}}", NULL,
+         NULL},
         {all, mean, "{\"max_seq_length\": \"x\"}", NULL, NULL, "\"max_seq_length\" is a string"},
         {all, mean, "{\"do_lower_case\": true}", NULL, NULL, NULL}, // the tokenizer does that
         {all, mean, "{\"transformer_task\": \"fill-mask\"}", NULL, NULL, "transformer_task is fill-mask"},
@@ -874,6 +883,11 @@ TEST(modules_that_are_not_built_are_refused_by_name)
         {all, mean, NULL, NULL,
          "{\"in_features\": 16, \"out_features\": 5, \"activation_function\": \"torch.nn.modules.activation.ReLU\"}",
          "activation_function is torch.nn.modules.activation.ReLU"},
+        {all, mean, NULL, NULL,
+         "{\"in_features\": 16, \"out_features\": 5, \"activation_function\": \"torch.nn.Tanh\"}",
+         "built: torch.nn.modules.activation.Tanh and torch.nn.modules.linear.Identity"},
+        {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 5, \"bias\": false}",
+         "there is linear.bias, too"},
         {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 6}", "linear.weight has another shape"},
         {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 5, \"module_input_name\": \"x\"}",
          "module_input_name is x"},
@@ -891,8 +905,15 @@ TEST(modules_that_are_not_built_are_refused_by_name)
             CHECK(status != GX_OK && strstr(err.message, cases[i].message), "case %d: \"%s\", expected \"%s\"", (int)i,
                   err.message, cases[i].message);
         else CHECK(status == GX_OK && m.dense_n == 1 && m.normalizes, "case %d: %s", (int)i, err.message);
+        if (status == GX_OK && m.excludes_prompt) { // what is saved says so, too
+            mkdir(path_of("kept"), 0777);
+            CHECK(gx_sentence_modules_write(&m, WIDTH, 20, path_of("kept"), &err) == GX_OK &&
+                      file_has(path_of("kept/1_Pooling/config.json"), "\"include_prompt\": false"),
+                  "case %d: %s", (int)i, err.message);
+        }
         gx_sentence_modules_close(&m);
     }
+    CHECK(file_has(path_of("kept/sentence_bert_config.json"), "\"max_seq_length\": 20"), "nothing was kept");
     float *x = embed("st", "one.tsv", 1, DENSE_OUT, "");
     CHECK(strstr(said.log, "\"pad\" is not known here") && strstr(said.log, "\"truncate_dim\" is not known here"), "%s",
           said.log);
@@ -903,6 +924,43 @@ TEST(modules_that_are_not_built_are_refused_by_name)
              path_of("no.npy"));
     CHECK(run("none", flags) != 0 && strstr(said.log, "a Dense module has in_features 15; what it is fed with has 16"),
           "%s", said.log);
+}
+
+TEST(a_model_that_lies_in_a_folder_of_the_folder_is_refused_by_its_place)
+{
+    char flags[900];
+    write_file("one.tsv", "text\nta\n");
+    write_folder("[" MODULE("0_Transformer", OF("Transformer")) ", " POOLING "]", "{}", NULL, NULL);
+    unlink(path_of("st/config.json"));
+    snprintf(flags, sizeof flags, "--model %s --embed %s --embed_output %s", path_of("st"), path_of("one.tsv"),
+             path_of("no.npy"));
+    CHECK(run("none", flags) != 0 && strstr(said.log, "the Transformer lies in \"0_Transformer\""), "%s", said.log);
+}
+
+// Without --seq_len no message is about it.
+TEST(a_length_that_does_not_fit_is_named_with_where_it_comes_from)
+{
+    static const struct {
+        const char *most, *more, *message;
+    } cases[] = {
+        {"{\"max_seq_length\": 2}", "", "what the model's folder says (max_seq_length, else model_max_length) is 2; a"},
+        {"{\"max_seq_length\": 2}", "--seq_len 2", "--seq_len is 2; a"},
+        {"{\"max_seq_length\": 9999}", "", "model_max_length) is 9999, which is longer than the model's max_position"},
+    };
+    char line[2000];
+    write_file("one.tsv", "text\nta\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_folder("[" TRANSFORMER ", " POOLING "]", "{}", cases[i].most, NULL);
+        snprintf(line, sizeof line, "--task embedding --model %s --embed %s --embed_output %s --threads 1 %s",
+                 path_of("st"), path_of("one.tsv"), path_of("no.npy"), cases[i].more);
+        CHECK(run_line(&gx_bert, &gx_embedding_task, line) != 0 && strstr(said.log, cases[i].message), "case %d: %s",
+              (int)i, said.log);
+    }
+    write_file("pairs.tsv", "anchor\tpositive\nta\ttb\n");
+    write_folder("[" TRANSFORMER ", " POOLING "]", "{}", "{\"max_seq_length\": 20}", NULL);
+    snprintf(line, sizeof line, "--train_data %s", path_of("pairs.tsv"));
+    free(embed("st", "one.tsv", 1, WIDTH, line));
+    CHECK(strstr(said.log, "--train_data changes nothing beside --embed"), "%s", said.log);
 }
 
 int main(int argc, char **argv) { return run_tests(argc, argv, write_tokenizer); }

@@ -138,6 +138,7 @@ static const GxTask copy = {
     NULL, // defaults
     NULL, // prepare
     NULL, // progress
+    NULL, // show
 };
 
 // ---- a program that trains it --------------------------------------------------------------------------------------
@@ -1227,7 +1228,7 @@ TEST(causal_lm_trains_on_the_first_part_of_its_text_and_validates_on_the_rest)
     GxContext g = GX_ZERO;
     GxCausalLm self = GX_ZERO;
     GxBatch b = GX_ZERO;
-    GxTaskSetup setup = {256, T, 0, "", 0, GX_F32, 1, 1, 0, 0, 0, 0, 0, 0, 0, NULL};
+    GxTaskSetup setup = {256, T, 0, "", 0, GX_F32, 1, 1, 0, 0, 0, 0, 0, 0, 0, NULL, NULL};
     snprintf(self.chat_template, sizeof self.chat_template, "auto");
     for (int i = 0; i < BYTES; i++) text[i] = (char)(i % 10 == 9 ? '\n' : (i < BYTES - HELD ? 'a' : 'n') + i * i % 13);
     snprintf(self.train_data, sizeof self.train_data, "%.200s/parts.txt", folder);

@@ -3,7 +3,8 @@
 //     modules.json                        Transformer, Pooling, Dense (or several, or none), perhaps Normalize
 //     1_Pooling/config.json               the mean of a text's tokens, or the vector of its first
 //     2_Dense/config.json                 y = f(x W^T + b), f: torch.nn.Identity or Tanh; W and b: model.safetensors
-//     sentence_bert_config.json           max_seq_length: where a text is cut
+//     sentence_bert_config.json           max_seq_length: where a text is cut; also by its old names, which are written
+//                                         no more: sentence_roberta_config.json and the like
 //     config_sentence_transformers.json   prompts, default_prompt_name, similarity_fn_name
 //
 //     GxSentenceModules m;
@@ -27,12 +28,13 @@ typedef struct {
 } GxSentenceDense;
 
 typedef struct {
-    int has_modules; // 0: there is no modules.json; then normalizes is 1
-    char pooling[8]; // "mean", "cls"; "": the folder does not say
-    int normalizes;  // vectors get the length 1
-    int lowers_case; // texts become lower-case, whatever the tokenizer does
-    int64_t most;    // tokens of a text, with those around it; 0: the folder does not say
-    char *prompt;    // what stands before each text (default_prompt_name); never NULL
+    int has_modules;     // 0: there is no modules.json; then normalizes is 1
+    char pooling[8];     // "mean", "cls"; "": the folder does not say
+    int normalizes;      // vectors get the length 1
+    int lowers_case;     // texts become lower-case, whatever the tokenizer does
+    int64_t most;        // tokens of a text, with those around it; 0: the folder does not say
+    char *prompt;        // what stands before each text (default_prompt_name); never NULL
+    int excludes_prompt; // a prompt's tokens are not pooled; only where prompt is ""
     int dense_n;
     GxSentenceDense dense[GX_SENTENCE_DENSE];
     GxJson *config;                // config_sentence_transformers.json; NULL: there is none
@@ -46,6 +48,8 @@ void gx_sentence_modules_close(GxSentenceModules *m);
 // *most: as GxSentenceModules.most, alone. Where modules.json stands without max_seq_length: the smaller one of the
 // tokenizer's model_max_length and the model's max_position_embeddings.
 GxStatus gx_sentence_most(const char *folder, int64_t *most, GxError *err);
+// Refuses a folder whose model lies in another one, as modules.json says ("0_Transformer"). Other faults are no error.
+GxStatus gx_sentence_check_place(const char *folder, GxError *err);
 // width: of what is pooled; most: what is written as max_seq_length; 0: nothing is.
 GxStatus gx_sentence_modules_write(const GxSentenceModules *m, int64_t width, int64_t most, const char *folder,
                                    GxError *err);
@@ -87,6 +91,19 @@ static void gx__sentence_note_keys(GxSentenceModules *m, const GxJson *json, con
     }
 }
 
+// What says max_seq_length: the first that is there, as sentence-transformers looks for it.
+static GxStatus gx__sentence_open_transformer(GxJson **json, const char *folder, char path[GX_PATH], GxError *err)
+{
+    static const char *const kinds[] = {"bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"};
+    char name[60];
+    *json = NULL;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !*json; i++) {
+        snprintf(name, sizeof name, "sentence_%s_config.json", kinds[i]);
+        GX_TRY(gx__sentence_open(json, folder, name, path, err));
+    }
+    return GX_OK;
+}
+
 static GxStatus gx__sentence_refuse(const char *path, const char *key, const char *found, const char *built,
                                     GxError *err)
 {
@@ -101,8 +118,9 @@ static GxStatus gx__sentence_take_most(int64_t *most, const GxJson *json, const 
                                        GxError *err)
 {
     GX_TRY(gx_json_get_int(json, key, 0, most, path, err));
-    if (*most >= 0) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s is %ld; expected a number of tokens", path, key, (long)*most);
+    if (*most >= 1 || gx_json_type(gx_json_get(json, key)) <= GX_JSON_NULL) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s is %ld; expected a number of tokens, at least 1", path, key,
+                   (long)*most);
 }
 
 static GxStatus gx__sentence_most_of_model(const char *folder, int64_t *most, GxError *err)
@@ -126,7 +144,7 @@ GxStatus gx_sentence_most(const char *folder, int64_t *most, GxError *err)
     char path[GX_PATH], modules[GX_PATH];
     GxJson *json;
     *most = 0;
-    GX_TRY(gx__sentence_open(&json, folder, "sentence_bert_config.json", path, err));
+    GX_TRY(gx__sentence_open_transformer(&json, folder, path, err));
     const GxStatus status = json ? gx__sentence_take_most(most, json, "max_seq_length", path, err) : GX_OK;
     gx_json_free(json);
     GX_TRY(status);
@@ -190,7 +208,9 @@ static GxStatus gx__sentence_read_pooling(GxSentenceModules *m, const GxJson *js
                        "trains one",
                        path, said);
     GX_TRY(gx_json_get_bool(json, "include_prompt", 0, &includes_prompt, path, err));
-    if (!includes_prompt) return gx__sentence_refuse(path, "include_prompt", "false", "true", err);
+    if (!includes_prompt && m->prompt[0])
+        return gx__sentence_refuse(path, "include_prompt", "false", "true, where there is a default prompt", err);
+    m->excludes_prompt = !includes_prompt;
     snprintf(m->pooling, sizeof m->pooling, "%.7s", said);
     gx__sentence_note_keys(m, json, known, path);
     return GX_OK;
@@ -224,6 +244,12 @@ static GxStatus gx__sentence_read_weights(GxSentenceDense *d, int has_bias, cons
     GxStatus status = gx__sentence_read_matrix(&s, "linear.weight", d->out, d->in, &d->weight, folder, err);
     if (status == GX_OK && has_bias)
         status = gx__sentence_read_matrix(&s, "linear.bias", d->out, 0, &d->bias, folder, err);
+    for (int i = 0; i < s.n && status == GX_OK; i++) {
+        const char *name = s.entry[i].name;
+        if (strcmp(name, "linear.weight") && (!has_bias || strcmp(name, "linear.bias")))
+            status = GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: there is %.100s, too; what is built: linear.weight%s", path,
+                             name, has_bias ? " and linear.bias" : ", where config.json says that bias is false");
+    }
     gx_safetensors_close(&s);
     return status;
 }
@@ -248,7 +274,8 @@ static GxStatus gx__sentence_read_dense(GxSentenceModules *m, const GxJson *json
     GX_TRY(gx_json_get_string(json, "activation_function", 0, &activation, path, err));
     d->is_tanh = !strcmp(activation, tanh_name);
     if (!d->is_tanh && strcmp(activation, identity))
-        return gx__sentence_refuse(path, "activation_function", activation, "torch.nn's Tanh and Identity", err);
+        return gx__sentence_refuse(path, "activation_function", activation,
+                                   "torch.nn.modules.activation.Tanh and torch.nn.modules.linear.Identity", err);
     if (has_residual) return gx__sentence_refuse(path, "use_residual", "true", "false", err);
     for (int i = 0; i < 2; i++) {
         const char *name = "sentence_embedding";
@@ -279,6 +306,29 @@ static const struct {
     int place; // in the order; Dense may come again
 } gx__sentence_types[] = {{"Transformer", 0}, {"Pooling", 1}, {"Dense", 2}, {"Normalize", 3}};
 
+static GxStatus gx__sentence_refuse_place(const char *path, const char *where, GxError *err)
+{
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "%s: the Transformer lies in \"%.100s\"; what is built: in the folder itself, \"\": move its files "
+                   "there, and set this path to \"\"",
+                   path, where);
+}
+
+GxStatus gx_sentence_check_place(const char *folder, GxError *err)
+{
+    char path[GX_PATH];
+    GxJson *json = NULL;
+    GxError ignored = GX_ZERO; // who reads all of it says what is wrong
+    if (gx__sentence_open(&json, folder, "modules.json", path, &ignored) != GX_OK) return GX_OK;
+    const GxJson *first = gx_json_at(json, 0);
+    const char *where = gx_json_string(gx_json_get(first, "path"));
+    const int is_elsewhere =
+        where[0] && !strcmp(gx__sentence_type(gx_json_string(gx_json_get(first, "type"))), "Transformer");
+    const GxStatus status = is_elsewhere ? gx__sentence_refuse_place(path, where, err) : GX_OK;
+    gx_json_free(json);
+    return status;
+}
+
 static GxStatus gx__sentence_read_module(GxSentenceModules *m, const GxJson *module, int *place, const char *folder,
                                          int ignores_pooling, const char *path, GxError *err)
 {
@@ -303,10 +353,7 @@ static GxStatus gx__sentence_read_module(GxSentenceModules *m, const GxJson *mod
     gx__sentence_note_keys(m, module, known, path);
     if (where[0] == '/' || strstr(where, ".."))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: the path \"%.100s\" leads out of the folder", path, where);
-    if (k == 0 && where[0])
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: the Transformer lies in \"%.100s\"; what is built: in the folder itself, \"\"", path,
-                       where);
+    if (k == 0 && where[0]) return gx__sentence_refuse_place(path, where, err);
     if (k == 3) m->normalizes = 1;
     if (k == 0 || k == 3 || (k == 1 && ignores_pooling)) return GX_OK;
     GX_TRY(gx_path_join(own, folder, where, err));
@@ -373,6 +420,9 @@ static GxStatus gx__sentence_read_all(GxSentenceModules *m, const char *folder, 
 {
     char path[GX_PATH];
     GxJson *json;
+    GX_TRY(gx__sentence_open(&m->config, folder, "config_sentence_transformers.json", path, err));
+    if (m->config)
+        GX_TRY(gx__sentence_read_config(m, path, err)); // first: pooling is told by whether there is a prompt
     GX_TRY(gx__sentence_open(&json, folder, "modules.json", path, err));
     GxStatus status = json ? gx__sentence_read_modules(m, json, folder, ignores_pooling, path, err) : GX_OK;
     gx_json_free(json), json = NULL;
@@ -383,13 +433,11 @@ static GxStatus gx__sentence_read_all(GxSentenceModules *m, const char *folder, 
         gx_json_free(json);
         GX_TRY(status);
     }
-    GX_TRY(gx__sentence_open(&json, folder, "sentence_bert_config.json", path, err));
+    GX_TRY(gx__sentence_open_transformer(&json, folder, path, err));
     status = json ? gx__sentence_read_transformer(m, json, path, err) : GX_OK;
     gx_json_free(json);
     GX_TRY(status);
-    GX_TRY(gx_sentence_most(folder, &m->most, err));
-    GX_TRY(gx__sentence_open(&m->config, folder, "config_sentence_transformers.json", path, err));
-    return m->config ? gx__sentence_read_config(m, path, err) : GX_OK;
+    return gx_sentence_most(folder, &m->most, err);
 }
 
 GxStatus gx_sentence_modules_read(GxSentenceModules *m, const char *folder, int ignores_pooling, GxError *err)
@@ -468,6 +516,7 @@ static GxStatus gx__sentence_write_pooling(const GxSentenceModules *m, int64_t w
     gx_json_set(pooling, "word_embedding_dimension", gx_json_new_int(width), err);
     gx_json_set(pooling, "pooling_mode_cls_token", gx_json_new_bool(is_cls), err);
     gx_json_set(pooling, "pooling_mode_mean_tokens", gx_json_new_bool(!is_cls), err);
+    if (m->excludes_prompt) gx_json_set(pooling, "include_prompt", gx_json_new_bool(0), err);
     return gx__sentence_write_json(pooling, folder, "1_Pooling", "config.json", err);
 }
 

@@ -109,6 +109,7 @@ GX_END
 #include <time.h>
 #include <unistd.h>
 #include "../io/json_fields.h"
+#include "../io/sentence_modules.h"
 #include "checkpoint.h"
 
 // ---- which run it is -----------------------------------------------------------------------------------------------
@@ -760,6 +761,7 @@ GxStatus gx_output_check_model(const char *folder, GxError *err)
     GX_TRY(gx_output_check_exists(folder, "model", err));
     GX_TRY(gx__output_refuse_file(folder, err));
     GX_TRY(gx__output_refuse_run(folder, "model", "config.json", err));
+    GX_TRY(gx_sentence_check_place(folder, err));
     GX_TRY(gx_path_join(manifest, folder, GX_MANIFEST, err));
     if (!gx_path_is_file(manifest) || gx_folder_verify(folder, 1, &torn) == GX_OK) return GX_OK;
     return GX_FAIL(err, gx_error_code(&torn), "%s; where that was changed on purpose, remove %s", torn.message,

@@ -8,8 +8,8 @@
 //     gx_report(g, "saved %s\n", folder);
 //
 // Lines are wrapped to the width that the reporter gives, but to no less than 40 columns; to 80 if it gives none. The
-// lines that follow are indented. A word that is longer than a line, and text that the model generated, are not
-// wrapped. Without a reporter a run is silent. Programs read log.jsonl (metrics.h), not these lines.
+// lines that follow are indented. A word that is longer than a line, samples of the data, and text that the model
+// generated are not wrapped. Without a reporter a run is silent. Programs read log.jsonl (metrics.h), not these lines.
 #ifndef GX_REPORT_H
 #define GX_REPORT_H
 #include "../base/context.h"
@@ -99,8 +99,8 @@ void gx_report_end_as_is(GxReport *r, GxContext *g)
 {
     if (!r->out) return;
     const int whole = !ferror(r->out);
-    if (fclose(r->out) == 0 && whole) g->reporter->write(g->reporter->user, r->text);
-    else gx__report_no_memory(g);
+    if (fclose(r->out) != 0 || !whole) gx__report_no_memory(g);
+    else if (r->bytes) g->reporter->write(g->reporter->user, r->text);
     free(r->text);
 }
 
@@ -297,6 +297,18 @@ void gx_report_profile(const GxTrainer *t)
     gx_report_end_as_is(&r, t->g);
 }
 
+// Prints what r has until now, then samples of the data, and begins r again; 0: there was no memory for that.
+static int gx__report_samples(const GxTrainer *t, GxReport *r)
+{
+    gx_report_end(r, t->g);
+    gx_report_begin(r, t->g);
+    if (!r->out) return 0;
+    t->task->show(t->self, r->out);
+    gx_report_end_as_is(r, t->g);
+    gx_report_begin(r, t->g);
+    return r->out != NULL;
+}
+
 void gx_report_start(const GxTrainer *t)
 {
     GxReport r;
@@ -330,6 +342,7 @@ void gx_report_start(const GxTrainer *t)
                 (long)t->model.prompt.len, (long)t->model.prompt.layers,
                 t->model.prompt.is_v2 ? "; a scale and a bias of each linear of attention and MLP, and norms" : "");
     if (!o->dry_run) t->task->describe(t->self, r.out);
+    if (!o->dry_run && t->task->show && !gx__report_samples(t, &r)) return;
     gx__report_options(r.out, t);
     gx__report_work(r.out, t);
     gx_side_cache_describe(t, r.out);
@@ -477,9 +490,22 @@ static void gx__report_note_of_unused(const GxTrainer *t)
     gx_json_free(all);
 }
 
+static void gx__report_note_of_embed(const GxTrainer *t)
+{
+    static const char *const options[] = {"train_data",    "validation_data", "validation_fraction",
+                                          "anchor_column", "positive_column", "negative_column"};
+    if (!t->o.predicts || strcmp(t->o.predicts, "embed")) return;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (gx_config_source(&t->config, options[i]) == GX_FROM_FLAG)
+            gx_log(&t->g->log, GX_LOG_WARNING,
+                   "--%s changes nothing beside --embed, which reads its own file and trains nothing; leave it out",
+                   options[i]);
+}
+
 void gx_report_notes(const GxTrainer *t)
 {
     if (t->g->rank != 0) return;
+    gx__report_note_of_embed(t);
     if (!gx_options_is_inference(&t->o)) gx__report_note_of_unused(t);
     gx__report_note_of_mode(t);
     gx__report_note_of_resume(t);

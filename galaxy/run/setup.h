@@ -147,23 +147,28 @@ static GxStatus gx__setup_resolve_length(GxTrainer *t)
     GxJson *args = NULL;
     GxError ignored = GX_ZERO;
     char path[GX_PATH];
-    int64_t length = 0;
+    static const char *const names[] = {"the default of --seq_len", "seq_len in the model's training_args.json",
+                                        "what the model's folder says (max_seq_length, else model_max_length)"};
+    int64_t length[2] = {0, 0}; // and its name
+    const int is_default = gx_config_source(&t->config, "seq_len") == GX_FROM_DEFAULT;
+    if (is_default) t->seq_len_is = names[0];
     const char *folder = t->o.tuning.adapter[0] ? t->o.tuning.adapter : t->o.model;
     if (!gx_options_is_inference(&t->o) || t->resume.folder[0]) return GX_OK;
     if (gx_trainer_is_first(t) && folder[0] && gx_path_join(path, folder, "training_args.json", &ignored) == GX_OK &&
         gx_path_is_file(path) && gx_json_read(&args, path, 1 << 20, &ignored) == GX_OK) {
         const GxJson *said = gx_json_get(args, "seq_len");
-        if (gx_json_type(said) == GX_JSON_INT) length = gx_json_int(said);
+        if (gx_json_type(said) == GX_JSON_INT) length[0] = gx_json_int(said), length[1] = 1;
         gx_json_free(args);
     }
     if (gx_trainer_is_first(t) && folder[0] && t->o.predicts && !strcmp(t->o.predicts, "embed")) {
         int64_t most = 0;
-        if (gx_sentence_most(folder, &most, &ignored) == GX_OK && most) length = most; // the task says what is wrong
+        // the task says what is wrong
+        if (gx_sentence_most(folder, &most, &ignored) == GX_OK && most) length[0] = most, length[1] = 2;
     }
     gx_at(g, -1, "agree");
-    gx_broadcast(g, GX_AXIS_ALL, 0, &length, 1, GX_I64);
-    if (length > 0 && length <= 16777216 && gx_config_source(&t->config, "seq_len") == GX_FROM_DEFAULT)
-        t->o.seq_len = length;
+    gx_broadcast(g, GX_AXIS_ALL, 0, length, 2, GX_I64);
+    if (length[0] > 0 && length[0] <= 16777216 && is_default)
+        t->o.seq_len = length[0], t->seq_len_is = names[length[1]];
     return gx_status(g);
 }
 
@@ -372,6 +377,12 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     gx_model_adapt(&options, &adapter);
     options.quantize = gx_tuning_quantize(&o->tuning);
     GX_TRY(gx_model_open(t->g, &t->model, t->family, t->model_config, t->mode, &options));
+    const int64_t positions = t->model.max_positions;
+    if (t->seq_len_is && positions && o->seq_len > positions)
+        return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
+                       "%s is %ld, which is longer than the model's max_position_embeddings (%ld): say --seq_len %ld, "
+                       "or less",
+                       t->seq_len_is, (long)o->seq_len, (long)positions, (long)positions);
     if (gx_model_has_adapter(&t->model)) GX_TRY(gx_adapter_check_names(&t->model, &t->g->error));
     runner.cache = gx_side_cache_plan(t);
     return gx_runner_open(t->g, &t->runner, &t->model, &t->optimizer, &runner);
@@ -392,7 +403,7 @@ static GxStatus gx__setup_open_task(GxTrainer *t)
 {
     GxTaskSetup task = GX_ZERO;
     int64_t *vocab = t->family->vocab_size(t->model_config);
-    task.vocab = *vocab, task.seq_len = t->o.seq_len, task.is_dry = t->o.dry_run;
+    task.vocab = *vocab, task.seq_len = t->o.seq_len, task.is_dry = t->o.dry_run, task.seq_len_is = t->seq_len_is;
     task.only_shows = gx_options_is_inference(&t->o), task.frames_texts = t->family->frames_texts;
     task.dtype = strcmp(t->o.precision, "bf16") ? GX_F32 : GX_BF16;
     task.samples = gx_split_part(&t->batch_split, gx_mesh_index(&t->mesh, GX_AXIS_DP));

@@ -106,6 +106,7 @@ typedef struct GxTrainer {
     const char *best_format; // printf format of the best metric; NULL: not known before the first validation
     int64_t incomparable;    // validations of this process whose metric was not finite
     int64_t weights_step;    // the step whose weights were loaded at the end; 0: they are those of `step`
+    const char *seq_len_is;  // what o.seq_len is, for messages: "the default of --seq_len"; NULL: as it was given
     int stop, done;          // asked to stop; nothing more to do (--help, --version, --dry_run)
     GxError data_error;      // of this rank's data: it asks to stop
     char *tuned;             // the table of --autotune (autotune.h), as text; NULL: none

@@ -288,8 +288,9 @@ static void gx__causal_lm_describe_chat(const GxCausalLm *c, const GxDataset *d,
 }
 
 // Prints training samples as the model gets them, in the order of --seed's default; another seed has another order.
-static void gx__causal_lm_show(const GxCausalLm *c, FILE *out)
+static void gx__causal_lm_show(const void *self, FILE *out)
 {
+    const GxCausalLm *c = (const GxCausalLm *)self;
     const int64_t T = c->seq_len;
     int32_t *tokens = c->show_data ? (int32_t *)malloc((size_t)(4 * T) * sizeof *tokens) : NULL;
     for (int64_t i = 0, number; tokens && i < c->show_data; i++) {
@@ -324,7 +325,6 @@ static void gx__causal_lm_describe(const void *self, FILE *out)
         if (c->run_samples) fprintf(out, ", which the run sees %.2f times", (double)samples / (double)windows);
         fprintf(out, "\n");
     }
-    gx__causal_lm_show(c, out);
 }
 
 static GxStatus gx__causal_lm_write(const void *self, const char *folder, GxError *err)
@@ -498,7 +498,8 @@ const GxTask gx_causal_lm = {
     1, // loss
     "tokens",
     GX_FIELDS(gx__causal_lm_identity),
-    "on another text, with other weights of several, or with another validation_fraction",
+    "on another text, with other weights of several, or with another validation_fraction (where it is of conversations "
+    "also: another chat template or --chat_date)",
     gx__causal_lm_open,
     gx__causal_lm_close,
     NULL, // wish: the next token
@@ -525,5 +526,6 @@ const GxTask gx_causal_lm = {
     NULL, // defaults
     NULL, // prepare
     NULL, // progress
+    gx__causal_lm_show,
 };
 #endif

@@ -60,6 +60,22 @@ static void gx__task_chat_today(char out[GX_CHAT_DATE])
     if (localtime_r(&now, &day)) strftime(out, GX_CHAT_DATE, "%Y-%m-%d", &day);
 }
 
+// A file that a run was begun with may be gone by now; its checkpoints have its text.
+static void gx__task_chat_point_to_copy(const char *choice, const char *folder, GxError *err)
+{
+    char path[GX_PATH];
+    const GxError said = *err;
+    GxError ignored = GX_ZERO;
+    if (!choice[0] || !strcmp(choice, "auto") || gx_chat_format(choice) || gx_path_is_file(choice) || !folder ||
+        !folder[0] || gx_path_join(path, folder, "chat_template.jinja", &ignored) != GX_OK || !gx_path_is_file(path))
+        return;
+    memset(err, 0, sizeof *err);
+    GX_FAIL(err, gx_error_code(&said),
+            "%s; if it is training_args.json of a run that names it: what it was trained with is %s, which "
+            "--chat_template takes",
+            said.message, path);
+}
+
 static void gx__task_chat_look(const GxTaskChatWish *wish, const GxTaskSetup *setup, gx__TaskChatNews *news,
                                char **text)
 {
@@ -71,6 +87,7 @@ static void gx__task_chat_look(const GxTaskChatWish *wish, const GxTaskSetup *se
     gx__task_chat_today(news->today);
     if (gx_chat_find(&said, wish->chat_template, folders, 3, &news->err) == GX_OK && said)
         gx_json_dump(said, 0, text, &news->bytes, &news->err);
+    if (gx_error_code(&news->err) != GX_OK) gx__task_chat_point_to_copy(wish->chat_template, setup->model, &news->err);
     gx_json_free(said);
 }
 

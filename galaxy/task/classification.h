@@ -548,8 +548,8 @@ static GxStatus gx__classification_check_room(const GxClassification *c, const G
     const int64_t least = !setup->frames_texts ? 1 : pairs ? 5 : 3;
     if (setup->seq_len >= least) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "--seq_len is %ld; %s between [CLS] and [SEP] needs at least %ld, and more to say anything",
-                   (long)setup->seq_len, pairs ? "a pair of texts" : "a text", (long)least);
+                   "%s is %ld; %s between [CLS] and [SEP] needs at least %ld, and more to say anything",
+                   gx_task_length_name(setup), (long)setup->seq_len, pairs ? "a pair of texts" : "a text", (long)least);
 }
 
 static GxStatus gx__classification_decide(GxContext *g, GxClassification *c, gx__ClassificationHead *h,
@@ -995,5 +995,6 @@ const GxTask gx_classification = {
     NULL, // defaults
     NULL, // prepare
     NULL, // progress
+    NULL, // show
 };
 #endif

@@ -548,8 +548,9 @@ static int gx__dpo_progress(GxContext *g, void *self, GxMetric metric[GX_MAX_MET
 
 // ---- for people ----------------------------------------------------------------------------------------------------
 
-static void gx__dpo_show(const GxDpo *c, FILE *out)
+static void gx__dpo_show(const void *self, FILE *out)
 {
+    const GxDpo *c = (const GxDpo *)self;
     const int64_t T = c->T;
     int32_t *tokens = c->show_data ? (int32_t *)malloc((size_t)(5 * T) * sizeof *tokens) : NULL;
     if (tokens) fprintf(out, "of a sample's documents the first, third, … are chosen, the others rejected\n");
@@ -578,7 +579,6 @@ static void gx__dpo_describe(const void *self, FILE *out)
     if (p->left_out)
         fprintf(out, "  %ld pair%s left out: both texts together are longer than a sample (--seq_len)\n",
                 (long)p->left_out, p->left_out == 1 ? " is" : "s are");
-    gx__dpo_show(c, out);
 }
 
 // ---- the task ------------------------------------------------------------------------------------------------------
@@ -591,7 +591,7 @@ const GxTask gx_dpo = {
     1, // loss
     "pairs",
     GX_FIELDS(gx__dpo_identity),
-    "on other pairs, or with another tokenizer or validation_fraction",
+    "on other pairs, or with another tokenizer, validation_fraction, chat template or --chat_date",
     gx__dpo_open,
     gx__dpo_close,
     NULL, // wish: the next token
@@ -618,5 +618,6 @@ const GxTask gx_dpo = {
     &gx__dpo_defaults,
     gx__dpo_prepare,
     gx__dpo_progress,
+    gx__dpo_show,
 };
 #endif

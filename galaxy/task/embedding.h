@@ -198,10 +198,10 @@ static GxStatus gx__embedding_open_modules(GxContext *g, GxEmbeddingTask *c, con
     snprintf(c->pooling_name, sizeof c->pooling_name, "%s", m->pooling);
     if (m->notes[0]) gx_log(&g->log, GX_LOG_WARNING, "%s", m->notes);
     if (m->lowers_case && !gx__embedding_lowers(&c->tokenizer))
-        return GX_FAIL(
-            &g->error, GX_ERR_UNSUPPORTED,
-            "sentence_bert_config.json: do_lower_case is true, and the tokenizer keeps capital letters; what "
-            "is built: false, or a tokenizer that makes them lower-case itself");
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                       "the model's sentence_bert_config.json: do_lower_case is true, and the tokenizer keeps capital "
+                       "letters; what "
+                       "is built: false, or a tokenizer that makes them lower-case itself");
     return GX_OK;
 }
 
@@ -301,21 +301,27 @@ static GxStatus gx__embedding_open_texts(GxContext *g, GxEmbeddingTask *c, const
                                      is_split ? "; a larger --validation_fraction holds out more, 0 none" : "", err);
 }
 
-static GxStatus gx__embedding_check_sizes(GxContext *g, GxEmbeddingTask *c)
+static GxStatus gx__embedding_check_sizes(GxContext *g, GxEmbeddingTask *c, const GxTaskSetup *setup)
 {
     GxError *err = &g->error;
     const int64_t most = c->modules.most;
     c->text_T = c->T / c->per;
+    if (c->text_T < GX__EMBEDDING_LEAST)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s is %ld; a sample holds %d text%s, each between [CLS] and [SEP], so it must be at "
+                       "least %d",
+                       gx_task_length_name(setup), (long)c->T, c->per, c->per == 1 ? "" : "s",
+                       GX__EMBEDDING_LEAST * c->per);
     if (most && !c->embed[0]) c->text_T = gx_min(c->text_T, most); // --embed has its --seq_len from there
     if (c->text_T < GX__EMBEDDING_LEAST)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--seq_len is %ld; a sample holds %d text%s, each between [CLS] and [SEP], so it must be at "
-                       "least %d",
-                       (long)c->T, c->per, c->per == 1 ? "" : "s", GX__EMBEDDING_LEAST * c->per);
+                       "max_seq_length of the model's folder is %ld; a text stands between [CLS] and [SEP], so it must "
+                       "be at least %d",
+                       (long)most, GX__EMBEDDING_LEAST);
     if (most && most != c->text_T && !g->rank)
-        gx_log(&g->log, GX_LOG_INFO,
-               "texts are cut to %ld tokens (--seq_len%s); the model's folder says %ld (max_seq_length)",
-               (long)c->text_T, c->per == 1 ? "" : " for the texts of a record", (long)most);
+        gx_log(&g->log, GX_LOG_INFO, "texts are cut to %ld tokens (%s%s); the model's folder says %ld (max_seq_length)",
+               (long)c->text_T, gx_task_length_name(setup), c->per == 1 ? "" : " for the texts of a record",
+               (long)most);
     const int32_t pad = c->tokenizer.role[GX_TOKEN_PAD];
     c->layout.pad = pad < 0 ? 0 : pad;
     return GX_OK;
@@ -333,7 +339,7 @@ static GxStatus gx__embedding_open(GxContext *g, void *self, GxTaskSetup *setup)
     GX_TRY(gx__embedding_open_modules(g, c, setup->model));
     GX_TRY(gx__embedding_open_files(c, setup, &g->error));
     GX_TRY(gx__embedding_agree(g, c));
-    GX_TRY(gx__embedding_check_sizes(g, c));
+    GX_TRY(gx__embedding_check_sizes(g, c, setup));
     if (c->embed[0] && g->rank == 0 && !setup->is_dry)
         GX_TRY(gx_npy_check(c->embed_output, "--embed_output", &g->error));
     if (setup->is_dry) return GX_OK;
@@ -843,5 +849,6 @@ const GxTask gx_embedding_task = {
     NULL, // defaults
     gx__embedding_prepare,
     NULL, // progress
+    NULL, // show
 };
 #endif

@@ -129,7 +129,7 @@ static const GxField gx__masked_lm_identity[] = {
 
 static int64_t gx__masked_lm_room(const GxMaskedLm *c) { return c->seq_len - (c->nsp ? 3 : 2); } // for words
 
-static GxStatus gx__masked_lm_check(GxContext *g, const GxMaskedLm *c)
+static GxStatus gx__masked_lm_check(GxContext *g, const GxMaskedLm *c, const GxTaskSetup *setup)
 {
     if (c->tokenizer.role[GX_TOKEN_MASK] < 0)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
@@ -137,7 +137,8 @@ static GxStatus gx__masked_lm_check(GxContext *g, const GxMaskedLm *c)
                        "makes one that has it",
                        c->tokenizer_name);
     if (gx__masked_lm_room(c) < 2)
-        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "--seq_len is %ld; %s; take a larger one", (long)c->seq_len,
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s is %ld; %s; take a larger one", gx_task_length_name(setup),
+                       (long)c->seq_len,
                        c->nsp ? "[CLS] and two texts, each with [SEP] behind it, need at least 5"
                               : "[CLS] and [SEP] with two tokens of text between them need at least 4");
     if (c->mlm_probability <= 0)
@@ -270,7 +271,7 @@ static GxStatus gx__masked_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
     GX_TRY(gx_text_open_tokenizer(g, &c->tokenizer, c->tokenizer_folder, setup));
     gx_text_split_special(&c->tokenizer, c->split_special_tokens);
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
-    GX_TRY(gx__masked_lm_check(g, c));
+    GX_TRY(gx__masked_lm_check(g, c, setup));
     gx__masked_lm_set_up(c);
     if (setup->is_dry) return GX_OK;
     c->ids = (int32_t *)malloc(3 * (size_t)c->seq_len * sizeof *c->ids);
@@ -730,5 +731,6 @@ const GxTask gx_masked_lm = {
     NULL, // defaults
     NULL, // prepare
     NULL, // progress
+    NULL, // show
 };
 #endif

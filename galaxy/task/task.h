@@ -64,7 +64,8 @@ typedef struct {
     // sets epoch_samples, how many samples an epoch has; 0: unknown. One or two too many do no harm.
     int repeats_epoch;
     int64_t epoch_samples;
-    const char *adapter; // the folder of one that the run begins with, on rank 0; NULL, "": none
+    const char *adapter;    // the folder of one that the run begins with, on rank 0; NULL, "": none
+    const char *seq_len_is; // for messages, what seq_len is: "--seq_len". NULL: that
 } GxTaskSetup;
 
 typedef struct { // how a task runs the model
@@ -154,7 +155,14 @@ typedef struct GxTask {
     // Called on all ranks for rank 0's line of progress: metrics of the training since the last call. Returns how many.
     // NULL: only the loss is shown.
     int (*progress)(GxContext *g, void *self, GxMetric metric[GX_MAX_METRICS]);
+    // Prints samples of the data, whose lines are not wrapped. NULL: it has none to show.
+    void (*show)(const void *self, FILE *out);
 } GxTask;
+
+static inline const char *gx_task_length_name(const GxTaskSetup *setup)
+{
+    return setup->seq_len_is ? setup->seq_len_is : "--seq_len";
+}
 
 // Compares mine[n] (as a rule hashes of files; n at most 8) with those of rank 0, and fails on a rank where one
 // differs, with what[i], the name of the last such number. All ranks call it.
