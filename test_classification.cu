@@ -776,8 +776,10 @@ TEST(a_model_brings_its_labels_in_their_order)
         const GxStatus status = open_task(&c, &g, 16, path_of("model"), flags);
         if (renews_heads) CHECK(status == GX_OK && c.wish.is_new && c.outputs == 3, "%s", g.error.message);
         else
-            CHECK(status != GX_OK && strstr(g.error.message, "lines 2, 3, 4); these are the head's"), "%s",
-                  g.error.message);
+            CHECK(status != GX_OK &&
+                      strstr(g.error.message, "lines 2, 3, 4); these are the head's outputs, to which the model's "
+                                              "config.json gives no names; --labels a,b,c names them"),
+                  "%s", g.error.message);
         gx_classification.close(&c);
         write_file("t.tsv", "text\tlabel\ngood\tb\nbad\ta\n");
     }
@@ -984,6 +986,51 @@ TEST(a_run_with_a_new_head_goes_on_as_the_uninterrupted_one)
     CHECK(run("cut_new", "--resume auto --max_steps 5 --labels c,b,a") == 1 &&
               strstr(said.log, "(id2label of its config.json)\n"),
           "%s", said.log);
+}
+
+static int predict_again(const char *name, const char *flags)
+{
+    char line[1600];
+    unlink(path_of("predictions.jsonl"));
+    snprintf(line, sizeof line, "%s --predictions %s", flags, path_of("predictions.jsonl"));
+    return run(name, line);
+}
+
+TEST(names_that_are_a_guess_and_a_column_that_is_not_read_are_said)
+{
+    static const char guess[] =
+        "gives its head's 2 outputs no names: those of the data are taken in their sorted order, "
+        "which is a guess (LABEL_0 is \"bad\", LABEL_1 is \"good\"); --labels a,b,c says";
+    char line[2000], flags[1200];
+    train_yes_and_no();
+    snprintf(line, sizeof line,
+             "cd %s && cp -r class/checkpoint-20 unnamed && rm unnamed/manifest.json && "
+             "sed -i 's/\"no\"/\"LABEL_0\"/;s/\"yes\"/\"LABEL_1\"/' unnamed/config.json",
+             folder);
+    CHECK(system(line) == 0, "%s", line);
+    write_file("t.tsv", "text\tlabel\ngood\tgood\nbad\tbad\n");
+    snprintf(flags, sizeof flags, "--model %s --predict %s", path_of("unnamed"), path_of("t.tsv"));
+    CHECK(predict_again("guessed", flags) == 0 && strstr(said.log, guess), "%s", said.log);
+    strcat(flags, " --labels good,bad");
+    CHECK(predict_again("named", flags) == 0 && !strstr(said.log, "a guess"), "%s", said.log);
+    write_file("t.tsv", "text\tlabel\ngood\t1\nbad\t0\n"); // the outputs' numbers are no guess
+    snprintf(flags, sizeof flags, "--model %s --predict %s", path_of("unnamed"), path_of("t.tsv"));
+    CHECK(predict_again("numbered", flags) == 0 && !strstr(said.log, "a guess"), "%s", said.log);
+    // transformers' name of a second text
+    static const char *const files[][2] = {
+        {"t.tsv", "text\tlabel\ttext_pair\ngood\t1\tbad\nbad\t0\tgood\n"},
+        {"t.jsonl", "{\"text\": \"good\", \"label\": 1, \"text_pair\": \"a\"}\n{\"text\": \"bad\", \"label\": 0, "
+                    "\"text_pair\": \"b\"}\n"}};
+    for (int i = 0; i < 2; i++) {
+        write_file(files[i][0], files[i][1]);
+        snprintf(flags, sizeof flags, "--model %s --predict %s", path_of("unnamed"), path_of(files[i][0]));
+        CHECK(predict_again("unread", flags) == 0 &&
+                  strstr(said.log, "its \"text_pair\" is not read; if that is the second text "
+                                   "of a pair, say --text2_column text_pair"),
+              "%s: %s", files[i][0], said.log);
+        strcat(flags, " --text2_column text_pair");
+        CHECK(predict_again("read", flags) == 0 && !strstr(said.log, "is not read"), "%s: %s", files[i][0], said.log);
+    }
 }
 
 TEST(a_head_for_other_labels_is_refused_with_what_can_be_done)

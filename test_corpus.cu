@@ -1377,8 +1377,12 @@ TEST(a_file_of_another_kind_is_refused_by_its_first_bytes_whatever_its_name)
                  {"\x7F"
                   "ELF\2\1",
                   6, 0, "a program"},
-                 {"\xFF\xFEH\0i\0", 6, 0, "iconv"},
-                 {"\xFE\xFF\0H\0i", 6, 0, "iconv"}};
+                 {"{\\rtf1\\ansi", 10, 0, "a text in RTF"},
+                 {"%!PS-Adobe-3.0", 14, 0, "PostScript"},
+                 {"\xFF\xFE\0\0H\0\0\0", 8, 0, "iconv -f UTF-32"},
+                 {"\0\0\xFE\xFF\0\0\0H", 8, 0, "iconv -f UTF-32"},
+                 {"\xFF\xFEH\0i\0", 6, 0, "iconv -f UTF-16"},
+                 {"\xFE\xFF\0H\0i", 6, 0, "iconv -f UTF-16"}};
     const GxTokenizer bytes = gx_tokenizer_bytes();
     GxError err = GX_ZERO;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
@@ -1414,7 +1418,10 @@ TEST(a_file_of_another_kind_is_refused_by_its_name_whatever_is_in_it)
         const char *name;
         int corpus, text, lines, table, plain; // 1: read there
         const char *words;
-    } names[] = {{"d.gz", 0, 0, 0, 0, 0, "gzip -d"},
+    } names[] = {{"d.gz", 0, 0, 0, 0, 0, ": if it is that, unpack it with gzip -d, else rename it"},
+                 {"d.html", 0, 0, 0, 0, 1, "a page of HTML, by its name"},
+                 {"d.HTM", 0, 0, 0, 0, 1, "a page of HTML, by its name"},
+                 {"d.ps", 0, 0, 0, 0, 0, "ps2ascii"},
                  {"d.jsonl.gz", 0, 0, 0, 0, 0, "gzip -d"},
                  {"D.GZ", 0, 0, 0, 0, 0, "gzip -d"},
                  {"d.parquet", 0, 0, 0, 0, 0, "read_parquet(FILE).to_json"},
@@ -1458,6 +1465,17 @@ TEST(a_file_of_another_kind_is_refused_by_its_name_whatever_is_in_it)
             gx_error_clear(&err);
         }
         unlink(at(names[k].name));
+    }
+    put_text("d.gz", "\x1F\x8B\x08");
+    refused(&err, gx_file_check_kind(at("d.gz"), GX_FILE_AS_TEXT, &err), GX_ERR_UNSUPPORTED,
+            "text in UTF-8: unpack it with gzip -d", "gzip's under its own name");
+    unlink(at("d.gz"));
+    static const char *const pages[] = {"<!DOCTYPE html>\n<p>A", "<!doctype html>\n<p>A", "<html><p>A", "<HTML><P>A"};
+    for (size_t k = 0; k < sizeof pages / sizeof *pages; k++) {
+        put_text("d.txt", pages[k]);
+        refused(&err, gx_file_check_kind(at("d.txt"), GX_FILE_AS_CORPUS, &err), GX_ERR_UNSUPPORTED,
+                "a page of HTML, by its first bytes", pages[k]);
+        CHECK(gx_file_check_kind(at("d.txt"), GX_FILE_AS_IT_IS, &err) == GX_OK, "a prompt: %s", err.message);
     }
     put_text("d.json", " \n[{\"text\": \"a\"}]");
     refused(&err, gx_file_check_kind(at("d.json"), GX_FILE_AS_TEXT, &err), GX_ERR_UNSUPPORTED, "jq -c '.[]'",

@@ -549,6 +549,12 @@ TEST(a_label_that_is_not_in_the_list_is_named_with_the_list)
     gx_error_clear(&err);
     CHECK(gx_label_classes(&l, &r, 2, LABEL, has, &err) == GX_ERR_FORMAT, "it was taken");
     says(&err, "l.tsv", 4, "the label \"god\" is not one of the 2");
+    gx_error_clear(&err);
+    gx_labels_close(&l);
+    static const char *const commas[] = {"bad,worse", "good"}; // a list of them has quotes
+    CHECK(gx_labels_set(&l, commas, 2, GX_LABEL_CLASS, "here", &err) == GX_OK, "%s", err.message);
+    CHECK(gx_label_class(&l, &r, 1, LABEL, &class_, &err) == GX_ERR_FORMAT, "it was taken");
+    says(&err, "l.tsv", 3, "the 2 that are known: \"bad,worse\", good");
     gx_records_close(&r), gx_labels_close(&l);
 }
 

@@ -308,7 +308,18 @@ TEST(batches_that_do_not_multiply_are_refused_with_their_numbers)
         {{"p", "--micro_batch_size", "4", "--dp_batch_size_list", "3,1", NULL},
          2,
          {"both given", "list", "micro_batch_size"}},
-        {{"p", "--dp_batch_size_list", "3,1", NULL}, 3, {"dp_batch_size_list", "3", "2"}},
+        {{"p", "--dp_batch_size_list", "3,1", NULL}, 3, {"dp_batch_size_list has 2 entries for 3 copies", "3", "2"}},
+        {{"p", "--dp_batch_size_list", "1,1", NULL}, 3, {"dp_batch_size_list has 2 entries for 3 copies", "--tp", ""}},
+        {{"p", "--tp", "2", "--dp_batch_size_list", "3,1,1,1", NULL},
+         2,
+         {"has 4 entries for 2 copies of the model (one for each 2 ranks: --tp)", "", ""}},
+        {{"p", "--global_batch_size", "6", NULL},
+         3,
+         {"with this micro-batch the smallest that fits is 24; --micro_batch_size 2 divides it", "", ""}},
+        {{"p", "--global_batch_size", "5", NULL}, 1, {"fits is 8; --micro_batch_size 5 divides it", "", ""}},
+        {{"p", "--global_batch_size", "6", "--micro_batch_size", "4", NULL},
+         1,
+         {"--micro_batch_size 3 --gradient_accumulation_steps 2 divides it", "", ""}},
         {{"p", "--micro_batch_size", "1", "--global_batch_size", "1000000", NULL},
          1,
          {"--global_batch_size 1000000", "gradient_accumulation_steps is 1000000", "from 1 to 32767"}},
@@ -763,7 +774,8 @@ TEST(a_config_json_says_every_field_and_reads_back_the_same)
     const int file = mkstemp(path);
     if (!CHECK(file >= 0, "no temporary file")) return;
     close(file);
-    CHECK(gx_llama_config_write(&c, NULL, path, &err) == GX_OK && gx_llama_config_read(&back, path, &gx_silent, &err) == GX_OK,
+    CHECK(gx_llama_config_write(&c, NULL, path, &err) == GX_OK &&
+              gx_llama_config_read(&back, path, &gx_silent, &err) == GX_OK,
           "%s", err.message);
     for (int i = 0; i < gx_llama.n_fields; i++)
         CHECK(gx_field_same(&gx_llama.fields[i], &c, &back), "%s is not what it was", gx_llama.fields[i].name);
@@ -795,7 +807,8 @@ TEST(a_config_json_of_a_qwen3_says_what_it_is_and_reads_back_the_same)
     const int file = mkstemp(path);
     if (!CHECK(file >= 0, "no temporary file")) return;
     close(file);
-    CHECK(gx_llama_config_write(&c, NULL, path, &err) == GX_OK && gx_llama_config_read(&back, path, &gx_silent, &err) == GX_OK,
+    CHECK(gx_llama_config_write(&c, NULL, path, &err) == GX_OK &&
+              gx_llama_config_read(&back, path, &gx_silent, &err) == GX_OK,
           "%s", err.message);
     for (int i = 0; i < gx_llama.n_fields; i++)
         CHECK(gx_field_same(&gx_llama.fields[i], &c, &back), "%s is not what it was", gx_llama.fields[i].name);
@@ -856,7 +869,8 @@ TEST(a_config_json_of_a_mistral_without_a_window_says_so)
     const int file = mkstemp(path);
     if (!CHECK(file >= 0, "no temporary file")) return;
     close(file);
-    CHECK(gx_llama_config_write(&c, NULL, path, &err) == GX_OK && gx_llama_config_read(&back, path, &gx_silent, &err) == GX_OK,
+    CHECK(gx_llama_config_write(&c, NULL, path, &err) == GX_OK &&
+              gx_llama_config_read(&back, path, &gx_silent, &err) == GX_OK,
           "%s", err.message);
     CHECK(back.sliding_window == 0 && !strcmp(back.model_type, "mistral"), "a window of %ld",
           (long)back.sliding_window);
@@ -1021,8 +1035,7 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
          "architectures is [\"LlamaForTokenClassification\"]; what is built: LlamaForCausalLM, LlamaForSequence"},
         {"\"architectures\": \"LlamaForCausalLM\"", "architectures is \"LlamaForCausalLM\"; what is built: Llama"},
         {"\"architectures\": [7]", "architectures is [7]; what is built: LlamaForCausalLM"},
-        {"\"model_type\": \"bert\"",
-         "model_type is \"bert\", and this program trains a model of type \"llama\", \"mist"},
+        {"\"model_type\": \"bert\"", "model_type is \"bert\"; here a model of type \"llama\", \"mist"},
         {"\"pad_token_id\": 97", "pad_token_id is 97; the vocabulary ends at 96"},
         {"\"pad_token_id\": \"[PAD]\"", "pad_token_id is \"[PAD]\"; expected an integer"},
         {"\"tie_word_embeddings\": \"no\"", "tie_word_embeddings is \"no\"; expected true or false"},

@@ -160,6 +160,8 @@ TEST(what_is_not_built_is_refused_by_name_and_line)
     } list[] = {
         {"a\nb\n{{ x | frob }}", "t.jinja:3: the filter \"frob\" is not built"},
         {"{% if false %}\n{{ 1 is odd and 2 is prime }}{% endif %}", "t.jinja:2: the test \"prime\" is not built"},
+        {"{{ 1 is sameas 1 }}",
+         "the test sameas of an integer is not built; it takes true, false, none, lists and dicts"},
         {"{{ l | map('frob') | list }}", "t.jinja:1: the filter \"frob\" is not built"},
         {"{{ l | select('prime') | list }}", "t.jinja:1: the test \"prime\" is not built"},
         {"{{ l | selectattr('a', 'prime') | list }}", "t.jinja:1: the test \"prime\" is not built"},

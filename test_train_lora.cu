@@ -1685,7 +1685,7 @@ TEST(what_is_merged_goes_to_no_place_of_a_checkpoint)
         {"places/checkpoint-9", "is the name of a checkpoint of the run in places"},
         {"./places/checkpoint-9/", "is the name of a checkpoint of the run in ./places"},
         {"places/checkpoint-2/merged", "a checkpoint is removed with all that is in it"},
-        {"places/checkpoint-2", "places/checkpoint-2, which has a manifest.json"},
+        {"places/checkpoint-2", "places/checkpoint-2 is there already, and is not empty: it has a manifest.json"},
     };
     char train[TEST_PATH], line[3000];
     if (!make_base()) return;

@@ -696,7 +696,7 @@ TEST(a_rate_that_goes_up_again_a_mode_of_one_rank_and_a_run_that_begins_anew_are
     static const char up[] = "goes up again";
     CHECK_RAN(run("--output_dir cosine --max_steps 4 --warmup_steps 0 --learning_rate 0.01 --min_lr_ratio 0.1"));
     CHECK(!err()[0], "%s", err());
-    shell("for i in constant higher lower inside; do cp -r cosine cosine_$i; done");
+    shell("for i in constant form higher lower inside; do cp -r cosine cosine_$i; done");
     CHECK_RAN(run_plain("--output_dir cosine --resume auto --max_steps 8"));
     // 0.01 (0.1 + 0.9 (1 + cos(5/8 pi)) / 2)
     CHECK(strstr(err(),
@@ -709,6 +709,8 @@ TEST(a_rate_that_goes_up_again_a_mode_of_one_rank_and_a_run_that_begins_anew_are
                         "--learning_rate 0.001"));
     CHECK(!strstr(err(), up), "%s", err());
     CHECK(fabs(logged_rate("cosine_constant", 5) - 0.001) < 1e-9, "%g", logged_rate("cosine_constant", 5));
+    CHECK_RAN(run_plain("--output_dir cosine_form --resume auto --max_steps 5 --lr_scheduler_type constant"));
+    CHECK(strstr(err(), "in step 5: lr_scheduler_type was cosine and is constant; to go on"), "%s", err());
     CHECK_RAN(run_plain("--output_dir cosine_higher --resume auto --max_steps 8 --learning_rate 0.02"));
     CHECK(!strstr(err(), up), "it was asked for: %s", err());
     CHECK_RAN(run_plain("--output_dir cosine_lower --resume auto --max_steps 8 --learning_rate 0.01"));
@@ -735,6 +737,13 @@ TEST(a_rate_that_goes_up_again_a_mode_of_one_rank_and_a_run_that_begins_anew_are
                  "there is nothing to resume in alone_; a new run begins, at step 1. If one was to be gone on with, "
                  "stop this one and name its folder: --output_dir alone\n"),
           "%s", err());
+    run("--output_dir alone_2 --max_steps 1 --resume auto --evaluate");
+    CHECK(strstr(err(), "nothing to resume in alone_2; there is a run in --output_dir alone"), "%s", err());
+    CHECK_RAN(run("--output_dir alone/chekpoint-1 --max_steps 1 --resume auto")); // a checkpoint, mistyped
+    CHECK(strstr(err(), "name its folder: --output_dir alone\n"), "%s", err());
+    CHECK_RAN(run("--output_dir many/one --max_steps 1"));
+    CHECK_RAN(run("--output_dir many --max_steps 1 --resume auto"));
+    CHECK(strstr(err(), "name its folder: --output_dir many/one\n"), "%s", err());
     CHECK_RAN(run("--output_dir quite/else --max_steps 1 --resume auto"));
     CHECK(strstr(err(), "name its folder: --output_dir FOLDER\n"), "%s", err());
 }

@@ -53,6 +53,7 @@ enum { GX__FILE_PLAIN = 1 << GX_FILE_AS_IT_IS };
 #define GX__FILE_JSON_LINES(read)                                                                                      \
     "write it as JSON lines, in Python: pandas." read "(FILE).to_json(NEW.jsonl, orient=\"records\", lines=True)"
 static const char gx__file_only_text[] = "text alone is read";
+static const char gx__file_page[] = "take the text out of it, or write it into a record of JSON to learn its tags, too";
 
 // The first row that fits says it. bytes: what stands at `at`; words: 1: a text could begin so, too.
 static const struct {
@@ -121,7 +122,15 @@ static const struct {
      "\x7F"
      "ELF",
      4, 0, 0, 0, gx__file_only_text},
-    {"text in UTF-16 or UTF-32", NULL, "\xFF\xFE", 2, 0, 0, 0, "iconv -f UTF-16 -t UTF-8 FILE > NEW.txt"},
+    {"a text in RTF", NULL, "{\\rtf", 5, 0, 0, 0, "save its text as UTF-8"},
+    {"a page of HTML", "html|htm|xhtml", "<!DOCTYPE html", 14, 0, 0, GX__FILE_PLAIN, gx__file_page},
+    {"a page of HTML", NULL, "<!doctype html", 14, 0, 0, GX__FILE_PLAIN, gx__file_page},
+    {"a page of HTML", NULL, "<html", 5, 0, 0, GX__FILE_PLAIN, gx__file_page},
+    {"a page of HTML", NULL, "<HTML", 5, 0, 0, GX__FILE_PLAIN, gx__file_page},
+    {"a document in PostScript", "ps|eps", "%!PS", 4, 0, 0, 0, "take the text out of it with ps2ascii"},
+    {"text in UTF-32", NULL, "\xFF\xFE\0\0", 4, 0, 0, 0, "iconv -f UTF-32 -t UTF-8 FILE > NEW.txt"},
+    {"text in UTF-32", NULL, "\0\0\xFE\xFF", 4, 0, 0, 0, "iconv -f UTF-32 -t UTF-8 FILE > NEW.txt"},
+    {"text in UTF-16", NULL, "\xFF\xFE", 2, 0, 0, 0, "iconv -f UTF-16 -t UTF-8 FILE > NEW.txt"},
     {"text in UTF-16", NULL, "\xFE\xFF", 2, 0, 0, 0, "iconv -f UTF-16 -t UTF-8 FILE > NEW.txt"},
 };
 enum { GX__FILE_KINDS = sizeof gx__file_kinds / sizeof *gx__file_kinds };
@@ -178,13 +187,16 @@ static int gx__file_kind_by_bytes(const char *head, int64_t n)
 
 // ---- refusing ------------------------------------------------------------------------------------------------------
 
-static GxStatus gx__file_refuse(const char *path, int kind, const char *by, GxFileUse use, GxError *err)
+// is_doubtful: its name says so, and its bytes do not.
+static GxStatus gx__file_refuse(const char *path, int kind, const char *by, int is_doubtful, GxFileUse use,
+                                GxError *err)
 {
     static const char *const expected[] = {"text in UTF-8, .jsonl or a file of tokens", "text in UTF-8",
                                            "JSON lines, a record in each",
                                            "a .tsv, or .jsonl with a record in each line", "text in UTF-8"};
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s is %s, by its %s; expected %s: %s", path, gx__file_kinds[kind].what, by,
-                   expected[use], gx__file_kinds[kind].to_do);
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s is %s, by its %s; expected %s: %s%s%s", path, gx__file_kinds[kind].what,
+                   by, expected[use], is_doubtful ? "if it is that, " : "", gx__file_kinds[kind].to_do,
+                   is_doubtful ? ", else rename it" : "");
 }
 
 static int64_t gx__file_spaces(const char *head, int64_t n, int64_t at) // where the next character is
@@ -238,9 +250,11 @@ static GxStatus gx__file_refuse_tokens(const char *path, int kind, GxError *err)
 GxStatus gx_file_check_head(const char *path, const char *head, int64_t n, GxFileUse use, GxError *err)
 {
     const int name = gx__file_kind_by_name(path), bytes = gx__file_kind_by_bytes(head, gx_min(n, GX_FILE_HEAD));
-    if (name >= 0 && !(gx__file_kinds[name].taken & 1 << use)) return gx__file_refuse(path, name, "name", use, err);
+    const int is_doubtful = name >= 0 && name != bytes && !strncmp(gx__file_kinds[name].to_do, "unpack", 6);
+    if (name >= 0 && !(gx__file_kinds[name].taken & 1 << use))
+        return gx__file_refuse(path, name, "name", is_doubtful, use, err);
     if (bytes >= 0 && !(gx__file_kinds[bytes].taken & 1 << use))
-        return gx__file_refuse(path, bytes, "first bytes", use, err);
+        return gx__file_refuse(path, bytes, "first bytes", 0, use, err);
     GX_TRY(gx__file_refuse_json(path, head, gx_min(n, GX_FILE_HEAD), use, err));
     if (use != GX_FILE_AS_CORPUS && use != GX_FILE_AS_TEXT) return GX_OK;
     return gx__file_refuse_tokens(path, bytes, err);

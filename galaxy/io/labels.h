@@ -31,7 +31,9 @@ GxStatus gx_labels_make(GxLabels *l, const GxRecords *r, int column, GxLabelKind
 // From a list, in its order. `where`: its file, for messages. Empty names, and equal ones, are errors.
 GxStatus gx_labels_set(GxLabels *l, const char *const *name, int n, GxLabelKind kind, const char *where, GxError *err);
 GxStatus gx_labels_set_text(GxLabels *l, const char *names, GxLabelKind kind, const char *where,
-                            GxError *err);               // the same of "a, b,c"
+                            GxError *err); // the same of "a, b,c"
+// What stands around a name in a list of them: quotes around one that has a comma, else nothing.
+const char *gx_label_mark(const char *name);
 void gx_labels_close(GxLabels *l);                       // also of one that is all zero
 int gx_labels_find(const GxLabels *l, const char *name); // its class; -1: there is none
 
@@ -313,6 +315,8 @@ GxStatus gx_labels_set_text(GxLabels *l, const char *names, GxLabelKind kind, co
     return status;
 }
 
+const char *gx_label_mark(const char *name) { return strchr(name, ',') ? "\"" : ""; }
+
 // ---- the label of a record -----------------------------------------------------------------------------------------
 
 static GxStatus gx__labels_unknown(const GxLabels *l, const GxRecords *r, int64_t i, gx__Label x, GxError *err)
@@ -320,7 +324,8 @@ static GxStatus gx__labels_unknown(const GxLabels *l, const GxRecords *r, int64_
     char cut[GX__LABELS_QUOTE], list[GX__LABELS_LIST] = "";
     size_t at = 0;
     for (int c = 0; c < l->n && at < sizeof list; c++)
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", c ? ", " : "", l->name[c]);
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s%s%s", c ? ", " : "", gx_label_mark(l->name[c]),
+                               l->name[c], gx_label_mark(l->name[c]));
     if (at >= sizeof list) gx_text_mark_cut(list, sizeof list);
     return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the label \"%s\" is not one of the %d that are known: %s", r->path,
                    (long)gx_record_line(r, i), gx__labels_quote(x, cut), l->n, list);

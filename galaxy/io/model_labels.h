@@ -25,7 +25,8 @@ typedef struct {
     int is_classifier; // architectures says ...ForSequenceClassification: the folder has the weights of such a head
 } GxModelLabels;
 
-// Refused by name: numbers in id2label that are not 0 to n - 1, names that are empty or equal, another problem_type.
+// Refused by name: numbers in id2label that are not 0 to n - 1, names that are empty or equal, a name
+// that label2id gives another number, another problem_type.
 GxStatus gx_labels_read(GxModelLabels *m, const char *folder, GxError *err);
 // The same of the model in `folder` with the adapter in `adapter` ("": none). An adapter whose tensors have a head for
 // labels, whole or factors of one, as the package peft saves it, brings the labels, too: as many as its head has
@@ -58,6 +59,21 @@ static GxStatus gx__model_labels_names(const GxJson *id2label, const char **name
                            gx_json_type_name(m.value));
         name[i] = gx_json_string(m.value);
     }
+    return GX_OK;
+}
+
+// label2id, if it is there, gives each name the number that id2label gives it. Names that id2label has not are left: who
+// renames labels often forgets these, and nothing here reads them.
+static GxStatus gx__model_labels_compare(const GxJson *json, const char *const *name, int n, const char *path,
+                                         GxError *err)
+{
+    char cut[GX_TEXT_VALUE];
+    for (GxJsonMember m = GX_ZERO; gx_json_next(gx_json_get(json, "label2id"), &m);)
+        for (int i = 0; i < n && gx_json_type(m.value) == GX_JSON_INT; i++)
+            if (!strcmp(m.key, name[i]) && gx_json_int(m.value) != i)
+                return GX_FAIL(err, GX_ERR_FORMAT,
+                               "%s: label2id has \"%s\" as number %ld, and id2label as number %d; make them the same",
+                               path, gx_text_cut(m.key, cut, sizeof cut), (long)gx_json_int(m.value), i);
     return GX_OK;
 }
 
@@ -96,6 +112,7 @@ static GxStatus gx__model_labels_set(GxModelLabels *m, const GxJson *json, const
     if (!name) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld labels", (long)n);
     GxStatus status = gx__model_labels_names(id2label, name, (int)n, path, err);
     if (status == GX_OK) status = gx_labels_set(&m->labels, name, (int)n, kind, path, err);
+    if (status == GX_OK) status = gx__model_labels_compare(json, name, (int)n, path, err);
     free(name);
     return status;
 }

@@ -661,7 +661,8 @@ GX__TEMPLATE_TEST(sameas)
     if (x.kind == GX_T_NONE) return *out = 1, 1;
     if (x.kind == GX_T_BOOL) return *out = x.u.i == y.u.i, 1;
     if (x.kind <= GX_T_STRING || x.kind == GX_T_TUPLE)
-        return gx_template_lacks(r, "sameas of two %s is not built", gx_template_type(x));
+        return gx_template_lacks(r, "the test sameas of %s is not built; it takes true, false, none, lists and dicts",
+                                 gx_template_type(x));
     return *out = x.u.p == y.u.p && x.n == y.n, 1;
 }
 

@@ -794,8 +794,8 @@ void gx_model_take(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk
     if (gx_failed(g)) return;
     if (m->max_positions && positions > m->max_positions) {
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                "a sequence of %ld tokens is longer than the model's max_position_embeddings (%ld)", (long)positions,
-                (long)m->max_positions);
+                "a sequence of %ld tokens is longer than the model's max_position_embeddings (%ld)%s", (long)positions,
+                (long)m->max_positions, T > m->max_positions ? ": set --seq_len to that, or to less" : "");
         return;
     }
     if (gx_split_list(&m->sequence, list->n ? "seq_scatter_list" : "seq_len", is_split && list->n ? list->part : NULL,

@@ -63,7 +63,7 @@ static const GxJsonKey gx__family_keys[] = {
     {"id2label", GX_KEY_READ, NULL}, // these by io/model_labels.h
     {"problem_type", GX_KEY_READ, NULL},
     {"num_labels", GX_KEY_READ, NULL},
-    {"label2id", GX_KEY_HARMLESS, "the numbers of labels are those of id2label"},
+    {"label2id", GX_KEY_READ, NULL},
     {"finetuning_task", GX_KEY_HARMLESS, GX__FAMILY_NOTE},
     {"task_specific_params", GX_KEY_HARMLESS, "of transformers' pipelines"},
     {"dtype", GX_KEY_HARMLESS, "weights are read as they are stored, --precision says in what is computed"},
@@ -151,8 +151,8 @@ GxStatus gx_family_check_type(const GxJson *json, const char *const *types, cons
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (!strcmp(type, families[i][0]))
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "%s: model_type is \"%s\", and this program trains a model of type %s; use train_%s", path,
-                           type, built + strcspn(built, "\""), families[i][1]);
+                           "%s: model_type is \"%s\"; here a model of type %s is expected (train_%s trains this one)",
+                           path, type, built + strcspn(built, "\""), families[i][1]);
     GX_TRY(gx_json_dump(value, 0, &text, &bytes, err));
     GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: model_type is %.100s; %s is built", path, text, built);
     free(text);

@@ -458,6 +458,12 @@ static GxStatus gx__options_resolve_micro_batch(GxTrainOptions *o, const GxConfi
     if (!list->n && o->micro_batch_size == 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "micro_batch_size is 0 and there is no dp_batch_size_list; set one of them");
+    if (list->n && list->n != copies)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "dp_batch_size_list has %d %s for %d %s of the model (one for each %ld rank%s: --tp); name for "
+                       "each copy how many samples it takes",
+                       list->n, list->n == 1 ? "entry" : "entries", copies, copies == 1 ? "copy" : "copies",
+                       (long)gx_max(o->tp, 1), o->tp > 1 ? "s" : "");
     if (list->n)
         return gx_split_list(batch, "dp_batch_size_list", list->v, list->n, gx__options_list_sum(list), copies, err);
     const int64_t unit = o->gradient_accumulation_steps * copies;
@@ -468,8 +474,8 @@ static GxStatus gx__options_resolve_micro_batch(GxTrainOptions *o, const GxConfi
     return GX_OK;
 }
 
-// An unequal division of the global batch among the copies, with no more samples in each than a micro-batch has now:
-// "; --dp_batch_size_list 2,2,1,1 divides it unequally"; "": there is none.
+// A division of the global batch among the copies, with no more samples in each than a micro-batch has now:
+// "; --micro_batch_size 2 divides it", "; --dp_batch_size_list 2,2,1,1 divides it unequally"; "": there is none.
 static void gx__options_propose_list(const GxTrainOptions *o, const GxConfig *c, int copies, char text[160])
 {
     const int given = gx_config_is_set(c, "gradient_accumulation_steps"), most_copies = 16;
@@ -477,19 +483,21 @@ static void gx__options_propose_list(const GxTrainOptions *o, const GxConfig *c,
                   last = given ? first : global / copies;
     int64_t steps = first, each = 0;
     text[0] = 0;
-    if (o->dp_batch_size_list.n || copies < 2 || copies > most_copies || global < copies) return;
+    if (o->dp_batch_size_list.n || copies > most_copies || global < copies) return;
     for (; steps <= last; steps++) {
         each = global % steps ? 0 : global / steps;
         if (each >= copies && gx_ceil_div(each, copies) <= gx_max(o->micro_batch_size, 1)) break;
     }
     if (steps > last || each >= 1000000) return;
-    int n = snprintf(text, 160, "; --dp_batch_size_list ");
-    for (int i = 0; i < copies; i++)
+    const int is_equal = each % copies == 0;
+    int n = is_equal ? snprintf(text, 160, "; --micro_batch_size %ld", (long)(each / copies))
+                     : snprintf(text, 160, "; --dp_batch_size_list ");
+    for (int i = 0; i < copies && !is_equal; i++)
         n += snprintf(text + n, 160 - (size_t)n, "%s%ld", i ? "," : "", (long)(each / copies + (i < each % copies)));
     if (steps > 1 && !given)
         n += snprintf(text + n, 160 - (size_t)n, " --gradient_accumulation_steps %ld", (long)steps);
-    snprintf(text + n, 160 - (size_t)n, " divides it unequally%s",
-             gx_config_is_set(c, "micro_batch_size") ? ", without --micro_batch_size" : "");
+    snprintf(text + n, 160 - (size_t)n, " divides it%s%s", is_equal ? "" : " unequally",
+             !is_equal && gx_config_is_set(c, "micro_batch_size") ? ", without --micro_batch_size" : "");
 }
 
 // Refuses a global batch that is not the product of the others, and names the nearest that are.
@@ -502,11 +510,13 @@ static GxStatus gx__options_refuse_product(const GxTrainOptions *o, const GxConf
                          : has_list || micro_is_given                        ? steps * per_micro
                                                                              : steps * copies,
                   below = o->global_batch_size / unit * unit;
-    char nearest[80], list[160];
+    const char *with = has_list || unit == steps * copies ? "" : "with this micro-batch ";
+    char nearest[120], list[160];
     gx__options_propose_list(o, c, copies, list);
     if (below)
-        snprintf(nearest, sizeof nearest, "the nearest that fit are %ld and %ld", (long)below, (long)(below + unit));
-    else snprintf(nearest, sizeof nearest, "the smallest that fits is %ld", (long)unit);
+        snprintf(nearest, sizeof nearest, "%sthe nearest that fit are %ld and %ld", with, (long)below,
+                 (long)(below + unit));
+    else snprintf(nearest, sizeof nearest, "%sthe smallest that fits is %ld", with, (long)unit);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch "
                    "(%s%ld x %d %s) = %ld; %s%s",

@@ -36,6 +36,10 @@ GxRunInfo gx_run_read(const char *output_dir); // an unreadable file counts as m
 // The same; `why` says why it cannot be read, if it cannot: that it is not there, too.
 GxRunInfo gx_run_read_or_why(const char *output_dir, GxError *why);
 
+// A run that may have been meant where output_dir has none: output_dir lies in it, or it lies in output_dir, or beside it
+// under nearly the same name. 0: there is none.
+int gx_run_find_near(const char *output_dir, char found[GX_PATH]);
+
 // output_dir/checkpoint-<step>; gx_checkpoint_number returns the step of such a path, -1 for other names.
 GxStatus gx_checkpoint_path(char path[GX_PATH], const char *output_dir, int64_t step, GxError *err);
 int64_t gx_checkpoint_number(const char *path);
@@ -108,6 +112,7 @@ GX_END
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
+#include "../io/config.h"
 #include "../io/json_fields.h"
 #include "../io/sentence_modules.h"
 #include "checkpoint.h"
@@ -181,6 +186,39 @@ GxRunInfo gx_run_read(const char *output_dir)
 {
     GxError ignored = GX_ZERO;
     return gx_run_read_or_why(output_dir, &ignored);
+}
+
+// The folder in `parent` that has a run and the name nearest to `name`, NULL: any name. 0: there is none.
+static int gx__output_find_run(const char *parent, const char *name, char found[GX_PATH])
+{
+    char path[GX_PATH];
+    GxFolder folder;
+    GxError ignored = GX_ZERO;
+    int least = -1;
+    if (!gx_path_is_folder(parent) || gx_folder_list(&folder, parent, &ignored) != GX_OK) return 0;
+    for (int i = 0; i < folder.n; i++) {
+        const int distance = !folder.entry[i].is_folder ? -1
+                             : name                     ? gx_typing_distance(name, folder.entry[i].name)
+                                                        : 1;
+        if (distance <= 0 || (least >= 0 && distance >= least)) continue;
+        if (gx_path_join(path, parent, folder.entry[i].name, &ignored) != GX_OK || !gx_run_read(path).run) continue;
+        least = distance;
+        snprintf(found, GX_PATH, "%s", path);
+    }
+    gx_folder_close(&folder);
+    return least >= 0;
+}
+
+int gx_run_find_near(const char *output_dir, char found[GX_PATH])
+{
+    char parent[GX_PATH], name[GX_PATH];
+    snprintf(name, sizeof name, "%.*s", gx_path_length(output_dir), output_dir);
+    gx_path_parent(parent, name);
+    if (strchr(name, '/') && gx_run_read(parent).run) return snprintf(found, GX_PATH, "%s", parent), 1;
+    if (gx__output_find_run(name, NULL, found)) return 1;
+    if (!gx__output_find_run(parent, gx_path_name(name), found)) return 0;
+    if (!strcmp(parent, ".") && !strchr(name, '/')) memmove(found, found + 2, strlen(found + 2) + 1); // without ./
+    return 1;
 }
 
 // ---- which folders there are ---------------------------------------------------------------------------------------
@@ -345,8 +383,14 @@ GxStatus gx_output_refuse_nested(const char *option, const char *path, GxError *
 {
     char folder[GX_PATH], manifest[GX_PATH];
     GxError too_long = GX_ZERO;
-    for (gx__output_resolve(folder, path); folder[0]; *strrchr(folder, '/') = 0) {
+    int is_itself = 1;
+    for (gx__output_resolve(folder, path); folder[0]; *strrchr(folder, '/') = 0, is_itself = 0) {
         if (gx_path_join(manifest, folder, GX_MANIFEST, &too_long) != GX_OK || !gx_path_is_file(manifest)) continue;
+        if (is_itself)
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "%s %s is there already, and is not empty: it has a %s, as checkpoints and models have; "
+                           "choose another place",
+                           option, path, GX_MANIFEST);
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s %s lies in %s, which has a %s: a checkpoint is removed with all that is in it; choose "
                        "another place",

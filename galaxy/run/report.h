@@ -351,28 +351,6 @@ void gx_report_start(const GxTrainer *t)
     gx_report_end(&r, t->g);
 }
 
-// A folder beside this one that has a run and nearly its name; 0: there is none.
-static int gx__report_find_run(const char *output_dir, char found[GX_PATH])
-{
-    char parent[GX_PATH], name[GX_PATH], path[GX_PATH];
-    GxFolder folder;
-    GxError ignored = GX_ZERO;
-    int least = -1;
-    snprintf(name, sizeof name, "%.*s", gx_path_length(output_dir), output_dir);
-    gx_path_parent(parent, name);
-    if (gx_folder_list(&folder, parent, &ignored) != GX_OK) return 0;
-    for (int i = 0; i < folder.n; i++) {
-        const int distance =
-            folder.entry[i].is_folder ? gx_typing_distance(gx_path_name(name), folder.entry[i].name) : -1;
-        if (distance <= 0 || (least >= 0 && distance >= least)) continue;
-        if (gx_path_join(path, parent, folder.entry[i].name, &ignored) != GX_OK || !gx_run_read(path).run) continue;
-        least = distance;
-        snprintf(found, GX_PATH, "%s", strcmp(parent, ".") || strchr(name, '/') ? path : folder.entry[i].name);
-    }
-    gx_folder_close(&folder);
-    return least >= 0;
-}
-
 static void gx__report_note_of_resume(const GxTrainer *t)
 {
     char found[GX_PATH] = "";
@@ -384,7 +362,7 @@ static void gx__report_note_of_resume(const GxTrainer *t)
             "1",
             folder);
     if (!t->resume.begins_anew) return;
-    const int is_near = gx__report_find_run(folder, found);
+    const int is_near = gx_run_find_near(folder, found);
     gx_log(
         &t->g->log, GX_LOG_WARNING,
         "--resume auto: there is nothing to resume in %s; a new run begins, at step 1. If one was to be gone on with, "
@@ -422,7 +400,10 @@ static void gx__report_note_of_rate(const GxTrainer *t)
     if (now <= before * (1 + 1e-6) || now <= next * (1 + 1e-6)) return;
     if (gx_config_is_set(&t->config, "learning_rate") && t->o.learning_rate > then) return;
     char why[400] = "its schedule is another one than before";
-    if (most != t->o.max_steps)
+    const char *form = gx_json_string(gx_json_get(t->resume.args, "lr_scheduler_type"));
+    if (form[0] && strcmp(form, t->o.lr_scheduler_type))
+        snprintf(why, sizeof why, "lr_scheduler_type was %.40s and is %s", form, t->o.lr_scheduler_type);
+    else if (most != t->o.max_steps)
         snprintf(why, sizeof why, "max_steps was %ld and is %ld, over which %s stretches", (long)most,
                  (long)t->o.max_steps, t->o.lr_scheduler_type);
     gx_log(&t->g->log, GX_LOG_WARNING,

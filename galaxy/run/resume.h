@@ -132,7 +132,7 @@ static GxStatus gx__resume_read_state(GxResume *r, GxError *err)
 // A run without a checkpoint starts over, under the same number.
 static GxStatus gx__resume_start_over(GxContext *g, GxResume *r, const GxTrainOptions *o, const GxRunInfo *there)
 {
-    char path[GX_PATH];
+    char path[GX_PATH], near[GX_PATH];
     const char *output_dir = o->output_dir;
     const int begins = !gx_options_is_inference(o);
     r->state.run = there->run;
@@ -141,7 +141,11 @@ static GxStatus gx__resume_start_over(GxContext *g, GxResume *r, const GxTrainOp
     r->begins_again = r->state.run != 0 && begins, r->begins_anew = !r->state.run && begins; // said where it does
     if (!begins && r->state.run)
         gx_log(&g->log, GX_LOG_WARNING, "--resume auto: the run in %s has no checkpoint to go on from", output_dir);
-    else if (!begins) gx_log(&g->log, GX_LOG_WARNING, "--resume auto: there is nothing to resume in %s", output_dir);
+    else if (!begins) {
+        const int is_near = gx_run_find_near(output_dir, near);
+        gx_log(&g->log, GX_LOG_WARNING, "--resume auto: there is nothing to resume in %s%s%s", output_dir,
+               is_near ? "; there is a run in --output_dir " : "", is_near ? near : "");
+    }
     return r->state.run && gx_path_is_file(path) ? gx__resume_read_args(r, output_dir, &g->error) : GX_OK;
 }
 

@@ -274,7 +274,7 @@ static void gx__causal_lm_describe_chat(const GxCausalLm *c, const GxDataset *d,
     gx__causal_lm_count(out, chat->shortened, "conversation is", "conversations are",
                         "longer than a sample: last turns are left out");
     gx__causal_lm_count(out, chat->left_out, "answer is", "answers are",
-                        "left out: with what they answer they are longer than a sample (--seq_len)");
+                        "left out: too long for a sample (--seq_len), together with what is answered");
     gx__causal_lm_count(out, chat->unanswered, "conversation ends", "conversations end",
                         "with a turn of the user's, which is left out");
     const char *ends = c->chat.reading.format ? gx_chat_end(c->chat.reading.format) : "";

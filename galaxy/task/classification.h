@@ -277,6 +277,12 @@ static const char *gx__classification_origin(const GxClassification *c, const gx
         return "labels of the training data are numbers, one with a decimal point; --problem_type "
                "single_label_classification takes them as names";
     if (c->labels_option[0]) return "--labels names them";
+    if (h->n && !h->is_named)
+        return setup->starts_from_model
+                   ? "these are the head's outputs, to which the model's config.json gives no names; --labels a,b,c "
+                     "names them, as many, and --ignore_mismatched_sizes true trains a new head for the data's"
+                   : "these are the head's outputs, to which the model's config.json gives no names; --labels a,b,c "
+                     "names them, as many and in their order";
     if (h->n && setup->starts_from_model)
         return "these are the head's (id2label of the model's config.json); --labels a,b,c gives it other names, as "
                "many, and --ignore_mismatched_sizes true trains a new head for the data's";
@@ -313,6 +319,37 @@ static GxStatus gx__classification_choose_labels(GxClassification *c, const gx__
             "those with --labels",
             c->labels.name[0]);
     return GX_OK;
+}
+
+// Labels of the data whose place among the outputs of a trained head nothing says: their order is a guess.
+static void gx__classification_warn_of_order(GxContext *g, const GxClassification *c, const gx__ClassificationHead *h)
+{
+    const GxLabels *l = &c->labels;
+    char names[400] = "", plain[24];
+    int others = 0;
+    if (g->rank != 0 || !h->n || h->is_named || c->labels_option[0]) return;
+    for (int i = 0; i < l->n; i++) {
+        const size_t at = strlen(names);
+        snprintf(plain, sizeof plain, "LABEL_%d", i); // behind the last _ stands the number, which is a name, too
+        others += strcmp(l->name[i], plain) && strcmp(l->name[i], strrchr(plain, '_') + 1);
+        snprintf(names + at, sizeof names - at, "%sLABEL_%d is \"%s\"", i ? ", " : "", i, l->name[i]);
+    }
+    if (!others) return;
+    if (strlen(names) == sizeof names - 1) gx_text_mark_cut(names, sizeof names);
+    gx_log(&g->log, GX_LOG_WARNING,
+           "the model's config.json gives its head's %d outputs no names: those of the data are taken in their sorted "
+           "order, which is a guess (%s); --labels a,b,c says which is which, in the order of the outputs",
+           h->n, names);
+}
+
+static void gx__classification_warn_of_pairs(GxContext *g, const GxClassification *c)
+{
+    for (int k = 0; k < 2 && g->rank == 0; k++)
+        if (c->file[k].has_unread_pair && c->text2_column[0])
+            gx_log(&g->log, GX_LOG_WARNING,
+                   "%s: its \"text_pair\" is not read; if that is the second text of a pair, say --text2_column "
+                   "text_pair; --text2_column '' says that texts are single",
+                   c->file[k].records.path);
 }
 
 // Chooses the problem: by the option, else the model, else the data.
@@ -512,7 +549,8 @@ static void gx__classification_warn(GxContext *g, const GxClassification *c)
     for (int l = 0; l < c->outputs; l++) {
         const size_t at = strlen(names);
         if (c->train.count[l]) continue;
-        snprintf(names + at, sizeof names - at, "%s%s", never++ ? ", " : "", c->labels.name[l]);
+        snprintf(names + at, sizeof names - at, "%s%s%s%s", never++ ? ", " : "", gx_label_mark(c->labels.name[l]),
+                 c->labels.name[l], gx_label_mark(c->labels.name[l]));
     }
     if (!never) return;
     if (strlen(names) == sizeof names - 1) gx_text_mark_cut(names, sizeof names);
@@ -559,6 +597,7 @@ static GxStatus gx__classification_decide(GxContext *g, GxClassification *c, gx_
     GX_TRY(gx__classification_ask_model(g, h, setup));
     GX_TRY(gx__classification_choose_problem(c, h, setup, err));
     GX_TRY(gx__classification_open_files(g, c, h, setup));
+    gx__classification_warn_of_pairs(g, c);
     GX_TRY(gx__classification_compare_head(c, h, setup, err));
     if (!c->problem) c->problem = GX_PROBLEM_SINGLE; // assumed by a dry run without data
     c->outputs = 1;
@@ -574,6 +613,7 @@ static GxStatus gx__classification_decide(GxContext *g, GxClassification *c, gx_
                                                 : c->file[1].records.n ? &c->file[1]
                                                                        : NULL,
                                                 setup, err));
+    if (c->problem != GX_PROBLEM_REGRESSION) gx__classification_warn_of_order(g, c, h);
     GX_TRY(gx__classification_check_room(c, setup, err));
     c->labels_hash = gx__classification_hash_labels(c);
     snprintf(c->problem_name, sizeof c->problem_name, "%s", gx_problem_name(c->problem));
@@ -635,7 +675,9 @@ static void gx__classification_describe_labels(const GxClassification *c, FILE *
     else
         fprintf(out, "%s%d label%s (", c->problem == GX_PROBLEM_MULTI ? "any of " : "one of ", c->outputs,
                 gx_text_s(c->outputs));
-    for (int l = 0; l < c->labels.n && l < 10; l++) fprintf(out, "%s%s", l ? ", " : "", c->labels.name[l]);
+    for (int l = 0; l < c->labels.n && l < 10; l++)
+        fprintf(out, "%s%s%s%s", l ? ", " : "", gx_label_mark(c->labels.name[l]), c->labels.name[l],
+                gx_label_mark(c->labels.name[l]));
     if (c->labels.n > 10) fprintf(out, ", ...");
     if (c->labels.n) fprintf(out, ")");
 }

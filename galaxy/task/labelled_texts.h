@@ -34,6 +34,7 @@ typedef struct {
 typedef struct {
     GxRecords records;
     int text, text2, label, group; // numbers of columns; -1: the file has none
+    int has_unread_pair; // 1: it has a column "text_pair", as transformers calls a second text, and none is read
 } GxTextFile;
 // The file may lack column text2 if that has its default name, "text2". may_lack_labels: and records may lack labels.
 GxStatus gx_text_file_open(GxTextFile *f, const char *path, const GxTextColumns *columns, GxProblem problem,
@@ -131,8 +132,9 @@ GxStatus gx_text_file_open(GxTextFile *f, const char *path, const GxTextColumns 
     const GxColumnNeed label = may_lack_labels ? several ? GX_COLUMN_SPARSE : GX_COLUMN_OPTIONAL
                                : several       ? GX_COLUMN_GIVEN
                                                : GX_COLUMN_REQUIRED;
-    GxRecordColumn column[4];
-    int n = 0;
+    const char *const names[] = {columns->text, columns->text2, columns->label, columns->group};
+    GxRecordColumn column[5];
+    int n = 0, pair = 1;
     memset(f, 0, sizeof *f);
     GX_TRY(gx__texts_check_columns(columns, err));
     f->text = gx__texts_column(column, &n, columns->text, GX_COLUMN_REQUIRED, 0);
@@ -141,8 +143,11 @@ GxStatus gx_text_file_open(GxTextFile *f, const char *path, const GxTextColumns 
     f->label = gx__texts_column(column, &n, columns->label, label, several ? GX_COLUMN_SEVERAL : 1);
     f->group =
         gx__texts_column(column, &n, columns->group, may_lack_labels ? GX_COLUMN_OPTIONAL : GX_COLUMN_REQUIRED, 1);
+    for (int i = 0; i < 4; i++) pair &= strcmp(names[i], "text_pair") != 0;
+    pair = pair ? gx__texts_column(column, &n, "text_pair", GX_COLUMN_SPARSE, GX_COLUMN_SEVERAL) : -1;
     GX_TRY(gx_records_open(&f->records, path, GX_RECORDS_BY_NAME, column, n, err));
     if (f->text2 >= 0 && !f->records.has[f->text2]) f->text2 = -1;
+    f->has_unread_pair = pair >= 0 && f->records.has[pair] && f->text2 < 0;
     if (f->group >= 0 && !f->records.has[f->group]) f->group = -1;
     if (f->records.has[f->label]) return GX_OK;
     f->label = -1;
