@@ -325,6 +325,7 @@ TEST(models_that_a_file_cannot_say_are_refused)
 // A file of a model of one layer, with something in it that is different.
 enum { FINE, NO_NORM, MORE, WRONG_SHAPE, OTHER_FREQS, HALF_FREQS };
 static int file_eos = -1; // its tokenizer.ggml.eos_token_id; -1: none
+static int file_says_nothing; // keys whose values leave all as it is, and one that is named
 static void put_file(const char *architecture, const char *key, double number, int what)
 {
     static const char *const counts[] = {"context_length",      "embedding_length",     "block_count",
@@ -350,6 +351,12 @@ static void put_file(const char *architecture, const char *key, double number, i
     gx_gguf_set_float(&w, name, 1e-5f, &err);
     gx_gguf_set_string(&w, "tokenizer.ggml.model", "none", &err);
     if (file_eos >= 0) gx_gguf_set_int(&w, "tokenizer.ggml.eos_token_id", file_eos, &err);
+    if (file_says_nothing) {
+        const int32_t two[] = {1, 2};
+        gx_gguf_set_float(&w, "llama.logit_scale", 1, &err), gx_gguf_set_float(&w, "llama.rope.scaling.factor", 1, &err);
+        gx_gguf_set_string(&w, "llama.rope.scaling.type", "linear", &err);
+        gx_gguf_set_ints(&w, "tokenizer.ggml.suppress_tokens", two, 2, &err);
+    }
     if (key && number == (int64_t)number && number >= 0) gx_gguf_set_int(&w, key, (int64_t)number, &err);
     else if (key && number > 0) gx_gguf_set_float(&w, key, (float)number, &err);
     for (int pass = 0; pass < 2; pass++) {
@@ -462,6 +469,12 @@ TEST(what_the_table_of_a_files_keys_says_is_what_becomes_of_them)
                       (import_with(key, 2.5, &err) != GX_OK && strstr(err.message, key)),
                   "%s is not looked at", key);
     }
+    file_says_nothing = 1;
+    CHECK(import_with(NULL, 0, &err) == GX_OK &&
+              strstr(warned, "suppress_tokens is \"an array of 2 values\", which is not honoured") &&
+              !strstr(warned, "scal"),
+          "%s%s", err.message, warned);
+    file_says_nothing = 0;
     CHECK(import_with("llama.quite_new", 3, &err) == GX_OK &&
               strstr(warned, "x.gguf: llama.quite_new is not known here and not read"),
           "%s%s", err.message, warned);

@@ -150,10 +150,11 @@ static GxStatus read_bert(GxError *err)
     return status;
 }
 
+static int has_length; // the command says --max_new_tokens
 static GxStatus read_generation(GxError *err)
 {
     GxGenerationConfig c;
-    return gx_generation_config_read(&c, root, &heard, err);
+    return gx_generation_config_read(&c, root, has_length, &heard, err);
 }
 
 #define SIZES                                                                                                          \
@@ -346,6 +347,63 @@ TEST(of_generation_config_json_is_named_and_config_json_alone_what_is_not_looked
     Reader both = readers[5];
     both.fine = "{\"max_new_tokens\": 7}";
     expect_silence(&both, "max_length", "4096"); // which max_new_tokens overrules
+    has_length = 1;
+    expect_silence(&readers[5], "max_length", "4096");
+    has_length = 0;
+}
+
+TEST(of_a_config_json_that_spells_out_defaults_of_generation_nothing_is_said)
+{
+    static const Reader usual = {
+        "config.json with defaults", "config.json",
+        "{\"temperature\": 1.0, \"top_k\": 50, \"top_p\": 1.0, \"repetition_penalty\": 1.0, \"do_sample\": false}",
+        "", read_generation, {NULL, NULL, NULL}};
+    GxError err;
+    expect_silence(&usual, "max_length", "20");
+    CHECK(try_key(&usual, "max_length", "21", &err) == GX_OK && strstr(said.log, ": max_length: of generation"), "%s",
+          said.log);
+}
+
+TEST(numbers_of_tokens_are_numbers_and_of_the_vocabulary)
+{
+    static const char *const cases[][3] = {
+        {"eos_token_id", "39", NULL},
+        {"eos_token_id", "null", NULL},
+        {"eos_token_id", "[0, 39]", NULL},
+        {"eos_token_id", "40", "eos_token_id has 40, which is none of the vocabulary's 40 tokens"},
+        {"eos_token_id", "[1, 99999]", "eos_token_id has 99999"},
+        {"bos_token_id", "-1", "bos_token_id has -1"},
+        {"eos_token_id", "\"2\"", "eos_token_id is a string"},
+        {"eos_token_id", "[1, 2.5]", "eos_token_id is "},
+        {"bos_token_id", "[1]", "bos_token_id is an array"},
+    };
+    GxError err;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const GxStatus status = try_key(&readers[0], cases[i][0], cases[i][1], &err);
+        CHECK(status == (i < 6 ? GX_OK : GX_ERR_FORMAT), "%s %s: %s", cases[i][0], cases[i][1], err.message);
+        CHECK(lines(said.log) == (i >= 3 && i < 6), "%s %s: %s", cases[i][0], cases[i][1], said.log);
+        CHECK(!cases[i][2] || strstr(i < 6 ? said.log : err.message, cases[i][2]), "%s %s: %s%s", cases[i][0],
+              cases[i][1], err.message, said.log);
+    }
+    CHECK(try_key(&readers[5], "bos_token_id", "\"2\"", &err) == GX_ERR_FORMAT, "generation_config.json: it was taken");
+}
+
+TEST(a_pointer_of_git_lfs_is_no_file)
+{
+    static const char text[] = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n";
+    GxError err = GX_ZERO;
+    GxSafetensors s;
+    GxTokenizer t;
+    gx_file_write(at("model.safetensors"), text, (int64_t)strlen(text), &err);
+    CHECK(gx_safetensors_open(&s, at("model.safetensors"), &err) == GX_ERR_FORMAT &&
+              strstr(err.message, "is a pointer of Git LFS and not the file itself"),
+          "%s", err.message);
+    remove(at("model.safetensors"));
+    memset(&err, 0, sizeof err);
+    gx_file_write(at("tokenizer.json"), text, (int64_t)strlen(text), &err);
+    CHECK(gx_tokenizer_open(&t, root, &err) == GX_ERR_FORMAT && strstr(err.message, "is a pointer of Git LFS"), "%s",
+          err.message);
+    remove(at("tokenizer.json"));
 }
 
 TEST(num_labels_says_how_many_labels_there_are_where_id2label_does_not)
@@ -432,6 +490,10 @@ TEST(what_tokenizer_config_json_asks_for_beside_tokenizer_json_is_named)
         {"added_tokens_decoder", "{\"5\": {\"content\": \"a\"}}", NULL},
         {"added_tokens_decoder", "{\"6\": {\"content\": \"b\"}}",
          "has \"b\" with the id 6, which tokenizer.json does not"},
+        {"tokenizer_class", "\"BertTokenizerFast\"", NULL},
+        {"tokenizer_class", "\"TokenizersBackend\"", NULL},
+        {"tokenizer_class", "\"Qwen2TokenizerFast\"",
+         "tokenizer_class is Qwen2TokenizerFast, whose model is BPE, which is not honoured: tokenizer.json has WordPiece"},
         {"quite_new", "1", "tokenizer_config.json: quite_new is not known here and not read"},
         {"model_max_length", "1000000000000000000", NULL}};
     GxError err;
@@ -449,6 +511,52 @@ TEST(what_tokenizer_config_json_asks_for_beside_tokenizer_json_is_named)
         if (row->kind == GX_KEY_HARMLESS) expect_silence(&config, key, "12345");
         if (row->kind == GX_KEY_NAMED) check_said(&config, row, key);
     }
+}
+
+static void tell_of_folder(GxError *err)
+{
+    GxTokenizer t = GX_ZERO;
+    memset(err, 0, sizeof *err), said.log[0] = 0;
+    if (gx_tokenizer_open(&t, root, err) == GX_OK) gx_tokenizer_check_keys(&t, root, &heard, err);
+    gx_tokenizer_close(&t);
+}
+
+TEST(contradictions_to_tokenizer_json_are_told_of_the_file_that_has_them)
+{
+    static const char level[] =
+        "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":"
+        "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true},"
+        "\"post_processor\":null,\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,"
+        "\"use_regex\":true},\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
+        "\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,"
+        "\"ignore_merges\":false,\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[[\"a\",\"b\"]]}}";
+    static const char map[] = "{\"eos_token\": \"<none>\"}", pad[] = "{\"pad_token\": \"<none>\"}", added[] = "{\"[MASK]\": 4, \"<more>\": 9}";
+    static const char *const prefix[] = {"{\"add_prefix_space\": false}", "{\"add_prefix_space\": true}"};
+    GxError err = GX_ZERO;
+    gx_file_write(at("tokenizer.json"), pieces, (int64_t)strlen(pieces), &err);
+    gx_file_write(at("special_tokens_map.json"), map, (int64_t)strlen(map), &err);
+    tell_of_folder(&err);
+    CHECK(lines(said.log) == 1 && strstr(said.log, "special_tokens_map.json: eos_token has \"<none>\""), "%s%s",
+          err.message, said.log);
+    gx_file_write(at("special_tokens_map.json"), pad, (int64_t)strlen(pad), &err);
+    tell_of_folder(&err);
+    CHECK(err.code == GX_ERR_FORMAT && strstr(err.message, "special_tokens_map.json: the pad_token is \"<none>\""), "%s",
+          err.message);
+    remove(at("special_tokens_map.json"));
+    gx_file_write(at("added_tokens.json"), added, (int64_t)strlen(added), &err);
+    tell_of_folder(&err);
+    CHECK(lines(said.log) == 1 && strstr(said.log, "added_tokens.json has \"<more>\" with the id 9"), "%s%s",
+          err.message, said.log);
+    remove(at("added_tokens.json"));
+    gx_file_write(at("tokenizer.json"), level, (int64_t)strlen(level), &err);
+    for (int i = 0; i < 2; i++) {
+        gx_file_write(at("tokenizer_config.json"), prefix[i], (int64_t)strlen(prefix[i]), &err);
+        tell_of_folder(&err);
+        CHECK(err.code == GX_OK && lines(said.log) == i &&
+                  (!i || strstr(said.log, "add_prefix_space is true, which is not honoured")),
+              "%s: %s%s", prefix[i], err.message, said.log);
+    }
+    remove(at("tokenizer.json")), remove(at("tokenizer_config.json"));
 }
 
 TEST(older_folders_name_their_tokens_in_special_tokens_map_json)

@@ -749,6 +749,41 @@ TEST(every_key_of_peft_is_known)
     remove(path);
 }
 
+TEST(an_adapter_of_a_task_that_is_not_built_is_refused)
+{
+#define OTHER(class) "\"task_type\": null, \"auto_mapping\": {\"base_model_class\": \"" class "\", \"parent_library\": \"x\"}"
+    static const char *const cases[][2] = {
+        {"\"task_type\": \"SEQ_CLS\"", NULL},
+        {"\"task_type\": \"CAUSAL_LM\"", NULL},
+        {"\"task_type\": \"FEATURE_EXTRACTION\"", NULL},
+        {OTHER("BertForSequenceClassification"), NULL},
+        {OTHER("BertForMultipleChoice"), "classifier is of a BertForMultipleChoice, which is not built"},
+        {OTHER("BertForTokenClassification"), "classifier is of a BertForTokenClassification"},
+        {"\"task_type\": \"TOKEN_CLS\"", "task_type is \"TOKEN_CLS\", which is not built"},
+        {"\"task_type\": \"QUESTION_ANS\"", "task_type is \"QUESTION_ANS\""},
+        {"\"task_type\": \"FOO\"", "task_type is \"FOO\""},
+    };
+#undef OTHER
+    char path[300], text[600];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxPeftConfig c;
+        GxError err = GX_ZERO;
+        snprintf(text, sizeof text, "{\"peft_type\": \"LORA\", \"modules_to_save\": [\"classifier\"], %s}",
+                 cases[i][0]);
+        write_text(config_path(path), text);
+        const GxStatus status = gx_peft_config_read(&c, path, &silent, &err);
+        CHECK(status == (cases[i][1] ? GX_ERR_UNSUPPORTED : GX_OK) &&
+                  (!cases[i][1] || strstr(err.message, cases[i][1])),
+              "%s: %s", cases[i][0], err.message);
+    }
+    GxPeftConfig c;
+    GxError err = GX_ZERO;
+    write_text(config_path(path), "{\"r\": 8}");
+    CHECK(gx_peft_config_read(&c, path, &silent, &err) == GX_ERR_FORMAT && strstr(err.message, "has no peft_type"), "%s",
+          err.message);
+    remove(path);
+}
+
 TEST(a_key_that_nobody_knows_is_named)
 {
     static const char *const types[] = {"LORA", GX_PEFT_PROMPT, GX_PEFT_PROMPT_V2, GX_PEFT_BOTTLENECK, GX_PEFT_SIDE};

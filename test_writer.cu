@@ -239,7 +239,7 @@ static GxStatus read_generation(GxGenerationConfig *c, const char *generation, c
     if (generation)
         gx_file_write("generation/generation_config.json", generation, (int64_t)strlen(generation), &ignored);
     if (config) gx_file_write("generation/config.json", config, (int64_t)strlen(config), &ignored);
-    return gx_generation_config_read(c, "generation", &gx_silent, e);
+    return gx_generation_config_read(c, "generation", 0, &gx_silent, e);
 }
 
 TEST(generation_config_is_read_key_by_key)

@@ -165,7 +165,7 @@ static GxStatus gx__bpe_open(GxTokenizer *t, const GxTokenizerSource *from, GxEr
 
 GxStatus gx_bpe_make(GxTokenizer *t, const GxJson *json, const GxJson *config, const char *where, GxError *err)
 {
-    const GxTokenizerSource from = {where, json, config, where};
+    const GxTokenizerSource from = {where, json, config, where, where};
     return gx_words_open(t, &gx_bpe, sizeof(GxBpeTokenizer), gx__bpe_read_model, &from, 1, err);
 }
 

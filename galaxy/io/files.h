@@ -159,6 +159,14 @@ const char *gx_path_kind(const char *path)
     return gx_path_is_broken(path) ? "a broken link" : "nothing";
 }
 
+// A few lines that stand for a large file until it is fetched.
+static int gx__files_is_lfs_pointer(int fd, int64_t bytes)
+{
+    static const char begin[] = "version https://git-lfs.github.com/spec/";
+    char text[sizeof begin - 1];
+    return bytes < 1024 && pread(fd, text, sizeof text, 0) == (ssize_t)sizeof text && !memcmp(text, begin, sizeof text);
+}
+
 GxStatus gx_file_open(const char *path, int *fd, int64_t *bytes, GxError *err)
 {
     struct stat st;
@@ -168,7 +176,11 @@ GxStatus gx_file_open(const char *path, int *fd, int64_t *bytes, GxError *err)
     int failed = fstat(*fd, &st) != 0;
     if (!failed && S_ISREG(st.st_mode)) {
         *bytes = (int64_t)st.st_size;
-        return GX_OK;
+        if (!gx__files_is_lfs_pointer(*fd, *bytes)) return GX_OK;
+        close(*fd);
+        *fd = -1;
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s is a pointer of Git LFS and not the file itself; fetch that with \"git lfs pull\"", path);
     }
     int reason = errno;
     close(*fd);

@@ -19,8 +19,12 @@ typedef struct {
 } GxGenerationConfig;
 
 // Where nothing is said: transformers' own defaults: temperature 1, top_k 50, top_p 1, min_p 0, no penalty. What the
-// file asks for and is not built is said to `log`.
-GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, const GxLogger *log, GxError *err);
+// file asks for and is not built is said to `log`; max_length is overruled where has_length: the caller says how long.
+GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, int has_length, const GxLogger *log,
+                                   GxError *err);
+// Of a config.json or a generation_config.json: bos_token_id and eos_token_id that are no numbers of tokens are an error,
+// and a warning those outside of a vocabulary of `vocab` tokens; 0: it is not known.
+GxStatus gx_generation_check_ids(const GxJson *json, int64_t vocab, const char *path, const GxLogger *log, GxError *err);
 
 // All keys of generation_config.json; older config.json files have some of them, too.
 extern const GxJsonKeys gx_generation_keys;
@@ -128,12 +132,12 @@ static const GxJsonKey gx__generation_keys[] = {
 const GxJsonKeys gx_generation_keys = {GX_KEYS(gx__generation_keys)};
 
 // max_new_tokens wins over max_length in transformers, too.
-static GxStatus gx__generation_config_check(const GxGenerationConfig *c, const GxJson *json, const char *path,
-                                            const GxLogger *log, GxError *err)
+static GxStatus gx__generation_config_check(int has_length, const GxJson *json, const char *path, const GxLogger *log,
+                                            GxError *err)
 {
     GxJson *copy = gx_json_copy(json);
     if (!copy) return GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory for a copy of it", path);
-    if (c->max_new_tokens) gx_json_remove(copy, "max_length");
+    if (has_length) gx_json_remove(copy, "max_length");
     const GxStatus status = gx_json_check_keys(copy, GX_KEYS(gx__generation_keys), path, log, err);
     gx_json_free(copy);
     return status;
@@ -142,11 +146,18 @@ static GxStatus gx__generation_config_check(const GxGenerationConfig *c, const G
 // Of a config.json without generation_config.json: transformers 4 took from it what transformers 5 does not look at.
 static void gx__generation_config_name_others(const GxJson *json, const char *path, const GxLogger *log)
 {
+    static const GxJsonKey usuals[] = {{"temperature=1.0", GX_KEY_NAMED, NULL}, // what transformers 4 writes unasked
+                                       {"top_k=50", GX_KEY_NAMED, NULL},
+                                       {"top_p=1.0", GX_KEY_NAMED, NULL},
+                                       {"repetition_penalty=1.0", GX_KEY_NAMED, NULL},
+                                       {"length_penalty=1.0", GX_KEY_NAMED, NULL},
+                                       {"max_length=20", GX_KEY_NAMED, NULL}};
     char names[200] = "";
     for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
         const GxJsonKey *row = gx_json_find_key(GX_KEYS(gx__generation_keys), m.key);
-        if (!row || row->kind == GX_KEY_HARMLESS || !strcmp(m.key, "eos_token_id") || !gx_json_asks(row, m.value))
-            continue;
+        const GxJsonKey *usual = gx_json_find_key(GX_KEYS(usuals), m.key);
+        if (!row || row->kind == GX_KEY_HARMLESS || !strcmp(m.key, "eos_token_id")) continue;
+        if (!gx_json_asks(row, m.value) || (usual && !gx_json_asks(usual, m.value))) continue;
         const size_t n = strlen(names);
         snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", m.key);
     }
@@ -176,6 +187,26 @@ static GxStatus gx__generation_config_stops(GxGenerationConfig *c, const GxJson 
     return GX_OK;
 }
 
+GxStatus gx_generation_check_ids(const GxJson *json, int64_t vocab, const char *path, const GxLogger *log, GxError *err)
+{
+    static const char *const keys[] = {"bos_token_id", "eos_token_id"};
+    for (int k = 0; k < 2; k++) {
+        const GxJson *value = gx_json_get(json, keys[k]);
+        const int is_list = k && gx_json_type(value) == GX_JSON_ARRAY;
+        const int64_t n = is_list ? gx_json_size(value) : gx_json_type(value) > GX_JSON_NULL;
+        for (int64_t i = 0; i < n; i++) {
+            const GxJson *id = is_list ? gx_json_at(value, i) : value;
+            if (gx_json_type(id) != GX_JSON_INT)
+                return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s is %s; expected the number of a token%s", path, keys[k],
+                               gx_json_type_name(id), k ? ", or a list of such" : "");
+            if (vocab && (gx_json_int(id) < 0 || gx_json_int(id) >= vocab))
+                gx_log(log, GX_LOG_WARNING, "%s: %s has %ld, which is none of the vocabulary's %ld tokens", path, keys[k],
+                       (long)gx_json_int(id), (long)vocab);
+        }
+    }
+    return GX_OK;
+}
+
 static GxStatus gx__generation_config_open(GxJson **json, char path[GX_PATH], const char *folder, const char *name,
                                            GxError *err)
 {
@@ -189,7 +220,8 @@ static GxStatus gx__generation_config_open(GxJson **json, char path[GX_PATH], co
     return gx_error_code(err);
 }
 
-GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, const GxLogger *log, GxError *err)
+GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, int has_length, const GxLogger *log,
+                                   GxError *err)
 {
     char path[GX_PATH];
     GxJson *json;
@@ -199,10 +231,12 @@ GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, co
     c->has_file = json != NULL;
     if (!json) GX_TRY(gx__generation_config_open(&json, path, folder, "config.json", err));
     if (!json) return GX_OK;
-    GxStatus status = gx__generation_config_stops(c, json, path, err);
+    GxStatus status = gx_generation_check_ids(json, 0, path, log, err);
+    if (status == GX_OK) status = gx__generation_config_stops(c, json, path, err);
     if (status == GX_OK && c->has_file)
         status = gx_json_get_fields(json, GX_FIELDS(gx__generation_config_fields), 0, c, path, err);
-    if (status == GX_OK && c->has_file) status = gx__generation_config_check(c, json, path, log, err);
+    if (status == GX_OK && c->has_file)
+        status = gx__generation_config_check(has_length || c->max_new_tokens, json, path, log, err);
     if (status == GX_OK && !c->has_file) gx__generation_config_name_others(json, path, log);
     gx_json_free(json);
     return status;

@@ -102,7 +102,7 @@ static const GxField gx__peft_fields[] = {
     {"peft_type", GX_KEY_READ, NULL}, {"task_type", GX_KEY_READ, NULL},                                                \
         {"base_model_name_or_path", GX_KEY_READ, NULL}, {"modules_to_save", GX_KEY_READ, NULL},                        \
         {"inference_mode", GX_KEY_HARMLESS, "whether peft trains it further"},                                         \
-        {"auto_mapping", GX_KEY_HARMLESS, "the class of transformers that peft opens the base with"},                  \
+        {"auto_mapping", GX_KEY_READ, NULL},                                                                           \
         {"peft_version", GX_KEY_HARMLESS, "who wrote the file"},                                                       \
     {                                                                                                                  \
         "revision", GX_KEY_HARMLESS, "of a base on the hub; here it is a folder"                                       \
@@ -243,6 +243,28 @@ static GxStatus gx__peft_refuse_type(const char *type, const char *path, GxError
                    "%s: peft_type is \"%.60s\"; LORA, " GX_PEFT_PROMPT ", " GX_PEFT_PROMPT_V2 ", " GX_PEFT_BOTTLENECK
                    " and " GX_PEFT_SIDE " are built",
                    path, type);
+}
+
+// A classifier has the same names whether it looks at sentences, at each token or at several choices.
+static GxStatus gx__peft_check_task(const GxPeftConfig *c, const GxJson *json, const char *path, GxError *err)
+{
+    static const char *const tasks[] = {"", "CAUSAL_LM", "SEQ_CLS", "FEATURE_EXTRACTION"};
+    const char *of = gx_json_string(gx_json_get(gx_json_get(json, "auto_mapping"), "base_model_class"));
+    const size_t n = strlen(of), end = strlen("ForSequenceClassification");
+    int is_built = 0;
+    for (int i = 0; i < 4; i++) is_built |= !strcmp(c->task_type, tasks[i]);
+    if (!is_built)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: task_type is \"%s\", which is not built; CAUSAL_LM, SEQ_CLS, FEATURE_EXTRACTION and null are",
+                       path, c->task_type);
+    const int has_head = strstr(c->modules_to_save, "classifier") || strstr(c->modules_to_save, "score") ||
+                         strstr(c->targets, "classifier") || strstr(c->targets, "score");
+    if (!has_head || c->task_type[0] || !of[0] || (n >= end && !strcmp(of + n - end, "ForSequenceClassification")))
+        return GX_OK;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "%s: auto_mapping says that the adapter's classifier is of a %.100s, which is not built; those of "
+                   "a ...ForSequenceClassification are",
+                   path, of);
 }
 
 // ---- which modules -------------------------------------------------------------------------------------------------
@@ -409,6 +431,8 @@ static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *p
         return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(json));
     const char *name = gx_json_string(gx_json_get(json, "peft_type"));
     const gx__PeftType *type = gx__peft_type_of(name);
+    if (!gx_json_get(json, "peft_type"))
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has no peft_type, which says of which kind the adapter is (\"LORA\")", path);
     if (!type) return gx__peft_refuse_type(name, path, err);
     const int is_lora = type == gx__peft_types;
     GX_TRY(gx_json_check_keys(json, type->key, type->keys, path, log, err));
@@ -423,6 +447,7 @@ static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *p
     GX_TRY(gx__peft_names(json, "modules_to_save", 0, c->modules_to_save, sizeof c->modules_to_save, path, err));
     GX_TRY(gx__peft_tie(c, json, path, err));
     GX_TRY(gx__peft_text(json, "task_type", c->task_type, sizeof c->task_type, path, err));
+    GX_TRY(gx__peft_check_task(c, json, path, err));
     return gx__peft_text(json, "base_model_name_or_path", c->base, sizeof c->base, path, err);
 }
 

@@ -231,9 +231,9 @@ static GxStatus gx__tokenizer_find_file(char file[GX_PATH], const char *folder, 
 
 GxStatus gx_tokenizer_open(GxTokenizer *t, const char *path, GxError *err)
 {
-    char file[GX_PATH], folder[GX_PATH], config_path[GX_PATH];
+    char file[GX_PATH], folder[GX_PATH], config_path[GX_PATH], names_path[GX_PATH];
     GxJson *config = NULL;
-    GxTokenizerSource from = {file, NULL, NULL, config_path};
+    GxTokenizerSource from = {file, NULL, NULL, config_path, names_path};
     memset(t, 0, sizeof *t);
     if (gx_path_is_folder(path)) GX_TRY(gx__tokenizer_find_file(file, path, err));
     else if (snprintf(file, sizeof file, "%s", path) >= GX_PATH)
@@ -244,7 +244,8 @@ GxStatus gx_tokenizer_open(GxTokenizer *t, const char *path, GxError *err)
     const size_t n = strlen(file);
     const int is_text = n > 4 && !strcmp(file + n - 4, ".txt");
     from.config = config;
-    GxStatus status = is_text ? gx_wordpiece.open(t, &from, err) : gx__tokenizer_open_json(t, &from, err);
+    GxStatus status = gx_tokenizer_config_names_path(names_path, config, folder, err);
+    if (status == GX_OK) status = is_text ? gx_wordpiece.open(t, &from, err) : gx__tokenizer_open_json(t, &from, err);
     if (status == GX_OK && config)
         status = gx_json_get_bool(config, "split_special_tokens", 0, &t->splits_special, config_path, err);
     if (status != GX_OK && t->kind) t->kind->close(t);

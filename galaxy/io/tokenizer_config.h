@@ -20,6 +20,8 @@ enum { GX_TOKENIZER_CONFIG_CAP = 64 << 20 }; // bytes
 // added_tokens_decoder, it is an older one, and the tokens are those of special_tokens_map.json, as in transformers. A file that is no object is an
 // error.
 GxStatus gx_tokenizer_config_read(GxJson **json, const char *folder, GxError *err);
+// For messages: the file that the names of special tokens were read from.
+GxStatus gx_tokenizer_config_names_path(char path[GX_PATH], const GxJson *json, const char *folder, GxError *err);
 // Both take NULL. The value of a token's key, "eos_token"; of {"content": …} that is its content. NULL: there is none.
 const GxJson *gx_tokenizer_config_value(const GxJson *json, const char *key);
 const char *gx_tokenizer_config_token(const GxJson *json, const char *key); // if it is a string; NULL: it is none
@@ -62,6 +64,13 @@ static GxStatus gx__tokenizer_config_add_map(GxJson **json, const char *folder, 
         gx_json_set(*json, m.key, gx_json_copy(m.value), err);
     gx_json_free(map);
     return gx_error_code(err);
+}
+
+GxStatus gx_tokenizer_config_names_path(char path[GX_PATH], const GxJson *json, const char *folder, GxError *err)
+{
+    GX_TRY(gx_path_join(path, folder, "special_tokens_map.json", err));
+    if (!gx_json_get(json, "added_tokens_decoder") && gx_path_is_file(path)) return GX_OK;
+    return gx_path_join(path, folder, GX_TOKENIZER_CONFIG, err);
 }
 
 GxStatus gx_tokenizer_config_read(GxJson **json, const char *folder, GxError *err)

@@ -44,7 +44,7 @@ static const GxJsonKey gx__tokenizer_config_keys[] = {
     {"tokenize_chinese_chars", GX_KEY_READ, NULL},
     {"add_bos_token", GX_KEY_HARMLESS, "tokenizer.json's post_processor says it, in transformers 5, too"},
     {"add_eos_token", GX_KEY_HARMLESS, "tokenizer.json's post_processor says it, in transformers 5, too"},
-    {"add_prefix_space", GX_KEY_HARMLESS, GX__TOKENIZER_ELSEWHERE},
+    {"add_prefix_space", GX_KEY_READ, NULL},
     {"trim_offsets", GX_KEY_HARMLESS, "no offsets are asked for"},
     {"legacy", GX_KEY_HARMLESS, GX__TOKENIZER_PYTHON},
     {"sp_model_kwargs", GX_KEY_HARMLESS, GX__TOKENIZER_PYTHON},
@@ -70,7 +70,7 @@ static const GxJsonKey gx__tokenizer_config_keys[] = {
     {"pad_to_multiple_of", GX_KEY_HARMLESS, GX__TOKENIZER_PADDING},
     {"pad_token_type_id", GX_KEY_HARMLESS, GX__TOKENIZER_PADDING},
     {"model_input_names", GX_KEY_HARMLESS, "the model says what it takes"},
-    {"tokenizer_class", GX_KEY_HARMLESS, GX__TOKENIZER_ELSEWHERE},
+    {"tokenizer_class", GX_KEY_READ, NULL},
     {"processor_class", GX_KEY_HARMLESS, GX__TOKENIZER_NOTE},
     {"backend", GX_KEY_HARMLESS, GX__TOKENIZER_NOTE},
     {"is_local", GX_KEY_HARMLESS, GX__TOKENIZER_NOTE},
@@ -174,16 +174,75 @@ static void gx__tokenizer_check_normalizer(const GxTokenizer *t, const GxJson *c
     }
 }
 
+// transformers 5 builds the tokenizers of these classes anew, with the model that their class has.
+static void gx__tokenizer_check_class(const GxTokenizer *t, const GxJson *config, const char *path, const GxLogger *log)
+{
+    static const char *const classes[][2] = {
+        {"BertTokenizer", "WordPiece"},  {"DistilBertTokenizer", "WordPiece"}, {"LlamaTokenizer", "BPE"},
+        {"CodeLlamaTokenizer", "BPE"},   {"GemmaTokenizer", "BPE"},            {"GPT2Tokenizer", "BPE"},
+        {"Qwen2Tokenizer", "BPE"},       {"RobertaTokenizer", "BPE"},          {"AlbertTokenizer", "Unigram"},
+        {"T5Tokenizer", "Unigram"},      {"XLMRobertaTokenizer", "Unigram"}};
+    const char *name = gx_json_string(gx_json_get(config, "tokenizer_class"));
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        const size_t n = strlen(classes[i][0]);
+        if (strncmp(name, classes[i][0], n) || (name[n] && strcmp(name + n, "Fast"))) continue;
+        if (strcmp(classes[i][1], t->kind->model_type))
+            gx_log(log, GX_LOG_WARNING,
+                   "%s: tokenizer_class is %s, whose model is %s, which is not honoured: tokenizer.json has %s", path,
+                   name, classes[i][1], t->kind->model_type);
+    }
+}
+
+// Where tokenizer.json says it: ByteLevel and Metaspace.
+static void gx__tokenizer_check_prefix(const GxTokenizer *t, const GxJson *config, const char *path,
+                                       const GxLogger *log)
+{
+    const GxJson *said = gx_json_get(config, "add_prefix_space");
+    const int is_of_words = t->kind == &gx_bpe || t->kind == &gx_unigram;
+    const GxWordSteps *steps = is_of_words ? &((const GxWords *)t->vocabulary)->pre_tokenizer : NULL;
+    int has = 0, tells = 0;
+    for (int i = 0; steps && i < steps->n; i++) {
+        const GxWordStep *s = &steps->step[i];
+        tells |= s->kind == GX_WORDS_BYTES || s->kind == GX_WORDS_METASPACE;
+        has |= s->kind == GX_WORDS_PREFIX || (s->kind == GX_WORDS_METASPACE && s->keeps != GX_WORDS_NEVER);
+    }
+    if (!tells || gx_json_type(said) != GX_JSON_BOOL || gx_json_bool(said) == has) return;
+    gx_log(log, GX_LOG_WARNING,
+           "%s: add_prefix_space is %s, which is not honoured: tokenizer.json puts %s before a text", path,
+           has ? "false" : "true", has ? "a space" : "no space");
+}
+
+// added_tokens.json, of older folders: {"token": id}.
+static GxStatus gx__tokenizer_check_added(const GxTokenizer *t, const char *folder, const GxLogger *log, GxError *err)
+{
+    char path[GX_PATH], cut[GX_TEXT_VALUE];
+    GxJson *added;
+    GX_TRY(gx_path_join(path, folder, "added_tokens.json", err));
+    if (!gx_path_is_file(path)) return GX_OK;
+    GX_TRY(gx_json_read(&added, path, GX_TOKENIZER_CONFIG_CAP, err));
+    for (GxJsonMember m = GX_ZERO; gx_json_type(added) == GX_JSON_OBJECT && gx_json_next(added, &m);)
+        if (gx_json_type(m.value) != GX_JSON_INT || gx_tokenizer_find(t, m.key) != gx_json_int(m.value))
+            gx_log(log, GX_LOG_WARNING, "%s has \"%s\" with the id %ld, which tokenizer.json does not have", path,
+                   gx_text_cut(m.key, cut, sizeof cut), (long)gx_json_int(m.value));
+    gx_json_free(added);
+    return GX_OK;
+}
+
 GxStatus gx_tokenizer_check_keys(const GxTokenizer *t, const char *path, const GxLogger *log, GxError *err)
 {
-    char folder[GX_PATH], config_path[GX_PATH];
+    char folder[GX_PATH], config_path[GX_PATH], names_path[GX_PATH];
     GxJson *config;
     if (gx_path_is_folder(path)) snprintf(folder, sizeof folder, "%s", path);
     else gx_path_parent(folder, path);
     GX_TRY(gx_path_join(config_path, folder, GX_TOKENIZER_CONFIG, err));
+    GX_TRY(gx__tokenizer_check_added(t, folder, log, err));
     GX_TRY(gx_tokenizer_config_read(&config, folder, err));
-    gx__tokenizer_check_tokens(t, config, config_path, log);
-    gx__tokenizer_check_unknown(t, config, config_path, log);
+    if (gx_tokenizer_config_names_path(names_path, config, folder, err) != GX_OK)
+        return gx_json_free(config), gx_error_code(err);
+    gx__tokenizer_check_tokens(t, config, names_path, log);
+    gx__tokenizer_check_unknown(t, config, names_path, log);
+    gx__tokenizer_check_class(t, config, config_path, log);
+    gx__tokenizer_check_prefix(t, config, config_path, log);
     gx__tokenizer_check_normalizer(t, config, config_path, log);
     const GxStatus status = gx_json_check_keys(config, GX_KEYS(gx__tokenizer_config_keys), config_path, log, err);
     gx_json_free(config);

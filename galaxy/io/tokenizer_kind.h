@@ -20,6 +20,7 @@ typedef struct {             // what a tokenizer is opened from
     const GxJson *json;      // tokenizer.json's root; NULL: the kind's own file
     const GxJson *config;    // tokenizer_config.json's; NULL: there is none
     const char *config_path; // for messages
+    const char *names_path;  // too, of the file that names special tokens: that one, or special_tokens_map.json
 } GxTokenizerSource;
 
 typedef struct {

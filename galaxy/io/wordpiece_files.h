@@ -303,7 +303,7 @@ static GxStatus gx__wordpiece_role_name(const GxTokenizerSource *from, int role,
     *is_said = type == GX_JSON_STRING;
     *name = *is_said ? gx_json_string(said) : type == GX_JSON_NULL ? NULL : gx__wordpiece_roles[role].name;
     if (type <= GX_JSON_NULL || *is_said) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" is %s; expected a string", from->config_path,
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" is %s; expected a string", from->names_path,
                    gx__wordpiece_roles[role].key, gx_json_type_name(said));
 }
 
@@ -319,7 +319,7 @@ static GxStatus gx__wordpiece_read_roles(GxTokenizer *t, const GxTokenizerSource
         else GX_TRY(gx__wordpiece_set_role(t, i, name, from->path, err)); // a vocab.txt has no list of them
         if (is_said && t->role[i] < 0)
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: the %s is \"%.100s\", which the vocabulary does not have",
-                           from->config_path, gx__wordpiece_roles[i].key, name);
+                           from->names_path, gx__wordpiece_roles[i].key, name);
     }
     return GX_OK;
 }

@@ -122,7 +122,8 @@ GxStatus gx_family_check_keys(const GxJson *json, const GxJsonKey *own, int n, c
     n += GX__FAMILY_KEYS;
     for (int i = 0; i < gx_generation_keys.n; i++, n++)
         all[n] = gx_generation_keys.key[i], all[n].kind = GX_KEY_HARMLESS; // io/generation_config.h names them
-    return gx_json_check_keys(json, all, n, path, log, err);
+    GX_TRY(gx_json_check_keys(json, all, n, path, log, err));
+    return gx_generation_check_ids(json, gx_json_int(gx_json_get(json, "vocab_size")), path, log, err);
 }
 
 static int gx__family_is_among(const char *name, const char *const *names)

@@ -528,7 +528,7 @@ static GxStatus gx__gguf_check_import(gx__GgufWork *w, const GxGguf *g)
     for (size_t i = 0; i < GX__GGUF_COUNT_OF(reals); i++) {
         double found = reals[i].neutral;
         GX_TRY(gx_gguf_get_double(g, gx__gguf_arch_key(w, reals[i].key, room), 0, &found, &w->g.error));
-        if (found != reals[i].neutral)
+        if (found != reals[i].neutral && (strcmp(reals[i].key, "logit_scale") || found != 1))
             return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: %s is %g; only %g is built", w->path, room, found,
                            reals[i].neutral);
     }
@@ -557,7 +557,7 @@ static const GxJsonKey gx__gguf_file_keys[] = {
     {"*.rope.freq_base", GX_KEY_READ, NULL},
     {"*.rope.scale_linear", GX_KEY_READ, NULL},
     {"*.rope.scaling.factor", GX_KEY_READ, NULL},
-    {"*.rope.scaling.type=\"none\"", GX_KEY_REFUSED, "angles would be scaled"},
+    {"*.rope.scaling.type=\"none\"|\"linear\"", GX_KEY_REFUSED, "angles would be scaled"}, // linear: by factor
     {"*.rope.scaling.attn_factor=1|0", GX_KEY_REFUSED, "attention would be scaled"},
     {"*.rope.scaling.original_context_length", GX_KEY_HARMLESS, "of a scaling, whose type is refused"},
     {"*.rope.scaling.finetuned", GX_KEY_HARMLESS, "a note on how the model was made"},
@@ -665,13 +665,13 @@ static int gx__gguf_is_note(const char *key)
            (!strncmp(key, "general.", 8) && strncmp(key, sampling, sizeof sampling - 1));
 }
 
-// As JSON; of an array that it is there.
-static GxJson *gx__gguf_json_of(const GxGguf *g, const GxGgufKey *k, GxError *err)
+// As JSON; of an array how long it is.
+static GxJson *gx__gguf_json_of(const GxGguf *g, const GxGgufKey *k)
 {
     if (k->is_array) {
-        GxJson *list = gx_json_new_array();
-        if (k->count) gx_json_append(list, gx_json_new_int(k->count), err);
-        return list;
+        char text[60];
+        snprintf(text, sizeof text, "an array of %ld value%s", (long)k->count, k->count == 1 ? "" : "s");
+        return k->count ? gx_json_new_string(text) : gx_json_new_array();
     }
     switch (k->kind) {
     case GX_GGUF_BOOL: return gx_json_new_bool(gx_gguf_int_at(g, k, 0) != 0);
@@ -699,7 +699,7 @@ static GxStatus gx__gguf_check_keys(gx__GgufWork *w, const GxGguf *g)
         const GxJsonKey *known = gx_json_find_key(row, GX__GGUF_FILE_KEYS, key);
         if (gx__gguf_is_note(key) || (known && (known->kind == GX_KEY_READ || known->kind == GX_KEY_HARMLESS)))
             continue;
-        GxJson *value = known ? gx__gguf_json_of(g, &g->key[k], err) : gx_json_new_int(1);
+        GxJson *value = known ? gx__gguf_json_of(g, &g->key[k]) : gx_json_new_int(1);
         gx_json_set(asked, key, value ? value : gx_json_new_string("no JSON value"), err);
     }
     GxStatus status = gx_error_code(err);

@@ -872,6 +872,12 @@ static GxStatus gx__tensor_file_adapter_row(int *row, GxMatching how, const GxTa
         is_note || gx__tensor_file_copy_of(t, family, in_file) >= 0 ? -2 : gx__tensor_file_row(t, family, in_file + n);
     if (*row == -1 && how == GX_MATCH_BARE_ADAPTER && gx__tensor_file_is_in_head(family, in_file + n)) *row = -2;
     if (*row == -2 || (*row >= 0 && t->row[*row].is_adapter)) return GX_OK;
+    if (gx__tensor_file_is_in_head(family, in_file + n) &&
+        (strstr(in_file, ".score.") || strstr(in_file, ".classifier.")))
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s has %.120s: it is an adapter for classification, and the model is opened without such a "
+                       "head; use train_* --task classification --predict",
+                       folder, in_file);
     return GX_FAIL(err, GX_ERR_FORMAT,
                    "%s has %.120s, which is none of the tensors that its adapter_config.json says (target_modules, "
                    "modules_to_save), or none of this model's adapter; is it of another one?",

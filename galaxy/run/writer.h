@@ -253,7 +253,7 @@ static GxStatus gx__writer_choose_sampling(GxWriter *w)
     GxGenerationConfig *c = &w->generation;
     const GxConfig *set = &w->config;
     GxSampling *s = &w->decode.sampling;
-    GX_TRY(gx_generation_config_read(c, o->model, &w->g->log, &w->g->error));
+    GX_TRY(gx_generation_config_read(c, o->model, gx_config_is_set(set, "max_new_tokens"), &w->g->log, &w->g->error));
     if (c->samples && !gx_config_is_set(set, "temperature")) o->temperature = c->temperature;
     if (c->samples && !gx_config_is_set(set, "top_k")) o->top_k = c->top_k;
     if (c->samples && !gx_config_is_set(set, "top_p")) o->top_p = c->top_p;
@@ -270,6 +270,11 @@ static GxStatus gx__writer_choose_sampling(GxWriter *w)
     s->top_p = o->top_p > 0 ? o->top_p : 1e-30; // 0: only the most likely token
     s->min_p = o->min_p, s->repetition_penalty = o->repetition_penalty;
     s->vocab = w->tokenizer.vocab_size;
+    for (int i = 0; i < c->n_stop; i++)
+        if (c->stop[i] >= gx_model_vocab(&w->model))
+            gx_log(&w->g->log, GX_LOG_WARNING,
+                   "%s: eos_token_id has %d, which is none of the vocabulary's %ld tokens: no text ends there", o->model,
+                   (int)c->stop[i], (long)gx_model_vocab(&w->model));
     memcpy(w->stop_token, c->stop, sizeof c->stop);
     w->decode.stop = w->stop_token, w->decode.n_stop = c->n_stop;
     return GX_OK;
