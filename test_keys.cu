@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "galaxy.h"
 #include "test/test.h"
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char root[200];

@@ -99,7 +99,9 @@ static GxStatus gx__model_labels_set(GxModelLabels *m, const GxJson *json, const
 {
     const GxLabelKind kind = strcmp(m->problem_type, "multi_label_classification") ? GX_LABEL_CLASS : GX_LABEL_SEVERAL;
     int64_t n = id2label ? gx_json_size(id2label) : 2, number = n;
+    GxJson *numbers;
     GX_TRY(gx_json_get_int(json, "num_labels", 0, &number, path, err));
+    GX_TRY(gx_json_get_object(json, "label2id", 0, &numbers, path, err));
     if (!id2label) n = number;
     if (n < 1 || n > GX_LABELS_MOST)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s %ld labels; 1 to %d are possible", path,
