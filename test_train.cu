@@ -650,7 +650,7 @@ TEST(models_and_batches_that_do_not_fit_are_refused_with_their_numbers)
         {"--num_key_value_heads 3", {"num_key_value_heads", "3", "4"}},
         {"--head_dim 7", {"head_dim", "7", "even"}},
         {"--vocab_size 255", {"vocab_size is 255", "256", NULL}},
-        {"--seq_len 64 --max_position_embeddings 32", {"max_position_embeddings", "32", "64"}},
+        {"--seq_len 64 --max_position_embeddings 32", {"max_position_embeddings", "32", "set --seq_len to that"}},
         {"--global_batch_size 6 --micro_batch_size 4", {"global_batch_size 6", "4", "are 4 and 8"}},
         {"--global_batch_size 6 --ranks 4",
          {"the smallest that fits is 32", "--dp_batch_size_list 2,2,1,1 divides it unequally\n", NULL}},

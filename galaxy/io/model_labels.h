@@ -136,7 +136,7 @@ static GxStatus gx__model_labels_problem(GxModelLabels *m, const GxJson *json, c
 static GxStatus gx__model_labels_take(GxModelLabels *m, const GxJson *json, const char *path, GxError *err)
 {
     static const char ending[] = "ForSequenceClassification";
-    GxJson *id2label = NULL;
+    GxJson *id2label = NULL, *label2id = NULL; // the second is only compared with the first
     const GxJson *list = gx_json_get(json, "architectures");
     if (gx_json_type(json) != GX_JSON_OBJECT)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(json));
@@ -147,6 +147,7 @@ static GxStatus gx__model_labels_take(GxModelLabels *m, const GxJson *json, cons
     }
     GX_TRY(gx__model_labels_problem(m, json, path, err));
     GX_TRY(gx_json_get_object(json, "id2label", 0, &id2label, path, err));
+    GX_TRY(gx_json_get_object(json, "label2id", 0, &label2id, path, err));
     m->is_said = id2label != NULL || gx_json_type(gx_json_get(json, "num_labels")) > GX_JSON_NULL;
     return gx__model_labels_set(m, json, id2label, path, err);
 }
