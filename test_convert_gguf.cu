@@ -324,7 +324,7 @@ TEST(models_that_a_file_cannot_say_are_refused)
 
 // A file of a model of one layer, with something in it that is different.
 enum { FINE, NO_NORM, MORE, WRONG_SHAPE, OTHER_FREQS, HALF_FREQS };
-static int file_eos = -1; // its tokenizer.ggml.eos_token_id; -1: none
+static int file_eos = -1;     // its tokenizer.ggml.eos_token_id; -1: none
 static int file_says_nothing; // keys whose values leave all as it is, and one that is named
 static void put_file(const char *architecture, const char *key, double number, int what)
 {
@@ -353,7 +353,8 @@ static void put_file(const char *architecture, const char *key, double number, i
     if (file_eos >= 0) gx_gguf_set_int(&w, "tokenizer.ggml.eos_token_id", file_eos, &err);
     if (file_says_nothing) {
         const int32_t two[] = {1, 2};
-        gx_gguf_set_float(&w, "llama.logit_scale", 1, &err), gx_gguf_set_float(&w, "llama.rope.scaling.factor", 1, &err);
+        gx_gguf_set_float(&w, "llama.logit_scale", 1, &err),
+            gx_gguf_set_float(&w, "llama.rope.scaling.factor", 1, &err);
         gx_gguf_set_string(&w, "llama.rope.scaling.type", "linear", &err);
         gx_gguf_set_ints(&w, "tokenizer.ggml.suppress_tokens", two, 2, &err);
     }

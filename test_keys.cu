@@ -356,9 +356,12 @@ TEST(of_generation_config_json_is_named_and_config_json_alone_what_is_not_looked
 TEST(of_a_config_json_that_spells_out_defaults_of_generation_nothing_is_said)
 {
     static const Reader usual = {
-        "config.json with defaults", "config.json",
+        "config.json with defaults",
+        "config.json",
         "{\"temperature\": 1.0, \"top_k\": 50, \"top_p\": 1.0, \"repetition_penalty\": 1.0, \"do_sample\": false}",
-        "", read_generation, {NULL, NULL, NULL}};
+        "",
+        read_generation,
+        {NULL, NULL, NULL}};
     GxError err;
     expect_silence(&usual, "max_length", "20");
     CHECK(try_key(&usual, "max_length", "21", &err) == GX_OK && strstr(said.log, ": max_length: of generation"), "%s",
@@ -494,7 +497,8 @@ TEST(what_tokenizer_config_json_asks_for_beside_tokenizer_json_is_named)
         {"tokenizer_class", "\"BertTokenizerFast\"", NULL},
         {"tokenizer_class", "\"TokenizersBackend\"", NULL},
         {"tokenizer_class", "\"Qwen2TokenizerFast\"",
-         "tokenizer_class is Qwen2TokenizerFast, whose model is BPE, which is not honoured: tokenizer.json has WordPiece"},
+         "tokenizer_class is Qwen2TokenizerFast, whose model is BPE, which is not honoured: tokenizer.json has "
+         "WordPiece"},
         {"quite_new", "1", "tokenizer_config.json: quite_new is not known here and not read"},
         {"model_max_length", "1000000000000000000", NULL}};
     GxError err;
@@ -525,13 +529,15 @@ static void tell_of_folder(GxError *err)
 TEST(contradictions_to_tokenizer_json_are_told_of_the_file_that_has_them)
 {
     static const char level[] =
-        "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":"
+        "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[],\"normalizer\":null,\"pre_"
+        "tokenizer\":"
         "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true},"
         "\"post_processor\":null,\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,"
         "\"use_regex\":true},\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
         "\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,"
         "\"ignore_merges\":false,\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[[\"a\",\"b\"]]}}";
-    static const char map[] = "{\"eos_token\": \"<none>\"}", pad[] = "{\"pad_token\": \"<none>\"}", added[] = "{\"[MASK]\": 4, \"<more>\": 9}";
+    static const char map[] = "{\"eos_token\": \"<none>\"}", pad[] = "{\"pad_token\": \"<none>\"}",
+                      added[] = "{\"[MASK]\": 4, \"<more>\": 9}";
     static const char *const prefix[] = {"{\"add_prefix_space\": false}", "{\"add_prefix_space\": true}"};
     GxError err = GX_ZERO;
     gx_file_write(at("tokenizer.json"), pieces, (int64_t)strlen(pieces), &err);
@@ -541,8 +547,8 @@ TEST(contradictions_to_tokenizer_json_are_told_of_the_file_that_has_them)
           err.message, said.log);
     gx_file_write(at("special_tokens_map.json"), pad, (int64_t)strlen(pad), &err);
     tell_of_folder(&err);
-    CHECK(err.code == GX_ERR_FORMAT && strstr(err.message, "special_tokens_map.json: the pad_token is \"<none>\""), "%s",
-          err.message);
+    CHECK(err.code == GX_ERR_FORMAT && strstr(err.message, "special_tokens_map.json: the pad_token is \"<none>\""),
+          "%s", err.message);
     remove(at("special_tokens_map.json"));
     gx_file_write(at("added_tokens.json"), added, (int64_t)strlen(added), &err);
     tell_of_folder(&err);

@@ -751,7 +751,7 @@ TEST(every_key_of_peft_is_known)
 
 TEST(an_adapter_of_a_task_that_is_not_built_is_refused)
 {
-#define OTHER(class) "\"task_type\": null, \"auto_mapping\": {\"base_model_class\": \"" class "\", \"parent_library\": \"x\"}"
+#define OTHER(name) "\"task_type\": null, \"auto_mapping\": {\"base_model_class\": \"" name "\"}"
     static const char *const cases[][2] = {
         {"\"task_type\": \"SEQ_CLS\"", NULL},
         {"\"task_type\": \"CAUSAL_LM\"", NULL},
@@ -779,8 +779,8 @@ TEST(an_adapter_of_a_task_that_is_not_built_is_refused)
     GxPeftConfig c;
     GxError err = GX_ZERO;
     write_text(config_path(path), "{\"r\": 8}");
-    CHECK(gx_peft_config_read(&c, path, &silent, &err) == GX_ERR_FORMAT && strstr(err.message, "has no peft_type"), "%s",
-          err.message);
+    CHECK(gx_peft_config_read(&c, path, &silent, &err) == GX_ERR_FORMAT && strstr(err.message, "has no peft_type"),
+          "%s", err.message);
     remove(path);
 }
 

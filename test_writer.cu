@@ -804,6 +804,11 @@ TEST(an_adapter_talks_in_the_format_that_it_was_taught)
     talk("abc\\n", "--max_new_tokens 4 --adapter taught/checkpoint-1");
     CHECK_RAN(finish());
     CHECK(!strcmp(once, out()) && strstr(err(), "format chatml"), "%s%s", out(), err());
+    shell("sed -i 's/\"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight\"/"
+          "                                 \"base_model.model.score.weight\"/' "
+          "taught/checkpoint-1/adapter_model.safetensors");
+    talk("abc\\n", "--max_new_tokens 4 --adapter taught/checkpoint-1");
+    CHECK(finish() != 0 && strstr(err(), "score.weight: it is an adapter for classification"), "%s%s", out(), err());
     free(once);
 }
 

@@ -24,7 +24,8 @@ GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, in
                                    GxError *err);
 // Of a config.json or a generation_config.json: bos_token_id and eos_token_id that are no numbers of tokens are an error,
 // and a warning those outside of a vocabulary of `vocab` tokens; 0: it is not known.
-GxStatus gx_generation_check_ids(const GxJson *json, int64_t vocab, const char *path, const GxLogger *log, GxError *err);
+GxStatus gx_generation_check_ids(const GxJson *json, int64_t vocab, const char *path, const GxLogger *log,
+                                 GxError *err);
 
 // All keys of generation_config.json; older config.json files have some of them, too.
 extern const GxJsonKeys gx_generation_keys;
@@ -200,8 +201,8 @@ GxStatus gx_generation_check_ids(const GxJson *json, int64_t vocab, const char *
                 return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s is %s; expected the number of a token%s", path, keys[k],
                                gx_json_type_name(id), k ? ", or a list of such" : "");
             if (vocab && (gx_json_int(id) < 0 || gx_json_int(id) >= vocab))
-                gx_log(log, GX_LOG_WARNING, "%s: %s has %ld, which is none of the vocabulary's %ld tokens", path, keys[k],
-                       (long)gx_json_int(id), (long)vocab);
+                gx_log(log, GX_LOG_WARNING, "%s: %s has %ld, which is none of the vocabulary's %ld tokens", path,
+                       keys[k], (long)gx_json_int(id), (long)vocab);
         }
     }
     return GX_OK;

@@ -101,8 +101,7 @@ static const GxField gx__peft_fields[] = {
 #define GX__PEFT_OF_ALL                                                                                                \
     {"peft_type", GX_KEY_READ, NULL}, {"task_type", GX_KEY_READ, NULL},                                                \
         {"base_model_name_or_path", GX_KEY_READ, NULL}, {"modules_to_save", GX_KEY_READ, NULL},                        \
-        {"inference_mode", GX_KEY_HARMLESS, "whether peft trains it further"},                                         \
-        {"auto_mapping", GX_KEY_READ, NULL},                                                                           \
+        {"inference_mode", GX_KEY_HARMLESS, "whether peft trains it further"}, {"auto_mapping", GX_KEY_READ, NULL},    \
         {"peft_version", GX_KEY_HARMLESS, "who wrote the file"},                                                       \
     {                                                                                                                  \
         "revision", GX_KEY_HARMLESS, "of a base on the hub; here it is a folder"                                       \
@@ -254,9 +253,10 @@ static GxStatus gx__peft_check_task(const GxPeftConfig *c, const GxJson *json, c
     int is_built = 0;
     for (int i = 0; i < 4; i++) is_built |= !strcmp(c->task_type, tasks[i]);
     if (!is_built)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: task_type is \"%s\", which is not built; CAUSAL_LM, SEQ_CLS, FEATURE_EXTRACTION and null are",
-                       path, c->task_type);
+        return GX_FAIL(
+            err, GX_ERR_UNSUPPORTED,
+            "%s: task_type is \"%s\", which is not built; CAUSAL_LM, SEQ_CLS, FEATURE_EXTRACTION and null are", path,
+            c->task_type);
     const int has_head = strstr(c->modules_to_save, "classifier") || strstr(c->modules_to_save, "score") ||
                          strstr(c->targets, "classifier") || strstr(c->targets, "score");
     if (!has_head || c->task_type[0] || !of[0] || (n >= end && !strcmp(of + n - end, "ForSequenceClassification")))
@@ -432,7 +432,8 @@ static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *p
     const char *name = gx_json_string(gx_json_get(json, "peft_type"));
     const gx__PeftType *type = gx__peft_type_of(name);
     if (!gx_json_get(json, "peft_type"))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s has no peft_type, which says of which kind the adapter is (\"LORA\")", path);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has no peft_type, which says of which kind the adapter is (\"LORA\")",
+                       path);
     if (!type) return gx__peft_refuse_type(name, path, err);
     const int is_lora = type == gx__peft_types;
     GX_TRY(gx_json_check_keys(json, type->key, type->keys, path, log, err));

@@ -177,11 +177,12 @@ static void gx__tokenizer_check_normalizer(const GxTokenizer *t, const GxJson *c
 // transformers 5 builds the tokenizers of these classes anew, with the model that their class has.
 static void gx__tokenizer_check_class(const GxTokenizer *t, const GxJson *config, const char *path, const GxLogger *log)
 {
-    static const char *const classes[][2] = {
-        {"BertTokenizer", "WordPiece"},  {"DistilBertTokenizer", "WordPiece"}, {"LlamaTokenizer", "BPE"},
-        {"CodeLlamaTokenizer", "BPE"},   {"GemmaTokenizer", "BPE"},            {"GPT2Tokenizer", "BPE"},
-        {"Qwen2Tokenizer", "BPE"},       {"RobertaTokenizer", "BPE"},          {"AlbertTokenizer", "Unigram"},
-        {"T5Tokenizer", "Unigram"},      {"XLMRobertaTokenizer", "Unigram"}};
+    static const char *const classes[][2] = {{"BertTokenizer", "WordPiece"},    {"DistilBertTokenizer", "WordPiece"},
+                                             {"LlamaTokenizer", "BPE"},         {"CodeLlamaTokenizer", "BPE"},
+                                             {"GemmaTokenizer", "BPE"},         {"GPT2Tokenizer", "BPE"},
+                                             {"Qwen2Tokenizer", "BPE"},         {"RobertaTokenizer", "BPE"},
+                                             {"AlbertTokenizer", "Unigram"},    {"T5Tokenizer", "Unigram"},
+                                             {"XLMRobertaTokenizer", "Unigram"}};
     const char *name = gx_json_string(gx_json_get(config, "tokenizer_class"));
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
         const size_t n = strlen(classes[i][0]);

@@ -273,8 +273,8 @@ static GxStatus gx__writer_choose_sampling(GxWriter *w)
     for (int i = 0; i < c->n_stop; i++)
         if (c->stop[i] >= gx_model_vocab(&w->model))
             gx_log(&w->g->log, GX_LOG_WARNING,
-                   "%s: eos_token_id has %d, which is none of the vocabulary's %ld tokens: no text ends there", o->model,
-                   (int)c->stop[i], (long)gx_model_vocab(&w->model));
+                   "%s: eos_token_id has %d, which is none of the vocabulary's %ld tokens: no text ends there",
+                   o->model, (int)c->stop[i], (long)gx_model_vocab(&w->model));
     memcpy(w->stop_token, c->stop, sizeof c->stop);
     w->decode.stop = w->stop_token, w->decode.n_stop = c->n_stop;
     return GX_OK;
