@@ -370,7 +370,9 @@ TEST(a_tokenizer_without_merges_is_read_and_one_without_a_list_of_them_is_refuse
         else gx_json_set(model, "merges", gx_json_new_array(), &err);
         CHECK(gx_path_join(path, root, "tokenizer.json", &err) == GX_OK && gx_json_write(root_of, path, &err) == GX_OK,
               "%s", err.message);
-        if (lacks) refused(&err, gx_tokenizer_open(&t, root, &err), GX_ERR_FORMAT, root, "\"merges\" is missing; expected an array");
+        if (lacks)
+            refused(&err, gx_tokenizer_open(&t, root, &err), GX_ERR_FORMAT, root,
+                    "\"merges\" is missing; expected an array");
         else if (CHECK(gx_tokenizer_open(&t, root, &err) == GX_OK, "%s", err.message)) {
             CHECK(gx_tokenizer_encode(&t, text, (int64_t)strlen(text), GX_SPECIAL_AS_TOKENS, ids, &n, &err) == GX_OK &&
                       n == 6 && !memcmp(ids, expected, sizeof expected),

@@ -1,6 +1,6 @@
-// test_keys.cu: what is in a file of another program and is not honoured is said. For every reader of a file: a key that
-// nobody knows is named in one warning, one that asks for what is not built is an error or a named warning, and those
-// that change nothing are passed over in silence.
+// test_keys.cu: what is in a file of another program and is not honoured is said. For every reader of a file: a key
+// that nobody knows is named in one warning, one that asks for what is not built is an error or a named warning, and
+// those that change nothing are passed over in silence.
 #define _GNU_SOURCE
 #include "galaxy.h"
 #include "test/test.h"
@@ -675,7 +675,7 @@ TEST(weights_and_adapters_that_are_left_out_are_named)
     rmdir(at("additional_chat_templates"));
 }
 
-// ---- our own files ---------------------------------------------------------------------------------------------------
+// ---- our own files --------------------------------------------------------------------------------------------------
 
 TEST(a_checkpoint_of_a_newer_version_is_not_gone_on_with)
 {

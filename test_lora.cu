@@ -993,7 +993,8 @@ TEST(a_bias_beside_factors_stays_as_it_is)
         o.lora = &lora, o.wish = &wish;
         g.device = test_device(), g.world = 1;
         memset(&c, 0, sizeof c);
-        if (!CHECK(gx_bert_config_read(&c, "data/ref/bert_cls3/config.json", &gx_silent, &g.error) == GX_OK, "%s", g.error.message))
+        if (!CHECK(gx_bert_config_read(&c, "data/ref/bert_cls3/config.json", &gx_silent, &g.error) == GX_OK, "%s",
+                   g.error.message))
             return;
         if (!CHECK(gx_model_open(&g, &m, &gx_bert, &c, &test_serial, &o) == GX_OK, "%s", g.error.message)) return;
         const int bias = gx_table_find(&m.table, "bert.pooler.dense.bias").index,

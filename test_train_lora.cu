@@ -303,8 +303,8 @@ static void check_whole_of_two(const char *module, const char *own, const char *
     free(with), free(without);
 }
 
-// By ensure_weight_tying peft saves the head with the embedding, and has the embedding alone in the list. Where they are
-// not tied it saves the embedding.
+// By ensure_weight_tying peft saves the head with the embedding, and has the embedding alone in the list. Where they
+// are not tied it saves the embedding.
 static void check_tied_by_peft(const char *flags, const char *listed)
 {
     double loss[2];
@@ -989,8 +989,8 @@ static void check_dequantized(const char *merged, const char *adapter_file, GxQu
     gx_safetensors_close(&s), gx_safetensors_close(&m), gx_safetensors_close(&adapter);
 }
 
-// Merged with --dequantize a model has the loss with which its adapter was trained, without it another one. The base may
-// be in many files, or in bitsandbytes' bytes.
+// Merged with --dequantize a model has the loss with which its adapter was trained, without it another one. The base
+// may be in many files, or in bitsandbytes' bytes.
 TEST(an_adapter_of_a_quantised_base_is_merged_into_what_it_was_trained_on)
 {
     static const char *const names[] = {"nf4_plain", "nf4", "int8"};

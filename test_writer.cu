@@ -99,8 +99,8 @@ TEST(conversations_are_the_texts_that_transformers_makes_of_them)
     free(text);
 }
 
-// chat_template.jinja before tokenizer_config.json, there a template, or several with names, and before training_args.json;
-// of two folders the first that says one, and the special tokens of the first that has some.
+// chat_template.jinja before tokenizer_config.json, there a template, or several with names, and before
+// training_args.json; of two folders the first that says one, and the special tokens of the first that has some.
 TEST(a_folder_says_its_format_in_any_of_four_places)
 {
     static const char tools[] = "{\"chat_template\": [{\"name\": \"tools\", \"template\": \"x\"}]}",
@@ -773,8 +773,8 @@ TEST(lines_are_answered_until_the_input_ends)
     CHECK(told && !strstr(told + 1, "does not write"), "%s%s", out(), err());
 }
 
-// In the format in which the adapter was trained: its chat_template.jinja, or where an older one has none, the name that
-// training_args.json has; the base has another, or none.
+// In the format in which the adapter was trained: its chat_template.jinja, or where an older one has none, the name
+// that training_args.json has; the base has another, or none.
 TEST(an_adapter_talks_in_the_format_that_it_was_taught)
 {
     static const char record[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"abc\"}, {\"role\": "

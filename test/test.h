@@ -5,8 +5,8 @@
 //
 //     ./test_ops          runs all
 //     ./test_ops norm     runs those with "norm" in their name
-//     GX_TEST_SHARE=1/3   of the tests that are not named by an argument, those whose number i has i % 3 == 1; a test of
-//                         many alike cases may ask test_share for each of them instead
+//     GX_TEST_SHARE=1/3   of the tests that are not named by an argument, those whose number i has i % 3 == 1; a test
+//                         of many alike cases may ask test_share for each of them instead
 //     GX_TEST_LONG=1      everything that a test knows, where without it a choice is enough (`make test-long`)
 //     GX_TEST_TIMES=1     before each result: the seconds of CPU, in user and in system mode, that the test and the
 //                         children it waited for have taken

@@ -1,5 +1,5 @@
-// bad_lines.h: which records of a file of lines are wrong: the first with all that is to be said of it, the next ones by
-// their lines, and how many there are.
+// bad_lines.h: which records of a file of lines are wrong: the first with all that is to be said of it, the next ones
+// by their lines, and how many there are.
 //
 //     GxBadLines bad = GX_ZERO;
 //     for (…each line, as long as gx_bad_lines_goes_on(&bad)…) {

@@ -1,7 +1,7 @@
-// chat_find.h: which format of conversations (chat.h) is meant: one by its name, a template's file, or what folders say:
-// their additional_chat_templates/default.jinja, else chat_template.jinja, else chat_template of tokenizer_config.json
-// (a text, or several with names, of which "default" counts), else the name that training_args.json has, of a run here
-// that was told it.
+// chat_find.h: which format of conversations (chat.h) is meant: one by its name, a template's file, or what folders
+// say: their additional_chat_templates/default.jinja, else chat_template.jinja, else chat_template of
+// tokenizer_config.json (a text, or several with names, of which "default" counts), else the name that
+// training_args.json has, of a run here that was told it.
 //
 //     const char *const folders[] = {"my-tokenizer", "SmolLM2-135M-Instruct"};
 //     GX_TRY(gx_chat_find(&said, "auto", folders, 2, err));               // NULL: none of them says one
@@ -12,8 +12,9 @@ GX_BEGIN
 
 enum { GX_CHAT_TEMPLATE_CAP = 4 << 20 }; // bytes of a template
 
-// *said: as gx_chat_open takes it; NULL and GX_OK: the choice is auto, or "", and no folder says one. Folders in the order in
-// which they are asked; NULL, "": none. The names of special tokens are those of the first of them that has some.
+// *said: as gx_chat_open takes it; NULL and GX_OK: the choice is auto, or "", and no folder says one. Folders in the
+// order in which they are asked; NULL, "": none. The names of special tokens are those of the first of them that has
+// some.
 GxStatus gx_chat_find(GxJson **said, const char *choice, const char *const *folders, int n, GxError *err);
 
 GX_END

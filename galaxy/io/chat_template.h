@@ -1,12 +1,12 @@
 // chat_template.h: conversations in the format of a chat template, a program in Jinja that a model's folder brings
 // along: it is executed (template.h) with what transformers' apply_chat_template gives it.
 //
-// What is learned is what its {% generation %} blocks write, where it has some. Else an answer is found by rendering the
-// conversation up to it, P, as a prompt, and with it, W. It begins where P ends, or where the two part: a prompt may end
-// with what an answer need not begin with (<think>). It ends behind the token that ends a turn: that which stands behind
-// the answer's text in W, white space aside. The text itself must stand there, without its thoughts, perhaps: if it
-// cannot be found, that is an error, and so it is if W has the turns before the answer otherwise than P, since the model
-// would be taught to answer what it is not asked.
+// What is learned is what its {% generation %} blocks write, where it has some. Else an answer is found by rendering
+// the conversation up to it, P, as a prompt, and with it, W. It begins where P ends, or where the two part: a prompt
+// may end with what an answer need not begin with (<think>). It ends behind the token that ends a turn: that which
+// stands behind the answer's text in W, white space aside. The text itself must stand there, without its thoughts,
+// perhaps: if it cannot be found, that is an error, and so it is if W has the turns before the answer otherwise than P,
+// since the model would be taught to answer what it is not asked.
 #ifndef GX_CHAT_TEMPLATE_H
 #define GX_CHAT_TEMPLATE_H
 #include "chat_turn.h"
@@ -292,8 +292,8 @@ static int gx__chat_template_is_generated(const GxTemplateText *whole, const GxC
     return 0;
 }
 
-// Adds the spans of an earlier answer, the last of the first n turns, to x, if the whole text has it as it is. *unmarked:
-// one more, if no {% generation %} block is of it.
+// Adds the spans of an earlier answer, the last of the first n turns, to x, if the whole text has it as it is.
+// *unmarked: one more, if no {% generation %} block is of it.
 static GxStatus gx__chat_template_add_earlier(const GxChatTemplate *c, const GxChatTurn *turn, int n,
                                               const GxTemplateText *whole, GxChatText *x, int *rewrites, int *unmarked,
                                               GxError *err)

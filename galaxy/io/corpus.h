@@ -255,10 +255,11 @@ static GxStatus gx__corpus_end_records(GxCorpusReader *r, GxError *err)
             "%s: its records are conversations (\"%s\"), of which no texts are made; name the file itself in "
             "train_llama's --train_data",
             path, member);
-    return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s: no record has a \"text\" with something in it; expected {\"text\": \"...\"} in each line (pairs of "
-                   "\"chosen\" and \"rejected\" are learned by --task dpo)",
-                   path);
+    return GX_FAIL(
+        err, GX_ERR_FORMAT,
+        "%s: no record has a \"text\" with something in it; expected {\"text\": \"...\"} in each line (pairs of "
+        "\"chosen\" and \"rejected\" are learned by --task dpo)",
+        path);
 }
 
 static GxStatus gx__corpus_take_lines(GxCorpusReader *r, GxCorpus *c, char *lines, int64_t n, GxError *err)

@@ -22,8 +22,8 @@ typedef struct {
 // file asks for and is not built is said to `log`; max_length is overruled where has_length: the caller says how long.
 GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, int has_length, const GxLogger *log,
                                    GxError *err);
-// Of a config.json or a generation_config.json: bos_token_id and eos_token_id that are no numbers of tokens are an error,
-// and a warning those outside of a vocabulary of `vocab` tokens; 0: it is not known.
+// Of a config.json or a generation_config.json: bos_token_id and eos_token_id that are no numbers of tokens are an
+// error, and a warning those outside of a vocabulary of `vocab` tokens; 0: it is not known.
 GxStatus gx_generation_check_ids(const GxJson *json, int64_t vocab, const char *path, const GxLogger *log,
                                  GxError *err);
 

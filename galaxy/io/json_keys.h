@@ -11,8 +11,8 @@
 //     };
 //     GX_TRY(gx_json_check_keys(json, keys, sizeof keys / sizeof *keys, path, log, err));
 //
-// It does not look into members: an object in a file has a table of its own. Values of keys that are read are checked by
-// their reader (json_fields.h).
+// It does not look into members: an object in a file has a table of its own. Values of keys that are read are checked
+// by their reader (json_fields.h).
 #ifndef GX_JSON_KEYS_H
 #define GX_JSON_KEYS_H
 #include "../base/log.h"
@@ -26,9 +26,10 @@ typedef enum {
     GX_KEY_NAMED     // … is a warning
 } GxJsonKeyKind;
 // name: "KEY", or "KEY=VALUE" with the value, as JSON, that asks for nothing, or several, "KEY=VALUE|VALUE" (numbers
-// compare as numbers; null does not ask for anything either). Without one, null, false, 0, "", [] and {} ask for nothing.
-// "*END", the last row: all keys that end so.
-// why: what the value would change, the rest of a message: "/x/config.json: logit_scale is 0.5, which is not built: WHY".
+// compare as numbers; null does not ask for anything either). Without one, null, false, 0, "", [] and {} ask for
+// nothing. "*END", the last row: all keys that end so.
+// why: what the value would change, the rest of a message: "/x/config.json: logit_scale is 0.5, which is not built:
+// WHY".
 typedef struct {
     const char *name;
     GxJsonKeyKind kind;
@@ -39,10 +40,10 @@ typedef struct { // all that are known of a file, or of an object in it
     int n;
 } GxJsonKeys;
 
-// Errors: GX_ERR_UNSUPPORTED for the first member that is refused. Warnings: one line for each member that is named, and
-// one for all whose key is in no row. `where`: the file. `log` is where they are said: NULL is an error (GX_ERR_ARGUMENT),
-// since nobody would know; a rank that leaves it to rank 0 passes gx_silent. What is no object has no
-// keys.
+// Errors: GX_ERR_UNSUPPORTED for the first member that is refused. Warnings: one line for each member that is named,
+// and one for all whose key is in no row. `where`: the file. `log` is where they are said: NULL is an error
+// (GX_ERR_ARGUMENT), since nobody would know; a rank that leaves it to rank 0 passes gx_silent. What is no object has
+// no keys.
 GxStatus gx_json_check_keys(const GxJson *object, const GxJsonKey *key, int n, const char *where, const GxLogger *log,
                             GxError *err);
 // The row of a key; NULL: there is none.

@@ -30,7 +30,8 @@ typedef struct {
 GxStatus gx_labels_read(GxModelLabels *m, const char *folder, GxError *err);
 // The same of the model in `folder` with the adapter in `adapter` ("": none). An adapter whose tensors have a head for
 // labels, whole or factors of one, as the package peft saves it, brings the labels, too: as many as its head has
-// outputs, by the names of the adapter's own config.json or the model's, if that has as many, or else LABEL_0, LABEL_1, …
+// outputs, by the names of the adapter's own config.json or the model's, if that has as many, or else LABEL_0, LABEL_1,
+// …
 GxStatus gx_labels_read_adapted(GxModelLabels *m, const char *folder, const char *adapter, GxError *err);
 void gx_model_labels_close(GxModelLabels *m); // also after an error
 
@@ -62,8 +63,8 @@ static GxStatus gx__model_labels_names(const GxJson *id2label, const char **name
     return GX_OK;
 }
 
-// label2id, if it is there, gives each name the number that id2label gives it. Names that id2label has not are left: who
-// renames labels often forgets these, and nothing here reads them.
+// label2id, if it is there, gives each name the number that id2label gives it. Names that id2label has not are left:
+// who renames labels often forgets these, and nothing here reads them.
 static GxStatus gx__model_labels_compare(const GxJson *json, const char *const *name, int n, const char *path,
                                          GxError *err)
 {

@@ -43,8 +43,8 @@ typedef struct {
     double lora_alpha, lora_dropout;
     int use_rslora;
     int freezes_b; // init_lora_weights "mica": B was not trained
-    // ensure_weight_tying: with an embedding of modules_to_save a head that is tied to it was trained, and is in the file,
-    // but not in the list
+    // ensure_weight_tying: with an embedding of modules_to_save a head that is tied to it was trained, and is in the
+    // file, but not in the list
     int ties;
     // target_modules, with commas between them, "all-linear", or a regular expression (gx_module_is_pattern); "": the
     // file does not say

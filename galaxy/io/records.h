@@ -6,8 +6,8 @@
 //
 // TSV: the first line names the columns, a tab separates them, every line has all of them. There are no quotes and no
 // escapes: a quotation mark is a character like others, and a text holds neither a tab nor the end of a line. Programs
-// that write CSV put quotes around some fields: tell them not to, or take JSON lines. A column all of whose fields stand
-// in quotation marks is refused.
+// that write CSV put quotes around some fields: tell them not to, or take JSON lines. A column all of whose fields
+// stand in quotation marks is refused.
 // JSON lines: an object per line. A label may also be a number, and stands here as text ("3", "0.5"); several labels
 // may be a list, and stand here with commas between them ("sport, politics"); null is as good as absent. Other members
 // are not looked at. In both: UTF-8 (a byte order mark at the beginning is passed over) without U+0000; a line ends
@@ -23,8 +23,9 @@
 //     gx_records_close(&r);
 //
 // All of the file is read and checked when it is opened, and none of it later: an error names the file, the line, what
-// was found and what was expected, and which records are wrong, too (bad_lines.h). Memory: the file, 8 bytes per record and column, and while JSON lines are opened
-// their strings beside the file. At most GX_RECORDS_CAP bytes. It does not split, shuffle or tokenize.
+// was found and what was expected, and which records are wrong, too (bad_lines.h). Memory: the file, 8 bytes per record
+// and column, and while JSON lines are opened their strings beside the file. At most GX_RECORDS_CAP bytes. It does not
+// split, shuffle or tokenize.
 #ifndef GX_RECORDS_H
 #define GX_RECORDS_H
 #include "bad_lines.h"

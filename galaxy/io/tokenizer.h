@@ -86,8 +86,8 @@ int gx_tokenizer_frame_tokens(const GxTokenizer *t, int texts); // besides those
 // were left out (NULL: not wanted).
 GxStatus gx_tokenizer_join(const GxTokenizer *t, const GxTokenTexts *texts, int64_t max_length, int32_t *ids,
                            int32_t *types, int64_t *n, int *cut, GxError *err);
-// Both in one, of one text, in which special tokens are as t->splits_special says. *all: how many tokens it has with its frame, uncut (NULL: not
-// wanted).
+// Both in one, of one text, in which special tokens are as t->splits_special says. *all: how many tokens it has with
+// its frame, uncut (NULL: not wanted).
 GxStatus gx_tokenizer_encode_framed(const GxTokenizer *t, const void *text, int64_t bytes, int64_t max_length,
                                     int32_t *ids, int32_t *types, int64_t *n, int64_t *all, GxError *err);
 

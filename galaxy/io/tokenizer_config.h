@@ -17,8 +17,8 @@ GX_BEGIN
 enum { GX_TOKENIZER_CONFIG_CAP = 64 << 20 }; // bytes
 
 // *json: the folder's file, an object, which you free; NULL and GX_OK: it has none. Where it has no
-// added_tokens_decoder, it is an older one, and the tokens are those of special_tokens_map.json, as in transformers. A file that is no object is an
-// error.
+// added_tokens_decoder, it is an older one, and the tokens are those of special_tokens_map.json, as in transformers. A
+// file that is no object is an error.
 GxStatus gx_tokenizer_config_read(GxJson **json, const char *folder, GxError *err);
 // For messages: the file that the names of special tokens were read from.
 GxStatus gx_tokenizer_config_names_path(char path[GX_PATH], const GxJson *json, const char *folder, GxError *err);

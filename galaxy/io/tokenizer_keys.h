@@ -1,6 +1,6 @@
-// tokenizer_keys.h: what a tokenizer's files have and is not read. tokenizer.json is refused where an object of it has a
-// member that is not known, since ids may depend on it. tokenizer_config.json and special_tokens_map.json have much that
-// tokenizer.json says as well, and is taken from there: what they ask for beside it is named.
+// tokenizer_keys.h: what a tokenizer's files have and is not read. tokenizer.json is refused where an object of it has
+// a member that is not known, since ids may depend on it. tokenizer_config.json and special_tokens_map.json have much
+// that tokenizer.json says as well, and is taken from there: what they ask for beside it is named.
 //
 //     GX_TRY(gx_tokenizer_open(&t, folder, err));
 //     GX_TRY(gx_tokenizer_check_keys(&t, folder, log, err));    // once, by who has a logger: rank 0

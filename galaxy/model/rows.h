@@ -50,8 +50,8 @@ typedef struct {
     void *user;
 } GxWeighing;
 
-// What may follow the pooling of a head that makes vectors: y = x W^T + b, or its tanh. In fp32 and the device's memory;
-// frozen.
+// What may follow the pooling of a head that makes vectors: y = x W^T + b, or its tanh. In fp32 and the device's
+// memory; frozen.
 enum { GX_VECTOR_LAYERS = 4 };
 typedef struct {
     int64_t in, out;

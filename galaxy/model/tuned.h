@@ -8,8 +8,8 @@
 //
 // A module that is to be trained whole is any that ends with the name: a linear or a norm, or what they are in, "mlp".
 //
-// If the head is tied to the token embedding (tie_word_embeddings) and one of the two is trained whole, they become two:
-// that one is the adapter's, and the other one stays the model's, as in peft. Files still have one for both
+// If the head is tied to the token embedding (tie_word_embeddings) and one of the two is trained whole, they become
+// two: that one is the adapter's, and the other one stays the model's, as in peft. Files still have one for both
 // (GxTensor.copies).
 #ifndef GX_MODEL_TUNED_H
 #define GX_MODEL_TUNED_H

@@ -29,9 +29,9 @@ typedef struct { // for people
 } GxMergeSaid;
 
 // Writes into `folder`, which exists and is empty. base: the model's folder; "": as the adapter says. dtype: of the
-// weights: F32, BF16, F16. sign -1: base is a merged model, and the adapter is subtracted from it. dequantize: 1: merges
-// into the base as the adapter's run had it quantised, which the folder's training_args.json says, or else the base's
-// folder, if bitsandbytes wrote it; GX_ERR_ARGUMENT if it was not quantised, or sign is -1.
+// weights: F32, BF16, F16. sign -1: base is a merged model, and the adapter is subtracted from it. dequantize: 1:
+// merges into the base as the adapter's run had it quantised, which the folder's training_args.json says, or else the
+// base's folder, if bitsandbytes wrote it; GX_ERR_ARGUMENT if it was not quantised, or sign is -1.
 GxStatus gx_merge_adapter(GxContext *g, const char *adapter, const char *base, const char *folder, GxDtype dtype,
                           int sign, int dequantize, GxMergeSaid *said);
 

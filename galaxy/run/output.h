@@ -36,8 +36,8 @@ GxRunInfo gx_run_read(const char *output_dir); // an unreadable file counts as m
 // The same; `why` says why it cannot be read, if it cannot: that it is not there, too.
 GxRunInfo gx_run_read_or_why(const char *output_dir, GxError *why);
 
-// A run that may have been meant where output_dir has none: output_dir lies in it, or it lies in output_dir, or beside it
-// under nearly the same name. 0: there is none.
+// A run that may have been meant where output_dir has none: output_dir lies in it, or it lies in output_dir, or beside
+// it under nearly the same name. 0: there is none.
 int gx_run_find_near(const char *output_dir, char found[GX_PATH]);
 
 // output_dir/checkpoint-<step>; gx_checkpoint_number returns the step of such a path, -1 for other names.

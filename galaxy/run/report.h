@@ -46,8 +46,8 @@ void gx_report_version(const GxTrainer *t); // the version, and what the program
 void gx_report_profile(const GxTrainer *t);
 void gx_report_start(const GxTrainer *t); // device, model, data, options, steps, plan
 // Warns, behind the start, of what a run does other than its options may have meant: flags that change nothing, a mode
-// that splits nothing, a run that begins where one was to be gone on with, a learning rate that goes up again. Each with
-// what to do.
+// that splits nothing, a run that begins where one was to be gone on with, a learning rate that goes up again. Each
+// with what to do.
 void gx_report_notes(const GxTrainer *t);
 void gx_report_resumed(const GxTrainer *t, const char *changes); // changes: of the options; "": none
 void gx_report_weights(const GxTrainer *t,

@@ -17,8 +17,8 @@
 // Every rank calls every function; rank 0 alone prints and writes. An error stays in g->error: gx_trainer_next then
 // returns 0, and gx_trainer_close logs it.
 // A step whose gradients are not finite is skipped: it changes nothing. GX_SKIPPED_MOST such steps in a row, or a run
-// that consists of nothing else, are an error; meanwhile no older checkpoint is removed. So many steps without any label
-// that counts are an error, too.
+// that consists of nothing else, are an error; meanwhile no older checkpoint is removed. So many steps without any
+// label that counts are an error, too.
 // A signal to stop also ends a validation or a sample; what was trained is saved. The same happens when data can no
 // longer be read: the run saves a checkpoint and ends with that error.
 // If a checkpoint or a line of the log cannot be written, the run warns, continues, and tries again when the next is
