@@ -691,6 +691,21 @@ TEST(tokenizer_config_is_read_by_one_reader_for_all)
     unlink(at("tokenizer_config.json"));
 }
 
+// A run that saves another chat template takes the old one out of the file; what else is in there stays.
+TEST(tokenizer_config_with_a_character_of_value_0_is_written_as_it_was_read)
+{
+    static const char text[] = "{\"chat_template\": \"old\", \"x\": \"a\\u0000b\"}";
+    GxError err = GX_ZERO;
+    char *now = NULL;
+    int64_t bytes;
+    put(at("tokenizer_config.json"), text, (int64_t)strlen(text));
+    CHECK(gx_chat_save_jinja("new", root, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_file_read(at("tokenizer_config.json"), 1000, &now, &bytes, &err) == GX_OK, "%s", err.message);
+    CHECK(now && !strcmp(now, "{\n  \"x\": \"a\\u0000b\"\n}\n"), "%s", now);
+    free(now);
+    unlink(at("tokenizer_config.json")), unlink(at("chat_template.jinja"));
+}
+
 TEST(names_of_special_tokens_in_a_text_are_as_tokenizer_config_says_and_that_is_written)
 {
     static const char *const config[] = {NULL, "{}", "{\"split_special_tokens\": false}",

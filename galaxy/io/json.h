@@ -44,13 +44,15 @@ GxStatus gx_json_read(GxJson **out, const char *path, int64_t cap, GxError *err)
 //     GX_JSON_BIG_INTEGERS   an integer beyond 64 bits is the nearest double (GX_JSON_REAL); one beyond double stays an
 //                            error
 //     GX_JSON_NULS           U+0000 in a text or a name stands as GX_JSON_NUL, and the root, an object, gets a member
-//                            of that name: gx_json_spell_nuls then makes zeros of them. A document that has both
-//                            characters is an error
+//                            of that name as a note: gx_json_spell_nuls then makes zeros of them, and what writes the
+//                            document \u0000. A document that has both characters is an error
 enum { GX_JSON_BIG_INTEGERS = 1, GX_JSON_NULS = 2 };
 #define GX_JSON_NUL "\xF4\x8F\xBF\xBF" // U+10FFFF, which is no character
 GxStatus gx_json_parse_with(GxJson **out, const char *text, int64_t bytes, const char *where, unsigned allowed,
                             GxError *err);
 GxStatus gx_json_read_with(GxJson **out, const char *path, int64_t cap, unsigned allowed, GxError *err);
+// Makes a document that is built here, with GX_JSON_NUL for U+0000, one that is written as such: the root gets the note.
+GxStatus gx_json_note_nuls(GxJson *root, GxError *err);
 // A text of that document, in place: a byte 0 for each U+0000. Returns how many bytes it has then.
 int64_t gx_json_spell_nuls(const GxJson *root, char *text);
 GxJson *gx_json_copy(const GxJson *value); // deep; NULL: no memory
@@ -109,8 +111,6 @@ void gx_json_remove(GxJson *object, const char *key);
 GxStatus gx_json_dump(const GxJson *value, int indent, char **text, int64_t *bytes, GxError *err);
 // Indent 2, a newline at the end, never half there.
 GxStatus gx_json_write(const GxJson *value, const char *path, GxError *err);
-// The same with \u0000 for each GX_JSON_NUL, as a reader that allows GX_JSON_NULS needs it.
-GxStatus gx_json_write_nuls(const GxJson *value, const char *path, GxError *err);
 void gx_format_double(char *out, double value); // out[32]; the fewest digits that read back to the same bits
 
 GX_END
@@ -151,11 +151,12 @@ static GxStatus gx__json_check(const char *text, int64_t bytes, const char *wher
             return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld:%ld: a byte of value 0", where, (long)line,
                            (long)(i - line_start + 1));
         if (c == '\n') line++, line_start = i + 1;
-        if (in_string && !(allowed & GX_JSON_NULS) && gx__json_is_nul(text + i, bytes - i))
-            return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld:%ld: a text has \\u0000 (a byte of value 0), which none may",
-                           where, (long)line, (long)(i - line_start + 1));
-        if (c == '\\' && in_string) i++;
-        else if (c == '"') in_string = !in_string;
+        if (c == '\\' && in_string) {
+            if (!(allowed & GX_JSON_NULS) && gx__json_is_nul(text + i, bytes - i))
+                return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld:%ld: a text has \\u0000 (a byte of value 0), which none may",
+                               where, (long)line, (long)(i - line_start + 1));
+            i++;
+        } else if (c == '"') in_string = !in_string;
         if (in_string) continue;
         if (c == '{' || c == '[') depth++, values++;
         if (c == '}' || c == ']') depth--;
@@ -411,6 +412,11 @@ GxStatus gx_json_read_with(GxJson **out, const char *path, int64_t cap, unsigned
     return status;
 }
 
+GxStatus gx_json_note_nuls(GxJson *root, GxError *err)
+{
+    return gx_json_set(root, GX_JSON_NUL, gx_json_new_bool(1), err);
+}
+
 int64_t gx_json_spell_nuls(const GxJson *root, char *text)
 {
     const int has_nuls = gx_json_get(root, GX_JSON_NUL) != NULL;
@@ -536,7 +542,7 @@ void gx_format_double(char *out, double value)
 typedef struct {
     char *text;
     int64_t n, capacity;
-    int indent, nuls, failed;
+    int indent, has_nuls, failed;
 } GxJsonText;
 
 static void gx__json_put_bytes(GxJsonText *t, const char *bytes, int64_t n)
@@ -567,7 +573,7 @@ static void gx__json_put_string(GxJsonText *t, const char *text)
         if (*p == '"' || *p == '\\') snprintf(escaped, sizeof escaped, "\\%c", *p);
         else if (*p == '\n') snprintf(escaped, sizeof escaped, "\\n");
         else if ((unsigned char)*p < 0x20) snprintf(escaped, sizeof escaped, "\\u%04x", (unsigned)*p);
-        else if (t->nuls && !strncmp(p, GX_JSON_NUL, 4)) snprintf(escaped, sizeof escaped, "\\u0000"), p += 3;
+        else if (t->has_nuls && !strncmp(p, GX_JSON_NUL, 4)) snprintf(escaped, sizeof escaped, "\\u0000"), p += 3;
         if (escaped[0]) gx__json_put(t, escaped);
         else gx__json_put_bytes(t, p, 1);
     }
@@ -587,8 +593,9 @@ static void gx__json_put_object(GxJsonText *t, const GxJson *object, int level)
 {
     int n = 0;
     gx__json_put(t, "{");
-    for (GxJsonMember m = GX_ZERO; gx_json_next(object, &m); n++) {
-        if (n) gx__json_put(t, ",");
+    for (GxJsonMember m = GX_ZERO; gx_json_next(object, &m);) {
+        if (t->has_nuls && level == 0 && !strcmp(m.key, GX_JSON_NUL)) continue; // the reader's note
+        if (n++) gx__json_put(t, ",");
         gx__json_new_line(t, level + 1);
         gx__json_put_string(t, m.key);
         gx__json_put(t, t->indent ? ": " : ":");
@@ -628,10 +635,10 @@ static void gx__json_put_value(GxJsonText *t, const GxJson *value, int level)
     gx__json_put(t, number);
 }
 
-static GxStatus gx__json_dump(const GxJson *value, int indent, int nuls, char **text, int64_t *bytes, GxError *err)
+GxStatus gx_json_dump(const GxJson *value, int indent, char **text, int64_t *bytes, GxError *err)
 {
     GxJsonText t = GX_ZERO;
-    t.indent = indent, t.nuls = nuls;
+    t.indent = indent, t.has_nuls = gx_json_get(value, GX_JSON_NUL) != NULL;
     *text = NULL;
     *bytes = 0;
     if (!value) return gx__json_refused("the document", err);
@@ -645,28 +652,14 @@ static GxStatus gx__json_dump(const GxJson *value, int indent, int nuls, char **
     return GX_OK;
 }
 
-GxStatus gx_json_dump(const GxJson *value, int indent, char **text, int64_t *bytes, GxError *err)
-{
-    return gx__json_dump(value, indent, 0, text, bytes, err);
-}
-
-static GxStatus gx__json_write(const GxJson *value, const char *path, int nuls, GxError *err)
+GxStatus gx_json_write(const GxJson *value, const char *path, GxError *err)
 {
     char *text;
     int64_t bytes;
-    GX_TRY(gx__json_dump(value, 2, nuls, &text, &bytes, err));
+    GX_TRY(gx_json_dump(value, 2, &text, &bytes, err));
     text[bytes] = '\n'; // in the place of the terminating 0
     GxStatus status = gx_file_write(path, text, bytes + 1, err);
     free(text);
     return status;
-}
-
-GxStatus gx_json_write(const GxJson *value, const char *path, GxError *err)
-{
-    return gx__json_write(value, path, 0, err);
-}
-GxStatus gx_json_write_nuls(const GxJson *value, const char *path, GxError *err)
-{
-    return gx__json_write(value, path, 1, err);
 }
 #endif

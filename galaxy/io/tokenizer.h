@@ -339,11 +339,9 @@ static GxStatus gx__tokenizer_write_special(const GxTokenizer *t, const char *fo
         gx_json_free(config);
         return GX_OK;
     }
-    const int has_nuls = gx_json_get(config, GX_JSON_NUL) != NULL;
-    gx_json_remove(config, GX_JSON_NUL);
     GxStatus status = gx_json_set(config, "split_special_tokens", gx_json_new_bool(t->splits_special), err);
     if (status == GX_OK) status = gx_path_join(path, folder, GX_TOKENIZER_CONFIG, err);
-    if (status == GX_OK) status = (has_nuls ? gx_json_write_nuls : gx_json_write)(config, path, err);
+    if (status == GX_OK) status = gx_json_write(config, path, err);
     gx_json_free(config);
     return status;
 }

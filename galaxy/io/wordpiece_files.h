@@ -631,13 +631,15 @@ static GxStatus gx__wordpiece_write(const GxTokenizer *t, const char *folder, Gx
 {
     char path[GX_PATH];
     GxJson *json = gx__wordpiece_json(t, err), *config = gx__wordpiece_config(t, err);
-    GxStatus status = gx_error_code(err), (*put)(const GxJson *, const char *, GxError *) = gx_json_write;
-    for (int32_t id = 0; id < t->vocab_size; id++)
-        if (gx__wordpiece_has_nul((const GxWordPiece *)t->vocabulary, id)) put = gx_json_write_nuls;
+    int has_nul = 0;
+    for (int32_t id = 0; id < t->vocab_size && !has_nul; id++)
+        has_nul = gx__wordpiece_has_nul((const GxWordPiece *)t->vocabulary, id);
+    if (has_nul) gx_json_note_nuls(json, err), gx_json_note_nuls(config, err);
+    GxStatus status = gx_error_code(err);
     if (status == GX_OK) status = gx_path_join(path, folder, "tokenizer.json", err);
-    if (status == GX_OK) status = put(json, path, err);
+    if (status == GX_OK) status = gx_json_write(json, path, err);
     if (status == GX_OK) status = gx_path_join(path, folder, "tokenizer_config.json", err);
-    if (status == GX_OK) status = put(config, path, err);
+    if (status == GX_OK) status = gx_json_write(config, path, err);
     if (status == GX_OK) status = gx__wordpiece_write_lines((const GxWordPiece *)t->vocabulary, folder, err);
     gx_json_free(json);
     gx_json_free(config);
