@@ -338,7 +338,7 @@ static void check_text(const GxChatFormat *f, const GxChatTurn *turn, int n, int
     const char *text = gx_json_string(gx_json_get(expected, "text")), *name = gx_chat_name(f);
     GxChatText x;
     GxError e = GX_ZERO;
-    if (!CHECK(gx_chat_training_text(f, turn, n, only_last, &x, &e) == GX_OK, "%s: %s", name, e.message)) return;
+    if (!CHECK(gx_chat_training_text(f, turn, n, only_last, &x, NULL, &e) == GX_OK, "%s: %s", name, e.message)) return;
     CHECK(!strcmp(x.text, text) && x.bytes == (int64_t)strlen(text), "%s:\n%s\ntransformers':\n%s", name, x.text, text);
     CHECK(x.spans == gx_json_size(spans), "%s: %d spans", name, x.spans);
     for (int i = 0; i < x.spans; i++) {
@@ -373,13 +373,15 @@ static void check_conversation(const GxChatFormat *f, const GxJson *expected, in
     int rewrites = -1;
     gx_chat_record_read(&r, line, "f", 1, &e);
     if (refused_by || !asked)
-        refused(&e, gx_chat_training_text(f, r.turn, r.n, 1, &x, &e), refused_by ? GX_ERR_FORMAT : GX_ERR_UNSUPPORTED,
+        refused(&e, gx_chat_training_text(f, r.turn, r.n, 1, &x, NULL, &e),
+                refused_by ? GX_ERR_FORMAT : GX_ERR_UNSUPPORTED,
                 refused_by ? gx_json_string(refused_by) : "writes the turns before an answer otherwise");
     if (!refused_by) check_prompts(f, &r, gx_json_get(expected, "prompts"));
     const int n = refused_by || !asked ? 0 : (int)gx_json_size(documents);
     if (n)
-        CHECK(gx_chat_rewrites(f, r.turn, r.n, &rewrites, &e) == GX_OK && rewrites == (n > 1), "%s: rewrites %d; %s",
-              gx_chat_name(f), rewrites, e.message);
+        CHECK(gx_chat_training_text(f, r.turn, r.n, 0, &x, &rewrites, &e) == GX_OK && rewrites == (n > 1),
+              "%s: rewrites %d; %s", gx_chat_name(f), rewrites, e.message);
+    if (n) gx_chat_text_free(&x);
     for (int i = 0; i < n; i++, ++*texts)
         check_text(f, r.turn, n > 1 ? r.n % 2 + 2 * (i + 1) : r.n, n > 1, gx_json_at(documents, i));
     gx_chat_record_close(&r), free(line);
@@ -464,7 +466,7 @@ static char *learned_of(const char *jinja, const GxChatTurn *turn, int n)
     gx_json_set(variables, "eos_token", gx_json_new_string("<|im_end|>"), &e);
     gx_json_set(said, "template", gx_json_new_string(jinja), &e), gx_json_set(said, "variables", variables, &e);
     gx_json_set(said, "where", gx_json_new_string("T"), &e);
-    if (gx_chat_open(&f, said, "", &bytes, &e) != GX_OK || gx_chat_training_text(f, turn, n, 0, &x, &e) != GX_OK)
+    if (gx_chat_open(&f, said, "", &bytes, &e) != GX_OK || gx_chat_training_text(f, turn, n, 0, &x, NULL, &e) != GX_OK)
         strcpy(out, e.message);
     for (int64_t at = 0, k = 0; at <= x.bytes && x.text; at++) {
         if (k < x.spans && x.span[k].end == at) strcat(out, "]"), k++;

@@ -39,10 +39,10 @@ GxStatus gx_chat_jinja(const GxChatFormat *f, char **jinja, GxError *err);
 GxStatus gx_chat_text(const GxChatFormat *f, const GxChatTurn *turn, int n, int thinks, char **text, GxError *err);
 // The conversation with its answers, the assistant's turn the last. The spans are those of all answers in their order,
 // one each (or more, if a template has several {% generation %} blocks for one); only_last: of the last one.
+// *rewrites 1, and x is empty: an answer, or what is before it, stands otherwise once others follow, so only_last is
+// needed. NULL: nobody asks; of a template that is an error then.
 GxStatus gx_chat_training_text(const GxChatFormat *f, const GxChatTurn *turn, int n, int only_last, GxChatText *x,
-                               GxError *err);
-// *rewrites 1: an answer, or what is before it, stands otherwise once others follow. Then only_last is needed above.
-GxStatus gx_chat_rewrites(const GxChatFormat *f, const GxChatTurn *turn, int n, int *rewrites, GxError *err);
+                               int *rewrites, GxError *err);
 
 // What a text lacks of its conversation, 1 << each: what the system says, or the user, white space at its ends aside;
 // the token that ends an answer, in what is learned (its spans, if it has some).
@@ -179,30 +179,22 @@ GxStatus gx_chat_text(const GxChatFormat *f, const GxChatTurn *turn, int n, int 
 }
 
 GxStatus gx_chat_training_text(const GxChatFormat *f, const GxChatTurn *turn, int n, int only_last, GxChatText *x,
-                               GxError *err)
+                               int *rewrites, GxError *err)
 {
-    int rewrites = 0;
+    int otherwise = 0;
     memset(x, 0, sizeof *x);
+    if (rewrites) *rewrites = 0;
     GX_TRY(gx_chat_turns_check(turn, n, GX_CHAT_ASSISTANT, err));
-    if (f->own) GX_TRY(gx_chat_template_training_text(f->own, turn, n, only_last, x, &rewrites, err));
-    else GX_TRY(gx_chat_named_training_text(f->named, turn, n, x, err));
-    if (rewrites)
+    if (f->own) GX_TRY(gx_chat_template_training_text(f->own, turn, n, only_last, x, &otherwise, err));
+    else otherwise = rewrites && !only_last && gx_chat_named_rewrites(f->named, turn);
+    if (otherwise && rewrites) return *rewrites = 1, GX_OK;
+    if (otherwise)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s writes an answer otherwise once others follow: each needs a text of its own", f->own->where);
-    if (f->named && only_last) x->span[0] = x->span[x->spans - 1], x->spans = 1;
+    if (f->own) return GX_OK;
+    GX_TRY(gx_chat_named_training_text(f->named, turn, n, x, err));
+    if (only_last) x->span[0] = x->span[x->spans - 1], x->spans = 1;
     return GX_OK;
-}
-
-GxStatus gx_chat_rewrites(const GxChatFormat *f, const GxChatTurn *turn, int n, int *rewrites, GxError *err)
-{
-    GxChatText x;
-    *rewrites = 0;
-    GX_TRY(gx_chat_turns_check(turn, n, GX_CHAT_ASSISTANT, err));
-    if (f->named) *rewrites = gx_chat_named_rewrites(f->named, turn);
-    if (f->named || n < 4) return GX_OK; // of a template one answer stands as it stands
-    const GxStatus status = gx_chat_template_training_text(f->own, turn, n, 0, &x, rewrites, err);
-    gx_chat_text_free(&x);
-    return status;
 }
 
 // ---- what a text lacks ---------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@
 //     … document d: c.ids[c.file.document[d].begin …], c.is_learned[…] …
 //     gx_chat_tokens_close(&c);
 //
-// A conversation is one document, or where later turns change how earlier ones stand (gx_chat_rewrites), one for each
+// A conversation is one document, or where later turns change how earlier ones stand (gx_chat_training_text), one for each
 // answer, with all that was said before it. Its text is encoded as a whole, special tokens in it as tokens, and without
 // the tokenizer's frame: the format has what begins a text. An answer is learned from the first token on that the text
 // has otherwise than the text up to the answer alone: so also a token that begins before the answer and ends in it.
@@ -118,13 +118,13 @@ static GxStatus gx__chat_find_learned(const GxTokenizer *t, gx__ChatDocument *x,
     return GX_OK;
 }
 
-// The first n turns; only_last: of the answers the last is learned alone.
+// The first n turns; only_last, rewrites: as gx_chat_training_text has them.
 static GxStatus gx__chat_document_open(gx__ChatDocument *x, const GxTokenizer *t, const GxChatFormat *f,
-                                       const GxChatTurn *turn, int n, int only_last, GxError *err)
+                                       const GxChatTurn *turn, int n, int only_last, int *rewrites, GxError *err)
 {
     memset(x, 0, sizeof *x);
-    GX_TRY(gx_chat_training_text(f, turn, n, only_last, &x->said, err));
-    return gx__chat_find_learned(t, x, GX_SPECIAL_AS_TOKENS, err);
+    GX_TRY(gx_chat_training_text(f, turn, n, only_last, &x->said, rewrites, err));
+    return rewrites && *rewrites ? GX_OK : gx__chat_find_learned(t, x, GX_SPECIAL_AS_TOKENS, err);
 }
 
 // ---- instructions without a format ---------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ static GxStatus gx__chat_line_by_answer(const gx__ChatTokens *a, gx__ChatLine *l
     GxStatus status = GX_OK;
     for (int n = r->n % 2 ? 3 : 2; n <= r->n && status == GX_OK; n += 2) {
         gx__ChatDocument x;
-        status = gx__chat_document_open(&x, a->t, a->how->format, r->turn, n, 1, &line->err);
+        status = gx__chat_document_open(&x, a->t, a->how->format, r->turn, n, 1, NULL, &line->err);
         if (status == GX_OK) line->lacks |= gx_chat_lacks(a->how->format, r->turn, n, &x.said);
         if (status == GX_OK) status = gx__chat_line_add(a, line, &x);
         gx__chat_document_close(&x);
@@ -232,14 +232,16 @@ static GxStatus gx__chat_line_by_answer(const gx__ChatTokens *a, gx__ChatLine *l
     return status;
 }
 
-// All of it, or as many turns as fit.
-static GxStatus gx__chat_line_whole(const gx__ChatTokens *a, gx__ChatLine *line, const GxChatRecord *r)
+// All of it, or as many turns as fit; *rewrites 1: nothing, since each answer needs a text of its own.
+static GxStatus gx__chat_line_whole(const gx__ChatTokens *a, gx__ChatLine *line, const GxChatRecord *r, int *rewrites)
 {
     GxStatus status = GX_OK;
     for (int n = r->n, less; n > 0 && status == GX_OK; n = less) {
         gx__ChatDocument x;
         less = 0;
-        status = gx__chat_document_open(&x, a->t, a->how->format, r->turn, n, 0, &line->err);
+        status =
+            gx__chat_document_open(&x, a->t, a->how->format, r->turn, n, 0, n == r->n ? rewrites : NULL, &line->err);
+        if (*rewrites) return GX_OK;
         if (status == GX_OK) line->lacks |= gx_chat_lacks(a->how->format, r->turn, n, &x.said);
         for (int k = 0; status == GX_OK && x.n > a->most && x.said.span[k].answer < n / 2 - 1; k++)
             if (x.learned[k].end <= a->most) less = r->n % 2 + 2 * (x.said.span[k].answer + 1);
@@ -263,7 +265,7 @@ static GxStatus gx__chat_line_instruction(const gx__ChatTokens *a, gx__ChatLine 
 static GxStatus gx__chat_line_take(const gx__ChatTokens *a, gx__ChatLine *line, const GxChatRecord *r)
 {
     const GxChatFormat *f = a->how->format;
-    int rewrites;
+    int rewrites = 0;
     line->document = (gx__ChatDocument *)calloc((size_t)r->n, sizeof *line->document);
     if (!line->document) return GX_FAIL(&line->err, GX_ERR_MEMORY, "no memory for a conversation");
     line->unanswered = r->leaves_out_last;
@@ -273,8 +275,8 @@ static GxStatus gx__chat_line_take(const gx__ChatTokens *a, gx__ChatLine *line, 
                        "the record is a conversation, and %s; --chat_template takes a template's file, or one of %s",
                        a->how->lacks ? a->how->lacks : "neither the model's folder nor the tokenizer's has a template",
                        GX_CHAT_NAMES);
-    GX_TRY(gx_chat_rewrites(f, r->turn, r->n, &rewrites, &line->err));
-    return rewrites ? gx__chat_line_by_answer(a, line, r) : gx__chat_line_whole(a, line, r);
+    GX_TRY(gx__chat_line_whole(a, line, r, &rewrites));
+    return rewrites ? gx__chat_line_by_answer(a, line, r) : GX_OK;
 }
 
 static void gx__chat_line_read(const gx__ChatTokens *a, gx__ChatLine *line)

@@ -136,7 +136,7 @@ static GxStatus gx__pair_check_turns(const gx__Pairs *a, gx__Pair *x, const GxCh
 static GxStatus gx__pair_take_text(const gx__Pairs *a, gx__Pair *x, const GxChatRecord *r, int k)
 {
     GxChatText said;
-    GX_TRY(gx_chat_training_text(a->how->format, r->turn, r->n, 1, &said, &x->err));
+    GX_TRY(gx_chat_training_text(a->how->format, r->turn, r->n, 1, &said, NULL, &x->err));
     const int64_t from = said.span[0].begin;
     x->lacks |= gx_chat_lacks(a->how->format, r->turn, r->n, &said);
     x->bytes[k] = said.span[said.spans - 1].end;
