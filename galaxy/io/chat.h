@@ -1,7 +1,7 @@
 // chat.h: the format of conversations: the text that a chat model was trained on. It is that of a folder's chat
 // template, a program that is executed (chat_template.h), or one of the usual ones by its name (chat_named.h).
 //
-//     GX_TRY(gx_chat_find(&said, "auto", folders, err));                  // chat_find.h: what a folder says
+//     GX_TRY(gx_chat_find(&said, "auto", folders, n, err));                  // chat_find.h: what a folder says
 //     GX_TRY(gx_chat_open(&format, said, "", &tokenizer, err));
 //     … gx_chat_text(format, turn, n, -1, &text, err) …                   // or gx_chat_format("chatml")
 //     gx_chat_close(format);
@@ -129,9 +129,8 @@ GxStatus gx_chat_open(const GxChatFormat **out, const GxJson *said, const char *
     if (f) f->own = (GxChatTemplate *)calloc(1, sizeof *f->own);
     GxStatus status = f && f->own ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory for a chat template");
     if (status == GX_OK)
-        status = gx_chat_template_open(f->own, gx_json_string(text), (int64_t)strlen(gx_json_string(text)),
-                                       gx_json_string(gx_json_get(said, "where")), gx_json_get(said, "variables"), now,
-                                       tokenizer, err);
+        status = gx_chat_template_open(f->own, gx_json_string(text), gx_json_string(gx_json_get(said, "where")),
+                                       gx_json_get(said, "variables"), now, tokenizer, err);
     if (status == GX_OK) status = gx__chat_tell_date(f->own, date, err);
     if (status == GX_OK) *out = f;
     else gx_chat_close(f);

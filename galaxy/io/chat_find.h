@@ -10,7 +10,8 @@
 #include "chat.h"
 GX_BEGIN
 
-enum { GX_CHAT_TEMPLATE_CAP = 4 << 20 }; // bytes of a template
+enum { GX_CHAT_TEMPLATE_CAP = GX_TEMPLATE_SOURCE }; // bytes of a template
+int gx_chat_is_auto(const char *choice);            // "auto", or ""
 
 // *said: as gx_chat_open takes it; NULL and GX_OK: the choice is auto, or "", and no folder says one. Folders in the
 // order in which they are asked; NULL, "": none. The names of special tokens are those of the first of them that has
@@ -169,9 +170,11 @@ static GxStatus gx__chat_check_file(const GxJson *said, const char *path, GxErro
         path);
 }
 
+int gx_chat_is_auto(const char *choice) { return !choice[0] || !strcmp(choice, "auto"); }
+
 static GxStatus gx__chat_choose(GxJson **said, const char *choice, const char *const *folders, int n, GxError *err)
 {
-    const int is_auto = !choice[0] || !strcmp(choice, "auto");
+    const int is_auto = gx_chat_is_auto(choice);
     for (int i = 0; i < n && is_auto && !*said; i++)
         if (folders[i] && folders[i][0]) GX_TRY(gx__chat_look(said, folders[i], err));
     if (is_auto) return GX_OK;

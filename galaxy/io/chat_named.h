@@ -105,11 +105,8 @@ static void gx__chat_put(gx__ChatWriting *w, const char *text, int trims_before,
 // An earlier answer: without its thoughts.
 static const char *gx__chat_answer(const GxChatNamed *f, const char *text)
 {
-    const char *end = NULL;
-    for (const char *p = text; f->thinks && (p = strstr(p, "</think>")) != NULL; p++) end = p;
-    if (!end) return text;
-    for (end += strlen("</think>"); *end == '\n';) end++;
-    return end;
+    const char *end = f->thinks ? gx_chat_behind_thoughts(text) : NULL;
+    return end ? end + strspn(end, "\n") : text;
 }
 
 static void gx__chat_head(gx__ChatWriting *w, GxChatRole role)

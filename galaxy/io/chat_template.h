@@ -17,7 +17,6 @@ GX_BEGIN
 enum { GX_CHAT_END = 200 };
 typedef struct { // only read once it is open: several threads may use it
     char *text;  // the template
-    int64_t bytes;
     char where[GX_PATH];
     GxTemplate *program;
     GxJson *variables; // bos_token, …
@@ -27,10 +26,10 @@ typedef struct { // only read once it is open: several threads may use it
     char *tail;            // what it writes behind the text of a last answer, that token included
 } GxChatTemplate;
 
-// text[bytes], which is called `where`. variables: an object with the names of special tokens. now: of strftime_now.
+// The template is called `where`. variables: an object with the names of special tokens. now: of strftime_now.
 // The tokenizer lives as long. After an error nothing is open.
-GxStatus gx_chat_template_open(GxChatTemplate *c, const char *text, int64_t bytes, const char *where,
-                               const GxJson *variables, int64_t now, const GxTokenizer *tokenizer, GxError *err);
+GxStatus gx_chat_template_open(GxChatTemplate *c, const char *text, const char *where, const GxJson *variables,
+                               int64_t now, const GxTokenizer *tokenizer, GxError *err);
 void gx_chat_template_close(GxChatTemplate *c); // also of one that is all zero
 
 // thinks -1: as the template has it where nobody asks; else enable_thinking, if it reads that.
@@ -72,13 +71,11 @@ static GxStatus gx__chat_template_render(const GxChatTemplate *c, const GxChatTu
     GxJson *variables = gx_json_copy(c->variables);
     *out = nothing;
     if (!variables) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a conversation");
-    GxStatus status = gx__chat_template_set_turns(variables, turn, n, err);
-    gx_json_set(variables, "tools", gx_json_new_null(), err),
-        gx_json_set(variables, "documents", gx_json_new_null(), err);
+    gx__chat_template_set_turns(variables, turn, n, err);
     gx_json_set(variables, "add_generation_prompt", gx_json_new_bool(prompt), err);
     if (thinks >= 0 && gx_template_mentions(c->program, "enable_thinking"))
         gx_json_set(variables, "enable_thinking", gx_json_new_bool(thinks), err);
-    status = gx_error_code(err);
+    GxStatus status = gx_error_code(err);
     if (status == GX_OK) status = gx_template_render(c->program, variables, c->now, out, err);
     gx_json_free(variables);
     return status;
@@ -97,11 +94,11 @@ GxStatus gx_chat_template_text(const GxChatTemplate *c, const GxChatTurn *turn, 
 
 // ---- where an answer ends ------------------------------------------------------------------------------------------
 
-// Bytes of the token at the beginning of a text: one that the tokenizer adds, or one of the template's variables
+// Bytes of the token at the beginning of text[n]: one that the tokenizer adds, or one of the template's variables
 // (eos_token), the longest of them. 0: there is none.
-static int64_t gx__chat_template_token(const GxChatTemplate *c, const char *text)
+static int64_t gx__chat_template_token(const GxChatTemplate *c, const char *text, int64_t n)
 {
-    int64_t longest = gx_tokenizer_added(c->tokenizer, text, (int64_t)strlen(text));
+    int64_t longest = gx_tokenizer_added(c->tokenizer, text, n);
     for (GxJsonMember m = GX_ZERO; gx_json_next(c->variables, &m);) {
         const char *value = gx_json_string(m.value);
         const int64_t bytes = (int64_t)strlen(value);
@@ -117,7 +114,7 @@ static int64_t gx__chat_template_end(const GxChatTemplate *c, const char *text, 
     *before = gx_chat_space_before(text, (int64_t)strlen(text));
     text += *before;
     if (usual && !strncmp(text, c->end, (size_t)usual)) return usual;
-    const int64_t token = gx__chat_template_token(c, text);
+    const int64_t token = gx__chat_template_token(c, text, (int64_t)strlen(text));
     return token ? token : (int64_t)strcspn(text, " \t\r\n");
 }
 
@@ -152,15 +149,6 @@ static GxStatus gx__chat_template_find_end(GxChatTemplate *c, GxError *err)
 
 // ---- where it begins -----------------------------------------------------------------------------------------------
 
-// Bytes, of whole characters, with which both texts begin.
-static int64_t gx__chat_template_common(const char *a, const char *b)
-{
-    int64_t n = 0;
-    while (a[n] && a[n] == b[n]) n++;
-    while (n > 0 && ((a[n] & 0xC0) == 0x80 || (b[n] & 0xC0) == 0x80)) n--;
-    return n;
-}
-
 // text[end] ends with what is said, white space at both ends aside. *begin: where that is.
 static int gx__chat_template_ends_with(const char *text, int64_t end, const char *said, int64_t *begin)
 {
@@ -172,26 +160,18 @@ static int gx__chat_template_ends_with(const char *text, int64_t end, const char
     return *begin >= 0 && !memcmp(text + *begin, said, (size_t)n);
 }
 
-// What follows the thoughts of an answer; NULL: it has none.
-static const char *gx__chat_template_behind_thoughts(const char *said)
-{
-    const char *end = NULL;
-    for (const char *p = said; (p = strstr(p, "</think>")) != NULL;) end = p += strlen("</think>");
-    return end;
-}
-
 // Where an answer's text, or what follows its thoughts, stands in w, the text of a conversation that ends with it:
 // *from to *to, at `least` or behind it. What is behind it is the usual tail, or else begins with a token.
 static int gx__chat_template_find(const GxChatTemplate *c, const GxTemplateText *w, const char *said, int64_t least,
                                   int64_t *from, int64_t *to)
 {
-    const char *const texts[] = {said, gx__chat_template_behind_thoughts(said)};
+    const char *const texts[] = {said, gx_chat_behind_thoughts(said)};
     const int64_t tail = w->bytes - (int64_t)strlen(c->tail);
     for (int i = 0; i < 2 && texts[i] && tail >= least && !strcmp(w->text + tail, c->tail); i++)
         if (gx__chat_template_ends_with(w->text, *to = tail, texts[i], from) && *from >= least) return 1;
     for (int i = 0; i < 2 && texts[i]; i++)
         for (*to = w->bytes; *to > least; --*to)
-            if ((*to == w->bytes || gx__chat_template_token(c, w->text + *to)) &&
+            if ((*to == w->bytes || gx__chat_template_token(c, w->text + *to, w->bytes - *to)) &&
                 gx__chat_template_ends_with(w->text, *to, texts[i], from) && *from >= least)
                 return 1;
     return 0;
@@ -204,11 +184,11 @@ static GxStatus gx__chat_template_begin(const GxChatTemplate *c, const GxChatTur
 {
     GxTemplateText p, b;
     GX_TRY(gx__chat_template_render(c, turn, n - 1, 1, -1, &p, err));
-    *turns = *begin = gx__chat_template_common(p.text, w->text);
+    *turns = *begin = gx_chat_common(p.text, w->text);
     GxStatus status = GX_OK;
     if (*begin < p.bytes) { // then they may differ in what invites to answer, but in nothing before that
         status = gx__chat_template_render(c, turn, n - 1, 0, -1, &b, err);
-        if (status == GX_OK) *turns = gx__chat_template_common(p.text, b.text);
+        if (status == GX_OK) *turns = gx_chat_common(p.text, b.text);
         gx_template_text_free(&b);
     }
     gx_template_text_free(&p);
@@ -356,23 +336,23 @@ GxStatus gx_chat_template_training_text(const GxChatTemplate *c, const GxChatTur
 
 // ---- opening -------------------------------------------------------------------------------------------------------
 
-static GxStatus gx__chat_template_open(GxChatTemplate *c, const char *text, int64_t bytes, const GxJson *variables,
-                                       GxError *err)
+static GxStatus gx__chat_template_open(GxChatTemplate *c, const char *text, const GxJson *variables, GxError *err)
 {
-    c->text = (char *)malloc((size_t)bytes + 1), c->variables = gx_json_copy(variables);
+    c->text = strdup(text), c->variables = gx_json_copy(variables);
     if (!c->text || !c->variables) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the template %s", c->where);
-    memcpy(c->text, text, (size_t)bytes), c->text[bytes] = 0, c->bytes = bytes;
-    GX_TRY(gx_template_parse(&c->program, text, bytes, c->where, err));
+    GX_TRY(gx_json_set(c->variables, "tools", gx_json_new_null(), err)); // transformers names both, always
+    GX_TRY(gx_json_set(c->variables, "documents", gx_json_new_null(), err));
+    GX_TRY(gx_template_parse(&c->program, text, (int64_t)strlen(text), c->where, err));
     return gx__chat_template_find_end(c, err);
 }
 
-GxStatus gx_chat_template_open(GxChatTemplate *c, const char *text, int64_t bytes, const char *where,
-                               const GxJson *variables, int64_t now, const GxTokenizer *tokenizer, GxError *err)
+GxStatus gx_chat_template_open(GxChatTemplate *c, const char *text, const char *where, const GxJson *variables,
+                               int64_t now, const GxTokenizer *tokenizer, GxError *err)
 {
     memset(c, 0, sizeof *c);
     c->now = now, c->tokenizer = tokenizer;
     snprintf(c->where, sizeof c->where, "%s", where);
-    const GxStatus status = gx__chat_template_open(c, text, bytes, variables, err);
+    const GxStatus status = gx__chat_template_open(c, text, variables, err);
     if (status != GX_OK) gx_chat_template_close(c);
     return status;
 }

@@ -2,6 +2,7 @@
 #ifndef GX_CHAT_TURN_H
 #define GX_CHAT_TURN_H
 #include "files.h"
+#include "unicode.h"
 GX_BEGIN
 
 typedef enum { GX_CHAT_SYSTEM = 0, GX_CHAT_USER, GX_CHAT_ASSISTANT } GxChatRole;
@@ -31,6 +32,8 @@ GxStatus gx_chat_turns_check(const GxChatTurn *turn, int n, GxChatRole last, GxE
 // How many bytes of white space text[n] has at its beginning, and at its end: what Python's str.strip() takes away.
 int64_t gx_chat_space_before(const char *text, int64_t n);
 int64_t gx_chat_space_behind(const char *text, int64_t n);
+int64_t gx_chat_common(const char *a, const char *b);  // bytes, of whole characters, with which both texts begin
+const char *gx_chat_behind_thoughts(const char *said); // what follows the last </think> of an answer; NULL: it has none
 
 GX_END
 #endif
@@ -59,23 +62,17 @@ GxStatus gx_chat_turns_check(const GxChatTurn *turn, int n, GxChatRole last, GxE
     return GX_OK;
 }
 
-// The characters of white space beyond ASCII, in UTF-8.
-static const char *const gx__chat_spaces[] = {
-    "\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81", "\xE2\x80\x82", "\xE2\x80\x83",
-    "\xE2\x80\x84", "\xE2\x80\x85", "\xE2\x80\x86", "\xE2\x80\x87", "\xE2\x80\x88", "\xE2\x80\x89", "\xE2\x80\x8A",
-    "\xE2\x80\xA8", "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
-
-static int gx__chat_is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1C && c <= 0x1F); }
-
 // Bytes of the white space at the beginning (at_end 0) or the end of text[n]: one character of it, or 0.
 static int64_t gx__chat_space(const char *text, int64_t n, int at_end)
 {
-    if (n > 0 && gx__chat_is_space(text[at_end ? n - 1 : 0])) return 1;
-    for (size_t i = 0; i < sizeof gx__chat_spaces / sizeof *gx__chat_spaces; i++) {
-        const int64_t bytes = (int64_t)strlen(gx__chat_spaces[i]);
-        if (n >= bytes && !memcmp(at_end ? text + n - bytes : text, gx__chat_spaces[i], (size_t)bytes)) return bytes;
-    }
-    return 0;
+    uint32_t c;
+    int64_t at = at_end ? n : 0;
+    if (n <= 0) return 0;
+    if (at_end) do
+            at--;
+        while (at > 0 && (text[at] & 0xC0) == 0x80);
+    const int64_t bytes = gx_unicode_decode(text + at, text + n, &c);
+    return gx_unicode_is_python_space(c) ? bytes : 0;
 }
 
 int64_t gx_chat_space_before(const char *text, int64_t n)
@@ -90,5 +87,20 @@ int64_t gx_chat_space_behind(const char *text, int64_t n)
     int64_t left = n;
     for (int64_t bytes; (bytes = gx__chat_space(text, left, 1)) > 0;) left -= bytes;
     return n - left;
+}
+
+int64_t gx_chat_common(const char *a, const char *b)
+{
+    int64_t n = 0;
+    while (a[n] && a[n] == b[n]) n++;
+    while (n > 0 && ((a[n] & 0xC0) == 0x80 || (b[n] & 0xC0) == 0x80)) n--;
+    return n;
+}
+
+const char *gx_chat_behind_thoughts(const char *said)
+{
+    const char *end = NULL;
+    for (const char *p = said; (p = strstr(p, "</think>")) != NULL;) end = p += strlen("</think>");
+    return end;
 }
 #endif

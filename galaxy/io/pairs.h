@@ -81,14 +81,6 @@ static void gx__pair_close(gx__Pair *x)
     memset(x, 0, sizeof *x);
 }
 
-static int64_t gx__pair_common(const char *a, const char *b) // bytes of whole characters
-{
-    int64_t n = 0;
-    while (a[n] && a[n] == b[n]) n++;
-    while (n > 0 && ((a[n] & 0xC0) == 0x80 || (b[n] & 0xC0) == 0x80)) n--;
-    return n;
-}
-
 // ---- texts ---------------------------------------------------------------------------------------------------------
 
 static GxStatus gx__pair_read_texts(const gx__Pairs *a, gx__Pair *x, const GxJson *record)
@@ -96,7 +88,7 @@ static GxStatus gx__pair_read_texts(const gx__Pairs *a, gx__Pair *x, const GxJso
     const GxJson *said = gx_json_get(record, "prompt");
     const char *prompt = gx_json_string(said), *completion[2];
     for (int k = 0; k < 2; k++) completion[k] = gx_json_string(gx_json_get(record, gx__pair_name[k]));
-    int64_t common = said ? 0 : gx__pair_common(completion[0], completion[1]);
+    int64_t common = said ? 0 : gx_chat_common(completion[0], completion[1]);
     if (common > 0 && completion[0][common - 1] == ' ') common--; // it belongs to the word behind it
     for (int k = 0; k < 2; k++) {
         if (!completion[k][common + (int64_t)strspn(completion[k] + common, " \t\r\n")])

@@ -87,7 +87,6 @@ GxStatus gx_template_parse(GxTemplate **out, const char *text, int64_t bytes, co
     GxTemplate *t = (GxTemplate *)calloc(1, sizeof *t);
     if (t) t->where = strdup(where);
     run.where = where, run.err = err;
-    run.memory.most = GX_TEMPLATE_MEMORY;
     if (!t || !t->where) GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory for the template", where);
     else if (gx_template_read(&run, text, bytes, &t->tree)) *out = t;
     if (t) t->memory = run.memory;
@@ -131,7 +130,6 @@ GxStatus gx_template_render(const GxTemplate *t, const GxJson *variables, int64_
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: the template's variables are %s; expected an object", t->where,
                        gx_json_type_name(variables));
     r.run.where = t->where, r.run.err = err, r.run.now = now;
-    r.run.memory.most = GX_TEMPLATE_MEMORY;
     r.tree = &t->tree, r.variables = variables;
     const int is_written = gx_template_write(&r) && gx_error_code(err) == GX_OK;
     const GxStatus status = is_written ? gx__template_hand_out(&r, out, err) : gx_error_code(err);

@@ -482,17 +482,18 @@ static int gx__template_map(GxTemplateRun *r, GxTemplateValue x, const GxTemplat
     char name[64] = "";
     if (!gx_template_truth(x)) return gx_template_generator(r, NULL, 0, out);
     const int by_name = a->n > 0 && !a->name[0];
+    int filter = -1;
     if (by_name) {
         if (!gx__template_name_of(r, a->v[0], name, (int64_t)sizeof name)) return 0;
-        if (gx_template_filter(name) < 0) return gx_template_lacks(r, "the filter \"%s\" is not built", name);
+        if ((filter = gx_template_filter(name)) < 0)
+            return gx_template_lacks(r, "the filter \"%s\" is not built", name);
     } else if (!gx_template_bind(r, "map", "attribute! default", a, slot)) return 0;
     if (!gx__template_copied(r, x, &list, &n)) return 0;
-    for (int64_t i = 0; i < n; i++) {
-        const GxTemplateArgs rest = gx__template_behind(a, by_name);
-        if (by_name ? !gx_template_call_filter(r, gx_template_filter(name), list[i], &rest, list + i)
+    const GxTemplateArgs rest = gx__template_behind(a, by_name);
+    for (int64_t i = 0; i < n; i++)
+        if (by_name ? !gx_template_call_filter(r, filter, list[i], &rest, list + i)
                     : !gx_template_path(r, list[i], slot[0], gx_template_or(slot[1], gx_template_none()), list + i))
             return 0;
-    }
     return gx_template_generator(r, list, n, out);
 }
 
@@ -501,6 +502,7 @@ static int gx__template_choose(GxTemplateRun *r, GxTemplateValue x, const GxTemp
 {
     GxTemplateValue *list, one;
     int64_t n, kept = 0;
+    int test = -1;
     char name[64] = "";
     if (!gx_template_truth(x)) return gx_template_generator(r, NULL, 0, out);
     if (by_attribute && (!a->n || a->name[0]))
@@ -510,7 +512,7 @@ static int gx__template_choose(GxTemplateRun *r, GxTemplateValue x, const GxTemp
         return gx_template_fail(r, "select and reject take no \"%.60s\"", a->name[by_attribute]);
     if (has_test) {
         if (!gx__template_name_of(r, a->v[by_attribute], name, (int64_t)sizeof name)) return 0;
-        if (gx_template_test(name) < 0) return gx_template_lacks(r, "the test \"%s\" is not built", name);
+        if ((test = gx_template_test(name)) < 0) return gx_template_lacks(r, "the test \"%s\" is not built", name);
     }
     if (!gx__template_copied(r, x, &list, &n)) return 0;
     for (int64_t i = 0; i < n; i++) {
@@ -520,7 +522,7 @@ static int gx__template_choose(GxTemplateRun *r, GxTemplateValue x, const GxTemp
         good = gx_template_truth(one);
         if (has_test) {
             const GxTemplateArgs rest = gx__template_behind(a, by_attribute + 1);
-            if (!gx_template_call_test(r, gx_template_test(name), one, &rest, &good)) return 0;
+            if (!gx_template_call_test(r, test, one, &rest, &good)) return 0;
         }
         if (good != rejects) list[kept++] = list[i];
     }
@@ -643,14 +645,8 @@ GX__TEMPLATE_TEST(ne)
 GX__TEMPLATE_TEST(lt) { return gx_template_less(r, x, y, out); }
 GX__TEMPLATE_TEST(gt) { return gx_template_less(r, y, x, out); }
 
-static int gx__template_at_most(GxTemplateRun *r, GxTemplateValue x, GxTemplateValue y, int *out)
-{
-    int same;
-    if (!gx_template_less(r, x, y, out) || !gx_template_equal(r, x, y, &same)) return 0;
-    return *out |= same, 1;
-}
-GX__TEMPLATE_TEST(le) { return gx__template_at_most(r, x, y, out); }
-GX__TEMPLATE_TEST(ge) { return gx__template_at_most(r, y, x, out); }
+GX__TEMPLATE_TEST(le) { return gx_template_at_most(r, x, y, out); }
+GX__TEMPLATE_TEST(ge) { return gx_template_at_most(r, y, x, out); }
 GX__TEMPLATE_TEST(in) { return gx_template_contains(r, x, y, out); }
 
 GX__TEMPLATE_TEST(sameas)

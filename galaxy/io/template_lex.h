@@ -70,7 +70,7 @@ static const char *gx__template_behind_space(const char *p, const char *end)
 {
     for (uint32_t c; p < end;) {
         const int n = gx_unicode_decode(p, end, &c);
-        if (!gx_template_is_space(c)) break;
+        if (!gx_unicode_is_python_space(c)) break;
         p += n;
     }
     return p;
@@ -120,22 +120,21 @@ static int gx__template_is_word(char c)
     return gx__template_is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c & 0x80);
 }
 
+static int gx__template_digit(char c) // of up to base 16; 99: it is none
+{
+    const char small = c | 32;
+    return gx__template_is_digit(c) ? c - '0' : small >= 'a' && small <= 'f' ? small - 'a' + 10 : 99;
+}
+
 // How many bytes of digits begin here, with single underscores between them.
 static int64_t gx__template_digits(const GxTemplateLexer *l, const char *p, int base)
 {
     int64_t n = 0;
     for (; p + n < l->end; n++) {
         const char c = p[n];
-        const int digit = gx__template_is_digit(c)             ? c - '0'
-                          : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-                                                               : 99;
-        if (digit < base) continue;
+        if (gx__template_digit(c) < base) continue;
         if (c != '_' || p + n + 1 >= l->end) break;
-        const char d = p[n + 1];
-        const int next = gx__template_is_digit(d)             ? d - '0'
-                         : (d | 32) >= 'a' && (d | 32) <= 'f' ? (d | 32) - 'a' + 10
-                                                              : 99;
-        if (next >= base || (n == 0 && base == 10)) break;
+        if (gx__template_digit(p[n + 1]) >= base || (n == 0 && base == 10)) break;
     }
     return n;
 }
@@ -215,11 +214,9 @@ static int gx__template_escape(GxTemplateLexer *l, GxTemplateBuilder *b, const c
     }
     if (digits) {
         for (int i = 0; i < digits; i++, (*p)++) {
-            const char d = *p < end ? **p : 0;
-            const int x = gx__template_is_digit(d)             ? d - '0'
-                          : (d | 32) >= 'a' && (d | 32) <= 'f' ? (d | 32) - 'a' + 10
-                                                               : -1;
-            if (x < 0) return gx_template_fail(l->r, "\\%c in a string has fewer than %d digits behind it", c, digits);
+            const int x = gx__template_digit(*p < end ? **p : 0);
+            if (x >= 16)
+                return gx_template_fail(l->r, "\\%c in a string has fewer than %d digits behind it", c, digits);
             code = code * 16 + (uint32_t)x;
         }
         return gx__template_put_character(l, b, code);

@@ -23,7 +23,6 @@ GxTemplateValue gx_template_or(GxTemplateValue v, GxTemplateValue otherwise); //
 
 typedef enum { GX_T_UPPER = 0, GX_T_LOWER, GX_T_CAPITALIZE, GX_T_TITLE, GX_T_TITLE_FILTER } GxTemplateCase;
 int gx_template_case(GxTemplateRun *r, GxTemplateValue text, GxTemplateCase how, GxTemplateValue *out);
-int gx_template_is_space(uint32_t c); // as str.isspace
 typedef enum { GX_T_LEFT = 1, GX_T_RIGHT = 2, GX_T_BOTH = 3 } GxTemplateSide;
 int gx_template_strip(GxTemplateRun *r, GxTemplateValue text, GxTemplateValue chars, GxTemplateSide side,
                       GxTemplateValue *out); // chars: none or absent: white space
@@ -111,8 +110,6 @@ static int gx__template_want(GxTemplateRun *r, GxTemplateValue v, GxTemplateKind
 
 // ---- strings -------------------------------------------------------------------------------------------------------
 
-int gx_template_is_space(uint32_t c) { return (c >= 0x1C && c <= 0x1F) || gx_unicode_is_space(c); }
-
 int64_t gx_template_length(GxTemplateValue text) { return gx_text_columns(text.u.s, text.n); }
 
 int64_t gx_template_offset(GxTemplateValue text, int64_t index)
@@ -124,20 +121,12 @@ int64_t gx_template_offset(GxTemplateValue text, int64_t index)
     return at;
 }
 
-static int gx__template_is_in(const char *name, uint32_t c)
-{
-    uint32_t first, last;
-    for (int i = 0; gx_unicode_class(name, i, &first, &last) && first <= c; i++)
-        if (c <= last) return 1;
-    return 0;
-}
-
 // Whether it is a letter of a case, or becomes another character in one.
 static int gx__template_has_case(uint32_t c)
 {
     if (c < 0x80) return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    return c == 0x345 || (c >= 0x2160 && c <= 0x2188) || (c >= 0x24B6 && c <= 0x24E9) || gx__template_is_in("Lu", c) ||
-           gx__template_is_in("Ll", c) || gx__template_is_in("Lt", c) || gx__template_is_in("Lm", c);
+    return c == 0x345 || (c >= 0x2160 && c <= 0x2188) || (c >= 0x24B6 && c <= 0x24E9) || gx_template_is_in("Lu", c) ||
+           gx_template_is_in("Ll", c) || gx_template_is_in("Lt", c) || gx_template_is_in("Lm", c);
 }
 
 static int gx__template_put_case(GxTemplateRun *r, GxTemplateBuilder *b, uint32_t c, int upper)
@@ -167,7 +156,7 @@ int gx_template_case(GxTemplateRun *r, GxTemplateValue text, GxTemplateCase how,
         if (!gx__template_put_case(r, &b, c, how == GX_T_UPPER || (how != GX_T_LOWER && begins))) return 0;
         if (how == GX_T_TITLE) begins = !gx__template_has_case(c);
         else if (how == GX_T_TITLE_FILTER)
-            begins = gx_template_is_space(c) || (c < 0x80 && c && strchr("-({[<", (int)c));
+            begins = gx_unicode_is_python_space(c) || (c < 0x80 && c && strchr("-({[<", (int)c));
         else begins = 0;
     }
     *out = gx_template_built(&b);
@@ -194,7 +183,7 @@ int gx_template_strip(GxTemplateRun *r, GxTemplateValue text, GxTemplateValue ch
     if (!space && !gx__template_want(r, chars, GX_T_STRING, "what is stripped")) return 0;
     while ((side & GX_T_LEFT) && begin < end) {
         const int n = gx_unicode_decode(text.u.s + begin, text.u.s + end, &c);
-        if (!(space ? gx_template_is_space(c) : gx__template_has_character(chars, text.u.s + begin, n))) break;
+        if (!(space ? gx_unicode_is_python_space(c) : gx__template_has_character(chars, text.u.s + begin, n))) break;
         if (!gx_template_work(r, 1 + (space ? 0 : chars.n / 4))) return 0;
         begin += n;
     }
@@ -202,7 +191,8 @@ int gx_template_strip(GxTemplateRun *r, GxTemplateValue text, GxTemplateValue ch
         int64_t at = end - 1;
         while (at > begin && ((unsigned char)text.u.s[at] & 0xC0) == 0x80) at--;
         gx_unicode_decode(text.u.s + at, text.u.s + end, &c);
-        if (!(space ? gx_template_is_space(c) : gx__template_has_character(chars, text.u.s + at, end - at))) break;
+        if (!(space ? gx_unicode_is_python_space(c) : gx__template_has_character(chars, text.u.s + at, end - at)))
+            break;
         if (!gx_template_work(r, 1 + (space ? 0 : chars.n / 4))) return 0;
         end = at;
     }
@@ -373,7 +363,7 @@ static int gx__template_split_space(GxTemplateRun *r, GxTemplateValue self, int6
             int64_t at = right ? rest.n - n - 1 : n;
             while (right && ((unsigned char)rest.u.s[at] & 0xC0) == 0x80) at--;
             const int bytes = gx_unicode_decode(rest.u.s + at, rest.u.s + rest.n, &c);
-            if (gx_template_is_space(c)) break;
+            if (gx_unicode_is_python_space(c)) break;
             n += bytes;
         }
         if (most >= 0 && x->n >= most) return gx__template_add_part(r, x, rest.u.s, rest.n);
@@ -450,7 +440,7 @@ static int gx__template_all(GxTemplateRun *r, GxTemplateValue self, int digits, 
         i += gx_unicode_decode(self.u.s + i, self.u.s + self.n, &c);
         if (digits && c >= 0x80 && gx_unicode_is_number(c))
             return gx_template_lacks(r, "isdigit of U+%04X is not built", (unsigned)c);
-        all = digits ? c >= '0' && c <= '9' : gx_template_is_space(c);
+        all = digits ? c >= '0' && c <= '9' : gx_unicode_is_python_space(c);
     }
     *out = gx_template_bool(all);
     return gx_template_work(r, self.n);
@@ -664,9 +654,9 @@ int gx_template_call_method(GxTemplateRun *r, int method, GxTemplateValue self, 
         return gx_template_lacks(r, "the method \"%s\" of %s is not built", name, gx_template_type(self));
     if (self.kind == GX_T_STRING && self.flag)
         return gx_template_lacks(r, "methods of a text that is |safe or |escape are not built");
-    for (int i = 0; i < a->n; i++) // Python looks for a part from a place on, and so on
-        if (i >= 1 && self.kind == GX_T_STRING && strstr("count endswith find index startswith", name))
-            return gx_template_lacks(r, "the method \"%s\" with a place where it looks is not built", name);
+    // Python looks for a part from a place on, and so on
+    if (a->n > 1 && self.kind == GX_T_STRING && strstr("count endswith find index startswith", name))
+        return gx_template_lacks(r, "the method \"%s\" with a place where it looks is not built", name);
     if (!strcmp(name, "splitlines") && a->n) return gx_template_lacks(r, "splitlines(keepends) is not built");
     return gx_template_bind(r, name, gx__template_methods[method].parameters, a, slot) &&
            gx__template_methods[method].call(r, self, slot, out);

@@ -109,7 +109,7 @@ typedef struct {
     int loops;                  // around here, inside of the same macro
     int in_loop_tag;            // loops around here, macros or not
     int macros, generations, blocks;
-    int *bodies; // with a scope, so far
+    int bodies; // with a scope, so far
 } GxTemplateParser;
 
 // ---- pieces --------------------------------------------------------------------------------------------------------
@@ -983,17 +983,16 @@ static int gx__template_names_in(GxTemplateNaming *z, const GxTemplateNode *x, i
 static int gx__template_inner_bodies(GxTemplateNaming *z, const GxTemplateNode *x);
 
 // A body with a scope, and those in it. owner: the loop or macro that binds names in it, or NULL.
-static int gx__template_hide(GxTemplateParser *p, GxTemplateNode *body, const GxTemplateNode *owner, int *bodies)
+static int gx__template_hide(GxTemplateParser *p, GxTemplateNode *body, const GxTemplateNode *owner)
 {
     GxTemplateNaming z;
     memset(&z, 0, sizeof z);
-    z.p = p, z.body = body, z.number = ++*bodies;
+    z.p = p, z.body = body, z.number = ++p->bodies;
     if (owner && owner->kind == GX_T_FOR)
         if (!gx__template_named(&z, owner->symbol, 0) || !gx__template_names_of_target(&z, owner->a, 0)) return 0;
     for (int i = 0; owner && owner->kind == GX_T_DEFINE && i < owner->n; i++)
         if (!gx__template_named(&z, owner->signs[i], 0) || !gx__template_names_in(&z, owner->list[i], 0)) return 0;
     if (!gx__template_names_in(&z, body, 0)) return 0;
-    p->bodies = bodies;
     if (!gx__template_inner_bodies(&z, body)) return 0;
     for (int i = 0; i < z.names.n; i++) p->tree->symbol[z.names.signs[i]].named--;
     return 1;
@@ -1004,18 +1003,16 @@ static int gx__template_inner_bodies(GxTemplateNaming *z, const GxTemplateNode *
     for (; x && x->kind == GX_T_IF; x = x->c)
         if (!gx__template_inner_bodies(z, x->b)) return 0;
     if (!x) return 1;
-    int *const bodies = z->p->bodies;
     switch (x->kind) {
     case GX_T_BODY:
         for (int i = 0; i < x->n; i++)
             if (!gx__template_inner_bodies(z, x->list[i])) return 0;
         return 1;
     case GX_T_FOR:
-        return gx__template_hide(z->p, x->list[0], x, bodies) &&
-               (!x->list[1] || gx__template_hide(z->p, x->list[1], NULL, bodies));
-    case GX_T_DEFINE: return gx__template_hide(z->p, x->b, x, bodies);
+        return gx__template_hide(z->p, x->list[0], x) && (!x->list[1] || gx__template_hide(z->p, x->list[1], NULL));
+    case GX_T_DEFINE: return gx__template_hide(z->p, x->b, x);
     case GX_T_SET_BLOCK:
-    case GX_T_GENERATION: return gx__template_hide(z->p, x->b, NULL, bodies);
+    case GX_T_GENERATION: return gx__template_hide(z->p, x->b, NULL);
     default: return 1;
     }
 }
@@ -1030,8 +1027,7 @@ int gx_template_read(GxTemplateRun *r, const char *text, int64_t bytes, GxTempla
     p.r = r, p.tree = tree;
     if (!gx_template_lex(r, text, bytes, &p.t, &n)) return 0;
     if (!(tree->body = gx__template_body(&p, NULL))) return 0;
-    int bodies = 0;
-    if (!gx__template_hide(&p, tree->body, NULL, &bodies)) return 0;
+    if (!gx__template_hide(&p, tree->body, NULL)) return 0;
     for (int i = 0; i < tree->symbols; i++)
         for (int k = 0; k < 4; k++)
             if (tree->symbol[i].read && !tree->symbol[i].stored && !strcmp(tree->symbol[i].name, not_built[k])) {

@@ -347,7 +347,6 @@ static int gx__template_eval_dict(GxTemplateRender *r, const GxTemplateNode *x, 
 
 static int gx__template_compare(GxTemplateRender *r, int comparison, GxTemplateValue a, GxTemplateValue b, int *yes)
 {
-    int same;
     switch (comparison) {
     case GX_T_EQUAL: return gx_template_equal(&r->run, a, b, yes);
     case GX_T_NOT_EQUAL: return gx_template_equal(&r->run, a, b, yes) && (*yes = !*yes, 1);
@@ -355,10 +354,8 @@ static int gx__template_compare(GxTemplateRender *r, int comparison, GxTemplateV
     case GX_T_NOT_IN: return gx_template_contains(&r->run, a, b, yes) && (*yes = !*yes, 1);
     case GX_T_LESS: return gx_template_less(&r->run, a, b, yes);
     case GX_T_GREATER: return gx_template_less(&r->run, b, a, yes);
-    case GX_T_LESS_EQUAL:
-        return gx_template_less(&r->run, a, b, yes) && gx_template_equal(&r->run, a, b, &same) && (*yes |= same, 1);
-    default:
-        return gx_template_less(&r->run, b, a, yes) && gx_template_equal(&r->run, a, b, &same) && (*yes |= same, 1);
+    case GX_T_LESS_EQUAL: return gx_template_at_most(&r->run, a, b, yes);
+    default: return gx_template_at_most(&r->run, b, a, yes);
     }
 }
 

@@ -19,9 +19,8 @@ enum { GX_TEMPLATE_NEST = 200, GX_TEMPLATE_DEPTH = 1200, GX_TEMPLATE_RANGE = 100
 typedef struct GxTemplateMemory {
     struct GxTemplateChunk *chunk;
     char *at, *end;
-    int64_t total, most; // bytes; most: 0: no limit
+    int64_t total; // bytes
 } GxTemplateMemory;
-void *gx_template_memory_take(GxTemplateMemory *m, int64_t bytes); // zeros; NULL: there is no more
 void gx_template_memory_release(GxTemplateMemory *m);
 
 typedef struct {
@@ -107,7 +106,9 @@ int gx_template_is_sequence(GxTemplateValue v);  // its elements are u.list: a l
 double gx_template_number(GxTemplateValue v);
 int gx_template_truth(GxTemplateValue v);
 int gx_template_equal(GxTemplateRun *r, GxTemplateValue a, GxTemplateValue b, int *out);
-int gx_template_less(GxTemplateRun *r, GxTemplateValue a, GxTemplateValue b, int *out); // a < b
+int gx_template_less(GxTemplateRun *r, GxTemplateValue a, GxTemplateValue b, int *out);    // a < b
+int gx_template_at_most(GxTemplateRun *r, GxTemplateValue a, GxTemplateValue b, int *out); // a <= b
+int gx_template_is_in(const char *name, uint32_t c); // the character is one of this class (gx_unicode_class)
 int gx_template_contains(GxTemplateRun *r, GxTemplateValue x, GxTemplateValue in, int *out);
 // The elements that a loop over it meets; a generator has none left then.
 int gx_template_iterate(GxTemplateRun *r, GxTemplateValue v, GxTemplateValue **list, int64_t *n);
@@ -119,10 +120,8 @@ typedef struct { // a text that grows, in the run's memory
 int gx_template_put(GxTemplateRun *r, GxTemplateBuilder *b, const char *s, int64_t bytes);
 int gx_template_put_word(GxTemplateRun *r, GxTemplateBuilder *b, const char *s);
 int gx_template_put_text(GxTemplateRun *r, GxTemplateBuilder *b, GxTemplateValue v); // str(v)
-int gx_template_put_repr(GxTemplateRun *r, GxTemplateBuilder *b, GxTemplateValue v); // repr(v)
 GxTemplateValue gx_template_built(const GxTemplateBuilder *b);
 int gx_template_text_of(GxTemplateRun *r, GxTemplateValue v, GxTemplateValue *out); // str(v)
-void gx_template_format_float(char *out, double x);                                 // out[40]: as Python's repr
 
 typedef struct {
     int ascii, sort, has_indent;
@@ -153,14 +152,15 @@ typedef struct GxTemplateChunk {
     int64_t bytes;
 } GxTemplateChunk;
 
-void *gx_template_memory_take(GxTemplateMemory *m, int64_t bytes)
+// Zeros; NULL: there is no more.
+static void *gx__template_memory_take(GxTemplateMemory *m, int64_t bytes)
 {
     bytes = gx_round_up(gx_max(bytes, 1), 16);
     if (m->end - m->at < bytes) {
         // chunks grow with what is there, so that a small template takes little
         const int64_t head = gx_round_up((int64_t)sizeof(GxTemplateChunk), 16);
         const int64_t room = head + gx_max(bytes, gx_min(gx_max(m->total, 4096), 1 << 20));
-        if (m->most && m->total + room > m->most) return NULL;
+        if (m->total + room > GX_TEMPLATE_MEMORY) return NULL;
         GxTemplateChunk *chunk = (GxTemplateChunk *)malloc((size_t)room);
         if (!chunk) return NULL;
         chunk->next = m->chunk, chunk->bytes = room;
@@ -238,7 +238,7 @@ const char *gx_template_find_last(GxTemplateRun *r, const char *p, const char *e
 
 void *gx_template_take(GxTemplateRun *r, int64_t bytes)
 {
-    void *p = gx_template_memory_take(&r->memory, bytes);
+    void *p = gx__template_memory_take(&r->memory, bytes);
     if (!p)
         GX_FAIL(r->err, GX_ERR_MEMORY,
                 "%s:%d: no memory for what the template computes: it has taken %ld of at most %ld MB", r->where,
@@ -506,6 +506,13 @@ int gx_template_less(GxTemplateRun *r, GxTemplateValue a, GxTemplateValue b, int
     return gx__template_less(r, a, b, out, 0);
 }
 
+int gx_template_at_most(GxTemplateRun *r, GxTemplateValue a, GxTemplateValue b, int *out)
+{
+    int same;
+    if (!gx_template_less(r, a, b, out) || !gx_template_equal(r, a, b, &same)) return 0;
+    return *out |= same, 1;
+}
+
 int gx_template_contains(GxTemplateRun *r, GxTemplateValue x, GxTemplateValue in, int *out)
 {
     int64_t n, at;
@@ -592,7 +599,7 @@ int gx_template_put_word(GxTemplateRun *r, GxTemplateBuilder *b, const char *s)
 GxTemplateValue gx_template_built(const GxTemplateBuilder *b) { return gx_template_string(b->s ? b->s : "", b->n); }
 
 // The fewest digits that read back as x; from 1e16 on and below 1e-4 with an exponent.
-void gx_template_format_float(char *out, double x)
+static void gx__template_format_float(char *out, double x) // out[40]: as Python's repr
 {
     char digits[40];
     int n = 0, exponent, precision = 1;
@@ -624,16 +631,21 @@ void gx_template_format_float(char *out, double x)
     *out = 0;
 }
 
+int gx_template_is_in(const char *name, uint32_t c)
+{
+    uint32_t first, last;
+    for (int i = 0; gx_unicode_class(name, i, &first, &last) && first <= c; i++)
+        if (c <= last) return 1;
+    return 0;
+}
+
 static int gx__template_is_printable(uint32_t c)
 {
     static const char *const classes[] = {"L", "M", "N", "P", "S"};
     if (c < 0x7F) return c >= 0x20;
-    for (int k = 0; k < 5; k++) {
-        uint32_t first, last;
-        for (int i = 0; gx_unicode_class(classes[k], i, &first, &last) && first <= c; i++)
-            if (c <= last) return 1;
-    }
-    return 0;
+    int k = 0;
+    while (k < 5 && !gx_template_is_in(classes[k], c)) k++;
+    return k < 5;
 }
 
 static int gx__template_put_quoted(GxTemplateRun *r, GxTemplateBuilder *b, GxTemplateValue v)
@@ -697,7 +709,7 @@ static int gx__template_put_repr(GxTemplateRun *r, GxTemplateBuilder *b, GxTempl
     case GX_T_NONE: return gx_template_put_word(r, b, "None");
     case GX_T_BOOL: return gx_template_put_word(r, b, v.u.i ? "True" : "False");
     case GX_T_INT: snprintf(number, sizeof number, "%lld", (long long)v.u.i); return gx_template_put_word(r, b, number);
-    case GX_T_FLOAT: gx_template_format_float(number, v.u.f); return gx_template_put_word(r, b, number);
+    case GX_T_FLOAT: gx__template_format_float(number, v.u.f); return gx_template_put_word(r, b, number);
     case GX_T_STRING:
         if (v.flag) return gx_template_lacks(r, "writing out a list with a text that is |safe or |escape is not built");
         return gx__template_put_quoted(r, b, v);
@@ -707,11 +719,6 @@ static int gx__template_put_repr(GxTemplateRun *r, GxTemplateBuilder *b, GxTempl
     case GX_T_DICT: return gx__template_put_dict(r, b, v.u.dict, depth);
     default: return gx_template_lacks(r, "writing out %s is not built", gx_template_type(v));
     }
-}
-
-int gx_template_put_repr(GxTemplateRun *r, GxTemplateBuilder *b, GxTemplateValue v)
-{
-    return gx__template_put_repr(r, b, v, 0);
 }
 
 int gx_template_put_text(GxTemplateRun *r, GxTemplateBuilder *b, GxTemplateValue v)

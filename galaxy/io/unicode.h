@@ -32,10 +32,11 @@ GxStatus gx_characters_read(GxCharacters *x, const char *text, int64_t bytes,
                             GxError *err); // in place of what is there
 void gx_characters_close(GxCharacters *x);
 
-int gx_unicode_is_space(uint32_t c);               // White_Space: U+0085, U+00A0, U+3000 among it, not U+200B
-int gx_unicode_is_other(uint32_t c);               // control, format, private use; but not what has no character yet
-int gx_unicode_is_mark(uint32_t c);                // a nonspacing mark: most accents
-int gx_unicode_is_punctuation(uint32_t c);         // and what else ASCII has of signs: $ + < = > ^ ` | ~
+int gx_unicode_is_space(uint32_t c);        // White_Space: U+0085, U+00A0, U+3000 among it, not U+200B
+int gx_unicode_is_python_space(uint32_t c); // what Python's str.isspace and strip take for it: U+001C to U+001F, too
+int gx_unicode_is_other(uint32_t c);        // control, format, private use; but not what has no character yet
+int gx_unicode_is_mark(uint32_t c);         // a nonspacing mark: most accents
+int gx_unicode_is_punctuation(uint32_t c);  // and what else ASCII has of signs: $ + < = > ^ ` | ~
 int gx_unicode_lower(uint32_t c, uint32_t out[2]); // returns how many: 1, or 2 (U+0130). No final sigma
 
 int gx_unicode_is_number(uint32_t c); // digits, Roman numerals, fractions: what Digits looks for
@@ -151,6 +152,8 @@ int gx_unicode_is_space(uint32_t c)
     return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
            c == 0x202F || c == 0x205F || c == 0x3000;
 }
+
+int gx_unicode_is_python_space(uint32_t c) { return (c >= 0x1C && c <= 0x1F) || gx_unicode_is_space(c); }
 
 int gx_unicode_is_other(uint32_t c)
 {

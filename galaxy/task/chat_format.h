@@ -66,8 +66,8 @@ static void gx__task_chat_point_to_copy(const char *choice, const char *folder, 
     char path[GX_PATH];
     const GxError said = *err;
     GxError ignored = GX_ZERO;
-    if (!choice[0] || !strcmp(choice, "auto") || gx_chat_format(choice) || gx_path_is_file(choice) || !folder ||
-        !folder[0] || gx_path_join(path, folder, "chat_template.jinja", &ignored) != GX_OK || !gx_path_is_file(path))
+    if (gx_chat_is_auto(choice) || gx_chat_format(choice) || gx_path_is_file(choice) || !folder || !folder[0] ||
+        gx_path_join(path, folder, "chat_template.jinja", &ignored) != GX_OK || !gx_path_is_file(path))
         return;
     memset(err, 0, sizeof *err);
     GX_FAIL(err, gx_error_code(&said),
@@ -108,7 +108,6 @@ static void gx__task_chat_take(GxTaskChat *c, const GxTaskChatWish *wish, const 
                                const char *text, const GxTokenizer *tokenizer)
 {
     GxJson *said = NULL;
-    c->date_given = wish->date[0] != 0;
     const int is_json = gx_json_parse(&said, text, news->bytes, "what rank 0 says", &c->lacks) == GX_OK;
     if (is_json) gx_chat_open(&c->reading.format, said, wish->date, tokenizer, &c->lacks);
     if (c->reading.format && gx_chat_dates(c->reading.format) && !wish->date[0]) { // a resumed run has the same day
@@ -124,8 +123,8 @@ GxStatus gx_task_chat_open(GxContext *g, GxTaskChat *c, const GxTaskChatWish *wi
 {
     gx__TaskChatNews news;
     char *text = NULL;
-    const int date_given = wish->date[0] != 0;
     memset(&news, 0, sizeof news), memset(c, 0, sizeof *c);
+    c->date_given = wish->date[0] != 0; // it may be set below
     GX_TRY(gx_chat_check_date(wish->date, &g->error));
     if (g->rank == 0) gx__task_chat_look(wish, setup, &news, &text);
     GxStatus status = gx__task_chat_agree(g, &news, &text);
@@ -134,10 +133,9 @@ GxStatus gx_task_chat_open(GxContext *g, GxTaskChat *c, const GxTaskChatWish *wi
     free(text);
     GX_TRY(status);
     const GxStatus lacks = gx_error_code(&c->lacks);
-    const int is_auto = !wish->chat_template[0] || !strcmp(wish->chat_template, "auto");
-    if (lacks != GX_OK && (!is_auto || c->date_given)) return GX_FAIL(&g->error, lacks, "%s", c->lacks.message);
+    const int is_asked = !gx_chat_is_auto(wish->chat_template) || (news.bytes && c->date_given);
+    if (lacks != GX_OK && is_asked) return GX_FAIL(&g->error, lacks, "%s", c->lacks.message);
     c->reading.lacks = lacks != GX_OK ? c->lacks.message : NULL;
-    c->date_given = date_given;
     return GX_OK;
 }
 
