@@ -371,8 +371,12 @@ static int has_keys(const GxJson *line, const char *keys) // exactly these, sepa
 
 static void log_line(Log *l, const GxJson *line)
 {
-    const int on_card = has_keys(line, "step loss grad_norm lr tokens_per_s gflops memory_mb card_mb skipped");
-    if ((on_card || has_keys(line, "step loss grad_norm lr tokens_per_s gflops memory_mb skipped")) && l->steps < 200) {
+    char keys[100], keys_on_card[100];
+    snprintf(keys, sizeof keys, "step loss grad_norm lr tokens_per_s gflops memory_mb skipped%s",
+             gx_json_get(line, "padding") ? " padding" : ""); // which is there if there is some
+    snprintf(keys_on_card, sizeof keys_on_card, "%s card_mb", keys);
+    const int on_card = has_keys(line, keys_on_card);
+    if ((on_card || has_keys(line, keys)) && l->steps < 200) {
         if (on_card) l->card_mb[l->cards++] = gx_json_double(gx_json_get(line, "card_mb"));
         l->step[l->steps] = (int)gx_json_int(gx_json_get(line, "step"));
         l->loss[l->steps] = gx_json_double(gx_json_get(line, "loss"));

@@ -321,6 +321,7 @@ static void gx__interpreter_launch(GxContext *g, GxRunner *r, const GxSteps *s, 
     memcpy(&key.batch, b, sizeof key.batch);
     for (int i = 0; i < n; i++) has_head |= gx__interpreter_is_head(r, s->action[first + i].unit);
     if (!has_head) memset(key.batch.target, 0, sizeof key.batch.target);
+    key.batch.padding = 0; // another number of such rows is no other work
     gx_graphs_run(g, r->graphs, &key, gx__interpreter_work, &work);
 }
 
