@@ -4,8 +4,8 @@
 #   dev/test.sh --programs WHEN BUILD                                 only prints the programs of these lines
 # Outputs come in the order of their starts, each behind its command and its times: by the clock, and of CPU in user and in system mode. A program that dies,
 # or does not end with its "N passed, N failed, N skipped", counts as a failure. With --allowed-skips, a test that was skipped and whose name is not in
-# FILE is a failure. A program that takes half as much CPU again as its line says fails, too, unless it is less than GX_TEST_FREE (5) seconds above it; see the head
-# of dev/tests.txt. GX_TEST_TABLE: another table; GX_TEST_TIMES_FILE: a file that gets each program's line, its CPU seconds and its command.
+# FILE is a failure. A program that takes half as much CPU again as its line says, and does so again when it is run alone, fails, too, unless it is less than
+# GX_TEST_FREE (5) seconds above it; see the head of dev/tests.txt. GX_TEST_TABLE: another table; GX_TEST_TIMES_FILE: a file that gets each program's line, its CPU seconds and its command.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 table=${GX_TEST_TABLE:-dev/tests.txt}
@@ -101,29 +101,42 @@ for (( ; reported < ${#commands[@]}; )); do
     report $((reported++))
 done
 
-# How much CPU each took beside its line. Machines differ, by about the same for all programs: what counts is a program's time beside the others'.
-for ((i = 0; i < ${#commands[@]}; i++)); do
-    echo "${budgets[i]} $(sed -n '$s/.* s, \([0-9.]*\) + \([0-9.]*\) s of CPU/\1 \2/p' "$tmp/$i.time") ${labels[i]}"
-done >"$tmp/times"
+# How much CPU each took beside its line. Machines differ, by about the same for all programs: what counts is a program's time beside the others'. On a busy
+# machine those that wait for each other take more: a program that took too much is run again alone, and fails if it does so then.
+time_of() { # number: its line's seconds, and those that it took, of both kinds
+    echo "${budgets[$1]} $(sed -n '$s/.* s, \([0-9.]*\) + \([0-9.]*\) s of CPU/\1 \2/p' "$tmp/$1.time")"
+}
+for ((i = 0; i < ${#commands[@]}; i++)); do echo "$(time_of "$i") ${labels[i]}"; done >"$tmp/times"
 [ -z "${GX_TEST_TIMES_FILE:-}" ] || cp "$tmp/times" "$GX_TEST_TIMES_FILE"
+too_much() { # scale: of lines as in tmp/times those above their budget, their numbers, seconds, and how many times their lines these are
+    awk -v free="${GX_TEST_FREE:-5}" -v scale="$1" '
+        $1 == "-" || NF < 3 { next }
+        $2 + $3 > 1.5 * scale * $1 && $2 + $3 > scale * $1 + free { printf "%d %.1f %.1f\n", NR - 1, $2 + $3, ($2 + $3) / ($1 ? $1 : 1) }'
+}
 if [ "$when" != long ]; then
-    while read -r line; do
-        echo "$line"
-        [[ $line != FAIL* ]] || failed=$((failed + 1))
-    done < <(awk -v table="$table" -v free="${GX_TEST_FREE:-5}" '
+    read -r scale total planned < <(awk '
         $1 == "-" || NF < 4 { next }
-        { n++; line[n] = $1; cpu[n] = $2 + $3; $1 = $2 = $3 = ""; command[n] = substr($0, 4); total += cpu[n]; planned += line[n] }
-        line[n] >= 2 { ratios++; ratio[ratios] = cpu[n] / line[n] }
+        { total += $2 + $3; planned += $1 }
+        $1 >= 2 { ratio[++ratios] = ($2 + $3) / $1 }
         END {
             for (i = 2; i <= ratios; i++)
                 for (j = i; j > 1 && ratio[j - 1] > ratio[j]; j--) { swap = ratio[j]; ratio[j] = ratio[j - 1]; ratio[j - 1] = swap }
-            scale = ratios ? ratio[int((ratios + 1) / 2)] : 1
-            printf "%.0f s of CPU; the lines of %s have %.0f; in the middle, a program took %.2f times its line here\n", total, table, planned, scale
-            for (i = 1; i <= n; i++)
-                if (cpu[i] > 1.5 * scale * line[i] && cpu[i] > scale * line[i] + free)
-                    printf "FAIL %s: took %.1f s of CPU, which is %.1f times the %d s of its line in %s where others took %.2f times theirs\n", \
-                        command[i], cpu[i], cpu[i] / (line[i] ? line[i] : 1), line[i], table, scale
+            printf "%.2f %.0f %.0f\n", ratios ? ratio[int((ratios + 1) / 2)] : 1, total, planned
         }' "$tmp/times")
+    echo "$total s of CPU; the lines of $table have $planned; in the middle, a program took $scale times its line here"
+    while read -r i seconds _; do
+        run "$i" </dev/null
+        echo "== again, alone, since it took $seconds s of CPU: ${labels[i]} ($(tail -n 1 "$tmp/$i.time"))"
+        if [ "$(cat "$tmp/$i.status")" != 0 ]; then
+            cat "$tmp/$i"
+            echo "FAIL ${labels[i]}: this time its exit status was $(cat "$tmp/$i.status")"
+            failed=$((failed + 1))
+        fi
+        while read -r _ seconds times; do
+            echo "FAIL ${labels[i]}: took $seconds s of CPU, which is $times times the ${budgets[i]} s of its line in $table where others took $scale times theirs"
+            failed=$((failed + 1))
+        done < <(time_of "$i" | too_much "$scale")
+    done < <(too_much "$scale" <"$tmp/times")
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

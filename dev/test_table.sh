@@ -60,7 +60,12 @@ check "an exit status is one, whatever was counted" says "FAIL fast: late: exit 
 check "a skip that is not allowed is a failure" says "FAIL other: skipped, and not in" "1 passed, 1 failed, 1 skipped" "status 1" -- "test fast all 1 skips"
 check "a share is handed on, with arguments" says "/3 of a b" "1 passed" "status 0" -- "test fast 2/3 1 X=1 share a b"
 # the median of three lines is that of the two that are right, on whatever machine
-over() { GX_TEST_FREE=0.1 says "FAIL fast: burns over: took" "1 failed" "status 1" -- "test fast all 20 burns a" "test fast all 20 burns b" "test fast all 4 burns over"; }
-check "a program that takes much more than its line, beside others, is a failure" over
+program busy 'if mkdir "$(dirname "$0")/was_run" 2>/dev/null; then for ((i = 0; i < 800000; i++)); do ((s += i)); done; fi; echo "1 passed, 0 failed, 0 skipped"'
+program breaks 'if mkdir "$(dirname "$0")/broke" 2>/dev/null; then for ((i = 0; i < 800000; i++)); do ((s += i)); done; else exit 3; fi; echo "1 passed, 0 failed, 0 skipped"'
+over() { GX_TEST_FREE=0.1 says "== again, alone, since it took" "fast: burns over" "FAIL fast: burns over: took" "1 failed" "status 1" -- "test fast all 20 burns a" "test fast all 20 burns b" "test fast all 4 burns over"; }
+check "a program that takes much more than its line, beside others and alone, is a failure" over
+once() { GX_TEST_FREE=0.1 says "== again, alone, since it took" "fast: $1" "$2" "$3" "$4" -- "test fast all 20 burns a" "test fast all 20 burns b" "test fast all 4 $1"; }
+check "one that does so beside others only is none" once busy "3 passed" "0 failed" "status 0"
+check "one that fails when it is run again is one" once breaks "FAIL fast: breaks: this time its exit status was 3" "1 failed" "status 1"
 check "a line that is none is named" says "table:2: a line is WHEN BUILD SHARE CPU COMMAND" "status 2" -- "test fast all 1 good" "test fast some 1 good"
 finish
