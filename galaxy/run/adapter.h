@@ -46,17 +46,10 @@ GxTensorPart gx_adapter_part(const GxModel *m)
     return part;
 }
 
-static int gx__adapter_has(const char *folder, const char *name)
-{
-    char path[GX_PATH];
-    GxError ignored = GX_ZERO; // a path that is too long does not exist
-    return gx_path_join(path, folder, name, &ignored) == GX_OK && gx_path_is_file(path);
-}
-
 int gx_path_is_adapter(const char *folder)
 {
-    return gx__adapter_has(folder, GX_ADAPTER_CONFIG) && !gx__adapter_has(folder, "model.safetensors") &&
-           !gx__adapter_has(folder, "model.safetensors.index.json");
+    return gx_path_has(folder, GX_ADAPTER_CONFIG) && !gx_path_has(folder, "model.safetensors") &&
+           !gx_path_has(folder, "model.safetensors.index.json");
 }
 
 // ---- which modules -------------------------------------------------------------------------------------------------
