@@ -29,6 +29,9 @@ GxStatus gx_adapter_read_config(GxContext *g, GxPeftConfig *config, GxAdapter *a
 // Refuses a folder whose adapter has other hyperparameters than the model's, such as r, alpha or the reduction factor.
 // log: hears of keys that are not known.
 GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, const GxLogger *log, GxError *err);
+// How the run that trained the adapter had its base, by the folder's training_args.json: 1 + GxQuantKind, 0 in numbers;
+// and the type of its products. 0: the folder does not say, as peft's do not.
+int gx_adapter_run_said(const char *folder, int *quantize, GxDtype *products);
 
 GX_END
 #endif
@@ -303,5 +306,19 @@ GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, const GxL
                          here);
     free(c);
     return status;
+}
+
+int gx_adapter_run_said(const char *folder, int *quantize, GxDtype *products)
+{
+    GxError ignored = GX_ZERO;
+    GxJson *args;
+    char path[GX_PATH];
+    if (gx_path_join(path, folder, "training_args.json", &ignored) != GX_OK || !gx_path_is_file(path) ||
+        gx_json_read(&args, path, 1 << 20, &ignored) != GX_OK)
+        return 0;
+    *quantize = gx_quantize_of(gx_json_string(gx_json_get(args, "quantize")));
+    *products = strcmp(gx_json_string(gx_json_get(args, "precision")), "bf16") ? GX_F32 : GX_BF16;
+    gx_json_free(args);
+    return 1;
 }
 #endif

@@ -155,21 +155,6 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
 
 // ---- a base that was quantised -------------------------------------------------------------------------------------
 
-// How the adapter's run kept the base. 0: the folder does not say, as peft's do not.
-static int gx__merge_run_said(const char *adapter, int *quantize, GxDtype *products)
-{
-    GxError ignored = GX_ZERO;
-    GxJson *args;
-    char path[GX_PATH];
-    if (gx_path_join(path, adapter, "training_args.json", &ignored) != GX_OK || !gx_path_is_file(path) ||
-        gx_json_read(&args, path, 1 << 20, &ignored) != GX_OK)
-        return 0;
-    *quantize = gx_quantize_of(gx_json_string(gx_json_get(args, "quantize")));
-    *products = strcmp(gx_json_string(gx_json_get(args, "precision")), "bf16") ? GX_F32 : GX_BF16;
-    gx_json_free(args);
-    return 1;
-}
-
 // How bitsandbytes quantised the folder: its first matrix; matrices of another kind are refused when they are loaded.
 // *products: the type that its values had before, to which bitsandbytes rounds what it dequantises.
 static GxStatus gx__merge_base_said(const char *base, int *quantize, GxDtype *products, GxError *err)
@@ -191,7 +176,7 @@ static GxStatus gx__merge_check_bits(gx__Merge *m, const char *adapter, int sign
     int in_base = 0, in_run = 0;
     GxDtype of_base = GX_F32, of_run = GX_F32;
     GX_TRY(gx__merge_base_said(m->base, &in_base, &of_base, err));
-    const int is_said = gx__merge_run_said(adapter, &in_run, &of_run);
+    const int is_said = gx_adapter_run_said(adapter, &in_run, &of_run);
     if (sign < 0 && dequantize)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--unmerge takes the adapter out of numbers, whatever it was merged into: leave --dequantize "
