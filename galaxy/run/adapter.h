@@ -262,11 +262,10 @@ GxStatus gx_adapter_read_config(GxContext *g, GxPeftConfig *config, GxAdapter *a
 
 GxStatus gx_adapter_refuse_as_model(const char *folder, GxError *err)
 {
-    const GxLogger silent = GX_ZERO;
     GxError ignored = GX_ZERO; // whoever reads the configuration reports what is wrong with it
     if (!gx_path_is_adapter(folder)) return GX_OK;
     GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
-    const int is_read = c && gx__adapter_read_file(c, folder, &silent, &ignored) == GX_OK;
+    const int is_read = c && gx__adapter_read_file(c, folder, &gx_silent, &ignored) == GX_OK;
     GX_FAIL(err, GX_ERR_ARGUMENT,
             "%s holds an adapter, not the model that it is for (%s); name that model, and the adapter with --adapter",
             folder, is_read && c->base[0] ? c->base : "its " GX_ADAPTER_CONFIG " does not say which");

@@ -108,14 +108,14 @@ static GxStatus gx__merge_choose_head(gx__Merge *m, const char *adapter, const G
 
 static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter, const char *base)
 {
-    const GxLogger log = g->log, silent = GX_ZERO;
+    const GxLogger log = g->log;
     GxError *err = &g->error;
     GxJson *json;
     GxSafetensors s;
     GxAdapter said;
     char path[GX_PATH];
     GX_TRY(gx_output_check_adapter(adapter, err));
-    g->log = silent; // whoever opens the model reads it, too, and says what is to be said
+    g->log = gx_silent; // whoever opens the model reads it, too, and says what is to be said
     gx_adapter_read_config(g, &m->config, &said, adapter);
     g->log = log;
     GX_TRY(gx_status(g));
@@ -358,11 +358,11 @@ static GxStatus gx__unmerge_check_base(GxContext *g, const GxInference *s, const
 
 static GxStatus gx__merge_load(GxContext *g, GxInference *s, const char *adapter, const char *base, int sign)
 {
-    const GxLogger log = g->log, silent = GX_ZERO;
+    const GxLogger log = g->log;
     GxBatch batch = GX_ZERO; // one token, for the sizes; it is never computed
     batch.T = batch.B = 1, batch.runs = gx_runs_one(1, 0);
     if (sign < 0) GX_TRY(gx__unmerge_check(g, s, adapter, base));
-    if (sign < 0) g->log = silent; // no warning that the weights are not those that the adapter was trained on
+    if (sign < 0) g->log = gx_silent; // no warning that the weights are not those that the adapter was trained on
     gx_inference_load(g, s, adapter, &batch);
     g->log = log;
     GX_TRY(gx_status(g));
