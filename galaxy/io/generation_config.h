@@ -201,12 +201,7 @@ static GxStatus gx__generation_config_open(GxJson **json, char path[GX_PATH], co
 {
     *json = NULL;
     GX_TRY(gx_path_join(path, folder, name, err));
-    if (!gx_path_is_file(path)) return GX_OK;
-    GX_TRY(gx_json_read(json, path, GX__GENERATION_CONFIG_CAP, err));
-    if (gx_json_type(*json) == GX_JSON_OBJECT) return GX_OK;
-    GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(*json));
-    gx_json_free(*json);
-    return gx_error_code(err);
+    return gx_path_is_file(path) ? gx_json_read_object(json, path, GX__GENERATION_CONFIG_CAP, 0, err) : GX_OK;
 }
 
 GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, int has_length, const GxLogger *log,

@@ -138,8 +138,6 @@ static GxStatus gx__model_labels_take(GxModelLabels *m, const GxJson *json, cons
     static const char ending[] = "ForSequenceClassification";
     GxJson *id2label = NULL, *label2id = NULL; // the second is only compared with the first
     const GxJson *list = gx_json_get(json, "architectures");
-    if (gx_json_type(json) != GX_JSON_OBJECT)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(json));
     for (int64_t i = 0; i < gx_json_size(list); i++) {
         const char *name = gx_json_string(gx_json_at(list, i));
         const size_t n = strlen(name);
@@ -158,7 +156,7 @@ GxStatus gx_labels_read(GxModelLabels *m, const char *folder, GxError *err)
     GxJson *json;
     memset(m, 0, sizeof *m);
     GX_TRY(gx_model_config_path(path, folder, err));
-    GX_TRY(gx_json_read(&json, path, 1 << 20, err));
+    GX_TRY(gx_json_read_object(&json, path, 1 << 20, 0, err));
     const GxStatus status = gx__model_labels_take(m, json, path, err);
     gx_json_free(json);
     return status;

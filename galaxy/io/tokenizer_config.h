@@ -41,12 +41,7 @@ static GxStatus gx__tokenizer_config_open(GxJson **json, const char *folder, GxE
     *json = NULL;
     GX_TRY(gx_path_join(path, folder, GX_TOKENIZER_CONFIG, err));
     if (!gx_path_is_file(path) && !gx_path_is_broken(path)) return GX_OK; // broken: to be named where it is opened
-    GX_TRY(gx_json_read_with(json, path, GX_TOKENIZER_CONFIG_CAP, GX_JSON_BIG_INTEGERS | GX_JSON_NULS, err));
-    if (gx_json_type(*json) == GX_JSON_OBJECT) return GX_OK;
-    GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(*json));
-    gx_json_free(*json);
-    *json = NULL;
-    return gx_error_code(err);
+    return gx_json_read_object(json, path, GX_TOKENIZER_CONFIG_CAP, GX_JSON_BIG_INTEGERS | GX_JSON_NULS, err);
 }
 
 // Its members take the place of the configuration's.
@@ -56,9 +51,7 @@ static GxStatus gx__tokenizer_config_add_map(GxJson **json, const char *folder, 
     GxJson *map;
     GX_TRY(gx_path_join(path, folder, "special_tokens_map.json", err));
     if (gx_json_get(*json, "added_tokens_decoder") || !gx_path_is_file(path)) return GX_OK;
-    GX_TRY(gx_json_read(&map, path, GX_TOKENIZER_CONFIG_CAP, err));
-    if (gx_json_type(map) != GX_JSON_OBJECT)
-        GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(map));
+    GX_TRY(gx_json_read_object(&map, path, GX_TOKENIZER_CONFIG_CAP, 0, err));
     if (!*json) *json = gx_json_new_object();
     for (GxJsonMember m = GX_ZERO; gx_error_code(err) == GX_OK && gx_json_next(map, &m);)
         gx_json_set(*json, m.key, gx_json_copy(m.value), err);
