@@ -22,7 +22,9 @@ enum { GX_TOKENIZER_CONFIG_CAP = 64 << 20 }; // bytes
 GxStatus gx_tokenizer_config_read(GxJson **json, const char *folder, GxError *err);
 // For messages: the file that the names of special tokens were read from.
 GxStatus gx_tokenizer_config_names_path(char path[GX_PATH], const GxJson *json, const char *folder, GxError *err);
-// Both take NULL. The value of a token's key, "eos_token"; of {"content": …} that is its content. NULL: there is none.
+// All take NULL. A token is a string, or {"content": …}: its content. NULL: there is none.
+const GxJson *gx_tokenizer_config_content(const GxJson *token);
+// The content of a token by its key, "eos_token".
 const GxJson *gx_tokenizer_config_value(const GxJson *json, const char *key);
 const char *gx_tokenizer_config_token(const GxJson *json, const char *key); // if it is a string; NULL: it is none
 // Where a folder's chat template stands, if it has one in a file: additional_chat_templates/default.jinja, which goes
@@ -75,10 +77,14 @@ GxStatus gx_tokenizer_config_read(GxJson **json, const char *folder, GxError *er
     return gx_error_code(err);
 }
 
+const GxJson *gx_tokenizer_config_content(const GxJson *token)
+{
+    return gx_json_type(token) == GX_JSON_OBJECT ? gx_json_get(token, "content") : token;
+}
+
 const GxJson *gx_tokenizer_config_value(const GxJson *json, const char *key)
 {
-    const GxJson *value = gx_json_get(json, key);
-    return gx_json_type(value) == GX_JSON_OBJECT ? gx_json_get(value, "content") : value;
+    return gx_tokenizer_config_content(gx_json_get(json, key));
 }
 
 const char *gx_tokenizer_config_token(const GxJson *json, const char *key)
