@@ -2,8 +2,6 @@
 #include "test/tuned.h"
 #include <unistd.h>
 
-static const GxLogger silent;
-
 TEST(lora_in_every_mode_is_serial) { check_tuned((Tuned){"LLaMA", .lora = 1}, 0, 1); }
 TEST(lora_with_dropout_in_every_mode_is_serial) { check_tuned((Tuned){"LLaMA", .lora = 3}, 0, 1); }
 TEST(lora_of_some_linears_in_every_mode_is_serial) { check_tuned((Tuned){"LLaMA", .lora = 2}, 0, 1); }
@@ -291,7 +289,7 @@ static int case_open(Case *k, const char *name)
     GxWeightsHash hash;
     memset(k, 0, sizeof *k);
     snprintf(path, sizeof path, "data/ref/lora_%s/adapter_config.json", name);
-    if (!CHECK(gx_peft_config_read(&k->peft, path, &silent, &err) == GX_OK, "%s", err.message)) return 0;
+    if (!CHECK(gx_peft_config_read(&k->peft, path, &gx_silent, &err) == GX_OK, "%s", err.message)) return 0;
     k->lora.r = k->peft.r, k->lora.alpha = k->peft.lora_alpha, k->lora.is_scaled_by_root = k->peft.use_rslora;
     k->lora.targets = k->peft.targets, k->lora.dropout = (float)k->peft.lora_dropout;
     k->lora.trainable = k->peft.modules_to_save, k->lora.is_of_peft = 1;
@@ -421,7 +419,7 @@ static void as_peft_on(const char *base_name, const char *name, int tensors)
     snprintf(base_folder, sizeof base_folder, "data/ref/%s", base_name);
     snprintf(folder, sizeof folder, "data/ref/lora_%s", name);
     snprintf(path, sizeof path, "%s/adapter_config.json", folder);
-    CHECK(gx_peft_config_read(&k.peft, path, &silent, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_peft_config_read(&k.peft, path, &gx_silent, &err) == GX_OK, "%s", err.message);
     snprintf(path, sizeof path, "%s/ref.safetensors", folder);
     CHECK(gx_safetensors_open(&k.ref, path, &err) == GX_OK, "%s", err.message);
     k.lora.r = k.peft.r, k.lora.alpha = k.peft.lora_alpha, k.lora.targets = k.peft.targets;
@@ -677,7 +675,7 @@ TEST(what_peft_cannot_mean_here_is_refused_by_its_key)
         if (!strncmp(wrong[i][0], "\"target_modules\": \"", 19) && !gx_regex_is_built()) continue;
         snprintf(text, sizeof text, "{%s%s}", is_type ? "" : "\"peft_type\": \"LORA\", ", wrong[i][0]);
         write_text(config_path(path), text);
-        CHECK(gx_peft_config_read(&c, path, &silent, &err) != GX_OK && strstr(err.message, wrong[i][1]) &&
+        CHECK(gx_peft_config_read(&c, path, &gx_silent, &err) != GX_OK && strstr(err.message, wrong[i][1]) &&
                   strstr(err.message, config_path(path)),
               "%s: \"%s\"", text, err.message);
     }
@@ -771,7 +769,7 @@ TEST(an_adapter_of_a_task_that_is_not_built_is_refused)
         snprintf(text, sizeof text, "{\"peft_type\": \"LORA\", \"modules_to_save\": [\"classifier\"], %s}",
                  cases[i][0]);
         write_text(config_path(path), text);
-        const GxStatus status = gx_peft_config_read(&c, path, &silent, &err);
+        const GxStatus status = gx_peft_config_read(&c, path, &gx_silent, &err);
         CHECK(status == (cases[i][1] ? GX_ERR_UNSUPPORTED : GX_OK) &&
                   (!cases[i][1] || strstr(err.message, cases[i][1])),
               "%s: %s", cases[i][0], err.message);
@@ -779,7 +777,7 @@ TEST(an_adapter_of_a_task_that_is_not_built_is_refused)
     GxPeftConfig c;
     GxError err = GX_ZERO;
     write_text(config_path(path), "{\"r\": 8}");
-    CHECK(gx_peft_config_read(&c, path, &silent, &err) == GX_ERR_FORMAT && strstr(err.message, "has no peft_type"),
+    CHECK(gx_peft_config_read(&c, path, &gx_silent, &err) == GX_ERR_FORMAT && strstr(err.message, "has no peft_type"),
           "%s", err.message);
     remove(path);
 }
@@ -847,7 +845,7 @@ TEST(layers_to_transform_and_exclude_modules_narrow_the_list_of_targets)
         char found[8] = "";
         snprintf(text, sizeof text, "{\"peft_type\": \"LORA\", %s}", cases[i][0]);
         write_text(config_path(path), text);
-        CHECK(gx_peft_config_read(&c, path, &silent, &err) == GX_OK, "%s: %s", cases[i][0], err.message);
+        CHECK(gx_peft_config_read(&c, path, &gx_silent, &err) == GX_OK, "%s: %s", cases[i][0], err.message);
         for (int k = 0; k < 7; k++) { // a list means what ends with its names
             const char *end = strrchr(names[k], '.');
             found[k] = gx_module_is_pattern(c.targets) ? (char)('0' + gx_module_pattern_finds(c.targets, names[k]))
@@ -869,7 +867,7 @@ TEST(an_adapter_config_is_read_back_as_it_was_written)
     snprintf(c.task_type, sizeof c.task_type, "SEQ_CLS");
     snprintf(c.base, sizeof c.base, "some/where");
     config_path(path);
-    CHECK(gx_peft_config_write(&c, path, &err) == GX_OK && gx_peft_config_read(&back, path, &silent, &err) == GX_OK,
+    CHECK(gx_peft_config_write(&c, path, &err) == GX_OK && gx_peft_config_read(&back, path, &gx_silent, &err) == GX_OK,
           "%s", err.message);
     CHECK(back.r == c.r && back.lora_alpha == c.lora_alpha && back.lora_dropout == c.lora_dropout &&
               back.use_rslora == 1 && !strcmp(back.targets, c.targets) &&
@@ -931,7 +929,7 @@ TEST(a_text_for_target_modules_is_a_pattern_or_all_linear)
         GxError err = GX_ZERO;
         snprintf(text, sizeof text, "{\"peft_type\": \"LORA\", \"target_modules\": %s}", cases[i][0]);
         write_text(config_path(path), text);
-        CHECK(gx_peft_config_read(&c, path, &silent, &err) == GX_OK && !strcmp(c.targets, cases[i][1]), "%s: %s %s",
+        CHECK(gx_peft_config_read(&c, path, &gx_silent, &err) == GX_OK && !strcmp(c.targets, cases[i][1]), "%s: %s %s",
               cases[i][0], c.targets, err.message);
     }
     remove(path);

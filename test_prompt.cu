@@ -77,7 +77,6 @@ static int32_t *read_tokens(Case *k, const char *name)
 
 static int case_open(Case *k, const char *name)
 {
-    const GxLogger silent = GX_ZERO;
     char path[200];
     GxError err = GX_ZERO;
     GxWeightsLoaded loaded;
@@ -86,7 +85,7 @@ static int case_open(Case *k, const char *name)
     const uint64_t seed = 1;
     memset(k, 0, sizeof *k);
     snprintf(path, sizeof path, "data/ref/prompt_%s/adapter_config.json", name);
-    if (!CHECK(gx_peft_config_read(&k->peft, path, &silent, &err) == GX_OK, "%s", err.message)) return 0;
+    if (!CHECK(gx_peft_config_read(&k->peft, path, &gx_silent, &err) == GX_OK, "%s", err.message)) return 0;
     k->prompt.len = k->peft.prompt_len, k->prompt.layers = k->peft.prompt_layers;
     k->prompt.is_v2 = k->peft.prompt_is_v2;
     snprintf(path, sizeof path, "%.100s/config.json", k->peft.base);

@@ -32,6 +32,8 @@ int gx_path_is_file(const char *path);            // a regular file, or a link t
 int gx_path_is_folder(const char *path);          // a folder, or a link to one
 int gx_path_is_broken(const char *path);          // a link to nothing
 int gx_path_is_plain(const char *name);           // one part of a path: not empty, no '/', not "." or ".."
+// The folder has such a file, or a link to one.
+int gx_path_has(const char *folder, const char *name);
 // What is at the path, for a message: "a file", "a folder", "a pipe", "a broken link", …; "nothing". Links are
 // followed.
 const char *gx_path_kind(const char *path);
@@ -130,6 +132,13 @@ int gx_path_is_folder(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+int gx_path_has(const char *folder, const char *name)
+{
+    char path[GX_PATH];
+    GxError ignored = GX_ZERO; // a path that is too long does not exist
+    return gx_path_join(path, folder, name, &ignored) == GX_OK && gx_path_is_file(path);
 }
 
 int gx_path_is_broken(const char *path)

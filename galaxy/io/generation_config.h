@@ -132,18 +132,6 @@ static const GxJsonKey gx__generation_keys[] = {
 };
 const GxJsonKeys gx_generation_keys = {GX_KEYS(gx__generation_keys)};
 
-// max_new_tokens wins over max_length in transformers, too.
-static GxStatus gx__generation_config_check(int has_length, const GxJson *json, const char *path, const GxLogger *log,
-                                            GxError *err)
-{
-    GxJson *copy = gx_json_copy(json);
-    if (!copy) return GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory for a copy of it", path);
-    if (has_length) gx_json_remove(copy, "max_length");
-    const GxStatus status = gx_json_check_keys(copy, GX_KEYS(gx__generation_keys), path, log, err);
-    gx_json_free(copy);
-    return status;
-}
-
 // Of a config.json without generation_config.json: transformers 4 took from it what transformers 5 does not look at.
 static void gx__generation_config_name_others(const GxJson *json, const char *path, const GxLogger *log)
 {
@@ -213,12 +201,7 @@ static GxStatus gx__generation_config_open(GxJson **json, char path[GX_PATH], co
 {
     *json = NULL;
     GX_TRY(gx_path_join(path, folder, name, err));
-    if (!gx_path_is_file(path)) return GX_OK;
-    GX_TRY(gx_json_read(json, path, GX__GENERATION_CONFIG_CAP, err));
-    if (gx_json_type(*json) == GX_JSON_OBJECT) return GX_OK;
-    GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(*json));
-    gx_json_free(*json);
-    return gx_error_code(err);
+    return gx_path_is_file(path) ? gx_json_read_object(json, path, GX__GENERATION_CONFIG_CAP, 0, err) : GX_OK;
 }
 
 GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, int has_length, const GxLogger *log,
@@ -234,11 +217,12 @@ GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, in
     if (!json) return GX_OK;
     GxStatus status = gx_generation_check_ids(json, 0, path, log, err);
     if (status == GX_OK) status = gx__generation_config_stops(c, json, path, err);
-    if (status == GX_OK && c->has_file)
-        status = gx_json_get_fields(json, GX_FIELDS(gx__generation_config_fields), 0, c, path, err);
-    if (status == GX_OK && c->has_file)
-        status = gx__generation_config_check(has_length || c->max_new_tokens, json, path, log, err);
     if (status == GX_OK && !c->has_file) gx__generation_config_name_others(json, path, log);
+    if (status == GX_OK && c->has_file) {
+        status = gx_json_get_fields(json, GX_FIELDS(gx__generation_config_fields), 0, c, path, err);
+        if (has_length || c->max_new_tokens) gx_json_remove(json, "max_length"); // it wins in transformers, too
+        if (status == GX_OK) status = gx_json_check_keys(json, GX_KEYS(gx__generation_keys), path, log, err);
+    }
     gx_json_free(json);
     return status;
 }

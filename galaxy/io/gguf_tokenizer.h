@@ -1,7 +1,7 @@
 // gguf_tokenizer.h: a tokenizer as the keys of a GGUF file (tokenizer.ggml.…), from Hugging Face's files and back.
 //
 //     GxTokenizerKeys k = GX_ZERO;
-//     GX_TRY(gx_tokenizer_keys_from_folder(&k, "SmolLM2-135M", rows_of_the_embedding, -1, err));
+//     GX_TRY(gx_tokenizer_keys_from_folder(&k, "SmolLM2-135M", rows_of_the_embedding, -1, log, err));
 //     GX_TRY(gx_tokenizer_keys_write(&k, &writer, err));                   // between gx_gguf_create and gx_gguf_write
 //     …
 //     GX_TRY(gx_tokenizer_keys_from_gguf(&k, &gguf, rows, err));
@@ -26,7 +26,7 @@
 #define GX_GGUF_TOKENIZER_H
 #include "chat_find.h"
 #include "gguf.h"
-#include "tokenizer.h"
+#include "tokenizer_keys.h"
 GX_BEGIN
 
 enum { GX_GGUF_TOKENIZER_SAID = 160 };
@@ -56,8 +56,10 @@ typedef struct {
     int64_t filled;      // tokens that stand for rows without one
 } GxTokenizerKeys;
 
-// rows: of the embedding; pad: the padding's id where the tokenizer's files name none, -1: none
-GxStatus gx_tokenizer_keys_from_folder(GxTokenizerKeys *k, const char *folder, int64_t rows, int64_t pad, GxError *err);
+// rows: of the embedding; pad: the padding's id where the tokenizer's files name none, -1: none. log: hears what they
+// ask for and is not read (tokenizer_keys.h)
+GxStatus gx_tokenizer_keys_from_folder(GxTokenizerKeys *k, const char *folder, int64_t rows, int64_t pad,
+                                       const GxLogger *log, GxError *err);
 GxStatus gx_tokenizer_keys_write(const GxTokenizerKeys *k, GxGgufWriter *w, GxError *err);
 GxStatus gx_tokenizer_keys_from_gguf(GxTokenizerKeys *k, const GxGguf *g, int64_t rows, GxError *err);
 GxStatus gx_tokenizer_keys_to_folder(const GxTokenizerKeys *k, const char *folder, int64_t max_length, GxError *err);
@@ -434,7 +436,8 @@ static GxStatus gx__keys_take_folder(gx__KeysFrom *x, int64_t pad)
     return GX_OK;
 }
 
-GxStatus gx_tokenizer_keys_from_folder(GxTokenizerKeys *k, const char *folder, int64_t rows, int64_t pad, GxError *err)
+GxStatus gx_tokenizer_keys_from_folder(GxTokenizerKeys *k, const char *folder, int64_t rows, int64_t pad,
+                                       const GxLogger *log, GxError *err)
 {
     char path[GX_PATH], config[GX_PATH];
     gx__KeysFrom x = GX_ZERO;
@@ -446,6 +449,7 @@ GxStatus gx_tokenizer_keys_from_folder(GxTokenizerKeys *k, const char *folder, i
     if (gx_path_is_file(config)) GX_TRY(gx_json_read(&x.model_config, config, 1 << 20, err));
     const int is_there = gx_path_is_file(path);
     GxStatus status = is_there ? gx_tokenizer_open(&x.t, path, err) : GX_OK;
+    if (status == GX_OK && is_there) status = gx_tokenizer_check_keys(&x.t, folder, log, err);
     if (status == GX_OK && is_there) status = gx_tokenizer_config_read(&x.config, folder, err);
     if (status == GX_OK && is_there) status = gx__keys_take_folder(&x, pad);
     if (status == GX_OK && !is_there)

@@ -51,6 +51,8 @@ enum { GX_JSON_BIG_INTEGERS = 1, GX_JSON_NULS = 2 };
 GxStatus gx_json_parse_with(GxJson **out, const char *text, int64_t bytes, const char *where, unsigned allowed,
                             GxError *err);
 GxStatus gx_json_read_with(GxJson **out, const char *path, int64_t cap, unsigned allowed, GxError *err);
+// The same of a file whose root is an object; another one is an error (GX_ERR_FORMAT). *out: NULL after an error.
+GxStatus gx_json_read_object(GxJson **out, const char *path, int64_t cap, unsigned allowed, GxError *err);
 // Makes a document that is built here, with GX_JSON_NUL for U+0000, one that is written as such: the root gets the note.
 GxStatus gx_json_note_nuls(GxJson *root, GxError *err);
 // A text of that document, in place: a byte 0 for each U+0000. Returns how many bytes it has then.
@@ -410,6 +412,16 @@ GxStatus gx_json_read_with(GxJson **out, const char *path, int64_t cap, unsigned
     GxStatus status = gx_json_parse_with(out, text, bytes, path, allowed, err);
     free(text);
     return status;
+}
+
+GxStatus gx_json_read_object(GxJson **out, const char *path, int64_t cap, unsigned allowed, GxError *err)
+{
+    GX_TRY(gx_json_read_with(out, path, cap, allowed, err));
+    if (gx_json_type(*out) == GX_JSON_OBJECT) return GX_OK;
+    GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(*out));
+    gx_json_free(*out);
+    *out = NULL;
+    return gx_error_code(err);
 }
 
 GxStatus gx_json_note_nuls(GxJson *root, GxError *err)

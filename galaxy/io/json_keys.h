@@ -49,6 +49,8 @@ GxStatus gx_json_check_keys(const GxJson *object, const GxJsonKey *key, int n, c
 // The row of a key; NULL: there is none.
 const GxJsonKey *gx_json_find_key(const GxJsonKey *key, int n, const char *name);
 int gx_json_asks(const GxJsonKey *key, const GxJson *value); // for something, by what the row says
+// Is it the value whose JSON is text[0] to text[n - 1]? Numbers compare as numbers.
+int gx_json_is(const GxJson *value, const char *text, size_t n);
 
 #define GX_KEYS(rows) (rows), (int)(sizeof(rows) / sizeof *(rows)) // arguments, or the members of a GxJsonKeys
 
@@ -87,8 +89,7 @@ static int gx__json_keys_is_empty(const GxJson *value)
     }
 }
 
-// Is it the value whose JSON is text[0] to text[n - 1]?
-static int gx__json_keys_is(const GxJson *value, const char *text, size_t n)
+int gx_json_is(const GxJson *value, const char *text, size_t n)
 {
     char *own = NULL, *end = NULL;
     int64_t bytes = 0;
@@ -108,7 +109,7 @@ int gx_json_asks(const GxJsonKey *key, const GxJson *value)
     if (gx_json_type(value) <= GX_JSON_NULL) return 0;
     if (!nothing) return !gx__json_keys_is_empty(value);
     for (const char *at = nothing; *at; at += 1 + strcspn(at + 1, "|"))
-        if (gx__json_keys_is(value, at + 1, strcspn(at + 1, "|"))) return 0;
+        if (gx_json_is(value, at + 1, strcspn(at + 1, "|"))) return 0;
     return 1;
 }
 

@@ -16,8 +16,9 @@
 GX_BEGIN
 
 typedef struct {
-    GxLabels labels; // of id2label, in the order of their numbers; where there is none: LABEL_0, LABEL_1
-    int is_said;     // id2label is there
+    GxLabels labels; // of id2label, in the order of their numbers; where there is none: LABEL_0, LABEL_1, …, so many as
+                     // num_labels says, or two
+    int is_said;     // id2label is there, or num_labels
     // "regression", "single_label_classification", "multi_label_classification"; "": null or not there, which
     // transformers takes for the first of them where there is one label, for the second where labels are integers, and
     // else for the third
@@ -25,8 +26,8 @@ typedef struct {
     int is_classifier; // architectures says ...ForSequenceClassification: the folder has the weights of such a head
 } GxModelLabels;
 
-// Refused by name: numbers in id2label that are not 0 to n - 1, names that are empty or equal, a name
-// that label2id gives another number, another problem_type.
+// Refused by name: numbers in id2label that are not 0 to n - 1, names that are empty or equal, a name that label2id
+// gives another number, a num_labels that is not how many there are, another problem_type.
 GxStatus gx_labels_read(GxModelLabels *m, const char *folder, GxError *err);
 // The same of the model in `folder` with the adapter in `adapter` ("": none). An adapter whose tensors have a head for
 // labels, whole or factors of one, as the package peft saves it, brings the labels, too: as many as its head has
@@ -100,9 +101,7 @@ static GxStatus gx__model_labels_set(GxModelLabels *m, const GxJson *json, const
 {
     const GxLabelKind kind = strcmp(m->problem_type, "multi_label_classification") ? GX_LABEL_CLASS : GX_LABEL_SEVERAL;
     int64_t n = id2label ? gx_json_size(id2label) : 2, number = n;
-    GxJson *numbers;
     GX_TRY(gx_json_get_int(json, "num_labels", 0, &number, path, err));
-    GX_TRY(gx_json_get_object(json, "label2id", 0, &numbers, path, err));
     if (!id2label) n = number;
     if (n < 1 || n > GX_LABELS_MOST)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s %ld labels; 1 to %d are possible", path,
@@ -139,8 +138,6 @@ static GxStatus gx__model_labels_take(GxModelLabels *m, const GxJson *json, cons
     static const char ending[] = "ForSequenceClassification";
     GxJson *id2label = NULL, *label2id = NULL; // the second is only compared with the first
     const GxJson *list = gx_json_get(json, "architectures");
-    if (gx_json_type(json) != GX_JSON_OBJECT)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(json));
     for (int64_t i = 0; i < gx_json_size(list); i++) {
         const char *name = gx_json_string(gx_json_at(list, i));
         const size_t n = strlen(name);
@@ -159,7 +156,7 @@ GxStatus gx_labels_read(GxModelLabels *m, const char *folder, GxError *err)
     GxJson *json;
     memset(m, 0, sizeof *m);
     GX_TRY(gx_model_config_path(path, folder, err));
-    GX_TRY(gx_json_read(&json, path, 1 << 20, err));
+    GX_TRY(gx_json_read_object(&json, path, 1 << 20, 0, err));
     const GxStatus status = gx__model_labels_take(m, json, path, err);
     gx_json_free(json);
     return status;

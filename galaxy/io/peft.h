@@ -427,8 +427,6 @@ static GxStatus gx__peft_tie(GxPeftConfig *c, const GxJson *json, const char *pa
 
 static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *path, const GxLogger *log, GxError *err)
 {
-    if (gx_json_type(json) != GX_JSON_OBJECT)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(json));
     const char *name = gx_json_string(gx_json_get(json, "peft_type"));
     const gx__PeftType *type = gx__peft_type_of(name);
     if (!gx_json_get(json, "peft_type"))
@@ -466,7 +464,7 @@ GxStatus gx_peft_config_read(GxPeftConfig *c, const char *path, const GxLogger *
     GxJson *json;
     memset(c, 0, sizeof *c);
     c->r = 8, c->lora_alpha = 8; // as peft takes them where they are missing
-    GX_TRY(gx_json_read(&json, path, GX__PEFT_CAP, err));
+    GX_TRY(gx_json_read_object(&json, path, GX__PEFT_CAP, 0, err));
     const GxStatus status = gx__peft_take(c, json, path, log, err);
     gx_json_free(json);
     return status;

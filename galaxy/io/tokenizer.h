@@ -207,10 +207,7 @@ static GxStatus gx__tokenizer_open_json(GxTokenizer *t, GxTokenizerSource *from,
         status = GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: the model is \"%s\"; what is built: WordPiece, BPE, Unigram",
                          from->path, gx_text_cut(type, cut, sizeof cut));
     if (status == GX_OK) status = kind->open(t, from, err);
-    if (status == GX_OK) {
-        status = gx__tokenizer_check_document(root, from->path, err);
-        if (status != GX_OK) gx_tokenizer_close(t);
-    }
+    if (status == GX_OK) status = gx__tokenizer_check_document(root, from->path, err);
     gx_json_free(root);
     from->json = NULL;
     return status;
@@ -248,9 +245,8 @@ GxStatus gx_tokenizer_open(GxTokenizer *t, const char *path, GxError *err)
     if (status == GX_OK) status = is_text ? gx_wordpiece.open(t, &from, err) : gx__tokenizer_open_json(t, &from, err);
     if (status == GX_OK && config)
         status = gx_json_get_bool(config, "split_special_tokens", 0, &t->splits_special, config_path, err);
-    if (status != GX_OK && t->kind) t->kind->close(t);
+    if (status != GX_OK) gx_tokenizer_close(t);
     gx_json_free(config);
-    if (status != GX_OK) memset(t, 0, sizeof *t);
     return status;
 }
 

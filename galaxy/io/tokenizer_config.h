@@ -22,7 +22,9 @@ enum { GX_TOKENIZER_CONFIG_CAP = 64 << 20 }; // bytes
 GxStatus gx_tokenizer_config_read(GxJson **json, const char *folder, GxError *err);
 // For messages: the file that the names of special tokens were read from.
 GxStatus gx_tokenizer_config_names_path(char path[GX_PATH], const GxJson *json, const char *folder, GxError *err);
-// Both take NULL. The value of a token's key, "eos_token"; of {"content": …} that is its content. NULL: there is none.
+// All take NULL. A token is a string, or {"content": …}: its content. NULL: there is none.
+const GxJson *gx_tokenizer_config_content(const GxJson *token);
+// The content of a token by its key, "eos_token".
 const GxJson *gx_tokenizer_config_value(const GxJson *json, const char *key);
 const char *gx_tokenizer_config_token(const GxJson *json, const char *key); // if it is a string; NULL: it is none
 // Where a folder's chat template stands, if it has one in a file: additional_chat_templates/default.jinja, which goes
@@ -41,12 +43,7 @@ static GxStatus gx__tokenizer_config_open(GxJson **json, const char *folder, GxE
     *json = NULL;
     GX_TRY(gx_path_join(path, folder, GX_TOKENIZER_CONFIG, err));
     if (!gx_path_is_file(path) && !gx_path_is_broken(path)) return GX_OK; // broken: to be named where it is opened
-    GX_TRY(gx_json_read_with(json, path, GX_TOKENIZER_CONFIG_CAP, GX_JSON_BIG_INTEGERS | GX_JSON_NULS, err));
-    if (gx_json_type(*json) == GX_JSON_OBJECT) return GX_OK;
-    GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(*json));
-    gx_json_free(*json);
-    *json = NULL;
-    return gx_error_code(err);
+    return gx_json_read_object(json, path, GX_TOKENIZER_CONFIG_CAP, GX_JSON_BIG_INTEGERS | GX_JSON_NULS, err);
 }
 
 // Its members take the place of the configuration's.
@@ -56,9 +53,7 @@ static GxStatus gx__tokenizer_config_add_map(GxJson **json, const char *folder, 
     GxJson *map;
     GX_TRY(gx_path_join(path, folder, "special_tokens_map.json", err));
     if (gx_json_get(*json, "added_tokens_decoder") || !gx_path_is_file(path)) return GX_OK;
-    GX_TRY(gx_json_read(&map, path, GX_TOKENIZER_CONFIG_CAP, err));
-    if (gx_json_type(map) != GX_JSON_OBJECT)
-        GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(map));
+    GX_TRY(gx_json_read_object(&map, path, GX_TOKENIZER_CONFIG_CAP, 0, err));
     if (!*json) *json = gx_json_new_object();
     for (GxJsonMember m = GX_ZERO; gx_error_code(err) == GX_OK && gx_json_next(map, &m);)
         gx_json_set(*json, m.key, gx_json_copy(m.value), err);
@@ -82,10 +77,14 @@ GxStatus gx_tokenizer_config_read(GxJson **json, const char *folder, GxError *er
     return gx_error_code(err);
 }
 
+const GxJson *gx_tokenizer_config_content(const GxJson *token)
+{
+    return gx_json_type(token) == GX_JSON_OBJECT ? gx_json_get(token, "content") : token;
+}
+
 const GxJson *gx_tokenizer_config_value(const GxJson *json, const char *key)
 {
-    const GxJson *value = gx_json_get(json, key);
-    return gx_json_type(value) == GX_JSON_OBJECT ? gx_json_get(value, "content") : value;
+    return gx_tokenizer_config_content(gx_json_get(json, key));
 }
 
 const char *gx_tokenizer_config_token(const GxJson *json, const char *key)

@@ -96,19 +96,15 @@ static const GxJsonKey gx__tokenizer_config_keys[] = {
 const GxJsonKeys gx_tokenizer_config_keys = {GX_KEYS(gx__tokenizer_config_keys)};
 
 // transformers takes a token that stands there for a special one, whether tokenizer.json has it or not.
-static void gx__tokenizer_check_special(const GxTokenizer *t, const char *token, const char *key, const char *path,
+static void gx__tokenizer_check_special(const GxTokenizer *t, const GxJson *token, const char *key, const char *path,
                                         const GxLogger *log)
 {
     char cut[GX_TEXT_VALUE];
-    const int32_t id = token && token[0] ? gx_tokenizer_find(t, token) : 0;
-    if (!token || !token[0] || (id >= 0 && gx_tokenizer_is_special(t, id))) return;
+    const char *text = gx_json_string(gx_tokenizer_config_content(token));
+    const int32_t id = text[0] ? gx_tokenizer_find(t, text) : 0;
+    if (!text[0] || (id >= 0 && gx_tokenizer_is_special(t, id))) return;
     gx_log(log, GX_LOG_WARNING, "%s: %s has \"%s\", which is no special token of tokenizer.json, and none here", path,
-           key, gx_text_cut(token, cut, sizeof cut));
-}
-
-static const char *gx__tokenizer_content(const GxJson *token)
-{
-    return gx_json_string(gx_json_type(token) == GX_JSON_OBJECT ? gx_json_get(token, "content") : token);
+           key, gx_text_cut(text, cut, sizeof cut));
 }
 
 static void gx__tokenizer_check_tokens(const GxTokenizer *t, const GxJson *config, const char *path,
@@ -119,19 +115,19 @@ static void gx__tokenizer_check_tokens(const GxTokenizer *t, const GxJson *confi
                                        "extra_special_tokens"};
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
         const GxJson *value = gx_json_get(config, keys[k]);
-        if (k < 7) gx__tokenizer_check_special(t, gx__tokenizer_content(value), keys[k], path, log);
+        if (k < 7) gx__tokenizer_check_special(t, value, keys[k], path, log);
         for (int64_t i = 0; k >= 7 && gx_json_type(value) == GX_JSON_ARRAY && i < gx_json_size(value); i++)
-            gx__tokenizer_check_special(t, gx__tokenizer_content(gx_json_at(value, i)), keys[k], path, log);
+            gx__tokenizer_check_special(t, gx_json_at(value, i), keys[k], path, log);
         for (GxJsonMember m = GX_ZERO; k >= 7 && gx_json_type(value) == GX_JSON_OBJECT && gx_json_next(value, &m);)
-            gx__tokenizer_check_special(t, gx__tokenizer_content(m.value), keys[k], path, log);
+            gx__tokenizer_check_special(t, m.value, keys[k], path, log);
     }
     for (GxJsonMember m = GX_ZERO; gx_json_type(config) == GX_JSON_OBJECT && gx_json_next(config, &m);) {
         const GxJsonKey *row = gx_json_find_key(GX_KEYS(gx__tokenizer_config_keys), m.key);
         if (row && row->name[0] == '*')
-            gx__tokenizer_check_special(t, gx_tokenizer_config_token(config, m.key), m.key, path, log);
+            gx__tokenizer_check_special(t, m.value, m.key, path, log);
     }
     for (GxJsonMember m = GX_ZERO; gx_json_next(gx_json_get(config, "added_tokens_decoder"), &m);) {
-        const char *text = gx__tokenizer_content(m.value);
+        const char *text = gx_json_string(gx_tokenizer_config_content(m.value));
         const int32_t id = gx_tokenizer_find(t, text);
         char number[24], cut[GX_TEXT_VALUE];
         snprintf(number, sizeof number, "%ld", (long)id);
@@ -146,7 +142,7 @@ static void gx__tokenizer_check_tokens(const GxTokenizer *t, const GxJson *confi
 static void gx__tokenizer_check_unknown(const GxTokenizer *t, const GxJson *config, const char *path,
                                         const GxLogger *log)
 {
-    const char *said = gx__tokenizer_content(gx_json_get(config, "unk_token"));
+    const char *said = gx_json_string(gx_tokenizer_config_value(config, "unk_token"));
     const int32_t here = t->role[GX_TOKEN_UNK];
     char cut[2][GX_TEXT_VALUE], room[8];
     const char *name = here >= 0 ? gx_tokenizer_piece(t, here, room) : NULL;

@@ -20,8 +20,6 @@
 GX_BEGIN
 
 double gx_lora_scale(const GxLora *lora); // s
-// The table's row of the head that is tied to the token embedding, if at least one of the two has LoRA; -1: none.
-int gx_lora_tied_head(const GxModel *m);
 
 // sign 1: W += s * B A; sign -1: W -= s * B A; for the matrices, or parts of them, that this rank has. In bf16 the
 // result is rounded, so subtracting does not restore the exact bits of W. A quantised W stays as it is: its values are

@@ -280,6 +280,9 @@ typedef struct {               // zero: defaults
     const GxBottleneck *bottleneck; // NULL: none. Else all is frozen but the adapters and heads of labels
     const GxSide *side;             // NULL: none. Else all is frozen but the side network and heads of labels
     const GxPrompt *prompt;         // NULL: none. Else all is frozen but the prompts, their gates and heads of labels
+    // 1: a tied head gets a matrix of its own if it or the embedding has LoRA, which is to be merged; the
+    // configuration then says that it is not tied
+    int unties_lora;
 } GxModelOptions;
 static inline void gx_model_adapt(GxModelOptions *o, const GxAdapter *a) // the adapter's strings are borrowed
 {
@@ -381,6 +384,8 @@ GxStatus gx_tuned_check_methods(const GxModel *m, GxError *err);
 GxStatus gx_tuned_freeze(GxModel *m, GxError *err);
 // The table's row of the head that is tied to the token embedding, if one of the two is trained whole; -1: none.
 int gx_tuned_tied_head(const GxModel *m);
+// lora.h: alike, if at least one of the two has LoRA.
+int gx_lora_tied_head(const GxModel *m);
 // Called after the weights are loaded. An error if an adapter tensor frozen at 0 stops the gradient of one that is
 // trained; a warning if it is frozen as small as it was initialised.
 GxStatus gx_tuned_check_frozen(GxContext *g, const GxModel *m);
@@ -733,14 +738,15 @@ GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *c
                        const GxModelOptions *options)
 {
     GX_TRY(gx__model_open(g, m, family, config, mode, options));
-    const int tied = gx_tuned_tied_head(m), embedding = m->embedding.index;
-    int *tie = gx__model_tie(family, config);
+    int tied = gx_tuned_tied_head(m), *tie = gx__model_tie(family, config);
+    const int embedding = m->embedding.index, is_tuned = tied >= 0;
+    if (tied < 0 && options && options->unties_lora) tied = gx_lora_tied_head(m);
     if (tied < 0 || !tie) return GX_OK;
     gx_model_close(m);
     const int was = *tie;
     *tie = 0;
     const GxStatus status = gx__model_open(g, m, family, config, mode, options);
-    *tie = was; // what is said of the model stays true of its folder
+    if (is_tuned) *tie = was; // what is said of the model stays true of its folder
     if (status == GX_OK) m->table.row[tied].copies = 1 + embedding;
     return status;
 }

@@ -29,6 +29,9 @@ GxStatus gx_adapter_read_config(GxContext *g, GxPeftConfig *config, GxAdapter *a
 // Refuses a folder whose adapter has other hyperparameters than the model's, such as r, alpha or the reduction factor.
 // log: hears of keys that are not known.
 GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, const GxLogger *log, GxError *err);
+// How the run that trained the adapter had its base, by the folder's training_args.json: 1 + GxQuantKind, 0 in numbers;
+// and the type of its products. 0: the folder does not say, as peft's do not.
+int gx_adapter_run_said(const char *folder, int *quantize, GxDtype *products);
 
 GX_END
 #endif
@@ -46,17 +49,10 @@ GxTensorPart gx_adapter_part(const GxModel *m)
     return part;
 }
 
-static int gx__adapter_has(const char *folder, const char *name)
-{
-    char path[GX_PATH];
-    GxError ignored = GX_ZERO; // a path that is too long does not exist
-    return gx_path_join(path, folder, name, &ignored) == GX_OK && gx_path_is_file(path);
-}
-
 int gx_path_is_adapter(const char *folder)
 {
-    return gx__adapter_has(folder, GX_ADAPTER_CONFIG) && !gx__adapter_has(folder, "model.safetensors") &&
-           !gx__adapter_has(folder, "model.safetensors.index.json");
+    return gx_path_has(folder, GX_ADAPTER_CONFIG) && !gx_path_has(folder, "model.safetensors") &&
+           !gx_path_has(folder, "model.safetensors.index.json");
 }
 
 // ---- which modules -------------------------------------------------------------------------------------------------
@@ -266,11 +262,10 @@ GxStatus gx_adapter_read_config(GxContext *g, GxPeftConfig *config, GxAdapter *a
 
 GxStatus gx_adapter_refuse_as_model(const char *folder, GxError *err)
 {
-    const GxLogger silent = GX_ZERO;
     GxError ignored = GX_ZERO; // whoever reads the configuration reports what is wrong with it
     if (!gx_path_is_adapter(folder)) return GX_OK;
     GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
-    const int is_read = c && gx__adapter_read_file(c, folder, &silent, &ignored) == GX_OK;
+    const int is_read = c && gx__adapter_read_file(c, folder, &gx_silent, &ignored) == GX_OK;
     GX_FAIL(err, GX_ERR_ARGUMENT,
             "%s holds an adapter, not the model that it is for (%s); name that model, and the adapter with --adapter",
             folder, is_read && c->base[0] ? c->base : "its " GX_ADAPTER_CONFIG " does not say which");
@@ -310,5 +305,19 @@ GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, const GxL
                          here);
     free(c);
     return status;
+}
+
+int gx_adapter_run_said(const char *folder, int *quantize, GxDtype *products)
+{
+    GxError ignored = GX_ZERO;
+    GxJson *args;
+    char path[GX_PATH];
+    if (gx_path_join(path, folder, "training_args.json", &ignored) != GX_OK || !gx_path_is_file(path) ||
+        gx_json_read(&args, path, 1 << 20, &ignored) != GX_OK)
+        return 0;
+    *quantize = gx_quantize_of(gx_json_string(gx_json_get(args, "quantize")));
+    *products = strcmp(gx_json_string(gx_json_get(args, "precision")), "bf16") ? GX_F32 : GX_BF16;
+    gx_json_free(args);
+    return 1;
 }
 #endif

@@ -136,8 +136,6 @@ static GxStatus gx__bert_family_read_field(GxBertConfig *c, const GxField *f, co
 static GxStatus gx__bert_family_read_json(GxBertConfig *c, const GxJson *json, const char *path, const GxLogger *log,
                                           GxError *err)
 {
-    if (gx_json_type(json) != GX_JSON_OBJECT)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s holds %s; expected an object", path, gx_json_type_name(json));
     GX_TRY(gx__bert_family_refuse_unbuilt(json, path, log, err));
     for (int i = 0; i < GX__BERT_FAMILY_OPTIONS; i++) {
         const GxField *f = &gx__bert_family_options[i];
@@ -153,7 +151,7 @@ GxStatus gx_bert_config_read(GxBertConfig *c, const char *path, const GxLogger *
     GxError unsound = GX_ZERO;
     GxJson *json;
     *c = absent;
-    GX_TRY(gx_json_read(&json, path, GX_CONFIG_JSON_CAP, err));
+    GX_TRY(gx_json_read_object(&json, path, GX_CONFIG_JSON_CAP, 0, err));
     GxStatus status = gx__bert_family_read_json(c, json, path, log, err);
     gx_json_free(json);
     if (status != GX_OK || gx_bert_config_resolve(c, &unsound) == GX_OK) return status;

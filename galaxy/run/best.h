@@ -218,10 +218,9 @@ GxStatus gx_best_folder(const GxTrainer *t, char path[GX_PATH], GxError *err)
 
 static int gx__best_checkpoint_exists(const GxTrainer *t)
 {
-    char folder[GX_PATH], manifest[GX_PATH];
+    char folder[GX_PATH];
     GxError ignored = GX_ZERO;
-    return gx_best_folder(t, folder, &ignored) == GX_OK &&
-           gx_path_join(manifest, folder, GX_MANIFEST, &ignored) == GX_OK && gx_path_is_file(manifest);
+    return gx_best_folder(t, folder, &ignored) == GX_OK && gx_path_has(folder, GX_MANIFEST);
 }
 
 void gx_best_resume(GxTrainer *t)

@@ -478,21 +478,14 @@ void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, GxWei
 // Warns if the adapter was trained on a base that was quantised in another way than here.
 static void gx__checkpoint_compare_quantized(GxContext *g, const GxModel *m, const char *adapter)
 {
-    GxError ignored = GX_ZERO; // peft's adapters have no such file
-    GxJson *args;
-    char path[GX_PATH];
-    int now = 0;
+    GxDtype products;
+    int now = 0, then;
     for (int i = 0; i < m->table.n && !now; i++) now = m->table.row[i].quantized;
-    if (gx_path_join(path, adapter, "training_args.json", &ignored) != GX_OK || !gx_path_is_file(path) ||
-        gx_json_read(&args, path, 1 << 20, &ignored) != GX_OK)
-        return;
-    const int then = gx_quantize_of(gx_json_string(gx_json_get(args, "quantize")));
-    if (then != now)
+    if (gx_adapter_run_said(adapter, &then, &products) && then != now)
         gx_log(&g->log, GX_LOG_WARNING,
                "the adapter %s was trained on a model with --quantize %s, which is %s here: its weights differ by what "
                "was rounded",
                adapter, gx_quantize_name(then), gx_quantize_name(now));
-    gx_json_free(args);
 }
 
 // 1: the folder's configuration names this model's architecture, so it has the same head.

@@ -20,7 +20,6 @@
 #include "../io/gguf_tokenizer.h"
 #include "../io/json_keys.h"
 #include "../io/safetensors.h"
-#include "../io/tokenizer_keys.h"
 #include "../model/model.h"
 GX_BEGIN
 
@@ -427,18 +426,6 @@ static GxStatus gx__gguf_export_weights(gx__GgufWork *w, const GxSafetensors *s,
     return status;
 }
 
-static GxStatus gx__gguf_check_tokenizer(gx__GgufWork *w)
-{
-    GxTokenizer t;
-    char path[GX_PATH];
-    GX_TRY(gx_path_join(path, w->folder, "tokenizer.json", &w->g.error));
-    if (!gx_path_is_file(path)) return GX_OK;
-    GX_TRY(gx_tokenizer_open(&t, path, &w->g.error));
-    const GxStatus status = gx_tokenizer_check_keys(&t, w->folder, &w->g.log, &w->g.error);
-    gx_tokenizer_close(&t);
-    return status;
-}
-
 static GxStatus gx__gguf_export(gx__GgufWork *w, int type)
 {
     char path[GX_PATH];
@@ -449,8 +436,8 @@ static GxStatus gx__gguf_export(gx__GgufWork *w, int type)
     gx_source_folder_warn(w->folder, &w->g.log);
     GX_TRY(gx__gguf_find_arch(w, w->config.model_type));
     GX_TRY(gx__gguf_check_export(w));
-    GX_TRY(gx__gguf_check_tokenizer(w));
-    GX_TRY(gx_tokenizer_keys_from_folder(&w->keys, w->folder, w->config.vocab_size, w->config.pad_token_id, err));
+    GX_TRY(gx_tokenizer_keys_from_folder(&w->keys, w->folder, w->config.vocab_size, w->config.pad_token_id, &w->g.log,
+                                         err));
     if (gx_error_code(&w->keys.no_template) != GX_OK)
         gx_log(&w->g.log, GX_LOG_WARNING, "the chat template is left out: %s", w->keys.no_template.message);
     GX_TRY(gx__gguf_open_model(w));

@@ -66,7 +66,7 @@ static const char *gx__inference_base(const GxInference *s, const char *folder)
 }
 
 static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                                   const GxAdapter *adapter, const GxHeadWish *head, int is_untied, int quantize)
+                                   const GxAdapter *adapter, const GxHeadWish *head, int unties, int quantize)
 {
     GxError *err = &g->error;
     GxModelOptions options = GX_ZERO;
@@ -79,18 +79,16 @@ static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily 
     GX_TRY(gx_path_join(path, gx__inference_base(s, folder), "config.json", err));
     GX_TRY(family->read_config(s->config, path, g->rank ? &gx_silent : &g->log, err));
     gx_source_folder_warn(gx__inference_base(s, folder), g->rank ? &gx_silent : &g->log);
-    for (int i = 0; i < family->n_fields && is_untied; i++)
-        if (!strcmp(family->fields[i].name, "tie_word_embeddings"))
-            *(int *)gx_field_at(&family->fields[i], s->config) = 0;
     s->mode = gx_composed("serial", gx_methods(GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE));
     if (head) s->head = *head, options.wish = &s->head;
-    options.freeze = "*", options.quantize = quantize, spec.forward_only = 1;
+    options.freeze = "*", options.quantize = quantize, options.unties_lora = unties;
+    spec.forward_only = 1;
     GX_TRY(gx_model_open(g, &s->model, family, s->config, &s->mode, &options));
     return gx_runner_open(g, &s->runner, &s->model, &s->none, &spec);
 }
 
 static GxStatus gx__inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                                           const char *base, const GxHeadWish *head, int is_untied, int quantize)
+                                           const char *base, const GxHeadWish *head, int unties, int quantize)
 {
     GxAdapter adapter;
     memset(s, 0, sizeof *s);
@@ -99,7 +97,7 @@ static GxStatus gx__inference_open_adapter(GxContext *g, GxInference *s, const G
     if (base && base[0]) snprintf(s->adapter.base, sizeof s->adapter.base, "%s", base);
     if (!s->adapter.base[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s does not say which model it is an adapter of", folder);
-    return gx__inference_open(g, s, family, folder, &adapter, head, is_untied, quantize);
+    return gx__inference_open(g, s, family, folder, &adapter, head, unties, quantize);
 }
 
 GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
@@ -108,21 +106,10 @@ GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily 
     return gx__inference_open_adapter(g, s, family, folder, base, head, 0, 0);
 }
 
-// Both tables have the same rows.
 GxStatus gx_inference_open_merging(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
                                    const char *base, const GxHeadWish *head, int quantize)
 {
-    GX_TRY(gx__inference_open_adapter(g, s, family, folder, base, head, 0, quantize));
-    const int tied = gx_lora_tied_head(&s->model), embedding = s->model.embedding.index;
-    const GxLogger log = g->log, silent = GX_ZERO;
-    if (tied < 0) return GX_OK;
-    gx_inference_close(s);
-    g->log = silent; // all has been said
-    gx__inference_open_adapter(g, s, family, folder, base, head, 1, quantize);
-    g->log = log;
-    GX_TRY(gx_status(g));
-    s->model.table.row[tied].copies = 1 + embedding;
-    return GX_OK;
+    return gx__inference_open_adapter(g, s, family, folder, base, head, 1, quantize);
 }
 
 GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,

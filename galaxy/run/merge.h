@@ -108,14 +108,14 @@ static GxStatus gx__merge_choose_head(gx__Merge *m, const char *adapter, const G
 
 static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter, const char *base)
 {
-    const GxLogger log = g->log, silent = GX_ZERO;
+    const GxLogger log = g->log;
     GxError *err = &g->error;
     GxJson *json;
     GxSafetensors s;
     GxAdapter said;
     char path[GX_PATH];
     GX_TRY(gx_output_check_adapter(adapter, err));
-    g->log = silent; // whoever opens the model reads it, too, and says what is to be said
+    g->log = gx_silent; // whoever opens the model reads it, too, and says what is to be said
     gx_adapter_read_config(g, &m->config, &said, adapter);
     g->log = log;
     GX_TRY(gx_status(g));
@@ -155,21 +155,6 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
 
 // ---- a base that was quantised -------------------------------------------------------------------------------------
 
-// How the adapter's run kept the base. 0: the folder does not say, as peft's do not.
-static int gx__merge_run_said(const char *adapter, int *quantize, GxDtype *products)
-{
-    GxError ignored = GX_ZERO;
-    GxJson *args;
-    char path[GX_PATH];
-    if (gx_path_join(path, adapter, "training_args.json", &ignored) != GX_OK || !gx_path_is_file(path) ||
-        gx_json_read(&args, path, 1 << 20, &ignored) != GX_OK)
-        return 0;
-    *quantize = gx_quantize_of(gx_json_string(gx_json_get(args, "quantize")));
-    *products = strcmp(gx_json_string(gx_json_get(args, "precision")), "bf16") ? GX_F32 : GX_BF16;
-    gx_json_free(args);
-    return 1;
-}
-
 // How bitsandbytes quantised the folder: its first matrix; matrices of another kind are refused when they are loaded.
 // *products: the type that its values had before, to which bitsandbytes rounds what it dequantises.
 static GxStatus gx__merge_base_said(const char *base, int *quantize, GxDtype *products, GxError *err)
@@ -191,7 +176,7 @@ static GxStatus gx__merge_check_bits(gx__Merge *m, const char *adapter, int sign
     int in_base = 0, in_run = 0;
     GxDtype of_base = GX_F32, of_run = GX_F32;
     GX_TRY(gx__merge_base_said(m->base, &in_base, &of_base, err));
-    const int is_said = gx__merge_run_said(adapter, &in_run, &of_run);
+    const int is_said = gx_adapter_run_said(adapter, &in_run, &of_run);
     if (sign < 0 && dequantize)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--unmerge takes the adapter out of numbers, whatever it was merged into: leave --dequantize "
@@ -373,11 +358,11 @@ static GxStatus gx__unmerge_check_base(GxContext *g, const GxInference *s, const
 
 static GxStatus gx__merge_load(GxContext *g, GxInference *s, const char *adapter, const char *base, int sign)
 {
-    const GxLogger log = g->log, silent = GX_ZERO;
+    const GxLogger log = g->log;
     GxBatch batch = GX_ZERO; // one token, for the sizes; it is never computed
     batch.T = batch.B = 1, batch.runs = gx_runs_one(1, 0);
     if (sign < 0) GX_TRY(gx__unmerge_check(g, s, adapter, base));
-    if (sign < 0) g->log = silent; // no warning that the weights are not those that the adapter was trained on
+    if (sign < 0) g->log = gx_silent; // no warning that the weights are not those that the adapter was trained on
     gx_inference_load(g, s, adapter, &batch);
     g->log = log;
     GX_TRY(gx_status(g));

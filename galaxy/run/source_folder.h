@@ -38,7 +38,6 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SOURCE_FOLDER_IMPLEMENTED)
 #define GX_SOURCE_FOLDER_IMPLEMENTED
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,23 +110,17 @@ GxStatus gx_source_folder_write(const GxSourceFolder *s, const GxJson *config, c
     return status;
 }
 
-static int gx__source_folder_has(const char *folder, const char *name)
-{
-    char path[GX_PATH];
-    GxError ignored = GX_ZERO; // a path that is too long does not exist
-    return gx_path_join(path, folder, name, &ignored) == GX_OK && gx_path_is_file(path);
-}
-
 static void gx__source_folder_warn_of_templates(const char *folder, const GxLogger *log)
 {
-    static const char *const known[] = {".", "..", "default.jinja"};
     char path[GX_PATH];
+    GxFolder list;
     GxError ignored = GX_ZERO;
-    DIR *list = gx_path_join(path, folder, "additional_chat_templates", &ignored) == GX_OK ? opendir(path) : NULL;
     int others = 0;
-    for (const struct dirent *e; list && (e = readdir(list)) != NULL;)
-        others += strcmp(e->d_name, known[0]) && strcmp(e->d_name, known[1]) && strcmp(e->d_name, known[2]);
-    if (list) closedir(list);
+    if (gx_path_join(path, folder, "additional_chat_templates", &ignored) != GX_OK ||
+        gx_folder_list(&list, path, &ignored) != GX_OK)
+        return;
+    for (int i = 0; i < list.n; i++) others += strcmp(list.entry[i].name, "default.jinja") != 0;
+    gx_folder_close(&list);
     if (others)
         gx_log(log, GX_LOG_WARNING,
                "%s has %d file%s other than default.jinja, not read, and what is saved does not have them: copy "
@@ -137,14 +130,14 @@ static void gx__source_folder_warn_of_templates(const char *folder, const GxLogg
 
 void gx_source_folder_warn(const char *folder, const GxLogger *log)
 {
-    const int is_single = gx__source_folder_has(folder, "model.safetensors"),
-              is_sharded = gx__source_folder_has(folder, "model.safetensors.index.json");
+    const int is_single = gx_path_has(folder, "model.safetensors"),
+              is_sharded = gx_path_has(folder, "model.safetensors.index.json");
     if (is_single && is_sharded)
         gx_log(log, GX_LOG_WARNING,
                "%s has model.safetensors and model.safetensors.index.json: weights are those of the first, and the "
                "files that the second names are left out; remove what is not meant",
                folder);
-    if ((is_single || is_sharded) && gx__source_folder_has(folder, "adapter_config.json"))
+    if ((is_single || is_sharded) && gx_path_has(folder, "adapter_config.json"))
         gx_log(log, GX_LOG_WARNING,
                "%s has adapter_config.json beside the weights of a whole model: the adapter is left out, and "
                "transformers would take it; move it to a folder of its own for --adapter, or remove it",
