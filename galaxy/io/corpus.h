@@ -202,7 +202,7 @@ static GxStatus gx__corpus_turn(GxCorpusReader *r, GxCorpus *c, GxError *err)
 static GxStatus gx__corpus_take(GxCorpusReader *r, GxCorpus *c, const char *text, int64_t bytes, GxError *err)
 {
     if (bytes == 0) c->empty++;
-    gx_text_ends_count(&r->text_ends, text, bytes, bytes);
+    if (r->log) gx_text_ends_count(&r->text_ends, text, bytes, bytes);
     for (int64_t begin = 0, end; begin < bytes; begin = end) {
         const GxCorpusText none = {text + begin, 0, 0, 0, begin > 0};
         GX_TRY(gx__corpus_grow((void **)&r->text, &r->text_room, r->texts, 1, sizeof *r->text, err));

@@ -309,8 +309,8 @@ static int64_t gx__file_first_other(const char *head, int64_t n)
 void gx_file_warn_of_kind(const char *path, int is_bytes, const GxLogger *log)
 {
     char head[1 << 14]; // a record may be long
-    const int64_t n = gx__file_head(path, head, sizeof head);
-    if (n <= 0 || !log) return;
+    const int64_t n = log ? gx__file_head(path, head, sizeof head) : 0;
+    if (n <= 0) return;
     const char *zero = (const char *)memchr(head, 0, (size_t)n);
     const int64_t other = zero ? n : gx__file_first_other(head, n);
     if (gx__file_is_json_lines(head, n))
