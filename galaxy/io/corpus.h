@@ -465,7 +465,7 @@ void gx_corpus_reader_close(GxCorpusReader *r)
 void gx_corpus_reader_warn(const GxCorpusReader *r, const char *path, int64_t documents)
 {
     gx_text_ends_warn(&r->text_ends, path, r->log);
-    gx_text_ends_warn_of_none(&r->text_ends, path, documents, r->log);
+    gx_text_ends_warn_of_none(r->t, path, documents, r->log);
 }
 
 int64_t gx_corpus_reader_done(const GxCorpusReader *r)
