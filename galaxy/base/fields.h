@@ -194,19 +194,11 @@ static void gx__fields_range(const GxField *f, double *low, double *high)
     if (dots[2]) *high = strtod(dots + 2, NULL);
 }
 
-static int gx__fields_is_choice(const char *choices, const char *text)
-{
-    size_t n = strlen(text);
-    for (const char *p = choices; p; p = strchr(p, '|'), p = p ? p + 1 : NULL)
-        if (!strncmp(p, text, n) && (p[n] == '|' || p[n] == 0)) return 1;
-    return 0;
-}
-
 int gx_field_allows(const GxField *f, const GxFieldValue *v)
 {
     double low, high;
     if (!f->allowed || f->type == GX_FIELD_BOOL) return 1;
-    if (f->type == GX_FIELD_STRING) return gx__fields_is_choice(f->allowed, v->s);
+    if (f->type == GX_FIELD_STRING) return gx_text_is_among(v->s, f->allowed);
     gx__fields_range(f, &low, &high);
     if (f->type == GX_FIELD_INT) return (double)v->i >= low && (double)v->i <= high;
     if (f->type == GX_FIELD_DOUBLE) return v->d >= low && v->d <= high;

@@ -430,18 +430,10 @@ static const struct {
     {"eval_windows", "validation_fraction", NULL},
 };
 
-static int gx__report_is_among(const char *value, const char *values)
-{
-    const size_t n = strlen(value);
-    for (const char *p = values; p; p = strchr(p, '|'), p = p ? p + 1 : NULL)
-        if (!strncmp(p, value, n) && (p[n] == '|' || p[n] == 0)) return 1;
-    return 0;
-}
-
 // 1: the option of this value, as JSON, is set so that what needs it counts.
 static int gx__report_is_met(const GxJson *value, const char *values)
 {
-    if (values) return gx__report_is_among(gx_json_string(value), values);
+    if (values) return gx_text_is_among(gx_json_string(value), values);
     const GxJsonType type = gx_json_type(value);
     return type == GX_JSON_STRING ? gx_json_string(value)[0] != 0
            : type == GX_JSON_BOOL ? gx_json_bool(value)
