@@ -72,7 +72,6 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -223,12 +222,6 @@ static int gx__blend_is_same(const char *a, const char *b) // file or folder
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-static int gx__blend_ends_with(const char *name, const char *end)
-{
-    const size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcasecmp(name + n - m, end);
-}
-
 static GxStatus gx__blend_add(gx__BlendOpening *x, int name, const char *path)
 {
     GxBlend *b = x->b;
@@ -253,14 +246,13 @@ static GxStatus gx__blend_add_shards(gx__BlendOpening *x, int name, const char *
     int taken = 0;
     for (int i = 0; i < folder->n; i++) {
         const char *file = folder->entry[i].name;
-        if (gx__blend_ends_with(file, ".txt") || gx__blend_ends_with(file, ".jsonl") ||
-            gx__blend_ends_with(file, ".ndjson"))
+        if (gx_path_has_end(file, ".txt") || gx_path_has_end(file, ".jsonl") || gx_path_has_end(file, ".ndjson"))
             return GX_FAIL(x->err, GX_ERR_ARGUMENT,
                            "the folder %s has .bin files and texts (%s) in it; put them into folders of their own, and "
                            "name both",
                            path, file);
         GX_TRY(gx_path_join(shard, path, file, x->err));
-        if (!gx__blend_ends_with(file, ".bin")) continue;
+        if (!gx_path_has_end(file, ".bin")) continue;
         if (!gx_path_is_file(shard) && x->log)
             gx_log(x->log, GX_LOG_WARNING, "passed over: %s, which is %s", shard, gx_path_kind(shard));
         if (!gx_path_is_file(shard)) continue;
@@ -282,7 +274,7 @@ static GxStatus gx__blend_add_name(gx__BlendOpening *x, int name, const char *pa
     if (!gx_path_is_folder(path)) return gx__blend_add(x, name, path);
     GX_TRY(gx_folder_list(&folder, path, x->err));
     for (int i = 0; i < folder.n; i++)
-        shards += !folder.entry[i].is_folder && gx__blend_ends_with(folder.entry[i].name, ".bin");
+        shards += !folder.entry[i].is_folder && gx_path_has_end(folder.entry[i].name, ".bin");
     const GxStatus status = shards ? gx__blend_add_shards(x, name, path, &folder) : gx__blend_add(x, name, path);
     gx_folder_close(&folder);
     return status;

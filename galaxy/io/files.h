@@ -32,6 +32,8 @@ int gx_path_is_file(const char *path);            // a regular file, or a link t
 int gx_path_is_folder(const char *path);          // a folder, or a link to one
 int gx_path_is_broken(const char *path);          // a link to nothing
 int gx_path_is_plain(const char *name);           // one part of a path: not empty, no '/', not "." or ".."
+// 1: it ends so (".txt"), in whatever case.
+int gx_path_has_end(const char *path, const char *end);
 // What is at the path, for a message: "a file", "a folder", "a pipe", "a broken link", …; "nothing". Links are
 // followed.
 const char *gx_path_kind(const char *path);
@@ -101,6 +103,7 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -290,6 +293,12 @@ const char *gx_path_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
+}
+
+int gx_path_has_end(const char *path, const char *end)
+{
+    const size_t n = strlen(path), m = strlen(end);
+    return n >= m && !strcasecmp(path + n - m, end);
 }
 
 GxStatus gx_file_check_output(const char *path, GxError *err)

@@ -265,9 +265,9 @@ static int64_t gx__output_parse_temporary(const char *name)
     static const char *const suffixes[] = {GX_NEW_SUFFIX, GX_OLD_SUFFIX};
     char stem[GX_FILE_NAME];
     for (int i = 0; i < 2; i++) {
-        const size_t n = strlen(name), suffix = strlen(suffixes[i]);
-        if (n <= suffix || strcmp(name + n - suffix, suffixes[i])) continue;
-        snprintf(stem, sizeof stem, "%.*s", (int)(n - suffix), name);
+        const int64_t n = gx_text_stem(name, suffixes[i]);
+        if (n <= 0) continue;
+        snprintf(stem, sizeof stem, "%.*s", (int)n, name);
         return gx__output_parse_number(stem);
     }
     return -1;
