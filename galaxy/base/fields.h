@@ -74,6 +74,8 @@ int gx_field_add_texts(const GxField *f, const GxFieldValue *v, void *target);
 const char *gx_field_next_text(const char *texts, const char **at, int64_t *bytes);
 int gx_field_same(const GxField *f, const void *a, const void *b); // 1: both structs have the same value
 
+const GxField *gx_field_find(const GxField *f, int n, const char *name); // NULL: none has this name
+
 // The fields of a struct one after another, without padding: gx_fields_bytes bytes.
 int64_t gx_fields_bytes(const GxField *f, int n);
 void gx_fields_pack(const GxField *f, int n, const void *source, char *bytes);
@@ -285,6 +287,13 @@ int gx_field_same(const GxField *f, const void *a, const void *b)
     if (f->type == GX_FIELD_INT_LIST) return l->n == m->n && !memcmp(l->v, m->v, (size_t)l->n * sizeof *l->v);
     if (f->type == GX_FIELD_DOUBLE) return *(const double *)x == *(const double *)y; // 0 and -0 are the same
     return !memcmp(x, y, gx_field_size(f));
+}
+
+const GxField *gx_field_find(const GxField *f, int n, const char *name)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(f[i].name, name)) return &f[i];
+    return NULL;
 }
 
 int64_t gx_fields_bytes(const GxField *f, int n)

@@ -155,15 +155,11 @@ GxStatus gx_run_write(const char *output_dir, const GxRunInfo *r, GxError *err)
 // What a newer version has in it might be something that has to be done first, as returns_to is.
 static GxStatus gx__output_check_run(const GxJson *json, const char *path, GxError *why)
 {
-    const int n = (int)(sizeof gx__output_run / sizeof *gx__output_run);
     char cut[GX_TEXT_VALUE];
-    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
-        int i = 0;
-        while (i < n && strcmp(gx__output_run[i].name, m.key)) i++;
-        if (i == n)
+    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);)
+        if (!gx_field_find(GX_FIELDS(gx__output_run), m.key))
             return GX_FAIL(why, GX_ERR_UNSUPPORTED, "%s has \"%s\", which this version does not know", path,
                            gx_text_cut(m.key, cut, sizeof cut));
-    }
     return GX_OK;
 }
 

@@ -449,12 +449,6 @@ static GxStatus gx__resume_compare_identity(const GxResume *r, const GxTask *tas
     return GX_OK;
 }
 
-static int gx__resume_has_field(const GxField *f, int n, const char *name)
-{
-    while (n > 0 && strcmp(f[n - 1].name, name)) n--;
-    return n > 0;
-}
-
 // What a newer version has in it might have to go on, too.
 static GxStatus gx__resume_check_members(const GxJson *state, const GxTask *task, const char *path, GxError *err)
 {
@@ -462,8 +456,8 @@ static GxStatus gx__resume_check_members(const GxJson *state, const GxTask *task
     int n;
     const GxField *fields = gx_train_state_fields(&n);
     for (GxJsonMember m = GX_ZERO; gx_json_next(state, &m);)
-        if (strcmp(m.key, "galaxy_version") && !gx__resume_has_field(fields, n, m.key) &&
-            !gx__resume_has_field(task->identity, task->n_identity, m.key))
+        if (strcmp(m.key, "galaxy_version") && !gx_field_find(fields, n, m.key) &&
+            !gx_field_find(task->identity, task->n_identity, m.key))
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                            "%s has \"%s\", which this version does not know; go on with the one that wrote it (%s)",
                            path, gx_text_cut(m.key, cut, sizeof cut),
