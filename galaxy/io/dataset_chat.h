@@ -37,11 +37,14 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_DATASET_CHAT_IMPLEMENTED)
 #define GX_DATASET_CHAT_IMPLEMENTED
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+static_assert(sizeof((GxDatasetChat *)0)->lacks == GX_CHAT_LACKS * sizeof(int64_t), "the length in dataset.h, which knows no chat.h");
 
 int gx_dataset_is_chat(const char *path, const GxLogger *log)
 {

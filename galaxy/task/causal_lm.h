@@ -81,10 +81,7 @@ static const GxField gx__causal_lm_options[] = {
      "file: "
      "the template in it; or one of " GX_CHAT_NAMES,
      NULL},
-    {"chat_date", GX_FIELD_STRING, GX__CAUSAL_LM_AT(chat_date), "",
-     "the day, YYYY-MM-DD, that a chat template which says the date takes for today; nothing: that on which the run "
-     "begins, also when it is resumed",
-     NULL},
+    GX_CHAT_DATE_OPTION(GX__CAUSAL_LM_AT(chat_date)),
     {"show_data", GX_FIELD_INT, GX__CAUSAL_LM_AT(show_data), "0",
      "prints so many samples of the training (the first ones of --seed 1234), what is learned of them between ⟦ and ⟧, "
      "and goes on; to see them alone: --sample_only --sample_tokens 0, with --model",

@@ -97,10 +97,7 @@ static const GxField gx__dpo_options[] = {
      "the format of messages; auto: the chat template of the tokenizer's folder or the model's, which is executed; a "
      "file: the template in it; or one of " GX_CHAT_NAMES,
      NULL},
-    {"chat_date", GX_FIELD_STRING, GX__DPO_AT(chat_date), "",
-     "the day, YYYY-MM-DD, that a chat template which says the date takes for today; nothing: that on which the run "
-     "begins, also when it is resumed",
-     NULL},
+    GX_CHAT_DATE_OPTION(GX__DPO_AT(chat_date)),
     {"pack_pairs", GX_FIELD_BOOL, GX__DPO_AT(pack_pairs), "true",
      "several pairs share a sample's tokens, without seeing each other", NULL},
     {"show_data", GX_FIELD_INT, GX__DPO_AT(show_data), "0",
