@@ -169,7 +169,7 @@ static GxStatus gx__dataset_cut(const GxDataset *d, int64_t *cut, GxError *err)
 
 GxStatus gx_dataset_check(const GxDataset *d, int64_t T, GxError *err)
 {
-    const char *unit = d->ids || d->file.tokens ? "token" : "byte", *many = T == 1 ? "" : "s";
+    const char *unit = d->ids || d->file.tokens ? "token" : "byte", *many = gx_text_s(T);
     if (d->train.n <= T)
         return GX_FAIL(err, GX_ERR_FORMAT,
                        "%s: %ld %s%s left for training; one sample of %ld token%s needs %lu: take more text or a "

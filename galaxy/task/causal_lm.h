@@ -141,7 +141,7 @@ static GxStatus gx__causal_lm_agree(GxContext *g, GxCausalLm *c)
         return GX_FAIL(
             &g->error, GX_ERR_ARGUMENT,
             "rank %d: --train_data %s is of %d source%s of data, and rank 0's of %ld: all ranks need the same", g->rank,
-            c->train_data, b->n, b->n == 1 ? "" : "s", (long)n);
+            c->train_data, b->n, gx_text_s(b->n), (long)n);
     c->text_bytes = 0;
     for (int s = 0; s < b->n; s++) {
         uint64_t hash = 0;

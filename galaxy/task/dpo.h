@@ -138,7 +138,7 @@ static GxStatus gx__dpo_divide(GxDpo *c, GxError *err)
     if (held_out >= n)
         return GX_FAIL(err, GX_ERR_FORMAT,
                        "%s: of %ld pair%s none would be left to train on; take more, or --validation_fraction 0",
-                       c->train_data, (long)n, n == 1 ? "" : "s");
+                       c->train_data, (long)n, gx_text_s(n));
     c->pairs_n = n - held_out;
     GX_TRY(gx__dpo_pack(c, &c->train, 0, c->pairs_n, err));
     return held_out ? gx__dpo_pack(c, &c->held_out, c->pairs_n, n, err) : GX_OK;
@@ -564,11 +564,11 @@ static void gx__dpo_describe(const void *self, FILE *out)
     const GxDpo *c = (const GxDpo *)self;
     const GxPairs *p = &c->pairs;
     const int64_t samples = c->train.samples, tokens = p->begin[2 * c->pairs_n];
-    fprintf(out, "data: %s: %ld preference pair%s", c->train_data, (long)p->records, p->records == 1 ? "" : "s");
+    fprintf(out, "data: %s: %ld preference pair%s", c->train_data, (long)p->records, gx_text_s(p->records));
     if (p->conversations && c->chat.reading.format) fprintf(out, ", format %s", gx_chat_name(c->chat.reading.format));
     fprintf(out, "; tokens: %s, %.1fk, %.1f%% of them learned; %ld sample%s of %ld tokens, %.1f%% full, of %.2f pair%s",
             c->tokenizer_name, (double)p->begin[2 * p->n] / 1e3, 100 * (double)p->learned / (double)p->begin[2 * p->n],
-            (long)samples, samples == 1 ? "" : "s", (long)c->T, 100 * (double)tokens / (double)(samples * c->T),
+            (long)samples, gx_text_s(samples), (long)c->T, 100 * (double)tokens / (double)(samples * c->T),
             (double)c->pairs_n / (double)samples, c->pairs_n == samples ? "" : "s");
     if (p->n > c->pairs_n)
         fprintf(out, "; %ld pair%s held out", (long)(p->n - c->pairs_n), p->n - c->pairs_n == 1 ? " is" : "s are");

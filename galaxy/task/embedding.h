@@ -310,8 +310,7 @@ static GxStatus gx__embedding_check_sizes(GxContext *g, GxEmbeddingTask *c, cons
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s is %ld; a sample holds %d text%s, each between [CLS] and [SEP], so it must be at "
                        "least %d",
-                       gx_task_length_name(setup), (long)c->T, c->per, c->per == 1 ? "" : "s",
-                       GX__EMBEDDING_LEAST * c->per);
+                       gx_task_length_name(setup), (long)c->T, c->per, gx_text_s(c->per), GX__EMBEDDING_LEAST * c->per);
     if (most && !c->embed[0]) c->text_T = gx_min(c->text_T, most); // --embed has its --seq_len from there
     if (c->text_T < GX__EMBEDDING_LEAST)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
@@ -387,8 +386,8 @@ static void gx__embedding_describe(const void *self, FILE *out)
                 gx_text_cut(c->modules.prompt, prompt, sizeof prompt));
     if (c->train.n)
         fprintf(out, "  each pair has %ld rival%s%s, the other texts of its micro-batch (%ld sample%s)\n",
-                (long)c->rivals, c->rivals == 1 ? "" : "s", c->train.columns < c->train.n ? " on average" : "",
-                (long)c->all_samples, c->all_samples == 1 ? "" : "s");
+                (long)c->rivals, gx_text_s(c->rivals), c->train.columns < c->train.n ? " on average" : "",
+                (long)c->all_samples, gx_text_s(c->all_samples));
     if (cut)
         fprintf(out, "  %ld text%s more than %ld tokens and %s cut: a larger --seq_len keeps %s whole\n", (long)cut,
                 cut == 1 ? " has" : "s have", (long)c->text_T, cut == 1 ? "is" : "are", cut == 1 ? "it" : "them");
