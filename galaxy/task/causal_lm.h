@@ -295,7 +295,7 @@ static void gx__causal_lm_show(const void *self, FILE *out)
         const int s = gx_blend_find(c->data.part, c->data.n, i, &number),
                   has_documents = c->has_documents || c->data.source[s].packed.samples; // which say what is padding
         const GxBlendSample to = {tokens, tokens + T, has_documents ? tokens + 2 * T : NULL, GX_IGNORE_INDEX, 1};
-        if (gx_blend_sample(&c->data, GX_SHOW_SEED, i, T, &to, &e) == GX_OK)
+        if (gx_blend_sample(&c->data, GX_SHOW_SEED, i, T, &to, NULL, &e) == GX_OK)
             gx_show_sample(out, &c->tokenizer, &to, T, i);
         else fprintf(out, "sample %ld: %s\n", (long)i, e.message);
     }
@@ -360,8 +360,7 @@ static GxStatus gx__causal_lm_fill(GxContext *g, void *self, GxBatch *b, void *t
     b->padding = 0;
     for (int64_t i = 0; i < b->B; i++) {
         const GxBlendSample to = gx__causal_lm_column(c, b, twin, i);
-        b->padding += gx_blend_padding(&c->data, seed, b->first_sample + i, b->T);
-        GX_TRY(gx_blend_sample(&c->data, seed, b->first_sample + i, b->T, &to, err));
+        GX_TRY(gx_blend_sample(&c->data, seed, b->first_sample + i, b->T, &to, &b->padding, err));
     }
     return GX_OK;
 }

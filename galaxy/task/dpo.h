@@ -332,29 +332,30 @@ static int64_t gx__dpo_put(const GxDpo *c, int64_t i, int k, int64_t at, const G
     return n;
 }
 
-// Fills a column with sample `number` of p, or with padding only (-1).
-static void gx__dpo_fill_column(const GxDpo *c, const GxPacking *p, int64_t number, const GxBlendSample *to,
-                                int32_t *text)
+// Fills a column with sample `number` of p, or with padding only (-1). Returns how much of it is padding.
+static int64_t gx__dpo_fill_column(const GxDpo *c, const GxPacking *p, int64_t number, const GxBlendSample *to,
+                                   int32_t *text)
 {
     int64_t at = 0;
     for (int64_t i = number < 0 ? 0 : p->begin[number]; number >= 0 && i < p->begin[number + 1]; i++) {
         at += gx__dpo_put(c, p->text[i], 0, at, to, text);
         at += gx__dpo_put(c, p->text[i], 1, at, to, text);
     }
-    for (; at < c->T; at++) {
-        const int64_t row = at * to->stride;
+    for (int64_t t = at; t < c->T; t++) {
+        const int64_t row = t * to->stride;
         to->tokens[row] = 0, to->labels[row] = to->ignored, text[row] = -1;
         to->documents[2 * row] = to->documents[2 * row + 1] = 0;
     }
+    return c->T - at;
 }
 
-static void gx__dpo_fill_sample(const GxDpo *c, const GxPacking *p, int64_t number, const GxBatch *b, void *twin,
-                                int64_t column)
+static int64_t gx__dpo_fill_sample(const GxDpo *c, const GxPacking *p, int64_t number, const GxBatch *b, void *twin,
+                                   int64_t column)
 {
     const int64_t rows = b->T * b->B;
     int32_t *tokens = (int32_t *)twin + column;
     const GxBlendSample to = {tokens, tokens + rows, (int32_t *)twin + 2 * rows + 2 * column, GX_IGNORE_INDEX, b->B};
-    gx__dpo_fill_column(c, p, number, &to, tokens + 4 * rows);
+    return gx__dpo_fill_column(c, p, number, &to, tokens + 4 * rows);
 }
 
 // The number of the training's sample `index`: each epoch is a pseudo-random order of all samples.
@@ -368,11 +369,9 @@ static GxStatus gx__dpo_fill(GxContext *g, void *self, GxBatch *b, void *twin, u
 {
     const GxDpo *c = (const GxDpo *)self;
     (void)g, (void)err;
-    for (int64_t i = 0; i < b->B; i++)
-        gx__dpo_fill_sample(c, &c->train, gx__dpo_number(c, seed, b->first_sample + i), b, twin, i);
-    const gx__DpoTwin t = gx__dpo_twin(b);
     b->padding = 0;
-    for (int64_t r = 0; r < t.rows; r++) b->padding += t.text[r] < 0;
+    for (int64_t i = 0; i < b->B; i++)
+        b->padding += gx__dpo_fill_sample(c, &c->train, gx__dpo_number(c, seed, b->first_sample + i), b, twin, i);
     return GX_OK;
 }
 
