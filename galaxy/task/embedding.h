@@ -14,7 +14,8 @@
 // anchors of a micro-batch is its own rival, so it is better to remove repeated texts from a file.
 //
 // A sample of seq_len tokens holds whole records, as many as fit (--pack_texts false: one record); attention does not
-// cross texts. A text has at most seq_len / 2 tokens, or seq_len / 3 if there are negatives.
+// cross texts. A text has at most seq_len / 2 tokens, or seq_len / 3 if there are negatives, and no more than the model's
+// folder says (max_seq_length).
 // --pooling: a text's vector is the mean of its tokens' vectors ([CLS] and [SEP] included), or that of [CLS]. auto: as
 // the model's folder says, else the mean. What it says of sentence-transformers (io/sentence_modules.h) is honoured:
 // Dense modules follow the pooling, and are not trained.
