@@ -351,17 +351,20 @@ void gx_report_start(const GxTrainer *t)
     gx_report_end(&r, t->g);
 }
 
+// --resume auto found nothing to go on from: the run begins again, or a new one begins.
 static void gx__report_note_of_resume(const GxTrainer *t)
 {
     char found[GX_PATH] = "";
     const char *folder = t->o.output_dir;
-    if (t->resume.begins_again)
+    if (strcmp(t->o.resume, "auto") || t->resume.folder[0] || gx_options_is_inference(&t->o)) return;
+    if (t->resume.state.run) {
         gx_log(
             &t->g->log, GX_LOG_WARNING,
             "--resume auto: the run in %s has no checkpoint to go on from; it begins again, with its options, at step "
             "1",
             folder);
-    if (!t->resume.begins_anew) return;
+        return;
+    }
     const int is_near = gx_run_find_near(folder, found);
     gx_log(
         &t->g->log, GX_LOG_WARNING,
