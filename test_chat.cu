@@ -740,7 +740,8 @@ TEST(a_sample_holds_whole_conversations_which_do_not_see_each_other)
         for (int part = 0; part < 2; part++)
             for (int64_t s = 0; s < n[part]; s++) {
                 const GxBlendSample to = {tokens, labels, documents, -7, 2};
-                CHECK((part ? gx_blend_window(&b, s, T, &to, &e) : gx_blend_sample(&b, 9, s, T, &to, &e)) == GX_OK,
+                CHECK((part ? gx_blend_window(&b, s, T, &to, &e) : gx_blend_sample(&b, 9, s, T, &to, NULL, &e)) ==
+                          GX_OK,
                       "%s", e.message);
                 for (int t = 0; t < T; t++) {
                     const int32_t *own = documents + 4 * t;

@@ -1050,7 +1050,7 @@ TEST(a_blends_samples_are_those_of_its_sources_in_epochs_of_their_own)
             const GxDataset *d = &b.source[s];
             CHECK(number == seen[s]++, "sample %ld", (long)i);
             memset(ids, 0, sizeof ids), memset(labels, 0, sizeof labels), memset(documents, 0, sizeof documents);
-            CHECK(gx_blend_sample(&b, 9, i, T, &to, &err) == GX_OK, "%s", err.message);
+            CHECK(gx_blend_sample(&b, 9, i, T, &to, NULL, &err) == GX_OK, "%s", err.message);
             CHECK(gx_dataset_sample(d, 9, number, T, ids[1], labels[1], STRIDE, &err) == GX_OK, "%s", err.message);
             const int64_t start = gx_dataset_sample_start(&d->train, 9, number, T);
             if (d->file.documents) gx_dataset_documents(d, start, T, ids[1], documents[1], labels[1], -100, STRIDE);

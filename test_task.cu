@@ -1025,7 +1025,8 @@ static void count_learned(const char *name, int64_t count[2])
         return;
     for (int part = 0; part < 2; part++)
         for (int64_t i = 0; i < (part ? gx_blend_windows(&b) : 6); i++) {
-            CHECK((part ? gx_blend_window(&b, i, 8, &to, &err) : gx_blend_sample(&b, 1234, i, 8, &to, &err)) == GX_OK,
+            CHECK((part ? gx_blend_window(&b, i, 8, &to, &err) : gx_blend_sample(&b, 1234, i, 8, &to, NULL, &err)) ==
+                      GX_OK,
                   "%s", err.message);
             for (int t = 0; t < 8; t++) count[part] += labels[t] != GX_IGNORE_INDEX;
         }

@@ -93,7 +93,7 @@ static GxStatus train_wordpiece(GxTokenizer *t, const char *const *name, int n, 
     GX_TRY(gx_wordpiece_train(t, name, n, &how, err));
     if (too_long)
         fprintf(stderr, "tokenize: left out: %ld word%s of more than %ld characters, which become [UNK]\n",
-                (long)too_long, too_long == 1 ? "" : "s", (long)how.max_word);
+                (long)too_long, gx_text_s(too_long), (long)how.max_word);
     return GX_OK;
 }
 
@@ -215,7 +215,7 @@ static GxStatus write_corpus(const Options *o, const GxTokenizer *t, GxError *er
                 all.empty == 1 ? " that is empty" : "s that are empty");
     if (status == GX_OK)
         printf("%s: %ld document%s, %s of text, %ld token%s of %s", o->output_file, (long)all.file.documents,
-               all.file.documents == 1 ? "" : "s", gx_text_size(all.file.bytes, size), (long)all.file.tokens,
+               gx_text_s(all.file.documents), gx_text_size(all.file.bytes, size), (long)all.file.tokens,
                gx_text_s(all.file.tokens), gx_tokenizer_identity(t));
     if (status == GX_OK && goes_on) printf("; the rest in %.1f s\n", seconds);
     else if (status == GX_OK) printf(" in %.1f s (%.1f MB/s)\n", seconds, (double)all.file.bytes / 1e6 / seconds);

@@ -1197,7 +1197,7 @@ static int blend_run(const Case *c)
         const int s = gx_blend_find(b.part, b.n, i, &number);
         EXPECT(number == next[s]++ && gx_blend_share(b.part, b.n, s, i + 1) == next[s], "sample %ld", (long)i);
         if (index >= 0 && index < INT64_MAX - 40) gx_blend_find(b.part, b.n, index + i, &far);
-        if (gx_blend_sample(&b, 3, index >= 0 && index < INT64_MAX - 40 ? index + i : i, T, &to, &e) != GX_OK)
+        if (gx_blend_sample(&b, 3, index >= 0 && index < INT64_MAX - 40 ? index + i : i, T, &to, NULL, &e) != GX_OK)
             expect_message(&e, NULL), gx_error_clear(&e);
     }
     for (int64_t w = 0; w < gx_min(gx_blend_windows(&b), 100); w++)

@@ -74,6 +74,8 @@ int gx_field_add_texts(const GxField *f, const GxFieldValue *v, void *target);
 const char *gx_field_next_text(const char *texts, const char **at, int64_t *bytes);
 int gx_field_same(const GxField *f, const void *a, const void *b); // 1: both structs have the same value
 
+const GxField *gx_field_find(const GxField *f, int n, const char *name); // NULL: none has this name
+
 // The fields of a struct one after another, without padding: gx_fields_bytes bytes.
 int64_t gx_fields_bytes(const GxField *f, int n);
 void gx_fields_pack(const GxField *f, int n, const void *source, char *bytes);
@@ -194,19 +196,11 @@ static void gx__fields_range(const GxField *f, double *low, double *high)
     if (dots[2]) *high = strtod(dots + 2, NULL);
 }
 
-static int gx__fields_is_choice(const char *choices, const char *text)
-{
-    size_t n = strlen(text);
-    for (const char *p = choices; p; p = strchr(p, '|'), p = p ? p + 1 : NULL)
-        if (!strncmp(p, text, n) && (p[n] == '|' || p[n] == 0)) return 1;
-    return 0;
-}
-
 int gx_field_allows(const GxField *f, const GxFieldValue *v)
 {
     double low, high;
     if (!f->allowed || f->type == GX_FIELD_BOOL) return 1;
-    if (f->type == GX_FIELD_STRING) return gx__fields_is_choice(f->allowed, v->s);
+    if (f->type == GX_FIELD_STRING) return gx_text_is_among(v->s, f->allowed);
     gx__fields_range(f, &low, &high);
     if (f->type == GX_FIELD_INT) return (double)v->i >= low && (double)v->i <= high;
     if (f->type == GX_FIELD_DOUBLE) return v->d >= low && v->d <= high;
@@ -293,6 +287,13 @@ int gx_field_same(const GxField *f, const void *a, const void *b)
     if (f->type == GX_FIELD_INT_LIST) return l->n == m->n && !memcmp(l->v, m->v, (size_t)l->n * sizeof *l->v);
     if (f->type == GX_FIELD_DOUBLE) return *(const double *)x == *(const double *)y; // 0 and -0 are the same
     return !memcmp(x, y, gx_field_size(f));
+}
+
+const GxField *gx_field_find(const GxField *f, int n, const char *name)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(f[i].name, name)) return &f[i];
+    return NULL;
 }
 
 int64_t gx_fields_bytes(const GxField *f, int n)

@@ -42,6 +42,10 @@ typedef struct {
 } GxTextItem;
 int gx_text_next(const char **list, GxTextItem *item);
 
+int gx_text_is_among(const char *text, const char *choices); // 1: it is one of "a|b|c"; NULL: of none
+// How many bytes stand before this end: 5 for "model.norm" and ".norm"; -1: the text ends otherwise.
+int64_t gx_text_stem(const char *text, const char *end);
+
 GX_END
 #endif
 
@@ -64,6 +68,20 @@ int gx_text_next(const char **list, GxTextItem *item)
     item->at = *list, item->n = (int64_t)strcspn(*list, ",");
     *list += item->n + (item->at[item->n] == ',');
     return 1;
+}
+
+int gx_text_is_among(const char *text, const char *choices)
+{
+    const size_t n = strlen(text);
+    for (const char *p = choices; p; p = strchr(p, '|'), p = p ? p + 1 : NULL)
+        if (!strncmp(p, text, n) && (p[n] == '|' || p[n] == 0)) return 1;
+    return 0;
+}
+
+int64_t gx_text_stem(const char *text, const char *end)
+{
+    const int64_t n = (int64_t)strlen(text) - (int64_t)strlen(end);
+    return n >= 0 && !strcmp(text + n, end) ? n : -1;
 }
 
 const char *gx_text_size(int64_t bytes, char out[GX_TEXT_SIZE])

@@ -2,7 +2,7 @@
 //
 //     GxBlend b;
 //     GX_TRY(gx_blend_open(&b, "code.tokens,books.jsonl", "0.7,0.3", &tokenizer, NULL, 0.1, 256, threads, log, err));
-//     for (i…) status = gx_blend_sample(&b, seed, sample + i, 256, &to, err);
+//     for (i…) status = gx_blend_sample(&b, seed, sample + i, 256, &to, NULL, err);
 //     for (w < gx_blend_windows(&b)) status = gx_blend_window(&b, w, 256, &to, err);
 //     gx_blend_close(&b);
 //
@@ -57,10 +57,10 @@ int gx_blend_count_names(const char *list); // how many paths it names; 0: an em
 int gx_blend_find(const int64_t *part, int n, int64_t index, int64_t *at);
 int64_t gx_blend_share(const int64_t *part, int n, int source, int64_t samples); // how many of the first `samples`
 
+// *padding, unless that is NULL, becomes larger by those of the T tokens that are padding.
 GxStatus gx_blend_sample(const GxBlend *b, uint64_t seed, int64_t index, int64_t T, const GxBlendSample *to,
-                         GxError *err);
-int64_t gx_blend_padding(const GxBlend *b, uint64_t seed, int64_t index, int64_t T); // of a sample: how many of its T
-int64_t gx_blend_windows(const GxBlend *b);                                          // of what is held out of all
+                         int64_t *padding, GxError *err);
+int64_t gx_blend_windows(const GxBlend *b); // of what is held out of all
 GxStatus gx_blend_window(const GxBlend *b, int64_t window, int64_t T, const GxBlendSample *to, GxError *err);
 
 GX_END
@@ -72,7 +72,6 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -223,12 +222,6 @@ static int gx__blend_is_same(const char *a, const char *b) // file or folder
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-static int gx__blend_ends_with(const char *name, const char *end)
-{
-    const size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcasecmp(name + n - m, end);
-}
-
 static GxStatus gx__blend_add(gx__BlendOpening *x, int name, const char *path)
 {
     GxBlend *b = x->b;
@@ -253,14 +246,13 @@ static GxStatus gx__blend_add_shards(gx__BlendOpening *x, int name, const char *
     int taken = 0;
     for (int i = 0; i < folder->n; i++) {
         const char *file = folder->entry[i].name;
-        if (gx__blend_ends_with(file, ".txt") || gx__blend_ends_with(file, ".jsonl") ||
-            gx__blend_ends_with(file, ".ndjson"))
+        if (gx_path_has_end(file, ".txt") || gx_path_has_end(file, ".jsonl") || gx_path_has_end(file, ".ndjson"))
             return GX_FAIL(x->err, GX_ERR_ARGUMENT,
                            "the folder %s has .bin files and texts (%s) in it; put them into folders of their own, and "
                            "name both",
                            path, file);
         GX_TRY(gx_path_join(shard, path, file, x->err));
-        if (!gx__blend_ends_with(file, ".bin")) continue;
+        if (!gx_path_has_end(file, ".bin")) continue;
         if (!gx_path_is_file(shard) && x->log)
             gx_log(x->log, GX_LOG_WARNING, "passed over: %s, which is %s", shard, gx_path_kind(shard));
         if (!gx_path_is_file(shard)) continue;
@@ -282,7 +274,7 @@ static GxStatus gx__blend_add_name(gx__BlendOpening *x, int name, const char *pa
     if (!gx_path_is_folder(path)) return gx__blend_add(x, name, path);
     GX_TRY(gx_folder_list(&folder, path, x->err));
     for (int i = 0; i < folder.n; i++)
-        shards += !folder.entry[i].is_folder && gx__blend_ends_with(folder.entry[i].name, ".bin");
+        shards += !folder.entry[i].is_folder && gx_path_has_end(folder.entry[i].name, ".bin");
     const GxStatus status = shards ? gx__blend_add_shards(x, name, path, &folder) : gx__blend_add(x, name, path);
     gx_folder_close(&folder);
     return status;
@@ -349,35 +341,24 @@ static GxStatus gx__blend_set_labels(const GxDataset *d, int64_t at, int64_t T, 
     return gx_dataset_mask(d, at, T, to->labels, to->ignored, to->stride, err);
 }
 
-static void gx__blend_set_packed(const GxDataset *d, const GxPacking *p, int64_t sample, int64_t T,
-                                 const GxBlendSample *to)
+static int64_t gx__blend_set_packed(const GxDataset *d, const GxPacking *p, int64_t sample, int64_t T,
+                                    const GxBlendSample *to)
 {
-    gx_dataset_packed(d, p, sample, T, to->tokens, to->labels, to->documents, to->ignored, to->stride);
+    return gx_dataset_packed(d, p, sample, T, to->tokens, to->labels, to->documents, to->ignored, to->stride);
 }
 
 GxStatus gx_blend_sample(const GxBlend *b, uint64_t seed, int64_t index, int64_t T, const GxBlendSample *to,
-                         GxError *err)
+                         int64_t *padding, GxError *err)
 {
     int64_t number;
     const GxDataset *d = &b->source[gx_blend_find(b->part, b->n, index, &number)];
     if (d->packed.samples) {
-        gx__blend_set_packed(d, &d->packed, gx_dataset_packed_number(d, seed, number), T, to);
+        const int64_t n = gx__blend_set_packed(d, &d->packed, gx_dataset_packed_number(d, seed, number), T, to);
+        if (padding) *padding += n;
         return GX_OK;
     }
     GX_TRY(gx_dataset_sample(d, seed, number, T, to->tokens, to->labels, to->stride, err));
     return gx__blend_set_labels(d, d->train.begin + gx_dataset_sample_start(&d->train, seed, number, T), T, to, err);
-}
-
-int64_t gx_blend_padding(const GxBlend *b, uint64_t seed, int64_t index, int64_t T)
-{
-    int64_t number;
-    const GxDataset *d = &b->source[gx_blend_find(b->part, b->n, index, &number)];
-    const GxPacking *p = &d->packed;
-    if (!p->samples) return 0;
-    const int64_t sample = gx_dataset_packed_number(d, seed, number);
-    for (int64_t i = p->begin[sample]; i < p->begin[sample + 1]; i++)
-        T -= d->file.document[p->text[i] + 1].begin - d->file.document[p->text[i]].begin;
-    return T;
 }
 
 int64_t gx_blend_windows(const GxBlend *b) { return gx__blend_sum(b->held_out, b->n); }

@@ -94,10 +94,9 @@ static const char *gx__bnb_type_name(GxDtype type) // NULL: values of this type 
 // X.SCB and X.weight_format stand beside X.weight, all others behind it.
 static void gx__bnb_name(char out[GX_SAFETENSORS_NAME], const char *name, const char *part)
 {
-    const size_t n = strlen(name), weight = sizeof ".weight" - 1;
     const int beside = !strcmp(part, ".SCB") || !strcmp(part, ".weight_format");
-    const size_t keep = beside && n > weight && !strcmp(name + n - weight, ".weight") ? n - weight : n;
-    snprintf(out, GX_SAFETENSORS_NAME, "%.*s%s", (int)keep, name, part);
+    const int64_t stem = beside ? gx_text_stem(name, ".weight") : -1;
+    snprintf(out, GX_SAFETENSORS_NAME, "%.*s%s", (int)(stem > 0 ? stem : (int64_t)strlen(name)), name, part);
 }
 static const GxSafetensorsEntry *gx__bnb_part(const GxSafetensors *s, const char *name, const char *part)
 {
@@ -279,14 +278,13 @@ int gx_bnb_is_part(const GxSafetensors *s, const char *name)
                                          GX__BNB_STATE_NAME},
                              *const beside[] = {".SCB", ".weight_format"};
     char whole[GX_SAFETENSORS_NAME];
-    const size_t n = strlen(name), kinds[2] = {sizeof behind / sizeof *behind, sizeof beside / sizeof *beside};
+    const size_t kinds[2] = {sizeof behind / sizeof *behind, sizeof beside / sizeof *beside};
     for (int is_beside = 0; is_beside < 2; is_beside++)
         for (size_t i = 0; i < kinds[is_beside]; i++) {
             const char *part = is_beside ? beside[i] : behind[i];
-            const size_t k = strlen(part);
-            if (n <= k || strcmp(name + n - k, part)) continue;
-            if (snprintf(whole, sizeof whole, "%.*s%s", (int)(n - k), name, is_beside ? ".weight" : "") <
-                    (int)sizeof whole &&
+            const int64_t n = gx_text_stem(name, part);
+            if (n <= 0) continue;
+            if (snprintf(whole, sizeof whole, "%.*s%s", (int)n, name, is_beside ? ".weight" : "") < (int)sizeof whole &&
                 gx_safetensors_find(s, whole))
                 return 1;
         }

@@ -89,7 +89,6 @@ GX_END
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -103,15 +102,9 @@ typedef struct GxCorpusText { // a text, or the next part of a long one
     int goes_on;   // with the text before
 } GxCorpusText;
 
-static int gx__corpus_ends_with(const char *path, const char *suffix)
-{
-    const size_t n = strlen(path), m = strlen(suffix);
-    return n >= m && !strcasecmp(path + n - m, suffix);
-}
-
 static int gx__corpus_is_records(const char *path)
 {
-    return gx__corpus_ends_with(path, ".jsonl") || gx__corpus_ends_with(path, ".ndjson");
+    return gx_path_has_end(path, ".jsonl") || gx_path_has_end(path, ".ndjson");
 }
 
 int gx_corpus_has_documents(const char *path) { return gx_path_is_folder(path) || gx__corpus_is_records(path); }
@@ -202,7 +195,7 @@ static GxStatus gx__corpus_turn(GxCorpusReader *r, GxCorpus *c, GxError *err)
 static GxStatus gx__corpus_take(GxCorpusReader *r, GxCorpus *c, const char *text, int64_t bytes, GxError *err)
 {
     if (bytes == 0) c->empty++;
-    gx_text_ends_count(&r->text_ends, text, bytes, bytes);
+    if (r->log) gx_text_ends_count(&r->text_ends, text, bytes, bytes);
     for (int64_t begin = 0, end; begin < bytes; begin = end) {
         const GxCorpusText none = {text + begin, 0, 0, 0, begin > 0};
         GX_TRY(gx__corpus_grow((void **)&r->text, &r->text_room, r->texts, 1, sizeof *r->text, err));
@@ -388,7 +381,7 @@ static GxStatus gx__corpus_list_file(GxCorpusReader *r, const char *path, GxErro
 // A training may write into the folder that its texts are in.
 static int gx__corpus_is_run(GxCorpusReader *r, const char *folder)
 {
-    if (!gx_path_has(folder, "run.json")) return 0;
+    if (!gx_folder_has(folder, "run.json")) return 0;
     if (r->log) gx_log(r->log, GX_LOG_INFO, "passed over: %s, which holds a run", folder);
     return 1;
 }
@@ -402,7 +395,7 @@ typedef struct {
 static void gx__corpus_pass(gx__CorpusPassed *p, const char *name)
 {
     const size_t n = strlen(p->names);
-    p->n++, p->others += gx_file_is_other(name) || gx__corpus_ends_with(name, ".json");
+    p->n++, p->others += gx_file_is_other(name) || gx_path_has_end(name, ".json");
     if (snprintf(p->names + n, sizeof p->names - n, "%s%s", n ? ", " : "", name) >= (int)(sizeof p->names - n))
         gx_text_mark_cut(p->names, sizeof p->names);
 }
@@ -428,7 +421,7 @@ static GxStatus gx__corpus_list_folder(GxCorpusReader *r, const char *path, int 
         const GxFolderEntry *e = &folder.entry[i];
         status = gx_path_join(inside, path, e->name, err);
         const int is_folder = e->is_folder,
-                  is_read = gx__corpus_is_records(e->name) || gx__corpus_ends_with(e->name, ".txt");
+                  is_read = gx__corpus_is_records(e->name) || gx_path_has_end(e->name, ".txt");
         if (status == GX_OK && is_folder && gx__corpus_is_run(r, inside)) continue;
         if (status == GX_OK && is_folder) status = gx__corpus_list_folder(r, inside, depth + 1, err);
         else if (status == GX_OK && is_read && gx_path_is_file(inside)) status = gx__corpus_list_file(r, inside, err);
@@ -463,7 +456,7 @@ void gx_corpus_reader_close(GxCorpusReader *r)
 void gx_corpus_reader_warn(const GxCorpusReader *r, const char *path, int64_t documents)
 {
     gx_text_ends_warn(&r->text_ends, path, r->log);
-    gx_text_ends_warn_of_none(&r->text_ends, path, documents, r->log);
+    gx_text_ends_warn_of_none(r->t, path, documents, r->log);
 }
 
 int64_t gx_corpus_reader_done(const GxCorpusReader *r)

@@ -169,7 +169,7 @@ static GxStatus gx__dataset_cut(const GxDataset *d, int64_t *cut, GxError *err)
 
 GxStatus gx_dataset_check(const GxDataset *d, int64_t T, GxError *err)
 {
-    const char *unit = d->ids || d->file.tokens ? "token" : "byte", *many = T == 1 ? "" : "s";
+    const char *unit = d->ids || d->file.tokens ? "token" : "byte", *many = gx_text_s(T);
     if (d->train.n <= T)
         return GX_FAIL(err, GX_ERR_FORMAT,
                        "%s: %ld %s%s left for training; one sample of %ld token%s needs %lu: take more text or a "
@@ -240,9 +240,10 @@ static GxStatus gx__dataset_count_learned(const GxDataset *d, const GxTokens *pa
     for (int64_t at = 1, n; at <= windows * T; at += n) {
         n = gx_min(GX__DATASET_CHUNK, windows * T - at + 1);
         GX_TRY(gx_token_file_read_mask(&d->file, d->fd, d->path, part->begin + at, n, is_learned, err));
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0, stop; i < n; i = stop) { // window by window, as far as they are in the chunk
             const int64_t window = (at + i - 1) / T;
-            if (is_learned[i] && window > last) last = window, ++*learned;
+            stop = gx_min(n, (window + 1) * T - at + 1);
+            if (window > last && memchr(is_learned + i, 1, (size_t)(stop - i))) last = window, ++*learned;
         }
     }
     return GX_OK;

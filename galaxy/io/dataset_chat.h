@@ -28,20 +28,25 @@ int64_t gx_dataset_held_out_samples(const GxDataset *d, int64_t T);
 // Which of the packed samples number `index` of the training is.
 int64_t gx_dataset_packed_number(const GxDataset *d, uint64_t seed, int64_t index);
 // A packed sample, of the training's (&d->packed) or of those that are held out, as gx_blend_sample has it: documents
-// NULL: not wanted. Padding is token 0, with the label `ignored` and the document [0, 0), which nobody sees.
-void gx_dataset_packed(const GxDataset *d, const GxPacking *p, int64_t sample, int64_t T, int32_t *tokens,
-                       int32_t *labels, int32_t *documents, int32_t ignored, int64_t stride);
+// NULL: not wanted. Padding is token 0, with the label `ignored` and the document [0, 0), which nobody sees. Returns how
+// many of the T tokens are.
+int64_t gx_dataset_packed(const GxDataset *d, const GxPacking *p, int64_t sample, int64_t T, int32_t *tokens,
+                          int32_t *labels, int32_t *documents, int32_t ignored, int64_t stride);
 
 GX_END
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_DATASET_CHAT_IMPLEMENTED)
 #define GX_DATASET_CHAT_IMPLEMENTED
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+static_assert(sizeof((GxDatasetChat *)0)->lacks == GX_CHAT_LACKS * sizeof(int64_t),
+              "the length in dataset.h, which knows no chat.h");
 
 int gx_dataset_is_chat(const char *path, const GxLogger *log)
 {
@@ -149,15 +154,16 @@ static int64_t gx__dataset_packed_document(const GxDataset *d, int64_t document,
     return n;
 }
 
-void gx_dataset_packed(const GxDataset *d, const GxPacking *p, int64_t sample, int64_t T, int32_t *tokens,
-                       int32_t *labels, int32_t *documents, int32_t ignored, int64_t stride)
+int64_t gx_dataset_packed(const GxDataset *d, const GxPacking *p, int64_t sample, int64_t T, int32_t *tokens,
+                          int32_t *labels, int32_t *documents, int32_t ignored, int64_t stride)
 {
     int64_t at = 0;
     for (int64_t i = p->begin[sample]; i < p->begin[sample + 1]; i++)
         at += gx__dataset_packed_document(d, p->text[i], at, tokens, labels, documents, ignored, stride);
-    for (; at < T; at++) {
-        tokens[at * stride] = 0, labels[at * stride] = ignored;
-        if (documents) documents[2 * at * stride] = documents[2 * at * stride + 1] = 0;
+    for (int64_t t = at; t < T; t++) {
+        tokens[t * stride] = 0, labels[t * stride] = ignored;
+        if (documents) documents[2 * t * stride] = documents[2 * t * stride + 1] = 0;
     }
+    return T - at;
 }
 #endif

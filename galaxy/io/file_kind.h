@@ -49,13 +49,15 @@ GX_END
 // Where a kind is read after all.
 enum { GX__FILE_TOKENS = 1 << GX_FILE_AS_CORPUS, GX__FILE_TABLE = 1 << GX_FILE_AS_TABLE };
 enum { GX__FILE_PLAIN = 1 << GX_FILE_AS_IT_IS };
+enum { GX__FILE_PACKED = 1 << 8 }; // of no use: other files are in it
 
 #define GX__FILE_JSON_LINES(read)                                                                                      \
     "write it as JSON lines, in Python: pandas." read "(FILE).to_json(NEW.jsonl, orient=\"records\", lines=True)"
 static const char gx__file_only_text[] = "text alone is read";
 static const char gx__file_page[] = "take the text out of it, or write it into a record of JSON to learn its tags, too";
 
-// The first row that fits says it. bytes: what stands at `at`; words: 1: a text could begin so, too.
+// The first row that fits says it. bytes: what stands at `at`; words: 1: a text could begin so, too; taken: where it is
+// read after all, and GX__FILE_PACKED.
 static const struct {
     const char *what, *endings, *bytes;
     int n, at, words, taken;
@@ -67,18 +69,18 @@ static const struct {
     {"a spreadsheet", "xlsx|xls|ods", NULL, 0, 0, 0, 0, GX__FILE_JSON_LINES("read_excel")},
     {"a model of PyTorch's", "pt|pth|ckpt", NULL, 0, 0, 0, 0, gx__file_only_text},
     // compressed
-    {"compressed by gzip", "gz|tgz", "\x1F\x8B\x08", 3, 0, 0, 0, "unpack it with gzip -d"},
-    {"compressed by bzip2", "bz2|tbz2", "1AY&SY", 6, 4, 0, 0, "unpack it with bzip2 -d"},
+    {"compressed by gzip", "gz|tgz", "\x1F\x8B\x08", 3, 0, 0, GX__FILE_PACKED, "unpack it with gzip -d"},
+    {"compressed by bzip2", "bz2|tbz2", "1AY&SY", 6, 4, 0, GX__FILE_PACKED, "unpack it with bzip2 -d"},
     {"compressed by xz", "xz|txz|lzma",
      "\xFD"
      "7zXZ\0",
-     6, 0, 0, 0, "unpack it with xz -d"},
-    {"compressed by Zstandard", "zst|zstd", "\x28\xB5\x2F\xFD", 4, 0, 0, 0, "unpack it with zstd -d"},
-    {"compressed by LZ4", "lz4", "\x04\x22\x4D\x18", 4, 0, 0, 0, "unpack it with lz4 -d"},
-    {"a ZIP archive", "zip", "PK\x03\x04", 4, 0, 0, 0, "unpack it with unzip"},
-    {"a 7z archive", "7z", "7z\xBC\xAF\x27\x1C", 6, 0, 0, 0, "unpack it with 7z x"},
-    {"a RAR archive", "rar", "Rar!\x1A\x07", 6, 0, 0, 0, "unpack it with unrar x"},
-    {"a tar archive", "tar", "ustar", 5, 257, 0, 0, "unpack it with tar -xf, and name the folder"},
+     6, 0, 0, GX__FILE_PACKED, "unpack it with xz -d"},
+    {"compressed by Zstandard", "zst|zstd", "\x28\xB5\x2F\xFD", 4, 0, 0, GX__FILE_PACKED, "unpack it with zstd -d"},
+    {"compressed by LZ4", "lz4", "\x04\x22\x4D\x18", 4, 0, 0, GX__FILE_PACKED, "unpack it with lz4 -d"},
+    {"a ZIP archive", "zip", "PK\x03\x04", 4, 0, 0, GX__FILE_PACKED, "unpack it with unzip"},
+    {"a 7z archive", "7z", "7z\xBC\xAF\x27\x1C", 6, 0, 0, GX__FILE_PACKED, "unpack it with 7z x"},
+    {"a RAR archive", "rar", "Rar!\x1A\x07", 6, 0, 0, GX__FILE_PACKED, "unpack it with unrar x"},
+    {"a tar archive", "tar", "ustar", 5, 257, 0, GX__FILE_PACKED, "unpack it with tar -xf, and name the folder"},
     // tables and databases
     {"a table of Parquet", "parquet|pq", "PAR1", 4, 0, 1, 0, GX__FILE_JSON_LINES("read_parquet")},
     {"a table of Arrow or Feather", "arrow|arrows|feather|ipc", "ARROW1", 6, 0, 1, 0,
@@ -250,7 +252,7 @@ static GxStatus gx__file_refuse_tokens(const char *path, int kind, GxError *err)
 GxStatus gx_file_check_head(const char *path, const char *head, int64_t n, GxFileUse use, GxError *err)
 {
     const int name = gx__file_kind_by_name(path), bytes = gx__file_kind_by_bytes(head, gx_min(n, GX_FILE_HEAD));
-    const int is_doubtful = name >= 0 && name != bytes && !strncmp(gx__file_kinds[name].to_do, "unpack", 6);
+    const int is_doubtful = name >= 0 && name != bytes && gx__file_kinds[name].taken & GX__FILE_PACKED;
     if (name >= 0 && !(gx__file_kinds[name].taken & 1 << use))
         return gx__file_refuse(path, name, "name", is_doubtful, use, err);
     if (bytes >= 0 && !(gx__file_kinds[bytes].taken & 1 << use))
@@ -309,8 +311,8 @@ static int64_t gx__file_first_other(const char *head, int64_t n)
 void gx_file_warn_of_kind(const char *path, int is_bytes, const GxLogger *log)
 {
     char head[1 << 14]; // a record may be long
-    const int64_t n = gx__file_head(path, head, sizeof head);
-    if (n <= 0 || !log) return;
+    const int64_t n = log ? gx__file_head(path, head, sizeof head) : 0;
+    if (n <= 0) return;
     const char *zero = (const char *)memchr(head, 0, (size_t)n);
     const int64_t other = zero ? n : gx__file_first_other(head, n);
     if (gx__file_is_json_lines(head, n))

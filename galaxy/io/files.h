@@ -33,7 +33,9 @@ int gx_path_is_folder(const char *path);          // a folder, or a link to one
 int gx_path_is_broken(const char *path);          // a link to nothing
 int gx_path_is_plain(const char *name);           // one part of a path: not empty, no '/', not "." or ".."
 // The folder has such a file, or a link to one.
-int gx_path_has(const char *folder, const char *name);
+int gx_folder_has(const char *folder, const char *name);
+// 1: it ends so (".txt"), in whatever case.
+int gx_path_has_end(const char *path, const char *end);
 // What is at the path, for a message: "a file", "a folder", "a pipe", "a broken link", …; "nothing". Links are
 // followed.
 const char *gx_path_kind(const char *path);
@@ -103,6 +105,7 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -134,7 +137,7 @@ int gx_path_is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-int gx_path_has(const char *folder, const char *name)
+int gx_folder_has(const char *folder, const char *name)
 {
     char path[GX_PATH];
     GxError ignored = GX_ZERO; // a path that is too long does not exist
@@ -299,6 +302,12 @@ const char *gx_path_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
+}
+
+int gx_path_has_end(const char *path, const char *end)
+{
+    const size_t n = strlen(path), m = strlen(end);
+    return n >= m && !strcasecmp(path + n - m, end);
 }
 
 GxStatus gx_file_check_output(const char *path, GxError *err)

@@ -25,8 +25,7 @@ GX_END
 GxStatus gx_npy_check(const char *path, const char *who, GxError *err)
 {
     GxNewFile file;
-    const size_t n = strlen(path);
-    if (n < 5 || strcmp(path + n - 4, ".npy"))
+    if (gx_text_stem(path, ".npy") <= 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s %s: its name must end with .npy", who, path);
     if (gx_path_is_file(path) || gx_path_is_folder(path) || gx_path_is_broken(path))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s %s is there already; remove it, or take another name", who, path);

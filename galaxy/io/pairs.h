@@ -27,15 +27,15 @@
 GX_BEGIN
 
 typedef struct {
-    int64_t n;                 // pairs
-    int64_t *begin;            // [2 n + 1] where each text's tokens begin: chosen, rejected, chosen, …
-    int32_t *ids;              // [begin[2 n]]
-    int64_t *learned_from;     // [n] number of the first token of either text that is learned
-    int64_t records, left_out; // of the file; of these, too long
-    int64_t conversations;     // of these, of messages
-    int64_t lacks[3];          // of these, those of which a text lacks something: [GX_CHAT_LACKS] of chat.h
-    int64_t learned;           // tokens
-    uint64_t hash;             // of all tokens, and which of them are learned
+    int64_t n;                    // pairs
+    int64_t *begin;               // [2 n + 1] where each text's tokens begin: chosen, rejected, chosen, …
+    int32_t *ids;                 // [begin[2 n]]
+    int64_t *learned_from;        // [n] number of the first token of either text that is learned
+    int64_t records, left_out;    // of the file; of these, too long
+    int64_t conversations;        // of these, of messages
+    int64_t lacks[GX_CHAT_LACKS]; // of these, those of which a text lacks something
+    int64_t learned;              // tokens
+    uint64_t hash;                // of all tokens, and which of them are learned
     int64_t room, id_room;
 } GxPairs;
 

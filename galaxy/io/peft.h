@@ -249,7 +249,6 @@ static GxStatus gx__peft_check_task(const GxPeftConfig *c, const GxJson *json, c
 {
     static const char *const tasks[] = {"", "CAUSAL_LM", "SEQ_CLS", "FEATURE_EXTRACTION"};
     const char *of = gx_json_string(gx_json_get(gx_json_get(json, "auto_mapping"), "base_model_class"));
-    const size_t n = strlen(of), end = strlen("ForSequenceClassification");
     int is_built = 0;
     for (int i = 0; i < 4; i++) is_built |= !strcmp(c->task_type, tasks[i]);
     if (!is_built)
@@ -259,8 +258,7 @@ static GxStatus gx__peft_check_task(const GxPeftConfig *c, const GxJson *json, c
             c->task_type);
     const int has_head = strstr(c->modules_to_save, "classifier") || strstr(c->modules_to_save, "score") ||
                          strstr(c->targets, "classifier") || strstr(c->targets, "score");
-    if (!has_head || c->task_type[0] || !of[0] || (n >= end && !strcmp(of + n - end, "ForSequenceClassification")))
-        return GX_OK;
+    if (!has_head || c->task_type[0] || !of[0] || gx_text_stem(of, "ForSequenceClassification") >= 0) return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                    "%s: auto_mapping says that the adapter's classifier is of a %.100s, which is not built; those of "
                    "a ...ForSequenceClassification are",

@@ -216,7 +216,7 @@ static GxStatus gx__records_tsv_line(GxRecords *r, char *line, int64_t number, c
     }
     if (fields != h->fields)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: %d column%s; expected %d (%s) between tabs%s", r->path,
-                       (long)number, fields, fields == 1 ? "" : "s", h->fields, h->names,
+                       (long)number, fields, gx_text_s(fields), h->fields, h->names,
                        fields > h->fields ? ": a text may hold no tab" : "");
     return gx__records_check_last(r, number, err);
 }

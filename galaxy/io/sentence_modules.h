@@ -67,6 +67,9 @@ GX_END
 #include "tokenizer_config.h"
 
 enum { GX__SENTENCE_CAP = 1 << 20 };
+// What Dense ends with.
+#define GX__SENTENCE_TANH     "torch.nn.modules.activation.Tanh"
+#define GX__SENTENCE_IDENTITY "torch.nn.modules.linear.Identity"
 
 // ---- files ---------------------------------------------------------------------------------------------------------
 
@@ -139,17 +142,25 @@ static GxStatus gx__sentence_most_of_model(const char *folder, int64_t *most, Gx
     return GX_OK;
 }
 
+// json: what says max_seq_length, at `path`; NULL: nothing does. *most: 0 so far.
+static GxStatus gx__sentence_read_most(const GxJson *json, const char *path, const char *folder, int64_t *most,
+                                       GxError *err)
+{
+    char modules[GX_PATH];
+    if (json) GX_TRY(gx__sentence_take_most(most, json, "max_seq_length", path, err));
+    GX_TRY(gx_path_join(modules, folder, "modules.json", err));
+    return *most || !gx_path_is_file(modules) ? GX_OK : gx__sentence_most_of_model(folder, most, err);
+}
+
 GxStatus gx_sentence_most(const char *folder, int64_t *most, GxError *err)
 {
-    char path[GX_PATH], modules[GX_PATH];
+    char path[GX_PATH];
     GxJson *json;
     *most = 0;
     GX_TRY(gx__sentence_open_transformer(&json, folder, path, err));
-    const GxStatus status = json ? gx__sentence_take_most(most, json, "max_seq_length", path, err) : GX_OK;
+    const GxStatus status = gx__sentence_read_most(json, path, folder, most, err);
     gx_json_free(json);
-    GX_TRY(status);
-    GX_TRY(gx_path_join(modules, folder, "modules.json", err));
-    return *most || !gx_path_is_file(modules) ? GX_OK : gx__sentence_most_of_model(folder, most, err);
+    return status;
 }
 
 static GxStatus gx__sentence_read_transformer(GxSentenceModules *m, const GxJson *json, const char *path, GxError *err)
@@ -261,8 +272,7 @@ static GxStatus gx__sentence_read_dense(GxSentenceModules *m, const GxJson *json
         "in_features",       "out_features",       "bias",         "activation_function",
         "module_input_name", "module_output_name", "use_residual", NULL};
     static const char *const names[] = {"module_input_name", "module_output_name"};
-    static const char tanh_name[] = "torch.nn.modules.activation.Tanh", identity[] = "torch.nn.modules.linear.Identity";
-    const char *activation = tanh_name; // where nothing is said
+    const char *activation = GX__SENTENCE_TANH; // where nothing is said
     int has_bias = 1, has_residual = 0;
     if (m->dense_n == GX_SENTENCE_DENSE)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: more than %d modules Dense", path, GX_SENTENCE_DENSE);
@@ -272,10 +282,10 @@ static GxStatus gx__sentence_read_dense(GxSentenceModules *m, const GxJson *json
     GX_TRY(gx_json_get_bool(json, "bias", 0, &has_bias, path, err));
     GX_TRY(gx_json_get_bool(json, "use_residual", 0, &has_residual, path, err));
     GX_TRY(gx_json_get_string(json, "activation_function", 0, &activation, path, err));
-    d->is_tanh = !strcmp(activation, tanh_name);
-    if (!d->is_tanh && strcmp(activation, identity))
+    d->is_tanh = !strcmp(activation, GX__SENTENCE_TANH);
+    if (!d->is_tanh && strcmp(activation, GX__SENTENCE_IDENTITY))
         return gx__sentence_refuse(path, "activation_function", activation,
-                                   "torch.nn.modules.activation.Tanh and torch.nn.modules.linear.Identity", err);
+                                   GX__SENTENCE_TANH " and " GX__SENTENCE_IDENTITY, err);
     if (has_residual) return gx__sentence_refuse(path, "use_residual", "true", "false", err);
     for (int i = 0; i < 2; i++) {
         const char *name = "sentence_embedding";
@@ -300,11 +310,8 @@ static const char *gx__sentence_type(const char *type)
     return strncmp(type, "sentence_transformers.", 22) ? type : dot + 1;
 }
 
-// Modules are known by what may come before them.
-static const struct {
-    const char *name;
-    int place; // in the order; Dense may come again
-} gx__sentence_types[] = {{"Transformer", 0}, {"Pooling", 1}, {"Dense", 2}, {"Normalize", 3}};
+// In their order; Dense may come again.
+static const char *const gx__sentence_types[] = {"Transformer", "Pooling", "Dense", "Normalize"};
 
 static GxStatus gx__sentence_refuse_place(const char *path, const char *where, GxError *err)
 {
@@ -329,6 +336,7 @@ GxStatus gx_sentence_check_place(const char *folder, GxError *err)
     return status;
 }
 
+// *place: of the module before, -1: there is none.
 static GxStatus gx__sentence_read_module(GxSentenceModules *m, const GxJson *module, int *place, const char *folder,
                                          int ignores_pooling, const char *path, GxError *err)
 {
@@ -339,17 +347,16 @@ static GxStatus gx__sentence_read_module(GxSentenceModules *m, const GxJson *mod
     GX_TRY(gx_json_get_string(module, "type", 1, &type, path, err));
     GX_TRY(gx_json_get_string(module, "path", 1, &where, path, err));
     type = gx__sentence_type(type);
-    while (k < 4 && strcmp(gx__sentence_types[k].name, type)) k++;
+    while (k < 4 && strcmp(gx__sentence_types[k], type)) k++;
     if (k == 4)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "%s: a module is of the type %s; what is built: Transformer, Pooling, Dense, Normalize", path,
                        gx_text_cut(type, cut, sizeof cut));
-    const int next = gx__sentence_types[k].place;
-    if (!(next == *place + 1 || (next == 3 && *place == 1) || (next == 2 && *place == 2)))
+    if (!(k == *place + 1 || (k == 3 && *place == 1) || (k == 2 && *place == 2)))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "%s: %s stands %s%s; what is built: Transformer, Pooling, any Dense, Normalize, in this order",
-                       path, type, *place < 0 ? "first" : "behind ", *place < 0 ? "" : gx__sentence_types[*place].name);
-    *place = next;
+                       path, type, *place < 0 ? "first" : "behind ", *place < 0 ? "" : gx__sentence_types[*place]);
+    *place = k;
     gx__sentence_note_keys(m, module, known, path);
     if (where[0] == '/' || strstr(where, ".."))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: the path \"%.100s\" leads out of the folder", path, where);
@@ -435,9 +442,9 @@ static GxStatus gx__sentence_read_all(GxSentenceModules *m, const char *folder, 
     }
     GX_TRY(gx__sentence_open_transformer(&json, folder, path, err));
     status = json ? gx__sentence_read_transformer(m, json, path, err) : GX_OK;
+    if (status == GX_OK) status = gx__sentence_read_most(json, path, folder, &m->most, err);
     gx_json_free(json);
-    GX_TRY(status);
-    return gx_sentence_most(folder, &m->most, err);
+    return status;
 }
 
 GxStatus gx_sentence_modules_read(GxSentenceModules *m, const char *folder, int ignores_pooling, GxError *err)
@@ -495,9 +502,8 @@ static GxStatus gx__sentence_write_dense(const GxSentenceDense *d, const char *f
     gx_json_set(json, "in_features", gx_json_new_int(d->in), err);
     gx_json_set(json, "out_features", gx_json_new_int(d->out), err);
     gx_json_set(json, "bias", gx_json_new_bool(d->bias != NULL), err);
-    gx_json_set(
-        json, "activation_function",
-        gx_json_new_string(d->is_tanh ? "torch.nn.modules.activation.Tanh" : "torch.nn.modules.linear.Identity"), err);
+    gx_json_set(json, "activation_function", gx_json_new_string(d->is_tanh ? GX__SENTENCE_TANH : GX__SENTENCE_IDENTITY),
+                err);
     GX_TRY(gx__sentence_write_json(json, folder, sub, "config.json", err));
     GX_TRY(gx_path_join(own, folder, sub, err));
     GX_TRY(gx_path_join(path, own, "model.safetensors", err));

@@ -20,9 +20,6 @@ enum { GX_TEXT_END_BYTES = 32, GX_TEXT_END_MANY = 2 }; // so many of them are no
 typedef struct {
     char written[2][GX_TEXT_END_BYTES]; // <|endoftext|>, and the tokenizer's own, if that is another one; "": none
     int64_t count[2];
-    int32_t end;   // the tokenizer's; -1: it has none
-    int is_framed; // 1: it puts a token behind each text anyway
-    char identity[GX_TOKENIZER_IDENTITY];
 } GxTextEnds;
 
 GxTextEnds gx_text_ends(const GxTokenizer *t);
@@ -31,7 +28,7 @@ void gx_text_ends_count(GxTextEnds *e, const char *text, int64_t bytes, int64_t 
 // log NULL: silence.
 void gx_text_ends_warn(const GxTextEnds *e, const char *path, const GxLogger *log);
 // Of so many documents that follow one another: warns if no token ends one.
-void gx_text_ends_warn_of_none(const GxTextEnds *e, const char *path, int64_t documents, const GxLogger *log);
+void gx_text_ends_warn_of_none(const GxTokenizer *t, const char *path, int64_t documents, const GxLogger *log);
 // Of a file of llm.c's: warns where no document ends in its first tokens, and where they end with the end of a turn.
 GxStatus gx_text_ends_warn_of_bin(const GxTokenFile *f, int fd, const char *path, const GxTokenizer *t,
                                   const GxLogger *log, GxError *err);
@@ -53,14 +50,10 @@ GxTextEnds gx_text_ends(const GxTokenizer *t)
     GxTextEnds e = GX_ZERO;
     char room[8];
     const char *own = t->end >= 0 ? gx_tokenizer_piece(t, t->end, room) : NULL;
-    const GxTokenFrame *frame = &t->frame[0];
     snprintf(e.written[0], GX_TEXT_END_BYTES, "%s", gx__text_ends_known);
     // a piece of few characters ("\n") is written for other reasons
     if (own && strcmp(own, e.written[0]) && strlen(own) > 2 && strlen(own) < GX_TEXT_END_BYTES)
         snprintf(e.written[1], GX_TEXT_END_BYTES, "%s", own);
-    snprintf(e.identity, sizeof e.identity, "%s", t->identity);
-    e.end = t->end;
-    e.is_framed = gx_tokenizer_frame_tokens(t, 1) > 0 && (frame->n == 0 || frame->part[frame->n - 1].id >= 0);
     return e;
 }
 
@@ -89,13 +82,16 @@ void gx_text_ends_warn(const GxTextEnds *e, const char *path, const GxLogger *lo
                 path, e->written[k], (long)e->count[k]);
 }
 
-void gx_text_ends_warn_of_none(const GxTextEnds *e, const char *path, int64_t documents, const GxLogger *log)
+void gx_text_ends_warn_of_none(const GxTokenizer *t, const char *path, int64_t documents, const GxLogger *log)
 {
-    if (documents < 2 || e->end >= 0 || e->is_framed) return;
+    const GxTokenFrame *frame = &t->frame[0];
+    const int is_framed = // a token stands behind each text anyway
+        gx_tokenizer_frame_tokens(t, 1) > 0 && (frame->n == 0 || frame->part[frame->n - 1].id >= 0);
+    if (documents < 2 || t->end >= 0 || is_framed) return;
     gx_log(log, GX_LOG_WARNING,
            "%s: its %ld documents have no end that is learned, since the tokenizer %s has no eos_token: the model will "
            "not end a text; take a --tokenizer with one (eos_token in tokenizer_config.json)",
-           path, (long)documents, e->identity);
+           path, (long)documents, t->identity);
 }
 
 // ---- files of llm.c's ----------------------------------------------------------------------------------------------

@@ -96,9 +96,8 @@ int gx_bert_tensor_name(const char *in_file, char name[GX_NAME])
         if (!strncmp(in_file, parts[i], strlen(parts[i]))) prefix = "bert.";
     snprintf(name, GX_NAME, "%s%s", prefix, in_file);
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        const size_t n = strlen(name), m = strlen(endings[i].old);
-        if (n > m && !strcmp(name + n - m, endings[i].old))
-            snprintf(name + n - m, GX_NAME - (n - m), "%s", endings[i].now);
+        const int64_t n = gx_text_stem(name, endings[i].old);
+        if (n > 0) snprintf(name + n, (size_t)(GX_NAME - n), "%s", endings[i].now);
     }
     return 1;
 }

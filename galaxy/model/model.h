@@ -727,10 +727,8 @@ static GxStatus gx__model_open(GxContext *g, GxModel *m, const GxFamily *family,
 // Where the configuration says whether the head is tied; NULL: nowhere.
 static int *gx__model_tie(const GxFamily *family, void *config)
 {
-    for (int i = 0; i < family->n_fields; i++)
-        if (!strcmp(family->fields[i].name, "tie_word_embeddings"))
-            return (int *)gx_field_at(&family->fields[i], config);
-    return NULL;
+    const GxField *f = gx_field_find(family->fields, family->n_fields, "tie_word_embeddings");
+    return f ? (int *)gx_field_at(f, config) : NULL;
 }
 
 // Both tables have the same rows.

@@ -63,10 +63,8 @@ enum { // a slot's buffers; PRODUCTS: P Wk^T and P Wv^T before a scale (scale.h)
 
 static int64_t gx__prompt_model_layers(const GxModel *m)
 {
-    for (int i = 0; i < m->family->n_fields; i++)
-        if (!strcmp(m->family->fields[i].name, "num_hidden_layers"))
-            return *(const int64_t *)gx_field_in(&m->family->fields[i], m->config);
-    return 0;
+    const GxField *f = gx_field_find(m->family->fields, m->family->n_fields, "num_hidden_layers");
+    return f ? *(const int64_t *)gx_field_in(f, m->config) : 0;
 }
 
 GxStatus gx_prompt_check(GxModel *m, GxError *err)

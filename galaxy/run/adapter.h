@@ -51,8 +51,8 @@ GxTensorPart gx_adapter_part(const GxModel *m)
 
 int gx_path_is_adapter(const char *folder)
 {
-    return gx_path_has(folder, GX_ADAPTER_CONFIG) && !gx_path_has(folder, "model.safetensors") &&
-           !gx_path_has(folder, "model.safetensors.index.json");
+    return gx_folder_has(folder, GX_ADAPTER_CONFIG) && !gx_folder_has(folder, "model.safetensors") &&
+           !gx_folder_has(folder, "model.safetensors.index.json");
 }
 
 // ---- which modules -------------------------------------------------------------------------------------------------
@@ -94,9 +94,8 @@ static int gx__adapter_could_be_in(const GxTensor *t, gx__AdapterList list)
 
 static int gx__adapter_ends_with(const char *module, const char *suffix, gx__AdapterList list)
 {
-    const size_t n = strlen(module), k = strlen(suffix);
-    if (n < k || strcmp(module + n - k, suffix)) return 0;
-    return list == GX__ADAPTER_WHOLE || n == k || module[n - k - 1] == '.';
+    const int64_t n = gx_text_stem(module, suffix);
+    return n >= 0 && (list == GX__ADAPTER_WHOLE || n == 0 || module[n - 1] == '.');
 }
 
 // 1: every module that this suffix matches belongs in the list. 0: it also matches others. peft loads a model with

@@ -220,7 +220,7 @@ static int gx__best_checkpoint_exists(const GxTrainer *t)
 {
     char folder[GX_PATH];
     GxError ignored = GX_ZERO;
-    return gx_best_folder(t, folder, &ignored) == GX_OK && gx_path_has(folder, GX_MANIFEST);
+    return gx_best_folder(t, folder, &ignored) == GX_OK && gx_folder_has(folder, GX_MANIFEST);
 }
 
 void gx_best_resume(GxTrainer *t)

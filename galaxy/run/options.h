@@ -272,11 +272,9 @@ static int gx__options_list_applies(GxMethods m, int list) // 1: these methods s
 
 static const GxField *gx__options_find(const char *name)
 {
-    for (size_t i = 0; i < sizeof gx__options_train_options / sizeof *gx__options_train_options; i++)
-        if (!strcmp(gx__options_train_options[i].name, name)) return &gx__options_train_options[i];
-    for (int i = 0; i < GX__OPTIONS_LISTS; i++)
-        if (!strcmp(gx__options_lists[i].field.name, name)) return &gx__options_lists[i].field;
-    return !strcmp(gx__options_tp_options[0].name, name) ? &gx__options_tp_options[0] : NULL;
+    const GxField *found = gx_field_find(GX_FIELDS(gx__options_train_options), name);
+    for (int i = 0; i < GX__OPTIONS_LISTS && !found; i++) found = gx_field_find(&gx__options_lists[i].field, 1, name);
+    return found ? found : gx_field_find(gx__options_tp_options, 1, name);
 }
 
 int gx_options_copy_fields(const char *const *names, GxField *fields)

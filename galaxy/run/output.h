@@ -155,15 +155,11 @@ GxStatus gx_run_write(const char *output_dir, const GxRunInfo *r, GxError *err)
 // What a newer version has in it might be something that has to be done first, as returns_to is.
 static GxStatus gx__output_check_run(const GxJson *json, const char *path, GxError *why)
 {
-    const int n = (int)(sizeof gx__output_run / sizeof *gx__output_run);
     char cut[GX_TEXT_VALUE];
-    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
-        int i = 0;
-        while (i < n && strcmp(gx__output_run[i].name, m.key)) i++;
-        if (i == n)
+    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);)
+        if (!gx_field_find(GX_FIELDS(gx__output_run), m.key))
             return GX_FAIL(why, GX_ERR_UNSUPPORTED, "%s has \"%s\", which this version does not know", path,
                            gx_text_cut(m.key, cut, sizeof cut));
-    }
     return GX_OK;
 }
 
@@ -265,9 +261,9 @@ static int64_t gx__output_parse_temporary(const char *name)
     static const char *const suffixes[] = {GX_NEW_SUFFIX, GX_OLD_SUFFIX};
     char stem[GX_FILE_NAME];
     for (int i = 0; i < 2; i++) {
-        const size_t n = strlen(name), suffix = strlen(suffixes[i]);
-        if (n <= suffix || strcmp(name + n - suffix, suffixes[i])) continue;
-        snprintf(stem, sizeof stem, "%.*s", (int)(n - suffix), name);
+        const int64_t n = gx_text_stem(name, suffixes[i]);
+        if (n <= 0) continue;
+        snprintf(stem, sizeof stem, "%.*s", (int)n, name);
         return gx__output_parse_number(stem);
     }
     return -1;

@@ -63,10 +63,10 @@ static int gx__plot_has(const GxJson *loss)
 static void gx__plot_baseline(gx__Plot *p, const GxJsonMember *m)
 {
     static const char unit[] = "_bits_per_byte";
-    const size_t n = strlen(m->key), end = strlen(unit);
-    if (n <= end || strcmp(m->key + n - end, unit) || !gx__plot_has(m->value)) return;
+    const int64_t n = gx_text_stem(m->key, unit);
+    if (n <= 0 || !gx__plot_has(m->value)) return;
     p->baseline = gx_json_double(m->value) * log(2.0);
-    snprintf(p->baseline_name, sizeof p->baseline_name, "%.*s", (int)gx_min((int64_t)(n - end), 39), m->key);
+    snprintf(p->baseline_name, sizeof p->baseline_name, "%.*s", (int)gx_min(n, 39), m->key);
     for (char *c = p->baseline_name; *c; c++)
         if (!isalnum((unsigned char)*c)) *c = ' '; // also what would be markup
 }

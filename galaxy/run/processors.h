@@ -194,8 +194,6 @@ GxStatus gx_threads_take(int threads, GxError *err)
                    taken, threads, taken);
 }
 
-static const char *gx__processors_s(int n) { return n == 1 ? "" : "s"; }
-
 // "2 cores / 1 rank", and what of the machine or the environment has no part in it.
 static void gx__processors_share_text(const GxComm *comm, int threads, char *text, size_t size)
 {
@@ -203,8 +201,8 @@ static void gx__processors_share_text(const GxComm *comm, int threads, char *tex
               ranks = gx__processors_local_ranks(comm);
     const double limit = gx_cpu_limit("");
     const char *variable = getenv("OMP_NUM_THREADS");
-    size_t n = (size_t)snprintf(text, size, "%d core%s / %d rank%s%s", cores, gx__processors_s(cores), ranks,
-                                gx__processors_s(ranks), comm && comm->world > ranks ? " here" : "");
+    size_t n = (size_t)snprintf(text, size, "%d core%s / %d rank%s%s", cores, gx_text_s(cores), ranks, gx_text_s(ranks),
+                                comm && comm->world > ranks ? " here" : "");
     if (affinity < machine)
         n += (size_t)snprintf(text + n, size - n, "; this process may use %d of the machine's %d", affinity, machine);
     if (limit > 0 && limit < affinity)
@@ -224,7 +222,7 @@ void gx_threads_text(const GxComm *comm, int threads, int64_t asked, char text[G
     else if (threads != gx_threads_for(comm)) snprintf(why, sizeof why, "as the program says");
     else gx__processors_share_text(comm, threads, why, sizeof why);
 #endif
-    snprintf(text, GX_THREADS_TEXT, "%d thread%s (%s)", threads, gx__processors_s(threads), why);
+    snprintf(text, GX_THREADS_TEXT, "%d thread%s (%s)", threads, gx_text_s(threads), why);
 }
 
 void gx_warn_cores(const GxLogger *log, int threads, int local_ranks)

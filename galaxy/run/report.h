@@ -351,17 +351,20 @@ void gx_report_start(const GxTrainer *t)
     gx_report_end(&r, t->g);
 }
 
+// --resume auto found nothing to go on from: the run begins again, or a new one begins.
 static void gx__report_note_of_resume(const GxTrainer *t)
 {
     char found[GX_PATH] = "";
     const char *folder = t->o.output_dir;
-    if (t->resume.begins_again)
+    if (strcmp(t->o.resume, "auto") || t->resume.folder[0] || gx_options_is_inference(&t->o)) return;
+    if (t->resume.state.run) {
         gx_log(
             &t->g->log, GX_LOG_WARNING,
             "--resume auto: the run in %s has no checkpoint to go on from; it begins again, with its options, at step "
             "1",
             folder);
-    if (!t->resume.begins_anew) return;
+        return;
+    }
     const int is_near = gx_run_find_near(folder, found);
     gx_log(
         &t->g->log, GX_LOG_WARNING,
@@ -430,18 +433,10 @@ static const struct {
     {"eval_windows", "validation_fraction", NULL},
 };
 
-static int gx__report_is_among(const char *value, const char *values)
-{
-    const size_t n = strlen(value);
-    for (const char *p = values; p; p = strchr(p, '|'), p = p ? p + 1 : NULL)
-        if (!strncmp(p, value, n) && (p[n] == '|' || p[n] == 0)) return 1;
-    return 0;
-}
-
 // 1: the option of this value, as JSON, is set so that what needs it counts.
 static int gx__report_is_met(const GxJson *value, const char *values)
 {
-    if (values) return gx__report_is_among(gx_json_string(value), values);
+    if (values) return gx_text_is_among(gx_json_string(value), values);
     const GxJsonType type = gx_json_type(value);
     return type == GX_JSON_STRING ? gx_json_string(value)[0] != 0
            : type == GX_JSON_BOOL ? gx_json_bool(value)

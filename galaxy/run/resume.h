@@ -31,8 +31,6 @@ typedef struct {
     GxJson *args;         // the run's options so far; NULL: it is a new run
     char args_path[GX_PATH];
     int is_home; // 1: the folder lies in output_dir, or the run in output_dir was resumed from it
-    // --resume auto found nothing to go on from, on rank 0: the run begins again, or a new one begins
-    int begins_again, begins_anew;
 } GxResume;
 
 // Finds the checkpoint that o->resume (auto, a folder or "") means. Called on all ranks; rank 0 may set o->output_dir
@@ -134,14 +132,13 @@ static GxStatus gx__resume_start_over(GxContext *g, GxResume *r, const GxTrainOp
 {
     char path[GX_PATH], near[GX_PATH];
     const char *output_dir = o->output_dir;
-    const int begins = !gx_options_is_inference(o);
     r->state.run = there->run;
     r->state.world = there->world;
     GX_TRY(gx_path_join(path, output_dir, "training_args.json", &g->error));
-    r->begins_again = r->state.run != 0 && begins, r->begins_anew = !r->state.run && begins; // said where it does
-    if (!begins && r->state.run)
+    const int is_said = gx_options_is_inference(o); // else where it begins (report.h)
+    if (is_said && r->state.run)
         gx_log(&g->log, GX_LOG_WARNING, "--resume auto: the run in %s has no checkpoint to go on from", output_dir);
-    else if (!begins) {
+    else if (is_said) {
         const int is_near = gx_run_find_near(output_dir, near);
         gx_log(&g->log, GX_LOG_WARNING, "--resume auto: there is nothing to resume in %s%s%s", output_dir,
                is_near ? "; there is a run in --output_dir " : "", is_near ? near : "");
@@ -449,12 +446,6 @@ static GxStatus gx__resume_compare_identity(const GxResume *r, const GxTask *tas
     return GX_OK;
 }
 
-static int gx__resume_has_field(const GxField *f, int n, const char *name)
-{
-    while (n > 0 && strcmp(f[n - 1].name, name)) n--;
-    return n > 0;
-}
-
 // What a newer version has in it might have to go on, too.
 static GxStatus gx__resume_check_members(const GxJson *state, const GxTask *task, const char *path, GxError *err)
 {
@@ -462,8 +453,8 @@ static GxStatus gx__resume_check_members(const GxJson *state, const GxTask *task
     int n;
     const GxField *fields = gx_train_state_fields(&n);
     for (GxJsonMember m = GX_ZERO; gx_json_next(state, &m);)
-        if (strcmp(m.key, "galaxy_version") && !gx__resume_has_field(fields, n, m.key) &&
-            !gx__resume_has_field(task->identity, task->n_identity, m.key))
+        if (strcmp(m.key, "galaxy_version") && !gx_field_find(fields, n, m.key) &&
+            !gx_field_find(task->identity, task->n_identity, m.key))
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                            "%s has \"%s\", which this version does not know; go on with the one that wrote it (%s)",
                            path, gx_text_cut(m.key, cut, sizeof cut),

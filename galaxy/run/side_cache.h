@@ -522,7 +522,7 @@ void gx_side_cache_report(GxTrainer *t)
                  gx_text_s(c->records.n), (double)c->records.n * (double)c->bytes / 1e6,
                  c->records.n == 1 ? "is" : "are");
     gx_report(t->g, "side cache, epoch %ld: %ld step%s of %.3f s: %s\n", (long)c->number + 1, (long)c->steps,
-              c->steps == 1 ? "" : "s", (now - c->since) / (double)c->steps, kept);
+              gx_text_s(c->steps), (now - c->since) / (double)c->steps, kept);
     c->steps = c->micro_batches = c->hits = 0, c->since = now;
 }
 

@@ -130,14 +130,14 @@ static void gx__source_folder_warn_of_templates(const char *folder, const GxLogg
 
 void gx_source_folder_warn(const char *folder, const GxLogger *log)
 {
-    const int is_single = gx_path_has(folder, "model.safetensors"),
-              is_sharded = gx_path_has(folder, "model.safetensors.index.json");
+    const int is_single = gx_folder_has(folder, "model.safetensors"),
+              is_sharded = gx_folder_has(folder, "model.safetensors.index.json");
     if (is_single && is_sharded)
         gx_log(log, GX_LOG_WARNING,
                "%s has model.safetensors and model.safetensors.index.json: weights are those of the first, and the "
                "files that the second names are left out; remove what is not meant",
                folder);
-    if ((is_single || is_sharded) && gx_path_has(folder, "adapter_config.json"))
+    if ((is_single || is_sharded) && gx_folder_has(folder, "adapter_config.json"))
         gx_log(log, GX_LOG_WARNING,
                "%s has adapter_config.json beside the weights of a whole model: the adapter is left out, and "
                "transformers would take it; move it to a folder of its own for --adapter, or remove it",

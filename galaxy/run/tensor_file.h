@@ -851,10 +851,10 @@ static int gx__tensor_file_is_in_head(const GxFamily *family, const char *in_fil
 static int gx__tensor_file_copy_of(const GxTable *t, const GxFamily *family, const char *in_file)
 {
     char name[GX_NAME];
-    const size_t n = strlen(in_file), k = strlen(GX__TENSOR_FILE_COPY), prefix = strlen(GX_PEFT_PREFIX);
-    if (n < k + prefix || strcmp(in_file + n - k, GX__TENSOR_FILE_COPY)) return -1;
-    snprintf(name, sizeof name, "%.*s.weight", (int)(n - k - prefix), in_file + prefix);
-    const int row = n - k - prefix + 8 < GX_NAME ? gx__tensor_file_row(t, family, name) : -1;
+    const int64_t prefix = (int64_t)strlen(GX_PEFT_PREFIX), n = gx_text_stem(in_file, GX__TENSOR_FILE_COPY) - prefix;
+    if (n < 0) return -1;
+    snprintf(name, sizeof name, "%.*s.weight", (int)n, in_file + prefix);
+    const int row = n + 8 < GX_NAME ? gx__tensor_file_row(t, family, name) : -1;
     return row >= 0 && t->row[row].has_lora ? row : -1;
 }
 
@@ -866,8 +866,7 @@ static GxStatus gx__tensor_file_adapter_row(int *row, GxMatching how, const GxTa
     if (strncmp(in_file, GX_PEFT_PREFIX, n))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s has the tensor %.120s; names of an adapter's begin with " GX_PEFT_PREFIX,
                        folder, in_file);
-    const size_t length = strlen(in_file), note = strlen(GX__TENSOR_FILE_NOTE);
-    const int is_note = length > note && !strcmp(in_file + length - note, GX__TENSOR_FILE_NOTE);
+    const int is_note = gx_text_stem(in_file, GX__TENSOR_FILE_NOTE) > 0;
     *row =
         is_note || gx__tensor_file_copy_of(t, family, in_file) >= 0 ? -2 : gx__tensor_file_row(t, family, in_file + n);
     if (*row == -1 && how == GX_MATCH_BARE_ADAPTER && gx__tensor_file_is_in_head(family, in_file + n)) *row = -2;
@@ -936,11 +935,8 @@ GxStatus gx_tensor_file_match(GxTensorMatch *match, const GxSafetensors *s, cons
 
 int gx_tensor_file_has_copies(const GxSafetensors *s)
 {
-    const size_t k = strlen(GX__TENSOR_FILE_COPY);
-    for (int e = 0; e < s->n; e++) {
-        const size_t n = strlen(s->entry[e].name);
-        if (n > k && !strcmp(s->entry[e].name + n - k, GX__TENSOR_FILE_COPY)) return 1;
-    }
+    for (int e = 0; e < s->n; e++)
+        if (gx_text_stem(s->entry[e].name, GX__TENSOR_FILE_COPY) > 0) return 1;
     return 0;
 }
 

@@ -81,10 +81,7 @@ static const GxField gx__causal_lm_options[] = {
      "file: "
      "the template in it; or one of " GX_CHAT_NAMES,
      NULL},
-    {"chat_date", GX_FIELD_STRING, GX__CAUSAL_LM_AT(chat_date), "",
-     "the day, YYYY-MM-DD, that a chat template which says the date takes for today; nothing: that on which the run "
-     "begins, also when it is resumed",
-     NULL},
+    GX_CHAT_DATE_OPTION(GX__CAUSAL_LM_AT(chat_date)),
     {"show_data", GX_FIELD_INT, GX__CAUSAL_LM_AT(show_data), "0",
      "prints so many samples of the training (the first ones of --seed 1234), what is learned of them between ⟦ and ⟧, "
      "and goes on; to see them alone: --sample_only --sample_tokens 0, with --model",
@@ -144,7 +141,7 @@ static GxStatus gx__causal_lm_agree(GxContext *g, GxCausalLm *c)
         return GX_FAIL(
             &g->error, GX_ERR_ARGUMENT,
             "rank %d: --train_data %s is of %d source%s of data, and rank 0's of %ld: all ranks need the same", g->rank,
-            c->train_data, b->n, b->n == 1 ? "" : "s", (long)n);
+            c->train_data, b->n, gx_text_s(b->n), (long)n);
     c->text_bytes = 0;
     for (int s = 0; s < b->n; s++) {
         uint64_t hash = 0;
@@ -298,7 +295,7 @@ static void gx__causal_lm_show(const void *self, FILE *out)
         const int s = gx_blend_find(c->data.part, c->data.n, i, &number),
                   has_documents = c->has_documents || c->data.source[s].packed.samples; // which say what is padding
         const GxBlendSample to = {tokens, tokens + T, has_documents ? tokens + 2 * T : NULL, GX_IGNORE_INDEX, 1};
-        if (gx_blend_sample(&c->data, GX_SHOW_SEED, i, T, &to, &e) == GX_OK)
+        if (gx_blend_sample(&c->data, GX_SHOW_SEED, i, T, &to, NULL, &e) == GX_OK)
             gx_show_sample(out, &c->tokenizer, &to, T, i);
         else fprintf(out, "sample %ld: %s\n", (long)i, e.message);
     }
@@ -363,8 +360,7 @@ static GxStatus gx__causal_lm_fill(GxContext *g, void *self, GxBatch *b, void *t
     b->padding = 0;
     for (int64_t i = 0; i < b->B; i++) {
         const GxBlendSample to = gx__causal_lm_column(c, b, twin, i);
-        b->padding += gx_blend_padding(&c->data, seed, b->first_sample + i, b->T);
-        GX_TRY(gx_blend_sample(&c->data, seed, b->first_sample + i, b->T, &to, err));
+        GX_TRY(gx_blend_sample(&c->data, seed, b->first_sample + i, b->T, &to, &b->padding, err));
     }
     return GX_OK;
 }

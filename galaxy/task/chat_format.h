@@ -14,6 +14,14 @@
 GX_BEGIN
 
 enum { GX_CHAT_DATE = 256 };
+// The option of tasks that read conversations.
+#define GX_CHAT_DATE_OPTION(offset)                                                                                    \
+    {                                                                                                                  \
+        "chat_date", GX_FIELD_STRING, offset, "",                                                                      \
+            "the day, YYYY-MM-DD, that a chat template which says the date takes for today; nothing: that on which "   \
+            "the run begins, also when it is resumed",                                                                 \
+            NULL                                                                                                       \
+    }
 typedef struct {               // options
     const char *chat_template; // auto, a name or a file
     const char *tokenizer;     // the tokenizer's folder or file; "": the model's

@@ -687,11 +687,10 @@ static void gx__classification_describe(const void *self, FILE *out)
     const GxClassification *c = (const GxClassification *)self;
     const int64_t cut = c->train.cut + c->held_out.cut, all = c->train.n + c->held_out.n;
     fprintf(out, "data: ");
-    if (c->train.n)
-        fprintf(out, "%s, %ld text%s to train on", c->train_data, (long)c->train.n, c->train.n == 1 ? "" : "s");
+    if (c->train.n) fprintf(out, "%s, %ld text%s to train on", c->train_data, (long)c->train.n, gx_text_s(c->train.n));
     if (c->train.n && c->held_out.n) fprintf(out, "; ");
     if (c->predict[0])
-        fprintf(out, "%s, %ld text%s to predict", c->predict, (long)c->held_out.n, c->held_out.n == 1 ? "" : "s");
+        fprintf(out, "%s, %ld text%s to predict", c->predict, (long)c->held_out.n, gx_text_s(c->held_out.n));
     else if (c->held_out.n && c->file[1].records.n)
         fprintf(out, "%s, %ld held out", c->validation_data, (long)c->held_out.n);
     else if (c->held_out.n) fprintf(out, "%ld of it held out", (long)c->held_out.n);
@@ -702,7 +701,7 @@ static void gx__classification_describe(const void *self, FILE *out)
         fprintf(out,
                 "  %ld of %ld text%s %s more than %ld tokens, the longest %ld, and %s cut: a larger --seq_len keeps "
                 "%s whole\n",
-                (long)cut, (long)all, all == 1 ? "" : "s", cut == 1 ? "has" : "have", (long)c->T,
+                (long)cut, (long)all, gx_text_s(all), cut == 1 ? "has" : "have", (long)c->T,
                 (long)gx_max(c->train.longest, c->held_out.longest), cut == 1 ? "is" : "are", cut == 1 ? "it" : "them");
 }
 

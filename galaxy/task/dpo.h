@@ -97,10 +97,7 @@ static const GxField gx__dpo_options[] = {
      "the format of messages; auto: the chat template of the tokenizer's folder or the model's, which is executed; a "
      "file: the template in it; or one of " GX_CHAT_NAMES,
      NULL},
-    {"chat_date", GX_FIELD_STRING, GX__DPO_AT(chat_date), "",
-     "the day, YYYY-MM-DD, that a chat template which says the date takes for today; nothing: that on which the run "
-     "begins, also when it is resumed",
-     NULL},
+    GX_CHAT_DATE_OPTION(GX__DPO_AT(chat_date)),
     {"pack_pairs", GX_FIELD_BOOL, GX__DPO_AT(pack_pairs), "true",
      "several pairs share a sample's tokens, without seeing each other", NULL},
     {"show_data", GX_FIELD_INT, GX__DPO_AT(show_data), "0",
@@ -141,7 +138,7 @@ static GxStatus gx__dpo_divide(GxDpo *c, GxError *err)
     if (held_out >= n)
         return GX_FAIL(err, GX_ERR_FORMAT,
                        "%s: of %ld pair%s none would be left to train on; take more, or --validation_fraction 0",
-                       c->train_data, (long)n, n == 1 ? "" : "s");
+                       c->train_data, (long)n, gx_text_s(n));
     c->pairs_n = n - held_out;
     GX_TRY(gx__dpo_pack(c, &c->train, 0, c->pairs_n, err));
     return held_out ? gx__dpo_pack(c, &c->held_out, c->pairs_n, n, err) : GX_OK;
@@ -335,29 +332,30 @@ static int64_t gx__dpo_put(const GxDpo *c, int64_t i, int k, int64_t at, const G
     return n;
 }
 
-// Fills a column with sample `number` of p, or with padding only (-1).
-static void gx__dpo_fill_column(const GxDpo *c, const GxPacking *p, int64_t number, const GxBlendSample *to,
-                                int32_t *text)
+// Fills a column with sample `number` of p, or with padding only (-1). Returns how much of it is padding.
+static int64_t gx__dpo_fill_column(const GxDpo *c, const GxPacking *p, int64_t number, const GxBlendSample *to,
+                                   int32_t *text)
 {
     int64_t at = 0;
     for (int64_t i = number < 0 ? 0 : p->begin[number]; number >= 0 && i < p->begin[number + 1]; i++) {
         at += gx__dpo_put(c, p->text[i], 0, at, to, text);
         at += gx__dpo_put(c, p->text[i], 1, at, to, text);
     }
-    for (; at < c->T; at++) {
-        const int64_t row = at * to->stride;
+    for (int64_t t = at; t < c->T; t++) {
+        const int64_t row = t * to->stride;
         to->tokens[row] = 0, to->labels[row] = to->ignored, text[row] = -1;
         to->documents[2 * row] = to->documents[2 * row + 1] = 0;
     }
+    return c->T - at;
 }
 
-static void gx__dpo_fill_sample(const GxDpo *c, const GxPacking *p, int64_t number, const GxBatch *b, void *twin,
-                                int64_t column)
+static int64_t gx__dpo_fill_sample(const GxDpo *c, const GxPacking *p, int64_t number, const GxBatch *b, void *twin,
+                                   int64_t column)
 {
     const int64_t rows = b->T * b->B;
     int32_t *tokens = (int32_t *)twin + column;
     const GxBlendSample to = {tokens, tokens + rows, (int32_t *)twin + 2 * rows + 2 * column, GX_IGNORE_INDEX, b->B};
-    gx__dpo_fill_column(c, p, number, &to, tokens + 4 * rows);
+    return gx__dpo_fill_column(c, p, number, &to, tokens + 4 * rows);
 }
 
 // The number of the training's sample `index`: each epoch is a pseudo-random order of all samples.
@@ -371,11 +369,9 @@ static GxStatus gx__dpo_fill(GxContext *g, void *self, GxBatch *b, void *twin, u
 {
     const GxDpo *c = (const GxDpo *)self;
     (void)g, (void)err;
-    for (int64_t i = 0; i < b->B; i++)
-        gx__dpo_fill_sample(c, &c->train, gx__dpo_number(c, seed, b->first_sample + i), b, twin, i);
-    const gx__DpoTwin t = gx__dpo_twin(b);
     b->padding = 0;
-    for (int64_t r = 0; r < t.rows; r++) b->padding += t.text[r] < 0;
+    for (int64_t i = 0; i < b->B; i++)
+        b->padding += gx__dpo_fill_sample(c, &c->train, gx__dpo_number(c, seed, b->first_sample + i), b, twin, i);
     return GX_OK;
 }
 
@@ -567,11 +563,11 @@ static void gx__dpo_describe(const void *self, FILE *out)
     const GxDpo *c = (const GxDpo *)self;
     const GxPairs *p = &c->pairs;
     const int64_t samples = c->train.samples, tokens = p->begin[2 * c->pairs_n];
-    fprintf(out, "data: %s: %ld preference pair%s", c->train_data, (long)p->records, p->records == 1 ? "" : "s");
+    fprintf(out, "data: %s: %ld preference pair%s", c->train_data, (long)p->records, gx_text_s(p->records));
     if (p->conversations && c->chat.reading.format) fprintf(out, ", format %s", gx_chat_name(c->chat.reading.format));
     fprintf(out, "; tokens: %s, %.1fk, %.1f%% of them learned; %ld sample%s of %ld tokens, %.1f%% full, of %.2f pair%s",
             c->tokenizer_name, (double)p->begin[2 * p->n] / 1e3, 100 * (double)p->learned / (double)p->begin[2 * p->n],
-            (long)samples, samples == 1 ? "" : "s", (long)c->T, 100 * (double)tokens / (double)(samples * c->T),
+            (long)samples, gx_text_s(samples), (long)c->T, 100 * (double)tokens / (double)(samples * c->T),
             (double)c->pairs_n / (double)samples, c->pairs_n == samples ? "" : "s");
     if (p->n > c->pairs_n)
         fprintf(out, "; %ld pair%s held out", (long)(p->n - c->pairs_n), p->n - c->pairs_n == 1 ? " is" : "s are");

@@ -14,7 +14,8 @@
 // anchors of a micro-batch is its own rival, so it is better to remove repeated texts from a file.
 //
 // A sample of seq_len tokens holds whole records, as many as fit (--pack_texts false: one record); attention does not
-// cross texts. A text has at most seq_len / 2 tokens, or seq_len / 3 if there are negatives.
+// cross texts. A text has at most seq_len / 2 tokens, or seq_len / 3 if there are negatives, and no more than the model's
+// folder says (max_seq_length).
 // --pooling: a text's vector is the mean of its tokens' vectors ([CLS] and [SEP] included), or that of [CLS]. auto: as
 // the model's folder says, else the mean. What it says of sentence-transformers (io/sentence_modules.h) is honoured:
 // Dense modules follow the pooling, and are not trained.
@@ -310,8 +311,7 @@ static GxStatus gx__embedding_check_sizes(GxContext *g, GxEmbeddingTask *c, cons
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s is %ld; a sample holds %d text%s, each between [CLS] and [SEP], so it must be at "
                        "least %d",
-                       gx_task_length_name(setup), (long)c->T, c->per, c->per == 1 ? "" : "s",
-                       GX__EMBEDDING_LEAST * c->per);
+                       gx_task_length_name(setup), (long)c->T, c->per, gx_text_s(c->per), GX__EMBEDDING_LEAST * c->per);
     if (most && !c->embed[0]) c->text_T = gx_min(c->text_T, most); // --embed has its --seq_len from there
     if (c->text_T < GX__EMBEDDING_LEAST)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
@@ -387,8 +387,8 @@ static void gx__embedding_describe(const void *self, FILE *out)
                 gx_text_cut(c->modules.prompt, prompt, sizeof prompt));
     if (c->train.n)
         fprintf(out, "  each pair has %ld rival%s%s, the other texts of its micro-batch (%ld sample%s)\n",
-                (long)c->rivals, c->rivals == 1 ? "" : "s", c->train.columns < c->train.n ? " on average" : "",
-                (long)c->all_samples, c->all_samples == 1 ? "" : "s");
+                (long)c->rivals, gx_text_s(c->rivals), c->train.columns < c->train.n ? " on average" : "",
+                (long)c->all_samples, gx_text_s(c->all_samples));
     if (cut)
         fprintf(out, "  %ld text%s more than %ld tokens and %s cut: a larger --seq_len keeps %s whole\n", (long)cut,
                 cut == 1 ? " has" : "s have", (long)c->text_T, cut == 1 ? "is" : "are", cut == 1 ? "it" : "them");

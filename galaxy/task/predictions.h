@@ -345,17 +345,9 @@ const char *gx_prediction_truth(const GxPredictions *p, int64_t i)
 
 // ---- the file ------------------------------------------------------------------------------------------------------
 
-static int gx__predictions_is_tsv(const char *path)
-{
-    const size_t n = strlen(path);
-    return n > 4 && !strcmp(path + n - 4, ".tsv");
-}
+static int gx__predictions_is_tsv(const char *path) { return gx_text_stem(path, ".tsv") > 0; }
 
-static int gx__predictions_is_jsonl(const char *path)
-{
-    const size_t n = strlen(path);
-    return n > 6 && !strcmp(path + n - 6, ".jsonl");
-}
+static int gx__predictions_is_jsonl(const char *path) { return gx_text_stem(path, ".jsonl") > 0; }
 
 GxStatus gx_predictions_check(const char *path, const GxLabels *labels, GxError *err)
 {

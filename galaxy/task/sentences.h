@@ -242,7 +242,7 @@ GxStatus gx_sentences_divide(GxSentences *s, const char *path, double validation
     return GX_FAIL(err, GX_ERR_FORMAT,
                    "%s has %ld document%s: nothing is left to train on with a validation_fraction of %g; put empty "
                    "lines between documents, or take --validation_fraction 0",
-                   path, (long)s->documents, s->documents == 1 ? "" : "s", validation_fraction);
+                   path, (long)s->documents, gx_text_s(s->documents), validation_fraction);
 }
 
 // ---- texts ---------------------------------------------------------------------------------------------------------
