@@ -423,8 +423,9 @@ static void model_said(const int *row, char said[600])
     test_subject = subject_of(row);
     wish_subject(&wish, &l, other, sizeof other);
     if (row[MODEL] == VECTORS && row[TUNING] == LORA_OF_HEAD) wish.lora = &test_loras[12]; // labels have one
-    const GxModelOptions o = {NULL,      NULL,          GX_F32,          0,         0,          wish.head,
-                              wish.lora, wish.quantize, wish.bottleneck, wish.side, wish.prompt};
+    GxModelOptions o = GX_ZERO;
+    o.wish = wish.head, o.lora = wish.lora, o.quantize = wish.quantize;
+    o.bottleneck = wish.bottleneck, o.side = wish.side, o.prompt = wish.prompt;
     g.device = test_device(), g.world = 1;
     gx_model_open(&g, &m, wish.family ? wish.family : &gx_llama, wish.family ? wish.config : &config, &test_serial, &o);
     gx_model_close(&m);

@@ -193,9 +193,11 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
                                                          int tp, const GxSplitLists *lists)
 {
     const TestWish wish = t->wish;
-    const GxModelOptions options = {lists,           wish.freeze, wish.dtype, wish.first_unit,
-                                    wish.last_unit,  wish.head,   wish.lora,  wish.quantize,
-                                    wish.bottleneck, wish.side,   wish.prompt};
+    GxModelOptions options = GX_ZERO;
+    options.lists = lists, options.freeze = wish.freeze, options.dtype = wish.dtype;
+    options.first_unit = wish.first_unit, options.last_unit = wish.last_unit, options.wish = wish.head;
+    options.lora = wish.lora, options.quantize = wish.quantize, options.bottleneck = wish.bottleneck;
+    options.side = wish.side, options.prompt = wish.prompt;
     memset(t, 0, sizeof *t);
     GxContext *g = &t->g;
     GxArena dry_arena, dry_host;

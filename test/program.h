@@ -371,7 +371,7 @@ static int has_keys(const GxJson *line, const char *keys) // exactly these, sepa
 
 static void log_line(Log *l, const GxJson *line)
 {
-    char keys[100], keys_on_card[100];
+    char keys[100], keys_on_card[sizeof keys + 8];
     snprintf(keys, sizeof keys, "step loss grad_norm lr tokens_per_s gflops memory_mb skipped%s",
              gx_json_get(line, "padding") ? " padding" : ""); // which is there if there is some
     snprintf(keys_on_card, sizeof keys_on_card, "%s card_mb", keys);
