@@ -46,7 +46,8 @@ static uint64_t backward(uint64_t w, uint64_t slot, uint64_t x, uint64_t dy)
 {
     return mix(9, mix(9, w, slot, x), dy, 0);
 }
-static uint64_t unit_grad(uint64_t slot, uint64_t x, uint64_t dy) { return mix(10, slot, x, dy); }
+static uint64_t unit_grad(uint64_t slot, uint64_t x, uint64_t dy) { return mix(10, slot, x, dy); } // of matrices
+static uint64_t small_grad(uint64_t slot, uint64_t x, uint64_t dy) { return mix(13, slot, x, dy); } // of the others
 static uint64_t norm_of(uint64_t grads) { return mix(11, grads, 0, 0); }
 static uint64_t stepped(uint64_t w, uint64_t grads, uint64_t clip) { return mix(12, w, grads, clip); }
 static uint64_t reduced(uint64_t grads, int axes)
@@ -83,6 +84,7 @@ static uint64_t plain_step(const GxStepsSpec *p, uint64_t *w)
         for (int u = head - 1; u >= 0; u--) {
             if (is_passed_by(p, u)) continue;
             grads[u] += unit_grad(saved(w[u], x[u]), p->weight_reads_x ? x[u] : 0, dy);
+            grads[u] += small_grad(saved(w[u], x[u]), x[u], dy);
             dy = backward(w[u], saved(w[u], x[u]), x[u], dy);
         }
     }
@@ -192,6 +194,7 @@ static void run_backward(Machine *m, int i)
     const int dx_buffer = has_dx ? o->dx : -1;
     give_up(m, &m->dx[from][b], o->dy);
     if (has_dx) put(m, i, &m->dx[u][b], dx_buffer, backward(m->w[u], slot, x, dy), "dx twice");
+    if (!is_frozen(p, u)) add(&m->grads[u], small_grad(slot, x, dy));
     if (a->half != GX_HALF_NONE) {
         put(m, i, &m->late[u][b], -2, dy, "put off twice");
         if (u && a->half == GX_HALF_INPUT) give_up(m, &m->x[u][b], o->x);
@@ -526,6 +529,46 @@ TEST(sums_that_are_started_are_waited_for_two_later_and_before_the_norm)
                     "REDUCE0~0 WAIT1 WAIT0 NORM0-4 AGREE STEP0-4");
     p.reduce_axes = 0;
     expect_text(&p, "COUNT F0 F1 F2 F3 B4 B3 B2 B1 B0 NORM0-4 AGREE STEP0-4");
+}
+
+// "uses weights 1, adds gradients 1, ...": what is not of a micro-batch.
+static const char *effects_of(const GxStepsSpec *p, const GxAction *a)
+{
+    static const char *const verbs[] = {"uses", "adds", "changes", "makes", "ends"};
+    static char text[300];
+    GxEffect e[GX_EFFECTS];
+    const int n = gx_action_effects(p, a, e);
+    int at = 0;
+    text[0] = 0;
+    for (int k = 0; k < n; k++)
+        if (e[k].micro_batch < 0)
+            at += snprintf(text + at, sizeof text - (size_t)at, "%s%s %s %d", at ? ", " : "", verbs[e[k].verb],
+                           gx_object_name(e[k].object), e[k].unit);
+    return text;
+}
+
+TEST(half_a_backward_adds_gradients_and_lora_is_read_by_what_reads_no_other_matrix)
+{
+    static const struct {
+        int what, unit, half, has_lora;
+        const char *says;
+    } cases[] = {
+        {GX_DO_BACKWARD, 0, 0, 0, "adds gradients 0"},
+        {GX_DO_BACKWARD, 0, 0, 1, "uses weights 0, adds gradients 0"},
+        {GX_DO_BACKWARD, 1, GX_HALF_NONE, 0, "uses weights 1, adds gradients 1"},
+        {GX_DO_BACKWARD, 1, GX_HALF_INPUT, 0, "uses weights 1, adds gradients 1"},
+        {GX_DO_WEIGHT, 1, GX_HALF_INPUT, 0, "adds gradients 1"},
+        {GX_DO_WEIGHT, 1, GX_HALF_INPUT, 1, "uses weights 1, adds gradients 1"},
+        {GX_DO_BACKWARD, 3, 0, 0, "uses weights 3, uses counts -1, adds gradients 3, adds gradients 0"}, // tied
+    };
+    for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {
+        GxStepsSpec p = simple(2, 1);
+        GxAction a;
+        memset(&a, 0, sizeof a);
+        p.is_tied = 1, p.has_lora = cases[k].has_lora;
+        a.what = (int8_t)cases[k].what, a.unit = (int16_t)cases[k].unit, a.half = (int8_t)cases[k].half;
+        CHECK(!strcmp(effects_of(&p, &a), cases[k].says), "case %u: %s", k, effects_of(&p, &a));
+    }
 }
 
 TEST(evaluation_has_forwards_only)
@@ -1115,9 +1158,6 @@ TEST(the_operands_of_each_action)
                          *b0 = &s.operands[find(&s, GX_DO_BACKWARD, 0, b)];
         CHECK(gx_steps_at(&s, base, f0->x) == NULL, "an embedding has no x");
         CHECK(f0->y == f1->x && f1->y >= 0 && f1->slot >= 0, "F1's x is %d, F0 made %d", f1->x, f0->y);
-        CHECK(s.action[find(&s, GX_DO_FORWARD, 1, b)].made[0] == f1->y &&
-                  s.action[find(&s, GX_DO_FORWARD, 1, b)].made[1] == f1->slot,
-              "made[] is not what F1 made");
         CHECK(b1->x == f1->x && b1->slot == f1->slot && b0->slot == f0->slot, "B1 has slot %d, F1 made %d", b1->slot,
               f1->slot);
         CHECK(b3->dy < 0 && b3->slot >= 0 && b3->dx >= 0 && b0->dx < 0 && b0->x < 0, "the head, the embedding");

@@ -64,7 +64,7 @@ typedef enum {
     GX_OBJECT_SHARD,   // of a unit: this rank's part of its gradients
     GX_OBJECT_MOMENTS, // of a unit
     GX_OBJECT_PUT_OFF, // of (unit, micro-batch): what B left in the slot for W
-    GX_OBJECT_WEIGHTS, // of a unit: whole
+    GX_OBJECT_WEIGHTS, // of a unit: its matrices, whole (what a norm, a bias or an adapter reads is always there)
     GX_OBJECT_SUMS,    // of a unit: the sums of squares of its gradients, by blocks
     GX_OBJECT_COUNTS,  // of the window
     GX_OBJECT_CLIP,    // of the window: norm, clip coefficient, skip
@@ -80,7 +80,7 @@ typedef enum {
 } GxKeep;
 typedef enum {
     GX_HALF_NONE = 0, // B computes all gradients
-    GX_HALF_INPUT,    // B without gradients of weights, which W computes from the slot
+    GX_HALF_INPUT,    // B without the gradients of matrices, which W computes from the slot
     GX_HALF_INPUT_X   // the same where W reads x, too: x stays until then
 } GxHalf;
 typedef enum { GX_AT_DEVICE = 0, GX_AT_HOST } GxAt;
@@ -96,10 +96,8 @@ typedef struct {
     int8_t half;               // GxHalf, of B, and of the W that goes with it
     int8_t at;                 // GxAt, of STEP
     int8_t ticket, after;      // -1: blocking, nothing. after: a ticket for which this action's stream waits
-    int16_t made[3];           // buffers of what it makes, by gx_steps_place: y or dx, the slot; -1: none
-    int16_t spare;             // 0
 } GxAction;
-typedef char GxActionHas24Bytes[sizeof(GxAction) == 24 ? 1 : -1];
+typedef char GxActionHas16Bytes[sizeof(GxAction) == 16 ? 1 : -1];
 
 // ---- lists ---------------------------------------------------------------------------------------------------------
 
@@ -120,6 +118,7 @@ typedef struct {
     int puts_off_weights;  // weight halves of layers come at the end of the window
     int weight_reads_x;    // they read the unit's input (norms behind the cores)
     int is_tied;           // head and embedding share a tensor, whose gradient is in unit 0's
+    int has_lora;          // weight halves and the embedding's backward read LoRA's factors, which lie among matrices
     const uint8_t *frozen; // [units]: 1: nothing of the unit is trained. NULL: all units are trained
     // [units]: 1: the unit is frozen and has no backward, wherever it lies: gradients pass it by, as they do the
     // backbone beside a side network. NULL: none is
@@ -290,7 +289,9 @@ enum {
     GX__STEPS_IF_X_GOES = 256,
     GX__STEPS_IF_ABOVE = 512, // something below the unit is trained
     GX__STEPS_IF_TRAINED = 1024,
-    GX__STEPS_IF_TIED = 2048 // the head's tensor is unit 0's
+    GX__STEPS_IF_TIED = 2048, // the head's tensor is unit 0's
+    GX__STEPS_IF_LORA = 4096,
+    GX__STEPS_IF_MATRICES = 8192 // the backward reads some: not the embedding's, but LoRA's factors
 };
 typedef enum {
     GX__STEPS_HERE = 0,
@@ -319,21 +320,23 @@ static const GxEffectRow gx__steps_effects[] = {
     {GX_DO_RECOMPUTE, GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
     {GX_DO_RECOMPUTE, GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X},
     {GX_DO_RECOMPUTE, GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
-    // B: weights, slot, x(u), dx(u+1) -> dx(u), gradients. A head makes its gradient from the loss, in one go.
-    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
+    // B: weights, slot, x(u), dx(u+1) -> dx(u), gradients: of half a backward those of what is no matrix. A head makes
+    // its gradient from the loss, in one go.
+    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     GX__STEPS_IF_MATRICES},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_COUNTS,  GX__STEPS_WINDOW,     GX__STEPS_IF_HEAD},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_Y},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_DX,      GX__STEPS_ABOVE_BACK, GX__STEPS_IF_Y},
-    {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     GX__STEPS_IF_WHOLE | GX__STEPS_IF_TRAINED},
-    {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_UNIT_0,     GX__STEPS_IF_WHOLE | GX__STEPS_IF_TIED},
+    {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     GX__STEPS_IF_TRAINED},
+    {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_UNIT_0,     GX__STEPS_IF_TIED},
     {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_HEAD},
     {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_DX,      GX__STEPS_HERE,       GX__STEPS_IF_ABOVE},
     {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_PUT_OFF, GX__STEPS_HERE,       GX__STEPS_IF_HALF},
     {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_WHOLE},
     {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_X_GOES},
     {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_DX,      GX__STEPS_ABOVE_BACK, GX__STEPS_IF_Y},
-    // W: slot (and x) -> gradients. It reads no weights.
+    // W: slot (and x) -> gradients of matrices. It reads no weights but LoRA's: A's gradient needs B, B's needs A.
+    {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     GX__STEPS_IF_LORA},
     {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_PUT_OFF, GX__STEPS_HERE,       0},
     {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
     {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_X_STAYS},
@@ -386,6 +389,8 @@ static int gx__steps_conditions(const GxStepsSpec *spec, const GxAction *a)
     when |= u > gx_steps_lowest(spec) ? GX__STEPS_IF_ABOVE : 0;
     when |= gx_steps_is_trained(spec, u) ? GX__STEPS_IF_TRAINED : 0;
     when |= u == head && spec->is_tied && gx_steps_is_trained(spec, 0) ? GX__STEPS_IF_TIED : 0;
+    when |= spec->has_lora ? GX__STEPS_IF_LORA : 0;
+    when |= u > 0 || spec->has_lora ? GX__STEPS_IF_MATRICES : 0;
     return when;
 }
 

@@ -197,6 +197,9 @@ static GxStatus gx__steps_check_fields(const GxStepsReplay *r, int i)
 
 static int gx__steps_is_of_training(int object) { return object == GX_OBJECT_GRADS || object == GX_OBJECT_SUMS; }
 
+// A micro-batch has contributed to a unit's gradients when its B has, or, of half a backward, its W.
+static int gx__steps_completes(const GxAction *a) { return a->what != GX_DO_BACKWARD || a->half == GX_HALF_NONE; }
+
 // Contributions to a unit's gradients in the window: its own, and the head's where they share a tensor.
 static int gx__steps_contributions(const GxStepsSpec *p, int unit)
 {
@@ -239,7 +242,7 @@ static GxStatus gx__steps_apply_one(const GxStepsReplay *r, int i, int verb, int
                                 gx__steps_thing_name(object, unit, micro_batch, thing), t->by,
                                 gx_action_name(&r->s->action[gx_max(t->by, 0)], by));
     if (!gives && !t->is_there) return gx__steps_refuse_missing(r, i, object, unit, micro_batch);
-    if (object == GX_OBJECT_GRADS && verb == GX_ADDS) r->added[unit]++;
+    if (object == GX_OBJECT_GRADS && verb == GX_ADDS) r->added[unit] += gx__steps_completes(&r->s->action[i]);
     if (object == GX_OBJECT_GRADS && (verb == GX_USES || verb == GX_CHANGES))
         GX_TRY(gx__steps_check_complete(r, i, unit));
     t->is_there = verb != GX_ENDS;

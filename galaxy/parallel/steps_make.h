@@ -68,7 +68,7 @@ static GxAction gx__steps_action(int what, int unit, int micro_batch)
     a.what = (int8_t)what;
     a.unit = (int16_t)unit;
     a.micro_batch = (int16_t)micro_batch;
-    a.peer = a.ticket = a.after = a.made[0] = a.made[1] = a.made[2] = -1;
+    a.peer = a.ticket = a.after = -1;
     return a;
 }
 

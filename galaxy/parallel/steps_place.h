@@ -16,7 +16,7 @@ typedef struct {
     const int64_t *x, *dx, *slot;
 } GxStepsBytes;
 
-// Fills made[], operands, buffer, bytes and most. A list that gx_steps_check refuses has no placement.
+// Fills operands, buffer, bytes and most. A list that gx_steps_check refuses has no placement.
 GxStatus gx_steps_place(GxSteps *s, const GxStepsBytes *bytes, GxError *err);
 
 // Whether no two things that are alive at once share a byte (but a gradient and the one that it is made from in place),
@@ -115,16 +115,13 @@ static void gx__steps_find_lives(GxSteps *s, const GxStepsBytes *bytes, GxLives 
     l->n = 0;
     for (int64_t k = 0; k < cells; k++) l->life_of[k] = -1;
     for (int i = 0; i < s->n; i++) {
-        GxAction *a = &s->action[i];
+        const GxAction *a = &s->action[i];
         GxOperands *o = &s->operands[i];
         const int n = gx_action_effects(&s->spec, a, e);
-        int made = 0;
-        o->x = o->y = o->dx = o->dy = o->slot = a->made[0] = a->made[1] = a->made[2] = -1;
+        o->x = o->y = o->dx = o->dy = o->slot = -1;
         for (int k = 0; k < n; k++) {
             if (!gx__steps_is_rows(e[k].object)) continue;
-            const int16_t buffer = (int16_t)gx__steps_life(s, bytes, l, i, &e[k])->buffer;
-            *gx__steps_operand(o, a, &e[k]) = buffer;
-            if (e[k].verb == GX_MAKES) a->made[made++] = buffer;
+            *gx__steps_operand(o, a, &e[k]) = (int16_t)gx__steps_life(s, bytes, l, i, &e[k])->buffer;
         }
     }
 }

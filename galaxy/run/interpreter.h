@@ -121,6 +121,13 @@ static int gx__interpreter_is_tied(const GxModel *m)
     return tied;
 }
 
+static int gx__interpreter_has_lora(const GxModel *m)
+{
+    int has_lora = 0;
+    for (int i = 0; i < m->table.n; i++) has_lora |= m->table.row[i].has_lora;
+    return has_lora;
+}
+
 // Is there a core whose input is the stream itself? Its weights' gradients then need the stream.
 static int gx__interpreter_reads_x(const GxModel *m)
 {
@@ -147,7 +154,8 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
         frozen[u] = !gx_store_trains_unit(&m->store, u), passed_by[u] = (uint8_t)gx_side_is_beside(m, u);
     s.units = m->units, s.micro_batches = (int)gx_max(spec->micro_batches, 1);
     s.order = spec->order, s.recomputes_layers = spec->recomputes_layers, s.puts_off_weights = spec->puts_off_weights;
-    s.is_tied = gx__interpreter_is_tied(m), s.weight_reads_x = gx__interpreter_reads_x(m);
+    s.is_tied = gx__interpreter_is_tied(m), s.has_lora = gx__interpreter_has_lora(m);
+    s.weight_reads_x = gx__interpreter_reads_x(m);
     s.frozen = frozen, s.passed_by = passed_by;
     s.count_axes = GX_AXIS_ALL, s.agree_axes = GX_AXIS_ALL, s.reduce_axes = g->world > 1 ? GX_AXIS_ALL : 0;
     s.bucket = spec->bucket, s.starts_sums = spec->starts_sums;
