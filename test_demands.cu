@@ -238,7 +238,7 @@ static void expect_window(Expectation *e, const Layout *l, const Result *r, int 
     expect_grads(e, r->model);
     if (l->mode->methods.att == GX_METHOD_TP && !l->bottleneck) expect_shared_grads(e, l);
     expect_sum(e, "norm", GX_AXIS_TP, 8);
-    expect_sum(e, "loss", GX_LOSS_AXES, GX_MAX_LOSSES * 8);
+    expect_sum(e, "loss", GX_AXIS_ALL, GX_MAX_LOSSES * 8);
 }
 
 // ---- what was recorded ---------------------------------------------------------------------------------------------

@@ -320,7 +320,7 @@ static void run_by_hand(Kept *k, const Way *way, const GxBatch *batch)
         for (int j = 0; j < GX_MAX_LOSSES; j++) k->loss += h->flight[i].loss[j];
     for (int s = 0; s < k->stages; s++) gx_grads_reduce(&k->t[s]->g, &k->t[s]->m.store, 0, UNITS);
     TestModel *last = k->t[k->stages - 1];
-    gx_all_reduce(&last->g, GX_LOSS_AXES, GX_SUM, &k->loss, 1, GX_F64);
+    gx_all_reduce(&last->g, GX_AXIS_ALL, GX_SUM, &k->loss, 1, GX_F64);
     for (int i = 0; i < MICRO; i++) flight_close(h, &h->flight[i]);
     for (int i = 0; i < h->areas.n; i++) free(h->areas.area[i].saved);
     free(h);

@@ -326,7 +326,7 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
         test_put_batch_values(t, &batch[i], i, values_of());
         gx_runner_forward(g, &t->r, &batch[i]);
     }
-    gx_all_reduce(g, GX_LOSS_AXES, GX_SUM, g->step->loss_sum, GX_MAX_LOSSES, GX_F64);
+    gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, g->step->loss_sum, GX_MAX_LOSSES, GX_F64);
     step = test_step(t);
     for (int k = 0; k < GX_MAX_LOSSES; k++) out->validation += step.loss_sum[k];
     out->column = begin, out->columns = B;

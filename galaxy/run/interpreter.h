@@ -89,9 +89,6 @@ void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b);
 // gx_runner_forward as a callback for tasks. The runner must outlive it.
 GxForward gx_runner_hook(GxRunner *r);
 
-// The axes of the mesh over which the ranks' parts of a loss are summed.
-enum { GX_LOSS_AXES = GX_AXIS_LOSS | GX_AXIS_TP };
-
 GX_END
 #endif
 
@@ -339,7 +336,7 @@ static void gx__interpreter_launch(GxContext *g, GxRunner *r, const GxSteps *s, 
 // the step before, and points the micro-batches' targets to those of this one.
 static void gx__interpreter_count(GxContext *g, GxRunner *r, const GxSteps *s)
 {
-    const int is_counted = g->device->computes && !gx_group_index(g, GX_AXIS_TP); // a tp group has the same labels
+    const int is_counted = g->device->computes && gx_counts_samples(g);
     int64_t count[GX_MAX_LOSSES] = GX_ZERO;
     for (int i = 0; i < s->spec.micro_batches && is_counted; i++) r->counts(r->task, &r->batch[i], count);
     int64_t agreed[GX_MAX_LOSSES + 1];
@@ -365,7 +362,7 @@ static void gx__interpreter_agree(GxContext *g, const GxRunner *r)
 {
     gx_grads_agree(g);
     gx_at(g, -1, "loss");
-    gx_all_reduce(g, GX_LOSS_AXES, GX_SUM, g->step->loss_sum, GX_MAX_LOSSES, GX_F64);
+    gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, g->step->loss_sum, GX_MAX_LOSSES, GX_F64);
     gx_clip(g, r->o->max_grad_norm);
 }
 

@@ -383,14 +383,14 @@ void gx_trainer_evaluate(GxTrainer *t, int64_t samples, GxLosses *losses)
     for (int64_t row = 0; row * gx_split_total(&t->batch_split) < samples && !gx_failed(g); row++) {
         gx__trainer_load_evaluation(t, row, samples);
         if (gx__trainer_agree_to_stop(t)) break; // a validation may take longer than a stop request should wait
-        t->task->counts(t->self, &t->eval, losses->count);
+        if (gx_counts_samples(g)) t->task->counts(t->self, &t->eval, losses->count);
         gx_runner_forward(g, &t->runner, &t->eval);
         if (t->task->see) t->task->see(g, t->self, &t->eval);
     }
     gx_to_host(g, losses->sum, t->eval_loss, sizeof losses->sum);
     gx_at(g, -1, "evaluate");
-    gx_all_reduce(g, GX_LOSS_AXES, GX_SUM, losses->sum, GX_MAX_LOSSES, GX_F64);
-    gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, losses->count, GX_MAX_LOSSES, GX_I64);
+    gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, losses->sum, GX_MAX_LOSSES, GX_F64);
+    gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, losses->count, GX_MAX_LOSSES, GX_I64);
 }
 
 // Returns the number of metrics, the same on all ranks; 0: there was no validation.
@@ -532,9 +532,9 @@ static void gx__trainer_end_interval(GxTrainer *t)
     GxMetric metric[GX_MAX_METRICS] = GX_ZERO;
     const int metrics = !gx_failed(t->g) && t->task->progress ? t->task->progress(t->g, t->self, metric) : 0;
     if (gx_failed(t->g)) return;
-    int64_t padding = t->clock.interval_padding;
+    int64_t padding = gx_counts_samples(t->g) ? t->clock.interval_padding : 0;
     gx_at(t->g, -1, "progress");
-    gx_all_reduce(t->g, GX_AXIS_LOSS, GX_SUM, &padding, 1, GX_I64);
+    gx_all_reduce(t->g, GX_AXIS_ALL, GX_SUM, &padding, 1, GX_I64);
     if (gx_failed(t->g)) return;
     t->clock.padding += padding;
     if (gx_trainer_is_first(t)) gx__trainer_report_progress(t, metric, metrics, padding);

@@ -59,7 +59,7 @@ typedef struct {
     GxWeighing weighing;
     double *sums; // [T * samples], at the row where a text begins: its logp, then the factor of its rows' gradients
     GxDpoRewards trained, validated;
-    int counts;  // 1: this rank's pairs count in the metrics: of a tp group only the first rank's do
+    int counts;  // gx_counts_samples: this rank's pairs count in the metrics
     GxBatch one; // the batch that computes the reference
     void *one_block, *one_twin;
     int64_t one_bytes;
@@ -447,7 +447,7 @@ static void gx__dpo_take(GxContext *g, void *self, GxModel *m, int64_t T)
 {
     GxDpo *c = (GxDpo *)self;
     (void)m;
-    c->counts = gx_group_index(g, GX_AXIS_TP) == 0;
+    c->counts = gx_counts_samples(g);
     c->one.T = T, c->one.B = c->samples, c->one.runs = gx_runs_one(T, 0);
     c->one_bytes = gx__dpo_lay(c, &c->one, NULL, NULL);
     c->one_block = gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, c->one_bytes);
@@ -459,7 +459,7 @@ static void gx__dpo_take(GxContext *g, void *self, GxModel *m, int64_t T)
 static void gx__dpo_sum(GxContext *g, double *x, int64_t n)
 {
     gx_at(g, -1, "reference");
-    gx_all_reduce(g, GX_AXIS_LOSS | GX_AXIS_TP, GX_SUM, x, n, GX_F64);
+    gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, x, n, GX_F64);
 }
 
 // Runs the reference on all samples of p, distributed over the ranks. Returns 0 if it was stopped or failed.

@@ -459,7 +459,7 @@ static float gx__masked_lm_value(GxRows x, const void *twin, int64_t i)
     return x.dtype == GX_F32 ? ((const float *)twin)[i] : gx_from_bf16(((const uint16_t *)twin)[i]);
 }
 
-// Counts the correctly predicted pairs. Ranks of a tp group have the same outputs, so only the first of them counts.
+// Counts the correctly predicted pairs.
 static void gx__masked_lm_see(GxContext *g, void *self, const GxBatch *b)
 {
     GxMaskedLm *c = (GxMaskedLm *)self;
@@ -467,7 +467,7 @@ static void gx__masked_lm_see(GxContext *g, void *self, const GxBatch *b)
     if (!b || !c->nsp) return;
     const GxTarget *t = &b->target[1];
     gx_to_host(g, c->pairs_twin, t->logits.data, gx_rows_bytes(t->logits));
-    if (gx_failed(g) || gx_group_index(g, GX_AXIS_TP) || !g->device->computes) return;
+    if (gx_failed(g) || !gx_counts_samples(g) || !g->device->computes) return;
     for (int64_t i = 0; i < t->n; i++) {
         const float follows = gx__masked_lm_value(t->logits, c->pairs_twin, 2 * i),
                     does_not = gx__masked_lm_value(t->logits, c->pairs_twin, 2 * i + 1);
