@@ -169,12 +169,13 @@ TEST(moves_of_all_modes_lead_where_they_say)
 
 TEST(gradients_are_summed_over_tp_where_ranks_compute_different_parts)
 {
-    CHECK(gx_grad_tp(GX_LAYOUT_FULL, GX_USE_WHOLE) == 0, "a norm on FULL rows: all compute the same");
-    CHECK(gx_grad_tp(GX_LAYOUT_SEQ, GX_USE_WHOLE) == GX_AXIS_TP, "a norm on SEQ rows");
-    CHECK(gx_grad_tp(GX_LAYOUT_FULL, GX_USE_SPLIT) == 0 && gx_grad_tp(GX_LAYOUT_PARTIAL, GX_USE_SPLIT) == 0,
+    CHECK(!gx_grad_sums_over_tp(GX_LAYOUT_FULL, GX_USE_WHOLE), "a norm on FULL rows: all compute the same");
+    CHECK(gx_grad_sums_over_tp(GX_LAYOUT_SEQ, GX_USE_WHOLE), "a norm on SEQ rows");
+    CHECK(!gx_grad_sums_over_tp(GX_LAYOUT_FULL, GX_USE_SPLIT) &&
+              !gx_grad_sums_over_tp(GX_LAYOUT_PARTIAL, GX_USE_SPLIT),
           "a column-parallel matrix");
-    CHECK(gx_grad_tp(GX_LAYOUT_FULL, GX_USE_OWN_SHARE) == GX_AXIS_TP, "q_norm on own heads");
-    CHECK(gx_grad_tp(GX_LAYOUT_PARTIAL, GX_USE_WHOLE) == GX_AXIS_TP, "LoRA's B on a summand");
+    CHECK(gx_grad_sums_over_tp(GX_LAYOUT_FULL, GX_USE_OWN_SHARE), "q_norm on own heads");
+    CHECK(gx_grad_sums_over_tp(GX_LAYOUT_PARTIAL, GX_USE_WHOLE), "LoRA's B on a summand");
 }
 
 // ---- ranks as threads ----------------------------------------------------------------------------------------------

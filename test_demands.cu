@@ -183,21 +183,39 @@ static void expect_micro_batch(Expectation *e, const Layout *l, int copy, int mi
         if (!is_below_adapters(l, demand, i)) expect_demand(e, l, &demand[i], demand[i].unit);
 }
 
-// Neighbours in the table that are summed over the same axes make one collective, with the gaps between them.
-static void expect_grads(Expectation *e, const TestModel *m)
+static int has_gradient(const GxTensor *t) { return !t->frozen && !t->has_alias; }
+
+// 1: every gradient of the row's unit is summed over tp, so that they have one sum over all axes.
+static int is_alike(const GxTable *t, int row)
+{
+    int alike = 1;
+    for (int i = 0; i < t->n; i++)
+        if (t->row[i].unit == t->row[row].unit && has_gradient(&t->row[i])) alike &= t->row[i].sums_over_tp;
+    return alike;
+}
+
+static int axes_of(const GxTable *t, int row, int is_last)
+{
+    if (is_last) return is_alike(t, row) ? GX_AXIS_LOSS | GX_AXIS_TP : GX_AXIS_LOSS;
+    return t->row[row].sums_over_tp && !is_alike(t, row) ? GX_AXIS_TP : 0;
+}
+
+// The sums over tp, then those over the loss's axes: neighbours in the table that are summed over the same axes make
+// one collective, with the gaps between them.
+static void expect_grads(Expectation *e, const TestModel *m, const char *site, int is_last)
 {
     const GxTable *t = &m->m.table;
     for (int i = 0, next; i < t->n; i = next) {
         int last = i;
         next = i + 1;
-        if (t->row[i].frozen) continue;
+        if (!has_gradient(&t->row[i])) continue;
         for (; next < t->n; next++) {
-            if (t->row[next].has_alias || t->row[next].frozen) continue;
-            if (t->row[next].reduce_axes != t->row[i].reduce_axes) break;
+            if (!has_gradient(&t->row[next])) continue;
+            if (axes_of(t, next, is_last) != axes_of(t, i, is_last)) break;
             last = next;
         }
         const int64_t end = test_flat(m, last) + gx_tensor_count(&t->row[last]);
-        expect_sum(e, "grads", t->row[i].reduce_axes, 4 * (end - test_flat(m, i)));
+        expect_sum(e, site, axes_of(t, i, is_last), 4 * (end - test_flat(m, i)));
     }
 }
 
@@ -235,8 +253,9 @@ static void expect_window(Expectation *e, const Layout *l, const Result *r, int 
     e->n = 0;
     expect_sum(e, "window", GX_AXIS_ALL, (GX_MAX_LOSSES + 1) * 8); // labels and the stop flag
     for (int i = 0; i < l->micro; i++) expect_micro_batch(e, l, copy, i);
-    expect_grads(e, r->model);
     if (l->mode->methods.att == GX_METHOD_TP && !l->bottleneck) expect_shared_grads(e, l);
+    expect_grads(e, r->model, "shared_grads", 0);
+    expect_grads(e, r->model, "grads", 1);
     expect_sum(e, "norm", GX_AXIS_TP, 8);
     expect_sum(e, "loss", GX_AXIS_ALL, GX_MAX_LOSSES * 8);
 }

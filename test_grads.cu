@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 enum { MOST = 5 };
+enum { CUT = 0, BIAS, NORM, TENSORS }; // rows of the table
 
 typedef struct { // one tensor: how it is cut
     const char *what;
@@ -35,24 +36,28 @@ typedef struct {
     pthread_t thread;
 } Rank;
 
-// A table with the one tensor, and a whole one behind it, in units of their own.
+// A table with the one tensor and a whole one behind it in one unit, and a whole one in a unit of its own: both of these
+// are summed over tp.
 static void open_table(GxContext *g, GxTable *table, const Cut *c)
 {
-    GxTensor t = GX_ZERO, norm = GX_ZERO;
+    GxTensor t = GX_ZERO, bias = GX_ZERO, norm = GX_ZERO;
     const int me = gx_group_index(g, GX_AXIS_TP);
     memset(table, 0, sizeof *table);
     snprintf(t.name, sizeof t.name, "cut");
     t.ndim = c->cols ? 2 : 1;
     t.global_shape[0] = t.end[0] = c->rows, t.global_shape[1] = t.end[1] = c->cols;
-    t.reduce_axes = GX_AXIS_LOSS;
     if (c->dim >= 0) {
         t.begin[c->dim] = c->parts[me].begin, t.end[c->dim] = c->parts[me].end;
         t.split_dim = c->dim, t.split_axes = GX_AXIS_TP, t.n_parts = c->ranks, t.parts = c->parts;
     }
+    snprintf(bias.name, sizeof bias.name, "bias");
+    bias.ndim = 1, bias.global_shape[0] = bias.end[0] = 3;
+    norm = bias;
     snprintf(norm.name, sizeof norm.name, "norm");
-    norm.ndim = 1, norm.global_shape[0] = norm.end[0] = 7, norm.unit = 1;
-    norm.reduce_axes = GX_AXIS_LOSS | GX_AXIS_TP;
+    norm.global_shape[0] = norm.end[0] = 7, norm.unit = 1;
+    bias.sums_over_tp = norm.sums_over_tp = 1;
     gx_table_add(table, &t, &g->error);
+    gx_table_add(table, &bias, &g->error);
     gx_table_add(table, &norm, &g->error);
 }
 
@@ -118,21 +123,21 @@ __attribute__((noinline)) static float summand(int t, int64_t index, int rank)
     return (float)(int32_t)bits * (1 + (float)(bits % 1000));
 }
 
-// Over the copies of a member first, then over the members that have the element, in their order.
+// Over the members that have the element first, in their order, then over the copies of the group: of a unit that has
+// something that is not summed over tp. Else over all ranks at once.
 static float expected(const GxContext *g, const Cut *c, int t, int64_t index)
 {
     const int dp = gx_group_size(g, GX_AXIS_DP), tp = gx_group_size(g, GX_AXIS_TP), me = gx_group_index(g, GX_AXIS_TP);
     float sum = 0;
-    int some = 0;
-    if (t == 1) { // one sum over all
-        for (int r = 0; r < dp * tp; r++) sum = r ? sum + summand(t, index, r) : summand(t, index, r);
-        return sum;
-    }
-    for (int m = 0; m < tp; m++) {
-        if (c->dim < 0 ? m != me : !has(c, m, index)) continue; // not cut: nobody asked for a sum over tp
-        float copies = 0;
-        for (int d = 0; d < dp; d++) copies = d ? copies + summand(t, index, d * tp + m) : summand(t, index, m);
-        sum = some++ ? sum + copies : copies;
+    for (int r = 0; r < dp * tp && t == NORM; r++) sum = r ? sum + summand(t, index, r) : summand(t, index, r);
+    for (int d = 0; d < dp && t != NORM; d++) {
+        float group = 0;
+        int some = 0;
+        for (int m = 0; m < tp; m++) {
+            if (t == CUT && (c->dim < 0 ? m != me : !has(c, m, index))) continue; // not cut: no sum over tp
+            group = some++ ? group + summand(t, index, d * tp + m) : summand(t, index, d * tp + m);
+        }
+        sum = d ? sum + group : group;
     }
     return sum;
 }
@@ -141,7 +146,7 @@ static float expected(const GxContext *g, const Cut *c, int t, int64_t index)
 static void write_grads(const GxContext *g, GxStore *s, float (*value)(int t, int64_t index, int rank))
 {
     gx_store_begin_window(s);
-    for (int t = 0; t < 2; t++) {
+    for (int t = 0; t < TENSORS; t++) {
         int accumulate;
         const GxTensorId id = {t};
         float *grad = gx_store_grad(s, id, &accumulate);
@@ -152,7 +157,7 @@ static void write_grads(const GxContext *g, GxStore *s, float (*value)(int t, in
 
 static void check_sums(GxContext *g, const Cut *c, const GxStore *s)
 {
-    for (int t = 0; t < 2; t++) {
+    for (int t = 0; t < TENSORS; t++) {
         const GxTensor *row = &s->table->row[t];
         for (int64_t i = 0; i < gx_tensor_count(row); i++) {
             const int64_t index = gx_tensor_global_index(row, i);
@@ -210,7 +215,7 @@ static void check_counted(GxContext *g, const Cut *c, GxStore *s)
 {
     double sum = 0;
     write_grads(g, s, whole_number);
-    for (int t = 0; t < 2; t++)
+    for (int t = 0; t < TENSORS; t++)
         for (int64_t i = 0; i < gx_tensor_global_count(&s->table->row[t]); i++) sum += pow(whole_number(t, i, 0), 2);
     for (int at_once = 0; at_once < 2; at_once++) {
         sum_squares(g, s, at_once);
@@ -235,8 +240,8 @@ TEST(the_norm_counts_every_element_once)
 // summand of what other ranks have written.
 static void check_unwritten(GxContext *g, const Cut *c, GxStore *s)
 {
-    const float *cut = gx_store_grads(s, 0), *norm = gx_store_grads(s, 1);
-    const GxTensorId id = {1};
+    const float *cut = gx_store_grads(s, CUT), *norm = gx_store_grads(s, NORM);
+    const GxTensorId id = {NORM};
     const int writes = g->rank == 0;
     int accumulate = 7;
     write_grads(g, s, summand);

@@ -36,6 +36,7 @@ WRAPPED(GxTicket, gx_reduce_scatter_start, GxContext *g, int axes, const GxSplit
 WRAPPED(void, gx_transfer, GxContext *g, int axes, const GxTransfer *list, int n)
 WRAPPED(GxRange, gx_tensor_owned, const GxTensor *t, int member)
 WRAPPED(int, gx_group_index, const GxContext *g, int axes)
+WRAPPED(int, gx_counts_samples, const GxContext *g)
 
 // ---- mutants -------------------------------------------------------------------------------------------------------
 
@@ -54,7 +55,7 @@ typedef enum {
     SWAPPED,      // rows arrive in others' places
     STALE,        // one rank's rows do not arrive; a scatter's sum is not written
     ADDED_BY_ALL, // all ranks but the first add a constant to their summand: a bias that every rank adds instead of one
-    LEFT_OUT,     // a tensor's row in the table does not ask for its sum
+    LEFT_OUT,     // a tensor's row in the table does not ask for its sum over tp
     OVERLAP_COUNTED,     // what several ranks hold of a tensor is counted by all of them in the norm
     REPLICAS_COUNTED,    // everything is
     LABELS_COUNTED_TWICE // every rank of a tp group counts the labels that all of them have
@@ -75,7 +76,6 @@ typedef struct {
     int of_call; // SKIPPED to ADDED_BY_ALL: number among the hunt's calls, -1: of none
     Call call;
     char tensor[GX_NAME]; // LEFT_OUT, OVERLAP_COUNTED: of which tensor
-    int axes;             // LEFT_OUT: of the sum
 } Mutant;
 
 enum { MOST_CALLS = 200 };
@@ -328,12 +328,17 @@ GxRange MUTANT(gx_tensor_owned)(const GxTensor *t, int member)
                                                                              : REAL(gx_tensor_owned)(t, member);
 }
 
-// A rank that counts is the first of its tp group.
+// A rank that counts a tensor in the norm is the first of its tp group.
 int MUTANT(gx_group_index)(const GxContext *g, int axes)
 {
-    const int is_first = (mutant.kind == REPLICAS_COUNTED && g->site && !strcmp(g->site, "norm")) ||
-                         (mutant.kind == LABELS_COUNTED_TWICE && self.phase == COUNTING_LABELS);
+    const int is_first = mutant.kind == REPLICAS_COUNTED && g->site && !strcmp(g->site, "norm");
     return is_first && g->device->computes ? 0 : REAL(gx_group_index)(g, axes);
+}
+
+int MUTANT(gx_counts_samples)(const GxContext *g)
+{
+    const int all_count = mutant.kind == LABELS_COUNTED_TWICE && self.phase == COUNTING_LABELS;
+    return (all_count && g->device->computes) || REAL(gx_counts_samples)(g);
 }
 
 // The table is changed before memory is planned: other neighbours go in one sum.
@@ -344,7 +349,7 @@ GxStatus mutant_model_open(GxContext *g, GxModel *m, const GxFamily *family, voi
     GX_TRY(gx_model_open(g, m, family, config, mode, options));
     self.phase = COUNTING_LABELS;
     if (mutant.kind == LEFT_OUT)
-        m->table.row[gx_table_find(&m->table, mutant.tensor).index].reduce_axes &= ~mutant.axes;
+        m->table.row[gx_table_find(&m->table, mutant.tensor).index].sums_over_tp = 0;
     return GX_OK;
 }
 
@@ -361,13 +366,12 @@ typedef struct {
     Worst least; // the one that was hardest to see
 } Hunt;
 
-static void breed(Hunt *h, Mutation kind, int call, const GxTensor *t, int axes)
+static void breed(Hunt *h, Mutation kind, int call, const GxTensor *t)
 {
     if (!CHECK(h->n < MOST_MUTANTS, "more than %d mutants", MOST_MUTANTS)) return;
     Mutant *m = &h->list[h->n++];
     memset(m, 0, sizeof *m);
     m->kind = kind;
-    m->axes = axes;
     m->of_call = call;
     if (call >= 0) m->call = h->calls.call[call], h->bred[call]++;
     if (t) snprintf(m->tensor, sizeof m->tensor, "%s", t->name);
@@ -402,34 +406,31 @@ static int fits(Mutation kind, const Call *c, GxMethods methods)
 
 static void breed_all(Hunt *h, const GxTable *table)
 {
-    const int tp = h->layout->tp > 1 ? GX_AXIS_TP : 0, dp = h->layout->dp > 1 ? GX_AXIS_LOSS : 0;
+    const int has_tp = h->layout->tp > 1;
     for (int i = 0; i < h->calls.n; i++)
         for (int kind = SKIPPED; kind <= ADDED_BY_ALL; kind++)
-            if (fits((Mutation)kind, &h->calls.call[i], h->layout->mode->methods)) breed(h, (Mutation)kind, i, NULL, 0);
+            if (fits((Mutation)kind, &h->calls.call[i], h->layout->mode->methods)) breed(h, (Mutation)kind, i, NULL);
     for (int i = 0; i < table->n; i++) {
         const GxTensor *t = &table->row[i];
         // a key bias's gradient is 0, and what is frozen has none
         if (t->has_alias || t->frozen || strstr(t->name, "key.bias")) continue;
-        if (t->reduce_axes & tp) breed(h, LEFT_OUT, -1, t, tp);
-        if (t->reduce_axes & dp) breed(h, LEFT_OUT, -1, t, dp);
+        if (has_tp && t->sums_over_tp) breed(h, LEFT_OUT, -1, t);
         int overlaps = 0;
         for (int r = 0; t->parts && r < t->n_parts; r++)
             overlaps |= gx_range_count(gx_tensor_owned(t, r)) < gx_range_count(t->parts[r]);
-        if (overlaps) breed(h, OVERLAP_COUNTED, -1, t, 0);
+        if (overlaps) breed(h, OVERLAP_COUNTED, -1, t);
     }
-    if (tp) breed(h, REPLICAS_COUNTED, -1, NULL, 0);
-    if (tp) breed(h, LABELS_COUNTED_TWICE, -1, NULL, 0);
+    if (has_tp) breed(h, REPLICAS_COUNTED, -1, NULL);
+    if (has_tp) breed(h, LABELS_COUNTED_TWICE, -1, NULL);
 }
 
 static const char *mutant_name(const Mutant *m, char text[300])
 {
     const Call *c = &m->call;
     char buffer[64];
-    const char *axes = gx_axes_name(m->of_call >= 0 ? c->axes : m->axes, buffer);
     if (m->of_call >= 0)
         snprintf(text, 300, "%s%s over %s at %s of unit %d, call %d: %s", c->name, c->reduce == GX_MAX ? " (max)" : "",
-                 axes, c->site, c->unit, c->nth, mutation_names[m->kind]);
-    else if (m->kind == LEFT_OUT) snprintf(text, 300, "%s over %s: %s", m->tensor, axes, mutation_names[m->kind]);
+                 gx_axes_name(c->axes, buffer), c->site, c->unit, c->nth, mutation_names[m->kind]);
     else snprintf(text, 300, "%s%s%s", m->tensor, m->tensor[0] ? ": " : "", mutation_names[m->kind]);
     return text;
 }

@@ -84,7 +84,7 @@ static Bytes computed_bytes(const Step *t, const StepOptions *o)
     add_demands(t, o, &b);
     for (int i = 0; i < t->m.table.n; i++) {
         const GxTensor *row = &t->m.table.row[i];
-        const int sharers = gx_group_size(&t->g, row->reduce_axes);
+        const int sharers = gx_group_size(&t->g, GX_AXIS_LOSS | (row->sums_over_tp ? GX_AXIS_TP : 0));
         if (!row->has_alias) b.grads += 2.0 * 4 * (double)gx_tensor_count(row) * (sharers - 1) / sharers;
     }
     return b;

@@ -59,7 +59,7 @@ typedef struct {
     int is_adapter;  // part of the adapter: added or trained by a tuning method, and saved separately from the base
     int frozen;      // no gradient, no optimizer state
     int quantized;   // 1 + GxQuantKind: a frozen, quantised matrix; 0: not quantised
-    int reduce_axes; // mesh axes over which the gradient is summed: derived from the layouts where the tensor is used
+    int sums_over_tp; // 1: its gradient is summed over tp, too: derived from the layouts where the tensor is used
     // Of a split tensor (parts is not NULL): the dimension, the mesh axes, and the part of each member of the group;
     // begin and end in that dimension are this rank's part. Parts ascend in member order; only in dimension 0 may they
     // overlap. The array is borrowed.

@@ -200,7 +200,7 @@ static GxTensorId gx__lora_factor(GxContext *g, GxModel *m, int base, gx__LoraFa
     if (is_split && !is_cut) {
         t.begin[f.at] = 0, t.end[f.at] = t.global_shape[f.at];
         t.parts = NULL, t.n_parts = t.split_axes = 0;
-        t.reduce_axes = GX_AXIS_LOSS | gx_grad_tp(GX_LAYOUT_FULL, GX_USE_OWN_SHARE);
+        t.sums_over_tp = gx_grad_sums_over_tp(GX_LAYOUT_FULL, GX_USE_OWN_SHARE);
     }
     return gx_table_add(&m->table, &t, &g->error);
 }

@@ -503,13 +503,12 @@ static GxStatus gx__model_split(GxContext *g, const GxModel *m, GxUnitKind *u)
 
 // ---- tensors -------------------------------------------------------------------------------------------------------
 
-static int gx__model_reduce_axes(const GxTensorUse *use)
+static int gx__model_sums_over_tp(const GxTensorUse *use)
 {
     const int is_split = (use->rows && use->rows->n > 1) || (use->cols && use->cols->n > 1);
-    return GX_AXIS_LOSS | // other ranks on these axes see other rows of the batch
-           gx_grad_tp(use->layout, is_split            ? GX_USE_SPLIT
-                                   : use->is_own_share ? GX_USE_OWN_SHARE
-                                                       : GX_USE_WHOLE);
+    return gx_grad_sums_over_tp(use->layout, is_split            ? GX_USE_SPLIT
+                                             : use->is_own_share ? GX_USE_OWN_SHARE
+                                                                 : GX_USE_WHOLE);
 }
 
 GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTensorUse *use)
@@ -529,7 +528,7 @@ GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTe
     t.init = use->role == GX_ROLE_NORM ? GX_INIT_ONES : use->role == GX_ROLE_BIAS ? GX_INIT_ZEROS : GX_INIT_NORMAL;
     t.init_std = gx_unit_spec(m, unit)->init_std;
     t.decay = use->role != GX_ROLE_NORM && use->role != GX_ROLE_BIAS;
-    t.reduce_axes = gx__model_reduce_axes(use);
+    t.sums_over_tp = gx__model_sums_over_tp(use);
     const GxShares *shares[2] = {use->rows, use->cols};
     for (int d = 0; d < t.ndim; d++) {
         const GxShares *s = shares[d];
@@ -540,7 +539,7 @@ GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTe
     }
     t.has_alias = use->alias != 0;
     t.alias.index = use->alias - 1;
-    if (use->alias && t.reduce_axes != m->table.row[t.alias.index].reduce_axes) { // both uses add to one gradient
+    if (use->alias && t.sums_over_tp != m->table.row[t.alias.index].sums_over_tp) { // both uses add to one gradient
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
                 "mode %s: the gradient of %s is summed over other ranks than that of %s, to which it is tied",
                 m->mode->name, t.name, m->table.row[t.alias.index].name);

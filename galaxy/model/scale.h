@@ -44,7 +44,7 @@ static GxTensorId gx__scale_tensor(GxContext *g, GxModel *m, int base, const cha
     t.global_shape[1] = t.begin[1] = t.end[1] = 0;
     if (is_summand) {
         t.parts = NULL, t.n_parts = t.split_dim = t.split_axes = 0;
-        t.reduce_axes = GX_AXIS_LOSS | gx_grad_tp(GX_LAYOUT_FULL, of_summand);
+        t.sums_over_tp = gx_grad_sums_over_tp(GX_LAYOUT_FULL, of_summand);
     }
     return gx_table_add(&m->table, &t, &g->error);
 }

@@ -7,20 +7,21 @@
 #include "../ops/optimizer.h"
 GX_BEGIN
 
-// Sums the gradients of units [first, first + units) as the table's rows ask for. Neighbours with the same axes go in
-// one collective; where the parts of a cut tensor overlap, the members that share a piece sum it among themselves: each
-// sends its own to all the others, and takes scratch for its part once per sharer (GX_MEM_COMM).
+// Sums the gradients of units [first, first + units): first over the tp group what its table rows ask for, then all of
+// them over GX_AXIS_LOSS, neighbours in one collective. (A unit of which every row is summed over tp has one sum, over
+// both.) Where the parts of a cut tensor overlap, the members that share a piece sum it among themselves: each sends its
+// own to all the others, and takes scratch for its part once per sharer (GX_MEM_COMM).
 void gx_grads_reduce(GxContext *g, GxStore *s, int first, int units);
 
 // The same in two: what was started may be waited for after other work, in which the gradients of these units are not
-// touched. Pieces that are shared are summed where it is waited for.
+// touched. Only the last sum is under way then; what comes before it is done where it is started.
 enum { GX_GRADS_TICKETS = 8 }; // collectives of a sum that can be under way; of more of them the others run at once
 typedef struct {
     GxTicket ticket[GX_GRADS_TICKETS];
-    int tickets, first, units;
+    int tickets;
 } GxGradsSum;
 void gx_grads_start(GxContext *g, GxStore *s, int first, int units, GxGradsSum *sum);
-void gx_grads_wait(GxContext *g, GxStore *s, GxGradsSum *sum);
+void gx_grads_wait(GxContext *g, GxGradsSum *sum);
 
 // Which elements of the gradients this rank counts in the global norm: of each tensor those that no lower rank counts.
 // The list is made once, and lies in the device's memory, so that a unit's gradients, or all, are one operation.
@@ -50,7 +51,7 @@ GX_END
 #include "../ops/elementwise.h"
 #include "../ops/memory.h"
 
-// ---- sums over whole axes ------------------------------------------------------------------------------------------
+// ---- sums over axes -----------------------------------------------------------------------------------------------
 
 // What no micro-batch has touched in this window has a gradient of 0.
 static void gx__grads_zero_unwritten(GxContext *g, GxStore *s, int row)
@@ -70,28 +71,44 @@ static int gx__grads_is_in(const GxStore *s, int row, int first, int units)
 // Of n neighbours; sum NULL: at once.
 static void gx__grads_all_reduce(GxContext *g, int axes, float *grads, int64_t n, GxGradsSum *sum)
 {
+    if (gx_group_size(g, axes) == 1) return;
     if (sum && sum->tickets < GX_GRADS_TICKETS)
         sum->ticket[sum->tickets++] = gx_all_reduce_start(g, axes, GX_SUM, grads, n, GX_F32);
     else gx_all_reduce(g, axes, GX_SUM, grads, n, GX_F32);
 }
 
-static void gx__grads_reduce_axes(GxContext *g, const GxStore *s, int first, int units, GxGradsSum *sum)
+// 1: all that is trained in the row's unit, whose rows are neighbours, is summed over tp.
+static int gx__grads_is_alike(const GxStore *s, int row)
+{
+    const GxTensor *t = s->table->row;
+    const int unit = t[row].unit;
+    while (row > 0 && (t[row - 1].unit == unit || t[row - 1].has_alias)) row--;
+    for (; row < s->table->n && (t[row].unit == unit || t[row].has_alias); row++)
+        if (!t[row].sums_over_tp && gx__grads_is_in(s, row, unit, 1)) return 0;
+    return 1;
+}
+
+// The axes of a row's first sum, or of its last one; 0: there is none.
+static int gx__grads_axes(const GxStore *s, int row, int is_last)
+{
+    const int sums = s->table->row[row].sums_over_tp, is_alike = sums && gx__grads_is_alike(s, row);
+    if (is_last) return GX_AXIS_LOSS | (is_alike ? GX_AXIS_TP : 0);
+    return sums && !is_alike ? GX_AXIS_TP : 0;
+}
+
+// Neighbours with the same axes, with the gaps between them, are one collective.
+static void gx__grads_sum(GxContext *g, const GxStore *s, int first, int units, int is_last, GxGradsSum *sum)
 {
     int64_t begin = 0, end = 0;
-    int axes = 0; // of the neighbours [begin, end); 0: nobody needs a sum
-    for (int i = 0; i <= s->table->n; i++) {
-        if (i < s->table->n && !gx__grads_is_in(s, i, first, units)) continue;
-        const GxTensor *t = i < s->table->n ? &s->table->row[i] : NULL;
-        if (t && end > begin && t->reduce_axes == axes) {
-            end = s->place[i].trainable + gx_tensor_count(t);
-            continue;
-        }
-        if (end > begin && axes) gx__grads_all_reduce(g, axes, s->grads + begin, end - begin, sum);
-        if (!t) break;
-        begin = s->place[i].trainable;
-        end = begin + gx_tensor_count(t);
-        axes = t->reduce_axes;
+    int axes = 0; // of the neighbours [begin, end)
+    for (int i = 0; i < s->table->n; i++) {
+        if (!gx__grads_is_in(s, i, first, units)) continue;
+        const int of_row = gx__grads_axes(s, i, is_last);
+        if (of_row != axes && axes) gx__grads_all_reduce(g, axes, s->grads + begin, end - begin, sum);
+        if (of_row != axes) begin = s->place[i].trainable;
+        axes = of_row, end = s->place[i].trainable + gx_tensor_count(&s->table->row[i]);
     }
+    if (axes) gx__grads_all_reduce(g, axes, s->grads + begin, end - begin, sum);
 }
 
 // ---- sums over those who share -------------------------------------------------------------------------------------
@@ -164,39 +181,38 @@ static void gx__grads_reduce_overlaps(GxContext *g, const GxTensor *t, float *gr
     gx_arena_release(g->arena, mark);
 }
 
-static void gx__grads_begin(GxContext *g, GxStore *s, int first, int units, GxGradsSum *sum)
-{
-    for (int i = 0; i < s->table->n; i++)
-        if (gx__grads_is_in(s, i, first, units)) gx__grads_zero_unwritten(g, s, i);
-    gx_at(g, -1, "grads");
-    gx__grads_reduce_axes(g, s, first, units, sum);
-}
-
 static void gx__grads_share(GxContext *g, GxStore *s, int first, int units)
 {
-    gx_at(g, -1, "shared_grads");
     for (int i = 0; i < s->table->n && !gx_failed(g); i++)
         if (gx__grads_is_in(s, i, first, units) && s->table->row[i].parts)
             gx__grads_reduce_overlaps(g, &s->table->row[i], gx_store_grads(s, i));
 }
 
-void gx_grads_reduce(GxContext *g, GxStore *s, int first, int units)
+// sum NULL: all at once.
+static void gx__grads_start(GxContext *g, GxStore *s, int first, int units, GxGradsSum *sum)
 {
-    gx__grads_begin(g, s, first, units, NULL);
+    const int is_last = gx_group_size(g, GX_AXIS_LOSS) == 1; // nothing follows the sums over tp
+    for (int i = 0; i < s->table->n; i++)
+        if (gx__grads_is_in(s, i, first, units)) gx__grads_zero_unwritten(g, s, i);
+    gx_at(g, -1, "shared_grads");
     gx__grads_share(g, s, first, units);
+    gx__grads_sum(g, s, first, units, 0, is_last ? sum : NULL);
+    gx_at(g, -1, "grads");
+    gx__grads_sum(g, s, first, units, 1, sum);
 }
+
+void gx_grads_reduce(GxContext *g, GxStore *s, int first, int units) { gx__grads_start(g, s, first, units, NULL); }
 
 void gx_grads_start(GxContext *g, GxStore *s, int first, int units, GxGradsSum *sum)
 {
-    sum->tickets = 0, sum->first = first, sum->units = units;
-    gx__grads_begin(g, s, first, units, sum);
+    sum->tickets = 0;
+    gx__grads_start(g, s, first, units, sum);
 }
 
-void gx_grads_wait(GxContext *g, GxStore *s, GxGradsSum *sum)
+void gx_grads_wait(GxContext *g, GxGradsSum *sum)
 {
     gx_at(g, -1, "grads");
     for (int i = 0; i < sum->tickets; i++) gx_wait(g, sum->ticket[i]);
-    gx__grads_share(g, s, sum->first, sum->units);
 }
 
 // ---- the global norm -----------------------------------------------------------------------------------------------

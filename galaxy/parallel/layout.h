@@ -109,7 +109,7 @@ typedef enum {
     GX_USE_SPLIT, // the rank holds its own part of it: column- and row-parallel matrices, their LoRA factor cut alike
     GX_USE_OWN_SHARE // all of it, on this rank's heads or columns or summand only: q_norm, k_norm, LoRA's uncut factor
 } GxUse;
-int gx_grad_tp(GxLayout rows, GxUse use); // GX_AXIS_TP: summed over tp; 0: not. (GX_AXIS_LOSS always comes besides.)
+int gx_grad_sums_over_tp(GxLayout rows, GxUse use); // besides GX_AXIS_LOSS, over which every gradient is summed
 
 const char *gx_layout_name(GxLayout layout);
 const char *gx_method_name(GxMethod method);                // "None", "TP", "SP"
@@ -275,10 +275,10 @@ int64_t gx_demand_bytes(const GxDemand *demand, int ranks)
     return gx__layout_halves(demand->kind) * (ranks - 1) * demand->rows * demand->width * 4;
 }
 
-int gx_grad_tp(GxLayout rows, GxUse use)
+int gx_grad_sums_over_tp(GxLayout rows, GxUse use)
 {
     if (use == GX_USE_SPLIT) return 0; // nobody else has this part
-    return use == GX_USE_OWN_SHARE || rows != GX_LAYOUT_FULL ? GX_AXIS_TP : 0;
+    return use == GX_USE_OWN_SHARE || rows != GX_LAYOUT_FULL;
 }
 
 const char *gx_layout_name(GxLayout layout)

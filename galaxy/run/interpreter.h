@@ -407,7 +407,7 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
             if (r->stop) return;
             break;
         case GX_DO_REDUCE: gx__interpreter_reduce(g, r, a); break;
-        case GX_DO_WAIT: gx_grads_wait(g, &r->m->store, &r->sum[a->ticket]); break;
+        case GX_DO_WAIT: gx_grads_wait(g, &r->sum[a->ticket]); break;
         case GX_DO_NORM: // neighbouring units together: two launches for all of their tensors
             run = gx_steps_run(s, i);
             gx_grads_sum_squares(g, &r->m->store, &r->counted, a->unit, run);
