@@ -95,8 +95,10 @@
 #include "galaxy/parallel/values.h"
 #include "galaxy/parallel/boxes.h"
 #include "galaxy/parallel/steps.h"
+#include "galaxy/parallel/steps_order.h"
 #include "galaxy/parallel/steps_make.h"
 #include "galaxy/parallel/steps_check.h"
+#include "galaxy/parallel/steps_ranks.h"
 #include "galaxy/parallel/steps_place.h"
 
 #include "galaxy/model/rows.h"

@@ -348,8 +348,7 @@ GxStatus mutant_model_open(GxContext *g, GxModel *m, const GxFamily *family, voi
     self.phase = OPENING;
     GX_TRY(gx_model_open(g, m, family, config, mode, options));
     self.phase = COUNTING_LABELS;
-    if (mutant.kind == LEFT_OUT)
-        m->table.row[gx_table_find(&m->table, mutant.tensor).index].sums_over_tp = 0;
+    if (mutant.kind == LEFT_OUT) m->table.row[gx_table_find(&m->table, mutant.tensor).index].sums_over_tp = 0;
     return GX_OK;
 }
 

@@ -56,9 +56,9 @@ typedef struct {
     GxTensorId scale, added_bias; // those of packed matrices are consecutive rows
     int is_added;                 // by a tuning method: not part of the base model or its files
     int is_named;                 // part of the base model, and trained because the user named its module
-    int is_adapter;  // part of the adapter: added or trained by a tuning method, and saved separately from the base
-    int frozen;      // no gradient, no optimizer state
-    int quantized;   // 1 + GxQuantKind: a frozen, quantised matrix; 0: not quantised
+    int is_adapter;   // part of the adapter: added or trained by a tuning method, and saved separately from the base
+    int frozen;       // no gradient, no optimizer state
+    int quantized;    // 1 + GxQuantKind: a frozen, quantised matrix; 0: not quantised
     int sums_over_tp; // 1: its gradient is summed over tp, too: derived from the layouts where the tensor is used
     // Of a split tensor (parts is not NULL): the dimension, the mesh axes, and the part of each member of the group;
     // begin and end in that dimension are this rank's part. Parts ascend in member order; only in dimension 0 may they

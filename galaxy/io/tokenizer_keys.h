@@ -123,8 +123,7 @@ static void gx__tokenizer_check_tokens(const GxTokenizer *t, const GxJson *confi
     }
     for (GxJsonMember m = GX_ZERO; gx_json_type(config) == GX_JSON_OBJECT && gx_json_next(config, &m);) {
         const GxJsonKey *row = gx_json_find_key(GX_KEYS(gx__tokenizer_config_keys), m.key);
-        if (row && row->name[0] == '*')
-            gx__tokenizer_check_special(t, m.value, m.key, path, log);
+        if (row && row->name[0] == '*') gx__tokenizer_check_special(t, m.value, m.key, path, log);
     }
     for (GxJsonMember m = GX_ZERO; gx_json_next(gx_json_get(config, "added_tokens_decoder"), &m);) {
         const char *text = gx_json_string(gx_tokenizer_config_content(m.value));

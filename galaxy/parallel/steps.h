@@ -6,9 +6,11 @@
 //
 // F is a unit's forward, B its backward; in training a head has only B, which computes its loss, too. Generators
 // (steps_make.h) decide what a step consists of: micro-batches, recomputation, frozen units, weights' gradients that
-// are computed later, sums over ranks. A list is checked before it runs (steps_check.h), its rows get their places in
-// memory (steps_place.h), and one small interpreter runs it (run/interpreter.h). Nothing in a list depends on data: the
-// skip flag, the clip coefficient and the number of labels lie in the device's memory.
+// are computed later, sums over ranks; and in a pipeline, whose ranks have some of the units each, its order
+// (steps_order.h) and the messages between stages. A list is checked before it runs (steps_check.h), and a pipeline's
+// lists together (steps_ranks.h); its rows get their places in memory (steps_place.h), and one small interpreter runs
+// it (run/interpreter.h). Nothing in a list depends on data: the skip flag, the clip coefficient and the number of
+// labels lie in the device's memory.
 //
 //     GxStepsSpec spec = GX_ZERO;
 //     spec.units = layers + 2, spec.micro_batches = 4;
@@ -21,8 +23,8 @@
 //     }
 //     gx_steps_close(&s);
 //
-// Not generated yet: lists for pipeline stages, sharded weights and offloaded rows. Their actions are in the structure
-// and in the table of effects; the interpreter refuses them by name.
+// Not generated yet: lists for sharded weights and offloaded rows. Their actions are in the structure and in the table
+// of effects. The interpreter refuses them by name, and so far messages between stages, too.
 //
 // Memory: one block of the host's per list, allocated when the list is made.
 #ifndef GX_STEPS_H
@@ -87,7 +89,7 @@ typedef enum { GX_AT_DEVICE = 0, GX_AT_HOST } GxAt;
 
 typedef struct {
     int16_t unit, micro_batch; // -1: none
-    int16_t peer;              // SEND, RECV: the other rank
+    int16_t peer;              // SEND, RECV: the other rank of the pipeline
     int16_t count;             // REDUCE: how many neighbouring units from `unit` on (a bucket)
     int8_t what;               // GxDo
     int8_t object;             // GxObject, of SEND, RECV, REDUCE, SPILL, FETCH
@@ -102,16 +104,23 @@ typedef char GxActionHas16Bytes[sizeof(GxAction) == 16 ? 1 : -1];
 // ---- lists ---------------------------------------------------------------------------------------------------------
 
 typedef enum { GX_STEPS_TRAIN = 0, GX_STEPS_FORWARD } GxStepsKind; // forward: evaluation, generation
+// In which order a rank computes its micro-batches: steps_order.h. On one rank: F, B of one micro-batch after the
+// other, or (GPIPE) all forwards, then all backwards.
 typedef enum {
-    GX_ORDER_1F1B = 0, // F, B of one micro-batch after the other
-    GX_ORDER_GPIPE     // all forwards, then all backwards
+    GX_ORDER_1F1B = 0,
+    GX_ORDER_GPIPE,
+    GX_ORDER_INTERLEAVED,
+    GX_ORDER_ZB1P,
+    GX_ORDER_ZBV,
+    GX_ORDERS
 } GxStepsOrder;
 
 // What a list is made from; besides units and micro_batches zeros are the serial step of one rank.
 typedef struct {
-    int units;       // of the model, L + 2: unit 0 is the embedding, the last one the head
-    int first, last; // this rank's units [first, last); last 0: all
-    int kind;        // GxStepsKind
+    int units;            // of the model, L + 2: unit 0 is the embedding, the last one the head
+    int ranks, rank;      // of a pipeline, and this one's number; 0, 0: one rank has all units
+    const int16_t *stage; // [gx_steps_stages + 1]: stage s has units [stage[s], stage[s + 1]). NULL: one stage
+    int kind;             // GxStepsKind
     int micro_batches;
     int order;             // GxStepsOrder
     int recomputes_layers; // the layers keep their inputs, and are computed again before their backwards
@@ -145,7 +154,7 @@ typedef struct {
     GxAction *action;
     int n;            // actions
     int tickets;      // they are 0 to tickets - 1
-    GxStepsSpec spec; // last is set; frozen and passed_by are copies
+    GxStepsSpec spec; // stage, frozen and passed_by are copies
 
     GxOperands *operands; // [n], by gx_steps_place
     GxBuffer *buffer;     // [n_buffers]
@@ -162,6 +171,33 @@ static inline void *gx_steps_at(const GxSteps *s, void *base, int buffer)
 {
     return buffer < 0 ? NULL : (char *)base + s->buffer[buffer].offset;
 }
+
+// ---- stages --------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    const char *name; // "1f1b"
+    int chunks;       // stages of a rank
+    int is_v;         // the second chunk goes back: rank r of n has stages r and 2n - 1 - r. 0: r and n + r
+    int has_halves;   // weight halves are part of the order
+    int by_ranks;     // the number of micro-batches must be a multiple of the number of ranks
+} GxOrderInfo;
+const GxOrderInfo *gx_order_info(int order); // GxStepsOrder
+
+int gx_steps_stages(const GxStepsSpec *spec);
+int gx_steps_rank_of(const GxStepsSpec *spec, int stage);
+int gx_steps_stage_at(const GxStepsSpec *spec, int rank, int chunk);
+// The stage that has the unit; its units are [gx_steps_begin, gx_steps_end).
+int gx_steps_stage_of(const GxStepsSpec *spec, int unit);
+int gx_steps_begin(const GxStepsSpec *spec, int stage);
+int gx_steps_end(const GxStepsSpec *spec, int stage);
+int gx_steps_is_mine(const GxStepsSpec *spec, int unit); // of this rank's stages
+
+// A message about the input of a unit: x goes up, its gradient dx down. Returns 0 where there is none: unit's input
+// does not pass from one rank to another. from, to: ranks (may be NULL).
+int gx_steps_message(const GxStepsSpec *spec, int object, int unit, int *from, int *to);
+// Of neighbouring SENDs and RECVs, which are one group: they are all under way at once, and nothing follows before the
+// last has ended. The number of the last of the group of action i; i, where that is none.
+int gx_steps_group_end(const GxSteps *s, int i);
 
 // The lowest unit of which something is trained; spec->units: none. Below it there is no backward.
 int gx_steps_lowest(const GxStepsSpec *spec);
@@ -197,7 +233,8 @@ const char *gx_action_name(const GxAction *a, char text[48]);
 
 // The whole list in one line: "COUNT F0 F1 F2 B3 B2 B1 B0 NORM0-3 AGREE STEP0-3"; of several micro-batches "F0.1" is
 // unit 0's of micro-batch 1. Neighbouring NORMs and STEPs are written together. What a ticket is started with is
-// "REDUCE0-3~1", its wait "WAIT1". Returns the length of the whole text, as snprintf does.
+// "REDUCE0-3~1", its wait "WAIT1"; a message to rank 2 is "SEND:x:5>2", one from it "RECV:dx:5<2". Returns the length
+// of the whole text, as snprintf does.
 int gx_steps_print(const GxSteps *s, char *text, size_t size);
 
 // How many actions from number i on are NORM, or STEP, of one unit after the other, and nobody waits for: they can be
@@ -233,6 +270,88 @@ int gx_steps_above(const GxStepsSpec *spec, int unit)
     unit = (int)gx_max(unit + 1, lowest);
     while (unit < spec->units && spec->passed_by && spec->passed_by[unit]) unit++;
     return unit;
+}
+
+// ---- stages --------------------------------------------------------------------------------------------------------
+
+const GxOrderInfo *gx_order_info(int order)
+{
+    static const GxOrderInfo orders[GX_ORDERS] = {
+        {"1f1b", 1, 0, 0, 0}, {"gpipe", 1, 0, 0, 0}, {"interleaved", 2, 0, 0, 1},
+        {"zb1p", 1, 0, 1, 0}, {"zbv", 2, 1, 1, 0},
+    };
+    return &orders[order];
+}
+
+static int gx__steps_ranks(const GxStepsSpec *spec) { return (int)gx_max(spec->ranks, 1); }
+
+int gx_steps_stages(const GxStepsSpec *spec)
+{
+    return spec->stage ? gx__steps_ranks(spec) * gx_order_info(spec->order)->chunks : 1;
+}
+
+int gx_steps_stage_at(const GxStepsSpec *spec, int rank, int chunk)
+{
+    const int ranks = gx__steps_ranks(spec);
+    if (!chunk) return rank;
+    return gx_order_info(spec->order)->is_v ? 2 * ranks - 1 - rank : chunk * ranks + rank;
+}
+
+int gx_steps_rank_of(const GxStepsSpec *spec, int stage)
+{
+    const int ranks = gx__steps_ranks(spec);
+    if (stage < ranks) return stage;
+    return gx_order_info(spec->order)->is_v ? 2 * ranks - 1 - stage : stage % ranks;
+}
+
+int gx_steps_begin(const GxStepsSpec *spec, int stage) { return spec->stage ? spec->stage[stage] : 0; }
+int gx_steps_end(const GxStepsSpec *spec, int stage) { return spec->stage ? spec->stage[stage + 1] : spec->units; }
+
+int gx_steps_stage_of(const GxStepsSpec *spec, int unit)
+{
+    int stage = 0;
+    while (unit >= gx_steps_end(spec, stage)) stage++;
+    return stage;
+}
+
+int gx_steps_is_mine(const GxStepsSpec *spec, int unit)
+{
+    return gx_steps_rank_of(spec, gx_steps_stage_of(spec, unit)) == spec->rank;
+}
+
+// Something of the unit is trained on this rank.
+static int gx__steps_trains(const GxStepsSpec *spec, int unit)
+{
+    return gx_steps_is_trained(spec, unit) && gx_steps_is_mine(spec, unit);
+}
+
+// The highest unit below that has a backward, which gets the gradient of this one's input; -1: none does.
+static int gx__steps_below(const GxStepsSpec *spec, int unit)
+{
+    do unit--;
+    while (unit >= 0 && !gx_steps_has_backward(spec, unit));
+    return unit;
+}
+
+int gx_steps_message(const GxStepsSpec *spec, int object, int unit, int *from, int *to)
+{
+    const int is_x = object == GX_OBJECT_X, other = is_x ? unit - 1 : gx__steps_below(spec, unit);
+    if ((!is_x && object != GX_OBJECT_DX) || unit < 1 || unit >= spec->units || other < 0) return 0;
+    if (!is_x && (spec->kind == GX_STEPS_FORWARD || !gx_steps_has_backward(spec, unit))) return 0;
+    const int here = gx_steps_rank_of(spec, gx_steps_stage_of(spec, unit)),
+              there = gx_steps_rank_of(spec, gx_steps_stage_of(spec, other));
+    if (from) *from = is_x ? there : here;
+    if (to) *to = is_x ? here : there;
+    return here != there;
+}
+
+static int gx__steps_is_message(const GxAction *a) { return a->what == GX_DO_SEND || a->what == GX_DO_RECV; }
+
+int gx_steps_group_end(const GxSteps *s, int i)
+{
+    if (!gx__steps_is_message(&s->action[i])) return i;
+    while (i + 1 < s->n && gx__steps_is_message(&s->action[i + 1])) i++;
+    return i;
 }
 
 void gx_steps_close(GxSteps *s)
@@ -427,13 +546,15 @@ static int gx__steps_word(const GxAction *a, int with_micro_batch, char *text, s
     const int known = (unsigned)a->what < GX_DOS, is_half = a->what == GX_DO_BACKWARD && a->half != GX_HALF_NONE;
     const GxDoInfo none = {"?", 1, 1}, *info = known ? &gx__steps_do[a->what] : &none;
     const int names_object = a->object && !(a->what == GX_DO_REDUCE && a->object == GX_OBJECT_GRADS);
-    char object[40] = "", unit[16] = "", bucket[16] = "", micro_batch[16] = "", ticket[16] = "";
+    char object[40] = "", unit[16] = "", bucket[16] = "", micro_batch[16] = "", ticket[16] = "", peer[16] = "";
     if (names_object) snprintf(object, sizeof object, ":%s:", gx_object_name(a->object));
     if (info->by_unit) snprintf(unit, sizeof unit, "%d", a->unit);
     if (a->what == GX_DO_REDUCE && a->count > 1) snprintf(bucket, sizeof bucket, "-%d", a->unit + a->count - 1);
     if (info->by_micro_batch && with_micro_batch) snprintf(micro_batch, sizeof micro_batch, ".%d", a->micro_batch);
     if (a->ticket >= 0) snprintf(ticket, sizeof ticket, a->what == GX_DO_WAIT ? "%d" : "~%d", a->ticket);
-    return snprintf(text, size, "%s%s%s%s%s%s", is_half ? "b" : info->name, object, unit, bucket, micro_batch, ticket);
+    if (gx__steps_is_message(a)) snprintf(peer, sizeof peer, "%c%d", a->what == GX_DO_SEND ? '>' : '<', a->peer);
+    return snprintf(text, size, "%s%s%s%s%s%s%s", is_half ? "b" : info->name, object, unit, bucket, micro_batch, peer,
+                    ticket);
 }
 
 const char *gx_action_name(const GxAction *a, char text[48])

@@ -4,9 +4,11 @@
 // twice, nothing is touched while a ticket is under way; each unit has its F, B and W once per micro-batch; gradients
 // are summed after their last contribution, once per axis, before their norm; one STEP, after AGREE; COUNT stands
 // first; tickets are waited for; at the end exactly that is there which was there at the start, so lists of training
-// and evaluation may follow one another in any order. The first action that does not fit is named, with what it needs.
+// and evaluation may follow one another in any order. In a pipeline's list there are the units of its rank alone, and
+// the messages about their inputs, to and from the ranks that they go to. The first action that does not fit is named,
+// with what it needs.
 //
-// Messages between stages, sharded weights and offloaded rows are not checked yet: their actions are refused.
+// Sharded weights and offloaded rows are not checked yet: their actions are refused.
 #ifndef GX_STEPS_CHECK_H
 #define GX_STEPS_CHECK_H
 #include "steps.h"
@@ -78,12 +80,14 @@ static const char *gx__steps_thing_name(int object, int unit, int micro_batch, c
     return text;
 }
 
-// Which action makes it.
-static const char *gx__steps_maker(int object, int unit, char text[48])
+// Which action makes it on this rank.
+static const char *gx__steps_maker(const GxStepsSpec *p, int object, int unit, char text[48])
 {
+    int to;
+    const int is_received = gx_steps_message(p, object, unit, NULL, &to) && to == p->rank;
     switch (object) {
-    case GX_OBJECT_X: snprintf(text, 48, "F%d", unit - 1); break;
-    case GX_OBJECT_DX: snprintf(text, 48, "B%d", unit); break;
+    case GX_OBJECT_X: snprintf(text, 48, is_received ? "RECV:x:%d" : "F%d", is_received ? unit : unit - 1); break;
+    case GX_OBJECT_DX: snprintf(text, 48, is_received ? "RECV:dx:%d" : "B%d", unit); break;
     case GX_OBJECT_SLOT: snprintf(text, 48, "F%d that keeps it, or R%d", unit, unit); break;
     case GX_OBJECT_PUT_OFF: snprintf(text, 48, "b%d", unit); break;
     case GX_OBJECT_GRADS: snprintf(text, 48, "B%d, or W%d", unit, unit); break;
@@ -104,7 +108,7 @@ static GxStatus gx__steps_refuse_missing(const GxStepsReplay *r, int i, int obje
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it needs %s, which action %d (%s) has ended", thing, t->by,
                                 gx_action_name(&r->s->action[t->by], by));
     return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it needs %s: %s must come before", thing,
-                            gx__steps_maker(object, unit, maker));
+                            gx__steps_maker(r->p, object, unit, maker));
 }
 
 // ---- what the replay cannot see: fields, and what stands where -----------------------------------------------------
@@ -117,6 +121,9 @@ static GxStatus gx__steps_check_unit(const GxStepsReplay *r, int i)
     if (info->by_unit && (a->unit < 0 || units < 1 || a->unit + units > r->p->units))
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "%d units from unit %d on; units are 0 to %d", units, a->unit,
                                 r->p->units - 1);
+    if (info->by_unit && a->what != GX_DO_REDUCE && !gx__steps_is_message(a) && !gx_steps_is_mine(r->p, a->unit))
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "unit %d is rank %d's, and this is rank %d", a->unit,
+                                gx_steps_rank_of(r->p, gx_steps_stage_of(r->p, a->unit)), r->p->rank);
     if (info->by_micro_batch && (a->micro_batch < 0 || a->micro_batch >= r->p->micro_batches))
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "micro-batches are 0 to %d", r->p->micro_batches - 1);
     return GX_OK;
@@ -127,8 +134,6 @@ static GxStatus gx__steps_check_supported(const GxStepsReplay *r, int i)
     const GxAction *a = &r->s->action[i];
     const char *why = NULL;
     switch (a->what) {
-    case GX_DO_SEND:
-    case GX_DO_RECV: why = "messages between stages"; break;
     case GX_DO_GATHER:
     case GX_DO_FREE:
     case GX_DO_SCATTER: why = "sharded weights and gradients"; break;
@@ -157,6 +162,19 @@ static GxStatus gx__steps_check_half(const GxStepsReplay *r, int i)
     return GX_OK;
 }
 
+// A message about the unit's input, between this rank and the right one.
+static GxStatus gx__steps_check_message(const GxStepsReplay *r, int i)
+{
+    const GxAction *a = &r->s->action[i];
+    int from = -1, to = -1;
+    if (!gx_steps_message(r->p, a->object, a->unit, &from, &to))
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "no %s of unit %d goes from one rank to another",
+                                gx_object_name(a->object), a->unit);
+    if (r->p->rank != (a->what == GX_DO_SEND ? from : to) || a->peer != (a->what == GX_DO_SEND ? to : from))
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it goes from rank %d to rank %d", from, to);
+    return GX_OK;
+}
+
 static GxStatus gx__steps_check_axes(const GxStepsReplay *r, int i)
 {
     const GxAction *a = &r->s->action[i];
@@ -182,12 +200,13 @@ static GxStatus gx__steps_check_fields(const GxStepsReplay *r, int i)
     GX_TRY(gx__steps_check_unit(r, i));
     if (is_training && (i == 0) != (what == GX_DO_COUNT))
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "COUNT is the first action of a training list, on all ranks");
-    if (!is_training && what != GX_DO_FORWARD)
+    if (!is_training && what != GX_DO_FORWARD && !gx__steps_is_message(&r->s->action[i]))
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "a list of evaluation or generation has forwards only");
     if (is_training && what == GX_DO_FORWARD && a->unit == r->p->units - 1)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "a head in training computes its forward in B%d", a->unit);
     if (what == GX_DO_FORWARD && (unsigned)a->keep > GX_KEEP_SLOT)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "keep is %d; it is 0 to 2", a->keep);
+    if (gx__steps_is_message(a)) GX_TRY(gx__steps_check_message(r, i));
     if (what == GX_DO_BACKWARD || what == GX_DO_WEIGHT) GX_TRY(gx__steps_check_half(r, i));
     if (what == GX_DO_COUNT || what == GX_DO_AGREE || what == GX_DO_REDUCE) GX_TRY(gx__steps_check_axes(r, i));
     return GX_OK;
@@ -258,12 +277,13 @@ static GxStatus gx__steps_apply(const GxStepsReplay *r, int i)
     for (int k = 0; k < n; k++) {
         int units = 0;
         for (int u = e[k].unit; u < e[k].unit + e[k].count; u++) {
-            if (gx__steps_is_of_training(e[k].object) && !gx_steps_is_trained(r->p, u)) continue; // it has none
+            if (gx__steps_is_of_training(e[k].object) && !gx__steps_trains(r->p, u)) continue; // it has none
             GX_TRY(gx__steps_apply_one(r, i, e[k].verb, e[k].object, u, e[k].micro_batch));
             units++;
         }
-        if (!units)
-            return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "unit %d is frozen: it has no %s", e[k].unit,
+        if (!units && r->s->action[i].what != GX_DO_AGREE)
+            return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "unit %d is frozen%s: it has no %s", e[k].unit,
+                                    gx__steps_ranks(r->p) > 1 ? ", or another rank's" : "",
                                     gx_object_name(e[k].object));
     }
     return GX_OK;
@@ -320,6 +340,7 @@ static GxStatus gx__steps_check_all_done(const GxStepsReplay *r)
     const GxStepsSpec *p = r->p;
     const int is_training = p->kind == GX_STEPS_TRAIN, head = p->units - 1;
     for (int u = 0; u < p->units; u++) {
+        if (!gx_steps_is_mine(p, u)) continue;
         for (int i = 0; i < p->micro_batches; i++) {
             if (u < head || !is_training) GX_TRY(gx__steps_check_was_done(r, GX_DO_FORWARD, u, i));
             if (!is_training || !gx_steps_has_backward(p, u)) continue;
@@ -379,7 +400,8 @@ GxStatus gx_steps_check(const GxSteps *s, GxError *err)
     for (int64_t i = 0; i < GX_OBJECTS * cells; i++) r.thing[i].ticket = r.thing[i].by = -1;
     for (int64_t i = 0; i < GX_DOS * cells; i++) r.seen[i] = -1;
     for (int t = 0; t < GX_TICKETS; t++) r.open[t] = -1;
-    for (int u = 0; u < s->spec.units; u++) gx__steps_thing(&r, GX_OBJECT_WEIGHTS, u, -1)->is_there = 1;
+    for (int u = 0; u < s->spec.units; u++)
+        gx__steps_thing(&r, GX_OBJECT_WEIGHTS, u, -1)->is_there = gx_steps_is_mine(&s->spec, u);
     GxStatus status = gx__steps_replay(&r);
     free(memory);
     return status;

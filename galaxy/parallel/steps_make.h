@@ -1,6 +1,9 @@
 // steps_make.h: makes lists of actions (steps.h): an order of micro-batches, then passes that expand and insert.
 //
-//     order      F, B, W of micro-batches
+//     order      F, B, W of a stage's micro-batches (steps_order.h)
+//     messages   SEND behind what makes it, RECV before what begins after that: all ranks have the messages in one
+//                order, that of the times at which they are made, so that whatever computations take, and whether
+//                neighbours are one group or not, ranks do not wait for each other in a circle
 //     expand     to units: a head in training has B alone; below the lowest trained unit, and of units that gradients
 //                pass by, no B, and nothing is kept
 //     recompute  R before B, where a layer kept its input only
@@ -8,11 +11,10 @@
 //     window     COUNT first; at the end NORM of each unit, AGREE, STEP of each unit
 #ifndef GX_STEPS_MAKE_H
 #define GX_STEPS_MAKE_H
-#include "steps.h"
+#include "steps_order.h"
 GX_BEGIN
 
-// Refuses what is not built yet: lists of a stage, [first, last) that is not all units. spec->frozen and
-// spec->passed_by are copied.
+// spec->stage, spec->frozen and spec->passed_by are copied.
 GxStatus gx_steps_make(GxSteps *s, const GxStepsSpec *spec, GxError *err);
 
 // A list from actions that somebody else has made: n of them are copied. Nothing is checked but the specification.
@@ -28,6 +30,49 @@ GX_END
 
 // ---- specification -------------------------------------------------------------------------------------------------
 
+// What a pipeline's order asks for.
+static GxStatus gx__steps_check_order(const GxStepsSpec *p, GxError *err)
+{
+    const GxOrderInfo *order = gx_order_info(p->order);
+    const int ranks = gx__steps_ranks(p);
+    if (p->kind != GX_STEPS_TRAIN) return GX_OK;
+    if (order->by_ranks && p->micro_batches % ranks)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%d micro-batches on %d ranks; order %s needs a multiple of the number of ranks",
+                       p->micro_batches, ranks, order->name);
+    if (order->has_halves && !p->puts_off_weights)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "order %s computes weight halves apart, and they are not put off",
+                       order->name);
+    return GX_OK;
+}
+
+static GxStatus gx__steps_check_stages(const GxStepsSpec *p, GxError *err)
+{
+    const GxOrderInfo *order = gx_order_info(p->order);
+    const int ranks = gx__steps_ranks(p);
+    if (p->rank < 0 || p->rank >= ranks)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "rank %d of a pipeline of %d ranks", p->rank, ranks);
+    if (!p->stage && (ranks > 1 || order->chunks > 1))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "nothing says which units are in which of the %d stages of order %s",
+                       ranks * order->chunks, order->name);
+    if (!p->stage) return gx__steps_check_order(p, err);
+    const int stages = gx_steps_stages(p);
+    for (int s = 0; s < stages; s++)
+        if (p->stage[s + 1] <= p->stage[s])
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "stage %d of %d has no unit: [%d, %d)", s, stages, p->stage[s],
+                           p->stage[s + 1]);
+    if (p->stage[0] != 0 || p->stage[stages] != p->units)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "the %d stages have units %d to %d; they must be 0 to %d", stages,
+                       p->stage[0], p->stage[stages] - 1, p->units - 1);
+    const int last = gx_steps_rank_of(p, stages - 1);
+    if (p->is_tied && last != 0)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "embedding and head share a tensor, and are on ranks 0 and %d: lists with tensors of several "
+                       "stages are not built yet",
+                       last);
+    return gx__steps_check_order(p, err);
+}
+
 static GxStatus gx__steps_check_spec(const GxStepsSpec *p, GxError *err)
 {
     if (p->units < 2 || p->units > INT16_MAX)
@@ -36,12 +81,9 @@ static GxStatus gx__steps_check_spec(const GxStepsSpec *p, GxError *err)
     if (p->micro_batches < 1 || p->micro_batches > INT16_MAX)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "a list of %d micro-batches; it must be 1 to %d", p->micro_batches,
                        INT16_MAX);
-    if (p->first != 0 || (p->last != 0 && p->last != p->units))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "units %d to %d of %d: lists of a pipeline's stages are not built yet; first 0, last 0 are all",
-                       p->first, p->last - 1, p->units);
-    if ((unsigned)p->kind > GX_STEPS_FORWARD || (unsigned)p->order > GX_ORDER_GPIPE)
+    if ((unsigned)p->kind > GX_STEPS_FORWARD || (unsigned)p->order >= GX_ORDERS)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "there is no list of kind %d in order %d", p->kind, p->order);
+    GX_TRY(gx__steps_check_stages(p, err));
     if ((p->count_axes | p->reduce_axes | p->agree_axes) & ~INT8_MAX)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "axes %d, %d, %d; masks of a mesh's axes are 0 to %d", p->count_axes,
                        p->reduce_axes, p->agree_axes, INT8_MAX);
@@ -90,18 +132,66 @@ static void gx__steps_push_new(GxActions *list, int what, int unit, int micro_ba
 
 // ---- passes: each makes a list from the one before -----------------------------------------------------------------
 
-// The order of whole micro-batches: no units yet.
-static void gx__steps_order(GxActions *out, const GxActions *in, const GxStepsSpec *p)
+// Of this rank's stages: an action's unit is the stage, until expand.
+static void gx__steps_order(GxActions *out, const GxTimeline *t, const GxStepsSpec *p)
 {
-    const int m = p->micro_batches, is_training = p->kind == GX_STEPS_TRAIN;
-    (void)in;
-    for (int i = 0; i < m; i++) {
-        gx__steps_push_new(out, GX_DO_FORWARD, -1, i);
-        if (is_training && p->order == GX_ORDER_1F1B) gx__steps_push_new(out, GX_DO_BACKWARD, -1, i);
+    const GxWork *work = &t->work[(int64_t)p->rank * t->most];
+    for (int i = 0; i < t->n[p->rank]; i++) gx__steps_push_new(out, work[i].what, work[i].stage, work[i].micro_batch);
+}
+
+typedef struct {
+    int64_t time; // at which it is made
+    GxAction action;
+} GxStepsMessage;
+
+static int gx__steps_earlier(const void *a, const void *b) // those of one time: x first
+{
+    const GxStepsMessage *x = (const GxStepsMessage *)a, *y = (const GxStepsMessage *)b;
+    if (x->time != y->time) return x->time < y->time ? -1 : 1;
+    if (x->action.object != y->action.object) return x->action.object - y->action.object;
+    return x->action.unit != y->action.unit ? x->action.unit - y->action.unit
+                                            : x->action.micro_batch - y->action.micro_batch;
+}
+
+// The messages about the input of a unit in which this rank has a part: one of each micro-batch.
+static int gx__steps_messages_of(const GxTimeline *t, const GxStepsSpec *p, int object, int unit,
+                                 GxStepsMessage *message)
+{
+    int from, to;
+    const int stage = gx_steps_stage_of(p, unit), is_x = object == GX_OBJECT_X;
+    if (!gx_steps_message(p, object, unit, &from, &to) || (from != p->rank && to != p->rank)) return 0;
+    for (int b = 0; b < p->micro_batches; b++) {
+        GxStepsMessage *m = &message[b];
+        m->time = gx_timeline_end(t, is_x ? GX_DO_FORWARD : GX_DO_BACKWARD, is_x ? stage - 1 : stage, b);
+        m->action = gx__steps_action(from == p->rank ? GX_DO_SEND : GX_DO_RECV, unit, b);
+        m->action.object = (int8_t)object;
+        m->action.peer = (int16_t)(from == p->rank ? to : from);
     }
-    for (int i = 0; i < m && is_training && p->order == GX_ORDER_GPIPE; i++)
-        gx__steps_push_new(out, GX_DO_BACKWARD, -1, i);
-    for (int i = 0; i < m && is_training && p->puts_off_weights; i++) gx__steps_push_new(out, GX_DO_WEIGHT, -1, i);
+    return p->micro_batches;
+}
+
+// Each before the first work that begins when it has been made, or later: of one's own that is behind its producer.
+static void gx__steps_messages(GxActions *out, const GxActions *in, const GxTimeline *t, const GxStepsSpec *p)
+{
+    const int stages = gx_steps_stages(p);
+    int n = 0, at = 0;
+    GxStepsMessage *message = (GxStepsMessage *)malloc((size_t)(4 * stages * p->micro_batches) * sizeof *message);
+    if (!message) {
+        out->failed = 1;
+        return;
+    }
+    for (int u = 1; u < p->units; u++) // two of each stage: x, and dx of its lowest unit that has one
+        for (int object = GX_OBJECT_X; object <= GX_OBJECT_DX; object++)
+            n += gx__steps_messages_of(t, p, object, u, message + n);
+    qsort(message, (size_t)n, sizeof *message, gx__steps_earlier);
+    for (int i = 0; i < in->n; i++) {
+        const GxAction *a = &in->action[i];
+        const GxWork work = {a->what, a->unit, a->micro_batch};
+        for (; at < n && message[at].time <= gx_timeline_start(t, &work); at++) gx__steps_push(out, message[at].action);
+        gx__steps_push(out, *a);
+    }
+    for (; at < n; at++) gx__steps_push(out, message[at].action);
+    free(message);
 }
 
 static int gx__steps_is_layer(const GxStepsSpec *p, int unit) { return unit > 0 && unit < p->units - 1; }
@@ -122,16 +212,21 @@ static int gx__steps_keep(const GxStepsSpec *p, int unit)
 
 static void gx__steps_expand(GxActions *out, const GxActions *in, const GxStepsSpec *p)
 {
-    const int head = p->units - 1, lowest = gx_steps_lowest(p);
+    const int is_training = p->kind == GX_STEPS_TRAIN, head = p->units - 1;
     for (int i = 0; i < in->n; i++) {
         GxAction a = in->action[i];
-        const int is_forward = a.what == GX_DO_FORWARD, from = is_forward ? 0 : head, step = is_forward ? 1 : -1;
-        const int end = !is_forward ? lowest - 1 : p->kind == GX_STEPS_FORWARD ? head + 1 : head;
-        for (int u = from; u != end; u += step) {
+        const int stage = a.unit, is_forward = a.what == GX_DO_FORWARD;
+        if (gx__steps_is_message(&a)) {
+            gx__steps_push(out, a);
+            continue;
+        }
+        const int first = gx_steps_begin(p, stage), n = gx_steps_end(p, stage) - first;
+        for (int k = 0; k < n; k++) {
+            const int u = is_forward ? first + k : first + n - 1 - k;
             a.unit = (int16_t)u;
             a.keep = (int8_t)(is_forward ? gx__steps_keep(p, u) : 0);
             a.half = (int8_t)(is_forward ? 0 : gx__steps_half(p, u));
-            if (a.what == GX_DO_BACKWARD && !gx_steps_has_backward(p, u)) continue;
+            if (is_forward ? is_training && u == head : !gx_steps_has_backward(p, u)) continue;
             if (a.what != GX_DO_WEIGHT || a.half != GX_HALF_NONE) gx__steps_push(out, a);
         }
     }
@@ -160,8 +255,8 @@ static int gx__steps_last_added(const GxActions *in, const GxStepsSpec *p, int f
 // The bucket whose highest unit is `last`, from its first unit that is trained to its last.
 static GxAction gx__steps_reduce_of(const GxStepsSpec *p, int first, int last)
 {
-    while (first < last && !gx_steps_is_trained(p, first)) first++;
-    while (first < last && !gx_steps_is_trained(p, last)) last--;
+    while (first < last && !gx__steps_trains(p, first)) first++;
+    while (first < last && !gx__steps_trains(p, last)) last--;
     GxAction a = gx__steps_action(GX_DO_REDUCE, first, -1);
     a.object = GX_OBJECT_GRADS;
     a.axes = (int8_t)p->reduce_axes;
@@ -212,7 +307,7 @@ static void gx__steps_reduce(GxActions *out, const GxActions *in, const GxStepsS
 static void gx__steps_push_trained(GxActions *out, const GxStepsSpec *p, int what)
 {
     for (int u = 0; u < p->units; u++)
-        if (gx_steps_is_trained(p, u)) gx__steps_push_new(out, what, u, -1);
+        if (gx__steps_trains(p, u)) gx__steps_push_new(out, what, u, -1);
 }
 
 static void gx__steps_window(GxActions *out, const GxActions *in, const GxStepsSpec *p)
@@ -239,7 +334,8 @@ GxStatus gx_steps_open(GxSteps *s, const GxStepsSpec *spec, const GxAction *acti
                  passed_by = spec->passed_by ? (size_t)spec->units : 0;
     memset(s, 0, sizeof *s);
     GX_TRY(gx__steps_check_spec(spec, err));
-    char *memory = (char *)calloc(1, buffers + actions + operands + frozen + passed_by + 1);
+    const size_t stages = spec->stage ? (size_t)(gx_steps_stages(spec) + 1) * sizeof *spec->stage : 0;
+    char *memory = (char *)calloc(1, buffers + actions + operands + stages + frozen + passed_by + 1);
     if (!memory)
         return GX_FAIL(err, GX_ERR_MEMORY, "the system refused %.1f MB for a list of %d actions",
                        (double)(buffers + actions + operands) / 1e6, n);
@@ -249,35 +345,48 @@ GxStatus gx_steps_open(GxSteps *s, const GxStepsSpec *spec, const GxAction *acti
     s->operands = (GxOperands *)(memory + buffers + actions);
     s->n = n;
     s->spec = *spec;
-    s->spec.last = spec->units;
     if (n) memcpy(s->action, action, actions);
-    uint8_t *units = (uint8_t *)(memory + buffers + actions + operands);
+    char *stage = memory + buffers + actions + operands;
+    uint8_t *units = (uint8_t *)(stage + stages);
+    if (stages) s->spec.stage = (int16_t *)memcpy(stage, spec->stage, stages);
     if (frozen) s->spec.frozen = (uint8_t *)memcpy(units, spec->frozen, frozen);
     if (passed_by) s->spec.passed_by = (uint8_t *)memcpy(units + frozen, spec->passed_by, passed_by);
     for (int i = 0; i < n; i++) s->tickets = (int)gx_max(s->tickets, action[i].ticket + 1);
     return GX_OK;
 }
 
+static void gx__steps_pass(GxActions *list, void (*pass)(GxActions *, const GxActions *, const GxStepsSpec *),
+                           const GxStepsSpec *spec)
+{
+    GxActions next = GX_ZERO;
+    if (list->failed) return;
+    pass(&next, list, spec);
+    free(list->action);
+    *list = next;
+}
+
 GxStatus gx_steps_make(GxSteps *s, const GxStepsSpec *spec, GxError *err)
 {
-    typedef void (*Pass)(GxActions * out, const GxActions *in, const GxStepsSpec *p);
-    static const Pass passes[] = {gx__steps_order, gx__steps_expand, gx__steps_recompute, gx__steps_reduce,
-                                  gx__steps_window};
-    GxActions list = GX_ZERO;
-    GxStatus status = gx__steps_check_spec(spec, err);
+    GxActions order = GX_ZERO, list = GX_ZERO;
+    GxTimeline timeline;
     memset(s, 0, sizeof *s);
-    if (status != GX_OK) return status;
-    for (unsigned i = 0; i < sizeof passes / sizeof *passes && !list.failed; i++) {
-        GxActions next = GX_ZERO;
-        passes[i](&next, &list, spec);
-        free(list.action);
-        list = next;
+    GX_TRY(gx__steps_check_spec(spec, err));
+    GxStatus status = gx_timeline_make(&timeline, spec, err);
+    if (status == GX_OK) {
+        gx__steps_order(&order, &timeline, spec);
+        list.failed = order.failed;
+        if (!list.failed) gx__steps_messages(&list, &order, &timeline, spec);
+        gx__steps_pass(&list, gx__steps_expand, spec);
+        gx__steps_pass(&list, gx__steps_recompute, spec);
+        gx__steps_pass(&list, gx__steps_reduce, spec);
+        gx__steps_pass(&list, gx__steps_window, spec);
+        status = list.failed ? GX_FAIL(err, GX_ERR_MEMORY,
+                                       "the system refused memory for a list of %d units and %d micro-batches",
+                                       spec->units, spec->micro_batches)
+                             : gx_steps_open(s, spec, list.action, list.n, err);
     }
-    status = list.failed ? GX_FAIL(err, GX_ERR_MEMORY,
-                                   "the system refused memory for a list of %d units and %d "
-                                   "micro-batches",
-                                   spec->units, spec->micro_batches)
-                         : gx_steps_open(s, spec, list.action, list.n, err);
+    gx_timeline_close(&timeline);
+    free(order.action);
     free(list.action);
     return status;
 }

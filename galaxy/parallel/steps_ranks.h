@@ -1,0 +1,224 @@
+// steps_ranks.h: the lists of all ranks of a pipeline (steps.h) together, on one rank and without communication: do
+// their messages pair, do they come to their ends, and how long does that take?
+//
+// The lists are run as ranks do that wait for each other as long as they can: a message passes when both of its ranks
+// have come to the groups of neighbouring SENDs and RECVs that have it, and nothing follows a group before all of its
+// messages have passed; COUNT and AGREE begin when all ranks have come there. If ranks then wait for each other in a
+// circle, there is an order of events in which a real run does, too.
+//
+//     for (int r = 0; r < ranks; r++) spec.rank = r, gx_steps_make(&s[r], &spec, err);
+//     GX_TRY(gx_steps_check_ranks(s, ranks, err));
+#ifndef GX_STEPS_RANKS_H
+#define GX_STEPS_RANKS_H
+#include "steps_check.h"
+GX_BEGIN
+
+// What an action takes, in any unit of time; of messages it is not asked.
+typedef double (*GxStepsCost)(const void *user, const GxStepsSpec *spec, const GxAction *a);
+
+// Each list (gx_steps_check) and all of them. The first thing that does not fit is named: rank, action, what it needs.
+GxStatus gx_steps_check_ranks(const GxSteps *rank, int ranks, GxError *err);
+
+// When each action ends, [rank][action], if messages take no time of their own; rank[r].n of them from end[r] on. span:
+// until the last one ends. Lists that gx_steps_check_ranks refuses have no times.
+GxStatus gx_steps_time(const GxSteps *rank, int ranks, GxStepsCost cost, const void *user, double *const *end,
+                       double *span, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_STEPS_RANKS_IMPLEMENTED)
+#define GX_STEPS_RANKS_IMPLEMENTED
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const GxSteps *rank;
+    int ranks;
+    int *begin;      // [ranks]: number of a rank's first action among those of all
+    int *partner;    // [all actions]: of a message, the number of the other rank's action
+    double *arrived; // [all actions]: when its rank came to a message's group; -1: it has not
+    double *end;     // [all actions]
+    int *at;         // [ranks]: the action that is next
+    double *now;     // [ranks]
+} GxRanks;
+
+static void gx__ranks_name(const GxRanks *r, int rank, int i, char text[96])
+{
+    char name[48];
+    if (i >= r->rank[rank].n) snprintf(text, 96, "the end of its list");
+    else snprintf(text, 96, "action %d (%s)", i, gx_action_name(&r->rank[rank].action[i], name));
+}
+
+// The next message of a rank, from action i on, with the peer in this direction; the list's length: none.
+static int gx__ranks_next(const GxSteps *s, int i, int what, int peer)
+{
+    while (i < s->n && !(s->action[i].what == what && s->action[i].peer == peer)) i++;
+    return i;
+}
+
+// The k-th message from one rank to another is the k-th that the other receives from it.
+static GxStatus gx__ranks_pair(GxRanks *r, int from, int to, GxError *err)
+{
+    const GxSteps *a = &r->rank[from], *b = &r->rank[to];
+    char sent[96], received[96];
+    for (int i = -1, j = -1;;) {
+        i = gx__ranks_next(a, i + 1, GX_DO_SEND, to), j = gx__ranks_next(b, j + 1, GX_DO_RECV, from);
+        const GxAction *x = &a->action[i], *y = &b->action[j];
+        if (i == a->n && j == b->n) return GX_OK;
+        if (i == a->n || j == b->n || x->object != y->object || x->unit != y->unit ||
+            x->micro_batch != y->micro_batch) {
+            gx__ranks_name(r, from, i, sent), gx__ranks_name(r, to, j, received);
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "messages from rank %d to rank %d: %s of the one meets %s of the other", from, to, sent,
+                           received);
+        }
+        r->partner[r->begin[from] + i] = r->begin[to] + j;
+        r->partner[r->begin[to] + j] = r->begin[from] + i;
+    }
+}
+
+static int gx__ranks_is_agreed(const GxAction *a) { return a->what == GX_DO_COUNT || a->what == GX_DO_AGREE; }
+
+// Comes to a group of messages, or to its end. Returns 0 if it still waits, and nothing has changed.
+static int gx__ranks_group(GxRanks *r, int rank)
+{
+    const GxSteps *s = &r->rank[rank];
+    const int first = r->at[rank], last = gx_steps_group_end(s, first), begin = r->begin[rank];
+    const int comes = r->arrived[begin + first] < 0;
+    double ends = r->now[rank];
+    int waits = 0;
+    for (int i = first; i <= last; i++) {
+        if (comes) r->arrived[begin + i] = r->now[rank];
+        const double other = r->arrived[r->partner[begin + i]];
+        waits |= other < 0;
+        ends = ends > other ? ends : other;
+    }
+    if (waits) return comes;
+    for (int i = first; i <= last; i++) r->end[begin + i] = ends;
+    r->now[rank] = ends, r->at[rank] = last + 1;
+    return 1;
+}
+
+// All ranks are at COUNT, or at AGREE: they go on together.
+static int gx__ranks_agree(GxRanks *r)
+{
+    double ends = 0;
+    for (int k = 0; k < r->ranks; k++) {
+        const GxSteps *s = &r->rank[k];
+        if (r->at[k] == s->n || !gx__ranks_is_agreed(&s->action[r->at[k]])) return 0;
+        if (s->action[r->at[k]].what != r->rank->action[r->at[0]].what) return 0;
+        ends = ends > r->now[k] ? ends : r->now[k];
+    }
+    for (int k = 0; k < r->ranks; k++) r->end[r->begin[k] + r->at[k]++] = r->now[k] = ends;
+    return 1;
+}
+
+// Runs a rank until it has to wait. Returns 0 if nothing has changed.
+static int gx__ranks_go(GxRanks *r, int rank, GxStepsCost cost, const void *user)
+{
+    const GxSteps *s = &r->rank[rank];
+    int has_changed = 0, goes_on = 1;
+    while (goes_on && r->at[rank] < s->n) {
+        const GxAction *a = &s->action[r->at[rank]];
+        if (gx__ranks_is_agreed(a)) return has_changed;
+        if (gx__steps_is_message(a)) {
+            const int at = r->at[rank], changes = gx__ranks_group(r, rank);
+            has_changed |= changes, goes_on = r->at[rank] > at;
+            continue;
+        }
+        if (cost) r->now[rank] += cost(user, &s->spec, a);
+        r->end[r->begin[rank] + r->at[rank]++] = r->now[rank];
+        has_changed = 1;
+    }
+    return has_changed;
+}
+
+// The rank has not come to its end: it waits for a message, or for all at COUNT or AGREE.
+static GxStatus gx__ranks_refuse(const GxRanks *r, int rank, GxError *err)
+{
+    const GxSteps *s = &r->rank[rank];
+    const int last = gx_steps_group_end(s, r->at[rank]), *partner = r->partner + r->begin[rank];
+    int i = r->at[rank];
+    char here[96], there[96];
+    while (i < last && r->arrived[partner[i]] >= 0) i++;
+    gx__ranks_name(r, rank, i, here);
+    if (!gx__steps_is_message(&s->action[i]))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "rank %d, at %s, waits for others that do not come there", rank, here);
+    const int peer = s->action[i].peer;
+    gx__ranks_name(r, peer, r->at[peer], there);
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "rank %d, at %s, waits for rank %d, which is at %s and does not go on", rank,
+                   here, peer, there);
+}
+
+static GxStatus gx__ranks_run(GxRanks *r, GxStepsCost cost, const void *user, GxError *err)
+{
+    int goes_on = 1;
+    while (goes_on) {
+        goes_on = 0;
+        for (int k = 0; k < r->ranks; k++) goes_on |= gx__ranks_go(r, k, cost, user);
+        goes_on |= gx__ranks_agree(r);
+    }
+    for (int k = 0; k < r->ranks; k++)
+        if (r->at[k] < r->rank[k].n) return gx__ranks_refuse(r, k, err);
+    return GX_OK;
+}
+
+static GxStatus gx__ranks_simulate(GxRanks *r, GxStepsCost cost, const void *user, GxError *err)
+{
+    for (int from = 0; from < r->ranks; from++)
+        for (int to = 0; to < r->ranks; to++)
+            if (from != to) GX_TRY(gx__ranks_pair(r, from, to, err));
+    return gx__ranks_run(r, cost, user, err);
+}
+
+static GxStatus gx__ranks_open(GxRanks *r, const GxSteps *rank, int ranks, void **memory, GxError *err)
+{
+    size_t all = 0;
+    memset(r, 0, sizeof *r);
+    for (int k = 0; k < ranks; k++) all += (size_t)rank[k].n;
+    *memory = calloc(1, (2 * all + (size_t)ranks) * sizeof(double) + (all + 2 * (size_t)ranks) * sizeof(int));
+    if (!*memory)
+        return GX_FAIL(err, GX_ERR_MEMORY, "the system refused memory to check lists of %ld actions", (long)all);
+    r->rank = rank, r->ranks = ranks;
+    r->arrived = (double *)*memory;
+    r->end = r->arrived + all;
+    r->now = r->end + all;
+    r->begin = (int *)(r->now + ranks);
+    r->at = r->begin + ranks;
+    r->partner = r->at + ranks;
+    for (int k = 1; k < ranks; k++) r->begin[k] = r->begin[k - 1] + rank[k - 1].n;
+    for (size_t i = 0; i < all; i++) r->arrived[i] = -1;
+    return GX_OK;
+}
+
+GxStatus gx_steps_time(const GxSteps *rank, int ranks, GxStepsCost cost, const void *user, double *const *end,
+                       double *span, GxError *err)
+{
+    GxRanks r;
+    void *memory;
+    GX_TRY(gx__ranks_open(&r, rank, ranks, &memory, err));
+    const GxStatus status = gx__ranks_simulate(&r, cost, user, err);
+    if (span) *span = 0;
+    for (int k = 0; k < ranks; k++) {
+        for (int i = 0; end && i < rank[k].n; i++) end[k][i] = r.end[r.begin[k] + i];
+        if (span) *span = *span > r.now[k] ? *span : r.now[k];
+    }
+    free(memory);
+    return status;
+}
+
+GxStatus gx_steps_check_ranks(const GxSteps *rank, int ranks, GxError *err)
+{
+    for (int k = 0; k < ranks; k++) {
+        if (rank[k].spec.rank != k || gx__steps_ranks(&rank[k].spec) != ranks)
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "list %d is that of rank %d of %d; there are %d lists", k,
+                           rank[k].spec.rank, gx__steps_ranks(&rank[k].spec), ranks);
+        GxError one = GX_ZERO;
+        if (gx_steps_check(&rank[k], &one) != GX_OK)
+            return GX_FAIL(err, (GxStatus)one.code, "rank %d: %s", k, one.message);
+    }
+    return gx_steps_time(rank, ranks, NULL, NULL, NULL, NULL, err);
+}
+#endif

@@ -1,0 +1,299 @@
+// test/toy_steps.h: what a list of actions computes, apart from the library: a toy model in integers, whose plain loops
+// stand beside an interpreter of lists that knows by itself what each action reads, writes and gives up. Sums of
+// integers do not depend on their order, so two lists are equivalent exactly when the weights after them are the same.
+#ifndef TEST_TOY_STEPS_H
+#define TEST_TOY_STEPS_H
+#include "../galaxy/parallel/steps_check.h"
+#include "test.h"
+
+enum { UNITS = 24, MICRO_BATCHES = 8, ACTIONS = 4096, RANKS_PER_AXIS = 3 };
+
+static uint64_t random_state = 1;
+static uint64_t random_next(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+static int random_below(int n) { return (int)(random_next() >> 33) % n; }
+
+// ---- the toy model -------------------------------------------------------------------------------------------------
+
+static uint64_t mix(uint64_t what, uint64_t a, uint64_t b, uint64_t c)
+{
+    uint64_t h = what * 0x9e3779b97f4a7c15u + 1;
+    h = (h ^ a) * 0xff51afd7ed558ccdu;
+    h = (h ^ (h >> 31) ^ b) * 0xc4ceb9fe1a85ec53u;
+    h = (h ^ (h >> 29) ^ c) * 0x9e3779b97f4a7c15u;
+    return h ^ (h >> 32);
+}
+
+static uint64_t initial_weight(int u) { return mix(1, (uint64_t)u, 0, 0); }
+static uint64_t forward(int u, uint64_t w, uint64_t x, int mb) { return mix(2, w, x, (uint64_t)(u ? 0 : mb)); }
+static uint64_t saved(uint64_t w, uint64_t x) { return mix(3, w, x, 0); }
+static uint64_t head_weight(const uint64_t *w, int head, int tied) { return tied ? mix(4, w[head], w[0], 0) : w[head]; }
+static uint64_t head_loss(uint64_t w, uint64_t x, uint64_t counts) { return mix(5, w, x, counts); }
+static uint64_t head_dx(uint64_t w, uint64_t x, uint64_t counts) { return mix(6, w, x, counts); }
+static uint64_t head_grad(uint64_t w, uint64_t x, uint64_t counts) { return mix(7, w, x, counts); }
+static uint64_t tied_grad(uint64_t w, uint64_t x, uint64_t counts) { return mix(8, w, x, counts); }
+static uint64_t backward(uint64_t w, uint64_t slot, uint64_t x, uint64_t dy)
+{
+    return mix(9, mix(9, w, slot, x), dy, 0);
+}
+static uint64_t unit_grad(uint64_t slot, uint64_t x, uint64_t dy) { return mix(10, slot, x, dy); }  // of matrices
+static uint64_t small_grad(uint64_t slot, uint64_t x, uint64_t dy) { return mix(13, slot, x, dy); } // of the others
+static uint64_t norm_of(uint64_t grads) { return mix(11, grads, 0, 0); }
+static uint64_t stepped(uint64_t w, uint64_t grads, uint64_t clip) { return mix(12, w, grads, clip); }
+static uint64_t reduced(uint64_t grads, int axes)
+{
+    for (int bit = 1; bit < 128; bit <<= 1) grads *= axes & bit ? RANKS_PER_AXIS : 1;
+    return grads;
+}
+
+static int is_frozen(const GxStepsSpec *p, int u) { return p->frozen && p->frozen[u]; }
+// Where a unit is in a pipeline: stages go round the ranks, or (zbv) down and up again.
+static int is_mine(const GxStepsSpec *p, int u)
+{
+    int s = 0;
+    if (!p->stage || p->ranks < 2) return 1;
+    while (u >= p->stage[s + 1]) s++;
+    if (s >= p->ranks) s = p->order == GX_ORDER_ZBV ? 2 * p->ranks - 1 - s : s - p->ranks;
+    return s == p->rank;
+}
+static int is_passed_by(const GxStepsSpec *p, int u) { return p->passed_by && p->passed_by[u]; }
+static int above(const GxStepsSpec *p, int u) // whose input's gradient is that of u's output
+{
+    for (u++; is_passed_by(p, u); u++) {}
+    return u;
+}
+
+// A step in plain loops: weights afterwards; of forward lists the sum of what the head makes.
+static uint64_t plain_step(const GxStepsSpec *p, uint64_t *w)
+{
+    const int head = p->units - 1, tied = p->is_tied && p->kind == GX_STEPS_TRAIN;
+    uint64_t grads[UNITS] = {0}, loss = 0, clip = 0;
+    for (int i = 0; i < p->micro_batches; i++) {
+        uint64_t x[UNITS + 1] = {0};
+        for (int u = 0; u < head; u++) x[u + 1] = forward(u, w[u], x[u], i);
+        if (p->kind == GX_STEPS_FORWARD) {
+            loss += forward(head, w[head], x[head], i);
+            continue;
+        }
+        const uint64_t wh = head_weight(w, head, tied);
+        uint64_t dy = head_dx(wh, x[head], 77);
+        loss += head_loss(wh, x[head], 77);
+        grads[head] += head_grad(wh, x[head], 77);
+        if (tied) grads[0] += tied_grad(wh, x[head], 77);
+        for (int u = head - 1; u >= 0; u--) {
+            if (is_passed_by(p, u)) continue;
+            grads[u] += unit_grad(saved(w[u], x[u]), p->weight_reads_x ? x[u] : 0, dy);
+            grads[u] += small_grad(saved(w[u], x[u]), x[u], dy);
+            dy = backward(w[u], saved(w[u], x[u]), x[u], dy);
+        }
+    }
+    if (p->kind == GX_STEPS_FORWARD) return loss;
+    for (int u = 0; u < p->units; u++) {
+        grads[u] = reduced(grads[u], p->reduce_axes);
+        if (!is_frozen(p, u)) clip += norm_of(grads[u]) * (uint64_t)(u + 1);
+    }
+    clip += loss;
+    for (int u = 0; u < p->units; u++)
+        if (!is_frozen(p, u)) w[u] = stepped(w[u], grads[u], clip);
+    return loss;
+}
+
+// ---- the interpreter -----------------------------------------------------------------------------------------------
+// A cell holds a value or nothing. With `memory`, rows also lie where the placement says: written in every byte, read
+// back in every byte, and spoilt when they are given up.
+
+typedef struct {
+    int is_there;
+    uint64_t value;
+} Cell;
+typedef struct {
+    const GxSteps *s;
+    const GxStepsBytes *bytes;
+    char *memory;
+    int wrong;
+    char why[200];
+    uint64_t w[UNITS], loss;
+    Cell x[UNITS + 1][MICRO_BATCHES], dx[UNITS + 1][MICRO_BATCHES], slot[UNITS][MICRO_BATCHES];
+    Cell late[UNITS][MICRO_BATCHES]; // dy that a weight half put off still needs; it lies in the slot
+    Cell grads[UNITS], sums[UNITS], counts, clip;
+    int is_late;           // what a ticket is started with happens when it is waited for, else when it is started
+    int open[GX_TICKETS];  // 1 + the action under way
+    int slots, most_slots; // alive
+    int64_t most;          // bytes at the worst moment
+} Machine;
+
+static void wrong(Machine *m, int i, const char *what)
+{
+    char name[48];
+    if (!m->wrong)
+        snprintf(m->why, sizeof m->why, "action %d (%s): %s", i, gx_action_name(&m->s->action[i], name), what);
+    m->wrong = 1;
+}
+
+static void fill(Machine *m, int buffer, uint64_t value)
+{
+    const GxBuffer *b = &m->s->buffer[buffer];
+    for (int64_t k = 0; k < b->bytes; k += 8) memcpy(m->memory + b->offset + k, &value, 8);
+}
+
+static uint64_t get(Machine *m, int i, const Cell *c, int buffer, int64_t bytes, const char *what)
+{
+    if (!c->is_there) wrong(m, i, what);
+    if (m->memory && buffer < -1) return c->value; // not rows
+    if (m->memory && buffer == -1) wrong(m, i, "rows without a buffer");
+    if (m->memory && buffer >= 0 && m->s->buffer[buffer].bytes < bytes) wrong(m, i, "a buffer is too small");
+    for (int64_t k = 0; m->memory && buffer >= 0 && k < bytes; k += 8)
+        if (memcmp(m->memory + m->s->buffer[buffer].offset + k, &c->value, 8)) wrong(m, i, "rows were overwritten");
+    return c->value;
+}
+
+static void put(Machine *m, int i, Cell *c, int buffer, uint64_t value, const char *what)
+{
+    if (c->is_there) wrong(m, i, what);
+    c->is_there = 1;
+    c->value = value;
+    if (m->memory && buffer == -1) wrong(m, i, "rows without a buffer");
+    if (m->memory && buffer >= 0) fill(m, buffer, value);
+}
+
+static void give_up(Machine *m, Cell *c, int buffer)
+{
+    c->is_there = 0;
+    if (m->memory && buffer >= 0) fill(m, buffer, 0xdeadbeefdeadbeefu);
+}
+
+static void add(Cell *c, uint64_t value)
+{
+    c->value = c->is_there ? c->value + value : value;
+    c->is_there = 1;
+}
+
+static void run_backward(Machine *m, int i)
+{
+    const GxStepsSpec *p = &m->s->spec;
+    const GxAction *a = &m->s->action[i];
+    const GxOperands *o = &m->s->operands[i];
+    const int u = a->unit, b = a->micro_batch, head = p->units - 1;
+    int has_dx = 0;
+    for (int below = 0; below < u; below++) has_dx |= !is_frozen(p, below);
+    const uint64_t x = u ? get(m, i, &m->x[u][b], o->x, m->bytes ? m->bytes->x[u] : 0, "no x") : 0;
+    if (u == head) {
+        const int tied = p->is_tied;
+        const uint64_t w = head_weight(m->w, head, tied), counts = get(m, i, &m->counts, -2, 0, "no counts");
+        m->loss += head_loss(w, x, counts);
+        if (!is_frozen(p, u)) add(&m->grads[u], head_grad(w, x, counts));
+        if (tied && !is_frozen(p, 0)) add(&m->grads[0], tied_grad(w, x, counts));
+        if (has_dx) put(m, i, &m->dx[u][b], o->dx, head_dx(w, x, counts), "dx twice");
+        give_up(m, &m->x[u][b], o->x);
+        return;
+    }
+    const int from = above(p, u);
+    const uint64_t slot = get(m, i, &m->slot[u][b], o->slot, m->bytes ? m->bytes->slot[u] : 0, "no slot"),
+                   dy = get(m, i, &m->dx[from][b], o->dy, m->bytes ? m->bytes->x[from] : 0, "no dy");
+    const int dx_buffer = has_dx ? o->dx : -1;
+    give_up(m, &m->dx[from][b], o->dy);
+    if (has_dx) put(m, i, &m->dx[u][b], dx_buffer, backward(m->w[u], slot, x, dy), "dx twice");
+    if (!is_frozen(p, u)) add(&m->grads[u], small_grad(slot, x, dy));
+    if (a->half != GX_HALF_NONE) {
+        put(m, i, &m->late[u][b], -2, dy, "put off twice");
+        if (u && a->half == GX_HALF_INPUT) give_up(m, &m->x[u][b], o->x);
+        return;
+    }
+    if (!is_frozen(p, u)) add(&m->grads[u], unit_grad(slot, p->weight_reads_x ? x : 0, dy));
+    give_up(m, &m->slot[u][b], o->slot);
+    if (u) give_up(m, &m->x[u][b], o->x);
+}
+
+static void run_weight(Machine *m, int i)
+{
+    const GxStepsSpec *p = &m->s->spec;
+    const GxAction *a = &m->s->action[i];
+    const GxOperands *o = &m->s->operands[i];
+    const int u = a->unit, b = a->micro_batch;
+    if (u == p->units - 1) {
+        wrong(m, i, "a head has no W");
+        return;
+    }
+    const uint64_t dy = get(m, i, &m->late[u][b], -2, 0, "nothing put off"),
+                   slot = get(m, i, &m->slot[u][b], o->slot, m->bytes ? m->bytes->slot[u] : 0, "no slot");
+    const uint64_t x = p->weight_reads_x && u ? get(m, i, &m->x[u][b], o->x, m->bytes ? m->bytes->x[u] : 0, "no x") : 0;
+    if (!is_frozen(p, u)) add(&m->grads[u], unit_grad(slot, x, dy));
+    m->late[u][b].is_there = 0;
+    give_up(m, &m->slot[u][b], o->slot);
+    if (u && a->half == GX_HALF_INPUT_X) give_up(m, &m->x[u][b], o->x);
+}
+
+static void run_forward(Machine *m, int i)
+{
+    const GxStepsSpec *p = &m->s->spec;
+    const GxAction *a = &m->s->action[i];
+    const GxOperands *o = &m->s->operands[i];
+    const int u = a->unit, b = a->micro_batch, head = p->units - 1;
+    const uint64_t x = u ? get(m, i, &m->x[u][b], o->x, m->bytes ? m->bytes->x[u] : 0, "no x") : 0;
+    if (a->what == GX_DO_FORWARD && u == head) m->loss += forward(u, m->w[u], x, b);
+    if (a->what == GX_DO_FORWARD && u < head) put(m, i, &m->x[u + 1][b], o->y, forward(u, m->w[u], x, b), "y twice");
+    put(m, i, &m->slot[u][b], o->slot, saved(m->w[u], x), "slot twice");
+    if (a->what == GX_DO_FORWARD && a->keep != GX_KEEP_SLOT) give_up(m, &m->slot[u][b], o->slot);
+    if (a->what == GX_DO_FORWARD && a->keep == GX_KEEP_NOTHING && u) give_up(m, &m->x[u][b], o->x);
+}
+
+// What this rank adds to what all agree on.
+static uint64_t part_of_clip(Machine *m, int i)
+{
+    const GxStepsSpec *p = &m->s->spec;
+    uint64_t clip = m->loss;
+    for (int k = 0; k < p->units; k++)
+        if (!is_frozen(p, k) && is_mine(p, k)) clip += get(m, i, &m->sums[k], -2, 0, "no norm") * (uint64_t)(k + 1);
+    return clip;
+}
+
+static void run_action(Machine *m, int i)
+{
+    const GxStepsSpec *p = &m->s->spec;
+    const GxAction *a = &m->s->action[i];
+    const int u = a->unit;
+    switch (a->what) {
+    case GX_DO_FORWARD:
+    case GX_DO_RECOMPUTE: run_forward(m, i); break;
+    case GX_DO_BACKWARD: run_backward(m, i); break;
+    case GX_DO_WEIGHT: run_weight(m, i); break;
+    case GX_DO_REDUCE:
+        for (int k = u; k < u + a->count; k++)
+            if (!is_frozen(p, k) && is_mine(p, k))
+                m->grads[k].value = reduced(get(m, i, &m->grads[k], -2, 0, "no grads"), a->axes);
+        break;
+    case GX_DO_COUNT: put(m, i, &m->counts, -2, 77, "counts twice"); break;
+    case GX_DO_NORM:
+        put(m, i, &m->sums[u], -2, norm_of(get(m, i, &m->grads[u], -2, 0, "no grads")), "norm twice");
+        break;
+    case GX_DO_AGREE: put(m, i, &m->clip, -2, part_of_clip(m, i), "agreed twice"); break;
+    case GX_DO_STEP:
+        m->w[u] = stepped(m->w[u], get(m, i, &m->grads[u], -2, 0, "no grads"), get(m, i, &m->clip, -2, 0, "no clip"));
+        m->grads[u].is_there = 0;
+        break;
+    case GX_DO_WAIT: break; // here everything is done when it is started
+    default: wrong(m, i, "no such action here"); break;
+    }
+}
+
+static void run_or_start(Machine *m, int i)
+{
+    const GxAction *a = &m->s->action[i];
+    const int t = a->ticket, is_wait = a->what == GX_DO_WAIT, units = a->what == GX_DO_REDUCE ? a->count : 1;
+    if (a->unit + units > m->s->spec.units || a->micro_batch >= m->s->spec.micro_batches || a->unit < -1 ||
+        (a->unit < 0 && !is_wait && a->what != GX_DO_COUNT && a->what != GX_DO_AGREE) || a->micro_batch < -1 ||
+        (a->micro_batch < 0 && a->what <= GX_DO_WEIGHT)) {
+        wrong(m, i, "no such unit or micro-batch");
+        return;
+    }
+    if (t >= 0 && (m->open[t] == 0) == is_wait) wrong(m, i, is_wait ? "nothing to wait for" : "the ticket is open");
+    if (is_wait && m->is_late && m->open[t]) run_action(m, m->open[t] - 1);
+    if (!is_wait && !(t >= 0 && m->is_late)) run_action(m, i);
+    if (t >= 0) m->open[t] = is_wait ? 0 : i + 1;
+}
+#endif

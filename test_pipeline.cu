@@ -1,0 +1,634 @@
+// test_pipeline.cu: the lists of a pipeline's ranks: do they compute what one rank computes, whatever its order and its
+// stages; do messages pair; are published formulas kept; and is what is broken refused?
+#include "galaxy/parallel/steps_make.h"
+#include "galaxy/parallel/steps_place.h"
+#include "galaxy/parallel/steps_ranks.h"
+#include "test/test.h"
+#include "test/toy_steps.h"
+
+enum { RANKS = 5, STAGES = 2 * RANKS, SPECS = TEST_IS_SANITIZED ? 150 : 700 };
+
+// ---- many pipelines ------------------------------------------------------------------------------------------------
+
+typedef struct {
+    GxStepsSpec spec;
+    int16_t stage[STAGES + 1];
+    uint8_t frozen[UNITS], passed_by[UNITS];
+} Pipeline;
+
+// Stages of one unit at least, cut anywhere.
+static void cut(Pipeline *p, int ranks, int order, int more_units)
+{
+    const int stages = ranks * gx_order_info(order)->chunks;
+    p->spec.units = (int)gx_max(2, stages + more_units);
+    p->spec.ranks = ranks, p->spec.order = order, p->spec.stage = p->stage;
+    p->stage[stages] = (int16_t)p->spec.units;
+    for (int s = 1; s < stages; s++) { // between the one before and what the others need
+        const int room = p->spec.units - (stages - s) - p->stage[s - 1];
+        p->stage[s] = (int16_t)(p->stage[s - 1] + 1 + random_below(room));
+    }
+}
+
+static void freeze_at_random(Pipeline *p)
+{
+    GxStepsSpec *s = &p->spec;
+    const int head = s->units - 1, lowest = random_below(s->units), kind = random_below(4);
+    if (!kind) return;
+    for (int u = 0; u < s->units; u++)
+        p->frozen[u] = (uint8_t)(kind == 1 ? u < lowest : u != lowest && random_below(3) == 0);
+    s->frozen = p->frozen;
+    if (kind < 3) return;
+    for (int u = 0; u < head; u++) p->passed_by[u] = p->frozen[u] = (uint8_t)(u % 2 == 0 || u == 0); // a side network
+    p->frozen[head] = (uint8_t)random_below(2);
+    if (head < 2) p->frozen[head] = 0;
+    s->passed_by = p->passed_by;
+}
+
+static void at_random(Pipeline *p)
+{
+    memset(p, 0, sizeof *p);
+    GxStepsSpec *s = &p->spec;
+    const int order = random_below(GX_ORDERS), ranks = 1 + random_below(RANKS);
+    cut(p, ranks, order, random_below(5));
+    s->kind = random_below(8) == 0 ? GX_STEPS_FORWARD : GX_STEPS_TRAIN;
+    s->micro_batches = gx_order_info(order)->by_ranks ? ranks : 1 + random_below(MICRO_BATCHES);
+    s->puts_off_weights = gx_order_info(order)->has_halves || random_below(3) == 0;
+    s->weight_reads_x = random_below(2), s->recomputes_layers = random_below(2), s->has_lora = random_below(2);
+    s->count_axes = 31, s->agree_axes = 31, s->reduce_axes = random_below(2) ? 6 : 0;
+    s->bucket = random_below(4), s->starts_sums = random_below(2);
+    freeze_at_random(p);
+    s->is_tied = random_below(2) && gx_steps_rank_of(s, gx_steps_stages(s) - 1) == 0;
+}
+
+static void open_lists(GxSteps *s, const GxStepsSpec *spec)
+{
+    GxStepsSpec p = *spec;
+    for (p.rank = 0; p.rank < spec->ranks; p.rank++) {
+        GxError err = GX_ZERO;
+        CHECK(gx_steps_make(&s[p.rank], &p, &err) == GX_OK, "%s", err.message);
+    }
+}
+
+static void close_lists(GxSteps *s, int ranks)
+{
+    for (int r = 0; r < ranks; r++) gx_steps_close(&s[r]);
+}
+
+static const char *text_of(const GxSteps *s)
+{
+    static char text[1 << 16];
+    gx_steps_print(s, text, sizeof text);
+    return text;
+}
+
+// ---- ranks together ------------------------------------------------------------------------------------------------
+// A message passes as late as it can: when both ranks are at the groups that have it. Where it will arrive is spoilt as
+// early as it can be: when its rank comes there. What was sent is given up when the group ends.
+
+typedef struct {
+    Machine m[RANKS];
+    int at[RANKS], is_posted[RANKS], n;
+    uint8_t has_passed[RANKS][ACTIONS];
+} Ranks;
+
+static Cell *rows_of(Machine *m, int i, int *buffer)
+{
+    const GxAction *a = &m->s->action[i];
+    const int is_x = a->object == GX_OBJECT_X;
+    *buffer = is_x ? m->s->operands[i].x : m->s->operands[i].dx;
+    return is_x ? &m->x[a->unit][a->micro_batch] : &m->dx[a->unit][a->micro_batch];
+}
+
+// The rank's action that is the other end of this one, in its group; -1: it is not there.
+static int other_end(const Ranks *r, int rank, int i)
+{
+    const GxAction *a = &r->m[rank].s->action[i];
+    const GxSteps *s = r->m[a->peer].s;
+    if (!r->is_posted[a->peer]) return -1;
+    for (int k = r->at[a->peer], last = gx_steps_group_end(s, k); k <= last; k++) {
+        const GxAction *b = &s->action[k];
+        if (b->peer != rank || r->has_passed[a->peer][k] || b->what == a->what) continue;
+        return b->object == a->object && b->unit == a->unit && b->micro_batch == a->micro_batch ? k : -1; // in order
+    }
+    return -1;
+}
+
+static void pass(Ranks *r, int rank, int i, int k)
+{
+    const int sends = r->m[rank].s->action[i].what == GX_DO_SEND, peer = r->m[rank].s->action[i].peer;
+    Machine *from = &r->m[sends ? rank : peer], *to = &r->m[sends ? peer : rank];
+    int out, in;
+    const int sent = sends ? i : k, received = sends ? k : i;
+    const Cell *x = rows_of(from, sent, &out);
+    Cell *y = rows_of(to, received, &in);
+    const uint64_t value = get(from, sent, x, out, from->bytes ? from->s->buffer[out].bytes : 0, "nothing to send");
+    put(to, received, y, in, value, "it is there already");
+    r->has_passed[rank][i] = r->has_passed[peer][k] = 1;
+}
+
+// Returns 0 if nothing has changed.
+static int go_on_with_group(Ranks *r, int rank)
+{
+    Machine *m = &r->m[rank];
+    const int first = r->at[rank], last = gx_steps_group_end(m->s, first);
+    int changes = !r->is_posted[rank], waits = 0, buffer;
+    for (int i = first; i <= last && !r->is_posted[rank]; i++) {
+        rows_of(m, i, &buffer);
+        if (m->memory && m->s->action[i].what == GX_DO_RECV) fill(m, buffer, 0xabababababababab);
+    }
+    r->is_posted[rank] = 1;
+    for (int i = first; i <= last; i++) {
+        const int k = r->has_passed[rank][i] ? -1 : other_end(r, rank, i);
+        if (k >= 0) pass(r, rank, i, k), changes = 1;
+        waits |= !r->has_passed[rank][i];
+    }
+    if (waits) return changes;
+    for (int i = first; i <= last; i++) {
+        Cell *x = rows_of(m, i, &buffer);
+        if (m->s->action[i].what == GX_DO_SEND) give_up(m, x, buffer);
+    }
+    r->at[rank] = last + 1, r->is_posted[rank] = 0;
+    return 1;
+}
+
+static int is_agreed(const GxAction *a) { return a->what == GX_DO_COUNT || a->what == GX_DO_AGREE; }
+
+static int agree(Ranks *r)
+{
+    uint64_t clip = 0;
+    for (int k = 0; k < r->n; k++)
+        if (r->at[k] >= r->m[k].s->n || !is_agreed(&r->m[k].s->action[r->at[k]])) return 0;
+    for (int k = 0; k < r->n; k++)
+        if (r->m[k].s->action[r->at[k]].what == GX_DO_AGREE) clip += part_of_clip(&r->m[k], r->at[k]);
+    for (int k = 0; k < r->n; k++) {
+        run_action(&r->m[k], r->at[k]);
+        if (r->m[k].s->action[r->at[k]].what == GX_DO_AGREE) r->m[k].clip.value = clip;
+        r->at[k]++;
+    }
+    return 1;
+}
+
+static int go_on(Ranks *r, int rank)
+{
+    Machine *m = &r->m[rank];
+    int changes = 0;
+    while (r->at[rank] < m->s->n && !m->wrong) {
+        const GxAction *a = &m->s->action[r->at[rank]];
+        if (is_agreed(a)) break;
+        if (a->what == GX_DO_SEND || a->what == GX_DO_RECV) {
+            const int at = r->at[rank];
+            changes |= go_on_with_group(r, rank);
+            if (r->at[rank] == at) break;
+        } else run_or_start(m, r->at[rank]++), changes = 1;
+    }
+    return changes;
+}
+
+// What is wrong at the end, if nothing was before.
+static void compare(Ranks *r, const uint64_t *w, uint64_t loss)
+{
+    uint64_t found = 0;
+    for (int k = 0; k < r->n; k++) {
+        Machine *m = &r->m[k];
+        found += m->loss;
+        if (r->at[k] < m->s->n) wrong(m, r->at[k], "it waits for ever");
+        for (int u = 0; u < m->s->spec.units; u++) {
+            if (is_mine(&m->s->spec, u) && w[u] != m->w[u]) wrong(m, m->s->n - 1, "other weights than plain loops");
+            for (int b = 0; b < m->s->spec.micro_batches; b++)
+                if (m->x[u][b].is_there || m->dx[u][b].is_there || m->slot[u][b].is_there || m->grads[u].is_there)
+                    wrong(m, m->s->n - 1, "something is left");
+        }
+        for (int t = 0; t < GX_TICKETS; t++)
+            if (m->open[t]) wrong(m, m->open[t] - 1, "nobody waits for it");
+    }
+    if (found != loss) wrong(&r->m[0], r->m[0].s->n - 1, "another loss than plain loops");
+}
+
+static Ranks together;
+
+// NULL: the lists do what plain loops do. bytes: in their placements.
+static const char *goes_wrong(const GxSteps *s, int ranks, const GxStepsBytes *bytes)
+{
+    Ranks *r = &together;
+    uint64_t w[UNITS];
+    const char *why = NULL;
+    memset(r, 0, sizeof *r);
+    r->n = ranks;
+    for (int u = 0; u < s->spec.units; u++) w[u] = initial_weight(u);
+    for (int k = 0; k < ranks; k++) {
+        r->m[k].s = &s[k], r->m[k].is_late = 1;
+        memcpy(r->m[k].w, w, sizeof w);
+        if (bytes) r->m[k].bytes = bytes, r->m[k].memory = (char *)malloc((size_t)s[k].bytes + 1);
+    }
+    const uint64_t loss = plain_step(&s->spec, w);
+    for (int changes = 1; changes;) {
+        changes = 0;
+        for (int k = 0; k < ranks; k++) changes |= go_on(r, k);
+        changes |= agree(r);
+    }
+    compare(r, w, loss);
+    for (int k = 0; k < ranks; k++) {
+        if (r->m[k].wrong && !why) why = r->m[k].why;
+        free(r->m[k].memory);
+    }
+    return why;
+}
+
+// ---- what lists are ------------------------------------------------------------------------------------------------
+
+static Pipeline simple(int order, int ranks, int micro_batches)
+{
+    Pipeline p; // a layer in each stage, and the ends
+    memset(&p, 0, sizeof p);
+    const int stages = ranks * gx_order_info(order)->chunks;
+    p.spec.units = stages + 2, p.spec.ranks = ranks, p.spec.order = order, p.spec.micro_batches = micro_batches;
+    for (int s = 1; s < stages; s++) p.stage[s] = (int16_t)(s + 1);
+    p.stage[stages] = (int16_t)p.spec.units;
+    p.spec.puts_off_weights = gx_order_info(order)->has_halves;
+    return p;
+}
+
+TEST(the_lists_of_two_ranks)
+{
+    static const struct {
+        int order;
+        const char *rank[2];
+    } cases[] = {
+        {GX_ORDER_1F1B,
+         {"COUNT F0.0 F1.0 SEND:x:2.0>1 F0.1 F1.1 SEND:x:2.1>1 RECV:dx:2.0<1 B1.0 B0.0 RECV:dx:2.1<1 B1.1 B0.1 "
+          "NORM0-1 AGREE STEP0-1",
+          "COUNT RECV:x:2.0<0 F2.0 RECV:x:2.1<0 B3.0 B2.0 SEND:dx:2.0>0 F2.1 B3.1 B2.1 SEND:dx:2.1>0 NORM2-3 AGREE "
+          "STEP2-3"}},
+        {GX_ORDER_GPIPE,
+         {"COUNT F0.0 F1.0 SEND:x:2.0>1 F0.1 F1.1 SEND:x:2.1>1 RECV:dx:2.0<1 B1.0 B0.0 RECV:dx:2.1<1 B1.1 B0.1 "
+          "NORM0-1 AGREE STEP0-1",
+          "COUNT RECV:x:2.0<0 F2.0 RECV:x:2.1<0 F2.1 B3.0 B2.0 SEND:dx:2.0>0 B3.1 B2.1 SEND:dx:2.1>0 NORM2-3 AGREE "
+          "STEP2-3"}},
+        {GX_ORDER_ZB1P,
+         {"COUNT F0.0 F1.0 SEND:x:2.0>1 F0.1 F1.1 SEND:x:2.1>1 RECV:dx:2.0<1 b1.0 B0.0 W1.0 RECV:dx:2.1<1 b1.1 B0.1 "
+          "W1.1 NORM0-1 AGREE STEP0-1",
+          "COUNT RECV:x:2.0<0 F2.0 RECV:x:2.1<0 B3.0 b2.0 SEND:dx:2.0>0 F2.1 B3.1 b2.1 SEND:dx:2.1>0 W2.0 W2.1 "
+          "NORM2-3 AGREE STEP2-3"}},
+        {GX_ORDER_ZBV, // whose last rank has stages 1 and 2, between which nothing is sent
+         {"COUNT F0.0 F1.0 SEND:x:2.0>1 F0.1 F1.1 SEND:x:2.1>1 RECV:x:4.0<1 F4.0 B5.0 b4.0 RECV:x:4.1<1 "
+          "SEND:dx:4.0>1 W4.0 F4.1 B5.1 b4.1 RECV:dx:2.0<1 SEND:dx:4.1>1 W4.1 b1.0 B0.0 RECV:dx:2.1<1 W1.0 b1.1 B0.1 "
+          "W1.1 NORM0-1 NORM4-5 AGREE STEP0-1 STEP4-5",
+          "COUNT RECV:x:2.0<0 F2.0 RECV:x:2.1<0 F3.0 SEND:x:4.0>0 F2.1 F3.1 SEND:x:4.1>0 RECV:dx:4.0<0 b3.0 W3.0 "
+          "b2.0 SEND:dx:2.0>0 RECV:dx:4.1<0 b3.1 b2.1 SEND:dx:2.1>0 W2.0 W3.1 W2.1 NORM2-3 AGREE STEP2-3"}},
+    };
+    for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {
+        GxSteps s[2];
+        Pipeline p = simple(cases[k].order, 2, 2);
+        p.spec.stage = p.stage;
+        open_lists(s, &p.spec);
+        for (int r = 0; r < 2; r++)
+            CHECK(!strcmp(text_of(&s[r]), cases[k].rank[r]), "%s, rank %d: found\n%s, expected\n%s",
+                  gx_order_info(cases[k].order)->name, r, text_of(&s[r]), cases[k].rank[r]);
+        close_lists(s, 2);
+    }
+}
+
+// A gradient passes stages by in which nothing has a backward, and comes to none below the lowest trained unit; what is
+// below keeps nothing and ends with its messages. A stage that trains nothing has no NORM and no STEP.
+TEST(messages_go_where_there_is_a_backward)
+{
+    static const uint8_t frozen[5] = {0, 1, 1, 1, 0}, passed_by[5] = {0, 0, 1, 0, 0}, below[5] = {1, 1, 1, 0, 1};
+    static const char *const beside[3] = {"COUNT F0 F1 SEND:x:2>1 RECV:dx:3<2 B1 B0 NORM0 AGREE STEP0",
+                                          "COUNT RECV:x:2<0 F2 SEND:x:3>2 AGREE",
+                                          "COUNT RECV:x:3<1 F3 B4 B3 SEND:dx:3>0 NORM4 AGREE STEP4"};
+    static const char *const lowest[3] = {"COUNT F0 F1 SEND:x:2>1 AGREE", "COUNT RECV:x:2<0 F2 SEND:x:3>2 AGREE",
+                                          "COUNT RECV:x:3<1 F3 B4 B3 NORM3 AGREE STEP3"};
+    for (int k = 0; k < 2; k++) {
+        GxSteps s[3];
+        Pipeline p = simple(GX_ORDER_1F1B, 3, 1);
+        p.spec.stage = p.stage;
+        p.spec.frozen = k ? below : frozen, p.spec.passed_by = k ? NULL : passed_by;
+        open_lists(s, &p.spec);
+        for (int r = 0; r < 3; r++) {
+            const char *expected = k ? lowest[r] : beside[r];
+            CHECK(!strcmp(text_of(&s[r]), expected), "rank %d: found\n%s, expected\n%s", r, text_of(&s[r]), expected);
+        }
+        const char *why = goes_wrong(s, 3, NULL);
+        CHECK(!why, "%s", why);
+        close_lists(s, 3);
+    }
+}
+
+// ---- what lists compute --------------------------------------------------------------------------------------------
+
+TEST(every_pipeline_computes_what_plain_loops_do)
+{
+    int n = 0;
+    random_state = 11;
+    for (int k = 0; k < SPECS; k++) {
+        Pipeline p;
+        GxSteps s[RANKS];
+        GxError err = GX_ZERO;
+        int64_t x[UNITS], slot[UNITS];
+        at_random(&p);
+        p.spec.stage = p.stage;
+        if (gx_steps_lowest(&p.spec) == p.spec.units) continue;
+        for (int u = 0; u < UNITS; u++) x[u] = random_below(3) ? 256 : 64, slot[u] = 64 * random_below(9);
+        const GxStepsBytes bytes = {x, NULL, slot};
+        open_lists(s, &p.spec);
+        CHECK(gx_steps_check_ranks(s, p.spec.ranks, &err) == GX_OK, "%d: %s: %s", k, text_of(s), err.message);
+        const char *why = goes_wrong(s, p.spec.ranks, NULL);
+        CHECK(!why, "%d, %s of %d ranks: %s", k, gx_order_info(p.spec.order)->name, p.spec.ranks, why);
+        for (int r = 0; r < p.spec.ranks; r++) {
+            CHECK(gx_steps_place(&s[r], &bytes, &err) == GX_OK, "%d: rank %d: %s", k, r, err.message);
+            CHECK(gx_steps_check_place(&s[r], &bytes, &err) == GX_OK, "%d: rank %d: %s", k, r, err.message);
+        }
+        why = goes_wrong(s, p.spec.ranks, &bytes);
+        CHECK(!why, "%d, %s of %d ranks, in memory: %s", k, gx_order_info(p.spec.order)->name, p.spec.ranks, why);
+        close_lists(s, p.spec.ranks);
+        n++;
+    }
+    printf("    %d pipelines\n", n);
+}
+
+// ---- published formulas --------------------------------------------------------------------------------------------
+
+// A layer's F, b and W take 1 each.
+static double cost(const void *user, const GxStepsSpec *p, const GxAction *a)
+{
+    (void)user;
+    if (a->unit <= 0 || a->unit >= p->units - 1 || a->what > GX_DO_WEIGHT) return 0;
+    return a->what == GX_DO_BACKWARD && a->half == GX_HALF_NONE ? 2 : 1;
+}
+
+// Slots of layers that a rank has at once.
+static int most_slots(const GxSteps *s)
+{
+    int n = 0, most = 0;
+    for (int i = 0; i < s->n; i++) {
+        const GxAction *a = &s->action[i];
+        if (a->unit <= 0 || a->unit >= s->spec.units - 1) continue;
+        n += a->what == GX_DO_FORWARD;
+        most = (int)gx_max(most, n);
+        n -= a->what == GX_DO_WEIGHT || (a->what == GX_DO_BACKWARD && a->half == GX_HALF_NONE);
+    }
+    return most;
+}
+
+static int expected_slots(int order, int p, int m, int r)
+{
+    switch (order) {
+    case GX_ORDER_GPIPE: return m;
+    case GX_ORDER_1F1B: return (int)gx_min(p - r, m);
+    case GX_ORDER_INTERLEAVED: return (int)gx_min(2 * (p - r - 1) + p + 1, 2 * m);
+    case GX_ORDER_ZB1P: return (int)gx_min(p, m);
+    default: return 2 * p;
+    }
+}
+
+TEST(times_and_slots_are_those_of_the_formulas)
+{
+    for (int order = 0; order < GX_ORDERS; order++)
+        for (int ranks = 1; ranks <= RANKS; ranks++)
+            for (int m = ranks; m <= 16; m++) {
+                const GxOrderInfo *info = gx_order_info(order);
+                if ((info->by_ranks && m % ranks) || (order == GX_ORDER_ZBV && m < 2 * ranks - 1)) continue;
+                GxSteps s[RANKS];
+                GxTimeline t;
+                GxError err = GX_ZERO;
+                double span = 0;
+                Pipeline p = simple(order, ranks, m);
+                p.spec.stage = p.stage;
+                open_lists(s, &p.spec);
+                CHECK(gx_timeline_make(&t, &p.spec, &err) == GX_OK, "%s", err.message);
+                CHECK(gx_steps_time(s, ranks, cost, NULL, NULL, &span, &err) == GX_OK, "%s", err.message);
+                const int work = 3 * m * info->chunks, bubble = (info->has_halves ? 1 : 3) * (ranks - 1);
+                CHECK(t.span == work + bubble, "%s of %d ranks, %d micro-batches: %ld, not %d + %d", info->name, ranks,
+                      m, (long)t.span, work, bubble);
+                // Ranks that wait for each other at every message lose nothing by it, but in interleaved, where a rank
+                // sends to one that is in the middle of a backward.
+                CHECK(order == GX_ORDER_INTERLEAVED ? span >= (double)t.span && span <= 1.31 * (double)t.span
+                                                    : span == (double)t.span,
+                      "%s of %d ranks, %d micro-batches: %g where messages block, not %ld", info->name, ranks, m, span,
+                      (long)t.span);
+                gx_timeline_close(&t);
+                for (int r = 0; r < ranks; r++) {
+                    const int expected = expected_slots(order, ranks, m, r);
+                    CHECK(most_slots(&s[r]) == expected, "%s of %d ranks, %d micro-batches, rank %d: %d slots, not %d",
+                          info->name, ranks, m, r, most_slots(&s[r]), expected);
+                }
+                close_lists(s, ranks);
+            }
+}
+
+TEST(times_are_those_at_which_actions_end)
+{
+    GxSteps s[2];
+    GxError err = GX_ZERO;
+    double end[2][40] = {{0}}, *const ends[2] = {end[0], end[1]}, span;
+    Pipeline p = simple(GX_ORDER_1F1B, 2, 2);
+    p.spec.stage = p.stage;
+    open_lists(s, &p.spec);
+    CHECK(gx_steps_time(s, 2, cost, NULL, ends, &span, &err) == GX_OK, "%s", err.message);
+    CHECK(span == 9, "%g", span);
+    for (int i = 0; i + 1 < s[0].n; i++) CHECK(end[0][i] <= end[0][i + 1], "action %d ends after the next one", i);
+    CHECK(end[0][2] == 1 && end[1][2] == 2, "F1.0 ends at %g, F2.0 at %g", end[0][2], end[1][2]);
+    CHECK(end[0][s[0].n - 1] == 9 && end[1][s[1].n - 1] == 9, "the last actions end at %g and %g", end[0][s[0].n - 1],
+          end[1][s[1].n - 1]);
+    close_lists(s, 2);
+}
+
+// ---- what is broken ------------------------------------------------------------------------------------------------
+
+typedef struct {
+    long tried, accepted;
+} Tally;
+
+// Rank r does something else.
+static void try_mutant(const GxSteps *s, int r, const GxAction *action, int n, const char *what, Tally *tally)
+{
+    GxSteps list[RANKS];
+    GxError err = GX_ZERO;
+    memcpy(list, s, (size_t)s->spec.ranks * sizeof *list);
+    if (gx_steps_open(&list[r], &s[r].spec, action, n, &err) != GX_OK) return;
+    const int accepted = gx_steps_check_ranks(list, s->spec.ranks, &err) == GX_OK;
+    const char *why = accepted ? goes_wrong(list, s->spec.ranks, NULL) : NULL;
+    CHECK(!why, "%s was accepted: rank %d: %s: %s", what, r, text_of(&list[r]), why ? why : "");
+    CHECK(accepted || !strncmp(err.message, "rank ", 5) || !strncmp(err.message, "messages from rank ", 19), "%s",
+          err.message);
+    tally->tried++, tally->accepted += accepted;
+    gx_steps_close(&list[r]);
+}
+
+static void try_mutants(const GxSteps *s, int r, Tally tally[4])
+{
+    static GxAction a[ACTIONS];
+    const int n = s[r].n;
+    for (int i = 0; i < n; i++) {
+        const size_t rest = (size_t)(n - i);
+        memcpy(a, s[r].action, (size_t)n * sizeof *a);
+        memmove(a + i, a + i + 1, (rest - 1) * sizeof *a);
+        try_mutant(s, r, a, n - 1, "a list without an action", &tally[0]);
+        memcpy(a, s[r].action, (size_t)n * sizeof *a);
+        if (i + 1 < n) {
+            a[i] = s[r].action[i + 1], a[i + 1] = s[r].action[i];
+            try_mutant(s, r, a, n, "a list with two neighbours swapped", &tally[1]);
+            a[i] = s[r].action[i], a[i + 1] = s[r].action[i + 1];
+        }
+        const int to = random_below(n); // moved
+        const GxAction moved = a[i];
+        memmove(a + i, a + i + 1, (rest - 1) * sizeof *a);
+        memmove(a + to + 1, a + to, (size_t)(n - 1 - to) * sizeof *a);
+        a[to] = moved;
+        try_mutant(s, r, a, n, "a list with an action elsewhere", &tally[2]);
+        memcpy(a, s[r].action, (size_t)n * sizeof *a);
+        for (int k = 0; k < 4 && (a[i].what == GX_DO_SEND || a[i].what == GX_DO_RECV); k++) {
+            a[i] = s[r].action[i];
+            if (k == 0) a[i].peer = (int16_t)((a[i].peer + 1) % s->spec.ranks);
+            if (k == 1) a[i].unit++;
+            if (k == 2) a[i].micro_batch = (int16_t)((a[i].micro_batch + 1) % s->spec.micro_batches);
+            if (k == 3) a[i].object = (int8_t)(a[i].object == GX_OBJECT_X ? GX_OBJECT_DX : GX_OBJECT_X);
+            if (memcmp(&a[i], &s[r].action[i], sizeof *a)) try_mutant(s, r, a, n, "another message", &tally[3]);
+        }
+    }
+}
+
+TEST(a_broken_pipeline_is_refused_and_one_that_is_accepted_is_equivalent)
+{
+    static const char *const what[4] = {"deleted", "neighbours swapped", "elsewhere", "another message"};
+    Tally tally[4];
+    memset(tally, 0, sizeof tally);
+    random_state = 5;
+    for (int k = 0; k < SPECS / 20; k++) {
+        Pipeline p;
+        GxSteps s[RANKS];
+        at_random(&p);
+        p.spec.stage = p.stage;
+        if (gx_steps_lowest(&p.spec) == p.spec.units) continue;
+        open_lists(s, &p.spec);
+        for (int r = 0; r < p.spec.ranks; r++) try_mutants(s, r, tally);
+        close_lists(s, p.spec.ranks);
+    }
+    for (int i = 0; i < 4; i++)
+        printf("    %-20s %6ld tried, %5ld accepted, all equivalent\n", what[i], tally[i].tried, tally[i].accepted);
+    CHECK(tally[0].accepted == 0, "%ld lists without one of their actions were accepted", tally[0].accepted);
+    CHECK(tally[3].accepted == 0, "%ld lists with another message were accepted", tally[3].accepted);
+}
+
+static void expect_refusal(const GxSteps *s, const char *says)
+{
+    GxError err = GX_ZERO;
+    CHECK(gx_steps_check_ranks(s, s->spec.ranks, &err) != GX_OK && !strcmp(err.message, says),
+          "found\n%s, expected\n%s", err.message, says);
+}
+
+static void move(GxSteps *s, int from, int to)
+{
+    const GxAction a = s->action[from];
+    memmove(s->action + from, s->action + from + 1, (size_t)(s->n - 1 - from) * sizeof a);
+    memmove(s->action + to + 1, s->action + to, (size_t)(s->n - 1 - to) * sizeof a);
+    s->action[to] = a;
+}
+
+TEST(a_refusal_names_rank_action_and_what_it_waits_for)
+{
+    GxSteps s[2];
+    Pipeline p = simple(GX_ORDER_1F1B, 2, 2);
+    p.spec.stage = p.stage;
+    open_lists(s, &p.spec);
+    move(&s[0], 7, 1); // RECV:dx:2.0 before F0.0
+    expect_refusal(s, "rank 0, at action 1 (RECV:dx:2<1 of micro-batch 0), waits for rank 1, which is at action 1 "
+                      "(RECV:x:2<0 of micro-batch 0) and does not go on");
+    move(&s[0], 1, 7);
+    move(&s[1], 3, 1); // RECV:x:2.1 before RECV:x:2.0
+    expect_refusal(s,
+                   "messages from rank 0 to rank 1: action 3 (SEND:x:2>1 of micro-batch 0) of the one meets action 1 "
+                   "(RECV:x:2<0 of micro-batch 1) of the other");
+    move(&s[1], 1, 3);
+    GxAction *send = &s[0].action[3];
+    send->peer = 0;
+    expect_refusal(s, "rank 0: action 3 (SEND:x:2>0 of micro-batch 0): it goes from rank 0 to rank 1");
+    send->peer = 1, send->unit = 1;
+    expect_refusal(s, "rank 0: action 3 (SEND:x:1>1 of micro-batch 0): no x of unit 1 goes from one rank to another");
+    send->unit = 2;
+    s[0].action[2].unit = 2; // F2
+    expect_refusal(s, "rank 0: action 2 (F2 of micro-batch 0): unit 2 is rank 1's, and this is rank 0");
+    s[0].action[2].unit = 1;
+    move(&s[1], 1, 2); // F2.0 before its x has come
+    expect_refusal(s, "rank 1: action 1 (F2 of micro-batch 0): it needs x of unit 2, micro-batch 0: RECV:x:2 must come "
+                      "before");
+    move(&s[1], 2, 1);
+    s[1].spec.rank = 0;
+    expect_refusal(s, "list 1 is that of rank 0 of 2; there are 2 lists");
+    s[1].spec.rank = 1;
+    s[1].action[12].what = GX_DO_COUNT; // in place of AGREE
+    expect_refusal(s, "rank 1: action 12 (COUNT): COUNT is the first action of a training list, on all ranks");
+    close_lists(s, 2);
+}
+
+TEST(pipelines_that_cannot_be_are_refused)
+{
+    static const struct {
+        int order, ranks, micro_batches, of_rank, puts_off, is_tied;
+        int16_t stage[5];
+        GxStatus code;
+        const char *says;
+    } cases[] = {
+        {GX_ORDER_1F1B, 2, 2, 2, 0, 0, {0, 2, 4}, GX_ERR_ARGUMENT, "rank 2 of a pipeline of 2 ranks"},
+        {GX_ORDER_1F1B, 2, 2, 0, 0, 0, {0, 4, 4}, GX_ERR_ARGUMENT, "stage 1 of 2 has no unit: [4, 4)"},
+        {GX_ORDER_1F1B,
+         2,
+         2,
+         0,
+         0,
+         0,
+         {0, 2, 3},
+         GX_ERR_ARGUMENT,
+         "the 2 stages have units 0 to 2; they must be 0 to 3"},
+        {GX_ORDER_1F1B,
+         2,
+         2,
+         0,
+         0,
+         0,
+         {1, 2, 4},
+         GX_ERR_ARGUMENT,
+         "the 2 stages have units 1 to 3; they must be 0 to 3"},
+        {GX_ORDER_INTERLEAVED,
+         2,
+         3,
+         0,
+         0,
+         0,
+         {0, 1, 2, 3, 4},
+         GX_ERR_ARGUMENT,
+         "3 micro-batches on 2 ranks; order interleaved needs a multiple of the number of ranks"},
+        {GX_ORDER_ZB1P,
+         2,
+         2,
+         0,
+         0,
+         0,
+         {0, 2, 4},
+         GX_ERR_ARGUMENT,
+         "order zb1p computes weight halves apart, and they are not put off"},
+        {GX_ORDER_1F1B,
+         2,
+         2,
+         0,
+         0,
+         1,
+         {0, 2, 4},
+         GX_ERR_UNSUPPORTED,
+         "embedding and head share a tensor, and are on ranks 0 and 1: lists with tensors of several stages are not "
+         "built yet"},
+    };
+    for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {
+        GxStepsSpec p = GX_ZERO;
+        GxSteps s = GX_ZERO;
+        GxError err = GX_ZERO;
+        p.units = 4, p.order = cases[k].order, p.ranks = cases[k].ranks, p.rank = cases[k].of_rank;
+        p.micro_batches = cases[k].micro_batches, p.puts_off_weights = cases[k].puts_off, p.is_tied = cases[k].is_tied;
+        p.stage = cases[k].stage;
+        CHECK(gx_steps_make(&s, &p, &err) == cases[k].code && !strcmp(err.message, cases[k].says), "%u: %d %s", k,
+              err.code, err.message);
+        gx_steps_close(&s);
+    }
+}
+
+int main(int argc, char **argv) { return test_main(argc, argv); }
