@@ -107,7 +107,7 @@ MODES    := $(shell sed -n 's/^ *X.\([a-z0-9]*\),.*/\1/p' galaxy/model/mode.h)
 TOOLS    := tokenize convert_gguf merge_adapter generate_llama
 PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(MODES:%=train_$(f)_%))
 # What runs on the host alone is tested in the build for the CPU.
-TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_modes test_precision test_graphs test_train_devices)
+TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_modes test_pp test_precision test_graphs test_train_devices)
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
 .PHONY: help print-folder $(PROGRAMS) $(TOOLS) dist data data-bert run setup demo demo-bert demo-chat demo-lora check test test-all fuzz gpu cuda-report refs bench bench-modes pictures format clean

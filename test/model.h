@@ -40,6 +40,7 @@ typedef struct { // zero: fp32, one micro-batch, everything trained
     GxRunnerSpec spec;
     const char *freeze;
     int first_unit, last_unit;
+    int pp; // ranks of a pipeline, whose stages are spec.stage; 0: one. Of it the units above are those of its rank
     const GxHeadWish *head;
     const GxFamily *family;         // NULL: LLaMA, of the configuration that is handed over
     void *config;                   // of another family; lent
@@ -68,7 +69,7 @@ typedef struct {
 __attribute__((unused)) static float *test_kept(TestModel *t, const void *buffer, int64_t n)
 {
     float *x = (float *)malloc((size_t)n * sizeof *x + 1);
-    gx_to_host(&t->g, x, buffer, 4 * n);
+    if (n) gx_to_host(&t->g, x, buffer, 4 * n);
     return x;
 }
 __attribute__((unused)) static void test_put(TestModel *t, float *buffer, const float *x, int64_t n)
@@ -93,7 +94,7 @@ __attribute__((unused)) static void test_init(TestModel *t, uint64_t seed)
     gx_model_init(&t->g, &t->m, seed);
     for (int i = 0; i < t->m.table.n; i++) {
         TestDraw d = {t->m.table.row[i], seed};
-        if (!d.whole.quantized || !gx_store_has(&t->m.store, i)) continue;
+        if (!d.whole.quantized) continue; // of any stage: all ranks take part
         for (int k = 0; k < d.whole.ndim; k++) d.whole.begin[k] = 0, d.whole.end[k] = d.whole.global_shape[k];
         d.whole.parts = NULL;
         gx_quantize_tensor(&t->g, &t->m.store, i, test_draw, &d);
@@ -180,7 +181,7 @@ static void test_model_dry_run(TestModel *t, GxContext *dry, int64_t T, int64_t 
     }
     gx_model_init(dry, &t->m, 0);
     for (int i = 0; i < t->m.table.n; i++)
-        if (t->m.table.row[i].quantized && gx_store_has(&t->m.store, i)) gx_quantize_plan(dry, &t->m.store, i);
+        if (t->m.table.row[i].quantized) gx_quantize_plan(dry, &t->m.store, i);
     gx_runner_train(dry, &t->r, b, NULL, NULL);
     b[0].is_training = 0;
     gx_runner_forward(dry, &t->r, &b[0]);
@@ -209,9 +210,13 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     g->threads = threads;
     g->world = comm ? comm->world : 1;
     g->rank = comm ? comm->rank : 0;
-    int dims[GX_MESH_AXES] = {1, 1, -1, 1, tp};
+    int dims[GX_MESH_AXES] = {(int)gx_max(wish.pp, 1), 1, -1, 1, tp};
     gx_mesh_open(&t->mesh, dims, g->rank, g->world, &g->error);
     g->mesh = &t->mesh;
+    if (wish.pp > 1) {
+        const int16_t *stage = wish.spec.stage + gx_group_index(g, GX_AXIS_PP);
+        options.first_unit = stage[0], options.last_unit = stage[1];
+    }
     if (!CHECK(gx_device_open(g) == GX_OK, "%s", g->error.message)) return 0;
     const GxFamily *family = wish.family ? wish.family : &gx_llama;
     if (!CHECK(gx_model_open(g, &t->m, family, wish.family ? wish.config : &t->config, mode, &options) == GX_OK, "%s",

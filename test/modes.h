@@ -56,8 +56,6 @@ __attribute__((unused)) static const Layout *test_shape(const Layout *shapes, in
     return shapes;
 }
 
-__attribute__((unused)) static int ranks_of(const Layout *l) { return l->dp * l->tp; }
-
 // Everything that two runs have left behind on a rank.
 __attribute__((unused)) static int same_bits(const Result *a, const Result *b)
 {
@@ -77,7 +75,7 @@ __attribute__((unused)) static int common_is_same(const Result *a, const Result 
     int same = !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm);
     for (int i = 0; i < x->n; i++) {
         const GxTensor *t = &x->row[i], *u = &y->row[i];
-        if (t->has_alias || test_flat(a->model, i) < 0) continue;
+        if (t->has_alias || test_flat(a->model, i) < 0 || test_flat(b->model, i) < 0) continue;
         for (int64_t e = 0, f = 0; e < gx_tensor_count(t); e++) { // indices go up in both
             const int64_t index = gx_tensor_global_index(t, e);
             while (f < gx_tensor_count(u) && gx_tensor_global_index(u, f) < index) f++;

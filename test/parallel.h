@@ -35,7 +35,7 @@ static int test_sgd_alone;
 typedef struct {
     char what[400];
     const GxMode *mode;
-    int dp, tp, micro;          // ranks: dp * tp; micro-batches of a window
+    int dp, tp, micro;          // ranks: dp * tp, in each stage of a pipeline; micro-batches of a window
     int64_t samples[MAX_RANKS]; // of each data-parallel rank in a micro-batch
     int64_t kv_heads;           // of the model; 0: three
     int64_t heads[MAX_RANKS], columns[MAX_RANKS], vocab[MAX_RANKS],
@@ -50,6 +50,7 @@ typedef struct {
     int bottleneck; // 1 + which of test_bottlenecks is, alike
     int side;       // 1 + which of test_sides is, alike
     int prompt;     // 1 + which of test_prompts is, alike
+    int pp;         // ranks of a pipeline, each with dp * tp; 0: one. Its order and stages are test_wish's
 } Layout;
 
 // Of all linears of attention and MLP; of some, one in a single layer, with dropout and norms that are trained besides;
@@ -193,6 +194,7 @@ static inline void shorten(GxBatch *b, int64_t shorter)
     for (int64_t i = 0; d && i < 2 * shorter * b->B; i++) d[i] = (int32_t)gx_min(d[i], shorter);
 }
 
+static inline int ranks_of(const Layout *l) { return (int)gx_max(l->pp, 1) * l->dp * l->tp; }
 static inline int64_t values_of(void) { return test_subject ? test_subject->values : 1; }
 static inline int64_t outputs_of(void) { return test_subject ? test_subject->outputs : model_config.vocab_size; }
 
@@ -246,8 +248,8 @@ static inline void set_moments(TestModel *t, int64_t n)
             second[at + k] = 1e-4f * (0.5f + gx_random_uniform(5, index, (uint32_t)i, 8));
         }
     }
-    test_put(t, t->m.store.moment[0], first, n);
-    test_put(t, t->m.store.moment[1], second, n);
+    if (n) test_put(t, t->m.store.moment[0], first, n);
+    if (n) test_put(t, t->m.store.moment[1], second, n);
     free(first), free(second);
 }
 
@@ -274,7 +276,7 @@ static inline void train_sgd(TestModel *t, const Layout *l, int64_t begin, int64
 {
     GxBatch batch[MAX_MICRO];
     test_init(t, 42);
-    gx_zero(&t->g, t->m.store.moment[0], 4 * out->n);
+    if (out->n) gx_zero(&t->g, t->m.store.moment[0], 4 * out->n);
     t->o.kind = GX_OPTIMIZER_SGD;
     test_set_step(t, TEST_SGD_RATE, 0);
     for (int s = 0; s < STEPS; s++) {
@@ -331,7 +333,8 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
     for (int k = 0; k < GX_MAX_LOSSES; k++) out->validation += step.loss_sum[k];
     out->column = begin, out->columns = B;
     if (t->m.store.dtype != GX_F32) return;
-    CHECK(out->n >= B * outputs_of(), "%ld moments: no room for the logits", (long)out->n);
+    const int has_head = t->m.store.last_unit == t->m.units;
+    CHECK(!has_head || out->n >= B * outputs_of(), "%ld moments: no room for the logits", (long)out->n);
     GxTarget last = GX_ZERO;
     int32_t rows[MAX_COLUMNS], parts[3 * MAX_COLUMNS];
     for (int64_t i = 0; i < B; i++) {
@@ -340,16 +343,16 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
     }
     last.rows = (const int32_t *)t->m.store.moment[1], last.rows_twin = rows, last.n = B;
     last.logits = gx_rows(t->m.store.moment[0], GX_F32, B, outputs_of());
-    gx_to_device(g, t->m.store.moment[1], rows, (int64_t)sizeof *rows * B);
-    if (batch[0].target[0].parts) { // of vectors: those of all but a column's first token
+    if (has_head) gx_to_device(g, t->m.store.moment[1], rows, (int64_t)sizeof *rows * B);
+    if (has_head && batch[0].target[0].parts) { // of vectors: those of all but a column's first token
         last.parts = last.rows, last.parts_twin = parts, last.anchors = -1;
         last.rows = last.rows_twin = NULL;
         gx_to_device(g, t->m.store.moment[1], parts, (int64_t)sizeof *parts * 3 * B);
     }
     memset(batch[0].target, 0, sizeof batch[0].target);
-    batch[0].target[0] = last;
+    if (has_head) batch[0].target[0] = last; // nobody else looks at it
     gx_runner_forward(g, &t->r, &batch[0]);
-    out->logits = test_kept(t, last.logits.data, B * outputs_of());
+    if (has_head) out->logits = test_kept(t, last.logits.data, B * outputs_of());
 }
 
 static inline void subject_counts(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
@@ -402,6 +405,7 @@ static inline void run_rank(const Layout *l, const GxMode *mode, int tp, int64_t
     t->wish = test_wish;
     t->wish.dtype = test_dtype;
     t->wish.spec.micro_batches = micro;
+    t->wish.pp = comm ? l->pp : 0;
     wish_subject(&t->wish, l, other, sizeof other);
     t->wish.candidates = 2 * columns_of(l) * (l->micro / micro);
     if (!test_model_open_split(t, &config, &probe.mode, T, B, HEAD_CHUNK, comm, 1, tp, &lists)) {
@@ -461,8 +465,9 @@ static inline void *rank_main(void *user)
     Rank *r = (Rank *)user;
     const Layout *l = r->layout;
     int64_t begin = 0;
-    for (int i = 0; i < r->rank / l->tp; i++) begin += l->samples[i];
-    run_rank(l, l->mode, l->tp, begin, l->samples[r->rank / l->tp], l->micro, &r->comm, &r->result);
+    const int dp = r->rank / l->tp % l->dp;
+    for (int i = 0; i < dp; i++) begin += l->samples[i];
+    run_rank(l, l->mode, l->tp, begin, l->samples[dp], l->micro, &r->comm, &r->result);
     return NULL;
 }
 
@@ -470,7 +475,7 @@ static inline void run_ranks(const Layout *l, Rank *rank)
 {
     GxThreadsGroup *group;
     GxError err = GX_ZERO;
-    const int ranks = l->dp * l->tp;
+    const int ranks = ranks_of(l);
     memset(rank, 0, (size_t)ranks * sizeof *rank);
     if (!CHECK(gx_threads_group_open(&group, ranks, &err) == GX_OK, "%s", err.message)) return;
     for (int r = 0; r < ranks; r++) {
@@ -485,7 +490,7 @@ static inline void run_ranks(const Layout *l, Rank *rank)
 
 static inline void free_ranks(const Layout *l, Rank *rank)
 {
-    for (int r = 0; r < l->dp * l->tp; r++) free_result(&rank[r].result);
+    for (int r = 0; r < ranks_of(l); r++) free_result(&rank[r].result);
 }
 
 // The whole window on one rank: in one micro-batch, but for texts that are ranked among those of their micro-batch.
@@ -641,7 +646,7 @@ static inline void compare_rank(const Layout *l, const Result *a, const Result *
 static inline Worst compare_ranks(const Layout *l, const Rank *rank, const Result *serial)
 {
     Worst w = {-1, ""};
-    for (int r = 0; r < l->dp * l->tp; r++) compare_rank(l, &rank[r].result, serial, &w);
+    for (int r = 0; r < ranks_of(l); r++) compare_rank(l, &rank[r].result, serial, &w);
     return w;
 }
 #endif

@@ -43,8 +43,8 @@ int gx_mesh_group(const GxMesh *m, int axes, int *ranks, int capacity, int *me);
 // The same for a context; without a mesh its rank is the only one.
 int gx_group_size(const GxContext *g, int axes);
 int gx_group_index(const GxContext *g, int axes);
-// Of the ranks that have the same samples one counts them: labels, right answers, padding. 1: this one does. What is
-// counted so, and every loss, is summed over all axes.
+// Of the ranks that have the same samples one counts them: labels, right answers, padding. 1: this one does, the first
+// of the tp group that has the head (the last of pp). What is counted so, and every loss, is summed over all axes.
 int gx_counts_samples(const GxContext *g);
 // The mask without axes of one rank, so that masks that mean the same group become equal.
 int gx_mesh_axes(const GxMesh *m, int axes);
@@ -160,7 +160,10 @@ int gx_mesh_index(const GxMesh *m, int axes)
 
 int gx_group_size(const GxContext *g, int axes) { return g->mesh ? gx_mesh_size(g->mesh, axes) : 1; }
 int gx_group_index(const GxContext *g, int axes) { return g->mesh ? gx_mesh_index(g->mesh, axes) : 0; }
-int gx_counts_samples(const GxContext *g) { return gx_group_index(g, GX_AXIS_TP) == 0; }
+int gx_counts_samples(const GxContext *g)
+{
+    return gx_group_index(g, GX_AXIS_TP) == 0 && gx_group_index(g, GX_AXIS_PP) == gx_group_size(g, GX_AXIS_PP) - 1;
+}
 
 int gx_mesh_group(const GxMesh *m, int axes, int *ranks, int capacity, int *me)
 {

@@ -37,7 +37,10 @@ void gx_grads_parts_close(GxGradsParts *p);
 
 // Adds to step->sum_squares those of the gradients of units [first, first + units): tensor by tensor in the table's
 // order, each logical element once: an alias not at all, what several ranks hold by the lowest of them. The bits are
-// those of one unit after the other. The ranks of a tp group then add theirs up.
+// those of one unit after the other. In a pipeline, whose ranks have the units in their order, each goes on from the sum
+// of the one before, which it takes over first; so the bits are those of one rank. The ranks of a tp group then add
+// theirs up, and all ranks have the sum.
+void gx_grads_take_over(GxContext *g);
 void gx_grads_sum_squares(GxContext *g, GxStore *s, const GxGradsParts *p, int first, int units);
 void gx_grads_agree(GxContext *g);
 
@@ -280,9 +283,19 @@ void gx_grads_sum_squares(GxContext *g, GxStore *s, const GxGradsParts *p, int f
     if (all.parts) gx_sum_squares(g, &g->step->sum_squares, s->grads, &all, 1);
 }
 
+void gx_grads_take_over(GxContext *g)
+{
+    const int me = gx_group_index(g, GX_AXIS_PP);
+    gx_at(g, -1, "norm");
+    if (me > 0) gx_recv(g, GX_AXIS_PP, me - 1, &g->step->sum_squares, 1, GX_F64);
+}
+
 void gx_grads_agree(GxContext *g)
 {
+    const int me = gx_group_index(g, GX_AXIS_PP), last = gx_group_size(g, GX_AXIS_PP) - 1;
     gx_at(g, -1, "norm");
+    if (me < last) gx_send(g, GX_AXIS_PP, me + 1, &g->step->sum_squares, 1, GX_F64);
+    gx_broadcast(g, GX_AXIS_PP, last, &g->step->sum_squares, 1, GX_F64);
     gx_all_reduce(g, GX_AXIS_TP, GX_SUM, &g->step->sum_squares, 1, GX_F64);
 }
 #endif

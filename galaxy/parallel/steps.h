@@ -24,7 +24,7 @@
 //     gx_steps_close(&s);
 //
 // Not generated yet: lists for sharded weights and offloaded rows. Their actions are in the structure and in the table
-// of effects. The interpreter refuses them by name, and so far messages between stages, too.
+// of effects. The interpreter refuses them by name.
 //
 // Memory: one block of the host's per list, allocated when the list is made.
 #ifndef GX_STEPS_H

@@ -41,7 +41,10 @@ typedef struct {           // zero: defaults
     int bucket;            // units whose gradients are summed over the ranks at once; 0: all
     int starts_sums;       // a bucket's sum runs while the units below compute their backward
     int forward_only;      // no training: neither a list nor memory for it
-    int keeps_graphs;      // in training, what a micro-batch computes is captured and launched as graphs (graphs.h)
+    // Of a pipeline (the axis pp of the mesh): [ranks + 1]: rank r has units [stage[r], stage[r + 1]) of the model, with
+    // which it was opened (GxModelOptions). Lent until gx_runner_open returns. NULL: one rank
+    const int16_t *stage;
+    int keeps_graphs; // in training, what a micro-batch computes is captured and launched as graphs (graphs.h)
     // The task counts the labels that losses are divided by. NULL: target 0's labels that are not GX_IGNORE_INDEX
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
     const void *task;         // its self
@@ -66,6 +69,7 @@ typedef struct {
     GxBatch *batch;
     int64_t labels[GX_MAX_LOSSES];
     int stop;
+    int took_over;                 // the sum of squares of the ranks before in a pipeline
     GxGradsSum sum[GX_STEPS_SUMS]; // sums of gradients that have been started, by ticket
 } GxRunner;
 
@@ -102,6 +106,7 @@ GX_END
 #include "../parallel/steps_check.h"
 #include "../parallel/steps_make.h"
 #include "../parallel/steps_place.h"
+#include "../parallel/steps_ranks.h"
 
 // ---- lists ---------------------------------------------------------------------------------------------------------
 
@@ -113,9 +118,18 @@ static GxStatus gx__interpreter_make(GxSteps *s, const GxStepsSpec *spec, GxErro
 
 static int gx__interpreter_is_tied(const GxModel *m)
 {
+    const GxTensor *t = m->table.row;
     int tied = 0;
-    for (int i = 0; i < m->table.n; i++) tied |= m->table.row[i].has_alias;
+    for (int i = 0; i < m->table.n; i++) tied |= t[i].has_alias && t[i].unit != t[t[i].alias.index].unit;
     return tied;
+}
+
+// Nothing of the unit is trained, on whichever rank it is.
+static int gx__interpreter_is_frozen(const GxModel *m, int unit)
+{
+    int trained = 0;
+    for (int i = 0; i < m->table.n; i++) trained |= m->table.row[i].unit == unit && !m->table.row[i].frozen;
+    return !trained;
 }
 
 static int gx__interpreter_has_lora(const GxModel *m)
@@ -135,6 +149,41 @@ static int gx__interpreter_reads_x(const GxModel *m)
     return 0;
 }
 
+// This rank's list; of a pipeline it is checked together with those of the others.
+static GxStatus gx__interpreter_make_pipeline(GxSteps *s, const GxStepsSpec *spec, GxError *err)
+{
+    if (spec->ranks < 2) return gx__interpreter_make(s, spec, err);
+    GxSteps *all = (GxSteps *)calloc((size_t)spec->ranks, sizeof *all);
+    if (!all) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the lists of %d ranks", spec->ranks);
+    GxStatus status = GX_OK;
+    GxStepsSpec of_rank = *spec;
+    for (of_rank.rank = 0; of_rank.rank < spec->ranks && status == GX_OK; of_rank.rank++)
+        status = gx_steps_make(&all[of_rank.rank], &of_rank, err);
+    if (status == GX_OK) status = gx_steps_check_ranks(all, spec->ranks, err);
+    *s = all[spec->rank];
+    memset(&all[spec->rank], 0, sizeof *all);
+    for (int k = 0; k < spec->ranks; k++) gx_steps_close(&all[k]);
+    free(all);
+    return status;
+}
+
+static GxStatus gx__interpreter_check_stages(GxContext *g, const GxModel *m, const GxStepsSpec *s)
+{
+    const GxStore *store = &m->store;
+    if (s->ranks < 2) return GX_OK;
+    if (!s->stage)
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "a pipeline of %d ranks, and nothing says which units each has",
+                       s->ranks);
+    if (gx_order_info(s->order)->chunks > 1)
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                       "order %s: a rank has two stages there, and a model's units on a rank are neighbours",
+                       gx_order_info(s->order)->name);
+    if (store->first_unit != s->stage[s->rank] || store->last_unit != s->stage[s->rank + 1])
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "the model has units %d to %d, rank %d of the pipeline %d to %d",
+                       store->first_unit, store->last_unit - 1, s->rank, s->stage[s->rank], s->stage[s->rank + 1] - 1);
+    return GX_OK;
+}
+
 GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer *o, const GxRunnerSpec *spec)
 {
     GxStepsSpec s = GX_ZERO;
@@ -148,7 +197,7 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
                        "a model of %d units (layers, side layers, embedding, head); at most %d are possible", m->units,
                        GX_MAX_UNITS);
     for (int u = 0; u < m->units; u++)
-        frozen[u] = !gx_store_trains_unit(&m->store, u), passed_by[u] = (uint8_t)gx_side_is_beside(m, u);
+        frozen[u] = (uint8_t)gx__interpreter_is_frozen(m, u), passed_by[u] = (uint8_t)gx_side_is_beside(m, u);
     s.units = m->units, s.micro_batches = (int)gx_max(spec->micro_batches, 1);
     s.order = spec->order, s.recomputes_layers = spec->recomputes_layers, s.puts_off_weights = spec->puts_off_weights;
     s.is_tied = gx__interpreter_is_tied(m), s.has_lora = gx__interpreter_has_lora(m);
@@ -156,12 +205,15 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     s.frozen = frozen, s.passed_by = passed_by;
     s.count_axes = GX_AXIS_ALL, s.agree_axes = GX_AXIS_ALL, s.reduce_axes = g->world > 1 ? GX_AXIS_ALL : 0;
     s.bucket = spec->bucket, s.starts_sums = spec->starts_sums;
+    s.ranks = gx_group_size(g, GX_AXIS_PP), s.rank = gx_group_index(g, GX_AXIS_PP);
+    s.stage = s.ranks > 1 ? spec->stage : NULL;
+    GX_TRY(gx__interpreter_check_stages(g, m, &s));
     if (!spec->forward_only && gx_steps_lowest(&s) == m->units)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "every tensor of the model is frozen: there is nothing to train");
-    if (!spec->forward_only) GX_TRY(gx__interpreter_make(&r->train, &s, &g->error));
+    if (!spec->forward_only) GX_TRY(gx__interpreter_make_pipeline(&r->train, &s, &g->error));
     s.kind = GX_STEPS_FORWARD, s.micro_batches = 1, s.order = GX_ORDER_1F1B;
     s.recomputes_layers = s.puts_off_weights = 0;
-    GX_TRY(gx__interpreter_make(&r->forward, &s, &g->error));
+    GX_TRY(gx__interpreter_make_pipeline(&r->forward, &s, &g->error));
     r->bytes = (int64_t *)calloc(3 * (size_t)m->units, sizeof *r->bytes);
     if (!r->bytes) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the sizes of %d units", m->units);
     if (spec->keeps_graphs && r->train.n) GX_TRY(gx_graphs_open(&r->graphs, &m->store, &g->error));
@@ -330,6 +382,80 @@ static void gx__interpreter_launch(GxContext *g, GxRunner *r, const GxSteps *s, 
     gx_graphs_run(g, r->graphs, &key, gx__interpreter_work, &work);
 }
 
+// ---- what is recorded ----------------------------------------------------------------------------------------------
+
+// Where nothing is computed and only sums are recorded, all micro-batches but the first (which writes gradients that
+// the others add to) and the last (among whose actions ranks' sums begin) are alike: the second stands for them.
+static int gx__interpreter_leaves_out(const GxContext *g)
+{
+    return !g->device->computes && g->recorder && g->recorder->totals_only;
+}
+
+// How often an action counts in what is recorded; 0: it is left out.
+static int gx__interpreter_times(const GxContext *g, const GxSteps *s, const GxAction *a)
+{
+    const int alike = s->spec.micro_batches - 2;
+    if (!gx__interpreter_leaves_out(g)) return 1;
+    if (a->micro_batch < 1 || a->micro_batch > alike) return 1;
+    return a->micro_batch == 1 ? alike : 0;
+}
+
+// ---- messages ------------------------------------------------------------------------------------------------------
+
+enum { GX__INTERPRETER_TRANSFERS = 32 };
+typedef struct {
+    GxTransfer list[GX__INTERPRETER_TRANSFERS];
+    int n, most; // most: that a call takes
+} GxRunMessages;
+
+static void gx__interpreter_flush(GxContext *g, GxRunMessages *m)
+{
+    gx_transfer(g, GX_AXIS_PP, m->list, m->n);
+    m->n = 0;
+}
+
+static void gx__interpreter_add_message(GxContext *g, GxRunMessages *m, const GxAction *a, GxRows x)
+{
+    const GxTransfer one = {a->peer, a->what == GX_DO_SEND, 0, x.data, x.rows * x.cols, x.dtype};
+    if (!x.data || !one.n) return;
+    if (m->n == m->most) gx__interpreter_flush(g, m);
+    m->list[m->n++] = one;
+}
+
+// Messages [first, first + n), which are under way together: the state that enters a unit, or its gradient.
+static void gx__interpreter_messages(GxContext *g, GxRunner *r, const GxSteps *s, int first, int n,
+                                     const GxBatch *batch)
+{
+    GxRunMessages m;
+    m.n = 0;
+    m.most = g->comm ? (int)gx_min(2 * gx_comm_peers(g->comm), GX__INTERPRETER_TRANSFERS) : GX__INTERPRETER_TRANSFERS;
+    gx_at(g, s->action[first].unit, "stage");
+    for (int i = first; i < first + n && !gx_failed(g); i++) {
+        const GxAction *a = &s->action[i];
+        const GxOperands *at = &s->operands[i];
+        const GxBatch *b = &batch[a->micro_batch];
+        const GxState x = a->object == GX_OBJECT_X ? gx__interpreter_x(r, s, b, a->unit, at->x)
+                                                   : gx__interpreter_dx(r, s, b, a->unit, at->dx);
+        gx__interpreter_add_message(g, &m, a, x.x);
+        gx__interpreter_add_message(g, &m, a, x.side);
+    }
+    gx__interpreter_flush(g, &m);
+}
+
+// Neighbours together. Returns how many actions are done. Where micro-batches stand for others they are recorded one by
+// one, each as often as it counts, behind the whole group, whose memory is planned.
+static int gx__interpreter_group(GxContext *g, GxRunner *r, const GxSteps *s, int i, const GxBatch *batch)
+{
+    GxRecorder *recorder = g->recorder;
+    const int n = gx_steps_group_end(s, i) - i + 1;
+    if (gx__interpreter_leaves_out(g)) g->recorder = NULL;
+    gx__interpreter_messages(g, r, s, i, n, batch);
+    if (g->recorder == recorder) return n;
+    g->recorder = recorder;
+    gx__interpreter_messages(g, r, s, i, 1, batch);
+    return 1;
+}
+
 // ---- a list --------------------------------------------------------------------------------------------------------
 
 // Sums over all ranks what the window's losses are divided by, and whether a rank wants to stop; resets the sums of
@@ -345,7 +471,7 @@ static void gx__interpreter_count(GxContext *g, GxRunner *r, const GxSteps *s)
     gx_at(g, -1, "window");
     gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, agreed, GX_MAX_LOSSES + 1, GX_I64);
     memcpy(r->labels, agreed, sizeof r->labels);
-    r->stop = agreed[GX_MAX_LOSSES] > 0;
+    r->stop = agreed[GX_MAX_LOSSES] > 0, r->took_over = 0;
     gx_to_device(g, g->step->labels, agreed, sizeof r->labels);
     gx_zero(g, &g->step->sum_squares, sizeof g->step->sum_squares + sizeof g->step->loss_sum);
     gx_store_begin_window(&r->m->store);
@@ -358,8 +484,15 @@ static void gx__interpreter_count(GxContext *g, GxRunner *r, const GxSteps *s)
     }
 }
 
-static void gx__interpreter_agree(GxContext *g, const GxRunner *r)
+static void gx__interpreter_take_over(GxContext *g, GxRunner *r)
 {
+    if (!r->took_over) gx_grads_take_over(g);
+    r->took_over = 1;
+}
+
+static void gx__interpreter_agree(GxContext *g, GxRunner *r)
+{
+    gx__interpreter_take_over(g, r);
     gx_grads_agree(g);
     gx_at(g, -1, "loss");
     gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, g->step->loss_sum, GX_MAX_LOSSES, GX_F64);
@@ -370,17 +503,6 @@ static void gx__interpreter_reduce(GxContext *g, GxRunner *r, const GxAction *a)
 {
     if (a->ticket < 0) gx_grads_reduce(g, &r->m->store, a->unit, a->count);
     else gx_grads_start(g, &r->m->store, a->unit, a->count, &r->sum[a->ticket]);
-}
-
-// How often an action counts in what is recorded. Where nothing is computed and only sums are recorded, all
-// micro-batches but the first (which writes gradients that the others add to) and the last (among whose actions ranks'
-// sums begin) are alike: the second stands for them, and the others are left out (0).
-static int gx__interpreter_times(const GxContext *g, const GxSteps *s, const GxAction *a)
-{
-    const int alike = s->spec.micro_batches - 2;
-    if (g->device->computes || !g->recorder || !g->recorder->totals_only) return 1;
-    if (a->micro_batch < 1 || a->micro_batch > alike) return 1;
-    return a->micro_batch == 1 ? alike : 0;
 }
 
 static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, const GxBatch *batch)
@@ -406,10 +528,13 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
             gx__interpreter_count(g, r, s);
             if (r->stop) return;
             break;
+        case GX_DO_SEND:
+        case GX_DO_RECV: run = gx__interpreter_group(g, r, s, i, batch); break;
         case GX_DO_REDUCE: gx__interpreter_reduce(g, r, a); break;
         case GX_DO_WAIT: gx_grads_wait(g, &r->sum[a->ticket]); break;
         case GX_DO_NORM: // neighbouring units together: two launches for all of their tensors
             run = gx_steps_run(s, i);
+            gx__interpreter_take_over(g, r);
             gx_grads_sum_squares(g, &r->m->store, &r->counted, a->unit, run);
             break;
         case GX_DO_AGREE: gx__interpreter_agree(g, r); break;

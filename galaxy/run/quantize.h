@@ -70,14 +70,14 @@ typedef struct {
     GxQuantized whole; // its scales alone
     GxQuantized box;   // this rank's, in the host's memory
     void *store;       // where it belongs
+    int is_mine;       // 0: another stage of a pipeline has it, and this rank only takes part in what is sent to all
 } gx__Quantizing;
 
 static void gx__quantizing_open(GxContext *g, gx__Quantizing *q, const GxStore *s, int row)
 {
     GxArena *a = gx_host_arena(g);
     const GxTensorId id = {row};
-    const GxQuantized box = gx_store_quantized(s, id);
-    q->t = &s->table->row[row], q->kind = box.kind, q->store = box.codes;
+    q->t = &s->table->row[row], q->kind = (GxQuantKind)(q->t->quantized - 1), q->is_mine = gx_store_has(s, row);
     q->whole = gx_quantized(q->kind, q->t->global_shape[0], q->t->global_shape[1], NULL);
     const int64_t cols = q->whole.cols, all = q->whole.rows * cols, blocks = gx_quantized_blocks(&q->whole);
     q->piece = gx_min(all, q->kind == GX_INT8 ? gx_max(1, GX_STAGE / cols) * cols : (int64_t)GX_STAGE);
@@ -89,6 +89,9 @@ static void gx__quantizing_open(GxContext *g, gx__Quantizing *q, const GxStore *
         q->whole.scale_codes = (uint8_t *)gx_take_from(g, a, GX_MEM_WORKSPACE, blocks);
         q->whole.offset = (float *)gx_take_from(g, a, GX_MEM_WORKSPACE, sizeof(float));
     }
+    if (!q->is_mine) return;
+    const GxQuantized box = gx_store_quantized(s, id);
+    q->store = box.codes;
     void *twin = gx_host_twin(g, GX_MEM_WORKSPACE, q->store, gx_quantized_bytes(&box));
     q->box = gx_quantized_box(q->kind, q->t->begin[0], box.rows, q->t->begin[1], box.cols, box.pitch, twin);
 }
@@ -124,7 +127,8 @@ static void gx__quantizing_part(GxContext *g, gx__Quantizing *q, int64_t first, 
         gx__quantizing_refuse(g, q, first, n);
     gx_broadcast(g, GX_AXIS_ALL, 0, q->codes, gx_quantized_code_bytes(&piece), GX_U8); // tells of an error, too
     gx_broadcast(g, GX_AXIS_ALL, 0, piece.scales, gx_quantized_blocks(&piece), GX_F32);
-    if (!gx_failed(g)) gx_cpu_quantized_take_codes(&q->box, q->t->begin[0], q->t->begin[1], q->codes, first, n);
+    if (!gx_failed(g) && q->is_mine)
+        gx_cpu_quantized_take_codes(&q->box, q->t->begin[0], q->t->begin[1], q->codes, first, n);
 }
 
 void gx_quantize_tensor(GxContext *g, const GxStore *s, int row, GxReadValues read, void *from)
@@ -136,7 +140,7 @@ void gx_quantize_tensor(GxContext *g, const GxStore *s, int row, GxReadValues re
     const int64_t all = q.whole.rows * q.whole.cols;
     for (int64_t first = 0; first < all && !gx_failed(g); first += q.piece)
         gx__quantizing_part(g, &q, first, gx_min(q.piece, all - first), read, from);
-    if (!gx_failed(g)) {
+    if (!gx_failed(g) && q.is_mine) {
         gx_cpu_quantize_scales(g, &q.whole, q.absmax);
         gx_cpu_quantized_take_scales(&q.box, q.t->begin[0], q.t->begin[1], &q.whole);
         gx_to_device(g, q.store, q.box.codes, gx_quantized_bytes(&q.box));
@@ -156,7 +160,8 @@ void gx_quantize_take(GxContext *g, const GxStore *s, int row, const GxQuantized
         const GxQuantized piece = gx__quantizing_piece(&q, first, n);
         if (g->rank == 0) source->read_codes(source->from, &q.whole, first, n, q.codes, &g->error);
         gx_broadcast(g, GX_AXIS_ALL, 0, q.codes, gx_quantized_code_bytes(&piece), GX_U8); // tells of an error, too
-        if (!gx_failed(g)) gx_cpu_quantized_take_codes(&q.box, q.t->begin[0], q.t->begin[1], q.codes, first, n);
+        if (!gx_failed(g) && q.is_mine)
+            gx_cpu_quantized_take_codes(&q.box, q.t->begin[0], q.t->begin[1], q.codes, first, n);
     }
     if (g->rank == 0 && !gx_failed(g)) source->read_scales(source->from, &q.whole, &g->error);
     gx_broadcast(g, GX_AXIS_ALL, 0, q.whole.scales, gx_quantized_scales(&q.whole), GX_F32);
@@ -164,7 +169,7 @@ void gx_quantize_take(GxContext *g, const GxStore *s, int row, const GxQuantized
         gx_broadcast(g, GX_AXIS_ALL, 0, q.whole.scale_codes, gx_quantized_blocks(&q.whole), GX_U8);
         gx_broadcast(g, GX_AXIS_ALL, 0, q.whole.offset, 1, GX_F32);
     }
-    if (!gx_failed(g)) {
+    if (!gx_failed(g) && q.is_mine) {
         gx_cpu_quantized_take_scales(&q.box, q.t->begin[0], q.t->begin[1], &q.whole);
         gx_to_device(g, q.store, q.box.codes, gx_quantized_bytes(&q.box));
     }

@@ -350,7 +350,7 @@ void gx_tensor_file_plan(GxContext *g, const GxStore *s)
     for (int i = 0; i < t->n; i++) {
         const GxArenaMark values = gx_arena_mark(g->arena);
         const int64_t count = gx_tensor_count(&t->row[i]);
-        if (t->row[i].quantized && gx_store_has(s, i)) gx_quantize_plan(g, s, i);
+        if (t->row[i].quantized) gx_quantize_plan(g, s, i);
         else if (gx_values_exist(s, GX_VALUES_WEIGHTS, i))
             gx_values_write(g, s, GX_VALUES_WEIGHTS, i, 0, t->row[i].parts ? count : gx_min(GX_STAGE, count));
         gx_arena_release(g->arena, values);

@@ -1,0 +1,175 @@
+// test_pp.cu: a model whose units are on the ranks of a pipeline, against the same on one stage, bit for bit: losses,
+// norms, every gradient, weights and moments after steps of SGD and AdamW, a validation. In every order that runs, with
+// uneven stages, in modes, with data-parallel ranks, tuned in every way, of every family.
+#include "test/subjects.h"
+
+typedef struct {
+    const char *what;
+    int pp, dp, tp, micro;
+    int16_t stage[5]; // in halves of a layer of a model of 2: the embedding 0, 1; layers 2 to 5; the head 6, 7
+    int order;
+    const GxMode *mode;
+    TestSubject *subject; // NULL: a LLaMA
+    const char *freeze;
+    int lora, bottleneck, side, prompt, quantize; // as in Layout
+    int recomputes, puts_off, bucket, starts_sums, normed;
+    GxDtype dtype;
+} Case;
+
+static const Case cases[] = {
+    {.what = "2 stages", .pp = 2, .micro = 3, .stage = {0, 4, 8}},
+    {.what = "2 stages, all forwards first, layers computed again",
+     .pp = 2,
+     .micro = 3,
+     .stage = {0, 6, 8},
+     .order = GX_ORDER_GPIPE,
+     .recomputes = 1},
+    {.what = "3 stages, the embedding alone, one micro-batch", .pp = 3, .micro = 1, .stage = {0, 2, 4, 8}},
+    {.what = "4 stages, the head alone", .pp = 4, .micro = 3, .stage = {0, 2, 4, 6, 8}},
+    {.what = "3 stages, zb1p", .pp = 3, .micro = 3, .stage = {0, 4, 6, 8}, .order = GX_ORDER_ZB1P, .puts_off = 1},
+    {.what = "2 stages, zb1p, computed again, bf16",
+     .pp = 2,
+     .micro = 3,
+     .stage = {0, 4, 8},
+     .order = GX_ORDER_ZB1P,
+     .puts_off = 1,
+     .recomputes = 1,
+     .dtype = GX_BF16},
+    {.what = "weight halves at the end, Qwen3", .pp = 2, .micro = 2, .stage = {0, 4, 8}, .puts_off = 1, .normed = 1},
+    {.what = "2 stages x dp 2, buckets", .pp = 2, .dp = 2, .micro = 2, .stage = {0, 4, 8}, .bucket = 1},
+    {.what = "3 stages x dp 2, buckets that are started",
+     .pp = 3,
+     .dp = 2,
+     .micro = 2,
+     .stage = {0, 2, 6, 8},
+     .bucket = 1,
+     .starts_sums = 1},
+    {.what = "2 stages x tp 2", .pp = 2, .tp = 2, .micro = 2, .stage = {0, 4, 8}, .mode = &gx_tp},
+    {.what = "3 stages x tp 2, sp", .pp = 3, .tp = 2, .micro = 2, .stage = {0, 4, 6, 8}, .mode = &gx_sp},
+    {.what = "2 stages x tp 3, galaxy", .pp = 2, .tp = 3, .micro = 2, .stage = {0, 4, 8}, .mode = &gx_galaxy},
+    {.what = "2 stages x tp 2, galaxy2, zb1p",
+     .pp = 2,
+     .tp = 2,
+     .micro = 3,
+     .stage = {0, 6, 8},
+     .mode = &gx_galaxy2,
+     .order = GX_ORDER_ZB1P,
+     .puts_off = 1},
+    {.what = "the lower stage frozen",
+     .pp = 2,
+     .micro = 2,
+     .stage = {0, 4, 8},
+     .freeze = "model.embed_tokens.weight,model.layers.0.*"},
+    {.what = "a stage in the middle frozen", .pp = 3, .micro = 2, .stage = {0, 2, 4, 8}, .freeze = "model.layers.0.*"},
+    {.what = "LoRA", .pp = 3, .micro = 2, .stage = {0, 2, 4, 8}, .lora = 3},
+    {.what = "LoRA on the embedding, weight halves at the end",
+     .pp = 2,
+     .micro = 2,
+     .stage = {0, 4, 8},
+     .lora = 5,
+     .puts_off = 1},
+    {.what = "QLoRA x tp 2",
+     .pp = 2,
+     .tp = 2,
+     .micro = 2,
+     .stage = {0, 4, 8},
+     .mode = &gx_tp,
+     .lora = 1,
+     .quantize = 2},
+    {.what = "adapters", .pp = 2, .micro = 2, .stage = {0, 4, 8}, .bottleneck = 2},
+    {.what = "a side network", .pp = 2, .micro = 2, .stage = {0, 4, 8}, .side = 1},
+    {.what = "a side network, a stage that is passed by", .pp = 4, .micro = 2, .stage = {0, 3, 4, 6, 8}, .side = 2},
+    {.what = "prompts x tp 2", .pp = 2, .tp = 2, .micro = 2, .stage = {0, 4, 8}, .mode = &gx_galaxy, .prompt = 2},
+    {.what = "BERT, pre-training", .pp = 3, .micro = 2, .stage = {0, 4, 6, 8}, .subject = &pretraining},
+    {.what = "BERT, labels, zb1p",
+     .pp = 2,
+     .micro = 2,
+     .stage = {0, 4, 8},
+     .subject = &labels,
+     .order = GX_ORDER_ZB1P,
+     .puts_off = 1},
+    {.what = "BERT, pairs of numbers, x dp 2", .pp = 2, .dp = 2, .micro = 2, .stage = {0, 2, 8}, .subject = &numbers},
+    {.what = "vectors x dp 2", .pp = 2, .dp = 2, .micro = 2, .stage = {0, 4, 8}, .subject = &vectors},
+    {.what = "texts that share a column", .pp = 2, .micro = 2, .stage = {0, 4, 8}, .subject = &texts},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+// Units of the model: between embedding and head layers, or of a side network Down alone, layers and side layers.
+static void cut(const Case *c, int16_t stage[6])
+{
+    const int units = c->side ? 2 * LAYERS + 3 : LAYERS + 2;
+    for (int s = 0; s <= c->pp; s++) stage[s] = (int16_t)((c->stage[s] * units + 4) / 8);
+}
+
+static Layout layout_of(const Case *c)
+{
+    Layout l;
+    memset(&l, 0, sizeof l);
+    snprintf(l.what, sizeof l.what, "%s", c->what);
+    l.mode = c->mode ? c->mode : &test_serial;
+    l.dp = (int)gx_max(c->dp, 1), l.tp = (int)gx_max(c->tp, 1), l.micro = c->micro;
+    for (int r = 0; r < l.dp; r++) l.samples[r] = 2 + r;
+    l.lora = c->lora, l.bottleneck = c->bottleneck, l.side = c->side, l.prompt = c->prompt;
+    l.quantize = c->quantize, l.normed = c->normed;
+    return l;
+}
+
+// Everything that a rank of the pipeline has against what the rank of one stage in its place has.
+static void check_rank(const Case *c, int r, const Result *a, const Result *b)
+{
+    const GxTable *table = &a->model->m.table;
+    int rows = 0;
+    CHECK(!a->error[0] && !b->error[0], "%s: rank %d: %s%s", c->what, r, a->error, b->error);
+    CHECK(!memcmp(a->labels, b->labels, sizeof a->labels), "%s: rank %d: %ld labels, not %ld", c->what, r,
+          (long)a->labels[0], (long)b->labels[0]);
+    for (int s = 0; s < STEPS; s++)
+        CHECK(a->loss[s] == b->loss[s] && a->norm[s] == b->norm[s],
+              "%s: rank %d, step %d: loss %.17g %.17g, norm %.17g %.17g", c->what, r, s, a->loss[s], b->loss[s],
+              a->norm[s], b->norm[s]);
+    CHECK(a->validation == b->validation, "%s: rank %d: validation %.17g, not %.17g", c->what, r, a->validation,
+          b->validation);
+    if (a->logits)
+        CHECK(!memcmp(a->logits, b->logits, (size_t)(a->columns * outputs_of()) * 4), "%s: rank %d: logits", c->what,
+              r);
+    for (int i = 0; i < table->n; i++) {
+        const int64_t at = test_flat(a->model, i), there = test_flat(b->model, i),
+                      bytes = 4 * gx_tensor_count(&table->row[i]);
+        if (at < 0 || table->row[i].has_alias) continue;
+        rows++;
+        for (int k = 0; k < BUFFERS; k++)
+            CHECK(!memcmp(a->flat.all[k] + at, b->flat.all[k] + there, (size_t)bytes), "%s: rank %d: buffer %d of %s",
+                  c->what, r, k, table->row[i].name);
+    }
+    const int trained = gx_store_trains_unit(&a->model->m.store, a->model->m.store.first_unit);
+    CHECK(rows > 0 || !trained, "%s: rank %d has nothing that is trained", c->what, r);
+}
+
+static void check_case(const Case *c)
+{
+    Rank one[MAX_RANKS], pipeline[MAX_RANKS];
+    int16_t stage[6];
+    Layout l = layout_of(c);
+    cut(c, stage);
+    test_subject = c->subject, test_dtype = c->dtype;
+    test_wish.freeze = c->freeze;
+    test_wish.spec.recomputes_layers = c->recomputes, test_wish.spec.puts_off_weights = c->puts_off;
+    test_wish.spec.bucket = c->bucket, test_wish.spec.starts_sums = c->starts_sums;
+    run_ranks(&l, one);
+    l.pp = c->pp;
+    test_wish.spec.stage = stage, test_wish.spec.order = c->order;
+    run_ranks(&l, pipeline);
+    for (int r = 0; r < ranks_of(&l); r++) check_rank(c, r, &pipeline[r].result, &one[r % (l.dp * l.tp)].result);
+    free_ranks(&l, pipeline);
+    l.pp = 0;
+    free_ranks(&l, one);
+    memset(&test_wish, 0, sizeof test_wish);
+    test_subject = NULL, test_dtype = GX_F32;
+}
+
+TEST(a_pipeline_has_the_bits_of_one_stage)
+{
+    for (int i = 0; i < CASES; i++)
+        if (test_share(i)) check_case(&cases[i]);
+}
+
+int main(int argc, char **argv) { return test_main(argc, argv); }
