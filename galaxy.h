@@ -254,6 +254,7 @@
 #include "galaxy/run/autotune.h"
 #include "galaxy/run/best.h"
 #include "galaxy/run/buffers.h"
+#include "galaxy/run/stages.h"
 #include "galaxy/run/setup.h"
 #include "galaxy/run/write_options.h"
 #include "galaxy/run/writer.h"

@@ -21,6 +21,7 @@ enum {
     GX_AXIS_TP = 16,
     GX_AXIS_DP = GX_AXIS_DP_REPLICATE | GX_AXIS_DP_SHARD, // ranks with other samples
     GX_AXIS_LOSS = GX_AXIS_DP | GX_AXIS_CP,               // ranks with other tokens: gradients are summed over them
+    GX_AXIS_RESULTS = GX_AXIS_LOSS | GX_AXIS_PP,          // ranks with results of other samples, or with none
     GX_AXIS_ALL = 31,
     GX_MESH_AXES = 5
 };
@@ -46,6 +47,7 @@ int gx_group_index(const GxContext *g, int axes);
 // Of the ranks that have the same samples one counts them: labels, right answers, padding. 1: this one does, the first
 // of the tp group that has the head (the last of pp). What is counted so, and every loss, is summed over all axes.
 int gx_counts_samples(const GxContext *g);
+int gx_has_head(const GxContext *g); // 1: what heads compute is on this rank: of a pipeline, on those of the last stage
 // The mask without axes of one rank, so that masks that mean the same group become equal.
 int gx_mesh_axes(const GxMesh *m, int axes);
 const char *gx_axes_name(int axes, char text[64]); // "dp_shard+tp", for messages
@@ -160,10 +162,8 @@ int gx_mesh_index(const GxMesh *m, int axes)
 
 int gx_group_size(const GxContext *g, int axes) { return g->mesh ? gx_mesh_size(g->mesh, axes) : 1; }
 int gx_group_index(const GxContext *g, int axes) { return g->mesh ? gx_mesh_index(g->mesh, axes) : 0; }
-int gx_counts_samples(const GxContext *g)
-{
-    return gx_group_index(g, GX_AXIS_TP) == 0 && gx_group_index(g, GX_AXIS_PP) == gx_group_size(g, GX_AXIS_PP) - 1;
-}
+int gx_counts_samples(const GxContext *g) { return gx_group_index(g, GX_AXIS_TP) == 0 && gx_has_head(g); }
+int gx_has_head(const GxContext *g) { return gx_group_index(g, GX_AXIS_PP) == gx_group_size(g, GX_AXIS_PP) - 1; }
 
 int gx_mesh_group(const GxMesh *m, int axes, int *ranks, int capacity, int *me)
 {

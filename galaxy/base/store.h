@@ -119,8 +119,8 @@ GxStatus gx_store_open(GxStore *s, const GxTable *table, int first_unit, int las
             if (p->weight < 0)
                 return GX_FAIL(
                     err, GX_ERR_UNSUPPORTED,
-                    "%s is tied to %s, which other ranks hold; units of one tensor cannot be on several ranks", t->name,
-                    table->row[t->alias.index].name);
+                    "%s is tied to %s, which other ranks hold: stages of a pipeline (--pp) cannot share a tensor yet",
+                    t->name, table->row[t->alias.index].name);
             continue;
         }
         if (t->quantized) {

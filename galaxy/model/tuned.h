@@ -229,7 +229,7 @@ GxStatus gx_tuned_check_frozen(GxContext *g, const GxModel *m)
     int worst = -1; // the one to report: the first that is 0, otherwise the first that is small
     if (!largest) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %d tensors", m->table.n);
     for (int i = 0; i < m->table.n && !gx_failed(g); i++)
-        if (gx__tuned_is_passed(m, i)) largest[i] = gx__tuned_largest(g, m, i);
+        if (gx__tuned_is_passed(m, i) && gx_store_has(&m->store, i)) largest[i] = gx__tuned_largest(g, m, i);
     gx_at(g, -1, "frozen");
     gx_all_reduce(g, GX_AXIS_ALL, GX_MAX, largest, m->table.n, GX_F64); // of a failed context: tells the others
     for (int i = 0; i < m->table.n && !gx_failed(g); i++) {

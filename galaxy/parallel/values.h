@@ -14,7 +14,8 @@ GX_BEGIN
 
 typedef enum { GX_VALUES_WEIGHTS = 0, GX_VALUES_MOMENT_1, GX_VALUES_MOMENT_2 } GxValues;
 
-// 1: this rank's store has such values of the tensor; a frozen one has no moments.
+// 1: the tensor has such values, on this rank or on one of another stage (gx_store_has: on this one); a frozen one has no
+// moments.
 int gx_values_exist(const GxStore *s, GxValues what, int row);
 
 // Elements [first, first + n) of this rank's box of a tensor, in the device's memory: to be read; to be written.
@@ -39,7 +40,7 @@ static float *gx__values_place(const GxStore *s, GxValues what, int row)
 int gx_values_exist(const GxStore *s, GxValues what, int row)
 {
     if (s->table->row[row].has_alias) return 0;
-    return what == GX_VALUES_WEIGHTS ? gx_store_has(s, row) : gx_store_trains(s, row);
+    return what == GX_VALUES_WEIGHTS || !s->table->row[row].frozen;
 }
 
 float *gx_values_write(GxContext *g, const GxStore *s, GxValues what, int row, int64_t first, int64_t n)

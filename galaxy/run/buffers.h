@@ -78,8 +78,8 @@ void gx_buffers_dry_run(GxPlan *p, GxContext *dry, void *trainer)
     if (t->task->prepare) t->task->prepare(dry, t->self, &forward);
     if (t->task->sample) free(t->task->sample(dry, t->self, &forward, 0));
     gx_model_init(dry, &t->model, 0);
-    if (gx_tensor_file_has_part(t->g) || t->resume.folder[0] || t->o.model[0])
-        gx_tensor_file_plan(dry, &t->model.store);
+    const int loads = t->resume.folder[0] || t->o.model[0];
+    if (loads || gx_tensor_file_has_part(t->g)) gx_tensor_file_plan(dry, &t->model.store, loads);
     dry->step = NULL;
 }
 #endif

@@ -87,7 +87,8 @@ void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chu
 // how many labels counted. If *stop is set on any rank, it is set on all, and the window is left before it computes.
 void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels, int *stop);
 
-// Runs a batch forward: adds to its targets' losses, and writes the results that they ask for.
+// Runs a batch forward: adds to its targets' losses, and writes the results that they ask for; in a pipeline the losses
+// on the last stage, the results there and on the first.
 void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b);
 
 // gx_runner_forward as a callback for tasks. The runner must outlive it.
@@ -561,7 +562,25 @@ void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels,
     if (stop) *stop = r->stop;
 }
 
-void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b) { gx__interpreter_run(g, r, &r->forward, b); }
+// What heads wrote, from the last stage of a pipeline, which has them, to the first, which shows it.
+static void gx__interpreter_pass_results(GxContext *g, const GxBatch *b)
+{
+    const int me = gx_group_index(g, GX_AXIS_PP), last = gx_group_size(g, GX_AXIS_PP) - 1;
+    gx_at(g, -1, "results");
+    for (int k = 0; k < GX_MAX_LOSSES && last > 0; k++) {
+        const GxTarget *t = &b->target[k];
+        const int64_t n = gx_min(t->logits.rows, t->n) * t->logits.cols;
+        if (!t->logits.data || n < 1) continue;
+        if (me == last) gx_send(g, GX_AXIS_PP, 0, t->logits.data, n, t->logits.dtype);
+        if (me == 0) gx_recv(g, GX_AXIS_PP, last, t->logits.data, n, t->logits.dtype);
+    }
+}
+
+void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b)
+{
+    gx__interpreter_run(g, r, &r->forward, b);
+    gx__interpreter_pass_results(g, b);
+}
 
 static void gx__interpreter_hook(GxContext *g, void *user, const GxBatch *b)
 {

@@ -31,7 +31,9 @@ typedef struct {
     char output_dir[GX_PATH], model[GX_PATH], resume[GX_PATH];
     // the mode, unless the program has one of its own; how it splits the model among the ranks of a tp group
     char mode[GX_FIELD_TEXT], att[GX_FIELD_TEXT], con[GX_FIELD_TEXT], mlp[GX_FIELD_TEXT], ends[GX_FIELD_TEXT];
-    int64_t tp;
+    int64_t tp, pp;
+    GxIntList stage_num_hidden_layers_list;
+    char pipeline_schedule[GX_FIELD_TEXT];
     GxIntList tp_num_attention_heads_list, tp_intermediate_size_list, tp_vocab_size_list, seq_scatter_list;
     // the machine
     int64_t ranks, world, rank, threads;
@@ -76,9 +78,9 @@ GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxE
 // Refuses numbers whose product is wrong, with the equation.
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err);
 
-// Resolves how many of the `world` ranks share one copy of the model. Refuses a number that does not divide `world`,
-// and names those that do.
-GxStatus gx_options_resolve_tp(GxTrainOptions *o, const GxMode *mode, int world, GxError *err);
+// Resolves how many of the `world` ranks share a layer, and checks what is said of stages. Refuses numbers whose product
+// does not divide `world`, and names those that do.
+GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxMode *mode, int world, GxError *err);
 
 GX_END
 #endif
@@ -222,8 +224,20 @@ static const GxField gx__options_train_options[] = {
 };
 static const GxField gx__options_tp_options[] = {
     {"tp", GX_FIELD_INT, GX__OPTIONS_AT(tp), "0",
-     "ranks that share one copy of the model; the others are data-parallel. 0: all, if the mode splits anything",
+     "ranks that share each layer; the others are stages (--pp) and data-parallel copies. 0: all that stages leave, if "
+     "the mode splits anything",
      "0..256"},
+    {"pp", GX_FIELD_INT, GX__OPTIONS_AT(pp), "1",
+     "stages of a pipeline: each has some of the layers, the first the embedding, the last the head; micro-batches "
+     "(--gradient_accumulation_steps) follow each other through them",
+     "1..256"},
+    {"stage_num_hidden_layers_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(stage_num_hidden_layers_list), NULL,
+     "layers of each stage, for unequal machines: 20,12", "1..65536"},
+    {"pipeline_schedule", GX_FIELD_STRING, GX__OPTIONS_AT(pipeline_schedule), "1f1b",
+     "order of a pipeline's micro-batches: 1f1b; gpipe, all forwards first; zb1p, 1f1b whose weights' gradients fill "
+     "the "
+     "gaps. The result is the same to the bit",
+     "1f1b|gpipe|zb1p"},
 };
 static const struct {
     GxField field;
@@ -274,7 +288,7 @@ static const GxField *gx__options_find(const char *name)
 {
     const GxField *found = gx_field_find(GX_FIELDS(gx__options_train_options), name);
     for (int i = 0; i < GX__OPTIONS_LISTS && !found; i++) found = gx_field_find(&gx__options_lists[i].field, 1, name);
-    return found ? found : gx_field_find(gx__options_tp_options, 1, name);
+    return found ? found : gx_field_find(GX_FIELDS(gx__options_tp_options), name);
 }
 
 int gx_options_copy_fields(const char *const *names, GxField *fields)
@@ -553,7 +567,25 @@ static void gx__options_divisors_text(int n, char *text, size_t size)
             length += snprintf(text + length, size - (size_t)length, "%s%d", d == 1 ? "" : d == n ? " or " : ", ", d);
 }
 
-GxStatus gx_options_resolve_tp(GxTrainOptions *o, const GxMode *mode, int world, GxError *err)
+// The ranks divide into stages, and what is said of stages has some.
+static GxStatus gx__options_check_stages(const GxTrainOptions *o, int world, GxError *err)
+{
+    char divisors[200];
+    if (o->pp == 1 && o->stage_num_hidden_layers_list.n)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "stage_num_hidden_layers_list names %d stages, and --pp is 1; say --pp %d, or leave the list out",
+            o->stage_num_hidden_layers_list.n, o->stage_num_hidden_layers_list.n);
+    if (o->pp == 1 && strcmp(o->pipeline_schedule, "1f1b"))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--pipeline_schedule %s is about stages, and --pp is 1",
+                       o->pipeline_schedule);
+    if (world % o->pp == 0) return GX_OK;
+    gx__options_divisors_text(world, divisors, sizeof divisors);
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "--pp %ld does not divide %d rank%s; use %s", (long)o->pp, world,
+                   world == 1 ? "" : "s", divisors);
+}
+
+GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxMode *mode, int world, GxError *err)
 {
     char divisors[200]; // at most 20 divisors, for up to 256 ranks
     const int is_split = gx_methods_split(mode->methods);
@@ -561,10 +593,12 @@ GxStatus gx_options_resolve_tp(GxTrainOptions *o, const GxMode *mode, int world,
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--tp %ld: mode %s splits nothing among ranks; leave out --tp, or take another mode",
                        (long)o->tp, mode->name);
-    if (!o->tp) o->tp = is_split ? world : 1;
-    if (world % o->tp == 0) return GX_OK;
-    gx__options_divisors_text(world, divisors, sizeof divisors);
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "--tp %ld does not divide %d rank%s; use %s", (long)o->tp, world,
-                   world == 1 ? "" : "s", divisors);
+    GX_TRY(gx__options_check_stages(o, world, err));
+    const int of_stage = world / (int)o->pp;
+    if (!o->tp) o->tp = is_split ? of_stage : 1;
+    if (of_stage % o->tp == 0) return GX_OK;
+    gx__options_divisors_text(of_stage, divisors, sizeof divisors);
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "--tp %ld does not divide %d rank%s%s; use %s", (long)o->tp, of_stage,
+                   of_stage == 1 ? "" : "s", o->pp > 1 ? " of a stage" : "", divisors);
 }
 #endif

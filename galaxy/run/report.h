@@ -76,6 +76,7 @@ GX_END
 #include <string.h>
 #include "../cpu/gemm.h"
 #include "../io/unicode.h"
+#include "stages.h"
 #include "../io/regex.h"
 #include "best.h"
 #include "output.h"
@@ -177,7 +178,7 @@ void gx_report_version(const GxTrainer *t)
 }
 
 // "serial", "dp", "tp 2", "galaxy 2 x dp 2", "composed 2 (ATT TP, CON None, MLP SP, ends TP)"
-static void gx__report_mode_text(const GxTrainer *t, char text[100])
+static void gx__report_layer_text(const GxTrainer *t, char text[100])
 {
     const GxMethods m = t->mode->methods;
     const int tp = gx_mesh_size(&t->mesh, GX_AXIS_TP), dp = gx_mesh_size(&t->mesh, GX_AXIS_DP);
@@ -188,6 +189,18 @@ static void gx__report_mode_text(const GxTrainer *t, char text[100])
     const size_t end = strlen(text);
     gx_methods_text(m, methods, sizeof methods);
     if (gx_methods_split(m) && !strcmp(t->mode->name, "composed")) snprintf(text + end, 100 - end, " (%s)", methods);
+}
+
+// "pp 2 (1f1b, layers 3,2) x tp 2"; of one stage what its layers are
+static void gx__report_mode_text(const GxTrainer *t, char text[400])
+{
+    char layer[100];
+    gx__report_layer_text(t, layer);
+    const int is_serial = gx_mesh_size(&t->mesh, GX_AXIS_ALL & ~GX_AXIS_PP) == 1;
+    text[0] = 0;
+    if (t->o.pp > 1) gx_stages_text(t, text, 280);
+    const size_t end = strlen(text);
+    if (!end || !is_serial) snprintf(text + end, 400 - end, "%s%s", end ? " x " : "", layer);
 }
 
 static void gx__report_device(FILE *out, const GxTrainer *t)
@@ -312,7 +325,7 @@ static int gx__report_samples(const GxTrainer *t, GxReport *r)
 void gx_report_start(const GxTrainer *t)
 {
     GxReport r;
-    char mode[100];
+    char mode[400];
     const GxTrainOptions *o = &t->o;
     gx_report_begin(&r, t->g);
     if (!r.out) return;
@@ -388,6 +401,16 @@ static void gx__report_note_of_mode(const GxTrainer *t)
                "mode %s splits the model among the ranks of --tp, which is 1: each of the %d ranks has all of it, as "
                "without a mode; leave out --tp, or say a larger one",
                t->mode->name, t->g->world);
+}
+
+static void gx__report_note_of_stages(const GxTrainer *t)
+{
+    const int64_t micro = t->o.gradient_accumulation_steps, pp = t->o.pp;
+    if (pp == 1 || micro >= pp || gx_options_is_inference(&t->o)) return;
+    gx_log(&t->g->log, GX_LOG_WARNING,
+           "%ld micro-batch%s in a step for %ld stages: most of them wait for each other most of the time; "
+           "--gradient_accumulation_steps %ld, or more, keeps them busy, with a smaller --micro_batch_size",
+           (long)micro, micro == 1 ? "" : "es", (long)pp, (long)(4 * pp));
 }
 
 // A rate that was raised by hand is as it was meant.
@@ -484,6 +507,7 @@ void gx_report_notes(const GxTrainer *t)
     gx__report_note_of_embed(t);
     if (!gx_options_is_inference(&t->o)) gx__report_note_of_unused(t);
     gx__report_note_of_mode(t);
+    gx__report_note_of_stages(t);
     gx__report_note_of_resume(t);
     gx__report_note_of_rate(t);
 }

@@ -322,13 +322,17 @@ void gx_resume_warn_of_unknown(const GxResume *r, const GxConfig *c, const GxLog
 void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world)
 {
     static const char *const layout[] = {"tp",
+                                         "pp",
+                                         "stage_num_hidden_layers_list",
+                                         "pipeline_schedule",
                                          "tp_num_attention_heads_list",
                                          "tp_intermediate_size_list",
                                          "tp_vocab_size_list",
                                          "seq_scatter_list",
                                          "dp_batch_size_list"};
     const int is_other = r->folder[0] && strcmp(r->state.methods, methods);
-    if (!r->args || (r->state.world == world && !is_other && !gx_config_is_set(c, "tp"))) return;
+    if (!r->args || (r->state.world == world && !is_other && !gx_config_is_set(c, "tp") && !gx_config_is_set(c, "pp")))
+        return;
     for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) gx_config_forget(c, layout[i]);
     if (o->micro_batch_size == 0) gx_config_forget(c, "micro_batch_size"); // dp_batch_size_list gives it
 }

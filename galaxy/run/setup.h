@@ -38,6 +38,7 @@ GX_END
 #include "processors.h"
 #include "report.h"
 #include "side_cache.h"
+#include "stages.h"
 
 // ---- options --------------------------------------------------------------------------------------------------------
 
@@ -321,8 +322,8 @@ static GxStatus gx__setup_connect(GxTrainer *t)
     GX_TRY(gx_agree_on_options(g, &t->config, t->family, t->task, t->mode->methods));
     if (!gx_options_is_inference(o)) GX_TRY(gx_resume_check(&t->resume, o, err));
     GX_TRY(gx__setup_read_model(t));
-    GX_TRY(gx_options_resolve_tp(o, t->mode, g->world, err));
-    dims[4] = (int)o->tp;
+    GX_TRY(gx_options_resolve_mesh(o, t->mode, g->world, err));
+    dims[0] = (int)o->pp, dims[4] = (int)o->tp;
     GX_TRY(gx__setup_check_graphs(t));
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
     return gx_open_device_comm(g, o->device_comm);
@@ -376,6 +377,13 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     const GxAdapter adapter = gx_tuning_adapter(&o->tuning);
     gx_model_adapt(&options, &adapter);
     options.quantize = gx_tuning_quantize(&o->tuning);
+    GX_TRY(gx_stages_plan(t));
+    if (o->pp > 1) {
+        const int16_t *stage = t->stage + gx_group_index(t->g, GX_AXIS_PP);
+        options.first_unit = stage[0], options.last_unit = stage[1];
+        runner.stage = t->stage, runner.order = gx_stages_order(o->pipeline_schedule);
+        runner.puts_off_weights = gx_order_info(runner.order)->has_halves;
+    }
     GX_TRY(gx_model_open(t->g, &t->model, t->family, t->model_config, t->mode, &options));
     const int64_t positions = t->model.max_positions;
     if (t->seq_len_is && positions && o->seq_len > positions)

@@ -111,8 +111,8 @@ void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *st
                          const GxTensorMatch *match, const unsigned char *missing, GxWeightsHash *hash,
                          const char *folder);
 
-// Plans the scratch memory of saving and loading: takes it from a dry arena and gives it back.
-void gx_tensor_file_plan(GxContext *g, const GxStore *s);
+// Plans the scratch memory of saving, and loads: 1: of loading: takes it from a dry arena and gives it back.
+void gx_tensor_file_plan(GxContext *g, const GxStore *s, int loads);
 
 GX_END
 #endif
@@ -282,53 +282,104 @@ static GxStatus gx__tensor_file_write(GxSafetensorsWriter *w, GxDtype dtype, con
 
 // ---- saving --------------------------------------------------------------------------------------------------------
 
-// Weights without fp32 masters (frozen, in bf16) are widened chunk by chunk, quantised ones in whole rows.
+enum { GX__TENSOR_FILE_COPY = GX_AXIS_TP | GX_AXIS_PP }; // the ranks that have one copy of the model
+
+int gx_tensor_file_has_part(const GxContext *g) { return gx_group_index(g, GX_AXIS_ALL & ~GX__TENSOR_FILE_COPY) == 0; }
+
+// What a copy's ranks need to save: which stages have which units, and memory.
+typedef struct {
+    int64_t last_unit[GX_MAX_PARTS]; // of each stage
+    void *scratch;                   // for boxes
+    float *room;                     // on rank 0: for values of other stages
+} gx__TensorFileRooms;
+
+static void gx__tensor_file_find_stages(GxContext *g, const GxStore *s, int64_t *last_unit)
+{
+    const int64_t mine = s->last_unit;
+    const int stages = gx_group_size(g, GX_AXIS_PP);
+    const GxSplit one_each = gx_split_even(stages, stages);
+    last_unit[0] = mine;
+    if (stages > 1) gx_all_gather(g, GX_AXIS_PP, &one_each, last_unit, &mine, 1, GX_I64);
+}
+
+static int gx__tensor_file_stage(const GxStore *s, const int64_t *last_unit, int row)
+{
+    int stage = 0;
+    while (s->table->row[row].unit >= last_unit[stage]) stage++;
+    return stage;
+}
+
+// n values in the host's memory, from the first rank of a stage to rank 0, which is that of the first stage.
+static void gx__tensor_file_pass(GxContext *g, int stage, float *values, int64_t n)
+{
+    const int me = gx_group_index(g, GX_AXIS_PP);
+    if (stage == 0) return;
+    if (me == stage) gx_send(g, GX_AXIS_PP, 0, values, n, GX_F32);
+    if (me == 0) gx_recv(g, GX_AXIS_PP, stage, values, n, GX_F32);
+}
+
+// Of a tensor that is not split: the first rank of its stage reads it, rank 0 writes (w is NULL on others). Weights
+// without fp32 masters (frozen, in bf16) are widened chunk by chunk, quantised ones in whole rows.
 static void gx__tensor_file_save_whole(GxContext *g, GxSafetensorsWriter *w, const GxTensorSaving *how,
-                                       const char *name, const GxStore *s, GxValues what, int row, GxError *disk)
+                                       const char *name, const GxStore *s, GxValues what, int row, int stage,
+                                       float *room, GxError *disk)
 {
     GxArena *a = gx_host_arena(g);
     const GxTensor *t = &s->table->row[row];
-    const int is_quantized = t->quantized && what == GX_VALUES_WEIGHTS;
+    const int is_quantized = t->quantized && what == GX_VALUES_WEIGHTS, has = gx_store_has(s, row);
     const int64_t count = gx_tensor_count(t), cols = is_quantized ? t->global_shape[1] : 1,
                   step = gx_max(1, GX_STAGE / cols) * cols;
-    for (int64_t first = 0; first < count && !gx_failed(g) && !gx_error_code(disk); first += step) {
+    for (int64_t first = 0; first < count && !gx_failed(g) && !(stage == 0 && gx_error_code(disk)); first += step) {
         const int64_t n = gx_min(step, count - first);
         const GxArenaMark place = gx_arena_mark(g->arena), mark = gx_arena_mark(a);
-        float *values = gx_values_read(g, s, what, row, first, n);
-        if (is_quantized && how->change && !gx_failed(g))
+        float *values = has ? gx_values_read(g, s, what, row, first, n) : NULL;
+        if (is_quantized && how->change && has && !gx_failed(g))
             how->change(g, how->self, row, first / cols, n / cols, values);
-        float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n);
-        gx_to_host(g, twin, values, 4 * n);
-        if (!gx_failed(g)) gx__tensor_file_write(w, how->dtype, name, first, twin, n, disk);
+        float *twin = has ? (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n) : room;
+        if (has) gx_to_host(g, twin, values, 4 * n);
+        gx__tensor_file_pass(g, stage, twin, n);
+        if (w && !gx_failed(g) && !gx_error_code(disk))
+            gx__tensor_file_write(w, how->dtype, name, first, twin, n, disk);
         gx_arena_release(a, mark);
         gx_arena_release(g->arena, place);
     }
 }
 
-int gx_tensor_file_has_part(const GxContext *g) { return gx_group_index(g, GX_AXIS_ALL & ~GX_AXIS_TP) == 0; }
+// Of a split tensor: the ranks of its stage send their parts to the first of them, and that rank to rank 0.
+static void gx__tensor_file_save_boxes(GxContext *g, GxSafetensorsWriter *w, const GxTensorSaving *how,
+                                       const char *name, const GxStore *s, GxValues what, int row, int stage,
+                                       void *scratch, GxError *disk)
+{
+    const GxTensor *t = &s->table->row[row];
+    const int has = gx_store_has(s, row), is_first = gx_group_index(g, t->split_axes) == 0;
+    const GxArenaMark place = gx_arena_mark(g->arena);
+    const float *values = has ? gx_values_read(g, s, what, row, 0, gx_tensor_count(t)) : NULL;
+    const int64_t chunk = gx_box_rows(t), n = gx_box_row(t);
+    for (int64_t first = 0; first < t->global_shape[0] && !gx_failed(g); first += chunk) {
+        const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
+        if (has) gx_box_gather(g, t, values, first, rows, scratch);
+        if (is_first) gx__tensor_file_pass(g, stage, (float *)scratch, rows * n);
+        if (w && !gx_failed(g) && !gx_error_code(disk))
+            gx__tensor_file_write(w, how->dtype, name, first * n, (const float *)scratch, rows * n, disk);
+    }
+    gx_arena_release(g->arena, place);
+}
 
-// w NULL: this rank does not write, and only sends its part of the tensor to rank 0.
+// Called on the ranks of one copy of the model. w NULL: this rank does not write.
 static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, const GxTensorSaving *how,
-                                        const GxStore *s, const GxTensorPart *part, int i, void *scratch, GxError *disk)
+                                        const GxStore *s, const GxTensorPart *part, int i,
+                                        const gx__TensorFileRooms *rooms, GxError *disk)
 {
     char name[GX_NAME + 32];
     const GxTensor *t = &s->table->row[i];
     gx__tensor_file_part_name(part, t, name);
     if (t->has_alias) i = t->alias.index; // which has the values
-    if (!t->parts) {
-        if (w) gx__tensor_file_save_whole(g, w, how, name, s, part->values, i, disk);
-        return;
-    }
-    const GxArenaMark place = gx_arena_mark(g->arena);
-    const float *values = gx_values_read(g, s, part->values, i, 0, gx_tensor_count(t));
-    const int64_t chunk = gx_box_rows(t), row = gx_box_row(t);
-    for (int64_t first = 0; first < t->global_shape[0] && !gx_failed(g); first += chunk) {
-        const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
-        const float *whole = gx_box_gather(g, t, values, first, rows, scratch);
-        if (w && !gx_failed(g) && !gx_error_code(disk))
-            gx__tensor_file_write(w, how->dtype, name, first * row, whole, rows * row, disk);
-    }
-    gx_arena_release(g->arena, place);
+    const int stage = gx__tensor_file_stage(s, rooms->last_unit, i);
+    const int takes_part = gx_store_has(s, i) || gx_group_index(g, GX_AXIS_PP) == 0;
+    if (!takes_part) return;
+    if (t->parts) gx__tensor_file_save_boxes(g, w, how, name, s, part->values, i, stage, rooms->scratch, disk);
+    else if (gx_group_index(g, GX_AXIS_TP) == 0)
+        gx__tensor_file_save_whole(g, w, how, name, s, part->values, i, stage, rooms->room, disk);
 }
 
 static void *gx__tensor_file_boxes_scratch(GxContext *g, const GxTable *t)
@@ -337,7 +388,17 @@ static void *gx__tensor_file_boxes_scratch(GxContext *g, const GxTable *t)
     return bytes ? gx_take_from(g, gx_host_arena(g), GX_MEM_WORKSPACE, bytes) : NULL;
 }
 
-void gx_tensor_file_plan(GxContext *g, const GxStore *s)
+// In a pipeline: room in the host's memory for values of tensors that other stages have; NULL: there is none.
+static float *gx__tensor_file_room(GxContext *g, const GxStore *s)
+{
+    const GxTable *t = s->table;
+    int64_t most = 0;
+    for (int i = 0; i < t->n && gx_group_size(g, GX_AXIS_PP) > 1; i++)
+        if (!t->row[i].parts && !gx_store_has(s, i)) most = gx_max(most, gx_min(GX_STAGE, gx_tensor_count(&t->row[i])));
+    return most ? (float *)gx_take_from(g, gx_host_arena(g), GX_MEM_WORKSPACE, 4 * most) : NULL;
+}
+
+void gx_tensor_file_plan(GxContext *g, const GxStore *s, int loads)
 {
     const GxTable *t = s->table;
     GxArena *a = gx_host_arena(g);
@@ -346,12 +407,13 @@ void gx_tensor_file_plan(GxContext *g, const GxStore *s)
     for (int i = 0; i < t->n; i++)
         if (!t->row[i].parts) most = gx_max(most, gx_min(GX_STAGE, gx_tensor_count(&t->row[i])));
     gx__tensor_file_boxes_scratch(g, t);
+    if (loads || g->rank == 0) gx__tensor_file_room(g, s);
     gx_host_twin(g, GX_MEM_WORKSPACE, a->base, 4 * most);
     for (int i = 0; i < t->n; i++) {
         const GxArenaMark values = gx_arena_mark(g->arena);
         const int64_t count = gx_tensor_count(&t->row[i]);
         if (t->row[i].quantized) gx_quantize_plan(g, s, i);
-        else if (gx_values_exist(s, GX_VALUES_WEIGHTS, i))
+        else if (gx_values_exist(s, GX_VALUES_WEIGHTS, i) && gx_store_has(s, i))
             gx_values_write(g, s, GX_VALUES_WEIGHTS, i, 0, t->row[i].parts ? count : gx_min(GX_STAGE, count));
         gx_arena_release(g->arena, values);
     }
@@ -365,14 +427,17 @@ void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const
     GxArena *a = gx_host_arena(g);
     const GxArenaMark mark = gx_arena_mark(a);
     const int writes = g->rank == 0, has_part = gx_tensor_file_has_part(g);
-    void *scratch = has_part ? gx__tensor_file_boxes_scratch(g, t) : NULL;
+    gx__TensorFileRooms rooms = GX_ZERO;
+    if (has_part) gx__tensor_file_find_stages(g, s, rooms.last_unit);
+    rooms.scratch = has_part ? gx__tensor_file_boxes_scratch(g, t) : NULL;
+    rooms.room = writes ? gx__tensor_file_room(g, s) : NULL;
     files.path = path, files.s = s, files.how = how;
     if (writes && !gx_error_code(disk)) gx__tensor_files_assign(&files, disk);
     for (int p = 0; p < how->parts; p++)
         for (int i = 0; i < t->n && !gx_failed(g); i++) {
             if (!gx__tensor_file_saves(s, &how->part[p], i)) continue;
             GxSafetensorsWriter *w = writes ? gx__tensor_files_writer_of(&files, p, i, disk) : NULL;
-            if (has_part) gx__tensor_file_save_tensor(g, w, how, s, &how->part[p], i, scratch, disk);
+            if (has_part) gx__tensor_file_save_tensor(g, w, how, s, &how->part[p], i, &rooms, disk);
             gx_barrier(g, GX_AXIS_ALL);
         }
     if (writes) gx__tensor_files_close(&files, !gx_failed(g), disk);
@@ -466,20 +531,22 @@ static void gx__tensor_file_read_checked(GxContext *g, const GxSafetensors *s, c
 }
 
 static void gx__tensor_file_load_whole(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
-                                       const GxStore *store, const GxTensorPart *part, int row, uint64_t *hash)
+                                       const GxStore *store, const GxTensorPart *part, int row, float *room,
+                                       uint64_t *hash)
 {
     GxArena *a = gx_host_arena(g);
+    const int has = gx_store_has(store, row); // else another stage has
     const int64_t count = gx_tensor_count(&store->table->row[row]);
     for (int64_t first = 0; first < count; first += GX_STAGE) {
         const int64_t n = gx_min(GX_STAGE, count - first);
         const GxArenaMark place = gx_arena_mark(g->arena), mark = gx_arena_mark(a);
-        float *values = gx_values_write(g, store, part->values, row, first, n);
-        float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n);
+        float *values = has ? gx_values_write(g, store, part->values, row, first, n) : NULL;
+        float *twin = has ? (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n) : room;
         if (s) gx__tensor_file_read_checked(g, s, e, part->of, first, n, twin);
         if (s && !gx_failed(g)) gx__tensor_file_hash(hash, twin, n);
         gx_broadcast(g, GX_AXIS_ALL, 0, twin, n, GX_F32); // on a failed context this tells the other ranks
-        gx_to_device(g, values, twin, 4 * n);
-        gx_values_written(g, store, part->values, row, first, n, values);
+        if (has) gx_to_device(g, values, twin, 4 * n);
+        if (has) gx_values_written(g, store, part->values, row, first, n, values);
         gx_arena_release(a, mark);
         gx_arena_release(g->arena, place);
         if (gx_failed(g)) return;
@@ -496,7 +563,7 @@ static void gx__tensor_file_load_boxes(GxContext *g, const GxSafetensors *s, con
         if (s && !gx_failed(g)) gx__tensor_file_hash(hash, (const float *)scratch, rows * row);
         gx_broadcast(g, GX_AXIS_ALL, 0, scratch, rows * row, GX_F32); // on a failed context this tells the other ranks
         if (gx_failed(g)) return;
-        gx_box_take(g, t, values, first, rows, scratch);
+        if (values) gx_box_take(g, t, values, first, rows, scratch); // else another stage has the tensor
     }
 }
 
@@ -547,18 +614,19 @@ static void gx__tensor_file_load_quantized(GxContext *g, const GxSafetensors *s,
 // not rank 0, or there was an error.
 static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
                                         const GxStore *store, const GxTensorPart *part, int i, void *scratch,
-                                        uint64_t *hash)
+                                        float *room, uint64_t *hash)
 {
     const GxTensor *t = &store->table->row[i];
     if (!t->parts) {
-        gx__tensor_file_load_whole(g, s, e, store, part, i, hash);
+        gx__tensor_file_load_whole(g, s, e, store, part, i, room, hash);
         return;
     }
     const GxArenaMark place = gx_arena_mark(g->arena);
     const int64_t n = gx_tensor_count(t);
-    float *values = gx_values_write(g, store, part->values, i, 0, n);
+    const int has = gx_store_has(store, i);
+    float *values = has ? gx_values_write(g, store, part->values, i, 0, n) : NULL;
     gx__tensor_file_load_boxes(g, s, e, t, part->of, values, scratch, hash);
-    gx_values_written(g, store, part->values, i, 0, n, values);
+    if (has) gx_values_written(g, store, part->values, i, 0, n, values);
     gx_arena_release(g->arena, place);
 }
 
@@ -570,6 +638,7 @@ void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *st
     GxArena *a = gx_host_arena(g);
     const GxArenaMark mark = gx_arena_mark(a);
     void *scratch = gx__tensor_file_boxes_scratch(g, t);
+    float *room = gx__tensor_file_room(g, store);
     for (int i = 0; i < t->n && !gx_failed(g); i++) {
         const GxSafetensorsEntry *e = NULL;
         if (!gx__tensor_file_has(store, part, i) || (missing && missing[i])) continue;
@@ -577,8 +646,8 @@ void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *st
         uint64_t *own = !hash || t->row[i].is_adapter || t->row[i].copies ? NULL : &hash->all;
         if (t->row[i].quantized)
             gx__tensor_file_load_quantized(g, s, e, store, i, e && match && match->quantized[i], own);
-        else gx__tensor_file_load_tensor(g, s, e, store, part, i, scratch, own);
-        if (own && t->row[i].unit < store->last_unit - 1) hash->body = hash->all; // a head, of a whole model's store
+        else gx__tensor_file_load_tensor(g, s, e, store, part, i, scratch, room, own);
+        if (own && t->row[i].unit < t->units - 1) hash->body = hash->all; // before the head
     }
     gx_arena_release(a, mark);
 }

@@ -80,7 +80,8 @@ typedef struct GxTrainer {
     GxRunner runner;
     struct GxSideCache *side_cache; // of --tuning side_only; NULL: none
     GxMesh mesh;
-    GxSplit batch_split; // samples of each rank in a micro-batch
+    GxSplit batch_split;             // samples of each rank in a micro-batch
+    int16_t stage[GX_MAX_PARTS + 1]; // of a pipeline: the first unit of each stage, and the number of units (stages.h)
     GxSchedule schedule;
     GxOptimizer optimizer;
     // memory

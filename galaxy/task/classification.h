@@ -843,7 +843,7 @@ static void gx__classification_see(GxContext *g, void *self, const GxBatch *b)
     GxClassification *c = (GxClassification *)self;
     const GxTexts *t = &c->held_out;
     if (!b) gx_predictions_begin(&c->predicted);
-    if (!b || gx_failed(g)) return;
+    if (!b || gx_failed(g) || !gx_has_head(g)) return;
     gx__classification_fetch(g, c, b);
     for (int64_t column = 0; column < b->B && b->first_sample + column < c->columns && !gx_failed(g); column++) {
         const int64_t *begin = c->begin + b->first_sample + column;

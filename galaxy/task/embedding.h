@@ -605,7 +605,7 @@ static void gx__embedding_see(GxContext *g, void *self, const GxBatch *b)
     GxEmbeddingTask *c = (GxEmbeddingTask *)self;
     gx__EmbeddingReader reader = {c, 0};
     if (!b) gx__embedding_forget(g, c);
-    if (!b || gx_failed(g)) return;
+    if (!b || gx_failed(g) || !gx_has_head(g)) return;
     gx__embedding_fetch(g, c, b);
     if (!gx_failed(g) && b->target[0].n)
         gx__embedding_each(&c->held_out, b, 0, c->columns, gx__embedding_keep, &reader);
@@ -614,8 +614,9 @@ static void gx__embedding_see(GxContext *g, void *self, const GxBatch *b)
 static void gx__embedding_gather(GxContext *g, GxEmbeddingTask *c)
 {
     gx_at(g, -1, "vectors");
-    for (int k = 0; k < 2; k++) gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, c->found[k], c->held_out.n * c->width, GX_F32);
-    gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, c->known, c->held_out.n, GX_I32);
+    for (int k = 0; k < 2; k++)
+        gx_all_reduce(g, GX_AXIS_RESULTS, GX_SUM, c->found[k], c->held_out.n * c->width, GX_F32);
+    gx_all_reduce(g, GX_AXIS_RESULTS, GX_SUM, c->known, c->held_out.n, GX_I32);
 }
 
 typedef struct {   // of the records of a validation

@@ -146,12 +146,12 @@ void gx_predictions_put(GxPredictions *p, int64_t i, const float *logits)
     p->known[i] = 1;
 }
 
-// Logits that one rank knows are 0 on all others, so the all-reduce's sums are exact.
+// Logits that one rank knows are 0 on all others (but those of its tp group), so the all-reduce's sums are exact.
 void gx_predictions_gather(GxContext *g, GxPredictions *p)
 {
     gx_at(g, -1, "predictions");
-    gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, p->logits, p->t->n * p->outputs, GX_F32);
-    gx_all_reduce(g, GX_AXIS_LOSS, GX_SUM, p->known, p->t->n, GX_I32);
+    gx_all_reduce(g, GX_AXIS_RESULTS, GX_SUM, p->logits, p->t->n * p->outputs, GX_F32);
+    gx_all_reduce(g, GX_AXIS_RESULTS, GX_SUM, p->known, p->t->n, GX_I32);
 }
 
 // ---- metrics -------------------------------------------------------------------------------------------------------

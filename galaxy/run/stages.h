@@ -1,0 +1,93 @@
+// run/stages.h: which layers each stage of a pipeline has (--pp, --stage_num_hidden_layers_list).
+#ifndef GX_STAGES_H
+#define GX_STAGES_H
+#include "trainer.h"
+GX_BEGIN
+
+// Sets t->stage: the first unit of each stage, and behind them the number of units. Layers are divided evenly, the
+// first stages have those that are left; the embedding is the first stage's, heads are the last's. Refuses what the
+// model does not have.
+GxStatus gx_stages_plan(GxTrainer *t);
+int gx_stages_order(const char *schedule); // GxStepsOrder of --pipeline_schedule
+// "pp 2 (1f1b, layers 3,2)"
+void gx_stages_text(const GxTrainer *t, char *text, size_t size);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_STAGES_IMPLEMENTED)
+#define GX_STAGES_IMPLEMENTED
+#include <stdio.h>
+#include <string.h>
+#include "../base/partition.h"
+
+int gx_stages_order(const char *schedule)
+{
+    for (int i = 0; i < GX_ORDERS; i++)
+        if (!strcmp(gx_order_info(i)->name, schedule)) return i;
+    return GX_ORDER_1F1B;
+}
+
+// Units in front of the first layer, and of each layer: beside a side network its first layer and those beside the
+// layers are units, too.
+static int gx__stages_lead(const GxTrainer *t) { return gx_tuning_is_sides(t->o.tuning.tuning) ? 2 : 1; }
+
+static GxStatus gx__stages_split(const GxTrainer *t, int64_t layers, GxSplit *split)
+{
+    const GxTrainOptions *o = &t->o;
+    const GxIntList *list = &o->stage_num_hidden_layers_list;
+    GxError *err = &t->g->error;
+    if (o->pp > layers)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--pp %ld: the model has %ld layer%s, and each stage needs one at least",
+                       (long)o->pp, (long)layers, layers == 1 ? "" : "s");
+    if (!list->n) {
+        *split = gx_split_even(layers, (int)o->pp);
+        return GX_OK;
+    }
+    return gx_split_list(split, "stage_num_hidden_layers_list", list->v, list->n, layers, (int)o->pp, err);
+}
+
+// 1: the model has a head over the vocabulary, whose matrix is the embedding's.
+static int gx__stages_is_tied(const GxTrainer *t)
+{
+    const GxField *tie = gx_field_find(t->family->fields, t->family->n_fields, "tie_word_embeddings");
+    const GxHeadWish *wish = t->task->wish ? t->task->wish(t->self) : NULL;
+    const int has_vocabulary = !wish || wish->kind == GX_HEAD_CAUSAL || wish->kind == GX_HEAD_MASKED;
+    return has_vocabulary && tie && *(const int *)gx_field_in(tie, t->model_config);
+}
+
+GxStatus gx_stages_plan(GxTrainer *t)
+{
+    const GxTrainOptions *o = &t->o;
+    const GxField *f = gx_field_find(t->family->fields, t->family->n_fields, "num_hidden_layers");
+    const int lead = gx__stages_lead(t);
+    const int64_t layers = f ? *(const int64_t *)gx_field_in(f, t->model_config) : 0;
+    GxSplit split;
+    if (o->pp == 1) return GX_OK;
+    if (!strcmp(o->tuning.tuning, "side_only"))
+        return GX_FAIL(&t->g->error, GX_ERR_UNSUPPORTED,
+                       "--tuning side_only keeps the outputs of all layers on each rank, and with --pp a rank has some "
+                       "of the layers: take --tuning side, or leave out --pp");
+    if (gx__stages_is_tied(t))
+        return GX_FAIL(&t->g->error, GX_ERR_UNSUPPORTED,
+                       "--pp %ld: the model's head is its embedding (tie_word_embeddings), so that the first and the "
+                       "last stage would share a matrix, which they cannot yet; leave out --pp: the ranks can share "
+                       "layers (--mode, --tp) or be data-parallel",
+                       (long)o->pp);
+    GX_TRY(gx__stages_split(t, layers, &split));
+    for (int s = 0; s < split.n; s++) t->stage[s] = (int16_t)(s ? lead + lead * split.begin[s] : 0);
+    t->stage[split.n] = (int16_t)(lead + lead * layers + 1);
+    return GX_OK;
+}
+
+void gx_stages_text(const GxTrainer *t, char *text, size_t size)
+{
+    const int lead = gx__stages_lead(t), pp = (int)t->o.pp;
+    int n = snprintf(text, size, "pp %d (%s, layers ", pp, t->o.pipeline_schedule);
+    for (int s = 0; s < pp && n < (int)size; s++) {
+        const int first = s ? t->stage[s] : lead, last = s + 1 < pp ? t->stage[s + 1] : t->stage[pp] - 1;
+        n += snprintf(text + n, size - (size_t)n, "%s%d", s ? "," : "", (last - first) / lead);
+    }
+    if (n < (int)size) snprintf(text + n, size - (size_t)n, ")");
+}
+#endif

@@ -1,0 +1,131 @@
+// test_train_pp.cu: pipelines (--pp) as their users meet them: the same bits as on one stage in losses, weights,
+// optimizer state, validations and samples; resumed on another mesh; interrupted; refused. See test/program.h.
+#include "test/program.h"
+#include "galaxy/run/metrics.h"
+
+typedef struct {
+    const char *name, *program, *both, *one,
+        *pipeline; // flags of both runs; of the run on one stage; of the pipeline's
+} Way;
+
+static void check_same_run(const Way *w, const char *one, const char *pipeline)
+{
+    char a[GX_PATH], b[GX_PATH];
+    const Log x = read_log(one), y = read_log(pipeline);
+    snprintf(a, sizeof a, "%s/checkpoint-3", one), snprintf(b, sizeof b, "%s/checkpoint-3", pipeline);
+    CHECK(x.steps == 3 && y.steps == 3 && x.evals == y.evals && x.bits == y.bits,
+          "%s: %d and %d steps, %.9g and %.9g bits", w->name, x.steps, y.steps, x.bits, y.bits);
+    for (int s = 0; s < x.steps && s < y.steps; s++)
+        CHECK(x.loss[s] == y.loss[s] && x.grad_norm[s] == y.grad_norm[s], "%s: step %d has loss %.9g and %.9g", w->name,
+              s + 1, x.loss[s], y.loss[s]);
+    check_whole(b);
+    check_same_checkpoint(a, b);
+}
+
+// What the program shows behind "sample:", in memory that the caller frees.
+static char *sample(void)
+{
+    const char *at = strstr(out(), "\nsample"), *end = at ? strstr(at, "\ndone: ") : NULL;
+    return at && end ? strndup(at, (size_t)(end - at)) : strdup("none");
+}
+
+static void check_way(const Way *w)
+{
+    char one[100], pipeline[100];
+    if (!use_program(w->program)) return;
+    snprintf(one, sizeof one, "one_%s", w->name), snprintf(pipeline, sizeof pipeline, "pp_%s", w->name);
+    CHECK_RAN(run("--output_dir %s --max_steps 3 --gradient_accumulation_steps 3 --micro_batch_size 2 %s %s", one,
+                  w->both, w->one));
+    char *shown = sample();
+    CHECK_RAN(run("--output_dir %s --max_steps 3 --gradient_accumulation_steps 3 --micro_batch_size 2 %s %s", pipeline,
+                  w->both, w->pipeline));
+    char *by_pipeline = sample();
+    CHECK(!strcmp(shown, by_pipeline), "%s: a pipeline shows\n%s, one stage\n%s", w->name, by_pipeline, shown);
+    CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", w->name, err());
+    check_same_run(w, one, pipeline);
+    free(shown), free(by_pipeline);
+}
+
+TEST(a_pipeline_leaves_behind_what_one_stage_does)
+{
+    static const Way ways[] = {
+        {"two", "train_llama", "--sample_tokens 12 --num_hidden_layers 3", "", "--ranks 2 --pp 2"},
+        {"zb1p", "train_llama", "--num_hidden_layers 3", "",
+         "--ranks 2 --pp 2 --pipeline_schedule zb1p --stage_num_hidden_layers_list 1,2"},
+        {"gpipe", "train_llama", "--num_hidden_layers 3 --recompute layer", "",
+         "--ranks 3 --pp 3 --pipeline_schedule gpipe"},
+        {"dp", "train_llama", "--precision bf16", "--ranks 2", "--ranks 4 --pp 2"},
+        {"galaxy", "train_llama_galaxy", "--tp 2", "--ranks 2", "--ranks 4 --pp 2"},
+        {"freeze", "train_llama", "--freeze model.embed_tokens.weight,model.layers.0.*", "", "--ranks 2 --pp 2"},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (!is_brief() || i % 3 == 1) check_way(&ways[i]);
+}
+
+// From the checkpoint of the run above: what is trained is on some stages, the base's matrices are quantised on each.
+TEST_UNSANITIZED(a_pipeline_tunes_as_one_stage_does)
+{
+    static const Way ways[] = {
+        {"qlora", "train_llama", "--model base/checkpoint-1 --tuning lora --quantize nf4", "", "--ranks 2 --pp 2"},
+        {"side", "train_llama", "--model base/checkpoint-1 --tuning side", "", "--ranks 2 --pp 2"},
+        {"adapter", "train_llama", "--model base/checkpoint-1 --tuning adapter --mode tp --tp 2", "--ranks 2",
+         "--ranks 4 --pp 2"},
+    };
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir base --max_steps 1 --eval_steps 0"));
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) check_way(&ways[i]);
+}
+
+// Whoever saved, whoever goes on: moments and weights are those that were saved.
+TEST(checkpoints_know_no_stages)
+{
+    static const Topology topologies[] = {
+        {"from_stages", "adamw", "train_llama", "--ranks 2 --pp 2", "train_llama", "--ranks 1", 0},
+        {"to_stages", "adamw", "train_llama", "", "train_llama", "--pp 2 --mode tp --tp 2", 4},
+        {"of_stages", "sgd", "train_llama", "--ranks 2 --pp 2 --num_hidden_layers 3", "train_llama",
+         "--ranks 3 --pp 3 --num_hidden_layers 3", 0},
+    };
+    for (size_t i = 0; i < sizeof topologies / sizeof *topologies; i++)
+        if (!topologies[i].mpi || has_mpi) check_topology(&topologies[i]);
+}
+
+TEST_UNSANITIZED(a_pipeline_that_was_interrupted_goes_on_to_the_same_bits)
+{
+    static const Interruption cases[] = {{"pp_killed", "--ranks 2 --pp 2", SIGKILL},
+                                         {"pp_interrupted", "--ranks 4 --pp 2 --mode sp --tp 2", SIGINT}};
+    if (!use_program("train_llama")) return;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_resume(&cases[i]);
+}
+
+TEST(a_pipeline_takes_the_memory_of_its_plan)
+{
+    if (!use_program("train_llama")) return;
+    check_memory("memory", "--ranks 2 --pp 2 --gradient_accumulation_steps 4 " FEW_TOKENS);
+}
+
+TEST(what_cannot_be_a_pipeline_is_refused)
+{
+    static const Refusal refusals[] = {
+        {"--ranks 2 --pp 2 --tie_word_embeddings true", {"tie_word_embeddings", "leave out --pp"}},
+        {"--ranks 4 --pp 4", {"--pp 4: the model has 2 layers, and each stage needs one at least"}},
+        {"--ranks 4 --pp 3", {"--pp 3 does not divide 4 ranks; use 1, 2 or 4"}},
+        {"--ranks 2 --pp 2 --stage_num_hidden_layers_list 1,2", {"stage_num_hidden_layers_list", "nearest is [1,1]"}},
+        {"--ranks 2 --stage_num_hidden_layers_list 1,1", {"--pp is 1; say --pp 2"}},
+        {"--ranks 2 --pipeline_schedule gpipe", {"--pipeline_schedule gpipe is about stages, and --pp is 1"}},
+        {"--ranks 4 --pp 2 --mode tp --tp 4", {"--tp 4 does not divide 2 ranks of a stage; use 1 or 2"}},
+    };
+    if (!use_program("train_llama")) return;
+    check_refusals(refusals, sizeof refusals / sizeof *refusals);
+}
+
+TEST(stages_that_wait_are_warned_of)
+{
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir waits --max_steps 1 --eval_steps 0 --ranks 2 --pp 2 --gradient_accumulation_steps 1"));
+    CHECK(strstr(err(), "1 micro-batch in a step for 2 stages"), "%s", err());
+    CHECK(strstr(out(), "pp 2 (1f1b, layers 1,1)"), "%s", out());
+    CHECK_RAN(run("--output_dir works --max_steps 1 --eval_steps 0 --ranks 2 --pp 2 --gradient_accumulation_steps 4"));
+    CHECK(!strstr(err(), "micro-batch"), "%s", err());
+}
+
+int main(int argc, char **argv) { return program_main(argc, argv); }
