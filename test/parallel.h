@@ -63,7 +63,7 @@ static const GxLora test_loras[] = {
     {2, 3, 0, 0.2f, "dense,query", NULL, 0, NULL},
     {7, 5, 0, 0, "embed_tokens,v_proj", NULL, 0, NULL},
     {7, 5, 0, 0.2f, "bert.embeddings.word_embeddings,query", NULL, 0, NULL},
-    {31, 2, 1, 0.2f, "embed_tokens", NULL, 0, NULL}, // a rank has room for logits in its moments
+    {31, 2, 1, 0.2f, "embed_tokens", NULL, 0, NULL},
     {7, 5, 0, 0.2f, "lm_head,embed_tokens,v_proj", NULL, 0, NULL},
     {31, 2, 1, 0, "lm_head", NULL, 0, NULL},
     {5, 2, 1, 0.2f, "score,q_proj", NULL, 0, NULL},
@@ -311,8 +311,7 @@ static inline void train_adamw(TestModel *t, const Layout *l, int64_t begin, int
     keep(t, out, 4, t->m.store.moment[1]);
 }
 
-// Forward only, in sequences that are shorter than planned, so that their slices are others. Logits lie in a moment's
-// place, which has been looked at.
+// Forward only, in sequences that are shorter than planned, so that their slices are others.
 static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_t B, int micro, int32_t *tokens,
                             Result *out)
 {
@@ -333,26 +332,29 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
     for (int k = 0; k < GX_MAX_LOSSES; k++) out->validation += step.loss_sum[k];
     out->column = begin, out->columns = B;
     if (t->m.store.dtype != GX_F32) return;
-    const int has_head = t->m.store.last_unit == t->m.units;
-    CHECK(!has_head || out->n >= B * outputs_of(), "%ld moments: no room for the logits", (long)out->n);
+    // where the third micro-batch's data would be: logits, then the rows that they are of
+    const int shows = gx_has_head(g) || gx_group_index(g, GX_AXIS_PP) == 0;
+    float *logits = (float *)(t->tokens + 2 * TEST_ARRAYS * t->room);
+    int32_t *picked = (int32_t *)(logits + B * outputs_of());
+    CHECK(B * (outputs_of() + 3) <= TEST_ARRAYS * t->room, "no room for the logits of %ld columns", (long)B);
     GxTarget last = GX_ZERO;
     int32_t rows[MAX_COLUMNS], parts[3 * MAX_COLUMNS];
     for (int64_t i = 0; i < B; i++) {
         rows[i] = (int32_t)((SHORT_T - 1) * B + i);
         parts[3 * i] = (int32_t)i, parts[3 * i + 1] = 1, parts[3 * i + 2] = SHORT_T;
     }
-    last.rows = (const int32_t *)t->m.store.moment[1], last.rows_twin = rows, last.n = B;
-    last.logits = gx_rows(t->m.store.moment[0], GX_F32, B, outputs_of());
-    if (has_head) gx_to_device(g, t->m.store.moment[1], rows, (int64_t)sizeof *rows * B);
-    if (has_head && batch[0].target[0].parts) { // of vectors: those of all but a column's first token
+    last.rows = picked, last.rows_twin = rows, last.n = B;
+    last.logits = gx_rows(logits, GX_F32, B, outputs_of());
+    gx_to_device(g, picked, rows, (int64_t)sizeof *rows * B);
+    if (batch[0].target[0].parts) { // of vectors: those of all but a column's first token
         last.parts = last.rows, last.parts_twin = parts, last.anchors = -1;
         last.rows = last.rows_twin = NULL;
-        gx_to_device(g, t->m.store.moment[1], parts, (int64_t)sizeof *parts * 3 * B);
+        gx_to_device(g, picked, parts, (int64_t)sizeof *parts * 3 * B);
     }
     memset(batch[0].target, 0, sizeof batch[0].target);
-    if (has_head) batch[0].target[0] = last; // nobody else looks at it
+    batch[0].target[0] = last;
     gx_runner_forward(g, &t->r, &batch[0]);
-    if (has_head) out->logits = test_kept(t, last.logits.data, B * outputs_of());
+    if (shows) out->logits = test_kept(t, last.logits.data, B * outputs_of());
 }
 
 static inline void subject_counts(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES])

@@ -639,6 +639,9 @@ void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *st
     const GxArenaMark mark = gx_arena_mark(a);
     void *scratch = gx__tensor_file_boxes_scratch(g, t);
     float *room = gx__tensor_file_room(g, store);
+    int64_t last_unit[GX_MAX_PARTS];
+    gx__tensor_file_find_stages(g, store, last_unit);
+    const int64_t units = last_unit[gx_group_size(g, GX_AXIS_PP) - 1];
     for (int i = 0; i < t->n && !gx_failed(g); i++) {
         const GxSafetensorsEntry *e = NULL;
         if (!gx__tensor_file_has(store, part, i) || (missing && missing[i])) continue;
@@ -647,7 +650,7 @@ void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *st
         if (t->row[i].quantized)
             gx__tensor_file_load_quantized(g, s, e, store, i, e && match && match->quantized[i], own);
         else gx__tensor_file_load_tensor(g, s, e, store, part, i, scratch, room, own);
-        if (own && t->row[i].unit < t->units - 1) hash->body = hash->all; // before the head
+        if (own && t->row[i].unit < units - 1) hash->body = hash->all; // before the head
     }
     gx_arena_release(a, mark);
 }
