@@ -416,6 +416,12 @@ TEST(times_and_slots_are_those_of_the_formulas)
             }
 }
 
+// Steps take longest on rank 0.
+static double cost_of_steps(const void *user, const GxStepsSpec *p, const GxAction *a)
+{
+    return cost(user, p, a) + (a->what == GX_DO_STEP && p->rank == 0 ? 5 : 0);
+}
+
 TEST(times_are_those_at_which_actions_end)
 {
     GxSteps s[2];
@@ -430,6 +436,8 @@ TEST(times_are_those_at_which_actions_end)
     CHECK(end[0][2] == 1 && end[1][2] == 2, "F1.0 ends at %g, F2.0 at %g", end[0][2], end[1][2]);
     CHECK(end[0][s[0].n - 1] == 9 && end[1][s[1].n - 1] == 9, "the last actions end at %g and %g", end[0][s[0].n - 1],
           end[1][s[1].n - 1]);
+    CHECK(gx_steps_time(s, 2, cost_of_steps, NULL, ends, &span, &err) == GX_OK, "%s", err.message);
+    CHECK(span == 19 && end[1][s[1].n - 1] == 9, "%g, rank 1 until %g", span, end[1][s[1].n - 1]);
     close_lists(s, 2);
 }
 
@@ -553,11 +561,50 @@ TEST(a_refusal_names_rank_action_and_what_it_waits_for)
     expect_refusal(s, "rank 1: action 1 (F2 of micro-batch 0): it needs x of unit 2, micro-batch 0: RECV:x:2 must come "
                       "before");
     move(&s[1], 2, 1);
+    move(&s[0], 7, 4); // RECV:dx:2.0 in one group with SEND:x:2.0, which passes
+    expect_refusal(s, "rank 0, at action 4 (RECV:dx:2<1 of micro-batch 0), waits for rank 1, which is at action 3 "
+                      "(RECV:x:2<0 of micro-batch 1) and does not go on");
+    move(&s[0], 4, 7);
+    move(&s[0], 3, 2); // SEND:x:2.0 before F1.0
+    expect_refusal(s, "rank 0: action 2 (SEND:x:2>1 of micro-batch 0): it needs x of unit 2, micro-batch 0: F1 must "
+                      "come before");
+    move(&s[0], 2, 3);
+    GxAction *recv = &s[1].action[1];
+    recv->what = GX_DO_SEND, recv->peer = 1; // to itself
+    expect_refusal(s, "rank 1: action 1 (SEND:x:2>1 of micro-batch 0): it goes from rank 0 to rank 1");
+    recv->what = GX_DO_RECV, recv->peer = 0;
+    move(&s[1], 10, s[1].n - 1), s[1].n--; // no SEND:dx:2.1
+    expect_refusal(s, "rank 1: the end of the list: nothing has ended dx of unit 2, micro-batch 1, which action 9 (B2 "
+                      "of micro-batch 1) made");
+    s[1].n++, move(&s[1], s[1].n - 1, 10);
+    GxError err = GX_ZERO;
+    CHECK(gx_steps_check_ranks(s, 1, &err) != GX_OK &&
+              !strcmp(err.message, "list 0 is that of rank 0 of 2; there are 1 lists"),
+          "%s", err.message);
     s[1].spec.rank = 0;
     expect_refusal(s, "list 1 is that of rank 0 of 2; there are 2 lists");
     s[1].spec.rank = 1;
     s[1].action[12].what = GX_DO_COUNT; // in place of AGREE
     expect_refusal(s, "rank 1: action 12 (COUNT): COUNT is the first action of a training list, on all ranks");
+    close_lists(s, 2);
+}
+
+// What is sent is there until the group of messages ends, for the checker of placements, too.
+TEST(what_arrives_may_not_lie_over_what_is_sent_in_the_same_group)
+{
+    static const int64_t x[4] = {64, 64, 64, 64}, slot[4] = {64, 64, 64, 64};
+    const GxStepsBytes bytes = {x, NULL, slot};
+    GxSteps s[2];
+    GxError err = GX_ZERO;
+    Pipeline p = simple(GX_ORDER_1F1B, 2, 2);
+    p.spec.stage = p.stage;
+    open_lists(s, &p.spec);
+    CHECK(gx_steps_place(&s[0], &bytes, &err) == GX_OK, "%s", err.message);
+    s[0].operands[7].dx = s[0].operands[6].x; // SEND:x:2.1>1 RECV:dx:2.0<1
+    CHECK(gx_steps_check_place(&s[0], &bytes, &err) != GX_OK &&
+              !strcmp(err.message, "action 7 (RECV:dx:2<1 of micro-batch 0): the dx that it makes lies over x of unit "
+                                   "2, micro-batch 1, which is alive"),
+          "%s", err.message);
     close_lists(s, 2);
 }
 
