@@ -288,6 +288,35 @@ TEST(the_lists_of_two_ranks)
     }
 }
 
+static void expect_list(const Pipeline *p, int rank, const char *expected)
+{
+    GxSteps s;
+    GxStepsSpec spec = p->spec;
+    GxError err = GX_ZERO;
+    spec.stage = p->stage, spec.rank = rank;
+    CHECK(gx_steps_make(&s, &spec, &err) == GX_OK, "%s", err.message);
+    CHECK(!strcmp(text_of(&s), expected), "rank %d: found\n%s, expected\n%s", rank, text_of(&s), expected);
+    gx_steps_close(&s);
+}
+
+// Of any number of them, whatever the order asks of a training step.
+TEST(evaluation_fills_a_chunk_with_as_many_micro_batches_as_there_are_ranks)
+{
+    Pipeline p = simple(GX_ORDER_INTERLEAVED, 2, 3);
+    p.spec.kind = GX_STEPS_FORWARD;
+    expect_list(&p, 0,
+                "F0.0 F1.0 SEND:x:2.0>1 F0.1 F1.1 SEND:x:2.1>1 RECV:x:3.0<1 F3.0 RECV:x:3.1<1 SEND:x:4.0>1 F3.1 "
+                "SEND:x:4.1>1 F0.2 F1.2 SEND:x:2.2>1 RECV:x:3.2<1 F3.2 SEND:x:4.2>1");
+}
+
+TEST(a_sum_of_gradients_names_units_of_its_rank)
+{
+    Pipeline p = simple(GX_ORDER_1F1B, 2, 1);
+    p.spec.reduce_axes = 6;
+    expect_list(&p, 0, "COUNT F0 F1 SEND:x:2>1 RECV:dx:2<1 B1 B0 REDUCE0-1 NORM0-1 AGREE STEP0-1");
+    expect_list(&p, 1, "COUNT RECV:x:2<0 F2 B3 B2 REDUCE2-3 SEND:dx:2>0 NORM2-3 AGREE STEP2-3");
+}
+
 // A gradient passes stages by in which nothing has a backward, and comes to none below the lowest trained unit; what is
 // below keeps nothing and ends with its messages. A stage that trains nothing has no NORM and no STEP.
 TEST(messages_go_where_there_is_a_backward)
@@ -608,6 +637,21 @@ TEST(what_arrives_may_not_lie_over_what_is_sent_in_the_same_group)
     close_lists(s, 2);
 }
 
+// "F2.0 RECV:x:2.1 SEND:x:3.0": what F gives up is not there any more when messages are under way.
+TEST(only_messages_live_until_their_group_ends)
+{
+    static const int64_t x[5] = {64, 64, 64, 64, 64}, slot[5] = {64, 64, 64, 64, 64};
+    const GxStepsBytes bytes = {x, NULL, slot};
+    GxSteps s[3];
+    GxError err = GX_ZERO;
+    Pipeline p = simple(GX_ORDER_1F1B, 3, 2);
+    p.spec.stage = p.stage, p.spec.kind = GX_STEPS_FORWARD;
+    open_lists(s, &p.spec);
+    CHECK(gx_steps_place(&s[1], &bytes, &err) == GX_OK, "%s", err.message);
+    CHECK(s[1].most == 3 * 64, "%ld bytes are alive at once, not those of two states and a slot", (long)s[1].most);
+    close_lists(s, 3);
+}
+
 TEST(pipelines_that_cannot_be_are_refused)
 {
     static const struct {
@@ -674,6 +718,16 @@ TEST(pipelines_that_cannot_be_are_refused)
         p.stage = cases[k].stage;
         CHECK(gx_steps_make(&s, &p, &err) == cases[k].code && !strcmp(err.message, cases[k].says), "%u: %d %s", k,
               err.code, err.message);
+        gx_steps_close(&s);
+    }
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        GxStepsSpec p = GX_ZERO;
+        GxSteps s = GX_ZERO;
+        GxError err = GX_ZERO;
+        p.units = 4, p.micro_batches = 2, p.ranks = ranks, p.order = ranks == 1 ? GX_ORDER_INTERLEAVED : GX_ORDER_1F1B;
+        CHECK(gx_steps_make(&s, &p, &err) == GX_ERR_ARGUMENT &&
+                  strstr(err.message, "nothing says which units are in which of the 2 stages"),
+              "%d ranks: %s", ranks, err.message);
         gx_steps_close(&s);
     }
 }
