@@ -652,6 +652,46 @@ TEST(only_messages_live_until_their_group_ends)
     close_lists(s, 3);
 }
 
+// In a run a rank's first NORM waits for the sum of the ranks before it (gx_grads_take_over), and these have theirs when
+// they have got all gradients.
+TEST(a_message_behind_a_norm_is_refused)
+{
+    GxSteps s[2];
+    GxError err = GX_ZERO;
+    Pipeline p = simple(GX_ORDER_1F1B, 2, 2);
+    p.spec.stage = p.stage;
+    open_lists(s, &p.spec);
+    move(&s[1], 10, 12); // SEND:dx:2.1 behind NORM2-3
+    CHECK(gx_steps_check_ranks(s, 2, &err) != GX_OK, "accepted: %s", text_of(&s[1]));
+    close_lists(s, 2);
+}
+
+TEST(a_rank_that_trains_nothing_agrees_all_the_same)
+{
+    static const uint8_t frozen[5] = {1, 1, 1, 0, 1};
+    GxSteps s[3];
+    GxError err = GX_ZERO;
+    Pipeline p = simple(GX_ORDER_1F1B, 3, 1);
+    p.spec.stage = p.stage, p.spec.frozen = frozen;
+    open_lists(s, &p.spec);
+    s[0].n--; // no AGREE
+    CHECK(gx_steps_check(&s[0], &err) != GX_OK, "accepted: %s", text_of(&s[0]));
+    close_lists(s, 3);
+}
+
+TEST(ranks_agree_over_the_same_axes)
+{
+    GxSteps s[2];
+    GxError err = GX_ZERO;
+    Pipeline p = simple(GX_ORDER_1F1B, 2, 2);
+    p.spec.stage = p.stage;
+    open_lists(s, &p.spec);
+    for (int i = 0; i < s[1].n; i++)
+        if (s[1].action[i].what == GX_DO_AGREE) s[1].action[i].axes = s[1].spec.agree_axes = 16;
+    CHECK(gx_steps_check_ranks(s, 2, &err) != GX_OK, "accepted: AGREE over axes 0 and 16");
+    close_lists(s, 2);
+}
+
 TEST(pipelines_that_cannot_be_are_refused)
 {
     static const struct {
