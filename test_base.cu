@@ -508,6 +508,21 @@ TEST(mesh_puts_neighbours_in_tp_side_by_side)
           gx_mesh_axes(&m, GX_AXIS_ALL));
 }
 
+// pp 2 x dp_shard 2 x tp 2: of the four ranks that have a sample's tokens the first of those with the head.
+TEST(one_of_the_ranks_with_the_same_samples_counts_them)
+{
+    static const int dims[5] = {2, 1, 2, 1, 2};
+    GxError err = GX_ZERO;
+    GxContext g = GX_ZERO;
+    CHECK(gx_counts_samples(&g), "a rank alone");
+    for (int rank = 0; rank < 8; rank++) {
+        GxMesh m;
+        CHECK(gx_mesh_open(&m, dims, rank, 8, &err) == GX_OK, "%s", err.message);
+        g.mesh = &m;
+        CHECK(gx_counts_samples(&g) == (rank == 4 || rank == 6), "rank %d: %d", rank, gx_counts_samples(&g));
+    }
+}
+
 TEST(every_group_of_a_mesh_is_a_partition_of_the_world)
 {
     int dims[5] = {2, 2, 3, 1, 2}, ranks[24], others[24], me;

@@ -529,10 +529,11 @@ static int64_t record_sums(const Layout *l, const Result *r, int rank, int micro
     GxRunnerSpec spec = t->wish.spec;
     GxStep step = GX_ZERO;
     GxBatch batch[8];
+    const int64_t B = l->samples[rank / l->tp % l->dp];
     int64_t events = 0;
     memset(batch, 0, sizeof batch), memset(recorder, 0, sizeof *recorder);
     for (int i = 0; i < micro; i++) {
-        batch[i].T = T, batch[i].B = l->samples[rank / l->tp], batch[i].runs = gx_runs_one(T, 0);
+        batch[i].T = T, batch[i].B = B, batch[i].runs = gx_runs_one(T, 0);
         batch[i].tokens = batch[i].target[0].labels = t->tokens;
     }
     recorder->totals_only = totals_only;
@@ -540,11 +541,11 @@ static int64_t record_sums(const Layout *l, const Result *r, int rank, int micro
     gx_arena_open_dry(&arena), gx_arena_open_dry(&host);
     dry.device = &none, dry.arena = &arena, dry.recorder = recorder, dry.step = &step;
     dry.host = none.shares_host_memory ? NULL : &host;
-    nobody.rank = rank, nobody.world = l->dp * l->tp;
+    nobody.rank = rank, nobody.world = ranks_of(l);
     gx_comm_open(&dry, &nobody);
     spec.micro_batches = micro;
     gx_runner_open(&dry, &runner, &t->m, &t->o, &spec);
-    gx_runner_take(&dry, &runner, T, l->samples[rank / l->tp], HEAD_CHUNK);
+    gx_runner_take(&dry, &runner, T, B, HEAD_CHUNK);
     gx_runner_train(&dry, &runner, batch, NULL, NULL);
     gx_recorder_settle(recorder);
     CHECK(!gx_failed(&dry), "%s: rank %d, dry: %s", l->what, rank, dry.error.message);
@@ -556,13 +557,17 @@ static int64_t record_sums(const Layout *l, const Result *r, int rank, int micro
 // Whatever is between the first and the last is alike; of how many there are, the plan takes no longer.
 TEST(the_plan_of_a_window_is_that_of_its_micro_batches_one_by_one_in_the_time_of_three)
 {
-    for (int i = 0; i < MODES + 2; i++) {
-        Layout l = i == 0 ? test_layout(&test_serial, &data_parallel[0])
-                          : test_layout(test_modes[gx_min(i, MODES - 1)], &shapes[i % SHAPES]);
-        l.bottleneck = i == MODES, l.side = i == MODES + 1;
+    static const int16_t stage[3] = {0, 2, LAYERS + 2};
+    for (int i = 0; i < MODES + 4; i++) {
+        const int is_pipeline = i >= MODES + 2;
+        Layout l = i == 0 || is_pipeline ? test_layout(&test_serial, &data_parallel[0])
+                                         : test_layout(test_modes[gx_min(i, MODES - 1)], &shapes[i % SHAPES]);
+        l.bottleneck = i == MODES, l.side = i == MODES + 1, l.pp = is_pipeline ? 2 : 0;
+        if (is_pipeline) test_wish.spec.stage = stage;
+        if (i == MODES + 3) test_wish.spec.order = GX_ORDER_ZB1P, test_wish.spec.puts_off_weights = 1;
         Rank rank[MAX_RANKS];
         run_ranks(&l, rank);
-        for (int r = 0; r < l.dp * l.tp; r++) {
+        for (int r = 0; r < ranks_of(&l); r++) {
             int64_t three = 0;
             for (int micro = 1; micro <= 8; micro += 1 + (micro > 4)) {
                 GxRecorder whole, sums;
@@ -581,6 +586,7 @@ TEST(the_plan_of_a_window_is_that_of_its_micro_batches_one_by_one_in_the_time_of
         }
         free_ranks(&l, rank);
     }
+    memset(&test_wish, 0, sizeof test_wish);
 }
 
 int main(int argc, char **argv)

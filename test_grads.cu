@@ -168,6 +168,17 @@ static void check_sums(GxContext *g, const Cut *c, const GxStore *s)
     }
 }
 
+// What is started is the last sum of each unit: that over the loss's axes, or over tp if there are no others.
+static void check_started(GxContext *g, const Cut *c, GxStore *s)
+{
+    GxGradsSum sum;
+    write_grads(g, s, summand);
+    gx_grads_start(g, s, 0, 2, &sum);
+    CHECK(sum.tickets == 2, "%s: rank %d: %d sums are under way, not 2", c->what, g->rank, sum.tickets);
+    gx_grads_wait(g, &sum);
+    check_sums(g, c, s);
+}
+
 // All units at once; and one by one, in either order.
 static void check_reduced(GxContext *g, const Cut *c, GxStore *s)
 {
@@ -180,6 +191,7 @@ static void check_reduced(GxContext *g, const Cut *c, GxStore *s)
         gx_grads_reduce(g, s, 1 - first, 1);
         check_sums(g, c, s);
     }
+    check_started(g, c, s);
 }
 
 TEST(a_shared_piece_is_summed_in_order_over_those_who_share_it)

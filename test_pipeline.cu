@@ -288,6 +288,35 @@ TEST(the_lists_of_two_ranks)
     }
 }
 
+static void expect_list(const Pipeline *p, int rank, const char *expected)
+{
+    GxSteps s;
+    GxStepsSpec spec = p->spec;
+    GxError err = GX_ZERO;
+    spec.stage = p->stage, spec.rank = rank;
+    CHECK(gx_steps_make(&s, &spec, &err) == GX_OK, "%s", err.message);
+    CHECK(!strcmp(text_of(&s), expected), "rank %d: found\n%s, expected\n%s", rank, text_of(&s), expected);
+    gx_steps_close(&s);
+}
+
+// Of any number of them, whatever the order asks of a training step.
+TEST(evaluation_fills_a_chunk_with_as_many_micro_batches_as_there_are_ranks)
+{
+    Pipeline p = simple(GX_ORDER_INTERLEAVED, 2, 3);
+    p.spec.kind = GX_STEPS_FORWARD;
+    expect_list(&p, 0,
+                "F0.0 F1.0 SEND:x:2.0>1 F0.1 F1.1 SEND:x:2.1>1 RECV:x:3.0<1 F3.0 RECV:x:3.1<1 SEND:x:4.0>1 F3.1 "
+                "SEND:x:4.1>1 F0.2 F1.2 SEND:x:2.2>1 RECV:x:3.2<1 F3.2 SEND:x:4.2>1");
+}
+
+TEST(a_sum_of_gradients_names_units_of_its_rank)
+{
+    Pipeline p = simple(GX_ORDER_1F1B, 2, 1);
+    p.spec.reduce_axes = 6;
+    expect_list(&p, 0, "COUNT F0 F1 SEND:x:2>1 RECV:dx:2<1 B1 B0 REDUCE0-1 NORM0-1 AGREE STEP0-1");
+    expect_list(&p, 1, "COUNT RECV:x:2<0 F2 B3 B2 REDUCE2-3 SEND:dx:2>0 NORM2-3 AGREE STEP2-3");
+}
+
 // A gradient passes stages by in which nothing has a backward, and comes to none below the lowest trained unit; what is
 // below keeps nothing and ends with its messages. A stage that trains nothing has no NORM and no STEP.
 TEST(messages_go_where_there_is_a_backward)
@@ -416,6 +445,12 @@ TEST(times_and_slots_are_those_of_the_formulas)
             }
 }
 
+// Steps take longest on rank 0.
+static double cost_of_steps(const void *user, const GxStepsSpec *p, const GxAction *a)
+{
+    return cost(user, p, a) + (a->what == GX_DO_STEP && p->rank == 0 ? 5 : 0);
+}
+
 TEST(times_are_those_at_which_actions_end)
 {
     GxSteps s[2];
@@ -430,6 +465,8 @@ TEST(times_are_those_at_which_actions_end)
     CHECK(end[0][2] == 1 && end[1][2] == 2, "F1.0 ends at %g, F2.0 at %g", end[0][2], end[1][2]);
     CHECK(end[0][s[0].n - 1] == 9 && end[1][s[1].n - 1] == 9, "the last actions end at %g and %g", end[0][s[0].n - 1],
           end[1][s[1].n - 1]);
+    CHECK(gx_steps_time(s, 2, cost_of_steps, NULL, ends, &span, &err) == GX_OK, "%s", err.message);
+    CHECK(span == 19 && end[1][s[1].n - 1] == 9, "%g, rank 1 until %g", span, end[1][s[1].n - 1]);
     close_lists(s, 2);
 }
 
@@ -553,11 +590,105 @@ TEST(a_refusal_names_rank_action_and_what_it_waits_for)
     expect_refusal(s, "rank 1: action 1 (F2 of micro-batch 0): it needs x of unit 2, micro-batch 0: RECV:x:2 must come "
                       "before");
     move(&s[1], 2, 1);
+    move(&s[0], 7, 4); // RECV:dx:2.0 in one group with SEND:x:2.0, which passes
+    expect_refusal(s, "rank 0, at action 4 (RECV:dx:2<1 of micro-batch 0), waits for rank 1, which is at action 3 "
+                      "(RECV:x:2<0 of micro-batch 1) and does not go on");
+    move(&s[0], 4, 7);
+    move(&s[0], 3, 2); // SEND:x:2.0 before F1.0
+    expect_refusal(s, "rank 0: action 2 (SEND:x:2>1 of micro-batch 0): it needs x of unit 2, micro-batch 0: F1 must "
+                      "come before");
+    move(&s[0], 2, 3);
+    GxAction *recv = &s[1].action[1];
+    recv->what = GX_DO_SEND, recv->peer = 1; // to itself
+    expect_refusal(s, "rank 1: action 1 (SEND:x:2>1 of micro-batch 0): it goes from rank 0 to rank 1");
+    recv->what = GX_DO_RECV, recv->peer = 0;
+    move(&s[1], 10, s[1].n - 1), s[1].n--; // no SEND:dx:2.1
+    expect_refusal(s, "rank 1: the end of the list: nothing has ended dx of unit 2, micro-batch 1, which action 9 (B2 "
+                      "of micro-batch 1) made");
+    s[1].n++, move(&s[1], s[1].n - 1, 10);
+    GxError err = GX_ZERO;
+    CHECK(gx_steps_check_ranks(s, 1, &err) != GX_OK &&
+              !strcmp(err.message, "list 0 is that of rank 0 of 2; there are 1 lists"),
+          "%s", err.message);
     s[1].spec.rank = 0;
     expect_refusal(s, "list 1 is that of rank 0 of 2; there are 2 lists");
     s[1].spec.rank = 1;
     s[1].action[12].what = GX_DO_COUNT; // in place of AGREE
     expect_refusal(s, "rank 1: action 12 (COUNT): COUNT is the first action of a training list, on all ranks");
+    close_lists(s, 2);
+}
+
+// What is sent is there until the group of messages ends, for the checker of placements, too.
+TEST(what_arrives_may_not_lie_over_what_is_sent_in_the_same_group)
+{
+    static const int64_t x[4] = {64, 64, 64, 64}, slot[4] = {64, 64, 64, 64};
+    const GxStepsBytes bytes = {x, NULL, slot};
+    GxSteps s[2];
+    GxError err = GX_ZERO;
+    Pipeline p = simple(GX_ORDER_1F1B, 2, 2);
+    p.spec.stage = p.stage;
+    open_lists(s, &p.spec);
+    CHECK(gx_steps_place(&s[0], &bytes, &err) == GX_OK, "%s", err.message);
+    s[0].operands[7].dx = s[0].operands[6].x; // SEND:x:2.1>1 RECV:dx:2.0<1
+    CHECK(gx_steps_check_place(&s[0], &bytes, &err) != GX_OK &&
+              !strcmp(err.message, "action 7 (RECV:dx:2<1 of micro-batch 0): the dx that it makes lies over x of unit "
+                                   "2, micro-batch 1, which is alive"),
+          "%s", err.message);
+    close_lists(s, 2);
+}
+
+// "F2.0 RECV:x:2.1 SEND:x:3.0": what F gives up is not there any more when messages are under way.
+TEST(only_messages_live_until_their_group_ends)
+{
+    static const int64_t x[5] = {64, 64, 64, 64, 64}, slot[5] = {64, 64, 64, 64, 64};
+    const GxStepsBytes bytes = {x, NULL, slot};
+    GxSteps s[3];
+    GxError err = GX_ZERO;
+    Pipeline p = simple(GX_ORDER_1F1B, 3, 2);
+    p.spec.stage = p.stage, p.spec.kind = GX_STEPS_FORWARD;
+    open_lists(s, &p.spec);
+    CHECK(gx_steps_place(&s[1], &bytes, &err) == GX_OK, "%s", err.message);
+    CHECK(s[1].most == 3 * 64, "%ld bytes are alive at once, not those of two states and a slot", (long)s[1].most);
+    close_lists(s, 3);
+}
+
+// In a run a rank's first NORM waits for the sum of the ranks before it (gx_grads_take_over), and these have theirs when
+// they have got all gradients.
+TEST(a_message_behind_a_norm_is_refused)
+{
+    GxSteps s[2];
+    GxError err = GX_ZERO;
+    Pipeline p = simple(GX_ORDER_1F1B, 2, 2);
+    p.spec.stage = p.stage;
+    open_lists(s, &p.spec);
+    move(&s[1], 10, 12); // SEND:dx:2.1 behind NORM2-3
+    CHECK(gx_steps_check_ranks(s, 2, &err) != GX_OK, "accepted: %s", text_of(&s[1]));
+    close_lists(s, 2);
+}
+
+TEST(a_rank_that_trains_nothing_agrees_all_the_same)
+{
+    static const uint8_t frozen[5] = {1, 1, 1, 0, 1};
+    GxSteps s[3];
+    GxError err = GX_ZERO;
+    Pipeline p = simple(GX_ORDER_1F1B, 3, 1);
+    p.spec.stage = p.stage, p.spec.frozen = frozen;
+    open_lists(s, &p.spec);
+    s[0].n--; // no AGREE
+    CHECK(gx_steps_check(&s[0], &err) != GX_OK, "accepted: %s", text_of(&s[0]));
+    close_lists(s, 3);
+}
+
+TEST(ranks_agree_over_the_same_axes)
+{
+    GxSteps s[2];
+    GxError err = GX_ZERO;
+    Pipeline p = simple(GX_ORDER_1F1B, 2, 2);
+    p.spec.stage = p.stage;
+    open_lists(s, &p.spec);
+    for (int i = 0; i < s[1].n; i++)
+        if (s[1].action[i].what == GX_DO_AGREE) s[1].action[i].axes = s[1].spec.agree_axes = 16;
+    CHECK(gx_steps_check_ranks(s, 2, &err) != GX_OK, "accepted: AGREE over axes 0 and 16");
     close_lists(s, 2);
 }
 
@@ -627,6 +758,16 @@ TEST(pipelines_that_cannot_be_are_refused)
         p.stage = cases[k].stage;
         CHECK(gx_steps_make(&s, &p, &err) == cases[k].code && !strcmp(err.message, cases[k].says), "%u: %d %s", k,
               err.code, err.message);
+        gx_steps_close(&s);
+    }
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        GxStepsSpec p = GX_ZERO;
+        GxSteps s = GX_ZERO;
+        GxError err = GX_ZERO;
+        p.units = 4, p.micro_batches = 2, p.ranks = ranks, p.order = ranks == 1 ? GX_ORDER_INTERLEAVED : GX_ORDER_1F1B;
+        CHECK(gx_steps_make(&s, &p, &err) == GX_ERR_ARGUMENT &&
+                  strstr(err.message, "nothing says which units are in which of the 2 stages"),
+              "%d ranks: %s", ranks, err.message);
         gx_steps_close(&s);
     }
 }

@@ -172,4 +172,77 @@ TEST(a_pipeline_has_the_bits_of_one_stage)
         if (test_share(i)) check_case(&cases[i]);
 }
 
+// Stages that the model has not, or that nothing says; two stages of a rank.
+TEST(pipelines_that_do_not_run_are_refused)
+{
+    static const struct {
+        int rank, order;
+        int16_t stage[3];
+        const char *says;
+    } cases[] = {
+        {0, 0, {0, 2, 4}, "the model has units 0 to 3, rank 0 of the pipeline 0 to 1"},
+        {1, 0, {0, 2, 4}, "the model has units 0 to 3, rank 1 of the pipeline 2 to 3"},
+        {0, GX_ORDER_INTERLEAVED, {0, 2, 4}, "order interleaved: a rank has two stages there"},
+        {0, 0, {-1}, "a pipeline of 2 ranks, and nothing says which units each has"},
+    };
+    static const int dims[GX_MESH_AXES] = {2, 1, 1, 1, 1};
+    TestModel t;
+    if (!test_model_open(&t, &model_config, &test_serial, T, 1, 7, NULL, 1)) return;
+    GxContext g = t.g;
+    GxMesh mesh;
+    for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {
+        GxRunner r;
+        GxRunnerSpec spec = GX_ZERO;
+        spec.order = cases[k].order, spec.stage = cases[k].stage[0] < 0 ? NULL : cases[k].stage;
+        gx_mesh_open(&mesh, dims, cases[k].rank, 2, &g.error);
+        g.mesh = &mesh, g.rank = cases[k].rank, g.world = 2;
+        CHECK(gx_runner_open(&g, &r, &t.m, &t.o, &spec) != GX_OK && strstr(g.error.message, cases[k].says), "%u: %s", k,
+              g.error.message);
+        gx_error_clear(&g.error);
+        gx_runner_close(&r);
+    }
+    test_model_close(&t);
+}
+
+typedef struct {
+    int finds, writes;
+} Asked;
+
+static int asked_find(GxContext *g, void *user, const GxBatch *b)
+{
+    (void)b;
+    ((Asked *)user)[g->rank].finds++;
+    return 0;
+}
+static void asked_read(GxContext *g, void *user, const GxBatch *b, int layer, GxRows x)
+{
+    (void)g, (void)user, (void)b, (void)layer, (void)x;
+}
+static void asked_write(GxContext *g, void *user, const GxBatch *b, int layer, GxRows x)
+{
+    (void)b, (void)layer, (void)x;
+    ((Asked *)user)[g->rank].writes++;
+}
+
+// The outputs of a stage's layers are looked for in every window before they are computed and kept.
+TEST(a_cache_of_layers_is_asked_on_every_rank)
+{
+    Asked asked[2];
+    const GxUnitCache cache = {asked_find, asked_read, asked_write, asked};
+    const Case c = {.what = "a side network with a cache", .pp = 2, .micro = 1, .stage = {0, 4, 8}, .side = 2};
+    Rank rank[MAX_RANKS];
+    int16_t stage[6];
+    Layout l = layout_of(&c);
+    memset(asked, 0, sizeof asked);
+    cut(&c, stage);
+    l.pp = c.pp;
+    test_wish.spec.stage = stage, test_wish.spec.cache = &cache;
+    run_ranks(&l, rank);
+    for (int r = 0; r < 2; r++)
+        CHECK(asked[r].finds >= asked[r].writes, "rank %d: %d outputs were kept, and %d times it was asked for them", r,
+              asked[r].writes, asked[r].finds);
+    free_ranks(&l, rank);
+    memset(&test_wish, 0, sizeof test_wish);
+}
+
 int main(int argc, char **argv) { return test_main(argc, argv); }

@@ -698,6 +698,25 @@ TEST(fields_that_do_not_fit_are_refused)
     gx_steps_close(&s);
 }
 
+// Whether a B leaves its matrices to a W is the specification's to say, by which slots are laid and gradients deferred
+// (run/interpreter.h); so is whether a W reads x.
+TEST(halves_that_do_not_fit_the_specification_are_refused)
+{
+    for (int k = 0; k < 3; k++) {
+        GxStepsSpec p = simple(2, 1);
+        GxSteps s = GX_ZERO;
+        GxError err = GX_ZERO;
+        p.puts_off_weights = k != 2, p.weight_reads_x = k == 0;
+        make(&s, &p);
+        for (int i = 0; i < s.n && k == 0; i++) // W reads x, which B has given up
+            if (s.action[i].half == GX_HALF_INPUT_X) s.action[i].half = GX_HALF_INPUT;
+        if (k == 1) s.spec.puts_off_weights = 0; // B computes all, and W again
+        if (k == 2) s.spec.puts_off_weights = 1; // B leaves to W what no W computes
+        CHECK(gx_steps_check(&s, &err) != GX_OK, "%d was accepted", k);
+        gx_steps_close(&s);
+    }
+}
+
 TEST(actions_that_cannot_be_checked_yet_are_refused_by_name)
 {
     static const struct {
