@@ -82,13 +82,12 @@ static const char *text_of(const GxSteps *s)
 }
 
 // ---- ranks together ------------------------------------------------------------------------------------------------
-// A message passes as late as it can: when both ranks are at the groups that have it. Where it will arrive is spoilt as
-// early as it can be: when its rank comes there. What was sent is given up when the group ends.
+// A message passes as late as it can: when both ranks are at it. Where it will arrive is spoilt as early as it can be:
+// when its rank comes there.
 
 typedef struct {
     Machine m[RANKS];
     int at[RANKS], is_posted[RANKS], n;
-    uint8_t has_passed[RANKS][ACTIONS];
 } Ranks;
 
 static Cell *rows_of(Machine *m, int i, int *buffer)
@@ -99,55 +98,40 @@ static Cell *rows_of(Machine *m, int i, int *buffer)
     return is_x ? &m->x[a->unit][a->micro_batch] : &m->dx[a->unit][a->micro_batch];
 }
 
-// The rank's action that is the other end of this one, in its group; -1: it is not there.
-static int other_end(const Ranks *r, int rank, int i)
+// 1: the other rank is at the other end of this message.
+static int is_met(const Ranks *r, int rank)
 {
-    const GxAction *a = &r->m[rank].s->action[i];
-    const GxSteps *s = r->m[a->peer].s;
-    if (!r->is_posted[a->peer]) return -1;
-    for (int k = r->at[a->peer], last = gx_steps_group_end(s, k); k <= last; k++) {
-        const GxAction *b = &s->action[k];
-        if (b->peer != rank || r->has_passed[a->peer][k] || b->what == a->what) continue;
-        return b->object == a->object && b->unit == a->unit && b->micro_batch == a->micro_batch ? k : -1; // in order
-    }
-    return -1;
+    const GxAction *a = &r->m[rank].s->action[r->at[rank]];
+    if (!r->is_posted[a->peer]) return 0;
+    const GxAction *b = &r->m[a->peer].s->action[r->at[a->peer]];
+    return b->peer == rank && b->what != a->what && b->object == a->object && b->unit == a->unit &&
+           b->micro_batch == a->micro_batch;
 }
 
-static void pass(Ranks *r, int rank, int i, int k)
+static void pass(Ranks *r, int from_rank, int to_rank)
 {
-    const int sends = r->m[rank].s->action[i].what == GX_DO_SEND, peer = r->m[rank].s->action[i].peer;
-    Machine *from = &r->m[sends ? rank : peer], *to = &r->m[sends ? peer : rank];
+    Machine *from = &r->m[from_rank], *to = &r->m[to_rank];
+    const int sent = r->at[from_rank]++, received = r->at[to_rank]++;
     int out, in;
-    const int sent = sends ? i : k, received = sends ? k : i;
-    const Cell *x = rows_of(from, sent, &out);
-    Cell *y = rows_of(to, received, &in);
+    Cell *x = rows_of(from, sent, &out), *y = rows_of(to, received, &in);
     const uint64_t value = get(from, sent, x, out, from->bytes ? from->s->buffer[out].bytes : 0, "nothing to send");
     put(to, received, y, in, value, "it is there already");
-    r->has_passed[rank][i] = r->has_passed[peer][k] = 1;
+    give_up(from, x, out);
+    r->is_posted[from_rank] = r->is_posted[to_rank] = 0;
 }
 
 // Returns 0 if nothing has changed.
-static int go_on_with_group(Ranks *r, int rank)
+static int go_on_with_message(Ranks *r, int rank)
 {
     Machine *m = &r->m[rank];
-    const int first = r->at[rank], last = gx_steps_group_end(m->s, first);
-    int changes = !r->is_posted[rank], waits = 0, buffer;
-    for (int i = first; i <= last && !r->is_posted[rank]; i++) {
-        rows_of(m, i, &buffer);
-        if (m->memory && m->s->action[i].what == GX_DO_RECV) fill(m, buffer, 0xabababababababab);
-    }
+    const int i = r->at[rank], comes = !r->is_posted[rank], receives = m->s->action[i].what == GX_DO_RECV;
+    const int peer = m->s->action[i].peer;
+    int buffer;
+    rows_of(m, i, &buffer);
+    if (comes && m->memory && receives) fill(m, buffer, 0xabababababababab);
     r->is_posted[rank] = 1;
-    for (int i = first; i <= last; i++) {
-        const int k = r->has_passed[rank][i] ? -1 : other_end(r, rank, i);
-        if (k >= 0) pass(r, rank, i, k), changes = 1;
-        waits |= !r->has_passed[rank][i];
-    }
-    if (waits) return changes;
-    for (int i = first; i <= last; i++) {
-        Cell *x = rows_of(m, i, &buffer);
-        if (m->s->action[i].what == GX_DO_SEND) give_up(m, x, buffer);
-    }
-    r->at[rank] = last + 1, r->is_posted[rank] = 0;
+    if (!is_met(r, rank)) return comes;
+    pass(r, receives ? peer : rank, receives ? rank : peer);
     return 1;
 }
 
@@ -177,7 +161,7 @@ static int go_on(Ranks *r, int rank)
         if (is_agreed(a)) break;
         if (a->what == GX_DO_SEND || a->what == GX_DO_RECV) {
             const int at = r->at[rank];
-            changes |= go_on_with_group(r, rank);
+            changes |= go_on_with_message(r, rank);
             if (r->at[rank] == at) break;
         } else run_or_start(m, r->at[rank]++), changes = 1;
     }
@@ -590,7 +574,7 @@ TEST(a_refusal_names_rank_action_and_what_it_waits_for)
     expect_refusal(s, "rank 1: action 1 (F2 of micro-batch 0): it needs x of unit 2, micro-batch 0: RECV:x:2 must come "
                       "before");
     move(&s[1], 2, 1);
-    move(&s[0], 7, 4); // RECV:dx:2.0 in one group with SEND:x:2.0, which passes
+    move(&s[0], 7, 4); // RECV:dx:2.0 behind SEND:x:2.0, which passes
     expect_refusal(s, "rank 0, at action 4 (RECV:dx:2<1 of micro-batch 0), waits for rank 1, which is at action 3 "
                       "(RECV:x:2<0 of micro-batch 1) and does not go on");
     move(&s[0], 4, 7);
@@ -616,40 +600,6 @@ TEST(a_refusal_names_rank_action_and_what_it_waits_for)
     s[1].action[12].what = GX_DO_COUNT; // in place of AGREE
     expect_refusal(s, "rank 1: action 12 (COUNT): COUNT is the first action of a training list, on all ranks");
     close_lists(s, 2);
-}
-
-// What is sent is there until the group of messages ends, for the checker of placements, too.
-TEST(what_arrives_may_not_lie_over_what_is_sent_in_the_same_group)
-{
-    static const int64_t x[4] = {64, 64, 64, 64}, slot[4] = {64, 64, 64, 64};
-    const GxStepsBytes bytes = {x, NULL, slot};
-    GxSteps s[2];
-    GxError err = GX_ZERO;
-    Pipeline p = simple(GX_ORDER_1F1B, 2, 2);
-    p.spec.stage = p.stage;
-    open_lists(s, &p.spec);
-    CHECK(gx_steps_place(&s[0], &bytes, &err) == GX_OK, "%s", err.message);
-    s[0].operands[7].dx = s[0].operands[6].x; // SEND:x:2.1>1 RECV:dx:2.0<1
-    CHECK(gx_steps_check_place(&s[0], &bytes, &err) != GX_OK &&
-              !strcmp(err.message, "action 7 (RECV:dx:2<1 of micro-batch 0): the dx that it makes lies over x of unit "
-                                   "2, micro-batch 1, which is alive"),
-          "%s", err.message);
-    close_lists(s, 2);
-}
-
-// "F2.0 RECV:x:2.1 SEND:x:3.0": what F gives up is not there any more when messages are under way.
-TEST(only_messages_live_until_their_group_ends)
-{
-    static const int64_t x[5] = {64, 64, 64, 64, 64}, slot[5] = {64, 64, 64, 64, 64};
-    const GxStepsBytes bytes = {x, NULL, slot};
-    GxSteps s[3];
-    GxError err = GX_ZERO;
-    Pipeline p = simple(GX_ORDER_1F1B, 3, 2);
-    p.spec.stage = p.stage, p.spec.kind = GX_STEPS_FORWARD;
-    open_lists(s, &p.spec);
-    CHECK(gx_steps_place(&s[1], &bytes, &err) == GX_OK, "%s", err.message);
-    CHECK(s[1].most == 3 * 64, "%ld bytes are alive at once, not those of two states and a slot", (long)s[1].most);
-    close_lists(s, 3);
 }
 
 // In a run a rank's first NORM waits for the sum of the ranks before it (gx_grads_take_over), and these have theirs when

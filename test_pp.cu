@@ -204,45 +204,4 @@ TEST(pipelines_that_do_not_run_are_refused)
     test_model_close(&t);
 }
 
-typedef struct {
-    int finds, writes;
-} Asked;
-
-static int asked_find(GxContext *g, void *user, const GxBatch *b)
-{
-    (void)b;
-    ((Asked *)user)[g->rank].finds++;
-    return 0;
-}
-static void asked_read(GxContext *g, void *user, const GxBatch *b, int layer, GxRows x)
-{
-    (void)g, (void)user, (void)b, (void)layer, (void)x;
-}
-static void asked_write(GxContext *g, void *user, const GxBatch *b, int layer, GxRows x)
-{
-    (void)b, (void)layer, (void)x;
-    ((Asked *)user)[g->rank].writes++;
-}
-
-// The outputs of a stage's layers are looked for in every window before they are computed and kept.
-TEST(a_cache_of_layers_is_asked_on_every_rank)
-{
-    Asked asked[2];
-    const GxUnitCache cache = {asked_find, asked_read, asked_write, asked};
-    const Case c = {.what = "a side network with a cache", .pp = 2, .micro = 1, .stage = {0, 4, 8}, .side = 2};
-    Rank rank[MAX_RANKS];
-    int16_t stage[6];
-    Layout l = layout_of(&c);
-    memset(asked, 0, sizeof asked);
-    cut(&c, stage);
-    l.pp = c.pp;
-    test_wish.spec.stage = stage, test_wish.spec.cache = &cache;
-    run_ranks(&l, rank);
-    for (int r = 0; r < 2; r++)
-        CHECK(asked[r].finds >= asked[r].writes, "rank %d: %d outputs were kept, and %d times it was asked for them", r,
-              asked[r].writes, asked[r].finds);
-    free_ranks(&l, rank);
-    memset(&test_wish, 0, sizeof test_wish);
-}
-
 int main(int argc, char **argv) { return test_main(argc, argv); }

@@ -4,7 +4,7 @@
 //
 //     COUNT F0 F1 F2 B3 B2 B1 B0 NORM0-3 AGREE STEP0-3
 //
-// F is a unit's forward, B its backward; in training a head has only B, which computes its loss, too. Generators
+// F is a unit's forward, B its backward; in training a head has only a B, which also computes its loss. Generators
 // (steps_make.h) decide what a step consists of: micro-batches, recomputation, frozen units, weights' gradients that
 // are computed later, sums over ranks; and in a pipeline, whose ranks have some of the units each, its order
 // (steps_order.h) and the messages between stages. A list is checked before it runs (steps_check.h), and a pipeline's
@@ -115,7 +115,7 @@ typedef enum {
     GX_ORDERS
 } GxStepsOrder;
 
-// What a list is made from; besides units and micro_batches zeros are the serial step of one rank.
+// What a list is made from; zeros in all but units and micro_batches mean the serial step of one rank.
 typedef struct {
     int units;            // of the model, L + 2: unit 0 is the embedding, the last one the head
     int ranks, rank;      // of a pipeline, and this one's number; 0, 0: one rank has all units
@@ -136,7 +136,7 @@ typedef struct {
     int reduce_axes; // over which gradients are summed; 0: they are not
     int agree_axes;  // AGREE's
     int bucket;      // units whose gradients are summed in one REDUCE; 0: all
-    int starts_sums; // a REDUCE is started, and waited for before it is the third under way, and before the first NORM
+    int starts_sums; // a REDUCE is started, and waited for before a third would be under way, and before the first NORM
 } GxStepsSpec;
 enum { GX_STEPS_SUMS = 2 }; // REDUCEs that a list has under way at once: tickets 0 and 1
 
@@ -192,18 +192,15 @@ int gx_steps_begin(const GxStepsSpec *spec, int stage);
 int gx_steps_end(const GxStepsSpec *spec, int stage);
 int gx_steps_is_mine(const GxStepsSpec *spec, int unit); // of this rank's stages
 
-// A message about the input of a unit: x goes up, its gradient dx down. Returns 0 where there is none: unit's input
-// does not pass from one rank to another. from, to: ranks (may be NULL).
+// A message about the input of a unit: x goes up, its gradient dx down. Returns 0 if the unit's input stays on its rank,
+// or has no gradient. from, to: ranks (may be NULL).
 int gx_steps_message(const GxStepsSpec *spec, int object, int unit, int *from, int *to);
-// Of neighbouring SENDs and RECVs, which are one group: they are all under way at once, and nothing follows before the
-// last has ended. The number of the last of the group of action i; i, where that is none.
-int gx_steps_group_end(const GxSteps *s, int i);
 
 // The lowest unit of which something is trained; spec->units: none. Below it there is no backward.
 int gx_steps_lowest(const GxStepsSpec *spec);
 int gx_steps_is_trained(const GxStepsSpec *spec, int unit);
 int gx_steps_has_backward(const GxStepsSpec *spec, int unit);
-// The next unit above that has a backward, whose input's gradient is what this one's gets.
+// The next unit above that has a backward: the gradient of its input is that of this unit's output.
 int gx_steps_above(const GxStepsSpec *spec, int unit);
 
 // ---- effects -------------------------------------------------------------------------------------------------------
@@ -345,14 +342,16 @@ int gx_steps_message(const GxStepsSpec *spec, int object, int unit, int *from, i
     return here != there;
 }
 
-static int gx__steps_is_message(const GxAction *a) { return a->what == GX_DO_SEND || a->what == GX_DO_RECV; }
+static int gx__steps_is_layer(const GxStepsSpec *p, int unit) { return unit > 0 && unit < p->units - 1; }
 
-int gx_steps_group_end(const GxSteps *s, int i)
+// A head and an embedding compute their weights' gradients at once, and a frozen unit has none.
+static int gx__steps_half(const GxStepsSpec *p, int unit)
 {
-    if (!gx__steps_is_message(&s->action[i])) return i;
-    while (i + 1 < s->n && gx__steps_is_message(&s->action[i + 1])) i++;
-    return i;
+    if (!p->puts_off_weights || !gx__steps_is_layer(p, unit) || !gx_steps_is_trained(p, unit)) return GX_HALF_NONE;
+    return p->weight_reads_x ? GX_HALF_INPUT_X : GX_HALF_INPUT;
 }
+
+static int gx__steps_is_message(const GxAction *a) { return a->what == GX_DO_SEND || a->what == GX_DO_RECV; }
 
 void gx_steps_close(GxSteps *s)
 {

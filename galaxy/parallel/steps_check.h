@@ -1,11 +1,11 @@
 // steps_check.h: replays a list of actions (steps.h) before it runs: does every action find what it uses?
 //
-// One rank's list is held against the table of effects: everything used is there and not arriving, nothing is made
+// One rank's list is held against the table of effects: everything used is there and not under way, nothing is made
 // twice, nothing is touched while a ticket is under way; each unit has its F, B and W once per micro-batch; gradients
 // are summed after their last contribution, once per axis, before their norm; one STEP, after AGREE; COUNT stands
 // first; tickets are waited for; at the end exactly that is there which was there at the start, so lists of training
-// and evaluation may follow one another in any order. In a pipeline's list there are the units of its rank alone, and
-// the messages about their inputs, to and from the ranks that they go to. The first action that does not fit is named,
+// and evaluation may follow one another in any order. A pipeline's list has the units of its rank alone, and the
+// messages between it and other ranks, before its first NORM. The first action that does not fit is named,
 // with what it needs.
 //
 // Sharded weights and offloaded rows are not checked yet: their actions are refused.
@@ -39,6 +39,7 @@ typedef struct {
     GxThing *thing;       // [object][unit][micro-batch]; what is not of a unit or a micro-batch is at 0
     int *seen;            // [what][unit][micro-batch]: the action; -1: none
     int *added, *reduced; // [unit]: contributions to its gradients; the axes over which they are summed
+    int norm;             // the first NORM; -1: there was none yet
     int open[GX_TICKETS]; // the action that started with the ticket; -1: it is free
 } GxStepsReplay;
 
@@ -159,6 +160,10 @@ static GxStatus gx__steps_check_half(const GxStepsReplay *r, int i)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
                                 "unit %d has no weight half of its own: it is the embedding, the head, or frozen",
                                 a->unit);
+    if (a->half != gx__steps_half(r->p, a->unit))
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
+                                "half is %d; of this unit it is %d, as the specification puts off", a->half,
+                                gx__steps_half(r->p, a->unit));
     return GX_OK;
 }
 
@@ -172,6 +177,9 @@ static GxStatus gx__steps_check_message(const GxStepsReplay *r, int i)
                                 gx_object_name(a->object), a->unit);
     if (r->p->rank != (a->what == GX_DO_SEND ? from : to) || a->peer != (a->what == GX_DO_SEND ? to : from))
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it goes from rank %d to rank %d", from, to);
+    if (r->norm >= 0)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
+                                "action %d is a NORM, which waits for the ranks before: messages come first", r->norm);
     return GX_OK;
 }
 
@@ -190,7 +198,7 @@ static GxStatus gx__steps_check_axes(const GxStepsReplay *r, int i)
     return GX_OK;
 }
 
-static GxStatus gx__steps_check_fields(const GxStepsReplay *r, int i)
+static GxStatus gx__steps_check_fields(GxStepsReplay *r, int i)
 {
     const GxAction *a = &r->s->action[i];
     const int is_training = r->p->kind == GX_STEPS_TRAIN, what = a->what;
@@ -206,6 +214,7 @@ static GxStatus gx__steps_check_fields(const GxStepsReplay *r, int i)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "a head in training computes its forward in B%d", a->unit);
     if (what == GX_DO_FORWARD && (unsigned)a->keep > GX_KEEP_SLOT)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "keep is %d; it is 0 to 2", a->keep);
+    if (what == GX_DO_NORM && r->norm < 0) r->norm = i;
     if (gx__steps_is_message(a)) GX_TRY(gx__steps_check_message(r, i));
     if (what == GX_DO_BACKWARD || what == GX_DO_WEIGHT) GX_TRY(gx__steps_check_half(r, i));
     if (what == GX_DO_COUNT || what == GX_DO_AGREE || what == GX_DO_REDUCE) GX_TRY(gx__steps_check_axes(r, i));
@@ -314,7 +323,7 @@ static GxStatus gx__steps_check_ticket(GxStepsReplay *r, int i)
     return GX_OK;
 }
 
-// F, R, B, W, NORM and STEP of a unit (and micro-batch) come once.
+// F, R, B, W, SEND, RECV, NORM and STEP of a unit (and micro-batch) come once.
 static GxStatus gx__steps_check_once(GxStepsReplay *r, int i)
 {
     const GxAction *a = &r->s->action[i];
@@ -350,6 +359,8 @@ static GxStatus gx__steps_check_all_done(const GxStepsReplay *r)
         }
         if (is_training && gx_steps_is_trained(p, u)) GX_TRY(gx__steps_check_was_done(r, GX_DO_STEP, u, -1));
     }
+    if (is_training && !gx__steps_thing(r, GX_OBJECT_CLIP, -1, -1)->is_there)
+        return gx__steps_refuse(r, -1, GX_ERR_ARGUMENT, "there was no AGREE");
     return GX_OK;
 }
 
@@ -392,7 +403,7 @@ GxStatus gx_steps_check(const GxSteps *s, GxError *err)
     if (!memory)
         return GX_FAIL(err, GX_ERR_MEMORY, "the system refused %.1f MB to check a list of %d actions",
                        (double)(things + seen) / 1e6, s->n);
-    r.s = s, r.p = &s->spec, r.err = err;
+    r.s = s, r.p = &s->spec, r.err = err, r.norm = -1;
     r.thing = (GxThing *)memory;
     r.seen = (int *)(memory + things);
     r.added = (int *)(memory + things + seen);

@@ -1,9 +1,9 @@
 // steps_make.h: makes lists of actions (steps.h): an order of micro-batches, then passes that expand and insert.
 //
 //     order      F, B, W of a stage's micro-batches (steps_order.h)
-//     messages   SEND behind what makes it, RECV before what begins after that: all ranks have the messages in one
-//                order, that of the times at which they are made, so that whatever computations take, and whether
-//                neighbours are one group or not, ranks do not wait for each other in a circle
+//     messages   SEND behind what makes it, RECV before what begins after that. All ranks have their messages in one
+//                order, that in which they are made: so ranks never wait for each other in a circle, however long
+//                computations take
 //     expand     to units: a head in training has B alone; below the lowest trained unit, and of units that gradients
 //                pass by, no B, and nothing is kept
 //     recompute  R before B, where a layer kept its input only
@@ -153,7 +153,7 @@ static int gx__steps_earlier(const void *a, const void *b) // those of one time:
                                             : x->action.micro_batch - y->action.micro_batch;
 }
 
-// The messages about the input of a unit in which this rank has a part: one of each micro-batch.
+// The messages about the input of a unit in which this rank has a part: one for each micro-batch.
 static int gx__steps_messages_of(const GxTimeline *t, const GxStepsSpec *p, int object, int unit,
                                  GxStepsMessage *message)
 {
@@ -170,12 +170,14 @@ static int gx__steps_messages_of(const GxTimeline *t, const GxStepsSpec *p, int 
     return p->micro_batches;
 }
 
-// Each before the first work that begins when it has been made, or later: of one's own that is behind its producer.
+// Each stands before the first work that begins at the time at which it is made, or later; so a rank's own stands behind
+// the work that makes it.
 static void gx__steps_messages(GxActions *out, const GxActions *in, const GxTimeline *t, const GxStepsSpec *p)
 {
     const int stages = gx_steps_stages(p);
     int n = 0, at = 0;
-    GxStepsMessage *message = (GxStepsMessage *)malloc((size_t)(4 * stages * p->micro_batches) * sizeof *message);
+    GxStepsMessage *message =
+        (GxStepsMessage *)malloc((size_t)(4 * stages) * (size_t)p->micro_batches * sizeof *message);
     if (!message) {
         out->failed = 1;
         return;
@@ -192,15 +194,6 @@ static void gx__steps_messages(GxActions *out, const GxActions *in, const GxTime
     }
     for (; at < n; at++) gx__steps_push(out, message[at].action);
     free(message);
-}
-
-static int gx__steps_is_layer(const GxStepsSpec *p, int unit) { return unit > 0 && unit < p->units - 1; }
-
-// A head and an embedding compute their weights' gradients at once, and a frozen unit has none.
-static int gx__steps_half(const GxStepsSpec *p, int unit)
-{
-    if (!p->puts_off_weights || !gx__steps_is_layer(p, unit) || !gx_steps_is_trained(p, unit)) return GX_HALF_NONE;
-    return p->weight_reads_x ? GX_HALF_INPUT_X : GX_HALF_INPUT;
 }
 
 // What the forward keeps for a backward that comes.

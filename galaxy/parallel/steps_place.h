@@ -4,8 +4,7 @@
 // one region one after the other, the largest first, each at the lowest offset where it meets no other (first fit; two
 // other orders are tried, too, and the smallest region is taken). With sizes as models have them the region is at most
 // 3.5% above the bytes alive at the worst moment, below which nothing can go. B writes the gradient of a unit's input
-// over that of its output where both have the same size. What is sent lives until the group of messages ends: what
-// arrives meanwhile lies elsewhere.
+// over that of its output where both have the same size.
 #ifndef GX_STEPS_PLACE_H
 #define GX_STEPS_PLACE_H
 #include "steps_check.h"
@@ -103,7 +102,7 @@ static GxLife *gx__steps_life(const GxSteps *s, const GxStepsBytes *bytes, GxLiv
     }
     assert(*at >= 0); // the list was checked
     GxLife *life = &l->life[*at];
-    life->last = gx_steps_group_end(s, i); // of a message: what is sent is read until the group ends
+    life->last = i;
     return life;
 }
 
@@ -283,7 +282,6 @@ GxStatus gx_steps_place(GxSteps *s, const GxStepsBytes *bytes, GxError *err)
 typedef struct {
     GxEffect thing;
     int buffer;
-    int sent; // the last action of the group of messages in which it is sent; -1: it is not
 } GxPlaced;
 
 static GxStatus gx__steps_check_made(const GxSteps *s, const GxStepsBytes *bytes, const GxPlaced *there, int n, int i,
@@ -323,14 +321,12 @@ static GxStatus gx__steps_check_places(const GxSteps *s, const GxStepsBytes *byt
     char name[48];
     int n = 0;
     for (int i = 0; i < s->n; i++) {
-        const int effects = gx_action_effects(&s->spec, &s->action[i], e), group_end = gx_steps_group_end(s, i);
-        for (int k = n - 1; k >= 0; k--)
-            if (there[k].sent >= 0 && there[k].sent < i) there[k] = there[--n];
+        const int effects = gx_action_effects(&s->spec, &s->action[i], e);
         for (int j = 0; j < effects; j++) {
             GxOperands o = s->operands[i];
             int k = n;
             if (!gx__steps_is_rows(e[j].object)) continue;
-            GxPlaced p = {e[j], *gx__steps_operand(&o, &s->action[i], &e[j]), -1};
+            GxPlaced p = {e[j], *gx__steps_operand(&o, &s->action[i], &e[j])};
             for (k = 0; k < n; k++)
                 if (gx__steps_rows_cell(&s->spec, &there[k].thing) == gx__steps_rows_cell(&s->spec, &e[j])) break;
             const int expected = k < n ? there[k].buffer : -1;
@@ -342,8 +338,7 @@ static GxStatus gx__steps_check_places(const GxSteps *s, const GxStepsBytes *byt
                 GX_TRY(gx__steps_check_made(s, bytes, there, n, i, &p, err));
                 there[n++] = p;
             }
-            if (e[j].verb == GX_ENDS && gx__steps_is_message(&s->action[i])) there[k].sent = group_end;
-            else if (e[j].verb == GX_ENDS) there[k] = there[--n];
+            if (e[j].verb == GX_ENDS) there[k] = there[--n];
         }
     }
     return GX_OK;

@@ -1,10 +1,8 @@
 // steps_ranks.h: the lists of all ranks of a pipeline (steps.h) together, on one rank and without communication: do
 // their messages pair, do they come to their ends, and how long does that take?
 //
-// The lists are run as ranks do that wait for each other as long as they can: a message passes when both of its ranks
-// have come to the groups of neighbouring SENDs and RECVs that have it, and nothing follows a group before all of its
-// messages have passed; COUNT and AGREE begin when all ranks have come there. If ranks then wait for each other in a
-// circle, there is an order of events in which a real run does, too.
+// The lists are run as by ranks that wait for each other as long as possible: a message passes when both of its ranks
+// have come to it, and nothing follows it before; COUNT and AGREE begin when all ranks have come there.
 //
 //     for (int r = 0; r < ranks; r++) spec.rank = r, gx_steps_make(&s[r], &spec, err);
 //     GX_TRY(gx_steps_check_ranks(s, ranks, err));
@@ -13,14 +11,14 @@
 #include "steps_check.h"
 GX_BEGIN
 
-// What an action takes, in any unit of time; of messages it is not asked.
+// How long an action takes, in any unit of time. It is not asked of messages, COUNT and AGREE.
 typedef double (*GxStepsCost)(const void *user, const GxStepsSpec *spec, const GxAction *a);
 
 // Each list (gx_steps_check) and all of them. The first thing that does not fit is named: rank, action, what it needs.
 GxStatus gx_steps_check_ranks(const GxSteps *rank, int ranks, GxError *err);
 
-// When each action ends, [rank][action], if messages take no time of their own; rank[r].n of them from end[r] on. span:
-// until the last one ends. Lists that gx_steps_check_ranks refuses have no times.
+// When each action ends, if messages take no time of their own: end[r] has room for rank[r].n. span: until the last one
+// ends. Lists that gx_steps_check_ranks refuses have no times.
 GxStatus gx_steps_time(const GxSteps *rank, int ranks, GxStepsCost cost, const void *user, double *const *end,
                        double *span, GxError *err);
 
@@ -38,7 +36,7 @@ typedef struct {
     int ranks;
     int *begin;      // [ranks]: number of a rank's first action among those of all
     int *partner;    // [all actions]: of a message, the number of the other rank's action
-    double *arrived; // [all actions]: when its rank came to a message's group; -1: it has not
+    double *arrived; // [all actions]: when its rank came to a message; -1: it has not
     double *end;     // [all actions]
     int *at;         // [ranks]: the action that is next
     double *now;     // [ranks]
@@ -81,23 +79,15 @@ static GxStatus gx__ranks_pair(GxRanks *r, int from, int to, GxError *err)
 
 static int gx__ranks_is_agreed(const GxAction *a) { return a->what == GX_DO_COUNT || a->what == GX_DO_AGREE; }
 
-// Comes to a group of messages, or to its end. Returns 0 if it still waits, and nothing has changed.
-static int gx__ranks_group(GxRanks *r, int rank)
+// Comes to a message, and passes it if the other rank has come, too. Returns 0 if nothing has changed.
+static int gx__ranks_pass(GxRanks *r, int rank)
 {
-    const GxSteps *s = &r->rank[rank];
-    const int first = r->at[rank], last = gx_steps_group_end(s, first), begin = r->begin[rank];
-    const int comes = r->arrived[begin + first] < 0;
-    double ends = r->now[rank];
-    int waits = 0;
-    for (int i = first; i <= last; i++) {
-        if (comes) r->arrived[begin + i] = r->now[rank];
-        const double other = r->arrived[r->partner[begin + i]];
-        waits |= other < 0;
-        ends = ends > other ? ends : other;
-    }
-    if (waits) return comes;
-    for (int i = first; i <= last; i++) r->end[begin + i] = ends;
-    r->now[rank] = ends, r->at[rank] = last + 1;
+    const int i = r->begin[rank] + r->at[rank], partner = r->partner[i], comes = r->arrived[i] < 0;
+    if (comes) r->arrived[i] = r->now[rank];
+    if (r->arrived[partner] < 0) return comes;
+    if (r->now[rank] < r->arrived[partner]) r->now[rank] = r->arrived[partner];
+    r->end[i] = r->now[rank];
+    r->at[rank]++;
     return 1;
 }
 
@@ -124,8 +114,8 @@ static int gx__ranks_go(GxRanks *r, int rank, GxStepsCost cost, const void *user
         const GxAction *a = &s->action[r->at[rank]];
         if (gx__ranks_is_agreed(a)) return has_changed;
         if (gx__steps_is_message(a)) {
-            const int at = r->at[rank], changes = gx__ranks_group(r, rank);
-            has_changed |= changes, goes_on = r->at[rank] > at;
+            const int at = r->at[rank];
+            has_changed |= gx__ranks_pass(r, rank), goes_on = r->at[rank] > at;
             continue;
         }
         if (cost) r->now[rank] += cost(user, &s->spec, a);
@@ -138,15 +128,11 @@ static int gx__ranks_go(GxRanks *r, int rank, GxStepsCost cost, const void *user
 // The rank has not come to its end: it waits for a message, or for all at COUNT or AGREE.
 static GxStatus gx__ranks_refuse(const GxRanks *r, int rank, GxError *err)
 {
-    const GxSteps *s = &r->rank[rank];
-    const int last = gx_steps_group_end(s, r->at[rank]), *partner = r->partner + r->begin[rank];
-    int i = r->at[rank];
+    const int i = r->at[rank], peer = r->rank[rank].action[i].peer;
     char here[96], there[96];
-    while (i < last && r->arrived[partner[i]] >= 0) i++;
     gx__ranks_name(r, rank, i, here);
-    if (!gx__steps_is_message(&s->action[i]))
+    if (!gx__steps_is_message(&r->rank[rank].action[i]))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "rank %d, at %s, waits for others that do not come there", rank, here);
-    const int peer = s->action[i].peer;
     gx__ranks_name(r, peer, r->at[peer], there);
     return GX_FAIL(err, GX_ERR_ARGUMENT, "rank %d, at %s, waits for rank %d, which is at %s and does not go on", rank,
                    here, peer, there);
@@ -209,9 +195,19 @@ GxStatus gx_steps_time(const GxSteps *rank, int ranks, GxStepsCost cost, const v
     return status;
 }
 
+// 1: what all ranks have to agree on is the same.
+static int gx__ranks_are_alike(const GxStepsSpec *a, const GxStepsSpec *b)
+{
+    return a->units == b->units && a->micro_batches == b->micro_batches && a->kind == b->kind && a->order == b->order &&
+           a->count_axes == b->count_axes && a->agree_axes == b->agree_axes && a->reduce_axes == b->reduce_axes;
+}
+
 GxStatus gx_steps_check_ranks(const GxSteps *rank, int ranks, GxError *err)
 {
     for (int k = 0; k < ranks; k++) {
+        if (!gx__ranks_are_alike(&rank[k].spec, &rank->spec))
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "ranks 0 and %d have lists of other units, micro-batches, orders or axes", k);
         if (rank[k].spec.rank != k || gx__steps_ranks(&rank[k].spec) != ranks)
             return GX_FAIL(err, GX_ERR_ARGUMENT, "list %d is that of rank %d of %d; there are %d lists", k,
                            rank[k].spec.rank, gx__steps_ranks(&rank[k].spec), ranks);

@@ -168,13 +168,17 @@ static GxStatus gx__interpreter_make_pipeline(GxSteps *s, const GxStepsSpec *spe
     return status;
 }
 
-static GxStatus gx__interpreter_check_stages(GxContext *g, const GxModel *m, const GxStepsSpec *s)
+static GxStatus gx__interpreter_check_stages(GxContext *g, const GxModel *m, const GxStepsSpec *s,
+                                             const GxUnitCache *cache)
 {
     const GxStore *store = &m->store;
     if (s->ranks < 2) return GX_OK;
     if (!s->stage)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "a pipeline of %d ranks, and nothing says which units each has",
                        s->ranks);
+    if (cache)
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                       "a cache of layers' outputs on %d stages: ranks ask for all layers at once", s->ranks);
     if (gx_order_info(s->order)->chunks > 1)
         return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
                        "order %s: a rank has two stages there, and a model's units on a rank are neighbours",
@@ -208,7 +212,7 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     s.bucket = spec->bucket, s.starts_sums = spec->starts_sums;
     s.ranks = gx_group_size(g, GX_AXIS_PP), s.rank = gx_group_index(g, GX_AXIS_PP);
     s.stage = s.ranks > 1 ? spec->stage : NULL;
-    GX_TRY(gx__interpreter_check_stages(g, m, &s));
+    GX_TRY(gx__interpreter_check_stages(g, m, &s, spec->cache));
     if (!spec->forward_only && gx_steps_lowest(&s) == m->units)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "every tensor of the model is frozen: there is nothing to train");
     if (!spec->forward_only) GX_TRY(gx__interpreter_make_pipeline(&r->train, &s, &g->error));
@@ -385,76 +389,35 @@ static void gx__interpreter_launch(GxContext *g, GxRunner *r, const GxSteps *s, 
 
 // ---- what is recorded ----------------------------------------------------------------------------------------------
 
-// Where nothing is computed and only sums are recorded, all micro-batches but the first (which writes gradients that
-// the others add to) and the last (among whose actions ranks' sums begin) are alike: the second stands for them.
-static int gx__interpreter_leaves_out(const GxContext *g)
-{
-    return !g->device->computes && g->recorder && g->recorder->totals_only;
-}
-
-// How often an action counts in what is recorded; 0: it is left out.
+// How often an action counts in what is recorded. Where nothing is computed and only sums are recorded, all
+// micro-batches but the first (which writes gradients that the others add to) and the last (among whose actions ranks'
+// sums begin) are alike: the second stands for them, and the others are left out (0).
 static int gx__interpreter_times(const GxContext *g, const GxSteps *s, const GxAction *a)
 {
     const int alike = s->spec.micro_batches - 2;
-    if (!gx__interpreter_leaves_out(g)) return 1;
+    if (g->device->computes || !g->recorder || !g->recorder->totals_only) return 1;
     if (a->micro_batch < 1 || a->micro_batch > alike) return 1;
     return a->micro_batch == 1 ? alike : 0;
 }
 
 // ---- messages ------------------------------------------------------------------------------------------------------
 
-enum { GX__INTERPRETER_TRANSFERS = 32 };
-typedef struct {
-    GxTransfer list[GX__INTERPRETER_TRANSFERS];
-    int n, most; // most: that a call takes
-} GxRunMessages;
-
-static void gx__interpreter_flush(GxContext *g, GxRunMessages *m)
-{
-    gx_transfer(g, GX_AXIS_PP, m->list, m->n);
-    m->n = 0;
-}
-
-static void gx__interpreter_add_message(GxContext *g, GxRunMessages *m, const GxAction *a, GxRows x)
+static void gx__interpreter_pass_rows(GxContext *g, const GxAction *a, GxRows x)
 {
     const GxTransfer one = {a->peer, a->what == GX_DO_SEND, 0, x.data, x.rows * x.cols, x.dtype};
-    if (!x.data || !one.n) return;
-    if (m->n == m->most) gx__interpreter_flush(g, m);
-    m->list[m->n++] = one;
+    if (x.data && one.n) gx_transfer(g, GX_AXIS_PP, &one, 1);
 }
 
-// Messages [first, first + n), which are under way together: the state that enters a unit, or its gradient.
-static void gx__interpreter_messages(GxContext *g, GxRunner *r, const GxSteps *s, int first, int n,
-                                     const GxBatch *batch)
+// To or from another stage: the state that enters a unit, or its gradient.
+static void gx__interpreter_message(GxContext *g, GxRunner *r, const GxSteps *s, int i, const GxBatch *b)
 {
-    GxRunMessages m;
-    m.n = 0;
-    m.most = g->comm ? (int)gx_min(2 * gx_comm_peers(g->comm), GX__INTERPRETER_TRANSFERS) : GX__INTERPRETER_TRANSFERS;
-    gx_at(g, s->action[first].unit, "stage");
-    for (int i = first; i < first + n && !gx_failed(g); i++) {
-        const GxAction *a = &s->action[i];
-        const GxOperands *at = &s->operands[i];
-        const GxBatch *b = &batch[a->micro_batch];
-        const GxState x = a->object == GX_OBJECT_X ? gx__interpreter_x(r, s, b, a->unit, at->x)
-                                                   : gx__interpreter_dx(r, s, b, a->unit, at->dx);
-        gx__interpreter_add_message(g, &m, a, x.x);
-        gx__interpreter_add_message(g, &m, a, x.side);
-    }
-    gx__interpreter_flush(g, &m);
-}
-
-// Neighbours together. Returns how many actions are done. Where micro-batches stand for others they are recorded one by
-// one, each as often as it counts, behind the whole group, whose memory is planned.
-static int gx__interpreter_group(GxContext *g, GxRunner *r, const GxSteps *s, int i, const GxBatch *batch)
-{
-    GxRecorder *recorder = g->recorder;
-    const int n = gx_steps_group_end(s, i) - i + 1;
-    if (gx__interpreter_leaves_out(g)) g->recorder = NULL;
-    gx__interpreter_messages(g, r, s, i, n, batch);
-    if (g->recorder == recorder) return n;
-    g->recorder = recorder;
-    gx__interpreter_messages(g, r, s, i, 1, batch);
-    return 1;
+    const GxAction *a = &s->action[i];
+    const GxOperands *at = &s->operands[i];
+    const GxState x = a->object == GX_OBJECT_X ? gx__interpreter_x(r, s, b, a->unit, at->x)
+                                               : gx__interpreter_dx(r, s, b, a->unit, at->dx);
+    gx_at(g, a->unit, "stage");
+    gx__interpreter_pass_rows(g, a, x.x);
+    gx__interpreter_pass_rows(g, a, x.side);
 }
 
 // ---- a list --------------------------------------------------------------------------------------------------------
@@ -530,7 +493,7 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
             if (r->stop) return;
             break;
         case GX_DO_SEND:
-        case GX_DO_RECV: run = gx__interpreter_group(g, r, s, i, batch); break;
+        case GX_DO_RECV: gx__interpreter_message(g, r, s, i, &batch[a->micro_batch]); break;
         case GX_DO_REDUCE: gx__interpreter_reduce(g, r, a); break;
         case GX_DO_WAIT: gx_grads_wait(g, &r->sum[a->ticket]); break;
         case GX_DO_NORM: // neighbouring units together: two launches for all of their tensors
