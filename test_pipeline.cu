@@ -597,7 +597,7 @@ TEST(a_refusal_names_rank_action_and_what_it_waits_for)
     s[1].spec.rank = 0;
     expect_refusal(s, "list 1 is that of rank 0 of 2; there are 2 lists");
     s[1].spec.rank = 1;
-    s[1].action[12].what = GX_DO_COUNT; // in place of AGREE
+    s[1].action[12].what = GX_DO_COUNT; // in place of NORM3
     expect_refusal(s, "rank 1: action 12 (COUNT): COUNT is the first action of a training list, on all ranks");
     close_lists(s, 2);
 }

@@ -144,7 +144,8 @@ static void check_rank(const Case *c, int r, const Result *a, const Result *b)
     CHECK(rows > 0 || !trained, "%s: rank %d has nothing that is trained", c->what, r);
 }
 
-static void check_case(const Case *c)
+// nccl: the pipeline's ranks move what they send by NCCL.
+static void check_case(const Case *c, int nccl)
 {
     Rank one[MAX_RANKS], pipeline[MAX_RANKS];
     int16_t stage[6];
@@ -157,7 +158,9 @@ static void check_case(const Case *c)
     run_ranks(&l, one);
     l.pp = c->pp;
     test_wish.spec.stage = stage, test_wish.spec.order = c->order;
+    test_uses_nccl = nccl;
     run_ranks(&l, pipeline);
+    test_uses_nccl = 0;
     for (int r = 0; r < ranks_of(&l); r++) check_rank(c, r, &pipeline[r].result, &one[r % (l.dp * l.tp)].result);
     free_ranks(&l, pipeline);
     l.pp = 0;
@@ -169,7 +172,10 @@ static void check_case(const Case *c)
 TEST(a_pipeline_has_the_bits_of_one_stage)
 {
     for (int i = 0; i < CASES; i++)
-        if (test_share(i)) check_case(&cases[i]);
+        if (test_share(i)) check_case(&cases[i], 0);
+#ifdef GX_WITH_CUDA
+    for (int i = 0; i < CASES && test_has_nccl(); i += 9) check_case(&cases[i], 1);
+#endif
 }
 
 // Stages that the model has not, or that nothing says; two stages of a rank.
@@ -184,6 +190,7 @@ TEST(pipelines_that_do_not_run_are_refused)
         {1, 0, {0, 2, 4}, "the model has units 0 to 3, rank 1 of the pipeline 2 to 3"},
         {0, GX_ORDER_INTERLEAVED, {0, 2, 4}, "order interleaved: a rank has two stages there"},
         {0, 0, {-1}, "a pipeline of 2 ranks, and nothing says which units each has"},
+        {0, 0, {0, 4, 4}, "a cache of layers' outputs on 2 stages"},
     };
     static const int dims[GX_MESH_AXES] = {2, 1, 1, 1, 1};
     TestModel t;
@@ -192,7 +199,9 @@ TEST(pipelines_that_do_not_run_are_refused)
     GxMesh mesh;
     for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {
         GxRunner r;
+        const GxUnitCache cache = GX_ZERO;
         GxRunnerSpec spec = GX_ZERO;
+        spec.cache = strstr(cases[k].says, "a cache") ? &cache : NULL;
         spec.order = cases[k].order, spec.stage = cases[k].stage[0] < 0 ? NULL : cases[k].stage;
         gx_mesh_open(&mesh, dims, cases[k].rank, 2, &g.error);
         g.mesh = &mesh, g.rank = cases[k].rank, g.world = 2;

@@ -44,7 +44,7 @@ int gx_mesh_group(const GxMesh *m, int axes, int *ranks, int capacity, int *me);
 // The same for a context; without a mesh its rank is the only one.
 int gx_group_size(const GxContext *g, int axes);
 int gx_group_index(const GxContext *g, int axes);
-// Of the ranks that have the same samples one counts them: labels, right answers, padding. 1: this one does, the first
+// Of the ranks that have the same samples, one counts them: labels, right answers, padding. 1: this one does, the first
 // of the tp group that has the head (the last of pp). What is counted so, and every loss, is summed over all axes.
 int gx_counts_samples(const GxContext *g);
 int gx_has_head(const GxContext *g); // 1: what heads compute is on this rank: of a pipeline, on those of the last stage

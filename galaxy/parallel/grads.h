@@ -7,15 +7,15 @@
 #include "../ops/optimizer.h"
 GX_BEGIN
 
-// Sums the gradients of units [first, first + units): first over the tp group what their table rows ask for, then all
-// of them over GX_AXIS_LOSS, neighbours in one collective. (A unit of which every row is summed over tp has one sum,
-// over both.) Where the parts of a cut tensor overlap, the members that share a piece sum it among themselves: each
+// Sums the gradients of units [first, first + units): first over the tp group those whose table rows ask for it, then
+// all of them over GX_AXIS_LOSS, neighbours in one collective. (A unit of which every trained row is summed over tp has
+// one sum, over both.) Where the parts of a cut tensor overlap, the members that share a piece sum it among themselves: each
 // sends its own to all the others, and takes scratch for its part once per sharer (GX_MEM_COMM).
 void gx_grads_reduce(GxContext *g, GxStore *s, int first, int units);
 
 // The same in two: what was started may be waited for after other work, in which the gradients of these units are not
-// touched. Only the last sum is under way then; what comes before it is done where it is started.
-enum { GX_GRADS_TICKETS = 8 }; // collectives of a sum that can be under way; of more of them the others run at once
+// touched. Only the last sum is under way then; what comes before it is complete when gx_grads_start returns.
+enum { GX_GRADS_TICKETS = 8 }; // collectives of a sum that can be under way; any more run at once
 typedef struct {
     GxTicket ticket[GX_GRADS_TICKETS];
     int tickets;
@@ -37,8 +37,8 @@ void gx_grads_parts_close(GxGradsParts *p);
 
 // Adds to step->sum_squares those of the gradients of units [first, first + units): tensor by tensor in the table's
 // order, each logical element once: an alias not at all, what several ranks hold by the lowest of them. The bits are
-// those of one unit after the other. In a pipeline, whose ranks have the units in their order, each goes on from the sum
-// of the one before, which it takes over first; so the bits are those of one rank. The ranks of a tp group then add
+// those of one unit after the other. In a pipeline, whose ranks have the units in their order, each continues from the
+// sum of the one before, which it takes over first; so the bits are those of one rank. The ranks of a tp group then add
 // theirs up, and all ranks have the sum.
 void gx_grads_take_over(GxContext *g);
 void gx_grads_sum_squares(GxContext *g, GxStore *s, const GxGradsParts *p, int first, int units);

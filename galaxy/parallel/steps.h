@@ -229,13 +229,13 @@ const char *gx_object_name(int object); // "x", "slot", "gradients"
 const char *gx_action_name(const GxAction *a, char text[48]);
 
 // The whole list in one line: "COUNT F0 F1 F2 B3 B2 B1 B0 NORM0-3 AGREE STEP0-3"; of several micro-batches "F0.1" is
-// unit 0's of micro-batch 1. Neighbouring NORMs and STEPs are written together. What a ticket is started with is
+// unit 0's of micro-batch 1. Neighbouring NORMs and STEPs are written together. An action that starts ticket 1 is
 // "REDUCE0-3~1", its wait "WAIT1"; a message to rank 2 is "SEND:x:5>2", one from it "RECV:dx:5<2". Returns the length
 // of the whole text, as snprintf does.
 int gx_steps_print(const GxSteps *s, char *text, size_t size);
 
-// How many actions from number i on are NORM, or STEP, of one unit after the other, and nobody waits for: they can be
-// done in one go. At least 1.
+// How many NORMs (or STEPs) of consecutive units, without a ticket, stand from number i on: they can be done in one go.
+// At least 1.
 int gx_steps_run(const GxSteps *s, int i);
 
 GX_END
@@ -409,7 +409,8 @@ enum {
     GX__STEPS_IF_TRAINED = 1024,
     GX__STEPS_IF_TIED = 2048, // the head's tensor is unit 0's
     GX__STEPS_IF_LORA = 4096,
-    GX__STEPS_IF_MATRICES = 8192 // the backward reads some: not the embedding's, but LoRA's factors
+    GX__STEPS_IF_MATRICES =
+        8192 // the backward reads some: every unit's but the embedding's, which reads only LoRA's factors
 };
 typedef enum {
     GX__STEPS_HERE = 0,
@@ -438,8 +439,8 @@ static const GxEffectRow gx__steps_effects[] = {
     {GX_DO_RECOMPUTE, GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
     {GX_DO_RECOMPUTE, GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X},
     {GX_DO_RECOMPUTE, GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
-    // B: weights, slot, x(u), dx(u+1) -> dx(u), gradients: of half a backward those of what is no matrix. A head makes
-    // its gradient from the loss, in one go.
+    // B: weights, slot, x(u), dx(u+1) -> dx(u), gradients: of half a backward only those of what is no matrix. A head
+    // makes its gradient from the loss, in one go.
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     GX__STEPS_IF_MATRICES},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_COUNTS,  GX__STEPS_WINDOW,     GX__STEPS_IF_HEAD},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_Y},

@@ -17,7 +17,7 @@ GX_BEGIN
 // spec->stage, spec->frozen and spec->passed_by are copied.
 GxStatus gx_steps_make(GxSteps *s, const GxStepsSpec *spec, GxError *err);
 
-// A list from actions that somebody else has made: n of them are copied. Nothing is checked but the specification.
+// A list from actions that somebody else has made: n of them are copied. Only the specification is checked.
 GxStatus gx_steps_open(GxSteps *s, const GxStepsSpec *spec, const GxAction *action, int n, GxError *err);
 
 GX_END

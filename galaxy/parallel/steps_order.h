@@ -1,19 +1,20 @@
 // steps_order.h: orders of a pipeline: in which order each of its ranks computes the micro-batches of its stages.
 //
-// A forward F, a backward B, or its two halves, the input's (b) and the weights' (W). Four stages, six micro-batches, a
-// backward as long as two forwards, time from left to right:
+// A forward F, a backward B, or its two halves, the input's (b) and the weights' (W); here a number is a micro-batch's.
+// Four stages, six micro-batches, a backward as long as two forwards, time from left to right:
 //
 //     1f1b   F0 F1 F2 F3 -- -- -- -- -- -- B0 B0 F4 B1 B1 F5 B2 B2 -- B3 B3 -- B4 B4 -- B5 B5
 //            -- F0 F1 F2 -- -- -- -- B0 B0 F3 B1 B1 F4 B2 B2 F5 B3 B3 -- B4 B4 -- B5 B5 -- --
 //            -- -- F0 F1 -- -- B0 B0 F2 B1 B1 F3 B2 B2 F4 B3 B3 F5 B4 B4 -- B5 B5 -- -- -- --
 //            -- -- -- F0 B0 B0 F1 B1 B1 F2 B2 B2 F3 B3 B3 F4 B4 B4 F5 B5 B5 -- -- -- -- -- --
 //
-// With n ranks and m micro-batches, each F, b and W of a stage taking 1, a rank waits ("bubble") and keeps the slots of
-// (rank r, of its stages together):
+// With n ranks and m micro-batches, each F, b and W of a stage taking 1, a rank waits (bubble) and keeps slots (rank r,
+// of its stages together):
 //
+//     order        bubble     slots
 //     gpipe        3(n - 1)   m                                     all forwards, then all backwards
 //     1f1b         3(n - 1)   min(n - r, m)                         a backward as soon as there is one
-//     interleaved  3(n - 1)   min(2(n - r - 1) + n + 1, 2m)         two stages a rank, each half as long; m = k n
+//     interleaved  3(n - 1)   min(2(n - r - 1) + n + 1, 2m)         two stages a rank, each half as long; m a multiple of n
 //     zb1p         n - 1      min(n, m)                             1f1b whose weight halves come r micro-batches later
 //     zbv          n - 1      2n             (m >= 2n - 1)          two stages a rank, down and up again
 //
@@ -42,7 +43,7 @@ typedef struct {
     void *memory;
 } GxTimeline;
 
-// The specification must have been checked (gx_steps_make does so). Close it, also after an error.
+// The specification must have been checked (gx_steps_make does so). Close the timeline, also after an error.
 GxStatus gx_timeline_make(GxTimeline *t, const GxStepsSpec *spec, GxError *err);
 void gx_timeline_close(GxTimeline *t);
 
@@ -71,8 +72,8 @@ typedef struct {
     int done[GX__ORDER_KINDS][GX__ORDER_CHUNKS]; // micro-batches
 } GxOrderWriter;
 
-// The next micro-batch of a chunk. Returns 0, and writes nothing, if there is none: all are done, or the B that a W
-// belongs to is not.
+// The next micro-batch of a chunk. Returns 0, and writes nothing, if there is none: all are done, or a W's B has not been
+// done.
 static int gx__order_put(GxOrderWriter *w, int what, int chunk)
 {
     int *done = w->done[gx__order_kind(what)];
@@ -92,8 +93,8 @@ static void gx__order_gpipe(GxOrderWriter *w)
     while (gx__order_put(w, GX_DO_BACKWARD, 0)) {}
 }
 
-// As many forwards as it takes until the first gradient can be back, then a forward and a backward in turn; of zb1p the
-// weight halves `rank` micro-batches behind, so that all ranks keep the same number of slots.
+// As many forwards as it takes until the first gradient can be back, then a forward and a backward in turn; in zb1p the
+// weight halves come `rank` micro-batches later, so that all ranks keep the same number of slots.
 static void gx__order_1f1b(GxOrderWriter *w)
 {
     const int is_zb = gx_order_info(w->p->order)->has_halves;
@@ -124,8 +125,8 @@ static void gx__order_interleaved(GxOrderWriter *w)
     }
 }
 
-// Chunk 0 goes down the ranks, chunk 1 up again: the last rank, whose stages meet, begins with backwards first, and
-// works on both in turn; the others follow.
+// Chunk 0 goes down the ranks, chunk 1 up again: the last rank, whose two stages are neighbours, begins backwards first,
+// and works on both in turn; the others follow.
 static void gx__order_zbv(GxOrderWriter *w)
 {
     const int n = gx__steps_ranks(w->p), r = w->rank;
@@ -203,7 +204,7 @@ static int64_t gx__timeline_ready(const GxTimeline *t, const GxWork *w)
     return own < 0 || above < 0 ? -1 : gx_max(own, above);
 }
 
-// Returns 0 if the orders wait for each other.
+// Returns 0 if ranks wait for each other in a circle.
 static int gx__timeline_run(GxTimeline *t, int *at, int64_t *now)
 {
     int goes_on = 1, left = 0;

@@ -22,7 +22,7 @@
 #include "optimizer.h"
 GX_BEGIN
 
-// Outputs of the frozen layers that a side network reads, kept from one epoch to the next (side_cache.h): a layer whose
+// On one stage: outputs of the frozen layers that a side network reads, kept from one epoch to the next (side_cache.h): a layer whose
 // output has been kept is not computed. Layers are numbered from 0.
 typedef struct {
     // Called before the first layer of a micro-batch. Returns 1 if the outputs of all layers have been kept; all ranks
