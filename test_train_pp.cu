@@ -123,7 +123,7 @@ TEST(stages_that_wait_are_warned_of)
     if (!use_program("train_llama")) return;
     CHECK_RAN(run("--output_dir waits --max_steps 1 --eval_steps 0 --ranks 2 --pp 2 --gradient_accumulation_steps 1"));
     CHECK(strstr(err(), "1 micro-batch in a step for 2 stages"), "%s", err());
-    CHECK(strstr(out(), "pp 2 (1f1b, layers 1,1)"), "%s", out());
+    CHECK(strstr(out(), "pp 2 (1f1b, layers 1,1)") && strstr(out(), "of the stages: "), "%s", out());
     CHECK_RAN(run("--output_dir works --max_steps 1 --eval_steps 0 --ranks 2 --pp 2 --gradient_accumulation_steps 4"));
     CHECK(!strstr(err(), "micro-batch"), "%s", err());
 }

@@ -16,16 +16,18 @@ typedef struct {
 } GxPlanPlace;                  // a memory that several ranks may share
 
 typedef struct {
-    int64_t kind[GX_MEM_KINDS]; // peak bytes of each kind, on one rank
-    int64_t arena;              // peak bytes of all kinds together: what is allocated, in the device's memory
-    int is_apart;               // 1: the device has a memory of its own
-    int64_t host;               // if is_apart: bytes of the host's memory
-    int64_t comm;               // bytes of the communicator's own buffers, in the host's memory
-    int64_t least, most;        // gx_plan_arena of the rank that needs the least, and of the one that needs the most
-    int64_t here;               // bytes of the host's memory for all ranks of this process
-    GxPlanPlace machine, card;  // this machine's memory, for all processes on it; the memory of this rank's card
-    int64_t process;            // bytes of one process: program, libraries and their buffers
-    double flops, flops_all;    // of one optimizer step, or of a batch if nothing is trained: this rank's, all ranks'
+    int64_t kind[GX_MEM_KINDS];  // peak bytes of each kind, on one rank
+    int64_t arena;               // peak bytes of all kinds together: what is allocated, in the device's memory
+    int is_apart;                // 1: the device has a memory of its own
+    int64_t host;                // if is_apart: bytes of the host's memory
+    int64_t comm;                // bytes of the communicator's own buffers, in the host's memory
+    int64_t least, most;         // gx_plan_arena of the rank that needs the least, and of the one that needs the most
+    int stages;                  // of a pipeline; 1: there is none
+    int64_t stage[GX_MAX_PARTS]; // gx_plan_arena of the rank of each stage that needs the most
+    int64_t here;                // bytes of the host's memory for all ranks of this process
+    GxPlanPlace machine, card;   // this machine's memory, for all processes on it; the memory of this rank's card
+    int64_t process;             // bytes of one process: program, libraries and their buffers
+    double flops, flops_all;     // of one optimizer step, or of a batch if nothing is trained: this rank's, all ranks'
     double flops_kept, flops_kept_all; // the part of these that a step is spared once a side cache has all samples
     int64_t comm_bytes;                // bytes that this rank sends in a step or batch
     int ranks_here;                    // ranks that share this process
@@ -108,11 +110,13 @@ static GxStatus gx__plan_together(GxPlan *p, GxContext *g)
     gx_all_gather(g, GX_AXIS_ALL, &ranks, all, &mine, GX__PLAN_RANK, GX_F64); // a gather needs no scratch
     if (gx_failed(g)) return gx_status(g);
     p->least = gx_plan_arena(p);
+    p->stages = gx_group_size(g, GX_AXIS_PP);
     p->machine.bytes = p->ranks_here > 1 ? p->process : 0;
     for (int r = 0; r < g->world; r++) {
         const gx__PlanRank *rank = &all[r];
         const int64_t bytes = (int64_t)rank->bytes, activations = (int64_t)rank->activations;
-        p->least = gx_min(p->least, bytes), p->most = gx_max(p->most, bytes);
+        int64_t *stage = &p->stage[r / (g->world / p->stages)]; // pp is the mesh's outermost axis
+        p->least = gx_min(p->least, bytes), p->most = gx_max(p->most, bytes), *stage = gx_max(*stage, bytes);
         p->flops_all += rank->flops, p->flops_kept_all += rank->flops_kept;
         if (p->ranks_here > 1 || r == g->rank) p->here += (int64_t)rank->memory;
         if (mine.card && rank->card == mine.card) {
@@ -168,10 +172,12 @@ static GxStatus gx__plan_refuse(const GxPlanPlace *place, const char *where, int
     for (int i = 0; i < list->n; i++) most = gx_max(most, list->v[i]);
     const int64_t fits = (int64_t)(share * (double)most);
     if (fits == 0)
-        return GX_FAIL(err, GX_ERR_MEMORY,
-                       "the plan needs %.1f MB %s %.1f MB left; weights, gradients and optimizer alone do not fit, or "
-                       "not beside one sample: make the model smaller, or take --optimizer sgd --momentum 0",
-                       (double)place->bytes / 1e6, where, (double)place->has / 1e6);
+        return GX_FAIL(
+            err, GX_ERR_MEMORY,
+            "the plan needs %.1f MB %s %.1f MB left; weights, gradients and optimizer alone do not fit, or "
+            "not beside one sample: make the model smaller, put its layers on more machines or cards (--pp), or "
+            "take --optimizer sgd --momentum 0",
+            (double)place->bytes / 1e6, where, (double)place->has / 1e6);
     if (list->n)
         return GX_FAIL(err, GX_ERR_MEMORY,
                        "the plan needs %.1f MB %s %.1f MB left; about %.1f%% of the samples in --dp_batch_size_list "
@@ -200,7 +206,11 @@ void gx_plan_print(FILE *out, const GxPlan *p)
         fprintf(out, " %s %.1f%s", gx_memory_kind_name((GxMemoryKind)k), gx__plan_mb(p->kind[k]),
                 k + 1 < GX_MEM_KINDS ? "," : "\n");
     fprintf(out, "  arena %.1f", gx__plan_mb(gx_plan_arena(p)));
-    if (p->least != p->most) fprintf(out, " (of the ranks: %.1f to %.1f)", gx__plan_mb(p->least), gx__plan_mb(p->most));
+    for (int s = 0; s < p->stages && p->stages > 1; s++)
+        fprintf(out, "%s%.1f%s", s ? ", " : " (of the stages: ", gx__plan_mb(p->stage[s]),
+                s + 1 < p->stages ? "" : ")");
+    if (p->stages == 1 && p->least != p->most)
+        fprintf(out, " (of the ranks: %.1f to %.1f)", gx__plan_mb(p->least), gx__plan_mb(p->most));
     if (p->card.has)
         fprintf(out, ", %.1f on this card, which has %.1f left", gx__plan_mb(p->card.bytes), gx__plan_mb(p->card.has));
     else if (p->is_apart && p->ranks_here > 1) fprintf(out, ", %d ranks in this process", p->ranks_here);
