@@ -97,6 +97,23 @@ TEST_UNSANITIZED(a_pipeline_that_was_interrupted_goes_on_to_the_same_bits)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_resume(&cases[i]);
 }
 
+TEST(files_of_train_config_are_taken)
+{
+    static const char *const files[] = {"full", "lora"};
+    char line[4000];
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir of_config --max_steps 1 --eval_steps 0"));
+    for (int i = 0; i < 2; i++) {
+        snprintf(line, sizeof line,
+                 "%s --config %s/train_config/llama/pp/%s.json --model of_config/checkpoint-1 --train_data text.txt "
+                 "--ranks 2 --threads 1 --max_steps 1 --seq_len 32 --output_dir config_%s",
+                 program, repository, files[i], files[i]);
+        start_line(line, 0);
+        CHECK_RAN(finish());
+        CHECK(strstr(out(), "mode pp 2 (1f1b, layers 1,1)"), "%s", out());
+    }
+}
+
 TEST(a_pipeline_takes_the_memory_of_its_plan)
 {
     if (!use_program("train_llama")) return;

@@ -592,19 +592,20 @@ TEST(padding_is_no_token_in_the_rate_in_the_log_and_in_the_summary)
 {
     shell("for i in 1 2 3 4 5 6 7 8; do echo '{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
           "\"assistant\", \"content\": \"b\"}]}'; done > chats.jsonl");
-    for (int ranks = 1; ranks <= 2; ranks++)
-        for (int apart = 0; apart < 2; apart++) {
-            char path[100];
-            CHECK_RAN(
-                run("--output_dir padded%d%d --max_steps 3 --train_data chats.jsonl --chat_template chatml --seq_len "
-                    "100 --validation_fraction 0 --ranks %d --micro_batch_size %d --separate_documents %s",
-                    ranks, apart, ranks, 8 / ranks, apart ? "true" : "false"));
-            CHECK(strstr(out(), ", 1.51k tokens and 37.0% padding, "), "%d ranks: %s", ranks, out()); // 3 * 8 * 63
-            snprintf(path, sizeof path, "padded%d%d/log.jsonl", ranks, apart);
-            char *text = read_text(path), *second = strstr(text, "\"step\": 2,");
-            CHECK(second && number_behind(second, "\"padding\": ") == 0.37, "%s", text);
-            free(text);
-        }
+    static const char *const ways[] = {"--micro_batch_size 8", "--micro_batch_size 8 --separate_documents false",
+                                       "--ranks 2 --micro_batch_size 4", "--ranks 2 --mode tp --micro_batch_size 8",
+                                       "--ranks 2 --pp 2 --micro_batch_size 8"};
+    for (int i = 0; i < 5; i++) {
+        char path[100];
+        CHECK_RAN(run("--output_dir padded%d --max_steps 3 --train_data chats.jsonl --chat_template chatml --seq_len "
+                      "100 --validation_fraction 0 %s",
+                      i, ways[i]));
+        CHECK(strstr(out(), ", 1.51k tokens and 37.0% padding, "), "%s: %s", ways[i], out()); // 3 * 8 * 63
+        snprintf(path, sizeof path, "padded%d/log.jsonl", i);
+        char *text = read_text(path), *second = strstr(text, "\"step\": 2,");
+        CHECK(second && number_behind(second, "\"padding\": ") == 0.37, "%s", text);
+        free(text);
+    }
     CHECK_RAN(run("--output_dir full --max_steps 2"));
     char *text = read_text("full/log.jsonl");
     CHECK(!strstr(text, "padding") && strstr(out(), ", 512 tokens, "), "%s", out());
