@@ -7,12 +7,11 @@ typedef struct {
     const char *what;
     int pp, dp, tp, micro;
     int16_t stage[5]; // in halves of a layer of a model of 2: the embedding 0, 1; layers 2 to 5; the head 6, 7
-    int order;
     const GxMode *mode;
     TestSubject *subject; // NULL: a LLaMA
     const char *freeze;
     int lora, bottleneck, side, prompt, quantize; // as in Layout
-    int recomputes, puts_off, bucket, starts_sums, normed;
+    int order, puts_off, recomputes, bucket, starts_sums, normed;
     GxDtype dtype;
 } Case;
 
