@@ -29,10 +29,12 @@ enum {
     ORDER,
     WEIGHTS,
     BUCKET,
+    STAGES,
     FACTORS
 };
 enum { NOTHING_SPLIT = TRIPLES - 1 }; // the last triple
 enum { ENDS_FOLLOW, ENDS_NONE, ENDS_TP, ENDS_SP };
+enum { ONE_F_ONE_B, GPIPE, ZB1P };
 enum { LLAMA_ALONE, QWEN3, MISTRAL, ONE_KV, TEXTS, LLAMA_LABELS, PRETRAINING, LABELS_OF_3, SEVERAL, NUMBERS, VECTORS };
 enum {
     ALL,
@@ -64,9 +66,10 @@ NAMES(tuning_names, "all", "lora", "lora of some, norms", "lora of the embedding
 NAMES(quantized_names, "none", "nf4_plain", "nf4", "int8"); // as --quantize calls them, of 1 + GxQuantKind
 NAMES(precision_names, "fp32", "bf16");
 NAMES(recomputed_names, "layers kept", "layers recomputed");
-NAMES(order_names, "1F1B", "GPipe");
+NAMES(order_names, "1f1b", "gpipe", "zb1p"); // as --pipeline_schedule calls them
 NAMES(weights_names, "weights at once", "weights put off");
 NAMES(bucket_names, "one sum", "a sum a unit", "a sum a unit, started");
+NAMES(stages_names, "1 stage", "2 stages", "3 stages, uneven");
 
 #define FACTOR(name, values)                                                                                           \
     {                                                                                                                  \
@@ -78,7 +81,7 @@ static const PairsFactor factors[FACTORS] = {
     FACTOR("micro-batches", micro_names),   FACTOR("labels", labels_names),       FACTOR("model", model_names),
     FACTOR("tuning", tuning_names),         FACTOR("quantized", quantized_names), FACTOR("precision", precision_names),
     FACTOR("recomputed", recomputed_names), FACTOR("order", order_names),         FACTOR("weights", weights_names),
-    FACTOR("bucket", bucket_names),
+    FACTOR("bucket", bucket_names),         FACTOR("stages", stages_names),
 };
 
 __attribute__((constructor)) static void name_methods(void)
@@ -105,6 +108,14 @@ static int allows_ranks(const int *row)
     return !(is(row, RANKS, 3) && is(row, COPIES, 1));
 }
 
+// Stages times ranks are MAX_RANKS at most. Stages cannot share a tensor; zb1p has weight halves.
+static int allows_stages(const int *row)
+{
+    const int ranks = (row[RANKS] < 0 ? 1 : 1 + row[RANKS]) * (row[COPIES] < 0 ? 1 : 1 + row[COPIES]);
+    if (row[STAGES] > 0 && ((1 + row[STAGES]) * ranks > MAX_RANKS || is(row, TIED, 1))) return 0;
+    return !(is(row, ORDER, ZB1P) && is(row, WEIGHTS, 0));
+}
+
 // Prompts are a LLaMA's; vectors have no head; what is quantised is not trained.
 static int allows_tuning(const int *row)
 {
@@ -113,7 +124,7 @@ static int allows_tuning(const int *row)
     return !(is(row, TUNING, ALL) && is_not(row, QUANTIZED, 0));
 }
 
-static int allows(const int *row) { return allows_ranks(row) && allows_tuning(row); }
+static int allows(const int *row) { return allows_ranks(row) && allows_tuning(row) && allows_stages(row); }
 
 static const PairsSpec *the_spec(void)
 {
@@ -197,6 +208,7 @@ static GxMethods methods_of(const int *row)
 static Layout layout_of(const int *row, const GxMode *mode)
 {
     Layout l = {.mode = mode, .dp = 1 + row[COPIES], .tp = 1 + row[RANKS], .micro = 1 + row[MICRO]};
+    l.pp = 1 + row[STAGES];
     row_text(row, l.what, sizeof l.what);
     l.tied = row[TIED], l.quantize = row[QUANTIZED];
     l.normed = is(row, MODEL, QWEN3), l.window = is(row, MODEL, MISTRAL) ? 3 : 0, l.kv_heads = is(row, MODEL, ONE_KV);
@@ -227,6 +239,9 @@ static double distance_in_bf16(const Layout *l, const Result *fp32)
 // ranks, each of them rounded.
 static void train_row(const int *row, int number)
 {
+    static const int orders[] = {GX_ORDER_1F1B, GX_ORDER_GPIPE, GX_ORDER_ZB1P};
+    // units of the model: embedding, two layers, head; beside a side network Down alone and two side layers, too
+    static const int16_t stages[2][3][4] = {{{0, 4}, {0, 2, 4}, {0, 1, 3, 4}}, {{0, 7}, {0, 4, 7}, {0, 2, 5, 7}}};
     Result serial;
     const GxMode composed = gx_composed("composed", methods_of(row));
     const Layout l = layout_of(row, row[METHODS] < TRIPLES ? &composed : test_modes[row[METHODS] - TRIPLES + 1]);
@@ -235,7 +250,8 @@ static void train_row(const int *row, int number)
     run_serial(&l, &serial);
     CHECK(serial.norm[0] > 0, "%s: there is no gradient", l.what);
     if (row[PRECISION]) test_bf16_bound = 8 * sqrt(l.tp) * distance_in_bf16(&l, &serial);
-    test_wish.spec.recomputes_layers = row[RECOMPUTED], test_wish.spec.order = row[ORDER];
+    test_wish.spec.recomputes_layers = row[RECOMPUTED], test_wish.spec.order = orders[row[ORDER]];
+    test_wish.spec.stage = stages[l.side != 0][row[STAGES]];
     test_wish.spec.puts_off_weights = row[WEIGHTS];
     test_wish.spec.bucket = row[BUCKET] > 0, test_wish.spec.starts_sums = row[BUCKET] > 1;
     check_ranks(&l, &serial);
@@ -322,6 +338,8 @@ static void args_of(const int *row, Args *a)
     memset(a, 0, sizeof *a);
     a->n = 1; // the program's name
     add_mode(a, row), add_option(a, "tp", "%d", l.tp), add_lists(a, &l, methods_of(row));
+    add_option(a, "pp", "%d", l.pp);
+    if (l.pp > 1) add_option(a, "pipeline_schedule", "%s", order_names[row[ORDER]]);
     if (l.dp > 1) add_list(a, "dp_batch_size_list", l.samples, l.dp);
     add_option(a, "gradient_accumulation_steps", "%d", l.micro);
     add_option(a, "precision", "%s", precision_names[row[PRECISION]]);
@@ -344,7 +362,7 @@ static void said_of(Args *a, int world, GxMode *mode, char said[600])
         gx_options_resolve_mode(o, &c, mode, &err) == GX_OK && gx_options_check_lists(o, mode, &err) == GX_OK &&
         gx_options_resolve_mesh(o, mode, world, &err) == GX_OK &&
         gx_tuning_resolve(&o->tuning, &c, o->model, &err) == GX_OK)
-        gx_options_resolve_batch(o, &c, (int)(world / o->tp), &batch, &err);
+        gx_options_resolve_batch(o, &c, (int)(world / o->tp / o->pp), &batch, &err);
     snprintf(said, 600, "%s", err.message);
     free(o);
 }
@@ -353,7 +371,7 @@ TEST(programs_take_the_options_of_every_row)
 {
     const Pairs *pairs = the_pairs();
     for (int i = 0; i < pairs->rows; i++) {
-        const int *row = pairs->row[i], world = (1 + row[RANKS]) * (1 + row[COPIES]);
+        const int *row = pairs->row[i], world = (1 + row[RANKS]) * (1 + row[COPIES]) * (1 + row[STAGES]);
         const GxMethods m = methods_of(row);
         GxMode mode = GX_ZERO;
         Args a;

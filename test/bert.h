@@ -172,7 +172,8 @@ static void reference_labels(TestReference *r, int64_t outputs)
     reference_pick_samples(r, 0, reference_integers(r, "rows"));
     if (labels->dtype == GX_F32) {
         r->head.loss = outputs == 1 ? GX_SQUARED_ERROR : GX_BINARY_CROSS_ENTROPY;
-        r->b.target[0].values = r->owned[r->n_owned++] = test_reference_floats(r, "labels", 0, NULL);
+        float *values = test_reference_floats(r, "labels", 0, NULL);
+        r->owned[r->n_owned++] = values, r->b.target[0].values = values;
         r->outputs = outputs;
         return;
     }
