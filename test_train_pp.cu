@@ -127,7 +127,9 @@ TEST(what_cannot_be_a_pipeline_is_refused)
         {"--ranks 4 --pp 4", {"--pp 4: the model has 2 layers, and each stage needs one at least"}},
         {"--ranks 4 --pp 3", {"--pp 3 does not divide 4 ranks; use 1, 2 or 4"}},
         {"--ranks 2 --pp 2 --stage_num_hidden_layers_list 1,2", {"stage_num_hidden_layers_list", "nearest is [1,1]"}},
-        {"--ranks 2 --stage_num_hidden_layers_list 1,1", {"--pp is 1; say --pp 2"}},
+        {"--ranks 2 --stage_num_hidden_layers_list 1,1", {"has 2 entries, one for each stage, and --pp is 1"}},
+        {"--ranks 2 --pp 2 --stage_num_hidden_layers_list 2", {"has 1 entry, one for each stage, and --pp is 2"}},
+        {"--stage_num_hidden_layers_list 3", {"sums to 3"}},
         {"--ranks 2 --pipeline_schedule gpipe", {"--pipeline_schedule gpipe is about stages, and --pp is 1"}},
         {"--ranks 4 --pp 2 --mode tp --tp 4", {"--tp 4 does not divide 2 ranks of a stage; use 1 or 2"}},
     };

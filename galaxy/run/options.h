@@ -228,15 +228,15 @@ static const GxField gx__options_tp_options[] = {
      "the mode splits anything",
      "0..256"},
     {"pp", GX_FIELD_INT, GX__OPTIONS_AT(pp), "1",
-     "stages of a pipeline: each has some of the layers, the first the embedding, the last the head; micro-batches "
-     "(--gradient_accumulation_steps) follow each other through them",
+     "stages of a pipeline, among which the ranks are divided: each has some of the layers, the first the embedding, "
+     "the "
+     "last the head; micro-batches (--gradient_accumulation_steps, four for each stage or more) follow each other",
      "1..256"},
     {"stage_num_hidden_layers_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(stage_num_hidden_layers_list), NULL,
      "layers of each stage, for unequal machines: 20,12", "1..65536"},
     {"pipeline_schedule", GX_FIELD_STRING, GX__OPTIONS_AT(pipeline_schedule), "1f1b",
      "order of a pipeline's micro-batches: 1f1b; gpipe, all forwards first; zb1p, 1f1b whose weights' gradients fill "
-     "the "
-     "gaps. The result is the same to the bit",
+     "the gaps. The result is the same",
      "1f1b|gpipe|zb1p"},
 };
 static const struct {
@@ -571,11 +571,12 @@ static void gx__options_divisors_text(int n, char *text, size_t size)
 static GxStatus gx__options_check_stages(const GxTrainOptions *o, int world, GxError *err)
 {
     char divisors[200];
-    if (o->pp == 1 && o->stage_num_hidden_layers_list.n)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "stage_num_hidden_layers_list names %d stages, and --pp is 1; say --pp %d, or leave the list out",
-            o->stage_num_hidden_layers_list.n, o->stage_num_hidden_layers_list.n);
+    const int listed = o->stage_num_hidden_layers_list.n;
+    if (listed && listed != o->pp)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "stage_num_hidden_layers_list has %d entr%s, one for each stage, and --pp is %ld; let them be "
+                       "the same, or leave the list out",
+                       listed, listed == 1 ? "y" : "ies", (long)o->pp);
     if (o->pp == 1 && strcmp(o->pipeline_schedule, "1f1b"))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--pipeline_schedule %s is about stages, and --pp is 1",
                        o->pipeline_schedule);

@@ -63,12 +63,12 @@ GxStatus gx_stages_plan(GxTrainer *t)
     const int lead = gx__stages_lead(t);
     const int64_t layers = f ? *(const int64_t *)gx_field_in(f, t->model_config) : 0;
     GxSplit split;
-    if (o->pp == 1) return GX_OK;
-    if (!strcmp(o->tuning.tuning, "side_only"))
+    if (o->pp == 1 && !o->stage_num_hidden_layers_list.n) return GX_OK;
+    if (o->pp > 1 && !strcmp(o->tuning.tuning, "side_only"))
         return GX_FAIL(&t->g->error, GX_ERR_UNSUPPORTED,
                        "--tuning side_only keeps the outputs of all layers on each rank, and with --pp a rank has some "
                        "of the layers: take --tuning side, or leave out --pp");
-    if (gx__stages_is_tied(t))
+    if (o->pp > 1 && gx__stages_is_tied(t))
         return GX_FAIL(&t->g->error, GX_ERR_UNSUPPORTED,
                        "--pp %ld: the model's head is its embedding (tie_word_embeddings), so that the first and the "
                        "last stage would share a matrix, which they cannot yet; leave out --pp: the ranks can share "
