@@ -6,6 +6,7 @@
 #ifndef GX_PLAN_H
 #define GX_PLAN_H
 #include "../base/context.h"
+#include "../base/partition.h"
 #include "../io/config.h"
 #include <stdio.h>
 GX_BEGIN
@@ -61,7 +62,7 @@ GX_END
 #define GX_PLAN_IMPLEMENTED
 #include <string.h>
 #include <unistd.h>
-#include "../base/partition.h"
+#include "../base/mesh.h"
 #include "../comm/comm.h"
 #include "../ops/device.h"
 #include "metrics.h"

@@ -76,12 +76,12 @@ GX_END
 #include <string.h>
 #include "../cpu/gemm.h"
 #include "../io/unicode.h"
-#include "stages.h"
 #include "../io/regex.h"
 #include "best.h"
 #include "output.h"
 #include "processors.h"
 #include "side_cache.h"
+#include "stages.h"
 #include "trainer.h"
 
 // ---- the reporter --------------------------------------------------------------------------------------------------

@@ -1,8 +1,11 @@
 // run/stages.h: which layers each stage of a pipeline has (--pp, --stage_num_hidden_layers_list).
 #ifndef GX_STAGES_H
 #define GX_STAGES_H
-#include "trainer.h"
+#include "../base/status.h"
+#include <stddef.h>
 GX_BEGIN
+
+typedef struct GxTrainer GxTrainer; // trainer.h
 
 // Sets t->stage: the first unit of each stage, and behind them the number of units. Layers are divided evenly, the
 // first stages have those that are left; the embedding is the first stage's, heads are the last's. Refuses what the
@@ -20,6 +23,7 @@ GX_END
 #include <stdio.h>
 #include <string.h>
 #include "../base/partition.h"
+#include "trainer.h"
 
 int gx_stages_order(const char *schedule)
 {
