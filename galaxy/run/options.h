@@ -229,8 +229,7 @@ static const GxField gx__options_tp_options[] = {
      "0..256"},
     {"pp", GX_FIELD_INT, GX__OPTIONS_AT(pp), "1",
      "stages of a pipeline, among which the ranks are divided: each has some of the layers, the first the embedding, "
-     "the "
-     "last the head; micro-batches (--gradient_accumulation_steps, four for each stage or more) follow each other",
+     "the last the head; micro-batches (--gradient_accumulation_steps, four for each stage or more) follow each other",
      "1..256"},
     {"stage_num_hidden_layers_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(stage_num_hidden_layers_list), NULL,
      "layers of each stage, for unequal machines: 20,12", "1..65536"},
@@ -567,10 +566,19 @@ static void gx__options_divisors_text(int n, char *text, size_t size)
             length += snprintf(text + length, size - (size_t)length, "%s%d", d == 1 ? "" : d == n ? " or " : ", ", d);
 }
 
+// Refuses a number, of ranks or stages, that does not divide the ranks, and names those that do.
+static GxStatus gx__options_check_divides(const char *option, int64_t number, int ranks, const char *of, GxError *err)
+{
+    char divisors[200]; // at most 20 divisors, for up to 256 ranks
+    if (ranks % number == 0) return GX_OK;
+    gx__options_divisors_text(ranks, divisors, sizeof divisors);
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s %ld does not divide %d rank%s%s; use %s", option, (long)number, ranks,
+                   ranks == 1 ? "" : "s", of, divisors);
+}
+
 // The ranks divide into stages, and what is said of stages has some.
 static GxStatus gx__options_check_stages(const GxTrainOptions *o, int world, GxError *err)
 {
-    char divisors[200];
     const int listed = o->stage_num_hidden_layers_list.n;
     if (listed && listed != o->pp)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
@@ -580,15 +588,11 @@ static GxStatus gx__options_check_stages(const GxTrainOptions *o, int world, GxE
     if (o->pp == 1 && strcmp(o->pipeline_schedule, "1f1b"))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--pipeline_schedule %s is about stages, and --pp is 1",
                        o->pipeline_schedule);
-    if (world % o->pp == 0) return GX_OK;
-    gx__options_divisors_text(world, divisors, sizeof divisors);
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "--pp %ld does not divide %d rank%s; use %s", (long)o->pp, world,
-                   world == 1 ? "" : "s", divisors);
+    return gx__options_check_divides("pp", o->pp, world, "", err);
 }
 
 GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxMode *mode, int world, GxError *err)
 {
-    char divisors[200]; // at most 20 divisors, for up to 256 ranks
     const int is_split = gx_methods_split(mode->methods);
     if (!is_split && o->tp > 1)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
@@ -597,9 +601,6 @@ GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxMode *mode, int worl
     GX_TRY(gx__options_check_stages(o, world, err));
     const int of_stage = world / (int)o->pp;
     if (!o->tp) o->tp = is_split ? of_stage : 1;
-    if (of_stage % o->tp == 0) return GX_OK;
-    gx__options_divisors_text(of_stage, divisors, sizeof divisors);
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "--tp %ld does not divide %d rank%s%s; use %s", (long)o->tp, of_stage,
-                   of_stage == 1 ? "" : "s", o->pp > 1 ? " of a stage" : "", divisors);
+    return gx__options_check_divides("tp", o->tp, of_stage, o->pp > 1 ? " of a stage" : "", err);
 }
 #endif
