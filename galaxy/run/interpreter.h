@@ -22,8 +22,8 @@
 #include "optimizer.h"
 GX_BEGIN
 
-// On one stage: outputs of the frozen layers that a side network reads, kept from one epoch to the next (side_cache.h): a layer whose
-// output has been kept is not computed. Layers are numbered from 0.
+// On one stage: outputs of the frozen layers that a side network reads, kept from one epoch to the next (side_cache.h):
+// a layer whose output has been kept is not computed. Layers are numbered from 0.
 typedef struct {
     // Called before the first layer of a micro-batch. Returns 1 if the outputs of all layers have been kept; all ranks
     // of a tp group return the same.
@@ -529,8 +529,9 @@ void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels,
 static void gx__interpreter_pass_results(GxContext *g, const GxBatch *b)
 {
     const int me = gx_group_index(g, GX_AXIS_PP), last = gx_group_size(g, GX_AXIS_PP) - 1;
+    if (last == 0) return;
     gx_at(g, -1, "results");
-    for (int k = 0; k < GX_MAX_LOSSES && last > 0; k++) {
+    for (int k = 0; k < GX_MAX_LOSSES; k++) {
         const GxTarget *t = &b->target[k];
         const int64_t n = gx_min(t->logits.rows, t->n) * t->logits.cols;
         if (!t->logits.data || n < 1) continue;
