@@ -9,8 +9,8 @@ GX_BEGIN
 
 // Sums the gradients of units [first, first + units): first over the tp group those whose table rows ask for it, then
 // all of them over GX_AXIS_LOSS, neighbours in one collective. (A unit of which every trained row is summed over tp has
-// one sum, over both.) Where the parts of a cut tensor overlap, the members that share a piece sum it among themselves: each
-// sends its own to all the others, and takes scratch for its part once per sharer (GX_MEM_COMM).
+// one sum, over both.) Where the parts of a cut tensor overlap, the members that share a piece sum it among themselves:
+// each sends its own to all the others, and takes scratch for its part once per sharer (GX_MEM_COMM).
 void gx_grads_reduce(GxContext *g, GxStore *s, int first, int units);
 
 // The same in two: what was started may be waited for after other work, in which the gradients of these units are not

@@ -192,8 +192,8 @@ int gx_steps_begin(const GxStepsSpec *spec, int stage);
 int gx_steps_end(const GxStepsSpec *spec, int stage);
 int gx_steps_is_mine(const GxStepsSpec *spec, int unit); // of this rank's stages
 
-// A message about the input of a unit: x goes up, its gradient dx down. Returns 0 if the unit's input stays on its rank,
-// or has no gradient. from, to: ranks (may be NULL).
+// A message about the input of a unit: x goes up, its gradient dx down. Returns 0 if the unit's input stays on its
+// rank, or has no gradient. from, to: ranks (may be NULL).
 int gx_steps_message(const GxStepsSpec *spec, int object, int unit, int *from, int *to);
 
 // The lowest unit of which something is trained; spec->units: none. Below it there is no backward.
@@ -409,8 +409,7 @@ enum {
     GX__STEPS_IF_TRAINED = 1024,
     GX__STEPS_IF_TIED = 2048, // the head's tensor is unit 0's
     GX__STEPS_IF_LORA = 4096,
-    GX__STEPS_IF_MATRICES =
-        8192 // the backward reads some: every unit's but the embedding's, which reads only LoRA's factors
+    GX__STEPS_IF_MATRICES = 8192 // the backward reads some: every unit's but the embedding's, which reads LoRA's alone
 };
 typedef enum {
     GX__STEPS_HERE = 0,

@@ -170,8 +170,8 @@ static int gx__steps_messages_of(const GxTimeline *t, const GxStepsSpec *p, int 
     return p->micro_batches;
 }
 
-// Each stands before the first work that begins at the time at which it is made, or later; so a rank's own stands behind
-// the work that makes it.
+// Each stands before the first work that begins at the time at which it is made, or later; so a rank's own stands
+// behind the work that makes it.
 static void gx__steps_messages(GxActions *out, const GxActions *in, const GxTimeline *t, const GxStepsSpec *p)
 {
     const int stages = gx_steps_stages(p);

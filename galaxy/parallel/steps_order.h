@@ -14,7 +14,7 @@
 //     order        bubble     slots
 //     gpipe        3(n - 1)   m                                     all forwards, then all backwards
 //     1f1b         3(n - 1)   min(n - r, m)                         a backward as soon as there is one
-//     interleaved  3(n - 1)   min(2(n - r - 1) + n + 1, 2m)         two stages a rank, each half as long; m a multiple of n
+//     interleaved  3(n - 1)   min(2(n - r - 1) + n + 1, 2m)         two stages a rank, each half as long; n divides m
 //     zb1p         n - 1      min(n, m)                             1f1b whose weight halves come r micro-batches later
 //     zbv          n - 1      2n             (m >= 2n - 1)          two stages a rank, down and up again
 //
@@ -72,8 +72,8 @@ typedef struct {
     int done[GX__ORDER_KINDS][GX__ORDER_CHUNKS]; // micro-batches
 } GxOrderWriter;
 
-// The next micro-batch of a chunk. Returns 0, and writes nothing, if there is none: all are done, or a W's B has not been
-// done.
+// The next micro-batch of a chunk. Returns 0, and writes nothing, if there is none: all are done, or a W's B has not
+// been done.
 static int gx__order_put(GxOrderWriter *w, int what, int chunk)
 {
     int *done = w->done[gx__order_kind(what)];
@@ -125,8 +125,8 @@ static void gx__order_interleaved(GxOrderWriter *w)
     }
 }
 
-// Chunk 0 goes down the ranks, chunk 1 up again: the last rank, whose two stages are neighbours, begins backwards first,
-// and works on both in turn; the others follow.
+// Chunk 0 goes down the ranks, chunk 1 up again: the last rank, whose two stages are neighbours, begins backwards
+// first, and works on both in turn; the others follow.
 static void gx__order_zbv(GxOrderWriter *w)
 {
     const int n = gx__steps_ranks(w->p), r = w->rank;

@@ -36,9 +36,8 @@ GX_END
 // ---- what has rows -------------------------------------------------------------------------------------------------
 
 enum { GX__STEPS_ROWS = 3 }; // x, dx, slot
-enum {
-    GX__STEPS_MANY = 40000
-}; // lives that follow without a pause: every order but that of their beginning takes seconds
+// Lives that follow one another without a pause: of more of them, every order but that of their beginning takes seconds.
+enum { GX__STEPS_MANY = 40000 };
 
 static int gx__steps_is_rows(int object)
 {

@@ -14,8 +14,8 @@ GX_BEGIN
 
 typedef enum { GX_VALUES_WEIGHTS = 0, GX_VALUES_MOMENT_1, GX_VALUES_MOMENT_2 } GxValues;
 
-// 1: the tensor has such values, on this rank or on one of another stage (gx_store_has: on this one); a frozen one has no
-// moments.
+// 1: the tensor has such values, on this rank or on one of another stage (gx_store_has: on this one); a frozen one has
+// no moments.
 int gx_values_exist(const GxStore *s, GxValues what, int row);
 
 // Elements [first, first + n) of this rank's box of a tensor, in the device's memory: to be read; to be written.
