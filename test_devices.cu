@@ -258,11 +258,16 @@ static GxSumParts parts_of(const Shape *s, GxSumPart *list) // list NULL: not wa
     }
     return all;
 }
-static void call_sum_squares(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+static int64_t square_blocks_n(const Shape *s) { return parts_of(s, NULL).blocks; }
+static void call_square_blocks(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
     GxSumParts all = parts_of(s, NULL);
     all.part = (const GxSumPart *)b[2];
-    (void)t, gx_sum_squares(g, (double *)b[0], (const float *)b[1], &all, a);
+    (void)t, (void)a, gx_square_blocks(g, (double *)b[0], (const float *)b[1], &all);
+}
+static void call_add_blocks(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)t, gx_add_blocks(g, (double *)b[0], (const double *)b[1], s->d[0], a);
 }
 static Case *prepare_squares(Case *c) { return parts_of(c->shape, (GxSumPart *)c->value[2]), c; }
 
@@ -1709,13 +1714,21 @@ static const Op ops[] = {
      SUMS,
      LIST(accumulated),
      {RESULT("total", ACCUMULATED, GX_F64, one, sum_d0), INPUT("x", GX_F32, d0)}},
-    {SLOT(sum_squares),
+    {SLOT(square_blocks),
      prepare_squares,
      NULL,
      1,
      LIST(squares_shapes),
+     LIST(plain),
+     {RESULT("blocks", OUT, GX_F64, square_blocks_n, sum_d0), INPUT("x", GX_F32, d0),
+      INPUT("parts", GX_I64, part_numbers)}},
+    {SLOT(add_blocks),
+     NULL,
+     NULL,
+     1,
+     SUMS,
      LIST(accumulated),
-     {RESULT("total", ACCUMULATED, GX_F64, one, sum_d0), INPUT("x", GX_F32, d0), INPUT("parts", GX_I64, part_numbers)}},
+     {EXACT("total", ACCUMULATED, GX_F64, one), INPUT("blocks", GX_F64, d0)}},
     {SLOT(embedding_forward),
      prepare_ids,
      NULL,
@@ -2724,7 +2737,8 @@ TEST(cross_entropy_is_the_same_on_every_device) { check_op("cross_entropy"); }
 TEST(cross_entropy_maximum_is_the_same_on_every_device) { check_op("cross_entropy_maximum"); }
 TEST(cross_entropy_sums_is_the_same_on_every_device) { check_op("cross_entropy_sums"); }
 TEST(cross_entropy_finish_is_the_same_on_every_device) { check_op("cross_entropy_finish"); }
-TEST(sum_squares_is_the_same_on_every_device) { check_op("sum_squares"); }
+TEST(square_blocks_is_the_same_on_every_device) { check_op("square_blocks"); }
+TEST(add_blocks_is_the_same_on_every_device) { check_op("add_blocks"); }
 TEST(clip_is_the_same_on_every_device) { check_op("clip"); }
 TEST(adamw_is_the_same_on_every_device) { check_op("adamw"); }
 TEST(sgd_is_the_same_on_every_device) { check_op("sgd"); }

@@ -2967,6 +2967,13 @@ static void sum_squares(GxContext *g, double *total, const float *x, int64_t n, 
     gx_sum_squares(g, total, x, &all, accumulate);
 }
 
+static void square_blocks(GxContext *g, double *blocks, const float *x, int64_t n) // of one part
+{
+    const GxSumPart part = {0, n, 0};
+    const GxSumParts all = {&part, 1, n, gx_ceil_div(n, GX_SQUARES_BLOCK)};
+    gx_square_blocks(g, blocks, x, &all);
+}
+
 TEST(sums_are_exact_to_double_precision_for_any_number_of_threads)
 {
     static const int64_t size[] = {1,     7, GX_SUM_BLOCK, GX_SUM_BLOCK + 1, GX_SQUARES_BLOCK, GX_SQUARES_BLOCK + 1,
@@ -3482,7 +3489,7 @@ static GxAttention call_attention(int64_t T, int64_t h, GxDtype type)
     return a;
 }
 
-enum { CALLS = 55 };
+enum { CALLS = 57 };
 static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDtype type)
 {
     float(*x)[POOL] = p->x;
@@ -3642,6 +3649,11 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     if (which == 53)
         return gx_scale_columns_backward(g, x[0], x[1], x[2], x[3], x[4], x[5], &columns, 0),
                promise("scale_columns_backward", 1, 1, 5 * n, 12 * n, rows);
+    if (which == 54)
+        return square_blocks(g, &p->total, x[0], n), promise("square_blocks", 0, 1, 2 * n, 4 * n, count);
+    if (which == 55)
+        return gx_add_blocks(g, &p->total, (const double *)x[0], n, 0),
+               promise("add_blocks", 0, 1, n, 8 * n, count);
     return gx_convert(g, x[0], GX_BF16, x[1], type, n), promise("convert", 1, 1, 0, 6 * n, count);
 }
 
@@ -3659,9 +3671,10 @@ static Pool *pool_open(void)
 TEST(every_operation_of_a_device_is_held_to_what_it_promises)
 {
     const size_t functions = (offsetof(GxDevice, sgd) - offsetof(GxDevice, zero)) / sizeof(void (*)(void)) + 1;
-    CHECK(CALLS == functions + 2,
-          "%d calls; a device has %ld functions (rope is called in four ways, attention_scratch in none)", CALLS,
-          (long)functions);
+    CHECK(CALLS == functions + 3,
+          "%d calls; a device has %ld functions (rope is called in four ways, attention_scratch in none, and "
+          "sum_squares is two)",
+          CALLS, (long)functions);
 }
 
 TEST(recorder_counts_what_the_docstrings_say_and_none_the_same)

@@ -155,7 +155,8 @@ static const int64_t total_timed[][WORK_DIMS] = {{8192 * 4096, 1}, {134105856, 1
 static void total_device(GxDevice *table)
 {
     table->sum = gx_cuda_sum;
-    table->sum_squares = gx_cuda_sum_squares;
+    table->square_blocks = gx_cuda_square_blocks;
+    table->add_blocks = gx_cuda_add_blocks;
 }
 
 // ---- embedding: rows, columns, vocabulary, ids as in text ----------------------------------------------------------

@@ -126,7 +126,8 @@ static void gx__cpu_device_fill(void)
     d.squared_error = gx_cpu_squared_error;
     d.binary_cross_entropy = gx_cpu_binary_cross_entropy;
 
-    d.sum_squares = gx_cpu_sum_squares;
+    d.square_blocks = gx_cpu_square_blocks;
+    d.add_blocks = gx_cpu_add_blocks;
     d.clip = gx_cpu_clip;
     d.adamw = gx_cpu_adamw;
     d.sgd = gx_cpu_sgd;

@@ -10,6 +10,7 @@ void gx_cpu_convert(GxContext *g, void *y, GxDtype to, const void *x, GxDtype fr
 void gx_cpu_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDtype dtype);
 void gx_cpu_scale(GxContext *g, void *y, const void *x, int64_t n, float factor, GxDtype dtype);
 void gx_cpu_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch);
+void gx_cpu_add_blocks(GxContext *g, double *total, const double *blocks, int64_t n, int accumulate);
 
 GX_END
 #endif
@@ -97,27 +98,32 @@ static double gx__cpu_sum_of(const float *x, int64_t n, int squares)
     return s;
 }
 
-// total = (accumulate ? total : 0) + sum_i x[i], or x[i]^2: blocks of `block` elements in parallel, each by pieces of
-// GX_SUM_BLOCK, whose rounding is less than that of a long sum; then the blocks' sums in order
-static void gx__cpu_sum_blocks(GxContext *g, double *total, const float *x, int64_t n, int64_t block, int squares,
-                               int accumulate, double *scratch)
+// sum[b] = sum of x[i], or x[i]^2, over block b of `block` elements: in parallel, each by pieces of GX_SUM_BLOCK, whose
+// rounding is less than that of a long sum
+static void gx__cpu_sum_blocks(GxContext *g, double *sum, const float *x, int64_t n, int64_t block, int squares)
 {
     (void)g;
     const int64_t blocks = gx_ceil_div(n, block);
     GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, n)))
     for (int64_t b = 0; b < blocks; b++) {
         const int64_t end = gx_min(n, (b + 1) * block);
-        scratch[b] = 0;
+        sum[b] = 0;
         for (int64_t i = b * block; i < end; i += GX_SUM_BLOCK)
-            scratch[b] += gx__cpu_sum_of(x + i, gx_min(GX_SUM_BLOCK, end - i), squares);
+            sum[b] += gx__cpu_sum_of(x + i, gx_min(GX_SUM_BLOCK, end - i), squares);
     }
+}
+
+void gx_cpu_add_blocks(GxContext *g, double *total, const double *blocks, int64_t n, int accumulate)
+{
+    (void)g;
     double s = accumulate ? *total : 0;
-    for (int64_t b = 0; b < blocks; b++) s += scratch[b];
+    for (int64_t b = 0; b < n; b++) s += blocks[b];
     *total = s;
 }
 
 void gx_cpu_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch)
 {
-    gx__cpu_sum_blocks(g, total, x, n, GX_SUM_BLOCK, 0, accumulate, scratch);
+    gx__cpu_sum_blocks(g, scratch, x, n, GX_SUM_BLOCK, 0);
+    gx_cpu_add_blocks(g, total, scratch, gx_ceil_div(n, GX_SUM_BLOCK), accumulate);
 }
 #endif

@@ -4,8 +4,7 @@
 #include "../ops/optimizer.h"
 GX_BEGIN
 
-void gx_cpu_sum_squares(GxContext *g, double *total, const float *x, const GxSumParts *parts, int accumulate,
-                        double *scratch);
+void gx_cpu_square_blocks(GxContext *g, double *blocks, const float *x, const GxSumParts *parts);
 void gx_cpu_clip(GxContext *g, double max_norm);
 void gx_cpu_adamw(GxContext *g, const GxUpdate *u, const GxAdamW *o);
 void gx_cpu_sgd(GxContext *g, const GxUpdate *u, const GxSgd *o);
@@ -19,12 +18,12 @@ GX_END
 #include "elementwise.h"
 #include "vec.h"
 
-void gx_cpu_sum_squares(GxContext *g, double *total, const float *x, const GxSumParts *parts, int accumulate,
-                        double *scratch)
+void gx_cpu_square_blocks(GxContext *g, double *blocks, const float *x, const GxSumParts *parts)
 {
-    for (int64_t i = 0; i < parts->parts; i++)
-        gx__cpu_sum_blocks(g, total, x + parts->part[i].begin, parts->part[i].n, GX_SQUARES_BLOCK, 1,
-                           accumulate || i > 0, scratch);
+    for (int64_t i = 0; i < parts->parts; i++) {
+        gx__cpu_sum_blocks(g, blocks, x + parts->part[i].begin, parts->part[i].n, GX_SQUARES_BLOCK, 1);
+        blocks += gx_ceil_div(parts->part[i].n, GX_SQUARES_BLOCK);
+    }
 }
 
 // clip = min(1, max_norm/(norm + 1e-6)), skip = norm is not finite,  norm = sqrt(sum_squares)

@@ -124,7 +124,8 @@ static GxDevice gx__cuda_device_filled(void)
     d.squared_error = gx_cuda_squared_error;
     d.binary_cross_entropy = gx_cuda_binary_cross_entropy;
 
-    d.sum_squares = gx_cuda_sum_squares;
+    d.square_blocks = gx_cuda_square_blocks;
+    d.add_blocks = gx_cuda_add_blocks;
     d.clip = gx_cuda_clip;
     d.adamw = gx_cuda_adamw;
     d.sgd = gx_cuda_sgd;

@@ -5,8 +5,8 @@
 #include "kernel.cuh"
 GX_BEGIN
 
-void gx_cuda_sum_squares(GxContext *g, double *total, const float *x, const GxSumParts *parts, int accumulate,
-                         double *scratch);
+void gx_cuda_square_blocks(GxContext *g, double *blocks, const float *x, const GxSumParts *parts);
+void gx_cuda_add_blocks(GxContext *g, double *total, const double *blocks, int64_t n, int accumulate);
 void gx_cuda_clip(GxContext *g, double max_norm);
 void gx_cuda_adamw(GxContext *g, const GxUpdate *u, const GxAdamW *o);
 void gx_cuda_sgd(GxContext *g, const GxUpdate *u, const GxSgd *o);
@@ -42,14 +42,18 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     }
 }
 
-// Two launches for all parts together.
-void gx_cuda_sum_squares(GxContext *g, double *total, const float *x, const GxSumParts *parts, int accumulate,
-                         double *scratch)
+// One launch for all parts together.
+void gx_cuda_square_blocks(GxContext *g, double *blocks, const float *x, const GxSumParts *parts)
 {
-    GX_LAUNCH(gx__cuda_squares_of_parts, gx_cuda_blocks(parts->blocks), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, scratch,
-              x, parts->part, parts->parts, parts->blocks);
-    gx__cuda_sum_parts(g, total, scratch, parts->blocks, accumulate);
-    gx_cuda_check(g, "sum_squares");
+    GX_LAUNCH(gx__cuda_squares_of_parts, gx_cuda_blocks(parts->blocks), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, blocks, x,
+              parts->part, parts->parts, parts->blocks);
+    gx_cuda_check(g, "square_blocks");
+}
+
+void gx_cuda_add_blocks(GxContext *g, double *total, const double *blocks, int64_t n, int accumulate)
+{
+    gx__cuda_sum_parts(g, total, blocks, n, accumulate);
+    gx_cuda_check(g, "add_blocks");
 }
 
 // clip = min(1, max_norm/(norm + 1e-6)), skip = norm is not finite,  norm = sqrt(sum_squares)

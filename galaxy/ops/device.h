@@ -169,8 +169,8 @@ struct GxDevice {
     void (*binary_cross_entropy)(GxContext *, float *losses, void *dlogits, const void *logits, const float *targets,
                                  int64_t R, int64_t V, const int64_t *count, GxDtype);
     // optimizer
-    void (*sum_squares)(GxContext *, double *total, const float *x, const GxSumParts *, int accumulate,
-                        double *scratch);
+    void (*square_blocks)(GxContext *, double *blocks, const float *x, const GxSumParts *);
+    void (*add_blocks)(GxContext *, double *total, const double *blocks, int64_t n, int accumulate);
     void (*clip)(GxContext *, double max_norm);
     void (*adamw)(GxContext *, const GxUpdate *, const GxAdamW *);
     void (*sgd)(GxContext *, const GxUpdate *, const GxSgd *);
@@ -184,7 +184,7 @@ GxDevice gx_device_none(const GxDevice *like); // takes scratch and types like `
 // Every operation begins with this: records it, and returns 1 if the device is to be called. bytes: read + written.
 // dims, in this order:
 //     zero, copy                                    bytes
-//     convert, add, scale, sum, sum_squares, adamw, sgd
+//     convert, add, scale, sum, sum_squares, square_blocks, add_blocks, adamw, sgd
 //                                                   n
 //     clip                                          none
 //     embedding_...                                 R, C, rows of the table that this rank has

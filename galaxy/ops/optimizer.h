@@ -56,6 +56,12 @@ typedef struct GxSumParts {
 // GX_SQUARES_BLOCK in order. So the bits are the same when parts are spread over several calls. bytes: 4*n, FLOPs: 2*n
 void gx_sum_squares(GxContext *g, double *total, const float *x, const GxSumParts *parts, int accumulate);
 
+// The same in two, for parts whose blocks several ranks have: blocks[b] = sum of x^2 over block b, for all blocks of
+// the parts (bytes: 4*n, FLOPs: 2*n); then total = (accumulate ? total : 0) + blocks[0] + blocks[1] + ... (bytes: 8*n,
+// FLOPs: n).
+void gx_square_blocks(GxContext *g, double *blocks, const float *x, const GxSumParts *parts);
+void gx_add_blocks(GxContext *g, double *total, const double *blocks, int64_t n, int accumulate);
+
 // From step->sum_squares: step->clip = min(1, max_norm/(norm + 1e-6)) (max_norm <= 0: 1), step->skip = norm is not
 // finite; step->applied goes up by one unless the step is skipped. No g->step: GX_ERR_ARGUMENT.
 void gx_clip(GxContext *g, double max_norm);
@@ -81,9 +87,26 @@ void gx_sum_squares(GxContext *g, double *total, const float *x, const GxSumPart
     if (!gx_op_check(g, "sum_squares", GX_F32, n, parts->parts)) return;
     GxArenaMark mark = gx_arena_mark(g->arena);
     double *scratch = (double *)gx_scratch(g, GX_MEM_WORKSPACE, parts->blocks * 8);
-    if (gx_op_begin(g, "sum_squares", gx_dims(n, 0, 0, 0), 4 * n, 2.0 * n))
-        g->device->sum_squares(g, total, x, parts, accumulate, scratch);
+    if (gx_op_begin(g, "sum_squares", gx_dims(n, 0, 0, 0), 4 * n, 2.0 * n)) {
+        g->device->square_blocks(g, scratch, x, parts);
+        g->device->add_blocks(g, total, scratch, parts->blocks, accumulate);
+    }
     gx_arena_release(g->arena, mark);
+}
+
+void gx_square_blocks(GxContext *g, double *blocks, const float *x, const GxSumParts *parts)
+{
+    const int64_t n = parts->n;
+    if (!gx_op_check(g, "square_blocks", GX_F32, n, parts->parts)) return;
+    if (gx_op_begin(g, "square_blocks", gx_dims(n, 0, 0, 0), 4 * n, 2.0 * n))
+        g->device->square_blocks(g, blocks, x, parts);
+}
+
+void gx_add_blocks(GxContext *g, double *total, const double *blocks, int64_t n, int accumulate)
+{
+    if (!gx_op_check(g, "add_blocks", GX_F32, n, 1)) return;
+    if (gx_op_begin(g, "add_blocks", gx_dims(n, 0, 0, 0), 8 * n, (double)n))
+        g->device->add_blocks(g, total, blocks, n, accumulate);
 }
 
 static int gx__optimizer_has_step(GxContext *g, const char *name)
