@@ -356,7 +356,7 @@ TEST(a_rank_has_the_tensors_of_its_units)
     CHECK(gx_store_open(&s, &table, 1, 2, GX_F32, &err) == GX_OK && s.weights_n == 84, "%s", err.message);
     check_places(&s, middle, middle);
     CHECK(gx_store_has(&s, Q) && !gx_store_has(&s, EMBED) && !gx_store_trains(&s, EMBED), "what it has");
-    CHECK(gx_store_master(&s, EMBED) == NULL && gx_store_grads(&s, EMBED) == NULL, "a place of what it has not");
+    CHECK(gx_store_master_at(&s, EMBED, 0) == NULL && gx_store_grads(&s, EMBED) == NULL, "a place of what it has not");
     gx_store_close(&s);
     CHECK(gx_store_open(&s, &table, 1, 3, GX_F32, &err) == GX_ERR_UNSUPPORTED &&
               strstr(err.message, "head is tied to embed, which other ranks hold"),
@@ -391,11 +391,12 @@ TEST(in_fp32_the_weights_are_their_own_masters)
     open_rows(&table, "k");
     open_store(&g, &arena, &s, &table, GX_F32, 1);
     CHECK(s.masters == NULL && s.moment[0] && s.moment[1] == NULL, "one moment, no masters");
-    CHECK(gx_store_master(&s, V) == gx_store_weight(&s, v) && gx_store_master(&s, K) == gx_store_weight(&s, k),
+    CHECK(gx_store_master_at(&s, V, 0) == gx_store_weight(&s, v) &&
+              gx_store_master_at(&s, K, 0) == gx_store_weight(&s, k),
           "a value in two places");
     CHECK(gx_store_weight(&s, v) == (char *)s.weights + 4 * 94 && gx_store_weight(&s, head) == s.weights, "weights");
-    CHECK(gx_store_moment(&s, 0, V) == s.moment[0] + s.place[V].trainable && gx_store_moment(&s, 1, V) == NULL &&
-              gx_store_moment(&s, 0, K) == NULL,
+    CHECK(gx_store_moment_at(&s, 0, V, 0) == s.moment[0] + s.place[V].trainable &&
+              gx_store_moment_at(&s, 1, V, 0) == NULL && gx_store_moment_at(&s, 0, K, 0) == NULL,
           "moments");
     CHECK(arena.kind_used[GX_MEM_WEIGHTS] == gx_round_up(4 * 149, 64) &&
               arena.kind_used[GX_MEM_OPTIMIZER] == gx_round_up(4 * s.trained_n, 64) &&
@@ -414,10 +415,10 @@ TEST(in_bf16_what_is_trained_has_masters_in_fp32)
     const GxTensorId v = {V};
     open_rows(&table, "k");
     open_store(&g, &arena, &s, &table, GX_BF16, 2);
-    CHECK(gx_store_master(&s, V) == s.masters + s.place[V].trainable, "of a trained one");
-    CHECK(gx_store_master(&s, K) == NULL, "of a frozen one");
+    CHECK(gx_store_master_at(&s, V, 0) == s.masters + s.place[V].trainable, "of a trained one");
+    CHECK(gx_store_master_at(&s, K, 0) == NULL, "of a frozen one");
     CHECK(gx_store_weight(&s, v) == (char *)s.weights + 2 * 94, "weights of two bytes");
-    CHECK(gx_store_moment(&s, 0, V) && gx_store_moment(&s, 1, V), "two moments");
+    CHECK(gx_store_moment_at(&s, 0, V, 0) && gx_store_moment_at(&s, 1, V, 0), "two moments");
     CHECK(arena.kind_used[GX_MEM_WEIGHTS] == gx_round_up(2 * 149, 64) &&
               arena.kind_used[GX_MEM_OPTIMIZER] == 3 * gx_round_up(4 * s.trained_n, 64),
           "weights in %ld bytes, masters and moments in %ld", (long)arena.kind_used[GX_MEM_WEIGHTS],

@@ -78,7 +78,7 @@ static void compare_core(Case *k, const char *format, int l, int pair, double de
     const int64_t C = k->ref.C, rows = k->ref.T * k->ref.B;
     const GxTensorId id = k->t.m.unit[l + 1].pair[pair].con_bias;
     float *x = (float *)malloc((size_t)(rows * C) * 4),
-          *bias = test_kept(&k->t, gx_store_master(&k->t.m.store, id.index), C);
+          *bias = test_kept(&k->t, gx_store_master_at(&k->t.m.store, id.index, 0), C);
     for (int64_t i = 0; i < rows * C; i++) x[i] = k->keeper.out[l][pair][i] + bias[i % C];
     test_reference_rows(&k->ref, format, l, x, C, depth);
     free(x), free(bias);
@@ -206,7 +206,7 @@ static void ten_steps(const char *name)
         if (k.ref.variant[0] && strcmp(k.ref.variant, "mean_negatives")) continue; // the others have losses alone
         float *ref = test_reference_floats(&k.ref, what, 0, &n);
         if (!ref) continue;
-        float *weights = test_kept(&k.t, gx_store_master(&k.t.m.store, i), n);
+        float *weights = test_kept(&k.t, gx_store_master_at(&k.t.m.store, i, 0), n);
         test_close_f(what, weights, ref, n, test_bound(10 * test_reference_depth(&k.ref, 1)), 0);
         free(ref), free(weights);
     }

@@ -171,8 +171,7 @@ TEST(gradients_are_summed_over_tp_where_ranks_compute_different_parts)
 {
     CHECK(!gx_grad_sums_over_tp(GX_LAYOUT_FULL, GX_USE_WHOLE), "a norm on FULL rows: all compute the same");
     CHECK(gx_grad_sums_over_tp(GX_LAYOUT_SEQ, GX_USE_WHOLE), "a norm on SEQ rows");
-    CHECK(!gx_grad_sums_over_tp(GX_LAYOUT_FULL, GX_USE_SPLIT) &&
-              !gx_grad_sums_over_tp(GX_LAYOUT_PARTIAL, GX_USE_SPLIT),
+    CHECK(!gx_grad_sums_over_tp(GX_LAYOUT_FULL, GX_USE_SPLIT) && !gx_grad_sums_over_tp(GX_LAYOUT_PARTIAL, GX_USE_SPLIT),
           "a column-parallel matrix");
     CHECK(gx_grad_sums_over_tp(GX_LAYOUT_FULL, GX_USE_OWN_SHARE), "q_norm on own heads");
     CHECK(gx_grad_sums_over_tp(GX_LAYOUT_PARTIAL, GX_USE_WHOLE), "LoRA's B on a summand");

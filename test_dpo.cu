@@ -227,8 +227,8 @@ static int compare(GxTrainer *t, const char *what, int is_gradient, double bound
         float *ref = dumped(what, row->name, &n);
         if (!ref || !CHECK(n == gx_tensor_count(row), "%s: %ld elements", row->name, (long)n)) continue;
         float *ours = (float *)malloc((size_t)n * sizeof *ours);
-        gx_to_host(t->g, ours, is_gradient ? gx_store_grads(&t->model.store, i) : gx_store_master(&t->model.store, i),
-                   4 * n);
+        gx_to_host(t->g, ours,
+                   is_gradient ? gx_store_grads(&t->model.store, i) : gx_store_master_at(&t->model.store, i, 0), 4 * n);
         test_close_f(row->name, ours, ref, n, bound, floor);
         compared++;
         free(ref), free(ours);

@@ -220,7 +220,7 @@ static void sum_squares(GxContext *g, GxStore *s, int at_once)
         gx_arena_release(g->arena, mark);
     }
     gx_grads_parts_close(&counted);
-    gx_grads_agree(g);
+    gx_grads_agree(g, s, &counted);
 }
 
 static void check_counted(GxContext *g, const Cut *c, GxStore *s)

@@ -322,7 +322,7 @@ static void ten_steps(Case *k, const char *prefix, const double *loss_slack,
         if (!ref) continue;
         double norm = 0;
         for (int64_t j = 0; j < n; j++) norm += (double)ref[j] * ref[j];
-        float *weights = test_kept(&k->t, gx_store_master(&k->t.m.store, i), n);
+        float *weights = test_kept(&k->t, gx_store_master_at(&k->t.m.store, i, 0), n);
         test_close_f(name, weights, ref, n, weight_slack(k, table->row[i].name, sqrt(norm)), 0);
         free(ref), free(weights);
     }
@@ -695,7 +695,7 @@ TEST(values_of_a_frozen_tensor_in_bf16_are_read_and_written_in_pieces)
     const GxArenaMark mark = gx_arena_mark(&t.arena);
     float *before = test_kept(&t, gx_values_read(&t.g, s, GX_VALUES_WEIGHTS, row, 0, N), N);
     float *piece = test_kept(&t, gx_values_read(&t.g, s, GX_VALUES_WEIGHTS, row, FIRST, PIECE), PIECE);
-    CHECK(!gx_store_master(s, row) && !gx_values_exist(s, GX_VALUES_MOMENT_1, row), "it is not frozen");
+    CHECK(!gx_store_master_at(s, row, 0) && !gx_values_exist(s, GX_VALUES_MOMENT_1, row), "it is not frozen");
     for (int i = 0; i < PIECE; i++) CHECK(piece[i] == before[FIRST + i] && piece[i] != 0, "%d: %g", i, piece[i]);
     for (int i = 0; i < PIECE; i++) piece[i] = (float)(i + 1);
     float *values = gx_values_write(&t.g, s, GX_VALUES_WEIGHTS, row, FIRST, PIECE);

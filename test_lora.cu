@@ -166,7 +166,7 @@ static void check_quantized_folder(const char *name, GxQuantKind kind)
     for (int i = 0; i < t.m.table.n; i++) {
         packed += t.m.table.row[i].quantized != 0;
         if (strstr(t.m.table.row[i].name, ".lora_B.") && !gx_failed(&t.g))
-            gx_zero(&t.g, gx_store_master(&t.m.store, i), 4 * gx_tensor_count(&t.m.table.row[i]));
+            gx_zero(&t.g, gx_store_master_at(&t.m.store, i, 0), 4 * gx_tensor_count(&t.m.table.row[i]));
     }
     t.o.kind = GX_OPTIMIZER_SGD;
     gx_runner_train(&t.g, &t.r, &base.b, NULL, NULL);
@@ -326,8 +326,8 @@ static int compare(Case *k, const char *what, int is_gradient, double bound, dou
         snprintf(name, sizeof name, "%s%s%s", what, GX_PEFT_PREFIX, k->t.m.table.row[i].name);
         float *ref = read_floats(&k->ref, name, &n);
         if (!ref) continue;
-        float *ours =
-            test_kept(&k->t, is_gradient ? gx_store_grads(&k->t.m.store, i) : gx_store_master(&k->t.m.store, i), n);
+        float *ours = test_kept(
+            &k->t, is_gradient ? gx_store_grads(&k->t.m.store, i) : gx_store_master_at(&k->t.m.store, i, 0), n);
         test_close_f(name, ours, ref, n, bound, floor);
         compared++;
         free(ref), free(ours);
@@ -531,10 +531,10 @@ static void check_slope(int lora)
         for (int i = 0; i < t->m.table.n; i++) {
             const int64_t count = gx_tensor_count(&t->m.table.row[i]);
             if (test_flat(t, i) < 0) continue;
-            float *w = test_kept(t, gx_store_master(&t->m.store, i), count);
+            float *w = test_kept(t, gx_store_master_at(&t->m.store, i, 0), count);
             for (int64_t e = 0; e < count; e++)
                 w[e] += (float)((side ? 2 : -1) * length / sqrt(squares)) * grads[test_flat(t, i) + e];
-            test_put(t, gx_store_master(&t->m.store, i), w, count);
+            test_put(t, gx_store_master_at(&t->m.store, i, 0), w, count);
             free(w);
         }
         loss[side] = loss_at(t, &b);

@@ -753,7 +753,7 @@ typedef struct {
 static uint64_t hash_of_masters(TestModel *t)
 {
     const int64_t n = gx_table_parameters(&t->m.table);
-    float *masters = test_kept(t, gx_store_master(&t->m.store, 0), n);
+    float *masters = test_kept(t, gx_store_master_at(&t->m.store, 0, 0), n);
     const uint64_t hash = gx_hash(GX_HASH_START, masters, 4 * n);
     free(masters);
     return hash;

@@ -3260,14 +3260,15 @@ static int64_t calls_of_unit(int rows, int period, int frozen, int kind, GxDtype
         s.grads[e] = 0;
     }
     for (int i = 0; i < table.n; i++)
-        for (int e = 0; gx_store_trains(&s, i) && e < ELEMENTS; e++) gx_store_master(&s, i)[e] = 1;
+        for (int e = 0; gx_store_trains(&s, i) && e < ELEMENTS; e++) gx_store_master_at(&s, i, 0)[e] = 1;
     b.step.lr = 0.1f, b.step.clip = 1, b.step.applied = 1;
     gx_optimizer_step(&b.g, &s, &o, 1);
     CHECK(!gx_failed(&b.g), "%s", b.g.error.message);
     for (int i = 0; i < table.n; i++) {
         const float expected = table.row[i].unit == 1 && table.row[i].decay ? 1.0f - 0.1f * 0.5f : 1.0f;
         for (int e = 0; gx_store_trains(&s, i) && e < ELEMENTS; e++)
-            CHECK(gx_store_master(&s, i)[e] == expected, "%d rows, row %d: %g", rows, i, gx_store_master(&s, i)[e]);
+            CHECK(gx_store_master_at(&s, i, 0)[e] == expected, "%d rows, row %d: %g", rows, i,
+                  gx_store_master_at(&s, i, 0)[e]);
     }
     const int64_t calls = b.recorder.n;
     gx_store_close(&s), gx_table_close(&table);
@@ -3649,11 +3650,9 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     if (which == 53)
         return gx_scale_columns_backward(g, x[0], x[1], x[2], x[3], x[4], x[5], &columns, 0),
                promise("scale_columns_backward", 1, 1, 5 * n, 12 * n, rows);
-    if (which == 54)
-        return square_blocks(g, &p->total, x[0], n), promise("square_blocks", 0, 1, 2 * n, 4 * n, count);
+    if (which == 54) return square_blocks(g, &p->total, x[0], n), promise("square_blocks", 0, 1, 2 * n, 4 * n, count);
     if (which == 55)
-        return gx_add_blocks(g, &p->total, (const double *)x[0], n, 0),
-               promise("add_blocks", 0, 1, n, 8 * n, count);
+        return gx_add_blocks(g, &p->total, (const double *)x[0], n, 0), promise("add_blocks", 0, 1, n, 8 * n, count);
     return gx_convert(g, x[0], GX_BF16, x[1], type, n), promise("convert", 1, 1, 0, 6 * n, count);
 }
 

@@ -106,7 +106,7 @@ static int case_open(Case *k, const char *name)
         const int64_t n = gx_tensor_count(row);
         if (!row->is_adapter) continue;
         float *x = read_floats(&s, GX_PEFT_PREFIX, row->name, n);
-        if (x) test_put(&k->t, gx_store_master(&k->t.m.store, i), x, n);
+        if (x) test_put(&k->t, gx_store_master_at(&k->t.m.store, i, 0), x, n);
         free(x);
     }
     gx_safetensors_close(&s);
@@ -131,7 +131,7 @@ static int compare(Case *k, const char *what, int is_gradient, double bound, dou
         snprintf(prefix, sizeof prefix, "%s%s", what, GX_PEFT_PREFIX);
         if (!gx_store_trains(s, i)) continue;
         float *ref = read_floats(&k->ref, prefix, k->t.m.table.row[i].name, n),
-              *ours = test_kept(&k->t, is_gradient ? gx_store_grads(s, i) : gx_store_master(s, i), n);
+              *ours = test_kept(&k->t, is_gradient ? gx_store_grads(s, i) : gx_store_master_at(s, i, 0), n);
         if (ref) test_close_f(k->t.m.table.row[i].name, ours, ref, n, bound, floor), compared++;
         free(ref), free(ours);
     }
@@ -143,7 +143,7 @@ static void close_gates(Case *k)
     const float zero = 0;
     for (int i = 0; i < k->t.m.table.n; i++)
         if (k->t.m.table.row[i].is_added && k->t.m.table.row[i].ndim == 1)
-            test_put(&k->t, gx_store_master(&k->t.m.store, i), &zero, 1);
+            test_put(&k->t, gx_store_master_at(&k->t.m.store, i, 0), &zero, 1);
 }
 
 // Loss and gradients, then ten steps of SGD. What prompts add, a sum over len and one over head_dim, the bound, that of

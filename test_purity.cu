@@ -722,9 +722,9 @@ TEST(what_is_frozen_has_no_gradient_no_master_and_no_moment)
                       (long)t->arena.kind_used[GX_MEM_GRADS], (long)t->arena.kind_used[GX_MEM_OPTIMIZER], (long)bytes);
                 for (int i = 0; i < s->table->n; i++) {
                     const int is_trained = s->table->row[i].unit == 2;
-                    CHECK(!gx_store_grads(s, i) == !is_trained && !gx_store_moment(s, 0, i) == !is_trained &&
-                              !gx_store_moment(s, 1, i) == !is_trained &&
-                              (d == 0 || !gx_store_master(s, i) == !is_trained),
+                    CHECK(!gx_store_grads(s, i) == !is_trained && !gx_store_moment_at(s, 0, i, 0) == !is_trained &&
+                              !gx_store_moment_at(s, 1, i, 0) == !is_trained &&
+                              (d == 0 || !gx_store_master_at(s, i, 0) == !is_trained),
                           "%s: %s", l.what, s->table->row[i].name);
                 }
                 CHECK(t->arena.peak < whole->arena.peak, "%s: %ld bytes, and %ld when everything is trained", l.what,

@@ -50,6 +50,9 @@ typedef struct { // zero: fp32, one micro-batch, everything trained
     const GxBottleneck *bottleneck; // of its adapters all but Down is drawn as large
     const GxSide *side;             // of its tensors those that are 0, too
     const GxPrompt *prompt;         // so are its gates, and rows
+    GxSharded sharded;              // what data-parallel ranks share,
+    GxPartList shares;              // how much each of it; NULL: even
+    int replicate;                  // of so many groups of them each shares; 0: one
 } TestWish;
 
 typedef struct {
@@ -185,6 +188,7 @@ static void test_model_dry_run(TestModel *t, GxContext *dry, int64_t T, int64_t 
     gx_runner_train(dry, &t->r, b, NULL, NULL);
     b[0].is_training = 0;
     gx_runner_forward(dry, &t->r, &b[0]);
+    gx_tensor_file_plan(dry, &t->m.store, 1); // a test reads them as files do
 }
 
 // t is zeroed, but for its wish. `comm`: an engine of several ranks, or NULL; `tp` of them to a group, the others
@@ -199,6 +203,7 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     options.first_unit = wish.first_unit, options.last_unit = wish.last_unit, options.wish = wish.head;
     options.lora = wish.lora, options.quantize = wish.quantize, options.bottleneck = wish.bottleneck;
     options.side = wish.side, options.prompt = wish.prompt;
+    options.sharded = wish.sharded, options.shard_list = &wish.shares;
     memset(t, 0, sizeof *t);
     GxContext *g = &t->g;
     GxArena dry_arena, dry_host;
@@ -210,7 +215,7 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     g->threads = threads;
     g->world = comm ? comm->world : 1;
     g->rank = comm ? comm->rank : 0;
-    int dims[GX_MESH_AXES] = {(int)gx_max(wish.pp, 1), 1, -1, 1, tp};
+    int dims[GX_MESH_AXES] = {(int)gx_max(wish.pp, 1), (int)gx_max(wish.replicate, 1), -1, 1, tp};
     gx_mesh_open(&t->mesh, dims, g->rank, g->world, &g->error);
     g->mesh = &t->mesh;
     if (wish.pp > 1) {

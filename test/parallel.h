@@ -51,6 +51,7 @@ typedef struct {
     int side;       // 1 + which of test_sides is, alike
     int prompt;     // 1 + which of test_prompts is, alike
     int pp;         // ranks of a pipeline, each with dp * tp; 0: one. Its order and stages are test_wish's
+    int wide;       // matrices have several blocks of the norm each
 } Layout;
 
 // Of all linears of attention and MLP; of some, one in a single layer, with dropout and norms that are trained besides;
@@ -84,6 +85,7 @@ static inline GxLlamaConfig model_config_of(const Layout *l)
     if (l->kv_heads) c.num_key_value_heads = l->kv_heads;
     if (l->normed || l->window) snprintf(c.model_type, sizeof c.model_type, l->normed ? "qwen3" : "mistral");
     if (l->window) c.sliding_window = l->window;
+    if (l->wide) c.hidden_size = 192, c.intermediate_size = 400;
     if (l->window && l->normed) snprintf(c.layer_types, sizeof c.layer_types, "sf");
     return c;
 }
@@ -248,25 +250,49 @@ static inline void set_moments(TestModel *t, int64_t n)
             second[at + k] = 1e-4f * (0.5f + gx_random_uniform(5, index, (uint32_t)i, 8));
         }
     }
-    if (n) test_put(t, t->m.store.moment[0], first, n);
-    if (n) test_put(t, t->m.store.moment[1], second, n);
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < t->m.table.n; i++) {
+            const int64_t at = test_flat(t, i), count = gx_tensor_count(&t->m.table.row[i]);
+            const GxValues what = k ? GX_VALUES_MOMENT_2 : GX_VALUES_MOMENT_1;
+            if (at < 0 || t->m.table.row[i].has_alias) continue;
+            const GxArenaMark mark = gx_arena_mark(t->g.arena);
+            float *values = gx_values_write(&t->g, &t->m.store, what, i, 0, count);
+            test_put(t, values, (k ? second : first) + at, count);
+            gx_values_written(&t->g, &t->m.store, what, i, 0, count, values);
+            gx_arena_release(t->g.arena, mark);
+        }
     free(first), free(second);
 }
 
-static inline void keep(TestModel *t, Result *out, int which, const float *x)
+// Values as gradients lie, which have no room for what is frozen: whole, though ranks have parts.
+static inline void keep_values(TestModel *t, Result *out, int which, GxValues what)
 {
-    out->flat.all[which] = test_kept(t, x, out->n);
-}
-
-// Masters as gradients lie, which have no room for what is frozen.
-static inline void keep_masters(TestModel *t, Result *out, int which)
-{
-    out->flat.all[which] = (float *)calloc((size_t)out->n, 4);
+    out->flat.all[which] = (float *)calloc((size_t)out->n + 1, 4);
     for (int i = 0; i < t->m.table.n; i++) {
         const GxTensor *row = &t->m.table.row[i];
         if (test_flat(t, i) < 0 || row->has_alias) continue;
-        float *kept = test_kept(t, gx_store_master(&t->m.store, i), gx_tensor_count(row));
+        const GxArenaMark mark = gx_arena_mark(t->g.arena);
+        float *kept =
+            test_kept(t, gx_values_read(&t->g, &t->m.store, what, i, 0, gx_tensor_count(row)), gx_tensor_count(row));
         memcpy(out->flat.all[which] + test_flat(t, i), kept, (size_t)gx_tensor_count(row) * 4);
+        free(kept);
+        gx_arena_release(t->g.arena, mark);
+    }
+}
+
+// Of gradients that are sharded, this rank's part; others are 0.
+static inline void keep_grads(TestModel *t, Result *out)
+{
+    if (t->m.store.grads && !t->m.store.sharded) {
+        out->flat.all[0] = test_kept(t, t->m.store.grads, out->n);
+        return;
+    }
+    out->flat.all[0] = (float *)calloc((size_t)out->n + 1, 4);
+    for (int i = 0; i < t->m.table.n; i++) {
+        const GxRange mine = gx_store_my_trained(&t->m.store, i);
+        if (test_flat(t, i) < 0 || t->m.table.row[i].has_alias || !gx_range_count(mine)) continue;
+        float *kept = test_kept(t, gx_store_my_grad_at(&t->m.store, i, mine.begin), gx_range_count(mine));
+        memcpy(out->flat.all[0] + test_flat(t, i) + mine.begin, kept, (size_t)gx_range_count(mine) * 4);
         free(kept);
     }
 }
@@ -276,7 +302,7 @@ static inline void train_sgd(TestModel *t, const Layout *l, int64_t begin, int64
 {
     GxBatch batch[MAX_MICRO];
     test_init(t, 42);
-    if (out->n) gx_zero(&t->g, t->m.store.moment[0], 4 * out->n);
+    if (out->n) gx_zero(&t->g, t->m.store.moment[0], 4 * t->m.store.my_trained_n);
     t->o.kind = GX_OPTIMIZER_SGD;
     test_set_step(t, TEST_SGD_RATE, 0);
     for (int s = 0; s < STEPS; s++) {
@@ -285,12 +311,12 @@ static inline void train_sgd(TestModel *t, const Layout *l, int64_t begin, int64
         t->g.recorder = s == 0 ? &out->window : NULL;
         gx_runner_train(&t->g, &t->r, batch, out->labels, NULL);
         t->g.recorder = NULL;
-        if (s == 0) keep(t, out, 0, t->m.store.grads);
+        if (s == 0) keep_grads(t, out);
         const GxStep step = test_step(t);
         out->loss[s] = gx_step_loss(&step);
         out->norm[s] = sqrt(step.sum_squares);
     }
-    keep_masters(t, out, 1);
+    keep_values(t, out, 1, GX_VALUES_WEIGHTS);
 }
 
 static inline void train_adamw(TestModel *t, const Layout *l, int64_t begin, int64_t B, int micro, int32_t *tokens,
@@ -306,9 +332,9 @@ static inline void train_adamw(TestModel *t, const Layout *l, int64_t begin, int
     fill_window(l, 0, begin, B, micro, batch, tokens);
     for (int i = 0; i < micro; i++) test_put_batch_values(t, &batch[i], i, values_of());
     gx_runner_train(&t->g, &t->r, batch, NULL, NULL);
-    keep_masters(t, out, 2);
-    keep(t, out, 3, t->m.store.moment[0]);
-    keep(t, out, 4, t->m.store.moment[1]);
+    keep_values(t, out, 2, GX_VALUES_WEIGHTS);
+    keep_values(t, out, 3, GX_VALUES_MOMENT_1);
+    keep_values(t, out, 4, GX_VALUES_MOMENT_2);
 }
 
 // Forward only, in sequences that are shorter than planned, so that their slices are others.

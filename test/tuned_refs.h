@@ -50,7 +50,7 @@ static int case_open(Case *k, const char *base, const char *ref, const TestWish 
         k->trained += gx_store_trains(&k->t.m.store, i);
         if (!row->is_added) continue;
         float *x = read_floats(&k->ref, "adapter.", row->name, n);
-        if (x) test_put(&k->t, gx_store_master(&k->t.m.store, i), x, n);
+        if (x) test_put(&k->t, gx_store_master_at(&k->t.m.store, i, 0), x, n);
         free(x);
     }
     return CHECK(!gx_failed(&k->t.g), "%s", k->t.g.error.message);
@@ -90,7 +90,7 @@ static void compare(Case *k, const char *what, int is_gradient, double bound, do
         const int64_t n = gx_tensor_count(t);
         if (!gx_store_trains(s, i)) continue;
         float *ref = read_floats(&k->ref, what, t->name, n),
-              *ours = test_kept(&k->t, is_gradient ? gx_store_grads(s, i) : gx_store_master(s, i), n);
+              *ours = test_kept(&k->t, is_gradient ? gx_store_grads(s, i) : gx_store_master_at(s, i, 0), n);
         const double least = is_gradient ? fmax(floor, terms_of(k, t)) : floor;
         if (ref) test_close_f(t->name, ours, ref, n, bound, least);
         free(ref), free(ours);

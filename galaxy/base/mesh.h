@@ -21,6 +21,7 @@ enum {
     GX_AXIS_TP = 16,
     GX_AXIS_DP = GX_AXIS_DP_REPLICATE | GX_AXIS_DP_SHARD, // ranks with other samples
     GX_AXIS_LOSS = GX_AXIS_DP | GX_AXIS_CP,               // ranks with other tokens: gradients are summed over them
+    GX_AXIS_FSDP = GX_AXIS_DP_SHARD | GX_AXIS_CP,         // ranks that share what is sharded
     GX_AXIS_RESULTS = GX_AXIS_LOSS | GX_AXIS_PP,          // ranks with results of other samples, or with none
     GX_AXIS_ALL = 31,
     GX_MESH_AXES = 5

@@ -12,6 +12,11 @@
 //     float *dw = gx_store_grad(&s, id, &accumulate);                           // NULL: frozen, or no gradients
 //     GxQuantized q = gx_store_quantized(&s, id);                               // for a quantised matrix
 //
+// Shards (parallel/shards.h): several ranks may have a part each of every unit: of what the optimizer needs, of
+// gradients, of weights. A part is a range of the unit's elements, so what is said of "mine" below is the whole unit
+// where nothing is sharded. Whole weights and gradients of a unit are then there only for as long as they are needed,
+// wherever GxStoreUnit points.
+//
 // In a window the first contribution to a gradient is written, later ones are added (`is_written`), in whatever order
 // the micro-batches and the uses of a tied weight come. A gradient without any contribution is zeroed at the end of the
 // window.
@@ -22,24 +27,46 @@
 GX_BEGIN
 
 typedef struct {
-    int64_t weight;    // its offset in the weights, in elements; -1: not on this rank, or quantised
+    int64_t weight;    // its offset in the rank's weights, in elements; -1: not on this rank, or quantised
     int64_t quantized; // its offset in the quantised matrices, in bytes; -1: not on this rank, or not quantised
-    int64_t trainable; // its offset in gradients, masters and moments, in elements; -1: frozen, or not on this rank
+    int64_t trainable; // its offset in what the rank trains, in elements; -1: frozen, or not on this rank
     int is_written;    // 1: its gradient has been written in this window
 } GxPlace;
 
+// What is kept in shards: each kind includes those before it (ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054, stages 1
+// to 3).
+typedef enum { GX_SHARDS_NOTHING = 0, GX_SHARDS_OPTIMIZER, GX_SHARDS_GRADS, GX_SHARDS_WEIGHTS } GxSharded;
+
+// A range of one of three counts: elements of the rank's weights, of what it trains, bytes of its quantised matrices.
+typedef struct {
+    GxRange all;  // the unit's
+    GxRange mine; // of these, in this rank's shard
+    int64_t at;   // where mine begin in the buffer of what this rank has
+} GxStorePart;
+typedef struct {
+    GxStorePart weights, trained, quantized;
+    // Whole, for as long as it is there; else NULL. What a unit does not have is at an address that nobody reads.
+    char *w, *q;
+    float *grads;
+} GxStoreUnit;
+
 typedef struct {
     const GxTable *table;
-    GxPlace *place;               // [table->n]; an alias has that of its tensor
-    int first_unit, last_unit;    // units [first, last)
-    int64_t weights_n, trained_n; // elements of the buffers
-    int64_t quantized_n;          // bytes
-    GxDtype dtype;                // of the weights
-    void *weights;                // [weights_n]
-    void *quantized;              // [quantized_n]; NULL: no matrix is quantised
-    float *masters;               // [trained_n], fp32; NULL if the weights are fp32 and their own masters
-    float *grads;                 // [trained_n]; NULL: no gradients are computed
-    float *moment[2];             // [trained_n] each; NULL: the optimizer has none
+    GxPlace *place;                                     // [table->n]; an alias has that of its tensor
+    GxStoreUnit *unit;                                  // [table->units]
+    int first_unit, last_unit;                          // units [first, last)
+    GxSharded sharded;                                  // by gx_shards_open
+    int64_t weights_n, trained_n;                       // elements of all units' tensors
+    int64_t quantized_n;                                // bytes
+    int64_t my_weights_n, my_trained_n, my_quantized_n; // of the buffers of what this rank has
+    GxDtype dtype;                                      // of the weights
+    void *weights;                                      // [my_weights_n]; [weights_n] unless they are sharded
+    void *quantized;                                    // the same of bytes; NULL: no matrix is quantised
+    float *masters;   // [my_trained_n], fp32; NULL if the weights are fp32 and their own masters
+    float *grads;     // [trained_n]; NULL: no gradients are computed, or whole ones are elsewhere
+    float *my_grads;  // [my_trained_n] where gradients are sharded; NULL: they are this rank's part of `grads`
+    float *moment[2]; // [my_trained_n] each; NULL: the optimizer has none
+    void *shards;     // of parallel/shards.h: which rank has what
 } GxStore;
 
 GxStatus gx_store_open(GxStore *s, const GxTable *table, int first_unit, int last_unit, GxDtype dtype, GxError *err);
@@ -53,32 +80,37 @@ static inline int gx_store_has(const GxStore *s, int row)
 }
 static inline int gx_store_trains(const GxStore *s, int row) { return s->place[row].trainable >= 0; }
 int gx_store_trains_unit(const GxStore *s, int unit);
+int gx_store_unit(const GxStore *s, int row); // in which its values lie: of an alias its tensor's
+
+// ---- whole tensors: what units compute with ------------------------------------------------------------------------
 
 void *gx_store_weight(const GxStore *s, GxTensorId id);          // of a tensor that is not quantised
 GxQuantized gx_store_quantized(const GxStore *s, GxTensorId id); // this rank's box of a quantised matrix
 // The gradient, which is marked as written. *accumulate: 0: the caller must overwrite it, 1: add to it. NULL: frozen,
 // or no gradients are computed.
 float *gx_store_grad(GxStore *s, GxTensorId id, int *accumulate);
-float *gx_store_master(const GxStore *s, int row); // fp32 values of a trained tensor, or of any in fp32; else NULL
-// The gradient of a trained tensor, not marked as written; and a moment. NULL: frozen, or there is no such buffer.
-static inline float *gx_store_grads(const GxStore *s, int row)
-{
-    return s->grads && gx_store_trains(s, row) ? s->grads + s->place[row].trainable : NULL;
-}
-static inline float *gx_store_moment(const GxStore *s, int number, int row)
-{
-    return s->moment[number] && gx_store_trains(s, row) ? s->moment[number] + s->place[row].trainable : NULL;
-}
-static inline char *gx_store_weights_at(const GxStore *s, int64_t at)
-{
-    return (char *)s->weights + at * gx_dtype_size(s->dtype);
-}
+float *gx_store_grads(const GxStore *s, int row); // the same, not marked as written; NULL also: it is not there now
 
 void gx_store_begin_window(GxStore *s); // no gradient is written
 
 // For captured graphs (run/graphs.h): which gradients have been written, a byte for each row of the table.
 void gx_store_written(const GxStore *s, uint8_t *is_written);
 void gx_store_set_written(GxStore *s, const uint8_t *is_written);
+
+// ---- what this rank has of them: what is initialised, updated, saved -----------------------------------------------
+
+// Of a tensor's elements (this rank's box) those whose weights this rank has, and those that it trains.
+GxRange gx_store_my_weights(const GxStore *s, int row);
+GxRange gx_store_my_trained(const GxStore *s, int row);
+// Element i of those.
+char *gx_store_weight_at(const GxStore *s, int row, int64_t i);
+float *gx_store_master_at(const GxStore *s, int row, int64_t i); // fp32; NULL: it has none: frozen and narrower
+float *gx_store_moment_at(const GxStore *s, int number, int row, int64_t i); // NULL: there is no such buffer
+float *gx_store_my_grad_at(const GxStore *s, int row, int64_t i);            // NULL: no gradients are computed
+// This rank's part of a unit's gradients, elements unit->trained.mine of what it trains.
+float *gx_store_my_grads(const GxStore *s, int unit);
+char *gx_store_my_weights_of(const GxStore *s, int unit);   // elements unit->weights.mine
+char *gx_store_my_quantized_of(const GxStore *s, int unit); // bytes unit->quantized.mine
 
 GX_END
 #endif
@@ -103,17 +135,22 @@ static GxQuantized gx__store_box(const GxTensor *t, void *memory)
                             t->end[1] - t->begin[1], t->global_shape[1], memory);
 }
 
-GxStatus gx_store_open(GxStore *s, const GxTable *table, int first_unit, int last_unit, GxDtype dtype, GxError *err)
+// [begin, end) is part of the unit's range, which grows: its tensors lie next to each other.
+static void gx__store_grow(GxStorePart *p, int64_t begin, int64_t end)
 {
-    memset(s, 0, sizeof *s);
-    s->table = table, s->first_unit = first_unit, s->last_unit = last_unit, s->dtype = dtype;
-    s->place = (GxPlace *)calloc((size_t)table->n + 1, sizeof *s->place);
-    if (!s->place) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the places of %d tensors", table->n);
+    if (!gx_range_count(p->all)) p->all.begin = p->at = begin;
+    p->all.end = end, p->mine = p->all;
+}
+
+static GxStatus gx__store_place_all(GxStore *s, GxError *err)
+{
+    const GxTable *table = s->table;
     for (int i = 0; i < table->n; i++) {
         const GxTensor *t = &table->row[i];
         GxPlace *p = &s->place[i];
+        GxStoreUnit *u = &s->unit[t->unit];
         p->weight = p->trainable = p->quantized = -1;
-        if (t->unit < first_unit || t->unit >= last_unit) continue;
+        if (t->unit < s->first_unit || t->unit >= s->last_unit) continue;
         if (t->has_alias) {
             *p = s->place[t->alias.index];
             if (p->weight < 0)
@@ -127,66 +164,105 @@ GxStatus gx_store_open(GxStore *s, const GxTable *table, int first_unit, int las
             const GxQuantized box = gx__store_box(t, NULL);
             p->quantized = s->quantized_n;
             s->quantized_n += gx_quantized_bytes(&box);
+            gx__store_grow(&u->quantized, p->quantized, s->quantized_n);
             continue;
         }
         const int is_packed = t->packed && i > 0 && s->place[i - 1].weight >= 0 && table->row[i - 1].unit == t->unit;
         p->weight = gx__store_place(&s->weights_n, t, is_packed);
-        if (!t->frozen) p->trainable = gx__store_place(&s->trained_n, t, is_packed && s->place[i - 1].trainable >= 0);
+        gx__store_grow(&u->weights, p->weight, s->weights_n);
+        if (t->frozen) continue;
+        p->trainable = gx__store_place(&s->trained_n, t, is_packed && s->place[i - 1].trainable >= 0);
+        gx__store_grow(&u->trained, p->trainable, s->trained_n);
     }
     return GX_OK;
 }
 
+GxStatus gx_store_open(GxStore *s, const GxTable *table, int first_unit, int last_unit, GxDtype dtype, GxError *err)
+{
+    memset(s, 0, sizeof *s);
+    s->table = table, s->first_unit = first_unit, s->last_unit = last_unit, s->dtype = dtype;
+    s->place = (GxPlace *)calloc((size_t)table->n + 1, sizeof *s->place);
+    s->unit = (GxStoreUnit *)calloc((size_t)table->units + 1, sizeof *s->unit);
+    if (!s->place || !s->unit) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the places of %d tensors", table->n);
+    GX_TRY(gx__store_place_all(s, err));
+    s->my_weights_n = s->weights_n, s->my_trained_n = s->trained_n, s->my_quantized_n = s->quantized_n;
+    return GX_OK;
+}
+
+// What is not sharded is there all the time.
+static void gx__store_point(GxStore *s)
+{
+    for (int i = 0; i < s->table->units; i++) {
+        GxStoreUnit *u = &s->unit[i];
+        const int is_whole = s->sharded < GX_SHARDS_WEIGHTS;
+        u->w = is_whole ? (char *)s->weights + u->weights.all.begin * gx_dtype_size(s->dtype) : NULL;
+        u->q = is_whole && s->quantized ? (char *)s->quantized + u->quantized.all.begin : NULL;
+        u->grads = s->grads ? s->grads + u->trained.all.begin : NULL;
+    }
+}
+
 void gx_store_take(GxContext *g, GxStore *s, int moments)
 {
-    s->weights = gx_take_from(g, g->arena, GX_MEM_WEIGHTS, gx_dtype_size(s->dtype) * s->weights_n);
-    s->quantized = s->quantized_n ? gx_take_from(g, g->arena, GX_MEM_WEIGHTS, s->quantized_n) : NULL;
-    s->masters = s->grads = s->moment[0] = s->moment[1] = NULL;
-    if (moments < 0 || s->trained_n == 0) return;
-    if (s->dtype != GX_F32) s->masters = (float *)gx_take_from(g, g->arena, GX_MEM_OPTIMIZER, 4 * s->trained_n);
-    s->grads = (float *)gx_take_from(g, g->arena, GX_MEM_GRADS, 4 * s->trained_n);
-    for (int i = 0; i < moments; i++)
-        s->moment[i] = (float *)gx_take_from(g, g->arena, GX_MEM_OPTIMIZER, 4 * s->trained_n);
+    const int trains = moments >= 0 && s->trained_n > 0;
+    s->weights = gx_take_from(g, g->arena, GX_MEM_WEIGHTS, gx_dtype_size(s->dtype) * s->my_weights_n);
+    s->quantized = s->my_quantized_n ? gx_take_from(g, g->arena, GX_MEM_WEIGHTS, s->my_quantized_n) : NULL;
+    s->masters = s->grads = s->my_grads = s->moment[0] = s->moment[1] = NULL;
+    if (trains && s->dtype != GX_F32)
+        s->masters = (float *)gx_take_from(g, g->arena, GX_MEM_OPTIMIZER, 4 * s->my_trained_n);
+    if (trains && s->sharded < GX_SHARDS_GRADS)
+        s->grads = (float *)gx_take_from(g, g->arena, GX_MEM_GRADS, 4 * s->trained_n);
+    else if (trains) s->my_grads = (float *)gx_take_from(g, g->arena, GX_MEM_GRADS, 4 * s->my_trained_n);
+    for (int i = 0; trains && i < moments; i++)
+        s->moment[i] = (float *)gx_take_from(g, g->arena, GX_MEM_OPTIMIZER, 4 * s->my_trained_n);
+    gx__store_point(s);
 }
 
 void gx_store_close(GxStore *s)
 {
     free(s->place);
+    free(s->unit);
+    free(s->shards);
     memset(s, 0, sizeof *s);
 }
 
-int gx_store_trains_unit(const GxStore *s, int unit)
-{
-    for (int i = 0; i < s->table->n; i++)
-        if (s->table->row[i].unit == unit && gx_store_trains(s, i)) return 1;
-    return 0;
-}
+int gx_store_trains_unit(const GxStore *s, int unit) { return gx_range_count(s->unit[unit].trained.all) > 0; }
 
 static int gx__store_row(const GxStore *s, int row)
 {
     return s->table->row[row].has_alias ? s->table->row[row].alias.index : row;
 }
 
-void *gx_store_weight(const GxStore *s, GxTensorId id) { return gx_store_weights_at(s, s->place[id.index].weight); }
+int gx_store_unit(const GxStore *s, int row) { return s->table->row[gx__store_row(s, row)].unit; }
+
+// ---- whole tensors -------------------------------------------------------------------------------------------------
+
+void *gx_store_weight(const GxStore *s, GxTensorId id)
+{
+    const GxStoreUnit *u = &s->unit[gx_store_unit(s, id.index)];
+    return u->w + (s->place[id.index].weight - u->weights.all.begin) * gx_dtype_size(s->dtype);
+}
 
 GxQuantized gx_store_quantized(const GxStore *s, GxTensorId id)
 {
-    return gx__store_box(&s->table->row[id.index], (char *)s->quantized + s->place[id.index].quantized);
+    const GxStoreUnit *u = &s->unit[s->table->row[id.index].unit];
+    char *at = u->q ? u->q + (s->place[id.index].quantized - u->quantized.all.begin) : NULL;
+    return gx__store_box(&s->table->row[id.index], at);
+}
+
+float *gx_store_grads(const GxStore *s, int row)
+{
+    const GxStoreUnit *u = &s->unit[gx_store_unit(s, row)];
+    return u->grads && gx_store_trains(s, row) ? u->grads + (s->place[row].trainable - u->trained.all.begin) : NULL;
 }
 
 float *gx_store_grad(GxStore *s, GxTensorId id, int *accumulate)
 {
     GxPlace *p = &s->place[gx__store_row(s, id.index)];
-    if (!s->grads || p->trainable < 0) return NULL;
+    float *grads = gx_store_grads(s, id.index);
+    if (!grads) return NULL;
     *accumulate = p->is_written;
     p->is_written = 1;
-    return s->grads + p->trainable;
-}
-
-float *gx_store_master(const GxStore *s, int row)
-{
-    const GxPlace *p = &s->place[row];
-    if (s->dtype == GX_F32) return p->weight < 0 ? NULL : (float *)s->weights + p->weight;
-    return p->trainable < 0 ? NULL : s->masters + p->trainable;
+    return grads;
 }
 
 void gx_store_begin_window(GxStore *s)
@@ -202,5 +278,74 @@ void gx_store_written(const GxStore *s, uint8_t *is_written)
 void gx_store_set_written(GxStore *s, const uint8_t *is_written)
 {
     for (int i = 0; i < s->table->n; i++) s->place[i].is_written = is_written[i];
+}
+
+// ---- what this rank has --------------------------------------------------------------------------------------------
+
+// The elements of [at, at + n), counted from `at`, that are in the range.
+static GxRange gx__store_common(GxRange range, int64_t at, int64_t n)
+{
+    const GxRange r = {gx_min(gx_max(range.begin - at, 0), n), gx_max(gx_min(range.end - at, n), 0)};
+    return r;
+}
+
+GxRange gx_store_my_weights(const GxStore *s, int row)
+{
+    return gx__store_common(s->unit[gx_store_unit(s, row)].weights.mine, s->place[row].weight,
+                            gx_tensor_count(&s->table->row[row]));
+}
+
+GxRange gx_store_my_trained(const GxStore *s, int row)
+{
+    return gx__store_common(s->unit[gx_store_unit(s, row)].trained.mine, s->place[row].trainable,
+                            gx_tensor_count(&s->table->row[row]));
+}
+
+// Where the element that is number i of all lies in the buffer of what this rank has.
+static int64_t gx__store_at(const GxStorePart *p, int64_t i) { return p->at + (i - p->mine.begin); }
+
+static float *gx__store_trained_at(const GxStore *s, float *buffer, int row, int64_t i)
+{
+    if (!buffer || !gx_store_trains(s, row)) return NULL;
+    return buffer + gx__store_at(&s->unit[gx_store_unit(s, row)].trained, s->place[row].trainable + i);
+}
+
+char *gx_store_weight_at(const GxStore *s, int row, int64_t i)
+{
+    const int64_t at = gx__store_at(&s->unit[gx_store_unit(s, row)].weights, s->place[row].weight + i);
+    return (char *)s->weights + at * gx_dtype_size(s->dtype);
+}
+
+float *gx_store_master_at(const GxStore *s, int row, int64_t i)
+{
+    if (s->dtype == GX_F32) return s->place[row].weight < 0 ? NULL : (float *)gx_store_weight_at(s, row, i);
+    return gx__store_trained_at(s, s->masters, row, i);
+}
+
+float *gx_store_moment_at(const GxStore *s, int number, int row, int64_t i)
+{
+    return gx__store_trained_at(s, s->moment[number], row, i);
+}
+
+float *gx_store_my_grad_at(const GxStore *s, int row, int64_t i)
+{
+    if (s->grads && gx_store_trains(s, row)) return gx_store_grads(s, row) + i;
+    return gx__store_trained_at(s, s->my_grads, row, i);
+}
+
+float *gx_store_my_grads(const GxStore *s, int unit)
+{
+    const GxStorePart *p = &s->unit[unit].trained;
+    return s->grads ? s->grads + p->mine.begin : s->my_grads ? s->my_grads + p->at : NULL;
+}
+
+char *gx_store_my_weights_of(const GxStore *s, int unit)
+{
+    return (char *)s->weights + s->unit[unit].weights.at * gx_dtype_size(s->dtype);
+}
+
+char *gx_store_my_quantized_of(const GxStore *s, int unit)
+{
+    return s->quantized ? (char *)s->quantized + s->unit[unit].quantized.at : NULL;
 }
 #endif

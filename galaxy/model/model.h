@@ -283,6 +283,8 @@ typedef struct {               // zero: defaults
     // 1: a tied head gets a matrix of its own if it or the embedding has LoRA, which is to be merged; the
     // configuration then says that it is not tied
     int unties_lora;
+    GxSharded sharded;            // what the ranks of dp_shard share; the context then has its mesh
+    const GxPartList *shard_list; // their shares; NULL: even
 } GxModelOptions;
 static inline void gx_model_adapt(GxModelOptions *o, const GxAdapter *a) // the adapter's strings are borrowed
 {
@@ -720,7 +722,9 @@ static GxStatus gx__model_open(GxContext *g, GxModel *m, const GxFamily *family,
     GX_TRY(gx_status(g));
     GX_TRY(gx__model_quantize(m, o->quantize, &g->error));
     const int last = o->last_unit ? o->last_unit : m->units;
-    return gx_store_open(&m->store, &m->table, o->first_unit, last, o->dtype, &g->error);
+    m->table.units = m->units; // a head of vectors has no tensor
+    GX_TRY(gx_store_open(&m->store, &m->table, o->first_unit, last, o->dtype, &g->error));
+    return gx_shards_open(g, &m->store, o->sharded, o->shard_list);
 }
 
 // Where the configuration says whether the head is tied; NULL: nowhere.

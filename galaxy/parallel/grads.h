@@ -2,14 +2,14 @@
 // norm.
 #ifndef GX_GRADS_H
 #define GX_GRADS_H
-#include "../base/store.h"
 #include "../comm/comm.h"
 #include "../ops/optimizer.h"
+#include "shards.h"
 GX_BEGIN
 
 // Sums the gradients of units [first, first + units): first over the tp group those whose table rows ask for it, then
-// all of them over GX_AXIS_LOSS, neighbours in one collective. (A unit of which every trained row is summed over tp has
-// one sum, over both.) Where the parts of a cut tensor overlap, the members that share a piece sum it among themselves:
+// all of them over GX_AXIS_LOSS, neighbours in one collective. (A unit that every rank of tp has and sums over tp has
+// one sum, over both: gx_shards_is_alike.) Where the parts of a cut tensor overlap, the members that share a piece sum it among themselves:
 // each sends its own to all the others, and takes scratch for its part once per sharer (GX_MEM_COMM).
 void gx_grads_reduce(GxContext *g, GxStore *s, int first, int units);
 
@@ -23,12 +23,23 @@ typedef struct {
 void gx_grads_start(GxContext *g, GxStore *s, int first, int units, GxGradsSum *sum);
 void gx_grads_wait(GxContext *g, GxGradsSum *sum);
 
+// The same sums of a unit whose gradients are sharded: over tp of the whole, then each rank that shares the unit gets the
+// sum of its part; gx_grads_reduce_shard adds up those of dp_replicate behind the window's last one. adds: to what is in
+// the shard already, of micro-batches before. The whole gradients are then of no use, and the next contribution to one
+// is written. The bits are those of gx_grads_reduce, if dp_replicate is 1 and the window is scattered once.
+void gx_grads_scatter(GxContext *g, GxStore *s, int unit, int adds);
+void gx_grads_reduce_shard(GxContext *g, GxStore *s, int unit);
+
 // Which elements of the gradients this rank counts in the global norm: of each tensor those that no lower rank counts.
 // The list is made once, and lies in the device's memory, so that a unit's gradients, or all, are one operation.
 typedef struct {
     GxSumPart *part, *twin; // [rows of the table], unit by unit; the twin in the host's memory
     GxSumParts *unit;       // [units]: which of them are a unit's
     int units;
+    // Where gradients are sharded: the sums of all blocks, in the order in which they are added, of which this rank
+    // fills in its own; and where each unit's begin, and this rank's of it.
+    double *blocks;
+    int64_t n_blocks, *unit_blocks, *my_blocks; // [units + 1], [units]
 } GxGradsParts;
 
 GxStatus gx_grads_parts_open(GxGradsParts *p, const GxTable *table, GxError *err);
@@ -38,11 +49,13 @@ void gx_grads_parts_close(GxGradsParts *p);
 // Adds to step->sum_squares those of the gradients of units [first, first + units): tensor by tensor in the table's
 // order, each logical element once: an alias not at all, what several ranks hold by the lowest of them. The bits are
 // those of one unit after the other. In a pipeline, whose ranks have the units in their order, each continues from the
-// sum of the one before, which it takes over first; so the bits are those of one rank. The ranks of a tp group then add
-// theirs up, and all ranks have the sum.
+// sum of the one before, which it takes over first; so the bits are those of one rank. Ranks that share units put the
+// blocks' sums together before they are added, so the bits are those of whole gradients. The ranks of a tp group then
+// add theirs up, and all ranks have the sum.
+void gx_grads_begin(GxContext *g, const GxGradsParts *p); // a window, whose step->sum_squares is 0
 void gx_grads_take_over(GxContext *g);
 void gx_grads_sum_squares(GxContext *g, GxStore *s, const GxGradsParts *p, int first, int units);
-void gx_grads_agree(GxContext *g);
+void gx_grads_agree(GxContext *g, const GxStore *s, const GxGradsParts *p);
 
 GX_END
 #endif
@@ -80,21 +93,11 @@ static void gx__grads_all_reduce(GxContext *g, int axes, float *grads, int64_t n
     else gx_all_reduce(g, axes, GX_SUM, grads, n, GX_F32);
 }
 
-// 1: all that is trained in the row's unit, whose rows are neighbours, is summed over tp.
-static int gx__grads_is_alike(const GxStore *s, int row)
-{
-    const GxTensor *t = s->table->row;
-    const int unit = t[row].unit;
-    while (row > 0 && (t[row - 1].unit == unit || t[row - 1].has_alias)) row--;
-    for (; row < s->table->n && (t[row].unit == unit || t[row].has_alias); row++)
-        if (!t[row].sums_over_tp && gx__grads_is_in(s, row, unit, 1)) return 0;
-    return 1;
-}
-
 // The axes of a row's first sum, or of its last one; 0: there is none.
 static int gx__grads_axes(const GxStore *s, int row, int is_last)
 {
-    const int sums = s->table->row[row].sums_over_tp, is_alike = sums && gx__grads_is_alike(s, row);
+    const GxTensor *t = &s->table->row[row];
+    const int sums = t->sums_over_tp, is_alike = sums && gx_shards_is_alike(s->table, t->unit);
     if (is_last) return GX_AXIS_LOSS | (is_alike ? GX_AXIS_TP : 0);
     return sums && !is_alike ? GX_AXIS_TP : 0;
 }
@@ -102,16 +105,18 @@ static int gx__grads_axes(const GxStore *s, int row, int is_last)
 // Neighbours with the same axes, with the gaps between them, are one collective.
 static void gx__grads_sum(GxContext *g, const GxStore *s, int first, int units, int is_last, GxGradsSum *sum)
 {
+    float *of_first = s->unit[first].grads; // where more than one unit is summed, all lie in one buffer
+    const int64_t at = s->unit[first].trained.all.begin;
     int64_t begin = 0, end = 0;
     int axes = 0; // of the neighbours [begin, end)
     for (int i = 0; i < s->table->n; i++) {
         if (!gx__grads_is_in(s, i, first, units)) continue;
         const int of_row = gx__grads_axes(s, i, is_last);
-        if (of_row != axes && axes) gx__grads_all_reduce(g, axes, s->grads + begin, end - begin, sum);
-        if (of_row != axes) begin = s->place[i].trainable;
-        axes = of_row, end = s->place[i].trainable + gx_tensor_count(&s->table->row[i]);
+        if (of_row != axes && axes) gx__grads_all_reduce(g, axes, of_first + begin, end - begin, sum);
+        if (of_row != axes) begin = s->place[i].trainable - at;
+        axes = of_row, end = s->place[i].trainable - at + gx_tensor_count(&s->table->row[i]);
     }
-    if (axes) gx__grads_all_reduce(g, axes, s->grads + begin, end - begin, sum);
+    if (axes) gx__grads_all_reduce(g, axes, of_first + begin, end - begin, sum);
 }
 
 // ---- sums over those who share -------------------------------------------------------------------------------------
@@ -191,15 +196,20 @@ static void gx__grads_share(GxContext *g, GxStore *s, int first, int units)
             gx__grads_reduce_overlaps(g, &s->table->row[i], gx_store_grads(s, i));
 }
 
-// sum NULL: all at once.
-static void gx__grads_start(GxContext *g, GxStore *s, int first, int units, GxGradsSum *sum)
+// The first sums: over tp. sum NULL: all at once.
+static void gx__grads_start_tp(GxContext *g, GxStore *s, int first, int units, GxGradsSum *sum)
 {
-    const int is_last = gx_group_size(g, GX_AXIS_LOSS) == 1; // nothing follows the sums over tp
     for (int i = 0; i < s->table->n; i++)
         if (gx__grads_is_in(s, i, first, units)) gx__grads_zero_unwritten(g, s, i);
     gx_at(g, -1, "shared_grads");
     gx__grads_share(g, s, first, units);
-    gx__grads_sum(g, s, first, units, 0, is_last ? sum : NULL);
+    gx__grads_sum(g, s, first, units, 0, sum);
+}
+
+static void gx__grads_start(GxContext *g, GxStore *s, int first, int units, GxGradsSum *sum)
+{
+    const int is_last = gx_group_size(g, GX_AXIS_LOSS) == 1; // nothing follows the sums over tp
+    gx__grads_start_tp(g, s, first, units, is_last ? sum : NULL);
     gx_at(g, -1, "grads");
     gx__grads_sum(g, s, first, units, 1, sum);
 }
@@ -216,6 +226,34 @@ void gx_grads_wait(GxContext *g, GxGradsSum *sum)
 {
     gx_at(g, -1, "grads");
     for (int i = 0; i < sum->tickets; i++) gx_wait(g, sum->ticket[i]);
+}
+
+// ---- sums of shards ------------------------------------------------------------------------------------------------
+
+void gx_grads_scatter(GxContext *g, GxStore *s, int unit, int adds)
+{
+    const GxSplit split = gx_shards_split(s, unit, GX_SHARD_TRAINED);
+    const GxStorePart *p = &s->unit[unit].trained;
+    const int64_t n = gx_range_count(p->mine);
+    float *mine = gx_store_my_grads(s, unit), *whole = s->unit[unit].grads;
+    const GxArenaMark mark = gx_arena_mark(g->arena);
+    gx__grads_start_tp(g, s, unit, 1, NULL);
+    gx_at(g, unit, "scatter");
+    float *sum = adds ? (float *)gx_scratch(g, GX_MEM_COMM, 4 * n) : mine;
+    if (sum) gx_reduce_scatter(g, gx_shards_axes(s, unit), &split, sum, whole, 1, GX_F32);
+    if (sum && adds && n) gx_add(g, mine, mine, sum, n, GX_F32);
+    gx_arena_release(g->arena, mark);
+    if (s->sharded < GX_SHARDS_GRADS) return;
+    s->unit[unit].grads = NULL;
+    for (int i = 0; i < s->table->n; i++)
+        if (s->table->row[i].unit == unit) s->place[i].is_written = 0;
+}
+
+void gx_grads_reduce_shard(GxContext *g, GxStore *s, int unit)
+{
+    gx_at(g, unit, "scatter");
+    gx__grads_all_reduce(g, GX_AXIS_DP_REPLICATE, gx_store_my_grads(s, unit),
+                         gx_range_count(s->unit[unit].trained.mine), NULL);
 }
 
 // ---- the global norm -----------------------------------------------------------------------------------------------
@@ -235,11 +273,15 @@ static int64_t gx__grads_counted(const GxContext *g, const GxTensor *t, int64_t 
 
 GxStatus gx_grads_parts_open(GxGradsParts *p, const GxTable *table, GxError *err)
 {
+    const size_t units = (size_t)table->units;
     memset(p, 0, sizeof *p);
     p->units = table->units;
     p->twin = (GxSumPart *)calloc((size_t)table->n + 1, sizeof *p->twin);
-    p->unit = (GxSumParts *)calloc((size_t)table->units + 1, sizeof *p->unit);
-    if (!p->twin || !p->unit) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the list of %d gradients", table->n);
+    p->unit = (GxSumParts *)calloc(units + 1, sizeof *p->unit);
+    p->unit_blocks = (int64_t *)calloc(2 * units + 1, sizeof *p->unit_blocks);
+    if (!p->twin || !p->unit || !p->unit_blocks)
+        return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the list of %d gradients", table->n);
+    p->my_blocks = p->unit_blocks + units + 1;
     return GX_OK;
 }
 
@@ -247,35 +289,84 @@ void gx_grads_parts_close(GxGradsParts *p)
 {
     free(p->twin);
     free(p->unit);
+    free(p->unit_blocks);
     memset(p, 0, sizeof *p);
+}
+
+// The part of a tensor's gradient that is this rank's, and that no lower rank counts: its place in the buffer of
+// gradients, or of shards. *blocks: how many blocks of the tensor are counted; *front: those that other ranks of the
+// unit have in front of this one's.
+static GxSumPart gx__grads_part(const GxContext *g, const GxStore *s, int row, int64_t *blocks, int64_t *front)
+{
+    const GxTensor *t = &s->table->row[row];
+    const GxRange mine = gx_store_my_trained(s, row);
+    GxSumPart part = {0, 0, 0};
+    int64_t first;
+    // all ranks of tp fill in the blocks of a unit that they share, and the first adds them up
+    const int is_shared = (gx_shards_axes(s, t->unit) & GX_AXIS_TP) != 0;
+    const int64_t n = is_shared ? gx_tensor_count(t) : gx__grads_counted(g, t, &first);
+    if (is_shared) first = 0;
+    const int64_t begin = gx_max(first, mine.begin), end = gx_min(first + n, mine.end);
+    *blocks = gx_ceil_div(n, GX_SQUARES_BLOCK);
+    *front = gx_min(gx_max(mine.begin - first, 0), n) / GX_SQUARES_BLOCK;
+    if (end <= begin) return part;
+    float *base = s->grads ? s->grads : s->my_grads;
+    part.n = end - begin, part.begin = gx_store_my_grad_at(s, row, begin) - base;
+    return part;
+}
+
+static void gx__grads_list_unit(const GxContext *g, GxGradsParts *p, const GxStore *s, int unit, int64_t *parts,
+                                int64_t *in_front)
+{
+    GxSumParts *of = &p->unit[unit];
+    int64_t blocks, front, all = 0;
+    of->part = p->part + *parts, of->parts = of->n = of->blocks = 0;
+    for (int i = 0; i < s->table->n; i++) {
+        if (s->table->row[i].unit != unit || s->table->row[i].has_alias || !gx_store_trains(s, i)) continue;
+        GxSumPart part = gx__grads_part(g, s, i, &blocks, &front);
+        if (part.n && !of->parts) p->my_blocks[unit] = all + front;
+        all += blocks;
+        if (!part.n) continue;
+        part.blocks = *in_front;
+        p->twin[(*parts)++] = part;
+        of->parts++, of->n += part.n, of->blocks += gx_ceil_div(part.n, GX_SQUARES_BLOCK);
+        *in_front += gx_ceil_div(part.n, GX_SQUARES_BLOCK);
+    }
+    p->unit_blocks[unit + 1] = p->unit_blocks[unit] + all;
 }
 
 void gx_grads_parts_take(GxContext *g, GxGradsParts *p, const GxStore *s)
 {
     int64_t n = 0, blocks = 0;
-    const int64_t bytes = s->table->n * (int64_t)sizeof *p->part;
     gx_at(g, -1, "norm");
-    p->part = (GxSumPart *)gx_scratch(g, GX_MEM_WORKSPACE, bytes);
-    for (int unit = 0; unit < p->units; unit++) {
-        GxSumParts *of = &p->unit[unit];
-        of->part = p->part + n, of->parts = of->n = of->blocks = 0;
-        for (int i = 0; i < s->table->n; i++) {
-            GxSumPart *part = &p->twin[n];
-            if (!gx__grads_is_in(s, i, unit, 1)) continue;
-            part->n = gx__grads_counted(g, &s->table->row[i], &part->begin);
-            if (!part->n) continue;
-            part->begin += s->place[i].trainable, part->blocks = blocks;
-            of->parts++, of->n += part->n, of->blocks += gx_ceil_div(part->n, GX_SQUARES_BLOCK);
-            n++, blocks += gx_ceil_div(part->n, GX_SQUARES_BLOCK);
-        }
-    }
+    p->part = (GxSumPart *)gx_scratch(g, GX_MEM_WORKSPACE, s->table->n * (int64_t)sizeof *p->part);
+    for (int unit = 0; unit < p->units; unit++) gx__grads_list_unit(g, p, s, unit, &n, &blocks);
+    p->n_blocks = p->unit_blocks[p->units];
+    if (s->sharded) p->blocks = (double *)gx_scratch(g, GX_MEM_WORKSPACE, 8 * p->n_blocks);
     if (!gx_failed(g)) gx_to_device(g, p->part, p->twin, n * (int64_t)sizeof *p->part);
+}
+
+void gx_grads_begin(GxContext *g, const GxGradsParts *p)
+{
+    if (p->blocks && p->n_blocks) gx_zero(g, p->blocks, 8 * p->n_blocks);
+}
+
+static void gx__grads_square_shards(GxContext *g, const GxStore *s, const GxGradsParts *p, int first, int units)
+{
+    for (int u = first; u < first + units; u++)
+        if (p->unit[u].parts)
+            gx_square_blocks(g, p->blocks + p->unit_blocks[u] + p->my_blocks[u], s->grads ? s->grads : s->my_grads,
+                             &p->unit[u]);
 }
 
 void gx_grads_sum_squares(GxContext *g, GxStore *s, const GxGradsParts *p, int first, int units)
 {
     GxSumParts all = p->unit[first];
     gx_at(g, first, "norm");
+    if (s->sharded) {
+        gx__grads_square_shards(g, s, p, first, units);
+        return;
+    }
     for (int i = 0; i < s->table->n; i++)
         if (gx__grads_is_in(s, i, first, units)) gx__grads_zero_unwritten(g, s, i);
     for (int i = first + 1; i < first + units; i++)
@@ -290,10 +381,26 @@ void gx_grads_take_over(GxContext *g)
     if (me > 0) gx_recv(g, GX_AXIS_PP, me - 1, &g->step->sum_squares, 1, GX_F64);
 }
 
-void gx_grads_agree(GxContext *g)
+// The blocks of units that the same ranks share are put together, as all but one have 0 in each; this rank then adds up
+// those that it counts.
+static void gx__grads_put_together(GxContext *g, const GxStore *s, const GxGradsParts *p)
+{
+    for (int u = 0, end; u < p->units; u = end) {
+        const int axes = gx_shards_axes(s, u);
+        for (end = u + 1; end < p->units && gx_shards_axes(s, end) == axes;) end++;
+        const int64_t at = p->unit_blocks[u], n = p->unit_blocks[end] - at;
+        if (!n) continue;
+        gx_all_reduce(g, axes, GX_SUM, p->blocks + at, n, GX_F64);
+        if (!(axes & GX_AXIS_TP) || gx_group_index(g, GX_AXIS_TP) == 0)
+            gx_add_blocks(g, &g->step->sum_squares, p->blocks + at, n, 1);
+    }
+}
+
+void gx_grads_agree(GxContext *g, const GxStore *s, const GxGradsParts *p)
 {
     const int me = gx_group_index(g, GX_AXIS_PP), last = gx_group_size(g, GX_AXIS_PP) - 1;
     gx_at(g, -1, "norm");
+    if (s->sharded) gx__grads_put_together(g, s, p);
     if (me < last) gx_send(g, GX_AXIS_PP, me + 1, &g->step->sum_squares, 1, GX_F64);
     gx_broadcast(g, GX_AXIS_PP, last, &g->step->sum_squares, 1, GX_F64);
     gx_all_reduce(g, GX_AXIS_TP, GX_SUM, &g->step->sum_squares, 1, GX_F64);

@@ -23,8 +23,11 @@
 //     }
 //     gx_steps_close(&s);
 //
-// Not generated yet: lists for sharded weights and offloaded rows. Their actions are in the structure and in the table
-// of effects. The interpreter refuses them by name.
+// Where ranks share units (shards.h), a unit's gradients are summed by SCATTER, of which each rank has its part, and the
+// whole weights come by GATHER: behind STEP, or, where they are sharded, before their uses, up to FREE.
+//
+// Not generated yet: lists for offloaded rows. Their actions are in the structure and in the table of effects. The
+// interpreter refuses them by name.
 //
 // Memory: one block of the host's per list, allocated when the list is made.
 #ifndef GX_STEPS_H
@@ -66,7 +69,7 @@ typedef enum {
     GX_OBJECT_SHARD,   // of a unit: this rank's part of its gradients
     GX_OBJECT_MOMENTS, // of a unit
     GX_OBJECT_PUT_OFF, // of (unit, micro-batch): what B left in the slot for W
-    GX_OBJECT_WEIGHTS, // of a unit: its matrices, whole (what a norm, a bias or an adapter reads is always there)
+    GX_OBJECT_WEIGHTS, // of a unit: whole
     GX_OBJECT_SUMS,    // of a unit: the sums of squares of its gradients, by blocks
     GX_OBJECT_COUNTS,  // of the window
     GX_OBJECT_CLIP,    // of the window: norm, clip coefficient, skip
@@ -127,7 +130,8 @@ typedef struct {
     int puts_off_weights;  // weight halves of layers come at the end of the window
     int weight_reads_x;    // they read the unit's input (norms behind the cores)
     int is_tied;           // head and embedding share a tensor, whose gradient is in unit 0's
-    int has_lora;          // weight halves and the embedding's backward read LoRA's factors, which lie among matrices
+    int has_lora;          // weight halves read LoRA's factors
+    int embedding_reads;   // the embedding's backward reads weights: a norm's, LoRA's
     const uint8_t *frozen; // [units]: 1: nothing of the unit is trained. NULL: all units are trained
     // [units]: 1: the unit is frozen and has no backward, wherever it lies: gradients pass it by, as they do the
     // backbone beside a side network. NULL: none is
@@ -135,10 +139,16 @@ typedef struct {
     int count_axes;  // COUNT's
     int reduce_axes; // over which gradients are summed; 0: they are not
     int agree_axes;  // AGREE's
-    int bucket;      // units whose gradients are summed in one REDUCE; 0: all
+    // What is in shards (GxSharded), each including those before: 1 the optimizer's state, 2 gradients, 3 weights. Then
+    // SCATTER and GATHER over shard_axes take the place of REDUCE, whose axes are those over which shards are summed.
+    int sharded, shard_axes;
+    int scatters_each; // SCATTER behind each micro-batch, not only behind the window's last
+    int gathered;      // units whose weights are whole at once, at most, where weights are sharded; at least 1, tied 2
+    int bucket;        // units whose gradients are summed in one REDUCE; 0: all
     int starts_sums; // a REDUCE is started, and waited for before a third would be under way, and before the first NORM
 } GxStepsSpec;
-enum { GX_STEPS_SUMS = 2 }; // REDUCEs that a list has under way at once: tickets 0 and 1
+enum { GX__STEPS_WEIGHTS_SHARDED = 3 }; // GxStepsSpec.sharded
+enum { GX_STEPS_SUMS = 2 };             // REDUCEs that a list has under way at once: tickets 0 and 1
 
 typedef struct {
     int64_t offset, bytes; // in the region of the arena that is the list's
@@ -148,7 +158,12 @@ typedef struct {
 // its dx. dx may be dy's buffer: the backward then turns the one into the other in place.
 typedef struct {
     int16_t x, y, dx, dy, slot;
+    int16_t weights;     // of GATHER, where it makes them
+    int16_t grads, tied; // whole gradients of the unit; of unit 0, if the head shares a tensor with it
 } GxOperands;
+
+// Buffers that an action makes, at most: a head's backward its slot, dx, its gradients and those of unit 0.
+enum { GX__STEPS_MAKES = 4 };
 
 typedef struct {
     GxAction *action;
@@ -351,6 +366,12 @@ static int gx__steps_half(const GxStepsSpec *p, int unit)
     return p->weight_reads_x ? GX_HALF_INPUT_X : GX_HALF_INPUT;
 }
 
+// A micro-batch has contributed to a unit's gradients when its B has, or, of half a backward, its W.
+static int gx__steps_completes(const GxAction *a)
+{
+    return a->what == GX_DO_WEIGHT || (a->what == GX_DO_BACKWARD && a->half == GX_HALF_NONE);
+}
+
 static int gx__steps_is_message(const GxAction *a) { return a->what == GX_DO_SEND || a->what == GX_DO_RECV; }
 
 void gx_steps_close(GxSteps *s)
@@ -409,7 +430,11 @@ enum {
     GX__STEPS_IF_TRAINED = 1024,
     GX__STEPS_IF_TIED = 2048, // the head's tensor is unit 0's
     GX__STEPS_IF_LORA = 4096,
-    GX__STEPS_IF_MATRICES = 8192 // the backward reads some: every unit's but the embedding's, which reads LoRA's alone
+    GX__STEPS_IF_READS = 8192,         // the backward reads weights: every unit's but some embeddings'
+    GX__STEPS_IF_TIED_WEIGHTS = 16384, // the head reads unit 0's
+    GX__STEPS_IF_SHARDED = 32768,
+    GX__STEPS_IF_WHOLE_GRADS = 65536, // not sharded
+    GX__STEPS_IF_STALE = 131072       // sharded, but whole weights stay: a step makes them old
 };
 typedef enum {
     GX__STEPS_HERE = 0,
@@ -429,6 +454,7 @@ typedef struct {
 static const GxEffectRow gx__steps_effects[] = {
     // F: weights, x(u) -> x(u+1), slot. A slot that is not kept is scratch: it ends with the action.
     {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
+    {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_UNIT_0,     GX__STEPS_IF_TIED_WEIGHTS},
     {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X},
     {GX_DO_FORWARD,   GX_MAKES,   GX_OBJECT_X,       GX__STEPS_ABOVE,      GX__STEPS_IF_Y},
     {GX_DO_FORWARD,   GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
@@ -440,7 +466,8 @@ static const GxEffectRow gx__steps_effects[] = {
     {GX_DO_RECOMPUTE, GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
     // B: weights, slot, x(u), dx(u+1) -> dx(u), gradients: of half a backward only those of what is no matrix. A head
     // makes its gradient from the loss, in one go.
-    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     GX__STEPS_IF_MATRICES},
+    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     GX__STEPS_IF_READS},
+    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_UNIT_0,     GX__STEPS_IF_TIED_WEIGHTS},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_COUNTS,  GX__STEPS_WINDOW,     GX__STEPS_IF_HEAD},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_Y},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X},
@@ -466,7 +493,7 @@ static const GxEffectRow gx__steps_effects[] = {
     {GX_DO_SEND,      GX_USES,    GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
     {GX_DO_SEND,      GX_ENDS,    GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
     {GX_DO_RECV,      GX_MAKES,   GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
-    // shards: of weights they are always there
+    // shards: of weights they are always there. A step is made on them; whole weights that stay are old then.
     {GX_DO_GATHER,    GX_MAKES,   GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
     {GX_DO_FREE,      GX_ENDS,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
     {GX_DO_SCATTER,   GX_USES,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     0},
@@ -482,14 +509,18 @@ static const GxEffectRow gx__steps_effects[] = {
     {GX_DO_FETCH,     GX_ENDS,    GX_OBJECT_COPY,    GX__STEPS_HERE,       0},
     // the window
     {GX_DO_COUNT,     GX_MAKES,   GX_OBJECT_COUNTS,  GX__STEPS_WINDOW,     0},
-    {GX_DO_NORM,      GX_USES,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     0},
+    {GX_DO_NORM,      GX_USES,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     GX__STEPS_IF_WHOLE_GRADS},
+    {GX_DO_NORM,      GX_USES,    GX_OBJECT_SHARD,   GX__STEPS_BUCKET,     GX__STEPS_IF_SHARDED},
     {GX_DO_NORM,      GX_MAKES,   GX_OBJECT_SUMS,    GX__STEPS_BUCKET,     0},
     {GX_DO_AGREE,     GX_USES,    GX_OBJECT_SUMS,    GX__STEPS_ALL_UNITS,  0},
     {GX_DO_AGREE,     GX_MAKES,   GX_OBJECT_CLIP,    GX__STEPS_WINDOW,     0},
     {GX_DO_STEP,      GX_USES,    GX_OBJECT_CLIP,    GX__STEPS_WINDOW,     0},
-    {GX_DO_STEP,      GX_CHANGES, GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
-    {GX_DO_STEP,      GX_USES,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     0},
-    {GX_DO_STEP,      GX_ENDS,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     0},
+    {GX_DO_STEP,      GX_CHANGES, GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     GX__STEPS_IF_WHOLE_GRADS},
+    {GX_DO_STEP,      GX_USES,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     GX__STEPS_IF_WHOLE_GRADS},
+    {GX_DO_STEP,      GX_USES,    GX_OBJECT_SHARD,   GX__STEPS_BUCKET,     GX__STEPS_IF_SHARDED},
+    {GX_DO_STEP,      GX_ENDS,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     GX__STEPS_IF_STALE},
+    {GX_DO_STEP,      GX_ENDS,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     GX__STEPS_IF_WHOLE_GRADS},
+    {GX_DO_STEP,      GX_ENDS,    GX_OBJECT_SHARD,   GX__STEPS_BUCKET,     GX__STEPS_IF_SHARDED},
 };
 // clang-format on
 
@@ -508,7 +539,10 @@ static int gx__steps_conditions(const GxStepsSpec *spec, const GxAction *a)
     when |= gx_steps_is_trained(spec, u) ? GX__STEPS_IF_TRAINED : 0;
     when |= u == head && spec->is_tied && gx_steps_is_trained(spec, 0) ? GX__STEPS_IF_TIED : 0;
     when |= spec->has_lora ? GX__STEPS_IF_LORA : 0;
-    when |= u > 0 || spec->has_lora ? GX__STEPS_IF_MATRICES : 0;
+    when |= u > 0 || spec->embedding_reads ? GX__STEPS_IF_READS : 0;
+    when |= u == head && spec->is_tied ? GX__STEPS_IF_TIED_WEIGHTS : 0;
+    when |= spec->sharded ? GX__STEPS_IF_SHARDED : GX__STEPS_IF_WHOLE_GRADS;
+    when |= spec->sharded == 1 || spec->sharded == 2 ? GX__STEPS_IF_STALE : 0;
     return when;
 }
 

@@ -8,7 +8,10 @@
 // messages between it and other ranks, before its first NORM. The first action that does not fit is named,
 // with what it needs.
 //
-// Sharded weights and offloaded rows are not checked yet: their actions are refused.
+// Where units are shared by ranks, a unit's weights are whole when they are read, and old ones are not; gradients are
+// scattered with all contributions before their norm.
+//
+// Offloaded rows are not checked yet: their actions are refused.
 #ifndef GX_STEPS_CHECK_H
 #define GX_STEPS_CHECK_H
 #include "steps.h"
@@ -36,9 +39,10 @@ typedef struct {
     const GxSteps *s;
     const GxStepsSpec *p;
     GxError *err;
-    GxThing *thing;       // [object][unit][micro-batch]; what is not of a unit or a micro-batch is at 0
-    int *seen;            // [what][unit][micro-batch]: the action; -1: none
-    int *added, *reduced; // [unit]: contributions to its gradients; the axes over which they are summed
+    GxThing *thing; // [object][unit][micro-batch]; what is not of a unit or a micro-batch is at 0
+    int *seen;      // [what][unit][micro-batch]: the action; -1: none
+    // [unit]: contributions to its gradients; of these, in the shard; the axes over which they are summed
+    int *added, *scattered, *reduced;
     int norm;             // the first NORM; -1: there was none yet
     int open[GX_TICKETS]; // the action that started with the ticket; -1: it is free
 } GxStepsReplay;
@@ -92,6 +96,8 @@ static const char *gx__steps_maker(const GxStepsSpec *p, int object, int unit, c
     case GX_OBJECT_SLOT: snprintf(text, 48, "F%d that keeps it, or R%d", unit, unit); break;
     case GX_OBJECT_PUT_OFF: snprintf(text, 48, "b%d", unit); break;
     case GX_OBJECT_GRADS: snprintf(text, 48, "B%d, or W%d", unit, unit); break;
+    case GX_OBJECT_SHARD: snprintf(text, 48, "SCATTER%d", unit); break;
+    case GX_OBJECT_WEIGHTS: snprintf(text, 48, "GATHER%d", unit); break;
     case GX_OBJECT_SUMS: snprintf(text, 48, "NORM%d", unit); break;
     case GX_OBJECT_COUNTS: snprintf(text, 48, "COUNT"); break;
     case GX_OBJECT_CLIP: snprintf(text, 48, "AGREE"); break;
@@ -135,19 +141,38 @@ static GxStatus gx__steps_check_supported(const GxStepsReplay *r, int i)
     const GxAction *a = &r->s->action[i];
     const char *why = NULL;
     switch (a->what) {
-    case GX_DO_GATHER:
-    case GX_DO_FREE:
-    case GX_DO_SCATTER: why = "sharded weights and gradients"; break;
     case GX_DO_SPILL:
     case GX_DO_FETCH: why = "offloaded rows"; break;
     case GX_DO_STEP: why = a->at == GX_AT_DEVICE ? NULL : "an optimizer on the host"; break;
     case GX_DO_REDUCE:
-        why = a->object == GX_OBJECT_GRADS && a->peer < 0 ? NULL : "sums of shards, and with one peer";
+        why = a->peer < 0 && (a->object == GX_OBJECT_GRADS || a->object == GX_OBJECT_SHARD)
+                  ? NULL
+                  : "sums with one peer, and of what is no gradient,";
         break;
     default: break;
     }
     if (a->after >= 0) why = "chains (`after`)";
     return why ? gx__steps_refuse(r, i, GX_ERR_UNSUPPORTED, "%s cannot be checked yet", why) : GX_OK;
+}
+
+// Ranks that share units scatter gradients and gather weights; others have them whole.
+static GxStatus gx__steps_check_shares(const GxStepsReplay *r, int i)
+{
+    const GxAction *a = &r->s->action[i];
+    const int sharded = r->p->sharded;
+    const char *why = NULL;
+    switch (a->what) {
+    case GX_DO_GATHER:
+    case GX_DO_SCATTER: why = sharded ? NULL : "no ranks share units in this list"; break;
+    case GX_DO_FREE: why = sharded == GX__STEPS_WEIGHTS_SHARDED ? NULL : "whole weights stay in this list"; break;
+    case GX_DO_REDUCE:
+        why = sharded && a->object == GX_OBJECT_GRADS    ? "ranks share units in this list, and sum shards"
+              : !sharded && a->object == GX_OBJECT_SHARD ? "no ranks share units in this list"
+                                                         : NULL;
+        break;
+    default: break;
+    }
+    return why ? gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "%s", why) : GX_OK;
 }
 
 static GxStatus gx__steps_check_half(const GxStepsReplay *r, int i)
@@ -187,7 +212,7 @@ static GxStatus gx__steps_check_axes(const GxStepsReplay *r, int i)
 {
     const GxAction *a = &r->s->action[i];
     const GxStepsSpec *p = r->p;
-    const int agreed = a->what == GX_DO_COUNT ? p->count_axes : p->agree_axes;
+    const int agreed = a->what == GX_DO_COUNT ? p->count_axes : a->what == GX_DO_AGREE ? p->agree_axes : p->shard_axes;
     if (a->what != GX_DO_REDUCE)
         return a->axes == agreed
                    ? GX_OK
@@ -201,14 +226,16 @@ static GxStatus gx__steps_check_axes(const GxStepsReplay *r, int i)
 static GxStatus gx__steps_check_fields(GxStepsReplay *r, int i)
 {
     const GxAction *a = &r->s->action[i];
-    const int is_training = r->p->kind == GX_STEPS_TRAIN, what = a->what;
+    const GxStepsSpec *p = r->p;
+    const int is_training = p->kind == GX_STEPS_TRAIN, what = a->what;
     if ((unsigned)what >= GX_DOS)
         return GX_FAIL(r->err, GX_ERR_ARGUMENT, "action %d: what is %d; it is 0 to %d", i, what, GX_DOS - 1);
     GX_TRY(gx__steps_check_supported(r, i));
     GX_TRY(gx__steps_check_unit(r, i));
+    GX_TRY(gx__steps_check_shares(r, i));
     if (is_training && (i == 0) != (what == GX_DO_COUNT))
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "COUNT is the first action of a training list, on all ranks");
-    if (!is_training && what != GX_DO_FORWARD && !gx__steps_is_message(&r->s->action[i]))
+    if (!is_training && what != GX_DO_FORWARD && !gx__steps_is_message(a) && what != GX_DO_GATHER && what != GX_DO_FREE)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "a list of evaluation or generation has forwards only");
     if (is_training && what == GX_DO_FORWARD && a->unit == r->p->units - 1)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "a head in training computes its forward in B%d", a->unit);
@@ -217,16 +244,23 @@ static GxStatus gx__steps_check_fields(GxStepsReplay *r, int i)
     if (what == GX_DO_NORM && r->norm < 0) r->norm = i;
     if (gx__steps_is_message(a)) GX_TRY(gx__steps_check_message(r, i));
     if (what == GX_DO_BACKWARD || what == GX_DO_WEIGHT) GX_TRY(gx__steps_check_half(r, i));
-    if (what == GX_DO_COUNT || what == GX_DO_AGREE || what == GX_DO_REDUCE) GX_TRY(gx__steps_check_axes(r, i));
+    if (what == GX_DO_COUNT || what == GX_DO_AGREE || what == GX_DO_REDUCE || what == GX_DO_GATHER ||
+        what == GX_DO_SCATTER)
+        GX_TRY(gx__steps_check_axes(r, i));
+    if (what == GX_DO_STEP && p->sharded == GX__STEPS_WEIGHTS_SHARDED &&
+        gx__steps_thing(r, GX_OBJECT_WEIGHTS, a->unit, -1)->is_there)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
+                                "unit %d's whole weights are there, and would be old: FREE%d must come before", a->unit,
+                                a->unit);
     return GX_OK;
 }
 
 // ---- effects -------------------------------------------------------------------------------------------------------
 
-static int gx__steps_is_of_training(int object) { return object == GX_OBJECT_GRADS || object == GX_OBJECT_SUMS; }
-
-// A micro-batch has contributed to a unit's gradients when its B has, or, of half a backward, its W.
-static int gx__steps_completes(const GxAction *a) { return a->what != GX_DO_BACKWARD || a->half == GX_HALF_NONE; }
+static int gx__steps_is_of_training(int object)
+{
+    return object == GX_OBJECT_GRADS || object == GX_OBJECT_SHARD || object == GX_OBJECT_SUMS;
+}
 
 // Contributions to a unit's gradients in the window: its own, and the head's where they share a tensor.
 static int gx__steps_contributions(const GxStepsSpec *p, int unit)
@@ -234,11 +268,24 @@ static int gx__steps_contributions(const GxStepsSpec *p, int unit)
     return p->micro_batches * (gx_steps_is_trained(p, unit) * (unit == 0 && p->is_tied ? 2 : 1));
 }
 
-// Gradients are summed and squared when all have added to them.
-static GxStatus gx__steps_check_complete(const GxStepsReplay *r, int i, int unit)
+// Shards are summed and squared when they have what all have added.
+static GxStatus gx__steps_check_scattered(const GxStepsReplay *r, int i, int unit)
+{
+    const int expected = gx__steps_contributions(r->p, unit);
+    if (r->scattered[unit] == expected) return GX_OK;
+    return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
+                            "the shard of unit %d has %d of %d contributions: a SCATTER%d must come behind the last",
+                            unit, r->scattered[unit], expected, unit);
+}
+
+// Gradients are summed and squared when all have added to them; but for a SCATTER of each micro-batch.
+static GxStatus gx__steps_check_complete(const GxStepsReplay *r, int i, int unit, int object)
 {
     const GxStepsSpec *p = r->p;
     const int expected = gx__steps_contributions(p, unit), what = r->s->action[i].what, axes = r->s->action[i].axes;
+    if (object == GX_OBJECT_SHARD) GX_TRY(gx__steps_check_scattered(r, i, unit));
+    if (what == GX_DO_SCATTER) r->scattered[unit] = r->added[unit];
+    if (what == GX_DO_SCATTER && p->scatters_each) return GX_OK;
     if (r->added[unit] != expected)
         return gx__steps_refuse(
             r, i, GX_ERR_ARGUMENT,
@@ -271,8 +318,8 @@ static GxStatus gx__steps_apply_one(const GxStepsReplay *r, int i, int verb, int
                                 gx_action_name(&r->s->action[gx_max(t->by, 0)], by));
     if (!gives && !t->is_there) return gx__steps_refuse_missing(r, i, object, unit, micro_batch);
     if (object == GX_OBJECT_GRADS && verb == GX_ADDS) r->added[unit] += gx__steps_completes(&r->s->action[i]);
-    if (object == GX_OBJECT_GRADS && (verb == GX_USES || verb == GX_CHANGES))
-        GX_TRY(gx__steps_check_complete(r, i, unit));
+    if ((object == GX_OBJECT_GRADS || object == GX_OBJECT_SHARD) && (verb == GX_USES || verb == GX_CHANGES))
+        GX_TRY(gx__steps_check_complete(r, i, unit, object));
     t->is_there = verb != GX_ENDS;
     if (gives || verb == GX_ENDS) t->by = i;
     if (verb == GX_MAKES || verb == GX_CHANGES) t->ticket = ticket;
@@ -323,11 +370,18 @@ static GxStatus gx__steps_check_ticket(GxStepsReplay *r, int i)
     return GX_OK;
 }
 
+// Of a unit: how often it comes depends on how much is whole at once, or on the micro-batches.
+static int gx__steps_repeats(const GxStepsSpec *p, int what)
+{
+    return what == GX_DO_REDUCE || what == GX_DO_GATHER || what == GX_DO_FREE ||
+           (what == GX_DO_SCATTER && p->scatters_each);
+}
+
 // F, R, B, W, SEND, RECV, NORM and STEP of a unit (and micro-batch) come once.
 static GxStatus gx__steps_check_once(GxStepsReplay *r, int i)
 {
     const GxAction *a = &r->s->action[i];
-    if (a->what == GX_DO_REDUCE || !gx__steps_do[a->what].by_unit) return GX_OK;
+    if (gx__steps_repeats(r->p, a->what) || !gx__steps_do[a->what].by_unit) return GX_OK;
     int *seen = gx__steps_seen(r, a->what, a->unit, a->micro_batch);
     if (*seen >= 0) return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it was done already: action %d", *seen);
     *seen = i;
@@ -364,12 +418,31 @@ static GxStatus gx__steps_check_all_done(const GxStepsReplay *r)
     return GX_OK;
 }
 
+static int gx__steps_starts_with(const GxStepsSpec *p, int unit) // its whole weights
+{
+    return gx_steps_is_mine(p, unit) && p->sharded != GX__STEPS_WEIGHTS_SHARDED;
+}
+
+static GxStatus gx__steps_check_weights(const GxStepsReplay *r)
+{
+    for (int u = 0; u < r->p->units; u++) {
+        const int is_there = gx__steps_thing(r, GX_OBJECT_WEIGHTS, u, -1)->is_there;
+        if (is_there == gx__steps_starts_with(r->p, u)) continue;
+        return gx__steps_refuse(r, -1, GX_ERR_ARGUMENT, "the whole weights of unit %d are %s: %s%d is missing", u,
+                                is_there ? "there, and were not at the start" : "not there, as they were at the start",
+                                is_there ? "FREE" : "GATHER", u);
+    }
+    return GX_OK;
+}
+
 // What there is at the start is there at the end, and nothing else: weights.
 static GxStatus gx__steps_check_end(const GxStepsReplay *r)
 {
-    static const int objects[] = {GX_OBJECT_X, GX_OBJECT_DX, GX_OBJECT_SLOT, GX_OBJECT_PUT_OFF, GX_OBJECT_GRADS};
+    static const int objects[] = {GX_OBJECT_X,       GX_OBJECT_DX,    GX_OBJECT_SLOT,
+                                  GX_OBJECT_PUT_OFF, GX_OBJECT_GRADS, GX_OBJECT_SHARD};
     char thing[96], by[48];
     GX_TRY(gx__steps_check_all_done(r));
+    GX_TRY(gx__steps_check_weights(r));
     for (unsigned k = 0; k < sizeof objects / sizeof *objects; k++)
         for (int u = 0; u < r->p->units; u++)
             for (int i = 0; i < r->p->micro_batches; i++) {
@@ -399,7 +472,7 @@ GxStatus gx_steps_check(const GxSteps *s, GxError *err)
     const int64_t cells = (int64_t)s->spec.units * s->spec.micro_batches;
     const size_t things = (size_t)(GX_OBJECTS * cells) * sizeof *r.thing,
                  seen = (size_t)(GX_DOS * cells) * sizeof *r.seen, units = (size_t)s->spec.units * sizeof(int);
-    char *memory = (char *)calloc(1, things + seen + 2 * units);
+    char *memory = (char *)calloc(1, things + seen + 3 * units);
     if (!memory)
         return GX_FAIL(err, GX_ERR_MEMORY, "the system refused %.1f MB to check a list of %d actions",
                        (double)(things + seen) / 1e6, s->n);
@@ -408,11 +481,12 @@ GxStatus gx_steps_check(const GxSteps *s, GxError *err)
     r.seen = (int *)(memory + things);
     r.added = (int *)(memory + things + seen);
     r.reduced = (int *)(memory + things + seen + units);
+    r.scattered = (int *)(memory + things + seen + 2 * units);
     for (int64_t i = 0; i < GX_OBJECTS * cells; i++) r.thing[i].ticket = r.thing[i].by = -1;
     for (int64_t i = 0; i < GX_DOS * cells; i++) r.seen[i] = -1;
     for (int t = 0; t < GX_TICKETS; t++) r.open[t] = -1;
     for (int u = 0; u < s->spec.units; u++)
-        gx__steps_thing(&r, GX_OBJECT_WEIGHTS, u, -1)->is_there = gx_steps_is_mine(&s->spec, u);
+        gx__steps_thing(&r, GX_OBJECT_WEIGHTS, u, -1)->is_there = gx__steps_starts_with(&s->spec, u);
     GxStatus status = gx__steps_replay(&r);
     free(memory);
     return status;

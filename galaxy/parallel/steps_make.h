@@ -7,8 +7,11 @@
 //     expand     to units: a head in training has B alone; below the lowest trained unit, and of units that gradients
 //                pass by, no B, and nothing is kept
 //     recompute  R before B, where a layer kept its input only
-//     grads      REDUCE of a bucket of units, behind the last contribution to them; of sums that are started, WAIT
-//     window     COUNT first; at the end NORM of each unit, AGREE, STEP of each unit
+//     grads      REDUCE of a bucket of units, behind the last contribution to them; of sums that are started, WAIT. Of
+//                units that ranks share SCATTER, and REDUCE of the shards
+//     weights    where they are sharded: GATHER before a use, FREE behind the last one, or for another unit: the one
+//                that is used again last goes (Belady 1966)
+//     window     COUNT first; at the end NORM of each unit, AGREE, STEP of each unit, GATHER of what must be whole
 #ifndef GX_STEPS_MAKE_H
 #define GX_STEPS_MAKE_H
 #include "steps_order.h"
@@ -87,6 +90,17 @@ static GxStatus gx__steps_check_spec(const GxStepsSpec *p, GxError *err)
     if ((p->count_axes | p->reduce_axes | p->agree_axes) & ~INT8_MAX)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "axes %d, %d, %d; masks of a mesh's axes are 0 to %d", p->count_axes,
                        p->reduce_axes, p->agree_axes, INT8_MAX);
+    if (p->sharded < 0 || p->sharded > GX__STEPS_WEIGHTS_SHARDED || (p->shard_axes & ~INT8_MAX))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "sharded is %d over axes %d; it is 0 to 3", p->sharded, p->shard_axes);
+    if (p->sharded == GX__STEPS_WEIGHTS_SHARDED && p->gathered < 1 + (p->is_tied != 0))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%d units' weights may be whole at once; it must be at least 1, and 2 where head and embedding "
+                       "share a tensor",
+                       p->gathered);
+    if (p->scatters_each && p->sharded < 2)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "gradients are scattered in each micro-batch, and are not sharded");
+    if (p->sharded && p->starts_sums)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "sums of shards cannot be started and waited for later");
     if (p->bucket < 0) return GX_FAIL(err, GX_ERR_ARGUMENT, "a bucket of %d units; 0 is all of them", p->bucket);
     for (int u = 0; p->passed_by && u < p->units; u++)
         if (p->passed_by[u] && (u == p->units - 1 || gx_steps_is_trained(p, u)))
@@ -297,6 +311,122 @@ static void gx__steps_reduce(GxActions *out, const GxActions *in, const GxStepsS
     free(behind);
 }
 
+// Of units that ranks share, from the head down, as gradients come; of the optimizer's state alone when all are there.
+static void gx__steps_scatter(GxActions *out, const GxActions *in, const GxStepsSpec *p)
+{
+    int *behind = (int *)malloc((size_t)p->units * sizeof *behind);
+    if (!behind) {
+        out->failed = 1;
+        return;
+    }
+    for (int u = 0; u < p->units; u++) {
+        behind[u] = gx__steps_trains(p, u) ? gx__steps_last_added(in, p, u, u) : -1;
+        if (behind[u] >= 0 && p->sharded == 1) behind[u] = in->n - 1;
+    }
+    for (int i = 0; i < in->n; i++) {
+        gx__steps_push(out, in->action[i]);
+        for (int u = p->units - 1; u >= 0; u--) {
+            const int is_one = p->scatters_each && in->action[i].unit == u && gx__steps_completes(&in->action[i]);
+            if (behind[u] < i || (behind[u] > i && !is_one)) continue;
+            GxAction scatter = gx__steps_action(GX_DO_SCATTER, u, -1), reduce = gx__steps_action(GX_DO_REDUCE, u, -1);
+            scatter.axes = (int8_t)p->shard_axes, reduce.axes = (int8_t)p->reduce_axes;
+            reduce.object = GX_OBJECT_SHARD, reduce.count = 1;
+            gx__steps_push(out, scatter);
+            if (behind[u] == i && p->reduce_axes) gx__steps_push(out, reduce);
+        }
+    }
+    free(behind);
+}
+
+static void gx__steps_grads(GxActions *out, const GxActions *in, const GxStepsSpec *p)
+{
+    if (p->sharded && p->kind == GX_STEPS_TRAIN) gx__steps_scatter(out, in, p);
+    else gx__steps_reduce(out, in, p);
+}
+
+// ---- whole weights -------------------------------------------------------------------------------------------------
+
+enum { GX__STEPS_READS = 2 }; // units whose weights an action reads, at most
+
+// Writes them to unit[], -1 behind the last.
+static void gx__steps_reads(const GxStepsSpec *p, const GxAction *a, int unit[GX__STEPS_READS])
+{
+    GxEffect e[GX_EFFECTS];
+    const int n = gx_action_effects(p, a, e);
+    int k = 0;
+    for (int j = 0; j < GX__STEPS_READS; j++) unit[j] = -1;
+    for (int j = 0; j < n; j++)
+        if (e[j].verb == GX_USES && e[j].object == GX_OBJECT_WEIGHTS) unit[k++] = e[j].unit;
+}
+
+typedef struct {
+    const GxStepsSpec *p;
+    int *next;     // [actions][GX__STEPS_READS]: the next action that reads the same unit; the number of actions: none
+    int *next_of;  // [units]: the same from now on
+    int *is_whole; // [units]
+    int whole;     // how many are
+} GxStepsWhole;
+
+static void gx__steps_push_whole(GxActions *out, GxStepsWhole *w, int what, int unit)
+{
+    GxAction a = gx__steps_action(what, unit, -1);
+    if (what == GX_DO_GATHER) a.axes = (int8_t)w->p->shard_axes;
+    w->is_whole[unit] = what == GX_DO_GATHER;
+    w->whole += what == GX_DO_GATHER ? 1 : -1;
+    gx__steps_push(out, a);
+}
+
+// Frees the unit that is read again last, but for those that are needed now.
+static void gx__steps_make_room(GxActions *out, GxStepsWhole *w, const int needed[GX__STEPS_READS])
+{
+    int last = -1;
+    for (int u = 0; u < w->p->units; u++)
+        if (w->is_whole[u] && u != needed[0] && u != needed[1] && (last < 0 || w->next_of[u] > w->next_of[last]))
+            last = u;
+    if (last >= 0) gx__steps_push_whole(out, w, GX_DO_FREE, last);
+}
+
+static void gx__steps_push_with_weights(GxActions *out, const GxActions *in, GxStepsWhole *w, int i)
+{
+    int unit[GX__STEPS_READS];
+    gx__steps_reads(w->p, &in->action[i], unit);
+    for (int j = 0; j < GX__STEPS_READS; j++) {
+        if (unit[j] < 0 || w->is_whole[unit[j]]) continue;
+        if (w->whole >= w->p->gathered) gx__steps_make_room(out, w, unit);
+        gx__steps_push_whole(out, w, GX_DO_GATHER, unit[j]);
+    }
+    gx__steps_push(out, in->action[i]);
+    for (int j = 0; j < GX__STEPS_READS; j++) {
+        if (unit[j] < 0) continue;
+        w->next_of[unit[j]] = w->next[i * GX__STEPS_READS + j];
+        if (w->next_of[unit[j]] == in->n) gx__steps_push_whole(out, w, GX_DO_FREE, unit[j]);
+    }
+}
+
+static void gx__steps_weights(GxActions *out, const GxActions *in, const GxStepsSpec *p)
+{
+    const size_t uses = GX__STEPS_READS * (size_t)in->n, units = (size_t)p->units;
+    int unit[GX__STEPS_READS];
+    if (p->sharded != GX__STEPS_WEIGHTS_SHARDED) {
+        for (int i = 0; i < in->n; i++) gx__steps_push(out, in->action[i]);
+        return;
+    }
+    GxStepsWhole w = {p, (int *)calloc(uses + 2 * units, sizeof(int)), NULL, NULL, 0};
+    if (!w.next) {
+        out->failed = 1;
+        return;
+    }
+    w.next_of = w.next + uses, w.is_whole = w.next_of + units;
+    for (int u = 0; u < p->units; u++) w.next_of[u] = in->n;
+    for (int i = in->n - 1; i >= 0; i--) {
+        gx__steps_reads(p, &in->action[i], unit);
+        for (int j = 0; j < GX__STEPS_READS && unit[j] >= 0; j++)
+            w.next[i * GX__STEPS_READS + j] = w.next_of[unit[j]], w.next_of[unit[j]] = i;
+    }
+    for (int i = 0; i < in->n; i++) gx__steps_push_with_weights(out, in, &w, i);
+    free(w.next);
+}
+
 static void gx__steps_push_trained(GxActions *out, const GxStepsSpec *p, int what)
 {
     for (int u = 0; u < p->units; u++)
@@ -315,14 +445,16 @@ static void gx__steps_window(GxActions *out, const GxActions *in, const GxStepsS
     gx__steps_push_trained(out, p, GX_DO_NORM);
     gx__steps_push(out, agree);
     gx__steps_push_trained(out, p, GX_DO_STEP);
+    const int first = out->n;
+    if (p->sharded && p->sharded < GX__STEPS_WEIGHTS_SHARDED) gx__steps_push_trained(out, p, GX_DO_GATHER);
+    for (int i = first; i < out->n; i++) out->action[i].axes = (int8_t)p->shard_axes;
 }
 
 // ---- lists ---------------------------------------------------------------------------------------------------------
 
 GxStatus gx_steps_open(GxSteps *s, const GxStepsSpec *spec, const GxAction *action, int n, GxError *err)
 {
-    // an action makes at most two buffers: y and a slot
-    const size_t buffers = 2 * (size_t)n * sizeof(GxBuffer), actions = (size_t)n * sizeof(GxAction),
+    const size_t buffers = GX__STEPS_MAKES * (size_t)n * sizeof(GxBuffer), actions = (size_t)n * sizeof(GxAction),
                  operands = (size_t)n * sizeof(GxOperands), frozen = spec->frozen ? (size_t)spec->units : 0,
                  passed_by = spec->passed_by ? (size_t)spec->units : 0;
     memset(s, 0, sizeof *s);
@@ -371,7 +503,8 @@ GxStatus gx_steps_make(GxSteps *s, const GxStepsSpec *spec, GxError *err)
         if (!list.failed) gx__steps_messages(&list, &order, &timeline, spec);
         gx__steps_pass(&list, gx__steps_expand, spec);
         gx__steps_pass(&list, gx__steps_recompute, spec);
-        gx__steps_pass(&list, gx__steps_reduce, spec);
+        gx__steps_pass(&list, gx__steps_grads, spec);
+        gx__steps_pass(&list, gx__steps_weights, spec);
         gx__steps_pass(&list, gx__steps_window, spec);
         status = list.failed ? GX_FAIL(err, GX_ERR_MEMORY,
                                        "the system refused memory for a list of %d units and %d micro-batches",

@@ -4,16 +4,17 @@
 // one region one after the other, the largest first, each at the lowest offset where it meets no other (first fit; two
 // other orders are tried, too, and the smallest region is taken). With sizes as models have them the region is at most
 // 3.5% above the bytes alive at the worst moment, below which nothing can go. B writes the gradient of a unit's input
-// over that of its output where both have the same size.
+// over that of its output where both have the same size. Whole weights of units live there, too, where weights are
+// sharded, and whole gradients where gradients are.
 #ifndef GX_STEPS_PLACE_H
 #define GX_STEPS_PLACE_H
 #include "steps_check.h"
 GX_BEGIN
 
 // By unit, [units] each: the unit's input (x[0] is not read: the embedding has none), its gradient (NULL: as x), its
-// slot.
+// slot; where they are sharded its whole weights, its whole gradients (else they are not read).
 typedef struct {
-    const int64_t *x, *dx, *slot;
+    const int64_t *x, *dx, *slot, *weights, *grads;
 } GxStepsBytes;
 
 // Fills operands, buffer, bytes and most. A list that gx_steps_check refuses has no placement.
@@ -35,32 +36,42 @@ GX_END
 
 // ---- what has rows -------------------------------------------------------------------------------------------------
 
-enum { GX__STEPS_ROWS = 3 }; // x, dx, slot
+enum { GX__STEPS_ROWS = 5 }; // x, dx, slot, weights, gradients
 // Lives that follow one another without a pause: of more of them, every order but that of their beginning takes seconds.
 enum { GX__STEPS_MANY = 40000 };
 
-static int gx__steps_is_rows(int object)
+static int gx__steps_is_rows(const GxStepsSpec *p, const GxEffect *e)
 {
-    return object == GX_OBJECT_X || object == GX_OBJECT_DX || object == GX_OBJECT_SLOT;
+    if (e->object == GX_OBJECT_WEIGHTS) return p->sharded == GX__STEPS_WEIGHTS_SHARDED;
+    if (e->object == GX_OBJECT_GRADS) return p->sharded > 1 && gx__steps_trains(p, e->unit);
+    return e->object == GX_OBJECT_X || e->object == GX_OBJECT_DX || e->object == GX_OBJECT_SLOT;
 }
 
 static int64_t gx__steps_rows_cell(const GxStepsSpec *p, const GxEffect *e)
 {
-    return ((int64_t)(e->object - GX_OBJECT_X) * p->units + e->unit) * p->micro_batches + e->micro_batch;
+    const int kind = e->object == GX_OBJECT_WEIGHTS ? 3 : e->object == GX_OBJECT_GRADS ? 4 : e->object - GX_OBJECT_X;
+    return ((int64_t)kind * p->units + e->unit) * p->micro_batches + gx_max(e->micro_batch, 0);
 }
 
 static int64_t gx__steps_rows_bytes(const GxStepsBytes *bytes, const GxEffect *e)
 {
-    const int64_t *of = e->object == GX_OBJECT_SLOT              ? bytes->slot
-                        : e->object == GX_OBJECT_DX && bytes->dx ? bytes->dx
-                                                                 : bytes->x;
+    const int64_t *of = bytes->x;
+    switch (e->object) {
+    case GX_OBJECT_SLOT: of = bytes->slot; break;
+    case GX_OBJECT_WEIGHTS: of = bytes->weights; break;
+    case GX_OBJECT_GRADS: of = bytes->grads; break;
+    case GX_OBJECT_DX: of = bytes->dx ? bytes->dx : bytes->x; break;
+    default: break;
+    }
     return gx_round_up(of[e->unit], GX_ALIGN);
 }
 
-// Which of an action's operands an effect on rows is about.
-static int16_t *gx__steps_operand(GxOperands *o, const GxAction *a, const GxEffect *e)
+// Which of an action's operands an effect on rows is about. Weights matter where they are made: *unread gets others.
+static int16_t *gx__steps_operand(GxOperands *o, const GxAction *a, const GxEffect *e, int16_t *unread)
 {
     const int is_above = e->unit > a->unit;
+    if (e->object == GX_OBJECT_WEIGHTS) return e->unit == a->unit ? &o->weights : unread;
+    if (e->object == GX_OBJECT_GRADS) return e->unit == a->unit ? &o->grads : &o->tied;
     if (e->object == GX_OBJECT_SLOT) return &o->slot;
     if (e->object == GX_OBJECT_X) return is_above ? &o->y : &o->x;
     return is_above ? &o->dy : &o->dx;
@@ -76,7 +87,7 @@ typedef struct {
 typedef struct {
     GxLife *life; // in the order in which they begin
     int n;
-    int *life_of;   // [x, dx, slot][unit][micro-batch]: the latest; -1: none yet
+    int *life_of;   // [x, dx, slot, weights, gradients][unit][micro-batch]: the latest; -1: none is alive
     GxLife **order; // [n]: of packing; then by offset
     GxLife *placed; // [n]: copies of those that have their offsets, by offset
     int64_t *live;  // [actions + 1]: bytes alive
@@ -97,7 +108,7 @@ static GxLife *gx__steps_life(const GxSteps *s, const GxStepsBytes *bytes, GxLiv
 {
     int *at = &l->life_of[gx__steps_rows_cell(&s->spec, e)];
     if (e->verb == GX_MAKES) *at = gx__steps_in_place(s, bytes, l, i, e);
-    if (e->verb == GX_MAKES && *at < 0) {
+    if ((e->verb == GX_MAKES || e->verb == GX_ADDS) && *at < 0) {
         *at = l->n++;
         l->life[*at].first = i;
         l->life[*at].bytes = gx__steps_rows_bytes(bytes, e);
@@ -105,6 +116,7 @@ static GxLife *gx__steps_life(const GxSteps *s, const GxStepsBytes *bytes, GxLiv
     assert(*at >= 0); // the list was checked
     GxLife *life = &l->life[*at];
     life->last = i;
+    if (e->verb == GX_ENDS) *at = -1;
     return life;
 }
 
@@ -120,10 +132,11 @@ static void gx__steps_find_lives(GxSteps *s, const GxStepsBytes *bytes, GxLives 
         const GxAction *a = &s->action[i];
         GxOperands *o = &s->operands[i];
         const int n = gx_action_effects(&s->spec, a, e);
-        o->x = o->y = o->dx = o->dy = o->slot = -1;
+        int16_t unread;
+        o->x = o->y = o->dx = o->dy = o->slot = o->weights = o->grads = o->tied = -1;
         for (int k = 0; k < n; k++) {
-            if (!gx__steps_is_rows(e[k].object)) continue;
-            *gx__steps_operand(o, a, &e[k]) = (int16_t)gx__steps_life(s, bytes, l, i, &e[k])->buffer;
+            if (!gx__steps_is_rows(&s->spec, &e[k])) continue;
+            *gx__steps_operand(o, a, &e[k], &unread) = (int16_t)gx__steps_life(s, bytes, l, i, &e[k])->buffer;
         }
     }
 }
@@ -284,7 +297,7 @@ static GxStatus gx__steps_place_lives(GxSteps *s, const GxStepsBytes *bytes, GxL
 GxStatus gx_steps_place(GxSteps *s, const GxStepsBytes *bytes, GxError *err)
 {
     const size_t cells = (size_t)GX__STEPS_ROWS * (size_t)s->spec.units * (size_t)s->spec.micro_batches,
-                 lives = 2 * (size_t)s->n; // an action begins two at most
+                 lives = GX__STEPS_MAKES * (size_t)s->n;
     const size_t size =
         lives * (2 * sizeof(GxLife) + sizeof(GxLife *)) + (size_t)(s->n + 1) * sizeof(int64_t) + cells * sizeof(int);
     GxLives l = GX_ZERO;
@@ -351,17 +364,20 @@ static GxStatus gx__steps_check_places(const GxSteps *s, const GxStepsBytes *byt
         const int effects = gx_action_effects(&s->spec, &s->action[i], e);
         for (int j = 0; j < effects; j++) {
             GxOperands o = s->operands[i];
+            int16_t unread = -1;
             int k = n;
-            if (!gx__steps_is_rows(e[j].object)) continue;
-            GxPlaced p = {e[j], *gx__steps_operand(&o, &s->action[i], &e[j])};
+            if (!gx__steps_is_rows(&s->spec, &e[j])) continue;
+            const int16_t *operand = gx__steps_operand(&o, &s->action[i], &e[j], &unread);
             for (k = 0; k < n; k++)
                 if (gx__steps_rows_cell(&s->spec, &there[k].thing) == gx__steps_rows_cell(&s->spec, &e[j])) break;
-            const int expected = k < n ? there[k].buffer : -1;
-            if (p.buffer < 0 || p.buffer >= s->n_buffers || (e[j].verb != GX_MAKES && p.buffer != expected))
+            const int makes = e[j].verb == GX_MAKES || (e[j].verb == GX_ADDS && k == n),
+                      expected = k < n ? there[k].buffer : -1;
+            GxPlaced p = {e[j], operand == &unread ? expected : *operand};
+            if (p.buffer < 0 || p.buffer >= s->n_buffers || (!makes && p.buffer != expected))
                 return GX_FAIL(err, GX_ERR_ARGUMENT, "action %d (%s): its %s is in buffer %d of %d, but was made in %d",
                                i, gx_action_name(&s->action[i], name), gx_object_name(e[j].object), p.buffer,
                                s->n_buffers, expected);
-            if (e[j].verb == GX_MAKES) {
+            if (makes) {
                 GX_TRY(gx__steps_check_made(s, bytes, there, n, i, &p, err));
                 there[n++] = p;
             }
@@ -373,7 +389,7 @@ static GxStatus gx__steps_check_places(const GxSteps *s, const GxStepsBytes *byt
 
 GxStatus gx_steps_check_place(const GxSteps *s, const GxStepsBytes *bytes, GxError *err)
 {
-    GxPlaced *there = (GxPlaced *)malloc((size_t)(2 * s->n + 1) * sizeof *there);
+    GxPlaced *there = (GxPlaced *)malloc((size_t)(GX__STEPS_MAKES * s->n + 1) * sizeof *there);
     if (!there) return GX_FAIL(err, GX_ERR_MEMORY, "the system refused memory to check a list of %d actions", s->n);
     GxStatus status = gx__steps_check_places(s, bytes, there, err);
     free(there);

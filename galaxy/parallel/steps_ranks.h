@@ -199,7 +199,8 @@ GxStatus gx_steps_time(const GxSteps *rank, int ranks, GxStepsCost cost, const v
 static int gx__ranks_are_alike(const GxStepsSpec *a, const GxStepsSpec *b)
 {
     return a->units == b->units && a->micro_batches == b->micro_batches && a->kind == b->kind && a->order == b->order &&
-           a->count_axes == b->count_axes && a->agree_axes == b->agree_axes && a->reduce_axes == b->reduce_axes;
+           a->count_axes == b->count_axes && a->agree_axes == b->agree_axes && a->reduce_axes == b->reduce_axes &&
+           a->sharded == b->sharded && a->shard_axes == b->shard_axes && a->scatters_each == b->scatters_each;
 }
 
 GxStatus gx_steps_check_ranks(const GxSteps *rank, int ranks, GxError *err)

@@ -5,11 +5,17 @@
 // follows them; a frozen one in a narrower type has no others, so they pass through scratch of the device's arena,
 // which the caller gives back by its mark. So do those of a quantised matrix, which are read in whole rows and never
 // written: run/quantize.h makes one.
+//
+// Values of shards pass through scratch, too: all ranks that share the unit write the same, and each keeps its part;
+// to read them they call together, and all get the whole. Those of a quantised matrix are there between
+// gx_shards_gather and gx_shards_free.
 #ifndef GX_VALUES_H
 #define GX_VALUES_H
 #include "../base/store.h"
 #include "../ops/elementwise.h"
+#include "../ops/memory.h"
 #include "../ops/quantize.h"
+#include "shards.h"
 GX_BEGIN
 
 typedef enum { GX_VALUES_WEIGHTS = 0, GX_VALUES_MOMENT_1, GX_VALUES_MOMENT_2 } GxValues;
@@ -17,6 +23,9 @@ typedef enum { GX_VALUES_WEIGHTS = 0, GX_VALUES_MOMENT_1, GX_VALUES_MOMENT_2 } G
 // 1: the tensor has such values, on this rank or on one of another stage (gx_store_has: on this one); a frozen one has
 // no moments.
 int gx_values_exist(const GxStore *s, GxValues what, int row);
+
+// 1: ranks have parts of them (gx_shards_axes of the unit): they read them together.
+int gx_values_are_shared(const GxStore *s, GxValues what, int row);
 
 // Elements [first, first + n) of this rank's box of a tensor, in the device's memory: to be read; to be written.
 float *gx_values_read(GxContext *g, const GxStore *s, GxValues what, int row, int64_t first, int64_t n);
@@ -30,28 +39,43 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_VALUES_IMPLEMENTED)
 #define GX_VALUES_IMPLEMENTED
 
-// Where they lie in fp32; NULL: nowhere.
-static float *gx__values_place(const GxStore *s, GxValues what, int row)
-{
-    if (what == GX_VALUES_WEIGHTS) return gx_store_master(s, row);
-    return gx_store_moment(s, what == GX_VALUES_MOMENT_2, row);
-}
-
 int gx_values_exist(const GxStore *s, GxValues what, int row)
 {
     if (s->table->row[row].has_alias) return 0;
     return what == GX_VALUES_WEIGHTS || !s->table->row[row].frozen;
 }
 
+int gx_values_are_shared(const GxStore *s, GxValues what, int row)
+{
+    const int is_optimizers = what != GX_VALUES_WEIGHTS || (gx_store_trains(s, row) && s->dtype != GX_F32);
+    return s->sharded >= (is_optimizers ? GX_SHARDS_OPTIMIZER : GX_SHARDS_WEIGHTS);
+}
+
+// Element i of those that this rank has, in fp32; NULL: they are nowhere in fp32.
+static float *gx__values_at(const GxStore *s, GxValues what, int row, int64_t i)
+{
+    if (what == GX_VALUES_WEIGHTS) return gx_store_master_at(s, row, i);
+    return gx_store_moment_at(s, what == GX_VALUES_MOMENT_2, row, i);
+}
+
+// Of elements [first, first + n) those that this rank has.
+static GxRange gx__values_mine(const GxStore *s, GxValues what, int row, int64_t first, int64_t n)
+{
+    const int is_trained = what != GX_VALUES_WEIGHTS || gx_store_trains(s, row);
+    const GxRange mine = is_trained ? gx_store_my_trained(s, row) : gx_store_my_weights(s, row);
+    const GxRange r = {gx_max(mine.begin, first), gx_min(mine.end, first + n)};
+    return r;
+}
+
 float *gx_values_write(GxContext *g, const GxStore *s, GxValues what, int row, int64_t first, int64_t n)
 {
-    float *values = gx__values_place(s, what, row);
     if (what == GX_VALUES_WEIGHTS && s->place[row].quantized >= 0) {
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%s is quantised: its values come from a file, and stay as they are",
                 s->table->row[row].name);
         return NULL;
     }
-    return values ? values + first : (float *)gx_scratch(g, GX_MEM_WORKSPACE, 4 * n);
+    float *values = gx_values_are_shared(s, what, row) ? NULL : gx__values_at(s, what, row, first);
+    return values ? values : (float *)gx_scratch(g, GX_MEM_WORKSPACE, 4 * n);
 }
 
 static float *gx__values_dequantized(GxContext *g, const GxStore *s, int row, int64_t first, int64_t n)
@@ -68,19 +92,57 @@ static float *gx__values_dequantized(GxContext *g, const GxStore *s, int row, in
     return values;
 }
 
+// This rank's part of them, to where it belongs among `values`.
+static void gx__values_widen(GxContext *g, const GxStore *s, GxValues what, int row, int64_t first, GxRange mine,
+                             float *values)
+{
+    const float *own = gx__values_at(s, what, row, mine.begin);
+    if (own) gx_copy(g, values + (mine.begin - first), own, 4 * gx_range_count(mine));
+    else
+        gx_convert(g, values + (mine.begin - first), GX_F32, gx_store_weight_at(s, row, mine.begin), s->dtype,
+                   gx_range_count(mine));
+}
+
+// All ranks' parts of elements [first, first + n).
+static void gx__values_gather(GxContext *g, const GxStore *s, GxValues what, int row, int64_t first, int64_t n,
+                              float *values)
+{
+    const int unit = gx_store_unit(s, row), is_trained = what != GX_VALUES_WEIGHTS || gx_store_trains(s, row);
+    const GxStoreUnit *u = &s->unit[unit];
+    const int64_t at =
+        (is_trained ? s->place[row].trainable - u->trained.all.begin : s->place[row].weight - u->weights.all.begin) +
+        first;
+    GxSplit split = gx_shards_split(s, unit, is_trained ? GX_SHARD_TRAINED : GX_SHARD_WEIGHTS);
+    for (int r = 0; r <= split.n; r++) split.begin[r] = gx_min(gx_max(split.begin[r] - at, 0), n);
+    const int axes = gx_shards_axes(s, unit);
+    gx_all_gather(g, axes, &split, values, values + split.begin[gx_group_index(g, axes)], 1, GX_F32);
+}
+
 float *gx_values_read(GxContext *g, const GxStore *s, GxValues what, int row, int64_t first, int64_t n)
 {
     if (what == GX_VALUES_WEIGHTS && s->place[row].quantized >= 0) return gx__values_dequantized(g, s, row, first, n);
+    const int is_shared = gx_values_are_shared(s, what, row);
+    const GxRange all = {first, first + n}, mine = is_shared ? gx__values_mine(s, what, row, first, n) : all;
     float *values = gx_values_write(g, s, what, row, first, n);
-    if (!gx__values_place(s, what, row) && values)
-        gx_convert(g, values, GX_F32, gx_store_weights_at(s, s->place[row].weight + first), s->dtype, n);
+    if (!values) return NULL;
+    if (gx_range_count(mine) && values != gx__values_at(s, what, row, mine.begin))
+        gx__values_widen(g, s, what, row, first, mine, values);
+    if (is_shared) gx__values_gather(g, s, what, row, first, n, values);
     return values;
 }
 
 void gx_values_written(GxContext *g, const GxStore *s, GxValues what, int row, int64_t first, int64_t n,
                        const float *values)
 {
-    if (what == GX_VALUES_WEIGHTS && s->dtype != GX_F32 && values)
-        gx_convert(g, gx_store_weights_at(s, s->place[row].weight + first), s->dtype, values, GX_F32, n);
+    if (!values) return;
+    const GxRange all = {first, first + n}, mine = gx__values_mine(s, what, row, first, n);
+    if (gx_values_are_shared(s, what, row) && gx_range_count(mine)) {
+        float *own = gx__values_at(s, what, row, mine.begin);
+        if (own) gx_copy(g, own, values + (mine.begin - first), 4 * gx_range_count(mine));
+    }
+    const GxRange computed = s->sharded == GX_SHARDS_WEIGHTS ? mine : all;
+    if (what == GX_VALUES_WEIGHTS && s->dtype != GX_F32 && gx_range_count(computed))
+        gx_convert(g, gx_store_weight_at(s, row, computed.begin), s->dtype, values + (computed.begin - first), GX_F32,
+                   gx_range_count(computed));
 }
 #endif

@@ -44,6 +44,10 @@ typedef struct {           // zero: defaults
     // Of a pipeline (the axis pp of the mesh): [ranks + 1]: rank r has units [stage[r], stage[r + 1]) of the model, with
     // which it was opened (GxModelOptions). Lent until gx_runner_open returns. NULL: one rank
     const int16_t *stage;
+    // What the ranks of dp_shard share: as the model's store (gx_shards_open). Its gradients are scattered in each
+    // micro-batch, which needs less memory and more communication, instead of once in a window; where weights are
+    // sharded, so many units' are whole at once, 0: two, or three if the head shares a tensor with the embedding.
+    int shard_grads_in_window, gathered_units;
     int keeps_graphs; // in training, what a micro-batch computes is captured and launched as graphs (graphs.h)
     // The task counts the labels that losses are divided by. NULL: target 0's labels that are not GX_IGNORE_INDEX
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
@@ -64,12 +68,13 @@ typedef struct {
     int is_found, found_of; // whether the outputs of micro-batch number found_of have been kept
     void *region;
     int64_t region_bytes;
-    int64_t *bytes; // [3][units]: sizes of x, dx and slots; used only in gx_runner_take
+    int64_t *bytes; // [5][units]: sizes of x, dx, slots, weights, gradients; used only in gx_runner_take
     // the current window
     GxBatch *batch;
     int64_t labels[GX_MAX_LOSSES];
     int stop;
     int took_over;                 // the sum of squares of the ranks before in a pipeline
+    uint8_t *is_scattered;         // [units]: its shard has gradients of this window
     GxGradsSum sum[GX_STEPS_SUMS]; // sums of gradients that have been started, by ticket
 } GxRunner;
 
@@ -136,8 +141,17 @@ static int gx__interpreter_is_frozen(const GxModel *m, int unit)
 static int gx__interpreter_has_lora(const GxModel *m)
 {
     int has_lora = 0;
-    for (int i = 0; i < m->table.n; i++) has_lora |= m->table.row[i].has_lora;
+    for (int i = 0; i < m->table.n; i++) has_lora |= m->table.row[i].has_lora || m->table.row[i].has_scale;
     return has_lora;
+}
+
+// The embedding's backward looks into its table for nothing; into a norm's weights, or LoRA's, it does.
+static int gx__interpreter_embedding_reads(const GxModel *m)
+{
+    int reads = 0;
+    for (int i = 0; i < m->table.n; i++)
+        reads |= m->table.row[i].unit == 0 && m->table.row[i].role != GX_ROLE_EMBEDDING;
+    return reads;
 }
 
 // Is there a core whose input is the stream itself? Its weights' gradients then need the stream.
@@ -189,6 +203,16 @@ static GxStatus gx__interpreter_check_stages(GxContext *g, const GxModel *m, con
     return GX_OK;
 }
 
+// Sums of shards are not started, and waited for later: they are done where they stand.
+static void gx__interpreter_shard(const GxContext *g, GxStepsSpec *s, const GxModel *m, const GxRunnerSpec *spec)
+{
+    s->sharded = m->store.sharded, s->shard_axes = GX_AXIS_FSDP;
+    s->reduce_axes = gx_group_size(g, GX_AXIS_DP_REPLICATE) > 1 ? GX_AXIS_DP_REPLICATE : 0;
+    s->scatters_each = spec->shard_grads_in_window;
+    s->gathered = spec->gathered_units ? spec->gathered_units : 2 + (s->is_tied != 0);
+    s->starts_sums = 0;
+}
+
 GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer *o, const GxRunnerSpec *spec)
 {
     GxStepsSpec s = GX_ZERO;
@@ -207,9 +231,11 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     s.order = spec->order, s.recomputes_layers = spec->recomputes_layers, s.puts_off_weights = spec->puts_off_weights;
     s.is_tied = gx__interpreter_is_tied(m), s.has_lora = gx__interpreter_has_lora(m);
     s.weight_reads_x = gx__interpreter_reads_x(m);
+    s.embedding_reads = gx__interpreter_embedding_reads(m);
     s.frozen = frozen, s.passed_by = passed_by;
     s.count_axes = GX_AXIS_ALL, s.agree_axes = GX_AXIS_ALL, s.reduce_axes = g->world > 1 ? GX_AXIS_ALL : 0;
     s.bucket = spec->bucket, s.starts_sums = spec->starts_sums;
+    if (m->store.sharded) gx__interpreter_shard(g, &s, m, spec);
     s.ranks = gx_group_size(g, GX_AXIS_PP), s.rank = gx_group_index(g, GX_AXIS_PP);
     s.stage = s.ranks > 1 ? spec->stage : NULL;
     GX_TRY(gx__interpreter_check_stages(g, m, &s, spec->cache));
@@ -217,10 +243,12 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "every tensor of the model is frozen: there is nothing to train");
     if (!spec->forward_only) GX_TRY(gx__interpreter_make_pipeline(&r->train, &s, &g->error));
     s.kind = GX_STEPS_FORWARD, s.micro_batches = 1, s.order = GX_ORDER_1F1B;
-    s.recomputes_layers = s.puts_off_weights = 0;
+    s.recomputes_layers = s.puts_off_weights = s.scatters_each = 0;
     GX_TRY(gx__interpreter_make_pipeline(&r->forward, &s, &g->error));
-    r->bytes = (int64_t *)calloc(3 * (size_t)m->units, sizeof *r->bytes);
-    if (!r->bytes) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the sizes of %d units", m->units);
+    r->bytes = (int64_t *)calloc(5 * (size_t)m->units, sizeof *r->bytes);
+    r->is_scattered = (uint8_t *)calloc((size_t)m->units, 1);
+    if (!r->bytes || !r->is_scattered)
+        return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the sizes of %d units", m->units);
     if (spec->keeps_graphs && r->train.n) GX_TRY(gx_graphs_open(&r->graphs, &m->store, &g->error));
     return gx_grads_parts_open(&r->counted, &m->table, &g->error);
 }
@@ -232,6 +260,7 @@ void gx_runner_close(GxRunner *r)
     gx_grads_parts_close(&r->counted);
     gx_graphs_close(r->graphs);
     free(r->bytes);
+    free(r->is_scattered);
     memset(r, 0, sizeof *r);
 }
 
@@ -246,11 +275,14 @@ static int gx__interpreter_puts_off(const GxSteps *s, int unit)
 static int64_t gx__interpreter_place(GxContext *g, const GxRunner *r, GxSteps *s, int64_t T, int64_t B)
 {
     const int units = r->m->units;
-    GxStepsBytes bytes = {r->bytes, r->bytes + units, r->bytes + 2 * units};
+    const GxStore *store = &r->m->store;
+    GxStepsBytes bytes = {r->bytes, r->bytes + units, r->bytes + 2 * units, r->bytes + 3 * units, r->bytes + 4 * units};
     for (int u = 0; u < units; u++) {
         r->bytes[u] = gx_state_bytes(r->m, u, T, B);
         r->bytes[units + u] = gx_gradient_bytes(r->m, u, T, B);
         r->bytes[2 * units + u] = gx_slot_bytes(r->m, u, T, B, gx__interpreter_puts_off(s, u));
+        r->bytes[3 * units + u] = gx_shards_weights_bytes(store, u);
+        r->bytes[4 * units + u] = gx_shards_grads_bytes(store, u);
     }
     return gx_steps_place(s, &bytes, &g->error) == GX_OK ? s->bytes : 0;
 }
@@ -313,6 +345,8 @@ static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, in
     const GxState in = gx__interpreter_x(r, s, b, a->unit, at->x), y = gx__interpreter_x(r, s, b, a->unit + 1, at->y),
                   dx = gx__interpreter_dx(r, s, b, a->unit, at->dx), dy = gx__interpreter_dx(r, s, b, above, at->dy);
     const int layer = gx__interpreter_layer(r, s, a);
+    if (at->grads >= 0) gx_shards_put_grads(&r->m->store, a->unit, gx_steps_at(s, r->region, at->grads));
+    if (at->tied >= 0) gx_shards_put_grads(&r->m->store, 0, gx_steps_at(s, r->region, at->tied));
     GxSlot slot;
     GxPass p = GX_ZERO;
     if (layer >= 0 && gx__interpreter_find(g, r, a, b, layer, y, in)) return;
@@ -436,8 +470,10 @@ static void gx__interpreter_count(GxContext *g, GxRunner *r, const GxSteps *s)
     gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, agreed, GX_MAX_LOSSES + 1, GX_I64);
     memcpy(r->labels, agreed, sizeof r->labels);
     r->stop = agreed[GX_MAX_LOSSES] > 0, r->took_over = 0;
+    memset(r->is_scattered, 0, (size_t)r->m->units);
     gx_to_device(g, g->step->labels, agreed, sizeof r->labels);
     gx_zero(g, &g->step->sum_squares, sizeof g->step->sum_squares + sizeof g->step->loss_sum);
+    gx_grads_begin(g, &r->counted);
     gx_store_begin_window(&r->m->store);
     for (int i = 0; i < s->spec.micro_batches; i++) {
         r->batch[i].number = i, r->batch[i].is_training = 1;
@@ -457,15 +493,22 @@ static void gx__interpreter_take_over(GxContext *g, GxRunner *r)
 static void gx__interpreter_agree(GxContext *g, GxRunner *r)
 {
     gx__interpreter_take_over(g, r);
-    gx_grads_agree(g);
+    gx_grads_agree(g, &r->m->store, &r->counted);
     gx_at(g, -1, "loss");
     gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, g->step->loss_sum, GX_MAX_LOSSES, GX_F64);
     gx_clip(g, r->o->max_grad_norm);
 }
 
+static void gx__interpreter_scatter(GxContext *g, GxRunner *r, const GxAction *a)
+{
+    gx_grads_scatter(g, &r->m->store, a->unit, r->is_scattered[a->unit]);
+    r->is_scattered[a->unit] = 1;
+}
+
 static void gx__interpreter_reduce(GxContext *g, GxRunner *r, const GxAction *a)
 {
-    if (a->ticket < 0) gx_grads_reduce(g, &r->m->store, a->unit, a->count);
+    if (a->object == GX_OBJECT_SHARD) gx_grads_reduce_shard(g, &r->m->store, a->unit);
+    else if (a->ticket < 0) gx_grads_reduce(g, &r->m->store, a->unit, a->count);
     else gx_grads_start(g, &r->m->store, a->unit, a->count, &r->sum[a->ticket]);
 }
 
@@ -494,6 +537,11 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
             break;
         case GX_DO_SEND:
         case GX_DO_RECV: gx__interpreter_message(g, r, s, i, &batch[a->micro_batch]); break;
+        case GX_DO_GATHER:
+            gx_shards_gather(g, &r->m->store, a->unit, gx_steps_at(s, r->region, s->operands[i].weights));
+            break;
+        case GX_DO_FREE: gx_shards_free(&r->m->store, a->unit); break;
+        case GX_DO_SCATTER: gx__interpreter_scatter(g, r, a); break;
         case GX_DO_REDUCE: gx__interpreter_reduce(g, r, a); break;
         case GX_DO_WAIT: gx_grads_wait(g, &r->sum[a->ticket]); break;
         case GX_DO_NORM: // neighbouring units together: two launches for all of their tensors

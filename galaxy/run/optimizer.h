@@ -1,7 +1,8 @@
 // run/optimizer.h: the optimizer's step on a unit of a model.
 //
 // Master weights, moments and gradients lie in the store; frozen tensors have none and are left alone. Consecutive
-// tensors are updated in one call, which has room for GX_MOST_UNDECAYED ranges that do not decay.
+// tensors are updated in one call, which has room for GX_MOST_UNDECAYED ranges that do not decay. Of a unit that is
+// sharded each rank updates its part.
 #ifndef GX_RUN_OPTIMIZER_H
 #define GX_RUN_OPTIMIZER_H
 #include "../base/store.h"
@@ -33,7 +34,8 @@ GX_END
 
 static int gx__optimizer_is_in(const GxStore *s, int row, int unit)
 {
-    return s->table->row[row].unit == unit && !s->table->row[row].has_alias && gx_store_trains(s, row);
+    return s->table->row[row].unit == unit && !s->table->row[row].has_alias && gx_store_trains(s, row) &&
+           gx_range_count(gx_store_my_trained(s, row)) > 0;
 }
 
 // 1: the distance from row a to row b is the same in weights, gradients and moments.
@@ -42,22 +44,22 @@ static int gx__optimizer_lie_alike(const GxStore *s, int a, int b)
     return s->place[b].weight - s->place[a].weight == s->place[b].trainable - s->place[a].trainable;
 }
 
-// The update that begins with this row, of no element yet.
-static GxUpdate gx__optimizer_from(const GxStore *s, int first)
+// The update that begins with element i of this row, of no element yet.
+static GxUpdate gx__optimizer_from(const GxStore *s, int first, int64_t i)
 {
     GxUpdate u = GX_ZERO;
-    u.w = gx_store_master(s, first), u.grad = gx_store_grads(s, first);
-    u.m = gx_store_moment(s, 0, first), u.v = gx_store_moment(s, 1, first);
-    u.copy = s->dtype == GX_F32 ? NULL : gx_store_weights_at(s, s->place[first].weight);
+    u.w = gx_store_master_at(s, first, i), u.grad = gx_store_my_grad_at(s, first, i);
+    u.m = gx_store_moment_at(s, 0, first, i), u.v = gx_store_moment_at(s, 1, first, i);
+    u.copy = s->dtype == GX_F32 ? NULL : gx_store_weight_at(s, first, i);
     u.dtype = s->dtype;
     return u;
 }
 
-// Another row follows: its elements are those from `begin` on. 0: there is no room to note that they do not decay.
-static int gx__optimizer_follows(GxUpdate *u, const GxTensor *row, int64_t begin)
+// Another row follows: n elements from `begin` on. 0: there is no room to note that they do not decay.
+static int gx__optimizer_follows(GxUpdate *u, const GxTensor *row, int64_t begin, int64_t n)
 {
     GxUndecayed *of = &u->undecayed;
-    const int64_t end = begin + gx_tensor_count(row);
+    const int64_t end = begin + n;
     const int goes_on = of->n > 0 && of->end[of->n - 1] == u->n; // what was there last does not decay, either
     if (!row->decay && !goes_on && of->n == GX_MOST_UNDECAYED) return 0;
     if (!row->decay && !goes_on) of->begin[of->n++] = begin;
@@ -74,9 +76,14 @@ void gx_optimizer_step(GxContext *g, const GxStore *s, const GxOptimizer *o, int
             i++;
             continue;
         }
-        GxUpdate u = gx__optimizer_from(s, first);
-        for (; i < s->table->n && gx__optimizer_is_in(s, i, unit) && gx__optimizer_lie_alike(s, first, i); i++)
-            if (!gx__optimizer_follows(&u, &s->table->row[i], s->place[i].trainable - s->place[first].trainable)) break;
+        const int64_t from = gx_store_my_trained(s, first).begin, start = s->place[first].trainable + from;
+        GxUpdate u = gx__optimizer_from(s, first, from);
+        for (; i < s->table->n && gx__optimizer_is_in(s, i, unit) && gx__optimizer_lie_alike(s, first, i); i++) {
+            const GxRange mine = gx_store_my_trained(s, i);
+            if (!gx__optimizer_follows(&u, &s->table->row[i], s->place[i].trainable + mine.begin - start,
+                                       gx_range_count(mine)))
+                break;
+        }
         if (o->kind == GX_OPTIMIZER_ADAMW) gx_adamw(g, &u, &o->adamw);
         else gx_sgd(g, &u, &o->sgd);
     }

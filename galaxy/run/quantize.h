@@ -69,7 +69,7 @@ typedef struct {
     float *absmax;     // [blocks of the whole]
     GxQuantized whole; // its scales alone
     GxQuantized box;   // this rank's, in the host's memory
-    void *store;       // where it belongs
+    void *store;       // where it belongs; NULL: the ranks have parts of it
     int is_mine;       // 0: another stage of a pipeline has it, and this rank only takes part in what is sent to all
 } gx__Quantizing;
 
@@ -92,8 +92,21 @@ static void gx__quantizing_open(GxContext *g, gx__Quantizing *q, const GxStore *
     if (!q->is_mine) return;
     const GxQuantized box = gx_store_quantized(s, id);
     q->store = box.codes;
-    void *twin = gx_host_twin(g, GX_MEM_WORKSPACE, q->store, gx_quantized_bytes(&box));
+    void *twin = q->store ? gx_host_twin(g, GX_MEM_WORKSPACE, q->store, gx_quantized_bytes(&box))
+                          : gx_take_from(g, a, GX_MEM_WORKSPACE, gx_quantized_bytes(&box));
     q->box = gx_quantized_box(q->kind, q->t->begin[0], box.rows, q->t->begin[1], box.cols, box.pitch, twin);
+}
+
+// The box's bytes into the store, or this rank's part of them.
+static void gx__quantizing_keep(GxContext *g, const gx__Quantizing *q, const GxStore *s, int row)
+{
+    const GxStorePart *p = &s->unit[s->table->row[row].unit].quantized;
+    const int64_t at = s->place[row].quantized, bytes = gx_quantized_bytes(&q->box), begin = gx_max(p->mine.begin, at),
+                  end = gx_min(p->mine.end, at + bytes);
+    if (q->store) gx_to_device(g, q->store, q->box.codes, bytes);
+    else if (begin < end)
+        gx_to_device(g, gx_store_my_quantized_of(s, s->table->row[row].unit) + (begin - p->mine.begin),
+                     (const char *)q->box.codes + (begin - at), end - begin);
 }
 
 // The piece as a matrix of its own: blocks go on over the ends of rows.
@@ -143,7 +156,7 @@ void gx_quantize_tensor(GxContext *g, const GxStore *s, int row, GxReadValues re
     if (!gx_failed(g) && q.is_mine) {
         gx_cpu_quantize_scales(g, &q.whole, q.absmax);
         gx_cpu_quantized_take_scales(&q.box, q.t->begin[0], q.t->begin[1], &q.whole);
-        gx_to_device(g, q.store, q.box.codes, gx_quantized_bytes(&q.box));
+        gx__quantizing_keep(g, &q, s, row);
     }
     gx_arena_release(a, mark);
 }
@@ -171,7 +184,7 @@ void gx_quantize_take(GxContext *g, const GxStore *s, int row, const GxQuantized
     }
     if (!gx_failed(g) && q.is_mine) {
         gx_cpu_quantized_take_scales(&q.box, q.t->begin[0], q.t->begin[1], &q.whole);
-        gx_to_device(g, q.store, q.box.codes, gx_quantized_bytes(&q.box));
+        gx__quantizing_keep(g, &q, s, row);
     }
     gx_arena_release(a, mark);
 }

@@ -52,8 +52,9 @@ typedef struct { // what is saved, and how
 // to write is an error in `disk`, on rank 0, and not of the context: nothing more is written, but all ranks continue to
 // the end together. The same holds for a value that F16 cannot hold (GX_ERR_UNSUPPORTED).
 void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const GxTensorSaving *how, GxError *disk);
-// 1: this rank takes part in saving, because it is in rank 0's tp group.
-int gx_tensor_file_has_part(const GxContext *g);
+// 1: this rank takes part in saving, because it has a part of rank 0's copy of the model: a stage, of a tp group, a
+// shard.
+int gx_tensor_file_has_part(const GxContext *g, const GxStore *s);
 
 // How strictly a file of weights must match a model.
 typedef enum {
@@ -282,9 +283,11 @@ static GxStatus gx__tensor_file_write(GxSafetensorsWriter *w, GxDtype dtype, con
 
 // ---- saving --------------------------------------------------------------------------------------------------------
 
-enum { GX__TENSOR_FILE_COPY = GX_AXIS_TP | GX_AXIS_PP }; // the ranks that have one copy of the model
-
-int gx_tensor_file_has_part(const GxContext *g) { return gx_group_index(g, GX_AXIS_ALL & ~GX__TENSOR_FILE_COPY) == 0; }
+int gx_tensor_file_has_part(const GxContext *g, const GxStore *s)
+{
+    const int copy = GX_AXIS_TP | GX_AXIS_PP | (s->sharded ? GX_AXIS_FSDP : 0);
+    return gx_group_index(g, GX_AXIS_ALL & ~copy) == 0;
+}
 
 // What a copy's ranks need to save: which stages have which units, and memory.
 typedef struct {
@@ -318,8 +321,19 @@ static void gx__tensor_file_pass(GxContext *g, int stage, float *values, int64_t
     if (me == 0) gx_recv(g, GX_AXIS_PP, stage, values, n, GX_F32);
 }
 
-// Of a tensor that is not split: the first rank of its stage reads it, rank 0 writes (w is NULL on others). Weights
-// without fp32 masters (frozen, in bf16) are widened chunk by chunk, quantised ones in whole rows.
+// 1: this rank is the first of its stage, which sends what the stage has to rank 0.
+static int gx__tensor_file_sends(const GxContext *g) { return gx_group_index(g, GX_AXIS_FSDP | GX_AXIS_TP) == 0; }
+
+// The ranks that share a unit read together; else the first of its stage does.
+static int gx__tensor_file_reads(const GxContext *g, const GxStore *s, int row)
+{
+    const int together = s->sharded ? gx_shards_axes(s, gx_store_unit(s, row)) : 0;
+    return gx_group_index(g, (GX_AXIS_FSDP | GX_AXIS_TP) & ~together) == 0;
+}
+
+// Of a tensor that is not split: the first rank of its stage reads it, with those that share it; rank 0 writes (w is
+// NULL on others). Weights without fp32 masters (frozen, in bf16) are widened chunk by chunk, quantised ones in whole
+// rows.
 static void gx__tensor_file_save_whole(GxContext *g, GxSafetensorsWriter *w, const GxTensorSaving *how,
                                        const char *name, const GxStore *s, GxValues what, int row, int stage,
                                        float *room, GxError *disk)
@@ -329,7 +343,8 @@ static void gx__tensor_file_save_whole(GxContext *g, GxSafetensorsWriter *w, con
     const int is_quantized = t->quantized && what == GX_VALUES_WEIGHTS, has = gx_store_has(s, row);
     const int64_t count = gx_tensor_count(t), cols = is_quantized ? t->global_shape[1] : 1,
                   step = gx_max(1, GX_STAGE / cols) * cols;
-    for (int64_t first = 0; first < count && !gx_failed(g) && !(stage == 0 && gx_error_code(disk)); first += step) {
+    const int stops = stage == 0 && !s->sharded; // when the disk fails: nobody else is in this
+    for (int64_t first = 0; first < count && !gx_failed(g) && !(stops && gx_error_code(disk)); first += step) {
         const int64_t n = gx_min(step, count - first);
         const GxArenaMark place = gx_arena_mark(g->arena), mark = gx_arena_mark(a);
         float *values = has ? gx_values_read(g, s, what, row, first, n) : NULL;
@@ -337,7 +352,7 @@ static void gx__tensor_file_save_whole(GxContext *g, GxSafetensorsWriter *w, con
             how->change(g, how->self, row, first / cols, n / cols, values);
         float *twin = has ? (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n) : room;
         if (has) gx_to_host(g, twin, values, 4 * n);
-        gx__tensor_file_pass(g, stage, twin, n);
+        if (gx__tensor_file_sends(g)) gx__tensor_file_pass(g, stage, twin, n);
         if (w && !gx_failed(g) && !gx_error_code(disk))
             gx__tensor_file_write(w, how->dtype, name, first, twin, n, disk);
         gx_arena_release(a, mark);
@@ -351,18 +366,30 @@ static void gx__tensor_file_save_boxes(GxContext *g, GxSafetensorsWriter *w, con
                                        void *scratch, GxError *disk)
 {
     const GxTensor *t = &s->table->row[row];
-    const int has = gx_store_has(s, row), is_first = gx_group_index(g, t->split_axes) == 0;
+    const int has = gx_store_has(s, row), is_first = gx_group_index(g, t->split_axes) == 0,
+              is_read = gx_group_index(g, GX_AXIS_FSDP) == 0; // by others the values are only read together
     const GxArenaMark place = gx_arena_mark(g->arena);
     const float *values = has ? gx_values_read(g, s, what, row, 0, gx_tensor_count(t)) : NULL;
     const int64_t chunk = gx_box_rows(t), n = gx_box_row(t);
     for (int64_t first = 0; first < t->global_shape[0] && !gx_failed(g); first += chunk) {
         const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
-        if (has) gx_box_gather(g, t, values, first, rows, scratch);
-        if (is_first) gx__tensor_file_pass(g, stage, (float *)scratch, rows * n);
+        if (has && is_read) gx_box_gather(g, t, values, first, rows, scratch);
+        if (is_first && is_read) gx__tensor_file_pass(g, stage, (float *)scratch, rows * n);
         if (w && !gx_failed(g) && !gx_error_code(disk))
             gx__tensor_file_write(w, how->dtype, name, first * n, (const float *)scratch, rows * n, disk);
     }
     gx_arena_release(g->arena, place);
+}
+
+// The whole of a quantised matrix of which ranks have parts, with its unit, until gx_shards_free. Returns 0: it is not
+// one.
+static int gx__tensor_file_hold(GxContext *g, const GxStore *s, int row, GxValues what)
+{
+    const GxTensor *t = &s->table->row[row];
+    if (!t->quantized || what != GX_VALUES_WEIGHTS || s->sharded != GX_SHARDS_WEIGHTS) return 0;
+    void *whole = gx_scratch(g, GX_MEM_WORKSPACE, gx_shards_weights_bytes(s, t->unit));
+    if (whole) gx_shards_gather(g, s, t->unit, whole);
+    return whole != NULL;
 }
 
 // Called on the ranks of one copy of the model. w NULL: this rank does not write.
@@ -377,9 +404,13 @@ static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, co
     const int stage = gx__tensor_file_stage(s, rooms->last_unit, i);
     const int takes_part = gx_store_has(s, i) || gx_group_index(g, GX_AXIS_PP) == 0;
     if (!takes_part) return;
+    const GxArenaMark mark = gx_arena_mark(g->arena);
+    const int holds = gx_store_has(s, i) && gx__tensor_file_hold(g, s, i, part->values);
     if (t->parts) gx__tensor_file_save_boxes(g, w, how, name, s, part->values, i, stage, rooms->scratch, disk);
-    else if (gx_group_index(g, GX_AXIS_TP) == 0)
+    else if (gx__tensor_file_reads(g, s, i))
         gx__tensor_file_save_whole(g, w, how, name, s, part->values, i, stage, rooms->room, disk);
+    if (holds) gx_shards_free(s, s->table->row[i].unit);
+    gx_arena_release(g->arena, mark);
 }
 
 static void *gx__tensor_file_boxes_scratch(GxContext *g, const GxTable *t)
@@ -413,7 +444,11 @@ void gx_tensor_file_plan(GxContext *g, const GxStore *s, int loads)
         const GxArenaMark values = gx_arena_mark(g->arena);
         const int64_t count = gx_tensor_count(&t->row[i]);
         if (t->row[i].quantized) gx_quantize_plan(g, s, i);
-        else if (gx_values_exist(s, GX_VALUES_WEIGHTS, i) && gx_store_has(s, i))
+        if (t->row[i].quantized && s->sharded == GX_SHARDS_WEIGHTS) {
+            gx_scratch(g, GX_MEM_WORKSPACE, gx_shards_weights_bytes(s, t->row[i].unit));
+            gx_scratch(g, GX_MEM_WORKSPACE, 4 * gx_min(gx_max(GX_STAGE, t->row[i].global_shape[1]), count));
+        }
+        if (!t->row[i].quantized && gx_values_exist(s, GX_VALUES_WEIGHTS, i) && gx_store_has(s, i))
             gx_values_write(g, s, GX_VALUES_WEIGHTS, i, 0, t->row[i].parts ? count : gx_min(GX_STAGE, count));
         gx_arena_release(g->arena, values);
     }
@@ -426,7 +461,7 @@ void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const
     gx__TensorFiles files = GX_ZERO;
     GxArena *a = gx_host_arena(g);
     const GxArenaMark mark = gx_arena_mark(a);
-    const int writes = g->rank == 0, has_part = gx_tensor_file_has_part(g);
+    const int writes = g->rank == 0, has_part = gx_tensor_file_has_part(g, s);
     gx__TensorFileRooms rooms = GX_ZERO;
     if (has_part) gx__tensor_file_find_stages(g, s, rooms.last_unit);
     rooms.scratch = has_part ? gx__tensor_file_boxes_scratch(g, t) : NULL;
