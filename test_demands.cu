@@ -190,7 +190,8 @@ static int is_alike(const GxTable *t, int row)
 {
     int alike = 1;
     for (int i = 0; i < t->n; i++)
-        if (t->row[i].unit == t->row[row].unit && has_gradient(&t->row[i])) alike &= t->row[i].sums_over_tp;
+        if (t->row[i].unit == t->row[row].unit && !t->row[i].has_alias)
+            alike &= !t->row[i].parts && (!has_gradient(&t->row[i]) || t->row[i].sums_over_tp);
     return alike;
 }
 

@@ -342,7 +342,7 @@ TEST(every_pipeline_computes_what_plain_loops_do)
         p.spec.stage = p.stage;
         if (gx_steps_lowest(&p.spec) == p.spec.units) continue;
         for (int u = 0; u < UNITS; u++) x[u] = random_below(3) ? 256 : 64, slot[u] = 64 * random_below(9);
-        const GxStepsBytes bytes = {x, NULL, slot};
+        const GxStepsBytes bytes = {x, NULL, slot, NULL, NULL};
         open_lists(s, &p.spec);
         CHECK(gx_steps_check_ranks(s, p.spec.ranks, &err) == GX_OK, "%d: %s: %s", k, text_of(s), err.message);
         const char *why = goes_wrong(s, p.spec.ranks, NULL);
@@ -364,7 +364,7 @@ TEST(every_pipeline_computes_what_plain_loops_do)
 TEST(windows_of_thousands_of_micro_batches_are_placed)
 {
     static const int64_t x[6] = {64, 256, 256, 256, 256, 256}, slot[6] = {0, 1024, 960, 1024, 1024, 4096};
-    const GxStepsBytes bytes = {x, NULL, slot};
+    const GxStepsBytes bytes = {x, NULL, slot, NULL, NULL};
     for (int order = GX_ORDER_1F1B; order <= GX_ORDER_ZB1P; order += GX_ORDER_ZB1P - GX_ORDER_1F1B) {
         GxSteps s[3];
         GxError err = GX_ZERO;

@@ -169,7 +169,7 @@ static void flight_close(Hand *h, Flight *f)
     for (int u = 0; u < UNITS; u++) free(f->slot[u]);
 }
 
-static char *weight_of(const GxStore *s, int row) { return gx_store_weights_at(s, s->place[row].weight); }
+static char *weight_of(const GxStore *s, int row) { return gx_store_weight_at(s, row, 0); }
 
 static void add_tensors(Hand *h, TestModel *t)
 {
@@ -1025,7 +1025,6 @@ TEST(the_runner_refuses_what_it_has_no_memory_for_and_what_is_not_built)
         {"too many samples", "a batch of 3 sequences of 8 tokens; memory was taken for at most 2", T, 3, 0},
         {"too long", "a batch of 2 sequences of 9 tokens; memory was taken for at most 2 of 1 to 8", T + 1, 2, 0},
         {"no samples", "a batch of 0 sequences", T, 0, 0},
-        {"a shard's action", "action 3 of the list (GATHER", T, 2, GX_DO_GATHER},
         {"an action of offloading", "action 3 of the list (SPILL", T, 2, GX_DO_SPILL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_refusal(&cases[i]);

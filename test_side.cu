@@ -279,7 +279,7 @@ TEST(the_model_beside_a_side_network_has_no_backward_and_keeps_nothing)
                                       2 * gx_round_up(gx_state_bytes(m, gx_max(u, 1), T, 4), GX_ALIGN));
     CHECK(r->train.most <= kept + largest, "the worst moment has %ld bytes; what is kept are %ld, and a unit's %ld",
           (long)r->train.most, (long)kept, (long)largest);
-    const GxStepsBytes sizes = {r->bytes, r->bytes + m->units, r->bytes + 2 * m->units};
+    const GxStepsBytes sizes = {r->bytes, r->bytes + m->units, r->bytes + 2 * m->units, NULL, NULL};
     GxError err = GX_ZERO;
     CHECK(gx_steps_check_place(&r->train, &sizes, &err) == GX_OK, "%s", err.message);
     CHECK((double)r->train.bytes <= 1.035 * (double)r->train.most,

@@ -283,13 +283,14 @@ TEST(half_a_backward_adds_gradients_and_lora_is_read_by_what_reads_no_other_matr
         {GX_DO_BACKWARD, 1, GX_HALF_INPUT, 0, "uses weights 1, adds gradients 1"},
         {GX_DO_WEIGHT, 1, GX_HALF_INPUT, 0, "adds gradients 1"},
         {GX_DO_WEIGHT, 1, GX_HALF_INPUT, 1, "uses weights 1, adds gradients 1"},
-        {GX_DO_BACKWARD, 3, 0, 0, "uses weights 3, uses counts -1, adds gradients 3, adds gradients 0"}, // tied
+        {GX_DO_BACKWARD, 3, 0, 0,
+         "uses weights 3, uses weights 0, uses counts -1, adds gradients 3, adds gradients 0"}, // tied
     };
     for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {
         GxStepsSpec p = simple(2, 1);
         GxAction a;
         memset(&a, 0, sizeof a);
-        p.is_tied = 1, p.has_lora = cases[k].has_lora;
+        p.is_tied = 1, p.has_lora = p.embedding_reads = cases[k].has_lora;
         a.what = (int8_t)cases[k].what, a.unit = (int16_t)cases[k].unit, a.half = (int8_t)cases[k].half;
         CHECK(!strcmp(effects_of(&p, &a), cases[k].says), "case %u: %s", k, effects_of(&p, &a));
     }
@@ -720,15 +721,21 @@ TEST(halves_that_do_not_fit_the_specification_are_refused)
 TEST(actions_that_cannot_be_checked_yet_are_refused_by_name)
 {
     static const struct {
-        int what;
+        int what, object;
+        GxStatus code;
         const char *says;
     } cases[] = {
-        {GX_DO_GATHER, "action 1 (GATHER:x:1): sharded weights and gradients cannot be checked yet"},
-        {GX_DO_FREE, "action 1 (FREE:x:1): sharded weights and gradients cannot be checked yet"},
-        {GX_DO_SCATTER, "action 1 (SCATTER:x:1): sharded weights and gradients cannot be checked yet"},
-        {GX_DO_REDUCE, "action 1 (REDUCE:x:1): sums of shards, and with one peer cannot be checked yet"},
-        {GX_DO_SPILL, "action 1 (SPILL:x:1 of micro-batch 0): offloaded rows cannot be checked yet"},
-        {GX_DO_FETCH, "action 1 (FETCH:x:1 of micro-batch 0): offloaded rows cannot be checked yet"},
+        {GX_DO_GATHER, 0, GX_ERR_ARGUMENT, "action 1 (GATHER1): no ranks share units in this list"},
+        {GX_DO_FREE, 0, GX_ERR_ARGUMENT, "action 1 (FREE1): whole weights stay in this list"},
+        {GX_DO_SCATTER, 0, GX_ERR_ARGUMENT, "action 1 (SCATTER1): no ranks share units in this list"},
+        {GX_DO_REDUCE, GX_OBJECT_SHARD, GX_ERR_ARGUMENT,
+         "action 1 (REDUCE:shard:1): no ranks share units in this list"},
+        {GX_DO_REDUCE, GX_OBJECT_X, GX_ERR_UNSUPPORTED,
+         "action 1 (REDUCE:x:1): sums with one peer, and of what is no gradient, cannot be checked yet"},
+        {GX_DO_SPILL, GX_OBJECT_X, GX_ERR_UNSUPPORTED,
+         "action 1 (SPILL:x:1 of micro-batch 0): offloaded rows cannot be checked yet"},
+        {GX_DO_FETCH, GX_OBJECT_X, GX_ERR_UNSUPPORTED,
+         "action 1 (FETCH:x:1 of micro-batch 0): offloaded rows cannot be checked yet"},
     };
     GxStepsSpec p = simple(1, 1);
     GxSteps s = GX_ZERO;
@@ -736,9 +743,9 @@ TEST(actions_that_cannot_be_checked_yet_are_refused_by_name)
     const GxAction was = s.action[1];
     for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {
         s.action[1].what = (int8_t)cases[k].what;
-        s.action[1].object = GX_OBJECT_X;
+        s.action[1].object = (int8_t)cases[k].object;
         s.action[1].unit = s.action[1].count = 1;
-        expect_message(&p, s.action, s.n, GX_ERR_UNSUPPORTED, cases[k].says);
+        expect_message(&p, s.action, s.n, cases[k].code, cases[k].says);
     }
     s.action[1] = was;
     s.action[1].after = 3;
