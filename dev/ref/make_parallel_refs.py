@@ -1,20 +1,23 @@
-"""Makes the reference dump of parallel training: three steps of AdamW of a small LLaMA, by PyTorch on one rank, in pipelines, and sharded.
+"""Makes the reference dump of parallel training: three steps by PyTorch on one rank, in pipelines, and sharded.
 
     python dev/ref/make_parallel_refs.py [--out data/ref]
 
-Writes  parallel/{config.json, model.safetensors}   the model, as transformers saves it: four layers, so that it can be four stages
+Writes  parallel/{config.json, model.safetensors}   a small LLaMA, as transformers saves it: four layers
         parallel/ref.safetensors                    in float32
-            tokens, labels    [STEPS,SAMPLES,T]     a window of samples for each step
-            adamw.losses      [STEPS]               of a step's window, before it: the sum over the labels that count, divided by their number
-            adamw.norms       [STEPS]               of the gradients, before clipping
-            adamw.NAME                              weights after the steps
-            adamw_spread.*    [1]                   how far runs are from each of these that begin one ulp away (make_refs.py): the norm of the difference
+            tokens, labels   [STEPS,SAMPLES,T]      a window of samples for each step
+            adamw.losses     [STEPS]                of each step's window, before the step: the sum over the labels
+                                                    that count, divided by their number
+            adamw.norms      [STEPS]                of the gradients, before clipping
+            adamw.NAME                              weights after the steps of AdamW
+            adamw_spread.*   [1]                    how far from each of these runs are that begin one ulp away:
+                                                    the norm of the difference (make_refs.py says why)
             clipped.*, clipped_spread.*             the same of steps that clip to max_norm [1]
-        parallel/runs.jsonl                         the losses and norms of each way to compute the same
+        parallel/runs.jsonl                         losses and norms of each way to compute the same
 
-The ways are the window as one batch and as micro-batches on one rank; torch.distributed.pipelining with its schedules, of which some have two
-stages a rank; and fully_shard (FSDP2) on one axis of ranks, on two (HSDP), and on the stages of a pipeline. All on gloo, with processes of this
-program. Each must agree with the first but for rounding: that is asserted, and the largest differences are printed.
+The ways: the window as one batch, and as micro-batches, on one rank; torch.distributed.pipelining with its schedules,
+of which some have two stages a rank; fully_shard (FSDP2) on one axis of ranks, on two (HSDP), and on the stages of a
+pipeline. Ranks are processes, connected by gloo. Each way must agree with the first but for rounding: that is
+asserted, and the largest differences are printed.
 """
 import copy
 import itertools
@@ -36,16 +39,16 @@ from compare_refs import SPREADS
 from make_refs import IGNORE, PERTURBED, decayed_adamw, one_ulp_away, save, seed, set_weights, weights
 from tuned_refs import out_folder
 
-CONFIG = dict(hidden_size=20, num_attention_heads=4, num_key_value_heads=2, head_dim=6, intermediate_size=28,  # not 20/4
-              vocab_size=47, num_hidden_layers=4, tie_word_embeddings=False)
+CONFIG = dict(hidden_size=20, num_attention_heads=4, num_key_value_heads=2, head_dim=6,  # not 20/4
+              intermediate_size=28, vocab_size=47, num_hidden_layers=4, tie_word_embeddings=False)
 STEPS, SAMPLES, T = 3, 8, 7
 MICRO = 4          # micro-batches of a window in a pipeline
 CLIPPED = 2.5      # more than the norm of one step, and less than those of the others
 ROUNDING = 2e-6    # relative: float32 sums in another order, on one machine, besides the spread
 KINDS = {"adamw": math.inf, "clipped": CLIPPED}  # what the gradients' norm is clipped to
 PIPELINES = {  # ranks: schedule, and the stages of each rank
-    2: {"GPipe": [[0], [1]], "1F1B": [[0], [1]], "Interleaved1F1B": [[0, 2], [1, 3]], "InterleavedZeroBubble": [[0, 2], [1, 3]],
-        "ZBVZeroBubble": [[0, 3], [1, 2]]},
+    2: {"GPipe": [[0], [1]], "1F1B": [[0], [1]], "Interleaved1F1B": [[0, 2], [1, 3]],
+        "InterleavedZeroBubble": [[0, 2], [1, 3]], "ZBVZeroBubble": [[0, 3], [1, 2]]},
     4: {"GPipe": [[0], [1], [2], [3]], "1F1B": [[0], [1], [2], [3]]},
 }
 SHARDED = {  # ranks: dp_replicate, dp_shard, whether parameters are given back behind the forward
@@ -66,12 +69,13 @@ def make_model():
 
 
 def make_windows():
-    """Tokens and labels [STEPS,SAMPLES,T]; steps, samples, and so micro-batches and ranks differ in how many labels count. One micro-batch has none."""
+    """Tokens and labels [STEPS,SAMPLES,T]. Steps and samples, and so micro-batches and ranks, differ in how many labels
+    count; in one micro-batch none does."""
     seed("parallel windows")
     stream = torch.randint(0, CONFIG["vocab_size"], (STEPS, SAMPLES, T + 1))
     labels = stream[..., 1:].clone()
-    counts = torch.tensor([1.0, 0.2, 0.6])[:, None] * torch.tensor([1.0, 0.6, 0.9, 0.8, 0.3]).repeat(2)[:SAMPLES]  # share of labels that do
-    labels[torch.rand(labels.shape) > counts[..., None]] = IGNORE
+    of_step, of_sample = torch.tensor([1.0, 0.2, 0.6]), torch.tensor([1.0, 0.6, 0.9, 0.8, 0.3]).repeat(2)[:SAMPLES]
+    labels[torch.rand(labels.shape) > (of_step[:, None] * of_sample)[..., None]] = IGNORE
     labels[1, 2:4] = IGNORE
     return stream[..., :-1].contiguous(), labels
 
@@ -81,8 +85,8 @@ def loss_sum(logits, labels):
 
 
 # ---------------------------------------------------------------------------------- steps
-# A way to compute has modules with parameters, by the names that the whole model has for them; backward(tokens, labels, count), which leaves the
-# gradients of the window's loss on them and returns it; and norm(parameters).
+# A way to compute has named_parameters(), by the names that the whole model has for them; backward(tokens, labels,
+# count), which leaves the gradients of the window's loss on them, and returns it; and norm(parameters), of these.
 
 def sum_over_ranks(x):
     x = x.detach().clone()
@@ -263,7 +267,8 @@ def run_ranks(ranks, folder):
     for same in zip(*of_rank):
         losses, norms, _ = same[0]["result"]
         for other in same[1:]:
-            assert torch.equal(other["result"][0], losses) and torch.equal(other["result"][1], norms), f"{other['run']}: ranks differ"
+            same_numbers = torch.equal(other["result"][0], losses) and torch.equal(other["result"][1], norms)
+            assert same_numbers, f"{other['run']}: ranks differ"
         yield dict(same[0], result=(losses, norms, {n: w for r in same for n, w in r["result"][2].items()}))
 
 
@@ -295,7 +300,7 @@ def farthest(run, of, spread):
 
 
 def check_clipping(references):
-    """Some steps clip and some do not, and that is no rounding: otherwise nobody would notice a norm that is wrong, or is not there."""
+    """Some steps clip and some do not, which changes more than rounding does: who clips by a wrong norm is noticed."""
     clipped, norms = references["clipped"][0], references["clipped"][0]["norms"]
     assert norms.min() < CLIPPED < norms.max(), norms
     ratio, name = farthest(clipped, *references["adamw"])
@@ -307,7 +312,8 @@ def check_run(said, run, of, spread):
     ratio, name = farthest(run, of, spread)
     apart = {n: float((run[n] / of[n] - 1).abs().max()) for n in ("losses", "norms")}
     element = max(float((x - of[n]).abs().max()) for n, x in run.items() if n not in apart)
-    print(f"{said}: losses {apart['losses']:.1e}, norms {apart['norms']:.1e}, a weight {element:.1e} off; {ratio:.2f} of the bound: {name}")
+    print(f"{said}: losses {apart['losses']:.1e}, norms {apart['norms']:.1e}, a weight {element:.1e} off; "
+          f"{ratio:.2f} of the bound: {name}")
     assert ratio <= 1, f"{said} differs from one rank: {name}"
     return ratio
 
@@ -324,10 +330,13 @@ def make(out):
     print(f"{len(runs)} runs agree, the farthest within {worst:.2f} of its bound")
     dump = dict(zip(("tokens", "labels"), windows), max_norm=CLIPPED)
     for kind, (own, spread) in references.items():
-        dump.update({f"{kind}.{n}": x for n, x in own.items()}, **{f"{kind}_spread.{n}": x for n, x in spread.items()})
+        dump.update({f"{kind}.{n}": x for n, x in own.items()})
+        dump.update({f"{kind}_spread.{n}": x for n, x in spread.items()})
     save(folder / "ref.safetensors", dump)
-    lines = [dict(run=r["run"], ranks=r["ranks"], kind=r["kind"], losses=r["result"][0].tolist(), norms=r["result"][1].tolist()) for r in runs]
-    (folder / "runs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with open(folder / "runs.jsonl", "w") as lines:
+        for r in runs:
+            losses, norms, _ = (x.tolist() if torch.is_tensor(x) else x for x in r.pop("result"))
+            lines.write(json.dumps(dict(r, losses=losses, norms=norms)) + "\n")
 
 
 if __name__ == "__main__":
