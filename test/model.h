@@ -26,7 +26,7 @@ __attribute__((unused)) static const GxDevice *test_device(void)
 
 // Micro-batches that have room; and numbers of a batch per token: tokens, types, positions, documents (2), and of two
 // targets rows, labels and up to 5 values.
-enum { TEST_WINDOW = 3, TEST_ARRAYS = 5 + 2 * 7 };
+enum { TEST_WINDOW = 4, TEST_ARRAYS = 5 + 2 * 7 };
 
 // The mode that one rank needs, and that of data parallelism: composed of nothing that is split.
 static GxMode test_serial;
