@@ -272,7 +272,8 @@ static int gx__interpreter_puts_off(const GxSteps *s, int unit)
     return s->spec.puts_off_weights && unit > 0 && unit < s->spec.units - 1 && gx_steps_is_trained(&s->spec, unit);
 }
 
-static int64_t gx__interpreter_place(GxContext *g, const GxRunner *r, GxSteps *s, int64_t T, int64_t B)
+// wholes 0: as if whole weights and gradients of what ranks share took no room.
+static int64_t gx__interpreter_place(GxContext *g, const GxRunner *r, GxSteps *s, int64_t T, int64_t B, int wholes)
 {
     const int units = r->m->units;
     const GxStore *store = &r->m->store;
@@ -281,10 +282,17 @@ static int64_t gx__interpreter_place(GxContext *g, const GxRunner *r, GxSteps *s
         r->bytes[u] = gx_state_bytes(r->m, u, T, B);
         r->bytes[units + u] = gx_gradient_bytes(r->m, u, T, B);
         r->bytes[2 * units + u] = gx_slot_bytes(r->m, u, T, B, gx__interpreter_puts_off(s, u));
-        r->bytes[3 * units + u] = gx_shards_weights_bytes(store, u);
-        r->bytes[4 * units + u] = gx_shards_grads_bytes(store, u);
+        r->bytes[3 * units + u] = wholes ? gx_shards_weights_bytes(store, u) : 0;
+        r->bytes[4 * units + u] = wholes ? gx_shards_grads_bytes(store, u) : 0;
     }
     return gx_steps_place(s, &bytes, &g->error) == GX_OK ? s->bytes : 0;
+}
+
+static int64_t gx__interpreter_region(GxContext *g, GxRunner *r, int64_t T, int64_t B, int wholes)
+{
+    const int64_t forward = gx__interpreter_place(g, r, &r->forward, T, B, wholes),
+                  train = r->train.n ? gx__interpreter_place(g, r, &r->train, T, B, wholes) : 0;
+    return gx_max(forward, train);
 }
 
 void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chunk)
@@ -293,9 +301,11 @@ void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chu
     if (gx_failed(g)) return;
     gx_store_take(g, &r->m->store, gx_optimizer_moments(r->o));
     if (r->train.n) gx_grads_parts_take(g, &r->counted, &r->m->store);
-    r->region_bytes = gx__interpreter_place(g, r, &r->forward, T, B);
-    if (r->train.n) r->region_bytes = gx_max(r->region_bytes, gx__interpreter_place(g, r, &r->train, T, B));
-    r->region = gx_scratch(g, GX_MEM_ACTIVATIONS, r->region_bytes);
+    const int is_shared = r->m->store.sharded > GX_SHARDS_OPTIMIZER;
+    const int64_t rows = is_shared ? gx_round_up(gx__interpreter_region(g, r, T, B, 0), GX_ALIGN) : INT64_MAX;
+    r->region_bytes = gx__interpreter_region(g, r, T, B, 1);
+    r->region = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_min(rows, r->region_bytes));
+    if (r->region_bytes > rows) gx_scratch(g, GX_MEM_COMM, r->region_bytes - rows); // right behind it: one region
 }
 
 // ---- actions -------------------------------------------------------------------------------------------------------

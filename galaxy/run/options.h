@@ -31,7 +31,11 @@ typedef struct {
     char output_dir[GX_PATH], model[GX_PATH], resume[GX_PATH];
     // the mode, unless the program has one of its own; how it splits the model among the ranks of a tp group
     char mode[GX_FIELD_TEXT], att[GX_FIELD_TEXT], con[GX_FIELD_TEXT], mlp[GX_FIELD_TEXT], ends[GX_FIELD_TEXT];
-    int64_t tp, pp;
+    int64_t tp, pp, dp_shard, dp_replicate;
+    char zero[GX_FIELD_TEXT]; // what the ranks of dp_shard share: GxSharded as a number, by gx_options_resolve_mesh
+    GxIntList dp_shard_list;
+    int shard_grads_in_window;
+    int64_t gathered_units;
     GxIntList stage_num_hidden_layers_list;
     char pipeline_schedule[GX_FIELD_TEXT];
     GxIntList tp_num_attention_heads_list, tp_intermediate_size_list, tp_vocab_size_list, seq_scatter_list;
@@ -80,7 +84,7 @@ GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copi
 
 // Resolves how many of the `world` ranks share a layer, and checks what is said of stages. Refuses numbers whose product
 // does not divide `world`, and names those that do.
-GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxMode *mode, int world, GxError *err);
+GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxConfig *c, const GxMode *mode, int world, GxError *err);
 
 GX_END
 #endif
@@ -237,6 +241,27 @@ static const GxField gx__options_tp_options[] = {
      "order of a pipeline's micro-batches: 1f1b; gpipe, all forwards first; zb1p, 1f1b whose weights' gradients fill "
      "the gaps. The result is the same",
      "1f1b|gpipe|zb1p"},
+    {"zero", GX_FIELD_STRING, GX__OPTIONS_AT(zero), "auto",
+     "what data-parallel ranks share, each having a part, instead of each having all of it: 1 the optimizer's state; 2 "
+     "gradients, too; 3 weights, too (FSDP); 0 nothing. auto: 3 with --dp_shard, else 0. The result is the same",
+     "auto|0|1|2|3"},
+    {"dp_shard", GX_FIELD_INT, GX__OPTIONS_AT(dp_shard), "0",
+     "data-parallel ranks that share what --zero says; if there are more, they are copies of these (HSDP). 0 or -1: "
+     "all",
+     "-1..256"},
+    {"dp_replicate", GX_FIELD_INT, GX__OPTIONS_AT(dp_replicate), "0",
+     "copies of what --zero shares; 0: as many as --dp_shard leaves", "0..256"},
+    {"dp_shard_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(dp_shard_list), NULL,
+     "the share of each rank of --dp_shard, for unequal memories: 3,1", "1..65536"},
+    {"shard_grads_in_window", GX_FIELD_BOOL, GX__OPTIONS_AT(shard_grads_in_window), "false",
+     "with --zero 2 or 3: gradients are summed and shared out behind each micro-batch, not only behind a step's last: "
+     "less memory, more communication",
+     NULL},
+    {"gathered_units", GX_FIELD_INT, GX__OPTIONS_AT(gathered_units), "0",
+     "with --zero 3: so many units (the embedding, layers, the head) are whole at once on a rank, at most; more of "
+     "them "
+     "take memory and spare communication. 0: two, or three where the head is the embedding's",
+     "0..4096"},
 };
 static const struct {
     GxField field;
@@ -591,7 +616,65 @@ static GxStatus gx__options_check_stages(const GxTrainOptions *o, int world, GxE
     return gx__options_check_divides("pp", o->pp, world, "", err);
 }
 
-GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxMode *mode, int world, GxError *err)
+static GxStatus gx__options_check_zero(const GxTrainOptions *o, const GxConfig *c, GxError *err)
+{
+    const int zero = atoi(o->zero);
+    const char *of = o->dp_shard > 1                  ? "dp_shard"
+                     : o->dp_shard_list.n             ? "dp_shard_list"
+                     : o->shard_grads_in_window       ? "shard_grads_in_window"
+                     : o->gathered_units && zero != 3 ? "gathered_units"
+                                                      : NULL;
+    if (of && zero == 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--%s is about what data-parallel ranks share, and --zero is 0: say --zero "
+                       "1, 2 or 3, or leave out --%s",
+                       of, of);
+    if (o->shard_grads_in_window && zero < 2)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--shard_grads_in_window is about gradients that ranks share, and --zero is %d: say --zero 2 or "
+                       "3, or leave it out",
+                       zero);
+    if (o->gathered_units && zero != 3)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--gathered_units is about weights that ranks share, and --zero is %d: say --zero 3, or leave it "
+            "out",
+            zero);
+    if (zero && o->reduce_bucket && gx_config_is_set(c, "reduce_bucket"))
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--reduce_bucket is about gradients that each rank has whole, and with --zero %d each unit's are "
+            "summed by themselves: leave out one of the two",
+            zero);
+    return GX_OK;
+}
+
+// Of the copies of the model that stages and tp leave: which share, and which are copies of these.
+static GxStatus gx__options_resolve_shards(GxTrainOptions *o, const GxConfig *c, int copies, GxError *err)
+{
+    const int is_said = o->dp_shard > 1 || o->dp_shard == -1 || o->dp_shard_list.n;
+    if (!strcmp(o->zero, "auto")) snprintf(o->zero, sizeof o->zero, "%d", is_said ? 3 : 0);
+    GX_TRY(gx__options_check_zero(o, c, err));
+    if (!atoi(o->zero)) o->dp_shard = 1;
+    if (o->dp_shard < 1)
+        o->dp_shard = o->dp_replicate && copies % o->dp_replicate == 0 ? copies / o->dp_replicate : copies;
+    GX_TRY(gx__options_check_divides("dp_shard", o->dp_shard, copies, ", the data-parallel ones", err));
+    if (!o->dp_replicate) o->dp_replicate = copies / o->dp_shard;
+    if (o->dp_replicate * o->dp_shard != copies)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--dp_replicate %ld x --dp_shard %ld are %ld data-parallel ranks, and --pp and --tp leave %d; let "
+            "one of the two out",
+            (long)o->dp_replicate, (long)o->dp_shard, (long)(o->dp_replicate * o->dp_shard), copies);
+    if (o->dp_shard_list.n && o->dp_shard_list.n != o->dp_shard)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "dp_shard_list has %d entr%s, one for each rank that shares, and --dp_shard is %ld; let them be "
+                       "the same, or leave the list out",
+                       o->dp_shard_list.n, o->dp_shard_list.n == 1 ? "y" : "ies", (long)o->dp_shard);
+    return GX_OK;
+}
+
+GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxConfig *c, const GxMode *mode, int world, GxError *err)
 {
     const int is_split = gx_methods_split(mode->methods);
     if (!is_split && o->tp > 1)
@@ -601,6 +684,7 @@ GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxMode *mode, int worl
     GX_TRY(gx__options_check_stages(o, world, err));
     const int of_stage = world / (int)o->pp;
     if (!o->tp) o->tp = is_split ? of_stage : 1;
-    return gx__options_check_divides("tp", o->tp, of_stage, o->pp > 1 ? " of a stage" : "", err);
+    GX_TRY(gx__options_check_divides("tp", o->tp, of_stage, o->pp > 1 ? " of a stage" : "", err));
+    return gx__options_resolve_shards(o, c, of_stage / (int)o->tp, err);
 }
 #endif

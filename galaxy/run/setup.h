@@ -322,8 +322,8 @@ static GxStatus gx__setup_connect(GxTrainer *t)
     GX_TRY(gx_agree_on_options(g, &t->config, t->family, t->task, t->mode->methods));
     if (!gx_options_is_inference(o)) GX_TRY(gx_resume_check(&t->resume, o, err));
     GX_TRY(gx__setup_read_model(t));
-    GX_TRY(gx_options_resolve_mesh(o, t->mode, g->world, err));
-    dims[0] = (int)o->pp, dims[4] = (int)o->tp;
+    GX_TRY(gx_options_resolve_mesh(o, &t->config, t->mode, g->world, err));
+    dims[0] = (int)o->pp, dims[1] = (int)o->dp_replicate, dims[2] = (int)o->dp_shard, dims[4] = (int)o->tp;
     GX_TRY(gx__setup_check_graphs(t));
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
     return gx_open_device_comm(g, o->device_comm);
@@ -377,6 +377,10 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     const GxAdapter adapter = gx_tuning_adapter(&o->tuning);
     gx_model_adapt(&options, &adapter);
     options.quantize = gx_tuning_quantize(&o->tuning);
+    const GxPartList shares = {o->dp_shard_list.v, o->dp_shard_list.n};
+    options.sharded = (GxSharded)atoi(o->zero), options.shard_list = &shares;
+    runner.shard_grads_in_window = o->shard_grads_in_window && o->gradient_accumulation_steps > 1;
+    runner.gathered_units = (int)o->gathered_units;
     GX_TRY(gx_stages_plan(t));
     if (o->pp > 1) {
         const int16_t *stage = t->stage + gx_group_index(t->g, GX_AXIS_PP);
