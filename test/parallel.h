@@ -280,20 +280,26 @@ static inline void keep_values(TestModel *t, Result *out, int which, GxValues wh
     }
 }
 
-// Of gradients that are sharded, this rank's part; others are 0.
+// Of gradients of which ranks have parts, all of them.
 static inline void keep_grads(TestModel *t, Result *out)
 {
-    if (t->m.store.grads && !t->m.store.sharded) {
-        out->flat.all[0] = test_kept(t, t->m.store.grads, out->n);
+    const GxStore *s = &t->m.store;
+    if (!s->sharded) {
+        out->flat.all[0] = test_kept(t, s->grads, out->n);
         return;
     }
     out->flat.all[0] = (float *)calloc((size_t)out->n + 1, 4);
-    for (int i = 0; i < t->m.table.n; i++) {
-        const GxRange mine = gx_store_my_trained(&t->m.store, i);
-        if (test_flat(t, i) < 0 || t->m.table.row[i].has_alias || !gx_range_count(mine)) continue;
-        float *kept = test_kept(t, gx_store_my_grad_at(&t->m.store, i, mine.begin), gx_range_count(mine));
-        memcpy(out->flat.all[0] + test_flat(t, i) + mine.begin, kept, (size_t)gx_range_count(mine) * 4);
+    for (int u = 0; u < s->table->units; u++) {
+        const GxRange all = s->unit[u].trained.all;
+        if (!gx_range_count(all)) continue;
+        const GxArenaMark mark = gx_arena_mark(t->g.arena);
+        const GxSplit split = gx_shards_split(s, u, GX_SHARD_TRAINED);
+        float *whole = (float *)gx_scratch(&t->g, GX_MEM_WORKSPACE, 4 * gx_range_count(all));
+        gx_all_gather(&t->g, gx_shards_axes(s, u), &split, whole, gx_store_my_grads(s, u), 1, GX_F32);
+        float *kept = test_kept(t, whole, gx_range_count(all));
+        memcpy(out->flat.all[0] + all.begin, kept, 4 * (size_t)gx_range_count(all));
         free(kept);
+        gx_arena_release(t->g.arena, mark);
     }
 }
 

@@ -181,10 +181,10 @@ void gx_report_version(const GxTrainer *t)
 static void gx__report_copies_text(const GxTrainer *t, char *text, size_t size)
 {
     const int shards = gx_mesh_size(&t->mesh, GX_AXIS_DP_SHARD), copies = gx_mesh_size(&t->mesh, GX_AXIS_DP_REPLICATE);
-    const char *zero = t->o.zero;
+    const int zero = (int)t->model.store.sharded;
     if (t->model.store.sharded && copies > 1)
-        snprintf(text, size, "dp_replicate %d x dp_shard %d (zero %s)", copies, shards, zero);
-    else if (t->model.store.sharded) snprintf(text, size, "dp_shard %d (zero %s)", shards, zero);
+        snprintf(text, size, "dp_replicate %d x dp_shard %d (zero %d)", copies, shards, zero);
+    else if (t->model.store.sharded) snprintf(text, size, "dp_shard %d (zero %d)", shards, zero);
     else if (gx_methods_split(t->mode->methods)) snprintf(text, size, "dp %d", copies * shards);
     else snprintf(text, size, "dp");
 }
