@@ -100,12 +100,13 @@ ifneq ($(COMMAND),$(strip $(shell cat $(O)/command 2>/dev/null)))
 .PHONY: $(O)/command
 endif
 
-# A program per family, which composes any mode from flags; and per mode, whose source train_<mode>.cu serves every family.
+# A program per family, which composes any mode from flags; and per mode and per schedule, whose source train_<name>.cu serves every family.
 FAMILIES := llama bert
 MODES    := $(shell sed -n 's/^ *X.\([a-z0-9]*\),.*/\1/p' galaxy/model/mode.h)
+SCHEDULES := $(shell sed -n '/define GX_SCHEDULES/,/[^\\]$$/p' galaxy/parallel/steps_write.h | grep -o '[^A-Z]X.[a-z0-9]*' | sed 's/^.X.//')
 # Programs besides, which train nothing.
 TOOLS    := tokenize convert_gguf merge_adapter generate_llama
-PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(MODES:%=train_$(f)_%))
+PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(patsubst %,train_$(f)_%,$(MODES) $(SCHEDULES)))
 # What runs on the host alone is tested in the build for the CPU.
 TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_modes test_pp test_precision test_graphs test_train_devices)
 
@@ -187,10 +188,10 @@ endif
 $(O)/galaxy.a: $(ROOMS:%=$(O)/rooms/%.o)
 	@rm -f $@
 	ar rcs $@ $^
-# the modes without their main: tests, pictures and benchmarks loop over all of them; who names none of them gets none
+# the modes and the schedules without their main: tests, pictures and benchmarks loop over all of them; who names none of them gets none
 $(eval $(call objects,mode_%,train_%.cu,$(C) -DGX_NO_MAIN))
 MODE_LIBRARY := $(O)/modes.a
-$(MODE_LIBRARY): $(MODES:%=$(O)/mode_%.o)
+$(MODE_LIBRARY): $(patsubst %,$(O)/mode_%.o,$(MODES) $(SCHEDULES))
 	@rm -f $@
 	ar rcs $@ $^
 

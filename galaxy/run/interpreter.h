@@ -17,6 +17,7 @@
 #include "../model/unit.h"
 #include "../parallel/grads.h"
 #include "../parallel/steps.h"
+#include "../parallel/steps_write.h"
 #include "../task/task.h"
 #include "graphs.h"
 #include "optimizer.h"
@@ -37,10 +38,12 @@ typedef struct {           // zero: defaults
     int micro_batches;     // in a window, on this rank; 0: one
     int recomputes_layers; // layers keep only their inputs, and are computed again before their backward
     int order;             // GxStepsOrder
-    int puts_off_weights;  // weights' gradients of layers are computed at the end of the window
-    int bucket;            // units whose gradients are summed over the ranks at once; 0: all
-    int starts_sums;       // a bucket's sum runs while the units below compute their backward
-    int forward_only;      // no training: neither a list nor memory for it
+    // The training list is what this one writes. NULL: what the generators make
+    const GxStepsSchedule *schedule;
+    int puts_off_weights; // weights' gradients of layers are computed at the end of the window
+    int bucket;           // units whose gradients are summed over the ranks at once; 0: all
+    int starts_sums;      // a bucket's sum runs while the units below compute their backward
+    int forward_only;     // no training: neither a list nor memory for it
     // Of a pipeline (the axis pp of the mesh): [ranks + 1]: rank r has units [stage[r], stage[r + 1]) of the model, with
     // which it was opened (GxModelOptions). Lent until gx_runner_open returns. NULL: one rank
     const int16_t *stage;
@@ -111,10 +114,10 @@ GX_END
 
 // ---- lists ---------------------------------------------------------------------------------------------------------
 
-static GxStatus gx__interpreter_make(GxSteps *s, const GxStepsSpec *spec, GxError *err)
+// schedule NULL: the generators'
+static GxStatus gx__interpreter_make(GxSteps *s, const GxStepsSchedule *schedule, const GxStepsSpec *spec, GxError *err)
 {
-    GX_TRY(gx_steps_make(s, spec, err));
-    return gx_steps_check(s, err);
+    return schedule ? gx_steps_write(s, schedule, spec, err) : gx_steps_make(s, spec, err);
 }
 
 static int gx__interpreter_is_tied(const GxModel *m)
@@ -151,15 +154,19 @@ static int gx__interpreter_reads_x(const GxModel *m)
 }
 
 // This rank's list; of a pipeline it is checked together with those of the others.
-static GxStatus gx__interpreter_make_pipeline(GxSteps *s, const GxStepsSpec *spec, GxError *err)
+static GxStatus gx__interpreter_make_pipeline(GxSteps *s, const GxStepsSchedule *schedule, const GxStepsSpec *spec,
+                                              GxError *err)
 {
-    if (spec->ranks < 2) return gx__interpreter_make(s, spec, err);
+    if (spec->ranks < 2) {
+        GX_TRY(gx__interpreter_make(s, schedule, spec, err));
+        return gx_steps_check(s, err);
+    }
     GxSteps *all = (GxSteps *)calloc((size_t)spec->ranks, sizeof *all);
     if (!all) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the lists of %d ranks", spec->ranks);
     GxStatus status = GX_OK;
     GxStepsSpec of_rank = *spec;
     for (of_rank.rank = 0; of_rank.rank < spec->ranks && status == GX_OK; of_rank.rank++)
-        status = gx_steps_make(&all[of_rank.rank], &of_rank, err);
+        status = gx__interpreter_make(&all[of_rank.rank], schedule, &of_rank, err);
     if (status == GX_OK) status = gx_steps_check_ranks(all, spec->ranks, err);
     *s = all[spec->rank];
     memset(&all[spec->rank], 0, sizeof *all);
@@ -215,10 +222,10 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     GX_TRY(gx__interpreter_check_stages(g, m, &s, spec->cache));
     if (!spec->forward_only && gx_steps_lowest(&s) == m->units)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "every tensor of the model is frozen: there is nothing to train");
-    if (!spec->forward_only) GX_TRY(gx__interpreter_make_pipeline(&r->train, &s, &g->error));
+    if (!spec->forward_only) GX_TRY(gx__interpreter_make_pipeline(&r->train, spec->schedule, &s, &g->error));
     s.kind = GX_STEPS_FORWARD, s.micro_batches = 1, s.order = GX_ORDER_1F1B;
     s.recomputes_layers = s.puts_off_weights = 0;
-    GX_TRY(gx__interpreter_make_pipeline(&r->forward, &s, &g->error));
+    GX_TRY(gx__interpreter_make_pipeline(&r->forward, NULL, &s, &g->error));
     r->bytes = (int64_t *)calloc(3 * (size_t)m->units, sizeof *r->bytes);
     if (!r->bytes) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the sizes of %d units", m->units);
     if (spec->keeps_graphs && r->train.n) GX_TRY(gx_graphs_open(&r->graphs, &m->store, &g->error));
