@@ -34,7 +34,7 @@ typedef struct {
     char mode[GX_FIELD_TEXT], att[GX_FIELD_TEXT], con[GX_FIELD_TEXT], mlp[GX_FIELD_TEXT], ends[GX_FIELD_TEXT];
     int64_t tp, pp;
     GxIntList stage_num_hidden_layers_list;
-    char pipeline_schedule[GX_FIELD_TEXT];
+    char pipeline_schedule[GX_FIELD_TEXT]; // "": the program's own schedule says it
     GxIntList tp_num_attention_heads_list, tp_intermediate_size_list, tp_vocab_size_list, seq_scatter_list;
     // the machine
     int64_t ranks, world, rank, threads;
@@ -321,7 +321,7 @@ static GxStatus gx__options_add_stages(GxConfig *c, GxTrainOptions *o, const GxS
     if (schedule) {
         GX_TRY(gx_config_add(c, title, GX_FIELDS(gx__options_own_stage_options), o, err));
         GX_TRY(gx_config_add_elsewhere(c, order, 1, program, err));
-        snprintf(o->pipeline_schedule, sizeof o->pipeline_schedule, "%s", gx_order_info(schedule->order)->name);
+        o->pipeline_schedule[0] = 0; // since no option sets it
     } else GX_TRY(gx_config_add(c, title, GX_FIELDS(gx__options_stage_options), o, err));
     return gx_config_add(c, title, GX_FIELDS(gx__options_layer_options), o, err);
 }
@@ -613,7 +613,7 @@ static GxStatus gx__options_check_stages(const GxTrainOptions *o, int world, GxE
                        "stage_num_hidden_layers_list has %d entr%s, one for each stage, and --pp is %ld; let them be "
                        "the same, or leave the list out",
                        listed, listed == 1 ? "y" : "ies", (long)o->pp);
-    if (o->pp == 1 && strcmp(o->pipeline_schedule, "1f1b"))
+    if (o->pp == 1 && o->pipeline_schedule[0] && strcmp(o->pipeline_schedule, "1f1b"))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--pipeline_schedule %s is about stages, and --pp is 1",
                        o->pipeline_schedule);
     return gx__options_check_divides("pp", o->pp, world, "", err);

@@ -384,7 +384,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     if (o->pp > 1) {
         const int16_t *stage = t->stage + gx_group_index(t->g, GX_AXIS_PP);
         options.first_unit = stage[0], options.last_unit = stage[1];
-        runner.stage = t->stage, runner.order = gx_stages_order(o->pipeline_schedule);
+        runner.stage = t->stage, runner.order = gx_stages_order(t);
         runner.puts_off_weights = gx_order_info(runner.order)->has_halves;
     }
     GX_TRY(gx_model_open(t->g, &t->model, t->family, t->model_config, t->mode, &options));
