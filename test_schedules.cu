@@ -188,7 +188,7 @@ static void backward(GxStepsWriter *w, int b)
 
 // All forwards, then all backwards, with mistakes.
 typedef struct {
-    int no_send, late_receive, late_gradient, no_backward, early_gradient, wrong_turn;
+    int no_send, late_receive, late_gradient, no_backward, early_gradient, wrong_turn, wrong_unit;
 } Mistakes;
 static Mistakes mistakes;
 
@@ -201,6 +201,7 @@ static void mistaken_window(GxStepsWriter *w)
         const int b = is->wrong_turn && w->stage == 0 ? m - 1 - i : i;
         if (!is->late_receive) gx_put_receive(w, GX_OBJECT_X, b);
         forward(w, b);
+        if (is->wrong_unit) gx_put_forward(w, w->spec->units, b), gx_put_backward(w, -1, b);
         if (is->late_receive) gx_put_receive(w, GX_OBJECT_X, b);
         if (!is->no_send || b > 0) gx_put_send(w, GX_OBJECT_X, b);
     }
@@ -235,7 +236,7 @@ TEST(a_mistake_in_a_schedule_is_refused_by_name)
         Mistakes is;
         const char *says;
     } cases[] = {
-        {{0, 0, 0, 0, 0, 0}, ""},
+        {{.no_send = 0}, ""},
         {{.no_send = 1},
          "schedule mistaken, rank 0: the end of the list: nothing has ended x of unit 2, micro-batch 0, which action 2 "
          "(F1 of micro-batch 0) made"},
@@ -249,6 +250,7 @@ TEST(a_mistake_in_a_schedule_is_refused_by_name)
          "schedule mistaken, rank 0: action 11 (NORM0): the gradients of unit 0 have 1 of 2 contributions: every B0 "
          "(of "
          "a half, its W0) must come before"},
+        {{.wrong_unit = 1}, "schedule mistaken, rank 0: it writes a unit outside of 0 to 3"},
         {{.early_gradient = 1},
          "rank 0, at action 1 (RECV:dx:2<1 of micro-batch 0), waits for rank 1, which is at action 1 (RECV:x:2<0 of "
          "micro-batch 0) and does not go on"},
@@ -373,6 +375,17 @@ TEST(processes_are_stages_of_a_program_that_runs_a_schedule)
     if (!use_program("train_llama_pp")) return;
     CHECK_RAN(run_mpi(3, "--output_dir mpi --max_steps 1 --eval_steps 0 --num_hidden_layers 3"));
     CHECK(strstr(out(), "mode pp 3 (1f1b, layers 1,1,1)"), "%s", out());
+}
+
+// Whichever program saved, whichever goes on.
+TEST(checkpoints_know_no_schedule)
+{
+    static const Topology topologies[] = {
+        {"from_schedule", "adamw", "train_llama_pp", "--ranks 2", "train_llama", "--ranks 1", 0},
+        {"to_schedule", "adamw", "train_llama", "--ranks 2 --pp 2 --pipeline_schedule zb1p", "train_llama_pp",
+         "--ranks 2", 0},
+    };
+    for (size_t i = 0; i < sizeof topologies / sizeof *topologies; i++) check_topology(&topologies[i]);
 }
 
 TEST(a_schedule_has_its_order)

@@ -31,7 +31,7 @@ static void pp_window(GxStepsWriter *w)
     for (int b = 0; b < w->micro_batches; b++) { // one backward, one forward
         gx_put_receive(w, GX_OBJECT_DX, b);
         pp_backward(w, b);
-        if (b > 0) gx_put_receive(w, GX_OBJECT_X, b + ahead); // the first one's input is here already
+        if (b > 0) gx_put_receive(w, GX_OBJECT_X, b + ahead); // that of the first one came above
         gx_put_send(w, GX_OBJECT_DX, b);
         pp_forward(w, b + ahead);
         gx_put_send(w, GX_OBJECT_X, b + ahead);

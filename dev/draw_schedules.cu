@@ -203,11 +203,17 @@ static void draw_keys(const SchedulePicture *p, FILE *out, int y)
     for (int k = 0; k < BOX_KINDS; k++)
         if (uses[k]) draw_key(out, &x, y, box_kinds[k].fill[0], box_kinds[k].stroke, box_kinds[k].name);
     draw_key(out, &x, y, "url(#waits)", "#ccc", "the rank waits");
-    x = DRAW_LEFT, y += 22;
-    fprintf(out,
-            "<text x=\"%.0f\" y=\"%d\" fill=\"#444\">The number in a box is its micro-batch's; arrows are the "
-            "messages of micro-batch 0.%s</text>\n",
-            x, y, p->chunks > 1 ? " Darker boxes are of the rank's second stage." : "");
+    y += 22;
+    fprintf(
+        out,
+        "<text x=\"%d\" y=\"%d\" fill=\"#444\">The number in a box is its micro-batch's; arrows are the messages of "
+        "micro-batch 0.</text>\n",
+        DRAW_LEFT, y);
+    if (p->chunks > 1)
+        fprintf(out,
+                "<text x=\"%d\" y=\"%d\" fill=\"#444\">Darker boxes are of the rank's second stage; a slot is of a "
+                "stage.</text>\n",
+                DRAW_LEFT, y + 20);
 }
 
 static void draw_head(const SchedulePicture *p, FILE *out, int width, int height, int64_t work)
@@ -253,7 +259,7 @@ static GxStatus draw_schedule(int order, char **text, GxError *err)
     if (status == GX_OK && !out) status = GX_FAIL(err, GX_ERR_MEMORY, "no memory for a picture");
     if (out) {
         const int below = lane_of(DRAW_RANKS) - DRAW_GAP;
-        draw_head(&p, out, (int)x_of(&p, p.time.span) + DRAW_RIGHT, below + 82, work);
+        draw_head(&p, out, (int)x_of(&p, p.time.span) + DRAW_RIGHT, below + (p.chunks > 1 ? 102 : 82), work);
         for (int r = 0; r < DRAW_RANKS; r++) draw_lane(&p, out, r);
         for (int r = 0; r < DRAW_RANKS; r++)
             for (int i = 0; i < p.rank[r].n; i++)

@@ -21,6 +21,8 @@
 // training its backward computes it), a backward below the lowest trained unit or of a unit that gradients pass by, a
 // message before the first stage or behind the last. So a schedule has no conditions for the ends of its loops.
 //
+// Not there: weight halves that are put off (W), several stages on a rank, sharded weights.
+//
 // Memory: a list that grows while it is written; as much again when it is made.
 #ifndef GX_STEPS_WRITE_H
 #define GX_STEPS_WRITE_H
@@ -36,6 +38,7 @@ typedef struct {
     int stage, stages;      // this rank's, and how many there are
     int first, last;        // its units are [first, last)
     int micro_batches;      // of the window
+    int is_outside;         // 1: a call named a unit that the model does not have
     struct GxActions *list; // what has been written
     // What this stage sends and receives, by object: X, DX. Unit -1: nothing
     GxAction send[GX_OBJECT_DX + 1], receive[GX_OBJECT_DX + 1];
@@ -76,10 +79,18 @@ static int gx__write_has(const GxStepsWriter *w, int micro_batch)
     return micro_batch >= 0 && micro_batch < w->micro_batches;
 }
 
+// 1: there is something to write.
+static int gx__write_unit(GxStepsWriter *w, int unit, int micro_batch)
+{
+    const int is_outside = unit < 0 || unit >= w->spec->units;
+    w->is_outside |= is_outside;
+    return !is_outside && gx__write_has(w, micro_batch);
+}
+
 void gx_put_forward(GxStepsWriter *w, int unit, int micro_batch)
 {
     GxAction a = gx__steps_action(GX_DO_FORWARD, unit, micro_batch);
-    if (!gx__write_has(w, micro_batch) || unit == w->spec->units - 1) return;
+    if (!gx__write_unit(w, unit, micro_batch) || unit == w->spec->units - 1) return;
     a.keep = (int8_t)gx__steps_keep(w->spec, unit);
     gx__steps_push(w->list, a);
 }
@@ -87,7 +98,7 @@ void gx_put_forward(GxStepsWriter *w, int unit, int micro_batch)
 void gx_put_backward(GxStepsWriter *w, int unit, int micro_batch)
 {
     GxAction a = gx__steps_action(GX_DO_BACKWARD, unit, micro_batch);
-    if (!gx__write_has(w, micro_batch) || !gx_steps_has_backward(w->spec, unit)) return;
+    if (!gx__write_unit(w, unit, micro_batch) || !gx_steps_has_backward(w->spec, unit)) return;
     a.half = (int8_t)gx__steps_half(w->spec, unit);
     gx__steps_push(w->list, a);
 }
@@ -148,7 +159,9 @@ GxStatus gx_steps_write(GxSteps *s, const GxStepsSchedule *schedule, const GxSte
     gx__write_open(&w, spec, &list);
     schedule->window(&w);
     GX_TRY(gx__steps_finish(s, &list, spec, err));
-    if (gx_steps_check(s, &why) == GX_OK) return GX_OK;
+    if (w.is_outside) GX_FAIL(&why, GX_ERR_ARGUMENT, "it writes a unit outside of 0 to %d", spec->units - 1);
+    else gx_steps_check(s, &why);
+    if (!why.code) return GX_OK;
     gx_steps_close(s);
     return GX_FAIL(err, (GxStatus)why.code, "schedule %s, rank %d: %s", schedule->name, spec->rank, why.message);
 }

@@ -241,8 +241,8 @@ static const GxField gx__options_stage_options[] = {
      "the gaps. The result is the same",
      "1f1b|gpipe|zb1p"},
 };
+// Of a program with a schedule of its own.
 static const GxField gx__options_own_stage_options[] = {
-    // of a program with a schedule of its own
     {"pp", GX_FIELD_INT, GX__OPTIONS_AT(pp), "0", GX__OPTIONS_STAGES ". 0: all ranks, or all that --tp leaves",
      "0..256"},
 };
