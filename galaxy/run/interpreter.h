@@ -38,20 +38,19 @@ typedef struct {           // zero: defaults
     int micro_batches;     // in a window, on this rank; 0: one
     int recomputes_layers; // layers keep only their inputs, and are computed again before their backward
     int order;             // GxStepsOrder
-    // The training list is what this one writes. NULL: what the generators make
-    const GxStepsSchedule *schedule;
-    int puts_off_weights; // weights' gradients of layers are computed at the end of the window
-    int bucket;           // units whose gradients are summed over the ranks at once; 0: all
-    int starts_sums;      // a bucket's sum runs while the units below compute their backward
-    int forward_only;     // no training: neither a list nor memory for it
+    int puts_off_weights;  // weights' gradients of layers are computed at the end of the window
+    int bucket;            // units whose gradients are summed over the ranks at once; 0: all
+    int starts_sums;       // a bucket's sum runs while the units below compute their backward
+    int forward_only;      // no training: neither a list nor memory for it
     // Of a pipeline (the axis pp of the mesh): [ranks + 1]: rank r has units [stage[r], stage[r + 1]) of the model, with
     // which it was opened (GxModelOptions). Lent until gx_runner_open returns. NULL: one rank
     const int16_t *stage;
     int keeps_graphs; // in training, what a micro-batch computes is captured and launched as graphs (graphs.h)
     // The task counts the labels that losses are divided by. NULL: target 0's labels that are not GX_IGNORE_INDEX
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
-    const void *task;         // its self
-    const GxUnitCache *cache; // lent. NULL: none
+    const void *task;                // its self
+    const GxUnitCache *cache;        // lent. NULL: none
+    const GxStepsSchedule *schedule; // writes the training list. NULL: the generators make it
 } GxRunnerSpec;
 
 typedef struct {
