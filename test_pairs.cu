@@ -358,9 +358,9 @@ static void said_of(Args *a, int world, GxMode *mode, char said[600])
     GxError err = GX_ZERO;
     for (int i = 0; i < a->n; i++) a->arg[i] = a->text[i];
     gx_config_open(&c);
-    if (gx_options_add(&c, o, NULL, "llama", &err) == GX_OK && gx_config_read_args(&c, a->n, a->arg, &err) == GX_OK &&
-        gx_options_resolve_mode(o, &c, mode, &err) == GX_OK && gx_options_check_lists(o, mode, &err) == GX_OK &&
-        gx_options_resolve_mesh(o, &c, mode, world, &err) == GX_OK &&
+    if (gx_options_add(&c, o, NULL, NULL, "llama", &err) == GX_OK &&
+        gx_config_read_args(&c, a->n, a->arg, &err) == GX_OK && gx_options_resolve_mode(o, &c, mode, &err) == GX_OK &&
+        gx_options_check_lists(o, mode, &err) == GX_OK && gx_options_resolve_mesh(o, &c, mode, world, &err) == GX_OK &&
         gx_tuning_resolve(&o->tuning, &c, o->model, &err) == GX_OK)
         gx_options_resolve_batch(o, &c, (int)(world / o->tp / o->pp), &batch, &err);
     snprintf(said, 600, "%s", err.message);

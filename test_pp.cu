@@ -13,6 +13,7 @@ typedef struct {
     int lora, bottleneck, side, prompt, quantize; // as in Layout
     int order, puts_off, recomputes, bucket, starts_sums, normed;
     GxDtype dtype;
+    const GxStepsSchedule *schedule; // NULL: the generators'
 } Case;
 
 static const Case cases[] = {
@@ -78,6 +79,18 @@ static const Case cases[] = {
     {.what = "adapters", .pp = 2, .micro = 2, .stage = {0, 4, 8}, .bottleneck = 2},
     {.what = "a side network", .pp = 2, .micro = 2, .stage = {0, 4, 8}, .side = 1},
     {.what = "a side network, a stage that is passed by", .pp = 4, .micro = 2, .stage = {0, 3, 4, 6, 8}, .side = 2},
+    {.what = "spelled out, computed again",
+     .pp = 3,
+     .micro = 3,
+     .stage = {0, 2, 4, 8},
+     .recomputes = 1,
+     .schedule = &gx_pp},
+    {.what = "spelled out, a stage that is passed by",
+     .pp = 4,
+     .micro = 3,
+     .stage = {0, 3, 4, 6, 8},
+     .side = 2,
+     .schedule = &gx_pp},
     {.what = "prompts x tp 2", .pp = 2, .tp = 2, .micro = 2, .stage = {0, 4, 8}, .mode = &gx_galaxy, .prompt = 2},
     {.what = "BERT, pre-training", .pp = 3, .micro = 2, .stage = {0, 4, 6, 8}, .subject = &pretraining},
     {.what = "BERT, labels, zb1p",
@@ -143,6 +156,20 @@ static void check_rank(const Case *c, int r, const Result *a, const Result *b)
     CHECK(rows > 0 || !trained, "%s: rank %d has nothing that is trained", c->what, r);
 }
 
+// The rank's list is the one that the schedule writes. Returns 1 if the generators' is another one.
+static int check_list(const Case *c, int r, const GxSteps *s)
+{
+    GxSteps written, made;
+    GxError err = GX_ZERO;
+    CHECK(gx_steps_write(&written, c->schedule, &s->spec, &err) == GX_OK, "%s: %s", c->what, err.message);
+    CHECK(gx_steps_make(&made, &s->spec, &err) == GX_OK, "%s: %s", c->what, err.message);
+    const size_t bytes = (size_t)s->n * sizeof *s->action;
+    CHECK(written.n == s->n && !memcmp(written.action, s->action, bytes), "%s: rank %d runs another list", c->what, r);
+    const int differ = made.n != s->n || memcmp(made.action, s->action, bytes);
+    gx_steps_close(&written), gx_steps_close(&made);
+    return differ;
+}
+
 // nccl: the pipeline's ranks move what they send by NCCL.
 static void check_case(const Case *c, int nccl)
 {
@@ -156,11 +183,15 @@ static void check_case(const Case *c, int nccl)
     test_wish.spec.bucket = c->bucket, test_wish.spec.starts_sums = c->starts_sums;
     run_ranks(&l, one);
     l.pp = c->pp;
-    test_wish.spec.stage = stage, test_wish.spec.order = c->order;
+    test_wish.spec.stage = stage, test_wish.spec.order = c->order, test_wish.spec.schedule = c->schedule;
     test_uses_nccl = nccl;
     run_ranks(&l, pipeline);
     test_uses_nccl = 0;
     for (int r = 0; r < ranks_of(&l); r++) check_rank(c, r, &pipeline[r].result, &one[r % (l.dp * l.tp)].result);
+    int differ = 0;
+    for (int r = 0; r < ranks_of(&l) && c->schedule; r++)
+        differ += check_list(c, r, &pipeline[r].result.model->r.train);
+    CHECK(!c->schedule || !c->side || differ, "%s: no rank's list tells the schedule from the generators", c->what);
     free_ranks(&l, pipeline);
     l.pp = 0;
     free_ranks(&l, one);

@@ -224,7 +224,7 @@ static GxStatus resolve(const char *const *args, int ranks, GxTrainOptions *o, G
     int n = 0;
     while (args[n]) n++;
     gx_config_open(&c);
-    GX_TRY(gx_options_add(&c, o, NULL, "llama", err));
+    GX_TRY(gx_options_add(&c, o, NULL, NULL, "llama", err));
     GX_TRY(gx_config_read_args(&c, n, (char **)args, err));
     return gx_options_resolve_batch(o, &c, ranks, split, err);
 }
@@ -275,7 +275,7 @@ TEST(a_run_that_goes_on_without_a_micro_batch_is_refused)
     GxError err = GX_ZERO;
     GxJson *json = NULL;
     gx_config_open(&c);
-    CHECK(gx_options_add(&c, &o, NULL, "llama", &err) == GX_OK &&
+    CHECK(gx_options_add(&c, &o, NULL, NULL, "llama", &err) == GX_OK &&
               gx_json_parse(&json, args, (int64_t)strlen(args), "args", &err) == GX_OK &&
               gx_config_take(&c, json, NULL, "args", &err) == GX_OK,
           "%s", err.message);
@@ -367,7 +367,7 @@ TEST(the_program_of_a_mode_has_the_options_that_its_mode_can_take_and_names_the_
         GxError err = GX_ZERO;
         memset(&o, 0xEE, sizeof o);
         gx_config_open(&c);
-        CHECK(gx_options_add(&c, &o, programs[i].mode, "bert", &err) == GX_OK, "%s", err.message);
+        CHECK(gx_options_add(&c, &o, programs[i].mode, NULL, "bert", &err) == GX_OK, "%s", err.message);
         FILE *out = open_memstream(&help, &bytes);
         gx_config_help(&c, out, 80);
         fclose(out);

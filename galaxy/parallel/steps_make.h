@@ -112,7 +112,7 @@ static GxStatus gx__steps_check_spec(const GxStepsSpec *p, GxError *err)
 
 // ---- a list that grows ---------------------------------------------------------------------------------------------
 
-typedef struct {
+typedef struct GxActions {
     GxAction *action;
     int n, capacity, failed; // failed: the system had no memory
 } GxActions;
@@ -490,6 +490,22 @@ static void gx__steps_pass(GxActions *list, void (*pass)(GxActions *, const GxAc
     *list = next;
 }
 
+// Makes s from a list of a window's micro-batches, unit by unit, and what is the same around all such lists. Frees it.
+static GxStatus gx__steps_finish(GxSteps *s, GxActions *list, const GxStepsSpec *spec, GxError *err)
+{
+    gx__steps_pass(list, gx__steps_recompute, spec);
+    gx__steps_pass(list, gx__steps_grads, spec);
+    gx__steps_pass(list, gx__steps_weights, spec);
+    gx__steps_pass(list, gx__steps_window, spec);
+    const GxStatus status =
+        list->failed
+            ? GX_FAIL(err, GX_ERR_MEMORY, "the system refused memory for a list of %d units and %d micro-batches",
+                      spec->units, spec->micro_batches)
+            : gx_steps_open(s, spec, list->action, list->n, err);
+    free(list->action);
+    return status;
+}
+
 GxStatus gx_steps_make(GxSteps *s, const GxStepsSpec *spec, GxError *err)
 {
     GxActions order = GX_ZERO, list = GX_ZERO;
@@ -502,18 +518,10 @@ GxStatus gx_steps_make(GxSteps *s, const GxStepsSpec *spec, GxError *err)
         list.failed = order.failed;
         if (!list.failed) gx__steps_messages(&list, &order, &timeline, spec);
         gx__steps_pass(&list, gx__steps_expand, spec);
-        gx__steps_pass(&list, gx__steps_recompute, spec);
-        gx__steps_pass(&list, gx__steps_grads, spec);
-        gx__steps_pass(&list, gx__steps_weights, spec);
-        gx__steps_pass(&list, gx__steps_window, spec);
-        status = list.failed ? GX_FAIL(err, GX_ERR_MEMORY,
-                                       "the system refused memory for a list of %d units and %d micro-batches",
-                                       spec->units, spec->micro_batches)
-                             : gx_steps_open(s, spec, list.action, list.n, err);
+        status = gx__steps_finish(s, &list, spec, err);
     }
     gx_timeline_close(&timeline);
     free(order.action);
-    free(list.action);
     return status;
 }
 #endif

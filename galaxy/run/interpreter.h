@@ -17,6 +17,7 @@
 #include "../model/unit.h"
 #include "../parallel/grads.h"
 #include "../parallel/steps.h"
+#include "../parallel/steps_write.h"
 #include "../task/task.h"
 #include "graphs.h"
 #include "optimizer.h"
@@ -51,8 +52,9 @@ typedef struct {           // zero: defaults
     int keeps_graphs; // in training, what a micro-batch computes is captured and launched as graphs (graphs.h)
     // The task counts the labels that losses are divided by. NULL: target 0's labels that are not GX_IGNORE_INDEX
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
-    const void *task;         // its self
-    const GxUnitCache *cache; // lent. NULL: none
+    const void *task;                // its self
+    const GxUnitCache *cache;        // lent. NULL: none
+    const GxStepsSchedule *schedule; // writes the training list. NULL: the generators make it
 } GxRunnerSpec;
 
 typedef struct {
@@ -116,10 +118,10 @@ GX_END
 
 // ---- lists ---------------------------------------------------------------------------------------------------------
 
-static GxStatus gx__interpreter_make(GxSteps *s, const GxStepsSpec *spec, GxError *err)
+// schedule NULL: the generators'
+static GxStatus gx__interpreter_make(GxSteps *s, const GxStepsSchedule *schedule, const GxStepsSpec *spec, GxError *err)
 {
-    GX_TRY(gx_steps_make(s, spec, err));
-    return gx_steps_check(s, err);
+    return schedule ? gx_steps_write(s, schedule, spec, err) : gx_steps_make(s, spec, err);
 }
 
 static int gx__interpreter_is_tied(const GxModel *m)
@@ -165,15 +167,19 @@ static int gx__interpreter_reads_x(const GxModel *m)
 }
 
 // This rank's list; of a pipeline it is checked together with those of the others.
-static GxStatus gx__interpreter_make_pipeline(GxSteps *s, const GxStepsSpec *spec, GxError *err)
+static GxStatus gx__interpreter_make_pipeline(GxSteps *s, const GxStepsSchedule *schedule, const GxStepsSpec *spec,
+                                              GxError *err)
 {
-    if (spec->ranks < 2) return gx__interpreter_make(s, spec, err);
+    if (spec->ranks < 2) {
+        GX_TRY(gx__interpreter_make(s, schedule, spec, err));
+        return gx_steps_check(s, err);
+    }
     GxSteps *all = (GxSteps *)calloc((size_t)spec->ranks, sizeof *all);
     if (!all) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the lists of %d ranks", spec->ranks);
     GxStatus status = GX_OK;
     GxStepsSpec of_rank = *spec;
     for (of_rank.rank = 0; of_rank.rank < spec->ranks && status == GX_OK; of_rank.rank++)
-        status = gx_steps_make(&all[of_rank.rank], &of_rank, err);
+        status = gx__interpreter_make(&all[of_rank.rank], schedule, &of_rank, err);
     if (status == GX_OK) status = gx_steps_check_ranks(all, spec->ranks, err);
     *s = all[spec->rank];
     memset(&all[spec->rank], 0, sizeof *all);
@@ -241,10 +247,10 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     GX_TRY(gx__interpreter_check_stages(g, m, &s, spec->cache));
     if (!spec->forward_only && gx_steps_lowest(&s) == m->units)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "every tensor of the model is frozen: there is nothing to train");
-    if (!spec->forward_only) GX_TRY(gx__interpreter_make_pipeline(&r->train, &s, &g->error));
+    if (!spec->forward_only) GX_TRY(gx__interpreter_make_pipeline(&r->train, spec->schedule, &s, &g->error));
     s.kind = GX_STEPS_FORWARD, s.micro_batches = 1, s.order = GX_ORDER_1F1B;
     s.recomputes_layers = s.puts_off_weights = s.scatters_each = 0;
-    GX_TRY(gx__interpreter_make_pipeline(&r->forward, &s, &g->error));
+    GX_TRY(gx__interpreter_make_pipeline(&r->forward, NULL, &s, &g->error));
     r->bytes = (int64_t *)calloc(5 * (size_t)m->units, sizeof *r->bytes);
     r->is_scattered = (uint8_t *)calloc((size_t)m->units, 1);
     if (!r->bytes || !r->is_scattered)

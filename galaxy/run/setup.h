@@ -17,6 +17,8 @@ GX_BEGIN
 
 GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
                          int argc, char **argv);
+GxStatus gx_trainer_open_by(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
+                            const GxStepsSchedule *schedule, int argc, char **argv);
 
 GX_END
 #endif
@@ -80,7 +82,7 @@ static GxStatus gx__setup_read_options(GxTrainer *t, int argc, char **argv)
     if (!t->model_config || !t->self) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
     gx_config_open(&t->config);
     GX_TRY(gx_task_add_options(&t->choice, &t->config, t->family, t->task, t->self, err));
-    GX_TRY(gx_options_add(&t->config, &t->o, t->mode, t->family->name, err));
+    GX_TRY(gx_options_add(&t->config, &t->o, t->mode, t->steps_schedule, t->family->name, err));
     GX_TRY(gx_config_add(&t->config, "model", t->family->fields, t->family->n_fields, t->model_config, err));
     GX_TRY(gx_config_read_args(&t->config, argc, argv, err));
     if (t->config.help || t->config.version) {
@@ -370,6 +372,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     runner.counts = t->task->counts, runner.task = t->self;
     runner.forward_only = gx_options_is_inference(o);
     runner.keeps_graphs = o->cuda_graphs;
+    runner.schedule = t->steps_schedule;
     options.lists = &lists;
     options.wish = t->task->wish ? t->task->wish(t->self) : NULL;
     options.dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
@@ -385,7 +388,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     if (o->pp > 1) {
         const int16_t *stage = t->stage + gx_group_index(t->g, GX_AXIS_PP);
         options.first_unit = stage[0], options.last_unit = stage[1];
-        runner.stage = t->stage, runner.order = gx_stages_order(o->pipeline_schedule);
+        runner.stage = t->stage, runner.order = gx_stages_order(t);
         runner.puts_off_weights = gx_order_info(runner.order)->has_halves;
     }
     GX_TRY(gx_model_open(t->g, &t->model, t->family, t->model_config, t->mode, &options));
@@ -742,6 +745,12 @@ static void gx__setup_warn_tied(const GxTrainer *t)
 GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
                          int argc, char **argv)
 {
+    return gx_trainer_open_by(t, g, family, task, mode, NULL, argc, argv);
+}
+
+GxStatus gx_trainer_open_by(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
+                            const GxStepsSchedule *schedule, int argc, char **argv)
+{
     memset(t, 0, sizeof *t);
     t->g = g;
     t->lock = -1;
@@ -749,6 +758,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     t->family = family;
     t->task = task;
     t->mode = mode;
+    t->steps_schedule = schedule;
     GX_TRY(gx_task_choose(&t->choice, family, &t->task, argc, argv, &g->error));
     if (t->task->losses < 1 || t->task->losses > GX_MAX_LOSSES)
         return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "task %s has %d losses; 1 to %d are possible", t->task->name,

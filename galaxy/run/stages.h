@@ -11,7 +11,7 @@ typedef struct GxTrainer GxTrainer; // trainer.h
 // first stages have those that are left; the embedding is the first stage's, heads are the last's. Refuses what the
 // model does not have.
 GxStatus gx_stages_plan(GxTrainer *t);
-int gx_stages_order(const char *schedule); // GxStepsOrder of --pipeline_schedule
+int gx_stages_order(const GxTrainer *t); // GxStepsOrder of the program's own schedule, or of --pipeline_schedule
 // "pp 2 (1f1b, layers 3,2)"
 void gx_stages_text(const GxTrainer *t, char *text, size_t size);
 
@@ -25,10 +25,11 @@ GX_END
 #include "../base/partition.h"
 #include "trainer.h"
 
-int gx_stages_order(const char *schedule)
+int gx_stages_order(const GxTrainer *t)
 {
+    if (t->steps_schedule) return t->steps_schedule->order;
     for (int i = 0; i < GX_ORDERS; i++)
-        if (!strcmp(gx_order_info(i)->name, schedule)) return i;
+        if (!strcmp(gx_order_info(i)->name, t->o.pipeline_schedule)) return i;
     return GX_ORDER_1F1B;
 }
 
@@ -87,7 +88,7 @@ GxStatus gx_stages_plan(GxTrainer *t)
 void gx_stages_text(const GxTrainer *t, char *text, size_t size)
 {
     const int lead = gx__stages_lead(t), pp = (int)t->o.pp;
-    int n = snprintf(text, size, "pp %d (%s, layers ", pp, t->o.pipeline_schedule);
+    int n = snprintf(text, size, "pp %d (%s, layers ", pp, gx_order_info(gx_stages_order(t))->name);
     for (int s = 0; s < pp && n < (int)size; s++) {
         const int first = s ? t->stage[s] : lead, last = s + 1 < pp ? t->stage[s + 1] : t->stage[pp] - 1;
         n += snprintf(text + n, size - (size_t)n, "%s%d", s ? "," : "", (last - first) / lead);

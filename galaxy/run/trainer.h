@@ -63,10 +63,11 @@ typedef struct GxTrainer {
     // what is run
     const GxFamily *family;
     const GxTask *task;
-    GxTaskChoice choice; // how it was chosen
-    void *self;          // the task's
-    const GxMode *mode;  // the program's own, or &composed
-    GxMode composed;     // of --mode, or --att, --con, --mlp
+    GxTaskChoice choice;                   // how it was chosen
+    void *self;                            // the task's
+    const GxMode *mode;                    // the program's own, or &composed
+    GxMode composed;                       // of --mode, or --att, --con, --mlp
+    const GxStepsSchedule *steps_schedule; // the program's own, which writes the lists of steps; NULL: generators do
     GxConfig config;
     GxTrainOptions o;
     GxResume resume; // what it goes on from
@@ -141,6 +142,9 @@ GxTrainState gx_trainer_state(const GxTrainer *t);
 // mode NULL: the mode that the options select. Implemented in setup.h.
 GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
                          int argc, char **argv);
+// The same, with a schedule that writes the lists of training steps (parallel/steps_write.h). NULL: generators do.
+GxStatus gx_trainer_open_by(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
+                            const GxStepsSchedule *schedule, int argc, char **argv);
 int gx_trainer_next(GxTrainer *t);
 int gx_trainer_is_over(const GxTrainer *t); // 1: all steps are done, or the run stops early
 void gx_trainer_step(GxTrainer *t);
@@ -148,6 +152,8 @@ void gx_trainer_report(GxTrainer *t);
 int gx_trainer_close(GxTrainer *t); // last validation, samples, checkpoint, picture; the program's exit status
 // Does all of these, as shown above. Returns the program's exit status; errors have been logged.
 int gx_train(GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode, int argc, char **argv);
+int gx_train_by(GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
+                const GxStepsSchedule *schedule, int argc, char **argv);
 
 // Sums the losses over the first `samples` held-out samples; 0: all. If a signal stops it, t->stop is set, and the sums
 // are over the samples so far.
@@ -749,8 +755,14 @@ int gx_trainer_close(GxTrainer *t)
 
 int gx_train(GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode, int argc, char **argv)
 {
+    return gx_train_by(g, family, task, mode, NULL, argc, argv);
+}
+
+int gx_train_by(GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
+                const GxStepsSchedule *schedule, int argc, char **argv)
+{
     GxTrainer t = GX_ZERO;
-    gx_trainer_open(&t, g, family, task, mode, argc, argv);
+    gx_trainer_open_by(&t, g, family, task, mode, schedule, argc, argv);
     while (gx_trainer_next(&t)) {
         gx_trainer_step(&t);
         gx_trainer_report(&t);
