@@ -2,7 +2,7 @@
 
     python dev/bench/torch_fsdp.py [--ranks 2] [--reshard true|false|copies] [--sync micro|window] [--steps 6]
 
-To be run beside `train_llama --ranks 2 --threads 1 --dp_shard 2` on the shape of dev/bench/pipelines.sh: a LLaMA of
+To be run beside `train_llama --ranks 2 --threads 1 --dp_shard 2` on the shape of dev/bench/mesh.sh: a LLaMA of
 22M parameters (D 512, 8 layers, 8 heads of which 2 kv, bytes as tokens), 16 samples of 256 tokens a step, of which each
 of two ranks has 8 in 4 micro-batches. A step is forward, backward, clipping to a norm of 1, AdamW. fp32 throughout.
 
