@@ -8,6 +8,7 @@
 //     gx_runner_take(g, &r, T, B, chunk);                             // all memory, from the arena
 //     gx_runner_train(g, &r, batch, labels, &stop);                   // a window of micro-batches, and the update
 //     gx_runner_forward(g, &r, &batch);                               // adds to its targets' losses
+//     gx_runner_evaluate(g, &r, batch, n);                            // the same of n batches
 //
 // A window is the data of one optimizer step: all micro-batches of all ranks. A loss of the window is the sum of the
 // losses of its labels, divided by how many labels count in the whole window. So that number is summed over the ranks
@@ -44,6 +45,7 @@ typedef struct {           // zero: defaults
     // Of a pipeline (the axis pp of the mesh): [ranks + 1]: rank r has units [stage[r], stage[r + 1]) of the model, with
     // which it was opened (GxModelOptions). Lent until gx_runner_open returns. NULL: one rank
     const int16_t *stage;
+    int evals;        // of a pipeline: batches that gx_runner_evaluate has under way at once; 0: one
     int keeps_graphs; // in training, what a micro-batch computes is captured and launched as graphs (graphs.h)
     // The task counts the labels that losses are divided by. NULL: target 0's labels that are not GX_IGNORE_INDEX
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
@@ -54,7 +56,7 @@ typedef struct {           // zero: defaults
 typedef struct {
     GxModel *m;
     const GxOptimizer *o;
-    GxSteps train, forward; // forward: one micro-batch
+    GxSteps train, forward; // forward: of as many micro-batches as can be under way, of which the first ones run
     GxGradsParts counted;   // the parts of gradients that this rank adds to the norm
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
     const void *task;
@@ -90,6 +92,10 @@ void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels,
 // Runs a batch forward: adds to its targets' losses, and writes the results that they ask for; in a pipeline the losses
 // on the last stage, the results there and on the first.
 void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b);
+
+// The same of n batches, whose losses are added in their order. In a pipeline spec.evals of them are under way at once,
+// so that no stage waits for the last; each then needs its own memory, also for its results.
+void gx_runner_evaluate(GxContext *g, GxRunner *r, const GxBatch *batch, int n);
 
 // gx_runner_forward as a callback for tasks. The runner must outlive it.
 GxForward gx_runner_hook(GxRunner *r);
@@ -216,7 +222,7 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     if (!spec->forward_only && gx_steps_lowest(&s) == m->units)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "every tensor of the model is frozen: there is nothing to train");
     if (!spec->forward_only) GX_TRY(gx__interpreter_make_pipeline(&r->train, &s, &g->error));
-    s.kind = GX_STEPS_FORWARD, s.micro_batches = 1, s.order = GX_ORDER_1F1B;
+    s.kind = GX_STEPS_FORWARD, s.micro_batches = (int)gx_max(spec->evals, 1), s.order = GX_ORDER_1F1B;
     s.recomputes_layers = s.puts_off_weights = 0;
     GX_TRY(gx__interpreter_make_pipeline(&r->forward, &s, &g->error));
     r->bytes = (int64_t *)calloc(3 * (size_t)m->units, sizeof *r->bytes);
@@ -389,12 +395,13 @@ static void gx__interpreter_launch(GxContext *g, GxRunner *r, const GxSteps *s, 
 
 // ---- what is recorded ----------------------------------------------------------------------------------------------
 
-// How often an action counts in what is recorded. Where nothing is computed and only sums are recorded, all
-// micro-batches but the first (which writes gradients that the others add to) and the last (among whose actions ranks'
-// sums begin) are alike: the second stands for them, and the others are left out (0).
-static int gx__interpreter_times(const GxContext *g, const GxSteps *s, const GxAction *a)
+// How often an action counts in what is recorded; 0: it is left out, as are all of micro-batches from number n on.
+// Where nothing is computed and only sums are recorded, all micro-batches but the first (which writes gradients that
+// the others add to) and the last (among whose actions ranks' sums begin) are alike: the second stands for them.
+static int gx__interpreter_times(const GxContext *g, const GxAction *a, int n)
 {
-    const int alike = s->spec.micro_batches - 2;
+    const int alike = n - 2;
+    if (a->micro_batch >= n) return 0;
     if (g->device->computes || !g->recorder || !g->recorder->totals_only) return 1;
     if (a->micro_batch < 1 || a->micro_batch > alike) return 1;
     return a->micro_batch == 1 ? alike : 0;
@@ -469,11 +476,12 @@ static void gx__interpreter_reduce(GxContext *g, GxRunner *r, const GxAction *a)
     else gx_grads_start(g, &r->m->store, a->unit, a->count, &r->sum[a->ticket]);
 }
 
-static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, const GxBatch *batch)
+// Runs a list, of its micro-batches the first n.
+static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, const GxBatch *batch, int n)
 {
     for (int i = 0, run = 1; i < s->n && !gx_failed(g); i += run) {
         const GxAction *a = &s->action[i];
-        const int times = gx__interpreter_times(g, s, a);
+        const int times = gx__interpreter_times(g, a, n);
         run = 1;
         if (!times) continue;
         if (g->recorder) g->recorder->times = times;
@@ -520,7 +528,7 @@ void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels,
 {
     r->batch = batch;
     r->stop = stop ? *stop : 0;
-    gx__interpreter_run(g, r, &r->train, batch);
+    gx__interpreter_run(g, r, &r->train, batch, r->train.spec.micro_batches);
     if (labels) memcpy(labels, r->labels, sizeof r->labels);
     if (stop) *stop = r->stop;
 }
@@ -540,10 +548,16 @@ static void gx__interpreter_pass_results(GxContext *g, const GxBatch *b)
     }
 }
 
-void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b)
+void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b) { gx_runner_evaluate(g, r, b, 1); }
+
+void gx_runner_evaluate(GxContext *g, GxRunner *r, const GxBatch *batch, int n)
 {
-    gx__interpreter_run(g, r, &r->forward, b);
-    gx__interpreter_pass_results(g, b);
+    const int most = r->forward.spec.micro_batches;
+    for (int first = 0; first < n; first += most) {
+        const int some = (int)gx_min(most, n - first);
+        gx__interpreter_run(g, r, &r->forward, batch + first, some);
+        for (int i = 0; i < some; i++) gx__interpreter_pass_results(g, &batch[first + i]);
+    }
 }
 
 static void gx__interpreter_hook(GxContext *g, void *user, const GxBatch *b)
