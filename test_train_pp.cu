@@ -74,35 +74,43 @@ static char *validations(const char *output_dir)
     return found;
 }
 
-static void write_labels_and_pairs(void)
+static void write_data_of_tasks(void)
 {
+    shell("cp -r %s/data/ref/wordpiece words", repository);
     shell(
-        "(printf 'text\\tlabel\\n'; for i in $(seq 60); do printf 'a cat %%d\\tcat\\na dog %%d\\tdog\\n' $i $i; done) "
-        "> labels.tsv");
-    shell("(printf 'anchor\\tpositive\\n'; for i in $(seq 90); do printf 'a cat %%d\\ta dog %%d\\n' $i $i; done) "
-          "> pairs.tsv");
-    shell("for i in $(seq 60); do printf '{\"prompt\": \"%%d \", \"chosen\": \"a cat\", \"rejected\": \"a dog\"}\\n' "
-          "$i; done > pairs.jsonl");
+        "for i in $(seq 60); do printf 'the cat number %%d runs.\nit rains on day %%d.\nall is well.\n\n' $i $i; done "
+        "> "
+        "documents.txt; (printf 'anchor\tpositive\n'; for i in $(seq 60); do printf 'cats %%d run\tthe cat number %%d "
+        "runs\n' $i $i; done) > pairs.tsv; (printf 'text\tlabel\n'; for i in $(seq 60); do printf 'a cat "
+        "%%d\tcat\na dog %%d\tdog\n' $i $i; done) > labels.tsv");
+    shell("m='{\"role\": \"user\", \"content\": \"N\"}, {\"role\": \"assistant\", \"content\":'; for i in $(seq 60); "
+          "do echo "
+          "\"{\\\"chosen\\\": [$m \\\"a cat\\\"}], \\\"rejected\\\": [$m \\\"dog\\\"}]}\" | sed \"s/N/$i/g\"; done > "
+          "preferences.jsonl");
     shell("printf '{\"threads\": 1, \"logging_steps\": 1}' > plain.json");
 }
 
-// Whatever a task sees of a validation, of whose micro-batches many are under way at once (a fifth and last list is not
+// Whatever a task sees of a validation, of whose micro-batches many are under way at once (the last list is not
 // full), or, where they share a place for their results, one.
 TEST(a_task_sees_in_a_validation_what_it_does_on_one_stage)
 {
+#define BERT                                                                                                           \
+    "--seq_len 32 --tokenizer words --hidden_size 32 --intermediate_size 64 --num_hidden_layers 2 "                    \
+    "--num_attention_heads 4 "
     static const struct {
         const char *name, *program, *flags;
     } tasks[] = {
-        {"labels", "train_llama", "--task classification --train_data labels.tsv --model start/checkpoint-1"},
+        {"labels", "train_llama",
+         "--task classification --train_data labels.tsv --pack_texts false --seq_len 32 --model start/checkpoint-1"},
         {"labels_bf16", "train_llama",
-         "--task classification --train_data labels.tsv --model start/checkpoint-1 --precision bf16"},
-        {"pairs", "train_llama", "--task embedding --train_data pairs.tsv --model start/checkpoint-1"},
-        {"preferences", "train_llama", "--task dpo --train_data pairs.jsonl --model start/checkpoint-1"},
-        {"masked", "train_bert",
-         "--nsp true --tie_word_embeddings false --train_data text.txt --hidden_size 32 --intermediate_size 64 "
-         "--num_hidden_layers 2 --num_attention_heads 4"},
+         "--task classification --train_data labels.tsv --pack_texts false --seq_len 32 --model start/checkpoint-1 "
+         "--precision bf16"},
+        {"preferences", "train_llama",
+         "--task dpo --train_data preferences.jsonl --chat_template chatml --seq_len 160 --model start/checkpoint-1"},
+        {"vectors", "train_bert", BERT "--task embedding --pack_texts false --train_data pairs.tsv"},
+        {"masked", "train_bert", BERT "--nsp true --tie_word_embeddings false --train_data documents.txt"},
     };
-    write_labels_and_pairs();
+    write_data_of_tasks();
     if (!use_program("train_llama")) return;
     CHECK_RAN(run("--output_dir start --max_steps 1 --eval_steps 0"));
     for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
@@ -112,8 +120,8 @@ TEST(a_task_sees_in_a_validation_what_it_does_on_one_stage)
         for (int k = 0; k < 2; k++) {
             snprintf(folder, sizeof folder, "%s_on_%d", tasks[i].name, k + 1);
             CHECK_RAN(
-                run("--config plain.json --seq_len 32 --micro_batch_size 1 --gradient_accumulation_steps 2 "
-                    "--max_steps 2 --eval_steps 1 --eval_windows 19 --validation_fraction 0.3 --output_dir %s %s %s",
+                run("--config plain.json --micro_batch_size 2 --gradient_accumulation_steps 2 "
+                    "--max_steps 2 --eval_steps 1 --eval_windows 0 --validation_fraction 0.3 --output_dir %s %s %s",
                     folder, tasks[i].flags, stages[k]));
             CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
             seen[k] = validations(folder);
