@@ -293,7 +293,7 @@ TEST(evaluation_fills_a_chunk_with_as_many_micro_batches_as_there_are_ranks)
                 "SEND:x:4.1>1 F0.2 F1.2 SEND:x:2.2>1 RECV:x:3.2<1 F3.2 SEND:x:4.2>1");
 }
 
-// The interpreter runs the first n micro-batches of a list: these are the list of n.
+// Of a list the interpreter runs the first n micro-batches: they are the list of n.
 TEST(an_evaluation_begins_with_those_of_fewer_micro_batches)
 {
     for (int ranks = 1; ranks <= RANKS; ranks++)

@@ -56,7 +56,8 @@ typedef struct {           // zero: defaults
 typedef struct {
     GxModel *m;
     const GxOptimizer *o;
-    GxSteps train, forward; // forward: of as many micro-batches as can be under way, of which the first ones run
+    GxSteps train, forward; // forward: one micro-batch
+    GxSteps evaluate;       // of spec.evals micro-batches, of which the first ones run; empty: one by one
     GxGradsParts counted;   // the parts of gradients that this rank adds to the norm
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
     const void *task;
@@ -222,9 +223,11 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     if (!spec->forward_only && gx_steps_lowest(&s) == m->units)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "every tensor of the model is frozen: there is nothing to train");
     if (!spec->forward_only) GX_TRY(gx__interpreter_make_pipeline(&r->train, &s, &g->error));
-    s.kind = GX_STEPS_FORWARD, s.micro_batches = (int)gx_max(spec->evals, 1), s.order = GX_ORDER_1F1B;
+    s.kind = GX_STEPS_FORWARD, s.micro_batches = 1, s.order = GX_ORDER_1F1B;
     s.recomputes_layers = s.puts_off_weights = 0;
     GX_TRY(gx__interpreter_make_pipeline(&r->forward, &s, &g->error));
+    s.micro_batches = spec->evals;
+    if (spec->evals > 1) GX_TRY(gx__interpreter_make_pipeline(&r->evaluate, &s, &g->error));
     r->bytes = (int64_t *)calloc(3 * (size_t)m->units, sizeof *r->bytes);
     if (!r->bytes) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the sizes of %d units", m->units);
     if (spec->keeps_graphs && r->train.n) GX_TRY(gx_graphs_open(&r->graphs, &m->store, &g->error));
@@ -235,6 +238,7 @@ void gx_runner_close(GxRunner *r)
 {
     gx_steps_close(&r->train);
     gx_steps_close(&r->forward);
+    gx_steps_close(&r->evaluate);
     gx_grads_parts_close(&r->counted);
     gx_graphs_close(r->graphs);
     free(r->bytes);
@@ -268,6 +272,7 @@ void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chu
     gx_store_take(g, &r->m->store, gx_optimizer_moments(r->o));
     if (r->train.n) gx_grads_parts_take(g, &r->counted, &r->m->store);
     r->region_bytes = gx__interpreter_place(g, r, &r->forward, T, B);
+    if (r->evaluate.n) r->region_bytes = gx_max(r->region_bytes, gx__interpreter_place(g, r, &r->evaluate, T, B));
     if (r->train.n) r->region_bytes = gx_max(r->region_bytes, gx__interpreter_place(g, r, &r->train, T, B));
     r->region = gx_scratch(g, GX_MEM_ACTIVATIONS, r->region_bytes);
 }
@@ -552,10 +557,10 @@ void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b) { gx_runner_
 
 void gx_runner_evaluate(GxContext *g, GxRunner *r, const GxBatch *batch, int n)
 {
-    const int most = r->forward.spec.micro_batches;
-    for (int first = 0; first < n; first += most) {
-        const int some = (int)gx_min(most, n - first);
-        gx__interpreter_run(g, r, &r->forward, batch + first, some);
+    for (int first = 0, some; first < n; first += some) {
+        const GxSteps *s = r->evaluate.n && n - first > 1 ? &r->evaluate : &r->forward;
+        some = (int)gx_min(s->spec.micro_batches, n - first);
+        gx__interpreter_run(g, r, s, batch + first, some);
         for (int i = 0; i < some; i++) gx__interpreter_pass_results(g, &batch[first + i]);
     }
 }
