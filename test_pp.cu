@@ -1,7 +1,7 @@
 // test_pp.cu: a model whose units are on the ranks of a pipeline, against the same on one stage, bit for bit: losses,
 // norms, every gradient, weights and moments after steps of SGD and AdamW, a validation, of which more micro-batches,
-// as many and fewer than can be are under way at once. In every order that runs, with
-// uneven stages, in modes, with data-parallel ranks, tuned in every way, of every family.
+// as many and fewer than can be are under way at once. In every order that runs, with uneven stages, in modes, with
+// data-parallel ranks, tuned in every way, of every family.
 #include "test/subjects.h"
 
 typedef struct {

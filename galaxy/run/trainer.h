@@ -133,8 +133,8 @@ static inline int64_t gx_trainer_samples(const GxTrainer *t)
     return gx_split_part(&t->batch_split, gx_mesh_index(&t->mesh, GX_AXIS_DP));
 }
 
-// Micro-batch i of t->batch has its data in block i % gx_trainer_blocks: a window's first ones lend theirs to the second
-// and later ones of a validation, since windows and validations take turns.
+// Micro-batch i of t->batch has its data in block i % gx_trainer_blocks: windows and validations take turns, and share
+// blocks.
 static inline int64_t gx_trainer_blocks(const GxTrainer *t)
 {
     return gx_max(t->o.gradient_accumulation_steps + 1, (int64_t)t->evals);
