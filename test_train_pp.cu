@@ -77,16 +77,13 @@ static char *validations(const char *output_dir)
 static void write_data_of_tasks(void)
 {
     shell("cp -r %s/data/ref/wordpiece words", repository);
-    shell(
-        "for i in $(seq 60); do printf 'the cat number %%d runs.\nit rains on day %%d.\nall is well.\n\n' $i $i; done "
-        "> "
-        "documents.txt; (printf 'anchor\tpositive\n'; for i in $(seq 60); do printf 'cats %%d run\tthe cat number %%d "
-        "runs\n' $i $i; done) > pairs.tsv; (printf 'text\tlabel\n'; for i in $(seq 60); do printf 'a cat "
-        "%%d\tcat\na dog %%d\tdog\n' $i $i; done) > labels.tsv");
-    shell("m='{\"role\": \"user\", \"content\": \"N\"}, {\"role\": \"assistant\", \"content\":'; for i in $(seq 60); "
-          "do echo "
-          "\"{\\\"chosen\\\": [$m \\\"a cat\\\"}], \\\"rejected\\\": [$m \\\"dog\\\"}]}\" | sed \"s/N/$i/g\"; done > "
-          "preferences.jsonl");
+    shell("(echo text; seq 60 | sed 's/.*/a cat &\tcat\\na dog &\tdog/') | sed '1s/$/\tlabel/' > labels.tsv");
+    shell("(echo anchor; seq 60 | sed 's/.*/cats & run\tthe cat number & runs/') | sed '1s/$/\tpositive/' > pairs.tsv");
+    shell("seq 60 | sed 's/.*/the cat number & runs.\\nit rains on day &.\\nall is well.\\n/' > documents.txt");
+    shell("user='{\"role\": \"user\", \"content\": \"&\"}' by='{\"role\": \"assistant\", \"content\":'; "
+          "seq 60 | sed \"s/.*/{\\\"chosen\\\": [$user, $by \\\"a cat\\\"}], \\\"rejected\\\": [$user, $by "
+          "\\\"dog\\\"}]}/\""
+          " > preferences.jsonl");
     shell("printf '{\"threads\": 1, \"logging_steps\": 1}' > plain.json");
 }
 
@@ -132,6 +129,7 @@ TEST(a_task_sees_in_a_validation_what_it_does_on_one_stage)
     }
 }
 
+// By a model of the test above.
 TEST(a_pipeline_predicts_what_one_stage_does)
 {
     static const char *const stages[] = {"", "--ranks 2 --pp 2", "--ranks 4 --pp 2"};
