@@ -116,6 +116,7 @@ typedef struct { // what a run left behind on one rank
     float *logits; // of these tokens' last rows of the first SHOWN micro-batches: [][columns, vocabulary]; fp32 alone
     int64_t column, columns; // of the first micro-batch on all ranks: those that this rank has
     GxRecorder window;       // the first window, with its update
+    GxRecorder evaluation;   // of the logits
     char error[600];
 } Result;
 
@@ -358,7 +359,9 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
         batch[i].target[0] = last;
         batch[i].target[0].logits = gx_rows(logits + i * n, GX_F32, B, outputs_of());
     }
+    g->recorder = &out->evaluation;
     gx_runner_evaluate(g, &t->r, batch, shown);
+    g->recorder = NULL;
     if (shows) out->logits = test_kept(t, logits, shown * n);
 }
 
@@ -454,7 +457,7 @@ static inline void free_result(Result *r)
     for (int i = 0; i < BUFFERS; i++) free(r->flat.all[i]);
     for (int i = 0; i <= LAYERS; i++) free(r->y[i]), free(r->dx[i]);
     free(r->logits);
-    gx_recorder_close(&r->window);
+    gx_recorder_close(&r->window), gx_recorder_close(&r->evaluation);
     if (r->model) test_model_close(r->model);
     free(r->model);
 }

@@ -45,7 +45,6 @@ typedef struct {           // zero: defaults
     // Of a pipeline (the axis pp of the mesh): [ranks + 1]: rank r has units [stage[r], stage[r + 1]) of the model, with
     // which it was opened (GxModelOptions). Lent until gx_runner_open returns. NULL: one rank
     const int16_t *stage;
-    int evals;        // of a pipeline: batches that gx_runner_evaluate has under way at once; 0: one
     int keeps_graphs; // in training, what a micro-batch computes is captured and launched as graphs (graphs.h)
     // The task counts the labels that losses are divided by. NULL: target 0's labels that are not GX_IGNORE_INDEX
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
@@ -57,7 +56,6 @@ typedef struct {
     GxModel *m;
     const GxOptimizer *o;
     GxSteps train, forward; // forward: one micro-batch
-    GxSteps evaluate;       // of spec.evals micro-batches, of which the first ones run; empty: one by one
     GxGradsParts counted;   // the parts of gradients that this rank adds to the norm
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
     const void *task;
@@ -94,8 +92,8 @@ void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels,
 // on the last stage, the results there and on the first.
 void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b);
 
-// The same of n batches, whose losses are added in their order. In a pipeline spec.evals of them are under way at once,
-// so that no stage waits for the last; each then needs its own memory, also for its results.
+// The same of n batches, in this order. In a pipeline they are under way at once, so that no stage waits for the last:
+// each needs its own memory, also for its results, which come when all have passed.
 void gx_runner_evaluate(GxContext *g, GxRunner *r, const GxBatch *batch, int n);
 
 // gx_runner_forward as a callback for tasks. The runner must outlive it.
@@ -226,8 +224,6 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     s.kind = GX_STEPS_FORWARD, s.micro_batches = 1, s.order = GX_ORDER_1F1B;
     s.recomputes_layers = s.puts_off_weights = 0;
     GX_TRY(gx__interpreter_make_pipeline(&r->forward, &s, &g->error));
-    s.micro_batches = spec->evals;
-    if (spec->evals > 1) GX_TRY(gx__interpreter_make_pipeline(&r->evaluate, &s, &g->error));
     r->bytes = (int64_t *)calloc(3 * (size_t)m->units, sizeof *r->bytes);
     if (!r->bytes) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the sizes of %d units", m->units);
     if (spec->keeps_graphs && r->train.n) GX_TRY(gx_graphs_open(&r->graphs, &m->store, &g->error));
@@ -238,7 +234,6 @@ void gx_runner_close(GxRunner *r)
 {
     gx_steps_close(&r->train);
     gx_steps_close(&r->forward);
-    gx_steps_close(&r->evaluate);
     gx_grads_parts_close(&r->counted);
     gx_graphs_close(r->graphs);
     free(r->bytes);
@@ -272,7 +267,6 @@ void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chu
     gx_store_take(g, &r->m->store, gx_optimizer_moments(r->o));
     if (r->train.n) gx_grads_parts_take(g, &r->counted, &r->m->store);
     r->region_bytes = gx__interpreter_place(g, r, &r->forward, T, B);
-    if (r->evaluate.n) r->region_bytes = gx_max(r->region_bytes, gx__interpreter_place(g, r, &r->evaluate, T, B));
     if (r->train.n) r->region_bytes = gx_max(r->region_bytes, gx__interpreter_place(g, r, &r->train, T, B));
     r->region = gx_scratch(g, GX_MEM_ACTIVATIONS, r->region_bytes);
 }
@@ -400,13 +394,12 @@ static void gx__interpreter_launch(GxContext *g, GxRunner *r, const GxSteps *s, 
 
 // ---- what is recorded ----------------------------------------------------------------------------------------------
 
-// How often an action counts in what is recorded; 0: it is left out, as are all of micro-batches from number n on.
-// Where nothing is computed and only sums are recorded, all micro-batches but the first (which writes gradients that
-// the others add to) and the last (among whose actions ranks' sums begin) are alike: the second stands for them.
-static int gx__interpreter_times(const GxContext *g, const GxAction *a, int n)
+// How often an action counts in what is recorded. Where nothing is computed and only sums are recorded, all
+// micro-batches but the first (which writes gradients that the others add to) and the last (among whose actions ranks'
+// sums begin) are alike: the second stands for them, and the others are left out (0).
+static int gx__interpreter_times(const GxContext *g, const GxSteps *s, const GxAction *a)
 {
-    const int alike = n - 2;
-    if (a->micro_batch >= n) return 0;
+    const int alike = s->spec.micro_batches - 2;
     if (g->device->computes || !g->recorder || !g->recorder->totals_only) return 1;
     if (a->micro_batch < 1 || a->micro_batch > alike) return 1;
     return a->micro_batch == 1 ? alike : 0;
@@ -481,12 +474,11 @@ static void gx__interpreter_reduce(GxContext *g, GxRunner *r, const GxAction *a)
     else gx_grads_start(g, &r->m->store, a->unit, a->count, &r->sum[a->ticket]);
 }
 
-// Runs a list, of its micro-batches the first n.
-static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, const GxBatch *batch, int n)
+static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, const GxBatch *batch)
 {
     for (int i = 0, run = 1; i < s->n && !gx_failed(g); i += run) {
         const GxAction *a = &s->action[i];
-        const int times = gx__interpreter_times(g, a, n);
+        const int times = gx__interpreter_times(g, s, a);
         run = 1;
         if (!times) continue;
         if (g->recorder) g->recorder->times = times;
@@ -533,7 +525,7 @@ void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels,
 {
     r->batch = batch;
     r->stop = stop ? *stop : 0;
-    gx__interpreter_run(g, r, &r->train, batch, r->train.spec.micro_batches);
+    gx__interpreter_run(g, r, &r->train, batch);
     if (labels) memcpy(labels, r->labels, sizeof r->labels);
     if (stop) *stop = r->stop;
 }
@@ -555,14 +547,11 @@ static void gx__interpreter_pass_results(GxContext *g, const GxBatch *b)
 
 void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b) { gx_runner_evaluate(g, r, b, 1); }
 
+// A stage begins with a batch as soon as it has sent the one before: only results come back.
 void gx_runner_evaluate(GxContext *g, GxRunner *r, const GxBatch *batch, int n)
 {
-    for (int first = 0, some; first < n; first += some) {
-        const GxSteps *s = r->evaluate.n && n - first > 1 ? &r->evaluate : &r->forward;
-        some = (int)gx_min(s->spec.micro_batches, n - first);
-        gx__interpreter_run(g, r, s, batch + first, some);
-        for (int i = 0; i < some; i++) gx__interpreter_pass_results(g, &batch[first + i]);
-    }
+    for (int i = 0; i < n; i++) gx__interpreter_run(g, r, &r->forward, &batch[i]);
+    for (int i = 0; i < n; i++) gx__interpreter_pass_results(g, &batch[i]);
 }
 
 static void gx__interpreter_hook(GxContext *g, void *user, const GxBatch *b)

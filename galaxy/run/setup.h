@@ -384,7 +384,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
         runner.stage = t->stage, runner.order = gx_stages_order(o->pipeline_schedule);
         runner.puts_off_weights = gx_order_info(runner.order)->has_halves;
     }
-    runner.evals = t->evals = gx_stages_evals(o);
+    t->evals = gx_stages_evals(o);
     GX_TRY(gx_model_open(t->g, &t->model, t->family, t->model_config, t->mode, &options));
     const int64_t positions = t->model.max_positions;
     if (t->seq_len_is && positions && o->seq_len > positions)
