@@ -391,6 +391,37 @@ static double cost(const void *user, const GxStepsSpec *p, const GxAction *a)
     return a->what == GX_DO_BACKWARD && a->half == GX_HALF_NONE ? 2 : 1;
 }
 
+// The list of m forwards, one after the other.
+static void repeat(GxSteps *s, const GxSteps *one, int m)
+{
+    GxAction action[16 * 8];
+    GxStepsSpec spec = one->spec;
+    GxError err = GX_ZERO;
+    for (int i = 0; i < m * one->n; i++)
+        action[i] = one->action[i % one->n], action[i].micro_batch = (int16_t)(i / one->n);
+    spec.micro_batches = m;
+    CHECK(gx_steps_open(s, &spec, action, m * one->n, &err) == GX_OK, "%s", err.message);
+}
+
+// So a validation of m batches on n stages takes n - 1 forwards longer than m forwards on one.
+TEST(forwards_that_follow_each_other_wait_for_the_stages_once)
+{
+    for (int ranks = 1; ranks <= RANKS; ranks++)
+        for (int m = 1; m <= 16; m++) {
+            GxSteps one[RANKS], s[RANKS];
+            GxError err = GX_ZERO;
+            double span = 0;
+            Pipeline p = simple(GX_ORDER_1F1B, ranks, 1);
+            p.spec.kind = GX_STEPS_FORWARD, p.spec.stage = p.stage;
+            open_lists(one, &p.spec);
+            for (int r = 0; r < ranks; r++) repeat(&s[r], &one[r], m);
+            CHECK(gx_steps_check_ranks(s, ranks, &err) == GX_OK, "%s", err.message);
+            CHECK(gx_steps_time(s, ranks, cost, NULL, NULL, &span, &err) == GX_OK, "%s", err.message);
+            CHECK(span == m + ranks - 1, "%d ranks, %d micro-batches: %g", ranks, m, span);
+            close_lists(s, ranks), close_lists(one, ranks);
+        }
+}
+
 // Slots of layers that a rank has at once.
 static int most_slots(const GxSteps *s)
 {

@@ -16,6 +16,7 @@ enum {
     MAX_RANKS = 6,
     MAX_COLUMNS = 24,
     MAX_MICRO = 3,
+    SHOWN = 2,
     LAYERS = 2,
     HEAD_CHUNK = 7
 };
@@ -113,10 +114,11 @@ typedef struct { // what a run left behind on one rank
     float *y[LAYERS + 1],
         *dx[LAYERS + 1]; // of the first micro-batch: the stream behind each layer, and its gradient; [rows, D]
     int64_t rows;
-    double validation;       // the loss of the last window's samples, less their last tokens
-    float *logits;           // of these tokens' last rows of the first micro-batch: [columns, vocabulary]; fp32 alone
+    double validation; // the loss of the last window's samples, less their last tokens
+    float *logits; // of these tokens' last rows of the first SHOWN micro-batches: [][columns, vocabulary]; fp32 alone
     int64_t column, columns; // of the first micro-batch on all ranks: those that this rank has
     GxRecorder window;       // the first window, with its update
+    GxRecorder evaluation;   // of the logits
     char error[600];
 } Result;
 
@@ -357,8 +359,8 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
         shorten(&batch[i], SHORT_T);
         for (int k = 0; k < GX_MAX_LOSSES; k++) batch[i].target[k].loss = &g->step->loss_sum[k];
         test_put_batch_values(t, &batch[i], i, values_of());
-        gx_runner_forward(g, &t->r, &batch[i]);
     }
+    gx_runner_evaluate(g, &t->r, batch, micro);
     gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, g->step->loss_sum, GX_MAX_LOSSES, GX_F64);
     step = test_step(t);
     for (int k = 0; k < GX_MAX_LOSSES; k++) out->validation += step.loss_sum[k];
@@ -366,9 +368,11 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
     if (t->m.store.dtype != GX_F32) return;
     // where the third micro-batch's data would be: logits, then the rows that they are of
     const int shows = gx_has_head(g) || gx_group_index(g, GX_AXIS_PP) == 0;
+    const int shown = (int)gx_min(micro, SHOWN);
+    const int64_t n = B * outputs_of();
     float *logits = (float *)(t->tokens + 2 * TEST_ARRAYS * t->room);
-    int32_t *picked = (int32_t *)(logits + B * outputs_of());
-    CHECK(B * (outputs_of() + 3) <= TEST_ARRAYS * t->room, "no room for the logits of %ld columns", (long)B);
+    int32_t *picked = (int32_t *)(logits + shown * n);
+    CHECK(shown * n + 3 * B <= TEST_ARRAYS * t->room, "no room for the logits of %d x %ld columns", shown, (long)B);
     GxTarget last = GX_ZERO;
     int32_t rows[MAX_COLUMNS], parts[3 * MAX_COLUMNS];
     for (int64_t i = 0; i < B; i++) {
@@ -376,17 +380,21 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
         parts[3 * i] = (int32_t)i, parts[3 * i + 1] = 1, parts[3 * i + 2] = SHORT_T;
     }
     last.rows = picked, last.rows_twin = rows, last.n = B;
-    last.logits = gx_rows(logits, GX_F32, B, outputs_of());
     gx_to_device(g, picked, rows, (int64_t)sizeof *rows * B);
     if (batch[0].target[0].parts) { // of vectors: those of all but a column's first token
         last.parts = last.rows, last.parts_twin = parts, last.anchors = -1;
         last.rows = last.rows_twin = NULL;
         gx_to_device(g, picked, parts, (int64_t)sizeof *parts * 3 * B);
     }
-    memset(batch[0].target, 0, sizeof batch[0].target);
-    batch[0].target[0] = last;
-    gx_runner_forward(g, &t->r, &batch[0]);
-    if (shows) out->logits = test_kept(t, last.logits.data, B * outputs_of());
+    for (int i = 0; i < shown; i++) {
+        memset(batch[i].target, 0, sizeof batch[i].target);
+        batch[i].target[0] = last;
+        batch[i].target[0].logits = gx_rows(logits + i * n, GX_F32, B, outputs_of());
+    }
+    g->recorder = &out->evaluation;
+    gx_runner_evaluate(g, &t->r, batch, shown);
+    g->recorder = NULL;
+    if (shows) out->logits = test_kept(t, logits, shown * n);
 }
 
 static inline void subject_counts(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
@@ -481,7 +489,7 @@ static inline void free_result(Result *r)
     for (int i = 0; i < BUFFERS; i++) free(r->flat.all[i]);
     for (int i = 0; i <= LAYERS; i++) free(r->y[i]), free(r->dx[i]);
     free(r->logits);
-    gx_recorder_close(&r->window);
+    gx_recorder_close(&r->window), gx_recorder_close(&r->evaluation);
     if (r->model) test_model_close(r->model);
     free(r->model);
 }

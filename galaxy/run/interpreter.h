@@ -8,6 +8,7 @@
 //     gx_runner_take(g, &r, T, B, chunk);                             // all memory, from the arena
 //     gx_runner_train(g, &r, batch, labels, &stop);                   // a window of micro-batches, and the update
 //     gx_runner_forward(g, &r, &batch);                               // adds to its targets' losses
+//     gx_runner_evaluate(g, &r, batch, n);                            // the same of n batches
 //
 // A window is the data of one optimizer step: all micro-batches of all ranks. A loss of the window is the sum of the
 // losses of its labels, divided by how many labels count in the whole window. So that number is summed over the ranks
@@ -97,6 +98,10 @@ void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels,
 // Runs a batch forward: adds to its targets' losses, and writes the results that they ask for; in a pipeline the losses
 // on the last stage, the results there and on the first.
 void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b);
+
+// The same of n batches, in this order. In a pipeline they are under way at once, so that no stage waits for the last:
+// each needs its own memory, also for its results, which come when all have passed.
+void gx_runner_evaluate(GxContext *g, GxRunner *r, const GxBatch *batch, int n);
 
 // gx_runner_forward as a callback for tasks. The runner must outlive it.
 GxForward gx_runner_hook(GxRunner *r);
@@ -604,10 +609,13 @@ static void gx__interpreter_pass_results(GxContext *g, const GxBatch *b)
     }
 }
 
-void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b)
+void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b) { gx_runner_evaluate(g, r, b, 1); }
+
+// A stage begins with a batch as soon as it has sent the one before: only results come back.
+void gx_runner_evaluate(GxContext *g, GxRunner *r, const GxBatch *batch, int n)
 {
-    gx__interpreter_run(g, r, &r->forward, b);
-    gx__interpreter_pass_results(g, b);
+    for (int i = 0; i < n; i++) gx__interpreter_run(g, r, &r->forward, &batch[i]);
+    for (int i = 0; i < n; i++) gx__interpreter_pass_results(g, &batch[i]);
 }
 
 static void gx__interpreter_hook(GxContext *g, void *user, const GxBatch *b)

@@ -391,6 +391,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
         runner.stage = t->stage, runner.order = gx_stages_order(t);
         runner.puts_off_weights = gx_order_info(runner.order)->has_halves;
     }
+    t->evals = gx_stages_evals(o);
     GX_TRY(gx_model_open(t->g, &t->model, t->family, t->model_config, t->mode, &options));
     const int64_t positions = t->model.max_positions;
     if (t->seq_len_is && positions && o->seq_len > positions)
@@ -768,10 +769,11 @@ GxStatus gx_trainer_open_by(GxTrainer *t, GxContext *g, const GxFamily *family, 
     t->is_seen = 1; // t->seen is up to date: no step was done yet
     GX_TRY(gx_open_device(g, t->o.dry_run));
     if (gx__setup_open_parts(t) != GX_OK) return gx__setup_explain_error(t);
-    t->batch = (GxBatch *)calloc((size_t)t->o.gradient_accumulation_steps, sizeof *t->batch);
+    t->batch = (GxBatch *)calloc((size_t)(t->o.gradient_accumulation_steps + t->evals), sizeof *t->batch);
     if (!t->batch)
         return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld micro-batches",
-                       (long)t->o.gradient_accumulation_steps);
+                       (long)t->o.gradient_accumulation_steps + t->evals);
+    t->eval = t->batch + t->o.gradient_accumulation_steps;
     gx__setup_optimizer_init(t);
     GX_TRY(gx_plan_make(&t->plan, g, &t->comm_arena, t->o.ranks > 1 ? (int)t->o.ranks : 1, gx_buffers_dry_run, t));
     gx_report_start(t);

@@ -2,6 +2,7 @@
 #ifndef GX_STAGES_H
 #define GX_STAGES_H
 #include "../base/status.h"
+#include "options.h"
 #include <stddef.h>
 GX_BEGIN
 
@@ -12,6 +13,9 @@ typedef struct GxTrainer GxTrainer; // trainer.h
 // model does not have.
 GxStatus gx_stages_plan(GxTrainer *t);
 int gx_stages_order(const GxTrainer *t); // GxStepsOrder of the program's own schedule, or of --pipeline_schedule
+// Micro-batches of a validation that are under way at once, so that stages seldom wait: as many as a window has, and
+// four for each stage at least. 1: there is one stage, or no validation.
+int gx_stages_evals(const GxTrainOptions *o);
 // "pp 2 (1f1b, layers 3,2)"
 void gx_stages_text(const GxTrainer *t, char *text, size_t size);
 
@@ -83,6 +87,12 @@ GxStatus gx_stages_plan(GxTrainer *t)
     for (int s = 0; s < split.n; s++) t->stage[s] = (int16_t)(s ? lead + lead * split.begin[s] : 0);
     t->stage[split.n] = (int16_t)(lead + lead * layers + 1);
     return GX_OK;
+}
+
+int gx_stages_evals(const GxTrainOptions *o)
+{
+    const int validates = !o->sample_only || o->evaluate || o->predicts;
+    return o->pp > 1 && validates ? (int)gx_max(o->gradient_accumulation_steps, 4 * o->pp) : 1;
 }
 
 void gx_stages_text(const GxTrainer *t, char *text, size_t size)
