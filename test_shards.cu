@@ -14,11 +14,11 @@ typedef struct {
     int wide, tied, lora, bottleneck, side, prompt, quantize; // as in Layout
     int order, puts_off, recomputes, normed;
     GxDtype dtype;
-    int weights_only; // ZeRO 3 alone
+    int graphs; // what units compute is captured, on a card
 } Case;
 
 static const Case cases[] = {
-    {.what = "2 ranks", .dp = 2, .micro = 2},
+    {.what = "2 ranks", .dp = 2, .micro = 2, .graphs = 1},
     {.what = "2 ranks, matrices of several blocks", .dp = 2, .micro = 1, .wide = 1},
     {.what = "4 ranks, uneven shares", .dp = 4, .micro = 1, .wide = 1, .shares = {3, 1, 1, 2}},
     {.what = "3 ranks, bf16, layers computed again",
@@ -53,7 +53,7 @@ static const Case cases[] = {
      .micro = 2,
      .wide = 1,
      .freeze = "*.k_proj.weight,*.gate_proj.weight,*layernorm*"},
-    {.what = "LoRA", .dp = 2, .micro = 2, .lora = 3, .wide = 1},
+    {.what = "LoRA", .dp = 2, .micro = 2, .lora = 3, .wide = 1, .graphs = 1},
     {.what = "LoRA on the embedding, weight halves at the end", .dp = 2, .micro = 2, .lora = 5, .puts_off = 1},
     {.what = "QLoRA x tp 2", .dp = 2, .tp = 2, .micro = 2, .mode = &gx_tp, .lora = 1, .quantize = 2},
     {.what = "QLoRA, uneven shares, bf16",
@@ -140,12 +140,14 @@ static void run_case(const Case *c, int sharded, Rank *rank)
     test_wish.sharded = (GxSharded)sharded, test_wish.replicate = c->replicate;
     test_wish.spec.shard_grads_in_window = sharded ? c->each : 0;
     test_wish.spec.gathered_units = c->gathered;
+    test_wish.spec.keeps_graphs = c->graphs;
     test_wish.shares.part = c->shares, test_wish.shares.n = c->shares[0] && sharded ? c->dp : 0;
     run_ranks(&l, rank);
     memset(&test_wish, 0, sizeof test_wish);
 }
 
-static void check_case(const Case *c)
+// nccl: the ranks that share move what they do by NCCL.
+static void check_case(const Case *c, int nccl)
 {
     Rank whole[MAX_RANKS], shares[MAX_RANKS];
     Layout l = layout_of(c);
@@ -153,7 +155,9 @@ static void check_case(const Case *c)
     for (int sharded = 1; sharded <= 3; sharded++) {
         char what[200];
         snprintf(what, sizeof what, "%s, ZeRO %d", c->what, sharded);
+        test_uses_nccl = nccl;
         run_case(c, sharded, shares);
+        test_uses_nccl = 0;
         check_parts(what, &l, shares);
         for (int r = 0; r < ranks_of(&l); r++) check_rank(what, r, &shares[r].result, &whole[r].result);
         free_ranks(&l, shares);
@@ -205,7 +209,10 @@ TEST(copies_of_ranks_that_share_and_scattered_micro_batches_are_near_one_rank)
 TEST(ranks_that_share_units_have_the_bits_of_those_with_whole_ones)
 {
     for (int i = 0; i < CASES; i++)
-        if (test_share(i)) check_case(&cases[i]);
+        if (test_share(i)) check_case(&cases[i], 0);
+#ifdef GX_WITH_CUDA
+    for (int i = 0; i < CASES && test_has_nccl(); i += 7) check_case(&cases[i], 1);
+#endif
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }
