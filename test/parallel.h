@@ -310,7 +310,7 @@ static inline void train_sgd(TestModel *t, const Layout *l, int64_t begin, int64
 {
     GxBatch batch[MAX_MICRO];
     test_init(t, 42);
-    if (out->n) gx_zero(&t->g, t->m.store.moment[0], 4 * t->m.store.my_trained_n);
+    if (t->m.store.my_trained_n) gx_zero(&t->g, t->m.store.moment[0], 4 * t->m.store.my_trained_n);
     t->o.kind = GX_OPTIMIZER_SGD;
     test_set_step(t, TEST_SGD_RATE, 0);
     for (int s = 0; s < STEPS; s++) {
