@@ -12,20 +12,27 @@ enum { STEPS = 3, MAX_RANKS = 4, MAX_TENSORS = 64 };
 typedef struct {
     const char *what;
     int pp, dp_shard, micro, order;
+    int zero, replicate; // what the ranks of dp_shard share; how many copies of what they share they are
 } Way;
 
 static const Way ways[] = {
-    {"serial, one batch", 1, 1, 1, 0},
-    {"serial, micro-batches", 1, 1, 4, 0},
-    {"pp 2, 1f1b", 2, 1, 4, GX_ORDER_1F1B},
-    {"pp 2, gpipe", 2, 1, 4, GX_ORDER_GPIPE},
-    {"pp 2, zb1p", 2, 1, 4, GX_ORDER_ZB1P},
-    {"pp 4, 1f1b", 4, 1, 4, GX_ORDER_1F1B},
-    {"pp 4, gpipe", 4, 1, 4, GX_ORDER_GPIPE},
-    {"pp 4, zb1p", 4, 1, 4, GX_ORDER_ZB1P},
-    {"dp_shard 2", 1, 2, 2, 0},
-    {"dp_shard 4", 1, 4, 2, 0},
-    {"pp 2 x dp_shard 2, 1f1b", 2, 2, 4, GX_ORDER_1F1B},
+    {"serial, one batch", 1, 1, 1, 0, 0, 0},
+    {"serial, micro-batches", 1, 1, 4, 0, 0, 0},
+    {"pp 2, 1f1b", 2, 1, 4, GX_ORDER_1F1B, 0, 0},
+    {"pp 2, gpipe", 2, 1, 4, GX_ORDER_GPIPE, 0, 0},
+    {"pp 2, zb1p", 2, 1, 4, GX_ORDER_ZB1P, 0, 0},
+    {"pp 4, 1f1b", 4, 1, 4, GX_ORDER_1F1B, 0, 0},
+    {"pp 4, gpipe", 4, 1, 4, GX_ORDER_GPIPE, 0, 0},
+    {"pp 4, zb1p", 4, 1, 4, GX_ORDER_ZB1P, 0, 0},
+    {"dp_shard 2", 1, 2, 2, 0, 0, 0},
+    {"dp_shard 4", 1, 4, 2, 0, 0, 0},
+    {"pp 2 x dp_shard 2, 1f1b", 2, 2, 4, GX_ORDER_1F1B, 0, 0},
+    {"dp_shard 2, ZeRO 1", 1, 2, 2, 0, 1, 0},
+    {"dp_shard 2, ZeRO 2", 1, 2, 1, 0, 2, 0},
+    {"dp_shard 2, ZeRO 3", 1, 2, 2, 0, 3, 0},
+    {"dp_shard 4, ZeRO 3", 1, 4, 2, 0, 3, 0},
+    {"dp_replicate 2 x dp_shard 2, ZeRO 3", 1, 4, 2, 0, 3, 2},
+    {"pp 2 x dp_shard 2, 1f1b, ZeRO 3", 2, 2, 4, GX_ORDER_1F1B, 3, 0},
 };
 enum { WAYS = sizeof ways / sizeof *ways };
 
@@ -117,6 +124,7 @@ static void wish_for(TestWish *wish, const Rank *r, int16_t *stage)
     wish->spec.micro_batches = way->micro, wish->spec.order = way->order;
     wish->spec.puts_off_weights = way->order == GX_ORDER_ZB1P;
     if (way->pp > 1) wish->spec.stage = stage;
+    wish->sharded = (GxSharded)way->zero, wish->replicate = way->replicate;
 }
 
 // The rank's samples of a step's window, as they stand in the dump one behind the other; room: [2,samples,T].
@@ -163,7 +171,9 @@ static void keep_weights(Rank *r)
     for (int i = 0; i < s->table->n && i < MAX_TENSORS; i++) {
         const int64_t n = gx_tensor_count(&s->table->row[i]);
         if (!gx_store_has(s, i)) continue;
+        const GxArenaMark mark = gx_arena_mark(r->t.g.arena);
         r->weights[i] = test_kept(&r->t, gx_values_read(&r->t.g, s, GX_VALUES_WEIGHTS, i, 0, n), n);
+        gx_arena_release(r->t.g.arena, mark);
     }
 }
 

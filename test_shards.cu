@@ -215,4 +215,53 @@ TEST(ranks_that_share_units_have_the_bits_of_those_with_whole_ones)
 #endif
 }
 
+// ---- what is sent --------------------------------------------------------------------------------------------------
+
+// Bytes that all ranks send at a site, in the first step.
+static int64_t sent_at(const Rank *rank, int ranks, const char *site)
+{
+    int64_t bytes = 0;
+    for (int r = 0; r < ranks; r++) {
+        const GxRecorder *e = &rank[r].result.window;
+        for (int64_t i = 0; i < e->n; i++)
+            if (e->event[i].kind == GX_EVENT_COLLECTIVE && !strcmp(e->event[i].site, site)) bytes += e->event[i].bytes;
+    }
+    return bytes;
+}
+
+// A unit that is gathered, or scattered, is sent by all ranks together as often as there are others. Of a step's
+// micro-batches each forward and each backward gathers what it reads, where one unit is whole at a time: but a head has
+// no forward of its own, and an embedding's backward looks into no weights.
+static void check_sent(const Case *c, int sharded)
+{
+    Rank rank[MAX_RANKS];
+    int64_t weights = 0, grads = 0, ends = 0;
+    run_case(c, sharded, rank);
+    const GxStore *s = &rank[0].result.model->m.store;
+    for (int u = 0; u < s->table->units; u++) {
+        const int64_t bytes = 4 * gx_range_count(s->unit[u].weights.all);
+        weights += bytes, grads += 4 * gx_range_count(s->unit[u].trained.all);
+        if (u == 0 || u == s->table->units - 1) ends += bytes;
+    }
+    const int64_t others = c->dp - 1, gathers = sharded < 3 ? weights : c->micro * (2 * (weights - ends) + ends),
+                  scatters = grads * (c->each ? c->micro : 1), gathered = sent_at(rank, c->dp, "gather"),
+                  scattered = sent_at(rank, c->dp, "scatter");
+    CHECK(gathered == others * gathers, "%s, ZeRO %d: %ld bytes gathered, not %ld", c->what, sharded, (long)gathered,
+          (long)(others * gathers));
+    CHECK(scattered == others * scatters, "%s, ZeRO %d: %ld bytes scattered, not %ld", c->what, sharded,
+          (long)scattered, (long)(others * scatters));
+    const Layout l = layout_of(c);
+    free_ranks(&l, rank);
+}
+
+TEST(ranks_that_share_send_what_formulas_say)
+{
+    static const Case sends[] = {
+        {.what = "2 ranks", .dp = 2, .micro = 2, .gathered = 1, .wide = 1},
+        {.what = "3 ranks, scattered in each micro-batch", .dp = 3, .micro = 3, .each = 1, .gathered = 1},
+    };
+    for (unsigned i = 0; i < sizeof sends / sizeof *sends; i++)
+        for (int sharded = 1 + sends[i].each; sharded <= 3; sharded++) check_sent(&sends[i], sharded);
+}
+
 int main(int argc, char **argv) { return test_main(argc, argv); }
