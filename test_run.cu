@@ -2023,4 +2023,31 @@ TEST(a_program_of_ones_own_is_warned_once_of_threads_that_spin)
         if (kept[i][0]) setenv(variables[i], kept[i], 1);
 }
 
+// A plan that does not fit says what would: the model shared by data-parallel ranks, fewer samples.
+TEST(a_plan_that_does_not_fit_says_what_would)
+{
+    static const struct {
+        int copies, sharded;
+        int64_t has, activations;
+        const char *says;
+    } cases[] = {
+        {4, 0, 30, 4, "let the 4 data-parallel ranks share the model (--zero 3: about 28 MB), make the model smaller"},
+        {4, 0, 27, 4, "or not beside one sample: make the model smaller"}, // it would not fit, either
+        {4, 3, 30, 4, "or not beside one sample: make the model smaller"}, // they do already
+        {1, 0, 30, 4, "or not beside one sample: make the model smaller"},
+        {1, 0, 90, 60, "about 5 samples per micro-batch would fit instead of 6"},
+    };
+    for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const GxIntList none = GX_ZERO;
+        GxPlan p = GX_ZERO;
+        GxError err = GX_ZERO;
+        p.arena = 25000000, p.copies = cases[k].copies, p.sharded = cases[k].sharded;
+        p.kind[GX_MEM_WEIGHTS] = 8000000, p.kind[GX_MEM_GRADS] = 8000000, p.kind[GX_MEM_OPTIMIZER] = 8000000;
+        p.machine.bytes = 100000000, p.machine.has = cases[k].has * 1000000;
+        p.machine.activations = cases[k].activations * 1000000;
+        CHECK(gx_plan_refuse_too_large(&p, 6, &none, &err) == GX_ERR_MEMORY && strstr(err.message, cases[k].says),
+              "%u: %s", k, err.message);
+    }
+}
+
 int main(int argc, char **argv) { return test_main(argc, argv); }

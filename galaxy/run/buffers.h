@@ -65,6 +65,7 @@ void gx_buffers_dry_run(GxPlan *p, GxContext *dry, void *trainer)
     GxStep step = GX_ZERO;
     dry->step = &step; // the arena that only counts has no memory behind its pointers, so the step is a local
     gx_runner_train(dry, &t->runner, t->batch, NULL, NULL);
+    p->sharded = (int)t->model.store.sharded;
     p->flops = dry->recorder->flops;
     p->comm_bytes = dry->recorder->comm_bytes;
     if (t->runner.cache) { // count again, as if the cache had all samples
