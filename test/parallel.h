@@ -20,6 +20,7 @@ enum {
     LAYERS = 2,
     HEAD_CHUNK = 7
 };
+#define TEST_SITE     "test" // of collectives by which a test reads what ranks share
 #define TEST_SGD_RATE 0.5f
 #define TEST_MAX_NORM 0.5f
 #define TEST_BETA1    0.9f
@@ -270,6 +271,7 @@ static inline void set_moments(TestModel *t, int64_t n)
 static inline void keep_values(TestModel *t, Result *out, int which, GxValues what)
 {
     out->flat.all[which] = (float *)calloc((size_t)out->n + 1, 4);
+    gx_at(&t->g, -1, TEST_SITE);
     for (int i = 0; i < t->m.table.n; i++) {
         const GxTensor *row = &t->m.table.row[i];
         if (test_flat(t, i) < 0 || row->has_alias) continue;
@@ -291,6 +293,7 @@ static inline void keep_grads(TestModel *t, Result *out)
         return;
     }
     out->flat.all[0] = (float *)calloc((size_t)out->n + 1, 4);
+    gx_at(&t->g, -1, TEST_SITE);
     for (int u = 0; u < s->table->units; u++) {
         const GxRange all = s->unit[u].trained.all;
         if (!gx_range_count(all)) continue;
