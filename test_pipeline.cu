@@ -53,11 +53,12 @@ static void at_random(Pipeline *p)
     s->kind = random_below(8) == 0 ? GX_STEPS_FORWARD : GX_STEPS_TRAIN;
     s->micro_batches = gx_order_info(order)->by_ranks ? ranks : 1 + random_below(MICRO_BATCHES);
     s->puts_off_weights = gx_order_info(order)->has_halves || random_below(3) == 0;
-    s->weight_reads_x = random_below(2), s->recomputes_layers = random_below(2), s->has_lora = random_below(2);
+    s->weight_reads_x = random_below(2), s->recomputes_layers = random_below(2);
     s->count_axes = 31, s->agree_axes = 31, s->reduce_axes = random_below(2) ? 6 : 0;
     s->bucket = random_below(4), s->starts_sums = random_below(2);
     freeze_at_random(p);
     s->is_tied = random_below(2) && gx_steps_rank_of(s, gx_steps_stages(s) - 1) == 0;
+    shard_at_random(s, random_below(4));
 }
 
 static void open_lists(GxSteps *s, const GxStepsSpec *spec)
@@ -176,14 +177,7 @@ static void compare(Ranks *r, const uint64_t *w, uint64_t loss)
         Machine *m = &r->m[k];
         found += m->loss;
         if (r->at[k] < m->s->n) wrong(m, r->at[k], "it waits for ever");
-        for (int u = 0; u < m->s->spec.units; u++) {
-            if (is_mine(&m->s->spec, u) && w[u] != m->w[u]) wrong(m, m->s->n - 1, "other weights than plain loops");
-            for (int b = 0; b < m->s->spec.micro_batches; b++)
-                if (m->x[u][b].is_there || m->dx[u][b].is_there || m->slot[u][b].is_there || m->grads[u].is_there)
-                    wrong(m, m->s->n - 1, "something is left");
-        }
-        for (int t = 0; t < GX_TICKETS; t++)
-            if (m->open[t]) wrong(m, m->open[t] - 1, "nobody waits for it");
+        look_at_the_end(m, w);
     }
     if (found != loss) wrong(&r->m[0], r->m[0].s->n - 1, "another loss than plain loops");
 }
@@ -199,11 +193,7 @@ static const char *goes_wrong(const GxSteps *s, int ranks, const GxStepsBytes *b
     memset(r, 0, sizeof *r);
     r->n = ranks;
     for (int u = 0; u < s->spec.units; u++) w[u] = initial_weight(u);
-    for (int k = 0; k < ranks; k++) {
-        r->m[k].s = &s[k], r->m[k].is_late = 1;
-        memcpy(r->m[k].w, w, sizeof w);
-        if (bytes) r->m[k].bytes = bytes, r->m[k].memory = (char *)malloc((size_t)s[k].bytes + 1);
-    }
+    for (int k = 0; k < ranks; k++) start(&r->m[k], &s[k], bytes, 1);
     const uint64_t loss = plain_step(&s->spec, w);
     for (int changes = 1; changes;) {
         changes = 0;
@@ -331,18 +321,19 @@ TEST(messages_go_where_there_is_a_backward)
 
 TEST(every_pipeline_computes_what_plain_loops_do)
 {
-    int n = 0;
+    int n[4] = {0};
     random_state = 11;
     for (int k = 0; k < SPECS; k++) {
         Pipeline p;
         GxSteps s[RANKS];
         GxError err = GX_ZERO;
-        int64_t x[UNITS], slot[UNITS];
+        int64_t x[UNITS], slot[UNITS], weights[UNITS], grads[UNITS];
         at_random(&p);
         p.spec.stage = p.stage;
         if (gx_steps_lowest(&p.spec) == p.spec.units) continue;
         for (int u = 0; u < UNITS; u++) x[u] = random_below(3) ? 256 : 64, slot[u] = 64 * random_below(9);
-        const GxStepsBytes bytes = {x, NULL, slot, NULL, NULL};
+        for (int u = 0; u < UNITS; u++) weights[u] = 64 * random_below(5), grads[u] = 64 * random_below(5);
+        const GxStepsBytes bytes = {x, NULL, slot, weights, grads};
         open_lists(s, &p.spec);
         CHECK(gx_steps_check_ranks(s, p.spec.ranks, &err) == GX_OK, "%d: %s: %s", k, text_of(s), err.message);
         const char *why = goes_wrong(s, p.spec.ranks, NULL);
@@ -354,9 +345,9 @@ TEST(every_pipeline_computes_what_plain_loops_do)
         why = goes_wrong(s, p.spec.ranks, &bytes);
         CHECK(!why, "%d, %s of %d ranks, in memory: %s", k, gx_order_info(p.spec.order)->name, p.spec.ranks, why);
         close_lists(s, p.spec.ranks);
-        n++;
+        n[p.spec.sharded]++;
     }
-    printf("    %d pipelines\n", n);
+    printf("    %d pipelines; %d with shards: %d, %d, %d\n", n[0], n[1] + n[2] + n[3], n[1], n[2], n[3]);
 }
 
 // Tens of thousands of lives that follow one another without a pause are packed as they begin: micro-batches take no
