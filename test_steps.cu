@@ -565,7 +565,7 @@ TEST(a_message_names_the_action_and_what_it_lacks)
         {GX_DO_NORM, 2, -1, "action 19 (AGREE): it needs the sums of squares of unit 2: NORM2 must come before",
          "action 19 (NORM2): it was done already: action 18"},
         {GX_DO_AGREE, -1, -1, "action 20 (STEP0): it needs the clip coefficient: AGREE must come before",
-         "action 21 (AGREE): it makes the clip coefficient, which is there already: action 20 (AGREE) made it"},
+         "action 21 (AGREE): it makes the clip coefficient, which action 20 (AGREE) has made already"},
         {GX_DO_STEP, 3, -1, "the end of the list: there was no STEP3",
          "action 25 (STEP3): it was done already: action 24"},
     };
@@ -607,8 +607,8 @@ TEST(a_message_says_what_was_ended_kept_or_made_twice)
     make(&s, &p);
     s.action[find(&s, GX_DO_FORWARD, 2, 0)].keep = GX_KEEP_SLOT;
     expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT,
-                   "action 5 (R2 of micro-batch 0): it makes the slot of unit 2, micro-batch 0, which is there "
-                   "already: action 3 (F2 of micro-batch 0) made it");
+                   "action 5 (R2 of micro-batch 0): it makes the slot of unit 2, micro-batch 0, which action 3 (F2 of "
+                   "micro-batch 0) has made already");
     s.action[find(&s, GX_DO_FORWARD, 2, 0)].keep = GX_KEEP_NOTHING;
     expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT,
                    "action 5 (R2 of micro-batch 0): it needs x of unit 2, micro-batch 0, which action 3 (F2 of "
@@ -652,7 +652,8 @@ TEST(fields_that_do_not_fit_are_refused)
     s.action[5].ticket = s.action[7].ticket = -1;
     s.action[1].ticket = 0;
     expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT,
-                   "action 1 (F0~0 of micro-batch 0): it is computation and has ticket 0: nobody starts it");
+                   "action 1 (F0~0 of micro-batch 0): it has ticket 0; only COUNT, REDUCE and AGREE are started and "
+                   "waited for");
     s.action[1] = f0;
     s.action[2].unit = 3;
     expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT,

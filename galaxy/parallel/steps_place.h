@@ -327,7 +327,7 @@ typedef struct {
 static GxStatus gx__steps_check_made(const GxSteps *s, const GxStepsBytes *bytes, const GxPlaced *there, int n, int i,
                                      const GxPlaced *made, GxError *err)
 {
-    char name[48];
+    char name[48], thing[96];
     const GxBuffer *b = &s->buffer[made->buffer];
     const GxEffect *e = &made->thing;
     gx_action_name(&s->action[i], name);
@@ -347,10 +347,9 @@ static GxStatus gx__steps_check_made(const GxSteps *s, const GxStepsBytes *bytes
                           there[k].thing.micro_batch == e->micro_batch && there[k].buffer == made->buffer;
         if (!is_dy && b->offset < other->offset + other->bytes && other->offset < b->offset + b->bytes)
             return GX_FAIL(
-                err, GX_ERR_ARGUMENT,
-                "action %d (%s): the %s that it makes lies over %s of unit %d, micro-batch %d, which is alive", i, name,
-                gx_object_name(e->object), gx_object_name(there[k].thing.object), there[k].thing.unit,
-                there[k].thing.micro_batch);
+                err, GX_ERR_ARGUMENT, "action %d (%s): its %s would lie over %s, still in use", i, name,
+                gx_object_name(e->object),
+                gx__steps_thing_name(there[k].thing.object, there[k].thing.unit, there[k].thing.micro_batch, thing));
     }
     return GX_OK;
 }
