@@ -343,6 +343,43 @@ TEST(specifications_that_cannot_be_are_refused)
     }
 }
 
+// ---- sizes ---------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    int64_t x[UNITS + 1], slot[UNITS + 1], weights[UNITS + 1], grads[UNITS + 1];
+    GxStepsBytes bytes;
+} Sizes;
+
+static void set_sizes(Sizes *z)
+{
+    z->bytes.x = z->x;
+    z->bytes.dx = NULL;
+    z->bytes.slot = z->slot;
+    z->bytes.weights = z->weights;
+    z->bytes.grads = z->grads;
+}
+
+// A model as they are: the stream has one width, all layers one slot, the embedding's is small.
+static void sizes_of_a_model(Sizes *z, int units)
+{
+    const int64_t x = 64 * (1 + random_below(100)), slot = 64 * (1 + random_below(1500));
+    set_sizes(z);
+    for (int u = 0; u <= units; u++) z->x[u] = x, z->slot[u] = u == 0 ? 64 * random_below(50) : slot;
+}
+
+// Every unit has its own.
+static void sizes_at_random(Sizes *z, int units)
+{
+    set_sizes(z);
+    for (int u = 0; u <= units; u++) z->x[u] = 64 * random_below(200), z->slot[u] = 64 * random_below(1000);
+}
+
+// Of whole weights, and of their gradients.
+static void weigh_at_random(Sizes *z, int units)
+{
+    for (int u = 0; u < units; u++) z->weights[u] = 64 * random_below(1000), z->grads[u] = 64 * random_below(1000);
+}
+
 // ---- what lists compute, and the checker ---------------------------------------------------------------------------
 
 TEST(every_generated_list_is_accepted_and_does_what_plain_loops_do)
@@ -360,6 +397,34 @@ TEST(every_generated_list_is_accepted_and_does_what_plain_loops_do)
         n++;
     }
     printf("    %d lists\n", n);
+}
+
+// In memory, too: whole weights and gradients are where they are read and added to.
+static void try_shards(int k, int sharded, int n[4])
+{
+    GxStepsSpec p;
+    GxSteps s = GX_ZERO;
+    GxError err = GX_ZERO;
+    Sizes z;
+    if (!spec_at(k, &p)) return;
+    shard_at_random(&p, sharded);
+    sizes_at_random(&z, p.units), weigh_at_random(&z, p.units);
+    make(&s, &p);
+    CHECK(gx_steps_place(&s, &z.bytes, &err) == GX_OK, "list %d, %s: %s", k, text_of(&s), err.message);
+    CHECK(gx_steps_check_place(&s, &z.bytes, &err) == GX_OK, "list %d, %s: %s", k, text_of(&s), err.message);
+    CHECK(does_a_step(&s, &z.bytes), "list %d, %s: %s", k, text_of(&s), machine.why);
+    CHECK(machine.most == s.most, "list %d, %s: %ld bytes at the worst moment, the list says %ld", k, text_of(&s),
+          (long)machine.most, (long)s.most);
+    gx_steps_close(&s);
+    n[sharded]++;
+}
+
+TEST(every_list_of_shards_is_accepted_and_does_what_plain_loops_do)
+{
+    int n[4] = {0};
+    random_state = 13;
+    for (int k = 0; k < SPECS; k += APART) try_shards(k, k / APART % 4, n);
+    printf("    %d lists without, %d with shards of moments, %d of gradients, %d of weights\n", n[0], n[1], n[2], n[3]);
 }
 
 typedef struct {
@@ -387,16 +452,13 @@ static void try_fields(const GxStepsSpec *p, GxAction *a, int n, int i, Tally *t
 {
     const GxAction was = a[i];
     const int what = was.what, talks = what == GX_DO_COUNT || what == GX_DO_AGREE || what == GX_DO_REDUCE;
-    for (int k = 0; k < 9; k++) { // fields that the action has
-        const int has[9] = {was.unit >= 0,
-                            was.unit >= 0,
-                            was.micro_batch >= 0,
-                            was.micro_batch >= 0,
-                            what == GX_DO_FORWARD,
-                            what == GX_DO_BACKWARD || what == GX_DO_WEIGHT,
-                            talks,
-                            what == GX_DO_REDUCE,
-                            talks || what == GX_DO_WAIT};
+    const int shares = what == GX_DO_GATHER || what == GX_DO_SCATTER;
+    for (int k = 0; k < 10; k++) { // fields that the action has
+        const int has[10] = {
+            was.unit >= 0,        was.unit >= 0,         was.micro_batch >= 0,
+            was.micro_batch >= 0, what == GX_DO_FORWARD, what == GX_DO_BACKWARD || what == GX_DO_WEIGHT,
+            talks || shares,      what == GX_DO_REDUCE,  talks || shares || what == GX_DO_WAIT,
+            what == GX_DO_REDUCE};
         if (!has[k]) continue;
         a[i] = was;
         if (k == 0) a[i].unit++;
@@ -408,37 +470,66 @@ static void try_fields(const GxStepsSpec *p, GxAction *a, int n, int i, Tally *t
         if (k == 6) a[i].axes = (int8_t)(a[i].axes ^ 2);
         if (k == 7) a[i].count++;
         if (k == 8) a[i].ticket++;
+        if (k == 9) a[i].object = (int8_t)(a[i].object == GX_OBJECT_GRADS ? GX_OBJECT_SHARD : GX_OBJECT_GRADS);
         try_mutant(p, a, n, "a list with another field", tally);
     }
     a[i] = was;
 }
 
-static void try_mutants(const GxSteps *s, Tally tally[5])
+// Behind action `to`, before which it stands now, or before it.
+static void move(GxAction *a, int from, int to)
+{
+    const GxAction moved = a[from];
+    if (from < to) memmove(a + from, a + from + 1, (size_t)(to - from) * sizeof *a);
+    else memmove(a + to + 1, a + to, (size_t)(from - to) * sizeof *a);
+    a[to] = moved;
+}
+
+enum { DELETED, DOUBLED, NEIGHBOURS, SWAPPED, FIELD, MOVED, KINDS };
+static void try_mutants(const GxSteps *s, Tally tally[KINDS])
 {
     static GxAction a[ACTIONS];
     for (int i = 0; i < s->n; i++) {
         const size_t rest = (size_t)(s->n - i);
         memcpy(a, s->action, (size_t)s->n * sizeof *a);
         memmove(a + i, a + i + 1, (rest - 1) * sizeof *a);
-        try_mutant(&s->spec, a, s->n - 1, "a list without an action", &tally[0]);
+        try_mutant(&s->spec, a, s->n - 1, "a list without an action", &tally[DELETED]);
 
         memcpy(a, s->action, (size_t)s->n * sizeof *a);
         memmove(a + i + 1, s->action + i, rest * sizeof *a);
-        try_mutant(&s->spec, a, s->n + 1, "a list with an action twice", &tally[1]);
+        try_mutant(&s->spec, a, s->n + 1, "a list with an action twice", &tally[DOUBLED]);
 
         const int at = random_below(s->n);
         memcpy(a, s->action, (size_t)s->n * sizeof *a);
         if (i + 1 < s->n) {
             a[i] = s->action[i + 1], a[i + 1] = s->action[i];
-            try_mutant(&s->spec, a, s->n, "a list with two neighbours swapped", &tally[2]);
+            try_mutant(&s->spec, a, s->n, "a list with two neighbours swapped", &tally[NEIGHBOURS]);
             a[i] = s->action[i], a[i + 1] = s->action[i + 1];
         }
         const GxAction other = a[at];
         a[at] = a[i], a[i] = other;
-        try_mutant(&s->spec, a, s->n, "a list with two actions swapped", &tally[3]);
+        try_mutant(&s->spec, a, s->n, "a list with two actions swapped", &tally[SWAPPED]);
         memcpy(a, s->action, (size_t)s->n * sizeof *a);
-        try_fields(&s->spec, a, s->n, i, &tally[4]);
+        try_fields(&s->spec, a, s->n, i, &tally[FIELD]);
+        move(a, i, random_below(s->n));
+        try_mutant(&s->spec, a, s->n, "a list with an action elsewhere", &tally[MOVED]);
     }
+}
+
+static void print_tally(const char *what, const Tally *t)
+{
+    printf("    %-20s %7ld tried, %5ld accepted, all equivalent; of an eighth of the refused %ld were, too\n", what,
+           t->tried, t->accepted, t->too_strict);
+}
+
+static void print_tallies(const Tally tally[KINDS])
+{
+    static const char *const what[KINDS] = {"deleted", "doubled",       "neighbours swapped",
+                                            "swapped", "another field", "elsewhere"};
+    for (int i = 0; i < KINDS; i++) print_tally(what[i], &tally[i]);
+    CHECK(tally[DELETED].accepted == 0, "%ld lists without one of their actions were accepted",
+          tally[DELETED].accepted);
+    CHECK(tally[DOUBLED].accepted == 0, "%ld lists with an action twice were accepted", tally[DOUBLED].accepted);
 }
 
 // The same list with tickets: COUNT is waited for before the first head, a sum before the first norm of its bucket.
@@ -493,8 +584,7 @@ TEST(sums_under_way_are_waited_for)
 
 TEST(a_broken_list_is_refused_and_one_that_is_accepted_is_equivalent)
 {
-    static const char *const what[5] = {"deleted", "duplicated", "neighbours swapped", "swapped", "another field"};
-    Tally tally[5];
+    Tally tally[KINDS];
     memset(tally, 0, sizeof tally);
     random_state = 7;
     for (int k = 0; k < SPECS; k++) {
@@ -512,11 +602,70 @@ TEST(a_broken_list_is_refused_and_one_that_is_accepted_is_equivalent)
         gx_steps_close(&s);
         gx_steps_close(&started);
     }
-    for (int i = 0; i < 5; i++)
-        printf("    %-20s %7ld tried, %5ld accepted, all equivalent; of an eighth of the refused %ld were, too\n",
-               what[i], tally[i].tried, tally[i].accepted, tally[i].too_strict);
-    CHECK(tally[0].accepted == 0, "%ld lists without one of their actions were accepted", tally[0].accepted);
-    CHECK(tally[1].accepted == 0, "%ld lists with an action twice were accepted", tally[1].accepted);
+    print_tallies(tally);
+}
+
+// ---- broken lists of shards ----------------------------------------------------------------------------------------
+
+// The last action before i that is this of the unit; -1: there is none.
+static int before(const GxSteps *s, int i, int what, int unit)
+{
+    for (i--; i >= 0 && !(s->action[i].what == what && s->action[i].unit == unit); i--) {}
+    return i;
+}
+
+enum { FREE_EARLY, GATHER_LATE, GATHER_EARLY, SCATTER_EARLY, SCATTER_AGAIN, BROKEN };
+
+// What goes wrong most easily, at action i.
+static void break_shards(const GxSteps *s, int i, Tally tally[BROKEN])
+{
+    static GxAction a[ACTIONS];
+    const GxStepsSpec *p = &s->spec;
+    const int what = s->action[i].what, u = s->action[i].unit, step = before(s, i, GX_DO_STEP, u);
+    const int gather = before(s, i, GX_DO_GATHER, u), b = before(s, i, GX_DO_BACKWARD, u);
+    const int is_last = before(s, s->n, GX_DO_SCATTER, u) == i; // a gradient may go to its shard in pieces
+    memcpy(a, s->action, (size_t)s->n * sizeof *a);
+    if (what == GX_DO_FREE) {
+        move(a, i, gather + 1);
+        try_mutant(p, a, s->n, "a FREE before its weights were read", &tally[FREE_EARLY]);
+    } else if (what == GX_DO_GATHER && step >= 0) {
+        move(a, i, step);
+        try_mutant(p, a, s->n, "a GATHER of old weights", &tally[GATHER_EARLY]);
+    } else if (what == GX_DO_GATHER) {
+        move(a, i, i + 1 + (a[i + 1].what == GX_DO_GATHER));
+        try_mutant(p, a, s->n, "a GATHER behind the first that reads", &tally[GATHER_LATE]);
+    } else if (what == GX_DO_SCATTER) {
+        move(a, i, b);
+        if (is_last) try_mutant(p, a, s->n, "a SCATTER before the last backward", &tally[SCATTER_EARLY]);
+        memcpy(a, s->action, (size_t)s->n * sizeof *a);
+        a[s->n] = a[i], move(a, s->n, b);
+        try_mutant(p, a, s->n + 1, "one SCATTER more", &tally[SCATTER_AGAIN]);
+    }
+}
+
+TEST(a_broken_list_of_shards_is_refused_and_one_that_is_accepted_is_equivalent)
+{
+    static const char *const what[BROKEN] = {"FREE too early", "GATHER too late", "GATHER before STEP",
+                                             "SCATTER too early", "SCATTER once more"};
+    Tally tally[KINDS], broken[BROKEN];
+    memset(tally, 0, sizeof tally), memset(broken, 0, sizeof broken);
+    random_state = 17;
+    for (int k = 0; k < SPECS; k += 31 * APART) {
+        GxStepsSpec p;
+        GxSteps s = GX_ZERO;
+        if (!spec_at(k, &p)) continue;
+        shard_at_random(&p, 1 + random_below(3));
+        make(&s, &p);
+        try_mutants(&s, tally);
+        for (int i = 0; i < s.n; i++) break_shards(&s, i, broken);
+        gx_steps_close(&s);
+    }
+    print_tallies(tally);
+    for (int i = 0; i < BROKEN; i++) {
+        print_tally(what[i], &broken[i]);
+        CHECK(broken[i].tried > 0 && broken[i].accepted == 0, "%s: %ld of %ld accepted", what[i], broken[i].accepted,
+              broken[i].tried);
+    }
 }
 
 // ---- messages ------------------------------------------------------------------------------------------------------
@@ -752,35 +901,6 @@ TEST(actions_that_cannot_be_checked_yet_are_refused_by_name)
 }
 
 // ---- places --------------------------------------------------------------------------------------------------------
-
-typedef struct {
-    int64_t x[UNITS + 1], slot[UNITS + 1], weights[UNITS + 1], grads[UNITS + 1];
-    GxStepsBytes bytes;
-} Sizes;
-
-static void set_sizes(Sizes *z)
-{
-    z->bytes.x = z->x;
-    z->bytes.dx = NULL;
-    z->bytes.slot = z->slot;
-    z->bytes.weights = z->weights;
-    z->bytes.grads = z->grads;
-}
-
-// A model as they are: the stream has one width, all layers one slot, the embedding's is small.
-static void sizes_of_a_model(Sizes *z, int units)
-{
-    const int64_t x = 64 * (1 + random_below(100)), slot = 64 * (1 + random_below(1500));
-    set_sizes(z);
-    for (int u = 0; u <= units; u++) z->x[u] = x, z->slot[u] = u == 0 ? 64 * random_below(50) : slot;
-}
-
-// Every unit has its own.
-static void sizes_at_random(Sizes *z, int units)
-{
-    set_sizes(z);
-    for (int u = 0; u <= units; u++) z->x[u] = 64 * random_below(200), z->slot[u] = 64 * random_below(1000);
-}
 
 static GxStepsSpec random_spec(void)
 {
