@@ -632,7 +632,9 @@ static void break_shards(const GxSteps *s, int i, Tally tally[BROKEN])
         move(a, i, step);
         try_mutant(p, a, s->n, "a GATHER of old weights", &tally[GATHER_EARLY]);
     } else if (what == GX_DO_GATHER) {
-        move(a, i, i + 1 + (a[i + 1].what == GX_DO_GATHER));
+        int use = i + 1;
+        while (a[use].what > GX_DO_WEIGHT) use++;
+        move(a, i, use);
         try_mutant(p, a, s->n, "a GATHER behind the first that reads", &tally[GATHER_LATE]);
     } else if (what == GX_DO_SCATTER) {
         move(a, i, b);
@@ -666,6 +668,103 @@ TEST(a_broken_list_of_shards_is_refused_and_one_that_is_accepted_is_equivalent)
         CHECK(broken[i].tried > 0 && broken[i].accepted == 0, "%s: %ld of %ld accepted", what[i], broken[i].accepted,
               broken[i].tried);
     }
+}
+
+// ---- what shards cost ----------------------------------------------------------------------------------------------
+
+static int count_of(const GxSteps *s, int what)
+{
+    int n = 0;
+    for (int i = 0; i < s->n; i++) n += s->action[i].what == what;
+    return n;
+}
+
+// Of units whose object there is at once, by the table of effects.
+static int most_at_once(const GxSteps *s, int object)
+{
+    GxEffect e[GX_EFFECTS];
+    int is_there[UNITS] = {0}, n = 0, most = 0;
+    for (int i = 0; i < s->n; i++) {
+        const int effects = gx_action_effects(&s->spec, &s->action[i], e);
+        for (int k = 0; k < effects; k++) {
+            if (e[k].object != object) continue;
+            n += (e[k].verb != GX_ENDS) - is_there[e[k].unit];
+            is_there[e[k].unit] = e[k].verb != GX_ENDS;
+            most = (int)gx_max(most, n);
+        }
+    }
+    return most;
+}
+
+static GxStepsSpec shards(int layers, int micro_batches, int sharded, int gathered, int is_tied)
+{
+    GxStepsSpec p = simple(layers, micro_batches);
+    p.sharded = sharded, p.shard_axes = 8, p.gathered = gathered, p.is_tied = is_tied;
+    return p;
+}
+
+// Forwards read L + 1 units' weights and backwards L + 1, the head's and the layers'; at each turn between them K - 1
+// are whole still. The units of a head that shares a tensor are two: one gather more. If all fit, each is gathered once.
+TEST(gathers_are_as_many_as_the_formula_says)
+{
+    for (int tied = 0; tied < 2; tied++)
+        for (int layers = 1; layers <= 8; layers++)
+            for (int m = 1; m <= 6; m++)
+                for (int most = 1 + tied; most <= layers + 4; most++) {
+                    const GxStepsSpec p = shards(layers, m, 3, most, tied);
+                    GxSteps s = GX_ZERO;
+                    make(&s, &p);
+                    const int turns = 2 * m - 1, all = layers + 2;
+                    const int expected = most < all ? m * (2 * layers + 2) - turns * (most - 1) + tied : all;
+                    CHECK(count_of(&s, GX_DO_GATHER) == expected,
+                          "%d layers, %d micro-batches, %d whole, tied %d: %d gathers, not %d", layers, m, most, tied,
+                          count_of(&s, GX_DO_GATHER), expected);
+                    CHECK(count_of(&s, GX_DO_FREE) == expected, "%d are freed", count_of(&s, GX_DO_FREE));
+                    CHECK(most_at_once(&s, GX_OBJECT_WEIGHTS) == gx_min(most, all),
+                          "%d layers, %d micro-batches, tied %d: %d whole at once, not %d", layers, m, tied,
+                          most_at_once(&s, GX_OBJECT_WEIGHTS), most);
+                    gx_steps_close(&s);
+                }
+}
+
+// Scattered once in a window, gradients of all units wait for its last micro-batch; in each, for none. The embedding's
+// begin with the head's where these share a tensor.
+TEST(whole_gradients_and_scatters_are_as_many_as_the_formula_says)
+{
+    enum { LAYERS = 4 };
+    for (int k = 0; k < 24; k++) {
+        const int tied = k % 2, each = k / 2 % 2, m = 1 + k / 4 % 3, sharded = 2 + k / 12;
+        GxStepsSpec p = shards(LAYERS, m, sharded, 2, tied);
+        GxSteps s = GX_ZERO;
+        p.scatters_each = each;
+        make(&s, &p);
+        const int at_once = m > 1 && !each ? LAYERS + 2 : 1 + tied, scatters = (LAYERS + 2) * (each ? m : 1);
+        CHECK(most_at_once(&s, GX_OBJECT_GRADS) == at_once,
+              "tied %d, each %d, %d micro-batches: gradients of %d units at once, not %d", tied, each, m,
+              most_at_once(&s, GX_OBJECT_GRADS), at_once);
+        CHECK(count_of(&s, GX_DO_SCATTER) == scatters, "tied %d, each %d, %d micro-batches: %d are scattered, not %d",
+              tied, each, m, count_of(&s, GX_DO_SCATTER), scatters);
+        gx_steps_close(&s);
+    }
+}
+
+TEST(lists_of_shards)
+{
+    GxStepsSpec p = shards(2, 1, 1, 0, 0);
+    p.reduce_axes = 4;
+    expect_text(&p, "COUNT F0 F1 F2 B3 B2 B1 B0 SCATTER3 REDUCE:shard:3 SCATTER2 REDUCE:shard:2 SCATTER1 "
+                    "REDUCE:shard:1 SCATTER0 REDUCE:shard:0 NORM0-3 AGREE STEP0-3 GATHER0 GATHER1 GATHER2 GATHER3");
+    p = shards(1, 2, 2, 0, 1);
+    expect_text(&p, "COUNT F0.0 F1.0 B2.0 B1.0 B0.0 F0.1 F1.1 B2.1 SCATTER2 B1.1 SCATTER1 B0.1 SCATTER0 NORM0-2 AGREE "
+                    "STEP0-2 GATHER0 GATHER1 GATHER2");
+    p.scatters_each = 1;
+    expect_text(&p, "COUNT F0.0 F1.0 B2.0 SCATTER2 B1.0 SCATTER1 B0.0 SCATTER0 F0.1 F1.1 B2.1 SCATTER2 B1.1 SCATTER1 "
+                    "B0.1 SCATTER0 NORM0-2 AGREE STEP0-2 GATHER0 GATHER1 GATHER2");
+    p = shards(2, 1, 3, 2, 0);
+    expect_text(&p, "COUNT GATHER0 F0 FREE0 GATHER1 F1 GATHER2 F2 FREE2 GATHER3 B3 FREE3 SCATTER3 GATHER2 B2 FREE2 "
+                    "SCATTER2 B1 FREE1 SCATTER1 B0 SCATTER0 NORM0-3 AGREE STEP0-3");
+    p.kind = GX_STEPS_FORWARD, p.gathered = 1;
+    expect_text(&p, "GATHER0 F0 FREE0 GATHER1 F1 FREE1 GATHER2 F2 FREE2 GATHER3 F3 FREE3");
 }
 
 // ---- messages ------------------------------------------------------------------------------------------------------
