@@ -81,6 +81,7 @@ static const char *gx__steps_thing_name(int object, int unit, int micro_batch, c
 {
     const char *the = object == GX_OBJECT_X || object == GX_OBJECT_DX ? "" : "the ", *name = gx_object_name(object);
     if (unit < 0) snprintf(text, 96, "%s%s", the, name);
+    else if (object == GX_OBJECT_WEIGHTS) snprintf(text, 96, "the whole weights of unit %d", unit);
     else if (object == GX_OBJECT_SHARD) snprintf(text, 96, "the shard of unit %d's gradients", unit);
     else if (micro_batch < 0) snprintf(text, 96, "%s%s of unit %d", the, name, unit);
     else snprintf(text, 96, "%s%s of unit %d, micro-batch %d", the, name, unit, micro_batch);
@@ -255,8 +256,9 @@ static GxStatus gx__steps_check_fields(GxStepsReplay *r, int i)
     if (what == GX_DO_STEP && p->sharded == GX__STEPS_WEIGHTS_SHARDED &&
         gx__steps_thing(r, GX_OBJECT_WEIGHTS, a->unit, -1)->is_there)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
-                                "unit %d's whole weights are there, and would be old: FREE%d must come before", a->unit,
-                                a->unit);
+                                "the whole weights of unit %d are there, and it would make them old: FREE%d must come "
+                                "before",
+                                a->unit, a->unit);
     return GX_OK;
 }
 
@@ -284,8 +286,8 @@ static GxStatus gx__steps_check_scattered(const GxStepsReplay *r, int i, int uni
                                 unit, r->scattered[unit], expected, unit);
     if (r->scatters[unit] != times)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
-                                "there were %d SCATTER%d before it; it must be %d, one behind each micro-batch",
-                                r->scatters[unit], unit, times);
+                                "%d of %d SCATTER%d have come: one must come behind each micro-batch",
+                                r->scatters[unit], times, unit);
     return GX_OK;
 }
 
@@ -324,9 +326,7 @@ static GxStatus gx__steps_apply_one(const GxStepsReplay *r, int i, int verb, int
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "action %d is still at %s: WAIT%d must come before",
                                 r->open[t->ticket], gx__steps_thing_name(object, unit, micro_batch, thing), t->ticket);
     if (verb == GX_MAKES && t->is_there && t->by < 0)
-        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
-                                "it makes %s, which are there from the start: STEP%d must come "
-                                "before, which makes them old",
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "%s are there, and not old: STEP%d must come before",
                                 gx__steps_thing_name(object, unit, micro_batch, thing), unit);
     if (verb == GX_MAKES && t->is_there)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it makes %s, which action %d (%s) has made already",
