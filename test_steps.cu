@@ -1290,16 +1290,20 @@ TEST(a_broken_placement_is_refused)
     long tried = 0, refused = 0;
     random_state = 3;
     for (int k = 0; k < 100 / APART; k++) {
-        const GxStepsSpec p = random_spec();
+        GxStepsSpec p = random_spec();
         GxSteps s = GX_ZERO;
         Sizes z;
-        sizes_of_a_model(&z, p.units);
+        if (k % 2) shard_at_random(&p, 2 + random_below(2));
+        sizes_of_a_model(&z, p.units), weigh_at_random(&z, p.units);
         place(&s, &p, &z);
         for (int i = 0; i < 50 && s.n_buffers; i++) {
             GxError err = GX_ZERO;
             GxBuffer *b = &s.buffer[random_below(s.n_buffers)], was = *b;
             GxOperands *o = &s.operands[random_below(s.n)], had = *o;
-            if (i % 5 == 4) b->bytes -= 64;
+            if (i % 10 == 4) b->bytes -= 64;
+            if (i % 10 == 9)
+                o->grads = (int16_t)random_below(s.n_buffers), o->tied = (int16_t)random_below(s.n_buffers);
+            if (i % 10 == 9) o->weights = (int16_t)random_below(s.n_buffers);
             if (i % 5 == 0) b->offset += 64 * (random_below(20) - 10);
             if (i % 5 == 1) b->offset = s.buffer[random_below(s.n_buffers)].offset;
             if (i % 5 == 2) o->x = (int16_t)random_below(s.n_buffers);
