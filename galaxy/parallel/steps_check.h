@@ -9,7 +9,7 @@
 // with what it needs.
 //
 // Where units are shared by ranks, a unit's weights are whole when they are read, and old ones are not; gradients are
-// scattered with all contributions before their norm.
+// scattered once, or once for each micro-batch, with all contributions before their norm.
 //
 // Offloaded rows are not checked yet: their actions are refused.
 #ifndef GX_STEPS_CHECK_H

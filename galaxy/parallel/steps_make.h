@@ -382,13 +382,12 @@ static void gx__steps_push_whole(GxActions *out, GxStepsWhole *w, int what, int 
     gx__steps_push(out, a);
 }
 
-// Frees the unit that is read again last, but for those that are needed now.
-static void gx__steps_make_room(GxActions *out, GxStepsWhole *w, const int needed[GX__STEPS_READS])
+// Frees the unit that is read again last: so none that is read now.
+static void gx__steps_make_room(GxActions *out, GxStepsWhole *w)
 {
     int last = -1;
     for (int u = 0; u < w->p->units; u++)
-        if (w->is_whole[u] && u != needed[0] && u != needed[1] && (last < 0 || w->next_of[u] > w->next_of[last]))
-            last = u;
+        if (w->is_whole[u] && (last < 0 || w->next_of[u] > w->next_of[last])) last = u;
     if (last >= 0) gx__steps_push_whole(out, w, GX_DO_FREE, last);
 }
 
@@ -398,7 +397,7 @@ static void gx__steps_push_with_weights(GxActions *out, const GxActions *in, GxS
     gx__steps_reads(w->p, &in->action[i], unit);
     for (int j = 0; j < GX__STEPS_READS; j++) {
         if (unit[j] < 0 || w->is_whole[unit[j]]) continue;
-        if (w->whole >= w->p->gathered) gx__steps_make_room(out, w, unit);
+        if (w->whole >= w->p->gathered) gx__steps_make_room(out, w);
         gx__steps_push_whole(out, w, GX_DO_GATHER, unit[j]);
     }
     gx__steps_push(out, in->action[i]);
