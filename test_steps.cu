@@ -704,7 +704,7 @@ static GxStepsSpec shards(int layers, int micro_batches, int sharded, int gather
 }
 
 // Forwards read L + 1 units' weights and backwards L + 1, the head's and the layers'; at each turn between them K - 1
-// are whole still. The units of a head that shares a tensor are two: one gather more. If all fit, each is gathered once.
+// are whole still. A head that shares a tensor reads two units: one gather more. If all fit, each is gathered once.
 TEST(gathers_are_as_many_as_the_formula_says)
 {
     for (int tied = 0; tied < 2; tied++)

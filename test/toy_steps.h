@@ -406,8 +406,8 @@ static int is_left(const Machine *m, int u)
     return is;
 }
 
-// Behind the list. w: the weights of plain loops. Another list may follow: nothing is left, weights are whole where they
-// were, and new.
+// Behind the list. w: the weights of plain loops. Another list may follow: nothing is left, weights are whole where
+// they were, and new.
 static void look_at_the_end(Machine *m, const uint64_t *w)
 {
     const GxStepsSpec *p = &m->s->spec;

@@ -321,8 +321,8 @@ static void gx__steps_push_scatter(GxActions *out, const GxStepsSpec *p, int uni
     if (is_last && p->reduce_axes) gx__steps_push(out, reduce);
 }
 
-// Behind the last contribution (of a tensor that head and embedding share the embedding's), or each micro-batch's; where
-// the optimizer's state alone is sharded, behind all work, from the head down.
+// Behind the last contribution (of a tensor that head and embedding share the embedding's), or each micro-batch's;
+// where the optimizer's state alone is sharded, behind all work, from the head down.
 static void gx__steps_scatter(GxActions *out, const GxActions *in, const GxStepsSpec *p)
 {
     const int is_late = p->sharded == 1;

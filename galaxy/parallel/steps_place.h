@@ -241,8 +241,8 @@ static int64_t gx__steps_pack_best(GxLives *l, int64_t most)
 }
 
 // ---- tracks --------------------------------------------------------------------------------------------------------
-// Lives of one kind and unit that follow one another, as those of micro-batches do, have one place: a track. A window of
-// thousands of micro-batches has no more of them than one of a few, so all orders can be tried.
+// Lives of one kind and unit that follow one another, as those of micro-batches do, have one place: a track. A window
+// of thousands of micro-batches has no more of them than one of a few, so all orders can be tried.
 
 // Lays lives on tracks. Returns how many there are; -1: more than most. first_of: [rows], next: [most]: those of a row.
 static int gx__steps_lay_tracks(const GxLives *l, GxLife *track, int most, int *first_of, int *next)
