@@ -641,7 +641,10 @@ static void hunt_picked_rows(const Layout *shape)
 static void hunt_in_a_mesh(Layout l, int pp, int sharded, int each)
 {
     static const int16_t stages[2][3] = {{0, 4}, {0, 2, 4}};
+    // a head's norm, of ones as the layers' are, is not all that one of the two has of it
+    static const int64_t shares[] = {5, 1};
     l.pp = pp;
+    test_wish.shares.part = shares, test_wish.shares.n = sharded == 3 ? 2 : 0;
     test_wish.sharded = (GxSharded)sharded, test_wish.spec.gathered_units = 1;
     test_wish.spec.shard_grads_in_window = each;
     test_wish.spec.stage = pp > 1 ? stages[1] : NULL;

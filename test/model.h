@@ -208,7 +208,7 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     options.first_unit = wish.first_unit, options.last_unit = wish.last_unit, options.wish = wish.head;
     options.lora = wish.lora, options.quantize = wish.quantize, options.bottleneck = wish.bottleneck;
     options.side = wish.side, options.prompt = wish.prompt;
-    options.sharded = wish.sharded, options.shard_list = &wish.shares;
+    options.sharded = wish.sharded, options.shard_list = comm ? &wish.shares : NULL;
     memset(t, 0, sizeof *t);
     GxContext *g = &t->g;
     GxArena dry_arena, dry_host;
