@@ -1,5 +1,5 @@
-// test_schedules.cu: schedules that are spelled out (GX_SCHEDULES: train_pp.cu): do they write what the generators make,
-// is a mistake in one refused by name, and do programs that run one leave behind what train_llama does?
+// test_schedules.cu: schedules that are spelled out (GX_SCHEDULES: train_pp.cu, train_fsdp.cu): do they write what the
+// generators make, is a mistake in one refused by name, and do programs that run one leave behind what train_llama does?
 #include "test/program.h"
 #include "galaxy.h"
 
@@ -64,6 +64,15 @@ static void at_random(Pipeline *p, int ranks, int micro_batches, What what)
     p->spec.bucket = random_below(4), p->spec.starts_sums = random_below(2);
 }
 
+// Ranks that share everything, of one stage: one unit is whole at once, or more.
+static void shard(Pipeline *p)
+{
+    p->spec.sharded = GX_SHARDS_WEIGHTS, p->spec.shard_axes = 8, p->spec.starts_sums = 0;
+    p->spec.reduce_axes = random_below(2) ? 4 : 0;
+    p->spec.scatters_each = random_below(2), p->spec.embedding_reads = random_below(2);
+    p->spec.gathered = 1 + p->spec.is_tied + (random_below(2) ? random_below(p->spec.units) : 0);
+}
+
 // 1 to 3 units to a stage, wherever layers begin: there are stages that gradients pass by.
 static void cut_anywhere(Pipeline *p)
 {
@@ -117,8 +126,10 @@ TEST(what_is_spelled_out_is_what_is_generated)
         for (int ranks = 1; ranks <= RANKS; ranks++)
             for (int m = 1; m <= MICRO_BATCHES; m++, n++) {
                 Pipeline p;
-                at_random(&p, ranks, m, (What)(k % WHATS));
-                check_same(&p, schedules[k / (WHATS * DRAWS)]);
+                const GxStepsSchedule *schedule = schedules[k / (WHATS * DRAWS)];
+                at_random(&p, schedule->has_shards ? 1 : ranks, m, (What)(k % WHATS));
+                if (schedule->has_shards) shard(&p);
+                check_same(&p, schedule);
             }
     printf("    %d pipelines\n", n);
 }
@@ -155,6 +166,7 @@ TEST(stages_that_gradients_pass_by_change_the_places_of_messages_only)
         GxSteps written[RANKS], made;
         GxError err = GX_ZERO;
         const GxStepsSchedule *schedule = schedules[k / (DRAWS * MICRO_BATCHES)];
+        if (schedule->has_shards) continue; // it has one stage
         at_random(&p, RANKS, 1 + k % MICRO_BATCHES, SIDE_NETWORK);
         cut_anywhere(&p);
         for (p.spec.rank = 0; p.spec.rank < RANKS; p.spec.rank++) {
@@ -213,7 +225,7 @@ static void mistaken_window(GxStepsWriter *w)
     }
 }
 
-static const GxStepsSchedule mistaken = {"mistaken", GX_ORDER_GPIPE, mistaken_window};
+static const GxStepsSchedule mistaken = {.name = "mistaken", .order = GX_ORDER_GPIPE, .window = mistaken_window};
 
 // The lists of two ranks, one layer each, two micro-batches. What is said first.
 static void write_mistaken(const GxStepsSpec *of, GxError *err)
