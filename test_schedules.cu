@@ -280,6 +280,89 @@ TEST(a_mistake_in_a_schedule_is_refused_by_name)
     memset(&mistakes, 0, sizeof mistakes);
 }
 
+// Of sharded weights, of one stage.
+typedef struct {
+    int no_gather, early_free, no_free, early_scatter, no_scatter, scatters_once;
+} ShardMistakes;
+static ShardMistakes shard_mistakes;
+
+static void mistaken_shards(GxStepsWriter *w)
+{
+    const ShardMistakes *is = &shard_mistakes;
+    for (int b = 0; b < w->micro_batches; b++) {
+        const int scatters = (b == w->micro_batches - 1 || w->spec->scatters_each) && !(is->scatters_once && b);
+        for (int u = w->first; u < w->last; u++) {
+            if (!is->no_gather || u != 1) gx_put_gather(w, GX_DO_FORWARD, u);
+            if (is->early_free && u == 1) gx_put_free(w, GX_DO_FORWARD, u);
+            gx_put_forward(w, u, b);
+            if (!is->no_free && !(is->early_free && u == 1)) gx_put_free(w, GX_DO_FORWARD, u);
+        }
+        for (int u = w->last - 1; u >= w->first; u--) {
+            if (scatters && is->early_scatter) gx_put_scatter(w, u);
+            gx_put_gather(w, GX_DO_BACKWARD, u);
+            gx_put_backward(w, u, b);
+            gx_put_free(w, GX_DO_BACKWARD, u);
+            if (scatters && !is->early_scatter && !is->no_scatter) gx_put_scatter(w, u);
+        }
+    }
+}
+
+static const GxStepsSchedule mistaken_of_shards = {
+    .name = "mistaken", .order = GX_ORDER_1F1B, .window = mistaken_shards, .has_shards = 1};
+
+TEST(a_mistake_in_a_schedule_of_shards_is_refused_by_name)
+{
+    static const struct {
+        ShardMistakes is;
+        int each; // scatters_each
+        const char *says;
+    } cases[] = {
+        {{.no_gather = 0}, 0, ""},
+        {{.no_gather = 0}, 1, ""},
+        {{.no_gather = 1},
+         0,
+         "action 4 (F1 of micro-batch 0): it needs the weights of unit 1: GATHER1 must come before"},
+        {{.early_free = 1},
+         0,
+         "action 6 (F1 of micro-batch 0): it needs the weights of unit 1, which action 5 (FREE1) has ended"},
+        {{.no_free = 1}, 0, ""},
+        {{.early_scatter = 1}, 0, ""},
+        {{.early_scatter = 1}, 1, ""},
+        {{.no_scatter = 1}, 0, ""},
+        {{.scatters_once = 1}, 1, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxSteps s;
+        GxStepsSpec spec = GX_ZERO;
+        GxError err = GX_ZERO;
+        char says[400] = "";
+        spec.units = 4, spec.micro_batches = 2;
+        spec.sharded = GX_SHARDS_WEIGHTS, spec.shard_axes = 8, spec.gathered = 1, spec.scatters_each = cases[i].each;
+        shard_mistakes = cases[i].is;
+        gx_steps_write(&s, &mistaken_of_shards, &spec, &err);
+        if (cases[i].says[0]) snprintf(says, sizeof says, "schedule mistaken, rank 0: %s", cases[i].says);
+        CHECK(!strcmp(err.message, says), "found\n%s, expected\n%s", err.message, says);
+        gx_steps_close(&s);
+    }
+    memset(&shard_mistakes, 0, sizeof shard_mistakes);
+}
+
+TEST(a_schedule_of_shards_shards_everything)
+{
+    static const char *const says[4] = {
+        "", "schedule fsdp shards weights, gradients and the optimizer's state (3), and sharded is 1",
+        "schedule fsdp shards weights, gradients and the optimizer's state (3), and sharded is 2", ""};
+    for (int sharded = 0; sharded < 4; sharded++) {
+        GxSteps s;
+        GxStepsSpec spec = GX_ZERO;
+        GxError err = GX_ZERO;
+        spec.units = 4, spec.micro_batches = 2, spec.sharded = sharded, spec.shard_axes = 8, spec.gathered = 1;
+        gx_steps_write(&s, &gx_fsdp, &spec, &err);
+        CHECK(!strcmp(err.message, says[sharded]), "%s", err.message);
+        gx_steps_close(&s);
+    }
+}
+
 TEST(what_a_schedule_cannot_be_is_refused)
 {
     static const struct {

@@ -372,7 +372,7 @@ static void gx__steps_sum_shards(GxActions *out, const GxActions *in, const GxSt
 
 enum { GX__STEPS_READS = 2 }; // units whose weights an action reads, at most
 
-// Writes them to unit[], -1 behind the last.
+// Writes them to unit[], the embedding first, -1 behind the last.
 static void gx__steps_reads(const GxStepsSpec *p, const GxAction *a, int unit[GX__STEPS_READS])
 {
     GxEffect e[GX_EFFECTS];
@@ -402,12 +402,13 @@ static void gx__steps_end_whole(GxStepsWhole *w, int unit)
     w->whole--;
 }
 
-// Frees the unit that is read again last, but for those that are needed now.
+// Frees the unit that is read again last, but for those that are needed now. Of a head and the embedding whose matrix it
+// shares, which are read at once, the head: it has little of its own.
 static void gx__steps_make_room(GxStepsWhole *w, const int needed[GX__STEPS_READS])
 {
     int last = -1;
     for (int u = 0; u < w->p->units; u++)
-        if (w->last_of[u] >= 0 && u != needed[0] && u != needed[1] && (last < 0 || w->next_of[u] > w->next_of[last]))
+        if (w->last_of[u] >= 0 && u != needed[0] && u != needed[1] && (last < 0 || w->next_of[u] >= w->next_of[last]))
             last = u;
     if (last >= 0) gx__steps_end_whole(w, last);
 }

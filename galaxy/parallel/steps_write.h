@@ -145,38 +145,35 @@ static void gx__write_reads(GxStepsWriter *w, int what, int of, int unit[GX__STE
         gx__steps_reads(p, &a, unit);
 }
 
-static void gx__write_whole(GxStepsWriter *w, int what, int unit)
-{
-    w->whole += what == GX_DO_GATHER ? 1 : -1;
-    gx__steps_push(w->list, gx__steps_shard_action(w->spec, what, unit));
-}
-
 // Where the unit was freed, if there has been room for it since; -1: there has not.
-static int gx__write_find_needless_free(const GxStepsWriter *w, int unit)
+static int gx__write_needless_free(const GxStepsWriter *w, int unit)
 {
-    const GxActions *list = w->list;
     int whole = w->whole; // of others, going back
-    for (int i = list->n - 1; i >= 0 && whole < w->spec->gathered; i--) {
-        const GxAction *a = &list->action[i];
+    for (int i = w->list->n - 1; i >= 0 && whole < w->spec->gathered; i--) {
+        const GxAction *a = &w->list->action[i];
         if (a->what == GX_DO_FREE && a->unit == unit) return i;
         whole += (a->what == GX_DO_FREE) - (a->what == GX_DO_GATHER);
     }
     return -1;
 }
 
+static void gx__write_remove(GxStepsWriter *w, int i)
+{
+    GxAction *a = w->list->action + i;
+    w->list->n--;
+    memmove(a, a + 1, (size_t)(w->list->n - i) * sizeof *a);
+}
+
 void gx_put_gather(GxStepsWriter *w, int what, int unit)
 {
     int of[GX__STEPS_READS];
     gx__write_reads(w, what, unit, of);
-    for (int j = GX__STEPS_READS - 1; j >= 0; j--) { // unit 0, which a head reads, too, is used again before the head
+    for (int j = 0; j < GX__STEPS_READS; j++) { // the embedding stays rather than a head that shares its matrix
         if (of[j] < 0) continue;
-        const int i = gx__write_find_needless_free(w, of[j]);
-        if (i < 0) gx__write_whole(w, GX_DO_GATHER, of[j]);
-        else {
-            GxAction *a = w->list->action;
-            memmove(a + i, a + i + 1, (size_t)(--w->list->n - i) * sizeof *a);
-            w->whole++;
-        }
+        const int needless = gx__write_needless_free(w, of[j]);
+        if (needless >= 0) gx__write_remove(w, needless);
+        else gx__steps_push(w->list, gx__steps_shard_action(w->spec, GX_DO_GATHER, of[j]));
+        w->whole++;
     }
 }
 
@@ -184,8 +181,11 @@ void gx_put_free(GxStepsWriter *w, int what, int unit)
 {
     int of[GX__STEPS_READS];
     gx__write_reads(w, what, unit, of);
-    for (int j = 0; j < GX__STEPS_READS; j++)
-        if (of[j] >= 0) gx__write_whole(w, GX_DO_FREE, of[j]);
+    for (int j = 0; j < GX__STEPS_READS; j++) {
+        if (of[j] < 0) continue;
+        gx__steps_push(w->list, gx__steps_shard_action(w->spec, GX_DO_FREE, of[j]));
+        w->whole--;
+    }
 }
 
 void gx_put_scatter(GxStepsWriter *w, int unit)
