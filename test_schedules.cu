@@ -325,11 +325,18 @@ TEST(a_mistake_in_a_schedule_of_shards_is_refused_by_name)
         {{.early_free = 1},
          0,
          "action 6 (F1 of micro-batch 0): it needs the weights of unit 1, which action 5 (FREE1) has ended"},
-        {{.no_free = 1}, 0, ""},
-        {{.early_scatter = 1}, 0, ""},
-        {{.early_scatter = 1}, 1, ""},
-        {{.no_scatter = 1}, 0, ""},
-        {{.scatters_once = 1}, 1, ""},
+        {{.no_free = 1},
+         0,
+         "action 10 (GATHER2): it makes the weights of unit 2, which is there already: action 5 (GATHER2) made it"},
+        {{.early_scatter = 1},
+         0,
+         "action 29 (SCATTER3): the gradients of unit 3 have 1 of 2 contributions: every B3 (of a half, its W3) must "
+         "come before"},
+        {{.early_scatter = 1}, 1, "action 10 (SCATTER3): it needs the gradients of unit 3: B3, or W3 must come before"},
+        {{.no_scatter = 1}, 0, "action 39 (NORM0): it needs the shard of unit 0: SCATTER0 must come before"},
+        {{.scatters_once = 1},
+         1,
+         "action 43 (NORM0): the shard of unit 0 has 1 of 2 contributions: a SCATTER0 must come behind the last"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         GxSteps s;
@@ -439,37 +446,53 @@ static void check_same_run(const char *one, const char *other)
     check_same_checkpoint(a, b);
 }
 
-// Without --pp all ranks are stages, or all that --tp leaves.
+// Without --pp all ranks of train_llama_pp are stages, or all that --tp leaves; without --dp_shard all of
+// train_llama_fsdp share.
 TEST(a_program_that_runs_a_schedule_leaves_behind_what_train_llama_does)
 {
+#define ONE_WHOLE " --zero 3 --gathered_units 1 "
     static const struct {
-        const char *name, *generated, *written, *says;
+        const char *program, *name, *generated, *written, *says;
     } ways[] = {
-        {"stages", "--ranks 2 --pp 2", "--ranks 2", "mode pp 2 (1f1b, layers 2,1)"},
-        {"tp", "--ranks 4 --pp 2 --mode tp --tp 2 --recompute layer", "--ranks 4 --mode tp --tp 2 --recompute layer",
-         "mode pp 2 (1f1b, layers 2,1) x tp 2"},
-        {"copies", "--ranks 4 --pp 2", "--ranks 4 --pp 2", "mode pp 2 (1f1b, layers 2,1) x dp"},
+        {"train_llama_pp", "stages", "--ranks 2 --pp 2", "--ranks 2", "mode pp 2 (1f1b, layers 2,1)"},
+        {"train_llama_fsdp", "shards", "--ranks 2" ONE_WHOLE, "--ranks 2", "mode dp_shard 2 (zero 3)"},
+        {"train_llama_pp", "tp", "--ranks 4 --pp 2 --mode tp --tp 2 --recompute layer",
+         "--ranks 4 --mode tp --tp 2 --recompute layer", "mode pp 2 (1f1b, layers 2,1) x tp 2"},
+        {"train_llama_pp", "copies", "--ranks 4 --pp 2", "--ranks 4 --pp 2", "mode pp 2 (1f1b, layers 2,1) x dp"},
+        {"train_llama_fsdp", "shards_tp", "--ranks 4 --mode tp --tp 2 --recompute layer" ONE_WHOLE,
+         "--ranks 4 --mode tp --tp 2 --recompute layer", "mode tp 2 x dp_shard 2 (zero 3)"},
+        {"train_llama_fsdp", "replicas", "--ranks 4 --dp_replicate 2 --shard_grads_in_window" ONE_WHOLE,
+         "--ranks 4 --dp_replicate 2 --shard_grads_in_window", "mode dp_replicate 2 x dp_shard 2 (zero 3)"},
+        {"train_llama_fsdp", "tied", "--ranks 2 --tie_word_embeddings true --zero 3 --gathered_units 2",
+         "--ranks 2 --tie_word_embeddings true", "mode dp_shard 2 (zero 3)"},
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        if (is_brief() && i) continue;
+        if (is_brief() && i > 1) continue;
         char generated[100], written[100];
         snprintf(generated, sizeof generated, "made_%s", ways[i].name);
         snprintf(written, sizeof written, "written_%s", ways[i].name);
         if (!use_program("train_llama")) return;
         CHECK_RAN(run("--output_dir %s " WINDOW "%s", generated, ways[i].generated));
-        if (!use_program("train_llama_pp")) return;
+        if (!use_program(ways[i].program)) return;
         CHECK_RAN(run("--output_dir %s " WINDOW "%s", written, ways[i].written));
         CHECK(strstr(out(), ways[i].says), "%s", out());
         check_same_run(generated, written);
     }
 }
 
-TEST(processes_are_stages_of_a_program_that_runs_a_schedule)
+TEST(processes_run_a_schedule)
 {
+    static const struct {
+        const char *program, *says;
+    } programs[] = {{"train_llama_pp", "mode pp 3 (1f1b, layers 1,1,1)"},
+                    {"train_llama_fsdp", "mode dp_shard 3 (zero 3)"}};
     NEED_MPI();
-    if (!use_program("train_llama_pp")) return;
-    CHECK_RAN(run_mpi(3, "--output_dir mpi --max_steps 1 --eval_steps 0 --num_hidden_layers 3"));
-    CHECK(strstr(out(), "mode pp 3 (1f1b, layers 1,1,1)"), "%s", out());
+    for (int i = 0; i < 2; i++) {
+        if (!use_program(programs[i].program)) return;
+        CHECK_RAN(run_mpi(
+            3, "--output_dir mpi --overwrite_output_dir true --max_steps 1 --eval_steps 0 --num_hidden_layers 3"));
+        CHECK(strstr(out(), programs[i].says), "%s", out());
+    }
 }
 
 // Whichever program saved, whichever goes on.
@@ -479,20 +502,49 @@ TEST(checkpoints_know_no_schedule)
         {"from_schedule", "adamw", "train_llama_pp", "--ranks 2", "train_llama", "--ranks 1", 0},
         {"to_schedule", "adamw", "train_llama", "--ranks 2 --pp 2 --pipeline_schedule zb1p", "train_llama_pp",
          "--ranks 2", 0},
+        {"from_shards", "adamw", "train_llama_fsdp", "--ranks 3", "train_llama_pp", "--ranks 2", 0},
+        {"to_shards", "adamw", "train_llama", "--ranks 2 --pp 2", "train_llama_fsdp", "--ranks 2", 0},
     };
     for (size_t i = 0; i < sizeof topologies / sizeof *topologies; i++) check_topology(&topologies[i]);
 }
 
 TEST(a_schedule_has_its_order)
 {
-    static const Refusal refusals[] = {
+    static const Refusal of_pp[] = {
         {"--ranks 2 --pipeline_schedule gpipe", {"there is no option --pipeline_schedule", "use train_llama"}},
         {"--ranks 4 --pp 3", {"--pp 3 does not divide 4 ranks; use 1, 2 or 4"}},
         {"--ranks 4", {"--pp 4: the model has 2 layers, and each stage needs one at least"}},
         {"--ranks 4 --mode tp --tp 3", {"--tp 3 does not divide 4 ranks; use 1, 2 or 4"}},
     };
+    static const Refusal of_fsdp[] = {
+        {"--ranks 2 --zero 3", {"there is no option --zero", "use train_llama"}},
+        {"--ranks 2 --gathered_units 3", {"there is no option --gathered_units", "use train_llama"}},
+        {"--ranks 2 --pp 2", {"there is no option --pp", "use train_llama"}},
+        {"--ranks 4 --dp_shard 3", {"--dp_shard 3 does not divide 4 ranks"}},
+    };
     if (!use_program("train_llama_pp")) return;
-    check_refusals(refusals, sizeof refusals / sizeof *refusals);
+    CHECK_REFUSALS(of_pp);
+    if (!use_program("train_llama_fsdp")) return;
+    CHECK_REFUSALS(of_fsdp);
+}
+
+// Of train_llama, and of the program that is sharded by nature.
+TEST(files_of_train_config_for_shards_are_taken)
+{
+    static const char *const programs[] = {"train_llama", "train_llama_fsdp"}, *const files[] = {"full", "lora"};
+    char line[4000];
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir of_config --max_steps 1 --eval_steps 0"));
+    for (int i = 0; i < 2; i++) {
+        if (!use_program(programs[i])) return;
+        snprintf(line, sizeof line,
+                 "%s --config %s/train_config/llama/fsdp/%s.json --model of_config/checkpoint-1 --train_data text.txt "
+                 "--ranks 2 --threads 1 --max_steps 1 --seq_len 32 --output_dir config_%s",
+                 program, repository, files[i], files[i]);
+        start_line(line, 0);
+        CHECK_RAN(finish());
+        CHECK(strstr(out(), "mode dp_shard 2 (zero 3)"), "%s", out());
+    }
 }
 
 int main(int argc, char **argv) { return program_main(argc, argv); }
