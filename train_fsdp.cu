@@ -7,8 +7,8 @@
 //                 +-----------------------+-- ... --+------------+----------+-- ... --------------+
 //                                                                +-- SCATTER -- gradients/n ------+
 //
-// GATHER makes whole weights of all ranks' parts, and FREE forgets all but the own one. SCATTER adds up the ranks' whole
-// gradients, and each keeps its part of the sum.
+// GATHER makes whole weights of all ranks' parts, and FREE leaves the own part. SCATTER adds up the ranks' whole
+// gradients, and each keeps its part of the sum. Stages (--pp) and shards of less (--zero 1, 2) are train_<family>'s.
 #include "galaxy.h"
 
 static void fsdp_forward(GxStepsWriter *w, int u, int b) // micro-batch b through unit u
