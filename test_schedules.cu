@@ -1,5 +1,6 @@
-// test_schedules.cu: schedules that are spelled out (GX_SCHEDULES: train_pp.cu, train_fsdp.cu): do they write what the
-// generators make, is a mistake in one refused by name, and do programs that run one leave behind what train_llama does?
+// test_schedules.cu: schedules that are spelled out (GX_SCHEDULES: train_pp.cu, train_fsdp.cu): do they write what
+// generators make, is a mistake in one refused by name, and do programs that run one leave behind what train_llama
+// does?
 #include "test/program.h"
 #include "galaxy.h"
 

@@ -1,14 +1,14 @@
 // train_fsdp.cu: trains any family fully sharded (ZeRO-3: Rajbhandari et al. 2020, arXiv:1910.02054; FSDP: Zhao et al.
 // 2023, arXiv:2304.11277): each of n ranks has its own samples, and 1/n of every unit, of the embedding, each layer and
-// the head: of its weights, its gradients, its optimizer state. A unit is whole on a rank only while it computes there.
-// What becomes of a unit's weights and gradients in a step, time from left to right:
+// the head: of its weights, its gradients, its optimizer state. Whole weights are there while the unit computes, whole
+// gradients from its backward on. What becomes of a unit's weights and gradients in a step, time from left to right:
 //
-//     weights/n --+-- GATHER - F - FREE --+-- ... --+-- GATHER - B - FREE --+-- ... ------------- STEP -- weights/n
-//                 +-----------------------+-- ... --+------------+----------+-- ... --------------+
-//                                                                +-- SCATTER -- gradients/n ------+
+//     weights/n --+-- GATHER - F - FREE --+-- ... --+-- GATHER - B - FREE --+-- ... ----------+-- STEP -- weights/n
+//                 +-----------------------+         +------------|----------+                 |
+//                                                                +-- SCATTER -- gradients/n --+
 //
-// GATHER makes whole weights of all ranks' parts, and FREE leaves the own part. SCATTER adds up the ranks' whole
-// gradients, and each keeps its part of the sum. Stages (--pp) and shards of less (--zero 1, 2) are train_<family>'s.
+// GATHER makes whole weights of all ranks' parts, and FREE leaves the own part. SCATTER adds up the ranks' gradients,
+// and leaves each its part of the sum. Stages (--pp) and shards of less (--zero 1, 2) are train_<family>'s.
 #include "galaxy.h"
 
 static void fsdp_forward(GxStepsWriter *w, int u, int b) // micro-batch b through unit u
