@@ -149,6 +149,36 @@ TEST(on_one_rank_a_schedule_is_the_serial_step)
     }
 }
 
+// A head that has the embedding's matrix reads unit 0, which is whole until then.
+TEST(a_rank_that_shares_everything_has_one_unit_whole)
+{
+    static const struct {
+        int is_tied, micro_batches;
+        const char *list;
+    } cases[] = {
+        {0, 1,
+         "COUNT GATHER0 F0 FREE0 GATHER1 F1 FREE1 GATHER2 B2 FREE2 SCATTER2 GATHER1 B1 FREE1 SCATTER1 B0 SCATTER0 "
+         "NORM0-2 AGREE STEP0-2"},
+        {0, 2,
+         "COUNT GATHER0 F0.0 FREE0 GATHER1 F1.0 FREE1 GATHER2 B2.0 FREE2 GATHER1 B1.0 FREE1 B0.0 GATHER0 F0.1 FREE0 "
+         "GATHER1 F1.1 FREE1 GATHER2 B2.1 FREE2 SCATTER2 GATHER1 B1.1 FREE1 SCATTER1 B0.1 SCATTER0 NORM0-2 AGREE "
+         "STEP0-2"},
+        {1, 1,
+         "COUNT GATHER0 F0 GATHER1 F1 FREE1 GATHER2 B2 FREE0 FREE2 SCATTER2 GATHER1 B1 FREE1 SCATTER1 B0 SCATTER0 "
+         "NORM0-2 AGREE STEP0-2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxSteps s;
+        GxStepsSpec spec = GX_ZERO;
+        GxError err = GX_ZERO;
+        spec.units = 3, spec.micro_batches = cases[i].micro_batches, spec.is_tied = cases[i].is_tied;
+        spec.sharded = GX_SHARDS_WEIGHTS, spec.shard_axes = 8, spec.gathered = 1 + spec.is_tied;
+        CHECK(gx_steps_write(&s, &gx_fsdp, &spec, &err) == GX_OK, "%s", err.message);
+        CHECK(!strcmp(text_of(&s), cases[i].list), "found\n%s, expected\n%s", text_of(&s), cases[i].list);
+        gx_steps_close(&s);
+    }
+}
+
 static int computations(const GxSteps *s, GxAction *to)
 {
     int n = 0;

@@ -284,7 +284,7 @@ TEST(half_a_backward_adds_gradients_and_lora_is_read_by_what_reads_no_other_matr
         {GX_DO_WEIGHT, 1, GX_HALF_INPUT, 0, "adds gradients 1"},
         {GX_DO_WEIGHT, 1, GX_HALF_INPUT, 1, "uses weights 1, adds gradients 1"},
         {GX_DO_BACKWARD, 3, 0, 0,
-         "uses weights 3, uses weights 0, uses counts -1, adds gradients 3, adds gradients 0"}, // tied
+         "uses weights 0, uses weights 3, uses counts -1, adds gradients 3, adds gradients 0"}, // tied
     };
     for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {
         GxStepsSpec p = simple(2, 1);
