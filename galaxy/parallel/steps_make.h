@@ -390,8 +390,8 @@ typedef struct {
 typedef struct {
     const GxStepsSpec *p;
     GxStepsUse *use; // [actions][GX__STEPS_READS]
-    int *next_of;    // [units]: the next action that reads it, from now on
-    int *last_of;    // [units]: of one that is whole, its latest use; -1: it is not whole
+    int *next_of;    // [units]: the next action that reads it, this one included
+    int *last_of;    // [units]: of one that is whole, its use before; -1: it is not whole
     int whole;       // how many are
 } GxStepsWhole;
 
@@ -402,14 +402,13 @@ static void gx__steps_end_whole(GxStepsWhole *w, int unit)
     w->whole--;
 }
 
-// Frees the unit that is read again last, but for those that are needed now. Of a head and the embedding whose matrix it
-// shares, which are read at once, the head: it has little of its own.
-static void gx__steps_make_room(GxStepsWhole *w, const int needed[GX__STEPS_READS])
+// Frees the unit that is read again last: so none that is read now. Of a head and the embedding whose matrix it has,
+// which are read at once, the head: it has little of its own.
+static void gx__steps_make_room(GxStepsWhole *w)
 {
     int last = -1;
     for (int u = 0; u < w->p->units; u++)
-        if (w->last_of[u] >= 0 && u != needed[0] && u != needed[1] && (last < 0 || w->next_of[u] >= w->next_of[last]))
-            last = u;
+        if (w->last_of[u] >= 0 && (last < 0 || w->next_of[u] >= w->next_of[last])) last = u;
     if (last >= 0) gx__steps_end_whole(w, last);
 }
 
@@ -421,12 +420,14 @@ static void gx__steps_plan_weights(GxStepsWhole *w, const GxActions *in, int i)
     gx__steps_reads(w->p, &in->action[i], unit);
     for (int j = 0; j < GX__STEPS_READS && unit[j] >= 0; j++) {
         use[j].gathers = w->last_of[unit[j]] < 0;
-        if (use[j].gathers && w->whole >= w->p->gathered) gx__steps_make_room(w, unit);
+        if (use[j].gathers && w->whole >= w->p->gathered) gx__steps_make_room(w);
         w->whole += use[j].gathers;
-        w->last_of[unit[j]] = i * GX__STEPS_READS + j, w->next_of[unit[j]] = use[j].next;
+        w->last_of[unit[j]] = i * GX__STEPS_READS + j;
     }
-    for (int j = 0; j < GX__STEPS_READS && unit[j] >= 0; j++)
+    for (int j = 0; j < GX__STEPS_READS && unit[j] >= 0; j++) {
+        w->next_of[unit[j]] = use[j].next;
         if (use[j].next == in->n) gx__steps_end_whole(w, unit[j]);
+    }
 }
 
 static void gx__steps_push_with_weights(GxActions *out, const GxStepsWhole *w, const GxActions *in, int i)
