@@ -352,22 +352,25 @@ TEST(a_mistake_in_a_schedule_of_shards_is_refused_by_name)
         {{.no_gather = 0}, 1, ""},
         {{.no_gather = 1},
          0,
-         "action 4 (F1 of micro-batch 0): it needs the weights of unit 1: GATHER1 must come before"},
+         "action 4 (F1 of micro-batch 0): it needs the whole weights of unit 1: GATHER1 must come before"},
         {{.early_free = 1},
          0,
-         "action 6 (F1 of micro-batch 0): it needs the weights of unit 1, which action 5 (FREE1) has ended"},
+         "action 6 (F1 of micro-batch 0): it needs the whole weights of unit 1, which action 5 (FREE1) has ended"},
         {{.no_free = 1},
          0,
-         "action 10 (GATHER2): it makes the weights of unit 2, which is there already: action 5 (GATHER2) made it"},
+         "action 10 (GATHER2): it makes the whole weights of unit 2, which action 5 (GATHER2) has made already"},
         {{.early_scatter = 1},
          0,
          "action 29 (SCATTER3): the gradients of unit 3 have 1 of 2 contributions: every B3 (of a half, its W3) must "
          "come before"},
-        {{.early_scatter = 1}, 1, "action 10 (SCATTER3): it needs the gradients of unit 3: B3, or W3 must come before"},
-        {{.no_scatter = 1}, 0, "action 39 (NORM0): it needs the shard of unit 0: SCATTER0 must come before"},
+        {{.early_scatter = 1}, 1, "action 10 (SCATTER3): it needs the gradients of unit 3: B3 or W3 must come before"},
+        {{.no_scatter = 1},
+         0,
+         "action 39 (NORM0): it needs the shard of unit 0's gradients: SCATTER0 must come before"},
         {{.scatters_once = 1},
          1,
-         "action 43 (NORM0): the shard of unit 0 has 1 of 2 contributions: a SCATTER0 must come behind the last"},
+         "action 43 (NORM0): the shard of unit 0's gradients has 1 of 2 contributions: SCATTER0 must come behind the "
+         "last"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         GxSteps s;

@@ -318,26 +318,26 @@ static GxAction gx__steps_shard_action(const GxStepsSpec *p, int what, int unit)
     return a;
 }
 
-// Of units that ranks share, from the head down, as gradients come; of the optimizer's state alone when all are there.
+// Behind the last contribution (of a tensor that head and embedding share the embedding's), or each micro-batch's;
+// where the optimizer's state alone is sharded, behind all work, from the head down.
 static void gx__steps_scatter(GxActions *out, const GxActions *in, const GxStepsSpec *p)
 {
+    const int is_late = p->sharded == 1;
     int *behind = (int *)malloc((size_t)p->units * sizeof *behind);
     if (!behind) {
         out->failed = 1;
         return;
     }
-    for (int u = 0; u < p->units; u++) {
-        behind[u] = gx__steps_trains(p, u) ? gx__steps_last_added(in, p, u, u) : -1;
-        if (behind[u] >= 0 && p->sharded == 1) behind[u] = in->n - 1;
-    }
+    for (int u = 0; u < p->units; u++) behind[u] = gx__steps_trains(p, u) ? gx__steps_last_added(in, p, u, u) : -1;
     for (int i = 0; i < in->n; i++) {
-        gx__steps_push(out, in->action[i]);
-        for (int u = p->units - 1; u >= 0; u--) {
-            const int is_one = p->scatters_each && in->action[i].unit == u && gx__steps_completes(&in->action[i]);
-            if (behind[u] < i || (behind[u] > i && !is_one)) continue;
-            gx__steps_push(out, gx__steps_shard_action(p, GX_DO_SCATTER, u));
-        }
+        const GxAction *a = &in->action[i];
+        gx__steps_push(out, *a);
+        if (is_late || !gx__steps_completes(a)) continue;
+        if (behind[a->unit] == i || (p->scatters_each && behind[a->unit] > i))
+            gx__steps_push(out, gx__steps_shard_action(p, GX_DO_SCATTER, a->unit));
     }
+    for (int u = p->units - 1; u >= 0 && is_late; u--)
+        if (behind[u] >= 0) gx__steps_push(out, gx__steps_shard_action(p, GX_DO_SCATTER, u));
     free(behind);
 }
 
