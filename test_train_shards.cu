@@ -83,7 +83,8 @@ static void check_way(const Way *w)
     free(expected);
 }
 #define CHECK_WAYS(ways)                                                                                               \
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) check_way(&ways[i])
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)                                                            \
+        if (!is_brief() || i % 3 == 1) check_way(&ways[i])
 
 // Tensors are cut between blocks of 32768 elements: MANY has such cuts within the embedding and the head.
 #define MANY "--vocab_size 2560 "
@@ -157,7 +158,10 @@ TEST(ranks_that_share_tune_as_ranks_that_have_everything_do)
          {"--zero 3", "--zero 1"}},
         {"adapter", "train_llama", BASE "--ranks 4 --tuning adapter --mode sp --tp 2", {"--zero 3", "--zero 2"}},
         {"side", "train_llama", BASE "--ranks 4 --pp 2 --tuning side --side_mix gated", {"--zero 3", "--zero 2"}},
-        {"prompt", "train_llama", BASE "--ranks 2 --tuning prompt --prompt_len 4", {"--zero 3", "--zero 1"}},
+        {"prompt",
+         "train_llama",
+         BASE "--ranks 4 --mode tp --tp 2 --tuning prompt --prompt_len 4",
+         {"--zero 3", "--zero 1", "--zero 2"}},
         {"side_only", "train_llama", BASE "--ranks 2 --tuning side_only --quantize nf4", {"--zero 3", "--zero 2"}},
     };
     if (make_base()) CHECK_WAYS(ways);
@@ -364,7 +368,7 @@ TEST(a_killed_process_that_shares_is_named_and_the_run_goes_on_to_the_same_bits)
     CHECK(run_ranks(BY_HAND, 4,
                     "--config tiny.json --max_steps 6 --save_steps 1 --eval_steps 0 --output_dir left " MESH SLOW) == 0,
           "%d of 4 ranks failed", child.status);
-    for (int killed = 0; killed < 4; killed += 3) {
+    for (int killed = is_brief() ? 3 : 0; killed < 4; killed += 3) {
         char more[400], log[60], pid_path[20], words[40];
         snprintf(more, sizeof more, "%s --eval_steps 1 --output_dir killed%d", flags, killed);
         snprintf(log, sizeof log, "killed%d/log.jsonl", killed), snprintf(pid_path, sizeof pid_path, "pid%d", killed);

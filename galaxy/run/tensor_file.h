@@ -425,8 +425,8 @@ static void gx__tensor_file_plan_values(GxContext *g, const GxStore *s, GxValues
     gx_arena_release(g->arena, mark);
 }
 
-// Of one file: has_room: this rank needs room for what other stages have; moments: 1: it may have the optimizer's.
-static void gx__tensor_file_plan_once(GxContext *g, const GxStore *s, int has_room, int moments)
+// Of one file, which is saved, or loaded. moments: 1: it may have the optimizer's.
+static void gx__tensor_file_plan_once(GxContext *g, const GxStore *s, int saves, int moments)
 {
     const GxTable *t = s->table;
     GxArena *a = gx_host_arena(g);
@@ -435,9 +435,10 @@ static void gx__tensor_file_plan_once(GxContext *g, const GxStore *s, int has_ro
     for (int i = 0; i < t->n; i++)
         if (!t->row[i].parts) most = gx_max(most, gx_min(GX_STAGE, gx_tensor_count(&t->row[i])));
     gx__tensor_file_boxes_scratch(g, t);
-    if (has_room) gx__tensor_file_room(g, s);
+    if (!saves || g->rank == 0) gx__tensor_file_room(g, s);
     gx_host_twin(g, GX_MEM_WORKSPACE, a->base, 4 * most);
     for (int i = 0; i < t->n; i++) {
+        if (saves && !t->row[i].parts && !gx__tensor_file_reads(g, s, i)) continue;
         if (t->row[i].quantized) gx_quantize_plan(g, s, i);
         else gx__tensor_file_plan_values(g, s, GX_VALUES_WEIGHTS, i);
         if (moments && s->moment[0]) gx__tensor_file_plan_values(g, s, GX_VALUES_MOMENT_1, i);
@@ -447,8 +448,8 @@ static void gx__tensor_file_plan_once(GxContext *g, const GxStore *s, int has_ro
 
 void gx_tensor_file_plan(GxContext *g, const GxStore *s, int saves, int loads)
 {
-    if (saves) gx__tensor_file_plan_once(g, s, g->rank == 0, 1);
-    if (loads) gx__tensor_file_plan_once(g, s, 1, loads == 2);
+    if (saves) gx__tensor_file_plan_once(g, s, 1, 1);
+    if (loads) gx__tensor_file_plan_once(g, s, 0, loads == 2);
 }
 
 void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const GxTensorSaving *how, GxError *disk)
