@@ -216,14 +216,19 @@ static GxStatus gx__interpreter_check_stages(GxContext *g, const GxModel *m, con
 }
 
 // Sums of shards are not started, and waited for later: they are done where they stand.
-static void gx__interpreter_shard(const GxContext *g, GxStepsSpec *s, const GxModel *m, const GxRunnerSpec *spec)
+static GxStatus gx__interpreter_shard(GxContext *g, GxStepsSpec *s, const GxModel *m, const GxRunnerSpec *spec)
 {
+    if (m->store.sharded == GX_SHARDS_WEIGHTS && s->is_tied && spec->gathered_units == 1)
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "--gathered_units 1: the head's weights are the embedding's, which are whole beside a layer's: "
+                       "say 2 or more, or leave it out");
     s->sharded = m->store.sharded, s->shard_axes = GX_AXIS_FSDP;
     s->reduce_axes = gx_group_size(g, GX_AXIS_DP_REPLICATE) > 1 ? GX_AXIS_DP_REPLICATE : 0;
     s->scatters_each = spec->shard_grads_in_window;
     const int at_once = spec->schedule && spec->schedule->has_shards ? 1 : 2;
     s->gathered = spec->gathered_units ? spec->gathered_units : at_once + (s->is_tied != 0);
     s->starts_sums = 0;
+    return GX_OK;
 }
 
 GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer *o, const GxRunnerSpec *spec)
@@ -248,7 +253,7 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     s.frozen = frozen, s.passed_by = passed_by;
     s.count_axes = GX_AXIS_ALL, s.agree_axes = GX_AXIS_ALL, s.reduce_axes = g->world > 1 ? GX_AXIS_ALL : 0;
     s.bucket = spec->bucket, s.starts_sums = spec->starts_sums;
-    if (m->store.sharded) gx__interpreter_shard(g, &s, m, spec);
+    if (m->store.sharded) GX_TRY(gx__interpreter_shard(g, &s, m, spec));
     s.ranks = gx_group_size(g, GX_AXIS_PP), s.rank = gx_group_index(g, GX_AXIS_PP);
     s.stage = s.ranks > 1 ? spec->stage : NULL;
     GX_TRY(gx__interpreter_check_stages(g, m, &s, spec->cache));
