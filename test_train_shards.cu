@@ -281,7 +281,7 @@ TEST(a_run_goes_on_however_its_ranks_share)
         {"--ranks 2 --zero 0", "mode dp,", 1},
         {"--ranks 2 --zero 1 --dp_shard_list 3,1", "mode dp_shard 2 (zero 1)", 1},
         {"--ranks 4 --pp 2 --dp_shard 2", "pp 2 (1f1b, layers 1,1) x dp_shard 2 (zero 3)", 1},
-        {"--ranks 4", "mode dp,", 0},
+        {"--ranks 4", "mode dp_shard 4 (zero 3)", 0},
         {"--ranks 4 --zero 2", "mode dp_shard 4 (zero 2)", 0},
         {"--ranks 2 --mode tp --tp 2", "mode tp 2,", 0},
         {"", "mode serial,", 0},
