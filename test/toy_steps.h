@@ -121,6 +121,7 @@ typedef struct {
     Cell x[UNITS + 1][MICRO_BATCHES], dx[UNITS + 1][MICRO_BATCHES], slot[UNITS][MICRO_BATCHES];
     Cell late[UNITS][MICRO_BATCHES]; // dy that a weight half put off still needs; it lies in the slot
     Cell grads[UNITS], sums[UNITS], counts, clip;
+    Cell copy;             // the gradient of unit 0's weight where the head has a copy of it
     int is_late;           // what a ticket is started with happens when it is waited for, else when it is started
     int open[GX_TICKETS];  // 1 + the action under way
     int slots, most_slots; // alive
@@ -187,7 +188,7 @@ static void run_backward(Machine *m, int i)
         const uint64_t w = head_weight(m->w, head, tied), counts = get(m, i, &m->counts, -2, 0, "no counts");
         m->loss += head_loss(w, x, counts);
         if (!is_frozen(p, u)) add(&m->grads[u], head_grad(w, x, counts));
-        if (tied && !is_frozen(p, 0)) add(&m->grads[0], tied_grad(w, x, counts));
+        if (tied && !is_frozen(p, 0)) add(is_mine(p, 0) ? &m->grads[0] : &m->copy, tied_grad(w, x, counts));
         if (has_dx) put(m, i, &m->dx[u][b], o->dx, head_dx(w, x, counts), "dx twice");
         give_up(m, &m->x[u][b], o->x);
         return;
@@ -266,6 +267,7 @@ static void run_action(Machine *m, int i)
         for (int k = u; k < u + a->count; k++)
             if (!is_frozen(p, k) && is_mine(p, k))
                 m->grads[k].value = reduced(get(m, i, &m->grads[k], -2, 0, "no grads"), a->axes);
+        if (u + a->count == p->units) m->copy.value = reduced(m->copy.value, a->axes);
         break;
     case GX_DO_COUNT: put(m, i, &m->counts, -2, 77, "counts twice"); break;
     case GX_DO_NORM:
@@ -275,6 +277,8 @@ static void run_action(Machine *m, int i)
     case GX_DO_STEP:
         m->w[u] = stepped(m->w[u], get(m, i, &m->grads[u], -2, 0, "no grads"), get(m, i, &m->clip, -2, 0, "no clip"));
         m->grads[u].is_there = 0;
+        if (u == p->units - 1 && m->copy.is_there) m->w[0] = stepped(m->w[0], m->copy.value, m->clip.value);
+        if (u == p->units - 1) m->copy.is_there = 0;
         break;
     case GX_DO_WAIT: break; // here everything is done when it is started
     default: wrong(m, i, "no such action here"); break;

@@ -443,13 +443,14 @@ void gx_tensor_file_plan(GxContext *g, const GxStore *s, int loads)
     for (int i = 0; i < t->n; i++) {
         const GxArenaMark values = gx_arena_mark(g->arena);
         const int64_t count = gx_tensor_count(&t->row[i]);
+        const int here = gx_store_holder(s, i);
         if (t->row[i].quantized) gx_quantize_plan(g, s, i);
         if (t->row[i].quantized && s->sharded == GX_SHARDS_WEIGHTS) {
             gx_scratch(g, GX_MEM_WORKSPACE, gx_shards_weights_bytes(s, t->row[i].unit));
             gx_scratch(g, GX_MEM_WORKSPACE, 4 * gx_min(gx_max(GX_STAGE, t->row[i].global_shape[1]), count));
         }
-        if (!t->row[i].quantized && gx_values_exist(s, GX_VALUES_WEIGHTS, i) && gx_store_has(s, i))
-            gx_values_write(g, s, GX_VALUES_WEIGHTS, i, 0, t->row[i].parts ? count : gx_min(GX_STAGE, count));
+        if (!t->row[i].quantized && gx_values_exist(s, GX_VALUES_WEIGHTS, i) && here >= 0)
+            gx_values_write(g, s, GX_VALUES_WEIGHTS, here, 0, t->row[i].parts ? count : gx_min(GX_STAGE, count));
         gx_arena_release(g->arena, values);
     }
     gx_arena_release(a, mark);
@@ -570,18 +571,18 @@ static void gx__tensor_file_load_whole(GxContext *g, const GxSafetensors *s, con
                                        uint64_t *hash)
 {
     GxArena *a = gx_host_arena(g);
-    const int has = gx_store_has(store, row); // else another stage has
+    const int here = gx_store_holder(store, row), has = here >= 0; // else another stage has
     const int64_t count = gx_tensor_count(&store->table->row[row]);
     for (int64_t first = 0; first < count; first += GX_STAGE) {
         const int64_t n = gx_min(GX_STAGE, count - first);
         const GxArenaMark place = gx_arena_mark(g->arena), mark = gx_arena_mark(a);
-        float *values = has ? gx_values_write(g, store, part->values, row, first, n) : NULL;
+        float *values = has ? gx_values_write(g, store, part->values, here, first, n) : NULL;
         float *twin = has ? (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n) : room;
         if (s) gx__tensor_file_read_checked(g, s, e, part->of, first, n, twin);
         if (s && !gx_failed(g)) gx__tensor_file_hash(hash, twin, n);
         gx_broadcast(g, GX_AXIS_ALL, 0, twin, n, GX_F32); // on a failed context this tells the other ranks
         if (has) gx_to_device(g, values, twin, 4 * n);
-        if (has) gx_values_written(g, store, part->values, row, first, n, values);
+        if (has) gx_values_written(g, store, part->values, here, first, n, values);
         gx_arena_release(a, mark);
         gx_arena_release(g->arena, place);
         if (gx_failed(g)) return;
@@ -658,10 +659,10 @@ static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, co
     }
     const GxArenaMark place = gx_arena_mark(g->arena);
     const int64_t n = gx_tensor_count(t);
-    const int has = gx_store_has(store, i);
-    float *values = has ? gx_values_write(g, store, part->values, i, 0, n) : NULL;
+    const int here = gx_store_holder(store, i), has = here >= 0;
+    float *values = has ? gx_values_write(g, store, part->values, here, 0, n) : NULL;
     gx__tensor_file_load_boxes(g, s, e, t, part->of, values, scratch, hash);
-    if (has) gx_values_written(g, store, part->values, i, 0, n, values);
+    if (has) gx_values_written(g, store, part->values, here, 0, n, values);
     gx_arena_release(g->arena, place);
 }
 
