@@ -669,6 +669,35 @@ TEST(a_refusal_names_rank_action_and_what_it_waits_for)
     close_lists(s, 2);
 }
 
+TEST(what_two_ranks_add_up_is_refused_if_one_does_not_come_or_another_does)
+{
+    static const struct {
+        int unit, peer;
+        const char *says;
+    } cases[] = {
+        {0, 0, "rank 0: action 13 (TIE0<>0): rank 1 has the tensor, too, not rank 0"},
+        {1, 1, "rank 0: action 13 (TIE1<>1): unit 1 trains no tensor that another rank has, too"},
+        {3, 1, "rank 0: action 13 (TIE3<>1): unit 3 is rank 1's, and this is rank 0"},
+    };
+    GxSteps s[2];
+    Pipeline p = simple(GX_ORDER_1F1B, 2, 2);
+    p.spec.stage = p.stage, p.spec.is_tied = 1;
+    open_lists(s, &p.spec);
+    GxAction *tie = &s[0].action[13];
+    for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {
+        tie->unit = (int16_t)cases[k].unit, tie->peer = (int16_t)cases[k].peer;
+        expect_refusal(s, cases[k].says);
+    }
+    tie->unit = 0, tie->peer = 1;
+    move(&s[0], 13, 12); // before the last B0
+    expect_refusal(s, "rank 0: action 12 (TIE0<>1): the gradients of unit 0 have 1 of 2 contributions: every B0 (of a "
+                      "half, its W0) must come before");
+    move(&s[0], 12, 15); // behind the norm
+    expect_refusal(s, "rank 0: action 13 (NORM0): the gradients of unit 0 lack those of rank 1, which has a tensor of "
+                      "it, too: TIE0 must come before");
+    close_lists(s, 2);
+}
+
 // In a run a rank's first NORM waits for the sum of the ranks before it (gx_grads_take_over), and these have theirs when
 // they have got all gradients.
 TEST(a_message_behind_a_norm_is_refused)

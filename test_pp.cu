@@ -115,6 +115,15 @@ static const Case cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
+// The head's norm is on all rows, and not summed over tp; the matrix is.
+static GxMode whole_con;
+__attribute__((constructor)) static void make_whole_con(void)
+{
+    GxMethods m = gx_methods(GX_METHOD_TP, GX_METHOD_NONE, GX_METHOD_TP);
+    m.ends = GX_METHOD_SP;
+    whole_con = gx_composed("whole_con", m);
+}
+
 // The matrix of both ends is trained.
 static const Case tied_cases[] = {
     {.what = "2 stages", .pp = 2, .micro = 3, .stage = {0, 4, 8}},
@@ -150,6 +159,13 @@ static const Case tied_cases[] = {
      .stage = {0, 2, 6, 8},
      .mode = &gx_sp,
      .subject = &pretraining},
+    {.what = "x dp 2 x tp 2, which sums all of one end and some of the other",
+     .pp = 2,
+     .dp = 2,
+     .tp = 2,
+     .micro = 1,
+     .stage = {0, 4, 8},
+     .mode = &whole_con},
     {.what = "2 stages x dp 2, ZeRO 1", .pp = 2, .dp = 2, .micro = 2, .stage = {0, 4, 8}, .wide = 1, .sharded = 1},
     {.what = "2 stages x dp 3, ZeRO 2, each micro-batch",
      .pp = 2,

@@ -13,7 +13,7 @@ enum {
     T = 8,
     SHORT_T = 7,
     STEPS = TEST_STEPS,
-    MAX_RANKS = 6,
+    MAX_RANKS = 8,
     MAX_COLUMNS = 24,
     MAX_MICRO = 3,
     LAYERS = 2,
