@@ -290,9 +290,9 @@ static void check_copy(const Case *c, int r, const Result *first, const Result *
     const GxTable *table = &first->model->m.table;
     int copies = 0;
     for (int i = 0; i < table->n; i++) {
+        if (!table->row[i].has_alias || gx_store_is_alias(&last->model->m.store, i)) continue;
         const int64_t at = test_flat(first->model, table->row[i].alias.index), copy = test_flat(last->model, i);
         const size_t bytes = 4 * (size_t)gx_tensor_count(&table->row[i]);
-        if (!table->row[i].has_alias || gx_store_is_alias(&last->model->m.store, i)) continue;
         copies++;
         CHECK(at >= 0 && copy >= 0, "%s: %s is not trained", c->what, table->row[i].name);
         for (int k = c->sharded ? 1 : 0; k < BUFFERS; k++)
