@@ -429,6 +429,18 @@ static float *gx__tensor_file_room(GxContext *g, const GxStore *s)
     return most ? (float *)gx_take_from(g, gx_host_arena(g), GX_MEM_WORKSPACE, 4 * most) : NULL;
 }
 
+// Values that are not there in one place in fp32 pass through scratch.
+static void gx__tensor_file_plan_values(GxContext *g, const GxStore *s, GxValues what, int row)
+{
+    const GxTensor *t = &s->table->row[row];
+    const GxArenaMark mark = gx_arena_mark(g->arena);
+    const int64_t count = gx_tensor_count(t);
+    const int here = gx_store_holder(s, row);
+    if (!t->quantized && gx_values_exist(s, what, row) && here >= 0)
+        gx_values_write(g, s, what, here, 0, t->parts ? count : gx_min(GX_STAGE, count));
+    gx_arena_release(g->arena, mark);
+}
+
 void gx_tensor_file_plan(GxContext *g, const GxStore *s, int loads)
 {
     const GxTable *t = s->table;
@@ -443,15 +455,14 @@ void gx_tensor_file_plan(GxContext *g, const GxStore *s, int loads)
     for (int i = 0; i < t->n; i++) {
         const GxArenaMark values = gx_arena_mark(g->arena);
         const int64_t count = gx_tensor_count(&t->row[i]);
-        const int here = gx_store_holder(s, i);
         if (t->row[i].quantized) gx_quantize_plan(g, s, i);
         if (t->row[i].quantized && s->sharded == GX_SHARDS_WEIGHTS) {
             gx_scratch(g, GX_MEM_WORKSPACE, gx_shards_weights_bytes(s, t->row[i].unit));
             gx_scratch(g, GX_MEM_WORKSPACE, 4 * gx_min(gx_max(GX_STAGE, t->row[i].global_shape[1]), count));
         }
-        if (!t->row[i].quantized && gx_values_exist(s, GX_VALUES_WEIGHTS, i) && here >= 0)
-            gx_values_write(g, s, GX_VALUES_WEIGHTS, here, 0, t->row[i].parts ? count : gx_min(GX_STAGE, count));
         gx_arena_release(g->arena, values);
+        gx__tensor_file_plan_values(g, s, GX_VALUES_WEIGHTS, i);
+        if (s->moment[0]) gx__tensor_file_plan_values(g, s, GX_VALUES_MOMENT_1, i);
     }
     gx_arena_release(a, mark);
 }
