@@ -302,7 +302,7 @@ static void check_copy(const Case *c, int r, const Result *first, const Result *
     CHECK(copies == 1, "%s: rank %d has copies of %d tensors", c->what, r, copies);
 }
 
-static void check_tied(const Case *c)
+static void check_tied(const Case *c, int nccl)
 {
     Rank rank[MAX_RANKS];
     Result serial;
@@ -314,7 +314,9 @@ static void check_tied(const Case *c)
     run_serial(&l, &serial);
     l.pp = c->pp;
     test_wish.spec.stage = stage, test_wish.spec.order = c->order;
+    test_uses_nccl = nccl;
     run_ranks(&l, rank);
+    test_uses_nccl = 0;
     const Worst w = compare_ranks(&l, rank, &serial);
     if (w.ratio > test_state.worst) test_state.worst = w.ratio;
     CHECK(w.ratio >= 0 && w.ratio <= 1, "%s: %s is %.3g times its bound away from serial", c->what, w.what, w.ratio);
@@ -329,7 +331,10 @@ static void check_tied(const Case *c)
 TEST(a_matrix_that_two_stages_have_stays_one)
 {
     for (int i = 0; i < TIED_CASES; i++)
-        if (test_share(i)) check_tied(&tied_cases[i]);
+        if (test_share(i)) check_tied(&tied_cases[i], 0);
+#ifdef GX_WITH_CUDA
+    for (int i = 0; i < TIED_CASES && test_has_nccl(); i += 4) check_tied(&tied_cases[i], 1);
+#endif
 }
 
 // Stages that the model has not, or that nothing says; two stages of a rank.
