@@ -100,12 +100,13 @@ ifneq ($(COMMAND),$(strip $(shell cat $(O)/command 2>/dev/null)))
 .PHONY: $(O)/command
 endif
 
-# A program per family, which composes any mode from flags; and per mode, whose source train_<mode>.cu serves every family.
+# A program per family, which composes any mode from flags; and per mode and per schedule, whose source train_<name>.cu serves every family.
 FAMILIES := llama bert
 MODES    := $(shell sed -n 's/^ *X.\([a-z0-9]*\),.*/\1/p' galaxy/model/mode.h)
+SCHEDULES := $(shell sed -n '/define GX_SCHEDULES/,/[^\\]$$/p' galaxy/parallel/steps_write.h | grep -o '[^A-Z]X.[a-z0-9]*' | sed 's/^.X.//')
 # Programs besides, which train nothing.
 TOOLS    := tokenize convert_gguf merge_adapter generate_llama
-PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(MODES:%=train_$(f)_%))
+PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(patsubst %,train_$(f)_%,$(MODES) $(SCHEDULES)))
 # What runs on the host alone is tested in the build for the CPU.
 TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_modes test_pp test_precision test_graphs test_train_devices)
 
@@ -133,7 +134,7 @@ help:
 	@echo "make refs              make the PyTorch references again and compare (Python, 6 GB)"
 	@echo "make bench             train_llama beside PyTorch (Python, 6 GB)"
 	@echo "make bench-modes       data parallelism and all modes on two ranks beside serial on two threads (no Python needed)"
-	@echo "make pictures          docs/modes/*.svg: what each mode computes and sends, drawn from a recording"
+	@echo "make pictures          docs/modes/*.svg: what each mode computes and sends, drawn from a recording; docs/schedules/*.svg: orders of pipelines, from lists"
 	@echo "make gpu               everything that a visit to a machine with a GPU runs; then dev/cuda/visit.sh OUT there (docs/gpu.md)"
 	@echo "make cuda-report       registers, spills, shared memory and occupancy of the kernels, and a step's time on paper; needs no GPU"
 	@echo "make setup | format | clean"
@@ -187,10 +188,10 @@ endif
 $(O)/galaxy.a: $(ROOMS:%=$(O)/rooms/%.o)
 	@rm -f $@
 	ar rcs $@ $^
-# the modes without their main: tests, pictures and benchmarks loop over all of them; who names none of them gets none
+# the modes and the schedules without their main: tests, pictures and benchmarks loop over all of them; who names none of them gets none
 $(eval $(call objects,mode_%,train_%.cu,$(C) -DGX_NO_MAIN))
 MODE_LIBRARY := $(O)/modes.a
-$(MODE_LIBRARY): $(MODES:%=$(O)/mode_%.o)
+$(MODE_LIBRARY): $(patsubst %,$(O)/mode_%.o,$(MODES) $(SCHEDULES))
 	@rm -f $@
 	ar rcs $@ $^
 
@@ -337,8 +338,9 @@ bench: train_llama
 	@dev/bench/bench.sh
 bench-modes:
 	@dev/bench/modes.sh
-pictures: $(O)/draw_modes
+pictures: $(O)/draw_modes $(O)/draw_schedules
 	@$(O)/draw_modes docs/modes
+	@$(O)/draw_schedules docs/schedules
 
 refs:
 	@dev/setup.sh refs

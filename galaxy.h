@@ -99,6 +99,7 @@
 #include "galaxy/parallel/steps_make.h"
 #include "galaxy/parallel/steps_check.h"
 #include "galaxy/parallel/steps_ranks.h"
+#include "galaxy/parallel/steps_write.h"
 #include "galaxy/parallel/steps_place.h"
 
 #include "galaxy/model/rows.h"

@@ -34,6 +34,9 @@ WRAPPED(void, gx_reduce_scatter, GxContext *g, int axes, const GxSplit *rows, vo
 WRAPPED(GxTicket, gx_reduce_scatter_start, GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial,
         int64_t row, GxDtype dtype)
 WRAPPED(void, gx_transfer, GxContext *g, int axes, const GxTransfer *list, int n)
+WRAPPED(void, gx_send, GxContext *g, int axes, int to, const void *x, int64_t n, GxDtype dtype)
+WRAPPED(void, gx_recv, GxContext *g, int axes, int from, void *x, int64_t n, GxDtype dtype)
+WRAPPED(void, gx_broadcast, GxContext *g, int axes, int root, void *x, int64_t n, GxDtype dtype)
 WRAPPED(GxRange, gx_tensor_owned, const GxTensor *t, int member)
 WRAPPED(int, gx_group_index, const GxContext *g, int axes)
 WRAPPED(int, gx_counts_samples, const GxContext *g)
@@ -46,6 +49,7 @@ typedef struct { // a call in a window: the nth that has all of this
     GxReduce reduce;
     int in_place; // a reduce-scatter into its own rows of the summand
     int events;   // in the recorder: a list of transfers has one for each
+    int has_none; // a member's rows are none
 } Call;
 
 typedef enum {
@@ -116,7 +120,7 @@ static void keep_phase(const char *site)
 
 static Call call_of(const GxContext *g, const char *name, int axes, GxReduce reduce)
 {
-    const Call c = {name, g->site, g->unit, gx_mesh_axes(g->mesh, axes), 0, reduce, 0, 1};
+    const Call c = {name, g->site, g->unit, gx_mesh_axes(g->mesh, axes), 0, reduce, 0, 1, 0};
     return c;
 }
 
@@ -125,14 +129,14 @@ static Mutation meet(const GxContext *g, Call call)
 {
     if (!g->device->computes || !g->comm || gx_failed(g)) return SOUND;
     keep_phase(g->site);
-    if (!call.axes) return SOUND;
+    if (!call.axes || !strcmp(g->site, TEST_SITE)) return SOUND;
     if (calls && self.windows == 1) note(&calls[g->rank], call);
     if (!mutant.call.name || !same_place(&call, &mutant.call)) return SOUND;
     return self.seen++ == mutant.call.nth ? mutant.kind : SOUND;
 }
 
 static const char all_reduce[] = "all_reduce", all_gather[] = "all_gather", reduce_scatter[] = "reduce_scatter",
-                  transfer[] = "transfer";
+                  transfer[] = "transfer", message[] = "message", broadcast[] = "broadcast";
 
 // ---- what mutations do to data -------------------------------------------------------------------------------------
 
@@ -242,6 +246,20 @@ static void mutate_reduce_scatter(Mutation m, GxContext *g, int axes, const GxSp
 
 // ---- calls that pass by --------------------------------------------------------------------------------------------
 
+static int has_none(const GxSplit *rows)
+{
+    for (int r = 0; r < rows->n; r++)
+        if (!gx_split_part(rows, r)) return 1;
+    return 0;
+}
+
+static Call gather_of(const GxContext *g, int axes, const GxSplit *rows)
+{
+    Call c = call_of(g, all_gather, axes, GX_SUM);
+    c.has_none = has_none(rows);
+    return c;
+}
+
 void MUTANT(gx_all_reduce)(GxContext *g, int axes, GxReduce reduce, void *x, int64_t n, GxDtype dtype)
 {
     const Mutation m = meet(g, call_of(g, all_reduce, axes, reduce));
@@ -261,7 +279,7 @@ GxTicket MUTANT(gx_all_reduce_start)(GxContext *g, int axes, GxReduce reduce, vo
 void MUTANT(gx_all_gather)(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine, int64_t row,
                            GxDtype dtype)
 {
-    const Mutation m = meet(g, call_of(g, all_gather, axes, GX_SUM));
+    const Mutation m = meet(g, gather_of(g, axes, rows));
     if (m == SOUND) REAL(gx_all_gather)(g, axes, rows, full, mine, row, dtype);
     else mutate_all_gather(m, g, axes, rows, full, mine, row, dtype);
 }
@@ -269,7 +287,7 @@ void MUTANT(gx_all_gather)(GxContext *g, int axes, const GxSplit *rows, void *fu
 GxTicket MUTANT(gx_all_gather_start)(GxContext *g, int axes, const GxSplit *rows, void *full, const void *mine,
                                      int64_t row, GxDtype dtype)
 {
-    const Mutation m = meet(g, call_of(g, all_gather, axes, GX_SUM));
+    const Mutation m = meet(g, gather_of(g, axes, rows));
     GxTicket done = GX_ZERO;
     if (m == SOUND) return REAL(gx_all_gather_start)(g, axes, rows, full, mine, row, dtype);
     mutate_all_gather(m, g, axes, rows, full, mine, row, dtype);
@@ -280,6 +298,7 @@ static Call scatter_of(const GxContext *g, int axes, const GxSplit *rows, const 
                        int64_t row, GxDtype dtype)
 {
     Call c = call_of(g, reduce_scatter, axes, GX_SUM);
+    c.has_none = has_none(rows);
     c.in_place =
         mine == (const char *)partial + rows->begin[REAL(gx_group_index)(g, axes)] * row * gx_dtype_size(dtype);
     return c;
@@ -318,6 +337,36 @@ void MUTANT(gx_transfer)(GxContext *g, int axes, const GxTransfer *list, int n)
         note_change(list[i].data, sound, bytes);
         free(sound);
     }
+}
+
+// Of the sender's call and of the receiver's, which are one place, the receiver's is broken.
+void MUTANT(gx_send)(GxContext *g, int axes, int to, const void *x, int64_t n, GxDtype dtype)
+{
+    meet(g, call_of(g, message, axes, GX_SUM));
+    REAL(gx_send)(g, axes, to, x, n, dtype);
+}
+
+void MUTANT(gx_recv)(GxContext *g, int axes, int from, void *x, int64_t n, GxDtype dtype)
+{
+    const Mutation m = meet(g, call_of(g, message, axes, GX_SUM));
+    char *before = m == SOUND ? NULL : copy_of(x, n * gx_dtype_size(dtype));
+    REAL(gx_recv)(g, axes, from, x, n, dtype);
+    char *sound = m == SOUND ? NULL : copy_of(x, n * gx_dtype_size(dtype));
+    if (m == SKIPPED) memcpy(x, before, (size_t)(n * gx_dtype_size(dtype)));
+    if (m == DOUBLED) double_all(x, n, dtype);
+    if (m != SOUND) note_change(x, sound, n * gx_dtype_size(dtype));
+    free(before), free(sound);
+}
+
+void MUTANT(gx_broadcast)(GxContext *g, int axes, int root, void *x, int64_t n, GxDtype dtype)
+{
+    const Mutation m = meet(g, call_of(g, broadcast, axes, GX_SUM));
+    char *before = m == SOUND ? NULL : copy_of(x, n * gx_dtype_size(dtype));
+    REAL(gx_broadcast)(g, axes, root, x, n, dtype);
+    char *sound = m == SOUND ? NULL : copy_of(x, n * gx_dtype_size(dtype));
+    if (m == SKIPPED) memcpy(x, before, (size_t)(n * gx_dtype_size(dtype)));
+    if (m != SOUND) note_change(x, sound, n * gx_dtype_size(dtype));
+    free(before), free(sound);
 }
 
 // ---- what tensors need, and who counts -----------------------------------------------------------------------------
@@ -393,18 +442,20 @@ static int sums_rows(GxMethods methods, const Call *c)
 // skipped.
 static int fits(Mutation kind, const Call *c, GxMethods methods)
 {
+    if (c->name == broadcast && kind != SKIPPED) return 0;
     const int gathers = c->name == all_gather, scatters = c->name == reduce_scatter, is_max = c->reduce == GX_MAX;
     switch (kind) {
     case SKIPPED: return 1;
     case DOUBLED: return !gathers && !is_max;
-    case SWAPPED: return gathers || scatters;
-    case STALE: return gathers || (scatters && !c->in_place);
+    case SWAPPED: return (gathers || scatters) && !c->has_none;
+    case STALE: return (gathers && !c->has_none) || (scatters && !c->in_place);
     default: return sums_rows(methods, c);
     }
 }
 
-static void breed_all(Hunt *h, const GxTable *table)
+static void breed_all(Hunt *h, const GxStore *s)
 {
+    const GxTable *table = s->table;
     const int has_tp = h->layout->tp > 1;
     for (int i = 0; i < h->calls.n; i++)
         for (int kind = SKIPPED; kind <= ADDED_BY_ALL; kind++)
@@ -413,7 +464,8 @@ static void breed_all(Hunt *h, const GxTable *table)
         const GxTensor *t = &table->row[i];
         // a key bias's gradient is 0, and what is frozen has none
         if (t->has_alias || t->frozen || strstr(t->name, "key.bias")) continue;
-        if (has_tp && t->sums_over_tp) breed(h, LEFT_OUT, -1, t);
+        // what tp ranks share, too, has one sum, whatever the row says
+        if (has_tp && t->sums_over_tp && !(gx_shards_axes(s, t->unit) & GX_AXIS_TP)) breed(h, LEFT_OUT, -1, t);
         int overlaps = 0;
         for (int r = 0; t->parts && r < t->n_parts; r++)
             overlaps |= gx_range_count(gx_tensor_owned(t, r)) < gx_range_count(t->parts[r]);
@@ -487,8 +539,8 @@ static void record_sound_run(Hunt *h)
     calls = NULL;
     const Worst w = compare_ranks(l, rank, &h->serial);
     CHECK(w.ratio <= 1, "%s: the sound run: %s: %g times the bound", l->what, w.what, w.ratio);
-    for (int r = 0; r < l->dp * l->tp; r++) take_calls(h, &list[r], &rank[r].result.window, r);
-    breed_all(h, &rank[0].result.model->m.table);
+    for (int r = 0; r < ranks_of(l); r++) take_calls(h, &list[r], &rank[r].result.window, r);
+    breed_all(h, &rank[0].result.model->m.store);
     free_ranks(l, rank);
 }
 
@@ -581,6 +633,51 @@ static void hunt_picked_rows(const Layout *shape)
         hunt(&l);
     }
     test_subject = NULL;
+}
+
+// ---- stages, and ranks that share units ----------------------------------------------------------------------------
+
+// One unit is whole at a time. Each micro-batch's gradients are scattered where they may be.
+static void hunt_in_a_mesh(Layout l, int pp, int sharded, int each)
+{
+    static const int16_t stages[2][3] = {{0, 4}, {0, 2, 4}};
+    // a head's norm, of ones as the layers' are, is not all that one of the two has of it
+    static const int64_t shares[] = {5, 1};
+    l.pp = pp;
+    test_wish.shares.part = shares, test_wish.shares.n = sharded == 3 ? 2 : 0;
+    test_wish.sharded = (GxSharded)sharded, test_wish.spec.gathered_units = 1;
+    test_wish.spec.shard_grads_in_window = each;
+    test_wish.spec.stage = pp > 1 ? stages[1] : NULL;
+    hunt(&l);
+    memset(&test_wish, 0, sizeof test_wish);
+}
+
+TEST(no_mutant_of_stages_and_of_ranks_that_share_survives)
+{
+    static const Layout two = {.what = "2 ranks that share",
+                               .mode = &test_serial,
+                               .dp = 2,
+                               .tp = 1,
+                               .micro = 1,
+                               .samples = {2, 1},
+                               .wide = 1},
+                        one = {.what = "2 stages", .mode = &test_serial, .dp = 1, .tp = 1, .micro = 2, .samples = {2}},
+                        both = {.what = "2 stages x 2 ranks that share",
+                                .mode = &test_serial,
+                                .dp = 2,
+                                .tp = 1,
+                                .micro = 1,
+                                .samples = {1, 2}},
+                        sp = {.what = "2 ranks that share x tp 2, sp",
+                              .mode = &gx_sp,
+                              .dp = 2,
+                              .tp = 2,
+                              .micro = 1,
+                              .samples = {1, 2}};
+    hunt_in_a_mesh(one, 2, 0, 0);
+    for (int sharded = 1; sharded <= 3; sharded++) hunt_in_a_mesh(two, 1, sharded, 0);
+    hunt_in_a_mesh(both, 2, 3, 0);
+    hunt_in_a_mesh(sp, 1, 3, 0);
 }
 
 #define HUNT(test_name, hunter, ...)                                                                                   \

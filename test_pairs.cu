@@ -30,6 +30,7 @@ enum {
     WEIGHTS,
     BUCKET,
     STAGES,
+    SHARED,
     FACTORS
 };
 enum { NOTHING_SPLIT = TRIPLES - 1 }; // the last triple
@@ -69,6 +70,8 @@ NAMES(recomputed_names, "layers kept", "layers recomputed");
 NAMES(order_names, "1f1b", "gpipe", "zb1p"); // as --pipeline_schedule calls them
 NAMES(weights_names, "weights at once", "weights put off");
 NAMES(bucket_names, "one sum", "a sum a unit", "a sum a unit, started");
+NAMES(shared_names, "nothing shared", "zero 1", "zero 2", "zero 2, in each micro-batch", "zero 3",
+      "zero 3, uneven, all whole");
 NAMES(stages_names, "1 stage", "2 stages", "3 stages, uneven");
 
 #define FACTOR(name, values)                                                                                           \
@@ -81,7 +84,7 @@ static const PairsFactor factors[FACTORS] = {
     FACTOR("micro-batches", micro_names),   FACTOR("labels", labels_names),       FACTOR("model", model_names),
     FACTOR("tuning", tuning_names),         FACTOR("quantized", quantized_names), FACTOR("precision", precision_names),
     FACTOR("recomputed", recomputed_names), FACTOR("order", order_names),         FACTOR("weights", weights_names),
-    FACTOR("bucket", bucket_names),         FACTOR("stages", stages_names),
+    FACTOR("bucket", bucket_names),         FACTOR("stages", stages_names),       FACTOR("shared", shared_names),
 };
 
 __attribute__((constructor)) static void name_methods(void)
@@ -126,7 +129,13 @@ static int allows_tuning(const int *row)
     return !(is(row, TUNING, ALL) && is_not(row, QUANTIZED, 0));
 }
 
-static int allows(const int *row) { return allows_ranks(row) && allows_tuning(row) && allows_stages(row); }
+// Of what ranks share a unit's gradients are summed by themselves.
+static int allows_shared(const int *row) { return !(row[SHARED] > 0 && row[BUCKET] > 0); }
+
+static int allows(const int *row)
+{
+    return allows_ranks(row) && allows_tuning(row) && allows_stages(row) && allows_shared(row);
+}
 
 static const PairsSpec *the_spec(void)
 {
@@ -236,6 +245,21 @@ static double distance_in_bf16(const Layout *l, const Result *fp32)
     return sqrt(error / scale);
 }
 
+static int zero_of(const int *row) // --zero
+{
+    static const int zero[] = {0, 1, 2, 2, 3, 3};
+    return zero[row[SHARED]];
+}
+
+static void wish_shared(const int *row)
+{
+    static const int64_t uneven[] = {3, 1};
+    const int is_last = row[SHARED] == 5;
+    test_wish.sharded = (GxSharded)zero_of(row), test_wish.spec.shard_grads_in_window = row[SHARED] == 3;
+    test_wish.shares.part = uneven, test_wish.shares.n = is_last && row[COPIES] ? 2 : 0;
+    test_wish.spec.gathered_units = is_last ? GX_MAX_UNITS : 0;
+}
+
 // Serial in fp32 keeps all, computes weights at once and sums at the end. In bf16 nothing on a rank is further from it
 // than 8 times (as in test_bound) as far as serial in bf16 is, where sums of ranks have as many parts as there are
 // ranks, each of them rounded.
@@ -256,6 +280,7 @@ static void train_row(const int *row, int number)
     test_wish.spec.stage = stages[l.side != 0][row[STAGES]];
     test_wish.spec.puts_off_weights = row[WEIGHTS];
     test_wish.spec.bucket = row[BUCKET] > 0, test_wish.spec.starts_sums = row[BUCKET] > 1;
+    wish_shared(row);
     check_ranks(&l, &serial);
     free_result(&serial);
     memset(&test_wish, 0, sizeof test_wish);
@@ -347,6 +372,8 @@ static void args_of(const int *row, Args *a)
     add_option(a, "precision", "%s", precision_names[row[PRECISION]]);
     add_option(a, "recompute", "%s", row[RECOMPUTED] ? "layer" : "none");
     add_option(a, "reduce_bucket", "%d", row[BUCKET] > 0);
+    add_option(a, "zero", "%d", zero_of(row));
+    if (row[SHARED] == 3) add_option(a, "shard_grads_in_window", "true");
     add_tuning(a, row);
 }
 
@@ -360,9 +387,9 @@ static void said_of(Args *a, int world, GxMode *mode, char said[600])
     GxError err = GX_ZERO;
     for (int i = 0; i < a->n; i++) a->arg[i] = a->text[i];
     gx_config_open(&c);
-    if (gx_options_add(&c, o, NULL, "llama", &err) == GX_OK && gx_config_read_args(&c, a->n, a->arg, &err) == GX_OK &&
-        gx_options_resolve_mode(o, &c, mode, &err) == GX_OK && gx_options_check_lists(o, mode, &err) == GX_OK &&
-        gx_options_resolve_mesh(o, mode, world, &err) == GX_OK &&
+    if (gx_options_add(&c, o, NULL, NULL, "llama", &err) == GX_OK &&
+        gx_config_read_args(&c, a->n, a->arg, &err) == GX_OK && gx_options_resolve_mode(o, &c, mode, &err) == GX_OK &&
+        gx_options_check_lists(o, mode, &err) == GX_OK && gx_options_resolve_mesh(o, &c, mode, world, &err) == GX_OK &&
         gx_tuning_resolve(&o->tuning, &c, o->model, &err) == GX_OK)
         gx_options_resolve_batch(o, &c, (int)(world / o->tp / o->pp), &batch, &err);
     snprintf(said, 600, "%s", err.message);

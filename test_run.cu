@@ -224,7 +224,7 @@ static GxStatus resolve(const char *const *args, int ranks, GxTrainOptions *o, G
     int n = 0;
     while (args[n]) n++;
     gx_config_open(&c);
-    GX_TRY(gx_options_add(&c, o, NULL, "llama", err));
+    GX_TRY(gx_options_add(&c, o, NULL, NULL, "llama", err));
     GX_TRY(gx_config_read_args(&c, n, (char **)args, err));
     return gx_options_resolve_batch(o, &c, ranks, split, err);
 }
@@ -275,7 +275,7 @@ TEST(a_run_that_goes_on_without_a_micro_batch_is_refused)
     GxError err = GX_ZERO;
     GxJson *json = NULL;
     gx_config_open(&c);
-    CHECK(gx_options_add(&c, &o, NULL, "llama", &err) == GX_OK &&
+    CHECK(gx_options_add(&c, &o, NULL, NULL, "llama", &err) == GX_OK &&
               gx_json_parse(&json, args, (int64_t)strlen(args), "args", &err) == GX_OK &&
               gx_config_take(&c, json, NULL, "args", &err) == GX_OK,
           "%s", err.message);
@@ -367,7 +367,7 @@ TEST(the_program_of_a_mode_has_the_options_that_its_mode_can_take_and_names_the_
         GxError err = GX_ZERO;
         memset(&o, 0xEE, sizeof o);
         gx_config_open(&c);
-        CHECK(gx_options_add(&c, &o, programs[i].mode, "bert", &err) == GX_OK, "%s", err.message);
+        CHECK(gx_options_add(&c, &o, programs[i].mode, NULL, "bert", &err) == GX_OK, "%s", err.message);
         FILE *out = open_memstream(&help, &bytes);
         gx_config_help(&c, out, 80);
         fclose(out);
@@ -2021,6 +2021,33 @@ TEST(a_program_of_ones_own_is_warned_once_of_threads_that_spin)
     }
     for (int i = 0; i < 2; i++)
         if (kept[i][0]) setenv(variables[i], kept[i], 1);
+}
+
+// A plan that does not fit says what would: the model shared by data-parallel ranks, fewer samples.
+TEST(a_plan_that_does_not_fit_says_what_would)
+{
+    static const struct {
+        int copies, sharded;
+        int64_t has, activations;
+        const char *says;
+    } cases[] = {
+        {4, 0, 30, 4, "let the 4 data-parallel ranks share the model (--zero 3: about 28 MB), make the model smaller"},
+        {4, 0, 27, 4, "or not beside one sample: make the model smaller"}, // it would not fit, either
+        {4, 3, 30, 4, "or not beside one sample: make the model smaller"}, // they do already
+        {1, 0, 30, 4, "or not beside one sample: make the model smaller"},
+        {1, 0, 90, 60, "about 5 samples per micro-batch would fit instead of 6"},
+    };
+    for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const GxIntList none = GX_ZERO;
+        GxPlan p = GX_ZERO;
+        GxError err = GX_ZERO;
+        p.arena = 25000000, p.copies = cases[k].copies, p.sharded = cases[k].sharded;
+        p.kind[GX_MEM_WEIGHTS] = 8000000, p.kind[GX_MEM_GRADS] = 8000000, p.kind[GX_MEM_OPTIMIZER] = 8000000;
+        p.machine.bytes = 100000000, p.machine.has = cases[k].has * 1000000;
+        p.machine.activations = cases[k].activations * 1000000;
+        CHECK(gx_plan_refuse_too_large(&p, 6, &none, &err) == GX_ERR_MEMORY && strstr(err.message, cases[k].says),
+              "%u: %s", k, err.message);
+    }
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }

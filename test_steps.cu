@@ -27,13 +27,16 @@ static void measure(Machine *m, const Machine *before, int i)
     const GxAction *a = &m->s->action[i];
     int64_t bytes = 0;
     int slots = 0;
-    for (int u = 0; u < p->units; u++)
+    for (int u = 0; u < p->units; u++) {
+        if (m->whole_at[u] >= 0 && (m->whole[u].is_there || before->whole[u].is_there)) bytes += m->bytes->weights[u];
+        if (m->grads_at[u] >= 0 && (m->grads[u].is_there || before->grads[u].is_there)) bytes += m->bytes->grads[u];
         for (int b = 0; b < p->micro_batches; b++) {
             slots += m->slot[u][b].is_there || before->slot[u][b].is_there;
             if (m->slot[u][b].is_there || before->slot[u][b].is_there) bytes += m->bytes->slot[u];
             if (m->x[u][b].is_there || before->x[u][b].is_there) bytes += m->bytes->x[u];
             if (m->dx[u][b].is_there || before->dx[u][b].is_there) bytes += m->bytes->x[u];
         }
+    }
     if (a->what == GX_DO_BACKWARD && a->unit + 1 < p->units && m->dx[a->unit][a->micro_batch].is_there &&
         m->bytes->x[a->unit] == m->bytes->x[a->unit + 1])
         bytes -= m->bytes->x[a->unit];
@@ -46,29 +49,16 @@ static int goes_well(Machine *m, const GxSteps *s, const GxStepsBytes *bytes, in
 {
     static Machine before;
     uint64_t w[UNITS];
-    memset(m, 0, sizeof *m);
-    m->s = s;
-    m->is_late = is_late;
-    if (bytes) m->bytes = bytes, m->memory = (char *)malloc((size_t)s->bytes + 1);
-    for (int u = 0; u < s->spec.units; u++) w[u] = m->w[u] = initial_weight(u);
+    start(m, s, bytes, is_late);
+    for (int u = 0; u < s->spec.units; u++) w[u] = initial_weight(u);
     for (int i = 0; i < s->n; i++) {
         if (bytes) before = *m;
         run_or_start(m, i);
         if (bytes) measure(m, &before, i);
     }
     const uint64_t loss = plain_step(&s->spec, w);
-    if (!m->wrong && (loss != m->loss || memcmp(w, m->w, (size_t)s->spec.units * sizeof *w))) {
-        snprintf(m->why, sizeof m->why, "the weights afterwards are not those of plain loops");
-        m->wrong = 1;
-    }
-    for (int u = 0; u < s->spec.units && !m->wrong; u++)
-        for (int b = 0; b < s->spec.micro_batches && !m->wrong; b++)
-            if (m->x[u][b].is_there || m->dx[u][b].is_there || m->slot[u][b].is_there || m->grads[u].is_there) {
-                snprintf(m->why, sizeof m->why, "something of unit %d is left", u);
-                m->wrong = 1;
-            }
-    for (int k = 0; k < GX_TICKETS && !m->wrong; k++)
-        if (m->open[k]) wrong(m, m->open[k] - 1, "nobody waits for it");
+    if (loss != m->loss) wrong(m, (int)gx_max(s->n - 1, 0), "another loss than plain loops");
+    look_at_the_end(m, w);
     free(m->memory);
     return !m->wrong;
 }
@@ -353,6 +343,43 @@ TEST(specifications_that_cannot_be_are_refused)
     }
 }
 
+// ---- sizes ---------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    int64_t x[UNITS + 1], slot[UNITS + 1], weights[UNITS + 1], grads[UNITS + 1];
+    GxStepsBytes bytes;
+} Sizes;
+
+static void set_sizes(Sizes *z)
+{
+    z->bytes.x = z->x;
+    z->bytes.dx = NULL;
+    z->bytes.slot = z->slot;
+    z->bytes.weights = z->weights;
+    z->bytes.grads = z->grads;
+}
+
+// A model as they are: the stream has one width, all layers one slot, the embedding's is small.
+static void sizes_of_a_model(Sizes *z, int units)
+{
+    const int64_t x = 64 * (1 + random_below(100)), slot = 64 * (1 + random_below(1500));
+    set_sizes(z);
+    for (int u = 0; u <= units; u++) z->x[u] = x, z->slot[u] = u == 0 ? 64 * random_below(50) : slot;
+}
+
+// Every unit has its own.
+static void sizes_at_random(Sizes *z, int units)
+{
+    set_sizes(z);
+    for (int u = 0; u <= units; u++) z->x[u] = 64 * random_below(200), z->slot[u] = 64 * random_below(1000);
+}
+
+// Of whole weights, and of their gradients.
+static void weigh_at_random(Sizes *z, int units)
+{
+    for (int u = 0; u < units; u++) z->weights[u] = 64 * random_below(1000), z->grads[u] = 64 * random_below(1000);
+}
+
 // ---- what lists compute, and the checker ---------------------------------------------------------------------------
 
 TEST(every_generated_list_is_accepted_and_does_what_plain_loops_do)
@@ -370,6 +397,34 @@ TEST(every_generated_list_is_accepted_and_does_what_plain_loops_do)
         n++;
     }
     printf("    %d lists\n", n);
+}
+
+// In memory, too: whole weights and gradients are where they are read and added to.
+static void try_shards(int k, int sharded, int n[4])
+{
+    GxStepsSpec p;
+    GxSteps s = GX_ZERO;
+    GxError err = GX_ZERO;
+    Sizes z;
+    if (!spec_at(k, &p)) return;
+    shard_at_random(&p, sharded);
+    sizes_at_random(&z, p.units), weigh_at_random(&z, p.units);
+    make(&s, &p);
+    CHECK(gx_steps_place(&s, &z.bytes, &err) == GX_OK, "list %d, %s: %s", k, text_of(&s), err.message);
+    CHECK(gx_steps_check_place(&s, &z.bytes, &err) == GX_OK, "list %d, %s: %s", k, text_of(&s), err.message);
+    CHECK(does_a_step(&s, &z.bytes), "list %d, %s: %s", k, text_of(&s), machine.why);
+    CHECK(machine.most == s.most, "list %d, %s: %ld bytes at the worst moment, the list says %ld", k, text_of(&s),
+          (long)machine.most, (long)s.most);
+    gx_steps_close(&s);
+    n[sharded]++;
+}
+
+TEST(every_list_of_shards_is_accepted_and_does_what_plain_loops_do)
+{
+    int n[4] = {0};
+    random_state = 13;
+    for (int k = 0; k < SPECS; k += APART) try_shards(k, k / APART % 4, n);
+    printf("    %d lists without, %d with shards of moments, %d of gradients, %d of weights\n", n[0], n[1], n[2], n[3]);
 }
 
 typedef struct {
@@ -397,16 +452,13 @@ static void try_fields(const GxStepsSpec *p, GxAction *a, int n, int i, Tally *t
 {
     const GxAction was = a[i];
     const int what = was.what, talks = what == GX_DO_COUNT || what == GX_DO_AGREE || what == GX_DO_REDUCE;
-    for (int k = 0; k < 9; k++) { // fields that the action has
-        const int has[9] = {was.unit >= 0,
-                            was.unit >= 0,
-                            was.micro_batch >= 0,
-                            was.micro_batch >= 0,
-                            what == GX_DO_FORWARD,
-                            what == GX_DO_BACKWARD || what == GX_DO_WEIGHT,
-                            talks,
-                            what == GX_DO_REDUCE,
-                            talks || what == GX_DO_WAIT};
+    const int shares = what == GX_DO_GATHER || what == GX_DO_SCATTER;
+    for (int k = 0; k < 10; k++) { // fields that the action has
+        const int has[10] = {
+            was.unit >= 0,        was.unit >= 0,         was.micro_batch >= 0,
+            was.micro_batch >= 0, what == GX_DO_FORWARD, what == GX_DO_BACKWARD || what == GX_DO_WEIGHT,
+            talks || shares,      what == GX_DO_REDUCE,  talks || shares || what == GX_DO_WAIT,
+            what == GX_DO_REDUCE};
         if (!has[k]) continue;
         a[i] = was;
         if (k == 0) a[i].unit++;
@@ -418,37 +470,66 @@ static void try_fields(const GxStepsSpec *p, GxAction *a, int n, int i, Tally *t
         if (k == 6) a[i].axes = (int8_t)(a[i].axes ^ 2);
         if (k == 7) a[i].count++;
         if (k == 8) a[i].ticket++;
+        if (k == 9) a[i].object = (int8_t)(a[i].object == GX_OBJECT_GRADS ? GX_OBJECT_SHARD : GX_OBJECT_GRADS);
         try_mutant(p, a, n, "a list with another field", tally);
     }
     a[i] = was;
 }
 
-static void try_mutants(const GxSteps *s, Tally tally[5])
+// Behind action `to`, before which it stands now, or before it.
+static void move(GxAction *a, int from, int to)
+{
+    const GxAction moved = a[from];
+    if (from < to) memmove(a + from, a + from + 1, (size_t)(to - from) * sizeof *a);
+    else memmove(a + to + 1, a + to, (size_t)(from - to) * sizeof *a);
+    a[to] = moved;
+}
+
+enum { DELETED, DOUBLED, NEIGHBOURS, SWAPPED, FIELD, MOVED, KINDS };
+static void try_mutants(const GxSteps *s, Tally tally[KINDS])
 {
     static GxAction a[ACTIONS];
     for (int i = 0; i < s->n; i++) {
         const size_t rest = (size_t)(s->n - i);
         memcpy(a, s->action, (size_t)s->n * sizeof *a);
         memmove(a + i, a + i + 1, (rest - 1) * sizeof *a);
-        try_mutant(&s->spec, a, s->n - 1, "a list without an action", &tally[0]);
+        try_mutant(&s->spec, a, s->n - 1, "a list without an action", &tally[DELETED]);
 
         memcpy(a, s->action, (size_t)s->n * sizeof *a);
         memmove(a + i + 1, s->action + i, rest * sizeof *a);
-        try_mutant(&s->spec, a, s->n + 1, "a list with an action twice", &tally[1]);
+        try_mutant(&s->spec, a, s->n + 1, "a list with an action twice", &tally[DOUBLED]);
 
         const int at = random_below(s->n);
         memcpy(a, s->action, (size_t)s->n * sizeof *a);
         if (i + 1 < s->n) {
             a[i] = s->action[i + 1], a[i + 1] = s->action[i];
-            try_mutant(&s->spec, a, s->n, "a list with two neighbours swapped", &tally[2]);
+            try_mutant(&s->spec, a, s->n, "a list with two neighbours swapped", &tally[NEIGHBOURS]);
             a[i] = s->action[i], a[i + 1] = s->action[i + 1];
         }
         const GxAction other = a[at];
         a[at] = a[i], a[i] = other;
-        try_mutant(&s->spec, a, s->n, "a list with two actions swapped", &tally[3]);
+        try_mutant(&s->spec, a, s->n, "a list with two actions swapped", &tally[SWAPPED]);
         memcpy(a, s->action, (size_t)s->n * sizeof *a);
-        try_fields(&s->spec, a, s->n, i, &tally[4]);
+        try_fields(&s->spec, a, s->n, i, &tally[FIELD]);
+        move(a, i, random_below(s->n));
+        try_mutant(&s->spec, a, s->n, "a list with an action elsewhere", &tally[MOVED]);
     }
+}
+
+static void print_tally(const char *what, const Tally *t)
+{
+    printf("    %-20s %7ld tried, %5ld accepted, all equivalent; of an eighth of the refused %ld were, too\n", what,
+           t->tried, t->accepted, t->too_strict);
+}
+
+static void print_tallies(const Tally tally[KINDS])
+{
+    static const char *const what[KINDS] = {"deleted", "doubled",       "neighbours swapped",
+                                            "swapped", "another field", "elsewhere"};
+    for (int i = 0; i < KINDS; i++) print_tally(what[i], &tally[i]);
+    CHECK(tally[DELETED].accepted == 0, "%ld lists without one of their actions were accepted",
+          tally[DELETED].accepted);
+    CHECK(tally[DOUBLED].accepted == 0, "%ld lists with an action twice were accepted", tally[DOUBLED].accepted);
 }
 
 // The same list with tickets: COUNT is waited for before the first head, a sum before the first norm of its bucket.
@@ -503,8 +584,7 @@ TEST(sums_under_way_are_waited_for)
 
 TEST(a_broken_list_is_refused_and_one_that_is_accepted_is_equivalent)
 {
-    static const char *const what[5] = {"deleted", "duplicated", "neighbours swapped", "swapped", "another field"};
-    Tally tally[5];
+    Tally tally[KINDS];
     memset(tally, 0, sizeof tally);
     random_state = 7;
     for (int k = 0; k < SPECS; k++) {
@@ -522,11 +602,170 @@ TEST(a_broken_list_is_refused_and_one_that_is_accepted_is_equivalent)
         gx_steps_close(&s);
         gx_steps_close(&started);
     }
-    for (int i = 0; i < 5; i++)
-        printf("    %-20s %7ld tried, %5ld accepted, all equivalent; of an eighth of the refused %ld were, too\n",
-               what[i], tally[i].tried, tally[i].accepted, tally[i].too_strict);
-    CHECK(tally[0].accepted == 0, "%ld lists without one of their actions were accepted", tally[0].accepted);
-    CHECK(tally[1].accepted == 0, "%ld lists with an action twice were accepted", tally[1].accepted);
+    print_tallies(tally);
+}
+
+// ---- broken lists of shards ----------------------------------------------------------------------------------------
+
+// The last action before i that is this of the unit; -1: there is none.
+static int before(const GxSteps *s, int i, int what, int unit)
+{
+    for (i--; i >= 0 && !(s->action[i].what == what && s->action[i].unit == unit); i--) {}
+    return i;
+}
+
+enum { FREE_EARLY, GATHER_LATE, GATHER_EARLY, SCATTER_EARLY, SCATTER_AGAIN, BROKEN };
+
+// What goes wrong most easily, at action i.
+static void break_shards(const GxSteps *s, int i, Tally tally[BROKEN])
+{
+    static GxAction a[ACTIONS];
+    const GxStepsSpec *p = &s->spec;
+    const int what = s->action[i].what, u = s->action[i].unit, step = before(s, i, GX_DO_STEP, u);
+    const int gather = before(s, i, GX_DO_GATHER, u), b = before(s, i, GX_DO_BACKWARD, u);
+    const int is_last = before(s, s->n, GX_DO_SCATTER, u) == i; // a gradient may go to its shard in pieces
+    memcpy(a, s->action, (size_t)s->n * sizeof *a);
+    if (what == GX_DO_FREE) {
+        move(a, i, gather + 1);
+        try_mutant(p, a, s->n, "a FREE before its weights were read", &tally[FREE_EARLY]);
+    } else if (what == GX_DO_GATHER && step >= 0) {
+        move(a, i, step);
+        try_mutant(p, a, s->n, "a GATHER of old weights", &tally[GATHER_EARLY]);
+    } else if (what == GX_DO_GATHER) {
+        int use = i + 1;
+        while (a[use].what > GX_DO_WEIGHT) use++;
+        move(a, i, use);
+        try_mutant(p, a, s->n, "a GATHER behind the first that reads", &tally[GATHER_LATE]);
+    } else if (what == GX_DO_SCATTER) {
+        move(a, i, b);
+        if (is_last) try_mutant(p, a, s->n, "a SCATTER before the last backward", &tally[SCATTER_EARLY]);
+        memcpy(a, s->action, (size_t)s->n * sizeof *a);
+        a[s->n] = a[i], move(a, s->n, b);
+        try_mutant(p, a, s->n + 1, "one SCATTER more", &tally[SCATTER_AGAIN]);
+    }
+}
+
+TEST(a_broken_list_of_shards_is_refused_and_one_that_is_accepted_is_equivalent)
+{
+    static const char *const what[BROKEN] = {"FREE too early", "GATHER too late", "GATHER before STEP",
+                                             "SCATTER too early", "SCATTER once more"};
+    Tally tally[KINDS], broken[BROKEN];
+    memset(tally, 0, sizeof tally), memset(broken, 0, sizeof broken);
+    random_state = 17;
+    for (int k = 0; k < SPECS; k += 31 * APART) {
+        GxStepsSpec p;
+        GxSteps s = GX_ZERO;
+        if (!spec_at(k, &p)) continue;
+        shard_at_random(&p, 1 + random_below(3));
+        make(&s, &p);
+        try_mutants(&s, tally);
+        for (int i = 0; i < s.n; i++) break_shards(&s, i, broken);
+        gx_steps_close(&s);
+    }
+    print_tallies(tally);
+    for (int i = 0; i < BROKEN; i++) {
+        print_tally(what[i], &broken[i]);
+        CHECK(broken[i].tried > 0 && broken[i].accepted == 0, "%s: %ld of %ld accepted", what[i], broken[i].accepted,
+              broken[i].tried);
+    }
+}
+
+// ---- what shards cost ----------------------------------------------------------------------------------------------
+
+static int count_of(const GxSteps *s, int what)
+{
+    int n = 0;
+    for (int i = 0; i < s->n; i++) n += s->action[i].what == what;
+    return n;
+}
+
+// Of units whose object there is at once, by the table of effects.
+static int most_at_once(const GxSteps *s, int object)
+{
+    GxEffect e[GX_EFFECTS];
+    int is_there[UNITS] = {0}, n = 0, most = 0;
+    for (int i = 0; i < s->n; i++) {
+        const int effects = gx_action_effects(&s->spec, &s->action[i], e);
+        for (int k = 0; k < effects; k++) {
+            if (e[k].object != object) continue;
+            n += (e[k].verb != GX_ENDS) - is_there[e[k].unit];
+            is_there[e[k].unit] = e[k].verb != GX_ENDS;
+            most = (int)gx_max(most, n);
+        }
+    }
+    return most;
+}
+
+static GxStepsSpec shards(int layers, int micro_batches, int sharded, int gathered, int is_tied)
+{
+    GxStepsSpec p = simple(layers, micro_batches);
+    p.sharded = sharded, p.shard_axes = 8, p.gathered = gathered, p.is_tied = is_tied;
+    return p;
+}
+
+// Forwards read L + 1 units' weights and backwards L + 1, the head's and the layers'; at each turn between them K - 1
+// are whole still. A head that shares a tensor reads two units: one gather more. If all fit, each is gathered once.
+TEST(gathers_are_as_many_as_the_formula_says)
+{
+    for (int tied = 0; tied < 2; tied++)
+        for (int layers = 1; layers <= 8; layers++)
+            for (int m = 1; m <= 6; m++)
+                for (int most = 1 + tied; most <= layers + 4; most++) {
+                    const GxStepsSpec p = shards(layers, m, 3, most, tied);
+                    GxSteps s = GX_ZERO;
+                    make(&s, &p);
+                    const int turns = 2 * m - 1, all = layers + 2;
+                    const int expected = most < all ? m * (2 * layers + 2) - turns * (most - 1) + tied : all;
+                    CHECK(count_of(&s, GX_DO_GATHER) == expected,
+                          "%d layers, %d micro-batches, %d whole, tied %d: %d gathers, not %d", layers, m, most, tied,
+                          count_of(&s, GX_DO_GATHER), expected);
+                    CHECK(count_of(&s, GX_DO_FREE) == expected, "%d are freed", count_of(&s, GX_DO_FREE));
+                    const int at_once = (int)gx_min(most, all - (m == 1 && !tied)); // then nothing reads F0's again
+                    CHECK(most_at_once(&s, GX_OBJECT_WEIGHTS) == at_once,
+                          "%d layers, %d micro-batches, tied %d: %d whole at once, not %d", layers, m, tied,
+                          most_at_once(&s, GX_OBJECT_WEIGHTS), at_once);
+                    gx_steps_close(&s);
+                }
+}
+
+// Scattered once in a window, gradients of all units wait for its last micro-batch; in each, for none. The embedding's
+// begin with the head's where these share a tensor.
+TEST(whole_gradients_and_scatters_are_as_many_as_the_formula_says)
+{
+    enum { LAYERS = 4 };
+    for (int k = 0; k < 24; k++) {
+        const int tied = k % 2, each = k / 2 % 2, m = 1 + k / 4 % 3, sharded = 2 + k / 12;
+        GxStepsSpec p = shards(LAYERS, m, sharded, 2, tied);
+        GxSteps s = GX_ZERO;
+        p.scatters_each = each;
+        make(&s, &p);
+        const int at_once = m > 1 && !each ? LAYERS + 2 : 1 + tied, scatters = (LAYERS + 2) * (each ? m : 1);
+        CHECK(most_at_once(&s, GX_OBJECT_GRADS) == at_once,
+              "tied %d, each %d, %d micro-batches: gradients of %d units at once, not %d", tied, each, m,
+              most_at_once(&s, GX_OBJECT_GRADS), at_once);
+        CHECK(count_of(&s, GX_DO_SCATTER) == scatters, "tied %d, each %d, %d micro-batches: %d are scattered, not %d",
+              tied, each, m, count_of(&s, GX_DO_SCATTER), scatters);
+        gx_steps_close(&s);
+    }
+}
+
+TEST(lists_of_shards)
+{
+    GxStepsSpec p = shards(2, 1, 1, 0, 0);
+    p.reduce_axes = 4;
+    expect_text(&p, "COUNT F0 F1 F2 B3 B2 B1 B0 SCATTER3 REDUCE:shard:3 SCATTER2 REDUCE:shard:2 SCATTER1 "
+                    "REDUCE:shard:1 SCATTER0 REDUCE:shard:0 NORM0-3 AGREE STEP0-3 GATHER0 GATHER1 GATHER2 GATHER3");
+    p = shards(1, 2, 2, 0, 1);
+    expect_text(&p, "COUNT F0.0 F1.0 B2.0 B1.0 B0.0 F0.1 F1.1 B2.1 SCATTER2 B1.1 SCATTER1 B0.1 SCATTER0 NORM0-2 AGREE "
+                    "STEP0-2 GATHER0 GATHER1 GATHER2");
+    p.scatters_each = 1;
+    expect_text(&p, "COUNT F0.0 F1.0 B2.0 SCATTER2 B1.0 SCATTER1 B0.0 SCATTER0 F0.1 F1.1 B2.1 SCATTER2 B1.1 SCATTER1 "
+                    "B0.1 SCATTER0 NORM0-2 AGREE STEP0-2 GATHER0 GATHER1 GATHER2");
+    p = shards(2, 1, 3, 2, 0);
+    expect_text(&p, "COUNT GATHER0 F0 FREE0 GATHER1 F1 GATHER2 F2 FREE1 GATHER3 B3 FREE3 SCATTER3 B2 FREE2 SCATTER2 "
+                    "GATHER1 B1 FREE1 SCATTER1 B0 SCATTER0 NORM0-3 AGREE STEP0-3");
+    p.kind = GX_STEPS_FORWARD, p.gathered = 1;
+    expect_text(&p, "GATHER0 F0 FREE0 GATHER1 F1 FREE1 GATHER2 F2 FREE2 GATHER3 F3 FREE3");
 }
 
 // ---- messages ------------------------------------------------------------------------------------------------------
@@ -575,7 +814,7 @@ TEST(a_message_names_the_action_and_what_it_lacks)
         {GX_DO_NORM, 2, -1, "action 19 (AGREE): it needs the sums of squares of unit 2: NORM2 must come before",
          "action 19 (NORM2): it was done already: action 18"},
         {GX_DO_AGREE, -1, -1, "action 20 (STEP0): it needs the clip coefficient: AGREE must come before",
-         "action 21 (AGREE): it makes the clip coefficient, which is there already: action 20 (AGREE) made it"},
+         "action 21 (AGREE): it makes the clip coefficient, which action 20 (AGREE) has made already"},
         {GX_DO_STEP, 3, -1, "the end of the list: there was no STEP3",
          "action 25 (STEP3): it was done already: action 24"},
     };
@@ -594,6 +833,153 @@ TEST(a_message_names_the_action_and_what_it_lacks)
         expect_message(&p, a, s.n + 1, GX_ERR_ARGUMENT, cases[k].twice);
     }
     gx_steps_close(&s);
+}
+
+typedef struct {
+    int what, unit, to; // to: DELETE, TWICE, or the place where it goes
+    const char *says;
+} ShardMistake;
+enum { DELETE = -1, TWICE = -2 };
+
+static void expect_mistakes(const GxStepsSpec *p, const ShardMistake *mistake, int n)
+{
+    static GxAction a[ACTIONS];
+    GxSteps s = GX_ZERO;
+    make(&s, p);
+    for (int k = 0; k < n; k++) {
+        const ShardMistake *m = &mistake[k];
+        int i = 0;
+        while (i < s.n - 1 && !(s.action[i].what == m->what && s.action[i].unit == m->unit)) i++;
+        memcpy(a, s.action, (size_t)s.n * sizeof *a);
+        a[s.n] = a[i];
+        if (m->to == DELETE) move(a, i, s.n);
+        else move(a, m->to == TWICE ? s.n : i, m->to == TWICE ? i : m->to);
+        expect_message(p, a, s.n - (m->to == DELETE) + (m->to == TWICE), GX_ERR_ARGUMENT, m->says);
+    }
+    gx_steps_close(&s);
+}
+
+TEST(a_message_says_what_is_wrong_with_whole_weights)
+{
+    static const ShardMistake sharded[] = {
+        {GX_DO_GATHER, 1, DELETE,
+         "action 4 (F1 of micro-batch 0): it needs the whole weights of unit 1: GATHER1 must come before"},
+        {GX_DO_GATHER, 1, TWICE,
+         "action 5 (GATHER1): it makes the whole weights of unit 1, which action 4 (GATHER1) has made already"},
+        {GX_DO_FREE, 0, 2,
+         "action 3 (F0 of micro-batch 0): it needs the whole weights of unit 0, which action 2 (FREE0) has ended"},
+        {GX_DO_FREE, 2, DELETE,
+         "action 20 (STEP2): the whole weights of unit 2 are there, and it would make them old: FREE2 must come "
+         "before"},
+        {GX_DO_FREE, 1, TWICE,
+         "action 12 (FREE1): it needs the whole weights of unit 1, which action 11 (FREE1) has ended"},
+    };
+    static const ShardMistake moments[] = {
+        {GX_DO_GATHER, 1, DELETE,
+         "the end of the list: the whole weights of unit 1 are not there, as they were at the start: GATHER1 is "
+         "missing"},
+        {GX_DO_GATHER, 1, 12,
+         "action 12 (GATHER1): the whole weights of unit 1 are there, and not old: STEP1 must come before"},
+    };
+    static const ShardMistake evaluation[] = {
+        {GX_DO_FREE, 2, DELETE,
+         "the end of the list: the whole weights of unit 2 are there, and were not at the start: FREE2 is missing"},
+    };
+    GxStepsSpec p = shards(1, 1, 3, 2, 0); // COUNT GATHER0 F0 FREE0 GATHER1 F1 GATHER2 B2 FREE2 SCATTER2 B1 FREE1 ...
+    expect_mistakes(&p, sharded, 5);
+    p.kind = GX_STEPS_FORWARD;
+    expect_mistakes(&p, evaluation, 1);
+    p = shards(1, 1, 1, 0, 0); // COUNT F0 F1 B2 B1 B0 SCATTER2 SCATTER1 SCATTER0 NORM0-2 AGREE STEP0-2 GATHER0-2
+    expect_mistakes(&p, moments, 2);
+}
+
+TEST(a_message_says_what_is_wrong_with_gradients_and_their_shards)
+{
+    static const ShardMistake once[] = {
+        {GX_DO_SCATTER, 1, DELETE,
+         "action 12 (REDUCE:shard:1): it needs the shard of unit 1's gradients: SCATTER1 must come before"},
+        {GX_DO_SCATTER, 1, TWICE, "action 13 (SCATTER1): it was done already: action 12"},
+        {GX_DO_SCATTER, 1, 8,
+         "action 8 (SCATTER1): the gradients of unit 1 have 1 of 2 contributions: every B1 (of a half, its W1) must "
+         "come before"},
+        {GX_DO_SCATTER, 1, 1, "action 1 (SCATTER1): it needs the gradients of unit 1: B1 or W1 must come before"},
+        {GX_DO_REDUCE, 1, DELETE,
+         "action 17 (NORM1): the gradients of unit 1 are summed over axes 0 of 4: REDUCE must come before"},
+        {GX_DO_REDUCE, 1, TWICE, "action 14 (REDUCE:shard:1): the gradients of unit 1 are summed over axes 4 already"},
+        {GX_DO_NORM, 1, 8, "action 8 (NORM1): it needs the shard of unit 1's gradients: SCATTER1 must come before"},
+    };
+    static const ShardMistake each[] = {
+        {GX_DO_SCATTER, 1, DELETE,
+         "action 15 (REDUCE:shard:1): 1 of 2 SCATTER1 have come: one must come behind each micro-batch"},
+        {GX_DO_REDUCE, 1, 8,
+         "action 8 (REDUCE:shard:1): the shard of unit 1's gradients has 1 of 2 contributions: SCATTER1 must come "
+         "behind the last"},
+    };
+    // COUNT F0.0 F1.0 B2.0 B1.0 B0.0 F0.1 F1.1 B2.1 SCATTER2 REDUCE:shard:2 B1.1 SCATTER1 REDUCE:shard:1 B0.1 ...
+    GxStepsSpec p = shards(1, 2, 2, 0, 0);
+    p.reduce_axes = 4;
+    expect_mistakes(&p, once, 7);
+    p.scatters_each = 1; // ... B1.0 SCATTER1 B0.0 SCATTER0 F0.1 F1.1 B2.1 SCATTER2 REDUCE:shard:2 B1.1 SCATTER1 ...
+    expect_mistakes(&p, each, 2);
+}
+
+TEST(what_is_not_of_this_kind_of_shards_is_refused)
+{
+    static const struct {
+        int sharded, what, unit, object, axes, count, ticket;
+        GxStatus code;
+        const char *says;
+    } cases[] = {
+        // in place of SCATTER1
+        {1, GX_DO_FREE, 1, 0, 8, 0, -1, GX_ERR_ARGUMENT, "action 7 (FREE1): whole weights stay in this list"},
+        {2, GX_DO_SCATTER, 1, 0, 4, 0, -1, GX_ERR_ARGUMENT, "action 5 (SCATTER1): its axes are 4; they must be 8"},
+        {2, GX_DO_SCATTER, 1, 0, 8, 0, 0, GX_ERR_ARGUMENT,
+         "action 5 (SCATTER1~0): it has ticket 0; only COUNT, REDUCE and AGREE are started and waited for"},
+        {2, GX_DO_REDUCE, 1, GX_OBJECT_GRADS, 4, 1, -1, GX_ERR_ARGUMENT,
+         "action 5 (REDUCE1): ranks share units in this list: SCATTER sums their gradients, and REDUCE the shards of "
+         "these"},
+        {2, GX_DO_REDUCE, 0, GX_OBJECT_SHARD, 4, 2, -1, GX_ERR_UNSUPPORTED,
+         "action 5 (REDUCE:shard:0-1): sums of several units' shards at once, or of shards with a ticket, cannot be "
+         "checked yet"},
+        {2, GX_DO_REDUCE, 1, GX_OBJECT_SHARD, 4, 1, 0, GX_ERR_UNSUPPORTED,
+         "action 5 (REDUCE:shard:1~0): sums of several units' shards at once, or of shards with a ticket, cannot be "
+         "checked yet"},
+    };
+    for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {
+        GxStepsSpec p = shards(1, 1, cases[k].sharded, 0, 0); // COUNT F0 F1 B2 SCATTER2 B1 SCATTER1 B0 SCATTER0 ...
+        GxSteps s = GX_ZERO;
+        p.reduce_axes = 4;
+        make(&s, &p);
+        GxAction *a = &s.action[cases[k].sharded == 1 ? 7 : 5];
+        a->what = (int8_t)cases[k].what, a->unit = (int16_t)cases[k].unit, a->object = (int8_t)cases[k].object;
+        a->axes = (int8_t)cases[k].axes, a->count = (int16_t)cases[k].count, a->ticket = (int8_t)cases[k].ticket;
+        a->micro_batch = -1;
+        expect_message(&p, s.action, s.n, cases[k].code, cases[k].says);
+        gx_steps_close(&s);
+    }
+}
+
+TEST(shards_that_cannot_be_are_refused)
+{
+    static const struct {
+        int sharded, gathered, is_tied, each, starts;
+        const char *says;
+    } cases[] = {
+        {4, 1, 0, 0, 0, "sharded is 4 over axes 8; it is 0 to 3"},
+        {3, 0, 0, 0, 0, "0 units' weights may be whole at once"},
+        {3, 1, 1, 0, 0,
+         "1 units' weights may be whole at once; it must be at least 1, and 2 where head and embedding "},
+        {1, 1, 0, 1, 0, "gradients are scattered in each micro-batch, and are not sharded"},
+        {2, 1, 0, 0, 1, "sums of shards cannot be started and waited for later"},
+    };
+    for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {
+        GxStepsSpec p = shards(1, 1, cases[k].sharded, cases[k].gathered, cases[k].is_tied);
+        GxSteps s = GX_ZERO;
+        GxError err = GX_ZERO;
+        p.scatters_each = cases[k].each, p.starts_sums = cases[k].starts;
+        CHECK(gx_steps_make(&s, &p, &err) != GX_OK && strstr(err.message, cases[k].says), "%u: %s", k, err.message);
+        gx_steps_close(&s);
+    }
 }
 
 TEST(a_message_says_what_was_ended_kept_or_made_twice)
@@ -617,8 +1003,8 @@ TEST(a_message_says_what_was_ended_kept_or_made_twice)
     make(&s, &p);
     s.action[find(&s, GX_DO_FORWARD, 2, 0)].keep = GX_KEEP_SLOT;
     expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT,
-                   "action 5 (R2 of micro-batch 0): it makes the slot of unit 2, micro-batch 0, which is there "
-                   "already: action 3 (F2 of micro-batch 0) made it");
+                   "action 5 (R2 of micro-batch 0): it makes the slot of unit 2, micro-batch 0, which action 3 (F2 of "
+                   "micro-batch 0) has made already");
     s.action[find(&s, GX_DO_FORWARD, 2, 0)].keep = GX_KEEP_NOTHING;
     expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT,
                    "action 5 (R2 of micro-batch 0): it needs x of unit 2, micro-batch 0, which action 3 (F2 of "
@@ -662,7 +1048,8 @@ TEST(fields_that_do_not_fit_are_refused)
     s.action[5].ticket = s.action[7].ticket = -1;
     s.action[1].ticket = 0;
     expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT,
-                   "action 1 (F0~0 of micro-batch 0): it is computation and has ticket 0: nobody starts it");
+                   "action 1 (F0~0 of micro-batch 0): it has ticket 0; only COUNT, REDUCE and AGREE are started and "
+                   "waited for");
     s.action[1] = f0;
     s.action[2].unit = 3;
     expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT,
@@ -761,33 +1148,6 @@ TEST(actions_that_cannot_be_checked_yet_are_refused_by_name)
 }
 
 // ---- places --------------------------------------------------------------------------------------------------------
-
-typedef struct {
-    int64_t x[UNITS + 1], slot[UNITS + 1];
-    GxStepsBytes bytes;
-} Sizes;
-
-static void set_sizes(Sizes *z)
-{
-    z->bytes.x = z->x;
-    z->bytes.dx = NULL;
-    z->bytes.slot = z->slot;
-}
-
-// A model as they are: the stream has one width, all layers one slot, the embedding's is small.
-static void sizes_of_a_model(Sizes *z, int units)
-{
-    const int64_t x = 64 * (1 + random_below(100)), slot = 64 * (1 + random_below(1500));
-    set_sizes(z);
-    for (int u = 0; u <= units; u++) z->x[u] = x, z->slot[u] = u == 0 ? 64 * random_below(50) : slot;
-}
-
-// Every unit has its own.
-static void sizes_at_random(Sizes *z, int units)
-{
-    set_sizes(z);
-    for (int u = 0; u <= units; u++) z->x[u] = 64 * random_below(200), z->slot[u] = 64 * random_below(1000);
-}
 
 static GxStepsSpec random_spec(void)
 {
@@ -930,16 +1290,20 @@ TEST(a_broken_placement_is_refused)
     long tried = 0, refused = 0;
     random_state = 3;
     for (int k = 0; k < 100 / APART; k++) {
-        const GxStepsSpec p = random_spec();
+        GxStepsSpec p = random_spec();
         GxSteps s = GX_ZERO;
         Sizes z;
-        sizes_of_a_model(&z, p.units);
+        if (k % 2) shard_at_random(&p, 2 + random_below(2));
+        sizes_of_a_model(&z, p.units), weigh_at_random(&z, p.units);
         place(&s, &p, &z);
         for (int i = 0; i < 50 && s.n_buffers; i++) {
             GxError err = GX_ZERO;
             GxBuffer *b = &s.buffer[random_below(s.n_buffers)], was = *b;
             GxOperands *o = &s.operands[random_below(s.n)], had = *o;
-            if (i % 5 == 4) b->bytes -= 64;
+            if (i % 10 == 4) b->bytes -= 64;
+            if (i % 10 == 9)
+                o->grads = (int16_t)random_below(s.n_buffers), o->tied = (int16_t)random_below(s.n_buffers);
+            if (i % 10 == 9) o->weights = (int16_t)random_below(s.n_buffers);
             if (i % 5 == 0) b->offset += 64 * (random_below(20) - 10);
             if (i % 5 == 1) b->offset = s.buffer[random_below(s.n_buffers)].offset;
             if (i % 5 == 2) o->x = (int16_t)random_below(s.n_buffers);

@@ -778,7 +778,7 @@ TEST(its_options_are_options_of_the_program_and_agreed_on)
     int64_t bytes;
     gx_config_open(&c);
     GxTrainOptions o;
-    CHECK(gx_options_add(&c, &o, NULL, "llama", &err) == GX_OK &&
+    CHECK(gx_options_add(&c, &o, NULL, NULL, "llama", &err) == GX_OK &&
               gx_config_add(&c, copy.name, copy.fields, copy.n_fields, &self, &err) == GX_OK &&
               gx_options_shared(&c, "p", copy.own, &text, &bytes, &err) == GX_OK,
           "%s", err.message);

@@ -62,6 +62,91 @@ TEST(a_pipeline_leaves_behind_what_one_stage_does)
         if (!is_brief() || i % 3 == 1) check_way(&ways[i]);
 }
 
+// The lines of validations, in memory that the caller frees.
+static char *validations(const char *output_dir)
+{
+    char path[GX_PATH];
+    snprintf(path, sizeof path, "%s/log.jsonl", output_dir);
+    char *text = read_text(path), *found = (char *)calloc(strlen(text) + 2, 1), *save = NULL;
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+        if (strstr(line, "eval_")) strcat(strcat(found, line), "\n");
+    free(text);
+    return found;
+}
+
+static void write_data_of_tasks(void)
+{
+    shell("cp -r %s/data/ref/wordpiece words", repository);
+    shell("(echo text; seq 60 | sed 's/.*/a cat &\tcat\\na dog &\tdog/') | sed '1s/$/\tlabel/' > labels.tsv");
+    shell("(echo anchor; seq 60 | sed 's/.*/cats & run\tthe cat number & runs/') | sed '1s/$/\tpositive/' > pairs.tsv");
+    shell("seq 60 | sed 's/.*/the cat number & runs.\\nit rains on day &.\\nall is well.\\n/' > documents.txt");
+    shell("user='{\"role\": \"user\", \"content\": \"&\"}' by='{\"role\": \"assistant\", \"content\":'; "
+          "seq 60 | sed \"s/.*/{\\\"chosen\\\": [$user, $by \\\"a cat\\\"}], \\\"rejected\\\": [$user, $by "
+          "\\\"dog\\\"}]}/\""
+          " > preferences.jsonl");
+    shell("printf '{\"threads\": 1, \"logging_steps\": 1}' > plain.json");
+}
+
+// Whatever a task sees of a validation, of whose micro-batches many are under way at once (the last list is not
+// full), or, where they share a place for their results, one.
+TEST(a_task_sees_in_a_validation_what_it_does_on_one_stage)
+{
+#define BERT                                                                                                           \
+    "--seq_len 32 --tokenizer words --hidden_size 32 --intermediate_size 64 --num_hidden_layers 2 "                    \
+    "--num_attention_heads 4 "
+    static const struct {
+        const char *name, *program, *flags;
+    } tasks[] = {
+        {"labels", "train_llama",
+         "--task classification --train_data labels.tsv --pack_texts false --seq_len 32 --model start/checkpoint-1"},
+        {"labels_bf16", "train_llama",
+         "--task classification --train_data labels.tsv --pack_texts false --seq_len 32 --model start/checkpoint-1 "
+         "--precision bf16"},
+        {"preferences", "train_llama",
+         "--task dpo --train_data preferences.jsonl --chat_template chatml --seq_len 160 --model start/checkpoint-1"},
+        {"vectors", "train_bert", BERT "--task embedding --pack_texts false --train_data pairs.tsv"},
+        {"masked", "train_bert", BERT "--nsp true --tie_word_embeddings false --train_data documents.txt"},
+    };
+    write_data_of_tasks();
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir start --max_steps 1 --eval_steps 0"));
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
+        static const char *const stages[] = {"", "--ranks 2 --pp 2"};
+        char *seen[2] = {NULL, NULL}, folder[100];
+        if (!use_program(tasks[i].program)) continue;
+        for (int k = 0; k < 2; k++) {
+            snprintf(folder, sizeof folder, "%s_on_%d", tasks[i].name, k + 1);
+            CHECK_RAN(
+                run("--config plain.json --micro_batch_size 2 --gradient_accumulation_steps 2 "
+                    "--max_steps 2 --eval_steps 1 --eval_windows 0 --validation_fraction 0.3 --output_dir %s %s %s",
+                    folder, tasks[i].flags, stages[k]));
+            CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
+            seen[k] = validations(folder);
+        }
+        CHECK(seen[0][0] && !strcmp(seen[0], seen[1]), "%s: one stage:\n%s, two stages:\n%s", tasks[i].name, seen[0],
+              seen[1]);
+        free(seen[0]), free(seen[1]);
+    }
+}
+
+// By a model of the test above.
+TEST(a_pipeline_predicts_what_one_stage_does)
+{
+    static const char *const stages[] = {"", "--ranks 2 --pp 2", "--ranks 4 --pp 2"};
+    char *said[3];
+    if (!use_program("train_llama")) return;
+    for (int k = 0; k < 3; k++) {
+        char path[100];
+        snprintf(path, sizeof path, "said%d.tsv", k);
+        CHECK_RAN(run("--config plain.json --model labels_on_1/checkpoint-2 --task classification --predict labels.tsv "
+                      "--predictions %s --micro_batch_size 5 %s",
+                      path, stages[k]));
+        said[k] = read_text(path);
+        CHECK(said[k][0] && !strcmp(said[0], said[k]), "%s: other predictions", stages[k]);
+    }
+    for (int k = 0; k < 3; k++) free(said[k]);
+}
+
 // From the checkpoint of the run above: what is trained is on some stages, the base's matrices are quantised on each.
 TEST_UNSANITIZED(a_pipeline_tunes_as_one_stage_does)
 {

@@ -12,7 +12,8 @@
 //     --mode tp      ATT -- SUM -- + -- norm          --mode galaxy  GATHER -- ATT -- SCATTER -- + -- norm
 //
 // --task chooses what it is trained for; each task has options of its own, which --help shows.
-// train_tp.cu, train_sp.cu, train_galaxy.cu and train_galaxy2.cu spell one mode out each, for every family.
+// train_tp.cu, train_sp.cu, train_galaxy.cu and train_galaxy2.cu spell one mode out each, for every family;
+// train_pp.cu spells out the schedule of a pipeline (--pp).
 #include "galaxy.h"
 
 #ifndef GX_NO_MAIN // tests include this file

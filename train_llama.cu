@@ -14,7 +14,8 @@
 //     the stream SEQ where CON is by sp, else FULL
 //     --mode tp      norm -- ATT -- SUM -- +          --mode galaxy  norm -- GATHER -- ATT -- SCATTER -- +
 //
-// train_tp.cu, train_sp.cu, train_galaxy.cu and train_galaxy2.cu spell one mode out each, for every family.
+// train_tp.cu, train_sp.cu, train_galaxy.cu and train_galaxy2.cu spell one mode out each, for every family;
+// train_pp.cu spells out the schedule of a pipeline (--pp).
 #include "galaxy.h"
 
 #ifndef GX_NO_MAIN // tests include this file

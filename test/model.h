@@ -26,7 +26,7 @@ __attribute__((unused)) static const GxDevice *test_device(void)
 
 // Micro-batches that have room; and numbers of a batch per token: tokens, types, positions, documents (2), and of two
 // targets rows, labels and up to 5 values.
-enum { TEST_WINDOW = 3, TEST_ARRAYS = 5 + 2 * 7 };
+enum { TEST_WINDOW = 4, TEST_ARRAYS = 5 + 2 * 7 };
 
 // The mode that one rank needs, and that of data parallelism: composed of nothing that is split.
 static GxMode test_serial;
@@ -188,7 +188,12 @@ static void test_model_dry_run(TestModel *t, GxContext *dry, int64_t T, int64_t 
     gx_runner_train(dry, &t->r, b, NULL, NULL);
     b[0].is_training = 0;
     gx_runner_forward(dry, &t->r, &b[0]);
-    gx_tensor_file_plan(dry, &t->m.store, 1); // a test reads them as files do
+    gx_tensor_file_plan(dry, &t->m.store, 1); // a test reads them as files do, and whole gradients of shards
+    for (int u = 0; u < t->m.units; u++) {
+        const GxArenaMark mark = gx_arena_mark(dry->arena);
+        gx_scratch(dry, GX_MEM_WORKSPACE, gx_shards_grads_bytes(&t->m.store, u));
+        gx_arena_release(dry->arena, mark);
+    }
 }
 
 // t is zeroed, but for its wish. `comm`: an engine of several ranks, or NULL; `tp` of them to a group, the others
@@ -203,7 +208,7 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     options.first_unit = wish.first_unit, options.last_unit = wish.last_unit, options.wish = wish.head;
     options.lora = wish.lora, options.quantize = wish.quantize, options.bottleneck = wish.bottleneck;
     options.side = wish.side, options.prompt = wish.prompt;
-    options.sharded = wish.sharded, options.shard_list = &wish.shares;
+    options.sharded = wish.sharded, options.shard_list = comm ? &wish.shares : NULL;
     memset(t, 0, sizeof *t);
     GxContext *g = &t->g;
     GxArena dry_arena, dry_host;

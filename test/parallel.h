@@ -16,9 +16,11 @@ enum {
     MAX_RANKS = 8,
     MAX_COLUMNS = 24,
     MAX_MICRO = 3,
+    SHOWN = 2,
     LAYERS = 2,
     HEAD_CHUNK = 7
 };
+#define TEST_SITE     "test" // of collectives by which a test reads what ranks share
 #define TEST_SGD_RATE 0.5f
 #define TEST_MAX_NORM 0.5f
 #define TEST_BETA1    0.9f
@@ -113,10 +115,11 @@ typedef struct { // what a run left behind on one rank
     float *y[LAYERS + 1],
         *dx[LAYERS + 1]; // of the first micro-batch: the stream behind each layer, and its gradient; [rows, D]
     int64_t rows;
-    double validation;       // the loss of the last window's samples, less their last tokens
-    float *logits;           // of these tokens' last rows of the first micro-batch: [columns, vocabulary]; fp32 alone
+    double validation; // the loss of the last window's samples, less their last tokens
+    float *logits; // of these tokens' last rows of the first SHOWN micro-batches: [][columns, vocabulary]; fp32 alone
     int64_t column, columns; // of the first micro-batch on all ranks: those that this rank has
     GxRecorder window;       // the first window, with its update
+    GxRecorder evaluation;   // of the logits
     char error[600];
 } Result;
 
@@ -269,6 +272,7 @@ static inline void set_moments(TestModel *t, int64_t n)
 static inline void keep_values(TestModel *t, Result *out, int which, GxValues what)
 {
     out->flat.all[which] = (float *)calloc((size_t)out->n + 1, 4);
+    gx_at(&t->g, -1, TEST_SITE);
     for (int i = 0; i < t->m.table.n; i++) {
         const GxTensor *row = &t->m.table.row[i];
         if (test_flat(t, i) < 0 || gx_store_is_alias(&t->m.store, i)) continue;
@@ -281,20 +285,27 @@ static inline void keep_values(TestModel *t, Result *out, int which, GxValues wh
     }
 }
 
-// Of gradients that are sharded, this rank's part; others are 0.
+// Of gradients of which ranks have parts, all of them.
 static inline void keep_grads(TestModel *t, Result *out)
 {
-    if (t->m.store.grads && !t->m.store.sharded) {
-        out->flat.all[0] = test_kept(t, t->m.store.grads, out->n);
+    const GxStore *s = &t->m.store;
+    if (!s->sharded) {
+        out->flat.all[0] = test_kept(t, s->grads, out->n);
         return;
     }
     out->flat.all[0] = (float *)calloc((size_t)out->n + 1, 4);
-    for (int i = 0; i < t->m.table.n; i++) {
-        const GxRange mine = gx_store_my_trained(&t->m.store, i);
-        if (test_flat(t, i) < 0 || t->m.table.row[i].has_alias || !gx_range_count(mine)) continue;
-        float *kept = test_kept(t, gx_store_my_grad_at(&t->m.store, i, mine.begin), gx_range_count(mine));
-        memcpy(out->flat.all[0] + test_flat(t, i) + mine.begin, kept, (size_t)gx_range_count(mine) * 4);
+    gx_at(&t->g, -1, TEST_SITE);
+    for (int u = 0; u < s->table->units; u++) {
+        const GxRange all = s->unit[u].trained.all;
+        if (!gx_range_count(all)) continue;
+        const GxArenaMark mark = gx_arena_mark(t->g.arena);
+        const GxSplit split = gx_shards_split(s, u, GX_SHARD_TRAINED);
+        float *whole = (float *)gx_scratch(&t->g, GX_MEM_WORKSPACE, 4 * gx_range_count(all));
+        gx_all_gather(&t->g, gx_shards_axes(s, u), &split, whole, gx_store_my_grads(s, u), 1, GX_F32);
+        float *kept = test_kept(t, whole, gx_range_count(all));
+        memcpy(out->flat.all[0] + all.begin, kept, 4 * (size_t)gx_range_count(all));
         free(kept);
+        gx_arena_release(t->g.arena, mark);
     }
 }
 
@@ -303,7 +314,7 @@ static inline void train_sgd(TestModel *t, const Layout *l, int64_t begin, int64
 {
     GxBatch batch[MAX_MICRO];
     test_init(t, 42);
-    if (out->n) gx_zero(&t->g, t->m.store.moment[0], 4 * t->m.store.my_trained_n);
+    if (t->m.store.my_trained_n) gx_zero(&t->g, t->m.store.moment[0], 4 * t->m.store.my_trained_n);
     t->o.kind = GX_OPTIMIZER_SGD;
     test_set_step(t, TEST_SGD_RATE, 0);
     for (int s = 0; s < STEPS; s++) {
@@ -352,8 +363,8 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
         shorten(&batch[i], SHORT_T);
         for (int k = 0; k < GX_MAX_LOSSES; k++) batch[i].target[k].loss = &g->step->loss_sum[k];
         test_put_batch_values(t, &batch[i], i, values_of());
-        gx_runner_forward(g, &t->r, &batch[i]);
     }
+    gx_runner_evaluate(g, &t->r, batch, micro);
     gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, g->step->loss_sum, GX_MAX_LOSSES, GX_F64);
     step = test_step(t);
     for (int k = 0; k < GX_MAX_LOSSES; k++) out->validation += step.loss_sum[k];
@@ -361,9 +372,11 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
     if (t->m.store.dtype != GX_F32) return;
     // where the third micro-batch's data would be: logits, then the rows that they are of
     const int shows = gx_has_head(g) || gx_group_index(g, GX_AXIS_PP) == 0;
+    const int shown = (int)gx_min(micro, SHOWN);
+    const int64_t n = B * outputs_of();
     float *logits = (float *)(t->tokens + 2 * TEST_ARRAYS * t->room);
-    int32_t *picked = (int32_t *)(logits + B * outputs_of());
-    CHECK(B * (outputs_of() + 3) <= TEST_ARRAYS * t->room, "no room for the logits of %ld columns", (long)B);
+    int32_t *picked = (int32_t *)(logits + shown * n);
+    CHECK(shown * n + 3 * B <= TEST_ARRAYS * t->room, "no room for the logits of %d x %ld columns", shown, (long)B);
     GxTarget last = GX_ZERO;
     int32_t rows[MAX_COLUMNS], parts[3 * MAX_COLUMNS];
     for (int64_t i = 0; i < B; i++) {
@@ -371,17 +384,21 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
         parts[3 * i] = (int32_t)i, parts[3 * i + 1] = 1, parts[3 * i + 2] = SHORT_T;
     }
     last.rows = picked, last.rows_twin = rows, last.n = B;
-    last.logits = gx_rows(logits, GX_F32, B, outputs_of());
     gx_to_device(g, picked, rows, (int64_t)sizeof *rows * B);
     if (batch[0].target[0].parts) { // of vectors: those of all but a column's first token
         last.parts = last.rows, last.parts_twin = parts, last.anchors = -1;
         last.rows = last.rows_twin = NULL;
         gx_to_device(g, picked, parts, (int64_t)sizeof *parts * 3 * B);
     }
-    memset(batch[0].target, 0, sizeof batch[0].target);
-    batch[0].target[0] = last;
-    gx_runner_forward(g, &t->r, &batch[0]);
-    if (shows) out->logits = test_kept(t, last.logits.data, B * outputs_of());
+    for (int i = 0; i < shown; i++) {
+        memset(batch[i].target, 0, sizeof batch[i].target);
+        batch[i].target[0] = last;
+        batch[i].target[0].logits = gx_rows(logits + i * n, GX_F32, B, outputs_of());
+    }
+    g->recorder = &out->evaluation;
+    gx_runner_evaluate(g, &t->r, batch, shown);
+    g->recorder = NULL;
+    if (shows) out->logits = test_kept(t, logits, shown * n);
 }
 
 static inline void subject_counts(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
@@ -476,7 +493,7 @@ static inline void free_result(Result *r)
     for (int i = 0; i < BUFFERS; i++) free(r->flat.all[i]);
     for (int i = 0; i <= LAYERS; i++) free(r->y[i]), free(r->dx[i]);
     free(r->logits);
-    gx_recorder_close(&r->window);
+    gx_recorder_close(&r->window), gx_recorder_close(&r->evaluation);
     if (r->model) test_model_close(r->model);
     free(r->model);
 }

@@ -32,7 +32,7 @@ static uint64_t mix(uint64_t what, uint64_t a, uint64_t b, uint64_t c)
 static uint64_t initial_weight(int u) { return mix(1, (uint64_t)u, 0, 0); }
 static uint64_t forward(int u, uint64_t w, uint64_t x, int mb) { return mix(2, w, x, (uint64_t)(u ? 0 : mb)); }
 static uint64_t saved(uint64_t w, uint64_t x) { return mix(3, w, x, 0); }
-static uint64_t head_weight(const uint64_t *w, int head, int tied) { return tied ? mix(4, w[head], w[0], 0) : w[head]; }
+static uint64_t head_weight(uint64_t w, uint64_t table, int tied) { return tied ? mix(4, w, table, 0) : w; }
 static uint64_t head_loss(uint64_t w, uint64_t x, uint64_t counts) { return mix(5, w, x, counts); }
 static uint64_t head_dx(uint64_t w, uint64_t x, uint64_t counts) { return mix(6, w, x, counts); }
 static uint64_t head_grad(uint64_t w, uint64_t x, uint64_t counts) { return mix(7, w, x, counts); }
@@ -41,8 +41,15 @@ static uint64_t backward(uint64_t w, uint64_t slot, uint64_t x, uint64_t dy)
 {
     return mix(9, mix(9, w, slot, x), dy, 0);
 }
-static uint64_t unit_grad(uint64_t slot, uint64_t x, uint64_t dy) { return mix(10, slot, x, dy); }  // of matrices
-static uint64_t small_grad(uint64_t slot, uint64_t x, uint64_t dy) { return mix(13, slot, x, dy); } // of the others
+// Of matrices, and of what is none. w: weights, where they are read, else 0.
+static uint64_t unit_grad(uint64_t w, uint64_t slot, uint64_t x, uint64_t dy)
+{
+    return mix(10, mix(9, w, slot, x), dy, 0);
+}
+static uint64_t small_grad(uint64_t w, uint64_t slot, uint64_t x, uint64_t dy)
+{
+    return mix(13, mix(9, w, slot, x), dy, 0);
+}
 static uint64_t norm_of(uint64_t grads) { return mix(11, grads, 0, 0); }
 static uint64_t stepped(uint64_t w, uint64_t grads, uint64_t clip) { return mix(12, w, grads, clip); }
 static uint64_t reduced(uint64_t grads, int axes)
@@ -51,6 +58,9 @@ static uint64_t reduced(uint64_t grads, int axes)
     return grads;
 }
 
+// What a backward, and in it the gradients of matrices, read weights for.
+static int small_reads(const GxStepsSpec *p, int u) { return u > 0 || p->embedding_reads; }
+static int unit_reads(const GxStepsSpec *p, int u) { return u > 0 ? p->has_lora : p->embedding_reads; }
 static int is_frozen(const GxStepsSpec *p, int u) { return p->frozen && p->frozen[u]; }
 // Where a unit is in a pipeline: stages go round the ranks, or (zbv) down and up again.
 static int is_mine(const GxStepsSpec *p, int u)
@@ -71,30 +81,31 @@ static int above(const GxStepsSpec *p, int u) // whose input's gradient is that 
 // A step in plain loops: weights afterwards; of forward lists the sum of what the head makes.
 static uint64_t plain_step(const GxStepsSpec *p, uint64_t *w)
 {
-    const int head = p->units - 1, tied = p->is_tied && p->kind == GX_STEPS_TRAIN;
+    const int head = p->units - 1, tied = p->is_tied;
     uint64_t grads[UNITS] = {0}, loss = 0, clip = 0;
     for (int i = 0; i < p->micro_batches; i++) {
         uint64_t x[UNITS + 1] = {0};
         for (int u = 0; u < head; u++) x[u + 1] = forward(u, w[u], x[u], i);
+        const uint64_t wh = head_weight(w[head], w[0], tied);
         if (p->kind == GX_STEPS_FORWARD) {
-            loss += forward(head, w[head], x[head], i);
+            loss += forward(head, wh, x[head], i);
             continue;
         }
-        const uint64_t wh = head_weight(w, head, tied);
         uint64_t dy = head_dx(wh, x[head], 77);
         loss += head_loss(wh, x[head], 77);
         grads[head] += head_grad(wh, x[head], 77);
         if (tied) grads[0] += tied_grad(wh, x[head], 77);
         for (int u = head - 1; u >= 0; u--) {
             if (is_passed_by(p, u)) continue;
-            grads[u] += unit_grad(saved(w[u], x[u]), p->weight_reads_x ? x[u] : 0, dy);
-            grads[u] += small_grad(saved(w[u], x[u]), x[u], dy);
-            dy = backward(w[u], saved(w[u], x[u]), x[u], dy);
+            const uint64_t slot = saved(w[u], x[u]);
+            grads[u] += unit_grad(unit_reads(p, u) ? w[u] : 0, slot, p->weight_reads_x ? x[u] : 0, dy);
+            grads[u] += small_grad(small_reads(p, u) ? w[u] : 0, slot, x[u], dy);
+            dy = backward(w[u], slot, x[u], dy);
         }
     }
     if (p->kind == GX_STEPS_FORWARD) return loss;
     for (int u = 0; u < p->units; u++) {
-        grads[u] = reduced(grads[u], p->reduce_axes);
+        grads[u] = reduced(reduced(grads[u], p->sharded ? p->shard_axes : 0), p->reduce_axes);
         if (!is_frozen(p, u)) clip += norm_of(grads[u]) * (uint64_t)(u + 1);
     }
     clip += loss;
@@ -105,7 +116,9 @@ static uint64_t plain_step(const GxStepsSpec *p, uint64_t *w)
 
 // ---- the interpreter -----------------------------------------------------------------------------------------------
 // A cell holds a value or nothing. With `memory`, rows also lie where the placement says: written in every byte, read
-// back in every byte, and spoilt when they are given up.
+// back in every byte, and spoilt when they are given up. So do whole weights that GATHER makes, and whole gradients,
+// where these are sharded. Of ranks that share units this is one; its shard of weights stands for all of them, and the
+// others add to gradients what this one does.
 
 typedef struct {
     int is_there;
@@ -117,16 +130,40 @@ typedef struct {
     char *memory;
     int wrong;
     char why[200];
-    uint64_t w[UNITS], loss;
+    uint64_t w[UNITS], loss; // w: what STEP changes
+    Cell whole[UNITS];       // weights, as they are read: old ones, if nothing has gathered them behind a STEP
+    Cell shard[UNITS];       // of gradients
+    // Where the head has a copy of unit 0's weight, which is w[0] here: as it is read, and its gradient
+    uint64_t whole_copy;
+    Cell copy;
+    int whole_at[UNITS], grads_at[UNITS]; // buffers; NOT_ROWS: elsewhere
     Cell x[UNITS + 1][MICRO_BATCHES], dx[UNITS + 1][MICRO_BATCHES], slot[UNITS][MICRO_BATCHES];
     Cell late[UNITS][MICRO_BATCHES]; // dy that a weight half put off still needs; it lies in the slot
     Cell grads[UNITS], sums[UNITS], counts, clip;
-    Cell copy;             // the gradient of unit 0's weight where the head has a copy of it
     int is_late;           // what a ticket is started with happens when it is waited for, else when it is started
     int open[GX_TICKETS];  // 1 + the action under way
     int slots, most_slots; // alive
     int64_t most;          // bytes at the worst moment
 } Machine;
+
+enum { NOT_ROWS = -2 }; // in place of a buffer
+
+static int is_sharded(const GxStepsSpec *p) { return p->sharded > 0; }
+static int weights_are_sharded(const GxStepsSpec *p) { return p->sharded == 3; }
+static int grads_are_rows(const GxStepsSpec *p) { return p->sharded >= 2; }
+
+static void start(Machine *m, const GxSteps *s, const GxStepsBytes *bytes, int is_late)
+{
+    memset(m, 0, sizeof *m);
+    m->s = s, m->bytes = bytes, m->is_late = is_late;
+    if (bytes) m->memory = (char *)malloc((size_t)s->bytes + 1);
+    for (int u = 0; u < s->spec.units; u++) {
+        m->w[u] = m->whole[u].value = initial_weight(u);
+        m->whole[u].is_there = is_mine(&s->spec, u) && !weights_are_sharded(&s->spec);
+        m->whole_at[u] = m->grads_at[u] = NOT_ROWS;
+    }
+    m->whole_copy = m->w[0];
+}
 
 static void wrong(Machine *m, int i, const char *what)
 {
@@ -145,7 +182,7 @@ static void fill(Machine *m, int buffer, uint64_t value)
 static uint64_t get(Machine *m, int i, const Cell *c, int buffer, int64_t bytes, const char *what)
 {
     if (!c->is_there) wrong(m, i, what);
-    if (m->memory && buffer < -1) return c->value; // not rows
+    if (m->memory && buffer == NOT_ROWS) return c->value;
     if (m->memory && buffer == -1) wrong(m, i, "rows without a buffer");
     if (m->memory && buffer >= 0 && m->s->buffer[buffer].bytes < bytes) wrong(m, i, "a buffer is too small");
     for (int64_t k = 0; m->memory && buffer >= 0 && k < bytes; k += 8)
@@ -168,10 +205,33 @@ static void give_up(Machine *m, Cell *c, int buffer)
     if (m->memory && buffer >= 0) fill(m, buffer, 0xdeadbeefdeadbeefu);
 }
 
-static void add(Cell *c, uint64_t value)
+static uint64_t weights(Machine *m, int i, int u)
 {
-    c->value = c->is_there ? c->value + value : value;
-    c->is_there = 1;
+    const int at = m->whole_at[u], is_rows = m->bytes && at != NOT_ROWS;
+    return get(m, i, &m->whole[u], at, is_rows ? m->bytes->weights[u] : 0, "no whole weights");
+}
+
+static uint64_t gradients(Machine *m, int i, int u)
+{
+    const int at = m->grads_at[u], is_rows = m->bytes && at != NOT_ROWS;
+    return get(m, i, &m->grads[u], at, is_rows ? m->bytes->grads[u] : 0, "no gradients");
+}
+
+static uint64_t weights_of_head(Machine *m, int i)
+{
+    const int head = m->s->spec.units - 1, tied = m->s->spec.is_tied;
+    const uint64_t w = weights(m, i, head);
+    return head_weight(w, !tied ? 0 : is_mine(&m->s->spec, 0) ? weights(m, i, 0) : m->whole_copy, tied);
+}
+
+// A contribution to gradients, which begins them if there are none.
+static void add(Machine *m, int i, int u, int buffer, uint64_t value)
+{
+    Cell *c = &m->grads[u];
+    m->grads_at[u] = grads_are_rows(&m->s->spec) ? buffer : NOT_ROWS;
+    if (c->is_there) value += gradients(m, i, u);
+    c->is_there = 0;
+    put(m, i, c, m->grads_at[u], value, "gradients twice");
 }
 
 static void run_backward(Machine *m, int i)
@@ -185,10 +245,12 @@ static void run_backward(Machine *m, int i)
     const uint64_t x = u ? get(m, i, &m->x[u][b], o->x, m->bytes ? m->bytes->x[u] : 0, "no x") : 0;
     if (u == head) {
         const int tied = p->is_tied;
-        const uint64_t w = head_weight(m->w, head, tied), counts = get(m, i, &m->counts, -2, 0, "no counts");
+        const uint64_t w = weights_of_head(m, i), counts = get(m, i, &m->counts, NOT_ROWS, 0, "no counts");
         m->loss += head_loss(w, x, counts);
-        if (!is_frozen(p, u)) add(&m->grads[u], head_grad(w, x, counts));
-        if (tied && !is_frozen(p, 0)) add(is_mine(p, 0) ? &m->grads[0] : &m->copy, tied_grad(w, x, counts));
+        if (!is_frozen(p, u)) add(m, i, u, o->grads, head_grad(w, x, counts));
+        if (tied && !is_frozen(p, 0) && is_mine(p, 0)) add(m, i, 0, o->tied, tied_grad(w, x, counts));
+        else if (tied && !is_frozen(p, 0))
+            m->copy.value = (m->copy.is_there ? m->copy.value : 0) + tied_grad(w, x, counts), m->copy.is_there = 1;
         if (has_dx) put(m, i, &m->dx[u][b], o->dx, head_dx(w, x, counts), "dx twice");
         give_up(m, &m->x[u][b], o->x);
         return;
@@ -196,16 +258,17 @@ static void run_backward(Machine *m, int i)
     const int from = above(p, u);
     const uint64_t slot = get(m, i, &m->slot[u][b], o->slot, m->bytes ? m->bytes->slot[u] : 0, "no slot"),
                    dy = get(m, i, &m->dx[from][b], o->dy, m->bytes ? m->bytes->x[from] : 0, "no dy");
-    const int dx_buffer = has_dx ? o->dx : -1;
+    const uint64_t w = small_reads(p, u) ? weights(m, i, u) : 0;
     give_up(m, &m->dx[from][b], o->dy);
-    if (has_dx) put(m, i, &m->dx[u][b], dx_buffer, backward(m->w[u], slot, x, dy), "dx twice");
-    if (!is_frozen(p, u)) add(&m->grads[u], small_grad(slot, x, dy));
+    if (has_dx) put(m, i, &m->dx[u][b], o->dx, backward(w, slot, x, dy), "dx twice");
+    if (!is_frozen(p, u)) add(m, i, u, o->grads, small_grad(w, slot, x, dy));
     if (a->half != GX_HALF_NONE) {
-        put(m, i, &m->late[u][b], -2, dy, "put off twice");
+        put(m, i, &m->late[u][b], NOT_ROWS, dy, "put off twice");
         if (u && a->half == GX_HALF_INPUT) give_up(m, &m->x[u][b], o->x);
         return;
     }
-    if (!is_frozen(p, u)) add(&m->grads[u], unit_grad(slot, p->weight_reads_x ? x : 0, dy));
+    if (!is_frozen(p, u))
+        add(m, i, u, o->grads, unit_grad(unit_reads(p, u) ? w : 0, slot, p->weight_reads_x ? x : 0, dy));
     give_up(m, &m->slot[u][b], o->slot);
     if (u) give_up(m, &m->x[u][b], o->x);
 }
@@ -220,10 +283,11 @@ static void run_weight(Machine *m, int i)
         wrong(m, i, "a head has no W");
         return;
     }
-    const uint64_t dy = get(m, i, &m->late[u][b], -2, 0, "nothing put off"),
+    const uint64_t dy = get(m, i, &m->late[u][b], NOT_ROWS, 0, "nothing put off"),
                    slot = get(m, i, &m->slot[u][b], o->slot, m->bytes ? m->bytes->slot[u] : 0, "no slot");
     const uint64_t x = p->weight_reads_x && u ? get(m, i, &m->x[u][b], o->x, m->bytes ? m->bytes->x[u] : 0, "no x") : 0;
-    if (!is_frozen(p, u)) add(&m->grads[u], unit_grad(slot, x, dy));
+    const uint64_t w = unit_reads(p, u) ? weights(m, i, u) : 0;
+    if (!is_frozen(p, u)) add(m, i, u, o->grads, unit_grad(w, slot, x, dy));
     m->late[u][b].is_there = 0;
     give_up(m, &m->slot[u][b], o->slot);
     if (u && a->half == GX_HALF_INPUT_X) give_up(m, &m->x[u][b], o->x);
@@ -236,9 +300,10 @@ static void run_forward(Machine *m, int i)
     const GxOperands *o = &m->s->operands[i];
     const int u = a->unit, b = a->micro_batch, head = p->units - 1;
     const uint64_t x = u ? get(m, i, &m->x[u][b], o->x, m->bytes ? m->bytes->x[u] : 0, "no x") : 0;
-    if (a->what == GX_DO_FORWARD && u == head) m->loss += forward(u, m->w[u], x, b);
-    if (a->what == GX_DO_FORWARD && u < head) put(m, i, &m->x[u + 1][b], o->y, forward(u, m->w[u], x, b), "y twice");
-    put(m, i, &m->slot[u][b], o->slot, saved(m->w[u], x), "slot twice");
+    const uint64_t w = a->what == GX_DO_FORWARD && u == head ? weights_of_head(m, i) : weights(m, i, u);
+    if (a->what == GX_DO_FORWARD && u == head) m->loss += forward(u, w, x, b);
+    if (a->what == GX_DO_FORWARD && u < head) put(m, i, &m->x[u + 1][b], o->y, forward(u, w, x, b), "y twice");
+    put(m, i, &m->slot[u][b], o->slot, saved(w, x), "slot twice");
     if (a->what == GX_DO_FORWARD && a->keep != GX_KEEP_SLOT) give_up(m, &m->slot[u][b], o->slot);
     if (a->what == GX_DO_FORWARD && a->keep == GX_KEEP_NOTHING && u) give_up(m, &m->x[u][b], o->x);
 }
@@ -249,13 +314,62 @@ static uint64_t part_of_clip(Machine *m, int i)
     const GxStepsSpec *p = &m->s->spec;
     uint64_t clip = m->loss;
     for (int k = 0; k < p->units; k++)
-        if (!is_frozen(p, k) && is_mine(p, k)) clip += get(m, i, &m->sums[k], -2, 0, "no norm") * (uint64_t)(k + 1);
+        if (!is_frozen(p, k) && is_mine(p, k))
+            clip += get(m, i, &m->sums[k], NOT_ROWS, 0, "no norm") * (uint64_t)(k + 1);
     return clip;
+}
+
+static void run_gather(Machine *m, int i)
+{
+    const int u = m->s->action[i].unit, is_rows = weights_are_sharded(&m->s->spec);
+    if (!is_rows) m->whole[u].is_there = 0; // it goes over the old ones
+    m->whole_at[u] = is_rows ? m->s->operands[i].weights : NOT_ROWS;
+    put(m, i, &m->whole[u], m->whole_at[u], m->w[u], "whole weights twice");
+    if (u == m->s->spec.units - 1) m->whole_copy = m->w[0];
+}
+
+static void run_scatter(Machine *m, int i)
+{
+    const GxAction *a = &m->s->action[i];
+    Cell *shard = &m->shard[a->unit];
+    const uint64_t whole = gradients(m, i, a->unit);
+    shard->value = (shard->is_there ? shard->value : 0) + reduced(whole, a->axes);
+    shard->is_there = 1;
+    give_up(m, &m->grads[a->unit], m->grads_at[a->unit]);
+    if (a->unit == m->s->spec.units - 1) m->copy.value = reduced(m->copy.value, a->axes);
+}
+
+static void run_reduce(Machine *m, int i)
+{
+    const GxStepsSpec *p = &m->s->spec;
+    const GxAction *a = &m->s->action[i];
+    for (int k = a->unit; k < a->unit + a->count; k++) {
+        Cell *c = a->object == GX_OBJECT_SHARD ? &m->shard[k] : &m->grads[k];
+        if (is_frozen(p, k) || !is_mine(p, k)) continue;
+        c->value = reduced(get(m, i, c, NOT_ROWS, 0, "nothing to sum"), a->axes);
+        if (k == p->units - 1) m->copy.value = reduced(m->copy.value, a->axes);
+    }
+}
+
+// What the norm and the step are of.
+static Cell *summed(Machine *m, int u) { return is_sharded(&m->s->spec) ? &m->shard[u] : &m->grads[u]; }
+
+static void run_step(Machine *m, int i)
+{
+    const int u = m->s->action[i].unit;
+    Cell *grads = summed(m, u);
+    const uint64_t g = get(m, i, grads, NOT_ROWS, 0, "no gradients");
+    m->w[u] = stepped(m->w[u], g, get(m, i, &m->clip, NOT_ROWS, 0, "no clip"));
+    if (!is_sharded(&m->s->spec)) m->whole[u].value = m->w[u];
+    grads->is_there = 0;
+    if (u < m->s->spec.units - 1 || !m->copy.is_there) return;
+    m->w[0] = stepped(m->w[0], m->copy.value, m->clip.value);
+    if (!is_sharded(&m->s->spec)) m->whole_copy = m->w[0];
+    m->copy.is_there = 0;
 }
 
 static void run_action(Machine *m, int i)
 {
-    const GxStepsSpec *p = &m->s->spec;
     const GxAction *a = &m->s->action[i];
     const int u = a->unit;
     switch (a->what) {
@@ -263,23 +377,19 @@ static void run_action(Machine *m, int i)
     case GX_DO_RECOMPUTE: run_forward(m, i); break;
     case GX_DO_BACKWARD: run_backward(m, i); break;
     case GX_DO_WEIGHT: run_weight(m, i); break;
-    case GX_DO_REDUCE:
-        for (int k = u; k < u + a->count; k++)
-            if (!is_frozen(p, k) && is_mine(p, k))
-                m->grads[k].value = reduced(get(m, i, &m->grads[k], -2, 0, "no grads"), a->axes);
-        if (u + a->count == p->units) m->copy.value = reduced(m->copy.value, a->axes);
+    case GX_DO_GATHER: run_gather(m, i); break;
+    case GX_DO_FREE:
+        weights(m, i, u);
+        give_up(m, &m->whole[u], m->whole_at[u]);
         break;
-    case GX_DO_COUNT: put(m, i, &m->counts, -2, 77, "counts twice"); break;
+    case GX_DO_SCATTER: run_scatter(m, i); break;
+    case GX_DO_REDUCE: run_reduce(m, i); break;
+    case GX_DO_COUNT: put(m, i, &m->counts, NOT_ROWS, 77, "counts twice"); break;
     case GX_DO_NORM:
-        put(m, i, &m->sums[u], -2, norm_of(get(m, i, &m->grads[u], -2, 0, "no grads")), "norm twice");
+        put(m, i, &m->sums[u], NOT_ROWS, norm_of(get(m, i, summed(m, u), NOT_ROWS, 0, "no gradients")), "norm twice");
         break;
-    case GX_DO_AGREE: put(m, i, &m->clip, -2, part_of_clip(m, i), "agreed twice"); break;
-    case GX_DO_STEP:
-        m->w[u] = stepped(m->w[u], get(m, i, &m->grads[u], -2, 0, "no grads"), get(m, i, &m->clip, -2, 0, "no clip"));
-        m->grads[u].is_there = 0;
-        if (u == p->units - 1 && m->copy.is_there) m->w[0] = stepped(m->w[0], m->copy.value, m->clip.value);
-        if (u == p->units - 1) m->copy.is_there = 0;
-        break;
+    case GX_DO_AGREE: put(m, i, &m->clip, NOT_ROWS, part_of_clip(m, i), "agreed twice"); break;
+    case GX_DO_STEP: run_step(m, i); break;
     case GX_DO_WAIT: break; // here everything is done when it is started
     default: wrong(m, i, "no such action here"); break;
     }
@@ -299,5 +409,45 @@ static void run_or_start(Machine *m, int i)
     if (is_wait && m->is_late && m->open[t]) run_action(m, m->open[t] - 1);
     if (!is_wait && !(t >= 0 && m->is_late)) run_action(m, i);
     if (t >= 0) m->open[t] = is_wait ? 0 : i + 1;
+}
+
+static int is_left(const Machine *m, int u)
+{
+    int is = m->grads[u].is_there || m->shard[u].is_there;
+    for (int b = 0; b < m->s->spec.micro_batches; b++)
+        is |= m->x[u][b].is_there || m->dx[u][b].is_there || m->slot[u][b].is_there || m->late[u][b].is_there;
+    return is;
+}
+
+// Behind the list. w: the weights of plain loops. Another list may follow: nothing is left, weights are whole where
+// they were, and new.
+static void look_at_the_end(Machine *m, const uint64_t *w)
+{
+    const GxStepsSpec *p = &m->s->spec;
+    const int last = (int)gx_max(m->s->n - 1, 0);
+    for (int u = 0; u < p->units; u++) {
+        const int is_whole = is_mine(p, u) && !weights_are_sharded(p);
+        if (is_mine(p, u) && w[u] != m->w[u]) wrong(m, last, "other weights than plain loops");
+        if (is_left(m, u)) wrong(m, last, "something is left");
+        if (m->whole[u].is_there != is_whole) wrong(m, last, "weights are whole, or not, as they were not before");
+        if (is_whole && m->whole[u].value != w[u]) wrong(m, last, "whole weights are old");
+    }
+    for (int t = 0; t < GX_TICKETS; t++)
+        if (m->open[t]) wrong(m, m->open[t] - 1, "nobody waits for it");
+}
+
+// ---- shards --------------------------------------------------------------------------------------------------------
+
+// Of a specification that has all else: in every way, none among them, and what reads weights.
+static void shard_at_random(GxStepsSpec *p, int sharded)
+{
+    const int many = random_below(2) ? 3 : p->units + 1;
+    p->has_lora = random_below(2), p->embedding_reads = random_below(2);
+    p->sharded = sharded;
+    if (!sharded) return;
+    p->shard_axes = 8 + 16 * random_below(2), p->reduce_axes = random_below(2) ? 4 : 0;
+    p->bucket = p->starts_sums = 0;
+    p->scatters_each = sharded > 1 && random_below(2);
+    p->gathered = 1 + (p->is_tied != 0) + random_below(many);
 }
 #endif

@@ -184,7 +184,7 @@ static void options_open(Options *x, const char *mode)
     if (x->has_mode) x->mode = gx_composed(mode, methods);
     gx_config_open(&x->config);
     gx_config_add(&x->config, gx_causal_lm.name, gx_causal_lm.fields, gx_causal_lm.n_fields, &x->task, &e);
-    gx_options_add(&x->config, &x->o, x->has_mode ? &x->mode : NULL, "llama", &e);
+    gx_options_add(&x->config, &x->o, x->has_mode ? &x->mode : NULL, NULL, "llama", &e);
     gx_config_add(&x->config, "model", gx_llama.fields, gx_llama.n_fields, &x->model, &e);
     EXPECT(e.code == GX_OK, "the tables: %s", e.message);
 }

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 OPS = 2e-6     # relative: float64 results rounded to fp32, from inputs that may differ in their last bit
-MODELS = 2e-5  # relative, in each model's ref.safetensors and its curve: fp32 sums in another order, through a few layers and ten steps
+MODELS = 2e-5  # relative, in each model's ref.safetensors, its curve and its runs.jsonl: fp32 sums in another order, through a few layers and ten steps
 NUMBERS = 1e-12 # float64 results, in .jsonl: absolute below 1, relative above
 SPREADS = 4    # AdamW runs may be this many times as far apart as runs that begin one ulp apart
 MAXIMA = 1.5   # by how much the farthest of many numbers rounded in another order may be off otherwise
@@ -36,7 +36,8 @@ def scale(name, old):
 
 def deviation(file, name, old, new):
     """(deviation / bound) of one tensor: above 1 it is a difference."""
-    if name == "adamw.spread" or name.startswith("adamw_spread."):
+    kind, _, rest = name.partition(".")
+    if name == "adamw.spread" or kind.endswith("_spread"):
         # Below some roundings of what they are the spread of, spreads are chance.
         of = old["adamw.losses" if name == "adamw.spread" else name.replace("_spread", "", 1)]
         floor = MODELS / 10 * norm(of) / (of.size ** 0.5 if name == "adamw.spread" else 1)
@@ -62,10 +63,10 @@ def deviation(file, name, old, new):
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return np.inf
     bound = (MODELS if file.endswith(("/ref.safetensors", "_curves.safetensors")) else OPS) * scale(name, old)
-    if name == "adamw.losses":
+    if f"{kind}_spread.{rest}" in old:
+        bound += SPREADS * float(old[f"{kind}_spread.{rest}"][0])
+    elif name == "adamw.losses":
         bound += SPREADS * norm(old["adamw.spread"])
-    elif name.startswith("adamw.") and "adamw_spread." + name[6:] in old:
-        bound += SPREADS * float(old["adamw_spread." + name[6:]][0])
     distance = norm(a.astype(np.float64) - b)
     return distance / bound if bound else (np.inf if distance else 0.0)
 
@@ -79,14 +80,14 @@ def records(path):
     return [json.loads(line) for line in path.read_text().split("\n") if line]
 
 
-def alike(a, b):
+def alike(a, b, bound):
     """Values of JSON: numbers within rounding, everything else equal."""
     if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(alike, a, b))
+        return len(a) == len(b) and all(alike(x, y, bound) for x, y in zip(a, b))
     if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(alike(a[k], b[k]) for k in a)
+        return a.keys() == b.keys() and all(alike(a[k], b[k], bound) for k in a)
     if isinstance(a, float) or isinstance(b, float):
-        return isinstance(a, (int, float)) and isinstance(b, (int, float)) and abs(a - b) <= NUMBERS * max(1, abs(a))
+        return isinstance(a, (int, float)) and isinstance(b, (int, float)) and abs(a - b) <= bound * max(1, abs(a))
     return a == b
 
 
@@ -111,7 +112,8 @@ def main(old, new):
         if file.endswith(".jsonl"):
             a, b = records(old / file), records(new / file)
             same(f"{file}: lines", len(a), len(b))
-            differences += [f"{file}:{i}: {x} before, {y} now" for i, (x, y) in enumerate(zip(a, b), 1) if not alike(x, y)]
+            bound = MODELS if file.endswith("/runs.jsonl") else NUMBERS
+            differences += [f"{file}:{i}: {x} before, {y} now" for i, (x, y) in enumerate(zip(a, b), 1) if not alike(x, y, bound)]
             continue
         if file.endswith((".txt", ".gguf")):
             if (old / file).read_bytes() != (new / file).read_bytes():

@@ -23,8 +23,8 @@
 //     }
 //     gx_steps_close(&s);
 //
-// Where ranks share units (shards.h), a unit's gradients are summed by SCATTER, of which each rank has its part, and the
-// whole weights come by GATHER: behind STEP, or, where they are sharded, before their uses, up to FREE.
+// Where ranks share units (shards.h), a unit's gradients are summed by SCATTER, of which each rank has its part, and
+// the whole weights come by GATHER: behind STEP, or, where they are sharded, before their uses, up to FREE.
 //
 // Not generated yet: lists for offloaded rows. Their actions are in the structure and in the table of effects. The
 // interpreter refuses them by name.

@@ -10,7 +10,7 @@
 // with what it needs.
 //
 // Where units are shared by ranks, a unit's weights are whole when they are read, and old ones are not; gradients are
-// scattered with all contributions before their norm.
+// scattered once, or once for each micro-batch, with all contributions before their norm.
 //
 // Offloaded rows are not checked yet: their actions are refused.
 #ifndef GX_STEPS_CHECK_H
@@ -42,8 +42,9 @@ typedef struct {
     GxError *err;
     GxThing *thing; // [object][unit][micro-batch]; what is not of a unit or a micro-batch is at 0
     int *seen;      // [what][unit][micro-batch]: the action; -1: none
-    // [unit]: contributions to its gradients; of these, in the shard; the axes over which they are summed
-    int *added, *scattered, *reduced;
+    // [unit]: contributions to its gradients; of these, in the shard, by so many SCATTERs; the axes over which they are
+    // summed
+    int *added, *scattered, *scatters, *reduced;
     int norm;             // the first NORM; -1: there was none yet
     int open[GX_TICKETS]; // the action that started with the ticket; -1: it is free
 } GxStepsReplay;
@@ -81,6 +82,8 @@ static const char *gx__steps_thing_name(int object, int unit, int micro_batch, c
 {
     const char *the = object == GX_OBJECT_X || object == GX_OBJECT_DX ? "" : "the ", *name = gx_object_name(object);
     if (unit < 0) snprintf(text, 96, "%s%s", the, name);
+    else if (object == GX_OBJECT_WEIGHTS) snprintf(text, 96, "the whole weights of unit %d", unit);
+    else if (object == GX_OBJECT_SHARD) snprintf(text, 96, "the shard of unit %d's gradients", unit);
     else if (micro_batch < 0) snprintf(text, 96, "%s%s of unit %d", the, name, unit);
     else snprintf(text, 96, "%s%s of unit %d, micro-batch %d", the, name, unit, micro_batch);
     return text;
@@ -96,7 +99,7 @@ static const char *gx__steps_maker(const GxStepsSpec *p, int object, int unit, c
     case GX_OBJECT_DX: snprintf(text, 48, is_received ? "RECV:dx:%d" : "B%d", unit); break;
     case GX_OBJECT_SLOT: snprintf(text, 48, "F%d that keeps it, or R%d", unit, unit); break;
     case GX_OBJECT_PUT_OFF: snprintf(text, 48, "b%d", unit); break;
-    case GX_OBJECT_GRADS: snprintf(text, 48, "B%d, or W%d", unit, unit); break;
+    case GX_OBJECT_GRADS: snprintf(text, 48, "B%d or W%d", unit, unit); break;
     case GX_OBJECT_SHARD: snprintf(text, 48, "SCATTER%d", unit); break;
     case GX_OBJECT_WEIGHTS: snprintf(text, 48, "GATHER%d", unit); break;
     case GX_OBJECT_SUMS: snprintf(text, 48, "NORM%d", unit); break;
@@ -146,9 +149,11 @@ static GxStatus gx__steps_check_supported(const GxStepsReplay *r, int i)
     case GX_DO_FETCH: why = "offloaded rows"; break;
     case GX_DO_STEP: why = a->at == GX_AT_DEVICE ? NULL : "an optimizer on the host"; break;
     case GX_DO_REDUCE:
-        why = a->peer < 0 && (a->object == GX_OBJECT_GRADS || a->object == GX_OBJECT_SHARD)
-                  ? NULL
-                  : "sums with one peer, and of what is no gradient,";
+        why = a->peer >= 0 || (a->object != GX_OBJECT_GRADS && a->object != GX_OBJECT_SHARD)
+                  ? "sums with one peer, and of what is no gradient,"
+              : a->object == GX_OBJECT_SHARD && (a->count != 1 || a->ticket >= 0)
+                  ? "sums of several units' shards at once, or of shards with a ticket,"
+                  : NULL;
         break;
     default: break;
     }
@@ -167,7 +172,8 @@ static GxStatus gx__steps_check_shares(const GxStepsReplay *r, int i)
     case GX_DO_SCATTER: why = sharded ? NULL : "no ranks share units in this list"; break;
     case GX_DO_FREE: why = sharded == GX__STEPS_WEIGHTS_SHARDED ? NULL : "whole weights stay in this list"; break;
     case GX_DO_REDUCE:
-        why = sharded && a->object == GX_OBJECT_GRADS    ? "ranks share units in this list, and sum shards"
+        why = sharded && a->object == GX_OBJECT_GRADS    ? "ranks share units in this list: SCATTER sums their "
+                                                           "gradients, and REDUCE the shards of these"
               : !sharded && a->object == GX_OBJECT_SHARD ? "no ranks share units in this list"
                                                          : NULL;
         break;
@@ -267,8 +273,9 @@ static GxStatus gx__steps_check_fields(GxStepsReplay *r, int i)
     if (what == GX_DO_STEP && p->sharded == GX__STEPS_WEIGHTS_SHARDED &&
         gx__steps_thing(r, GX_OBJECT_WEIGHTS, a->unit, -1)->is_there)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
-                                "unit %d's whole weights are there, and would be old: FREE%d must come before", a->unit,
-                                a->unit);
+                                "the whole weights of unit %d are there, and it would make them old: FREE%d must come "
+                                "before",
+                                a->unit, a->unit);
     return GX_OK;
 }
 
@@ -288,11 +295,18 @@ static int gx__steps_contributions(const GxStepsSpec *p, int unit)
 // Shards are summed and squared when they have what all have added.
 static GxStatus gx__steps_check_scattered(const GxStepsReplay *r, int i, int unit)
 {
-    const int expected = gx__steps_contributions(r->p, unit);
-    if (r->scattered[unit] == expected) return GX_OK;
-    return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
-                            "the shard of unit %d has %d of %d contributions: a SCATTER%d must come behind the last",
-                            unit, r->scattered[unit], expected, unit);
+    const int expected = gx__steps_contributions(r->p, unit),
+              times = gx__steps_scatters_each(r->p, unit) ? r->p->micro_batches : 1;
+    if (r->scattered[unit] != expected)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
+                                "the shard of unit %d's gradients has %d of %d contributions: SCATTER%d must come "
+                                "behind the last",
+                                unit, r->scattered[unit], expected, unit);
+    if (r->scatters[unit] != times)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
+                                "%d of %d SCATTER%d have come: one must come behind each micro-batch",
+                                r->scatters[unit], times, unit);
+    return GX_OK;
 }
 
 // Gradients are summed and squared when all have added to them; but for a SCATTER of each micro-batch.
@@ -302,7 +316,7 @@ static GxStatus gx__steps_check_complete(const GxStepsReplay *r, int i, int unit
     const int expected = gx__steps_contributions(p, unit), what = r->s->action[i].what, axes = r->s->action[i].axes;
     int peer;
     if (object == GX_OBJECT_SHARD) GX_TRY(gx__steps_check_scattered(r, i, unit));
-    if (what == GX_DO_SCATTER) r->scattered[unit] = r->added[unit];
+    if (what == GX_DO_SCATTER) r->scattered[unit] = r->added[unit], r->scatters[unit]++;
     if (what == GX_DO_SCATTER && gx__steps_scatters_each(p, unit)) return GX_OK;
     if (r->added[unit] != expected)
         return gx__steps_refuse(
@@ -335,10 +349,13 @@ static GxStatus gx__steps_apply_one(const GxStepsReplay *r, int i, int verb, int
     if (t->ticket >= 0)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "action %d is still at %s: WAIT%d must come before",
                                 r->open[t->ticket], gx__steps_thing_name(object, unit, micro_batch, thing), t->ticket);
+    if (verb == GX_MAKES && t->is_there && t->by < 0)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "%s are there, and not old: STEP%d must come before",
+                                gx__steps_thing_name(object, unit, micro_batch, thing), unit);
     if (verb == GX_MAKES && t->is_there)
-        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it makes %s, which is there already: action %d (%s) made it",
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it makes %s, which action %d (%s) has made already",
                                 gx__steps_thing_name(object, unit, micro_batch, thing), t->by,
-                                gx_action_name(&r->s->action[gx_max(t->by, 0)], by));
+                                gx_action_name(&r->s->action[t->by], by));
     if (!gives && !t->is_there) return gx__steps_refuse_missing(r, i, object, unit, micro_batch);
     if (object == GX_OBJECT_GRADS && verb == GX_ADDS) r->added[unit] += gx__steps_completes(&r->s->action[i]);
     if ((object == GX_OBJECT_GRADS || object == GX_OBJECT_SHARD) && (verb == GX_USES || verb == GX_CHANGES))
@@ -386,7 +403,8 @@ static GxStatus gx__steps_check_ticket(GxStepsReplay *r, int i)
         return GX_OK;
     }
     if (!starts)
-        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it is computation and has ticket %d: nobody starts it", t);
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
+                                "it has ticket %d; only COUNT, REDUCE and AGREE are started and waited for", t);
     if (r->open[t] >= 0)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "ticket %d is still open: action %d has it", t, r->open[t]);
     r->open[t] = i;
@@ -495,7 +513,7 @@ GxStatus gx_steps_check(const GxSteps *s, GxError *err)
     const int64_t cells = (int64_t)s->spec.units * s->spec.micro_batches;
     const size_t things = (size_t)(GX_OBJECTS * cells) * sizeof *r.thing,
                  seen = (size_t)(GX_DOS * cells) * sizeof *r.seen, units = (size_t)s->spec.units * sizeof(int);
-    char *memory = (char *)calloc(1, things + seen + 3 * units);
+    char *memory = (char *)calloc(1, things + seen + 4 * units);
     if (!memory)
         return GX_FAIL(err, GX_ERR_MEMORY, "the system refused %.1f MB to check a list of %d actions",
                        (double)(things + seen) / 1e6, s->n);
@@ -505,6 +523,7 @@ GxStatus gx_steps_check(const GxSteps *s, GxError *err)
     r.added = (int *)(memory + things + seen);
     r.reduced = (int *)(memory + things + seen + units);
     r.scattered = (int *)(memory + things + seen + 2 * units);
+    r.scatters = (int *)(memory + things + seen + 3 * units);
     for (int64_t i = 0; i < GX_OBJECTS * cells; i++) r.thing[i].ticket = r.thing[i].by = -1;
     for (int64_t i = 0; i < GX_DOS * cells; i++) r.seen[i] = -1;
     for (int t = 0; t < GX_TICKETS; t++) r.open[t] = -1;

@@ -111,7 +111,7 @@ static GxStatus gx__steps_check_spec(const GxStepsSpec *p, GxError *err)
 
 // ---- a list that grows ---------------------------------------------------------------------------------------------
 
-typedef struct {
+typedef struct GxActions {
     GxAction *action;
     int n, capacity, failed; // failed: the system had no memory
 } GxActions;
@@ -322,31 +322,36 @@ static void gx__steps_reduce(GxActions *out, const GxActions *in, const GxStepsS
     free(behind);
 }
 
-// Of units that ranks share, from the head down, as gradients come; of the optimizer's state alone when all are there.
+// Of a unit that ranks share. is_last: the shard then has all contributions, and is summed.
+static void gx__steps_push_scatter(GxActions *out, const GxStepsSpec *p, int unit, int is_last)
+{
+    GxAction scatter = gx__steps_action(GX_DO_SCATTER, unit, -1), reduce = gx__steps_action(GX_DO_REDUCE, unit, -1);
+    scatter.axes = (int8_t)p->shard_axes, reduce.axes = (int8_t)p->reduce_axes;
+    reduce.object = GX_OBJECT_SHARD, reduce.count = 1;
+    gx__steps_push(out, scatter);
+    if (is_last && p->reduce_axes) gx__steps_push(out, reduce);
+}
+
+// Behind the last contribution (of a tensor that head and embedding share the embedding's), or each micro-batch's;
+// where the optimizer's state alone is sharded, behind all work, from the head down.
 static void gx__steps_scatter(GxActions *out, const GxActions *in, const GxStepsSpec *p)
 {
+    const int is_late = p->sharded == 1;
     int *behind = (int *)malloc((size_t)p->units * sizeof *behind);
     if (!behind) {
         out->failed = 1;
         return;
     }
-    for (int u = 0; u < p->units; u++) {
-        behind[u] = gx__steps_trains(p, u) ? gx__steps_last_added(in, p, u, u) : -1;
-        if (behind[u] >= 0 && p->sharded == 1) behind[u] = in->n - 1;
-    }
+    for (int u = 0; u < p->units; u++) behind[u] = gx__steps_trains(p, u) ? gx__steps_last_added(in, p, u, u) : -1;
     for (int i = 0; i < in->n; i++) {
-        gx__steps_push(out, in->action[i]);
-        for (int u = p->units - 1; u >= 0; u--) {
-            const int is_one =
-                gx__steps_scatters_each(p, u) && in->action[i].unit == u && gx__steps_completes(&in->action[i]);
-            if (behind[u] < i || (behind[u] > i && !is_one)) continue;
-            GxAction scatter = gx__steps_action(GX_DO_SCATTER, u, -1), reduce = gx__steps_action(GX_DO_REDUCE, u, -1);
-            scatter.axes = (int8_t)p->shard_axes, reduce.axes = (int8_t)p->reduce_axes;
-            reduce.object = GX_OBJECT_SHARD, reduce.count = 1;
-            gx__steps_push(out, scatter);
-            if (behind[u] == i && p->reduce_axes) gx__steps_push(out, reduce);
-        }
+        const GxAction *a = &in->action[i];
+        gx__steps_push(out, *a);
+        if (is_late || (!gx__steps_completes(a) && a->what != GX_DO_TIE)) continue;
+        if (behind[a->unit] == i || (gx__steps_scatters_each(p, a->unit) && behind[a->unit] > i))
+            gx__steps_push_scatter(out, p, a->unit, behind[a->unit] == i);
     }
+    for (int u = p->units - 1; u >= 0 && is_late; u--)
+        if (behind[u] >= 0) gx__steps_push_scatter(out, p, u, 1);
     free(behind);
 }
 
@@ -388,13 +393,12 @@ static void gx__steps_push_whole(GxActions *out, GxStepsWhole *w, int what, int 
     gx__steps_push(out, a);
 }
 
-// Frees the unit that is read again last, but for those that are needed now.
-static void gx__steps_make_room(GxActions *out, GxStepsWhole *w, const int needed[GX__STEPS_READS])
+// Frees the unit that is read again last: so none that is read now.
+static void gx__steps_make_room(GxActions *out, GxStepsWhole *w)
 {
     int last = -1;
     for (int u = 0; u < w->p->units; u++)
-        if (w->is_whole[u] && u != needed[0] && u != needed[1] && (last < 0 || w->next_of[u] > w->next_of[last]))
-            last = u;
+        if (w->is_whole[u] && (last < 0 || w->next_of[u] > w->next_of[last])) last = u;
     if (last >= 0) gx__steps_push_whole(out, w, GX_DO_FREE, last);
 }
 
@@ -404,7 +408,7 @@ static void gx__steps_push_with_weights(GxActions *out, const GxActions *in, GxS
     gx__steps_reads(w->p, &in->action[i], unit);
     for (int j = 0; j < GX__STEPS_READS; j++) {
         if (unit[j] < 0 || w->is_whole[unit[j]]) continue;
-        if (w->whole >= w->p->gathered) gx__steps_make_room(out, w, unit);
+        if (w->whole >= w->p->gathered) gx__steps_make_room(out, w);
         gx__steps_push_whole(out, w, GX_DO_GATHER, unit[j]);
     }
     gx__steps_push(out, in->action[i]);
@@ -502,6 +506,23 @@ static void gx__steps_pass(GxActions *list, void (*pass)(GxActions *, const GxAc
     *list = next;
 }
 
+// Makes s from a list of a window's micro-batches, unit by unit, and what is the same around all such lists. Frees it.
+static GxStatus gx__steps_finish(GxSteps *s, GxActions *list, const GxStepsSpec *spec, GxError *err)
+{
+    gx__steps_pass(list, gx__steps_recompute, spec);
+    gx__steps_pass(list, gx__steps_ties, spec);
+    gx__steps_pass(list, gx__steps_grads, spec);
+    gx__steps_pass(list, gx__steps_weights, spec);
+    gx__steps_pass(list, gx__steps_window, spec);
+    const GxStatus status =
+        list->failed
+            ? GX_FAIL(err, GX_ERR_MEMORY, "the system refused memory for a list of %d units and %d micro-batches",
+                      spec->units, spec->micro_batches)
+            : gx_steps_open(s, spec, list->action, list->n, err);
+    free(list->action);
+    return status;
+}
+
 GxStatus gx_steps_make(GxSteps *s, const GxStepsSpec *spec, GxError *err)
 {
     GxActions order = GX_ZERO, list = GX_ZERO;
@@ -514,19 +535,10 @@ GxStatus gx_steps_make(GxSteps *s, const GxStepsSpec *spec, GxError *err)
         list.failed = order.failed;
         if (!list.failed) gx__steps_messages(&list, &order, &timeline, spec);
         gx__steps_pass(&list, gx__steps_expand, spec);
-        gx__steps_pass(&list, gx__steps_recompute, spec);
-        gx__steps_pass(&list, gx__steps_ties, spec);
-        gx__steps_pass(&list, gx__steps_grads, spec);
-        gx__steps_pass(&list, gx__steps_weights, spec);
-        gx__steps_pass(&list, gx__steps_window, spec);
-        status = list.failed ? GX_FAIL(err, GX_ERR_MEMORY,
-                                       "the system refused memory for a list of %d units and %d micro-batches",
-                                       spec->units, spec->micro_batches)
-                             : gx_steps_open(s, spec, list.action, list.n, err);
+        status = gx__steps_finish(s, &list, spec, err);
     }
     gx_timeline_close(&timeline);
     free(order.action);
-    free(list.action);
     return status;
 }
 #endif

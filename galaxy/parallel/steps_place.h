@@ -2,10 +2,11 @@
 //
 // What an action makes lives until an action ends it. Lives that do not overlap may share bytes: they are packed into
 // one region one after the other, the largest first, each at the lowest offset where it meets no other (first fit; two
-// other orders are tried, too, and the smallest region is taken). With sizes as models have them the region is at most
-// 3.5% above the bytes alive at the worst moment, below which nothing can go. B writes the gradient of a unit's input
-// over that of its output where both have the same size. Whole weights of units live there, too, where weights are
-// sharded, and whole gradients where gradients are.
+// other orders are tried, too, and the smallest region is taken). In a window of many micro-batches, lives of one kind
+// and unit that follow one another are packed as one. With sizes as models have them the region is at most 3.5% above
+// the bytes alive at the worst moment, below which nothing can go. B writes the gradient of a unit's input over that of
+// its output where both have the same size. Whole weights of units live there, too, where weights are sharded, and
+// whole gradients where gradients are.
 #ifndef GX_STEPS_PLACE_H
 #define GX_STEPS_PLACE_H
 #include "steps_check.h"
@@ -37,8 +38,9 @@ GX_END
 // ---- what has rows -------------------------------------------------------------------------------------------------
 
 enum { GX__STEPS_ROWS = 5 }; // x, dx, slot, weights, gradients
-// Lives that follow one another without a pause: of more of them, every order but that of their beginning takes seconds.
-enum { GX__STEPS_MANY = 40000 };
+// Lives that follow one another without a pause: of more than FEW, every order takes a tenth of a second, of more than
+// MANY seconds. TRACKS: so many (below) at most.
+enum { GX__STEPS_FEW = 4000, GX__STEPS_MANY = 40000, GX__STEPS_TRACKS = 2000 };
 
 static int gx__steps_is_rows(const GxStepsSpec *p, const GxEffect *e)
 {
@@ -82,6 +84,8 @@ static int16_t *gx__steps_operand(GxOperands *o, const GxAction *a, const GxEffe
 typedef struct {
     int first, last; // actions, both included: an action reads what it ends while it writes what it makes
     int buffer;
+    int row;   // of what kind and unit
+    int track; // (below) its number
     int64_t bytes, offset;
 } GxLife;
 typedef struct {
@@ -91,6 +95,7 @@ typedef struct {
     GxLife **order; // [n]: of packing; then by offset
     GxLife *placed; // [n]: copies of those that have their offsets, by offset
     int64_t *live;  // [actions + 1]: bytes alive
+    uint8_t *meets; // of tracks, [n][n]: 1: they are alive at once. NULL: lives, which say it themselves
 } GxLives;
 
 // The gradient of a unit's input begins where that of its output ends: one life, if they are of one size.
@@ -111,6 +116,7 @@ static GxLife *gx__steps_life(const GxSteps *s, const GxStepsBytes *bytes, GxLiv
     if ((e->verb == GX_MAKES || e->verb == GX_ADDS) && *at < 0) {
         *at = l->n++;
         l->life[*at].first = i;
+        l->life[*at].row = (int)(gx__steps_rows_cell(&s->spec, e) / s->spec.micro_batches);
         l->life[*at].bytes = gx__steps_rows_bytes(bytes, e);
     }
     assert(*at >= 0); // the list was checked
@@ -167,6 +173,11 @@ static int gx__steps_longest(const void *a, const void *b)
     return lasts ? lasts : gx__steps_largest_earliest(a, b);
 }
 
+static int gx__steps_meet(const GxLives *l, const GxLife *a, const GxLife *b)
+{
+    return l->meets ? l->meets[a->track * l->n + b->track] : a->last >= b->first && b->last >= a->first;
+}
+
 // Each life, in this order, into the lowest gap between those that are alive at the same time. Returns the region.
 static int64_t gx__steps_pack_by(GxLives *l, int (*order)(const void *, const void *))
 {
@@ -179,7 +190,7 @@ static int64_t gx__steps_pack_by(GxLives *l, int (*order)(const void *, const vo
         int k;
         for (k = 0; k < i; k++) {
             const GxLife *other = &l->placed[k];
-            if (other->last < life->first || life->last < other->first) continue;
+            if (!gx__steps_meet(l, other, life)) continue;
             if (other->offset >= at + life->bytes) break;
             at = gx_max(at, other->offset + other->bytes);
         }
@@ -215,18 +226,94 @@ static int64_t gx__steps_pack_as_they_begin(GxLives *l)
     return region;
 }
 
-static int64_t gx__steps_pack(GxLives *l, int64_t most)
+// The order that needs least.
+static int64_t gx__steps_pack_best(GxLives *l, int64_t most)
 {
     int (*const orders[])(const void *, const void *) = {gx__steps_largest_earliest, gx__steps_largest_latest,
                                                          gx__steps_longest};
     int best = 0;
     int64_t least = INT64_MAX;
-    if (l->n > GX__STEPS_MANY) return gx__steps_pack_as_they_begin(l);
     for (int k = 0; k < 3 && least > most; k++) {
         const int64_t region = gx__steps_pack_by(l, orders[k]);
         if (region < least) least = region, best = k;
     }
     return gx__steps_pack_by(l, orders[best]);
+}
+
+// ---- tracks --------------------------------------------------------------------------------------------------------
+// Lives of one kind and unit that follow one another, as those of micro-batches do, have one place: a track. A window
+// of thousands of micro-batches has no more of them than one of a few, so all orders can be tried.
+
+// Lays lives on tracks. Returns how many there are; -1: more than most. first_of: [rows], next: [most]: those of a row.
+static int gx__steps_lay_tracks(const GxLives *l, GxLife *track, int most, int *first_of, int *next)
+{
+    int n = 0;
+    for (int i = 0; i < l->n; i++) first_of[l->life[i].row] = -1;
+    for (int i = 0; i < l->n; i++) {
+        GxLife *life = &l->life[i];
+        int at = first_of[life->row];
+        while (at >= 0 && track[at].last >= life->first) at = next[at];
+        if (at < 0) {
+            if (n == most) return -1;
+            at = n++, track[at] = *life, track[at].track = at;
+            next[at] = first_of[life->row], first_of[life->row] = at;
+        }
+        track[at].last = life->last, life->track = at;
+    }
+    return n;
+}
+
+// Marks the tracks that are alive at once.
+static void gx__steps_meet_tracks(const GxLives *l, const GxLives *tracks)
+{
+    int alive = 0;
+    for (int i = 0; i < l->n; i++) {
+        const int me = l->life[i].track;
+        int n = 0;
+        for (int k = 0; k < alive; k++)
+            if (l->order[k]->last >= l->life[i].first) l->order[n++] = l->order[k];
+        for (int k = 0; k < n; k++) {
+            const int other = l->order[k]->track;
+            tracks->meets[other * tracks->n + me] = tracks->meets[me * tracks->n + other] = 1;
+        }
+        l->order[n] = &l->life[i], alive = n + 1;
+    }
+}
+
+// INT64_MAX: there are too many, or the system had no memory.
+static int64_t gx__steps_pack_tracks(GxLives *l, int64_t most)
+{
+    GxLives tracks = *l;
+    const int at_most = (int)gx_min(l->n, GX__STEPS_TRACKS);
+    int64_t region = INT64_MAX;
+    int rows = 0;
+    for (int i = 0; i < l->n; i++) rows = (int)gx_max(rows, l->life[i].row + 1), l->order[i] = &l->life[i];
+    int *of_rows = (int *)malloc((size_t)(rows + at_most) * sizeof *of_rows);
+    tracks.life = (GxLife *)malloc((size_t)at_most * sizeof *tracks.life);
+    if (of_rows && tracks.life) tracks.n = gx__steps_lay_tracks(l, tracks.life, at_most, of_rows, of_rows + rows);
+    else tracks.n = -1;
+    if (tracks.n > 0) tracks.meets = (uint8_t *)calloc((size_t)tracks.n, (size_t)tracks.n);
+    if (tracks.meets) {
+        gx__steps_meet_tracks(l, &tracks);
+        region = gx__steps_pack_best(&tracks, most);
+        for (int i = 0; i < l->n; i++)
+            l->life[i].offset = tracks.life[l->life[i].track].offset, l->order[i] = &l->life[i];
+    }
+    free(of_rows);
+    free(tracks.meets);
+    free(tracks.life);
+    return region;
+}
+
+// ---- a list's lives ------------------------------------------------------------------------------------------------
+
+// By tracks or one by one: what needs less. Where there are many, tracks may need 2% more than the worst moment.
+static int64_t gx__steps_pack(GxLives *l, int64_t most)
+{
+    const int64_t by_tracks = gx__steps_pack_tracks(l, most);
+    if (by_tracks <= most + (l->n > GX__STEPS_FEW ? most / 50 : 0)) return by_tracks;
+    const int64_t by_lives = l->n > GX__STEPS_MANY ? gx__steps_pack_as_they_begin(l) : gx__steps_pack_best(l, most);
+    return by_lives <= by_tracks ? by_lives : gx__steps_pack_tracks(l, most);
 }
 
 // Lives go by groups between which nothing is alive: micro-batches that are done one after the other. So a window takes
@@ -327,7 +414,7 @@ typedef struct {
 static GxStatus gx__steps_check_made(const GxSteps *s, const GxStepsBytes *bytes, const GxPlaced *there, int n, int i,
                                      const GxPlaced *made, GxError *err)
 {
-    char name[48];
+    char name[48], thing[96];
     const GxBuffer *b = &s->buffer[made->buffer];
     const GxEffect *e = &made->thing;
     gx_action_name(&s->action[i], name);
@@ -347,10 +434,9 @@ static GxStatus gx__steps_check_made(const GxSteps *s, const GxStepsBytes *bytes
                           there[k].thing.micro_batch == e->micro_batch && there[k].buffer == made->buffer;
         if (!is_dy && b->offset < other->offset + other->bytes && other->offset < b->offset + b->bytes)
             return GX_FAIL(
-                err, GX_ERR_ARGUMENT,
-                "action %d (%s): the %s that it makes lies over %s of unit %d, micro-batch %d, which is alive", i, name,
-                gx_object_name(e->object), gx_object_name(there[k].thing.object), there[k].thing.unit,
-                there[k].thing.micro_batch);
+                err, GX_ERR_ARGUMENT, "action %d (%s): its %s would lie over %s, still in use", i, name,
+                gx_object_name(e->object),
+                gx__steps_thing_name(there[k].thing.object, there[k].thing.unit, there[k].thing.micro_batch, thing));
     }
     return GX_OK;
 }

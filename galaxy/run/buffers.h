@@ -30,19 +30,19 @@ GX_END
 // The window's micro-batches, then the validation's.
 static void gx__buffers_take_batches(GxTrainer *t, GxContext *g)
 {
-    const int64_t n = t->o.gradient_accumulation_steps;
-    t->eval.T = t->o.seq_len, t->eval.B = gx_trainer_samples(t);
-    t->eval.runs = gx_runs_one(t->eval.T, 0);
-    for (int k = 0; k < GX_MAX_LOSSES; k++) t->eval.target[k].loss = t->eval_loss ? t->eval_loss + k : NULL;
-    t->block_bytes = t->task->lay(t->self, &t->eval, NULL, NULL);
-    t->blocks = (char *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, (n + 1) * t->block_bytes);
-    t->blocks_twin = (char *)gx_host_twin(g, GX_MEM_ACTIVATIONS, t->blocks, (n + 1) * t->block_bytes);
-    if (gx_failed(g)) return;
-    for (int64_t i = 0; i <= n; i++) {
-        GxBatch *b = i < n ? &t->batch[i] : &t->eval;
-        b->T = t->eval.T, b->B = t->eval.B, b->runs = t->eval.runs;
-        t->task->lay(t->self, b, t->blocks + i * t->block_bytes, gx_trainer_twin(t, i));
+    const int64_t n = t->o.gradient_accumulation_steps, all = gx_trainer_blocks(t);
+    for (int64_t i = 0; i < n + t->evals; i++) {
+        GxBatch *b = &t->batch[i];
+        b->T = t->o.seq_len, b->B = gx_trainer_samples(t);
+        b->runs = gx_runs_one(b->T, 0);
+        for (int k = 0; k < GX_MAX_LOSSES && i >= n; k++) b->target[k].loss = t->eval_loss ? t->eval_loss + k : NULL;
     }
+    t->block_bytes = t->task->lay(t->self, t->eval, NULL, NULL);
+    t->blocks = (char *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, all * t->block_bytes);
+    t->blocks_twin = (char *)gx_host_twin(g, GX_MEM_ACTIVATIONS, t->blocks, all * t->block_bytes);
+    if (gx_failed(g)) return;
+    for (int64_t i = 0; i < n + t->evals; i++)
+        t->task->lay(t->self, &t->batch[i], t->blocks + i % all * t->block_bytes, gx_trainer_twin(t, i % all));
 }
 
 void gx_buffers_take(GxTrainer *t, GxContext *g)
@@ -65,6 +65,7 @@ void gx_buffers_dry_run(GxPlan *p, GxContext *dry, void *trainer)
     GxStep step = GX_ZERO;
     dry->step = &step; // the arena that only counts has no memory behind its pointers, so the step is a local
     gx_runner_train(dry, &t->runner, t->batch, NULL, NULL);
+    p->sharded = (int)t->model.store.sharded;
     p->flops = dry->recorder->flops;
     p->comm_bytes = dry->recorder->comm_bytes;
     if (t->runner.cache) { // count again, as if the cache had all samples
@@ -73,7 +74,7 @@ void gx_buffers_dry_run(GxPlan *p, GxContext *dry, void *trainer)
         t->runner.plans_found = 0;
         p->flops_kept = 2 * p->flops - dry->recorder->flops;
     }
-    gx_runner_forward(dry, &t->runner, &t->eval);
+    gx_runner_forward(dry, &t->runner, t->eval);
     if (gx_options_is_inference(&t->o)) p->flops = dry->recorder->flops, p->comm_bytes = dry->recorder->comm_bytes;
     if (t->task->prepare) t->task->prepare(dry, t->self, &forward);
     if (t->task->sample) free(t->task->sample(dry, t->self, &forward, 0));

@@ -8,6 +8,7 @@
 //     gx_runner_take(g, &r, T, B, chunk);                             // all memory, from the arena
 //     gx_runner_train(g, &r, batch, labels, &stop);                   // a window of micro-batches, and the update
 //     gx_runner_forward(g, &r, &batch);                               // adds to its targets' losses
+//     gx_runner_evaluate(g, &r, batch, n);                            // the same of n batches
 //
 // A window is the data of one optimizer step: all micro-batches of all ranks. A loss of the window is the sum of the
 // losses of its labels, divided by how many labels count in the whole window. So that number is summed over the ranks
@@ -17,6 +18,7 @@
 #include "../model/unit.h"
 #include "../parallel/grads.h"
 #include "../parallel/steps.h"
+#include "../parallel/steps_write.h"
 #include "../task/task.h"
 #include "graphs.h"
 #include "optimizer.h"
@@ -51,8 +53,9 @@ typedef struct {           // zero: defaults
     int keeps_graphs; // in training, what a micro-batch computes is captured and launched as graphs (graphs.h)
     // The task counts the labels that losses are divided by. NULL: target 0's labels that are not GX_IGNORE_INDEX
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
-    const void *task;         // its self
-    const GxUnitCache *cache; // lent. NULL: none
+    const void *task;                // its self
+    const GxUnitCache *cache;        // lent. NULL: none
+    const GxStepsSchedule *schedule; // writes the training list. NULL: the generators make it
 } GxRunnerSpec;
 
 typedef struct {
@@ -96,6 +99,10 @@ void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels,
 // on the last stage, the results there and on the first.
 void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b);
 
+// The same of n batches, in this order. In a pipeline they are under way at once, so that no stage waits for the last:
+// each needs its own memory, also for its results, which come when all have passed.
+void gx_runner_evaluate(GxContext *g, GxRunner *r, const GxBatch *batch, int n);
+
 // gx_runner_forward as a callback for tasks. The runner must outlive it.
 GxForward gx_runner_hook(GxRunner *r);
 
@@ -116,10 +123,10 @@ GX_END
 
 // ---- lists ---------------------------------------------------------------------------------------------------------
 
-static GxStatus gx__interpreter_make(GxSteps *s, const GxStepsSpec *spec, GxError *err)
+// schedule NULL: the generators'
+static GxStatus gx__interpreter_make(GxSteps *s, const GxStepsSchedule *schedule, const GxStepsSpec *spec, GxError *err)
 {
-    GX_TRY(gx_steps_make(s, spec, err));
-    return gx_steps_check(s, err);
+    return schedule ? gx_steps_write(s, schedule, spec, err) : gx_steps_make(s, spec, err);
 }
 
 // apart: the two units are on two ranks. Of a frozen tensor each of them has a copy, and that is all.
@@ -167,15 +174,19 @@ static int gx__interpreter_reads_x(const GxModel *m)
 }
 
 // This rank's list; of a pipeline it is checked together with those of the others.
-static GxStatus gx__interpreter_make_pipeline(GxSteps *s, const GxStepsSpec *spec, GxError *err)
+static GxStatus gx__interpreter_make_pipeline(GxSteps *s, const GxStepsSchedule *schedule, const GxStepsSpec *spec,
+                                              GxError *err)
 {
-    if (spec->ranks < 2) return gx__interpreter_make(s, spec, err);
+    if (spec->ranks < 2) {
+        GX_TRY(gx__interpreter_make(s, schedule, spec, err));
+        return gx_steps_check(s, err);
+    }
     GxSteps *all = (GxSteps *)calloc((size_t)spec->ranks, sizeof *all);
     if (!all) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the lists of %d ranks", spec->ranks);
     GxStatus status = GX_OK;
     GxStepsSpec of_rank = *spec;
     for (of_rank.rank = 0; of_rank.rank < spec->ranks && status == GX_OK; of_rank.rank++)
-        status = gx_steps_make(&all[of_rank.rank], &of_rank, err);
+        status = gx__interpreter_make(&all[of_rank.rank], schedule, &of_rank, err);
     if (status == GX_OK) status = gx_steps_check_ranks(all, spec->ranks, err);
     *s = all[spec->rank];
     memset(&all[spec->rank], 0, sizeof *all);
@@ -248,10 +259,10 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     if (m->store.sharded) gx__interpreter_shard(g, &s, m, spec);
     if (!spec->forward_only && gx_steps_lowest(&s) == m->units)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "every tensor of the model is frozen: there is nothing to train");
-    if (!spec->forward_only) GX_TRY(gx__interpreter_make_pipeline(&r->train, &s, &g->error));
+    if (!spec->forward_only) GX_TRY(gx__interpreter_make_pipeline(&r->train, spec->schedule, &s, &g->error));
     s.kind = GX_STEPS_FORWARD, s.micro_batches = 1, s.order = GX_ORDER_1F1B;
     s.recomputes_layers = s.puts_off_weights = s.scatters_each = 0;
-    GX_TRY(gx__interpreter_make_pipeline(&r->forward, &s, &g->error));
+    GX_TRY(gx__interpreter_make_pipeline(&r->forward, NULL, &s, &g->error));
     r->bytes = (int64_t *)calloc(5 * (size_t)m->units, sizeof *r->bytes);
     r->is_scattered = (uint8_t *)calloc((size_t)m->units, 1);
     if (!r->bytes || !r->is_scattered)
@@ -279,7 +290,8 @@ static int gx__interpreter_puts_off(const GxSteps *s, int unit)
     return s->spec.puts_off_weights && unit > 0 && unit < s->spec.units - 1 && gx_steps_is_trained(&s->spec, unit);
 }
 
-static int64_t gx__interpreter_place(GxContext *g, const GxRunner *r, GxSteps *s, int64_t T, int64_t B)
+// wholes 0: as if whole weights and gradients of what ranks share took no room.
+static int64_t gx__interpreter_place(GxContext *g, const GxRunner *r, GxSteps *s, int64_t T, int64_t B, int wholes)
 {
     const int units = r->m->units;
     const GxStore *store = &r->m->store;
@@ -288,10 +300,17 @@ static int64_t gx__interpreter_place(GxContext *g, const GxRunner *r, GxSteps *s
         r->bytes[u] = gx_state_bytes(r->m, u, T, B);
         r->bytes[units + u] = gx_gradient_bytes(r->m, u, T, B);
         r->bytes[2 * units + u] = gx_slot_bytes(r->m, u, T, B, gx__interpreter_puts_off(s, u));
-        r->bytes[3 * units + u] = gx_shards_weights_bytes(store, u);
-        r->bytes[4 * units + u] = gx_shards_grads_bytes(store, u);
+        r->bytes[3 * units + u] = wholes ? gx_shards_weights_bytes(store, u) : 0;
+        r->bytes[4 * units + u] = wholes ? gx_shards_grads_bytes(store, u) : 0;
     }
     return gx_steps_place(s, &bytes, &g->error) == GX_OK ? s->bytes : 0;
+}
+
+static int64_t gx__interpreter_region(GxContext *g, GxRunner *r, int64_t T, int64_t B, int wholes)
+{
+    const int64_t forward = gx__interpreter_place(g, r, &r->forward, T, B, wholes),
+                  train = r->train.n ? gx__interpreter_place(g, r, &r->train, T, B, wholes) : 0;
+    return gx_max(forward, train);
 }
 
 void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chunk)
@@ -300,9 +319,11 @@ void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chu
     if (gx_failed(g)) return;
     gx_store_take(g, &r->m->store, gx_optimizer_moments(r->o));
     if (r->train.n) gx_grads_parts_take(g, &r->counted, &r->m->store);
-    r->region_bytes = gx__interpreter_place(g, r, &r->forward, T, B);
-    if (r->train.n) r->region_bytes = gx_max(r->region_bytes, gx__interpreter_place(g, r, &r->train, T, B));
-    r->region = gx_scratch(g, GX_MEM_ACTIVATIONS, r->region_bytes);
+    const int is_shared = r->m->store.sharded > GX_SHARDS_OPTIMIZER;
+    const int64_t rows = is_shared ? gx_round_up(gx__interpreter_region(g, r, T, B, 0), GX_ALIGN) : INT64_MAX;
+    r->region_bytes = gx__interpreter_region(g, r, T, B, 1);
+    r->region = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_min(rows, r->region_bytes));
+    if (r->region_bytes > rows) gx_scratch(g, GX_MEM_COMM, r->region_bytes - rows); // right behind it: one region
 }
 
 // ---- actions -------------------------------------------------------------------------------------------------------
@@ -596,10 +617,13 @@ static void gx__interpreter_pass_results(GxContext *g, const GxBatch *b)
     }
 }
 
-void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b)
+void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b) { gx_runner_evaluate(g, r, b, 1); }
+
+// A stage begins with a batch as soon as it has sent the one before: only results come back.
+void gx_runner_evaluate(GxContext *g, GxRunner *r, const GxBatch *batch, int n)
 {
-    gx__interpreter_run(g, r, &r->forward, b);
-    gx__interpreter_pass_results(g, b);
+    for (int i = 0; i < n; i++) gx__interpreter_run(g, r, &r->forward, &batch[i]);
+    for (int i = 0; i < n; i++) gx__interpreter_pass_results(g, &batch[i]);
 }
 
 static void gx__interpreter_hook(GxContext *g, void *user, const GxBatch *b)

@@ -5,6 +5,7 @@
 #include "../base/partition.h"
 #include "../io/config.h"
 #include "../model/mode.h"
+#include "../parallel/steps_write.h"
 #include "tuning.h"
 GX_BEGIN
 
@@ -31,9 +32,13 @@ typedef struct {
     char output_dir[GX_PATH], model[GX_PATH], resume[GX_PATH];
     // the mode, unless the program has one of its own; how it splits the model among the ranks of a tp group
     char mode[GX_FIELD_TEXT], att[GX_FIELD_TEXT], con[GX_FIELD_TEXT], mlp[GX_FIELD_TEXT], ends[GX_FIELD_TEXT];
-    int64_t tp, pp;
+    int64_t tp, pp, dp_shard, dp_replicate;
+    char zero[GX_FIELD_TEXT]; // what the ranks of dp_shard share: GxSharded as a number, by gx_options_resolve_mesh
+    GxIntList dp_shard_list;
+    int shard_grads_in_window;
+    int64_t gathered_units;
     GxIntList stage_num_hidden_layers_list;
-    char pipeline_schedule[GX_FIELD_TEXT];
+    char pipeline_schedule[GX_FIELD_TEXT]; // "": the program's own schedule says it
     GxIntList tp_num_attention_heads_list, tp_intermediate_size_list, tp_vocab_size_list, seq_scatter_list;
     // the machine
     int64_t ranks, world, rank, threads;
@@ -51,9 +56,11 @@ typedef struct {
 } GxTrainOptions;
 
 // Adds the options to a config. A program without a mode of its own (NULL) has --mode, --att, --con, --mlp, --ends and
-// all lists; one with a mode has only the lists that this mode can use. For the others, the error message refers to
-// train_<family>.
-GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const char *family, GxError *err);
+// all lists; one with a mode has only the lists that this mode can use. A program with a schedule of its own (else NULL)
+// has no --pipeline_schedule, and its --pp takes all ranks unless it is given. For options that a program does not have,
+// the error message refers to train_<family>.
+GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const GxStepsSchedule *schedule,
+                        const char *family, GxError *err);
 
 // For programs that do not train: copies the fields with these names (NULL at the end), which are of a GxTrainOptions.
 // Returns how many.
@@ -78,9 +85,9 @@ GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxE
 // Refuses numbers whose product is wrong, with the equation.
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err);
 
-// Resolves how many of the `world` ranks share a layer, and checks what is said of stages. Refuses numbers whose product
-// does not divide `world`, and names those that do.
-GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxMode *mode, int world, GxError *err);
+// Resolves how many of the `world` ranks share a layer, and over how many stages layers are divided, and checks what is
+// said of stages and of what data-parallel ranks share. Refuses numbers whose product does not divide `world`, and names those that do.
+GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxConfig *c, const GxMode *mode, int world, GxError *err);
 
 GX_END
 #endif
@@ -222,21 +229,53 @@ static const GxField gx__options_train_options[] = {
     {"sample_only", GX_FIELD_BOOL, GX__OPTIONS_AT(sample_only), "false",
      "show what the model of --resume or --model writes, and stop; nothing is written", NULL},
 };
+#define GX__OPTIONS_STAGES                                                                                             \
+    "stages of a pipeline, among which the ranks are divided: each has some of the layers, the first the embedding, "  \
+    "the last the head; micro-batches (--gradient_accumulation_steps, four for each stage or more) follow each other"
 static const GxField gx__options_tp_options[] = {
     {"tp", GX_FIELD_INT, GX__OPTIONS_AT(tp), "0",
      "ranks that share each layer; the others are stages (--pp) and data-parallel copies. 0: all that stages leave, if "
      "the mode splits anything",
      "0..256"},
-    {"pp", GX_FIELD_INT, GX__OPTIONS_AT(pp), "1",
-     "stages of a pipeline, among which the ranks are divided: each has some of the layers, the first the embedding, "
-     "the last the head; micro-batches (--gradient_accumulation_steps, four for each stage or more) follow each other",
-     "1..256"},
-    {"stage_num_hidden_layers_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(stage_num_hidden_layers_list), NULL,
-     "layers of each stage, for unequal machines: 20,12", "1..65536"},
+};
+static const GxField gx__options_stage_options[] = {
+    {"pp", GX_FIELD_INT, GX__OPTIONS_AT(pp), "1", GX__OPTIONS_STAGES, "1..256"},
     {"pipeline_schedule", GX_FIELD_STRING, GX__OPTIONS_AT(pipeline_schedule), "1f1b",
      "order of a pipeline's micro-batches: 1f1b; gpipe, all forwards first; zb1p, 1f1b whose weights' gradients fill "
      "the gaps. The result is the same",
      "1f1b|gpipe|zb1p"},
+};
+// Of a program with a schedule of its own.
+static const GxField gx__options_own_stage_options[] = {
+    {"pp", GX_FIELD_INT, GX__OPTIONS_AT(pp), "0", GX__OPTIONS_STAGES ". 0: all ranks, or all that --tp leaves",
+     "0..256"},
+};
+static const GxField gx__options_layer_options[] = {
+    {"stage_num_hidden_layers_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(stage_num_hidden_layers_list), NULL,
+     "layers of each stage, for unequal machines: 20,12", "1..65536"},
+};
+static const GxField gx__options_shard_options[] = {
+    {"zero", GX_FIELD_STRING, GX__OPTIONS_AT(zero), "auto",
+     "what data-parallel ranks share, each having a part, instead of each having all of it: 1 the optimizer's state; 2 "
+     "gradients, too; 3 weights, too (FSDP); 0 nothing. auto: 3 with --dp_shard, else 0. The result is the same",
+     "auto|0|1|2|3"},
+    {"dp_shard", GX_FIELD_INT, GX__OPTIONS_AT(dp_shard), "0",
+     "data-parallel ranks that share what --zero says; if there are more, they are copies of these (HSDP). 0 or -1: "
+     "all",
+     "-1..256"},
+    {"dp_replicate", GX_FIELD_INT, GX__OPTIONS_AT(dp_replicate), "0",
+     "copies of what --zero shares; 0: as many as --dp_shard leaves", "0..256"},
+    {"dp_shard_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(dp_shard_list), NULL,
+     "the share of each rank of --dp_shard, for unequal memories: 3,1", "1..65536"},
+    {"shard_grads_in_window", GX_FIELD_BOOL, GX__OPTIONS_AT(shard_grads_in_window), "false",
+     "with --zero 2 or 3: gradients are summed and shared out behind each micro-batch, not only behind a step's last: "
+     "less memory, more communication",
+     NULL},
+    {"gathered_units", GX_FIELD_INT, GX__OPTIONS_AT(gathered_units), "0",
+     "with --zero 3: so many units (the embedding, layers, the head) are whole at once on a rank, at most; more of "
+     "them "
+     "take memory and spare communication. 0: two, or three where the head is the embedding's",
+     "0..4096"},
 };
 static const struct {
     GxField field;
@@ -287,7 +326,10 @@ static const GxField *gx__options_find(const char *name)
 {
     const GxField *found = gx_field_find(GX_FIELDS(gx__options_train_options), name);
     for (int i = 0; i < GX__OPTIONS_LISTS && !found; i++) found = gx_field_find(&gx__options_lists[i].field, 1, name);
-    return found ? found : gx_field_find(GX_FIELDS(gx__options_tp_options), name);
+    if (!found) found = gx_field_find(GX_FIELDS(gx__options_tp_options), name);
+    if (!found) found = gx_field_find(GX_FIELDS(gx__options_stage_options), name);
+    if (!found) found = gx_field_find(GX_FIELDS(gx__options_layer_options), name);
+    return found ? found : gx_field_find(GX_FIELDS(gx__options_shard_options), name);
 }
 
 int gx_options_copy_fields(const char *const *names, GxField *fields)
@@ -300,7 +342,21 @@ int gx_options_copy_fields(const char *const *names, GxField *fields)
     return n;
 }
 
-GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const char *family, GxError *err)
+static GxStatus gx__options_add_stages(GxConfig *c, GxTrainOptions *o, const GxStepsSchedule *schedule,
+                                       const char *title, const char *program, GxError *err)
+{
+    const GxField *order = gx_field_find(GX_FIELDS(gx__options_stage_options), "pipeline_schedule");
+    if (schedule) {
+        GX_TRY(gx_config_add(c, title, GX_FIELDS(gx__options_own_stage_options), o, err));
+        GX_TRY(gx_config_add_elsewhere(c, order, 1, program, err));
+        o->pipeline_schedule[0] = 0; // since no option sets it
+    } else GX_TRY(gx_config_add(c, title, GX_FIELDS(gx__options_stage_options), o, err));
+    GX_TRY(gx_config_add(c, title, GX_FIELDS(gx__options_layer_options), o, err));
+    return gx_config_add(c, title, GX_FIELDS(gx__options_shard_options), o, err);
+}
+
+GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const GxStepsSchedule *schedule,
+                        const char *family, GxError *err)
 {
     static const char copies[] = "one copy of the model on several ranks";
     char program[32], other[80];
@@ -310,6 +366,7 @@ GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, cons
     if (mode) GX_TRY(gx_config_add_elsewhere(c, GX_FIELDS(gx__options_mode_options), program, err));
     else GX_TRY(gx_config_add(c, "mode", GX_FIELDS(gx__options_mode_options), o, err));
     GX_TRY(gx_config_add(c, copies, GX_FIELDS(gx__options_tp_options), o, err));
+    GX_TRY(gx__options_add_stages(c, o, schedule, copies, program, err));
     for (int i = 0; i < GX__OPTIONS_LISTS; i++) {
         const GxField *list = &gx__options_lists[i].field;
         if (!mode || gx__options_list_applies(mode->methods, i)) {
@@ -585,22 +642,82 @@ static GxStatus gx__options_check_stages(const GxTrainOptions *o, int world, GxE
                        "stage_num_hidden_layers_list has %d entr%s, one for each stage, and --pp is %ld; let them be "
                        "the same, or leave the list out",
                        listed, listed == 1 ? "y" : "ies", (long)o->pp);
-    if (o->pp == 1 && strcmp(o->pipeline_schedule, "1f1b"))
+    if (o->pp == 1 && o->pipeline_schedule[0] && strcmp(o->pipeline_schedule, "1f1b"))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--pipeline_schedule %s is about stages, and --pp is 1",
                        o->pipeline_schedule);
     return gx__options_check_divides("pp", o->pp, world, "", err);
 }
 
-GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxMode *mode, int world, GxError *err)
+static GxStatus gx__options_check_zero(const GxTrainOptions *o, const GxConfig *c, GxError *err)
+{
+    const int zero = atoi(o->zero);
+    const char *of = o->dp_shard > 1                  ? "dp_shard"
+                     : o->dp_shard_list.n             ? "dp_shard_list"
+                     : o->shard_grads_in_window       ? "shard_grads_in_window"
+                     : o->gathered_units && zero != 3 ? "gathered_units"
+                                                      : NULL;
+    if (of && zero == 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--%s is about what data-parallel ranks share, and --zero is 0: say --zero "
+                       "1, 2 or 3, or leave out --%s",
+                       of, of);
+    if (o->shard_grads_in_window && zero < 2)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--shard_grads_in_window is about gradients that ranks share, and --zero is %d: say --zero 2 or "
+                       "3, or leave it out",
+                       zero);
+    if (o->gathered_units && zero != 3)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--gathered_units is about weights that ranks share, and --zero is %d: say --zero 3, or leave it "
+            "out",
+            zero);
+    if (zero && o->reduce_bucket && gx_config_is_set(c, "reduce_bucket"))
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--reduce_bucket is about gradients that each rank has whole, and with --zero %d each unit's are "
+            "summed by themselves: leave out one of the two",
+            zero);
+    return GX_OK;
+}
+
+// Of the copies of the model that stages and tp leave: which share, and which are copies of these.
+static GxStatus gx__options_resolve_shards(GxTrainOptions *o, const GxConfig *c, int copies, GxError *err)
+{
+    const int is_said = o->dp_shard > 1 || o->dp_shard == -1 || o->dp_shard_list.n;
+    if (!strcmp(o->zero, "auto")) snprintf(o->zero, sizeof o->zero, "%d", is_said ? 3 : 0);
+    GX_TRY(gx__options_check_zero(o, c, err));
+    if (!atoi(o->zero)) o->dp_shard = 1;
+    if (o->dp_shard < 1)
+        o->dp_shard = o->dp_replicate && copies % o->dp_replicate == 0 ? copies / o->dp_replicate : copies;
+    GX_TRY(gx__options_check_divides("dp_shard", o->dp_shard, copies, ", the data-parallel ones", err));
+    if (!o->dp_replicate) o->dp_replicate = copies / o->dp_shard;
+    if (o->dp_replicate * o->dp_shard != copies)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--dp_replicate %ld x --dp_shard %ld are %ld data-parallel ranks, and --pp and --tp leave %d; let "
+            "one of the two out",
+            (long)o->dp_replicate, (long)o->dp_shard, (long)(o->dp_replicate * o->dp_shard), copies);
+    if (o->dp_shard_list.n && o->dp_shard_list.n != o->dp_shard)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "dp_shard_list has %d entr%s, one for each rank that shares, and --dp_shard is %ld; let them be "
+                       "the same, or leave the list out",
+                       o->dp_shard_list.n, o->dp_shard_list.n == 1 ? "y" : "ies", (long)o->dp_shard);
+    return GX_OK;
+}
+
+GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxConfig *c, const GxMode *mode, int world, GxError *err)
 {
     const int is_split = gx_methods_split(mode->methods);
     if (!is_split && o->tp > 1)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--tp %ld: mode %s splits nothing among ranks; leave out --tp, or take another mode",
                        (long)o->tp, mode->name);
+    if (!o->pp) o->pp = gx_max(world / gx_max(o->tp, 1), 1);
     GX_TRY(gx__options_check_stages(o, world, err));
     const int of_stage = world / (int)o->pp;
     if (!o->tp) o->tp = is_split ? of_stage : 1;
-    return gx__options_check_divides("tp", o->tp, of_stage, o->pp > 1 ? " of a stage" : "", err);
+    GX_TRY(gx__options_check_divides("tp", o->tp, of_stage, o->pp > 1 ? " of a stage" : "", err));
+    return gx__options_resolve_shards(o, c, of_stage / (int)o->tp, err);
 }
 #endif

@@ -23,6 +23,7 @@ typedef struct {
     int64_t host;                // if is_apart: bytes of the host's memory
     int64_t comm;                // bytes of the communicator's own buffers, in the host's memory
     int64_t least, most;         // gx_plan_arena of the rank that needs the least, and of the one that needs the most
+    int copies, sharded;         // data-parallel ranks; what those of dp_shard share (GxSharded)
     int stages;                  // of a pipeline; 1: there is none
     int64_t stage[GX_MAX_PARTS]; // gx_plan_arena of the rank of each stage that needs the most
     int64_t here;                // bytes of the host's memory for all ranks of this process
@@ -43,7 +44,7 @@ static inline int64_t gx_plan_arena(const GxPlan *p) { return p->is_apart ? p->a
 static inline int64_t gx_plan_total(const GxPlan *p) { return p->here + p->process; }
 
 // Does everything that the run does to take memory, on `dry`, whose device does not compute and whose arena only
-// counts. Sets p->flops and p->comm_bytes after one optimizer step, or one batch if nothing is trained.
+// counts. Sets p->flops and p->comm_bytes after one optimizer step, or one batch if nothing is trained, and p->sharded.
 typedef void GxDryRun(GxPlan *p, GxContext *dry, void *user);
 
 // Called by all ranks together. comm_arena: the communicator's, which is already open.
@@ -111,7 +112,7 @@ static GxStatus gx__plan_together(GxPlan *p, GxContext *g)
     gx_all_gather(g, GX_AXIS_ALL, &ranks, all, &mine, GX__PLAN_RANK, GX_F64); // a gather needs no scratch
     if (gx_failed(g)) return gx_status(g);
     p->least = gx_plan_arena(p);
-    p->stages = gx_group_size(g, GX_AXIS_PP);
+    p->stages = gx_group_size(g, GX_AXIS_PP), p->copies = gx_group_size(g, GX_AXIS_DP);
     p->machine.bytes = p->ranks_here > 1 ? p->process : 0;
     for (int r = 0; r < g->world; r++) {
         const gx__PlanRank *rank = &all[r];
@@ -162,8 +163,32 @@ GxStatus gx_plan_make(GxPlan *p, GxContext *g, const GxArena *comm_arena, int ra
     return gx_status(g);
 }
 
-static GxStatus gx__plan_refuse(const GxPlanPlace *place, const char *where, int64_t samples, const GxIntList *list,
-                                GxError *err)
+// What a place would need if data-parallel ranks shared weights, gradients and optimizer state: those of this rank stand
+// for all. 0: they share already, or there is one.
+static int64_t gx__plan_shared(const GxPlan *p, const GxPlanPlace *place)
+{
+    const double all = (double)gx_plan_arena(p),
+                 own = (double)(p->kind[GX_MEM_WEIGHTS] + p->kind[GX_MEM_GRADS] + p->kind[GX_MEM_OPTIMIZER]);
+    if (p->sharded == 3 || p->copies < 2 || all <= 0) return 0;
+    return (int64_t)((double)place->bytes * (1 - own / all * (1 - 1.0 / p->copies)));
+}
+
+static GxStatus gx__plan_refuse_all(const GxPlan *p, const GxPlanPlace *place, const char *where, GxError *err)
+{
+    const int64_t shared = gx__plan_shared(p, place);
+    char instead[120] = "";
+    if (shared && shared <= place->has)
+        snprintf(instead, sizeof instead, "let the %d data-parallel ranks share the model (--zero 3: about %.0f MB), ",
+                 p->copies, (double)shared / 1e6);
+    return GX_FAIL(err, GX_ERR_MEMORY,
+                   "the plan needs %.1f MB %s %.1f MB left; weights, gradients and optimizer alone do not fit, or not "
+                   "beside one sample: %smake the model smaller, put its layers on more machines or cards (--pp), or "
+                   "take --optimizer sgd --momentum 0",
+                   (double)place->bytes / 1e6, where, (double)place->has / 1e6, instead);
+}
+
+static GxStatus gx__plan_refuse(const GxPlan *p, const GxPlanPlace *place, const char *where, int64_t samples,
+                                const GxIntList *list, GxError *err)
 {
     const int64_t room = place->has - (place->bytes - place->activations);
     const double share =
@@ -172,13 +197,7 @@ static GxStatus gx__plan_refuse(const GxPlanPlace *place, const char *where, int
     if (place->has == 0 || place->bytes <= place->has) return GX_OK;
     for (int i = 0; i < list->n; i++) most = gx_max(most, list->v[i]);
     const int64_t fits = (int64_t)(share * (double)most);
-    if (fits == 0)
-        return GX_FAIL(
-            err, GX_ERR_MEMORY,
-            "the plan needs %.1f MB %s %.1f MB left; weights, gradients and optimizer alone do not fit, or "
-            "not beside one sample: make the model smaller, put its layers on more machines or cards (--pp), or "
-            "take --optimizer sgd --momentum 0",
-            (double)place->bytes / 1e6, where, (double)place->has / 1e6);
+    if (fits == 0) return gx__plan_refuse_all(p, place, where, err);
     if (list->n)
         return GX_FAIL(err, GX_ERR_MEMORY,
                        "the plan needs %.1f MB %s %.1f MB left; about %.1f%% of the samples in --dp_batch_size_list "
@@ -192,8 +211,8 @@ static GxStatus gx__plan_refuse(const GxPlanPlace *place, const char *where, int
 
 GxStatus gx_plan_refuse_too_large(const GxPlan *p, int64_t samples, const GxIntList *list, GxError *err)
 {
-    GX_TRY(gx__plan_refuse(&p->machine, "on this machine, the system has", samples, list, err));
-    return gx__plan_refuse(&p->card, "on this rank's card, which has", samples, list, err);
+    GX_TRY(gx__plan_refuse(p, &p->machine, "on this machine, the system has", samples, list, err));
+    return gx__plan_refuse(p, &p->card, "on this rank's card, which has", samples, list, err);
 }
 
 // ---- in words ------------------------------------------------------------------------------------------------------

@@ -177,24 +177,39 @@ void gx_report_version(const GxTrainer *t)
               pcre2);
 }
 
+// "dp", of modes "dp 2"; "dp_shard 4 (zero 3)", "dp_replicate 2 x dp_shard 2 (zero 1)"
+static void gx__report_copies_text(const GxTrainer *t, char *text, size_t size)
+{
+    const int shards = gx_mesh_size(&t->mesh, GX_AXIS_DP_SHARD), copies = gx_mesh_size(&t->mesh, GX_AXIS_DP_REPLICATE);
+    const int zero = (int)t->model.store.sharded;
+    if (t->model.store.sharded && copies > 1)
+        snprintf(text, size, "dp_replicate %d x dp_shard %d (zero %d)", copies, shards, zero);
+    else if (t->model.store.sharded) snprintf(text, size, "dp_shard %d (zero %d)", shards, zero);
+    else if (gx_methods_split(t->mode->methods)) snprintf(text, size, "dp %d", copies * shards);
+    else snprintf(text, size, "dp");
+}
+
 // "serial", "dp", "tp 2", "galaxy 2 x dp 2", "composed 2 (ATT TP, CON None, MLP SP, ends TP)"
-static void gx__report_layer_text(const GxTrainer *t, char text[100])
+static void gx__report_layer_text(const GxTrainer *t, char text[160])
 {
     const GxMethods m = t->mode->methods;
-    const int tp = gx_mesh_size(&t->mesh, GX_AXIS_TP), dp = gx_mesh_size(&t->mesh, GX_AXIS_DP);
-    if (!gx_methods_split(m)) snprintf(text, 100, "%s", dp > 1 ? "dp" : t->mode->name);
-    else if (dp > 1) snprintf(text, 100, "%s %d x dp %d", t->mode->name, tp, dp);
-    else snprintf(text, 100, "%s %d", t->mode->name, tp);
+    const int tp = gx_mesh_size(&t->mesh, GX_AXIS_TP),
+              has_copies = gx_mesh_size(&t->mesh, GX_AXIS_DP) > 1 || t->model.store.sharded;
+    char copies[80];
+    gx__report_copies_text(t, copies, sizeof copies);
+    if (!gx_methods_split(m)) snprintf(text, 160, "%s", has_copies ? copies : t->mode->name);
+    else if (has_copies) snprintf(text, 160, "%s %d x %s", t->mode->name, tp, copies);
+    else snprintf(text, 160, "%s %d", t->mode->name, tp);
     char methods[60];
     const size_t end = strlen(text);
     gx_methods_text(m, methods, sizeof methods);
-    if (gx_methods_split(m) && !strcmp(t->mode->name, "composed")) snprintf(text + end, 100 - end, " (%s)", methods);
+    if (gx_methods_split(m) && !strcmp(t->mode->name, "composed")) snprintf(text + end, 160 - end, " (%s)", methods);
 }
 
 // "pp 2 (1f1b, layers 3,2) x tp 2"; of one stage what its layers are
 static void gx__report_mode_text(const GxTrainer *t, char text[400])
 {
-    char layer[100];
+    char layer[160];
     gx__report_layer_text(t, layer);
     const int is_serial = gx_mesh_size(&t->mesh, GX_AXIS_ALL & ~GX_AXIS_PP) == 1;
     text[0] = 0;
@@ -403,6 +418,16 @@ static void gx__report_note_of_mode(const GxTrainer *t)
                t->mode->name, t->g->world);
 }
 
+static void gx__report_note_of_shards(const GxTrainer *t)
+{
+    if (!strcmp(t->o.zero, "0") || t->model.store.sharded) return;
+    gx_log(
+        &t->g->log, GX_LOG_WARNING,
+        "--zero %s: no data-parallel ranks share what it says, so each has everything: of %d rank%s stages (--pp), tp "
+        "and --dp_replicate leave one for --dp_shard",
+        t->o.zero, t->g->world, t->g->world == 1 ? "" : "s");
+}
+
 static void gx__report_note_of_stages(const GxTrainer *t)
 {
     const int64_t micro = t->o.gradient_accumulation_steps, pp = t->o.pp;
@@ -508,6 +533,7 @@ void gx_report_notes(const GxTrainer *t)
     if (!gx_options_is_inference(&t->o)) gx__report_note_of_unused(t);
     gx__report_note_of_mode(t);
     gx__report_note_of_stages(t);
+    gx__report_note_of_shards(t);
     gx__report_note_of_resume(t);
     gx__report_note_of_rate(t);
 }

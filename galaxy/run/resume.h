@@ -321,6 +321,7 @@ void gx_resume_warn_of_unknown(const GxResume *r, const GxConfig *c, const GxLog
 
 void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world)
 {
+    static const char *const says[] = {"tp", "pp", "zero", "dp_shard", "dp_replicate"}; // that it is another one
     static const char *const layout[] = {"tp",
                                          "pp",
                                          "stage_num_hidden_layers_list",
@@ -329,10 +330,16 @@ void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig 
                                          "tp_intermediate_size_list",
                                          "tp_vocab_size_list",
                                          "seq_scatter_list",
-                                         "dp_batch_size_list"};
-    const int is_other = r->folder[0] && strcmp(r->state.methods, methods);
-    if (!r->args || (r->state.world == world && !is_other && !gx_config_is_set(c, "tp") && !gx_config_is_set(c, "pp")))
-        return;
+                                         "dp_batch_size_list",
+                                         "dp_shard",
+                                         "dp_replicate",
+                                         "zero",
+                                         "dp_shard_list",
+                                         "shard_grads_in_window",
+                                         "gathered_units"};
+    int is_other = r->folder[0] && strcmp(r->state.methods, methods);
+    for (size_t i = 0; i < sizeof says / sizeof *says; i++) is_other |= gx_config_is_set(c, says[i]);
+    if (!r->args || (r->state.world == world && !is_other)) return;
     for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) gx_config_forget(c, layout[i]);
     if (o->micro_batch_size == 0) gx_config_forget(c, "micro_batch_size"); // dp_batch_size_list gives it
 }

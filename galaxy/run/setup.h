@@ -17,6 +17,8 @@ GX_BEGIN
 
 GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
                          int argc, char **argv);
+GxStatus gx_trainer_open_by(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
+                            const GxStepsSchedule *schedule, int argc, char **argv);
 
 GX_END
 #endif
@@ -80,7 +82,7 @@ static GxStatus gx__setup_read_options(GxTrainer *t, int argc, char **argv)
     if (!t->model_config || !t->self) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
     gx_config_open(&t->config);
     GX_TRY(gx_task_add_options(&t->choice, &t->config, t->family, t->task, t->self, err));
-    GX_TRY(gx_options_add(&t->config, &t->o, t->mode, t->family->name, err));
+    GX_TRY(gx_options_add(&t->config, &t->o, t->mode, t->steps_schedule, t->family->name, err));
     GX_TRY(gx_config_add(&t->config, "model", t->family->fields, t->family->n_fields, t->model_config, err));
     GX_TRY(gx_config_read_args(&t->config, argc, argv, err));
     if (t->config.help || t->config.version) {
@@ -322,8 +324,8 @@ static GxStatus gx__setup_connect(GxTrainer *t)
     GX_TRY(gx_agree_on_options(g, &t->config, t->family, t->task, t->mode->methods));
     if (!gx_options_is_inference(o)) GX_TRY(gx_resume_check(&t->resume, o, err));
     GX_TRY(gx__setup_read_model(t));
-    GX_TRY(gx_options_resolve_mesh(o, t->mode, g->world, err));
-    dims[0] = (int)o->pp, dims[4] = (int)o->tp;
+    GX_TRY(gx_options_resolve_mesh(o, &t->config, t->mode, g->world, err));
+    dims[0] = (int)o->pp, dims[1] = (int)o->dp_replicate, dims[2] = (int)o->dp_shard, dims[4] = (int)o->tp;
     GX_TRY(gx__setup_check_graphs(t));
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
     return gx_open_device_comm(g, o->device_comm);
@@ -370,6 +372,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     runner.counts = t->task->counts, runner.task = t->self;
     runner.forward_only = gx_options_is_inference(o);
     runner.keeps_graphs = o->cuda_graphs;
+    runner.schedule = t->steps_schedule;
     options.lists = &lists;
     options.wish = t->task->wish ? t->task->wish(t->self) : NULL;
     options.dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
@@ -377,13 +380,18 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     const GxAdapter adapter = gx_tuning_adapter(&o->tuning);
     gx_model_adapt(&options, &adapter);
     options.quantize = gx_tuning_quantize(&o->tuning);
+    const GxPartList shares = {o->dp_shard_list.v, o->dp_shard_list.n};
+    options.sharded = (GxSharded)atoi(o->zero), options.shard_list = &shares;
+    runner.shard_grads_in_window = o->shard_grads_in_window && o->gradient_accumulation_steps > 1;
+    runner.gathered_units = (int)o->gathered_units;
     GX_TRY(gx_stages_plan(t));
     if (o->pp > 1) {
         const int16_t *stage = t->stage + gx_group_index(t->g, GX_AXIS_PP);
         options.first_unit = stage[0], options.last_unit = stage[1];
-        runner.stage = t->stage, runner.order = gx_stages_order(o->pipeline_schedule);
+        runner.stage = t->stage, runner.order = gx_stages_order(t);
         runner.puts_off_weights = gx_order_info(runner.order)->has_halves;
     }
+    t->evals = gx_stages_evals(o);
     GX_TRY(gx_model_open(t->g, &t->model, t->family, t->model_config, t->mode, &options));
     const int64_t positions = t->model.max_positions;
     if (t->seq_len_is && positions && o->seq_len > positions)
@@ -738,6 +746,12 @@ static void gx__setup_warn_tied(const GxTrainer *t)
 GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
                          int argc, char **argv)
 {
+    return gx_trainer_open_by(t, g, family, task, mode, NULL, argc, argv);
+}
+
+GxStatus gx_trainer_open_by(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
+                            const GxStepsSchedule *schedule, int argc, char **argv)
+{
     memset(t, 0, sizeof *t);
     t->g = g;
     t->lock = -1;
@@ -745,6 +759,7 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     t->family = family;
     t->task = task;
     t->mode = mode;
+    t->steps_schedule = schedule;
     GX_TRY(gx_task_choose(&t->choice, family, &t->task, argc, argv, &g->error));
     if (t->task->losses < 1 || t->task->losses > GX_MAX_LOSSES)
         return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "task %s has %d losses; 1 to %d are possible", t->task->name,
@@ -754,10 +769,11 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
     t->is_seen = 1; // t->seen is up to date: no step was done yet
     GX_TRY(gx_open_device(g, t->o.dry_run));
     if (gx__setup_open_parts(t) != GX_OK) return gx__setup_explain_error(t);
-    t->batch = (GxBatch *)calloc((size_t)t->o.gradient_accumulation_steps, sizeof *t->batch);
+    t->batch = (GxBatch *)calloc((size_t)(t->o.gradient_accumulation_steps + t->evals), sizeof *t->batch);
     if (!t->batch)
         return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld micro-batches",
-                       (long)t->o.gradient_accumulation_steps);
+                       (long)t->o.gradient_accumulation_steps + t->evals);
+    t->eval = t->batch + t->o.gradient_accumulation_steps;
     gx__setup_optimizer_init(t);
     GX_TRY(gx_plan_make(&t->plan, g, &t->comm_arena, t->o.ranks > 1 ? (int)t->o.ranks : 1, gx_buffers_dry_run, t));
     gx_report_start(t);

@@ -2,6 +2,7 @@
 #ifndef GX_STAGES_H
 #define GX_STAGES_H
 #include "../base/status.h"
+#include "options.h"
 #include <stddef.h>
 GX_BEGIN
 
@@ -11,7 +12,10 @@ typedef struct GxTrainer GxTrainer; // trainer.h
 // first stages have those that are left; the embedding is the first stage's, heads are the last's. Refuses what the
 // model does not have.
 GxStatus gx_stages_plan(GxTrainer *t);
-int gx_stages_order(const char *schedule); // GxStepsOrder of --pipeline_schedule
+int gx_stages_order(const GxTrainer *t); // GxStepsOrder of the program's own schedule, or of --pipeline_schedule
+// Micro-batches of a validation that are under way at once, so that stages seldom wait: as many as a window has, and
+// four for each stage at least. 1: there is one stage, or no validation.
+int gx_stages_evals(const GxTrainOptions *o);
 // "pp 2 (1f1b, layers 3,2)"
 void gx_stages_text(const GxTrainer *t, char *text, size_t size);
 
@@ -25,10 +29,11 @@ GX_END
 #include "../base/partition.h"
 #include "trainer.h"
 
-int gx_stages_order(const char *schedule)
+int gx_stages_order(const GxTrainer *t)
 {
+    if (t->steps_schedule) return t->steps_schedule->order;
     for (int i = 0; i < GX_ORDERS; i++)
-        if (!strcmp(gx_order_info(i)->name, schedule)) return i;
+        if (!strcmp(gx_order_info(i)->name, t->o.pipeline_schedule)) return i;
     return GX_ORDER_1F1B;
 }
 
@@ -69,10 +74,16 @@ GxStatus gx_stages_plan(GxTrainer *t)
     return GX_OK;
 }
 
+int gx_stages_evals(const GxTrainOptions *o)
+{
+    const int validates = !o->sample_only || o->evaluate || o->predicts;
+    return o->pp > 1 && validates ? (int)gx_max(o->gradient_accumulation_steps, 4 * o->pp) : 1;
+}
+
 void gx_stages_text(const GxTrainer *t, char *text, size_t size)
 {
     const int lead = gx__stages_lead(t), pp = (int)t->o.pp;
-    int n = snprintf(text, size, "pp %d (%s, layers ", pp, t->o.pipeline_schedule);
+    int n = snprintf(text, size, "pp %d (%s, layers ", pp, gx_order_info(gx_stages_order(t))->name);
     for (int s = 0; s < pp && n < (int)size; s++) {
         const int first = s ? t->stage[s] : lead, last = s + 1 < pp ? t->stage[s + 1] : t->stage[pp] - 1;
         n += snprintf(text + n, size - (size_t)n, "%s%d", s ? "," : "", (last - first) / lead);

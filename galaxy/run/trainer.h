@@ -63,10 +63,11 @@ typedef struct GxTrainer {
     // what is run
     const GxFamily *family;
     const GxTask *task;
-    GxTaskChoice choice; // how it was chosen
-    void *self;          // the task's
-    const GxMode *mode;  // the program's own, or &composed
-    GxMode composed;     // of --mode, or --att, --con, --mlp
+    GxTaskChoice choice;                   // how it was chosen
+    void *self;                            // the task's
+    const GxMode *mode;                    // the program's own, or &composed
+    GxMode composed;                       // of --mode, or --att, --con, --mlp
+    const GxStepsSchedule *steps_schedule; // the program's own, which writes the lists of steps; NULL: generators do
     GxConfig config;
     GxTrainOptions o;
     GxResume resume; // what it goes on from
@@ -88,12 +89,13 @@ typedef struct GxTrainer {
     GxPlan plan;
     GxArena arena, host_arena; // exactly as planned: the device's memory; the host's, if that is separate
     GxArena comm_arena;        // of the communicator, which is needed before the plan is made
-    GxBatch *batch;            // the window's micro-batches
-    GxBatch eval;
-    int64_t block_bytes; // size of a task's data in a micro-batch
-    char *blocks;        // [accumulation + 1][block_bytes], the last for validation
-    char *blocks_twin;   // the same in the host's memory
-    double *eval_loss;   // [GX_MAX_LOSSES]: sums over a validation
+    GxBatch *batch;            // [accumulation + evals]: the window's micro-batches, then those of a validation
+    GxBatch *eval;             // [evals]
+    int evals;                 // of a validation that are under way at once (gx_stages_evals)
+    int64_t block_bytes;       // size of a task's data in a micro-batch
+    char *blocks;              // [gx_trainer_blocks][block_bytes]
+    char *blocks_twin;         // the same in the host's memory
+    double *eval_loss;         // [GX_MAX_LOSSES]: sums over a validation
     // where the run is
     int64_t step, samples; // windows begun; samples seen by all ranks
     int64_t begun;         // the step at which this process started
@@ -132,7 +134,13 @@ static inline int64_t gx_trainer_samples(const GxTrainer *t)
     return gx_split_part(&t->batch_split, gx_mesh_index(&t->mesh, GX_AXIS_DP));
 }
 
-// The host's copy of the data of micro-batch i; i = gradient_accumulation_steps: of a validation.
+// Micro-batch i of t->batch has its data in block i % gx_trainer_blocks: windows and validations take turns, and share
+// blocks.
+static inline int64_t gx_trainer_blocks(const GxTrainer *t)
+{
+    return gx_max(t->o.gradient_accumulation_steps + 1, (int64_t)t->evals);
+}
+// The host's copy of block i.
 static inline void *gx_trainer_twin(const GxTrainer *t, int64_t i) { return t->blocks_twin + i * t->block_bytes; }
 
 // The position of the run, as a checkpoint states it.
@@ -141,6 +149,9 @@ GxTrainState gx_trainer_state(const GxTrainer *t);
 // mode NULL: the mode that the options select. Implemented in setup.h.
 GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
                          int argc, char **argv);
+// The same, with a schedule that writes the lists of training steps (parallel/steps_write.h). NULL: generators do.
+GxStatus gx_trainer_open_by(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
+                            const GxStepsSchedule *schedule, int argc, char **argv);
 int gx_trainer_next(GxTrainer *t);
 int gx_trainer_is_over(const GxTrainer *t); // 1: all steps are done, or the run stops early
 void gx_trainer_step(GxTrainer *t);
@@ -148,6 +159,8 @@ void gx_trainer_report(GxTrainer *t);
 int gx_trainer_close(GxTrainer *t); // last validation, samples, checkpoint, picture; the program's exit status
 // Does all of these, as shown above. Returns the program's exit status; errors have been logged.
 int gx_train(GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode, int argc, char **argv);
+int gx_train_by(GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
+                const GxStepsSchedule *schedule, int argc, char **argv);
 
 // Sums the losses over the first `samples` held-out samples; 0: all. If a signal stops it, t->stop is set, and the sums
 // are over the samples so far.
@@ -315,7 +328,7 @@ static void gx__trainer_check_log(GxTrainer *t, const GxError *disk)
 static int gx__trainer_losses(const GxTrainer *t)
 {
     int n = 0;
-    for (const GxTarget *of = t->eval.target; n < t->task->losses && (of[n].labels || of[n].values || of[n].parts);)
+    for (const GxTarget *of = t->eval->target; n < t->task->losses && (of[n].labels || of[n].values || of[n].parts);)
         n++;
     return n;
 }
@@ -363,14 +376,43 @@ static int gx__trainer_agree_to_stop(GxTrainer *t)
     return t->stop = asked > 0;
 }
 
-// Each rank takes its samples of micro-batch `row`; samples beyond the last have no weight.
-static void gx__trainer_load_evaluation(GxTrainer *t, int64_t row, int64_t samples)
+// Each rank takes its samples of micro-batches from `row` on; samples beyond the last have no weight. Returns how many
+// micro-batches there are.
+static int gx__trainer_load_evaluation(GxTrainer *t, int64_t row, int64_t samples)
 {
-    const int64_t i = t->o.gradient_accumulation_steps;
-    t->eval.first_sample =
-        row * gx_split_total(&t->batch_split) + t->batch_split.begin[gx_mesh_index(&t->mesh, GX_AXIS_DP)];
-    t->task->fill_held_out(t->g, t->self, &t->eval, gx_trainer_twin(t, i), samples, &t->data_error);
-    gx_to_device(t->g, t->blocks + i * t->block_bytes, gx_trainer_twin(t, i), t->block_bytes);
+    const int64_t first = t->batch_split.begin[gx_mesh_index(&t->mesh, GX_AXIS_DP)],
+                  per_micro = gx_split_total(&t->batch_split);
+    int n = 0;
+    for (; n < t->evals && (row + n) * per_micro < samples; n++) {
+        const int64_t i = (t->o.gradient_accumulation_steps + n) % gx_trainer_blocks(t);
+        t->eval[n].first_sample = (row + n) * per_micro + first;
+        t->task->fill_held_out(t->g, t->self, &t->eval[n], gx_trainer_twin(t, i), samples, &t->data_error);
+        gx_to_device(t->g, t->blocks + i * t->block_bytes, gx_trainer_twin(t, i), t->block_bytes);
+    }
+    return n;
+}
+
+// 1: the task has one place for the results of all micro-batches, and sees them before the next ones are written.
+static int gx__trainer_shares_results(const GxTrainer *t)
+{
+    int shares = 0;
+    for (int k = 0; k < t->task->losses && t->evals > 1; k++) {
+        const void *results = t->eval[0].target[k].logits.data;
+        shares |= results && results == t->eval[1].target[k].logits.data;
+    }
+    return shares;
+}
+
+static void gx__trainer_run_evaluation(GxTrainer *t, int n, GxLosses *losses)
+{
+    GxContext *g = t->g;
+    const int at_once = gx__trainer_shares_results(t) ? 1 : t->evals;
+    for (int i = 0; i < n && gx_counts_samples(g); i++) t->task->counts(t->self, &t->eval[i], losses->count);
+    for (int i = 0; i < n; i += at_once) {
+        const int some = (int)gx_min(at_once, n - i);
+        gx_runner_evaluate(g, &t->runner, &t->eval[i], some);
+        for (int k = 0; k < some && t->task->see; k++) t->task->see(g, t->self, &t->eval[i + k]);
+    }
 }
 
 void gx_trainer_evaluate(GxTrainer *t, int64_t samples, GxLosses *losses)
@@ -381,12 +423,10 @@ void gx_trainer_evaluate(GxTrainer *t, int64_t samples, GxLosses *losses)
     memset(losses, 0, sizeof *losses);
     gx_zero(g, t->eval_loss, sizeof losses->sum);
     if (t->task->see) t->task->see(g, t->self, NULL);
-    for (int64_t row = 0; row * gx_split_total(&t->batch_split) < samples && !gx_failed(g); row++) {
-        gx__trainer_load_evaluation(t, row, samples);
+    for (int64_t row = 0; row * gx_split_total(&t->batch_split) < samples && !gx_failed(g); row += t->evals) {
+        const int n = gx__trainer_load_evaluation(t, row, samples);
         if (gx__trainer_agree_to_stop(t)) break; // a validation may take longer than a stop request should wait
-        if (gx_counts_samples(g)) t->task->counts(t->self, &t->eval, losses->count);
-        gx_runner_forward(g, &t->runner, &t->eval);
-        if (t->task->see) t->task->see(g, t->self, &t->eval);
+        gx__trainer_run_evaluation(t, n, losses);
     }
     gx_to_host(g, losses->sum, t->eval_loss, sizeof losses->sum);
     gx_at(g, -1, "evaluate");
@@ -713,7 +753,8 @@ void gx_trainer_show(GxTrainer *t)
 static int gx__trainer_rows_vary(const GxTrainer *t)
 {
     int vary = 0;
-    for (int k = 0; k < t->task->losses; k++) vary |= t->eval.target[k].rows != NULL || t->eval.target[k].parts != NULL;
+    for (int k = 0; k < t->task->losses; k++)
+        vary |= t->eval->target[k].rows != NULL || t->eval->target[k].parts != NULL;
     return vary;
 }
 
@@ -749,8 +790,14 @@ int gx_trainer_close(GxTrainer *t)
 
 int gx_train(GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode, int argc, char **argv)
 {
+    return gx_train_by(g, family, task, mode, NULL, argc, argv);
+}
+
+int gx_train_by(GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
+                const GxStepsSchedule *schedule, int argc, char **argv)
+{
     GxTrainer t = GX_ZERO;
-    gx_trainer_open(&t, g, family, task, mode, argc, argv);
+    gx_trainer_open_by(&t, g, family, task, mode, schedule, argc, argv);
     while (gx_trainer_next(&t)) {
         gx_trainer_step(&t);
         gx_trainer_report(&t);

@@ -1,16 +1,24 @@
 #!/usr/bin/env bash
-# Tokens/s of two ranks as data-parallel copies and as stages of a pipeline, beside one rank with their threads: dev/bench/pipelines.sh [ROUNDS [STEPS]]
-# A LLaMA of 25M parameters (D 512, 8 layers, bytes), 16 samples of 256 tokens a step in micro-batches of 2 (dp: 4 of 2 x 2; others: 8 of 2). The ways take
-# turns in each round; ratios are taken within a round, medians over the rounds are printed, with the memory of a rank. ENGINE="mpirun" starts processes.
+# Tokens/s of two ranks as data-parallel copies beside two that share what the first argument says: dev/bench/mesh.sh stages|shards [ROUNDS [STEPS]]
+# stages: one has the lower layers, one the upper, in each order. shards: each has a part of the optimizer's state, of gradients, of weights (--zero 1, 2, 3).
+# A LLaMA of 22.4M parameters (D 512, 8 layers, 2 K,V heads, bytes), 16 samples of 256 tokens a step in micro-batches of 2 (copies: 4 of 2 x 2; stages: 8 of 2).
+# The ways take turns in each round; ratios are taken within a round, medians over the rounds are printed, with the memory of a rank and what it sends in a
+# step. ENGINE="mpirun" starts processes.
 set -eu
 cd "$(dirname "$0")/../.."
-rounds=${1:-5} steps=${2:-6} engine=${ENGINE:-threads} work=build/bench-pipelines
+what=${1:-stages} rounds=${2:-5} steps=${3:-6} engine=${ENGINE:-threads} work=build/bench-mesh
 make --no-print-directory -s train_llama >/dev/null
 mkdir -p "$work"
 rm -f "$work"/*.tok
 median() { sort -n | awk '{ x[NR] = $1 } END { printf "%.3f", NR % 2 ? x[(NR + 1) / 2] : (x[NR / 2] + x[NR / 2 + 1]) / 2 }'; }
-ways=("one --threads 2 --gradient_accumulation_steps 8" "dp --gradient_accumulation_steps 4" "pp_1f1b --pp 2 --gradient_accumulation_steps 8"
-    "pp_zb1p --pp 2 --pipeline_schedule zb1p --gradient_accumulation_steps 8" "pp_gpipe --pp 2 --pipeline_schedule gpipe --gradient_accumulation_steps 8")
+copies="--gradient_accumulation_steps 4" stages="--pp 2 --gradient_accumulation_steps 8"
+ways=("one --threads 2 --gradient_accumulation_steps 8" "dp $copies")
+case $what in
+stages) ways+=("1f1b $stages" "zb1p $stages --pipeline_schedule zb1p" "gpipe $stages --pipeline_schedule gpipe") ;;
+shards) ways+=("zero_1 $copies --zero 1" "zero_2 $copies --zero 2" "zero_3 $copies --zero 3" "zero_3_all_whole $copies --zero 3 --gathered_units 10"
+    "zero_3_each $copies --zero 3 --shard_grads_in_window true") ;;
+*) echo "mesh.sh: stages or shards, not $what" >&2 && exit 1 ;;
+esac
 for round in $(seq "$rounds"); do
     for way in "${ways[@]}"; do
         name=${way%% *} flags=${way#* }
@@ -30,5 +38,5 @@ echo "$rounds rounds of $steps steps, the first two of which are not counted; ra
 for way in "${ways[@]}"; do
     name=${way%% *}
     echo "$name: $(median <"$work/$name.tok") tokens/s, $(paste "$work/dp.tok" "$work/$name.tok" | awk 'NF == 2 { print $2 / $1 }' | median) of dp;" \
-        "$(sed -n 's/^  arena \([^,]*\).*/arena \1/p' "$work/$name.log" | head -n 1)"
+        "$(sed -n 's/^  arena \([^,]*\).*/arena \1/p' "$work/$name.log" | head -n 1)," "$(sed -n 's/^ *\([0-9.]* .B sent per step\).*/\1/p; s/.*, \([0-9.]* .B sent per step\).*/\1/p' "$work/$name.log" | head -n 1)"
 done

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# The pictures of docs/ are those that the programs draw: docs/modes/*.svg (dev/draw_modes.cu), docs/schedules/*.svg (dev/draw_schedules.cu). `make pictures`
+# draws them again.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+unset MAKEFLAGS MAKEOVERRIDES
+. dev/check.sh
+built=$(dirname "${GX_TRAIN_LLAMA:-$(make -s print-folder)/train_llama}") # the folder of the programs
+are_drawn() { # program, folder of docs: neither has a picture more, and all are alike
+    "$built/$1" "$tmp/$2" && diff -rq "$tmp/$2" "docs/$2"
+}
+check "docs/modes has the pictures that are drawn" are_drawn draw_modes modes
+check "docs/schedules has the pictures that are drawn" are_drawn draw_schedules schedules
+finish

@@ -1,0 +1,168 @@
+// steps_write.h: writes a rank's list of actions (steps.h) one call per action: how a schedule is spelled out in a
+// source of its own, as a mode is (train_pp.cu). What is written is checked, placed and run like any list, and tests
+// hold it equal, action by action, to what the generators make (steps_make.h).
+//
+// A schedule is a function that writes the micro-batches of a window, for the rank whose stage the writer names:
+//
+//     static void serial_window(GxStepsWriter *w)
+//     {
+//         for (int b = 0; b < w->micro_batches; b++) {
+//             for (int u = w->first; u < w->last; u++) gx_put_forward(w, u, b);
+//             for (int u = w->last - 1; u >= w->first; u--) gx_put_backward(w, u, b);
+//         }
+//     }
+//     const GxStepsSchedule serial = {"serial", GX_ORDER_1F1B, serial_window};
+//     ...
+//     GX_TRY(gx_steps_write(&s, &serial, &spec, err)); // in place of gx_steps_make
+//
+// What is the same for all schedules is added around it: COUNT, a layer's R before its B, REDUCE, NORM, AGREE, STEP.
+//
+// A call that has nothing to do writes nothing: a micro-batch that the window does not have, the head's forward (in
+// training its backward computes it), a backward below the lowest trained unit or of a unit that gradients pass by, a
+// message before the first stage or behind the last. So a schedule has no conditions for the ends of its loops.
+//
+// Not there: weight halves that are put off (W), several stages on a rank, sharded weights.
+//
+// Memory: a list that grows while it is written; as much again when it is made.
+#ifndef GX_STEPS_WRITE_H
+#define GX_STEPS_WRITE_H
+#include "steps.h"
+GX_BEGIN
+
+// All schedules that are spelled out. The source of each is train_<name>.cu, which defines gx_<name>. Programs, tests
+// and pictures read this list.
+#define GX_SCHEDULES(X) X(pp)
+
+typedef struct {
+    const GxStepsSpec *spec;
+    int stage, stages;      // this rank's, and how many there are
+    int first, last;        // its units are [first, last)
+    int micro_batches;      // of the window
+    int is_outside;         // 1: a call named a unit that the model does not have
+    struct GxActions *list; // what has been written
+    // What this stage sends and receives, by object: X, DX. Unit -1: nothing
+    GxAction send[GX_OBJECT_DX + 1], receive[GX_OBJECT_DX + 1];
+} GxStepsWriter;
+
+typedef struct {
+    const char *name;
+    int order;                        // GxStepsOrder: the one whose lists are the same
+    void (*window)(GxStepsWriter *w); // writes the micro-batches of a window
+} GxStepsSchedule;
+
+#define GX__SCHEDULE_DECLARE(name) extern const GxStepsSchedule gx_##name;
+GX_SCHEDULES(GX__SCHEDULE_DECLARE)
+
+void gx_put_forward(GxStepsWriter *w, int unit, int micro_batch);
+void gx_put_backward(GxStepsWriter *w, int unit, int micro_batch);
+// object: GX_OBJECT_X, which goes up: sent to the stage behind this one, received from the one before; or GX_OBJECT_DX,
+// which goes down: sent to the nearest stage before this one that has a backward, received from the nearest behind it.
+void gx_put_send(GxStepsWriter *w, int object, int micro_batch);
+void gx_put_receive(GxStepsWriter *w, int object, int micro_batch);
+
+// Makes the list of rank spec->rank by a schedule, and checks it. Its messages are held against those of the other
+// ranks by gx_steps_check_ranks. Refused, with the schedule's name, are lists that gx_steps_check refuses; besides,
+// lists that do not train, and orders with several stages on a rank. Close s.
+GxStatus gx_steps_write(GxSteps *s, const GxStepsSchedule *schedule, const GxStepsSpec *spec, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_STEPS_WRITE_IMPLEMENTED)
+#define GX_STEPS_WRITE_IMPLEMENTED
+#include <string.h>
+#include "steps_check.h"
+#include "steps_make.h"
+
+static int gx__write_has(const GxStepsWriter *w, int micro_batch)
+{
+    return micro_batch >= 0 && micro_batch < w->micro_batches;
+}
+
+// 1: there is something to write.
+static int gx__write_unit(GxStepsWriter *w, int unit, int micro_batch)
+{
+    const int is_outside = unit < 0 || unit >= w->spec->units;
+    w->is_outside |= is_outside;
+    return !is_outside && gx__write_has(w, micro_batch);
+}
+
+void gx_put_forward(GxStepsWriter *w, int unit, int micro_batch)
+{
+    GxAction a = gx__steps_action(GX_DO_FORWARD, unit, micro_batch);
+    if (!gx__write_unit(w, unit, micro_batch) || unit == w->spec->units - 1) return;
+    a.keep = (int8_t)gx__steps_keep(w->spec, unit);
+    gx__steps_push(w->list, a);
+}
+
+void gx_put_backward(GxStepsWriter *w, int unit, int micro_batch)
+{
+    GxAction a = gx__steps_action(GX_DO_BACKWARD, unit, micro_batch);
+    if (!gx__write_unit(w, unit, micro_batch) || !gx_steps_has_backward(w->spec, unit)) return;
+    a.half = (int8_t)gx__steps_half(w->spec, unit);
+    gx__steps_push(w->list, a);
+}
+
+static void gx__write_message(GxStepsWriter *w, const GxAction *of, int object, int micro_batch)
+{
+    if (!gx__write_has(w, micro_batch) || (object != GX_OBJECT_X && object != GX_OBJECT_DX)) return;
+    GxAction a = of[object];
+    a.micro_batch = (int16_t)micro_batch;
+    if (a.unit >= 0) gx__steps_push(w->list, a);
+}
+
+void gx_put_send(GxStepsWriter *w, int object, int micro_batch) { gx__write_message(w, w->send, object, micro_batch); }
+
+void gx_put_receive(GxStepsWriter *w, int object, int micro_batch)
+{
+    gx__write_message(w, w->receive, object, micro_batch);
+}
+
+// The message about an object that this rank sends, or receives. Its unit is -1 if there is none.
+static GxAction gx__write_find(const GxStepsSpec *spec, int what, int object)
+{
+    GxAction a = gx__steps_action(what, -1, -1);
+    a.object = (int8_t)object;
+    for (int u = 1; u < spec->units && a.unit < 0; u++) {
+        int from, to;
+        if (!gx_steps_message(spec, object, u, &from, &to)) continue;
+        if (spec->rank != (what == GX_DO_SEND ? from : to)) continue;
+        a.unit = (int16_t)u;
+        a.peer = (int16_t)(what == GX_DO_SEND ? to : from);
+    }
+    return a;
+}
+
+static void gx__write_open(GxStepsWriter *w, const GxStepsSpec *spec, GxActions *list)
+{
+    memset(w, 0, sizeof *w);
+    w->spec = spec, w->list = list;
+    w->stage = spec->rank, w->stages = gx_steps_stages(spec);
+    w->first = gx_steps_begin(spec, w->stage), w->last = gx_steps_end(spec, w->stage);
+    w->micro_batches = spec->micro_batches;
+    for (int object = GX_OBJECT_X; object <= GX_OBJECT_DX; object++) {
+        w->send[object] = gx__write_find(spec, GX_DO_SEND, object);
+        w->receive[object] = gx__write_find(spec, GX_DO_RECV, object);
+    }
+}
+
+GxStatus gx_steps_write(GxSteps *s, const GxStepsSchedule *schedule, const GxStepsSpec *spec, GxError *err)
+{
+    GxActions list = GX_ZERO;
+    GxStepsWriter w;
+    GxError why = GX_ZERO;
+    memset(s, 0, sizeof *s);
+    GX_TRY(gx__steps_check_spec(spec, err));
+    if (spec->kind != GX_STEPS_TRAIN || gx_order_info(spec->order)->chunks > 1)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "schedule %s writes lists that train, with one stage on each rank",
+                       schedule->name);
+    gx__write_open(&w, spec, &list);
+    schedule->window(&w);
+    GX_TRY(gx__steps_finish(s, &list, spec, err));
+    if (w.is_outside) GX_FAIL(&why, GX_ERR_ARGUMENT, "it writes a unit outside of 0 to %d", spec->units - 1);
+    else gx_steps_check(s, &why);
+    if (!why.code) return GX_OK;
+    gx_steps_close(s);
+    return GX_FAIL(err, (GxStatus)why.code, "schedule %s, rank %d: %s", schedule->name, spec->rank, why.message);
+}
+#endif
