@@ -1,5 +1,6 @@
-// test_schedules.cu: schedules that are spelled out (GX_SCHEDULES: train_pp.cu): do they write what the generators make,
-// is a mistake in one refused by name, and do programs that run one leave behind what train_llama does?
+// test_schedules.cu: schedules that are spelled out (GX_SCHEDULES: train_pp.cu, train_fsdp.cu): do they write what
+// generators make, is a mistake in one refused by name, and do programs that run one leave behind what train_llama
+// does?
 #include "test/program.h"
 #include "galaxy.h"
 
@@ -64,6 +65,15 @@ static void at_random(Pipeline *p, int ranks, int micro_batches, What what)
     p->spec.bucket = random_below(4), p->spec.starts_sums = random_below(2);
 }
 
+// Ranks that share everything, of one stage: one unit is whole at once, or more.
+static void shard(Pipeline *p)
+{
+    p->spec.sharded = GX_SHARDS_WEIGHTS, p->spec.shard_axes = 8, p->spec.starts_sums = 0;
+    p->spec.reduce_axes = random_below(2) ? 4 : 0;
+    p->spec.scatters_each = random_below(2), p->spec.embedding_reads = random_below(2);
+    p->spec.gathered = 1 + p->spec.is_tied + (random_below(2) ? random_below(p->spec.units) : 0);
+}
+
 // 1 to 3 units to a stage, wherever layers begin: there are stages that gradients pass by.
 static void cut_anywhere(Pipeline *p)
 {
@@ -117,8 +127,10 @@ TEST(what_is_spelled_out_is_what_is_generated)
         for (int ranks = 1; ranks <= RANKS; ranks++)
             for (int m = 1; m <= MICRO_BATCHES; m++, n++) {
                 Pipeline p;
-                at_random(&p, ranks, m, (What)(k % WHATS));
-                check_same(&p, schedules[k / (WHATS * DRAWS)]);
+                const GxStepsSchedule *schedule = schedules[k / (WHATS * DRAWS)];
+                at_random(&p, schedule->has_shards ? 1 : ranks, m, (What)(k % WHATS));
+                if (schedule->has_shards) shard(&p);
+                check_same(&p, schedule);
             }
     printf("    %d pipelines\n", n);
 }
@@ -133,6 +145,36 @@ TEST(on_one_rank_a_schedule_is_the_serial_step)
         CHECK(gx_steps_write(&s, schedules[k], &spec, &err) == GX_OK, "%s", err.message);
         CHECK(!strcmp(text_of(&s), "COUNT F0 F1 F2 B3 B2 B1 B0 NORM0-3 AGREE STEP0-3"), "%s: %s", schedules[k]->name,
               text_of(&s));
+        gx_steps_close(&s);
+    }
+}
+
+// A head that has the embedding's matrix reads unit 0, which is whole until then.
+TEST(a_rank_that_shares_everything_has_one_unit_whole)
+{
+    static const struct {
+        int is_tied, micro_batches;
+        const char *list;
+    } cases[] = {
+        {0, 1,
+         "COUNT GATHER0 F0 FREE0 GATHER1 F1 FREE1 GATHER2 B2 FREE2 SCATTER2 GATHER1 B1 FREE1 SCATTER1 B0 SCATTER0 "
+         "NORM0-2 AGREE STEP0-2"},
+        {0, 2,
+         "COUNT GATHER0 F0.0 FREE0 GATHER1 F1.0 FREE1 GATHER2 B2.0 FREE2 GATHER1 B1.0 FREE1 B0.0 GATHER0 F0.1 FREE0 "
+         "GATHER1 F1.1 FREE1 GATHER2 B2.1 FREE2 SCATTER2 GATHER1 B1.1 FREE1 SCATTER1 B0.1 SCATTER0 NORM0-2 AGREE "
+         "STEP0-2"},
+        {1, 1,
+         "COUNT GATHER0 F0 GATHER1 F1 FREE1 GATHER2 B2 FREE0 FREE2 SCATTER2 GATHER1 B1 FREE1 SCATTER1 B0 SCATTER0 "
+         "NORM0-2 AGREE STEP0-2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxSteps s;
+        GxStepsSpec spec = GX_ZERO;
+        GxError err = GX_ZERO;
+        spec.units = 3, spec.micro_batches = cases[i].micro_batches, spec.is_tied = cases[i].is_tied;
+        spec.sharded = GX_SHARDS_WEIGHTS, spec.shard_axes = 8, spec.gathered = 1 + spec.is_tied;
+        CHECK(gx_steps_write(&s, &gx_fsdp, &spec, &err) == GX_OK, "%s", err.message);
+        CHECK(!strcmp(text_of(&s), cases[i].list), "found\n%s, expected\n%s", text_of(&s), cases[i].list);
         gx_steps_close(&s);
     }
 }
@@ -155,6 +197,7 @@ TEST(stages_that_gradients_pass_by_change_the_places_of_messages_only)
         GxSteps written[RANKS], made;
         GxError err = GX_ZERO;
         const GxStepsSchedule *schedule = schedules[k / (DRAWS * MICRO_BATCHES)];
+        if (schedule->has_shards) continue; // it has one stage
         at_random(&p, RANKS, 1 + k % MICRO_BATCHES, SIDE_NETWORK);
         cut_anywhere(&p);
         for (p.spec.rank = 0; p.spec.rank < RANKS; p.spec.rank++) {
@@ -213,7 +256,7 @@ static void mistaken_window(GxStepsWriter *w)
     }
 }
 
-static const GxStepsSchedule mistaken = {"mistaken", GX_ORDER_GPIPE, mistaken_window};
+static const GxStepsSchedule mistaken = {.name = "mistaken", .order = GX_ORDER_GPIPE, .window = mistaken_window};
 
 // The lists of two ranks, one layer each, two micro-batches. What is said first.
 static void write_mistaken(const GxStepsSpec *of, GxError *err)
@@ -266,6 +309,99 @@ TEST(a_mistake_in_a_schedule_is_refused_by_name)
         CHECK(!strcmp(err.message, cases[i].says), "found\n%s, expected\n%s", err.message, cases[i].says);
     }
     memset(&mistakes, 0, sizeof mistakes);
+}
+
+// Of sharded weights, of one stage.
+typedef struct {
+    int no_gather, early_free, no_free, early_scatter, no_scatter, scatters_once;
+} ShardMistakes;
+static ShardMistakes shard_mistakes;
+
+static void mistaken_shards(GxStepsWriter *w)
+{
+    const ShardMistakes *is = &shard_mistakes;
+    for (int b = 0; b < w->micro_batches; b++) {
+        const int scatters = (b == w->micro_batches - 1 || w->spec->scatters_each) && !(is->scatters_once && b);
+        for (int u = w->first; u < w->last; u++) {
+            if (!is->no_gather || u != 1) gx_put_gather(w, GX_DO_FORWARD, u);
+            if (is->early_free && u == 1) gx_put_free(w, GX_DO_FORWARD, u);
+            gx_put_forward(w, u, b);
+            if (!is->no_free && !(is->early_free && u == 1)) gx_put_free(w, GX_DO_FORWARD, u);
+        }
+        for (int u = w->last - 1; u >= w->first; u--) {
+            if (scatters && is->early_scatter) gx_put_scatter(w, u);
+            gx_put_gather(w, GX_DO_BACKWARD, u);
+            gx_put_backward(w, u, b);
+            gx_put_free(w, GX_DO_BACKWARD, u);
+            if (scatters && !is->early_scatter && !is->no_scatter) gx_put_scatter(w, u);
+        }
+    }
+}
+
+static const GxStepsSchedule mistaken_of_shards = {
+    .name = "mistaken", .order = GX_ORDER_1F1B, .window = mistaken_shards, .has_shards = 1};
+
+TEST(a_mistake_in_a_schedule_of_shards_is_refused_by_name)
+{
+    static const struct {
+        ShardMistakes is;
+        int each; // scatters_each
+        const char *says;
+    } cases[] = {
+        {{.no_gather = 0}, 0, ""},
+        {{.no_gather = 0}, 1, ""},
+        {{.no_gather = 1},
+         0,
+         "action 4 (F1 of micro-batch 0): it needs the whole weights of unit 1: GATHER1 must come before"},
+        {{.early_free = 1},
+         0,
+         "action 6 (F1 of micro-batch 0): it needs the whole weights of unit 1, which action 5 (FREE1) has ended"},
+        {{.no_free = 1},
+         0,
+         "action 10 (GATHER2): it makes the whole weights of unit 2, which action 5 (GATHER2) has made already"},
+        {{.early_scatter = 1},
+         0,
+         "action 29 (SCATTER3): the gradients of unit 3 have 1 of 2 contributions: every B3 (of a half, its W3) must "
+         "come before"},
+        {{.early_scatter = 1}, 1, "action 10 (SCATTER3): it needs the gradients of unit 3: B3 or W3 must come before"},
+        {{.no_scatter = 1},
+         0,
+         "action 39 (NORM0): it needs the shard of unit 0's gradients: SCATTER0 must come before"},
+        {{.scatters_once = 1},
+         1,
+         "action 43 (NORM0): the shard of unit 0's gradients has 1 of 2 contributions: SCATTER0 must come behind the "
+         "last"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxSteps s;
+        GxStepsSpec spec = GX_ZERO;
+        GxError err = GX_ZERO;
+        char says[400] = "";
+        spec.units = 4, spec.micro_batches = 2;
+        spec.sharded = GX_SHARDS_WEIGHTS, spec.shard_axes = 8, spec.gathered = 1, spec.scatters_each = cases[i].each;
+        shard_mistakes = cases[i].is;
+        gx_steps_write(&s, &mistaken_of_shards, &spec, &err);
+        if (cases[i].says[0]) snprintf(says, sizeof says, "schedule mistaken, rank 0: %s", cases[i].says);
+        CHECK(!strcmp(err.message, says), "found\n%s, expected\n%s", err.message, says);
+        gx_steps_close(&s);
+    }
+    memset(&shard_mistakes, 0, sizeof shard_mistakes);
+}
+
+TEST(a_schedule_of_shards_shards_everything)
+{
+    static const char *const says[4] = {
+        "", "schedule fsdp shards weights, gradients and the optimizer's state (3), and sharded is 1",
+        "schedule fsdp shards weights, gradients and the optimizer's state (3), and sharded is 2", ""};
+    for (int sharded = 0; sharded < 4; sharded++) {
+        GxSteps s;
+        GxStepsSpec spec = GX_ZERO;
+        GxError err = GX_ZERO;
+        spec.units = 4, spec.micro_batches = 2, spec.sharded = sharded, spec.shard_axes = 8, spec.gathered = 1;
+        gx_steps_write(&s, &gx_fsdp, &spec, &err);
+        CHECK(!strcmp(err.message, says[sharded]), "%s", err.message);
+        gx_steps_close(&s);
+    }
 }
 
 TEST(what_a_schedule_cannot_be_is_refused)
@@ -344,37 +480,53 @@ static void check_same_run(const char *one, const char *other)
     check_same_checkpoint(a, b);
 }
 
-// Without --pp all ranks are stages, or all that --tp leaves.
+// Without --pp all ranks of train_llama_pp are stages, or all that --tp leaves; without --dp_shard all of
+// train_llama_fsdp share.
 TEST(a_program_that_runs_a_schedule_leaves_behind_what_train_llama_does)
 {
+#define ONE_WHOLE " --zero 3 --gathered_units 1 "
     static const struct {
-        const char *name, *generated, *written, *says;
+        const char *program, *name, *generated, *written, *says;
     } ways[] = {
-        {"stages", "--ranks 2 --pp 2", "--ranks 2", "mode pp 2 (1f1b, layers 2,1)"},
-        {"tp", "--ranks 4 --pp 2 --mode tp --tp 2 --recompute layer", "--ranks 4 --mode tp --tp 2 --recompute layer",
-         "mode pp 2 (1f1b, layers 2,1) x tp 2"},
-        {"copies", "--ranks 4 --pp 2", "--ranks 4 --pp 2", "mode pp 2 (1f1b, layers 2,1) x dp"},
+        {"train_llama_pp", "stages", "--ranks 2 --pp 2", "--ranks 2", "mode pp 2 (1f1b, layers 2,1)"},
+        {"train_llama_fsdp", "shards", "--ranks 2" ONE_WHOLE, "--ranks 2", "mode dp_shard 2 (zero 3)"},
+        {"train_llama_pp", "tp", "--ranks 4 --pp 2 --mode tp --tp 2 --recompute layer",
+         "--ranks 4 --mode tp --tp 2 --recompute layer", "mode pp 2 (1f1b, layers 2,1) x tp 2"},
+        {"train_llama_pp", "copies", "--ranks 4 --pp 2", "--ranks 4 --pp 2", "mode pp 2 (1f1b, layers 2,1) x dp"},
+        {"train_llama_fsdp", "shards_tp", "--ranks 4 --mode tp --tp 2 --recompute layer" ONE_WHOLE,
+         "--ranks 4 --mode tp --tp 2 --recompute layer", "mode tp 2 x dp_shard 2 (zero 3)"},
+        {"train_llama_fsdp", "replicas", "--ranks 4 --dp_replicate 2 --shard_grads_in_window" ONE_WHOLE,
+         "--ranks 4 --dp_replicate 2 --shard_grads_in_window", "mode dp_replicate 2 x dp_shard 2 (zero 3)"},
+        {"train_llama_fsdp", "tied", "--ranks 2 --tie_word_embeddings true --zero 3 --gathered_units 2",
+         "--ranks 2 --tie_word_embeddings true", "mode dp_shard 2 (zero 3)"},
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        if (is_brief() && i) continue;
+        if (is_brief() && i > 1) continue;
         char generated[100], written[100];
         snprintf(generated, sizeof generated, "made_%s", ways[i].name);
         snprintf(written, sizeof written, "written_%s", ways[i].name);
         if (!use_program("train_llama")) return;
         CHECK_RAN(run("--output_dir %s " WINDOW "%s", generated, ways[i].generated));
-        if (!use_program("train_llama_pp")) return;
+        if (!use_program(ways[i].program)) return;
         CHECK_RAN(run("--output_dir %s " WINDOW "%s", written, ways[i].written));
         CHECK(strstr(out(), ways[i].says), "%s", out());
         check_same_run(generated, written);
     }
 }
 
-TEST(processes_are_stages_of_a_program_that_runs_a_schedule)
+TEST(processes_run_a_schedule)
 {
+    static const struct {
+        const char *program, *says;
+    } programs[] = {{"train_llama_pp", "mode pp 3 (1f1b, layers 1,1,1)"},
+                    {"train_llama_fsdp", "mode dp_shard 3 (zero 3)"}};
     NEED_MPI();
-    if (!use_program("train_llama_pp")) return;
-    CHECK_RAN(run_mpi(3, "--output_dir mpi --max_steps 1 --eval_steps 0 --num_hidden_layers 3"));
-    CHECK(strstr(out(), "mode pp 3 (1f1b, layers 1,1,1)"), "%s", out());
+    for (int i = 0; i < 2; i++) {
+        if (!use_program(programs[i].program)) return;
+        CHECK_RAN(run_mpi(
+            3, "--output_dir mpi --overwrite_output_dir true --max_steps 1 --eval_steps 0 --num_hidden_layers 3"));
+        CHECK(strstr(out(), programs[i].says), "%s", out());
+    }
 }
 
 // Whichever program saved, whichever goes on.
@@ -384,20 +536,49 @@ TEST(checkpoints_know_no_schedule)
         {"from_schedule", "adamw", "train_llama_pp", "--ranks 2", "train_llama", "--ranks 1", 0},
         {"to_schedule", "adamw", "train_llama", "--ranks 2 --pp 2 --pipeline_schedule zb1p", "train_llama_pp",
          "--ranks 2", 0},
+        {"from_shards", "adamw", "train_llama_fsdp", "--ranks 3", "train_llama_pp", "--ranks 2", 0},
+        {"to_shards", "adamw", "train_llama", "--ranks 2 --pp 2", "train_llama_fsdp", "--ranks 2", 0},
     };
     for (size_t i = 0; i < sizeof topologies / sizeof *topologies; i++) check_topology(&topologies[i]);
 }
 
 TEST(a_schedule_has_its_order)
 {
-    static const Refusal refusals[] = {
+    static const Refusal of_pp[] = {
         {"--ranks 2 --pipeline_schedule gpipe", {"there is no option --pipeline_schedule", "use train_llama"}},
         {"--ranks 4 --pp 3", {"--pp 3 does not divide 4 ranks; use 1, 2 or 4"}},
         {"--ranks 4", {"--pp 4: the model has 2 layers, and each stage needs one at least"}},
         {"--ranks 4 --mode tp --tp 3", {"--tp 3 does not divide 4 ranks; use 1, 2 or 4"}},
     };
+    static const Refusal of_fsdp[] = {
+        {"--ranks 2 --zero 3", {"there is no option --zero", "use train_llama"}},
+        {"--ranks 2 --gathered_units 3", {"there is no option --gathered_units", "use train_llama"}},
+        {"--ranks 2 --pp 2", {"there is no option --pp", "use train_llama"}},
+        {"--ranks 4 --dp_shard 3", {"--dp_shard 3 does not divide 4 ranks"}},
+    };
     if (!use_program("train_llama_pp")) return;
-    check_refusals(refusals, sizeof refusals / sizeof *refusals);
+    CHECK_REFUSALS(of_pp);
+    if (!use_program("train_llama_fsdp")) return;
+    CHECK_REFUSALS(of_fsdp);
+}
+
+// Of train_llama, and of the program that is sharded by nature.
+TEST(files_of_train_config_for_shards_are_taken)
+{
+    static const char *const programs[] = {"train_llama", "train_llama_fsdp"}, *const files[] = {"full", "lora"};
+    char line[4000];
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir of_config --max_steps 1 --eval_steps 0"));
+    for (int i = 0; i < 2; i++) {
+        if (!use_program(programs[i])) return;
+        snprintf(line, sizeof line,
+                 "%s --config %s/train_config/llama/fsdp/%s.json --model of_config/checkpoint-1 --train_data text.txt "
+                 "--ranks 2 --threads 1 --max_steps 1 --seq_len 32 --output_dir config_%s",
+                 program, repository, files[i], files[i]);
+        start_line(line, 0);
+        CHECK_RAN(finish());
+        CHECK(strstr(out(), "mode dp_shard 2 (zero 3)"), "%s", out());
+    }
 }
 
 int main(int argc, char **argv) { return program_main(argc, argv); }

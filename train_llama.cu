@@ -15,7 +15,8 @@
 //     --mode tp      norm -- ATT -- SUM -- +          --mode galaxy  norm -- GATHER -- ATT -- SCATTER -- +
 //
 // train_tp.cu, train_sp.cu, train_galaxy.cu and train_galaxy2.cu spell one mode out each, for every family;
-// train_pp.cu spells out the schedule of a pipeline (--pp).
+// train_pp.cu spells out the schedule of a pipeline (--pp), train_fsdp.cu that of ranks that share all of the model
+// (--zero 3).
 #include "galaxy.h"
 
 #ifndef GX_NO_MAIN // tests include this file

@@ -38,7 +38,7 @@ static void pp_window(GxStepsWriter *w)
     }
 }
 
-const GxStepsSchedule gx_pp = {"pp", GX_ORDER_1F1B, pp_window};
+const GxStepsSchedule gx_pp = {.name = "pp", .order = GX_ORDER_1F1B, .window = pp_window};
 
 #ifndef GX_NO_MAIN
 static int train(GxContext *g, int argc, char **argv)

@@ -1,6 +1,6 @@
 // draw_schedules.cu: a picture of each order of a pipeline, drawn from the lists of its ranks: draw_schedules FOLDER
 // writes gpipe.svg, 1f1b.svg and so on. Of an order that is spelled out in a source (GX_SCHEDULES), the lists are those
-// that the source writes.
+// that the source writes. Besides, fsdp.svg: which units are whole, and when, on a rank that shares all of them.
 //
 // A row is a rank, and time goes from left to right. Boxes are the lists' F, B and W of layers, a layer to a stage; a
 // box begins as soon as its rank has done the one before, and what it needs has been computed: these are the times
@@ -40,7 +40,7 @@ static const GxStepsSchedule *picture_source(int order) // NULL: the order is no
 #define DRAW_SOURCE(name) &gx_##name,
     static const GxStepsSchedule *const sources[] = {GX_SCHEDULES(DRAW_SOURCE)};
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
-        if (sources[i]->order == order) return sources[i];
+        if (sources[i]->order == order && !sources[i]->has_shards) return sources[i];
     return NULL;
 }
 
@@ -216,10 +216,8 @@ static void draw_keys(const SchedulePicture *p, FILE *out, int y)
                 DRAW_LEFT, y + 20);
 }
 
-static void draw_head(const SchedulePicture *p, FILE *out, int width, int height, int64_t work)
+static void draw_open(FILE *out, int width, int height)
 {
-    const char *name = gx_order_info(p->spec.order)->name;
-    const int64_t waits = p->time.span - work;
     fprintf(out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
             "font-family=\"sans-serif\" font-size=\"12\">\n<defs><pattern id=\"waits\" width=\"6\" height=\"6\" "
@@ -229,6 +227,12 @@ static void draw_head(const SchedulePicture *p, FILE *out, int width, int height
             "d=\"M0 0L8 4L0 8z\" fill=\"#333\"/></marker></defs>\n<rect width=\"100%%\" height=\"100%%\" "
             "fill=\"white\"/>\n",
             width, height, width, height);
+}
+
+static void draw_head(const SchedulePicture *p, FILE *out, int64_t work)
+{
+    const char *name = gx_order_info(p->spec.order)->name;
+    const int64_t waits = p->time.span - work;
     fprintf(out,
             "<text x=\"12\" y=\"26\" font-size=\"17\" fill=\"#222\"><tspan font-weight=\"bold\">%s</tspan>: a training "
             "step of %d micro-batches on %d ranks</text>\n",
@@ -259,7 +263,8 @@ static GxStatus draw_schedule(int order, char **text, GxError *err)
     if (status == GX_OK && !out) status = GX_FAIL(err, GX_ERR_MEMORY, "no memory for a picture");
     if (out) {
         const int below = lane_of(DRAW_RANKS) - DRAW_GAP;
-        draw_head(&p, out, (int)x_of(&p, p.time.span) + DRAW_RIGHT, below + (p.chunks > 1 ? 102 : 82), work);
+        draw_open(out, (int)x_of(&p, p.time.span) + DRAW_RIGHT, below + (p.chunks > 1 ? 102 : 82));
+        draw_head(&p, out, work);
         for (int r = 0; r < DRAW_RANKS; r++) draw_lane(&p, out, r);
         for (int r = 0; r < DRAW_RANKS; r++)
             for (int i = 0; i < p.rank[r].n; i++)
@@ -274,21 +279,186 @@ static GxStatus draw_schedule(int order, char **text, GxError *err)
     return status;
 }
 
-#ifndef GX_NO_MAIN // test_schedules.cu includes this file
+// ---- a rank that shares everything ---------------------------------------------------------------------------------
+// Above, what it does: it computes, or exchanges parts of a unit with the other ranks. Below, a row for each unit: bars
+// say when its weights are whole there, from GATHER to FREE, and its gradients, from B to SCATTER; a line all along is
+// the part that it has always. Lengths are those of units that are alike.
+
+enum { SHARDS_LAYERS = 3, SHARDS_UNITS = SHARDS_LAYERS + 2, SHARDS_MICRO_BATCHES = 2 };
+enum { SHARDS_LEFT = 96, SHARDS_TICK = 12, SHARDS_ROW = 24, SHARDS_ROWS_TOP = DRAW_TOP + 2 * (DRAW_LANE + DRAW_GAP) };
+
+typedef struct {
+    int lane, length; // 0: it computes, 1: it talks; in ticks, of a layer
+    const char *name, *stroke, *fill[SHARDS_MICRO_BATCHES];
+} ShardsBox;
+
+static const ShardsBox *shards_box(int what) // NULL: it takes no time
+{
+    static const ShardsBox forward = {0, 2, "forward", "#1f6fb2", {"#d5e7f7", "#8cbce6"}},
+                           backward = {0, 4, "backward", "#1d8a4e", {"#d6efdf", "#86cda1"}},
+                           gather = {1, 1, "GATHER", "#6b4fa0", {"#e4dcf3", "#e4dcf3"}},
+                           scatter = {1, 1, "SCATTER", "#c2660c", {"#fbe3cc", "#fbe3cc"}},
+                           step = {0, 1, "optimizer step", "#777", {"#e8e8ec", "#e8e8ec"}};
+    return what == GX_DO_FORWARD    ? &forward
+           : what == GX_DO_BACKWARD ? &backward
+           : what == GX_DO_GATHER   ? &gather
+           : what == GX_DO_SCATTER  ? &scatter
+           : what == GX_DO_STEP     ? &step
+                                    : NULL;
+}
+
+// An embedding's forward and backward are short.
+static int shards_length(const GxAction *a)
+{
+    const ShardsBox *box = shards_box(a->what);
+    return !box ? 0 : a->unit ? box->length : 1;
+}
+
+static int shards_x(int time) { return SHARDS_LEFT + SHARDS_TICK * time; }
+static int shards_y(int unit) { return SHARDS_ROWS_TOP + (SHARDS_UNITS - 1 - unit) * SHARDS_ROW; }
+
+static void draw_shards_box(FILE *out, const GxAction *a, int time)
+{
+    const ShardsBox *box = shards_box(a->what);
+    const int y = DRAW_TOP + box->lane * (DRAW_LANE + DRAW_GAP / 2), width = SHARDS_TICK * shards_length(a);
+    fprintf(out,
+            "<rect x=\"%.1f\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"2\" fill=\"%s\" stroke=\"%s\" "
+            "stroke-width=\"0.8\"/>\n<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" fill=\"#222\" "
+            "font-size=\"11\">%d</text>\n",
+            shards_x(time) + 0.5, y, width - 1, DRAW_LANE, box->fill[a->micro_batch == 1], box->stroke,
+            shards_x(time) + width / 2.0, y + DRAW_LANE / 2 + 4, a->unit);
+}
+
+// what: GX_DO_GATHER: of whole weights, GX_DO_SCATTER: of whole gradients
+static void draw_shards_life(FILE *out, int what, int unit, int begin, int end)
+{
+    const ShardsBox *box = shards_box(what);
+    fprintf(out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"8\" fill=\"%s\" stroke=\"%s\"/>\n", shards_x(begin),
+            shards_y(unit) + (what == GX_DO_GATHER ? 1 : 11), SHARDS_TICK * (end - begin), box->fill[0], box->stroke);
+}
+
+// Boxes and lives, in the order of the list.
+static void draw_shards_list(FILE *out, const GxSteps *s)
+{
+    int time = 0, weights[SHARDS_UNITS], grads[SHARDS_UNITS];
+    for (int u = 0; u < SHARDS_UNITS; u++) weights[u] = grads[u] = -1;
+    for (int i = 0; i < s->n; i++) {
+        const GxAction *a = &s->action[i];
+        const int u = a->unit, end = time + shards_length(a);
+        if (shards_box(a->what)) draw_shards_box(out, a, time);
+        if (a->what == GX_DO_GATHER) weights[u] = time;
+        if (a->what == GX_DO_BACKWARD && grads[u] < 0) grads[u] = time;
+        if (a->what == GX_DO_FREE) draw_shards_life(out, GX_DO_GATHER, u, weights[u], time);
+        if (a->what == GX_DO_SCATTER) draw_shards_life(out, GX_DO_SCATTER, u, grads[u], end), grads[u] = -1;
+        time = end;
+    }
+}
+
+static void draw_shards_rows(FILE *out, int span)
+{
+    static const char *const lane[2] = {"computes", "exchanges"};
+    for (int k = 0; k < 2; k++)
+        fprintf(out, "<text x=\"12\" y=\"%d\" fill=\"#222\">%s</text>\n",
+                DRAW_TOP + k * (DRAW_LANE + DRAW_GAP / 2) + DRAW_LANE / 2 + 4, lane[k]);
+    for (int u = 0; u < SHARDS_UNITS; u++) {
+        const char *name = u == 0 ? "embedding" : u <= SHARDS_LAYERS ? "layer" : "head";
+        fprintf(out,
+                "<text x=\"12\" y=\"%d\" fill=\"#222\">%s %d</text><path d=\"M%d %dH%d\" stroke=\"#999\" "
+                "stroke-dasharray=\"2 3\"/>\n",
+                shards_y(u) + 14, name, u, SHARDS_LEFT, shards_y(u) + 10, shards_x(span));
+    }
+}
+
+static void draw_shards_keys(FILE *out, int y)
+{
+    static const int whats[] = {GX_DO_FORWARD, GX_DO_BACKWARD, GX_DO_GATHER, GX_DO_SCATTER, GX_DO_STEP};
+    double x = SHARDS_LEFT;
+    for (int k = 0; k < 5; k++) {
+        const ShardsBox *box = shards_box(whats[k]);
+        draw_key(out, &x, y, box->fill[0], box->stroke, box->name);
+    }
+    fprintf(
+        out,
+        "<text x=\"%d\" y=\"%d\" fill=\"#444\">The number in a box is its unit's; darker boxes are of "
+        "micro-batch 1.</text>\n<text x=\"%d\" y=\"%d\" fill=\"#444\">Bars of a unit: above, its weights are whole, "
+        "from GATHER to FREE; below, its gradients, up to SCATTER; dotted: the rank has 1/n of both.</text>\n",
+        SHARDS_LEFT, y + 22, SHARDS_LEFT, y + 42);
+}
+
+static int count_of(const GxSteps *s, int what)
+{
+    int n = 0;
+    for (int i = 0; i < s->n; i++) n += s->action[i].what == what;
+    return n;
+}
+
+static int most_whole(const GxSteps *s) // units whose weights are, at once
+{
+    int n = 0, most = 0;
+    for (int i = 0; i < s->n; i++) {
+        n += (s->action[i].what == GX_DO_GATHER) - (s->action[i].what == GX_DO_FREE);
+        most = (int)gx_max(most, n);
+    }
+    return most;
+}
+
+static void draw_shards_head(FILE *out, const GxSteps *s)
+{
+    fprintf(
+        out,
+        "<text x=\"12\" y=\"26\" font-size=\"17\" fill=\"#222\"><tspan font-weight=\"bold\">fsdp</tspan>: a training "
+        "step of %d micro-batches on one of n ranks</text>\n<text x=\"12\" y=\"46\" fill=\"#555\">Weights of at most "
+        "%d of %d "
+        "units are whole at once; %d GATHERs, %d SCATTERs</text>\n",
+        s->spec.micro_batches, most_whole(s), s->spec.units, count_of(s, GX_DO_GATHER), count_of(s, GX_DO_SCATTER));
+}
+
+static GxStatus draw_shards(char **text, GxError *err)
+{
+    GxSteps s;
+    GxStepsSpec spec = GX_ZERO;
+    size_t bytes = 0;
+    int span = 0;
+    *text = NULL;
+    spec.units = SHARDS_UNITS, spec.micro_batches = SHARDS_MICRO_BATCHES;
+    spec.sharded = GX_SHARDS_WEIGHTS, spec.shard_axes = GX_AXIS_FSDP, spec.gathered = 1;
+    GX_TRY(gx_steps_write(&s, &gx_fsdp, &spec, err));
+    for (int i = 0; i < s.n; i++) span += shards_length(&s.action[i]);
+    FILE *out = open_memstream(text, &bytes);
+    if (out) {
+        const int below = shards_y(0) + SHARDS_ROW;
+        draw_open(out, shards_x(span) + 24, below + 82);
+        draw_shards_head(out, &s);
+        draw_shards_rows(out, span);
+        draw_shards_list(out, &s);
+        draw_shards_keys(out, below + 26);
+        fprintf(out, "</svg>\n");
+        fclose(out);
+    }
+    gx_steps_close(&s);
+    return out ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory for a picture");
+}
+
+static GxStatus write_picture(const char *folder, const char *of, const char *text, GxError *err)
+{
+    char path[GX_PATH], name[64];
+    snprintf(name, sizeof name, "%s.svg", of);
+    GX_TRY(gx_path_join(path, folder, name, err));
+    return gx_file_write(path, text, (int64_t)strlen(text), err);
+}
+
 int main(int argc, char **argv)
 {
     GxError err = GX_ZERO;
     if (argc != 2) return fprintf(stderr, "usage: %s FOLDER\n", argv[0]), 2;
     GxStatus status = gx_folder_make(argv[1], &err);
-    for (int order = 0; order < GX_ORDERS && status == GX_OK; order++) {
-        char path[GX_PATH], name[64], *text = NULL;
-        snprintf(name, sizeof name, "%s.svg", gx_order_info(order)->name);
-        status = gx_path_join(path, argv[1], name, &err);
-        if (status == GX_OK) status = draw_schedule(order, &text, &err);
-        if (status == GX_OK) status = gx_file_write(path, text, (int64_t)strlen(text), &err);
+    for (int k = 0; k <= GX_ORDERS && status == GX_OK; k++) {
+        char *text = NULL;
+        status = k < GX_ORDERS ? draw_schedule(k, &text, &err) : draw_shards(&text, &err);
+        if (status == GX_OK)
+            status = write_picture(argv[1], k < GX_ORDERS ? gx_order_info(k)->name : gx_fsdp.name, text, &err);
         free(text);
     }
     if (status != GX_OK) fprintf(stderr, "error: %s\n", err.message);
     return status != GX_OK;
 }
-#endif

@@ -10,9 +10,9 @@
 //     tie        TIE of a unit that shares a tensor with another rank's, behind all of that: at its last contribution,
 //                ranks would wait for each other in a circle
 //     grads      REDUCE of a bucket of units, behind the last contribution to them; of sums that are started, WAIT. Of
-//                units that ranks share SCATTER, and REDUCE of the shards
-//     weights    where they are sharded: GATHER before a use, FREE behind the last one, or for another unit: the one
-//                that is used again last goes (Belady 1966)
+//                units that ranks share SCATTER, and REDUCE of a shard behind the last one
+//     weights    where they are sharded: GATHER before a use, FREE behind the last one, or behind one until whose next
+//                there is no room: where another unit needs it, the one that is used again last goes (Belady 1966)
 //     window     COUNT first; at the end NORM of each unit, AGREE, STEP of each unit, GATHER of what must be whole
 #ifndef GX_STEPS_MAKE_H
 #define GX_STEPS_MAKE_H
@@ -322,14 +322,11 @@ static void gx__steps_reduce(GxActions *out, const GxActions *in, const GxStepsS
     free(behind);
 }
 
-// Of a unit that ranks share. is_last: the shard then has all contributions, and is summed.
-static void gx__steps_push_scatter(GxActions *out, const GxStepsSpec *p, int unit, int is_last)
+static GxAction gx__steps_shard_action(const GxStepsSpec *p, int what, int unit) // GATHER, FREE, SCATTER
 {
-    GxAction scatter = gx__steps_action(GX_DO_SCATTER, unit, -1), reduce = gx__steps_action(GX_DO_REDUCE, unit, -1);
-    scatter.axes = (int8_t)p->shard_axes, reduce.axes = (int8_t)p->reduce_axes;
-    reduce.object = GX_OBJECT_SHARD, reduce.count = 1;
-    gx__steps_push(out, scatter);
-    if (is_last && p->reduce_axes) gx__steps_push(out, reduce);
+    GxAction a = gx__steps_action(what, unit, -1);
+    if (what != GX_DO_FREE) a.axes = (int8_t)p->shard_axes;
+    return a;
 }
 
 // Behind the last contribution (of a tensor that head and embedding share the embedding's), or each micro-batch's;
@@ -348,10 +345,10 @@ static void gx__steps_scatter(GxActions *out, const GxActions *in, const GxSteps
         gx__steps_push(out, *a);
         if (is_late || (!gx__steps_completes(a) && a->what != GX_DO_TIE)) continue;
         if (behind[a->unit] == i || (gx__steps_scatters_each(p, a->unit) && behind[a->unit] > i))
-            gx__steps_push_scatter(out, p, a->unit, behind[a->unit] == i);
+            gx__steps_push(out, gx__steps_shard_action(p, GX_DO_SCATTER, a->unit));
     }
     for (int u = p->units - 1; u >= 0 && is_late; u--)
-        if (behind[u] >= 0) gx__steps_push_scatter(out, p, u, 1);
+        if (behind[u] >= 0) gx__steps_push(out, gx__steps_shard_action(p, GX_DO_SCATTER, u));
     free(behind);
 }
 
@@ -361,11 +358,32 @@ static void gx__steps_grads(GxActions *out, const GxActions *in, const GxStepsSp
     else gx__steps_reduce(out, in, p);
 }
 
+// REDUCE of a unit's shard behind its last SCATTER, where ranks that share are copies of others.
+static void gx__steps_sum_shards(GxActions *out, const GxActions *in, const GxStepsSpec *p)
+{
+    int *last = (int *)malloc((size_t)p->units * sizeof *last);
+    if (!last) {
+        out->failed = 1;
+        return;
+    }
+    for (int i = 0; i < in->n; i++)
+        if (in->action[i].what == GX_DO_SCATTER) last[in->action[i].unit] = i;
+    for (int i = 0; i < in->n; i++) {
+        const GxAction *a = &in->action[i];
+        gx__steps_push(out, *a);
+        if (a->what != GX_DO_SCATTER || last[a->unit] != i || !p->reduce_axes) continue;
+        GxAction reduce = gx__steps_action(GX_DO_REDUCE, a->unit, -1);
+        reduce.axes = (int8_t)p->reduce_axes, reduce.object = GX_OBJECT_SHARD, reduce.count = 1;
+        gx__steps_push(out, reduce);
+    }
+    free(last);
+}
+
 // ---- whole weights -------------------------------------------------------------------------------------------------
 
 enum { GX__STEPS_READS = 2 }; // units whose weights an action reads, at most
 
-// Writes them to unit[], -1 behind the last.
+// Writes them to unit[], the embedding first, -1 behind the last.
 static void gx__steps_reads(const GxStepsSpec *p, const GxAction *a, int unit[GX__STEPS_READS])
 {
     GxEffect e[GX_EFFECTS];
@@ -377,46 +395,62 @@ static void gx__steps_reads(const GxStepsSpec *p, const GxAction *a, int unit[GX
 }
 
 typedef struct {
+    int next;           // the next action that reads the same unit; the number of actions: none
+    int gathers, frees; // before the action, behind it
+} GxStepsUse;           // of a unit's weights
+typedef struct {
     const GxStepsSpec *p;
-    int *next;     // [actions][GX__STEPS_READS]: the next action that reads the same unit; the number of actions: none
-    int *next_of;  // [units]: the same from now on
-    int *is_whole; // [units]
-    int whole;     // how many are
+    GxStepsUse *use; // [actions][GX__STEPS_READS]
+    int *next_of;    // [units]: the next action that reads it, this one included
+    int *last_of;    // [units]: of one that is whole, its use before; -1: it is not whole
+    int whole;       // how many are
 } GxStepsWhole;
 
-static void gx__steps_push_whole(GxActions *out, GxStepsWhole *w, int what, int unit)
+static void gx__steps_end_whole(GxStepsWhole *w, int unit)
 {
-    GxAction a = gx__steps_action(what, unit, -1);
-    if (what == GX_DO_GATHER) a.axes = (int8_t)w->p->shard_axes;
-    w->is_whole[unit] = what == GX_DO_GATHER;
-    w->whole += what == GX_DO_GATHER ? 1 : -1;
-    gx__steps_push(out, a);
+    w->use[w->last_of[unit]].frees = 1;
+    w->last_of[unit] = -1;
+    w->whole--;
 }
 
-// Frees the unit that is read again last: so none that is read now.
-static void gx__steps_make_room(GxActions *out, GxStepsWhole *w)
+// Frees the unit that is read again last: so none that is read now. Of a head and the embedding whose matrix it has,
+// which are read at once, the head: it has little of its own.
+static void gx__steps_make_room(GxStepsWhole *w)
 {
     int last = -1;
     for (int u = 0; u < w->p->units; u++)
-        if (w->is_whole[u] && (last < 0 || w->next_of[u] > w->next_of[last])) last = u;
-    if (last >= 0) gx__steps_push_whole(out, w, GX_DO_FREE, last);
+        if (w->last_of[u] >= 0 && (last < 0 || w->next_of[u] >= w->next_of[last])) last = u;
+    if (last >= 0) gx__steps_end_whole(w, last);
 }
 
-static void gx__steps_push_with_weights(GxActions *out, const GxActions *in, GxStepsWhole *w, int i)
+// Before which uses of action i units are gathered, and behind which earlier ones they are freed for that.
+static void gx__steps_plan_weights(GxStepsWhole *w, const GxActions *in, int i)
 {
     int unit[GX__STEPS_READS];
+    GxStepsUse *use = w->use + i * GX__STEPS_READS;
     gx__steps_reads(w->p, &in->action[i], unit);
-    for (int j = 0; j < GX__STEPS_READS; j++) {
-        if (unit[j] < 0 || w->is_whole[unit[j]]) continue;
-        if (w->whole >= w->p->gathered) gx__steps_make_room(out, w);
-        gx__steps_push_whole(out, w, GX_DO_GATHER, unit[j]);
+    for (int j = 0; j < GX__STEPS_READS && unit[j] >= 0; j++) {
+        use[j].gathers = w->last_of[unit[j]] < 0;
+        if (use[j].gathers && w->whole >= w->p->gathered) gx__steps_make_room(w);
+        w->whole += use[j].gathers;
+        w->last_of[unit[j]] = i * GX__STEPS_READS + j;
     }
+    for (int j = 0; j < GX__STEPS_READS && unit[j] >= 0; j++) {
+        w->next_of[unit[j]] = use[j].next;
+        if (use[j].next == in->n) gx__steps_end_whole(w, unit[j]);
+    }
+}
+
+static void gx__steps_push_with_weights(GxActions *out, const GxStepsWhole *w, const GxActions *in, int i)
+{
+    int unit[GX__STEPS_READS];
+    const GxStepsUse *use = w->use + i * GX__STEPS_READS;
+    gx__steps_reads(w->p, &in->action[i], unit);
+    for (int j = 0; j < GX__STEPS_READS; j++)
+        if (use[j].gathers) gx__steps_push(out, gx__steps_shard_action(w->p, GX_DO_GATHER, unit[j]));
     gx__steps_push(out, in->action[i]);
-    for (int j = 0; j < GX__STEPS_READS; j++) {
-        if (unit[j] < 0) continue;
-        w->next_of[unit[j]] = w->next[i * GX__STEPS_READS + j];
-        if (w->next_of[unit[j]] == in->n) gx__steps_push_whole(out, w, GX_DO_FREE, unit[j]);
-    }
+    for (int j = 0; j < GX__STEPS_READS; j++)
+        if (use[j].frees) gx__steps_push(out, gx__steps_shard_action(w->p, GX_DO_FREE, unit[j]));
 }
 
 static void gx__steps_weights(GxActions *out, const GxActions *in, const GxStepsSpec *p)
@@ -427,20 +461,21 @@ static void gx__steps_weights(GxActions *out, const GxActions *in, const GxSteps
         for (int i = 0; i < in->n; i++) gx__steps_push(out, in->action[i]);
         return;
     }
-    GxStepsWhole w = {p, (int *)calloc(uses + 2 * units, sizeof(int)), NULL, NULL, 0};
-    if (!w.next) {
+    GxStepsWhole w = {p, (GxStepsUse *)calloc(1, uses * sizeof(GxStepsUse) + 2 * units * sizeof(int)), NULL, NULL, 0};
+    if (!w.use) {
         out->failed = 1;
         return;
     }
-    w.next_of = w.next + uses, w.is_whole = w.next_of + units;
-    for (int u = 0; u < p->units; u++) w.next_of[u] = in->n;
+    w.next_of = (int *)(w.use + uses), w.last_of = w.next_of + units;
+    for (int u = 0; u < p->units; u++) w.next_of[u] = in->n, w.last_of[u] = -1;
     for (int i = in->n - 1; i >= 0; i--) {
         gx__steps_reads(p, &in->action[i], unit);
         for (int j = 0; j < GX__STEPS_READS && unit[j] >= 0; j++)
-            w.next[i * GX__STEPS_READS + j] = w.next_of[unit[j]], w.next_of[unit[j]] = i;
+            w.use[i * GX__STEPS_READS + j].next = w.next_of[unit[j]], w.next_of[unit[j]] = i;
     }
-    for (int i = 0; i < in->n; i++) gx__steps_push_with_weights(out, in, &w, i);
-    free(w.next);
+    for (int i = 0; i < in->n; i++) gx__steps_plan_weights(&w, in, i);
+    for (int i = 0; i < in->n; i++) gx__steps_push_with_weights(out, &w, in, i);
+    free(w.use);
 }
 
 static void gx__steps_push_trained(GxActions *out, const GxStepsSpec *p, int what)
@@ -507,12 +542,14 @@ static void gx__steps_pass(GxActions *list, void (*pass)(GxActions *, const GxAc
 }
 
 // Makes s from a list of a window's micro-batches, unit by unit, and what is the same around all such lists. Frees it.
-static GxStatus gx__steps_finish(GxSteps *s, GxActions *list, const GxStepsSpec *spec, GxError *err)
+// has_shards: GATHER, FREE and SCATTER are in the list already.
+static GxStatus gx__steps_finish(GxSteps *s, GxActions *list, const GxStepsSpec *spec, int has_shards, GxError *err)
 {
     gx__steps_pass(list, gx__steps_recompute, spec);
     gx__steps_pass(list, gx__steps_ties, spec);
-    gx__steps_pass(list, gx__steps_grads, spec);
-    gx__steps_pass(list, gx__steps_weights, spec);
+    if (!has_shards) gx__steps_pass(list, gx__steps_grads, spec);
+    gx__steps_pass(list, gx__steps_sum_shards, spec);
+    if (!has_shards) gx__steps_pass(list, gx__steps_weights, spec);
     gx__steps_pass(list, gx__steps_window, spec);
     const GxStatus status =
         list->failed
@@ -535,7 +572,7 @@ GxStatus gx_steps_make(GxSteps *s, const GxStepsSpec *spec, GxError *err)
         list.failed = order.failed;
         if (!list.failed) gx__steps_messages(&list, &order, &timeline, spec);
         gx__steps_pass(&list, gx__steps_expand, spec);
-        status = gx__steps_finish(s, &list, spec, err);
+        status = gx__steps_finish(s, &list, spec, 0, err);
     }
     gx_timeline_close(&timeline);
     free(order.action);

@@ -11,17 +11,19 @@
 //             for (int u = w->last - 1; u >= w->first; u--) gx_put_backward(w, u, b);
 //         }
 //     }
-//     const GxStepsSchedule serial = {"serial", GX_ORDER_1F1B, serial_window};
+//     const GxStepsSchedule serial = {.name = "serial", .order = GX_ORDER_1F1B, .window = serial_window};
 //     ...
 //     GX_TRY(gx_steps_write(&s, &serial, &spec, err)); // in place of gx_steps_make
 //
-// What is the same for all schedules is added around it: COUNT, a layer's R before its B, REDUCE, NORM, AGREE, STEP.
+// What is the same for all schedules is added around it: COUNT, a layer's R before its B, REDUCE, NORM, AGREE, STEP; and
+// where ranks share units, GATHER, FREE and SCATTER, but for a schedule that has them itself (train_fsdp.cu).
 //
 // A call that has nothing to do writes nothing: a micro-batch that the window does not have, the head's forward (in
 // training its backward computes it), a backward below the lowest trained unit or of a unit that gradients pass by, a
-// message before the first stage or behind the last. So a schedule has no conditions for the ends of its loops.
+// message before the first stage or behind the last; weights that are not sharded, or that nobody reads; gradients that
+// a frozen unit does not have. So a schedule has no conditions for the ends of its loops.
 //
-// Not there: weight halves that are put off (W), several stages on a rank, sharded weights.
+// Not there: weight halves that are put off (W), several stages on a rank.
 //
 // Memory: a list that grows while it is written; as much again when it is made.
 #ifndef GX_STEPS_WRITE_H
@@ -31,7 +33,7 @@ GX_BEGIN
 
 // All schedules that are spelled out. The source of each is train_<name>.cu, which defines gx_<name>. Programs, tests
 // and pictures read this list.
-#define GX_SCHEDULES(X) X(pp)
+#define GX_SCHEDULES(X) X(pp) X(fsdp)
 
 typedef struct {
     const GxStepsSpec *spec;
@@ -39,6 +41,7 @@ typedef struct {
     int first, last;        // its units are [first, last)
     int micro_batches;      // of the window
     int is_outside;         // 1: a call named a unit that the model does not have
+    int whole;              // units whose sharded weights are whole now
     struct GxActions *list; // what has been written
     // What this stage sends and receives, by object: X, DX. Unit -1: nothing
     GxAction send[GX_OBJECT_DX + 1], receive[GX_OBJECT_DX + 1];
@@ -48,6 +51,7 @@ typedef struct {
     const char *name;
     int order;                        // GxStepsOrder: the one whose lists are the same
     void (*window)(GxStepsWriter *w); // writes the micro-batches of a window
+    int has_shards;                   // 1: of sharded weights; it writes GATHER, FREE and SCATTER itself
 } GxStepsSchedule;
 
 #define GX__SCHEDULE_DECLARE(name) extern const GxStepsSchedule gx_##name;
@@ -59,10 +63,20 @@ void gx_put_backward(GxStepsWriter *w, int unit, int micro_batch);
 // which goes down: sent to the nearest stage before this one that has a backward, received from the nearest behind it.
 void gx_put_send(GxStepsWriter *w, int object, int micro_batch);
 void gx_put_receive(GxStepsWriter *w, int object, int micro_batch);
+// gx_put_gather makes whole, of all ranks' shards, the weights that a forward or a backward of the unit (what:
+// GX_DO_FORWARD, GX_DO_BACKWARD) reads: its own; of a head that shares the embedding's matrix also unit 0's. gx_put_free
+// leaves this rank's shards of them. If between a unit's FREE and its next GATHER there was room for it beside all that
+// were whole (GxStepsSpec.gathered), it has stayed whole: neither of the two is written.
+void gx_put_gather(GxStepsWriter *w, int what, int unit);
+void gx_put_free(GxStepsWriter *w, int what, int unit);
+// The ranks' gradients of the unit are added up, and each keeps its part of the sum: when they have all contributions of
+// the window, or, by GxStepsSpec.scatters_each, of a micro-batch.
+void gx_put_scatter(GxStepsWriter *w, int unit);
 
 // Makes the list of rank spec->rank by a schedule, and checks it. Its messages are held against those of the other
 // ranks by gx_steps_check_ranks. Refused, with the schedule's name, are lists that gx_steps_check refuses; besides,
-// lists that do not train, and orders with several stages on a rank. Close s.
+// lists that do not train, orders with several stages on a rank, and, of a schedule with shards, ranks that share some
+// of what it shards (spec->sharded 1, 2); where they share nothing (0), its calls for shards write nothing. Close s.
 GxStatus gx_steps_write(GxSteps *s, const GxStepsSchedule *schedule, const GxStepsSpec *spec, GxError *err);
 
 GX_END
@@ -118,6 +132,70 @@ void gx_put_receive(GxStepsWriter *w, int object, int micro_batch)
     gx__write_message(w, w->receive, object, micro_batch);
 }
 
+// ---- sharded weights -----------------------------------------------------------------------------------------------
+
+// Writes the units that the action reads to unit[]; -1: none.
+static void gx__write_reads(GxStepsWriter *w, int what, int of, int unit[GX__STEPS_READS])
+{
+    const GxStepsSpec *p = w->spec;
+    const GxAction a = gx__steps_action(what, of, -1);
+    for (int j = 0; j < GX__STEPS_READS; j++) unit[j] = -1;
+    if (!gx__write_unit(w, of, 0) || p->sharded != GX__STEPS_WEIGHTS_SHARDED) return;
+    if (what == GX_DO_FORWARD ? of < p->units - 1 : what == GX_DO_BACKWARD && gx_steps_has_backward(p, of))
+        gx__steps_reads(p, &a, unit);
+}
+
+// Where the unit was freed, if there has been room for it since; -1: there has not.
+static int gx__write_needless_free(const GxStepsWriter *w, int unit)
+{
+    int whole = w->whole; // of others, going back
+    for (int i = w->list->n - 1; i >= 0 && whole < w->spec->gathered; i--) {
+        const GxAction *a = &w->list->action[i];
+        if (a->what == GX_DO_FREE && a->unit == unit) return i;
+        whole += (a->what == GX_DO_FREE) - (a->what == GX_DO_GATHER);
+    }
+    return -1;
+}
+
+static void gx__write_remove(GxStepsWriter *w, int i)
+{
+    GxAction *a = w->list->action + i;
+    w->list->n--;
+    memmove(a, a + 1, (size_t)(w->list->n - i) * sizeof *a);
+}
+
+void gx_put_gather(GxStepsWriter *w, int what, int unit)
+{
+    int of[GX__STEPS_READS];
+    gx__write_reads(w, what, unit, of);
+    for (int j = 0; j < GX__STEPS_READS; j++) { // the embedding stays rather than a head that shares its matrix
+        if (of[j] < 0) continue;
+        const int needless = gx__write_needless_free(w, of[j]);
+        if (needless >= 0) gx__write_remove(w, needless);
+        else gx__steps_push(w->list, gx__steps_shard_action(w->spec, GX_DO_GATHER, of[j]));
+        w->whole++;
+    }
+}
+
+void gx_put_free(GxStepsWriter *w, int what, int unit)
+{
+    int of[GX__STEPS_READS];
+    gx__write_reads(w, what, unit, of);
+    for (int j = 0; j < GX__STEPS_READS; j++) {
+        if (of[j] < 0) continue;
+        gx__steps_push(w->list, gx__steps_shard_action(w->spec, GX_DO_FREE, of[j]));
+        w->whole--;
+    }
+}
+
+void gx_put_scatter(GxStepsWriter *w, int unit)
+{
+    if (!gx__write_unit(w, unit, 0) || w->spec->sharded != GX__STEPS_WEIGHTS_SHARDED) return;
+    if (gx__steps_trains(w->spec, unit)) gx__steps_push(w->list, gx__steps_shard_action(w->spec, GX_DO_SCATTER, unit));
+}
+
+// ---- lists ---------------------------------------------------------------------------------------------------------
+
 // The message about an object that this rank sends, or receives. Its unit is -1 if there is none.
 static GxAction gx__write_find(const GxStepsSpec *spec, int what, int object)
 {
@@ -151,14 +229,19 @@ GxStatus gx_steps_write(GxSteps *s, const GxStepsSchedule *schedule, const GxSte
     GxActions list = GX_ZERO;
     GxStepsWriter w;
     GxError why = GX_ZERO;
+    const int has_shards = schedule->has_shards && spec->sharded;
     memset(s, 0, sizeof *s);
     GX_TRY(gx__steps_check_spec(spec, err));
     if (spec->kind != GX_STEPS_TRAIN || gx_order_info(spec->order)->chunks > 1)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "schedule %s writes lists that train, with one stage on each rank",
                        schedule->name);
+    if (has_shards && spec->sharded != GX__STEPS_WEIGHTS_SHARDED)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "schedule %s shards weights, gradients and the optimizer's state (3), and sharded is %d",
+                       schedule->name, spec->sharded);
     gx__write_open(&w, spec, &list);
     schedule->window(&w);
-    GX_TRY(gx__steps_finish(s, &list, spec, err));
+    GX_TRY(gx__steps_finish(s, &list, spec, has_shards, err));
     if (w.is_outside) GX_FAIL(&why, GX_ERR_ARGUMENT, "it writes a unit outside of 0 to %d", spec->units - 1);
     else gx_steps_check(s, &why);
     if (!why.code) return GX_OK;

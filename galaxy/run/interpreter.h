@@ -48,7 +48,8 @@ typedef struct {           // zero: defaults
     const int16_t *stage;
     // What the ranks of dp_shard share: as the model's store (gx_shards_open). Its gradients are scattered in each
     // micro-batch, which needs less memory and more communication, instead of once in a window; where weights are
-    // sharded, so many units' are whole at once, 0: two, or three if the head shares a tensor with the embedding.
+    // sharded, so many units' are whole at once, 0: two, or one by a schedule with shards, and one more if the head
+    // shares a tensor with the embedding.
     int shard_grads_in_window, gathered_units;
     int keeps_graphs; // in training, what a micro-batch computes is captured and launched as graphs (graphs.h)
     // The task counts the labels that losses are divided by. NULL: target 0's labels that are not GX_IGNORE_INDEX
@@ -225,7 +226,8 @@ static void gx__interpreter_shard(const GxContext *g, GxStepsSpec *s, const GxMo
     s->sharded = m->store.sharded, s->shard_axes = GX_AXIS_FSDP;
     s->reduce_axes = gx_group_size(g, GX_AXIS_DP_REPLICATE) > 1 ? GX_AXIS_DP_REPLICATE : 0;
     s->scatters_each = spec->shard_grads_in_window;
-    s->gathered = spec->gathered_units ? spec->gathered_units : 2 + gx_steps_is_tied_here(s);
+    const int at_once = spec->schedule && spec->schedule->has_shards ? 1 : 2;
+    s->gathered = spec->gathered_units ? spec->gathered_units : at_once + gx_steps_is_tied_here(s);
     s->starts_sums = 0;
 }
 

@@ -57,8 +57,9 @@ typedef struct {
 
 // Adds the options to a config. A program without a mode of its own (NULL) has --mode, --att, --con, --mlp, --ends and
 // all lists; one with a mode has only the lists that this mode can use. A program with a schedule of its own (else NULL)
-// has no --pipeline_schedule, and its --pp takes all ranks unless it is given. For options that a program does not have,
-// the error message refers to train_<family>.
+// has no --pipeline_schedule, and its --pp takes all ranks unless it is given; if the schedule is one of shards, it has
+// neither stages nor --zero and --gathered_units, and its --dp_shard takes all ranks that --tp leaves. For options that a
+// program does not have, the error message refers to train_<family>.
 GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const GxStepsSchedule *schedule,
                         const char *family, GxError *err);
 
@@ -277,6 +278,21 @@ static const GxField gx__options_shard_options[] = {
      "take memory and spare communication. 0: two, or three where the head is the embedding's",
      "0..4096"},
 };
+// Of a program whose schedule shards everything.
+static const GxField gx__options_own_shard_options[] = {
+    {"tp", GX_FIELD_INT, GX__OPTIONS_AT(tp), "1", "ranks that share each layer in another way, as the mode says",
+     "1..256"},
+    {"dp_shard", GX_FIELD_INT, GX__OPTIONS_AT(dp_shard), "0",
+     "ranks that share every unit, the embedding, layers, the head; where there are more, as many again are a copy "
+     "(HSDP). 0 or -1: all that --tp leaves",
+     "-1..256"},
+    {"dp_replicate", GX_FIELD_INT, GX__OPTIONS_AT(dp_replicate), "0",
+     "such copies; 0: as many as --dp_shard leaves ranks for", "0..256"},
+    {"shard_grads_in_window", GX_FIELD_BOOL, GX__OPTIONS_AT(shard_grads_in_window), "false",
+     "gradients are summed and shared out behind each micro-batch, not only behind a step's last: less memory, more "
+     "communication",
+     NULL},
+};
 static const struct {
     GxField field;
     const char *what; // what the list splits
@@ -346,6 +362,7 @@ static GxStatus gx__options_add_stages(GxConfig *c, GxTrainOptions *o, const GxS
                                        const char *title, const char *program, GxError *err)
 {
     const GxField *order = gx_field_find(GX_FIELDS(gx__options_stage_options), "pipeline_schedule");
+    GX_TRY(gx_config_add(c, title, GX_FIELDS(gx__options_tp_options), o, err));
     if (schedule) {
         GX_TRY(gx_config_add(c, title, GX_FIELDS(gx__options_own_stage_options), o, err));
         GX_TRY(gx_config_add_elsewhere(c, order, 1, program, err));
@@ -353,6 +370,21 @@ static GxStatus gx__options_add_stages(GxConfig *c, GxTrainOptions *o, const GxS
     } else GX_TRY(gx_config_add(c, title, GX_FIELDS(gx__options_stage_options), o, err));
     GX_TRY(gx_config_add(c, title, GX_FIELDS(gx__options_layer_options), o, err));
     return gx_config_add(c, title, GX_FIELDS(gx__options_shard_options), o, err);
+}
+
+// Of a program whose schedule shards everything, on one stage.
+static GxStatus gx__options_add_own_shards(GxConfig *c, GxTrainOptions *o, const char *title, const char *program,
+                                           GxError *err)
+{
+    static const char *const elsewhere[] = {"pp", "pipeline_schedule", "stage_num_hidden_layers_list", "zero",
+                                            "gathered_units"};
+    GX_TRY(gx_config_add(c, title, GX_FIELDS(gx__options_own_shard_options), o, err));
+    GX_TRY(gx_config_add(c, title, gx__options_find("dp_shard_list"), 1, o, err));
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        GX_TRY(gx_config_add_elsewhere(c, gx__options_find(elsewhere[i]), 1, program, err));
+    o->pp = 1, o->pipeline_schedule[0] = 0; // since no option sets them
+    snprintf(o->zero, sizeof o->zero, "3");
+    return GX_OK;
 }
 
 GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const GxStepsSchedule *schedule,
@@ -365,8 +397,8 @@ GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, cons
     GX_TRY(gx_tuning_add(c, &o->tuning, err));
     if (mode) GX_TRY(gx_config_add_elsewhere(c, GX_FIELDS(gx__options_mode_options), program, err));
     else GX_TRY(gx_config_add(c, "mode", GX_FIELDS(gx__options_mode_options), o, err));
-    GX_TRY(gx_config_add(c, copies, GX_FIELDS(gx__options_tp_options), o, err));
-    GX_TRY(gx__options_add_stages(c, o, schedule, copies, program, err));
+    if (schedule && schedule->has_shards) GX_TRY(gx__options_add_own_shards(c, o, copies, program, err));
+    else GX_TRY(gx__options_add_stages(c, o, schedule, copies, program, err));
     for (int i = 0; i < GX__OPTIONS_LISTS; i++) {
         const GxField *list = &gx__options_lists[i].field;
         if (!mode || gx__options_list_applies(mode->methods, i)) {

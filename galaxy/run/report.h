@@ -414,13 +414,20 @@ static void gx__report_note_of_mode(const GxTrainer *t)
     else
         gx_log(&t->g->log, GX_LOG_WARNING,
                "mode %s splits the model among the ranks of --tp, which is 1: each of the %d ranks has all of it, as "
-               "without a mode; leave out --tp, or say a larger one",
-               t->mode->name, t->g->world);
+               "without a mode; %ssay a larger one",
+               t->mode->name, t->g->world, t->steps_schedule ? "" : "leave out --tp, or ");
 }
 
 static void gx__report_note_of_shards(const GxTrainer *t)
 {
     if (!strcmp(t->o.zero, "0") || t->model.store.sharded) return;
+    if (t->steps_schedule && t->steps_schedule->has_shards) {
+        gx_log(&t->g->log, GX_LOG_WARNING,
+               "schedule %s: there is one data-parallel rank of %d, which has everything, or --dp_shard is 1; --ranks "
+               "N, or mpirun, gives it more to share with",
+               t->steps_schedule->name, t->g->world);
+        return;
+    }
     gx_log(
         &t->g->log, GX_LOG_WARNING,
         "--zero %s: no data-parallel ranks share what it says, so each has everything: of %d rank%s stages (--pp), tp "

@@ -13,7 +13,7 @@
 //     gx_resume_check_choice   its task and family are those of the program
 //     gx_resume_check_model    --model, if given, is the model that the run began from
 //     gx_resume_take_options   takes over the options that are not given now
-//     gx_resume_keep_layout    ... except the layout, if ranks or mode differ, or with --tp
+//     gx_resume_keep_layout    ... except the layout, if ranks, mode or schedule differ, or with --tp
 //     gx_resume_check          what must be the same is the same
 //     gx_resume_check_task     ... also in the task's data, once they are open
 //     gx_resume_changes        what differs, in words
@@ -319,6 +319,13 @@ void gx_resume_warn_of_unknown(const GxResume *r, const GxConfig *c, const GxLog
                r->args_path, names);
 }
 
+// The program decides on stages and shards itself (by its schedule), and not as the run was: 1 stage where it had none.
+static int gx__resume_is_other_schedule(const GxResume *r, const GxTrainOptions *o)
+{
+    const GxJson *pp = gx_json_get(r->args, "pp"), *zero = gx_json_get(r->args, "zero");
+    return (pp ? gx_json_int(pp) : 1) != o->pp || (zero && strcmp(gx_json_string(zero), o->zero));
+}
+
 void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world)
 {
     static const char *const says[] = {"tp", "pp", "zero", "dp_shard", "dp_replicate"}; // that it is another one
@@ -339,7 +346,7 @@ void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig 
                                          "gathered_units"};
     int is_other = r->folder[0] && strcmp(r->state.methods, methods);
     for (size_t i = 0; i < sizeof says / sizeof *says; i++) is_other |= gx_config_is_set(c, says[i]);
-    if (!r->args || (r->state.world == world && !is_other)) return;
+    if (!r->args || (r->state.world == world && !is_other && !gx__resume_is_other_schedule(r, o))) return;
     for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) gx_config_forget(c, layout[i]);
     if (o->micro_batch_size == 0) gx_config_forget(c, "micro_batch_size"); // dp_batch_size_list gives it
 }
