@@ -56,6 +56,7 @@ TEST(a_pipeline_leaves_behind_what_one_stage_does)
          "--ranks 3 --pp 3 --pipeline_schedule gpipe"},
         {"dp", "train_llama", "--precision bf16", "--ranks 2", "--ranks 4 --pp 2"},
         {"galaxy", "train_llama_galaxy", "--tp 2", "--ranks 2", "--ranks 4 --pp 2"},
+        {"tied_shards", "train_llama", "--tie_word_embeddings --ranks 4 --pp 2", "", "--zero 3"},
         {"freeze", "train_llama", "--freeze model.embed_tokens.weight,model.layers.0.*", "", "--ranks 2 --pp 2"},
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
