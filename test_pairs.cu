@@ -99,8 +99,10 @@ static int is(const int *row, int factor, int value) { return row[factor] == val
 static int is_not(const int *row, int factor, int value) { return row[factor] >= 0 && row[factor] != value; }
 static int is_bert(const int *row) { return row[MODEL] >= PRETRAINING; }
 
+enum { MOST_RANKS = 6 }; // that are run at once
+
 // A mode by name has its source's ends; with others it is composed of its triple. Where nothing is split, there is one
-// rank to a copy. 2 times 4 ranks are more than MAX_RANKS.
+// rank to a copy. 2 times 4 ranks are more than MOST_RANKS.
 static int allows_ranks(const int *row)
 {
     const int follows = is(row, ENDS, ENDS_FOLLOW) || is(row, ENDS, ENDS_NONE);
@@ -111,11 +113,11 @@ static int allows_ranks(const int *row)
     return !(is(row, RANKS, 3) && is(row, COPIES, 1));
 }
 
-// Stages times ranks are MAX_RANKS at most. Stages cannot share a tensor; zb1p has weight halves.
+// Stages times ranks are MOST_RANKS at most; zb1p has weight halves.
 static int allows_stages(const int *row)
 {
     const int ranks = (row[RANKS] < 0 ? 1 : 1 + row[RANKS]) * (row[COPIES] < 0 ? 1 : 1 + row[COPIES]);
-    if (row[STAGES] > 0 && ((1 + row[STAGES]) * ranks > MAX_RANKS || is(row, TIED, 1))) return 0;
+    if (row[STAGES] > 0 && (1 + row[STAGES]) * ranks > MOST_RANKS) return 0;
     return !(is(row, ORDER, ZB1P) && is(row, WEIGHTS, 0));
 }
 

@@ -57,7 +57,8 @@ static void at_random(Pipeline *p)
     s->count_axes = 31, s->agree_axes = 31, s->reduce_axes = random_below(2) ? 6 : 0;
     s->bucket = random_below(4), s->starts_sums = random_below(2);
     freeze_at_random(p);
-    s->is_tied = random_below(2) && gx_steps_rank_of(s, gx_steps_stages(s) - 1) == 0;
+    s->is_tied = random_below(2);
+    if (gx_steps_rank_of(s, gx_steps_stages(s) - 1) != 0 && p->frozen[0] != p->frozen[s->units - 1]) s->is_tied = 0;
     shard_at_random(s, random_below(4));
 }
 
@@ -105,6 +106,7 @@ static int is_met(const Ranks *r, int rank)
     const GxAction *a = &r->m[rank].s->action[r->at[rank]];
     if (!r->is_posted[a->peer]) return 0;
     const GxAction *b = &r->m[a->peer].s->action[r->at[a->peer]];
+    if (a->what == GX_DO_TIE) return b->what == GX_DO_TIE && b->peer == rank;
     return b->peer == rank && b->what != a->what && b->object == a->object && b->unit == a->unit &&
            b->micro_batch == a->micro_batch;
 }
@@ -119,6 +121,23 @@ static void pass(Ranks *r, int from_rank, int to_rank)
     put(to, received, y, in, value, "it is there already");
     give_up(from, x, out);
     r->is_posted[from_rank] = r->is_posted[to_rank] = 0;
+}
+
+// Both ranks have what both have added to unit 0's weight.
+static int tie(Ranks *r, int rank)
+{
+    const int comes = !r->is_posted[rank], peer = r->m[rank].s->action[r->at[rank]].peer,
+              first = r->m[rank].s->action[r->at[rank]].unit ? peer : rank, last = first == rank ? peer : rank;
+    r->is_posted[rank] = 1;
+    if (!is_met(r, rank)) return comes;
+    Machine *a = &r->m[first], *b = &r->m[last];
+    const uint64_t sum =
+        gradients(a, r->at[first], 0) + get(b, r->at[last], &b->copy, NOT_ROWS, 0, "no gradient of the head's copy");
+    a->grads[0].value = b->copy.value = sum;
+    if (a->memory && grads_are_rows(&a->s->spec)) fill(a, a->s->operands[r->at[first]].grads, sum);
+    r->at[first]++, r->at[last]++;
+    r->is_posted[first] = r->is_posted[last] = 0;
+    return 1;
 }
 
 // Returns 0 if nothing has changed.
@@ -160,9 +179,9 @@ static int go_on(Ranks *r, int rank)
     while (r->at[rank] < m->s->n && !m->wrong) {
         const GxAction *a = &m->s->action[r->at[rank]];
         if (is_agreed(a)) break;
-        if (a->what == GX_DO_SEND || a->what == GX_DO_RECV) {
+        if (a->what == GX_DO_SEND || a->what == GX_DO_RECV || a->what == GX_DO_TIE) {
             const int at = r->at[rank];
-            changes |= go_on_with_message(r, rank);
+            changes |= a->what == GX_DO_TIE ? tie(r, rank) : go_on_with_message(r, rank);
             if (r->at[rank] == at) break;
         } else run_or_start(m, r->at[rank]++), changes = 1;
     }
@@ -177,6 +196,9 @@ static void compare(Ranks *r, const uint64_t *w, uint64_t loss)
         Machine *m = &r->m[k];
         found += m->loss;
         if (r->at[k] < m->s->n) wrong(m, r->at[k], "it waits for ever");
+        if (m->s->spec.is_tied && is_mine(&m->s->spec, m->s->spec.units - 1) && w[0] != m->w[0])
+            wrong(m, m->s->n - 1, "another tied weight than plain loops");
+        if (m->copy.is_there) wrong(m, m->s->n - 1, "a gradient of a copy is left");
         look_at_the_end(m, w);
     }
     if (found != loss) wrong(&r->m[0], r->m[0].s->n - 1, "another loss than plain loops");
@@ -289,6 +311,30 @@ TEST(a_sum_of_gradients_names_units_of_its_rank)
     p.spec.reduce_axes = 6;
     expect_list(&p, 0, "COUNT F0 F1 SEND:x:2>1 RECV:dx:2<1 B1 B0 REDUCE0-1 NORM0-1 AGREE STEP0-1");
     expect_list(&p, 1, "COUNT RECV:x:2<0 F2 B3 B2 REDUCE2-3 SEND:dx:2>0 NORM2-3 AGREE STEP2-3");
+}
+
+// Both stages add up what they have of the matrix behind everything else; its units' sums stand behind that, and what is
+// scattered in each micro-batch is, of these units, scattered once.
+TEST(a_tensor_of_two_stages_is_added_up_before_it_is_summed)
+{
+    static const uint8_t frozen[4] = {1, 0, 0, 1};
+    Pipeline p = simple(GX_ORDER_1F1B, 2, 2);
+    p.spec.is_tied = 1, p.spec.reduce_axes = 6, p.spec.bucket = 1;
+    expect_list(
+        &p, 0,
+        "COUNT F0.0 F1.0 SEND:x:2.0>1 F0.1 F1.1 SEND:x:2.1>1 RECV:dx:2.0<1 B1.0 B0.0 RECV:dx:2.1<1 B1.1 REDUCE1 "
+        "B0.1 TIE0<>1 REDUCE0 NORM0-1 AGREE STEP0-1");
+    expect_list(&p, 1,
+                "COUNT RECV:x:2.0<0 F2.0 RECV:x:2.1<0 B3.0 B2.0 SEND:dx:2.0>0 F2.1 B3.1 B2.1 REDUCE2 SEND:dx:2.1>0 "
+                "TIE3<>0 REDUCE3 NORM2-3 AGREE STEP2-3");
+    p.spec.reduce_axes = 0, p.spec.shard_axes = 4, p.spec.sharded = 2, p.spec.scatters_each = 1;
+    expect_list(&p, 0,
+                "COUNT F0.0 F1.0 SEND:x:2.0>1 F0.1 F1.1 SEND:x:2.1>1 RECV:dx:2.0<1 B1.0 SCATTER1 B0.0 RECV:dx:2.1<1 "
+                "B1.1 SCATTER1 B0.1 TIE0<>1 SCATTER0 NORM0-1 AGREE STEP0-1 GATHER0 GATHER1");
+    p.spec.sharded = p.spec.scatters_each = 0, p.spec.frozen = frozen;
+    expect_list(&p, 0,
+                "COUNT F0.0 F1.0 SEND:x:2.0>1 F0.1 F1.1 SEND:x:2.1>1 RECV:dx:2.0<1 B1.0 RECV:dx:2.1<1 B1.1 NORM1 AGREE "
+                "STEP1");
 }
 
 // A gradient passes stages by in which nothing has a backward, and comes to none below the lowest trained unit; what is
@@ -622,7 +668,7 @@ static void try_mutants(const GxSteps *s, int r, Tally tally[4])
         a[to] = moved;
         try_mutant(s, r, a, n, "a list with an action elsewhere", &tally[2]);
         memcpy(a, s[r].action, (size_t)n * sizeof *a);
-        for (int k = 0; k < 4 && (a[i].what == GX_DO_SEND || a[i].what == GX_DO_RECV); k++) {
+        for (int k = 0; k < 4 && (a[i].what == GX_DO_SEND || a[i].what == GX_DO_RECV || a[i].what == GX_DO_TIE); k++) {
             a[i] = s[r].action[i];
             if (k == 0) a[i].peer = (int16_t)((a[i].peer + 1) % s->spec.ranks);
             if (k == 1) a[i].unit++;
@@ -726,6 +772,35 @@ TEST(a_refusal_names_rank_action_and_what_it_waits_for)
     close_lists(s, 2);
 }
 
+TEST(what_two_ranks_add_up_is_refused_if_one_does_not_come_or_another_does)
+{
+    static const struct {
+        int unit, peer;
+        const char *says;
+    } cases[] = {
+        {0, 0, "rank 0: action 13 (TIE0<>0): rank 1 has the tensor, too, not rank 0"},
+        {1, 1, "rank 0: action 13 (TIE1<>1): unit 1 trains no tensor that another rank has, too"},
+        {3, 1, "rank 0: action 13 (TIE3<>1): unit 3 is rank 1's, and this is rank 0"},
+    };
+    GxSteps s[2];
+    Pipeline p = simple(GX_ORDER_1F1B, 2, 2);
+    p.spec.stage = p.stage, p.spec.is_tied = 1;
+    open_lists(s, &p.spec);
+    GxAction *tie = &s[0].action[13];
+    for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {
+        tie->unit = (int16_t)cases[k].unit, tie->peer = (int16_t)cases[k].peer;
+        expect_refusal(s, cases[k].says);
+    }
+    tie->unit = 0, tie->peer = 1;
+    move(&s[0], 13, 12); // before the last B0
+    expect_refusal(s, "rank 0: action 12 (TIE0<>1): the gradients of unit 0 have 1 of 2 contributions: every B0 (of a "
+                      "half, its W0) must come before");
+    move(&s[0], 12, 15); // behind the norm
+    expect_refusal(s, "rank 0: action 13 (NORM0): the gradients of unit 0 lack those of rank 1, which has a tensor of "
+                      "it, too: TIE0 must come before");
+    close_lists(s, 2);
+}
+
 // In a run a rank's first NORM waits for the sum of the ranks before it (gx_grads_take_over), and these have theirs when
 // they have got all gradients.
 TEST(a_message_behind_a_norm_is_refused)
@@ -769,7 +844,7 @@ TEST(ranks_agree_over_the_same_axes)
 TEST(pipelines_that_cannot_be_are_refused)
 {
     static const struct {
-        int order, ranks, micro_batches, of_rank, puts_off, is_tied;
+        int order, ranks, micro_batches, of_rank, puts_off, is_tied; // tied: and the head alone is frozen
         int16_t stage[5];
         GxStatus code;
         const char *says;
@@ -819,17 +894,17 @@ TEST(pipelines_that_cannot_be_are_refused)
          0,
          1,
          {0, 2, 4},
-         GX_ERR_UNSUPPORTED,
-         "embedding and head share a tensor, and are on ranks 0 and 1: lists with tensors of several stages are not "
-         "built yet"},
+         GX_ERR_ARGUMENT,
+         "embedding and head share a tensor, and one of the two is trained and the other is not"},
     };
+    static const uint8_t frozen[4] = {0, 0, 0, 1};
     for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {
         GxStepsSpec p = GX_ZERO;
         GxSteps s = GX_ZERO;
         GxError err = GX_ZERO;
         p.units = 4, p.order = cases[k].order, p.ranks = cases[k].ranks, p.rank = cases[k].of_rank;
         p.micro_batches = cases[k].micro_batches, p.puts_off_weights = cases[k].puts_off, p.is_tied = cases[k].is_tied;
-        p.stage = cases[k].stage;
+        p.stage = cases[k].stage, p.frozen = p.is_tied ? frozen : NULL;
         CHECK(gx_steps_make(&s, &p, &err) == cases[k].code && !strcmp(err.message, cases[k].says), "%u: %d %s", k,
               err.code, err.message);
         gx_steps_close(&s);

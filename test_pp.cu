@@ -1,7 +1,8 @@
 // test_pp.cu: a model whose units are on the ranks of a pipeline, against the same on one stage, bit for bit: losses,
 // norms, every gradient, weights and moments after steps of SGD and AdamW, a validation whose micro-batches are under
 // way at once. In every order that runs, with uneven stages, in modes, with data-parallel ranks, tuned in every way, of
-// every family.
+// every family. Where a matrix that two stages have is trained, sums are in another order: within the bounds of serial,
+// and both copies have the same bits.
 #include "test/subjects.h"
 
 typedef struct {
@@ -11,8 +12,9 @@ typedef struct {
     const GxMode *mode;
     TestSubject *subject; // NULL: a LLaMA
     const char *freeze;
-    int lora, bottleneck, side, prompt, quantize; // as in Layout
+    int tied, lora, bottleneck, side, prompt, quantize, wide; // as in Layout
     int order, puts_off, recomputes, bucket, starts_sums, normed;
+    int sharded, each; // GxSharded, among data-parallel ranks; 1: scattered in each micro-batch
     GxDtype dtype;
     const GxStepsSchedule *schedule; // NULL: the generators'
 } Case;
@@ -104,8 +106,108 @@ static const Case cases[] = {
     {.what = "BERT, pairs of numbers, x dp 2", .pp = 2, .dp = 2, .micro = 2, .stage = {0, 2, 8}, .subject = &numbers},
     {.what = "vectors x dp 2", .pp = 2, .dp = 2, .micro = 2, .stage = {0, 4, 8}, .subject = &vectors},
     {.what = "texts that share a column", .pp = 2, .micro = 2, .stage = {0, 4, 8}, .subject = &texts},
+    {.what = "tied, the matrix frozen, bf16",
+     .pp = 2,
+     .micro = 2,
+     .stage = {0, 4, 8},
+     .tied = 1,
+     .freeze = "model.embed_tokens.weight",
+     .dtype = GX_BF16},
+    {.what = "tied, LoRA on the embedding", .pp = 2, .micro = 2, .stage = {0, 4, 8}, .tied = 1, .lora = 5},
+    {.what = "tied, LoRA on both ends, 3 stages", .pp = 3, .micro = 2, .stage = {0, 2, 6, 8}, .tied = 1, .lora = 8},
+    {.what = "tied, QLoRA x dp 2",
+     .pp = 2,
+     .dp = 2,
+     .micro = 2,
+     .stage = {0, 4, 8},
+     .tied = 1,
+     .lora = 1,
+     .quantize = 2},
+    {.what = "tied, adapters", .pp = 2, .micro = 2, .stage = {0, 4, 8}, .tied = 1, .bottleneck = 2},
+    {.what = "tied, a side network", .pp = 2, .micro = 2, .stage = {0, 4, 8}, .tied = 1, .side = 3},
+    {.what = "tied, prompts", .pp = 2, .micro = 2, .stage = {0, 4, 8}, .tied = 1, .prompt = 4},
 };
 enum { CASES = sizeof cases / sizeof *cases };
+
+// The head's norm is on all rows, and not summed over tp; the matrix is.
+static GxMode whole_con;
+__attribute__((constructor)) static void make_whole_con(void)
+{
+    GxMethods m = gx_methods(GX_METHOD_TP, GX_METHOD_NONE, GX_METHOD_TP);
+    m.ends = GX_METHOD_SP;
+    whole_con = gx_composed("whole_con", m);
+}
+
+// The matrix of both ends is trained.
+static const Case tied_cases[] = {
+    {.what = "2 stages", .pp = 2, .micro = 3, .stage = {0, 4, 8}},
+    {.what = "2 stages, spelled out", .pp = 2, .micro = 3, .stage = {0, 4, 8}, .schedule = &gx_pp},
+    {.what = "4 stages, the ends alone, gpipe, layers computed again",
+     .pp = 4,
+     .micro = 3,
+     .stage = {0, 2, 4, 6, 8},
+     .order = GX_ORDER_GPIPE,
+     .recomputes = 1},
+    {.what = "3 stages, zb1p, the rest of both ends frozen",
+     .pp = 3,
+     .micro = 3,
+     .stage = {0, 4, 6, 8},
+     .order = GX_ORDER_ZB1P,
+     .puts_off = 1,
+     .freeze = "model.norm.weight,model.layers.0.*"},
+    {.what = "2 stages x dp 3, buckets that are started",
+     .pp = 2,
+     .dp = 3,
+     .micro = 2,
+     .stage = {0, 6, 8},
+     .bucket = 1,
+     .starts_sums = 1},
+    {.what = "2 stages x tp 2", .pp = 2, .tp = 2, .micro = 2, .stage = {0, 4, 8}, .mode = &gx_tp},
+    {.what = "3 stages x tp 2, sp", .pp = 3, .tp = 2, .micro = 2, .stage = {0, 4, 6, 8}, .mode = &gx_sp},
+    {.what = "2 stages x tp 3, galaxy", .pp = 2, .tp = 3, .micro = 2, .stage = {0, 4, 8}, .mode = &gx_galaxy},
+    {.what = "2 stages x tp 2, galaxy2", .pp = 2, .tp = 2, .micro = 2, .stage = {0, 4, 8}, .mode = &gx_galaxy2},
+    {.what = "BERT, pre-training", .pp = 2, .micro = 2, .stage = {0, 4, 8}, .subject = &pretraining},
+    {.what = "BERT x tp 2, sp",
+     .pp = 3,
+     .tp = 2,
+     .micro = 2,
+     .stage = {0, 2, 6, 8},
+     .mode = &gx_sp,
+     .subject = &pretraining},
+    {.what = "x dp 2 x tp 2, which sums all of one end and some of the other",
+     .pp = 2,
+     .dp = 2,
+     .tp = 2,
+     .micro = 1,
+     .stage = {0, 4, 8},
+     .mode = &whole_con},
+    {.what = "2 stages x dp 2, ZeRO 1", .pp = 2, .dp = 2, .micro = 2, .stage = {0, 4, 8}, .wide = 1, .sharded = 1},
+    {.what = "2 stages x dp 3, ZeRO 2, each micro-batch",
+     .pp = 2,
+     .dp = 3,
+     .micro = 2,
+     .stage = {0, 4, 8},
+     .wide = 1,
+     .sharded = 2,
+     .each = 1},
+    {.what = "3 stages x dp 2, ZeRO 3, zb1p",
+     .pp = 3,
+     .dp = 2,
+     .micro = 3,
+     .stage = {0, 2, 6, 8},
+     .sharded = 3,
+     .order = GX_ORDER_ZB1P,
+     .puts_off = 1},
+    {.what = "3 stages x tp 2, sp, whose ranks share, ZeRO 3",
+     .pp = 3,
+     .tp = 2,
+     .micro = 2,
+     .stage = {0, 4, 6, 8},
+     .mode = &gx_sp,
+     .wide = 1,
+     .sharded = 3},
+};
+enum { TIED_CASES = sizeof tied_cases / sizeof *tied_cases };
 
 // Units of the model: between embedding and head layers, or of a side network Down alone, layers and side layers.
 static void cut(const Case *c, int16_t stage[6])
@@ -123,7 +225,7 @@ static Layout layout_of(const Case *c)
     l.dp = (int)gx_max(c->dp, 1), l.tp = (int)gx_max(c->tp, 1), l.micro = c->micro;
     for (int r = 0; r < l.dp; r++) l.samples[r] = 2 + r;
     l.lora = c->lora, l.bottleneck = c->bottleneck, l.side = c->side, l.prompt = c->prompt;
-    l.quantize = c->quantize, l.normed = c->normed;
+    l.quantize = c->quantize, l.normed = c->normed, l.tied = c->tied, l.wide = c->wide;
     return l;
 }
 
@@ -155,6 +257,15 @@ static void check_rank(const Case *c, int r, const Result *a, const Result *b)
     }
     const int trained = gx_store_trains_unit(&a->model->m.store, a->model->m.store.first_unit);
     CHECK(rows > 0 || !trained, "%s: rank %d has nothing that is trained", c->what, r);
+}
+
+static void wish_case(const Case *c)
+{
+    test_subject = c->subject, test_dtype = c->dtype;
+    test_wish.freeze = c->freeze;
+    test_wish.spec.recomputes_layers = c->recomputes, test_wish.spec.puts_off_weights = c->puts_off;
+    test_wish.spec.bucket = c->bucket, test_wish.spec.starts_sums = c->starts_sums;
+    test_wish.sharded = (GxSharded)c->sharded, test_wish.spec.shard_grads_in_window = c->each;
 }
 
 // The rank's list is the one that the schedule writes. Returns 1 if the generators' is another one.
@@ -193,10 +304,7 @@ static void check_case(const Case *c, int nccl)
     int16_t stage[6];
     Layout l = layout_of(c);
     cut(c, stage);
-    test_subject = c->subject, test_dtype = c->dtype;
-    test_wish.freeze = c->freeze;
-    test_wish.spec.recomputes_layers = c->recomputes, test_wish.spec.puts_off_weights = c->puts_off;
-    test_wish.spec.bucket = c->bucket, test_wish.spec.starts_sums = c->starts_sums;
+    wish_case(c);
     run_ranks(&l, one);
     l.pp = c->pp;
     test_wish.spec.stage = stage, test_wish.spec.order = c->order, test_wish.spec.schedule = c->schedule;
@@ -224,6 +332,59 @@ TEST(a_pipeline_has_the_bits_of_one_stage)
         if (test_share(i)) check_case(&cases[i], 0);
 #ifdef GX_WITH_CUDA
     for (int i = 0; i < CASES && test_has_nccl(); i += 9) check_case(&cases[i], 1);
+#endif
+}
+
+// The copy that the last stage has of the first one's matrix: its gradient, and whatever came of it.
+static void check_copy(const Case *c, int r, const Result *first, const Result *last)
+{
+    const GxTable *table = &first->model->m.table;
+    int copies = 0;
+    for (int i = 0; i < table->n; i++) {
+        if (!table->row[i].has_alias || gx_store_is_alias(&last->model->m.store, i)) continue;
+        const int64_t at = test_flat(first->model, table->row[i].alias.index), copy = test_flat(last->model, i);
+        const size_t bytes = 4 * (size_t)gx_tensor_count(&table->row[i]);
+        copies++;
+        CHECK(at >= 0 && copy >= 0, "%s: %s is not trained", c->what, table->row[i].name);
+        for (int k = c->sharded ? 1 : 0; k < BUFFERS; k++)
+            CHECK(!memcmp(first->flat.all[k] + at, last->flat.all[k] + copy, bytes),
+                  "%s: rank %d: buffer %d of %s is not the first stage's", c->what, r, k, table->row[i].name);
+    }
+    CHECK(copies == 1, "%s: rank %d has copies of %d tensors", c->what, r, copies);
+}
+
+static void check_tied(const Case *c, int nccl)
+{
+    Rank rank[MAX_RANKS];
+    Result serial;
+    int16_t stage[6];
+    Layout l = layout_of(c);
+    l.tied = 1;
+    cut(c, stage);
+    wish_case(c);
+    run_serial(&l, &serial);
+    l.pp = c->pp;
+    test_wish.spec.stage = stage, test_wish.spec.order = c->order, test_wish.spec.schedule = c->schedule;
+    test_uses_nccl = nccl;
+    run_ranks(&l, rank);
+    test_uses_nccl = 0;
+    const Worst w = compare_ranks(&l, rank, &serial);
+    if (w.ratio > test_state.worst) test_state.worst = w.ratio;
+    CHECK(w.ratio >= 0 && w.ratio <= 1, "%s: %s is %.3g times its bound away from serial", c->what, w.what, w.ratio);
+    for (int r = 0, last = (c->pp - 1) * l.dp * l.tp; r < l.dp * l.tp; r++)
+        check_copy(c, r, &rank[r].result, &rank[last + r].result);
+    free_ranks(&l, rank);
+    free_result(&serial);
+    memset(&test_wish, 0, sizeof test_wish);
+    test_subject = NULL, test_dtype = GX_F32;
+}
+
+TEST(a_matrix_that_two_stages_have_stays_one)
+{
+    for (int i = 0; i < TIED_CASES; i++)
+        if (test_share(i)) check_tied(&tied_cases[i], 0);
+#ifdef GX_WITH_CUDA
+    for (int i = 0; i < TIED_CASES && test_has_nccl(); i += 4) check_tied(&tied_cases[i], 1);
 #endif
 }
 

@@ -979,13 +979,35 @@ TEST(freezing_nothing_or_everything_is_refused_by_name)
     }
 }
 
-TEST(a_tied_head_without_its_embedding_is_refused_by_name)
+// Where all units are together head and embedding have one matrix; where they are not, each has one, and both are drawn
+// alike.
+TEST(a_tied_head_without_its_embedding_has_a_copy_of_the_matrix)
 {
-    GxModelOptions options = GX_ZERO;
-    char text[600];
-    options.first_unit = 2, options.last_unit = UNITS;
-    open_error(&options, 1, text);
-    CHECK(strstr(text, "lm_head.weight is tied to model.embed_tokens.weight"), "\"%s\"", text);
+    static const int units[3][2] = {{0, UNITS}, {0, 2}, {2, UNITS}};
+    TestModel *t[3];
+    float *matrix[3];
+    GxLlamaConfig config = model_config;
+    config.tie_word_embeddings = 1;
+    for (int k = 0; k < 3; k++) {
+        t[k] = (TestModel *)calloc(1, sizeof *t[k]);
+        t[k]->wish.first_unit = units[k][0], t[k]->wish.last_unit = units[k][1];
+        if (!test_model_open_split(t[k], &config, &test_serial, T, 1, 7, NULL, 1, 1, NULL)) return;
+        test_init(t[k], 42);
+        const GxStore *s = &t[k]->m.store;
+        const int embedding = gx_table_find(&t[k]->m.table, "model.embed_tokens.weight").index,
+                  head = gx_table_find(&t[k]->m.table, "lm_head.weight").index, of = k == 2 ? head : embedding;
+        CHECK(gx_store_is_alias(s, head) == (k < 2) && gx_store_holder(s, embedding) == of &&
+                  gx_store_tied(s, head) == (k ? of : -1) && gx_store_unit(s, of) == (k == 2 ? HEAD : 0),
+              "units %d to %d: row %d has the values, %d of two stages", units[k][0], units[k][1] - 1,
+              gx_store_holder(s, embedding), gx_store_tied(s, head));
+        matrix[k] = test_kept(t[k], gx_store_weight_at(s, of, 0), 61 * 32);
+        CHECK(!memcmp(matrix[0], matrix[k], 4 * 61 * 32), "units %d to %d: another matrix", units[k][0],
+              units[k][1] - 1);
+    }
+    CHECK(t[1]->m.store.weights_n + t[2]->m.store.weights_n == t[0]->m.store.weights_n + 61 * 32,
+          "%ld and %ld weights of %ld, and a copy", (long)t[1]->m.store.weights_n, (long)t[2]->m.store.weights_n,
+          (long)t[0]->m.store.weights_n);
+    for (int k = 0; k < 3; k++) free(matrix[k]), test_model_close(t[k]), free(t[k]);
 }
 
 typedef struct {

@@ -60,7 +60,7 @@ static void at_random(Pipeline *p, int ranks, int micro_batches, What what)
     freeze(p, what);
     p->spec.micro_batches = micro_batches;
     p->spec.recomputes_layers = random_below(2), p->spec.has_lora = random_below(2);
-    p->spec.is_tied = ranks == 1 && random_below(2);
+    p->spec.is_tied = random_below(2) && (ranks == 1 || p->frozen[0] == p->frozen[p->spec.units - 1]);
     p->spec.count_axes = p->spec.agree_axes = 31, p->spec.reduce_axes = random_below(2) ? 6 : 0;
     p->spec.bucket = random_below(4), p->spec.starts_sums = random_below(2);
 }

@@ -1143,7 +1143,7 @@ TEST(actions_that_cannot_be_checked_yet_are_refused_by_name)
     expect_message(&p, s.action, s.n, GX_ERR_UNSUPPORTED,
                    "action 12 (STEP2): an optimizer on the host cannot be checked yet");
     s.action[1].what = 99;
-    expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT, "action 1: what is 99; it is 0 to 16");
+    expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT, "action 1: what is 99; it is 0 to 17");
     gx_steps_close(&s);
 }
 

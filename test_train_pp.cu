@@ -56,6 +56,7 @@ TEST(a_pipeline_leaves_behind_what_one_stage_does)
          "--ranks 3 --pp 3 --pipeline_schedule gpipe"},
         {"dp", "train_llama", "--precision bf16", "--ranks 2", "--ranks 4 --pp 2"},
         {"galaxy", "train_llama_galaxy", "--tp 2", "--ranks 2", "--ranks 4 --pp 2"},
+        {"tied_shards", "train_llama", "--tie_word_embeddings --ranks 4 --pp 2", "", "--zero 3"},
         {"freeze", "train_llama", "--freeze model.embed_tokens.weight,model.layers.0.*", "", "--ranks 2 --pp 2"},
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
@@ -155,10 +156,39 @@ TEST_UNSANITIZED(a_pipeline_tunes_as_one_stage_does)
         {"side", "train_llama", "--model base/checkpoint-1 --tuning side", "", "--ranks 2 --pp 2"},
         {"adapter", "train_llama", "--model base/checkpoint-1 --tuning adapter --mode tp --tp 2", "--ranks 2",
          "--ranks 4 --pp 2"},
+        {"tied", "train_llama", "--model tied_base/checkpoint-1 --tuning lora --quantize int8 --sample_tokens 12", "",
+         "--ranks 2 --pp 2"},
     };
     if (!use_program("train_llama")) return;
     CHECK_RAN(run("--output_dir base --max_steps 1 --eval_steps 0"));
+    CHECK_RAN(run("--output_dir tied_base --max_steps 1 --eval_steps 0 --tie_word_embeddings"));
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) check_way(&ways[i]);
+}
+
+// The first and the last stage have the embedding's matrix: drawn, or from a file, and trained. Losses are those of one
+// stage but for the order of sums; with a learning rate of 0, so are the files.
+TEST(a_head_that_is_the_embedding_is_trained_on_two_stages)
+{
+    static const char *const starts[] = {"", "--model tied_0_one/checkpoint-3"}, *const rates[] = {"0", "0.003"};
+    static const char *const ways[] = {"one", "two"}, *const flags[] = {"", "--ranks 2 --pp 2 --sample_tokens 8"};
+    if (!use_program("train_llama")) return;
+    for (int k = 0; k < 2; k++) {
+        Log log[2];
+        char folder[2][100];
+        for (int i = 0; i < 2; i++) {
+            snprintf(folder[i], sizeof folder[i], "tied_%d_%s", k, ways[i]);
+            CHECK_RAN(run("--output_dir %s --max_steps 3 --gradient_accumulation_steps 2 --micro_batch_size 2 "
+                          "--learning_rate %s %s %s %s",
+                          folder[i], rates[k], k ? "" : "--tie_word_embeddings", starts[k], flags[i]));
+            CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
+            log[i] = read_log(folder[i]);
+        }
+        check_close_series("loss", log[0].loss, log[1].loss, 3, 1);
+        check_close_series("norm", log[0].grad_norm, log[1].grad_norm, 3, 1);
+        CHECK(k || !shell("cmp %s/checkpoint-3/model.safetensors %s/checkpoint-3/model.safetensors", folder[0],
+                          folder[1]),
+              "the files of %s and %s differ", folder[0], folder[1]);
+    }
 }
 
 // Whoever saved, whoever goes on: moments and weights are those that were saved.
@@ -169,6 +199,10 @@ TEST(checkpoints_know_no_stages)
         {"to_stages", "adamw", "train_llama", "", "train_llama", "--pp 2 --mode tp --tp 2", 4},
         {"of_stages", "sgd", "train_llama", "--ranks 2 --pp 2 --num_hidden_layers 3", "train_llama",
          "--ranks 3 --pp 3 --num_hidden_layers 3", 0},
+        {"from_tied", "adamw", "train_llama", "--tie_word_embeddings --ranks 2 --pp 2", "train_llama",
+         "--tie_word_embeddings --ranks 1", 0},
+        {"to_tied", "sgd", "train_llama", "--tie_word_embeddings --precision bf16", "train_llama",
+         "--tie_word_embeddings --precision bf16 --ranks 2 --pp 2", 0},
     };
     for (size_t i = 0; i < sizeof topologies / sizeof *topologies; i++)
         if (!topologies[i].mpi || has_mpi) check_topology(&topologies[i]);
@@ -176,8 +210,10 @@ TEST(checkpoints_know_no_stages)
 
 TEST_UNSANITIZED(a_pipeline_that_was_interrupted_goes_on_to_the_same_bits)
 {
-    static const Interruption cases[] = {{"pp_killed", "--ranks 2 --pp 2", SIGKILL},
-                                         {"pp_interrupted", "--ranks 4 --pp 2 --mode sp --tp 2", SIGINT}};
+    static const Interruption cases[] = {
+        {"pp_killed", "--ranks 2 --pp 2", SIGKILL},
+        {"pp_interrupted", "--ranks 4 --pp 2 --mode sp --tp 2", SIGINT},
+        {"pp_tied", "--tie_word_embeddings --precision bf16 --ranks 2 --pp 2", SIGINT}};
     if (!use_program("train_llama")) return;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_resume(&cases[i]);
 }
@@ -208,7 +244,6 @@ TEST(a_pipeline_takes_the_memory_of_its_plan)
 TEST(what_cannot_be_a_pipeline_is_refused)
 {
     static const Refusal refusals[] = {
-        {"--ranks 2 --pp 2 --tie_word_embeddings true", {"tie_word_embeddings", "leave out --pp"}},
         {"--ranks 4 --pp 4", {"--pp 4: the model has 2 layers, and each stage needs one at least"}},
         {"--ranks 4 --pp 3", {"--pp 3 does not divide 4 ranks; use 1, 2 or 4"}},
         {"--ranks 2 --pp 2 --stage_num_hidden_layers_list 1,2", {"stage_num_hidden_layers_list", "nearest is [1,1]"}},

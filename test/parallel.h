@@ -13,7 +13,7 @@ enum {
     T = 8,
     SHORT_T = 7,
     STEPS = TEST_STEPS,
-    MAX_RANKS = 6,
+    MAX_RANKS = 8,
     MAX_COLUMNS = 24,
     MAX_MICRO = 3,
     SHOWN = 2,
@@ -247,17 +247,18 @@ static inline void set_moments(TestModel *t, int64_t n)
     for (int i = 0; i < t->m.table.n; i++) {
         const GxTensor *row = &t->m.table.row[i];
         const int64_t at = test_flat(t, i);
-        for (int64_t k = 0; k < gx_tensor_count(row) && at >= 0 && !row->has_alias; k++) {
+        const uint32_t of = (uint32_t)(row->has_alias ? row->alias.index : i); // of a copy: as the tensor's
+        for (int64_t k = 0; k < gx_tensor_count(row) && at >= 0; k++) {
             const uint64_t index = (uint64_t)gx_tensor_global_index(row, k);
-            first[at + k] = 0.01f * (gx_random_uniform(5, index, (uint32_t)i, 7) - 0.5f);
-            second[at + k] = 1e-4f * (0.5f + gx_random_uniform(5, index, (uint32_t)i, 8));
+            first[at + k] = 0.01f * (gx_random_uniform(5, index, of, 7) - 0.5f);
+            second[at + k] = 1e-4f * (0.5f + gx_random_uniform(5, index, of, 8));
         }
     }
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < t->m.table.n; i++) {
             const int64_t at = test_flat(t, i), count = gx_tensor_count(&t->m.table.row[i]);
             const GxValues what = k ? GX_VALUES_MOMENT_2 : GX_VALUES_MOMENT_1;
-            if (at < 0 || t->m.table.row[i].has_alias) continue;
+            if (at < 0 || gx_store_is_alias(&t->m.store, i)) continue;
             const GxArenaMark mark = gx_arena_mark(t->g.arena);
             float *values = gx_values_write(&t->g, &t->m.store, what, i, 0, count);
             test_put(t, values, (k ? second : first) + at, count);
@@ -274,7 +275,7 @@ static inline void keep_values(TestModel *t, Result *out, int which, GxValues wh
     gx_at(&t->g, -1, TEST_SITE);
     for (int i = 0; i < t->m.table.n; i++) {
         const GxTensor *row = &t->m.table.row[i];
-        if (test_flat(t, i) < 0 || row->has_alias) continue;
+        if (test_flat(t, i) < 0 || gx_store_is_alias(&t->m.store, i)) continue;
         const GxArenaMark mark = gx_arena_mark(t->g.arena);
         float *kept =
             test_kept(t, gx_values_read(&t->g, &t->m.store, what, i, 0, gx_tensor_count(row)), gx_tensor_count(row));
@@ -660,16 +661,17 @@ static inline void compare_rank(const Layout *l, const Result *a, const Result *
     static const char *const names[BUFFERS] = {"gradient", "weights after SGD", "weights after AdamW", "first moment",
                                                "second moment"};
     const GxTable *table = &a->model->m.table;
+    const GxStore *s = &a->model->m.store;
     const double rows = (double)(l->micro * columns_of(l) * T),
                  through = l->side ? 2 : 1,           // a side network's layers are as many, and no deeper
         depth = 3 * through * forward_depth() + rows; // weight gradients sum over rows
     if (a->error[0]) worse(w, INFINITY, "error: %s", a->error);
     if (memcmp(a->labels, serial->labels, sizeof a->labels))
         worse(w, INFINITY, "%ld labels, serially %ld", (long)a->labels[0], (long)serial->labels[0]);
-    for (int s = 0; s < STEPS; s++) {
-        const float loss = (float)a->loss[s], norm = (float)a->norm[s];
-        worse(w, test_ratio(&loss, &serial->loss[s], 1, bound_of((s + 1) * depth), 0), "loss of step %d", s);
-        worse(w, test_ratio(&norm, &serial->norm[s], 1, bound_of((s + 1) * depth), 0), "grad norm of step %d", s);
+    for (int k = 0; k < STEPS; k++) {
+        const float loss = (float)a->loss[k], norm = (float)a->norm[k];
+        worse(w, test_ratio(&loss, &serial->loss[k], 1, bound_of((k + 1) * depth), 0), "loss of step %d", k);
+        worse(w, test_ratio(&norm, &serial->norm[k], 1, bound_of((k + 1) * depth), 0), "grad norm of step %d", k);
     }
     if (!test_sgd_alone) compare_validation(a, serial, depth, w);
     for (int i = 0; i < table->n; i++) {
@@ -678,10 +680,12 @@ static inline void compare_rank(const Layout *l, const Result *a, const Result *
         if (t->has_alias || at < 0) continue;
         double *ref = (double *)malloc((size_t)n * sizeof *ref);
         for (int k = 0; k < BUFFERS && a->flat.all[k]; k++) {
+            const GxRange all = {0, n},
+                          mine = k || !s->sharded ? all : gx_store_my_trained(s, i); // of gradients its part
             for (int64_t e = 0; e < n; e++) ref[e] = serial->flat.all[k][there + gx_tensor_global_index(t, e)];
             worse(w,
-                  test_ratio(a->flat.all[k] + at, ref, n, bound_of((k == 1 ? STEPS : 1) * depth),
-                             least_scale(serial, t->name, k)),
+                  test_ratio(a->flat.all[k] + at + mine.begin, ref + mine.begin, gx_range_count(mine),
+                             bound_of((k == 1 ? STEPS : 1) * depth), least_scale(serial, t->name, k)),
                   "%s of %s", names[k], t->name);
         }
         free(ref);

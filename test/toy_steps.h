@@ -133,6 +133,9 @@ typedef struct {
     uint64_t w[UNITS], loss; // w: what STEP changes
     Cell whole[UNITS];       // weights, as they are read: old ones, if nothing has gathered them behind a STEP
     Cell shard[UNITS];       // of gradients
+    // Where the head has a copy of unit 0's weight, which is w[0] here: as it is read, and its gradient
+    uint64_t whole_copy;
+    Cell copy;
     int whole_at[UNITS], grads_at[UNITS]; // buffers; NOT_ROWS: elsewhere
     Cell x[UNITS + 1][MICRO_BATCHES], dx[UNITS + 1][MICRO_BATCHES], slot[UNITS][MICRO_BATCHES];
     Cell late[UNITS][MICRO_BATCHES]; // dy that a weight half put off still needs; it lies in the slot
@@ -159,6 +162,7 @@ static void start(Machine *m, const GxSteps *s, const GxStepsBytes *bytes, int i
         m->whole[u].is_there = is_mine(&s->spec, u) && !weights_are_sharded(&s->spec);
         m->whole_at[u] = m->grads_at[u] = NOT_ROWS;
     }
+    m->whole_copy = m->w[0];
 }
 
 static void wrong(Machine *m, int i, const char *what)
@@ -217,7 +221,7 @@ static uint64_t weights_of_head(Machine *m, int i)
 {
     const int head = m->s->spec.units - 1, tied = m->s->spec.is_tied;
     const uint64_t w = weights(m, i, head);
-    return head_weight(w, tied ? weights(m, i, 0) : 0, tied);
+    return head_weight(w, !tied ? 0 : is_mine(&m->s->spec, 0) ? weights(m, i, 0) : m->whole_copy, tied);
 }
 
 // A contribution to gradients, which begins them if there are none.
@@ -244,7 +248,9 @@ static void run_backward(Machine *m, int i)
         const uint64_t w = weights_of_head(m, i), counts = get(m, i, &m->counts, NOT_ROWS, 0, "no counts");
         m->loss += head_loss(w, x, counts);
         if (!is_frozen(p, u)) add(m, i, u, o->grads, head_grad(w, x, counts));
-        if (tied && !is_frozen(p, 0)) add(m, i, 0, o->tied, tied_grad(w, x, counts));
+        if (tied && !is_frozen(p, 0) && is_mine(p, 0)) add(m, i, 0, o->tied, tied_grad(w, x, counts));
+        else if (tied && !is_frozen(p, 0))
+            m->copy.value = (m->copy.is_there ? m->copy.value : 0) + tied_grad(w, x, counts), m->copy.is_there = 1;
         if (has_dx) put(m, i, &m->dx[u][b], o->dx, head_dx(w, x, counts), "dx twice");
         give_up(m, &m->x[u][b], o->x);
         return;
@@ -319,6 +325,7 @@ static void run_gather(Machine *m, int i)
     if (!is_rows) m->whole[u].is_there = 0; // it goes over the old ones
     m->whole_at[u] = is_rows ? m->s->operands[i].weights : NOT_ROWS;
     put(m, i, &m->whole[u], m->whole_at[u], m->w[u], "whole weights twice");
+    if (u == m->s->spec.units - 1) m->whole_copy = m->w[0];
 }
 
 static void run_scatter(Machine *m, int i)
@@ -329,6 +336,7 @@ static void run_scatter(Machine *m, int i)
     shard->value = (shard->is_there ? shard->value : 0) + reduced(whole, a->axes);
     shard->is_there = 1;
     give_up(m, &m->grads[a->unit], m->grads_at[a->unit]);
+    if (a->unit == m->s->spec.units - 1) m->copy.value = reduced(m->copy.value, a->axes);
 }
 
 static void run_reduce(Machine *m, int i)
@@ -339,6 +347,7 @@ static void run_reduce(Machine *m, int i)
         Cell *c = a->object == GX_OBJECT_SHARD ? &m->shard[k] : &m->grads[k];
         if (is_frozen(p, k) || !is_mine(p, k)) continue;
         c->value = reduced(get(m, i, c, NOT_ROWS, 0, "nothing to sum"), a->axes);
+        if (k == p->units - 1) m->copy.value = reduced(m->copy.value, a->axes);
     }
 }
 
@@ -353,6 +362,10 @@ static void run_step(Machine *m, int i)
     m->w[u] = stepped(m->w[u], g, get(m, i, &m->clip, NOT_ROWS, 0, "no clip"));
     if (!is_sharded(&m->s->spec)) m->whole[u].value = m->w[u];
     grads->is_there = 0;
+    if (u < m->s->spec.units - 1 || !m->copy.is_there) return;
+    m->w[0] = stepped(m->w[0], m->copy.value, m->clip.value);
+    if (!is_sharded(&m->s->spec)) m->whole_copy = m->w[0];
+    m->copy.is_there = 0;
 }
 
 static void run_action(Machine *m, int i)

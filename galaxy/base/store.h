@@ -6,6 +6,9 @@
 // trained tensors only: a frozen tensor has none of them. In fp32 the weights are their own masters. A packed row
 // follows the row before without a gap, if the rank has both. Quantised matrices have a separate buffer of bytes.
 //
+// An alias is another name of a tensor, and has its storage. But where the tensor is on another stage of a pipeline, the
+// alias is a copy of it, with storage of its own in its own unit.
+//
 //     GX_TRY(gx_store_open(&s, &table, 0, table.units, GX_BF16, &g->error));    // counts
 //     gx_store_take(g, &s, 2);                                                  // takes memory: two moments
 //     const void *w = gx_store_weight(&s, id);
@@ -31,6 +34,7 @@ typedef struct {
     int64_t quantized; // its offset in the quantised matrices, in bytes; -1: not on this rank, or not quantised
     int64_t trainable; // its offset in what the rank trains, in elements; -1: frozen, or not on this rank
     int is_written;    // 1: its gradient has been written in this window
+    int copy;          // 1 + the row that is a copy of this one, which another stage has; 0: none
 } GxPlace;
 
 // What is kept in shards: each kind includes those before it (ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054, stages 1
@@ -52,7 +56,7 @@ typedef struct {
 
 typedef struct {
     const GxTable *table;
-    GxPlace *place;                                     // [table->n]; an alias has that of its tensor
+    GxPlace *place;                                     // [table->n]; an alias that is no copy has its tensor's
     GxStoreUnit *unit;                                  // [table->units]
     int first_unit, last_unit;                          // units [first, last)
     GxSharded sharded;                                  // by gx_shards_open
@@ -80,7 +84,17 @@ static inline int gx_store_has(const GxStore *s, int row)
 }
 static inline int gx_store_trains(const GxStore *s, int row) { return s->place[row].trainable >= 0; }
 int gx_store_trains_unit(const GxStore *s, int unit);
+// 1: another name of a tensor that this rank has, or that it has no part of. 0: a tensor, or the copy of one.
+int gx_store_is_alias(const GxStore *s, int row);
 int gx_store_unit(const GxStore *s, int row); // in which its values lie: of an alias its tensor's
+// The row that has a tensor's values on this rank: its own, or that of a copy; -1: none has.
+static inline int gx_store_holder(const GxStore *s, int row)
+{
+    return gx_store_has(s, row) ? row : s->place[row].copy - 1;
+}
+// The row that has the values on this rank of a tensor that two stages have, of which an alias is the copy; -1: `alias`
+// is no alias, or both are on one rank, or this rank has neither.
+int gx_store_tied(const GxStore *s, int alias);
 
 // ---- whole tensors: what units compute with ------------------------------------------------------------------------
 
@@ -142,7 +156,9 @@ static void gx__store_grow(GxStorePart *p, int64_t begin, int64_t end)
     p->all.end = end, p->mine = p->all;
 }
 
-static GxStatus gx__store_place_all(GxStore *s, GxError *err)
+static int gx__store_has_unit(const GxStore *s, int unit) { return unit >= s->first_unit && unit < s->last_unit; }
+
+static void gx__store_place_all(GxStore *s)
 {
     const GxTable *table = s->table;
     for (int i = 0; i < table->n; i++) {
@@ -150,16 +166,12 @@ static GxStatus gx__store_place_all(GxStore *s, GxError *err)
         GxPlace *p = &s->place[i];
         GxStoreUnit *u = &s->unit[t->unit];
         p->weight = p->trainable = p->quantized = -1;
-        if (t->unit < s->first_unit || t->unit >= s->last_unit) continue;
-        if (t->has_alias) {
+        if (!gx__store_has_unit(s, t->unit)) continue;
+        if (t->has_alias && gx_store_has(s, t->alias.index)) {
             *p = s->place[t->alias.index];
-            if (p->weight < 0)
-                return GX_FAIL(
-                    err, GX_ERR_UNSUPPORTED,
-                    "%s is tied to %s, which other ranks hold: stages of a pipeline (--pp) cannot share a tensor yet",
-                    t->name, table->row[t->alias.index].name);
             continue;
         }
+        if (t->has_alias) s->place[t->alias.index].copy = i + 1;
         if (t->quantized) {
             const GxQuantized box = gx__store_box(t, NULL);
             p->quantized = s->quantized_n;
@@ -174,7 +186,6 @@ static GxStatus gx__store_place_all(GxStore *s, GxError *err)
         p->trainable = gx__store_place(&s->trained_n, t, is_packed && s->place[i - 1].trainable >= 0);
         gx__store_grow(&u->trained, p->trainable, s->trained_n);
     }
-    return GX_OK;
 }
 
 GxStatus gx_store_open(GxStore *s, const GxTable *table, int first_unit, int last_unit, GxDtype dtype, GxError *err)
@@ -184,7 +195,7 @@ GxStatus gx_store_open(GxStore *s, const GxTable *table, int first_unit, int las
     s->place = (GxPlace *)calloc((size_t)table->n + 1, sizeof *s->place);
     s->unit = (GxStoreUnit *)calloc((size_t)table->units + 1, sizeof *s->unit);
     if (!s->place || !s->unit) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the places of %d tensors", table->n);
-    GX_TRY(gx__store_place_all(s, err));
+    gx__store_place_all(s);
     s->my_weights_n = s->weights_n, s->my_trained_n = s->trained_n, s->my_quantized_n = s->quantized_n;
     return GX_OK;
 }
@@ -227,9 +238,24 @@ void gx_store_close(GxStore *s)
 
 int gx_store_trains_unit(const GxStore *s, int unit) { return gx_range_count(s->unit[unit].trained.all) > 0; }
 
+int gx_store_is_alias(const GxStore *s, int row)
+{
+    const GxTensor *t = &s->table->row[row];
+    return t->has_alias && s->place[t->alias.index].copy != row + 1;
+}
+
 static int gx__store_row(const GxStore *s, int row)
 {
-    return s->table->row[row].has_alias ? s->table->row[row].alias.index : row;
+    return gx_store_is_alias(s, row) ? s->table->row[row].alias.index : row;
+}
+
+int gx_store_tied(const GxStore *s, int alias)
+{
+    const GxTensor *t = &s->table->row[alias];
+    if (!t->has_alias) return -1;
+    const int of = t->alias.index, has = gx__store_has_unit(s, t->unit),
+              has_of = gx__store_has_unit(s, s->table->row[of].unit);
+    return has == has_of ? -1 : has ? alias : of;
 }
 
 int gx_store_unit(const GxStore *s, int row) { return s->table->row[gx__store_row(s, row)].unit; }

@@ -320,7 +320,7 @@ void gx_model_take(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk
 // Initialises the weights, from each tensor's name and global index: the same values in every topology. Quantised
 // matrices are not initialised: they come from a file.
 void gx_model_init(GxContext *g, GxModel *m, uint64_t seed);
-// The same for one tensor, which is not quantised; this rank's part.
+// The same for one tensor, which is not quantised; this rank's part, if it has the tensor or a copy.
 void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed);
 
 // A tensor of a unit and its place of use, for the functions that open the kinds of cores.
@@ -820,14 +820,16 @@ void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed
     const GxTensor *t = &m->table.row[row];
     GxArena *host = gx_host_arena(g);
     const int64_t count = gx_tensor_count(t);
+    const int here = gx_store_holder(&m->store, row);
+    if (here < 0) return;
     for (int64_t first = 0; first < count && !gx_failed(g); first += GX_STAGE) {
         const int64_t n = gx_min(GX_STAGE, count - first);
         const GxArenaMark mark = gx_arena_mark(g->arena), host_mark = gx_arena_mark(host);
-        float *values = gx_values_write(g, &m->store, GX_VALUES_WEIGHTS, row, first, n);
+        float *values = gx_values_write(g, &m->store, GX_VALUES_WEIGHTS, here, first, n);
         float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n);
         if (twin && g->device->computes) gx_tensor_init(t, seed, first, n, twin);
         gx_to_device(g, values, twin, 4 * n);
-        gx_values_written(g, &m->store, GX_VALUES_WEIGHTS, row, first, n, values);
+        gx_values_written(g, &m->store, GX_VALUES_WEIGHTS, here, first, n, values);
         gx_arena_release(host, host_mark);
         gx_arena_release(g->arena, mark);
         if (!g->device->computes) return; // for a plan one piece is enough: no later one takes more memory
@@ -837,7 +839,6 @@ void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed
 void gx_model_init(GxContext *g, GxModel *m, uint64_t seed)
 {
     for (int i = 0; i < m->table.n; i++)
-        if (!m->table.row[i].has_alias && !m->table.row[i].quantized && gx_store_has(&m->store, i))
-            gx_model_init_tensor(g, m, i, seed);
+        if (!m->table.row[i].has_alias && !m->table.row[i].quantized) gx_model_init_tensor(g, m, i, seed);
 }
 #endif

@@ -23,6 +23,11 @@ typedef struct {
 void gx_grads_start(GxContext *g, GxStore *s, int first, int units, GxGradsSum *sum);
 void gx_grads_wait(GxContext *g, GxGradsSum *sum);
 
+// Of tensors of the unit that the stage `peer` of the pipeline has, too: both ranks add the two gradients up, the lower
+// stage's first, so that both have the same bits. Before all other sums of the unit, which both stages then do alike.
+// (NCCL's sums over three ranks or more may differ in the last bits of the two.)
+void gx_grads_tie(GxContext *g, GxStore *s, int unit, int peer);
+
 // The same sums of a unit whose gradients are sharded: over tp of the whole, then each rank that shares the unit gets the
 // sum of its part; gx_grads_reduce_shard adds up those of dp_replicate behind the window's last one. adds: to what is in
 // the shard already, of micro-batches before. The whole gradients are then of no use, and the next contribution to one
@@ -73,7 +78,7 @@ GX_END
 static void gx__grads_zero_unwritten(GxContext *g, GxStore *s, int row)
 {
     float *grads = gx_store_grads(s, row);
-    if (!grads || s->table->row[row].has_alias || s->place[row].is_written) return;
+    if (!grads || gx_store_is_alias(s, row) || s->place[row].is_written) return;
     gx_zero(g, grads, 4 * gx_tensor_count(&s->table->row[row]));
     s->place[row].is_written = 1;
 }
@@ -81,7 +86,7 @@ static void gx__grads_zero_unwritten(GxContext *g, GxStore *s, int row)
 static int gx__grads_is_in(const GxStore *s, int row, int first, int units)
 {
     const GxTensor *t = &s->table->row[row];
-    return t->unit >= first && t->unit < first + units && !t->has_alias && gx_store_grads(s, row);
+    return t->unit >= first && t->unit < first + units && !gx_store_is_alias(s, row) && gx_store_grads(s, row);
 }
 
 // Of n neighbours; sum NULL: at once.
@@ -97,7 +102,7 @@ static void gx__grads_all_reduce(GxContext *g, int axes, float *grads, int64_t n
 static int gx__grads_axes(const GxStore *s, int row, int is_last)
 {
     const GxTensor *t = &s->table->row[row];
-    const int sums = t->sums_over_tp, is_alike = sums && gx_shards_is_alike(s->table, t->unit);
+    const int sums = t->sums_over_tp, is_alike = sums && gx_shards_is_alike(s, t->unit);
     if (is_last) return GX_AXIS_LOSS | (is_alike ? GX_AXIS_TP : 0);
     return sums && !is_alike ? GX_AXIS_TP : 0;
 }
@@ -226,6 +231,34 @@ void gx_grads_wait(GxContext *g, GxGradsSum *sum)
 {
     gx_at(g, -1, "grads");
     for (int i = 0; i < sum->tickets; i++) gx_wait(g, sum->ticket[i]);
+}
+
+// ---- sums over two stages ------------------------------------------------------------------------------------------
+
+// grad = the lower stage's + the higher one's, piece by piece.
+static void gx__grads_tie(GxContext *g, float *grad, int64_t count, int peer)
+{
+    const int is_lower = gx_group_index(g, GX_AXIS_PP) < peer;
+    for (int64_t first = 0; first < count && !gx_failed(g); first += GX_STAGE) {
+        const int64_t n = gx_min(GX_STAGE, count - first);
+        const GxArenaMark mark = gx_arena_mark(g->arena);
+        float *mine = grad + first, *theirs = (float *)gx_scratch(g, GX_MEM_COMM, 4 * n);
+        const GxTransfer both[2] = {{peer, 1, 0, mine, n, GX_F32}, {peer, 0, 0, theirs, n, GX_F32}};
+        gx_transfer(g, GX_AXIS_PP, both, 2);
+        if (theirs) gx_add(g, mine, is_lower ? mine : theirs, is_lower ? theirs : mine, n, GX_F32);
+        gx_arena_release(g->arena, mark);
+    }
+}
+
+void gx_grads_tie(GxContext *g, GxStore *s, int unit, int peer)
+{
+    gx_at(g, unit, "tied");
+    for (int i = 0; i < s->table->n && !gx_failed(g); i++) {
+        const int row = gx_store_tied(s, i);
+        if (row < 0 || !gx__grads_is_in(s, row, unit, 1)) continue;
+        gx__grads_zero_unwritten(g, s, row);
+        gx__grads_tie(g, gx_store_grads(s, row), gx_tensor_count(&s->table->row[row]), peer);
+    }
 }
 
 // ---- sums of shards ------------------------------------------------------------------------------------------------

@@ -24,8 +24,9 @@ GX_BEGIN
 // NULL, or empty: even. Nothing changes where `sharded` is GX_SHARDS_NOTHING or no rank shares anything.
 GxStatus gx_shards_open(GxContext *g, GxStore *s, GxSharded sharded, const GxPartList *list);
 
-// 1: every rank of tp has all of the unit, and sums what is trained of it over tp.
-int gx_shards_is_alike(const GxTable *t, int unit);
+// 1: every rank of tp has all of the unit, and sums what is trained of it over tp. Two units that have a tensor in common
+// on two stages are alike together, or not at all: so its gradients are summed in one order on both.
+int gx_shards_is_alike(const GxStore *s, int unit);
 // The axes whose ranks share the unit; 0: it is not sharded.
 int gx_shards_axes(const GxStore *s, int unit);
 
@@ -67,13 +68,26 @@ static int64_t *gx__shards_cut(const GxStore *s, int unit, GxShardOf of)
     return all->cut + ((int64_t)unit * GX__SHARDS_OF + of) * (all->ranks + 1);
 }
 
-int gx_shards_is_alike(const GxTable *t, int unit)
+static int gx__shards_unit_is_alike(const GxTable *t, int unit)
 {
     for (int i = 0; i < t->n; i++)
         if (t->row[i].unit == unit && !t->row[i].has_alias &&
             (t->row[i].parts || (!t->row[i].frozen && !t->row[i].sums_over_tp)))
             return 0;
     return 1;
+}
+
+int gx_shards_is_alike(const GxStore *s, int unit)
+{
+    const GxTensor *t = s->table->row;
+    int is_alike = gx__shards_unit_is_alike(s->table, unit);
+    for (int i = 0; i < s->table->n && is_alike; i++) {
+        if (gx_store_tied(s, i) < 0) continue;
+        const int other = t[t[i].alias.index].unit;
+        if (unit == t[i].unit) is_alike = gx__shards_unit_is_alike(s->table, other);
+        if (unit == other) is_alike = gx__shards_unit_is_alike(s->table, t[i].unit);
+    }
+    return is_alike;
 }
 
 int gx_shards_axes(const GxStore *s, int unit) { return s->shards ? ((const gx__Shards *)s->shards)->axes[unit] : 0; }
@@ -103,7 +117,7 @@ static int64_t gx__shards_cost(const GxStore *s, int row)
 static int gx__shards_has(const GxStore *s, int row, int unit)
 {
     const GxTensor *t = &s->table->row[row];
-    return t->unit == unit && !t->has_alias && s->place[row].weight >= 0;
+    return t->unit == unit && !gx_store_is_alias(s, row) && s->place[row].weight >= 0;
 }
 
 // The cut of a row nearest to element i of its box.
@@ -218,17 +232,17 @@ static GxStatus gx__shards_take(GxStore *s, int ranks, GxError *err)
 }
 
 // So many ranks share a unit, at most.
-static int gx__shards_most(const GxContext *g, const GxTable *t)
+static int gx__shards_most(const GxContext *g, const GxStore *s)
 {
     int is_alike = 0;
-    for (int i = 0; i < t->units; i++) is_alike |= gx_shards_is_alike(t, i);
+    for (int i = 0; i < s->table->units; i++) is_alike |= gx_shards_is_alike(s, i);
     return gx_group_size(g, GX_AXIS_FSDP | (is_alike ? GX_AXIS_TP : 0));
 }
 
 GxStatus gx_shards_open(GxContext *g, GxStore *s, GxSharded sharded, const GxPartList *list)
 {
     int64_t front[GX_MAX_PARTS + 1];
-    const int most = gx__shards_most(g, s->table);
+    const int most = gx__shards_most(g, s);
     GX_TRY(gx__shards_check_list(g, list));
     if (sharded == GX_SHARDS_NOTHING || most == 1) return GX_OK;
     if (most > GX_MAX_PARTS)
@@ -240,7 +254,7 @@ GxStatus gx_shards_open(GxContext *g, GxStore *s, GxSharded sharded, const GxPar
     if (sharded == GX_SHARDS_WEIGHTS) s->my_weights_n = s->my_quantized_n = 0;
     for (int i = 0; i < s->table->units; i++) {
         GxStoreUnit *u = &s->unit[i];
-        const int axes = GX_AXIS_FSDP | (gx_shards_is_alike(s->table, i) ? GX_AXIS_TP : 0),
+        const int axes = GX_AXIS_FSDP | (gx_shards_is_alike(s, i) ? GX_AXIS_TP : 0),
                   ranks = gx__shards_fronts(g, list, axes, front), me = gx_group_index(g, axes);
         ((gx__Shards *)s->shards)->axes[i] = axes, ((gx__Shards *)s->shards)->members[i] = ranks;
         gx__shards_cut_unit(s, i, front, ranks);

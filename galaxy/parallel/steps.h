@@ -48,6 +48,7 @@ typedef enum {
     GX_DO_FREE,
     GX_DO_SCATTER, // complete gradients into shards
     GX_DO_REDUCE,  // gradients summed in place
+    GX_DO_TIE,     // gradients of a tensor that another stage has, too: both stages add them up
     GX_DO_SPILL,   // device -> host
     GX_DO_FETCH,   // host -> device
     GX_DO_COUNT,   // labels of the window, and the stop flag: what all ranks agree on before the first head
@@ -92,7 +93,7 @@ typedef enum { GX_AT_DEVICE = 0, GX_AT_HOST } GxAt;
 
 typedef struct {
     int16_t unit, micro_batch; // -1: none
-    int16_t peer;              // SEND, RECV: the other rank of the pipeline
+    int16_t peer;              // SEND, RECV, TIE: the other rank of the pipeline
     int16_t count;             // REDUCE: how many neighbouring units from `unit` on (a bucket)
     int8_t what;               // GxDo
     int8_t object;             // GxObject, of SEND, RECV, REDUCE, SPILL, FETCH
@@ -129,7 +130,9 @@ typedef struct {
     int recomputes_layers; // the layers keep their inputs, and are computed again before their backwards
     int puts_off_weights;  // weight halves of layers come at the end of the window
     int weight_reads_x;    // they read the unit's input (norms behind the cores)
-    int is_tied;           // head and embedding share a tensor, whose gradient is in unit 0's
+    // Head and embedding share a tensor, whose gradient is in unit 0's. Where they are on two ranks each has a copy, whose
+    // gradient is in its own unit's, and both units are trained, or the two tensors have nothing in common.
+    int is_tied;
     int has_lora;          // weight halves read LoRA's factors
     int embedding_reads;   // the embedding's backward reads weights: a norm's, LoRA's
     const uint8_t *frozen; // [units]: 1: nothing of the unit is trained. NULL: all units are trained
@@ -211,6 +214,12 @@ int gx_steps_is_mine(const GxStepsSpec *spec, int unit); // of this rank's stage
 // rank, or has no gradient. from, to: ranks (may be NULL).
 int gx_steps_message(const GxStepsSpec *spec, int object, int unit, int *from, int *to);
 
+// Head and embedding share a tensor, and are on one rank. Else see gx_steps_tie.
+int gx_steps_is_tied_here(const GxStepsSpec *spec);
+// 1: the unit's gradients have a part that is added to that of `peer` (may be NULL): the rank of the other unit that has
+// the tensor.
+int gx_steps_tie(const GxStepsSpec *spec, int unit, int *peer);
+
 // The lowest unit of which something is trained; spec->units: none. Below it there is no backward.
 int gx_steps_lowest(const GxStepsSpec *spec);
 int gx_steps_is_trained(const GxStepsSpec *spec, int unit);
@@ -245,8 +254,8 @@ const char *gx_action_name(const GxAction *a, char text[48]);
 
 // The whole list in one line: "COUNT F0 F1 F2 B3 B2 B1 B0 NORM0-3 AGREE STEP0-3"; of several micro-batches "F0.1" is
 // unit 0's of micro-batch 1. Neighbouring NORMs and STEPs are written together. An action that starts ticket 1 is
-// "REDUCE0-3~1", its wait "WAIT1"; a message to rank 2 is "SEND:x:5>2", one from it "RECV:dx:5<2". Returns the length
-// of the whole text, as snprintf does.
+// "REDUCE0-3~1", its wait "WAIT1"; a message to rank 2 is "SEND:x:5>2", one from it "RECV:dx:5<2", what both
+// add up "TIE0<>2". Returns the length of the whole text, as snprintf does.
 int gx_steps_print(const GxSteps *s, char *text, size_t size);
 
 // How many NORMs (or STEPs) of consecutive units, without a ticket, stand from number i on: they can be done in one go.
@@ -357,6 +366,25 @@ int gx_steps_message(const GxStepsSpec *spec, int object, int unit, int *from, i
     return here != there;
 }
 
+static int gx__steps_rank_of_unit(const GxStepsSpec *p, int unit)
+{
+    return gx_steps_rank_of(p, gx_steps_stage_of(p, unit));
+}
+
+int gx_steps_is_tied_here(const GxStepsSpec *spec)
+{
+    return spec->is_tied && gx__steps_rank_of_unit(spec, 0) == gx__steps_rank_of_unit(spec, spec->units - 1);
+}
+
+int gx_steps_tie(const GxStepsSpec *spec, int unit, int *peer)
+{
+    const int head = spec->units - 1;
+    if (!spec->is_tied || (unit != 0 && unit != head) || !gx_steps_is_trained(spec, unit)) return 0;
+    if (spec->kind == GX_STEPS_FORWARD || gx_steps_is_tied_here(spec)) return 0;
+    if (peer) *peer = gx__steps_rank_of_unit(spec, head - unit);
+    return 1;
+}
+
 static int gx__steps_is_layer(const GxStepsSpec *p, int unit) { return unit > 0 && unit < p->units - 1; }
 
 // A head and an embedding compute their weights' gradients at once, and a frozen unit has none.
@@ -370,6 +398,12 @@ static int gx__steps_half(const GxStepsSpec *p, int unit)
 static int gx__steps_completes(const GxAction *a)
 {
     return a->what == GX_DO_WEIGHT || (a->what == GX_DO_BACKWARD && a->half == GX_HALF_NONE);
+}
+
+// What another rank is to add to is scattered when it has, at the window's end.
+static int gx__steps_scatters_each(const GxStepsSpec *p, int unit)
+{
+    return p->scatters_each && !gx_steps_tie(p, unit, NULL);
 }
 
 static int gx__steps_is_message(const GxAction *a) { return a->what == GX_DO_SEND || a->what == GX_DO_RECV; }
@@ -388,9 +422,9 @@ typedef struct {
 } GxDoInfo;
 
 static const GxDoInfo gx__steps_do[GX_DOS] = {
-    {"F", 1, 1},      {"R", 1, 1},    {"B", 1, 1},       {"W", 1, 1},      {"SEND", 1, 1},  {"RECV", 1, 1},
-    {"GATHER", 1, 0}, {"FREE", 1, 0}, {"SCATTER", 1, 0}, {"REDUCE", 1, 0}, {"SPILL", 1, 1}, {"FETCH", 1, 1},
-    {"COUNT", 0, 0},  {"NORM", 1, 0}, {"AGREE", 0, 0},   {"STEP", 1, 0},   {"WAIT", 0, 0},
+    {"F", 1, 1},      {"R", 1, 1},     {"B", 1, 1},       {"W", 1, 1},      {"SEND", 1, 1}, {"RECV", 1, 1},
+    {"GATHER", 1, 0}, {"FREE", 1, 0},  {"SCATTER", 1, 0}, {"REDUCE", 1, 0}, {"TIE", 1, 0},  {"SPILL", 1, 1},
+    {"FETCH", 1, 1},  {"COUNT", 0, 0}, {"NORM", 1, 0},    {"AGREE", 0, 0},  {"STEP", 1, 0}, {"WAIT", 0, 0},
 };
 
 const char *gx_object_name(int object)
@@ -428,7 +462,7 @@ enum {
     GX__STEPS_IF_X_GOES = 256,
     GX__STEPS_IF_ABOVE = 512, // something below the unit is trained
     GX__STEPS_IF_TRAINED = 1024,
-    GX__STEPS_IF_TIED = 2048, // the head's tensor is unit 0's
+    GX__STEPS_IF_TIED = 2048, // the head's tensor is unit 0's, on this rank
     GX__STEPS_IF_LORA = 4096,
     GX__STEPS_IF_READS = 8192,         // the backward reads weights: every unit's but some embeddings'
     GX__STEPS_IF_TIED_WEIGHTS = 16384, // the head reads unit 0's
@@ -501,6 +535,7 @@ static const GxEffectRow gx__steps_effects[] = {
     {GX_DO_SCATTER,   GX_ADDS,    GX_OBJECT_SHARD,   GX__STEPS_BUCKET,     0},
     {GX_DO_SCATTER,   GX_ENDS,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     0},
     {GX_DO_REDUCE,    GX_CHANGES, GX_OBJECT_NAMED,   GX__STEPS_BUCKET,     0},
+    {GX_DO_TIE,       GX_CHANGES, GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     0},
     // offload
     {GX_DO_SPILL,     GX_USES,    GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
     {GX_DO_SPILL,     GX_MAKES,   GX_OBJECT_COPY,    GX__STEPS_HERE,       0},
@@ -538,10 +573,10 @@ static int gx__steps_conditions(const GxStepsSpec *spec, const GxAction *a)
     when |= a->half == GX_HALF_INPUT_X ? GX__STEPS_IF_X_STAYS : GX__STEPS_IF_X_GOES;
     when |= u > gx_steps_lowest(spec) ? GX__STEPS_IF_ABOVE : 0;
     when |= gx_steps_is_trained(spec, u) ? GX__STEPS_IF_TRAINED : 0;
-    when |= u == head && spec->is_tied && gx_steps_is_trained(spec, 0) ? GX__STEPS_IF_TIED : 0;
+    when |= u == head && gx_steps_is_tied_here(spec) && gx_steps_is_trained(spec, 0) ? GX__STEPS_IF_TIED : 0;
     when |= spec->has_lora ? GX__STEPS_IF_LORA : 0;
     when |= u > 0 || spec->embedding_reads ? GX__STEPS_IF_READS : 0;
-    when |= u == head && spec->is_tied ? GX__STEPS_IF_TIED_WEIGHTS : 0;
+    when |= u == head && gx_steps_is_tied_here(spec) ? GX__STEPS_IF_TIED_WEIGHTS : 0;
     when |= spec->sharded ? GX__STEPS_IF_SHARDED : GX__STEPS_IF_WHOLE_GRADS;
     when |= spec->sharded == 1 || spec->sharded == 2 ? GX__STEPS_IF_STALE : 0;
     return when;
@@ -587,6 +622,7 @@ static int gx__steps_word(const GxAction *a, int with_micro_batch, char *text, s
     if (info->by_micro_batch && with_micro_batch) snprintf(micro_batch, sizeof micro_batch, ".%d", a->micro_batch);
     if (a->ticket >= 0) snprintf(ticket, sizeof ticket, a->what == GX_DO_WAIT ? "%d" : "~%d", a->ticket);
     if (gx__steps_is_message(a)) snprintf(peer, sizeof peer, "%c%d", a->what == GX_DO_SEND ? '>' : '<', a->peer);
+    if (a->what == GX_DO_TIE) snprintf(peer, sizeof peer, "<>%d", a->peer);
     return snprintf(text, size, "%s%s%s%s%s%s%s", is_half ? "b" : info->name, object, unit, bucket, micro_batch, peer,
                     ticket);
 }

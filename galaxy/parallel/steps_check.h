@@ -5,7 +5,8 @@
 // are summed after their last contribution, once per axis, before their norm; one STEP, after AGREE; COUNT stands
 // first; tickets are waited for; at the end exactly that is there which was there at the start, so lists of training
 // and evaluation may follow one another in any order. A pipeline's list has the units of its rank alone, and the
-// messages between it and other ranks, before its first NORM. The first action that does not fit is named,
+// messages between it and other ranks, before its first NORM; what it shares with another is added up (TIE) when all is
+// there, before all other sums of it. The first action that does not fit is named,
 // with what it needs.
 //
 // Where units are shared by ranks, a unit's weights are whole when they are read, and old ones are not; gradients are
@@ -198,6 +199,13 @@ static GxStatus gx__steps_check_half(const GxStepsReplay *r, int i)
     return GX_OK;
 }
 
+static GxStatus gx__steps_check_before_norm(const GxStepsReplay *r, int i)
+{
+    if (r->norm < 0) return GX_OK;
+    return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
+                            "action %d is a NORM, which waits for the ranks before: messages come first", r->norm);
+}
+
 // A message about the unit's input, between this rank and the right one.
 static GxStatus gx__steps_check_message(const GxStepsReplay *r, int i)
 {
@@ -208,10 +216,18 @@ static GxStatus gx__steps_check_message(const GxStepsReplay *r, int i)
                                 gx_object_name(a->object), a->unit);
     if (r->p->rank != (a->what == GX_DO_SEND ? from : to) || a->peer != (a->what == GX_DO_SEND ? to : from))
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it goes from rank %d to rank %d", from, to);
-    if (r->norm >= 0)
-        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
-                                "action %d is a NORM, which waits for the ranks before: messages come first", r->norm);
-    return GX_OK;
+    return gx__steps_check_before_norm(r, i);
+}
+
+static GxStatus gx__steps_check_tie(const GxStepsReplay *r, int i)
+{
+    const GxAction *a = &r->s->action[i];
+    int peer = -1;
+    if (!gx_steps_tie(r->p, a->unit, &peer))
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "unit %d trains no tensor that another rank has, too", a->unit);
+    if (a->peer != peer)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "rank %d has the tensor, too, not rank %d", peer, a->peer);
+    return gx__steps_check_before_norm(r, i);
 }
 
 static GxStatus gx__steps_check_axes(const GxStepsReplay *r, int i)
@@ -249,6 +265,7 @@ static GxStatus gx__steps_check_fields(GxStepsReplay *r, int i)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "keep is %d; it is 0 to 2", a->keep);
     if (what == GX_DO_NORM && r->norm < 0) r->norm = i;
     if (gx__steps_is_message(a)) GX_TRY(gx__steps_check_message(r, i));
+    if (what == GX_DO_TIE) GX_TRY(gx__steps_check_tie(r, i));
     if (what == GX_DO_BACKWARD || what == GX_DO_WEIGHT) GX_TRY(gx__steps_check_half(r, i));
     if (what == GX_DO_COUNT || what == GX_DO_AGREE || what == GX_DO_REDUCE || what == GX_DO_GATHER ||
         what == GX_DO_SCATTER)
@@ -269,16 +286,17 @@ static int gx__steps_is_of_training(int object)
     return object == GX_OBJECT_GRADS || object == GX_OBJECT_SHARD || object == GX_OBJECT_SUMS;
 }
 
-// Contributions to a unit's gradients in the window: its own, and the head's where they share a tensor.
+// Contributions to a unit's gradients in the window: its own, and the head's where they share a tensor on one rank.
 static int gx__steps_contributions(const GxStepsSpec *p, int unit)
 {
-    return p->micro_batches * (gx_steps_is_trained(p, unit) * (unit == 0 && p->is_tied ? 2 : 1));
+    return p->micro_batches * (gx_steps_is_trained(p, unit) * (unit == 0 && gx_steps_is_tied_here(p) ? 2 : 1));
 }
 
 // Shards are summed and squared when they have what all have added.
 static GxStatus gx__steps_check_scattered(const GxStepsReplay *r, int i, int unit)
 {
-    const int expected = gx__steps_contributions(r->p, unit), times = r->p->scatters_each ? r->p->micro_batches : 1;
+    const int expected = gx__steps_contributions(r->p, unit),
+              times = gx__steps_scatters_each(r->p, unit) ? r->p->micro_batches : 1;
     if (r->scattered[unit] != expected)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
                                 "the shard of unit %d's gradients has %d of %d contributions: SCATTER%d must come "
@@ -296,16 +314,22 @@ static GxStatus gx__steps_check_complete(const GxStepsReplay *r, int i, int unit
 {
     const GxStepsSpec *p = r->p;
     const int expected = gx__steps_contributions(p, unit), what = r->s->action[i].what, axes = r->s->action[i].axes;
+    int peer;
     if (object == GX_OBJECT_SHARD) GX_TRY(gx__steps_check_scattered(r, i, unit));
     if (what == GX_DO_SCATTER) r->scattered[unit] = r->added[unit], r->scatters[unit]++;
-    if (what == GX_DO_SCATTER && p->scatters_each) return GX_OK;
+    if (what == GX_DO_SCATTER && gx__steps_scatters_each(p, unit)) return GX_OK;
     if (r->added[unit] != expected)
         return gx__steps_refuse(
             r, i, GX_ERR_ARGUMENT,
             "the gradients of unit %d have %d of %d contributions: every B%d (of a half, its W%d)%s "
             "must come before",
             unit, r->added[unit], expected, unit, unit,
-            unit == 0 && p->is_tied ? ", and the head's B, whose tensor it shares," : "");
+            unit == 0 && gx_steps_is_tied_here(p) ? ", and the head's B, whose tensor it shares," : "");
+    if (gx_steps_tie(p, unit, &peer) && *gx__steps_seen(r, GX_DO_TIE, unit, -1) < 0)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
+                                "the gradients of unit %d lack those of rank %d, which has a tensor of it, too: TIE%d "
+                                "must come before",
+                                unit, peer, unit);
     if (what == GX_DO_REDUCE && (r->reduced[unit] & axes))
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "the gradients of unit %d are summed over axes %d already", unit,
                                 r->reduced[unit] & axes);

@@ -7,6 +7,8 @@
 //     expand     to units: a head in training has B alone; below the lowest trained unit, and of units that gradients
 //                pass by, no B, and nothing is kept
 //     recompute  R before B, where a layer kept its input only
+//     tie        TIE of a unit that shares a tensor with another rank's, behind all of that: at its last contribution,
+//                ranks would wait for each other in a circle
 //     grads      REDUCE of a bucket of units, behind the last contribution to them; of sums that are started, WAIT. Of
 //                units that ranks share SCATTER, and REDUCE of a shard behind the last one
 //     weights    where they are sharded: GATHER before a use, FREE behind the last one, or behind one until whose next
@@ -67,12 +69,9 @@ static GxStatus gx__steps_check_stages(const GxStepsSpec *p, GxError *err)
     if (p->stage[0] != 0 || p->stage[stages] != p->units)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the %d stages have units %d to %d; they must be 0 to %d", stages,
                        p->stage[0], p->stage[stages] - 1, p->units - 1);
-    const int last = gx_steps_rank_of(p, stages - 1);
-    if (p->is_tied && last != 0)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "embedding and head share a tensor, and are on ranks 0 and %d: lists with tensors of several "
-                       "stages are not built yet",
-                       last);
+    if (p->is_tied && !gx_steps_is_tied_here(p) && gx_steps_is_trained(p, 0) != gx_steps_is_trained(p, p->units - 1))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "embedding and head share a tensor, and one of the two is trained and the other is not");
     return gx__steps_check_order(p, err);
 }
 
@@ -92,7 +91,7 @@ static GxStatus gx__steps_check_spec(const GxStepsSpec *p, GxError *err)
                        p->reduce_axes, p->agree_axes, INT8_MAX);
     if (p->sharded < 0 || p->sharded > GX__STEPS_WEIGHTS_SHARDED || (p->shard_axes & ~INT8_MAX))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "sharded is %d over axes %d; it is 0 to 3", p->sharded, p->shard_axes);
-    if (p->sharded == GX__STEPS_WEIGHTS_SHARDED && p->gathered < 1 + (p->is_tied != 0))
+    if (p->sharded == GX__STEPS_WEIGHTS_SHARDED && p->gathered < 1 + gx_steps_is_tied_here(p))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%d units' weights may be whole at once; it must be at least 1, and 2 where head and embedding "
                        "share a tensor",
@@ -249,13 +248,25 @@ static void gx__steps_recompute(GxActions *out, const GxActions *in, const GxSte
     }
 }
 
+static void gx__steps_ties(GxActions *out, const GxActions *in, const GxStepsSpec *p)
+{
+    int peer;
+    for (int i = 0; i < in->n; i++) gx__steps_push(out, in->action[i]);
+    for (int u = 0; u < p->units; u++) {
+        if (!gx_steps_is_mine(p, u) || !gx_steps_tie(p, u, &peer)) continue;
+        GxAction tie = gx__steps_action(GX_DO_TIE, u, -1);
+        tie.peer = (int16_t)peer;
+        gx__steps_push(out, tie);
+    }
+}
+
 // Where the last action stands that adds to the gradients of one of the units [first, last]; -1: none does.
 static int gx__steps_last_added(const GxActions *in, const GxStepsSpec *p, int first, int last)
 {
     GxEffect e[GX_EFFECTS];
     for (int i = in->n - 1; i >= 0; i--)
         for (int k = gx_action_effects(p, &in->action[i], e) - 1; k >= 0; k--)
-            if (e[k].verb == GX_ADDS && e[k].unit >= first && e[k].unit <= last) return i;
+            if ((e[k].verb == GX_ADDS || e[k].verb == GX_CHANGES) && e[k].unit >= first && e[k].unit <= last) return i;
     return -1;
 }
 
@@ -332,8 +343,8 @@ static void gx__steps_scatter(GxActions *out, const GxActions *in, const GxSteps
     for (int i = 0; i < in->n; i++) {
         const GxAction *a = &in->action[i];
         gx__steps_push(out, *a);
-        if (is_late || !gx__steps_completes(a)) continue;
-        if (behind[a->unit] == i || (p->scatters_each && behind[a->unit] > i))
+        if (is_late || (!gx__steps_completes(a) && a->what != GX_DO_TIE)) continue;
+        if (behind[a->unit] == i || (gx__steps_scatters_each(p, a->unit) && behind[a->unit] > i))
             gx__steps_push(out, gx__steps_shard_action(p, GX_DO_SCATTER, a->unit));
     }
     for (int u = p->units - 1; u >= 0 && is_late; u--)
@@ -535,6 +546,7 @@ static void gx__steps_pass(GxActions *list, void (*pass)(GxActions *, const GxAc
 static GxStatus gx__steps_finish(GxSteps *s, GxActions *list, const GxStepsSpec *spec, int has_shards, GxError *err)
 {
     gx__steps_pass(list, gx__steps_recompute, spec);
+    gx__steps_pass(list, gx__steps_ties, spec);
     if (!has_shards) gx__steps_pass(list, gx__steps_grads, spec);
     gx__steps_pass(list, gx__steps_sum_shards, spec);
     if (!has_shards) gx__steps_pass(list, gx__steps_weights, spec);

@@ -1,8 +1,8 @@
 // steps_ranks.h: the lists of all ranks of a pipeline (steps.h) together, on one rank and without communication: do
 // their messages pair, do they come to their ends, and how long does that take?
 //
-// The lists are run as by ranks that wait for each other as long as possible: a message passes when both of its ranks
-// have come to it, and nothing follows it before; COUNT and AGREE begin when all ranks have come there.
+// The lists are run as by ranks that wait for each other as long as possible: a message (or TIE) passes when both of its
+// ranks have come to it, and nothing follows it before; COUNT and AGREE begin when all ranks have come there.
 //
 //     for (int r = 0; r < ranks; r++) spec.rank = r, gx_steps_make(&s[r], &spec, err);
 //     GX_TRY(gx_steps_check_ranks(s, ranks, err));
@@ -35,7 +35,7 @@ typedef struct {
     const GxSteps *rank;
     int ranks;
     int *begin;      // [ranks]: number of a rank's first action among those of all
-    int *partner;    // [all actions]: of a message, the number of the other rank's action
+    int *partner;    // [all actions]: of a message or TIE, the number of the other rank's action
     double *arrived; // [all actions]: when its rank came to a message; -1: it has not
     double *end;     // [all actions]
     int *at;         // [ranks]: the action that is next
@@ -49,6 +49,9 @@ static void gx__ranks_name(const GxRanks *r, int rank, int i, char text[96])
     else snprintf(text, 96, "action %d (%s)", i, gx_action_name(&r->rank[rank].action[i], name));
 }
 
+// Two ranks do it together.
+static int gx__ranks_meet(const GxAction *a) { return gx__steps_is_message(a) || a->what == GX_DO_TIE; }
+
 // The next message of a rank, from action i on, with the peer in this direction; the list's length: none.
 static int gx__ranks_next(const GxSteps *s, int i, int what, int peer)
 {
@@ -56,16 +59,16 @@ static int gx__ranks_next(const GxSteps *s, int i, int what, int peer)
     return i;
 }
 
-// The k-th message from one rank to another is the k-th that the other receives from it.
-static GxStatus gx__ranks_pair(GxRanks *r, int from, int to, GxError *err)
+// The k-th message from one rank to another is the k-th that the other receives from it; of TIEs alike.
+static GxStatus gx__ranks_pair(GxRanks *r, int from, int to, int send, int recv, GxError *err)
 {
     const GxSteps *a = &r->rank[from], *b = &r->rank[to];
     char sent[96], received[96];
     for (int i = -1, j = -1;;) {
-        i = gx__ranks_next(a, i + 1, GX_DO_SEND, to), j = gx__ranks_next(b, j + 1, GX_DO_RECV, from);
+        i = gx__ranks_next(a, i + 1, send, to), j = gx__ranks_next(b, j + 1, recv, from);
         const GxAction *x = &a->action[i], *y = &b->action[j];
         if (i == a->n && j == b->n) return GX_OK;
-        if (i == a->n || j == b->n || x->object != y->object || x->unit != y->unit ||
+        if (i == a->n || j == b->n || x->object != y->object || (send != GX_DO_TIE && x->unit != y->unit) ||
             x->micro_batch != y->micro_batch) {
             gx__ranks_name(r, from, i, sent), gx__ranks_name(r, to, j, received);
             return GX_FAIL(err, GX_ERR_ARGUMENT,
@@ -113,7 +116,7 @@ static int gx__ranks_go(GxRanks *r, int rank, GxStepsCost cost, const void *user
     while (goes_on && r->at[rank] < s->n) {
         const GxAction *a = &s->action[r->at[rank]];
         if (gx__ranks_is_agreed(a)) return has_changed;
-        if (gx__steps_is_message(a)) {
+        if (gx__ranks_meet(a)) {
             const int at = r->at[rank];
             has_changed |= gx__ranks_pass(r, rank), goes_on = r->at[rank] > at;
             continue;
@@ -131,7 +134,7 @@ static GxStatus gx__ranks_refuse(const GxRanks *r, int rank, GxError *err)
     const int i = r->at[rank], peer = r->rank[rank].action[i].peer;
     char here[96], there[96];
     gx__ranks_name(r, rank, i, here);
-    if (!gx__steps_is_message(&r->rank[rank].action[i]))
+    if (!gx__ranks_meet(&r->rank[rank].action[i]))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "rank %d, at %s, waits for others that do not come there", rank, here);
     gx__ranks_name(r, peer, r->at[peer], there);
     return GX_FAIL(err, GX_ERR_ARGUMENT, "rank %d, at %s, waits for rank %d, which is at %s and does not go on", rank,
@@ -155,7 +158,10 @@ static GxStatus gx__ranks_simulate(GxRanks *r, GxStepsCost cost, const void *use
 {
     for (int from = 0; from < r->ranks; from++)
         for (int to = 0; to < r->ranks; to++)
-            if (from != to) GX_TRY(gx__ranks_pair(r, from, to, err));
+            if (from != to) GX_TRY(gx__ranks_pair(r, from, to, GX_DO_SEND, GX_DO_RECV, err));
+    for (int k = 0; k < r->ranks; k++)
+        for (int other = k + 1; other < r->ranks; other++)
+            GX_TRY(gx__ranks_pair(r, k, other, GX_DO_TIE, GX_DO_TIE, err));
     return gx__ranks_run(r, cost, user, err);
 }
 

@@ -684,7 +684,7 @@ static void gx__checkpoint_reinit_head(const GxModel *m, GxCheckpointFile *w, Gx
 static void gx__checkpoint_init_missing(GxContext *g, GxModel *m, const unsigned char *missing, uint64_t seed)
 {
     for (int i = 0; i < m->table.n && !gx_failed(g); i++)
-        if (missing[i] && gx_store_has(&m->store, i)) gx_model_init_tensor(g, m, i, seed);
+        if (missing[i]) gx_model_init_tensor(g, m, i, seed);
 }
 
 void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int is_strict, const uint64_t *seed,

@@ -130,11 +130,13 @@ static GxStatus gx__interpreter_make(GxSteps *s, const GxStepsSchedule *schedule
     return schedule ? gx_steps_write(s, schedule, spec, err) : gx_steps_make(s, spec, err);
 }
 
-static int gx__interpreter_is_tied(const GxModel *m)
+// apart: the two units are on two ranks. Of a frozen tensor each of them has a copy, and that is all.
+static int gx__interpreter_is_tied(const GxModel *m, int apart)
 {
     const GxTensor *t = m->table.row;
     int tied = 0;
-    for (int i = 0; i < m->table.n; i++) tied |= t[i].has_alias && t[i].unit != t[t[i].alias.index].unit;
+    for (int i = 0; i < m->table.n; i++)
+        tied |= t[i].has_alias && t[i].unit != t[t[i].alias.index].unit && !(apart && t[i].frozen);
     return tied;
 }
 
@@ -212,13 +214,16 @@ static GxStatus gx__interpreter_check_stages(GxContext *g, const GxModel *m, con
     if (store->first_unit != s->stage[s->rank] || store->last_unit != s->stage[s->rank + 1])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "the model has units %d to %d, rank %d of the pipeline %d to %d",
                        store->first_unit, store->last_unit - 1, s->rank, s->stage[s->rank], s->stage[s->rank + 1] - 1);
+    if (s->stage[s->ranks] != m->units)
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "the stages have %d units, and the model %d", s->stage[s->ranks],
+                       m->units);
     return GX_OK;
 }
 
 // Sums of shards are not started, and waited for later: they are done where they stand.
 static GxStatus gx__interpreter_shard(GxContext *g, GxStepsSpec *s, const GxModel *m, const GxRunnerSpec *spec)
 {
-    if (m->store.sharded == GX_SHARDS_WEIGHTS && s->is_tied && spec->gathered_units == 1)
+    if (m->store.sharded == GX_SHARDS_WEIGHTS && gx_steps_is_tied_here(s) && spec->gathered_units == 1)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "--gathered_units 1: the head's weights are the embedding's, which are whole beside a layer's: "
                        "say 2 or more, or leave it out");
@@ -226,7 +231,7 @@ static GxStatus gx__interpreter_shard(GxContext *g, GxStepsSpec *s, const GxMode
     s->reduce_axes = gx_group_size(g, GX_AXIS_DP_REPLICATE) > 1 ? GX_AXIS_DP_REPLICATE : 0;
     s->scatters_each = spec->shard_grads_in_window;
     const int at_once = spec->schedule && spec->schedule->has_shards ? 1 : 2;
-    s->gathered = spec->gathered_units ? spec->gathered_units : at_once + (s->is_tied != 0);
+    s->gathered = spec->gathered_units ? spec->gathered_units : at_once + gx_steps_is_tied_here(s);
     s->starts_sums = 0;
     return GX_OK;
 }
@@ -247,16 +252,18 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
         frozen[u] = (uint8_t)gx__interpreter_is_frozen(m, u), passed_by[u] = (uint8_t)gx_side_is_beside(m, u);
     s.units = m->units, s.micro_batches = (int)gx_max(spec->micro_batches, 1);
     s.order = spec->order, s.recomputes_layers = spec->recomputes_layers, s.puts_off_weights = spec->puts_off_weights;
-    s.is_tied = gx__interpreter_is_tied(m), s.has_lora = gx__interpreter_has_lora(m);
+    s.has_lora = gx__interpreter_has_lora(m);
     s.weight_reads_x = gx__interpreter_reads_x(m);
     s.embedding_reads = gx__interpreter_embedding_reads(m);
     s.frozen = frozen, s.passed_by = passed_by;
     s.count_axes = GX_AXIS_ALL, s.agree_axes = GX_AXIS_ALL, s.reduce_axes = g->world > 1 ? GX_AXIS_ALL : 0;
     s.bucket = spec->bucket, s.starts_sums = spec->starts_sums;
-    if (m->store.sharded) GX_TRY(gx__interpreter_shard(g, &s, m, spec));
     s.ranks = gx_group_size(g, GX_AXIS_PP), s.rank = gx_group_index(g, GX_AXIS_PP);
     s.stage = s.ranks > 1 ? spec->stage : NULL;
     GX_TRY(gx__interpreter_check_stages(g, m, &s, spec->cache));
+    s.is_tied = gx__interpreter_is_tied(m, gx_steps_rank_of(&s, gx_steps_stage_of(&s, m->units - 1)) !=
+                                               gx_steps_rank_of(&s, gx_steps_stage_of(&s, 0)));
+    if (m->store.sharded) GX_TRY(gx__interpreter_shard(g, &s, m, spec));
     if (!spec->forward_only && gx_steps_lowest(&s) == m->units)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "every tensor of the model is frozen: there is nothing to train");
     if (!spec->forward_only) GX_TRY(gx__interpreter_make_pipeline(&r->train, spec->schedule, &s, &g->error));
@@ -571,6 +578,7 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
         case GX_DO_FREE: gx_shards_free(&r->m->store, a->unit); break;
         case GX_DO_SCATTER: gx__interpreter_scatter(g, r, a); break;
         case GX_DO_REDUCE: gx__interpreter_reduce(g, r, a); break;
+        case GX_DO_TIE: gx_grads_tie(g, &r->m->store, a->unit, a->peer); break;
         case GX_DO_WAIT: gx_grads_wait(g, &r->sum[a->ticket]); break;
         case GX_DO_NORM: // neighbouring units together: two launches for all of their tensors
             run = gx_steps_run(s, i);

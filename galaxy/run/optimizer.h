@@ -34,7 +34,7 @@ GX_END
 
 static int gx__optimizer_is_in(const GxStore *s, int row, int unit)
 {
-    return s->table->row[row].unit == unit && !s->table->row[row].has_alias && gx_store_trains(s, row) &&
+    return s->table->row[row].unit == unit && !gx_store_is_alias(s, row) && gx_store_trains(s, row) &&
            gx_range_count(gx_store_my_trained(s, row)) > 0;
 }
 

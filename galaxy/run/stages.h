@@ -56,15 +56,6 @@ static GxStatus gx__stages_split(const GxTrainer *t, int64_t layers, GxSplit *sp
     return gx_split_list(split, "stage_num_hidden_layers_list", list->v, list->n, layers, (int)o->pp, err);
 }
 
-// 1: the model has a head over the vocabulary, whose matrix is the embedding's.
-static int gx__stages_is_tied(const GxTrainer *t)
-{
-    const GxField *tie = gx_field_find(t->family->fields, t->family->n_fields, "tie_word_embeddings");
-    const GxHeadWish *wish = t->task->wish ? t->task->wish(t->self) : NULL;
-    const int has_vocabulary = !wish || wish->kind == GX_HEAD_CAUSAL || wish->kind == GX_HEAD_MASKED;
-    return has_vocabulary && tie && *(const int *)gx_field_in(tie, t->model_config);
-}
-
 GxStatus gx_stages_plan(GxTrainer *t)
 {
     const GxTrainOptions *o = &t->o;
@@ -77,12 +68,6 @@ GxStatus gx_stages_plan(GxTrainer *t)
         return GX_FAIL(&t->g->error, GX_ERR_UNSUPPORTED,
                        "--tuning side_only keeps the outputs of all layers on each rank, and with --pp a rank has some "
                        "of the layers: take --tuning side, or leave out --pp");
-    if (o->pp > 1 && gx__stages_is_tied(t))
-        return GX_FAIL(&t->g->error, GX_ERR_UNSUPPORTED,
-                       "--pp %ld: the model's head is its embedding (tie_word_embeddings), so that the first and the "
-                       "last stage would share a matrix, which they cannot yet; leave out --pp: the ranks can share "
-                       "layers (--mode, --tp) or be data-parallel",
-                       (long)o->pp);
     GX_TRY(gx__stages_split(t, layers, &split));
     for (int s = 0; s < split.n; s++) t->stage[s] = (int16_t)(s ? lead + lead * split.begin[s] : 0);
     t->stage[split.n] = (int16_t)(lead + lead * layers + 1);

@@ -415,13 +415,16 @@ static float *gx__tensor_file_room(GxContext *g, const GxStore *s)
     return most ? (float *)gx_take_from(g, gx_host_arena(g), GX_MEM_WORKSPACE, 4 * most) : NULL;
 }
 
-// The scratch that values of a row pass through, if they do.
-static void gx__tensor_file_plan_values(GxContext *g, const GxStore *s, GxValues what, int row)
+// The scratch that values of a row pass through, if they do. A copy that the last stage has of a tied tensor is loaded,
+// and not saved.
+static void gx__tensor_file_plan_values(GxContext *g, const GxStore *s, GxValues what, int row, int saves)
 {
-    const int64_t count = gx_tensor_count(&s->table->row[row]);
+    const GxTensor *t = &s->table->row[row];
+    const int64_t count = gx_tensor_count(t);
+    const int here = !saves ? gx_store_holder(s, row) : gx_store_has(s, row) ? row : -1;
     const GxArenaMark mark = gx_arena_mark(g->arena);
-    if (gx_values_exist(s, what, row) && gx_store_has(s, row))
-        gx_values_write(g, s, what, row, 0, s->table->row[row].parts ? count : gx_min(GX_STAGE, count));
+    if (!t->quantized && gx_values_exist(s, what, row) && here >= 0)
+        gx_values_write(g, s, what, here, 0, t->parts ? count : gx_min(GX_STAGE, count));
     gx_arena_release(g->arena, mark);
 }
 
@@ -440,8 +443,8 @@ static void gx__tensor_file_plan_once(GxContext *g, const GxStore *s, int saves,
     for (int i = 0; i < t->n; i++) {
         if (saves && !t->row[i].parts && !gx__tensor_file_reads(g, s, i)) continue;
         if (t->row[i].quantized) gx_quantize_plan(g, s, i);
-        else gx__tensor_file_plan_values(g, s, GX_VALUES_WEIGHTS, i);
-        if (moments && s->moment[0]) gx__tensor_file_plan_values(g, s, GX_VALUES_MOMENT_1, i);
+        gx__tensor_file_plan_values(g, s, GX_VALUES_WEIGHTS, i, saves);
+        if (moments && s->moment[0]) gx__tensor_file_plan_values(g, s, GX_VALUES_MOMENT_1, i, saves);
     }
     gx_arena_release(a, mark);
 }
@@ -567,18 +570,18 @@ static void gx__tensor_file_load_whole(GxContext *g, const GxSafetensors *s, con
                                        uint64_t *hash)
 {
     GxArena *a = gx_host_arena(g);
-    const int has = gx_store_has(store, row); // else another stage has
+    const int here = gx_store_holder(store, row), has = here >= 0; // else another stage has
     const int64_t count = gx_tensor_count(&store->table->row[row]);
     for (int64_t first = 0; first < count; first += GX_STAGE) {
         const int64_t n = gx_min(GX_STAGE, count - first);
         const GxArenaMark place = gx_arena_mark(g->arena), mark = gx_arena_mark(a);
-        float *values = has ? gx_values_write(g, store, part->values, row, first, n) : NULL;
+        float *values = has ? gx_values_write(g, store, part->values, here, first, n) : NULL;
         float *twin = has ? (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n) : room;
         if (s) gx__tensor_file_read_checked(g, s, e, part->of, first, n, twin);
         if (s && !gx_failed(g)) gx__tensor_file_hash(hash, twin, n);
         gx_broadcast(g, GX_AXIS_ALL, 0, twin, n, GX_F32); // on a failed context this tells the other ranks
         if (has) gx_to_device(g, values, twin, 4 * n);
-        if (has) gx_values_written(g, store, part->values, row, first, n, values);
+        if (has) gx_values_written(g, store, part->values, here, first, n, values);
         gx_arena_release(a, mark);
         gx_arena_release(g->arena, place);
         if (gx_failed(g)) return;
@@ -655,10 +658,10 @@ static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, co
     }
     const GxArenaMark place = gx_arena_mark(g->arena);
     const int64_t n = gx_tensor_count(t);
-    const int has = gx_store_has(store, i);
-    float *values = has ? gx_values_write(g, store, part->values, i, 0, n) : NULL;
+    const int here = gx_store_holder(store, i), has = here >= 0;
+    float *values = has ? gx_values_write(g, store, part->values, here, 0, n) : NULL;
     gx__tensor_file_load_boxes(g, s, e, t, part->of, values, scratch, hash);
-    if (has) gx_values_written(g, store, part->values, i, 0, n, values);
+    if (has) gx_values_written(g, store, part->values, here, 0, n, values);
     gx_arena_release(g->arena, place);
 }
 
