@@ -163,6 +163,18 @@ static void test_model_take(TestModel *t, GxContext *g, int64_t T, int64_t B, in
     gx_runner_take(g, &t->r, T, B, chunk);
 }
 
+// A test reads what ranks share as files do, and whole gradients.
+static void test_plan_reading(TestModel *t, GxContext *dry)
+{
+    if (!t->m.store.sharded) return;
+    gx_tensor_file_plan(dry, &t->m.store, 1, 2);
+    for (int u = 0; u < t->m.units; u++) {
+        const GxArenaMark mark = gx_arena_mark(dry->arena);
+        gx_scratch(dry, GX_MEM_WORKSPACE, gx_shards_grads_bytes(&t->m.store, u));
+        gx_arena_release(dry->arena, mark);
+    }
+}
+
 static void test_model_dry_run(TestModel *t, GxContext *dry, int64_t T, int64_t B, int64_t chunk)
 {
     GxBatch b[TEST_WINDOW];
@@ -188,12 +200,7 @@ static void test_model_dry_run(TestModel *t, GxContext *dry, int64_t T, int64_t 
     gx_runner_train(dry, &t->r, b, NULL, NULL);
     b[0].is_training = 0;
     gx_runner_forward(dry, &t->r, &b[0]);
-    gx_tensor_file_plan(dry, &t->m.store, 1, 2); // a test reads them as files do, and whole gradients of shards
-    for (int u = 0; u < t->m.units; u++) {
-        const GxArenaMark mark = gx_arena_mark(dry->arena);
-        gx_scratch(dry, GX_MEM_WORKSPACE, gx_shards_grads_bytes(&t->m.store, u));
-        gx_arena_release(dry->arena, mark);
-    }
+    test_plan_reading(t, dry);
 }
 
 // t is zeroed, but for its wish. `comm`: an engine of several ranks, or NULL; `tp` of them to a group, the others
