@@ -57,7 +57,7 @@ static void writer_dry_run(Writer *w, GxComm *comm)
     if (comm) gx_comm_open(&dry, &nobody);
     writer_take(w, &dry);
     gx_decoder_plan(&dry, &w->d, &w->forward);
-    gx_tensor_file_plan(&dry, &w->m.store, 1);
+    gx_tensor_file_plan(&dry, &w->m.store, 1, 1);
     if (comm) gx_comm_close(&dry);
     CHECK(!gx_failed(&dry), "dry run: %s", dry.error.message);
     w->planned = arena.peak;

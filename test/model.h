@@ -188,7 +188,7 @@ static void test_model_dry_run(TestModel *t, GxContext *dry, int64_t T, int64_t 
     gx_runner_train(dry, &t->r, b, NULL, NULL);
     b[0].is_training = 0;
     gx_runner_forward(dry, &t->r, &b[0]);
-    gx_tensor_file_plan(dry, &t->m.store, 1); // a test reads them as files do, and whole gradients of shards
+    gx_tensor_file_plan(dry, &t->m.store, 1, 2); // a test reads them as files do, and whole gradients of shards
     for (int u = 0; u < t->m.units; u++) {
         const GxArenaMark mark = gx_arena_mark(dry->arena);
         gx_scratch(dry, GX_MEM_WORKSPACE, gx_shards_grads_bytes(&t->m.store, u));

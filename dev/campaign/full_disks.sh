@@ -35,9 +35,13 @@ fail() {
     cp -r "out-$run" "wrong-$run" 2>/dev/null
 }
 
-for ranks in 1 2; do
+mesh() { # of $ranks; four of them share
+    echo "--ranks $ranks"
+    [ "$ranks" != 4 ] || echo "--pp 2 --dp_shard 2 --gradient_accumulation_steps 4 --micro_batch_size 1"
+}
+for ranks in 1 2 4; do
     began=$(now_ms)
-    start "whole-$ranks" "--ranks $ranks"
+    start "whole-$ranks" "$(mesh)"
     finish || { echo "the undisturbed run ($ranks ranks): status $?"; cat said.err; exit 1; }
     took[ranks]=$(($(now_ms) - began))
     echo "$ranks ranks: undisturbed in ${took[ranks]} ms"
@@ -96,7 +100,7 @@ check() { # status
         # a run that cannot write before its first step does not begin
         [ "$room_at" -lt 0 ] || [ "$room_at" = "$STEPS" ] || [ -z "$(step_said)" ] || { fail "status $1: there was room since step $room_at"; return; }
         failed=$((failed + 1)) lacks=lacks
-        start "out-$run" "--ranks $ranks --resume auto"
+        start "out-$run" "$(mesh) --resume auto"
         finish || { fail "--resume auto does not go on: status $?"; return; }
     fi
     same_bits "whole-$ranks" "out-$run" $lacks >said.same || fail "$(head -n 3 said.same)"
@@ -105,11 +109,11 @@ check() { # status
 
 wrong=0 unsaved=0 failed=0 all_began=$(now_ms)
 for ((run = 1; run <= N; run++)); do
-    ranks=$((1 + run % 2))
+    ranks=$((1 << run % 3))
     below 3 && falls=$((drawn + 1))
     below 4 && stays=$((drawn == 0))
     : >said.out # as of now, nobody has said a step
-    start "out-$run" "--ranks $ranks"
+    start "out-$run" "$(mesh)"
     disturb
     finish
     status=$?

@@ -1,38 +1,42 @@
 #!/usr/bin/env bash
 # Kills a tiny run N times, at moments and on ranks that SEED decides, and goes on with --resume auto each time: dev/campaign/kills.sh N SEED
-# Serial, two ranks as threads, two processes over TCP and two under mpirun take turns; every step is saved. A run is killed one to four times, then left alone:
+# Serial, two ranks as threads, two processes over TCP and two under mpirun take turns, and four ranks of each kind that share (--pp 2 --dp_shard 2); every step is saved. A run is killed one to four times, then left alone:
 # its last weights and moments and its log must be those of a run that nobody disturbed, bit for bit. What a kill leaves of other ranks must end by itself.
 # KEEP=1 leaves the folder; GX_TRAIN_LLAMA is the program. The exit status is 0 if all runs were right.
 [ $# = 2 ] || { sed -n '2,5s/^# //p' "$0"; exit 2; }
 . "$(dirname "$0")/tiny.sh"
 N=$1
 RANDOM=$2
-ENGINES=(serial threads tcp)
-if command -v mpirun >/dev/null && grep -q MPI_Init "$PROGRAM"; then ENGINES+=(mpi); else echo "no mpirun, or a program without MPI: left out"; fi
+ENGINES=(serial threads tcp threads_share tcp_share)
+if command -v mpirun >/dev/null && grep -q MPI_Init "$PROGRAM"; then ENGINES+=(mpi mpi_share); else echo "no mpirun, or a program without MPI: left out"; fi
 port=$((20000 + $$ % 12000)) # below those that the system gives to others
 
+ranks_of() { case $1 in serial) echo 1 ;; *_share) echo 4 ;; *) echo 2 ;; esac; }
 start() { # engine, output folder: into pids; what is said goes into said.*
-    local line="$PROGRAM $FLAGS --output_dir $2 --resume auto"
+    local line="$PROGRAM $FLAGS --output_dir $2 --resume auto" ranks r
+    ranks=$(ranks_of "$1")
+    [ "$ranks" = 4 ] && line="$line --pp 2 --dp_shard 2 --gradient_accumulation_steps 4 --micro_batch_size 1"
     pids=()
-    case $1 in
+    case ${1%_share} in
     serial) $line >said.0 2>&1 & pids=($!) ;;
-    threads) $line --ranks 2 >said.0 2>&1 & pids=($!) ;;
+    threads) $line --ranks "$ranks" >said.0 2>&1 & pids=($!) ;;
     tcp)
         port=$((port + 1)) # the one before may not be free yet
-        for r in 0 1; do
-            $line --world 2 --rank $r --init tcp://127.0.0.1:$port >said.$r 2>&1 &
+        for ((r = 0; r < ranks; r++)); do
+            $line --world "$ranks" --rank $r --init tcp://127.0.0.1:$port >said.$r 2>&1 &
             pids+=($!)
         done
         ;;
-    mpi) mpirun -np 2 $line >said.0 2>&1 & pids=($!) ;;
+    mpi) mpirun -np "$ranks" $line >said.0 2>&1 & pids=($!) ;;
     esac
     started=("${pids[@]}") all=("${pids[@]}")
 }
-find_ranks() { # of mpirun: its children, once they are there
-    local i
+find_ranks() { # engine, of mpirun: its children, once they are there
+    local i ranks
+    ranks=$(ranks_of "$1")
     for ((i = 0; i < 200; i++)); do
         read -ra pids <<<"$(cat "/proc/${all[0]}/task/${all[0]}/children" 2>/dev/null)"
-        [ ${#pids[@]} -ge 2 ] && break
+        [ ${#pids[@]} -ge "$ranks" ] && break
         is_alive "${all[0]}" || return
         sleep 0.01
     done
@@ -52,7 +56,7 @@ undisturbed() { # engine: into took[engine]
     local began
     began=$(now_ms)
     start "$1" "whole-$1"
-    [ "$1" = mpi ] && find_ranks
+    [ "${1%_share}" = mpi ] && find_ranks "$1"
     finish || { echo "the undisturbed run ($1): status $?"; cat said.*; exit 1; }
     took[$1]=$(($(now_ms) - began))
     echo "$1: undisturbed in ${took[$1]} ms"
@@ -60,7 +64,11 @@ undisturbed() { # engine: into took[engine]
 
 declare -A took
 for engine in "${ENGINES[@]}"; do undisturbed "$engine"; done
-for engine in "${ENGINES[@]:2}"; do same_bits whole-threads "whole-$engine" || exit 1; done
+for engine in "${ENGINES[@]:2}"; do
+    like=threads
+    [ "$(ranks_of "$engine")" = 4 ] && like=threads_share
+    same_bits whole-$like "whole-$engine" || exit 1
+done
 
 exec 2>/dev/null # bash tells of everybody who was killed
 kills=0 late=0 wrong=0 runs=0 began=$(now_ms)
@@ -70,7 +78,7 @@ kill_once() { # engine, folder; 1: the run had ended before
     delay=$((took[$1] * drawn / 950)) # a little beyond the end, too
     start "$1" "$2"
     sleep_ms "$delay"
-    [ "$1" = mpi ] && find_ranks
+    [ "${1%_share}" = mpi ] && find_ranks "$1"
     below $((${#pids[@]} + 1 - (${#pids[@]} > 0)))
     victim=$drawn
     if ! kill -9 "${pids[victim]:-none}"; then
@@ -91,7 +99,7 @@ run_killed() { # engine
     for ((times = drawn + 1; times > 0 && kills < N; times--)); do kill_once "$1" "$folder" || break; done
     if [ "$times" = 0 ] || [ "$kills" -ge "$N" ]; then # else it has ended already
         start "$1" "$folder"
-        [ "$1" = mpi ] && find_ranks
+        [ "${1%_share}" = mpi ] && find_ranks "$1"
     fi
     if ! finish; then
         echo "FAIL $1: --resume auto does not go on:"

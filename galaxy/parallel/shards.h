@@ -231,10 +231,18 @@ static GxStatus gx__shards_take(GxStore *s, int ranks, GxError *err)
     return GX_OK;
 }
 
+// So many ranks share a unit, at most.
+static int gx__shards_most(const GxContext *g, const GxStore *s)
+{
+    int is_alike = 0;
+    for (int i = 0; i < s->table->units; i++) is_alike |= gx_shards_is_alike(s, i);
+    return gx_group_size(g, GX_AXIS_FSDP | (is_alike ? GX_AXIS_TP : 0));
+}
+
 GxStatus gx_shards_open(GxContext *g, GxStore *s, GxSharded sharded, const GxPartList *list)
 {
     int64_t front[GX_MAX_PARTS + 1];
-    const int most = gx_group_size(g, GX_AXIS_FSDP | GX_AXIS_TP);
+    const int most = gx__shards_most(g, s);
     GX_TRY(gx__shards_check_list(g, list));
     if (sharded == GX_SHARDS_NOTHING || most == 1) return GX_OK;
     if (most > GX_MAX_PARTS)

@@ -79,8 +79,8 @@ void gx_buffers_dry_run(GxPlan *p, GxContext *dry, void *trainer)
     if (t->task->prepare) t->task->prepare(dry, t->self, &forward);
     if (t->task->sample) free(t->task->sample(dry, t->self, &forward, 0));
     gx_model_init(dry, &t->model, 0);
-    const int loads = t->resume.folder[0] || t->o.model[0];
-    if (loads || gx_tensor_file_has_part(t->g, &t->model.store)) gx_tensor_file_plan(dry, &t->model.store, loads);
+    const int loads = t->resume.folder[0] ? 2 : t->o.model[0] ? 1 : 0;
+    gx_tensor_file_plan(dry, &t->model.store, gx_tensor_file_has_part(t->g, &t->model.store), loads);
     dry->step = NULL;
 }
 #endif

@@ -132,7 +132,7 @@ static void gx__inference_dry_run(GxPlan *p, GxContext *dry, void *inference)
     (void)p;
     gx__inference_take(dry, s);
     gx_runner_forward(dry, &s->runner, s->largest);
-    gx_tensor_file_plan(dry, &s->model.store, 1);
+    gx_tensor_file_plan(dry, &s->model.store, 1, 1);
     gx_lora_merge_plan(dry, &s->model);
 }
 

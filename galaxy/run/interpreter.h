@@ -221,14 +221,19 @@ static GxStatus gx__interpreter_check_stages(GxContext *g, const GxModel *m, con
 }
 
 // Sums of shards are not started, and waited for later: they are done where they stand.
-static void gx__interpreter_shard(const GxContext *g, GxStepsSpec *s, const GxModel *m, const GxRunnerSpec *spec)
+static GxStatus gx__interpreter_shard(GxContext *g, GxStepsSpec *s, const GxModel *m, const GxRunnerSpec *spec)
 {
+    if (m->store.sharded == GX_SHARDS_WEIGHTS && gx_steps_is_tied_here(s) && spec->gathered_units == 1)
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "--gathered_units 1: the head's weights are the embedding's, which are whole beside a layer's: "
+                       "say 2 or more, or leave it out");
     s->sharded = m->store.sharded, s->shard_axes = GX_AXIS_FSDP;
     s->reduce_axes = gx_group_size(g, GX_AXIS_DP_REPLICATE) > 1 ? GX_AXIS_DP_REPLICATE : 0;
     s->scatters_each = spec->shard_grads_in_window;
     const int at_once = spec->schedule && spec->schedule->has_shards ? 1 : 2;
     s->gathered = spec->gathered_units ? spec->gathered_units : at_once + gx_steps_is_tied_here(s);
     s->starts_sums = 0;
+    return GX_OK;
 }
 
 GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer *o, const GxRunnerSpec *spec)
@@ -258,7 +263,7 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     GX_TRY(gx__interpreter_check_stages(g, m, &s, spec->cache));
     s.is_tied = gx__interpreter_is_tied(m, gx_steps_rank_of(&s, gx_steps_stage_of(&s, m->units - 1)) !=
                                                gx_steps_rank_of(&s, gx_steps_stage_of(&s, 0)));
-    if (m->store.sharded) gx__interpreter_shard(g, &s, m, spec);
+    if (m->store.sharded) GX_TRY(gx__interpreter_shard(g, &s, m, spec));
     if (!spec->forward_only && gx_steps_lowest(&s) == m->units)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "every tensor of the model is frozen: there is nothing to train");
     if (!spec->forward_only) GX_TRY(gx__interpreter_make_pipeline(&r->train, spec->schedule, &s, &g->error));

@@ -89,6 +89,8 @@ GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copi
 // Resolves how many of the `world` ranks share a layer, and over how many stages layers are divided, and checks what is
 // said of stages and of what data-parallel ranks share. Refuses numbers whose product does not divide `world`, and names those that do.
 GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxConfig *c, const GxMode *mode, int world, GxError *err);
+// The mesh of these (base/mesh.h), behind gx_options_resolve_mesh. dims: [GX_MESH_AXES].
+void gx_options_mesh(const GxTrainOptions *o, int world, int *dims);
 
 GX_END
 #endif
@@ -262,11 +264,11 @@ static const GxField gx__options_shard_options[] = {
      "gradients, too; 3 weights, too (FSDP); 0 nothing. auto: 3 with --dp_shard, else 0. The result is the same",
      "auto|0|1|2|3"},
     {"dp_shard", GX_FIELD_INT, GX__OPTIONS_AT(dp_shard), "0",
-     "data-parallel ranks that share what --zero says; if there are more, they are copies of these (HSDP). 0 or -1: "
+     "data-parallel ranks that share what --zero says; where there are more, as many again are a copy (HSDP). 0 or -1: "
      "all",
      "-1..256"},
     {"dp_replicate", GX_FIELD_INT, GX__OPTIONS_AT(dp_replicate), "0",
-     "copies of what --zero shares; 0: as many as --dp_shard leaves", "0..256"},
+     "such copies; 0: as many as --dp_shard leaves ranks for", "0..256"},
     {"dp_shard_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(dp_shard_list), NULL,
      "the share of each rank of --dp_shard, for unequal memories: 3,1", "1..65536"},
     {"shard_grads_in_window", GX_FIELD_BOOL, GX__OPTIONS_AT(shard_grads_in_window), "false",
@@ -274,9 +276,8 @@ static const GxField gx__options_shard_options[] = {
      "less memory, more communication",
      NULL},
     {"gathered_units", GX_FIELD_INT, GX__OPTIONS_AT(gathered_units), "0",
-     "with --zero 3: so many units (the embedding, layers, the head) are whole at once on a rank, at most; more of "
-     "them "
-     "take memory and spare communication. 0: two, or three where the head is the embedding's",
+     "with --zero 3: so many units (the embedding, a layer, the head) are whole on a rank at once, at most; more take "
+     "more memory and spare communication. 0: two, or three where the head is the embedding's",
      "0..4096"},
 };
 // Of a program whose schedule shards everything.
@@ -692,59 +693,68 @@ static GxStatus gx__options_check_stages(const GxTrainOptions *o, int world, GxE
 static GxStatus gx__options_check_zero(const GxTrainOptions *o, const GxConfig *c, GxError *err)
 {
     const int zero = atoi(o->zero);
-    const char *of = o->dp_shard > 1                  ? "dp_shard"
-                     : o->dp_shard_list.n             ? "dp_shard_list"
-                     : o->shard_grads_in_window       ? "shard_grads_in_window"
-                     : o->gathered_units && zero != 3 ? "gathered_units"
-                                                      : NULL;
+    const char *of = o->dp_shard > 1 || o->dp_shard == -1 ? "dp_shard"
+                     : o->dp_shard_list.n                 ? "dp_shard_list"
+                     : o->dp_replicate > 1                ? "dp_replicate"
+                                                          : NULL;
     if (of && zero == 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--%s is about what data-parallel ranks share, and --zero is 0: say --zero "
-                       "1, 2 or 3, or leave out --%s",
+                       "--%s is about ranks that share what --zero says, and --zero is 0, nothing: say --zero 1, 2 or "
+                       "3, or leave out --%s",
                        of, of);
     if (o->shard_grads_in_window && zero < 2)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--shard_grads_in_window is about gradients that ranks share, and --zero is %d: say --zero 2 or "
-                       "3, or leave it out",
-                       zero);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--shard_grads_in_window is about gradients that ranks share, and with --zero %d each has all of "
+            "them: say --zero 2 or 3, or leave it out",
+            zero);
     if (o->gathered_units && zero != 3)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "--gathered_units is about weights that ranks share, and --zero is %d: say --zero 3, or leave it "
-            "out",
-            zero);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--gathered_units is about weights that ranks share, and with --zero %d each has all of them: "
+                       "say --zero 3, or leave it out",
+                       zero);
     if (zero && o->reduce_bucket && gx_config_is_set(c, "reduce_bucket"))
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "--reduce_bucket is about gradients that each rank has whole, and with --zero %d each unit's are "
-            "summed by themselves: leave out one of the two",
-            zero);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--reduce_bucket sums the gradients of several layers at once, and with --zero %d those of each "
+                       "are shared out by themselves: leave out one of the two",
+                       zero);
     return GX_OK;
 }
 
+static GxStatus gx__options_check_shard_list(const GxTrainOptions *o, GxError *err)
+{
+    const int listed = o->dp_shard_list.n;
+    if (!listed || listed == o->dp_shard) return GX_OK;
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "dp_shard_list has %d entr%s, and %ld rank%s %s (--dp_shard): say one for each of them, or leave the "
+        "list out",
+        listed, listed == 1 ? "y" : "ies", (long)o->dp_shard, o->dp_shard == 1 ? "" : "s",
+        o->dp_shard == 1 ? "has everything" : "share");
+}
+
 // Of the copies of the model that stages and tp leave: which share, and which are copies of these.
-static GxStatus gx__options_resolve_shards(GxTrainOptions *o, const GxConfig *c, int copies, GxError *err)
+static GxStatus gx__options_resolve_shards(GxTrainOptions *o, const GxConfig *c, int copies, int world, GxError *err)
 {
     const int is_said = o->dp_shard > 1 || o->dp_shard == -1 || o->dp_shard_list.n;
+    char left[80] = ""; // why the copies are fewer than the ranks
+    if (copies != world)
+        snprintf(left, sizeof left, ", which --pp %ld and --tp %ld leave of %d", (long)o->pp, (long)o->tp, world);
     if (!strcmp(o->zero, "auto")) snprintf(o->zero, sizeof o->zero, "%d", is_said ? 3 : 0);
     GX_TRY(gx__options_check_zero(o, c, err));
-    if (!atoi(o->zero)) o->dp_shard = 1;
-    if (o->dp_shard < 1)
-        o->dp_shard = o->dp_replicate && copies % o->dp_replicate == 0 ? copies / o->dp_replicate : copies;
-    GX_TRY(gx__options_check_divides("dp_shard", o->dp_shard, copies, ", the data-parallel ones", err));
-    if (!o->dp_replicate) o->dp_replicate = copies / o->dp_shard;
-    if (o->dp_replicate * o->dp_shard != copies)
+    if (!atoi(o->zero)) { // what a file of this run says then goes with any number of ranks, and with any --zero
+        o->dp_shard = o->dp_replicate = 0;
+        return GX_OK;
+    }
+    if (o->dp_replicate) GX_TRY(gx__options_check_divides("dp_replicate", o->dp_replicate, copies, left, err));
+    if (o->dp_shard < 1) o->dp_shard = copies / gx_max(o->dp_replicate, 1);
+    GX_TRY(gx__options_check_divides("dp_shard", o->dp_shard, copies, left, err));
+    if (o->dp_replicate && o->dp_replicate * o->dp_shard != copies)
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
-            "--dp_replicate %ld x --dp_shard %ld are %ld data-parallel ranks, and --pp and --tp leave %d; let "
-            "one of the two out",
-            (long)o->dp_replicate, (long)o->dp_shard, (long)(o->dp_replicate * o->dp_shard), copies);
-    if (o->dp_shard_list.n && o->dp_shard_list.n != o->dp_shard)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "dp_shard_list has %d entr%s, one for each rank that shares, and --dp_shard is %ld; let them be "
-                       "the same, or leave the list out",
-                       o->dp_shard_list.n, o->dp_shard_list.n == 1 ? "y" : "ies", (long)o->dp_shard);
-    return GX_OK;
+            "--dp_replicate %ld x --dp_shard %ld are %ld ranks, and there are %d%s; leave out one of the two",
+            (long)o->dp_replicate, (long)o->dp_shard, (long)(o->dp_replicate * o->dp_shard), copies, left);
+    return gx__options_check_shard_list(o, err);
 }
 
 GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxConfig *c, const GxMode *mode, int world, GxError *err)
@@ -759,6 +769,12 @@ GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxConfig *c, const GxM
     const int of_stage = world / (int)o->pp;
     if (!o->tp) o->tp = is_split ? of_stage : 1;
     GX_TRY(gx__options_check_divides("tp", o->tp, of_stage, o->pp > 1 ? " of a stage" : "", err));
-    return gx__options_resolve_shards(o, c, of_stage / (int)o->tp, err);
+    return gx__options_resolve_shards(o, c, of_stage / (int)o->tp, world, err);
+}
+
+void gx_options_mesh(const GxTrainOptions *o, int world, int *dims)
+{
+    const int copies = world / (int)(o->pp * o->tp), shards = atoi(o->zero) ? (int)o->dp_shard : 1;
+    dims[0] = (int)o->pp, dims[1] = copies / shards, dims[2] = shards, dims[3] = 1, dims[4] = (int)o->tp;
 }
 #endif

@@ -420,6 +420,11 @@ static void gx__report_note_of_mode(const GxTrainer *t)
 
 static void gx__report_note_of_shards(const GxTrainer *t)
 {
+    const int copies = gx_mesh_size(&t->mesh, GX_AXIS_DP_REPLICATE);
+    if (t->o.shard_grads_in_window && t->o.gradient_accumulation_steps == 1 && !gx_options_is_inference(&t->o))
+        gx_log(&t->g->log, GX_LOG_WARNING,
+               "--shard_grads_in_window changes nothing where a step is one micro-batch "
+               "(--gradient_accumulation_steps 1); leave it out");
     if (!strcmp(t->o.zero, "0") || t->model.store.sharded) return;
     if (t->steps_schedule && t->steps_schedule->has_shards) {
         gx_log(&t->g->log, GX_LOG_WARNING,
@@ -428,11 +433,17 @@ static void gx__report_note_of_shards(const GxTrainer *t)
                t->steps_schedule->name, t->g->world);
         return;
     }
-    gx_log(
-        &t->g->log, GX_LOG_WARNING,
-        "--zero %s: no data-parallel ranks share what it says, so each has everything: of %d rank%s stages (--pp), tp "
-        "and --dp_replicate leave one for --dp_shard",
-        t->o.zero, t->g->world, t->g->world == 1 ? "" : "s");
+    if (copies > 1)
+        gx_log(&t->g->log, GX_LOG_WARNING,
+               "--zero %s changes nothing: --dp_shard is 1, so that each of the %d data-parallel ranks has everything; "
+               "a larger one, or neither --dp_shard nor --dp_replicate, has them share it",
+               t->o.zero, copies);
+    else
+        gx_log(
+            &t->g->log, GX_LOG_WARNING,
+            "--zero %s changes nothing: data-parallel ranks share what it says, and there is one such rank (%d rank%s, "
+            "--pp %ld, --tp %ld); --ranks N, or mpirun, gives more",
+            t->o.zero, t->g->world, t->g->world == 1 ? "" : "s", (long)t->o.pp, (long)t->o.tp);
 }
 
 static void gx__report_note_of_stages(const GxTrainer *t)

@@ -340,14 +340,16 @@ void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig 
                                          "dp_batch_size_list",
                                          "dp_shard",
                                          "dp_replicate",
-                                         "zero",
-                                         "dp_shard_list",
-                                         "shard_grads_in_window",
-                                         "gathered_units"};
+                                         "dp_shard_list"};
+    // Whatever number of ranks there is can share what was shared, and a large model may not fit otherwise.
+    static const char *const shares[] = {"zero", "shard_grads_in_window", "gathered_units"};
+    const int is_scheduled = gx__resume_is_other_schedule(r, o),
+              shares_other = is_scheduled || gx_config_is_set(c, "zero") || gx_config_is_set(c, "dp_shard");
     int is_other = r->folder[0] && strcmp(r->state.methods, methods);
     for (size_t i = 0; i < sizeof says / sizeof *says; i++) is_other |= gx_config_is_set(c, says[i]);
-    if (!r->args || (r->state.world == world && !is_other && !gx__resume_is_other_schedule(r, o))) return;
+    if (!r->args || (r->state.world == world && !is_other && !is_scheduled)) return;
     for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) gx_config_forget(c, layout[i]);
+    for (size_t i = 0; i < sizeof shares / sizeof *shares && shares_other; i++) gx_config_forget(c, shares[i]);
     if (o->micro_batch_size == 0) gx_config_forget(c, "micro_batch_size"); // dp_batch_size_list gives it
 }
 

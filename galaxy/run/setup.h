@@ -325,7 +325,7 @@ static GxStatus gx__setup_connect(GxTrainer *t)
     if (!gx_options_is_inference(o)) GX_TRY(gx_resume_check(&t->resume, o, err));
     GX_TRY(gx__setup_read_model(t));
     GX_TRY(gx_options_resolve_mesh(o, &t->config, t->mode, g->world, err));
-    dims[0] = (int)o->pp, dims[1] = (int)o->dp_replicate, dims[2] = (int)o->dp_shard, dims[4] = (int)o->tp;
+    gx_options_mesh(o, g->world, dims);
     GX_TRY(gx__setup_check_graphs(t));
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
     if (gx_order_info(gx_stages_order(t))->is_v) t->mesh.head = 0;

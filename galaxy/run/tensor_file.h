@@ -112,8 +112,9 @@ void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *st
                          const GxTensorMatch *match, const unsigned char *missing, GxWeightsHash *hash,
                          const char *folder);
 
-// Plans the scratch memory of saving, and loads: 1: of loading: takes it from a dry arena and gives it back.
-void gx_tensor_file_plan(GxContext *g, const GxStore *s, int loads);
+// Plans the scratch memory of saving, or loading, or both: takes it from a dry arena and gives it back. loads: 1: what is
+// loaded are weights, 2: moments, too.
+void gx_tensor_file_plan(GxContext *g, const GxStore *s, int saves, int loads);
 
 GX_END
 #endif
@@ -381,17 +382,6 @@ static void gx__tensor_file_save_boxes(GxContext *g, GxSafetensorsWriter *w, con
     gx_arena_release(g->arena, place);
 }
 
-// The whole of a quantised matrix of which ranks have parts, with its unit, until gx_shards_free. Returns 0: it is not
-// one.
-static int gx__tensor_file_hold(GxContext *g, const GxStore *s, int row, GxValues what)
-{
-    const GxTensor *t = &s->table->row[row];
-    if (!t->quantized || what != GX_VALUES_WEIGHTS || s->sharded != GX_SHARDS_WEIGHTS) return 0;
-    void *whole = gx_scratch(g, GX_MEM_WORKSPACE, gx_shards_weights_bytes(s, t->unit));
-    if (whole) gx_shards_gather(g, s, t->unit, whole);
-    return whole != NULL;
-}
-
 // Called on the ranks of one copy of the model. w NULL: this rank does not write.
 static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, const GxTensorSaving *how,
                                         const GxStore *s, const GxTensorPart *part, int i,
@@ -404,13 +394,9 @@ static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, co
     const int stage = gx__tensor_file_rank(s, rooms->units, i);
     const int takes_part = gx_store_has(s, i) || gx_group_index(g, GX_AXIS_PP) == 0;
     if (!takes_part) return;
-    const GxArenaMark mark = gx_arena_mark(g->arena);
-    const int holds = gx_store_has(s, i) && gx__tensor_file_hold(g, s, i, part->values);
     if (t->parts) gx__tensor_file_save_boxes(g, w, how, name, s, part->values, i, stage, rooms->scratch, disk);
     else if (gx__tensor_file_reads(g, s, i))
         gx__tensor_file_save_whole(g, w, how, name, s, part->values, i, stage, rooms->room, disk);
-    if (holds) gx_shards_free(s, s->table->row[i].unit);
-    gx_arena_release(g->arena, mark);
 }
 
 static void *gx__tensor_file_boxes_scratch(GxContext *g, const GxTable *t)
@@ -429,19 +415,21 @@ static float *gx__tensor_file_room(GxContext *g, const GxStore *s)
     return most ? (float *)gx_take_from(g, gx_host_arena(g), GX_MEM_WORKSPACE, 4 * most) : NULL;
 }
 
-// Values that are not there in one place in fp32 pass through scratch.
-static void gx__tensor_file_plan_values(GxContext *g, const GxStore *s, GxValues what, int row)
+// The scratch that values of a row pass through, if they do. A copy that the last stage has of a tied tensor is loaded,
+// and not saved.
+static void gx__tensor_file_plan_values(GxContext *g, const GxStore *s, GxValues what, int row, int saves)
 {
     const GxTensor *t = &s->table->row[row];
-    const GxArenaMark mark = gx_arena_mark(g->arena);
     const int64_t count = gx_tensor_count(t);
-    const int here = gx_store_holder(s, row);
+    const int here = !saves ? gx_store_holder(s, row) : gx_store_has(s, row) ? row : -1;
+    const GxArenaMark mark = gx_arena_mark(g->arena);
     if (!t->quantized && gx_values_exist(s, what, row) && here >= 0)
         gx_values_write(g, s, what, here, 0, t->parts ? count : gx_min(GX_STAGE, count));
     gx_arena_release(g->arena, mark);
 }
 
-void gx_tensor_file_plan(GxContext *g, const GxStore *s, int loads)
+// Of one file, which is saved, or loaded. moments: 1: it may have the optimizer's.
+static void gx__tensor_file_plan_once(GxContext *g, const GxStore *s, int saves, int moments)
 {
     const GxTable *t = s->table;
     GxArena *a = gx_host_arena(g);
@@ -450,21 +438,21 @@ void gx_tensor_file_plan(GxContext *g, const GxStore *s, int loads)
     for (int i = 0; i < t->n; i++)
         if (!t->row[i].parts) most = gx_max(most, gx_min(GX_STAGE, gx_tensor_count(&t->row[i])));
     gx__tensor_file_boxes_scratch(g, t);
-    if (loads || g->rank == 0) gx__tensor_file_room(g, s);
+    if (!saves || g->rank == 0) gx__tensor_file_room(g, s);
     gx_host_twin(g, GX_MEM_WORKSPACE, a->base, 4 * most);
     for (int i = 0; i < t->n; i++) {
-        const GxArenaMark values = gx_arena_mark(g->arena);
-        const int64_t count = gx_tensor_count(&t->row[i]);
+        if (saves && !t->row[i].parts && !gx__tensor_file_reads(g, s, i)) continue;
         if (t->row[i].quantized) gx_quantize_plan(g, s, i);
-        if (t->row[i].quantized && s->sharded == GX_SHARDS_WEIGHTS) {
-            gx_scratch(g, GX_MEM_WORKSPACE, gx_shards_weights_bytes(s, t->row[i].unit));
-            gx_scratch(g, GX_MEM_WORKSPACE, 4 * gx_min(gx_max(GX_STAGE, t->row[i].global_shape[1]), count));
-        }
-        gx_arena_release(g->arena, values);
-        gx__tensor_file_plan_values(g, s, GX_VALUES_WEIGHTS, i);
-        if (s->moment[0]) gx__tensor_file_plan_values(g, s, GX_VALUES_MOMENT_1, i);
+        gx__tensor_file_plan_values(g, s, GX_VALUES_WEIGHTS, i, saves);
+        if (moments && s->moment[0]) gx__tensor_file_plan_values(g, s, GX_VALUES_MOMENT_1, i, saves);
     }
     gx_arena_release(a, mark);
+}
+
+void gx_tensor_file_plan(GxContext *g, const GxStore *s, int saves, int loads)
+{
+    if (saves) gx__tensor_file_plan_once(g, s, 1, 1);
+    if (loads) gx__tensor_file_plan_once(g, s, 0, loads == 2);
 }
 
 void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const GxTensorSaving *how, GxError *disk)

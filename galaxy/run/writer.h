@@ -489,7 +489,7 @@ static void gx__writer_dry_run(GxPlan *p, GxContext *dry, void *writer)
     gx__writer_take(w, dry);
     gx_decoder_plan(dry, &w->decoder, &w->forward);
     p->flops = dry->recorder->flops, p->comm_bytes = dry->recorder->comm_bytes;
-    gx_tensor_file_plan(dry, &w->model.store, 1);
+    gx_tensor_file_plan(dry, &w->model.store, 1, 1);
 }
 
 static GxStatus gx__writer_refuse_too_large(const GxWriter *w)
