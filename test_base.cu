@@ -314,7 +314,7 @@ TEST(packed_tensors_lie_behind_each_other_and_others_begin_a_line)
     GxTable table;
     GxStore s;
     open_rows(&table, NULL);
-    CHECK(gx_store_open(&s, &table, 0, 3, GX_F32, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_store_open(&s, &table, gx_units(0, 3), GX_F32, &err) == GX_OK, "%s", err.message);
     check_places(&s, place, place);
     CHECK(s.weights_n == 149 && s.trained_n == 149, "%ld weights, %ld are trained", (long)s.weights_n,
           (long)s.trained_n);
@@ -332,7 +332,7 @@ TEST(what_is_frozen_has_a_weight_and_nothing_else)
     GxTable table;
     GxStore s;
     open_rows(&table, "head,k,o,final");
-    CHECK(gx_store_open(&s, &table, 0, 3, GX_F32, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_store_open(&s, &table, gx_units(0, 3), GX_F32, &err) == GX_OK, "%s", err.message);
     check_places(&s, weight, trainable);
     CHECK(s.weights_n == 149 && s.trained_n == 58, "%ld weights, %ld are trained", (long)s.weights_n,
           (long)s.trained_n);
@@ -349,16 +349,16 @@ TEST(a_rank_has_the_tensors_of_its_units)
     GxTable table;
     GxStore s;
     open_rows(&table, NULL);
-    CHECK(gx_store_open(&s, &table, 0, 2, GX_F32, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_store_open(&s, &table, gx_units(0, 2), GX_F32, &err) == GX_OK, "%s", err.message);
     check_places(&s, first, first);
     CHECK(!gx_store_trains_unit(&s, 2), "a unit of others is trained here");
     gx_store_close(&s);
-    CHECK(gx_store_open(&s, &table, 1, 2, GX_F32, &err) == GX_OK && s.weights_n == 84, "%s", err.message);
+    CHECK(gx_store_open(&s, &table, gx_units(1, 2), GX_F32, &err) == GX_OK && s.weights_n == 84, "%s", err.message);
     check_places(&s, middle, middle);
     CHECK(gx_store_has(&s, Q) && !gx_store_has(&s, EMBED) && !gx_store_trains(&s, EMBED), "what it has");
     CHECK(gx_store_master_at(&s, EMBED, 0) == NULL && gx_store_grads(&s, EMBED) == NULL, "a place of what it has not");
     gx_store_close(&s);
-    CHECK(gx_store_open(&s, &table, 1, 3, GX_F32, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_store_open(&s, &table, gx_units(1, 3), GX_F32, &err) == GX_OK, "%s", err.message);
     CHECK(!gx_store_is_alias(&s, HEAD) && gx_store_holder(&s, EMBED) == HEAD && gx_store_tied(&s, HEAD) == HEAD,
           "the head without its embedding has a copy of it");
     CHECK(gx_store_trains_unit(&s, 2) && gx_store_unit(&s, HEAD) == 2, "whose gradient is the head's unit's");
@@ -371,7 +371,7 @@ static void open_store(GxContext *g, GxArena *arena, GxStore *s, const GxTable *
     memset(g, 0, sizeof *g);
     gx_arena_open(arena, 1 << 14, &g->error);
     g->arena = arena;
-    gx_store_open(s, table, 0, 3, dtype, &g->error);
+    gx_store_open(s, table, gx_units(0, 3), dtype, &g->error);
     gx_store_take(g, s, moments);
     CHECK(!gx_failed(g), "%s", g->error.message);
 }

@@ -214,7 +214,7 @@ TEST(a_matrix_that_is_quantised_in_pieces_is_that_which_is_quantised_as_a_whole)
             const GxTensorId id = gx_table_add(&table, &t, &g.error);
             g.device = gx_device_cpu(), g.arena = &arena, g.threads = 2, g.world = 1;
             gx_arena_open(&arena, 64 << 20, &g.error), gx_arena_open(&whole_memory, 16 << 20, &g.error);
-            gx_store_open(&store, &table, 0, 1, GX_F32, &g.error);
+            gx_store_open(&store, &table, gx_units(0, 1), GX_F32, &g.error);
             gx_store_take(&g, &store, -1);
             gx_quantize_tensor(&g, &store, id.index, read_numbers, NULL);
             GxQuantized whole = gx_quantized((GxQuantKind)kind, ROWS, COLS, NULL);

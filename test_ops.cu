@@ -3253,7 +3253,7 @@ static int64_t calls_of_unit(int rows, int period, int frozen, int kind, GxDtype
         t.unit = (i > 0) + (i > rows), t.decay = i % period == 0, t.frozen = frozen && i == 20;
         gx_table_add(&table, &t, &b.g.error);
     }
-    gx_store_open(&s, &table, 0, 3, dtype, &b.g.error);
+    gx_store_open(&s, &table, gx_units(0, 3), dtype, &b.g.error);
     gx_store_take(&b.g, &s, gx_optimizer_moments(&o));
     for (int64_t e = 0; e < s.trained_n; e++) {
         for (int i = 0; i < gx_optimizer_moments(&o); i++) s.moment[i][e] = 0;

@@ -212,7 +212,8 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     const TestWish wish = t->wish;
     GxModelOptions options = GX_ZERO;
     options.lists = lists, options.freeze = wish.freeze, options.dtype = wish.dtype;
-    options.first_unit = wish.first_unit, options.last_unit = wish.last_unit, options.wish = wish.head;
+    if (wish.last_unit) options.units = gx_units(wish.first_unit, wish.last_unit);
+    options.wish = wish.head;
     options.lora = wish.lora, options.quantize = wish.quantize, options.bottleneck = wish.bottleneck;
     options.side = wish.side, options.prompt = wish.prompt;
     options.sharded = wish.sharded, options.shard_list = comm ? &wish.shares : NULL;
@@ -231,8 +232,8 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     gx_mesh_open(&t->mesh, dims, g->rank, g->world, &g->error);
     g->mesh = &t->mesh;
     if (wish.pp > 1) {
-        const int16_t *stage = wish.spec.stage + gx_group_index(g, GX_AXIS_PP);
-        options.first_unit = stage[0], options.last_unit = stage[1];
+        options.units = gx_steps_units(wish.spec.order, wish.pp, gx_group_index(g, GX_AXIS_PP), wish.spec.stage);
+        t->mesh.head = gx_order_info(wish.spec.order)->is_v ? 0 : wish.pp - 1;
     }
     if (!CHECK(gx_device_open(g) == GX_OK, "%s", g->error.message)) return 0;
     const GxFamily *family = wish.family ? wish.family : &gx_llama;

@@ -31,6 +31,7 @@ struct GxMesh {
     // [a] belongs to the axis of bit 1 << a; the product of dim is the world
     int dim[GX_MESH_AXES], coord[GX_MESH_AXES];
     int rank, world;
+    int head; // the index in pp of the ranks that have the head: the last, unless somebody says otherwise
 };
 
 // Each of dims must be at least 1, and their product the world. dims[2] (dp_shard) may be -1: the world divided by the
@@ -46,9 +47,10 @@ int gx_mesh_group(const GxMesh *m, int axes, int *ranks, int capacity, int *me);
 int gx_group_size(const GxContext *g, int axes);
 int gx_group_index(const GxContext *g, int axes);
 // Of the ranks that have the same samples, one counts them: labels, right answers, padding. 1: this one does, the first
-// of the tp group that has the head (the last of pp). What is counted so, and every loss, is summed over all axes.
+// of the tp group that has the head. What is counted so, and every loss, is summed over all axes.
 int gx_counts_samples(const GxContext *g);
-int gx_has_head(const GxContext *g); // 1: what heads compute is on this rank: of a pipeline, on those of the last stage
+int gx_has_head(const GxContext *g);   // 1: what heads compute is on this rank
+int gx_head_index(const GxContext *g); // in pp, of the ranks that have it
 // The mask without axes of one rank, so that masks that mean the same group become equal.
 int gx_mesh_axes(const GxMesh *m, int axes);
 const char *gx_axes_name(int axes, char text[64]); // "dp_shard+tp", for messages
@@ -138,6 +140,7 @@ GxStatus gx_mesh_open(GxMesh *m, const int *dims, int rank, int world, GxError *
     }
     m->rank = rank;
     m->world = world;
+    m->head = m->dim[0] - 1;
     for (int a = GX_MESH_AXES - 1; a >= 0; a--) {
         m->coord[a] = rank % m->dim[a];
         rank /= m->dim[a];
@@ -164,7 +167,8 @@ int gx_mesh_index(const GxMesh *m, int axes)
 int gx_group_size(const GxContext *g, int axes) { return g->mesh ? gx_mesh_size(g->mesh, axes) : 1; }
 int gx_group_index(const GxContext *g, int axes) { return g->mesh ? gx_mesh_index(g->mesh, axes) : 0; }
 int gx_counts_samples(const GxContext *g) { return gx_group_index(g, GX_AXIS_TP) == 0 && gx_has_head(g); }
-int gx_has_head(const GxContext *g) { return gx_group_index(g, GX_AXIS_PP) == gx_group_size(g, GX_AXIS_PP) - 1; }
+int gx_head_index(const GxContext *g) { return g->mesh ? g->mesh->head : 0; }
+int gx_has_head(const GxContext *g) { return gx_group_index(g, GX_AXIS_PP) == gx_head_index(g); }
 
 int gx_mesh_group(const GxMesh *m, int axes, int *ranks, int capacity, int *me)
 {

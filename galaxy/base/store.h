@@ -1,7 +1,7 @@
 // base/store.h: the buffers of a rank's tensors: weights, and for trained tensors gradients, fp32 masters and optimizer
 // moments. It is the only file that knows offsets; tensors.h describes the tensors themselves.
 //
-// A rank has the tensors of units [first, last). The weights, frozen ones included, lie unit by unit in one buffer of
+// A rank has the tensors of a range of units, or of several. The weights, frozen ones included, lie unit by unit in one buffer of
 // the type that is computed in. Gradients, masters and moments each have a buffer of their own, in the same order, for
 // trained tensors only: a frozen tensor has none of them. In fp32 the weights are their own masters. A packed row
 // follows the row before without a gap, if the rank has both. Quantised matrices have a separate buffer of bytes.
@@ -9,7 +9,7 @@
 // An alias is another name of a tensor, and has its storage. But where the tensor is on another stage of a pipeline, the
 // alias is a copy of it, with storage of its own in its own unit.
 //
-//     GX_TRY(gx_store_open(&s, &table, 0, table.units, GX_BF16, &g->error));    // counts
+//     GX_TRY(gx_store_open(&s, &table, gx_units_all(), GX_BF16, &g->error));    // counts
 //     gx_store_take(g, &s, 2);                                                  // takes memory: two moments
 //     const void *w = gx_store_weight(&s, id);
 //     float *dw = gx_store_grad(&s, id, &accumulate);                           // NULL: frozen, or no gradients
@@ -37,6 +37,29 @@ typedef struct {
     int copy;          // 1 + the row that is a copy of this one, which another stage has; 0: none
 } GxPlace;
 
+// The units of a rank: of each of its stages in a pipeline those of one range, in ascending order.
+enum { GX_STORE_RANGES = 2 };
+typedef struct {
+    int n; // ranges; 0: all units
+    int begin[GX_STORE_RANGES], end[GX_STORE_RANGES];
+} GxUnits;
+static inline GxUnits gx_units_all(void)
+{
+    const GxUnits u = GX_ZERO;
+    return u;
+}
+static inline GxUnits gx_units(int begin, int end)
+{
+    const GxUnits u = {1, {begin, 0}, {end, 0}};
+    return u;
+}
+static inline int gx_units_have(const GxUnits *u, int unit)
+{
+    int has = !u->n;
+    for (int k = 0; k < u->n; k++) has |= unit >= u->begin[k] && unit < u->end[k];
+    return has;
+}
+
 // What is kept in shards: each kind includes those before it (ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054, stages 1
 // to 3).
 typedef enum { GX_SHARDS_NOTHING = 0, GX_SHARDS_OPTIMIZER, GX_SHARDS_GRADS, GX_SHARDS_WEIGHTS } GxSharded;
@@ -58,7 +81,7 @@ typedef struct {
     const GxTable *table;
     GxPlace *place;                                     // [table->n]; an alias that is no copy has its tensor's
     GxStoreUnit *unit;                                  // [table->units]
-    int first_unit, last_unit;                          // units [first, last)
+    GxUnits units;                                      // this rank's
     GxSharded sharded;                                  // by gx_shards_open
     int64_t weights_n, trained_n;                       // elements of all units' tensors
     int64_t quantized_n;                                // bytes
@@ -73,7 +96,7 @@ typedef struct {
     void *shards;     // of parallel/shards.h: which rank has what
 } GxStore;
 
-GxStatus gx_store_open(GxStore *s, const GxTable *table, int first_unit, int last_unit, GxDtype dtype, GxError *err);
+GxStatus gx_store_open(GxStore *s, const GxTable *table, GxUnits units, GxDtype dtype, GxError *err);
 void gx_store_take(GxContext *g, GxStore *s,
                    int moments); // from the context's arena; moments: 0 to 2, -1: weights alone
 void gx_store_close(GxStore *s);
@@ -156,8 +179,6 @@ static void gx__store_grow(GxStorePart *p, int64_t begin, int64_t end)
     p->all.end = end, p->mine = p->all;
 }
 
-static int gx__store_has_unit(const GxStore *s, int unit) { return unit >= s->first_unit && unit < s->last_unit; }
-
 static void gx__store_place_all(GxStore *s)
 {
     const GxTable *table = s->table;
@@ -166,7 +187,7 @@ static void gx__store_place_all(GxStore *s)
         GxPlace *p = &s->place[i];
         GxStoreUnit *u = &s->unit[t->unit];
         p->weight = p->trainable = p->quantized = -1;
-        if (!gx__store_has_unit(s, t->unit)) continue;
+        if (!gx_units_have(&s->units, t->unit)) continue;
         if (t->has_alias && gx_store_has(s, t->alias.index)) {
             *p = s->place[t->alias.index];
             continue;
@@ -188,10 +209,10 @@ static void gx__store_place_all(GxStore *s)
     }
 }
 
-GxStatus gx_store_open(GxStore *s, const GxTable *table, int first_unit, int last_unit, GxDtype dtype, GxError *err)
+GxStatus gx_store_open(GxStore *s, const GxTable *table, GxUnits units, GxDtype dtype, GxError *err)
 {
     memset(s, 0, sizeof *s);
-    s->table = table, s->first_unit = first_unit, s->last_unit = last_unit, s->dtype = dtype;
+    s->table = table, s->units = units, s->dtype = dtype;
     s->place = (GxPlace *)calloc((size_t)table->n + 1, sizeof *s->place);
     s->unit = (GxStoreUnit *)calloc((size_t)table->units + 1, sizeof *s->unit);
     if (!s->place || !s->unit) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the places of %d tensors", table->n);
@@ -253,8 +274,8 @@ int gx_store_tied(const GxStore *s, int alias)
 {
     const GxTensor *t = &s->table->row[alias];
     if (!t->has_alias) return -1;
-    const int of = t->alias.index, has = gx__store_has_unit(s, t->unit),
-              has_of = gx__store_has_unit(s, s->table->row[of].unit);
+    const int of = t->alias.index, has = gx_units_have(&s->units, t->unit),
+              has_of = gx_units_have(&s->units, s->table->row[of].unit);
     return has == has_of ? -1 : has ? alias : of;
 }
 

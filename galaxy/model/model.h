@@ -271,7 +271,7 @@ typedef struct {               // zero: defaults
     const GxSplitLists *lists; // NULL: even
     const char *freeze;        // patterns of names; NULL: everything is trained
     GxDtype dtype;             // of weights and activations; masters, moments and gradients are fp32
-    int first_unit, last_unit; // this rank's units [first, last); 0, 0: all
+    GxUnits units;             // this rank's
     const GxHeadWish *wish;    // NULL: a causal language model
     const GxLora *lora;        // NULL: none. Else all is frozen but LoRA's factors and heads of labels
     // 1 + GxQuantKind: quantises the frozen matrices of attention and MLP, packed ones (q, k, v; gate, up) only if all
@@ -721,9 +721,8 @@ static GxStatus gx__model_open(GxContext *g, GxModel *m, const GxFamily *family,
     if (o->freeze && o->freeze[0]) gx_table_freeze(&m->table, o->freeze, &g->error);
     GX_TRY(gx_status(g));
     GX_TRY(gx__model_quantize(m, o->quantize, &g->error));
-    const int last = o->last_unit ? o->last_unit : m->units;
     m->table.units = m->units; // a head of vectors has no tensor
-    GX_TRY(gx_store_open(&m->store, &m->table, o->first_unit, last, o->dtype, &g->error));
+    GX_TRY(gx_store_open(&m->store, &m->table, o->units, o->dtype, &g->error));
     return gx_shards_open(g, &m->store, o->sharded, o->shard_list);
 }
 

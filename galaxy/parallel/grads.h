@@ -58,9 +58,12 @@ void gx_grads_parts_close(GxGradsParts *p);
 // blocks' sums together before they are added, so the bits are those of whole gradients. The ranks of a tp group then
 // add theirs up, and all ranks have the sum.
 void gx_grads_begin(GxContext *g, const GxGradsParts *p); // a window, whose step->sum_squares is 0
-void gx_grads_take_over(GxContext *g);
+void gx_grads_take_over(GxContext *g, int from);          // of the pipeline
+void gx_grads_hand_on(GxContext *g, int to);
 void gx_grads_sum_squares(GxContext *g, GxStore *s, const GxGradsParts *p, int first, int units);
-void gx_grads_agree(GxContext *g, const GxStore *s, const GxGradsParts *p);
+// Of units whose shards have been squared: puts the blocks together, and adds them up.
+void gx_grads_add_shards(GxContext *g, const GxStore *s, const GxGradsParts *p, int first, int units);
+void gx_grads_agree(GxContext *g, int last); // last: the rank of the pipeline that has the sum of all stages
 
 GX_END
 #endif
@@ -407,20 +410,26 @@ void gx_grads_sum_squares(GxContext *g, GxStore *s, const GxGradsParts *p, int f
     if (all.parts) gx_sum_squares(g, &g->step->sum_squares, s->grads, &all, 1);
 }
 
-void gx_grads_take_over(GxContext *g)
+void gx_grads_take_over(GxContext *g, int from)
 {
-    const int me = gx_group_index(g, GX_AXIS_PP);
     gx_at(g, -1, "norm");
-    if (me > 0) gx_recv(g, GX_AXIS_PP, me - 1, &g->step->sum_squares, 1, GX_F64);
+    gx_recv(g, GX_AXIS_PP, from, &g->step->sum_squares, 1, GX_F64);
+}
+
+void gx_grads_hand_on(GxContext *g, int to)
+{
+    gx_at(g, -1, "norm");
+    gx_send(g, GX_AXIS_PP, to, &g->step->sum_squares, 1, GX_F64);
 }
 
 // The blocks of units that the same ranks share are put together, as all but one have 0 in each; this rank then adds up
 // those that it counts.
-static void gx__grads_put_together(GxContext *g, const GxStore *s, const GxGradsParts *p)
+void gx_grads_add_shards(GxContext *g, const GxStore *s, const GxGradsParts *p, int first, int units)
 {
-    for (int u = 0, end; u < p->units; u = end) {
+    gx_at(g, -1, "norm");
+    for (int u = first, end; u < first + units; u = end) {
         const int axes = gx_shards_axes(s, u);
-        for (end = u + 1; end < p->units && gx_shards_axes(s, end) == axes;) end++;
+        for (end = u + 1; end < first + units && gx_shards_axes(s, end) == axes;) end++;
         const int64_t at = p->unit_blocks[u], n = p->unit_blocks[end] - at;
         if (!n) continue;
         gx_all_reduce(g, axes, GX_SUM, p->blocks + at, n, GX_F64);
@@ -429,12 +438,9 @@ static void gx__grads_put_together(GxContext *g, const GxStore *s, const GxGrads
     }
 }
 
-void gx_grads_agree(GxContext *g, const GxStore *s, const GxGradsParts *p)
+void gx_grads_agree(GxContext *g, int last)
 {
-    const int me = gx_group_index(g, GX_AXIS_PP), last = gx_group_size(g, GX_AXIS_PP) - 1;
     gx_at(g, -1, "norm");
-    if (s->sharded) gx__grads_put_together(g, s, p);
-    if (me < last) gx_send(g, GX_AXIS_PP, me + 1, &g->step->sum_squares, 1, GX_F64);
     gx_broadcast(g, GX_AXIS_PP, last, &g->step->sum_squares, 1, GX_F64);
     gx_all_reduce(g, GX_AXIS_TP, GX_SUM, &g->step->sum_squares, 1, GX_F64);
 }

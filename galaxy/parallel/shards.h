@@ -9,7 +9,7 @@
 // rank counts), so that a block's sum of squares, and with it the norm, has the bits that it has unsharded. The bytes of
 // quantised matrices are cut anywhere.
 //
-//     GX_TRY(gx_store_open(&s, &table, 0, table.units, GX_BF16, &g->error));
+//     GX_TRY(gx_store_open(&s, &table, gx_units_all(), GX_BF16, &g->error));
 //     GX_TRY(gx_shards_open(g, &s, GX_SHARDS_WEIGHTS, NULL));      // before gx_store_take
 //     gx_shards_gather(g, &s, unit, buffer);                       // gx_store_weight has them whole
 //     gx_shards_free(&s, unit);

@@ -32,7 +32,7 @@
 // Memory: one block of the host's per list, allocated when the list is made.
 #ifndef GX_STEPS_H
 #define GX_STEPS_H
-#include "../base/status.h"
+#include "../base/store.h"
 GX_BEGIN
 
 // ---- actions -------------------------------------------------------------------------------------------------------
@@ -209,6 +209,8 @@ int gx_steps_stage_of(const GxStepsSpec *spec, int unit);
 int gx_steps_begin(const GxStepsSpec *spec, int stage);
 int gx_steps_end(const GxStepsSpec *spec, int stage);
 int gx_steps_is_mine(const GxStepsSpec *spec, int unit); // of this rank's stages
+// The units of a rank of a pipeline; stage: as GxStepsSpec's.
+GxUnits gx_steps_units(int order, int ranks, int rank, const int16_t *stage);
 
 // A message about the input of a unit: x goes up, its gradient dx down. Returns 0 if the unit's input stays on its
 // rank, or has no gradient. from, to: ranks (may be NULL).
@@ -323,6 +325,18 @@ int gx_steps_rank_of(const GxStepsSpec *spec, int stage)
     const int ranks = gx__steps_ranks(spec);
     if (stage < ranks) return stage;
     return gx_order_info(spec->order)->is_v ? 2 * ranks - 1 - stage : stage % ranks;
+}
+
+GxUnits gx_steps_units(int order, int ranks, int rank, const int16_t *stage)
+{
+    GxStepsSpec spec = GX_ZERO;
+    GxUnits u = GX_ZERO;
+    spec.order = order, spec.ranks = ranks, spec.stage = stage;
+    for (u.n = 0; u.n < gx_order_info(order)->chunks; u.n++) {
+        const int s = gx_steps_stage_at(&spec, rank, u.n);
+        u.begin[u.n] = stage[s], u.end[u.n] = stage[s + 1];
+    }
+    return u;
 }
 
 int gx_steps_begin(const GxStepsSpec *spec, int stage) { return spec->stage ? spec->stage[stage] : 0; }

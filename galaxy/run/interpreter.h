@@ -77,7 +77,7 @@ typedef struct {
     GxBatch *batch;
     int64_t labels[GX_MAX_LOSSES];
     int stop;
-    int took_over;                 // the sum of squares of the ranks before in a pipeline
+    int took_over;                 // so many of this rank's stages have the sum of squares of the stages before
     uint8_t *is_scattered;         // [units]: its shard has gradients of this window
     GxGradsSum sum[GX_STEPS_SUMS]; // sums of gradients that have been started, by ticket
 } GxRunner;
@@ -199,7 +199,6 @@ static GxStatus gx__interpreter_make_pipeline(GxSteps *s, const GxStepsSchedule 
 static GxStatus gx__interpreter_check_stages(GxContext *g, const GxModel *m, const GxStepsSpec *s,
                                              const GxUnitCache *cache)
 {
-    const GxStore *store = &m->store;
     if (s->ranks < 2) return GX_OK;
     if (!s->stage)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "a pipeline of %d ranks, and nothing says which units each has",
@@ -207,16 +206,17 @@ static GxStatus gx__interpreter_check_stages(GxContext *g, const GxModel *m, con
     if (cache)
         return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
                        "a cache of layers' outputs on %d stages: ranks ask for all layers at once", s->ranks);
-    if (gx_order_info(s->order)->chunks > 1)
-        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                       "order %s: a rank has two stages there, and a model's units on a rank are neighbours",
-                       gx_order_info(s->order)->name);
-    if (store->first_unit != s->stage[s->rank] || store->last_unit != s->stage[s->rank + 1])
-        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "the model has units %d to %d, rank %d of the pipeline %d to %d",
-                       store->first_unit, store->last_unit - 1, s->rank, s->stage[s->rank], s->stage[s->rank + 1] - 1);
-    if (s->stage[s->ranks] != m->units)
-        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "the stages have %d units, and the model %d", s->stage[s->ranks],
-                       m->units);
+    if (s->stage[gx_steps_stages(s)] != m->units)
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "the stages have %d units, and the model %d",
+                       s->stage[gx_steps_stages(s)], m->units);
+    if (gx_steps_rank_of(s, gx_steps_stages(s) - 1) != gx_head_index(g))
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "rank %d of the pipeline has the head, and the mesh says rank %d",
+                       gx_steps_rank_of(s, gx_steps_stages(s) - 1), gx_head_index(g));
+    for (int u = 0; u < m->units; u++)
+        if (gx_units_have(&m->store.units, u) != gx_steps_is_mine(s, u))
+            return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "unit %d of the model is %s, and rank %d of the pipeline's", u,
+                           gx_units_have(&m->store.units, u) ? "here" : "not here",
+                           gx_steps_rank_of(s, gx_steps_stage_of(s, u)));
     return GX_OK;
 }
 
@@ -267,7 +267,8 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     if (!spec->forward_only && gx_steps_lowest(&s) == m->units)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "every tensor of the model is frozen: there is nothing to train");
     if (!spec->forward_only) GX_TRY(gx__interpreter_make_pipeline(&r->train, spec->schedule, &s, &g->error));
-    s.kind = GX_STEPS_FORWARD, s.micro_batches = 1, s.order = GX_ORDER_1F1B;
+    s.kind = GX_STEPS_FORWARD, s.micro_batches = 1;
+    if (gx_order_info(s.order)->chunks == 1) s.order = GX_ORDER_1F1B;
     s.recomputes_layers = s.puts_off_weights = s.scatters_each = 0;
     GX_TRY(gx__interpreter_make_pipeline(&r->forward, NULL, &s, &g->error));
     r->bytes = (int64_t *)calloc(5 * (size_t)m->units, sizeof *r->bytes);
@@ -519,16 +520,45 @@ static void gx__interpreter_count(GxContext *g, GxRunner *r, const GxSteps *s)
     }
 }
 
-static void gx__interpreter_take_over(GxContext *g, GxRunner *r)
+// The sum of squares goes from stage to stage. This rank's stage number `chunk` is done with it.
+static void gx__interpreter_hand_on(GxContext *g, const GxStepsSpec *p, int chunk)
 {
-    if (!r->took_over) gx_grads_take_over(g);
-    r->took_over = 1;
+    const int next = gx_steps_stage_at(p, p->rank, chunk) + 1;
+    if (next < gx_steps_stages(p) && gx_steps_rank_of(p, next) != p->rank)
+        gx_grads_hand_on(g, gx_steps_rank_of(p, next));
+}
+
+// Before this rank's stage number `chunk` adds its own.
+static void gx__interpreter_take_over(GxContext *g, GxRunner *r, int chunk)
+{
+    const GxStepsSpec *p = &r->train.spec;
+    for (; r->took_over <= chunk; r->took_over++) {
+        const int stage = gx_steps_stage_at(p, p->rank, r->took_over);
+        if (r->took_over) gx__interpreter_hand_on(g, p, r->took_over - 1);
+        if (stage && gx_steps_rank_of(p, stage - 1) != p->rank) gx_grads_take_over(g, gx_steps_rank_of(p, stage - 1));
+    }
+}
+
+// Which of this rank's stages has the unit.
+static int gx__interpreter_chunk(const GxStepsSpec *p, int unit)
+{
+    int chunk = 0;
+    while (gx_steps_stage_at(p, p->rank, chunk) != gx_steps_stage_of(p, unit)) chunk++;
+    return chunk;
 }
 
 static void gx__interpreter_agree(GxContext *g, GxRunner *r)
 {
-    gx__interpreter_take_over(g, r);
-    gx_grads_agree(g, &r->m->store, &r->counted);
+    const GxStepsSpec *p = &r->train.spec;
+    const GxStore *s = &r->m->store;
+    const int chunks = p->stage ? gx_order_info(p->order)->chunks : 1;
+    for (int k = 0; k < chunks; k++) {
+        const int stage = gx_steps_stage_at(p, p->rank, k), first = gx_steps_begin(p, stage);
+        gx__interpreter_take_over(g, r, k);
+        if (s->sharded) gx_grads_add_shards(g, s, &r->counted, first, gx_steps_end(p, stage) - first);
+    }
+    gx__interpreter_hand_on(g, p, chunks - 1);
+    gx_grads_agree(g, gx_steps_rank_of(p, gx_steps_stages(p) - 1));
     gx_at(g, -1, "loss");
     gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, g->step->loss_sum, GX_MAX_LOSSES, GX_F64);
     gx_clip(g, r->o->max_grad_norm);
@@ -582,7 +612,7 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
         case GX_DO_WAIT: gx_grads_wait(g, &r->sum[a->ticket]); break;
         case GX_DO_NORM: // neighbouring units together: two launches for all of their tensors
             run = gx_steps_run(s, i);
-            gx__interpreter_take_over(g, r);
+            if (!r->m->store.sharded) gx__interpreter_take_over(g, r, gx__interpreter_chunk(&s->spec, a->unit));
             gx_grads_sum_squares(g, &r->m->store, &r->counted, a->unit, run);
             break;
         case GX_DO_AGREE: gx__interpreter_agree(g, r); break;
@@ -609,18 +639,18 @@ void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels,
     if (stop) *stop = r->stop;
 }
 
-// What heads wrote, from the last stage of a pipeline, which has them, to the first, which shows it.
+// What heads wrote, from the rank of a pipeline that has them to the first, which shows it.
 static void gx__interpreter_pass_results(GxContext *g, const GxBatch *b)
 {
-    const int me = gx_group_index(g, GX_AXIS_PP), last = gx_group_size(g, GX_AXIS_PP) - 1;
-    if (last == 0) return;
+    const int me = gx_group_index(g, GX_AXIS_PP), has = gx_head_index(g);
+    if (has == 0) return;
     gx_at(g, -1, "results");
     for (int k = 0; k < GX_MAX_LOSSES; k++) {
         const GxTarget *t = &b->target[k];
         const int64_t n = gx_min(t->logits.rows, t->n) * t->logits.cols;
         if (!t->logits.data || n < 1) continue;
-        if (me == last) gx_send(g, GX_AXIS_PP, 0, t->logits.data, n, t->logits.dtype);
-        if (me == 0) gx_recv(g, GX_AXIS_PP, last, t->logits.data, n, t->logits.dtype);
+        if (me == has) gx_send(g, GX_AXIS_PP, 0, t->logits.data, n, t->logits.dtype);
+        if (me == 0) gx_recv(g, GX_AXIS_PP, has, t->logits.data, n, t->logits.dtype);
     }
 }
 

@@ -245,8 +245,9 @@ static const GxField gx__options_stage_options[] = {
     {"pp", GX_FIELD_INT, GX__OPTIONS_AT(pp), "1", GX__OPTIONS_STAGES, "1..256"},
     {"pipeline_schedule", GX_FIELD_STRING, GX__OPTIONS_AT(pipeline_schedule), "1f1b",
      "order of a pipeline's micro-batches: 1f1b; gpipe, all forwards first; zb1p, 1f1b whose weights' gradients fill "
-     "the gaps. The result is the same",
-     "1f1b|gpipe|zb1p"},
+     "the gaps; two stages on each rank: interleaved, and zbv, whose second ones go back, so that the first rank has "
+     "the head, too. The result is the same",
+     "1f1b|gpipe|interleaved|zb1p|zbv"},
 };
 // Of a program with a schedule of its own.
 static const GxField gx__options_own_stage_options[] = {
@@ -666,15 +667,23 @@ static GxStatus gx__options_check_divides(const char *option, int64_t number, in
                    ranks == 1 ? "" : "s", of, divisors);
 }
 
+static int gx__options_chunks(const GxTrainOptions *o) // stages of a rank
+{
+    int chunks = 1;
+    for (int i = 0; i < GX_ORDERS; i++)
+        if (!strcmp(gx_order_info(i)->name, o->pipeline_schedule)) chunks = gx_order_info(i)->chunks;
+    return chunks;
+}
+
 // The ranks divide into stages, and what is said of stages has some.
 static GxStatus gx__options_check_stages(const GxTrainOptions *o, int world, GxError *err)
 {
-    const int listed = o->stage_num_hidden_layers_list.n;
-    if (listed && listed != o->pp)
+    const int listed = o->stage_num_hidden_layers_list.n, chunks = o->pp > 1 ? gx__options_chunks(o) : 1;
+    if (listed && listed != chunks * o->pp)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "stage_num_hidden_layers_list has %d entr%s, one for each stage, and --pp is %ld; let them be "
+                       "stage_num_hidden_layers_list has %d entr%s, one for each stage, and --pp is %ld%s; let them be "
                        "the same, or leave the list out",
-                       listed, listed == 1 ? "y" : "ies", (long)o->pp);
+                       listed, listed == 1 ? "y" : "ies", (long)o->pp, chunks > 1 ? ", with two stages a rank" : "");
     if (o->pp == 1 && o->pipeline_schedule[0] && strcmp(o->pipeline_schedule, "1f1b"))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--pipeline_schedule %s is about stages, and --pp is 1",
                        o->pipeline_schedule);

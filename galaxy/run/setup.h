@@ -328,6 +328,7 @@ static GxStatus gx__setup_connect(GxTrainer *t)
     gx_options_mesh(o, g->world, dims);
     GX_TRY(gx__setup_check_graphs(t));
     GX_TRY(gx_mesh_open(&t->mesh, dims, g->rank, g->world, err));
+    if (gx_order_info(gx_stages_order(t))->is_v) t->mesh.head = 0;
     return gx_open_device_comm(g, o->device_comm);
 }
 
@@ -386,9 +387,8 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     runner.gathered_units = (int)o->gathered_units;
     GX_TRY(gx_stages_plan(t));
     if (o->pp > 1) {
-        const int16_t *stage = t->stage + gx_group_index(t->g, GX_AXIS_PP);
-        options.first_unit = stage[0], options.last_unit = stage[1];
         runner.stage = t->stage, runner.order = gx_stages_order(t);
+        options.units = gx_steps_units(runner.order, (int)o->pp, gx_group_index(t->g, GX_AXIS_PP), t->stage);
         runner.puts_off_weights = gx_order_info(runner.order)->has_halves;
     }
     t->evals = gx_stages_evals(o);

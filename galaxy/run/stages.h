@@ -41,19 +41,26 @@ int gx_stages_order(const GxTrainer *t)
 // layers are units, too.
 static int gx__stages_lead(const GxTrainer *t) { return gx_tuning_is_sides(t->o.tuning.tuning) ? 2 : 1; }
 
+// Of all ranks: each has one, or two.
+static int gx__stages_count(const GxTrainer *t)
+{
+    return (int)t->o.pp * (t->o.pp > 1 ? gx_order_info(gx_stages_order(t))->chunks : 1);
+}
+
 static GxStatus gx__stages_split(const GxTrainer *t, int64_t layers, GxSplit *split)
 {
     const GxTrainOptions *o = &t->o;
     const GxIntList *list = &o->stage_num_hidden_layers_list;
+    const int stages = gx__stages_count(t);
     GxError *err = &t->g->error;
-    if (o->pp > layers)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--pp %ld: the model has %ld layer%s, and each stage needs one at least",
-                       (long)o->pp, (long)layers, layers == 1 ? "" : "s");
+    if (stages > gx_min(layers, GX_MAX_PARTS))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--pp %ld: the model has %ld layer%s, and each stage needs one at least%s",
+                       (long)o->pp, (long)layers, layers == 1 ? "" : "s", stages > o->pp ? "; a rank has two" : "");
     if (!list->n) {
-        *split = gx_split_even(layers, (int)o->pp);
+        *split = gx_split_even(layers, stages);
         return GX_OK;
     }
-    return gx_split_list(split, "stage_num_hidden_layers_list", list->v, list->n, layers, (int)o->pp, err);
+    return gx_split_list(split, "stage_num_hidden_layers_list", list->v, list->n, layers, stages, err);
 }
 
 GxStatus gx_stages_plan(GxTrainer *t)
@@ -82,10 +89,10 @@ int gx_stages_evals(const GxTrainOptions *o)
 
 void gx_stages_text(const GxTrainer *t, char *text, size_t size)
 {
-    const int lead = gx__stages_lead(t), pp = (int)t->o.pp;
-    int n = snprintf(text, size, "pp %d (%s, layers ", pp, gx_order_info(gx_stages_order(t))->name);
-    for (int s = 0; s < pp && n < (int)size; s++) {
-        const int first = s ? t->stage[s] : lead, last = s + 1 < pp ? t->stage[s + 1] : t->stage[pp] - 1;
+    const int lead = gx__stages_lead(t), stages = gx__stages_count(t);
+    int n = snprintf(text, size, "pp %d (%s, layers ", (int)t->o.pp, gx_order_info(gx_stages_order(t))->name);
+    for (int s = 0; s < stages && n < (int)size; s++) {
+        const int first = s ? t->stage[s] : lead, last = s + 1 < stages ? t->stage[s + 1] : t->stage[stages] - 1;
         n += snprintf(text + n, size - (size_t)n, "%s%d", s ? "," : "", (last - first) / lead);
     }
     if (n < (int)size) snprintf(text + n, size - (size_t)n, ")");

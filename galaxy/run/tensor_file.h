@@ -292,28 +292,28 @@ int gx_tensor_file_has_part(const GxContext *g, const GxStore *s)
 
 // What a copy's ranks need to save: which stages have which units, and memory.
 typedef struct {
-    int64_t last_unit[GX_MAX_PARTS]; // of each stage
-    void *scratch;                   // for boxes
-    float *room;                     // on rank 0: for values of other stages
+    GxUnits units[GX_MAX_PARTS]; // of each rank of the pipeline
+    void *scratch;               // for boxes
+    float *room;                 // on rank 0: for values of other stages
 } gx__TensorFileRooms;
 
-static void gx__tensor_file_find_stages(GxContext *g, const GxStore *s, int64_t *last_unit)
+static void gx__tensor_file_find_units(GxContext *g, const GxStore *s, GxUnits *units)
 {
-    const int64_t mine = s->last_unit;
-    const int stages = gx_group_size(g, GX_AXIS_PP);
-    const GxSplit one_each = gx_split_even(stages, stages);
-    last_unit[0] = mine;
-    if (stages > 1) gx_all_gather(g, GX_AXIS_PP, &one_each, last_unit, &mine, 1, GX_I64);
+    const int ranks = gx_group_size(g, GX_AXIS_PP);
+    const GxSplit one_each = gx_split_even(ranks, ranks);
+    units[0] = s->units;
+    if (ranks > 1) gx_all_gather(g, GX_AXIS_PP, &one_each, units, &s->units, sizeof *units, GX_U8);
 }
 
-static int gx__tensor_file_stage(const GxStore *s, const int64_t *last_unit, int row)
+// The rank of the pipeline that has the tensor.
+static int gx__tensor_file_rank(const GxStore *s, const GxUnits *units, int row)
 {
-    int stage = 0;
-    while (s->table->row[row].unit >= last_unit[stage]) stage++;
-    return stage;
+    int rank = 0;
+    while (!gx_units_have(&units[rank], s->table->row[row].unit)) rank++;
+    return rank;
 }
 
-// n values in the host's memory, from the first rank of a stage to rank 0, which is that of the first stage.
+// n values in the host's memory, from the first rank that has a stage to rank 0, which has the first stage.
 static void gx__tensor_file_pass(GxContext *g, int stage, float *values, int64_t n)
 {
     const int me = gx_group_index(g, GX_AXIS_PP);
@@ -391,7 +391,7 @@ static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, co
     const GxTensor *t = &s->table->row[i];
     gx__tensor_file_part_name(part, t, name);
     if (t->has_alias) i = t->alias.index; // which has the values
-    const int stage = gx__tensor_file_stage(s, rooms->last_unit, i);
+    const int stage = gx__tensor_file_rank(s, rooms->units, i);
     const int takes_part = gx_store_has(s, i) || gx_group_index(g, GX_AXIS_PP) == 0;
     if (!takes_part) return;
     if (t->parts) gx__tensor_file_save_boxes(g, w, how, name, s, part->values, i, stage, rooms->scratch, disk);
@@ -463,7 +463,7 @@ void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const
     const GxArenaMark mark = gx_arena_mark(a);
     const int writes = g->rank == 0, has_part = gx_tensor_file_has_part(g, s);
     gx__TensorFileRooms rooms = GX_ZERO;
-    if (has_part) gx__tensor_file_find_stages(g, s, rooms.last_unit);
+    if (has_part) gx__tensor_file_find_units(g, s, rooms.units);
     rooms.scratch = has_part ? gx__tensor_file_boxes_scratch(g, t) : NULL;
     rooms.room = writes ? gx__tensor_file_room(g, s) : NULL;
     files.path = path, files.s = s, files.how = how;
@@ -674,9 +674,6 @@ void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *st
     const GxArenaMark mark = gx_arena_mark(a);
     void *scratch = gx__tensor_file_boxes_scratch(g, t);
     float *room = gx__tensor_file_room(g, store);
-    int64_t last_unit[GX_MAX_PARTS];
-    gx__tensor_file_find_stages(g, store, last_unit);
-    const int64_t units = last_unit[gx_group_size(g, GX_AXIS_PP) - 1];
     for (int i = 0; i < t->n && !gx_failed(g); i++) {
         const GxSafetensorsEntry *e = NULL;
         if (!gx__tensor_file_has(store, part, i) || (missing && missing[i])) continue;
@@ -685,7 +682,7 @@ void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *st
         if (t->row[i].quantized)
             gx__tensor_file_load_quantized(g, s, e, store, i, e && match && match->quantized[i], own);
         else gx__tensor_file_load_tensor(g, s, e, store, part, i, scratch, room, own);
-        if (own && t->row[i].unit < units - 1) hash->body = hash->all; // before the head
+        if (own && t->row[i].unit < t->units - 1) hash->body = hash->all; // before the head
     }
     gx_arena_release(a, mark);
 }

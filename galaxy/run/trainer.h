@@ -775,13 +775,13 @@ int gx_trainer_close(GxTrainer *t)
     gx_model_close(&t->model);
     free(t->self);
     free(t->model_config);
-    free(t->batch);
     free(t->tuned);
     if (!gx_failed(g) && t->arena.base && t->step > t->begun &&
         t->arena.peak != t->plan.arena && // after an error, not all was taken
         !gx__trainer_rows_vary(t))
         gx_log(&g->log, GX_LOG_WARNING, "the arena was planned with %ld bytes, %ld were used: the plan is wrong",
                (long)t->plan.arena, (long)t->arena.peak);
+    free(t->batch); // with what a validation's are like
     gx_arenas_close(g, &t->arena, &t->host_arena);
     gx_arena_close(&t->comm_arena);
     gx_device_close(g);
