@@ -313,8 +313,8 @@ TEST(a_sum_of_gradients_names_units_of_its_rank)
     expect_list(&p, 1, "COUNT RECV:x:2<0 F2 B3 B2 REDUCE2-3 SEND:dx:2>0 NORM2-3 AGREE STEP2-3");
 }
 
-// Both stages add up what they have of the matrix behind everything else; its units' sums stand behind that, and what is
-// scattered in each micro-batch is, of these units, scattered once.
+// Both stages add up what they have of the matrix behind everything else; its units' sums stand behind that, and what
+// is scattered in each micro-batch is, of these units, scattered once.
 TEST(a_tensor_of_two_stages_is_added_up_before_it_is_summed)
 {
     static const uint8_t frozen[4] = {1, 0, 0, 1};

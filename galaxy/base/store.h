@@ -1,13 +1,14 @@
 // base/store.h: the buffers of a rank's tensors: weights, and for trained tensors gradients, fp32 masters and optimizer
 // moments. It is the only file that knows offsets; tensors.h describes the tensors themselves.
 //
-// A rank has the tensors of a range of units, or of several. The weights, frozen ones included, lie unit by unit in one buffer of
-// the type that is computed in. Gradients, masters and moments each have a buffer of their own, in the same order, for
-// trained tensors only: a frozen tensor has none of them. In fp32 the weights are their own masters. A packed row
-// follows the row before without a gap, if the rank has both. Quantised matrices have a separate buffer of bytes.
+// A rank has the tensors of a range of units, or of several. The weights, frozen ones included, lie unit by unit in one
+// buffer of the type that is computed in. Gradients, masters and moments each have a buffer of their own, in the same
+// order, for trained tensors only: a frozen tensor has none of them. In fp32 the weights are their own masters. A
+// packed row follows the row before without a gap, if the rank has both. Quantised matrices have a separate buffer of
+// bytes.
 //
-// An alias is another name of a tensor, and has its storage. But where the tensor is on another stage of a pipeline, the
-// alias is a copy of it, with storage of its own in its own unit.
+// An alias is another name of a tensor, and has its storage. But where the tensor is on another stage of a pipeline,
+// the alias is a copy of it, with storage of its own in its own unit.
 //
 //     GX_TRY(gx_store_open(&s, &table, gx_units_all(), GX_BF16, &g->error));    // counts
 //     gx_store_take(g, &s, 2);                                                  // takes memory: two moments

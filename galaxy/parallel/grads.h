@@ -9,8 +9,9 @@ GX_BEGIN
 
 // Sums the gradients of units [first, first + units): first over the tp group those whose table rows ask for it, then
 // all of them over GX_AXIS_LOSS, neighbours in one collective. (A unit that every rank of tp has and sums over tp has
-// one sum, over both: gx_shards_is_alike.) Where the parts of a cut tensor overlap, the members that share a piece sum it among themselves:
-// each sends its own to all the others, and takes scratch for its part once per sharer (GX_MEM_COMM).
+// one sum, over both: gx_shards_is_alike.) Where the parts of a cut tensor overlap, the members that share a piece sum
+// it among themselves: each sends its own to all the others, and takes scratch for its part once per sharer
+// (GX_MEM_COMM).
 void gx_grads_reduce(GxContext *g, GxStore *s, int first, int units);
 
 // The same in two: what was started may be waited for after other work, in which the gradients of these units are not
@@ -28,10 +29,10 @@ void gx_grads_wait(GxContext *g, GxGradsSum *sum);
 // (NCCL's sums over three ranks or more may differ in the last bits of the two.)
 void gx_grads_tie(GxContext *g, GxStore *s, int unit, int peer);
 
-// The same sums of a unit whose gradients are sharded: over tp of the whole, then each rank that shares the unit gets the
-// sum of its part; gx_grads_reduce_shard adds up those of dp_replicate behind the window's last one. adds: to what is in
-// the shard already, of micro-batches before. The whole gradients are then of no use, and the next contribution to one
-// is written. The bits are those of gx_grads_reduce, if dp_replicate is 1 and the window is scattered once.
+// The same sums of a unit whose gradients are sharded: over tp of the whole, then each rank that shares the unit gets
+// the sum of its part; gx_grads_reduce_shard adds up those of dp_replicate behind the window's last one. adds: to what
+// is in the shard already, of micro-batches before. The whole gradients are then of no use, and the next contribution
+// to one is written. The bits are those of gx_grads_reduce, if dp_replicate is 1 and the window is scattered once.
 void gx_grads_scatter(GxContext *g, GxStore *s, int unit, int adds);
 void gx_grads_reduce_shard(GxContext *g, GxStore *s, int unit);
 
@@ -53,10 +54,10 @@ void gx_grads_parts_close(GxGradsParts *p);
 
 // Adds to step->sum_squares those of the gradients of units [first, first + units): tensor by tensor in the table's
 // order, each logical element once: an alias not at all, what several ranks hold by the lowest of them. The bits are
-// those of one unit after the other. In a pipeline, whose ranks have the units in their order, each continues from the
-// sum of the one before, which it takes over first; so the bits are those of one rank. Ranks that share units put the
-// blocks' sums together before they are added, so the bits are those of whole gradients. The ranks of a tp group then
-// add theirs up, and all ranks have the sum.
+// those of one unit after the other. In a pipeline each stage continues from the sum of the one before: its rank takes
+// it over from that one's, and hands it on to the next one's; so the bits are those of one rank. Ranks that share units
+// put the blocks' sums together before they are added, so the bits are those of whole gradients. The ranks of a tp
+// group then add theirs up, and all ranks have the sum.
 void gx_grads_begin(GxContext *g, const GxGradsParts *p); // a window, whose step->sum_squares is 0
 void gx_grads_take_over(GxContext *g, int from);          // of the pipeline
 void gx_grads_hand_on(GxContext *g, int to);

@@ -24,8 +24,8 @@ GX_BEGIN
 // NULL, or empty: even. Nothing changes where `sharded` is GX_SHARDS_NOTHING or no rank shares anything.
 GxStatus gx_shards_open(GxContext *g, GxStore *s, GxSharded sharded, const GxPartList *list);
 
-// 1: every rank of tp has all of the unit, and sums what is trained of it over tp. Two units that have a tensor in common
-// on two stages are alike together, or not at all: so its gradients are summed in one order on both.
+// 1: every rank of tp has all of the unit, and sums what is trained of it over tp. Two units that have a tensor in
+// common on two stages are alike together, or not at all: so its gradients are summed in one order on both.
 int gx_shards_is_alike(const GxStore *s, int unit);
 // The axes whose ranks share the unit; 0: it is not sharded.
 int gx_shards_axes(const GxStore *s, int unit);

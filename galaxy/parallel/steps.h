@@ -130,8 +130,8 @@ typedef struct {
     int recomputes_layers; // the layers keep their inputs, and are computed again before their backwards
     int puts_off_weights;  // weight halves of layers come at the end of the window
     int weight_reads_x;    // they read the unit's input (norms behind the cores)
-    // Head and embedding share a tensor, whose gradient is in unit 0's. Where they are on two ranks each has a copy, whose
-    // gradient is in its own unit's, and both units are trained, or the two tensors have nothing in common.
+    // Head and embedding share a tensor, whose gradient is in unit 0's. Where they are on two ranks each has a copy,
+    // whose gradient is in its own unit's, and both units are trained, or the two tensors have nothing in common.
     int is_tied;
     int has_lora;          // weight halves read LoRA's factors
     int embedding_reads;   // the embedding's backward reads weights: a norm's, LoRA's
@@ -218,8 +218,8 @@ int gx_steps_message(const GxStepsSpec *spec, int object, int unit, int *from, i
 
 // Head and embedding share a tensor, and are on one rank. Else see gx_steps_tie.
 int gx_steps_is_tied_here(const GxStepsSpec *spec);
-// 1: the unit's gradients have a part that is added to that of `peer` (may be NULL): the rank of the other unit that has
-// the tensor.
+// 1: the unit's gradients have a part that is added to that of `peer` (may be NULL): the rank of the other unit that
+// has the tensor.
 int gx_steps_tie(const GxStepsSpec *spec, int unit, int *peer);
 
 // The lowest unit of which something is trained; spec->units: none. Below it there is no backward.

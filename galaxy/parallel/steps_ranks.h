@@ -1,8 +1,8 @@
 // steps_ranks.h: the lists of all ranks of a pipeline (steps.h) together, on one rank and without communication: do
 // their messages pair, do they come to their ends, and how long does that take?
 //
-// The lists are run as by ranks that wait for each other as long as possible: a message (or TIE) passes when both of its
-// ranks have come to it, and nothing follows it before; COUNT and AGREE begin when all ranks have come there.
+// The lists are run as by ranks that wait for each other as long as possible: a message (or TIE) passes when both of
+// its ranks have come to it, and nothing follows it before; COUNT and AGREE begin when all ranks have come there.
 //
 //     for (int r = 0; r < ranks; r++) spec.rank = r, gx_steps_make(&s[r], &spec, err);
 //     GX_TRY(gx_steps_check_ranks(s, ranks, err));

@@ -43,8 +43,8 @@ typedef struct {           // zero: defaults
     int bucket;            // units whose gradients are summed over the ranks at once; 0: all
     int starts_sums;       // a bucket's sum runs while the units below compute their backward
     int forward_only;      // no training: neither a list nor memory for it
-    // Of a pipeline (the axis pp of the mesh): [ranks + 1]: rank r has units [stage[r], stage[r + 1]) of the model, with
-    // which it was opened (GxModelOptions). Lent until gx_runner_open returns. NULL: one rank
+    // Of a pipeline (the axis pp of the mesh), as GxStepsSpec's: a rank has the units of its stages (gx_steps_units),
+    // with which its model was opened (GxModelOptions). Lent until gx_runner_open returns. NULL: one rank
     const int16_t *stage;
     // What the ranks of dp_shard share: as the model's store (gx_shards_open). Its gradients are scattered in each
     // micro-batch, which needs less memory and more communication, instead of once in a window; where weights are
@@ -97,7 +97,7 @@ void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chu
 void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels, int *stop);
 
 // Runs a batch forward: adds to its targets' losses, and writes the results that they ask for; in a pipeline the losses
-// on the last stage, the results there and on the first.
+// on the rank that has the head (gx_has_head), the results there and on the first.
 void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b);
 
 // The same of n batches, in this order. In a pipeline they are under way at once, so that no stage waits for the last:
