@@ -14,7 +14,8 @@ median() { sort -n | awk '{ x[NR] = $1 } END { printf "%.3f", NR % 2 ? x[(NR + 1
 copies="--gradient_accumulation_steps 4" stages="--pp 2 --gradient_accumulation_steps 8"
 ways=("one --threads 2 --gradient_accumulation_steps 8" "dp $copies")
 case $what in
-stages) ways+=("1f1b $stages" "zb1p $stages --pipeline_schedule zb1p" "gpipe $stages --pipeline_schedule gpipe") ;;
+stages) ways+=("1f1b $stages" "zb1p $stages --pipeline_schedule zb1p" "gpipe $stages --pipeline_schedule gpipe"
+    "interleaved $stages --pipeline_schedule interleaved" "zbv $stages --pipeline_schedule zbv") ;;
 shards) ways+=("zero_1 $copies --zero 1" "zero_2 $copies --zero 2" "zero_3 $copies --zero 3" "zero_3_all_whole $copies --zero 3 --gathered_units 10"
     "zero_3_each $copies --zero 3 --shard_grads_in_window true") ;;
 *) echo "mesh.sh: stages or shards, not $what" >&2 && exit 1 ;;
