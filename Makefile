@@ -108,7 +108,7 @@ SCHEDULES := $(shell sed -n '/define GX_SCHEDULES/,/[^\\]$$/p' galaxy/parallel/s
 TOOLS    := tokenize convert_gguf merge_adapter generate_llama
 PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(patsubst %,train_$(f)_%,$(MODES) $(SCHEDULES)))
 # What runs on the host alone is tested in the build for the CPU.
-TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_modes test_pp test_precision test_graphs test_train_devices)
+TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_modes test_pp test_shards test_precision test_graphs test_train_devices)
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
 .PHONY: help print-folder $(PROGRAMS) $(TOOLS) dist data data-bert run setup demo demo-bert demo-chat demo-lora check test test-all fuzz gpu cuda-report refs bench bench-modes pictures format clean
@@ -332,8 +332,8 @@ cuda-report: $(O)/on_paper
 	@dev/cuda/report.sh $(O)/on_paper
 SECONDS ?= 60
 fuzz:
-	@$(RUN_ASAN) -j$(CORES) DEVICE=cpu $(ASAN)/fuzz
-	@$(ASAN)/fuzz all --seconds $(SECONDS) --seed $(or $(SEED),1)
+	+@$(MAKE) --no-print-directory DEVICE=cpu VARIANT=asan build WHAT=fuzz
+	@$(patsubst asan=%,%,$(filter asan=%,$(FOLDERS)))/fuzz all --seconds $(SECONDS) --seed $(or $(SEED),1)
 bench: train_llama
 	@dev/bench/bench.sh
 bench-modes:

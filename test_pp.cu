@@ -466,4 +466,28 @@ TEST(pipelines_that_do_not_run_are_refused)
     test_model_close(&t);
 }
 
+// Keys and values are kept of a stage's own layers.
+TEST(a_stage_has_the_cache_of_its_own_layers)
+{
+    static const int units[3][2] = {{0, 2}, {2, LAYERS + 2}, {0, 0}}; // two stages; all
+    int64_t bytes[3] = {0};
+    for (int k = 0; k < 3; k++) {
+        TestModel *t = (TestModel *)calloc(1, sizeof *t);
+        GxKvCache *cache = (GxKvCache *)calloc(1, sizeof *cache);
+        GxArena dry;
+        t->wish.first_unit = units[k][0], t->wish.last_unit = units[k][1];
+        if (!test_model_open_split(t, &model_config, &test_serial, T, 1, 7, NULL, 1, 1, NULL)) return;
+        GxContext g = t->g;
+        gx_arena_open_dry(&dry);
+        g.arena = &dry;
+        gx_kv_cache_take(&g, cache, &t->m, T, 2, NULL);
+        bytes[k] = gx_kv_cache_bytes(cache);
+        CHECK(!gx_failed(&g) && bytes[k] > 0, "stage %d: %ld bytes; %s", k, (long)bytes[k], g.error.message);
+        test_model_close(t);
+        free(t), free(cache);
+    }
+    CHECK(bytes[0] + bytes[1] == bytes[2] && bytes[0] == bytes[1], "stages have %ld and %ld bytes, one rank %ld",
+          (long)bytes[0], (long)bytes[1], (long)bytes[2]);
+}
+
 int main(int argc, char **argv) { return test_main(argc, argv); }

@@ -212,7 +212,8 @@ static GxStatus options_resolve(Options *x, int world, GxError *e)
     GxSplit batch;
     if (!x->has_mode) GX_TRY(gx_options_resolve_mode(&x->o, &x->config, &x->mode, e));
     GX_TRY(gx_options_check_lists(&x->o, &x->mode, e));
-    GX_TRY(gx_options_resolve_mesh(&x->o, &x->mode, world, e));
+    GX_TRY(gx_options_resolve_mesh(&x->o, &x->config, &x->mode, world, e));
+    EXPECT(strlen(x->o.zero) == 1, "--zero is \"%s\" of %d ranks", x->o.zero, world);
     EXPECT(x->o.tp >= 1 && world % x->o.tp == 0, "tp %ld of %d ranks", (long)x->o.tp, world);
     GX_TRY(gx_options_resolve_batch(&x->o, &x->config, world / (int)x->o.tp, &batch, e));
     EXPECT(batch.n == world / x->o.tp &&

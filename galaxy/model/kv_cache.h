@@ -95,7 +95,7 @@ void gx_kv_cache_take(GxContext *g, GxKvCache *c, GxModel *m, int64_t T, int64_t
     c->table_twin = (int32_t *)gx_host_twin(g, GX_MEM_ACTIVATIONS, c->table, table_bytes);
     for (int u = 0; u < m->units; u++) {
         const GxUnitKind *kind = &m->kind[m->unit[u].kind];
-        if (!gx__kv_cache_has(&kind->spec)) continue;
+        if (!gx__kv_cache_has(&kind->spec) || !gx_units_have(&m->store.units, u)) continue;
         c->unit[u] = gx_rows(NULL, m->store.dtype, c->pages * GX_PAGE, 2 * gx_share_count(&kind->kv));
         c->unit[u].data = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_rows_bytes(c->unit[u]));
     }

@@ -127,7 +127,10 @@ GX_END
 // schedule NULL: the generators'
 static GxStatus gx__interpreter_make(GxSteps *s, const GxStepsSchedule *schedule, const GxStepsSpec *spec, GxError *err)
 {
-    return schedule ? gx_steps_write(s, schedule, spec, err) : gx_steps_make(s, spec, err);
+    GX_TRY(schedule ? gx_steps_write(s, schedule, spec, err) : gx_steps_make(s, spec, err));
+    if (s->tickets <= GX_STEPS_SUMS) return GX_OK;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "a list with %d sums under way at once; %d are the most", s->tickets,
+                   (int)GX_STEPS_SUMS);
 }
 
 // apart: the two units are on two ranks. Of a frozen tensor each of them has a copy, and that is all.
