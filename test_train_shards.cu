@@ -281,6 +281,7 @@ TEST(a_run_goes_on_however_its_ranks_share)
         {"--ranks 2 --zero 0", "mode dp,", 1},
         {"--ranks 2 --zero 1 --dp_shard_list 3,1", "mode dp_shard 2 (zero 1)", 1},
         {"--ranks 4 --pp 2 --dp_shard 2", "pp 2 (1f1b, layers 1,1) x dp_shard 2 (zero 3)", 1},
+        {"--ranks 4 --pp 2", "pp 2 (1f1b, layers 1,1) x dp_shard 2 (zero 3)", 1},
         {"--ranks 4", "mode dp_shard 4 (zero 3)", 0},
         {"--ranks 4 --zero 2", "mode dp_shard 4 (zero 2)", 0},
         {"--ranks 2 --mode tp --tp 2", "mode tp 2,", 0},
@@ -389,6 +390,30 @@ TEST(a_killed_process_that_shares_is_named_and_the_run_goes_on_to_the_same_bits)
         says(0, "resumed from");
         snprintf(more, sizeof more, "killed%d/checkpoint-5", killed);
         check_same_checkpoint("left/checkpoint-5", more);
+    }
+}
+
+// What is said of shares leaves alone what each rank computes: tp, its lists, the samples of unequal machines.
+TEST(a_run_that_goes_on_with_other_shares_keeps_the_rest_of_its_layout)
+{
+    static const struct {
+        const char *before, *more, *mode;
+    } ways[] = {
+        {"--zero 2 --dp_shard_list 3,1", "", "mode tp 2 x dp_shard 2 (zero 2)"},
+        {"--zero 2 --dp_shard_list 3,1", "--zero 3", "mode tp 2 x dp_shard 2 (zero 3)"},
+        {"--zero 2 --dp_shard_list 3,1", "--zero 0", "mode tp 2 x dp 2,"},
+        {"--zero 0", "--dp_shard 2", "mode tp 2 x dp_shard 2 (zero 3)"},
+        {"--zero 3", "--dp_replicate 2", "mode tp 2 x dp 2,"},
+    };
+    char from[40], dir[40], mesh[80];
+    if (!use_program("train_llama")) return;
+    for (int i = 0; i < (int)(sizeof ways / sizeof *ways); i++) {
+        snprintf(from, sizeof from, "split%d", i), snprintf(dir, sizeof dir, "split_on%d", i);
+        snprintf(mesh, sizeof mesh, "--ranks 4 %s", ways[i].more);
+        CHECK_RAN(run("--output_dir %s --max_steps 6 --save_steps 3 --ranks 4 --mode tp --tp 2 --micro_batch_size 0 "
+                      "--dp_batch_size_list 3,1 %s --precision fp32",
+                      from, ways[i].before));
+        check_goes_on(from, dir, mesh, ways[i].mode, 1);
     }
 }
 

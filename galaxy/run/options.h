@@ -681,11 +681,12 @@ static GxStatus gx__options_check_stages(const GxTrainOptions *o, int world, GxE
     const int listed = o->stage_num_hidden_layers_list.n, chunks = o->pp > 1 ? gx__options_chunks(o) : 1;
     if (listed && listed != chunks * o->pp)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "stage_num_hidden_layers_list has %d entr%s, one for each stage, and --pp is %ld%s; let them be "
-                       "the same, or leave the list out",
-                       listed, listed == 1 ? "y" : "ies", (long)o->pp, chunks > 1 ? ", with two stages a rank" : "");
+                       "stage_num_hidden_layers_list has %d entr%s, and --pp %ld makes %ld stage%s%s: say one for each "
+                       "of them, or leave the list out",
+                       listed, listed == 1 ? "y" : "ies", (long)o->pp, (long)(chunks * o->pp),
+                       chunks * o->pp == 1 ? "" : "s", chunks > 1 ? ", two on each rank" : "");
     if (o->pp == 1 && o->pipeline_schedule[0] && strcmp(o->pipeline_schedule, "1f1b"))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--pipeline_schedule %s is about stages, and --pp is 1",
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--pipeline_schedule %s is about stages, and --pp is 1: say --pp 2 or more, or leave it out",
                        o->pipeline_schedule);
     return gx__options_check_divides("pp", o->pp, world, "", err);
 }
