@@ -446,6 +446,7 @@ TEST(a_full_disk_ends_ranks_that_share_as_it_ends_others)
               err());
         CHECK(strstr(err(), "step 4 is not saved") && strstr(err(), ".safetensors") && strstr(err(), "File too large"),
               "%s: %s", ways[i], err());
+        CHECK(!strstr(err(), "rank 0 could not save"), "%s: the reason is missing: %s", ways[i], err());
         CHECK(strstr(out(), "step     4/4") && strstr(out(), "(zero "), "%s: %s", ways[i], out());
         check_whole(path);
         CHECK_RAN(run("%s", flags));
@@ -540,6 +541,10 @@ TEST(what_cannot_be_shared_is_refused_with_what_can)
         {"--ranks 4 --dp_replicate 2 --dp_shard 1 --zero 1", {"are 2 ranks, and there are 4"}},
         {"--ranks 4 --dp_shard_list 1,2", {"dp_shard_list has 2 entries, and 4 ranks share (--dp_shard)"}},
         {"--ranks 4 --dp_shard 2 --dp_shard_list 1", {"dp_shard_list has 1 entry, and 2 ranks share"}},
+        {"--ranks 2 --zero 3 --dp_shard 1 --dp_shard_list 1,2",
+         {"dp_shard_list has 2 entries, and each data-parallel rank has everything (--dp_shard 1)"}},
+        {"--ranks 2 --pp 2 --micro_batch_size 0 --dp_batch_size_list 3,1",
+         {"dp_batch_size_list has 2 entries for 1 copy of the model (2 ranks each: --pp x --tp)"}},
         {"--ranks 2 --dp_shard_list 1,0", {"--dp_shard_list is \"1,0\"", "each from 1 to 65536"}},
         {"--ranks 2 --dp_shard_list 1,2 --zero 0", {"--dp_shard_list is about ranks that share"}},
         {"--ranks 2 --zero 1 --shard_grads_in_window true", {"with --zero 1 each has all", "say --zero 2 or 3"}},
