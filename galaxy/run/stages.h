@@ -80,7 +80,7 @@ GxStatus gx_stages_plan(GxTrainer *t)
     GxSplit split;
     if (o->pp == 1 && !o->stage_num_hidden_layers_list.n) return GX_OK;
     if (o->pp > 1 && !strcmp(o->tuning.tuning, "side_only"))
-        return GX_FAIL(&t->g->error, GX_ERR_UNSUPPORTED,
+        return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
                        "--tuning side_only keeps the outputs of all layers on each rank, and with --pp a rank has some "
                        "of the layers: take --tuning side, or leave out --pp");
     GX_TRY(gx__stages_split(t, layers, &split));
