@@ -312,7 +312,7 @@ TEST(batches_that_do_not_multiply_are_refused_with_their_numbers)
         {{"p", "--dp_batch_size_list", "1,1", NULL}, 3, {"dp_batch_size_list has 2 entries for 3 copies", "--tp", ""}},
         {{"p", "--tp", "2", "--dp_batch_size_list", "3,1,1,1", NULL},
          2,
-         {"has 4 entries for 2 copies of the model (one for each 2 ranks: --tp)", "", ""}},
+         {"has 4 entries for 2 copies of the model (2 ranks each: --pp x --tp)", "", ""}},
         {{"p", "--global_batch_size", "6", NULL},
          3,
          {"with this micro-batch the smallest that fits is 24; --micro_batch_size 2 divides it", "", ""}},

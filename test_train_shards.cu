@@ -281,6 +281,7 @@ TEST(a_run_goes_on_however_its_ranks_share)
         {"--ranks 2 --zero 0", "mode dp,", 1},
         {"--ranks 2 --zero 1 --dp_shard_list 3,1", "mode dp_shard 2 (zero 1)", 1},
         {"--ranks 4 --pp 2 --dp_shard 2", "pp 2 (1f1b, layers 1,1) x dp_shard 2 (zero 3)", 1},
+        {"--ranks 4 --pp 2", "pp 2 (1f1b, layers 1,1) x dp_shard 2 (zero 3)", 1},
         {"--ranks 4", "mode dp_shard 4 (zero 3)", 0},
         {"--ranks 4 --zero 2", "mode dp_shard 4 (zero 2)", 0},
         {"--ranks 2 --mode tp --tp 2", "mode tp 2,", 0},
@@ -392,6 +393,30 @@ TEST(a_killed_process_that_shares_is_named_and_the_run_goes_on_to_the_same_bits)
     }
 }
 
+// What is said of shares leaves alone what each rank computes: tp, its lists, the samples of unequal machines.
+TEST(a_run_that_goes_on_with_other_shares_keeps_the_rest_of_its_layout)
+{
+    static const struct {
+        const char *before, *more, *mode;
+    } ways[] = {
+        {"--zero 2 --dp_shard_list 3,1", "", "mode tp 2 x dp_shard 2 (zero 2)"},
+        {"--zero 2 --dp_shard_list 3,1", "--zero 3", "mode tp 2 x dp_shard 2 (zero 3)"},
+        {"--zero 2 --dp_shard_list 3,1", "--zero 0", "mode tp 2 x dp 2,"},
+        {"--zero 0", "--dp_shard 2", "mode tp 2 x dp_shard 2 (zero 3)"},
+        {"--zero 3", "--dp_replicate 2", "mode tp 2 x dp 2,"},
+    };
+    char from[40], dir[40], mesh[80];
+    if (!use_program("train_llama")) return;
+    for (int i = 0; i < (int)(sizeof ways / sizeof *ways); i++) {
+        snprintf(from, sizeof from, "split%d", i), snprintf(dir, sizeof dir, "split_on%d", i);
+        snprintf(mesh, sizeof mesh, "--ranks 4 %s", ways[i].more);
+        CHECK_RAN(run("--output_dir %s --max_steps 6 --save_steps 3 --ranks 4 --mode tp --tp 2 --micro_batch_size 0 "
+                      "--dp_batch_size_list 3,1 %s --precision fp32",
+                      from, ways[i].before));
+        check_goes_on(from, dir, mesh, ways[i].mode, 1);
+    }
+}
+
 TEST_UNSANITIZED(a_run_that_shares_and_was_interrupted_goes_on_to_the_same_bits)
 {
     static const Interruption cases[] = {{"killed_shares", "--ranks 4 --pp 2 --dp_shard 2", SIGKILL},
@@ -421,6 +446,7 @@ TEST(a_full_disk_ends_ranks_that_share_as_it_ends_others)
               err());
         CHECK(strstr(err(), "step 4 is not saved") && strstr(err(), ".safetensors") && strstr(err(), "File too large"),
               "%s: %s", ways[i], err());
+        CHECK(!strstr(err(), "rank 0 could not save"), "%s: the reason is missing: %s", ways[i], err());
         CHECK(strstr(out(), "step     4/4") && strstr(out(), "(zero "), "%s: %s", ways[i], out());
         check_whole(path);
         CHECK_RAN(run("%s", flags));
@@ -515,6 +541,10 @@ TEST(what_cannot_be_shared_is_refused_with_what_can)
         {"--ranks 4 --dp_replicate 2 --dp_shard 1 --zero 1", {"are 2 ranks, and there are 4"}},
         {"--ranks 4 --dp_shard_list 1,2", {"dp_shard_list has 2 entries, and 4 ranks share (--dp_shard)"}},
         {"--ranks 4 --dp_shard 2 --dp_shard_list 1", {"dp_shard_list has 1 entry, and 2 ranks share"}},
+        {"--ranks 2 --zero 3 --dp_shard 1 --dp_shard_list 1,2",
+         {"dp_shard_list has 2 entries, and each data-parallel rank has everything (--dp_shard 1)"}},
+        {"--ranks 2 --pp 2 --micro_batch_size 0 --dp_batch_size_list 3,1",
+         {"dp_batch_size_list has 2 entries for 1 copy of the model (2 ranks each: --pp x --tp)"}},
         {"--ranks 2 --dp_shard_list 1,0", {"--dp_shard_list is \"1,0\"", "each from 1 to 65536"}},
         {"--ranks 2 --dp_shard_list 1,2 --zero 0", {"--dp_shard_list is about ranks that share"}},
         {"--ranks 2 --zero 1 --shard_grads_in_window true", {"with --zero 1 each has all", "say --zero 2 or 3"}},

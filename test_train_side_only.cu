@@ -420,6 +420,11 @@ TEST(a_cache_where_none_can_be_is_refused)
           "of_text/rank-0.rows");
     CHECK_REFUSALS(cases);
     CHECK(!exists("placed"), "the output folder was made for a run that was refused");
+    const Refusal staged = {BASE "--output_dir staged --ranks 4 --pp 2",
+                            {"--tuning side_only keeps the outputs of all layers", "take --tuning side"}};
+    check_refusals(&staged, 1);
+    const char *first = strstr(err(), "error:");
+    CHECK(first && !strstr(first + 1, "error:"), "more than one rank says so: %s", err());
 }
 
 TEST(a_dry_run_says_how_large_the_cache_is)

@@ -43,8 +43,8 @@ static GxStatus gx__steps_check_order(const GxStepsSpec *p, GxError *err)
     if (p->kind != GX_STEPS_TRAIN) return GX_OK;
     if (order->by_ranks && p->micro_batches % ranks)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%d micro-batches on %d ranks; order %s needs a multiple of the number of ranks",
-                       p->micro_batches, ranks, order->name);
+                       "%d micro-batch%s on %d ranks; order %s needs a multiple of the number of ranks",
+                       p->micro_batches, p->micro_batches == 1 ? "" : "es", ranks, order->name);
     if (order->has_halves && !p->puts_off_weights)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "order %s computes weight halves apart, and they are not put off",
                        order->name);

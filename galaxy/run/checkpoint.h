@@ -313,12 +313,16 @@ int64_t gx_checkpoint_bytes(const GxModel *m, const GxOptimizer *o, GxDtype dtyp
     return weights * n + 4 * gx_optimizer_moments(o) * gx_table_trained(&m->table);
 }
 
-// Tells all ranks whether rank 0 could write.
+// Tells all ranks whether rank 0 could write, and if not, why: whichever of them is heard first, it is the reason.
 static void gx__checkpoint_agree_on_disk(GxContext *g, GxError *disk)
 {
     int64_t code = gx_error_code(disk);
     gx_broadcast(g, GX_AXIS_ALL, 0, &code, 1, GX_I64);
-    if (code && !gx_failed(g)) GX_FAIL(disk, (GxStatus)code, "rank 0 could not save");
+    if (!code || gx_failed(g)) return;
+    char why[sizeof disk->message] = "";
+    if (g->rank == 0) snprintf(why, sizeof why, "%s", disk->message);
+    gx_broadcast(g, GX_AXIS_ALL, 0, why, sizeof why, GX_U8);
+    if (g->rank != 0 && !gx_failed(g)) GX_FAIL(disk, (GxStatus)code, "%s", why);
 }
 
 static void gx__checkpoint_save_as(GxContext *g, const char *folder, const GxCheckpoint *c, GxDtype dtype,

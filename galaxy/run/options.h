@@ -115,7 +115,9 @@ static const GxField gx__options_train_options[] = {
     {"global_batch_size", GX_FIELD_INT, GX__OPTIONS_AT(global_batch_size), "0",
      "samples per optimizer step on all ranks; 0: follows from the others", "0..1000000000000"},
     {"dp_batch_size_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(dp_batch_size_list), NULL,
-     "samples of each copy per micro-batch, for unequal machines: 3,1", "1..16777216"},
+     "samples per micro-batch of each data-parallel rank (or copy of the model on --pp x --tp ranks), for unequal "
+     "machines: 3,1",
+     "1..16777216"},
     {"max_steps", GX_FIELD_INT, GX__OPTIONS_AT(max_steps), "500", "optimizer steps", "1.."},
     {"seed", GX_FIELD_INT, GX__OPTIONS_AT(seed), "1234", "of first weights, order of samples, generated text", "0.."},
     {"optimizer", GX_FIELD_STRING, GX__OPTIONS_AT(optimizer), "adamw", "how weights move", "adamw|sgd"},
@@ -256,19 +258,23 @@ static const GxField gx__options_own_stage_options[] = {
 };
 static const GxField gx__options_layer_options[] = {
     {"stage_num_hidden_layers_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(stage_num_hidden_layers_list), NULL,
-     "layers of each stage, for unequal machines: 20,12", "1..65536"},
+     "layers of each stage, for unequal machines: 20,12. With two stages on each rank: of the ranks' first stages, "
+     "then "
+     "of the second ones, in the order of the layers",
+     "1..65536"},
 };
 static const GxField gx__options_shard_options[] = {
     {"zero", GX_FIELD_STRING, GX__OPTIONS_AT(zero), "auto",
      "what data-parallel ranks share, each having a part, instead of each having all of it: 1 the optimizer's state; 2 "
-     "gradients, too; 3 weights, too (FSDP); 0 nothing. auto: 3 with --dp_shard, else 0. The result is the same",
+     "gradients, too; 3 weights, too (FSDP); 0 nothing. auto: 3 with --dp_shard or --dp_shard_list, else 0. "
+     "The result is the same, but for rounding where there are copies (--dp_replicate)",
      "auto|0|1|2|3"},
     {"dp_shard", GX_FIELD_INT, GX__OPTIONS_AT(dp_shard), "0",
-     "data-parallel ranks that share what --zero says; where there are more, as many again are a copy (HSDP). 0 or -1: "
-     "all",
+     "data-parallel ranks that share what --zero says; where there are more, each further group of as many is a copy "
+     "(HSDP). 0: all, if --zero is not 0; -1: all",
      "-1..256"},
     {"dp_replicate", GX_FIELD_INT, GX__OPTIONS_AT(dp_replicate), "0",
-     "such copies; 0: as many as --dp_shard leaves ranks for", "0..256"},
+     "such groups, each of which has the whole model; 0: as many as --dp_shard leaves ranks for", "0..256"},
     {"dp_shard_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(dp_shard_list), NULL,
      "the share of each rank of --dp_shard, for unequal memories: 3,1", "1..65536"},
     {"shard_grads_in_window", GX_FIELD_BOOL, GX__OPTIONS_AT(shard_grads_in_window), "false",
@@ -289,7 +295,7 @@ static const GxField gx__options_own_shard_options[] = {
      "(HSDP). 0 or -1: all that --tp leaves",
      "-1..256"},
     {"dp_replicate", GX_FIELD_INT, GX__OPTIONS_AT(dp_replicate), "0",
-     "such copies; 0: as many as --dp_shard leaves ranks for", "0..256"},
+     "such groups, each of which has the whole model; 0: as many as --dp_shard leaves ranks for", "0..256"},
     {"shard_grads_in_window", GX_FIELD_BOOL, GX__OPTIONS_AT(shard_grads_in_window), "false",
      "gradients are summed and shared out behind each micro-batch, not only behind a step's last: less memory, more "
      "communication",
@@ -562,10 +568,10 @@ static GxStatus gx__options_resolve_micro_batch(GxTrainOptions *o, const GxConfi
                        "micro_batch_size is 0 and there is no dp_batch_size_list; set one of them");
     if (list->n && list->n != copies)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "dp_batch_size_list has %d %s for %d %s of the model (one for each %ld rank%s: --tp); name for "
+                       "dp_batch_size_list has %d %s for %d %s of the model (%ld rank%s each: --pp x --tp); name for "
                        "each copy how many samples it takes",
                        list->n, list->n == 1 ? "entry" : "entries", copies, copies == 1 ? "copy" : "copies",
-                       (long)gx_max(o->tp, 1), o->tp > 1 ? "s" : "");
+                       (long)(gx_max(o->pp, 1) * gx_max(o->tp, 1)), o->pp > 1 || o->tp > 1 ? "s" : "");
     if (list->n)
         return gx_split_list(batch, "dp_batch_size_list", list->v, list->n, gx__options_list_sum(list), copies, err);
     const int64_t unit = o->gradient_accumulation_steps * copies;
@@ -681,11 +687,13 @@ static GxStatus gx__options_check_stages(const GxTrainOptions *o, int world, GxE
     const int listed = o->stage_num_hidden_layers_list.n, chunks = o->pp > 1 ? gx__options_chunks(o) : 1;
     if (listed && listed != chunks * o->pp)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "stage_num_hidden_layers_list has %d entr%s, one for each stage, and --pp is %ld%s; let them be "
-                       "the same, or leave the list out",
-                       listed, listed == 1 ? "y" : "ies", (long)o->pp, chunks > 1 ? ", with two stages a rank" : "");
+                       "stage_num_hidden_layers_list has %d entr%s, and --pp %ld makes %ld stage%s%s: say one for each "
+                       "of them, or leave the list out",
+                       listed, listed == 1 ? "y" : "ies", (long)o->pp, (long)(chunks * o->pp),
+                       chunks * o->pp == 1 ? "" : "s", chunks > 1 ? ", two on each rank" : "");
     if (o->pp == 1 && o->pipeline_schedule[0] && strcmp(o->pipeline_schedule, "1f1b"))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--pipeline_schedule %s is about stages, and --pp is 1",
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--pipeline_schedule %s is about stages, and --pp is 1: say --pp 2 or more, or leave it out",
                        o->pipeline_schedule);
     return gx__options_check_divides("pp", o->pp, world, "", err);
 }
@@ -725,12 +733,15 @@ static GxStatus gx__options_check_shard_list(const GxTrainOptions *o, GxError *e
 {
     const int listed = o->dp_shard_list.n;
     if (!listed || listed == o->dp_shard) return GX_OK;
-    return GX_FAIL(
-        err, GX_ERR_ARGUMENT,
-        "dp_shard_list has %d entr%s, and %ld rank%s %s (--dp_shard): say one for each of them, or leave the "
-        "list out",
-        listed, listed == 1 ? "y" : "ies", (long)o->dp_shard, o->dp_shard == 1 ? "" : "s",
-        o->dp_shard == 1 ? "has everything" : "share");
+    if (o->dp_shard == 1)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "dp_shard_list has %d entries, and each data-parallel rank has everything (--dp_shard 1): leave "
+                       "the list out",
+                       listed);
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "dp_shard_list has %d entr%s, and %ld ranks share (--dp_shard): say one for each of them, or leave "
+                   "the list out",
+                   listed, listed == 1 ? "y" : "ies", (long)o->dp_shard);
 }
 
 // Of the copies of the model that stages and tp leave: which share, and which are copies of these.

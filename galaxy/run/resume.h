@@ -13,7 +13,7 @@
 //     gx_resume_check_choice   its task and family are those of the program
 //     gx_resume_check_model    --model, if given, is the model that the run began from
 //     gx_resume_take_options   takes over the options that are not given now
-//     gx_resume_keep_layout    ... except the layout, if ranks, mode or schedule differ, or with --tp
+//     gx_resume_keep_layout    ... except the layout, if ranks, mode or schedule differ, or with --tp, --pp, --zero
 //     gx_resume_check          what must be the same is the same
 //     gx_resume_check_task     ... also in the task's data, once they are open
 //     gx_resume_changes        what differs, in words
@@ -319,37 +319,44 @@ void gx_resume_warn_of_unknown(const GxResume *r, const GxConfig *c, const GxLog
                r->args_path, names);
 }
 
-// The program decides on stages and shards itself (by its schedule), and not as the run was: 1 stage where it had none.
-static int gx__resume_is_other_schedule(const GxResume *r, const GxTrainOptions *o)
+static int gx__resume_are_set(const GxConfig *c, const char *const *names, size_t n)
 {
-    const GxJson *pp = gx_json_get(r->args, "pp"), *zero = gx_json_get(r->args, "zero");
-    return (pp ? gx_json_int(pp) : 1) != o->pp || (zero && strcmp(gx_json_string(zero), o->zero));
+    for (size_t i = 0; i < n; i++)
+        if (gx_config_is_set(c, names[i])) return 1;
+    return 0;
 }
 
+static void gx__resume_forget(GxConfig *c, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) gx_config_forget(c, names[i]);
+}
+
+// Stages and shares may differ without an option that says so, too: a program with a schedule decides on them itself.
 void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world)
 {
-    static const char *const says[] = {"tp", "pp", "zero", "dp_shard", "dp_replicate"}; // that it is another one
-    static const char *const layout[] = {"tp",
-                                         "pp",
-                                         "stage_num_hidden_layers_list",
-                                         "pipeline_schedule",
-                                         "tp_num_attention_heads_list",
-                                         "tp_intermediate_size_list",
-                                         "tp_vocab_size_list",
-                                         "seq_scatter_list",
-                                         "dp_batch_size_list",
-                                         "dp_shard",
-                                         "dp_replicate",
-                                         "dp_shard_list"};
+    static const char *const moves[] = {"tp", "pp"}; // say that a rank computes something else
+    static const char *const mesh[] = {"tp",
+                                       "pp",
+                                       "stage_num_hidden_layers_list",
+                                       "pipeline_schedule",
+                                       "tp_num_attention_heads_list",
+                                       "tp_intermediate_size_list",
+                                       "tp_vocab_size_list",
+                                       "seq_scatter_list",
+                                       "dp_batch_size_list"};
+    static const char *const shards[] = {"dp_shard", "dp_replicate", "dp_shard_list"};
     // Whatever number of ranks there is can share what was shared, and a large model may not fit otherwise.
     static const char *const shares[] = {"zero", "shard_grads_in_window", "gathered_units"};
-    const int is_scheduled = gx__resume_is_other_schedule(r, o),
-              shares_other = is_scheduled || gx_config_is_set(c, "zero") || gx_config_is_set(c, "dp_shard");
-    int is_other = r->folder[0] && strcmp(r->state.methods, methods);
-    for (size_t i = 0; i < sizeof says / sizeof *says; i++) is_other |= gx_config_is_set(c, says[i]);
-    if (!r->args || (r->state.world == world && !is_other && !is_scheduled)) return;
-    for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) gx_config_forget(c, layout[i]);
-    for (size_t i = 0; i < sizeof shares / sizeof *shares && shares_other; i++) gx_config_forget(c, shares[i]);
+    const GxJson *pp = gx_json_get(r->args, "pp"), *zero = gx_json_get(r->args, "zero");
+    const int shares_other = (zero && strcmp(gx_json_string(zero), o->zero)) || gx_config_is_set(c, "zero") ||
+                             gx_config_is_set(c, "dp_shard"),
+              is_moved = r->state.world != world || (r->folder[0] && strcmp(r->state.methods, methods)) ||
+                         (pp ? gx_json_int(pp) : 1) != o->pp || gx__resume_are_set(c, moves, 2);
+    if (!r->args || (!is_moved && !shares_other && !gx_config_is_set(c, "dp_replicate"))) return;
+    gx__resume_forget(c, shards, sizeof shards / sizeof *shards);
+    if (shares_other) gx__resume_forget(c, shares, sizeof shares / sizeof *shares);
+    if (!is_moved) return;
+    gx__resume_forget(c, mesh, sizeof mesh / sizeof *mesh);
     if (o->micro_batch_size == 0) gx_config_forget(c, "micro_batch_size"); // dp_batch_size_list gives it
 }
 

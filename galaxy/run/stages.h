@@ -53,9 +53,17 @@ static GxStatus gx__stages_split(const GxTrainer *t, int64_t layers, GxSplit *sp
     const GxIntList *list = &o->stage_num_hidden_layers_list;
     const int stages = gx__stages_count(t);
     GxError *err = &t->g->error;
-    if (stages > gx_min(layers, GX_MAX_PARTS))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--pp %ld: the model has %ld layer%s, and each stage needs one at least%s",
-                       (long)o->pp, (long)layers, layers == 1 ? "" : "s", stages > o->pp ? "; a rank has two" : "");
+    const int most = (int)gx_min(layers, GX_MAX_PARTS), pp_most = most * (int)o->pp / stages;
+    if (stages > most && pp_most < 2 && stages > o->pp)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--pipeline_schedule %s puts two stages on each rank, and the model has %ld layer%s, fewer than "
+                       "two ranks need: take another --pipeline_schedule, or leave out --pp",
+                       o->pipeline_schedule, (long)layers, layers == 1 ? "" : "s");
+    if (stages > most)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--pp %ld: the model has %ld layer%s, and each stage needs one at least%s; use at most --pp %d",
+                       (long)o->pp, (long)layers, layers == 1 ? "" : "s",
+                       stages > o->pp ? ", two of them on each rank" : "", pp_most);
     if (!list->n) {
         *split = gx_split_even(layers, stages);
         return GX_OK;
@@ -72,7 +80,7 @@ GxStatus gx_stages_plan(GxTrainer *t)
     GxSplit split;
     if (o->pp == 1 && !o->stage_num_hidden_layers_list.n) return GX_OK;
     if (o->pp > 1 && !strcmp(o->tuning.tuning, "side_only"))
-        return GX_FAIL(&t->g->error, GX_ERR_UNSUPPORTED,
+        return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
                        "--tuning side_only keeps the outputs of all layers on each rank, and with --pp a rank has some "
                        "of the layers: take --tuning side, or leave out --pp");
     GX_TRY(gx__stages_split(t, layers, &split));
