@@ -248,6 +248,68 @@ TEST(the_norm_counts_every_element_once)
         for (int dp = 1; dp <= 2; dp++) on_all_ranks(&cuts[i], dp, check_counted);
 }
 
+// ---- shards --------------------------------------------------------------------------------------------------------
+
+// Of several blocks of the norm; what a rank counts begins inside its part, and a shard's end inside what it counts.
+static const Cut large[] = {
+    {"rows, neighbours share, of several blocks", 12, 20000, 0, 3, {{0, 5}, {3, 9}, {8, 12}}},
+    {"a vector of several blocks", 230000, 0, 0, 2, {{0, 120000}, {40000, 230000}}},
+};
+
+// Scatters the same summands as `whole` has; the shards' sums and the norm have the bits of whole ones.
+static void check_scattered(GxContext *g, const Cut *c, GxStore *whole, const GxPartList *list)
+{
+    GxStore s;
+    GxGradsParts counted;
+    const double expected_sum = g->step->sum_squares;
+    const GxArenaMark mark = gx_arena_mark(g->arena);
+    gx_store_open(&s, whole->table, gx_units(0, whole->table->units), GX_F32, &g->error);
+    gx_shards_open(g, &s, GX_SHARDS_GRADS, list);
+    gx_store_take(g, &s, 0);
+    g->step->sum_squares = 0;
+    if (!gx_failed(g) && gx_grads_parts_open(&counted, s.table, &g->error) == GX_OK) {
+        gx_grads_parts_take(g, &counted, &s);
+        gx_grads_begin(g, &counted);
+        for (int u = 0; u < 2; u++)
+            gx_shards_put_grads(&s, u, gx_scratch(g, GX_MEM_COMM, gx_shards_grads_bytes(&s, u)));
+        write_grads(g, &s, summand);
+        for (int u = 0; u < 2; u++) gx_grads_scatter(g, &s, u, 0);
+        gx_grads_sum_squares(g, &s, &counted, 0, 2);
+        gx_grads_add_shards(g, &s, &counted, 0, 2);
+        gx_grads_parts_close(&counted);
+    }
+    gx_grads_agree(g, 0);
+    CHECK(g->step->sum_squares == expected_sum, "%s: rank %d: the norm of shards is %.17g, not %.17g", c->what, g->rank,
+          g->step->sum_squares, expected_sum);
+    for (int t = 0; t < TENSORS && !gx_failed(g); t++) {
+        const GxRange mine = gx_store_my_trained(&s, t);
+        if (t < NORM && mine.begin < mine.end)
+            CHECK(!memcmp(gx_store_my_grad_at(&s, t, mine.begin), gx_store_grads(whole, t) + mine.begin,
+                          4 * (size_t)(mine.end - mine.begin)),
+                  "%s: rank %d: the shard of %s", c->what, g->rank, s.table->row[t].name);
+    }
+    gx_arena_release(g->arena, mark);
+    gx_store_close(&s);
+}
+
+static void check_shards(GxContext *g, const Cut *c, GxStore *whole)
+{
+    int64_t shares[3][3] = {{1, 1, 1}, {3, 1, 2}, {1, 5, 1}};
+    for (int k = 0; k < 3; k++) {
+        const GxPartList list = {shares[k], gx_group_size(g, GX_AXIS_DP_SHARD)};
+        write_grads(g, whole, summand);
+        gx_grads_reduce(g, whole, 0, 2);
+        sum_squares(g, whole, 1);
+        check_scattered(g, c, whole, &list);
+    }
+}
+
+TEST(shards_of_what_ranks_share_have_the_bits_of_the_whole)
+{
+    for (unsigned i = 0; i < sizeof large / sizeof *large; i++)
+        for (int dp = 2; dp <= 3; dp++) on_all_ranks(&large[i], dp, check_shards);
+}
+
 // What a step before left behind, and nobody has written in this window, is a gradient of 0: on its own, or as a
 // summand of what other ranks have written.
 static void check_unwritten(GxContext *g, const Cut *c, GxStore *s)
