@@ -393,6 +393,9 @@ static void check_tie(GxContext *g, const Cut *c, GxStore *unused)
     gx_grads_tie(g, &s, g->rank, 1 - g->rank);
     for (int64_t i = 0; i < ROWS * COLS && grad; i++) wrong += grad[i] != (float)(2 * (i % 100003) + 7 * (i % 11));
     CHECK(grad && wrong == 0, "%s: rank %d: %ld sums of two stages are wrong", c->what, g->rank, (long)wrong);
+    gx_store_begin_window(&s); // what neither has written is a summand of 0
+    gx_grads_tie(g, &s, g->rank, 1 - g->rank);
+    CHECK(grad && grad[1] == 0, "%s: rank %d: a sum of what nobody has written is %g", c->what, g->rank, grad[1]);
     gx_store_close(&s);
     gx_table_close(&table);
     g->mesh = mesh;
