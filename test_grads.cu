@@ -248,6 +248,161 @@ TEST(the_norm_counts_every_element_once)
         for (int dp = 1; dp <= 2; dp++) on_all_ranks(&cuts[i], dp, check_counted);
 }
 
+// ---- shards --------------------------------------------------------------------------------------------------------
+
+// Of several blocks of the norm; what a rank counts begins inside its part, and a shard's end inside what it counts.
+static const Cut large[] = {
+    {"rows, neighbours share, of several blocks", 12, 20000, 0, 3, {{0, 5}, {3, 9}, {8, 12}}},
+    {"a vector of several blocks", 230000, 0, 0, 2, {{0, 120000}, {40000, 230000}}},
+};
+
+// Scatters the same summands as `whole` has; the shards' sums and the norm have the bits of whole ones.
+static void check_scattered(GxContext *g, const Cut *c, GxStore *whole, const GxPartList *list)
+{
+    GxStore s;
+    GxGradsParts counted;
+    const double expected_sum = g->step->sum_squares;
+    const GxArenaMark mark = gx_arena_mark(g->arena);
+    gx_store_open(&s, whole->table, gx_units(0, whole->table->units), GX_F32, &g->error);
+    gx_shards_open(g, &s, GX_SHARDS_GRADS, list);
+    gx_store_take(g, &s, 0);
+    g->step->sum_squares = 0;
+    if (!gx_failed(g) && gx_grads_parts_open(&counted, s.table, &g->error) == GX_OK) {
+        gx_grads_parts_take(g, &counted, &s);
+        gx_grads_begin(g, &counted);
+        for (int u = 0; u < 2; u++)
+            gx_shards_put_grads(&s, u, gx_scratch(g, GX_MEM_COMM, gx_shards_grads_bytes(&s, u)));
+        write_grads(g, &s, summand);
+        for (int u = 0; u < 2; u++) gx_grads_scatter(g, &s, u, 0);
+        gx_grads_sum_squares(g, &s, &counted, 0, 2);
+        gx_grads_add_shards(g, &s, &counted, 0, 2);
+        gx_grads_parts_close(&counted);
+    }
+    gx_grads_agree(g, 0);
+    CHECK(g->step->sum_squares == expected_sum, "%s: rank %d: the norm of shards is %.17g, not %.17g", c->what, g->rank,
+          g->step->sum_squares, expected_sum);
+    for (int t = 0; t < TENSORS && !gx_failed(g); t++) {
+        const GxRange mine = gx_store_my_trained(&s, t);
+        if (t < NORM && mine.begin < mine.end)
+            CHECK(!memcmp(gx_store_my_grad_at(&s, t, mine.begin), gx_store_grads(whole, t) + mine.begin,
+                          4 * (size_t)(mine.end - mine.begin)),
+                  "%s: rank %d: the shard of %s", c->what, g->rank, s.table->row[t].name);
+    }
+    gx_arena_release(g->arena, mark);
+    gx_store_close(&s);
+}
+
+static void check_shards(GxContext *g, const Cut *c, GxStore *whole)
+{
+    int64_t shares[3][3] = {{1, 1, 1}, {3, 1, 2}, {1, 5, 1}};
+    for (int k = 0; k < 3; k++) {
+        const GxPartList list = {shares[k], gx_group_size(g, GX_AXIS_DP_SHARD)};
+        write_grads(g, whole, summand);
+        gx_grads_reduce(g, whole, 0, 2);
+        sum_squares(g, whole, 1);
+        check_scattered(g, c, whole, &list);
+    }
+}
+
+TEST(shards_of_what_ranks_share_have_the_bits_of_the_whole)
+{
+    for (unsigned i = 0; i < sizeof large / sizeof *large; i++)
+        for (int dp = 2; dp <= 3; dp++) on_all_ranks(&large[i], dp, check_shards);
+}
+
+// Values that are written to shards, and read from them, in pieces that begin and end anywhere.
+static void check_pieces(GxContext *g, const Cut *c, GxStore *s, GxValues what, int row, int64_t piece)
+{
+    const int64_t count = gx_tensor_count(&s->table->row[row]);
+    const float plus = (float)(what + 1);
+    int64_t wrong = 0;
+    for (int64_t first = 0; first < count && !gx_failed(g); first += piece) {
+        const GxArenaMark mark = gx_arena_mark(g->arena);
+        const int64_t n = gx_min(piece, count - first);
+        float *values = gx_values_write(g, s, what, row, first, n);
+        for (int64_t i = 0; i < n && values; i++) values[i] = (float)((first + i) % 251) + plus; // exact in bf16
+        gx_values_written(g, s, what, row, first, n, values);
+        gx_arena_release(g->arena, mark);
+    }
+    piece = piece * 3 / 2 + 1;
+    for (int64_t first = 0; first < count && !gx_failed(g); first += piece) {
+        const GxArenaMark mark = gx_arena_mark(g->arena);
+        const int64_t n = gx_min(piece, count - first);
+        const float *values = gx_values_read(g, s, what, row, first, n);
+        for (int64_t i = 0; i < n && values; i++) wrong += values[i] != (float)((first + i) % 251) + plus;
+        gx_arena_release(g->arena, mark);
+    }
+    CHECK(wrong == 0, "%s: rank %d: %ld of %ld values of kind %d of %s are wrong, in pieces of %ld", c->what, g->rank,
+          (long)wrong, (long)count, what, s->table->row[row].name, (long)piece);
+}
+
+static void check_values(GxContext *g, const Cut *c, GxStore *whole)
+{
+    for (int k = 0; k < 8; k++) { // ZeRO 1 and 3, trained and frozen, in fp32 and bf16
+        const GxArenaMark mark = gx_arena_mark(g->arena);
+        GxStore s;
+        GxTensor *row = whole->table->row;
+        row[CUT].frozen = k / 2 % 2;
+        gx_store_open(&s, whole->table, gx_units(0, whole->table->units), k / 4 ? GX_BF16 : GX_F32, &g->error);
+        gx_shards_open(g, &s, k % 2 ? GX_SHARDS_WEIGHTS : GX_SHARDS_OPTIMIZER, NULL);
+        gx_store_take(g, &s, 2);
+        for (int what = GX_VALUES_WEIGHTS; what <= GX_VALUES_MOMENT_2; what++)
+            for (int t = 0; t < TENSORS; t++)
+                if (gx_values_exist(&s, (GxValues)what, t)) {
+                    check_pieces(g, c, &s, (GxValues)what, t, 7001);
+                    check_pieces(g, c, &s, (GxValues)what, t, 1 << 20);
+                }
+        row[CUT].frozen = 0;
+        gx_arena_release(g->arena, mark);
+        gx_store_close(&s);
+    }
+}
+
+TEST(values_come_to_shards_and_from_them_in_any_pieces)
+{
+    for (unsigned i = 0; i < sizeof large / sizeof *large; i++) on_all_ranks(&large[i], 2, check_values);
+}
+
+// A tensor of two stages that is larger than what is sent at a time.
+static void check_tie(GxContext *g, const Cut *c, GxStore *unused)
+{
+    enum { COLS = 5, ROWS = GX_STAGE / 2 };
+    const int dims[GX_MESH_AXES] = {2, 1, 1, 1, 1};
+    const GxMesh *mesh = g->mesh;
+    GxMesh stages;
+    GxTable table = GX_ZERO;
+    GxStore s;
+    GxTensor t = GX_ZERO, alias;
+    int accumulate = 0;
+    int64_t wrong = 0;
+    (void)unused;
+    gx_mesh_open(&stages, dims, g->rank, 2, &g->error);
+    g->mesh = &stages;
+    snprintf(t.name, sizeof t.name, "matrix");
+    t.ndim = 2, t.global_shape[0] = t.end[0] = ROWS, t.global_shape[1] = t.end[1] = COLS;
+    alias = t;
+    snprintf(alias.name, sizeof alias.name, "copy");
+    alias.unit = 1, alias.has_alias = 1;
+    gx_table_add(&table, &t, &g->error);
+    gx_table_add(&table, &alias, &g->error);
+    gx_store_open(&s, &table, gx_units(g->rank, g->rank + 1), GX_F32, &g->error);
+    gx_store_take(g, &s, 0);
+    const GxTensorId id = {g->rank};
+    float *grad = gx_failed(g) ? NULL : gx_store_grad(&s, id, &accumulate);
+    for (int64_t i = 0; i < ROWS * COLS && grad; i++) grad[i] = (float)(i % 100003 + (g->rank ? 7 * (i % 11) : 0));
+    gx_grads_tie(g, &s, g->rank, 1 - g->rank);
+    for (int64_t i = 0; i < ROWS * COLS && grad; i++) wrong += grad[i] != (float)(2 * (i % 100003) + 7 * (i % 11));
+    CHECK(grad && wrong == 0, "%s: rank %d: %ld sums of two stages are wrong", c->what, g->rank, (long)wrong);
+    gx_store_begin_window(&s); // what neither has written is a summand of 0
+    gx_grads_tie(g, &s, g->rank, 1 - g->rank);
+    CHECK(grad && grad[1] == 0, "%s: rank %d: a sum of what nobody has written is %g", c->what, g->rank, grad[1]);
+    gx_store_close(&s);
+    gx_table_close(&table);
+    g->mesh = mesh;
+}
+
+TEST(a_tensor_of_two_stages_is_added_up_in_pieces) { on_all_ranks(&large[1], 1, check_tie); }
+
 // What a step before left behind, and nobody has written in this window, is a gradient of 0: on its own, or as a
 // summand of what other ranks have written.
 static void check_unwritten(GxContext *g, const Cut *c, GxStore *s)

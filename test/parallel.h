@@ -180,7 +180,8 @@ static inline void fill_window(const Layout *l, int64_t step, int64_t begin, int
                 label[t * B + c] = label_at(l, sample, t);
             }
         batch[i].tokens = token, batch[i].target[0].labels = label, batch[i].T = T, batch[i].B = B,
-        batch[i].runs = gx_runs_one(T, 0), batch[i].first_sample = samples[0];
+        batch[i].runs = gx_runs_one(T, 0);
+        batch[i].first_sample = samples[0] - step * window; // so that a graph of one step is that of the next, too
         if (test_subject) test_subject->fill(l, &batch[i], samples, label + T * MAX_COLUMNS);
     }
 }

@@ -375,6 +375,14 @@ static int gx__interpreter_find(GxContext *g, GxRunner *r, const GxAction *a, co
     return 1;
 }
 
+// Says where the whole gradients are to which the action adds.
+static void gx__interpreter_put_grads(GxRunner *r, const GxSteps *s, int i)
+{
+    const GxOperands *at = &s->operands[i];
+    if (at->grads >= 0) gx_shards_put_grads(&r->m->store, s->action[i].unit, gx_steps_at(s, r->region, at->grads));
+    if (at->tied >= 0) gx_shards_put_grads(&r->m->store, 0, gx_steps_at(s, r->region, at->tied));
+}
+
 // Runs F, R, B or W (forward, recompute, backward, weights' gradients) of a unit.
 static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, int i, const GxBatch *b)
 {
@@ -384,8 +392,7 @@ static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, in
     const GxState in = gx__interpreter_x(r, s, b, a->unit, at->x), y = gx__interpreter_x(r, s, b, a->unit + 1, at->y),
                   dx = gx__interpreter_dx(r, s, b, a->unit, at->dx), dy = gx__interpreter_dx(r, s, b, above, at->dy);
     const int layer = gx__interpreter_layer(r, s, a);
-    if (at->grads >= 0) gx_shards_put_grads(&r->m->store, a->unit, gx_steps_at(s, r->region, at->grads));
-    if (at->tied >= 0) gx_shards_put_grads(&r->m->store, 0, gx_steps_at(s, r->region, at->tied));
+    gx__interpreter_put_grads(r, s, i);
     GxSlot slot;
     GxPass p = GX_ZERO;
     if (layer >= 0 && gx__interpreter_find(g, r, a, b, layer, y, in)) return;
@@ -457,6 +464,7 @@ static void gx__interpreter_launch(GxContext *g, GxRunner *r, const GxSteps *s, 
     for (int i = 0; i < n; i++) has_head |= gx__interpreter_is_head(r, s->action[first + i].unit);
     if (!has_head) memset(key.batch.target, 0, sizeof key.batch.target);
     key.batch.padding = 0; // another number of such rows is no other work
+    for (int i = 0; i < n; i++) gx__interpreter_put_grads(r, s, first + i); // a graph that is launched does not
     gx_graphs_run(g, r->graphs, &key, gx__interpreter_work, &work);
 }
 
