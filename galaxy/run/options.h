@@ -87,7 +87,8 @@ GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxE
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err);
 
 // Resolves how many of the `world` ranks share a layer, and over how many stages layers are divided, and checks what is
-// said of stages and of what data-parallel ranks share. Refuses numbers whose product does not divide `world`, and names those that do.
+// said of stages and of what data-parallel ranks share. Refuses numbers whose product does not divide `world`, and names
+// those that do.
 GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxConfig *c, const GxMode *mode, int world, GxError *err);
 // The mesh of these (base/mesh.h), behind gx_options_resolve_mesh. dims: [GX_MESH_AXES].
 void gx_options_mesh(const GxTrainOptions *o, int world, int *dims);
