@@ -339,6 +339,17 @@ void MUTANT(gx_transfer)(GxContext *g, int axes, const GxTransfer *list, int n)
     }
 }
 
+// What has arrived, where `before` was, which this frees.
+static void mutate_received(Mutation m, void *x, char *before, int64_t n, GxDtype dtype)
+{
+    const int64_t bytes = n * gx_dtype_size(dtype);
+    char *sound = copy_of(x, bytes);
+    if (m == SKIPPED) memcpy(x, before, (size_t)bytes);
+    if (m == DOUBLED) double_all(x, n, dtype);
+    if (m != SOUND) note_change(x, sound, bytes);
+    free(before), free(sound);
+}
+
 // Of the sender's call and of the receiver's, which are one place, the receiver's is broken.
 void MUTANT(gx_send)(GxContext *g, int axes, int to, const void *x, int64_t n, GxDtype dtype)
 {
@@ -349,24 +360,17 @@ void MUTANT(gx_send)(GxContext *g, int axes, int to, const void *x, int64_t n, G
 void MUTANT(gx_recv)(GxContext *g, int axes, int from, void *x, int64_t n, GxDtype dtype)
 {
     const Mutation m = meet(g, call_of(g, message, axes, GX_SUM));
-    char *before = m == SOUND ? NULL : copy_of(x, n * gx_dtype_size(dtype));
+    char *before = copy_of(x, n * gx_dtype_size(dtype));
     REAL(gx_recv)(g, axes, from, x, n, dtype);
-    char *sound = m == SOUND ? NULL : copy_of(x, n * gx_dtype_size(dtype));
-    if (m == SKIPPED) memcpy(x, before, (size_t)(n * gx_dtype_size(dtype)));
-    if (m == DOUBLED) double_all(x, n, dtype);
-    if (m != SOUND) note_change(x, sound, n * gx_dtype_size(dtype));
-    free(before), free(sound);
+    mutate_received(m, x, before, n, dtype);
 }
 
 void MUTANT(gx_broadcast)(GxContext *g, int axes, int root, void *x, int64_t n, GxDtype dtype)
 {
     const Mutation m = meet(g, call_of(g, broadcast, axes, GX_SUM));
-    char *before = m == SOUND ? NULL : copy_of(x, n * gx_dtype_size(dtype));
+    char *before = copy_of(x, n * gx_dtype_size(dtype));
     REAL(gx_broadcast)(g, axes, root, x, n, dtype);
-    char *sound = m == SOUND ? NULL : copy_of(x, n * gx_dtype_size(dtype));
-    if (m == SKIPPED) memcpy(x, before, (size_t)(n * gx_dtype_size(dtype)));
-    if (m != SOUND) note_change(x, sound, n * gx_dtype_size(dtype));
-    free(before), free(sound);
+    mutate_received(m, x, before, n, dtype);
 }
 
 // ---- what tensors need, and who counts -----------------------------------------------------------------------------

@@ -102,12 +102,11 @@ static void gx__grads_all_reduce(GxContext *g, int axes, float *grads, int64_t n
     else gx_all_reduce(g, axes, GX_SUM, grads, n, GX_F32);
 }
 
-// The axes of a row's first sum, or of its last one; 0: there is none.
-static int gx__grads_axes(const GxStore *s, int row, int is_last)
+// The axes of a row's first sum, or of its last one; 0: there is none. is_alike: its unit is (gx_shards_is_alike).
+static int gx__grads_axes(const GxTensor *t, int is_alike, int is_last)
 {
-    const GxTensor *t = &s->table->row[row];
-    const int sums = t->sums_over_tp, is_alike = sums && gx_shards_is_alike(s, t->unit);
-    if (is_last) return GX_AXIS_LOSS | (is_alike ? GX_AXIS_TP : 0);
+    const int sums = t->sums_over_tp;
+    if (is_last) return GX_AXIS_LOSS | (sums && is_alike ? GX_AXIS_TP : 0);
     return sums && !is_alike ? GX_AXIS_TP : 0;
 }
 
@@ -117,10 +116,13 @@ static void gx__grads_sum(GxContext *g, const GxStore *s, int first, int units, 
     float *of_first = s->unit[first].grads; // where more than one unit is summed, all lie in one buffer
     const int64_t at = s->unit[first].trained.all.begin;
     int64_t begin = 0, end = 0;
-    int axes = 0; // of the neighbours [begin, end)
+    int axes = 0;                // of the neighbours [begin, end)
+    int unit = -1, is_alike = 0; // of the row
     for (int i = 0; i < s->table->n; i++) {
         if (!gx__grads_is_in(s, i, first, units)) continue;
-        const int of_row = gx__grads_axes(s, i, is_last);
+        const GxTensor *t = &s->table->row[i];
+        if (t->unit != unit) unit = t->unit, is_alike = gx_shards_is_alike(s, unit);
+        const int of_row = gx__grads_axes(t, is_alike, is_last);
         if (of_row != axes && axes) gx__grads_all_reduce(g, axes, of_first + begin, end - begin, sum);
         if (of_row != axes) begin = s->place[i].trainable - at;
         axes = of_row, end = s->place[i].trainable - at + gx_tensor_count(&s->table->row[i]);
@@ -330,6 +332,9 @@ void gx_grads_parts_close(GxGradsParts *p)
     memset(p, 0, sizeof *p);
 }
 
+// Where the gradients begin of which this rank sums up squares: whole ones, or its parts.
+static float *gx__grads_base(const GxStore *s) { return s->grads ? s->grads : s->my_grads; }
+
 // The part of a tensor's gradient that is this rank's, and that no lower rank counts: its place in the buffer of
 // gradients, or of shards. *blocks: how many blocks of the tensor are counted; *front: those that other ranks of the
 // unit have in front of this one's.
@@ -347,8 +352,7 @@ static GxSumPart gx__grads_part(const GxContext *g, const GxStore *s, int row, i
     *blocks = gx_ceil_div(n, GX_SQUARES_BLOCK);
     *front = gx_min(gx_max(mine.begin - first, 0), n) / GX_SQUARES_BLOCK;
     if (end <= begin) return part;
-    float *base = s->grads ? s->grads : s->my_grads;
-    part.n = end - begin, part.begin = gx_store_my_grad_at(s, row, begin) - base;
+    part.n = end - begin, part.begin = gx_store_my_grad_at(s, row, begin) - gx__grads_base(s);
     return part;
 }
 
@@ -392,8 +396,7 @@ static void gx__grads_square_shards(GxContext *g, const GxStore *s, const GxGrad
 {
     for (int u = first; u < first + units; u++)
         if (p->unit[u].parts)
-            gx_square_blocks(g, p->blocks + p->unit_blocks[u] + p->my_blocks[u], s->grads ? s->grads : s->my_grads,
-                             &p->unit[u]);
+            gx_square_blocks(g, p->blocks + p->unit_blocks[u] + p->my_blocks[u], gx__grads_base(s), &p->unit[u]);
 }
 
 void gx_grads_sum_squares(GxContext *g, GxStore *s, const GxGradsParts *p, int first, int units)

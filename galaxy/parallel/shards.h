@@ -33,6 +33,8 @@ int gx_shards_axes(const GxStore *s, int unit);
 typedef enum { GX_SHARD_WEIGHTS = 0, GX_SHARD_TRAINED, GX_SHARD_QUANTIZED } GxShardOf;
 // The ranks' ranges of the unit, counted from its first element (byte).
 GxSplit gx_shards_split(const GxStore *s, int unit, GxShardOf of);
+// The same of the unit's elements [begin, begin + n), counted from the first of these.
+GxSplit gx_shards_split_part(const GxStore *s, int unit, GxShardOf of, int64_t begin, int64_t n);
 
 // Bytes of a buffer for all weights of a unit, quantised ones included; for all of its gradients.
 int64_t gx_shards_weights_bytes(const GxStore *s, int unit);
@@ -98,6 +100,13 @@ GxSplit gx_shards_split(const GxStore *s, int unit, GxShardOf of)
     GxSplit split;
     split.n = ((const gx__Shards *)s->shards)->members[unit];
     for (int r = 0; r <= split.n; r++) split.begin[r] = cut[r];
+    return split;
+}
+
+GxSplit gx_shards_split_part(const GxStore *s, int unit, GxShardOf of, int64_t begin, int64_t n)
+{
+    GxSplit split = gx_shards_split(s, unit, of);
+    for (int r = 0; r <= split.n; r++) split.begin[r] = gx_min(gx_max(split.begin[r] - begin, 0), n);
     return split;
 }
 
@@ -284,7 +293,6 @@ int64_t gx_shards_grads_bytes(const GxStore *s, int unit) { return 4 * gx_range_
 // Neighbours that are trained, with the gaps between them, are one collective.
 static void gx__shards_gather_trained(GxContext *g, const GxStore *s, int unit)
 {
-    const GxSplit all = gx_shards_split(s, unit, GX_SHARD_WEIGHTS);
     const int64_t first = s->unit[unit].weights.all.begin, size = gx_dtype_size(s->dtype);
     const int me = gx_group_index(g, gx_shards_axes(s, unit));
     for (int i = 0; i < s->table->n;) {
@@ -296,8 +304,7 @@ static void gx__shards_gather_trained(GxContext *g, const GxStore *s, int unit)
         int64_t end = begin;
         for (; i < s->table->n && gx__shards_has(s, i, unit) && gx_store_trains(s, i); i++)
             end = s->place[i].weight - first + gx_tensor_count(&s->table->row[i]);
-        GxSplit run = all;
-        for (int r = 0; r <= run.n; r++) run.begin[r] = gx_min(gx_max(all.begin[r], begin), end) - begin;
+        const GxSplit run = gx_shards_split_part(s, unit, GX_SHARD_WEIGHTS, begin, end - begin);
         char *whole = s->unit[unit].w + begin * size;
         gx_all_gather(g, gx_shards_axes(s, unit), &run, whole, whole + run.begin[me] * size, 1, s->dtype);
     }

@@ -112,8 +112,7 @@ static void gx__values_gather(GxContext *g, const GxStore *s, GxValues what, int
     const int64_t at =
         (is_trained ? s->place[row].trainable - u->trained.all.begin : s->place[row].weight - u->weights.all.begin) +
         first;
-    GxSplit split = gx_shards_split(s, unit, is_trained ? GX_SHARD_TRAINED : GX_SHARD_WEIGHTS);
-    for (int r = 0; r <= split.n; r++) split.begin[r] = gx_min(gx_max(split.begin[r] - at, 0), n);
+    const GxSplit split = gx_shards_split_part(s, unit, is_trained ? GX_SHARD_TRAINED : GX_SHARD_WEIGHTS, at, n);
     const int axes = gx_shards_axes(s, unit);
     gx_all_gather(g, axes, &split, values, values + split.begin[gx_group_index(g, axes)], 1, GX_F32);
 }
