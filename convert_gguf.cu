@@ -103,7 +103,7 @@ static GxStatus convert(int argc, char **argv, GxError *err)
     gx_config_add(&c, "A folder into a GGUF file", GX_FIELDS(exporting), &o, err);
     gx_config_add(&c, "A GGUF file into a folder", GX_FIELDS(importing), &o, err);
     GX_TRY(gx_config_read_args(&c, argc, argv, err));
-    if (c.help) gx_config_help(&c, stdout, 120);
+    if (c.help) gx_config_help(&c, NULL, 0, stdout, 80);
     else if (c.version) printf("galaxy %s\n", GX_VERSION);
     else return run(&o, &c, err);
     return GX_OK;

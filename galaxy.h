@@ -231,6 +231,7 @@
 #include "galaxy/run/plot_confusion.h"
 #include "galaxy/run/quantize.h"
 #include "galaxy/run/tuning.h"
+#include "galaxy/run/help.h"
 #include "galaxy/run/options.h"
 #include "galaxy/run/task_choice.h"
 #include "galaxy/run/family_json.h"

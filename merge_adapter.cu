@@ -73,7 +73,7 @@ int main(int argc, char **argv)
     gx_config_open(&c);
     gx_config_add(&c, "merge_adapter", GX_FIELDS(options), &o, &g.error);
     if (gx_config_read_args(&c, argc, argv, &g.error) != GX_OK) {
-    } else if (c.help) gx_config_help(&c, stdout, 120);
+    } else if (c.help) gx_config_help(&c, NULL, 0, stdout, 80);
     else if (c.version) printf("galaxy %s\n", GX_VERSION);
     else merge(&o, &g);
     if (gx_failed(&g)) fprintf(stderr, "merge_adapter: %s\n", g.error.message);

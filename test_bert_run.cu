@@ -1015,10 +1015,10 @@ TEST(another_task_than_there_are_is_refused_with_the_list)
 
 TEST(help_shows_the_options_of_the_task_and_names_the_others)
 {
-    CHECK(run("x", "--help") == 0 && strstr(said.out, "--task TEXT") && strstr(said.out, "stub|guess") &&
+    CHECK(run("x", "--help all") == 0 && strstr(said.out, "--task TEXT") && strstr(said.out, "stub|guess") &&
               strstr(said.out, "\nstub\n") && !strstr(said.out, "--guesses") && strstr(said.out, "--layer_norm_eps"),
           "%s", said.out);
-    CHECK(run("x", "--help --task guess") == 0 && strstr(said.out, "--guesses") && strstr(said.out, "\nguess\n") &&
+    CHECK(run("x", "--task guess --help all") == 0 && strstr(said.out, "--guesses") && strstr(said.out, "\nguess\n") &&
               strstr(said.out, "default: stub"),
           "%s", said.out);
 }

@@ -905,9 +905,58 @@ static char *help_of(int width) // free() it
     size_t bytes = 0;
     CHECK(read_args(&c, "", &err) == GX_OK, "%s", err.message);
     FILE *f = open_memstream(&text, &bytes);
-    gx_config_help(&c, f, width);
+    gx_config_help(&c, NULL, 0, f, width);
     fclose(f);
     return text;
+}
+
+// What the help says behind these arguments, on lines of 80 columns; free() it.
+static char *help_behind(const char *line, const GxHelpLine *common, int n)
+{
+    GxError err = GX_ZERO;
+    GxConfig c;
+    char *text = NULL;
+    size_t bytes = 0;
+    CHECK(read_args(&c, line, &err) == GX_OK && c.help, "%s: %s", line, err.message);
+    FILE *f = open_memstream(&text, &bytes);
+    gx_config_help(&c, common, n, f, 80);
+    fclose(f);
+    return text;
+}
+
+TEST(help_alone_shows_the_common_options_and_help_WORD_those_of_a_name_or_group)
+{
+    static const GxHelpLine common[] = {{"first", "seq_len", "tokens"},
+                                        {NULL, "no_such_option", "of another program"},
+                                        {"nothing of it is here", "nor_this", "of another program"},
+                                        {"second", "precision", "of numbers"},
+                                        {NULL, "resume", "go on"}};
+    static const struct {
+        const char *line, *has, *has_not;
+    } list[] = {{"--help", "first\n  --seq_len N", "--dropout"},
+                {"--help", "second\n  --precision TEXT", "nothing of it is here"},
+                {"--help", "of numbers (one of fp32|bf16|fp16;", "no_such_option"},
+                {"--help", "go on\n", "go on ("}, // nothing is said of false
+                {"--help", "--help all", "another program"},
+                {"-h --dropout 0.5", "first\n", "--dropout"},
+                {"--seq_len 3 --help all", "--dropout X", "go on"},
+                {"--help drop", "--dropout X", "--seq_len"},
+                {"--help drop", "--dropout X", "--config FILE"},
+                {"--help Model", "Model\n  --heads", "--seq_len"}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        char *text = help_behind(list[i].line, common, 5);
+        CHECK(strstr(text, list[i].has) && !strstr(text, list[i].has_not), "%s: %s", list[i].line, text);
+        free(text);
+    }
+    char *first = help_behind("--help", common, 5), *none = help_behind("--help", NULL, 0),
+         *all = help_behind("--help all", common, 5);
+    CHECK(!strncmp(first, "first\n", 6) && !strcmp(none, all), "%s", first);
+    free(first), free(none), free(all);
+    GxError err = GX_ZERO;
+    GxConfig c;
+    refused(&err, read_args(&c, "--help xyz", &err), GX_ERR_ARGUMENT,
+            "--help xyz: no option and no group of options has that in its name; --help all", "a word");
+    CHECK(!c.help, "it is an error, and not help");
 }
 
 TEST(options_that_differ_from_their_defaults_are_told_apart)

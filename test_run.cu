@@ -369,7 +369,7 @@ TEST(the_program_of_a_mode_has_the_options_that_its_mode_can_take_and_names_the_
         gx_config_open(&c);
         CHECK(gx_options_add(&c, &o, programs[i].mode, NULL, "bert", &err) == GX_OK, "%s", err.message);
         FILE *out = open_memstream(&help, &bytes);
-        gx_config_help(&c, out, 80);
+        gx_config_help(&c, NULL, 0, out, 80);
         fclose(out);
         const char *heading = strstr(help, "\none copy of the model");
         CHECK(heading && !strstr(heading + 1, "\none copy of the model"), "%s: not one heading: %s", name, help);

@@ -766,7 +766,7 @@ TEST(validations_on_the_way_take_eval_windows_and_the_last_one_all)
 
 TEST(its_options_are_options_of_the_program_and_agreed_on)
 {
-    CHECK(train("x", "--help") == 0 && strstr(said.out, "\ncopy\n") && strstr(said.out, "--symbols N") &&
+    CHECK(train("x", "--help all") == 0 && strstr(said.out, "\ncopy\n") && strstr(said.out, "--symbols N") &&
               !strstr(said.out, "--train_data"),
           "%s", said.out);
     CHECK(train("x", "--train_data text.txt") == 1 && strstr(said.log, "no option --train_data"), "%s", said.log);

@@ -1,5 +1,6 @@
 // test_train.cu: train_llama as its users meet it. See test/program.h.
 #include "test/program.h"
+#include "galaxy/run/help.h"
 #include "galaxy/base/text.h"
 #include "galaxy/run/processors.h"
 #include <sys/ioctl.h>
@@ -1441,7 +1442,7 @@ TEST(help_lists_every_option_with_its_default)
     GxError e = GX_ZERO;
     good_checkpoint();
     if (!CHECK(gx_json_read(&args, "good/training_args.json", 1 << 20, &e) == GX_OK, "%s", e.message)) return;
-    snprintf(line, sizeof line, "%s --help", program);
+    snprintf(line, sizeof line, "%s --help all", program);
     start_line(line, 0);
     CHECK_RAN(finish());
     CHECK(gx_json_size(args) > 40, "training_args.json has %ld options", (long)gx_json_size(args));
@@ -1453,6 +1454,32 @@ TEST(help_lists_every_option_with_its_default)
         CHECK(at && standard && (!end || standard < end), "--help says nothing, or no default, of %s", m.key);
     }
     gx_json_free(args);
+}
+
+// Of --help alone: what most people need, with --config and --help all. Each of its lines is an option of some program.
+TEST(help_alone_is_a_page_of_options_that_some_task_has)
+{
+    static const char *const starts[] = {"%s --help", "%s --task classification --help", "%s --task dpo --help"};
+    static char all[30000];
+    char line[TEST_PATH + 60], option[100];
+    int n, options = 0;
+    const GxHelpLine *common = gx_help_training(&n);
+    all[0] = 0;
+    for (int i = 0; i < 3; i++) {
+        snprintf(line, sizeof line, starts[i], program);
+        start_line(line, 0);
+        CHECK_RAN(finish());
+        CHECK(!strncmp(out(), "usage: ", 7) && strstr(out(), " [--option value"), "%s", out());
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s", out());
+        options = 0;
+        for (const char *at = out(); (at = strstr(at, "\n  --")) != NULL; at++) options++;
+        CHECK(options >= 17 && options <= 21, "%s: %d options", line, options);
+    }
+    for (int i = 0; i < n; i++) {
+        if (!strcmp(common[i].option, "embed")) continue; // of train_bert
+        snprintf(option, sizeof option, "\n  --%s ", common[i].option);
+        CHECK(strstr(all, option), "no task has%s", option + 1);
+    }
 }
 
 static int widest_line(const char *text)
@@ -1476,7 +1503,7 @@ static void help_on_terminal(int columns, char *text, size_t size)
     if (!CHECK(terminal >= 0 && !grantpt(terminal) && !unlockpt(terminal), "there is no terminal")) return;
     const int other = open(ptsname(terminal), O_RDWR | O_NOCTTY);
     ioctl(terminal, TIOCSWINSZ, &w);
-    snprintf(line, sizeof line, "%s --help >%s", program, ptsname(terminal));
+    snprintf(line, sizeof line, "%s --help all >%s", program, ptsname(terminal));
     FILE *f = popen(line, "r");
     struct pollfd p = {terminal, POLLIN, 0};
     for (ssize_t got = 1; got > 0 && n + 1 < size && poll(&p, 1, strstr(text, "tie_word") ? 200 : 20000) > 0;
@@ -1502,7 +1529,7 @@ TEST(help_is_as_wide_as_the_terminal_or_COLUMNS_or_80)
             help_on_terminal(list[i].terminal, text, sizeof text);
             unsetenv("COLUMNS");
         } else {
-            snprintf(line, sizeof line, "env %s %s --help", list[i].environment, program);
+            snprintf(line, sizeof line, "env %s %s --help all", list[i].environment, program);
             start_line(line, 0);
             CHECK_RAN(finish());
             snprintf(text, sizeof text, "%s", out());

@@ -680,7 +680,7 @@ TEST(options_that_take_a_text_say_so)
                                           {"tokenize", "--text TEXT"},         {"tokenize", "--file PATH"}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         use_program(list[i][0]);
-        snprintf(line, sizeof line, "%s --help", program);
+        snprintf(line, sizeof line, "%s --help all", program);
         use_program("train_llama");
         start_line(line, 0);
         CHECK(finish() == 0 && strstr(out(), list[i][1]), "%s: no %s", list[i][0], list[i][1]);

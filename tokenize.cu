@@ -391,7 +391,7 @@ static void print_help(const GxConfig *c)
     printf("usage: tokenize --train FILE,FILE,... --output_dir FOLDER [--option value ...]\n"
            "       tokenize --tokenizer FOLDER --corpus TEXTS --output_file FILE [--option value ...]\n"
            "       tokenize --tokenizer FOLDER --text TEXT | --file FILE [--option value ...]\n\n");
-    gx_config_help(c, stdout, 120);
+    gx_config_help(c, NULL, 0, stdout, 80);
 }
 
 int main(int argc, char **argv)

@@ -13,3 +13,6 @@ awk -v bits="$bits" -v bigram="$bigram" -v limit="$limit" 'BEGIN {
     ok = bits <= limit * bigram
     printf "demo: %s: %.3f bits per byte on held-out text, a bigram model has %.3f: %.2f of it (at most %.2f)\n", ok ? "ok" : "FAILED", bits, bigram, bits / bigram, limit
     exit !ok }'
+last=$(find "$out" -maxdepth 1 -name 'checkpoint-*' | sort -t- -k2 -n | tail -n 1)
+echo "next: make generate_llama && ./generate_llama --model $last --prompt \"In the beginning\" --temperature 0.8"
+echo "      ./train_llama --train_data YOUR_TEXT.txt --output_dir out/mine; make demo-lora; make chat; make demo-bert"

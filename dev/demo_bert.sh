@@ -25,4 +25,6 @@ awk -v accuracy="$accuracy" -v majority="$majority" -v regression="$regression" 
     if (regression != "") printf "; a logistic regression on tokens: %.1f%%: %s wins", 100 * regression, (accuracy > regression ? "BERT" : "the regression")
     printf "\n"
     exit !ok }'
+last=$(find "$out/classify" -maxdepth 1 -name 'checkpoint-*' | sort -t- -k3 -n | tail -n 1)
 echo "pictures: $out/pretrain/loss.svg, $out/classify/loss.svg, $out/classify/confusion.svg"
+echo "next: ./train_bert --task classification --model $last --predict data/bert/pos/test.tsv --predictions predictions.jsonl --seq_len 64"

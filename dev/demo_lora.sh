@@ -40,4 +40,4 @@ awk -v before="$before" -v after="$after" 'BEGIN {
     ok = after + 0 < 0.85 * before
     printf "demo-lora: %s: %.3f bits per byte before, %.3f with the adapter (at most 0.85 of it)\n", ok ? "ok" : "FAILED", before, after
     exit !ok }'
-echo "write with it: ./generate_llama --adapter $adapter --prompt \"a kind of\""
+echo "next: write with it: ./generate_llama --adapter $adapter --prompt \"a kind of\""

@@ -50,13 +50,13 @@ programs() {
           for (i = 1; i <= n; i++) { w = part[i]
               if (sub(/^\.\//, "", w) && w ~ /^[a-z_0-9]+$/ && !(w in target)) print $1 ": make builds no program " w } }' "$tmp/targets" "$tmp/code"
 }
-# Options: behind ./NAME those that NAME --help lists, of every task; elsewhere those of any program, or of a script or program of dev.
+# Options: behind ./NAME those that NAME --help all lists, of every task; elsewhere those of any program, or of a script or program of dev.
 listed() { # a line "NAME OPTION" for each; "any" is anybody's
     local name tasks
     for name in $(grep -xE 'train_.*|tokenize|convert_gguf|merge_adapter|generate_llama' "$tmp/targets"); do
-        "$built/$name" --help >"$tmp/help" || return 1
-        tasks=$(tr -s ' \n' '  ' <"$tmp/help" | sed -n 's/.*--task NAME --help (one of \([a-z_|]*\).*/\1/p' | tr '|' ' ')
-        for task in $tasks; do "$built/$name" --task "$task" --help || return 1; done >>"$tmp/help"
+        "$built/$name" --help all >"$tmp/help" || return 1
+        tasks=$(tr -s ' \n' '  ' <"$tmp/help" | sed -n 's/.*--task NAME --help all (one of \([a-z_|]*\).*/\1/p' | tr '|' ' ')
+        for task in $tasks; do "$built/$name" --task "$task" --help all || return 1; done >>"$tmp/help"
         grep -oE -- '--[A-Za-z][A-Za-z0-9_-]*' "$tmp/help" | sort -u | sed "s/^/$name /"
     done
     find dev -type f \( -name '*.sh' -o -name '*.py' -o -name '*.cu' \) ! -name test_docs.sh -exec grep -ohE -- '--[A-Za-z][A-Za-z0-9_-]*' {} + | sed 's/^/any /'

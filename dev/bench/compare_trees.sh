@@ -33,7 +33,7 @@ if [ -f "${tree[old]}/dev/bench/modes.cu" ] && [ -f "${tree[new]}/dev/bench/mode
     for t in old new; do make --no-print-directory -s -C "${tree[$t]}" "${folder[$t]#"${tree[$t]}"/}/modes"; done
     [ -n "$modes" ] || for mode in $(sed -n 's/^ *X.\([a-z0-9]*\),.*/\1/p' "$here/galaxy/model/mode.h"); do
         in_both=1
-        for t in old new; do "${folder[$t]}/modes" --help | grep -e '--mode ' | grep -qE "[|\" ]$mode([|\",; ]|$)" || in_both=0; done
+        for t in old new; do "${folder[$t]}/modes" --help all | grep -e '--mode ' | grep -qE "[|\" ]$mode([|\",; ]|$)" || in_both=0; done
         if ((in_both)); then modes="$modes $mode"; fi
     done
 fi

@@ -185,7 +185,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "error: %s\n", t.g.error.message);
         return 1;
     }
-    if (c.help) return gx_config_help(&c, stdout, 80), 0;
+    if (c.help) return gx_config_help(&c, NULL, 0, stdout, 80), 0;
     t.g.device = gx_default_device();
     t.g.threads = (int)s.threads;
     t.g.world = 1;

@@ -171,7 +171,7 @@ static int rank_main(GxContext *g, int argc, char **argv)
     GX_CHECK(
         g, gx_config_add(&c, "shape", shape_options, sizeof shape_options / sizeof *shape_options, &config, &g->error));
     GX_CHECK(g, gx_config_read_args(&c, argc, argv, &g->error));
-    if (c.help) return gx_config_help(&c, stdout, 80), free(t), 0;
+    if (c.help) return gx_config_help(&c, NULL, 0, stdout, 80), free(t), 0;
     t->g = *g;
     int status = run_mode(t, &o, &s, &config);
     g->error = t->g.error;

@@ -124,7 +124,7 @@ int main(int argc, char **argv)
     GX_CHECK(&t.g,
              gx_config_add(&c, "shape", shape_options, sizeof shape_options / sizeof *shape_options, &config, err));
     if (gx_config_read_args(&c, argc, argv, err) != GX_OK) return fprintf(stderr, "error: %s\n", err->message), 1;
-    if (c.help) return gx_config_help(&c, stdout, 80), 0;
+    if (c.help) return gx_config_help(&c, NULL, 0, stdout, 80), 0;
     t.g.device = gx_default_device();
     t.g.threads = 1, t.g.world = 1;
     if (step_mode("serial", &serial, err) != GX_OK || step_plan(&t, &config, &serial, NULL, 1, &s, &bytes, &host))

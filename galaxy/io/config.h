@@ -12,12 +12,13 @@
 //     gx_config_open(&c);
 //     GX_TRY(gx_config_add(&c, "Training", GX_FIELDS(table), &o, err)); // o holds the defaults
 //     GX_TRY(gx_config_read_args(&c, argc, argv, err));                 // o holds what the user said
-//     if (c.help) gx_config_help(&c, stdout, 80);
+//     if (c.help) gx_config_help(&c, NULL, 0, stdout, 80);
 //
 // On the command line: --key value, --key=value, --flag (a bool: true), lists as 3,1 or [3,1], --config file.json
-// (wherever it stands, flags win over it), --help, --version. Of two equal flags the last counts, so that a script's
-// own can be followed by its caller's (of texts, GX_FIELD_TEXTS, all count); so does the last of two --config, alone:
-// the other file is not read. In JSON: one flat object, the same names, JSON types; "_comment" is ignored. All else is
+// (wherever it stands, flags win over it), --help, --version. --help shows the options that most people need, where the
+// program names them, --help all every option, and --help WORD those with WORD in their names or their group's. Of two
+// equal flags the last counts, so that a script's own can be followed by its caller's (of texts, GX_FIELD_TEXTS, all
+// count); so does the last of two --config, alone: the other file is not read. In JSON: one flat object, the same names, JSON types; "_comment" is ignored. All else is
 // refused by name: unknown keys ("did you mean"), a key twice in a file, values of another type (also of a flag that a
 // later one replaces), rubbish behind a number, overflow, NaN, values out of range, bare words. Nothing is allocated;
 // nothing needs to be closed. The tables and structs must outlive the GxConfig.
@@ -55,8 +56,15 @@ typedef struct {
     int groups, options, elsewheres, aliases, meants;
     unsigned char source[GX_CONFIG_OPTIONS]; // GxOptionSource
     int help, version;                       // --help or -h, --version was given: print it and stop
+    char help_about[GX_FIELD_TEXT];          // the word behind --help; "": none
     char file[GX_PATH];                      // of --config; "": none
 } GxConfig;
+// A line of the short --help.
+typedef struct {
+    const char *title;  // what the options from here on are for; NULL: as the line before
+    const char *option; // by its name; a program that does not have it leaves the line out
+    const char *help;   // in fewer words than the option's own
+} GxHelpLine;
 
 void gx_config_open(GxConfig *c);
 // Adds a table and sets its options to their defaults. --help shows tables of one title, one behind the other, as one.
@@ -86,8 +94,9 @@ GxOptionSource gx_config_source(const GxConfig *c, const char *name);
 int gx_config_is_set(const GxConfig *c, const char *name); // by file or flag
 // Edits from what was typed to a name that was probably meant, or begins with it; -1: it is not near.
 int gx_typing_distance(const char *typed, const char *name);
-// Lines of at most `width` columns: each option, what it is for, what it may be, its default.
-void gx_config_help(const GxConfig *c, FILE *out, int width);
+// Lines of at most `width` columns: each option, what it is for, what it may be, its default; behind --help alone those
+// of `common` instead, if there are any. Text before it (the usage) is the program's.
+void gx_config_help(const GxConfig *c, const GxHelpLine *common, int n, FILE *out, int width);
 GxJson *gx_config_to_json(const GxConfig *c, GxError *err); // all options, resolved; NULL on failure; gx_json_free it
 GxJson *gx_config_changed_to_json(const GxConfig *c, GxError *err); // those that have another value than their default
 GxStatus gx_config_write_json(const GxConfig *c, const char *path, GxError *err);
@@ -453,6 +462,27 @@ static int gx__config_takes(const GxField *o, const char *next)
     return !o || o->type != GX_FIELD_BOOL || gx_field_parse_bool(next, &b);
 }
 
+static int gx__config_is_about(const GxConfig *c, const GxOptionGroup *g, int option) // what --help WORD shows
+{
+    const char *word = c->help_about;
+    return !word[0] || !strcmp(word, "all") || strstr(g->title, word) || strstr(g->option[option].name, word);
+}
+
+// next: the argument behind --help. A flag there is none of its words.
+static GxStatus gx__config_ask_help(GxConfig *c, const char *next, GxError *err)
+{
+    char cut[GX_TEXT_VALUE];
+    if (!next || next[0] == '-') return GX_OK;
+    snprintf(c->help_about, sizeof c->help_about, "%s", next);
+    for (int g = 0; g < c->groups; g++)
+        for (int i = 0; i < c->group[g].n; i++)
+            if (gx__config_is_about(c, &c->group[g], i)) return GX_OK;
+    c->help = 0;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "--help %s: no option and no group of options has that in its name; --help all shows every option",
+                   gx_text_cut(next, cut, sizeof cut));
+}
+
 GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err)
 {
     const char *file = NULL; // of the last --config: read when all flags are known
@@ -463,7 +493,8 @@ GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err)
         void *target = NULL;
         c->help = !strcmp(arg, "--help") || !strcmp(arg, "-h");
         c->version = !strcmp(arg, "--version");
-        if (c->help || c->version) return GX_OK;
+        if (c->help) return gx__config_ask_help(c, i + 1 < argc ? argv[i + 1] : NULL, err);
+        if (c->version) return GX_OK;
         if (strncmp(arg, "--", 2) || !arg[2])
             return GX_FAIL(err, GX_ERR_ARGUMENT,
                            "\"%s\" is not a flag: options are written --name value; --help lists them",
@@ -515,32 +546,72 @@ static void gx__config_help_line(FILE *out, const char *flag, int at, int width,
     fprintf(out, "\n");
 }
 
-static void gx__config_help_option(FILE *out, const GxField *o, int at, int width)
+// What the option may be, unless that is left out, and its default; `nothing`: where it has none.
+static void gx__config_help_option(FILE *out, const GxField *o, const char *help, int says_expected,
+                                   const char *nothing, int at, int width)
 {
-    static const char *const nothing[] = {"0", "0", "false", "none", "none", "none", "none", "none", "none", "none"};
-    char flag[GX__CONFIG_NAME_CAP + 16], expected[200] = "", more[200 + GX_FIELD_TEXT];
+    char flag[GX__CONFIG_NAME_CAP + 16], expected[200] = "", more[200 + GX_FIELD_TEXT] = "";
+    const char *standard = o->default_text && o->default_text[0] ? o->default_text : nothing;
     gx__config_option_flag(o, flag, sizeof flag);
-    if (o->allowed) gx_field_expected(o, expected, sizeof expected);
-    snprintf(more, sizeof more, " (%s%sdefault: %s)", expected, o->allowed ? "; " : "",
-             o->default_text && o->default_text[0] ? o->default_text : nothing[o->type]);
-    gx__config_help_line(out, flag, at, width, o->help, more);
+    if (says_expected && o->allowed) gx_field_expected(o, expected, sizeof expected);
+    if (expected[0] || standard)
+        snprintf(more, sizeof more, " (%s%s%s%s)", expected, expected[0] && standard ? "; " : "",
+                 standard ? "default: " : "", standard ? standard : "");
+    gx__config_help_line(out, flag, at, width, help, more);
 }
 
-void gx_config_help(const GxConfig *c, FILE *out, int width)
+static int gx__config_help_column(const GxConfig *c, int width)
 {
     char flag[GX__CONFIG_NAME_CAP + 16];
     int longest = (int)strlen("--config FILE");
     for (int g = 0; g < c->groups; g++)
         for (int i = 0; i < c->group[g].n; i++)
             longest = (int)gx_max(longest, gx__config_option_flag(&c->group[g].option[i], flag, sizeof flag));
-    const int at = 4 + (int)gx_min(longest, width / 3); // a longer flag has a line of its own
-    gx__config_help_line(out, "--config FILE", at, width,
-                         "options from a JSON file with the same names; flags win over it", "");
-    gx__config_help_line(out, "--help", at, width, "this text", "");
-    gx__config_help_line(out, "--version", at, width, "what this program is, and what it was built with", "");
-    for (int g = 0; g < c->groups; g++) {
-        if (!g || strcmp(c->group[g].title, c->group[g - 1].title)) fprintf(out, "\n%s\n", c->group[g].title);
-        for (int i = 0; i < c->group[g].n; i++) gx__config_help_option(out, &c->group[g].option[i], at, width);
+    return 4 + (int)gx_min(longest, width / 3); // a longer flag has a line of its own
+}
+
+static void gx__config_help_common(const GxConfig *c, const GxHelpLine *common, int n, FILE *out, int width)
+{
+    const int at = gx__config_help_column(c, width);
+    const char *title = NULL; // that is still to be written
+    for (int i = 0; i < n; i++) {
+        const GxField *o;
+        void *target;
+        if (common[i].title) title = common[i].title;
+        if (gx__config_find(c, common[i].option, &o, &target) < 0) continue;
+        if (title) fprintf(out, "%s%s\n", title == common[0].title ? "" : "\n", title);
+        gx__config_help_option(out, o, common[i].help, o->type == GX_FIELD_STRING, NULL, at, width);
+        title = NULL;
     }
+    fprintf(out, "\n");
+    gx__config_help_line(out, "--config FILE", at, width, "options from a JSON file; flags win over it", "");
+    gx__config_help_line(out, "--help all", at, width, "every option; --help WORD: those with WORD in their names", "");
+}
+
+void gx_config_help(const GxConfig *c, const GxHelpLine *common, int n, FILE *out, int width)
+{
+    const char *about = c->help_about;
+    const int at = gx__config_help_column(c, width), is_whole = !about[0] || !strcmp(about, "all");
+    if (!about[0] && n > 0) {
+        gx__config_help_common(c, common, n, out, width);
+        return;
+    }
+    if (is_whole) {
+        gx__config_help_line(out, "--config FILE", at, width,
+                             "options from a JSON file with the same names; flags win over it", "");
+        gx__config_help_line(out, "--help WORD", at, width, "options with WORD in their names; all: every option", "");
+        gx__config_help_line(out, "--version", at, width, "what this program is, and what it was built with", "");
+    }
+    static const char *const nothing[] = {"0", "0", "false", "none", "none", "none", "none", "none", "none", "none"};
+    const char *title = NULL;
+    for (int g = 0; g < c->groups; g++)
+        for (int i = 0; i < c->group[g].n; i++) {
+            const GxField *o = &c->group[g].option[i];
+            if (!gx__config_is_about(c, &c->group[g], i)) continue;
+            if (!title || strcmp(title, c->group[g].title))
+                fprintf(out, "%s%s\n", title || is_whole ? "\n" : "", c->group[g].title);
+            title = c->group[g].title;
+            gx__config_help_option(out, o, o->help, 1, nothing[o->type], at, width);
+        }
 }
 #endif

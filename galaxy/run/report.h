@@ -78,6 +78,7 @@ GX_END
 #include "../io/unicode.h"
 #include "../io/regex.h"
 #include "best.h"
+#include "help.h"
 #include "output.h"
 #include "processors.h"
 #include "side_cache.h"
@@ -152,9 +153,11 @@ void gx_report(GxContext *g, const char *format, ...)
 void gx_report_help(const GxTrainer *t, const char *program)
 {
     GxReport r;
+    int n;
+    const GxHelpLine *common = gx_help_training(&n);
     gx_report_begin(&r, t->g);
-    if (r.out) fprintf(r.out, "usage: %s [--config file.json] [--option value ...]\n\n", program);
-    if (r.out) gx_config_help(&t->config, r.out, gx_report_columns(t->g));
+    if (r.out && !t->config.help_about[0]) fprintf(r.out, "usage: %s [--option value ...]\n\n", program);
+    if (r.out) gx_config_help(&t->config, common, n, r.out, gx_report_columns(t->g));
     gx_report_end(&r, t->g);
 }
 

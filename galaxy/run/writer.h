@@ -13,6 +13,7 @@
 #ifndef GX_WRITER_H
 #define GX_WRITER_H
 #include "checkpoint.h"
+#include "help.h"
 #include "../io/file_kind.h"
 #include "../io/generation_config.h"
 #include "../io/text_stream.h"
@@ -90,6 +91,7 @@ GX_END
 #include <string.h>
 #include "agree.h"
 #include "checkpoint.h"
+#include "help.h"
 #include "launch.h"
 #include "machine.h"
 #include "output.h"
@@ -100,10 +102,16 @@ GX_END
 static GxStatus gx__writer_say_help(GxWriter *w, const char *program)
 {
     GxReport r;
+    int n;
+    const GxHelpLine *common = gx_help_writing(&n);
     gx_report_begin(&r, w->g);
     if (r.out && w->config.help) {
-        fprintf(r.out, "usage: %s --model FOLDER --prompt TEXT [--option value ...]\n\n", program);
-        gx_config_help(&w->config, r.out, gx_report_columns(w->g));
+        if (!w->config.help_about[0])
+            fprintf(r.out,
+                    "usage: %s --model FOLDER --prompt TEXT [--option value ...]\n"
+                    "       %s --model FOLDER --chat [--option value ...]\n\n",
+                    program, program);
+        gx_config_help(&w->config, common, n, r.out, gx_report_columns(w->g));
     } else if (r.out)
         fprintf(r.out, "galaxy %s for device %s, utf8proc %s, PCRE2 %s\n", GX_VERSION, w->g->device->name,
                 gx_unicode_version(), gx_regex_is_built() ? "yes" : "no");
