@@ -24,7 +24,7 @@ before=$(./train_llama --model "$base" --evaluate $flags --eval_windows 64 | sed
 echo "on that text, before: $before bits per byte"
 rm -rf "$out" "$merged"
 ./train_llama --model "$base" --tuning lora --lora_dim 8 --lora_target_modules q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj $flags \
-    --ranks 2 --micro_batch_size 4 --max_steps 300 --warmup_steps 20 --learning_rate 5e-3 --eval_steps 100 --sample_tokens 0 --output_dir "$out" "$@"
+    --ranks 2 --micro_batch_size 4 --max_steps 200 --warmup_steps 20 --learning_rate 5e-3 --eval_steps 100 --sample_tokens 0 --output_dir "$out" "$@"
 adapter=$(find "$out" -maxdepth 1 -name 'checkpoint-*' | sort -t- -k3 -n | tail -n 1)
 after=$(sed -n 's/.*"eval_bits_per_byte": \([0-9.]*\).*/\1/p' "$out/log.jsonl" | tail -n 1)
 ./merge_adapter --adapter "$adapter" --output_dir "$merged"
@@ -37,7 +37,7 @@ echo "adapter: $(size "$adapter/adapter_model.safetensors") bytes, model: $(size
 [ "$adapted" != "$plain" ] || { echo "demo-lora: FAILED: the adapter changes nothing"; exit 1; }
 awk -v before="$before" -v after="$after" 'BEGIN {
     if (before == "" || after == "") { print "demo-lora: FAILED: no validation"; exit 1 }
-    ok = after + 0 < 0.85 * before
-    printf "demo-lora: %s: %.3f bits per byte before, %.3f with the adapter (at most 0.85 of it)\n", ok ? "ok" : "FAILED", before, after
+    ok = after + 0 < 0.70 * before
+    printf "demo-lora: %s: %.3f bits per byte before, %.3f with the adapter (at most 0.70 of it)\n", ok ? "ok" : "FAILED", before, after
     exit !ok }'
 echo "next: write with it: ./generate_llama --adapter $adapter --prompt \"a kind of\""

@@ -97,6 +97,11 @@ links() {
     done
     return 0
 }
+# README is a page: at most 120 lines, of at most 120 columns where they are no table.
+page() {
+    [ "$(wc -l <README.md)" -le 120 ] || echo "README.md has $(wc -l <README.md) lines, more than 120"
+    awk '!/^\|/ && length > 120 { print FILENAME ":" FNR ": " length " columns, more than 120" }' README.md
+}
 shell_scripts() { find dev -name '*.sh' -print0 | xargs -0 -n 1 bash -n 2>&1; }
 python_scripts() { find dev -name '*.py' -print0 | PYTHONPYCACHEPREFIX="$tmp/pycache" xargs -0 "$python" -m py_compile 2>&1; }
 python_modules() {
@@ -113,6 +118,7 @@ check "the programs that documents name are built" silent programs
 check "the options that documents name exist, of the program that they stand behind" silent options
 check "the targets and variables of make that documents name exist" silent targets
 check "links lead to files and headings" silent links
+[ $# -gt 0 ] || check "README is a page" silent page
 check "the shell scripts parse" silent shell_scripts
 python=$(command -v python3)
 if [ -n "$python" ] && "$python" -c 'import sys; sys.stdlib_module_names' 2>"$tmp/errors"; then
