@@ -14,8 +14,10 @@
 #
 # The hash of a definition decides where it goes: a tenth to test, a tenth to validation, alike in all of these, and those are not in pretrain.txt
 # either. Definitions are what stands before the first example in quotes; those of one or two words, and those that need the quote, are left out.
-# WordNet is a dictionary: it has vulgar words and slurs, and says what they mean. Of many definitions the wording tells the part of speech ("the act
-# of", "in a ... manner", "of or relating to"), and some repeat a word that they define: neither task needs more than words to be well above chance.
+# WordNet is a dictionary, of vulgar words and slurs, too. Synsets that it marks as such are left out, and elsewhere words that mostly mean such
+# (wordnet.c); what it does not mark stays: compounds of these words, and coarse definitions. Of many definitions the wording tells the part of speech
+# ("the act of", "in a ... manner", "of or relating to"), and some repeat a word that they define: neither task needs more than words to be well above
+# chance.
 set -eu
 cd "$(dirname "$0")/../.."
 wordnet=${WORDNET:-/usr/share/wordnet}

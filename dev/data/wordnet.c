@@ -8,11 +8,12 @@
 #define GALAXY_IMPLEMENTATION
 #include "galaxy/io/files.h"
 #include <ctype.h>
+#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 150000, TEXT = 4096, CANDIDATES = 5, GROUPS_OF = 6, LEAST_WORDS = 3 };
+enum { MOST = 150000, MOST_WORDS = 2 * MOST, TEXT = 4096, CANDIDATES = 5, GROUPS_OF = 6, LEAST_WORDS = 3 };
 enum { TRAIN, VALIDATION, TEST, SPLITS };
 static const char *const split_name[SPLITS] = {"train", "validation", "test"};
 static const char *const part[] = {"noun", "verb", "adj", "adv"};
@@ -22,8 +23,14 @@ typedef struct {
     long offset,
         family;  // family: the offset of its first hypernym, or of the head of its cluster of adjectives; else its own
     char *words; // "a, b"
-    char *definition;     // the gloss without examples
-    char *examples;       // a line each
+    char *definition; // the gloss without examples
+    char *examples;   // a line each
+    int usages;       // how many of: a pointer ";u", the usage of a word (from 1) or of all (0)
+    struct Usage {
+        long synset;
+        int word;
+    } * usage;
+    int is_vulgar;        // as a whole
     uint64_t hash;        // of the definition
     int is_odd;           // the definition is too short, or it needed a quote that is not there any more
     int copies, is_copy;  // synsets with this definition, and not the first of them in its part of speech
@@ -113,7 +120,13 @@ static void read_pointers(Synset *s, char **next)
     for (long pointers = strtol(strsep(next, " "), NULL, 10), found = 0; pointers > 0; pointers--) {
         const char *kind = strsep(next, " ");
         const long to = strtol(strsep(next, " "), NULL, 10);
-        strsep(next, " "), strsep(next, " ");
+        strsep(next, " ");
+        const long from = strtol(strsep(next, " "), NULL, 16) >> 8; // the number of a word, before the target's
+        if (!strcmp(kind, ";u")) {
+            s->usage = (struct Usage *)realloc(s->usage, (size_t)(s->usages + 1) * sizeof *s->usage);
+            if (!s->usage) fail("no memory for", s->words);
+            s->usage[s->usages].synset = to, s->usage[s->usages++].word = (int)from;
+        }
         if (found || !(kind[0] == '@' || kind[0] == '&')) continue;
         s->family = to, found = 1;
     }
@@ -152,6 +165,139 @@ static void read_part(const char *folder, int of_part)
     if (gx_file_read(path, 1 << 28, &text, &bytes, &err) != GX_OK) fail(err.message, "");
     for (char *next = text, *line; (line = strsep(&next, "\n")) != NULL;) read_line(line, of_part);
     free(text);
+}
+
+// ---- vulgar words, and slurs ---------------------------------------------------------------------------------------
+//
+// WordNet marks them: by a pointer to one of three usages, or in the definition. Where at least half of a word's
+// meanings in a part of speech are marked, it is left out everywhere; a synset that is marked, or has no word left, too.
+static const char *const usages[] = {"obscenity", "ethnic slur", "disparagement"};
+static const char
+    *const note = // "(ethnic slur) ...", "obscene terms for ...", "a Latin American (disparaging) term for"
+    "^\\((often |sometimes )?(offensive|vulgar|obscene|derogatory|disparaging|pejorative|ethnic slur)( [A-Za-z ]+)?\\)|"
+    "(offensive|vulgar|obscene|derogatory|disparaging|pejorative|insulting)( (and|or) [a-z]+)?\\)? "
+    "(terms?|names?|words?|slang|expressions?|references?) (for|of|to|used) ";
+
+typedef struct {
+    char *text;
+    int part, is_marked;
+} Word;
+static Word words[MOST_WORDS];
+static int n_words;
+static const char *vulgar[MOST_WORDS];
+static int n_vulgar;
+
+static int by_text(const void *a, const void *b)
+{
+    const Word *x = (const Word *)a, *y = (const Word *)b;
+    const int order = strcmp(x->text, y->text);
+    return order ? order : x->part - y->part;
+}
+
+static int has_word(const char *list, const char *word) // in "a, b"
+{
+    char text[TEXT], *next = text, *one;
+    snprintf(text, sizeof text, "%s", list);
+    while ((one = strsep(&next, ",")) != NULL)
+        if (!strcmp(one + (one[0] == ' '), word)) return 1;
+    return 0;
+}
+
+static long usage_offset[16];
+static int n_usages;
+
+static void find_usages(void)
+{
+    for (int i = 0; i < n; i++)
+        for (size_t k = 0; k < sizeof usages / sizeof *usages; k++) {
+            if (all[i].part != 0 || !has_word(all[i].words, usages[k])) continue;
+            if (n_usages == (int)(sizeof usage_offset / sizeof *usage_offset)) fail("too many synsets of", usages[k]);
+            usage_offset[n_usages++] = all[i].offset;
+        }
+}
+
+static int is_usage(long offset)
+{
+    for (int i = 0; i < n_usages; i++)
+        if (usage_offset[i] == offset) return 1;
+    return 0;
+}
+
+static int is_marked(const Synset *s, int word) // from 1; 0: the synset as a whole
+{
+    for (int i = 0; i < s->usages; i++)
+        if (s->usage[i].word == word && is_usage(s->usage[i].synset)) return 1;
+    return 0;
+}
+
+static void find_vulgar(void)
+{
+    regex_t in_definition;
+    if (regcomp(&in_definition, note, REG_EXTENDED | REG_NOSUB)) fail("wrong:", note);
+    for (int i = 0; i < n; i++) {
+        all[i].is_vulgar = is_marked(&all[i], 0) || !regexec(&in_definition, all[i].definition, 0, NULL, 0);
+        char *text = copy(all[i].words), *one;
+        for (int k = 1; (one = strsep(&text, ",")) != NULL; k++) {
+            if (n_words == MOST_WORDS) fail("too many words in", all[i].words);
+            const Word w = {one + (one[0] == ' '), all[i].part, all[i].is_vulgar || is_marked(&all[i], k)};
+            words[n_words++] = w;
+        }
+    }
+    regfree(&in_definition);
+    qsort(words, (size_t)n_words, sizeof *words, by_text);
+    for (int begin = 0, end; begin < n_words; begin = end) {
+        int marked = 0;
+        for (end = begin; end < n_words && !by_text(&words[begin], &words[end]); end++) marked += words[end].is_marked;
+        if (marked && 2 * marked >= end - begin && (!n_vulgar || strcmp(vulgar[n_vulgar - 1], words[begin].text)))
+            vulgar[n_vulgar++] = words[begin].text;
+    }
+}
+
+static int is_vulgar(const char *word)
+{
+    for (int i = 0; i < n_vulgar; i++)
+        if (!strcmp(vulgar[i], word)) return 1;
+    return 0;
+}
+
+static int has_vulgar(const char *text) // one of the words in a text, whole
+{
+    for (int i = 0; i < n_vulgar; i++)
+        for (const char *p = text; (p = strstr(p, vulgar[i])) != NULL; p++) {
+            const char behind = p[strlen(vulgar[i])];
+            if ((p == text || !isalpha((unsigned char)p[-1])) && !isalpha((unsigned char)behind)) return 1;
+        }
+    return 0;
+}
+
+static void leave_out_vulgar(void)
+{
+    int kept = 0, fewer_words = 0, examples = 0;
+    find_usages();
+    find_vulgar();
+    for (int i = 0; i < n; i++) {
+        Synset *s = &all[i];
+        char left[TEXT] = "", *text = copy(s->words), *one;
+        for (int k = 1; (one = strsep(&text, ",")) != NULL; k++) {
+            one += one[0] == ' ';
+            if (s->is_vulgar || is_marked(s, k) || is_vulgar(one)) continue;
+            snprintf(left + strlen(left), sizeof left - strlen(left), "%s%s", left[0] ? ", " : "", one);
+        }
+        if (!left[0]) continue;
+        fewer_words += strcmp(left, s->words) != 0;
+        s->words = copy(left);
+        left[0] = 0;
+        for (text = s->examples; (one = strsep(&text, "\n")) != NULL;) {
+            if (!one[0]) continue;
+            if (has_vulgar(one)) examples++;
+            else snprintf(left + strlen(left), sizeof left - strlen(left), "%s\n", one);
+        }
+        s->examples = copy(left);
+        all[kept++] = *s;
+    }
+    printf("  left out as vulgar or disparaging: %d of %d synsets, words of %d others, %d examples\n", n - kept, n,
+           fewer_words, examples);
+    n = kept;
 }
 
 // ---- orders, and what is there twice -------------------------------------------------------------------------------
@@ -360,6 +506,7 @@ int main(int argc, char **argv)
 {
     if (argc != 3) fail("usage: wordnet FOLDER OUT,", "FOLDER with data.noun, data.verb, data.adj, data.adv");
     for (int k = 0; k < 4; k++) read_part(argv[1], k);
+    leave_out_vulgar();
     find_copies();
     qsort(all, (size_t)n, sizeof *all, by_hash);
     for (int split = 0; split < SPLITS; split++) write_parts(argv[2], split);

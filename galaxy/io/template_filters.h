@@ -622,8 +622,9 @@ GX__TEMPLATE_KIND_TEST(defined, x.kind != GX_T_UNDEFINED)
 GX__TEMPLATE_KIND_TEST(undefined, x.kind == GX_T_UNDEFINED)
 GX__TEMPLATE_KIND_TEST(none, x.kind == GX_T_NONE)
 GX__TEMPLATE_KIND_TEST(boolean, x.kind == GX_T_BOOL)
-GX__TEMPLATE_KIND_TEST(true, x.kind == GX_T_BOOL && x.u.i)
-GX__TEMPLATE_KIND_TEST(false, x.kind == GX_T_BOOL && !x.u.i)
+// not `true` and `false`, which are macros in C behind <stdbool.h>, as utf8proc.h includes it
+GX__TEMPLATE_KIND_TEST(is_true, x.kind == GX_T_BOOL && x.u.i)
+GX__TEMPLATE_KIND_TEST(is_false, x.kind == GX_T_BOOL && !x.u.i)
 GX__TEMPLATE_KIND_TEST(integer, x.kind == GX_T_INT)
 GX__TEMPLATE_KIND_TEST(float, x.kind == GX_T_FLOAT)
 GX__TEMPLATE_KIND_TEST(number, gx_template_is_number(x))
@@ -712,7 +713,7 @@ static const struct {
     {"equalto", 1, gx__template_test_eq},
     {"escaped", 0, gx__template_test_escaped},
     {"even", 0, gx__template_test_even},
-    {"false", 0, gx__template_test_false},
+    {"false", 0, gx__template_test_is_false},
     {"float", 0, gx__template_test_float},
     {"ge", 1, gx__template_test_ge},
     {"greaterthan", 1, gx__template_test_gt},
@@ -732,7 +733,7 @@ static const struct {
     {"sameas", 1, gx__template_test_sameas},
     {"sequence", 0, gx__template_test_sequence},
     {"string", 0, gx__template_test_string},
-    {"true", 0, gx__template_test_true},
+    {"true", 0, gx__template_test_is_true},
     {"undefined", 0, gx__template_test_undefined},
     {"upper", 0, gx__template_test_upper},
 };
