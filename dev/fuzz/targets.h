@@ -879,7 +879,7 @@ static int corpus_open(const char *path, const GxTokenizer *t, double fraction, 
     const char *const names[] = {path, "seq_len", "validation_fraction", NULL};
     GxDataset d;
     GxError e = GX_ZERO;
-    if (gx_dataset_open_any(&d, path, t, fraction, T, 2, NULL, &e) != GX_OK) {
+    if (gx_dataset_open_any(&d, path, NULL, t, fraction, T, 2, NULL, &e) != GX_OK) {
         expect_message(&e, names);
         return REFUSED;
     }
@@ -943,7 +943,7 @@ static int corpus_run(const Case *c)
     corpus_write_older(c, "older.tokens");
     if (takes_part && corpus_open("older.tokens", &bytes, fraction, T) == ACCEPTED) status = ACCEPTED;
     if (takes_part && corpus_open("corpus.bin", &words, fraction, T) == ACCEPTED) status = ACCEPTED;
-    if (gx_corpus_open(&corpus, "corpus.jsonl", &bytes, 1, NULL, &e) != GX_OK) {
+    if (gx_corpus_open(&corpus, "corpus.jsonl", NULL, &bytes, 1, NULL, &e) != GX_OK) {
         expect_message(&e, names);
         return status;
     }
@@ -983,7 +983,7 @@ static int corpus_make(Case *c)
         case_text(&c[i], "corpus.jsonl", lines[i % 2]);
         put_part(&c[i], ".", "corpus.jsonl");
         unlink("sound.tokens");
-        EXPECT(gx_corpus_open(&corpus, "corpus.jsonl", &bytes, 1, NULL, &e) == GX_OK &&
+        EXPECT(gx_corpus_open(&corpus, "corpus.jsonl", NULL, &bytes, 1, NULL, &e) == GX_OK &&
                    gx_token_file_write("sound.tokens", &corpus.file, corpus.ids, i < 2 ? mask : NULL, &e) == GX_OK,
                "%s", e.message);
         gx_corpus_close(&corpus);
@@ -1040,7 +1040,7 @@ static void chat_by_template(const char *name, const GxTokenizer *t, int64_t T, 
     gx_json_set(said, "where", gx_json_new_string("chat_template.jinja"), &e);
     gx_json_set(said, "variables", gx_json_new_object(), &e);
     EXPECT(gx_chat_open(&f, said, "", t, &e) == GX_OK, "%s", e.message);
-    const GxChatReading how = {f, NULL};
+    const GxChatReading how = {f, NULL, NULL};
     const GxStatus status = gx_dataset_open_chat(&own, "chats.jsonl", t, &how, fraction, T, 2, &e);
     // an answer of nothing but thoughts, or with the marks of them elsewhere, is found by no text
     EXPECT((status == GX_OK) == (d != NULL) || strstr(e.message, "chat_template"), "%s", e.message);
@@ -1062,7 +1062,7 @@ static int chat_run(const Case *c)
     const int64_t T = gx_max(1, gx_min(512, integer_of(c, "settings.numbers", 0)));
     const double fraction = number_of(c, "settings.numbers", 1);
     const int64_t format = gx_max(0, gx_min(5, integer_of(c, "settings.numbers", 2)));
-    const GxChatReading how = {gx_chat_format(formats[format]), NULL};
+    const GxChatReading how = {gx_chat_format(formats[format]), NULL, NULL};
     GxDataset d;
     GxError e = GX_ZERO;
     int64_t seen[2] = {0, 0};
@@ -1071,7 +1071,7 @@ static int chat_run(const Case *c)
     if (!how.format) t.kind = &not_bytes, t.end = 10, t.frame[0].n = 2 * (int)(T % 2);
     t.frame[0].part[0].id = 13, t.frame[0].part[1].id = GX_FRAME_A;
     put_part(c, ".", "chats.jsonl");
-    gx_dataset_is_chat("chats.jsonl", NULL);
+    gx_dataset_is_chat("chats.jsonl", &gx_record_reading, NULL);
     const double held_out = fraction >= 0 && fraction < 1 ? fraction : 0;
     const int opens = gx_dataset_open_chat(&d, "chats.jsonl", &t, &how, held_out, T, 2, &e) == GX_OK;
     if (how.format) chat_by_template(formats[format], &t, T, held_out, opens ? &d : NULL);
