@@ -20,9 +20,9 @@
 // it, and double quotation marks in them; others write quotation marks as any other character. Which of the two a file
 // is decides all of it:
 // - Where all names in the first line stand in quotes, fields may: it is read as CSV is.
-// - Else quotation marks are looked at in all lines. If each belongs to a field that is well-formed in quotes, and one of
-//   these can mean nothing else (it has doubled quotation marks in it, or a line has not as many columns as the first
-//   one unless tabs or ends of lines in quotes are none), it is read as CSV is.
+// - Else quotation marks are looked at in all lines. If each belongs to a field that is well-formed in quotes, and one
+//   of these can mean nothing else (it has doubled quotation marks or a carriage return in it, or a line has not as many
+//   columns as the first one unless tabs or ends of lines in quotes are none), it is read as CSV is.
 // - Else they are characters, and a record is a line.
 // Refused, with how to say it, is what could be either: some fields as only quoting writes them and others with
 // quotation marks as they stand; one column, and a field in quotes over several lines; fields in quotes that do not
@@ -267,8 +267,9 @@ static void gx__csv_look_at_field(gx__CsvMarks *m, char *begin, char **p, char *
     if (!is_sound && has_comma) gx__csv_note(&m->plain_comma, *line);
     if (!is_sound) return;
     if (close < stop) {
-        const int is_doubled = memchr(field + 1, '"', (size_t)(close - field - 1)) != NULL;
-        gx__csv_note(is_doubled ? &m->quoted : has_comma ? &m->with_comma : &m->needless, *line);
+        const size_t n = (size_t)(close - field - 1);
+        const int needs_them = memchr(field + 1, '"', n) || memchr(field + 1, '\r', n);
+        gx__csv_note(needs_them ? &m->quoted : has_comma ? &m->with_comma : &m->needless, *line);
         return;
     }
     if (gx__csv_lines_fit(begin, close, end, m->columns)) { // as lines they are sound, too
