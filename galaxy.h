@@ -129,6 +129,7 @@
 #include "galaxy/io/files.h"
 #include "galaxy/io/file_kind.h"
 #include "galaxy/io/bad_lines.h"
+#include "galaxy/io/csv.h"
 #include "galaxy/io/record_cache.h"
 #include "galaxy/io/json.h"
 #include "galaxy/io/json_fields.h"

@@ -62,7 +62,8 @@ TEST(records_of_all_shapes_are_the_same_turns)
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         GxChatRecord r;
         GxError e = GX_ZERO;
-        if (!CHECK(gx_chat_record_read(&r, lines[i], "f", 1, &e) == GX_OK, "%s", e.message)) continue;
+        if (!CHECK(gx_chat_record_read(&r, lines[i], &gx_record_reading, "f", 1, &e) == GX_OK, "%s", e.message))
+            continue;
         CHECK(r.n == 3 && r.leaves_out_last == (i == 1) && !r.instruction, "%d turns", r.n);
         for (int k = 0; k < 3 && k < r.n; k++)
             CHECK(r.turn[k].role == (GxChatRole)k && !strcmp(r.turn[k].text, text[k]), "turn %d: %s", k,
@@ -81,7 +82,8 @@ TEST(an_instruction_is_a_users_turn_with_its_input_behind_an_empty_line)
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         GxChatRecord r;
         GxError e = GX_ZERO;
-        if (!CHECK(gx_chat_record_read(&r, list[i].line, "f", 1, &e) == GX_OK, "%s", e.message)) continue;
+        if (!CHECK(gx_chat_record_read(&r, list[i].line, &gx_record_reading, "f", 1, &e) == GX_OK, "%s", e.message))
+            continue;
         CHECK(r.n == 2 && r.turn[0].role == GX_CHAT_USER && r.turn[1].role == GX_CHAT_ASSISTANT, "%d turns", r.n);
         CHECK(!strcmp(r.turn[0].text, list[i].user) && !strcmp(r.turn[1].text, "c") && !strcmp(r.instruction, "a"),
               "%s, %s", r.turn[0].text, r.turn[1].text);
@@ -142,7 +144,8 @@ TEST(records_that_are_none_are_refused_with_file_and_line)
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         GxChatRecord r;
         GxError e = GX_ZERO;
-        refused(&e, gx_chat_record_read(&r, list[i].line, "f", 7, &e), list[i].status, list[i].says);
+        refused(&e, gx_chat_record_read(&r, list[i].line, &gx_record_reading, "f", 7, &e), list[i].status,
+                list[i].says);
         CHECK(r.n == 0 && !r.turn, "%s left something", list[i].line);
     }
 }
@@ -164,11 +167,11 @@ TEST(a_file_is_one_of_conversations_by_its_first_record_and_a_text_beside_it_is_
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         memset(&said, 0, sizeof said);
         put(list[i].name, list[i].text);
-        CHECK(gx_dataset_is_chat(at(list[i].name), &log) == list[i].is_chat, "file %d", (int)i);
+        CHECK(gx_dataset_is_chat(at(list[i].name), &gx_record_reading, &log) == list[i].is_chat, "file %d", (int)i);
         CHECK(list[i].warns == (strstr(said.log, "has \"text\" and \"messages\"; the texts are taken") != NULL), "%s",
               said.log);
     }
-    CHECK(!gx_dataset_is_chat(at("none.jsonl"), &log), "a file that is not there");
+    CHECK(!gx_dataset_is_chat(at("none.jsonl"), &gx_record_reading, &log), "a file that is not there");
 }
 
 TEST(a_folder_or_a_file_of_tokens_of_conversations_is_refused_by_name)
@@ -177,7 +180,7 @@ TEST(a_folder_or_a_file_of_tokens_of_conversations_is_refused_by_name)
     GxCorpus c;
     GxError e = GX_ZERO;
     put("l.jsonl", CHAT(USER("a") ", " SAYS("b")));
-    refused(&e, gx_corpus_open(&c, at("l.jsonl"), &bytes, 1, NULL, &e), GX_ERR_UNSUPPORTED,
+    refused(&e, gx_corpus_open(&c, at("l.jsonl"), NULL, &bytes, 1, NULL, &e), GX_ERR_UNSUPPORTED,
             "l.jsonl: its records are conversations (\"messages\"), of which no texts are made");
 }
 
@@ -269,7 +272,7 @@ TEST(texts_ids_and_what_is_learned_are_those_of_transformers)
             fclose(out), put("chats.jsonl", lines);
             // of one thread and of three, and by the template that is written of the format
             for (int way = 0; way < (format[0] ? 3 : 2) && bytes; way++) {
-                const GxChatReading how = {way < 2 ? gx_chat_format(format) : open_template_of(format, &t), NULL};
+                const GxChatReading how = {way < 2 ? gx_chat_format(format) : open_template_of(format, &t), NULL, NULL};
                 GxChatTokens c;
                 int64_t documents = 0;
                 snprintf(name, sizeof name, "%s, %s, %d", format, tokenizers[k], way);
@@ -371,7 +374,7 @@ static void check_conversation(const GxChatFormat *f, const GxJson *expected, in
     GxChatText x;
     GxError e = GX_ZERO;
     int rewrites = -1;
-    gx_chat_record_read(&r, line, "f", 1, &e);
+    gx_chat_record_read(&r, line, &gx_record_reading, "f", 1, &e);
     if (refused_by || !asked)
         refused(&e, gx_chat_training_text(f, r.turn, r.n, 1, &x, NULL, &e),
                 refused_by ? GX_ERR_FORMAT : GX_ERR_UNSUPPORTED,
@@ -406,7 +409,7 @@ static void check_tokens(const GxJson *line, const char *kind, int marked, int *
         free(record);
     }
     put("chats.jsonl", lines);
-    const GxChatReading how = {open_template(line, marked, &t, &e), NULL};
+    const GxChatReading how = {open_template(line, marked, &t, &e), NULL, NULL};
     if (how.format && CHECK(gx_chat_tokens_open(&c, at("chats.jsonl"), &t, &how, 5000, 3, &e) == GX_OK, "%s, %s: %s",
                             name, kind, e.message)) {
         for (int64_t i = 0; i < gx_json_size(list); i++) {
@@ -558,7 +561,7 @@ TEST(files_of_conversations_that_are_wrong_are_refused_with_their_line)
     GxChatTokens c;
     GxError e = GX_ZERO;
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        const GxChatReading how = {gx_chat_format(list[i].format), list[i].lacks};
+        const GxChatReading how = {gx_chat_format(list[i].format), list[i].lacks, NULL};
         put("chats.jsonl", list[i].text);
         refused(&e, gx_chat_tokens_open(&c, at("chats.jsonl"), &bytes, &how, 1000, 3, &e), list[i].status,
                 list[i].says);
@@ -569,7 +572,8 @@ TEST(files_of_conversations_that_are_wrong_are_refused_with_their_line)
     for (char *p = json; (p = strstr(p, "<|im_end|>")) != NULL;) memcpy(p, "<|im_gone|", 10);
     put("tokenizer.json", json), put("chats.jsonl", CHAT(USER("a") ", " SAYS("b"))), free(json);
     if (!CHECK(gx_tokenizer_open(&t, at("tokenizer.json"), &e) == GX_OK, "%s", e.message)) return;
-    const GxChatReading chatml = {gx_chat_format("chatml"), NULL}, mistral = {gx_chat_format("mistral"), NULL};
+    const GxChatReading chatml = {gx_chat_format("chatml"), NULL, NULL},
+                        mistral = {gx_chat_format("mistral"), NULL, NULL};
     refused(&e, gx_chat_tokens_open(&c, at("chats.jsonl"), &t, &chatml, 1000, 1, &e), GX_ERR_ARGUMENT,
             "has no <|im_end|>, with which answers of the format chatml end");
     CHECK(gx_chat_tokens_open(&c, at("chats.jsonl"), &t, &mistral, 1000, 1, &e) == GX_OK, "%s", e.message);
@@ -588,7 +592,7 @@ TEST(a_conversation_that_is_too_long_ends_with_a_whole_answer_or_is_left_out)
         int64_t most, answers; // 0: refused
     } list[] = {{3 * TURNS, 3}, {3 * TURNS - 1, 2}, {2 * TURNS, 2}, {2 * TURNS - 1, 1}, {TURNS, 1}, {TURNS - 1, 0}};
     GxTokenizer bytes = gx_tokenizer_bytes();
-    const GxChatReading how = {gx_chat_format("chatml"), NULL};
+    const GxChatReading how = {gx_chat_format("chatml"), NULL, NULL};
     put("chats.jsonl", three);
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         GxChatTokens c;
@@ -615,7 +619,7 @@ TEST(a_conversation_that_is_too_long_ends_with_a_whole_answer_or_is_left_out)
               c.counts.n == 2 && c.counts.shortened == 0 && c.file.documents == 1 && c.line[0] == 2,
           "%ld left out; %s", (long)c.counts.left_out, e.message);
     gx_chat_tokens_close(&c);
-    const GxChatReading thinks = {gx_chat_format("qwen3"), NULL};
+    const GxChatReading thinks = {gx_chat_format("qwen3"), NULL, NULL};
     put("chats.jsonl", three);
     CHECK(gx_chat_tokens_open(&c, at("chats.jsonl"), &bytes, &thinks, 2 * TURNS + 19, 1, &e) == GX_OK &&
               c.counts.left_out == 1 && c.file.documents == 2 && c.counts.learned == 2 * (12 + 19),
@@ -630,7 +634,7 @@ TEST(the_same_tokens_of_which_others_are_learned_are_other_data)
         CHAT(USER("a") ", " SAYS("b") ", " USER("c") ", " SAYS("d")),
         CHAT(USER("a<|im_end|>\\n<|im_start|>assistant\\nb<|im_end|>\\n<|im_start|>user\\nc") ", " SAYS("d"))};
     GxTokenizer bytes = gx_tokenizer_bytes();
-    const GxChatReading how = {gx_chat_format("chatml"), NULL};
+    const GxChatReading how = {gx_chat_format("chatml"), NULL, NULL};
     GxDataset d[2];
     GxError e = GX_ZERO;
     for (int i = 0; i < 2; i++) {
@@ -724,7 +728,7 @@ TEST(a_sample_holds_whole_conversations_which_do_not_see_each_other)
     GxTokenizer bytes = gx_tokenizer_bytes();
     const char *formats[] = {"chatml", "qwen3"};
     for (int k = 0; k < 2; k++) {
-        const GxChatReading how = {gx_chat_format(formats[k]), NULL};
+        const GxChatReading how = {gx_chat_format(formats[k]), NULL, NULL};
         GxBlend b;
         GxError e = GX_ZERO;
         int64_t seen[2] = {0, 0}, learned[2] = {0, 0}, epoch[2][100];
@@ -773,7 +777,7 @@ TEST(a_sample_holds_whole_conversations_which_do_not_see_each_other)
 TEST(whole_conversations_are_held_out_at_the_end)
 {
     GxTokenizer bytes = gx_tokenizer_bytes();
-    const GxChatReading how = {gx_chat_format("qwen3"), NULL};
+    const GxChatReading how = {gx_chat_format("qwen3"), NULL, NULL};
     static const double fractions[] = {0, 1e-9, 0.1, 0.5, 0.9};
     GxError e = GX_ZERO;
     write_chats("chats.jsonl", 20);
@@ -850,7 +854,7 @@ enum { CHATS = 6, LENGTH = USER_BYTES + SAYS_BYTES + 8 };
 static void write_both(void)
 {
     GxTokenizer bytes = gx_tokenizer_bytes();
-    const GxChatReading how = {gx_chat_format("chatml"), NULL};
+    const GxChatReading how = {gx_chat_format("chatml"), NULL, NULL};
     GxChatTokens c;
     GxError e = GX_ZERO;
     unsigned char mask[(CHATS + 2) * LENGTH / 8 + 1] = {0};

@@ -250,7 +250,7 @@ TEST(an_older_file_of_tokens_is_read_as_it_is_with_a_note)
     GxCorpus c;
     const GxTokenizer bytes = gx_tokenizer_bytes();
     put_text("older.jsonl", "{\"text\": \"an old gray cat sees\"}\n{\"text\": \"a tall tree near the river\"}\n");
-    if (!CHECK(gx_corpus_open(&c, at("older.jsonl"), &bytes, 1, NULL, &err) == GX_OK, "%s", err.message)) return;
+    if (!CHECK(gx_corpus_open(&c, at("older.jsonl"), NULL, &bytes, 1, NULL, &err) == GX_OK, "%s", err.message)) return;
     for (int is_masked = 0; is_masked < 2; is_masked++) {
         GxDataset d[2];
         uint64_t hash[2];
@@ -262,8 +262,8 @@ TEST(an_older_file_of_tokens_is_read_as_it_is_with_a_note)
         make_older("now.tokens", "then.tokens");
         for (int i = 0; i < 2; i++) {
             said[0] = 0;
-            if (!CHECK(gx_dataset_open_any(&d[i], at(i ? "then.tokens" : "now.tokens"), &bytes, 0.5, 8, 1, &log_of_test,
-                                           &err) == GX_OK &&
+            if (!CHECK(gx_dataset_open_any(&d[i], at(i ? "then.tokens" : "now.tokens"), NULL, &bytes, 0.5, 8, 1,
+                                           &log_of_test, &err) == GX_OK &&
                            gx_dataset_window(&d[i], 0, 8, tokens[i], labels[i], 1, &err) == GX_OK &&
                            gx_dataset_hash(&d[i], 1, &hash[i], &err) == GX_OK,
                        "%s", err.message))
@@ -407,7 +407,8 @@ TEST(a_folder_is_its_files_in_the_order_of_their_names_each_record_a_document)
     for (int threads = 1; threads <= 3; threads += 2)
         for (int32_t end = -1; end < 8; end += 8) {
             bpe.end = end;
-            if (!CHECK(gx_corpus_open(&c, at("texts"), &bpe, threads, NULL, &err) == GX_OK, "%s", err.message)) return;
+            if (!CHECK(gx_corpus_open(&c, at("texts"), NULL, &bpe, threads, NULL, &err) == GX_OK, "%s", err.message))
+                return;
             CHECK(c.file.documents == 4 && c.empty == 3 && c.file.document[4].begin == c.file.tokens,
                   "%ld documents, %ld empty", (long)c.file.documents, (long)c.empty);
             check_document(&c, 0, "the first \xC3\xA9 record", end);
@@ -419,22 +420,23 @@ TEST(a_folder_is_its_files_in_the_order_of_their_names_each_record_a_document)
     int passed = 0;
     const GxLogger log = {count_passed, &passed};
     CHECK(symlink("nowhere", at("texts/gone.txt")) == 0, "no link");
-    CHECK(gx_corpus_open(&c, at("texts"), &bpe, 1, &log, &err) == GX_OK && c.file.documents == 4 && passed == 1,
+    CHECK(gx_corpus_open(&c, at("texts"), NULL, &bpe, 1, &log, &err) == GX_OK && c.file.documents == 4 && passed == 1,
           "%d texts that are not there were named; %s", passed, err.message);
     gx_corpus_close(&c), unlink(at("texts/gone.txt"));
-    CHECK(gx_corpus_open(&c, at("texts/b.txt"), &bpe, 1, NULL, &err) == GX_OK && c.file.documents == 1, "%s",
+    CHECK(gx_corpus_open(&c, at("texts/b.txt"), NULL, &bpe, 1, NULL, &err) == GX_OK && c.file.documents == 1, "%s",
           err.message);
     check_document(&c, 0, "the second file\nhas two lines\n", -1); // a text alone has no end
     gx_corpus_close(&c);
     bpe.end = -1;
     put_text("bad.txt", "fine\nnot \xFF fine\n");
-    refused(&err, gx_corpus_open(&c, at("bad.txt"), &bpe, 1, NULL, &err), GX_ERR_FORMAT, "bad.txt:2", "no UTF-8");
+    refused(&err, gx_corpus_open(&c, at("bad.txt"), NULL, &bpe, 1, NULL, &err), GX_ERR_FORMAT, "bad.txt:2", "no UTF-8");
     put_text("bad.jsonl", "{\"txt\": \"a\"}\n");
-    refused(&err, gx_corpus_open(&c, at("bad.jsonl"), &bpe, 1, NULL, &err), GX_ERR_FORMAT, "text", "no text");
+    refused(&err, gx_corpus_open(&c, at("bad.jsonl"), NULL, &bpe, 1, NULL, &err), GX_ERR_FORMAT, "text", "no text");
     put_text("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": 7}\n");
-    refused(&err, gx_corpus_open(&c, at("bad.jsonl"), &bpe, 1, NULL, &err), GX_ERR_FORMAT, "bad.jsonl:2", "a number");
+    refused(&err, gx_corpus_open(&c, at("bad.jsonl"), NULL, &bpe, 1, NULL, &err), GX_ERR_FORMAT, "bad.jsonl:2",
+            "a number");
     CHECK(gx_folder_make(at("nothing"), &err) == GX_OK, "%s", err.message);
-    refused(&err, gx_corpus_open(&c, at("nothing"), &bpe, 1, NULL, &err), GX_ERR_FORMAT, "there is no text in",
+    refused(&err, gx_corpus_open(&c, at("nothing"), NULL, &bpe, 1, NULL, &err), GX_ERR_FORMAT, "there is no text in",
             "an empty folder");
 }
 
@@ -458,7 +460,7 @@ static GxStatus read_pieces(GxCorpus *c, const char *path, int64_t piece, GxErro
 {
     GxCorpusReader r;
     memset(c, 0, sizeof *c);
-    GX_TRY(gx_corpus_reader_open(&r, path, &bpe, 2, NULL, err));
+    GX_TRY(gx_corpus_reader_open(&r, path, NULL, &bpe, 2, NULL, err));
     GxStatus status = GX_OK;
     int64_t done = 0;
     r.piece = piece;
@@ -489,7 +491,7 @@ TEST(pieces_of_any_size_give_the_same_documents_and_name_the_same_lines)
     GxCorpus all, c;
     for (int k = 0; k < 3; k++) {
         put_text("p.jsonl", lines_of_all_kinds[k]);
-        if (!CHECK(gx_corpus_open(&all, at("p.jsonl"), &bpe, 1, NULL, &err) == GX_OK, "%s", err.message)) return;
+        if (!CHECK(gx_corpus_open(&all, at("p.jsonl"), NULL, &bpe, 1, NULL, &err) == GX_OK, "%s", err.message)) return;
         CHECK(all.file.documents == (k == 0   ? 3
                                      : k == 1 ? 2
                                               : 1) &&
@@ -535,7 +537,7 @@ TEST(text_files_are_read_a_piece_at_a_time_and_their_documents_are_those_of_one_
     put_text("pieces/5.jsonl", "{\"text\": \"a record\"}\n");
     for (size_t k = 0; k < sizeof expected / sizeof *expected; k++) {
         memset(&c, 0, sizeof c);
-        if (!CHECK(gx_corpus_reader_open(&r, at("pieces"), &bpe, 1 + (int)k % 3, NULL, &err) == GX_OK, "%s",
+        if (!CHECK(gx_corpus_reader_open(&r, at("pieces"), NULL, &bpe, 1 + (int)k % 3, NULL, &err) == GX_OK, "%s",
                    err.message))
             return;
         r.piece = expected[k].piece;
@@ -563,7 +565,8 @@ TEST(a_long_text_is_cut_among_threads_and_stays_one_document)
     put_text("long/a.txt", text), put_text("long/b.txt", "no line's end"), put_text("long/c.txt", text + 10);
     for (int cut = (int)sizeof text; cut > 0; cut--) {
         memset(&c, 0, sizeof c);
-        if (!CHECK(gx_corpus_reader_open(&r, at("long"), &bytes, 2, NULL, &err) == GX_OK, "%s", err.message)) return;
+        if (!CHECK(gx_corpus_reader_open(&r, at("long"), NULL, &bytes, 2, NULL, &err) == GX_OK, "%s", err.message))
+            return;
         r.cut = cut;
         CHECK(gx_corpus_reader_next(&r, &c, &err) == GX_OK && r.place.file == 3 && c.file.documents == 3, "%s",
               err.message);
@@ -614,7 +617,7 @@ TEST(a_file_that_is_written_in_parts_has_the_bytes_of_one_that_was_written_at_on
     write_folder();
     bpe.end = 5;
     unlink(at("once.tokens"));
-    CHECK(gx_corpus_open(&c, at("many"), &bpe, 1, NULL, &err) == GX_OK &&
+    CHECK(gx_corpus_open(&c, at("many"), NULL, &bpe, 1, NULL, &err) == GX_OK &&
               gx_token_file_write(at("once.tokens"), &c.file, c.ids, NULL, &err) == GX_OK,
           "%s", err.message);
     for (int64_t part = 1; part <= 3000; part += part) {
@@ -800,7 +803,7 @@ TEST(whole_documents_are_held_out_unless_that_is_off_by_half)
         GxError err = GX_ZERO;
         GxDataset d;
         write_corpus("c.jsonl", cases[i].words, 6);
-        if (!CHECK(gx_dataset_open_any(&d, at("c.jsonl"), &bpe, cases[i].fraction, 4, 1, NULL, &err) == GX_OK,
+        if (!CHECK(gx_dataset_open_any(&d, at("c.jsonl"), NULL, &bpe, cases[i].fraction, 4, 1, NULL, &err) == GX_OK,
                    "%zu: %s", i, err.message))
             continue;
         const GxTokenFile *f = &d.file;
@@ -835,7 +838,7 @@ TEST(tokens_of_a_batch_know_their_document_and_its_last_one_predicts_nothing)
     int apart = 0;
     write_corpus("c.jsonl", words, 12);
     GxCorpus c;
-    if (!CHECK(gx_corpus_open(&c, at("c.jsonl"), &bpe, 1, NULL, &err) == GX_OK, "%s", err.message)) return;
+    if (!CHECK(gx_corpus_open(&c, at("c.jsonl"), NULL, &bpe, 1, NULL, &err) == GX_OK, "%s", err.message)) return;
     unlink(at("c.tokens"));
     CHECK(gx_token_file_write(at("c.tokens"), &c.file, c.ids, NULL, &err) == GX_OK, "%s", err.message);
     for (int64_t first = 0; first < 60; first += B) {
@@ -851,6 +854,9 @@ TEST(tokens_of_a_batch_know_their_document_and_its_last_one_predicts_nothing)
             snprintf(self.train_data, sizeof self.train_data, "%s", at(way ? "c.tokens" : "c.jsonl"));
             snprintf(self.tokenizer_path, sizeof self.tokenizer_path, "data/ref/bpe/byte_level.json");
             snprintf(self.chat_template, sizeof self.chat_template, "auto");
+            snprintf(self.text_column, sizeof self.text_column, "text");
+            snprintf(self.prompt_column, sizeof self.prompt_column, "prompt");
+            snprintf(self.completion_column, sizeof self.completion_column, "completion");
             if (!CHECK(gx_causal_lm.open(&g, &self, &setup) == GX_OK, "%s", g.error.message)) return;
             CHECK(self.has_documents && setup.vocab == VOCAB && self.data.source[0].file.documents == 12, "way %d",
                   way);
@@ -891,19 +897,20 @@ TEST(a_text_alone_is_checked_as_those_of_a_folder_and_cut_between_characters)
     static const char *const bad[] = {"fine\nnot \xFF fine\n", "fine\ncut off \xE5\xA4"};
     for (int i = 0; i < 2; i++) {
         put_text("bad.txt", bad[i]);
-        refused(&err, gx_dataset_open_any(&d, at("bad.txt"), &bpe, 0, 4, 1, NULL, &err), GX_ERR_FORMAT, "bad.txt:2",
-                "no UTF-8");
+        refused(&err, gx_dataset_open_any(&d, at("bad.txt"), NULL, &bpe, 0, 4, 1, NULL, &err), GX_ERR_FORMAT,
+                "bad.txt:2", "no UTF-8");
     }
     put("bad.txt", "fine\n\0 of value 0\n", 18);
-    refused(&err, gx_dataset_open_any(&d, at("bad.txt"), &bpe, 0, 4, 1, NULL, &err), GX_ERR_FORMAT, "bad.txt:2", "0");
+    refused(&err, gx_dataset_open_any(&d, at("bad.txt"), NULL, &bpe, 0, 4, 1, NULL, &err), GX_ERR_FORMAT, "bad.txt:2",
+            "0");
     for (int behind = 0; behind < 2;
          behind++) { // a line of 240 characters of 2 bytes; with one more the cut falls in one
         char text[600] = "";
         for (int i = 0; i < 240; i++) strcat(text, "\xC3\xA9");
         if (behind) strcat(text, "a");
         put_text("line.txt", text);
-        if (!CHECK(gx_dataset_open_any(&d, at("line.txt"), &bpe, 0.25, 4, 1, NULL, &err) == GX_OK, "%d: %s", behind,
-                   err.message))
+        if (!CHECK(gx_dataset_open_any(&d, at("line.txt"), NULL, &bpe, 0.25, 4, 1, NULL, &err) == GX_OK, "%d: %s",
+                   behind, err.message))
             return;
         CHECK(d.train_text.n == 360 && d.held_out_text.n == 120 + behind, "%d: cut at %ld", behind,
               (long)d.train_text.n);
@@ -920,14 +927,15 @@ TEST(a_file_of_another_tokenizers_tokens_is_refused)
     const GxTokenizer bytes = gx_tokenizer_bytes();
     write_corpus("c.jsonl", words, 2);
     unlink(at("c.tokens"));
-    CHECK(gx_corpus_open(&c, at("c.jsonl"), &bytes, 1, NULL, &err) == GX_OK && c.file.tokens == c.file.bytes &&
+    CHECK(gx_corpus_open(&c, at("c.jsonl"), NULL, &bytes, 1, NULL, &err) == GX_OK && c.file.tokens == c.file.bytes &&
               gx_token_file_write(at("c.tokens"), &c.file, c.ids, NULL, &err) == GX_OK,
           "bytes as tokens: %s", err.message);
-    refused(&err, gx_dataset_open_any(&d, at("c.tokens"), &bpe, 0, 8, 1, NULL, &err), GX_ERR_ARGUMENT,
+    refused(&err, gx_dataset_open_any(&d, at("c.tokens"), NULL, &bpe, 0, 8, 1, NULL, &err), GX_ERR_ARGUMENT,
             "was made with the tokenizer byte-256, and this one is bpe-1162", "another tokenizer");
-    CHECK(gx_dataset_open_any(&d, at("c.tokens"), &bytes, 0, 8, 1, NULL, &err) == GX_OK && !d.ids, "%s", err.message);
+    CHECK(gx_dataset_open_any(&d, at("c.tokens"), NULL, &bytes, 0, 8, 1, NULL, &err) == GX_OK && !d.ids, "%s",
+          err.message);
     gx_dataset_close(&d);
-    refused(&err, gx_dataset_open_any(&d, at("c.tokens"), &bytes, 0, 100000, 1, NULL, &err), GX_ERR_FORMAT,
+    refused(&err, gx_dataset_open_any(&d, at("c.tokens"), NULL, &bytes, 0, 100000, 1, NULL, &err), GX_ERR_FORMAT,
             "tokens are left for training", "too few tokens");
     CHECK(gx_dataset_has_documents(at("c.tokens")) && gx_dataset_has_documents(at("c.jsonl")) &&
               gx_dataset_has_documents(root) && !gx_dataset_has_documents("README.md") &&
@@ -1013,7 +1021,7 @@ static const char *three_sources(void)
     put_text("alone.txt", text);
     write_corpus("tokens.jsonl", tokens, 6), write_corpus("lines.jsonl", lines, 12);
     unlink(at("blend.tokens"));
-    CHECK(gx_corpus_open(&c, at("tokens.jsonl"), &bpe, 1, NULL, &err) == GX_OK &&
+    CHECK(gx_corpus_open(&c, at("tokens.jsonl"), NULL, &bpe, 1, NULL, &err) == GX_OK &&
               gx_token_file_write(at("blend.tokens"), &c.file, c.ids, NULL, &err) == GX_OK,
           "%s", err.message);
     gx_corpus_close(&c);
@@ -1172,13 +1180,13 @@ TEST(a_bin_file_that_does_not_fit_is_refused)
     free(text);
     const GxTokenizer bytes = gx_tokenizer_bytes();
     GxDataset d;
-    refused(&err, gx_dataset_open_any(&d, at("good.bin"), &bytes, 0, 4, 1, NULL, &err), GX_ERR_ARGUMENT,
+    refused(&err, gx_dataset_open_any(&d, at("good.bin"), NULL, &bytes, 0, 4, 1, NULL, &err), GX_ERR_ARGUMENT,
             "does not say which tokenizer its tokens are of: name it (--tokenizer)", "no tokenizer");
     for (int i = 0; i < 40; i++) ids[i] = i == 33 ? VOCAB : 5;
     int32_t tokens[4], labels[4];
     write_bin("other.bin", 4, ids, 40);
-    if (!CHECK(gx_dataset_open_any(&d, at("other.bin"), &bpe, 0, 4, 1, NULL, &err) == GX_OK && d.file.width == 4, "%s",
-               err.message))
+    if (!CHECK(gx_dataset_open_any(&d, at("other.bin"), NULL, &bpe, 0, 4, 1, NULL, &err) == GX_OK && d.file.width == 4,
+               "%s", err.message))
         return;
     int failed = 0;
     for (int64_t i = 0; i < gx_dataset_epoch_windows(&d.train, 4); i++)
@@ -1208,7 +1216,7 @@ TEST(documents_of_a_bin_file_are_between_the_tokenizers_own_tokens)
     GxError err = GX_ZERO;
     GxCorpus c;
     write_corpus("c.jsonl", words, 16);
-    if (!CHECK(gx_corpus_open(&c, at("c.jsonl"), &bpe, 1, NULL, &err) == GX_OK, "%s", err.message)) return;
+    if (!CHECK(gx_corpus_open(&c, at("c.jsonl"), NULL, &bpe, 1, NULL, &err) == GX_OK, "%s", err.message)) return;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         static int32_t ids[4000];
         GxTokenDocument document[17];
@@ -1230,8 +1238,8 @@ TEST(documents_of_a_bin_file_are_between_the_tokenizers_own_tokens)
             bpe.frame[0].n = 2;
             bpe.frame[0].part[0].id = cases[k].begins, bpe.frame[0].part[1].id = GX_FRAME_A;
         }
-        if (!CHECK(gx_dataset_open_any(&ours, at("ours.tokens"), &bpe, 0.3, T, 1, NULL, &err) == GX_OK &&
-                       gx_dataset_open_any(&bin, at("their.bin"), &bpe, 0.3, T, 1, NULL, &err) == GX_OK,
+        if (!CHECK(gx_dataset_open_any(&ours, at("ours.tokens"), NULL, &bpe, 0.3, T, 1, NULL, &err) == GX_OK &&
+                       gx_dataset_open_any(&bin, at("their.bin"), NULL, &bpe, 0.3, T, 1, NULL, &err) == GX_OK,
                    "%s: %s", cases[k].what, err.message))
             break;
         // 30%, or more, from where a document begins; no document of these is so long that it would be cut
@@ -1327,7 +1335,7 @@ static GxStatus open_any(const char *name, const GxTokenizer *t, int64_t T, GxEr
 {
     GxDataset d;
     said[0] = 0;
-    GX_TRY(gx_dataset_open_any(&d, at(name), t, 0, T, 1, &log_of_all, err));
+    GX_TRY(gx_dataset_open_any(&d, at(name), NULL, t, 0, T, 1, &log_of_all, err));
     gx_dataset_close(&d);
     return GX_OK;
 }
@@ -1431,7 +1439,7 @@ TEST(a_file_of_another_kind_is_refused_by_its_name_whatever_is_in_it)
                  {"d.zst", 0, 0, 0, 0, 0, "zstd -d"},
                  {"d.bz2", 0, 0, 0, 0, 0, "bzip2 -d"},
                  {"d.xz", 0, 0, 0, 0, 0, "xz -d"},
-                 {"d.csv", 0, 0, 0, 0, 1, "read_csv"},
+                 {"d.csv", 0, 0, 0, 1, 1, "a table"},
                  {"d.tsv", 0, 0, 0, 1, 1, "a table"},
                  {"d.npz", 0, 0, 0, 0, 0, "NumPy"},
                  {"d.npy", 0, 0, 0, 0, 0, "./tokenize --corpus"},
@@ -1621,7 +1629,7 @@ TEST(a_mask_of_which_nothing_is_learned_is_refused_and_samples_without_anything_
         CHECK(gx_token_file_write(at("d.tokens"), &f, ids, mask, &err) == GX_OK, "%s", err.message);
         said[0] = 0;
         const GxStatus status =
-            gx_dataset_open_any(&d, at("d.tokens"), &bytes, cases[k].held_out ? 0.5 : 0, T, 1, &log_of_all, &err);
+            gx_dataset_open_any(&d, at("d.tokens"), NULL, &bytes, cases[k].held_out ? 0.5 : 0, T, 1, &log_of_all, &err);
         if (k < 2) refused(&err, status, GX_ERR_FORMAT, cases[k].words, "nothing is learned");
         else if (CHECK(status == GX_OK, "%s", err.message)) gx_dataset_close(&d);
         if (k >= 2)

@@ -36,7 +36,7 @@ static int series(const char *name, const char *key, double *x, int most)
 static GxStatus open_pairs(GxPairs *p, const char *path, int64_t most, const char *format, GxError *e)
 {
     GxTokenizer t;
-    const GxChatReading how = {gx_chat_format(format), NULL};
+    const GxChatReading how = {gx_chat_format(format), NULL, NULL};
     gx_error_clear(e);
     if (!CHECK(gx_tokenizer_open(&t, REF, e) == GX_OK, "%s", e->message)) return GX_ERR_IO;
     const GxStatus status = gx_pairs_open(p, path, &t, &how, most, 2, e);
@@ -58,7 +58,7 @@ TEST(pairs_of_messages_are_written_by_a_template_as_by_its_format)
     gx_json_set(said, "template", gx_json_new_string(jinja), &e);
     gx_json_set(said, "where", gx_json_new_string("T"), &e), gx_json_set(said, "variables", gx_json_new_object(), &e);
     CHECK(gx_chat_open(&f, said, "", &t, &e) == GX_OK, "%s", e.message);
-    const GxChatReading how = {f, NULL};
+    const GxChatReading how = {f, NULL, NULL};
     CHECK(open_pairs(&named, REF "/pairs.jsonl", 1000, "chatml", &e) == GX_OK &&
               gx_pairs_open(&own, REF "/pairs.jsonl", &t, &how, 1000, 2, &e) == GX_OK,
           "%s", e.message);

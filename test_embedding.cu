@@ -399,10 +399,10 @@ static double loss_by_hand(void)
 {
     GxRecords r;
     GxError err = GX_ZERO;
-    const GxRecordColumn column = {"positive", GX_COLUMN_REQUIRED, 0};
+    const GxRecordColumn column = {"positive", GX_COLUMN_REQUIRED, 0, NULL};
     double loss = 0;
     float *a = embed_column("anchor"), *p = embed_column("positive");
-    CHECK(gx_records_open(&r, path_of("validation.tsv"), GX_RECORDS_BY_NAME, &column, 1, &err) == GX_OK, "%s",
+    CHECK(gx_records_open(&r, path_of("validation.tsv"), GX_RECORDS_BY_NAME, &column, 1, NULL, &err) == GX_OK, "%s",
           err.message);
     for (int i = 0; i < 61 && r.n == 61; i++) {
         double sum = 0, own = 0;
@@ -615,8 +615,8 @@ TEST(a_vector_does_not_depend_on_the_texts_around_it)
     float *all = read_vectors(path_of("among.npy"));
     GxRecords records;
     GxError err = GX_ZERO;
-    const GxRecordColumn column = {"text", GX_COLUMN_REQUIRED, 0};
-    CHECK(gx_records_open(&records, path_of("texts.tsv"), GX_RECORDS_BY_NAME, &column, 1, &err) == GX_OK, "%s",
+    const GxRecordColumn column = {"text", GX_COLUMN_REQUIRED, 0, NULL};
+    CHECK(gx_records_open(&records, path_of("texts.tsv"), GX_RECORDS_BY_NAME, &column, 1, NULL, &err) == GX_OK, "%s",
           err.message);
     snprintf(line, sizeof line, "text\n%s\n", gx_record(&records, 20, 0));
     write_file("alone.tsv", line);

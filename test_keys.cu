@@ -629,7 +629,7 @@ TEST(members_of_conversations_that_would_change_what_is_learned_are_refused)
                      "\"b\"%s%s%s%s}]%s%s%s%s, \"id\": 7}",
                      i < 8 ? "" : ", \"", i < 8 ? "" : name, i < 8 ? "" : "\": ", i < 8 ? "" : value,
                      i < 8 ? ", \"" : "", i < 8 ? name : "", i < 8 ? "\": " : "", i < 8 ? value : "");
-            const GxStatus status = gx_chat_record_read(&r, line, "chats.jsonl", 7, &err);
+            const GxStatus status = gx_chat_record_read(&r, line, &gx_record_reading, "chats.jsonl", 7, &err);
             CHECK(is_empty ? status == GX_OK : status == GX_ERR_UNSUPPORTED && strstr(err.message, name) != NULL,
                   "%s: %s", line, err.message);
             if (status == GX_OK) gx_chat_record_close(&r);

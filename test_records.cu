@@ -35,12 +35,13 @@ static const char *put(const char *name, const char *text, int64_t bytes)
 }
 
 enum { TEXT, TEXT2, LABEL, COLUMNS };
-static const GxRecordColumn columns[COLUMNS] = {
-    {"text", GX_COLUMN_REQUIRED, 0}, {"text2", GX_COLUMN_OPTIONAL, 0}, {"label", GX_COLUMN_REQUIRED, 1}};
+static const GxRecordColumn columns[COLUMNS] = {{"text", GX_COLUMN_REQUIRED, 0, "text_column"},
+                                                {"text2", GX_COLUMN_OPTIONAL, 0, "text2_column"},
+                                                {"label", GX_COLUMN_REQUIRED, 1, "label_column"}};
 
 static GxStatus open_text(GxRecords *r, const char *name, const char *text, GxError *err)
 {
-    return gx_records_open(r, put(name, text, (int64_t)strlen(text)), GX_RECORDS_BY_NAME, columns, COLUMNS, err);
+    return gx_records_open(r, put(name, text, (int64_t)strlen(text)), GX_RECORDS_BY_NAME, columns, COLUMNS, NULL, err);
 }
 
 static int opened(GxRecords *r, const char *name, const char *text)
@@ -71,7 +72,7 @@ static void refuses(const char *name, const char *text, int64_t bytes, int line,
     GxError err = GX_ZERO;
     GxRecords r;
     const char *path = put(name, text, bytes < 0 ? (int64_t)strlen(text) : bytes);
-    const GxStatus status = gx_records_open(&r, path, GX_RECORDS_BY_NAME, columns, COLUMNS, &err);
+    const GxStatus status = gx_records_open(&r, path, GX_RECORDS_BY_NAME, columns, COLUMNS, NULL, &err);
     CHECK(status == GX_ERR_FORMAT, "%s (\"%s\"): status %s", part, text, gx_status_name(status));
     says(&err, name, line, part);
     CHECK(!r.text && !r.at && !r.n, "%s: something is left", part);
@@ -143,12 +144,13 @@ TEST(the_option_wins_over_the_name)
     GxError err = GX_ZERO;
     GxRecords r;
     const char *text = "text\tlabel\none\t1\n", *path = put("a.jsonl", text, (int64_t)strlen(text));
-    CHECK(gx_records_open(&r, path, GX_RECORDS_TSV, columns, COLUMNS, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_records_open(&r, path, GX_RECORDS_TSV, columns, COLUMNS, NULL, &err) == GX_OK, "%s", err.message);
     is(&r, 0, TEXT, "one");
     gx_records_close(&r);
     path = put("a.txt", text, (int64_t)strlen(text));
-    CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, columns, COLUMNS, &err) == GX_ERR_ARGUMENT, "it was opened");
-    says(&err, "a.txt", 0, "ends with .tsv or .jsonl");
+    CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, columns, COLUMNS, NULL, &err) == GX_ERR_ARGUMENT,
+          "it was opened");
+    says(&err, "a.txt", 0, "ends with .csv, .tsv or .jsonl");
 }
 
 TEST(many_records_keep_their_places)
@@ -174,7 +176,7 @@ TEST(many_records_keep_their_places)
 TEST(sparse_columns_may_be_empty_anywhere)
 {
     static const GxRecordColumn sparse[] = {
-        {"a", GX_COLUMN_REQUIRED, 0}, {"b", GX_COLUMN_SPARSE, 0}, {"c", GX_COLUMN_SPARSE, 0}};
+        {"a", GX_COLUMN_REQUIRED, 0, NULL}, {"b", GX_COLUMN_SPARSE, 0, NULL}, {"c", GX_COLUMN_SPARSE, 0, NULL}};
     static const char *const texts[] = {"a\tb\n1\t\n2\tx\n", "{\"a\":\"1\"}\n{\"a\":\"2\", \"b\":\"x\", \"c\":null}\n"};
     for (int k = 0; k < 2; k++) {
         GxError err = GX_ZERO;
@@ -183,7 +185,7 @@ TEST(sparse_columns_may_be_empty_anywhere)
         if (k == 1) continue;
 #endif
         const char *path = put(k ? "a.jsonl" : "a.tsv", texts[k], (int64_t)strlen(texts[k]));
-        if (!CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, sparse, 3, &err) == GX_OK, "%s", err.message))
+        if (!CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, sparse, 3, NULL, &err) == GX_OK, "%s", err.message))
             continue;
         is(&r, 0, 1, ""), is(&r, 1, 1, "x"), is(&r, 0, 2, ""), is(&r, 1, 2, "");
         CHECK(r.has[0] && r.has[1] && !r.has[2], "%d %d %d", r.has[0], r.has[1], r.has[2]);
@@ -194,8 +196,8 @@ TEST(sparse_columns_may_be_empty_anywhere)
 TEST(a_list_of_labels_reads_as_labels_between_commas)
 {
     NEEDS_JSON;
-    static const GxRecordColumn several[] = {{"text", GX_COLUMN_REQUIRED, 0},
-                                             {"label", GX_COLUMN_SPARSE, GX_COLUMN_SEVERAL}};
+    static const GxRecordColumn several[] = {{"text", GX_COLUMN_REQUIRED, 0, NULL},
+                                             {"label", GX_COLUMN_SPARSE, GX_COLUMN_SEVERAL, NULL}};
     static const char good[] = "{\"text\":\"a\",\"label\":[\"sport\",\"two words\"]}\n"
                                "{\"text\":\"a\",\"label\":[]}\n{\"text\":\"a\",\"label\":[3,\"b\",0.5]}\n"
                                "{\"text\":\"a\",\"label\":\"x, y\"}\n{\"text\":\"a\",\"label\":7}\n"
@@ -208,7 +210,8 @@ TEST(a_list_of_labels_reads_as_labels_between_commas)
     GxError err = GX_ZERO;
     GxRecords r;
     const char *path = put("x.jsonl", good, (int64_t)strlen(good));
-    if (CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, several, 2, &err) == GX_OK && r.n == 7, "%s", err.message))
+    if (CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, several, 2, NULL, &err) == GX_OK && r.n == 7, "%s",
+              err.message))
         for (int i = 0; i < 7; i++) is(&r, i, 1, expected[i]);
     gx_records_close(&r);
     for (int i = 0; i < 4; i++) {
@@ -217,7 +220,7 @@ TEST(a_list_of_labels_reads_as_labels_between_commas)
                  bad[i][0]);
         path = put("x.jsonl", text, (int64_t)strlen(text));
         gx_error_clear(&err);
-        CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, several, 2, &err) == GX_ERR_FORMAT, "%s", bad[i][0]);
+        CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, several, 2, NULL, &err) == GX_ERR_FORMAT, "%s", bad[i][0]);
         says(&err, "x.jsonl", 2, bad[i][1]);
     }
 }
@@ -312,7 +315,7 @@ TEST(quotation_marks_around_a_whole_column_are_refused_and_around_some_fields_th
     says(&err, "q.tsv", 0, "all 2 fields of the column \"text\" stand in quotation marks");
     gx_error_clear(&err);
     CHECK(open_text(&r, "q.tsv", "text\tlabel\na\t\"x\"\nb\t\"y\"\n", &err) == GX_ERR_FORMAT, "%s", err.message);
-    says(&err, "q.tsv", 0, "the column \"label\" stand in quotation marks, which in a .tsv are a part of them");
+    says(&err, "q.tsv", 0, "the column \"label\" stand in quotation marks, and the names in the first line do not");
     gx_error_clear(&err);
     if (!opened(&r, "q.tsv", "text\tlabel\n\"a\"\tx\nb\t\"y\n")) return;
     is(&r, 0, TEXT, "\"a\""), is(&r, 1, LABEL, "\"y");
@@ -323,7 +326,7 @@ TEST(quotation_marks_around_a_whole_column_are_refused_and_around_some_fields_th
 
 TEST(labels_that_differ_by_spaces_alone_are_refused)
 {
-    static const GxRecordColumn label[] = {{"label", GX_COLUMN_REQUIRED, 1}};
+    static const GxRecordColumn label[] = {{"label", GX_COLUMN_REQUIRED, 1, NULL}};
     static const struct {
         const char *text, *words; // NULL: they are fine
     } cases[] = {
@@ -336,7 +339,8 @@ TEST(labels_that_differ_by_spaces_alone_are_refused)
         GxRecords r;
         GxLabels l;
         const char *path = put("l.tsv", cases[i].text, (int64_t)strlen(cases[i].text));
-        if (!CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, label, 1, &err) == GX_OK, "%s", err.message)) continue;
+        if (!CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, label, 1, NULL, &err) == GX_OK, "%s", err.message))
+            continue;
         const GxStatus status = gx_labels_make(&l, &r, 0, GX_LABEL_CLASS, &err);
         if (cases[i].words) says(&err, "l.tsv", 0, cases[i].words);
         else CHECK(status == GX_OK && l.n == 2, "%s", err.message);
@@ -351,8 +355,8 @@ TEST(of_several_records_that_are_wrong_the_first_ones_are_named_and_all_are_coun
         int n, k;
         const char *words;
     } cases[] = {{"x.jsonl", NULL, "{\"text\": \"a\", \"label\": 1}\n", "{\"text\": \"a\"}\n", 40, 20,
-                  "x.jsonl:20: there is no \"label\"; the line has: text (wrong are 2 of the records in lines 1 to 40: "
-                  "lines 20, 40)"},
+                  "x.jsonl:20: there is no \"label\"; the line has: text; --label_column NAME takes another (wrong are 2 "
+                  "of the records in lines 1 to 40: lines 20, 40)"},
                  {"x.jsonl", NULL, "{\"text\": \"a\", \"label\": 1}\n", "{\"text\" \"a\"}\n", 3000, 3,
                   " (wrong are 1000 of the records in lines 1 to 3000: lines 3, 6, 9, 12, 15 and others)"},
                  {"x.jsonl", "[]\n", "{\"text\": \"a\", \"label\": 1}\n", "[]\n", 30000, 7,
@@ -382,8 +386,8 @@ TEST(of_several_conversations_labels_and_texts_that_are_wrong_the_first_ones_are
 {
     static const char good[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
                                "\"content\": \"b\"}]}\n";
-    static const GxRecordColumn label[] = {{"label", GX_COLUMN_REQUIRED, 1}};
-    const GxChatReading how = {gx_chat_format("chatml"), NULL};
+    static const GxRecordColumn label[] = {{"label", GX_COLUMN_REQUIRED, 1, NULL}};
+    const GxChatReading how = {gx_chat_format("chatml"), NULL, NULL};
     const GxTokenizer bytes = gx_tokenizer_bytes();
     GxError err = GX_ZERO;
     GxChatTokens c;
@@ -401,14 +405,15 @@ TEST(of_several_conversations_labels_and_texts_that_are_wrong_the_first_ones_are
          "lines 100, 200, 300, 400, 500 and others)");
     gx_error_clear(&err), free(text);
     text = some_wrong(NULL, "{\"text\": \"a\"}\n", "{\"text\": 7}\n", 10, 4);
-    CHECK(gx_corpus_open(&corpus, put("c.jsonl", text, (int64_t)strlen(text)), &bytes, 1, NULL, &err) == GX_ERR_FORMAT,
+    CHECK(gx_corpus_open(&corpus, put("c.jsonl", text, (int64_t)strlen(text)), NULL, &bytes, 1, NULL, &err) ==
+              GX_ERR_FORMAT,
           "%s", err.message);
     says(&err, "c.jsonl", 4,
          "\"text\" is an integer; expected a string (wrong are 2 of the records in lines 1 to 10: lines 4, 8)");
     gx_error_clear(&err), free(text);
     text = some_wrong("label\n", "good\n", "a,,b\n", 10, 4);
     const char *path = put("l.tsv", text, (int64_t)strlen(text));
-    CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, label, 1, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, label, 1, NULL, &err) == GX_OK, "%s", err.message);
     CHECK(gx_labels_make(&l, &r, 0, GX_LABEL_SEVERAL, &err) == GX_ERR_FORMAT, "%s", err.message);
     says(
         &err, "l.tsv", 4,
@@ -444,9 +449,9 @@ TEST(columns_that_cannot_be_wanted_are_refused)
     GxError err = GX_ZERO;
     GxRecords r;
     const char *path = put("a.tsv", "text\na\n", 7);
-    CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, columns, 0, &err) == GX_ERR_ARGUMENT, "0 columns");
+    CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, columns, 0, NULL, &err) == GX_ERR_ARGUMENT, "0 columns");
     gx_error_clear(&err);
-    CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, columns, 17, &err) == GX_ERR_ARGUMENT, "17 columns");
+    CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, columns, 17, NULL, &err) == GX_ERR_ARGUMENT, "17 columns");
 }
 
 // ---- labels --------------------------------------------------------------------------------------------------------
@@ -454,13 +459,14 @@ TEST(columns_that_cannot_be_wanted_are_refused)
 // A file with these labels.
 static int labelled(GxRecords *r, const char *const *label, int n)
 {
-    static const GxRecordColumn sparse[] = {
-        {"text", GX_COLUMN_REQUIRED, 0}, {"text2", GX_COLUMN_SPARSE, 0}, {"label", GX_COLUMN_SPARSE, 1}};
+    static const GxRecordColumn sparse[] = {{"text", GX_COLUMN_REQUIRED, 0, NULL},
+                                            {"text2", GX_COLUMN_SPARSE, 0, NULL},
+                                            {"label", GX_COLUMN_SPARSE, 1, NULL}};
     GxError err = GX_ZERO;
     char text[4096] = "text\tlabel\n";
     for (int i = 0; i < n; i++) snprintf(text + strlen(text), sizeof text - strlen(text), "x\t%s\n", label[i]);
     const char *path = put("l.tsv", text, (int64_t)strlen(text));
-    return CHECK(gx_records_open(r, path, GX_RECORDS_BY_NAME, sparse, 3, &err) == GX_OK, "%s", err.message);
+    return CHECK(gx_records_open(r, path, GX_RECORDS_BY_NAME, sparse, 3, NULL, &err) == GX_OK, "%s", err.message);
 }
 
 static void make_labels(GxLabels *l, GxLabelKind kind, const char *const *label, int n, const char *names)

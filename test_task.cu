@@ -1231,6 +1231,9 @@ TEST(causal_lm_trains_on_the_first_part_of_its_text_and_validates_on_the_rest)
     GxBatch b = GX_ZERO;
     GxTaskSetup setup = {256, T, 0, "", 0, GX_F32, 1, 1, 0, 0, 0, 0, 0, 0, 0, NULL, NULL};
     snprintf(self.chat_template, sizeof self.chat_template, "auto");
+    snprintf(self.text_column, sizeof self.text_column, "text");
+    snprintf(self.prompt_column, sizeof self.prompt_column, "prompt");
+    snprintf(self.completion_column, sizeof self.completion_column, "completion");
     for (int i = 0; i < BYTES; i++) text[i] = (char)(i % 10 == 9 ? '\n' : (i < BYTES - HELD ? 'a' : 'n') + i * i % 13);
     snprintf(self.train_data, sizeof self.train_data, "%.200s/parts.txt", folder);
     CHECK(gx_file_write(self.train_data, text, BYTES, &g.error) == GX_OK, "%s", g.error.message);

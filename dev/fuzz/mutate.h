@@ -665,12 +665,23 @@ static void mutate_jinja(Random *r, Bytes *b)
     else bytes_splice(b, below(r, b->n + 1), 0, word, (int64_t)strlen(word));
 }
 
+static void mutate_table(Random *r, Bytes *b)
+{
+    static const char *const words[] = {"\"",      "\"\"",         "\"\"\"", "\",",   ",\"", ",",    ";",
+                                        "\t",      "\t\"",         "\n",     "\r\n",  "\r",  "\"\n", "\n\"",
+                                        "sep=;\n", "\xEF\xBB\xBF", "text",   "label", "\n\n"};
+    const char *word = PICK(r, words);
+    if (one_in(r, 4)) mutate_bytes(r, b);
+    else bytes_splice(b, below(r, b->n + 1), 0, word, (int64_t)strlen(word));
+}
+
 static void mutate_part(Random *r, Part *p)
 {
     if (ends_with(p->name, ".json")) mutate_json(r, &p->bytes);
     else if (ends_with(p->name, ".jsonl")) mutate_lines(r, &p->bytes);
     else if (ends_with(p->name, ".safetensors")) mutate_safetensors(r, &p->bytes);
     else if (ends_with(p->name, ".gguf")) mutate_gguf(r, &p->bytes);
+    else if (ends_with(p->name, ".csv") || ends_with(p->name, ".tsv")) mutate_table(r, &p->bytes);
     else if (ends_with(p->name, ".jinja")) mutate_jinja(r, &p->bytes);
     else if (!strcmp(p->name, "args")) mutate_args(r, &p->bytes);
     else if (ends_with(p->name, ".numbers")) mutate_numbers(r, &p->bytes);

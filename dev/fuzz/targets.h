@@ -845,6 +845,96 @@ static int text_make(Case *c)
     return 5;
 }
 
+// ---- tables --------------------------------------------------------------------------------------------------------
+
+// All that can be read of a table, written anew with quotes around every field: b.
+static int table_write(const Bytes *part, int is_tsv, Bytes *b, int *records)
+{
+    GxCsv c;
+    GxError e = GX_ZERO;
+    int64_t last = 0;
+    char *text = (char *)malloc((size_t)part->n + 1); // of exactly its size
+    memcpy(text, part->p, (size_t)part->n), text[part->n] = 0;
+    GxStatus status = gx_csv_open(&c, "table", text, part->n, is_tsv, &e);
+    for (*records = 0; status == GX_OK;) {
+        const char *before = c.next;
+        status = gx_csv_next(&c, &e);
+        if (status == GX_OK && !c.fields) break;
+        EXPECT(c.number > last && c.next > before && c.next <= c.end, "line %ld behind %ld", (long)c.number,
+               (long)last);
+        last = c.number;
+        if (status != GX_OK) { // the others are read all the same
+            refused(&e, "table");
+            gx_error_clear(&e), status = GX_OK;
+            continue;
+        }
+        for (int i = 0; i < c.fields; i++) {
+            const char *field = c.field[i].text;
+            EXPECT(field >= text && field + strlen(field) <= c.end, "field %d lies outside of the text", i);
+            bytes_add(b, i ? ",\"" : "\"", i ? 2 : 1);
+            for (; *field; field++) bytes_add(b, *field == '"' ? "\"\"" : field, *field == '"' ? 2 : 1);
+            bytes_add(b, "\"", 1);
+        }
+        bytes_add(b, "\n", 1), ++*records;
+    }
+    if (status != GX_OK) refused(&e, "table");
+    gx_csv_close(&c), free(text);
+    return status == GX_OK;
+}
+
+static int table_open(const char *path)
+{
+    static const GxRecordColumn columns[] = {{"text", GX_COLUMN_REQUIRED, 0, "text_column"},
+                                             {"label", GX_COLUMN_SPARSE, 1, "label_column"}};
+    static GxBadRecords skip;
+    GxRecords strict, lenient;
+    GxError e = GX_ZERO, ignored = GX_ZERO;
+    memset(&skip, 0, sizeof skip);
+    const int opens = gx_records_open(&strict, path, GX_RECORDS_BY_NAME, columns, 2, NULL, &e) == GX_OK,
+              opens_some = gx_records_open(&lenient, path, GX_RECORDS_BY_NAME, columns, 2, &skip, &ignored) == GX_OK;
+    if (!opens) refused(&e, path);
+    if (!opens_some) refused(&ignored, path);
+    EXPECT(opens ? opens_some && lenient.n == strict.n && !skip.n : !opens_some || skip.n,
+           "%ld records are left out, and %s", (long)skip.n, opens ? "none is wrong" : e.message);
+    for (int64_t i = 0; opens && i < strict.n; i++)
+        EXPECT(!strcmp(gx_record(&strict, i, 0), gx_record(&lenient, i, 0)) && gx_record_line(&strict, i) > 0,
+               "record %ld is another one", (long)i);
+    if (opens) gx_records_close(&strict);
+    if (opens_some) gx_records_close(&lenient);
+    return opens;
+}
+
+static int table_run(const Case *c)
+{
+    static const char *const names[] = {"table.csv", "table.tsv"};
+    int accepted = 0;
+    for (int k = 0; k < 2; k++) {
+        Bytes once = GX_ZERO, twice = GX_ZERO;
+        int records, again;
+        put_part(c, ".", names[k]);
+        accepted |= table_open(names[k]);
+        const Bytes *part = case_part(c, names[k]);
+        if (!part->n || !table_write(part, k, &once, &records)) continue;
+        if (records) {
+            EXPECT(table_write(&once, 0, &twice, &again) && again == records && twice.n == once.n &&
+                       !memcmp(once.p, twice.p, (size_t)once.n),
+                   "%d records, and %d when they are read again", records, again);
+        }
+        free(once.p), free(twice.p);
+    }
+    return accepted;
+}
+
+static int table_make(Case *c)
+{
+    static const char *const texts[][2] = {
+        {"text,label\na,1\n\"b, \"\"c\"\"\nd\",2\n", "text\tlabel\na\t1\n\"b \"\"c\"\"\nd\"\t2\n"},
+        {"\xEF\xBB\xBFtext;label\r\na;1\r\n", "text\tlabel\r\n\"a\"\t1\r\nb\t2"},
+        {"label,x,text\n1,,\"\"\"a\"\"\"", "\"text\"\t\"label\"\n\"a\nb\"\t\n"}};
+    for (int i = 0; i < 3; i++) case_text(&c[i], "table.csv", texts[i][0]), case_text(&c[i], "table.tsv", texts[i][1]);
+    return 3;
+}
+
 // ---- corpora -------------------------------------------------------------------------------------------------------
 
 // Every window of both parts: ids of the tokenizer, documents around their tokens.
@@ -879,7 +969,7 @@ static int corpus_open(const char *path, const GxTokenizer *t, double fraction, 
     const char *const names[] = {path, "seq_len", "validation_fraction", NULL};
     GxDataset d;
     GxError e = GX_ZERO;
-    if (gx_dataset_open_any(&d, path, t, fraction, T, 2, NULL, &e) != GX_OK) {
+    if (gx_dataset_open_any(&d, path, NULL, t, fraction, T, 2, NULL, &e) != GX_OK) {
         expect_message(&e, names);
         return REFUSED;
     }
@@ -943,7 +1033,7 @@ static int corpus_run(const Case *c)
     corpus_write_older(c, "older.tokens");
     if (takes_part && corpus_open("older.tokens", &bytes, fraction, T) == ACCEPTED) status = ACCEPTED;
     if (takes_part && corpus_open("corpus.bin", &words, fraction, T) == ACCEPTED) status = ACCEPTED;
-    if (gx_corpus_open(&corpus, "corpus.jsonl", &bytes, 1, NULL, &e) != GX_OK) {
+    if (gx_corpus_open(&corpus, "corpus.jsonl", NULL, &bytes, 1, NULL, &e) != GX_OK) {
         expect_message(&e, names);
         return status;
     }
@@ -983,7 +1073,7 @@ static int corpus_make(Case *c)
         case_text(&c[i], "corpus.jsonl", lines[i % 2]);
         put_part(&c[i], ".", "corpus.jsonl");
         unlink("sound.tokens");
-        EXPECT(gx_corpus_open(&corpus, "corpus.jsonl", &bytes, 1, NULL, &e) == GX_OK &&
+        EXPECT(gx_corpus_open(&corpus, "corpus.jsonl", NULL, &bytes, 1, NULL, &e) == GX_OK &&
                    gx_token_file_write("sound.tokens", &corpus.file, corpus.ids, i < 2 ? mask : NULL, &e) == GX_OK,
                "%s", e.message);
         gx_corpus_close(&corpus);
@@ -1040,7 +1130,7 @@ static void chat_by_template(const char *name, const GxTokenizer *t, int64_t T, 
     gx_json_set(said, "where", gx_json_new_string("chat_template.jinja"), &e);
     gx_json_set(said, "variables", gx_json_new_object(), &e);
     EXPECT(gx_chat_open(&f, said, "", t, &e) == GX_OK, "%s", e.message);
-    const GxChatReading how = {f, NULL};
+    const GxChatReading how = {f, NULL, NULL};
     const GxStatus status = gx_dataset_open_chat(&own, "chats.jsonl", t, &how, fraction, T, 2, &e);
     // an answer of nothing but thoughts, or with the marks of them elsewhere, is found by no text
     EXPECT((status == GX_OK) == (d != NULL) || strstr(e.message, "chat_template"), "%s", e.message);
@@ -1062,7 +1152,7 @@ static int chat_run(const Case *c)
     const int64_t T = gx_max(1, gx_min(512, integer_of(c, "settings.numbers", 0)));
     const double fraction = number_of(c, "settings.numbers", 1);
     const int64_t format = gx_max(0, gx_min(5, integer_of(c, "settings.numbers", 2)));
-    const GxChatReading how = {gx_chat_format(formats[format]), NULL};
+    const GxChatReading how = {gx_chat_format(formats[format]), NULL, NULL};
     GxDataset d;
     GxError e = GX_ZERO;
     int64_t seen[2] = {0, 0};
@@ -1071,7 +1161,7 @@ static int chat_run(const Case *c)
     if (!how.format) t.kind = &not_bytes, t.end = 10, t.frame[0].n = 2 * (int)(T % 2);
     t.frame[0].part[0].id = 13, t.frame[0].part[1].id = GX_FRAME_A;
     put_part(c, ".", "chats.jsonl");
-    gx_dataset_is_chat("chats.jsonl", NULL);
+    gx_dataset_is_chat("chats.jsonl", &gx_record_reading, NULL);
     const double held_out = fraction >= 0 && fraction < 1 ? fraction : 0;
     const int opens = gx_dataset_open_chat(&d, "chats.jsonl", &t, &how, held_out, T, 2, &e) == GX_OK;
     if (how.format) chat_by_template(formats[format], &t, T, held_out, opens ? &d : NULL);
@@ -1895,6 +1985,7 @@ static const Target targets[] = {
     {"gguf", "GGUF files: opened, every key and tensor read, written anew", gguf_make, gguf_run},
     {"gguf_model", "GGUF files of models: into folders, and into files again", gguf_model_make, gguf_model_run},
     {"text", "texts as samples", text_make, text_run},
+    {"tables", "CSV and TSV, as records and read again", table_make, table_run},
     {"corpus", "JSON lines and files of tokens as samples", corpus_make, corpus_run},
     {"chats", "JSON lines of conversations and instructions as samples", chat_make, chat_run},
     {"template", "chat templates and their variables", template_make, template_run},

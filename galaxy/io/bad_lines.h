@@ -11,14 +11,26 @@
 //
 // Behind the first one a few thousand lines are looked at, and not all of a large file: a mistake that was made once is
 // seen as such, one that was made everywhere, too.
+//
+// With bad.skip records that are wrong are no error (--skip_bad_records): they are left out, all of a file is read, and
+// skip counts them and keeps what is said of the first ten; gx_bad_records_warn says it. What is no record's fault is
+// an error all the same.
 #ifndef GX_BAD_LINES_H
 #define GX_BAD_LINES_H
+#include "../base/log.h"
 #include "../base/status.h"
 GX_BEGIN
 
 enum { GX_BAD_LINES = 5, GX_BAD_LINES_LOOK = 10000, GX_BAD_LINES_BYTES = 1 << 24 }; // behind the first: lines, bytes
+enum { GX_BAD_RECORDS = 10 };                                                       // of which it is said why
+
+typedef struct { // records that are left out, of one file or of several
+    int64_t n;
+    char why[GX_BAD_RECORDS][sizeof((GxError *)0)->message]; // of the first ones: with file and line
+} GxBadRecords;
 
 typedef struct {
+    GxBadRecords *skip; // NULL: what is wrong is an error
     int64_t n, line[GX_BAD_LINES];
     int64_t last;         // line that was looked at
     int64_t lines, bytes; // behind the first one
@@ -31,6 +43,8 @@ void gx_bad_lines_pass(GxBadLines *b, int64_t line, int64_t bytes); // the line 
 int gx_bad_lines_goes_on(const GxBadLines *b);
 // OK if there is none. first: the line that the reading began with.
 GxStatus gx_bad_lines_fail(const GxBadLines *b, int64_t first, GxError *err);
+// What was left out, if anything: a line, and one for each of the first ten. b, log NULL: nothing.
+void gx_bad_records_warn(const GxBadRecords *b, const GxLogger *log);
 
 GX_END
 #endif
@@ -43,6 +57,11 @@ GX_END
 int gx_bad_lines_add(GxBadLines *b, int64_t line, const GxError *e)
 {
     const int is_of_line = e->code == GX_ERR_FORMAT || e->code == GX_ERR_UNSUPPORTED;
+    if (b->skip && is_of_line) {
+        if (b->skip->n < GX_BAD_RECORDS) memcpy(b->skip->why[b->skip->n], e->message, sizeof e->message);
+        b->skip->n++;
+        return 1;
+    }
     if (b->n == 0) b->first = *e;
     if (!is_of_line && b->n > 0) return 0;
     if (b->n < GX_BAD_LINES) b->line[b->n] = line;
@@ -73,5 +92,14 @@ GxStatus gx_bad_lines_fail(const GxBadLines *b, int64_t first, GxError *err)
     return GX_FAIL(err, (GxStatus)b->first.code, "%s (wrong are %ld of the records in lines %ld to %ld: lines %s%s)",
                    b->first.message, (long)b->n, (long)first, (long)b->last, lines,
                    b->n > GX_BAD_LINES ? " and others" : "");
+}
+
+void gx_bad_records_warn(const GxBadRecords *b, const GxLogger *log)
+{
+    if (!b || !b->n || !log) return;
+    gx_log(log, GX_LOG_WARNING, "%ld record%s left out (--skip_bad_records), since %s wrong%s:", (long)b->n,
+           b->n == 1 ? " is" : "s are", b->n == 1 ? "it is" : "they are",
+           b->n > GX_BAD_RECORDS ? "; the first ones are" : "");
+    for (int i = 0; i < GX_BAD_RECORDS && i < b->n; i++) gx_log(log, GX_LOG_WARNING, "  %s", b->why[i]);
 }
 #endif

@@ -232,9 +232,11 @@ static GxStatus gx__blend_add(gx__BlendOpening *x, int name, const char *path)
                            strcmp(b->source[s].path, path) ? b->source[s].path : "");
     GX_TRY(gx__blend_grow(x));
     GxDataset *d = &b->source[b->n];
-    if (x->chat && gx_dataset_is_chat(path, x->log))
+    if (x->chat && gx_dataset_is_chat(path, gx_chat_record_reading(x->chat), x->log))
         GX_TRY(gx_dataset_open_chat(d, path, x->t, x->chat, x->validation_fraction, x->T, x->threads, x->err));
-    else GX_TRY(gx_dataset_open_any(d, path, x->t, x->validation_fraction, x->T, x->threads, x->log, x->err));
+    else
+        GX_TRY(gx_dataset_open_any(d, path, gx_chat_record_reading(x->chat), x->t, x->validation_fraction, x->T,
+                                   x->threads, x->log, x->err));
     b->name[b->n] = name, b->part[b->n] = 0;
     b->held_out[b->n++] = gx_dataset_held_out_samples(d, x->T);
     return GX_OK;

@@ -1,7 +1,7 @@
-// chat_tokens.h: a file of conversations (chat_records.h) as tokens, and which of them are learned: what the assistant
-// says, and the token that ends it; all else is only read.
+// chat_tokens.h: a file of conversations (chat_records.h), JSON lines or a table, as tokens, and which of them are
+// learned: what the assistant says, and the token that ends it; all else is only read.
 //
-//     GxChatReading how = {gx_chat_format("chatml"), NULL};
+//     GxChatReading how = {gx_chat_format("chatml"), NULL, NULL};
 //     GX_TRY(gx_chat_tokens_open(&c, "chats.jsonl", &tokenizer, &how, 512, threads, err));
 //     … document d: c.ids[c.file.document[d].begin …], c.is_learned[…] …
 //     gx_chat_tokens_close(&c);
@@ -12,7 +12,10 @@
 // has otherwise than the text up to the answer alone: so also a token that begins before the answer and ends in it.
 //
 // Instructions without a format are Alpaca's (Taori et al. 2023), in the tokenizer's frame as any other text, with its
-// eos_token behind the answer.
+// eos_token behind the answer. A prompt and its completion that are texts are one text without any format, in the same
+// frame, with the eos_token behind it, and once where the completion has it at its end already, as TRL has them;
+// special tokens elsewhere in them are text. Of a prompt and a completion that are messages the completion's answers
+// are learned.
 //
 // No document is longer than `most` tokens, and none is cut within an answer, whose end would not be learned: of a
 // longer conversation the last turns are left out, until it fits; where not even its first answer does, all of it.
@@ -27,9 +30,14 @@
 GX_BEGIN
 
 typedef struct {
-    const GxChatFormat *format; // NULL: there is none, which is an error of what is no instruction
-    const char *lacks;          // where there is none, why that is an error of instructions, too; NULL: it is not
+    const GxChatFormat *format;     // NULL: there is none, which is an error of what is no instruction
+    const char *lacks;              // where there is none, why that is an error of instructions, too; NULL: it is not
+    const GxRecordReading *records; // names of columns, and what becomes of bad records; NULL: gx_record_reading
 } GxChatReading;
+static inline const GxRecordReading *gx_chat_record_reading(const GxChatReading *how) // how may be NULL
+{
+    return how && how->records ? how->records : &gx_record_reading;
+}
 
 typedef struct {
     GxTokenFile file;          // its width is 4; its document's bytes are those of the text with all of the format
@@ -147,8 +155,24 @@ static GxStatus gx__chat_alpaca_text(gx__ChatDocument *x, const GxChatRecord *r,
     return GX_FAIL(err, GX_ERR_MEMORY, "no memory for an instruction");
 }
 
+// The text that TRL makes of a prompt and a completion.
+static GxStatus gx__chat_completion_text(gx__ChatDocument *x, const GxTokenizer *t, const GxChatRecord *r, GxError *err)
+{
+    char room[8];
+    const char *prompt = r->turn[0].text, *completion = r->turn[1].text, *end = gx_tokenizer_piece(t, t->end, room);
+    const size_t before = strlen(prompt), n = strlen(completion), e = end ? strlen(end) : 0;
+    const size_t behind = e > 0 && n > e && !memcmp(completion + n - e, end, e) ? n - e : n; // without its eos_token
+    x->said.text = (char *)malloc(before + behind + 1);
+    if (!x->said.text) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text of %ld bytes", (long)(before + n));
+    memcpy(x->said.text, prompt, before), memcpy(x->said.text + before, completion, behind);
+    x->said.text[before + behind] = 0;
+    x->said.span[0].begin = (int64_t)before;
+    x->said.bytes = x->said.span[0].end = (int64_t)(before + behind);
+    return GX_OK;
+}
+
 // What the tokenizer puts around a text, and its end of one.
-static GxStatus gx__chat_alpaca_frame(gx__ChatDocument *x, const GxTokenizer *t, GxError *err)
+static GxStatus gx__chat_frame(gx__ChatDocument *x, const GxTokenizer *t, GxError *err)
 {
     const GxTokenFrame *frame = &t->frame[0];
     const int64_t around = gx_tokenizer_frame_tokens(t, 1);
@@ -164,33 +188,36 @@ static GxStatus gx__chat_alpaca_frame(gx__ChatDocument *x, const GxTokenizer *t,
     free(x->ids);
     x->ids = ids;
     if (status == GX_OK && ids[x->n - 1] != t->end) ids[x->n++] = t->end;
-    x->learned[0].begin += before, x->learned[0].end = x->n;
+    x->learned[0].begin = gx_max(1, x->learned[0].begin + before), x->learned[0].end = x->n; // nothing predicts token 0
     return status;
 }
 
-static GxStatus gx__chat_alpaca_open(gx__ChatDocument *x, const GxTokenizer *t, const GxChatRecord *r, GxError *err)
+// An instruction, or a prompt and its completion.
+static GxStatus gx__chat_unformatted_open(gx__ChatDocument *x, const GxTokenizer *t, const GxChatRecord *r,
+                                          GxError *err)
 {
     memset(x, 0, sizeof *x);
     if (t->end < 0)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "the tokenizer %s has no eos_token, which ends the answer to an instruction; --chat_template "
-                       "NAME takes one of %s",
-                       t->identity, GX_CHAT_NAMES);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "the tokenizer %s has no eos_token, which ends %s%s", t->identity,
+                       r->is_text
+                           ? "a completion; take another tokenizer, or lists of messages as prompt and completion"
+                           : "the answer to an instruction; --chat_template NAME takes one of ",
+                       r->is_text ? "" : GX_CHAT_NAMES);
     x->said.spans = 1, x->said.span = (GxChatSpan *)calloc(1, sizeof *x->said.span);
     if (!x->said.span) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for an instruction");
-    GX_TRY(gx__chat_alpaca_text(x, r, err));
+    GX_TRY(r->is_text ? gx__chat_completion_text(x, t, r, err) : gx__chat_alpaca_text(x, r, err));
     GX_TRY(gx__chat_find_learned(t, x, GX_SPECIAL_AS_TEXT, err));
-    return gx__chat_alpaca_frame(x, t, err);
+    return gx__chat_frame(x, t, err);
 }
 
 // ---- a line --------------------------------------------------------------------------------------------------------
 
-typedef struct { // what becomes of a line
-    const char *text;
-    int64_t number;
+typedef struct {                // what becomes of a line, or of a row of a table
+    const char *text;           // NULL: a row
+    int64_t row, number, bytes; // row of the table, or the byte of the file where the line begins
     gx__ChatDocument *document; // [documents]
     int documents;
-    int shortened, left_out, unanswered, lacks;
+    int shortened, left_out, unanswered, lacks, is_text;
     GxError err;
 } gx__ChatLine;
 
@@ -203,7 +230,22 @@ typedef struct {
     int threads;
     GxError *err;
     GxBadLines bad;
+    const GxRecordReading *names;
+    GxRecords table; // of a table
+    int is_sound;    // 0: not all of the file is text, and each line is looked at
 } gx__ChatTokens;
+
+// Of the answers of a prompt nothing is learned.
+static void gx__chat_line_leave_prompt(gx__ChatDocument *x, const GxChatRecord *r)
+{
+    const int answers = (r->prompt - (r->turn[0].role == GX_CHAT_SYSTEM)) / 2; // which ends with the user's turn
+    int k = 0;
+    while (k < x->said.spans && x->said.span[k].answer < answers) k++;
+    if (k == 0 || !x->learned) return;
+    x->said.spans -= k;
+    memmove(x->said.span, x->said.span + k, (size_t)x->said.spans * sizeof *x->said.span);
+    memmove(x->learned, x->learned + k, (size_t)x->said.spans * sizeof *x->learned);
+}
 
 // Takes over x, if it fits.
 static GxStatus gx__chat_line_add(const gx__ChatTokens *a, gx__ChatLine *line, gx__ChatDocument *x)
@@ -223,6 +265,7 @@ static GxStatus gx__chat_line_by_answer(const gx__ChatTokens *a, gx__ChatLine *l
 {
     GxStatus status = GX_OK;
     for (int n = r->n % 2 ? 3 : 2; n <= r->n && status == GX_OK; n += 2) {
+        if (n <= r->prompt) continue;
         gx__ChatDocument x;
         status = gx__chat_document_open(&x, a->t, a->how->format, r->turn, n, 1, NULL, &line->err);
         if (status == GX_OK) line->lacks |= gx_chat_lacks(a->how->format, r->turn, n, &x.said);
@@ -243,6 +286,7 @@ static GxStatus gx__chat_line_whole(const gx__ChatTokens *a, gx__ChatLine *line,
             gx__chat_document_open(&x, a->t, a->how->format, r->turn, n, 0, n == r->n ? rewrites : NULL, &line->err);
         if (*rewrites) return GX_OK;
         if (status == GX_OK) line->lacks |= gx_chat_lacks(a->how->format, r->turn, n, &x.said);
+        if (status == GX_OK) gx__chat_line_leave_prompt(&x, r);
         for (int k = 0; status == GX_OK && x.n > a->most && x.said.span[k].answer < n / 2 - 1; k++)
             if (x.learned[k].end <= a->most) less = r->n % 2 + 2 * (x.said.span[k].answer + 1);
         line->shortened |= less > 0;
@@ -253,13 +297,24 @@ static GxStatus gx__chat_line_whole(const gx__ChatTokens *a, gx__ChatLine *line,
     return status;
 }
 
-static GxStatus gx__chat_line_instruction(const gx__ChatTokens *a, gx__ChatLine *line, const GxChatRecord *r)
+static GxStatus gx__chat_line_unformatted(const gx__ChatTokens *a, gx__ChatLine *line, const GxChatRecord *r)
 {
     gx__ChatDocument x;
-    GxStatus status = gx__chat_alpaca_open(&x, a->t, r, &line->err);
+    GxStatus status = gx__chat_unformatted_open(&x, a->t, r, &line->err);
     if (status == GX_OK) status = gx__chat_line_add(a, line, &x);
     gx__chat_document_close(&x);
     return status;
+}
+
+static GxStatus gx__chat_line_check_end(const gx__ChatTokens *a, gx__ChatLine *line)
+{
+    const GxChatFormat *f = a->how->format;
+    if (!gx_chat_end(f)[0] || a->t->kind == &gx_byte_tokens || gx_tokenizer_find(a->t, gx_chat_end(f)) >= 0)
+        return GX_OK;
+    return GX_FAIL(&line->err, GX_ERR_ARGUMENT,
+                   "the tokenizer %s has no %s, with which answers of the format %s end, so the model would not learn "
+                   "to end one; --chat_template NAME or FILE takes another: %s",
+                   a->t->identity, gx_chat_end(f), gx_chat_name(f), GX_CHAT_NAMES);
 }
 
 static GxStatus gx__chat_line_take(const gx__ChatTokens *a, gx__ChatLine *line, const GxChatRecord *r)
@@ -268,13 +323,14 @@ static GxStatus gx__chat_line_take(const gx__ChatTokens *a, gx__ChatLine *line, 
     int rewrites = 0;
     line->document = (gx__ChatDocument *)calloc((size_t)r->n, sizeof *line->document);
     if (!line->document) return GX_FAIL(&line->err, GX_ERR_MEMORY, "no memory for a conversation");
-    line->unanswered = r->leaves_out_last;
-    if (!f && r->instruction && !a->how->lacks) return gx__chat_line_instruction(a, line, r);
+    line->unanswered = r->leaves_out_last, line->is_text = r->is_text;
+    if (r->is_text || (!f && r->instruction && !a->how->lacks)) return gx__chat_line_unformatted(a, line, r);
     if (!f)
         return GX_FAIL(&line->err, GX_ERR_ARGUMENT,
                        "the record is a conversation, and %s; --chat_template takes a template's file, or one of %s",
                        a->how->lacks ? a->how->lacks : "neither the model's folder nor the tokenizer's has a template",
                        GX_CHAT_NAMES);
+    GX_TRY(gx__chat_line_check_end(a, line));
     GX_TRY(gx__chat_line_whole(a, line, r, &rewrites));
     return rewrites ? gx__chat_line_by_answer(a, line, r) : GX_OK;
 }
@@ -282,8 +338,14 @@ static GxStatus gx__chat_line_take(const gx__ChatTokens *a, gx__ChatLine *line, 
 static void gx__chat_line_read(const gx__ChatTokens *a, gx__ChatLine *line)
 {
     GxChatRecord r;
-    if (gx_chat_record_read(&r, line->text, a->path, line->number, &line->err) != GX_OK) return;
-    const GxStatus status = gx__chat_line_take(a, line, &r);
+    GxTextPlace place = {a->path, line->number, line->row};
+    GxStatus status = GX_OK;
+    if (!a->is_sound && line->text) status = gx_text_check(&place, line->text, line->bytes, &line->err);
+    if (status == GX_OK)
+        status = line->text ? gx_chat_record_read(&r, line->text, a->names, a->path, line->number, &line->err)
+                            : gx_chat_record_of_row(&r, &a->table, line->row, &line->err);
+    if (status != GX_OK) return;
+    status = gx__chat_line_take(a, line, &r);
     gx_chat_record_close(&r);
     if (status == GX_OK) return;
     const GxError of_text = line->err; // which does not know where it was found
@@ -353,76 +415,110 @@ static GxStatus gx__chat_tokens_lines(gx__ChatTokens *a, gx__ChatLine *line, int
     for (int i = 0; i < n && status == GX_OK; i++) {
         const gx__ChatLine *l = &line[i];
         if (l->err.code != GX_OK && !gx_bad_lines_add(&a->bad, l->number, &l->err)) status = (GxStatus)l->err.code;
-        gx_bad_lines_pass(&a->bad, l->number, (int64_t)strlen(l->text));
+        gx_bad_lines_pass(&a->bad, l->number, l->bytes);
+        if (l->err.code != GX_OK) continue;
         for (int k = 0; k < l->documents && status == GX_OK && a->bad.n == 0; k++)
             status = gx__chat_tokens_add(c, &l->document[k], l->number, a->err);
         c->counts.n++, c->counts.shortened += l->shortened, c->counts.left_out += l->left_out;
-        c->counts.unanswered += l->unanswered;
+        c->counts.unanswered += l->unanswered, c->counts.texts += l->is_text;
         for (int k = 0; k < GX_CHAT_LACKS; k++) c->counts.lacks[k] += l->lacks >> k & 1;
     }
     for (int i = 0; i < n; i++) gx__chat_line_close(&line[i]);
     return status;
 }
 
-// text: whole lines, whose ends become 0.
-static GxStatus gx__chat_tokens_read(gx__ChatTokens *a, char *text)
+// text[bytes]: whole lines, whose ends become 0; byte: of the file, where they begin.
+static GxStatus gx__chat_tokens_read(gx__ChatTokens *a, gx__ChatLine *line, char *text, int64_t bytes, int64_t byte)
 {
-    gx__ChatLine *line = (gx__ChatLine *)calloc(GX__CHAT_TOKENS_LINES, sizeof *line);
-    if (!line) return GX_FAIL(a->err, GX_ERR_MEMORY, "no memory for the lines of %s", a->path);
     GxStatus status = GX_OK;
     GxError e = GX_ZERO;
     int64_t number = 1;
-    for (int n = 0; *text && status == GX_OK && gx_bad_lines_goes_on(&a->bad); number++) {
-        char *end = text + strcspn(text, "\n"), *next = *end ? end + 1 : end;
+    char *const text_end = text + bytes, *const begin = text;
+    for (int n = 0; text < text_end && status == GX_OK && gx_bad_lines_goes_on(&a->bad); number++) {
+        char *end = (char *)memchr(text, '\n', (size_t)(text_end - text)), *next = end ? end + 1 : text_end;
+        end = end ? end : text_end;
         *end = 0;
-        if (!text[strspn(text, "\r")]) {
+        if (!text[strspn(text, "\r")] && text + strspn(text, "\r") == end) {
             if (next[strspn(next, "\r\n")])
                 status = GX_FAIL(&e, GX_ERR_FORMAT,
                                  "%s:%ld: the line is empty, and others follow; expected a record: remove it", a->path,
                                  (long)number);
-            next += strlen(next);
-        } else line[n].text = text, line[n++].number = number;
+            next = text_end;
+        } else {
+            line[n].text = text, line[n].row = byte + (text - begin), line[n].bytes = end - text;
+            line[n++].number = number;
+        }
         text = next;
-        if (n < GX__CHAT_TOKENS_LINES && *text) continue;
+        if (n < GX__CHAT_TOKENS_LINES && text < text_end && status == GX_OK) continue;
         if (n > 0 && (status == GX_OK || e.code)) { // an empty line does not hide what is wrong before it
             const GxStatus lines = gx__chat_tokens_lines(a, line, n);
             if (status == GX_OK) status = lines;
         }
         n = 0;
     }
-    free(line);
     GX_TRY(gx_bad_lines_fail(&a->bad, 1, a->err));
     GX_TRY(gx_error_code(a->err));
     return status == GX_OK ? GX_OK : GX_FAIL(a->err, status, "%s", e.message);
 }
 
-static GxStatus gx__chat_tokens_check(const gx__ChatTokens *a)
+static GxStatus gx__chat_tokens_read_table(gx__ChatTokens *a, gx__ChatLine *line)
 {
-    const GxChatFormat *f = a->how->format;
-    if (f && gx_chat_end(f)[0] && a->t->kind != &gx_byte_tokens && gx_tokenizer_find(a->t, gx_chat_end(f)) < 0)
-        return GX_FAIL(
-            a->err, GX_ERR_ARGUMENT,
-            "%s: the tokenizer %s has no %s, with which answers of the format %s end, so the model would not "
-            "learn to end one; --chat_template NAME or FILE takes another: %s",
-            a->path, a->t->identity, gx_chat_end(f), gx_chat_name(f), GX_CHAT_NAMES);
-    return GX_OK;
+    GxStatus status = GX_OK;
+    int n = 0;
+    for (int64_t i = 0; i < a->table.n && status == GX_OK && gx_bad_lines_goes_on(&a->bad); i++) {
+        line[n].row = i, line[n++].number = gx_record_line(&a->table, i);
+        if (n < GX__CHAT_TOKENS_LINES && i + 1 < a->table.n) continue;
+        status = gx__chat_tokens_lines(a, line, n);
+        n = 0;
+    }
+    GX_TRY(gx_bad_lines_fail(&a->bad, a->table.first_line, a->err));
+    return status;
+}
+
+static GxStatus gx__chat_tokens_open_lines(gx__ChatTokens *a, gx__ChatLine *line)
+{
+    GxTextPlace place = {a->path, 1, 0};
+    GxError e = GX_ZERO;
+    char *text;
+    int64_t bytes;
+    GX_TRY(gx_file_check_kind(a->path, GX_FILE_AS_LINES, a->err));
+    GX_TRY(gx_file_read(a->path, GX__CHAT_TOKENS_CAP, &text, &bytes, a->err));
+    GxStatus status = gx_text_check(&place, text, bytes, &e);
+    const int64_t mark = strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+    a->is_sound = status == GX_OK;
+    if (!a->is_sound && !a->names->skip) status = GX_FAIL(a->err, status, "%s", e.message);
+    else status = gx__chat_tokens_read(a, line, text + mark, bytes - mark, mark);
+    free(text);
+    return status;
+}
+
+static GxStatus gx__chat_tokens_open_table(gx__ChatTokens *a, gx__ChatLine *line)
+{
+    GxRecordColumn column[GX_CHAT_TABLE_COLUMNS];
+    char names[GX_TEXT_VALUE];
+    int has_text;
+    const char *kind = gx_chat_records_look(a->path, a->names, &has_text, names);
+    const int columns = gx_chat_table_columns(kind ? kind : "", a->names, column);
+    a->is_sound = 1;
+    GX_TRY(gx_records_open(&a->table, a->path, GX_RECORDS_BY_NAME, column, columns, a->names->skip, a->err));
+    const GxStatus status = gx__chat_tokens_read_table(a, line);
+    gx_records_close(&a->table);
+    return status;
 }
 
 static GxStatus gx__chat_tokens_open(gx__ChatTokens *a)
 {
-    GxTextPlace place = {a->path, 1, 0};
     GxChatTokens *c = a->c;
-    char *text;
-    int64_t bytes;
-    GX_TRY(gx__chat_tokens_check(a));
-    GX_TRY(gx_file_check_kind(a->path, GX_FILE_AS_LINES, a->err));
-    GX_TRY(gx_file_read(a->path, GX__CHAT_TOKENS_CAP, &text, &bytes, a->err));
-    GxStatus status = gx_text_check(&place, text, bytes, a->err);
-    char *begin = text + (strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0);
-    if (status == GX_OK) status = gx__chat_tokens_read(a, begin);
-    free(text);
+    gx__ChatLine *line = (gx__ChatLine *)calloc(GX__CHAT_TOKENS_LINES, sizeof *line);
+    if (!line) return GX_FAIL(a->err, GX_ERR_MEMORY, "no memory for the lines of %s", a->path);
+    const GxStatus status =
+        gx_records_is_table(a->path) ? gx__chat_tokens_open_table(a, line) : gx__chat_tokens_open_lines(a, line);
+    free(line);
     GX_TRY(status);
     if (c->file.documents > 0) return GX_OK;
+    if (c->counts.n == 0 && a->names->skip && a->names->skip->n > 0)
+        return GX_FAIL(a->err, GX_ERR_FORMAT, "%s: all of its records are wrong, and left out; the first that is: %s",
+                       a->path, a->names->skip->why[0]);
     char none[60] = "its only conversation has no";
     if (c->counts.n != 1) snprintf(none, sizeof none, "none of its %ld conversations has an", (long)c->counts.n);
     return GX_FAIL(a->err, GX_ERR_FORMAT, "%s: %s answer that ends within %ld tokens: take a larger seq_len", a->path,
@@ -432,7 +528,9 @@ static GxStatus gx__chat_tokens_open(gx__ChatTokens *a)
 GxStatus gx_chat_tokens_open(GxChatTokens *c, const char *path, const GxTokenizer *t, const GxChatReading *how,
                              int64_t most, int threads, GxError *err)
 {
-    gx__ChatTokens a = {c, path, t, how, most, threads, err, GX_ZERO};
+    gx__ChatTokens a = GX_ZERO;
+    a.c = c, a.path = path, a.t = t, a.how = how, a.most = most, a.threads = threads, a.err = err;
+    a.names = gx_chat_record_reading(how), a.bad.skip = a.names->skip;
     memset(c, 0, sizeof *c);
     c->file.width = 4, c->file.has_mask = 1;
     memcpy(c->file.tokenizer, t->identity, sizeof c->file.tokenizer);

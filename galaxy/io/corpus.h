@@ -1,22 +1,22 @@
-// corpus.h: texts as documents of tokens, in memory: a text file, a file of JSON lines with a "text" in each, or a
-// folder of them.
+// corpus.h: texts as documents of tokens, in memory: a text file, a file of records (JSON lines, CSV, TSV) with a "text"
+// in each, or a folder of text files and JSON lines.
 //
-//     GX_TRY(gx_corpus_open(&c, "texts/", &tokenizer, threads, &g->log, err));
+//     GX_TRY(gx_corpus_open(&c, "texts/", NULL, &tokenizer, threads, &g->log, err));
 //     gx_token_file_write("texts.tokens", &c.file, c.ids, err);
 //     gx_corpus_close(&c);
 //
-// A file .txt is a document, so is every record of .jsonl; a folder's are those of its .txt and .jsonl files and of the
+// A file .txt is a document, so is every record of .jsonl, .csv and .tsv; a folder's are those of its .txt and .jsonl files and of the
 // folders in it, in the order of their names; a folder in it that holds a run (run.json) is passed over, and said to
 // be: its log and its checkpoints are no texts. A document is one text to the tokenizer, in its frame; where there may
 // be several, the tokenizer's end of a text (eos_token) stands behind each, if it has one and the frame does not end
 // so. Texts that are empty are left out. Which threads do what changes nothing; a long text they share where its
 // tokenizer lets it be cut (gx_tokenizer_cut).
 //
-// Memory: 4 bytes per token and 16 per document; meanwhile a piece of the texts (32 MB of JSON lines, or of text files;
+// Memory: 4 bytes per token and 16 per document; all of a table (at most GX_RECORDS_CAP bytes); meanwhile a piece of the texts (32 MB of JSON lines, or of text files;
 // or one line, or one file, that is longer), and 4 bytes for each byte of its texts. Who cannot hold all of it reads a
 // piece at a time:
 //
-//     GX_TRY(gx_corpus_reader_open(&r, "texts/", &tokenizer, threads, &g->log, err));
+//     GX_TRY(gx_corpus_reader_open(&r, "texts/", NULL, &tokenizer, threads, &g->log, err));
 //     while (status == GX_OK && r.place.file < r.files) status = gx_corpus_reader_next(&r, &c, err);   // more of c
 //     gx_corpus_reader_close(&r);
 //
@@ -51,6 +51,7 @@ typedef struct {               // all zero: at the beginning
 } GxCorpusPlace;
 typedef struct {
     const GxTokenizer *t;
+    const GxRecordReading *how;
     int threads, ends; // ends: a document gets an end of text
     const GxLogger *log;
     GxCorpusFile *file; // [files]
@@ -65,15 +66,15 @@ typedef struct {
     int32_t *ids;
 } GxCorpusReader;
 
-int gx_corpus_has_documents(const char *path); // 1: a folder, or .jsonl: it may be more than one
-// log NULL: silence. What is not UTF-8, or has a byte of value 0, is an error that names the file and the line, but
+int gx_corpus_has_documents(const char *path); // 1: a folder, or of records: it may be more than one
+// how: what records are (its text's name); NULL: gx_record_reading. log NULL: silence. What is not UTF-8, or has a byte of value 0, is an error that names the file and the line, but
 // where bytes are the tokens.
-GxStatus gx_corpus_open(GxCorpus *c, const char *path, const GxTokenizer *t, int threads, const GxLogger *log,
-                        GxError *err);
+GxStatus gx_corpus_open(GxCorpus *c, const char *path, const GxRecordReading *how, const GxTokenizer *t, int threads,
+                        const GxLogger *log, GxError *err);
 void gx_corpus_close(GxCorpus *c); // also of one that is all zero
 
-GxStatus gx_corpus_reader_open(GxCorpusReader *r, const char *path, const GxTokenizer *t, int threads,
-                               const GxLogger *log, GxError *err);
+GxStatus gx_corpus_reader_open(GxCorpusReader *r, const char *path, const GxRecordReading *how, const GxTokenizer *t,
+                               int threads, const GxLogger *log, GxError *err);
 void gx_corpus_reader_close(GxCorpusReader *r);         // also of one that is all zero
 int64_t gx_corpus_reader_done(const GxCorpusReader *r); // of r->bytes
 // When all is read, of so many documents: what is to be said of where they end (text_ends.h).
@@ -107,7 +108,10 @@ static int gx__corpus_is_records(const char *path)
     return gx_path_has_end(path, ".jsonl") || gx_path_has_end(path, ".ndjson");
 }
 
-int gx_corpus_has_documents(const char *path) { return gx_path_is_folder(path) || gx__corpus_is_records(path); }
+int gx_corpus_has_documents(const char *path)
+{
+    return gx_path_is_folder(path) || gx__corpus_is_records(path) || gx_records_is_table(path);
+}
 
 // ---- documents -----------------------------------------------------------------------------------------------------
 
@@ -234,37 +238,42 @@ static GxStatus gx__corpus_read_lines(const GxCorpusReader *r, int fd, char **te
 static GxStatus gx__corpus_end_records(GxCorpusReader *r, GxError *err)
 {
     const GxCorpusPlace *at = &r->place, next = {at->file + 1, 0, 0, 0, 0, 0};
+    const GxBadRecords *skip = r->how->skip;
     const char *path = r->file[at->file].path;
+    if (at->records == 0 && skip && skip->n)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: all of its records are wrong, and left out; the first that is: %s",
+                       path, skip->why[0]);
     if (at->records == 0) return GX_FAIL(err, GX_ERR_FORMAT, "%s holds no records", path);
     if (at->has_text) {
         r->place = next;
         return GX_OK;
     }
+    char names[GX_TEXT_VALUE];
     int has_text;
-    const char *member = gx_chat_records_look(path, &has_text);
+    const char *member = gx_chat_records_look(path, r->how, &has_text, names);
     if (member)
         return GX_FAIL(
             err, GX_ERR_UNSUPPORTED,
             "%s: its records are conversations (\"%s\"), of which no texts are made; name the file itself in "
             "train_llama's --train_data",
             path, member);
-    return GX_FAIL(
-        err, GX_ERR_FORMAT,
-        "%s: no record has a \"text\" with something in it; expected {\"text\": \"...\"} in each line (pairs of "
-        "\"chosen\" and \"rejected\" are learned by --task dpo)",
-        path);
+    return GX_FAIL(err, GX_ERR_FORMAT,
+                   "%s: no record has a \"%s\" with something in it; the first one has: %s; --text_column NAME takes "
+                   "another (pairs "
+                   "of \"chosen\" and \"rejected\" are learned by --task dpo); expected " GX_FILE_CORPORA,
+                   path, r->how->text, names[0] ? names : "nothing");
 }
 
 static GxStatus gx__corpus_take_lines(GxCorpusReader *r, GxCorpus *c, char *lines, int64_t n, GxError *err)
 {
-    static const GxRecordColumn column = {"text", GX_COLUMN_SPARSE, 0};
+    const GxRecordColumn column = {r->how->text, GX_COLUMN_SPARSE, 0, "text_column"};
     GxCorpusPlace *at = &r->place;
     GxTextPlace place = {r->file[at->file].path, at->line + 1, at->at};
     GxRecords records;
     if (at->empty_line && lines[strspn(lines, "\r\n")])
         return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the line is empty, and others follow; expected a record: remove it",
                        place.path, (long)at->empty_line);
-    GX_TRY(gx_records_open_lines(&records, &place, lines, n, &column, 1, err));
+    GX_TRY(gx_records_open_lines(&records, &place, lines, n, &column, 1, r->how->skip, err));
     GxStatus status = GX_OK;
     if (!at->empty_line) at->empty_line = records.empty_line;
     for (int64_t i = 0; i < records.n && status == GX_OK; i++) {
@@ -316,6 +325,29 @@ static GxStatus gx__corpus_next_lines(GxCorpusReader *r, GxCorpus *c, GxError *e
     return status;
 }
 
+// All of a table, whose texts become documents a piece at a time.
+static GxStatus gx__corpus_next_table(GxCorpusReader *r, GxCorpus *c, GxError *err)
+{
+    const GxCorpusFile *f = &r->file[r->place.file];
+    const GxRecordColumn column = {r->how->text, GX_COLUMN_SPARSE, 0, "text_column"};
+    GxRecords records;
+    GX_TRY(gx_records_open(&records, f->path, GX_RECORDS_BY_NAME, &column, 1, r->how->skip, err));
+    GxStatus status = gx__corpus_check_file(f, err);
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < records.n && status == GX_OK; i++) {
+        const char *text = gx_record(&records, i, 0);
+        const int64_t n = (int64_t)strlen(text);
+        status = gx__corpus_take(r, c, text, n, err);
+        bytes += n;
+        if (status != GX_OK || (bytes < r->piece && i + 1 < records.n)) continue;
+        status = gx__corpus_turn(r, c, err);
+        bytes = 0;
+    }
+    r->place.records = records.n, r->place.has_text = records.has[0];
+    gx_records_close(&records);
+    return status == GX_OK ? gx__corpus_end_records(r, err) : status;
+}
+
 static GxStatus gx__corpus_read_text(GxCorpusReader *r, GxCorpus *c, const GxCorpusFile *f, char **text, GxError *err)
 {
     int64_t bytes;
@@ -356,6 +388,7 @@ GxStatus gx_corpus_reader_next(GxCorpusReader *r, GxCorpus *c, GxError *err)
     c->file.width = 4;
     memcpy(c->file.tokenizer, r->t->identity, sizeof c->file.tokenizer);
     if (gx__corpus_is_records(r->file[r->place.file].path)) return gx__corpus_next_lines(r, c, err);
+    if (gx_records_is_table(r->file[r->place.file].path)) return gx__corpus_next_table(r, c, err);
     return gx__corpus_next_texts(r, c, err);
 }
 
@@ -364,9 +397,13 @@ GxStatus gx_corpus_reader_next(GxCorpusReader *r, GxCorpus *c, GxError *err)
 static GxStatus gx__corpus_list_file(GxCorpusReader *r, const char *path, GxError *err)
 {
     struct stat st;
-    const int is_records = gx__corpus_is_records(path);
+    const int is_table = gx_records_is_table(path), is_records = gx__corpus_is_records(path) || is_table;
     if (stat(path, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
-    GX_TRY(gx_file_check_kind(path, is_records ? GX_FILE_AS_LINES : GX_FILE_AS_TEXT, err));
+    GX_TRY(gx_file_check_kind(path,
+                              is_table     ? GX_FILE_AS_TABLE
+                              : is_records ? GX_FILE_AS_LINES
+                                           : GX_FILE_AS_TEXT,
+                              err));
     if (!is_records) gx_file_warn_of_kind(path, r->t->kind == &gx_byte_tokens, r->log);
     GX_TRY(gx__corpus_grow((void **)&r->file, &r->file_room, r->files, 1, sizeof *r->file, err));
     GxCorpusFile *f = &r->file[r->files];
@@ -434,11 +471,12 @@ static GxStatus gx__corpus_list_folder(GxCorpusReader *r, const char *path, int 
     return status;
 }
 
-GxStatus gx_corpus_reader_open(GxCorpusReader *r, const char *path, const GxTokenizer *t, int threads,
-                               const GxLogger *log, GxError *err)
+GxStatus gx_corpus_reader_open(GxCorpusReader *r, const char *path, const GxRecordReading *how, const GxTokenizer *t,
+                               int threads, const GxLogger *log, GxError *err)
 {
     memset(r, 0, sizeof *r);
-    r->t = t, r->threads = threads, r->ends = gx_corpus_has_documents(path), r->log = log;
+    r->how = how ? how : &gx_record_reading, r->t = t, r->threads = threads, r->ends = gx_corpus_has_documents(path),
+    r->log = log;
     r->piece = GX__CORPUS_PIECE, r->cut = GX__CORPUS_CUT, r->text_ends = gx_text_ends(t);
     const GxStatus status =
         gx_path_is_folder(path) ? gx__corpus_list_folder(r, path, 0, err) : gx__corpus_list_file(r, path, err);
@@ -471,19 +509,16 @@ int64_t gx_corpus_reader_done(const GxCorpusReader *r)
 static GxStatus gx__corpus_check_some(int64_t tokens, const char *path, GxError *err)
 {
     if (tokens > 0) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT,
-                   "there is no text in %s; expected a text file, .jsonl with a \"text\" in each line, or a folder of "
-                   ".txt and .jsonl files",
-                   path);
+    return GX_FAIL(err, GX_ERR_FORMAT, "there is no text in %s; expected " GX_FILE_CORPORA, path);
 }
 
-GxStatus gx_corpus_open(GxCorpus *c, const char *path, const GxTokenizer *t, int threads, const GxLogger *log,
-                        GxError *err)
+GxStatus gx_corpus_open(GxCorpus *c, const char *path, const GxRecordReading *how, const GxTokenizer *t, int threads,
+                        const GxLogger *log, GxError *err)
 {
     GxCorpusReader r;
     double said = gx_seconds();
     memset(c, 0, sizeof *c);
-    GX_TRY(gx_corpus_reader_open(&r, path, t, threads, log, err));
+    GX_TRY(gx_corpus_reader_open(&r, path, how, t, threads, log, err));
     GxStatus status = GX_OK;
     while (r.place.file < r.files && status == GX_OK) {
         status = gx_corpus_reader_next(&r, c, err);
@@ -495,8 +530,9 @@ GxStatus gx_corpus_open(GxCorpus *c, const char *path, const GxTokenizer *t, int
     if (status == GX_OK) status = gx__corpus_check_some(c->file.tokens, path, err);
     if (status == GX_OK) gx_corpus_reader_warn(&r, path, c->file.documents);
     if (status == GX_OK && c->empty)
-        gx_log(log, GX_LOG_WARNING, "%s: %ld of %ld texts %s empty, or of records without a \"text\", and left out",
-               path, (long)c->empty, (long)(c->empty + c->file.documents), c->empty == 1 ? "is" : "are");
+        gx_log(log, GX_LOG_WARNING, "%s: %ld of %ld texts %s empty, or of records without a \"%s\", and left out", path,
+               (long)c->empty, (long)(c->empty + c->file.documents), c->empty == 1 ? "is" : "are",
+               how ? how->text : gx_record_reading.text);
     gx_corpus_reader_close(&r);
     if (status != GX_OK) gx_corpus_close(c);
     return status;

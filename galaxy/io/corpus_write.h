@@ -316,7 +316,7 @@ GxStatus gx_corpus_write(const char *output_file, const char *path, const GxToke
     x.how = how, x.output_file = output_file, x.err = err;
     if (snprintf(x.folder, GX_PATH, "%s%s", output_file, GX_CORPUS_PARTS) >= GX_PATH)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", output_file, GX_PATH - 8);
-    GX_TRY(gx_corpus_reader_open(&x.r, path, t, how->threads, how->log, err));
+    GX_TRY(gx_corpus_reader_open(&x.r, path, NULL, t, how->threads, how->log, err));
     const GxStatus status = gx__corpus_write(&x, path);
     gx_corpus_reader_close(&x.r);
     gx_corpus_close(&x.c);

@@ -35,6 +35,7 @@ typedef struct { // a part of the text: in tokens, or in bytes of the file
 } GxTokens;
 typedef struct {        // of conversations: what was read
     int64_t n, learned; // conversations; tokens that are learned
+    int64_t texts;      // of these, a prompt and its completion that are texts, without a format
     int64_t shortened;  // conversations whose last turns were left out
     int64_t left_out;   // documents that were
     int64_t unanswered; // conversations that ended with a turn of the user's, which was

@@ -1,7 +1,7 @@
-// dataset_chat.h: a dataset of conversations: JSON lines (chat_records.h) as samples of T tokens, of which what the
+// dataset_chat.h: a dataset of conversations: JSON lines or a table (chat_records.h) as samples of T tokens, of which what the
 // assistant says is learned (chat_tokens.h).
 //
-//     if (gx_dataset_is_chat("chats.jsonl", &g->log))
+//     if (gx_dataset_is_chat("chats.jsonl", &gx_record_reading, &g->log))
 //         GX_TRY(gx_dataset_open_chat(&d, "chats.jsonl", &tokenizer, &how, 0.1, 512, threads, err));
 //
 // A document, a conversation as a rule, is never divided: an answer without its question teaches another thing. So a
@@ -17,8 +17,8 @@
 #include "dataset.h"
 GX_BEGIN
 
-// 1: JSON lines whose first record is a conversation and no text. One that is both is a text, which is said.
-int gx_dataset_is_chat(const char *path, const GxLogger *log);
+// 1: records of which the first is a conversation and no text. One that is both is a text, which is said.
+int gx_dataset_is_chat(const char *path, const GxRecordReading *names, const GxLogger *log);
 GxStatus gx_dataset_open_chat(GxDataset *d, const char *path, const GxTokenizer *t, const GxChatReading *how,
                               double validation_fraction, int64_t T, int threads, GxError *err);
 
@@ -48,17 +48,17 @@ GX_END
 static_assert(sizeof((GxDatasetChat *)0)->lacks == GX_CHAT_LACKS * sizeof(int64_t),
               "the length in dataset.h, which knows no chat.h");
 
-int gx_dataset_is_chat(const char *path, const GxLogger *log)
+int gx_dataset_is_chat(const char *path, const GxRecordReading *names, const GxLogger *log)
 {
-    const char *dot = strrchr(path, '.');
+    char members[GX_TEXT_VALUE];
     int has_text;
-    if (!dot || strchr(dot, '/') || (strcasecmp(dot, ".jsonl") && strcasecmp(dot, ".ndjson"))) return 0;
-    const char *member = gx_chat_records_look(path, &has_text);
+    if (!gx_path_has_end(path, ".jsonl") && !gx_path_has_end(path, ".ndjson") && !gx_records_is_table(path)) return 0;
+    const char *member = gx_chat_records_look(path, names, &has_text, members);
     if (member && has_text && log)
         gx_log(log, GX_LOG_WARNING,
-               "%s: its first record has \"text\" and \"%s\"; the texts are taken, and all of them is learned: remove "
-               "\"text\" to train on what the assistant says alone",
-               path, member);
+               "%s: its first record has \"%s\" and \"%s\"; the texts are taken, and all of them is learned: remove "
+               "\"%s\" to train on what the assistant says alone",
+               path, names->text, member, names->text);
     return member && !has_text;
 }
 

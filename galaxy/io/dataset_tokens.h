@@ -16,8 +16,8 @@ GX_BEGIN
 // in the text is three characters, not a token. A file of tokens is refused that is another tokenizer's. In one of
 // llm.c's a document begins with the token that the tokenizer puts before a text (<s>), and ends with its eos_token; of
 // a tokenizer that has neither, with <|endoftext|>. log NULL: silence.
-GxStatus gx_dataset_open_any(GxDataset *d, const char *path, const GxTokenizer *t, double validation_fraction,
-                             int64_t T, int threads, const GxLogger *log, GxError *err);
+GxStatus gx_dataset_open_any(GxDataset *d, const char *path, const GxRecordReading *how, const GxTokenizer *t,
+                             double validation_fraction, int64_t T, int threads, const GxLogger *log, GxError *err);
 // A text that is open, and whose tokens are bytes. What is not UTF-8, or has a byte of value 0, is an error with its
 // line. After an error it is as it was.
 GxStatus gx_dataset_tokenize(GxDataset *d, const GxTokenizer *t, int64_t T, GxError *err);
@@ -110,15 +110,15 @@ int gx_dataset_has_documents(const char *path)
     return is_one;
 }
 
-static GxStatus gx__dataset_open_corpus(GxDataset *d, const char *path, const GxTokenizer *t,
-                                        double validation_fraction, int64_t T, int threads, const GxLogger *log,
-                                        GxError *err)
+static GxStatus gx__dataset_open_corpus(GxDataset *d, const char *path, const GxRecordReading *how,
+                                        const GxTokenizer *t, double validation_fraction, int64_t T, int threads,
+                                        const GxLogger *log, GxError *err)
 {
     GxCorpus c;
     memset(d, 0, sizeof *d);
     if (snprintf(d->path, GX_PATH, "%s", path) >= GX_PATH)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
-    GX_TRY(gx_corpus_open(&c, path, t, threads, log, err));
+    GX_TRY(gx_corpus_open(&c, path, how, t, threads, log, err));
     d->is_open = 1, d->fd = -1, d->validation_fraction = validation_fraction;
     d->ids = c.ids, d->file = c.file, d->bytes = c.file.bytes;
     gx_dataset_divide_documents(d);
@@ -182,11 +182,11 @@ static void gx__dataset_note_checksums(const GxDataset *d, const GxLogger *log)
            d->path, d->file.version);
 }
 
-GxStatus gx_dataset_open_any(GxDataset *d, const char *path, const GxTokenizer *t, double validation_fraction,
-                             int64_t T, int threads, const GxLogger *log, GxError *err)
+GxStatus gx_dataset_open_any(GxDataset *d, const char *path, const GxRecordReading *how, const GxTokenizer *t,
+                             double validation_fraction, int64_t T, int threads, const GxLogger *log, GxError *err)
 {
     if (gx_corpus_has_documents(path))
-        return gx__dataset_open_corpus(d, path, t, validation_fraction, T, threads, log, err);
+        return gx__dataset_open_corpus(d, path, how, t, validation_fraction, T, threads, log, err);
     GX_TRY(gx_dataset_open(d, path, validation_fraction, T, err));
     GxStatus status = gx__dataset_check_tokenizer(d, t, err);
     d->file.vocab = t->vocab_size;

@@ -18,11 +18,16 @@ typedef enum {
     GX_FILE_AS_CORPUS, // a text, or a file of tokens
     GX_FILE_AS_TEXT,   // a text that is learned from: no table, no records of JSON
     GX_FILE_AS_LINES,  // JSON lines
-    GX_FILE_AS_TABLE,  // .tsv or JSON lines
+    GX_FILE_AS_TABLE,  // .csv, .tsv or JSON lines
     GX_FILE_AS_IT_IS   // a text that is taken as it stands, such as a prompt: a table is one, too
 } GxFileUse;
 
 enum { GX_FILE_HEAD = 512 }; // bytes by which a file is known
+
+// What is learned from, for messages: GX_FILE_AS_CORPUS, and the members that records have.
+#define GX_FILE_CORPORA                                                                                                \
+    ".txt, or another text; .jsonl, .csv or .tsv, whose records have text, prompt and completion, or instruction and " \
+    "output, and of .jsonl also messages or conversations; a folder of .txt and .jsonl; or a file of tokens"
 
 // GX_ERR_UNSUPPORTED where the file is something else than its use asks for. What is no regular file, or cannot be
 // read, passes: who reads it says why.
@@ -93,9 +98,8 @@ static const struct {
     {"a database of SQLite", "db|sqlite|sqlite3", "SQLite format 3\0", 16, 0, 0, 0, "write its texts as JSON lines"},
     {"a file of HDF5", "h5|hdf5|hdf", "\x89HDF\r\n\x1A\n", 8, 0, 0, 0, GX__FILE_JSON_LINES("read_hdf")},
     {"a file of TFRecord", "tfrecord|tfrecords", NULL, 0, 0, 0, 0, "write it as JSON lines"},
-    {"a table of CSV", "csv", NULL, 0, 0, 0, GX__FILE_PLAIN, GX__FILE_JSON_LINES("read_csv")},
-    {"a table", "tsv", NULL, 0, 0, 0, GX__FILE_TABLE | GX__FILE_PLAIN,
-     "write the texts as JSON lines: {\"text\": \"...\"} in each line"},
+    {"a table", "csv|tsv", NULL, 0, 0, 0, GX__FILE_TABLE | GX__FILE_PLAIN,
+     "write its texts into a .txt, or as JSON lines: {\"text\": \"...\"} in each line"},
     // what Python and others keep
     {"an array of NumPy's", "npy", "\x93NUMPY", 6, 0, 0, 0, "files of tokens are made by ./tokenize --corpus"},
     {"a pickle of Python's", "pkl|pickle|joblib", "\x80\x02", 2, 0, 0, 0, "write its texts as JSON lines"},
@@ -193,9 +197,8 @@ static int gx__file_kind_by_bytes(const char *head, int64_t n)
 static GxStatus gx__file_refuse(const char *path, int kind, const char *by, int is_doubtful, GxFileUse use,
                                 GxError *err)
 {
-    static const char *const expected[] = {"text in UTF-8, .jsonl or a file of tokens", "text in UTF-8",
-                                           "JSON lines, a record in each",
-                                           "a .tsv, or .jsonl with a record in each line", "text in UTF-8"};
+    static const char *const expected[] = {GX_FILE_CORPORA, "text in UTF-8", "JSON lines, a record in each",
+                                           "a .csv, a .tsv, or .jsonl with a record in each line", "text in UTF-8"};
     return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s is %s, by its %s; expected %s: %s%s%s", path, gx__file_kinds[kind].what,
                    by, expected[use], is_doubtful ? "if it is that, " : "", gx__file_kinds[kind].to_do,
                    is_doubtful ? ", else rename it" : "");

@@ -34,6 +34,8 @@ GxStatus gx_labels_set_text(GxLabels *l, const char *names, GxLabelKind kind, co
                             GxError *err); // the same of "a, b,c"
 // What stands around a name in a list of them: quotes around one that has a comma, else nothing.
 const char *gx_label_mark(const char *name);
+// Leaves records out whose label no list could have: too long, an empty name among several, the same one twice.
+GxStatus gx_labels_leave_out(GxRecords *r, int column, GxLabelKind kind, GxBadRecords *skip, GxError *err);
 void gx_labels_close(GxLabels *l);                       // also of one that is all zero
 int gx_labels_find(const GxLabels *l, const char *name); // its class; -1: there is none
 
@@ -283,6 +285,48 @@ GxStatus gx_labels_make(GxLabels *l, const GxRecords *r, int column, GxLabelKind
     if (status == GX_OK) status = gx__labels_count(l, r, column, err);
     if (status != GX_OK) gx_labels_close(l);
     return status;
+}
+
+// Of record i, without a list.
+static GxStatus gx__labels_check_record(const GxRecords *r, int column, int kind, int64_t i, GxError *err)
+{
+    const char *field = gx_record(r, i, column), *next;
+    char where[GX_PATH + 24];
+    GxLabels none = GX_ZERO;
+    gx__Label x, other;
+    none.kind = kind;
+    snprintf(where, sizeof where, "%s:%ld", r->path, (long)gx_record_line(r, i));
+    int64_t number = 0;
+    for (int more = gx__labels_first(field, kind, &next, &x); more; more = gx__labels_next(&next, &x), number++) {
+        const char *rest;
+        char cut[GX__LABELS_QUOTE];
+        int64_t before = number;
+        GX_TRY(gx__labels_check(&none, x, where, err));
+        for (int has = gx__labels_first(field, kind, &rest, &other); has && before-- > 0;
+             has = gx__labels_next(&rest, &other))
+            if (x.n == other.n && !memcmp(x.text, other.text, (size_t)x.n))
+                return GX_FAIL(err, GX_ERR_FORMAT, "%s: the label \"%s\" stands there twice", where,
+                               gx__labels_quote(x, cut));
+    }
+    return GX_OK;
+}
+
+GxStatus gx_labels_leave_out(GxRecords *r, int column, GxLabelKind kind, GxBadRecords *skip, GxError *err)
+{
+    const size_t bytes = (size_t)r->columns * sizeof *r->at;
+    const int64_t all = r->n, skipped = skip->n;
+    GxBadLines bad = GX_ZERO;
+    bad.skip = skip, r->n = 0;
+    for (int64_t i = 0; i < all; i++) {
+        GxError e = GX_ZERO;
+        memmove(r->at + r->n * r->columns, r->at + i * r->columns, bytes);
+        r->line[r->n] = r->line[i];
+        if (gx__labels_check_record(r, column, (int)kind, r->n, &e) == GX_OK) r->n++;
+        else gx_bad_lines_add(&bad, r->line[r->n], &e);
+    }
+    if (r->n > 0) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: all labels are wrong, and their records left out; the first: %s", r->path,
+                   skip->why[gx_min(skipped, GX_BAD_RECORDS - 1)]);
 }
 
 static GxStatus gx__labels_set_one(GxLabels *l, gx__Label x, const char *where, GxError *err)

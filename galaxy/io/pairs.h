@@ -1,5 +1,5 @@
-// pairs.h: a file of preference pairs as tokens: JSON lines with a prompt, a completion that was chosen, and one that
-// was rejected.
+// pairs.h: a file of preference pairs as tokens: JSON lines, or rows of a table (csv.h), with a prompt, a completion that
+// was chosen, and one that was rejected.
 //
 //     {"prompt": "The sky is", "chosen": " blue.", "rejected": " green."}
 //     {"prompt": [{"role": "user", "content": "Hello"}], "chosen": [{"role": "assistant", "content": "Hello."}],
@@ -60,13 +60,15 @@ typedef struct {
     const GxTokenizer *t;
     const GxChatReading *how;
     int64_t most;
+    const GxRecords *table; // NULL: JSON lines
+    int is_sound;           // 0: not all of the file is text, and each line is looked at
 } gx__Pairs;
 
-typedef struct { // what becomes of a line
+typedef struct { // what becomes of a line, or of a row of a table
     const char *line;
-    int64_t number;
-    char *text[2];          // chosen, rejected, with the prompt
-    int64_t bytes[2], from; // of these; of the prompt
+    int64_t number, line_bytes, row; // row of the table, or the byte of the file where the line begins
+    char *text[2];                   // chosen, rejected, with the prompt
+    int64_t bytes[2], from;          // of these; of the prompt
     int is_conversation, lacks;
     int32_t *ids[2];
     int64_t n[2], learned_from;
@@ -83,11 +85,11 @@ static void gx__pair_close(gx__Pair *x)
 
 // ---- texts ---------------------------------------------------------------------------------------------------------
 
-static GxStatus gx__pair_read_texts(const gx__Pairs *a, gx__Pair *x, const GxJson *record)
+// said: the prompt; NULL: both completions begin with it.
+static GxStatus gx__pair_read_texts(const gx__Pairs *a, gx__Pair *x, const char *said, const char *chosen,
+                                    const char *rejected)
 {
-    const GxJson *said = gx_json_get(record, "prompt");
-    const char *prompt = gx_json_string(said), *completion[2];
-    for (int k = 0; k < 2; k++) completion[k] = gx_json_string(gx_json_get(record, gx__pair_name[k]));
+    const char *prompt = said ? said : "", *completion[] = {chosen, rejected};
     int64_t common = said ? 0 : gx_chat_common(completion[0], completion[1]);
     if (common > 0 && completion[0][common - 1] == ' ') common--; // it belongs to the word behind it
     for (int k = 0; k < 2; k++) {
@@ -203,7 +205,10 @@ static GxStatus gx__pair_take_record(const gx__Pairs *a, gx__Pair *x, const GxJs
                            i == 2 ? " (\"prompt\" may be left out where the others begin with it)" : "");
     }
     GX_TRY(gx_chat_record_check(record, a->path, x->number, &x->err));
-    return type == GX_JSON_STRING ? gx__pair_read_texts(a, x, record) : gx__pair_read_turns(a, x, record);
+    if (type != GX_JSON_STRING) return gx__pair_read_turns(a, x, record);
+    const GxJson *said = gx_json_get(record, "prompt");
+    return gx__pair_read_texts(a, x, said ? gx_json_string(said) : NULL, gx_json_string(gx_json_get(record, "chosen")),
+                               gx_json_string(gx_json_get(record, "rejected")));
 }
 
 // ---- tokens --------------------------------------------------------------------------------------------------------
@@ -269,17 +274,36 @@ static GxStatus gx__pair_check_tokenizer(const gx__Pairs *a, gx__Pair *x)
     return GX_OK;
 }
 
-static void gx__pair_read(const gx__Pairs *a, gx__Pair *x)
+static GxStatus gx__pair_read_line(const gx__Pairs *a, gx__Pair *x)
 {
+    GxTextPlace place = {a->path, x->number, x->row};
     GxError e = GX_ZERO;
     GxJson *json = NULL;
-    if (gx_json_parse(&json, x->line, (int64_t)strlen(x->line), "", &e) != GX_OK) { // ":1:12: ..." of the line alone
-        GX_FAIL(&x->err, (GxStatus)e.code, "%s:%ld%s", a->path, (long)x->number,
-                strncmp(e.message, ":1", 2) ? e.message : e.message + 2);
-        return;
-    }
-    GxStatus status = gx__pair_take_record(a, x, json);
+    if (!a->is_sound) GX_TRY(gx_text_check(&place, x->line, x->line_bytes, &x->err));
+    if (gx_json_parse(&json, x->line, (int64_t)strlen(x->line), "", &e) != GX_OK) // ":1:12: ..." of the line alone
+        return GX_FAIL(&x->err, (GxStatus)e.code, "%s:%ld%s", a->path, (long)x->number,
+                       strncmp(e.message, ":1", 2) ? e.message : e.message + 2);
+    const GxStatus status = gx__pair_take_record(a, x, json);
     gx_json_free(json);
+    return status;
+}
+
+// The columns of a table.
+static const GxRecordColumn gx__pair_columns[] = {{"prompt", GX_COLUMN_SPARSE, 0, NULL},
+                                                  {"chosen", GX_COLUMN_REQUIRED, 0, NULL},
+                                                  {"rejected", GX_COLUMN_REQUIRED, 0, NULL}};
+
+static GxStatus gx__pair_read_row(const gx__Pairs *a, gx__Pair *x)
+{
+    const GxRecords *r = a->table;
+    return gx__pair_read_texts(a, x, r->has[0] ? gx_record(r, x->row, 0) : NULL, gx_record(r, x->row, 1),
+                               gx_record(r, x->row, 2));
+}
+
+static void gx__pair_read(const gx__Pairs *a, gx__Pair *x)
+{
+    GxError e;
+    GxStatus status = a->table ? gx__pair_read_row(a, x) : gx__pair_read_line(a, x);
     if (status == GX_OK) status = gx__pair_check_tokenizer(a, x);
     if (status == GX_OK) gx__pair_tokenize(a, x);
     const size_t path = strlen(a->path);
@@ -329,7 +353,11 @@ static GxStatus gx__pairs_lines(const gx__Pairs *a, GxPairs *p, gx__Pair *x, int
     for (int i = 0; i < n; i++) {
         const int fits = x[i].n[0] + x[i].n[1] <= a->most;
         if (x[i].err.code && goes_on) goes_on = gx_bad_lines_add(bad, x[i].number, &x[i].err);
-        gx_bad_lines_pass(bad, x[i].number, (int64_t)strlen(x[i].line));
+        gx_bad_lines_pass(bad, x[i].number, x[i].line_bytes);
+        if (x[i].err.code) {
+            gx__pair_close(&x[i]);
+            continue;
+        }
         p->records++, p->left_out += !fits, p->conversations += x[i].is_conversation;
         for (int k = 0; k < GX_CHAT_LACKS; k++) p->lacks[k] += x[i].lacks >> k & 1;
         if (status == GX_OK && fits && bad->n == 0) status = gx__pairs_add(p, &x[i], err);
@@ -338,48 +366,91 @@ static GxStatus gx__pairs_lines(const gx__Pairs *a, GxPairs *p, gx__Pair *x, int
     return goes_on ? status : gx_bad_lines_fail(bad, 1, err);
 }
 
-// text: whole lines, whose ends become 0.
-static GxStatus gx__pairs_read(const gx__Pairs *a, GxPairs *p, char *text, int threads, GxError *err)
+// text[bytes]: whole lines, whose ends become 0; byte: of the file, where they begin.
+static GxStatus gx__pairs_read(const gx__Pairs *a, GxPairs *p, char *text, int64_t bytes, int64_t byte, gx__Pair *x,
+                               int threads, GxError *err)
 {
-    gx__Pair *x = (gx__Pair *)calloc(GX__PAIRS_LINES, sizeof *x);
-    if (!x) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the lines of %s", a->path);
+    char *const text_end = text + bytes, *const begin = text;
     GxStatus status = GX_OK;
     GxBadLines bad = GX_ZERO;
     GxError e = GX_ZERO;
     int64_t number = 1;
-    for (int n = 0; *text && status == GX_OK && gx_bad_lines_goes_on(&bad); number++) {
-        char *end = text + strcspn(text, "\n"), *next = *end ? end + 1 : end;
+    bad.skip = gx_chat_record_reading(a->how)->skip;
+    for (int n = 0; text < text_end && status == GX_OK && gx_bad_lines_goes_on(&bad); number++) {
+        char *end = (char *)memchr(text, '\n', (size_t)(text_end - text)), *next = end ? end + 1 : text_end;
+        end = end ? end : text_end;
         *end = 0;
-        if (text[strspn(text, "\r")]) x[n].line = text, x[n++].number = number;
-        else if (next[strspn(next, "\r\n")])
+        if (text + strspn(text, "\r") < end) {
+            x[n].line = text, x[n].line_bytes = end - text, x[n].row = byte + (text - begin);
+            x[n++].number = number;
+        } else if (next[strspn(next, "\r\n")])
             status =
                 GX_FAIL(&e, GX_ERR_FORMAT, "%s:%ld: the line is empty, and others follow; expected a record: remove it",
                         a->path, (long)number);
         text = next;
-        if (status == GX_OK && n < GX__PAIRS_LINES && *text) continue;
+        if (status == GX_OK && n < GX__PAIRS_LINES && text < text_end) continue;
         const GxStatus lines = gx__pairs_lines(a, p, x, n, threads, &bad, &e); // also what is before an empty line
         status = status == GX_OK ? lines : status, n = 0;
     }
-    free(x);
     GX_TRY(gx_bad_lines_fail(&bad, 1, err));
+    return status == GX_OK ? GX_OK : GX_FAIL(err, status, "%s", e.message);
+}
+
+static GxStatus gx__pairs_read_lines(gx__Pairs *a, GxPairs *p, gx__Pair *x, int threads, GxError *err)
+{
+    GxTextPlace place = {a->path, 1, 0};
+    GxError e = GX_ZERO;
+    char *text;
+    int64_t bytes;
+    GX_TRY(gx_file_check_kind(a->path, GX_FILE_AS_LINES, err));
+    GX_TRY(gx_file_read(a->path, GX__PAIRS_CAP, &text, &bytes, err));
+    GxStatus status = gx_text_check(&place, text, bytes, &e);
+    const int64_t mark = strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+    a->is_sound = status == GX_OK;
+    if (!a->is_sound && !gx_chat_record_reading(a->how)->skip) status = GX_FAIL(err, status, "%s", e.message);
+    else status = gx__pairs_read(a, p, text + mark, bytes - mark, mark, x, threads, err);
+    free(text);
+    return status;
+}
+
+static GxStatus gx__pairs_read_table(gx__Pairs *a, GxPairs *p, gx__Pair *x, int threads, GxError *err)
+{
+    GxRecords table;
+    GxBadLines bad = GX_ZERO;
+    GxError e = GX_ZERO;
+    GxStatus status = GX_OK;
+    int n = 0;
+    bad.skip = gx_chat_record_reading(a->how)->skip;
+    GX_TRY(gx_records_open(&table, a->path, GX_RECORDS_BY_NAME, gx__pair_columns, 3, bad.skip, err));
+    a->table = &table;
+    for (int64_t i = 0; i < table.n && status == GX_OK && gx_bad_lines_goes_on(&bad); i++) {
+        x[n].row = i, x[n++].number = gx_record_line(&table, i);
+        if (n < GX__PAIRS_LINES && i + 1 < table.n) continue;
+        status = gx__pairs_lines(a, p, x, n, threads, &bad, &e);
+        n = 0;
+    }
+    const GxStatus lines = gx_bad_lines_fail(&bad, table.first_line, err);
+    gx_records_close(&table);
+    a->table = NULL;
+    GX_TRY(lines);
     return status == GX_OK ? GX_OK : GX_FAIL(err, status, "%s", e.message);
 }
 
 GxStatus gx_pairs_open(GxPairs *p, const char *path, const GxTokenizer *t, const GxChatReading *how, int64_t most,
                        int threads, GxError *err)
 {
-    const gx__Pairs a = {path, t, how, most};
-    GxTextPlace place = {path, 1, 0};
-    char *text;
-    int64_t bytes;
+    gx__Pairs a = {path, t, how, most, NULL, 1};
+    const GxBadRecords *skip = gx_chat_record_reading(how)->skip;
     memset(p, 0, sizeof *p);
     p->hash = GX_HASH_START;
-    GX_TRY(gx_file_check_kind(path, GX_FILE_AS_LINES, err));
-    GX_TRY(gx_file_read(path, GX__PAIRS_CAP, &text, &bytes, err));
-    GxStatus status = gx_text_check(&place, text, bytes, err);
-    if (status == GX_OK)
-        status = gx__pairs_read(&a, p, text + (strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0), threads, err);
-    free(text);
+    gx__Pair *x = (gx__Pair *)calloc(GX__PAIRS_LINES, sizeof *x);
+    if (!x) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the lines of %s", path);
+    GxStatus status = gx_records_is_table(path) ? gx__pairs_read_table(&a, p, x, threads, err)
+                                                : gx__pairs_read_lines(&a, p, x, threads, err);
+    free(x);
+    if (status == GX_OK && p->records == 0 && skip && skip->n)
+        status = GX_FAIL(err, GX_ERR_FORMAT, "%s: all of its pairs are wrong, and left out; the first: %s", path,
+                         skip->why[0]);
     if (status == GX_OK && p->records == 0)
         status = GX_FAIL(err, GX_ERR_FORMAT, "%s has no pair: expected a record of JSON in each line", path);
     char none[60] = "its only pair has not";

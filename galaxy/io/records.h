@@ -1,34 +1,36 @@
-// records.h: files of records with named columns: texts, pairs of texts, labels. TSV or JSON lines.
+// records.h: files of records with named columns: texts, pairs of texts, labels. CSV, TSV or JSON lines.
 //
-//     text	label                                      {"text": "a nice film", "label": "good"}
-//     a nice film	good                                   {"text": "dull", "label": "bad"}
-//     dull	bad
+//     text,label                   text	label                      {"text": "a nice film", "label": "good"}
+//     a nice film,good             a nice film	good                   {"text": "dull, long", "label": "bad"}
+//     "dull, long",bad             dull, long	bad
 //
-// TSV: the first line names the columns, a tab separates them, every line has all of them. There are no quotes and no
-// escapes: a quotation mark is a character like others, and a text holds neither a tab nor the end of a line. Programs
-// that write CSV put quotes around some fields: tell them not to, or take JSON lines. A column all of whose fields
-// stand in quotation marks is refused.
+// CSV and TSV (csv.h): the first line names the columns, and every record has all of them. In CSV fields may stand in
+// quotes, and hold ends of lines there; in TSV where the file is written so by the rule in csv.h, else quotation marks
+// are characters, and a column all of whose fields stand in them is refused. Fields are texts, also of labels.
 // JSON lines: an object per line. A label may also be a number, and stands here as text ("3", "0.5"); several labels
 // may be a list, and stand here with commas between them ("sport, politics"); null is as good as absent. Other members
-// are not looked at. In both: UTF-8 (a byte order mark at the beginning is passed over) without U+0000; a line ends
+// are not looked at. In all: UTF-8 (a byte order mark at the beginning is passed over) without U+0000; a line ends
 // with \n or \r\n; empty lines may stand at the end and nowhere else. The order of columns means nothing.
 //
 // The caller says which columns it wants, and gets for record i and its column j a string:
 //
-//     static const GxRecordColumn columns[] = {{"text", GX_COLUMN_REQUIRED, 0}, {"text2", GX_COLUMN_OPTIONAL, 0},
-//                                              {"label", GX_COLUMN_REQUIRED, 1}};
+//     static const GxRecordColumn columns[] = {{"text", GX_COLUMN_REQUIRED, 0, "text_column"},
+//                                              {"text2", GX_COLUMN_OPTIONAL, 0, "text2_column"},
+//                                              {"label", GX_COLUMN_REQUIRED, 1, "label_column"}};
 //     GxRecords r;
-//     GX_TRY(gx_records_open(&r, "train.tsv", GX_RECORDS_BY_NAME, columns, 3, err));
+//     GX_TRY(gx_records_open(&r, "train.csv", GX_RECORDS_BY_NAME, columns, 3, NULL, err));
 //     for (i < r.n) … gx_record(&r, i, 0) … r.has[1] …
 //     gx_records_close(&r);
 //
-// All of the file is read and checked when it is opened, and none of it later: an error names the file, the line, what
-// was found and what was expected, and which records are wrong, too (bad_lines.h). Memory: the file, 8 bytes per record
-// and column, and while JSON lines are opened their strings beside the file. At most GX_RECORDS_CAP bytes. It does not
-// split, shuffle or tokenize.
+// All of the file is read and checked when it is opened, and none of it later: an error names the file, the line in
+// which the record begins, what was found and what was expected, and which records are wrong, too (bad_lines.h); or
+// wrong ones are left out. What is wrong with the first line, or with all of a file, is an error in any case. Memory:
+// the file, 8 bytes per record and column and 8 per record, and while JSON lines are opened their strings beside the
+// file. At most GX_RECORDS_CAP bytes. It does not split, shuffle or tokenize.
 #ifndef GX_RECORDS_H
 #define GX_RECORDS_H
 #include "bad_lines.h"
+#include "csv.h"
 #include "file_kind.h"
 #include "files.h"
 GX_BEGIN
@@ -36,7 +38,8 @@ GX_BEGIN
 enum { GX_RECORD_COLUMNS = 16, GX_RECORDS_CAP = 1 << 30 };
 
 typedef enum {
-    GX_RECORDS_BY_NAME = 0, // .tsv, or .jsonl, .json, .ndjson; of another name: an error
+    GX_RECORDS_BY_NAME = 0, // .csv, .tsv, or .jsonl, .json, .ndjson; of another name: an error
+    GX_RECORDS_CSV,
     GX_RECORDS_TSV,
     GX_RECORDS_JSONL
 } GxRecordsFormat;
@@ -51,10 +54,18 @@ typedef enum {
 enum { GX_COLUMN_SEVERAL = 2 };
 
 typedef struct {
-    const char *name; // lives as long as the records
-    int need;         // a GxColumnNeed
-    int is_label;     // in JSON lines numbers are taken, too; GX_COLUMN_SEVERAL: and lists
+    const char *name;   // lives as long as the records
+    int need;           // a GxColumnNeed
+    int is_label;       // in JSON lines numbers are taken, too; GX_COLUMN_SEVERAL: and lists
+    const char *option; // that names another column, for messages; NULL: none does
 } GxRecordColumn;
+
+// What options say about records that are learned from, for readers that find out by themselves what is in a file.
+typedef struct {
+    const char *text, *prompt, *completion; // names of columns
+    GxBadRecords *skip;                     // where records that are wrong are counted; NULL: they are errors
+} GxRecordReading;
+extern const GxRecordReading gx_record_reading; // "text", "prompt", "completion", NULL
 
 typedef struct {
     int64_t n;                  // records
@@ -63,27 +74,33 @@ typedef struct {
     uint64_t hash;              // gx_hash of all its bytes: by which ranks know that they read the same
     int columns;                // that are wanted
     GxRecordColumn column[GX_RECORD_COLUMNS];
-    int64_t *at; // [n][columns]: where in `text` a string begins
+    int64_t *at;   // [n][columns]: where in `text` a string begins
+    int64_t *line; // [n]: in which a record begins
     char *text;
-    int64_t first_line; // of record 0
+    int64_t first_line; // of records
     int64_t empty_line; // of JSON lines: the first empty one, behind which there is nothing; 0: none
     char path[GX_PATH];
 } GxRecords;
 
+// skip NULL: records that are wrong are errors; else they are left out, and added to it.
 GxStatus gx_records_open(GxRecords *r, const char *path, GxRecordsFormat format, const GxRecordColumn *column,
-                         int columns, GxError *err);
+                         int columns, GxBadRecords *skip, GxError *err);
 // JSON lines of a file that is read a piece at a time: text[bytes] are whole lines, and are written into; there is a 0
 // behind them. place: where in the file they begin; it moves on to their end. There may be no record in them. The hash
 // stays 0.
 GxStatus gx_records_open_lines(GxRecords *r, GxTextPlace *place, char *text, int64_t bytes,
-                               const GxRecordColumn *column, int columns, GxError *err);
-void gx_records_close(GxRecords *r); // also of one that is all zero
+                               const GxRecordColumn *column, int columns, GxBadRecords *skip, GxError *err);
+void gx_records_close(GxRecords *r);       // also of one that is all zero
+int gx_records_is_table(const char *path); // 1: its name ends with .csv or .tsv
+// The names of a table's columns, as many as fit, with commas between them; *has[i]: wanted[i] is one of them.
+GxStatus gx_records_columns(const char *path, const char *const *wanted, int n, int *has, char *names, int size,
+                            GxError *err);
 
 static inline const char *gx_record(const GxRecords *r, int64_t i, int column)
 {
     return r->text + r->at[i * r->columns + column];
 }
-static inline int64_t gx_record_line(const GxRecords *r, int64_t i) { return r->first_line + i; } // for messages
+static inline int64_t gx_record_line(const GxRecords *r, int64_t i) { return r->line[i]; } // for messages
 
 GX_END
 #endif
@@ -98,23 +115,28 @@ GX_END
 
 enum { GX__RECORDS_NAMES = 200 }; // bytes of a list of columns in a message
 
+const GxRecordReading gx_record_reading = {"text", "prompt", "completion", NULL};
+
 // ---- lines ---------------------------------------------------------------------------------------------------------
 
-// Cuts the line that begins at *next off, without its end, and moves *next behind it. NULL: there is none.
-static char *gx__records_line(char **next)
+// Cuts the line that begins at *next off, without its end, and moves *next behind it; *bytes: of it. NULL: there is
+// none.
+static char *gx__records_line(char **next, char *text_end, int64_t *bytes)
 {
-    char *line = *next, *end = line + strcspn(line, "\n");
-    if (!*line) return NULL;
-    *next = *end ? end + 1 : end;
-    *end = 0;
-    if (end > line && end[-1] == '\r') end[-1] = 0;
+    char *line = *next, *end = (char *)memchr(line, '\n', (size_t)(text_end - line));
+    if (line == text_end) return NULL;
+    *next = end ? end + 1 : text_end;
+    end = end ? end : text_end;
+    if (end > line && end[-1] == '\r') end--;
+    *end = 0, *bytes = end - line;
     return line;
 }
 
 // An empty line is the end of the file, or an error.
-static GxStatus gx__records_end(const GxRecords *r, const char *rest, int64_t line, GxError *err)
+static GxStatus gx__records_end(const GxRecords *r, const char *rest, const char *end, int64_t line, GxError *err)
 {
-    if (rest[strspn(rest, "\r\n")])
+    while (rest < end && (*rest == '\r' || *rest == '\n')) rest++;
+    if (rest < end)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the line is empty, and others follow; expected a record: remove it",
                        r->path, (long)line);
     return GX_OK;
@@ -123,14 +145,17 @@ static GxStatus gx__records_end(const GxRecords *r, const char *rest, int64_t li
 // ---- records -------------------------------------------------------------------------------------------------------
 
 // Room for one more; its strings begin at 0 of the text, where "" stands.
-static GxStatus gx__records_grow(GxRecords *r, int64_t *capacity, GxError *err)
+static GxStatus gx__records_grow(GxRecords *r, int64_t *capacity, int64_t line, GxError *err)
 {
     if (r->n == *capacity) {
         *capacity = gx_max(1024, 2 * *capacity);
-        int64_t *grown = (int64_t *)realloc(r->at, (size_t)(*capacity * r->columns) * sizeof *grown);
-        if (!grown) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the records of %s", r->path);
-        r->at = grown;
+        void *at = realloc(r->at, (size_t)(*capacity * r->columns) * sizeof *r->at);
+        if (at) r->at = (int64_t *)at;
+        void *lines = realloc(r->line, (size_t)*capacity * sizeof *r->line);
+        if (lines) r->line = (int64_t *)lines;
+        if (!at || !lines) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the records of %s", r->path);
     }
+    r->line[r->n] = line;
     for (int j = 0; j < r->columns; j++) r->at[r->n * r->columns + j] = 0;
     r->n++;
     return GX_OK;
@@ -176,72 +201,99 @@ static void gx__records_list(char list[GX__RECORDS_NAMES], const char *name)
         gx_text_mark_cut(list, GX__RECORDS_NAMES);
 }
 
-// ---- TSV -----------------------------------------------------------------------------------------------------------
+// How a column with another name is taken: "; --text_column takes another".
+static const char *gx__records_option(const GxRecordColumn *c, char say[80])
+{
+    say[0] = 0;
+    if (c->option) snprintf(say, 80, "; --%s NAME takes another", c->option);
+    return say;
+}
+
+// ---- tables --------------------------------------------------------------------------------------------------------
 
 typedef struct {
-    int fields;                    // per line
+    int fields;                    // per record
     int column[GX_RECORD_COLUMNS]; // by wanted column: which field it is; -1: none
     char names[GX__RECORDS_NAMES]; // of the fields, for messages
 } gx__RecordsHeader;
 
-static GxStatus gx__records_header(GxRecords *r, char *line, gx__RecordsHeader *h, GxError *err)
+static GxStatus gx__records_header(GxRecords *r, const GxCsv *c, gx__RecordsHeader *h, GxError *err)
 {
+    char say[80];
     for (int j = 0; j < r->columns; j++) h->column[j] = -1;
-    for (char *field = line, *end = field; field; field = end) {
-        if ((end = strchr(field, '\t')) != NULL) *end++ = 0;
+    for (int i = 0; i < c->fields; i++) {
+        const char *field = c->field[i].text;
         gx__records_list(h->names, field);
         for (int j = 0; j < r->columns; j++) {
             if (strcmp(field, r->column[j].name)) continue;
             if (h->column[j] >= 0)
-                return GX_FAIL(err, GX_ERR_FORMAT, "%s:1: two columns have the name \"%s\"", r->path, field);
-            h->column[j] = h->fields, r->has[j] = 1;
+                return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: two columns have the name \"%s\"", r->path, (long)c->number,
+                               field);
+            h->column[j] = i, r->has[j] = 1;
         }
-        h->fields++;
     }
+    h->fields = c->fields;
     for (int j = 0; j < r->columns; j++)
         if (!r->has[j] && gx__records_is_needed(r, j))
             return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s:1: there is no column \"%s\"; the first line names, between tabs: %s", r->path,
-                           r->column[j].name, h->names);
+                           "%s:%ld: there is no column \"%s\"; the first line names, between %s: %s%s", r->path,
+                           (long)c->number, r->column[j].name, gx_csv_separators(c), h->names,
+                           gx__records_option(&r->column[j], say));
     return GX_OK;
 }
 
-static GxStatus gx__records_tsv_line(GxRecords *r, char *line, int64_t number, const gx__RecordsHeader *h, GxError *err)
+static GxStatus gx__records_row(GxRecords *r, const GxCsv *c, const gx__RecordsHeader *h, GxError *err)
 {
-    int fields = 0;
-    for (char *field = line, *end = field; field; field = end, fields++) {
-        if ((end = strchr(field, '\t')) != NULL) *end++ = 0;
-        for (int j = 0; j < r->columns; j++)
-            if (h->column[j] == fields) r->at[(r->n - 1) * r->columns + j] = field - r->text;
-    }
-    if (fields != h->fields)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: %d column%s; expected %d (%s) between tabs%s", r->path,
-                       (long)number, fields, gx_text_s(fields), h->fields, h->names,
-                       fields > h->fields ? ": a text may hold no tab" : "");
-    return gx__records_check_last(r, number, err);
+    for (int j = 0; j < r->columns; j++) // "": the text's end
+        r->at[(r->n - 1) * r->columns + j] =
+            h->column[j] >= 0 && h->column[j] < c->fields ? c->field[h->column[j]].text - r->text : r->bytes;
+    if (c->fields != h->fields)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: %d column%s; expected %d (%s) between %s%s", r->path,
+                       (long)c->number, c->fields, gx_text_s(c->fields), h->fields, h->names, gx_csv_separators(c),
+                       c->fields <= h->fields ? ""
+                       : c->has_quotes        ? ": a field that holds one stands in quotation marks"
+                                              : ": a text may hold no tab");
+    return gx__records_check_last(r, c->number, err);
 }
 
-// Strings stay where they are in the file's text: tabs and ends of lines become their ends.
-static GxStatus gx__records_tsv(GxRecords *r, char *text, char *begin, GxBadLines *bad, GxError *err)
+// Strings stay where they are in the file's text.
+static GxStatus gx__records_rows(GxRecords *r, GxCsv *c, GxBadLines *bad, GxError *err)
 {
     gx__RecordsHeader h = GX_ZERO;
-    int64_t capacity = 0, number = 2;
-    char *next = begin, *line = gx__records_line(&next);
-    r->text = text, r->first_line = 2;
-    if (!line[0]) return GX_FAIL(err, GX_ERR_FORMAT, "%s:1: the line is empty; expected names of columns", r->path);
-    GX_TRY(gx__records_header(r, line, &h, err));
-    for (const char *at; (at = next, line = gx__records_line(&next)) != NULL && gx_bad_lines_goes_on(bad); number++) {
+    int64_t capacity = 0;
+    GX_TRY(gx_csv_next(c, err));
+    if (c->is_empty)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the line is empty; expected names of columns", r->path,
+                       (long)c->number);
+    GX_TRY(gx__records_header(r, c, &h, err));
+    r->first_line = c->line;
+    while (gx_bad_lines_goes_on(bad)) {
         GxError e = GX_ZERO;
-        if (!line[0]) return gx__records_end(r, next, number, err);
-        GX_TRY(gx__records_grow(r, &capacity, err));
-        for (int j = 0; j < r->columns; j++) r->at[(r->n - 1) * r->columns + j] = r->bytes; // "": the text's end
-        if (gx__records_tsv_line(r, line, number, &h, &e) != GX_OK) gx__records_drop(r, bad, number, &e);
-        gx_bad_lines_pass(bad, number, next - at);
+        const int64_t at = c->byte;
+        GxStatus status = gx_csv_next(c, &e);
+        if (status == GX_OK && !c->fields) break;
+        if (status == GX_OK && c->is_empty) return gx__records_end(r, c->next, c->end, c->number, err);
+        GX_TRY(gx__records_grow(r, &capacity, c->number, err));
+        if (status == GX_OK) status = gx__records_row(r, c, &h, &e);
+        if (status != GX_OK && !gx__records_drop(r, bad, c->number, &e)) break;
+        gx_bad_lines_pass(bad, c->number, c->byte - at);
     }
     return GX_OK;
 }
 
-// Quotation marks around all fields of a column are CSV's, and would be learned as a part of each.
+static GxStatus gx__records_table(GxRecords *r, char *text, int is_tsv, int is_sound, GxBadLines *bad, int *has_quotes,
+                                  GxError *err)
+{
+    GxCsv c;
+    r->text = text;
+    GX_TRY(gx_csv_open(&c, r->path, text, r->bytes, is_tsv, err));
+    c.checks = !is_sound, *has_quotes = c.has_quotes;
+    const GxStatus status = gx__records_rows(r, &c, bad, err);
+    gx_csv_close(&c);
+    return status;
+}
+
+// Of a table whose quotation marks are characters: those around all fields of a column are no part of them.
 static GxStatus gx__records_check_quotes(const GxRecords *r, GxError *err)
 {
     for (int j = 0; j < r->columns; j++) {
@@ -254,8 +306,9 @@ static GxStatus gx__records_check_quotes(const GxRecords *r, GxError *err)
         if (quoted < 2 || quoted < fields) continue;
         return GX_FAIL(
             err, GX_ERR_FORMAT,
-            "%s: all %ld fields of the column \"%s\" stand in quotation marks, which in a .tsv are a part of "
-            "them; write it without (pandas: quoting=csv.QUOTE_NONE), or as .jsonl",
+            "%s: all %ld fields of the column \"%s\" stand in quotation marks, and the names in the first line do not: "
+            "they would be a part of the texts; write it without (pandas: quoting=csv.QUOTE_NONE), with all names in "
+            "quotation marks, too, or as .jsonl",
             r->path, (long)quoted, r->column[j].name);
     }
     return GX_OK;
@@ -285,7 +338,7 @@ static GxStatus gx__records_put(GxRecords *r, gx__RecordsPool *p, const char *st
 static GxStatus gx__records_missing(const GxRecords *r, const GxJson *object, int64_t number, int j, GxError *err)
 {
     const GxRecordColumn *c = &r->column[j];
-    char names[GX__RECORDS_NAMES] = "";
+    char names[GX__RECORDS_NAMES] = "", say[80];
     if (gx_json_get(object, c->name))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: \"%s\" is null, which is no %s: it is missing; expected a string%s",
                        r->path, (long)number, c->name, c->is_label ? "label" : "text",
@@ -293,8 +346,8 @@ static GxStatus gx__records_missing(const GxRecords *r, const GxJson *object, in
                        : c->is_label                    ? " or a number"
                                                         : "");
     for (GxJsonMember m = GX_ZERO; gx_json_next(object, &m);) gx__records_list(names, m.key);
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: there is no \"%s\"; the line has: %s", r->path, (long)number, c->name,
-                   names[0] ? names : "nothing");
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: there is no \"%s\"; the line has: %s%s", r->path, (long)number, c->name,
+                   names[0] ? names : "nothing", gx__records_option(c, say));
 }
 
 // A label that is no list, as text: "3", "0.5". NULL: it is none.
@@ -364,7 +417,7 @@ static GxStatus gx__records_object(GxRecords *r, const GxJson *object, int64_t n
     for (int j = 0; j < r->columns; j++) GX_TRY(gx__records_member(r, object, number, j, p, err));
     for (int j = 0; j < r->columns; j++) // the first record shows what the others must have
         if (r->n == 1 || r->column[j].need == GX_COLUMN_SPARSE)
-            r->has[j] |= gx__records_is_needed(r, j) || gx__records_has(r, r->n - 1, j);
+            r->has[j] = (r->n > 1 && r->has[j]) || gx__records_is_needed(r, j) || gx__records_has(r, r->n - 1, j);
     return gx__records_check_last(r, number, err);
 }
 
@@ -390,18 +443,31 @@ static GxStatus gx__records_json_line(GxRecords *r, const char *line, int64_t nu
     return status;
 }
 
-static GxStatus gx__records_jsonl(GxRecords *r, char *begin, GxBadLines *bad, GxError *err)
+// A line may hold anything where the whole file was no text; is_sound: it was.
+static GxStatus gx__records_check_line(const GxRecords *r, const char *line, int64_t bytes, int64_t number,
+                                       int64_t byte, int is_sound, GxError *err)
+{
+    GxTextPlace place = {r->path, number, byte};
+    return is_sound ? GX_OK : gx_text_check(&place, line, bytes, err);
+}
+
+// byte: that the file has at `text`.
+static GxStatus gx__records_jsonl(GxRecords *r, char *text, char *begin, int64_t byte, int is_sound, GxBadLines *bad,
+                                  GxError *err)
 {
     gx__RecordsPool pool = GX_ZERO;
-    int64_t capacity = 0, number = r->first_line, nowhere;
+    char *const end = text + r->bytes;
+    int64_t capacity = 0, number = r->first_line, nowhere, bytes;
     GX_TRY(gx__records_put(r, &pool, "", &nowhere, err));
     for (char *next = begin, *line, *at;
-         (at = next, line = gx__records_line(&next)) != NULL && gx_bad_lines_goes_on(bad); number++) {
+         (at = next, line = gx__records_line(&next, end, &bytes)) != NULL && gx_bad_lines_goes_on(bad); number++) {
         GxError e = GX_ZERO;
-        if (!line[0]) r->empty_line = number;
-        if (!line[0]) return gx__records_end(r, next, number, err);
-        GX_TRY(gx__records_grow(r, &capacity, err));
-        if (gx__records_json_line(r, line, number, &pool, &e) != GX_OK && !gx__records_drop(r, bad, number, &e)) break;
+        if (bytes == 0) r->empty_line = number;
+        if (bytes == 0) return gx__records_end(r, next, end, number, err);
+        GX_TRY(gx__records_grow(r, &capacity, number, err));
+        GxStatus status = gx__records_check_line(r, line, bytes, number, byte + (at - text), is_sound, &e);
+        if (status == GX_OK) status = gx__records_json_line(r, line, number, &pool, &e);
+        if (status != GX_OK && !gx__records_drop(r, bad, number, &e)) break;
         gx_bad_lines_pass(bad, number, next - at);
     }
     return GX_OK;
@@ -409,12 +475,15 @@ static GxStatus gx__records_jsonl(GxRecords *r, char *begin, GxBadLines *bad, Gx
 
 // ---- a file --------------------------------------------------------------------------------------------------------
 
+int gx_records_is_table(const char *path) { return gx_path_has_end(path, ".csv") || gx_path_has_end(path, ".tsv"); }
+
 static GxStatus gx__records_format(const char *path, GxRecordsFormat *format, GxError *err)
 {
     static const struct {
         const char *ending;
         GxRecordsFormat format;
-    } known[] = {{".tsv", GX_RECORDS_TSV},
+    } known[] = {{".csv", GX_RECORDS_CSV},
+                 {".tsv", GX_RECORDS_TSV},
                  {".jsonl", GX_RECORDS_JSONL},
                  {".json", GX_RECORDS_JSONL},
                  {".ndjson", GX_RECORDS_JSONL}};
@@ -423,37 +492,60 @@ static GxStatus gx__records_format(const char *path, GxRecordsFormat *format, Gx
         if (!strcasecmp(dot, known[i].ending)) *format = known[i].format;
     if (*format == GX_RECORDS_BY_NAME)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s: its name does not say what is in it; expected one that ends with .tsv or .jsonl", path);
+                       "%s: its name does not say what is in it; expected one that ends with .csv, .tsv or .jsonl",
+                       path);
     return GX_OK;
 }
 
 static char *gx__records_behind_mark(char *text) { return text + (strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0); }
 
-// What is wrong in the lines comes before what ends them.
-static GxStatus gx__records_lines(GxRecords *r, GxRecordsFormat format, char *text, char *begin, GxError *err)
+// What is wrong in the lines comes before what ends them. place: of the text's beginning.
+static GxStatus gx__records_lines(GxRecords *r, GxRecordsFormat format, char *text, char *begin,
+                                  const GxTextPlace *place, int is_sound, GxBadRecords *skip, GxError *err)
 {
+    const int is_table = format != GX_RECORDS_JSONL;
+    int has_quotes = 1;
     GxBadLines bad = GX_ZERO;
     GxError e = GX_ZERO;
-    const GxStatus status =
-        format == GX_RECORDS_TSV ? gx__records_tsv(r, text, begin, &bad, &e) : gx__records_jsonl(r, begin, &bad, &e);
+    bad.skip = skip;
+    const GxStatus status = is_table
+                                ? gx__records_table(r, text, format == GX_RECORDS_TSV, is_sound, &bad, &has_quotes, &e)
+                                : gx__records_jsonl(r, text, begin, place->byte, is_sound, &bad, &e);
     GX_TRY(gx_bad_lines_fail(&bad, r->first_line, err));
     if (status != GX_OK) return GX_FAIL(err, status, "%s", e.message);
-    return format == GX_RECORDS_TSV ? gx__records_check_quotes(r, err) : GX_OK;
+    return has_quotes ? GX_OK : gx__records_check_quotes(r, err);
 }
 
-static GxStatus gx__records_read(GxRecords *r, GxRecordsFormat format, char *text, GxError *err)
+// *is_sound 0: it is no text, and where records may be left out each is looked at alone.
+static GxStatus gx__records_check_text(GxTextPlace *place, const char *text, int64_t bytes, const GxBadRecords *skip,
+                                       int *is_sound, GxError *err)
+{
+    GxError e = GX_ZERO;
+    const GxStatus status = gx_text_check(place, text, bytes, &e);
+    *is_sound = status == GX_OK;
+    return *is_sound || skip ? GX_OK : GX_FAIL(err, status, "%s", e.message);
+}
+
+static GxStatus gx__records_read(GxRecords *r, GxRecordsFormat format, char *text, GxBadRecords *skip, GxError *err)
 {
     char *begin = gx__records_behind_mark(text);
-    GxTextPlace place = {r->path, 1, 0};
-    if (!begin[0])
+    const int is_table = format != GX_RECORDS_JSONL;
+    const GxTextPlace first = {r->path, 1, 0};
+    const int64_t skipped = skip ? skip->n : 0;
+    GxTextPlace place = first;
+    int is_sound;
+    if (begin == text + r->bytes)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s is empty; expected %s", r->path,
-                       format == GX_RECORDS_TSV ? "a line with the names of columns, and records" : "records");
+                       is_table ? "a line with the names of columns, and records" : "records");
     r->hash = gx_hash(GX_HASH_START, text, r->bytes), r->first_line = 1;
-    GX_TRY(gx_text_check(&place, text, r->bytes, err));
-    GX_TRY(gx__records_lines(r, format, text, begin, err));
+    GX_TRY(gx__records_check_text(&place, text, r->bytes, skip, &is_sound, err));
+    GX_TRY(gx__records_lines(r, format, text, begin, &first, is_sound, skip, err));
     if (r->n > 0) return GX_OK;
+    if (skip && skip->n > skipped)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: all of its %ld records are wrong, and left out; the first: %s", r->path,
+                       (long)(skip->n - skipped), skipped < GX_BAD_RECORDS ? skip->why[skipped] : skip->why[0]);
     return GX_FAIL(err, GX_ERR_FORMAT, "%s holds no records%s", r->path,
-                   format == GX_RECORDS_TSV ? "; expected lines below the one that names the columns" : "");
+                   is_table ? "; expected lines below the one that names the columns" : "");
 }
 
 static GxStatus gx__records_begin(GxRecords *r, const char *path, const GxRecordColumn *column, int columns,
@@ -470,27 +562,33 @@ static GxStatus gx__records_begin(GxRecords *r, const char *path, const GxRecord
 }
 
 GxStatus gx_records_open(GxRecords *r, const char *path, GxRecordsFormat format, const GxRecordColumn *column,
-                         int columns, GxError *err)
+                         int columns, GxBadRecords *skip, GxError *err)
 {
     char *text;
     GX_TRY(gx__records_begin(r, path, column, columns, err));
     GX_TRY(gx_file_check_kind(path, GX_FILE_AS_TABLE, err));
     GX_TRY(gx__records_format(path, &format, err));
     GX_TRY(gx_file_read(path, GX_RECORDS_CAP, &text, &r->bytes, err));
-    const GxStatus status = gx__records_read(r, format, text, err);
+    const GxStatus status = gx__records_read(r, format, text, skip, err);
     if (r->text != text) free(text);
     if (status != GX_OK) gx_records_close(r);
     return status;
 }
 
 GxStatus gx_records_open_lines(GxRecords *r, GxTextPlace *place, char *text, int64_t bytes,
-                               const GxRecordColumn *column, int columns, GxError *err)
+                               const GxRecordColumn *column, int columns, GxBadRecords *skip, GxError *err)
 {
+    const GxTextPlace first = *place;
+    int is_sound;
     GX_TRY(gx__records_begin(r, place->path, column, columns, err));
     char *begin = place->byte == 0 ? gx__records_behind_mark(text) : text;
     r->bytes = bytes, r->first_line = place->line;
-    GxStatus status = gx_text_check(place, text, bytes, err);
-    if (status == GX_OK) status = gx__records_lines(r, GX_RECORDS_JSONL, text, begin, err);
+    GxStatus status = gx__records_check_text(place, text, bytes, skip, &is_sound, err);
+    if (!is_sound) { // place stopped there
+        *place = first, place->byte += bytes;
+        for (int64_t i = 0; i < bytes; i++) place->line += text[i] == '\n';
+    }
+    if (status == GX_OK) status = gx__records_lines(r, GX_RECORDS_JSONL, text, begin, &first, is_sound, skip, err);
     if (status != GX_OK) gx_records_close(r);
     return status;
 }
@@ -498,7 +596,29 @@ GxStatus gx_records_open_lines(GxRecords *r, GxTextPlace *place, char *text, int
 void gx_records_close(GxRecords *r)
 {
     free(r->text);
-    free(r->at);
+    free(r->at), free(r->line);
     memset(r, 0, sizeof *r);
+}
+
+GxStatus gx_records_columns(const char *path, const char *const *wanted, int n, int *has, char *names, int size,
+                            GxError *err)
+{
+    char *text, list[GX__RECORDS_NAMES] = "";
+    int64_t bytes;
+    GxCsv c;
+    memset(has, 0, (size_t)n * sizeof *has);
+    GX_TRY(gx_file_check_kind(path, GX_FILE_AS_TABLE, err));
+    GX_TRY(gx_file_read(path, GX_RECORDS_CAP, &text, &bytes, err));
+    GxStatus status = gx_csv_open(&c, path, text, bytes, gx_path_has_end(path, ".tsv"), err);
+    c.checks = 1;
+    if (status == GX_OK) status = gx_csv_next(&c, err);
+    for (int i = 0; status == GX_OK && i < c.fields; i++) {
+        gx__records_list(list, c.field[i].text);
+        for (int k = 0; k < n; k++) has[k] |= !strcmp(c.field[i].text, wanted[k]);
+    }
+    snprintf(names, (size_t)size, "%s", list);
+    gx_csv_close(&c);
+    free(text);
+    return status;
 }
 #endif

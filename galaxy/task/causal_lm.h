@@ -1,9 +1,10 @@
 // task/causal_lm.h: causal language modelling: predicting the next token of plain text.
 //
-// Data: a text file, JSON lines, a folder of them, a file of tokens, or several of these with weights (io/blend.h). The
-// end of each is held out for validation. JSON lines may also be conversations and instructions (io/chat_records.h):
-// then only the assistant's turns are learned, in the format of the model's chat template or of --chat_template
-// (io/dataset_chat.h).
+// Data: a text file, JSON lines, a table (CSV, TSV), a folder of texts and JSON lines, a file of tokens, or several of
+// these with weights (io/blend.h). The end of each is held out for validation. JSON lines may also be conversations, and
+// these and tables instructions, or prompts and their completions (io/chat_records.h): then only the assistant's turns
+// are learned, in the format of the model's chat template or of --chat_template (io/dataset_chat.h), or only the
+// completions.
 // Tokens: those of the tokenizer that an option names, else of the model's; without either, bytes. Attention does not
 // cross documents that share a sample.
 // Metrics: the loss per token, and in bits per byte of the text, which also compares tokenizers. The baseline is a
@@ -26,6 +27,8 @@ typedef struct {
     char train_data[GX_PATH], train_data_weights[GX_FIELD_TEXT];
     double validation_fraction;
     int separate_documents;
+    char text_column[GX_FIELD_TEXT], prompt_column[GX_FIELD_TEXT], completion_column[GX_FIELD_TEXT];
+    int skip_bad_records;
     char tokenizer_path[GX_PATH];
     char chat_template[GX_PATH], chat_date[GX_CHAT_DATE];
     int64_t show_data;
@@ -39,6 +42,8 @@ typedef struct {
     // what is open
     GxTokenizer tokenizer;
     GxTaskChat chat; // how conversations are read
+    GxRecordReading records;
+    GxBadRecords skipped;
     int has_chats;
     GxBlend data;
     GxGenerator generator;
@@ -65,13 +70,22 @@ GX_END
 #define GX__CAUSAL_LM_AT(field) offsetof(GxCausalLm, field)
 static const GxField gx__causal_lm_options[] = {
     {"train_data", GX_FIELD_PATH, GX__CAUSAL_LM_AT(train_data), "data/text.txt",
-     "a text, .jsonl with a \"text\" in each line, or with conversations (messages, conversations) or instructions "
-     "(instruction, input, output), a folder of .txt and .jsonl, a file of tokens (./tokenize; llm.c's .bin, and "
-     "folders of them), or several: A,B,...; make data makes the default one",
+     "a text; records, .jsonl, .csv or .tsv, of texts (text), of instructions (instruction, input, output), of prompts "
+     "and completions (prompt, completion), and of .jsonl of conversations (messages, conversations); a folder of .txt "
+     "and .jsonl; a file of tokens (./tokenize; llm.c's .bin, and folders of them); or several: A,B,...; make data "
+     "makes "
+     "the default one",
      NULL},
     {"train_data_weights", GX_FIELD_STRING, GX__CAUSAL_LM_AT(train_data_weights), "",
      "of several train_data, how many samples come from each, relative to the sum: 0.7,0.3; nothing: as many as it has",
      NULL},
+    {"text_column", GX_FIELD_STRING, GX__CAUSAL_LM_AT(text_column), "text",
+     "of records: which column, or member, is the text", NULL},
+    {"prompt_column", GX_FIELD_STRING, GX__CAUSAL_LM_AT(prompt_column), "prompt",
+     "of records: which is the prompt of a completion", NULL},
+    {"completion_column", GX_FIELD_STRING, GX__CAUSAL_LM_AT(completion_column), "completion",
+     "of records: which is the completion, of which all is learned", NULL},
+    GX_SKIP_BAD_RECORDS(GX__CAUSAL_LM_AT(skip_bad_records)),
     {"tokenizer", GX_FIELD_PATH, GX__CAUSAL_LM_AT(tokenizer_path), "",
      "a folder with tokenizer.json, such a file, or bytes; nothing: the model's own, or bytes where there is no model",
      NULL},
@@ -154,8 +168,26 @@ static GxStatus gx__causal_lm_agree(GxContext *g, GxCausalLm *c)
     return GX_OK;
 }
 
+// What the options say of records.
+static GxStatus gx__causal_lm_name_columns(GxCausalLm *c, GxError *err)
+{
+    const GxRecordReading r = {c->text_column, c->prompt_column, c->completion_column,
+                               c->skip_bad_records ? &c->skipped : NULL};
+    c->records = r, c->chat.reading.records = &c->records;
+    if (!r.text[0] || !r.prompt[0] || !r.completion[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s_column names a column, and is empty",
+                       !r.text[0]     ? "text"
+                       : !r.prompt[0] ? "prompt"
+                                      : "completion");
+    if (!strcmp(r.prompt, r.completion))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--prompt_column and --completion_column are both \"%s\"; expected two columns", r.prompt);
+    return GX_OK;
+}
+
 static GxStatus gx__causal_lm_open_text(GxContext *g, GxCausalLm *c, const GxTaskSetup *setup)
 {
+    GX_TRY(gx__causal_lm_name_columns(c, &g->error));
     if (access(c->train_data, F_OK) != 0 && errno == ENOENT && !strchr(c->train_data, ','))
         return GX_FAIL(
             &g->error, GX_ERR_IO,
@@ -164,6 +196,7 @@ static GxStatus gx__causal_lm_open_text(GxContext *g, GxCausalLm *c, const GxTas
             c->train_data, strerror(ENOENT));
     GX_TRY(gx_blend_open(&c->data, c->train_data, c->train_data_weights, &c->tokenizer, &c->chat.reading,
                          c->validation_fraction, setup->seq_len, gx_threads(g), g->rank ? NULL : &g->log, &g->error));
+    gx_bad_records_warn(&c->skipped, g->rank ? NULL : &g->log);
     return gx__causal_lm_agree(g, c);
 }
 
@@ -171,7 +204,7 @@ static void gx__causal_lm_warn_of_chats(GxContext *g, const GxCausalLm *c)
 {
     int64_t lacks[GX_CHAT_LACKS] = {0}, n = 0;
     for (int i = 0; i < c->data.n; i++) {
-        n += c->data.source[i].chat.n;
+        n += c->data.source[i].chat.n - c->data.source[i].chat.texts;
         for (int k = 0; k < GX_CHAT_LACKS; k++) lacks[k] += c->data.source[i].chat.lacks[k];
     }
     gx_task_chat_warn(g, &c->chat, lacks, n);
@@ -189,7 +222,7 @@ static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
     if (setup->is_dry) return GX_OK;
     GX_TRY(gx__causal_lm_open_text(g, c, setup));
     for (int i = 0; i < c->data.n; i++) {
-        c->has_chats |= c->data.source[i].is_learned != NULL;
+        c->has_chats |= c->data.source[i].chat.n > c->data.source[i].chat.texts;
         setup->epoch_samples += gx_dataset_epoch_samples(&c->data.source[i], c->seq_len);
     }
     if (c->has_chats) gx__causal_lm_warn_of_chats(g, c);
@@ -261,9 +294,14 @@ static void gx__causal_lm_describe_chat(const GxCausalLm *c, const GxDataset *d,
 {
     const GxDatasetChat *chat = &d->chat;
     const int64_t T = c->seq_len, samples = d->packed.samples, held_out = d->packed_held_out.samples;
-    fprintf(out, "%s: %ld conversation%s, format %s; tokens: %s, %.1fk, %.1f%% of them learned; ", d->path,
-            (long)chat->n, gx_text_s(chat->n), c->chat.reading.format ? gx_chat_name(c->chat.reading.format) : "alpaca",
-            c->tokenizer_name, (double)d->file.tokens / 1e3, 100 * (double)chat->learned / (double)d->file.tokens);
+    const int64_t texts = chat->texts, chats = chat->n - texts;
+    fprintf(out, "%s: ", d->path);
+    if (texts) fprintf(out, "%ld prompt%s with completions", (long)texts, gx_text_s(texts));
+    if (chats)
+        fprintf(out, "%s%ld conversation%s, format %s", texts ? ", and " : "", (long)chats, gx_text_s(chats),
+                c->chat.reading.format ? gx_chat_name(c->chat.reading.format) : "alpaca");
+    fprintf(out, "; tokens: %s, %.1fk, %.1f%% of them learned; ", c->tokenizer_name, (double)d->file.tokens / 1e3,
+            100 * (double)chat->learned / (double)d->file.tokens);
     fprintf(out, "%ld sample%s of %ld token%s, %.1f%% full", (long)samples, gx_text_s(samples), (long)T, gx_text_s(T),
             100 * (double)d->train.n / (double)(samples * T));
     if (held_out) fprintf(out, ", and %ld held out", (long)held_out);
@@ -276,7 +314,7 @@ static void gx__causal_lm_describe_chat(const GxCausalLm *c, const GxDataset *d,
                         "with a turn of the user's, which is left out");
     const char *ends = c->chat.reading.format ? gx_chat_end(c->chat.reading.format) : "";
     const int32_t end = ends[0] ? gx_tokenizer_find(&c->tokenizer, ends) : -1;
-    if (end >= 0 && end != c->tokenizer.end)
+    if (chats && end >= 0 && end != c->tokenizer.end)
         fprintf(
             out,
             "  answers end with %s, which is not the tokenizer's eos_token: generation_config.json of what is saved "

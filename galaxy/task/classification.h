@@ -48,7 +48,7 @@ typedef struct {
     char text_column[GX_FIELD_TEXT], text2_column[GX_FIELD_TEXT], label_column[GX_FIELD_TEXT],
         group_column[GX_FIELD_TEXT];
     char problem_type[GX_FIELD_TEXT], split_special_tokens[GX_FIELD_TEXT], labels_option[GX_FIELD_NAMES_TEXT];
-    int pack_texts, baseline_regression;
+    int pack_texts, baseline_regression, skip_bad_records;
     // identity of the data, which a checkpoint keeps
     int64_t texts_n, texts_hash, labels_hash;
     char problem_name[GX_FIELD_TEXT], tokenizer_name[GX_FIELD_TEXT];
@@ -58,7 +58,8 @@ typedef struct {
     GxLabels labels;
     int outputs;
     const char *labels_from; // for messages: where the labels come from, and how to choose others
-    GxTextFile file[2];      // of training; of a validation, or to predict
+    GxBadRecords skipped;
+    GxTextFile file[2]; // of training; of a validation, or to predict
     GxTexts train, held_out;
     int has_labels; // 1: held_out has labels
     GxHeadWish wish;
@@ -101,7 +102,7 @@ GX_END
 #define GX__CLASSIFICATION_AT(field) offsetof(GxClassification, field)
 static const GxField gx__classification_options[] = {
     {"train_data", GX_FIELD_PATH, GX__CLASSIFICATION_AT(train_data), "data/bert/pos/train.tsv",
-     "labelled texts, .tsv or .jsonl (make data-bert makes the default ones)", NULL},
+     "labelled texts, .csv, .tsv or .jsonl (make data-bert makes the default ones)", NULL},
     {"validation_data", GX_FIELD_PATH, GX__CLASSIFICATION_AT(validation_data), "",
      "labelled texts that are held out; none: a part of train_data", NULL},
     {"validation_fraction", GX_FIELD_DOUBLE, GX__CLASSIFICATION_AT(validation_fraction), "0.05",
@@ -112,6 +113,7 @@ static const GxField gx__classification_options[] = {
     {"label_column", GX_FIELD_STRING, GX__CLASSIFICATION_AT(label_column), "label", "column of the labels", NULL},
     {"group_column", GX_FIELD_STRING, GX__CLASSIFICATION_AT(group_column), "",
      "column by which texts are candidates for one answer: they are ranked", NULL},
+    GX_SKIP_BAD_RECORDS(GX__CLASSIFICATION_AT(skip_bad_records)),
     {"problem_type", GX_FIELD_STRING, GX__CLASSIFICATION_AT(problem_type), "auto",
      "auto: the model's, or what labels look like: numbers with a decimal point are predicted, others chosen from",
      "auto|" GX_PROBLEM_NAMES},
@@ -380,7 +382,8 @@ static GxStatus gx__classification_open_file(GxClassification *c, int k, const c
                        "cannot open %s: %s; `make data-bert` makes data/bert/pos/train.tsv, which is the default, and "
                        "--train_data FILE takes another",
                        path, strerror(ENOENT));
-    return gx_text_file_open(&c->file[k], path, &columns, c->problem, may_lack_labels, err);
+    return gx_text_file_open(&c->file[k], path, &columns, c->problem, may_lack_labels,
+                             c->skip_bad_records ? &c->skipped : NULL, err);
 }
 
 // Opens the files that are needed. The training's is not needed if nothing is trained and the labels are known, unless
@@ -396,6 +399,10 @@ static GxStatus gx__classification_open_files(GxContext *g, GxClassification *c,
                        "--predict %s: the model has no head for labels (its config.json names no "
                        "...ForSequenceClassification): train one first",
                        c->predict);
+    if (c->predict[0] && c->skip_bad_records)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--skip_bad_records with --predict: a prediction stands in the line of its record, and those "
+                       "behind one that is left out would not; correct the records that are wrong, or leave it out");
     if (c->predict[0]) return gx__classification_open_file(c, 1, c->predict, 1, err);
     if (!setup->only_shows || !c->validation_data[0] || !knows)
         GX_TRY(gx__classification_open_file(c, 0, c->train_data, 0, err));
@@ -427,10 +434,11 @@ static GxStatus gx__classification_agree(GxContext *g, const GxClassification *c
 
 // ---- texts ---------------------------------------------------------------------------------------------------------
 
-static GxStatus gx__classification_label(const GxClassification *c, GxTexts *t, GxError *err)
+static GxStatus gx__classification_label(GxClassification *c, GxTexts *t, GxError *err)
 {
     GxError unknown = GX_ZERO;
-    const GxStatus status = gx_texts_label(t, c->problem, &c->labels, &unknown);
+    const GxStatus status =
+        gx_texts_label(t, c->problem, &c->labels, c->skip_bad_records ? &c->skipped : NULL, &unknown);
     if (status == GX_OK) return GX_OK;
     if (status != GX_ERR_FORMAT) return GX_FAIL(err, status, "%s", unknown.message);
     return GX_FAIL(err, status, "%s; %s%s", unknown.message, c->labels_from,
@@ -651,6 +659,7 @@ static GxStatus gx__classification_open(GxContext *g, void *self, GxTaskSetup *s
     if (status == GX_OK && c->predict[0] && g->rank == 0 && !setup->is_dry)
         status = gx_predictions_check(c->predictions, &c->labels, &g->error);
     if (status == GX_OK && !setup->is_dry) status = gx__classification_open_texts(g, c, setup);
+    if (status == GX_OK) gx_bad_records_warn(&c->skipped, g->rank ? NULL : &g->log);
     if (status == GX_OK && c->packing.texts) setup->epoch_samples = gx_text_packing_columns(&c->packing, setup->seed);
     return status == GX_OK ? gx__classification_open_layout(c, &g->error) : status;
 }

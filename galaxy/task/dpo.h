@@ -42,7 +42,7 @@ typedef struct {
     // options
     char train_data[GX_PATH], tokenizer_path[GX_PATH], chat_template[GX_PATH], chat_date[GX_CHAT_DATE];
     double validation_fraction, beta;
-    int pack_pairs;
+    int pack_pairs, skip_bad_records;
     int64_t show_data;
     // identity of the data, which a checkpoint keeps
     int64_t pairs_n, pairs_hash;
@@ -50,6 +50,8 @@ typedef struct {
     // what is open
     GxTokenizer tokenizer;
     GxTaskChat chat;
+    GxRecordReading records;
+    GxBadRecords skipped;
     GxPairs pairs;                   // those from pairs_n on are held out
     GxPacking train, held_out;       // which pairs each sample holds
     double *reference;               // [2 pairs.n] logp_ref: chosen, rejected, chosen, …
@@ -83,9 +85,10 @@ GX_END
 #define GX__DPO_AT(field) offsetof(GxDpo, field)
 static const GxField gx__dpo_options[] = {
     {"train_data", GX_FIELD_PATH, GX__DPO_AT(train_data), "",
-     "preference pairs, .jsonl: prompt, chosen and rejected in each line, strings or lists of messages; without prompt "
-     "it is what the other two begin with",
+     "preference pairs, .jsonl, or .csv and .tsv: prompt, chosen and rejected of each, strings, or in .jsonl lists of "
+     "messages; without prompt it is what the other two begin with",
      NULL},
+    GX_SKIP_BAD_RECORDS(GX__DPO_AT(skip_bad_records)),
     {"dpo_beta", GX_FIELD_DOUBLE, GX__DPO_AT(beta), "0.1",
      "how much it costs to leave the reference, which is the model as the run begins: the larger, the nearer the model "
      "stays to it",
@@ -230,7 +233,10 @@ static GxStatus gx__dpo_open_pairs(GxContext *g, GxDpo *c)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "--train_data has no file; expected one of preference pairs: JSON lines with prompt, chosen and "
                        "rejected");
+    c->records = gx_record_reading, c->records.skip = c->skip_bad_records ? &c->skipped : NULL;
+    c->chat.reading.records = &c->records;
     GX_TRY(gx_pairs_open(&c->pairs, c->train_data, &c->tokenizer, &c->chat.reading, c->T, gx_threads(g), &g->error));
+    gx_bad_records_warn(&c->skipped, g->rank ? NULL : &g->log);
     c->pairs_hash = (int64_t)c->pairs.hash;
     GX_TRY(gx_task_agree(g, what, &c->pairs_hash, 1));
     c->reference = (double *)calloc(2 * (size_t)c->pairs.n, sizeof *c->reference);

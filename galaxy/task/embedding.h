@@ -48,7 +48,7 @@ typedef struct {
     char anchor_column[GX_FIELD_TEXT], positive_column[GX_FIELD_TEXT], negative_column[GX_FIELD_TEXT],
         embed_column[GX_FIELD_TEXT];
     char pooling[GX_FIELD_TEXT], split_special_tokens[GX_FIELD_TEXT];
-    int pack_texts;
+    int pack_texts, skip_bad_records;
     // identity of the data, which a checkpoint keeps
     int64_t records_n, records_hash;
     int64_t rivals; // of a pair in training; if samples have several records, the mean
@@ -56,6 +56,7 @@ typedef struct {
     // what is open
     GxTokenizer tokenizer;
     GxSentenceModules modules;
+    GxBadRecords skipped;
     GxGroupFile file[2]; // of training; of a validation, or to embed
     GxTextGroups train, held_out;
     GxHeadWish wish;
@@ -98,7 +99,7 @@ GX_END
 #define GX__EMBEDDING_AT(field) offsetof(GxEmbeddingTask, field)
 static const GxField gx__embedding_options[] = {
     {"train_data", GX_FIELD_PATH, GX__EMBEDDING_AT(train_data), "data/bert/pairs/train.tsv",
-     "pairs of texts, .tsv or .jsonl, with negatives or without", NULL},
+     "pairs of texts, .csv, .tsv or .jsonl, with negatives or without", NULL},
     {"validation_data", GX_FIELD_PATH, GX__EMBEDDING_AT(validation_data), "",
      "pairs that are held out; none: a part of train_data", NULL},
     {"validation_fraction", GX_FIELD_DOUBLE, GX__EMBEDDING_AT(validation_fraction), "0.05",
@@ -108,6 +109,7 @@ static const GxField gx__embedding_options[] = {
      "column of the texts that belong to them", NULL},
     {"negative_column", GX_FIELD_STRING, GX__EMBEDDING_AT(negative_column), "negative",
      "column of texts that do not; where there is no negative, pairs are all", NULL},
+    GX_SKIP_BAD_RECORDS(GX__EMBEDDING_AT(skip_bad_records)),
     {"pooling", GX_FIELD_STRING, GX__EMBEDDING_AT(pooling), "auto",
      "what a text's vector is: the mean of its tokens', or [CLS]'s; auto: as the model has it, else mean",
      "auto|mean|cls"},
@@ -210,9 +212,12 @@ static GxStatus gx__embedding_open_modules(GxContext *g, GxEmbeddingTask *c, con
 
 static GxStatus gx__embedding_open_files(GxEmbeddingTask *c, const GxTaskSetup *setup, GxError *err)
 {
-    const char *const pairs[] = {c->anchor_column, c->positive_column, c->negative_column}, *const texts[] = {
-                                                                                                c->embed_column, "",
-                                                                                                ""};
+    static const char *const of_pairs[] = {"anchor_column", "positive_column", "negative_column"}, *const of_texts[] = {
+                                                                                                       "embed_column",
+                                                                                                       NULL, NULL};
+    const char *const pairs[] = {c->anchor_column, c->positive_column, c->negative_column};
+    const char *const texts[] = {c->embed_column, "", ""};
+    GxBadRecords *skip = c->skip_bad_records ? &c->skipped : NULL;
     const int may_lack = !strcmp(c->negative_column, "negative");
     c->per = c->embed[0] ? 1 : GX_GROUP_TEXTS; // a dry run assumes the most
     if (!(c->embed[0] ? c->embed_column[0] : c->anchor_column[0] && c->positive_column[0]))
@@ -223,10 +228,16 @@ static GxStatus gx__embedding_open_files(GxEmbeddingTask *c, const GxTaskSetup *
                        "--positive_column and --negative_column are both %s: every pair would be its own negative",
                        c->positive_column);
     if (setup->is_dry) return GX_OK;
-    if (c->embed[0]) return gx_group_file_open(&c->file[1], c->embed, texts, 0, err);
+    if (c->embed[0] && skip)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--skip_bad_records with --embed: a vector stands in the row of its record, and those behind one "
+            "that is left out would not; correct the records that are wrong, or leave it out");
+    if (c->embed[0]) return gx_group_file_open(&c->file[1], c->embed, texts, of_texts, 0, NULL, err);
     if (!setup->only_shows || !c->validation_data[0])
-        GX_TRY(gx_group_file_open(&c->file[0], c->train_data, pairs, may_lack, err));
-    if (c->validation_data[0]) GX_TRY(gx_group_file_open(&c->file[1], c->validation_data, pairs, may_lack, err));
+        GX_TRY(gx_group_file_open(&c->file[0], c->train_data, pairs, of_pairs, may_lack, skip, err));
+    if (c->validation_data[0])
+        GX_TRY(gx_group_file_open(&c->file[1], c->validation_data, pairs, of_pairs, may_lack, skip, err));
     c->per = (int)gx_max(c->file[0].per, c->file[1].per);
     return GX_OK;
 }
@@ -344,6 +355,7 @@ static GxStatus gx__embedding_open(GxContext *g, void *self, GxTaskSetup *setup)
         GX_TRY(gx_npy_check(c->embed_output, "--embed_output", &g->error));
     if (setup->is_dry) return GX_OK;
     GX_TRY(gx__embedding_open_texts(g, c, setup));
+    gx_bad_records_warn(&c->skipped, g->rank ? NULL : &g->log);
     setup->epoch_samples = c->train.columns;
     return GX_OK;
 }

@@ -2,10 +2,10 @@
 // class, several classes, or a number.
 //
 //     GxTextFile f;
-//     GX_TRY(gx_text_file_open(&f, "train.tsv", &columns, GX_PROBLEM_SINGLE, 0, err));
+//     GX_TRY(gx_text_file_open(&f, "train.tsv", &columns, GX_PROBLEM_SINGLE, 0, NULL, err));
 //     GX_TRY(gx_labels_make(&labels, &f.records, f.label, GX_LABEL_CLASS, err));
 //     GX_TRY(gx_texts_open(&t, &f, GX_TEXTS_TRAINING, 0.05, err));       // 95% of it, by a hash
-//     GX_TRY(gx_texts_label(&t, GX_PROBLEM_SINGLE, &labels, err));
+//     GX_TRY(gx_texts_label(&t, GX_PROBLEM_SINGLE, &labels, NULL, err));
 //     GX_TRY(gx_texts_tokenize(&t, &tokenizer, 128, threads, err));
 //     … t.ids[i][0 .. t.length[i]) … t.label[i] …
 //
@@ -37,8 +37,9 @@ typedef struct {
     int has_unread_pair; // 1: it has a column "text_pair", as transformers calls a second text, and none is read
 } GxTextFile;
 // The file may lack column text2 if that has its default name, "text2". may_lack_labels: and records may lack labels.
+// skip: where records that are wrong are counted, which are left out; NULL: they are errors.
 GxStatus gx_text_file_open(GxTextFile *f, const char *path, const GxTextColumns *columns, GxProblem problem,
-                           int may_lack_labels, GxError *err);
+                           int may_lack_labels, GxBadRecords *skip, GxError *err);
 void gx_text_file_close(GxTextFile *f);
 // The problem that the labels suggest: regression if all are numbers and at least one has a point or an exponent;
 // otherwise classification.
@@ -63,7 +64,8 @@ typedef struct {
 
 GxStatus gx_texts_open(GxTexts *t, const GxTextFile *f, GxTextsPart part, double held_out, GxError *err);
 void gx_texts_close(GxTexts *t); // also of one that is all zero
-GxStatus gx_texts_label(GxTexts *t, GxProblem problem, const GxLabels *labels, GxError *err);
+// skip: texts with a label that is none of these are left out, and counted there.
+GxStatus gx_texts_label(GxTexts *t, GxProblem problem, const GxLabels *labels, GxBadRecords *skip, GxError *err);
 GxStatus gx_texts_tokenize(GxTexts *t, const GxTokenizer *tokenizer, int64_t T, int threads, GxError *err);
 static inline int64_t gx_texts_line(const GxTexts *t, int64_t i)
 {
@@ -97,10 +99,11 @@ GxProblem gx_problem_find(const char *name)
 
 // ---- files ---------------------------------------------------------------------------------------------------------
 
-static int gx__texts_column(GxRecordColumn *column, int *n, const char *name, GxColumnNeed need, int is_label)
+static int gx__texts_column(GxRecordColumn *column, int *n, const char *name, GxColumnNeed need, int is_label,
+                            const char *option)
 {
     if (!name[0]) return -1;
-    column[*n].name = name, column[*n].need = need, column[*n].is_label = is_label;
+    column[*n].name = name, column[*n].need = need, column[*n].is_label = is_label, column[*n].option = option;
     return (*n)++;
 }
 
@@ -126,7 +129,7 @@ static GxStatus gx__texts_check_columns(const GxTextColumns *c, GxError *err)
 }
 
 GxStatus gx_text_file_open(GxTextFile *f, const char *path, const GxTextColumns *columns, GxProblem problem,
-                           int may_lack_labels, GxError *err)
+                           int may_lack_labels, GxBadRecords *skip, GxError *err)
 {
     const int several = problem == GX_PROBLEM_MULTI; // or none
     const GxColumnNeed label = may_lack_labels ? several ? GX_COLUMN_SPARSE : GX_COLUMN_OPTIONAL
@@ -137,23 +140,33 @@ GxStatus gx_text_file_open(GxTextFile *f, const char *path, const GxTextColumns 
     int n = 0, pair = 1;
     memset(f, 0, sizeof *f);
     GX_TRY(gx__texts_check_columns(columns, err));
-    f->text = gx__texts_column(column, &n, columns->text, GX_COLUMN_REQUIRED, 0);
-    f->text2 = gx__texts_column(column, &n, columns->text2,
-                                strcmp(columns->text2, "text2") ? GX_COLUMN_REQUIRED : GX_COLUMN_OPTIONAL, 0);
-    f->label = gx__texts_column(column, &n, columns->label, label, several ? GX_COLUMN_SEVERAL : 1);
-    f->group =
-        gx__texts_column(column, &n, columns->group, may_lack_labels ? GX_COLUMN_OPTIONAL : GX_COLUMN_REQUIRED, 1);
+    f->text = gx__texts_column(column, &n, columns->text, GX_COLUMN_REQUIRED, 0, "text_column");
+    f->text2 =
+        gx__texts_column(column, &n, columns->text2,
+                         strcmp(columns->text2, "text2") ? GX_COLUMN_REQUIRED : GX_COLUMN_OPTIONAL, 0, "text2_column");
+    f->label = gx__texts_column(column, &n, columns->label, label, several ? GX_COLUMN_SEVERAL : 1, "label_column");
+    f->group = gx__texts_column(column, &n, columns->group, may_lack_labels ? GX_COLUMN_OPTIONAL : GX_COLUMN_REQUIRED,
+                                1, "group_column");
     for (int i = 0; i < 4; i++) pair &= strcmp(names[i], "text_pair") != 0;
-    pair = pair ? gx__texts_column(column, &n, "text_pair", GX_COLUMN_SPARSE, GX_COLUMN_SEVERAL) : -1;
-    GX_TRY(gx_records_open(&f->records, path, GX_RECORDS_BY_NAME, column, n, err));
+    pair = pair ? gx__texts_column(column, &n, "text_pair", GX_COLUMN_SPARSE, GX_COLUMN_SEVERAL, NULL) : -1;
+    GX_TRY(gx_records_open(&f->records, path, GX_RECORDS_BY_NAME, column, n, skip, err));
     if (f->text2 >= 0 && !f->records.has[f->text2]) f->text2 = -1;
     f->has_unread_pair = pair >= 0 && f->records.has[pair] && f->text2 < 0;
     if (f->group >= 0 && !f->records.has[f->group]) f->group = -1;
-    if (f->records.has[f->label]) return GX_OK;
-    f->label = -1;
-    if (may_lack_labels) return GX_OK;
-    gx_text_file_close(f);
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s: there is no column \"%s\" with labels", path, columns->label);
+    GxStatus status = GX_OK;
+    if (f->records.has[f->label]) {
+        if (skip)
+            status = gx_labels_leave_out(&f->records, f->label, several ? GX_LABEL_SEVERAL : GX_LABEL_CLASS, skip, err);
+    } else {
+        f->label = -1;
+        if (!may_lack_labels)
+            status = GX_FAIL(err, GX_ERR_FORMAT,
+                             "%s: there is no column \"%s\" with labels; --label_column NAME takes "
+                             "another",
+                             path, columns->label);
+    }
+    if (status != GX_OK) gx_text_file_close(f);
+    return status;
 }
 
 void gx_text_file_close(GxTextFile *f)
@@ -240,8 +253,9 @@ static GxStatus gx__texts_label_one(GxTexts *t, int64_t i, const GxLabels *label
     return GX_OK;
 }
 
-GxStatus gx_texts_label(GxTexts *t, GxProblem problem, const GxLabels *labels, GxError *err)
+GxStatus gx_texts_label(GxTexts *t, GxProblem problem, const GxLabels *labels, GxBadRecords *skip, GxError *err)
 {
+    const int64_t all = t->n, first = gx_texts_line(t, 0), skipped = skip ? skip->n : 0;
     const size_t n = (size_t)t->n, classes = problem == GX_PROBLEM_REGRESSION ? 1 : (size_t)labels->n;
     t->count = (int64_t *)calloc(classes, sizeof *t->count);
     if (problem == GX_PROBLEM_SINGLE) t->label = (int32_t *)malloc(n * sizeof *t->label);
@@ -250,12 +264,19 @@ GxStatus gx_texts_label(GxTexts *t, GxProblem problem, const GxLabels *labels, G
     if (!t->count || !(t->label || t->has || t->number))
         return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the labels of %ld texts", (long)t->n);
     GxBadLines bad = GX_ZERO;
-    for (int64_t i = 0, goes_on = 1; i < t->n && goes_on && gx_bad_lines_goes_on(&bad); i++) {
+    bad.skip = skip, t->n = 0;
+    for (int64_t i = 0, goes_on = 1; i < all && goes_on && gx_bad_lines_goes_on(&bad); i++) {
         GxError e = GX_ZERO;
-        if (gx__texts_label_one(t, i, labels, &e) != GX_OK) goes_on = gx_bad_lines_add(&bad, gx_texts_line(t, i), &e);
-        gx_bad_lines_pass(&bad, gx_texts_line(t, i), 0);
+        t->record[t->n] = t->record[i]; // those that are left out are passed over
+        const int64_t line = gx_texts_line(t, t->n);
+        if (gx__texts_label_one(t, t->n, labels, &e) == GX_OK) t->n++;
+        else goes_on = gx_bad_lines_add(&bad, line, &e);
+        gx_bad_lines_pass(&bad, line, 0);
     }
-    return gx_bad_lines_fail(&bad, gx_texts_line(t, 0), err);
+    GX_TRY(gx_bad_lines_fail(&bad, first, err));
+    if (t->n > 0) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: all labels are wrong, and their records left out; the first: %s",
+                   t->file->records.path, skip->why[gx_min(skipped, GX_BAD_RECORDS - 1)]);
 }
 
 // ---- tokens --------------------------------------------------------------------------------------------------------

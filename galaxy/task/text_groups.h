@@ -1,7 +1,7 @@
 // task/text_groups.h: groups of texts (an anchor, its positive, perhaps a negative; or a single text) as tokens, and
 // their packing into columns of a batch. All texts of a group are in the same column.
 //
-//     GX_TRY(gx_group_file_open(&file, "pairs.tsv", names, err));          // names of up to three columns
+//     GX_TRY(gx_group_file_open(&file, "pairs.tsv", names, options, 0, NULL, err));          // names of up to three columns
 //     GX_TRY(gx_text_groups_open(&s, &file, GX_TEXTS_TRAINING, 0.05, err));       // 95% of it, by a hash
 //     GX_TRY(gx_text_groups_tokenize(&s, &tokenizer, 64, threads, err));   // at most 64 tokens of each text
 //     GX_TRY(gx_text_groups_pack(&s, 128, 0, err));                        // into columns of 128
@@ -21,9 +21,11 @@ typedef struct {
     GxTextFile column[GX_GROUP_TEXTS]; // the records' columns; the first owns the records
     int per;                           // texts of a group; 0: nothing is open
 } GxGroupFile;
-// name "": no such column. may_lack_third: the file may lack the third column.
+// name "": no such column; option: which names another, or NULL. may_lack_third: the file may lack the third column.
+// skip: where records that are wrong are counted, which are left out; NULL: they are errors.
 GxStatus gx_group_file_open(GxGroupFile *f, const char *path, const char *const name[GX_GROUP_TEXTS],
-                            int may_lack_third, GxError *err);
+                            const char *const option[GX_GROUP_TEXTS], int may_lack_third, GxBadRecords *skip,
+                            GxError *err);
 void gx_group_file_close(GxGroupFile *f); // also of one that is all zero
 
 typedef struct {
@@ -53,19 +55,20 @@ GX_END
 #include <string.h>
 
 GxStatus gx_group_file_open(GxGroupFile *f, const char *path, const char *const name[GX_GROUP_TEXTS],
-                            int may_lack_third, GxError *err)
+                            const char *const option[GX_GROUP_TEXTS], int may_lack_third, GxBadRecords *skip,
+                            GxError *err)
 {
     GxRecordColumn column[GX_GROUP_TEXTS];
     GxRecords records;
     int per = 0;
     memset(f, 0, sizeof *f), memset(column, 0, sizeof column);
     for (; per < GX_GROUP_TEXTS && name[per] && name[per][0]; per++) {
-        column[per].name = name[per], column[per].is_label = 0;
+        column[per].name = name[per], column[per].is_label = 0, column[per].option = option[per];
         column[per].need = per == 2 && may_lack_third             ? GX_COLUMN_OPTIONAL
                            : per == 0 && !(name[1] && name[1][0]) ? GX_COLUMN_GIVEN // a text alone may be white space
                                                                   : GX_COLUMN_REQUIRED;
     }
-    GX_TRY(gx_records_open(&records, path, GX_RECORDS_BY_NAME, column, per, err));
+    GX_TRY(gx_records_open(&records, path, GX_RECORDS_BY_NAME, column, per, skip, err));
     if (per == GX_GROUP_TEXTS && !records.has[2]) per = 2;
     for (int k = 0; k < per; k++) {
         f->column[k].records = records;

@@ -26,6 +26,15 @@ GxStatus gx_text_open_any_tokenizer(GxContext *g, GxTokenizer *t, const char *fo
             "auto|true|false"                                                                                          \
     }
 void gx_text_split_special(GxTokenizer *t, const char *option);
+// The option of tasks that learn from records.
+#define GX_SKIP_BAD_RECORDS(offset)                                                                                    \
+    {                                                                                                                  \
+        "skip_bad_records", GX_FIELD_BOOL, offset, "false",                                                            \
+            "records that are wrong are left out, and counted in a warning, which says of the first ten what is "      \
+            "wrong; "                                                                                                  \
+            "false: they are an error",                                                                                \
+            NULL                                                                                                       \
+    }
 
 // Warnings by rank 0 about what makes a model worse: that most words of a text are [UNK]; that the model's pad_token_id
 // differs from the tokenizer's (for a task's `take`; not on a device that does not compute).
