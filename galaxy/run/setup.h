@@ -198,6 +198,7 @@ static GxStatus gx__setup_read_adapter(GxTrainer *t)
     if (gx_trainer_is_first(t)) gx_output_check_adapter(t->o.tuning.adapter, &g->error);
     if (gx_adapter_read_config(g, c, &adapter, t->o.tuning.adapter) == GX_OK) {
         gx_tuning_take(&t->o.tuning, &t->config, c, &g->error);
+        t->vocab_of_adapter = c->vocab;
         if (!t->o.model[0]) snprintf(t->o.model, sizeof t->o.model, "%s", c->base);
         if (gx_trainer_is_first(t)) gx_output_check_exists(t->o.model, "model", &g->error);
         if (gx_trainer_is_first(t) && c->freezes_b && !gx_options_is_inference(&t->o) && !t->o.freeze[0])
@@ -304,7 +305,12 @@ static GxStatus gx__setup_read_model(GxTrainer *t)
 {
     char folder[GX_PATH] = "";
     snprintf(folder, sizeof folder, "%s", t->resume.folder[0] ? t->resume.folder : t->o.model);
-    return gx_agree_on_model(t->g, &t->config, t->family, t->model_config, folder);
+    GX_TRY(gx_agree_on_model(t->g, &t->config, t->family, t->model_config, folder));
+    if (t->resume.folder[0] || !t->o.model[0]) return GX_OK;
+    int64_t *vocab = t->family->vocab_size(t->model_config);
+    t->vocab_of_model = *vocab;
+    *vocab = gx_max(*vocab, t->vocab_of_adapter);
+    return GX_OK;
 }
 
 // The ranks find each other, agree on what to run, and are arranged in a mesh.
@@ -358,6 +364,40 @@ static GxStatus gx__setup_resolve_steps(GxTrainer *t)
                             o->lr_decay_steps, o->max_steps, err);
 }
 
+// Rows of new tokens mean nothing until they are trained, and an adapter's folder has to have them: another base than
+// this one has them not, or others.
+static GxStatus gx__setup_check_rows(const GxTrainer *t)
+{
+    const GxTable *table = &t->model.table;
+    char names[200] = "";
+    const GxTensor *frozen = NULL;
+    const long more = (long)(gx_model_vocab(&t->model) - t->vocab_of_model);
+    if (!t->vocab_of_model || !more || gx_options_is_inference(&t->o)) return GX_OK;
+    for (int i = 0; i < table->n; i++) {
+        const GxTensor *row = &table->row[i];
+        const int has_row = row->is_vocabulary && row->role != GX_ROLE_BIAS && !row->has_alias;
+        if (has_row && row->frozen) frozen = row;
+        const char *parent = strrchr(row->name, '.');
+        while (parent && parent > row->name && parent[-1] != '.') parent--;
+        const int n = (int)gx_text_stem(parent ? parent : row->name, ".weight");
+        const size_t at = strlen(names);
+        if (row->is_vocabulary && row->role != GX_ROLE_BIAS && n > 0)
+            snprintf(names + at, sizeof names - at, "%s%.*s", at ? "," : "", n, parent ? parent : row->name);
+    }
+    if (!frozen) return GX_OK;
+    if (!gx_model_has_adapter(&t->model)) {
+        if (gx_trainer_is_first(t))
+            gx_log(&t->g->log, GX_LOG_WARNING,
+                   "%s is frozen (--freeze), and its %ld rows of new tokens stay what they are, the mean of the others",
+                   frozen->name, more);
+        return GX_OK;
+    }
+    return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
+                   "the tokenizer has %ld tokens more than the model has rows for; --tuning %s does not train %s, and "
+                   "its folder would not have their rows: say --trainable_modules %s",
+                   more, t->o.tuning.tuning, frozen->name, names);
+}
+
 static GxStatus gx__setup_open_model(GxTrainer *t)
 {
     const GxTrainOptions *o = &t->o;
@@ -400,6 +440,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
                        "or less",
                        t->seq_len_is, (long)o->seq_len, (long)positions, (long)positions);
     if (gx_model_has_adapter(&t->model)) GX_TRY(gx_adapter_check_names(&t->model, &t->g->error));
+    GX_TRY(gx__setup_check_rows(t));
     runner.cache = gx_side_cache_plan(t);
     return gx_runner_open(t->g, &t->runner, &t->model, &t->optimizer, &runner);
 }
@@ -433,8 +474,14 @@ static GxStatus gx__setup_open_task(GxTrainer *t)
     task.ignore_mismatched_sizes = task.starts_from_model && t->o.ignore_mismatched_sizes;
     task.model = !gx_trainer_is_first(t) ? "" : gx__setup_task_folder(t);
     task.adapter = gx_trainer_is_first(t) && !t->resume.folder[0] ? t->o.tuning.adapter : "";
+    task.may_grow = t->vocab_of_model > 0 && !t->o.tuning.adapter[0];
+    task.keeps_tokenizer = t->resume.folder[0] && t->o.add_tokens[0];
+    task.add_tokens = t->resume.folder[0] ? "" : t->o.add_tokens;
     GX_TRY(t->task->open(t->g, t->self, &task));
     *vocab = task.vocab;
+    if (task.add_tokens[0] && !task.has_added)
+        return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
+                       "--add_tokens is about a tokenizer, and task %s has none; leave it out", t->task->name);
     GX_TRY(gx_side_cache_set_epoch(t, task.epoch_samples, task.all_samples));
     const GxHeadWish *wish = t->task->wish ? t->task->wish(t->self) : NULL;
     if (task.ignore_mismatched_sizes && !(wish && wish->kind == GX_HEAD_LABELS))
@@ -743,6 +790,21 @@ static void gx__setup_warn_tied(const GxTrainer *t)
                row[embedding].name);
 }
 
+// Says where the rows of new tokens come from.
+static void gx__setup_say_rows(const GxTrainer *t)
+{
+    const int64_t rows = gx_model_vocab(&t->model), had = gx_max(t->vocab_of_model, t->vocab_of_adapter);
+    if (!t->vocab_of_model || rows == t->vocab_of_model) return;
+    if (rows > had)
+        gx_log(&t->g->log, GX_LOG_INFO,
+               "the model gets %ld rows for new tokens beside its %ld, each the mean of those: config.json will say "
+               "vocab_size %ld",
+               (long)(rows - had), (long)had, (long)rows);
+    else
+        gx_log(&t->g->log, GX_LOG_INFO, "the adapter %s has rows for %ld tokens, and the model %s for %ld of them",
+               t->o.tuning.adapter, (long)had, t->o.model, (long)t->vocab_of_model);
+}
+
 GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
                          int argc, char **argv)
 {
@@ -779,6 +841,7 @@ GxStatus gx_trainer_open_by(GxTrainer *t, GxContext *g, const GxFamily *family, 
     gx_report_start(t);
     if (t->family->warn && gx_trainer_is_first(t)) t->family->warn(t->model_config, &g->log);
     if (gx_trainer_is_first(t)) gx__setup_warn_tied(t);
+    if (gx_trainer_is_first(t)) gx__setup_say_rows(t);
     gx_report_notes(t);
     if (t->o.dry_run) {
         t->done = 1;
