@@ -364,38 +364,60 @@ static GxStatus gx__setup_resolve_steps(GxTrainer *t)
                             o->lr_decay_steps, o->max_steps, err);
 }
 
-// Rows of new tokens mean nothing until they are trained, and an adapter's folder has to have them: another base than
-// this one has them not, or others.
+// 1: a head's bias has two names, so that tuned.h does not train the head whole: BERT's decoder.
+static int gx__setup_shares_bias(const GxTable *t)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->row[i].role == GX_ROLE_BIAS && t->row[i].is_vocabulary && t->row[i].has_alias) return 1;
+    return 0;
+}
+
+// The modules of the embedding of tokens and of heads over them that can be trained whole, "embed_tokens,lm_head", and
+// the first of their tensors that is frozen; NULL: none is. *other: one that is frozen and cannot be; NULL: none.
+static const GxTensor *gx__setup_frozen_rows(const GxTable *t, const GxTensor **other, char *names, size_t size)
+{
+    const GxTensor *frozen = NULL;
+    *other = NULL;
+    names[0] = 0;
+    for (int i = 0; i < t->n; i++) {
+        const GxTensor *row = &t->row[i];
+        if (!row->is_vocabulary || row->role == GX_ROLE_BIAS) continue;
+        if (row->role == GX_ROLE_HEAD && gx__setup_shares_bias(t)) {
+            if (row->frozen && !row->has_alias) *other = row;
+            continue;
+        }
+        const int64_t end = gx_text_stem(row->name, ".weight");
+        int64_t begin = end;
+        while (begin > 0 && row->name[begin - 1] != '.') begin--;
+        const size_t at = strlen(names);
+        snprintf(names + at, size - at, "%s%.*s", at ? "," : "", (int)(end - begin), row->name + begin);
+        if (row->frozen && !row->has_alias && !frozen) frozen = row;
+    }
+    return frozen;
+}
+
+// Rows of new tokens mean nothing until they are trained; and an adapter's folder has to have those that its base has
+// not.
 static GxStatus gx__setup_check_rows(const GxTrainer *t)
 {
-    const GxTable *table = &t->model.table;
-    char names[200] = "";
-    const GxTensor *frozen = NULL;
-    const long more = (long)(gx_model_vocab(&t->model) - t->vocab_of_model);
-    if (!t->vocab_of_model || !more || gx_options_is_inference(&t->o)) return GX_OK;
-    for (int i = 0; i < table->n; i++) {
-        const GxTensor *row = &table->row[i];
-        const int has_row = row->is_vocabulary && row->role != GX_ROLE_BIAS && !row->has_alias;
-        if (has_row && row->frozen) frozen = row;
-        const char *parent = strrchr(row->name, '.');
-        while (parent && parent > row->name && parent[-1] != '.') parent--;
-        const int n = (int)gx_text_stem(parent ? parent : row->name, ".weight");
-        const size_t at = strlen(names);
-        if (row->is_vocabulary && row->role != GX_ROLE_BIAS && n > 0)
-            snprintf(names + at, sizeof names - at, "%s%.*s", at ? "," : "", n, parent ? parent : row->name);
-    }
-    if (!frozen) return GX_OK;
-    if (!gx_model_has_adapter(&t->model)) {
-        if (gx_trainer_is_first(t))
-            gx_log(&t->g->log, GX_LOG_WARNING,
-                   "%s is frozen (--freeze), and its %ld rows of new tokens stay what they are, the mean of the others",
-                   frozen->name, more);
-        return GX_OK;
-    }
-    return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
-                   "the tokenizer has %ld tokens more than the model has rows for; --tuning %s does not train %s, and "
-                   "its folder would not have their rows: say --trainable_modules %s",
-                   more, t->o.tuning.tuning, frozen->name, names);
+    char names[400];
+    const GxTensor *other, *frozen = gx__setup_frozen_rows(&t->model.table, &other, names, sizeof names);
+    const long more = t->vocab_of_model ? (long)(gx_model_vocab(&t->model) - t->vocab_of_model) : 0;
+    const int is_new = more || t->tokens_added;
+    if ((!frozen && !other) || !is_new || gx_options_is_inference(&t->o)) return GX_OK;
+    if (more && frozen && gx_model_has_adapter(&t->model))
+        return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
+                       "the tokenizer has %ld token%s more than the model has rows for; --tuning %s does not train %s, "
+                       "and its folder would not have the rows: say --trainable_modules %s",
+                       more, gx_text_s(more), t->o.tuning.tuning, frozen->name, names);
+    const char *why = !gx_model_has_adapter(&t->model) ? "--freeze has frozen it"
+                      : frozen                         ? "--trainable_modules names what is trained whole"
+                      : other->has_lora                ? "its LoRA alone is"
+                                                       : "--lora_target_modules can give it LoRA";
+    if (gx_trainer_is_first(t))
+        gx_log(&t->g->log, GX_LOG_WARNING, "%s is not trained, and its rows of new tokens stay what they are; %s",
+               frozen ? frozen->name : other->name, why);
+    return GX_OK;
 }
 
 static GxStatus gx__setup_open_model(GxTrainer *t)
@@ -478,7 +500,7 @@ static GxStatus gx__setup_open_task(GxTrainer *t)
     task.keeps_tokenizer = t->resume.folder[0] && t->o.add_tokens[0];
     task.add_tokens = t->resume.folder[0] ? "" : t->o.add_tokens;
     GX_TRY(t->task->open(t->g, t->self, &task));
-    *vocab = task.vocab;
+    *vocab = task.vocab, t->tokens_added = task.added;
     if (task.add_tokens[0] && !task.has_added)
         return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
                        "--add_tokens is about a tokenizer, and task %s has none; leave it out", t->task->name);

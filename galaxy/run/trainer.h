@@ -111,6 +111,7 @@ typedef struct GxTrainer {
     int64_t weights_step;    // the step whose weights were loaded at the end; 0: they are those of `step`
     // Rows of the embedding that --model has, and an adapter that the run begins with; of a resumed run 0
     int64_t vocab_of_model, vocab_of_adapter;
+    int64_t tokens_added;   // to the tokenizer, by --add_tokens
     const char *seq_len_is; // what o.seq_len is, for messages: "the default of --seq_len"; NULL: as it was given
     int stop, done;         // asked to stop; nothing more to do (--help, --version, --dry_run)
     GxError data_error;     // of this rank's data: it asks to stop

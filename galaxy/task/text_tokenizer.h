@@ -207,17 +207,18 @@ static GxStatus gx__text_check_ids(GxContext *g, const GxTokenizer *t, const cha
                        "and what is new with --add_tokens",
                        t->identity, t->vocab_size, model, (long)setup->vocab);
     if (!has_own || gx_tokenizer_check(t, model, &other) == GX_OK) return GX_OK;
-    if (!setup->may_grow)
-        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                       "the model in %s has another tokenizer (%s): leave --tokenizer out, and its own is taken", model,
-                       other.message);
     GX_TRY(gx_tokenizer_open(&own, model, &g->error));
-    const int extends = gx_tokenizer_extends(t, &own, difference);
-    if (extends)
+    const int is_longer = t->vocab_size > own.vocab_size,
+              extends = is_longer && gx_tokenizer_extends(t, &own, difference);
+    if (extends && setup->may_grow)
         gx_log(&g->log, GX_LOG_INFO, "the tokenizer has %d tokens more than that of %s, whose ids it keeps",
                t->vocab_size - own.vocab_size, model);
     gx_tokenizer_close(&own);
-    if (extends) return GX_OK;
+    if (extends && setup->may_grow) return GX_OK;
+    if (!is_longer || !setup->may_grow)
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "the model in %s has another tokenizer (%s): leave --tokenizer out, and its own is taken", model,
+                       other.message);
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                    "--tokenizer is another one than that of the model in %s, and does not go on where that ends (%s): "
                    "leave it out, and the model's own is taken; --add_tokens FILE gives that further tokens",
@@ -225,15 +226,17 @@ static GxStatus gx__text_check_ids(GxContext *g, const GxTokenizer *t, const cha
 }
 
 // What is told of the list.
-static void gx__text_say_added(GxContext *g, const char *path, const GxTokensAdded *said)
+static void gx__text_say_added(GxContext *g, const char *path, const GxTokensAdded *said, int64_t rows)
 {
-    char known[100] = "";
+    char known[100] = "", there[100] = "";
+    const int64_t have = gx_max(0, gx_min(said->added, rows - said->first)); // rows of a padded embedding
+    if (have) snprintf(there, sizeof there, "; the model has rows for %ld of them, which stay as they are", (long)have);
     if (said->known)
         snprintf(known, sizeof known, "; %ld %s there already, and stay%s as %s", (long)said->known,
                  said->known == 1 ? "is" : "are", said->known == 1 ? "s" : "", said->known == 1 ? "it is" : "they are");
     if (said->added)
-        gx_log(&g->log, GX_LOG_INFO, "%s: %ld new token%s, with the ids %ld to %ld%s", path, (long)said->added,
-               gx_text_s(said->added), (long)said->first, (long)(said->first + said->added - 1), known);
+        gx_log(&g->log, GX_LOG_INFO, "%s: %ld new token%s, with the ids %ld to %ld%s%s", path, (long)said->added,
+               gx_text_s(said->added), (long)said->first, (long)(said->first + said->added - 1), known, there);
     else
         gx_log(&g->log, GX_LOG_WARNING, "%s: the tokenizer has all of its %ld token%s already; none is new", path,
                (long)said->known, gx_text_s(said->known));
@@ -257,7 +260,8 @@ static GxStatus gx__text_add_tokens(GxContext *g, GxTokenizer *t, GxTaskSetup *s
     gx__text_send(g, name, &file);
     if (!gx_failed(g) && gx_new_tokens_read(&list, file.text, file.n, name, &g->error) == GX_OK &&
         gx_tokenizer_add(t, &list, &said, &g->error) == GX_OK && g->rank == 0)
-        gx__text_say_added(g, name, &said);
+        gx__text_say_added(g, name, &said, setup->vocab);
+    if (!gx_failed(g)) setup->added = said.added;
     gx_new_tokens_close(&list);
     free(file.text);
     return gx_status(g);
@@ -273,7 +277,7 @@ static GxStatus gx__text_fit_vocab(GxContext *g, const GxTokenizer *t, GxTaskSet
                        "not become more: merge the adapter first (./merge_adapter), and begin from that model",
                        t->identity, t->vocab_size, (long)setup->vocab);
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "vocab_size is %ld; the tokenizer (%s) has %d tokens, so it must be at least that",
+                   "vocab_size is %ld; the tokenizer (%s) has %d tokens, so it must be at least that; 0: as many",
                    (long)setup->vocab, t->identity, t->vocab_size);
 }
 
