@@ -163,6 +163,7 @@
 #include "galaxy/io/unigram_files.h"
 #include "galaxy/io/bpe_train.h"
 #include "galaxy/io/tokenizer.h"
+#include "galaxy/io/tokenizer_add.h"
 #include "galaxy/io/tokenizer_keys.h"
 #include "galaxy/io/token_file.h"
 #include "galaxy/io/text_ends.h"

@@ -42,6 +42,7 @@ typedef struct {
     int pair; // which of the unit's
     int64_t global_shape[GX_MAX_DIMS];
     int64_t begin[GX_MAX_DIMS], end[GX_MAX_DIMS]; // this rank's box: [begin, end) in each dimension
+    int is_vocabulary;                            // 1: dimension 0 is that of the tokens, and no adapter added it
     int packed;                                   // 1: follows the row before without a gap
     int has_alias;                                // 1: shares the storage of `alias`
     GxTensorId alias;

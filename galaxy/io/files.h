@@ -91,6 +91,8 @@ typedef struct {
 GxStatus gx_folder_list(GxFolder *folder, const char *path, GxError *err);
 void gx_folder_close(GxFolder *folder);
 GxStatus gx_folder_make(const char *path, GxError *err); // with its parents; one that exists is fine
+// A new folder under TMPDIR, or else /tmp, whose name begins with `name`. path[GX_PATH]
+GxStatus gx_folder_make_temporary(char *path, const char *name, GxError *err);
 // A tree of files and folders; holds it anything else, nothing is removed
 GxStatus gx_folder_remove(const char *path, GxError *err);
 
@@ -543,6 +545,16 @@ static GxStatus gx__files_tree_remove(const char *path, int remove, int depth, G
     if (status == GX_OK && remove && rmdir(path) != 0)
         status = GX_FAIL(err, GX_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
     return status;
+}
+
+GxStatus gx_folder_make_temporary(char *path, const char *name, GxError *err)
+{
+    const char *parent = getenv("TMPDIR");
+    char last[GX_FILE_NAME];
+    snprintf(last, sizeof last, "%.200s-XXXXXX", name);
+    GX_TRY(gx_path_join(path, parent && parent[0] ? parent : "/tmp", last, err));
+    if (mkdtemp(path)) return GX_OK;
+    return GX_FAIL(err, GX_ERR_IO, "cannot make the folder %s: %s; TMPDIR names another place", path, strerror(errno));
 }
 
 GxStatus gx_folder_remove(const char *path, GxError *err)

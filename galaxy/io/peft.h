@@ -46,6 +46,9 @@ typedef struct {
     // ensure_weight_tying: with an embedding of modules_to_save a head that is tied to it was trained, and is in the
     // file, but not in the list
     int ties;
+    // Rows of an embedding of tokens, or of a head over them, that adapter_model.safetensors has whole; 0: it has none.
+    // adapter_config.json does not say it (run/adapter.h).
+    int64_t vocab;
     // target_modules, with commas between them, "all-linear", or a regular expression (gx_module_is_pattern); "": the
     // file does not say
     char targets[GX_PEFT_TARGETS];

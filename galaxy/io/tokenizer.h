@@ -63,7 +63,8 @@ int gx_tokenizer_continues(const GxTokenizer *t, int32_t id);       // goes on w
 // Bytes of the added token, special or not, with which text[bytes] begins, the longest one; 0: it begins with none.
 int64_t gx_tokenizer_added(const GxTokenizer *t, const char *text, int64_t bytes);
 
-// Writes tokenizer.json, tokenizer_config.json and, where the kind has one, its vocabulary (vocab.txt).
+// Writes tokenizer.json, tokenizer_config.json and, where the kind has one, its vocabulary (vocab.txt). What was added
+// to it (tokenizer_add.h) goes into the folder's added_tokens.json, too, if there is one.
 GxStatus gx_tokenizer_write(const GxTokenizer *t, const char *folder, GxError *err);
 // The folder's tokenizer gives the same ids.
 GxStatus gx_tokenizer_check(const GxTokenizer *t, const char *folder, GxError *err);
@@ -342,10 +343,26 @@ static GxStatus gx__tokenizer_write_special(const GxTokenizer *t, const char *fo
     return status;
 }
 
+// added_tokens.json, of an older folder, gets the tokens that were added here.
+static GxStatus gx__tokenizer_write_added(const GxTokenizer *t, const char *folder, GxError *err)
+{
+    char path[GX_PATH], room[8];
+    GxJson *added;
+    GX_TRY(gx_path_join(path, folder, "added_tokens.json", err));
+    if (!t->added_from || !gx_path_is_file(path)) return GX_OK;
+    GX_TRY(gx_json_read_object(&added, path, GX__TOKENIZER_CAP, GX_JSON_NULS, err));
+    for (int32_t id = t->added_from; id < t->vocab_size; id++)
+        gx_json_set(added, gx_tokenizer_piece(t, id, room), gx_json_new_int(id), err);
+    if (!gx_error_code(err)) gx_json_write(added, path, err);
+    gx_json_free(added);
+    return gx_error_code(err);
+}
+
 GxStatus gx_tokenizer_write(const GxTokenizer *t, const char *folder, GxError *err)
 {
     GX_TRY(t->kind->write(t, folder, err));
-    return gx__tokenizer_write_special(t, folder, err);
+    GX_TRY(gx__tokenizer_write_special(t, folder, err));
+    return gx__tokenizer_write_added(t, folder, err);
 }
 
 GxStatus gx_tokenizer_check(const GxTokenizer *t, const char *folder, GxError *err)

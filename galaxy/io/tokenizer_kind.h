@@ -66,6 +66,7 @@ struct GxTokenizer {
     int32_t end;                  // of a text, where several follow one another (eos_token); -1: it has none
     GxTokenFrame frame[2];        // of one text, of two; n 0: [CLS] a [SEP] b [SEP], if there are such roles
     int splits_special;           // texts have no special tokens, but their characters (split_special_tokens)
+    int32_t added_from;           // ids from here on were added to it after it was read (tokenizer_add.h); 0: none was
     char identity[GX_TOKENIZER_IDENTITY];
 };
 

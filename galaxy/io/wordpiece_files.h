@@ -555,14 +555,27 @@ static GxJson *gx__wordpiece_added_json(const GxWordPiece *v, const GxAddedToken
     return out;
 }
 
+// Added tokens lie with the special ones first; a list of them goes by ids, since `tokenizers` gives those that the model
+// does not have their ids in the order of the list. Of each of the two kinds the order stays.
+static void gx__wordpiece_list_added(const GxWordPiece *v, GxJson *list, GxError *err)
+{
+    int special = 0, specials = 0, other;
+    while (specials < v->added_n && v->added[specials].special) specials++;
+    other = specials;
+    while (special < specials || other < v->added_n) {
+        const int is_special = other == v->added_n || (special < specials && v->added[special].id < v->added[other].id);
+        const GxAddedToken *next = &v->added[is_special ? special++ : other++];
+        gx_json_append(list, gx__wordpiece_added_json(v, next, 1, err), err);
+    }
+}
+
 static GxJson *gx__wordpiece_json(const GxTokenizer *t, GxError *err)
 {
     const GxWordPiece *v = (const GxWordPiece *)t->vocabulary;
     GxJson *root = gx_tokenizer_document(gx__wordpiece_members,
                                          (int)(sizeof gx__wordpiece_members / sizeof *gx__wordpiece_members), err);
     GxJson *model = gx_json_get(root, "model"), *vocab = gx_json_get(model, "vocab");
-    for (int i = 0; i < v->added_n; i++)
-        gx_json_append(gx_json_get(root, "added_tokens"), gx__wordpiece_added_json(v, &v->added[i], 1, err), err);
+    gx__wordpiece_list_added(v, gx_json_get(root, "added_tokens"), err);
     gx_json_set(root, "normalizer", gx__wordpiece_normalizer_json(&v->normalizer, err), err);
     gx_json_set(root, "post_processor", gx__wordpiece_frame(t, err), err);
     gx_json_set(root, "decoder", gx__wordpiece_decoder_json(v, err), err);

@@ -191,7 +191,7 @@ static GxTensorId gx__lora_factor(GxContext *g, GxModel *m, int base, gx__LoraFa
     snprintf(t.name + module, sizeof t.name - (size_t)module, "%s", f.name);
     t.role = GX_ROLE_LORA;
     t.is_added = 1;
-    t.packed = t.has_lora = t.has_alias = 0;
+    t.packed = t.has_lora = t.has_alias = t.is_vocabulary = 0;
     t.init = f.init, t.init_std = f.init_std;
     t.decay = 1;
     t.global_shape[f.at] = w->global_shape[f.kept], t.begin[f.at] = w->begin[f.kept], t.end[f.at] = w->end[f.kept];

@@ -525,6 +525,7 @@ GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTe
     snprintf(t.name, sizeof t.name, "%s.%s", module, use->role == GX_ROLE_BIAS ? "bias" : "weight");
     t.role = use->role;
     t.unit = unit, t.pair = k, t.is_added = is_side;
+    t.is_vocabulary = use->rows && use->rows == &m->kind[m->unit[unit].kind].vocab;
     t.packed = use->packed;
     t.ndim = use->shape[1] ? 2 : 1;
     t.init = use->role == GX_ROLE_NORM ? GX_INIT_ONES : use->role == GX_ROLE_BIAS ? GX_INIT_ZEROS : GX_INIT_NORMAL;

@@ -26,6 +26,8 @@ GxStatus gx_adapter_check_names(const GxModel *m, GxError *err);
 // Rank 0 reads the folder's adapter_config.json and broadcasts it; the context's logger hears of keys that are not
 // known. The strings of *a point into *config.
 GxStatus gx_adapter_read_config(GxContext *g, GxPeftConfig *config, GxAdapter *a, const char *folder);
+// The family's configuration is that of the base: where the adapter has an embedding of more tokens, the model has it.
+void gx_adapter_grow(const GxPeftConfig *adapter, const GxFamily *family, void *config);
 // Refuses a folder whose adapter has other hyperparameters than the model's, such as r, alpha or the reduction factor.
 // log: hears of keys that are not known.
 GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, const GxLogger *log, GxError *err);
@@ -207,19 +209,47 @@ GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char 
     return status;
 }
 
-// Adds the head to the modules that are trained whole if the file has it.
-static GxStatus gx__adapter_take_tied(GxPeftConfig *c, const char *folder, GxError *err)
+// The modules of an embedding of tokens and of the heads over them; those of a model without a head, too.
+static const char *const gx__adapter_vocabulary[] = {"model.embed_tokens", "lm_head", "bert.embeddings.word_embeddings",
+                                                     "embeddings.word_embeddings", "cls.predictions.decoder"};
+
+static int gx__adapter_saves(const GxPeftConfig *c, const char *module) // modules_to_save has it
 {
-    static const char *const heads[][2] = {
-        {"lm_head", GX_PEFT_PREFIX "lm_head.weight"},
-        {"cls.predictions.decoder", GX_PEFT_PREFIX "cls.predictions.decoder.weight"}};
+    const char *names = c->modules_to_save;
+    GxTextItem name;
+    char suffix[GX_NAME];
+    while (gx_text_next(&names, &name)) {
+        snprintf(suffix, sizeof suffix, "%.*s", (int)name.n, name.at);
+        if (gx__adapter_ends_with(module, suffix, GX__ADAPTER_WHOLE)) return 1;
+    }
+    return 0;
+}
+
+// Finds an embedding of tokens and heads that the file has whole. They are among the modules that are trained whole,
+// also where adapter_config.json does not name them: peft saves them with any adapter of a model whose vocabulary was
+// resized (save_embedding_layers), and with ensure_weight_tying the head of a tied embedding.
+static GxStatus gx__adapter_find_vocabulary(GxPeftConfig *c, const char *folder, const GxLogger *log, GxError *err)
+{
+    const int most = sizeof gx__adapter_vocabulary / sizeof *gx__adapter_vocabulary;
     GxSafetensors s;
-    char path[GX_PATH];
+    char path[GX_PATH], name[GX_NAME];
     GX_TRY(gx_path_join(path, folder, GX_ADAPTER_FILE, err));
+    if (!gx_path_is_file(path)) return GX_OK; // whoever needs it says so
     GX_TRY(gx_safetensors_open(&s, path, err));
-    for (int i = 0; i < 2 && !gx_error_code(err); i++)
-        if (gx_safetensors_find(&s, heads[i][1]))
-            gx__adapter_add(c->modules_to_save, sizeof c->modules_to_save, heads[i][0], err);
+    for (int i = 0; i < most && !gx_error_code(err); i++) {
+        snprintf(name, sizeof name, GX_PEFT_PREFIX "%s.weight", gx__adapter_vocabulary[i]);
+        const GxSafetensorsEntry *e = gx_safetensors_find(&s, name);
+        if (!e || e->ndim != 2) continue;
+        c->vocab = gx_max(c->vocab, e->shape[0]);
+        if (gx__adapter_saves(c, gx__adapter_vocabulary[i])) continue;
+        gx__adapter_add(c->modules_to_save, sizeof c->modules_to_save, gx__adapter_vocabulary[i], err);
+        if (!c->ties)
+            gx_log(log, GX_LOG_WARNING,
+                   "%s has all of %s, which modules_to_save of its " GX_ADAPTER_CONFIG
+                   " does not name (peft saves it so "
+                   "where the vocabulary was resized): it is taken from there, and trained if the adapter is",
+                   folder, gx__adapter_vocabulary[i]);
+    }
     gx_safetensors_close(&s);
     return gx_error_code(err);
 }
@@ -232,7 +262,7 @@ static GxStatus gx__adapter_read_file(GxPeftConfig *config, const char *folder, 
     if (gx_path_is_file(path)) GX_TRY(gx_folder_verify(folder, 1, err));
     GX_TRY(gx_path_join(path, folder, GX_ADAPTER_CONFIG, err));
     GX_TRY(gx_peft_config_read(config, path, log, err));
-    return config->ties ? gx__adapter_take_tied(config, folder, err) : GX_OK;
+    return gx__adapter_find_vocabulary(config, folder, log, err);
 }
 
 static void gx__adapter_from_config(GxAdapter *a, const GxPeftConfig *c)
@@ -257,6 +287,12 @@ GxStatus gx_adapter_read_config(GxContext *g, GxPeftConfig *config, GxAdapter *a
     gx_broadcast(g, GX_AXIS_ALL, 0, config, sizeof *config, GX_U8); // on a failed context this tells the other ranks
     gx__adapter_from_config(a, config);
     return gx_status(g);
+}
+
+void gx_adapter_grow(const GxPeftConfig *adapter, const GxFamily *family, void *config)
+{
+    int64_t *vocab = family->vocab_size(config);
+    *vocab = gx_max(*vocab, adapter->vocab);
 }
 
 GxStatus gx_adapter_refuse_as_model(const char *folder, GxError *err)

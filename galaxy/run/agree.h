@@ -100,9 +100,10 @@ void gx_agree_on_json(GxContext *g, GxJson **json, const char *name)
 GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *const *own, char **text, int64_t *bytes,
                            GxError *err)
 {
-    static const char *const machines[] = {"threads", "ranks",  "world",      "rank",
-                                           "init",    "device", "output_dir", "side_cache_dir"},
-                             *const folders[] = {"model", "adapter", "resume"};
+    static const char *const machines[] =
+        {"threads", "ranks",      "world",          "rank",      "init",
+         "device",  "output_dir", "side_cache_dir", "add_tokens"}, // which rank 0 reads
+        *const folders[] = {"model", "adapter", "resume"};
     GxJson *json = gx_config_to_json(c, err);
     if (!json) return gx_error_code(err);
     for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) gx_json_remove(json, machines[i]);

@@ -384,12 +384,27 @@ static GxStatus gx__checkpoint_open_file(const char *folder, GxMatching how, GxS
     return gx_safetensors_open(file, path, err);
 }
 
+// For GxTensorMatch.vocab: the rows that the folder's config.json says, if the model has more; else 0.
+static int64_t gx__checkpoint_vocab(const GxModel *m, const char *folder)
+{
+    char path[GX_PATH];
+    GxJson *json = NULL;
+    GxError ignored = GX_ZERO; // whoever reads the configuration reports what is wrong with it
+    if (gx_path_join(path, folder, "config.json", &ignored) != GX_OK || gx_json_read(&json, path, 1 << 20, &ignored))
+        return 0;
+    const int64_t rows = gx_json_int(gx_json_get(json, "vocab_size"));
+    gx_json_free(json);
+    return rows > 0 && rows < gx_model_vocab(m) ? rows : 0;
+}
+
 static void gx__checkpoint_open_weights(GxContext *g, const GxModel *m, const char *folder, GxMatching how,
                                         GxCheckpointFile *w)
 {
     memset(w, 0, sizeof *w);
     gx_at(g, -1, "load");
     if (g->rank != 0) return;
+    if (how == GX_MATCH_BODY || how == GX_MATCH_BASE || how == GX_MATCH_ANY)
+        w->match.vocab = gx__checkpoint_vocab(m, folder);
     w->is_open = !gx_failed(g) && gx__checkpoint_open_file(folder, how, &w->file, &g->error) == GX_OK;
     if (w->is_open) gx_tensor_file_match(&w->match, &w->file, &m->table, m->family, how, folder, &g->error);
 }
@@ -532,6 +547,7 @@ static GxStatus gx__checkpoint_check_copies(const GxModel *m, const char *folder
     GxSafetensors base;
     GxTensorMatch match = GX_ZERO;
     if (!gx_tensor_file_has_copies(file)) return GX_OK;
+    match.vocab = gx__checkpoint_vocab(m, folder);
     GX_TRY(gx__checkpoint_open_file(folder, GX_MATCH_BASE, &base, err));
     if (gx_tensor_file_match(&match, &base, &m->table, m->family, GX_MATCH_BASE, folder, err) == GX_OK)
         gx_tensor_file_check_copies(file, &base, &match, &m->table, m->family, adapter, log, err);

@@ -78,6 +78,7 @@ static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily 
     GX_TRY(gx_output_check_exists(gx__inference_base(s, folder), "model", err));
     GX_TRY(gx_path_join(path, gx__inference_base(s, folder), "config.json", err));
     GX_TRY(family->read_config(s->config, path, g->rank ? &gx_silent : &g->log, err));
+    gx_adapter_grow(&s->adapter, family, s->config);
     gx_source_folder_warn(gx__inference_base(s, folder), g->rank ? &gx_silent : &g->log);
     s->mode = gx_composed("serial", gx_methods(GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE));
     if (head) s->head = *head, options.wish = &s->head;

@@ -12,6 +12,9 @@
 // its few bits in memory; numbers are made of it as they are written. Without `dequantize` the merged model is another
 // one than was trained, and a warning says so.
 //
+// The folder's tokenizer is the adapter's, if it brings one. An adapter with an embedding of more tokens than the base
+// has (--add_tokens; peft, where the vocabulary was resized) makes the merged model one of so many.
+//
 // If LoRA is on an embedding to which the head is tied, or on that head, the folder has both matrices and says
 // tie_word_embeddings false. Runs on one rank. The folder is like a checkpoint's, without the files for resuming. The
 // adapter's tensors tell which head the model has: labels, if it has their matrix or factors of it; GX_HEAD_VECTORS,
@@ -40,9 +43,11 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MERGE_IMPLEMENTED)
 #define GX_MERGE_IMPLEMENTED
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "../io/chat_find.h"
 #include "../io/chat_save.h"
 #include "../io/model_labels.h"
@@ -223,7 +228,7 @@ static void gx__merge_change(GxContext *g, const void *merge, int row, int64_t f
 
 // ---- the folder ----------------------------------------------------------------------------------------------------
 
-// Copied byte for byte: the base's tokenizer (source_folder.h has its other files).
+// Copied byte for byte: the tokenizer (source_folder.h has the base's other files).
 static const char *const gx__merge_tokenizer[] = {
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "vocab.txt", NULL};
 static GxStatus gx__merge_copy(const char *const *files, const char *from, const char *to, GxError *err)
@@ -241,6 +246,21 @@ static GxStatus gx__merge_copy(const char *const *files, const char *from, const
         GX_TRY(status);
     }
     return GX_OK;
+}
+
+// An adapter that has a tokenizer was trained with that one, which may have more tokens than the base's. The base's
+// added_tokens.json, an older list of them, is not of it.
+static GxStatus gx__merge_copy_tokenizer(const char *adapter, const char *base, const char *folder, GxError *err)
+{
+    static const char *const older[] = {"added_tokens.json", NULL};
+    char path[GX_PATH];
+    const int is_adapters = gx_folder_has(adapter, "tokenizer.json") || gx_folder_has(adapter, "vocab.txt");
+    GX_TRY(gx__merge_copy(gx__merge_tokenizer, is_adapters ? adapter : base, folder, err));
+    if (!is_adapters) return GX_OK;
+    GX_TRY(gx_path_join(path, folder, older[0], err));
+    if (unlink(path) != 0 && errno != ENOENT)
+        return GX_FAIL(err, GX_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
+    return gx__merge_copy(older, adapter, folder, err);
 }
 
 // An adapter that was trained on conversations has their format with it, and the tokens that end a text.
@@ -300,7 +320,7 @@ static GxStatus gx__merge_write(GxContext *g, const GxInference *s, gx__Merge *m
     gx_source_folder_close(&source);
     GX_TRY(status);
     GX_TRY(gx__merge_untie(&s->model, folder, err));
-    GX_TRY(gx__merge_copy(gx__merge_tokenizer, base, folder, err));
+    GX_TRY(gx__merge_copy_tokenizer(sign > 0 ? adapter : base, base, folder, err));
     if (sign > 0) GX_TRY(gx__merge_copy_chat(adapter, folder, err));
     if (s->head.kind == GX_HEAD_VECTORS) GX_TRY(gx__merge_write_modules(&s->model, adapter, folder, err));
     GX_TRY(gx_path_join(path, folder, "model.safetensors", err));

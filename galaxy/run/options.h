@@ -29,7 +29,7 @@ typedef struct {
     int load_best_model_at_end;
     int64_t early_stopping_patience;
     double early_stopping_threshold;
-    char output_dir[GX_PATH], model[GX_PATH], resume[GX_PATH];
+    char output_dir[GX_PATH], model[GX_PATH], resume[GX_PATH], add_tokens[GX_PATH];
     // the mode, unless the program has one of its own; how it splits the model among the ranks of a tp group
     char mode[GX_FIELD_TEXT], att[GX_FIELD_TEXT], con[GX_FIELD_TEXT], mlp[GX_FIELD_TEXT], ends[GX_FIELD_TEXT];
     int64_t tp, pp, dp_shard, dp_replicate;
@@ -179,6 +179,12 @@ static const GxField gx__options_train_options[] = {
      NULL},
     {"ignore_mismatched_sizes", GX_FIELD_BOOL, GX__OPTIONS_AT(ignore_mismatched_sizes), "false",
      "where the model's head is for other labels than the data's: a new head, to be trained", NULL},
+    {"add_tokens", GX_FIELD_PATH, GX__OPTIONS_AT(add_tokens), "",
+     "file of tokens that the tokenizer is to have besides: one a line; or, named .json, a list of texts or of "
+     "AddedToken objects (content, special, lstrip, rstrip, normalized), or {\"token\": id}. What it has already is "
+     "left out. The embedding, and a head over tokens, get rows for them that are the mean of the others; where "
+     "--model has more rows than tokens, they take those, as they are",
+     NULL},
     {"resume", GX_FIELD_PATH, GX__OPTIONS_AT(resume), "",
      "go on with a run, with its options: auto: from the newest whole checkpoint in output_dir, if there is one; or "
      "from a checkpoint's folder",

@@ -433,6 +433,14 @@ static GxStatus gx__resume_check_adapter(const GxResume *r, const GxTrainOptions
     return gx_error_code(err);
 }
 
+// The checkpoint has the tokens that the run added, and its model the rows.
+static GxStatus gx__resume_check_tokens(const GxResume *r, const GxTrainOptions *o, GxError *err)
+{
+    const char *then = gx_json_string(gx_json_get(r->args, "add_tokens"));
+    return strcmp(then, o->add_tokens) ? gx__resume_refuse(r, "add_tokens", then[0] ? then : "\"\"", o->add_tokens, err)
+                                       : GX_OK;
+}
+
 GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *err)
 {
     if (!r->folder[0]) return GX_OK;
@@ -446,6 +454,7 @@ GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *er
     if (strcmp(r->state.optimizer, o->optimizer))
         return gx__resume_refuse(r, "optimizer", r->state.optimizer, o->optimizer, err);
     GX_TRY(gx__resume_check_adapter(r, o, err));
+    GX_TRY(gx__resume_check_tokens(r, o, err));
     return gx__resume_check_momentum(r, o, err);
 }
 

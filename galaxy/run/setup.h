@@ -198,6 +198,7 @@ static GxStatus gx__setup_read_adapter(GxTrainer *t)
     if (gx_trainer_is_first(t)) gx_output_check_adapter(t->o.tuning.adapter, &g->error);
     if (gx_adapter_read_config(g, c, &adapter, t->o.tuning.adapter) == GX_OK) {
         gx_tuning_take(&t->o.tuning, &t->config, c, &g->error);
+        t->vocab_of_adapter = c->vocab;
         if (!t->o.model[0]) snprintf(t->o.model, sizeof t->o.model, "%s", c->base);
         if (gx_trainer_is_first(t)) gx_output_check_exists(t->o.model, "model", &g->error);
         if (gx_trainer_is_first(t) && c->freezes_b && !gx_options_is_inference(&t->o) && !t->o.freeze[0])
@@ -304,7 +305,12 @@ static GxStatus gx__setup_read_model(GxTrainer *t)
 {
     char folder[GX_PATH] = "";
     snprintf(folder, sizeof folder, "%s", t->resume.folder[0] ? t->resume.folder : t->o.model);
-    return gx_agree_on_model(t->g, &t->config, t->family, t->model_config, folder);
+    GX_TRY(gx_agree_on_model(t->g, &t->config, t->family, t->model_config, folder));
+    if (t->resume.folder[0] || !t->o.model[0]) return GX_OK;
+    int64_t *vocab = t->family->vocab_size(t->model_config);
+    t->vocab_of_model = *vocab;
+    *vocab = gx_max(*vocab, t->vocab_of_adapter);
+    return GX_OK;
 }
 
 // The ranks find each other, agree on what to run, and are arranged in a mesh.
@@ -358,6 +364,62 @@ static GxStatus gx__setup_resolve_steps(GxTrainer *t)
                             o->lr_decay_steps, o->max_steps, err);
 }
 
+// 1: a head's bias has two names, so that tuned.h does not train the head whole: BERT's decoder.
+static int gx__setup_shares_bias(const GxTable *t)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->row[i].role == GX_ROLE_BIAS && t->row[i].is_vocabulary && t->row[i].has_alias) return 1;
+    return 0;
+}
+
+// The modules of the embedding of tokens and of heads over them that can be trained whole, "embed_tokens,lm_head", and
+// the first of their tensors that is frozen; NULL: none is. *other: one that is frozen and cannot be; NULL: none.
+static const GxTensor *gx__setup_frozen_rows(const GxTable *t, const GxTensor **other, char *names, size_t size)
+{
+    const GxTensor *frozen = NULL;
+    *other = NULL;
+    names[0] = 0;
+    for (int i = 0; i < t->n; i++) {
+        const GxTensor *row = &t->row[i];
+        if (!row->is_vocabulary || row->role == GX_ROLE_BIAS) continue;
+        if (row->role == GX_ROLE_HEAD && gx__setup_shares_bias(t)) {
+            if (row->frozen && !row->has_alias) *other = row;
+            continue;
+        }
+        const int64_t end = gx_text_stem(row->name, ".weight");
+        int64_t begin = end;
+        while (begin > 0 && row->name[begin - 1] != '.') begin--;
+        const size_t at = strlen(names);
+        snprintf(names + at, size - at, "%s%.*s", at ? "," : "", (int)(end - begin), row->name + begin);
+        if (row->frozen && !row->has_alias && !frozen) frozen = row;
+    }
+    return frozen;
+}
+
+// Rows of new tokens mean nothing until they are trained; and an adapter's folder has to have those that its base has
+// not.
+static GxStatus gx__setup_check_rows(const GxTrainer *t)
+{
+    char names[400];
+    const GxTensor *other, *frozen = gx__setup_frozen_rows(&t->model.table, &other, names, sizeof names);
+    const long more = t->vocab_of_model ? (long)(gx_model_vocab(&t->model) - t->vocab_of_model) : 0;
+    const int is_new = more || t->tokens_added;
+    if ((!frozen && !other) || !is_new || gx_options_is_inference(&t->o)) return GX_OK;
+    if (more && frozen && gx_model_has_adapter(&t->model))
+        return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
+                       "the tokenizer has %ld token%s more than the model has rows for; --tuning %s does not train %s, "
+                       "and its folder would not have the rows: say --trainable_modules %s",
+                       more, gx_text_s(more), t->o.tuning.tuning, frozen->name, names);
+    const char *why = !gx_model_has_adapter(&t->model) ? "--freeze has frozen it"
+                      : frozen                         ? "--trainable_modules names what is trained whole"
+                      : other->has_lora                ? "its LoRA alone is"
+                                                       : "--lora_target_modules can give it LoRA";
+    if (gx_trainer_is_first(t))
+        gx_log(&t->g->log, GX_LOG_WARNING, "%s is not trained, and its rows of new tokens stay what they are; %s",
+               frozen ? frozen->name : other->name, why);
+    return GX_OK;
+}
+
 static GxStatus gx__setup_open_model(GxTrainer *t)
 {
     const GxTrainOptions *o = &t->o;
@@ -400,6 +462,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
                        "or less",
                        t->seq_len_is, (long)o->seq_len, (long)positions, (long)positions);
     if (gx_model_has_adapter(&t->model)) GX_TRY(gx_adapter_check_names(&t->model, &t->g->error));
+    GX_TRY(gx__setup_check_rows(t));
     runner.cache = gx_side_cache_plan(t);
     return gx_runner_open(t->g, &t->runner, &t->model, &t->optimizer, &runner);
 }
@@ -433,8 +496,14 @@ static GxStatus gx__setup_open_task(GxTrainer *t)
     task.ignore_mismatched_sizes = task.starts_from_model && t->o.ignore_mismatched_sizes;
     task.model = !gx_trainer_is_first(t) ? "" : gx__setup_task_folder(t);
     task.adapter = gx_trainer_is_first(t) && !t->resume.folder[0] ? t->o.tuning.adapter : "";
+    task.may_grow = t->vocab_of_model > 0 && !t->o.tuning.adapter[0];
+    task.keeps_tokenizer = t->resume.folder[0] && t->o.add_tokens[0];
+    task.add_tokens = t->resume.folder[0] ? "" : t->o.add_tokens;
     GX_TRY(t->task->open(t->g, t->self, &task));
-    *vocab = task.vocab;
+    *vocab = task.vocab, t->tokens_added = task.added;
+    if (task.add_tokens[0] && !task.has_added)
+        return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
+                       "--add_tokens is about a tokenizer, and task %s has none; leave it out", t->task->name);
     GX_TRY(gx_side_cache_set_epoch(t, task.epoch_samples, task.all_samples));
     const GxHeadWish *wish = t->task->wish ? t->task->wish(t->self) : NULL;
     if (task.ignore_mismatched_sizes && !(wish && wish->kind == GX_HEAD_LABELS))
@@ -743,6 +812,21 @@ static void gx__setup_warn_tied(const GxTrainer *t)
                row[embedding].name);
 }
 
+// Says where the rows of new tokens come from.
+static void gx__setup_say_rows(const GxTrainer *t)
+{
+    const int64_t rows = gx_model_vocab(&t->model), had = gx_max(t->vocab_of_model, t->vocab_of_adapter);
+    if (!t->vocab_of_model || rows == t->vocab_of_model) return;
+    if (rows > had)
+        gx_log(&t->g->log, GX_LOG_INFO,
+               "the model gets %ld rows for new tokens beside its %ld, each the mean of those: config.json will say "
+               "vocab_size %ld",
+               (long)(rows - had), (long)had, (long)rows);
+    else
+        gx_log(&t->g->log, GX_LOG_INFO, "the adapter %s has rows for %ld tokens, and the model %s for %ld of them",
+               t->o.tuning.adapter, (long)had, t->o.model, (long)t->vocab_of_model);
+}
+
 GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
                          int argc, char **argv)
 {
@@ -779,6 +863,7 @@ GxStatus gx_trainer_open_by(GxTrainer *t, GxContext *g, const GxFamily *family, 
     gx_report_start(t);
     if (t->family->warn && gx_trainer_is_first(t)) t->family->warn(t->model_config, &g->log);
     if (gx_trainer_is_first(t)) gx__setup_warn_tied(t);
+    if (gx_trainer_is_first(t)) gx__setup_say_rows(t);
     gx_report_notes(t);
     if (t->o.dry_run) {
         t->done = 1;

@@ -26,7 +26,7 @@ typedef struct {
 GxStatus gx_source_folder_open(GxSourceFolder *s, const char *folder, GxError *err);
 void gx_source_folder_close(GxSourceFolder *s); // `s` may be all zero
 // Writes config.json and the other files into `folder`. config.json is the source's, in which only the members about
-// the head, the labels and the dtype are those of `config`; without a source it is `config`.
+// the vocabulary, the head, the labels and the dtype are those of `config`; without a source it is `config`.
 GxStatus gx_source_folder_write(const GxSourceFolder *s, const GxJson *config, const char *folder, GxError *err);
 
 // Names what stands beside the weights that are taken, and is not: a second set of weights, an adapter, templates for
@@ -45,7 +45,8 @@ enum { GX__SOURCE_CONFIG_CAP = 1 << 20, GX__SOURCE_FILE_CAP = 64 << 20 };
 // Beside what the task writes: tokenizer.json, tokenizer_config.json, special_tokens_map.json, chat_template.jinja.
 static const char *const gx__source_files[GX_SOURCE_FILES] = {"generation_config.json", "added_tokens.json",
                                                               "vocab.json", "merges.txt", "tokenizer.model"};
-static const char *const gx__source_own[] = {"architectures", "id2label", "label2id", "problem_type", "num_labels"};
+static const char *const gx__source_own[] = {"architectures", "id2label",   "label2id",
+                                             "problem_type",  "num_labels", "vocab_size"};
 
 static GxStatus gx__source_folder_read(GxSourceFolder *s, const char *folder, GxError *err)
 {
@@ -75,7 +76,7 @@ void gx_source_folder_close(GxSourceFolder *s)
     memset(s, 0, sizeof *s);
 }
 
-// A copy of the source's configuration, with the members about the head, the labels and the dtype from `ours`.
+// A copy of the source's configuration, with the members of gx__source_own and the dtype from `ours`.
 static GxJson *gx__source_folder_config(const GxSourceFolder *s, const GxJson *ours, GxError *err)
 {
     static const char *const dtypes[] = {"dtype", "torch_dtype"}; // of transformers 5, of 4

@@ -74,6 +74,9 @@ typedef enum {
 // keys, mismatched keys.)
 typedef struct {
     GxMatching how;
+    // Set by the caller: so many rows have the embedding and the heads over the vocabulary in the file, where the model
+    // has more (GxTensor.is_vocabulary); 0: as many. The others are made when it is loaded: gx_tensor_file_load.
+    int64_t vocab;
     int *entry;                // [rows] the tensor in the file; -1: none
     int *mismatched;           // [rows] the tensor in the file that has this name but another shape; -1: none
     unsigned char *missing;    // [rows] 1: nothing is loaded for this row
@@ -108,6 +111,11 @@ typedef struct {
 // loaded into which row; NULL: the names are the table's. missing: [rows] rows that are left unchanged; NULL: none. Any
 // other tensor that is not in the file, or has another shape, is an error that names it. hash, on rank 0: is updated
 // with the weights that were read, except an adapter's; NULL: not wanted.
+//
+// Where the model has more tokens than the file (GxTensorMatch.vocab), each of their rows is the mean of the file's,
+// summed in double, row by row, and rounded once: the same on any number of ranks. (transformers draws them around that
+// mean: resize_token_embeddings.) A bias of a head that is tied to the embedding is 0 there, as in transformers, and of
+// another one the mean.
 void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *store, const GxTensorPart *part,
                          const GxTensorMatch *match, const unsigned char *missing, GxWeightsHash *hash,
                          const char *folder);
@@ -489,10 +497,19 @@ const char *gx_shape_text(const int64_t *shape, int ndim, char text[GX_SHAPE_TEX
     return text;
 }
 
-static int gx__tensor_file_has_shape(const GxSafetensorsEntry *e, const GxTensor *row)
+// The shape that a row of the table has in the file. match NULL: its own.
+static void gx__tensor_file_shape(const GxTensor *row, const GxTensorMatch *match, int64_t shape[GX_MAX_DIMS])
 {
+    memcpy(shape, row->global_shape, sizeof row->global_shape);
+    if (match && match->vocab && row->is_vocabulary) shape[0] = match->vocab;
+}
+
+static int gx__tensor_file_has_shape(const GxSafetensorsEntry *e, const GxTensor *row, const GxTensorMatch *match)
+{
+    int64_t shape[GX_MAX_DIMS];
     int same = e->ndim == row->ndim;
-    for (int d = 0; same && d < row->ndim; d++) same = e->shape[d] == row->global_shape[d];
+    gx__tensor_file_shape(row, match, shape);
+    for (int d = 0; same && d < row->ndim; d++) same = e->shape[d] == shape[d];
     return same;
 }
 
@@ -506,9 +523,11 @@ static GxStatus gx__tensor_file_check_shape(const GxSafetensorsEntry *e, const G
                                             const GxTensorMatch *match, const char *folder, GxError *err)
 {
     char theirs[GX_SHAPE_TEXT], ours[GX_SHAPE_TEXT];
-    if (gx__tensor_file_has_shape(e, row)) return GX_OK;
+    int64_t shape[GX_MAX_DIMS];
+    gx__tensor_file_shape(row, match, shape);
+    if (gx__tensor_file_has_shape(e, row, match)) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT, "%s: tensor %s has the shape %s; this model's has %s%s", folder, e->name,
-                   gx_shape_text(e->shape, e->ndim, theirs), gx_shape_text(row->global_shape, row->ndim, ours),
+                   gx_shape_text(e->shape, e->ndim, theirs), gx_shape_text(shape, row->ndim, ours),
                    gx__tensor_file_hint(match));
 }
 
@@ -557,17 +576,61 @@ static GxStatus gx__tensor_file_check_values(const GxSafetensors *s, const GxSaf
     return GX_OK;
 }
 
-static void gx__tensor_file_read_checked(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e, GxPartOf of,
-                                         int64_t first, int64_t n, float *values)
+typedef struct { // on rank 0: where the values of a tensor come from
+    const GxSafetensors *s;
+    const GxSafetensorsEntry *e; // NULL: there was an error
+    GxPartOf of;
+    uint64_t *hash;
+    float *more; // [cols] each row behind the file's last one; NULL: the file has all of them
+    int64_t cols;
+} gx__TensorFileEntry;
+
+static GxStatus gx__tensor_file_mean(const gx__TensorFileEntry *from, double *sum, GxError *err)
 {
-    if (gx_failed(g) || gx_safetensors_read(s, e, first, n, values, &g->error) != GX_OK || of != GX_PART_ADAPTER)
-        return;
-    gx__tensor_file_check_values(s, e, first, values, n, &g->error);
+    const int64_t cols = from->cols, rows = from->e->elements / cols;
+    for (int64_t r = 0; r < rows; r++) { // `more` is room for a row
+        GX_TRY(gx_safetensors_read(from->s, from->e, r * cols, cols, from->more, err));
+        for (int64_t c = 0; c < cols; c++) sum[c] += (double)from->more[c];
+    }
+    for (int64_t c = 0; c < cols; c++) from->more[c] = (float)(sum[c] / (double)rows);
+    return GX_OK;
 }
 
-static void gx__tensor_file_load_whole(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
-                                       const GxStore *store, const GxTensorPart *part, int row, float *room,
-                                       uint64_t *hash)
+// What rows behind the file's are, if the model has more of them. free(from->more), also after an error.
+static GxStatus gx__tensor_file_find_more(gx__TensorFileEntry *from, const GxTable *t, int i, GxError *err)
+{
+    const GxTensor *row = &t->row[i];
+    int is_tied = 0; // to the embedding, in the file
+    for (int k = 0; k < t->n; k++)
+        is_tied |=
+            t->row[k].role == GX_ROLE_HEAD && t->row[k].is_vocabulary && (t->row[k].has_alias || t->row[k].copies);
+    from->cols = row->ndim == 2 ? row->global_shape[1] : 1;
+    if (!row->is_vocabulary || from->e->elements >= gx_tensor_global_count(row) || from->e->elements < from->cols)
+        return GX_OK;
+    double *sum = (double *)calloc((size_t)from->cols, sizeof *sum);
+    from->more = (float *)calloc((size_t)from->cols, sizeof *from->more);
+    GxStatus status =
+        sum && from->more ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory for the mean of the rows of %s", row->name);
+    if (status == GX_OK && !(row->role == GX_ROLE_BIAS && is_tied)) status = gx__tensor_file_mean(from, sum, err);
+    free(sum);
+    return status;
+}
+
+// Values of the whole tensor. Does nothing after an error.
+static void gx__tensor_file_read_values(GxContext *g, const gx__TensorFileEntry *from, int64_t first, int64_t n,
+                                        float *values)
+{
+    if (!from || gx_failed(g)) return;
+    const int64_t there = from->more ? gx_max(0, gx_min(n, from->e->elements - first)) : n;
+    if (there && gx_safetensors_read(from->s, from->e, first, there, values, &g->error) != GX_OK) return;
+    for (int64_t k = there; k < n; k++) values[k] = from->more[(first + k) % from->cols];
+    if (from->of == GX_PART_ADAPTER && gx__tensor_file_check_values(from->s, from->e, first, values, there, &g->error))
+        return;
+    gx__tensor_file_hash(from->hash, values, there);
+}
+
+static void gx__tensor_file_load_whole(GxContext *g, const gx__TensorFileEntry *from, const GxStore *store,
+                                       const GxTensorPart *part, int row, float *room)
 {
     GxArena *a = gx_host_arena(g);
     const int here = gx_store_holder(store, row), has = here >= 0; // else another stage has
@@ -577,8 +640,7 @@ static void gx__tensor_file_load_whole(GxContext *g, const GxSafetensors *s, con
         const GxArenaMark place = gx_arena_mark(g->arena), mark = gx_arena_mark(a);
         float *values = has ? gx_values_write(g, store, part->values, here, first, n) : NULL;
         float *twin = has ? (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n) : room;
-        if (s) gx__tensor_file_read_checked(g, s, e, part->of, first, n, twin);
-        if (s && !gx_failed(g)) gx__tensor_file_hash(hash, twin, n);
+        gx__tensor_file_read_values(g, from, first, n, twin);
         gx_broadcast(g, GX_AXIS_ALL, 0, twin, n, GX_F32); // on a failed context this tells the other ranks
         if (has) gx_to_device(g, values, twin, 4 * n);
         if (has) gx_values_written(g, store, part->values, here, first, n, values);
@@ -588,25 +650,18 @@ static void gx__tensor_file_load_whole(GxContext *g, const GxSafetensors *s, con
     }
 }
 
-static void gx__tensor_file_load_boxes(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
-                                       const GxTensor *t, GxPartOf of, float *values, void *scratch, uint64_t *hash)
+static void gx__tensor_file_load_boxes(GxContext *g, const gx__TensorFileEntry *from, const GxTensor *t, float *values,
+                                       void *scratch)
 {
     const int64_t chunk = gx_box_rows(t), row = gx_box_row(t);
     for (int64_t first = 0; first < t->global_shape[0]; first += chunk) {
         const int64_t rows = gx_min(chunk, t->global_shape[0] - first);
-        if (s) gx__tensor_file_read_checked(g, s, e, of, first * row, rows * row, (float *)scratch);
-        if (s && !gx_failed(g)) gx__tensor_file_hash(hash, (const float *)scratch, rows * row);
+        gx__tensor_file_read_values(g, from, first * row, rows * row, (float *)scratch);
         gx_broadcast(g, GX_AXIS_ALL, 0, scratch, rows * row, GX_F32); // on a failed context this tells the other ranks
         if (gx_failed(g)) return;
         if (values) gx_box_take(g, t, values, first, rows, scratch); // else another stage has the tensor
     }
 }
-
-typedef struct {
-    const GxSafetensors *s;
-    const GxSafetensorsEntry *e;
-    uint64_t *hash;
-} gx__TensorFileEntry;
 
 static void gx__tensor_file_read(void *from, int64_t first, int64_t n, float *x, GxError *err)
 {
@@ -636,7 +691,7 @@ static void gx__tensor_file_read_scales(void *from, const GxQuantized *whole, Gx
 static void gx__tensor_file_load_quantized(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
                                            const GxStore *store, int i, int is_quantized, uint64_t *hash)
 {
-    gx__TensorFileEntry from = {s, e, hash};
+    gx__TensorFileEntry from = {s, e, GX_PART_ALL, hash, NULL, 0};
     const GxQuantizedSource source = {gx__tensor_file_read_codes, gx__tensor_file_read_scales, &from};
     uint8_t is_loaded_as_is = (uint8_t)is_quantized;
     gx_broadcast(g, GX_AXIS_ALL, 0, &is_loaded_as_is, 1, GX_U8); // only rank 0 has the file open
@@ -645,24 +700,30 @@ static void gx__tensor_file_load_quantized(GxContext *g, const GxSafetensors *s,
     else gx_quantize_tensor(g, store, i, gx__tensor_file_read, &from);
 }
 
-// Rank 0 reads and broadcasts. Each rank stores the whole tensor, or its own part of one that is split. e NULL: this is
-// not rank 0, or there was an error.
-static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
-                                        const GxStore *store, const GxTensorPart *part, int i, void *scratch,
-                                        float *room, uint64_t *hash)
+// Each rank stores its own part of a tensor that is split.
+static void gx__tensor_file_load_split(GxContext *g, const gx__TensorFileEntry *from, const GxStore *store,
+                                       const GxTensorPart *part, int i, void *scratch)
 {
     const GxTensor *t = &store->table->row[i];
-    if (!t->parts) {
-        gx__tensor_file_load_whole(g, s, e, store, part, i, room, hash);
-        return;
-    }
     const GxArenaMark place = gx_arena_mark(g->arena);
     const int64_t n = gx_tensor_count(t);
     const int here = gx_store_holder(store, i), has = here >= 0;
     float *values = has ? gx_values_write(g, store, part->values, here, 0, n) : NULL;
-    gx__tensor_file_load_boxes(g, s, e, t, part->of, values, scratch, hash);
+    gx__tensor_file_load_boxes(g, from, t, values, scratch);
     if (has) gx_values_written(g, store, part->values, here, 0, n, values);
     gx_arena_release(g->arena, place);
+}
+
+// Rank 0 reads and broadcasts. e NULL: this is not rank 0, or there was an error.
+static void gx__tensor_file_load_tensor(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
+                                        const GxStore *store, const GxTensorPart *part, int i, void *scratch,
+                                        float *room, uint64_t *hash)
+{
+    gx__TensorFileEntry entry = {s, e, part->of, hash, NULL, 0}, *from = s ? &entry : NULL;
+    if (e && !gx_failed(g)) gx__tensor_file_find_more(&entry, store->table, i, &g->error);
+    if (store->table->row[i].parts) gx__tensor_file_load_split(g, from, store, part, i, scratch);
+    else gx__tensor_file_load_whole(g, from, store, part, i, room);
+    free(entry.more);
 }
 
 void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *store, const GxTensorPart *part,
@@ -732,7 +793,7 @@ static GxStatus gx__tensor_file_match_names(GxTensorMatch *match, const GxSafete
         match->unexpected[e] = row == -1;
         if (row < 0) continue;
         if (match->how == GX_MATCH_BASE && t->row[row].is_adapter &&
-            !gx__tensor_file_has_shape(&s->entry[e], &t->row[row]))
+            !gx__tensor_file_has_shape(&s->entry[e], &t->row[row], match))
             continue;
         if (match->entry[row] >= 0)
             return GX_FAIL(err, GX_ERR_FORMAT,
@@ -748,7 +809,7 @@ static void gx__tensor_file_match_shapes(GxTensorMatch *match, const GxSafetenso
 {
     for (int i = 0; i < t->n; i++)
         if (match->entry[i] >= 0 && !match->quantized[i] &&
-            !gx__tensor_file_has_shape(&s->entry[match->entry[i]], &t->row[i])) {
+            !gx__tensor_file_has_shape(&s->entry[match->entry[i]], &t->row[i], match)) {
             match->mismatched[i] = match->entry[i];
             match->entry[i] = -1;
         }
@@ -892,33 +953,42 @@ static GxStatus gx__tensor_file_refuse_other_model(const GxTensorMatch *match, c
                    folder, s->n, s->n ? s->entry[0].name : "none", t->row[0].name);
 }
 
+static GxStatus gx__tensor_file_compare(const GxSafetensors *s, const GxSafetensorsEntry *a,
+                                        const GxSafetensorsEntry *b, int *same, GxError *err)
+{
+    enum { BLOCK = 4096 };
+    float x[BLOCK], y[BLOCK];
+    *same = a->elements == b->elements;
+    for (int64_t first = 0; *same && first < a->elements; first += BLOCK) {
+        const int64_t n = gx_min(BLOCK, a->elements - first);
+        GX_TRY(gx_safetensors_read(s, a, first, n, x, err));
+        GX_TRY(gx_safetensors_read(s, b, first, n, y, err));
+        *same = !memcmp(x, y, (size_t)n * sizeof *x);
+    }
+    return GX_OK;
+}
+
 // A tied tensor may be in the file under both its names; then both must have the same values.
 static GxStatus gx__tensor_file_check_alias(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, int i,
                                             const char *folder, GxError *err)
 {
-    enum { BLOCK = 4096 };
-    float own[BLOCK], other[BLOCK];
     const GxTensor *row = &t->row[i], *to = &t->row[row->alias.index];
     const GxSafetensorsEntry *e, *tied;
+    int same;
     if (row->is_saved) return GX_OK; // its own values mean nothing
     GX_TRY(gx__tensor_file_find_tensor(&e, s, match, t, i, "", folder, err));
     GX_TRY(gx__tensor_file_find_tensor(&tied, s, match, t, row->alias.index, "", folder, err));
-    for (int64_t first = 0; first < e->elements; first += BLOCK) {
-        const int64_t n = gx_min(BLOCK, e->elements - first);
-        GX_TRY(gx_safetensors_read(s, e, first, n, own, err));
-        GX_TRY(gx_safetensors_read(s, tied, first, n, other, err));
-        if (!memcmp(own, other, (size_t)n * sizeof *own)) continue;
-        if (row->role == GX_ROLE_BIAS)
-            return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s: %s and %s are two names of one tensor, but their values differ; "
-                           "remove the one that is not meant",
-                           folder, row->name, to->name);
+    GX_TRY(gx__tensor_file_compare(s, e, tied, &same, err));
+    if (same) return GX_OK;
+    if (row->role == GX_ROLE_BIAS)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: config.json ties %s to the embedding, but the file has other values for it; set "
-                       "tie_word_embeddings to false",
-                       folder, row->name);
-    }
-    return GX_OK;
+                       "%s: %s and %s are two names of one tensor, but their values differ; "
+                       "remove the one that is not meant",
+                       folder, row->name, to->name);
+    return GX_FAIL(err, GX_ERR_FORMAT,
+                   "%s: config.json ties %s to the embedding, but the file has other values for it; set "
+                   "tie_word_embeddings to false",
+                   folder, row->name);
 }
 
 static GxStatus gx__tensor_file_check_match(const GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
@@ -987,13 +1057,39 @@ static GxStatus gx__tensor_file_adapter_row(int *row, GxMatching how, const GxTa
                    folder, in_file);
 }
 
+// Where the vocabulary was resized, peft 0.21 saves the embedding and the head three times (save_embedding_layers):
+// X.weight, which it computes with; X.modules_to_save.weight, the same once more; X.original_module.weight, the base's.
+static GxStatus gx__tensor_file_is_twin(const GxSafetensors *s, const GxSafetensorsEntry *e, const char *folder,
+                                        int *is_twin, GxError *err)
+{
+    static const char *const ends[] = {".original_module.weight", ".modules_to_save.weight"};
+    char name[GX_NAME + 32];
+    int same = 1;
+    *is_twin = 0;
+    for (int i = 0; i < 2; i++) {
+        const int64_t n = gx_text_stem(e->name, ends[i]);
+        if (n <= 0 || n > GX_NAME) continue;
+        snprintf(name, sizeof name, "%.*s.weight", (int)n, e->name);
+        const GxSafetensorsEntry *own = gx_safetensors_find(s, name);
+        *is_twin = own != NULL;
+        if (own && i == 1) GX_TRY(gx__tensor_file_compare(s, own, e, &same, err));
+    }
+    if (same) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT,
+                   "%s has %.120s and %.120s, which peft saves as one tensor, and their values differ; remove the one "
+                   "that is not meant",
+                   folder, name, e->name);
+}
+
 // A tensor of the base's own may be missing from the adapter's file, unless adapter_config.json names it or it is a
 // norm that the method trains.
 static GxStatus gx__tensor_file_match_adapter(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
                                               const GxFamily *family, const char *folder, GxError *err)
 {
     for (int e = 0; e < s->n; e++) {
-        int row = -1;
+        int row = -1, is_twin;
+        GX_TRY(gx__tensor_file_is_twin(s, &s->entry[e], folder, &is_twin, err));
+        if (is_twin) continue;
         GX_TRY(gx__tensor_file_adapter_row(&row, match->how, t, family, s->entry[e].name, folder, err));
         if (row < 0) continue;
         if (match->entry[row] >= 0)

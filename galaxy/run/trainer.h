@@ -109,13 +109,16 @@ typedef struct GxTrainer {
     const char *best_format; // printf format of the best metric; NULL: not known before the first validation
     int64_t incomparable;    // validations of this process whose metric was not finite
     int64_t weights_step;    // the step whose weights were loaded at the end; 0: they are those of `step`
-    const char *seq_len_is;  // what o.seq_len is, for messages: "the default of --seq_len"; NULL: as it was given
-    int stop, done;          // asked to stop; nothing more to do (--help, --version, --dry_run)
-    GxError data_error;      // of this rank's data: it asks to stop
-    char *tuned;             // the table of --autotune (autotune.h), as text; NULL: none
-    int tuned_is_kept;       // 1, on rank 0: it is that of the checkpoint that the run goes on from; nothing is timed
-    int times_products;      // 1: this step times the algorithms
-    int data_changed;        // 1: a warning has said that the data have changed since the start
+    // Rows of the embedding that --model has, and an adapter that the run begins with; of a resumed run 0
+    int64_t vocab_of_model, vocab_of_adapter;
+    int64_t tokens_added;   // to the tokenizer, by --add_tokens
+    const char *seq_len_is; // what o.seq_len is, for messages: "the default of --seq_len"; NULL: as it was given
+    int stop, done;         // asked to stop; nothing more to do (--help, --version, --dry_run)
+    GxError data_error;     // of this rank's data: it asks to stop
+    char *tuned;            // the table of --autotune (autotune.h), as text; NULL: none
+    int tuned_is_kept;      // 1, on rank 0: it is that of the checkpoint that the run goes on from; nothing is timed
+    int times_products;     // 1: this step times the algorithms
+    int data_changed;       // 1: a warning has said that the data have changed since the start
     // what is written and said
     int lock;          // file descriptor of output_dir, locked; -1: none
     GxRunLog log;      // rank 0: output_dir/log.jsonl

@@ -221,6 +221,7 @@ static GxStatus gx__writer_open_model(GxWriter *w)
     if (g->rank == 0) gx_output_check_model(folder, &g->error);
     if (g->rank == 0) gx_adapter_refuse_as_model(folder, &g->error);
     GX_TRY(gx_agree_on_model(g, &w->config, w->family, w->model_config, folder));
+    gx_adapter_grow(&w->adapter, w->family, w->model_config);
     runner.forward_only = 1;
     options.lists = &lists, options.freeze = "*";
     gx_model_adapt(&options, &w->tuned);
@@ -235,8 +236,11 @@ static GxStatus gx__writer_open_model(GxWriter *w)
 static GxStatus gx__writer_open_tokenizer(GxWriter *w)
 {
     GxContext *g = w->g;
-    const char *folder = w->o->model;
+    const char *adapter = w->o->adapter, *folder = w->o->model;
     char json[GX_PATH], text[GX_PATH];
+    // an adapter brings its own, which may have more tokens than the model's
+    if (adapter[0] && (gx_folder_has(adapter, "tokenizer.json") || gx_folder_has(adapter, "vocab.txt")))
+        folder = adapter;
     GX_TRY(gx_path_join(json, folder, "tokenizer.json", &g->error));
     GX_TRY(gx_path_join(text, folder, "vocab.txt", &g->error));
     if (gx_path_is_file(json) || gx_path_is_broken(json) || gx_path_is_file(text)) {
@@ -248,7 +252,8 @@ static GxStatus gx__writer_open_tokenizer(GxWriter *w)
     }
     if (w->tokenizer.vocab_size <= gx_model_vocab(&w->model)) return GX_OK;
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "%s: the tokenizer (%s) has %d tokens, and the model's vocabulary %ld: they do not belong together",
+                   "%s: the tokenizer (%s) has %d tokens, and the model's vocabulary %ld: they do not belong together; "
+                   "take the folder that a training with both has saved (--add_tokens)",
                    folder, gx_tokenizer_identity(&w->tokenizer), w->tokenizer.vocab_size,
                    (long)gx_model_vocab(&w->model));
 }

@@ -3,10 +3,13 @@
 //
 //     GX_TRY(gx_text_open_tokenizer(g, &t, options->tokenizer, setup));      // on every rank
 //
-// If both exist they must give the same ids. All ranks must have the same tokenizer; of the model's own, rank 0 sends
-// its files to the others. If setup->vocab is 0, it becomes the tokenizer's size; if it is smaller than that, an error.
+// If both exist they must give the same ids, but that the option's may go on where the model's ends (tokenizer_add.h).
+// An adapter's folder with a tokenizer stands for the model's. All ranks must have the same tokenizer; of the model's
+// own, rank 0 sends its files to the others, and of the tokens that are to be added the list. If setup->vocab is 0, it
+// becomes the tokenizer's size; if it is smaller than that, it grows (setup->may_grow), or is an error.
 #ifndef GX_TEXT_TOKENIZER_H
 #define GX_TEXT_TOKENIZER_H
+#include "../io/tokenizer_add.h"
 #include "../io/tokenizer_keys.h"
 #include "task.h"
 GX_BEGIN
@@ -50,7 +53,6 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TEXT_TOKENIZER_IMPLEMENTED)
 #define GX_TEXT_TOKENIZER_IMPLEMENTED
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,16 +89,23 @@ static GxStatus gx__text_read_file(const char *folder, const char *name, gx__Tex
     return gx_file_read(path, GX__TEXT_FILE_CAP, &f->text, &f->n, err);
 }
 
+// Broadcasts what rank 0 has read.
+static void gx__text_send(GxContext *g, const char *name, gx__TextFile *f)
+{
+    gx_broadcast(g, GX_AXIS_ALL, 0, &f->n, 1, GX_I64); // on a failed context this tells the other ranks
+    if (gx_failed(g) || f->n < 0) return;
+    if (g->rank) f->text = (char *)malloc((size_t)f->n + 1);
+    if (!f->text) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld bytes of %s", (long)f->n, name);
+    if (f->n > 0 && !gx_failed(g)) gx_broadcast(g, GX_AXIS_ALL, 0, f->text, f->n, GX_U8);
+    if (f->text && g->rank) f->text[f->n] = 0;
+}
+
 // Broadcasts a file of rank 0's folder.
 static void gx__text_receive(GxContext *g, const char *folder, const char *name, gx__TextFile *f)
 {
     f->text = NULL, f->n = -1;
     if (!gx_failed(g) && g->rank == 0) gx__text_read_file(folder, name, f, &g->error);
-    gx_broadcast(g, GX_AXIS_ALL, 0, &f->n, 1, GX_I64); // on a failed context this tells the other ranks
-    if (gx_failed(g) || f->n < 0) return;
-    if (g->rank) f->text = (char *)malloc((size_t)f->n + 1);
-    if (!f->text) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld bytes of %s", (long)f->n, name);
-    if (f->n > 0) gx_broadcast(g, GX_AXIS_ALL, 0, f->text, f->n, GX_U8);
+    gx__text_send(g, name, f);
 }
 
 static int gx__text_is_here(const char *folder, const gx__TextFile file[GX__TEXT_FILES])
@@ -115,14 +124,10 @@ static int gx__text_is_here(const char *folder, const gx__TextFile file[GX__TEXT
 // Opens the tokenizer from files in memory, by writing them to a temporary folder.
 static GxStatus gx__text_open_received(GxTokenizer *t, const gx__TextFile file[GX__TEXT_FILES], GxError *err)
 {
-    const char *parent = getenv("TMPDIR");
     char folder[GX_PATH], path[GX_PATH];
     GxStatus status = GX_OK;
     GxError ignored = GX_ZERO;
-    GX_TRY(gx_path_join(folder, parent && parent[0] ? parent : "/tmp", "galaxy-tokenizer-XXXXXX", err));
-    if (!mkdtemp(folder))
-        return GX_FAIL(err, GX_ERR_IO, "cannot make the folder %s: %s; TMPDIR names another place", folder,
-                       strerror(errno));
+    GX_TRY(gx_folder_make_temporary(folder, "galaxy-tokenizer", err));
     for (int i = 0; i < GX__TEXT_FILES && status == GX_OK; i++) {
         if (file[i].n < 0) continue;
         status = gx_path_join(path, folder, gx__text_files[i], err);
@@ -185,25 +190,104 @@ static GxStatus gx__text_open_either(GxContext *g, GxTokenizer *t, const char *f
                    "data/bert/pretrain.txt --vocab_size 8000 --output_dir data/tokenizer` makes one from a text");
 }
 
-static GxStatus gx__text_check_tokenizer(GxContext *g, const GxTokenizer *t, const GxTaskSetup *setup, int is_framed)
+static GxStatus gx__text_check_roles(GxContext *g, const GxTokenizer *t, int is_framed)
 {
     static const char *const names[GX_TOKEN_ROLES] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
-    GxError other = GX_ZERO;
     for (int role = GX_TOKEN_CLS; role <= GX_TOKEN_SEP; role++)
         if (is_framed && t->role[role] < 0)
             return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                            "the tokenizer %s has no token %s; texts stand between [CLS] and [SEP]: take a WordPiece "
                            "tokenizer, such as `./tokenize --train` makes",
                            t->identity, names[role]);
-    if (setup->vocab < t->vocab_size)
+    return GX_OK;
+}
+
+// On rank 0, which has the model's folder: an option's tokenizer gives the ids that the model's does, and may have more.
+static GxStatus gx__text_check_ids(GxContext *g, const GxTokenizer *t, const char *model, const GxTaskSetup *setup)
+{
+    GxError other = GX_ZERO;
+    GxTokenizer own;
+    char difference[GX_TOKENIZER_DIFFERENCE];
+    const int has_own = model[0] && gx__text_has_tokenizer(model);
+    if (!has_own && setup->may_grow && t->vocab_size > setup->vocab)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                       "vocab_size is %ld; the tokenizer (%s) has %d tokens, so it must be at least that",
-                       (long)setup->vocab, t->identity, t->vocab_size);
-    if (!setup->model[0] || !gx__text_has_tokenizer(setup->model)) return GX_OK;
-    if (gx_tokenizer_check(t, setup->model, &other) == GX_OK) return GX_OK;
+                       "the tokenizer (%s) has %d tokens, and the model in %s %ld rows for them, and no tokenizer by "
+                       "which to see that the first ones are the same: give the one that the model was trained with, "
+                       "and what is new with --add_tokens",
+                       t->identity, t->vocab_size, model, (long)setup->vocab);
+    if (!has_own || gx_tokenizer_check(t, model, &other) == GX_OK) return GX_OK;
+    GX_TRY(gx_tokenizer_open(&own, model, &g->error));
+    const int is_longer = t->vocab_size > own.vocab_size,
+              extends = is_longer && gx_tokenizer_extends(t, &own, difference);
+    if (extends && setup->may_grow)
+        gx_log(&g->log, GX_LOG_INFO, "the tokenizer has %d tokens more than that of %s, whose ids it keeps",
+               t->vocab_size - own.vocab_size, model);
+    gx_tokenizer_close(&own);
+    if (extends && setup->may_grow) return GX_OK;
+    if (!is_longer || !setup->may_grow)
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "the model in %s has another tokenizer (%s): leave --tokenizer out, and its own is taken", model,
+                       other.message);
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "the model in %s has another tokenizer (%s): leave --tokenizer out, and its own is taken",
-                   setup->model, other.message);
+                   "--tokenizer is another one than that of the model in %s, and does not go on where that ends (%s): "
+                   "leave it out, and the model's own is taken; --add_tokens FILE gives that further tokens",
+                   model, difference);
+}
+
+// What is told of the list.
+static void gx__text_say_added(GxContext *g, const char *path, const GxTokensAdded *said, int64_t rows)
+{
+    char known[100] = "", there[100] = "";
+    const int64_t have = gx_max(0, gx_min(said->added, rows - said->first)); // rows of a padded embedding
+    if (have) snprintf(there, sizeof there, "; the model has rows for %ld of them, which stay as they are", (long)have);
+    if (said->known)
+        snprintf(known, sizeof known, "; %ld %s there already, and stay%s as %s", (long)said->known,
+                 said->known == 1 ? "is" : "are", said->known == 1 ? "s" : "", said->known == 1 ? "it is" : "they are");
+    if (said->added)
+        gx_log(&g->log, GX_LOG_INFO, "%s: %ld new token%s, with the ids %ld to %ld%s%s", path, (long)said->added,
+               gx_text_s(said->added), (long)said->first, (long)(said->first + said->added - 1), known, there);
+    else
+        gx_log(&g->log, GX_LOG_WARNING, "%s: the tokenizer has all of its %ld token%s already; none is new", path,
+               (long)said->known, gx_text_s(said->known));
+}
+
+static GxStatus gx__text_add_tokens(GxContext *g, GxTokenizer *t, GxTaskSetup *setup)
+{
+    const char *path = setup->add_tokens ? setup->add_tokens : "";
+    int64_t adds = path[0] != 0; // on rank 0
+    gx__TextFile file = {NULL, -1};
+    char name[GX_PATH] = "";
+    GxNewTokens list = GX_ZERO;
+    GxTokensAdded said;
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, &adds, 1, GX_I64);
+    setup->has_added = path[0] || adds;
+    if (gx_failed(g) || !adds) return gx_status(g);
+    snprintf(name, sizeof name, "%s", path);
+    gx_broadcast(g, GX_AXIS_ALL, 0, name, GX_PATH, GX_U8);
+    if (g->rank == 0 && !gx_failed(g)) gx_file_read(name, GX_NEW_TOKENS_CAP, &file.text, &file.n, &g->error);
+    gx__text_send(g, name, &file);
+    if (!gx_failed(g) && gx_new_tokens_read(&list, file.text, file.n, name, &g->error) == GX_OK &&
+        gx_tokenizer_add(t, &list, &said, &g->error) == GX_OK && g->rank == 0)
+        gx__text_say_added(g, name, &said, setup->vocab);
+    if (!gx_failed(g)) setup->added = said.added;
+    gx_new_tokens_close(&list);
+    free(file.text);
+    return gx_status(g);
+}
+
+static GxStatus gx__text_fit_vocab(GxContext *g, const GxTokenizer *t, GxTaskSetup *setup)
+{
+    if (!setup->vocab || (setup->may_grow && setup->vocab < t->vocab_size)) setup->vocab = t->vocab_size;
+    if (setup->vocab >= t->vocab_size) return GX_OK;
+    if (setup->adapter && setup->adapter[0])
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "the tokenizer (%s) has %d tokens, and the adapter's model %ld rows for them, of which it does "
+                       "not become more: merge the adapter first (./merge_adapter), and begin from that model",
+                       t->identity, t->vocab_size, (long)setup->vocab);
+    return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                   "vocab_size is %ld; the tokenizer (%s) has %d tokens, so it must be at least that; 0: as many",
+                   (long)setup->vocab, t->identity, t->vocab_size);
 }
 
 static GxStatus gx__text_agree_on_tokenizer(GxContext *g, const GxTokenizer *t)
@@ -230,24 +314,35 @@ static int gx__text_is_gone(GxContext *g, const char *folder, const GxTaskSetup 
     return is_gone;
 }
 
+static GxStatus gx__text_prepare(GxContext *g, GxTokenizer *t, const char *folder, const char *model,
+                                 GxTaskSetup *setup, int is_framed)
+{
+    GX_TRY(gx__text_check_roles(g, t, is_framed));
+    if (g->rank == 0 && folder[0]) GX_TRY(gx__text_check_ids(g, t, model, setup));
+    if (g->rank == 0 && (folder[0] ? strcmp(folder, "bytes") != 0 : model[0] != 0))
+        GX_TRY(gx_tokenizer_check_keys(t, folder[0] ? folder : model, &g->log, &g->error));
+    return gx_status(g);
+}
+
 static GxStatus gx__text_open(GxContext *g, GxTokenizer *t, const char *folder, GxTaskSetup *setup, int is_framed)
 {
     char model[GX_PATH] = "";
+    const int is_adapters = setup->adapter && setup->adapter[0] && gx__text_has_tokenizer(setup->adapter);
+    const char *from = is_adapters ? setup->adapter : setup->model;
     memset(t, 0, sizeof *t);
-    if (snprintf(model, sizeof model, "%s", setup->model) >= GX_PATH)
+    if (snprintf(model, sizeof model, "%s", from) >= GX_PATH)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", model, GX_PATH - 1);
     gx_at(g, -1, "agree");
     gx_broadcast(g, GX_AXIS_ALL, 0, model, GX_PATH, GX_U8);
     GX_TRY(gx_status(g));
-    if (gx__text_is_gone(g, folder, setup)) folder = "";
-    GxStatus status = gx__text_open_either(g, t, folder, model, is_framed);
-    if (status == GX_OK && !setup->vocab) setup->vocab = t->vocab_size;
-    if (status == GX_OK) status = gx__text_check_tokenizer(g, t, setup, is_framed);
-    if (status == GX_OK && g->rank == 0 && (folder[0] ? strcmp(folder, "bytes") != 0 : model[0] != 0))
-        gx_tokenizer_check_keys(t, folder[0] ? folder : model, &g->log, &g->error);
-    if (status == GX_OK) status = gx__text_agree_on_tokenizer(g, t);
-    if (status != GX_OK) gx_tokenizer_close(t);
-    return status;
+    if (setup->keeps_tokenizer || gx__text_is_gone(g, folder, setup)) folder = "";
+    gx__text_open_either(g, t, folder, model, is_framed);
+    if (!gx_failed(g)) gx__text_prepare(g, t, folder, model, setup, is_framed);
+    gx__text_add_tokens(g, t, setup); // on a failed context this tells the other ranks
+    if (!gx_failed(g)) gx__text_fit_vocab(g, t, setup);
+    if (!gx_failed(g)) gx__text_agree_on_tokenizer(g, t);
+    if (gx_failed(g)) gx_tokenizer_close(t);
+    return gx_status(g);
 }
 
 GxStatus gx_text_open_tokenizer(GxContext *g, GxTokenizer *t, const char *folder, GxTaskSetup *setup)
