@@ -1228,11 +1228,11 @@ TEST(a_line_that_the_disk_does_not_take_waits_for_the_next_one_or_a_checkpoint_o
               "%s", err.message);
         small = before, small.rlim_cur = (rlim_t)l.bytes + 7;
         setrlimit(RLIMIT_FSIZE, &small);
-        const GxStatus status = gx_evaluation_log(&l, 1, 1, &metric, 1, 8, "tokens", &full);
+        const GxStatus status = gx_evaluation_log(&l, 1, 0, 1, &metric, 1, 8, "tokens", &full);
         log_holds(path, "{\"bits\": 2.5}\n");
         setrlimit(RLIMIT_FSIZE, &before);
         CHECK(status == GX_ERR_IO && strstr(full.message, path), "status %d: %s", status, full.message);
-        if (!at_end) CHECK(gx_evaluation_log(&l, 2, 2, &metric, 1, 8, "tokens", &err) == GX_OK, "%s", err.message);
+        if (!at_end) CHECK(gx_evaluation_log(&l, 2, 0, 2, &metric, 1, 8, "tokens", &err) == GX_OK, "%s", err.message);
         if (at_end == 2) {
             CHECK(gx_log_sync(&l, &err) == GX_OK, "%s", err.message);
             log_holds(path, "{\"bits\": 2.5}\n{\"step\": 1, \"eval_bits\": 2.5, \"eval_tokens\": 8}\n");
@@ -1261,7 +1261,7 @@ TEST(losses_by_name_and_the_step_of_other_weights_are_lines_of_json)
     padded.padding = 0.375, padded.losses = 0;
     CHECK(gx_log_open(&l, path, 0, 0, apart, &lines, &err) == GX_OK && gx_progress_log(&l, &p, &err) == GX_OK &&
               gx_progress_log(&l, &padded, &err) == GX_OK &&
-              gx_evaluation_log(&l, 9, 4, &metric, 1, 8, "tokens", &err) == GX_OK && gx_log_close(&l, &err) == GX_OK,
+              gx_evaluation_log(&l, 9, 0, 4, &metric, 1, 8, "tokens", &err) == GX_OK && gx_log_close(&l, &err) == GX_OK,
           "%s", err.message);
     log_holds(path,
               "{\"step\": 3, \"loss\": 2.5, \"mlm_loss\": 1.75, \"nsp_loss\": null, \"grad_norm\": 1.0, \"lr\": 0.5, "

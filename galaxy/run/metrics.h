@@ -8,6 +8,7 @@ GX_BEGIN
 
 typedef struct {
     int64_t step, steps; // of max_steps
+    double epoch;        // gone through so far; 0: not known
     double loss, grad_norm, lr;
     double tokens_per_s, gflops; // 0: not known yet; tokens of texts, without padding
     double memory_mb, card_mb;   // of the process; in use on this rank's card, by all processes (0: no card)
@@ -44,8 +45,9 @@ GxStatus gx_log_close(GxRunLog *l, GxError *err); // tries to write once more; c
 GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err);
 // Appends {"step": 3, "eval_loss": 1.5, "eval_bits_per_byte": 2.164, "eval_tokens": 2048}: means over `count` of what
 // is `counted`. With the weights of another step: {"step": 3, "weights_of_step": 2, "eval_loss": ...
-GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, int64_t weights_of, const GxMetric *metric, int n, int64_t count,
-                           const char *counted, GxError *err);
+// epoch 0: not known, and left out.
+GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, double epoch, int64_t weights_of, const GxMetric *metric, int n,
+                           int64_t count, const char *counted, GxError *err);
 GxStatus gx_baseline_log(GxRunLog *l, const GxMetric *metric, GxError *err);
 
 // Finds the validation with the smallest value of `name` ("loss") before step `step` in the log; best->step -1: there
@@ -175,8 +177,8 @@ GxStatus gx_log_close(GxRunLog *l, GxError *err)
 
 GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err)
 {
-    char card[40] = "", padding[40] = "", each[120 * (GX_MAX_LOSSES + GX_MAX_METRICS)] = "", n[5][40],
-         line[sizeof each + 560];
+    char card[40] = "", padding[40] = "", epoch[40] = "", each[120 * (GX_MAX_LOSSES + GX_MAX_METRICS)] = "", n[5][40],
+         line[sizeof each + 600];
     for (int k = 0; k < p->losses && p->loss_names; k++) {
         const size_t end = strlen(each);
         snprintf(each + end, sizeof each - end, ", \"%.60s\": %s", p->loss_names[k],
@@ -188,21 +190,24 @@ GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err)
                  gx__metrics_json_number(p->metric[k].value, n[0]));
     }
     if (p->padding > 0) snprintf(padding, sizeof padding, ", \"padding\": %.4f", p->padding);
+    if (p->epoch > 0) snprintf(epoch, sizeof epoch, ", \"epoch\": %.4f", p->epoch);
     if (p->card_mb > 0) snprintf(card, sizeof card, ", \"card_mb\": %.1f", p->card_mb);
     snprintf(line, sizeof line,
-             "{\"step\": %ld, \"loss\": %s%s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s%s, \"gflops\": %s, "
+             "{\"step\": %ld%s, \"loss\": %s%s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s%s, \"gflops\": %s, "
              "\"memory_mb\": %.1f%s, \"skipped\": %s}\n",
-             (long)p->step, gx__metrics_json_number(p->loss, n[0]), each, gx__metrics_json_number(p->grad_norm, n[1]),
-             gx__metrics_json_number(p->lr, n[2]), gx__metrics_json_number(p->tokens_per_s, n[3]), padding,
-             gx__metrics_json_number(p->gflops, n[4]), p->memory_mb, card, p->skipped ? "true" : "false");
+             (long)p->step, epoch, gx__metrics_json_number(p->loss, n[0]), each,
+             gx__metrics_json_number(p->grad_norm, n[1]), gx__metrics_json_number(p->lr, n[2]),
+             gx__metrics_json_number(p->tokens_per_s, n[3]), padding, gx__metrics_json_number(p->gflops, n[4]),
+             p->memory_mb, card, p->skipped ? "true" : "false");
     return gx__metrics_log_line(l, line, err);
 }
 
-GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, int64_t weights_of, const GxMetric *metric, int n, int64_t count,
-                           const char *counted, GxError *err)
+GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, double epoch, int64_t weights_of, const GxMetric *metric, int n,
+                           int64_t count, const char *counted, GxError *err)
 {
     char line[128 * (GX_MAX_METRICS + 2)], number[40];
     int length = snprintf(line, sizeof line, "{\"step\": %ld", (long)step);
+    if (epoch > 0) length += snprintf(line + length, sizeof line - (size_t)length, ", \"epoch\": %.4f", epoch);
     if (weights_of != step)
         length += snprintf(line + length, sizeof line - (size_t)length, ", \"weights_of_step\": %ld", (long)weights_of);
     for (int i = 0; i < n; i++)

@@ -82,6 +82,7 @@ typedef struct GxTrainer {
     struct GxSideCache *side_cache; // of --tuning side_only; NULL: none
     GxMesh mesh;
     GxSplit batch_split;             // samples of each rank in a micro-batch
+    int64_t epoch_samples;           // of all ranks; 0: not known
     int16_t stage[GX_MAX_PARTS + 1]; // of a pipeline: the first unit of each stage, and the number of units (stages.h)
     GxSchedule schedule;
     GxOptimizer optimizer;
@@ -182,6 +183,7 @@ GX_END
 #include "../ops/elementwise.h"
 #include "autotune.h"
 #include "best.h"
+#include "epochs.h"
 #include "launch.h"
 #include "output.h"
 #include "plot.h"
@@ -341,7 +343,7 @@ static void gx__trainer_report_progress(GxTrainer *t, const GxMetric *metric, in
            per_step = seconds / (double)gx_max(1, t->clock.interval_steps);
     GxProgress p = GX_ZERO;
     t->clock.training_seconds += seconds;
-    p.step = t->step, p.steps = t->o.max_steps;
+    p.step = t->step, p.steps = t->o.max_steps, p.epoch = gx_epochs_of(t->samples, t->epoch_samples);
     p.loss = gx_step_loss(s), p.grad_norm = sqrt(s->sum_squares), p.lr = s->lr, p.skipped = (int)s->skip;
     if (gx__trainer_losses(t) > 1) p.losses = gx__trainer_losses(t), p.loss_names = t->task->loss_names;
     for (int k = 0; k < p.losses; k++) p.each[k] = s->labels[k] ? s->loss_sum[k] / (double)s->labels[k] : NAN;
@@ -449,8 +451,8 @@ static int gx__trainer_report_evaluation(GxTrainer *t, int64_t samples, GxMetric
     if (!gx_trainer_is_first(t)) return n;
     gx_report_evaluation(t, metric, n, losses.count[0]);
     GxError disk = GX_ZERO;
-    gx_evaluation_log(&t->log, t->step, t->weights_step ? t->weights_step : t->step, metric, n, losses.count[0],
-                      t->task->counted, &disk);
+    gx_evaluation_log(&t->log, t->step, gx_epochs_of(t->samples, t->epoch_samples),
+                      t->weights_step ? t->weights_step : t->step, metric, n, losses.count[0], t->task->counted, &disk);
     gx__trainer_check_log(t, &disk);
     memcpy(t->validation.metric, metric, sizeof t->validation.metric);
     t->validation.metrics = n, t->validation.count = losses.count[0];
@@ -561,7 +563,7 @@ void gx_trainer_validate(GxTrainer *t)
 {
     GxMetric metric[GX_MAX_METRICS];
     const GxBest before = t->best;
-    const int n = gx__trainer_report_evaluation(t, t->o.eval_windows, metric);
+    const int n = gx__trainer_report_evaluation(t, gx_options_eval_windows(&t->o, 0), metric);
     if (n == 0 || !gx_best_is_tracked(&t->o) || !gx_best_compare(t, metric, n)) return;
     if (gx_best_is_saved(&t->o)) gx__trainer_keep_best(t, &before);
     if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx__trainer_write_best(t);
@@ -699,7 +701,7 @@ static void gx__trainer_finish(GxTrainer *t)
     gx_side_cache_report(t);
     if (is_over && !t->stop) gx_report_stopped_early(t);
     if (is_over && !t->stop) gx_best_load(t);
-    if (is_over && !t->stop) gx__trainer_report_evaluation(t, 0, metric);
+    if (is_over && !t->stop) gx__trainer_report_evaluation(t, gx_options_eval_windows(&t->o, 1), metric);
     if (is_over && !t->stop && !gx_failed(t->g) && gx_trainer_is_first(t)) gx__trainer_show_confusion(t, 1);
     if (is_over && !t->stop && samples) {
         missing = "the sample is";
@@ -740,7 +742,9 @@ void gx_trainer_show(GxTrainer *t)
     GxMetric metric[GX_MAX_METRICS];
     if (gx_trainer_prepare(t) != GX_OK || gx_autotune_open(t) != GX_OK) return;
     if (t->o.predicts && !t->stop) gx__trainer_predict(t);
-    if (t->o.evaluate && !t->o.predicts && !t->stop) gx__trainer_report_evaluation(t, 0, metric);
+    // what a resumed run was told is about its own validations
+    const int64_t samples = gx_config_is_set(&t->config, "eval_windows") ? gx_options_eval_windows(&t->o, 1) : 0;
+    if (t->o.evaluate && !t->o.predicts && !t->stop) gx__trainer_report_evaluation(t, samples, metric);
     if ((t->o.evaluate || t->o.predicts) && !t->stop && !gx_failed(t->g) && gx_trainer_is_first(t))
         gx__trainer_show_confusion(t, 0);
     if (t->o.sample_only && !t->stop && t->task->sample) gx__trainer_report_sample(t);
