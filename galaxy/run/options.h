@@ -6,6 +6,7 @@
 #include "../io/config.h"
 #include "../model/mode.h"
 #include "../parallel/steps_write.h"
+#include "other_names.h"
 #include "tuning.h"
 GX_BEGIN
 
@@ -25,6 +26,7 @@ typedef struct {
     double adam_beta1, adam_beta2, adam_epsilon, weight_decay, momentum, max_grad_norm;
     // what is logged and saved
     int64_t logging_steps, profile_steps, eval_steps, eval_windows, save_steps, save_total_limit;
+    char report_to[GX_FIELD_TEXT];
     char save_dtype[GX_FIELD_TEXT], max_shard_size[GX_FIELD_TEXT];
     // which validation is the best, and what that decides
     char metric_for_best_model[GX_FIELD_TEXT], greater_is_better[GX_FIELD_TEXT];
@@ -155,6 +157,8 @@ static const GxField gx__options_train_options[] = {
     {"max_grad_norm", GX_FIELD_DOUBLE, GX__OPTIONS_AT(max_grad_norm), "1",
      "gradients are scaled down to this global norm; 0: never", "0.."},
     {"logging_steps", GX_FIELD_INT, GX__OPTIONS_AT(logging_steps), "10", "steps between progress lines", "1.."},
+    {"report_to", GX_FIELD_STRING, GX__OPTIONS_AT(report_to), "none",
+     "who gets what log.jsonl gets: tensorboard: event files in output_dir/runs, for tensorboard --logdir; none", NULL},
     {"profile_steps", GX_FIELD_INT, GX__OPTIONS_AT(profile_steps), "0",
      "of so many steps, from the third on: a table of where rank 0's time goes, by operation", "0.."},
     {"eval_steps", GX_FIELD_INT, GX__OPTIONS_AT(eval_steps), "100", "steps between validations; 0: at the end only",
@@ -417,6 +421,7 @@ GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, cons
     static const char copies[] = "one copy of the model on several ranks";
     char program[32], other[80];
     snprintf(program, sizeof program, "train_%.24s", family);
+    gx_config_set_hints(c, gx_other_names, gx_other_names_n);
     GX_TRY(gx_config_add(c, "training", GX_FIELDS(gx__options_train_options), o, err));
     GX_TRY(gx_tuning_add(c, &o->tuning, err));
     if (mode) GX_TRY(gx_config_add_elsewhere(c, GX_FIELDS(gx__options_mode_options), program, err));

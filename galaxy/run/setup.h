@@ -276,6 +276,7 @@ static GxStatus gx__setup_find_run(GxTrainer *t)
 {
     GxContext *g = t->g;
     GxResume *r = &t->resume;
+    int tensorboard;
     const int read_only = t->o.dry_run || gx_options_is_inference(&t->o);
     GX_TRY(gx_agree_on_start(g, &t->config, t->o.predicts));
     GX_TRY(gx_resume_find(g, r, &t->o, &t->config, read_only, &t->lock));
@@ -285,6 +286,7 @@ static GxStatus gx__setup_find_run(GxTrainer *t)
     if (gx_trainer_is_first(t)) gx_resume_warn_of_unknown(r, &t->config, &g->log);
     GX_TRY(gx_resume_take_options(r, t->task, &t->config, &t->o, &g->error));
     GX_TRY(gx_epochs_choose(&t->o, &t->config, &g->error));
+    GX_TRY(gx_report_to(&t->o, &tensorboard, &g->error));
     GX_TRY(gx_resume_check_tuning(r, &t->o, &g->error));
     GX_TRY(gx__setup_resolve_tf32(t));
     GX_TRY(gx_autotune_check(&t->o, t->g, &g->error));
@@ -691,7 +693,7 @@ static GxStatus gx__setup_claim_output(GxTrainer *t)
     GX_TRY(gx_config_write_json(&t->config, path, err));
     GX_TRY(gx_log_open(&t->log, t->log_path, t->begun, evaluates_again, abandoned, &lines, err));
     gx_report_abandoned(t, checkpoints, lines);
-    return GX_OK;
+    return gx_tensorboard_open(&t->tensorboard, &t->o, &t->config, t->begun, err);
 }
 
 // All paths that the run may write must fit into GX_PATH, including the last checkpoint's.

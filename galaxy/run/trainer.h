@@ -35,6 +35,7 @@
 #include "resume.h"
 #include "schedule.h"
 #include "task_choice.h"
+#include "tensorboard.h"
 GX_BEGIN
 
 enum { GX_SKIPPED_MOST = 100 };
@@ -118,10 +119,11 @@ typedef struct GxTrainer {
     int times_products;      // 1: this step times the algorithms
     int data_changed;        // 1: a warning has said that the data have changed since the start
     // what is written and said
-    int lock;          // file descriptor of output_dir, locked; -1: none
-    GxRunLog log;      // rank 0: output_dir/log.jsonl
-    GxError unsaved;   // why the last checkpoint that was due could not be saved, on all ranks
-    int log_is_behind; // 1: the last line could not be written
+    int lock;                  // file descriptor of output_dir, locked; -1: none
+    GxRunLog log;              // rank 0: output_dir/log.jsonl
+    GxTensorboard tensorboard; // rank 0: of --report_to
+    GxError unsaved;           // why the last checkpoint that was due could not be saved, on all ranks
+    int log_is_behind;         // 1: the last line could not be written
     char log_path[GX_PATH];
     GxProfile profile; // of rank 0
     GxTrainerClock clock;
@@ -367,6 +369,7 @@ static void gx__trainer_report_progress(GxTrainer *t, const GxMetric *metric, in
     GxError disk = GX_ZERO;
     gx_progress_log(&t->log, &p, &disk);
     gx__trainer_check_log(t, &disk);
+    gx_tensorboard_progress(&t->tensorboard, &p, &t->g->log);
 }
 
 // A signal or an error of the data may reach only some ranks, so they agree: all stop, or none does.
@@ -451,9 +454,11 @@ static int gx__trainer_report_evaluation(GxTrainer *t, int64_t samples, GxMetric
     if (!gx_trainer_is_first(t)) return n;
     gx_report_evaluation(t, metric, n, losses.count[0]);
     GxError disk = GX_ZERO;
-    gx_evaluation_log(&t->log, t->step, gx_epochs_of(t->samples, t->epoch_samples),
-                      t->weights_step ? t->weights_step : t->step, metric, n, losses.count[0], t->task->counted, &disk);
+    const int64_t weights_of = t->weights_step ? t->weights_step : t->step;
+    gx_evaluation_log(&t->log, t->step, gx_epochs_of(t->samples, t->epoch_samples), weights_of, metric, n,
+                      losses.count[0], t->task->counted, &disk);
     gx__trainer_check_log(t, &disk);
+    gx_tensorboard_evaluation(&t->tensorboard, t->step, weights_of, metric, n, &t->g->log);
     memcpy(t->validation.metric, metric, sizeof t->validation.metric);
     t->validation.metrics = n, t->validation.count = losses.count[0];
     return n;
@@ -769,6 +774,7 @@ int gx_trainer_close(GxTrainer *t)
     if (!t->done && !gx_failed(g)) gx__trainer_finish(t);
     int status = gx_failed(g) ? gx_print_error(g) : t->stop ? 128 + (gx_stop_signal() ? gx_stop_signal() : 15) : 0;
     gx_log_close(&t->log, &ignored);
+    gx_event_file_close(&t->tensorboard.file);
     gx_resume_close(&t->resume);
     gx_source_folder_close(&t->source);
     gx_side_cache_close(t);
