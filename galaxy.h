@@ -251,6 +251,7 @@
 #include "galaxy/run/plan.h"
 #include "galaxy/run/report.h"
 #include "galaxy/run/notes.h"
+#include "galaxy/run/watch.h"
 #include "galaxy/run/launch.h"
 #include "galaxy/run/machine.h"
 #include "galaxy/run/inference.h"

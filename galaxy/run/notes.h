@@ -186,9 +186,24 @@ static void gx__notes_of_embed(const GxTrainer *t)
                    options[i]);
 }
 
+// What one sample says of a model is chance.
+static void gx__notes_of_held_out(const GxTrainer *t)
+{
+    const GxTask *task = t->task;
+    const int has_file = gx_field_find(task->fields, task->n_fields, "validation_data") != NULL;
+    if (t->o.dry_run || gx_options_is_inference(&t->o) || task->held_out(t->self) != 1 ||
+        !gx_field_find(task->fields, task->n_fields, "validation_fraction"))
+        return;
+    gx_log(&t->g->log, GX_LOG_WARNING,
+           "one sample is all that is held out: validations are of so little that their numbers say next to nothing; a "
+           "larger --validation_fraction holds out more (0: nothing)%s",
+           has_file ? ", and --validation_data takes a file of its own" : "");
+}
+
 void gx_notes(const GxTrainer *t)
 {
     if (t->g->rank != 0) return;
+    gx__notes_of_held_out(t);
     gx__notes_of_embed(t);
     if (!gx_options_is_inference(&t->o)) gx__notes_of_unused(t);
     gx__notes_of_mode(t);

@@ -193,6 +193,7 @@ GX_END
 #include "report.h"
 #include "setup.h"
 #include "side_cache.h"
+#include "watch.h"
 
 // ---- a step --------------------------------------------------------------------------------------------------------
 
@@ -428,10 +429,12 @@ void gx_trainer_evaluate(GxTrainer *t, int64_t samples, GxLosses *losses)
     memset(losses, 0, sizeof *losses);
     gx_zero(g, t->eval_loss, sizeof losses->sum);
     if (t->task->see) t->task->see(g, t->self, NULL);
+    GxWatch watch = gx_watch(g, "validation", "samples", samples);
     for (int64_t row = 0; row * gx_split_total(&t->batch_split) < samples && !gx_failed(g); row += t->evals) {
         const int n = gx__trainer_load_evaluation(t, row, samples);
         if (gx__trainer_agree_to_stop(t)) break; // a validation may take longer than a stop request should wait
         gx__trainer_run_evaluation(t, n, losses);
+        gx_watch_done(&watch, gx_min(samples, (row + n) * gx_split_total(&t->batch_split)));
     }
     gx_to_host(g, losses->sum, t->eval_loss, sizeof losses->sum);
     gx_at(g, -1, "evaluate");
