@@ -8,7 +8,6 @@ GX_BEGIN
 
 typedef struct {
     int64_t step, steps; // of max_steps
-    double epoch;        // gone through so far; 0: not known
     double loss, grad_norm, lr;
     double tokens_per_s, gflops; // 0: not known yet; tokens of texts, without padding
     double memory_mb, card_mb;   // of the process; in use on this rank's card, by all processes (0: no card)
@@ -21,6 +20,7 @@ typedef struct {
     int metrics; // further metrics of the task, of the training samples
     GxMetric metric[GX_MAX_METRICS];
     double padding; // of all rows, as a part of 1
+    double epoch;   // gone through so far; 0: not known
 } GxProgress;
 
 // log.jsonl, to which whole lines are appended. If a line cannot be written, the function returns GX_ERR_IO and the
@@ -43,7 +43,7 @@ GxStatus gx_log_sync(GxRunLog *l, GxError *err);  // writes waiting lines and sy
 GxStatus gx_log_close(GxRunLog *l, GxError *err); // tries to write once more; closed even if that fails
 
 GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err);
-// Appends {"step": 3, "eval_loss": 1.5, "eval_bits_per_byte": 2.164, "eval_tokens": 2048}: means over `count` of what
+// Appends {"step": 3, "eval_loss": 1.5, "eval_bits_per_byte": 2.164, "eval_tokens": 2048, "epoch": 0.5}: means over `count` of what
 // is `counted`. With the weights of another step: {"step": 3, "weights_of_step": 2, "eval_loss": ...
 // epoch 0: not known, and left out.
 GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, double epoch, int64_t weights_of, const GxMetric *metric, int n,
@@ -193,12 +193,11 @@ GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err)
     if (p->epoch > 0) snprintf(epoch, sizeof epoch, ", \"epoch\": %.4f", p->epoch);
     if (p->card_mb > 0) snprintf(card, sizeof card, ", \"card_mb\": %.1f", p->card_mb);
     snprintf(line, sizeof line,
-             "{\"step\": %ld%s, \"loss\": %s%s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s%s, \"gflops\": %s, "
-             "\"memory_mb\": %.1f%s, \"skipped\": %s}\n",
-             (long)p->step, epoch, gx__metrics_json_number(p->loss, n[0]), each,
-             gx__metrics_json_number(p->grad_norm, n[1]), gx__metrics_json_number(p->lr, n[2]),
-             gx__metrics_json_number(p->tokens_per_s, n[3]), padding, gx__metrics_json_number(p->gflops, n[4]),
-             p->memory_mb, card, p->skipped ? "true" : "false");
+             "{\"step\": %ld, \"loss\": %s%s, \"grad_norm\": %s, \"lr\": %s%s, \"tokens_per_s\": %s%s, "
+             "\"gflops\": %s, \"memory_mb\": %.1f%s, \"skipped\": %s}\n",
+             (long)p->step, gx__metrics_json_number(p->loss, n[0]), each, gx__metrics_json_number(p->grad_norm, n[1]),
+             gx__metrics_json_number(p->lr, n[2]), epoch, gx__metrics_json_number(p->tokens_per_s, n[3]), padding,
+             gx__metrics_json_number(p->gflops, n[4]), p->memory_mb, card, p->skipped ? "true" : "false");
     return gx__metrics_log_line(l, line, err);
 }
 
@@ -207,13 +206,14 @@ GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, double epoch, int64_t weig
 {
     char line[128 * (GX_MAX_METRICS + 2)], number[40];
     int length = snprintf(line, sizeof line, "{\"step\": %ld", (long)step);
-    if (epoch > 0) length += snprintf(line + length, sizeof line - (size_t)length, ", \"epoch\": %.4f", epoch);
     if (weights_of != step)
         length += snprintf(line + length, sizeof line - (size_t)length, ", \"weights_of_step\": %ld", (long)weights_of);
     for (int i = 0; i < n; i++)
         length += snprintf(line + length, sizeof line - (size_t)length, ", \"eval_%.60s\": %s", metric[i].name,
                            gx__metrics_json_number(metric[i].value, number));
-    snprintf(line + length, sizeof line - (size_t)length, ", \"eval_%.60s\": %ld}\n", counted, (long)count);
+    length += snprintf(line + length, sizeof line - (size_t)length, ", \"eval_%.60s\": %ld", counted, (long)count);
+    if (epoch > 0) length += snprintf(line + length, sizeof line - (size_t)length, ", \"epoch\": %.4f", epoch);
+    snprintf(line + length, sizeof line - (size_t)length, "}\n");
     return gx__metrics_log_line(l, line, err);
 }
 

@@ -647,7 +647,8 @@ static void gx__trainer_draw(GxTrainer *t)
 {
     char svg[GX_PATH], title[200];
     GxError disk = GX_ZERO;
-    snprintf(title, sizeof title, "%s, %ld step%s", t->family->name, (long)t->step, gx_text_s(t->step));
+    snprintf(title, sizeof title, "%s, %s, %ld step%s", t->family->name, t->task->name, (long)t->step,
+             gx_text_s(t->step));
     gx_path_join(svg, t->o.output_dir, "loss.svg", &disk);
     if (gx_error_code(&disk) || gx_plot_loss(t->log_path, svg, title, t->task->loss_unit, &disk) != GX_OK)
         gx_log(&t->g->log, GX_LOG_WARNING, "the loss curve could not be drawn: %s", disk.message);

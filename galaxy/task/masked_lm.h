@@ -726,10 +726,10 @@ const GxTask gx_masked_lm = {
     gx__masked_lm_write,
     gx__masked_lm_changed,
     gx__masked_lm_losses,
-    NULL, // confusion
-    NULL, // predicts
-    NULL, // predict
-    NULL, // loss_unit
+    NULL,   // confusion
+    NULL,   // predicts
+    NULL,   // predict
+    "nats", // loss_unit: per masked token, and per pair
     gx__masked_lm_lacks,
     NULL, // best_metric: the loss
     NULL, // defaults
