@@ -1228,11 +1228,11 @@ TEST(a_line_that_the_disk_does_not_take_waits_for_the_next_one_or_a_checkpoint_o
               "%s", err.message);
         small = before, small.rlim_cur = (rlim_t)l.bytes + 7;
         setrlimit(RLIMIT_FSIZE, &small);
-        const GxStatus status = gx_evaluation_log(&l, 1, 1, &metric, 1, 8, "tokens", &full);
+        const GxStatus status = gx_evaluation_log(&l, 1, 0, 1, &metric, 1, 8, "tokens", &full);
         log_holds(path, "{\"bits\": 2.5}\n");
         setrlimit(RLIMIT_FSIZE, &before);
         CHECK(status == GX_ERR_IO && strstr(full.message, path), "status %d: %s", status, full.message);
-        if (!at_end) CHECK(gx_evaluation_log(&l, 2, 2, &metric, 1, 8, "tokens", &err) == GX_OK, "%s", err.message);
+        if (!at_end) CHECK(gx_evaluation_log(&l, 2, 0, 2, &metric, 1, 8, "tokens", &err) == GX_OK, "%s", err.message);
         if (at_end == 2) {
             CHECK(gx_log_sync(&l, &err) == GX_OK, "%s", err.message);
             log_holds(path, "{\"bits\": 2.5}\n{\"step\": 1, \"eval_bits\": 2.5, \"eval_tokens\": 8}\n");
@@ -1248,7 +1248,7 @@ TEST(a_line_that_the_disk_does_not_take_waits_for_the_next_one_or_a_checkpoint_o
 TEST(losses_by_name_and_the_step_of_other_weights_are_lines_of_json)
 {
     static const char *const names[] = {"mlm_loss", "nsp_loss"};
-    const GxProgress p = {3, 9, 2.5, 1, 0.5, 7, 8, 9, 0, 1, 0, names, 2, {1.75, NAN}, 0, {{NULL, NULL, 0, 0}}, 0};
+    const GxProgress p = {3, 9, 2.5, 1, 0.5, 7, 8, 9, 0, 1, 0, names, 2, {1.75, NAN}, 0, {{NULL, NULL, 0, 0}}, 0, 0};
     const GxMetric metric = {"loss", "%g", 2.5, -1};
     char folder[40], path[80], apart[80];
     GxRunLog l;
@@ -1261,7 +1261,7 @@ TEST(losses_by_name_and_the_step_of_other_weights_are_lines_of_json)
     padded.padding = 0.375, padded.losses = 0;
     CHECK(gx_log_open(&l, path, 0, 0, apart, &lines, &err) == GX_OK && gx_progress_log(&l, &p, &err) == GX_OK &&
               gx_progress_log(&l, &padded, &err) == GX_OK &&
-              gx_evaluation_log(&l, 9, 4, &metric, 1, 8, "tokens", &err) == GX_OK && gx_log_close(&l, &err) == GX_OK,
+              gx_evaluation_log(&l, 9, 0, 4, &metric, 1, 8, "tokens", &err) == GX_OK && gx_log_close(&l, &err) == GX_OK,
           "%s", err.message);
     log_holds(path,
               "{\"step\": 3, \"loss\": 2.5, \"mlm_loss\": 1.75, \"nsp_loss\": null, \"grad_norm\": 1.0, \"lr\": 0.5, "
@@ -1408,7 +1408,7 @@ TEST(a_progress_line_of_80_columns_has_loss_norm_rate_speed_and_time_left_whatev
         GxProgress p;
         const char *line;
     } list[] = {
-        {{1, 500, 5.54512, 1.23449, 1e-4, 17812, 12.4, 123, 0, 72, 0, NULL, 0, {0}, 0, {{NULL, NULL, 0, 0}}, 0},
+        {{1, 500, 5.54512, 1.23449, 1e-4, 17812, 12.4, 123, 0, 72, 0, NULL, 0, {0}, 0, {{NULL, NULL, 0, 0}}, 0, 0},
          "step     1/500  loss 5.5451  norm 1.234  lr 1.00e-4  17.8k tok/s   1m12s left\n"},
         {{99999,
           100000,
@@ -1426,11 +1426,12 @@ TEST(a_progress_line_of_80_columns_has_loss_norm_rate_speed_and_time_left_whatev
           {0},
           0,
           {{NULL, NULL, 0, 0}},
+          0,
           0},
          "step 99999/100000  loss  12346  norm  1234  lr 0.00e+0  1.00k tok/s  12h34m left\n"},
-        {{7, 100000, 1e-9, 1e9, 1.5e-12, 0, 0, 5, 0, 5, 0, NULL, 0, {0}, 0, {{NULL, NULL, 0, 0}}, 0},
+        {{7, 100000, 1e-9, 1e9, 1.5e-12, 0, 0, 5, 0, 5, 0, NULL, 0, {0}, 0, {{NULL, NULL, 0, 0}}, 0, 0},
          "step     7/100000  loss 0.0000  norm 1e+09  lr 1.5e-12      0 tok/s      5s left\n"},
-        {{7, 100000, NAN, INFINITY, 1e-4, 2.5e6, 0, 5, 0, 5, 1, NULL, 0, {0}, 0, {{NULL, NULL, 0, 0}}, 0},
+        {{7, 100000, NAN, INFINITY, 1e-4, 2.5e6, 0, 5, 0, 5, 1, NULL, 0, {0}, 0, {{NULL, NULL, 0, 0}}, 0, 0},
          "step     7/100000  loss    nan  skipped: gradients are not finite      5s left\n"},
     };
     static Heard said;
@@ -1795,13 +1796,15 @@ TEST(the_baseline_is_a_dashed_line_in_the_picture_of_any_task)
     static const struct {
         const char *log, *label;
         double height; // from the bottom of the axes, as a part of them; -1: no line
-    } list[] = {
-        {CURVE "{\"bigram_bits_per_byte\": 3.0}\n", ">bigram (3.000 bits per byte)<", 0}, // 2.08 nats
-        {"{\"bigram_bits_per_byte\": 3.0}\n" CURVE "{\"bigram_bits_per_byte\": 12.0}\n", ">bigram (12.000 bits", 1},
-        {CURVE "{\"of_a<b_bits_per_byte\": 7.0}\n", ">of a b (7.000", (7 * 0.6931472 - 4.4) / 1.1},
-        {"{\"bigram_bits_per_byte\": 3.0}\n", ">bigram (3.000", 0.5},
-        {CURVE "{\"bigram_bits_per_byte\": null}\n", NULL, -1},
-        {CURVE "{\"bits_per_byte\": 3.0, \"_bits_per_byte\": 1.0}\n", NULL, -1}};
+    } list[] = {{CURVE "{\"bigram_bits_per_byte\": 3.0}\n", ">bigram: 2.079 (3.000 bits per byte)<",
+                 0.0794415 / 4}, // of the axis from 2 to 6
+                {"{\"bigram_bits_per_byte\": 3.0}\n" CURVE "{\"bigram_bits_per_byte\": 12.0}\n",
+                 ">bigram: 8.318 (12.000 bits", 4.3177662 / 5}, // from 4 to 9
+                {CURVE "{\"of_a<b_bits_per_byte\": 7.0}\n", ">of a b: 4.852 (7.000",
+                 (7 * 0.6931472 - 4.4) / 1.2}, // from 4.4 to 5.6
+                {"{\"bigram_bits_per_byte\": 3.0}\n", ">bigram: 2.079 (3.000", 0.6794415 / 1.2},
+                {CURVE "{\"bigram_bits_per_byte\": null}\n", NULL, -1},
+                {CURVE "{\"bits_per_byte\": 3.0, \"_bits_per_byte\": 1.0}\n", NULL, -1}};
     char folder[40];
     if (!make_folder(folder)) return;
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -1826,8 +1829,8 @@ TEST(the_validation_of_the_best_weights_is_no_dot_at_the_last_step)
         draw(folder, "{\"step\": 4, \"eval_loss\": 4.5}\n{\"step\": 8, \"loss\": 5.5}\n{\"step\": 8, \"eval_loss\": "
                      "5.0}\n{\"step\": 8, \"weights_of_step\": 4, \"eval_loss\": 4.5}\n");
     const char *dots = strstr(svg, "r=\"4\"");
-    CHECK(dots && strstr(svg, "cx=\"732.0\" cy=\"215.0\" r=\"4\""), "%s", svg); // (8, 5.0)
-    CHECK(!strstr(svg, "cx=\"732.0\" cy=\"372.0\""), "%s", svg);                // (8, 4.5)
+    CHECK(dots && strstr(svg, "cx=\"688.0\" cy=\"215.0\" r=\"4\""), "%s", svg); // (8, 5.0)
+    CHECK(!strstr(svg, "cx=\"688.0\" cy=\"345.8\""), "%s", svg);                // (8, 4.5)
     free(svg);
     remove_folder(folder);
 }

@@ -1808,6 +1808,7 @@ static int args_run(const Case *c)
         memcpy(r.state.optimizer, x.o.optimizer, sizeof r.state.optimizer);
         gx_resume_keep_layout(&r, &x.o, &x.config, "", 1);
         status = gx_resume_check(&r, &x.o, &e);
+        if (status == GX_OK) status = gx_resume_check_steps(&r, &x.o, &e);
         char *changes = gx_resume_changes(&r, &x.config, &now, &e);
         const GxLogger log = {hear_log, NULL};
         gx_log(&log, GX_LOG_WARNING, "other options: %s", changes ? changes : "");

@@ -25,6 +25,7 @@ enum { GX_TEXT_VALUE = 104 }; // bytes of a buffer for a user's value in a messa
 enum { GX_TEXT_SIZE = 32 };
 const char *gx_text_size(int64_t bytes, char out[GX_TEXT_SIZE]);
 
+const char *gx_text_grouped(double x, char out[40]);                         // of at least 0: "17,800"
 static inline const char *gx_text_s(int64_t n) { return n == 1 ? "" : "s"; } // "%ld sample%s": the plural's
 
 // Writes one line of text, without a newline at its end, behind `column` columns that the line has already, and where
@@ -82,6 +83,19 @@ int64_t gx_text_stem(const char *text, const char *end)
 {
     const int64_t n = (int64_t)strlen(text) - (int64_t)strlen(end);
     return n >= 0 && !strcmp(text + n, end) ? n : -1;
+}
+
+const char *gx_text_grouped(double x, char out[40])
+{
+    char digits[32];
+    const int n = snprintf(digits, sizeof digits, "%.0f", x);
+    int length = 0;
+    for (int i = 0; i < n; i++) {
+        if (i && (n - i) % 3 == 0) out[length++] = ',';
+        out[length++] = digits[i];
+    }
+    out[length] = 0;
+    return out;
 }
 
 const char *gx_text_size(int64_t bytes, char out[GX_TEXT_SIZE])

@@ -44,6 +44,11 @@ typedef struct {
     int n;
     char programs[80]; // "train_llama"
 } GxOptionElsewhere;
+typedef struct {      // what another program calls something, for the message about an unknown option
+    const char *name; // "fp16"; "hub_*": every name that begins so
+    const char *use;  // the option that does the same here, and perhaps its value: "precision bf16"; "": there is none
+    const char *why;  // more about it; NULL: nothing. Where there is no option, why not
+} GxConfigHint;
 typedef struct {
     GxOptionGroup group[GX_CONFIG_GROUPS];
     GxOptionElsewhere elsewhere[GX_CONFIG_ELSEWHERE];
@@ -53,7 +58,8 @@ typedef struct {
     struct {
         const char *name, *option;
     } meant[GX_CONFIG_ALIASES];
-    int groups, options, elsewheres, aliases, meants;
+    const GxConfigHint *hint; // [hints]
+    int groups, options, elsewheres, aliases, meants, hints;
     unsigned char source[GX_CONFIG_OPTIONS]; // GxOptionSource
     int help, version;                       // --help or -h, --version was given: print it and stop
     char help_about[GX_FIELD_TEXT];          // the word behind --help; "": none
@@ -76,6 +82,8 @@ GxStatus gx_config_add_elsewhere(GxConfig *c, const GxField *options, int n, con
 GxStatus gx_config_add_alias(GxConfig *c, const char *name, const char *option, GxError *err);
 // A name that is no option, and is too far from the one that is meant to be told from typing alone. Both are lent.
 GxStatus gx_config_add_meant(GxConfig *c, const char *name, const char *option, GxError *err);
+// Names that users of other programs may try; the table is lent. An option of one of these names is not affected.
+void gx_config_set_hints(GxConfig *c, const GxConfigHint *hint, int n);
 GxStatus gx_config_read_json(GxConfig *c, const char *path, GxError *err); // what flags have set stays
 GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err);
 // Before any options are read: the value of the last --name value or --name=value; NULL: there is none.
@@ -183,6 +191,8 @@ GxStatus gx_config_add_meant(GxConfig *c, const char *name, const char *option, 
     return GX_OK;
 }
 
+void gx_config_set_hints(GxConfig *c, const GxConfigHint *hint, int n) { c->hint = hint, c->hints = n; }
+
 GxStatus gx_config_add_elsewhere(GxConfig *c, const GxField *options, int n, const char *programs, GxError *err)
 {
     if (c->elsewheres == GX_CONFIG_ELSEWHERE)
@@ -266,6 +276,39 @@ static void gx__config_all_programs(const GxConfig *c, const char *name, char *p
                 at += (size_t)snprintf(programs + at, size - at, "%s%s", at ? " or " : "", c->elsewhere[e].programs);
 }
 
+static const GxConfigHint *gx__config_hint(const GxConfig *c, const char *name) // NULL: there is none
+{
+    for (int i = 0; i < c->hints; i++) {
+        const size_t n = strlen(c->hint[i].name), is_prefix = c->hint[i].name[n - 1] == '*';
+        if (is_prefix ? !strncmp(c->hint[i].name, name, n - 1) : !strcmp(c->hint[i].name, name)) return &c->hint[i];
+    }
+    return NULL;
+}
+
+// Where the option of a hint is one of another task or program, that is said, too.
+static GxStatus gx__config_explain(const GxConfig *c, const char *where, const char *dashes, const char *name,
+                                   const GxConfigHint *h, GxError *err)
+{
+    const char *why = h->why ? h->why : "", *colon = h->why ? ": " : "";
+    const GxField *o;
+    void *target;
+    char cut[GX_TEXT_VALUE], option[GX__CONFIG_NAME_CAP], of[340] = "";
+    gx_text_cut(name, cut, sizeof cut);
+    if (!h->use[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s%s%s; leave it out", where, dashes, cut, colon,
+                       why);
+    snprintf(option, sizeof option, "%.*s", (int)strcspn(h->use, " "), h->use);
+    if (gx__config_find(c, option, &o, &target) < 0) {
+        gx__config_all_programs(c, option, of + 4, sizeof of - 4);
+        if (!of[4])
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s%s%s; leave it out", where, dashes, cut,
+                           colon, why);
+        memcpy(of, " of ", 4);
+    }
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s; here it is %s%s%s%s%s", where, dashes, cut, dashes,
+                   h->use, of, colon, why);
+}
+
 static GxStatus gx__config_unknown(const GxConfig *c, const char *where, const char *dashes, const char *name,
                                    GxError *err)
 {
@@ -280,6 +323,8 @@ static GxStatus gx__config_unknown(const GxConfig *c, const char *where, const c
     if (programs)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s in this program; use %s, or leave it out",
                        where, dashes, name, programs);
+    const GxConfigHint *hint = gx__config_hint(c, name);
+    if (hint) return gx__config_explain(c, where, dashes, name, hint, err);
     if (!nearest)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s; --help lists them all", where, dashes,
                        gx_text_cut(name, cut, sizeof cut));

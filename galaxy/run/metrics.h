@@ -20,6 +20,7 @@ typedef struct {
     int metrics; // further metrics of the task, of the training samples
     GxMetric metric[GX_MAX_METRICS];
     double padding; // of all rows, as a part of 1
+    double epoch;   // gone through so far; 0: not known
 } GxProgress;
 
 // log.jsonl, to which whole lines are appended. If a line cannot be written, the function returns GX_ERR_IO and the
@@ -42,10 +43,11 @@ GxStatus gx_log_sync(GxRunLog *l, GxError *err);  // writes waiting lines and sy
 GxStatus gx_log_close(GxRunLog *l, GxError *err); // tries to write once more; closed even if that fails
 
 GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err);
-// Appends {"step": 3, "eval_loss": 1.5, "eval_bits_per_byte": 2.164, "eval_tokens": 2048}: means over `count` of what
+// Appends {"step": 3, "eval_loss": 1.5, "eval_bits_per_byte": 2.164, "eval_tokens": 2048, "epoch": 0.5}: means over `count` of what
 // is `counted`. With the weights of another step: {"step": 3, "weights_of_step": 2, "eval_loss": ...
-GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, int64_t weights_of, const GxMetric *metric, int n, int64_t count,
-                           const char *counted, GxError *err);
+// epoch 0: not known, and left out.
+GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, double epoch, int64_t weights_of, const GxMetric *metric, int n,
+                           int64_t count, const char *counted, GxError *err);
 GxStatus gx_baseline_log(GxRunLog *l, const GxMetric *metric, GxError *err);
 
 // Finds the validation with the smallest value of `name` ("loss") before step `step` in the log; best->step -1: there
@@ -175,8 +177,8 @@ GxStatus gx_log_close(GxRunLog *l, GxError *err)
 
 GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err)
 {
-    char card[40] = "", padding[40] = "", each[120 * (GX_MAX_LOSSES + GX_MAX_METRICS)] = "", n[5][40],
-         line[sizeof each + 560];
+    char card[40] = "", padding[40] = "", epoch[40] = "", each[120 * (GX_MAX_LOSSES + GX_MAX_METRICS)] = "", n[5][40],
+         line[sizeof each + 600];
     for (int k = 0; k < p->losses && p->loss_names; k++) {
         const size_t end = strlen(each);
         snprintf(each + end, sizeof each - end, ", \"%.60s\": %s", p->loss_names[k],
@@ -188,18 +190,19 @@ GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err)
                  gx__metrics_json_number(p->metric[k].value, n[0]));
     }
     if (p->padding > 0) snprintf(padding, sizeof padding, ", \"padding\": %.4f", p->padding);
+    if (p->epoch > 0) snprintf(epoch, sizeof epoch, ", \"epoch\": %.4f", p->epoch);
     if (p->card_mb > 0) snprintf(card, sizeof card, ", \"card_mb\": %.1f", p->card_mb);
     snprintf(line, sizeof line,
-             "{\"step\": %ld, \"loss\": %s%s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s%s, \"gflops\": %s, "
-             "\"memory_mb\": %.1f%s, \"skipped\": %s}\n",
+             "{\"step\": %ld, \"loss\": %s%s, \"grad_norm\": %s, \"lr\": %s%s, \"tokens_per_s\": %s%s, "
+             "\"gflops\": %s, \"memory_mb\": %.1f%s, \"skipped\": %s}\n",
              (long)p->step, gx__metrics_json_number(p->loss, n[0]), each, gx__metrics_json_number(p->grad_norm, n[1]),
-             gx__metrics_json_number(p->lr, n[2]), gx__metrics_json_number(p->tokens_per_s, n[3]), padding,
+             gx__metrics_json_number(p->lr, n[2]), epoch, gx__metrics_json_number(p->tokens_per_s, n[3]), padding,
              gx__metrics_json_number(p->gflops, n[4]), p->memory_mb, card, p->skipped ? "true" : "false");
     return gx__metrics_log_line(l, line, err);
 }
 
-GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, int64_t weights_of, const GxMetric *metric, int n, int64_t count,
-                           const char *counted, GxError *err)
+GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, double epoch, int64_t weights_of, const GxMetric *metric, int n,
+                           int64_t count, const char *counted, GxError *err)
 {
     char line[128 * (GX_MAX_METRICS + 2)], number[40];
     int length = snprintf(line, sizeof line, "{\"step\": %ld", (long)step);
@@ -208,7 +211,9 @@ GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, int64_t weights_of, const 
     for (int i = 0; i < n; i++)
         length += snprintf(line + length, sizeof line - (size_t)length, ", \"eval_%.60s\": %s", metric[i].name,
                            gx__metrics_json_number(metric[i].value, number));
-    snprintf(line + length, sizeof line - (size_t)length, ", \"eval_%.60s\": %ld}\n", counted, (long)count);
+    length += snprintf(line + length, sizeof line - (size_t)length, ", \"eval_%.60s\": %ld", counted, (long)count);
+    if (epoch > 0) length += snprintf(line + length, sizeof line - (size_t)length, ", \"epoch\": %.4f", epoch);
+    snprintf(line + length, sizeof line - (size_t)length, "}\n");
     return gx__metrics_log_line(l, line, err);
 }
 

@@ -6,6 +6,7 @@
 #include "../io/config.h"
 #include "../model/mode.h"
 #include "../parallel/steps_write.h"
+#include "other_names.h"
 #include "tuning.h"
 GX_BEGIN
 
@@ -17,12 +18,15 @@ typedef struct {
     GxIntList dp_batch_size_list;
     // optimization
     int64_t max_steps, seed;
+    double num_train_epochs; // above 0: max_steps follows from it (epochs.h)
     char optimizer[GX_FIELD_TEXT], lr_scheduler_type[GX_FIELD_TEXT];
     double learning_rate, min_lr_ratio;
     int64_t warmup_steps, lr_decay_steps;
+    double warmup_ratio; // above 0: warmup_steps follows from it
     double adam_beta1, adam_beta2, adam_epsilon, weight_decay, momentum, max_grad_norm;
     // what is logged and saved
     int64_t logging_steps, profile_steps, eval_steps, eval_windows, save_steps, save_total_limit;
+    char report_to[GX_FIELD_TEXT];
     char save_dtype[GX_FIELD_TEXT], max_shard_size[GX_FIELD_TEXT];
     // which validation is the best, and what that decides
     char metric_for_best_model[GX_FIELD_TEXT], greater_is_better[GX_FIELD_TEXT];
@@ -74,6 +78,9 @@ GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *m
 // 1: the program validates, samples or predicts, and trains nothing.
 int gx_options_is_inference(const GxTrainOptions *o);
 
+// Held-out samples of a validation on the way (is_last 0), or of the one that a run ends with; 0: all.
+int64_t gx_options_eval_windows(const GxTrainOptions *o, int is_last);
+
 GxDtype gx_options_save_dtype(const GxTrainOptions *o);
 // The value of max_shard_size in bytes: a number followed by KB, MB, GB (10^3, 10^6, 10^9) or nothing; 0: one file.
 GxStatus gx_options_shard_bytes(const GxTrainOptions *o, int64_t *bytes, GxError *err);
@@ -104,6 +111,7 @@ GX_END
 
 // Most tokens in a micro-batch of all ranks, so that sizes in bytes fit into 64 bits and planning is quick.
 enum { GX__OPTIONS_TOKENS_MOST = 1 << 30 };
+enum { GX__OPTIONS_EVAL_WINDOWS = 64 }; // of --eval_windows -1
 
 #define GX__OPTIONS_AT(field) offsetof(GxTrainOptions, field)
 static const GxField gx__options_train_options[] = {
@@ -120,6 +128,10 @@ static const GxField gx__options_train_options[] = {
      "machines: 3,1",
      "1..16777216"},
     {"max_steps", GX_FIELD_INT, GX__OPTIONS_AT(max_steps), "500", "optimizer steps", "1.."},
+    {"num_train_epochs", GX_FIELD_DOUBLE, GX__OPTIONS_AT(num_train_epochs), "0",
+     "instead of max_steps: how often all samples of the data are gone through, 3 or 0.5; the steps are rounded up. 0: "
+     "max_steps says it",
+     "0..1000000"},
     {"seed", GX_FIELD_INT, GX__OPTIONS_AT(seed), "1234", "of first weights, order of samples, generated text", "0.."},
     {"optimizer", GX_FIELD_STRING, GX__OPTIONS_AT(optimizer), "adamw", "how weights move", "adamw|sgd"},
     {"lr_scheduler_type", GX_FIELD_STRING, GX__OPTIONS_AT(lr_scheduler_type), "cosine", "how the learning rate moves",
@@ -132,6 +144,8 @@ static const GxField gx__options_train_options[] = {
      "0..1"},
     {"warmup_steps", GX_FIELD_INT, GX__OPTIONS_AT(warmup_steps), "20",
      "steps up to the largest rate; not more than max_steps, and where it is not given, than a fifth of them", "0.."},
+    {"warmup_ratio", GX_FIELD_DOUBLE, GX__OPTIONS_AT(warmup_ratio), "0",
+     "instead of warmup_steps: as a fraction of max_steps, rounded up; 0: warmup_steps says it", "0..1"},
     {"lr_decay_steps", GX_FIELD_INT, GX__OPTIONS_AT(lr_decay_steps), "100", "wsd: steps of decay at the end", "1.."},
     {"adam_beta1", GX_FIELD_DOUBLE, GX__OPTIONS_AT(adam_beta1), "0.9", "decay of the first moment", "0..0.999999"},
     {"adam_beta2", GX_FIELD_DOUBLE, GX__OPTIONS_AT(adam_beta2), "0.95", "decay of the second moment", "0..0.999999"},
@@ -143,12 +157,17 @@ static const GxField gx__options_train_options[] = {
     {"max_grad_norm", GX_FIELD_DOUBLE, GX__OPTIONS_AT(max_grad_norm), "1",
      "gradients are scaled down to this global norm; 0: never", "0.."},
     {"logging_steps", GX_FIELD_INT, GX__OPTIONS_AT(logging_steps), "10", "steps between progress lines", "1.."},
+    {"report_to", GX_FIELD_STRING, GX__OPTIONS_AT(report_to), "none",
+     "who gets what log.jsonl gets: tensorboard: event files in output_dir/runs, for tensorboard --logdir; none", NULL},
     {"profile_steps", GX_FIELD_INT, GX__OPTIONS_AT(profile_steps), "0",
      "of so many steps, from the third on: a table of where rank 0's time goes, by operation", "0.."},
     {"eval_steps", GX_FIELD_INT, GX__OPTIONS_AT(eval_steps), "100", "steps between validations; 0: at the end only",
      "0.."},
-    {"eval_windows", GX_FIELD_INT, GX__OPTIONS_AT(eval_windows), "64",
-     "held-out samples of a validation; 0: all of them (as the last one does)", "0.."},
+    {"eval_windows", GX_FIELD_INT, GX__OPTIONS_AT(eval_windows), "-1",
+     "held-out samples of a validation, of the last one, too; 0: all of them; -1: 64, but the last one, and "
+     "--evaluate, "
+     "take all",
+     "-1.."},
     {"save_steps", GX_FIELD_INT, GX__OPTIONS_AT(save_steps), "0", "steps between checkpoints; 0: at the end only",
      "0.."},
     {"save_total_limit", GX_FIELD_INT, GX__OPTIONS_AT(save_total_limit), "2",
@@ -408,6 +427,7 @@ GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, cons
     static const char copies[] = "one copy of the model on several ranks";
     char program[32], other[80];
     snprintf(program, sizeof program, "train_%.24s", family);
+    gx_config_set_hints(c, gx_other_names, gx_other_names_n);
     GX_TRY(gx_config_add(c, "training", GX_FIELDS(gx__options_train_options), o, err));
     GX_TRY(gx_tuning_add(c, &o->tuning, err));
     if (mode) GX_TRY(gx_config_add_elsewhere(c, GX_FIELDS(gx__options_mode_options), program, err));
@@ -428,6 +448,11 @@ GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, cons
 }
 
 int gx_options_is_inference(const GxTrainOptions *o) { return o->evaluate || o->sample_only || o->predicts; }
+
+int64_t gx_options_eval_windows(const GxTrainOptions *o, int is_last)
+{
+    return o->eval_windows >= 0 ? o->eval_windows : is_last ? 0 : GX__OPTIONS_EVAL_WINDOWS;
+}
 
 // ---- the mode ------------------------------------------------------------------------------------------------------
 

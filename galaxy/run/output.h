@@ -2,7 +2,7 @@
 // removed, and a lock against other runs.
 //
 //     out/  run.json  training_args.json  log.jsonl  loss.svg  checkpoint-400/  checkpoint-500/
-//           abandoned/  log.jsonl  checkpoint-450/      side_cache/  rank-0.rows
+//           abandoned/  log.jsonl  checkpoint-450/      side_cache/  rank-0.rows      runs/ (event_file.h)
 //
 // A folder holds one run. A new run needs a folder without files of these names, or --overwrite_output_dir. run.json
 // identifies the run; `--resume auto` continues from its newest complete checkpoint and skips damaged ones. If a run is
@@ -58,8 +58,8 @@ int gx_output_contains(const char *output_dir, const char *path);
 // Refuses a path inside a checkpoint. option: what has it, "--output_dir".
 GxStatus gx_output_refuse_nested(const char *option, const char *path, GxError *err);
 int gx_output_is_side_cache(const char *name); // 1: a file of one rank, side_cache/rank-0.rows
-// Removes the run in the folder: checkpoints, log, abandoned/ and side cache. Other files stay. An error if there is no
-// run.
+// Removes the run in the folder: checkpoints, log, abandoned/, side cache and event files. Other files stay. An error if
+// there is no run.
 GxStatus gx_output_clear(const char *output_dir, GxError *err);
 
 // A run resumed at step `begun` may save at any later step (a signal can ask for it) up to `last`: refuses folders of
@@ -113,6 +113,7 @@ GX_END
 #include <time.h>
 #include <unistd.h>
 #include "../io/config.h"
+#include "../io/event_file.h"
 #include "../io/json_fields.h"
 #include "../io/sentence_modules.h"
 #include "checkpoint.h"
@@ -494,7 +495,7 @@ static GxStatus gx__output_remove_side_cache(const char *output_dir, GxError *er
 // run.json is removed last: if the process is killed, the folder still counts as a run's.
 GxStatus gx_output_clear(const char *output_dir, GxError *err)
 {
-    char name[GX_FILE_NAME], abandoned[GX_PATH];
+    char name[GX_FILE_NAME], abandoned[GX_PATH], runs[GX_PATH];
     GxError why = GX_ZERO;
     GX_TRY(gx__output_find_used(output_dir, name, err));
     if (!gx_run_read_or_why(output_dir, &why).run)
@@ -512,6 +513,8 @@ GxStatus gx_output_clear(const char *output_dir, GxError *err)
         rmdir(abandoned); // stays if something else is in it
     }
     GX_TRY(gx__output_remove_side_cache(output_dir, err));
+    GX_TRY(gx_path_join(runs, output_dir, "runs", err));
+    GX_TRY(gx_event_files_remove(runs, err));
     for (int k = GX__OUTPUT_NAMES - 1; k >= 0; k--) GX_TRY(gx__output_unlink(output_dir, gx__output_names[k], err));
     return GX_OK;
 }

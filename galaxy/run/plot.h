@@ -8,8 +8,9 @@
 GX_BEGIN
 
 // Lines with "step" and "loss" are the curve, lines with "step" and "eval_loss" the dots (not those of the weights of
-// another step); {"bigram_bits_per_byte": 2.5}, or another task's baseline, is a dashed line (the axis is nats per
-// token, and a token a byte). unit: of the loss, NULL: the axis says "loss" alone.
+// another step); {"bigram_bits_per_byte": 2.5}, or another task's baseline, is a dashed line, in the unit of the axis,
+// too (nats per token, a token being a byte). unit: of the loss, NULL: the axis says "loss" alone. The axes reach from
+// one tick to another, and the last step has one; the last values stand beside the ends of what is drawn.
 GxStatus gx_plot_loss(const char *log_path, const char *svg_path, const char *title, const char *unit, GxError *err);
 
 GX_END
@@ -27,10 +28,11 @@ enum {
     GX__PLOT_LOG_CAP = 1 << 30,
     GX__PLOT_W = 760,
     GX__PLOT_H = 420,
-    GX__PLOT_RIGHT = 28,
+    GX__PLOT_RIGHT = 72, // room for the last values
     GX__PLOT_TOP = 58,
     GX__PLOT_BOTTOM = 48,
     GX__PLOT_LETTER = 7, // width of a digit
+    GX__PLOT_LINE = 13,  // height of one
     GX__PLOT_LABEL = 40  // bytes of a tick's
 };
 
@@ -42,8 +44,8 @@ typedef struct {
     int trains, evals;
     double baseline; // NAN: there is none
     char baseline_name[40];
-    double step_max, low, high;
-    int left; // where the axis stands: behind the widest label
+    double step_max, low, high, tick; // low and high are multiples of tick
+    int left;                         // where the axis stands: behind the widest label
 } gx__Plot;
 
 static void gx__plot_put(gx__PlotPoint *list, int *n, double step, double loss)
@@ -102,6 +104,13 @@ static GxStatus gx__plot_read(gx__Plot *p, const char *path, GxError *err)
     return p->train && p->eval ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory for a plot of %ld points", (long)lines);
 }
 
+// The smallest of 1, 2, 5 times a power of ten that cuts `range` into at most `pieces`.
+static double gx__plot_tick(double range, int pieces)
+{
+    double raw = range / pieces, power = pow(10, floor(log10(raw))), m = raw / power;
+    return power * (m <= 1 ? 1 : m <= 2 ? 2 : m <= 5 ? 5 : 10);
+}
+
 static void gx__plot_extent(gx__Plot *p)
 {
     p->low = INFINITY, p->high = -INFINITY, p->step_max = 1;
@@ -113,13 +122,8 @@ static void gx__plot_extent(gx__Plot *p)
     if (p->low > p->high) p->low = 0, p->high = 1;                            // nothing was logged
     const double least = 1e-9 * fmax(fabs(p->low), fabs(p->high));            // below it, ticks would look alike
     if (p->high - p->low <= least) p->low -= fmax(0.5, least), p->high += fmax(0.5, least);
-}
-
-// The smallest of 1, 2, 5 times a power of ten that cuts `range` into at most `pieces`.
-static double gx__plot_tick(double range, int pieces)
-{
-    double raw = range / pieces, power = pow(10, floor(log10(raw))), m = raw / power;
-    return power * (m <= 1 ? 1 : m <= 2 ? 2 : m <= 5 ? 5 : 10);
+    p->tick = gx__plot_tick(p->high - p->low, 6);
+    p->low = floor(p->low / p->tick) * p->tick, p->high = ceil(p->high / p->tick) * p->tick;
 }
 
 // With as many digits as tell it from the ticks beside it. Returns its length.
@@ -141,12 +145,12 @@ static double gx__plot_y(const gx__Plot *p, double loss)
 
 static void gx__plot_loss_axis(gx__Plot *p, const char *unit, FILE *out)
 {
-    const double dy = gx__plot_tick(p->high - p->low, 6), first = ceil(p->low / dy);
+    const double dy = p->tick, first = round(p->low / dy), last = round(p->high / dy);
     char text[GX__PLOT_LABEL];
     int longest = 0;
-    for (double i = first; i * dy <= p->high; i++) longest = (int)gx_max(longest, gx__plot_label(i * dy, dy, text));
+    for (double i = first; i <= last; i++) longest = (int)gx_max(longest, gx__plot_label(i * dy, dy, text));
     p->left = (int)gx_max(64, 36 + longest * GX__PLOT_LETTER);
-    for (double i = first; i * dy <= p->high; i++) {
+    for (double i = first; i <= last; i++) {
         const double y = gx__plot_y(p, i * dy);
         gx__plot_label(i * dy, dy, text);
         fprintf(out,
@@ -160,14 +164,25 @@ static void gx__plot_loss_axis(gx__Plot *p, const char *unit, FILE *out)
     fprintf(out, "</text>\n");
 }
 
+static void gx__plot_step(const gx__Plot *p, double step, FILE *out)
+{
+    const int bottom = GX__PLOT_H - GX__PLOT_BOTTOM;
+    const double x = gx__plot_x(p, step);
+    fprintf(out,
+            "<path d=\"M%.1f %dv5\" stroke=\"#999\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" "
+            "fill=\"#555\">%.0f</text>\n",
+            x, bottom, x, bottom + 18, step);
+}
+
 static void gx__plot_step_axis(const gx__Plot *p, FILE *out)
 {
     const double dx = fmax(1, gx__plot_tick(p->step_max, 8)); // there are no halves of steps
-    for (double x = 0; x <= p->step_max; x += dx)
-        fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" fill=\"#555\">%.0f</text>\n", gx__plot_x(p, x),
-                GX__PLOT_H - GX__PLOT_BOTTOM + 18, x);
+    const double room = GX__PLOT_LETTER * (snprintf(NULL, 0, "%.0f", p->step_max) + 2);
+    for (double x = 0; x < p->step_max && gx__plot_x(p, x) + room < gx__plot_x(p, p->step_max); x += dx)
+        gx__plot_step(p, x, out);
+    gx__plot_step(p, p->step_max, out);
     fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\" fill=\"#555\">step</text>\n",
-            (GX__PLOT_W + p->left) / 2, GX__PLOT_H - 10);
+            (GX__PLOT_W - GX__PLOT_RIGHT + p->left) / 2, GX__PLOT_H - 10);
 }
 
 // Text between tags: what would be markup is written as what stands for it.
@@ -208,6 +223,29 @@ static void gx__plot_curves(const gx__Plot *p, FILE *out)
                 gx__plot_y(p, p->eval[i].loss));
 }
 
+static void gx__plot_value(double y, double loss, const char *color, FILE *out)
+{
+    char text[GX__PLOT_LABEL];
+    snprintf(text, sizeof text, fabs(loss) < 999 ? "%#.4g" : "%.4g",
+             loss); // with zeros behind the point, if there is one
+    fprintf(out, "<text x=\"%d\" y=\"%.1f\" fill=\"%s\">%s</text>\n", GX__PLOT_W - GX__PLOT_RIGHT + 8, y + 4, color,
+            text);
+}
+
+// The last value of each curve, at its height; two that would touch are moved apart.
+static void gx__plot_last_values(const gx__Plot *p, FILE *out)
+{
+    const double train = p->trains ? p->train[p->trains - 1].loss : p->high,
+                 eval = p->evals ? p->eval[p->evals - 1].loss : p->high;
+    double y = gx__plot_y(p, train), z = gx__plot_y(p, eval);
+    const double apart = (GX__PLOT_LINE - fabs(y - z)) / 2;
+    if (p->trains && p->evals && apart > 0) y += y < z ? -apart : apart, z += y < z ? apart : -apart;
+    const double below = fmax(fmax(y, z) - (GX__PLOT_H - GX__PLOT_BOTTOM - 4), 0); // there the steps stand
+    y -= below, z -= below;
+    if (p->trains) gx__plot_value(y, train, "#3366aa", out);
+    if (p->evals) gx__plot_value(z, eval, "#dd6622", out);
+}
+
 // In a line of its own, below the title.
 static void gx__plot_legend(const gx__Plot *p, FILE *out)
 {
@@ -219,8 +257,8 @@ static void gx__plot_legend(const gx__Plot *p, FILE *out)
     if (isfinite(p->baseline))
         fprintf(out,
                 "<path d=\"M270 40h24\" stroke=\"#558855\" stroke-width=\"2\" stroke-dasharray=\"6 4\"/><text "
-                "x=\"300\" y=\"44\" fill=\"#222\">%s (%.3f bits per byte)</text>\n",
-                p->baseline_name, p->baseline / log(2.0));
+                "x=\"300\" y=\"44\" fill=\"#222\">%s: %.4g (%.3f bits per byte)</text>\n",
+                p->baseline_name, p->baseline, p->baseline / log(2.0));
 }
 
 GxStatus gx_plot_loss(const char *log_path, const char *svg_path, const char *title, const char *unit, GxError *err)
@@ -237,6 +275,7 @@ GxStatus gx_plot_loss(const char *log_path, const char *svg_path, const char *ti
         gx__plot_loss_axis(&p, unit, out);
         gx__plot_step_axis(&p, out);
         gx__plot_curves(&p, out);
+        gx__plot_last_values(&p, out);
         gx__plot_legend(&p, out);
         fprintf(out, "</svg>\n");
         fclose(out);

@@ -44,11 +44,7 @@ typedef struct GxWeightsLoaded GxWeightsLoaded; // checkpoint.h
 void gx_report_help(const GxTrainer *t, const char *program);
 void gx_report_version(const GxTrainer *t); // the version, and what the program was built with
 void gx_report_profile(const GxTrainer *t);
-void gx_report_start(const GxTrainer *t); // device, model, data, options, steps, plan
-// Warns, behind the start, of what a run does other than its options may have meant: flags that change nothing, a mode
-// that splits nothing, a run that begins where one was to be gone on with, a learning rate that goes up again. Each
-// with what to do.
-void gx_report_notes(const GxTrainer *t);
+void gx_report_start(const GxTrainer *t);                        // device, model, data, options, steps, plan
 void gx_report_resumed(const GxTrainer *t, const char *changes); // changes: of the options; "": none
 void gx_report_weights(const GxTrainer *t,
                        const GxWeightsLoaded *w); // of --model: which tensors differ from the folder's
@@ -79,6 +75,7 @@ GX_END
 #include "../io/regex.h"
 #include "best.h"
 #include "help.h"
+#include "epochs.h"
 #include "output.h"
 #include "processors.h"
 #include "side_cache.h"
@@ -300,8 +297,19 @@ static void gx__report_costs(FILE *out, const GxPlan *p, const GxModel *m, int w
     fprintf(out, "\n");
 }
 
-// "500 steps of 8 samples x 256 tokens (1 micro-batch) | adamw, lr 0.002, cosine"; or "8 samples x 256 tokens at a
-// time"
+// How long the run is: "500 steps"; "3 epochs = 1,234 steps"; of a dry run, which does not open the data, "3 epochs".
+static void gx__report_length(FILE *out, const GxTrainer *t)
+{
+    char steps[40];
+    const double epochs = t->o.num_train_epochs;
+    if (epochs > 0) fprintf(out, "%g epoch%s", epochs, epochs == 1 ? "" : "s");
+    if (epochs > 0 && !t->epoch_samples) return;
+    fprintf(out, "%s%s step%s", epochs > 0 ? " = " : "", gx_text_grouped((double)t->o.max_steps, steps),
+            gx_text_s(t->o.max_steps));
+}
+
+// "500 steps of 8 samples x 256 tokens (1 micro-batch) | adamw, lr 0.002, cosine | 2.31 epochs"; "3 epochs = 1,234 steps
+// of ..."; or "8 samples x 256 tokens at a time"
 static void gx__report_work(FILE *out, const GxTrainer *t)
 {
     const GxTrainOptions *o = &t->o;
@@ -311,10 +319,14 @@ static void gx__report_work(FILE *out, const GxTrainer *t)
                 (long)o->seq_len, gx_text_s(o->seq_len));
         return;
     }
-    fprintf(out, "%ld step%s of %ld sample%s x %ld token%s (%ld micro-batch%s) | %s, lr %g, %s\n", (long)o->max_steps,
-            gx_text_s(o->max_steps), (long)o->global_batch_size, gx_text_s(o->global_batch_size), (long)o->seq_len,
-            gx_text_s(o->seq_len), (long)o->gradient_accumulation_steps, o->gradient_accumulation_steps > 1 ? "es" : "",
-            o->optimizer, o->learning_rate, o->lr_scheduler_type);
+    gx__report_length(out, t);
+    fprintf(out, " of %ld sample%s x %ld token%s (%ld micro-batch%s) | %s, lr %g, %s", (long)o->global_batch_size,
+            gx_text_s(o->global_batch_size), (long)o->seq_len, gx_text_s(o->seq_len),
+            (long)o->gradient_accumulation_steps, o->gradient_accumulation_steps > 1 ? "es" : "", o->optimizer,
+            o->learning_rate, o->lr_scheduler_type);
+    if (o->num_train_epochs <= 0 && t->epoch_samples)
+        fprintf(out, " | %.3g epochs", gx_epochs_of(o->max_steps, t->epoch_samples) * (double)o->global_batch_size);
+    fprintf(out, "\n");
 }
 
 void gx_report_profile(const GxTrainer *t)
@@ -380,183 +392,6 @@ void gx_report_start(const GxTrainer *t)
     gx_plan_print(r.out, &t->plan);
     gx__report_costs(r.out, &t->plan, &t->model, t->g->world, gx_options_is_inference(o) ? "batch" : "step");
     gx_report_end(&r, t->g);
-}
-
-// --resume auto found nothing to go on from: the run begins again, or a new one begins.
-static void gx__report_note_of_resume(const GxTrainer *t)
-{
-    char found[GX_PATH] = "";
-    const char *folder = t->o.output_dir;
-    if (strcmp(t->o.resume, "auto") || t->resume.folder[0] || gx_options_is_inference(&t->o)) return;
-    if (t->resume.state.run) {
-        gx_log(
-            &t->g->log, GX_LOG_WARNING,
-            "--resume auto: the run in %s has no checkpoint to go on from; it begins again, with its options, at step "
-            "1",
-            folder);
-        return;
-    }
-    const int is_near = gx_run_find_near(folder, found);
-    gx_log(
-        &t->g->log, GX_LOG_WARNING,
-        "--resume auto: there is nothing to resume in %s; a new run begins, at step 1. If one was to be gone on with, "
-        "stop this one and name its folder: --output_dir %s",
-        folder, is_near ? found : "FOLDER");
-}
-
-static void gx__report_note_of_mode(const GxTrainer *t)
-{
-    const int tp = gx_mesh_size(&t->mesh, GX_AXIS_TP);
-    if (!gx_methods_split(t->mode->methods) || tp > 1) return;
-    if (t->g->world == 1)
-        gx_log(
-            &t->g->log, GX_LOG_WARNING,
-            "mode %s splits the model among ranks, and there is one: it is computed as without a mode; --ranks N, or "
-            "mpirun, gives it more",
-            t->mode->name);
-    else
-        gx_log(&t->g->log, GX_LOG_WARNING,
-               "mode %s splits the model among the ranks of --tp, which is 1: each of the %d ranks has all of it, as "
-               "without a mode; %ssay a larger one",
-               t->mode->name, t->g->world, t->steps_schedule ? "" : "leave out --tp, or ");
-}
-
-static void gx__report_note_of_shards(const GxTrainer *t)
-{
-    const int copies = gx_mesh_size(&t->mesh, GX_AXIS_DP_REPLICATE);
-    if (t->o.shard_grads_in_window && t->o.gradient_accumulation_steps == 1 && !gx_options_is_inference(&t->o))
-        gx_log(&t->g->log, GX_LOG_WARNING,
-               "--shard_grads_in_window changes nothing where a step is one micro-batch "
-               "(--gradient_accumulation_steps 1); leave it out");
-    if (!strcmp(t->o.zero, "0") || t->model.store.sharded) return;
-    if (t->steps_schedule && t->steps_schedule->has_shards) {
-        gx_log(&t->g->log, GX_LOG_WARNING,
-               "schedule %s: there is one data-parallel rank of %d, which has everything, or --dp_shard is 1; --ranks "
-               "N, or mpirun, gives it more to share with",
-               t->steps_schedule->name, t->g->world);
-        return;
-    }
-    if (copies > 1)
-        gx_log(&t->g->log, GX_LOG_WARNING,
-               "--zero %s changes nothing: --dp_shard is 1, so that each of the %d data-parallel ranks has everything; "
-               "a larger one, or neither --dp_shard nor --dp_replicate, has them share it",
-               t->o.zero, copies);
-    else
-        gx_log(
-            &t->g->log, GX_LOG_WARNING,
-            "--zero %s changes nothing: data-parallel ranks share what it says, and there is one such rank (%d rank%s, "
-            "--pp %ld, --tp %ld); --ranks N, or mpirun, gives more",
-            t->o.zero, t->g->world, t->g->world == 1 ? "" : "s", (long)t->o.pp, (long)t->o.tp);
-}
-
-static void gx__report_note_of_stages(const GxTrainer *t)
-{
-    const int64_t micro = t->o.gradient_accumulation_steps, pp = t->o.pp;
-    if (pp == 1 || micro >= pp || gx_options_is_inference(&t->o)) return;
-    gx_log(&t->g->log, GX_LOG_WARNING,
-           "%ld micro-batch%s in a step for %ld stages: most of them wait for each other most of the time; "
-           "--gradient_accumulation_steps %ld, or more, keeps them busy, with a smaller --micro_batch_size",
-           (long)micro, micro == 1 ? "" : "es", (long)pp, (long)(4 * pp));
-}
-
-// A rate that was raised by hand is as it was meant.
-static void gx__report_note_of_rate(const GxTrainer *t)
-{
-    double before, next;
-    const int64_t step = t->resume.state.applied, most = gx_json_int(gx_json_get(t->resume.args, "max_steps"));
-    const double then = gx_json_double(gx_json_get(t->resume.args, "learning_rate"));
-    if (gx_options_is_inference(&t->o) || t->resume.state.step >= t->o.max_steps ||
-        !gx_resume_rates(&t->resume, &before, &next))
-        return;
-    const double now = gx_schedule_rate(&t->schedule, step);
-    if (now <= before * (1 + 1e-6) || now <= next * (1 + 1e-6)) return;
-    if (gx_config_is_set(&t->config, "learning_rate") && t->o.learning_rate > then) return;
-    char why[400] = "its schedule is another one than before";
-    const char *form = gx_json_string(gx_json_get(t->resume.args, "lr_scheduler_type"));
-    if (form[0] && strcmp(form, t->o.lr_scheduler_type))
-        snprintf(why, sizeof why, "lr_scheduler_type was %.40s and is %s", form, t->o.lr_scheduler_type);
-    else if (most != t->o.max_steps)
-        snprintf(why, sizeof why, "max_steps was %ld and is %ld, over which %s stretches", (long)most,
-                 (long)t->o.max_steps, t->o.lr_scheduler_type);
-    gx_log(&t->g->log, GX_LOG_WARNING,
-           "the learning rate goes up again, from %.3g to %.3g in step %ld: %s; to go on at the last one, say "
-           "--lr_scheduler_type constant --learning_rate %.3g",
-           before, now, (long)t->resume.state.step + 1, why, before);
-}
-
-// Options that count where another one has one of these values; NULL: where it is not 0, false or "".
-static const struct {
-    const char *option, *other, *values;
-} gx__report_needs[] = {
-    {"momentum", "optimizer", "sgd"},
-    {"adam_beta1", "optimizer", "adamw"},
-    {"adam_beta2", "optimizer", "adamw"},
-    {"adam_epsilon", "optimizer", "adamw"},
-    {"min_lr_ratio", "lr_scheduler_type", "linear|cosine|wsd|wsd_sqrt|wsd_cosine"},
-    {"lr_decay_steps", "lr_scheduler_type", "wsd|wsd_sqrt|wsd_cosine"},
-    {"temperature", "sample_tokens", NULL},
-    {"top_k", "sample_tokens", NULL},
-    {"sample_prompt", "sample_tokens", NULL},
-    {"predictions", "predict", NULL},
-    {"eval_steps", "validation_fraction", NULL},
-    {"eval_windows", "validation_fraction", NULL},
-};
-
-// 1: the option of this value, as JSON, is set so that what needs it counts.
-static int gx__report_is_met(const GxJson *value, const char *values)
-{
-    if (values) return gx_text_is_among(gx_json_string(value), values);
-    const GxJsonType type = gx_json_type(value);
-    return type == GX_JSON_STRING ? gx_json_string(value)[0] != 0
-           : type == GX_JSON_BOOL ? gx_json_bool(value)
-                                  : gx_json_double(value) != 0;
-}
-
-// Options that were given as flags and change nothing. Those of files may be of other runs.
-static void gx__report_note_of_unused(const GxTrainer *t)
-{
-    const GxConfig *c = &t->config;
-    GxError ignored = GX_ZERO; // without it only these lines are missing
-    GxJson *all = gx_config_to_json(c, &ignored);
-    for (size_t i = 0; all && i < sizeof gx__report_needs / sizeof *gx__report_needs; i++) {
-        const char *option = gx__report_needs[i].option, *other = gx__report_needs[i].other;
-        const GxJson *value = gx_json_get(all, other);
-        char *text = NULL;
-        int64_t bytes;
-        if (!value || gx_config_source(c, option) != GX_FROM_FLAG ||
-            gx__report_is_met(value, gx__report_needs[i].values))
-            continue;
-        if (!strncmp(option, "eval_", 5) && gx_json_string(gx_json_get(all, "validation_data"))[0]) continue;
-        if (gx_json_dump(value, 0, &text, &bytes, &ignored) == GX_OK)
-            gx_log(&t->g->log, GX_LOG_WARNING, "--%s changes nothing where --%s is %s; leave it out", option, other,
-                   text);
-        free(text);
-    }
-    gx_json_free(all);
-}
-
-static void gx__report_note_of_embed(const GxTrainer *t)
-{
-    static const char *const options[] = {"train_data",    "validation_data", "validation_fraction",
-                                          "anchor_column", "positive_column", "negative_column"};
-    if (!t->o.predicts || strcmp(t->o.predicts, "embed")) return;
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        if (gx_config_source(&t->config, options[i]) == GX_FROM_FLAG)
-            gx_log(&t->g->log, GX_LOG_WARNING,
-                   "--%s changes nothing beside --embed, which reads its own file and trains nothing; leave it out",
-                   options[i]);
-}
-
-void gx_report_notes(const GxTrainer *t)
-{
-    if (t->g->rank != 0) return;
-    gx__report_note_of_embed(t);
-    if (!gx_options_is_inference(&t->o)) gx__report_note_of_unused(t);
-    gx__report_note_of_mode(t);
-    gx__report_note_of_stages(t);
-    gx__report_note_of_shards(t);
-    gx__report_note_of_resume(t);
-    gx__report_note_of_rate(t);
 }
 
 void gx_report_resumed(const GxTrainer *t, const char *changes)
@@ -646,23 +481,24 @@ static void gx__report_fit(gx__ReportLine *l, int columns)
     }
 }
 
-// "step     1/500  loss 5.5451  norm 1.234  lr 1.00e-4  17.8k tok/s   1m12s left  1.23k GFLOP/s     123 MB": fields are
+// "step     1/500  epoch 0.016  loss 5.5451  norm 1.234  lr 1.00e-4  17.8k tok/s   1m12s left  1.23k GFLOP/s     123 MB": fields are
 // always equally wide, so that all lines of a run have the same fields.
-static void gx__report_progress_fields(gx__ReportLine *l, const GxProgress *p)
+static void gx__report_progress_fields(gx__ReportLine *l, const GxProgress *p, int by_epochs)
 {
     char text[32], lr[32];
-    gx__report_field(l, 9, "step %5ld/%ld", (long)p->step, (long)p->steps);
-    gx__report_field(l, 8, "loss %6s", gx__report_number(p->loss, 6, text));
+    gx__report_field(l, 11, "step %5ld/%ld", (long)p->step, (long)p->steps);
+    if (p->epoch > 0) gx__report_field(l, by_epochs ? 5 : 3, "epoch %5s", gx__report_number(p->epoch, 5, text));
+    gx__report_field(l, 10, "loss %6s", gx__report_number(p->loss, 6, text));
     snprintf(lr, sizeof lr, "%.2e", p->lr); // 1.00e-04 becomes 1.00e-4, 1.23e-12 becomes 1.2e-12
     if (lr[6] == '0') memmove(lr + 6, lr + 7, strlen(lr + 6));
     else snprintf(lr, sizeof lr, "%.1e", p->lr);
-    if (p->skipped) gx__report_field(l, 7, "skipped: gradients are not finite");
+    if (p->skipped) gx__report_field(l, 9, "skipped: gradients are not finite");
     else {
-        gx__report_field(l, 6, "norm %5s", gx__report_number(p->grad_norm, 5, text));
-        gx__report_field(l, 3, "lr %7s", lr);
+        gx__report_field(l, 8, "norm %5s", gx__report_number(p->grad_norm, 5, text));
+        gx__report_field(l, 4, "lr %7s", lr);
     }
-    gx__report_field(l, 4, "%5s tok/s", gx__report_rate(p->tokens_per_s, text));
-    gx__report_field(l, 5, "%6s left", gx_duration_text(p->seconds_left, text));
+    gx__report_field(l, 6, "%5s tok/s", gx__report_rate(p->tokens_per_s, text));
+    gx__report_field(l, 7, "%6s left", gx_duration_text(p->seconds_left, text));
     gx__report_field(l, 2, "%5s GFLOP/s", gx__report_rate(p->gflops, text));
     gx__report_field(l, 1, "%6.0f MB", p->memory_mb);
     if (p->card_mb > 0) gx__report_field(l, 0, "card %6.0f MB", p->card_mb);
@@ -674,7 +510,7 @@ void gx_report_progress(const GxTrainer *t, const GxProgress *p)
     gx__ReportLine line = GX_ZERO;
     gx_report_begin(&r, t->g);
     if (!r.out) return;
-    gx__report_progress_fields(&line, p);
+    gx__report_progress_fields(&line, p, t->o.num_train_epochs > 0);
     gx__report_fit(&line, gx_report_columns(t->g));
     for (int i = 0; i < line.n; i++)
         if (line.text[i][0]) fprintf(r.out, "%s%s", i ? "  " : "", line.text[i]);
@@ -744,20 +580,6 @@ void gx_report_curve(const GxTrainer *t, const char *svg)
 
 // ---- the end -------------------------------------------------------------------------------------------------------
 
-// "17,800"
-static const char *gx__report_grouped(double x, char text[40])
-{
-    char digits[32];
-    const int n = snprintf(digits, sizeof digits, "%.0f", x);
-    int length = 0;
-    for (int i = 0; i < n; i++) {
-        if (i && (n - i) % 3 == 0) text[length++] = ',';
-        text[length++] = digits[i];
-    }
-    text[length] = 0;
-    return text;
-}
-
 // "done: 500 steps in 1m12s, 1.02M tokens, 17,800 tokens/s in training"; a resumed run: "500 steps, the last 100 in";
 // where there was padding, which is no token: "880k tokens and 14.1% padding".
 static void gx__report_done(FILE *out, const GxTrainer *t)
@@ -774,7 +596,7 @@ static void gx__report_done(FILE *out, const GxTrainer *t)
     if (t->begun) fprintf(out, ", the last %ld", (long)steps);
     fprintf(out, " in %s, %s token%s%s, %s tokens/s in training\n",
             gx_duration_text(gx_seconds() - t->clock.opened, took), gx__report_rate(n, tokens), n == 1 ? "" : "s",
-            padding, gx__report_grouped(n / t->clock.training_seconds, rate));
+            padding, gx_text_grouped(n / t->clock.training_seconds, rate));
 }
 
 // Means over different samples are not compared: validations during the run are over eval_windows, the last one over

@@ -15,6 +15,7 @@
 //     gx_resume_take_options   takes over the options that are not given now
 //     gx_resume_keep_layout    ... except the layout, if ranks, mode or schedule differ, or with --tp, --pp, --zero
 //     gx_resume_check          what must be the same is the same
+//     gx_resume_check_steps    ... and there are as many steps as it has done
 //     gx_resume_check_task     ... also in the task's data, once they are open
 //     gx_resume_changes        what differs, in words
 #ifndef GX_RESUME_H
@@ -49,6 +50,7 @@ GxStatus gx_resume_take_options(const GxResume *r, const GxTask *task, GxConfig 
 void gx_resume_warn_of_unknown(const GxResume *r, const GxConfig *c, const GxLogger *log); // of the run
 void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world);
 GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *err);
+GxStatus gx_resume_check_steps(const GxResume *r, const GxTrainOptions *o, GxError *err); // once max_steps is known
 GxStatus gx_resume_check_task(const GxResume *r, const GxTask *task, const void *self, GxError *err); // on rank 0
 
 // The rate that the run had in the step before, and would have had in the next one, by its options then. 0: it is not
@@ -444,11 +446,6 @@ static GxStatus gx__resume_check_tokens(const GxResume *r, const GxTrainOptions 
 GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *err)
 {
     if (!r->folder[0]) return GX_OK;
-    if (r->state.step > o->max_steps)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s is of step %ld, and max_steps is %ld: there is nothing to train; take a larger --max_steps, "
-                       "or an earlier checkpoint",
-                       r->folder, (long)r->state.step, (long)o->max_steps);
     GX_TRY(gx__resume_check_int(r, "seed", r->state.seed, o->seed, err));
     GX_TRY(gx__resume_check_int(r, "seq_len", r->state.seq_len, o->seq_len, err));
     if (strcmp(r->state.optimizer, o->optimizer))
@@ -456,6 +453,18 @@ GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *er
     GX_TRY(gx__resume_check_adapter(r, o, err));
     GX_TRY(gx__resume_check_tokens(r, o, err));
     return gx__resume_check_momentum(r, o, err);
+}
+
+GxStatus gx_resume_check_steps(const GxResume *r, const GxTrainOptions *o, GxError *err)
+{
+    char epochs[80] = "";
+    if (!r->folder[0] || r->state.step <= o->max_steps) return GX_OK;
+    if (o->num_train_epochs > 0) snprintf(epochs, sizeof epochs, " by --num_train_epochs %g", o->num_train_epochs);
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "%s is of step %ld, and max_steps is %ld%s: there is nothing to train; take a larger %s, or an "
+                   "earlier checkpoint",
+                   r->folder, (long)r->state.step, (long)o->max_steps, epochs,
+                   epochs[0] ? "--num_train_epochs" : "--max_steps");
 }
 
 // Compares the task's identity with the checkpoint's, field by field.

@@ -6,6 +6,7 @@
 //     resuming      resume.h      the checkpoint, if any, and its options
 //     agreement     agree.h       options, the model's configuration
 //     the data      task/         opened by the task; the ranks agree on them, too
+//     steps         epochs.h      how many, which may depend on the data, and their learning rates
 //     plan          plan.h        from a step on the device `none` (buffers.h); --dry_run ends here
 //     memory        buffers.h     the arena, exactly as planned
 //     weights       checkpoint.h  initialised, loaded or resumed
@@ -34,8 +35,10 @@ GX_END
 #include "autotune.h"
 #include "best.h"
 #include "buffers.h"
+#include "epochs.h"
 #include "launch.h"
 #include "machine.h"
+#include "notes.h"
 #include "output.h"
 #include "processors.h"
 #include "report.h"
@@ -274,6 +277,7 @@ static GxStatus gx__setup_find_run(GxTrainer *t)
 {
     GxContext *g = t->g;
     GxResume *r = &t->resume;
+    int tensorboard;
     const int read_only = t->o.dry_run || gx_options_is_inference(&t->o);
     GX_TRY(gx_agree_on_start(g, &t->config, t->o.predicts));
     GX_TRY(gx_resume_find(g, r, &t->o, &t->config, read_only, &t->lock));
@@ -282,6 +286,8 @@ static GxStatus gx__setup_find_run(GxTrainer *t)
     if (gx_trainer_is_first(t)) gx_resume_check_model(r, &t->o, &g->error);
     if (gx_trainer_is_first(t)) gx_resume_warn_of_unknown(r, &t->config, &g->log);
     GX_TRY(gx_resume_take_options(r, t->task, &t->config, &t->o, &g->error));
+    GX_TRY(gx_epochs_choose(&t->o, &t->config, &g->error));
+    GX_TRY(gx_report_to(&t->o, &tensorboard, &g->error));
     GX_TRY(gx_resume_check_tuning(r, &t->o, &g->error));
     GX_TRY(gx__setup_resolve_tf32(t));
     GX_TRY(gx_autotune_check(&t->o, t->g, &g->error));
@@ -346,7 +352,7 @@ static void gx__setup_resolve_rate(GxTrainer *t)
         o->learning_rate = gx_tuning_rate(t->task, o->tuning.tuning);
 }
 
-static GxStatus gx__setup_resolve_steps(GxTrainer *t)
+static GxStatus gx__setup_resolve_batch(GxTrainer *t)
 {
     GxTrainOptions *o = &t->o;
     GxError *err = &t->g->error;
@@ -356,10 +362,19 @@ static GxStatus gx__setup_resolve_steps(GxTrainer *t)
         o->gradient_accumulation_steps = 1, o->global_batch_size = 0;
         return gx_options_resolve_batch(o, &t->config, copies, &t->batch_split, err);
     }
-    GX_TRY(gx_options_resolve_batch(o, &t->config, copies, &t->batch_split, err));
+    return gx_options_resolve_batch(o, &t->config, copies, &t->batch_split, err);
+}
+
+// How many steps there are, which the data may decide, and their learning rates.
+static GxStatus gx__setup_resolve_steps(GxTrainer *t)
+{
+    GxTrainOptions *o = &t->o;
+    GxError *err = &t->g->error;
+    const GxEpochsBegun begun = {t->resume.state.step, t->resume.state.samples};
+    if (gx_options_is_inference(o)) return GX_OK;
+    GX_TRY(gx_epochs_resolve(o, &t->config, t->epoch_samples, begun, gx_trainer_is_first(t) ? &t->g->log : NULL, err));
+    GX_TRY(gx_resume_check_steps(&t->resume, o, err));
     gx__setup_resolve_rate(t);
-    if (gx_config_source(&t->config, "warmup_steps") == GX_FROM_DEFAULT)
-        o->warmup_steps = gx_min(o->warmup_steps, o->max_steps / 5);
     return gx_schedule_open(&t->schedule, o->lr_scheduler_type, o->learning_rate, o->min_lr_ratio, o->warmup_steps,
                             o->lr_decay_steps, o->max_steps, err);
 }
@@ -490,6 +505,7 @@ static GxStatus gx__setup_open_task(GxTrainer *t)
     const int64_t of_step = t->o.gradient_accumulation_steps * task.all_samples;
     if (!task.only_shows)
         task.run_samples = t->o.max_steps > INT64_MAX / of_step ? INT64_MAX : t->o.max_steps * of_step;
+    task.epochs = task.only_shows ? 0 : t->o.num_train_epochs;
     task.repeats_epoch = !task.only_shows && !strcmp(t->o.tuning.tuning, "side_only");
     task.seed = (uint64_t)t->o.seed;
     task.starts_from_model = t->o.model[0] && !t->resume.folder[0] && !task.only_shows;
@@ -505,6 +521,7 @@ static GxStatus gx__setup_open_task(GxTrainer *t)
         return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
                        "--add_tokens is about a tokenizer, and task %s has none; leave it out", t->task->name);
     GX_TRY(gx_side_cache_set_epoch(t, task.epoch_samples, task.all_samples));
+    t->epoch_samples = t->side_cache ? t->side_cache->epoch * task.all_samples : task.epoch_samples;
     const GxHeadWish *wish = t->task->wish ? t->task->wish(t->self) : NULL;
     if (task.ignore_mismatched_sizes && !(wish && wish->kind == GX_HEAD_LABELS))
         return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
@@ -516,8 +533,9 @@ static GxStatus gx__setup_open_task(GxTrainer *t)
 static GxStatus gx__setup_open_parts(GxTrainer *t)
 {
     GX_TRY(gx__setup_connect(t));
-    GX_TRY(gx__setup_resolve_steps(t));
+    GX_TRY(gx__setup_resolve_batch(t));
     GX_TRY(gx__setup_open_task(t)); // before the model: its head may depend on the data
+    GX_TRY(gx__setup_resolve_steps(t));
     GX_TRY(gx_best_check(t, &t->g->error));
     return gx__setup_open_model(t);
 }
@@ -744,7 +762,7 @@ static GxStatus gx__setup_claim_output(GxTrainer *t)
     GX_TRY(gx_config_write_json(&t->config, path, err));
     GX_TRY(gx_log_open(&t->log, t->log_path, t->begun, evaluates_again, abandoned, &lines, err));
     gx_report_abandoned(t, checkpoints, lines);
-    return GX_OK;
+    return gx_tensorboard_open(&t->tensorboard, &t->o, &t->config, t->begun, err);
 }
 
 // All paths that the run may write must fit into GX_PATH, including the last checkpoint's.
@@ -864,7 +882,7 @@ GxStatus gx_trainer_open_by(GxTrainer *t, GxContext *g, const GxFamily *family, 
     if (t->family->warn && gx_trainer_is_first(t)) t->family->warn(t->model_config, &g->log);
     if (gx_trainer_is_first(t)) gx__setup_warn_tied(t);
     if (gx_trainer_is_first(t)) gx__setup_say_rows(t);
-    gx_report_notes(t);
+    gx_notes(t);
     if (t->o.dry_run) {
         t->done = 1;
         return GX_OK;

@@ -35,6 +35,7 @@
 #include "resume.h"
 #include "schedule.h"
 #include "task_choice.h"
+#include "tensorboard.h"
 GX_BEGIN
 
 enum { GX_SKIPPED_MOST = 100 };
@@ -82,6 +83,7 @@ typedef struct GxTrainer {
     struct GxSideCache *side_cache; // of --tuning side_only; NULL: none
     GxMesh mesh;
     GxSplit batch_split;             // samples of each rank in a micro-batch
+    int64_t epoch_samples;           // of all ranks; 0: not known
     int16_t stage[GX_MAX_PARTS + 1]; // of a pipeline: the first unit of each stage, and the number of units (stages.h)
     GxSchedule schedule;
     GxOptimizer optimizer;
@@ -120,10 +122,11 @@ typedef struct GxTrainer {
     int times_products;     // 1: this step times the algorithms
     int data_changed;       // 1: a warning has said that the data have changed since the start
     // what is written and said
-    int lock;          // file descriptor of output_dir, locked; -1: none
-    GxRunLog log;      // rank 0: output_dir/log.jsonl
-    GxError unsaved;   // why the last checkpoint that was due could not be saved, on all ranks
-    int log_is_behind; // 1: the last line could not be written
+    int lock;                  // file descriptor of output_dir, locked; -1: none
+    GxRunLog log;              // rank 0: output_dir/log.jsonl
+    GxTensorboard tensorboard; // rank 0: of --report_to
+    GxError unsaved;           // why the last checkpoint that was due could not be saved, on all ranks
+    int log_is_behind;         // 1: the last line could not be written
     char log_path[GX_PATH];
     GxProfile profile; // of rank 0
     GxTrainerClock clock;
@@ -185,6 +188,7 @@ GX_END
 #include "../ops/elementwise.h"
 #include "autotune.h"
 #include "best.h"
+#include "epochs.h"
 #include "launch.h"
 #include "output.h"
 #include "plot.h"
@@ -192,6 +196,7 @@ GX_END
 #include "report.h"
 #include "setup.h"
 #include "side_cache.h"
+#include "watch.h"
 
 // ---- a step --------------------------------------------------------------------------------------------------------
 
@@ -344,7 +349,7 @@ static void gx__trainer_report_progress(GxTrainer *t, const GxMetric *metric, in
            per_step = seconds / (double)gx_max(1, t->clock.interval_steps);
     GxProgress p = GX_ZERO;
     t->clock.training_seconds += seconds;
-    p.step = t->step, p.steps = t->o.max_steps;
+    p.step = t->step, p.steps = t->o.max_steps, p.epoch = gx_epochs_of(t->samples, t->epoch_samples);
     p.loss = gx_step_loss(s), p.grad_norm = sqrt(s->sum_squares), p.lr = s->lr, p.skipped = (int)s->skip;
     if (gx__trainer_losses(t) > 1) p.losses = gx__trainer_losses(t), p.loss_names = t->task->loss_names;
     for (int k = 0; k < p.losses; k++) p.each[k] = s->labels[k] ? s->loss_sum[k] / (double)s->labels[k] : NAN;
@@ -368,6 +373,7 @@ static void gx__trainer_report_progress(GxTrainer *t, const GxMetric *metric, in
     GxError disk = GX_ZERO;
     gx_progress_log(&t->log, &p, &disk);
     gx__trainer_check_log(t, &disk);
+    gx_tensorboard_progress(&t->tensorboard, &p, &t->g->log);
 }
 
 // A signal or an error of the data may reach only some ranks, so they agree: all stop, or none does.
@@ -426,10 +432,12 @@ void gx_trainer_evaluate(GxTrainer *t, int64_t samples, GxLosses *losses)
     memset(losses, 0, sizeof *losses);
     gx_zero(g, t->eval_loss, sizeof losses->sum);
     if (t->task->see) t->task->see(g, t->self, NULL);
+    GxWatch watch = gx_watch(g, "validation", "samples", samples);
     for (int64_t row = 0; row * gx_split_total(&t->batch_split) < samples && !gx_failed(g); row += t->evals) {
         const int n = gx__trainer_load_evaluation(t, row, samples);
         if (gx__trainer_agree_to_stop(t)) break; // a validation may take longer than a stop request should wait
         gx__trainer_run_evaluation(t, n, losses);
+        gx_watch_done(&watch, gx_min(samples, (row + n) * gx_split_total(&t->batch_split)));
     }
     gx_to_host(g, losses->sum, t->eval_loss, sizeof losses->sum);
     gx_at(g, -1, "evaluate");
@@ -452,9 +460,11 @@ static int gx__trainer_report_evaluation(GxTrainer *t, int64_t samples, GxMetric
     if (!gx_trainer_is_first(t)) return n;
     gx_report_evaluation(t, metric, n, losses.count[0]);
     GxError disk = GX_ZERO;
-    gx_evaluation_log(&t->log, t->step, t->weights_step ? t->weights_step : t->step, metric, n, losses.count[0],
-                      t->task->counted, &disk);
+    const int64_t weights_of = t->weights_step ? t->weights_step : t->step;
+    gx_evaluation_log(&t->log, t->step, gx_epochs_of(t->samples, t->epoch_samples), weights_of, metric, n,
+                      losses.count[0], t->task->counted, &disk);
     gx__trainer_check_log(t, &disk);
+    gx_tensorboard_evaluation(&t->tensorboard, t->step, weights_of, metric, n, &t->g->log);
     memcpy(t->validation.metric, metric, sizeof t->validation.metric);
     t->validation.metrics = n, t->validation.count = losses.count[0];
     return n;
@@ -564,7 +574,7 @@ void gx_trainer_validate(GxTrainer *t)
 {
     GxMetric metric[GX_MAX_METRICS];
     const GxBest before = t->best;
-    const int n = gx__trainer_report_evaluation(t, t->o.eval_windows, metric);
+    const int n = gx__trainer_report_evaluation(t, gx_options_eval_windows(&t->o, 0), metric);
     if (n == 0 || !gx_best_is_tracked(&t->o) || !gx_best_compare(t, metric, n)) return;
     if (gx_best_is_saved(&t->o)) gx__trainer_keep_best(t, &before);
     if (!gx_failed(t->g) && gx_trainer_is_first(t)) gx__trainer_write_best(t);
@@ -640,7 +650,8 @@ static void gx__trainer_draw(GxTrainer *t)
 {
     char svg[GX_PATH], title[200];
     GxError disk = GX_ZERO;
-    snprintf(title, sizeof title, "%s, %ld step%s", t->family->name, (long)t->step, gx_text_s(t->step));
+    snprintf(title, sizeof title, "%s, %s, %ld step%s", t->family->name, t->task->name, (long)t->step,
+             gx_text_s(t->step));
     gx_path_join(svg, t->o.output_dir, "loss.svg", &disk);
     if (gx_error_code(&disk) || gx_plot_loss(t->log_path, svg, title, t->task->loss_unit, &disk) != GX_OK)
         gx_log(&t->g->log, GX_LOG_WARNING, "the loss curve could not be drawn: %s", disk.message);
@@ -702,7 +713,7 @@ static void gx__trainer_finish(GxTrainer *t)
     gx_side_cache_report(t);
     if (is_over && !t->stop) gx_report_stopped_early(t);
     if (is_over && !t->stop) gx_best_load(t);
-    if (is_over && !t->stop) gx__trainer_report_evaluation(t, 0, metric);
+    if (is_over && !t->stop) gx__trainer_report_evaluation(t, gx_options_eval_windows(&t->o, 1), metric);
     if (is_over && !t->stop && !gx_failed(t->g) && gx_trainer_is_first(t)) gx__trainer_show_confusion(t, 1);
     if (is_over && !t->stop && samples) {
         missing = "the sample is";
@@ -743,7 +754,9 @@ void gx_trainer_show(GxTrainer *t)
     GxMetric metric[GX_MAX_METRICS];
     if (gx_trainer_prepare(t) != GX_OK || gx_autotune_open(t) != GX_OK) return;
     if (t->o.predicts && !t->stop) gx__trainer_predict(t);
-    if (t->o.evaluate && !t->o.predicts && !t->stop) gx__trainer_report_evaluation(t, 0, metric);
+    // what a resumed run was told is about its own validations
+    const int64_t samples = gx_config_is_set(&t->config, "eval_windows") ? gx_options_eval_windows(&t->o, 1) : 0;
+    if (t->o.evaluate && !t->o.predicts && !t->stop) gx__trainer_report_evaluation(t, samples, metric);
     if ((t->o.evaluate || t->o.predicts) && !t->stop && !gx_failed(t->g) && gx_trainer_is_first(t))
         gx__trainer_show_confusion(t, 0);
     if (t->o.sample_only && !t->stop && t->task->sample) gx__trainer_report_sample(t);
@@ -768,6 +781,7 @@ int gx_trainer_close(GxTrainer *t)
     if (!t->done && !gx_failed(g)) gx__trainer_finish(t);
     int status = gx_failed(g) ? gx_print_error(g) : t->stop ? 128 + (gx_stop_signal() ? gx_stop_signal() : 15) : 0;
     gx_log_close(&t->log, &ignored);
+    gx_event_file_close(&t->tensorboard.file);
     gx_resume_close(&t->resume);
     gx_source_folder_close(&t->source);
     gx_side_cache_close(t);

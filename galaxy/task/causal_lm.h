@@ -225,6 +225,7 @@ static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
         c->has_chats |= c->data.source[i].chat.n > c->data.source[i].chat.texts;
         setup->epoch_samples += gx_dataset_epoch_samples(&c->data.source[i], c->seq_len);
     }
+    if (setup->epochs > 0) c->run_samples = (int64_t)ceil(setup->epochs * (double)setup->epoch_samples);
     if (c->has_chats) gx__causal_lm_warn_of_chats(g, c);
     else
         gx_task_chat_warn_of_texts(g, &c->chat, c->chat_template,

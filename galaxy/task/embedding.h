@@ -856,8 +856,8 @@ const GxTask gx_embedding_task = {
     NULL, // confusion: there are no classes
     gx__embedding_predicts,
     gx__embedding_predict,
-    NULL, // loss_unit
-    NULL, // lacks: it has all of them always
+    "nats per pair", // loss_unit
+    NULL,            // lacks: it has all of them always
     "mrr",
     NULL, // defaults
     gx__embedding_prepare,

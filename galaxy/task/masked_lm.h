@@ -260,6 +260,20 @@ static GxStatus gx__masked_lm_lay_out(GxContext *g, GxMaskedLm *c)
     return GX_OK;
 }
 
+// Makes the pairs of the epoch that sample `number` belongs to.
+static GxStatus gx__masked_lm_turn_to(GxMaskedLm *c, uint64_t seed, int64_t number, GxError *err)
+{
+    GxMaskedLmPart *p = &c->train;
+    if (p->epoch < 0 || seed != p->pairing.seed || number < p->first) p->epoch = -1, p->first = 0, p->list.n = 0;
+    p->pairing.seed = seed;
+    while (p->epoch < 0 || number >= p->first + p->list.n) {
+        p->first += p->list.n;
+        p->pairing.epoch = (uint64_t)++p->epoch;
+        GX_TRY(gx_sentences_pairs(&c->text, 0, c->text.train_documents, &p->pairing, &p->list, err));
+    }
+    return GX_OK;
+}
+
 static GxStatus gx__masked_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
 {
     GxMaskedLm *c = (GxMaskedLm *)self;
@@ -278,7 +292,11 @@ static GxStatus gx__masked_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
     if (!c->ids) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a text of %ld tokens", (long)c->seq_len);
     c->types = c->ids + c->seq_len, c->labels = c->types + c->seq_len;
     GX_TRY(gx__masked_lm_read(g, c));
-    return gx__masked_lm_lay_out(g, c);
+    GX_TRY(gx__masked_lm_lay_out(g, c));
+    if (setup->only_shows) return GX_OK;
+    if (c->nsp) GX_TRY(gx__masked_lm_turn_to(c, setup->seed, 0, &g->error));
+    setup->epoch_samples = c->nsp ? c->train.list.n : gx_text_packing_columns(&c->train.packed, setup->seed);
+    return GX_OK;
 }
 
 static void gx__masked_lm_close(void *self)
@@ -382,20 +400,6 @@ static void gx__masked_lm_put_pair(GxMaskedLm *c, const GxMaskedLmPart *part, Gx
     const int64_t k = gx_permute(how->seed, (int64_t)how->epoch, part->list.n, s->number - part->first);
     gx__masked_lm_put(c, w, s, gx__masked_lm_frame(c, &part->list.text[k], how, k));
     gx_text_label(w, 1, s->column, 0, part->list.text[k].label);
-}
-
-// Makes the pairs of the epoch that sample `number` belongs to.
-static GxStatus gx__masked_lm_turn_to(GxMaskedLm *c, uint64_t seed, int64_t number, GxError *err)
-{
-    GxMaskedLmPart *p = &c->train;
-    if (p->epoch < 0 || seed != p->pairing.seed || number < p->first) p->epoch = -1, p->first = 0, p->list.n = 0;
-    p->pairing.seed = seed;
-    while (p->epoch < 0 || number >= p->first + p->list.n) {
-        p->first += p->list.n;
-        p->pairing.epoch = (uint64_t)++p->epoch;
-        GX_TRY(gx_sentences_pairs(&c->text, 0, c->text.train_documents, &p->pairing, &p->list, err));
-    }
-    return GX_OK;
 }
 
 static GxStatus gx__masked_lm_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err)
@@ -722,10 +726,10 @@ const GxTask gx_masked_lm = {
     gx__masked_lm_write,
     gx__masked_lm_changed,
     gx__masked_lm_losses,
-    NULL, // confusion
-    NULL, // predicts
-    NULL, // predict
-    NULL, // loss_unit
+    NULL,   // confusion
+    NULL,   // predicts
+    NULL,   // predict
+    "nats", // loss_unit: per masked token, and per pair
     gx__masked_lm_lacks,
     NULL, // best_metric: the loss
     NULL, // defaults

@@ -66,11 +66,15 @@ typedef struct {
     // A new training starts from --model's weights (a resumed checkpoint has its own head). With
     // --ignore_mismatched_sizes its head may then have another shape.
     int starts_from_model, ignore_mismatched_sizes;
-    int64_t run_samples; // of the whole run, from its first step on; 0: nothing is trained
-    uint64_t seed;       // of the training
-    // Set if the run repeats the samples of its first epoch in every epoch; a task that cannot do so refuses it. open
-    // sets epoch_samples, how many samples an epoch has; 0: unknown. One or two too many do no harm.
+    // Of the whole run, from its first step on; 0: nothing is trained. Where epochs is not 0, the run is as long as so
+    // many epochs, and run_samples does not say it.
+    int64_t run_samples;
+    double epochs;
+    uint64_t seed; // of the training
+    // Set if the run repeats the samples of its first epoch in every epoch; a task that cannot do so refuses it.
     int repeats_epoch;
+    // Set by open: how many samples an epoch has, the first one where others may have a few more or less, on all ranks.
+    // 0: unknown, as before the data are open.
     int64_t epoch_samples;
     const char *adapter;    // the folder of one that the run begins with, on rank 0; NULL, "": none
     const char *seq_len_is; // for messages, what seq_len is: "--seq_len". NULL: that
