@@ -947,13 +947,14 @@ static void expect_refusal(GxLora lora, const char *said)
 
 TEST(targets_that_no_linear_is_are_refused_by_name)
 {
-    const GxLora positions = {2, 2, 0, 0, "q_proj,position_embeddings", NULL, 0, NULL},
-                 part = {2, 2, 0, 0, "proj", NULL, 0, NULL}, norm = {2, 2, 0, 0, "input_layernorm", NULL, 0, NULL};
+    const GxLora positions = {.r = 2, .alpha = 2, .targets = "q_proj,position_embeddings"},
+                 part = {.r = 2, .alpha = 2, .targets = "proj"},
+                 norm = {.r = 2, .alpha = 2, .targets = "input_layernorm"};
     expect_refusal(positions, "\"position_embeddings\"");
     expect_refusal(part, "\"proj\"");
     expect_refusal(norm, "\"input_layernorm\"");
-    const GxLora all = {2, 2, 0, 0, ".*_proj|.*norm", NULL, 0, gx_module_pattern_finds},
-                 nobody = {2, 2, 0, 0, "[qv]_proj", NULL, 0, gx_module_pattern_finds};
+    const GxLora all = {.r = 2, .alpha = 2, .targets = ".*_proj|.*norm", .finds = gx_module_pattern_finds},
+                 nobody = {.r = 2, .alpha = 2, .targets = "[qv]_proj", .finds = gx_module_pattern_finds};
     if (!gx_regex_is_built()) return;
     expect_refusal(all, "also match model.layers.0.input_layernorm, which cannot have LoRA");
     expect_refusal(nobody, "match no module of the model");
@@ -961,16 +962,16 @@ TEST(targets_that_no_linear_is_are_refused_by_name)
 
 TEST(modules_that_are_trained_besides_are_the_models_and_have_no_factors)
 {
-    const GxLora none = {2, 2, 0, 0, NULL, "norms", 0, NULL},
-                 both = {2, 2, 0, 0, "q_proj", "norm,self_attn.q_proj", 0, NULL};
+    const GxLora none = {.r = 2, .alpha = 2, .trainable = "norms"},
+                 both = {.r = 2, .alpha = 2, .targets = "q_proj", .trainable = "norm,self_attn.q_proj"};
     expect_refusal(none, "\"norms\" is none of the model's");
     expect_refusal(both, "q_proj.weight is to have LoRA and to be trained whole");
 }
 
 TEST(ranks_scales_and_dropouts_that_cannot_be_are_refused)
 {
-    const GxLora rank = {-1, 2, 0, 0, NULL, NULL, 0, NULL}, alpha = {2, 0, 0, 0, NULL, NULL, 0, NULL},
-                 dropout = {2, 2, 0, 1, NULL, NULL, 0, NULL}, none = {2, NAN, 0, 0, NULL, NULL, 0, NULL};
+    const GxLora rank = {.r = -1, .alpha = 2}, alpha = {.r = 2}, dropout = {.r = 2, .alpha = 2, .dropout = 1},
+                 none = {.r = 2, .alpha = NAN};
     expect_refusal(rank, "LoRA's r is -1");
     expect_refusal(alpha, "LoRA's alpha is 0");
     expect_refusal(none, "LoRA's alpha is nan");
@@ -981,7 +982,7 @@ TEST(ranks_scales_and_dropouts_that_cannot_be_are_refused)
 TEST(a_bias_beside_factors_stays_as_it_is)
 {
     for (int has_factors = 0; has_factors < 2; has_factors++) {
-        const GxLora lora = {2, 2, 0, 0, has_factors ? "query,pooler.dense" : "query", NULL, 0, NULL};
+        const GxLora lora = {.r = 2, .alpha = 2, .targets = has_factors ? "query,pooler.dense" : "query"};
         GxContext g = GX_ZERO;
         GxModel m;
         GxBertConfig c;

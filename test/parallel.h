@@ -60,19 +60,24 @@ typedef struct {
 // of all with it; of a BERT's, those before its heads among them; of the embedding of tokens besides, of a LLaMA's and
 // of a BERT's, and of it alone; of a LLaMA's heads, the first beside the embedding, the second alone; of a BERT's.
 static const GxLora test_loras[] = {
-    {3, 5, 0, 0, NULL, NULL, 0, NULL},
-    {2, 1, 1, 0.3f, "q_proj,model.layers.1.self_attn.v_proj,down_proj", "norm,post_attention_layernorm", 0, NULL},
-    {3, 5, 0, 0.2f, NULL, NULL, 0, NULL},
-    {2, 3, 0, 0.2f, "dense,query", NULL, 0, NULL},
-    {7, 5, 0, 0, "embed_tokens,v_proj", NULL, 0, NULL},
-    {7, 5, 0, 0.2f, "bert.embeddings.word_embeddings,query", NULL, 0, NULL},
-    {31, 2, 1, 0.2f, "embed_tokens", NULL, 0, NULL},
-    {7, 5, 0, 0.2f, "lm_head,embed_tokens,v_proj", NULL, 0, NULL},
-    {31, 2, 1, 0, "lm_head", NULL, 0, NULL},
-    {5, 2, 1, 0.2f, "score,q_proj", NULL, 0, NULL},
-    {5, 2, 1, 0.2f, "decoder,word_embeddings,query", NULL, 0, NULL},
-    {5, 3, 0, 0.2f, "decoder,seq_relationship,query", NULL, 0, NULL},
-    {5, 2, 1, 0.2f, "classifier,query", NULL, 0, NULL}};
+    {.r = 3, .alpha = 5},
+    {.r = 2,
+     .alpha = 1,
+     .is_scaled_by_root = 1,
+     .dropout = 0.3f,
+     .targets = "q_proj,model.layers.1.self_attn.v_proj,down_proj",
+     .trainable = "norm,post_attention_layernorm"},
+    {.r = 3, .alpha = 5, .dropout = 0.2f},
+    {.r = 2, .alpha = 3, .dropout = 0.2f, .targets = "dense,query"},
+    {.r = 7, .alpha = 5, .targets = "embed_tokens,v_proj"},
+    {.r = 7, .alpha = 5, .dropout = 0.2f, .targets = "bert.embeddings.word_embeddings,query"},
+    {.r = 31, .alpha = 2, .is_scaled_by_root = 1, .dropout = 0.2f, .targets = "embed_tokens"},
+    {.r = 7, .alpha = 5, .dropout = 0.2f, .targets = "lm_head,embed_tokens,v_proj"},
+    {.r = 31, .alpha = 2, .is_scaled_by_root = 1, .targets = "lm_head"},
+    {.r = 5, .alpha = 2, .is_scaled_by_root = 1, .dropout = 0.2f, .targets = "score,q_proj"},
+    {.r = 5, .alpha = 2, .is_scaled_by_root = 1, .dropout = 0.2f, .targets = "decoder,word_embeddings,query"},
+    {.r = 5, .alpha = 3, .dropout = 0.2f, .targets = "decoder,seq_relationship,query"},
+    {.r = 5, .alpha = 2, .is_scaled_by_root = 1, .dropout = 0.2f, .targets = "classifier,query"}};
 
 // Adapters alone; with the norms of a LLaMA; with a BERT's norms behind CON, and matrices whose biases are CON's.
 static const GxBottleneck test_bottlenecks[] = {{4, NULL}, {16, "norm"}, {9, "output.dense,LayerNorm"}};
