@@ -1,7 +1,8 @@
 // convert_gguf.cu: converts a Hugging Face folder into a GGUF file, which llama.cpp runs, and a GGUF file into a
-// folder.
+// folder; and a LoRA adapter's folder into a GGUF file that llama.cpp puts on its model's.
 //
 //     ./convert_gguf --model out/checkpoint-500 --output_file model.gguf --outtype q8_0
+//     ./convert_gguf --adapter lora/checkpoint-30 --output_file adapter.gguf
 //     ./convert_gguf --gguf model.gguf --output_dir FOLDER --save_dtype bf16
 //
 // For LLaMA, Mistral within its window, Qwen2 and Qwen3. The output appears only once it is complete; existing files
@@ -12,17 +13,22 @@
 #include <string.h>
 
 typedef struct {
-    char model[GX_PATH], output_file[GX_PATH], outtype[GX_FIELD_TEXT];
+    char model[GX_PATH], adapter[GX_PATH], output_file[GX_PATH], outtype[GX_FIELD_TEXT];
     char gguf[GX_PATH], output_dir[GX_PATH], save_dtype[GX_FIELD_TEXT];
 } Options;
 
 #define AT(field) offsetof(Options, field)
 static const GxField exporting[] = {
     {"model", GX_FIELD_PATH, AT(model), "", "a folder as transformers saves it, or a checkpoint of train_llama", NULL},
+    {"adapter", GX_FIELD_PATH, AT(adapter), "",
+     "folder of a LoRA adapter, as peft or train_llama --tuning lora saved it: the file is of it alone, for "
+     "llama-cli --lora; it says where its model is, unless --model does",
+     NULL},
     {"output_file", GX_FIELD_PATH, AT(output_file), "", "the GGUF file to write; no file of this name may be there",
      NULL},
     {"outtype", GX_FIELD_STRING, AT(outtype), "f16",
-     "of matrices and embeddings; rows that are no multiple of 32 are f16 where q8_0 is asked for; norms are f32",
+     "of matrices and embeddings; rows that are no multiple of 32 are f16 where q8_0 is asked for; norms are f32. Of "
+     "an adapter that is not said: f32",
      "f32|f16|bf16|q8_0"},
 };
 static const GxField importing[] = {
@@ -39,31 +45,62 @@ static void warn(void *user, GxLogLevel level, const char *text)
 }
 static const GxLogger to_stderr = {warn, NULL};
 
-static GxStatus export_model(const Options *o, GxError *err)
+static int type_of(const char *name)
 {
     static const char *const names[] = {"f32", "f16", "bf16", "q8_0"};
     static const int types[] = {GX_GGUF_F32, GX_GGUF_F16, GX_GGUF_BF16, GX_GGUF_Q8_0};
+    int i = 0;
+    while (strcmp(names[i], name)) i++;
+    return types[i];
+}
+
+static void say_f16(const Options *o, int tensors)
+{
+    if (tensors)
+        printf("%d tensor%s f16: %s rows are no multiple of the 32 values that a block of %s has\n", tensors,
+               tensors == 1 ? " is" : "s are", tensors == 1 ? "its" : "their", o->outtype);
+}
+
+static GxStatus export_adapter(const Options *o, const GxConfig *c, GxError *err)
+{
+    GxGgufAdapterSaid said;
+    GxClaim claim;
+    const int type = gx_config_is_set(c, "outtype") ? type_of(o->outtype) : GX_GGUF_F32;
+    if (!o->output_file[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_file is missing: the GGUF file that is written");
+    GX_TRY(gx_output_check_adapter(o->adapter, err));
+    GX_TRY(gx_claim_file(&claim, o->output_file, err));
+    const GxStatus status = gx_gguf_export_adapter(o->adapter, o->model, o->output_file, type, &said, &to_stderr, err);
+    gx_claim_end(&claim);
+    GX_TRY(status);
+    printf("%s: LoRA on %d matri%s of a %s, %ld parameters, alpha %g\n", o->output_file, said.matrices,
+           said.matrices == 1 ? "x" : "ces", said.model, (long)said.parameters, said.alpha);
+    if (said.folded)
+        printf("lora_b of %d of them is multiplied by what rank_pattern or alpha_pattern makes of alpha there\n",
+               said.folded);
+    say_f16(o, said.as_f16);
+    return GX_OK;
+}
+
+static GxStatus export_model(const Options *o, GxError *err)
+{
     GxGgufSaid said;
     GxClaim claim;
-    int i = 0;
-    while (strcmp(names[i], o->outtype)) i++;
     if (gx_path_is_adapter(o->model))
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
-            "%s holds an adapter, not a model; ./merge_adapter --adapter %s --output_dir FOLDER makes one of "
-            "it and its base",
-            o->model, o->model);
+            "%s holds an adapter, not a model; --adapter %s converts it alone, and ./merge_adapter --adapter %s "
+            "--output_dir FOLDER makes a model of it and its base",
+            o->model, o->model, o->model);
     if (!o->output_file[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_file is missing: the GGUF file that is written");
     GX_TRY(gx_claim_file(&claim, o->output_file, err));
-    const GxStatus status = gx_gguf_export(o->model, o->output_file, types[i], &said, &to_stderr, err);
+    const GxStatus status = gx_gguf_export(o->model, o->output_file, type_of(o->outtype), &said, &to_stderr, err);
     gx_claim_end(&claim);
     GX_TRY(status);
     printf("%s: %s, %ld parameters in %d tensor%s; %s\n", o->output_file, said.model, (long)said.parameters,
            said.tensors, gx_text_s(said.tensors), said.tokenizer);
-    if (said.as_f16)
-        printf("%d tensor%s f16: %s rows are no multiple of the 32 values that a block of %s has\n", said.as_f16,
-               said.as_f16 == 1 ? " is" : "s are", said.as_f16 == 1 ? "its" : "their", o->outtype);
+    say_f16(o, said.as_f16);
     return GX_OK;
 }
 
@@ -87,12 +124,14 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
     static const char *const belongs[][2] = {
         {"output_file", "model"}, {"outtype", "model"}, {"output_dir", "gguf"}, {"save_dtype", "gguf"}};
     GX_TRY(gx_check_one_process(err));
-    if (!o->model[0] == !o->gguf[0])
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --model FOLDER or --gguf FILE, one of them; see --help");
+    const int exports = o->model[0] || o->adapter[0];
+    if (exports == (o->gguf[0] != 0))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "expected --model FOLDER, --adapter FOLDER or --gguf FILE, one of them; see --help");
     for (int i = 0; i < 4; i++)
-        if (gx_config_is_set(c, belongs[i][0]) && strcmp(belongs[i][1], o->model[0] ? "model" : "gguf"))
+        if (gx_config_is_set(c, belongs[i][0]) && strcmp(belongs[i][1], exports ? "model" : "gguf"))
             return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s belongs to --%s", belongs[i][0], belongs[i][1]);
-    return o->model[0] ? export_model(o, err) : import_model(o, err);
+    return o->adapter[0] ? export_adapter(o, c, err) : o->model[0] ? export_model(o, err) : import_model(o, err);
 }
 
 static GxStatus convert(int argc, char **argv, GxError *err)

@@ -250,6 +250,7 @@
 #include "galaxy/run/gguf_folder.h"
 #include "galaxy/run/checkpoint.h"
 #include "galaxy/run/output.h"
+#include "galaxy/run/gguf_adapter.h"
 #include "galaxy/run/resume.h"
 #include "galaxy/run/plan.h"
 #include "galaxy/run/report.h"

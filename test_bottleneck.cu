@@ -85,7 +85,7 @@ TEST(reductions_that_are_no_divisors_of_the_width_and_modules_that_are_not_there
 {
     static const GxBottleneck odd = {5, NULL}, wide = {64, NULL}, negative = {-1, NULL}, none = {4, "norms"},
                               good = {32, NULL};
-    static const GxLora lora = {2, 2, 0, 0, NULL, NULL, 0, NULL};
+    static const GxLora lora = {.r = 2, .alpha = 2};
     expect_refusal(&odd, NULL, "adapter_reduction_dim is 5; the model's width is 32");
     expect_refusal(&wide, NULL, "adapter_reduction_dim is 64");
     expect_refusal(&negative, NULL, "adapter_reduction_dim is -1");

@@ -56,6 +56,20 @@ TEST(lora_of_heads_in_every_mode_is_serial)
 
 TEST(lora_of_a_head_in_all_18_triples_of_methods_is_serial) { check_all_triples((Tuned){"LLaMA", .lora = 8}); }
 
+// Ranks and scales that differ from matrix to matrix, in the parts of a packed one, too.
+TEST(lora_of_ranks_that_differ_in_every_mode_is_serial)
+{
+    check_tuned((Tuned){"LLaMA", .lora = 14}, 0, 1);
+    check_tuned((Tuned){"LLaMA", .lora = 15}, 0, 1);
+    check_tuned((Tuned){"LLaMA on doubled NF4", .lora = 14, .quantize = 1 + GX_NF4_DOUBLED}, 0, 1);
+}
+
+TEST(lora_of_ranks_that_differ_in_all_18_triples_of_methods_is_serial)
+{
+    check_all_triples((Tuned){"LLaMA", .lora = 14});
+    check_all_triples((Tuned){"LLaMA", .lora = 15});
+}
+
 // ---- quantised matrices --------------------------------------------------------------------------------------------
 
 TEST(lora_on_quantised_matrices_in_every_mode_is_serial)
@@ -282,6 +296,17 @@ static int32_t *read_tokens(Case *k, const char *name)
     return out;
 }
 
+static GxLora lora_of(const GxPeftConfig *c)
+{
+    GxLora l = {.r = c->r, .alpha = c->lora_alpha, .is_scaled_by_root = c->use_rslora};
+    l.dropout = (float)c->lora_dropout, l.targets = c->targets, l.trainable = c->modules_to_save, l.is_of_peft = 1;
+    l.finds = gx_module_is_pattern(c->targets) ? gx_module_pattern_finds : NULL;
+    l.excluded = c->excluded, l.excludes = gx_module_is_pattern(c->excluded) ? gx_module_pattern_finds : NULL;
+    l.layers = &c->layers, l.lists = c->layers_pattern;
+    l.rank_pattern = c->rank_pattern, l.alpha_pattern = c->alpha_pattern, l.value = gx_module_number;
+    return l;
+}
+
 static int case_open(Case *k, const char *name)
 {
     char path[200];
@@ -290,9 +315,7 @@ static int case_open(Case *k, const char *name)
     memset(k, 0, sizeof *k);
     snprintf(path, sizeof path, "data/ref/lora_%s/adapter_config.json", name);
     if (!CHECK(gx_peft_config_read(&k->peft, path, &gx_silent, &err) == GX_OK, "%s", err.message)) return 0;
-    k->lora.r = k->peft.r, k->lora.alpha = k->peft.lora_alpha, k->lora.is_scaled_by_root = k->peft.use_rslora;
-    k->lora.targets = k->peft.targets, k->lora.dropout = (float)k->peft.lora_dropout;
-    k->lora.trainable = k->peft.modules_to_save, k->lora.is_of_peft = 1;
+    k->lora = lora_of(&k->peft);
     snprintf(path, sizeof path, "%.100s/config.json", k->peft.base);
     if (!CHECK(gx_llama_config_read(&k->c, path, &gx_silent, &err) == GX_OK, "%s", err.message)) return 0;
     snprintf(path, sizeof path, "data/ref/lora_%s/ref.safetensors", name);
@@ -402,6 +425,9 @@ TEST(lora_of_all_linears_as_peft) { as_peft("gqa", 2 * 2 * 7); }
 TEST(lora_of_some_linears_scaled_by_the_root_as_peft) { as_peft("odd", 3 * 2 * 3); }
 TEST(lora_of_linears_with_biases_and_of_one_layer_alone_as_peft) { as_peft("qwen2", 2 * 2 * 3 + 2); }
 
+TEST(lora_of_ranks_and_alphas_that_differ_as_peft) { as_peft("ranks", 2 * 2 + 2 * 2 + 2 * 2 + 2 + 2 * 2); }
+TEST(lora_of_one_layer_and_of_a_whole_name_as_peft) { as_peft("layers", 3 * 2 + 2); }
+
 // Of the second the head is tied to the embedding, and goes on with that.
 TEST(lora_of_the_embedding_of_a_llama_as_peft) { as_peft("embed", 2 + 2 * 2); }
 TEST(lora_of_an_embedding_that_a_head_is_tied_to_as_peft) { as_peft("embed_tied", 2 + 3 * 2); }
@@ -422,8 +448,7 @@ static void as_peft_on(const char *base_name, const char *name, int tensors)
     CHECK(gx_peft_config_read(&k.peft, path, &gx_silent, &err) == GX_OK, "%s", err.message);
     snprintf(path, sizeof path, "%s/ref.safetensors", folder);
     CHECK(gx_safetensors_open(&k.ref, path, &err) == GX_OK, "%s", err.message);
-    k.lora.r = k.peft.r, k.lora.alpha = k.peft.lora_alpha, k.lora.targets = k.peft.targets;
-    k.lora.trainable = k.peft.modules_to_save, k.lora.is_of_peft = 1, k.lora.dropout = (float)k.peft.lora_dropout;
+    k.lora = lora_of(&k.peft);
     k.t.wish = base.wish, k.t.wish.lora = &k.lora;
     if (gx_error_code(&err) ||
         !test_model_open_split(&k.t, &base.llama, &test_serial, base.T, base.B, 4, NULL, 2, 1, NULL))
@@ -545,7 +570,10 @@ static void check_slope(int lora)
     test_model_close(t);
     free(t);
 }
-TEST(gradients_of_lora_with_dropout_are_slopes_of_its_loss) { check_slope(2), check_slope(3), check_slope(8); }
+TEST(gradients_of_lora_with_dropout_are_slopes_of_its_loss)
+{
+    check_slope(2), check_slope(3), check_slope(8), check_slope(14), check_slope(15);
+}
 
 // The loss and the gradients that the head's chunks of this many rows give; free() these.
 static float *of_chunks(int64_t rows, const Layout *l, double *loss, int64_t *n)
@@ -627,8 +655,14 @@ TEST(what_peft_cannot_mean_here_is_refused_by_its_key)
         {"\"lora_bias\": true", "lora_bias is true, which is not built"},
         {"\"bias\": \"all\"", "bias is \"all\", which is not built: the file has biases"},
         {"\"bias\": \"lora_only\"", "bias is \"lora_only\", which is not built"},
-        {"\"rank_pattern\": {\"q_proj\": 2}", "rank_pattern is {\"q_proj\":2}, which is not built"},
-        {"\"alpha_pattern\": {\"q_proj\": 2}", "alpha_pattern is {\"q_proj\":2}, which is not built"},
+        {"\"rank_pattern\": {\"q_proj\": 0}", "rank_pattern: q_proj is 0; expected a number from 1 to 65536"},
+        {"\"rank_pattern\": {\"a\": 2, \"q_proj\": 65537}", "rank_pattern: q_proj is 65537; expected"},
+        {"\"rank_pattern\": {\"q_proj\": 2.5}", "rank_pattern: q_proj is 2.5; expected an integer"},
+        {"\"rank_pattern\": {\"q_proj\": \"2\"}", "rank_pattern: q_proj is a string; expected an integer"},
+        {"\"rank_pattern\": [2]", "rank_pattern is an array; expected an object with a number"},
+        {"\"alpha_pattern\": {\"q_proj\": -1}", "alpha_pattern: q_proj is -1; expected a number from 1e-06 to"},
+        {"\"alpha_pattern\": {\"q_proj\": 2e6}", "alpha_pattern: q_proj is 2000000; expected"},
+        {"\"alpha_pattern\": {\"q_proj\": null}", "alpha_pattern: q_proj is null; expected a number"},
         {"\"layer_replication\": [[0, 1], [0, 2]]", "layer_replication is "},
         {"\"target_parameters\": [\"mlp.experts.up\"]", "target_parameters is "},
         {"\"trainable_token_indices\": [3]", "trainable_token_indices is [3], which is not built"},
@@ -641,9 +675,8 @@ TEST(what_peft_cannot_mean_here_is_refused_by_its_key)
         {"\"kasa_config\": {\"beta\": 1}", "kasa_config is {\"beta\":1}, which is not built"},
         {"\"ensure_weight_tying\": true, \"target_modules\": [\"lm_head\"]",
          "ensure_weight_tying is true, and target_modules has lm_head, which is not built"},
-        {"\"layers_to_transform\": [0]",
-         "layers_to_transform goes with a list of target_modules, and here there is none"},
-        {"\"exclude_modules\": [\"q\"], \"target_modules\": \"all-linear\"", "and here they are a text"},
+        {"\"layers_to_transform\": [0], \"target_modules\": \"all-linear\"", "and here they are a text"},
+        {"\"layers_to_transform\": [0], \"layers_pattern\": \"h|layers\"", "is the regular expression \"h|layers\""},
         {"\"layers_to_transform\": [0], \"target_modules\": \".*q\"", "and here they are a text"},
         {"\"layers_to_transform\": [0.5], \"target_modules\": [\"q\"]", "expected numbers of layers"},
         {"\"layers_to_transform\": \"0\", \"target_modules\": [\"q\"]", "expected numbers of layers"},
@@ -809,51 +842,117 @@ TEST(a_key_that_nobody_knows_is_named)
 // As check_target_module_exists of peft 0.21 chooses them.
 TEST(layers_to_transform_and_exclude_modules_narrow_the_list_of_targets)
 {
-    static const char *const names[] = {"model.layers.0.self_attn.q_proj",
-                                        "model.layers.1.self_attn.q_proj",
-                                        "model.layers.10.self_attn.q_proj",
-                                        "model.layers.1.mlp.down_proj",
-                                        "lm_head",
-                                        "bert.encoder.layer.1.output.dense",
-                                        "bert.pooler.dense"};
-    static const char *const cases[][2] = {
-        {"\"target_modules\": [\"q_proj\", \"down_proj\"], \"layers_to_transform\": [1]", "0101000"},
-        {"\"target_modules\": [\"q_proj\", \"down_proj\"], \"layers_to_transform\": 10", "0010000"},
-        {"\"target_modules\": [\"q_proj\"], \"layers_to_transform\": [0, 10]", "1010000"},
-        {"\"target_modules\": [\"q_proj\"], \"layers_to_transform\": []", "1110000"},
-        {"\"target_modules\": [\"lm_head\", \"q_proj\"], \"layers_to_transform\": [1]", "0100100"},
-        {"\"target_modules\": [\"dense\"], \"layers_to_transform\": [1]", "0000010"},
-        {"\"target_modules\": [\"dense\", \"q_proj\"], \"layers_to_transform\": [1], \"layers_pattern\": \"layers\"",
-         "0100000"},
-        {"\"target_modules\": [\"dense\", \"q_proj\"], \"layers_to_transform\": [1], \"layers_pattern\": [\"layer\", "
-         "\"layers\"]",
-         "0100010"},
-        {"\"target_modules\": [\"q_proj\", \"dense\"], \"exclude_modules\": [\"layers.1.self_attn.q_proj\", "
-         "\"pooler.dense\"]",
-         "1010010"},
-        {"\"target_modules\": [\"q_proj\", \"dense\"], \"exclude_modules\": \".*(0|pooler)\\\\..*\"", "0100010"},
-        {"\"target_modules\": \".*_proj\", \"exclude_modules\": [\"down_proj\"]", "1110000"},
-        {"\"target_modules\": [\"q_proj\", \"down_proj\"], \"layers_to_transform\": [1], \"exclude_modules\": "
+    static const char *const names[] = {"model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.q_proj",
+                                        "model.layers.10.self_attn.q_proj", "model.layers.1.mlp.down_proj", "lm_head"};
+    static const char *const of_bert[] = {"bert.encoder.layer.1.output.dense", "bert.pooler.dense"};
+    static const struct {
+        int is_bert;
+        const char *says, *found; // NULL: none has LoRA
+    } cases[] = {
+        {0, "\"target_modules\": [\"q_proj\", \"down_proj\"], \"layers_to_transform\": [1]", "01010"},
+        {0, "\"target_modules\": [\"q_proj\", \"down_proj\"], \"layers_to_transform\": 10", "00100"},
+        {0, "\"target_modules\": [\"q_proj\"], \"layers_to_transform\": [0, 10]", "10100"},
+        {0, "\"target_modules\": [\"q_proj\"], \"layers_to_transform\": [0, 99]", "10000"},
+        {0, "\"target_modules\": [\"q_proj\"], \"layers_to_transform\": [99]", NULL},
+        {0, "\"target_modules\": [\"q_proj\"], \"layers_to_transform\": []", "11100"},
+        {0, "\"target_modules\": [\"lm_head\", \"q_proj\"], \"layers_to_transform\": [1]", "01001"},
+        {0, "\"target_modules\": [\"model.layers.0.self_attn.q_proj\", \"down_proj\"], \"layers_to_transform\": [1]",
+         "10010"},
+        {1, "\"target_modules\": [\"dense\"], \"layers_to_transform\": [1]", "10"},
+        {1, "\"target_modules\": [\"dense\"], \"layers_to_transform\": [1], \"layers_pattern\": \"layers\"", NULL},
+        {0, "\"target_modules\": [\"q_proj\"], \"layers_to_transform\": [1], \"layers_pattern\": \"model.layers\"",
+         "01000"},
+        {0, "\"target_modules\": [\"q_proj\"], \"layers_to_transform\": [1], \"layers_pattern\": [\"h\", \"layers\"]",
+         "01000"},
+        {0, "\"target_modules\": [\"q_proj\"], \"exclude_modules\": [\"layers.1.self_attn.q_proj\"]", "10100"},
+        {1, "\"target_modules\": [\"dense\"], \"exclude_modules\": [\"pooler.dense\"]", "10"},
+        {0, "\"target_modules\": [\"q_proj\"], \"exclude_modules\": \".*0\\\\..*\"", "01000"},
+        {0, "\"target_modules\": [\"q_proj\"], \"exclude_modules\": \"layers.*\"", "11100"},
+        {0, "\"target_modules\": \".*_proj\", \"exclude_modules\": [\"down_proj\"]", "11100"},
+        {0, "\"target_modules\": \"model.*\", \"exclude_modules\": \".*(norm|_tokens)\"", "11110"},
+        {0, "\"target_modules\": \"all-linear\", \"exclude_modules\": [\"q_proj\"]", "00010"},
+        {0, "\"exclude_modules\": [\"down_proj\"], \"layers_to_transform\": [1]", "01000"},
+        {0, "\"target_modules\": [\"q_proj\", \"down_proj\"], \"exclude_modules\": [\"down_proj\"]", "11100"},
+        {0, "\"target_modules\": [\"q_proj\"], \"exclude_modules\": [\"q_proj\"]", NULL},
+        {0,
+         "\"target_modules\": [\"q_proj\", \"down_proj\"], \"layers_to_transform\": [1], \"exclude_modules\": "
          "[\"down_proj\"]",
-         "0100000"},
+         "01000"},
     };
     char path[300], text[600];
     if (!gx_regex_is_built()) SKIP("built without PCRE2");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         GxPeftConfig c;
-        GxError err = GX_ZERO;
-        char found[8] = "";
-        snprintf(text, sizeof text, "{\"peft_type\": \"LORA\", %s}", cases[i][0]);
+        GxContext g = GX_ZERO;
+        GxModel m;
+        GxModelOptions o = GX_ZERO;
+        GxLlamaConfig llama = model_config;
+        const int n = cases[i].is_bert ? 2 : 5;
+        const char *const *name = cases[i].is_bert ? of_bert : names;
+        char found[8] = "", bert[4096];
+        llama.num_hidden_layers = 11;
+        snprintf(text, sizeof text, "{\"peft_type\": \"LORA\", %s}", cases[i].says);
         write_text(config_path(path), text);
-        CHECK(gx_peft_config_read(&c, path, &gx_silent, &err) == GX_OK, "%s: %s", cases[i][0], err.message);
-        for (int k = 0; k < 7; k++) { // a list means what ends with its names
-            const char *end = strrchr(names[k], '.');
-            found[k] = gx_module_is_pattern(c.targets) ? (char)('0' + gx_module_pattern_finds(c.targets, names[k]))
-                                                       : (char)('0' + !strcmp(end ? end + 1 : names[k], c.targets));
+        CHECK(gx_peft_config_read(&c, path, &gx_silent, &g.error) == GX_OK, "%s: %s", text, g.error.message);
+        const GxLora lora = lora_of(&c);
+        memcpy(bert, subjects[2]->config, subjects[2]->config_size);
+        g.device = test_device(), g.world = 1, o.lora = &lora;
+        if (cases[i].is_bert) o.wish = &subjects[2]->head;
+        gx_model_open(&g, &m, cases[i].is_bert ? &gx_bert : &gx_llama, cases[i].is_bert ? (void *)bert : &llama,
+                      &test_serial, &o);
+        if (!cases[i].found) {
+            CHECK(strstr(g.error.message, "no module has LoRA"), "%s: \"%s\"", cases[i].says, g.error.message);
+        } else if (CHECK(!gx_failed(&g), "%s: %s", cases[i].says, g.error.message)) {
+            for (int k = 0; k < n; k++) {
+                char weight[100];
+                snprintf(weight, sizeof weight, "%s.weight", name[k]);
+                found[k] = '?';
+                for (int row = 0; row < m.table.n; row++)
+                    if (!strcmp(m.table.row[row].name, weight)) found[k] = (char)('0' + m.table.row[row].has_lora);
+            }
+            CHECK(!strcmp(found, cases[i].found), "%s: %s, expected %s", cases[i].says, found, cases[i].found);
         }
-        CHECK(!strcmp(found, cases[i][1]), "%s: %s, expected %s; as %s", cases[i][0], found, cases[i][1], c.targets);
+        gx_model_close(&m);
     }
     remove(path);
+}
+
+// As get_pattern_key of peft 0.21 finds them: the first key that matches the name's end.
+TEST(a_modules_number_is_that_of_the_first_key_that_matches_the_end_of_its_name)
+{
+    static const char q[] = "model.layers.10.self_attn.q_proj", up[] = "bert.encoder.layer.1.up";
+    static const struct {
+        const char *numbers, *module;
+        double number;
+        int is_regex;
+    } cases[] = {
+        {"{\"q_proj\":8}", q, 8, 0},
+        {"{\"_proj\":8}", q, -1, 0},
+        {"{\"q_pro\":8}", q, -1, 0},
+        {"{\"self_attn.q_proj\":8.5}", q, 8.5, 0},
+        {"{\"self.attn.q_proj\":8}", q, 8, 0}, // a dot is any character
+        {"{\"elf_attn.q_proj\":8}", q, -1, 0},
+        {"{\"model.layers.10.self_attn.q_proj\":8}", q, 8, 0},
+        {"{\"a.model.layers.10.self_attn.q_proj\":8}", q, -1, 0},
+        {"{\"\":8}", q, -1, 0},
+        {"{\"k_proj\":3,\"q_proj\":4,\"self_attn.q_proj\":5}", q, 4, 0},
+        {"{\"self_attn.q_proj\":5,\"q_proj\":4}", q, 5, 0},
+        {"{\"[kq]_proj\":8}", q, 8, 1},
+        {"{\"[kq]_pro\":8}", q, -1, 1},
+        {"{\"layers\\\\.1\\\\..*\":8}", q, -1, 1},
+        {"{\"layers\\\\.1\\\\..*\":8,\"layers\\\\.\\\\d+\\\\..*\":9}", q, 9, 1},
+        {"{\"k_proj|q_proj\":8}", q, 8, 1},
+        {"{\"q_proj$\":8}", q, 8, 1},
+        {"{\"^q_proj\":8}", q, -1, 1},
+        {"{\"^model.*q_proj\":8}", q, 8, 1},
+        {"{\".*roj\":8}", q, 8, 1},
+        {"{\"q_proj\":8,\"layer.1.up\":2}", up, 2, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (cases[i].is_regex && !gx_regex_is_built()) continue;
+        const double number = gx_module_number(cases[i].numbers, cases[i].module, -1);
+        CHECK(number == cases[i].number, "%s: %g, expected %g", cases[i].numbers, number, cases[i].number);
+    }
 }
 
 TEST(an_adapter_config_is_read_back_as_it_was_written)
@@ -862,6 +961,11 @@ TEST(an_adapter_config_is_read_back_as_it_was_written)
     GxError err = GX_ZERO;
     GxPeftConfig c = GX_ZERO, back;
     c.r = 16, c.lora_alpha = 32.5, c.lora_dropout = 0.05, c.use_rslora = 1;
+    snprintf(c.excluded, sizeof c.excluded, "o_proj,layers.1.mlp.down_proj");
+    c.layers.n = 2, c.layers.v[0] = 1, c.layers.v[1] = 7;
+    snprintf(c.layers_pattern, sizeof c.layers_pattern, "layers,h");
+    snprintf(c.rank_pattern, sizeof c.rank_pattern, "{\"q_proj\":4,\"v_proj\":8}");
+    snprintf(c.alpha_pattern, sizeof c.alpha_pattern, "{\"q_proj\":0.1}");
     snprintf(c.targets, sizeof c.targets, "q_proj,model.layers.1.mlp.up_proj");
     snprintf(c.modules_to_save, sizeof c.modules_to_save, "score");
     snprintf(c.task_type, sizeof c.task_type, "SEQ_CLS");
@@ -872,7 +976,9 @@ TEST(an_adapter_config_is_read_back_as_it_was_written)
     CHECK(back.r == c.r && back.lora_alpha == c.lora_alpha && back.lora_dropout == c.lora_dropout &&
               back.use_rslora == 1 && !strcmp(back.targets, c.targets) &&
               !strcmp(back.modules_to_save, c.modules_to_save) && !strcmp(back.task_type, c.task_type) &&
-              !strcmp(back.base, c.base),
+              !strcmp(back.base, c.base) && !strcmp(back.excluded, c.excluded) && back.layers.n == 2 &&
+              back.layers.v[0] == 1 && back.layers.v[1] == 7 && !strcmp(back.layers_pattern, c.layers_pattern) &&
+              !strcmp(back.rank_pattern, c.rank_pattern) && !strcmp(back.alpha_pattern, c.alpha_pattern),
           "another one came back");
     remove(path);
 }
@@ -947,13 +1053,14 @@ static void expect_refusal(GxLora lora, const char *said)
 
 TEST(targets_that_no_linear_is_are_refused_by_name)
 {
-    const GxLora positions = {2, 2, 0, 0, "q_proj,position_embeddings", NULL, 0, NULL},
-                 part = {2, 2, 0, 0, "proj", NULL, 0, NULL}, norm = {2, 2, 0, 0, "input_layernorm", NULL, 0, NULL};
+    const GxLora positions = {.r = 2, .alpha = 2, .targets = "q_proj,position_embeddings"},
+                 part = {.r = 2, .alpha = 2, .targets = "proj"},
+                 norm = {.r = 2, .alpha = 2, .targets = "input_layernorm"};
     expect_refusal(positions, "\"position_embeddings\"");
     expect_refusal(part, "\"proj\"");
     expect_refusal(norm, "\"input_layernorm\"");
-    const GxLora all = {2, 2, 0, 0, ".*_proj|.*norm", NULL, 0, gx_module_pattern_finds},
-                 nobody = {2, 2, 0, 0, "[qv]_proj", NULL, 0, gx_module_pattern_finds};
+    const GxLora all = {.r = 2, .alpha = 2, .targets = ".*_proj|.*norm", .finds = gx_module_pattern_finds},
+                 nobody = {.r = 2, .alpha = 2, .targets = "[qv]_proj", .finds = gx_module_pattern_finds};
     if (!gx_regex_is_built()) return;
     expect_refusal(all, "also match model.layers.0.input_layernorm, which cannot have LoRA");
     expect_refusal(nobody, "match no module of the model");
@@ -961,16 +1068,16 @@ TEST(targets_that_no_linear_is_are_refused_by_name)
 
 TEST(modules_that_are_trained_besides_are_the_models_and_have_no_factors)
 {
-    const GxLora none = {2, 2, 0, 0, NULL, "norms", 0, NULL},
-                 both = {2, 2, 0, 0, "q_proj", "norm,self_attn.q_proj", 0, NULL};
+    const GxLora none = {.r = 2, .alpha = 2, .trainable = "norms"},
+                 both = {.r = 2, .alpha = 2, .targets = "q_proj", .trainable = "norm,self_attn.q_proj"};
     expect_refusal(none, "\"norms\" is none of the model's");
     expect_refusal(both, "q_proj.weight is to have LoRA and to be trained whole");
 }
 
 TEST(ranks_scales_and_dropouts_that_cannot_be_are_refused)
 {
-    const GxLora rank = {-1, 2, 0, 0, NULL, NULL, 0, NULL}, alpha = {2, 0, 0, 0, NULL, NULL, 0, NULL},
-                 dropout = {2, 2, 0, 1, NULL, NULL, 0, NULL}, none = {2, NAN, 0, 0, NULL, NULL, 0, NULL};
+    const GxLora rank = {.r = -1, .alpha = 2}, alpha = {.r = 2}, dropout = {.r = 2, .alpha = 2, .dropout = 1},
+                 none = {.r = 2, .alpha = NAN};
     expect_refusal(rank, "LoRA's r is -1");
     expect_refusal(alpha, "LoRA's alpha is 0");
     expect_refusal(none, "LoRA's alpha is nan");
@@ -981,7 +1088,7 @@ TEST(ranks_scales_and_dropouts_that_cannot_be_are_refused)
 TEST(a_bias_beside_factors_stays_as_it_is)
 {
     for (int has_factors = 0; has_factors < 2; has_factors++) {
-        const GxLora lora = {2, 2, 0, 0, has_factors ? "query,pooler.dense" : "query", NULL, 0, NULL};
+        const GxLora lora = {.r = 2, .alpha = 2, .targets = has_factors ? "query,pooler.dense" : "query"};
         GxContext g = GX_ZERO;
         GxModel m;
         GxBertConfig c;

@@ -93,6 +93,7 @@ static const Case cases[] = {
      .freeze = "model.embed_tokens.weight,model.layers.0.*"},
     {.what = "a stage in the middle frozen", .pp = 3, .micro = 2, .stage = {0, 2, 4, 8}, .freeze = "model.layers.0.*"},
     {.what = "LoRA", .pp = 3, .micro = 2, .stage = {0, 2, 4, 8}, .lora = 3},
+    {.what = "LoRA of ranks that differ", .pp = 3, .micro = 2, .stage = {0, 2, 4, 8}, .lora = 14},
     {.what = "LoRA on the embedding, weight halves at the end",
      .pp = 2,
      .micro = 2,

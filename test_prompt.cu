@@ -382,7 +382,7 @@ TEST(models_and_numbers_without_prompts_are_refused)
 {
     static const GxPrompt negative = {-1, 0, NULL, 0}, more = {4, 3, NULL, 0}, none = {4, 1, "norms", 0},
                           key = {4, 2, "k_proj", 0}, good = {4, 0, NULL, 0};
-    static const GxLora lora = {2, 2, 0, 0, NULL, NULL, 0, NULL};
+    static const GxLora lora = {.r = 2, .alpha = 2};
     GxLlamaConfig c = model_config;
     GxBertConfig *bert = (GxBertConfig *)calloc(1, sizeof *bert);
     memcpy(bert, pretraining.config, sizeof *bert);

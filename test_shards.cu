@@ -71,6 +71,7 @@ static const Case cases[] = {
      .wide = 1,
      .freeze = "*.k_proj.weight,*.gate_proj.weight,*layernorm*"},
     {.what = "LoRA", .dp = 2, .micro = 2, .lora = 3, .wide = 1, .graphs = 1},
+    {.what = "LoRA of ranks that differ", .dp = 2, .micro = 2, .lora = 14, .wide = 1},
     {.what = "LoRA on the embedding, weight halves at the end", .dp = 2, .micro = 2, .lora = 5, .puts_off = 1},
     {.what = "QLoRA x tp 2", .dp = 2, .tp = 2, .micro = 2, .mode = &gx_tp, .lora = 1, .quantize = 2},
     {.what = "QLoRA, uneven shares, bf16",

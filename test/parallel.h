@@ -58,21 +58,45 @@ typedef struct {
 
 // Of all linears of attention and MLP; of some, one in a single layer, with dropout and norms that are trained besides;
 // of all with it; of a BERT's, those before its heads among them; of the embedding of tokens besides, of a LLaMA's and
-// of a BERT's, and of it alone; of a LLaMA's heads, the first beside the embedding, the second alone; of a BERT's.
+// of a BERT's, and of it alone; of a LLaMA's heads, the first beside the embedding, the second alone; of a BERT's; of
+// ranks and alphas that differ, without some linears; the same of a head and of what is in one layer.
+static const GxIntList test_layer_1 = {.n = 1, .v = {1}};
 static const GxLora test_loras[] = {
-    {3, 5, 0, 0, NULL, NULL, 0, NULL},
-    {2, 1, 1, 0.3f, "q_proj,model.layers.1.self_attn.v_proj,down_proj", "norm,post_attention_layernorm", 0, NULL},
-    {3, 5, 0, 0.2f, NULL, NULL, 0, NULL},
-    {2, 3, 0, 0.2f, "dense,query", NULL, 0, NULL},
-    {7, 5, 0, 0, "embed_tokens,v_proj", NULL, 0, NULL},
-    {7, 5, 0, 0.2f, "bert.embeddings.word_embeddings,query", NULL, 0, NULL},
-    {31, 2, 1, 0.2f, "embed_tokens", NULL, 0, NULL},
-    {7, 5, 0, 0.2f, "lm_head,embed_tokens,v_proj", NULL, 0, NULL},
-    {31, 2, 1, 0, "lm_head", NULL, 0, NULL},
-    {5, 2, 1, 0.2f, "score,q_proj", NULL, 0, NULL},
-    {5, 2, 1, 0.2f, "decoder,word_embeddings,query", NULL, 0, NULL},
-    {5, 3, 0, 0.2f, "decoder,seq_relationship,query", NULL, 0, NULL},
-    {5, 2, 1, 0.2f, "classifier,query", NULL, 0, NULL}};
+    {.r = 3, .alpha = 5},
+    {.r = 2,
+     .alpha = 1,
+     .is_scaled_by_root = 1,
+     .dropout = 0.3f,
+     .targets = "q_proj,model.layers.1.self_attn.v_proj,down_proj",
+     .trainable = "norm,post_attention_layernorm"},
+    {.r = 3, .alpha = 5, .dropout = 0.2f},
+    {.r = 2, .alpha = 3, .dropout = 0.2f, .targets = "dense,query"},
+    {.r = 7, .alpha = 5, .targets = "embed_tokens,v_proj"},
+    {.r = 7, .alpha = 5, .dropout = 0.2f, .targets = "bert.embeddings.word_embeddings,query"},
+    {.r = 31, .alpha = 2, .is_scaled_by_root = 1, .dropout = 0.2f, .targets = "embed_tokens"},
+    {.r = 7, .alpha = 5, .dropout = 0.2f, .targets = "lm_head,embed_tokens,v_proj"},
+    {.r = 31, .alpha = 2, .is_scaled_by_root = 1, .targets = "lm_head"},
+    {.r = 5, .alpha = 2, .is_scaled_by_root = 1, .dropout = 0.2f, .targets = "score,q_proj"},
+    {.r = 5, .alpha = 2, .is_scaled_by_root = 1, .dropout = 0.2f, .targets = "decoder,word_embeddings,query"},
+    {.r = 5, .alpha = 3, .dropout = 0.2f, .targets = "decoder,seq_relationship,query"},
+    {.r = 5, .alpha = 2, .is_scaled_by_root = 1, .dropout = 0.2f, .targets = "classifier,query"},
+    {.r = 3,
+     .alpha = 5,
+     .is_scaled_by_root = 1,
+     .dropout = 0.2f,
+     .targets = "all-linear",
+     .excluded = "o_proj,layers.0.mlp.up_proj",
+     .rank_pattern = "{\"q_proj\":1,\"layers.1.self_attn.v_proj\":9,\"v_proj\":5,\"down_proj\":17}",
+     .alpha_pattern = "{\"model.layers.1.self_attn.q_proj\":7,\"down_proj\":0.5}",
+     .value = gx_module_number},
+    {.r = 3,
+     .alpha = 5,
+     .targets = "lm_head,model.embed_tokens,v_proj,model.layers.0.mlp.gate_proj,down_proj",
+     .layers = &test_layer_1,
+     .lists = "layers",
+     .rank_pattern = "{\"lm_head\":2,\"embed_tokens\":9,\"gate_proj\":1}",
+     .alpha_pattern = "{\"lm_head\":1,\"embed_tokens\":3}",
+     .value = gx_module_number}};
 
 // Adapters alone; with the norms of a LLaMA; with a BERT's norms behind CON, and matrices whose biases are CON's.
 static const GxBottleneck test_bottlenecks[] = {{4, NULL}, {16, "norm"}, {9, "output.dense,LayerNorm"}};

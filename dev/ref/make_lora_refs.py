@@ -19,7 +19,7 @@ transformers those of a BERT's own dropout, which the second of them has, too: s
     site.NAME       [1]     whose masks the factor NAME, an A, has: the number of its row in the model's table, in which the tensors of the embedding, of each
                             layer and of the head stand one unit after the other, those of the base before the unit's factors
 
-lora_embed* have LoRA on the embedding of tokens, too: of a LLaMA, of one whose head is tied to it, and of a BERT, whose batch is that of its base's
+lora_ranks and lora_layers have keys of adapter_config.json that choose modules, ranks and alphas. lora_embed* have LoRA on the embedding of tokens, too: of a LLaMA, of one whose head is tied to it, and of a BERT, whose batch is that of its base's
 dump, bert_mlm, but for its third tokens, which are the one that has no gradient (labels are not here again). lora_head* have it on heads: of a LLaMA, of
 one whose head is tied, of that and its embedding; and, on the batches of their bases' dumps, of which nothing is here again, a BERT's of masked tokens, that with
 the one of pairs of texts, and heads for labels of a BERT, whose pooler is trained whole, and of a LLaMA. PEFT's files have a copy of a LLaMA's embedding, or of lm_head, besides,
@@ -42,6 +42,11 @@ CASES = {  # name: base, batch, length, configuration
     "gqa": ("gqa", 3, 10, dict(r=4, lora_alpha=6, target_modules="all-linear")),
     "odd": ("odd", 2, 7, dict(r=3, lora_alpha=2, use_rslora=True, target_modules=["q_proj", "v_proj", "down_proj"])),
     "qwen2": ("qwen2", 2, 9, dict(r=1, lora_alpha=3, target_modules=["q_proj", "k_proj", "v_proj", "model.layers.1.mlp.up_proj"])),
+    "ranks": ("gqa", 3, 10, dict(r=4, lora_alpha=2, use_rslora=True, target_modules=["q_proj", "k_proj", "v_proj", "down_proj", "embed_tokens", "lm_head"],
+                                 exclude_modules=["layers.1.self_attn.k_proj"], rank_pattern={"q_proj": 2, "layers.0.mlp.down_proj": 7, "lm_head": 1, "embed_tokens": 3},
+                                 alpha_pattern={"model.layers.1.self_attn.q_proj": 3, "q_proj": 0.5, "v_proj": 1, "embed_tokens": 0.7})),
+    "layers": ("gqa", 2, 9, dict(r=3, lora_alpha=4, target_modules=["q_proj", "v_proj", "up_proj", "model.layers.0.mlp.down_proj"], layers_to_transform=[1], layers_pattern="layers",
+                                 rank_pattern={"v_proj": 5})),
     "embed": ("gqa", 2, 9, dict(r=3, lora_alpha=4, target_modules=["embed_tokens", "q_proj"])),
     "embed_tied": ("odd", 3, 8, dict(r=2, lora_alpha=5, use_rslora=True, target_modules=["embed_tokens", "v_proj"])),
     "head": ("gqa", 2, 9, dict(r=3, lora_alpha=4, target_modules=["lm_head", "q_proj"])),

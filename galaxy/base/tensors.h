@@ -53,6 +53,7 @@ typedef struct {
     int decay;    // weight decay applies
     int has_lora; // of a matrix W: `lora` is A of its LoRA, and the next row B (model/lora.h)
     GxTensorId lora;
+    double lora_scale;            // what B A is multiplied by
     int has_scale;                // of a matrix W: its outputs have a scale and an added bias (model/scale.h)
     GxTensorId scale, added_bias; // those of packed matrices are consecutive rows
     int is_added;                 // by a tuning method: not part of the base model or its files

@@ -32,7 +32,7 @@ GX_BEGIN
 // Later ones win. GX_FROM_CHECKPOINT: of the run that is gone on with; what was not said now.
 typedef enum { GX_FROM_DEFAULT = 0, GX_FROM_CHECKPOINT, GX_FROM_FILE, GX_FROM_FLAG } GxOptionSource;
 
-enum { GX_CONFIG_GROUPS = 16, GX_CONFIG_OPTIONS = 512, GX_CONFIG_ELSEWHERE = 16, GX_CONFIG_ALIASES = 8 };
+enum { GX_CONFIG_GROUPS = 16, GX_CONFIG_OPTIONS = 512, GX_CONFIG_ELSEWHERE = 16, GX_CONFIG_ALIASES = 16 };
 typedef struct {
     const char *title;
     const GxField *option;

@@ -2,7 +2,9 @@
 // LoRA, in and out. For each key of peft 0.21 a table says that it is read, that it changes nothing of what a trained
 // adapter computes, and why, or that a value of it is refused; a key that is in no table is named in a warning.
 //
-// layers_to_transform, layers_pattern and exclude_modules become a part of the regular expression `targets`.
+// Which modules have factors, and of which r and alpha, is read as peft means it: target_modules, less exclude_modules,
+// and where that is a list, in layers_to_transform behind a name of layers_pattern; rank_pattern, alpha_pattern
+// (module_pattern.h).
 //
 // Bottleneck adapters (model/bottleneck.h), side networks (model/side.h) and prompts with scales (LLaMA-Adapter v2,
 // model/scale.h) have such a folder, too, of a peft_type that is Galaxy's own: peft knows none for them, and refuses it
@@ -52,9 +54,13 @@ typedef struct {
     // target_modules, with commas between them, "all-linear", or a regular expression (gx_module_is_pattern); "": the
     // file does not say
     char targets[GX_PEFT_TARGETS];
-    char modules_to_save[GX_PEFT_TARGETS]; // alike: trained and saved whole
-    char task_type[GX_FIELD_TEXT];         // CAUSAL_LM, SEQ_CLS; "": it does not say
-    char base[GX_PATH];                    // base_model_name_or_path, as it stands there
+    char excluded[GX_PEFT_TARGETS];     // exclude_modules: names, or a regular expression, alike
+    GxIntList layers;                   // layers_to_transform; none: all
+    char layers_pattern[GX_FIELD_TEXT]; // names; "": any
+    char rank_pattern[GX_PEFT_TARGETS], alpha_pattern[GX_PEFT_TARGETS]; // gx_module_number
+    char modules_to_save[GX_PEFT_TARGETS];                              // names: trained and saved whole
+    char task_type[GX_FIELD_TEXT];                                      // CAUSAL_LM, SEQ_CLS; "": it does not say
+    char base[GX_PATH];                                                 // base_model_name_or_path, as it stands there
 } GxPeftConfig;
 
 // What config.json of the whole model is in an adapter's folder, which transformers would else take for a model's.
@@ -65,19 +71,20 @@ GxStatus gx_model_config_path(char *path, const char *folder, GxError *err);
 // log: hears of keys that are not known.
 GxStatus gx_peft_config_read(GxPeftConfig *c, const char *path, const GxLogger *log, GxError *err);
 GxStatus gx_peft_config_write(const GxPeftConfig *c, const char *path, GxError *err);
+extern const GxModuleNumbers gx_peft_ranks, gx_peft_alphas; // which may be in rank_pattern and alpha_pattern
 
 GX_END
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_PEFT_IMPLEMENTED)
 #define GX_PEFT_IMPLEMENTED
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 enum { GX__PEFT_CAP = 1 << 20 };
+const GxModuleNumbers gx_peft_ranks = {1, 65536, 1}, gx_peft_alphas = {1e-6, 1e6, 0};
 
 #define GX__PEFT_AT(field) offsetof(GxPeftConfig, field)
 static const GxField gx__peft_bottleneck_fields[] = {
@@ -120,6 +127,8 @@ static const GxJsonKey gx__peft_lora_keys[] = {
     {"exclude_modules", GX_KEY_READ, NULL},
     {"layers_to_transform", GX_KEY_READ, NULL},
     {"layers_pattern", GX_KEY_READ, NULL},
+    {"rank_pattern", GX_KEY_READ, NULL},
+    {"alpha_pattern", GX_KEY_READ, NULL},
     {"init_lora_weights", GX_KEY_READ, NULL},
     {"ensure_weight_tying", GX_KEY_READ, NULL},
     {"loftq_config", GX_KEY_HARMLESS, "how factors begin; init_lora_weights says whether they began so"},
@@ -135,8 +144,6 @@ static const GxJsonKey gx__peft_lora_keys[] = {
     {"bias=\"none\"", GX_KEY_REFUSED, "the file has biases that were trained with the factors"},
     {"use_dora", GX_KEY_REFUSED, "matrices are scaled besides, to a length of their own (DoRA)"},
     {"lora_bias", GX_KEY_REFUSED, "B has a bias"},
-    {"rank_pattern", GX_KEY_REFUSED, "some modules have another r"},
-    {"alpha_pattern", GX_KEY_REFUSED, "some modules have another lora_alpha"},
     {"layer_replication", GX_KEY_REFUSED, "layers of the base come several times"},
     {"target_parameters", GX_KEY_REFUSED, "there are factors of tensors that are no module's weight"},
     {"trainable_token_indices", GX_KEY_REFUSED, "rows of the embedding are replaced"},
@@ -271,13 +278,14 @@ static GxStatus gx__peft_check_task(const GxPeftConfig *c, const GxJson *json, c
 // ---- which modules -------------------------------------------------------------------------------------------------
 
 // A text is a regular expression, and is one in signs, too: q_proj is no end of a name there, but all of it.
-static GxStatus gx__peft_pattern(const char *text, char *names, size_t size, const char *path, GxError *err)
+static GxStatus gx__peft_pattern(const char *text, const char *key, char *names, size_t size, const char *path,
+                                 GxError *err)
 {
     const int is_word = !strcasecmp(text, "all-linear"), is_plain = is_word || gx_module_is_pattern(text);
     char where[GX_PATH + 20];
     if ((size_t)snprintf(names, size, is_plain ? "%s" : "(?:%s)", text) >= size)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: target_modules has more than %d characters", path, (int)size - 1);
-    snprintf(where, sizeof where, "%s: target_modules", path);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s has more than %d characters", path, key, (int)size - 1);
+    snprintf(where, sizeof where, "%s: %s", path, key);
     return is_word ? GX_OK : gx_module_pattern_check(names, where, err);
 }
 
@@ -290,7 +298,7 @@ static GxStatus gx__peft_names(const GxJson *json, const char *key, int may_be_p
     names[0] = 0;
     if (gx_json_type(list) <= GX_JSON_NULL) return GX_OK;
     if (gx_json_type(list) == GX_JSON_STRING && may_be_pattern)
-        return gx__peft_pattern(gx_json_string(list), names, size, path, err);
+        return gx__peft_pattern(gx_json_string(list), key, names, size, path, err);
     if (gx_json_type(list) != GX_JSON_ARRAY)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s is %s; expected a list of names%s", path, key,
                        gx_json_type_name(list), may_be_pattern ? ", or a regular expression" : "");
@@ -316,101 +324,58 @@ static GxStatus gx__peft_text(const GxJson *json, const char *key, char *text, s
     return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s has more than %d characters", path, key, (int)size - 1);
 }
 
-// A regular expression that is being written. n goes no further than just beyond the room.
-typedef struct {
-    char text[GX_PEFT_TARGETS], excluded[GX_PEFT_TARGETS];
-    size_t n;
-} gx__PeftPattern;
-
-static void gx__peft_put(gx__PeftPattern *to, const char *format, ...) GX_PRINTF(2, 3);
-static void gx__peft_put(gx__PeftPattern *to, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    if (to->n < sizeof to->text) to->n += (size_t)vsnprintf(to->text + to->n, sizeof to->text - to->n, format, args);
-    va_end(args);
-}
-
-// "a,b.c" as "(?:a|b\.c)".
-static void gx__peft_put_names(gx__PeftPattern *to, const char *names)
-{
-    gx__peft_put(to, "(?:");
-    for (const char *p = names; *p; p++)
-        if (*p == ',') gx__peft_put(to, "|");
-        else gx__peft_put(to, "%s%c", *p == '.' ? "\\" : "", *p);
-    gx__peft_put(to, ")");
-}
-
-// What modules in layers_to_transform begin with: any names and a number of these. layers_pattern says which names.
-static GxStatus gx__peft_put_layers(gx__PeftPattern *to, const GxJson *json, const char *path, GxError *err)
+// A number, or a list of numbers. layers_pattern says behind which name they stand: one, or a list.
+static GxStatus gx__peft_layers(GxPeftConfig *c, const GxJson *json, const char *path, GxError *err)
 {
     const GxJson *layers = gx_json_get(json, "layers_to_transform"), *before = gx_json_get(json, "layers_pattern");
     const int is_list = gx_json_type(layers) == GX_JSON_ARRAY;
-    char lists[GX_FIELD_TEXT] = "";
-    if (gx_json_type(before) == GX_JSON_STRING)
-        GX_TRY(gx__peft_text(json, "layers_pattern", lists, sizeof lists, path, err));
-    else GX_TRY(gx__peft_names(json, "layers_pattern", 0, lists, sizeof lists, path, err));
-    gx__peft_put(to, lists[0] ? "(?=(?:.*\\.)?" : "(?=.*\\.[^.]*");
-    if (lists[0]) gx__peft_put_names(to, lists);
-    gx__peft_put(to, "\\.(?:");
+    c->layers.n = 0;
+    if (gx_json_type(layers) <= GX_JSON_NULL || (is_list && !gx_json_size(layers))) return GX_OK;
+    if (c->targets[0] && (gx_module_is_pattern(c->targets) || !strcasecmp(c->targets, "all-linear")))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: layers_to_transform goes with a list of target_modules, and here they are a text", path);
+    if (is_list && gx_json_size(layers) > GX_FIELD_LIST)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: layers_to_transform has more than %d layers", path, GX_FIELD_LIST);
     for (int64_t i = 0; i < (is_list ? gx_json_size(layers) : 1); i++) {
         const GxJson *layer = is_list ? gx_json_at(layers, i) : layers;
         if (gx_json_type(layer) != GX_JSON_INT)
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: layers_to_transform has %s; expected numbers of layers", path,
                            gx_json_type_name(layer));
-        gx__peft_put(to, "%s%ld", i ? "|" : "", (long)gx_json_int(layer));
+        c->layers.v[c->layers.n++] = gx_json_int(layer);
     }
-    gx__peft_put(to, ")\\.)");
-    return GX_OK;
+    if (gx_json_type(before) != GX_JSON_STRING)
+        return gx__peft_names(json, "layers_pattern", 0, c->layers_pattern, sizeof c->layers_pattern, path, err);
+    GX_TRY(gx__peft_text(json, "layers_pattern", c->layers_pattern, sizeof c->layers_pattern, path, err));
+    if (!gx_module_is_pattern(c->layers_pattern)) return GX_OK;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "%s: layers_pattern is the regular expression \"%s\", which is not built; names of lists are, "
+                   "\"layers\"",
+                   path, c->layers_pattern);
 }
 
-// As peft: a module that exclude_modules means has no factors. Of the others one has them that target_modules names
-// whole, and one that ends with a name of the list, if it is in a layer of layers_to_transform.
-static GxStatus gx__peft_put_narrowed(gx__PeftPattern *to, const char *targets, int has_layers, const GxJson *json,
-                                      const char *path, GxError *err)
+static GxStatus gx__peft_numbers(const GxJson *json, const char *key, GxModuleNumbers may, char *text, size_t size,
+                                 const char *path, GxError *err)
 {
-    GX_TRY(gx__peft_names(json, "exclude_modules", 1, to->excluded, sizeof to->excluded, path, err));
-    if (gx_module_is_pattern(to->excluded)) gx__peft_put(to, "(?!(?:%s)$)", to->excluded);
-    else if (to->excluded[0]) {
-        gx__peft_put(to, "(?!(?:.*\\.)?");
-        gx__peft_put_names(to, to->excluded);
-        gx__peft_put(to, "$)");
-    }
-    gx__peft_put(to, "(?:");
-    if (gx_module_is_pattern(targets)) gx__peft_put(to, "%s", targets);
-    else {
-        gx__peft_put_names(to, targets);
-        gx__peft_put(to, "|");
-        if (has_layers) GX_TRY(gx__peft_put_layers(to, json, path, err));
-        gx__peft_put(to, ".*\\.");
-        gx__peft_put_names(to, targets);
-    }
-    gx__peft_put(to, ")");
-    if (to->n < sizeof to->text) return gx_module_pattern_check(to->text, path, err);
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: target_modules and exclude_modules have more than %d characters", path,
-                   GX_PEFT_TARGETS - 1);
+    const GxJson *object = gx_json_get(json, key);
+    char where[GX_PATH + 20], *made;
+    text[0] = 0;
+    if (gx_json_type(object) <= GX_JSON_NULL) return GX_OK;
+    snprintf(where, sizeof where, "%s: %s", path, key);
+    GX_TRY(gx_module_numbers_take(&made, object, may, where, err));
+    const int fits = (size_t)snprintf(text, size, "%s", made) < size;
+    free(made);
+    if (fits) return GX_OK;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s has more than %d characters", where, (int)size - 1);
 }
 
-static int gx__peft_asks(const GxJson *json, const char *key)
+static GxStatus gx__peft_modules(GxPeftConfig *c, const GxJson *json, const char *path, GxError *err)
 {
-    const GxJson *value = gx_json_get(json, key);
-    return gx_json_type(value) == GX_JSON_ARRAY ? gx_json_size(value) > 0 : gx_json_type(value) > GX_JSON_NULL;
-}
-
-static GxStatus gx__peft_narrow(GxPeftConfig *c, const GxJson *json, const char *path, GxError *err)
-{
-    const int has_layers = gx__peft_asks(json, "layers_to_transform");
-    if (!has_layers && !gx__peft_asks(json, "exclude_modules")) return GX_OK;
-    if (!c->targets[0] || !strcasecmp(c->targets, "all-linear") || (has_layers && gx_module_is_pattern(c->targets)))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s goes with a list of target_modules, and here %s", path,
-                       has_layers ? "layers_to_transform" : "exclude_modules",
-                       c->targets[0] ? "they are a text" : "there is none");
-    gx__PeftPattern *to = (gx__PeftPattern *)calloc(1, sizeof *to);
-    if (!to) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for names of modules");
-    const GxStatus status = gx__peft_put_narrowed(to, c->targets, has_layers, json, path, err);
-    if (status == GX_OK) snprintf(c->targets, sizeof c->targets, "%s", to->text);
-    free(to);
-    return status;
+    GX_TRY(gx__peft_names(json, "target_modules", 1, c->targets, sizeof c->targets, path, err));
+    GX_TRY(gx__peft_names(json, "exclude_modules", 1, c->excluded, sizeof c->excluded, path, err));
+    GX_TRY(gx__peft_layers(c, json, path, err));
+    GX_TRY(gx__peft_numbers(json, "rank_pattern", gx_peft_ranks, c->rank_pattern, sizeof c->rank_pattern, path, err));
+    return gx__peft_numbers(json, "alpha_pattern", gx_peft_alphas, c->alpha_pattern, sizeof c->alpha_pattern, path,
+                            err);
 }
 
 static GxStatus gx__peft_tie(GxPeftConfig *c, const GxJson *json, const char *path, GxError *err)
@@ -441,8 +406,7 @@ static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *p
     c->prompt_is_v2 = !strcmp(type->type, GX_PEFT_PROMPT_V2);
     if (is_lora) {
         GX_TRY(gx__peft_check_init(c, json, path, err));
-        GX_TRY(gx__peft_names(json, "target_modules", 1, c->targets, sizeof c->targets, path, err));
-        GX_TRY(gx__peft_narrow(c, json, path, err));
+        GX_TRY(gx__peft_modules(c, json, path, err));
     }
     GX_TRY(gx__peft_names(json, "modules_to_save", 0, c->modules_to_save, sizeof c->modules_to_save, path, err));
     GX_TRY(gx__peft_tie(c, json, path, err));
@@ -471,10 +435,11 @@ GxStatus gx_peft_config_read(GxPeftConfig *c, const char *path, const GxLogger *
     return status;
 }
 
-// "a,b" as ["a", "b"]; "": null.
+// "a,b" as ["a", "b"], a regular expression as it is; "": null.
 static GxJson *gx__peft_list(const char *names, GxError *err)
 {
     char name[GX_PEFT_TARGETS];
+    if (gx_module_is_pattern(names)) return gx_json_new_string(names);
     GxJson *list = names[0] ? gx_json_new_array() : gx_json_new_null();
     for (const char *p = names; *p; p += *p == ',') {
         const int n = (int)strcspn(p, ",");
@@ -483,6 +448,26 @@ static GxJson *gx__peft_list(const char *names, GxError *err)
         p += n;
     }
     return list;
+}
+
+static void gx__peft_set_numbers(GxJson *json, const char *key, const char *numbers, GxError *err)
+{
+    GxJson *object;
+    if (numbers[0] && gx_json_parse(&object, numbers, (int64_t)strlen(numbers), key, err) == GX_OK)
+        gx_json_set(json, key, object, err);
+}
+
+// Which of the targets have factors, and what they have of their own.
+static void gx__peft_set_modules(GxJson *json, const GxPeftConfig *c, GxError *err)
+{
+    GxJson *layers = c->layers.n ? gx_json_new_array() : NULL;
+    gx_json_set(json, "target_modules", gx__peft_list(c->targets, err), err);
+    if (c->excluded[0]) gx_json_set(json, "exclude_modules", gx__peft_list(c->excluded, err), err);
+    for (int i = 0; i < c->layers.n; i++) gx_json_append(layers, gx_json_new_int(c->layers.v[i]), err);
+    if (layers) gx_json_set(json, "layers_to_transform", layers, err);
+    if (layers && c->layers_pattern[0]) gx_json_set(json, "layers_pattern", gx__peft_list(c->layers_pattern, err), err);
+    gx__peft_set_numbers(json, "rank_pattern", c->rank_pattern, err);
+    gx__peft_set_numbers(json, "alpha_pattern", c->alpha_pattern, err);
 }
 
 GxStatus gx_peft_config_write(const GxPeftConfig *c, const char *path, GxError *err)
@@ -498,7 +483,7 @@ GxStatus gx_peft_config_write(const GxPeftConfig *c, const char *path, GxError *
     gx_json_set(json, "task_type", c->task_type[0] ? gx_json_new_string(c->task_type) : gx_json_new_null(), err);
     gx_json_set(json, "base_model_name_or_path", gx_json_new_string(c->base), err);
     gx_json_set_fields(json, type->fields, type->n, c, err);
-    if (is_lora) gx_json_set(json, "target_modules", gx__peft_list(c->targets, err), err);
+    if (is_lora) gx__peft_set_modules(json, c, err);
     if (is_prompt) gx_json_set(json, "target_modules", gx_json_new_string("self_attn"), err);
     if (!is_prompt || c->modules_to_save[0])
         gx_json_set(json, "modules_to_save", gx__peft_list(c->modules_to_save, err), err);

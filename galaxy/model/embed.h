@@ -65,14 +65,15 @@ typedef struct {
 
 static GxEmbedLora gx__embed_lora(const GxPass *p, int k, GxRows rows)
 {
-    const int64_t r = p->m->lora.r;
+    const GxTensor *t = &p->m->table.row[gx_pass_pair(p, k)->matrix.index];
+    const int64_t r = gx_lora_rank(p->m, t);
     GxEmbedLora lora;
-    lora.a = lora.b = p->m->table.row[gx_pass_pair(p, k)->matrix.index].lora;
+    lora.a = lora.b = t->lora;
     lora.b.index++;
     lora.look_up = gx__embed_shape(p, k, gx_rows(NULL, rows.dtype, rows.rows, r));
     lora.look_up.is_transposed = 1;
     lora.up = gx_linear_shape(rows.rows, r, rows.cols, rows.dtype);
-    lora.up.scale = (float)gx_lora_scale(&p->m->lora);
+    lora.up.scale = (float)t->lora_scale;
     return lora;
 }
 
@@ -84,7 +85,7 @@ static int gx__embed_has_lora(const GxPass *p, int k)
 // h[i,:] = A[:, token i]
 static GxRows gx__embed_lora_down(GxPass *p, int k, const GxEmbedLora *lora, GxRows rows)
 {
-    const GxRows h = gx_pass_rows(p, rows.rows, p->m->lora.r);
+    const GxRows h = gx_pass_rows(p, rows.rows, lora->up.In);
     gx_embedding_forward(p->g, h.data, gx_store_weight(&p->m->store, lora->a), gx__embed_tokens(p, k), &lora->look_up);
     return h;
 }
@@ -107,7 +108,7 @@ static void gx__embed_lora_backward_weight(GxPass *p, int k, GxRows dout)
     GxEmbedLora lora = gx__embed_lora(p, k, dout);
     float *da = gx_store_grad(&p->m->store, lora.a, &lora.look_up.accumulate);
     if (da) {
-        const GxRows dh = gx_pass_rows(p, dout.rows, p->m->lora.r);
+        const GxRows dh = gx_pass_rows(p, dout.rows, lora.up.In);
         gx_linear_backward_input(p->g, dh.data, dout.data, gx_store_weight(&p->m->store, lora.b), &lora.up);
         gx_embedding_backward(p->g, da, dh.data, gx__embed_tokens(p, k), &lora.look_up);
     }

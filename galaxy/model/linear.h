@@ -74,10 +74,11 @@ static int gx__lora_part(GxPass *p, const GxLinear *l, int i, GxRows rows, GxLor
     part->column = 0;
     for (int before = 0; before < i; before++) part->column += t[before].end[0] - t[before].begin[0];
     part->dropout = gx__lora_dropout(p, l, &t[i]);
-    part->down = gx_linear_shape(rows.rows, l->in, p->m->lora.r, rows.dtype);
-    part->up = gx_linear_shape(rows.rows, p->m->lora.r, t[i].end[0] - t[i].begin[0], rows.dtype);
+    const int64_t r = gx_lora_rank(p->m, &t[i]);
+    part->down = gx_linear_shape(rows.rows, l->in, r, rows.dtype);
+    part->up = gx_linear_shape(rows.rows, r, t[i].end[0] - t[i].begin[0], rows.dtype);
     part->up.y_stride = l->out;
-    part->up.scale = (float)gx_lora_scale(&p->m->lora);
+    part->up.scale = (float)t[i].lora_scale;
     return 1;
 }
 
@@ -93,7 +94,7 @@ static GxRows gx__lora_dropped(GxPass *p, const GxLoraPart *part, GxRows x)
 // h = x A^T
 static GxRows gx__lora_down(GxPass *p, const GxLoraPart *part, GxRows x)
 {
-    const GxRows h = gx_pass_rows(p, x.rows, p->m->lora.r);
+    const GxRows h = gx_pass_rows(p, x.rows, part->down.Out);
     gx_linear_forward(p->g, h.data, x.data, gx_store_weight(&p->m->store, part->a), NULL, &part->down);
     return h;
 }
@@ -101,7 +102,7 @@ static GxRows gx__lora_down(GxPass *p, const GxLoraPart *part, GxRows x)
 // dh = s * dy B, of the part's columns
 static GxRows gx__lora_down_backward(GxPass *p, const GxLoraPart *part, GxRows dy)
 {
-    const GxRows dh = gx_pass_rows(p, dy.rows, p->m->lora.r);
+    const GxRows dh = gx_pass_rows(p, dy.rows, part->down.Out);
     gx_linear_backward_input(p->g, dh.data, gx_rows_column(dy, part->column), gx_store_weight(&p->m->store, part->b),
                              &part->up);
     return dh;

@@ -19,7 +19,15 @@
 #include "model.h"
 GX_BEGIN
 
-double gx_lora_scale(const GxLora *lora); // s
+static inline int64_t gx_lora_rank(const GxModel *m, const GxTensor *w) // r of a matrix with LoRA
+{
+    return m->table.row[w->lora.index].global_shape[0]; // A is [r,in], or [r,V]
+}
+
+// The module of a matrix, by the name that peft knows it by: for GX_HEAD_VECTORS that in transformers' model without a
+// head.
+void gx_lora_module(const GxModel *m, const GxTensor *t, char module[GX_NAME]);
+int gx_lora_is_excluded(const GxModel *m, const GxTensor *t); // by GxLora.excluded
 
 // sign 1: W += s * B A; sign -1: W -= s * B A; for the matrices, or parts of them, that this rank has. In bf16 the
 // result is rounded, so subtracting does not restore the exact bits of W. A quantised W stays as it is: its values are
@@ -39,6 +47,7 @@ GX_END
 #define GX_MODEL_LORA_IMPLEMENTED
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include "../base/text.h"
@@ -46,11 +55,6 @@ GX_END
 #include "../ops/linear.h"
 #include "../ops/memory.h"
 #include "../parallel/values.h"
-
-double gx_lora_scale(const GxLora *lora)
-{
-    return lora->alpha / (lora->is_scaled_by_root ? sqrt((double)lora->r) : (double)lora->r);
-}
 
 int gx_lora_tied_head(const GxModel *m)
 {
@@ -97,20 +101,75 @@ static int gx__lora_is_all_linear(const GxLora *lora)
     return lora->targets && !strcasecmp(lora->targets, "all-linear");
 }
 
+void gx_lora_module(const GxModel *m, const GxTensor *t, char module[GX_NAME])
+{
+    const char *dot = m->wish.kind == GX_HEAD_VECTORS ? strchr(t->name, '.') : NULL, *name = dot ? dot + 1 : t->name;
+    snprintf(module, GX_NAME, "%.*s", (int)(t->name + gx__lora_module(t) - name), name);
+}
+
 static int gx__lora_is_found(const GxModel *m, const GxTensor *t)
 {
     char module[GX_NAME];
-    const char *dot = m->wish.kind == GX_HEAD_VECTORS ? strchr(t->name, '.') : NULL, *name = dot ? dot + 1 : t->name;
-    snprintf(module, sizeof module, "%.*s", (int)(t->name + gx__lora_module(t) - name), name);
+    gx_lora_module(m, t, module);
     return m->lora.finds(m->lora.targets, module);
 }
 
-static int gx__lora_is_target(const GxModel *m, const GxTensor *t, int by_default)
+int gx_lora_is_excluded(const GxModel *m, const GxTensor *t)
+{
+    const GxLora *lora = &m->lora;
+    char module[GX_NAME];
+    if (!lora->excluded || !lora->excluded[0]) return 0;
+    if (!lora->excludes) return gx__lora_is_listed(t->name, gx__lora_module(t), lora->excluded);
+    gx_lora_module(m, t, module);
+    return lora->excludes(lora->excluded, module);
+}
+
+// The number in a module's name that stands behind another component: "lists" says which, if it is not empty. -1: none
+static int64_t gx__lora_layer(const char *module, const char *lists)
+{
+    for (const char *dot = strchr(module, '.'); dot; dot = strchr(dot + 1, '.')) {
+        const size_t digits = strspn(dot + 1, "0123456789");
+        if (!digits || dot[1 + digits] != '.') continue;
+        const char *names = lists;
+        if (!lists || !lists[0]) return atoll(dot + 1);
+        for (GxTextItem name; gx_text_next(&names, &name);)
+            if (gx__lora_is_called(module, dot - module, name.at, name.n)) return atoll(dot + 1);
+    }
+    return -1;
+}
+
+static int gx__lora_is_in_layers(const GxModel *m, const GxTensor *t)
+{
+    const GxLora *lora = &m->lora;
+    const char *names = lora->targets;
+    char module[GX_NAME];
+    if (!lora->layers || !lora->layers->n) return 1;
+    gx_lora_module(m, t, module);
+    for (GxTextItem name; gx_text_next(&names, &name);)
+        if (name.n == (int64_t)strlen(module) && !strncmp(module, name.at, (size_t)name.n)) return 1;
+    const int64_t layer = gx__lora_layer(module, lora->lists);
+    int is_in = 0;
+    for (int i = 0; i < lora->layers->n; i++) is_in |= layer == lora->layers->v[i];
+    return is_in;
+}
+
+// 1: excluded and layers leave it.
+static int gx__lora_stays(const GxModel *m, const GxTensor *t)
+{
+    return !gx_lora_is_excluded(m, t) && (m->lora.finds || gx__lora_is_in_layers(m, t));
+}
+
+static int gx__lora_is_meant(const GxModel *m, const GxTensor *t, int by_default)
 {
     const GxLora *lora = &m->lora;
     if (!lora->targets || !lora->targets[0]) return by_default;
     if (gx__lora_is_all_linear(lora)) return t->role != GX_ROLE_EMBEDDING && t->role != GX_ROLE_HEAD;
     return lora->finds ? gx__lora_is_found(m, t) : gx__lora_is_listed(t->name, gx__lora_module(t), lora->targets);
+}
+
+static int gx__lora_is_target(const GxModel *m, const GxTensor *t, int by_default)
+{
+    return gx__lora_is_meant(m, t, by_default) && gx__lora_stays(m, t);
 }
 
 static int gx__lora_is_matrix(const GxTensor *t)
@@ -126,7 +185,7 @@ static GxStatus gx__lora_check_pattern(const GxModel *m, GxError *err)
     for (int i = 0; i < m->table.n; i++) {
         const GxTensor *t = &m->table.row[i];
         found += t->has_lora;
-        if (t->has_lora || !gx__lora_is_matrix(t) || !gx__lora_is_found(m, t)) continue;
+        if (t->has_lora || !gx__lora_is_matrix(t) || !gx__lora_is_found(m, t) || gx_lora_is_excluded(m, t)) continue;
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
             "LoRA's targets, the regular expression \"%.200s\", also match %.*s, which cannot have LoRA: it must "
@@ -140,11 +199,40 @@ static GxStatus gx__lora_check_pattern(const GxModel *m, GxError *err)
                    m->lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
 }
 
+// 1: the name means this matrix, which has LoRA, or would have it if it were not excluded or in another layer.
+static int gx__lora_names(const GxModel *m, const GxTensor *t, GxTextItem name)
+{
+    const int could = t->role == GX_ROLE_WEIGHT || t->role == GX_ROLE_HEAD || t == &m->table.row[m->embedding.index];
+    return (t->has_lora || (could && gx__lora_is_matrix(t) && !gx__lora_stays(m, t))) &&
+           gx__lora_is_called(t->name, gx__lora_module(t), name.at, name.n);
+}
+
+// Something has LoRA, and all layers are there.
+static GxStatus gx__lora_check_narrowed(const GxModel *m, GxError *err)
+{
+    const GxIntList *layers = m->lora.layers;
+    int found = 0;
+    for (int i = 0; i < m->table.n; i++) found += m->table.row[i].has_lora;
+    if (!found)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "no module has LoRA: exclude_modules and layers_to_transform leave none of the targets%s%.200s",
+                       m->lora.targets && m->lora.targets[0] ? ", " : "", m->lora.targets ? m->lora.targets : "");
+    for (int k = 0; layers && k < layers->n && !m->lora.is_of_peft; k++) {
+        found = 0;
+        for (int i = 0; i < m->table.n && !found; i++)
+            found = gx__lora_layer(m->table.row[i].name, m->lora.lists) == layers->v[k];
+        if (!found)
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "layers_to_transform has %ld, and the model has no such layer",
+                           (long)layers->v[k]);
+    }
+    return GX_OK;
+}
+
 GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
 {
-    if (gx__lora_is_all_linear(&m->lora)) return GX_OK;
+    if (m->lora.r == 0) return GX_OK;
     if (m->lora.finds) return gx__lora_check_pattern(m, err);
-    const char *targets = m->lora.targets;
+    const char *targets = gx__lora_is_all_linear(&m->lora) ? NULL : m->lora.targets;
     GxTextItem name;
     while (gx_text_next(&targets, &name)) {
         int found = 0;
@@ -153,10 +241,7 @@ GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
                            "LoRA's targets, \"%.200s\", name others beside all-linear, which stands alone for all "
                            "linears of attention and MLP; name these, like %s, one by one",
                            m->lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
-        for (int i = 0; i < m->table.n && !found; i++) {
-            const GxTensor *t = &m->table.row[i];
-            found = t->has_lora && gx__lora_is_called(t->name, gx__lora_module(t), name.at, name.n);
-        }
+        for (int i = 0; i < m->table.n && !found; i++) found = gx__lora_names(m, &m->table.row[i], name);
         if (!found)
             return GX_FAIL(
                 err, GX_ERR_ARGUMENT,
@@ -165,7 +250,7 @@ GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
                 (int)name.n, name.at, m->family->name, m->table.row[m->unit[1].pair[0].linear[0].first.index].name,
                 m->table.row[m->embedding.index].name);
     }
-    return GX_OK;
+    return gx__lora_check_narrowed(m, err);
 }
 
 // ---- tensors -------------------------------------------------------------------------------------------------------
@@ -177,7 +262,7 @@ typedef struct {
     float init_std;
 } gx__LoraFactor;
 
-static GxTensorId gx__lora_factor(GxContext *g, GxModel *m, int base, gx__LoraFactor f)
+static GxTensorId gx__lora_factor(GxContext *g, GxModel *m, int base, gx__LoraFactor f, int64_t rank)
 {
     const GxTensor *w = &m->table.row[base];
     GxTensor t = *w;
@@ -191,11 +276,11 @@ static GxTensorId gx__lora_factor(GxContext *g, GxModel *m, int base, gx__LoraFa
     snprintf(t.name + module, sizeof t.name - (size_t)module, "%s", f.name);
     t.role = GX_ROLE_LORA;
     t.is_added = 1;
-    t.packed = t.has_lora = t.has_alias = t.is_vocabulary = 0;
+    t.packed = t.has_lora = t.has_alias = t.is_vocabulary = 0, t.lora_scale = 0;
     t.init = f.init, t.init_std = f.init_std;
     t.decay = 1;
     t.global_shape[f.at] = w->global_shape[f.kept], t.begin[f.at] = w->begin[f.kept], t.end[f.at] = w->end[f.kept];
-    t.global_shape[r] = t.end[r] = m->lora.r, t.begin[r] = 0;
+    t.global_shape[r] = t.end[r] = rank, t.begin[r] = 0;
     t.split_dim = is_cut ? f.at : 0;
     if (is_split && !is_cut) {
         t.begin[f.at] = 0, t.end[f.at] = t.global_shape[f.at];
@@ -207,9 +292,17 @@ static GxTensorId gx__lora_factor(GxContext *g, GxModel *m, int base, gx__LoraFa
 
 static void gx__lora_add(GxContext *g, GxModel *m, int base, gx__LoraFactor a, gx__LoraFactor b)
 {
-    const GxTensorId first = gx__lora_factor(g, m, base, a);
-    gx__lora_factor(g, m, base, b);
+    const GxLora *lora = &m->lora;
+    int64_t r = lora->r;
+    double alpha = lora->alpha;
+    char module[GX_NAME];
+    gx_lora_module(m, &m->table.row[base], module);
+    if (lora->rank_pattern && lora->rank_pattern[0]) r = (int64_t)lora->value(lora->rank_pattern, module, (double)r);
+    if (lora->alpha_pattern && lora->alpha_pattern[0]) alpha = lora->value(lora->alpha_pattern, module, alpha);
+    const GxTensorId first = gx__lora_factor(g, m, base, a, r);
+    gx__lora_factor(g, m, base, b, r);
     m->table.row[base].has_lora = 1, m->table.row[base].lora = first;
+    m->table.row[base].lora_scale = alpha / (lora->is_scaled_by_root ? sqrt((double)r) : (double)r);
 }
 
 // A [r,in], B [out,r]
@@ -246,9 +339,9 @@ void gx_lora_open(GxContext *g, GxModel *m, int unit)
 }
 
 // B^T [r,C], of B [C,r]: its columns as rows.
-static float *gx__lora_transposed(GxContext *g, const GxModel *m, const GxTensor *b, const float *values)
+static float *gx__lora_transposed(GxContext *g, const GxTensor *b, const float *values)
 {
-    const int64_t r = m->lora.r, C = b->global_shape[0];
+    const int64_t r = b->global_shape[1], C = b->global_shape[0];
     float *rows = (float *)gx_scratch(g, GX_MEM_WORKSPACE, 4 * r * C);
     int32_t *ids = (int32_t *)gx_scratch(g, GX_MEM_WORKSPACE, 4 * r);
     GxEmbedding e = gx_embedding_shape(r, C, r, GX_F32);
@@ -265,7 +358,7 @@ static void gx__lora_plan_embedding(GxContext *g, const GxModel *m)
 {
     const GxArenaMark mark = gx_arena_mark(g->arena);
     if (m->embedding.index < 0 || !m->table.row[m->embedding.index].has_lora) return;
-    gx__lora_transposed(g, m, &m->table.row[m->table.row[m->embedding.index].lora.index + 1], NULL);
+    gx__lora_transposed(g, &m->table.row[m->table.row[m->embedding.index].lora.index + 1], NULL);
     gx_arena_release(g->arena, mark);
 }
 
@@ -284,19 +377,20 @@ void gx_lora_merge_plan(GxContext *g, const GxModel *m)
 
 // dx = s * dy w of a linear is s * B A, for dy = B [out,r] and w = A [r,in]; dw = s * dy^T x is s * A^T B^T, for dy = A
 // [r,V] and x = B^T [r,C].
-static void gx__lora_merge_row(GxContext *g, GxModel *m, int row, float scale)
+static void gx__lora_merge_row(GxContext *g, GxModel *m, int row, int sign)
 {
     const GxTensor *t = &m->table.row[row], *a = &m->table.row[t->lora.index];
     const GxArenaMark mark = gx_arena_mark(g->arena);
-    const int64_t n = gx_tensor_count(t), in = t->end[1] - t->begin[1];
-    GxLinearShape s = gx_linear_shape(t->end[0] - t->begin[0], in, m->lora.r, GX_F32);
+    const int64_t n = gx_tensor_count(t), in = t->end[1] - t->begin[1], r = gx_lora_rank(m, t);
+    const float scale = (float)sign * (float)t->lora_scale;
+    GxLinearShape s = gx_linear_shape(t->end[0] - t->begin[0], in, r, GX_F32);
     s.accumulate = 1, s.scale = scale;
     float *w = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, row, 0, n),
           *x = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora.index, 0, gx_tensor_count(a)),
           *y = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora.index + 1, 0, gx_tensor_count(a + 1));
     if (t->role == GX_ROLE_EMBEDDING) {
-        const float *rows = gx__lora_transposed(g, m, a + 1, y);
-        s = gx_linear_shape(m->lora.r, in, t->end[0] - t->begin[0], GX_F32);
+        const float *rows = gx__lora_transposed(g, a + 1, y);
+        s = gx_linear_shape(r, in, t->end[0] - t->begin[0], GX_F32);
         s.accumulate = 1, s.scale = scale;
         if (!gx_failed(g)) gx_linear_backward_weight(g, w, NULL, x, rows, &s);
     } else if (!gx_failed(g)) gx_linear_backward_input(g, w, y, x, &s);
@@ -306,10 +400,9 @@ static void gx__lora_merge_row(GxContext *g, GxModel *m, int row, float scale)
 
 void gx_lora_merge(GxContext *g, GxModel *m, int sign)
 {
-    const float scale = (float)sign * (float)gx_lora_scale(&m->lora);
     for (int i = 0; i < m->table.n && !gx_failed(g); i++)
         if (m->table.row[i].has_lora && !m->table.row[i].quantized && gx_store_has(&m->store, i))
-            gx__lora_merge_row(g, m, i, scale);
+            gx__lora_merge_row(g, m, i, sign);
 }
 
 void gx_lora_add(GxContext *g, const GxModel *m, int row, int64_t first, int64_t rows, float *w)
@@ -318,11 +411,12 @@ void gx_lora_add(GxContext *g, const GxModel *m, int row, int64_t first, int64_t
     if (!t->has_lora) return;
     const GxTensor *a = &m->table.row[t->lora.index];
     const GxArenaMark mark = gx_arena_mark(g->arena);
-    GxLinearShape s = gx_linear_shape(rows, t->global_shape[1], m->lora.r, GX_F32);
-    s.accumulate = 1, s.scale = (float)gx_lora_scale(&m->lora);
+    const int64_t r = gx_lora_rank(m, t);
+    GxLinearShape s = gx_linear_shape(rows, t->global_shape[1], r, GX_F32);
+    s.accumulate = 1, s.scale = (float)t->lora_scale;
     const float *x = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora.index, 0, gx_tensor_count(a)),
                 *y = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora.index + 1, 0, gx_tensor_count(a + 1));
-    if (!gx_failed(g)) gx_linear_backward_input(g, w, y + first * m->lora.r, x, &s);
+    if (!gx_failed(g)) gx_linear_backward_input(g, w, y + first * r, x, &s);
     gx_arena_release(g->arena, mark);
 }
 #endif

@@ -133,6 +133,17 @@ typedef struct {
     // Not NULL: targets is a pattern, and this function says whether it matches a module's whole name (for
     // GX_HEAD_VECTORS: the name in transformers' model without a head).
     int (*finds)(const char *pattern, const char *module);
+    // Targets that have none after all: names as targets has them, or a pattern if `excludes` is not NULL. NULL or "":
+    // none
+    const char *excluded;
+    int (*excludes)(const char *pattern, const char *module);
+    // Only targets in these layers, unless they are listed by their whole names or meant by a pattern; NULL or empty:
+    // all. A module's layer is the number in its name, behind the list's name ("layers"); lists NULL or "": the first.
+    const GxIntList *layers;
+    const char *lists;
+    // Which modules have another r, or another alpha: `value` says a module's, or `otherwise`. NULL or "": none
+    const char *rank_pattern, *alpha_pattern;
+    double (*value)(const char *patterns, const char *module, double otherwise);
 } GxLora;
 
 // Bottleneck adapters (bottleneck.h): two small linears after each attention and MLP.

@@ -7,6 +7,7 @@
 #ifndef GX_ADAPTER_H
 #define GX_ADAPTER_H
 #include "../io/folder.h"
+#include "../model/lora.h"
 #include "tensor_file.h"
 GX_BEGIN
 
@@ -31,6 +32,9 @@ void gx_adapter_grow(const GxPeftConfig *adapter, const GxFamily *family, void *
 // Refuses a folder whose adapter has other hyperparameters than the model's, such as r, alpha or the reduction factor.
 // log: hears of keys that are not known.
 GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, const GxLogger *log, GxError *err);
+// Warns of what an adapter's configuration says of modules, and no module has: keys of rank_pattern and alpha_pattern,
+// exclude_modules. As peft, which ignores them.
+void gx_adapter_warn_unused(const GxModel *m, const GxLogger *log);
 // How the run that trained the adapter had its base, by the folder's training_args.json: 1 + GxQuantKind, 0 in numbers;
 // and the type of its products. 0: the folder does not say, as peft's do not.
 int gx_adapter_run_said(const char *folder, int *quantize, GxDtype *products);
@@ -197,6 +201,8 @@ GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char 
     c->r = m->lora.r, c->lora_alpha = m->lora.alpha;
     c->lora_dropout = rint(1e6 * (double)m->lora.dropout) / 1e6; // 0.05, not 0.05000000075
     c->use_rslora = m->lora.is_scaled_by_root;
+    snprintf(c->rank_pattern, sizeof c->rank_pattern, "%s", m->lora.rank_pattern ? m->lora.rank_pattern : "");
+    snprintf(c->alpha_pattern, sizeof c->alpha_pattern, "%s", m->lora.alpha_pattern ? m->lora.alpha_pattern : "");
     snprintf(c->task_type, sizeof c->task_type, "%s", gx__adapter_task_type(m));
     snprintf(c->base, sizeof c->base, "%s", real ? real : base);
     free(real);
@@ -272,6 +278,11 @@ static void gx__adapter_from_config(GxAdapter *a, const GxPeftConfig *c)
     a->lora.is_scaled_by_root = c->use_rslora;
     a->lora.targets = c->targets, a->lora.trainable = c->modules_to_save, a->lora.is_of_peft = 1;
     a->lora.finds = gx_module_is_pattern(c->targets) ? gx_module_pattern_finds : NULL;
+    a->lora.excluded = c->excluded;
+    a->lora.excludes = gx_module_is_pattern(c->excluded) ? gx_module_pattern_finds : NULL;
+    a->lora.layers = &c->layers, a->lora.lists = c->layers_pattern;
+    a->lora.rank_pattern = c->rank_pattern, a->lora.alpha_pattern = c->alpha_pattern;
+    a->lora.value = gx_module_number;
     a->bottleneck.reduction = c->reduction, a->bottleneck.trainable = c->modules_to_save;
     a->side.reduction = c->side_reduction, a->side.is_gated = !strcmp(c->side_mix, "gated");
     a->side.has_bias = c->add_bias_sampling, a->side.trainable = c->modules_to_save;
@@ -325,6 +336,14 @@ static void gx__adapter_hyperparameters(const GxAdapter *a, char out[GX__ADAPTER
                  a->lora.is_scaled_by_root);
 }
 
+static GxStatus gx__adapter_check_numbers(const char *key, const char *folder, const char *said, const char *here,
+                                          GxError *err)
+{
+    if (!strcmp(said, here ? here : "")) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s/" GX_ADAPTER_CONFIG " says the %s %.200s; the adapter here has %.200s",
+                   folder, key, said[0] ? said : "{}", here && here[0] ? here : "{}");
+}
+
 GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, const GxLogger *log, GxError *err)
 {
     char said[GX__ADAPTER_TEXT], here[GX__ADAPTER_TEXT];
@@ -338,8 +357,46 @@ GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, const GxL
     if (status == GX_OK && strcmp(said, here))
         status = GX_FAIL(err, GX_ERR_FORMAT, "%s/" GX_ADAPTER_CONFIG " says %s; the adapter here has %s", folder, said,
                          here);
+    if (status == GX_OK)
+        status = gx__adapter_check_numbers("rank_pattern", folder, c->rank_pattern, m->lora.rank_pattern, err);
+    if (status == GX_OK)
+        status = gx__adapter_check_numbers("alpha_pattern", folder, c->alpha_pattern, m->lora.alpha_pattern, err);
     free(c);
     return status;
+}
+
+static void gx__adapter_warn_numbers(const GxModel *m, const char *key, const char *numbers, const GxLogger *log)
+{
+    GxError ignored = GX_ZERO; // whoever took the numbers tells it
+    GxJson *object;
+    char module[GX_NAME];
+    if (!numbers || gx_json_parse(&object, numbers, (int64_t)strlen(numbers), "", &ignored) != GX_OK) return;
+    for (GxJsonMember one = GX_ZERO; gx_json_next(object, &one);) {
+        int found = 0;
+        for (int i = 0; i < m->table.n && !found; i++) {
+            if (!m->table.row[i].has_lora) continue;
+            gx_lora_module(m, &m->table.row[i], module);
+            found = gx_module_pattern_ends(one.key, module);
+        }
+        if (!found)
+            gx_log(log, GX_LOG_WARNING, "%s: \"%.100s\" is the end of no module's name that has LoRA, and is ignored",
+                   key, one.key);
+    }
+    gx_json_free(object);
+}
+
+void gx_adapter_warn_unused(const GxModel *m, const GxLogger *log)
+{
+    int excludes = 0;
+    if (m->lora.r == 0) return;
+    gx__adapter_warn_numbers(m, "rank_pattern", m->lora.rank_pattern, log);
+    gx__adapter_warn_numbers(m, "alpha_pattern", m->lora.alpha_pattern, log);
+    if (!m->lora.excluded || !m->lora.excluded[0]) return;
+    for (int i = 0; i < m->table.n; i++)
+        excludes |= !m->table.row[i].is_added && gx_lora_is_excluded(m, &m->table.row[i]);
+    if (!excludes)
+        gx_log(log, GX_LOG_WARNING, "exclude_modules: \"%.100s\" matches no module, and excludes none",
+               m->lora.excluded);
 }
 
 int gx_adapter_run_said(const char *folder, int *quantize, GxDtype *products)

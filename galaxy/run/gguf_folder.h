@@ -145,12 +145,12 @@ typedef struct {
     float *rows; // GX__GGUF_FLOATS, or a row
 } gx__GgufWork;
 
-static GxStatus gx__gguf_open_model(gx__GgufWork *w)
+static GxStatus gx__gguf_open_model(gx__GgufWork *w, const GxModelOptions *options)
 {
     w->g.world = 1;
     w->g.device = gx_device_cpu();
     w->mode = gx_composed("serial", gx_methods(GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE));
-    GX_TRY(gx_model_open(&w->g, &w->m, &gx_llama, &w->config, &w->mode, NULL));
+    GX_TRY(gx_model_open(&w->g, &w->m, &gx_llama, &w->config, &w->mode, options));
     int64_t most = GX__GGUF_FLOATS;
     for (int i = 0; i < w->m.table.n; i++) {
         const GxTensor *t = &w->m.table.row[i];
@@ -440,7 +440,7 @@ static GxStatus gx__gguf_export(gx__GgufWork *w, int type)
                                          err));
     if (gx_error_code(&w->keys.no_template) != GX_OK)
         gx_log(&w->g.log, GX_LOG_WARNING, "the chat template is left out: %s", w->keys.no_template.message);
-    GX_TRY(gx__gguf_open_model(w));
+    GX_TRY(gx__gguf_open_model(w, NULL));
     GX_TRY(gx_safetensors_open(&s, w->folder, err));
     const GxStatus status = gx__gguf_export_weights(w, &s, type);
     gx_safetensors_close(&s);
@@ -746,7 +746,7 @@ static GxStatus gx__gguf_take_config(gx__GgufWork *w, const GxGguf *g)
     GxError unsound = GX_ZERO;
     if (gx_llama_config_resolve(c, &unsound) != GX_OK)
         return GX_FAIL(err, gx_error_code(&unsound), "%s: %s", w->path, unsound.message);
-    GX_TRY(gx__gguf_open_model(w));
+    GX_TRY(gx__gguf_open_model(w, NULL));
     return freqs ? gx__gguf_find_scaling(w, g, freqs) : GX_OK;
 }
 

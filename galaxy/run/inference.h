@@ -98,7 +98,9 @@ static GxStatus gx__inference_open_adapter(GxContext *g, GxInference *s, const G
     if (base && base[0]) snprintf(s->adapter.base, sizeof s->adapter.base, "%s", base);
     if (!s->adapter.base[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s does not say which model it is an adapter of", folder);
-    return gx__inference_open(g, s, family, folder, &adapter, head, unties, quantize);
+    GX_TRY(gx__inference_open(g, s, family, folder, &adapter, head, unties, quantize));
+    if (g->rank == 0) gx_adapter_warn_unused(&s->model, &g->log);
+    return GX_OK;
 }
 
 GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,

@@ -355,7 +355,7 @@ static int gx__report_samples(const GxTrainer *t, GxReport *r)
 void gx_report_start(const GxTrainer *t)
 {
     GxReport r;
-    char mode[400];
+    char mode[400], said[GX_TUNING_SAID];
     const GxTrainOptions *o = &t->o;
     gx_report_begin(&r, t->g);
     if (!r.out) return;
@@ -368,10 +368,10 @@ void gx_report_start(const GxTrainer *t)
             o->cuda_graphs && !gx_options_is_inference(o) ? ", by CUDA graphs" : "");
     gx__report_attention(r.out, t);
     if (t->model.lora.r)
-        fprintf(r.out, "LoRA: r %ld, alpha %g%s, dropout %g, on %s%s%s\n", (long)t->model.lora.r, t->model.lora.alpha,
+        fprintf(r.out, "LoRA: r %ld, alpha %g%s, dropout %g, on %s%s%s%s\n", (long)t->model.lora.r, t->model.lora.alpha,
                 t->model.lora.is_scaled_by_root ? " (rsLoRA)" : "", (double)t->model.lora.dropout,
                 t->model.lora.targets[0] ? t->model.lora.targets : "all matrices of attention and MLP",
-                gx_tuning_quantize(&o->tuning) ? "; the model in " : "",
+                gx_tuning_say_modules(&o->tuning, said), gx_tuning_quantize(&o->tuning) ? "; the model in " : "",
                 gx_tuning_quantize(&o->tuning) ? o->tuning.quantize : "");
     if (t->model.bottleneck.reduction)
         fprintf(r.out, "adapters: width %ld, %ld inside, behind attention and MLP of each layer\n",

@@ -880,7 +880,7 @@ GxStatus gx_trainer_open_by(GxTrainer *t, GxContext *g, const GxFamily *family, 
     GX_TRY(gx_plan_make(&t->plan, g, &t->comm_arena, t->o.ranks > 1 ? (int)t->o.ranks : 1, gx_buffers_dry_run, t));
     gx_report_start(t);
     if (t->family->warn && gx_trainer_is_first(t)) t->family->warn(t->model_config, &g->log);
-    if (gx_trainer_is_first(t)) gx__setup_warn_tied(t);
+    if (gx_trainer_is_first(t)) gx__setup_warn_tied(t), gx_adapter_warn_unused(&t->model, &g->log);
     if (gx_trainer_is_first(t)) gx__setup_say_rows(t);
     gx_notes(t);
     if (t->o.dry_run) {

@@ -23,6 +23,9 @@ typedef struct {
     int64_t prompt_len, prompt_layers;
     char prompt_variant[GX_FIELD_TEXT];
     char lora_target_modules[GX_FIELD_NAMES_TEXT], trainable_modules[GX_FIELD_NAMES_TEXT], adapter[GX_PATH];
+    char lora_exclude_modules[GX_FIELD_NAMES_TEXT], lora_layers_pattern[GX_FIELD_TEXT];
+    GxIntList lora_layers_to_transform;
+    char lora_rank_pattern[GX_FIELD_NAMES_TEXT], lora_alpha_pattern[GX_FIELD_NAMES_TEXT];
     char quantize[GX_FIELD_TEXT];
 } GxTuningOptions;
 
@@ -51,6 +54,10 @@ static inline int gx_tuning_has_adapter(const GxTuningOptions *o) { return strcm
 // The first option that makes another adapter than the run's. args: the run's options; *then: as `o`, read from them.
 // NULL: there is none.
 const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err);
+// What narrows --lora_target_modules, and which have another rank or alpha, for people: ", not o_proj, of layers 0, 1,
+// with the ranks {"q_proj":8}"; "": nothing. Returns out.
+enum { GX_TUNING_SAID = 600 };
+const char *gx_tuning_say_modules(const GxTuningOptions *o, char out[GX_TUNING_SAID]);
 int gx_tuning_quantize(const GxTuningOptions *o);      // 1 + GxQuantKind; 0: no
 GxAdapter gx_tuning_adapter(const GxTuningOptions *o); // its strings belong to `o`; empty if the whole model is trained
 
@@ -86,6 +93,18 @@ static const GxField gx__tuning_options[] = {
      "but heads. The embedding of tokens and heads are among them where they are named: embed_tokens, "
      "word_embeddings, lm_head, score, classifier. \"\": all of attention and MLP",
      NULL},
+    {"lora_exclude_modules", GX_FIELD_NAMES, GX__TUNING_AT(lora_exclude_modules), "",
+     "which of these have none after all: by the ends of their names, or by whole names with a regular expression",
+     NULL},
+    {"lora_layers_to_transform", GX_FIELD_INT_LIST, GX__TUNING_AT(lora_layers_to_transform), "",
+     "numbers of the layers that have them; not for whole names or a regular expression. None: all layers", "0.."},
+    {"lora_layers_pattern", GX_FIELD_STRING, GX__TUNING_AT(lora_layers_pattern), "",
+     "which name a layer's number stands behind; \"\": any", NULL},
+    {"lora_rank_pattern", GX_FIELD_NAMES, GX__TUNING_AT(lora_rank_pattern), "",
+     "another lora_dim of some, by the ends of their names: q_proj=8,v_proj=4; or with regular expressions, of which "
+     "the first that matches counts, '{\"layers\\.[01]\\..*\": 8}'",
+     NULL},
+    {"lora_alpha_pattern", GX_FIELD_NAMES, GX__TUNING_AT(lora_alpha_pattern), "", "alike, another lora_alpha", NULL},
     {"adapter_reduction_dim", GX_FIELD_INT, GX__TUNING_AT(adapter_reduction_dim), "16",
      "adapters lead from the model's width to this part of it, and back; a divisor of the width", "1..65536"},
     {"side_reduction_factor", GX_FIELD_INT, GX__TUNING_AT(side_reduction_factor), "8",
@@ -130,6 +149,11 @@ GxStatus gx_tuning_add(GxConfig *c, GxTuningOptions *o, GxError *err)
     GX_TRY(gx_config_add_alias(c, "r", "lora_dim", err));
     GX_TRY(gx_config_add_alias(c, "target_modules", "lora_target_modules", err));
     GX_TRY(gx_config_add_alias(c, "modules_to_save", "trainable_modules", err));
+    GX_TRY(gx_config_add_alias(c, "exclude_modules", "lora_exclude_modules", err));
+    GX_TRY(gx_config_add_alias(c, "layers_to_transform", "lora_layers_to_transform", err));
+    GX_TRY(gx_config_add_alias(c, "layers_pattern", "lora_layers_pattern", err));
+    GX_TRY(gx_config_add_alias(c, "rank_pattern", "lora_rank_pattern", err));
+    GX_TRY(gx_config_add_alias(c, "alpha_pattern", "lora_alpha_pattern", err));
     GX_TRY(gx_config_add_alias(c, "adapter_len", "prompt_len", err));
     GX_TRY(gx_config_add_alias(c, "adapter_layers", "prompt_layers", err));
     GX_TRY(gx_config_add_meant(c, "lora_rank", "lora_dim", err));
@@ -154,6 +178,28 @@ static void gx__tuning_trim(char *names)
         p = next;
     }
     *to = 0;
+}
+
+// Options with names of modules, as they are compared and handed on.
+static GxStatus gx__tuning_spell(GxTuningOptions *o, GxError *err)
+{
+    gx__tuning_trim(o->lora_target_modules), gx__tuning_trim(o->trainable_modules);
+    gx__tuning_trim(o->lora_exclude_modules);
+    GX_TRY(gx_module_numbers_parse(o->lora_rank_pattern, sizeof o->lora_rank_pattern, gx_peft_ranks,
+                                   "--lora_rank_pattern", err));
+    return gx_module_numbers_parse(o->lora_alpha_pattern, sizeof o->lora_alpha_pattern, gx_peft_alphas,
+                                   "--lora_alpha_pattern", err);
+}
+
+static void gx__tuning_take_modules(GxTuningOptions *o, const GxPeftConfig *adapter)
+{
+    snprintf(o->lora_target_modules, GX_FIELD_NAMES_TEXT, "%s", adapter->targets);
+    snprintf(o->trainable_modules, GX_FIELD_NAMES_TEXT, "%s", adapter->modules_to_save);
+    snprintf(o->lora_exclude_modules, GX_FIELD_NAMES_TEXT, "%s", adapter->excluded);
+    o->lora_layers_to_transform = adapter->layers;
+    snprintf(o->lora_layers_pattern, sizeof o->lora_layers_pattern, "%s", adapter->layers_pattern);
+    snprintf(o->lora_rank_pattern, GX_FIELD_NAMES_TEXT, "%s", adapter->rank_pattern);
+    snprintf(o->lora_alpha_pattern, GX_FIELD_NAMES_TEXT, "%s", adapter->alpha_pattern);
 }
 
 GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfig *adapter, GxError *err)
@@ -181,9 +227,8 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
         theirs->lora_dim = adapter->r, theirs->lora_alpha = adapter->lora_alpha,
         theirs->use_rslora = adapter->use_rslora;
     if (adapter->r && !gx_config_is_set(c, "lora_dropout")) theirs->lora_dropout = adapter->lora_dropout;
-    snprintf(theirs->lora_target_modules, GX_FIELD_NAMES_TEXT, "%s", adapter->targets);
-    snprintf(theirs->trainable_modules, GX_FIELD_NAMES_TEXT, "%s", adapter->modules_to_save);
-    gx__tuning_trim(o->lora_target_modules), gx__tuning_trim(o->trainable_modules);
+    gx__tuning_take_modules(theirs, adapter);
+    gx__tuning_spell(o, err);
     for (int i = 0; i < n && !gx_error_code(err); i++)
         if (gx_config_is_set(c, gx__tuning_options[i].name) && !gx_field_same(&gx__tuning_options[i], o, theirs))
             GX_FAIL(err, GX_ERR_ARGUMENT,
@@ -233,10 +278,30 @@ static const GxField *gx__tuning_is_said(const GxTuningOptions *o, const GxConfi
     return said;
 }
 
+static GxStatus gx__tuning_check_modules(const GxTuningOptions *o, GxError *err)
+{
+    if (strcmp(o->tuning, "lora")) return GX_OK;
+    if (gx_module_is_pattern(o->lora_target_modules))
+        GX_TRY(gx_module_pattern_check(o->lora_target_modules, "--lora_target_modules", err));
+    if (gx_module_is_pattern(o->lora_exclude_modules))
+        GX_TRY(gx_module_pattern_check(o->lora_exclude_modules, "--lora_exclude_modules", err));
+    if (o->lora_layers_to_transform.n && gx_module_is_pattern(o->lora_target_modules))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--lora_layers_to_transform is for modules that are named by their ends, and "
+                       "--lora_target_modules is the regular expression \"%.100s\": say the layers in that, "
+                       "'.*\\.[01]\\..*'",
+                       o->lora_target_modules);
+    if (o->lora_layers_pattern[0] && !o->lora_layers_to_transform.n)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--lora_layers_pattern says where the numbers of --lora_layers_to_transform stand, and none are "
+                       "given; leave it out, or name layers");
+    return GX_OK;
+}
+
 GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *model, GxError *err)
 {
     const GxField *unused = gx__tuning_is_said(o, c, err);
-    gx__tuning_trim(o->lora_target_modules), gx__tuning_trim(o->trainable_modules);
+    GX_TRY(gx__tuning_spell(o, err));
     if (unused && gx_tuning_has_adapter(o))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s is about --tuning %s, and this run has --tuning %s; leave it out",
                        unused->name, gx__tuning_method_of(unused), o->tuning);
@@ -255,8 +320,7 @@ GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *mo
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--tuning %s adapts a model that has learned, and none is given; name its folder with --model",
                        o->tuning);
-    if (!strcmp(o->tuning, "lora") && gx_module_is_pattern(o->lora_target_modules))
-        GX_TRY(gx_module_pattern_check(o->lora_target_modules, "--lora_target_modules", err));
+    GX_TRY(gx__tuning_check_modules(o, err));
     if (!strcmp(o->tuning, "lora") && o->lora_alpha == 0) o->lora_alpha = gx_tuning_alpha(o->lora_dim);
     return GX_OK;
 }
@@ -285,6 +349,25 @@ const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, G
     return NULL;
 }
 
+const char *gx_tuning_say_modules(const GxTuningOptions *o, char out[GX_TUNING_SAID])
+{
+    static const char *const words[] = {", not ", ", with the ranks ", ", with the alphas "};
+    const char *const texts[] = {o->lora_exclude_modules, o->lora_rank_pattern, o->lora_alpha_pattern};
+    const GxIntList *layers = &o->lora_layers_to_transform;
+    char cut[GX_TEXT_VALUE];
+    int n = 0;
+    out[0] = 0;
+    for (int i = 0; i < 3; i++) {
+        if (texts[i][0])
+            n += snprintf(out + n, (size_t)(GX_TUNING_SAID - n), "%s%s", words[i],
+                          gx_text_cut(texts[i], cut, sizeof cut));
+        for (int k = 0; i == 0 && k < gx_min(layers->n, 20); k++)
+            n += snprintf(out + n, (size_t)(GX_TUNING_SAID - n), "%s%ld%s", k ? ", " : ", of layers ",
+                          (long)layers->v[k], k == 19 && layers->n > 20 ? ", …" : "");
+    }
+    return out;
+}
+
 int gx_tuning_quantize(const GxTuningOptions *o) { return gx_tuning_has_adapter(o) ? gx_quantize_of(o->quantize) : 0; }
 
 static GxLora gx__tuning_lora(const GxTuningOptions *o)
@@ -296,6 +379,11 @@ static GxLora gx__tuning_lora(const GxTuningOptions *o)
     lora.targets = o->lora_target_modules, lora.trainable = o->trainable_modules;
     lora.is_of_peft = o->adapter[0] != 0;
     lora.finds = gx_module_is_pattern(o->lora_target_modules) ? gx_module_pattern_finds : NULL;
+    lora.excluded = o->lora_exclude_modules;
+    lora.excludes = gx_module_is_pattern(o->lora_exclude_modules) ? gx_module_pattern_finds : NULL;
+    lora.layers = &o->lora_layers_to_transform, lora.lists = o->lora_layers_pattern;
+    lora.rank_pattern = o->lora_rank_pattern, lora.alpha_pattern = o->lora_alpha_pattern;
+    lora.value = gx_module_number;
     return lora;
 }
 
