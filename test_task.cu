@@ -1229,7 +1229,7 @@ TEST(causal_lm_trains_on_the_first_part_of_its_text_and_validates_on_the_rest)
     GxContext g = GX_ZERO;
     GxCausalLm self = GX_ZERO;
     GxBatch b = GX_ZERO;
-    GxTaskSetup setup = {256, T, 0, "", 0, GX_F32, 1, 1, 0, 0, 0, 0, 0, 0, 0, NULL, NULL};
+    GxTaskSetup setup = {.vocab = 256, .seq_len = T, .model = "", .dtype = GX_F32, .samples = 1, .all_samples = 1};
     snprintf(self.chat_template, sizeof self.chat_template, "auto");
     snprintf(self.text_column, sizeof self.text_column, "text");
     snprintf(self.prompt_column, sizeof self.prompt_column, "prompt");
