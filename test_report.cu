@@ -165,7 +165,7 @@ TEST(each_task_knows_how_many_samples_an_epoch_has)
         {"--task masked_lm --train_data documents40.txt", 0},
         {"--task masked_lm --train_data documents40.txt --nsp true", 40},
     };
-    char line[2000];
+    char line[3000];
     FILE *labels = fopen("labels40.tsv", "w"), *pairs = fopen("pairs40.tsv", "w"),
          *documents = fopen("documents40.txt", "w");
     fprintf(labels, "text\tlabel\n"), fprintf(pairs, "anchor\tpositive\n");
@@ -399,7 +399,7 @@ TEST(an_event_file_reads_back_as_it_was_written)
 {
     GxEventFile f = GX_ZERO, second = GX_ZERO;
     GxError e = GX_ZERO;
-    int64_t torn;
+    int64_t torn = 0;
     const GxEventScalar scalars[] = {{"train/loss", 1.5}, {"train/grad_norm", NAN}, {"train/learning_rate", 1e-3}};
     CHECK(gx_event_scalars(&f, 1, scalars, 3, &e) == GX_OK, "of no file: %s", e.message);
     CHECK(gx_event_file_open(&f, "events/runs", &e) == GX_OK && gx_event_start(&f, 1, &e) == GX_OK &&
@@ -441,7 +441,7 @@ TEST(a_record_that_the_disk_does_not_take_is_taken_back_and_the_next_one_is_whol
 {
     GxEventFile f = GX_ZERO;
     GxError e = GX_ZERO;
-    int64_t torn;
+    int64_t torn = 0;
     struct rlimit before, small;
     const GxEventScalar loss = {"train/loss", 1.5};
     CHECK(gx_event_file_open(&f, "full/runs", &e) == GX_OK && gx_event_scalars(&f, 1, &loss, 1, &e) == GX_OK, "%s",
@@ -465,7 +465,7 @@ TEST(a_record_that_the_disk_does_not_take_is_taken_back_and_the_next_one_is_whol
 static int read_runs(const char *output_dir, int *files)
 {
     char list[4000], *path[20];
-    int64_t torn;
+    int64_t torn = 0;
     int n = 0;
     shell("ls -d %s/runs/*/* > list.txt", output_dir);
     char *text = read_text("list.txt");

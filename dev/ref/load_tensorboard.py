@@ -3,7 +3,7 @@
 log.jsonl: every number of every line, each step once, nothing else, and the options as a text.
 
     pip install tensorboard
-    dev/ref/load_tensorboard.py out
+    dev/ref/load_tensorboard.py out      (tensorboard --logdir out shows the same)
 """
 import glob
 import json
