@@ -6,9 +6,10 @@
 //     <|im_start|>assistant
 //     ⟦Hello.<|im_end|>⟧
 //
-// A token is learned if the token before it has it as its label. Without the brackets, what is printed is the text of the
-// tokens, with special tokens written out. A character whose tokens are not alike in this stands with the last of them.
-// Control characters, bytes that are no characters, and brackets of the text itself are written byte by byte, like \x1B.
+// A token is learned if the token before it has it as its label. Without the brackets, what is printed is the text of
+// the tokens, with special tokens written out. A character whose tokens are not alike in this stands with the last of
+// them. Control characters, bytes that are no characters, and brackets of the text itself are written byte by byte,
+// like \x1B. Time: tokens times changes from one to the other.
 #ifndef GX_SHOW_DATA_H
 #define GX_SHOW_DATA_H
 #include "../io/blend.h"
@@ -54,8 +55,8 @@ static char *gx__show_decode(const GxTokenizer *t, const int32_t *ids, int64_t n
     return NULL;
 }
 
-// Where in text[bytes], that of more tokens, the text of ids[n] ends: where it no longer begins as that does, or, within
-// a character, before it.
+// Where in text[bytes], that of more tokens, the text of ids[n] ends: where it no longer begins as that does, or,
+// within a character, before it.
 static int64_t gx__show_end(const GxTokenizer *t, const int32_t *ids, int64_t n, const char *text, int64_t bytes,
                             GxError *err)
 {
