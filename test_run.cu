@@ -1835,6 +1835,39 @@ TEST(the_validation_of_the_best_weights_is_no_dot_at_the_last_step)
     remove_folder(folder);
 }
 
+TEST(the_axes_of_a_picture_reach_its_last_step_and_its_last_values_stand_beside_the_curves)
+{
+    static const struct {
+        const char *log, *last, *train, *eval;
+        double apart; // of the two values' heights, at least
+    } list[] = {
+        {"{\"step\": 1, \"loss\": 5.5}\n{\"step\": 437, \"loss\": 1.8}\n{\"step\": 437, \"eval_loss\": 1.81}\n",
+         ">437<", ">1.800<", ">1.810<", 13},
+        {"{\"step\": 1, \"loss\": 0.7}\n{\"step\": 1234, \"loss\": 0.0}\n{\"step\": 1234, \"eval_loss\": 0.0}\n",
+         ">1234<", ">0.000<", ">0.000<", 13},
+        {"{\"step\": 1, \"loss\": 5.5}\n{\"step\": 40, \"loss\": 1234.5}\n{\"step\": 40, \"eval_loss\": 3.0}\n", ">40<",
+         ">1234<", ">3.000<", 100},
+    };
+    char folder[40], text[40][40];
+    if (!make_folder(folder)) return;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        char *svg = draw(folder, list[i].log), *train = strstr(svg, list[i].train),
+             *eval = train ? strstr(train + 1, list[i].eval) : NULL;
+        const char *last = strstr(svg, list[i].last);
+        CHECK(last && train && eval && last < train, "case %d lacks a label: %s", (int)i, svg);
+        while (train > svg && strncmp(train, "y=", 2)) train--;
+        while (eval && strncmp(eval, "y=", 2)) eval--;
+        const double y = strtod(train + 3, NULL), z = eval ? strtod(eval + 3, NULL) : 0;
+        CHECK(fabs(y - z) > list[i].apart - 0.2 && y < 373 && z < 373, "case %d: at %.1f and %.1f", (int)i, y, z);
+        const int n = svg_texts(svg, "text-anchor=\"end\"", text);
+        const double low = atof(text[0]), high = atof(text[n - 1]);
+        CHECK(low <= atof(list[i].eval + 1) && high >= 0.7 && high >= atof(list[i].train + 1),
+              "case %d: ticks from %g to %g", (int)i, low, high);
+        free(svg);
+    }
+    remove_folder(folder);
+}
+
 TEST(the_axis_of_a_picture_says_what_the_loss_is_measured_in_where_the_task_does)
 {
     char folder[40], log[60], svg_path[60], *text = NULL;

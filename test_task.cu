@@ -756,11 +756,32 @@ TEST(a_run_that_has_skipped_steps_goes_on_from_its_checkpoint_bit_for_bit)
     free(whole), free(half);
 }
 
-TEST(validations_on_the_way_take_eval_windows_and_the_last_one_all)
+// The task holds out 5 samples, all of which the 64 of the default have.
+TEST(the_last_validation_takes_eval_windows_where_they_are_said_and_so_does_evaluate)
 {
     CHECK(train("windows", "--micro_batch_size 2 --max_steps 4 --eval_steps 2 --eval_windows 3") == 0, "%s", said.log);
     const char *first = strstr(said.out, " over "), *last = first ? strstr(first + 1, " over ") : NULL;
-    CHECK(first && last && !strncmp(first, " over 3 samples\n", 16) && !strncmp(last, " over 5 samples\n", 16), "%s",
+    CHECK(first && last && !strncmp(first, " over 3 samples\n", 16) && !strncmp(last, " over 3 samples\n", 16), "%s",
+          said.out);
+    CHECK(train("windows", "--resume auto --micro_batch_size 2 --max_steps 5") == 0, "%s", said.log);
+    CHECK(strstr(said.out, " over 3 samples\n") && !strstr(said.out, " over 5"), "a resumed run: %s", said.out);
+    CHECK(train("windows", "--resume auto --evaluate") == 0 && strstr(said.out, " over 5 samples\n"), "%s", said.out);
+    CHECK(train("windows", "--resume auto --evaluate --eval_windows 2") == 0 && strstr(said.out, " over 2 samples\n"),
+          "%s", said.out);
+    CHECK(train("windows", "--resume auto --micro_batch_size 2 --max_steps 6 --eval_windows 0") == 0 &&
+              strstr(said.out, " over 5 samples\n"),
+          "%s", said.out);
+}
+
+TEST(without_eval_windows_validations_take_64_and_the_last_one_all)
+{
+    GxTrainOptions o = GX_ZERO;
+    o.eval_windows = -1;
+    CHECK(gx_options_eval_windows(&o, 0) == 64 && gx_options_eval_windows(&o, 1) == 0, "%ld, %ld",
+          (long)gx_options_eval_windows(&o, 0), (long)gx_options_eval_windows(&o, 1));
+    o.eval_windows = 7;
+    CHECK(gx_options_eval_windows(&o, 0) == 7 && gx_options_eval_windows(&o, 1) == 7, "7 are not 7");
+    CHECK(train("untold", "--micro_batch_size 2 --max_steps 2") == 0 && strstr(said.out, " over 5 samples\n"), "%s",
           said.out);
 }
 

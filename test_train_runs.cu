@@ -1086,7 +1086,7 @@ TEST(a_text_that_has_changed_is_said_at_the_next_checkpoint)
 TEST(evaluate_and_sample_only_show_the_model_and_write_nothing)
 {
     char line[4096], loss[80];
-    snprintf(line, sizeof line, "%s --config sampling.json --output_dir shown --max_steps 3 --eval_windows 2", program);
+    snprintf(line, sizeof line, "%s --config sampling.json --output_dir shown --max_steps 3", program);
     start_line(line, 0);
     CHECK_RAN(finish());
     const char *at = strstr(out(), "step     3 | validation");

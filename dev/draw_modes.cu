@@ -376,7 +376,7 @@ static void draw_bar(const Picture *p, FILE *out, int i)
     if (item->meanwhile > 0) {
         Item rest = *item;
         rest.flops = item->meanwhile;
-        snprintf(all + strlen(all), sizeof all - strlen(all), ", meanwhile %s", work_text(&rest, more));
+        snprintf(all + strlen(all), sizeof all - strlen(all), " beside %s", work_text(&rest, more));
     }
     fprintf(out,
             "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"%s\" stroke=\"%s\" "
@@ -431,7 +431,7 @@ static void draw_frame(const Picture *p, FILE *out, int width, int height)
             "height=\"6\" "
             "fill=\"#b5c4e2\"/></pattern></defs>\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
             width, height, width, height);
-    const int x = p->x[p->first] - GAP / 2, y = ROW_TOP - 48, end = column_end(p, p->last) + GAP / 2;
+    const int x = p->x[p->first] - GAP / 2, y = ROW_TOP - 62, end = column_end(p, p->last) + GAP / 2;
     fprintf(out,
             "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"8\" fill=\"#f7f8fa\" stroke=\"#d5d9e0\"/>\n<text "
             "x=\"%d\" y=\"%d\" "

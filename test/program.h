@@ -372,7 +372,7 @@ static int has_keys(const GxJson *line, const char *keys) // exactly these, sepa
 static void log_line(Log *l, const GxJson *line)
 {
     char keys[100], keys_on_card[sizeof keys + 8];
-    snprintf(keys, sizeof keys, "step loss grad_norm lr tokens_per_s gflops memory_mb skipped%s",
+    snprintf(keys, sizeof keys, "step loss grad_norm lr epoch tokens_per_s gflops memory_mb skipped%s",
              gx_json_get(line, "padding") ? " padding" : ""); // which is there if there is some
     snprintf(keys_on_card, sizeof keys_on_card, "%s card_mb", keys);
     const int on_card = has_keys(line, keys_on_card);
@@ -382,7 +382,7 @@ static void log_line(Log *l, const GxJson *line)
         l->loss[l->steps] = gx_json_double(gx_json_get(line, "loss"));
         l->grad_norm[l->steps++] = gx_json_double(gx_json_get(line, "grad_norm"));
         l->skipped += gx_json_bool(gx_json_get(line, "skipped"));
-    } else if (has_keys(line, "step eval_loss eval_bits_per_byte eval_tokens")) {
+    } else if (has_keys(line, "step eval_loss eval_bits_per_byte eval_tokens epoch")) {
         l->bits = gx_json_double(gx_json_get(line, "eval_bits_per_byte"));
         l->evals++;
     } else if (has_keys(line, "bigram_bits_per_byte")) {

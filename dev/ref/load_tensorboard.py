@@ -3,7 +3,7 @@
 log.jsonl: every number of every line, each step once, nothing else, and the options as a text.
 
     pip install tensorboard
-    dev/ref/load_tensorboard.py out
+    dev/ref/load_tensorboard.py out      (tensorboard --logdir out shows the same)
 """
 import glob
 import json
@@ -66,7 +66,7 @@ def main(run):
         for event in found:
             value, key = steps[event.step]
             same_step = [e.value for e in found if e.step == event.step]
-            assert any(near(v, single(value), key) for v in same_step), f"{tag}, step {event.step}: {event.value}, {value}"
+            assert any(near(v, single(value), key) for v in same_step), f"{tag}, step {event.step}: {same_step}, {value}"
             n += 1
         assert [event.step for event in new.Tensors(tag)] == [event.step for event in found], tag
     text = new.Tensors("args/text_summary")[-1].tensor_proto.string_val[0].decode()

@@ -3,15 +3,15 @@
 //
 //     GxEventFile f = GX_ZERO;
 //     GX_TRY(gx_event_file_open(&f, "out/runs", err));  // out/runs/2026-01-31_23-59-59_host/events.out.tfevents.…
-//     GX_TRY(gx_event_start(&f, 101, err));             // what earlier files of this folder have from step 101 on is void
+//     GX_TRY(gx_event_start(&f, 101, err));             // earlier files of the folder are void from step 101 on
 //     const GxEventScalar scalars[] = {{"train/loss", 1.5}, {"train/learning_rate", 1e-3}};
 //     GX_TRY(gx_event_scalars(&f, 110, scalars, 2, err));
 //     gx_event_file_close(&f);
 //
-// A file is a list of records (TFRecord): bytes of the data (8), the masked CRC-32C of these 8 bytes, the data, and their
-// masked CRC-32C; little endian. The data are a protocol buffer, Event: wall_time 1 (double), step 2 (varint), and one of
-// file_version 3, summary 5, session_log 7. A Summary has a Value 1 for each scalar (tag 1, simple_value 2), or for a
-// text (tag 1, metadata 9, tensor 8).
+// A file is a list of records (TFRecord): bytes of the data (8), the masked CRC-32C of these 8 bytes, the data, and
+// their masked CRC-32C; little endian. The data are a protocol buffer, Event: wall_time 1 (double), step 2 (varint),
+// and one of file_version 3, summary 5, session_log 7. A Summary has a Value 1 for each scalar (tag 1, simple_value 2),
+// or for a text (tag 1, metadata 9, tensor 8).
 //
 // Each call makes one record and one write, so that TensorBoard sees it at once, and a process that is killed leaves
 // nothing torn but perhaps its last record, before which a reader stops. What cannot be written is taken back and lost:

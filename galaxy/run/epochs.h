@@ -66,7 +66,8 @@ GxStatus gx_epochs_choose(GxTrainOptions *o, const GxConfig *c, GxError *err)
 static void gx__epochs_warn(const GxConfig *c, const char *steps, int64_t said, const char *share, double value,
                             int64_t now, const GxLogger *log)
 {
-    if (!log || said == now || gx_config_source(c, steps) != GX_FROM_FILE) return;
+    if (!log || said == now || gx_config_source(c, steps) != GX_FROM_FILE || gx_config_source(c, share) != GX_FROM_FILE)
+        return;
     gx_log(log, GX_LOG_WARNING,
            "%s has \"%s\": %ld, and \"%s\": %.15g, which are %ld here: these count; where the former was meant, leave "
            "the latter out",

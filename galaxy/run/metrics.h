@@ -43,8 +43,8 @@ GxStatus gx_log_sync(GxRunLog *l, GxError *err);  // writes waiting lines and sy
 GxStatus gx_log_close(GxRunLog *l, GxError *err); // tries to write once more; closed even if that fails
 
 GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err);
-// Appends {"step": 3, "eval_loss": 1.5, "eval_bits_per_byte": 2.164, "eval_tokens": 2048, "epoch": 0.5}: means over `count` of what
-// is `counted`. With the weights of another step: {"step": 3, "weights_of_step": 2, "eval_loss": ...
+// Appends {"step": 3, "eval_loss": 1.5, "eval_bits_per_byte": 2.164, "eval_tokens": 2048, "epoch": 0.5}: means over
+// `count` of what is `counted`. With the weights of another step: {"step": 3, "weights_of_step": 2, "eval_loss": ...
 // epoch 0: not known, and left out.
 GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, double epoch, int64_t weights_of, const GxMetric *metric, int n,
                            int64_t count, const char *counted, GxError *err);

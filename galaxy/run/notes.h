@@ -1,6 +1,6 @@
-// notes.h: warns, when a run begins, of what it does other than its options may have meant: flags that change nothing, a
-// mode that splits nothing, a run that begins where one was to be gone on with, a learning rate that goes up again. Each
-// is a line for the logger, on rank 0, that says what to do. What is wrong is an error, and elsewhere.
+// notes.h: warns, when a run begins, of what it does other than its options may have meant: flags that change nothing,
+// a mode that splits nothing, a run that begins where one was to be gone on with, a learning rate that goes up again.
+// Each is a line for the logger, on rank 0, that says what to do. What is wrong is an error, and elsewhere.
 #ifndef GX_NOTES_H
 #define GX_NOTES_H
 #include "../base/status.h"

@@ -1,10 +1,9 @@
 // other_names.h: what other trainers call things: the names of options of Hugging Face's TrainingArguments, example
-// scripts, TRL and PEFT, of litgpt, torchtune, nanoGPT and llm.c that are none here, with the option that does the same,
-// or with the reason why there is none. The message about an unknown option, of a flag or of a file, says it.
+// scripts, TRL and PEFT, of litgpt, torchtune, nanoGPT and llm.c that are none here, with the option that does the
+// same, or with the reason why there is none. The message about an unknown option, of a flag or of a file, says it.
 //
 //     error: there is no option --per_device_train_batch_size; here it is --micro_batch_size
-//     error: there is no option --dataloader_num_workers: data are mapped into memory, and no process reads ahead; leave
-//     it out
+//     error: there is no option --hub_token: nothing is sent to a hub; …; leave it out
 //
 // They are not read as what they mean here: numbers of the same name may mean something else there (warmup_steps of
 // less than 1, a learning rate per card), and a run whose options were half understood is worse than an error.
@@ -25,10 +24,10 @@ GX_END
 #define GX__OTHER_PRECISION "weights in fp32 are kept beside it, and nothing needs a loss scale"
 #define GX__OTHER_STEPS     "--logging_steps, --eval_steps and --save_steps say when, in steps"
 #define GX__OTHER_READING   "data are mapped into memory, and nobody reads ahead of the training"
-#define GX__OTHER_HUB       "nothing is sent to a hub; `hf upload NAME FOLDER` sends a checkpoint, which is in its format"
+#define GX__OTHER_HUB       "nothing is sent to a hub; `hf upload NAME FOLDER` sends a checkpoint"
 #define GX__OTHER_LOG       "log.jsonl has everything that is measured, and the terminal a line every --logging_steps"
 #define GX__OTHER_COMPILE   "nothing is compiled while it runs"
-#define GX__OTHER_TASK      "a program trains, validates at the end what is held out, and with --evaluate does only that"
+#define GX__OTHER_TASK      "it trains, and validates at the end what is held out; with --evaluate only that"
 #define GX__OTHER_ATTENTION "attention never writes its scores to memory, as FlashAttention does it"
 #define GX__OTHER_TRUST     "no code of a model's folder is run"
 const GxConfigHint gx_other_names[] = {

@@ -308,8 +308,8 @@ static void gx__report_length(FILE *out, const GxTrainer *t)
             gx_text_s(t->o.max_steps));
 }
 
-// "500 steps of 8 samples x 256 tokens (1 micro-batch) | adamw, lr 0.002, cosine | 2.31 epochs"; "3 epochs = 1,234 steps
-// of ..."; or "8 samples x 256 tokens at a time"
+// "500 steps of 8 samples x 256 tokens (1 micro-batch) | adamw, lr 0.002, cosine | 2.31 epochs"; "3 epochs = 1,234
+// steps of ..."; or "8 samples x 256 tokens at a time"
 static void gx__report_work(FILE *out, const GxTrainer *t)
 {
     const GxTrainOptions *o = &t->o;
@@ -481,8 +481,8 @@ static void gx__report_fit(gx__ReportLine *l, int columns)
     }
 }
 
-// "step     1/500  epoch 0.016  loss 5.5451  norm 1.234  lr 1.00e-4  17.8k tok/s   1m12s left  1.23k GFLOP/s     123 MB": fields are
-// always equally wide, so that all lines of a run have the same fields.
+// "step     1/500  epoch 0.016  loss 5.5451  norm 1.234  lr 1.00e-4  17.8k tok/s   1m12s left  1.23k GFLOP/s  123 MB"
+// Fields are always equally wide, so that all lines of a run have the same fields.
 static void gx__report_progress_fields(gx__ReportLine *l, const GxProgress *p, int by_epochs)
 {
     char text[32], lr[32];

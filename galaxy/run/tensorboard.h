@@ -3,9 +3,10 @@
 //
 //     out/runs/2026-01-31_23-59-59_host/events.out.tfevents.…
 //
-// The names are those of Hugging Face's Trainer: train/loss, train/grad_norm, train/learning_rate, train/epoch, eval/loss,
-// eval/<metric>; further train/<loss of several>, train/<metric of the task>, train/tokens_per_second, train/memory_mb,
-// and the options as a text. A validation of the best weights, which are of another step, has eval_best/ for eval/.
+// The names are those of Hugging Face's Trainer: train/loss, train/grad_norm, train/learning_rate, train/epoch,
+// eval/loss, eval/<metric>; further train/<loss of several>, train/<metric of the task>, train/tokens_per_second,
+// train/memory_mb, and the options as a text. A validation of the best weights, which are of another step, has
+// eval_best/ for eval/.
 //
 // A run that goes on writes a new file into the same folder, whose beginning says from which step on earlier files are
 // void. What cannot be written is lost, with one warning; the training goes on. Rank 0 alone writes.

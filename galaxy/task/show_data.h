@@ -6,12 +6,14 @@
 //     <|im_start|>assistant
 //     ⟦Hello.<|im_end|>⟧
 //
-// A token is learned if the token before it has it as its label. Special tokens are written out; control characters are
-// written like \x1B.
+// A token is learned if the token before it has it as its label. Without the brackets, what is printed is the text of
+// the tokens, with special tokens written out. A character whose tokens are not alike in this stands with the last of
+// them. Control characters, bytes that are no characters, and brackets of the text itself are written byte by byte,
+// like \x1B. Time: tokens times changes from one to the other.
 #ifndef GX_SHOW_DATA_H
 #define GX_SHOW_DATA_H
 #include "../io/blend.h"
-#include "../io/text_stream.h"
+#include "../io/tokenizer.h"
 GX_BEGIN
 
 enum { GX_SHOW_SEED = 1234 }; // the default of --seed: samples are shown in the order that it gives
@@ -26,35 +28,67 @@ GX_END
 #define GX_SHOW_DATA_IMPLEMENTED
 #include <stdlib.h>
 #include <string.h>
+#include "../io/unicode.h"
 
+// Byte by byte what is no character, a control character, or one of the two brackets.
 static void gx__show_text(FILE *out, const char *text, int64_t bytes)
 {
-    for (int64_t i = 0; i < bytes; i++) {
-        const unsigned char c = (unsigned char)text[i], next = i + 1 < bytes ? (unsigned char)text[i + 1] : 0;
-        if (c == 0xC2 && next >= 0x80 && next < 0xA0) fprintf(out, "\\x%02X", next), i++; // U+0080 to U+009F
-        else if ((c < ' ' && c != '\n' && c != '\t') || c == 0x7F) fprintf(out, "\\x%02X", c);
-        else fputc(c, out);
+    for (const char *p = text, *end = text + bytes; p < end;) {
+        uint32_t c;
+        const int n = gx_unicode_decode(p, end, &c),
+                  is_cut = c == GX_REPLACEMENT && (n != 3 || memcmp(p, "\xEF\xBF\xBD", 3)),
+                  is_control = (c < ' ' && c != '\n' && c != '\t') || (c >= 0x7F && c < 0xA0),
+                  is_bracket = c == 0x27E6 || c == 0x27E7;
+        for (int i = 0; i < n; i++)
+            fprintf(out, is_cut || is_control || is_bracket ? "\\x%02X" : "%c", (unsigned char)p[i]);
+        p += n;
     }
+}
+
+// The text of ids[n]; free() it.
+static char *gx__show_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, int64_t *bytes, GxError *err)
+{
+    char *text = (char *)malloc((size_t)(n * t->longest) + 1);
+    if (!text) GX_FAIL(err, GX_ERR_MEMORY, "no memory for the text of %ld tokens", (long)n);
+    else if (gx_tokenizer_decode(t, ids, n, GX_SPECIAL_AS_TOKENS, text, bytes, err) == GX_OK) return text;
+    free(text);
+    return NULL;
+}
+
+// Where in text[bytes], that of more tokens, the text of ids[n] ends: where it no longer begins as that does, or,
+// within a character, before it.
+static int64_t gx__show_end(const GxTokenizer *t, const int32_t *ids, int64_t n, const char *text, int64_t bytes,
+                            GxError *err)
+{
+    int64_t length = 0, same = 0;
+    char *part = gx__show_decode(t, ids, n, &length, err);
+    while (part && same < length && same < bytes && part[same] == text[same]) same++;
+    free(part);
+    for (int64_t back = 1; back < 4 && back <= same && same < bytes; back++) {
+        uint32_t c;
+        const int whole = gx_unicode_decode(text + same - back, text + bytes, &c);
+        if (whole > back) return same - back;
+    }
+    return same;
 }
 
 // Prints ids[n]; is_learned [n] marks those that are learned.
 static GxStatus gx__show_tokens(FILE *out, const GxTokenizer *t, const int32_t *ids, const unsigned char *is_learned,
                                 int64_t n, GxError *err)
 {
-    GxTextStream stream = gx_text_stream(t, GX_SPECIAL_AS_TOKENS, 0);
-    GxStatus status = GX_OK;
-    for (int64_t i = 0, behind; i < n && status == GX_OK; i = behind) {
-        const char *text;
-        int64_t bytes;
+    int64_t bytes = 0, shown = 0;
+    char *text = gx__show_decode(t, ids, n, &bytes, err);
+    for (int64_t i = 0, behind; text && i < n && gx_error_code(err) == GX_OK; i = behind) {
         for (behind = i + 1; behind < n && is_learned[behind] == is_learned[i];) behind++;
+        const int64_t end = behind < n ? gx_max(shown, gx__show_end(t, ids, behind, text, bytes, err)) : bytes;
         if (is_learned[i]) fputs("⟦", out);
-        status = gx_text_stream_next(&stream, ids, behind, behind == n, &text, &bytes, err);
-        if (status == GX_OK) gx__show_text(out, text, bytes);
+        gx__show_text(out, text + shown, end - shown);
         if (is_learned[i]) fputs("⟧", out);
+        shown = end;
     }
-    gx_text_stream_close(&stream);
+    free(text);
     fputc('\n', out);
-    return status;
+    return gx_error_code(err);
 }
 
 // Prints tokens [begin, end) of a sample, and the label of the last one. ids, is_learned: scratch of T + 1.
