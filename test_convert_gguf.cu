@@ -981,6 +981,151 @@ TEST(a_models_pad_token_id_comes_back_as_it_was)
     }
 }
 
+// ---- adapters ------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    const char *module, *name;
+    double scale;
+    int is_permuted;
+} Factors;
+
+static float *floats_of(const GxSafetensors *s, const char *module, const char *factor, int64_t shape[2])
+{
+    char name[200];
+    GxError err = GX_ZERO;
+    snprintf(name, sizeof name, GX_PEFT_PREFIX "%s.%s", module, factor);
+    const GxSafetensorsEntry *e = gx_safetensors_find(s, name);
+    if (!CHECK(e, "no %s", name)) return NULL;
+    float *x = (float *)malloc((size_t)e->elements * sizeof *x);
+    CHECK(gx_safetensors_read(s, e, 0, e->elements, x, &err) == GX_OK, "%s", err.message);
+    shape[0] = e->shape[0], shape[1] = e->shape[1];
+    return x;
+}
+
+static float *floats_in(const GxGguf *g, const char *base, const char *factor, const int64_t shape[2])
+{
+    char name[200];
+    GxError err = GX_ZERO;
+    snprintf(name, sizeof name, "%s.%s", base, factor);
+    const GxGgufTensor *t = gx_gguf_find(g, name);
+    if (!CHECK(t && t->ndim == 2 && t->shape[0] == shape[0] && t->shape[1] == shape[1], "%s is not there so", name))
+        return NULL;
+    float *x = (float *)malloc((size_t)t->elements * sizeof *x);
+    CHECK(gx_gguf_read(g, t, 0, t->elements, x, &err) == GX_OK, "%s", err.message);
+    return x;
+}
+
+// A is as it was, of the embedding turned. What llama.cpp multiplies B A by, alpha / r, and lora_b are together the
+// scale and B, each within a rounding; of rows in the order of the matrix's.
+static void check_factors(const GxGguf *g, const GxSafetensors *s, const Factors *f, int64_t head, int is_same)
+{
+    const int is_embedding = strstr(f->module, "embed_tokens") != NULL;
+    double alpha = 0;
+    GxError err = GX_ZERO;
+    int64_t of_a[2] = {0, 0}, of_b[2] = {0, 0};
+    gx_gguf_get_double(g, "adapter.lora.alpha", 1, &alpha, &err);
+    float *a = floats_of(s, f->module, is_embedding ? "lora_embedding_A" : "lora_A.weight", of_a),
+          *b = floats_of(s, f->module, is_embedding ? "lora_embedding_B" : "lora_B.weight", of_b);
+    const int64_t r = of_a[0], columns = of_a[1], turned[2] = {columns, r};
+    float *x = floats_in(g, f->name, "lora_a", is_embedding ? turned : of_a),
+          *y = floats_in(g, f->name, "lora_b", of_b);
+    for (int64_t i = 0; a && x && i < r * columns; i++)
+        if (!CHECK(x[is_embedding ? i % columns * r + i / columns : i] == a[i], "%s: A at %ld", f->name, (long)i))
+            break;
+    for (int64_t i = 0; b && y && i < of_b[0] * r; i++) {
+        const int64_t row = i / r, in = row % head, from = f->is_permuted ? row - in + in % 2 * head / 2 + in / 2 : row;
+        const double want = f->scale * b[from * r + i % r], is = alpha / (double)r * y[i];
+        if (!CHECK(fabs(is - want) <= 4 * 0x1p-24 * fabs(want), "%s: B at %ld is %g, not %g", f->name, (long)i, is,
+                   want))
+            break;
+        if (is_same && !CHECK(y[i] == b[from * r + i % r], "%s: B at %ld has other bits", f->name, (long)i)) break;
+    }
+    free(a), free(b), free(x), free(y);
+}
+
+static void check_adapter(const char *adapter, const char *arch, const Factors *f, int n, int folded, int64_t head)
+{
+    char path[200];
+    GxError err = GX_ZERO;
+    GxGgufAdapterSaid said;
+    GxSafetensors s;
+    GxGguf g;
+    const char *text = "";
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", adapter);
+    unlink(at("a.gguf"));
+    CHECK(gx_gguf_export_adapter(adapter, "", at("a.gguf"), GX_GGUF_F32, &said, &gx_silent, &err) == GX_OK, "%s",
+          err.message);
+    if (!CHECK(gx_safetensors_open(&s, path, &err) == GX_OK && gx_gguf_open(&g, at("a.gguf"), &err) == GX_OK, "%s",
+               err.message))
+        return;
+    CHECK(said.matrices == n && g.tensors == 2 * n && said.folded == folded && !said.as_f16 &&
+              !strcmp(said.model, arch),
+          "%d matrices, %d tensors, %d folded, a %s", said.matrices, g.tensors, said.folded, said.model);
+    for (int i = 0; i < n; i++) check_factors(&g, &s, &f[i], head, !folded);
+    CHECK(gx_gguf_get_string(&g, "general.type", 1, &text, &err) == GX_OK && !strcmp(text, "adapter"), "%s", text);
+    CHECK(gx_gguf_get_string(&g, "adapter.type", 1, &text, &err) == GX_OK && !strcmp(text, "lora"), "%s", text);
+    CHECK(gx_gguf_get_string(&g, "general.architecture", 1, &text, &err) == GX_OK && !strcmp(text, arch), "%s", text);
+    gx_safetensors_close(&s), gx_gguf_close(&g);
+}
+
+TEST(an_adapter_has_the_rows_of_its_matrices_and_scales_that_one_alpha_cannot_say_in_lora_b)
+{
+    static const Factors ranks[] = {
+        // rsLoRA: alpha / sqrt(r)
+        {"model.embed_tokens", "token_embd.weight", 0.7 / 1.7320508075688772, 0},
+        {"lm_head", "output.weight", 2, 0},
+        {"model.layers.0.self_attn.q_proj", "blk.0.attn_q.weight", 0.5 / 1.4142135623730951, 1},
+        {"model.layers.1.self_attn.q_proj", "blk.1.attn_q.weight", 3 / 1.4142135623730951, 1},
+        {"model.layers.0.self_attn.k_proj", "blk.0.attn_k.weight", 1, 1},
+        {"model.layers.0.self_attn.v_proj", "blk.0.attn_v.weight", 0.5, 0},
+        {"model.layers.1.self_attn.v_proj", "blk.1.attn_v.weight", 0.5, 0},
+        {"model.layers.0.mlp.down_proj", "blk.0.ffn_down.weight", 2 / 2.6457513110645907, 0},
+        {"model.layers.1.mlp.down_proj", "blk.1.ffn_down.weight", 1, 0}};
+    static const Factors odd[] = {// rsLoRA, of one rank
+                                  {"model.layers.0.self_attn.q_proj", "blk.0.attn_q.weight", 2 / 1.7320508075688772, 1},
+                                  {"model.layers.1.self_attn.q_proj", "blk.1.attn_q.weight", 2 / 1.7320508075688772, 1},
+                                  {"model.layers.2.self_attn.q_proj", "blk.2.attn_q.weight", 2 / 1.7320508075688772, 1},
+                                  {"model.layers.0.self_attn.v_proj", "blk.0.attn_v.weight", 2 / 1.7320508075688772, 0},
+                                  {"model.layers.1.self_attn.v_proj", "blk.1.attn_v.weight", 2 / 1.7320508075688772, 0},
+                                  {"model.layers.2.self_attn.v_proj", "blk.2.attn_v.weight", 2 / 1.7320508075688772, 0},
+                                  {"model.layers.0.mlp.down_proj", "blk.0.ffn_down.weight", 2 / 1.7320508075688772, 0},
+                                  {"model.layers.1.mlp.down_proj", "blk.1.ffn_down.weight", 2 / 1.7320508075688772, 0},
+                                  {"model.layers.2.mlp.down_proj", "blk.2.ffn_down.weight", 2 / 1.7320508075688772, 0}};
+    static const Factors qwen2[] = {{"model.layers.0.self_attn.q_proj", "blk.0.attn_q.weight", 3, 0},
+                                    {"model.layers.1.self_attn.q_proj", "blk.1.attn_q.weight", 3, 0},
+                                    {"model.layers.0.self_attn.k_proj", "blk.0.attn_k.weight", 3, 0},
+                                    {"model.layers.1.self_attn.k_proj", "blk.1.attn_k.weight", 3, 0},
+                                    {"model.layers.0.self_attn.v_proj", "blk.0.attn_v.weight", 3, 0},
+                                    {"model.layers.1.self_attn.v_proj", "blk.1.attn_v.weight", 3, 0},
+                                    {"model.layers.1.mlp.up_proj", "blk.1.ffn_up.weight", 3, 0}};
+    check_adapter("data/ref/lora_ranks", "llama", ranks, 9, 8, 8);
+    check_adapter("data/ref/lora_odd", "llama", odd, 9, 0, 14);
+    check_adapter("data/ref/lora_qwen2", "qwen2", qwen2, 7, 0, 1);
+}
+
+TEST(factors_are_in_the_type_that_is_asked_for)
+{
+    static const int types[] = {GX_GGUF_F16, GX_GGUF_BF16, GX_GGUF_Q8_0};
+    GxError err = GX_ZERO;
+    GxGgufAdapterSaid said;
+    GxGguf g;
+    for (int k = 0; k < 3; k++) {
+        CHECK(gx_gguf_export_adapter("data/ref/lora_gqa", "", at("a.gguf"), types[k], &said, &gx_silent, &err) == GX_OK,
+              "%s", err.message);
+        if (!CHECK(gx_gguf_open(&g, at("a.gguf"), &err) == GX_OK, "%s", err.message)) return;
+        int as_f16 = 0;
+        for (int i = 0; i < g.tensors; i++) {
+            const GxGgufTensor *t = &g.tensor[i];
+            const int fits = types[k] != GX_GGUF_Q8_0 || t->shape[1] % 32 == 0;
+            CHECK(t->type == (fits ? types[k] : GX_GGUF_F16), "%s has the type %d", t->name, t->type);
+            as_f16 += !fits;
+        }
+        CHECK(g.tensors == 28 && said.as_f16 == as_f16, "%d tensors, %d as f16, not %d", g.tensors, said.as_f16,
+              as_f16);
+        gx_gguf_close(&g);
+    }
+}
+
 // ---- the program ---------------------------------------------------------------------------------------------------
 
 static GxStatus call(GxError *err, const char *a, const char *b, const char *c, const char *d, const char *e,
@@ -1036,6 +1181,8 @@ TEST(the_program_converts_and_leaves_alone_what_is_there)
             GX_ERR_ARGUMENT, "prompt_llama", "./merge_adapter --adapter data/ref/prompt_llama");
     refused(&err, call(&err, "--gguf", at("none.gguf"), "--output_dir", at("q"), NULL, NULL), GX_ERR_IO, "none.gguf",
             "cannot open");
+    refused(&err, call(&err, "--gguf", at("p.gguf"), "--adapter", "x", NULL, NULL), GX_ERR_ARGUMENT, "--adapter",
+            "one of them");
     CHECK(!gx_path_is_folder(at("q")) && !gx_path_is_folder(at("q.gx-new")), "a folder is there after an error");
     // nor those that it would lie in
     gx_file_write(at("no.gguf"), "GGUF", 4, &err);
@@ -1047,6 +1194,67 @@ TEST(the_program_converts_and_leaves_alone_what_is_there)
     CHECK(call(&err, "--gguf", at("p.gguf"), "--output_dir", at("deep/er/q"), NULL, NULL) == GX_OK, "%s", err.message);
     drop(at("deep"));
     drop(at("p"));
+}
+
+TEST(adapters_that_a_file_cannot_say_are_refused)
+{
+    static const struct {
+        const char *adapter, *names, *says;
+    } cases[] = {
+        {"data/ref/lora_head_tied", "lm_head.weight", "ties its head to the embedding"},
+        {"data/ref/lora_embed_tied", "model.embed_tokens.weight", "ties its head to the embedding"},
+        {"data/ref/lora_head_both", "data/ref/lora_head_both", "ties its head to the embedding"},
+        {"data/ref/lora_whole_head", "mlp.gate_proj.weight", "was trained whole (modules_to_save)"},
+        {"data/ref/lora_whole_embed", "model.embed_tokens.weight", "was trained whole (modules_to_save)"},
+        {"data/ref/prompt_llama", "prompts (ADAPTION_PROMPT)", "adapters in GGUF files are LoRA"},
+    };
+    GxError err = GX_ZERO;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        refused(&err,
+                call(&err, "--adapter", cases[i].adapter, "--output_file", at("none_of_adapter.gguf"), NULL, NULL),
+                GX_ERR_UNSUPPORTED, cases[i].names, cases[i].says);
+        CHECK(!gx_path_is_file(at("none_of_adapter.gguf")), "%s: a file is there", cases[i].adapter);
+    }
+    static const char classes[] = "{\"peft_type\": \"LORA\", \"task_type\": \"SEQ_CLS\"}",
+                      baseless[] = "{\"peft_type\": \"LORA\", \"r\": 2}";
+    gx_folder_make(at("classes"), &err);
+    put(at("classes/adapter_config.json"), classes, (int64_t)strlen(classes));
+    refused(&err, call(&err, "--adapter", at("classes"), "--output_file", at("none_of_adapter.gguf"), NULL, NULL),
+            GX_ERR_UNSUPPORTED, "classification", "task_type SEQ_CLS");
+    put(at("classes/adapter_config.json"), baseless, (int64_t)strlen(baseless));
+    refused(&err, call(&err, "--adapter", at("classes"), "--output_file", at("none_of_adapter.gguf"), NULL, NULL),
+            GX_ERR_ARGUMENT, "classes", "name it with --model");
+    drop(at("classes"));
+    refused(
+        &err,
+        call(&err, "--adapter", "data/ref/lora_head_score", "--output_file", at("none_of_adapter.gguf"), NULL, NULL),
+        GX_ERR_ARGUMENT, "score", "matches no linear");
+    refused(&err,
+            call(&err, "--adapter", "data/ref/llama_gqa", "--output_file", at("none_of_adapter.gguf"), NULL, NULL),
+            GX_ERR_IO, "data/ref/llama_gqa", "adapter_config.json");
+    refused(&err,
+            call(&err, "--adapter", "data/ref/lora_head_bert", "--output_file", at("none_of_adapter.gguf"), NULL, NULL),
+            GX_ERR_ARGUMENT, "bert_mlm/config.json", "model_type is \"bert\"");
+    // of another model
+    refused(&err,
+            call(&err, "--adapter", "data/ref/lora_gqa", "--model", "data/ref/llama_odd", "--output_file",
+                 at("none_of_adapter.gguf")),
+            GX_ERR_FORMAT, "self_attn", "data/ref/lora_gqa");
+    unlink(at("a.gguf"));
+    CHECK(call(&err, "--adapter", "data/ref/lora_gqa", "--model", "data/ref/llama_gqa", "--output_file",
+               at("a.gguf")) == GX_OK,
+          "%s", err.message);
+    GxGguf g;
+    CHECK(gx_gguf_open(&g, at("a.gguf"), &err) == GX_OK && g.tensor[0].type == GX_GGUF_F32, "%s", err.message);
+    gx_gguf_close(&g);
+    refused(&err, call(&err, "--adapter", "data/ref/lora_gqa", "--output_file", at("a.gguf"), NULL, NULL),
+            GX_ERR_ARGUMENT, "a.gguf", "is there already");
+    refused(&err, call(&err, "--adapter", "data/ref/lora_gqa", NULL, NULL, NULL, NULL), GX_ERR_ARGUMENT,
+            "--output_file", "missing");
+    refused(&err, call(&err, "--adapter", "data/ref/lora_gqa", "--output_dir", "x", NULL, NULL), GX_ERR_ARGUMENT,
+            "--output_dir", "belongs to --gguf");
+    refused(&err, call(&err, "--gguf", at("a.gguf"), "--output_dir", at("q"), NULL, NULL), GX_ERR_UNSUPPORTED, "a.gguf",
+            "of the type \"adapter\"");
 }
 
 int main(int argc, char **argv)

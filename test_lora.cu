@@ -250,6 +250,41 @@ TEST(a_matrix_that_is_quantised_in_pieces_is_that_which_is_quantised_as_a_whole)
     free(x);
 }
 
+// w += s * B A of some rows, where each matrix has its own r and s: as the sum over its r products says.
+TEST(pieces_of_a_matrix_get_the_rows_of_their_own_factors)
+{
+    enum { FIRST = 3 };
+    TestModel *t = (TestModel *)calloc(1, sizeof *t);
+    t->wish.lora = &test_loras[13];
+    if (!test_model_open_split(t, &model_config, &test_serial, T, 4, HEAD_CHUNK, NULL, 1, 1, NULL)) return;
+    test_init(t, 42);
+    for (int i = 0; i < t->m.table.n; i++) {
+        const GxTensor *w = &t->m.table.row[i], *row = t->m.table.row;
+        if (!w->has_lora) continue;
+        const int64_t rows = w->global_shape[0], in = w->global_shape[1], r = row[w->lora.index].global_shape[0];
+        const GxArenaMark mark = gx_arena_mark(t->g.arena);
+        float *sum = (float *)gx_scratch(&t->g, GX_MEM_WORKSPACE, 4 * rows * in);
+        float *zero = (float *)calloc((size_t)(rows * in), 4);
+        test_put(t, sum, zero, rows * in);
+        gx_lora_add(&t->g, &t->m, i, 0, FIRST, sum);
+        gx_lora_add(&t->g, &t->m, i, FIRST, rows - FIRST, sum + FIRST * in);
+        float *ours = test_kept(t, sum, rows * in), *want = (float *)calloc((size_t)(rows * in), 4),
+              *a = test_kept(t, gx_store_master_at(&t->m.store, w->lora.index, 0), r * in),
+              *b = test_kept(t, gx_store_master_at(&t->m.store, w->lora.index + 1, 0), rows * r);
+        for (int64_t e = 0; e < rows * in; e++) {
+            double of_e = 0;
+            for (int64_t k = 0; k < r; k++) of_e += (double)b[e / in * r + k] * a[k * in + e % in];
+            want[e] = (float)(w->lora_scale * of_e);
+        }
+        test_close_f(w->name, ours, want, rows * in, test_bound(r), 0);
+        free(zero), free(ours), free(want), free(a), free(b);
+        gx_arena_release(t->g.arena, mark);
+    }
+    CHECK(!gx_failed(&t->g), "%s", t->g.error.message);
+    test_model_close(t);
+    free(t);
+}
+
 // ---- against PEFT (dev/ref/make_lora_refs.py) ----------------------------------------------------------------------
 
 typedef struct {
@@ -939,6 +974,7 @@ TEST(a_modules_number_is_that_of_the_first_key_that_matches_the_end_of_its_name)
         {"{\"self_attn.q_proj\":5,\"q_proj\":4}", q, 5, 0},
         {"{\"[kq]_proj\":8}", q, 8, 1},
         {"{\"[kq]_pro\":8}", q, -1, 1},
+        {"{\"[_]proj\":8}", q, -1, 1},
         {"{\"layers\\\\.1\\\\..*\":8}", q, -1, 1},
         {"{\"layers\\\\.1\\\\..*\":8,\"layers\\\\.\\\\d+\\\\..*\":9}", q, 9, 1},
         {"{\"k_proj|q_proj\":8}", q, 8, 1},

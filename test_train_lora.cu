@@ -113,6 +113,124 @@ TEST(targets_are_a_list_with_blanks_or_a_pattern_or_all)
     check_same_checkpoint("chosen2/checkpoint-2", "chosen3/checkpoint-2");
 }
 
+// ---- some modules have another rank, or none ------------------------------------------------------------------------
+
+#define SOME                                                                                                           \
+    "--target_modules q_proj,v_proj,down_proj,lm_head --exclude_modules 1.mlp.down_proj --use_rslora --rank_pattern "  \
+    "q_proj=2,layers.1.self_attn.v_proj=7 --alpha_pattern {\"v_proj\":2.5,\"lm_head\":4} "
+
+static void expect_shape(const char *folder, const char *module, int64_t r, int64_t width)
+{
+    char name[200], path[200];
+    GxSafetensors s;
+    GxError e = GX_ZERO;
+    snprintf(name, sizeof name, GX_PEFT_PREFIX "%s.lora_A.weight", module);
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    if (!CHECK(gx_safetensors_open(&s, path, &e) == GX_OK, "%s", e.message)) return;
+    const GxSafetensorsEntry *t = gx_safetensors_find(&s, name);
+    if (r == 0) CHECK(!t, "%s is there", name);
+    else
+        CHECK(t && t->shape[0] == r && (!width || t->shape[1] == width), "%s: %ld rows", name,
+              t ? (long)t->shape[0] : -1L);
+    gx_safetensors_close(&s);
+}
+
+TEST(ranks_and_alphas_of_some_modules_are_trained_saved_and_read_again)
+{
+    static const char config[] = "some/checkpoint-6/adapter_config.json";
+    static const char *const ways[] = {SOME "--lora_dropout 0.2", "--layers_to_transform 1 --rank_pattern q_proj=5",
+                                       NULL};
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE SOME "--output_dir some --max_steps 6 --learning_rate 1e-2"));
+    CHECK(strstr(out(), "not 1.mlp.down_proj") && strstr(out(), "with the ranks"), "%s", out());
+    expect_shape("some/checkpoint-6", "model.layers.0.self_attn.q_proj", 2, 0);
+    expect_shape("some/checkpoint-6", "model.layers.1.self_attn.q_proj", 2, 0);
+    expect_shape("some/checkpoint-6", "model.layers.0.self_attn.v_proj", 3, 0);
+    expect_shape("some/checkpoint-6", "model.layers.1.self_attn.v_proj", 7, 0);
+    expect_shape("some/checkpoint-6", "model.layers.0.mlp.down_proj", 3, 0);
+    expect_shape("some/checkpoint-6", "model.layers.1.mlp.down_proj", 0, 0);
+    CHECK(file_contains(config, "\"layers.1.self_attn.v_proj\": 7") && file_contains(config, "\"v_proj\": 2.5") &&
+              file_contains(config, "\"lm_head\": 4") && file_contains(config, "\"0.mlp.down_proj\""),
+          "another adapter_config.json");
+    CHECK_RAN(run("--adapter some/checkpoint-6 --output_dir some2 --max_steps 1 --learning_rate 0"));
+    CHECK(same_file("some/checkpoint-6/adapter_model.safetensors", "some2/checkpoint-1/adapter_model.safetensors"),
+          "others");
+    CHECK(same_file(config, "some2/checkpoint-1/adapter_config.json"), "another configuration");
+    CHECK(run("--adapter some/checkpoint-6 --rank_pattern q_proj=2 --output_dir some3 --max_steps 1") > 0 &&
+              strstr(err(), "--lora_rank_pattern is another than that of the adapter"),
+          "%s", err());
+    CHECK_RAN(run("--adapter some/checkpoint-6 --rank_pattern {\"q_proj\":2,\"layers.1.self_attn.v_proj\":7} "
+                  "--output_dir some3 --max_steps 1"));
+    CHECK(run("--resume some/checkpoint-6 --rank_pattern q_proj=2 --max_steps 7") > 0 &&
+              strstr(err(), "--lora_rank_pattern"),
+          "%s", err());
+    check_resumed(ways);
+}
+
+TEST(layers_of_lora_are_an_option)
+{
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir layers --max_steps 1 --lora_layers_to_transform 1 --lora_layers_pattern layers"));
+    expect_shape("layers/checkpoint-1", "model.layers.0.mlp.up_proj", 0, 0);
+    expect_shape("layers/checkpoint-1", "model.layers.1.mlp.up_proj", 3, 0);
+    CHECK(file_contains("layers/checkpoint-1/adapter_config.json", "\"1.mlp.up_proj\""), "others");
+}
+
+TEST(every_mode_has_the_losses_of_serial_with_ranks_that_differ) { check_every_mode(SOME "--lora_dropout 0.1"); }
+
+TEST(a_model_that_took_in_ranks_that_differ_writes_the_text_of_the_adapter)
+{
+    char *text[3], train[TEST_PATH], line[3000];
+    static const char *const models[] = {"--adapter write_some/checkpoint-30", "--model merged_some",
+                                         "--model base/checkpoint-8"};
+    if (!make_base()) return;
+    snprintf(train, sizeof train, "%s", program);
+    CHECK_RAN(run(BASE SOME "--output_dir write_some --max_steps 30 --learning_rate 2e-2"));
+    if (!use_program("merge_adapter")) return;
+    snprintf(line, sizeof line, "%s --adapter write_some/checkpoint-30 --output_dir merged_some", program);
+    start_line(line, 0);
+    CHECK_RAN(finish());
+    use_program("generate_llama");
+    for (int i = 0; i < 3; i++) {
+        snprintf(line, sizeof line, "%s %s --prompt the --max_new_tokens 40 --threads 1", program, models[i]);
+        start_line(line, 0);
+        CHECK_RAN(finish());
+        text[i] = strdup(out());
+    }
+    CHECK(!strcmp(text[0], text[1]) && strcmp(text[0], text[2]), "%s\n%s\n%s", text[0], text[1], text[2]);
+    for (int i = 0; i < 3; i++) free(text[i]);
+    snprintf(program, sizeof program, "%s", train);
+}
+
+TEST(a_name_that_means_no_module_is_warned_of_and_numbers_that_cannot_be_are_refused)
+{
+    static const Refusal cases[] = {
+        {BASE "--lora_rank_pattern q_proj=0", {"--lora_rank_pattern: q_proj is 0; expected a number from 1 to 65536"}},
+        {BASE "--lora_rank_pattern q_proj=1.5", {"--lora_rank_pattern: q_proj is 1.5; expected an integer"}},
+        {BASE "--lora_rank_pattern q_proj", {"--lora_rank_pattern has \"q_proj\"; expected a module's name and"}},
+        {BASE "--lora_rank_pattern =4", {"--lora_rank_pattern has \"=4\""}},
+        {BASE "--lora_rank_pattern q_proj=", {"--lora_rank_pattern has \"q_proj=\""}},
+        {BASE "--lora_rank_pattern q_proj=4x", {"--lora_rank_pattern has \"q_proj=4x\""}},
+        {BASE "--lora_rank_pattern {", {"--lora_rank_pattern"}},
+        {BASE "--lora_alpha_pattern q_proj=0", {"--lora_alpha_pattern: q_proj is 0; expected a number from 1e-06"}},
+        {BASE "--lora_layers_to_transform 2", {"layers_to_transform has 2, and the model has no such layer"}},
+        {BASE "--lora_layers_to_transform 0 --lora_target_modules .*q_proj",
+         {"--lora_layers_to_transform is for modules that are named by their ends"}},
+        {BASE "--lora_layers_pattern layers", {"--lora_layers_pattern says where the numbers"}},
+        {BASE "--target_modules q_proj --lora_exclude_modules q_proj", {"no module has LoRA"}},
+        {BASE "--lora_exclude_modules *q", {"--lora_exclude_modules"}},
+        {"--lora_rank_pattern q_proj=4 --model base/checkpoint-8", {"--lora_rank_pattern is about an adapter"}},
+    };
+    if (!make_base()) return;
+    CHECK_RAN(run(BASE "--output_dir warned --max_steps 1 --lora_rank_pattern q_proj=4,lm_head=2 --lora_alpha_pattern "
+                       "k_pro=1,layers.5.self_attn.q_proj=2 --lora_exclude_modules q_projs"));
+    CHECK(strstr(err(), "rank_pattern: \"lm_head\" is the end of no module's name that has LoRA") &&
+              strstr(err(), "alpha_pattern: \"k_pro\"") && strstr(err(), "\"layers.5.self_attn.q_proj\"") &&
+              strstr(err(), "exclude_modules: \"q_projs\" matches no module") && !strstr(err(), "\"q_proj\""),
+          "%s", err());
+    if (gx_regex_is_built()) CHECK_REFUSALS(cases);
+}
+
 // As peft writes them where few ends would mean too much.
 TEST(a_thousand_characters_of_whole_names_are_read)
 {
@@ -737,6 +855,9 @@ TEST(a_base_that_was_changed_is_refused) { check_changed_base(); }
 TEST(a_run_whose_adapter_config_was_changed_is_refused)
 {
     check_changed_config("s/\"r\": 3/\"r\": 4/", "says r 4, lora_alpha ");
+    check_changed_config_of("--alpha_pattern q_proj=2", "s/\"q_proj\": 2/\"q_proj\": 3/",
+                            "says the alpha_pattern {\"q_proj\":3}; the adapter here has {\"q_proj\":2}");
+    check_changed_config_of("--rank_pattern q_proj=2", "s/\"q_proj\": 2/\"q_proj\": 3/", "says the rank_pattern");
 }
 
 // training_args.json of a run has what followed from its options, too.

@@ -165,14 +165,14 @@ static void check_written(const char *base, const char *why, const char *more)
 
 // adapter_config.json has another hyperparameter than the run, and the manifest its hash. edit: of sed; keeps the
 // bytes.
-static void check_changed_config(const char *edit, const char *refusal)
+static void check_changed_config_of(const char *flags, const char *edit, const char *refusal)
 {
     const char *const config = "edited/adapter_config.json";
     uint64_t before = 0, after = 0;
     int64_t bytes = 0;
     GxError e = GX_ZERO;
     if (!make_base()) return;
-    CHECK_RAN(run(BASE "--output_dir to_edit --max_steps 2"));
+    CHECK_RAN(run(BASE "--output_dir to_edit --overwrite_output_dir true --max_steps 2 %s", flags));
     shell("rm -rf edited && cp -r to_edit/checkpoint-2 edited");
     gx_file_hash(config, &before, &bytes, &e);
     shell("sed -i '%s' %s", edit, config);
@@ -181,6 +181,10 @@ static void check_changed_config(const char *edit, const char *refusal)
     shell("sed -i s/%016llx/%016llx/ edited/manifest.json", (unsigned long long)before, (unsigned long long)after);
     CHECK(run("--resume edited --output_dir from_edited --max_steps 3") > 0, "it went on");
     CHECK(strstr(err(), config) && strstr(err(), refusal), "%s", err());
+}
+__attribute__((unused)) static void check_changed_config(const char *edit, const char *refusal)
+{
+    check_changed_config_of("", edit, refusal);
 }
 
 // One byte of the base's weights is another one, and then they are not there.

@@ -57,17 +57,19 @@ rm -rf build/refs/merged; ./merge_adapter --adapter build/refs/lora/checkpoint-3
 "$dump" build/refs/lora/checkpoint-30 build/refs/logits.safetensors
 "$python" dev/ref/load_lora.py build/refs/lora/checkpoint-30 --logits build/refs/logits.safetensors --merged build/refs/merged
 # The same with LoRA on the embedding, and on the head; and adapters that peft saved, of some of which the two are tied.
-for targets in embed_tokens,v_proj lm_head,v_proj; do
+# And of ranks and alphas that differ.
+for targets in embed_tokens,v_proj lm_head,v_proj \
+    'embed_tokens,q_proj,v_proj,down_proj --use_rslora --exclude_modules 0.self_attn.v_proj --rank_pattern q_proj=5 --alpha_pattern {"layers\\.1\\..*":7}'; do
     ./train_llama --model build/refs/run/checkpoint-4 --tuning lora --r 3 --target_modules $targets --max_steps 30 --learning_rate 1e-2 --seq_len 64 --micro_batch_size 2 \
         --eval_windows 4 --sample_tokens 0 --overwrite_output_dir true --output_dir build/refs/lora_ends >/dev/null 2>&1
     "$dump" build/refs/lora_ends/checkpoint-30 build/refs/logits.safetensors
     "$python" dev/ref/load_lora.py build/refs/lora_ends/checkpoint-30 --logits build/refs/logits.safetensors
 done
-for adapter in embed embed_tied head head_tied head_both; do
+for adapter in embed embed_tied head head_tied head_both ranks layers; do
     "$dump" data/ref/lora_$adapter build/refs/logits.safetensors
     "$python" dev/ref/load_lora.py data/ref/lora_$adapter --logits build/refs/logits.safetensors
 done
-for adapter in embed head; do
+for adapter in embed head ranks; do
     rm -rf build/refs/merged; ./merge_adapter --adapter data/ref/lora_$adapter --output_dir build/refs/merged >/dev/null
     "$python" dev/ref/load_lora.py data/ref/lora_$adapter --kind AutoModelForCausalLM --merged build/refs/merged
 done

@@ -144,8 +144,9 @@ int gx_module_pattern_ends(const char *pattern, const char *module)
 static GxStatus gx__module_numbers_check(const GxJson *object, GxModuleNumbers may, const char *where, GxError *err)
 {
     if (gx_json_type(object) != GX_JSON_OBJECT)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s is %s; expected an object with a number for each of its names, {\"%s\"}",
-                       where, gx_json_type_name(object), "q_proj\": 8");
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s is %s; expected an object with a number for each of its names, {\"q_proj\": 8}", where,
+                       gx_json_type_name(object));
     for (GxJsonMember m = GX_ZERO; gx_json_next(object, &m);) {
         char who[GX_PATH + 100], number[32] = "";
         const GxJsonType type = gx_json_type(m.value);

@@ -207,25 +207,23 @@ static int gx__lora_names(const GxModel *m, const GxTensor *t, GxTextItem name)
            gx__lora_is_called(t->name, gx__lora_module(t), name.at, name.n);
 }
 
-// Something has LoRA, and all layers are there.
+// All layers are there, and something has LoRA.
 static GxStatus gx__lora_check_narrowed(const GxModel *m, GxError *err)
 {
     const GxIntList *layers = m->lora.layers;
     int found = 0;
-    for (int i = 0; i < m->table.n; i++) found += m->table.row[i].has_lora;
-    if (!found)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "no module has LoRA: exclude_modules and layers_to_transform leave none of the targets%s%.200s",
-                       m->lora.targets && m->lora.targets[0] ? ", " : "", m->lora.targets ? m->lora.targets : "");
     for (int k = 0; layers && k < layers->n && !m->lora.is_of_peft; k++) {
-        found = 0;
-        for (int i = 0; i < m->table.n && !found; i++)
+        for (int i = found = 0; i < m->table.n && !found; i++)
             found = gx__lora_layer(m->table.row[i].name, m->lora.lists) == layers->v[k];
         if (!found)
             return GX_FAIL(err, GX_ERR_ARGUMENT, "layers_to_transform has %ld, and the model has no such layer",
                            (long)layers->v[k]);
     }
-    return GX_OK;
+    for (int i = found = 0; i < m->table.n; i++) found += m->table.row[i].has_lora;
+    if (found) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "no module has LoRA: exclude_modules and layers_to_transform leave none of the targets%s%.200s",
+                   m->lora.targets && m->lora.targets[0] ? ", " : "", m->lora.targets ? m->lora.targets : "");
 }
 
 GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)

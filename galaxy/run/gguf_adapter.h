@@ -66,6 +66,11 @@ static void gx__gguf_factor_name(const GxTensor *t, const char *factor, char out
 
 static GxStatus gx__gguf_adapter_check_kind(const gx__GgufAdapter *a, GxError *err)
 {
+    if (!strcmp(a->config.task_type, "SEQ_CLS"))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s is an adapter for classification (task_type SEQ_CLS), whose head is trained with it, and "
+                       "llama.cpp reads LoRA's factors from an adapter alone",
+                       a->folder);
     if (a->adapter.lora.r) return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                    "%s holds %s; adapters in GGUF files are LoRA, and llama.cpp computes nothing else", a->folder,

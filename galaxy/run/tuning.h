@@ -102,7 +102,7 @@ static const GxField gx__tuning_options[] = {
      "which name a layer's number stands behind; \"\": any", NULL},
     {"lora_rank_pattern", GX_FIELD_NAMES, GX__TUNING_AT(lora_rank_pattern), "",
      "another lora_dim of some, by the ends of their names: q_proj=8,v_proj=4; or with regular expressions, of which "
-     "the first that matches counts, '{\"layers\\.[01]\\..*\": 8}'",
+     "the first that matches counts, '{\"layers\\\\.[01]\\\\..*\": 8}'",
      NULL},
     {"lora_alpha_pattern", GX_FIELD_NAMES, GX__TUNING_AT(lora_alpha_pattern), "", "alike, another lora_alpha", NULL},
     {"adapter_reduction_dim", GX_FIELD_INT, GX__TUNING_AT(adapter_reduction_dim), "16",
