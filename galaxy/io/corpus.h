@@ -257,11 +257,12 @@ static GxStatus gx__corpus_end_records(GxCorpusReader *r, GxError *err)
             "%s: its records are conversations (\"%s\"), of which no texts are made; name the file itself in "
             "train_llama's --train_data",
             path, member);
-    return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s: no record has a \"%s\" with something in it; the first one has: %s; --text_column NAME takes "
-                   "another (pairs "
-                   "of \"chosen\" and \"rejected\" are learned by --task dpo); expected " GX_FILE_CORPORA,
-                   path, r->how->text, names[0] ? names : "nothing");
+    return GX_FAIL(
+        err, GX_ERR_FORMAT,
+        "%s: no record has a \"%s\" with something in it; the first one has: %s; --text_column NAME takes another, and "
+        "--prompt_column and --completion_column those that are learned as pairs (\"chosen\" and \"rejected\" are for "
+        "--task dpo); expected " GX_FILE_CORPORA,
+        path, r->how->text, names[0] ? names : "nothing");
 }
 
 static GxStatus gx__corpus_take_lines(GxCorpusReader *r, GxCorpus *c, char *lines, int64_t n, GxError *err)
