@@ -790,6 +790,14 @@ TEST(prompts_and_completions_have_the_tokens_and_labels_of_trl)
               (long)c.line[5]);
         gx_chat_tokens_close(&c);
     }
+    const GxChatReading how = {NULL, NULL, NULL};
+    GxChatTokens c;
+    t.frame[0].n = 0; // nothing predicts the first token
+    put("c.jsonl", "{\"prompt\": \"\", \"completion\": \"alone\"}\n");
+    if (CHECK(gx_chat_tokens_open(&c, at("c.jsonl"), &t, &how, 100, 2, &e) == GX_OK, "%s", e.message)) {
+        has_tokens(&c, 0, completion_ids[3] + 1, 4, 0);
+        gx_chat_tokens_close(&c);
+    }
     gx_tokenizer_close(&t);
 }
 
@@ -805,13 +813,14 @@ TEST(of_a_prompt_of_messages_the_completion_is_learned_alone)
          94, 92, 287, 208, 76,  3,  208, 2,   74, 92, 92, 283, 341, 87,  93, 208, 77,  3,  208, -1}};
     static const char lines[] = "{\"prompt\": [" USER("Hello") "], \"completion\": [" SAYS(
         "Hi there.") "]}\n"
-                     "{\"completion\": [" SAYS("d e") "], \"prompt\": [{\"role\": \"system\", \"content\": \"Be "
-                                                      "short.\"}, " USER("a") ", " SAYS("b") ", " USER(
-                                                          "c") "]}\n"
-                                                               "{\"prompt\": [" USER("a") "], \"completion\": [" SAYS(
-                                                                   "b") ", " USER("c") ", " SAYS("d") ", " USER("e") "]"
-                                                                                                                     "}"
-                                                                                                                     "\n";
+                     "{\"completion\": [" SAYS(
+                         "d e") "], \"prompt\": [{\"role\": \"system\", \"content\": \"Be "
+                                "short.\"}, " USER("a") ", " SAYS("b") ", " USER(
+                                    "c") "]}\n"
+                                         "{\"prompt\": [" USER("a") "], \"completion\": [" SAYS("b") ", " USER(
+                                             "c") ", " SAYS("d") ", " USER("e") "]"
+                                                                                "}"
+                                                                                "\n";
     GxTokenizer t;
     GxError e = GX_ZERO;
     GxChatTokens c;
