@@ -721,6 +721,268 @@ static void write_chats(const char *name, int n)
     if (CHECK(f != NULL, "cannot write %s", at(name))) fclose(f);
 }
 
+// ---- prompts and completions ---------------------------------------------------------------------------------------
+
+// Document i has these tokens, -1 at the end, of which the last `learned` are learned but for `not_learned` at the end.
+static void has_tokens(const GxChatTokens *c, int64_t i, const int32_t *ids, int learned, int not_learned)
+{
+    const GxTokenDocument *d = &c->file.document[i];
+    int64_t n = 0;
+    int same = 1;
+    while (ids[n] >= 0) n++;
+    if (!CHECK(i < c->file.documents && d[1].begin - d[0].begin == n, "document %ld of %ld: %ld tokens, expected %ld",
+               (long)i, (long)c->file.documents, (long)(d[1].begin - d[0].begin), (long)n))
+        return;
+    for (int64_t k = 0; k < n; k++)
+        same &= c->ids[d->begin + k] == ids[k] &&
+                c->is_learned[d->begin + k] == (k >= n - learned - not_learned && k < n - not_learned);
+    CHECK(same, "document %ld has other tokens, or others are learned", (long)i);
+}
+
+static const char *const completions[][2] = {{"The sky is", " blue."}, {"The sky is ", "blue."},
+                                             {"a wor", "d and more"},  {"", "alone"},
+                                             {"ends", " twice</s>"},   {"\xC3\xA9 \xE2\x86\x92", "\n\nnew lines\n"}};
+enum { COMPLETIONS = 6 };
+// What SFTTrainer of TRL 1.16 makes of them (train_dataset, with the tokenizer of data/ref/dpo), and how many labels.
+static const int32_t completion_ids[COMPLETIONS][20] = {
+    {0, 294, 78, 269, 84, 98, 292, 230, 75, 85, 94, 78, 23, 1, -1},
+    {0, 294, 78, 269, 84, 98, 292, 230, 75, 85, 94, 78, 23, 1, -1},
+    {0, 74, 230, 96, 364, 77, 350, 230, 86, 88, 281, 1, -1},
+    {0, 74, 85, 274, 78, 1, -1},
+    {0, 78, 288, 92, 230, 93, 303, 76, 78, 1, -1},
+    {0, 290, 230, 168, 238, 250, 271, 87, 78, 96, 230, 85, 267, 270, 208, 1, -1}};
+static const int completion_labels[COMPLETIONS] = {7, 6, 7, 5, 6, 10};
+
+TEST(prompts_and_completions_have_the_tokens_and_labels_of_trl)
+{
+    GxTokenizer t;
+    GxError e = GX_ZERO;
+    if (!CHECK(gx_tokenizer_open(&t, "data/ref/dpo", &e) == GX_OK, "%s", e.message)) return;
+    for (int way = 0; way < 4; way++) { // JSON lines, with other names; a table, in another order
+        const char *name = way < 2 ? "c.jsonl" : way == 2 ? "c.csv" : "c.tsv";
+        const GxRecordReading other = {"text", "question", "answer", NULL};
+        const GxChatReading how = {way % 2 ? gx_chat_format("chatml") : NULL, NULL, way % 2 ? &other : NULL};
+        GxChatTokens c;
+        FILE *f = fopen(at(name), "wb");
+        if (!CHECK(f != NULL, "cannot write")) return;
+        if (way == 2) fprintf(f, "id,completion,prompt\n");
+        if (way == 3) fprintf(f, "\"answer\"\t\"question\"\n");
+        for (int i = 0; i < COMPLETIONS; i++) {
+            char escaped[100], *to = escaped; // for JSON
+            for (const char *p = completions[i][1]; *p; p++)
+                if (*p == '\n') *to++ = '\\', *to++ = 'n';
+                else *to++ = *p;
+            *to = 0;
+            if (way < 2)
+                fprintf(f, "{\"%s\": \"%s\", \"%s\": \"%s\"}\n", way ? "question" : "prompt", completions[i][0],
+                        way ? "answer" : "completion", escaped);
+            else if (way == 2) fprintf(f, "%d,\"%s\",\"%s\"\r\n", i, completions[i][1], completions[i][0]);
+            else fprintf(f, "\"%s\"\t\"%s\"\n", completions[i][1], completions[i][0]);
+        }
+        fclose(f);
+        CHECK(gx_dataset_is_chat(at(name), gx_chat_record_reading(&how), NULL), "%s is none", name);
+        if (!CHECK(gx_chat_tokens_open(&c, at(name), &t, &how, 100, 2, &e) == GX_OK && c.counts.n == COMPLETIONS &&
+                       c.counts.texts == COMPLETIONS,
+                   "%d: %s", way, e.message))
+            break;
+        for (int i = 0; i < COMPLETIONS; i++) has_tokens(&c, i, completion_ids[i], completion_labels[i], 0);
+        CHECK(c.line[0] == (way < 2 ? 1 : 2) && c.line[5] == (way < 2 ? 6 : 7), "lines %ld, %ld", (long)c.line[0],
+              (long)c.line[5]);
+        gx_chat_tokens_close(&c);
+    }
+    const GxChatReading how = {NULL, NULL, NULL};
+    GxChatTokens c;
+    t.frame[0].n = 0; // nothing predicts the first token
+    put("c.jsonl", "{\"prompt\": \"\", \"completion\": \"alone\"}\n");
+    if (CHECK(gx_chat_tokens_open(&c, at("c.jsonl"), &t, &how, 100, 2, &e) == GX_OK, "%s", e.message)) {
+        has_tokens(&c, 0, completion_ids[3] + 1, 4, 0);
+        gx_chat_tokens_close(&c);
+    }
+    gx_tokenizer_close(&t);
+}
+
+TEST(of_a_prompt_of_messages_the_completion_is_learned_alone)
+{ // ids are TRL's, and labels, but for those of the line's end behind <|im_end|>, and of a user's turn in a completion
+    static const int32_t ids[][60] = {
+        {2,  94,  92,  287, 208, 49,  286, 85, 88,  3,   208, 2, 74,  92,
+         92, 283, 341, 87,  93,  208, 49,  82, 351, 281, 23,  3, 208, -1},
+        {2,   92, 98,  295, 412, 208, 357, 399, 23,  3,   208, 2,   94,  92,  287, 208, 74,  3,
+         208, 2,  74,  92,  92,  283, 341, 87,  93,  208, 75,  3,   208, 2,   94,  92,  287, 208,
+         76,  3,  208, 2,   74,  92,  92,  283, 341, 87,  93,  208, 77,  230, 78,  3,   208, -1},
+        {2,  94, 92,  287, 208, 74, 3,   208, 2,  74, 92, 92,  283, 341, 87, 93,  208, 75, 3,   208, 2,
+         94, 92, 287, 208, 76,  3,  208, 2,   74, 92, 92, 283, 341, 87,  93, 208, 77,  3,  208, -1}};
+    static const char lines[] = "{\"prompt\": [" USER("Hello") "], \"completion\": [" SAYS(
+        "Hi there.") "]}\n"
+                     "{\"completion\": [" SAYS(
+                         "d e") "], \"prompt\": [{\"role\": \"system\", \"content\": \"Be "
+                                "short.\"}, " USER("a") ", " SAYS("b") ", " USER(
+                                    "c") "]}\n"
+                                         "{\"prompt\": [" USER("a") "], \"completion\": [" SAYS("b") ", " USER(
+                                             "c") ", " SAYS("d") ", " USER("e") "]"
+                                                                                "}"
+                                                                                "\n";
+    GxTokenizer t;
+    GxError e = GX_ZERO;
+    GxChatTokens c;
+    const GxChatReading chatml = {gx_chat_format("chatml"), NULL, NULL}, qwen3 = {gx_chat_format("qwen3"), NULL, NULL};
+    if (!CHECK(gx_tokenizer_open(&t, "data/ref/dpo", &e) == GX_OK, "%s", e.message)) return;
+    put("c.jsonl", lines);
+    if (CHECK(gx_chat_tokens_open(&c, at("c.jsonl"), &t, &chatml, 100, 2, &e) == GX_OK && c.counts.n == 3 &&
+                  c.counts.texts == 0 && c.counts.unanswered == 1 && c.file.documents == 3,
+              "%s", e.message)) {
+        has_tokens(&c, 0, ids[0], 6, 1), has_tokens(&c, 1, ids[1], 4, 1);
+        const int64_t begin = c.file.document[2].begin;
+        for (int k = 0; ids[2][k] >= 0; k++)
+            CHECK(c.ids[begin + k] == ids[2][k] &&
+                      c.is_learned[begin + k] == (k == 17 || k == 18 || k == 37 || k == 38),
+                  "token %d", k);
+        gx_chat_tokens_close(&c);
+    }
+    // cut to what fits, an answer of the completion at least
+    if (CHECK(gx_chat_tokens_open(&c, at("c.jsonl"), &t, &chatml, 30, 2, &e) == GX_OK && c.counts.left_out == 1 &&
+                  c.counts.shortened == 1 && c.file.documents == 2,
+              "%ld, %ld, %ld: %s", (long)c.counts.left_out, (long)c.counts.shortened, (long)c.file.documents,
+              e.message)) {
+        CHECK(c.is_learned[c.file.document[1].begin + 17] && c.file.document[2].begin - c.file.document[1].begin == 20,
+              "%ld tokens", (long)(c.file.document[2].begin - c.file.document[1].begin));
+        gx_chat_tokens_close(&c);
+    }
+    // each answer a document of its own: those of the prompt are none
+    GxTokenizer bytes = gx_tokenizer_bytes();
+    if (CHECK(gx_chat_tokens_open(&c, at("c.jsonl"), &bytes, &qwen3, 1000, 2, &e) == GX_OK && c.file.documents == 4 &&
+                  c.line[1] == 2 && c.line[2] == 3 && c.line[3] == 3,
+              "%ld documents: %s", (long)c.file.documents, e.message))
+        gx_chat_tokens_close(&c);
+    gx_tokenizer_close(&t);
+}
+
+TEST(what_is_no_prompt_with_a_completion_is_refused_by_line)
+{
+    static const struct {
+        const char *line, *says;
+    } list[] = {
+        {"{\"completion\": \"a\", \"promt\": \"b\"}",
+         "f:7: there is no \"prompt\"; the line has: completion, promt; --prompt_column NAME takes another"},
+        {"{\"prompt\": \"a\", \"completion\": [" SAYS("b") "]}",
+         "f:7: \"prompt\" is a string, and \"completion\" is an array; expected two strings, or two lists of messages"},
+        {"{\"prompt\": 1, \"completion\": 2}", "f:7: \"prompt\" is an integer, and \"completion\" is an integer"},
+        {"{\"prompt\": \"a\", \"completion\": \" \\n\"}", "f:7: \"completion\" is empty"},
+        {"{\"prompt\": [" USER("a") ", " SAYS("b") "], \"completion\": [" SAYS("c") "]}",
+         "f:7: \"prompt\" ends with a turn of the assistant; expected one of the user, to which \"completion\" "
+         "answers"},
+        {"{\"prompt\": [" USER("a") "], \"completion\": [" USER("c") "]}", "f:7: completion[0] is of the user"},
+        {"{\"prompt\": [], \"completion\": []}", "f:7: \"prompt\" is empty"},
+        {"{\"prompt\": [" USER("a") "], \"completion\": []}", "f:7: \"completion\" is empty"},
+        {"{\"prompt\": \"a\"}", "f:7: the record has none of \"messages\""},
+        {"{\"prompt\": \"a\", \"completion\": \"b\", \"tools\": [1]}", "f:7: the record has \"tools\""}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        GxChatRecord r;
+        GxError e = GX_ZERO;
+        CHECK(gx_chat_record_read(&r, list[i].line, &gx_record_reading, "f", 7, &e) != GX_OK &&
+                  strstr(e.message, list[i].says) && !r.turn,
+              "no \"%s\" in \"%s\"", list[i].says, e.message);
+    }
+    // a member that an option names wins over others, and lacks with its option
+    static const GxRecordReading named = {"text", "q", "a", NULL};
+    GxChatRecord r;
+    GxError e = GX_ZERO;
+    static const char both[] = "{\"messages\": [" USER("x") ", " SAYS(
+        "y") "], \"q\": \"1\", \"a\": \"2\", \"completion\": \"3\", \"prompt\": \"4\"}";
+    CHECK(gx_chat_record_read(&r, both, &named, "f", 1, &e) == GX_OK && r.is_text && !strcmp(r.turn[1].text, "2"), "%s",
+          e.message);
+    gx_chat_record_close(&r);
+    CHECK(gx_chat_record_read(&r, both, &gx_record_reading, "f", 1, &e) == GX_OK && !r.is_text &&
+              !strcmp(r.turn[1].text, "y"),
+          "%s", e.message);
+    gx_chat_record_close(&r);
+    CHECK(gx_chat_record_read(&r, "{\"q\": \"1\"}", &named, "f", 1, &e) == GX_ERR_FORMAT &&
+              strstr(e.message, "there is no \"a\"; the line has: q; --completion_column NAME"),
+          "%s", e.message);
+}
+
+TEST(tables_are_instructions_prompts_or_texts_by_their_columns)
+{
+    static const struct {
+        const char *name, *text;
+        int is_chat, documents, warns;
+        const char *says; // where it is refused
+    } list[] = {{"t.csv", "prompt,completion\na,b\n\"c\nd\",e\n", 1, 2, 0, NULL},
+                {"t.csv", "output,input,instruction\nb,,a\ne,d,c\n", 1, 2, 0, NULL},
+                {"t.tsv", "instruction\toutput\na\tb\n", 1, 1, 0, NULL},
+                {"t.csv", "text,prompt,completion\na,b,c\n,d,e\nx,y,z\n", 0, 2, 1, NULL},
+                {"t.csv", "id;text\r\n1;a\r\n2;\"b;c\"\r\n", 0, 2, 0, NULL},
+                {"t.csv", "messages,label\na,b\n", 0, 0, 0,
+                 "t.csv: no record has a \"text\" with something in it; the first one has: messages, label; "
+                 "--text_column NAME takes another"},
+                {"t.csv", "prompt,label\na,b\n", 0, 0, 0,
+                 "expected .txt, or another text; .jsonl, .csv or .tsv, whose records have text"},
+                {"t.csv", "completion\na\n", 1, 0, 0,
+                 "t.csv:1: there is no column \"prompt\"; the first line names, between commas: completion; "
+                 "--prompt_column NAME"},
+                {"t.csv", "prompt,completion\na,\n", 1, 0, 0, "t.csv:2: \"completion\" is empty"},
+                {"t.csv", "text\n\"a\n", 0, 0, 0, "t.csv:2: the quotation mark"}};
+    const GxLogger log = {hear_log, NULL};
+    GxTokenizer t;
+    GxError e = GX_ZERO;
+    if (!CHECK(gx_tokenizer_open(&t, "data/ref/dpo", &e) == GX_OK, "%s", e.message)) return;
+    const GxChatReading how = {gx_chat_format("chatml"), NULL, NULL};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        GxBlend b;
+        memset(&said, 0, sizeof said);
+        put(list[i].name, list[i].text);
+        CHECK(gx_dataset_is_chat(at(list[i].name), &gx_record_reading, NULL) == list[i].is_chat, "%s", list[i].text);
+        const GxStatus status =
+            gx_blend_open(&b, at(list[i].name), "", &t, &how, 0, 2 + 98 * list[i].is_chat, 2, &log, &e);
+        CHECK(list[i].says ? status != GX_OK && strstr(e.message, list[i].says)
+                           : status == GX_OK && b.source[0].file.documents == list[i].documents,
+              "%s: \"%s\" expected in %s", list[i].text, list[i].says ? list[i].says : "", e.message);
+        CHECK(list[i].warns == (strstr(said.log, "has \"text\" and \"prompt\"; the texts are taken") != NULL), "%s",
+              said.log);
+        if (status == GX_OK) {
+            CHECK(!b.source[0].packed.samples == !list[i].is_chat && gx_dataset_has_documents(at(list[i].name)), "%s",
+                  list[i].text);
+            gx_blend_close(&b);
+        }
+        gx_error_clear(&e);
+    }
+    gx_tokenizer_close(&t);
+}
+
+TEST(conversations_that_are_wrong_are_left_out_and_counted)
+{
+    static GxBadRecords skip;
+    const GxRecordReading reading = {"text", "prompt", "completion", &skip};
+    const GxChatReading how = {gx_chat_format("chatml"), NULL, &reading};
+    GxTokenizer bytes = gx_tokenizer_bytes();
+    GxError e = GX_ZERO;
+    GxChatTokens c;
+    put("c.jsonl", "{\"messages\n" CHAT(USER("a") ", " SAYS("b"))
+                       CHAT(SAYS("b")) "{\"text\": \"\xFF\"}\n" CHAT(USER("a") ", " SAYS("b")));
+    CHECK(gx_dataset_is_chat(at("c.jsonl"), &reading, NULL) &&
+              !gx_dataset_is_chat(at("c.jsonl"), &gx_record_reading, NULL),
+          "what it is, is said by the first line that can be read");
+    if (CHECK(gx_chat_tokens_open(&c, at("c.jsonl"), &bytes, &how, 1000, 2, &e) == GX_OK && c.counts.n == 2 &&
+                  c.file.documents == 2 && c.line[0] == 2 && c.line[1] == 5 && skip.n == 3,
+              "%ld, %ld: %s", (long)c.counts.n, (long)skip.n, e.message))
+        gx_chat_tokens_close(&c);
+    CHECK(strstr(skip.why[0], "c.jsonl:1:") && strstr(skip.why[1], "c.jsonl:3: messages[0]") &&
+              strstr(skip.why[2], "c.jsonl:4: the byte 0xFF"),
+          "%s, %s, %s", skip.why[0], skip.why[1], skip.why[2]);
+    memset(&skip, 0, sizeof skip);
+    put("c.jsonl", CHAT(SAYS("b")) CHAT(SAYS("b")));
+    CHECK(gx_chat_tokens_open(&c, at("c.jsonl"), &bytes, &how, 1000, 2, &e) == GX_ERR_FORMAT &&
+              strstr(e.message, "all of its records are wrong, and left out; the first that is: "),
+          "%s", e.message);
+    gx_error_clear(&e);
+    put("c.jsonl", CHAT(SAYS("b")) "\n" CHAT(USER("a") ", " SAYS("b"))); // an empty line is no record
+    refused(&e, gx_chat_tokens_open(&c, at("c.jsonl"), &bytes, &how, 1000, 2, &e), GX_ERR_FORMAT,
+            "c.jsonl:2: the line is empty");
+    const GxChatReading none = {NULL, NULL, &reading}; // no format is no record's fault
+    put("c.jsonl", CHAT(USER("a") ", " SAYS("b")));
+    refused(&e, gx_chat_tokens_open(&c, at("c.jsonl"), &bytes, &none, 1000, 2, &e), GX_ERR_ARGUMENT,
+            "the record is a conversation");
+}
+
 TEST(a_sample_holds_whole_conversations_which_do_not_see_each_other)
 {
     enum { T = 200, CHATS = 23 };
@@ -928,6 +1190,52 @@ TEST(a_validation_of_conversations_is_over_what_the_assistant_says)
     CHECK(strstr(said.out, "sample 1, document 2: 69 tokens, 15 of them learned\n") &&
               strstr(said.out, "tokens of padding"),
           "%s", said.out);
+}
+
+TEST(a_training_leaves_bad_records_out_and_says_it_once_on_any_ranks)
+{
+    static const struct {
+        const char *name, *text, *more, *says[3];
+    } list[] = {{"q.csv",
+                 "question,answer\n\"The sky\nis\", blue.\nbad\nThe grass is, green.\nThe sun is, yellow.\n,\n",
+                 "--seq_len 24 --prompt_column question --completion_column answer",
+                 {"2 records are left out (--skip_bad_records)", "q.csv:4: 1 column", "q.csv:7: \"answer\" is empty"}},
+                {"b.jsonl",
+                 "{\"body\": \"one two three\"}\n{\"body\": 7}\n{\"body\": \"four five six seven\"}\n",
+                 "--seq_len 4 --text_column body",
+                 {"1 record is left out (--skip_bad_records)", "b.jsonl:2: \"body\" is an integer", ""}},
+                {"b.csv",
+                 "body;id\none two three;1\nx\"y;2\nfour five six seven;3\n",
+                 "--seq_len 4 --text_column body",
+                 {"1 record is left out (--skip_bad_records)", "b.csv:3: column 1 has a quotation mark", ""}}};
+    for (int i = 0; i < 6; i++) {
+        const int k = i / 2;
+        char more[400];
+        double loss = told.loss;
+        put(list[k].name, list[k].text);
+        snprintf(more, sizeof more,
+                 "--tokenizer data/ref/dpo --validation_fraction 0 --global_batch_size 2 "
+                 "--micro_batch_size 1 --skip_bad_records true --ranks %d %s",
+                 1 + i % 2, list[k].more);
+        CHECK(train_with(at(list[k].name), more) == 0, "%s", said.log);
+        for (int w = 0; w < 3; w++) {
+            const char *first = strstr(said.log, list[k].says[w]);
+            CHECK(first && (!list[k].says[w][0] || !strstr(first + 1, list[k].says[w])), "\"%s\" once in %s",
+                  list[k].says[w], said.log);
+        }
+        if (i % 2) CHECK(fabs(told.loss - loss) < 1e-5, "the loss is %g on two ranks, %g on one", told.loss, loss);
+        if (k == 0) CHECK(strstr(said.out, "3 prompts with completions;"), "%s", said.out);
+    }
+    put("q.csv", list[0].text); // without the option each of them is an error
+    CHECK(train_with(at("q.csv"),
+                     "--tokenizer data/ref/dpo --validation_fraction 0 --seq_len 24 --prompt_column question "
+                     "--completion_column answer") != 0 &&
+              strstr(said.log, "q.csv:4: 1 column; expected 2"),
+          "%s", said.log);
+    CHECK(train_with(at("q.csv"), "--tokenizer data/ref/dpo --seq_len 24 --prompt_column a --completion_column a") !=
+                  0 &&
+              strstr(said.log, "--prompt_column and --completion_column are both \"a\""),
+          "%s", said.log);
 }
 
 TEST(a_run_goes_on_with_the_same_conversations_and_not_in_another_format)

@@ -460,6 +460,22 @@ TEST(records_that_are_wrong_are_left_out_and_the_others_keep_their_lines)
     }
 }
 
+TEST(a_record_that_is_left_out_says_nothing_of_which_columns_there_are)
+{
+    static const GxRecordColumn pair[] = {{"text", GX_COLUMN_REQUIRED, 0, NULL},
+                                          {"text2", GX_COLUMN_OPTIONAL, 0, NULL}};
+    NEEDS_JSON;
+    GxError err = GX_ZERO;
+    GxBadRecords skip = GX_ZERO;
+    GxRecords r;
+    const char *path = put("a.jsonl", "{\"text\": \" \", \"text2\": \"x\"}\n{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
+    if (!CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, pair, 2, &skip, &err) == GX_OK && r.n == 2 &&
+                   skip.n == 1 && !r.has[1],
+               "%ld records, %ld left out: %s", (long)r.n, (long)skip.n, err.message))
+        return;
+    gx_records_close(&r);
+}
+
 static int heard;
 static char said[16][700];
 static void hear(void *user, GxLogLevel level, const char *text)

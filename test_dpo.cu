@@ -68,6 +68,63 @@ TEST(pairs_of_messages_are_written_by_a_template_as_by_its_format)
     gx_json_free(said), free(jinja);
 }
 
+TEST(pairs_of_a_table_are_those_of_json_lines_and_wrong_ones_are_left_out)
+{
+    static const struct {
+        const char *name, *text;
+        int skips; // pairs
+    } list[] = {
+        {"p.jsonl",
+         "{\"prompt\": \"The sky\\nis\", \"chosen\": \" blue.\", \"rejected\": \" green, or red.\"}\n"
+         "{\"prompt\": \"\", \"chosen\": \"say \\\"a\\\"\", \"rejected\": \"b\"}\n",
+         0},
+        {"p.csv", "rejected,prompt,chosen\n\" green, or red.\",\"The sky\nis\", blue.\nb,,\"say \"\"a\"\"\"\n", 0},
+        {"p.tsv", "rejected\tprompt\tchosen\n green, or red.\t\"The sky\nis\"\t blue.\nb\t\t\"say \"\"a\"\"\"\n", 0},
+        {"p.csv",
+         "rejected,prompt,chosen\nx,y\n\" green, or red.\",\"The sky\nis\", blue.\nq,,q\nb,,\"say \"\"a\"\"\"\n", 2},
+        {"p.jsonl",
+         "{\n{\"prompt\": \"The sky\\nis\", \"chosen\": \" blue.\", \"rejected\": \" green, or red.\"}\n"
+         "{\"prompt\": \"\xFF\", \"chosen\": \"1\", \"rejected\": \"2\"}\n"
+         "{\"prompt\": \"\", \"chosen\": \"say \\\"a\\\"\", \"rejected\": \"b\"}\n{\"chosen\": \"a\"}\n",
+         3}};
+    static GxBadRecords skip;
+    GxTokenizer t;
+    GxPairs p;
+    GxError e = GX_ZERO;
+    uint64_t hash = 0;
+    if (!CHECK(gx_tokenizer_open(&t, REF, &e) == GX_OK, "%s", e.message)) return;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        GxRecordReading reading = gx_record_reading;
+        GxChatReading how = {NULL, NULL, &reading};
+        char path[GX_PATH];
+        snprintf(path, sizeof path, "/tmp/galaxy_test_dpo_%d_%s", (int)getpid(), list[i].name);
+        CHECK(gx_file_write(path, list[i].text, (int64_t)strlen(list[i].text), &e) == GX_OK, "%s", e.message);
+        memset(&skip, 0, sizeof skip);
+        if (list[i].skips) {
+            CHECK(gx_pairs_open(&p, path, &t, &how, 1000, 2, &e) == GX_ERR_FORMAT, "%d was taken", (int)i);
+            gx_error_clear(&e);
+            reading.skip = &skip;
+        }
+        if (CHECK(gx_pairs_open(&p, path, &t, &how, 1000, 2, &e) == GX_OK && p.n == 2 && p.records == 2 &&
+                      skip.n == list[i].skips,
+                  "%d: %ld pairs, %ld left out: %s", (int)i, (long)p.n, (long)skip.n, e.message)) {
+            hash = i ? hash : p.hash;
+            CHECK(p.hash == hash, "%d: other tokens", (int)i);
+            gx_pairs_close(&p);
+        }
+        if (i == 3)
+            CHECK(strstr(skip.why[0], "p.csv:2: 2 columns") && strstr(skip.why[1], "p.csv:5: \"chosen\" and"), "%s, %s",
+                  skip.why[0], skip.why[1]);
+        if (i == 4)
+            CHECK(strstr(skip.why[0], "p.jsonl:1:") && strstr(skip.why[1], "p.jsonl:3: the byte 0xFF") &&
+                      strstr(skip.why[2], "p.jsonl:5:"),
+                  "%s, %s", skip.why[0], skip.why[1]);
+        gx_error_clear(&e);
+        unlink(path);
+    }
+    gx_tokenizer_close(&t);
+}
+
 TEST(pairs_of_texts_and_of_messages_have_the_tokens_of_transformers)
 {
     GxPairs p;

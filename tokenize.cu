@@ -126,7 +126,8 @@ static GxStatus train_into(const Options *o, const char *folder, GxError *err)
         if (gx_corpus_has_documents(name[i]))
             return GX_FAIL(
                 err, GX_ERR_UNSUPPORTED,
-                "--train %s: a vocabulary is made from plain text files; folders and JSON lines are not read", name[i]);
+                "--train %s: a vocabulary is made from plain text files; folders, JSON lines and tables are not read",
+                name[i]);
     for (int i = 0; i < n; i++) gx_file_warn_of_kind(name[i], 0, &to_stderr);
     const double begun = gx_seconds();
     GX_TRY((!strcmp(o->type, "bpe") ? train_bpe : train_wordpiece)(&t, name, n, o, err));

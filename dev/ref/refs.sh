@@ -22,6 +22,7 @@ texts() { # beside the models, which do not need them
     made_by chat build/refs/chat.jsonl
     made_by template build/refs/template
     made_by scores build/refs/scores.jsonl
+    made_by csv build/refs/csv.jsonl
     made_by gguf --out build/refs/gguf
     made_by unicode build/unicode_tables.h
 }

@@ -1,5 +1,5 @@
-// chat_records.h: a line of JSON lines, or a row of a table, as a conversation that a model is trained on. What it is its
-// members say:
+// chat_records.h: a line of JSON lines, or a row of a table, as a conversation that a model is trained on. What it is
+// its members say:
 //
 //     {"messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Hello"},
 //                   {"role": "assistant", "content": "Hello."}]}
@@ -8,9 +8,9 @@
 //     {"prompt": [{"role": "user", "content": "Hello"}], "completion": [{"role": "assistant", "content": "Hello."}]}
 //     {"prompt": "The sky is", "completion": " blue."}     TRL's, both: no format is applied to the second one
 //
-// A table (csv.h) has columns instruction and output, and perhaps input; or prompt and completion. Prompt and completion
-// may have other names (GxRecordReading); a record with members of several kinds is what the first of these lines is
-// that fits, but of prompt and completion if an option names those.
+// A table (csv.h) has columns instruction and output, and perhaps input; or prompt and completion. Prompt and
+// completion may have other names (GxRecordReading); a record with members of several kinds is what the first of these
+// lines is that fits, but of prompt and completion if an option names those.
 //
 // The first turn may be the system's; then user and assistant take turns. A user's turn at the end is left out: nothing
 // is learned from it. A content may be a list of parts {"type": "text", "text": "..."}, which are joined. What has
@@ -18,8 +18,7 @@
 // as what it is not. Other members are not looked at.
 //
 //     GxChatRecord r;
-//     GX_TRY(gx_chat_record_read(&r, line, &gx_record_reading, "chats.jsonl", 7, err)); // errors begin with
-//                                                                                       // chats.jsonl:7:
+//     GX_TRY(gx_chat_record_read(&r, line, &gx_record_reading, "f.jsonl", 7, err));    // errors begin with f.jsonl:7:
 //     … r.turn[0 .. r.n) …
 //     gx_chat_record_close(&r);
 #ifndef GX_CHAT_RECORDS_H
@@ -243,7 +242,7 @@ static GxStatus gx__chat_end_turns(gx__ChatReader *x, int shape)
     GxChatRecord *r = x->r;
     r->leaves_out_last = r->turn[r->n - 1].role == GX_CHAT_USER;
     if (r->leaves_out_last) free((char *)(uintptr_t)r->turn[--r->n].text);
-    if (r->n > x->first && r->turn[r->n - 1].role == GX_CHAT_ASSISTANT) return GX_OK;
+    if (r->n > 0 && r->turn[r->n - 1].role == GX_CHAT_ASSISTANT) return GX_OK;
     return GX_FAIL(x->err, GX_ERR_FORMAT, "%s:%ld: \"%s\" has no turn of the %s: nothing would be learned from it",
                    x->path, (long)x->number, x->list, gx__chat_shapes[shape].role[GX_CHAT_ASSISTANT]);
 }

@@ -1,20 +1,20 @@
-// corpus.h: texts as documents of tokens, in memory: a text file, a file of records (JSON lines, CSV, TSV) with a "text"
-// in each, or a folder of text files and JSON lines.
+// corpus.h: texts as documents of tokens, in memory: a text file, a file of records (JSON lines, CSV, TSV) with a
+// "text" in each, or a folder of text files and JSON lines.
 //
 //     GX_TRY(gx_corpus_open(&c, "texts/", NULL, &tokenizer, threads, &g->log, err));
 //     gx_token_file_write("texts.tokens", &c.file, c.ids, err);
 //     gx_corpus_close(&c);
 //
-// A file .txt is a document, so is every record of .jsonl, .csv and .tsv; a folder's are those of its .txt and .jsonl files and of the
-// folders in it, in the order of their names; a folder in it that holds a run (run.json) is passed over, and said to
-// be: its log and its checkpoints are no texts. A document is one text to the tokenizer, in its frame; where there may
-// be several, the tokenizer's end of a text (eos_token) stands behind each, if it has one and the frame does not end
-// so. Texts that are empty are left out. Which threads do what changes nothing; a long text they share where its
-// tokenizer lets it be cut (gx_tokenizer_cut).
+// A file .txt is a document, so is every record of .jsonl, .csv and .tsv; a folder's are those of its .txt and .jsonl
+// files and of the folders in it, in the order of their names; a folder in it that holds a run (run.json) is passed
+// over, and said to be: its log and its checkpoints are no texts. A document is one text to the tokenizer, in its
+// frame; where there may be several, the tokenizer's end of a text (eos_token) stands behind each, if it has one and
+// the frame does not end so. Texts that are empty are left out. Which threads do what changes nothing; a long text they
+// share where its tokenizer lets it be cut (gx_tokenizer_cut).
 //
-// Memory: 4 bytes per token and 16 per document; all of a table (at most GX_RECORDS_CAP bytes); meanwhile a piece of the texts (32 MB of JSON lines, or of text files;
-// or one line, or one file, that is longer), and 4 bytes for each byte of its texts. Who cannot hold all of it reads a
-// piece at a time:
+// Memory: 4 bytes per token and 16 per document; all of a table (at most GX_RECORDS_CAP bytes); meanwhile a piece of
+// the texts (32 MB of JSON lines, or of text files; or one line, or one file, that is longer), and 4 bytes for each
+// byte of its texts. Who cannot hold all of it reads a piece at a time:
 //
 //     GX_TRY(gx_corpus_reader_open(&r, "texts/", NULL, &tokenizer, threads, &g->log, err));
 //     while (status == GX_OK && r.place.file < r.files) status = gx_corpus_reader_next(&r, &c, err);   // more of c
@@ -67,8 +67,8 @@ typedef struct {
 } GxCorpusReader;
 
 int gx_corpus_has_documents(const char *path); // 1: a folder, or of records: it may be more than one
-// how: what records are (its text's name); NULL: gx_record_reading. log NULL: silence. What is not UTF-8, or has a byte of value 0, is an error that names the file and the line, but
-// where bytes are the tokens.
+// how: what records are (its text's name); NULL: gx_record_reading. log NULL: silence. What is not UTF-8, or has a byte
+// of value 0, is an error that names the file and the line, but where bytes are the tokens.
 GxStatus gx_corpus_open(GxCorpus *c, const char *path, const GxRecordReading *how, const GxTokenizer *t, int threads,
                         const GxLogger *log, GxError *err);
 void gx_corpus_close(GxCorpus *c); // also of one that is all zero
@@ -257,11 +257,12 @@ static GxStatus gx__corpus_end_records(GxCorpusReader *r, GxError *err)
             "%s: its records are conversations (\"%s\"), of which no texts are made; name the file itself in "
             "train_llama's --train_data",
             path, member);
-    return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s: no record has a \"%s\" with something in it; the first one has: %s; --text_column NAME takes "
-                   "another (pairs "
-                   "of \"chosen\" and \"rejected\" are learned by --task dpo); expected " GX_FILE_CORPORA,
-                   path, r->how->text, names[0] ? names : "nothing");
+    return GX_FAIL(
+        err, GX_ERR_FORMAT,
+        "%s: no record has a \"%s\" with something in it; the first one has: %s; --text_column NAME takes another, and "
+        "--prompt_column and --completion_column those that are learned as pairs (\"chosen\" and \"rejected\" are for "
+        "--task dpo); expected " GX_FILE_CORPORA,
+        path, r->how->text, names[0] ? names : "nothing");
 }
 
 static GxStatus gx__corpus_take_lines(GxCorpusReader *r, GxCorpus *c, char *lines, int64_t n, GxError *err)

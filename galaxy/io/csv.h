@@ -21,8 +21,8 @@
 // is decides all of it:
 // - Where all names in the first line stand in quotes, fields may: it is read as CSV is.
 // - Else quotation marks are looked at in all lines. If each belongs to a field that is well-formed in quotes, and one
-//   of these can mean nothing else (it has doubled quotation marks or a carriage return in it, or a line has not as many
-//   columns as the first one unless tabs or ends of lines in quotes are none), it is read as CSV is.
+//   of these can mean nothing else (it has doubled quotation marks or a carriage return in it, or a line has not as
+//   many columns as the first one unless tabs or ends of lines in quotes are none), it is read as CSV is.
 // - Else they are characters, and a record is a line.
 // Refused, with how to say it, is what could be either: some fields as only quoting writes them and others with
 // quotation marks as they stand; one column, and a field in quotes over several lines; fields in quotes that do not
@@ -272,10 +272,9 @@ static void gx__csv_look_at_field(gx__CsvMarks *m, char *begin, char **p, char *
         gx__csv_note(needs_them ? &m->quoted : has_comma ? &m->with_comma : &m->needless, *line);
         return;
     }
-    if (gx__csv_lines_fit(begin, close, end, m->columns)) { // as lines they are sound, too
+    if (gx__csv_lines_fit(begin, close, end, m->columns)) // as lines they are sound, too
         gx__csv_note(m->columns == 1 ? &m->over_lines : &m->bare, *line);
-        if (m->columns > 1) return;
-    } else gx__csv_note(&m->quoted, *line);
+    else gx__csv_note(&m->quoted, *line);
     *line += gx__csv_count(field, close, '\n');
     *p = close + 1;
     if (*p < end && **p == '\r') ++*p;

@@ -1,5 +1,5 @@
-// dataset_chat.h: a dataset of conversations: JSON lines or a table (chat_records.h) as samples of T tokens, of which what the
-// assistant says is learned (chat_tokens.h).
+// dataset_chat.h: a dataset of conversations: JSON lines or a table (chat_records.h) as samples of T tokens, of which
+// what the assistant says is learned (chat_tokens.h).
 //
 //     if (gx_dataset_is_chat("chats.jsonl", &gx_record_reading, &g->log))
 //         GX_TRY(gx_dataset_open_chat(&d, "chats.jsonl", &tokenizer, &how, 0.1, 512, threads, err));

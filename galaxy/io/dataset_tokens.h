@@ -1,7 +1,7 @@
-// dataset_tokens.h: a dataset of any kind of data, with a tokenizer: a text, JSON lines, a folder of them (corpus.h),
-// or a file of tokens, llm.c's (.bin) among them.
+// dataset_tokens.h: a dataset of any kind of data, with a tokenizer: a text, records, a folder of texts and JSON lines
+// (corpus.h), or a file of tokens, llm.c's (.bin) among them.
 //
-//     GX_TRY(gx_dataset_open_any(&d, "book.txt", &tokenizer, 0.1, 256, threads, &g->log, err));
+//     GX_TRY(gx_dataset_open_any(&d, "book.txt", NULL, &tokenizer, 0.1, 256, threads, &g->log, err));
 //
 // All but a file of tokens, and a text whose bytes are its tokens, is tokenized once, when it is opened, and its ids
 // lie in memory. Each part of a text, the one for training and the one that is held out, is one text to the tokenizer,
@@ -15,7 +15,7 @@ GX_BEGIN
 // Memory: 4 bytes per token; of a text meanwhile that many for each byte of its larger part, and the part itself. "<s>"
 // in the text is three characters, not a token. A file of tokens is refused that is another tokenizer's. In one of
 // llm.c's a document begins with the token that the tokenizer puts before a text (<s>), and ends with its eos_token; of
-// a tokenizer that has neither, with <|endoftext|>. log NULL: silence.
+// a tokenizer that has neither, with <|endoftext|>. how: as gx_corpus_open has it. log NULL: silence.
 GxStatus gx_dataset_open_any(GxDataset *d, const char *path, const GxRecordReading *how, const GxTokenizer *t,
                              double validation_fraction, int64_t T, int threads, const GxLogger *log, GxError *err);
 // A text that is open, and whose tokens are bytes. What is not UTF-8, or has a byte of value 0, is an error with its

@@ -1,5 +1,5 @@
-// pairs.h: a file of preference pairs as tokens: JSON lines, or rows of a table (csv.h), with a prompt, a completion that
-// was chosen, and one that was rejected.
+// pairs.h: a file of preference pairs as tokens: JSON lines, or rows of a table (csv.h), with a prompt, a completion
+// that was chosen, and one that was rejected.
 //
 //     {"prompt": "The sky is", "chosen": " blue.", "rejected": " green."}
 //     {"prompt": [{"role": "user", "content": "Hello"}], "chosen": [{"role": "assistant", "content": "Hello."}],

@@ -1,7 +1,7 @@
 // task/text_groups.h: groups of texts (an anchor, its positive, perhaps a negative; or a single text) as tokens, and
 // their packing into columns of a batch. All texts of a group are in the same column.
 //
-//     GX_TRY(gx_group_file_open(&file, "pairs.tsv", names, options, 0, NULL, err));          // names of up to three columns
+//     GX_TRY(gx_group_file_open(&file, "pairs.tsv", names, options, 0, NULL, err)); // names of up to three columns
 //     GX_TRY(gx_text_groups_open(&s, &file, GX_TEXTS_TRAINING, 0.05, err));       // 95% of it, by a hash
 //     GX_TRY(gx_text_groups_tokenize(&s, &tokenizer, 64, threads, err));   // at most 64 tokens of each text
 //     GX_TRY(gx_text_groups_pack(&s, 128, 0, err));                        // into columns of 128
