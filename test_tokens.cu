@@ -2,9 +2,9 @@
 // rows of a model for them (run/tensor_file.h), and --add_tokens as users meet it. What `tokenizers`, transformers and
 // PEFT make of the same is in data/ref (dev/ref/make_tokens_refs.py).
 #define BASE "--model base/checkpoint-8 "
+#include "test/tuned_runs.h"
 #include "galaxy.h"
 #include "test/model.h"
-#include "test/tuned_runs.h"
 
 // ---- lists ----------------------------------------------------------------------------------------------------------
 
