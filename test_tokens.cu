@@ -128,6 +128,22 @@ static void check_ids(const GxTokenizer *t, const char *text, const GxJson *expe
               text, ids[i]);
 }
 
+// `tokenizers` gives tokens that the model does not have their ids in the order of the file.
+static void check_order(const char *path, int64_t first)
+{
+    GxJson *json = NULL;
+    GxError e = GX_ZERO;
+    if (!CHECK(gx_json_read(&json, path, 1 << 26, &e) == GX_OK, "%s", e.message)) return;
+    const GxJson *added = gx_json_get(json, "added_tokens");
+    int64_t next = first;
+    for (int64_t i = 0; i < gx_json_size(added); i++) {
+        const int64_t id = gx_json_int(gx_json_get(gx_json_at(added, i), "id"));
+        if (id >= first) CHECK(id == next++, "%ld comes before %ld", (long)id, (long)next - 1);
+    }
+    CHECK(next == first + 10, "%ld of them", (long)(next - first));
+    gx_json_free(json);
+}
+
 // Also of the tokenizer as it was written, and opened again.
 TEST(texts_with_new_tokens_have_the_ids_that_tokenizers_gives_them)
 {
@@ -150,6 +166,7 @@ TEST(texts_with_new_tokens_have_the_ids_that_tokenizers_gives_them)
             CHECK(gx_tokenizer_write(&t, "written", &e) == GX_OK, "%s", e.message);
             if (!CHECK(gx_tokenizer_open(&again, "written", &e) == GX_OK, "%s", e.message)) break;
             CHECK(!strcmp(t.identity, again.identity), "%s and %s", t.identity, again.identity);
+            check_order("written/tokenizer.json", said.first);
             kinds++;
         }
         check_ids(&t, gx_json_string(gx_json_get(json, "text")), gx_json_get(json, "ids"));
@@ -500,7 +517,14 @@ TEST(an_adapter_has_the_new_rows_and_its_tokenizer_and_is_merged_with_them)
     CHECK_RAN(run("--adapter lora/checkpoint-6 --evaluate --eval_windows 0"));
     CHECK(strstr(err(), "has rows for 266 tokens, and the model"), "%s", err());
     CHECK(loss == number_behind(out(), "validation loss "), "%s: not %g", out(), loss);
-    free(written("--adapter lora/checkpoint-6", "--max_new_tokens 8"));
+    char *text = written("--adapter lora/checkpoint-6", "--max_new_tokens 8 --json --prompt <q1>");
+    CHECK(strstr(text, "\"prompt_tokens\":3") && strstr(text, "\"prompt_tokens\":1"), "%s", text);
+    free(text);
+    // a folder as peft has it, with a tokenizer and no word of the model's rows
+    shell("mkdir as_peft && cp lora/checkpoint-6/adapter_* lora/checkpoint-6/tokenizer* as_peft/");
+    CHECK_RAN(run("--adapter as_peft --evaluate --eval_windows 0"));
+    CHECK(loss == number_behind(out(), "validation loss "), "%s: not %g", out(), loss);
+    CHECK(strstr(out(), "bpe-266-"), "%s: not its tokenizer", out());
     CHECK(shell("%.*s/merge_adapter --adapter lora/checkpoint-6 --output_dir merged >/dev/null",
                 (int)(strrchr(program, '/') - program), program) == 0,
           "it was not merged");
