@@ -28,7 +28,7 @@ texts() { # beside the models, which do not need them
 }
 texts &
 trap wait EXIT # where one fails, the others end first
-for models in refs bert_refs lora_refs bottleneck_refs side_refs prompt_refs prompt_v2_refs parallel_refs generate; do made_by $models --out build/refs; done
+for models in refs bert_refs lora_refs tokens_refs bottleneck_refs side_refs prompt_refs prompt_v2_refs parallel_refs generate; do made_by $models --out build/refs; done
 made_by chat_refs --out build/refs/chat_train
 made_by dpo_refs --out build/refs
 made_by quant_refs --out build/refs/quant

@@ -382,7 +382,7 @@ GxStatus gx_tokenizer_add(GxTokenizer *t, const GxNewTokens *list, GxTokensAdded
         gx_folder_remove(folder, &ignored);
     }
     if (status == GX_OK && chosen.n) {
-        grown.splits_special = t->splits_special, grown.added_from = t->vocab_size;
+        grown.added_from = t->vocab_size;
         gx_tokenizer_close(t);
         *t = grown;
     }

@@ -45,17 +45,9 @@ typedef struct {
 } GxMetric;
 
 typedef struct {
-    int64_t vocab; // rows of the model's embedding; 0: open sets it to the size of the task's tokenizer
-    // 1: open may make it larger, for a tokenizer that goes on where the model's ends; the model gets the rows.
-    int may_grow;
-    // A file of tokens to be added to the tokenizer, which rank 0 reads (--add_tokens); "", NULL: none. open sets
-    // has_added, and how many of them were new.
-    const char *add_tokens;
-    int has_added;
-    int64_t added;
-    int keeps_tokenizer; // 1: the model's folder has it, with tokens that were added, and not what an option names
-    int64_t seq_len;     // tokens of a sample
-    int is_dry;          // a dry run: no data is opened
+    int64_t vocab;   // rows of the model's embedding; 0: open sets it to the size of the task's tokenizer
+    int64_t seq_len; // tokens of a sample
+    int is_dry;      // a dry run: no data is opened
     // The folder that the weights come from: that of the resumed checkpoint, or --model. "": none; also on ranks other
     // than 0, which need not have the folder.
     const char *model;
@@ -78,6 +70,14 @@ typedef struct {
     int64_t epoch_samples;
     const char *adapter;    // the folder of one that the run begins with, on rank 0; NULL, "": none
     const char *seq_len_is; // for messages, what seq_len is: "--seq_len". NULL: that
+    // 1: open may make vocab larger, for a tokenizer that goes on where the model's ends; the model gets the rows.
+    int may_grow;
+    // A file of tokens to be added to the tokenizer, which rank 0 reads (--add_tokens); "", NULL: none. open sets
+    // has_added, and how many of them were new.
+    const char *add_tokens;
+    int has_added;
+    int64_t added;
+    int keeps_tokenizer; // 1: the model's folder has it, with tokens that were added, and not what an option names
 } GxTaskSetup;
 
 typedef struct { // how a task runs the model
