@@ -389,9 +389,9 @@ static void print_version(void)
 static void print_help(const GxConfig *c)
 {
     printf("usage: tokenize --train FILE,FILE,... --output_dir FOLDER [--option value ...]\n"
-           "       tokenize --tokenizer FOLDER --corpus TEXTS --output_file FILE [--option value ...]\n"
-           "       tokenize --tokenizer FOLDER --text TEXT | --file FILE [--option value ...]\n\n");
-    gx_config_help(c, stdout, 120);
+           "       tokenize --tokenizer FOLDER --corpus TEXTS --output_file FILE [...]\n"
+           "       tokenize --tokenizer FOLDER --text TEXT | --file FILE [...]\n\n");
+    gx_config_help(c, stdout, 80);
 }
 
 int main(int argc, char **argv)
