@@ -85,7 +85,7 @@ twice() { # compiler's words...: declarations, then with the implementation
 # The command that a file tells, but for -O2, which takes half a minute: words in it, the file, a folder where it runs
 told() {
     local command
-    command=$(sed -n "s|^// *\(.*\)|\1|p" "$2" | grep -m 1 -e "$1" | sed 's/-O2 //; s/ && .*//; s/<[a-z]*>//g')
+    command=$(sed -n "s|^// *\(.*\)|\1|p" "$2" | grep -m 1 -e "$1" | sed 's/-O2 //; s/ && .*//')
     [ -n "$command" ] && echo "$command" && (cd "$3" && eval "${command/#cc /$CC }")
 }
 from_tree() { # name of an example, which is built as it says: into $tmp/name_from_tree
