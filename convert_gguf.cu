@@ -134,6 +134,14 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
     return o->adapter[0] ? export_adapter(o, c, err) : o->model[0] ? export_model(o, err) : import_model(o, err);
 }
 
+static void print_help(const GxConfig *c)
+{
+    printf("usage: convert_gguf --model FOLDER --output_file FILE [--option value ...]\n"
+           "       convert_gguf --adapter FOLDER --output_file FILE [--option value ...]\n"
+           "       convert_gguf --gguf FILE --output_dir FOLDER [--option value ...]\n\n");
+    gx_config_help(c, NULL, 0, stdout, 80);
+}
+
 static GxStatus convert(int argc, char **argv, GxError *err)
 {
     static Options o;
@@ -142,7 +150,7 @@ static GxStatus convert(int argc, char **argv, GxError *err)
     gx_config_add(&c, "A folder into a GGUF file", GX_FIELDS(exporting), &o, err);
     gx_config_add(&c, "A GGUF file into a folder", GX_FIELDS(importing), &o, err);
     GX_TRY(gx_config_read_args(&c, argc, argv, err));
-    if (c.help) gx_config_help(&c, NULL, 0, stdout, 80);
+    if (c.help) print_help(&c);
     else if (c.version) printf("galaxy %s\n", GX_VERSION);
     else return run(&o, &c, err);
     return GX_OK;

@@ -62,6 +62,12 @@ static GxStatus merge(const Options *o, GxContext *g)
     return GX_OK;
 }
 
+static void print_help(const GxConfig *c)
+{
+    printf("usage: merge_adapter --adapter FOLDER --output_dir FOLDER [--option value ...]\n\n");
+    gx_config_help(c, NULL, 0, stdout, 80);
+}
+
 int main(int argc, char **argv)
 {
     static Options o;
@@ -73,7 +79,7 @@ int main(int argc, char **argv)
     gx_config_open(&c);
     gx_config_add(&c, "merge_adapter", GX_FIELDS(options), &o, &g.error);
     if (gx_config_read_args(&c, argc, argv, &g.error) != GX_OK) {
-    } else if (c.help) gx_config_help(&c, NULL, 0, stdout, 80);
+    } else if (c.help) print_help(&c);
     else if (c.version) printf("galaxy %s\n", GX_VERSION);
     else merge(&o, &g);
     if (gx_failed(&g)) fprintf(stderr, "merge_adapter: %s\n", g.error.message);

@@ -6,6 +6,7 @@
 #include "test/test.h"
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -1362,6 +1363,25 @@ TEST(a_program_that_brings_its_reporter_hears_every_line_and_nothing_is_printed)
     remove_folder(folder);
 }
 
+TEST(a_peak_before_training_is_not_taken_for_that_of_the_plan)
+{
+    enum { MUCH = 256 << 20 };
+    static Heard said, errors;
+    const GxReporter reporter = {hear, &said, NULL};
+    char folder[40];
+    int status;
+    if (!make_folder(folder)) return;
+    char *much = (char *)mmap(NULL, MUCH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (CHECK(much != (char *)MAP_FAILED, "no memory")) {
+        memset(much, 1, MUCH);
+        munmap(much, MUCH);
+        train_in_process(folder, "", &reporter, &errors, &status);
+        CHECK(status == 0 && strstr(said.text, " MB for training;\n  the peak was before, when the data were opened\n"),
+              "status %d, %s: %s", status, errors.text, said.text);
+    }
+    remove_folder(folder);
+}
+
 // Columns of the widest line; of `text`, up to `end`.
 static int widest_line(const char *text, const char *end)
 {
@@ -1672,6 +1692,15 @@ TEST(a_run_that_is_done_says_how_long_it_took_how_good_it_is_and_where_all_lies)
                   strstr(said.text, " MB, planned 120 MB\ncheckpoint: "
                                     "out/checkpoint-500\nloss curve: out/loss.svg,") &&
                   strstr(said.text, "log.jsonl\n"),
+              "%s", said.text);
+    }
+    const int64_t peak = gx_process_peak_memory();
+    for (int is_before = 0; is_before < 2; is_before++) {
+        said.text[0] = 0;
+        t.plan.peak_before = is_before ? peak + (1 << 30) : peak - 1;
+        gx_report_summary(&t, "out/loss.svg");
+        CHECK(!strstr(said.text, "planned 120 MB for training;\n  the peak was before, when the data were opened\n") ==
+                  !is_before,
               "%s", said.text);
     }
     remove_folder(folder);

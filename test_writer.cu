@@ -687,6 +687,26 @@ TEST(options_that_take_a_text_say_so)
     }
 }
 
+TEST(the_help_of_every_tool_says_how_it_is_called_and_fits_80_columns)
+{
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    static const char *const list[] = {"tokenize", "convert_gguf", "merge_adapter"};
+    char line[TEST_PATH + 100], usage[80];
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        use_program(list[i]);
+        snprintf(line, sizeof line, "%s --help", program);
+        use_program("train_llama");
+        start_line(line, 0);
+        snprintf(usage, sizeof usage, "usage: %s --", list[i]);
+        CHECK(finish() == 0 && strstr(out(), usage) == out(), "%s: %s", list[i], out());
+        for (const char *l = out(), *end; *l; l = *end ? end + 1 : end) {
+            end = l + strcspn(l, "\n");
+            const int columns = gx_text_columns(l, end - l);
+            CHECK(columns <= 80, "%s: %d columns: %.*s", list[i], columns, (int)(end - l), l);
+        }
+    }
+}
+
 static void talk(const char *input, const char *more)
 {
     char script[TEST_PATH + 500];

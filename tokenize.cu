@@ -390,8 +390,8 @@ static void print_version(void)
 static void print_help(const GxConfig *c)
 {
     printf("usage: tokenize --train FILE,FILE,... --output_dir FOLDER [--option value ...]\n"
-           "       tokenize --tokenizer FOLDER --corpus TEXTS --output_file FILE [--option value ...]\n"
-           "       tokenize --tokenizer FOLDER --text TEXT | --file FILE [--option value ...]\n\n");
+           "       tokenize --tokenizer FOLDER --corpus TEXTS --output_file FILE [...]\n"
+           "       tokenize --tokenizer FOLDER --text TEXT | --file FILE [...]\n\n");
     gx_config_help(c, NULL, 0, stdout, 80);
 }
 

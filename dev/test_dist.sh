@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The files of `make dist` are the library: outside of this tree, alone in a folder, they build the examples as C11, as C++17 and by nvcc, as from the tree a bare `cc`
-# does; one of several files that include them has the implementation; a BERT's vectors are those of transformers. What cannot be put into one file is refused, and
-# nothing is written then.
+# The files of `make dist` are the library: outside of this tree, alone in a folder, they build the examples as C11, as
+# C++17, by clang and by nvcc, and the tree does so by the commands that the examples and galaxy.h tell; one of several
+# files that include them has the implementation; a loss falls, and a BERT's vectors are those of transformers. What
+# cannot be put into one file is refused, and nothing is written then.
 set -u
 cd "$(dirname "$0")/.."
 unset MAKEFLAGS MAKEOVERRIDES
@@ -10,11 +11,15 @@ nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 . dev/check.sh
 has_header() { printf '#include <%s>\n' "$1" | "$CC" -E -x c - >/dev/null 2>&1; }
 json=$(has_header jansson.h && echo "-DGX_WITH_JANSSON")
+has_pcre2() { printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n' | "$CC" -E -x c - >/dev/null 2>&1; }
+all=$([ -n "$json" ] && has_header utf8proc.h && has_pcre2 && echo yes)
 dist=$tmp/dist
 # for each `if` gcc's C reads the file again from its first line to look at the indentation: 4 s in a file of 60,000. The headers are asked for it in their folders.
 warnings="-Wall -Wextra -Werror -Wno-misleading-indentation"
 look() { if [ -n "$nvcc" ]; then check "$@"; else skip "$1" "nvcc was not found"; fi; }
 with_json() { if [ -n "$json" ]; then check "$@"; else skip "$1" "jansson was not found"; fi; }
+with_all() { if [ -n "$all" ]; then check "$@"; else skip "$1" "jansson, utf8proc and PCRE2 were not found"; fi; }
+with_clang() { if command -v clang >/dev/null; then check "$@"; else skip "$1" "clang was not found"; fi; }
 outside() { (cd "$tmp" && "$@"); } # of the tree: what is not in the folder is not found
 
 # ---- the files -------------------------------------------------------------------------------------------------------------------------------------
@@ -77,23 +82,41 @@ twice() { # compiler's words...: declarations, then with the implementation
     printf '#include "galaxy.h"\n#include "galaxy.h"\n' >"$tmp/twice.c"
     outside "$@" -pedantic $warnings -Idist -fsyntax-only twice.c && outside "$@" -pedantic $warnings -DGALAXY_IMPLEMENTATION -Idist -fsyntax-only twice.c
 }
+# The command that a file tells, but for -O2, which takes half a minute: words in it, the file, a folder where it runs
+told() {
+    local command
+    command=$(sed -n "s|^// *\(.*\)|\1|p" "$2" | grep -m 1 -e "$1" | sed 's/-O2 //; s/ && .*//')
+    [ -n "$command" ] && echo "$command" && (cd "$3" && eval "${command/#cc /$CC }")
+}
 from_tree() { # name of an example, which is built as it says: into $tmp/name_from_tree
-    "$CC" -I. "examples/$1.c" -o "$tmp/$1_from_tree" -lm -lpthread
+    mkdir -p "$tmp/told" && ln -sfn "$PWD/galaxy" "$PWD/galaxy.h" "$PWD/examples" "$tmp/told" &&
+        told "^cc .*$1.c" "examples/$1.c" "$tmp/told" && mv "$tmp/told/a.out" "$tmp/$1_from_tree"
 }
 example() { # name, compiler's words...: into $tmp/name
     local name=$1
     shift
     cp "examples/$name.c" "$tmp" && outside "$@" $warnings -Idist "$name.c" -o "$name" ${json:+-ljansson} -lm -lpthread
 }
-library() { # in C: a file with the implementation and nothing else
+library() { # as galaxy.h tells, where all libraries are there; else with fewer
+    mkdir -p "$tmp/project" && cp "$dist/galaxy.h" "$tmp/project" && told "^printf" galaxy.h "$tmp/project" || return 1
+    if [ -n "$all" ]; then told "^cc .* -c galaxy.c" galaxy.h "$tmp/project"; else
+        outside "$CC" -fopenmp $json -c project/galaxy.c -o project/galaxy.o
+    fi
+}
+program() { # name of an example, which is then a program beside the library, without the implementation: into $tmp/name
+    grep -v "^#define GALAXY_IMPLEMENTATION$" "examples/$1.c" >"$tmp/project/program.c" &&
+        told "^cc .*program.c galaxy.o" galaxy.h "$tmp/project" && mv "$tmp/project/a.out" "$tmp/$1"
+}
+strict_library() { # in C11, with all warnings
     printf '#define GALAXY_IMPLEMENTATION\n#include "galaxy.h"\n' >"$tmp/library.c"
-    outside "$CC" -std=c11 $warnings $json -Idist -c library.c
+    outside "$@" $warnings $json ${all:+-DGX_WITH_UTF8PROC -DGX_WITH_PCRE2} -Idist -c library.c
 }
 beside_library() { # name, compiler's words...: an example that has no implementation
     local name=$1
     shift
     grep -v "^#define GALAXY_IMPLEMENTATION$" "examples/$name.c" >"$tmp/$name.c"
-    outside "$@" $warnings $json -Idist "$name.c" -x none library.o -o "$name" ${json:+-ljansson} -lm -lpthread
+    outside "$@" $warnings $json -Idist "$name.c" -x none project/galaxy.o -o "$name" -fopenmp \
+        ${json:+-ljansson} ${all:+-lutf8proc -lpcre2-8} -lm -lpthread
 }
 attention() { # how it is built, compiler's words...: prints what it prints where the headers lie in their folders
     "$1" attention "${@:2}" && "$tmp/attention" >"$tmp/said" && "$tmp/attention_from_tree" >"$tmp/expected" && cmp "$tmp/said" "$tmp/expected" &&
@@ -106,10 +129,23 @@ check "the implementation with other libraries is that of the headers" same_text
 check "the kernels are those of the headers" same_text -DGALAXY_CUDA_IMPLEMENTATION
 check "galaxy.h twice, C11" twice "$CC" -std=c11
 check "galaxy.h twice, C++17" twice "$CXX" -x c++ -std=c++17
-check "the implementation is compiled in a file of its own" library
-check "attention.c is built from the tree by a bare cc" from_tree attention
+learns() { # how it is built, compiler's words...: the loss falls from ln 10 to nearly 0, and the sequence is right
+    "$1" train "${@:2}" && "$tmp/train${built:-}" >"$tmp/said" || return 1
+    cat "$tmp/said"
+    awk '$1 == "step" { if ($2 == 1) first = $4; last = $4; n = $2 }
+         END { exit !(first > 2.2 && first < 2.5 && last < 0.01 && n == 100) }' "$tmp/said" &&
+        [ "$(tail -n 1 "$tmp/said")" = "1 1 2 3 5 8 3 1 4 5 9 4 3 7 0 7 7 4 1 5" ]
+}
+check "the implementation is compiled once, as galaxy.h says" library
+check "the implementation is C11, with all libraries, without a warning" strict_library "$CC" -std=c11
+with_clang "and clang's" strict_library clang -std=c11
+with_clang "and clang's C++17" strict_library clang -x c++ -std=c++17
+check "attention.c is built from the tree as it says" from_tree attention
 check "attention.c, C11" attention example "$CC" -std=c11
 check "attention.c, C++17, beside the implementation in C" attention beside_library "$CXX" -x c++ -std=c++17
+built=_from_tree check "train.c is built from the tree as it says, and learns" learns from_tree
+check "train.c, C11, beside the implementation, learns" learns beside_library "$CC" -std=c11
+with_clang "train.c, C++17, by clang, learns" learns example clang++ -x c++ -std=c++17
 # Kernels that nobody runs are compiled as far as something can be wrong with their order, where this nvcc (13.0) can end there; else they are not optimised.
 ends=$([ -z "$nvcc" ] || "$nvcc" --help | grep -qe --fdevice-syntax-only && echo -fdevice-syntax-only)
 by_nvcc() { # file of the object, words of nvcc...
@@ -166,12 +202,18 @@ with_another_head() { # a BertForMaskedLM gives the vectors of the BertModel in 
 more_tokens() { echo more >>"$tmp/head/vocab.txt" && says 1 "the tokenizer has 62 tokens, the model has rows for 61" --model "$tmp/head" t3; }
 with_json "the model of the reference has a tokenizer" model_folder
 with_json "embed_text.c as C++17 gives the vectors of transformers" vectors example "$CXX" -x c++ -std=c++17
-with_json "embed_text.c as C11, beside the implementation, gives the vectors of transformers" vectors beside_library "$CC" -std=c11
+with_all "embed_text.c beside the implementation, as galaxy.h says, gives the vectors of transformers" vectors program
 with_json "a head that is not asked for is left out" with_another_head
 with_json "a text that is too long is cut, and that is said" says 0 "17 tokens and is cut: the model has positions for 13" --model "$tmp/bert" "$(printf 't%d ' {10..24})"
 with_json "a folder that is not there is named" says 1 "there is no folder $tmp/nowhere" --model "$tmp/nowhere" t3
 with_json "a tokenizer that is larger than the model is refused" more_tokens
 with_json "without arguments it says how it is called" says 2 "usage: embed_text --model FOLDER TEXT"
-without_json() { from_tree embed_text && cp "$tmp/embed_text_from_tree" "$tmp/embed_text" && says 1 jansson --model "$tmp/bert" t3; }
+accents() { # the tokenizer that takes accents off: of "t4" with an acute, too
+    from_tree embed_text && cp "$tmp/embed_text_from_tree" "$tmp/embed_text" && cp -r "$tmp/bert" "$tmp/lower" &&
+        echo '{"do_lower_case": true}' >"$tmp/lower/tokenizer_config.json" &&
+        embed "$tmp/lower" "t3 T$(printf '\xcc\x81')4" >"$tmp/said" && embed "$tmp/bert" "t3 t4" | cmp - "$tmp/said"
+}
+without_json() { "$CC" -I. examples/embed_text.c -o "$tmp/embed_text" -lm -lpthread && says 1 jansson --model "$tmp/bert" t3; }
+with_all "embed_text.c is built from the tree as it says, with utf8proc" accents
 check "embed_text.c is built from the tree by a bare cc, and says that it lacks jansson" without_json
 finish

@@ -29,6 +29,7 @@ typedef struct {
     int64_t here;                // bytes of the host's memory for all ranks of this process
     GxPlanPlace machine, card;   // this machine's memory, for all processes on it; the memory of this rank's card
     int64_t process;             // bytes of one process: program, libraries and their buffers
+    int64_t peak_before;         // the process's peak until then: opening the data may take more than training does
     double flops, flops_all;     // of one optimizer step, or of a batch if nothing is trained: this rank's, all ranks'
     double flops_kept, flops_kept_all; // the part of these that a step is spared once a side cache has all samples
     int64_t comm_bytes;                // bytes that this rank sends in a step or batch
@@ -158,6 +159,7 @@ GxStatus gx_plan_make(GxPlan *p, GxContext *g, const GxArena *comm_arena, int ra
     p->comm = comm_arena->capacity;
     p->ranks_here = ranks_here;
     p->process = gx_plan_process_bytes(ranks_here * gx_threads(g));
+    p->peak_before = gx_process_peak_memory();
     if (!gx_failed(&dry)) return gx__plan_together(p, g);
     g->error = dry.error;
     return gx_status(g);

@@ -659,9 +659,11 @@ void gx_report_summary(const GxTrainer *t, const char *svg)
     gx__report_done(r.out, t);
     gx__report_validated(r.out, t);
     gx__report_kept(r.out, t);
-    fprintf(r.out, "peak memory%s %.0f MB, planned %.0f MB\n",
-            t->g->world > 1 && t->plan.ranks_here == 1 ? " of rank 0" : "", (double)gx_process_peak_memory() / 1e6,
-            (double)gx_plan_total(&t->plan) / 1e6);
+    const int64_t peak = gx_process_peak_memory();
+    fprintf(r.out, "peak memory%s %.0f MB, planned %.0f MB%s\n",
+            t->g->world > 1 && t->plan.ranks_here == 1 ? " of rank 0" : "", (double)peak / 1e6,
+            (double)gx_plan_total(&t->plan) / 1e6,
+            peak > t->plan.peak_before ? "" : " for training;\n  the peak was before, when the data were opened");
     const char *last = t->saved > t->begun ? folder : t->resume.folder;
     fprintf(r.out, "checkpoint: %s\nloss curve: %s, log: %s\n", *last ? last : "none", svg, t->log_path);
     gx_report_end(&r, t->g);
