@@ -197,6 +197,7 @@
 #include "galaxy/io/model_labels.h"
 #include "galaxy/io/text_stream.h"
 #include "galaxy/io/generation_config.h"
+#include "galaxy/io/score_requests.h"
 
 #include "galaxy/task/task.h"
 #include "galaxy/task/text_batch.h"
@@ -207,6 +208,7 @@
 #include "galaxy/task/scores.h"
 #include "galaxy/task/sampling.h"
 #include "galaxy/task/decode.h"
+#include "galaxy/task/likelihood.h"
 #include "galaxy/task/generate.h"
 #include "galaxy/task/show_data.h"
 #include "galaxy/task/chat_format.h"
@@ -261,6 +263,7 @@
 #include "galaxy/run/writer.h"
 #include "galaxy/run/writing.h"
 #include "galaxy/run/conversation.h"
+#include "galaxy/run/scoring.h"
 
 #ifndef GX_FAMILY
 #define GX_FAMILY gx_llama // of train_tp.cu and its siblings: -DGX_FAMILY=gx_bert for another one
