@@ -8,7 +8,7 @@
 // Tokens and windows are those of lm-evaluation-harness 0.4 (loglikelihood and loglikelihood_rolling of its model hf):
 //
 //   - White space at the end of a prompt moves to the completion. Both are encoded together; the tokens beyond as many
-//     as the prompt alone has are the completion's.
+//     as the prompt alone has are the completion's, and are given those of the prompt alone.
 //   - Special tokens that are written out count as such, and the tokenizer's frame (<s>) stands around prompt and
 //     completion, unless the prompt begins with the prefix token written out.
 //   - The prefix token is the tokenizer's bos_token, else its eos_token. Behind an empty prompt, and before a text, it
@@ -82,46 +82,46 @@ static GxStatus gx__score_grow(void **list, int64_t n, int64_t *room, size_t siz
     return GX_OK;
 }
 
-// A window of `first`, unless that is negative, and ids[n].
-static GxStatus gx__score_add(gx__ScoreReader *x, int32_t first, const int32_t *ids, int64_t n, int64_t scored,
-                              GxError *err)
+// The next n tokens in r->ids, where they have been put.
+static GxStatus gx__score_add_window(gx__ScoreReader *x, int64_t n, int64_t scored, GxError *err)
 {
     GxScoreRequests *r = x->r;
-    const int64_t before = first >= 0;
-    const GxScoreWindow w = {r->tokens, before + n, scored, x->number - 1};
-    GX_TRY(gx__score_grow((void **)&r->ids, r->tokens + before + n, &r->token_room, sizeof *r->ids, err));
+    const GxScoreWindow w = {r->tokens, n, scored, x->number - 1};
     GX_TRY(gx__score_grow((void **)&r->window, r->windows + 1, &r->window_room, sizeof *r->window, err));
-    if (before) r->ids[r->tokens] = first;
-    memcpy(r->ids + r->tokens + before, ids, (size_t)n * sizeof *ids);
     r->window[r->windows++] = w;
-    r->tokens += before + n, r->longest = gx_max(r->longest, w.n - 1);
+    r->tokens += n, r->longest = gx_max(r->longest, n - 1);
     return GX_OK;
 }
 
-// ids[n], of which all behind the first `given` are scored.
-static GxStatus gx__score_add_end(gx__ScoreReader *x, const int32_t *ids, int64_t n, int64_t given, GxError *err)
+// own[n] are scored, behind given[n_given].
+static GxStatus gx__score_add_pair(gx__ScoreReader *x, const int32_t *given, int64_t n_given, const int32_t *own,
+                                   int64_t n, GxError *err)
 {
-    const int64_t scored = n - given, kept = gx_min(n, x->most + 1);
-    if (scored < 1)
+    const int64_t kept = gx_min(n_given, x->most + 1 - n), at = x->r->tokens;
+    if (n < 1)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s:%ld: the completion has no token of its own: prompt and completion together are %ld token%s, "
-                       "and the prompt alone has %ld",
-                       x->path, (long)x->number, (long)n, gx_text_s(n), (long)given);
-    if (scored > x->most)
+                       "%s:%ld: the completion has no token of its own: with it the prompt has no more than its %ld "
+                       "token%s",
+                       x->path, (long)x->number, (long)n_given, gx_text_s(n_given));
+    if (n > x->most)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the completion has %ld tokens, and the model sees %ld at once",
-                       x->path, (long)x->number, (long)scored, (long)x->most);
-    x->r->cut += kept < n;
-    return gx__score_add(x, -1, ids + n - kept, kept, scored, err);
+                       x->path, (long)x->number, (long)n, (long)x->most);
+    x->r->cut += kept < n_given;
+    GX_TRY(gx__score_grow((void **)&x->r->ids, at + kept + n, &x->r->token_room, sizeof *x->r->ids, err));
+    memcpy(x->r->ids + at, given + n_given - kept, (size_t)kept * sizeof *given);
+    memcpy(x->r->ids + at + kept, own, (size_t)n * sizeof *own);
+    return gx__score_add_window(x, kept + n, n, err);
 }
 
 // All of ids[n]: the first window behind the prefix token, the others behind the tokens before them.
 static GxStatus gx__score_add_all(gx__ScoreReader *x, const int32_t *ids, int64_t n, GxError *err)
 {
     const int64_t first = gx_min(n, x->most);
-    if (n > 0) GX_TRY(gx__score_add(x, x->prefix, ids, first, first, err));
-    for (int64_t done = first, end; done < n; done = end) {
-        end = done + gx_min(n - done, x->most);
-        GX_TRY(gx__score_add(x, -1, ids + end - x->most - 1, x->most + 1, end - done, err));
+    if (n > 0) GX_TRY(gx__score_add_pair(x, &x->prefix, 1, ids, first, err));
+    for (int64_t done = first, own; done < n; done += own) {
+        own = gx_min(n - done, x->most);
+        const int64_t given = x->most + 1 - own;
+        GX_TRY(gx__score_add_pair(x, ids + done - given, given, ids + done, own, err));
     }
     return GX_OK;
 }
@@ -164,14 +164,8 @@ static GxStatus gx__score_alone(gx__ScoreReader *x, const char *completion, GxEr
     GX_TRY(gx__score_need_prefix(x, "the prompt is empty", err));
     GxStatus status = gx__score_encode(x, completion, 0, &ids, &n, err);
     const int has_prefix = status == GX_OK && n > 0 && ids[0] == x->prefix;
-    int32_t *all = (int32_t *)malloc((size_t)(n + 1) * sizeof *all);
-    if (status == GX_OK && !all) status = GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld tokens to score", (long)n);
-    if (status == GX_OK) {
-        all[0] = x->prefix;
-        memcpy(all + !has_prefix, ids, (size_t)n * sizeof *ids);
-        status = gx__score_add_end(x, all, n + !has_prefix, 1, err);
-    }
-    free(all), free(ids);
+    if (status == GX_OK) status = gx__score_add_pair(x, &x->prefix, 1, ids + has_prefix, n - has_prefix, err);
+    free(ids);
     return status;
 }
 
@@ -193,7 +187,8 @@ static GxStatus gx__score_pair(gx__ScoreReader *x, const char *prompt, const cha
                          "%s:%ld: the prompt is white space, which moves to the completion, and the tokenizer puts "
                          "nothing before it: the first token is given none; \"\" is an empty prompt",
                          x->path, (long)x->number);
-    if (status == GX_OK) status = gx__score_add_end(x, ids, n, n_given, err);
+    const int64_t own = status == GX_OK ? gx_max(0, n - n_given) : 0;
+    if (status == GX_OK) status = gx__score_add_pair(x, given, n_given, ids + n - own, own, err);
     free(text), free(ids), free(given);
     return status;
 }

@@ -143,16 +143,19 @@ static GxStatus gx__write_refuse(const GxConfig *c, const GxField *field, int n,
     for (int i = 0; i < n; i++) {
         int is_fine = !gx_config_is_set(c, field[i].name);
         for (const char *const *b = but; *b && !is_fine; b++) is_fine = !strcmp(*b, field[i].name);
-        if (!is_fine)
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s %s leave out --%s", field[i].name, why, field[i].name);
+        if (!is_fine) return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s %s leave out --%s", field[i].name, why, field[i].name);
     }
     return GX_OK;
 }
 
 static GxStatus gx__write_check_scoring(const GxWriteOptions *o, const GxConfig *c, GxError *err)
 {
-    static const char *const score[] = {"score", NULL}, *const none[] = {NULL},
-                      *const text[] = {"model", "adapter", "strict", "prompt", "prompt_file", NULL};
+    static const char *const score[] = {"score", NULL}, *const none[] = {NULL}, *const text[] = {"model",
+                                                                                                 "adapter",
+                                                                                                 "strict",
+                                                                                                 "prompt",
+                                                                                                 "prompt_file",
+                                                                                                 NULL};
     const char *why = "changes nothing where texts are scored (--score);";
     if (!o->score[0])
         return gx__write_refuse(c, GX_FIELDS(gx__write_score_options), score,

@@ -522,7 +522,9 @@ static GxStatus gx__writer_open_requests(GxWriter *w)
     }
     if (r->windows) gx_broadcast(g, GX_AXIS_ALL, 0, r->window, r->windows * (int64_t)sizeof *r->window, GX_U8);
     if (r->tokens) gx_broadcast(g, GX_AXIS_ALL, 0, r->ids, 4 * r->tokens, GX_U8);
-    w->texts = r->lines, w->positions = gx_max(1, gx_max(r->longest, gx_min(r->tokens, w->o->prefill_rows)));
+    // as many texts as fit --prefill_rows share a pass, and no fewer positions than the longest has
+    const int64_t rows = gx_min(gx_min(r->tokens, w->o->prefill_rows), gx__writer_limit(w));
+    w->texts = r->lines, w->positions = gx_max(1, gx_max(r->longest, rows));
     return gx_status(g);
 }
 
@@ -561,17 +563,19 @@ static void gx__writer_describe_texts(const GxWriter *w, char out[200], int with
     const GxScoreRequests *r = &w->requests;
     const double cache = (double)gx_kv_cache_bytes(&w->decoder.cache) / 1e6;
     if (w->o->score[0])
-        snprintf(out, 200, "%ld line%s to score, %ld token%s, of which a text has up to %ld; %ld at once", (long)r->lines,
-                 gx_text_s(r->lines), (long)r->tokens, gx_text_s(r->tokens), (long)r->longest + 1, (long)w->positions);
+        snprintf(out, 200, "%ld line%s to score, %ld token%s, of which a text has up to %ld; %ld at once",
+                 (long)r->lines, gx_text_s(r->lines), (long)r->tokens, gx_text_s(r->tokens), (long)r->longest + 1,
+                 (long)w->positions);
     else if (!with_pages)
         snprintf(out, 200, "%ld text%s of up to %ld tokens, cache %.1f MB", (long)w->texts, w->texts > 1 ? "s" : "",
                  (long)w->positions, cache);
     else
-        snprintf(out, 200,
-                 "%ld text%s of up to %ld tokens, %ld position%s at once; cache of keys and values %.1f MB per rank, in "
-                 "pages of %d positions: %ld",
-                 (long)w->texts, w->texts > 1 ? "s" : "", (long)w->positions, (long)w->decoder.chunk,
-                 gx_text_s(w->decoder.chunk), cache, GX_PAGE, (long)w->decoder.cache.pages);
+        snprintf(
+            out, 200,
+            "%ld text%s of up to %ld tokens, %ld position%s at once; cache of keys and values %.1f MB per rank, in "
+            "pages of %d positions: %ld",
+            (long)w->texts, w->texts > 1 ? "s" : "", (long)w->positions, (long)w->decoder.chunk,
+            gx_text_s(w->decoder.chunk), cache, GX_PAGE, (long)w->decoder.cache.pages);
 }
 
 static GxStatus gx__writer_refuse_too_large(const GxWriter *w)
@@ -581,8 +585,8 @@ static GxStatus gx__writer_refuse_too_large(const GxWriter *w)
     char cache[100] = "";
     if (place->has == 0 || place->bytes <= place->has) return GX_OK;
     if (!w->o->score[0])
-        snprintf(cache, sizeof cache, ", the cache of %ld pages of %d positions %.1f MB",
-                 (long)w->decoder.cache.pages, GX_PAGE, (double)gx_kv_cache_bytes(&w->decoder.cache) / 1e6);
+        snprintf(cache, sizeof cache, ", the cache of %ld pages of %d positions %.1f MB", (long)w->decoder.cache.pages,
+                 GX_PAGE, (double)gx_kv_cache_bytes(&w->decoder.cache) / 1e6);
     return GX_FAIL(
         &w->g->error, GX_ERR_MEMORY,
         "the plan needs %.1f MB, and there are %.1f MB left %s; weights take %.1f MB of this rank%s: %s, --precision "
