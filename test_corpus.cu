@@ -635,7 +635,7 @@ TEST(a_file_that_is_written_in_parts_has_the_bytes_of_one_that_was_written_at_on
     const char *part[] = {at("wide.0"), at("wide.1")};
     CHECK(gx_token_file_write(part[0], &f, ids[0], NULL, &err) == GX_OK &&
               gx_token_file_write(part[1], &f, ids[1], NULL, &err) == GX_OK &&
-              gx_token_file_join(at("wide.tokens"), part, 2, &f, &err) == GX_OK && f.width == 4 && f.tokens == 4,
+              gx_token_file_join(at("wide.tokens"), part, 2, NULL, &f, &err) == GX_OK && f.width == 4 && f.tokens == 4,
           "%s", err.message);
     GxTokenFile joined;
     CHECK(open_file(&joined, "wide.tokens", &err) == GX_OK && joined.documents == 2 && joined.document[1].begin == 2,

@@ -45,6 +45,25 @@ GxStatus gx_chat_tokens_open(GxChatTokens *c, const char *path, const GxTokenize
                              int64_t most, int threads, GxError *err);
 void gx_chat_tokens_close(GxChatTokens *c); // also of one that is all zero
 
+// A file of any size, a piece at a time (corpus_write.h): c is all zero at first, and begun once.
+typedef struct {
+    const char *path;
+    int64_t first;      // number of the first line
+    char *text;         // whole lines, behind them 0; their ends become 0
+    int64_t lines;      // out: how many there were
+    int64_t empty_line; // out: the number of one that was empty, behind which there is nothing in this piece; 0: none
+} GxChatLines;
+GxStatus gx_chat_tokens_begin(GxChatTokens *c, const char *path, const GxTokenizer *t, const GxChatReading *how,
+                              GxError *err);
+GxStatus gx_chat_tokens_add(GxChatTokens *c, GxChatLines *lines, const GxTokenizer *t, const GxChatReading *how,
+                            int64_t most, int threads, GxError *err);
+// Where there are conversations, but none became a document: an error.
+GxStatus gx_chat_tokens_check_some(const char *path, int64_t documents, int64_t conversations, int64_t most,
+                                   GxError *err);
+// What the tokens of conversations depend on beside the tokenizer's vocabulary, the date aside: the template and the
+// special tokens that it is given, or for instructions without one the tokens around a text.
+uint64_t gx_chat_reading_hash(const GxChatReading *how, const GxTokenizer *t);
+
 GX_END
 #endif
 
@@ -203,6 +222,7 @@ typedef struct {
     int threads;
     GxError *err;
     GxBadLines bad;
+    GxChatLines *lines;
 } gx__ChatTokens;
 
 // Takes over x, if it fits.
@@ -318,7 +338,9 @@ static GxStatus gx__chat_tokens_grow(GxChatTokens *c, int64_t tokens, GxError *e
         if (document) f->document = (GxTokenDocument *)document;
         void *line = realloc(c->line, (size_t)room * sizeof *c->line);
         if (line) c->line = (int64_t *)line;
-        if (!document || !line) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld documents", (long)room);
+        void *joins = realloc(f->joins, (size_t)room);
+        if (joins) f->joins = (unsigned char *)joins;
+        if (!document || !line || !joins) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld documents", (long)room);
         c->document_room = room;
     }
     return GX_OK;
@@ -337,6 +359,7 @@ static GxStatus gx__chat_tokens_add(GxChatTokens *c, const gx__ChatDocument *x, 
         c->counts.learned += n;
     }
     f->document[f->documents].begin = f->tokens, f->document[f->documents].bytes = bytes;
+    f->joins[f->documents] = f->documents > 0 && c->line[f->documents - 1] == line;
     c->line[f->documents++] = line;
     f->tokens += x->n, f->bytes += bytes;
     f->document[f->documents].begin = f->tokens, f->document[f->documents].bytes = 0;
@@ -365,13 +388,14 @@ static GxStatus gx__chat_tokens_lines(gx__ChatTokens *a, gx__ChatLine *line, int
 }
 
 // text: whole lines, whose ends become 0.
-static GxStatus gx__chat_tokens_read(gx__ChatTokens *a, char *text)
+static GxStatus gx__chat_tokens_read(gx__ChatTokens *a)
 {
+    char *text = a->lines->text;
     gx__ChatLine *line = (gx__ChatLine *)calloc(GX__CHAT_TOKENS_LINES, sizeof *line);
     if (!line) return GX_FAIL(a->err, GX_ERR_MEMORY, "no memory for the lines of %s", a->path);
     GxStatus status = GX_OK;
     GxError e = GX_ZERO;
-    int64_t number = 1;
+    int64_t number = a->lines->first;
     for (int n = 0; *text && status == GX_OK && gx_bad_lines_goes_on(&a->bad); number++) {
         char *end = text + strcspn(text, "\n"), *next = *end ? end + 1 : end;
         *end = 0;
@@ -380,6 +404,7 @@ static GxStatus gx__chat_tokens_read(gx__ChatTokens *a, char *text)
                 status = GX_FAIL(&e, GX_ERR_FORMAT,
                                  "%s:%ld: the line is empty, and others follow; expected a record: remove it", a->path,
                                  (long)number);
+            a->lines->empty_line = number;
             next += strlen(next);
         } else line[n].text = text, line[n++].number = number;
         text = next;
@@ -391,54 +416,78 @@ static GxStatus gx__chat_tokens_read(gx__ChatTokens *a, char *text)
         n = 0;
     }
     free(line);
-    GX_TRY(gx_bad_lines_fail(&a->bad, 1, a->err));
+    a->lines->lines = number - a->lines->first;
+    GX_TRY(gx_bad_lines_fail(&a->bad, a->lines->first, a->err));
     GX_TRY(gx_error_code(a->err));
     return status == GX_OK ? GX_OK : GX_FAIL(a->err, status, "%s", e.message);
 }
 
-static GxStatus gx__chat_tokens_check(const gx__ChatTokens *a)
+GxStatus gx_chat_tokens_begin(GxChatTokens *c, const char *path, const GxTokenizer *t, const GxChatReading *how,
+                              GxError *err)
 {
-    const GxChatFormat *f = a->how->format;
-    if (f && gx_chat_end(f)[0] && a->t->kind != &gx_byte_tokens && gx_tokenizer_find(a->t, gx_chat_end(f)) < 0)
+    const GxChatFormat *f = how->format;
+    memset(c, 0, sizeof *c);
+    c->file.width = 4, c->file.has_mask = 1;
+    memcpy(c->file.tokenizer, t->identity, sizeof c->file.tokenizer);
+    if (f && gx_chat_end(f)[0] && t->kind != &gx_byte_tokens && gx_tokenizer_find(t, gx_chat_end(f)) < 0)
         return GX_FAIL(
-            a->err, GX_ERR_ARGUMENT,
+            err, GX_ERR_ARGUMENT,
             "%s: the tokenizer %s has no %s, with which answers of the format %s end, so the model would not "
             "learn to end one; --chat_template NAME or FILE takes another: %s",
-            a->path, a->t->identity, gx_chat_end(f), gx_chat_name(f), GX_CHAT_NAMES);
+            path, t->identity, gx_chat_end(f), gx_chat_name(f), GX_CHAT_NAMES);
     return GX_OK;
 }
 
-static GxStatus gx__chat_tokens_open(gx__ChatTokens *a)
+GxStatus gx_chat_tokens_add(GxChatTokens *c, GxChatLines *lines, const GxTokenizer *t, const GxChatReading *how,
+                            int64_t most, int threads, GxError *err)
 {
-    GxTextPlace place = {a->path, 1, 0};
-    GxChatTokens *c = a->c;
+    gx__ChatTokens a = {c, lines->path, t, how, most, threads, err, GX_ZERO, lines};
+    lines->lines = lines->empty_line = 0;
+    return gx__chat_tokens_read(&a);
+}
+
+GxStatus gx_chat_tokens_check_some(const char *path, int64_t documents, int64_t conversations, int64_t most,
+                                   GxError *err)
+{
+    char none[60] = "its only conversation has no";
+    if (documents > 0) return GX_OK;
+    if (conversations != 1) snprintf(none, sizeof none, "none of its %ld conversations has an", (long)conversations);
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s answer that ends within %ld tokens: take a larger seq_len", path, none,
+                   (long)most);
+}
+
+static GxStatus gx__chat_tokens_open(GxChatTokens *c, const char *path, const GxTokenizer *t, const GxChatReading *how,
+                                     int64_t most, int threads, GxError *err)
+{
+    GxTextPlace place = {path, 1, 0};
     char *text;
     int64_t bytes;
-    GX_TRY(gx__chat_tokens_check(a));
-    GX_TRY(gx_file_check_kind(a->path, GX_FILE_AS_LINES, a->err));
-    GX_TRY(gx_file_read(a->path, GX__CHAT_TOKENS_CAP, &text, &bytes, a->err));
-    GxStatus status = gx_text_check(&place, text, bytes, a->err);
-    char *begin = text + (strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0);
-    if (status == GX_OK) status = gx__chat_tokens_read(a, begin);
+    GX_TRY(gx_chat_tokens_begin(c, path, t, how, err));
+    GX_TRY(gx_file_check_kind(path, GX_FILE_AS_LINES, err));
+    GX_TRY(gx_file_read(path, GX__CHAT_TOKENS_CAP, &text, &bytes, err));
+    GxStatus status = gx_text_check(&place, text, bytes, err);
+    GxChatLines lines = {path, 1, text + (strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0), 0, 0};
+    if (status == GX_OK) status = gx_chat_tokens_add(c, &lines, t, how, most, threads, err);
     free(text);
     GX_TRY(status);
-    if (c->file.documents > 0) return GX_OK;
-    char none[60] = "its only conversation has no";
-    if (c->counts.n != 1) snprintf(none, sizeof none, "none of its %ld conversations has an", (long)c->counts.n);
-    return GX_FAIL(a->err, GX_ERR_FORMAT, "%s: %s answer that ends within %ld tokens: take a larger seq_len", a->path,
-                   none, (long)a->most);
+    return gx_chat_tokens_check_some(path, c->file.documents, c->counts.n, most, err);
 }
 
 GxStatus gx_chat_tokens_open(GxChatTokens *c, const char *path, const GxTokenizer *t, const GxChatReading *how,
                              int64_t most, int threads, GxError *err)
 {
-    gx__ChatTokens a = {c, path, t, how, most, threads, err, GX_ZERO};
-    memset(c, 0, sizeof *c);
-    c->file.width = 4, c->file.has_mask = 1;
-    memcpy(c->file.tokenizer, t->identity, sizeof c->file.tokenizer);
-    const GxStatus status = gx__chat_tokens_open(&a);
+    const GxStatus status = gx__chat_tokens_open(c, path, t, how, most, threads, err);
     if (status != GX_OK) gx_chat_tokens_close(c);
     return status;
+}
+
+uint64_t gx_chat_reading_hash(const GxChatReading *how, const GxTokenizer *t)
+{
+    const GxTokenFrame *frame = &t->frame[0];
+    uint64_t hash = gx_hash(GX_HASH_START, "alpaca", 6);
+    if (how->format) return gx_chat_hash(how->format);
+    for (int i = 0; i < frame->n; i++) hash = gx_hash(hash, &frame->part[i].id, sizeof frame->part[i].id);
+    return gx_hash(hash, &t->end, sizeof t->end);
 }
 
 void gx_chat_tokens_close(GxChatTokens *c)

@@ -49,9 +49,18 @@ typedef struct {               // all zero: at the beginning
     int64_t records, has_text; // of these; 1: in one of them there is a text
     int64_t empty_line;        // its number: records may not follow it; 0: there is none
 } GxCorpusPlace;
+typedef struct { // who takes what is read, in place of documents of it. NULL: the reader does
+    // Whole lines, behind them 0. place moves on behind them; *records: how many they were; *empty_line: as
+    // GxCorpusPlace has it.
+    GxStatus (*lines)(void *user, GxTextPlace *place, char *lines, int64_t n, int64_t *records, int64_t *empty_line,
+                      GxError *err);
+    GxStatus (*text)(void *user, const char *text, int64_t bytes, GxError *err); // each that is not empty
+    void *user;
+} GxCorpusTaker;
 typedef struct {
     const GxTokenizer *t;
     int threads, ends; // ends: a document gets an end of text
+    const GxCorpusTaker *taker;
     const GxLogger *log;
     GxCorpusFile *file; // [files]
     int64_t files, bytes;
@@ -195,6 +204,7 @@ static GxStatus gx__corpus_turn(GxCorpusReader *r, GxCorpus *c, GxError *err)
 static GxStatus gx__corpus_take(GxCorpusReader *r, GxCorpus *c, const char *text, int64_t bytes, GxError *err)
 {
     if (bytes == 0) c->empty++;
+    if (r->taker && r->taker->text) return bytes ? r->taker->text(r->taker->user, text, bytes, err) : GX_OK;
     if (r->log) gx_text_ends_count(&r->text_ends, text, bytes, bytes);
     for (int64_t begin = 0, end; begin < bytes; begin = end) {
         const GxCorpusText none = {text + begin, 0, 0, 0, begin > 0};
@@ -245,14 +255,24 @@ static GxStatus gx__corpus_end_records(GxCorpusReader *r, GxError *err)
     if (member)
         return GX_FAIL(
             err, GX_ERR_UNSUPPORTED,
-            "%s: its records are conversations (\"%s\"), of which no texts are made; name the file itself in "
-            "train_llama's --train_data",
+            "%s: its records are conversations (\"%s\"), of which no texts are made; name the file itself: in "
+            "train_llama's --train_data, or ./tokenize's --corpus or --train",
             path, member);
     return GX_FAIL(
         err, GX_ERR_FORMAT,
         "%s: no record has a \"text\" with something in it; expected {\"text\": \"...\"} in each line (pairs of "
         "\"chosen\" and \"rejected\" are learned by --task dpo)",
         path);
+}
+
+static GxStatus gx__corpus_hand_lines(GxCorpusReader *r, GxTextPlace *place, char *lines, int64_t n, GxError *err)
+{
+    GxCorpusPlace *at = &r->place;
+    int64_t records = 0;
+    GX_TRY(r->taker->lines(r->taker->user, place, lines, n, &records, &at->empty_line, err));
+    at->records += records, at->has_text |= records > 0;
+    at->line = place->line - 1, at->at += n;
+    return GX_OK;
 }
 
 static GxStatus gx__corpus_take_lines(GxCorpusReader *r, GxCorpus *c, char *lines, int64_t n, GxError *err)
@@ -264,6 +284,7 @@ static GxStatus gx__corpus_take_lines(GxCorpusReader *r, GxCorpus *c, char *line
     if (at->empty_line && lines[strspn(lines, "\r\n")])
         return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the line is empty, and others follow; expected a record: remove it",
                        place.path, (long)at->empty_line);
+    if (r->taker && r->taker->lines) return gx__corpus_hand_lines(r, &place, lines, n, err);
     GX_TRY(gx_records_open_lines(&records, &place, lines, n, &column, 1, err));
     GxStatus status = GX_OK;
     if (!at->empty_line) at->empty_line = records.empty_line;

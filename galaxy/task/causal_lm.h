@@ -189,7 +189,7 @@ static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
     if (setup->is_dry) return GX_OK;
     GX_TRY(gx__causal_lm_open_text(g, c, setup));
     for (int i = 0; i < c->data.n; i++) {
-        c->has_chats |= c->data.source[i].is_learned != NULL;
+        c->has_chats |= c->data.source[i].packed.samples > 0;
         setup->epoch_samples += gx_dataset_epoch_samples(&c->data.source[i], c->seq_len);
     }
     if (c->has_chats) gx__causal_lm_warn_of_chats(g, c);
