@@ -2,7 +2,7 @@
 // shows what a tokenizer (WordPiece, BPE, Unigram, bytes) makes of a text.
 //
 //     ./tokenize --train a.txt,b.txt --vocab_size 8000 --output_dir data/tokenizer
-//     ./tokenize --train a.txt,b.txt --type bpe --vocab_size 8000 --output_dir data/tokenizer    as GPT-2 has one
+//     ./tokenize --train texts,b.jsonl --type bpe --vocab_size 8000 --output_dir data/tokenizer    as GPT-2 has one
 //     ./tokenize --tokenizer SmolLM2-135M --corpus texts --output_file texts.tokens    then: --train_data texts.tokens
 //     ./tokenize --tokenizer SmolLM2-135M-Instruct --corpus chats.jsonl --seq_len 1024 --output_file chats.tokens
 //     ./tokenize --tokenizer data/tokenizer --text "An example."     one line of JSON: {"ids": [...], "pieces": [...]}
@@ -33,7 +33,11 @@ typedef struct {
 
 #define AT(field) offsetof(Options, field)
 static const GxField training[] = {
-    {"train", GX_FIELD_PATH, AT(train), "", "texts to make a vocabulary from: FILE or FILE,FILE,...", NULL},
+    {"train", GX_FIELD_PATH, AT(train), "",
+     "texts to make a vocabulary from: A or A,B,...: text files, .jsonl with a \"text\" in each line or of "
+     "conversations, "
+     "or folders of .txt and .jsonl",
+     NULL},
     {"type", GX_FIELD_STRING, AT(type), "wordpiece", "wordpiece: BERT's; bpe: GPT-2's, of bytes", "wordpiece|bpe"},
     {"output_dir", GX_FIELD_PATH, AT(output_dir), "", "the folder that the new tokenizer is written to", NULL},
     {"vocab_size", GX_FIELD_INT, AT(vocab_size), "30000",
@@ -78,6 +82,13 @@ static const GxField showing[] = {
     GX_SPLIT_SPECIAL_TOKENS(AT(split_special_tokens)),
 };
 
+static void log_line(void *user, GxLogLevel level, const char *text)
+{
+    (void)user, (void)level;
+    fprintf(stderr, "%s\n", text);
+}
+static const GxLogger to_stderr = {log_line, NULL};
+
 // ---- training ------------------------------------------------------------------------------------------------------
 
 static int split_names(char *list, const char **name, int most) // at commas; how many; 0: too many, or an empty one
@@ -97,6 +108,7 @@ static GxStatus train_wordpiece(GxTokenizer *t, const char *const *name, int n, 
 {
     GxWordPieceTraining how = gx_wordpiece_training(o->vocab_size);
     int64_t too_long = 0;
+    how.log = &to_stderr;
     how.min_frequency = o->min_frequency, how.limit_alphabet = o->limit_alphabet;
     how.normalizer.clean_text = o->clean_text, how.normalizer.handle_chinese_chars = o->handle_chinese_chars;
     how.normalizer.lowercase = o->lowercase;
@@ -112,16 +124,9 @@ static GxStatus train_wordpiece(GxTokenizer *t, const char *const *name, int n, 
 static GxStatus train_bpe(GxTokenizer *t, const char *const *name, int n, const Options *o, GxError *err)
 {
     GxBpeTraining how = gx_bpe_training(o->vocab_size);
-    how.min_frequency = o->min_frequency;
+    how.min_frequency = o->min_frequency, how.log = &to_stderr;
     return gx_bpe_train(t, name, n, &how, err);
 }
-
-static void log_line(void *user, GxLogLevel level, const char *text)
-{
-    (void)user, (void)level;
-    fprintf(stderr, "%s\n", text);
-}
-static const GxLogger to_stderr = {log_line, NULL};
 
 static GxStatus train_into(const Options *o, const char *folder, GxError *err)
 {
@@ -134,12 +139,6 @@ static GxStatus train_into(const Options *o, const char *folder, GxError *err)
     if (n == 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--train is \"%s\"; expected names of files with commas between them",
                        o->train);
-    for (int i = 0; i < n; i++)
-        if (gx_corpus_has_documents(name[i]))
-            return GX_FAIL(
-                err, GX_ERR_UNSUPPORTED,
-                "--train %s: a vocabulary is made from plain text files; folders and JSON lines are not read", name[i]);
-    for (int i = 0; i < n; i++) gx_file_warn_of_kind(name[i], 0, &to_stderr);
     const double begun = gx_seconds();
     GX_TRY((!strcmp(o->type, "bpe") ? train_bpe : train_wordpiece)(&t, name, n, o, err));
     const GxStatus status = gx_tokenizer_write(&t, folder, err);
