@@ -72,6 +72,7 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { GX__CHAT_TOKENS_CAP = 1 << 30, GX__CHAT_TOKENS_LINES = 256 }; // bytes of a file; lines that are read at a time
 
@@ -456,6 +457,20 @@ GxStatus gx_chat_tokens_check_some(const char *path, int64_t documents, int64_t 
                    (long)most);
 }
 
+static GxStatus gx__chat_tokens_check_size(const char *path, GxError *err)
+{
+    int fd;
+    int64_t bytes;
+    GX_TRY(gx_file_open(path, &fd, &bytes, err));
+    close(fd);
+    if (bytes <= GX__CHAT_TOKENS_CAP) return GX_OK;
+    return GX_FAIL(
+        err, GX_ERR_UNSUPPORTED,
+        "%s has %ld bytes; conversations of at most %d are read at once: ./tokenize --corpus makes a file of "
+        "tokens of any number of them, which --train_data takes",
+        path, (long)bytes, GX__CHAT_TOKENS_CAP);
+}
+
 static GxStatus gx__chat_tokens_open(GxChatTokens *c, const char *path, const GxTokenizer *t, const GxChatReading *how,
                                      int64_t most, int threads, GxError *err)
 {
@@ -464,6 +479,7 @@ static GxStatus gx__chat_tokens_open(GxChatTokens *c, const char *path, const Gx
     int64_t bytes;
     GX_TRY(gx_chat_tokens_begin(c, path, t, how, err));
     GX_TRY(gx_file_check_kind(path, GX_FILE_AS_LINES, err));
+    GX_TRY(gx__chat_tokens_check_size(path, err));
     GX_TRY(gx_file_read(path, GX__CHAT_TOKENS_CAP, &text, &bytes, err));
     GxStatus status = gx_text_check(&place, text, bytes, err);
     GxChatLines lines = {path, 1, text + (strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0), 0, 0};

@@ -45,11 +45,11 @@ typedef struct {        // of conversations: what was read
     int64_t unanswered; // conversations that ended with a turn of the user's, which was
     int64_t lacks[3];   // conversations whose text lacks something of them: [GX_CHAT_LACKS] of chat.h
 } GxDatasetChat;
-typedef struct {                                     // what conversations were made with, and what was read
-    char format[GX_FIELD_TEXT], date[GX_FIELD_TEXT]; // the template's name; its day of today, "": it has none
-    int64_t format_hash;                             // gx_chat_reading_hash of chat_tokens.h
-    int64_t seq_len;                                 // no document is longer
+typedef struct {         // what conversations were made with, and what was read
+    int64_t format_hash; // gx_chat_reading_hash of chat_tokens.h
+    int64_t seq_len;     // no document is longer
     GxDatasetChat counts;
+    char format[GX_FIELD_TEXT], date[GX_FIELD_TEXT]; // the template's name; its day of today, "": it has none
 } GxTokenChats;
 
 typedef struct {
@@ -63,13 +63,13 @@ typedef struct {
     int is_bin;
     int32_t begins, ends;
     int has_mask;
-    unsigned char *joins; // [documents], of conversations: 1: of the same one as the document before; NULL: of texts
-    GxTokenChats chats;
-    int64_t chats_bytes;     // of the text in the file
     int version;             // of our own format
     uint64_t hash;           // of the header, in which the checksums of all else are; without checksums 0
     uint64_t *block;         // the table; NULL: there are no checksums
     unsigned char *is_whole; // of each block: 1: it was compared with its checksum
+    unsigned char *joins;    // [documents], of conversations: 1: of the same one as the document before; NULL: of texts
+    GxTokenChats chats;
+    int64_t chats_bytes; // of the text in the file
 } GxTokenFile;
 
 int gx_token_file_is_one(int fd); // 1: it begins as one, of either kind
