@@ -776,7 +776,7 @@ TEST(a_sample_holds_whole_conversations_which_do_not_see_each_other)
 // Two datasets of the same conversations, one of them read from a file of tokens.
 static void check_same_samples(const char *what, const GxTokenizer *t, const GxChatReading *how, int64_t T)
 {
-    enum { MOST_T = 400, SAMPLES = 100 };
+    enum { MOST_T = 5000, SAMPLES = 100 };
     static int32_t room[2][4 * MOST_T];
     GxBlend b[2];
     GxError e = GX_ZERO;
@@ -849,6 +849,21 @@ TEST(a_file_of_tokens_has_the_samples_of_the_conversations_it_was_made_of)
         free(first);
         check_same_samples(cases[i].format, &bytes, &how, cases[i].T);
     }
+}
+
+// Of more tokens than are read at once.
+TEST(a_long_conversation_has_the_same_labels_from_a_file_of_tokens)
+{
+    GxTokenizer bytes = gx_tokenizer_bytes();
+    const GxChatReading how = {gx_chat_format("chatml"), NULL};
+    GxError e = GX_ZERO;
+    FILE *f = fopen(at("chats.jsonl"), "w");
+    for (int i = 0; f && i < 4; i++)
+        fprintf(f, "{\"messages\": [" USER("%d") ", {\"role\": \"assistant\", \"content\": \"%0*d\"}]}\n", i, 4300 + i,
+                123456 * i);
+    if (CHECK(f != NULL, "cannot write")) fclose(f);
+    if (CHECK(write_tokens(&bytes, &how, 5000, 0, 0, &e) == GX_OK, "%s", e.message))
+        check_same_samples("long", &bytes, &how, 5000);
 }
 
 static void refuses_tokens(const GxTokenizer *t, const GxChatReading *how, int64_t T, const char *says)

@@ -530,13 +530,12 @@ static GxStatus gx__writer_open_requests(GxWriter *w)
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 
-enum { GX__WRITER_SCORED_ROWS = 128 }; // whose logits are in memory at a time
-
 static void gx__writer_take(GxWriter *w, GxContext *g)
 {
     if (w->o->score[0]) {
+        const int64_t chunk = gx_max(1, gx_min(w->positions, w->o->prefill_rows / 4)); // rows with logits at a time
         gx_likelihood_take(g, &w->likelihood, w->positions);
-        gx_runner_take(g, &w->runner, w->positions, 1, gx_min(w->positions, GX__WRITER_SCORED_ROWS));
+        gx_runner_take(g, &w->runner, w->positions, 1, chunk);
         return;
     }
     const int64_t chunk = gx_max(1, gx_min(w->positions, w->o->prefill_rows / w->texts)),
