@@ -790,6 +790,7 @@ static void check_same_samples(const char *what, const GxTokenizer *t, const GxC
     CHECK(!memcmp(&d[0]->train, &d[1]->train, 4 * sizeof d[0]->train), "%s: divided otherwise", what); // and texts
     CHECK(d[0]->held_out.n > 0 && d[0]->packed.samples > 2, "%s: too little", what);
     const int64_t n[] = {gx_dataset_epoch_samples(d[0], T), gx_blend_windows(&b[0])};
+    int64_t learned = 0; // in an epoch, and of what is held out
     CHECK(n[0] == gx_dataset_epoch_samples(d[1], T) && n[1] == gx_blend_windows(&b[1]), "%s: other numbers", what);
     for (int part = 0; part < 2; part++)
         for (int64_t s = 0; s < n[part] + (part ? 0 : 3) && s < SAMPLES; s++) { // also of a second epoch
@@ -802,7 +803,10 @@ static void check_same_samples(const char *what, const GxTokenizer *t, const GxC
             }
             CHECK(!memcmp(room[0], room[1], 16 * (size_t)T) && padding[0] == padding[1], "%s: sample %ld of part %d",
                   what, (long)s, part);
+            for (int64_t k = T; s < n[part] && k < 2 * T; k++) learned += room[1][k] != -7;
         }
+    CHECK(learned == d[1]->chat.learned, "%s: %ld labels are learned, of %ld tokens", what, (long)learned,
+          (long)d[1]->chat.learned);
     gx_blend_close(&b[0]), gx_blend_close(&b[1]);
 }
 
