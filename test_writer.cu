@@ -558,7 +558,7 @@ TEST(what_cannot_be_written_is_refused)
                 {"--prompt_file no_utf8.txt", "no_utf8.txt: byte 2 is no UTF-8 text"},
                 {"--prompt=", "prompt 1 is empty"},
                 {"--stop=", "--stop \"\" would end every text at once"},
-                {"--chat", "expected --prompt TEXT or --prompt_file FILE, or --chat without them"},
+                {"--chat", "expected --prompt TEXT or --prompt_file FILE, or --chat, or --score FILE"},
                 {"--system x", "--system belongs to --chat"},
                 {"--chat_template auto", "--chat_template belongs to --chat"},
                 {"--thinking true", "--thinking belongs to --chat, which is not given; give it, or leave out"},
@@ -986,12 +986,12 @@ TEST(scores_are_those_of_the_model_that_writes)
     char line[TEST_PATH + 300];
     snprintf(line, sizeof line,
              "%s --model scored --tuning lora --learning_rate 0.1 --max_steps 8 --train_data letters.txt --seq_len 16 "
-             "--sample_tokens 0 --output_dir taught --overwrite_output_dir true",
+             "--sample_tokens 0 --output_dir scored_lora --overwrite_output_dir true",
              program);
     start_line(line, 0);
     CHECK_RAN(finish());
     check_greedy("--model scored", "abc", 1);
-    check_greedy("--adapter taught/checkpoint-8", "abc", 1);
+    check_greedy("--adapter scored_lora/checkpoint-8", "abc", 1);
     check_greedy("--model scored", "abc", 0); // of what the adapter says
     check_greedy("--model scored --precision bf16", "abc", 1);
     check_greedy("--model scored --quantize nf4", "abc", 1);
