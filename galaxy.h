@@ -156,7 +156,6 @@
 #include "galaxy/io/wordpiece.h"
 #include "galaxy/io/wordpiece_files.h"
 #include "galaxy/io/merge_train.h"
-#include "galaxy/io/wordpiece_train.h"
 #include "galaxy/io/regex.h"
 #include "galaxy/io/module_pattern.h"
 #include "galaxy/io/peft.h"
@@ -167,7 +166,6 @@
 #include "galaxy/io/bpe_files.h"
 #include "galaxy/io/unigram.h"
 #include "galaxy/io/unigram_files.h"
-#include "galaxy/io/bpe_train.h"
 #include "galaxy/io/tokenizer.h"
 #include "galaxy/io/tokenizer_add.h"
 #include "galaxy/io/tokenizer_keys.h"
@@ -198,6 +196,9 @@
 #include "galaxy/io/dataset_tokens.h"
 #include "galaxy/io/chat_tokens.h"
 #include "galaxy/io/dataset_chat.h"
+#include "galaxy/io/train_texts.h"
+#include "galaxy/io/wordpiece_train.h"
+#include "galaxy/io/bpe_train.h"
 #include "galaxy/io/pairs.h"
 #include "galaxy/io/blend.h"
 #include "galaxy/io/npy.h"
@@ -205,6 +206,7 @@
 #include "galaxy/io/model_labels.h"
 #include "galaxy/io/text_stream.h"
 #include "galaxy/io/generation_config.h"
+#include "galaxy/io/score_requests.h"
 
 #include "galaxy/task/task.h"
 #include "galaxy/task/text_batch.h"
@@ -215,6 +217,7 @@
 #include "galaxy/task/scores.h"
 #include "galaxy/task/sampling.h"
 #include "galaxy/task/decode.h"
+#include "galaxy/task/likelihood.h"
 #include "galaxy/task/generate.h"
 #include "galaxy/task/show_data.h"
 #include "galaxy/task/chat_format.h"
@@ -276,6 +279,7 @@
 #include "galaxy/run/writer.h"
 #include "galaxy/run/writing.h"
 #include "galaxy/run/conversation.h"
+#include "galaxy/run/scoring.h"
 
 #ifndef GX_FAMILY
 #define GX_FAMILY gx_llama // of train_tp.cu and its siblings: -DGX_FAMILY=gx_bert for another one

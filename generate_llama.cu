@@ -1,10 +1,11 @@
 // generate_llama.cu: generates text with a LLaMA, a Mistral, a Qwen2 or a Qwen3: continues prompts, or answers in a
-// chat.
+// chat, or tells how likely texts are.
 //
 //     ./generate_llama --model out/checkpoint-500 --prompt "In the beginning" --max_new_tokens 200 --temperature 0.8
 //     ./generate_llama --model out/checkpoint-500 --prompt "And God said" --prompt "Then Moses" --json
 //     ./generate_llama --model Qwen2.5-0.5B-Instruct --chat
 //     ./generate_llama --model out/checkpoint-500 --prompt "And it came" --ranks 2 --tp 2
+//     ./generate_llama --model out/checkpoint-500 --score requests.jsonl     how likely it takes texts to be
 //
 // The prompts are run through the model once; their keys and values stay in a KV cache (model/kv_cache.h), so each new
 // token costs only its own forward. Several ranks share the model by TP.
@@ -14,7 +15,8 @@ static int generate(GxContext *g, int argc, char **argv)
 {
     GxWriter w = GX_ZERO;
     gx_writer_open(&w, g, &gx_llama, argc, argv); // options, folder, prompts, plan, memory, weights
-    if (!gx_failed(g) && !w.done && w.o->chat) gx_writer_chat(&w);
+    if (!gx_failed(g) && !w.done && w.o->score[0]) gx_writer_score(&w);
+    else if (!gx_failed(g) && !w.done && w.o->chat) gx_writer_chat(&w);
     else if (!gx_failed(g)) gx_writer_run(&w);
     return gx_writer_close(&w);
 }

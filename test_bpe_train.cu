@@ -199,6 +199,49 @@ TEST(words_are_those_of_a_line_and_of_a_file)
 }
 
 // Each of its words counts, those at the edges of chunks, too.
+TEST(folders_json_lines_and_conversations_train_as_the_texts_in_them_do)
+{
+    static const char text[] = "abab ab\n", more[] = "cd cd cd\n", one[] = "{\"text\": \"cd cd cd\\n\"}";
+    static const char lines[] = "{\"text\": \"abab ab\\n\"}\n{\"other\": 1}\n{\"text\": \"cd cd cd\\n\", \"id\": 7}\n";
+    static const char chats[] =
+        "\xEF\xBB\xBF{\"messages\": [{\"role\": \"system\", \"content\": \"\"}, {\"role\": \"user\", \"content\": "
+        "\"abab ab\\n\"}, {\"role\": \"assistant\", \"content\": \"cd cd cd\\n\"}]}\n";
+    static const char instruction[] = "{\"instruction\": \"abab ab\\n\", \"output\": \"cd cd cd\\n\"}\n\n";
+    static const char bad[] = "{\"text\": \"abab ab\\n\"}\n{\"text\": 3}\n";
+    static const char bad_chat[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+        "\"content\": \"b\"}]}\n{\"messages\": 3}\n";
+    GxTokenizer t;
+    GxError err = GX_ZERO;
+    const GxBpeTraining how = gx_bpe_training(1000);
+    char all[6][GX_PATH];
+    NEEDS_PCRE2;
+    snprintf(all[0], GX_PATH, "%s", at("texts")), snprintf(all[1], GX_PATH, "%s", at("lines.jsonl"));
+    snprintf(all[2], GX_PATH, "%s", at("chats.jsonl")), snprintf(all[3], GX_PATH, "%s", at("told.jsonl"));
+    snprintf(all[4], GX_PATH, "%s", at("texts/a.txt")), snprintf(all[5], GX_PATH, "%s", at("texts/b.jsonl"));
+    CHECK(gx_folder_make(all[0], &err) == GX_OK, "%s", err.message);
+    put(all[1], lines, sizeof lines - 1), put(all[2], chats, sizeof chats - 1);
+    put(all[3], instruction, sizeof instruction - 1);
+    put(all[4], text, sizeof text - 1), put(all[5], one, sizeof one - 1);
+    put(at("first"), text, sizeof text - 1), put(at("second"), more, sizeof more - 1);
+    for (int i = -1; i < 4; i++) {
+        const char *files[] = {i < 0 ? at("first") : all[i], at("second")};
+        if (!CHECK(gx_bpe_train(&t, files, i < 0 ? 2 : 1, &how, &err) == GX_OK, "%d: %s", i, err.message)) return;
+        has_pieces(i < 0 ? "texts" : all[i], &t, " ab cd Ġcd");
+        gx_tokenizer_close(&t);
+    }
+    const char *file = all[1];
+    put(file, bad, sizeof bad - 1);
+    refused(&err, gx_bpe_train(&t, &file, 1, &how, &err), GX_ERR_FORMAT, "lines.jsonl:2:", "\"text\"");
+    put(file, bad_chat, sizeof bad_chat - 1);
+    refused(&err, gx_bpe_train(&t, &file, 1, &how, &err), GX_ERR_FORMAT,
+            "lines.jsonl:2:", "\"messages\" is an integer");
+    put(all[5], chats, sizeof chats - 1); // in a folder they are none of train_llama's, either
+    file = all[0];
+    refused(&err, gx_bpe_train(&t, &file, 1, &how, &err), GX_ERR_UNSUPPORTED, "b.jsonl", "are conversations");
+    unlink(all[4]), unlink(all[5]);
+}
+
 TEST(a_line_longer_than_a_chunk_is_one_line)
 {
     enum { TIMES = 700000 };

@@ -5,6 +5,7 @@
 #include "train_llama.cu"
 #include "test/said.h"
 #include "galaxy/run/merge.h"
+#include <fcntl.h>
 #include <time.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -1036,6 +1037,210 @@ TEST(a_sample_holds_whole_conversations_which_do_not_see_each_other)
     }
 }
 
+// ---- files of tokens of conversations ------------------------------------------------------------------------------
+
+// Two datasets of the same conversations, one of them read from a file of tokens.
+static void check_same_samples(const char *what, const GxTokenizer *t, const GxChatReading *how, int64_t T)
+{
+    enum { MOST_T = 5000, SAMPLES = 100 };
+    static int32_t room[2][4 * MOST_T];
+    GxBlend b[2];
+    GxError e = GX_ZERO;
+    const char *const paths[] = {at("chats.jsonl"), at("chats.tokens")};
+    for (int i = 0; i < 2; i++)
+        if (!CHECK(gx_blend_open(&b[i], paths[i], "", t, how, 0.3, T, 2, NULL, &e) == GX_OK, "%s: %s", what, e.message))
+            return;
+    const GxDataset *d[] = {&b[0].source[0], &b[1].source[0]};
+    CHECK(d[1]->fd >= 0 && !d[1]->ids && !d[1]->is_learned, "%s: it lies in memory", what);
+    CHECK(!memcmp(&d[0]->chat, &d[1]->chat, sizeof d[0]->chat), "%s: other counts", what);
+    CHECK(!memcmp(&d[0]->train, &d[1]->train, 4 * sizeof d[0]->train), "%s: divided otherwise", what); // and texts
+    CHECK(d[0]->held_out.n > 0 && d[0]->packed.samples > 2, "%s: too little", what);
+    const int64_t n[] = {gx_dataset_epoch_samples(d[0], T), gx_blend_windows(&b[0])};
+    int64_t learned = 0; // in an epoch, and of what is held out
+    CHECK(n[0] == gx_dataset_epoch_samples(d[1], T) && n[1] == gx_blend_windows(&b[1]), "%s: other numbers", what);
+    for (int part = 0; part < 2; part++)
+        for (int64_t s = 0; s < n[part] + (part ? 0 : 3) && s < SAMPLES; s++) { // also of a second epoch
+            int64_t padding[2] = {0, 0};
+            for (int i = 0; i < 2; i++) {
+                const GxBlendSample to = {room[i], room[i] + T, room[i] + 2 * T, -7, 1};
+                CHECK((part ? gx_blend_window(&b[i], s, T, &to, &e)
+                            : gx_blend_sample(&b[i], 5, s, T, &to, &padding[i], &e)) == GX_OK,
+                      "%s: %s", what, e.message);
+            }
+            CHECK(!memcmp(room[0], room[1], 16 * (size_t)T) && padding[0] == padding[1], "%s: sample %ld of part %d",
+                  what, (long)s, part);
+            for (int64_t k = T; s < n[part] && k < 2 * T; k++) learned += room[1][k] != -7;
+        }
+    CHECK(learned == d[1]->chat.learned, "%s: %ld labels are learned, of %ld tokens", what, (long)learned,
+          (long)d[1]->chat.learned);
+    gx_blend_close(&b[0]), gx_blend_close(&b[1]);
+}
+
+static GxStatus write_tokens(const GxTokenizer *t, const GxChatReading *how, int64_t T, int64_t piece, int64_t part,
+                             GxError *e)
+{
+    GxCorpusWriting writing = GX_ZERO;
+    GxCorpus all;
+    writing.threads = 2, writing.piece = piece, writing.part = part;
+    writing.chats = how, writing.seq_len = T, writing.date = "";
+    unlink(at("chats.tokens"));
+    return gx_corpus_write(at("chats.tokens"), at("chats.jsonl"), t, &writing, &all, e);
+}
+
+// Written at once, or in parts of a few conversations: the same bytes, and the samples of the conversations themselves.
+TEST(a_file_of_tokens_has_the_samples_of_the_conversations_it_was_made_of)
+{
+    static const struct {
+        const char *format;
+        int64_t T;
+    } cases[] = {{"chatml", 200}, {"qwen3", 300}, {"chatml", 90}, {"llama2", 60}}; // some are shortened, or left out
+    GxTokenizer bytes = gx_tokenizer_bytes();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const GxChatReading how = {gx_chat_format(cases[i].format), NULL};
+        static const int64_t sizes[][2] = {{0, 0}, {300, 500}, {1, 1}};
+        GxError e = GX_ZERO;
+        char *first = NULL;
+        int64_t first_bytes = 0;
+        write_chats("chats.jsonl", 45);
+        for (int k = 0; k < 3; k++) {
+            char *now;
+            int64_t n;
+            if (!CHECK(write_tokens(&bytes, &how, cases[i].T, sizes[k][0], sizes[k][1], &e) == GX_OK, "%s",
+                       e.message) ||
+                !CHECK(gx_file_read(at("chats.tokens"), 1 << 24, &now, &n, &e) == GX_OK, "%s", e.message))
+                return;
+            if (k == 0) first = now, first_bytes = n;
+            else {
+                CHECK(n == first_bytes && !memcmp(first, now, (size_t)n), "%s, %ld: written in parts: other bytes",
+                      cases[i].format, (long)cases[i].T);
+                free(now);
+            }
+        }
+        free(first);
+        check_same_samples(cases[i].format, &bytes, &how, cases[i].T);
+    }
+}
+
+// Of more tokens than are read at once.
+TEST(a_long_conversation_has_the_same_labels_from_a_file_of_tokens)
+{
+    GxTokenizer bytes = gx_tokenizer_bytes();
+    const GxChatReading how = {gx_chat_format("chatml"), NULL};
+    GxError e = GX_ZERO;
+    FILE *f = fopen(at("chats.jsonl"), "w");
+    for (int i = 0; f && i < 4; i++)
+        fprintf(f, "{\"messages\": [" USER("%d") ", {\"role\": \"assistant\", \"content\": \"%0*d\"}]}\n", i, 4300 + i,
+                123456 * i);
+    if (CHECK(f != NULL, "cannot write")) fclose(f);
+    if (CHECK(write_tokens(&bytes, &how, 5000, 0, 0, &e) == GX_OK, "%s", e.message))
+        check_same_samples("long", &bytes, &how, 5000);
+}
+
+static void refuses_tokens(const GxTokenizer *t, const GxChatReading *how, int64_t T, const char *says)
+{
+    GxBlend b;
+    GxError e = GX_ZERO;
+    const GxStatus status = gx_blend_open(&b, at("chats.tokens"), "", t, how, 0.3, T, 1, NULL, &e);
+    CHECK(status != GX_OK && strstr(e.message, says), "no \"%s\": %s", says, e.message);
+    if (status == GX_OK) gx_blend_close(&b);
+}
+
+TEST(a_file_of_tokens_of_another_format_or_of_longer_conversations_is_refused)
+{
+    GxTokenizer bytes = gx_tokenizer_bytes();
+    const GxChatReading chatml = {gx_chat_format("chatml"), NULL}, llama2 = {gx_chat_format("llama2"), NULL},
+                        none = {NULL, "there is no template"}, alpaca = {NULL, NULL};
+    GxError e = GX_ZERO;
+    GxBlend b;
+    const GxLogger hear = {hear_log, NULL};
+    int warned;
+    write_chats("chats.jsonl", 45);
+    if (!CHECK(write_tokens(&bytes, &chatml, 130, 0, 0, &e) == GX_OK, "%s", e.message)) return;
+    refuses_tokens(&bytes, &llama2, 130, "was made with the chat template chatml, and this one, llama2, is another");
+    refuses_tokens(&bytes, &none, 130, "none, is another");
+    refuses_tokens(&bytes, &alpaca, 130, "alpaca, is another");
+    refuses_tokens(&bytes, NULL, 130, "is of conversations, and texts are read here");
+    refuses_tokens(&bytes, &chatml, 60, "was made with --seq_len 130 and has a conversation of ");
+    for (int k = 0; k < 2; k++) { // some are shortened at 130, which matters where there is more room
+        said.log[0] = 0;
+        if (!CHECK(gx_blend_open(&b, at("chats.tokens"), "", &bytes, &chatml, 0.3, 130 + 70 * k, 1, &hear, &e) == GX_OK,
+                   "%s", e.message))
+            return;
+        warned = strstr(said.log, "though this run's --seq_len 200 has more room") != NULL;
+        CHECK(warned == k && (k == 0 || b.source[0].chat.shortened > 0), "it says: %s", said.log);
+        gx_blend_close(&b);
+    }
+    // What fits has the samples of any seq_len.
+    if (!CHECK(write_tokens(&bytes, &chatml, 400, 0, 0, &e) == GX_OK, "%s", e.message)) return;
+    check_same_samples("400 for 250", &bytes, &chatml, 250);
+    refused(&e, write_tokens(&bytes, &chatml, 4, 0, 0, &e), GX_ERR_FORMAT,
+            "none of its 45 conversations has an answer");
+}
+
+TEST(no_byte_of_a_file_of_tokens_of_conversations_changes_unnoticed)
+{
+    GxTokenizer bytes = gx_tokenizer_bytes();
+    const GxChatReading how = {gx_chat_format("qwen3"), NULL};
+    GxError e = GX_ZERO;
+    char *text;
+    int64_t n;
+    write_chats("chats.jsonl", 9);
+    if (!CHECK(write_tokens(&bytes, &how, 300, 0, 0, &e) == GX_OK, "%s", e.message) ||
+        !CHECK(gx_file_read(at("chats.tokens"), 1 << 24, &text, &n, &e) == GX_OK, "%s", e.message))
+        return;
+    for (int64_t i = 0; i < n; i += i < 128 || i > n - 700 ? 1 : 37) {
+        GxBlend b;
+        GxError found = GX_ZERO;
+        text[i] = (char)(text[i] ^ 4);
+        CHECK(gx_file_write(at("damaged.tokens"), text, n, &e) == GX_OK, "%s", e.message);
+        text[i] = (char)(text[i] ^ 4);
+        GxStatus status = gx_blend_open(&b, at("damaged.tokens"), "", &bytes, &how, 0.3, 300, 1, NULL, &found);
+        const int is_open = status == GX_OK;
+        for (int64_t s = 0; status == GX_OK && s < gx_dataset_epoch_samples(&b.source[0], 300); s++) {
+            static int32_t room[1200];
+            const GxBlendSample to = {room, room + 300, room + 600, -7, 1};
+            status = gx_blend_sample(&b, 5, s, 300, &to, NULL, &found);
+        }
+        CHECK(status != GX_OK, "byte %ld of %ld", (long)i, (long)n);
+        if (is_open) gx_blend_close(&b);
+    }
+    free(text);
+}
+
+// A run that ended early goes on, with the same format alone.
+TEST(conversations_that_are_tokenized_in_parts_go_on_with_the_same_format_alone)
+{
+    GxTokenizer bytes = gx_tokenizer_bytes();
+    const GxChatReading chatml = {gx_chat_format("chatml"), NULL}, llama2 = {gx_chat_format("llama2"), NULL};
+    GxError e = GX_ZERO;
+    char *whole, *now, *all;
+    int64_t n, m;
+    write_chats("chats.jsonl", 45);
+    if (!CHECK(write_tokens(&bytes, &chatml, 130, 0, 0, &e) == GX_OK, "%s", e.message) ||
+        !CHECK(gx_file_read(at("chats.tokens"), 1 << 24, &whole, &n, &e) == GX_OK, "%s", e.message))
+        return;
+    all = get(at("chats.jsonl"));
+    char *bad = strdup(all), *last = strrchr(bad, 'A' + 44 % 26); // in the last line: an error behind many parts
+    last[-1] = '\n', last[0] = '\n';
+    put("chats.jsonl", bad);
+    CHECK(write_tokens(&bytes, &chatml, 130, 300, 500, &e) == GX_ERR_FORMAT, "it is whole");
+    CHECK(gx_path_is_file(at("chats.tokens.parts/progress.json")), "no parts are left: %s", e.message);
+    gx_error_clear(&e);
+    refused(&e, write_tokens(&bytes, &llama2, 130, 300, 500, &e), GX_ERR_ARGUMENT, "or the chat template, its date");
+    refused(&e, write_tokens(&bytes, &chatml, 131, 300, 500, &e), GX_ERR_ARGUMENT, "or the chat template, its date");
+    struct stat st;
+    stat(at("chats.jsonl"), &st);
+    put("chats.jsonl", all);
+    const struct timespec times[2] = {st.st_atim, st.st_mtim}; // as if it had been so all the time
+    utimensat(AT_FDCWD, at("chats.jsonl"), times, 0);
+    if (CHECK(write_tokens(&bytes, &chatml, 130, 300, 500, &e) == GX_OK, "%s", e.message) &&
+        CHECK(gx_file_read(at("chats.tokens"), 1 << 24, &now, &m, &e) == GX_OK, "%s", e.message)) {
+        CHECK(n == m && !memcmp(whole, now, (size_t)n), "other bytes");
+        free(now);
+    }
+    free(whole), free(all), free(bad);
+}
+
 TEST(whole_conversations_are_held_out_at_the_end)
 {
     GxTokenizer bytes = gx_tokenizer_bytes();
@@ -1134,7 +1339,9 @@ static void write_both(void)
     if (!CHECK(gx_chat_tokens_open(&c, at("both.jsonl"), &bytes, &how, 1000, 1, &e) == GX_OK, "%s", e.message)) return;
     CHECK(c.file.tokens == (CHATS + 2) * LENGTH, "%ld tokens", (long)c.file.tokens);
     for (int64_t i = 0; i < c.file.tokens; i++) mask[i / 8] |= (unsigned char)(c.is_learned[i] << (i % 8));
-    CHECK(gx_token_file_write(at("both.tokens"), &c.file, c.ids, mask, &e) == GX_OK, "%s", e.message);
+    GxTokenFile file = c.file;
+    file.joins = NULL; // as texts with a mask, which windows are made of
+    CHECK(gx_token_file_write(at("both.tokens"), &file, c.ids, mask, &e) == GX_OK, "%s", e.message);
     gx_chat_tokens_close(&c);
 }
 

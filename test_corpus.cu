@@ -59,7 +59,8 @@ static void write_file(const char *name, const int32_t *ids, int64_t n, const in
 {
     GxError err = GX_ZERO;
     GxTokenDocument document[8];
-    GxTokenFile f = {0, n, documents, 0, "bpe-1162-0123456789abcdef", 0, document, 0, 0, 0, 0, 0, 0, NULL, NULL};
+    GxTokenFile f = {0,    n,    documents, 0, "bpe-1162-0123456789abcdef", 0, document, 0, 0, 0, 0, 0, 0, NULL,
+                     NULL, NULL, GX_ZERO,   0};
     for (int64_t i = 0; i < documents; i++) document[i].begin = begin[i], document[i].bytes = 10 * i, f.bytes += 10 * i;
     CHECK(gx_token_file_write(at(name), &f, ids, NULL, &err) == GX_OK, "%s", err.message);
 }
@@ -96,7 +97,7 @@ TEST(a_mask_is_read_as_it_was_written_and_leaves_labels_out)
     static int32_t ids[N], tokens[T], labels[T];
     static unsigned char mask[N / 8 + 1], read[N];
     GxError err = GX_ZERO;
-    GxTokenFile f = {0, N, 1, 7, "bpe-1162-0123456789abcdef", 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL};
+    GxTokenFile f = {0, N, 1, 7, "bpe-1162-0123456789abcdef", 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, GX_ZERO, 0};
     GxTokenDocument document[] = {{0, 7}};
     char *plain, *masked;
     int64_t n[2];
@@ -182,8 +183,9 @@ TEST(no_bit_of_a_file_of_tokens_changes_unnoticed)
     int64_t bytes;
     int fd;
     GxError err = GX_ZERO;
-    GxTokenFile f = {0, N, 2,    7,   "bpe-1162-0123456789abcdef", 0, (GxTokenDocument *)document, 0, 0, 0, 0,
-                     0, 0, NULL, NULL};
+    GxTokenFile f = {
+        0,    N,    2,       7, "bpe-1162-0123456789abcdef", 0, (GxTokenDocument *)document, 0, 0, 0, 0, 0, 0, NULL,
+        NULL, NULL, GX_ZERO, 0};
     for (int i = 0; i < N; i++) ids[i] = 3000 * i;
     unlink(at("bits.tokens"));
     CHECK(gx_token_file_write(at("bits.tokens"), &f, ids, mask, &err) == GX_OK &&
@@ -316,7 +318,7 @@ TEST(a_file_of_tokens_that_does_not_fit_is_refused)
         int bytes;
         const char *says_now; // of a file with checksums; NULL: that it is damaged
     } cases[] = {
-        {"a version", "of version 4", 8, 4, 4, "of version 4"},
+        {"a version", "of version 5", 8, 5, 4, "of version 5"},
         {"no version", "of version 0", 8, 0, 4, "of version 0"},
         {"a mask that is not there", "promises", 8, 2, 4, "are zeros; byte 112 is"},
         {"a newer header", "are zeros; byte 104 is 1", 104, 1, 4, NULL},
@@ -621,7 +623,7 @@ TEST(a_file_that_is_written_in_parts_has_the_bytes_of_one_that_was_written_at_on
               gx_token_file_write(at("once.tokens"), &c.file, c.ids, NULL, &err) == GX_OK,
           "%s", err.message);
     for (int64_t part = 1; part <= 3000; part += part) {
-        const GxCorpusWriting how = {1 + part % 2, NULL, NULL, NULL, part % 3 ? 100 : 0, part};
+        const GxCorpusWriting how = {1 + part % 2, NULL, NULL, NULL, part % 3 ? 100 : 0, part, NULL, 0, NULL};
         unlink(at("parts.tokens"));
         CHECK(gx_corpus_write(at("parts.tokens"), at("many"), &bpe, &how, &all, &err) == GX_OK, "%s", err.message);
         CHECK(same_files(at("once.tokens"), at("parts.tokens")), "parts of %ld bytes: another file", (long)part);
@@ -634,11 +636,11 @@ TEST(a_file_that_is_written_in_parts_has_the_bytes_of_one_that_was_written_at_on
     bpe.end = -1;
     GxTokenDocument one = {0, 3}; // the widest part decides
     static const int32_t ids[2][2] = {{7, 65536}, {8, 9}};
-    GxTokenFile f = {0, 2, 1, 3, "x", 0, &one, 0, 0, 0, 0, 0, 0, NULL, NULL};
+    GxTokenFile f = {0, 2, 1, 3, "x", 0, &one, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, GX_ZERO, 0};
     const char *part[] = {at("wide.0"), at("wide.1")};
     CHECK(gx_token_file_write(part[0], &f, ids[0], NULL, &err) == GX_OK &&
               gx_token_file_write(part[1], &f, ids[1], NULL, &err) == GX_OK &&
-              gx_token_file_join(at("wide.tokens"), part, 2, &f, &err) == GX_OK && f.width == 4 && f.tokens == 4,
+              gx_token_file_join(at("wide.tokens"), part, 2, NULL, &f, &err) == GX_OK && f.width == 4 && f.tokens == 4,
           "%s", err.message);
     GxTokenFile joined;
     CHECK(open_file(&joined, "wide.tokens", &err) == GX_OK && joined.documents == 2 && joined.document[1].begin == 2,
@@ -649,7 +651,7 @@ TEST(a_file_that_is_written_in_parts_has_the_bytes_of_one_that_was_written_at_on
 // Killed behind every piece in turn, and gone on with.
 TEST(a_run_that_is_killed_goes_on_and_writes_the_same_bytes)
 {
-    GxCorpusWriting how = {1, NULL, count_pieces, NULL, 100, 150};
+    GxCorpusWriting how = {1, NULL, count_pieces, NULL, 100, 150, NULL, 0, NULL};
     GxError err = GX_ZERO;
     GxCorpus c;
     write_folder();
@@ -705,7 +707,7 @@ TEST(parts_of_other_texts_or_of_another_tokenizer_or_damaged_ones_are_refused)
                  {"at", "1000000", "it was damaged"}, {"parts", "1000001", "parts is 1000001"},
                  {"tokens", "1", "tokens in"},        {"documents", "null", "documents is missing"},
                  {"parts", "90", "No such file"},     {"around", "5", "put other tokens around a text"}};
-    GxCorpusWriting how = {1, NULL, count_pieces, NULL, 100, 150};
+    GxCorpusWriting how = {1, NULL, count_pieces, NULL, 100, 150, NULL, 0, NULL};
     GxError err = GX_ZERO;
     GxCorpus c;
     char old[40], changed[1200], *text, *at_key;
@@ -761,7 +763,7 @@ TEST(a_text_that_changes_while_a_file_of_tokens_is_written_is_an_error)
 {
     GxCorpus c;
     GxError err = GX_ZERO;
-    const GxCorpusWriting how = {1, NULL, change_text, NULL, 1, 0};
+    const GxCorpusWriting how = {1, NULL, change_text, NULL, 1, 0, NULL, 0, NULL};
     for (int i = 0; i < 2; i++) { // a text, and records
         CHECK(gx_folder_make(at("changing"), &err) == GX_OK, "%s", err.message);
         put_text("changing/a.txt", "a text");
@@ -1220,7 +1222,7 @@ TEST(documents_of_a_bin_file_are_between_the_tokenizers_own_tokens)
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         static int32_t ids[4000];
         GxTokenDocument document[17];
-        GxTokenFile f = {0, 0, 16, c.file.bytes, "", 0, document, 0, 0, 0, 0, 0, 0, NULL, NULL};
+        GxTokenFile f = {0, 0, 16, c.file.bytes, "", 0, document, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, GX_ZERO, 0};
         GxDataset ours, bin;
         for (int i = 0; i < 16; i++) {
             document[i].begin = f.tokens, document[i].bytes = c.file.document[i].bytes;
@@ -1619,7 +1621,7 @@ TEST(a_mask_of_which_nothing_is_learned_is_refused_and_samples_without_anything_
     static int32_t ids[N];
     GxTokenDocument document[] = {{0, N}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        GxTokenFile f = {0, N, 1, N, "bytes", 0, document, 0, 0, 0, 0, 0, 0, NULL, NULL};
+        GxTokenFile f = {0, N, 1, N, "bytes", 0, document, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, GX_ZERO, 0};
         const GxTokenizer bytes = gx_tokenizer_bytes();
         unsigned char mask[8];
         GxDataset d;

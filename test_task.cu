@@ -1022,7 +1022,7 @@ static void write_masked(const char *name, int which)
     static int32_t ids[N];
     static unsigned char mask[N / 8 + 1];
     GxTokenDocument document[N / 100];
-    GxTokenFile f = {0, N, N / 100, N, "", 0, document, 0, 0, 0, 0, 0, 0, NULL, NULL};
+    GxTokenFile f = {0, N, N / 100, N, "", 0, document, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, GX_ZERO, 0};
     GxError err = GX_ZERO;
     const GxTokenizer bytes = gx_tokenizer_bytes();
     memcpy(f.tokenizer, bytes.identity, sizeof f.tokenizer);

@@ -839,6 +839,45 @@ TEST(a_list_of_texts_is_refused_as_a_corpus)
     CHECK(run_flags(flags, 6, &err) == GX_OK && gx_path_is_file(output), "%s", err.message);
 }
 
+// What train_llama reads of a file of conversations, once: --corpus with a chat template.
+TEST(a_file_of_conversations_becomes_one_of_tokens_with_what_is_learned)
+{
+    static const char chats[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}, {\"role\": \"assistant\", \"content\": "
+        "\"Hello.\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Again\"}, {\"role\": \"assistant\", \"content\": "
+        "\"Yes.\"}, "
+        "{\"role\": \"user\", \"content\": \"And\"}, {\"role\": \"assistant\", \"content\": \"No.\"}]}\n";
+    char input[GX_PATH], output[GX_PATH];
+    GxError err = GX_ZERO;
+    GxTokenFile f;
+    int fd;
+    int64_t bytes;
+    snprintf(input, sizeof input, "%s", at("chats.jsonl")), snprintf(output, sizeof output, "%s", at("chats.tokens"));
+    put(input, chats, sizeof chats - 1);
+    const char *flags[] = {"--tokenizer", "bytes",           "--corpus", input,       "--output_file",
+                           output,        "--chat_template", "chatml",   "--seq_len", "100"};
+    if (!CHECK(run_flags(flags, 10, &err) == GX_OK, "%s", err.message) ||
+        !CHECK(gx_file_open(output, &fd, &bytes, &err) == GX_OK, "%s", err.message))
+        return;
+    if (CHECK(gx_token_file_open(&f, fd, output, bytes, &err) == GX_OK, "%s", err.message)) {
+        CHECK(f.version == 4 && f.documents == 2 && f.has_mask && f.chats.seq_len == 100 && f.chats.counts.n == 2 &&
+                  f.chats.counts.shortened == 1 && !strcmp(f.chats.format, "chatml"),
+              "version %d, %ld documents, %ld shortened", f.version, (long)f.documents, (long)f.chats.counts.shortened);
+        gx_token_file_close(&f);
+    }
+    close(fd), unlink(output);
+    flags[7] = "auto";
+    refused(&err, run_flags(flags, 10, &err), GX_ERR_ARGUMENT, "chats.jsonl:1:", "has a template");
+    flags[7] = "nonesuch";
+    refused(&err, run_flags(flags, 10, &err), GX_ERR_ARGUMENT, "chat_template is \"nonesuch\"", "neither");
+    flags[7] = "chatml", flags[8] = "--chat_date", flags[9] = "2024-07-26";
+    refused(&err, run_flags(flags, 10, &err), GX_ERR_ARGUMENT, "--chat_date changes nothing", "chatml");
+    put(at("words"), "some words", 10);
+    snprintf(input, sizeof input, "%s", at("words"));
+    refused(&err, run_flags(flags, 8, &err), GX_ERR_ARGUMENT, "--chat_template is about conversations", "leave it out");
+}
+
 TEST(what_another_process_is_writing_is_left_to_it)
 {
     GxError err = GX_ZERO;

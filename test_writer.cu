@@ -558,7 +558,7 @@ TEST(what_cannot_be_written_is_refused)
                 {"--prompt_file no_utf8.txt", "no_utf8.txt: byte 2 is no UTF-8 text"},
                 {"--prompt=", "prompt 1 is empty"},
                 {"--stop=", "--stop \"\" would end every text at once"},
-                {"--chat", "expected --prompt TEXT or --prompt_file FILE, or --chat without them"},
+                {"--chat", "expected --prompt TEXT or --prompt_file FILE, or --chat, or --score FILE"},
                 {"--system x", "--system belongs to --chat"},
                 {"--chat_template auto", "--chat_template belongs to --chat"},
                 {"--thinking true", "--thinking belongs to --chat, which is not given; give it, or leave out"},
@@ -847,6 +847,223 @@ TEST(an_interrupt_ends_an_answer_and_not_the_conversation)
     }
     const int status = finish();
     CHECK(status == 0, "status %d: %s", status, err());
+}
+
+// ---- texts to score ------------------------------------------------------------------------------------------------
+
+// The tokenizer names its special tokens; has_frame: <|im_start|> stands before a text.
+static void make_scored_model(const char *name, int has_frame)
+{
+    static const char config[] = "{\"bos_token\": \"<|im_start|>\", \"eos_token\": \"<|im_end|>\"}";
+    GxError e = GX_ZERO;
+    make_model("scored");
+    shell("cp %s/data/ref/generate_%s/config.json %s/data/ref/generate_%s/model.safetensors scored", repository, name,
+          repository, name);
+    CHECK(gx_file_write("scored/tokenizer_config.json", config, sizeof config - 1, &e) == GX_OK, "%s", e.message);
+    if (has_frame)
+        shell("sed -i 's/\"post_processor\": null/\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": "
+              "[{\"SpecialToken\": {\"id\": \"<|im_start|>\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", "
+              "\"type_id\": 0}}], \"pair\": [{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}, {\"Sequence\": {\"id\": "
+              "\"B\", \"type_id\": 1}}], \"special_tokens\": {\"<|im_start|>\": {\"id\": \"<|im_start|>\", \"ids\": "
+              "[59], \"tokens\": [\"<|im_start|>\"]}}}/' scored/tokenizer.json");
+}
+
+static int run_score(const char *more)
+{
+    char line[TEST_PATH + 1000];
+    use_program("generate_llama");
+    snprintf(line, sizeof line, "%s %.900s", program, more);
+    start_line(line, 0);
+    const int status = finish();
+    use_program("train_llama");
+    return status;
+}
+
+typedef struct { // lines of data/ref/likelihood.jsonl, of one model, frame and max_length
+    GxJson *line[200];
+    int n;
+} Requests;
+
+static int read_requests(Requests *x, FILE *from, GxJson **next)
+{
+    static char text[4000];
+    GxError e = GX_ZERO;
+    FILE *out = fopen("requests.jsonl", "w");
+    x->n = 0;
+    while (*next || fgets(text, sizeof text, from)) {
+        char *request;
+        int64_t bytes;
+        if (!*next && !CHECK(gx_json_parse(next, text, (int64_t)strlen(text), "a line", &e) == GX_OK, "%s", e.message))
+            break;
+        const GxJson *first = x->n ? x->line[0] : *next;
+        if (strcmp(gx_json_string(gx_json_get(first, "model")), gx_json_string(gx_json_get(*next, "model"))) ||
+            gx_json_bool(gx_json_get(first, "frame")) != gx_json_bool(gx_json_get(*next, "frame")) ||
+            gx_json_int(gx_json_get(first, "max_length")) != gx_json_int(gx_json_get(*next, "max_length")) ||
+            x->n == 200)
+            break;
+        gx_json_dump(gx_json_get(*next, "request"), 0, &request, &bytes, &e);
+        fprintf(out, "%s\n", request);
+        free(request);
+        x->line[x->n++] = *next, *next = NULL;
+    }
+    fclose(out);
+    return x->n;
+}
+
+static double number_of(const GxJson *json, const char *key)
+{
+    double x = NAN;
+    GxError e = GX_ZERO;
+    gx_json_get_double(json, key, 1, &x, "a result", &e);
+    return x;
+}
+
+// A log-probability is the difference of a logit and of the logarithm of a sum of their exponentials. A logit of these
+// models, which is below 10, has passed through reductions of some 400 terms together.
+static void check_scores(const Requests *x, const char *lines, const char *what)
+{
+    char *copy = strdup(lines), *save = NULL;
+    int i = 0;
+    for (char *line = strtok_r(copy, "\n", &save); line && i < x->n; line = strtok_r(NULL, "\n", &save), i++) {
+        const GxJson *expected = x->line[i];
+        GxJson *found = NULL;
+        GxError e = GX_ZERO;
+        if (!CHECK(gx_json_parse(&found, line, (int64_t)strlen(line), "a line", &e) == GX_OK, "%s", e.message)) break;
+        const int64_t tokens = gx_json_int(gx_json_get(expected, "tokens"));
+        const double bound = (double)tokens * 2 * test_bound(400) * 10,
+                     off = fabs(number_of(found, "loglikelihood") - number_of(expected, "loglikelihood"));
+        CHECK(off <= bound && gx_json_int(gx_json_get(found, "tokens")) == tokens &&
+                  gx_json_bool(gx_json_get(found, "is_greedy")) == gx_json_bool(gx_json_get(expected, "is_greedy")),
+              "%s, line %d: %s; expected %g within %g, %ld tokens", what, i, line, number_of(expected, "loglikelihood"),
+              bound, (long)tokens);
+        gx_json_free(found);
+    }
+    CHECK(i == x->n, "%s: %d of %d lines: %s", what, i, x->n, err());
+    free(copy);
+}
+
+TEST(completions_and_texts_are_scored_as_transformers_and_the_evaluation_harness_do_it)
+{
+    static const char *const ways[] = {"", "--ranks 2 --tp 2", "--ranks 3 --tp_vocab_size_list 30,11,20",
+                                       "--prefill_rows 1", "--output_file scores.jsonl"};
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    char path[TEST_PATH + 60], more[300];
+    Requests x;
+    GxJson *next = NULL;
+    int groups = 0;
+    snprintf(path, sizeof path, "%s/data/ref/likelihood.jsonl", repository);
+    FILE *from = fopen(path, "r");
+    if (!CHECK(from, "there is no %s", path)) return;
+    for (; read_requests(&x, from, &next) > 0; groups++) {
+        const char *name = gx_json_string(gx_json_get(x.line[0], "model"));
+        const int has_frame = gx_json_bool(gx_json_get(x.line[0], "frame")), is_llama = !strcmp(name, "llama");
+        make_scored_model(name, has_frame);
+        for (size_t i = 0; i < (is_llama && !has_frame ? sizeof ways / sizeof *ways : 1); i++) {
+            snprintf(more, sizeof more, "--model scored --score requests.jsonl --max_length %ld %s",
+                     (long)gx_json_int(gx_json_get(x.line[0], "max_length")), ways[i]);
+            const int status = run_score(more), to_file = strstr(ways[i], "output_file") != NULL;
+            CHECK(status == 0, "%s, %s: %s", name, ways[i], err());
+            char *lines = to_file ? read_text("scores.jsonl") : strdup(out());
+            CHECK(!to_file || !out()[0], "%s", out());
+            check_scores(&x, lines, more);
+            free(lines);
+        }
+        remove("scores.jsonl");
+        for (int i = 0; i < x.n; i++) gx_json_free(x.line[i]);
+    }
+    fclose(from);
+    CHECK(groups == 12, "%d groups", groups);
+}
+
+static void check_greedy(const char *how, const char *prompt, int expected)
+{
+    GxError e = GX_ZERO;
+    GxJson *said = NULL, *request = gx_json_new_object();
+    char more[300], *line = NULL;
+    int64_t bytes;
+    snprintf(more, sizeof more, "%s --prompt %s --max_new_tokens 6 --json", how, prompt);
+    if (expected) CHECK_RAN(run_score(more));
+    if (expected &&
+        CHECK(gx_json_parse(&said, out(), (int64_t)strlen(out()), "a line", &e) == GX_OK, "%s", e.message)) {
+        gx_json_set(request, "prompt", gx_json_new_string(prompt), &e);
+        gx_json_set(request, "completion", gx_json_new_string(gx_json_string(gx_json_get(said, "text"))), &e);
+        gx_json_dump(request, 0, &line, &bytes, &e);
+        gx_file_write("requests.jsonl", line, bytes, &e);
+    }
+    gx_json_free(said), gx_json_free(request), free(line);
+    snprintf(more, sizeof more, "%s --score requests.jsonl", how);
+    CHECK_RAN(run_score(more));
+    CHECK(strstr(out(), expected ? "\"is_greedy\":true" : "\"is_greedy\":false"), "%s: %s", how, out());
+}
+
+// What a model writes greedily is greedy when it is scored, with whatever makes the model another one.
+TEST(scores_are_those_of_the_model_that_writes)
+{
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    make_scored_model("llama", 0);
+    shell("echo 'abcdefghijklmnopqrstuvwxyz' > letters.txt && for i in 1 2 3 4 5 6; do cat letters.txt letters.txt > "
+          "more.txt; mv more.txt letters.txt; done");
+    char line[TEST_PATH + 300];
+    snprintf(line, sizeof line,
+             "%s --model scored --tuning lora --learning_rate 0.1 --max_steps 8 --train_data letters.txt --seq_len 16 "
+             "--sample_tokens 0 --output_dir scored_lora --overwrite_output_dir true",
+             program);
+    start_line(line, 0);
+    CHECK_RAN(finish());
+    check_greedy("--model scored", "abc", 1);
+    check_greedy("--adapter scored_lora/checkpoint-8", "abc", 1);
+    check_greedy("--model scored", "abc", 0); // of what the adapter says
+    check_greedy("--model scored --precision bf16", "abc", 1);
+    check_greedy("--model scored --quantize nf4", "abc", 1);
+}
+
+static void refuses_to_score(const char *line, const char *more, const char *said)
+{
+    char flags[300];
+    GxError e = GX_ZERO;
+    gx_file_write("requests.jsonl", line, (int64_t)strlen(line), &e);
+    snprintf(flags, sizeof flags, "--model scored --score requests.jsonl %s", more);
+    CHECK(run_score(flags) == 1 && strstr(err(), said) && !out()[0], "%s: %s%s", said, out(), err());
+}
+
+TEST(what_cannot_be_scored_is_an_error_with_its_line)
+{
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    make_scored_model("llama", 0);
+    static const char good[] = "{\"prompt\": \"a\", \"completion\": \"b\"}\n";
+    refuses_to_score("", "", "requests.jsonl holds no records");
+    refuses_to_score("{\"text\": \"a\"}\n{\"text\": 3}\n", "", "requests.jsonl:2: \"text\" is an integer");
+    refuses_to_score("{\"prompt\": \"a\"}\n", "", "requests.jsonl:1: \"completion\" is missing");
+    refuses_to_score("{\"prompt\": \"a\", \"continuation\": \"b\"}\n", "", ":1: the record has several of them");
+    refuses_to_score("{\"text\": \"a\", \"completion\": \"b\"}\n", "", ":1: the record has several of them");
+    refuses_to_score("{\"label\": \"a\"}\n", "", "requests.jsonl:1: the record has none of them");
+    refuses_to_score("[1]\n", "", "requests.jsonl:1: the line is an array");
+    refuses_to_score("{\"text\": \"a\"\n", "", "requests.jsonl:1:");
+    refuses_to_score("{\"text\": \"a\"}\n\n{\"text\": \"a\"}", "", "requests.jsonl:2: the line is empty");
+    refuses_to_score("{\"prompt\": \"a\", \"completion\": \"\"}\n", "", ":1: the completion has no token of its own");
+    refuses_to_score("{\"prompt\": \"a~\", \"completion\": \"~\"}\n", "", "the prompt has no more than its 2 tokens");
+    refuses_to_score("{\"prompt\": \" \", \"completion\": \"b\"}\n", "", ":1: the prompt is white space");
+    refuses_to_score("{\"prompt\": \"a\", \"completion\": \"bcd\"}\n", "--max_length 2", "the model sees 2 at once");
+    refuses_to_score(good, "--max_length 65", "more than the 64 positions");
+    refuses_to_score(good, "--output_file requests.jsonl", "is there already");
+    refuses_to_score(good, "--prompt x", "one of them; see --help");
+    refuses_to_score(good, "--temperature 1", "--temperature changes nothing where texts are scored");
+    refuses_to_score(good, "--json", "--json changes nothing where texts are scored");
+    refuses_to_score(good, "--system x", "--system changes nothing where texts are scored");
+    CHECK(run_score("--model scored --prompt x --max_length 3") == 1 &&
+              strstr(err(), "--max_length belongs to --score"),
+          "%s", err());
+    shell("rm scored/tokenizer_config.json");
+    refuses_to_score("{\"text\": \"a\"}\n", "", "neither a bos_token nor an eos_token");
+    refuses_to_score("{\"prompt\": \"\", \"completion\": \"b\"}\n", "", ":1: the prompt is empty, and the tokenizer");
+    make_scored_model("llama", 0);
+    GxError e = GX_ZERO;
+    static const char last[] = "{\"prompt\": \"abcdef\", \"completion\": \"gh\"}";
+    gx_file_write("requests.jsonl", last, sizeof last - 1, &e);
+    CHECK_RAN(run_score("--model scored --score requests.jsonl --max_length 4"));
+    CHECK(strstr(err(), "1 prompt is, with its completion, longer than the 4 tokens"), "%s", err());
+    CHECK_RAN(run_score("--model scored --score requests.jsonl --dry_run"));
+    CHECK(strstr(out(), "1 line to score, 8 tokens") && strstr(out(), "memory plan"), "%s", out());
 }
 
 int main(int argc, char **argv)

@@ -2,8 +2,9 @@
 // shows what a tokenizer (WordPiece, BPE, Unigram, bytes) makes of a text.
 //
 //     ./tokenize --train a.txt,b.txt --vocab_size 8000 --output_dir data/tokenizer
-//     ./tokenize --train a.txt,b.txt --type bpe --vocab_size 8000 --output_dir data/tokenizer    as GPT-2 has one
+//     ./tokenize --train texts,b.jsonl --type bpe --vocab_size 8000 --output_dir data/tokenizer    as GPT-2 has one
 //     ./tokenize --tokenizer SmolLM2-135M --corpus texts --output_file texts.tokens    then: --train_data texts.tokens
+//     ./tokenize --tokenizer SmolLM2-135M-Instruct --corpus chats.jsonl --seq_len 1024 --output_file chats.tokens
 //     ./tokenize --tokenizer data/tokenizer --text "An example."     one line of JSON: {"ids": [...], "pieces": [...]}
 //     ./tokenize --tokenizer data/tokenizer --file lines.txt         one for each line of the file
 //
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef struct {
@@ -25,13 +27,17 @@ typedef struct {
     int add_special_tokens;
     char split_special_tokens[GX_FIELD_TEXT];
     int64_t max_length;
-    char corpus[GX_PATH], output_file[GX_PATH];
-    int64_t threads;
+    char corpus[GX_PATH], output_file[GX_PATH], chat_template[GX_PATH], chat_date[GX_FIELD_TEXT];
+    int64_t threads, seq_len;
 } Options;
 
 #define AT(field) offsetof(Options, field)
 static const GxField training[] = {
-    {"train", GX_FIELD_PATH, AT(train), "", "texts to make a vocabulary from: FILE or FILE,FILE,...", NULL},
+    {"train", GX_FIELD_PATH, AT(train), "",
+     "texts to make a vocabulary from: A or A,B,...: text files, .jsonl with a \"text\" in each line or of "
+     "conversations, "
+     "or folders of .txt and .jsonl",
+     NULL},
     {"type", GX_FIELD_STRING, AT(type), "wordpiece", "wordpiece: BERT's; bpe: GPT-2's, of bytes", "wordpiece|bpe"},
     {"output_dir", GX_FIELD_PATH, AT(output_dir), "", "the folder that the new tokenizer is written to", NULL},
     {"vocab_size", GX_FIELD_INT, AT(vocab_size), "30000",
@@ -49,12 +55,22 @@ static const GxField training_wordpiece[] = {
 static const GxField files_of_tokens[] = {
     {"tokenizer", GX_FIELD_PATH, AT(tokenizer), "", "a folder, tokenizer.json or vocab.txt, or bytes", NULL},
     {"corpus", GX_FIELD_PATH, AT(corpus), "",
-     "texts to turn into tokens: a text file, .jsonl with a \"text\" in each line, or a folder of .txt and .jsonl",
+     "texts to turn into tokens: a text file, .jsonl with a \"text\" in each line, or a folder of .txt and .jsonl; or "
+     ".jsonl of conversations or instructions, as train_llama's --train_data takes them",
      NULL},
     {"output_file", GX_FIELD_PATH, AT(output_file), "",
      "the file of tokens; --train_data of the trainers takes it. A run that was killed is gone on with by the same "
      "command",
      NULL},
+    {"chat_template", GX_FIELD_LONG_TEXT, AT(chat_template), "auto",
+     "the format of conversations; auto: the chat template of the tokenizer's folder, which is executed, or for "
+     "instructions, where there is none, Alpaca's; a file: the template in it; or one of " GX_CHAT_NAMES,
+     NULL},
+    {"chat_date", GX_FIELD_STRING, AT(chat_date), "",
+     "the day, YYYY-MM-DD, that a chat template which says the date takes for today; nothing: today", NULL},
+    {"seq_len", GX_FIELD_INT, AT(seq_len), "256",
+     "of conversations: tokens in a sample, as train_llama will be told; what is longer loses its last turns",
+     "1..16777216"},
     {"threads", GX_FIELD_INT, AT(threads), "0", "0: as many as there are processors", "0..1024"},
 };
 static const GxField showing[] = {
@@ -65,6 +81,13 @@ static const GxField showing[] = {
     {"max_length", GX_FIELD_INT, AT(max_length), "0", "tokens, those around it among them; 0: all", "0..1000000"},
     GX_SPLIT_SPECIAL_TOKENS(AT(split_special_tokens)),
 };
+
+static void log_line(void *user, GxLogLevel level, const char *text)
+{
+    (void)user, (void)level;
+    fprintf(stderr, "%s\n", text);
+}
+static const GxLogger to_stderr = {log_line, NULL};
 
 // ---- training ------------------------------------------------------------------------------------------------------
 
@@ -85,6 +108,7 @@ static GxStatus train_wordpiece(GxTokenizer *t, const char *const *name, int n, 
 {
     GxWordPieceTraining how = gx_wordpiece_training(o->vocab_size);
     int64_t too_long = 0;
+    how.log = &to_stderr;
     how.min_frequency = o->min_frequency, how.limit_alphabet = o->limit_alphabet;
     how.normalizer.clean_text = o->clean_text, how.normalizer.handle_chinese_chars = o->handle_chinese_chars;
     how.normalizer.lowercase = o->lowercase;
@@ -100,16 +124,9 @@ static GxStatus train_wordpiece(GxTokenizer *t, const char *const *name, int n, 
 static GxStatus train_bpe(GxTokenizer *t, const char *const *name, int n, const Options *o, GxError *err)
 {
     GxBpeTraining how = gx_bpe_training(o->vocab_size);
-    how.min_frequency = o->min_frequency;
+    how.min_frequency = o->min_frequency, how.log = &to_stderr;
     return gx_bpe_train(t, name, n, &how, err);
 }
-
-static void log_line(void *user, GxLogLevel level, const char *text)
-{
-    (void)user, (void)level;
-    fprintf(stderr, "%s\n", text);
-}
-static const GxLogger to_stderr = {log_line, NULL};
 
 static GxStatus train_into(const Options *o, const char *folder, GxError *err)
 {
@@ -122,13 +139,6 @@ static GxStatus train_into(const Options *o, const char *folder, GxError *err)
     if (n == 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--train is \"%s\"; expected names of files with commas between them",
                        o->train);
-    for (int i = 0; i < n; i++)
-        if (gx_corpus_has_documents(name[i]))
-            return GX_FAIL(
-                err, GX_ERR_UNSUPPORTED,
-                "--train %s: a vocabulary is made from plain text files; folders, JSON lines and tables are not read",
-                name[i]);
-    for (int i = 0; i < n; i++) gx_file_warn_of_kind(name[i], 0, &to_stderr);
     const double begun = gx_seconds();
     GX_TRY((!strcmp(o->type, "bpe") ? train_bpe : train_wordpiece)(&t, name, n, o, err));
     const GxStatus status = gx_tokenizer_write(&t, folder, err);
@@ -185,13 +195,72 @@ static void show_progress(void *user, int64_t done, int64_t bytes, int64_t token
     fflush(stderr);
 }
 
-static GxStatus write_corpus(const Options *o, const GxTokenizer *t, GxError *err)
+typedef struct {
+    GxChatReading reading;
+    GxError lacks;
+    char date[GX_FIELD_TEXT];
+} Chats;
+
+// How conversations are read, as task/chat_format.h does it for a training. Close reading.format.
+static GxStatus open_chats(const Options *o, const GxTokenizer *t, Chats *c, GxError *err)
 {
-    Progress p = {0, 0, -1, 0};
-    GxCorpusWriting how = GX_ZERO;
-    GxCorpus all;
-    GxClaim claim;
-    char size[GX_TEXT_SIZE];
+    char folder[GX_PATH] = "";
+    const char *const folders[] = {folder};
+    const int is_asked = !gx_chat_is_auto(o->chat_template);
+    GxJson *said = NULL;
+    memset(c, 0, sizeof *c);
+    GX_TRY(gx_chat_check_date(o->chat_date, err));
+    if (gx_path_is_folder(o->tokenizer)) snprintf(folder, sizeof folder, "%s", o->tokenizer);
+    else if (gx_path_is_file(o->tokenizer)) gx_path_parent(folder, o->tokenizer);
+    snprintf(c->date, sizeof c->date, "%s", o->chat_date);
+    gx_chat_find(&said, o->chat_template, folders, 1, &c->lacks);
+    if (said) gx_chat_open(&c->reading.format, said, c->date, t, &c->lacks);
+    if (c->reading.format && gx_chat_dates(c->reading.format) && !c->date[0]) { // one day for all of them
+        const time_t now = time(NULL);
+        struct tm day;
+        if (localtime_r(&now, &day)) strftime(c->date, sizeof c->date, "%Y-%m-%d", &day);
+        gx_chat_close(c->reading.format);
+        gx_chat_open(&c->reading.format, said, c->date, t, &c->lacks);
+    }
+    gx_json_free(said);
+    const GxStatus lacks = gx_error_code(&c->lacks);
+    if (lacks != GX_OK && is_asked) return GX_FAIL(err, lacks, "%s", c->lacks.message);
+    if (lacks != GX_OK) c->reading.lacks = c->lacks.message;
+    if (o->chat_date[0] && !(c->reading.format && gx_chat_dates(c->reading.format)))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--chat_date changes nothing: %s has no date of today; leave it out",
+                       c->reading.format ? gx_chat_name(c->reading.format) : "what instructions become");
+    if (!(c->reading.format && gx_chat_dates(c->reading.format))) c->date[0] = 0;
+    return GX_OK;
+}
+
+static void say_count(int64_t n, const char *one, const char *several, const char *what)
+{
+    if (n > 0) fprintf(stderr, "tokenize: %ld %s %s\n", (long)n, n == 1 ? one : several, what);
+}
+
+static void say_chats(const Chats *c, const GxDatasetChat *chat)
+{
+    const GxChatFormat *f = c->reading.format;
+    say_count(chat->shortened, "conversation is", "conversations are",
+              "longer than a sample (--seq_len): last turns are left out");
+    say_count(chat->left_out, "answer is", "answers are",
+              "left out: too long for a sample (--seq_len), together with what is answered");
+    say_count(chat->unanswered, "conversation ends", "conversations end",
+              "with a turn of the user's, which is left out");
+    if (!f) return;
+    if (!gx_chat_end(f)[0])
+        fprintf(stderr, "tokenize: %s writes nothing behind an answer: the model will not learn to end one\n",
+                gx_chat_name(f));
+    say_count(chat->lacks[GX_CHAT_LACKS_SYSTEM], "conversation lacks", "conversations lack",
+              "what the system says: the chat template leaves it out");
+    say_count(chat->lacks[GX_CHAT_LACKS_USER], "conversation lacks", "conversations lack",
+              "what the user says: the chat template leaves it out");
+    say_count(chat->lacks[GX_CHAT_LACKS_END], "conversation lacks", "conversations lack",
+              "the token that ends an answer in what is learned");
+}
+
+static GxStatus check_corpus(const Options *o, GxError *err)
+{
     if (!o->output_file[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_file is missing: the file that the tokens are written to");
     if (strchr(o->corpus, ',') && access(o->corpus, F_OK) != 0)
@@ -200,26 +269,62 @@ static GxStatus write_corpus(const Options *o, const GxTokenizer *t, GxError *er
             "--corpus %s: it takes one file or folder, and there is none of this name; several texts are made "
             "into a file of tokens each, which --train_data takes as a list, or put into one folder",
             o->corpus);
+    return GX_OK;
+}
+
+// Options that are about conversations, of which there are none.
+static GxStatus check_texts(const Options *o, const GxConfig *c, GxError *err)
+{
+    static const char *const names[] = {"chat_template", "chat_date", "seq_len"};
+    for (int i = 0; i < 3; i++)
+        if (gx_config_source(c, names[i]) == GX_FROM_FLAG)
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "--%s is about conversations, and %s is of texts (or its first record has a \"text\"); "
+                           "leave it out",
+                           names[i], o->corpus);
+    return GX_OK;
+}
+
+static GxStatus write_corpus(const Options *o, const GxConfig *c, const GxTokenizer *t, GxError *err)
+{
+    Progress p = {0, 0, -1, 0};
+    GxCorpusWriting how = GX_ZERO;
+    GxCorpus all;
+    GxClaim claim;
+    Chats chats;
+    char size[GX_TEXT_SIZE];
+    GX_TRY(check_corpus(o, err));
     GX_TRY(gx_claim_file(&claim, o->output_file, err));
     how.threads = o->threads ? (int)o->threads : gx_threads_for(NULL), how.log = &to_stderr;
     if (isatty(2)) how.progress = show_progress, how.user = &p;
+    const int is_chat = gx_dataset_is_chat(o->corpus, &gx_record_reading, &to_stderr);
+    GxStatus status = is_chat ? open_chats(o, t, &chats, err) : check_texts(o, c, err);
+    if (is_chat) how.chats = &chats.reading, how.seq_len = o->seq_len, how.date = chats.date;
     char parts[GX_PATH + 8];
     snprintf(parts, sizeof parts, "%s" GX_CORPUS_PARTS, o->output_file);
     const int goes_on = gx_path_is_folder(parts);
     const double begun = gx_seconds();
-    const GxStatus status = gx_corpus_write(o->output_file, o->corpus, t, &how, &all, err);
+    if (status == GX_OK) status = gx_corpus_write(o->output_file, o->corpus, t, &how, &all, err);
+    else memset(&all, 0, sizeof all);
     const double seconds = gx_seconds() - begun;
     gx_claim_end(&claim);
     if (p.shown) fprintf(stderr, "\n");
     if (all.empty)
         fprintf(stderr, "tokenize: left out: %ld text%s\n", (long)all.empty,
                 all.empty == 1 ? " that is empty" : "s that are empty");
+    if (status == GX_OK && is_chat) say_chats(&chats, &all.file.chats.counts);
     if (status == GX_OK)
         printf("%s: %ld document%s, %s of text, %ld token%s of %s", o->output_file, (long)all.file.documents,
                gx_text_s(all.file.documents), gx_text_size(all.file.bytes, size), (long)all.file.tokens,
                gx_text_s(all.file.tokens), gx_tokenizer_identity(t));
+    if (status == GX_OK && is_chat)
+        printf(", %.1f%% of them learned; %ld conversation%s, format %s, --seq_len %ld",
+               100 * (double)all.file.chats.counts.learned / (double)all.file.tokens, (long)all.file.chats.counts.n,
+               gx_text_s(all.file.chats.counts.n), chats.reading.format ? gx_chat_name(chats.reading.format) : "alpaca",
+               (long)o->seq_len);
     if (status == GX_OK && goes_on) printf("; the rest in %.1f s\n", seconds);
     else if (status == GX_OK) printf(" in %.1f s (%.1f MB/s)\n", seconds, (double)all.file.bytes / 1e6 / seconds);
+    if (is_chat) gx_chat_close(chats.reading.format);
     return status;
 }
 
@@ -374,7 +479,7 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
     if (!strcmp(o->tokenizer, "bytes")) t = gx_tokenizer_bytes();
     else GX_TRY(open_tokenizer(&t, o->tokenizer, err));
     gx_text_split_special(&t, o->split_special_tokens);
-    const GxStatus status = o->corpus[0] ? write_corpus(o, &t, err)
+    const GxStatus status = o->corpus[0] ? write_corpus(o, c, &t, err)
                             : has_text   ? show(o, &t, o->text, (int64_t)strlen(o->text), err)
                                          : show_file(o, &t, err);
     gx_tokenizer_close(&t);

@@ -1099,7 +1099,8 @@ static void chat_sample(const GxDataset *d, const GxTokenizer *t, const GxPackin
     const GxBlendSample sample = {tokens, labels, documents, -100, 1};
     char *text;
     size_t bytes;
-    gx_dataset_packed(d, p, number, T, tokens, labels, documents, -100, 1);
+    GxError e = GX_ZERO;
+    EXPECT(gx_dataset_packed(d, p, number, T, tokens, labels, documents, -100, 1, NULL, &e) == GX_OK, "%s", e.message);
     for (int64_t i = 0; i < T; i++) {
         const int is_padding = documents[2 * i + 1] == 0;
         EXPECT(tokens[i] >= 0 && tokens[i] < t->vocab_size, "token %d", tokens[i]);

@@ -237,6 +237,11 @@ static GxStatus gx__blend_add(gx__BlendOpening *x, int name, const char *path)
     else
         GX_TRY(gx_dataset_open_any(d, path, gx_chat_record_reading(x->chat), x->t, x->validation_fraction, x->T,
                                    x->threads, x->log, x->err));
+    if (d->fd >= 0 && d->file.joins) {
+        const GxStatus status = gx_dataset_take_chats(d, x->t, x->chat, x->T, x->log, x->err);
+        if (status != GX_OK) gx_dataset_close(d);
+        GX_TRY(status);
+    }
     b->name[b->n] = name, b->part[b->n] = 0;
     b->held_out[b->n++] = gx_dataset_held_out_samples(d, x->T);
     return GX_OK;
@@ -343,10 +348,11 @@ static GxStatus gx__blend_set_labels(const GxDataset *d, int64_t at, int64_t T, 
     return gx_dataset_mask(d, at, T, to->labels, to->ignored, to->stride, err);
 }
 
-static int64_t gx__blend_set_packed(const GxDataset *d, const GxPacking *p, int64_t sample, int64_t T,
-                                    const GxBlendSample *to)
+static GxStatus gx__blend_set_packed(const GxDataset *d, const GxPacking *p, int64_t sample, int64_t T,
+                                     const GxBlendSample *to, int64_t *padding, GxError *err)
 {
-    return gx_dataset_packed(d, p, sample, T, to->tokens, to->labels, to->documents, to->ignored, to->stride);
+    return gx_dataset_packed(d, p, sample, T, to->tokens, to->labels, to->documents, to->ignored, to->stride, padding,
+                             err);
 }
 
 GxStatus gx_blend_sample(const GxBlend *b, uint64_t seed, int64_t index, int64_t T, const GxBlendSample *to,
@@ -355,7 +361,8 @@ GxStatus gx_blend_sample(const GxBlend *b, uint64_t seed, int64_t index, int64_t
     int64_t number;
     const GxDataset *d = &b->source[gx_blend_find(b->part, b->n, index, &number)];
     if (d->packed.samples) {
-        const int64_t n = gx__blend_set_packed(d, &d->packed, gx_dataset_packed_number(d, seed, number), T, to);
+        int64_t n = 0;
+        GX_TRY(gx__blend_set_packed(d, &d->packed, gx_dataset_packed_number(d, seed, number), T, to, &n, err));
         if (padding) *padding += n;
         return GX_OK;
     }
@@ -369,10 +376,7 @@ GxStatus gx_blend_window(const GxBlend *b, int64_t window, int64_t T, const GxBl
 {
     int64_t number;
     const GxDataset *d = &b->source[gx_blend_find(b->held_out, b->n, window, &number)];
-    if (d->packed.samples) {
-        gx__blend_set_packed(d, &d->packed_held_out, number, T, to);
-        return GX_OK;
-    }
+    if (d->packed.samples) return gx__blend_set_packed(d, &d->packed_held_out, number, T, to, NULL, err);
     GX_TRY(gx_dataset_window(d, number, T, to->tokens, to->labels, to->stride, err));
     return gx__blend_set_labels(d, d->held_out.begin + number * T, T, to, err);
 }

@@ -1,7 +1,7 @@
 // bpe_train.h: a byte-level BPE from text, as GPT-2 has one (Radford et al. 2019; Sennrich et al. 2016): pieces that
 // stand beside each other most often become one piece, again and again.
 //
-//     static const char *const files[] = {"a.txt", "b.txt"};
+//     static const char *const files[] = {"a.txt", "b.jsonl"};   // or folders: train_texts.h
 //     GxBpeTraining how = gx_bpe_training(30000);
 //     GxTokenizer t;
 //     GX_TRY(gx_bpe_train(&t, files, 2, &how, err));
@@ -18,19 +18,21 @@
 // piece that tokenizer.h does not open again (of more than 65536 bytes), a byte of value 0. What is not UTF-8 text is
 // an error in both; here it names file and line.
 //
-// It needs PCRE2 (regex.h). Memory: the distinct words and their pairs (merge_train.h), and a line of the text. 10 MB
+// It needs PCRE2 (regex.h). Memory: the distinct words and their pairs (merge_train.h), and a line of the text
+// (train_texts.h). 10 MB
 // of English take a few seconds.
 #ifndef GX_BPE_TRAIN_H
 #define GX_BPE_TRAIN_H
 #include "bpe_files.h"
 #include "byte_tokens.h"
-#include "merge_train.h"
+#include "train_texts.h"
 GX_BEGIN
 
 enum { GX_BPE_TRAIN_LEAST = 258, GX_BPE_TRAIN_MOST = 1 << 20 }; // pieces
 typedef struct {
     int64_t vocab_size;    // where merging ends, GX_BPE_TRAIN_LEAST to _MOST; fewer, if no pair is frequent enough
     int64_t min_frequency; // of a pair that is merged
+    const GxLogger *log;   // of what is to be said of the files; NULL: silence
 } GxBpeTraining;
 GxBpeTraining gx_bpe_training(int64_t vocab_size); // min_frequency 2
 
@@ -68,7 +70,7 @@ typedef struct {
 
 GxBpeTraining gx_bpe_training(int64_t vocab_size)
 {
-    const GxBpeTraining how = {vocab_size, 2};
+    const GxBpeTraining how = {vocab_size, 2, NULL};
     return how;
 }
 
@@ -213,7 +215,7 @@ static GxStatus gx__bpe_train_all(gx__BpeTraining *x, const char *const *files, 
                        GX_BPE_TRAIN_LEAST, GX_BPE_TRAIN_MOST, gx__bpe_train_end);
     GX_TRY(gx_regex_open(&x->words, gx_words_of_gpt2, files[0], x->err));
     GX_TRY(gx__bpe_train_alphabet(x));
-    for (int i = 0; i < n; i++) GX_TRY(gx_train_read(&text, files[i], x->err));
+    for (int i = 0; i < n; i++) GX_TRY(gx_train_texts_read(&text, files[i], x->how->log, x->err));
     GX_TRY(gx_train_merge(&x->m));
     if (x->merges > 0) return GX_OK;
     return GX_FAIL(x->err, GX_ERR_FORMAT,

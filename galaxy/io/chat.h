@@ -31,6 +31,8 @@ const char *gx_chat_name(const GxChatFormat *f); // "chatml", or the path of the
 const char *gx_chat_end(const GxChatFormat *f);
 int gx_chat_thinks(const GxChatFormat *f); // 1: it makes a difference whether thoughts are wanted
 int gx_chat_dates(const GxChatFormat *f);  // 1: what it writes depends on the date
+// Of the template and what it is given, the date aside: equal ones write the same. One by its name is no template.
+uint64_t gx_chat_hash(const GxChatFormat *f);
 // As a template in Jinja: the folder's own, or what writes the same as a format with a name. free(*jinja).
 GxStatus gx_chat_jinja(const GxChatFormat *f, char **jinja, GxError *err);
 
@@ -158,6 +160,19 @@ int gx_chat_dates(const GxChatFormat *f)
 {
     return f->own && (gx_template_mentions(f->own->program, "strftime_now") ||
                       gx_json_get(f->own->variables, "date_string") != NULL);
+}
+
+uint64_t gx_chat_hash(const GxChatFormat *f)
+{
+    const char *text = f->named ? f->named->name : f->own->text;
+    uint64_t hash = gx_hash(GX_HASH_START, text, (int64_t)strlen(text)), given = 0;
+    const GxJson *variables = f->named ? NULL : f->own->variables;
+    for (GxJsonMember m = GX_ZERO; variables && gx_json_next(variables, &m);) {
+        const char *value = gx_json_string(m.value);
+        if (!strcmp(m.key, "date_string")) continue;
+        given += gx_hash(gx_hash(GX_HASH_START, m.key, (int64_t)strlen(m.key) + 1), value, (int64_t)strlen(value));
+    }
+    return gx_hash(hash, &given, sizeof given); // a sum: their order says nothing
 }
 
 GxStatus gx_chat_jinja(const GxChatFormat *f, char **jinja, GxError *err)

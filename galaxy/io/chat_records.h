@@ -40,11 +40,9 @@ enum { GX_CHAT_TURNS = 1 << 20 };
 // line: ends with 0. After an error there is nothing to close.
 GxStatus gx_chat_record_read(GxChatRecord *r, const char *line, const GxRecordReading *names, const char *path,
                              int64_t number, GxError *err);
-// Row i of a table that was opened with the columns of gx_chat_table_columns.
+// All of a table, a record in each row. Close it with gx_records_close.
+GxStatus gx_chat_table_open(GxRecords *table, const char *path, const GxRecordReading *names, GxError *err);
 GxStatus gx_chat_record_of_row(GxChatRecord *r, const GxRecords *table, int64_t i, GxError *err);
-enum { GX_CHAT_TABLE_COLUMNS = 3 };
-// kind: what gx_chat_records_look said. Returns how many.
-int gx_chat_table_columns(const char *kind, const GxRecordReading *names, GxRecordColumn column[GX_CHAT_TABLE_COLUMNS]);
 void gx_chat_record_close(GxChatRecord *r); // also of one that is all zero
 
 // For records of other shapes: adds the turns of `list`, with roles and contents as of "messages", to those of r,
@@ -414,7 +412,10 @@ GxStatus gx_chat_record_read(GxChatRecord *r, const char *line, const GxRecordRe
 
 // ---- a row of a table ----------------------------------------------------------------------------------------------
 
-int gx_chat_table_columns(const char *kind, const GxRecordReading *names, GxRecordColumn column[GX_CHAT_TABLE_COLUMNS])
+enum { GX__CHAT_TABLE_COLUMNS = 3 };
+// kind: what gx_chat_records_look said. Returns how many.
+static int gx__chat_table_columns(const char *kind, const GxRecordReading *names,
+                                  GxRecordColumn column[GX__CHAT_TABLE_COLUMNS])
 {
     const GxRecordColumn completion[] = {{names->prompt, GX_COLUMN_GIVEN, 0, "prompt_column"},
                                          {names->completion, GX_COLUMN_REQUIRED, 0, "completion_column"}},
@@ -430,7 +431,7 @@ int gx_chat_table_columns(const char *kind, const GxRecordReading *names, GxReco
 static GxStatus gx__chat_take_row(gx__ChatReader *x, const GxRecords *table, int64_t i)
 {
     GxChatRecord *r = x->r;
-    char *text[GX_CHAT_TABLE_COLUMNS] = {NULL};
+    char *text[GX__CHAT_TABLE_COLUMNS] = {NULL};
     int has_all = 1;
     for (int k = 0; k < table->columns; k++) has_all &= (text[k] = strdup(gx_record(table, i, k))) != NULL;
     if (!has_all) {
@@ -549,5 +550,15 @@ const char *gx_chat_records_look(const char *path, const GxRecordReading *readin
     if (kind == GX__CHAT_COMPLETION && gx__chat_names_completion(reading)) *has_text = 0; // an option says it
     if (kind == GX__CHAT_MANY) return gx__chat_kinds[0]; // and others: its lines are refused
     return kind < 0 ? NULL : gx__chat_kinds[kind];
+}
+
+GxStatus gx_chat_table_open(GxRecords *table, const char *path, const GxRecordReading *names, GxError *err)
+{
+    GxRecordColumn column[GX__CHAT_TABLE_COLUMNS];
+    char members[GX_TEXT_VALUE];
+    int has_text;
+    const char *kind = gx_chat_records_look(path, names, &has_text, members);
+    const int columns = gx__chat_table_columns(kind ? kind : "", names, column);
+    return gx_records_open(table, path, GX_RECORDS_BY_NAME, column, columns, names->skip, err);
 }
 #endif

@@ -53,6 +53,29 @@ GxStatus gx_chat_tokens_open(GxChatTokens *c, const char *path, const GxTokenize
                              int64_t most, int threads, GxError *err);
 void gx_chat_tokens_close(GxChatTokens *c); // also of one that is all zero
 
+// A file of any size, a piece at a time (corpus_write.h): c is all zero at first, and begun once.
+typedef struct {
+    const char *path;
+    int64_t first;       // number of the first line
+    char *text;          // [bytes] whole lines, behind them 0; their ends become 0
+    int64_t bytes, byte; // how many, and where in the file they begin
+    int is_sound;        // 1: all of it is text, that is known; 0: each line is looked at
+    int64_t lines;       // out: how many there were
+    int64_t empty_line;  // out: the number of one that was empty, behind which there is nothing in this piece; 0: none
+} GxChatLines;
+void gx_chat_tokens_begin(GxChatTokens *c, const GxTokenizer *t);
+GxStatus gx_chat_tokens_add(GxChatTokens *c, GxChatLines *lines, const GxTokenizer *t, const GxChatReading *how,
+                            int64_t most, int threads, GxError *err);
+// All of a table.
+GxStatus gx_chat_tokens_add_table(GxChatTokens *c, const char *path, const GxTokenizer *t, const GxChatReading *how,
+                                  int64_t most, int threads, GxError *err);
+// Where there are conversations, but none became a document: an error.
+GxStatus gx_chat_tokens_check_some(const char *path, const GxChatReading *how, int64_t documents, int64_t conversations,
+                                   int64_t most, GxError *err);
+// What the tokens of conversations depend on beside the tokenizer's vocabulary, the date aside: the template and the
+// special tokens that it is given, or for instructions without one the tokens around a text.
+uint64_t gx_chat_reading_hash(const GxChatReading *how, const GxTokenizer *t);
+
 GX_END
 #endif
 
@@ -61,6 +84,7 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { GX__CHAT_TOKENS_CAP = 1 << 30, GX__CHAT_TOKENS_LINES = 256 }; // bytes of a file; lines that are read at a time
 
@@ -232,7 +256,7 @@ typedef struct {
     GxBadLines bad;
     const GxRecordReading *names;
     GxRecords table; // of a table
-    int is_sound;    // 0: not all of the file is text, and each line is looked at
+    int is_sound;    // 0: not all of the lines are text, and each is looked at
 } gx__ChatTokens;
 
 // Of the answers of a prompt nothing is learned.
@@ -380,7 +404,9 @@ static GxStatus gx__chat_tokens_grow(GxChatTokens *c, int64_t tokens, GxError *e
         if (document) f->document = (GxTokenDocument *)document;
         void *line = realloc(c->line, (size_t)room * sizeof *c->line);
         if (line) c->line = (int64_t *)line;
-        if (!document || !line) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld documents", (long)room);
+        void *joins = realloc(f->joins, (size_t)room);
+        if (joins) f->joins = (unsigned char *)joins;
+        if (!document || !line || !joins) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld documents", (long)room);
         c->document_room = room;
     }
     return GX_OK;
@@ -399,6 +425,7 @@ static GxStatus gx__chat_tokens_add(GxChatTokens *c, const gx__ChatDocument *x, 
         c->counts.learned += n;
     }
     f->document[f->documents].begin = f->tokens, f->document[f->documents].bytes = bytes;
+    f->joins[f->documents] = f->documents > 0 && c->line[f->documents - 1] == line;
     c->line[f->documents++] = line;
     f->tokens += x->n, f->bytes += bytes;
     f->document[f->documents].begin = f->tokens, f->document[f->documents].bytes = 0;
@@ -427,13 +454,12 @@ static GxStatus gx__chat_tokens_lines(gx__ChatTokens *a, gx__ChatLine *line, int
     return status;
 }
 
-// text[bytes]: whole lines, whose ends become 0; byte: of the file, where they begin.
-static GxStatus gx__chat_tokens_read(gx__ChatTokens *a, gx__ChatLine *line, char *text, int64_t bytes, int64_t byte)
+static GxStatus gx__chat_tokens_read(gx__ChatTokens *a, gx__ChatLine *line, GxChatLines *lines)
 {
     GxStatus status = GX_OK;
     GxError e = GX_ZERO;
-    int64_t number = 1;
-    char *const text_end = text + bytes, *const begin = text;
+    int64_t number = lines->first;
+    char *text = lines->text, *const text_end = text + lines->bytes;
     for (int n = 0; text < text_end && status == GX_OK && gx_bad_lines_goes_on(&a->bad); number++) {
         char *end = (char *)memchr(text, '\n', (size_t)(text_end - text)), *next = end ? end + 1 : text_end;
         end = end ? end : text_end;
@@ -443,20 +469,22 @@ static GxStatus gx__chat_tokens_read(gx__ChatTokens *a, gx__ChatLine *line, char
                 status = GX_FAIL(&e, GX_ERR_FORMAT,
                                  "%s:%ld: the line is empty, and others follow; expected a record: remove it", a->path,
                                  (long)number);
+            lines->empty_line = number;
             next = text_end;
         } else {
-            line[n].text = text, line[n].row = byte + (text - begin), line[n].bytes = end - text;
+            line[n].text = text, line[n].row = lines->byte + (text - lines->text), line[n].bytes = end - text;
             line[n++].number = number;
         }
         text = next;
         if (n < GX__CHAT_TOKENS_LINES && text < text_end && status == GX_OK) continue;
         if (n > 0 && (status == GX_OK || e.code)) { // an empty line does not hide what is wrong before it
-            const GxStatus lines = gx__chat_tokens_lines(a, line, n);
-            if (status == GX_OK) status = lines;
+            const GxStatus of_lines = gx__chat_tokens_lines(a, line, n);
+            if (status == GX_OK) status = of_lines;
         }
         n = 0;
     }
-    GX_TRY(gx_bad_lines_fail(&a->bad, 1, a->err));
+    lines->lines = number - lines->first;
+    GX_TRY(gx_bad_lines_fail(&a->bad, lines->first, a->err));
     GX_TRY(gx_error_code(a->err));
     return status == GX_OK ? GX_OK : GX_FAIL(a->err, status, "%s", e.message);
 }
@@ -475,68 +503,124 @@ static GxStatus gx__chat_tokens_read_table(gx__ChatTokens *a, gx__ChatLine *line
     return status;
 }
 
-static GxStatus gx__chat_tokens_open_lines(gx__ChatTokens *a, gx__ChatLine *line)
-{
-    GxTextPlace place = {a->path, 1, 0};
-    GxError e = GX_ZERO;
-    char *text;
-    int64_t bytes;
-    GX_TRY(gx_file_check_kind(a->path, GX_FILE_AS_LINES, a->err));
-    GX_TRY(gx_file_read(a->path, GX__CHAT_TOKENS_CAP, &text, &bytes, a->err));
-    GxStatus status = gx_text_check(&place, text, bytes, &e);
-    const int64_t mark = strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
-    a->is_sound = status == GX_OK;
-    if (!a->is_sound && !a->names->skip) status = GX_FAIL(a->err, status, "%s", e.message);
-    else status = gx__chat_tokens_read(a, line, text + mark, bytes - mark, mark);
-    free(text);
-    return status;
-}
-
 static GxStatus gx__chat_tokens_open_table(gx__ChatTokens *a, gx__ChatLine *line)
 {
-    GxRecordColumn column[GX_CHAT_TABLE_COLUMNS];
-    char names[GX_TEXT_VALUE];
-    int has_text;
-    const char *kind = gx_chat_records_look(a->path, a->names, &has_text, names);
-    const int columns = gx_chat_table_columns(kind ? kind : "", a->names, column);
     a->is_sound = 1;
-    GX_TRY(gx_records_open(&a->table, a->path, GX_RECORDS_BY_NAME, column, columns, a->names->skip, a->err));
+    GX_TRY(gx_chat_table_open(&a->table, a->path, a->names, a->err));
     const GxStatus status = gx__chat_tokens_read_table(a, line);
     gx_records_close(&a->table);
     return status;
 }
 
-static GxStatus gx__chat_tokens_open(gx__ChatTokens *a)
+void gx_chat_tokens_begin(GxChatTokens *c, const GxTokenizer *t)
 {
-    GxChatTokens *c = a->c;
+    memset(c, 0, sizeof *c);
+    c->file.width = 4, c->file.has_mask = 1;
+    memcpy(c->file.tokenizer, t->identity, sizeof c->file.tokenizer);
+}
+
+// lines: of a file of lines; NULL: all of the table `path`.
+static GxStatus gx__chat_tokens_add_all(GxChatTokens *c, const char *path, GxChatLines *lines, const GxTokenizer *t,
+                                        const GxChatReading *how, int64_t most, int threads, GxError *err)
+{
+    gx__ChatTokens a = GX_ZERO;
     gx__ChatLine *line = (gx__ChatLine *)calloc(GX__CHAT_TOKENS_LINES, sizeof *line);
-    if (!line) return GX_FAIL(a->err, GX_ERR_MEMORY, "no memory for the lines of %s", a->path);
-    const GxStatus status =
-        gx_records_is_table(a->path) ? gx__chat_tokens_open_table(a, line) : gx__chat_tokens_open_lines(a, line);
+    if (!line) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the lines of %s", path);
+    a.c = c, a.path = path, a.t = t, a.how = how, a.most = most, a.threads = threads, a.err = err;
+    a.names = gx_chat_record_reading(how), a.bad.skip = a.names->skip;
+    if (lines) a.is_sound = lines->is_sound;
+    const GxStatus status = lines ? gx__chat_tokens_read(&a, line, lines) : gx__chat_tokens_open_table(&a, line);
     free(line);
-    GX_TRY(status);
-    if (c->file.documents > 0) return GX_OK;
-    if (c->counts.n == 0 && a->names->skip && a->names->skip->n > 0)
-        return GX_FAIL(a->err, GX_ERR_FORMAT, "%s: all of its records are wrong, and left out; the first that is: %s",
-                       a->path, a->names->skip->why[0]);
+    return status;
+}
+
+GxStatus gx_chat_tokens_add(GxChatTokens *c, GxChatLines *lines, const GxTokenizer *t, const GxChatReading *how,
+                            int64_t most, int threads, GxError *err)
+{
+    lines->lines = lines->empty_line = 0;
+    return gx__chat_tokens_add_all(c, lines->path, lines, t, how, most, threads, err);
+}
+
+GxStatus gx_chat_tokens_add_table(GxChatTokens *c, const char *path, const GxTokenizer *t, const GxChatReading *how,
+                                  int64_t most, int threads, GxError *err)
+{
+    return gx__chat_tokens_add_all(c, path, NULL, t, how, most, threads, err);
+}
+
+GxStatus gx_chat_tokens_check_some(const char *path, const GxChatReading *how, int64_t documents, int64_t conversations,
+                                   int64_t most, GxError *err)
+{
+    const GxRecordReading *names = gx_chat_record_reading(how);
     char none[60] = "its only conversation has no";
-    if (c->counts.n != 1) snprintf(none, sizeof none, "none of its %ld conversations has an", (long)c->counts.n);
-    return GX_FAIL(a->err, GX_ERR_FORMAT, "%s: %s answer that ends within %ld tokens: take a larger seq_len", a->path,
-                   none, (long)a->most);
+    if (documents > 0) return GX_OK;
+    if (conversations == 0 && names->skip && names->skip->n > 0)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: all of its records are wrong, and left out; the first that is: %s",
+                       path, names->skip->why[0]);
+    if (conversations != 1) snprintf(none, sizeof none, "none of its %ld conversations has an", (long)conversations);
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s answer that ends within %ld tokens: take a larger seq_len", path, none,
+                   (long)most);
+}
+
+static GxStatus gx__chat_tokens_check_size(const char *path, GxError *err)
+{
+    int fd;
+    int64_t bytes;
+    GX_TRY(gx_file_open(path, &fd, &bytes, err));
+    close(fd);
+    if (bytes <= GX__CHAT_TOKENS_CAP) return GX_OK;
+    return GX_FAIL(
+        err, GX_ERR_UNSUPPORTED,
+        "%s has %ld bytes; conversations of at most %d are read at once: ./tokenize --corpus makes a file of "
+        "tokens of any number of them, which --train_data takes",
+        path, (long)bytes, GX__CHAT_TOKENS_CAP);
+}
+
+static GxStatus gx__chat_tokens_open_lines(GxChatTokens *c, const char *path, const GxTokenizer *t,
+                                           const GxChatReading *how, int64_t most, int threads, GxError *err)
+{
+    GxTextPlace place = {path, 1, 0};
+    GxError e = GX_ZERO;
+    GxChatLines lines = GX_ZERO;
+    char *text;
+    int64_t bytes;
+    GX_TRY(gx_file_check_kind(path, GX_FILE_AS_LINES, err));
+    GX_TRY(gx__chat_tokens_check_size(path, err));
+    GX_TRY(gx_file_read(path, GX__CHAT_TOKENS_CAP, &text, &bytes, err));
+    GxStatus status = gx_text_check(&place, text, bytes, &e);
+    const int64_t mark = strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+    lines.path = path, lines.first = 1, lines.text = text + mark, lines.bytes = bytes - mark, lines.byte = mark;
+    lines.is_sound = status == GX_OK;
+    if (status == GX_OK || gx_chat_record_reading(how)->skip)
+        status = gx_chat_tokens_add(c, &lines, t, how, most, threads, err);
+    else GX_FAIL(err, status, "%s", e.message);
+    free(text);
+    return status;
+}
+
+static GxStatus gx__chat_tokens_open(GxChatTokens *c, const char *path, const GxTokenizer *t, const GxChatReading *how,
+                                     int64_t most, int threads, GxError *err)
+{
+    gx_chat_tokens_begin(c, t);
+    if (gx_records_is_table(path)) GX_TRY(gx__chat_tokens_add_all(c, path, NULL, t, how, most, threads, err));
+    else GX_TRY(gx__chat_tokens_open_lines(c, path, t, how, most, threads, err));
+    return gx_chat_tokens_check_some(path, how, c->file.documents, c->counts.n, most, err);
 }
 
 GxStatus gx_chat_tokens_open(GxChatTokens *c, const char *path, const GxTokenizer *t, const GxChatReading *how,
                              int64_t most, int threads, GxError *err)
 {
-    gx__ChatTokens a = GX_ZERO;
-    a.c = c, a.path = path, a.t = t, a.how = how, a.most = most, a.threads = threads, a.err = err;
-    a.names = gx_chat_record_reading(how), a.bad.skip = a.names->skip;
-    memset(c, 0, sizeof *c);
-    c->file.width = 4, c->file.has_mask = 1;
-    memcpy(c->file.tokenizer, t->identity, sizeof c->file.tokenizer);
-    const GxStatus status = gx__chat_tokens_open(&a);
+    const GxStatus status = gx__chat_tokens_open(c, path, t, how, most, threads, err);
     if (status != GX_OK) gx_chat_tokens_close(c);
     return status;
+}
+
+uint64_t gx_chat_reading_hash(const GxChatReading *how, const GxTokenizer *t)
+{
+    const GxTokenFrame *frame = &t->frame[0];
+    uint64_t hash = gx_hash(GX_HASH_START, "alpaca", 6);
+    if (how->format) return gx_chat_hash(how->format);
+    for (int i = 0; i < frame->n; i++) hash = gx_hash(hash, &frame->part[i].id, sizeof frame->part[i].id);
+    return gx_hash(hash, &t->end, sizeof t->end);
 }
 
 void gx_chat_tokens_close(GxChatTokens *c)

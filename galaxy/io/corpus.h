@@ -49,10 +49,20 @@ typedef struct {               // all zero: at the beginning
     int64_t records, has_text; // of these; 1: in one of them there is a text
     int64_t empty_line;        // its number: records may not follow it; 0: there is none
 } GxCorpusPlace;
+typedef struct { // who takes what is read, in place of documents of it. NULL: the reader does
+    // Whole lines, behind them 0. place moves on behind them; *records: how many they were; *empty_line: as
+    // GxCorpusPlace has it.
+    GxStatus (*lines)(void *user, GxTextPlace *place, char *lines, int64_t n, int64_t *records, int64_t *empty_line,
+                      GxError *err);
+    GxStatus (*table)(void *user, const char *path, int64_t *records, GxError *err); // all of a table
+    GxStatus (*text)(void *user, const char *text, int64_t bytes, GxError *err);     // each that is not empty
+    void *user;
+} GxCorpusTaker;
 typedef struct {
     const GxTokenizer *t;
     const GxRecordReading *how;
     int threads, ends; // ends: a document gets an end of text
+    const GxCorpusTaker *taker;
     const GxLogger *log;
     GxCorpusFile *file; // [files]
     int64_t files, bytes;
@@ -199,6 +209,7 @@ static GxStatus gx__corpus_turn(GxCorpusReader *r, GxCorpus *c, GxError *err)
 static GxStatus gx__corpus_take(GxCorpusReader *r, GxCorpus *c, const char *text, int64_t bytes, GxError *err)
 {
     if (bytes == 0) c->empty++;
+    if (r->taker && r->taker->text) return bytes ? r->taker->text(r->taker->user, text, bytes, err) : GX_OK;
     if (r->log) gx_text_ends_count(&r->text_ends, text, bytes, bytes);
     for (int64_t begin = 0, end; begin < bytes; begin = end) {
         const GxCorpusText none = {text + begin, 0, 0, 0, begin > 0};
@@ -254,8 +265,8 @@ static GxStatus gx__corpus_end_records(GxCorpusReader *r, GxError *err)
     if (member)
         return GX_FAIL(
             err, GX_ERR_UNSUPPORTED,
-            "%s: its records are conversations (\"%s\"), of which no texts are made; name the file itself in "
-            "train_llama's --train_data",
+            "%s: its records are conversations (\"%s\"), of which no texts are made; name the file itself: in "
+            "train_llama's --train_data, or ./tokenize's --corpus or --train",
             path, member);
     return GX_FAIL(
         err, GX_ERR_FORMAT,
@@ -263,6 +274,16 @@ static GxStatus gx__corpus_end_records(GxCorpusReader *r, GxError *err)
         "--prompt_column and --completion_column those that are learned as pairs (\"chosen\" and \"rejected\" are for "
         "--task dpo); expected " GX_FILE_CORPORA,
         path, r->how->text, names[0] ? names : "nothing");
+}
+
+static GxStatus gx__corpus_hand_lines(GxCorpusReader *r, GxTextPlace *place, char *lines, int64_t n, GxError *err)
+{
+    GxCorpusPlace *at = &r->place;
+    int64_t records = 0;
+    GX_TRY(r->taker->lines(r->taker->user, place, lines, n, &records, &at->empty_line, err));
+    at->records += records, at->has_text |= records > 0;
+    at->line = place->line - 1, at->at += n;
+    return GX_OK;
 }
 
 static GxStatus gx__corpus_take_lines(GxCorpusReader *r, GxCorpus *c, char *lines, int64_t n, GxError *err)
@@ -274,6 +295,7 @@ static GxStatus gx__corpus_take_lines(GxCorpusReader *r, GxCorpus *c, char *line
     if (at->empty_line && lines[strspn(lines, "\r\n")])
         return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the line is empty, and others follow; expected a record: remove it",
                        place.path, (long)at->empty_line);
+    if (r->taker && r->taker->lines) return gx__corpus_hand_lines(r, &place, lines, n, err);
     GX_TRY(gx_records_open_lines(&records, &place, lines, n, &column, 1, r->how->skip, err));
     GxStatus status = GX_OK;
     if (!at->empty_line) at->empty_line = records.empty_line;
@@ -332,6 +354,12 @@ static GxStatus gx__corpus_next_table(GxCorpusReader *r, GxCorpus *c, GxError *e
     const GxCorpusFile *f = &r->file[r->place.file];
     const GxRecordColumn column = {r->how->text, GX_COLUMN_SPARSE, 0, "text_column"};
     GxRecords records;
+    if (r->taker && r->taker->table) {
+        GX_TRY(r->taker->table(r->taker->user, f->path, &r->place.records, err));
+        GX_TRY(gx__corpus_check_file(f, err));
+        r->place.has_text = r->place.records > 0;
+        return gx__corpus_end_records(r, err);
+    }
     GX_TRY(gx_records_open(&records, f->path, GX_RECORDS_BY_NAME, &column, 1, r->how->skip, err));
     GxStatus status = gx__corpus_check_file(f, err);
     int64_t bytes = 0;

@@ -1,7 +1,7 @@
 // corpus_write.h: texts of any size as a file of tokens, a part at a time; a program that was killed goes on where it
 // was.
 //
-//     GxCorpusWriting how = {threads, &log, NULL, NULL, 0, 0};
+//     GxCorpusWriting how = {threads, &log, NULL, NULL, 0, 0, NULL, 0, NULL};
 //     GX_TRY(gx_corpus_write("texts.tokens", "texts/", &tokenizer, &how, &all, err));
 //
 // Parts are files of tokens in texts.tokens.parts, a folder that is made when there is more than one, and progress.json
@@ -10,10 +10,14 @@
 // gone on with. Goes on with the same texts (paths, sizes, times of change) and the same tokenizer alone; with others
 // it is an error. One program at a time writes a file.
 //
+// A file of conversations (dataset_chat.h) becomes one of version 4 (token_file.h), with a mask of what is learned; no
+// document is longer than seq_len. Its documents are those that a training makes of the file itself.
+//
 // Memory: a part (what 64 MB of text become), and what corpus.h needs for a piece: a text file is one text, and lies in
 // memory as a whole. On the disk: twice the file of tokens, for a while.
 #ifndef GX_CORPUS_WRITE_H
 #define GX_CORPUS_WRITE_H
+#include "chat_tokens.h"
 #include "corpus.h"
 GX_BEGIN
 
@@ -25,11 +29,14 @@ typedef struct {
     // Behind each piece: bytes of the texts that are done, of all; tokens so far. NULL: nobody looks.
     void (*progress)(void *user, int64_t done, int64_t bytes, int64_t tokens);
     void *user;
-    int64_t piece, part; // bytes of text that are read at a time, and that make a part; 0: 32 MB, 64 MB
+    int64_t piece, part;        // bytes of text that are read at a time, and that make a part; 0: 32 MB, 64 MB
+    const GxChatReading *chats; // of a file of conversations; NULL: of texts
+    int64_t seq_len;            // of these
+    const char *date;           // of these: the day that the template takes for today
 } GxCorpusWriting;
 
-// path: of a text, JSON lines or a folder. *all: how many tokens, documents and bytes, without the ids: it needs no
-// close.
+// path: of a text, JSON lines or a folder. *all: how many tokens, documents and bytes, without the ids (of
+// conversations also all->file.chats): it needs no close.
 GxStatus gx_corpus_write(const char *output_file, const char *path, const GxTokenizer *t, const GxCorpusWriting *how,
                          GxCorpus *all, GxError *err);
 
@@ -52,6 +59,7 @@ typedef struct {                    // progress.json
     char tokenizer[GX_FIELD_TEXT];  // its identity
     int64_t parts, tokens, documents, bytes, empty; // that are in the parts
     GxCorpusPlace place;                            // what comes next
+    GxDatasetChat chat;                             // of conversations
 } gx__CorpusProgress;
 
 typedef struct {
@@ -59,7 +67,9 @@ typedef struct {
     const char *output_file;
     char folder[GX_PATH];
     GxCorpusReader r;
-    GxCorpus c; // of the part
+    GxCorpus c;         // of the part
+    GxChatTokens chats; // or this, of conversations
+    GxCorpusTaker taker;
     gx__CorpusProgress so_far;
     GxError *err;
 } gx__CorpusWriter;
@@ -85,6 +95,16 @@ static const GxField gx__corpus_progress[] = {
     GX__CORPUS_PROGRESS("has_text", place.has_text, "one of these"),
     GX__CORPUS_PROGRESS("empty_line", place.empty_line, "of it"),
 };
+static const GxField gx__corpus_chat_progress[] = {
+    GX__CORPUS_PROGRESS("conversations", chat.n, "in these, or left out"),
+    GX__CORPUS_PROGRESS("learned", chat.learned, "tokens in these"),
+    GX__CORPUS_PROGRESS("shortened", chat.shortened, "conversations"),
+    GX__CORPUS_PROGRESS("left_out", chat.left_out, "documents"),
+    GX__CORPUS_PROGRESS("unanswered", chat.unanswered, "conversations"),
+    GX__CORPUS_PROGRESS("lacks_system", chat.lacks[0], "conversations"),
+    GX__CORPUS_PROGRESS("lacks_user", chat.lacks[1], "conversations"),
+    GX__CORPUS_PROGRESS("lacks_end", chat.lacks[2], "conversations"),
+};
 
 // ---- what is on the disk -------------------------------------------------------------------------------------------
 
@@ -96,13 +116,18 @@ static GxStatus gx__corpus_part_path(char path[GX_PATH], const char *folder, int
 }
 
 // What the parts are of, and how texts become tokens.
-static gx__CorpusProgress gx__corpus_identity(const GxCorpusReader *r, const char *path)
+static gx__CorpusProgress gx__corpus_identity(const GxCorpusReader *r, const GxCorpusWriting *how, const char *path)
 {
     gx__CorpusProgress p = GX_ZERO;
     uint64_t texts = gx_hash(GX_HASH_START, &r->ends, sizeof r->ends),
              around = gx_hash(GX_HASH_START, &r->t->end, sizeof r->t->end);
     const GxTokenFrame *frame = &r->t->frame[0];
     for (int i = 0; i < frame->n; i++) around = gx_hash(around, &frame->part[i].id, sizeof frame->part[i].id);
+    if (how->chats) {
+        const uint64_t format = gx_chat_reading_hash(how->chats, r->t);
+        around = gx_hash(gx_hash(around, &format, sizeof format), &how->seq_len, sizeof how->seq_len);
+        around = gx_hash(around, how->date, (int64_t)strlen(how->date));
+    }
     for (int64_t i = 0; i < r->files; i++) {
         const GxCorpusFile *f = &r->file[i];
         const char *name = f->path + strlen(path); // in the folder: that may be named in another way
@@ -122,6 +147,8 @@ static GxStatus gx__corpus_write_progress(gx__CorpusWriter *x)
     x->so_far.place = x->r.place;
     GxStatus status = gx_path_join(path, x->folder, "progress.json", x->err);
     if (status == GX_OK) status = gx_json_set_fields(json, GX_FIELDS(gx__corpus_progress), &x->so_far, x->err);
+    if (status == GX_OK && x->how->chats)
+        status = gx_json_set_fields(json, GX_FIELDS(gx__corpus_chat_progress), &x->so_far, x->err);
     if (status == GX_OK) status = gx_json_write(json, path, x->err);
     gx_json_free(json);
     return status;
@@ -131,7 +158,9 @@ static GxStatus gx__corpus_read_progress(const char *path, gx__CorpusProgress *p
 {
     GxJson *json;
     GX_TRY(gx_json_read(&json, path, 1 << 14, err));
-    const GxStatus status = gx_json_get_fields(json, GX_FIELDS(gx__corpus_progress), 1, p, path, err);
+    GxStatus status = gx_json_get_fields(json, GX_FIELDS(gx__corpus_progress), 1, p, path, err);
+    if (status == GX_OK) // those of texts have none, and are found to be of another run
+        status = gx_json_get_fields(json, GX_FIELDS(gx__corpus_chat_progress), 0, p, path, err);
     gx_json_free(json);
     return status;
 }
@@ -178,14 +207,16 @@ static GxStatus gx__corpus_check_progress(const gx__CorpusWriter *x, const gx__C
     const gx__CorpusProgress *now = &x->so_far;
     const GxCorpusPlace *p = &then->place;
     char cut[GX_TEXT_VALUE];
-    const char *what = then->version != 1                               ? "another version of this program wrote it"
-                       : strcmp(then->tokenizer, now->tokenizer)        ? "the tokenizer was another one: "
-                       : then->around != now->around                    ? "the tokenizer put other tokens around a text"
-                       : then->texts != now->texts                      ? "the texts have changed since"
-                       : p->file > x->r.files                           ? "it was damaged"
-                       : p->file == x->r.files && p->at > 0             ? "it was damaged"
-                       : p->at > 0 && p->at >= x->r.file[p->file].bytes ? "it was damaged"
-                                                                        : NULL;
+    const char *what =
+        then->version != 1                        ? "another version of this program wrote it"
+        : strcmp(then->tokenizer, now->tokenizer) ? "the tokenizer was another one: "
+        : then->around != now->around
+            ? "the tokenizer put other tokens around a text, or the chat template, its date or seq_len was another"
+        : then->texts != now->texts                      ? "the texts have changed since"
+        : p->file > x->r.files                           ? "it was damaged"
+        : p->file == x->r.files && p->at > 0             ? "it was damaged"
+        : p->at > 0 && p->at >= x->r.file[p->file].bytes ? "it was damaged"
+                                                         : NULL;
     if (!what) return GX_OK;
     return GX_FAIL(x->err, GX_ERR_ARGUMENT,
                    "%s is of a run that was not finished, and this one cannot go on with it: %s%s; remove %s to begin "
@@ -214,10 +245,71 @@ static GxStatus gx__corpus_go_on(gx__CorpusWriter *x)
 
 // ---- parts ---------------------------------------------------------------------------------------------------------
 
+static GxTokenFile *gx__corpus_file(gx__CorpusWriter *x) { return x->how->chats ? &x->chats.file : &x->c.file; }
+
+// Lines of conversations.
+static GxStatus gx__corpus_take_chats(void *user, GxTextPlace *place, char *lines, int64_t n, int64_t *records,
+                                      int64_t *empty_line, GxError *err)
+{
+    gx__CorpusWriter *x = (gx__CorpusWriter *)user;
+    const int64_t before = x->chats.counts.n;
+    const int has_mark = place->line == 1 && !strncmp(lines, "\xEF\xBB\xBF", 3);
+    GxChatLines some = GX_ZERO;
+    some.path = place->path, some.first = place->line, some.text = lines + 3 * has_mark, some.bytes = n - 3 * has_mark;
+    some.byte = place->byte + 3 * has_mark, some.is_sound = 1;
+    GX_TRY(gx_text_check(place, lines, n, err)); // which moves it on
+    GX_TRY(gx_chat_tokens_add(&x->chats, &some, x->r.t, x->how->chats, x->how->seq_len, x->how->threads, err));
+    *records = x->chats.counts.n - before;
+    if (some.empty_line) *empty_line = some.empty_line;
+    return GX_OK;
+}
+
+static GxStatus gx__corpus_take_chat_table(void *user, const char *path, int64_t *records, GxError *err)
+{
+    gx__CorpusWriter *x = (gx__CorpusWriter *)user;
+    const int64_t before = x->chats.counts.n;
+    GX_TRY(gx_chat_tokens_add_table(&x->chats, path, x->r.t, x->how->chats, x->how->seq_len, x->how->threads, err));
+    *records = x->chats.counts.n - before;
+    return GX_OK;
+}
+
+static void gx__corpus_describe_chats(const gx__CorpusWriter *x, GxTokenChats *chats, const GxDatasetChat *counts)
+{
+    const GxChatReading *how = x->how->chats;
+    memset(chats, 0, sizeof *chats);
+    gx_text_cut(how->format ? gx_chat_name(how->format) : "alpaca", chats->format, sizeof chats->format);
+    snprintf(chats->date, sizeof chats->date, "%s", x->how->date);
+    chats->format_hash = (int64_t)gx_chat_reading_hash(how, x->r.t), chats->seq_len = x->how->seq_len;
+    chats->counts = *counts;
+}
+
+// What is in memory as a file of tokens. counts: of conversations.
+static GxStatus gx__corpus_put(gx__CorpusWriter *x, const char *path, const GxDatasetChat *counts)
+{
+    GxTokenFile *f = gx__corpus_file(x);
+    if (!x->how->chats) return gx_token_file_write(path, f, x->c.ids, NULL, x->err);
+    unsigned char *mask = (unsigned char *)calloc((size_t)gx_ceil_div(f->tokens, 8), 1);
+    if (!mask) return GX_FAIL(x->err, GX_ERR_MEMORY, "no memory for a mask of %ld tokens", (long)f->tokens);
+    for (int64_t i = 0; i < f->tokens; i++)
+        if (x->chats.is_learned[i]) mask[i / 8] = (unsigned char)(mask[i / 8] | 1 << (i % 8));
+    gx__corpus_describe_chats(x, &f->chats, counts);
+    const GxStatus status = gx_token_file_write(path, f, x->chats.ids, mask, x->err);
+    free(mask);
+    return status;
+}
+
+static void gx__corpus_count_chats(GxDatasetChat *all, const GxDatasetChat *more)
+{
+    all->n += more->n, all->learned += more->learned, all->shortened += more->shortened;
+    all->left_out += more->left_out, all->unanswered += more->unanswered;
+    for (int i = 0; i < GX_CHAT_LACKS; i++) all->lacks[i] += more->lacks[i];
+}
+
 // What is in memory becomes a part; then progress.json knows of it.
 static GxStatus gx__corpus_flush(gx__CorpusWriter *x)
 {
-    GxTokenFile *f = &x->c.file;
+    const GxDatasetChat none = GX_ZERO;
+    GxTokenFile *f = gx__corpus_file(x);
     gx__CorpusProgress *p = &x->so_far;
     char path[GX_PATH];
     GX_TRY(gx_folder_make(x->folder, x->err));
@@ -226,11 +318,13 @@ static GxStatus gx__corpus_flush(gx__CorpusWriter *x)
             return GX_FAIL(x->err, GX_ERR_UNSUPPORTED, "%s has %d parts; more are not made", x->folder,
                            GX__CORPUS_MOST_PARTS);
         GX_TRY(gx__corpus_part_path(path, x->folder, p->parts, x->err));
-        GX_TRY(gx_token_file_write(path, f, x->c.ids, NULL, x->err));
+        GX_TRY(gx__corpus_put(x, path, &x->chats.counts));
         p->parts++;
     }
     p->tokens += f->tokens, p->documents += f->documents, p->bytes += f->bytes, p->empty += x->c.empty;
     f->tokens = f->documents = f->bytes = x->c.empty = 0;
+    gx__corpus_count_chats(&p->chat, &x->chats.counts);
+    x->chats.counts = none;
     return gx__corpus_write_progress(x);
 }
 
@@ -238,13 +332,16 @@ static GxStatus gx__corpus_join_paths(gx__CorpusWriter *x, char **part, const ch
 {
     const gx__CorpusProgress *p = &x->so_far;
     GxTokenFile all;
+    GxTokenChats chats;
+    if (x->how->chats) gx__corpus_describe_chats(x, &chats, &p->chat);
     for (int64_t i = 0; i < p->parts; i++) {
         char path[GX_PATH];
         GX_TRY(gx__corpus_part_path(path, x->folder, i, x->err));
         part[i] = strdup(path);
         if (!part[i]) return GX_FAIL(x->err, GX_ERR_MEMORY, "no memory for the names of %ld parts", (long)p->parts);
     }
-    GX_TRY(gx_token_file_join(joined, (const char *const *)part, p->parts, &all, x->err));
+    GX_TRY(
+        gx_token_file_join(joined, (const char *const *)part, p->parts, x->how->chats ? &chats : NULL, &all, x->err));
     if (all.tokens == p->tokens && all.documents == p->documents && all.bytes == p->bytes &&
         !strcmp(all.tokenizer, x->r.t->identity))
         return GX_OK;
@@ -279,8 +376,9 @@ static GxStatus gx__corpus_read_all(gx__CorpusWriter *x)
     double said = gx_seconds();
     while (x->r.place.file < x->r.files) {
         GX_TRY(gx_corpus_reader_next(&x->r, &x->c, x->err));
-        const int64_t tokens = x->so_far.tokens + x->c.file.tokens, done = gx_corpus_reader_done(&x->r);
-        if (x->c.file.bytes >= part) GX_TRY(gx__corpus_flush(x));
+        const GxTokenFile *f = gx__corpus_file(x);
+        const int64_t tokens = x->so_far.tokens + f->tokens, done = gx_corpus_reader_done(&x->r);
+        if (f->bytes >= part) GX_TRY(gx__corpus_flush(x));
         if (how->progress) how->progress(how->user, done, x->r.bytes, tokens);
         else if (how->log && gx_seconds() - said > GX__CORPUS_PATIENCE) {
             said = gx_seconds();
@@ -291,18 +389,34 @@ static GxStatus gx__corpus_read_all(gx__CorpusWriter *x)
     return GX_OK;
 }
 
+// Something is there to be written.
+static GxStatus gx__corpus_check_all(gx__CorpusWriter *x, const char *path)
+{
+    const GxTokenFile *f = gx__corpus_file(x);
+    const int64_t documents = x->so_far.documents + f->documents;
+    if (x->how->chats)
+        return gx_chat_tokens_check_some(path, x->how->chats, documents, x->so_far.chat.n + x->chats.counts.n,
+                                         x->how->seq_len, x->err);
+    GX_TRY(gx__corpus_check_some(x->so_far.tokens + f->tokens, path, x->err));
+    gx_corpus_reader_warn(&x->r, path, documents);
+    return GX_OK;
+}
+
 static GxStatus gx__corpus_write(gx__CorpusWriter *x, const char *path)
 {
+    const GxTokenFile *f = gx__corpus_file(x);
     if (x->how->piece) x->r.piece = x->how->piece;
-    x->so_far = gx__corpus_identity(&x->r, path);
+    x->taker.lines = gx__corpus_take_chats, x->taker.table = gx__corpus_take_chat_table, x->taker.user = x;
+    if (x->how->chats) x->r.taker = &x->taker;
+    if (x->how->chats) gx_chat_tokens_begin(&x->chats, x->r.t);
+    x->so_far = gx__corpus_identity(&x->r, x->how, path);
     GX_TRY(gx__corpus_go_on(x));
     GX_TRY(gx__corpus_read_all(x));
-    GX_TRY(gx__corpus_check_some(x->so_far.tokens + x->c.file.tokens, path, x->err));
-    gx_corpus_reader_warn(&x->r, path, x->so_far.documents + x->c.file.documents);
+    GX_TRY(gx__corpus_check_all(x, path));
     if (x->so_far.parts == 0 && !gx_path_is_folder(x->folder)) { // all of it is in memory
-        x->so_far.empty = x->c.empty, x->so_far.tokens = x->c.file.tokens;
-        x->so_far.documents = x->c.file.documents, x->so_far.bytes = x->c.file.bytes;
-        return gx_token_file_write(x->output_file, &x->c.file, x->c.ids, NULL, x->err);
+        x->so_far.empty = x->c.empty, x->so_far.tokens = f->tokens;
+        x->so_far.documents = f->documents, x->so_far.bytes = f->bytes, x->so_far.chat = x->chats.counts;
+        return gx__corpus_put(x, x->output_file, &x->chats.counts);
     }
     GX_TRY(gx__corpus_flush(x));
     return gx__corpus_join(x);
@@ -320,6 +434,8 @@ GxStatus gx_corpus_write(const char *output_file, const char *path, const GxToke
     const GxStatus status = gx__corpus_write(&x, path);
     gx_corpus_reader_close(&x.r);
     gx_corpus_close(&x.c);
+    gx_chat_tokens_close(&x.chats);
+    all->file.chats.counts = x.so_far.chat;
     all->file.tokens = x.so_far.tokens, all->file.documents = x.so_far.documents, all->file.bytes = x.so_far.bytes;
     all->empty = x.so_far.empty;
     return status;

@@ -33,14 +33,6 @@ GX_BEGIN
 typedef struct { // a part of the text: in tokens, or in bytes of the file
     int64_t begin, n;
 } GxTokens;
-typedef struct {        // of conversations: what was read
-    int64_t n, learned; // conversations; tokens that are learned
-    int64_t texts;      // of these, a prompt and its completion that are texts, without a format
-    int64_t shortened;  // conversations whose last turns were left out
-    int64_t left_out;   // documents that were
-    int64_t unanswered; // conversations that ended with a turn of the user's, which was
-    int64_t lacks[3];   // conversations whose text lacks something of them: [GX_CHAT_LACKS] of chat.h
-} GxDatasetChat;
 typedef struct {
     GxTokens train, held_out; // held_out: the end of the file, from behind a line's end; n == 0 without validation
     GxTokens train_text, held_out_text; // the same in bytes: where tokens are bytes, the same numbers
@@ -50,9 +42,9 @@ typedef struct {
     double validation_fraction;
     int64_t bytes, mtime_ns; // of the file, as it was opened; ns since 1970
     char path[GX_PATH];
-    // Of conversations (dataset_chat.h), all in memory: documents share samples and are not divided.
+    // Of conversations (dataset_chat.h): documents share samples and are not divided.
     GxPacking packed, packed_held_out; // numbers of documents
-    unsigned char *is_learned;         // [train.n + held_out.n]
+    unsigned char *is_learned;         // [train.n + held_out.n], in memory; NULL: the file's mask says it
     GxDatasetChat chat;
 } GxDataset;
 
@@ -287,7 +279,7 @@ static GxStatus gx__dataset_divide(GxDataset *d, int64_t T, GxError *err)
         GX_TRY(gx_token_file_open(&d->file, d->fd, d->path, d->bytes, err));
         if (d->file.is_bin) GX_TRY(gx_dataset_divide_bin(d, err));
         else gx_dataset_divide_documents(d);
-        return gx_dataset_check(d, T, err);
+        return d->file.joins ? GX_OK : gx_dataset_check(d, T, err); // conversations are divided otherwise
     }
     GX_TRY(gx__dataset_cut(d, &d->train.n, err));
     d->held_out.begin = d->train.n;

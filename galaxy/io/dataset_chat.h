@@ -21,6 +21,11 @@ GX_BEGIN
 int gx_dataset_is_chat(const char *path, const GxRecordReading *names, const GxLogger *log);
 GxStatus gx_dataset_open_chat(GxDataset *d, const char *path, const GxTokenizer *t, const GxChatReading *how,
                               double validation_fraction, int64_t T, int threads, GxError *err);
+// A file of tokens that is open, and of conversations (d->file.joins): its samples become those of the conversations
+// themselves. Refused where another template made it than how->format, or documents are longer than T.
+// log NULL: silence.
+GxStatus gx_dataset_take_chats(GxDataset *d, const GxTokenizer *t, const GxChatReading *how, int64_t T,
+                               const GxLogger *log, GxError *err);
 
 // Samples of an epoch, and of what is held out: windows (dataset.h), or packed ones.
 int64_t gx_dataset_epoch_samples(const GxDataset *d, int64_t T);
@@ -28,10 +33,11 @@ int64_t gx_dataset_held_out_samples(const GxDataset *d, int64_t T);
 // Which of the packed samples number `index` of the training is.
 int64_t gx_dataset_packed_number(const GxDataset *d, uint64_t seed, int64_t index);
 // A packed sample, of the training's (&d->packed) or of those that are held out, as gx_blend_sample has it: documents
-// NULL: not wanted. Padding is token 0, with the label `ignored` and the document [0, 0), which nobody sees. Returns how
-// many of the T tokens are.
-int64_t gx_dataset_packed(const GxDataset *d, const GxPacking *p, int64_t sample, int64_t T, int32_t *tokens,
-                          int32_t *labels, int32_t *documents, int32_t ignored, int64_t stride);
+// NULL: not wanted. Padding is token 0, with the label `ignored` and the document [0, 0), which nobody sees. *padding:
+// how many of the T tokens are; NULL: not wanted.
+GxStatus gx_dataset_packed(const GxDataset *d, const GxPacking *p, int64_t sample, int64_t T, int32_t *tokens,
+                           int32_t *labels, int32_t *documents, int32_t ignored, int64_t stride, int64_t *padding,
+                           GxError *err);
 
 GX_END
 #endif
@@ -63,14 +69,13 @@ int gx_dataset_is_chat(const char *path, const GxRecordReading *names, const GxL
 }
 
 // Where what is held out begins, as a number of a document, which begins a conversation.
-static int64_t gx__dataset_chat_cut(const GxChatTokens *c, double validation_fraction)
+static int64_t gx__dataset_chat_cut(const GxTokenFile *f, double validation_fraction)
 {
-    const GxTokenFile *f = &c->file;
     const int64_t wanted = (int64_t)ceil(validation_fraction * (double)f->tokens);
     int64_t cut = f->documents, off = INT64_MAX;
     if (validation_fraction <= 0) return cut;
     for (int64_t i = f->documents - 1; i > 0; i--) {
-        if (c->line[i] == c->line[i - 1]) continue;
+        if (f->joins[i]) continue;
         const int64_t held_out = f->tokens - f->document[i].begin,
                       now = held_out > wanted ? held_out - wanted : wanted - held_out;
         if (now < off) off = now, cut = i;
@@ -90,10 +95,11 @@ static GxStatus gx__dataset_chat_pack(GxPacking *p, const GxTokenFile *f, int64_
     return status;
 }
 
-static GxStatus gx__dataset_chat_divide(GxDataset *d, const GxChatTokens *c, int64_t T, GxError *err)
+static GxStatus gx__dataset_chat_divide(GxDataset *d, int64_t T, GxError *err)
 {
     const GxTokenFile *f = &d->file;
-    const int64_t cut = gx__dataset_chat_cut(c, d->validation_fraction);
+    const int64_t cut = gx__dataset_chat_cut(f, d->validation_fraction);
+    d->train.begin = d->train_text.begin = d->train_text.n = 0;
     if (d->validation_fraction > 0 && cut == f->documents)
         return GX_FAIL(
             err, GX_ERR_FORMAT,
@@ -117,11 +123,63 @@ GxStatus gx_dataset_open_chat(GxDataset *d, const char *path, const GxTokenizer 
     GX_TRY(gx_chat_tokens_open(&c, path, t, how, T, threads, err));
     d->is_open = 1, d->fd = -1, d->validation_fraction = validation_fraction;
     d->ids = c.ids, d->is_learned = c.is_learned, d->file = c.file, d->bytes = c.file.bytes, d->chat = c.counts;
-    const GxStatus status = gx__dataset_chat_divide(d, &c, T, err);
+    const GxStatus status = gx__dataset_chat_divide(d, T, err);
     free(c.line);
     if (status != GX_OK) gx_dataset_close(d);
     return status;
 }
+
+// ---- a file of tokens ----------------------------------------------------------------------------------------------
+
+static GxStatus gx__dataset_chat_check_format(const GxDataset *d, const GxTokenizer *t, const GxChatReading *how,
+                                              GxError *err)
+{
+    const GxTokenChats *made = &d->file.chats;
+    if (how && (int64_t)gx_chat_reading_hash(how, t) == made->format_hash) return GX_OK;
+    if (!how) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is of conversations, and texts are read here", d->path);
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "%s was made with the chat template %s, and this one, %s, is another: name the same one "
+                   "(--chat_template), or make the file again with this one (./tokenize --corpus)%s%s",
+                   d->path, made->format,
+                   how->format  ? gx_chat_name(how->format)
+                   : how->lacks ? "none"
+                                : "alpaca",
+                   how->format || !how->lacks ? "" : "; ", how->format || !how->lacks ? "" : how->lacks);
+}
+
+static GxStatus gx__dataset_chat_check_length(const GxDataset *d, int64_t T, const GxLogger *log, GxError *err)
+{
+    const GxTokenFile *f = &d->file;
+    const GxTokenChats *made = &f->chats;
+    const int64_t lost = made->counts.shortened + made->counts.left_out;
+    int64_t longest = 0;
+    for (int64_t i = 0; i < f->documents; i++)
+        longest = gx_max(longest, f->document[i + 1].begin - f->document[i].begin);
+    if (longest > T)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s was made with --seq_len %ld and has a conversation of %ld tokens, which is longer than this "
+                       "run's --seq_len %ld: take that one, or make the file again (./tokenize --corpus --seq_len %ld)",
+                       d->path, (long)made->seq_len, (long)longest, (long)T, (long)T);
+    if (log && lost > 0 && T > made->seq_len)
+        gx_log(log, GX_LOG_WARNING,
+               "%s was made with --seq_len %ld: %ld conversation%s, and %ld answer%s left out, though this run's "
+               "--seq_len %ld has more room: ./tokenize --corpus --seq_len %ld makes it again",
+               d->path, (long)made->seq_len, (long)made->counts.shortened,
+               made->counts.shortened == 1 ? " is shortened" : "s are shortened", (long)made->counts.left_out,
+               made->counts.left_out == 1 ? " is" : "s are", (long)T, (long)T);
+    return GX_OK;
+}
+
+GxStatus gx_dataset_take_chats(GxDataset *d, const GxTokenizer *t, const GxChatReading *how, int64_t T,
+                               const GxLogger *log, GxError *err)
+{
+    GX_TRY(gx__dataset_chat_check_format(d, t, how, err));
+    GX_TRY(gx__dataset_chat_check_length(d, T, log, err));
+    d->chat = d->file.chats.counts;
+    return gx__dataset_chat_divide(d, T, err);
+}
+
+// ---- samples -------------------------------------------------------------------------------------------------------
 
 int64_t gx_dataset_epoch_samples(const GxDataset *d, int64_t T)
 {
@@ -140,30 +198,54 @@ int64_t gx_dataset_packed_number(const GxDataset *d, uint64_t seed, int64_t inde
     return gx_permute(seed, index / n, n, index % n);
 }
 
-// A document into a sample, from position `at` on: how long it is.
-static int64_t gx__dataset_packed_document(const GxDataset *d, int64_t document, int64_t at, int32_t *tokens,
-                                           int32_t *labels, int32_t *documents, int32_t ignored, int64_t stride)
+// Tokens [at, at + n) of all, and which of them are learned.
+static GxStatus gx__dataset_packed_read(const GxDataset *d, int64_t at, int64_t n, int32_t *ids,
+                                        unsigned char *is_learned, GxError *err)
 {
-    const int64_t begin = d->file.document[document].begin, n = d->file.document[document + 1].begin - begin;
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t to = (at + i) * stride, next = begin + i + 1;
-        tokens[to] = d->ids[begin + i];
-        labels[to] = i + 1 < n && d->is_learned[next] ? d->ids[next] : ignored;
-        if (documents) documents[2 * to] = (int32_t)at, documents[2 * to + 1] = (int32_t)(at + n);
+    if (d->ids) {
+        memcpy(ids, d->ids + at, (size_t)n * sizeof *ids), memcpy(is_learned, d->is_learned + at, (size_t)n);
+        return GX_OK;
     }
-    return n;
+    GX_TRY(gx_token_file_read(&d->file, d->fd, d->path, at, n, ids, err));
+    return gx_token_file_read_mask(&d->file, d->fd, d->path, at, n, is_learned, err);
 }
 
-int64_t gx_dataset_packed(const GxDataset *d, const GxPacking *p, int64_t sample, int64_t T, int32_t *tokens,
-                          int32_t *labels, int32_t *documents, int32_t ignored, int64_t stride)
+// A document into a sample, from position *at on, which moves behind it.
+static GxStatus gx__dataset_packed_document(const GxDataset *d, int64_t document, int64_t *at, int32_t *tokens,
+                                            int32_t *labels, int32_t *documents, int32_t ignored, int64_t stride,
+                                            GxError *err)
+{
+    enum { CHUNK = 2048 };
+    int32_t ids[CHUNK + 1];
+    unsigned char is_learned[CHUNK + 1];
+    const int64_t begin = d->file.document[document].begin, n = d->file.document[document + 1].begin - begin;
+    for (int64_t first = 0, some; first < n; first += some) {
+        some = gx_min(CHUNK, n - first);
+        const int64_t read = gx_min(some + 1, n - first); // a label is the next token
+        GX_TRY(gx__dataset_packed_read(d, begin + first, read, ids, is_learned, err));
+        for (int64_t i = 0; i < some; i++) {
+            const int64_t to = (*at + first + i) * stride;
+            tokens[to] = ids[i];
+            labels[to] = i + 1 < read && is_learned[i + 1] ? ids[i + 1] : ignored;
+            if (documents) documents[2 * to] = (int32_t)*at, documents[2 * to + 1] = (int32_t)(*at + n);
+        }
+    }
+    *at += n;
+    return GX_OK;
+}
+
+GxStatus gx_dataset_packed(const GxDataset *d, const GxPacking *p, int64_t sample, int64_t T, int32_t *tokens,
+                           int32_t *labels, int32_t *documents, int32_t ignored, int64_t stride, int64_t *padding,
+                           GxError *err)
 {
     int64_t at = 0;
     for (int64_t i = p->begin[sample]; i < p->begin[sample + 1]; i++)
-        at += gx__dataset_packed_document(d, p->text[i], at, tokens, labels, documents, ignored, stride);
+        GX_TRY(gx__dataset_packed_document(d, p->text[i], &at, tokens, labels, documents, ignored, stride, err));
     for (int64_t t = at; t < T; t++) {
         tokens[t * stride] = 0, labels[t * stride] = ignored;
         if (documents) documents[2 * t * stride] = documents[2 * t * stride + 1] = 0;
     }
-    return T - at;
+    if (padding) *padding = T - at;
+    return GX_OK;
 }
 #endif

@@ -197,7 +197,7 @@ GxStatus gx_dataset_open_any(GxDataset *d, const char *path, const GxRecordReadi
     }
     if (status == GX_OK && d->file.is_bin) status = gx__dataset_mark_bin(d, t, T, err);
     if (status == GX_OK && d->file.is_bin) status = gx_text_ends_warn_of_bin(&d->file, d->fd, path, t, log, err);
-    if (status == GX_OK && d->file.has_mask) status = gx_dataset_check_learned(d, T, log, err);
+    if (status == GX_OK && d->file.has_mask && !d->file.joins) status = gx_dataset_check_learned(d, T, log, err);
     if (status == GX_OK && !d->file.tokens && t->kind != &gx_byte_tokens) status = gx_dataset_tokenize(d, t, T, err);
     if (status != GX_OK) gx_dataset_close(d);
     return status;

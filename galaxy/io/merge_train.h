@@ -19,7 +19,7 @@
 #include "pieces.h"
 GX_BEGIN
 
-typedef struct {      // texts in chunks
+typedef struct {      // texts in chunks, or as train_texts.h reads them
     const char *ends; // a chunk ends behind one of these characters, or with its file
     GxStatus (*take)(void *user, const char *text, int64_t bytes, GxError *err);
     void *user;

@@ -13,6 +13,11 @@
 // life of a program, and none when a file is opened but those that say where documents are. So a byte that was changed,
 // a block of zeros or one of another file is an error of whoever reads it, and never trained on.
 //
+// Version 4 is of conversations (dataset_chat.h): it has a mask, and instead of the u32 0 behind has_mask the length of a
+// text; behind the mask stand for each document a bit, 1 where it is of the same conversation as the one before | zeros
+// up to a multiple of 8 | the text, JSON of what the conversations were made with (GxTokenChats) | zeros up to a multiple
+// of 8. All of it is in the blocks that have checksums.
+//
 // Files of version 1 (without a mask) and 2 (with one) end before the table, have zeros from byte 104 to 128, and are
 // read as they are: a wrong size is noticed, other damage is not.
 //
@@ -22,6 +27,7 @@
 #ifndef GX_TOKEN_FILE_H
 #define GX_TOKEN_FILE_H
 #include "files.h"
+#include "json_fields.h"
 #include "tokenizer_kind.h"
 GX_BEGIN
 
@@ -31,6 +37,21 @@ typedef struct {
     int64_t begin; // its first token
     int64_t bytes; // of its text
 } GxTokenDocument;
+
+typedef struct {        // of conversations: what was read
+    int64_t n, learned; // conversations; tokens that are learned
+    int64_t texts;      // of these, a prompt and its completion that are texts, without a format
+    int64_t shortened;  // conversations whose last turns were left out
+    int64_t left_out;   // documents that were
+    int64_t unanswered; // conversations that ended with a turn of the user's, which was
+    int64_t lacks[3];   // conversations whose text lacks something of them: [GX_CHAT_LACKS] of chat.h
+} GxDatasetChat;
+typedef struct {         // what conversations were made with, and what was read
+    int64_t format_hash; // gx_chat_reading_hash of chat_tokens.h
+    int64_t seq_len;     // no document is longer
+    GxDatasetChat counts;
+    char format[GX_FIELD_TEXT], date[GX_FIELD_TEXT]; // the template's name; its day of today, "": it has none
+} GxTokenChats;
 
 typedef struct {
     int width; // bytes of a token
@@ -47,6 +68,9 @@ typedef struct {
     uint64_t hash;           // of the header, in which the checksums of all else are; without checksums 0
     uint64_t *block;         // the table; NULL: there are no checksums
     unsigned char *is_whole; // of each block: 1: it was compared with its checksum
+    unsigned char *joins;    // [documents], of conversations: 1: of the same one as the document before; NULL: of texts
+    GxTokenChats chats;
+    int64_t chats_bytes; // of the text in the file
 } GxTokenFile;
 
 int gx_token_file_is_one(int fd); // 1: it begins as one, of either kind
@@ -60,13 +84,15 @@ GxStatus gx_token_file_read(const GxTokenFile *f, int fd, const char *path, int6
 GxStatus gx_token_file_read_mask(const GxTokenFile *f, int fd, const char *path, int64_t at, int64_t n,
                                  unsigned char *is_learned, GxError *err);
 // A new file: of `f` all but the width is given, which follows from the ids. mask: as the file has it, (f->tokens + 7)
-// / 8 bytes; NULL: none. It appears when it is whole.
+// / 8 bytes; NULL: none. Of conversations joins and chats are given, too. It appears when it is whole.
 GxStatus gx_token_file_write(const char *path, const GxTokenFile *f, const int32_t *ids, const unsigned char *mask,
                              GxError *err);
 
-// One of several, one behind the other, of the same tokenizer and without masks, a piece at a time: what
-// gx_token_file_write would make of all their tokens. *all: what it has, without the documents themselves.
-GxStatus gx_token_file_join(const char *path, const char *const *part, int64_t n, GxTokenFile *all, GxError *err);
+// One of several, one behind the other, of the same tokenizer, a piece at a time: what gx_token_file_write would make of
+// all their tokens. Either all are of conversations, whose description is `chats`, or none has a mask, and it is NULL.
+// *all: what it has, without the documents themselves.
+GxStatus gx_token_file_join(const char *path, const char *const *part, int64_t n, const GxTokenChats *chats,
+                            GxTokenFile *all, GxError *err);
 
 GX_END
 #endif
@@ -118,9 +144,19 @@ static int64_t gx__token_file_mask(const GxTokenFile *f) // where the mask begin
     return gx__token_file_table(f) + 16 * f->documents;
 }
 
-static int64_t gx__token_file_sums(const GxTokenFile *f) // where the table of checksums begins, or an older file ends
+static int64_t gx__token_file_joins(const GxTokenFile *f) // where the bits of documents begin, if there are some
 {
     return gx__token_file_mask(f) + (f->has_mask ? gx_round_up(gx_ceil_div(f->tokens, 8), 8) : 0);
+}
+
+static int64_t gx__token_file_chats(const GxTokenFile *f) // where the text about conversations begins, if there is one
+{
+    return gx__token_file_joins(f) + gx_round_up(gx_ceil_div(f->documents, 8), 8);
+}
+
+static int64_t gx__token_file_sums(const GxTokenFile *f) // where the table of checksums begins, or an older file ends
+{
+    return f->version < 4 ? gx__token_file_joins(f) : gx__token_file_chats(f) + gx_round_up(f->chats_bytes, 8);
 }
 
 static int64_t gx__token_file_blocks(const GxTokenFile *f)
@@ -176,15 +212,15 @@ static GxStatus gx__token_file_get(const GxTokenFile *f, int fd, const char *pat
 static GxStatus gx__token_file_header(GxTokenFile *f, const unsigned char *header, const char *path, int64_t bytes,
                                       GxError *err)
 {
-    uint32_t version, width, has_mask;
+    uint32_t version, width, has_mask, chats;
     int64_t counts[3];
     uint64_t sum;
     memcpy(&version, header + 8, 4), memcpy(&width, header + 12, 4), memcpy(counts, header + 16, sizeof counts);
     memcpy(f->tokenizer, header + 40, sizeof f->tokenizer), memcpy(&has_mask, header + 104, 4);
-    memcpy(&sum, header + GX__TOKEN_FILE_SUMMED, 8);
-    if (version < 1 || version > 3 || (width != 2 && width != 4))
+    memcpy(&chats, header + 108, 4), memcpy(&sum, header + GX__TOKEN_FILE_SUMMED, 8);
+    if (version < 1 || version > 4 || (width != 2 && width != 4))
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: a file of tokens of version %lu with %lu bytes each; expected version 1 to 3, and 2 or 4 "
+                       "%s: a file of tokens of version %lu with %lu bytes each; expected version 1 to 4, and 2 or 4 "
                        "bytes: make it again with this library's ./tokenize",
                        path, (unsigned long)version, (unsigned long)width);
     for (int i = 104; i < GX_TOKEN_FILE_HEADER && version < 3; i++)
@@ -193,11 +229,12 @@ static GxStatus gx__token_file_header(GxTokenFile *f, const unsigned char *heade
                            "%s: a file of tokens of version %lu, whose bytes 104 to 127 are zeros; byte %d is %d: it "
                            "was changed",
                            path, (unsigned long)version, i, header[i]);
-    f->version = (int)version, f->has_mask = version == 2 || (version == 3 && has_mask);
-    if (version == 3)
+    f->version = (int)version, f->has_mask = version == 2 || (version >= 3 && has_mask);
+    f->chats_bytes = version < 4 ? 0 : (int64_t)chats;
+    if (version >= 3)
         GX_TRY(gx__token_file_compare(gx_hash(GX_HASH_START, header, GX__TOKEN_FILE_SUMMED), sum, path, 0,
                                       GX__TOKEN_FILE_SUMMED, err));
-    if (version == 3) f->hash = gx_hash(GX_HASH_START, header, GX_TOKEN_FILE_HEADER);
+    if (version >= 3) f->hash = gx_hash(GX_HASH_START, header, GX_TOKEN_FILE_HEADER);
     f->width = (int)width, f->tokens = counts[0], f->documents = counts[1], f->bytes = counts[2];
     if (!memchr(f->tokenizer, 0, sizeof f->tokenizer))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: the tokenizer's identity has no end", path);
@@ -239,6 +276,61 @@ static GxStatus gx__token_file_check_documents(const GxTokenFile *f, const char 
     if (left == 0) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT, "%s: its documents have %ld bytes less than the %ld that it promises", path,
                    (long)left, (long)f->bytes);
+}
+
+// ---- conversations -------------------------------------------------------------------------------------------------
+
+enum { GX__TOKEN_FILE_TEXT = 1 << 16 }; // bytes of the text about them, at most
+
+#define GX__TOKEN_CHATS(name, field, help)                                                                             \
+    {                                                                                                                  \
+        name, GX_FIELD_INT, offsetof(GxTokenChats, field), NULL, help, "0.."                                           \
+    }
+static const GxField gx__token_chats[] = {
+    {"chat_template", GX_FIELD_STRING, offsetof(GxTokenChats, format), NULL, "its name, or path", NULL},
+    {"chat_template_hash", GX_FIELD_HASH, offsetof(GxTokenChats, format_hash), NULL, "of it", NULL},
+    {"chat_date", GX_FIELD_STRING, offsetof(GxTokenChats, date), NULL, "of a template that says the date", NULL},
+    GX__TOKEN_CHATS("seq_len", seq_len, "tokens of a document, at most"),
+    GX__TOKEN_CHATS("conversations", counts.n, "that were read"),
+    GX__TOKEN_CHATS("learned", counts.learned, "tokens that are"),
+    GX__TOKEN_CHATS("texts", counts.texts, "of them, prompts and completions that are texts"),
+    GX__TOKEN_CHATS("shortened", counts.shortened, "conversations whose last turns were left out"),
+    GX__TOKEN_CHATS("left_out", counts.left_out, "documents that were"),
+    GX__TOKEN_CHATS("unanswered", counts.unanswered, "conversations that ended with a turn of the user's"),
+    GX__TOKEN_CHATS("lacks_system", counts.lacks[0], "conversations whose text lacks what the system says"),
+    GX__TOKEN_CHATS("lacks_user", counts.lacks[1], "or the user"),
+    GX__TOKEN_CHATS("lacks_end", counts.lacks[2], "or the end of an answer"),
+};
+
+static GxStatus gx__token_file_read_text(GxTokenFile *f, int fd, const char *path, GxError *err)
+{
+    char *text = (char *)malloc((size_t)f->chats_bytes + 1);
+    GxJson *json = NULL;
+    if (!text) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for what %s says of its conversations", path);
+    GxStatus status = gx__token_file_get(f, fd, path, text, f->chats_bytes, gx__token_file_chats(f), err);
+    if (status == GX_OK) status = gx_json_parse(&json, text, f->chats_bytes, path, err);
+    if (status == GX_OK) status = gx_json_get_fields(json, GX_FIELDS(gx__token_chats), 1, &f->chats, path, err);
+    gx_json_free(json), free(text);
+    return status;
+}
+
+static GxStatus gx__token_file_read_chats(GxTokenFile *f, int fd, const char *path, GxError *err)
+{
+    const int64_t bytes = gx_ceil_div(f->documents, 8);
+    unsigned char *bits = (unsigned char *)malloc((size_t)bytes);
+    f->joins = (unsigned char *)malloc((size_t)f->documents);
+    GxStatus status = GX_OK;
+    if (!bits || !f->joins) status = GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld documents", (long)f->documents);
+    if (status == GX_OK) status = gx__token_file_get(f, fd, path, bits, bytes, gx__token_file_joins(f), err);
+    for (int64_t i = 0; i < f->documents && status == GX_OK; i++) f->joins[i] = bits[i / 8] >> (i % 8) & 1;
+    free(bits);
+    GX_TRY(status);
+    if (!f->has_mask || f->joins[0] || f->chats_bytes < 2 || f->chats_bytes > GX__TOKEN_FILE_TEXT)
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s: a file of conversations without a mask, with a first document that follows none, or with a "
+                       "description of %ld bytes: it was changed",
+                       path, (long)f->chats_bytes);
+    return gx__token_file_read_text(f, fd, path, err);
 }
 
 static GxStatus gx__token_file_open_bin(GxTokenFile *f, int fd, const char *path, int64_t bytes, GxError *err)
@@ -283,12 +375,13 @@ static GxStatus gx__token_file_open(GxTokenFile *f, int fd, const char *path, in
     GX_TRY(gx_file_read_at(fd, path, header, sizeof header, 0, err));
     GX_TRY(gx__token_file_header(f, header, path, bytes, err));
     memcpy(&sum, header + GX__TOKEN_FILE_SUMMED - 8, 8);
-    if (f->version == 3) GX_TRY(gx__token_file_read_sums(f, fd, path, sum, err));
+    if (f->version >= 3) GX_TRY(gx__token_file_read_sums(f, fd, path, sum, err));
     f->document = (GxTokenDocument *)malloc((size_t)(f->documents + 1) * sizeof *f->document);
     if (!f->document) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld documents", (long)f->documents);
     GX_TRY(gx__token_file_get(f, fd, path, f->document, 16 * f->documents, gx__token_file_table(f), err));
     f->document[f->documents].begin = f->tokens, f->document[f->documents].bytes = 0;
-    return gx__token_file_check_documents(f, path, err);
+    GX_TRY(gx__token_file_check_documents(f, path, err));
+    return f->version < 4 ? GX_OK : gx__token_file_read_chats(f, fd, path, err);
 }
 
 GxStatus gx_token_file_open(GxTokenFile *f, int fd, const char *path, int64_t bytes, GxError *err)
@@ -301,7 +394,7 @@ GxStatus gx_token_file_open(GxTokenFile *f, int fd, const char *path, int64_t by
 
 void gx_token_file_close(GxTokenFile *f)
 {
-    free(f->document), free(f->block), free(f->is_whole);
+    free(f->document), free(f->block), free(f->is_whole), free(f->joins);
     memset(f, 0, sizeof *f);
 }
 
@@ -388,6 +481,55 @@ static GxStatus gx__token_file_put_tokens(gx__TokenFileOut *o, const int32_t *id
     return GX_OK;
 }
 
+// Bits on their way: those of the byte that is not full yet, and how many there have been.
+typedef struct {
+    unsigned char bits;
+    int64_t n;
+} gx__TokenFileBits;
+
+static GxStatus gx__token_file_put_bits(gx__TokenFileOut *o, gx__TokenFileBits *b, const unsigned char *is, int64_t n,
+                                        GxError *err)
+{
+    unsigned char bytes[GX__TOKEN_FILE_CHUNK];
+    int64_t full = 0;
+    for (int64_t i = 0; i < n; i++) {
+        b->bits = (unsigned char)(b->bits | (is[i] != 0) << (b->n++ % 8));
+        if (b->n % 8) continue;
+        bytes[full++] = b->bits, b->bits = 0;
+        if (full < GX__TOKEN_FILE_CHUNK) continue;
+        GX_TRY(gx__token_file_put(o, bytes, full, err));
+        full = 0;
+    }
+    return full ? gx__token_file_put(o, bytes, full, err) : GX_OK;
+}
+
+static GxStatus gx__token_file_end_bits(gx__TokenFileOut *o, const gx__TokenFileBits *b, GxError *err)
+{
+    if (b->n % 8) GX_TRY(gx__token_file_put(o, &b->bits, 1, err));
+    return gx__token_file_put_zeros(o, err);
+}
+
+// The text about conversations: free(*text).
+static GxStatus gx__token_file_text(const GxTokenChats *chats, char **text, int64_t *bytes, GxError *err)
+{
+    GxJson *json = gx_json_new_object();
+    GxStatus status = gx_json_set_fields(json, GX_FIELDS(gx__token_chats), chats, err);
+    if (status == GX_OK) status = gx_json_dump(json, 0, text, bytes, err);
+    gx_json_free(json);
+    return status;
+}
+
+static GxStatus gx__token_file_put_text(gx__TokenFileOut *o, GxError *err)
+{
+    char *text = NULL;
+    int64_t bytes;
+    GX_TRY(gx__token_file_text(&o->f->chats, &text, &bytes, err));
+    GxStatus status = gx__token_file_put(o, text, bytes, err);
+    if (status == GX_OK) status = gx__token_file_put_zeros(o, err);
+    free(text);
+    return status;
+}
+
 static GxStatus gx__token_file_put_mask(gx__TokenFileOut *o, const unsigned char *mask, GxError *err)
 {
     const int64_t n = gx_ceil_div(o->f->tokens, 8);
@@ -403,12 +545,14 @@ static GxStatus gx__token_file_put_sums(const gx__TokenFileOut *o, GxError *err)
     const GxTokenFile *f = o->f;
     const GxNewFile *file = o->file;
     char header[GX_TOKEN_FILE_HEADER] = {0};
-    const uint32_t version = 3, width = (uint32_t)f->width, has_mask = f->has_mask != 0;
+    const uint32_t version = (uint32_t)f->version, width = (uint32_t)f->width, has_mask = f->has_mask != 0,
+                   chats = (uint32_t)f->chats_bytes;
     const int64_t counts[3] = {f->tokens, f->documents, f->bytes}, table = 8 * gx__token_file_blocks(f);
     const uint64_t sum = gx_hash(GX_HASH_START, o->block, table);
     memcpy(header, gx__token_file_magic, 8), memcpy(header + 8, &version, 4), memcpy(header + 12, &width, 4);
     memcpy(header + 16, counts, sizeof counts), memcpy(header + 40, f->tokenizer, sizeof f->tokenizer);
-    memcpy(header + 104, &has_mask, 4), memcpy(header + GX__TOKEN_FILE_SUMMED - 8, &sum, 8);
+    memcpy(header + 104, &has_mask, 4), memcpy(header + 108, &chats, 4);
+    memcpy(header + GX__TOKEN_FILE_SUMMED - 8, &sum, 8);
     const uint64_t own = gx_hash(GX_HASH_START, header, GX__TOKEN_FILE_SUMMED);
     memcpy(header + GX__TOKEN_FILE_SUMMED, &own, 8);
     GX_TRY(gx_file_write_at(file->fd, file->path, o->block, table, gx__token_file_sums(f), err));
@@ -443,7 +587,22 @@ static GxStatus gx__token_file_put_all(gx__TokenFileOut *o, const void *contents
     GX_TRY(gx__token_file_put_tokens(o, c->ids, o->f->tokens, err));
     GX_TRY(gx__token_file_put_zeros(o, err));
     GX_TRY(gx__token_file_put(o, o->f->document, 16 * o->f->documents, err));
-    return c->mask ? gx__token_file_put_mask(o, c->mask, err) : GX_OK;
+    if (c->mask) GX_TRY(gx__token_file_put_mask(o, c->mask, err));
+    if (!o->f->joins) return GX_OK;
+    gx__TokenFileBits bits = GX_ZERO;
+    GX_TRY(gx__token_file_put_bits(o, &bits, o->f->joins, o->f->documents, err));
+    GX_TRY(gx__token_file_end_bits(o, &bits, err));
+    return gx__token_file_put_text(o, err);
+}
+
+// The version, and for conversations how long the text about them is.
+static GxStatus gx__token_file_set_version(GxTokenFile *f, int has_chats, GxError *err)
+{
+    char *text = NULL;
+    f->version = has_chats ? 4 : 3, f->chats_bytes = 0;
+    if (has_chats) GX_TRY(gx__token_file_text(&f->chats, &text, &f->chats_bytes, err));
+    free(text);
+    return GX_OK;
 }
 
 GxStatus gx_token_file_write(const char *path, const GxTokenFile *f, const int32_t *ids, const unsigned char *mask,
@@ -454,6 +613,9 @@ GxStatus gx_token_file_write(const char *path, const GxTokenFile *f, const int32
     of.width = 2, of.has_mask = mask != NULL;
     for (int64_t i = 0; i < f->tokens; i++)
         if (ids[i] > UINT16_MAX) of.width = 4;
+    if (f->joins && !mask)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: conversations without a mask of what is learned", path);
+    GX_TRY(gx__token_file_set_version(&of, f->joins != NULL, err));
     return gx__token_file_make(path, &of, gx__token_file_put_all, &contents, err);
 }
 
@@ -465,6 +627,7 @@ typedef struct {
     GxTokenFile *all;
     gx__TokenFileOut *out; // NULL: parts are only counted
     int64_t tokens;        // of the parts before
+    gx__TokenFileBits bits;
 } gx__TokenFileJoin;
 typedef GxStatus gx__TokenFileLook(gx__TokenFileJoin *j, GxTokenFile *f, int fd, const char *path, GxError *err);
 
@@ -473,8 +636,11 @@ static GxStatus gx__token_file_count_part(gx__TokenFileJoin *j, GxTokenFile *f, 
     GxTokenFile *all = j->all;
     (void)fd;
     if (!all->documents) memcpy(all->tokenizer, f->tokenizer, sizeof all->tokenizer);
-    if (f->is_bin || f->has_mask || strcmp(f->tokenizer, all->tokenizer))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s cannot be joined to files of %s: it has another tokenizer or a mask",
+    if (f->is_bin || f->has_mask != all->has_mask || (f->joins != NULL) != (all->version == 4) ||
+        strcmp(f->tokenizer, all->tokenizer))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s cannot be joined to files of %s: it has another tokenizer, or is of conversations where "
+                       "others are of texts",
                        path, all->tokenizer);
     all->width = f->width > all->width ? f->width : all->width;
     all->tokens += f->tokens, all->documents += f->documents, all->bytes += f->bytes;
@@ -501,6 +667,23 @@ static GxStatus gx__token_file_copy_documents(gx__TokenFileJoin *j, GxTokenFile 
     return gx__token_file_put(j->out, f->document, 16 * f->documents, err);
 }
 
+static GxStatus gx__token_file_copy_mask(gx__TokenFileJoin *j, GxTokenFile *f, int fd, const char *path, GxError *err)
+{
+    unsigned char is_learned[GX__TOKEN_FILE_CHUNK];
+    for (int64_t at = 0, n; at < f->tokens; at += n) {
+        n = gx_min(GX__TOKEN_FILE_CHUNK, f->tokens - at);
+        GX_TRY(gx_token_file_read_mask(f, fd, path, at, n, is_learned, err));
+        GX_TRY(gx__token_file_put_bits(j->out, &j->bits, is_learned, n, err));
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__token_file_copy_joins(gx__TokenFileJoin *j, GxTokenFile *f, int fd, const char *path, GxError *err)
+{
+    (void)fd, (void)path;
+    return gx__token_file_put_bits(j->out, &j->bits, f->joins, f->documents, err);
+}
+
 static GxStatus gx__token_file_each_part(gx__TokenFileJoin *j, gx__TokenFileLook *look, GxError *err)
 {
     GxStatus status = GX_OK;
@@ -523,14 +706,25 @@ static GxStatus gx__token_file_put_parts(gx__TokenFileOut *o, const void *join, 
     j.out = o;
     GX_TRY(gx__token_file_each_part(&j, gx__token_file_copy_tokens, err));
     GX_TRY(gx__token_file_put_zeros(o, err));
-    return gx__token_file_each_part(&j, gx__token_file_copy_documents, err);
+    GX_TRY(gx__token_file_each_part(&j, gx__token_file_copy_documents, err));
+    if (o->f->version < 4) return GX_OK;
+    const gx__TokenFileBits none = GX_ZERO;
+    GX_TRY(gx__token_file_each_part(&j, gx__token_file_copy_mask, err));
+    GX_TRY(gx__token_file_end_bits(o, &j.bits, err));
+    j.bits = none;
+    GX_TRY(gx__token_file_each_part(&j, gx__token_file_copy_joins, err));
+    GX_TRY(gx__token_file_end_bits(o, &j.bits, err));
+    return gx__token_file_put_text(o, err);
 }
 
-GxStatus gx_token_file_join(const char *path, const char *const *part, int64_t n, GxTokenFile *all, GxError *err)
+GxStatus gx_token_file_join(const char *path, const char *const *part, int64_t n, const GxTokenChats *chats,
+                            GxTokenFile *all, GxError *err)
 {
-    gx__TokenFileJoin j = {part, n, all, NULL, 0};
+    gx__TokenFileJoin j = {part, n, all, NULL, 0, GX_ZERO};
     memset(all, 0, sizeof *all);
-    all->width = 2, all->version = 3;
+    all->width = 2;
+    if (chats) all->chats = *chats, all->has_mask = 1;
+    GX_TRY(gx__token_file_set_version(all, chats != NULL, err));
     GX_TRY(gx__token_file_each_part(&j, gx__token_file_count_part, err));
     return gx__token_file_make(path, all, gx__token_file_put_parts, &j, err);
 }

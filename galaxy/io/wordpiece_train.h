@@ -1,7 +1,7 @@
 // wordpiece_train.h: a WordPiece vocabulary from text: pairs of pieces that stand beside each other most often become a
 // piece, again and again (byte-pair encoding: Sennrich et al. 2016), as in Hugging Face's WordPieceTrainer.
 //
-//     static const char *const files[] = {"a.txt", "b.txt"};
+//     static const char *const files[] = {"a.txt", "b.jsonl"};   // or folders: train_texts.h
 //     GxWordPieceTraining how = gx_wordpiece_training(30000);
 //     GxTokenizer t;
 //     GX_TRY(gx_wordpiece_train(&t, files, 2, &how, err));
@@ -23,7 +23,7 @@
 // Memory: the distinct words and their pairs (merge_train.h). 10 MB of English take a few seconds.
 #ifndef GX_WORDPIECE_TRAIN_H
 #define GX_WORDPIECE_TRAIN_H
-#include "merge_train.h"
+#include "train_texts.h"
 #include "wordpiece_files.h"
 GX_BEGIN
 
@@ -33,7 +33,8 @@ typedef struct {
     int64_t limit_alphabet; // characters that stay, the most frequent ones; 0: all
     int64_t max_word;       // characters; longer words become [UNK], and train nothing
     GxBertNormalizer normalizer;
-    int64_t *too_long; // how many words were left out for that; NULL: nobody asks
+    int64_t *too_long;   // how many words were left out for that; NULL: nobody asks
+    const GxLogger *log; // of what is to be said of the files; NULL: silence
 } GxWordPieceTraining;
 // min_frequency 2, limit_alphabet 1000, max_word 100, lower case
 GxWordPieceTraining gx_wordpiece_training(int64_t vocab_size);
@@ -203,7 +204,7 @@ static GxStatus gx__train_all(gx__Training *x, const char *const *files, int n)
     for (int i = 0; i < GX_TOKEN_ROLES; i++)
         GX_TRY(gx_wordpiece_add(&x->v, i, gx__wordpiece_roles[i].name, (int64_t)strlen(gx__wordpiece_roles[i].name),
                                 GX_PIECE_MODEL, x->err));
-    for (int i = 0; i < n; i++) GX_TRY(gx_train_read(&text, files[i], x->err));
+    for (int i = 0; i < n; i++) GX_TRY(gx_train_texts_read(&text, files[i], x->how->log, x->err));
     if (x->m.words == 0) return GX_FAIL(x->err, GX_ERR_FORMAT, "there is no word in %s: nothing to train on", files[0]);
     GX_TRY(gx__train_alphabet(x));
     if (x->v.p.size > x->how->vocab_size)

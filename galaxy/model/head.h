@@ -101,6 +101,11 @@ static int gx__head_counts_right(const GxPass *p, int k, int has_gradient)
     return gx_pass_target(p, k)->right && !has_gradient && gx_adds_loss(p, k);
 }
 
+static int gx__head_asks_behind(const GxPass *p, int k, int has_gradient)
+{
+    return gx__head_is_weighed(p, k) && gx_pass_target(p, k)->weighing->behind && !has_gradient;
+}
+
 // losses[r] = log(sum_v exp(logits[r,v])) - logits[r,label]; dlogits = weights[r]/count * (softmax - one-hot), in the
 // logits' place
 static void gx__head_cross_entropy(GxPass *p, int k, const GxHeadScratch *s, float *losses, const float *weights,
@@ -111,7 +116,7 @@ static void gx__head_cross_entropy(GxPass *p, int k, const GxHeadScratch *s, flo
     const int64_t R = logits.rows, V = logits.cols, first = gx_share_mine(vocab).begin;
     const int is_split = vocab->n > 1;
     void *dlogits = has_gradient ? logits.data : NULL;
-    if (!is_split && !gx__head_counts_right(p, k, has_gradient)) {
+    if (!is_split && !gx__head_counts_right(p, k, has_gradient) && !gx__head_asks_behind(p, k, has_gradient)) {
         gx_cross_entropy(g, losses, dlogits, logits.data, labels, R, V, gx_pass_target(p, k)->count, weights,
                          logits.dtype);
         return;
@@ -172,6 +177,8 @@ static void gx__head_loss_weighed(GxPass *p, int k, GxRows din, GxRows in, int h
         const GxLinear l = gx__head_linear(p, k, begin + r);
         gx_linear_apply(p, &l, logits, gx_some_rows(in, r, logits.rows), 0);
         gx__head_cross_entropy(p, k, &s, s.losses + begin + r, NULL, logits, labels + r, 0);
+        if (gx__head_asks_behind(p, k, has_gradient))
+            gx_to_host(p->g, gx_pass_target(p, k)->weighing->behind + begin + r, s.sums + logits.rows, 4 * logits.rows);
     }
     gx__head_weigh(p, k, &s, begin);
     if (in.rows && gx_adds_loss(p, k)) gx_sum(p->g, gx_pass_target(p, k)->loss, s.losses + begin, in.rows, 1);

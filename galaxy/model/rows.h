@@ -46,6 +46,9 @@ typedef struct {
     // losses: in: each row's; out: summands of the task's loss. weights: the derivative of that loss by each row's
     // loss.
     float *losses, *weights;
+    // [n], in: how far each label's logit is from the largest of its row: 0 or less. Of a validation whose rows are not
+    // split over ranks. NULL: nobody asks.
+    float *behind;
     void (*weigh)(void *user, const GxBatch *b);
     void *user;
 } GxWeighing;

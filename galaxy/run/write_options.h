@@ -1,4 +1,5 @@
-// write_options.h: the options of programs that write text (writer.h): prompts, how tokens are drawn, conversations.
+// write_options.h: the options of programs that write text (writer.h): prompts, how tokens are drawn, texts to score,
+// conversations.
 // Those of ranks and devices are the training programs' (options.h).
 #ifndef GX_WRITE_OPTIONS_H
 #define GX_WRITE_OPTIONS_H
@@ -8,7 +9,8 @@ GX_BEGIN
 
 typedef struct {
     char model[GX_PATH], adapter[GX_PATH], prompt[GX_FIELD_NAMES_TEXT], prompt_file[GX_PATH], stop[GX_FIELD_NAMES_TEXT];
-    int64_t max_new_tokens, top_k, seed, context, prefill_rows;
+    char score[GX_PATH], output_file[GX_PATH];
+    int64_t max_length, max_new_tokens, top_k, seed, context, prefill_rows;
     double temperature, top_p, min_p, repetition_penalty;
     int strict, echo, json, chat, thinking;
     char chat_template[GX_PATH], chat_date[GX_FIELD_TEXT], system[GX_PATH], mode[GX_FIELD_TEXT],
@@ -67,6 +69,20 @@ static const GxField gx__write_sampling_options[] = {
      "0.001..1000"},
     {"seed", GX_FIELD_INT, GX__WRITE_AT(seed), "1234", "of what is drawn", "0.."},
 };
+static const GxField gx__write_score_options[] = {
+    {"score", GX_FIELD_PATH, GX__WRITE_AT(score), "",
+     "nothing is written, but told how likely texts are: a file of JSON lines with prompt and completion (or context "
+     "and continuation), of which the completion is scored, or with a text, which is as a whole",
+     NULL},
+    {"output_file", GX_FIELD_PATH, GX__WRITE_AT(output_file), "",
+     "a new file for the results: a line of JSON for each of --score's, with loglikelihood, tokens and is_greedy; "
+     "nothing: the standard output",
+     NULL},
+    {"max_length", GX_FIELD_INT, GX__WRITE_AT(max_length), "0",
+     "tokens that the model sees at once when it scores; what is longer is cut off from the left. 0: as many as it has "
+     "positions",
+     "0..16777216"},
+};
 static const GxField gx__write_chat_options[] = {
     {"chat", GX_FIELD_BOOL, GX__WRITE_AT(chat), "false",
      "a conversation: lines of the standard input are answered, until it ends", NULL},
@@ -114,9 +130,39 @@ GxStatus gx_write_options_add(GxConfig *c, GxWriteOptions *o, GxField fields[GX_
 {
     GX_TRY(gx_config_add(c, "text", GX_FIELDS(gx__write_text_options), o, err));
     GX_TRY(gx_config_add(c, "drawing", GX_FIELDS(gx__write_sampling_options), o, err));
+    GX_TRY(gx_config_add(c, "scoring", GX_FIELDS(gx__write_score_options), o, err));
     GX_TRY(gx_config_add(c, "conversation", GX_FIELDS(gx__write_chat_options), o, err));
     GX_TRY(gx_config_add(c, "machine", GX_FIELDS(gx__write_machine_options), o, err));
     return gx_config_add(c, "machine", fields, gx_options_copy_fields(gx__write_picked, fields), &o->machine, err);
+}
+
+// What was given, of a table, belongs to another use of the program. but: not these.
+static GxStatus gx__write_refuse(const GxConfig *c, const GxField *field, int n, const char *const *but,
+                                 const char *why, GxError *err)
+{
+    for (int i = 0; i < n; i++) {
+        int is_fine = !gx_config_is_set(c, field[i].name);
+        for (const char *const *b = but; *b && !is_fine; b++) is_fine = !strcmp(*b, field[i].name);
+        if (!is_fine) return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s %s leave out --%s", field[i].name, why, field[i].name);
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__write_check_scoring(const GxWriteOptions *o, const GxConfig *c, GxError *err)
+{
+    static const char *const score[] = {"score", NULL}, *const none[] = {NULL}, *const text[] = {"model",
+                                                                                                 "adapter",
+                                                                                                 "strict",
+                                                                                                 "prompt",
+                                                                                                 "prompt_file",
+                                                                                                 NULL};
+    const char *why = "changes nothing where texts are scored (--score);";
+    if (!o->score[0])
+        return gx__write_refuse(c, GX_FIELDS(gx__write_score_options), score,
+                                "belongs to --score, which is not given; give it, or", err);
+    GX_TRY(gx__write_refuse(c, GX_FIELDS(gx__write_text_options), text, why, err));
+    GX_TRY(gx__write_refuse(c, GX_FIELDS(gx__write_sampling_options), none, why, err));
+    return gx__write_refuse(c, GX_FIELDS(gx__write_chat_options), none, why, err);
 }
 
 GxStatus gx_write_options_check(const GxWriteOptions *o, const GxConfig *c, GxError *err)
@@ -128,9 +174,11 @@ GxStatus gx_write_options_check(const GxWriteOptions *o, const GxConfig *c, GxEr
     if (o->adapter[0] && !o->strict)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--strict false draws what does not match, which an adapter is of no use with; leave it out");
-    if (o->chat == has_prompts)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --prompt TEXT or --prompt_file FILE, or --chat%s; see --help",
-                       o->chat ? " without them" : "");
+    if ((o->chat != 0) + has_prompts + (o->score[0] != 0) != 1)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "expected --prompt TEXT or --prompt_file FILE, or --chat, or --score FILE, one of them; see "
+                       "--help");
+    GX_TRY(gx__write_check_scoring(o, c, err));
     if (o->chat && (o->json || o->echo))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--%s is about prompts, and --chat is a conversation; leave one of them out",

@@ -6,7 +6,7 @@
 //     the folder    config.json; on rank 0 the tokenizer, generation_config.json and the prompts
 //     plan          plan.h: memory for the KV cache of all texts, and for all else; --dry_run ends here
 //     memory, weights
-//     texts         writing.h; or a conversation (conversation.h)
+//     texts         writing.h; or a conversation (conversation.h); or how likely texts are (scoring.h)
 //
 // The reporter gets the generated text and nothing else; messages go to the logger. Only rank 0 needs the folder and
 // the prompts.
@@ -14,11 +14,14 @@
 #define GX_WRITER_H
 #include "checkpoint.h"
 #include "help.h"
+#include "../io/claim.h"
 #include "../io/file_kind.h"
 #include "../io/generation_config.h"
+#include "../io/score_requests.h"
 #include "../io/text_stream.h"
 #include "../io/tokenizer_keys.h"
 #include "../task/decode.h"
+#include "../task/likelihood.h"
 #include "interpreter.h"
 #include "plan.h"
 #include "write_options.h"
@@ -56,7 +59,10 @@ typedef struct {
     GxRunner runner;
     GxForward forward;
     GxDecoder decoder;
+    GxLikelihood likelihood;  // of --score
+    GxScoreRequests requests; // of it: windows and tokens on all ranks, all else on rank 0
     // on rank 0
+    GxClaim claim; // of --output_file
     GxTokenizer tokenizer;
     GxGenerationConfig generation;
     const GxChatFormat *format;
@@ -484,10 +490,67 @@ static GxStatus gx__writer_open_texts(GxWriter *w)
     return gx_status(g);
 }
 
+// ---- texts to score ------------------------------------------------------------------------------------------------
+
+// On rank 0.
+static GxStatus gx__writer_read_requests(GxWriter *w)
+{
+    GxWriteOptions *o = w->o;
+    GxError *err = &w->g->error;
+    const int64_t has = gx__writer_limit(w), most = o->max_length ? o->max_length : gx_min(has, INT32_MAX / 8);
+    if (most > has)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--max_length %ld is more than the %ld positions that the model has (max_position_embeddings)",
+                       (long)most, (long)has);
+    if (o->output_file[0]) GX_TRY(gx_claim_file(&w->claim, o->output_file, err));
+    GX_TRY(gx__writer_open_tokenizer(w));
+    GX_TRY(gx_score_requests_read(&w->requests, o->score, &w->tokenizer, o->model, most, err));
+    for (int64_t i = 0; i < w->requests.tokens; i++)
+        if (w->requests.ids[i] >= gx_model_vocab(&w->model))
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "token %d is none of the model's %ld: the tokenizer is another's",
+                           (int)w->requests.ids[i], (long)gx_model_vocab(&w->model));
+    if (w->requests.cut)
+        gx_log(&w->g->log, GX_LOG_WARNING,
+               "%s: %ld prompt%s, with %s, longer than the %ld tokens that the model sees: the beginning is cut off",
+               o->score, (long)w->requests.cut, w->requests.cut == 1 ? " is" : "s are",
+               w->requests.cut == 1 ? "its completion" : "their completions", (long)most);
+    return GX_OK;
+}
+
+// Rank 0 reads the file; all ranks get windows and tokens.
+static GxStatus gx__writer_open_requests(GxWriter *w)
+{
+    GxContext *g = w->g;
+    GxScoreRequests *r = &w->requests;
+    if (g->rank == 0) gx__writer_read_requests(w);
+    int64_t n[4] = {r->lines, r->windows, r->tokens, r->longest};
+    gx_at(g, -1, "requests");
+    gx_broadcast(g, GX_AXIS_ALL, 0, n, 4, GX_I64); // on a failed context this tells the other ranks
+    GX_TRY(gx_status(g));
+    r->lines = n[0], r->windows = n[1], r->tokens = n[2], r->longest = n[3];
+    if (g->rank > 0) {
+        r->window = (GxScoreWindow *)calloc((size_t)r->windows + 1, sizeof *r->window);
+        r->ids = (int32_t *)calloc((size_t)r->tokens + 1, sizeof *r->ids);
+        if (!r->window || !r->ids) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld tokens", (long)r->tokens);
+    }
+    if (r->windows) gx_broadcast(g, GX_AXIS_ALL, 0, r->window, r->windows * (int64_t)sizeof *r->window, GX_U8);
+    if (r->tokens) gx_broadcast(g, GX_AXIS_ALL, 0, r->ids, 4 * r->tokens, GX_U8);
+    // as many texts as fit --prefill_rows share a pass, and no fewer positions than the longest has
+    const int64_t rows = gx_min(gx_min(r->tokens, w->o->prefill_rows), gx__writer_limit(w));
+    w->texts = r->lines, w->positions = gx_max(1, gx_max(r->longest, rows));
+    return gx_status(g);
+}
+
 // ---- memory --------------------------------------------------------------------------------------------------------
 
 static void gx__writer_take(GxWriter *w, GxContext *g)
 {
+    if (w->o->score[0]) {
+        const int64_t chunk = gx_max(1, gx_min(w->positions, w->o->prefill_rows / 4)); // rows with logits at a time
+        gx_likelihood_take(g, &w->likelihood, w->positions);
+        gx_runner_take(g, &w->runner, w->positions, 1, chunk);
+        return;
+    }
     const int64_t chunk = gx_max(1, gx_min(w->positions, w->o->prefill_rows / w->texts)),
                   longest = w->positions - w->new_tokens;
     int64_t first[GX_WRITER_TEXTS];
@@ -500,48 +563,67 @@ static void gx__writer_dry_run(GxPlan *p, GxContext *dry, void *writer)
 {
     GxWriter *w = (GxWriter *)writer;
     gx__writer_take(w, dry);
-    gx_decoder_plan(dry, &w->decoder, &w->forward);
+    if (w->o->score[0]) gx_likelihood_plan(dry, &w->likelihood, &w->forward);
+    else gx_decoder_plan(dry, &w->decoder, &w->forward);
     p->flops = dry->recorder->flops, p->comm_bytes = dry->recorder->comm_bytes;
     gx_tensor_file_plan(dry, &w->model.store, 1, 1);
+}
+
+// What the texts are, in words; of a cache, what it takes.
+static void gx__writer_describe_texts(const GxWriter *w, char out[200], int with_pages)
+{
+    const GxScoreRequests *r = &w->requests;
+    const double cache = (double)gx_kv_cache_bytes(&w->decoder.cache) / 1e6;
+    if (w->o->score[0])
+        snprintf(out, 200, "%ld line%s to score, %ld token%s, of which a text has up to %ld; %ld at once",
+                 (long)r->lines, gx_text_s(r->lines), (long)r->tokens, gx_text_s(r->tokens), (long)r->longest + 1,
+                 (long)w->positions);
+    else if (!with_pages)
+        snprintf(out, 200, "%ld text%s of up to %ld tokens, cache %.1f MB", (long)w->texts, w->texts > 1 ? "s" : "",
+                 (long)w->positions, cache);
+    else
+        snprintf(
+            out, 200,
+            "%ld text%s of up to %ld tokens, %ld position%s at once; cache of keys and values %.1f MB per rank, in "
+            "pages of %d positions: %ld",
+            (long)w->texts, w->texts > 1 ? "s" : "", (long)w->positions, (long)w->decoder.chunk,
+            gx_text_s(w->decoder.chunk), cache, GX_PAGE, (long)w->decoder.cache.pages);
 }
 
 static GxStatus gx__writer_refuse_too_large(const GxWriter *w)
 {
     const GxPlan *p = &w->plan;
     const GxPlanPlace *place = p->card.has && p->card.bytes > p->card.has ? &p->card : &p->machine;
+    char cache[100] = "";
     if (place->has == 0 || place->bytes <= place->has) return GX_OK;
+    if (!w->o->score[0])
+        snprintf(cache, sizeof cache, ", the cache of %ld pages of %d positions %.1f MB", (long)w->decoder.cache.pages,
+                 GX_PAGE, (double)gx_kv_cache_bytes(&w->decoder.cache) / 1e6);
     return GX_FAIL(
         &w->g->error, GX_ERR_MEMORY,
-        "the plan needs %.1f MB, and there are %.1f MB left %s; weights take %.1f MB of this rank, the cache "
-        "of %ld pages of %d positions %.1f MB: fewer or shorter texts, --precision bf16, or more ranks need less",
+        "the plan needs %.1f MB, and there are %.1f MB left %s; weights take %.1f MB of this rank%s: %s, --precision "
+        "bf16, or more ranks need less",
         (double)place->bytes / 1e6, (double)place->has / 1e6,
-        place == &p->card ? "on this rank's card" : "on this machine", (double)p->kind[GX_MEM_WEIGHTS] / 1e6,
-        (long)w->decoder.cache.pages, GX_PAGE, (double)gx_kv_cache_bytes(&w->decoder.cache) / 1e6);
+        place == &p->card ? "on this rank's card" : "on this machine", (double)p->kind[GX_MEM_WEIGHTS] / 1e6, cache,
+        w->o->score[0] ? "a smaller --prefill_rows or --max_length" : "fewer or shorter texts");
 }
 
 static void gx__writer_say_plan(GxWriter *w)
 {
     GxContext *g = w->g;
     GxReport r;
-    const double parameters = (double)gx_table_parameters(&w->model.table) / 1e6,
-                 cache = (double)gx_kv_cache_bytes(&w->decoder.cache) / 1e6;
+    char texts[200];
+    const double parameters = (double)gx_table_parameters(&w->model.table) / 1e6;
+    gx__writer_describe_texts(w, texts, w->o->machine.dry_run);
     if (!w->o->machine.dry_run && g->rank == 0)
-        gx_log(
-            &g->log, GX_LOG_INFO,
-            "%s of %.2fM parameters, %s, %s on %d rank%s; %ld text%s of up to %ld tokens, cache %.1f MB, memory of a "
-            "rank %.1f MB",
-            w->family->name, parameters, w->o->precision, w->mode.name, g->world, g->world > 1 ? "s" : "",
-            (long)w->texts, w->texts > 1 ? "s" : "", (long)w->positions, cache, (double)gx_plan_arena(&w->plan) / 1e6);
+        gx_log(&g->log, GX_LOG_INFO, "%s of %.2fM parameters, %s, %s on %d rank%s; %s, memory of a rank %.1f MB",
+               w->family->name, parameters, w->o->precision, w->mode.name, g->world, g->world > 1 ? "s" : "", texts,
+               (double)gx_plan_arena(&w->plan) / 1e6);
     if (!w->o->machine.dry_run) return;
     gx_report_begin(&r, g);
     if (r.out) {
-        fprintf(r.out, "model: %s, mode %s on %d rank%s, %.2fM parameters, %s\n", w->family->name, w->mode.name,
-                g->world, g->world > 1 ? "s" : "", parameters, w->o->precision);
-        fprintf(r.out,
-                "%ld text%s of up to %ld tokens, %ld position%s at once; cache of keys and values %.1f MB per rank, in "
-                "pages of %d positions: %ld\n",
-                (long)w->texts, w->texts > 1 ? "s" : "", (long)w->positions, (long)w->decoder.chunk,
-                gx_text_s(w->decoder.chunk), cache, GX_PAGE, (long)w->decoder.cache.pages);
+        fprintf(r.out, "model: %s, mode %s on %d rank%s, %.2fM parameters, %s\n%s\n", w->family->name, w->mode.name,
+                g->world, g->world > 1 ? "s" : "", parameters, w->o->precision, texts);
         gx_plan_print(r.out, &w->plan);
     }
     gx_report_end(&r, g);
@@ -584,7 +666,7 @@ GxStatus gx_writer_open(GxWriter *w, GxContext *g, const GxFamily *family, int a
     GX_TRY(gx_open_device(g, w->o->machine.dry_run));
     GX_TRY(gx__writer_meet(w));
     GX_TRY(gx__writer_open_model(w));
-    GX_TRY(gx__writer_open_texts(w));
+    GX_TRY(w->o->score[0] ? gx__writer_open_requests(w) : gx__writer_open_texts(w));
     GX_TRY(gx_plan_make(&w->plan, g, &w->comm_arena, w->o->machine.ranks > 1 ? (int)w->o->machine.ranks : 1,
                         gx__writer_dry_run, w));
     gx__writer_say_plan(w);
@@ -606,6 +688,8 @@ int gx_writer_close(GxWriter *w)
         free(w->out[b].text), free(w->out[b].tail);
     }
     free(w->text), free(w->out), free(w->file);
+    gx_score_requests_close(&w->requests);
+    gx_claim_end(&w->claim);
     gx_chat_close(w->format);
     gx_tokenizer_close(&w->tokenizer);
     gx_runner_close(&w->runner);

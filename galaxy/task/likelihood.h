@@ -1,0 +1,169 @@
+// task/likelihood.h: how likely a causal language model takes the ends of texts to be: the sum of the log-probabilities
+// of their last tokens, each given all tokens before it.
+//
+//     gx_likelihood_take(g, &l, T);                                // before gx_runner_take(g, &runner, T, 1, chunk)
+//     GxScoredText text[] = {{ids, 12, 3, 0, 0}};                  // of 12 tokens the last 3 are scored
+//     gx_likelihood_run(g, &l, &forward, text, 1);
+//     … text[0].logprob, text[0].is_greedy …
+//
+// A forward pass without a cache. As many texts as fit share its T positions without seeing each other, packed as
+// packing.h does it, so a text's number does not depend on the others, except for rounding. The last token of a text is
+// only a label; the head computes the rows whose labels are scored, and no others, in chunks. Ranks that share the
+// model by TP all get the results.
+//
+// Memory: 16 T bytes, twice that on a device with memory of its own, and 24 bytes for each text.
+#ifndef GX_LIKELIHOOD_H
+#define GX_LIKELIHOOD_H
+#include "../io/packing.h"
+#include "task.h"
+GX_BEGIN
+
+typedef struct {
+    const int32_t *ids; // [n]
+    int64_t n, scored;  // the last `scored` are, 1 to n - 1; n - 1 is at most T
+    // results
+    double logprob; // natural logarithm
+    // 1: greedy decoding would give the scored tokens, each given the right ones before it. A token whose logit equals
+    // the largest one counts, also where another has the same (in bf16 that happens).
+    int is_greedy;
+} GxScoredText;
+
+typedef struct {
+    int64_t T;
+    int32_t *block, *twin; // tokens [T], documents [T][2], rows [T], labels [T]; its twin in host memory
+    double *loss;
+    float *losses, *behind, *weights; // [T], in host memory, of the rows
+    int64_t *owner;                   // [T] which text a row is of
+    GxScoredText *text;
+    GxWeighing weighing;
+    // 1, on all ranks: ends before the next pass. NULL: never
+    int (*stop)(void *user);
+    void (*progress)(void *user, int64_t done, int64_t all); // behind each pass: texts. NULL: nobody looks
+    void *user;
+} GxLikelihood;
+
+// Takes memory: call it twice, with a dry arena, then with the real one. T: positions of a pass.
+void gx_likelihood_take(GxContext *g, GxLikelihood *l, int64_t T);
+// For a plan, on a device that does not compute: runs once what takes memory.
+void gx_likelihood_plan(GxContext *g, GxLikelihood *l, const GxForward *forward);
+// The same texts on all ranks. Returns how many passes were run.
+int64_t gx_likelihood_run(GxContext *g, GxLikelihood *l, const GxForward *forward, GxScoredText *text, int64_t n);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_LIKELIHOOD_IMPLEMENTED)
+#define GX_LIKELIHOOD_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+#include "../comm/comm.h"
+#include "../ops/loss.h"
+#include "../ops/memory.h"
+
+enum { GX__LIKELIHOOD_ARRAYS = 5 }; // of T numbers each, documents among them as two
+
+void gx_likelihood_take(GxContext *g, GxLikelihood *l, int64_t T)
+{
+    const int64_t bytes = GX__LIKELIHOOD_ARRAYS * 4 * T;
+    GxArena *host = gx_host_arena(g);
+    l->T = T;
+    l->block = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, bytes);
+    l->twin = (int32_t *)gx_host_twin(g, GX_MEM_ACTIVATIONS, l->block, bytes);
+    l->loss = (double *)gx_arena_take(g->arena, GX_MEM_WORKSPACE, sizeof *l->loss);
+    l->losses = (float *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, 4 * T);
+    l->behind = (float *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, 4 * T);
+    l->weights = (float *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, 4 * T);
+    l->owner = (int64_t *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, 8 * T);
+}
+
+// The head has computed each row's loss: -log-probability of its label.
+static void gx__likelihood_weigh(void *user, const GxBatch *b)
+{
+    GxLikelihood *l = (GxLikelihood *)user;
+    for (int64_t r = 0; r < b->target[0].n; r++) {
+        GxScoredText *text = &l->text[l->owner[r]];
+        text->logprob -= (double)l->losses[r];
+        text->is_greedy &= l->behind[r] == 0;
+        l->losses[r] = l->weights[r] = 0; // nothing is made of them
+    }
+}
+
+static GxBatch gx__likelihood_batch(GxLikelihood *l, int64_t T, int64_t rows)
+{
+    GxBatch b = GX_ZERO;
+    int32_t *const at[] = {l->block, l->twin};
+    b.T = T, b.B = 1, b.runs = gx_runs_one(T, 0);
+    b.tokens = at[0], b.documents = at[0] + l->T;
+    b.target[0].rows = at[0] + 3 * l->T, b.target[0].rows_twin = at[1] + 3 * l->T;
+    b.target[0].labels = at[0] + 4 * l->T, b.target[0].labels_twin = at[1] + 4 * l->T;
+    b.target[0].n = rows, b.target[0].most = l->T, b.target[0].loss = l->loss;
+    l->weighing.losses = l->losses, l->weighing.weights = l->weights, l->weighing.behind = l->behind;
+    l->weighing.weigh = gx__likelihood_weigh, l->weighing.user = l;
+    b.target[0].weighing = &l->weighing;
+    return b;
+}
+
+void gx_likelihood_plan(GxContext *g, GxLikelihood *l, const GxForward *forward)
+{
+    const GxBatch b = gx__likelihood_batch(l, l->T, l->T);
+    forward->run(g, forward->user, &b);
+}
+
+// Puts a text, all but its last token, into positions [at, …). *rows: how many are scored so far.
+static int64_t gx__likelihood_put(GxLikelihood *l, int64_t number, int64_t at, int64_t *rows)
+{
+    const GxScoredText *text = &l->text[number];
+    const int64_t n = text->n - 1;
+    int32_t *tokens = l->twin, *documents = tokens + l->T, *row = tokens + 3 * l->T, *labels = tokens + 4 * l->T;
+    memcpy(tokens + at, text->ids, (size_t)n * sizeof *tokens);
+    for (int64_t t = 0; t < n; t++) {
+        documents[2 * (at + t)] = (int32_t)at, documents[2 * (at + t) + 1] = (int32_t)(at + n);
+        if (t < n - text->scored) continue;
+        row[*rows] = (int32_t)(at + t), labels[*rows] = text->ids[t + 1];
+        l->owner[(*rows)++] = number;
+    }
+    return n;
+}
+
+static void gx__likelihood_pass(GxContext *g, GxLikelihood *l, const GxForward *forward, const GxPacking *p, int64_t s)
+{
+    int64_t T = 0, rows = 0;
+    for (int64_t i = p->begin[s]; i < p->begin[s + 1]; i++) T += gx__likelihood_put(l, p->text[i], T, &rows);
+    const GxBatch b = gx__likelihood_batch(l, T, rows);
+    gx_to_device(g, l->block, l->twin, GX__LIKELIHOOD_ARRAYS * 4 * l->T);
+    forward->run(g, forward->user, &b);
+}
+
+static GxStatus gx__likelihood_pack(GxContext *g, const GxLikelihood *l, GxPacking *p, int64_t n)
+{
+    int64_t *length = (int64_t *)malloc((size_t)(n + 1) * sizeof *length);
+    GxStatus status = length ? GX_OK : GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory to pack %ld texts", (long)n);
+    for (int64_t i = 0; i < n && status == GX_OK; i++) {
+        length[i] = l->text[i].n - 1;
+        if (length[i] < 1 || length[i] > l->T || l->text[i].scored < 1 || l->text[i].scored > length[i])
+            status = GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                             "text %ld has %ld tokens, of which %ld are scored; expected 2 to %ld, and all but the "
+                             "first at most",
+                             (long)i, (long)l->text[i].n, (long)l->text[i].scored, (long)l->T + 1);
+    }
+    if (status == GX_OK) status = gx_packing_make(p, length, n, l->T, &g->error);
+    free(length);
+    return status;
+}
+
+int64_t gx_likelihood_run(GxContext *g, GxLikelihood *l, const GxForward *forward, GxScoredText *text, int64_t n)
+{
+    GxPacking p = GX_ZERO;
+    int64_t done = 0, s = 0;
+    l->text = text;
+    if (gx_failed(g) || n == 0 || gx__likelihood_pack(g, l, &p, n) != GX_OK) return 0;
+    for (int64_t i = 0; i < n; i++) text[i].logprob = 0, text[i].is_greedy = 1;
+    for (; s < p.samples && !gx_failed(g) && !(l->stop && l->stop(l->user)); s++) {
+        gx__likelihood_pass(g, l, forward, &p, s);
+        done += p.begin[s + 1] - p.begin[s];
+        if (l->progress) l->progress(l->user, done, n);
+    }
+    gx_packing_close(&p);
+    return s;
+}
+#endif
