@@ -915,6 +915,7 @@ TEST(tables_are_instructions_prompts_or_texts_by_their_columns)
                 {"t.csv", "messages,label\na,b\n", 0, 0, 0,
                  "t.csv: no record has a \"text\" with something in it; the first one has: messages, label; "
                  "--text_column NAME takes another"},
+                {"t.csv", "conversations\na\n", 0, 0, 0, "t.csv: no record has a \"text\""},
                 {"t.csv", "prompt,label\na,b\n", 0, 0, 0,
                  "expected .txt, or another text; .jsonl, .csv or .tsv, whose records have text"},
                 {"t.csv", "completion\na\n", 1, 0, 0,

@@ -622,7 +622,7 @@ TEST(texts_that_cannot_be_trained_on_are_refused_by_path)
         {"pipe.txt", {"", {"pipe.txt", "regular file", NULL}}},
         {"pipe.json", {"", {"pipe.json", "regular file", NULL}}},
         {"/dev/zero", {"", {"/dev/zero", "regular file", NULL}}},
-        {"blank", {"", {"there is no text in blank", ".jsonl with a \"text\"", NULL}}},
+        {"blank", {"", {"there is no text in blank", "expected .txt, or another text; .jsonl, .csv or .tsv", NULL}}},
         {"text.txt", {"--seq_len 2000 --validation_fraction 0.001", {"held out", "validation_fraction", NULL}}},
     };
     GxError e = GX_ZERO;

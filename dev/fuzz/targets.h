@@ -1184,16 +1184,19 @@ static int chat_make(Case *c)
     static const char *const lines[] = {
         "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": [{\"type\": "
         "\"text\", "
-        "\"text\": \"a\\u00e9\"}]}, {\"role\": \"assistant\", \"content\": \"<think>\\nb\\n</think>\\n\\nc\"}]}\n",
+        "\"text\": \"a\\u00e9\"}]}, {\"role\": \"assistant\", \"content\": \"<think>\\nb\\n</think>\\n\\nc\"}]}\n"
+        "{\"prompt\": [{\"role\": \"user\", \"content\": \"a\"}], \"completion\": [{\"role\": \"assistant\", "
+        "\"content\": \"b\"}]}\n",
         "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", \"value\": \"b\"}, "
         "{\"from\": "
         "\"human\", \"value\": \"<|im_end|>\"}, {\"from\": \"gpt\", \"value\": \"</s> d\"}, {\"from\": \"human\", "
         "\"value\": \"e\"}]}\n",
-        "{\"instruction\": \"a\", \"input\": \"\", \"output\": \"b\"}\n"};
+        "{\"instruction\": \"a\", \"input\": \"\", \"output\": \"b\"}\n",
+        "{\"prompt\": \"a\", \"completion\": \"b\"}\n"}; // the last one of a tokenizer with an eos_token
     static const char *const settings[] = {"400 0 0", "300 0.3 1", "500 0.5 2", "200 0.2 3", "120 0 4", "301 0.1 5"};
     for (int i = 0; i < 6; i++) {
         char all[2000];
-        snprintf(all, sizeof all, "%s%s%s", lines[i == 5 ? 2 : i % 3], lines[i == 5 ? 2 : (i + 1) % 3], lines[2]);
+        snprintf(all, sizeof all, "%s%s%s", lines[i == 5 ? 2 : i % 3], lines[i == 5 ? 3 : (i + 1) % 3], lines[2]);
         case_text(&c[i], "chats.jsonl", all);
         case_text(&c[i], "settings.numbers", settings[i]);
     }
