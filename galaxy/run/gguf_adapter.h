@@ -40,6 +40,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include "../model/lora.h"
+#include "output.h"
 
 typedef struct {
     gx__GgufWork *w; // its folder is the base's
