@@ -659,9 +659,10 @@ TEST(peft_copies_of_one_tensor_that_differ_are_refused)
     shell("printf '\\001' | dd of=%s bs=1 seek=%ld conv=notrunc 2>/dev/null", path, at);
     shell("%.*s/merge_adapter --adapter twins --model %s --output_dir x 2> twins.txt",
           (int)(strrchr(program, '/') - program), program, in_repository("data/ref/llama_odd"));
-    CHECK(file_contains("twins.txt",
-                        "lm_head.modules_to_save.weight, which peft saves as one tensor, and their values differ"),
-          "%s", read_text("twins.txt"));
+    char *said = read_text("twins.txt");
+    CHECK(strstr(said, "lm_head.modules_to_save.weight, which peft saves as one tensor, and their values differ"), "%s",
+          said);
+    free(said);
 }
 
 int main(int argc, char **argv) { return program_main(argc, argv); }

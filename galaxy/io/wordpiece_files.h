@@ -555,8 +555,8 @@ static GxJson *gx__wordpiece_added_json(const GxWordPiece *v, const GxAddedToken
     return out;
 }
 
-// Added tokens lie with the special ones first; a list of them goes by ids, since `tokenizers` gives those that the model
-// does not have their ids in the order of the list. Of each of the two kinds the order stays.
+// Added tokens lie with the special ones first; a list of them goes by ids, since `tokenizers` gives those that the
+// model does not have their ids in the order of the list. Of each of the two kinds the order stays.
 static void gx__wordpiece_list_added(const GxWordPiece *v, GxJson *list, GxError *err)
 {
     int special = 0, specials = 0, other;

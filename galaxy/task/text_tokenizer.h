@@ -202,7 +202,7 @@ static GxStatus gx__text_check_roles(GxContext *g, const GxTokenizer *t, int is_
     return GX_OK;
 }
 
-// On rank 0, which has the model's folder: an option's tokenizer gives the ids that the model's does, and may have more.
+// On rank 0, which has the model's folder: an option's tokenizer gives the ids that the model's does; it may have more.
 static GxStatus gx__text_check_ids(GxContext *g, const GxTokenizer *t, const char *model, const GxTaskSetup *setup)
 {
     GxError other = GX_ZERO;
