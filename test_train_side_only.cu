@@ -93,6 +93,14 @@ TEST(the_first_epoch_is_that_of_a_side_network_without_a_cache)
     CHECK(others == OF_EPOCH, "%d of the second epoch's windows are others", others);
 }
 
+// 7 micro-batches of 5, not 37 samples.
+TEST(epochs_of_num_train_epochs_are_those_of_the_cache)
+{
+    if (!make_small()) return;
+    CHECK_RAN(run(BASE "--num_train_epochs 3 --micro_batch_size 5 --output_dir in_epochs"));
+    CHECK(strstr(out(), "3 epochs = 21 steps of 5 samples"), "%s", out());
+}
+
 // In a run that learns nothing each micro-batch has the same loss whenever it comes; and the order is another one.
 TEST_UNSANITIZED(each_epoch_has_the_micro_batches_of_the_first_in_another_order)
 {
