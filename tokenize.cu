@@ -238,6 +238,19 @@ static void say_count(int64_t n, const char *one, const char *several, const cha
     if (n > 0) fprintf(stderr, "tokenize: %ld %s %s\n", (long)n, n == 1 ? one : several, what);
 }
 
+// What of a file of conversations is learned, and how they were read.
+static void say_learned(const GxTokenFile *f, const Chats *c, int64_t seq_len)
+{
+    const GxDatasetChat *chat = &f->chats.counts;
+    printf(", %.1f%% of them learned", 100 * (double)chat->learned / (double)f->tokens);
+    if (chat->texts)
+        printf("; %ld prompt%s with completion%s", (long)chat->texts, gx_text_s(chat->texts), gx_text_s(chat->texts));
+    if (chat->n > chat->texts)
+        printf("; %ld conversation%s, format %s", (long)(chat->n - chat->texts), gx_text_s(chat->n - chat->texts),
+               c->reading.format ? gx_chat_name(c->reading.format) : "alpaca");
+    printf("; --seq_len %ld", (long)seq_len);
+}
+
 static void say_chats(const Chats *c, const GxDatasetChat *chat)
 {
     const GxChatFormat *f = c->reading.format;
@@ -317,11 +330,7 @@ static GxStatus write_corpus(const Options *o, const GxConfig *c, const GxTokeni
         printf("%s: %ld document%s, %s of text, %ld token%s of %s", o->output_file, (long)all.file.documents,
                gx_text_s(all.file.documents), gx_text_size(all.file.bytes, size), (long)all.file.tokens,
                gx_text_s(all.file.tokens), gx_tokenizer_identity(t));
-    if (status == GX_OK && is_chat)
-        printf(", %.1f%% of them learned; %ld conversation%s, format %s, --seq_len %ld",
-               100 * (double)all.file.chats.counts.learned / (double)all.file.tokens, (long)all.file.chats.counts.n,
-               gx_text_s(all.file.chats.counts.n), chats.reading.format ? gx_chat_name(chats.reading.format) : "alpaca",
-               (long)o->seq_len);
+    if (status == GX_OK && is_chat) say_learned(&all.file, &chats, o->seq_len);
     if (status == GX_OK && goes_on) printf("; the rest in %.1f s\n", seconds);
     else if (status == GX_OK) printf(" in %.1f s (%.1f MB/s)\n", seconds, (double)all.file.bytes / 1e6 / seconds);
     if (is_chat) gx_chat_close(chats.reading.format);
