@@ -3,10 +3,10 @@
     pip install lm_eval
     python examples/lm_eval_galaxy.py --model galaxy --model_args model=SmolLM2-135M-Instruct --tasks arc_easy
 
-All other arguments are lm_eval's own. --model_args: model=FOLDER or adapter=FOLDER; program=./generate_llama; every other one is an option of
-generate_llama: precision=bf16,quantize=nf4,ranks=2,max_length=2048. Tasks that are scored by log-likelihoods work (multiple choice, perplexity);
-tasks for which text is generated (generate_until) do not. Few-shot examples may be rendered with the folder's chat template (--apply_chat_template),
-which takes transformers.
+All other arguments are lm_eval's own. --model_args: model=FOLDER or adapter=FOLDER; program=./generate_llama; every
+other one is an option of generate_llama: precision=bf16,quantize=nf4,ranks=2,max_length=2048. Tasks that are scored by
+log-likelihoods work (multiple choice, perplexity); tasks for which text is generated (generate_until) do not. Few-shot
+examples may be rendered with the folder's chat template (--apply_chat_template), which takes transformers.
 """
 import json
 import pathlib
@@ -46,7 +46,7 @@ class Galaxy(LM):
         return [line["loglikelihood"] for line in self.score([{"text": r.args[0]} for r in requests])]
 
     def generate_until(self, requests):
-        raise NotImplementedError("generate_llama --score tells how likely texts are; tasks of generate_until are not there")
+        raise NotImplementedError("generate_llama --score tells how likely texts are; generate_until is not there")
 
     @property
     def tokenizer_name(self):
@@ -56,8 +56,9 @@ class Galaxy(LM):
         return self.tokenizer().chat_template if chat_template else None
 
     def apply_chat_template(self, chat_history, add_generation_prompt=True):
-        return self.tokenizer().apply_chat_template(chat_history, tokenize=False, add_generation_prompt=add_generation_prompt,
-                                                    continue_final_message=not add_generation_prompt)
+        return self.tokenizer().apply_chat_template(
+            chat_history, tokenize=False, add_generation_prompt=add_generation_prompt,
+            continue_final_message=not add_generation_prompt)
 
     def tokenizer(self):
         from transformers import AutoTokenizer

@@ -1,4 +1,4 @@
-"""Makes two tasks of lm-evaluation-harness from a text, without a download: which words come next (multiple choice), and perplexity.
+"""Makes two tasks of lm-evaluation-harness from a text, without a download: which words come next, and perplexity.
 
     python dev/ref/make_eval_task.py --text data/text.txt --out build/eval_task
     ... --include_path build/eval_task --tasks galaxy_next_words,galaxy_perplexity

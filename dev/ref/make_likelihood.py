@@ -1,11 +1,12 @@
-"""Makes the reference of `generate_llama --score` from transformers: log-likelihoods of completions and texts under tiny models.
+"""Makes the reference of `generate_llama --score` from transformers: log-likelihoods under tiny models.
 
     python dev/ref/make_likelihood.py [--models data/ref] [--out data/ref/likelihood.jsonl]
 
-Models are those of make_generate.py; the tokenizer has a token for each letter, one for ~~, and two special tokens, as test_writer.cu
-writes it. A line of the output: {"model", "frame": whether the tokenizer puts <|im_start|> before a text, "max_length", "request": {...},
-"loglikelihood", "tokens", "is_greedy"}. Requests and windows are those of lm-evaluation-harness 0.4.13 (loglikelihood, loglikelihood_rolling of its
-model hf), written down here by their rules. Every greedy choice is clear: the largest logit of a scored row is well above the second.
+Models are those of make_generate.py; the tokenizer has a token for each letter, one for ~~, and two special tokens, as
+test_writer.cu writes it. A line of the output: {"model", "frame": whether the tokenizer puts <|im_start|> before a text,
+"max_length", "request": {...}, "loglikelihood", "tokens", "is_greedy"}. Requests and windows are those of
+lm-evaluation-harness 0.4.13 (loglikelihood, loglikelihood_rolling of its model hf), written down here by their rules.
+Every greedy choice is clear: the largest logit of a scored row is well above the second.
 """
 import argparse
 import json
@@ -26,7 +27,7 @@ MARGIN = 1e-3
 def make_tokenizer(has_frame):
     vocab = {c: i for i, c in enumerate(LETTERS[:-1])} | {"~": 56, "~~": 57, "\n": 58}
     t = Tokenizer(models.BPE(vocab, [("~", "~")]))
-    t.add_special_tokens([AddedToken(BOS, special=True, normalized=False), AddedToken(EOS, special=True, normalized=False)])
+    t.add_special_tokens([AddedToken(x, special=True, normalized=False) for x in (BOS, EOS)])
     t.decoder = decoders.Fuse()
     if has_frame:
         t.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, t.token_to_id(BOS))])
@@ -46,7 +47,8 @@ def windows_of(t, request, most):
             windows.append(([t.bos_token_id] + ids[:n] if done == 0 else ids[first:done + n], n))
             done += n
         return windows
-    prompt, completion = request.get("prompt", request.get("context")), request.get("completion", request.get("continuation"))
+    prompt = request.get("prompt", request.get("context"))
+    completion = request.get("completion", request.get("continuation"))
     if not prompt:
         own = t.encode(completion, add_special_tokens=False)
         given, own = ([t.bos_token_id], own) if own[0] != t.bos_token_id else (own[:1], own[1:])
@@ -106,7 +108,8 @@ def main():
     torch.manual_seed(0)
     dice, lines = random.Random(1), []
     for name in MODELS:
-        model = AutoModelForCausalLM.from_pretrained(o.models / f"generate_{name}", dtype=torch.float32, attn_implementation="eager").eval()
+        model = AutoModelForCausalLM.from_pretrained(o.models / f"generate_{name}", dtype=torch.float32,
+                                                     attn_implementation="eager").eval()
         for has_frame, most in ((False, 64), (True, 64), (False, 9)):
             t = make_tokenizer(has_frame)
             for request in requests_of(model, t, dice):
@@ -117,8 +120,8 @@ def main():
                 found = score(model, windows)
                 if found is None:
                     continue
-                lines.append({"model": name, "frame": has_frame, "max_length": most, "request": request, "loglikelihood": found[0],
-                              "tokens": found[1], "is_greedy": found[2]})
+                lines.append({"model": name, "frame": has_frame, "max_length": most, "request": request,
+                              "loglikelihood": found[0], "tokens": found[1], "is_greedy": found[2]})
     o.out.write_text("".join(json.dumps(x) + "\n" for x in lines))
     print(o.out, len(lines), "requests,", sum(x["is_greedy"] for x in lines), "of them greedy")
 
