@@ -1097,7 +1097,7 @@ TEST(a_file_of_tokens_has_the_samples_of_the_conversations_it_was_made_of)
     } cases[] = {{"chatml", 200}, {"qwen3", 300}, {"chatml", 90}, {"llama2", 60}}; // some are shortened, or left out
     GxTokenizer bytes = gx_tokenizer_bytes();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const GxChatReading how = {gx_chat_format(cases[i].format), NULL};
+        const GxChatReading how = {gx_chat_format(cases[i].format), NULL, NULL};
         static const int64_t sizes[][2] = {{0, 0}, {300, 500}, {1, 1}};
         GxError e = GX_ZERO;
         char *first = NULL;
@@ -1126,7 +1126,7 @@ TEST(a_file_of_tokens_has_the_samples_of_the_conversations_it_was_made_of)
 TEST(a_long_conversation_has_the_same_labels_from_a_file_of_tokens)
 {
     GxTokenizer bytes = gx_tokenizer_bytes();
-    const GxChatReading how = {gx_chat_format("chatml"), NULL};
+    const GxChatReading how = {gx_chat_format("chatml"), NULL, NULL};
     GxError e = GX_ZERO;
     FILE *f = fopen(at("chats.jsonl"), "w");
     for (int i = 0; f && i < 4; i++)
@@ -1149,8 +1149,9 @@ static void refuses_tokens(const GxTokenizer *t, const GxChatReading *how, int64
 TEST(a_file_of_tokens_of_another_format_or_of_longer_conversations_is_refused)
 {
     GxTokenizer bytes = gx_tokenizer_bytes();
-    const GxChatReading chatml = {gx_chat_format("chatml"), NULL}, llama2 = {gx_chat_format("llama2"), NULL},
-                        none = {NULL, "there is no template"}, alpaca = {NULL, NULL};
+    const GxChatReading chatml = {gx_chat_format("chatml"), NULL, NULL},
+                        llama2 = {gx_chat_format("llama2"), NULL, NULL}, none = {NULL, "there is no template", NULL},
+                        alpaca = {NULL, NULL, NULL};
     GxError e = GX_ZERO;
     GxBlend b;
     const GxLogger hear = {hear_log, NULL};
@@ -1181,7 +1182,7 @@ TEST(a_file_of_tokens_of_another_format_or_of_longer_conversations_is_refused)
 TEST(no_byte_of_a_file_of_tokens_of_conversations_changes_unnoticed)
 {
     GxTokenizer bytes = gx_tokenizer_bytes();
-    const GxChatReading how = {gx_chat_format("qwen3"), NULL};
+    const GxChatReading how = {gx_chat_format("qwen3"), NULL, NULL};
     GxError e = GX_ZERO;
     char *text;
     int64_t n;
@@ -1212,7 +1213,8 @@ TEST(no_byte_of_a_file_of_tokens_of_conversations_changes_unnoticed)
 TEST(conversations_that_are_tokenized_in_parts_go_on_with_the_same_format_alone)
 {
     GxTokenizer bytes = gx_tokenizer_bytes();
-    const GxChatReading chatml = {gx_chat_format("chatml"), NULL}, llama2 = {gx_chat_format("llama2"), NULL};
+    const GxChatReading chatml = {gx_chat_format("chatml"), NULL, NULL},
+                        llama2 = {gx_chat_format("llama2"), NULL, NULL};
     GxError e = GX_ZERO;
     char *whole, *now, *all;
     int64_t n, m;
