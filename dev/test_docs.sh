@@ -9,8 +9,8 @@ unset MAKEFLAGS MAKEOVERRIDES
 built=$(dirname "${GX_TRAIN_LLAMA:-$(make -s print-folder)/train_llama}") # the folder of the programs
 documents=("$@")
 [ $# -gt 0 ] || documents=(README.md docs/*.md)
-brought="program.c program.cu OUT/report.md"       # what a reader brings, or what a command writes
-foreign="--no-python --nproc_per_node --local-dir" # options of torchrun and of hf
+brought="program.c program.cu galaxy.c OUT/report.md"       # what a reader brings, or what a command writes
+foreign="--no-python --nproc_per_node --local-dir --model_args" # options of torchrun, of hf and of lm_eval
 silent() { "$@" >"$tmp/said" && [ ! -s "$tmp/said" ] || { cat "$tmp/said"; return 1; }; } # each line that is said is something that is wrong
 
 # A line "PLACE<tab>CODE" for each code quote, for each line of a block of code, and for each line of `make help`.

@@ -314,7 +314,7 @@ static int64_t gx__tokenizer_add_names(GxJson *names, const GxNewTokens *list, G
 static int64_t gx__tokenizer_add_to_config(GxJson *root, const GxNewTokens *list, int32_t first, GxError *err)
 {
     GxJson *decoder = gx_json_get(root, "added_tokens_decoder");
-    char id[16];
+    char id[24];
     for (int64_t i = 0; gx_json_type(decoder) == GX_JSON_OBJECT && i < list->n; i++) {
         snprintf(id, sizeof id, "%ld", (long)(first + i));
         gx_json_set(decoder, id, gx__tokenizer_add_object(&list->token[i], -1, err), err);

@@ -94,17 +94,22 @@ static const GxField gx__tuning_options[] = {
      "word_embeddings, lm_head, score, classifier. \"\": all of attention and MLP",
      NULL},
     {"lora_exclude_modules", GX_FIELD_NAMES, GX__TUNING_AT(lora_exclude_modules), "",
-     "which of these have none after all: by the ends of their names, or by whole names with a regular expression",
+     "which of these have none after all (also --exclude_modules): by the ends of their names, or by whole names with "
+     "a regular expression",
      NULL},
     {"lora_layers_to_transform", GX_FIELD_INT_LIST, GX__TUNING_AT(lora_layers_to_transform), "",
-     "numbers of the layers that have them; not for whole names or a regular expression. None: all layers", "0.."},
+     "numbers of the layers that have them (also --layers_to_transform); not for whole names or a regular expression. "
+     "None: all layers",
+     "0.."},
     {"lora_layers_pattern", GX_FIELD_STRING, GX__TUNING_AT(lora_layers_pattern), "",
-     "which name a layer's number stands behind; \"\": any", NULL},
+     "which name a layer's number stands behind (also --layers_pattern); \"\": any", NULL},
     {"lora_rank_pattern", GX_FIELD_NAMES, GX__TUNING_AT(lora_rank_pattern), "",
-     "another lora_dim of some, by the ends of their names: q_proj=8,v_proj=4; or with regular expressions, of which "
+     "another lora_dim of some (also --rank_pattern), by the ends of their names: q_proj=8,v_proj=4; or with regular "
+     "expressions, of which "
      "the first that matches counts, '{\"layers\\\\.[01]\\\\..*\": 8}'",
      NULL},
-    {"lora_alpha_pattern", GX_FIELD_NAMES, GX__TUNING_AT(lora_alpha_pattern), "", "alike, another lora_alpha", NULL},
+    {"lora_alpha_pattern", GX_FIELD_NAMES, GX__TUNING_AT(lora_alpha_pattern), "",
+     "alike, another lora_alpha (also --alpha_pattern)", NULL},
     {"adapter_reduction_dim", GX_FIELD_INT, GX__TUNING_AT(adapter_reduction_dim), "16",
      "adapters lead from the model's width to this part of it, and back; a divisor of the width", "1..65536"},
     {"side_reduction_factor", GX_FIELD_INT, GX__TUNING_AT(side_reduction_factor), "8",
