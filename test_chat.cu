@@ -1040,6 +1040,8 @@ TEST(a_sample_holds_whole_conversations_which_do_not_see_each_other)
 
 // ---- files of tokens of conversations ------------------------------------------------------------------------------
 
+static const char *conversations = "chats.jsonl"; // what becomes chats.tokens
+
 // Two datasets of the same conversations, one of them read from a file of tokens.
 static void check_same_samples(const char *what, const GxTokenizer *t, const GxChatReading *how, int64_t T)
 {
@@ -1047,7 +1049,7 @@ static void check_same_samples(const char *what, const GxTokenizer *t, const GxC
     static int32_t room[2][4 * MOST_T];
     GxBlend b[2];
     GxError e = GX_ZERO;
-    const char *const paths[] = {at("chats.jsonl"), at("chats.tokens")};
+    const char *const paths[] = {at(conversations), at("chats.tokens")};
     for (int i = 0; i < 2; i++)
         if (!CHECK(gx_blend_open(&b[i], paths[i], "", t, how, 0.3, T, 2, NULL, &e) == GX_OK, "%s: %s", what, e.message))
             return;
@@ -1085,7 +1087,7 @@ static GxStatus write_tokens(const GxTokenizer *t, const GxChatReading *how, int
     writing.threads = 2, writing.piece = piece, writing.part = part;
     writing.chats = how, writing.seq_len = T, writing.date = "";
     unlink(at("chats.tokens"));
-    return gx_corpus_write(at("chats.tokens"), at("chats.jsonl"), t, &writing, &all, e);
+    return gx_corpus_write(at("chats.tokens"), at(conversations), t, &writing, &all, e);
 }
 
 // Written at once, or in parts of a few conversations: the same bytes, and the samples of the conversations themselves.
@@ -1123,6 +1125,41 @@ TEST(a_file_of_tokens_has_the_samples_of_the_conversations_it_was_made_of)
 }
 
 // Of more tokens than are read at once.
+TEST(prompts_with_completions_and_tables_of_them_become_files_of_tokens)
+{
+    static const char *const files[] = {"prompts.jsonl", "prompts.csv", "instructions.tsv"};
+    GxTokenizer t;
+    GxError opened = GX_ZERO;
+    const GxChatReading how = {NULL, NULL, NULL};
+    char text[3][8000];
+    int n[3];
+    if (!CHECK(gx_tokenizer_open(&t, "data/ref/dpo", &opened) == GX_OK, "%s", opened.message)) return;
+    n[0] = 0, n[1] = sprintf(text[1], "completion,prompt\n"), n[2] = sprintf(text[2], "instruction\toutput\n");
+    for (int i = 0; i < 40; i++) {
+        n[0] += sprintf(text[0] + n[0], "{\"prompt\": \"say %d\", \"completion\": \" then, %.*s\"}\n", i, i % 9,
+                        "abcdefghi");
+        n[1] += sprintf(text[1] + n[1], "\"then, %.*s\",\"say\n%d\"\n", i % 9, "abcdefghi", i);
+        n[2] += sprintf(text[2] + n[2], "say %d\tthen, %.*s\n", i, i % 9, "abcdefghi");
+    }
+    for (int k = 0; k < 3; k++) {
+        char *whole, *parts;
+        int64_t bytes_of[2];
+        GxError e = GX_ZERO;
+        put(files[k], text[k]);
+        conversations = files[k];
+        if (!CHECK(write_tokens(&t, &how, 80, 300, 500, &e) == GX_OK, "%s", e.message) ||
+            !CHECK(gx_file_read(at("chats.tokens"), 1 << 24, &parts, &bytes_of[0], &e) == GX_OK, "%s", e.message) ||
+            !CHECK(write_tokens(&t, &how, 80, 0, 0, &e) == GX_OK, "%s", e.message) ||
+            !CHECK(gx_file_read(at("chats.tokens"), 1 << 24, &whole, &bytes_of[1], &e) == GX_OK, "%s", e.message))
+            break;
+        CHECK(bytes_of[0] == bytes_of[1] && !memcmp(whole, parts, (size_t)bytes_of[0]), "%s: other bytes", files[k]);
+        check_same_samples(files[k], &t, &how, 80);
+        free(whole), free(parts);
+    }
+    conversations = "chats.jsonl";
+    gx_tokenizer_close(&t);
+}
+
 TEST(a_long_conversation_has_the_same_labels_from_a_file_of_tokens)
 {
     GxTokenizer bytes = gx_tokenizer_bytes();

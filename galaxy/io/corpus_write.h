@@ -97,6 +97,7 @@ static const GxField gx__corpus_progress[] = {
 };
 static const GxField gx__corpus_chat_progress[] = {
     GX__CORPUS_PROGRESS("conversations", chat.n, "in these, or left out"),
+    GX__CORPUS_PROGRESS("prompts", chat.texts, "of them, with completions that are texts"),
     GX__CORPUS_PROGRESS("learned", chat.learned, "tokens in these"),
     GX__CORPUS_PROGRESS("shortened", chat.shortened, "conversations"),
     GX__CORPUS_PROGRESS("left_out", chat.left_out, "documents"),
@@ -301,7 +302,7 @@ static GxStatus gx__corpus_put(gx__CorpusWriter *x, const char *path, const GxDa
 static void gx__corpus_count_chats(GxDatasetChat *all, const GxDatasetChat *more)
 {
     all->n += more->n, all->learned += more->learned, all->shortened += more->shortened;
-    all->left_out += more->left_out, all->unanswered += more->unanswered;
+    all->texts += more->texts, all->left_out += more->left_out, all->unanswered += more->unanswered;
     for (int i = 0; i < GX_CHAT_LACKS; i++) all->lacks[i] += more->lacks[i];
 }
 

@@ -293,7 +293,7 @@ static const GxField gx__token_chats[] = {
     GX__TOKEN_CHATS("seq_len", seq_len, "tokens of a document, at most"),
     GX__TOKEN_CHATS("conversations", counts.n, "that were read"),
     GX__TOKEN_CHATS("learned", counts.learned, "tokens that are"),
-    GX__TOKEN_CHATS("texts", counts.texts, "of them, prompts and completions that are texts"),
+    GX__TOKEN_CHATS("prompts", counts.texts, "of them, with completions that are texts"),
     GX__TOKEN_CHATS("shortened", counts.shortened, "conversations whose last turns were left out"),
     GX__TOKEN_CHATS("left_out", counts.left_out, "documents that were"),
     GX__TOKEN_CHATS("unanswered", counts.unanswered, "conversations that ended with a turn of the user's"),
