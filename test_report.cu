@@ -577,14 +577,16 @@ TEST(what_takes_long_says_how_far_it_is_and_what_does_not_says_nothing)
     CHECK(!heard[0], "of another rank: %s", heard);
 }
 
-TEST(a_single_held_out_sample_is_a_warning)
+TEST(so_little_that_is_held_out_is_a_warning)
 {
     shell("head -c 800 text.txt > little.txt");
     CHECK_RAN(run("--output_dir one --max_steps 1 --train_data little.txt"));
     CHECK(strstr(err(), "one sample is all that is held out") &&
               strstr(err(), "a larger --validation_fraction holds out more"),
           "%s", err());
-    CHECK_RAN(run("--output_dir some --max_steps 1 --train_data little.txt --validation_fraction 0.2"));
+    CHECK_RAN(run("--output_dir some --max_steps 1 --train_data little.txt --validation_fraction 0.1"));
+    CHECK(strstr(err(), "2 samples are all that is held out"), "%s", err());
+    CHECK_RAN(run("--output_dir more --max_steps 1 --train_data little.txt --validation_fraction 0.2"));
     CHECK(!strstr(err(), "all that is held out"), "%s", err());
 }
 

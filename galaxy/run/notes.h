@@ -186,18 +186,23 @@ static void gx__notes_of_embed(const GxTrainer *t)
                    options[i]);
 }
 
-// What one sample says of a model is chance.
+enum { GX__NOTES_HELD_OUT = 4 }; // with fewer samples a mean is mostly chance
+
 static void gx__notes_of_held_out(const GxTrainer *t)
 {
     const GxTask *task = t->task;
     const int has_file = gx_field_find(task->fields, task->n_fields, "validation_data") != NULL;
-    if (t->o.dry_run || gx_options_is_inference(&t->o) || task->held_out(t->self) != 1 ||
+    const int64_t n = task->held_out(t->self);
+    char samples[60] = "one sample is";
+    if (t->o.dry_run || gx_options_is_inference(&t->o) || n == 0 || n >= GX__NOTES_HELD_OUT ||
         !gx_field_find(task->fields, task->n_fields, "validation_fraction"))
         return;
-    gx_log(&t->g->log, GX_LOG_WARNING,
-           "one sample is all that is held out: validations are of so little that their numbers say next to nothing; a "
-           "larger --validation_fraction holds out more (0: nothing)%s",
-           has_file ? ", and --validation_data takes a file of its own" : "");
+    if (n > 1) snprintf(samples, sizeof samples, "%ld samples are", (long)n);
+    gx_log(
+        &t->g->log, GX_LOG_WARNING,
+        "%s all that is held out: what validations say of so little is mostly chance; a larger --validation_fraction "
+        "holds out more (0: nothing)%s",
+        samples, has_file ? ", and --validation_data takes a file of its own" : "");
 }
 
 void gx_notes(const GxTrainer *t)
