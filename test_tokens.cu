@@ -138,7 +138,10 @@ static void check_order(const char *path, int64_t first)
     int64_t next = first;
     for (int64_t i = 0; i < gx_json_size(added); i++) {
         const int64_t id = gx_json_int(gx_json_get(gx_json_at(added, i), "id"));
-        if (id >= first) CHECK(id == next++, "%ld comes before %ld", (long)id, (long)next - 1);
+        if (id >= first) {
+            CHECK(id == next, "%ld comes before %ld", (long)id, (long)next);
+            next++;
+        }
     }
     CHECK(next == first + 10, "%ld of them", (long)(next - first));
     gx_json_free(json);

@@ -985,7 +985,7 @@ static int corpus_open(const char *path, const GxTokenizer *t, double fraction, 
 // What is written a piece and a part at a time, and what a part's progress.json may say.
 static void corpus_write_parts(const Case *c, const GxTokenizer *t, int64_t piece, const char *at_once)
 {
-    const GxCorpusWriting how = {1, NULL, NULL, NULL, piece, 20 * piece};
+    const GxCorpusWriting how = {.threads = 1, .piece = piece, .part = 20 * piece};
     GxCorpus all;
     GxError e = GX_ZERO;
     uint64_t hash[2] = {0, 1};
