@@ -577,6 +577,14 @@ TEST(what_takes_long_says_how_far_it_is_and_what_does_not_says_nothing)
     CHECK(!heard[0], "of another rank: %s", heard);
 }
 
+TEST(a_dry_run_says_that_it_shows_no_data)
+{
+    CHECK_RAN(run("--output_dir dry --dry_run --show_data 2 --max_steps 1"));
+    CHECK(strstr(err(), "--show_data shows nothing in a dry run"), "%s", err());
+    CHECK_RAN(run("--output_dir dry --dry_run --max_steps 1"));
+    CHECK(!strstr(err(), "--show_data"), "%s", err());
+}
+
 TEST(so_little_that_is_held_out_is_a_warning)
 {
     shell("head -c 800 text.txt > little.txt");

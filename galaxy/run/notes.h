@@ -205,9 +205,19 @@ static void gx__notes_of_held_out(const GxTrainer *t)
         samples, has_file ? ", and --validation_data takes a file of its own" : "");
 }
 
+static void gx__notes_of_dry_run(const GxTrainer *t)
+{
+    if (t->o.dry_run && gx_config_source(&t->config, "show_data") == GX_FROM_FLAG)
+        gx_log(
+            &t->g->log, GX_LOG_WARNING,
+            "--show_data shows nothing in a dry run, which opens no data; --model FOLDER --sample_only --sample_tokens "
+            "0 shows samples of it, and trains nothing");
+}
+
 void gx_notes(const GxTrainer *t)
 {
     if (t->g->rank != 0) return;
+    gx__notes_of_dry_run(t);
     gx__notes_of_held_out(t);
     gx__notes_of_embed(t);
     if (!gx_options_is_inference(&t->o)) gx__notes_of_unused(t);

@@ -324,8 +324,9 @@ static void gx__report_work(FILE *out, const GxTrainer *t)
             gx_text_s(o->global_batch_size), (long)o->seq_len, gx_text_s(o->seq_len),
             (long)o->gradient_accumulation_steps, o->gradient_accumulation_steps > 1 ? "es" : "", o->optimizer,
             o->learning_rate, o->lr_scheduler_type);
+    const double epochs = gx_epochs_of(o->max_steps, t->epoch_samples) * (double)o->global_batch_size;
     if (o->num_train_epochs <= 0 && t->epoch_samples)
-        fprintf(out, " | %.3g epochs", gx_epochs_of(o->max_steps, t->epoch_samples) * (double)o->global_batch_size);
+        fprintf(out, epochs < 100 ? " | %.3g epochs" : " | %.0f epochs", epochs);
     fprintf(out, "\n");
 }
 
