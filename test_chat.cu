@@ -761,7 +761,7 @@ TEST(prompts_and_completions_have_the_tokens_and_labels_of_trl)
     if (!CHECK(gx_tokenizer_open(&t, "data/ref/dpo", &e) == GX_OK, "%s", e.message)) return;
     for (int way = 0; way < 4; way++) { // JSON lines, with other names; a table, in another order
         const char *name = way < 2 ? "c.jsonl" : way == 2 ? "c.csv" : "c.tsv";
-        const GxRecordReading other = {"text", "question", "answer", NULL};
+        const GxRecordReading other = {"text", "question", "answer", NULL, NULL};
         const GxChatReading how = {way % 2 ? gx_chat_format("chatml") : NULL, NULL, way % 2 ? &other : NULL};
         GxChatTokens c;
         FILE *f = fopen(at(name), "wb");
@@ -884,7 +884,7 @@ TEST(what_is_no_prompt_with_a_completion_is_refused_by_line)
               "no \"%s\" in \"%s\"", list[i].says, e.message);
     }
     // a member that an option names wins over others, and lacks with its option
-    static const GxRecordReading named = {"text", "q", "a", NULL};
+    static const GxRecordReading named = {"text", "q", "a", NULL, NULL};
     GxChatRecord r;
     GxError e = GX_ZERO;
     static const char both[] = "{\"messages\": [" USER("x") ", " SAYS(
@@ -953,7 +953,7 @@ TEST(tables_are_instructions_prompts_or_texts_by_their_columns)
 TEST(conversations_that_are_wrong_are_left_out_and_counted)
 {
     static GxBadRecords skip;
-    const GxRecordReading reading = {"text", "prompt", "completion", &skip};
+    const GxRecordReading reading = {"text", "prompt", "completion", &skip, NULL};
     const GxChatReading how = {gx_chat_format("chatml"), NULL, &reading};
     GxTokenizer bytes = gx_tokenizer_bytes();
     GxError e = GX_ZERO;
@@ -1417,6 +1417,37 @@ TEST(the_loss_of_conversations_is_that_of_their_tokens_with_a_mask_on_any_number
               !strstr(said.out, "sample 1,") && !strstr(said.out, "padding"),
           "%s", said.out);
     CHECK(fabs(loss - log(256.0)) < 0.5 && norm > 0.01, "loss %g, norm %g", loss, norm);
+}
+
+TEST(a_column_that_nothing_is_read_by_is_an_error)
+{
+    static const struct {
+        const char *file, *more, *says;
+    } cases[] = {
+        {"qa.csv", "--prompt_column qestion --completion_column anser",
+         "has \"qestion\" and \"anser\"; check the names"},
+        {"qa.csv", "--prompt_column nope", "\"nope\""},
+        {"qa.csv", "--text_column nope", "no record has a \"nope\""},
+        {"qa.csv", "--text_column question --prompt_column question --completion_column answer",
+         "--text_column question: nothing of"},
+        {"qa.txt", "--text_column q", "--text_column q: nothing of"},
+        {"qa.csv", "--prompt_column question --completion_column answer", NULL},
+        {"qa.csv", "--text_column answer", NULL},
+    };
+    char csv[4000], text[2000], more[400];
+    int n = sprintf(csv, "text,question,answer\n"), m = 0;
+    for (int i = 0; i < 40; i++) {
+        n += sprintf(csv + n, "text of number %d,what is %d?,it is %d.\n", i, i, i);
+        m += sprintf(text + m, "a line, of number %d\n", i);
+    }
+    put("qa.csv", csv), put("qa.txt", text);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(more, sizeof more, "--seq_len 64 --validation_fraction 0 --tokenizer data/ref/dpo --vocab_size 0 %s",
+                 cases[i].more);
+        const int status = train_with(at(cases[i].file), more);
+        CHECK(cases[i].says ? status == 1 && strstr(said.log, cases[i].says) : status == 0, "%s: %d, %s", cases[i].more,
+              status, said.log);
+    }
 }
 
 // The last two are held out in both: their loss is counted over what the assistant says.

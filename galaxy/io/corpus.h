@@ -256,6 +256,7 @@ static GxStatus gx__corpus_end_records(GxCorpusReader *r, GxError *err)
                        path, skip->why[0]);
     if (at->records == 0) return GX_FAIL(err, GX_ERR_FORMAT, "%s holds no records", path);
     if (at->has_text) {
+        if (r->how->used && !r->taker) r->how->used->text = 1;
         r->place = next;
         return GX_OK;
     }

@@ -60,11 +60,13 @@ int gx_dataset_is_chat(const char *path, const GxRecordReading *names, const GxL
     int has_text;
     if (!gx_path_has_end(path, ".jsonl") && !gx_path_has_end(path, ".ndjson") && !gx_records_is_table(path)) return 0;
     const char *member = gx_chat_records_look(path, names, &has_text, members);
+    if (member && !has_text && names->used) names->used->prompts |= !strcmp(member, "prompt");
     if (member && has_text && log)
         gx_log(log, GX_LOG_WARNING,
-               "%s: its first record has \"%s\" and \"%s\"; the texts are taken, and all of them is learned: remove "
-               "\"%s\" to train on what the assistant says alone",
-               path, names->text, member, names->text);
+               "%s: its first record has \"%s\" and \"%s\"; the texts are taken, and all of them is learned: %s to "
+               "train on what the assistant says alone",
+               path, names->text, member,
+               strcmp(names->text, gx_record_reading.text) ? "leave --text_column out" : "remove \"text\"");
     return member && !has_text;
 }
 

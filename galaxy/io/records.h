@@ -61,10 +61,16 @@ typedef struct {
 } GxRecordColumn;
 
 // What options say about records that are learned from, for readers that find out by themselves what is in a file.
+typedef struct { // 1: some file had records that were read by these names
+    int text, prompts;
+} GxColumnsUsed;
 typedef struct {
     const char *text, *prompt, *completion; // names of columns
     GxBadRecords *skip;                     // where records that are wrong are counted; NULL: they are errors
+    GxColumnsUsed *used;                    // set by who reads; NULL: nobody asks
 } GxRecordReading;
+// Behind the reading: an error where an option (--text_column and so on) names a column that nothing was read by.
+GxStatus gx_record_reading_check(const GxRecordReading *r, const char *data, GxError *err);
 extern const GxRecordReading gx_record_reading; // "text", "prompt", "completion", NULL
 
 typedef struct {
@@ -115,7 +121,22 @@ GX_END
 
 enum { GX__RECORDS_NAMES = 200 }; // bytes of a list of columns in a message
 
-const GxRecordReading gx_record_reading = {"text", "prompt", "completion", NULL};
+const GxRecordReading gx_record_reading = {"text", "prompt", "completion", NULL, NULL};
+
+GxStatus gx_record_reading_check(const GxRecordReading *r, const char *data, GxError *err)
+{
+    const GxRecordReading *usual = &gx_record_reading;
+    if (strcmp(r->text, usual->text) && !r->used->text)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--text_column %s: nothing of %s was read by that name; check it, or leave the option out",
+                       r->text, data);
+    if ((strcmp(r->prompt, usual->prompt) || strcmp(r->completion, usual->completion)) && !r->used->prompts)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--prompt_column, --completion_column: nothing of %s has \"%s\" and \"%s\"; check the names, or "
+                       "leave the options out",
+                       data, r->prompt, r->completion);
+    return GX_OK;
+}
 
 // ---- lines ---------------------------------------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ typedef struct {
     GxTaskChat chat; // how conversations are read
     GxRecordReading records;
     GxBadRecords skipped;
+    GxColumnsUsed columns_used;
     int has_chats;
     GxBlend data;
     GxGenerator generator;
@@ -172,7 +173,7 @@ static GxStatus gx__causal_lm_agree(GxContext *g, GxCausalLm *c)
 static GxStatus gx__causal_lm_name_columns(GxCausalLm *c, GxError *err)
 {
     const GxRecordReading r = {c->text_column, c->prompt_column, c->completion_column,
-                               c->skip_bad_records ? &c->skipped : NULL};
+                               c->skip_bad_records ? &c->skipped : NULL, &c->columns_used};
     c->records = r, c->chat.reading.records = &c->records;
     if (!r.text[0] || !r.prompt[0] || !r.completion[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s_column names a column, and is empty",
@@ -197,6 +198,7 @@ static GxStatus gx__causal_lm_open_text(GxContext *g, GxCausalLm *c, const GxTas
     GX_TRY(gx_blend_open(&c->data, c->train_data, c->train_data_weights, &c->tokenizer, &c->chat.reading,
                          c->validation_fraction, setup->seq_len, gx_threads(g), g->rank ? NULL : &g->log, &g->error));
     gx_bad_records_warn(&c->skipped, g->rank ? NULL : &g->log);
+    GX_TRY(gx_record_reading_check(&c->records, c->train_data, &g->error));
     return gx__causal_lm_agree(g, c);
 }
 
