@@ -927,7 +927,9 @@ TEST(tables_are_instructions_prompts_or_texts_by_their_columns)
     GxTokenizer t;
     GxError e = GX_ZERO;
     if (!CHECK(gx_tokenizer_open(&t, "data/ref/dpo", &e) == GX_OK, "%s", e.message)) return;
-    const GxChatReading how = {gx_chat_format("chatml"), NULL, NULL};
+    GxColumnsUsed used = GX_ZERO; // somebody has options for columns
+    const GxRecordReading names = {"text", "prompt", "completion", NULL, &used};
+    const GxChatReading how = {gx_chat_format("chatml"), NULL, &names};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         GxBlend b;
         memset(&said, 0, sizeof said);
@@ -1130,7 +1132,7 @@ TEST(prompts_with_completions_and_tables_of_them_become_files_of_tokens)
     static const char *const files[] = {"prompts.jsonl", "prompts.csv", "instructions.tsv"};
     GxTokenizer t;
     GxError opened = GX_ZERO;
-    const GxChatReading how = {NULL, NULL, NULL};
+    const GxChatReading how = {NULL, NULL, NULL}, chatml = {gx_chat_format("chatml"), NULL, NULL};
     char text[3][8000];
     int n[3];
     if (!CHECK(gx_tokenizer_open(&t, "data/ref/dpo", &opened) == GX_OK, "%s", opened.message)) return;
@@ -1154,6 +1156,7 @@ TEST(prompts_with_completions_and_tables_of_them_become_files_of_tokens)
             break;
         CHECK(bytes_of[0] == bytes_of[1] && !memcmp(whole, parts, (size_t)bytes_of[0]), "%s: other bytes", files[k]);
         check_same_samples(files[k], &t, &how, 80);
+        if (k < 2) check_same_samples("with a template, which they do not need", &t, &chatml, 80);
         free(whole), free(parts);
     }
     conversations = "chats.jsonl";

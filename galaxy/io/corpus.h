@@ -271,10 +271,11 @@ static GxStatus gx__corpus_end_records(GxCorpusReader *r, GxError *err)
             path, member);
     return GX_FAIL(
         err, GX_ERR_FORMAT,
-        "%s: no record has a \"%s\" with something in it; the first one has: %s; --text_column NAME takes another, and "
-        "--prompt_column and --completion_column those that are learned as pairs (\"chosen\" and \"rejected\" are for "
-        "--task dpo); expected " GX_FILE_CORPORA,
-        path, r->how->text, names[0] ? names : "nothing");
+        "%s: no record has a \"%s\" with something in it; the first one has: %s; %s; expected " GX_FILE_CORPORA, path,
+        r->how->text, names[0] ? names : "nothing",
+        r->how->used ? "--text_column NAME takes another, and --prompt_column and --completion_column those that are "
+                       "learned as pairs (\"chosen\" and \"rejected\" are for --task dpo)"
+                     : "rename what is the text to that");
 }
 
 static GxStatus gx__corpus_hand_lines(GxCorpusReader *r, GxTextPlace *place, char *lines, int64_t n, GxError *err)

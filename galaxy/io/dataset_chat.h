@@ -138,6 +138,7 @@ static GxStatus gx__dataset_chat_check_format(const GxDataset *d, const GxTokeni
 {
     const GxTokenChats *made = &d->file.chats;
     if (how && (int64_t)gx_chat_reading_hash(how, t) == made->format_hash) return GX_OK;
+    if (how && made->counts.texts > 0 && made->counts.texts == made->counts.n) return GX_OK; // which have no format
     if (!how) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is of conversations, and texts are read here", d->path);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "%s was made with the chat template %s, and this one, %s, is another: name the same one "
