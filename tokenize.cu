@@ -34,9 +34,9 @@ typedef struct {
 #define AT(field) offsetof(Options, field)
 static const GxField training[] = {
     {"train", GX_FIELD_PATH, AT(train), "",
-     "texts to make a vocabulary from: A or A,B,...: text files, .jsonl with a \"text\" in each line or of "
-     "conversations, "
-     "or folders of .txt and .jsonl",
+     "texts to make a vocabulary from: A or A,B,...: text files, .jsonl, .csv or .tsv with a \"text\" in each record, "
+     "or "
+     "of conversations, or folders of .txt and .jsonl",
      NULL},
     {"type", GX_FIELD_STRING, AT(type), "wordpiece", "wordpiece: BERT's; bpe: GPT-2's, of bytes", "wordpiece|bpe"},
     {"output_dir", GX_FIELD_PATH, AT(output_dir), "", "the folder that the new tokenizer is written to", NULL},
@@ -55,8 +55,8 @@ static const GxField training_wordpiece[] = {
 static const GxField files_of_tokens[] = {
     {"tokenizer", GX_FIELD_PATH, AT(tokenizer), "", "a folder, tokenizer.json or vocab.txt, or bytes", NULL},
     {"corpus", GX_FIELD_PATH, AT(corpus), "",
-     "texts to turn into tokens: a text file, .jsonl with a \"text\" in each line, or a folder of .txt and .jsonl; or "
-     ".jsonl of conversations or instructions, as train_llama's --train_data takes them",
+     "texts to turn into tokens: a text file, .jsonl, .csv or .tsv with a \"text\" in each record, or a folder of .txt "
+     "and .jsonl; or a file of conversations, instructions or prompts, as train_llama's --train_data takes them",
      NULL},
     {"output_file", GX_FIELD_PATH, AT(output_file), "",
      "the file of tokens; --train_data of the trainers takes it. A run that was killed is gone on with by the same "
