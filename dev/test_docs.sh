@@ -97,10 +97,14 @@ links() {
     done
     return 0
 }
-# README is a page: at most 120 lines, of at most 120 columns where they are no table.
-page() {
-    [ "$(wc -l <README.md)" -le 120 ] || echo "README.md has $(wc -l <README.md) lines, more than 120"
-    awk '!/^\|/ && length > 120 { print FILENAME ":" FNR ": " length " columns, more than 120" }' README.md
+# README is a page: at most 120 lines.
+page() { [ "$(wc -l <README.md)" -le 120 ] || echo "README.md has $(wc -l <README.md) lines, more than 120"; }
+# At most 120 columns, where a line can be broken: not in tables, code, and what has no blank (LC_ALL=C: bytes that go on
+# with a letter are no column).
+narrow() {
+    LC_ALL=C awk 'FNR == 1 { fenced = 0 } /^ *```/ { fenced = !fenced } fenced || /^ *\|/ || /^    / || !/[^ ] [^ ]/ { next }
+        { line = $0; gsub(/[\200-\277]/, "", line)
+          if (length(line) > 120) print FILENAME ":" FNR ": " length(line) " columns, more than 120" }' "${documents[@]}"
 }
 shell_scripts() { find dev -name '*.sh' -print0 | xargs -0 -n 1 bash -n 2>&1; }
 python_scripts() { find dev -name '*.py' -print0 | PYTHONPYCACHEPREFIX="$tmp/pycache" xargs -0 "$python" -m py_compile 2>&1; }
@@ -119,6 +123,7 @@ check "the options that documents name exist, of the program that they stand beh
 check "the targets and variables of make that documents name exist" silent targets
 check "links lead to files and headings" silent links
 [ $# -gt 0 ] || check "README is a page" silent page
+check "documents have at most 120 columns" silent narrow
 check "the shell scripts parse" silent shell_scripts
 python=$(command -v python3)
 if [ -n "$python" ] && "$python" -c 'import sys; sys.stdlib_module_names' 2>"$tmp/errors"; then
