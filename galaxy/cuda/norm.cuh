@@ -357,7 +357,7 @@ template <class T, int N> struct alignas(N * sizeof(T)) [[gnu::may_alias]] GxCud
 // A sink adds to dx, and stores it, where it is wanted. SUMS over rows: dw; with a mean db, too; and the sink's own.
 // MOST: elements of a row that a thread takes at most, so that they and their sums over rows stay in its registers;
 // FEW: those of a row that is not narrow, where they are enough; then there are registers to read a row, and what is
-// added, Ahead. 0: there is no such form. docs/kernels.md says what was measured.
+// added, Ahead. 0: there is no such form. docs/visits.md says what was measured.
 template <class T> struct GxRmsSink {
     enum { HAS_MEAN = 0, SUMS = 1, MOST = 24, FEW = 8 };
     T *dx;
