@@ -1,13 +1,13 @@
 // test_io.cu: files, JSON, options, published folders, safetensors, tokenizer, dataset. Everything is written below one
 // temporary folder.
-#include "rooms/io_data.c" // looks inside
+#include "rooms/data_corpora.c" // looks inside
 #include "galaxy/io/claim.h"
 #include "galaxy/io/config.h"
 #include "galaxy/io/files.h"
 #include "galaxy/io/folder.h"
 #include "galaxy/io/json.h"
 #include "galaxy/io/safetensors.h"
-#include "galaxy/io/tokenizer.h"
+#include "galaxy/text/tokenizer.h"
 #include "test/disk.h"
 #include "test/test.h"
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // test_record_cache.cu: records in a file or in memory: what is written is read, and what is wrong is not there.
-#include "galaxy/io/record_cache.h"
+#include "galaxy/data/record_cache.h"
 #include "test/test.h"
 #include <signal.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-// test_tokens.cu: tokens that a vocabulary does not have: lists of them, tokenizers that get them (io/tokenizer_add.h),
+// test_tokens.cu: tokens that a vocabulary does not have: lists of them, tokenizers that get them (text/tokenizer_add.h),
 // rows of a model for them (run/tensor_file.h), and --add_tokens as users meet it. What `tokenizers`, transformers and
 // PEFT make of the same is in data/ref (dev/ref/make_tokens_refs.py).
 #define BASE "--model base/checkpoint-8 "

@@ -2,10 +2,11 @@
 // and none of the model's other weights. The format is that of the Python package peft, except for peft_types that peft
 // does not know: bottleneck adapters, side networks and prompts with scales (LLaMA-Adapter v2).
 //
-//     adapter_config.json        the method, its hyperparameters and the path of the base model (io/peft.h)
+//     adapter_config.json        the method, its hyperparameters and the path of the base model (run/peft.h)
 //     adapter_model.safetensors  its tensors, named base_model.model. plus the model's name for them
 #ifndef GX_ADAPTER_H
 #define GX_ADAPTER_H
+#include "peft.h"
 #include "../io/folder.h"
 #include "../model/lora.h"
 #include "tensor_file.h"

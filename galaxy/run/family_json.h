@@ -1,5 +1,5 @@
 // family_json.h: what the config.json files of all families have in common: a member that may have one value alone,
-// whose model it is, which head it has, what its labels are called. (Tasks read labels by io/model_labels.h.)
+// whose model it is, which head it has, what its labels are called. (Tasks read labels by data/model_labels.h.)
 #ifndef GX_FAMILY_JSON_H
 #define GX_FAMILY_JSON_H
 #include "../io/generation_config.h"
@@ -57,7 +57,7 @@ static const GxJsonKey gx__family_keys[] = {
     {"model_type", GX_KEY_READ, NULL},
     {"architectures", GX_KEY_READ, NULL},
     {"quantization_config", GX_KEY_READ, NULL},
-    {"id2label", GX_KEY_READ, NULL}, // these by io/model_labels.h
+    {"id2label", GX_KEY_READ, NULL}, // these by data/model_labels.h
     {"problem_type", GX_KEY_READ, NULL},
     {"num_labels", GX_KEY_READ, NULL},
     {"label2id", GX_KEY_READ, NULL},

@@ -48,10 +48,10 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "../io/chat_find.h"
-#include "../io/chat_save.h"
-#include "../io/model_labels.h"
-#include "../io/sentence_modules.h"
+#include "../text/chat_find.h"
+#include "../text/chat_save.h"
+#include "../data/model_labels.h"
+#include "../text/sentence_modules.h"
 #include "bert_family.h"
 #include "llama_family.h"
 

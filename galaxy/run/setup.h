@@ -29,7 +29,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "../io/sentence_modules.h"
+#include "../text/sentence_modules.h"
 #include "../model/lora.h"
 #include "agree.h"
 #include "autotune.h"

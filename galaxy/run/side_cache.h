@@ -8,7 +8,7 @@
 //
 // A sample's record is h_1 to h_N [layers, rows, C], of those of its rows that this rank has. Its key is a hash of what
 // the model sees of the sample: tokens, types, positions, documents. The file's key covers the weights, the
-// configuration, the dtype and this rank's part of the model (io/record_cache.h). So a record that is found is right,
+// configuration, the dtype and this rank's part of the model (data/record_cache.h). So a record that is found is right,
 // whatever else has changed. A micro-batch is taken from the cache if all ranks of its tp group have all of its
 // samples, which they decide together; otherwise it is computed, and the missing samples are stored. Validations run
 // the whole model.
@@ -18,7 +18,7 @@
 // --side_cache_dir.
 #ifndef GX_SIDE_CACHE_H
 #define GX_SIDE_CACHE_H
-#include "../io/record_cache.h"
+#include "../data/record_cache.h"
 #include "interpreter.h"
 #include <stdio.h>
 GX_BEGIN
@@ -88,7 +88,7 @@ GX_END
 #include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-#include "../io/dataset.h"
+#include "../data/dataset.h"
 #include "../io/folder.h"
 #include "../ops/memory.h"
 #include "report.h"

@@ -12,7 +12,7 @@
 #include "../parallel/values.h"
 #include "../comm/comm.h"
 #include "../io/bnb.h"
-#include "../io/peft.h"
+#include "../io/model_folder.h"
 #include "../io/safetensors.h"
 #include "../model/model.h"
 #include "quantize.h"

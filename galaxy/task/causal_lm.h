@@ -1,9 +1,9 @@
 // task/causal_lm.h: causal language modelling: predicting the next token of plain text.
 //
 // Data: a text file, JSON lines, a table (CSV, TSV), a folder of texts and JSON lines, a file of tokens, or several of
-// these with weights (io/blend.h). The end of each is held out for validation. JSON lines may also be conversations,
-// and these and tables instructions, or prompts and their completions (io/chat_records.h): then only the assistant's
-// turns are learned, in the format of the model's chat template or of --chat_template (io/dataset_chat.h), or only the
+// these with weights (data/blend.h). The end of each is held out for validation. JSON lines may also be conversations,
+// and these and tables instructions, or prompts and their completions (data/chat_records.h): then only the assistant's
+// turns are learned, in the format of the model's chat template or of --chat_template (data/dataset_chat.h), or only the
 // completions.
 // Tokens: those of the tokenizer that an option names, else of the model's; without either, bytes. Attention does not
 // cross documents that share a sample.
@@ -14,8 +14,8 @@
 // bytes.
 #ifndef GX_CAUSAL_LM_H
 #define GX_CAUSAL_LM_H
-#include "../io/blend.h"
-#include "../io/dataset_hash.h"
+#include "../data/blend.h"
+#include "../data/dataset_hash.h"
 #include "chat_format.h"
 #include "generate.h"
 #include "show_data.h"

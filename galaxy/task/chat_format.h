@@ -7,9 +7,9 @@
 //     gx_task_chat_close(&c->chat);
 #ifndef GX_TASK_CHAT_FORMAT_H
 #define GX_TASK_CHAT_FORMAT_H
-#include "../io/chat_find.h"
-#include "../io/chat_save.h"
-#include "../io/chat_tokens.h"
+#include "../text/chat_find.h"
+#include "../text/chat_save.h"
+#include "../data/chat_tokens.h"
 #include "task.h"
 GX_BEGIN
 

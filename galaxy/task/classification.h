@@ -4,7 +4,7 @@
 //     ./train_bert --task classification --model bert --train_data train.tsv --validation_data validation.tsv
 //     ./train_bert --task classification --model out/checkpoint-500 --predict new.tsv --predictions new.labels.jsonl
 //
-// Files: io/records.h, with columns text, text2 (optional) and label. Without --validation_data a hash of each record
+// Files: data/records.h, with columns text, text2 (optional) and label. Without --validation_data a hash of each record
 // decides whether it is held out (labelled_texts.h).
 //
 // The problem is the first of these that applies:
@@ -33,7 +33,7 @@
 // Each machine reads its own copy of the files, which must be identical: ranks compare hashes of them.
 #ifndef GX_CLASSIFICATION_H
 #define GX_CLASSIFICATION_H
-#include "../io/model_labels.h"
+#include "../data/model_labels.h"
 #include "labelled_texts.h"
 #include "predictions.h"
 #include "task.h"

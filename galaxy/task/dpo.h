@@ -7,7 +7,7 @@
 //     h       = (logp - logp_ref)(chosen) - (logp - logp_ref)(rejected)
 //     loss    = mean over pairs of -log(sigmoid(beta h))
 //
-// Pairs: io/pairs.h. A sample of seq_len tokens holds whole pairs, both texts of each, as many as fit (--pack_pairs
+// Pairs: data/pairs.h. A sample of seq_len tokens holds whole pairs, both texts of each, as many as fit (--pack_pairs
 // false: one pair); attention does not cross texts. So a pair is never divided among ranks or micro-batches: the factor
 // of a token's gradient depends on all four sums (logp and logp_ref of both texts) of its pair. Therefore the head
 // computes the losses of all rows before any gradient (model/head.h, target.weighing), and its logits twice; the rest
@@ -26,8 +26,8 @@
 // Each machine reads its own copy of the file, which must be identical: ranks compare a hash of its tokens.
 #ifndef GX_DPO_H
 #define GX_DPO_H
-#include "../io/packing.h"
-#include "../io/pairs.h"
+#include "../data/packing.h"
+#include "../data/pairs.h"
 #include "chat_format.h"
 #include "show_data.h"
 #include "task.h"

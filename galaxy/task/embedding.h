@@ -4,7 +4,7 @@
 //     ./train_bert --task embedding --model bert --train_data pairs.tsv --validation_data held_out.tsv
 //     ./train_bert --task embedding --model out/checkpoint-500 --embed texts.tsv --embed_output vectors.npy
 //
-// Files: io/records.h, with columns anchor, positive and negative (optional). Without --validation_data a hash of each
+// Files: data/records.h, with columns anchor, positive and negative (optional). Without --validation_data a hash of each
 // anchor decides whether its record is held out.
 //
 // The loss ranks each anchor's positive among its rivals: all positives and negatives of the micro-batch, on all ranks
@@ -17,7 +17,7 @@
 // cross texts. A text has at most seq_len / 2 tokens, or seq_len / 3 if there are negatives, and no more than the model's
 // folder says (max_seq_length).
 // --pooling: a text's vector is the mean of its tokens' vectors ([CLS] and [SEP] included), or that of [CLS]. auto: as
-// the model's folder says, else the mean. What it says of sentence-transformers (io/sentence_modules.h) is honoured:
+// the model's folder says, else the mean. What it says of sentence-transformers (text/sentence_modules.h) is honoured:
 // Dense modules follow the pooling, and are not trained.
 //
 // A validation ranks each held-out anchor's positive among all positives of the validation, by cosine. Its metrics are
@@ -35,7 +35,7 @@
 #ifndef GX_EMBEDDING_TASK_H
 #define GX_EMBEDDING_TASK_H
 #include "../io/npy.h"
-#include "../io/sentence_modules.h"
+#include "../text/sentence_modules.h"
 #include "task.h"
 #include "text_groups.h"
 #include "text_tokenizer.h"

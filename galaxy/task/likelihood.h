@@ -14,7 +14,7 @@
 // Memory: 16 T bytes, twice that on a device with memory of its own, and 24 bytes for each text.
 #ifndef GX_LIKELIHOOD_H
 #define GX_LIKELIHOOD_H
-#include "../io/packing.h"
+#include "../data/packing.h"
 #include "task.h"
 GX_BEGIN
 

@@ -20,7 +20,7 @@
 // Each machine reads its own copy of text and tokenizer, which must be identical: ranks compare hashes of both.
 #ifndef GX_MASKED_LM_H
 #define GX_MASKED_LM_H
-#include "../io/dataset_hash.h"
+#include "../data/dataset_hash.h"
 #include "../io/file_kind.h"
 #include "sentences.h"
 #include "task.h"

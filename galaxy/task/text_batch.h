@@ -29,7 +29,7 @@
 // With one text per column no order is computed.
 #ifndef GX_TEXT_BATCH_H
 #define GX_TEXT_BATCH_H
-#include "../io/dataset.h"
+#include "../data/dataset.h"
 #include "../model/rows.h"
 GX_BEGIN
 

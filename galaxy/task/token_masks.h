@@ -13,7 +13,7 @@
 #ifndef GX_TOKEN_MASKS_H
 #define GX_TOKEN_MASKS_H
 #include "../base/random.h"
-#include "../io/tokenizer.h"
+#include "../text/tokenizer.h"
 GX_BEGIN
 
 typedef struct { // how tokens are masked

@@ -6,7 +6,7 @@
 // what Python can and this cannot fails with "not built" in the message.
 #ifndef GX_TEMPLATE_VALUE_H
 #define GX_TEMPLATE_VALUE_H
-#include "json.h"
+#include "../io/json.h"
 #include "unicode.h"
 GX_BEGIN
 

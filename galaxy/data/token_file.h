@@ -26,9 +26,9 @@
 // where documents begin: that is where one of its tokens stands.
 #ifndef GX_TOKEN_FILE_H
 #define GX_TOKEN_FILE_H
-#include "files.h"
-#include "json_fields.h"
-#include "tokenizer_kind.h"
+#include "../io/files.h"
+#include "../io/json_fields.h"
+#include "../text/tokenizer_kind.h"
 GX_BEGIN
 
 enum { GX_TOKEN_FILE_HEADER = 128, GX_TOKEN_FILE_BIN_HEADER = 1024 };

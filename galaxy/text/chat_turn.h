@@ -1,7 +1,7 @@
 // chat_turn.h: what a conversation is made of, and the text that a format (chat.h) makes of it.
 #ifndef GX_CHAT_TURN_H
 #define GX_CHAT_TURN_H
-#include "files.h"
+#include "../io/files.h"
 #include "unicode.h"
 GX_BEGIN
 

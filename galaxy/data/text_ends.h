@@ -12,7 +12,7 @@
 #define GX_TEXT_ENDS_H
 #include "../base/log.h"
 #include "token_file.h"
-#include "tokenizer.h"
+#include "../text/tokenizer.h"
 GX_BEGIN
 
 enum { GX_TEXT_END_BYTES = 32, GX_TEXT_END_MANY = 2 }; // so many of them are no accident

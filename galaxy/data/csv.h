@@ -29,7 +29,7 @@
 // need it, but are those with commas, all of them, which Excel quotes.
 #ifndef GX_CSV_H
 #define GX_CSV_H
-#include "files.h"
+#include "../io/files.h"
 GX_BEGIN
 
 typedef struct {

@@ -8,7 +8,7 @@
 //     gx_pieces_close(&p);
 #ifndef GX_PIECES_H
 #define GX_PIECES_H
-#include "json.h"
+#include "../io/json.h"
 GX_BEGIN
 
 // MODEL: of the vocabulary, not added to it. NORMALIZED: an added token that is.

@@ -25,11 +25,11 @@
 #define GX_CORPUS_H
 #include "../base/log.h"
 #include "chat_records.h"
-#include "file_kind.h"
+#include "../io/file_kind.h"
 #include "records.h"
 #include "text_ends.h"
 #include "token_file.h"
-#include "tokenizer.h"
+#include "../text/tokenizer.h"
 GX_BEGIN
 
 typedef struct {

@@ -25,7 +25,7 @@
 #ifndef GX_GGUF_TOKENIZER_H
 #define GX_GGUF_TOKENIZER_H
 #include "chat_find.h"
-#include "gguf.h"
+#include "../io/gguf.h"
 #include "tokenizer_keys.h"
 GX_BEGIN
 

@@ -23,8 +23,8 @@
 // of English take a few seconds.
 #ifndef GX_BPE_TRAIN_H
 #define GX_BPE_TRAIN_H
-#include "bpe_files.h"
-#include "byte_tokens.h"
+#include "../text/bpe_files.h"
+#include "../text/byte_tokens.h"
 #include "train_texts.h"
 GX_BEGIN
 

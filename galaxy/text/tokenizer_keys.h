@@ -6,7 +6,7 @@
 //     GX_TRY(gx_tokenizer_check_keys(&t, folder, log, err));    // once, by who has a logger: rank 0
 #ifndef GX_TOKENIZER_KEYS_H
 #define GX_TOKENIZER_KEYS_H
-#include "json_keys.h"
+#include "../io/json_keys.h"
 #include "tokenizer.h"
 GX_BEGIN
 
@@ -38,7 +38,7 @@ static const GxJsonKey gx__tokenizer_config_keys[] = {
     {"added_tokens_decoder", GX_KEY_READ, NULL},
     {"additional_special_tokens", GX_KEY_READ, NULL},
     {"extra_special_tokens", GX_KEY_READ, NULL},
-    {"chat_template", GX_KEY_READ, NULL}, // by io/chat.h
+    {"chat_template", GX_KEY_READ, NULL}, // by text/chat.h
     {"do_lower_case", GX_KEY_READ, NULL},
     {"strip_accents", GX_KEY_READ, NULL},
     {"tokenize_chinese_chars", GX_KEY_READ, NULL},
@@ -91,7 +91,7 @@ static const GxJsonKey gx__tokenizer_config_keys[] = {
     {"fix_mistral_regex", GX_KEY_NAMED, "words are as tokenizer.json has them"},
     {"chat_control_tokens", GX_KEY_NAMED, "no further tokens are marked in conversations"},
     {"auto_map", GX_KEY_NAMED, "the folder brings code of its own, which is not run"},
-    {"*_token", GX_KEY_READ, NULL}, // by io/chat_find.h: a template may write image_token
+    {"*_token", GX_KEY_READ, NULL}, // by text/chat_find.h: a template may write image_token
 };
 const GxJsonKeys gx_tokenizer_config_keys = {GX_KEYS(gx__tokenizer_config_keys)};
 

@@ -14,9 +14,9 @@
 // Memory: distinct words and their pairs, about 200 bytes for each word that is new.
 #ifndef GX_MERGE_TRAIN_H
 #define GX_MERGE_TRAIN_H
-#include "file_kind.h"
-#include "files.h"
-#include "pieces.h"
+#include "../io/file_kind.h"
+#include "../io/files.h"
+#include "../text/pieces.h"
 GX_BEGIN
 
 typedef struct {      // texts in chunks, or as train_texts.h reads them

@@ -2,7 +2,7 @@
 // wordpiece.h), behind the door that tokenizer.h is; and words that these files share.
 #ifndef GX_TOKENIZER_KIND_H
 #define GX_TOKENIZER_KIND_H
-#include "json.h"
+#include "../io/json.h"
 GX_BEGIN
 
 typedef struct GxTokenizer GxTokenizer;

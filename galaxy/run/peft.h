@@ -19,14 +19,13 @@
 // base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight [r, in] and .lora_B.weight [out, r].
 #ifndef GX_PEFT_H
 #define GX_PEFT_H
-#include "json_fields.h"
-#include "json_keys.h"
+#include "../io/json_fields.h"
+#include "../io/json_keys.h"
+#include "../io/model_folder.h"
 #include "module_pattern.h"
 GX_BEGIN
 
-#define GX_ADAPTER_FILE "adapter_model.safetensors"
-#define GX_PEFT_PREFIX  "base_model.model." // of the names of its tensors
-enum { GX_PEFT_TARGETS = 1 << 16 };         // a hundred layers by whole names are half of it
+enum { GX_PEFT_TARGETS = 1 << 16 }; // a hundred layers by whole names are half of it
 
 #define GX_PEFT_BOTTLENECK "GALAXY_BOTTLENECK" // peft_type
 #define GX_PEFT_SIDE       "GALAXY_SIDE"
@@ -62,11 +61,6 @@ typedef struct {
     char task_type[GX_FIELD_TEXT];                                      // CAUSAL_LM, SEQ_CLS; "": it does not say
     char base[GX_PATH];                                                 // base_model_name_or_path, as it stands there
 } GxPeftConfig;
-
-// What config.json of the whole model is in an adapter's folder, which transformers would else take for a model's.
-#define GX_PEFT_MODEL_CONFIG "model_config.json"
-// The folder's config.json, or where there is none GX_PEFT_MODEL_CONFIG. path[GX_PATH].
-GxStatus gx_model_config_path(char *path, const char *folder, GxError *err);
 
 // log: hears of keys that are not known.
 GxStatus gx_peft_config_read(GxPeftConfig *c, const char *path, const GxLogger *log, GxError *err);
@@ -413,15 +407,6 @@ static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *p
     GX_TRY(gx__peft_text(json, "task_type", c->task_type, sizeof c->task_type, path, err));
     GX_TRY(gx__peft_check_task(c, json, path, err));
     return gx__peft_text(json, "base_model_name_or_path", c->base, sizeof c->base, path, err);
-}
-
-GxStatus gx_model_config_path(char *path, const char *folder, GxError *err)
-{
-    char other[GX_PATH];
-    GX_TRY(gx_path_join(path, folder, "config.json", err));
-    GX_TRY(gx_path_join(other, folder, GX_PEFT_MODEL_CONFIG, err));
-    if (!gx_path_is_file(path) && gx_path_is_file(other)) snprintf(path, GX_PATH, "%s", other);
-    return GX_OK;
 }
 
 GxStatus gx_peft_config_read(GxPeftConfig *c, const char *path, const GxLogger *log, GxError *err)

@@ -49,8 +49,8 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "folder.h"
-#include "json_fields.h"
+#include "../io/folder.h"
+#include "../io/json_fields.h"
 
 enum { GX__CORPUS_PART = 1 << 26, GX__CORPUS_MOST_PARTS = 1000000 };
 

@@ -23,7 +23,7 @@
 //     gx_chat_record_close(&r);
 #ifndef GX_CHAT_RECORDS_H
 #define GX_CHAT_RECORDS_H
-#include "chat.h"
+#include "../text/chat.h"
 #include "records.h"
 GX_BEGIN
 

@@ -39,7 +39,7 @@ GX_END
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include "json_fields.h"
+#include "../io/json_fields.h"
 
 // ---- the hash ------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@
 // where there is no such limit, as 1000000000000000019884624838656. U+0000 in a text stands as GX_JSON_NUL.
 #ifndef GX_TOKENIZER_CONFIG_H
 #define GX_TOKENIZER_CONFIG_H
-#include "json.h"
+#include "../io/json.h"
 GX_BEGIN
 
 #define GX_TOKENIZER_CONFIG "tokenizer_config.json"

@@ -31,8 +31,8 @@
 #define GX_RECORDS_H
 #include "bad_lines.h"
 #include "csv.h"
-#include "file_kind.h"
-#include "files.h"
+#include "../io/file_kind.h"
+#include "../io/files.h"
 GX_BEGIN
 
 enum { GX_RECORD_COLUMNS = 16, GX_RECORDS_CAP = 1 << 30 };
@@ -117,7 +117,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include "json.h"
+#include "../io/json.h"
 
 enum { GX__RECORDS_NAMES = 200 }; // bytes of a list of columns in a message
 

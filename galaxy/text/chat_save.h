@@ -24,7 +24,7 @@ GX_END
 #define GX_CHAT_SAVE_IMPLEMENTED
 #include <stdlib.h>
 #include <string.h>
-#include "peft.h"
+#include "../io/model_folder.h"
 #include "tokenizer_config.h"
 
 enum { GX__CHAT_SAVE_CAP = 1 << 20, GX__CHAT_SAVE_ENDS = 64 };

@@ -23,7 +23,7 @@
 #define GX_PAIRS_H
 #include "bad_lines.h"
 #include "chat_tokens.h"
-#include "file_kind.h"
+#include "../io/file_kind.h"
 GX_BEGIN
 
 typedef struct {

@@ -25,7 +25,7 @@
 #define GX_DATASET_H
 #include "../base/log.h"
 #include "../base/random.h"
-#include "file_kind.h"
+#include "../io/file_kind.h"
 #include "packing.h"
 #include "token_file.h"
 GX_BEGIN

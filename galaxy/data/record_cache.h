@@ -18,7 +18,7 @@
 // One writes a file, which it locks; any number may read it. Memory: 32 to 64 bytes of the host per record.
 #ifndef GX_RECORD_CACHE_H
 #define GX_RECORD_CACHE_H
-#include "files.h"
+#include "../io/files.h"
 GX_BEGIN
 
 typedef struct {

@@ -23,10 +23,10 @@
 #ifndef GX_SCORE_REQUESTS_H
 #define GX_SCORE_REQUESTS_H
 #include "bad_lines.h"
-#include "chat_turn.h"
-#include "file_kind.h"
-#include "tokenizer.h"
-#include "tokenizer_config.h"
+#include "../text/chat_turn.h"
+#include "../io/file_kind.h"
+#include "../text/tokenizer.h"
+#include "../text/tokenizer_config.h"
 GX_BEGIN
 
 typedef struct {

@@ -10,8 +10,8 @@
 // own needs no PCRE2; a dot in it is any character there, too.
 #ifndef GX_MODULE_PATTERN_H
 #define GX_MODULE_PATTERN_H
-#include "json.h"
-#include "regex.h"
+#include "../io/json.h"
+#include "../text/regex.h"
 GX_BEGIN
 
 // 1: it has a sign that no list of names has: one of \ * + ? [ ] ( ) { } | ^ $

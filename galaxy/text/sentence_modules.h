@@ -16,7 +16,7 @@
 // key that is not known here is told in m.notes.
 #ifndef GX_SENTENCE_MODULES_H
 #define GX_SENTENCE_MODULES_H
-#include "json.h"
+#include "../io/json.h"
 GX_BEGIN
 
 enum { GX_SENTENCE_DENSE = 4, GX_SENTENCE_NOTES = 600, GX_SENTENCE_WIDEST = 1 << 16 };
@@ -63,7 +63,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include "../base/text.h"
-#include "safetensors.h"
+#include "../io/safetensors.h"
 #include "tokenizer_config.h"
 
 enum { GX__SENTENCE_CAP = 1 << 20 };

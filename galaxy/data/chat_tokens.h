@@ -25,8 +25,8 @@
 #include "bad_lines.h"
 #include "chat_records.h"
 #include "dataset.h"
-#include "file_kind.h"
-#include "tokenizer.h"
+#include "../io/file_kind.h"
+#include "../text/tokenizer.h"
 GX_BEGIN
 
 typedef struct {

@@ -9,10 +9,10 @@
 #ifndef GX_MODEL_LABELS_H
 #define GX_MODEL_LABELS_H
 #include "../base/fields.h"
-#include "json.h"
+#include "../io/json.h"
 #include "labels.h"
-#include "peft.h"
-#include "safetensors.h"
+#include "../io/model_folder.h"
+#include "../io/safetensors.h"
 GX_BEGIN
 
 typedef struct {

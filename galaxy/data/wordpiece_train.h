@@ -24,7 +24,7 @@
 #ifndef GX_WORDPIECE_TRAIN_H
 #define GX_WORDPIECE_TRAIN_H
 #include "train_texts.h"
-#include "wordpiece_files.h"
+#include "../text/wordpiece_files.h"
 GX_BEGIN
 
 typedef struct {
