@@ -3,7 +3,7 @@
 //     GxBlend b;
 //     GX_TRY(gx_blend_open(&b, "code.tokens,books.jsonl", "0.7,0.3", &tokenizer, NULL, 0.1, 256, threads, log, err));
 //     for (i…) status = gx_blend_sample(&b, seed, sample + i, 256, &to, NULL, err);
-//     for (w < gx_blend_windows(&b)) status = gx_blend_window(&b, w, 256, &to, err);
+//     for (w < gx_blend_eval_samples(&b)) status = gx_blend_eval_sample(&b, w, 256, &to, err);
 //     gx_blend_close(&b);
 //
 // A folder of llm.c's .bin files is as many sources, in the order of their names, which share its weight in proportion
@@ -60,8 +60,8 @@ int64_t gx_blend_share(const int64_t *part, int n, int source, int64_t samples);
 // *padding, unless that is NULL, becomes larger by those of the T tokens that are padding.
 GxStatus gx_blend_sample(const GxBlend *b, uint64_t seed, int64_t index, int64_t T, const GxBlendSample *to,
                          int64_t *padding, GxError *err);
-int64_t gx_blend_windows(const GxBlend *b); // of what is held out of all
-GxStatus gx_blend_window(const GxBlend *b, int64_t window, int64_t T, const GxBlendSample *to, GxError *err);
+int64_t gx_blend_eval_samples(const GxBlend *b); // of what is held out of all
+GxStatus gx_blend_eval_sample(const GxBlend *b, int64_t window, int64_t T, const GxBlendSample *to, GxError *err);
 
 GX_END
 #endif
@@ -314,10 +314,10 @@ static GxStatus gx__blend_open(gx__BlendOpening *x, const char *list, const char
         return GX_FAIL(x->err, GX_ERR_ARGUMENT, "the list of data is \"%s\"; expected paths with commas between them",
                        gx_text_cut(list, cut, sizeof cut));
     for (int i = 0; gx__blend_name(list, i, name); i++) GX_TRY(gx__blend_add_name(x, i, name));
-    if (b->n > 1 && gx_blend_windows(b) > GX_BLEND_PARTS)
+    if (b->n > 1 && gx_blend_eval_samples(b) > GX_BLEND_PARTS)
         return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
                        "%ld windows of %ld tokens are held out of %d sources; at most %d can be",
-                       (long)gx_blend_windows(b), (long)x->T, b->n, GX_BLEND_PARTS);
+                       (long)gx_blend_eval_samples(b), (long)x->T, b->n, GX_BLEND_PARTS);
     return gx__blend_weigh(b, list, weights, x->T, x->err);
 }
 
@@ -370,14 +370,14 @@ GxStatus gx_blend_sample(const GxBlend *b, uint64_t seed, int64_t index, int64_t
     return gx__blend_set_labels(d, d->train.begin + gx_dataset_sample_start(&d->train, seed, number, T), T, to, err);
 }
 
-int64_t gx_blend_windows(const GxBlend *b) { return gx__blend_sum(b->held_out, b->n); }
+int64_t gx_blend_eval_samples(const GxBlend *b) { return gx__blend_sum(b->held_out, b->n); }
 
-GxStatus gx_blend_window(const GxBlend *b, int64_t window, int64_t T, const GxBlendSample *to, GxError *err)
+GxStatus gx_blend_eval_sample(const GxBlend *b, int64_t window, int64_t T, const GxBlendSample *to, GxError *err)
 {
     int64_t number;
     const GxDataset *d = &b->source[gx_blend_find(b->held_out, b->n, window, &number)];
     if (d->packed.samples) return gx__blend_set_packed(d, &d->packed_held_out, number, T, to, NULL, err);
-    GX_TRY(gx_dataset_window(d, number, T, to->tokens, to->labels, to->stride, err));
+    GX_TRY(gx_dataset_eval_sample(d, number, T, to->tokens, to->labels, to->stride, err));
     return gx__blend_set_labels(d, d->held_out.begin + number * T, T, to, err);
 }
 #endif

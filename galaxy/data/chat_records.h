@@ -55,7 +55,7 @@ GxStatus gx_chat_record_check(const GxJson *record, const char *path, int64_t nu
 // By the first line of a file: which member makes it one of conversations ("messages"); NULL: none. *has_text: it has a
 // text, too, and what is learned is that. names[GX_TEXT_VALUE]: all members, or columns of a table. What cannot be read
 // is none.
-const char *gx_chat_records_look(const char *path, const GxRecordReading *reading, int *has_text, char *names);
+const char *gx_chat_records_detect(const char *path, const GxRecordReading *reading, int *has_text, char *names);
 
 GX_END
 #endif
@@ -413,7 +413,7 @@ GxStatus gx_chat_record_read(GxChatRecord *r, const char *line, const GxRecordRe
 // ---- a row of a table ----------------------------------------------------------------------------------------------
 
 enum { GX__CHAT_TABLE_COLUMNS = 3 };
-// kind: what gx_chat_records_look said. Returns how many.
+// kind: what gx_chat_records_detect said. Returns how many.
 static int gx__chat_table_columns(const char *kind, const GxRecordReading *names,
                                   GxRecordColumn column[GX__CHAT_TABLE_COLUMNS])
 {
@@ -498,7 +498,7 @@ static GxStatus gx__chat_line_at(int fd, const char *path, int64_t at, int64_t b
 }
 
 // Of a table by its first line.
-static int gx__chat_look_at_table(const char *path, const GxRecordReading *reading, int *has_text, char *names)
+static int gx__chat_detect_table(const char *path, const GxRecordReading *reading, int *has_text, char *names)
 {
     const char *const wanted[] = {gx__chat_kinds[0], gx__chat_kinds[1],   gx__chat_kinds[2],
                                   reading->prompt,   reading->completion, reading->text};
@@ -512,7 +512,7 @@ static int gx__chat_look_at_table(const char *path, const GxRecordReading *readi
 }
 
 // By the first line; where bad ones are left out, by the first one that can be read.
-static int gx__chat_look_at_lines(const char *path, const GxRecordReading *reading, int *has_text, char *names)
+static int gx__chat_detect_lines(const char *path, const GxRecordReading *reading, int *has_text, char *names)
 {
     int fd, kind = GX__CHAT_NONE, goes_on = 1;
     int64_t bytes;
@@ -542,11 +542,11 @@ static int gx__chat_look_at_lines(const char *path, const GxRecordReading *readi
     return kind;
 }
 
-const char *gx_chat_records_look(const char *path, const GxRecordReading *reading, int *has_text, char *names)
+const char *gx_chat_records_detect(const char *path, const GxRecordReading *reading, int *has_text, char *names)
 {
     *has_text = 0, names[0] = 0;
-    const int kind = gx_records_is_table(path) ? gx__chat_look_at_table(path, reading, has_text, names)
-                                               : gx__chat_look_at_lines(path, reading, has_text, names);
+    const int kind = gx_records_is_table(path) ? gx__chat_detect_table(path, reading, has_text, names)
+                                               : gx__chat_detect_lines(path, reading, has_text, names);
     if (kind == GX__CHAT_COMPLETION && gx__chat_names_completion(reading)) *has_text = 0; // an option says it
     if (kind == GX__CHAT_MANY) return gx__chat_kinds[0]; // and others: its lines are refused
     return kind < 0 ? NULL : gx__chat_kinds[kind];
@@ -557,7 +557,7 @@ GxStatus gx_chat_table_open(GxRecords *table, const char *path, const GxRecordRe
     GxRecordColumn column[GX__CHAT_TABLE_COLUMNS];
     char members[GX_TEXT_VALUE];
     int has_text;
-    const char *kind = gx_chat_records_look(path, names, &has_text, members);
+    const char *kind = gx_chat_records_detect(path, names, &has_text, members);
     const int columns = gx__chat_table_columns(kind ? kind : "", names, column);
     return gx_records_open(table, path, GX_RECORDS_BY_NAME, column, columns, names->skip, err);
 }

@@ -262,7 +262,7 @@ static GxStatus gx__corpus_end_records(GxCorpusReader *r, GxError *err)
     }
     char names[GX_TEXT_VALUE];
     int has_text;
-    const char *member = gx_chat_records_look(path, r->how, &has_text, names);
+    const char *member = gx_chat_records_detect(path, r->how, &has_text, names);
     if (member)
         return GX_FAIL(
             err, GX_ERR_UNSUPPORTED,

@@ -255,7 +255,7 @@ static int gx__csv_lines_fit(char *p, const char *last, char *end, int64_t colum
 }
 
 // A field at p, of the line that begins at `line`: *p moves on to its end.
-static void gx__csv_look_at_field(gx__CsvMarks *m, char *begin, char **p, char *end, int64_t *line)
+static void gx__csv_detect_field(gx__CsvMarks *m, char *begin, char **p, char *end, int64_t *line)
 {
     char *field = *p, *stop = field;
     while (stop < end && *stop != '\t' && *stop != '\n') stop++;
@@ -280,10 +280,10 @@ static void gx__csv_look_at_field(gx__CsvMarks *m, char *begin, char **p, char *
     if (*p < end && **p == '\r') ++*p;
 }
 
-static void gx__csv_look(gx__CsvMarks *m, char *p, char *end, int64_t line)
+static void gx__csv_detect(gx__CsvMarks *m, char *p, char *end, int64_t line)
 {
     for (char *begin = p; p < end; p++) {
-        gx__csv_look_at_field(m, begin, &p, end, &line);
+        gx__csv_detect_field(m, begin, &p, end, &line);
         if (p < end && *p == '\n') line++, begin = p + 1;
     }
 }
@@ -313,7 +313,7 @@ static GxStatus gx__csv_choose_quotes(GxCsv *c, GxError *err)
     c->has_quotes = gx__csv_names_are_quoted(c->next, c->end);
     if (c->has_quotes) return GX_OK;
     m.columns = gx__csv_count(c->next, line_end, '\t') + 1;
-    gx__csv_look(&m, c->next, c->end, c->line);
+    gx__csv_detect(&m, c->next, c->end, c->line);
     if (m.quoted && m.bare)
         return GX_FAIL(err, GX_ERR_FORMAT,
                        "%s: a field in line %ld stands in quotes as programs write them, and one in line %ld has "

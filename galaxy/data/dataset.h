@@ -19,7 +19,7 @@
 //     GxDataset d;
 //     GX_TRY(gx_dataset_open(&d, "book.txt", 0.1, 256, err));
 //     for (b…) status = gx_dataset_sample(&d, seed, sample + b, 256, tokens + b, labels + b, B, err);    // [T,B]
-//     for (w < gx_dataset_windows(&d.held_out, 256)) status = gx_dataset_window(&d, w, 256, tokens, labels, 1, err);
+//     for (w < gx_tokens_eval_samples(&d.held_out, 256)) status = gx_dataset_eval_sample(&d, w, 256, tokens, labels, 1, err);
 //     gx_dataset_close(&d);
 #ifndef GX_DATASET_H
 #define GX_DATASET_H
@@ -59,16 +59,16 @@ GxStatus gx_dataset_read(const GxDataset *d, int64_t at, int64_t n, unsigned cha
 
 // Training: windows per epoch = max(1, (n - T) / T), so that every shift below T leaves room for the last label. n >= T
 // + 1, index >= 0. A sample's T tokens and T labels go to out_...[0], [stride], [2 * stride], ...
-int64_t gx_dataset_epoch_windows(const GxTokens *tokens, int64_t T);
+int64_t gx_tokens_epoch_samples(const GxTokens *tokens, int64_t T);
 GxStatus gx_dataset_sample(const GxDataset *d, uint64_t seed, int64_t index, int64_t T, int32_t *out_tokens,
                            int32_t *out_labels, int64_t stride, GxError *err);
 // The token of this part that the sample begins with.
 int64_t gx_dataset_sample_start(const GxTokens *tokens, uint64_t seed, int64_t index, int64_t T);
 
 // Validation: windows of the held-out part in order, (n - 1) / T of them.
-int64_t gx_dataset_windows(const GxTokens *tokens, int64_t T);
-GxStatus gx_dataset_window(const GxDataset *d, int64_t window, int64_t T, int32_t *out_tokens, int32_t *out_labels,
-                           int64_t stride, GxError *err);
+int64_t gx_tokens_eval_samples(const GxTokens *tokens, int64_t T);
+GxStatus gx_dataset_eval_sample(const GxDataset *d, int64_t window, int64_t T, int32_t *out_tokens, int32_t *out_labels,
+                                int64_t stride, GxError *err);
 
 // For tokens [at, at + T) of the whole, `at` as train.begin + gx_dataset_sample_start or held_out.begin + window * T,
 // which stand in `tokens` and `labels` as gx_dataset_sample writes them: documents[(t * stride)][2], begin and end of
@@ -334,8 +334,8 @@ int64_t gx_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t i)
     return (int64_t)x;
 }
 
-int64_t gx_dataset_epoch_windows(const GxTokens *tokens, int64_t T) { return gx_max(1, (tokens->n - T) / T); }
-int64_t gx_dataset_windows(const GxTokens *tokens, int64_t T) { return (tokens->n - 1) / T; }
+int64_t gx_tokens_epoch_samples(const GxTokens *tokens, int64_t T) { return gx_max(1, (tokens->n - T) / T); }
+int64_t gx_tokens_eval_samples(const GxTokens *tokens, int64_t T) { return (tokens->n - 1) / T; }
 
 // How far the epoch's windows are shifted: less than T, and so that the last one still ends inside the text.
 static int64_t gx__dataset_shift(const GxTokens *tokens, uint64_t seed, int64_t epoch, int64_t windows, int64_t T)
@@ -348,7 +348,7 @@ static int64_t gx__dataset_shift(const GxTokens *tokens, uint64_t seed, int64_t 
 
 int64_t gx_dataset_sample_start(const GxTokens *tokens, uint64_t seed, int64_t index, int64_t T)
 {
-    int64_t windows = gx_dataset_epoch_windows(tokens, T), epoch = index / windows;
+    int64_t windows = gx_tokens_epoch_samples(tokens, T), epoch = index / windows;
     return gx__dataset_shift(tokens, seed, epoch, windows, T) + gx_permute(seed, epoch, windows, index % windows) * T;
 }
 
@@ -385,8 +385,8 @@ GxStatus gx_dataset_sample(const GxDataset *d, uint64_t seed, int64_t index, int
     return gx__dataset_copy(d, d->train.begin + start, T, out_tokens, out_labels, stride, err);
 }
 
-GxStatus gx_dataset_window(const GxDataset *d, int64_t window, int64_t T, int32_t *out_tokens, int32_t *out_labels,
-                           int64_t stride, GxError *err)
+GxStatus gx_dataset_eval_sample(const GxDataset *d, int64_t window, int64_t T, int32_t *out_tokens, int32_t *out_labels,
+                                int64_t stride, GxError *err)
 {
     return gx__dataset_copy(d, d->held_out.begin + window * T, T, out_tokens, out_labels, stride, err);
 }

@@ -59,7 +59,7 @@ int gx_dataset_is_chat(const char *path, const GxRecordReading *names, const GxL
     char members[GX_TEXT_VALUE];
     int has_text;
     if (!gx_path_has_end(path, ".jsonl") && !gx_path_has_end(path, ".ndjson") && !gx_records_is_table(path)) return 0;
-    const char *member = gx_chat_records_look(path, names, &has_text, members);
+    const char *member = gx_chat_records_detect(path, names, &has_text, members);
     if (member && !has_text && names->used) names->used->prompts |= !strcmp(member, "prompt");
     if (member && has_text && log)
         gx_log(log, GX_LOG_WARNING,
@@ -186,13 +186,13 @@ GxStatus gx_dataset_take_chats(GxDataset *d, const GxTokenizer *t, const GxChatR
 
 int64_t gx_dataset_epoch_samples(const GxDataset *d, int64_t T)
 {
-    return d->packed.samples ? d->packed.samples : gx_dataset_epoch_windows(&d->train, T);
+    return d->packed.samples ? d->packed.samples : gx_tokens_epoch_samples(&d->train, T);
 }
 
 int64_t gx_dataset_held_out_samples(const GxDataset *d, int64_t T)
 {
     if (d->packed.samples) return d->packed_held_out.samples;
-    return d->held_out.n > 0 ? gx_dataset_windows(&d->held_out, T) : 0;
+    return d->held_out.n > 0 ? gx_tokens_eval_samples(&d->held_out, T) : 0;
 }
 
 int64_t gx_dataset_packed_number(const GxDataset *d, uint64_t seed, int64_t index)

@@ -72,7 +72,7 @@ GxStatus gx_record_cache_check(const char *path, GxError *err);
 // 1: a file of records about something else than c's; *size: its bytes.
 int gx_record_cache_is_other(const GxRecordCache *c, const char *path, int64_t *size);
 // Records of another file that is about the same, as it is now, are read, too. One about something else is passed over.
-GxStatus gx_record_cache_look_into(GxRecordCache *c, const char *path, GxError *err);
+GxStatus gx_record_cache_inspect(GxRecordCache *c, const char *path, GxError *err);
 // memory: gx_record_cache_memory(bytes, most) bytes, which stay there.
 void gx_record_cache_open_memory(GxRecordCache *c, void *memory, int64_t bytes, int64_t most);
 void gx_record_cache_close(GxRecordCache *c); // also of one that is all zero
@@ -319,7 +319,7 @@ GxStatus gx_record_cache_open(GxRecordCache *c, const char *path, int64_t bytes,
     return status;
 }
 
-GxStatus gx_record_cache_look_into(GxRecordCache *c, const char *path, GxError *err)
+GxStatus gx_record_cache_inspect(GxRecordCache *c, const char *path, GxError *err)
 {
     GxRecordFile *f;
     int64_t size;

@@ -32,14 +32,14 @@ GX_BEGIN
 typedef struct {
     int64_t at, n, scored; // tokens; the last `scored` of n
     int64_t line;          // from 0
-} GxScoreWindow;
+} GxScorePart;
 
 typedef struct {
     int64_t lines, windows, tokens;
-    GxScoreWindow *window; // [windows]; those of a line follow one another. An empty text has none
-    int32_t *ids;          // [tokens]
-    int64_t longest;       // tokens of a window, the last one, which is only a label, left out
-    int64_t cut;           // prompts whose beginning was cut off
+    GxScorePart *window; // [windows]; those of a line follow one another. An empty text has none
+    int32_t *ids;        // [tokens]
+    int64_t longest;     // tokens of a window, the last one, which is only a label, left out
+    int64_t cut;         // prompts whose beginning was cut off
     int64_t window_room, token_room;
 } GxScoreRequests;
 
@@ -83,10 +83,10 @@ static GxStatus gx__score_grow(void **list, int64_t n, int64_t *room, size_t siz
 }
 
 // The next n tokens in r->ids, where they have been put.
-static GxStatus gx__score_add_window(gx__ScoreReader *x, int64_t n, int64_t scored, GxError *err)
+static GxStatus gx__score_add_part(gx__ScoreReader *x, int64_t n, int64_t scored, GxError *err)
 {
     GxScoreRequests *r = x->r;
-    const GxScoreWindow w = {r->tokens, n, scored, x->number - 1};
+    const GxScorePart w = {r->tokens, n, scored, x->number - 1};
     GX_TRY(gx__score_grow((void **)&r->window, r->windows + 1, &r->window_room, sizeof *r->window, err));
     r->window[r->windows++] = w;
     r->tokens += n, r->longest = gx_max(r->longest, n - 1);
@@ -110,7 +110,7 @@ static GxStatus gx__score_add_pair(gx__ScoreReader *x, const int32_t *given, int
     GX_TRY(gx__score_grow((void **)&x->r->ids, at + kept + n, &x->r->token_room, sizeof *x->r->ids, err));
     memcpy(x->r->ids + at, given + n_given - kept, (size_t)kept * sizeof *given);
     memcpy(x->r->ids + at + kept, own, (size_t)n * sizeof *own);
-    return gx__score_add_window(x, kept + n, n, err);
+    return gx__score_add_part(x, kept + n, n, err);
 }
 
 // All of ids[n]: the first window behind the prefix token, the others behind the tokens before them.

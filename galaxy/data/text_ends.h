@@ -112,7 +112,7 @@ static int gx__text_ends_a_turn(const char *piece)
 }
 
 // How often the tokens stand among the first *n of the file.
-static GxStatus gx__text_ends_look(const GxTokenFile *f, int fd, const char *path, gx__TextEnd *end, int ends,
+static GxStatus gx__text_ends_scan(const GxTokenFile *f, int fd, const char *path, gx__TextEnd *end, int ends,
                                    int64_t *n, GxError *err)
 {
     int32_t ids[GX__TEXT_ENDS_CHUNK];
@@ -139,7 +139,7 @@ GxStatus gx_text_ends_warn_of_bin(const GxTokenFile *f, int fd, const char *path
     int most = 0;
     if (!own || !log) return GX_OK; // that there is no mark is said with the data
     for (int k = 1; k < ENDS; k++) end[k].id = strcmp(end[k].name, own) ? gx_tokenizer_find(t, end[k].name) : -1;
-    GX_TRY(gx__text_ends_look(f, fd, path, end, ENDS, &n, err));
+    GX_TRY(gx__text_ends_scan(f, fd, path, end, ENDS, &n, err));
     for (int k = 1; k < ENDS; k++)
         if (end[k].count > end[most].count) most = k;
     if (most > 0)

@@ -177,7 +177,7 @@ static uint64_t gx__bpe_pop(GxBpeRoom *room)
 }
 
 // The pair of a symbol and the next one, if it is one of the merges.
-static void gx__bpe_look(const GxBpe *b, GxBpeRoom *room, int32_t at)
+static void gx__bpe_scan(const GxBpe *b, GxBpeRoom *room, int32_t at)
 {
     const int32_t next = room->symbol[at].next;
     room->symbol[at].rank = -1;
@@ -210,8 +210,8 @@ static void gx__bpe_join(const GxBpe *b, GxBpeRoom *room, int32_t at)
     room->symbol[at].next = next;
     room->symbol[right].rank = -1;
     if (next >= 0) room->symbol[next].prev = at;
-    if (prev >= 0) gx__bpe_look(b, room, prev);
-    gx__bpe_look(b, room, at);
+    if (prev >= 0) gx__bpe_scan(b, room, prev);
+    gx__bpe_scan(b, room, at);
 }
 
 // The symbols that are there, merged, as ids; then there are none.
@@ -219,7 +219,7 @@ static void gx__bpe_merge_symbols(const GxBpe *b, GxBpeRoom *room, int32_t *ids,
 {
     if (room->symbols == 0) return;
     room->symbol[room->symbols - 1].next = -1;
-    for (int64_t i = 0; i < room->symbols; i++) gx__bpe_look(b, room, (int32_t)i);
+    for (int64_t i = 0; i < room->symbols; i++) gx__bpe_scan(b, room, (int32_t)i);
     while (room->heap_n > 0) {
         const uint64_t least = gx__bpe_pop(room);
         const int32_t at = (int32_t)(uint32_t)least;

@@ -317,7 +317,7 @@ static int gx__template_copied(GxTemplateRun *r, GxTemplateValue x, GxTemplateVa
 {
     GxTemplateValue *from;
     if (!gx_template_iterate(r, x, &from, n) || !gx_template_work(r, *n)) return 0;
-    *list = (GxTemplateValue *)gx_template_take(r, *n * (int64_t)sizeof *from);
+    *list = (GxTemplateValue *)gx_template_allocate(r, *n * (int64_t)sizeof *from);
     if (*list && *n) memcpy(*list, from, (size_t)*n * sizeof *from);
     return *list != NULL;
 }
@@ -369,7 +369,7 @@ static int gx__template_ignoring_case(GxTemplateRun *r, GxTemplateValue x, int s
 static int gx__template_keys_of(GxTemplateRun *r, const GxTemplateValue *list, int64_t n, GxTemplateValue attribute,
                                 int sensitive, GxTemplateValue **key)
 {
-    *key = (GxTemplateValue *)gx_template_take(r, n * (int64_t)sizeof *list);
+    *key = (GxTemplateValue *)gx_template_allocate(r, n * (int64_t)sizeof *list);
     if (!*key) return 0;
     if (attribute.kind == GX_T_STRING && memchr(attribute.u.s, ',', (size_t)attribute.n))
         return gx_template_lacks(r, "several attributes to sort by are not built");
@@ -400,7 +400,7 @@ GX__TEMPLATE_FILTER(dictsort)
         return gx_template_fail(r, "dictsort sorts by \"key\" or by \"value\"");
     if (x.kind != GX_T_DICT) return gx_template_fail(r, "dictsort of %s; expected a dict", gx_template_type(x));
     if (!gx_template_call_method(r, gx_template_method(GX_T_DICT, "items"), x, &nothing, &view)) return 0;
-    key = (GxTemplateValue *)gx_template_take(r, view.n * (int64_t)sizeof *key);
+    key = (GxTemplateValue *)gx_template_allocate(r, view.n * (int64_t)sizeof *key);
     for (int64_t i = 0; key && i < view.n; i++)
         if (!gx__template_ignoring_case(r, view.u.list[i].u.list[by_value], gx_template_truth(slot[0]), key + i))
             return 0;

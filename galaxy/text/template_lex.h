@@ -52,7 +52,7 @@ static GxTemplateToken *gx__template_token(GxTemplateLexer *l, GxTemplateTokenKi
 {
     if (l->n == l->capacity) {
         const int64_t capacity = 2 * l->capacity + 64;
-        GxTemplateToken *grown = (GxTemplateToken *)gx_template_take(l->r, capacity * (int64_t)sizeof *grown);
+        GxTemplateToken *grown = (GxTemplateToken *)gx_template_allocate(l->r, capacity * (int64_t)sizeof *grown);
         if (!grown) return NULL;
         if (l->n) memcpy(grown, l->token, (size_t)l->n * sizeof *grown);
         l->token = grown, l->capacity = capacity;
@@ -286,7 +286,7 @@ static int gx__template_word_token(GxTemplateLexer *l)
     }
     GxTemplateToken *t = gx__template_token(l, GX_T_NAME);
     if (!t) return 0;
-    char *name = (char *)gx_template_take(l->r, n + 1); // with a 0 behind it
+    char *name = (char *)gx_template_allocate(l->r, n + 1); // with a 0 behind it
     if (!name) return 0;
     memcpy(name, l->p, (size_t)n);
     t->value = gx_template_string(name, n);
@@ -390,7 +390,7 @@ static int gx__template_lex_all(GxTemplateLexer *l)
 int gx_template_lex(GxTemplateRun *r, const char *text, int64_t bytes, GxTemplateToken **tokens, int64_t *n)
 {
     GxTemplateLexer l;
-    char *plain = (char *)gx_template_take(r, bytes + 1); // \r\n and \r as \n
+    char *plain = (char *)gx_template_allocate(r, bytes + 1); // \r\n and \r as \n
     int64_t m = 0;
     if (!plain) return 0;
     for (int64_t i = 0; i < bytes; i++) {

@@ -235,7 +235,7 @@ static int gx__template_add_part(GxTemplateRun *r, GxTemplateParts *x, const cha
     if (!gx_template_work(r, 1)) return 0;
     if (x->n == x->capacity) {
         const int64_t capacity = 2 * x->capacity + 8;
-        GxTemplateValue *grown = (GxTemplateValue *)gx_template_take(r, capacity * (int64_t)sizeof *grown);
+        GxTemplateValue *grown = (GxTemplateValue *)gx_template_allocate(r, capacity * (int64_t)sizeof *grown);
         if (!grown) return 0;
         if (x->n) memcpy(grown, x->v, (size_t)x->n * sizeof *grown);
         x->v = grown, x->capacity = capacity;
@@ -472,7 +472,7 @@ GX__TEMPLATE_METHOD(values)
 GX__TEMPLATE_METHOD(items)
 {
     const int64_t n = self.u.dict->n, size = (int64_t)sizeof(GxTemplateValue);
-    GxTemplateValue *list = (GxTemplateValue *)gx_template_take(r, 3 * n * size), *pair = list + n;
+    GxTemplateValue *list = (GxTemplateValue *)gx_template_allocate(r, 3 * n * size), *pair = list + n;
     (void)slot;
     if (!list || !gx_template_work(r, n)) return 0;
     for (int64_t i = 0; i < n; i++, pair += 2) {
@@ -488,7 +488,7 @@ GX__TEMPLATE_METHOD(copy)
     (void)slot;
     if (self.kind == GX_T_LIST) {
         *out = self;
-        out->u.list = (GxTemplateValue *)gx_template_take(r, self.n * (int64_t)sizeof self);
+        out->u.list = (GxTemplateValue *)gx_template_allocate(r, self.n * (int64_t)sizeof self);
         if (out->u.list && self.n) memcpy(out->u.list, self.u.list, (size_t)self.n * sizeof self);
         return out->u.list != NULL && gx_template_work(r, self.n);
     }

@@ -44,12 +44,12 @@ static int gx__template_joined(GxTemplateRun *r, GxTemplateValue a, GxTemplateVa
 {
     if (a.kind == GX_T_STRING) {
         if (a.flag || b.flag) return gx_template_lacks(r, "+ with a text that is |safe or |escape is not built");
-        char *s = (char *)gx_template_take(r, a.n + b.n + 1);
+        char *s = (char *)gx_template_allocate(r, a.n + b.n + 1);
         if (!s || !gx_template_work(r, (a.n + b.n) / 16)) return 0;
         memcpy(s, a.u.s, (size_t)a.n), memcpy(s + a.n, b.u.s, (size_t)b.n);
         return *out = gx_template_string(s, a.n + b.n), 1;
     }
-    GxTemplateValue *list = (GxTemplateValue *)gx_template_take(r, (a.n + b.n) * (int64_t)sizeof *list);
+    GxTemplateValue *list = (GxTemplateValue *)gx_template_allocate(r, (a.n + b.n) * (int64_t)sizeof *list);
     if (!list || !gx_template_work(r, a.n + b.n)) return 0;
     if (a.n) memcpy(list, a.u.list, (size_t)a.n * sizeof *list);
     if (b.n) memcpy(list + a.n, b.u.list, (size_t)b.n * sizeof *list);
@@ -63,7 +63,7 @@ static int gx__template_repeated(GxTemplateRun *r, GxTemplateValue a, int64_t ti
     times = a.n ? gx_max(times, 0) : 0;
     if (times > GX_TEMPLATE_MEMORY / (gx_max(a.n, 1) * size))
         return gx_template_fail(r, "%ld times %s is more than a template may have", (long)times, gx_template_type(a));
-    char *p = (char *)gx_template_take(r, a.n * times * size + 1);
+    char *p = (char *)gx_template_allocate(r, a.n * times * size + 1);
     if (!p || !gx_template_work(r, times + a.n * times * size / 16)) return 0;
     for (int64_t i = 0; i < times; i++) memcpy(p + i * a.n * size, a.u.p, (size_t)(a.n * size));
     *out = a;
@@ -218,7 +218,7 @@ static int gx__template_own(GxTemplateRun *r, GxTemplateValue a, const char *nam
     if (method == -2) return 1; // "append": undefined, and calling it an error
     *found = method >= 0;
     if (method < 0) return 1;
-    GxTemplateValue *self = (GxTemplateValue *)gx_template_take(r, (int64_t)sizeof *self);
+    GxTemplateValue *self = (GxTemplateValue *)gx_template_allocate(r, (int64_t)sizeof *self);
     if (!self) return 0;
     *self = a;
     out->kind = GX_T_METHOD, out->flag = method;
@@ -263,7 +263,7 @@ int gx_template_item(GxTemplateRun *r, GxTemplateValue a, GxTemplateValue key, G
         return *out = gx_template_string(a.u.s + at, gx_unicode_decode(a.u.s + at, a.u.s + a.n, &c)), 1;
     }
     if (key.kind != GX_T_STRING) return 1;
-    char *name = (char *)gx_template_take(r, key.n + 1);
+    char *name = (char *)gx_template_allocate(r, key.n + 1);
     if (!name || !gx_template_work(r, 1 + key.n / 16)) return 0;
     memcpy(name, key.u.s, (size_t)key.n);
     return gx__template_own(r, a, name, out, &found);
@@ -295,7 +295,7 @@ int gx_template_slice(GxTemplateRun *r, GxTemplateValue a, GxTemplateValue from,
     if (!gx__template_bound(r, to, by > 0 ? n : -1, by > 0 ? 0 : -1, by > 0 ? n : n - 1, n, &end)) return 0;
     by = gx_max(-n - 1, gx_min(n + 1, by));
     const int64_t most = by > 0 ? (end - i + by - 1) / by : (i - end - by - 1) / -by;
-    GxTemplateValue *part = (GxTemplateValue *)gx_template_take(r, gx_max(most, 0) * (int64_t)sizeof *part);
+    GxTemplateValue *part = (GxTemplateValue *)gx_template_allocate(r, gx_max(most, 0) * (int64_t)sizeof *part);
     if (!part || !gx_template_work(r, gx_max(most, 0))) return 0;
     for (; by > 0 ? i < end : i > end; i += by) part[m++] = list[i];
     *out = gx_template_list(a.kind, part, m);

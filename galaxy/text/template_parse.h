@@ -173,7 +173,7 @@ static int gx__template_expect(GxTemplateParser *p, int sign)
 
 static GxTemplateNode *gx__template_node(GxTemplateParser *p, GxTemplateNodeKind kind, int line)
 {
-    GxTemplateNode *x = (GxTemplateNode *)gx_template_take(p->r, (int64_t)sizeof *x);
+    GxTemplateNode *x = (GxTemplateNode *)gx_template_allocate(p->r, (int64_t)sizeof *x);
     if (x) x->kind = kind, x->line = line, x->depth = 1;
     return x;
 }
@@ -206,9 +206,9 @@ static int gx__template_push(GxTemplateParser *p, GxTemplateNode *x, GxTemplateN
 {
     if ((x->n & (x->n - 1)) == 0) {
         const int64_t capacity = x->n ? 2 * (int64_t)x->n : 1, n = x->n;
-        GxTemplateNode **list = (GxTemplateNode **)gx_template_take(p->r, capacity * (int64_t)sizeof *list);
-        const char **names = (const char **)gx_template_take(p->r, capacity * (int64_t)sizeof *names);
-        int *signs = (int *)gx_template_take(p->r, capacity * (int64_t)sizeof *signs);
+        GxTemplateNode **list = (GxTemplateNode **)gx_template_allocate(p->r, capacity * (int64_t)sizeof *list);
+        const char **names = (const char **)gx_template_allocate(p->r, capacity * (int64_t)sizeof *names);
+        int *signs = (int *)gx_template_allocate(p->r, capacity * (int64_t)sizeof *signs);
         if (!list || !names || !signs) return 0;
         if (n) {
             memcpy(list, x->list, (size_t)n * sizeof *list), memcpy(names, x->names, (size_t)n * sizeof *names);
@@ -232,8 +232,8 @@ static int gx__template_deeper(GxTemplateParser *p)
 static int gx__template_more_slots(GxTemplateParser *p)
 {
     const int slots = p->slots ? 2 * p->slots : 64;
-    int *slot = (int *)gx_template_take(p->r, slots * (int64_t)sizeof *slot);
-    GxTemplateSymbol *symbol = (GxTemplateSymbol *)gx_template_take(p->r, slots * (int64_t)sizeof *symbol);
+    int *slot = (int *)gx_template_allocate(p->r, slots * (int64_t)sizeof *slot);
+    GxTemplateSymbol *symbol = (GxTemplateSymbol *)gx_template_allocate(p->r, slots * (int64_t)sizeof *symbol);
     if (!slot || !symbol) return 0;
     for (int i = 0; i < p->tree->symbols; i++) {
         const char *name = p->tree->symbol[i].name;
@@ -936,7 +936,7 @@ static int gx__template_named(GxTemplateNaming *z, int symbol, int hides)
         GxTemplateNode *b = z->body;
         if ((b->n_hidden & (b->n_hidden - 1)) == 0) {
             const int64_t capacity = b->n_hidden ? 2 * (int64_t)b->n_hidden : 1;
-            int *hidden = (int *)gx_template_take(z->p->r, capacity * (int64_t)sizeof *hidden);
+            int *hidden = (int *)gx_template_allocate(z->p->r, capacity * (int64_t)sizeof *hidden);
             if (!hidden) return 0;
             if (b->n_hidden) memcpy(hidden, b->hidden, (size_t)b->n_hidden * sizeof *hidden);
             b->hidden = hidden;

@@ -100,7 +100,7 @@ static int gx__template_bind_name(GxTemplateRender *r, int symbol, GxTemplateSco
         if (b->symbol == symbol) return b->value = value, gx_template_work(&r->run, steps / 8);
     GxTemplateBinding *b = r->free;
     if (b) r->free = b->next;
-    else if (!(b = (GxTemplateBinding *)gx_template_take(&r->run, (int64_t)sizeof *b))) return 0;
+    else if (!(b = (GxTemplateBinding *)gx_template_allocate(&r->run, (int64_t)sizeof *b))) return 0;
     b->symbol = symbol, b->value = value, b->next = scope->first;
     scope->first = b;
     return gx_template_work(&r->run, steps / 8);
@@ -118,7 +118,7 @@ static int gx__template_begin(GxTemplateRender *r, const GxTemplateNode *body, G
 
 static GxTemplateScope *gx__template_scope(GxTemplateRender *r, GxTemplateScope *parent)
 {
-    GxTemplateScope *s = (GxTemplateScope *)gx_template_take(&r->run, (int64_t)sizeof *s);
+    GxTemplateScope *s = (GxTemplateScope *)gx_template_allocate(&r->run, (int64_t)sizeof *s);
     if (s) s->parent = parent;
     return s;
 }
@@ -172,7 +172,7 @@ static int gx__template_call_range(GxTemplateRender *r, const GxTemplateArgs *a,
     if (span / step > (long double)GX_TEMPLATE_RANGE)
         return gx_template_fail(&r->run, "range of more than %d", GX_TEMPLATE_RANGE);
     int64_t n = 0;
-    GxTemplateValue *list = (GxTemplateValue *)gx_template_take(
+    GxTemplateValue *list = (GxTemplateValue *)gx_template_allocate(
         &r->run, span > 0 ? ((int64_t)(span / step) + 2) * (int64_t)sizeof *list : 1);
     if (!list) return 0;
     for (int64_t i = at[0]; span > 0 && (at[2] > 0 ? i < at[1] : i > at[1]);) {
@@ -246,7 +246,7 @@ static int gx__template_call_strftime(GxTemplateRender *r, const GxTemplateArgs 
     }
     if (!localtime_r(&now, &day)) return gx_template_fail(&r->run, "strftime_now: the time has no date");
     const size_t n = format[0] ? strftime(text, sizeof text, format, &day) : 0;
-    char *copy = (char *)gx_template_take(&r->run, (int64_t)n + 1);
+    char *copy = (char *)gx_template_allocate(&r->run, (int64_t)n + 1);
     if (!copy) return 0;
     memcpy(copy, text, n);
     return *out = gx_template_string(copy, (int64_t)n), 1;
@@ -313,7 +313,7 @@ static int gx__template_call_value(GxTemplateRender *r, GxTemplateValue f, const
 static int gx__template_eval_list(GxTemplateRender *r, const GxTemplateNode *x, GxTemplateScope *scope,
                                   GxTemplateValue **list)
 {
-    *list = (GxTemplateValue *)gx_template_take(&r->run, x->n * (int64_t)sizeof **list);
+    *list = (GxTemplateValue *)gx_template_allocate(&r->run, x->n * (int64_t)sizeof **list);
     for (int i = 0; *list && i < x->n; i++)
         if (!gx__template_eval(r, x->list[i], scope, *list + i)) return 0;
     return *list != NULL;
@@ -504,7 +504,7 @@ static int gx__template_loop_list(GxTemplateRender *r, const GxTemplateNode *x, 
     l->list = all, l->n = n;
     if (!x->c) return 1;
     GxTemplateScope *inner = gx__template_scope(r, scope);
-    l->list = (GxTemplateValue *)gx_template_take(&r->run, n * (int64_t)sizeof *all), l->n = 0;
+    l->list = (GxTemplateValue *)gx_template_allocate(&r->run, n * (int64_t)sizeof *all), l->n = 0;
     if (!inner || !l->list) return 0;
     for (int64_t i = 0; i < n; i++) {
         r->run.line = x->line;
@@ -518,7 +518,7 @@ static int gx__template_loop_list(GxTemplateRender *r, const GxTemplateNode *x, 
 static GxTemplateOutcome gx__template_run_for(GxTemplateRender *r, const GxTemplateNode *x, GxTemplateScope *scope,
                                               GxTemplateBuilder *out)
 {
-    GxTemplateLoop *l = (GxTemplateLoop *)gx_template_take(&r->run, (int64_t)sizeof *l);
+    GxTemplateLoop *l = (GxTemplateLoop *)gx_template_allocate(&r->run, (int64_t)sizeof *l);
     GxTemplateScope *inner = NULL;
     GxTemplateValue loop = gx_template_none();
     GxTemplateOutcome outcome = GX_T_DONE;
@@ -569,7 +569,7 @@ static GxTemplateOutcome gx__template_run_generation(GxTemplateRender *r, const 
     GxTemplateScope *inner = gx__template_scope(r, scope);
     if (r->spans == r->most_spans) {
         const int64_t most = 2 * r->most_spans + 8;
-        GxTemplateSpan *grown = (GxTemplateSpan *)gx_template_take(&r->run, most * (int64_t)sizeof *grown);
+        GxTemplateSpan *grown = (GxTemplateSpan *)gx_template_allocate(&r->run, most * (int64_t)sizeof *grown);
         if (!grown) return GX_T_FAILED;
         if (r->spans) memcpy(grown, r->span, (size_t)r->spans * sizeof *grown);
         r->span = grown, r->most_spans = most;
@@ -604,7 +604,7 @@ static GxTemplateOutcome gx__template_run_kind(GxTemplateRender *r, const GxTemp
     case GX_T_BREAK: return GX_T_BREAKS;
     case GX_T_CONTINUE: return GX_T_CONTINUES;
     default: { // GX_T_DEFINE
-        GxTemplateMacro *m = (GxTemplateMacro *)gx_template_take(&r->run, (int64_t)sizeof *m);
+        GxTemplateMacro *m = (GxTemplateMacro *)gx_template_allocate(&r->run, (int64_t)sizeof *m);
         if (!m) return GX_T_FAILED;
         m->node = x, m->scope = scope;
         v = gx_template_none();
@@ -626,8 +626,8 @@ static GxTemplateOutcome gx__template_run(GxTemplateRender *r, const GxTemplateN
 int gx_template_write(GxTemplateRender *r)
 {
     const int64_t n = r->tree->symbols;
-    r->global = (GxTemplateValue *)gx_template_take(&r->run, n * (int64_t)sizeof *r->global);
-    r->known = (char *)gx_template_take(&r->run, n);
+    r->global = (GxTemplateValue *)gx_template_allocate(&r->run, n * (int64_t)sizeof *r->global);
+    r->known = (char *)gx_template_allocate(&r->run, n);
     r->text.most = GX_TEMPLATE_OUTPUT;
     return r->global && r->known && gx__template_begin(r, r->tree->body, NULL) &&
            gx__template_run(r, r->tree->body, NULL, &r->text) == GX_T_DONE;

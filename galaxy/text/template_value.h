@@ -37,7 +37,7 @@ int gx_template_work(GxTemplateRun *r, int64_t steps);
 // Where part[m] stands in [p, end), first, or last; NULL: nowhere, or that took too many steps, which is an error then.
 const char *gx_template_find(GxTemplateRun *r, const char *p, const char *end, const char *part, int64_t m);
 const char *gx_template_find_last(GxTemplateRun *r, const char *p, const char *end, const char *part, int64_t m);
-void *gx_template_take(GxTemplateRun *r, int64_t bytes); // zeros; NULL: failed
+void *gx_template_allocate(GxTemplateRun *r, int64_t bytes); // zeros; NULL: failed
 
 typedef enum {
     GX_T_UNDEFINED = 0,
@@ -236,7 +236,7 @@ const char *gx_template_find_last(GxTemplateRun *r, const char *p, const char *e
     return NULL;
 }
 
-void *gx_template_take(GxTemplateRun *r, int64_t bytes)
+void *gx_template_allocate(GxTemplateRun *r, int64_t bytes)
 {
     void *p = gx__template_memory_take(&r->memory, bytes);
     if (!p)
@@ -296,7 +296,7 @@ GxTemplateValue gx_template_list(GxTemplateKind kind, GxTemplateValue *list, int
 int gx_template_generator(GxTemplateRun *r, GxTemplateValue *list, int64_t n, GxTemplateValue *out)
 {
     *out = gx__template_kind(GX_T_GENERATOR);
-    out->u.stream = (GxTemplateStream *)gx_template_take(r, (int64_t)sizeof(GxTemplateStream));
+    out->u.stream = (GxTemplateStream *)gx_template_allocate(r, (int64_t)sizeof(GxTemplateStream));
     if (!out->u.stream) return 0;
     out->u.stream->list = list, out->u.stream->n = n;
     return 1;
@@ -305,7 +305,7 @@ int gx_template_generator(GxTemplateRun *r, GxTemplateValue *list, int64_t n, Gx
 int gx_template_new_dict(GxTemplateRun *r, GxTemplateKind kind, GxTemplateValue *out)
 {
     *out = gx__template_kind(kind);
-    out->u.dict = (GxTemplateDict *)gx_template_take(r, (int64_t)sizeof(GxTemplateDict));
+    out->u.dict = (GxTemplateDict *)gx_template_allocate(r, (int64_t)sizeof(GxTemplateDict));
     return out->u.dict != NULL;
 }
 
@@ -313,7 +313,7 @@ static int gx__template_dict_room(GxTemplateRun *r, GxTemplateDict *d, int64_t n
 {
     if (n <= d->capacity) return 1;
     const int64_t capacity = gx_max(n, 2 * d->capacity), size = (int64_t)sizeof(GxTemplateValue);
-    GxTemplateValue *key = (GxTemplateValue *)gx_template_take(r, 2 * capacity * size), *value = key + capacity;
+    GxTemplateValue *key = (GxTemplateValue *)gx_template_allocate(r, 2 * capacity * size), *value = key + capacity;
     if (!key) return 0;
     if (d->n) memcpy(key, d->key, (size_t)(d->n * size)), memcpy(value, d->value, (size_t)(d->n * size));
     d->key = key, d->value = value, d->capacity = capacity;
@@ -335,7 +335,7 @@ static int gx__template_from_json(GxTemplateRun *r, const GxJson *json, GxTempla
         *out = gx_template_string(gx_json_string(json), (int64_t)strlen(gx_json_string(json)));
         return 1;
     case GX_JSON_ARRAY:
-        *out = gx_template_list(GX_T_LIST, (GxTemplateValue *)gx_template_take(r, n * (int64_t)sizeof *out), n);
+        *out = gx_template_list(GX_T_LIST, (GxTemplateValue *)gx_template_allocate(r, n * (int64_t)sizeof *out), n);
         if (!out->u.list) return 0;
         for (int64_t i = 0; i < n; i++)
             if (!gx__template_from_json(r, gx_json_at(json, i), &out->u.list[i], depth + 1)) return 0;
@@ -555,7 +555,7 @@ int gx_template_iterate(GxTemplateRun *r, GxTemplateValue v, GxTemplateValue **l
     }
     int64_t characters = gx_text_columns(v.u.s, v.n);
     if (!gx_template_work(r, v.n)) return 0;
-    *list = (GxTemplateValue *)gx_template_take(r, characters * (int64_t)sizeof **list);
+    *list = (GxTemplateValue *)gx_template_allocate(r, characters * (int64_t)sizeof **list);
     if (!*list) return 0;
     for (int64_t i = 0; i < v.n;) {
         uint32_t c;
@@ -578,7 +578,7 @@ int gx_template_put(GxTemplateRun *r, GxTemplateBuilder *b, const char *s, int64
         if (b->s && b->s + b->capacity == r->memory.at && r->memory.end - b->s >= capacity) {
             r->memory.at = b->s + capacity; // it is the last thing there, and grows in its place
         } else {
-            char *grown = (char *)gx_template_take(r, capacity);
+            char *grown = (char *)gx_template_allocate(r, capacity);
             if (!grown) return 0;
             if (b->n) memcpy(grown, b->s, (size_t)b->n);
             b->s = grown;
@@ -793,7 +793,7 @@ static int gx__template_json_dict(GxTemplateRun *r, GxTemplateBuilder *b, const 
     const int64_t n = d->n, size = (int64_t)sizeof(GxTemplateValue);
     GxTemplateValue *key = d->key, *value = d->value;
     if (style->sort && n) {
-        GxTemplateValue *sorted = (GxTemplateValue *)gx_template_take(r, 2 * n * size);
+        GxTemplateValue *sorted = (GxTemplateValue *)gx_template_allocate(r, 2 * n * size);
         if (!sorted) return 0;
         memcpy(sorted, key, (size_t)(n * size)), memcpy(sorted + n, value, (size_t)(n * size));
         if (!gx_template_sort(r, sorted + n, sorted, n, 0, 0)) return 0;
@@ -864,7 +864,7 @@ int gx_template_sort(GxTemplateRun *r, GxTemplateValue *list, GxTemplateValue *k
 {
     if (n < 2) return 1;
     GxTemplateValue *from[2] = {list, key}, *to[2];
-    to[0] = (GxTemplateValue *)gx_template_take(r, 2 * n * (int64_t)sizeof *list), to[1] = to[0] ? to[0] + n : NULL;
+    to[0] = (GxTemplateValue *)gx_template_allocate(r, 2 * n * (int64_t)sizeof *list), to[1] = to[0] ? to[0] + n : NULL;
     if (!to[0]) return 0;
     for (int64_t width = 1; width < n; width *= 2) { // merges neighbours, from the bottom up
         for (int64_t begin = 0; begin < n; begin += 2 * width) {
