@@ -117,12 +117,12 @@ TEST(normal_numbers_have_mean_0_and_variance_1)
 
 static void lay_out(GxArena *a, char *take[3])
 {
-    take[0] = (char *)gx_arena_take(a, GX_MEM_WEIGHTS, 100);
+    take[0] = (char *)gx_arena_allocate(a, GX_MEM_WEIGHTS, 100);
     GxArenaMark mark = gx_arena_mark(a);
-    gx_arena_take(a, GX_MEM_WORKSPACE, 1000);
+    gx_arena_allocate(a, GX_MEM_WORKSPACE, 1000);
     gx_arena_release(a, mark);
-    take[1] = (char *)gx_arena_take(a, GX_MEM_GRADS, 1);
-    take[2] = (char *)gx_arena_take(a, GX_MEM_WORKSPACE, 64);
+    take[1] = (char *)gx_arena_allocate(a, GX_MEM_GRADS, 1);
+    take[2] = (char *)gx_arena_allocate(a, GX_MEM_WORKSPACE, 64);
 }
 
 TEST(dry_arena_counts_what_the_real_one_needs)
@@ -141,7 +141,8 @@ TEST(dry_arena_counts_what_the_real_one_needs)
     for (int i = 0; i < 3; i++) CHECK((size_t)take[i] % GX_ALIGN == 0, "buffer %d at %p", i, (void *)take[i]);
     memset(take[0], 1, 100);
     CHECK(take[1] == take[0] + 128, "scratch was not given back");
-    CHECK(gx_arena_take(&real, GX_MEM_GRADS, 1000) == NULL && real.exhausted, "a take beyond the capacity was given");
+    CHECK(gx_arena_allocate(&real, GX_MEM_GRADS, 1000) == NULL && real.exhausted,
+          "a take beyond the capacity was given");
     gx_arena_close(&real);
 }
 
@@ -372,7 +373,7 @@ static void open_store(GxContext *g, GxArena *arena, GxStore *s, const GxTable *
     gx_arena_open(arena, 1 << 14, &g->error);
     g->arena = arena;
     gx_store_open(s, table, gx_units(0, 3), dtype, &g->error);
-    gx_store_take(g, s, moments);
+    gx_store_allocate(g, s, moments);
     CHECK(!gx_failed(g), "%s", g->error.message);
 }
 

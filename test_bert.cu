@@ -51,8 +51,8 @@ static int case_open(Case *k, const char *name, GxDtype dtype)
     k->keeper.mode = test_serial;
     k->keeper.mode.pair_forward = keeper_forward;
     if (!test_reference_open(&k->ref, name)) return 0;
-    k->t.wish = k->ref.wish;
-    k->t.wish.dtype = dtype;
+    k->t.request = k->ref.request;
+    k->t.request.dtype = dtype;
     if (!test_model_open_split(&k->t, &k->ref.llama, &k->keeper.mode, k->ref.T, k->ref.B, 4, NULL, 2, 1, NULL))
         return 0; // logits in chunks of 4 rows
     GxStep step = GX_ZERO;
@@ -93,7 +93,7 @@ static float *outputs_of(Case *k, int i, int64_t outputs)
     GxArena room;
     for (int j = 0; j < 2; j++) b.target[j].labels = NULL, b.target[j].values = NULL, b.target[j].anchors = -1;
     g->device->arena_open(g, &room, 4 * n * outputs + 1024);
-    b.target[i].logits = gx_rows(gx_arena_take(&room, GX_MEM_ACTIVATIONS, 4 * n * outputs), GX_F32, n, outputs);
+    b.target[i].logits = gx_rows(gx_arena_allocate(&room, GX_MEM_ACTIVATIONS, 4 * n * outputs), GX_F32, n, outputs);
     gx_runner_forward(g, &k->t.r, &b);
     float *x = test_kept(&k->t, b.target[i].logits.data, n * outputs);
     g->device->arena_close(g, &room);

@@ -14,7 +14,7 @@ enum { MOST = 8 };
 typedef struct {
     char head[GX_FIELD_TEXT], loss[GX_FIELD_TEXT]; // options
     int64_t labels;
-    GxHeadWish wish;
+    GxHeadRequest request;
 } Stub;
 static const char *const label_names[MOST] = {"noun", "verb", "a \"quoted\" one", "ü", "e", "f", "g", "h"};
 
@@ -27,57 +27,57 @@ static const GxField guess_options[] = {
     {"head", GX_FIELD_STRING, offsetof(Stub, head), "labels", "of the model", "labels"},
     {"loss", GX_FIELD_STRING, offsetof(Stub, loss), "one", "of labels", "one|numbers|several"},
     {"labels", GX_FIELD_INT, offsetof(Stub, labels), "2", "outputs", "1..8"},
-    {"guesses", GX_FIELD_INT, offsetof(Stub, wish), "1", "of this task alone", "1.."},
+    {"guesses", GX_FIELD_INT, offsetof(Stub, request), "1", "of this task alone", "1.."},
 };
 
 static GxStatus stub_open(GxContext *g, void *self, GxTaskSetup *setup)
 {
     Stub *s = (Stub *)self;
-    const GxHeadWish none = GX_ZERO;
+    const GxHeadRequest none = GX_ZERO;
     (void)g;
-    s->wish = none;
+    s->request = none;
     if (!setup->vocab) setup->vocab = 61;
-    s->wish.kind = GX_HEAD_LABELS;
-    if (!strcmp(s->head, "masked") || !strcmp(s->head, "pairs")) s->wish.kind = GX_HEAD_MASKED;
-    if (!strcmp(s->head, "vectors")) s->wish.kind = GX_HEAD_VECTORS;
-    s->wish.with_pairs = !strcmp(s->head, "pairs");
-    s->wish.labels = s->labels, s->wish.label_name = strcmp(s->head, "unnamed") ? label_names : NULL;
-    if (!strcmp(s->loss, "numbers")) s->wish.loss = GX_SQUARED_ERROR;
-    if (!strcmp(s->loss, "several")) s->wish.loss = GX_BINARY_CROSS_ENTROPY;
+    s->request.kind = GX_HEAD_LABELS;
+    if (!strcmp(s->head, "masked") || !strcmp(s->head, "pairs")) s->request.kind = GX_HEAD_MASKED;
+    if (!strcmp(s->head, "vectors")) s->request.kind = GX_HEAD_VECTORS;
+    s->request.with_pairs = !strcmp(s->head, "pairs");
+    s->request.labels = s->labels, s->request.label_name = strcmp(s->head, "unnamed") ? label_names : NULL;
+    if (!strcmp(s->loss, "numbers")) s->request.loss = GX_SQUARED_ERROR;
+    if (!strcmp(s->loss, "several")) s->request.loss = GX_BINARY_CROSS_ENTROPY;
     return GX_OK;
 }
 
 static void stub_close(void *self) { (void)self; }
-static const GxHeadWish *stub_wish(const void *self) { return &((const Stub *)self)->wish; }
+static const GxHeadRequest *stub_wish(const void *self) { return &((const Stub *)self)->request; }
 static void stub_describe(const void *self, FILE *out) { fprintf(out, "data: a %s\n", ((const Stub *)self)->head); }
 
 // tokens, their types and positions [T,B]; documents [T,B,2]; labels of target 0 [T,B]; of texts: the rows of their
 // first tokens [B], labels [B], values [B,8]
-static int64_t stub_lay(const void *self, GxBatch *b, void *block, void *twin)
+static int64_t stub_lay(const void *self, GxBatch *b, void *block, void *host_copy)
 {
     const Stub *s = (const Stub *)self;
     const int64_t rows = b->T * b->B;
-    int32_t *at = (int32_t *)block, *host = (int32_t *)twin;
-    const int text = s->wish.kind == GX_HEAD_LABELS ? 0 : 1;
+    int32_t *at = (int32_t *)block, *host = (int32_t *)host_copy;
+    const int text = s->request.kind == GX_HEAD_LABELS ? 0 : 1;
     b->tokens = at;
     b->types = block ? at + rows : NULL;
     b->positions = block ? at + 2 * rows : NULL;
     b->target[0].labels = block ? at + 3 * rows : NULL;
-    b->target[0].labels_twin = twin ? host + 3 * rows : NULL;
+    b->target[0].labels_host = host_copy ? host + 3 * rows : NULL;
     b->target[text].rows = block ? at + 4 * rows : NULL;
-    b->target[text].rows_twin = twin ? host + 4 * rows : NULL;
+    b->target[text].rows_host = host_copy ? host + 4 * rows : NULL;
     b->target[text].n = b->B;
     b->target[text].labels = block ? at + 4 * rows + b->B : NULL;
-    b->target[text].labels_twin = twin ? host + 4 * rows + b->B : NULL;
+    b->target[text].labels_host = host_copy ? host + 4 * rows + b->B : NULL;
     b->target[text].values = block ? (const float *)(at + 4 * rows + 2 * b->B) : NULL;
     return (4 * rows + (2 + MOST) * b->B) * (int64_t)sizeof(int32_t);
 }
 
-static GxStatus stub_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err)
+static GxStatus stub_fill(GxContext *g, void *self, GxBatch *b, void *host_copy, uint64_t seed, GxError *err)
 {
     const Stub *s = (const Stub *)self;
     const int64_t rows = b->T * b->B;
-    int32_t *tokens = (int32_t *)twin, *firsts = tokens + 4 * rows;
+    int32_t *tokens = (int32_t *)host_copy, *firsts = tokens + 4 * rows;
     float *values = (float *)(firsts + 2 * b->B);
     (void)g, (void)err;
     for (int64_t i = 0; i < b->B; i++) {
@@ -88,7 +88,7 @@ static GxStatus stub_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint
             tokens[rows + row] = 0, tokens[2 * rows + row] = (int32_t)t;
         }
         firsts[i] = (int32_t)i;
-        firsts[b->B + i] = tokens[i] % (s->wish.kind == GX_HEAD_LABELS ? (int32_t)s->labels : 2);
+        firsts[b->B + i] = tokens[i] % (s->request.kind == GX_HEAD_LABELS ? (int32_t)s->labels : 2);
         for (int64_t k = 0; k < s->labels; k++) values[i * s->labels + k] = (float)((tokens[i] >> k) & 1);
     }
     return GX_OK;
@@ -100,17 +100,17 @@ static int64_t stub_held_out(const void *self)
     return 0;
 }
 
-static GxStatus stub_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples, GxError *err)
+static GxStatus stub_fill_held_out(GxContext *g, void *self, GxBatch *b, void *host_copy, int64_t samples, GxError *err)
 {
     (void)samples;
-    return stub_fill(g, self, b, twin, 1 << 20, err);
+    return stub_fill(g, self, b, host_copy, 1 << 20, err);
 }
 
 static void stub_counts(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
 {
     const Stub *s = (const Stub *)self;
-    if (s->wish.kind == GX_HEAD_MASKED) count[0] += b->T * b->B, count[1] += s->wish.with_pairs * b->B;
-    else count[0] += s->wish.loss == GX_CROSS_ENTROPY ? b->B : b->B * s->labels;
+    if (s->request.kind == GX_HEAD_MASKED) count[0] += b->T * b->B, count[1] += s->request.with_pairs * b->B;
+    else count[0] += s->request.loss == GX_CROSS_ENTROPY ? b->B : b->B * s->labels;
 }
 
 static int stub_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
@@ -129,8 +129,8 @@ __attribute__((constructor)) static void make_tasks(void)
 {
     stub.name = "stub", stub.size = sizeof(Stub), stub.losses = 2, stub.counted = "tokens";
     stub.fields = stub_options, stub.n_fields = sizeof stub_options / sizeof *stub_options;
-    stub.open = stub_open, stub.close = stub_close, stub.wish = stub_wish, stub.describe = stub_describe;
-    stub.lay = stub_lay, stub.fill = stub_fill, stub.held_out = stub_held_out;
+    stub.open = stub_open, stub.close = stub_close, stub.head = stub_wish, stub.describe = stub_describe;
+    stub.layout = stub_lay, stub.fill = stub_fill, stub.held_out = stub_held_out;
     stub.fill_held_out = stub_fill_held_out, stub.counts = stub_counts, stub.metrics = stub_metrics;
     guess = stub;
     guess.name = "guess", guess.losses = 1;
@@ -549,7 +549,7 @@ TEST(the_bytes_of_a_checkpoint_are_known_before_it_is_saved)
         GxBertConfig config = GX_ZERO;
         GxModel m;
         GxOptimizer o = GX_ZERO;
-        GxHeadWish head = GX_ZERO;
+        GxHeadRequest head = GX_ZERO;
         GxModelOptions options = GX_ZERO;
         const GxMode mode = gx_composed("serial", gx_methods(GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE));
         snprintf(name, sizeof name, "sized_%d", (int)i);
@@ -557,7 +557,7 @@ TEST(the_bytes_of_a_checkpoint_are_known_before_it_is_saved)
                  all[i].flags);
         CHECK(run(name, flags) == 0, "%s", said.log);
         g.device = gx_device_cpu(), g.world = 1, o.kind = all[i].kind;
-        head.kind = GX_HEAD_MASKED, options.wish = &head;
+        head.kind = GX_HEAD_MASKED, options.head = &head;
         CHECK(gx_bert_config_read(&config, PRETRAIN "/config.json", &gx_silent, &g.error) == GX_OK &&
                   gx_model_open(&g, &m, &gx_bert, &config, &mode, &options) == GX_OK,
               "%s", g.error.message);
@@ -872,12 +872,12 @@ TEST(without_strict_a_tied_tensor_is_taken_by_either_name_and_one_of_another_sha
     unwrap(said.out);
     CHECK(strstr(said.out, "tied: cls.predictions.bias") && strstr(said.out, "tied: cls.predictions.decoder.bias"),
           "%s", said.out);
-    make_model("twin", PRETRAIN, NULL, NULL, NULL);
-    change_weights("twin", NULL, "bert.pooler.dense.bias", "cls.predictions.decoder.bias");
-    CHECK(run("twin_out", "--head pairs --model @twin --strict false") == 0, "%s", said.log);
+    make_model("host_copy", PRETRAIN, NULL, NULL, NULL);
+    change_weights("host_copy", NULL, "bert.pooler.dense.bias", "cls.predictions.decoder.bias");
+    CHECK(run("twin_out", "--head pairs --model @host_copy --strict false") == 0, "%s", said.log);
     check_same("twin_out", PRETRAIN, "*");
     unwrap(said.out);
-    CHECK(strstr(said.out, "twin: cls.predictions.decoder.bias") && !strstr(said.out, "new, "), "%s", said.out);
+    CHECK(strstr(said.out, "host_copy: cls.predictions.decoder.bias") && !strstr(said.out, "new, "), "%s", said.out);
 }
 
 TEST(without_strict_there_are_errors_still)

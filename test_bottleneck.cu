@@ -40,11 +40,11 @@ TEST(adapters_in_all_18_triples_of_methods_are_serial) { check_all_triples((Tune
 static void adapters_as_pytorch(const char *base, int64_t reduction, const char *trainable, int trained)
 {
     const GxBottleneck bottleneck = {reduction, trainable};
-    TestWish wish = GX_ZERO;
+    TestRequest request = GX_ZERO;
     char ref[100];
-    wish.bottleneck = &bottleneck;
+    request.bottleneck = &bottleneck;
     snprintf(ref, sizeof ref, "bottleneck_%s", base);
-    as_pytorch(base, ref, &wish, trained);
+    as_pytorch(base, ref, &request, trained);
 }
 TEST(adapters_of_a_llama_as_pytorch) { adapters_as_pytorch("llama_odd", 3, NULL, 3 * 2 * 4); }
 TEST(adapters_of_a_llama_with_shared_heads_as_pytorch) { adapters_as_pytorch("llama_gqa", 16, NULL, 2 * 2 * 4); }
@@ -58,9 +58,9 @@ TEST(biases_before_adapters_are_trained_without_their_matrices)
 {
     Case k;
     static const GxBottleneck bottleneck = {2, "output.dense"};
-    TestWish wish = GX_ZERO;
-    wish.bottleneck = &bottleneck, wish.freeze = "bert.encoder.*output.dense.weight";
-    if (!case_open(&k, "bert_cls3", "bottleneck_bert_cls3", &wish)) return;
+    TestRequest request = GX_ZERO;
+    request.bottleneck = &bottleneck, request.freeze = "bert.encoder.*output.dense.weight";
+    if (!case_open(&k, "bert_cls3", "bottleneck_bert_cls3", &request)) return;
     const double backward = test_bound(test_reference_depth(&k.base, 1));
     float *norm = read_floats(&k.ref, "grad_norm", "", 1);
     CHECK(k.trained == 2 * 2 * (4 + 1) + 4, "%d tensors are trained", k.trained);
@@ -99,7 +99,7 @@ static double first_loss(const GxBottleneck *bottleneck, int *without_gradient)
     TestModel *t = (TestModel *)calloc(1, sizeof *t);
     GxBatch b = GX_ZERO;
     int32_t tokens[2][T * 4];
-    t->wish.bottleneck = bottleneck;
+    t->request.bottleneck = bottleneck;
     for (int i = 0; i < T * 4; i++) tokens[0][i] = token_at(i, 0), tokens[1][i] = token_at(i, 1);
     b.tokens = tokens[0], b.target[0].labels = tokens[1], b.T = T, b.B = 4, b.runs = gx_runs_one(T, 0);
     if (!test_model_open_split(t, &model_config, &test_serial, T, 4, HEAD_CHUNK, NULL, 1, 1, NULL)) return NAN;

@@ -349,7 +349,7 @@ TEST(what_gives_other_ids_has_another_identity)
     }
 }
 
-// As tokenizers has it; 256 bytes alone, and nothing added, are this library's tokenizer of bytes (io/byte_tokens.h).
+// As tokenizers has it; 256 bytes alone, and nothing added, are this library's tokenizer of bytes (text/byte_tokens.h).
 TEST(a_tokenizer_without_merges_is_read_and_one_without_a_list_of_them_is_refused)
 {
     static const int32_t expected[] = {72, 69, 76, 76, 79, 166}; // h e l l o é

@@ -1003,14 +1003,14 @@ TEST(a_sample_holds_whole_conversations_which_do_not_see_each_other)
                    e.message))
             return;
         const GxDataset *d = &b.source[0];
-        const int64_t n[2] = {gx_dataset_epoch_samples(d, T), gx_blend_windows(&b)};
+        const int64_t n[2] = {gx_dataset_epoch_samples(d, T), gx_blend_eval_samples(&b)};
         CHECK(n[0] == d->packed.samples && n[1] == d->packed_held_out.samples && n[0] > 3 && n[1] > 1 && n[0] < 100 &&
                   d->chat.n == CHATS,
               "%ld and %ld samples", (long)n[0], (long)n[1]);
         for (int part = 0; part < 2; part++)
             for (int64_t s = 0; s < n[part]; s++) {
                 const GxBlendSample to = {tokens, labels, documents, -7, 2};
-                CHECK((part ? gx_blend_window(&b, s, T, &to, &e) : gx_blend_sample(&b, 9, s, T, &to, NULL, &e)) ==
+                CHECK((part ? gx_blend_eval_sample(&b, s, T, &to, &e) : gx_blend_sample(&b, 9, s, T, &to, NULL, &e)) ==
                           GX_OK,
                       "%s", e.message);
                 for (int t = 0; t < T; t++) {
@@ -1060,15 +1060,15 @@ static void check_same_samples(const char *what, const GxTokenizer *t, const GxC
     CHECK(!memcmp(&d[0]->chat, &d[1]->chat, sizeof d[0]->chat), "%s: other counts", what);
     CHECK(!memcmp(&d[0]->train, &d[1]->train, 4 * sizeof d[0]->train), "%s: divided otherwise", what); // and texts
     CHECK(d[0]->held_out.n > 0 && d[0]->packed.samples > 2, "%s: too little", what);
-    const int64_t n[] = {gx_dataset_epoch_samples(d[0], T), gx_blend_windows(&b[0])};
+    const int64_t n[] = {gx_dataset_epoch_samples(d[0], T), gx_blend_eval_samples(&b[0])};
     int64_t learned = 0; // in an epoch, and of what is held out
-    CHECK(n[0] == gx_dataset_epoch_samples(d[1], T) && n[1] == gx_blend_windows(&b[1]), "%s: other numbers", what);
+    CHECK(n[0] == gx_dataset_epoch_samples(d[1], T) && n[1] == gx_blend_eval_samples(&b[1]), "%s: other numbers", what);
     for (int part = 0; part < 2; part++)
         for (int64_t s = 0; s < n[part] + (part ? 0 : 3) && s < SAMPLES; s++) { // also of a second epoch
             int64_t padding[2] = {0, 0};
             for (int i = 0; i < 2; i++) {
                 const GxBlendSample to = {room[i], room[i] + T, room[i] + 2 * T, -7, 1};
-                CHECK((part ? gx_blend_window(&b[i], s, T, &to, &e)
+                CHECK((part ? gx_blend_eval_sample(&b[i], s, T, &to, &e)
                             : gx_blend_sample(&b[i], 5, s, T, &to, &padding[i], &e)) == GX_OK,
                       "%s: %s", what, e.message);
             }

@@ -81,8 +81,8 @@ static Batch lay(const GxClassification *c, int64_t T, int64_t B, int64_t first)
     Batch x;
     memset(&x, 0, sizeof x);
     x.b.T = T, x.b.B = B, x.b.first_sample = first;
-    x.block = (char *)calloc(1, (size_t)gx_classification.lay(c, &x.b, NULL, NULL));
-    gx_classification.lay(c, &x.b, x.block, x.block);
+    x.block = (char *)calloc(1, (size_t)gx_classification.layout(c, &x.b, NULL, NULL));
+    gx_classification.layout(c, &x.b, x.block, x.block);
     return x;
 }
 
@@ -315,7 +315,7 @@ TEST(what_is_learned_follows_from_the_option_or_from_what_labels_look_like)
         snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s --validation_fraction 0 %s", path_of("t.tsv"),
                  path_of("tokens"), cases[i].more);
         CHECK(open_task(&c, &g, 16, "", flags) == GX_OK, "case %d: %s", (int)i, g.error.message);
-        CHECK(c.problem == cases[i].problem && c.outputs == cases[i].outputs && c.wish.labels == c.outputs,
+        CHECK(c.problem == cases[i].problem && c.outputs == cases[i].outputs && c.head.labels == c.outputs,
               "case %d: %s, %d outputs", (int)i, gx_problem_name(c.problem), c.outputs);
         gx_classification.close(&c);
     }
@@ -769,12 +769,12 @@ TEST(a_model_brings_its_labels_in_their_order)
     CHECK(!strcmp(c.labels.name[0], "a") && c.train.label[0] == 1, "labels of the data");
     gx_classification.close(&c);
     for (renews_heads = 1; renews_heads >= 0; renews_heads--) { // of another number they are others, in any case
-        CHECK(open_task(&c, &g, 16, path_of("model"), flags) == GX_OK && !c.wish.is_new && c.outputs == 2, "%s",
+        CHECK(open_task(&c, &g, 16, path_of("model"), flags) == GX_OK && !c.head.is_new && c.outputs == 2, "%s",
               g.error.message);
         gx_classification.close(&c);
         write_file("t.tsv", "text\tlabel\ngood\tb\nbad\ta\nfine\tc\n");
         const GxStatus status = open_task(&c, &g, 16, path_of("model"), flags);
-        if (renews_heads) CHECK(status == GX_OK && c.wish.is_new && c.outputs == 3, "%s", g.error.message);
+        if (renews_heads) CHECK(status == GX_OK && c.head.is_new && c.outputs == 3, "%s", g.error.message);
         else
             CHECK(status != GX_OK &&
                       strstr(g.error.message, "lines 2, 3, 4); these are the head's outputs, to which the model's "

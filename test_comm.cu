@@ -882,8 +882,8 @@ static void record_real_and_dry(Rank *r)
     dry.mesh = &r->mesh;
     dry.recorder = &recorder;
     gx_comm_open(&dry, &comm);
-    record_some(&dry, (float *)gx_arena_take(&arena, GX_MEM_ACTIVATIONS, 8000),
-                (float *)gx_arena_take(&arena, GX_MEM_ACTIVATIONS, 8000));
+    record_some(&dry, (float *)gx_arena_allocate(&arena, GX_MEM_ACTIVATIONS, 8000),
+                (float *)gx_arena_allocate(&arena, GX_MEM_ACTIVATIONS, 8000));
     CHECK(!gx_failed(&dry), "%s", dry.error.message);
     CHECK(arena.kind_peak[GX_MEM_COMM] == r->arena.kind_peak[GX_MEM_COMM], "planned %ld, taken %ld",
           (long)arena.kind_peak[GX_MEM_COMM], (long)r->arena.kind_peak[GX_MEM_COMM]);
@@ -1282,7 +1282,7 @@ TEST_OF_ENGINES(close_finishes_what_was_started)
 static void full_arena(Rank *r)
 {
     float x[1000] = {0};
-    if (r->g.rank == 0) gx_arena_take(&r->arena, GX_MEM_WEIGHTS, r->arena.capacity - r->arena.used - 64);
+    if (r->g.rank == 0) gx_arena_allocate(&r->arena, GX_MEM_WEIGHTS, r->arena.capacity - r->arena.used - 64);
     gx_all_reduce(&r->g, GX_AXIS_ALL, GX_SUM, x, 1000, GX_F32);
 }
 

@@ -130,7 +130,7 @@ TEST(a_mask_is_read_as_it_was_written_and_leaves_labels_out)
         }
     for (int64_t from = 0; from < 20001; from += 6667) {
         d.held_out.begin = from;
-        CHECK(gx_dataset_window(&d, 0, T, tokens, labels, 1, &err) == GX_OK &&
+        CHECK(gx_dataset_eval_sample(&d, 0, T, tokens, labels, 1, &err) == GX_OK &&
                   gx_dataset_mask(&d, from, T, labels, -100, 1, &err) == GX_OK,
               "%s", err.message);
         for (int64_t t = 0; t < T; t++) {
@@ -266,7 +266,7 @@ TEST(an_older_file_of_tokens_is_read_as_it_is_with_a_note)
             said[0] = 0;
             if (!CHECK(gx_dataset_open_any(&d[i], at(i ? "then.tokens" : "now.tokens"), NULL, &bytes, 0.5, 8, 1,
                                            &log_of_test, &err) == GX_OK &&
-                           gx_dataset_window(&d[i], 0, 8, tokens[i], labels[i], 1, &err) == GX_OK &&
+                           gx_dataset_eval_sample(&d[i], 0, 8, tokens[i], labels[i], 1, &err) == GX_OK &&
                            gx_dataset_hash(&d[i], 1, &hash[i], &err) == GX_OK,
                        "%s", err.message))
                 return;
@@ -863,7 +863,7 @@ TEST(tokens_of_a_batch_know_their_document_and_its_last_one_predicts_nothing)
             CHECK(self.has_documents && setup.vocab == VOCAB && self.data.source[0].file.documents == 12, "way %d",
                   way);
             b.T = T, b.B = B, b.first_sample = first;
-            CHECK(gx_causal_lm.lay(&self, &b, batch[way], batch[way]) == sizeof batch[way], "bytes");
+            CHECK(gx_causal_lm.layout(&self, &b, batch[way], batch[way]) == sizeof batch[way], "bytes");
             CHECK(b.documents == batch[way] + 2 * ROWS, "where they lie");
             CHECK(gx_causal_lm.fill(&g, &self, &b, batch[way], 5, &err) == GX_OK, "%s", err.message);
             gx_causal_lm.close(&self);
@@ -1045,7 +1045,7 @@ TEST(a_blends_samples_are_those_of_its_sources_in_epochs_of_their_own)
         if (!CHECK(gx_blend_open(&b, list, weights[w], &bpe, NULL, 0.2, T, 1, NULL, &err) == GX_OK, "%s", err.message))
             return;
         int64_t all = 0, windows[3], sum = 0, seen[3] = {0, 0, 0}, held_out[3] = {0, 0, 0};
-        for (int s = 0; s < 3; s++) windows[s] = gx_dataset_epoch_windows(&b.source[s].train, T);
+        for (int s = 0; s < 3; s++) windows[s] = gx_tokens_epoch_samples(&b.source[s].train, T);
         for (int s = 0; s < 3; s++) all += b.part[s], sum += windows[s];
         for (int s = 0; s < 3; s++) {
             const double part = w ? parts[w][s] : (double)windows[s] / (double)sum;
@@ -1072,20 +1072,20 @@ TEST(a_blends_samples_are_those_of_its_sources_in_epochs_of_their_own)
         for (int s = 0; s < 3 && !w; s++)
             CHECK(seen[s] == 2 * windows[s], "source %d: %ld of %ld windows in two epochs", s, (long)seen[s],
                   (long)windows[s]);
-        const int64_t n = gx_blend_windows(&b);
+        const int64_t n = gx_blend_eval_samples(&b);
         for (int64_t i = 0; i < n; i++) {
             int32_t ids[2][T], labels[2][T];
             const GxBlendSample to = {ids[0], labels[0], NULL, -100, 1};
             int64_t number;
             const int s = gx_blend_find(b.held_out, 3, i, &number);
             CHECK(number == held_out[s]++, "window %ld", (long)i);
-            CHECK(gx_blend_window(&b, i, T, &to, &err) == GX_OK &&
-                      gx_dataset_window(&b.source[s], number, T, ids[1], labels[1], 1, &err) == GX_OK &&
+            CHECK(gx_blend_eval_sample(&b, i, T, &to, &err) == GX_OK &&
+                      gx_dataset_eval_sample(&b.source[s], number, T, ids[1], labels[1], 1, &err) == GX_OK &&
                       !memcmp(ids[0], ids[1], sizeof ids[0]) && !memcmp(labels[0], labels[1], sizeof labels[0]),
                   "window %ld is another one than number %ld of source %d", (long)i, (long)number, s);
         }
         for (int s = 0; s < 3; s++)
-            CHECK(held_out[s] == gx_dataset_windows(&b.source[s].held_out, T) && held_out[s] > 0,
+            CHECK(held_out[s] == gx_tokens_eval_samples(&b.source[s].held_out, T) && held_out[s] > 0,
                   "source %d: %ld windows are held out", s, (long)held_out[s]);
         gx_blend_close(&b);
     }
@@ -1191,7 +1191,7 @@ TEST(a_bin_file_that_does_not_fit_is_refused)
                "%s", err.message))
         return;
     int failed = 0;
-    for (int64_t i = 0; i < gx_dataset_epoch_windows(&d.train, 4); i++)
+    for (int64_t i = 0; i < gx_tokens_epoch_samples(&d.train, 4); i++)
         if (gx_dataset_sample(&d, 1, i, 4, tokens, labels, 1, &err) != GX_OK) {
             refused(&err, GX_ERR_FORMAT, GX_ERR_FORMAT,
                     "token 33 is 1162; the tokenizer's are 0 to 1161: it was made with", "an id of another tokenizer");
@@ -1257,7 +1257,7 @@ TEST(documents_of_a_bin_file_are_between_the_tokenizers_own_tokens)
             for (int i = 0; i < 2; i++) {
                 GxDataset all = *d[i];
                 all.held_out.begin = at; // a window of any place
-                CHECK(gx_dataset_window(&all, 0, T, in[i], labels[i], 1, &err) == GX_OK, "%s", err.message);
+                CHECK(gx_dataset_eval_sample(&all, 0, T, in[i], labels[i], 1, &err) == GX_OK, "%s", err.message);
                 gx_dataset_documents(&all, at, T, in[i], documents[i], labels[i], -100, 1);
             }
             for (int t = 0; t < T; t++) apart += labels[0][t] == -100;

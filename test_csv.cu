@@ -1,9 +1,9 @@
-// test_csv.cu: tables, record by record (io/csv.h); as records (io/records.h); and records that are left out.
-#include "galaxy/io/csv.h"
+// test_csv.cu: tables, record by record (data/csv.h); as records (data/records.h); and records that are left out.
+#include "galaxy/data/csv.h"
 #include "galaxy/io/json.h"
-#include "galaxy/io/labels.h"
-#include "galaxy/io/pairs.h"
-#include "galaxy/io/records.h"
+#include "galaxy/data/labels.h"
+#include "galaxy/data/pairs.h"
+#include "galaxy/data/records.h"
 #include "galaxy/task/labelled_texts.h"
 #include "test/test.h"
 #include <unistd.h>

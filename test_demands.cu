@@ -527,7 +527,7 @@ static int64_t record_sums(const Layout *l, const Result *r, int rank, int micro
     GxArena arena, host;
     GxComm nobody = GX_ZERO;
     GxRunner runner;
-    GxRunnerSpec spec = t->wish.spec;
+    GxRunnerSpec spec = t->request.spec;
     GxStep step = GX_ZERO;
     GxBatch batch[8];
     const int64_t B = l->samples[rank / l->tp % l->dp];
@@ -546,7 +546,7 @@ static int64_t record_sums(const Layout *l, const Result *r, int rank, int micro
     gx_comm_open(&dry, &nobody);
     spec.micro_batches = micro;
     gx_runner_open(&dry, &runner, &t->m, &t->o, &spec);
-    gx_runner_take(&dry, &runner, T, B, HEAD_CHUNK);
+    gx_runner_allocate(&dry, &runner, T, B, HEAD_CHUNK);
     gx_runner_train(&dry, &runner, batch, NULL, NULL);
     gx_recorder_settle(recorder);
     CHECK(!gx_failed(&dry), "%s: rank %d, dry: %s", l->what, rank, dry.error.message);
@@ -564,8 +564,8 @@ TEST(the_plan_of_a_window_is_that_of_its_micro_batches_one_by_one_in_the_time_of
         Layout l = i == 0 || is_pipeline ? test_layout(&test_serial, &data_parallel[0])
                                          : test_layout(test_modes[gx_min(i, MODES - 1)], &shapes[i % SHAPES]);
         l.bottleneck = i == MODES, l.side = i == MODES + 1, l.pp = is_pipeline ? 2 : 0;
-        if (is_pipeline) test_wish.spec.stage = stage;
-        if (i == MODES + 3) test_wish.spec.order = GX_ORDER_ZB1P, test_wish.spec.puts_off_weights = 1;
+        if (is_pipeline) test_request.spec.stage = stage;
+        if (i == MODES + 3) test_request.spec.order = GX_ORDER_ZB1P, test_request.spec.defers_weights = 1;
         Rank rank[MAX_RANKS];
         run_ranks(&l, rank);
         for (int r = 0; r < ranks_of(&l); r++) {
@@ -587,7 +587,7 @@ TEST(the_plan_of_a_window_is_that_of_its_micro_batches_one_by_one_in_the_time_of
         }
         free_ranks(&l, rank);
     }
-    memset(&test_wish, 0, sizeof test_wish);
+    memset(&test_request, 0, sizeof test_request);
 }
 
 int main(int argc, char **argv)

@@ -70,7 +70,7 @@ typedef struct {
     int large;                       // left out where WITHOUT_LARGE; on the emulator with fewer odd addresses
     int types, once;                 // on the emulator: bits of types, 0: all; in the first variant and no odd address
     int ignored;                     // a token without a gradient, which is not 0; 0: none
-    int64_t window;                  // of attention
+    int64_t sliding_window;          // of attention
 } Shape;
 #define RUN1(length, position)                                                                                         \
     {                                                                                                                  \
@@ -1037,7 +1037,7 @@ static const Shape attention_shapes[] = {
      .k = RUN1(330, 0),
      .causal = 1,
      .documents = {30, 120, 169, 11}, // the last begins with the last of 64 rows
-     .window = 170},
+     .sliding_window = 170},
     {.d = {1, 2, 1, 64},
      .q = RUN1(330, 0),
      .k = RUN1(330, 0),
@@ -1077,18 +1077,23 @@ static const Shape attention_shapes[] = {
     {.d = {2, 2, 2, 68}, .q = RUN1(40, 0), .k = RUN1(40, 0), .causal = 1, .layout = PACKED},
     {.d = {1, 2, 1, 100}, .q = RUN1(33, 2), .k = RUN1(70, 0)},
     // windows, which end and begin within tiles, at their edges and beyond the sequence, in every size of head
-    {.d = {2, 6, 2, 10}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .layout = PACKED, .window = 1},
-    {.d = {1, 2, 1, 4}, .q = RUN2(3, 0, 4, 9), .k = RUN2(4, 1, 3, 10), .causal = 1, .layout = GAPS, .window = 3},
-    {.d = {2, 2, 2, 2}, .q = RUN1(4, 8), .k = RUN1(3, 0), .causal = 1, .window = 5}, // no row sees any
+    {.d = {2, 6, 2, 10}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .layout = PACKED, .sliding_window = 1},
+    {.d = {1, 2, 1, 4},
+     .q = RUN2(3, 0, 4, 9),
+     .k = RUN2(4, 1, 3, 10),
+     .causal = 1,
+     .layout = GAPS,
+     .sliding_window = 3},
+    {.d = {2, 2, 2, 2}, .q = RUN1(4, 8), .k = RUN1(3, 0), .causal = 1, .sliding_window = 5}, // no row sees any
     {.d = {2, 3, 1, 16},
      .q = RUN1(110, 40),
      .k = RUN1(150, 0),
      .causal = 1,
      .layout = GAPS,
      .documents = {40, 60, -5, 30},
-     .window = 17},
-    {.d = {1, 2, 1, 64}, .q = RUN1(150, 0), .k = RUN1(150, 0), .causal = 1, .layout = PACKED, .window = 1},
-    {.d = {1, 2, 1, 64}, .q = RUN1(150, 0), .k = RUN1(150, 0), .causal = 1, .window = INT64_MAX},
+     .sliding_window = 17},
+    {.d = {1, 2, 1, 64}, .q = RUN1(150, 0), .k = RUN1(150, 0), .causal = 1, .layout = PACKED, .sliding_window = 1},
+    {.d = {1, 2, 1, 64}, .q = RUN1(150, 0), .k = RUN1(150, 0), .causal = 1, .sliding_window = INT64_MAX},
     {.d = {1, 3, 2, 64},
      .q = RUN1(257, 0),
      .k = RUN1(257, 0),
@@ -1096,16 +1101,16 @@ static const Shape attention_shapes[] = {
      .q_first = 1,
      .causal = 1,
      .layout = PACKED,
-     .window = 64,
+     .sliding_window = 64,
      .large = 1},
-    {.d = {1, 6, 2, 96}, .q = RUN1(129, 0), .k = RUN1(129, 0), .causal = 1, .layout = PACKED, .window = 65},
-    {.d = {1, 2, 1, 72}, .q = RUN1(33, 117), .k = RUN1(150, 0), .causal = 1, .layout = PACKED, .window = 31},
+    {.d = {1, 6, 2, 96}, .q = RUN1(129, 0), .k = RUN1(129, 0), .causal = 1, .layout = PACKED, .sliding_window = 65},
+    {.d = {1, 2, 1, 72}, .q = RUN1(33, 117), .k = RUN1(150, 0), .causal = 1, .layout = PACKED, .sliding_window = 31},
     {.d = {1, 2, 1, 128},
      .q = RUN2(66, 0, 64, 130),
      .k = RUN2(66, 0, 64, 130),
      .causal = 1,
      .layout = PACKED,
-     .window = 96,
+     .sliding_window = 96,
      .large = 1}, // the second run's first queries see the end of the first run
     {.d = {2, 6, 2, 128},
      .q = RUN1(150, 0),
@@ -1115,14 +1120,14 @@ static const Shape attention_shapes[] = {
      .documents = {70, -30, 50},
      .dropout = 0.1f,
      .large = 1,
-     .window = 34},
-    {.d = {1, 2, 1, 160}, .q = RUN1(70, 3), .k = RUN1(73, 0), .causal = 1, .layout = GAPS, .window = 34},
+     .sliding_window = 34},
+    {.d = {1, 2, 1, 160}, .q = RUN1(70, 3), .k = RUN1(73, 0), .causal = 1, .layout = GAPS, .sliding_window = 34},
     // one run of keys and several of queries, whose tiles end in the next run's rows; more queries than keys
     {.d = {2, 4, 2, 64}, .q = RUN2(66, 0, 64, 130), .k = RUN1(194, 0), .causal = 1, .layout = PACKED, .large = 1},
     {.d = {1, 6, 2, 128}, .q = RUN1(131, 0), .k = RUN1(70, 0)},
     // the last query that sees a tile of keys is the first of its own tile: of 64 keys, and of 64 or 128
-    {.d = {1, 2, 1, 64}, .q = RUN1(140, 0), .k = RUN1(140, 0), .causal = 1, .layout = PACKED, .window = 66},
-    {.d = {1, 2, 1, 64}, .q = RUN1(140, 0), .k = RUN1(140, 0), .causal = 1, .layout = PACKED, .window = 2},
+    {.d = {1, 2, 1, 64}, .q = RUN1(140, 0), .k = RUN1(140, 0), .causal = 1, .layout = PACKED, .sliding_window = 66},
+    {.d = {1, 2, 1, 64}, .q = RUN1(140, 0), .k = RUN1(140, 0), .causal = 1, .layout = PACKED, .sliding_window = 2},
 };
 
 static GxAttention attention_of(const Shape *s, GxDtype type)
@@ -1134,7 +1139,7 @@ static GxAttention attention_of(const Shape *s, GxDtype type)
     a.B = B, a.H = H, a.K = K, a.head_dim = h, a.group = s->group, a.q_first = s->q_first;
     a.q_runs = s->q, a.k_runs = s->k;
     a.q_stride = q_stride, a.kv_stride = kv_stride, a.o_stride = H * h + 2 * gap;
-    a.causal = s->causal, a.window = s->window, a.scale = s->scale, a.dtype = type;
+    a.causal = s->causal, a.sliding_window = s->sliding_window, a.scale = s->scale, a.dtype = type;
     a.dropout = s->dropout, a.site = gx_random_site(GX_SITE_DROPOUT, 7);
     a.first_sample = 3, a.T = oracle_positions(&s->q, &s->k), a.heads = H + 5, a.head_first = 3;
     return a;
@@ -1221,8 +1226,8 @@ static const Shape paged_shapes[] = {
     {.d = {2, 2, 1, 160}, .q = RUN1(5, 127), .k = RUN1(132, 0), .causal = 1, .layout = GAPS, .documents = {-10, 122}},
     {.d = {2, 3, 2, 16}, .q = RUN1(67, 31), .k = RUN1(150, 0), .group = 2, .q_first = 1, .documents = {40, 60, 50}},
     {.d = {3, 6, 2, 96}, .q = RUN1(2, 198), .k = RUN1(200, 0), .causal = 1, .layout = PACKED, .dropout = 0.1f},
-    {.d = {2, 3, 1, 64}, .q = RUN1(1, 199), .k = RUN1(200, 0), .causal = 1, .layout = PACKED, .window = 70},
-    {.d = {2, 3, 1, 160}, .q = RUN1(9, 191), .k = RUN1(200, 0), .causal = 1, .window = 64},
+    {.d = {2, 3, 1, 64}, .q = RUN1(1, 199), .k = RUN1(200, 0), .causal = 1, .layout = PACKED, .sliding_window = 70},
+    {.d = {2, 3, 1, 160}, .q = RUN1(9, 191), .k = RUN1(200, 0), .causal = 1, .sliding_window = 64},
 };
 static int64_t paged_pages(const Shape *s) { return gx_ceil_div(gx_runs_rows(&s->k), GX_PAGE) * s->d[0]; }
 static int64_t paged_kv(const Shape *s) { return paged_pages(s) * GX_PAGE * attention_of(s, GX_F32).kv_stride; }
@@ -1269,9 +1274,9 @@ static const Shape turned_shapes[] = {
     {.d = {1, 2, 2, 6}, .q = RUN1(9, 2), .k = RUN1(9, 2), .causal = 1}, // rows of the same length, apart
     {.d = {2, 2, 2, 6}, .q = RUN1(9, 2), .k = RUN1(9, 2), .causal = 1, .layout = PACKED},
     {.d = {1, 2, 1, 160}, .q = RUN1(17, 3), .k = RUN1(20, 0), .causal = 1, .layout = GAPS},
-    {.d = {1, 2, 1, 64}, .q = RUN1(70, 2), .k = RUN1(70, 2), .causal = 1, .layout = PACKED, .window = 40},
+    {.d = {1, 2, 1, 64}, .q = RUN1(70, 2), .k = RUN1(70, 2), .causal = 1, .layout = PACKED, .sliding_window = 40},
 };
-static int64_t turned_table(const Shape *s) { return oracle_positions(&s->q, &s->k) * s->d[3] / 2; }
+static int64_t rotated_table(const Shape *s) { return oracle_positions(&s->q, &s->k) * s->d[3] / 2; }
 static void call_attention_backward_turned(GxContext *g, void **b, const Shape *s, GxDtype t, int accumulate)
 {
     GxAttention a = attention_on(s, t, b[9]);
@@ -1905,7 +1910,7 @@ static const Op ops[] = {
       ROUNDED("dv", OUT, ACT, attention_kv, attention_backward_depth, GATE_ATTENTION), INPUT("do", ACT, attention_o),
       INPUT("o", ACT, attention_o), INPUT("lse", GX_F32, attention_lse), INPUT("q", ACT, attention_q),
       INPUT("k", ACT, attention_kv), INPUT("v", ACT, attention_kv), INPUT("documents", GX_I32, attention_documents),
-      INPUT("cosine", GX_F32, turned_table), INPUT("sine", GX_F32, turned_table)}},
+      INPUT("cosine", GX_F32, rotated_table), INPUT("sine", GX_F32, rotated_table)}},
     {SLOT(swiglu_forward),
      prepare_swiglu_forward,
      NULL,
@@ -2887,7 +2892,7 @@ static void check_edges(const char *name, int n_windows)
                          .causal = 1,
                          .layout = PACKED,
                          .large = T > 65,
-                         .window = windows[i % n_windows]};
+                         .sliding_window = windows[i % n_windows]};
         shapes[op.shapes++] = s;
     }
     check_shapes(&op);
@@ -2902,14 +2907,20 @@ static const Shape dropped_shapes[] = {
     {.d = {1, 2, 2, 128}, .q = RUN1(70, 0), .k = RUN2(30, 50, 97, 81), .causal = 1, .dropout = 0.5f, .identity = 1},
     {.d = {1, 2, 2, 96}, .q = RUN1(90, 2), .k = RUN1(93, 1), .causal = 1, .dropout = 0.2f, .identity = 1},
     {.d = {1, 2, 2, 256}, .q = RUN1(40, 0), .k = RUN1(203, 1), .dropout = 0.1f, .identity = 1, .large = 1},
-    {.d = {1, 2, 2, 96}, .q = RUN1(90, 2), .k = RUN1(93, 1), .causal = 1, .dropout = 0.2f, .identity = 1, .window = 35},
+    {.d = {1, 2, 2, 96},
+     .q = RUN1(90, 2),
+     .k = RUN1(93, 1),
+     .causal = 1,
+     .dropout = 0.2f,
+     .identity = 1,
+     .sliding_window = 35},
     {.d = {1, 2, 2, 160},
      .q = RUN1(90, 2),
      .k = RUN1(93, 1),
      .causal = 1,
      .dropout = 0.2f,
      .identity = 1,
-     .window = 35},
+     .sliding_window = 35},
 };
 
 static void check_dropped(const Case *c, const float *x, int backward, const char *device)
@@ -3069,9 +3080,9 @@ TEST(attention_computes_nothing_with_what_is_in_no_window_of_a_tile_on_any_devic
 {
     static const char *const names[] = {"attention_forward", "attention_backward"};
     static const Shape shapes[] = {
-        {.d = {1, 2, 2, 8}, .q = RUN1(320, 0), .k = RUN1(320, 0), .causal = 1, .window = 64},
-        {.d = {1, 2, 1, 128}, .q = RUN1(320, 0), .k = RUN1(320, 0), .causal = 1, .window = 64, .large = 1},
-        {.d = {1, 1, 1, 160}, .q = RUN1(320, 0), .k = RUN1(320, 0), .causal = 1, .window = 64, .large = 1}};
+        {.d = {1, 2, 2, 8}, .q = RUN1(320, 0), .k = RUN1(320, 0), .causal = 1, .sliding_window = 64},
+        {.d = {1, 2, 1, 128}, .q = RUN1(320, 0), .k = RUN1(320, 0), .causal = 1, .sliding_window = 64, .large = 1},
+        {.d = {1, 1, 1, 160}, .q = RUN1(320, 0), .k = RUN1(320, 0), .causal = 1, .sliding_window = 64, .large = 1}};
     GxContext cpu = GX_ZERO;
     GxArena scratch = GX_ZERO;
     cpu_open(&cpu, &scratch);
@@ -3214,8 +3225,8 @@ static const struct {
     {"dropout", {.d = {1, 2, 1, 64}, .q = RUN1(37, 33), .k = RUN1(70, 0), .dropout = 0.1f}},
     {"documents_dropout",
      {.d = {2, 2, 2, 14}, .q = RUN1(70, 0), .k = RUN1(70, 0), .documents = {33, 20, -4}, .dropout = 0.1f}},
-    {"window", {.d = {1, 2, 1, 64}, .q = RUN1(130, 0), .k = RUN1(130, 0), .causal = 1, .window = 45}},
-    {"window_128", {.d = {1, 2, 1, 128}, .q = RUN1(37, 93), .k = RUN1(130, 0), .causal = 1, .window = 70}},
+    {"window", {.d = {1, 2, 1, 64}, .q = RUN1(130, 0), .k = RUN1(130, 0), .causal = 1, .sliding_window = 45}},
+    {"window_128", {.d = {1, 2, 1, 128}, .q = RUN1(37, 93), .k = RUN1(130, 0), .causal = 1, .sliding_window = 70}},
     {"window_odd",
      {.d = {2, 2, 2, 14},
       .q = RUN1(70, 0),
@@ -3223,7 +3234,7 @@ static const struct {
       .causal = 1,
       .documents = {33, 20, -4},
       .dropout = 0.1f,
-      .window = 9}},
+      .sliding_window = 9}},
 };
 
 static int reference_read(const GxSafetensors *file, const char *name, const char *tensor, float *out, int64_t n)

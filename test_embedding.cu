@@ -61,8 +61,8 @@ static GxBatch lay(const GxEmbeddingTask *c, int64_t T, int64_t B, int64_t first
 {
     GxBatch b = GX_ZERO;
     b.T = T, b.B = B, b.first_sample = first;
-    *block = (char *)calloc(1, (size_t)gx_embedding_task.lay(c, &b, NULL, NULL));
-    gx_embedding_task.lay(c, &b, *block, *block);
+    *block = (char *)calloc(1, (size_t)gx_embedding_task.layout(c, &b, NULL, NULL));
+    gx_embedding_task.layout(c, &b, *block, *block);
     return b;
 }
 
@@ -70,7 +70,7 @@ static GxBatch lay(const GxEmbeddingTask *c, int64_t T, int64_t B, int64_t first
 static const char *part_text(const GxBatch *b, int64_t i)
 {
     static char text[400];
-    const int32_t *part = b->target[0].parts_twin + 3 * i;
+    const int32_t *part = b->target[0].parts_host + 3 * i;
     size_t at = 0;
     text[0] = 0;
     for (int32_t t = part[1]; t < part[2]; t++)
@@ -99,7 +99,7 @@ TEST(a_batch_holds_anchors_then_positives_then_negatives_as_parts_of_its_columns
         CHECK(t->n == 6 && t->anchors == 2 && !t->rows && !t->labels, "%ld texts, %ld anchors", (long)t->n,
               (long)t->anchors);
         for (int64_t i = 0; i < 6; i++) { // the one record is in both columns
-            const int32_t *part = t->parts_twin + 3 * i;
+            const int32_t *part = t->parts_host + 3 * i;
             CHECK(part[0] == i % 2 && part[1] == 4 * (i / 2), "part %ld: column %d, from %d on", (long)i, part[0],
                   part[1]);
             CHECK(!strcmp(part_text(&b, i), expected[cls][i / 2]), "part %ld: %s", (long)i, part_text(&b, i));
@@ -152,7 +152,7 @@ TEST(every_epoch_has_every_record_once_and_no_record_is_torn)
             const int64_t n = b.target[0].anchors;
             CHECK(b.target[0].n == 3 * n && n >= 1, "%ld texts, %ld anchors", (long)b.target[0].n, (long)n);
             for (int64_t i = 0; i < n; i++) {
-                const int32_t *anchor = b.target[0].parts_twin + 3 * i, *positive = anchor + 3 * n;
+                const int32_t *anchor = b.target[0].parts_host + 3 * i, *positive = anchor + 3 * n;
                 CHECK(positive[1] == anchor[2], "a positive is not behind its anchor");
                 for (int r = 0; r < N; r++)
                     seen[r] += c.train.text[0].length[r] == anchor[2] - anchor[1] &&

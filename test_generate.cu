@@ -23,7 +23,7 @@ typedef struct { // zero: fp32, alone
 static const GxPrompt prompts = {5, 1, NULL, 0}, scaled = {5, 1, NULL, 1};
 
 typedef struct {
-    Wish wish;
+    Wish request;
     GxContext g;
     GxMesh mesh;
     GxArena arena, host;
@@ -37,10 +37,10 @@ typedef struct {
     int64_t planned;
 } Writer;
 
-static void writer_take(Writer *w, GxContext *g)
+static void writer_allocate(Writer *w, GxContext *g)
 {
-    gx_decoder_take(g, &w->d, &w->m, w->wish.T, w->wish.B, w->wish.chunk, w->wish.first);
-    gx_runner_take(g, &w->r, w->wish.chunk, w->wish.B, w->wish.B);
+    gx_decoder_allocate(g, &w->d, &w->m, w->request.T, w->request.B, w->request.chunk, w->request.first);
+    gx_runner_allocate(g, &w->r, w->request.chunk, w->request.B, w->request.B);
 }
 
 static void writer_dry_run(Writer *w, GxComm *comm)
@@ -55,7 +55,7 @@ static void writer_dry_run(Writer *w, GxComm *comm)
     dry.arena = &arena, dry.device = &none, dry.comm = NULL;
     dry.host = none.shares_host_memory ? NULL : &host;
     if (comm) gx_comm_open(&dry, &nobody);
-    writer_take(w, &dry);
+    writer_allocate(w, &dry);
     gx_decoder_plan(&dry, &w->d, &w->forward);
     gx_tensor_file_plan(&dry, &w->m.store, 1, 1);
     if (comm) gx_comm_close(&dry);
@@ -75,21 +75,22 @@ static void writer_load(Writer *w, const char *folder)
     for (int i = 0; i < w->m.table.n; i++) {
         GxTensor *row = &w->m.table.row[i];
         if (row->is_added && row->role != GX_ROLE_NORM)
-            row->init = GX_INIT_NORMAL, row->init_std = w->wish.side || row->role == GX_ROLE_BIAS ? 0.3f : 1;
+            row->init = GX_INIT_NORMAL, row->init_std = w->request.side || row->role == GX_ROLE_BIAS ? 0.3f : 1;
     }
-    if (w->wish.side || w->wish.has_prompts) gx_checkpoint_start_from(&w->g, &w->m, folder, 1, &seed, &hash, &loaded);
+    if (w->request.side || w->request.has_prompts)
+        gx_checkpoint_start_from(&w->g, &w->m, folder, 1, &seed, &hash, &loaded);
     else gx_checkpoint_load_weights(&w->g, &w->m, path);
 }
 
 // 1: all is well. comm: of several ranks, all of one tp group; NULL: alone.
-static int writer_open(Writer *w, const Wish *wish, GxComm *comm)
+static int writer_open(Writer *w, const Wish *request, GxComm *comm)
 {
     char path[200];
     GxMethods methods;
     GxRunnerSpec spec = GX_ZERO;
     GxModelOptions options = GX_ZERO;
     memset(w, 0, sizeof *w);
-    w->wish = *wish;
+    w->request = *request;
     GxContext *g = &w->g;
     const int world = comm ? comm->world : 1, dims[GX_MESH_AXES] = {1, 1, 1, 1, world};
     g->device = gx_default_device(), g->threads = 1;
@@ -98,23 +99,23 @@ static int writer_open(Writer *w, const Wish *wish, GxComm *comm)
     gx_mesh_open(&w->mesh, dims, g->rank, world, &g->error);
     g->mesh = &w->mesh;
     gx_device_open(g);
-    snprintf(path, sizeof path, "data/ref/generate_%s/config.json", wish->name);
+    snprintf(path, sizeof path, "data/ref/generate_%s/config.json", request->name);
     gx_llama_config_read(&w->c, path, &gx_silent, &g->error);
-    w->c.max_position_embeddings = gx_max(w->c.max_position_embeddings, wish->T);
-    gx_mode_methods(wish->mode ? wish->mode : world > 1 ? "tp" : "serial", &methods);
-    w->mode = gx_composed(wish->mode ? wish->mode : "composed", methods);
-    spec.forward_only = 1, options.freeze = "*", options.dtype = wish->dtype, options.side = wish->side;
-    options.prompt = wish->has_prompts == 2 ? &scaled : wish->has_prompts ? &prompts : NULL;
+    w->c.max_position_embeddings = gx_max(w->c.max_position_embeddings, request->T);
+    gx_mode_methods(request->mode ? request->mode : world > 1 ? "tp" : "serial", &methods);
+    w->mode = gx_composed(request->mode ? request->mode : "composed", methods);
+    spec.forward_only = 1, options.freeze = "*", options.dtype = request->dtype, options.side = request->side;
+    options.prompt = request->has_prompts == 2 ? &scaled : request->has_prompts ? &prompts : NULL;
     if (!gx_failed(g)) gx_model_open(g, &w->m, &gx_llama, &w->c, &w->mode, &options);
     if (!gx_failed(g)) gx_runner_open(g, &w->r, &w->m, &w->o, &spec);
     w->forward = gx_runner_hook(&w->r);
     if (!gx_failed(g)) writer_dry_run(w, comm);
     g->comm = NULL;
     if (comm && !gx_failed(g)) gx_comm_open(g, comm);
-    if (!gx_failed(g)) writer_take(w, g);
-    snprintf(path, sizeof path, "data/ref/generate_%s", wish->name);
+    if (!gx_failed(g)) writer_allocate(w, g);
+    snprintf(path, sizeof path, "data/ref/generate_%s", request->name);
     if (!gx_failed(g)) writer_load(w, path);
-    return CHECK(!gx_failed(g), "%s: %s", wish->name, g->error.message);
+    return CHECK(!gx_failed(g), "%s: %s", request->name, g->error.message);
 }
 
 static void writer_close(Writer *w)
@@ -131,10 +132,10 @@ static void writer_close(Writer *w)
 // As much as the plan says, where as much is run as the plan has.
 TEST(the_arena_is_as_planned)
 {
-    const Wish wish = {.name = "llama", .B = 2, .T = 20, .chunk = 6};
+    const Wish request = {.name = "llama", .B = 2, .T = 20, .chunk = 6};
     static Writer w;
     const int32_t tokens[12] = {0};
-    if (!writer_open(&w, &wish, NULL)) return;
+    if (!writer_open(&w, &request, NULL)) return;
     gx_decoder_begin(&w.g, &w.d, NULL);
     gx_decoder_run(&w.g, &w.d, &w.forward, tokens, 0, 6, 1);
     gx_decoder_run(&w.g, &w.d, &w.forward, tokens, 14, 6, 1);
@@ -224,7 +225,7 @@ static void check_greedy(Writer *w, const Reference *r)
 }
 
 typedef struct {
-    Wish wish;
+    Wish request;
     Reference *ref;
     GxComm comm;
     pthread_t thread;
@@ -235,7 +236,7 @@ static void *rank_main(void *user)
 {
     Rank *k = (Rank *)user;
     Writer *w = (Writer *)malloc(sizeof *w);
-    if (!writer_open(w, &k->wish, &k->comm)) exit(1); // others would wait
+    if (!writer_open(w, &k->request, &k->comm)) exit(1); // others would wait
     k->check(w, k->ref);
     writer_close(w);
     free(w);
@@ -243,14 +244,14 @@ static void *rank_main(void *user)
 }
 
 // On `ranks` threads as ranks; 1: alone.
-static void on_ranks(int ranks, const Wish *wish, Reference *ref, void (*check)(Writer *w, const Reference *r))
+static void on_ranks(int ranks, const Wish *request, Reference *ref, void (*check)(Writer *w, const Reference *r))
 {
     Rank rank[4];
     GxThreadsGroup *group;
     GxError err = GX_ZERO;
     if (ranks == 1) {
         Writer *w = (Writer *)malloc(sizeof *w);
-        if (writer_open(w, wish, NULL)) check(w, ref);
+        if (writer_open(w, request, NULL)) check(w, ref);
         writer_close(w);
         free(w);
         return;
@@ -258,7 +259,7 @@ static void on_ranks(int ranks, const Wish *wish, Reference *ref, void (*check)(
     memset(rank, 0, sizeof rank);
     if (!CHECK(gx_threads_group_open(&group, ranks, &err) == GX_OK, "%s", err.message)) return;
     for (int r = 0; r < ranks; r++) {
-        rank[r].wish = *wish, rank[r].ref = ref, rank[r].check = check;
+        rank[r].request = *request, rank[r].ref = ref, rank[r].check = check;
         gx_threads_comm(&rank[r].comm, group, r);
         pthread_create(&rank[r].thread, NULL, rank_main, &rank[r]);
     }
@@ -315,26 +316,26 @@ static void cached_logits(Writer *w, const Reference *r, Logits *out)
 static void whole_row(Writer *w, const int32_t *tokens, int64_t n, float *logits)
 {
     GxBatch batch = GX_ZERO;
-    memcpy(w->d.tokens_twin, tokens, (size_t)n * 4);
-    w->d.rows_twin[0] = (int32_t)n - 1;
-    gx_to_device(&w->g, w->d.tokens, w->d.tokens_twin, 4 * n);
-    gx_to_device(&w->g, w->d.rows, w->d.rows_twin, 4);
+    memcpy(w->d.tokens_host, tokens, (size_t)n * 4);
+    w->d.rows_host[0] = (int32_t)n - 1;
+    gx_to_device(&w->g, w->d.tokens, w->d.tokens_host, 4 * n);
+    gx_to_device(&w->g, w->d.rows, w->d.rows_host, 4);
     batch.tokens = w->d.tokens, batch.T = n, batch.B = 1, batch.runs = gx_runs_one(n, 0);
-    batch.target[0].rows = w->d.rows, batch.target[0].rows_twin = w->d.rows_twin, batch.target[0].n = 1;
+    batch.target[0].rows = w->d.rows, batch.target[0].rows_host = w->d.rows_host, batch.target[0].n = 1;
     batch.target[0].logits = w->d.logits;
     gx_runner_forward(&w->g, &w->r, &batch);
-    gx_to_host(&w->g, w->d.logits_twin, w->d.logits.data, gx_rows_bytes(w->d.logits));
+    gx_to_host(&w->g, w->d.logits_host, w->d.logits.data, gx_rows_bytes(w->d.logits));
     for (int v = 0; v < V; v++)
-        logits[v] = w->wish.dtype == GX_F32 ? ((const float *)w->d.logits_twin)[v]
-                                            : gx_from_bf16(((const uint16_t *)w->d.logits_twin)[v]);
+        logits[v] = w->request.dtype == GX_F32 ? ((const float *)w->d.logits_host)[v]
+                                               : gx_from_bf16(((const uint16_t *)w->d.logits_host)[v]);
 }
 
 static void whole_logits_of(const Wish *as, const Reference *r, Logits *out)
 {
-    Wish wish = *as;
-    wish.B = 1, wish.T = POSITIONS, wish.chunk = POSITIONS;
+    Wish request = *as;
+    request.B = 1, request.T = POSITIONS, request.chunk = POSITIONS;
     Writer *w = (Writer *)malloc(sizeof *w);
-    if (!writer_open(w, &wish, NULL)) return;
+    if (!writer_open(w, &request, NULL)) return;
     for (int b = 0; b < MAX_B; b++)
         for (int i = 0; i < NEW; i++) {
             int32_t tokens[POSITIONS];
@@ -349,8 +350,8 @@ static void whole_logits_of(const Wish *as, const Reference *r, Logits *out)
 
 static void whole_logits(const char *name, GxDtype dtype, const Reference *r, Logits *out)
 {
-    const Wish wish = {.name = name, .dtype = dtype};
-    whole_logits_of(&wish, r, out);
+    const Wish request = {.name = name, .dtype = dtype};
+    whole_logits_of(&request, r, out);
 }
 
 static double depth_of(const GxLlamaConfig *c, int64_t T)
@@ -366,7 +367,7 @@ static Logits whole; // of the model at work
 static void check_logits(Writer *w, const Reference *r)
 {
     Logits *cached = (Logits *)calloc(1, sizeof *cached);
-    const double bound = test_bound((w->wish.side ? 4 : 2) * depth_of(&w->c, POSITIONS));
+    const double bound = test_bound((w->request.side ? 4 : 2) * depth_of(&w->c, POSITIONS));
     cached_logits(w, r, cached);
     static pthread_mutex_t one_rank = PTHREAD_MUTEX_INITIALIZER; // test_close notes the worst for all
     pthread_mutex_lock(&one_rank);
@@ -382,7 +383,7 @@ static void check_logits(Writer *w, const Reference *r)
             test_state.worst = fmax(test_state.worst, largest / allowed);
             CHECK(largest <= allowed, "text %d, new token %d: a logit is off by %.2g, allowed is %.2g", b, i, largest,
                   allowed);
-            if (i < SEEN_LOGITS && !w->wish.side && !w->wish.has_prompts)
+            if (i < SEEN_LOGITS && !w->request.side && !w->request.has_prompts)
                 test_close_f("transformers' logits", cached->x[i][b], r->logits[i][b], V, bound, 0);
         }
     pthread_mutex_unlock(&one_rank);
@@ -396,8 +397,8 @@ static void logits_beside_on_ranks(const char *name, const GxSide *side)
     const Wish beside = {.name = name, .side = side};
     whole_logits_of(&beside, &ref, &whole);
     for (int ranks = 1; ranks <= 3; ranks++) {
-        const Wish wish = {.name = name, .B = MAX_B, .T = POSITIONS, .chunk = POSITIONS, .side = side};
-        on_ranks(ranks, &wish, &ref, check_logits);
+        const Wish request = {.name = name, .B = MAX_B, .T = POSITIONS, .chunk = POSITIONS, .side = side};
+        on_ranks(ranks, &request, &ref, check_logits);
     }
 }
 static void logits_on_ranks(const char *name) { logits_beside_on_ranks(name, NULL); }
@@ -424,9 +425,9 @@ static void prompted_logits_on_ranks(const char *name, int has_prompts)
     Logits *plain = (Logits *)calloc(1, sizeof *plain), *zero = (Logits *)calloc(1, sizeof *zero);
     if (!read_reference(&ref, name)) return;
     for (int ranks = 1; ranks <= 3; ranks++) {
-        const Wish wish = {.name = name, .B = MAX_B, .T = POSITIONS, .chunk = POSITIONS, .has_prompts = has_prompts};
-        if (ranks == 1) whole_logits_of(&wish, &ref, &whole);
-        on_ranks(ranks, &wish, &ref, check_logits);
+        const Wish request = {.name = name, .B = MAX_B, .T = POSITIONS, .chunk = POSITIONS, .has_prompts = has_prompts};
+        if (ranks == 1) whole_logits_of(&request, &ref, &whole);
+        on_ranks(ranks, &request, &ref, check_logits);
     }
     whole_logits(name, GX_F32, &ref, plain);
     const double change = distance(plain, &whole) / distance(plain, zero);
@@ -468,11 +469,11 @@ TEST(in_bf16_a_cache_is_as_near_to_fp32_as_the_whole_sequence)
     Reference ref;
     static const char *const names[] = {"llama", "mistral", "qwen2", "qwen3", "mistral_window"};
     for (int i = 0; i < 5; i++) {
-        const Wish wish = {.name = names[i], .dtype = GX_BF16, .B = MAX_B, .T = POSITIONS, .chunk = POSITIONS};
+        const Wish request = {.name = names[i], .dtype = GX_BF16, .B = MAX_B, .T = POSITIONS, .chunk = POSITIONS};
         if (!read_reference(&ref, names[i])) return;
         whole_logits(names[i], GX_F32, &ref, &whole);
         whole_logits(names[i], GX_BF16, &ref, &whole_bf16);
-        for (int ranks = 1; ranks <= 2; ranks++) on_ranks(ranks, &wish, &ref, check_bf16);
+        for (int ranks = 1; ranks <= 2; ranks++) on_ranks(ranks, &request, &ref, check_bf16);
     }
 }
 
@@ -511,10 +512,10 @@ static void apart_cached(Writer *w, ApartLogits *out)
 
 static void apart_alone(GxDtype dtype, ApartLogits *out)
 {
-    const Wish wish = {.name = "llama", .dtype = dtype, .B = 1, .T = APART_T, .chunk = APART_T};
+    const Wish request = {.name = "llama", .dtype = dtype, .B = 1, .T = APART_T, .chunk = APART_T};
     Writer *w = (Writer *)malloc(sizeof *w);
     int32_t tokens[APART_T];
-    if (!writer_open(w, &wish, NULL)) return;
+    if (!writer_open(w, &request, NULL)) return;
     for (int b = 0; b < APART; b++) {
         for (int64_t i = 0; i < APART_T - apart_first[b]; i++) tokens[i] = apart_token(b, apart_first[b] + i);
         for (int i = 0; i < SEEN; i++) whole_row(w, tokens, apart_length[b] + i * EVERY, out->x[i][b]);
@@ -539,10 +540,10 @@ static void check_apart(Writer *w, const Reference *r)
     (void)r;
     apart_cached(w, cached);
     pthread_mutex_lock(&one_rank);
-    for (int i = 0; i < SEEN && w->wish.dtype == GX_F32; i++)
+    for (int i = 0; i < SEEN && w->request.dtype == GX_F32; i++)
         for (int b = 0; b < APART; b++)
             test_close_f("cached logits", cached->x[i][b], apart_whole.x[i][b], V, bound, 0);
-    if (w->wish.dtype == GX_BF16) { // as above
+    if (w->request.dtype == GX_BF16) { // as above
         const double ours = apart_distance(cached, &apart_whole),
                      theirs = apart_distance(&apart_whole_bf16, &apart_whole);
         CHECK(ours <= 2 * theirs && theirs > 0, "with a cache %.4g from fp32, without %.4g", ours, theirs);
@@ -557,13 +558,13 @@ TEST(texts_of_any_length_have_the_same_logits_from_pages)
     apart_alone(GX_F32, &apart_whole), apart_alone(GX_BF16, &apart_whole_bf16);
     for (int narrow = 0; narrow < 2; narrow++)
         for (int ranks = 1; ranks <= 3 - narrow; ranks++) {
-            const Wish wish = {.name = "llama",
-                               .dtype = narrow ? GX_BF16 : GX_F32,
-                               .B = APART,
-                               .T = APART_T,
-                               .chunk = 33,
-                               .first = apart_first};
-            on_ranks(ranks, &wish, NULL, check_apart);
+            const Wish request = {.name = "llama",
+                                  .dtype = narrow ? GX_BF16 : GX_F32,
+                                  .B = APART,
+                                  .T = APART_T,
+                                  .chunk = 33,
+                                  .first = apart_first};
+            on_ranks(ranks, &request, NULL, check_apart);
         }
 }
 
@@ -614,8 +615,8 @@ TEST(the_cache_is_as_large_as_the_texts_are_together)
 
 static void open_llama(Writer *w, Reference *ref, int64_t B)
 {
-    const Wish wish = {.name = "llama", .B = B, .T = POSITIONS, .chunk = 5};
-    if (!read_reference(ref, "llama") || !writer_open(w, &wish, NULL)) exit(1);
+    const Wish request = {.name = "llama", .B = B, .T = POSITIONS, .chunk = 5};
+    if (!read_reference(ref, "llama") || !writer_open(w, &request, NULL)) exit(1);
 }
 
 // By temperature: drawn by the text's number and place, and not by what lies beside it.
@@ -727,7 +728,7 @@ TEST(what_does_not_fit_the_cache_is_refused)
     expect_error(&w, "1 tokens from position 40 on");
     GxBatch b = GX_ZERO;
     b.tokens = w.d.tokens, b.T = 1, b.B = 2, b.runs = gx_runs_one(1, 0), b.cache = &w.d.cache;
-    b.target[0].rows = w.d.rows, b.target[0].rows_twin = w.d.rows_twin;
+    b.target[0].rows = w.d.rows, b.target[0].rows_host = w.d.rows_host;
     gx_runner_forward(&w.g, &w.r, &b);
     expect_error(&w, "a batch of 2 columns up to position 1 for a cache of 3 columns");
     plan.new_tokens = 2;
@@ -765,7 +766,7 @@ TEST(modes_that_split_the_sequence_are_refused_by_name)
         gx_mode_methods(modes[i], &methods);
         const GxMode mode = gx_composed(modes[i], methods);
         CHECK(gx_model_open(&g, &m, &gx_llama, &c, &mode, NULL) == GX_OK, "%s", g.error.message);
-        gx_kv_cache_take(&g, &cache, &m, 8, 1, NULL);
+        gx_kv_cache_allocate(&g, &cache, &m, 8, 1, NULL);
         CHECK(g.error.code == GX_ERR_UNSUPPORTED && strstr(g.error.message, modes[i]), "%s: %s", modes[i],
               g.error.message);
         gx_model_close(&m);

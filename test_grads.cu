@@ -83,7 +83,7 @@ static void *rank_main(void *user)
     gx_comm_open(&g, &comm);
     open_table(&g, &table, r->cut);
     gx_store_open(&store, &table, gx_units(0, table.units), GX_F32, &g.error);
-    gx_store_take(&g, &store, 0);
+    gx_store_allocate(&g, &store, 0);
     r->job(&g, r->cut, &store);
     CHECK(!gx_failed(&g), "%s: rank %d: %s", r->cut->what, r->rank, g.error.message);
     gx_comm_close(&g);
@@ -214,7 +214,7 @@ static void sum_squares(GxContext *g, GxStore *s, int at_once)
     g->step->sum_squares = 0;
     if (gx_grads_parts_open(&counted, s->table, &g->error) == GX_OK) {
         const GxArenaMark mark = gx_arena_mark(g->arena);
-        gx_grads_parts_take(g, &counted, s);
+        gx_grads_parts_allocate(g, &counted, s);
         if (at_once) gx_grads_sum_squares(g, s, &counted, 0, 2);
         for (int unit = 0; unit < 2 && !at_once; unit++) gx_grads_sum_squares(g, s, &counted, unit, 1);
         gx_arena_release(g->arena, mark);
@@ -265,10 +265,10 @@ static void check_scattered(GxContext *g, const Cut *c, GxStore *whole, const Gx
     const GxArenaMark mark = gx_arena_mark(g->arena);
     gx_store_open(&s, whole->table, gx_units(0, whole->table->units), GX_F32, &g->error);
     gx_shards_open(g, &s, GX_SHARDS_GRADS, list);
-    gx_store_take(g, &s, 0);
+    gx_store_allocate(g, &s, 0);
     g->step->sum_squares = 0;
     if (!gx_failed(g) && gx_grads_parts_open(&counted, s.table, &g->error) == GX_OK) {
-        gx_grads_parts_take(g, &counted, &s);
+        gx_grads_parts_allocate(g, &counted, &s);
         gx_grads_begin(g, &counted);
         for (int u = 0; u < 2; u++)
             gx_shards_put_grads(&s, u, gx_scratch(g, GX_MEM_COMM, gx_shards_grads_bytes(&s, u)));
@@ -345,7 +345,7 @@ static void check_values(GxContext *g, const Cut *c, GxStore *whole)
         row[CUT].frozen = k / 2 % 2;
         gx_store_open(&s, whole->table, gx_units(0, whole->table->units), k / 4 ? GX_BF16 : GX_F32, &g->error);
         gx_shards_open(g, &s, k % 2 ? GX_SHARDS_WEIGHTS : GX_SHARDS_OPTIMIZER, NULL);
-        gx_store_take(g, &s, 2);
+        gx_store_allocate(g, &s, 2);
         for (int what = GX_VALUES_WEIGHTS; what <= GX_VALUES_MOMENT_2; what++)
             for (int t = 0; t < TENSORS; t++)
                 if (gx_values_exist(&s, (GxValues)what, t)) {
@@ -386,7 +386,7 @@ static void check_tie(GxContext *g, const Cut *c, GxStore *unused)
     gx_table_add(&table, &t, &g->error);
     gx_table_add(&table, &alias, &g->error);
     gx_store_open(&s, &table, gx_units(g->rank, g->rank + 1), GX_F32, &g->error);
-    gx_store_take(g, &s, 0);
+    gx_store_allocate(g, &s, 0);
     const GxTensorId id = {g->rank};
     float *grad = gx_failed(g) ? NULL : gx_store_grad(&s, id, &accumulate);
     for (int64_t i = 0; i < ROWS * COLS && grad; i++) grad[i] = (float)(i % 100003 + (g->rank ? 7 * (i % 11) : 0));

@@ -362,7 +362,7 @@ enum { N = 1000 };
 typedef struct {
     GxContext g;
     GxArena arena, host;
-    float *x, *y, twin[N];
+    float *x, *y, host_copy[N];
 } Device;
 
 static int device_open(Device *d)
@@ -373,8 +373,8 @@ static int device_open(Device *d)
     if (!CHECK(gx_device_open(&d->g) == GX_OK && gx_arenas_open(&d->g, &d->arena, &d->host, 1 << 20, 1 << 10) == GX_OK,
                "%s", d->g.error.message))
         return 0;
-    d->x = (float *)gx_arena_take(&d->arena, GX_MEM_ACTIVATIONS, 4 * N);
-    d->y = (float *)gx_arena_take(&d->arena, GX_MEM_ACTIVATIONS, 4 * N);
+    d->x = (float *)gx_arena_allocate(&d->arena, GX_MEM_ACTIVATIONS, 4 * N);
+    d->y = (float *)gx_arena_allocate(&d->arena, GX_MEM_ACTIVATIONS, 4 * N);
     return 1;
 }
 static void device_close(Device *d)
@@ -384,14 +384,15 @@ static void device_close(Device *d)
 }
 static void device_set(Device *d, float *to, float value)
 {
-    for (int i = 0; i < N; i++) d->twin[i] = value;
-    gx_to_device(&d->g, to, d->twin, 4 * N);
+    for (int i = 0; i < N; i++) d->host_copy[i] = value;
+    gx_to_device(&d->g, to, d->host_copy, 4 * N);
 }
 static void device_has(Device *d, const char *what, float value)
 {
-    gx_to_host(&d->g, d->twin, d->y, 4 * N);
+    gx_to_host(&d->g, d->host_copy, d->y, 4 * N);
     for (int i = 0; i < N; i += N - 1)
-        CHECK(d->twin[i] == value, "%s: y[%d] is %g, not %g: %s", what, i, d->twin[i], value, d->g.error.message);
+        CHECK(d->host_copy[i] == value, "%s: y[%d] is %g, not %g: %s", what, i, d->host_copy[i], value,
+              d->g.error.message);
 }
 static GxGraph *scaled(Device *d, float factor) // y = factor x
 {
@@ -449,8 +450,8 @@ TEST(the_host_neither_waits_nor_passes_bytes_while_it_captures)
         gx_at(&d.g, 3, "head");
         d.g.device->graph_begin(&d.g);
         gx_scale(&d.g, d.y, d.x, N, 2, GX_F32);
-        if (what == 0) gx_to_host(&d.g, d.twin, d.y, 4 * N);
-        else if (what == 1) gx_to_device(&d.g, d.x, d.twin, 4 * N);
+        if (what == 0) gx_to_host(&d.g, d.host_copy, d.y, 4 * N);
+        else if (what == 1) gx_to_device(&d.g, d.x, d.host_copy, 4 * N);
         else gx_device_wait(&d.g);
         CHECK(!d.g.device->graph_end(&d.g) && strstr(d.g.error.message, words[what]), "%s", d.g.error.message);
         gx_error_clear(&d.g.error);

@@ -1,13 +1,13 @@
 // test_io.cu: files, JSON, options, published folders, safetensors, tokenizer, dataset. Everything is written below one
 // temporary folder.
-#include "rooms/io_data.c" // looks inside
+#include "rooms/data_corpora.c" // looks inside
 #include "galaxy/io/claim.h"
 #include "galaxy/io/config.h"
 #include "galaxy/io/files.h"
 #include "galaxy/io/folder.h"
 #include "galaxy/io/json.h"
 #include "galaxy/io/safetensors.h"
-#include "galaxy/io/tokenizer.h"
+#include "galaxy/text/tokenizer.h"
 #include "test/disk.h"
 #include "test/test.h"
 #include <fcntl.h>
@@ -2395,9 +2395,9 @@ TEST(every_epoch_visits_every_window_once)
     GxDataset d;
     put_letters(at("text"), 507);
     if (!CHECK(gx_dataset_open(&d, at("text"), 0, T, &err) == GX_OK, "%s", err.message)) return;
-    int64_t windows = gx_dataset_epoch_windows(&d.train, T);
+    int64_t windows = gx_tokens_epoch_samples(&d.train, T);
     int shifts = 0;
-    CHECK(d.train.n == 507 && d.held_out.n == 0 && windows == 49 && gx_dataset_windows(&d.train, T) == 50,
+    CHECK(d.train.n == 507 && d.held_out.n == 0 && windows == 49 && gx_tokens_eval_samples(&d.train, T) == 50,
           "%ld windows", (long)windows);
     for (int64_t epoch = 0; epoch < 20; epoch++) {
         unsigned char seen[49] = {0};
@@ -2438,8 +2438,8 @@ TEST(labels_are_the_next_tokens_with_any_stride)
             CHECK(wrong == 0, "sample %ld: %ld tokens are wrong", (long)(index * B + b), (long)wrong);
         }
     }
-    for (int64_t w = 0; w < gx_dataset_windows(&d.held_out, T); w++) {
-        gx_dataset_window(&d, w, T, again, after, 1, &err);
+    for (int64_t w = 0; w < gx_tokens_eval_samples(&d.held_out, T); w++) {
+        gx_dataset_eval_sample(&d, w, T, again, after, 1, &err);
         for (int t = 0; t < T; t++)
             CHECK(again[t] == text[d.train.n + w * T + t] && after[t] == text[d.train.n + w * T + t + 1],
                   "window %ld, token %d", (long)w, t);
@@ -2526,7 +2526,7 @@ TEST(long_samples_are_whole)
     const int64_t start = gx_dataset_sample_start(&d.train, 1, 4, T);
     CHECK(gx_dataset_sample(&d, 1, 4, T, tokens, labels, 1, &err) == GX_OK, "%s", err.message);
     for (int64_t t = 0; t < T; t++) wrong += tokens[t] != text[start + t] || labels[t] != text[start + t + 1];
-    CHECK(gx_dataset_window(&d, 1, T, tokens, labels, 1, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_dataset_eval_sample(&d, 1, T, tokens, labels, 1, &err) == GX_OK, "%s", err.message);
     for (int64_t t = 0; t < T; t++)
         wrong += tokens[t] != text[d.train.n + T + t] || labels[t] != text[d.train.n + T + t + 1];
     CHECK(wrong == 0, "%ld tokens are wrong", (long)wrong);
@@ -2549,7 +2549,7 @@ TEST(a_text_that_shrinks_while_it_is_trained_on_is_an_error_and_no_crash)
     CHECK(gx_dataset_sample_start(&d.train, 1, index, T) > 100, "choose another sample");
     refused(&err, gx_dataset_sample(&d, 1, index, T, tokens, labels, 1, &err), GX_ERR_IO,
             "text ends at byte 100; 60000 were expected: it was shortened while it was trained on", "a sample");
-    refused(&err, gx_dataset_window(&d, 0, T, tokens, labels, 1, &err), GX_ERR_IO, "shortened while", "a window");
+    refused(&err, gx_dataset_eval_sample(&d, 0, T, tokens, labels, 1, &err), GX_ERR_IO, "shortened while", "a window");
     refused(&err, gx_dataset_bigram_bits(&d, &bits, &err), GX_ERR_IO, "shortened while", "the baseline");
     CHECK(gx_dataset_changed(&d), "a text that is shorter has changed");
     gx_dataset_close(&d);
@@ -2807,14 +2807,14 @@ TEST(a_dataset_of_a_tokenizers_ids_has_the_ids_of_its_two_parts)
         CHECK(bytes->n == most && bytes->begin == (part ? cut : 0), "part %d: %ld bytes", part, (long)bytes->n);
     }
     CHECK(d.held_out.begin == d.train.n, "one part behind the other");
-    for (int64_t index = 0; index < 3 * gx_dataset_epoch_windows(&d.train, T); index++) {
+    for (int64_t index = 0; index < 3 * gx_tokens_epoch_samples(&d.train, T); index++) {
         const int64_t start = gx_dataset_sample_start(&d.train, 5, index, T);
         CHECK(gx_dataset_sample(&d, 5, index, T, tokens, labels, 1, &err) == GX_OK && start + T < d.train.n &&
                   !memcmp(tokens, d.ids + start, sizeof tokens) && !memcmp(labels, d.ids + start + 1, sizeof labels),
               "sample %ld", (long)index);
     }
-    const int64_t last = gx_dataset_windows(&d.held_out, T) - 1;
-    CHECK(gx_dataset_window(&d, last, T, tokens, labels, 1, &err) == GX_OK &&
+    const int64_t last = gx_tokens_eval_samples(&d.held_out, T) - 1;
+    CHECK(gx_dataset_eval_sample(&d, last, T, tokens, labels, 1, &err) == GX_OK &&
               !memcmp(tokens, d.ids + d.train.n + last * T, sizeof tokens) && (last + 1) * T < d.held_out.n,
           "window %ld", (long)last);
     const int64_t all = d.held_out.n; // too few for as long a sample, though there are bytes enough

@@ -97,7 +97,7 @@ static int case_open(Case *k, const char *name, GxDtype dtype)
     GxError err = GX_ZERO;
     memset(k, 0, sizeof *k);
     keeper_open(&k->keeper);
-    k->t.wish.dtype = dtype;
+    k->t.request.dtype = dtype;
     snprintf(folder, sizeof folder, "data/ref/llama_%s", name);
     snprintf(path, sizeof path, "%s/config.json", folder);
     if (!CHECK(gx_llama_config_read(&k->c, path, &gx_silent, &err) == GX_OK, "%s", err.message)) return 0;
@@ -174,7 +174,7 @@ static double check_activations(Case *k)
     }
     compare_rows(k, "x.%d", L, kept->y[L - 1][1], C, depth);
     b.target[0].labels = NULL;
-    b.target[0].logits = gx_rows(gx_arena_take(&k->logits, GX_MEM_ACTIVATIONS, 4 * rows * V), GX_F32, rows, V);
+    b.target[0].logits = gx_rows(gx_arena_allocate(&k->logits, GX_MEM_ACTIVATIONS, 4 * rows * V), GX_F32, rows, V);
     gx_runner_forward(&k->t.g, &k->t.r, &b);
     float *logits = test_kept(&k->t, b.target[0].logits.data, rows * V);
     compare_rows(k, "logits", 0, logits, V, depth);
@@ -538,7 +538,7 @@ static void frozen_run(Frozen *f, const GxLlamaConfig *c, const char *freeze, Gx
     int32_t tokens[T * B], labels[T * B];
     GxBatch b;
     memset(f, 0, sizeof *f);
-    f->t.wish.freeze = freeze, f->t.wish.dtype = dtype;
+    f->t.request.freeze = freeze, f->t.request.dtype = dtype;
     random_batch(&b, tokens, labels, T, B, c->vocab_size);
     if (!test_model_open_split(&f->t, c, &test_serial, T, B, 4, NULL, 1, 1, NULL)) return;
     gx_model_init(&f->t.g, &f->t.m, 3);
@@ -687,7 +687,7 @@ TEST(values_of_a_frozen_tensor_in_bf16_are_read_and_written_in_pieces)
     enum { N = 20, FIRST = 5, PIECE = 7 };
     static TestModel t;
     memset(&t, 0, sizeof t);
-    t.wish.dtype = GX_BF16, t.wish.freeze = "*.0.self_attn.k_proj.weight";
+    t.request.dtype = GX_BF16, t.request.freeze = "*.0.self_attn.k_proj.weight";
     if (!test_model_open_split(&t, &small, &test_serial, 4, 1, 4, NULL, 1, 1, NULL)) return;
     gx_model_init(&t.g, &t.m, 3);
     const GxStore *s = &t.m.store;
@@ -766,10 +766,10 @@ TEST(a_head_that_llama_has_not_is_refused_by_its_name)
         GxContext g = GX_ZERO;
         GxModel m;
         GxLlamaConfig c = small;
-        GxHeadWish head = GX_ZERO;
+        GxHeadRequest head = GX_ZERO;
         GxModelOptions options = GX_ZERO;
         head.kind = kinds[i];
-        options.wish = &head;
+        options.head = &head;
         g.world = 1;
         CHECK(gx_model_open(&g, &m, &gx_llama, &c, &test_serial, &options) == GX_ERR_UNSUPPORTED &&
                   strstr(g.error.message, "has a head for the next token or for labels") &&

@@ -95,8 +95,8 @@ static void check_values_of_codes(GxQuantKind kind, GxDtype dtype)
     for (int i = 0; i < T * B; i++) tokens[0][i] = token_at(i, 0), tokens[1][i] = token_at(i, 1);
     for (int i = 0; i < 2; i++) {
         t[i] = (TestModel *)calloc(1, sizeof **t);
-        t[i]->wish.lora = &test_loras[0], t[i]->wish.dtype = dtype;
-        t[i]->wish.quantize = i ? 0 : 1 + (int)kind;
+        t[i]->request.lora = &test_loras[0], t[i]->request.dtype = dtype;
+        t[i]->request.quantize = i ? 0 : 1 + (int)kind;
         if (!test_model_open_split(t[i], &model_config, &test_serial, T, B, HEAD_CHUNK, NULL, 1, 1, NULL)) return;
         memset(&b[i], 0, sizeof b[i]);
         b[i].tokens = tokens[0], b[i].target[0].labels = tokens[1], b[i].T = T, b[i].B = B;
@@ -168,10 +168,10 @@ static void check_quantized_folder(const char *name, GxQuantKind kind)
     snprintf(path, sizeof path, "data/ref/%s/ref.safetensors", name);
     if (!CHECK(gx_safetensors_open(&base.file, path, &err) == GX_OK, "%s", err.message)) return;
     reference_batch(&base);
-    base.b.target[0].labels = reference_turned(&base, "labels");
+    base.b.target[0].labels = reference_rotated(&base, "labels");
     snprintf(path, sizeof path, "data/ref/%s/config.json", name);
     if (!CHECK(gx_llama_config_read(&base.llama, path, &gx_silent, &err) == GX_OK, "%s", err.message)) return;
-    t.wish.lora = &test_loras[0], t.wish.quantize = 1 + (int)kind;
+    t.request.lora = &test_loras[0], t.request.quantize = 1 + (int)kind;
     if (!test_model_open_split(&t, &base.llama, &test_serial, base.T, base.B, 4, NULL, 2, 1, NULL)) return;
     test_set_step(&t, 0, 0);
     test_put_batch(&t, &base.b, 0);
@@ -229,16 +229,17 @@ TEST(a_matrix_that_is_quantised_in_pieces_is_that_which_is_quantised_as_a_whole)
             g.device = gx_device_cpu(), g.arena = &arena, g.threads = 2, g.world = 1;
             gx_arena_open(&arena, 64 << 20, &g.error), gx_arena_open(&whole_memory, 16 << 20, &g.error);
             gx_store_open(&store, &table, gx_units(0, 1), GX_F32, &g.error);
-            gx_store_take(&g, &store, -1);
+            gx_store_allocate(&g, &store, -1);
             gx_quantize_tensor(&g, &store, id.index, read_numbers, NULL);
             GxQuantized whole = gx_quantized((GxQuantKind)kind, ROWS, COLS, NULL);
             whole = gx_quantized((GxQuantKind)kind, ROWS, COLS,
-                                 gx_arena_take(&whole_memory, GX_MEM_WEIGHTS, gx_quantized_bytes(&whole)));
-            float *absmax = (float *)gx_arena_take(&whole_memory, GX_MEM_WORKSPACE, 4 * gx_quantized_blocks(&whole));
+                                 gx_arena_allocate(&whole_memory, GX_MEM_WEIGHTS, gx_quantized_bytes(&whole)));
+            float *absmax =
+                (float *)gx_arena_allocate(&whole_memory, GX_MEM_WORKSPACE, 4 * gx_quantized_blocks(&whole));
             gx_cpu_quantize(&g, &whole, absmax, x);
             const int64_t col = t.begin[1], n = COLS - col;
-            float *y = (float *)gx_arena_take(&arena, GX_MEM_WORKSPACE, 4 * ROWS * n),
-                  *expected = (float *)gx_arena_take(&arena, GX_MEM_WORKSPACE, 4 * ROWS * n);
+            float *y = (float *)gx_arena_allocate(&arena, GX_MEM_WORKSPACE, 4 * ROWS * n),
+                  *expected = (float *)gx_arena_allocate(&arena, GX_MEM_WORKSPACE, 4 * ROWS * n);
             const GxQuantized box = gx_store_quantized(&store, id);
             gx_dequantize(&g, y, GX_F32, &box, 0, ROWS, 0, n);
             gx_dequantize(&g, expected, GX_F32, &whole, 0, ROWS, col, n);
@@ -255,7 +256,7 @@ TEST(pieces_of_a_matrix_get_the_rows_of_their_own_factors)
 {
     enum { FIRST = 3 };
     TestModel *t = (TestModel *)calloc(1, sizeof *t);
-    t->wish.lora = &test_loras[13];
+    t->request.lora = &test_loras[13];
     if (!test_model_open_split(t, &model_config, &test_serial, T, 4, HEAD_CHUNK, NULL, 1, 1, NULL)) return;
     test_init(t, 42);
     for (int i = 0; i < t->m.table.n; i++) {
@@ -357,7 +358,7 @@ static int case_open(Case *k, const char *name)
     if (!CHECK(gx_safetensors_open(&k->ref, path, &err) == GX_OK, "%s", err.message)) return 0;
     k->tokens = read_tokens(k, "tokens"), k->labels = read_tokens(k, "labels");
     k->b.tokens = k->tokens, k->b.target[0].labels = k->labels, k->b.runs = gx_runs_one(k->b.T, 0);
-    k->t.wish.lora = &k->lora;
+    k->t.request.lora = &k->lora;
     if (!test_model_open_split(&k->t, &k->c, &test_serial, k->b.T, k->b.B, 4, NULL, 2, 1, NULL)) return 0;
     test_set_step(&k->t, 0, 0);
     test_put_batch(&k->t, &k->b, 0);
@@ -484,7 +485,7 @@ static void as_peft_on(const char *base_name, const char *name, int tensors)
     snprintf(path, sizeof path, "%s/ref.safetensors", folder);
     CHECK(gx_safetensors_open(&k.ref, path, &err) == GX_OK, "%s", err.message);
     k.lora = lora_of(&k.peft);
-    k.t.wish = base.wish, k.t.wish.lora = &k.lora;
+    k.t.request = base.request, k.t.request.lora = &k.lora;
     if (gx_error_code(&err) ||
         !test_model_open_split(&k.t, &base.llama, &test_serial, base.T, base.B, 4, NULL, 2, 1, NULL))
         return;
@@ -575,7 +576,7 @@ static void check_slope(int lora)
     GxBatch b = GX_ZERO;
     int32_t tokens[2][T * 4];
     double squares = 0, loss[2];
-    t->wish.lora = &test_loras[lora - 1];
+    t->request.lora = &test_loras[lora - 1];
     for (int i = 0; i < T * 4; i++) tokens[0][i] = token_at(i, 0), tokens[1][i] = token_at(i, 1);
     b.tokens = tokens[0], b.target[0].labels = tokens[1], b.T = T, b.B = 4, b.runs = gx_runs_one(T, 0);
     if (!test_model_open_split(t, &model_config, &test_serial, T, 4, HEAD_CHUNK, NULL, 1, 1, NULL)) return;
@@ -619,7 +620,7 @@ static float *of_chunks(int64_t rows, const Layout *l, double *loss, int64_t *n)
     GxLlamaConfig c = model_config;
     int32_t tokens[2][T * B], picked[T * B], labels[T * B];
     c.tie_word_embeddings = l->tied;
-    t->wish.lora = &test_loras[7];
+    t->request.lora = &test_loras[7];
     for (int i = 0; i < T * B; i++) tokens[0][i] = token_at(i, 0), tokens[1][i] = labels[i] = token_at(i, 1);
     b.tokens = tokens[0], b.target[0].labels = tokens[1], b.T = T, b.B = B, b.runs = gx_runs_one(T, 0);
     for (int i = 0; i < T * B && l->no_labels; i++) { // of every third row none
@@ -932,7 +933,7 @@ TEST(layers_to_transform_and_exclude_modules_narrow_the_list_of_targets)
         const GxLora lora = lora_of(&c);
         memcpy(bert, subjects[2]->config, subjects[2]->config_size);
         g.device = test_device(), g.world = 1, o.lora = &lora;
-        if (cases[i].is_bert) o.wish = &subjects[2]->head;
+        if (cases[i].is_bert) o.head = &subjects[2]->head;
         gx_model_open(&g, &m, cases[i].is_bert ? &gx_bert : &gx_llama, cases[i].is_bert ? (void *)bert : &llama,
                       &test_serial, &o);
         if (!cases[i].found) {
@@ -1128,10 +1129,10 @@ TEST(a_bias_beside_factors_stays_as_it_is)
         GxContext g = GX_ZERO;
         GxModel m;
         GxBertConfig c;
-        GxHeadWish wish = GX_ZERO;
+        GxHeadRequest request = GX_ZERO;
         GxModelOptions o = GX_ZERO;
-        wish.kind = GX_HEAD_LABELS, wish.labels = 2;
-        o.lora = &lora, o.wish = &wish;
+        request.kind = GX_HEAD_LABELS, request.labels = 2;
+        o.lora = &lora, o.head = &request;
         g.device = test_device(), g.world = 1;
         memset(&c, 0, sizeof c);
         if (!CHECK(gx_bert_config_read(&c, "data/ref/bert_cls3/config.json", &gx_silent, &g.error) == GX_OK, "%s",

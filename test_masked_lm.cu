@@ -111,8 +111,8 @@ static void lay(Batch *b, const Opened *o, int64_t B)
 {
     memset(b, 0, sizeof *b);
     b->b.T = o->c.seq_len, b->b.B = B;
-    b->block = (char *)malloc((size_t)gx_masked_lm.lay(&o->c, &b->b, NULL, NULL));
-    gx_masked_lm.lay(&o->c, &b->b, b->block, b->block);
+    b->block = (char *)malloc((size_t)gx_masked_lm.layout(&o->c, &b->b, NULL, NULL));
+    gx_masked_lm.layout(&o->c, &b->b, b->block, b->block);
 }
 
 static void fill(Batch *b, Opened *o, int64_t first, uint64_t seed)
@@ -278,7 +278,7 @@ TEST(samples_are_sentences_in_a_row_of_one_document)
     put("hand.txt", "\n\n1 2\n3 4\r\n \t\n5 6 7\n8 9\n\n\nab\n");
     const GxMaskedLm options = options_of(1e-12, 0, 0, 0);
     if (!opened(&o, "hand.txt", T, &options)) return;
-    CHECK(o.setup.vocab == VOCAB && o.c.wish.kind == GX_HEAD_MASKED && !o.c.wish.with_pairs,
+    CHECK(o.setup.vocab == VOCAB && o.c.head.kind == GX_HEAD_MASKED && !o.c.head.with_pairs,
           "what it wants of a model");
     CHECK(o.c.text.sentences == 5 && o.c.text.documents == 3 && o.c.train.list.n == 4 &&
               gx_masked_lm.held_out(&o.c) == 0,
@@ -417,7 +417,7 @@ TEST(pairs_are_a_and_what_follows_it_or_is_from_another_document)
         GxMaskedLm options = options_of(0.15, 0, 1, 0);
         options.short_seq_probability = 0;
         if (!opened(&o, "pairs.txt", T, &options)) return;
-        CHECK(o.c.wish.with_pairs, "it wants a head for pairs");
+        CHECK(o.c.head.with_pairs, "it wants a head for pairs");
         lay(&b, &o, 1);
         int64_t choices = 0, followed = 0, cuts = 0, number = 0;
         for (int epoch = 0; epoch < EPOCHS; epoch++) {
@@ -734,7 +734,7 @@ TEST(metrics_are_losses_perplexity_and_pairs_that_are_right)
     c.nsp = 1;
     b.target[1].rows = rows, b.target[1].labels = labels, b.target[1].n = 3;
     b.target[1].logits = gx_rows(results, GX_F32, 3, 2);
-    c.pairs = b.target[1].logits, c.pairs_twin = results;
+    c.pairs = b.target[1].logits, c.pairs_host = results;
     for (int again = 0; again < 2; again++) {
         gx_masked_lm.see(&g, &c, NULL);
         gx_masked_lm.see(&g, &c, &b);
@@ -913,7 +913,7 @@ static int64_t right_of(GxContext *g, const GxBatch *b)
     GxBatch other = *b;
     GxTarget *t = &other.target[0];
     if (!CHECK(t->n <= MOST, "%ld masks", (long)t->n)) return 0;
-    t->labels = t->labels_twin = NULL, t->right = NULL, other.target[1].labels = NULL;
+    t->labels = t->labels_host = NULL, t->right = NULL, other.target[1].labels = NULL;
     t->logits = gx_rows(logits, GX_F32, t->n, VOCAB);
     gx_runner_forward(g, &running->runner, &other);
     for (int64_t i = 0; i < t->n; i++) {
@@ -940,7 +940,7 @@ static void see_pairs(GxContext *g, void *self, const GxBatch *b)
     gx_masked_lm.see(g, self, b);
     if (!b) seen_pairs = 0;
     for (int64_t i = 0; b && c->nsp && g->world == 1 && i < b->target[1].n; i++) {
-        const float *x = (const float *)c->pairs_twin + 2 * i;
+        const float *x = (const float *)c->pairs_host + 2 * i;
         seen_pairs += log(exp((double)x[0]) + exp((double)x[1])) - x[b->target[1].labels[i]];
     }
     if (!b) seen_right = 0;

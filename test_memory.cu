@@ -35,8 +35,11 @@ static void rank_close(Rank *r)
     gx_device_close(&r->g);
 }
 
-// Memory of the host as a twin has it: pinned where the device has use for that.
-static void *twin_of(Rank *r, int64_t bytes) { return gx_arena_take(gx_host_arena(&r->g), GX_MEM_ACTIVATIONS, bytes); }
+// Memory of the host as a host copy has it: pinned where the device has use for that.
+static void *host_copy_of(Rank *r, int64_t bytes)
+{
+    return gx_arena_allocate(gx_host_arena(&r->g), GX_MEM_ACTIVATIONS, bytes);
+}
 
 static void check_bytes(const char *x, char expected, int64_t n, const char *what)
 {
@@ -52,13 +55,13 @@ static void check_copies(const GxDevice *device, int64_t bytes, int copies)
     Rank r;
     char *buffer[MOST], what[80];
     if (!rank_open(&r, device, (copies + 2) * gx_round_up(bytes, GX_ALIGN))) return;
-    char *twin = (char *)twin_of(&r, bytes), *back = (char *)twin_of(&r, bytes);
+    char *host_copy = (char *)host_copy_of(&r, bytes), *back = (char *)host_copy_of(&r, bytes);
     for (int i = 0; i < copies; i++) {
-        buffer[i] = (char *)gx_arena_take(r.g.arena, GX_MEM_ACTIVATIONS, bytes);
-        memset(twin, 'a' + i, (size_t)bytes);
-        gx_to_device(&r.g, buffer[i], twin, bytes);
+        buffer[i] = (char *)gx_arena_allocate(r.g.arena, GX_MEM_ACTIVATIONS, bytes);
+        memset(host_copy, 'a' + i, (size_t)bytes);
+        gx_to_device(&r.g, buffer[i], host_copy, bytes);
     }
-    memset(twin, 0, (size_t)bytes);
+    memset(host_copy, 0, (size_t)bytes);
     for (int i = 0; i < copies; i++) {
         snprintf(what, sizeof what, "%s, copy %d of %ld bytes", device->name, i, (long)bytes);
         gx_to_host(&r.g, back, buffer[i], bytes);
@@ -84,12 +87,12 @@ TEST(copies_and_operations_go_in_the_order_of_calls)
     for (int d = 0; d < n; d++) {
         Rank r;
         if (!rank_open(&r, device[d], 1024)) continue;
-        float *x = (float *)gx_arena_take(r.g.arena, GX_MEM_ACTIVATIONS, 4),
-              *sum = (float *)gx_arena_take(r.g.arena, GX_MEM_ACTIVATIONS, 4);
-        float *twin = (float *)twin_of(&r, 4), *result = (float *)twin_of(&r, 4);
+        float *x = (float *)gx_arena_allocate(r.g.arena, GX_MEM_ACTIVATIONS, 4),
+              *sum = (float *)gx_arena_allocate(r.g.arena, GX_MEM_ACTIVATIONS, 4);
+        float *host_copy = (float *)host_copy_of(&r, 4), *result = (float *)host_copy_of(&r, 4);
         for (int i = 1; i <= 4; i++) { // sum = 1 + 2 + 3 + 4 if each addition sees its own x
-            *twin = (float)i;
-            gx_to_device(&r.g, x, twin, 4);
+            *host_copy = (float)i;
+            gx_to_device(&r.g, x, host_copy, 4);
             gx_add(&r.g, sum, sum, x, 1, GX_F32);
         }
         gx_to_host(&r.g, result, sum, 4);
@@ -107,14 +110,14 @@ TEST(arenas_begin_with_zeros)
         for (int again = 0; again < 2; again++) { // memory that was used before, too
             Rank r;
             if (!rank_open(&r, device[d], BYTES)) continue;
-            char *x = (char *)gx_arena_take(r.g.arena, GX_MEM_ACTIVATIONS, BYTES / 4),
-                 *twin = (char *)twin_of(&r, BYTES / 4);
-            check_bytes(twin, 0, BYTES / 4, device[d]->name);
-            memset(twin, 1, BYTES / 4);
-            gx_to_host(&r.g, twin, x, BYTES / 4);
-            check_bytes(twin, 0, BYTES / 4, device[d]->name);
-            memset(twin, 1, BYTES / 4);
-            gx_to_device(&r.g, x, twin, BYTES / 4);
+            char *x = (char *)gx_arena_allocate(r.g.arena, GX_MEM_ACTIVATIONS, BYTES / 4),
+                 *host_copy = (char *)host_copy_of(&r, BYTES / 4);
+            check_bytes(host_copy, 0, BYTES / 4, device[d]->name);
+            memset(host_copy, 1, BYTES / 4);
+            gx_to_host(&r.g, host_copy, x, BYTES / 4);
+            check_bytes(host_copy, 0, BYTES / 4, device[d]->name);
+            memset(host_copy, 1, BYTES / 4);
+            gx_to_device(&r.g, x, host_copy, BYTES / 4);
             rank_close(&r);
         }
 }
@@ -147,7 +150,7 @@ TEST(two_ranks_share_a_device)
         if (!rank_open(&r[0], device[d], 256) || !rank_open(&r[1], device[d], 256)) continue;
         for (int i = 0; i < 2; i++) {
             const float value = (float)(i + 1);
-            x[i] = (float *)gx_arena_take(r[i].g.arena, GX_MEM_ACTIVATIONS, 4);
+            x[i] = (float *)gx_arena_allocate(r[i].g.arena, GX_MEM_ACTIVATIONS, 4);
             gx_to_device(&r[i].g, x[i], &value, 4);
         }
         for (int i = 0; i < 2; i++) gx_add(&r[i].g, x[i], x[i], x[i], 1, GX_F32);

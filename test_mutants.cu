@@ -648,12 +648,12 @@ static void hunt_in_a_mesh(Layout l, int pp, int sharded, int each)
     // a head's norm, of ones as the layers' are, is not all that one of the two has of it
     static const int64_t shares[] = {5, 1};
     l.pp = pp;
-    test_wish.shares.part = shares, test_wish.shares.n = sharded == 3 ? 2 : 0;
-    test_wish.sharded = (GxSharded)sharded, test_wish.spec.gathered_units = 1;
-    test_wish.spec.shard_grads_in_window = each;
-    test_wish.spec.stage = pp > 1 ? stages[1] : NULL;
+    test_request.shares.part = shares, test_request.shares.n = sharded == 3 ? 2 : 0;
+    test_request.sharded = (GxSharded)sharded, test_request.spec.gathered_units = 1;
+    test_request.spec.shard_grads_in_window = each;
+    test_request.spec.stage = pp > 1 ? stages[1] : NULL;
     hunt(&l);
-    memset(&test_wish, 0, sizeof test_wish);
+    memset(&test_request, 0, sizeof test_request);
 }
 
 TEST(no_mutant_of_stages_and_of_ranks_that_share_survives)

@@ -152,9 +152,9 @@ typedef struct {
     float scale;
     int documents[4]; // attention: their lengths, of padding negative; column b begins with number b. None: no array
     float dropout;    // of attention
-    int64_t window;   // of attention
-    int steep;        // third derivatives are large, or a gradient is withheld: not for difference quotients
-    int64_t ignored;  // embedding: a token without a gradient, which is not 0; 0: none
+    int64_t sliding_window; // of attention
+    int steep;              // third derivatives are large, or a gradient is withheld: not for difference quotients
+    int64_t ignored;        // embedding: a token without a gradient, which is not 0; 0: none
 } Shape;
 
 typedef struct {
@@ -362,13 +362,13 @@ static void rope_open(Case *c)
     input(c, "x", "dx", rows, cols, 4);
     output(c, "y", "dy", rows, cols, 4);
 }
-static void rope_turn(const Case *c, double *y, const double *x, int direction)
+static void rope_rotate(const Case *c, double *y, const double *x, int direction)
 {
     const int64_t *d = c->shape->d;
     oracle_rope(y, x, &c->shape->q, d[0], d[1], d[2], d[1] * d[2], THETA, direction);
 }
-static void rope_forward(Case *c) { rope_turn(c, c->out[0].v, c->in[0].v, +1); }
-static void rope_backward(Case *c) { rope_turn(c, c->in[0].d, c->out[0].d, -1); }
+static void rope_forward(Case *c) { rope_rotate(c, c->out[0].v, c->in[0].v, +1); }
+static void rope_backward(Case *c) { rope_rotate(c, c->in[0].d, c->out[0].d, -1); }
 
 // Between dense rows and rows with something behind them.
 static void copy_rows(float *to, int64_t to_stride, const float *from, int64_t from_stride, int64_t rows, int64_t width)
@@ -541,49 +541,60 @@ static const Shape attention_shapes[] = {
      .documents = {65, 73, -4, 52},
      .dropout = 0.2f}, // one document lies in both runs
     // windows: of one key, in one tile, in several, as long as the sequence or longer
-    {.d = {2, 2, 1, 4}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .layout = PACKED, .window = 1},
-    {.d = {2, 6, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .layout = PACKED, .window = 7},
-    {.d = {1, 2, 1, 6}, .q = RUN1(70, 0), .k = RUN1(70, 0), .causal = 1, .window = 64},
-    {.d = {1, 2, 1, 6}, .q = RUN1(70, 0), .k = RUN1(70, 0), .causal = 1, .window = 69},
-    {.d = {1, 2, 1, 6}, .q = RUN1(70, 0), .k = RUN1(70, 0), .causal = 1, .window = 70},
-    {.d = {1, 2, 1, 6}, .q = RUN1(70, 0), .k = RUN1(70, 0), .causal = 1, .window = INT64_MAX},
-    {.d = {2, 3, 1, 2}, .q = RUN1(5, 3), .k = RUN1(8, 0), .causal = 1, .layout = GAPS, .window = 2},
-    {.d = {1, 2, 1, 6}, .q = RUN1(600, 0), .k = RUN1(600, 0), .causal = 1, .layout = PACKED, .window = 37},
-    {.d = {1, 2, 1, 6}, .q = RUN1(600, 0), .k = RUN1(600, 0), .causal = 1, .window = 500},
+    {.d = {2, 2, 1, 4}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .layout = PACKED, .sliding_window = 1},
+    {.d = {2, 6, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .layout = PACKED, .sliding_window = 7},
+    {.d = {1, 2, 1, 6}, .q = RUN1(70, 0), .k = RUN1(70, 0), .causal = 1, .sliding_window = 64},
+    {.d = {1, 2, 1, 6}, .q = RUN1(70, 0), .k = RUN1(70, 0), .causal = 1, .sliding_window = 69},
+    {.d = {1, 2, 1, 6}, .q = RUN1(70, 0), .k = RUN1(70, 0), .causal = 1, .sliding_window = 70},
+    {.d = {1, 2, 1, 6}, .q = RUN1(70, 0), .k = RUN1(70, 0), .causal = 1, .sliding_window = INT64_MAX},
+    {.d = {2, 3, 1, 2}, .q = RUN1(5, 3), .k = RUN1(8, 0), .causal = 1, .layout = GAPS, .sliding_window = 2},
+    {.d = {1, 2, 1, 6}, .q = RUN1(600, 0), .k = RUN1(600, 0), .causal = 1, .layout = PACKED, .sliding_window = 37},
+    {.d = {1, 2, 1, 6}, .q = RUN1(600, 0), .k = RUN1(600, 0), .causal = 1, .sliding_window = 500},
     {.d = {1, 2, 1, 4},
      .q = RUN2(3, 0, 4, 9),
      .k = RUN2(4, 1, 3, 10),
      .causal = 1,
      .layout = GAPS,
-     .window = 3}, // of the second run's queries the first sees no key
+     .sliding_window = 3}, // of the second run's queries the first sees no key
     {.d = {2, 2, 2, 2},
      .q = RUN1(4, 8),
      .k = RUN1(3, 0),
      .causal = 1,
-     .window = 6}, // one row sees one, the others none
-    {.d = {2, 2, 2, 2}, .q = RUN1(4, 8), .k = RUN1(3, 0), .causal = 1, .window = 5}, // no row sees any
+     .sliding_window = 6}, // one row sees one, the others none
+    {.d = {2, 2, 2, 2}, .q = RUN1(4, 8), .k = RUN1(3, 0), .causal = 1, .sliding_window = 5}, // no row sees any
     {.d = {3, 6, 2, 2},
      .q = RUN2(66, 0, 64, 130),
      .k = RUN2(66, 0, 64, 130),
      .causal = 1,
      .layout = PACKED,
-     .window = 65}, // the second run's first queries see the end of the first run
+     .sliding_window = 65}, // the second run's first queries see the end of the first run
     {.d = {2, 2, 1, 10},
      .q = RUN2(40, 500, 37, 590),
      .k = RUN2(530, 0, 70, 540),
      .causal = 1,
      .layout = GAPS,
-     .window = 33},
-    {.d = {1, 3, 2, 10}, .q = RUN1(70, 60), .k = RUN1(130, 0), .group = 2, .q_first = 1, .causal = 1, .window = 50},
-    {.d = {2, 2, 2, 6}, .q = RUN1(200, 0), .k = RUN1(200, 0), .causal = 1, .documents = {70, -3, 64, 40}, .window = 21},
+     .sliding_window = 33},
+    {.d = {1, 3, 2, 10},
+     .q = RUN1(70, 60),
+     .k = RUN1(130, 0),
+     .group = 2,
+     .q_first = 1,
+     .causal = 1,
+     .sliding_window = 50},
+    {.d = {2, 2, 2, 6},
+     .q = RUN1(200, 0),
+     .k = RUN1(200, 0),
+     .causal = 1,
+     .documents = {70, -3, 64, 40},
+     .sliding_window = 21},
     {.d = {2, 2, 1, 4},
      .q = RUN1(9, 0),
      .k = RUN1(9, 0),
      .causal = 1,
      .documents = {1, -2, 6},
      .dropout = 0.3f,
-     .window = 4},
-    {.d = {1, 1, 1, 4}, .q = RUN1(600, 0), .k = RUN1(600, 0), .causal = 1, .dropout = 0.5f, .window = 130},
+     .sliding_window = 4},
+    {.d = {1, 1, 1, 4}, .q = RUN1(600, 0), .k = RUN1(600, 0), .causal = 1, .dropout = 0.5f, .sliding_window = 130},
 };
 
 static void attention_open(Case *c)
@@ -594,7 +605,7 @@ static void attention_open(Case *c)
     a.B = B, a.H = H, a.K = K, a.head_dim = h, a.group = s->group, a.q_first = s->q_first;
     a.q_runs = s->q, a.k_runs = s->k;
     a.q_stride = a.o_stride = H * h, a.kv_stride = K * h;
-    a.causal = s->causal, a.window = s->window, a.scale = s->scale, a.dtype = GX_F32;
+    a.causal = s->causal, a.sliding_window = s->sliding_window, a.scale = s->scale, a.dtype = GX_F32;
     c->documents = oracle_documents(s->documents, oracle_positions(&s->q, &s->k), B);
     if (s->documents[0]) a.documents = c->documents;
     a.dropout = s->dropout, a.site = gx_random_site(GX_SITE_DROPOUT, 7);
@@ -1862,15 +1873,21 @@ TEST(oracle_and_library_agree_with_pytorch)
         {"attention_dropout", {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .dropout = 0.3f}},
         {"attention_documents_dropout",
          {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .documents = {1, -2, 6}, .dropout = 0.3f}},
-        {"attention_window_1", {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .window = 1}},
-        {"attention_window_7", {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .window = 7}},
-        {"attention_window_8", {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .window = 8}},
-        {"attention_window_9", {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .window = 9}},
-        {"attention_window_9", {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .window = 100}},
+        {"attention_window_1", {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .sliding_window = 1}},
+        {"attention_window_7", {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .sliding_window = 7}},
+        {"attention_window_8", {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .sliding_window = 8}},
+        {"attention_window_9", {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .sliding_window = 9}},
+        {"attention_window_9",
+         {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .sliding_window = 100}},
         {"attention_window_documents",
-         {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .documents = {2, -1, 6}, .window = 3}},
+         {.d = {2, 4, 2, 6},
+          .q = RUN1(9, 0),
+          .k = RUN1(9, 0),
+          .causal = 1,
+          .documents = {2, -1, 6},
+          .sliding_window = 3}},
         {"attention_window_dropout",
-         {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .dropout = 0.3f, .window = 4}},
+         {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .dropout = 0.3f, .sliding_window = 4}},
     };
     static const Shape norm = {.d = {7, 33}}, linear = {.d = {5, 13, 9, 1}};
     if (!references_open()) SKIP("data/ref/ops.safetensors is not there; dev/ref/make_refs.py makes it");
@@ -2019,7 +2036,7 @@ static void narrow_attention(const int documents[4], int64_t window)
     GxAttention a = GX_ZERO;
     Bench b;
     a.B = 1, a.H = NARROW_H, a.K = 1, a.head_dim = NARROW_HEAD, a.causal = 1, a.dtype = GX_BF16;
-    a.window = window;
+    a.sliding_window = window;
     a.q_runs = a.k_runs = gx_runs_one(NARROW_T, 0);
     a.q_stride = a.o_stride = NARROW_H * NARROW_HEAD, a.kv_stride = NARROW_HEAD;
     if (documents[0]) a.documents = of;
@@ -2141,10 +2158,15 @@ TEST(attention_over_pages_is_attention_of_their_rows)
         {.d = {2, 2, 1, 6}, .q = RUN1(200, 0), .k = RUN1(200, 0), .causal = 1, .documents = {-64, 136}},
         {.d = {2, 2, 1, 6}, .q = RUN1(7, 193), .k = RUN1(200, 0), .causal = 1, .documents = {-150, 50}},
         {.d = {3, 2, 1, 6}, .q = RUN1(200, 0), .k = RUN1(200, 0), .documents = {70, -3, 64, 63}},
-        {.d = {2, 2, 1, 6}, .q = RUN1(1, 199), .k = RUN1(200, 0), .causal = 1, .window = 9},
-        {.d = {3, 4, 2, 6}, .q = RUN1(70, 130), .k = RUN1(200, 0), .causal = 1, .window = 65},
-        {.d = {1, 3, 1, 10}, .q = RUN1(5, 595), .k = RUN1(600, 0), .causal = 1, .window = 70},
-        {.d = {2, 2, 1, 6}, .q = RUN1(7, 193), .k = RUN1(200, 0), .causal = 1, .documents = {-150, 50}, .window = 20},
+        {.d = {2, 2, 1, 6}, .q = RUN1(1, 199), .k = RUN1(200, 0), .causal = 1, .sliding_window = 9},
+        {.d = {3, 4, 2, 6}, .q = RUN1(70, 130), .k = RUN1(200, 0), .causal = 1, .sliding_window = 65},
+        {.d = {1, 3, 1, 10}, .q = RUN1(5, 595), .k = RUN1(600, 0), .causal = 1, .sliding_window = 70},
+        {.d = {2, 2, 1, 6},
+         .q = RUN1(7, 193),
+         .k = RUN1(200, 0),
+         .causal = 1,
+         .documents = {-150, 50},
+         .sliding_window = 20},
     };
     for (int s = 0; s < COUNT(shapes); s++)
         for (int order = 0; order < 2; order++) {
@@ -3254,7 +3276,7 @@ static int64_t calls_of_unit(int rows, int period, int frozen, int kind, GxDtype
         gx_table_add(&table, &t, &b.g.error);
     }
     gx_store_open(&s, &table, gx_units(0, 3), dtype, &b.g.error);
-    gx_store_take(&b.g, &s, gx_optimizer_moments(&o));
+    gx_store_allocate(&b.g, &s, gx_optimizer_moments(&o));
     for (int64_t e = 0; e < s.trained_n; e++) {
         for (int i = 0; i < gx_optimizer_moments(&o); i++) s.moment[i][e] = 0;
         s.grads[e] = 0;
@@ -3913,7 +3935,7 @@ TEST(attention_refuses_a_window_below_one_key_and_one_of_attention_that_is_not_c
     bench_open(&b, 1, 1 << 20);
     for (int i = 0; i < 4; i++) {
         GxAttention a = call_attention(ROWS, COLS, GX_F32);
-        a.window = i / 2 ? -1 : 2, a.causal = i / 2;
+        a.sliding_window = i / 2 ? -1 : 2, a.causal = i / 2;
         if (i % 2) gx_attention_forward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], &a);
         else
             gx_attention_backward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], p->x[5], p->x[6], p->x[7], p->x[5],

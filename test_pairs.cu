@@ -255,9 +255,9 @@ static void wish_shared(const int *row)
 {
     static const int64_t uneven[] = {3, 1};
     const int is_last = row[SHARED] == 5;
-    test_wish.sharded = (GxSharded)zero_of(row), test_wish.spec.shard_grads_in_window = row[SHARED] == 3;
-    test_wish.shares.part = uneven, test_wish.shares.n = is_last && row[COPIES] ? 2 : 0;
-    test_wish.spec.gathered_units = is_last ? GX_MAX_UNITS : 0;
+    test_request.sharded = (GxSharded)zero_of(row), test_request.spec.shard_grads_in_window = row[SHARED] == 3;
+    test_request.shares.part = uneven, test_request.shares.n = is_last && row[COPIES] ? 2 : 0;
+    test_request.spec.gathered_units = is_last ? GX_MAX_UNITS : 0;
 }
 
 // Serial in fp32 keeps all, computes weights at once and sums at the end. In bf16 nothing on a rank is further from it
@@ -276,14 +276,14 @@ static void train_row(const int *row, int number)
     run_serial(&l, &serial);
     CHECK(serial.norm[0] > 0, "%s: there is no gradient", l.what);
     if (row[PRECISION]) test_bf16_bound = 8 * sqrt(l.tp) * distance_in_bf16(&l, &serial);
-    test_wish.spec.recomputes_layers = row[RECOMPUTED], test_wish.spec.order = orders[row[ORDER]];
-    test_wish.spec.stage = stages[l.side != 0][row[STAGES]];
-    test_wish.spec.puts_off_weights = row[WEIGHTS];
-    test_wish.spec.bucket = row[BUCKET] > 0, test_wish.spec.starts_sums = row[BUCKET] > 1;
+    test_request.spec.recomputes_layers = row[RECOMPUTED], test_request.spec.order = orders[row[ORDER]];
+    test_request.spec.stage = stages[l.side != 0][row[STAGES]];
+    test_request.spec.defers_weights = row[WEIGHTS];
+    test_request.spec.bucket = row[BUCKET] > 0, test_request.spec.starts_sums = row[BUCKET] > 1;
     wish_shared(row);
     check_ranks(&l, &serial);
     free_result(&serial);
-    memset(&test_wish, 0, sizeof test_wish);
+    memset(&test_request, 0, sizeof test_request);
     test_subject = NULL, test_dtype = GX_F32;
     if (test_state.failures > failures) printf("    row %d: ./test_pairs %d runs it alone\n", number, number);
 }
@@ -463,18 +463,19 @@ static void model_said(const int *row, char said[600])
 {
     const Layout l = layout_of(row, &test_serial);
     GxLlamaConfig config = model_config_of(&l);
-    TestWish wish = GX_ZERO;
+    TestRequest request = GX_ZERO;
     char other[1024];
     GxContext g = GX_ZERO;
     GxModel m;
     test_subject = subject_of(row);
-    wish_subject(&wish, &l, other, sizeof other);
-    if (row[MODEL] == VECTORS && row[TUNING] == LORA_OF_HEAD) wish.lora = &test_loras[12]; // labels have one
+    wish_subject(&request, &l, other, sizeof other);
+    if (row[MODEL] == VECTORS && row[TUNING] == LORA_OF_HEAD) request.lora = &test_loras[12]; // labels have one
     GxModelOptions o = GX_ZERO;
-    o.wish = wish.head, o.lora = wish.lora, o.quantize = wish.quantize;
-    o.bottleneck = wish.bottleneck, o.side = wish.side, o.prompt = wish.prompt;
+    o.head = request.head, o.lora = request.lora, o.quantize = request.quantize;
+    o.bottleneck = request.bottleneck, o.side = request.side, o.prompt = request.prompt;
     g.device = test_device(), g.world = 1;
-    gx_model_open(&g, &m, wish.family ? wish.family : &gx_llama, wish.family ? wish.config : &config, &test_serial, &o);
+    gx_model_open(&g, &m, request.family ? request.family : &gx_llama, request.family ? request.config : &config,
+                  &test_serial, &o);
     gx_model_close(&m);
     snprintf(said, 600, "%s", g.error.message);
     test_subject = NULL;

@@ -114,17 +114,17 @@ static int ranks_of(const Way *way) { return way->pp * way->dp_shard; }
 static int64_t columns_of(const Rank *r) { return r->ref->samples / (r->way->dp_shard * r->way->micro); }
 
 // Layers are cut evenly; the embedding is the first stage's, the head the last's.
-static void wish_for(TestWish *wish, const Rank *r, int16_t *stage)
+static void wish_for(TestRequest *request, const Rank *r, int16_t *stage)
 {
     const Way *way = r->way;
     const int layers = (int)r->ref->c.num_hidden_layers;
     for (int s = 1; s < way->pp; s++) stage[s] = (int16_t)(1 + s * layers / way->pp);
     stage[0] = 0, stage[way->pp] = (int16_t)(layers + 2);
-    wish->pp = way->pp;
-    wish->spec.micro_batches = way->micro, wish->spec.order = way->order;
-    wish->spec.puts_off_weights = way->order == GX_ORDER_ZB1P;
-    if (way->pp > 1) wish->spec.stage = stage;
-    wish->sharded = (GxSharded)way->zero, wish->replicate = way->replicate;
+    request->pp = way->pp;
+    request->spec.micro_batches = way->micro, request->spec.order = way->order;
+    request->spec.defers_weights = way->order == GX_ORDER_ZB1P;
+    if (way->pp > 1) request->spec.stage = stage;
+    request->sharded = (GxSharded)way->zero, request->replicate = way->replicate;
 }
 
 // The rank's samples of a step's window, as they stand in the dump one behind the other; room: [2,samples,T].
@@ -181,7 +181,7 @@ static void *rank_main(void *user)
 {
     Rank *r = (Rank *)user;
     int16_t stage[MAX_RANKS + 1];
-    wish_for(&r->t.wish, r, stage);
+    wish_for(&r->t.request, r, stage);
     if (!test_model_open_split(&r->t, &r->ref->c, &test_serial, r->ref->T, columns_of(r), 4, &r->comm, 1, 1, NULL)) {
         fprintf(stderr, "%s: the model of rank %d did not open\n", r->way->what, r->rank);
         exit(1); // others would wait

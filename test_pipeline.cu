@@ -13,7 +13,7 @@ enum { RANKS = 5, STAGES = 2 * RANKS, SPECS = TEST_IS_SANITIZED ? 400 : 2000 };
 typedef struct {
     GxStepsSpec spec;
     int16_t stage[STAGES + 1];
-    uint8_t frozen[UNITS], passed_by[UNITS];
+    uint8_t frozen[UNITS], bypassed[UNITS];
 } Pipeline;
 
 // Stages of one unit at least, cut anywhere.
@@ -38,10 +38,10 @@ static void freeze_at_random(Pipeline *p)
         p->frozen[u] = (uint8_t)(kind == 1 ? u < lowest : u != lowest && random_below(3) == 0);
     s->frozen = p->frozen;
     if (kind < 3) return;
-    for (int u = 0; u < head; u++) p->passed_by[u] = p->frozen[u] = (uint8_t)(u % 2 == 0 || u == 0); // a side network
+    for (int u = 0; u < head; u++) p->bypassed[u] = p->frozen[u] = (uint8_t)(u % 2 == 0 || u == 0); // a side network
     p->frozen[head] = (uint8_t)random_below(2);
     if (head < 2) p->frozen[head] = 0;
-    s->passed_by = p->passed_by;
+    s->bypassed = p->bypassed;
 }
 
 static void at_random(Pipeline *p)
@@ -52,7 +52,7 @@ static void at_random(Pipeline *p)
     cut(p, ranks, order, random_below(5));
     s->kind = random_below(8) == 0 ? GX_STEPS_FORWARD : GX_STEPS_TRAIN;
     s->micro_batches = gx_order_info(order)->by_ranks ? ranks : 1 + random_below(MICRO_BATCHES);
-    s->puts_off_weights = gx_order_info(order)->has_halves || random_below(3) == 0;
+    s->defers_weights = gx_order_info(order)->has_halves || random_below(3) == 0;
     s->weight_reads_x = random_below(2), s->recomputes_layers = random_below(2);
     s->count_axes = 31, s->agree_axes = 31, s->reduce_axes = random_below(2) ? 6 : 0;
     s->bucket = random_below(4), s->starts_sums = random_below(2);
@@ -240,7 +240,7 @@ static Pipeline simple(int order, int ranks, int micro_batches)
     p.spec.units = stages + 2, p.spec.ranks = ranks, p.spec.order = order, p.spec.micro_batches = micro_batches;
     for (int s = 1; s < stages; s++) p.stage[s] = (int16_t)(s + 1);
     p.stage[stages] = (int16_t)p.spec.units;
-    p.spec.puts_off_weights = gx_order_info(order)->has_halves;
+    p.spec.defers_weights = gx_order_info(order)->has_halves;
     return p;
 }
 
@@ -341,7 +341,7 @@ TEST(a_tensor_of_two_stages_is_added_up_before_it_is_summed)
 // below keeps nothing and ends with its messages. A stage that trains nothing has no NORM and no STEP.
 TEST(messages_go_where_there_is_a_backward)
 {
-    static const uint8_t frozen[5] = {0, 1, 1, 1, 0}, passed_by[5] = {0, 0, 1, 0, 0}, below[5] = {1, 1, 1, 0, 1};
+    static const uint8_t frozen[5] = {0, 1, 1, 1, 0}, bypassed[5] = {0, 0, 1, 0, 0}, below[5] = {1, 1, 1, 0, 1};
     static const char *const beside[3] = {"COUNT F0 F1 SEND:x:2>1 RECV:dx:3<2 B1 B0 NORM0 AGREE STEP0",
                                           "COUNT RECV:x:2<0 F2 SEND:x:3>2 AGREE",
                                           "COUNT RECV:x:3<1 F3 B4 B3 SEND:dx:3>0 NORM4 AGREE STEP4"};
@@ -351,7 +351,7 @@ TEST(messages_go_where_there_is_a_backward)
         GxSteps s[3];
         Pipeline p = simple(GX_ORDER_1F1B, 3, 1);
         p.spec.stage = p.stage;
-        p.spec.frozen = k ? below : frozen, p.spec.passed_by = k ? NULL : passed_by;
+        p.spec.frozen = k ? below : frozen, p.spec.bypassed = k ? NULL : bypassed;
         open_lists(s, &p.spec);
         for (int r = 0; r < 3; r++) {
             const char *expected = k ? lowest[r] : beside[r];
@@ -801,7 +801,7 @@ TEST(what_two_ranks_add_up_is_refused_if_one_does_not_come_or_another_does)
     close_lists(s, 2);
 }
 
-// In a run a rank's first NORM waits for the sum of the ranks before it (gx_grads_take_over), and these have theirs when
+// In a run a rank's first NORM waits for the sum of the ranks before it (gx_grads_receive_squares), and these have theirs when
 // they have got all gradients.
 TEST(a_message_behind_a_norm_is_refused)
 {
@@ -844,7 +844,7 @@ TEST(ranks_agree_over_the_same_axes)
 TEST(pipelines_that_cannot_be_are_refused)
 {
     static const struct {
-        int order, ranks, micro_batches, of_rank, puts_off, is_tied; // tied: and the head alone is frozen
+        int order, ranks, micro_batches, of_rank, defers, is_tied; // tied: and the head alone is frozen
         int16_t stage[5];
         GxStatus code;
         const char *says;
@@ -903,7 +903,7 @@ TEST(pipelines_that_cannot_be_are_refused)
         GxSteps s = GX_ZERO;
         GxError err = GX_ZERO;
         p.units = 4, p.order = cases[k].order, p.ranks = cases[k].ranks, p.rank = cases[k].of_rank;
-        p.micro_batches = cases[k].micro_batches, p.puts_off_weights = cases[k].puts_off, p.is_tied = cases[k].is_tied;
+        p.micro_batches = cases[k].micro_batches, p.defers_weights = cases[k].defers, p.is_tied = cases[k].is_tied;
         p.stage = cases[k].stage, p.frozen = p.is_tied ? frozen : NULL;
         CHECK(gx_steps_make(&s, &p, &err) == cases[k].code && !strcmp(err.message, cases[k].says), "%u: %d %s", k,
               err.code, err.message);

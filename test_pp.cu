@@ -13,7 +13,7 @@ typedef struct {
     TestSubject *subject; // NULL: a LLaMA
     const char *freeze;
     int tied, lora, bottleneck, side, prompt, quantize, wide; // as in Layout
-    int order, puts_off, recomputes, bucket, starts_sums, normed;
+    int order, defers, recomputes, bucket, starts_sums, normed;
     int sharded, each; // GxSharded, among data-parallel ranks; 1: scattered in each micro-batch
     GxDtype dtype;
     const GxStepsSchedule *schedule; // NULL: the generators'
@@ -29,16 +29,16 @@ static const Case cases[] = {
      .recomputes = 1},
     {.what = "3 stages, the embedding alone, one micro-batch", .pp = 3, .micro = 1, .stage = {0, 2, 4, 8}},
     {.what = "4 stages, the head alone", .pp = 4, .micro = 3, .stage = {0, 2, 4, 6, 8}},
-    {.what = "3 stages, zb1p", .pp = 3, .micro = 3, .stage = {0, 4, 6, 8}, .order = GX_ORDER_ZB1P, .puts_off = 1},
+    {.what = "3 stages, zb1p", .pp = 3, .micro = 3, .stage = {0, 4, 6, 8}, .order = GX_ORDER_ZB1P, .defers = 1},
     {.what = "2 stages, zb1p, computed again, bf16",
      .pp = 2,
      .micro = 3,
      .stage = {0, 4, 8},
      .order = GX_ORDER_ZB1P,
-     .puts_off = 1,
+     .defers = 1,
      .recomputes = 1,
      .dtype = GX_BF16},
-    {.what = "weight halves at the end, Qwen3", .pp = 2, .micro = 2, .stage = {0, 4, 8}, .puts_off = 1, .normed = 1},
+    {.what = "weight halves at the end, Qwen3", .pp = 2, .micro = 2, .stage = {0, 4, 8}, .defers = 1, .normed = 1},
     {.what = "2 stages x dp 2, buckets", .pp = 2, .dp = 2, .micro = 2, .stage = {0, 4, 8}, .bucket = 1},
     {.what = "3 stages x dp 2, buckets that are started",
      .pp = 3,
@@ -57,7 +57,7 @@ static const Case cases[] = {
      .stage = {0, 6, 8},
      .mode = &gx_galaxy2,
      .order = GX_ORDER_ZB1P,
-     .puts_off = 1},
+     .defers = 1},
     {.what = "interleaved", .pp = 2, .micro = 2, .stage = {0, 2, 4, 6, 8}, .order = GX_ORDER_INTERLEAVED},
     {.what = "interleaved x dp 2 x tp 2, the head's stage has a layer",
      .pp = 2,
@@ -68,7 +68,7 @@ static const Case cases[] = {
      .mode = &gx_sp,
      .order = GX_ORDER_INTERLEAVED,
      .side = 1},
-    {.what = "zbv", .pp = 2, .micro = 3, .stage = {0, 2, 4, 6, 8}, .order = GX_ORDER_ZBV, .puts_off = 1},
+    {.what = "zbv", .pp = 2, .micro = 3, .stage = {0, 2, 4, 6, 8}, .order = GX_ORDER_ZBV, .defers = 1},
     {.what = "zbv, LoRA, ZeRO 3",
      .pp = 2,
      .dp = 2,
@@ -77,7 +77,7 @@ static const Case cases[] = {
      .lora = 3,
      .sharded = 3,
      .order = GX_ORDER_ZBV,
-     .puts_off = 1},
+     .defers = 1},
     {.what = "interleaved, BERT, ZeRO 2",
      .pp = 2,
      .dp = 2,
@@ -99,7 +99,7 @@ static const Case cases[] = {
      .micro = 2,
      .stage = {0, 4, 8},
      .lora = 5,
-     .puts_off = 1},
+     .defers = 1},
     {.what = "QLoRA x tp 2",
      .pp = 2,
      .tp = 2,
@@ -131,7 +131,7 @@ static const Case cases[] = {
      .stage = {0, 4, 8},
      .subject = &labels,
      .order = GX_ORDER_ZB1P,
-     .puts_off = 1},
+     .defers = 1},
     {.what = "BERT, pairs of numbers, x dp 2", .pp = 2, .dp = 2, .micro = 2, .stage = {0, 2, 8}, .subject = &numbers},
     {.what = "vectors x dp 2", .pp = 2, .dp = 2, .micro = 2, .stage = {0, 4, 8}, .subject = &vectors},
     {.what = "texts that share a column", .pp = 2, .micro = 2, .stage = {0, 4, 8}, .subject = &texts},
@@ -182,7 +182,7 @@ static const Case tied_cases[] = {
      .micro = 3,
      .stage = {0, 4, 6, 8},
      .order = GX_ORDER_ZB1P,
-     .puts_off = 1,
+     .defers = 1,
      .freeze = "model.norm.weight,model.layers.0.*"},
     {.what = "2 stages x dp 3, buckets that are started",
      .pp = 2,
@@ -203,7 +203,7 @@ static const Case tied_cases[] = {
      .micro = 3,
      .stage = {0, 2, 4, 6, 8},
      .order = GX_ORDER_ZBV,
-     .puts_off = 1},
+     .defers = 1},
     {.what = "2 stages x tp 2", .pp = 2, .tp = 2, .micro = 2, .stage = {0, 4, 8}, .mode = &gx_tp},
     {.what = "3 stages x tp 2, sp", .pp = 3, .tp = 2, .micro = 2, .stage = {0, 4, 6, 8}, .mode = &gx_sp},
     {.what = "2 stages x tp 3, galaxy", .pp = 2, .tp = 3, .micro = 2, .stage = {0, 4, 8}, .mode = &gx_galaxy},
@@ -239,7 +239,7 @@ static const Case tied_cases[] = {
      .stage = {0, 2, 6, 8},
      .sharded = 3,
      .order = GX_ORDER_ZB1P,
-     .puts_off = 1},
+     .defers = 1},
     {.what = "3 stages x tp 2, sp, whose ranks share, ZeRO 3",
      .pp = 3,
      .tp = 2,
@@ -305,10 +305,10 @@ static void check_rank(const Case *c, int r, const Result *a, const Result *b)
 static void wish_case(const Case *c)
 {
     test_subject = c->subject, test_dtype = c->dtype;
-    test_wish.freeze = c->freeze;
-    test_wish.spec.recomputes_layers = c->recomputes, test_wish.spec.puts_off_weights = c->puts_off;
-    test_wish.spec.bucket = c->bucket, test_wish.spec.starts_sums = c->starts_sums;
-    test_wish.sharded = (GxSharded)c->sharded, test_wish.spec.shard_grads_in_window = c->each;
+    test_request.freeze = c->freeze;
+    test_request.spec.recomputes_layers = c->recomputes, test_request.spec.defers_weights = c->defers;
+    test_request.spec.bucket = c->bucket, test_request.spec.starts_sums = c->starts_sums;
+    test_request.sharded = (GxSharded)c->sharded, test_request.spec.shard_grads_in_window = c->each;
 }
 
 // The rank's list is the one that the schedule writes. Returns 1 if the generators' is another one.
@@ -350,7 +350,7 @@ static void check_case(const Case *c, int nccl)
     wish_case(c);
     run_ranks(&l, one);
     l.pp = c->pp;
-    test_wish.spec.stage = stage, test_wish.spec.order = c->order, test_wish.spec.schedule = c->schedule;
+    test_request.spec.stage = stage, test_request.spec.order = c->order, test_request.spec.schedule = c->schedule;
     test_uses_nccl = nccl;
     run_ranks(&l, pipeline);
     test_uses_nccl = 0;
@@ -365,7 +365,7 @@ static void check_case(const Case *c, int nccl)
     free_ranks(&l, pipeline);
     l.pp = 0;
     free_ranks(&l, one);
-    memset(&test_wish, 0, sizeof test_wish);
+    memset(&test_request, 0, sizeof test_request);
     test_subject = NULL, test_dtype = GX_F32;
 }
 
@@ -407,7 +407,7 @@ static void check_tied(const Case *c, int nccl)
     wish_case(c);
     run_serial(&l, &serial);
     l.pp = c->pp;
-    test_wish.spec.stage = stage, test_wish.spec.order = c->order, test_wish.spec.schedule = c->schedule;
+    test_request.spec.stage = stage, test_request.spec.order = c->order, test_request.spec.schedule = c->schedule;
     test_uses_nccl = nccl;
     run_ranks(&l, rank);
     test_uses_nccl = 0;
@@ -418,7 +418,7 @@ static void check_tied(const Case *c, int nccl)
         check_copy(c, r, &rank[r].result, &rank[last + r].result);
     free_ranks(&l, rank);
     free_result(&serial);
-    memset(&test_wish, 0, sizeof test_wish);
+    memset(&test_request, 0, sizeof test_request);
     test_subject = NULL, test_dtype = GX_F32;
 }
 
@@ -476,12 +476,12 @@ TEST(a_stage_has_the_cache_of_its_own_layers)
         TestModel *t = (TestModel *)calloc(1, sizeof *t);
         GxKvCache *cache = (GxKvCache *)calloc(1, sizeof *cache);
         GxArena dry;
-        t->wish.first_unit = units[k][0], t->wish.last_unit = units[k][1];
+        t->request.first_unit = units[k][0], t->request.last_unit = units[k][1];
         if (!test_model_open_split(t, &model_config, &test_serial, T, 1, 7, NULL, 1, 1, NULL)) return;
         GxContext g = t->g;
         gx_arena_open_dry(&dry);
         g.arena = &dry;
-        gx_kv_cache_take(&g, cache, &t->m, T, 2, NULL);
+        gx_kv_cache_allocate(&g, cache, &t->m, T, 2, NULL);
         bytes[k] = gx_kv_cache_bytes(cache);
         CHECK(!gx_failed(&g) && bytes[k] > 0, "stage %d: %ld bytes; %s", k, (long)bytes[k], g.error.message);
         test_model_close(t);

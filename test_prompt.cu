@@ -94,7 +94,7 @@ static int case_open(Case *k, const char *name)
     if (!CHECK(gx_safetensors_open(&k->ref, path, &err) == GX_OK, "%s", err.message)) return 0;
     k->tokens = read_tokens(k, "tokens"), k->labels = read_tokens(k, "labels");
     k->b.tokens = k->tokens, k->b.target[0].labels = k->labels, k->b.runs = gx_runs_one(k->b.T, 0);
-    k->t.wish.prompt = &k->prompt;
+    k->t.request.prompt = &k->prompt;
     if (!test_model_open_split(&k->t, &k->c, &test_serial, k->b.T, k->b.B, 4, NULL, 2, 1, NULL)) return 0;
     test_set_step(&k->t, 0, 0);
     test_put_batch(&k->t, &k->b, 0);
@@ -229,8 +229,8 @@ static void train_texts(TestModel *t, const int *lengths, int n, const Training 
     static const GxPrompt prompts[2] = {{5, 2, NULL, 0}, {5, 2, NULL, 1}};
     const int is_packed = how->is_packed;
     int first = 0;
-    t->wish.prompt = &prompts[how->is_v2], t->wish.dtype = how->dtype, t->wish.spec.micro_batches = how->micro;
-    t->wish.freeze = how->freeze;
+    t->request.prompt = &prompts[how->is_v2], t->request.dtype = how->dtype, t->request.spec.micro_batches = how->micro;
+    t->request.freeze = how->freeze;
     b.T = T, b.B = is_packed ? 1 : n, b.runs = gx_runs_one(T, 0);
     for (int i = 0; i < 2 * T; i++)
         tokens[0][i] = 0, tokens[1][i] = GX_IGNORE_INDEX, documents[i][0] = documents[i][1] = 0;
@@ -374,7 +374,7 @@ static void expect_refusal(const GxPrompt *prompt, const GxLora *lora, const GxF
 {
     GxModelOptions o = GX_ZERO;
     o.prompt = prompt, o.lora = lora;
-    if (family == &gx_bert) o.wish = &pretraining.head;
+    if (family == &gx_bert) o.head = &pretraining.head;
     expect_no_model(family, config, &test_serial, &o, said);
 }
 

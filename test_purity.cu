@@ -109,7 +109,7 @@ typedef struct {
     int in_place;       // every backward turns the gradient of its output into that of its input in place
     int poisons;
     int split; // units [0, split) are one model's, the others another's, which is handed the stream by copies. 0: one
-    TestWish wish;
+    TestRequest request;
 } Way;
 
 typedef struct { // of one micro-batch alone
@@ -232,7 +232,7 @@ static void call_unit(Hand *h, char what, int u, int micro_batch)
                   dy = u < HEAD ? state_of(f->dx[stage][u + 1]) : none;
     char name[40];
     p.g = &t->g, p.m = &t->m, p.b = &f->b, p.slot = &slot, p.unit = u, p.defers_weights = h->way->defers;
-    gx_slot_lay(&p, f->slot[u]);
+    gx_slot_layout(&p, f->slot[u]);
     snprintf(name, sizeof name, "%c of unit %d, micro-batch %d,", what, u, micro_batch);
     if (h->way->poisons) {
         allow_tensors(h, t, what, u);
@@ -362,10 +362,10 @@ static void open_stages(WayRank *r)
     r->kept.stages = stages_of(w);
     for (int s = 0; s < r->kept.stages; s++) {
         TestModel *t = r->kept.t[s] = (TestModel *)calloc(1, sizeof *t);
-        t->wish = w->wish;
-        t->wish.spec.micro_batches = MICRO;
-        wish_subject(&t->wish, l, other, sizeof other);
-        if (w->split) t->wish.first_unit = s ? w->split : 0, t->wish.last_unit = s ? UNITS : w->split;
+        t->request = w->request;
+        t->request.spec.micro_batches = MICRO;
+        wish_subject(&t->request, l, other, sizeof other);
+        if (w->split) t->request.first_unit = s ? w->split : 0, t->request.last_unit = s ? UNITS : w->split;
         // a runner of a range hands no gradient on below it, and plans none; here it is handed on: room of eight more
         if (!test_model_open_split(t, &config, l->mode, T, l->samples[0] + (w->split ? 8 : 0), HEAD_CHUNK,
                                    l->tp > 1 ? &r->comm[s] : NULL, 1, l->tp, &lists)) {
@@ -527,7 +527,7 @@ static void in_flight(void)
         {.what = "both forwards first, later ones before", .script = "F1 F0 B0 B1"},
         {.what = "unit by unit in turn", .script = "F01 B01"},
         {.what = "in place", .script = "F0 F1 B0 B1", .in_place = 1},
-        {.what = "by the runner, all forwards first", .wish = {.spec = {.order = GX_ORDER_GPIPE}}},
+        {.what = "by the runner, all forwards first", .request = {.spec = {.order = GX_ORDER_GPIPE}}},
         {.what = "the last one back first", .script = "F0 F1 B1 B0"},
     };
     static const Closeness closeness[] = {BITS, BITS, BITS, BITS, BITS, BITS, BOUND};
@@ -544,14 +544,14 @@ TEST(two_micro_batches_in_flight_give_the_gradients_of_one_after_the_other_of_a_
 TEST(two_micro_batches_in_flight_give_the_gradients_of_one_after_the_other_of_lora) { of_lora(in_flight); }
 TEST(two_micro_batches_in_flight_give_the_gradients_of_one_after_the_other_of_adapters) { of_adapters(in_flight); }
 
-static void put_off(void)
+static void deferred(void)
 {
     static const Way ways[] = {
         {.what = "weights last", .script = "F0 B0 F1 B1 W0 W1", .defers = 1},
         {.what = "weights last, in flight, in place", .script = "F0 F1 B0 B1 W0 W1", .defers = 1, .in_place = 1},
         {.what = "weights last, unit by unit", .script = "F01 B0 B1 W01", .defers = 1},
-        {.what = "by the runner", .wish = {.spec = {.puts_off_weights = 1}}},
-        {.what = "by the runner, in flight", .wish = {.spec = {.order = GX_ORDER_GPIPE, .puts_off_weights = 1}}},
+        {.what = "by the runner", .request = {.spec = {.defers_weights = 1}}},
+        {.what = "by the runner, in flight", .request = {.spec = {.order = GX_ORDER_GPIPE, .defers_weights = 1}}},
         {.what = "weights last, the last one's first", .script = "F0 F1 B0 B1 W1 W0", .defers = 1},
     };
     static const Closeness untied[] = {BITS, BITS, BITS, BITS, BITS, BOUND};
@@ -560,21 +560,21 @@ static void put_off(void)
     check_ways(UNEVEN, ways, untied, 6);
     check_ways(TIED, ways, tied, 6);
 }
-TEST(weight_halves_put_off_to_the_end_change_no_bit) { put_off(); }
-TEST(weight_halves_put_off_to_the_end_change_no_bit_of_a_bert) { of_a_bert(put_off); }
-TEST(weight_halves_put_off_to_the_end_change_no_bit_of_a_qwen3) { of_a_qwen3(put_off); }
-TEST(weight_halves_put_off_to_the_end_change_no_bit_of_lora) { of_lora(put_off); }
-TEST(weight_halves_put_off_to_the_end_change_no_bit_of_adapters) { of_adapters(put_off); }
+TEST(weight_halves_put_off_to_the_end_change_no_bit) { deferred(); }
+TEST(weight_halves_put_off_to_the_end_change_no_bit_of_a_bert) { of_a_bert(deferred); }
+TEST(weight_halves_put_off_to_the_end_change_no_bit_of_a_qwen3) { of_a_qwen3(deferred); }
+TEST(weight_halves_put_off_to_the_end_change_no_bit_of_lora) { of_lora(deferred); }
+TEST(weight_halves_put_off_to_the_end_change_no_bit_of_adapters) { of_adapters(deferred); }
 
 static void computed_again(void)
 {
     static const Way ways[] = {
         {.what = "computed again", .script = "F0 F1 C0 C1"},
         {.what = "computed again, weights last", .script = "F0 F1 C0 C1 W0 W1", .defers = 1},
-        {.what = "by the runner", .wish = {.spec = {.recomputes_layers = 1}}},
-        {.what = "by the runner, in flight", .wish = {.spec = {.recomputes_layers = 1, .order = GX_ORDER_GPIPE}}},
+        {.what = "by the runner", .request = {.spec = {.recomputes_layers = 1}}},
+        {.what = "by the runner, in flight", .request = {.spec = {.recomputes_layers = 1, .order = GX_ORDER_GPIPE}}},
         {.what = "by the runner, in flight, weights last",
-         .wish = {.spec = {.recomputes_layers = 1, .order = GX_ORDER_GPIPE, .puts_off_weights = 1}}},
+         .request = {.spec = {.recomputes_layers = 1, .order = GX_ORDER_GPIPE, .defers_weights = 1}}},
     };
     static const Closeness closeness[] = {BITS, BITS, BITS, BITS, BITS};
     check_ways(UNEVEN, ways, closeness, 5);
@@ -597,9 +597,9 @@ static void by_lists(void)
         for (size_t k = 0; k < sizeof choices / sizeof *choices; k++) {
             const int i = choices[k];
             if (!test_diagonal(turn_of_model, (int)k, sizeof choices / sizeof *choices, mode, MODES)) continue;
-            test_wish.spec.order = i & 1, test_wish.spec.puts_off_weights = i >> 1 & 1;
-            test_wish.spec.recomputes_layers = i >> 2 & 1, test_wish.spec.bucket = i >> 3 & 1;
-            test_wish.spec.starts_sums = i >> 4;
+            test_request.spec.order = i & 1, test_request.spec.defers_weights = i >> 1 & 1;
+            test_request.spec.recomputes_layers = i >> 2 & 1, test_request.spec.bucket = i >> 3 & 1;
+            test_request.spec.starts_sums = i >> 4;
             run_ranks(&l, rank);
             for (int r = 0; r < l.tp; r++)
                 CHECK(!rank[r].result.error[0] && same_bits(&rank[r].result, &ref[r].result),
@@ -608,7 +608,7 @@ static void by_lists(void)
                       i >> 4 ? ", started" : "", r, rank[r].result.error);
             free_ranks(&l, rank);
         }
-        memset(&test_wish, 0, sizeof test_wish);
+        memset(&test_request, 0, sizeof test_request);
         free_ranks(&l, ref);
     }
 }
@@ -701,8 +701,8 @@ TEST(what_is_frozen_has_no_gradient_no_master_and_no_moment)
     static const GxDtype dtypes[] = {GX_F32, GX_BF16};
     for (int d = 0; d < 2; d++)
         for (int mode = 0; mode < MODES; mode++) {
-            const Way full = {.what = "full", .wish = {.dtype = dtypes[d]}},
-                      frozen = {.what = "frozen", .wish = {.dtype = dtypes[d], .freeze = ALL_BUT_LAYER_1}};
+            const Way full = {.what = "full", .request = {.dtype = dtypes[d]}},
+                      frozen = {.what = "frozen", .request = {.dtype = dtypes[d], .freeze = ALL_BUT_LAYER_1}};
             WayRank a[MAX_RANKS], b[MAX_RANKS];
             const Layout l = layout_of(mode, UNEVEN);
             run_way(&l, &full, a);
@@ -759,7 +759,7 @@ TEST(gradients_of_what_is_trained_do_not_depend_on_what_is_frozen)
         for (int p = 0; p < PATTERNS; p++) {
             if (!test_diagonal(0, p, PATTERNS, mode, MODES)) continue;
             const Way frozen = {.what = patterns[p],
-                                .wish = {.spec = {.puts_off_weights = p % 2}, .freeze = patterns[p]}};
+                                .request = {.spec = {.defers_weights = p % 2}, .freeze = patterns[p]}};
             const int packed = p == PATTERNS - 1; // the rest of a packed matrix is a product of its own
             run_way(&l, &frozen, rank);
             for (int r = 0; r < l.tp; r++)
@@ -780,7 +780,7 @@ TEST(a_frozen_part_of_a_packed_matrix_leaves_the_gradients_of_the_others)
         const Layout l = layout_of(mode, UNEVEN);
         run_way(&l, &by_the_runner, full);
         for (int p = 0; p < 4; p++) {
-            const Way frozen = {.what = parts[p], .wish = {.freeze = parts[p]}};
+            const Way frozen = {.what = parts[p], .request = {.freeze = parts[p]}};
             run_way(&l, &frozen, rank);
             for (int r = 0; r < l.tp; r++)
                 CHECK(check_same(&l, &frozen, r, &rank[r].kept, &full[r].kept, BOUND) ==
@@ -798,7 +798,8 @@ TEST(frozen_weights_stay_and_the_others_move)
     for (int mode = 0; mode < MODES; mode++)
         for (int p = 0; p < PATTERNS; p++) {
             if (!test_diagonal(2, p, PATTERNS, mode, MODES)) continue;
-            const Way frozen = {.what = patterns[p], .wish = {.dtype = dtypes[(mode + p) % 2], .freeze = patterns[p]}};
+            const Way frozen = {.what = patterns[p],
+                                .request = {.dtype = dtypes[(mode + p) % 2], .freeze = patterns[p]}};
             WayRank rank[MAX_RANKS];
             const Layout l = layout_of(mode, UNEVEN);
             run_way(&l, &frozen, rank);
@@ -872,7 +873,7 @@ TEST(nothing_is_computed_or_sent_below_the_lowest_tensor_that_is_trained)
         const Layout l = layout_of(mode, UNEVEN);
         run_way(&l, &by_the_runner, full);
         for (size_t i = 0; i < sizeof lowest / sizeof *lowest; i++) {
-            const Way frozen = {.what = lowest[i].freeze, .wish = {.freeze = lowest[i].freeze}};
+            const Way frozen = {.what = lowest[i].freeze, .request = {.freeze = lowest[i].freeze}};
             run_way(&l, &frozen, rank);
             for (int r = 0; r < l.tp; r++) {
                 const GxRecorder *rec = &rank[r].kept.window, *all = &full[r].kept.window;
@@ -908,8 +909,9 @@ static int64_t count_at(const GxRecorder *rec, const char *name, const char *sit
 // gradients the inner one is left, and at its entry nothing goes back.
 TEST(no_gradient_leaves_the_lowest_pair_where_its_norm_is_frozen)
 {
-    static const Way frozen = {.what = "MLP of layer 0 the lowest, without its norm",
-                               .wish = {.freeze = "model.embed_tokens.weight,*.0.self_attn.*,*.0.*layernorm.weight"}};
+    static const Way frozen = {
+        .what = "MLP of layer 0 the lowest, without its norm",
+        .request = {.freeze = "model.embed_tokens.weight,*.0.self_attn.*,*.0.*layernorm.weight"}};
     for (int mode = 0; mode < MODES; mode++) {
         WayRank rank[MAX_RANKS];
         const Layout l = layout_of(mode, UNEVEN);
@@ -990,7 +992,7 @@ TEST(a_tied_head_without_its_embedding_has_a_copy_of_the_matrix)
     config.tie_word_embeddings = 1;
     for (int k = 0; k < 3; k++) {
         t[k] = (TestModel *)calloc(1, sizeof *t[k]);
-        t[k]->wish.first_unit = units[k][0], t[k]->wish.last_unit = units[k][1];
+        t[k]->request.first_unit = units[k][0], t[k]->request.last_unit = units[k][1];
         if (!test_model_open_split(t[k], &config, &test_serial, T, 1, 7, NULL, 1, 1, NULL)) return;
         test_init(t[k], 42);
         const GxStore *s = &t[k]->m.store;

@@ -1,5 +1,5 @@
 // test_record_cache.cu: records in a file or in memory: what is written is read, and what is wrong is not there.
-#include "galaxy/io/record_cache.h"
+#include "galaxy/data/record_cache.h"
 #include "test/test.h"
 #include <signal.h>
 #include <sys/resource.h>
@@ -172,7 +172,7 @@ TEST(records_of_a_file_that_has_become_anothers_are_not_taken)
     make(2);
     unlink(other);
     CHECK(gx_record_cache_open(&reader, other, BYTES, 1, 1000, &found, &err) == GX_OK, "%s", err.message);
-    CHECK(gx_record_cache_look_into(&reader, path, &err) == GX_OK && has(&reader, 1), "%s", err.message);
+    CHECK(gx_record_cache_inspect(&reader, path, &err) == GX_OK && has(&reader, 1), "%s", err.message);
     CHECK(open_it(&writer, 2, 1000) == GX_RECORDS_OTHER, "it is about the same");
     put(&writer, 0), put(&writer, 1);
     CHECK(has(&writer, 1) && !has(&reader, 0) && !has(&reader, 1) && reader.damaged == 2, "%ld damaged",
@@ -191,13 +191,13 @@ TEST(one_writes_a_file_and_others_read_it)
     unlink(other);
     CHECK(gx_record_cache_open(&e, other, BYTES, 1, 1000, &found, &err) == GX_OK, "%s", err.message);
     put(&e, 9), put(&e, 1);
-    CHECK(gx_record_cache_look_into(&e, path, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_record_cache_inspect(&e, path, &err) == GX_OK, "%s", err.message);
     CHECK(has(&e, 0) && has(&e, 1) && has(&e, 9) && e.n == 3, "%ld records", (long)e.n);
     harm(HEAD + 40, 1); // record 0 of the other file: it goes into its own
     CHECK(!has(&e, 0) && put(&e, 0) && has(&e, 0), "record 0");
     gx_record_cache_close(&c), gx_record_cache_close(&d), gx_record_cache_close(&e);
     CHECK(gx_record_cache_open(&e, other, BYTES, 2, 1000, &found, &err) == GX_OK && found == GX_RECORDS_OTHER, "found");
-    CHECK(gx_record_cache_look_into(&e, path, &err) == GX_OK && !has(&e, 1), "records about something else");
+    CHECK(gx_record_cache_inspect(&e, path, &err) == GX_OK && !has(&e, 1), "records about something else");
     gx_record_cache_close(&e);
 }
 

@@ -1,8 +1,8 @@
 // test_records.cu: files of records and their labels. Everything is written below one temporary folder.
-#include "galaxy/io/chat_tokens.h"
-#include "galaxy/io/corpus.h"
-#include "galaxy/io/labels.h"
-#include "galaxy/io/records.h"
+#include "galaxy/data/chat_tokens.h"
+#include "galaxy/data/corpus.h"
+#include "galaxy/data/labels.h"
+#include "galaxy/data/records.h"
 #include "test/test.h"
 #include <sys/stat.h>
 #include <unistd.h>
@@ -354,20 +354,21 @@ TEST(of_several_records_that_are_wrong_the_first_ones_are_named_and_all_are_coun
         const char *name, *first, *good, *bad;
         int n, k;
         const char *words;
-    } cases[] = {{"x.jsonl", NULL, "{\"text\": \"a\", \"label\": 1}\n", "{\"text\": \"a\"}\n", 40, 20,
-                  "x.jsonl:20: there is no \"label\"; the line has: text; --label_column NAME takes another (wrong are 2 "
-                  "of the records in lines 1 to 40: lines 20, 40)"},
-                 {"x.jsonl", NULL, "{\"text\": \"a\", \"label\": 1}\n", "{\"text\" \"a\"}\n", 3000, 3,
-                  " (wrong are 1000 of the records in lines 1 to 3000: lines 3, 6, 9, 12, 15 and others)"},
-                 {"x.jsonl", "[]\n", "{\"text\": \"a\", \"label\": 1}\n", "[]\n", 30000, 7,
-                  "x.jsonl:1: the line is an array; expected an object (wrong are 1429 of the records in lines 1 to "
-                  "10001: lines 1, "
-                  "7, 14, 21, 28 and others)"},
-                 {"x.tsv", "text\tlabel\n", "a\t1\n", "a\n", 10, 4,
-                  "x.tsv:4: 1 column; expected 2 (text, label) between tabs (wrong are 2 of the records in lines 2 to "
-                  "10: lines 4, "
-                  "8)"},
-                 {"x.tsv", "text\tlabel\n", "a\t1\n", " \t1\n", 10, 10, "x.tsv:10: \"text\" is empty; expected text"}};
+    } cases[] = {
+        {"x.jsonl", NULL, "{\"text\": \"a\", \"label\": 1}\n", "{\"text\": \"a\"}\n", 40, 20,
+         "x.jsonl:20: there is no \"label\"; the line has: text; --label_column NAME takes another (wrong are 2 "
+         "of the records in lines 1 to 40: lines 20, 40)"},
+        {"x.jsonl", NULL, "{\"text\": \"a\", \"label\": 1}\n", "{\"text\" \"a\"}\n", 3000, 3,
+         " (wrong are 1000 of the records in lines 1 to 3000: lines 3, 6, 9, 12, 15 and others)"},
+        {"x.jsonl", "[]\n", "{\"text\": \"a\", \"label\": 1}\n", "[]\n", 30000, 7,
+         "x.jsonl:1: the line is an array; expected an object (wrong are 1429 of the records in lines 1 to "
+         "10001: lines 1, "
+         "7, 14, 21, 28 and others)"},
+        {"x.tsv", "text\tlabel\n", "a\t1\n", "a\n", 10, 4,
+         "x.tsv:4: 1 column; expected 2 (text, label) between tabs (wrong are 2 of the records in lines 2 to "
+         "10: lines 4, "
+         "8)"},
+        {"x.tsv", "text\tlabel\n", "a\t1\n", " \t1\n", 10, 10, "x.tsv:10: \"text\" is empty; expected text"}};
     NEEDS_JSON;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *text = some_wrong(cases[i].first, cases[i].good, cases[i].bad, cases[i].n, cases[i].k);

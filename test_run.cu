@@ -480,7 +480,7 @@ static void count_on(GxContext *g, void *user, const GxBatch *b)
 {
     (void)g;
     Counting *c = (Counting *)user;
-    const int64_t row = b->target[0].rows_twin[0], V = b->target[0].logits.cols;
+    const int64_t row = b->target[0].rows_host[0], V = b->target[0].logits.cols;
     float *logits = (float *)b->target[0].logits.data;
     c->T[c->runs] = b->T, c->row[c->runs] = row, c->position[c->runs] = b->runs.run[0].position;
     memcpy(c->tokens[c->runs++], b->tokens, (size_t)b->T * 4);
@@ -513,7 +513,7 @@ static int open_writer(Writer *o, int ranks)
     o->g.mesh = &o->mesh;
     gx_arena_open(&o->arena, 1 << 16, &o->g.error);
     o->g.arena = &o->arena;
-    gx_generator_take(&o->g, &o->w, &o->m, WINDOW);
+    gx_generator_allocate(&o->g, &o->w, &o->m, WINDOW);
     return CHECK(!gx_failed(&o->g) && o->w.is_cached == (ranks == 1), "%s", o->g.error.message);
 }
 
@@ -581,7 +581,7 @@ TEST(every_generated_token_is_drawn_by_its_own_place)
 
 static void spell_on(GxContext *g, void *user, const GxBatch *b)
 {
-    const int64_t row = b->target[0].rows_twin[0];
+    const int64_t row = b->target[0].rows_host[0];
     (void)g;
     *(int64_t *)user = b->runs.run[0].position + row + 1;
     memset(b->target[0].logits.data, 0, 256 * sizeof(float));
@@ -601,7 +601,7 @@ TEST(the_sample_of_a_text_model_sees_at_most_as_many_bytes_as_it_was_trained_on)
         if (!open_writer(&o, 1)) return;
         self.tokenizer = gx_tokenizer_bytes(), self.sample_tokens = 6;
         snprintf(self.sample_prompt, sizeof self.sample_prompt, "%s", prompt[i]);
-        gx_causal_lm.take(&o.g, &self, &o.m, WINDOW);
+        gx_causal_lm.allocate(&o.g, &self, &o.m, WINDOW);
         char *text = gx_causal_lm.sample(&o.g, &self, &forward, 1);
         snprintf(expected, sizeof expected, "%sdefghi", prompt[i]);
         CHECK(text && !strcmp(text, expected) && seen >= 2 && seen <= WINDOW, "\"%s\", %ld seen; %s", text ? text : "",
@@ -1923,11 +1923,11 @@ typedef struct {
     int32_t number[KEY_NUMBERS]; // tokens, types, positions [T,B]; documents [T*B][2]
     int has[4];                  // which of these the model sees
 } KeyData;
-static int64_t lay_keys(const void *self, GxBatch *b, void *block, void *twin)
+static int64_t lay_keys(const void *self, GxBatch *b, void *block, void *host_copy)
 {
     KeyData *d = (KeyData *)self;
     int32_t *const at[4] = {d->number, d->number + KEY_ROWS, d->number + 2 * KEY_ROWS, d->number + 3 * KEY_ROWS};
-    (void)block, (void)twin;
+    (void)block, (void)host_copy;
     b->tokens = at[0];
     b->types = d->has[1] ? at[1] : NULL;
     b->positions = d->has[2] ? at[2] : NULL;
@@ -1948,7 +1948,7 @@ static void keys_of(KeyData *data, GxRecordKey key[KEY_B])
     int32_t column[KEY_NUMBERS + 4];
     uint8_t is_kept[KEY_B];
     g.device = gx_device_cpu(), g.world = 1;
-    task.lay = lay_keys;
+    task.layout = lay_keys;
     cache.bytes = RECORD, cache.stage = stage, cache.column = column, cache.key = key, cache.is_kept = is_kept;
     gx_record_cache_open_memory(&cache.records, memory, RECORD, KEY_B);
     t->g = &g, t->task = &task, t->self = data, t->side_cache = &cache;

@@ -24,7 +24,7 @@ typedef enum { ALL_TRAINED = 0, LOW_UNITS_FROZEN, SOME_FROZEN, SIDE_NETWORK, WHA
 typedef struct {
     GxStepsSpec spec;
     int16_t stage[RANKS + 1];
-    uint8_t frozen[UNITS], passed_by[UNITS];
+    uint8_t frozen[UNITS], bypassed[UNITS];
 } Pipeline;
 
 // Stages of 1 to 3 layers; beside a side network layers are two units each, of which gradients pass one by.
@@ -44,13 +44,13 @@ static void freeze(Pipeline *p, What what)
     const int head = p->spec.units - 1, lowest = random_below(p->spec.units);
     if (what == ALL_TRAINED) return;
     for (int u = 0; u <= head; u++) {
-        p->passed_by[u] = what == SIDE_NETWORK && u % 2 == 0 && u < head;
-        p->frozen[u] = what == SIDE_NETWORK       ? p->passed_by[u]
+        p->bypassed[u] = what == SIDE_NETWORK && u % 2 == 0 && u < head;
+        p->frozen[u] = what == SIDE_NETWORK       ? p->bypassed[u]
                        : what == LOW_UNITS_FROZEN ? u < lowest
                                                   : u != lowest && random_below(3) == 0;
     }
     p->spec.frozen = p->frozen;
-    if (what == SIDE_NETWORK) p->spec.passed_by = p->passed_by;
+    if (what == SIDE_NETWORK) p->spec.bypassed = p->bypassed;
 }
 
 static void at_random(Pipeline *p, int ranks, int micro_batches, What what)
@@ -407,7 +407,7 @@ TEST(a_schedule_of_shards_shards_everything)
 TEST(what_a_schedule_cannot_be_is_refused)
 {
     static const struct {
-        int kind, order, puts_off;
+        int kind, order, defers;
         const char *says;
     } cases[] = {
         {GX_STEPS_FORWARD, GX_ORDER_1F1B, 0, "schedule mistaken writes lists that train, with one stage on each rank"},
@@ -417,7 +417,7 @@ TEST(what_a_schedule_cannot_be_is_refused)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         GxStepsSpec spec = GX_ZERO;
         GxError err = GX_ZERO;
-        spec.kind = cases[i].kind, spec.order = cases[i].order, spec.puts_off_weights = cases[i].puts_off;
+        spec.kind = cases[i].kind, spec.order = cases[i].order, spec.defers_weights = cases[i].defers;
         write_mistaken(&spec, &err);
         CHECK(strstr(err.message, cases[i].says), "found\n%s, expected\n%s", err.message, cases[i].says);
     }

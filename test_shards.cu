@@ -20,7 +20,7 @@ typedef struct {
     TestSubject *subject; // NULL: a LLaMA
     const char *freeze;
     int wide, tied, lora, bottleneck, side, prompt, quantize; // as in Layout
-    int order, puts_off, recomputes, normed;
+    int order, defers, recomputes, normed;
     GxDtype dtype;
     int graphs; // what units compute is captured, on a card
 } Case;
@@ -38,7 +38,7 @@ static const Case cases[] = {
      .gathered = 1},
     {.what = "2 ranks, tied", .dp = 2, .micro = 2, .tied = 1, .gathered = 2, .graphs = 1},
     {.what = "2 ranks, every unit whole at once", .dp = 2, .micro = 2, .gathered = 9},
-    {.what = "weight halves at the end, Qwen3", .dp = 2, .micro = 2, .puts_off = 1, .normed = 1},
+    {.what = "weight halves at the end, Qwen3", .dp = 2, .micro = 2, .defers = 1, .normed = 1},
     {.what = "x tp 2", .dp = 2, .tp = 2, .micro = 2, .wide = 1, .mode = &gx_tp},
     {.what = "x tp 3, whose shares of K,V overlap", .dp = 2, .tp = 3, .micro = 1, .mode = &gx_galaxy},
     {.what = "x tp 2, sp, which share, too", .dp = 2, .tp = 2, .micro = 2, .wide = 1, .mode = &gx_sp},
@@ -50,7 +50,7 @@ static const Case cases[] = {
      .pp = 3,
      .micro = 3,
      .order = GX_ORDER_ZB1P,
-     .puts_off = 1,
+     .defers = 1,
      .gathered = 1},
     {.what = "x 2 stages, tied", .dp = 2, .pp = 2, .micro = 2, .tied = 1, .wide = 1},
     {.what = "x 2 stages x tp 2 that share, tied",
@@ -72,7 +72,7 @@ static const Case cases[] = {
      .freeze = "*.k_proj.weight,*.gate_proj.weight,*layernorm*"},
     {.what = "LoRA", .dp = 2, .micro = 2, .lora = 3, .wide = 1, .graphs = 1},
     {.what = "LoRA of ranks that differ", .dp = 2, .micro = 2, .lora = 14, .wide = 1},
-    {.what = "LoRA on the embedding, weight halves at the end", .dp = 2, .micro = 2, .lora = 5, .puts_off = 1},
+    {.what = "LoRA on the embedding, weight halves at the end", .dp = 2, .micro = 2, .lora = 5, .defers = 1},
     {.what = "QLoRA x tp 2", .dp = 2, .tp = 2, .micro = 2, .mode = &gx_tp, .lora = 1, .quantize = 2},
     {.what = "QLoRA, uneven shares, bf16",
      .dp = 3,
@@ -184,16 +184,16 @@ static void run_case(const Case *c, int sharded, Rank *rank)
     static const int16_t stages[4][5] = {{0}, {0, 4}, {0, 2, 4}, {0, 2, 3, 4}};
     Layout l = layout_of(c);
     test_subject = c->subject, test_dtype = c->dtype;
-    test_wish.freeze = c->freeze;
-    test_wish.spec.recomputes_layers = c->recomputes, test_wish.spec.puts_off_weights = c->puts_off;
-    test_wish.spec.stage = c->pp ? stages[c->pp] : NULL, test_wish.spec.order = c->order;
-    test_wish.sharded = (GxSharded)sharded, test_wish.replicate = c->replicate;
-    test_wish.spec.shard_grads_in_window = sharded ? c->each : 0;
-    test_wish.spec.gathered_units = c->gathered;
-    test_wish.spec.keeps_graphs = c->graphs;
-    test_wish.shares.part = c->shares, test_wish.shares.n = c->shares[0] && sharded ? c->dp : 0;
+    test_request.freeze = c->freeze;
+    test_request.spec.recomputes_layers = c->recomputes, test_request.spec.defers_weights = c->defers;
+    test_request.spec.stage = c->pp ? stages[c->pp] : NULL, test_request.spec.order = c->order;
+    test_request.sharded = (GxSharded)sharded, test_request.replicate = c->replicate;
+    test_request.spec.shard_grads_in_window = sharded ? c->each : 0;
+    test_request.spec.gathered_units = c->gathered;
+    test_request.spec.keeps_graphs = c->graphs;
+    test_request.shares.part = c->shares, test_request.shares.n = c->shares[0] && sharded ? c->dp : 0;
     run_ranks(&l, rank);
-    memset(&test_wish, 0, sizeof test_wish);
+    memset(&test_request, 0, sizeof test_request);
 }
 
 // With ZeRO 3 and the other, 1 or 2. nccl: the ranks that share move what they do by NCCL.
@@ -229,7 +229,7 @@ static const Case near[] = {
      .micro = 3,
      .each = 1,
      .order = GX_ORDER_ZB1P,
-     .puts_off = 1},
+     .defers = 1},
     {.what = "2 copies of 1 rank x tp 2, sp", .dp = 2, .tp = 2, .replicate = 2, .micro = 2, .mode = &gx_sp},
     {.what = "scattered in each, LoRA", .dp = 2, .micro = 2, .each = 1, .lora = 3},
 };

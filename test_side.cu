@@ -23,9 +23,9 @@ static void side_as_pytorch(const char *base, const char *ref, int64_t reduction
                             int trained)
 {
     const GxSide side = {reduction, is_gated, has_bias, NULL};
-    TestWish wish = GX_ZERO;
-    wish.side = &side;
-    as_pytorch(base, ref, &wish, trained);
+    TestRequest request = GX_ZERO;
+    request.side = &side;
+    as_pytorch(base, ref, &request, trained);
 }
 TEST(a_side_network_of_a_llama_as_pytorch) { side_as_pytorch("llama_odd", "side_llama_odd", 3, 0, 0, 3 * 9 + 4 + 1); }
 TEST(a_gated_side_network_with_biases_of_a_llama_with_shared_heads_as_pytorch)
@@ -89,7 +89,7 @@ TEST(a_layer_of_a_side_network_has_the_window_of_the_layer_that_it_stands_beside
     for (int u = 0; u < m.units; u++) {
         const int is_side = gx_unit_spec(&m, u)->side != GX_SIDE_NONE;
         if (gx_unit_spec(&m, u)->n_pairs && gx_unit_spec(&m, u)->pair[0].core.kind == GX_CORE_ATT)
-            window[is_side][layers[is_side]++] = m.unit[u].window;
+            window[is_side][layers[is_side]++] = m.unit[u].sliding_window;
     }
     for (int s = 0; s < 2; s++)
         CHECK(layers[s] == 3 && window[s][0] == 5 && window[s][1] == 0 && window[s][2] == 5, "%d layers, of %s",
@@ -128,10 +128,10 @@ static Window one_window(const Layout *l, const GxRunnerSpec *spec, int is_drawn
     GxModel drawn;
     char other[1024];
     int32_t *tokens = (int32_t *)malloc((TEST_ARRAYS + 2) * MAX_MICRO * T * MAX_COLUMNS * sizeof *tokens);
-    t->wish.spec = *spec;
-    wish_subject(&t->wish, l, other, sizeof other);
+    t->request.spec = *spec;
+    wish_subject(&t->request, l, other, sizeof other);
     if (!test_model_open_split(t, &config, &test_serial, T, l->samples[0], HEAD_CHUNK, NULL, 1, 1, NULL)) exit(1);
-    o.side = t->wish.side, o.wish = t->wish.head;
+    o.side = t->request.side, o.head = t->request.head;
     CHECK(gx_model_open(&t->g, &drawn, t->m.family, (void *)(uintptr_t)t->m.config, &test_serial, &o) == GX_OK, "%s",
           t->g.error.message);
     for (int i = 0; i < drawn.table.n && !is_drawn_larger; i++)
@@ -204,8 +204,8 @@ static void lists_change_nothing(const char *what, int which)
 {
     static const GxRunnerSpec specs[] = {{.recomputes_layers = 1},
                                          {.order = GX_ORDER_GPIPE},
-                                         {.puts_off_weights = 1},
-                                         {.order = GX_ORDER_GPIPE, .puts_off_weights = 1, .recomputes_layers = 1},
+                                         {.defers_weights = 1},
+                                         {.order = GX_ORDER_GPIPE, .defers_weights = 1, .recomputes_layers = 1},
                                          {.bucket = 1}};
     Layout l = alone;
     l.micro = 2, l.side = which;
@@ -214,7 +214,7 @@ static void lists_change_nothing(const char *what, int which)
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
         const GxRunnerSpec *s = &specs[i];
         spec.recomputes_layers = s->recomputes_layers, spec.order = s->order, spec.bucket = s->bucket;
-        spec.puts_off_weights = s->puts_off_weights;
+        spec.defers_weights = s->defers_weights;
         Window other = one_window(&l, &spec, 1);
         CHECK(other.loss == plain.loss, "%s, list %d: a loss of %.9g, not %.9g", what, (int)i, other.loss, plain.loss);
         CHECK(!memcmp(other.grads, plain.grads, (size_t)plain.t->m.store.trained_n * 4), "%s, list %d: other gradients",
@@ -368,11 +368,11 @@ TEST(the_layers_of_a_model_whose_outputs_were_kept_do_nothing)
     Layout l = alone;
     Result computed, read;
     l.side = 2;
-    test_wish.spec.cache = &cache;
+    test_request.spec.cache = &cache;
     run_serial(&l, &computed);
     kept.has = 1;
     run_serial(&l, &read);
-    test_wish.spec.cache = NULL;
+    test_request.spec.cache = NULL;
     int before = 0, beside = 0;
     for (int64_t i = 0; i < computed.window.n; i++) before += computed.window.event[i].unit == 2;
     for (int64_t i = 0; i < read.window.n; i++) {

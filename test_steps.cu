@@ -94,7 +94,7 @@ static int spec_at(int k, GxStepsSpec *p)
     p->micro_batches = 1 + at[1];
     p->order = at[2];
     p->recomputes_layers = at[3];
-    p->puts_off_weights = at[4] > 0;
+    p->defers_weights = at[4] > 0;
     p->weight_reads_x = at[4] == 2;
     p->is_tied = at[5];
     memset(all_but_head, 1, sizeof all_but_head);
@@ -102,7 +102,7 @@ static int spec_at(int k, GxStepsSpec *p)
     for (int u = 0; u < UNITS; u++) every_other[u] = u % 2 == 0 && u < p->units - 1;
     const uint8_t *const frozen[] = {NULL, frozen_below, frozen_inside, frozen_ends, all_but_head, every_other};
     p->frozen = frozen[at[6]];
-    p->passed_by = at[6] == 5 ? every_other : NULL;
+    p->bypassed = at[6] == 5 ? every_other : NULL;
     p->reduce_axes = at[7] ? 6 : 0;
     p->bucket = at[7] ? at[7] - 1 : 0, p->starts_sums = at[7] == 2 || (at[7] == 3 && p->micro_batches == 2);
     p->count_axes = 31, p->agree_axes = 14;
@@ -155,7 +155,7 @@ TEST(orders_of_a_window)
     p.order = GX_ORDER_GPIPE;
     expect_text(&p, "COUNT F0.0 F1.0 F0.1 F1.1 B2.0 B1.0 B0.0 B2.1 B1.1 B0.1 NORM0-2 AGREE STEP0-2");
     p.order = GX_ORDER_1F1B;
-    p.puts_off_weights = 1;
+    p.defers_weights = 1;
     expect_text(&p, "COUNT F0.0 F1.0 B2.0 b1.0 B0.0 F0.1 F1.1 B2.1 b1.1 B0.1 W1.0 W1.1 NORM0-2 AGREE STEP0-2");
 }
 
@@ -187,7 +187,7 @@ TEST(nothing_is_done_below_the_lowest_trained_unit)
     expect_text(&p, "COUNT F0 F1 F2 B3 NORM3 AGREE STEP3");
     uint8_t inside[UNITS] = {0, 1, 0, 1};
     p.frozen = inside;
-    p.puts_off_weights = 1; // a frozen layer has no weight half
+    p.defers_weights = 1; // a frozen layer has no weight half
     expect_text(&p, "COUNT F0 F1 F2 B3 b2 B1 B0 W2 NORM0 NORM2 AGREE STEP0 STEP2");
 }
 
@@ -198,8 +198,8 @@ TEST(gradients_pass_by_what_has_no_backward)
     GxSteps s = GX_ZERO;
     GxError err = GX_ZERO;
     const uint8_t beside[UNITS] = {1, 0, 1, 0, 1, 0, 1}; // the head is frozen, too, and has its backward
-    const uint8_t passed_by[UNITS] = {1, 0, 1, 0, 1, 0, 0};
-    p.frozen = beside, p.passed_by = passed_by;
+    const uint8_t bypassed[UNITS] = {1, 0, 1, 0, 1, 0, 0};
+    p.frozen = beside, p.bypassed = bypassed;
     expect_text(&p, "COUNT F0 F1 F2 F3 F4 F5 B6 B5 B3 B1 NORM1 NORM3 NORM5 AGREE STEP1 STEP3 STEP5");
     make(&s, &p);
     for (int u = 0; u < 6; u++)
@@ -222,7 +222,7 @@ TEST(gradients_are_summed_in_buckets_behind_their_last_contribution)
     expect_text(&p, "COUNT F0.0 F1.0 F2.0 B3.0 B2.0 B1.0 B0.0 F0.1 F1.1 F2.1 B3.1 B2.1 REDUCE2-3 B1.1 B0.1 REDUCE0-1 "
                     "NORM0-3 AGREE STEP0-3");
     p.micro_batches = 1;
-    p.puts_off_weights = 1;
+    p.defers_weights = 1;
     p.bucket = 1;
     expect_text(&p, "COUNT F0 F1 F2 B3 REDUCE3 b2 b1 B0 REDUCE0 W2 REDUCE2 W1 REDUCE1 NORM0-3 AGREE STEP0-3");
     const uint8_t frozen[UNITS] = {0, 1, 1, 0}; // tied: unit 0's waits for the head's and its own
@@ -333,7 +333,7 @@ TEST(specifications_that_cannot_be_are_refused)
     p[0].units = 1, p[1].micro_batches = 0, p[2].rank = 1, p[3].ranks = 2, p[4].order = 9;
     p[5].frozen = all, p[6].bucket = -1, p[7].reduce_axes = 256;
     static const uint8_t first[4] = {1}, second[4] = {0, 1};
-    p[8].frozen = first, p[8].passed_by = second;
+    p[8].frozen = first, p[8].bypassed = second;
     for (int i = 0; i < 9; i++) {
         GxSteps s = GX_ZERO;
         GxError err = GX_ZERO;
@@ -1094,12 +1094,12 @@ TEST(halves_that_do_not_fit_the_specification_are_refused)
         GxStepsSpec p = simple(2, 1);
         GxSteps s = GX_ZERO;
         GxError err = GX_ZERO;
-        p.puts_off_weights = k != 2, p.weight_reads_x = k == 0;
+        p.defers_weights = k != 2, p.weight_reads_x = k == 0;
         make(&s, &p);
         for (int i = 0; i < s.n && k == 0; i++) // W reads x, which B has given up
             if (s.action[i].half == GX_HALF_INPUT_X) s.action[i].half = GX_HALF_INPUT;
-        if (k == 1) s.spec.puts_off_weights = 0; // B computes all, and W again
-        if (k == 2) s.spec.puts_off_weights = 1; // B leaves to W what no W computes
+        if (k == 1) s.spec.defers_weights = 0; // B computes all, and W again
+        if (k == 2) s.spec.defers_weights = 1; // B leaves to W what no W computes
         CHECK(gx_steps_check(&s, &err) != GX_OK, "%d was accepted", k);
         gx_steps_close(&s);
     }
@@ -1156,7 +1156,7 @@ static GxStepsSpec random_spec(void)
     p.units = 2 + random_below(16);
     p.micro_batches = 1 + random_below(MICRO_BATCHES);
     p.kind = random_below(8) == 0 ? GX_STEPS_FORWARD : GX_STEPS_TRAIN;
-    p.order = random_below(2), p.recomputes_layers = random_below(2), p.puts_off_weights = random_below(2);
+    p.order = random_below(2), p.recomputes_layers = random_below(2), p.defers_weights = random_below(2);
     p.weight_reads_x = random_below(2), p.is_tied = random_below(2);
     for (int u = 0; u < p.units; u++) frozen[u] = (uint8_t)(random_below(4) == 0);
     frozen[p.units - 1] = 0;

@@ -61,12 +61,12 @@ static void copy_draw(const Copy *c, GxBatch *b, int32_t *tokens, uint64_t seed,
         }
 }
 
-static GxStatus copy_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err)
+static GxStatus copy_fill(GxContext *g, void *self, GxBatch *b, void *host_copy, uint64_t seed, GxError *err)
 {
     const Copy *c = (const Copy *)self;
     (void)g;
     if (!strcmp(c->fail, "fill") && b->first_sample >= 8) return GX_FAIL(err, GX_ERR_IO, "copy has no more samples");
-    copy_draw(c, b, (int32_t *)twin, seed, INT64_MAX);
+    copy_draw(c, b, (int32_t *)host_copy, seed, INT64_MAX);
     return GX_OK;
 }
 
@@ -76,12 +76,12 @@ static int64_t copy_held_out(const void *self)
     return held_out;
 }
 
-static GxStatus copy_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples, GxError *err)
+static GxStatus copy_fill_held_out(GxContext *g, void *self, GxBatch *b, void *host_copy, int64_t samples, GxError *err)
 {
     const Copy *c = (const Copy *)self;
     (void)g;
     if (!strcmp(c->fail, "held_out") && now == 6) return GX_FAIL(err, GX_ERR_IO, "copy has no more held-out samples");
-    copy_draw(c, b, (int32_t *)twin, 1 << 20, samples);
+    copy_draw(c, b, (int32_t *)host_copy, 1 << 20, samples);
     return GX_OK;
 }
 
@@ -114,11 +114,11 @@ static const GxTask copy = {
     "with other symbols",
     copy_open,
     copy_close,
-    NULL, // wish
+    NULL, // request
     copy_describe,
     NULL, // baseline
     NULL, // take
-    gx_task_lay_labels,
+    gx_task_layout_labels,
     copy_fill,
     copy_held_out,
     copy_fill_held_out,
@@ -678,9 +678,9 @@ TEST(the_best_begins_anew_where_it_cannot_be_compared_or_loaded)
     }
 }
 
-static int64_t lay_both(const void *self, GxBatch *b, void *block, void *twin) // of the second none counts
+static int64_t lay_both(const void *self, GxBatch *b, void *block, void *host_copy) // of the second none counts
 {
-    const int64_t bytes = gx_task_lay_labels(self, b, block, twin);
+    const int64_t bytes = gx_task_layout_labels(self, b, block, host_copy);
     b->target[1].labels = b->target[0].labels;
     return bytes;
 }
@@ -694,7 +694,7 @@ TEST(losses_that_have_names_and_targets_are_logged_one_by_one)
     CHECK(train("one_of_two", "--max_steps 2 --micro_batch_size 2") == 0, "%s", said.log);
     CHECK(!file_says("one_of_two/log.jsonl", "_loss\": null") && !file_says("one_of_two/log.jsonl", "copy_loss"),
           "a loss without a target is logged");
-    two.lay = lay_both;
+    two.layout = lay_both;
     CHECK(train("two", "--max_steps 2 --micro_batch_size 2") == 0, "%s", said.log);
     task = &copy;
     char *log = read_file("two/log.jsonl");
@@ -1045,9 +1045,9 @@ static void count_learned(const char *name, int64_t count[2])
     if (!CHECK(gx_blend_open(&b, path_of(name), "", &bytes, NULL, 0.1, 8, 1, NULL, &err) == GX_OK, "%s", err.message))
         return;
     for (int part = 0; part < 2; part++)
-        for (int64_t i = 0; i < (part ? gx_blend_windows(&b) : 6); i++) {
-            CHECK((part ? gx_blend_window(&b, i, 8, &to, &err) : gx_blend_sample(&b, 1234, i, 8, &to, NULL, &err)) ==
-                      GX_OK,
+        for (int64_t i = 0; i < (part ? gx_blend_eval_samples(&b) : 6); i++) {
+            CHECK((part ? gx_blend_eval_sample(&b, i, 8, &to, &err)
+                        : gx_blend_sample(&b, 1234, i, 8, &to, NULL, &err)) == GX_OK,
                   "%s", err.message);
             for (int t = 0; t < 8; t++) count[part] += labels[t] != GX_IGNORE_INDEX;
         }
@@ -1246,7 +1246,7 @@ TEST(causal_lm_trains_on_the_first_part_of_its_text_and_validates_on_the_rest)
 {
     enum { T = 6, B = 4, BYTES = 1000, HELD = 200 };
     char text[BYTES];
-    int32_t twin[2 * T * B];
+    int32_t host_copy[2 * T * B];
     GxContext g = GX_ZERO;
     GxCausalLm self = GX_ZERO;
     GxBatch b = GX_ZERO;
@@ -1265,14 +1265,15 @@ TEST(causal_lm_trains_on_the_first_part_of_its_text_and_validates_on_the_rest)
     CHECK(samples == (HELD - 1) / T, "%ld samples of %d tokens are held out", (long)samples, T);
     b.T = T, b.B = B;
     for (b.first_sample = 0; b.first_sample < samples + B; b.first_sample += B) {
-        gx_causal_lm.fill(&g, &self, &b, twin, 7, &g.error);
-        for (int i = 0; i < 2 * T * B; i++) CHECK(twin[i] < 'n', "it trains on %c, which is held out", twin[i]);
-        gx_causal_lm.fill_held_out(&g, &self, &b, twin, samples, &g.error);
+        gx_causal_lm.fill(&g, &self, &b, host_copy, 7, &g.error);
+        for (int i = 0; i < 2 * T * B; i++)
+            CHECK(host_copy[i] < 'n', "it trains on %c, which is held out", host_copy[i]);
+        gx_causal_lm.fill_held_out(&g, &self, &b, host_copy, samples, &g.error);
         for (int i = 0; i < T * B; i++) {
             const int64_t sample = b.first_sample + i % B, at = BYTES - HELD + sample * T + i / B;
             const int label = sample < samples ? text[at + 1] : GX_IGNORE_INDEX;
-            CHECK((sample >= samples || twin[i] == text[at]) && twin[T * B + i] == label,
-                  "held-out sample %ld: token %d, label %d", (long)sample, twin[i], twin[T * B + i]);
+            CHECK((sample >= samples || host_copy[i] == text[at]) && host_copy[T * B + i] == label,
+                  "held-out sample %ld: token %d, label %d", (long)sample, host_copy[i], host_copy[T * B + i]);
         }
     }
     gx_causal_lm.close(&self);
@@ -1284,8 +1285,8 @@ TEST(labels_that_are_ignored_are_not_counted)
     GxBatch b = GX_ZERO;
     int64_t count[GX_MAX_LOSSES] = {100, 0, 0, 0};
     b.T = 3, b.B = 2;
-    CHECK(gx_task_lay_labels(NULL, &b, NULL, NULL) == sizeof block, "bytes");
-    CHECK(gx_task_lay_labels(NULL, &b, block, NULL) == sizeof block && b.tokens == block &&
+    CHECK(gx_task_layout_labels(NULL, &b, NULL, NULL) == sizeof block, "bytes");
+    CHECK(gx_task_layout_labels(NULL, &b, block, NULL) == sizeof block && b.tokens == block &&
               b.target[0].labels == block + 6,
           "where the arrays are");
     gx_task_count_labels(NULL, &b, count);

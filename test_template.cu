@@ -1,6 +1,6 @@
 // test_template.cu: chat templates against transformers and its Jinja2 (dev/ref/make_template.py), what is refused and
 // with which words, limits, mutated templates, threads.
-#include "galaxy/io/template.h"
+#include "galaxy/text/template.h"
 #include "test/test.h"
 #include <pthread.h>
 #include <time.h>

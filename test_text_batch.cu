@@ -13,30 +13,30 @@ static void is(const char *what, const int32_t *found, const int32_t *expected, 
 enum { T = 5, B = 2, ROOM = 4096 };
 static const GxTextLayout two = {9, 2, {{2, 0}, {1, 3}}}; // target 0: labels; target 1: 3 values each
 
-TEST(arrays_lie_behind_each_other_in_a_block_and_its_twin)
+TEST(arrays_lie_behind_each_other_in_a_block_and_its_host)
 {
     static const GxTextLayout layouts[] = {two, {0, 1, {{1, GX_TEXT_ROWS_ALONE}}}, {0, 0, {{0, 0}}}};
     for (int i = 0; i < 3; i++) {
         const GxTextLayout *l = &layouts[i];
-        static char block[ROOM], twin[ROOM];
+        static char block[ROOM], host_copy[ROOM];
         GxTextArrays a;
         GxBatch b = GX_ZERO;
         b.T = T, b.B = B;
-        const int64_t bytes = gx_text_lay(l, &b, NULL, NULL);
+        const int64_t bytes = gx_text_layout(l, &b, NULL, NULL);
         CHECK(!b.tokens && !b.target[0].rows, "arrays of no block");
-        CHECK(gx_text_lay(l, &b, block, twin) == bytes && bytes % GX_ALIGN == 0 && bytes <= ROOM, "%ld bytes",
+        CHECK(gx_text_layout(l, &b, block, host_copy) == bytes && bytes % GX_ALIGN == 0 && bytes <= ROOM, "%ld bytes",
               (long)bytes);
-        gx_text_arrays(l, T, B, twin, &a);
+        gx_text_arrays(l, T, B, host_copy, &a);
         for (int k = 0; k < l->targets; k++) {
             const GxTarget *t = &b.target[k];
             CHECK(t->n == l->target[k].most * B, "target %d: at most %ld rows", k, (long)t->n);
-            CHECK(t->rows_twin == a.rows[k] && t->labels_twin == a.labels[k], "target %d: its twin", k);
+            CHECK(t->rows_host == a.rows[k] && t->labels_host == a.labels[k], "target %d: its host_copy", k);
             CHECK((t->labels != NULL) == (l->target[k].outputs == 0) &&
                       (t->values != NULL) == (l->target[k].outputs > 0),
                   "target %d: labels, or values, or neither", k);
         }
         // each array has its room: what is written to one is in no other
-        memset(twin, 0, sizeof twin);
+        memset(host_copy, 0, sizeof host_copy);
         memset(a.tokens, 1, 4 * T * B), memset(a.types, 2, 4 * T * B), memset(a.positions, 3, 4 * T * B);
         memset(a.documents, 4, 8 * T * B);
         for (int k = 0; k < l->targets; k++) {
@@ -46,7 +46,7 @@ TEST(arrays_lie_behind_each_other_in_a_block_and_its_twin)
             if (a.values[k]) memset(a.values[k], 7 + 3 * k, (size_t)(most * l->target[k].outputs) * 4);
         }
         int64_t of[16] = {0}, sum = 5 * T * B * 4;
-        for (int64_t j = 0; j < ROOM; j++) of[(int)twin[j]]++;
+        for (int64_t j = 0; j < ROOM; j++) of[(int)host_copy[j]]++;
         CHECK(of[1] == 4 * T * B && of[2] == 4 * T * B && of[3] == 4 * T * B && of[4] == 8 * T * B, "overlap");
         for (int k = 0; k < l->targets; k++) {
             const int64_t outputs = l->target[k].outputs, most = l->target[k].most * B,
@@ -57,7 +57,7 @@ TEST(arrays_lie_behind_each_other_in_a_block_and_its_twin)
             CHECK(of[5 + 3 * k] + of[6 + 3 * k] + of[7 + 3 * k] == most * words * 4, "target %d overlaps", k);
         }
         CHECK(of[0] == ROOM - sum, "written beyond the arrays");
-        for (int64_t j = bytes; j < ROOM; j++) CHECK(twin[j] == 0, "byte %ld is beyond the block", (long)j);
+        for (int64_t j = bytes; j < ROOM; j++) CHECK(host_copy[j] == 0, "byte %ld is beyond the block", (long)j);
     }
 }
 
@@ -70,14 +70,14 @@ TEST(a_batch_is_what_one_writes_by_hand)
                          documents[] = {0, 2, 0, 3, 0, 2, 0, 3, 2, 5, 0, 3, 2, 5, 0, 0, 2, 5, 0, 0};
     static const int32_t rows0[] = {0, 3, 5, 8}, labels0[] = {11, 14, 12, 13}, rows1[] = {1, 4};
     static const float first[] = {1, 2, 3}, second[] = {4, 5, 6};
-    char twin[ROOM];
+    char host_copy[ROOM];
     GxBatch b = GX_ZERO;
     GxTextWriter w;
-    memset(twin, 0x55, sizeof twin);
+    memset(host_copy, 0x55, sizeof host_copy);
     b.T = T, b.B = B;
     for (int again = 0; again < 2; again++) { // what a batch held before leaves no trace
-        gx_text_lay(&two, &b, twin, twin);
-        gx_text_begin(&w, &two, &b, twin);
+        gx_text_layout(&two, &b, host_copy, host_copy);
+        gx_text_begin(&w, &two, &b, host_copy);
         gx_text_put(&w, 0, 0, text, NULL, 2);
         gx_text_put(&w, 0, 2, text + 2, types, 3);
         gx_text_put(&w, 1, 0, text + 5, NULL, 3);
@@ -93,9 +93,9 @@ TEST(a_batch_is_what_one_writes_by_hand)
         is("positions", b.positions, positions, T * B);
         is("documents", b.documents, documents, 2 * T * B);
         CHECK(b.target[0].n == 4 && b.target[1].n == 2, "%ld and %ld rows", (long)b.target[0].n, (long)b.target[1].n);
-        is("rows of target 0", b.target[0].rows_twin, rows0, 4);
-        is("labels", b.target[0].labels_twin, labels0, 4);
-        is("rows of target 1", b.target[1].rows_twin, rows1, 2);
+        is("rows of target 0", b.target[0].rows_host, rows0, 4);
+        is("labels", b.target[0].labels_host, labels0, 4);
+        is("rows of target 1", b.target[1].rows_host, rows1, 2);
         CHECK(!memcmp(b.target[1].values, first, sizeof first) &&
                   !memcmp(b.target[1].values + 3, second, sizeof second),
               "values go with their rows");
@@ -107,12 +107,12 @@ TEST(a_batch_is_what_one_writes_by_hand)
 
 TEST(a_batch_without_texts_is_padding_and_nothing_counts)
 {
-    char twin[ROOM];
+    char host_copy[ROOM];
     GxBatch b = GX_ZERO;
     GxTextWriter w;
     b.T = T, b.B = B;
-    gx_text_lay(&two, &b, twin, twin);
-    gx_text_begin(&w, &two, &b, twin);
+    gx_text_layout(&two, &b, host_copy, host_copy);
+    gx_text_begin(&w, &two, &b, host_copy);
     gx_text_finish(&w);
     for (int i = 0; i < T * B; i++)
         CHECK(b.tokens[i] == 9 && b.documents[2 * i] == b.documents[2 * i + 1] && b.positions[i] == 0 &&
@@ -125,14 +125,14 @@ TEST(rows_are_sorted_however_many_there_are)
 {
     enum { COLUMNS = 37, LENGTH = 53 };
     static const GxTextLayout l = {0, 1, {{LENGTH, 0}}};
-    static char twin[1 << 17];
+    static char host_copy[1 << 17];
     GxBatch b = GX_ZERO;
     GxTextWriter w;
     b.T = LENGTH, b.B = COLUMNS;
-    CHECK(gx_text_lay(&l, &b, twin, twin) <= (int64_t)sizeof twin, "room");
+    CHECK(gx_text_layout(&l, &b, host_copy, host_copy) <= (int64_t)sizeof host_copy, "room");
     for (uint64_t seed = 0; seed < 50; seed++) {
         int64_t n = 0;
-        gx_text_begin(&w, &l, &b, twin);
+        gx_text_begin(&w, &l, &b, host_copy);
         for (int c = 0; c < COLUMNS; c++)
             for (int t = 0; t < LENGTH; t++)
                 if (gx_random_bits(seed, (uint64_t)(c * LENGTH + t), 0, 1) % 50 <= seed) {

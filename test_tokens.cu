@@ -1,4 +1,4 @@
-// test_tokens.cu: tokens that a vocabulary does not have: lists of them, tokenizers that get them (io/tokenizer_add.h),
+// test_tokens.cu: tokens that a vocabulary does not have: lists of them, tokenizers that get them (text/tokenizer_add.h),
 // rows of a model for them (run/tensor_file.h), and --add_tokens as users meet it. What `tokenizers`, transformers and
 // PEFT make of the same is in data/ref (dev/ref/make_tokens_refs.py).
 #define BASE "--model base/checkpoint-8 "
@@ -652,17 +652,17 @@ TEST(peft_copies_of_one_tensor_that_differ_are_refused)
     GxSafetensors s;
     GxError e = GX_ZERO;
     char path[2 * TEST_PATH];
-    shell("cp -r %s twins && chmod -R u+w twins", in_repository("data/ref/lora_grown_tied"));
-    snprintf(path, sizeof path, "twins/adapter_model.safetensors");
+    shell("cp -r %s host_copies && chmod -R u+w host_copies", in_repository("data/ref/lora_grown_tied"));
+    snprintf(path, sizeof path, "host_copies/adapter_model.safetensors");
     if (!CHECK(gx_safetensors_open(&s, path, &e) == GX_OK, "%s", e.message)) return;
     const GxSafetensorsEntry *t = gx_safetensors_find(&s, "base_model.model.lm_head.modules_to_save.weight");
     const long at = t ? (long)t->offset : 0;
     gx_safetensors_close(&s);
     if (!CHECK(at > 0, "there is no such tensor")) return;
     shell("printf '\\001' | dd of=%s bs=1 seek=%ld conv=notrunc 2>/dev/null", path, at);
-    shell("%.*s/merge_adapter --adapter twins --model %s --output_dir x 2> twins.txt",
+    shell("%.*s/merge_adapter --adapter host_copies --model %s --output_dir x 2> host_copies.txt",
           (int)(strrchr(program, '/') - program), program, in_repository("data/ref/llama_odd"));
-    char *said = read_text("twins.txt");
+    char *said = read_text("host_copies.txt");
     CHECK(strstr(said, "lm_head.modules_to_save.weight, which peft saves as one tensor, and their values differ"), "%s",
           said);
     free(said);

@@ -6,11 +6,11 @@
 #include "galaxy/cpu/cpu.h"
 #include "galaxy/cpu/quantize.h"
 #include "galaxy/io/bnb.h"
-#include "galaxy/io/chat.h"
+#include "galaxy/text/chat.h"
 #include "galaxy/io/claim.h"
 #include "galaxy/base/tensors.h"
-#include "galaxy/io/module_pattern.h"
-#include "galaxy/io/peft.h"
+#include "galaxy/run/module_pattern.h"
+#include "galaxy/run/peft.h"
 
 // The file's names, with ", " behind each; free() it.
 static char *tensor_names(const char *path)

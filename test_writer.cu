@@ -624,7 +624,7 @@ TEST(a_signal_ends_a_text_cleanly)
     for (int i = 0; i < 2; i++) {
         snprintf(line, sizeof line, "%s --model model --prompt abc --max_new_tokens 100000", program);
         start_line(line, 0);
-        for (double until = now() + LIMIT; now() < until && child.bytes[0] < 20;) take_outputs(50);
+        for (double until = now() + LIMIT; now() < until && child.bytes[0] < 20;) allocate_outputs(50);
         kill(child.pid, signals[i]);
         const int status = finish();
         CHECK(status == 128 + signals[i] && child.bytes[0] >= 20 && strstr(err(), "tokens/s"), "status %d: %s", status,
@@ -840,10 +840,10 @@ TEST(an_interrupt_ends_an_answer_and_not_the_conversation)
     CHECK(wait_to_say("Ctrl-C ends"), "%s", err());
     size_t before = 0;
     for (int answer = 0; answer < 2; answer++) {
-        for (double until = now() + LIMIT; now() < until && child.bytes[0] < before + 30;) take_outputs(50);
+        for (double until = now() + LIMIT; now() < until && child.bytes[0] < before + 30;) allocate_outputs(50);
         before = child.bytes[0] + 200; // surely of the next answer
         kill(-child.pid, SIGINT);
-        for (double until = now() + 1; answer == 0 && now() < until;) take_outputs(50);
+        for (double until = now() + 1; answer == 0 && now() < until;) allocate_outputs(50);
     }
     const int status = finish();
     CHECK(status == 0, "status %d: %s", status, err());

@@ -278,12 +278,12 @@ static void set_columns(Picture *p)
         const Item *forward = f <= c->turn ? &c->item[f] : NULL, *backward = b > c->turn ? &c->item[b] : NULL;
         const int both = forward && backward &&
                          (same_place(forward, backward->unit, backward->site) || face_each_other(c, f, b)),
-                  take_backward = both || (backward && (!forward || f == c->turn || comes_later(c, b, forward)));
-        const Item *item = take_backward ? backward : forward;
+                  allocate_backward = both || (backward && (!forward || f == c->turn || comes_later(c, b, forward)));
+        const Item *item = allocate_backward ? backward : forward;
         p->is_bar[p->columns] = item->is_collective;
         if (item->unit == 1) p->last = p->columns;
-        if (take_backward) p->column[b--] = p->columns;
-        if (!take_backward || both) p->column[f++] = p->columns;
+        if (allocate_backward) p->column[b--] = p->columns;
+        if (!allocate_backward || both) p->column[f++] = p->columns;
         p->columns++;
     }
     p->first = p->column[0];

@@ -32,7 +32,7 @@ static void picture_cut(SchedulePicture *p, int order)
     p->stage[stages] = (int16_t)(stages + 2);
     p->spec.units = stages + 2, p->spec.ranks = DRAW_RANKS, p->spec.stage = p->stage;
     p->spec.order = order, p->spec.micro_batches = DRAW_MICRO_BATCHES;
-    p->spec.puts_off_weights = gx_order_info(order)->has_halves;
+    p->spec.defers_weights = gx_order_info(order)->has_halves;
 }
 
 static const GxStepsSchedule *picture_source(int order) // NULL: the order is not spelled out

@@ -52,7 +52,7 @@ draw() { # how many, seed; how many -1: every barrier
         kind("(^|[^0-9A-Za-z_])break;", "break;", ";"); kind("^ +GX_TRY[(]", "GX_TRY", "(void)")
         kind("^ +gx_[a-z_0-9]+[(][^;]*[)];$", "gx_.*", ";"); CALL = kinds
         kind("__syncthreads[(][)];", "__syncthreads[(][)];", ";"); BARRIER = kinds
-        rooms = split("base 4 ops 2 cpu 8 comm 7 parallel 8 model 9 io 8 task 6 run 8 cuda 10", word, " ") / 2
+        rooms = split("base 4 ops 2 cpu 8 comm 7 parallel 8 model 9 io 4 text 5 data 4 task 6 run 8 cuda 10", word, " ") / 2
         for (i = 1; i <= rooms; i++) { ROOM[i] = word[2 * i - 1]; WEIGHT[i] = word[2 * i]; all += WEIGHT[i] }
         state = (seed * 7919 + 1) % 2147483646 + 1
     }

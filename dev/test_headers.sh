@@ -57,7 +57,9 @@ comm base ops
 parallel base ops comm
 model base ops comm parallel
 io base
-task base ops comm parallel model io
+text base io
+data base io text
+task base ops comm parallel model io text data
 END
 }
 alone() { # header

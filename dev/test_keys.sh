@@ -7,13 +7,13 @@ cd "$(dirname "$0")/.."
 . dev/check.sh
 # A line for each file that is read: the headers that read it and have its tables; behind the bar what they ask for as well, and is no key of that file.
 readers=(
-    "config.json: galaxy/run/family_json.h galaxy/run/llama_family.h galaxy/run/bert_family.h galaxy/io/model_labels.h
+    "config.json: galaxy/run/family_json.h galaxy/run/llama_family.h galaxy/run/bert_family.h galaxy/data/model_labels.h
         | rope_factor rope_low_freq_factor rope_high_freq_factor rope_original_max_position_embeddings llama mistral qwen2 qwen3 bert" # options, which have other names there
     "generation_config.json: galaxy/io/generation_config.h |"
     "quantised matrices: galaxy/io/bnb.h |"
-    "GGUF: galaxy/run/gguf_folder.h galaxy/io/gguf_tokenizer.h | normalizers pretokenizers decoders pattern special_tokens post_processor merges model single
-        bos_token eos_token unk_token pad_token content id template" # of tokenizer.json, tokenizer_config.json, io/chat_find.h
-    "tokenizer_config.json: galaxy/io/tokenizer_keys.h galaxy/io/tokenizer_config.h | content false" # a word of messages
+    "GGUF: galaxy/run/gguf_folder.h galaxy/text/gguf_tokenizer.h | normalizers pretokenizers decoders pattern special_tokens post_processor merges model single
+        bos_token eos_token unk_token pad_token content id template" # of tokenizer.json, tokenizer_config.json, text/chat_find.h
+    "tokenizer_config.json: galaxy/text/tokenizer_keys.h galaxy/text/tokenizer_config.h | content false" # a word of messages
 )
 asked() { # of headers: the keys
     cat "$@" | tr '\n' ' ' | grep -oE '(gx_(json|gguf)_(get|key)(_[a-z]+)?|gx_tokenizer_config_(value|token)|gx_family_need|gx__keys_take_id)\([^,()]*(\([^()]*\))?[^,()]*, "[^"]+"' | sed 's/.*"\(.*\)"/\1/'

@@ -31,7 +31,7 @@ static GxStatus read_text(const char *folder, const char *text, const GxBertConf
 
 static GxStatus embed(GxContext *g, GxInference *s, const char *folder, const char *text)
 {
-    GxHeadWish head = GX_ZERO;
+    GxHeadRequest head = GX_ZERO;
     GxBatch b = GX_ZERO; // of one text
     head.kind = GX_HEAD_VECTORS;
     GX_TRY(gx_inference_open(g, s, &gx_bert, folder, &head));

@@ -9,7 +9,7 @@ enum { V = 10, C = 16, F = 64, R = V * V }; // digits, numbers for each, hidden 
 enum { EMBED = 0, UP = EMBED + V * C, DOWN = UP + F * 2 * C, N = DOWN + V * F }; // where matrices begin; all weights
 static GxArena arena;
 
-static float *take(int64_t n) { return (float *)gx_arena_take(&arena, GX_MEM_ACTIVATIONS, n * 4); }
+static float *take(int64_t n) { return (float *)gx_arena_allocate(&arena, GX_MEM_ACTIVATIONS, n * 4); }
 
 int main(void)
 {

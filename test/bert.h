@@ -10,8 +10,8 @@ typedef struct {
     int is_bert, has_dropout, layers, targets;
     GxLlamaConfig llama;
     GxBertConfig bert;
-    GxHeadWish head;
-    TestWish wish;
+    GxHeadRequest head;
+    TestRequest request;
     GxBatch b;
     const int32_t *documents; // the batch's, in the host's memory
     int64_t T, B, C, outputs; // outputs: numbers of a row of target 0's values; 1: there are none
@@ -73,7 +73,7 @@ static int reference_integer(TestReference *r, const char *name, int otherwise)
 }
 
 // [B,T] as [T,B]
-static int32_t *reference_turned(TestReference *r, const char *name)
+static int32_t *reference_rotated(TestReference *r, const char *name)
 {
     const int32_t *raw = reference_integers(r, name);
     if (!raw) return NULL;
@@ -143,12 +143,12 @@ static void reference_batch(TestReference *r)
     int32_t *positions;
     r->B = b->B = r->variant[0] ? reference_find(r, "embeddings")->shape[0] : tokens->shape[0],
     r->T = b->T = tokens->shape[1];
-    b->tokens = reference_turned(r, "tokens"), b->types = reference_turned(r, "types");
+    b->tokens = reference_rotated(r, "tokens"), b->types = reference_rotated(r, "types");
     b->runs = gx_runs_one(r->T, 0);
     positions = (int32_t *)reference_own(r, (size_t)(r->T * r->B) * 4);
     for (int64_t i = 0; i < r->T * r->B; i++) positions[i] = (int32_t)(i / r->B);
     b->positions = positions;
-    const int32_t *number = reference_turned(r, "documents"), *mask = reference_turned(r, "mask");
+    const int32_t *number = reference_rotated(r, "documents"), *mask = reference_rotated(r, "mask");
     if (number || mask) reference_documents(r, number, mask);
     b->first_sample = reference_integer(r, "first_sample", 0);
     r->seed = (uint64_t)reference_integer(r, "seed", 0), r->step = (uint64_t)reference_integer(r, "step", 0);
@@ -206,7 +206,7 @@ static void reference_head(TestReference *r, int64_t vocab)
     }
     r->head.kind = r->is_bert ? GX_HEAD_MASKED : GX_HEAD_CAUSAL;
     r->target_outputs[0] = vocab;
-    reference_pick(r, reference_turned(r, "labels"));
+    reference_pick(r, reference_rotated(r, "labels"));
     if (!reference_find(r, "next_sentence")) return;
     r->head.with_pairs = 1, r->targets = 2, r->target_outputs[1] = 2;
     reference_pick_samples(r, 1, NULL);
@@ -231,7 +231,7 @@ static int reference_bert(TestReference *r, const char *path)
     reference_head(r, c->vocab_size);
     r->depth = reference_depth_of((double)r->C, (double)r->T, (double)r->C, (double)c->intermediate_size,
                                   (double)c->vocab_size, r->layers);
-    r->wish.family = &gx_bert, r->wish.config = &r->bert;
+    r->request.family = &gx_bert, r->request.config = &r->bert;
     return 1;
 }
 
@@ -246,7 +246,7 @@ static int reference_llama(TestReference *r, const char *path)
     return 1;
 }
 
-// name: a folder of data/ref, and a variant of it: "bert_embed:mean". r stays where it is: the wish points into it.
+// name: a folder of data/ref, and a variant of it: "bert_embed:mean". r stays where it is: the request points into it.
 __attribute__((unused)) static int test_reference_open(TestReference *r, const char *name)
 {
     char path[140];
@@ -259,8 +259,8 @@ __attribute__((unused)) static int test_reference_open(TestReference *r, const c
     reference_batch(r);
     snprintf(path, sizeof path, "data/ref/%s/config.json", r->folder);
     if (!(r->is_bert ? reference_bert(r, path) : reference_llama(r, path))) return 0;
-    r->wish.head = &r->head;
-    r->wish.spec.counts = reference_counts, r->wish.spec.task = r;
+    r->request.head = &r->head;
+    r->request.spec.counts = reference_counts, r->request.spec.task = r;
     return 1;
 }
 

@@ -41,7 +41,7 @@ typedef struct { // zero: fp32, one micro-batch, everything trained
     const char *freeze;
     int first_unit, last_unit;
     int pp; // ranks of a pipeline, whose stages are spec.stage; 0: one. Of it the units above are those of its rank
-    const GxHeadWish *head;
+    const GxHeadRequest *head;
     const GxFamily *family;         // NULL: LLaMA, of the configuration that is handed over
     void *config;                   // of another family; lent
     int64_t candidates;             // of vectors: GxTarget's
@@ -53,10 +53,10 @@ typedef struct { // zero: fp32, one micro-batch, everything trained
     GxSharded sharded;              // what data-parallel ranks share,
     GxPartList shares;              // how much each of it; NULL: even
     int replicate;                  // of so many groups of them each shares; 0: one
-} TestWish;
+} TestRequest;
 
 typedef struct {
-    TestWish wish; // set before test_model_open_split
+    TestRequest request; // set before test_model_open_split
     GxContext g;
     GxArena arena, host;
     GxLlamaConfig config;
@@ -140,9 +140,9 @@ __attribute__((unused)) static void test_put_batch_values(TestModel *t, GxBatch 
     for (int k = 0; k < 2; k++) {
         GxTarget *target = &b->target[k];
         const int64_t rows = gx_target_n(b, k);
-        target->parts_twin = target->parts;
+        target->parts_host = target->parts;
         if (target->parts) target->parts = test_put_array(t, &at, target->parts, 3 * target->n);
-        target->rows_twin = target->rows, target->labels_twin = target->labels;
+        target->rows_host = target->rows, target->labels_host = target->labels;
         target->rows = test_put_array(t, &at, target->rows, rows);
         target->labels = test_put_array(t, &at, target->labels, rows);
         target->values = (const float *)test_put_array(t, &at, target->values, values * rows);
@@ -154,13 +154,13 @@ __attribute__((unused)) static void test_put_batch(TestModel *t, GxBatch *b, int
     test_put_batch_values(t, b, number, 1);
 }
 
-static void test_model_take(TestModel *t, GxContext *g, int64_t T, int64_t B, int64_t chunk)
+static void test_model_allocate(TestModel *t, GxContext *g, int64_t T, int64_t B, int64_t chunk)
 {
-    g->step = (GxStep *)gx_arena_take(g->arena, GX_MEM_WORKSPACE, sizeof *g->step);
+    g->step = (GxStep *)gx_arena_allocate(g->arena, GX_MEM_WORKSPACE, sizeof *g->step);
     t->room = T * B;
-    t->tokens = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 4 * TEST_ARRAYS * TEST_WINDOW * t->room);
+    t->tokens = (int32_t *)gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, 4 * TEST_ARRAYS * TEST_WINDOW * t->room);
     t->o.kind = GX_OPTIMIZER_ADAMW; // both moments, whatever a test does with them
-    gx_runner_take(g, &t->r, T, B, chunk);
+    gx_runner_allocate(g, &t->r, T, B, chunk);
 }
 
 // A test reads what ranks share as files do, and whole gradients.
@@ -180,18 +180,18 @@ static void test_model_dry_run(TestModel *t, GxContext *dry, int64_t T, int64_t 
     GxBatch b[TEST_WINDOW];
     GxStep step = GX_ZERO;
     memset(b, 0, sizeof b);
-    test_model_take(t, dry, T, B, chunk);
+    test_model_allocate(t, dry, T, B, chunk);
     dry->step = &step; // the one in the arena must not be touched
     for (int i = 0; i < TEST_WINDOW; i++) {
         b[i].T = T, b[i].B = B, b[i].runs = gx_runs_one(T, 0), b[i].tokens = b[i].target[0].labels = t->tokens;
-        for (int k = 0; k < 2 && t->wish.head; k++) // rows that are picked, as many as there can be
+        for (int k = 0; k < 2 && t->request.head; k++) // rows that are picked, as many as there can be
             b[i].target[k].rows = b[i].target[k].labels = t->tokens, b[i].target[k].n = T * B,
             b[i].target[k].values = (const float *)t->tokens;
-        if (t->wish.head && t->wish.head->kind == GX_HEAD_VECTORS) { // texts of a token each
+        if (t->request.head && t->request.head->kind == GX_HEAD_VECTORS) { // texts of a token each
             GxTarget *target = &b[i].target[0];
             memset(target, 0, sizeof *target);
             target->parts = t->tokens, target->n = T * B, target->anchors = T * B / 2;
-            target->candidates = t->wish.candidates;
+            target->candidates = t->request.candidates;
         }
     }
     gx_model_init(dry, &t->m, 0);
@@ -203,24 +203,24 @@ static void test_model_dry_run(TestModel *t, GxContext *dry, int64_t T, int64_t 
     test_plan_reading(t, dry);
 }
 
-// t is zeroed, but for its wish. `comm`: an engine of several ranks, or NULL; `tp` of them to a group, the others
+// t is zeroed, but for its request. `comm`: an engine of several ranks, or NULL; `tp` of them to a group, the others
 // data-parallel. lists NULL: even. 1: all is well.
 __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxLlamaConfig *config, const GxMode *mode,
                                                          int64_t T, int64_t B, int64_t chunk, GxComm *comm, int threads,
                                                          int tp, const GxSplitLists *lists)
 {
-    const TestWish wish = t->wish;
+    const TestRequest request = t->request;
     GxModelOptions options = GX_ZERO;
-    options.lists = lists, options.freeze = wish.freeze, options.dtype = wish.dtype;
-    if (wish.last_unit) options.units = gx_units(wish.first_unit, wish.last_unit);
-    options.wish = wish.head;
-    options.lora = wish.lora, options.quantize = wish.quantize, options.bottleneck = wish.bottleneck;
-    options.side = wish.side, options.prompt = wish.prompt;
-    options.sharded = wish.sharded, options.shard_list = comm ? &wish.shares : NULL;
+    options.lists = lists, options.freeze = request.freeze, options.dtype = request.dtype;
+    if (request.last_unit) options.units = gx_units(request.first_unit, request.last_unit);
+    options.head = request.head;
+    options.lora = request.lora, options.quantize = request.quantize, options.bottleneck = request.bottleneck;
+    options.side = request.side, options.prompt = request.prompt;
+    options.sharded = request.sharded, options.shard_list = comm ? &request.shares : NULL;
     memset(t, 0, sizeof *t);
     GxContext *g = &t->g;
     GxArena dry_arena, dry_host;
-    t->wish = wish;
+    t->request = request;
     if (config) t->config = *config;
     g->device = test_device();
     g->comm = comm; // a device may want to know the rank on this machine
@@ -228,24 +228,25 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     g->threads = threads;
     g->world = comm ? comm->world : 1;
     g->rank = comm ? comm->rank : 0;
-    int dims[GX_MESH_AXES] = {(int)gx_max(wish.pp, 1), (int)gx_max(wish.replicate, 1), -1, 1, tp};
+    int dims[GX_MESH_AXES] = {(int)gx_max(request.pp, 1), (int)gx_max(request.replicate, 1), -1, 1, tp};
     gx_mesh_open(&t->mesh, dims, g->rank, g->world, &g->error);
     g->mesh = &t->mesh;
-    if (wish.pp > 1) {
-        options.units = gx_steps_units(wish.spec.order, wish.pp, gx_group_index(g, GX_AXIS_PP), wish.spec.stage);
-        t->mesh.head = gx_order_info(wish.spec.order)->is_v ? 0 : wish.pp - 1;
+    if (request.pp > 1) {
+        options.units =
+            gx_steps_units(request.spec.order, request.pp, gx_group_index(g, GX_AXIS_PP), request.spec.stage);
+        t->mesh.head = gx_order_info(request.spec.order)->is_v ? 0 : request.pp - 1;
     }
     if (!CHECK(gx_device_open(g) == GX_OK, "%s", g->error.message)) return 0;
-    const GxFamily *family = wish.family ? wish.family : &gx_llama;
-    if (!CHECK(gx_model_open(g, &t->m, family, wish.family ? wish.config : &t->config, mode, &options) == GX_OK, "%s",
-               g->error.message))
+    const GxFamily *family = request.family ? request.family : &gx_llama;
+    if (!CHECK(gx_model_open(g, &t->m, family, request.family ? request.config : &t->config, mode, &options) == GX_OK,
+               "%s", g->error.message))
         return 0;
     for (int i = 0; i < t->m.table.n; i++) {
         GxTensor *row = &t->m.table.row[i];
         if (row->is_added && row->init != GX_INIT_UNIFORM && row->role != GX_ROLE_NORM)
             row->init = GX_INIT_NORMAL, row->init_std = strstr(row->name, "adaption_scale") ? 1 : 0.2f;
     }
-    if (!CHECK(gx_runner_open(g, &t->r, &t->m, &t->o, &t->wish.spec) == GX_OK, "%s", g->error.message)) return 0;
+    if (!CHECK(gx_runner_open(g, &t->r, &t->m, &t->o, &t->request.spec) == GX_OK, "%s", g->error.message)) return 0;
     GxContext dry = *g;
     GxDevice none = gx_device_none(g->device);
     GxComm nobody = GX_ZERO;
@@ -265,7 +266,7 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
 #ifdef GX_WITH_CUDA
     if (test_uses_nccl && !CHECK(gx_nccl_open(g) == GX_OK, "%s", g->error.message)) return 0;
 #endif
-    test_model_take(t, g, T, B, chunk);
+    test_model_allocate(t, g, T, B, chunk);
     return CHECK(!gx_failed(g), "%s", g->error.message);
 }
 

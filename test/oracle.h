@@ -263,7 +263,7 @@ static inline int oracle_sees(const GxAttention *a, int64_t i, int64_t j, int64_
         const int32_t *document = a->documents + (query * a->B + b) * 2;
         if (key < document[0] || key >= document[1]) return 0;
     }
-    if (a->window && query - key >= a->window) return 0;
+    if (a->sliding_window && query - key >= a->sliding_window) return 0;
     return !a->causal || key <= query;
 }
 

@@ -29,8 +29,8 @@ enum {
 static const GxLlamaConfig model_config = {61, 32, 40, LAYERS, 6,  3, 8, 64, 1e-5, 10000, 0.2,
                                            0,  -1, "", 0,      "", 0, 0, 0,  0,    0,     ""};
 
-static GxDtype test_dtype; // that models compute in
-static TestWish test_wish; // what else they should be
+static GxDtype test_dtype;       // that models compute in
+static TestRequest test_request; // what else they should be
 // 1: a run is the steps of SGD alone. Of AdamW and the validation nothing is there, and nothing is compared.
 static int test_sgd_alone;
 
@@ -52,7 +52,7 @@ typedef struct {
     int bottleneck; // 1 + which of test_bottlenecks is, alike
     int side;       // 1 + which of test_sides is, alike
     int prompt;     // 1 + which of test_prompts is, alike
-    int pp;         // ranks of a pipeline, each with dp * tp; 0: one. Its order and stages are test_wish's
+    int pp;         // ranks of a pipeline, each with dp * tp; 0: one. Its order and stages are test_request's
     int wide;       // matrices have several blocks of the norm each
 } Layout;
 
@@ -153,7 +153,7 @@ typedef struct {
     size_t config_size;
     const void *config;
     void (*tie)(void *config, int tied);
-    GxHeadWish head;
+    GxHeadRequest head;
     int targets;
     int64_t outputs, values; // of target 0: results, and numbers of a row of its values (1: there are none)
     double depth;            // of a forward
@@ -408,11 +408,11 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
         rows[i] = (int32_t)((SHORT_T - 1) * B + i);
         parts[3 * i] = (int32_t)i, parts[3 * i + 1] = 1, parts[3 * i + 2] = SHORT_T;
     }
-    last.rows = picked, last.rows_twin = rows, last.n = B;
+    last.rows = picked, last.rows_host = rows, last.n = B;
     gx_to_device(g, picked, rows, (int64_t)sizeof *rows * B);
     if (batch[0].target[0].parts) { // of vectors: those of all but a column's first token
-        last.parts = last.rows, last.parts_twin = parts, last.anchors = -1;
-        last.rows = last.rows_twin = NULL;
+        last.parts = last.rows, last.parts_host = parts, last.anchors = -1;
+        last.rows = last.rows_host = NULL;
         gx_to_device(g, picked, parts, (int64_t)sizeof *parts * 3 * B);
     }
     for (int i = 0; i < shown; i++) {
@@ -435,20 +435,20 @@ static inline void subject_counts(const void *task, const GxBatch *b, int64_t co
                                           : gx_target_n(b, k);
 }
 
-// The subject's part of a wish; its configuration goes to `room`.
-static inline void wish_subject(TestWish *wish, const Layout *l, void *room, size_t size)
+// The subject's part of a request; its configuration goes to `room`.
+static inline void wish_subject(TestRequest *request, const Layout *l, void *room, size_t size)
 {
-    wish->lora = l->lora ? &test_loras[l->lora - 1] : NULL;
-    wish->bottleneck = l->bottleneck ? &test_bottlenecks[l->bottleneck - 1] : NULL;
-    wish->side = l->side ? &test_sides[l->side - 1] : NULL;
-    wish->prompt = l->prompt ? &test_prompts[l->prompt - 1] : NULL;
-    wish->quantize = l->quantize;
+    request->lora = l->lora ? &test_loras[l->lora - 1] : NULL;
+    request->bottleneck = l->bottleneck ? &test_bottlenecks[l->bottleneck - 1] : NULL;
+    request->side = l->side ? &test_sides[l->side - 1] : NULL;
+    request->prompt = l->prompt ? &test_prompts[l->prompt - 1] : NULL;
+    request->quantize = l->quantize;
     if (!test_subject) return;
     assert(test_subject->config_size <= size);
     memcpy(room, test_subject->config, test_subject->config_size);
     test_subject->tie(room, l->tied);
-    wish->family = test_subject->family, wish->config = room, wish->head = &test_subject->head;
-    wish->spec.counts = subject_counts;
+    request->family = test_subject->family, request->config = room, request->head = &test_subject->head;
+    request->spec.counts = subject_counts;
 }
 
 static inline double forward_depth(void)
@@ -473,12 +473,12 @@ static inline void run_rank(const Layout *l, const GxMode *mode, int tp, int64_t
     memset(out, 0, sizeof *out);
     probe.mode.pair_forward = probe_forward, probe.mode.pair_backward = probe_backward;
     out->model = t;
-    t->wish = test_wish;
-    t->wish.dtype = test_dtype;
-    t->wish.spec.micro_batches = micro;
-    t->wish.pp = comm ? l->pp : 0;
-    wish_subject(&t->wish, l, other, sizeof other);
-    t->wish.candidates = 2 * columns_of(l) * (l->micro / micro);
+    t->request = test_request;
+    t->request.dtype = test_dtype;
+    t->request.spec.micro_batches = micro;
+    t->request.pp = comm ? l->pp : 0;
+    wish_subject(&t->request, l, other, sizeof other);
+    t->request.candidates = 2 * columns_of(l) * (l->micro / micro);
     if (!test_model_open_split(t, &config, &probe.mode, T, B, HEAD_CHUNK, comm, 1, tp, &lists)) {
         fprintf(stderr, "%s: the model did not open\n", l->what);
         exit(1); // others would wait

@@ -155,7 +155,7 @@ static void take_output(int i)
     child.text[i][child.bytes[i]] = 0;
 }
 
-static void take_outputs(int ms) // what it has said, or says within so many milliseconds
+static void allocate_outputs(int ms) // what it has said, or says within so many milliseconds
 {
     struct pollfd p[2] = {{child.pipe[0], POLLIN, 0}, {child.pipe[1], POLLIN, 0}}; // poll leaves out -1
     if (poll(p, 2, ms) <= 0) return;
@@ -168,7 +168,7 @@ __attribute__((unused)) static int wait_to_say(const char *words)
 {
     for (double until = now() + LIMIT; now() < until && child.pipe[1] >= 0;) {
         if (strstr(err(), words)) return 1;
-        take_outputs(100);
+        allocate_outputs(100);
     }
     return strstr(err(), words) != NULL;
 }
@@ -188,7 +188,7 @@ static int finish_within(double limit)
     int raw = 0;
     pid_t ended = 0;
     memset(&used, 0, sizeof used);
-    while (now() - child.started < limit && (child.pipe[0] >= 0 || child.pipe[1] >= 0)) take_outputs(100);
+    while (now() - child.started < limit && (child.pipe[0] >= 0 || child.pipe[1] >= 0)) allocate_outputs(100);
     while (now() - child.started < limit && (ended = wait4(child.pid, &raw, WNOHANG, &used)) == 0) sleep_ms(2);
     child.status = ended == 0 ? TIMED_OUT : WIFSIGNALED(raw) ? -WTERMSIG(raw) : WEXITSTATUS(raw);
     if (ended == 0) {

@@ -71,10 +71,10 @@ static int is_mine(const GxStepsSpec *p, int u)
     if (s >= p->ranks) s = p->order == GX_ORDER_ZBV ? 2 * p->ranks - 1 - s : s - p->ranks;
     return s == p->rank;
 }
-static int is_passed_by(const GxStepsSpec *p, int u) { return p->passed_by && p->passed_by[u]; }
+static int is_bypassed(const GxStepsSpec *p, int u) { return p->bypassed && p->bypassed[u]; }
 static int above(const GxStepsSpec *p, int u) // whose input's gradient is that of u's output
 {
-    for (u++; is_passed_by(p, u); u++) {}
+    for (u++; is_bypassed(p, u); u++) {}
     return u;
 }
 
@@ -96,7 +96,7 @@ static uint64_t plain_step(const GxStepsSpec *p, uint64_t *w)
         grads[head] += head_grad(wh, x[head], 77);
         if (tied) grads[0] += tied_grad(wh, x[head], 77);
         for (int u = head - 1; u >= 0; u--) {
-            if (is_passed_by(p, u)) continue;
+            if (is_bypassed(p, u)) continue;
             const uint64_t slot = saved(w[u], x[u]);
             grads[u] += unit_grad(unit_reads(p, u) ? w[u] : 0, slot, p->weight_reads_x ? x[u] : 0, dy);
             grads[u] += small_grad(small_reads(p, u) ? w[u] : 0, slot, x[u], dy);

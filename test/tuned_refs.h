@@ -24,8 +24,8 @@ static float *read_floats(const GxSafetensors *s, const char *what, const char *
     return x;
 }
 
-// wish: the method, and what else is frozen. ref: the folder of the dump.
-static int case_open(Case *k, const char *base, const char *ref, const TestWish *wish)
+// request: the method, and what else is frozen. ref: the folder of the dump.
+static int case_open(Case *k, const char *base, const char *ref, const TestRequest *request)
 {
     char path[200];
     GxError err = GX_ZERO;
@@ -36,8 +36,9 @@ static int case_open(Case *k, const char *base, const char *ref, const TestWish 
     if (!test_reference_open(&k->base, base)) return 0;
     snprintf(path, sizeof path, "data/ref/%s/ref.safetensors", ref);
     if (!CHECK(gx_safetensors_open(&k->ref, path, &err) == GX_OK, "%s", err.message)) return 0;
-    k->t.wish = k->base.wish;
-    k->t.wish.bottleneck = wish->bottleneck, k->t.wish.side = wish->side, k->t.wish.freeze = wish->freeze;
+    k->t.request = k->base.request;
+    k->t.request.bottleneck = request->bottleneck, k->t.request.side = request->side,
+    k->t.request.freeze = request->freeze;
     if (!test_model_open_split(&k->t, &k->base.llama, &test_serial, k->base.T, k->base.B, 4, NULL, 2, 1, NULL))
         return 0;
     test_set_step(&k->t, 0, 0);
@@ -98,10 +99,10 @@ static void compare(Case *k, const char *what, int is_gradient, double bound, do
 }
 
 // Loss and gradients, then ten steps of SGD. The sums that the method adds the bound, that of the base, leaves out.
-static void as_pytorch(const char *base, const char *ref, const TestWish *wish, int trained)
+static void as_pytorch(const char *base, const char *ref, const TestRequest *request, int trained)
 {
     Case k;
-    if (!case_open(&k, base, ref, wish)) return;
+    if (!case_open(&k, base, ref, request)) return;
     const double forward = test_bound(test_reference_depth(&k.base, 0)),
                  backward = test_bound(test_reference_depth(&k.base, 1));
     float *loss = read_floats(&k.ref, "loss", "", 1), *norm = read_floats(&k.ref, "grad_norm", "", 1),

@@ -29,7 +29,7 @@ static GxStatus load(GxContext *g, Run *run, const char *folder, int rounds)
     GX_TRY(gx_runner_open(g, &run->r, &run->m, &run->o, &spec));
     const int64_t bytes = 4 * gx_table_parameters(&run->m.table);
     GX_TRY(gx_arena_open(g->arena, bytes + (256 << 20), &g->error));
-    gx_runner_take(g, &run->r, 1, 1, 1);
+    gx_runner_allocate(g, &run->r, 1, 1, 1);
     for (int i = 0; i < rounds; i++) {
         const double begun = gx_seconds();
         GxWeightsHash hash;

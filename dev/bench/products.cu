@@ -141,7 +141,7 @@ static void measure(const char *what, GxGemm p, int threads, BlasProduct *blas)
 // were are all the same one, in the first cache.
 static void *numbers(GxArena *arena, int64_t n)
 {
-    uint32_t *x = (uint32_t *)gx_arena_take(arena, GX_MEM_WORKSPACE, n * (int64_t)sizeof *x), state = 1;
+    uint32_t *x = (uint32_t *)gx_arena_allocate(arena, GX_MEM_WORKSPACE, n * (int64_t)sizeof *x), state = 1;
     for (int64_t i = 0; i < n; i++) {
         state = state * 1664525u + 1013904223u;
         x[i] = 0x3c003c00u |

@@ -49,10 +49,10 @@ typedef struct {
     GxRunner r;
     GxOptimizer o;
     GxBatch b;
-    int32_t *tokens, *twin; // [2][rows]: tokens, labels; in the device's memory, in the host's
-    int64_t first_sample;   // of this rank's, in the batch
-    GxRecorder plan;        // of a step: every operation and collective
-    int64_t memory_comm;    // of the arena: the communicator's
+    int32_t *tokens, *host_copy; // [2][rows]: tokens, labels; in the device's memory, in the host's
+    int64_t first_sample;        // of this rank's, in the batch
+    GxRecorder plan;             // of a step: every operation and collective
+    int64_t memory_comm;         // of the arena: the communicator's
 } Step;
 
 // "serial" and the modes of the list, each as its source spells it out.
@@ -70,15 +70,15 @@ static inline GxStatus step_mode(const char *name, GxMode *mode, GxError *err)
     return GX_FAIL(err, GX_ERR_ARGUMENT, "there is no mode \"%s\"; a mode is one of " GX_MODE_NAMES, name);
 }
 
-static inline void step_take(Step *t, GxContext *g, const StepOptions *o)
+static inline void step_allocate(Step *t, GxContext *g, const StepOptions *o)
 {
     const int64_t rows = t->b.B * o->seq;
-    g->step = (GxStep *)gx_arena_take(g->arena, GX_MEM_WORKSPACE, sizeof *g->step);
-    t->tokens = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 8 * rows);
-    t->twin = (int32_t *)gx_host_twin(g, GX_MEM_ACTIVATIONS, t->tokens, 8 * rows);
-    t->b.tokens = t->tokens, t->b.target[0].labels = t->tokens + rows, t->b.target[0].labels_twin = t->twin + rows,
+    g->step = (GxStep *)gx_arena_allocate(g->arena, GX_MEM_WORKSPACE, sizeof *g->step);
+    t->tokens = (int32_t *)gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, 8 * rows);
+    t->host_copy = (int32_t *)gx_host_copy(g, GX_MEM_ACTIVATIONS, t->tokens, 8 * rows);
+    t->b.tokens = t->tokens, t->b.target[0].labels = t->tokens + rows, t->b.target[0].labels_host = t->host_copy + rows,
     t->b.T = o->seq, t->b.runs = gx_runs_one(o->seq, 0);
-    gx_runner_take(g, &t->r, o->seq, t->b.B, o->head_chunk);
+    gx_runner_allocate(g, &t->r, o->seq, t->b.B, o->head_chunk);
 }
 
 static inline void step_run(Step *t, GxContext *g) { gx_runner_train(g, &t->r, &t->b, NULL, NULL); }
@@ -98,7 +98,7 @@ static inline GxStatus step_dry_run(Step *t, const StepOptions *o, int64_t *byte
     nobody.rank = t->g.rank, nobody.world = t->g.world;
     dry.comm = NULL;
     if (t->g.world > 1) gx_comm_open(&dry, &nobody); // what is started has a ticket in the plan
-    step_take(t, &dry, o);
+    step_allocate(t, &dry, o);
     dry.step = &step; // the one in the arena must not be touched
     step_run(t, &dry);
     dry.recorder = NULL; // what follows is of no step
@@ -151,10 +151,10 @@ static inline void step_fill(Step *t, const StepOptions *o, int64_t vocab)
 {
     for (int64_t i = 0; i < t->b.T * t->b.B; i++) {
         const uint64_t place = (uint64_t)(i / t->b.B * o->batch + t->first_sample + i % t->b.B);
-        t->twin[i] = (int32_t)(gx_random_bits(1, place, 0, 1) % (uint32_t)vocab);
-        t->twin[t->b.T * t->b.B + i] = (int32_t)(gx_random_bits(1, place, 0, 2) % (uint32_t)vocab);
+        t->host_copy[i] = (int32_t)(gx_random_bits(1, place, 0, 1) % (uint32_t)vocab);
+        t->host_copy[t->b.T * t->b.B + i] = (int32_t)(gx_random_bits(1, place, 0, 2) % (uint32_t)vocab);
     }
-    gx_to_device(&t->g, t->tokens, t->twin, 8 * t->b.T * t->b.B);
+    gx_to_device(&t->g, t->tokens, t->host_copy, 8 * t->b.T * t->b.B);
 }
 
 static inline GxStatus step_open(Step *t, const GxLlamaConfig *config, const GxMode *mode, const GxSplitLists *lists,
@@ -165,7 +165,7 @@ static inline GxStatus step_open(Step *t, const GxLlamaConfig *config, const GxM
     GX_TRY(step_plan(t, config, mode, lists, tp, o, &bytes, &host_bytes));
     GX_TRY(gx_arenas_open(&t->g, &t->arena, &t->host, bytes, host_bytes));
     if (t->g.comm) GX_TRY(gx_comm_open(&t->g, t->g.comm));
-    step_take(t, &t->g, o);
+    step_allocate(t, &t->g, o);
     GX_TRY(gx_status(&t->g));
     gx_model_init(&t->g, &t->m, 1);
     step.lr = 1e-4f;

@@ -44,7 +44,7 @@ static GxAttention description(const int64_t *d, GxDtype dtype)
     }
     a.q_stride = a.o_stride = d[H] * d[HEAD];
     a.kv_stride = d[K] * d[HEAD];
-    a.causal = (int)d[CAUSAL], a.window = d[WINDOW];
+    a.causal = (int)d[CAUSAL], a.sliding_window = d[WINDOW];
     a.dtype = dtype;
     return a;
 }
@@ -61,7 +61,8 @@ static __device__ Seen keys_seen(const GxAttention &a, int64_t row)
     int run = a.q_runs.n - 1;
     while (run > 0 && row < a.q_runs.run[run].row) run--;
     const int64_t to = a.q_runs.run[run].position + row - a.q_runs.run[run].row + 1, all = a.k_runs.run[0].length;
-    const Seen seen = {a.window && to > a.window ? to - a.window : 0, !a.causal || to > all ? all : to};
+    const Seen seen = {a.sliding_window && to > a.sliding_window ? to - a.sliding_window : 0,
+                       !a.causal || to > all ? all : to};
     return seen;
 }
 
@@ -171,20 +172,20 @@ static void tiles_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **
     GX__CUDA_HEADS(&a, gx__cuda_launch_forward, g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &t);
 }
 
-// dq, dk and dv by kernels that do (turns) or do not turn dq and dk back themselves. d: dq, dk, dv; x: q, k, v, d_o
+// dq, dk and dv by kernels that do (rotates) or do not turn dq and dk back themselves. d: dq, dk, dv; x: q, k, v, d_o
 typedef void Gradients(GxContext *g, void *const *d, const void *const *x, const float *lse, const float *D,
                        const GxCudaAttention *p);
-static void backward_by(GxContext *g, const GxAttention *a, void **p, Gradients *gradients, int turns)
+static void backward_by(GxContext *g, const GxAttention *a, void **p, Gradients *gradients, int rotates)
 {
     GxCudaAttention t = told(g, a);
-    if (!turns) t.a.cosine = NULL;
+    if (!rotates) t.a.cosine = NULL;
     GxArenaMark mark = gx_arena_mark(g->arena);
     float *D = (float *)gx_scratch(g, GX_MEM_WORKSPACE, gx_cuda_attention_scratch(g, a, 1));
     void *const out[] = {p[DQ], p[DK], p[DV]};
     const void *const in[] = {p[Q], p[KEYS], p[VALUES], p[D_O]};
     GX_CUDA_TYPES(a->dtype, gx__cuda_launch_dot, g, D, p[D_O], p[O], &t);
     gradients(g, out, in, (const float *)p[LSE], D, &t);
-    if (a->cosine && !turns) gx_attention_turn_back(g, p[DQ], p[DK], a);
+    if (a->cosine && !rotates) gx_attention_rotate_back(g, p[DQ], p[DK], a);
     gx_arena_release(g->arena, mark);
 }
 static void gradients_by_tiles(GxContext *g, void *const *d, const void *const *x, const float *lse, const float *D,
@@ -295,7 +296,7 @@ static void gradients_by_mma(GxContext *g, void *const *d, const void *const *x,
 static void backward_if(int takes, GxContext *g, const GxAttention *a, void **p, Gradients *gradients)
 {
     const GxCudaAttention t = told(g, a);
-    if (takes) backward_by(g, a, p, gradients, gx__mma_turns(g, &t));
+    if (takes) backward_by(g, a, p, gradients, gx__mma_rotates(g, &t));
     else backward_by(g, a, p, gradients_by_tiles, 0);
 }
 static void backward_by_mma(GxContext *g, void **p, const GxAttention *a)
@@ -560,7 +561,7 @@ TEST(each_call_of_attention_is_taken_by_the_fastest_kernel_for_it)
         card.runs_sm_90a = card.fast_tf32 = i % 2;
         card.shared_bytes = (i % 2 ? 227 : 99) * 1024;
         if (call.feature == DOCUMENTS) p.a.documents = some;
-        if (call.feature == WINDOW) p.a.window = 7;
+        if (call.feature == WINDOW) p.a.sliding_window = 7;
         if (call.feature == DROPOUT) p.a.dropout = 0.1f;
         if (call.feature == PAGES) p.a.pages = some;
         if (call.feature == RUNS) p.a.q_runs = p.a.k_runs = {2, {{0, 32, 0}, {32, 32, 96}}};

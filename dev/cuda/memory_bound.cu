@@ -113,13 +113,13 @@ static void sum(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     (void)dtype, gx_sum(g, (double *)p[TOTAL], (const float *)p[ELEMENTS], d[0], 0);
 }
-// Neighbours, as tensors are. twin NULL: not wanted
-static GxSumParts parts_of(const int64_t *d, GxSumPart *twin, const GxSumPart *part)
+// Neighbours, as tensors are. host copy NULL: not wanted
+static GxSumParts parts_of(const int64_t *d, GxSumPart *host_copy, const GxSumPart *part)
 {
     GxSumParts all = {part, d[1], 0, 0};
     for (int64_t i = 0; i < d[1]; i++) {
         const GxSumPart one = {all.n, d[0] * (i + 1) / d[1] - all.n, all.blocks};
-        if (twin) twin[i] = one;
+        if (host_copy) host_copy[i] = one;
         all.n += one.n, all.blocks += gx_ceil_div(one.n, GX_SQUARES_BLOCK);
     }
     return all;

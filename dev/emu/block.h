@@ -436,13 +436,13 @@ inline void thread_exits(Thread &t)
 inline void thread_fiber_body()
 {
     fiber_begin();
-    hide_begin();
+    masked_begin();
     for (;;) {
         Fiber *mine = self().fiber;
         acquire_order(&block.begins);
-        hide_end();
+        masked_end();
         block.launch->body();
-        hide_begin();
+        masked_begin();
         release_order(&block.ends);
         thread_exits(self());
         Thread *next = next_in_line();

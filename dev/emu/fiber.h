@@ -57,23 +57,23 @@ inline void unpoison([[maybe_unused]] const void *p, [[maybe_unused]] size_t byt
 constexpr bool watches_races = true;
 inline void acquire_order(void *object) { __tsan_acquire(object); }
 inline void release_order(void *object) { __tsan_release(object); }
-inline void hide_begin()
+inline void masked_begin()
 {
     AnnotateIgnoreReadsBegin(__FILE__, __LINE__), AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
 }
-inline void hide_end() { AnnotateIgnoreWritesEnd(__FILE__, __LINE__), AnnotateIgnoreReadsEnd(__FILE__, __LINE__); }
+inline void masked_end() { AnnotateIgnoreWritesEnd(__FILE__, __LINE__), AnnotateIgnoreReadsEnd(__FILE__, __LINE__); }
 #else
 constexpr bool watches_races = false;
 inline void acquire_order(void *) {}
 inline void release_order(void *) {}
-inline void hide_begin() {}
-inline void hide_end() {}
+inline void masked_begin() {}
+inline void masked_end() {}
 #endif
 
 // The emulator's own state is not the kernel's: accesses in the life of a Hidden are no part of any race.
 struct Hidden {
-    Hidden() { hide_begin(); }
-    ~Hidden() { hide_end(); }
+    Hidden() { masked_begin(); }
+    ~Hidden() { masked_end(); }
     Hidden(const Hidden &) = delete;
 };
 

@@ -785,7 +785,7 @@ static void text_sample(const Case *c, const GxDataset *d, int64_t index, int64_
     const GxTokens *tokens = is_window ? &d->held_out : &d->train;
     int32_t *in = (int32_t *)malloc((size_t)T * sizeof *in), *labels = (int32_t *)malloc((size_t)T * sizeof *labels);
     GxError e = GX_ZERO;
-    if (is_window) gx_dataset_window(d, index, T, in, labels, 1, &e);
+    if (is_window) gx_dataset_eval_sample(d, index, T, in, labels, 1, &e);
     else gx_dataset_sample(d, seed, index, T, in, labels, 1, &e);
     const int64_t start = is_window ? index * T : gx_dataset_sample_start(tokens, seed, index, T);
     EXPECT(e.code == GX_OK, "%s", e.message);
@@ -816,13 +816,13 @@ static int text_run(const Case *c)
            (long)d.held_out.n, (long)text->n);
     for (int i = 0; i < 3; i++) text_sample(c, &d, i, T, 0);
     if (index >= 0) text_sample(c, &d, index, T, 0);
-    const int64_t windows = d.held_out.n ? gx_dataset_windows(&d.held_out, T) : 0;
+    const int64_t windows = d.held_out.n ? gx_tokens_eval_samples(&d.held_out, T) : 0;
     if (windows) text_sample(c, &d, 0, T, 1);
     if (windows) text_sample(c, &d, windows - 1, T, 1);
     double bits = 0;
     if (gx_dataset_bigram_bits(&d, &bits, &e) != GX_OK) expect_message(&e, NULL);
     else EXPECT(bits > 0 && bits < 64, "a bigram model of %g bits per byte", bits);
-    const int64_t epoch = gx_dataset_epoch_windows(&d.train, T);
+    const int64_t epoch = gx_tokens_epoch_samples(&d.train, T);
     if (epoch <= 64 && index >= 0) { // an epoch visits each window once
         uint64_t seen = 0;
         for (int64_t i = 0; i < epoch; i++) seen |= UINT64_C(1) << gx_permute(1, index % 1000, epoch, i);
@@ -943,10 +943,10 @@ static void corpus_windows(const GxDataset *d, const GxTokenizer *t, int64_t T)
     int32_t tokens[64], labels[64], documents[128];
     const GxTokens *parts[] = {&d->train, &d->held_out};
     for (int part = 0; part < 2; part++)
-        for (int64_t w = 0; parts[part]->n && w < gx_min(gx_dataset_windows(parts[part], T), 50); w++) {
+        for (int64_t w = 0; parts[part]->n && w < gx_min(gx_tokens_eval_samples(parts[part], T), 50); w++) {
             GxError e = GX_ZERO;
             const int64_t at = parts[part]->begin + w * T;
-            GxStatus status = part ? gx_dataset_window(d, w, T, tokens, labels, 1, &e)
+            GxStatus status = part ? gx_dataset_eval_sample(d, w, T, tokens, labels, 1, &e)
                                    : gx_dataset_sample(d, 1, w, T, tokens, labels, 1, &e);
             if (status == GX_OK) gx_dataset_documents(d, at, T, tokens, documents, labels, -100, 1);
             if (status == GX_OK) status = gx_dataset_mask(d, at, T, labels, -100, 1, &e);
@@ -1295,8 +1295,8 @@ static int blend_run(const Case *c)
         if (gx_blend_sample(&b, 3, index >= 0 && index < INT64_MAX - 40 ? index + i : i, T, &to, NULL, &e) != GX_OK)
             expect_message(&e, NULL), gx_error_clear(&e);
     }
-    for (int64_t w = 0; w < gx_min(gx_blend_windows(&b), 100); w++)
-        EXPECT(gx_blend_window(&b, w, T, &to, &e) == GX_OK, "%s", e.message);
+    for (int64_t w = 0; w < gx_min(gx_blend_eval_samples(&b), 100); w++)
+        EXPECT(gx_blend_eval_sample(&b, w, T, &to, &e) == GX_OK, "%s", e.message);
     gx_blend_close(&b);
     return ACCEPTED;
 }

@@ -6,7 +6,7 @@ Each case has the text, "kind" (csv or tsv), and "records" with the "lines" in w
   writer    csv.writer wrote it, with each kind of quotes, separator and end of line: records are the table
   lines     fields between tabs with quotation marks anywhere, and no quotes: records are the fields
   damaged   the text of a writer with bytes changed: records are what csv.reader reads in it, strictly; null: it
-            refuses. It takes quotation marks in the middle of a field, which galaxy/io/csv.h does not.
+            refuses. It takes quotation marks in the middle of a field, which galaxy/data/csv.h does not.
 Nothing but Python's own library is needed; --n and --seed make others, as many and as random as one likes.
 """
 import argparse

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes galaxy/io/unicode_tables.h: what characters are to Hugging Face's `tokenizers`, asked of the library itself,
+"""Writes galaxy/text/unicode_tables.h: what characters are to Hugging Face's `tokenizers`, asked of the library itself,
 one code point after the other. Its parts follow different versions of Unicode (BERT's categories: 8, decompositions:
 12, those of regular expressions: 16, lower case, digits and graphemes: the newest), so no Unicode library has the same answers.
 
-    $(dev/ref/venv.sh | tail -n 1) dev/ref/make_unicode.py galaxy/io/unicode_tables.h
+    $(dev/ref/venv.sh | tail -n 1) dev/ref/make_unicode.py galaxy/text/unicode_tables.h
 """
 import base64
 import json

@@ -7,7 +7,7 @@ BERT with heads for masked tokens and labels) adapters are drawn with the option
 onto its base anew: these are the right logits. Galaxy merges it (merge_adapter), and its merged model has to give the same; so have the adapter
 itself on its base (llama_logits, train_bert --predict). What Galaxy refuses has to be refused by the name of a key or a tensor.
 
-Keys first: every field of the configurations of peft that Galaxy reads stands in a table of galaxy/io/peft.h.
+Keys first: every field of the configurations of peft that Galaxy reads stands in a table of galaxy/run/peft.h.
 Prints a line for each adapter that is refused, and one that begins with "ok", or says what differs and exits with 1.
 """
 import argparse
@@ -43,11 +43,11 @@ def check(ok, message):
 
 
 def check_keys():
-    header = pathlib.Path(__file__).parents[2] / "galaxy/io/peft.h"
+    header = pathlib.Path(__file__).parents[2] / "galaxy/run/peft.h"
     known = set(re.findall(r'"([a-z_0-9]+)(?:=[^{}]*?)?",\s*GX_KEY_', header.read_text()))
     for config in (LoraConfig, AdaptionPromptConfig):
         fields = {f.name for f in dataclasses.fields(config)}
-        check(fields <= known, f"{config.__name__} has keys that galaxy/io/peft.h does not know: {sorted(fields - known)}")
+        check(fields <= known, f"{config.__name__} has keys that galaxy/run/peft.h does not know: {sorted(fields - known)}")
 
 
 def make_bases(folder):

@@ -35,7 +35,7 @@ made_by quant_refs --out build/refs/quant
 wait %1
 "$python" dev/ref/compare_refs.py data/ref build/refs
 bare() { sed 's|//.*||' "$1" | tr -d ' \n'; } # comments and layout aside: clang-format changes them
-cmp <(bare build/unicode_tables.h) <(bare galaxy/io/unicode_tables.h) || { echo "galaxy/io/unicode_tables.h differs from what make_unicode.py makes"; exit 1; }
+cmp <(bare build/unicode_tables.h) <(bare galaxy/text/unicode_tables.h) || { echo "galaxy/text/unicode_tables.h differs from what make_unicode.py makes"; exit 1; }
 dump=$(make --no-print-directory -s print-folder)/llama_logits
 make --no-print-directory -s -j"$(nproc)" tokenize train_llama train_bert merge_adapter convert_gguf "$dump"
 ./tokenize --train "$text" --type bpe --vocab_size 3000 --output_dir build/refs/bpe_trained >/dev/null

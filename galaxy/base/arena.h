@@ -42,7 +42,7 @@ void gx_arena_open_dry(GxArena *a);
 GxStatus gx_arena_open(GxArena *a, int64_t bytes, GxError *err);
 void gx_arena_close(GxArena *a);
 // GX_ALIGN-aligned; contents undefined after a release.
-void *gx_arena_take(GxArena *a, GxMemoryKind kind, int64_t bytes);
+void *gx_arena_allocate(GxArena *a, GxMemoryKind kind, int64_t bytes);
 GxArenaMark gx_arena_mark(const GxArena *a); // both take NULL: a context may have no arena
 void gx_arena_release(GxArena *a, GxArenaMark mark);
 const char *gx_memory_kind_name(GxMemoryKind kind);
@@ -87,7 +87,7 @@ void gx_arena_close(GxArena *a)
     memset(a, 0, sizeof *a);
 }
 
-void *gx_arena_take(GxArena *a, GxMemoryKind kind, int64_t bytes)
+void *gx_arena_allocate(GxArena *a, GxMemoryKind kind, int64_t bytes)
 {
     int64_t size = gx_round_up(gx_max(bytes, 1), GX_ALIGN);
     if (size > a->capacity - a->used) {

@@ -79,7 +79,8 @@ static inline void gx_at(GxContext *g, int unit, const char *site)
 // Scratch, which an operation releases by gx_arena_release before it returns. NULL, and the context's error is set, if
 // the arena is too small: more memory was taken than planned.
 void *gx_scratch(GxContext *g, GxMemoryKind kind, int64_t bytes);
-void *gx_take_from(GxContext *g, GxArena *a, GxMemoryKind kind, int64_t bytes); // gx_arena_take with the same promise
+void *gx_allocate_from(GxContext *g, GxArena *a, GxMemoryKind kind,
+                       int64_t bytes); // gx_arena_allocate with the same promise
 
 GX_END
 #endif
@@ -87,16 +88,16 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CONTEXT_IMPLEMENTED)
 #define GX_CONTEXT_IMPLEMENTED
 
-void *gx_scratch(GxContext *g, GxMemoryKind kind, int64_t bytes) { return gx_take_from(g, g->arena, kind, bytes); }
+void *gx_scratch(GxContext *g, GxMemoryKind kind, int64_t bytes) { return gx_allocate_from(g, g->arena, kind, bytes); }
 
-void *gx_take_from(GxContext *g, GxArena *a, GxMemoryKind kind, int64_t bytes)
+void *gx_allocate_from(GxContext *g, GxArena *a, GxMemoryKind kind, int64_t bytes)
 {
     if (!a) {
         GX_FAIL(&g->error, GX_ERR_ARGUMENT, "an operation needs %ld bytes of scratch, but the context has no arena",
                 (long)bytes);
         return NULL;
     }
-    void *p = gx_arena_take(a, kind, bytes);
+    void *p = gx_arena_allocate(a, kind, bytes);
     if (!p)
         GX_FAIL(&g->error, GX_ERR_MEMORY, "the arena of %ld bytes is full: %ld more for %s do not fit behind %ld",
                 (long)a->capacity, (long)bytes, gx_memory_kind_name(kind), (long)a->used);

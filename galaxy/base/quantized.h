@@ -15,7 +15,7 @@
 // last one may be short. A byte holds two 4-bit codes, the first in its upper half; behind an odd number of them the
 // last half is the code of 0.
 //
-//     void *memory = gx_arena_take(arena, GX_MEM_WEIGHTS, gx_quantized_bytes(GX_NF4_DOUBLED, rows, cols));
+//     void *memory = gx_arena_allocate(arena, GX_MEM_WEIGHTS, gx_quantized_bytes(GX_NF4_DOUBLED, rows, cols));
 //     GxQuantized w = gx_quantized(GX_NF4_DOUBLED, rows, cols, memory);
 //
 // A box of a larger matrix has codes for its own elements only, but its blocks are those of the larger matrix: it has

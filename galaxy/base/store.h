@@ -11,7 +11,7 @@
 // the alias is a copy of it, with storage of its own in its own unit.
 //
 //     GX_TRY(gx_store_open(&s, &table, gx_units_all(), GX_BF16, &g->error));    // counts
-//     gx_store_take(g, &s, 2);                                                  // takes memory: two moments
+//     gx_store_allocate(g, &s, 2);                                                  // takes memory: two moments
 //     const void *w = gx_store_weight(&s, id);
 //     float *dw = gx_store_grad(&s, id, &accumulate);                           // NULL: frozen, or no gradients
 //     GxQuantized q = gx_store_quantized(&s, id);                               // for a quantised matrix
@@ -98,8 +98,8 @@ typedef struct {
 } GxStore;
 
 GxStatus gx_store_open(GxStore *s, const GxTable *table, GxUnits units, GxDtype dtype, GxError *err);
-void gx_store_take(GxContext *g, GxStore *s,
-                   int moments); // from the context's arena; moments: 0 to 2, -1: weights alone
+void gx_store_allocate(GxContext *g, GxStore *s,
+                       int moments); // from the context's arena; moments: 0 to 2, -1: weights alone
 void gx_store_close(GxStore *s);
 
 static inline int gx_store_has(const GxStore *s, int row)
@@ -234,19 +234,19 @@ static void gx__store_point(GxStore *s)
     }
 }
 
-void gx_store_take(GxContext *g, GxStore *s, int moments)
+void gx_store_allocate(GxContext *g, GxStore *s, int moments)
 {
     const int trains = moments >= 0 && s->trained_n > 0;
-    s->weights = gx_take_from(g, g->arena, GX_MEM_WEIGHTS, gx_dtype_size(s->dtype) * s->my_weights_n);
-    s->quantized = s->my_quantized_n ? gx_take_from(g, g->arena, GX_MEM_WEIGHTS, s->my_quantized_n) : NULL;
+    s->weights = gx_allocate_from(g, g->arena, GX_MEM_WEIGHTS, gx_dtype_size(s->dtype) * s->my_weights_n);
+    s->quantized = s->my_quantized_n ? gx_allocate_from(g, g->arena, GX_MEM_WEIGHTS, s->my_quantized_n) : NULL;
     s->masters = s->grads = s->my_grads = s->moment[0] = s->moment[1] = NULL;
     if (trains && s->dtype != GX_F32)
-        s->masters = (float *)gx_take_from(g, g->arena, GX_MEM_OPTIMIZER, 4 * s->my_trained_n);
+        s->masters = (float *)gx_allocate_from(g, g->arena, GX_MEM_OPTIMIZER, 4 * s->my_trained_n);
     if (trains && s->sharded < GX_SHARDS_GRADS)
-        s->grads = (float *)gx_take_from(g, g->arena, GX_MEM_GRADS, 4 * s->trained_n);
-    else if (trains) s->my_grads = (float *)gx_take_from(g, g->arena, GX_MEM_GRADS, 4 * s->my_trained_n);
+        s->grads = (float *)gx_allocate_from(g, g->arena, GX_MEM_GRADS, 4 * s->trained_n);
+    else if (trains) s->my_grads = (float *)gx_allocate_from(g, g->arena, GX_MEM_GRADS, 4 * s->my_trained_n);
     for (int i = 0; trains && i < moments; i++)
-        s->moment[i] = (float *)gx_take_from(g, g->arena, GX_MEM_OPTIMIZER, 4 * s->my_trained_n);
+        s->moment[i] = (float *)gx_allocate_from(g, g->arena, GX_MEM_OPTIMIZER, 4 * s->my_trained_n);
     gx__store_point(s);
 }
 

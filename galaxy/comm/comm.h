@@ -368,9 +368,9 @@ GxStatus gx_comm_open(GxContext *g, GxComm *comm)
     int slots = gx_comm_slots(comm);
     GxArena *a = gx_host_arena(g);
     const int64_t messages = (int64_t)(1 + slots) * 2 * gx_comm_peers(comm);
-    comm->message = (GxMessage *)gx_take_from(g, a, GX_MEM_COMM, messages * (int64_t)sizeof *comm->message);
-    comm->flight = (GxCollective *)gx_take_from(g, a, GX_MEM_COMM, slots * (int64_t)sizeof *comm->flight);
-    comm->pool = (char *)gx_take_from(g, a, GX_MEM_COMM, slots * gx_comm_chunk(comm));
+    comm->message = (GxMessage *)gx_allocate_from(g, a, GX_MEM_COMM, messages * (int64_t)sizeof *comm->message);
+    comm->flight = (GxCollective *)gx_allocate_from(g, a, GX_MEM_COMM, slots * (int64_t)sizeof *comm->flight);
+    comm->pool = (char *)gx_allocate_from(g, a, GX_MEM_COMM, slots * gx_comm_chunk(comm));
     if (!gx_failed(g) && !gx__comm_dry(g)) memset(comm->flight, 0, (size_t)slots * sizeof *comm->flight);
     comm->is_open = !gx_failed(g);
     return gx_status(g);

@@ -64,7 +64,7 @@ static void gx__comm_run_staged_sum(GxContext *g, GxCollective *c)
     GxArena *a = gx_host_arena(g);
     const GxArenaMark mark = gx_arena_mark(a);
     c->staged = c->out;
-    c->out = (char *)gx_take_from(g, a, GX_MEM_COMM, gx_min(c->count, c->piece * c->n) * c->size);
+    c->out = (char *)gx_allocate_from(g, a, GX_MEM_COMM, gx_min(c->count, c->piece * c->n) * c->size);
     gx__comm_run(g, c);
     gx_arena_release(a, mark);
 }
@@ -77,7 +77,7 @@ static void gx__comm_run_staged_rows(GxContext *g, GxCollective *c)
     const int gathers = c->operation == GX__COMM_ALL_GATHER;
     char *whole = gathers ? c->out : (char *)c->in, *mine = c->out; // a gather's own rows are in their place already
     const int64_t bytes = gx_split_total(&c->to) * c->row * c->size;
-    char *copy = (char *)gx_take_from(g, a, GX_MEM_COMM, bytes);
+    char *copy = (char *)gx_allocate_from(g, a, GX_MEM_COMM, bytes);
     const GxPart own = gx__comm_rows(c, copy, &c->to, c->me), there = gx__comm_rows(c, whole, &c->to, c->me);
     c->in = copy;
     c->out = gathers ? copy : own.data;
@@ -96,8 +96,8 @@ static void gx__comm_run_staged_exchange(GxContext *g, GxCollective *c)
     const GxArenaMark mark = gx_arena_mark(a);
     const int64_t sent = gx_split_total(&c->to) * c->row * c->size,
                   received = gx_split_total(&c->from) * c->row * c->size;
-    char *out = c->out, *copy = (char *)gx_take_from(g, a, GX_MEM_COMM, sent),
-         *arrived = (char *)gx_take_from(g, a, GX_MEM_COMM, received);
+    char *out = c->out, *copy = (char *)gx_allocate_from(g, a, GX_MEM_COMM, sent),
+         *arrived = (char *)gx_allocate_from(g, a, GX_MEM_COMM, received);
     gx_to_host(g, copy, c->in, sent);
     gx_to_host(g, arrived, out, received); // its own rows are there already
     c->in = copy;
@@ -113,7 +113,7 @@ static void gx__comm_run_staged_broadcast(GxContext *g, GxCollective *c)
     const GxArenaMark mark = gx_arena_mark(a);
     const int64_t bytes = c->count * c->size;
     char *x = c->out;
-    c->out = (char *)gx_take_from(g, a, GX_MEM_COMM, bytes);
+    c->out = (char *)gx_allocate_from(g, a, GX_MEM_COMM, bytes);
     if (c->me == c->detail) gx_to_host(g, c->out, x, bytes);
     gx__comm_run(g, c);
     gx_to_device(g, x, c->out, bytes);
@@ -129,7 +129,7 @@ static void gx__comm_run_staged_transfers(GxContext *g, GxCollective *c)
     for (int64_t i = 0; i < c->count; i++) {
         const int64_t bytes = list[i].n * gx_dtype_size(list[i].dtype);
         here[i] = list[i];
-        here[i].data = gx_take_from(g, a, GX_MEM_COMM, bytes);
+        here[i].data = gx_allocate_from(g, a, GX_MEM_COMM, bytes);
         if (list[i].is_send) gx_to_host(g, here[i].data, list[i].data, bytes);
     }
     c->list = here;

@@ -304,7 +304,7 @@ void gx__comm_run(GxContext *g, GxCollective *c)
     GxArena *a = gx_host_arena(g);
     GxArenaMark mark = gx_arena_mark(a);
     if (c->scratch_bytes > 0 && (a || !gx__comm_dry(g)))
-        c->scratch = (char *)gx_take_from(g, a, GX_MEM_COMM, c->scratch_bytes);
+        c->scratch = (char *)gx_allocate_from(g, a, GX_MEM_COMM, c->scratch_bytes);
     if (gx_failed(g)) gx__comm_give_up(g);
     else if (!gx__comm_dry(g)) {
         g->comm->blocking = c;

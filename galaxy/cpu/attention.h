@@ -70,9 +70,9 @@ static GxTile gx__cpu_tile(const GxRuns *runs, int64_t size, int64_t index)
 // The positions [begin, end) that each row of a query tile sees; outside [least, most) nobody sees anything.
 typedef struct {
     int64_t begin[GX__CPU_Q_TILE], end[GX__CPU_Q_TILE], least, most;
-} GxSeen;
+} GxCpuMask;
 
-static void gx__cpu_seen(GxSeen *s, const GxAttention *a, GxTile q, int64_t b)
+static void gx__cpu_mask(GxCpuMask *s, const GxAttention *a, GxTile q, int64_t b)
 {
     s->least = INT64_MAX, s->most = 0;
     for (int64_t i = 0; i < q.length; i++) {
@@ -81,7 +81,7 @@ static void gx__cpu_seen(GxSeen *s, const GxAttention *a, GxTile q, int64_t b)
         s->begin[i] = document ? document[0] : 0;
         s->end[i] = document ? document[1] : INT64_MAX;
         if (a->causal) s->end[i] = gx_min(s->end[i], position + 1);
-        if (a->window) s->begin[i] = gx_max(s->begin[i], position + 1 - a->window);
+        if (a->sliding_window) s->begin[i] = gx_max(s->begin[i], position + 1 - a->sliding_window);
         if (s->begin[i] >= s->end[i]) continue;
         s->least = gx_min(s->least, s->begin[i]);
         s->most = gx_max(s->most, s->end[i]);
@@ -91,7 +91,7 @@ static void gx__cpu_seen(GxSeen *s, const GxAttention *a, GxTile q, int64_t b)
 
 // The part of key block j that lies in [least, most). For products of bf16 its ends are moved outwards to multiples of
 // 64, so that there are few widths: the library compiles a kernel for each width, which takes 0.2 ms.
-static GxTile gx__cpu_key_block(const GxAttention *a, const GxSeen *s, int64_t j)
+static GxTile gx__cpu_key_block(const GxAttention *a, const GxCpuMask *s, int64_t j)
 {
     enum { STEP = 64 };
     GxTile t = gx__cpu_tile(&a->k_runs, GX__CPU_K_BLOCK, j);
@@ -124,7 +124,7 @@ typedef struct {
     int64_t first, n;
 } GxVisible;
 
-static GxVisible gx__cpu_visible(const GxSeen *s, GxTile k, int64_t i)
+static GxVisible gx__cpu_visible(const GxCpuMask *s, GxTile k, int64_t i)
 {
     const int64_t first = gx_min(k.length, gx_max(0, s->begin[i] - k.position)),
                   end = gx_min(k.length, s->end[i] - k.position);
@@ -245,7 +245,7 @@ static void gx__cpu_attention_keep(float *keep, const GxStep *step, const GxAtte
 {
     enum { WORDS = 64 }; // at a time
     uint32_t words[WORDS];
-    const GxCpuDraws draws = {
+    const GxCpuRandom draws = {
         step->seed, (uint32_t)step->step, a->site, gx_dropout_threshold(a->dropout), gx_dropout_scale(a->dropout), 1,
         0};
     const int64_t sample = step->first_sample + a->first_sample + b;
@@ -255,7 +255,7 @@ static void gx__cpu_attention_keep(float *keep, const GxStep *step, const GxAtte
     const int64_t begin = first % 4, end = begin + n; // as words from that draw on
     for (int64_t w = 0; w < end; w += WORDS) {
         const int64_t from = gx_max(w, begin), until = gx_min(w + WORDS, end);
-        gx__cpu_draw(words, &draws, draw + (uint64_t)(w / 4), WORDS);
+        gx__cpu_random_words(words, &draws, draw + (uint64_t)(w / 4), WORDS);
         GX_OMP(simd)
         for (int64_t j = from; j < until; j++) keep[j - begin] = words[j - w] >= threshold ? factor : 0.0f;
     }
@@ -295,13 +295,13 @@ static void gx__cpu_softmax_row(float *s, float *o, float *maximum, float *sum, 
 
 // The same of all rows of a tile, and what is dropped.
 static void gx__cpu_softmax_tile(const GxContext *g, float *s, float *o, float *maximum, float *sum,
-                                 const GxAttention *a, const GxSeen *seen, int64_t b, int64_t head, GxTile tile,
+                                 const GxAttention *a, const GxCpuMask *mask, int64_t b, int64_t head, GxTile tile,
                                  GxTile block)
 {
     float keep[GX__CPU_K_BLOCK];
     const int64_t n = block.length, h = a->head_dim;
     for (int64_t i = 0; i < tile.length; i++) {
-        const GxVisible v = gx__cpu_visible(seen, block, i);
+        const GxVisible v = gx__cpu_visible(mask, block, i);
         float *row = s + i * n + v.first;
         memset(s + i * n, 0, (size_t)(v.n > 0 ? v.first : n) * 4);
         if (v.n == 0) continue;
@@ -332,12 +332,12 @@ static void gx__cpu_attention_forward_tile(GxContext *g, void *o, float *lse, co
           *copies = m + 3 * GX__CPU_Q_TILE;
     const void *first = gx_cpu_from(q, (tile.row * B + b) * a->q_stride + head * h, dtype);
     const GxFactor qt = gx__cpu_head_factor(first, tile.length, qs, a, copies);
-    GxSeen seen;
-    gx__cpu_seen(&seen, a, tile, b);
+    GxCpuMask mask;
+    gx__cpu_mask(&mask, a, tile, b);
     for (int64_t i = 0; i < tile.length; i++) m[i] = -INFINITY, l[i] = 0;
     memset(acc, 0, (size_t)(tile.length * h) * 4);
     for (int64_t j = 0; j < gx__cpu_tiles(&a->k_runs, GX__CPU_K_BLOCK); j++) {
-        const GxTile keys = gx__cpu_key_block(a, &seen, j);
+        const GxTile keys = gx__cpu_key_block(a, &mask, j);
         for (int64_t from = 0, n; from < keys.length; from += n) {
             const GxTile block = gx__cpu_key_stretch(a, keys, from, b);
             const int64_t at = block.row * a->kv_stride + kv * h;
@@ -347,7 +347,7 @@ static void gx__cpu_attention_forward_tile(GxContext *g, void *o, float *lse, co
             const GxFactor vt =
                 gx__cpu_head_factor(gx_cpu_from(v, at, dtype), n, ks, a, copies + (GX__CPU_Q_TILE + width) * h);
             gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, gx__cpu_attention_scale(a), qt, kt, 0, s, n);
-            gx__cpu_softmax_tile(g, s, acc, m, l, a, &seen, b, head, tile, block);
+            gx__cpu_softmax_tile(g, s, acc, m, l, a, &mask, b, head, tile, block);
             const GxFactor p = gx__cpu_scores_factor(s, tile.length, n, a, (uint16_t *)copies);
             gx__cpu_tile_gemm(g, 0, 0, tile.length, h, n, 1, p, vt, 1, acc, h);
         }
@@ -410,13 +410,13 @@ static void gx__cpu_softmax_backward_row(float *s, float *dp, float lse, float D
 
 // The same of all rows of a tile, and what is dropped. lse: of its first row.
 static void gx__cpu_softmax_backward_tile(const GxContext *g, float *s, float *dp, const float *lse, const float *D,
-                                          const GxAttention *a, const GxSeen *seen, int64_t b, int64_t head,
+                                          const GxAttention *a, const GxCpuMask *mask, int64_t b, int64_t head,
                                           GxTile tile, GxTile block)
 {
     float keep[GX__CPU_K_BLOCK];
     const int64_t n = block.length;
     for (int64_t i = 0; i < tile.length; i++) {
-        const GxVisible v = gx__cpu_visible(seen, block, i);
+        const GxVisible v = gx__cpu_visible(mask, block, i);
         float *s_row = s + i * n + v.first, *dp_row = dp + i * n + v.first;
         memset(s + i * n, 0, (size_t)v.first * 4);
         memset(dp + i * n, 0, (size_t)v.first * 4);
@@ -459,19 +459,19 @@ static void gx__cpu_attention_backward_tile(GxContext *g, void *dq, const GxHead
     const GxFactor dot = gx__cpu_head_factor(d_o_first, tile.length, os, a, copies + GX__CPU_Q_TILE * h);
     const GxHeadRows dqt = gx__cpu_head_zeros(gx_cpu_at(dq, q_at, dtype), tile.length, qs, h, dtype, sums);
     uint16_t *narrow = (uint16_t *)copies;
-    GxSeen seen;
-    gx__cpu_seen(&seen, a, tile, b);
+    GxCpuMask mask;
+    gx__cpu_mask(&mask, a, tile, b);
     for (int64_t i = 0; i < tile.length; i++)
         GX_CPU_TYPES(dtype, gx__cpu_dot, D + i, gx_cpu_from(d_o, o_at + i * os, dtype),
                      gx_cpu_from(o, o_at + i * os, dtype), h);
     for (int64_t j = 0; j < gx__cpu_tiles(&a->k_runs, GX__CPU_K_BLOCK); j++) {
-        const GxTile block = gx__cpu_key_block(a, &seen, j);
+        const GxTile block = gx__cpu_key_block(a, &mask, j);
         const int64_t n = block.length, dks = keys->dk.stride;
         if (n == 0) continue;
         const GxFactor k = gx__cpu_factor_row(keys->k, block.row), v = gx__cpu_factor_row(keys->v, block.row);
         gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, scale, qt, k, 0, s, n);
         gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, 1, dot, v, 0, dp, n);
-        gx__cpu_softmax_backward_tile(g, s, dp, lse + row * a->H + head, D, a, &seen, b, head, tile, block);
+        gx__cpu_softmax_backward_tile(g, s, dp, lse + row * a->H + head, D, a, &mask, b, head, tile, block);
         const GxFactor p = gx__cpu_scores_factor(s, tile.length, n, a, narrow);
         const GxFactor ds = gx__cpu_scores_factor(dp, tile.length, n, a, narrow + GX__CPU_Q_TILE * width);
         gx__cpu_tile_gemm(g, 1, 0, n, h, tile.length, 1, p, dot, 1, keys->dv.x + block.row * dks, dks);
@@ -516,6 +516,6 @@ void gx_cpu_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const
     for (int64_t job = 0; job < a->B * a->K; job++)
         gx__cpu_attention_backward_head(g, dq, dk, dv, d_o, o, lse, q, k, v, a, job / a->K, job % a->K,
                                         gx__cpu_thread_scratch(scratch, floats));
-    if (a->cosine) gx_attention_turn_back(g, dq, dk, a);
+    if (a->cosine) gx_attention_rotate_back(g, dq, dk, a);
 }
 #endif

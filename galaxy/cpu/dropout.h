@@ -24,11 +24,11 @@ typedef struct {
     float scale;
     int drops;            // 0: nothing is dropped, and nothing drawn
     int64_t first_sample; // of the rows at hand, in the whole training
-} GxCpuDraws;
+} GxCpuRandom;
 
-static inline GxCpuDraws gx__cpu_draws(const GxContext *g, const GxDropout *d)
+static inline GxCpuRandom gx__cpu_random(const GxContext *g, const GxDropout *d)
 {
-    GxCpuDraws draws = GX_ZERO;
+    GxCpuRandom draws = GX_ZERO;
     draws.scale = 1;
     if (!(d->p > 0)) return draws;
     draws.drops = 1;
@@ -42,7 +42,7 @@ static inline GxCpuDraws gx__cpu_draws(const GxContext *g, const GxDropout *d)
 }
 
 // The draw with which row r at hand begins.
-static inline uint64_t gx__cpu_first_draw(const GxCpuDraws *draws, const GxDropout *d, int64_t r, int64_t C)
+static inline uint64_t gx__cpu_first_random(const GxCpuRandom *draws, const GxDropout *d, int64_t r, int64_t C)
 {
     if (!draws->drops) return 0;
     return gx_dropout_row(draws->first_sample, d->T, d->B, d->rows ? d->rows[r] : d->first_row + r, C);
@@ -50,7 +50,7 @@ static inline uint64_t gx__cpu_first_draw(const GxCpuDraws *draws, const GxDropo
 
 // words[c]: the random bits of the n elements from draw `first` on. Philox is ten rounds of two products of 32 bits:
 // lanes next to each other, so that compilers make one vector of them.
-static GX_CPU_INLINE void gx__cpu_draw(uint32_t *words, const GxCpuDraws *d, uint64_t first, int64_t n)
+static GX_CPU_INLINE void gx__cpu_random_words(uint32_t *words, const GxCpuRandom *d, uint64_t first, int64_t n)
 {
     const uint64_t seed = d->seed;
     const uint32_t step = d->step, site = d->site;
@@ -62,7 +62,7 @@ static GX_CPU_INLINE void gx__cpu_draw(uint32_t *words, const GxCpuDraws *d, uin
 }
 
 // y[c] = kept ? x[c]/(1 - p) : 0; of the first draw `lead` words belong to columns before.
-static GX_CPU_INLINE void gx__cpu_dropout_row(void *y, const void *x, int64_t C, const GxCpuDraws *d, uint64_t first,
+static GX_CPU_INLINE void gx__cpu_dropout_row(void *y, const void *x, int64_t C, const GxCpuRandom *d, uint64_t first,
                                               int64_t lead, GxDtype dtype)
 {
     uint32_t words[GX__CPU_CHUNK_COLS + 4];
@@ -70,7 +70,7 @@ static GX_CPU_INLINE void gx__cpu_dropout_row(void *y, const void *x, int64_t C,
     const float scale = d->scale;
     for (int64_t c = 0; c < C; c += GX__CPU_CHUNK_COLS) {
         const int64_t n = gx_min(GX__CPU_CHUNK_COLS, C - c);
-        gx__cpu_draw(words, d, first + (uint64_t)c / 4, lead + n);
+        gx__cpu_random_words(words, d, first + (uint64_t)c / 4, lead + n);
         GX_OMP(simd)
         for (int64_t i = 0; i < n; i++) {
             const float kept = gx_cpu_load(x, c + i, dtype) * scale;
@@ -81,11 +81,11 @@ static GX_CPU_INLINE void gx__cpu_dropout_row(void *y, const void *x, int64_t C,
 
 void gx_cpu_dropout(GxContext *g, void *y, const void *x, int64_t R, int64_t C, const GxDropout *d, GxDtype dtype)
 {
-    const GxCpuDraws draws = gx__cpu_draws(g, d);
+    const GxCpuRandom draws = gx__cpu_random(g, d);
     const int64_t columns = d->columns ? d->columns : C;
     GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, R * C)))
     for (int64_t r = 0; r < R; r++)
         GX_CPU_TYPES(dtype, gx__cpu_dropout_row, gx_cpu_at(y, r * C, dtype), gx_cpu_from(x, r * C, dtype), C, &draws,
-                     gx__cpu_first_draw(&draws, d, r, columns) + (uint64_t)d->first_column / 4, d->first_column % 4);
+                     gx__cpu_first_random(&draws, d, r, columns) + (uint64_t)d->first_column / 4, d->first_column % 4);
 }
 #endif

@@ -6,8 +6,8 @@ GX_BEGIN
 
 GxStatus gx_cpu_arena_open(GxContext *g, GxArena *a, int64_t bytes);
 void gx_cpu_arena_close(GxContext *g, GxArena *a);
-void gx_cpu_to_device(GxContext *g, void *buffer, const void *twin, int64_t bytes);
-void gx_cpu_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes);
+void gx_cpu_to_device(GxContext *g, void *buffer, const void *host_copy, int64_t bytes);
+void gx_cpu_to_host(GxContext *g, void *host_copy, const void *buffer, int64_t bytes);
 
 GX_END
 #endif
@@ -24,15 +24,15 @@ void gx_cpu_arena_close(GxContext *g, GxArena *a)
     gx_arena_close(a);
 }
 
-void gx_cpu_to_device(GxContext *g, void *buffer, const void *twin, int64_t bytes)
+void gx_cpu_to_device(GxContext *g, void *buffer, const void *host_copy, int64_t bytes)
 {
     (void)g;
-    memcpy(buffer, twin, (size_t)bytes);
+    memcpy(buffer, host_copy, (size_t)bytes);
 }
 
-void gx_cpu_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes)
+void gx_cpu_to_host(GxContext *g, void *host_copy, const void *buffer, int64_t bytes)
 {
     (void)g;
-    memcpy(twin, buffer, (size_t)bytes);
+    memcpy(host_copy, buffer, (size_t)bytes);
 }
 #endif

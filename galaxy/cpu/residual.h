@@ -23,20 +23,20 @@ GX_END
 #include "vec.h"
 
 // v[i] = kept ? v[i]/(1 - p) : 0, for the n elements from draw `first` on
-static GX_CPU_INLINE void gx__cpu_drop(float *v, const GxCpuDraws *d, uint64_t first, int64_t n)
+static GX_CPU_INLINE void gx__cpu_drop(float *v, const GxCpuRandom *d, uint64_t first, int64_t n)
 {
     uint32_t words[GX__CPU_CHUNK_COLS];
     const uint32_t threshold = d->threshold;
     const float scale = d->scale;
     if (!d->drops) return;
-    gx__cpu_draw(words, d, first, n);
+    gx__cpu_random_words(words, d, first, n);
     GX_OMP(simd)
     for (int64_t i = 0; i < n; i++) v[i] = words[i] >= threshold ? v[i] * scale : 0;
 }
 
 // sum[c] = x[c] + dropout(out[c] + bias[c]), by chunks that stay in fp32 until they are stored
 static GX_CPU_INLINE void gx__cpu_residual_sum_row(void *sum, const void *x, const void *out, const void *bias,
-                                                   int64_t C, const GxCpuDraws *d, uint64_t first, GxDtype dtype)
+                                                   int64_t C, const GxCpuRandom *d, uint64_t first, GxDtype dtype)
 {
     float v[GX__CPU_CHUNK_COLS];
     for (int64_t c = 0; c < C; c += GX__CPU_CHUNK_COLS) {
@@ -52,7 +52,7 @@ static GX_CPU_INLINE void gx__cpu_residual_sum_row(void *sum, const void *x, con
 
 // Where no sum is wanted it lies in y until the norm overwrites it.
 static GX_CPU_INLINE void gx__cpu_residual_row(void *y, void *sum, float *mean, float *rstd, const void *x,
-                                               const void *out, const GxResidual *r, const GxCpuDraws *d,
+                                               const void *out, const GxResidual *r, const GxCpuRandom *d,
                                                uint64_t first, GxDtype dtype)
 {
     void *kept = sum ? sum : y;
@@ -64,13 +64,13 @@ static GX_CPU_INLINE void gx__cpu_residual_row(void *y, void *sum, float *mean, 
 void gx_cpu_residual_forward(GxContext *g, void *y, void *sum, float *mean, float *rstd, const void *x, const void *out,
                              const GxResidual *r)
 {
-    const GxCpuDraws draws = gx__cpu_draws(g, &r->dropout);
+    const GxCpuRandom draws = gx__cpu_random(g, &r->dropout);
     const int64_t C = r->C;
     GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, r->R * C)))
     for (int64_t i = 0; i < r->R; i++)
         GX_CPU_TYPES(r->dtype, gx__cpu_residual_row, gx_cpu_at(y, i * C, r->dtype), gx_cpu_at(sum, i * C, r->dtype),
                      mean ? mean + i : NULL, rstd ? rstd + i : NULL, gx_cpu_from(x, i * C, r->dtype),
-                     gx_cpu_from(out, i * C, r->dtype), r, &draws, gx__cpu_first_draw(&draws, &r->dropout, i, C));
+                     gx_cpu_from(out, i * C, r->dtype), r, &draws, gx__cpu_first_random(&draws, &r->dropout, i, C));
 }
 
 // v[i] = layer_norm'(dy) from column c on; without a norm dy
@@ -94,7 +94,7 @@ static GX_CPU_INLINE void gx__cpu_store_chunk(void *y, const float *v, int64_t c
 // dx = layer_norm'(dy), dout = dropout'(dx), dbias += dout, each from one value in fp32
 static GX_CPU_INLINE void gx__cpu_residual_backward_row(void *dx, void *dout, float *dbias, const void *dy,
                                                         const void *sum, float mean, float rstd, const GxResidual *r,
-                                                        const GxCpuDraws *d, uint64_t first, GxDtype dtype)
+                                                        const GxCpuRandom *d, uint64_t first, GxDtype dtype)
 {
     GxCpuLayerNorm row = GX_ZERO;
     float v[GX__CPU_CHUNK_COLS];
@@ -116,7 +116,7 @@ void gx_cpu_residual_backward(GxContext *g, void *dx, void *dout, float *dbias, 
                               int accumulate, float *scratch)
 {
     float *const sums[3] = {dbias, dw, db};
-    const GxCpuDraws draws = gx__cpu_draws(g, &r->dropout);
+    const GxCpuRandom draws = gx__cpu_random(g, &r->dropout);
     const int64_t C = r->C, blocks = gx_ceil_div(r->R, GX_NORM_BLOCK);
     const GxDtype type = r->dtype;
     GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, r->R * C)))
@@ -128,7 +128,7 @@ void gx_cpu_residual_backward(GxContext *g, void *dx, void *dout, float *dbias, 
             const float m = r->w ? mean[i] : 0, scale = r->w ? rstd[i] : 0;
             if (r->w) GX_CPU_TYPES(type, gx__cpu_layer_norm_weights, share[1], share[2], d, s, m, scale, C);
             GX_CPU_TYPES(type, gx__cpu_residual_backward_row, gx_cpu_at(dx, i * C, type), gx_cpu_at(dout, i * C, type),
-                         share[0], d, s, m, scale, r, &draws, gx__cpu_first_draw(&draws, &r->dropout, i, C));
+                         share[0], d, s, m, scale, r, &draws, gx__cpu_first_random(&draws, &r->dropout, i, C));
         }
     }
     gx__cpu_add_all_shares(g, sums, 3, scratch, blocks, C, accumulate);

@@ -70,7 +70,7 @@ template <int HEAD> struct GxCudaTiles {
 // Scores of rows ty+16i of the tile that the documents are of, and tx+16j of another tile: -inf where those are no part
 // of the row's document.
 template <int M, int N>
-static __device__ __forceinline__ void gx__cuda_hide(float (&s)[M / GX__CUDA_SIDE][N / GX__CUDA_SIDE],
+static __device__ __forceinline__ void gx__cuda_mask(float (&s)[M / GX__CUDA_SIDE][N / GX__CUDA_SIDE],
                                                      const GxCudaDocument *documents, const GxCudaAttention &p,
                                                      const GxCudaTile &other)
 {
@@ -214,9 +214,9 @@ static __device__ __forceinline__ void gx__cuda_accumulate(float (&acc)[M / GX__
 // keep[query][key] = 0 or what the probability is multiplied by, of all queries and keys of two tiles; TURNED:
 // keep[key][query]. A thread draws for four keys whose positions follow a multiple of 4.
 template <int ROWS, bool TURNED>
-static __device__ __forceinline__ void gx__cuda_draw_keep(float (*keep)[ROWS + 4], const GxCudaAttention &p,
-                                                          const GxCudaTile &queries, const GxCudaTile &keys, int64_t b,
-                                                          int64_t head)
+static __device__ __forceinline__ void gx__cuda_sample_keep(float (*keep)[ROWS + 4], const GxCudaAttention &p,
+                                                            const GxCudaTile &queries, const GxCudaTile &keys,
+                                                            int64_t b, int64_t head)
 {
     enum { DRAWS = ROWS / 4 + 1 }; // of a row; keys may begin within the first
     const uint64_t seed = p.step->seed;
@@ -338,7 +338,7 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
     gx__cuda_load_documents(documents, p, tile, b);
     for (int run = 0; run < p.a.k_runs.n; run++) {
         const GxCudaRange of = gx__cuda_of_documents(documents, p, tile, p.a.k_runs.run[run]);
-        const GxCudaRange seen = gx__cuda_seen(of, p, tile, p.a.k_runs.run[run]);
+        const GxCudaRange seen = gx__cuda_visible(of, p, tile, p.a.k_runs.run[run]);
         GxCudaTile keys;
         for (int64_t begin = seen.begin; begin < seen.end; begin += keys.length) {
             keys = gx__cuda_key_tile<ROWS>(p, p.a.k_runs.run[run], begin);
@@ -346,11 +346,11 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
             if (row < 0) continue;
             float s[N][N];
             __syncthreads(); // the values of the tile before are read
-            if (p.a.dropout != 0) gx__cuda_draw_keep<ROWS, false>(ps, p, tile, keys, b, head);
+            if (p.a.dropout != 0) gx__cuda_sample_keep<ROWS, false>(ps, p, tile, keys, b, head);
             gx__cuda_load_tile<T, ROWS, HEAD>(kv, k + at, kv_stride, keys.length, p);
             __syncthreads();
             gx__cuda_scores<ROWS, ROWS, HEAD>(s, qs, kv, (int)p.a.head_dim);
-            gx__cuda_hide<ROWS, ROWS>(s, documents, p, keys);
+            gx__cuda_mask<ROWS, ROWS>(s, documents, p, keys);
             const GxCudaBand band = gx__cuda_band(p, tile, keys);
 #pragma unroll
             for (int i = 0; i < N; i++) {
@@ -439,7 +439,7 @@ gx__cuda_backward_keys_step(float (&dk)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_S
     float s[N][N], ds[N][N];
     gx__cuda_scores<ROWS, ROWS, HEAD>(s, ks, qs, (int)p.a.head_dim);
     gx__cuda_scores<ROWS, ROWS, HEAD>(ds, vs, os, (int)p.a.head_dim);
-    gx__cuda_hide<ROWS, ROWS>(s, documents, p, queries);
+    gx__cuda_mask<ROWS, ROWS>(s, documents, p, queries);
     gx__cuda_drop<ROWS, ROWS>(ds, ps, p);
 #pragma unroll
     for (int j = 0; j < N; j++) {
@@ -492,7 +492,7 @@ gx__cuda_backward_keys_tile(T *dk, T *dv, const T *d_o, const float *lse, const 
                 const GxCudaTile queries = gx__cuda_part(rows, begin, ROWS);
                 const int64_t at = (queries.row * p.a.B + b) * p.a.H + head;
                 __syncthreads(); // the queries of the tile before are read
-                if (p.a.dropout != 0) gx__cuda_draw_keep<ROWS, true>(ps, p, queries, keys, b, head);
+                if (p.a.dropout != 0) gx__cuda_sample_keep<ROWS, true>(ps, p, queries, keys, b, head);
                 gx__cuda_load_tile<T, ROWS, HEAD>(qs, gx__cuda_head(q, queries.row, b, head, p.a.q_stride, p),
                                                   p.a.B * p.a.q_stride, queries.length, p);
                 gx__cuda_load_tile<T, ROWS, HEAD>(os, gx__cuda_head(d_o, queries.row, b, head, p.a.o_stride, p),
@@ -538,7 +538,7 @@ gx__cuda_backward_queries_step(float (&dq)[GxCudaTiles<HEAD>::BACKWARD / GX__CUD
     float s[N][N], ds[N][N];
     gx__cuda_scores<ROWS, ROWS, HEAD>(s, qs, ks, (int)p.a.head_dim);
     gx__cuda_scores<ROWS, ROWS, HEAD>(ds, os, vs, (int)p.a.head_dim);
-    gx__cuda_hide<ROWS, ROWS>(s, documents, p, keys);
+    gx__cuda_mask<ROWS, ROWS>(s, documents, p, keys);
     gx__cuda_drop<ROWS, ROWS>(ds, ps, p);
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -579,11 +579,11 @@ gx__cuda_backward_queries_tile(T *dq, const T *d_o, const float *lse, const floa
     gx__cuda_load_documents(documents, p, queries, b);
     for (int run = 0; run < p.a.k_runs.n; run++) {
         const GxCudaRange of = gx__cuda_of_documents(documents, p, queries, p.a.k_runs.run[run]);
-        const GxCudaRange seen = gx__cuda_seen(of, p, queries, p.a.k_runs.run[run]);
+        const GxCudaRange seen = gx__cuda_visible(of, p, queries, p.a.k_runs.run[run]);
         for (int64_t begin = seen.begin; begin < seen.end; begin += ROWS) {
             const GxCudaTile keys = gx__cuda_part(p.a.k_runs.run[run], begin, ROWS);
             __syncthreads(); // the keys of the tile before are read
-            if (p.a.dropout != 0) gx__cuda_draw_keep<ROWS, false>(ps, p, queries, keys, b, head);
+            if (p.a.dropout != 0) gx__cuda_sample_keep<ROWS, false>(ps, p, queries, keys, b, head);
             gx__cuda_load_tile<T, ROWS, HEAD>(ks, gx__cuda_head(k, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
                                               keys.length, p);
             gx__cuda_load_tile<T, ROWS, HEAD>(vs, gx__cuda_head(v, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
@@ -623,7 +623,7 @@ static GxCudaAttention gx__cuda_attention_of(const GxContext *g, const GxAttenti
 {
     GxCudaAttention p = GX_ZERO;
     p.a = *a;
-    p.a.window = gx_min(a->window, (int64_t)1 << 40); // farther than any position; their sums fit
+    p.a.sliding_window = gx_min(a->sliding_window, (int64_t)1 << 40); // farther than any position; their sums fit
     p.group = gx_attention_group(a);
     p.q_rows = gx_runs_rows(&a->q_runs) * a->B;
     p.scale = a->scale != 0 ? a->scale : 1.0f / sqrtf((float)a->head_dim);
@@ -768,10 +768,10 @@ void gx_cuda_attention_backward(GxContext *g, void *dq, void *dk, void *dv, cons
     for (const void *x : of_o) p.packed &= gx__cuda_rows_packed(x, a->o_stride, a);
     void *const d[] = {dq, dk, dv};
     const void *const x[] = {q, k, v, d_o};
-    const int turns = gx__mma_turns(g, &p); // else their rows are turned back behind the kernels
-    if (!turns) p.a.cosine = NULL;
+    const int rotates = gx__mma_rotates(g, &p); // else their rows are turned back behind the kernels
+    if (!rotates) p.a.cosine = NULL;
     GX_CUDA_TYPES(a->dtype, gx__cuda_launch_dot, g, (float *)scratch, d_o, o, &p);
     gx__cuda_gradients(g, d, x, lse, (const float *)scratch, &p);
-    if (a->cosine && !turns) gx_attention_turn_back(g, dq, dk, a);
+    if (a->cosine && !rotates) gx_attention_rotate_back(g, dq, dk, a);
 }
 #endif

@@ -272,8 +272,8 @@ static __device__ __forceinline__ void gx__mma_store(T *to, const float (&acc)[M
 // This warp's rows turned back by their positions, where the model's heads are HEAD wide: a lane holds both numbers of
 // a pair.
 template <int M, int HEAD>
-static __device__ __forceinline__ void gx__mma_turn_back(float (&acc)[M][HEAD / 8][4], const GxCudaTile &tile,
-                                                         const GxCudaAttention &p)
+static __device__ __forceinline__ void gx__mma_rotate_back(float (&acc)[M][HEAD / 8][4], const GxCudaTile &tile,
+                                                           const GxCudaAttention &p)
 {
     enum { HALF = HEAD / 2 };
 #pragma unroll
@@ -314,8 +314,8 @@ static __device__ __forceinline__ GxMmaSpan gx__mma_span(const GxCudaDocument *d
         if (KEY) s.first = max(s.first, diagonal);
         else s.last = min(s.last, diagonal);
     }
-    if (p.a.window) { // KEY: of the query that is the last to see it
-        const int64_t before = p.a.window - 1, at = own.position + r - others.position;
+    if (p.a.sliding_window) { // KEY: of the query that is the last to see it
+        const int64_t before = p.a.sliding_window - 1, at = own.position + r - others.position;
         if (KEY) s.last = min(s.last, gx__cuda_distance(at + before));
         else s.first = max(s.first, gx__cuda_distance(at - before));
     }
@@ -328,12 +328,12 @@ static __device__ __forceinline__ GxMmaSpan gx__mma_span(const GxCudaDocument *d
 
 typedef struct {
     int some, whole;
-} GxMmaSight; // of another tile: does any row of this warp see any of it, does every row see all
+} GxMmaVisible; // of another tile: does any row of this warp see any of it, does every row see all
 
 template <bool KEY, int M, int OTHERS>
-static __device__ __forceinline__ GxMmaSight gx__mma_spans(GxMmaSpan (&span)[M][2], const GxCudaDocument *documents,
-                                                           const GxCudaAttention &p, const GxCudaTile &own,
-                                                           const GxCudaTile &others)
+static __device__ __forceinline__ GxMmaVisible gx__mma_spans(GxMmaSpan (&span)[M][2], const GxCudaDocument *documents,
+                                                             const GxCudaAttention &p, const GxCudaTile &own,
+                                                             const GxCudaTile &others)
 {
     int some = 0, whole = 1;
 #pragma unroll
@@ -345,8 +345,8 @@ static __device__ __forceinline__ GxMmaSight gx__mma_spans(GxMmaSpan (&span)[M][
             some |= span[m][half].first <= span[m][half].last;
             whole &= span[m][half].first <= 0 && span[m][half].last >= OTHERS - 1;
         }
-    const GxMmaSight sight = {__any_sync(0xffffffffu, some), __all_sync(0xffffffffu, whole)};
-    return sight;
+    const GxMmaVisible visible = {__any_sync(0xffffffffu, some), __all_sync(0xffffffffu, whole)};
+    return visible;
 }
 
 // f(score, m, half, column) for each of a warp's scores
@@ -362,7 +362,7 @@ template <int M, int N, class F> static __device__ __forceinline__ void gx__mma_
 
 // Scores of what a row does not see become -inf.
 template <int M, int N>
-static __device__ __forceinline__ void gx__mma_hide(float (&s)[M][N / 8][4], const GxMmaSpan (&span)[M][2])
+static __device__ __forceinline__ void gx__mma_mask(float (&s)[M][N / 8][4], const GxMmaSpan (&span)[M][2])
 {
     gx__mma_each<M, N>(s, [&](float &x, int m, int half, int column) {
         if (column < span[m][half].first || column > span[m][half].last) x = -INFINITY;
@@ -373,7 +373,7 @@ static __device__ __forceinline__ void gx__mma_hide(float (&s)[M][N / 8][4], con
 
 // Bit k: is the probability of the query at position `query` and the key at position `key` + k kept? Four neighbours at
 // a time are drawn, whose positions follow a multiple of 4.
-static __device__ __forceinline__ uint32_t gx__mma_draw_word(const GxCudaAttention &p, int64_t query, int64_t key,
+static __device__ __forceinline__ uint32_t gx__mma_keep_word(const GxCudaAttention &p, int64_t query, int64_t key,
                                                              int64_t b, int64_t head)
 {
     const uint64_t seed = p.step->seed;
@@ -393,13 +393,13 @@ static __device__ __forceinline__ uint32_t gx__mma_draw_word(const GxCudaAttenti
 
 // Bit k%32 of keep[q][k/32]: is the probability of query q and key k of two tiles kept? A thread draws for 32 keys.
 template <int QUERIES, int KEYS>
-static __device__ __forceinline__ void gx__mma_draw_keep(uint32_t (*keep)[KEYS / 32], const GxCudaAttention &p,
-                                                         const GxCudaTile &queries, const GxCudaTile &keys, int64_t b,
-                                                         int64_t head)
+static __device__ __forceinline__ void gx__mma_sample_keep(uint32_t (*keep)[KEYS / 32], const GxCudaAttention &p,
+                                                           const GxCudaTile &queries, const GxCudaTile &keys, int64_t b,
+                                                           int64_t head)
 {
     for (int i = (int)threadIdx.x; i < QUERIES * (KEYS / 32); i += GX__MMA_THREADS) {
         const int r = i / (KEYS / 32), word = i % (KEYS / 32);
-        keep[r][word] = gx__mma_draw_word(p, queries.position + r, keys.position + word * 32, b, head);
+        keep[r][word] = gx__mma_keep_word(p, queries.position + r, keys.position + word * 32, b, head);
     }
 }
 
@@ -433,7 +433,8 @@ static __device__ __forceinline__ void gx__mma_next_keys(GxMmaKeys *keys, const 
             keys->tile.length = 0;
             if (++keys->run >= p.a.k_runs.n) return;
             const GxRun &run = p.a.k_runs.run[keys->run];
-            const GxCudaRange seen = gx__cuda_seen(gx__cuda_of_documents(documents, p, queries, run), p, queries, run);
+            const GxCudaRange seen =
+                gx__cuda_visible(gx__cuda_of_documents(documents, p, queries, run), p, queries, run);
             keys->begin = seen.begin, keys->end = seen.end;
         }
         keys->tile = gx__cuda_key_tile<KEYS>(p, p.a.k_runs.run[keys->run], keys->begin);
@@ -550,16 +551,16 @@ static __device__ __forceinline__ void gx__mma_forward_tile(T *o, float *lse, co
         __syncthreads(); // queries and keys are there; the values of the tile before are read
         gx__mma_load<T, N, HEAD>(tiles->v, v + keys.at, kv_stride, now.length, p);
         gx_cp_async_commit();
-        if (p.a.dropout != 0) gx__mma_draw_keep<OWN, N>(tiles->keep, p, tile, now, b, head);
-        const GxMmaSight sight = gx__mma_spans<false, M, N>(span, tiles->documents, p, tile, now);
-        if (sight.some) gx__mma_scores<T, M, N, HEAD>(s, tiles->q + gx__mma_first_row<M>(), tiles->k);
+        if (p.a.dropout != 0) gx__mma_sample_keep<OWN, N>(tiles->keep, p, tile, now, b, head);
+        const GxMmaVisible visible = gx__mma_spans<false, M, N>(span, tiles->documents, p, tile, now);
+        if (visible.some) gx__mma_scores<T, M, N, HEAD>(s, tiles->q + gx__mma_first_row<M>(), tiles->k);
         gx_cp_async_wait<0>();
         __syncthreads(); // the values are there, and what is kept; the keys are read
         gx__mma_next_keys<N>(&keys, tiles->documents, p, tile, b);
         if (keys.tile.length) gx__mma_load<T, N, HEAD>(tiles->k, k + keys.at, kv_stride, keys.tile.length, p);
         gx_cp_async_commit();
-        if (!sight.some) continue;
-        if (!sight.whole) gx__mma_hide<M, N>(s, span);
+        if (!visible.some) continue;
+        if (!visible.whole) gx__mma_mask<M, N>(s, span);
         gx__mma_softmax<M, N, HEAD>(s, rows, shrink, p.scale_log2);
         gx__mma_rescale<M, HEAD>(rows, shrink);
         if (p.a.dropout != 0)
@@ -621,7 +622,7 @@ static __device__ __forceinline__ void gx__mma_next_others(GxMmaOthers *others, 
         }
         const GxRun &run = runs.run[others->run];
         const GxCudaRange of = gx__cuda_of_documents(documents, p, own, run);
-        const GxCudaRange range = KEYS ? gx__cuda_seeing(of, p, run, own, OTHERS) : gx__cuda_seen(of, p, own, run);
+        const GxCudaRange range = KEYS ? gx__cuda_seeing(of, p, run, own, OTHERS) : gx__cuda_visible(of, p, own, run);
         others->begin = range.begin, others->end = range.end;
     }
     others->tile = gx__cuda_part(runs.run[others->run], others->begin, OTHERS);
@@ -705,7 +706,7 @@ static __device__ __forceinline__ void gx__mma_finish_own(const GxMmaGradients<T
                                                           int64_t head)
 {
     float factor[M][2];
-    if (p.a.cosine) gx__mma_turn_back<M, HEAD>(own.d_first, tile, p);
+    if (p.a.cosine) gx__mma_rotate_back<M, HEAD>(own.d_first, tile, p);
 #pragma unroll
     for (int i = 0; i < 2 * M; i++) factor[i / 2][i % 2] = p.scale;
     gx__mma_store<T, M, HEAD>(gx__cuda_head(x.d_first, tile.row, b, head, x.stride, p), own.d_first, factor,
@@ -728,8 +729,8 @@ gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<T, HEAD>::M, HEAD> &own, cons
     const auto *others = &tiles->others[stage];
     const int first_row = gx__mma_first_row<M>();
     GxMmaSpan span[M][2];
-    const GxMmaSight sight = gx__mma_spans<KEYS, M, N>(span, tiles->documents, p, tile, other);
-    if (!sight.some) return;
+    const GxMmaVisible visible = gx__mma_spans<KEYS, M, N>(span, tiles->documents, p, tile, other);
+    if (!visible.some) return;
     float s[M][N / 8][4] = {}, ds[M][N / 8][4] = {};
     gx__mma_scores<T, M, N, HEAD>(s, tiles->first + first_row, others->first);
     gx__mma_scores<T, M, N, HEAD>(ds, tiles->second + first_row, others->second);
@@ -738,7 +739,7 @@ gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<T, HEAD>::M, HEAD> &own, cons
         x *= KEYS ? gx__mma_keep<OWN>((const uint32_t(*)[OWN / 32]) tiles->keep, column, row, p)
                   : gx__mma_keep<N>((const uint32_t(*)[N / 32]) tiles->keep, row, column, p);
     };
-    if (!sight.whole) gx__mma_hide<M, N>(s, span);
+    if (!visible.whole) gx__mma_mask<M, N>(s, span);
     if (p.a.dropout != 0) gx__mma_each<M, N>(ds, drop);
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -786,8 +787,8 @@ static __device__ __forceinline__ void gx__mma_backward_tile(const GxMmaGradient
         __syncthreads(); // this tile is there, and the one before is read
         if (others.tile.length) gx__mma_load_others<KEYS, T, HEAD>(&tiles->others[stage ^ 1], x, others, p, b);
         if (p.a.dropout != 0) {
-            if (KEYS) gx__mma_draw_keep<N, OWN>((uint32_t(*)[OWN / 32]) tiles->keep, p, now, tile, b, now_head);
-            else gx__mma_draw_keep<OWN, N>((uint32_t(*)[N / 32]) tiles->keep, p, tile, now, b, now_head);
+            if (KEYS) gx__mma_sample_keep<N, OWN>((uint32_t(*)[OWN / 32]) tiles->keep, p, now, tile, b, now_head);
+            else gx__mma_sample_keep<OWN, N>((uint32_t(*)[N / 32]) tiles->keep, p, tile, now, b, now_head);
             __syncthreads();
         }
         gx__mma_backward_step<KEYS, T, HEAD>(own, tiles, stage, p, tile, now);
@@ -835,7 +836,7 @@ static inline int gx__mma_takes(const GxContext *g, const GxCudaAttention *p)
 }
 
 // Does its backward turn dq and dk back, too? Heads have the size that they are padded to.
-static inline int gx__mma_turns(const GxContext *g, const GxCudaAttention *p)
+static inline int gx__mma_rotates(const GxContext *g, const GxCudaAttention *p)
 {
     const int64_t h = p->a.head_dim;
     return p->a.cosine && gx__mma_takes(g, p) && (h == 64 || h == 128 || (h == 96 && p->a.dtype == GX_BF16));

@@ -76,7 +76,7 @@ static __device__ __forceinline__ GxCudaBand gx__cuda_band(const GxCudaAttention
                                                            const GxCudaTile &k)
 {
     const int64_t d = q.position - k.position;
-    const int first = p.a.window ? gx__cuda_distance(d + 1 - p.a.window) : -GX__CUDA_FAR;
+    const int first = p.a.sliding_window ? gx__cuda_distance(d + 1 - p.a.sliding_window) : -GX__CUDA_FAR;
     const int last = p.a.causal ? gx__cuda_distance(d) : GX__CUDA_FAR;
     const GxCudaBand band = {first, (unsigned)(last - first)};
     return band;
@@ -147,14 +147,14 @@ static __device__ __forceinline__ GxCudaRange gx__cuda_of_documents(const GxCuda
 
 // The keys of a run that somebody in the query tile may see, of those of its documents: its first row's window begins
 // first, its last row sees the farthest.
-static __device__ __forceinline__ GxCudaRange gx__cuda_seen(const GxCudaRange &documents, const GxCudaAttention &p,
-                                                            const GxCudaTile &q, const GxRun &k)
+static __device__ __forceinline__ GxCudaRange gx__cuda_visible(const GxCudaRange &documents, const GxCudaAttention &p,
+                                                               const GxCudaTile &q, const GxRun &k)
 {
     GxCudaRange seen = documents;
     const int64_t until = q.position + q.length - k.position;
     if (p.a.causal && until < seen.end) seen.end = until;
-    const int64_t from = q.position + 1 - p.a.window - k.position;
-    if (p.a.window && from > seen.begin) seen.begin = from;
+    const int64_t from = q.position + 1 - p.a.sliding_window - k.position;
+    if (p.a.sliding_window && from > seen.begin) seen.begin = from;
     return seen;
 }
 
@@ -166,8 +166,8 @@ static __device__ __forceinline__ GxCudaRange gx__cuda_seeing(const GxCudaRange 
     GxCudaRange seeing = documents;
     const int64_t first = (k.position - q.position) / size * size;
     if (p.a.causal && first > seeing.begin) seeing.begin = first;
-    const int64_t until = k.position + k.length - 1 + p.a.window - q.position;
-    if (p.a.window && until < seeing.end) seeing.end = until;
+    const int64_t until = k.position + k.length - 1 + p.a.sliding_window - q.position;
+    if (p.a.sliding_window && until < seeing.end) seeing.end = until;
     return seeing;
 }
 

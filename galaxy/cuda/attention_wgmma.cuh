@@ -87,12 +87,12 @@ template <bool KEYS> static __host__ __device__ inline int64_t gx__wgmma_jobs(co
 typedef struct {
     int stage;
     unsigned phase;
-} GxWgmmaTurn; // in the ring: of the producer, or of a consumer
+} GxWgmmaStage; // in the ring: of the producer, or of a consumer
 
-static __device__ __forceinline__ void gx__wgmma_next(GxWgmmaTurn *turn)
+static __device__ __forceinline__ void gx__wgmma_next(GxWgmmaStage *at)
 {
-    if (++turn->stage < GX__WGMMA_STAGES) return;
-    turn->stage = 0, turn->phase ^= 1;
+    if (++at->stage < GX__WGMMA_STAGES) return;
+    at->stage = 0, at->phase ^= 1;
 }
 
 // Causal: the last tiles of queries and the first of keys meet the most, and begin.
@@ -150,7 +150,7 @@ static __device__ __forceinline__ GxWgmmaRange gx__wgmma_some(const GxCudaRange 
                                                               const GxCudaTile &own, const GxRun &run, int size)
 {
     const GxCudaRange some =
-        KEYS ? gx__cuda_seeing(documents, p, run, own, size) : gx__cuda_seen(documents, p, own, run);
+        KEYS ? gx__cuda_seeing(documents, p, run, own, size) : gx__cuda_visible(documents, p, own, run);
     return gx__wgmma_range(own.length ? some.begin : 0, own.length ? some.end : 0, run);
 }
 
@@ -163,8 +163,8 @@ static __device__ __forceinline__ GxWgmmaRange gx__wgmma_all(const GxCudaRange &
     GxCudaRange all = documents;
     if (p.a.causal && KEYS) all.begin = max(all.begin, last);
     if (p.a.causal && !KEYS) all.end = min(all.end, first + 1);
-    if (p.a.window && KEYS) all.end = min(all.end, first + p.a.window);
-    if (p.a.window && !KEYS) all.begin = max(all.begin, last + 1 - p.a.window);
+    if (p.a.sliding_window && KEYS) all.end = min(all.end, first + p.a.sliding_window);
+    if (p.a.sliding_window && !KEYS) all.begin = max(all.begin, last + 1 - p.a.sliding_window);
     return gx__wgmma_range(all.begin, all.end, run);
 }
 
@@ -277,7 +277,7 @@ static __device__ __forceinline__ void gx__wgmma_load_documents(GxWgmmaDocuments
 
 // All of a query tile.
 template <class T, int HEAD>
-static __device__ __forceinline__ void gx__wgmma_load_job(GxWgmmaTiles<T, HEAD> *tiles, GxWgmmaTurn *turn,
+static __device__ __forceinline__ void gx__wgmma_load_job(GxWgmmaTiles<T, HEAD> *tiles, GxWgmmaStage *at,
                                                           const GxWgmmaMaps &maps, const GxCudaAttention &p,
                                                           const GxWgmmaJob &job)
 {
@@ -287,10 +287,10 @@ static __device__ __forceinline__ void gx__wgmma_load_job(GxWgmmaTiles<T, HEAD> 
     while (gx__wgmma_next_others<false>(&keys, &tiles->documents, p, job.tile))
 #pragma unroll
         for (int values = 0; values < 2; values++) {
-            gx_mbarrier_wait(&tiles->empty[turn->stage], turn->phase ^ 1); // of a new barrier it is: the phase before 0
-            gx__wgmma_load(&tiles->others[turn->stage], values ? &maps.v[keys.run] : &maps.k[keys.run],
-                           &tiles->full[turn->stage], kv_head, job.b, p.a.k_runs.run[keys.run].row + keys.at);
-            gx__wgmma_next(turn);
+            gx_mbarrier_wait(&tiles->empty[at->stage], at->phase ^ 1); // of a new barrier it is: the phase before 0
+            gx__wgmma_load(&tiles->others[at->stage], values ? &maps.v[keys.run] : &maps.k[keys.run],
+                           &tiles->full[at->stage], kv_head, job.b, p.a.k_runs.run[keys.run].row + keys.at);
+            gx__wgmma_next(at);
         }
 }
 
@@ -300,14 +300,14 @@ static __device__ __forceinline__ void gx__wgmma_produce(GxWgmmaTiles<T, HEAD> *
                                                          const GxCudaAttention &p)
 {
     const int lane = (int)threadIdx.x % GX_WARP;
-    GxWgmmaTurn turn = {0, 0};
+    GxWgmmaStage at = {0, 0};
     unsigned phase = 1; // of the queries before: of a new barrier it is complete
     const unsigned jobs = (unsigned)gx__wgmma_jobs<false>(p);
     for (unsigned i = blockIdx.x; i < jobs; i = gx__wgmma_job_after(i), phase ^= 1) {
         const GxWgmmaJob job = gx__wgmma_job<false>(p, i);
         gx_mbarrier_wait(&tiles->q_empty, phase);
         gx__wgmma_load_documents(&tiles->documents, p, job);
-        if (lane == 0) gx__wgmma_load_job<T, HEAD>(tiles, &turn, maps, p, job);
+        if (lane == 0) gx__wgmma_load_job<T, HEAD>(tiles, &at, maps, p, job);
         __syncwarp();
     }
 }
@@ -315,7 +315,7 @@ static __device__ __forceinline__ void gx__wgmma_produce(GxWgmmaTiles<T, HEAD> *
 // ---- the consumers -------------------------------------------------------------------------------------------------
 
 // A warp has read a tile to its end, and none of its lanes still waits for it: a barrier knows only two phases apart.
-static __device__ __forceinline__ void gx__wgmma_let_go(unsigned long long *empty)
+static __device__ __forceinline__ void gx__wgmma_release(unsigned long long *empty)
 {
     __syncwarp();
     if (threadIdx.x % GX_WARP == 0) gx_mbarrier_arrive(empty);
@@ -381,12 +381,12 @@ static __device__ __forceinline__ void gx__wgmma_accumulate(float (&acc)[1][HEAD
 
 // Bit n%4*8 + e of keep[half][n/4]: is number e of this lane's two of fragment n kept? A lane draws one of the 32 words
 // of its warp's rows.
-static __device__ __forceinline__ void gx__wgmma_draw_keep(uint32_t (&keep)[2][2], const GxCudaAttention &p,
-                                                           const GxWgmmaJob &job, const GxCudaTile &keys)
+static __device__ __forceinline__ void gx__wgmma_sample_keep(uint32_t (&keep)[2][2], const GxCudaAttention &p,
+                                                             const GxWgmmaJob &job, const GxCudaTile &keys)
 {
     static_assert((int)GX__WGMMA_OTHERS / 32 * (int)GX__MMA_ROWS == (int)GX_WARP, "two words to a row");
     const int lane = (int)threadIdx.x % GX_WARP, row = gx__mma_first_row<1>() + lane / 2;
-    const uint32_t word = gx__mma_draw_word(p, job.tile.position + row, keys.position + lane % 2 * 32, job.b, job.head);
+    const uint32_t word = gx__mma_keep_word(p, job.tile.position + row, keys.position + lane % 2 * 32, job.b, job.head);
 #pragma unroll
     for (int i = 0; i < 4; i++)
         keep[i / 2][i % 2] = __shfl_sync(0xffffffffu, word, gx__mma_row(0, i / 2) * 2 + i % 2) >> gx__mma_column(0, 0);
@@ -403,11 +403,11 @@ static __device__ __forceinline__ void gx__wgmma_drop(float (&s)[1][GX__WGMMA_OT
 
 // Both tiles of others that nobody of this warpgroup meets are let go of.
 static __device__ __forceinline__ void gx__wgmma_skip(unsigned long long *full, unsigned long long *empty,
-                                                      GxWgmmaTurn *turn)
+                                                      GxWgmmaStage *at)
 {
-    for (int i = 0; i < 2; i++, gx__wgmma_next(turn)) {
-        gx_mbarrier_wait(&full[turn->stage], turn->phase);
-        gx__wgmma_let_go(&empty[turn->stage]);
+    for (int i = 0; i < 2; i++, gx__wgmma_next(at)) {
+        gx_mbarrier_wait(&full[at->stage], at->phase);
+        gx__wgmma_release(&empty[at->stage]);
     }
 }
 
@@ -416,75 +416,75 @@ typedef struct {
     bool whole;           // all rows see all of it
     GxMmaSpan span[1][2]; // otherwise: what of it
     uint32_t keep[2][2];  // with dropout
-} GxWgmmaSight;
+} GxWgmmaVisible;
 
 template <class T, int HEAD>
-static __device__ __forceinline__ void gx__wgmma_look(GxWgmmaSight *sight, const GxWgmmaTiles<T, HEAD> *tiles,
-                                                      const GxWgmmaOthers &keys, const GxCudaAttention &p,
-                                                      const GxWgmmaJob &job)
+static __device__ __forceinline__ void gx__wgmma_visible(GxWgmmaVisible *visible, const GxWgmmaTiles<T, HEAD> *tiles,
+                                                         const GxWgmmaOthers &keys, const GxCudaAttention &p,
+                                                         const GxWgmmaJob &job)
 {
-    sight->whole = gx__wgmma_meets_all(keys);
-    if (sight->whole && p.a.dropout == 0) return;
+    visible->whole = gx__wgmma_meets_all(keys);
+    if (visible->whole && p.a.dropout == 0) return;
     const GxCudaTile tile = gx__wgmma_other_tile<false>(keys, p);
-    gx__mma_spans<false, 1, GX__WGMMA_OTHERS>(sight->span, tiles->documents.row, p, job.tile, tile);
-    if (p.a.dropout != 0) gx__wgmma_draw_keep(sight->keep, p, job, tile);
+    gx__mma_spans<false, 1, GX__WGMMA_OTHERS>(visible->span, tiles->documents.row, p, job.tile, tile);
+    if (p.a.dropout != 0) gx__wgmma_sample_keep(visible->keep, p, job, tile);
 }
 
 // Scores to probabilities; o is to be rescaled by `shrink`.
 template <int HEAD>
 static __device__ __forceinline__ void gx__wgmma_softmax(float (&s)[1][GX__WGMMA_OTHERS / 8][4],
                                                          GxMmaRows<1, HEAD> &rows, float (&shrink)[1][2],
-                                                         const GxWgmmaSight &sight, const GxCudaAttention &p)
+                                                         const GxWgmmaVisible &visible, const GxCudaAttention &p)
 {
     enum { N = GX__WGMMA_OTHERS };
-    if (!sight.whole) gx__mma_hide<1, N>(s, sight.span);
+    if (!visible.whole) gx__mma_mask<1, N>(s, visible.span);
     gx__mma_softmax<1, N, HEAD>(s, rows, shrink, p.scale_log2);
-    if (p.a.dropout != 0) gx__wgmma_drop(s, sight.keep, p);
+    if (p.a.dropout != 0) gx__wgmma_drop(s, visible.keep, p);
 }
 
 // Tiles of keys that follow each other, from the one that `keys` is at: while a tile's scores become probabilities, the
 // values of the one before are added up. false: there is no further tile; true: `keys` is at one that others see.
 template <class T, int HEAD>
 static __device__ __forceinline__ bool gx__wgmma_attend(GxMmaRows<1, HEAD> &rows, GxWgmmaTiles<T, HEAD> *tiles,
-                                                        GxWgmmaTurn *turn, GxWgmmaOthers *keys,
-                                                        const GxCudaAttention &p, const GxWgmmaJob &job)
+                                                        GxWgmmaStage *at, GxWgmmaOthers *keys, const GxCudaAttention &p,
+                                                        const GxWgmmaJob &job)
 {
     float s[1][GX__WGMMA_OTHERS / 8][4], shrink[1][2];
-    GxWgmmaSight sight = {};
-    gx_mbarrier_wait(&tiles->full[turn->stage], turn->phase);
-    gx__wgmma_scores<T, HEAD>(s, &tiles->q, &tiles->others[turn->stage], keys->own);
-    gx__wgmma_look<T, HEAD>(&sight, tiles, *keys, p, job);
+    GxWgmmaVisible visible = {};
+    gx_mbarrier_wait(&tiles->full[at->stage], at->phase);
+    gx__wgmma_scores<T, HEAD>(s, &tiles->q, &tiles->others[at->stage], keys->own);
+    gx__wgmma_visible<T, HEAD>(&visible, tiles, *keys, p, job);
     gx__wgmma_wait<0>(s);
-    gx__wgmma_let_go(&tiles->empty[turn->stage]);
-    gx__wgmma_next(turn);
-    gx__wgmma_softmax<HEAD>(s, rows, shrink, sight, p);
+    gx__wgmma_release(&tiles->empty[at->stage]);
+    gx__wgmma_next(at);
+    gx__wgmma_softmax<HEAD>(s, rows, shrink, visible, p);
     gx__mma_rescale<1, HEAD>(rows, shrink);
     GxWgmmaLeft left = gx__wgmma_left(s);
-    GxWgmmaTurn values = *turn;
+    GxWgmmaStage values = *at;
     bool more = gx__wgmma_next_others<false>(keys, &tiles->documents, p, job.tile);
-    gx__wgmma_next(turn);
+    gx__wgmma_next(at);
     while (more && gx__wgmma_meets_some(*keys)) {
-        gx_mbarrier_wait(&tiles->full[turn->stage], turn->phase);
+        gx_mbarrier_wait(&tiles->full[at->stage], at->phase);
         gx_mbarrier_wait(&tiles->full[values.stage], values.phase);
-        gx__wgmma_scores<T, HEAD>(s, &tiles->q, &tiles->others[turn->stage], keys->own);
+        gx__wgmma_scores<T, HEAD>(s, &tiles->q, &tiles->others[at->stage], keys->own);
         gx__wgmma_accumulate<T, HEAD>(rows.o, left, &tiles->others[values.stage]);
-        gx__wgmma_look<T, HEAD>(&sight, tiles, *keys, p, job);
+        gx__wgmma_visible<T, HEAD>(&visible, tiles, *keys, p, job);
         gx__wgmma_wait<1>(s);
-        gx__wgmma_let_go(&tiles->empty[turn->stage]);
-        gx__wgmma_next(turn);
-        gx__wgmma_softmax<HEAD>(s, rows, shrink, sight, p);
+        gx__wgmma_release(&tiles->empty[at->stage]);
+        gx__wgmma_next(at);
+        gx__wgmma_softmax<HEAD>(s, rows, shrink, visible, p);
         gx__wgmma_wait<0>(rows.o);
-        gx__wgmma_let_go(&tiles->empty[values.stage]);
+        gx__wgmma_release(&tiles->empty[values.stage]);
         gx__mma_rescale<1, HEAD>(rows, shrink);
         left = gx__wgmma_left(s);
-        values = *turn;
+        values = *at;
         more = gx__wgmma_next_others<false>(keys, &tiles->documents, p, job.tile);
-        gx__wgmma_next(turn);
+        gx__wgmma_next(at);
     }
     gx_mbarrier_wait(&tiles->full[values.stage], values.phase);
     gx__wgmma_accumulate<T, HEAD>(rows.o, left, &tiles->others[values.stage]);
     gx__wgmma_wait<0>(rows.o);
-    gx__wgmma_let_go(&tiles->empty[values.stage]);
+    gx__wgmma_release(&tiles->empty[values.stage]);
     return more;
 }
 
@@ -493,7 +493,7 @@ static __device__ __forceinline__ void gx__wgmma_consume(T *o, float *lse, GxWgm
                                                          const GxCudaAttention &p)
 {
     const int own = gx__wgmma_first_row();
-    GxWgmmaTurn turn = {0, 0};
+    GxWgmmaStage at = {0, 0};
     unsigned phase = 0; // of the queries
     const unsigned jobs = (unsigned)gx__wgmma_jobs<false>(p);
     for (unsigned i = blockIdx.x; i < jobs; i = gx__wgmma_job_after(i), phase ^= 1) {
@@ -504,12 +504,12 @@ static __device__ __forceinline__ void gx__wgmma_consume(T *o, float *lse, GxWgm
         GxWgmmaOthers keys = gx__wgmma_others<false>(job.head, p, own);
         bool more = gx__wgmma_next_others<false>(&keys, &tiles->documents, p, job.tile);
         while (more)
-            if (gx__wgmma_meets_some(keys)) more = gx__wgmma_attend<T, HEAD>(rows, tiles, &turn, &keys, p, job);
+            if (gx__wgmma_meets_some(keys)) more = gx__wgmma_attend<T, HEAD>(rows, tiles, &at, &keys, p, job);
             else {
-                gx__wgmma_skip(tiles->full, tiles->empty, &turn);
+                gx__wgmma_skip(tiles->full, tiles->empty, &at);
                 more = gx__wgmma_next_others<false>(&keys, &tiles->documents, p, job.tile);
             }
-        gx__wgmma_let_go(&tiles->q_empty);
+        gx__wgmma_release(&tiles->q_empty);
         gx__mma_finish<T, 1, HEAD>(o, lse, rows, p, job.tile, job.b, job.head);
     }
 }

@@ -91,7 +91,7 @@ static __device__ __forceinline__ void gx__wgmma_store_of_rows(float *lse, float
 // lse and D of the next tile are on their way while this one's stages are waited for.
 template <bool KEYS, class T, int HEAD>
 static __device__ __forceinline__ void
-gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaTurn *turn, const GxWgmmaBackwardMaps &maps,
+gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaStage *at, const GxWgmmaBackwardMaps &maps,
                            const GxMmaGradients<T> &x, const GxCudaAttention &p, const GxWgmmaJob &job)
 {
     const bool is_first_lane = threadIdx.x % GX_WARP == 0;
@@ -104,15 +104,15 @@ gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaTurn *tu
     bool more = gx__wgmma_next_others<KEYS>(&others, &tiles->documents, p, job.tile);
     if (KEYS && more) gx__wgmma_read_of_rows(&rows, x, p, others, job.b);
     while (more) {
-        const int stage = turn->stage;
+        const int stage = at->stage;
         const int64_t row = gx__wgmma_other_tile<KEYS>(others, p).row, head = gx__mma_other_head<KEYS>(others.head, p);
         for (int second = 0; second < 2; second++) { // a new barrier is empty: of the phase before 0
-            gx__wgmma_wait_until_empty(&tiles->empty[turn->stage], turn->phase ^ 1);
+            gx__wgmma_wait_until_empty(&tiles->empty[at->stage], at->phase ^ 1);
             if (is_first_lane)
-                gx__wgmma_load(&tiles->others[turn->stage],
+                gx__wgmma_load(&tiles->others[at->stage],
                                second ? &maps.other_second[others.run] : &maps.other_first[others.run],
-                               &tiles->full[turn->stage], head, job.b, row);
-            gx__wgmma_next(turn);
+                               &tiles->full[at->stage], head, job.b, row);
+            gx__wgmma_next(at);
         }
         if (KEYS) {
             gx__wgmma_store_of_rows(tiles->of_rows[stage], tiles->of_rows[stage + 1], rows);
@@ -126,16 +126,16 @@ gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaTurn *tu
 
 // ---- the consumers -------------------------------------------------------------------------------------------------
 
-// As gx__wgmma_draw_keep, where own rows are keys: a lane draws for two of the queries, from its warp's first key on.
-static __device__ __forceinline__ void gx__wgmma_draw_keep_of_keys(uint32_t (&keep)[2][2], const GxCudaAttention &p,
-                                                                   const GxWgmmaJob &job, const GxCudaTile &queries,
-                                                                   int64_t head)
+// As gx__wgmma_sample_keep, where own rows are keys: a lane draws for two of the queries, from its warp's first key on.
+static __device__ __forceinline__ void gx__wgmma_sample_keep_of_keys(uint32_t (&keep)[2][2], const GxCudaAttention &p,
+                                                                     const GxWgmmaJob &job, const GxCudaTile &queries,
+                                                                     int64_t head)
 {
     const int64_t key = job.tile.position + gx__mma_first_row<1>();
 #pragma unroll
     for (int i = 0; i < GX__WGMMA_OTHERS / 32; i++) {
         const int64_t query = queries.position + i * 32 + threadIdx.x % GX_WARP;
-        const uint32_t word = gx__mma_draw_word(p, query, key, job.b, head);
+        const uint32_t word = gx__mma_keep_word(p, query, key, job.b, head);
         keep[0][i] = keep[1][i] = 0;
 #pragma unroll
         for (int bit = 0; bit < 32; bit += bit % 2 ? 7 : 1) {
@@ -160,8 +160,8 @@ gx__wgmma_backward_step(GxMmaOwn<KEYS, 1, HEAD> &own, const GxWgmmaBackwardTiles
     uint32_t keep[2][2];
     if (p.a.dropout != 0) {
         const GxCudaTile tile = gx__wgmma_other_tile<KEYS>(others, p);
-        if (KEYS) gx__wgmma_draw_keep_of_keys(keep, p, job, tile, others.head);
-        else gx__wgmma_draw_keep(keep, p, job, tile);
+        if (KEYS) gx__wgmma_sample_keep_of_keys(keep, p, job, tile, others.head);
+        else gx__wgmma_sample_keep(keep, p, job, tile);
     }
     gx__wgmma_scores<T, HEAD>(s, &tiles->first, first, others.own);
     gx__wgmma_scores<T, HEAD>(ds, &tiles->second, second, others.own);
@@ -169,7 +169,7 @@ gx__wgmma_backward_step(GxMmaOwn<KEYS, 1, HEAD> &own, const GxWgmmaBackwardTiles
     if (!whole)
         gx__mma_spans<KEYS, 1, N>(span, tiles->documents.row, p, job.tile, gx__wgmma_other_tile<KEYS>(others, p));
     gx__wgmma_wait<1>(s);
-    if (!whole) gx__mma_hide<1, N>(s, span);
+    if (!whole) gx__mma_mask<1, N>(s, span);
     gx__mma_each<1, N>(s, [&](float &x, int m, int half, int column) {
         x = gx__mma_probability(x, KEYS ? lse[column] : own.lse[m][half], p);
     });
@@ -189,23 +189,23 @@ gx__wgmma_backward_step(GxMmaOwn<KEYS, 1, HEAD> &own, const GxWgmmaBackwardTiles
 
 template <bool KEYS, class T, int HEAD>
 static __device__ __forceinline__ void
-gx__wgmma_consume_backward(GxMmaOwn<KEYS, 1, HEAD> &own, GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaTurn *turn,
+gx__wgmma_consume_backward(GxMmaOwn<KEYS, 1, HEAD> &own, GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaStage *at,
                            const GxCudaAttention &p, const GxWgmmaJob &job)
 {
     GxWgmmaOthers others = gx__wgmma_others<KEYS>(job.head, p, gx__wgmma_first_row());
     while (gx__wgmma_next_others<KEYS>(&others, &tiles->documents, p, job.tile)) {
-        const int stage = turn->stage;
+        const int stage = at->stage;
         if (!gx__wgmma_meets_some(others)) {
-            gx__wgmma_skip(tiles->full, tiles->empty, turn);
+            gx__wgmma_skip(tiles->full, tiles->empty, at);
             continue;
         }
-        gx_mbarrier_wait(&tiles->full[stage], turn->phase);
-        gx_mbarrier_wait(&tiles->full[stage + 1], turn->phase);
+        gx_mbarrier_wait(&tiles->full[stage], at->phase);
+        gx_mbarrier_wait(&tiles->full[stage + 1], at->phase);
         gx__wgmma_backward_step<KEYS, T, HEAD>(own, tiles, stage, p, job, others);
-        gx__wgmma_let_go(&tiles->empty[stage]);
-        gx__wgmma_let_go(&tiles->empty[stage + 1]);
-        gx__wgmma_next(turn);
-        gx__wgmma_next(turn);
+        gx__wgmma_release(&tiles->empty[stage]);
+        gx__wgmma_release(&tiles->empty[stage + 1]);
+        gx__wgmma_next(at);
+        gx__wgmma_next(at);
     }
 }
 
@@ -214,14 +214,14 @@ static __device__ __forceinline__ void gx__wgmma_backward_producer(GxWgmmaBackwa
                                                                    const GxWgmmaBackwardMaps &maps,
                                                                    const GxMmaGradients<T> &x, const GxCudaAttention &p)
 {
-    GxWgmmaTurn turn = {0, 0};
+    GxWgmmaStage at = {0, 0};
     unsigned phase = 0; // of own rows
     const unsigned jobs = (unsigned)gx__wgmma_jobs<KEYS>(p);
     for (unsigned i = blockIdx.x; i < jobs; i = gx__wgmma_job_after(i), phase ^= 1) {
         gx__wgmma_wait_until_empty(&tiles->own_empty, phase ^ 1);
         const GxWgmmaJob job = gx__wgmma_job<KEYS>(p, i);
         gx__wgmma_load_documents(&tiles->documents, p, job);
-        gx__wgmma_produce_backward<KEYS, T, HEAD>(tiles, &turn, maps, x, p, job);
+        gx__wgmma_produce_backward<KEYS, T, HEAD>(tiles, &at, maps, x, p, job);
     }
 }
 
@@ -229,7 +229,7 @@ template <bool KEYS, class T, int HEAD>
 static __device__ __forceinline__ void gx__wgmma_backward_consumer(GxWgmmaBackwardTiles<T, HEAD> *tiles,
                                                                    const GxMmaGradients<T> &x, const GxCudaAttention &p)
 {
-    GxWgmmaTurn turn = {0, 0};
+    GxWgmmaStage at = {0, 0};
     unsigned phase = 0; // of own rows
     const unsigned jobs = (unsigned)gx__wgmma_jobs<KEYS>(p);
     for (unsigned i = blockIdx.x; i < jobs; i = gx__wgmma_job_after(i), phase ^= 1) {
@@ -237,8 +237,8 @@ static __device__ __forceinline__ void gx__wgmma_backward_consumer(GxWgmmaBackwa
         GxMmaOwn<KEYS, 1, HEAD> own = {};
         gx__mma_begin_own<KEYS, T, 1, HEAD>(own, x, p, job.tile, job.b, job.head);
         gx_mbarrier_wait(&tiles->own_full, phase);
-        gx__wgmma_consume_backward<KEYS, T, HEAD>(own, tiles, &turn, p, job);
-        gx__wgmma_let_go(&tiles->own_empty);
+        gx__wgmma_consume_backward<KEYS, T, HEAD>(own, tiles, &at, p, job);
+        gx__wgmma_release(&tiles->own_empty);
         gx__mma_finish_own<KEYS, T, 1, HEAD>(x, own, p, job.tile, job.b, job.head);
     }
 }

@@ -16,7 +16,7 @@ GX_END
 
 // Who draws. Seed, step and the window's first sample are read in device memory, so that a captured graph does not have
 // them baked in.
-struct GxCudaDraws {
+struct GxCudaRandom {
     const GxStep *step;
     GxDropout d;
     uint32_t threshold;
@@ -53,9 +53,9 @@ struct GxCudaDraws {
     }
 };
 
-static inline GxCudaDraws gx__cuda_draws(const GxContext *g, const GxDropout *d)
+static inline GxCudaRandom gx__cuda_random(const GxContext *g, const GxDropout *d)
 {
-    GxCudaDraws draws = {g->step, *d, 0, 1};
+    GxCudaRandom draws = {g->step, *d, 0, 1};
     if (d->p > 0) draws.threshold = gx_dropout_threshold(d->p), draws.scale = gx_dropout_scale(d->p);
     return draws;
 }
@@ -65,7 +65,7 @@ template <class T> struct GxDropoutOp {
     T *y;
     const T *x;
     int64_t C, columns; // at hand; of whole rows
-    GxCudaDraws draws;
+    GxCudaRandom draws;
     template <int N> __device__ void at(int64_t r, int64_t c) const
     {
         float v[N];
@@ -77,7 +77,7 @@ template <class T> struct GxDropoutOp {
 template <class T>
 static void gx__cuda_dropout(GxContext *g, void *y, const void *x, int64_t R, int64_t C, const GxDropout *d)
 {
-    const GxDropoutOp<T> op = {(T *)y, (const T *)x, C, d->columns ? d->columns : C, gx__cuda_draws(g, d)};
+    const GxDropoutOp<T> op = {(T *)y, (const T *)x, C, d->columns ? d->columns : C, gx__cuda_random(g, d)};
     gx_each_row<T>(g, "dropout", op, R, C, gx_wide<T>(C, y, x) && d->first_column % 4 == 0);
 }
 

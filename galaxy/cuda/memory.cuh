@@ -16,8 +16,8 @@ GxStatus gx_cuda_arena_open(GxContext *g, GxArena *a, int64_t bytes);
 void gx_cuda_arena_close(GxContext *g, GxArena *a);
 GxStatus gx_cuda_host_arena_open(GxContext *g, GxArena *a, int64_t bytes); // pinned
 void gx_cuda_host_arena_close(GxContext *g, GxArena *a);
-void gx_cuda_to_device(GxContext *g, void *buffer, const void *twin, int64_t bytes);
-void gx_cuda_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes);
+void gx_cuda_to_device(GxContext *g, void *buffer, const void *host_copy, int64_t bytes);
+void gx_cuda_to_host(GxContext *g, void *host_copy, const void *buffer, int64_t bytes);
 uint64_t gx_cuda_card(const GxContext *g); // of its UUID, which no other card of any machine has
 void gx_cuda_memory(const GxContext *g, int64_t *free_bytes, int64_t *all_bytes);
 
@@ -264,26 +264,26 @@ static char *gx__cuda_stage(GxContext *g, int64_t bytes)
     return p;
 }
 
-// The driver reads pinned memory late, and the twin is pinned: what is small (tokens, the step's numbers) goes over the
+// The driver reads pinned memory late, and the host copy is pinned: what is small (tokens, the step's numbers) goes over the
 // stage; for what is large (weights) the host waits.
-void gx_cuda_to_device(GxContext *g, void *buffer, const void *twin, int64_t bytes)
+void gx_cuda_to_device(GxContext *g, void *buffer, const void *host_copy, int64_t bytes)
 {
     const int staged = bytes <= GX__CUDA_STAGE;
-    const void *from = twin;
+    const void *from = host_copy;
     if (gx__cuda_is_captured(g, "to_device")) return;
-    if (staged) from = memcpy(gx__cuda_stage(g, bytes), twin, (size_t)bytes);
+    if (staged) from = memcpy(gx__cuda_stage(g, bytes), host_copy, (size_t)bytes);
     cudaMemcpyAsync(buffer, from, (size_t)bytes, cudaMemcpyHostToDevice, gx_cuda(g)->stream);
     gx_cuda_check(g, "to_device");
     if (!staged) gx_cuda_wait(g);
 }
 
-// The twin may be any memory of the host's (a variable). A copy into memory that is not pinned keeps the host inside
+// The host copy may be any memory of the host's (a variable). A copy into memory that is not pinned keeps the host inside
 // the driver until all before it is done, and nobody would look after ranks that died (g->while_waiting): so what is
 // small comes over the stage, and before what is large the host waits.
-void gx_cuda_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes)
+void gx_cuda_to_host(GxContext *g, void *host_copy, const void *buffer, int64_t bytes)
 {
     const int staged = bytes <= GX__CUDA_STAGE;
-    void *to = twin;
+    void *to = host_copy;
     if (gx__cuda_is_captured(g, "to_host")) return;
     if (staged) to = gx__cuda_stage(g, bytes);
     else gx_cuda_wait(g);
@@ -291,7 +291,7 @@ void gx_cuda_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes
     cudaMemcpyAsync(to, buffer, (size_t)bytes, cudaMemcpyDeviceToHost, gx_cuda(g)->stream);
     gx_cuda_check(g, "to_host");
     gx_cuda_wait(g);
-    if (staged && !gx_failed(g)) memcpy(twin, to, (size_t)bytes);
+    if (staged && !gx_failed(g)) memcpy(host_copy, to, (size_t)bytes);
 }
 
 void gx_cuda_wait(GxContext *g)

@@ -24,7 +24,7 @@ template <class T> struct GxResidualSource {
     T *sum, *also;
     const T *x, *out, *bias;
     int64_t C;
-    GxCudaDraws draws;
+    GxCudaRandom draws;
     __device__ uint64_t begin(int64_t r) const { return draws.first(r, C); }
     template <int N> __device__ void at(float (&v)[N], int64_t r, int64_t c, uint64_t drawn) const
     {
@@ -57,7 +57,7 @@ static void gx__cuda_residual_forward(GxContext *g, void *y, void *sum, float *m
                                       const void *out, const GxResidual *r)
 {
     GxResidualSource<T> source = {
-        (T *)sum, NULL, (const T *)x, (const T *)out, (const T *)r->bias, r->C, gx__cuda_draws(g, &r->dropout)};
+        (T *)sum, NULL, (const T *)x, (const T *)out, (const T *)r->bias, r->C, gx__cuda_random(g, &r->dropout)};
     const T *w = (const T *)r->w, *b = (const T *)r->b;
     const bool wide = gx_wide<T>(r->C, y, sum, x, out, r->bias, r->w, r->b);
     if (!w) {
@@ -84,7 +84,7 @@ template <class T> struct GxResidualSink : GxStoreSink {
     enum { HAS_MEAN = 1, SUMS = 3 };
     T *dx, *dout;
     int64_t C;
-    GxCudaDraws draws;
+    GxCudaRandom draws;
     __device__ uint64_t begin(int64_t r) const { return draws.first(r, C); }
     template <int N> __device__ void at(float (&v)[N], int64_t r, int64_t c, uint64_t drawn) const
     {
@@ -98,8 +98,8 @@ template <class T>
 static void gx__cuda_residual_backward(GxContext *g, void *dx, void *dout, const GxCudaShares *shares, const void *dy,
                                        const void *sum, const float *mean, const float *rstd, const GxResidual *r)
 {
-    const GxResidualSink<T> sink = {{}, (T *)dx, (T *)dout, r->C, gx__cuda_draws(g, &r->dropout)};
-    const GxCudaNormed<T> f = {(const T *)dy, (const T *)sum, (const T *)r->w,           mean, rstd,
+    const GxResidualSink<T> sink = {{}, (T *)dx, (T *)dout, r->C, gx__cuda_random(g, &r->dropout)};
+    const GxCudaNormed<T> f = {(const T *)dy, (const T *)sum, (const T *)r->w,         mean, rstd,
                                r->R,          r->C,           gx__cuda_norm_rows(r->R)};
     gx__cuda_norm_backward(g, sink, *shares, f, gx_wide<T>(r->C, dx, dout));
 }

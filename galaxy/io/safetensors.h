@@ -583,7 +583,7 @@ static GxStatus gx__st_check_new(GxSafetensorsEntry *e, const char *path, GxErro
 }
 
 // Checks all entries, puts them into the order of the file and gives them offsets from the first byte of the data.
-static GxStatus gx__st_lay_out(GxSafetensorsWriter *w, const char *path, GxError *err)
+static GxStatus gx__st_layout(GxSafetensorsWriter *w, const char *path, GxError *err)
 {
     w->data_end = 0;
     for (int i = 0; i < w->n; i++) GX_TRY(gx__st_check_new(&w->entry[i], path, err));
@@ -657,7 +657,7 @@ GxStatus gx_safetensors_create(GxSafetensorsWriter *w, const char *path, const G
     if (!w->entry) return GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory for %d tensors", path, n);
     if (n) memcpy(w->entry, entries, (size_t)n * sizeof *w->entry);
     w->n = n;
-    GxStatus status = gx__st_lay_out(w, path, err);
+    GxStatus status = gx__st_layout(w, path, err);
     if (status == GX_OK) status = gx__st_header(w, metadata, pairs, &text, &bytes, err);
     if (status == GX_OK) status = gx_file_create(&w->file, path, err);
     if (status == GX_OK) status = gx_file_write_at(w->file.fd, w->file.path, &bytes, 8, 0, err);

@@ -78,20 +78,20 @@ static void gx__att_open(GxContext *g, GxModel *m, int unit, int k, int number)
 // 1: the keys and values of other ranks' rows are gathered.
 static int gx__att_gathers(const GxModel *m) { return m->mode->methods.att == GX_METHOD_SP && m->members > 1; }
 
-static void gx__att_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
+static void gx__att_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
 {
     const int64_t h = u->spec.pair[k].core.head_dim, Q = gx_share_count(&u->q), KV = gx_share_count(&u->kv);
     const int gathers = gx__att_gathers(l->m);
     s->core[GX__ATT_Q] = gx_slot_rows(l, rows, gathers ? Q : Q + 2 * KV);
     s->core[GX__ATT_RESULT] = gx_slot_rows(l, rows, Q);
     if (gathers) s->core[GX__ATT_KV] = gx_slot_rows(l, l->all, 2 * KV);
-    s->lse = (float *)gx_arena_take(&l->arena, GX_MEM_ACTIVATIONS, 4 * rows * (Q / h));
+    s->lse = (float *)gx_arena_allocate(&l->arena, GX_MEM_ACTIVATIONS, 4 * rows * (Q / h));
     if (u->spec.pair[k].core.has_qk_norm) {
         s->core[GX__ATT_BEFORE] = gx_slot_rows(l, rows, Q + KV);
-        s->qk_rstd = (float *)gx_arena_take(&l->arena, GX_MEM_ACTIVATIONS, 4 * rows * ((Q + KV) / h));
+        s->qk_rstd = (float *)gx_arena_allocate(&l->arena, GX_MEM_ACTIVATIONS, 4 * rows * ((Q + KV) / h));
     }
-    gx_prompt_lay(l, u, k, rows, s);
-    if (!l->owns_gradients) return;
+    gx_prompt_layout(l, u, k, rows, s);
+    if (!l->defers_weights) return;
     s->dcore[GX__ATT_DQ] = gx_slot_rows(l, rows, s->core[GX__ATT_Q].cols);
     if (gathers) s->dcore[GX__ATT_DKV] = gx_slot_rows(l, l->all, 2 * KV);
 }
@@ -109,7 +109,7 @@ typedef struct {
 
 // 1: the attention operation's backward also applies RoPE's backward to dq and dk. It cannot if the gradients from
 // other ranks' queries or from prompts have to be added first.
-static int gx__att_backward_turns(const GxPass *p, int k, const GxAttCall *c)
+static int gx__att_backward_rotates(const GxPass *p, int k, const GxAttCall *c)
 {
     return gx_pass_spec(p, k)->core.rope.theta > 0 && !c->gathers && !gx_pass_has_prompt(p, k);
 }
@@ -140,7 +140,7 @@ static GxAttCall gx__att_call(const GxPass *p, int k)
     c.a.q_stride = c.is_apart ? c.a.H * h : (c.a.H + 2 * c.a.K) * h;
     c.a.kv_stride = c.is_apart ? 2 * c.a.K * h : c.a.q_stride;
     c.a.o_stride = c.a.H * h;
-    c.a.causal = s->is_causal, c.a.window = p->m->unit[p->unit].window;
+    c.a.causal = s->is_causal, c.a.sliding_window = p->m->unit[p->unit].sliding_window;
     c.a.dtype = p->m->store.dtype;
     c.k_column = c.is_apart ? 0 : c.a.H * h;
     c.v_column = c.k_column + c.a.K * h;
@@ -150,7 +150,7 @@ static GxAttCall gx__att_call(const GxPass *p, int k)
     c.a.site = gx_pass_dropout(p, k, GX_DROPOUT_ATT, s->dropout).site;
     c.a.first_sample = p->b->first_sample, c.a.T = p->b->T;
     c.a.heads = s->heads, c.a.head_first = gx_share_mine(&u->q).begin / h;
-    if (gx__att_backward_turns(p, k, &c)) {
+    if (gx__att_backward_rotates(p, k, &c)) {
         c.a.cosine = p->m->rope[gx_pass_is_side(p)].cosine;
         c.a.sine = p->m->rope[gx_pass_is_side(p)].sine;
     }
@@ -160,7 +160,7 @@ static GxAttCall gx__att_call(const GxPass *p, int k)
 }
 
 // Applies RoPE to heads of rows: forward (direction 1) or backward (-1). Does nothing in a model without RoPE.
-static void gx__att_turn(GxPass *p, int k, const GxAttCall *c, GxRows x, int64_t heads, int64_t stride, int direction)
+static void gx__att_rotate(GxPass *p, int k, const GxAttCall *c, GxRows x, int64_t heads, int64_t stride, int direction)
 {
     const int64_t h = c->a.head_dim;
     const GxRopeTable *r = &p->m->rope[gx_pass_is_side(p)];
@@ -217,7 +217,7 @@ static void gx__att_project(GxPass *p, int k, const GxAttCall *c, GxRows in)
     if (!c->is_apart) {
         gx_linear_apply(p, &gx_pass_pair(p, k)->linear[GX__ATT_QKV], q, in, 0);
         gx__att_norm(p, k, c, q, q, 1);
-        gx__att_turn(p, k, c, q, c->a.H + c->a.K, c->a.q_stride, 1);
+        gx__att_rotate(p, k, c, q, c->a.H + c->a.K, c->a.q_stride, 1);
         return;
     }
     const GxRows kv = gx__att_keys(c, q, s->core[GX__ATT_KV]),
@@ -225,8 +225,8 @@ static void gx__att_project(GxPass *p, int k, const GxAttCall *c, GxRows in)
     gx_linear_apply(p, &c->q, q, in, 0);
     gx_linear_apply(p, &c->kv, own, in, 0);
     gx__att_norm(p, k, c, q, own, 1);
-    gx__att_turn(p, k, c, q, c->a.H, c->a.q_stride, 1);
-    gx__att_turn(p, k, c, own, c->a.K, c->a.kv_stride, 1);
+    gx__att_rotate(p, k, c, q, c->a.H, c->a.q_stride, 1);
+    gx__att_rotate(p, k, c, own, c->a.K, c->a.kv_stride, 1);
     if (c->gathers) gx_tp_all_gather(p, k, GX_INSIDE, kv, own);
     else
         gx_put_pages(p->g, kv.data, own.data, c->a.pages, p->b->T, c->a.B, c->own.run[0].position, own.cols, own.dtype);
@@ -237,7 +237,7 @@ static void gx__att_project_backward(GxPass *p, int k, const GxAttCall *c, GxRow
 {
     const GxRows dq = p->dcore[GX__ATT_DQ], dkv = p->dcore[GX__ATT_DKV];
     if (!c->gathers) {
-        if (!c->a.cosine) gx__att_turn(p, k, c, dq, c->a.H + c->a.K, c->a.q_stride, -1);
+        if (!c->a.cosine) gx__att_rotate(p, k, c, dq, c->a.H + c->a.K, c->a.q_stride, -1);
         gx__att_norm(p, k, c, dq, dq, -1);
         gx_linear_apply_backward_input(p, &gx_pass_pair(p, k)->linear[GX__ATT_QKV], din, dq, 0);
         return;
@@ -245,8 +245,8 @@ static void gx__att_project_backward(GxPass *p, int k, const GxAttCall *c, GxRow
     const GxRows own = gx_slice(p, dkv);
     gx_tp_reduce_scatter(p, k, GX_INSIDE, own, dkv);
     gx_pass_at(p, k, GX_AT_CORE);
-    gx__att_turn(p, k, c, dq, c->a.H, c->a.q_stride, -1);
-    gx__att_turn(p, k, c, own, c->a.K, c->a.kv_stride, -1);
+    gx__att_rotate(p, k, c, dq, c->a.H, c->a.q_stride, -1);
+    gx__att_rotate(p, k, c, own, c->a.K, c->a.kv_stride, -1);
     gx__att_norm(p, k, c, dq, own, -1);
     gx_linear_apply_backward_input(p, &c->q, din, dq, 0);
     gx_linear_apply_backward_input(p, &c->kv, din, own, 1);
@@ -328,5 +328,5 @@ static void gx__att_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
     gx_linear_apply_backward_weight(p, &c.kv, gx_slice(p, p->dcore[GX__ATT_DKV]), in);
 }
 
-const GxCore gx_att = {gx__att_open, gx__att_lay, gx__att_forward, gx__att_backward_input, gx__att_backward_weight};
+const GxCore gx_att = {gx__att_open, gx__att_layout, gx__att_forward, gx__att_backward_input, gx__att_backward_weight};
 #endif

@@ -28,7 +28,7 @@ typedef struct { // names as in Hugging Face's config.json
 
 GxStatus gx_bert_config_resolve(GxBertConfig *c, GxError *err); // an error if a value is invalid
 
-void gx_bert_describe(GxContext *g, GxModel *m); // of m->config, with the head that m->wish asks for
+void gx_bert_describe(GxContext *g, GxModel *m); // of m->config, with the head that m->head asks for
 
 // Translates names of older files and of files without a head: "embeddings.LayerNorm.gamma" becomes
 // "bert.embeddings.LayerNorm.weight". Returns 0 if the tensor is not needed ("embeddings.position_ids"), otherwise 1.
@@ -190,20 +190,20 @@ static GxPairSpec gx__bert_labels(const char *matrix, int64_t labels, GxLossKind
     return p;
 }
 
-static GxUnitSpec gx__bert_head(const GxBertConfig *c, const GxHeadWish *wish)
+static GxUnitSpec gx__bert_head(const GxBertConfig *c, const GxHeadRequest *request)
 {
     const double dropout = c->classifier_dropout < 0 ? c->hidden_dropout_prob : c->classifier_dropout;
     GxUnitSpec u = gx__bert_unit(c, "head", 1);
-    if (wish->kind == GX_HEAD_VECTORS) {
+    if (request->kind == GX_HEAD_VECTORS) {
         u.pair[0].core.kind = GX_CORE_VECTORS;
         return u;
     }
-    if (wish->kind == GX_HEAD_LABELS) {
-        u.pair[0] = gx__bert_labels("classifier", wish->labels, wish->loss, dropout, 0);
+    if (request->kind == GX_HEAD_LABELS) {
+        u.pair[0] = gx__bert_labels("classifier", request->labels, request->loss, dropout, 0);
         return u;
     }
     u.pair[0] = gx__bert_masked(c);
-    if (!wish->with_pairs) return u;
+    if (!request->with_pairs) return u;
     u.n_pairs = 2;
     u.pair[1] = gx__bert_labels("cls.seq_relationship", 2, GX_CROSS_ENTROPY, 0, 1);
     return u;
@@ -212,12 +212,12 @@ static GxUnitSpec gx__bert_head(const GxBertConfig *c, const GxHeadWish *wish)
 void gx_bert_describe(GxContext *g, GxModel *m)
 {
     const GxBertConfig *c = (const GxBertConfig *)m->config;
-    if (m->wish.kind == GX_HEAD_CAUSAL)
+    if (m->head.kind == GX_HEAD_CAUSAL)
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
                 "a BERT has a head for masked tokens, for labels or for vectors; this task asks for %s",
-                gx_head_name(m->wish.kind));
+                gx_head_name(m->head.kind));
     if (gx_failed(g)) return;
-    const GxUnitSpec embed = gx__bert_embed(c), layer = gx__bert_layer(c), head = gx__bert_head(c, &m->wish);
+    const GxUnitSpec embed = gx__bert_embed(c), layer = gx__bert_layer(c), head = gx__bert_head(c, &m->head);
     m->max_positions = c->max_position_embeddings;
     gx_model_chain(g, m, &embed, &layer, c->num_hidden_layers, &head);
 }

@@ -104,7 +104,7 @@ void gx_bottleneck_open(GxContext *g, GxModel *m, int unit, int number)
 
 // ---- at work -------------------------------------------------------------------------------------------------------
 
-void gx_bottleneck_lay(GxSlotLayer *l, const GxUnitKind *u, int k, GxPairSlot *s)
+void gx_bottleneck_layout(GxSlotLayout *l, const GxUnitKind *u, int k, GxPairSlot *s)
 {
     const int64_t C = u->spec.width;
     if (!gx_bottleneck_is_in(l->m, &u->spec.pair[k])) return;

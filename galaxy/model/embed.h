@@ -36,7 +36,7 @@ static void gx__embed_open(GxContext *g, GxModel *m, int unit, int k, int number
     m->unit[unit].pair[k].matrix = m->embedding = gx_model_tensor(g, m, unit, k, &use);
 }
 
-static void gx__embed_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
+static void gx__embed_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
 {
     (void)l, (void)u, (void)k, (void)rows, (void)s; // tokens are in the batch
 }
@@ -144,6 +144,6 @@ static void gx__embed_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
     if (gx__embed_has_lora(p, k)) gx__embed_lora_backward_weight(p, k, dout);
 }
 
-const GxCore gx_embed = {gx__embed_open, gx__embed_lay, gx__embed_forward, gx__embed_backward_input,
+const GxCore gx_embed = {gx__embed_open, gx__embed_layout, gx__embed_forward, gx__embed_backward_input,
                          gx__embed_backward_weight};
 #endif

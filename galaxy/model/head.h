@@ -50,7 +50,7 @@ static void gx__head_open(GxContext *g, GxModel *m, int unit, int k, int number)
     m->unit[unit].pair[k].linear[0] = gx_model_linear(m, w, 1, b);
 }
 
-static void gx__head_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
+static void gx__head_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
 {
     (void)l, (void)u, (void)k, (void)rows, (void)s; // labels are in the batch
 }
@@ -202,7 +202,7 @@ static void gx__head_loss(GxPass *p, int k, GxRows din, GxRows in, int has_gradi
     if (!in.rows) return; // by SP a rank may have no rows; there are no collectives here then
     const int64_t begin = gx_picked_begin(p, k, gx_core_method(p, k));
     const int32_t *labels = gx_pass_target(p, k)->labels + begin,
-                  *twin = gx_target_labels(gx_pass_target(p, k)) + begin;
+                  *host_copy = gx_target_labels(gx_pass_target(p, k)) + begin;
     const GxHeadScratch s = gx__head_scratch(p, k, in.rows);
     const int64_t chunk = s.logits.rows;
     for (int64_t r = 0; r < in.rows && !gx_failed(p->g); r += chunk) {
@@ -212,7 +212,7 @@ static void gx__head_loss(GxPass *p, int k, GxRows din, GxRows in, int has_gradi
         gx_linear_apply(p, &l, logits, h, 0);
         gx__head_cross_entropy(p, k, &s, s.losses + r, NULL, logits, labels + r, has_gradient);
         if (gx__head_counts_right(p, k, has_gradient))
-            gx__head_count_right(p, k, s.sums + rows, s.losses + r, twin + r, rows);
+            gx__head_count_right(p, k, s.sums + rows, s.losses + r, host_copy + r, rows);
         if (has_gradient) gx__head_chunk_backward(p, &l, gx_some_rows(din, r, rows), logits, h);
     }
     if (gx_adds_loss(p, k)) gx_sum(p->g, gx_pass_target(p, k)->loss, s.losses, in.rows, 1);
@@ -270,6 +270,6 @@ static void gx__head_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
     (void)p, (void)k, (void)dout, (void)in; // done with each chunk
 }
 
-const GxCore gx_head = {gx__head_open, gx__head_lay, gx__head_forward, gx__head_backward_input,
+const GxCore gx_head = {gx__head_open, gx__head_layout, gx__head_forward, gx__head_backward_input,
                         gx__head_backward_weight};
 #endif

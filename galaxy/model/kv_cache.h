@@ -10,8 +10,8 @@
 // into the pages, and the queries see all positions up to their own; earlier positions must already be in the cache.
 // Later positions are not read, so to go back to an earlier position, feed a batch that begins there.
 //
-//     gx_kv_cache_take(g, &cache, &model, T, B, first); // before the model's own memory; twice: dry, then for real
-//     gx_runner_take(g, &runner, most, B, chunk);       // batches of up to `most` positions
+//     gx_kv_cache_allocate(g, &cache, &model, T, B, first); // before the model's own memory; twice: dry, then for real
+//     gx_runner_allocate(g, &runner, most, B, chunk);       // batches of up to `most` positions
 //     gx_kv_cache_begin(g, &cache, first);              // new texts
 //     gx_kv_cache_reach(g, &cache, n);                  // before each batch: pages up to its end
 //     batch.T = n, batch.runs = gx_runs_one(n, 0), batch.cache = &cache;       // a prompt of n tokens, all at once
@@ -33,13 +33,13 @@ struct GxKvCache {
     int64_t pages, taken;        // of the pool; those in use
     int64_t reached;             // positions that have pages, in whole pages
     int64_t *first;              // [B], in the host's memory: where each column's text begins
-    int32_t *table, *table_twin; // [T/GX_PAGE, rounded up][B]: numbers of pages; -1: none (ops/rows.h)
+    int32_t *table, *table_host; // [T/GX_PAGE, rounded up][B]: numbers of pages; -1: none (ops/rows.h)
     GxRows unit[GX_MAX_UNITS];   // [pages*GX_PAGE, 2Kh]; no rows: a unit without attention
 };
 
 int gx_kv_cache_is_possible(const GxModel *m); // 0: the mode splits the sequence
 // first [B]: where each column's text begins at the earliest, which says how many pages the pool has; NULL: at 0.
-void gx_kv_cache_take(GxContext *g, GxKvCache *c, GxModel *m, int64_t T, int64_t B, const int64_t *first);
+void gx_kv_cache_allocate(GxContext *g, GxKvCache *c, GxModel *m, int64_t T, int64_t B, const int64_t *first);
 int64_t gx_kv_cache_bytes(const GxKvCache *c);
 
 void gx_kv_cache_begin(GxContext *g, GxKvCache *c, const int64_t *first); // all pages are free; NULL: all begin at 0
@@ -75,7 +75,7 @@ int gx_kv_cache_is_possible(const GxModel *m)
     return m->members == 1 || !gx_methods_have(m->mode->methods, GX_METHOD_SP);
 }
 
-void gx_kv_cache_take(GxContext *g, GxKvCache *c, GxModel *m, int64_t T, int64_t B, const int64_t *first)
+void gx_kv_cache_allocate(GxContext *g, GxKvCache *c, GxModel *m, int64_t T, int64_t B, const int64_t *first)
 {
     const int64_t table_bytes = 4 * gx_ceil_div(T, GX_PAGE) * B;
     memset(c, 0, sizeof *c);
@@ -90,9 +90,9 @@ void gx_kv_cache_take(GxContext *g, GxKvCache *c, GxModel *m, int64_t T, int64_t
     c->T = T, c->B = B;
     m->cached = T;
     for (int64_t b = 0; b < B; b++) c->pages += gx__kv_cache_pages(T, first ? first[b] : 0);
-    c->first = (int64_t *)gx_take_from(g, gx_host_arena(g), GX_MEM_ACTIVATIONS, 8 * B);
+    c->first = (int64_t *)gx_allocate_from(g, gx_host_arena(g), GX_MEM_ACTIVATIONS, 8 * B);
     c->table = (int32_t *)gx_scratch(g, GX_MEM_ACTIVATIONS, table_bytes);
-    c->table_twin = (int32_t *)gx_host_twin(g, GX_MEM_ACTIVATIONS, c->table, table_bytes);
+    c->table_host = (int32_t *)gx_host_copy(g, GX_MEM_ACTIVATIONS, c->table, table_bytes);
     for (int u = 0; u < m->units; u++) {
         const GxUnitKind *kind = &m->kind[m->unit[u].kind];
         if (!gx__kv_cache_has(&kind->spec) || !gx_units_have(&m->store.units, u)) continue;
@@ -113,7 +113,7 @@ void gx_kv_cache_begin(GxContext *g, GxKvCache *c, const int64_t *first)
     if (gx_failed(g) || !g->device->computes) return;
     c->taken = c->reached = 0;
     for (int64_t b = 0; b < c->B; b++) c->first[b] = first ? first[b] : 0;
-    memset(c->table_twin, 0xFF, (size_t)(4 * gx_ceil_div(c->T, GX_PAGE) * c->B)); // -1
+    memset(c->table_host, 0xFF, (size_t)(4 * gx_ceil_div(c->T, GX_PAGE) * c->B)); // -1
 }
 
 void gx_kv_cache_reach(GxContext *g, GxKvCache *c, int64_t end)
@@ -128,10 +128,10 @@ void gx_kv_cache_reach(GxContext *g, GxKvCache *c, int64_t end)
                         (long)c->pages, (long)b, (long)c->B, (long)p * GX_PAGE);
                 return;
             }
-            c->table_twin[p * c->B + b] = (int32_t)c->taken++; // a column's follow each other where that can be
+            c->table_host[p * c->B + b] = (int32_t)c->taken++; // a column's follow each other where that can be
         }
     c->reached = gx_round_up(end, GX_PAGE);
-    gx_to_device(g, c->table, c->table_twin, 4 * gx_ceil_div(c->T, GX_PAGE) * c->B);
+    gx_to_device(g, c->table, c->table_host, 4 * gx_ceil_div(c->T, GX_PAGE) * c->B);
 }
 
 void gx_kv_cache_end(GxKvCache *c, int64_t b) { c->first[b] = gx_round_up(c->T, GX_PAGE); }

@@ -36,7 +36,7 @@ static void gx__labels_open(GxContext *g, GxModel *m, int unit, int k, int numbe
     m->unit[unit].pair[k].linear[0] = gx_model_linear(m, w, 1, b);
 }
 
-static void gx__labels_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
+static void gx__labels_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
 {
     (void)l, (void)u, (void)k, (void)rows, (void)s; // labels are in the batch
 }
@@ -129,6 +129,6 @@ static void gx__labels_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
     (void)p, (void)k, (void)dout, (void)in; // done with the loss
 }
 
-const GxCore gx_labels = {gx__labels_open, gx__labels_lay, gx__labels_forward, gx__labels_backward_input,
+const GxCore gx_labels = {gx__labels_open, gx__labels_layout, gx__labels_forward, gx__labels_backward_input,
                           gx__labels_backward_weight};
 #endif

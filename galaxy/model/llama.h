@@ -218,7 +218,7 @@ static GxUnitSpec gx__llama_layer(const GxLlamaConfig *c)
 }
 
 // The next token, or labels of the whole text from its last token.
-static GxUnitSpec gx__llama_head(const GxLlamaConfig *c, const GxHeadWish *wish)
+static GxUnitSpec gx__llama_head(const GxLlamaConfig *c, const GxHeadRequest *request)
 {
     GxUnitSpec u = gx__llama_unit(c, "head", 1);
     GxPairSpec *p = &u.pair[0];
@@ -226,8 +226,8 @@ static GxUnitSpec gx__llama_head(const GxLlamaConfig *c, const GxHeadWish *wish)
     p->con.kind = GX_CON_NOTHING;
     p->core.kind = GX_CORE_HEAD, p->core.vocab = c->vocab_size, p->core.is_tied = c->tie_word_embeddings;
     p->core.matrix[0] = "lm_head";
-    if (wish->kind != GX_HEAD_LABELS) return u;
-    p->core.kind = GX_CORE_LABELS, p->core.vocab = wish->labels, p->core.loss = wish->loss, p->core.is_tied = 0;
+    if (request->kind != GX_HEAD_LABELS) return u;
+    p->core.kind = GX_CORE_LABELS, p->core.vocab = request->labels, p->core.loss = request->loss, p->core.is_tied = 0;
     p->core.matrix[0] = "score";
     return u;
 }
@@ -240,19 +240,19 @@ static void gx__llama_set_windows(const GxLlamaConfig *c, GxModel *m)
         const GxUnitSpec *spec = gx_unit_spec(m, u);
         if (spec->n_pairs == 0 || spec->pair[0].core.kind != GX_CORE_ATT) continue;
         l += spec->side == GX_SIDE_NONE;
-        m->unit[u].window = gx_llama_slides(c, l) ? c->sliding_window : 0;
+        m->unit[u].sliding_window = gx_llama_slides(c, l) ? c->sliding_window : 0;
     }
 }
 
 void gx_llama_describe(GxContext *g, GxModel *m)
 {
     const GxLlamaConfig *c = (const GxLlamaConfig *)m->config;
-    const GxHeadKind wish = m->wish.kind;
-    if (wish != GX_HEAD_CAUSAL && wish != GX_HEAD_LABELS)
+    const GxHeadKind request = m->head.kind;
+    if (request != GX_HEAD_CAUSAL && request != GX_HEAD_LABELS)
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                "a LLaMA has a head for the next token or for labels; this task asks for %s", gx_head_name(wish));
+                "a LLaMA has a head for the next token or for labels; this task asks for %s", gx_head_name(request));
     if (gx_failed(g)) return;
-    const GxUnitSpec embed = gx__llama_embed(c), layer = gx__llama_layer(c), head = gx__llama_head(c, &m->wish);
+    const GxUnitSpec embed = gx__llama_embed(c), layer = gx__llama_layer(c), head = gx__llama_head(c, &m->head);
     m->max_positions = c->max_position_embeddings;
     gx_model_chain(g, m, &embed, &layer, c->num_hidden_layers, &head);
     gx__llama_set_windows(c, m);

@@ -103,7 +103,7 @@ static int gx__lora_is_all_linear(const GxLora *lora)
 
 void gx_lora_module(const GxModel *m, const GxTensor *t, char module[GX_NAME])
 {
-    const char *dot = m->wish.kind == GX_HEAD_VECTORS ? strchr(t->name, '.') : NULL, *name = dot ? dot + 1 : t->name;
+    const char *dot = m->head.kind == GX_HEAD_VECTORS ? strchr(t->name, '.') : NULL, *name = dot ? dot + 1 : t->name;
     snprintf(module, GX_NAME, "%.*s", (int)(t->name + gx__lora_module(t) - name), name);
 }
 

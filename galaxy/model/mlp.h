@@ -40,11 +40,11 @@ static void gx__mlp_open(GxContext *g, GxModel *m, int unit, int k, int number)
     m->unit[unit].pair[k].linear[GX__MLP_DOWN] = gx_model_linear(m, last, 1, gx_no_tensor());
 }
 
-static void gx__mlp_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
+static void gx__mlp_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
 {
     const int64_t F = gx_share_count(&u->columns);
     s->core[GX__MLP_KEPT] = gx_slot_rows(l, rows, gx__mlp_has_gate(&u->spec.pair[k].core) ? 2 * F : F);
-    if (l->owns_gradients) s->dcore[GX__MLP_ACTIVE] = gx_slot_rows(l, rows, F);
+    if (l->defers_weights) s->dcore[GX__MLP_ACTIVE] = gx_slot_rows(l, rows, F);
 }
 
 static GxRows gx__mlp_active(GxPass *p, int k)
@@ -95,5 +95,5 @@ static void gx__mlp_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
     gx_linear_apply_backward_weight(p, &pair->linear[GX__MLP_UP], gx_pass_slot(p, k)->core[GX__MLP_KEPT], in);
 }
 
-const GxCore gx_mlp = {gx__mlp_open, gx__mlp_lay, gx__mlp_forward, gx__mlp_backward_input, gx__mlp_backward_weight};
+const GxCore gx_mlp = {gx__mlp_open, gx__mlp_layout, gx__mlp_forward, gx__mlp_backward_input, gx__mlp_backward_weight};
 #endif

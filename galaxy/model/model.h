@@ -9,7 +9,7 @@
 // know nothing of families.
 //
 //     GX_TRY(gx_model_open(&g, &m, &gx_llama, &config, &gx_tp, NULL));    // table and places; no memory
-//     gx_model_take(&g, &m, T, B, 512);                                   // constants, from the arena
+//     gx_model_allocate(&g, &m, T, B, 512);                                   // constants, from the arena
 //
 // Descriptions for which there is no operation yet are refused by name when the model is opened.
 #ifndef GX_MODEL_H
@@ -111,7 +111,7 @@ typedef struct {
     const char *const *label_name; // [labels]; NULL: they have none
     // LABELS: the folder that training starts from has other labels, so the outputs are initialised
     int is_new;
-} GxHeadWish;
+} GxHeadRequest;
 
 // Low-rank adaptation (Hu et al. 2021, arXiv:2106.09685): a linear's matrix W [out,in] is frozen, and A [r,in] and B
 // [out,r] are trained: y = x W^T + b + s * (x A^T) B^T, with s = alpha / r, or alpha / sqrt(r) if is_scaled_by_root
@@ -184,14 +184,14 @@ typedef struct { // a family
     int n_fields;
     size_t config_size;
     GxStatus (*resolve)(void *config, GxError *err); // fills in defaults, refuses invalid values
-    // Describes the units by gx_model_kind and gx_model_unit, with the head that m->wish asks for. Errors are set in g.
+    // Describes the units by gx_model_kind and gx_model_unit, with the head that m->head asks for. Errors are set in g.
     void (*describe)(GxContext *g, GxModel *m);
     int64_t *(*vocab_size)(void *config);
     // From config.json of a Hugging Face folder. What it has and is not read is said to `log` (io/json_keys.h).
     GxStatus (*read_config)(void *config, const char *path, const GxLogger *log, GxError *err);
-    GxStatus (*write_config)(const void *config, const GxHeadWish *wish, const char *path, GxError *err);
+    GxStatus (*write_config)(const void *config, const GxHeadRequest *request, const char *path, GxError *err);
     const char *(*architecture)(const void *config,
-                                const GxHeadWish *wish); // transformers' class name for a model with this head
+                                const GxHeadRequest *request); // transformers' class name for a model with this head
     // Warns, before training, if other libraries would not load a model of this resolved configuration. NULL: they
     // always do.
     void (*warn)(const void *config, const GxLogger *log);
@@ -237,9 +237,9 @@ typedef struct { // ids of a pair's tensors; index -1: none
 } GxPair;
 typedef struct {
     int kind;
-    int first_row, rows; // its rows of the table
-    int has_side;        // 1: the side network's stream enters beside the backbone's
-    int64_t window;      // how many of the nearest keys a query attends to; 0: all
+    int first_row, rows;    // its rows of the table
+    int has_side;           // 1: the side network's stream enters beside the backbone's
+    int64_t sliding_window; // how many of the nearest keys a query attends to; 0: all
     GxPair pair[GX_MAX_PAIRS];
     GxLinear down, up; // of a side network's unit, and its gate [1]
     GxTensorId gate;
@@ -257,7 +257,7 @@ struct GxModel {
     const GxFamily *family;
     const void *config;
     const GxMode *mode;
-    GxHeadWish wish;
+    GxHeadRequest head;
     GxLora lora;
     GxBottleneck bottleneck;
     GxSide side;
@@ -283,7 +283,7 @@ typedef struct {               // zero: defaults
     const char *freeze;        // patterns of names; NULL: everything is trained
     GxDtype dtype;             // of weights and activations; masters, moments and gradients are fp32
     GxUnits units;             // this rank's
-    const GxHeadWish *wish;    // NULL: a causal language model
+    const GxHeadRequest *head; // NULL: a causal language model
     const GxLora *lora;        // NULL: none. Else all is frozen but LoRA's factors and heads of labels
     // 1 + GxQuantKind: quantises the frozen matrices of attention and MLP, packed ones (q, k, v; gate, up) only if all
     // of them are frozen; an error if none is. 0: no quantisation
@@ -326,7 +326,7 @@ static inline int64_t gx_model_width(const GxModel *m) { return gx_unit_spec(m, 
 int64_t gx_model_vocab(const GxModel *m);
 
 // Takes constants for batches of up to T x B from the arena (twice: on a dry one, then on the real one).
-void gx_model_take(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk);
+void gx_model_allocate(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk);
 
 // Initialises the weights, from each tensor's name and global index: the same values in every topology. Quantised
 // matrices are not initialised: they come from a file.
@@ -712,7 +712,7 @@ static GxStatus gx__model_open(GxContext *g, GxModel *m, const GxFamily *family,
     m->members = gx_group_size(g, GX_AXIS_TP), m->member = gx_group_index(g, GX_AXIS_TP);
     m->embedding.index = -1;
     if (o->lists) m->lists = *o->lists;
-    if (o->wish) m->wish = *o->wish;
+    if (o->head) m->head = *o->head;
     if (o->lora) m->lora = *o->lora;
     if (o->bottleneck) m->bottleneck = *o->bottleneck;
     if (o->side) m->side = *o->side;
@@ -787,7 +787,7 @@ static const GxCoreSpec *gx__model_rotary(const GxModel *m, int is_side)
     return NULL;
 }
 
-static void gx__model_take_rope(GxContext *g, GxRopeTable *table, const GxCoreSpec *c, int64_t T)
+static void gx__model_allocate_rope(GxContext *g, GxRopeTable *table, const GxCoreSpec *c, int64_t T)
 {
     const int64_t bytes = c ? 4 * T * (c->head_dim / 2) : 0;
     table->cosine = table->sine = NULL;
@@ -796,15 +796,15 @@ static void gx__model_take_rope(GxContext *g, GxRopeTable *table, const GxCoreSp
     table->sine = (float *)gx_scratch(g, GX_MEM_ACTIVATIONS, bytes);
     GxArena *host = gx_host_arena(g);
     const GxArenaMark mark = gx_arena_mark(host);
-    float *cosine = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, table->cosine, bytes);
-    float *sine = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, table->sine, bytes);
+    float *cosine = (float *)gx_host_copy(g, GX_MEM_WORKSPACE, table->cosine, bytes);
+    float *sine = (float *)gx_host_copy(g, GX_MEM_WORKSPACE, table->sine, bytes);
     if (cosine && sine && g->device->computes) gx_rope_table(cosine, sine, T, c->head_dim, &c->rope);
     gx_to_device(g, table->cosine, cosine, bytes);
     gx_to_device(g, table->sine, sine, bytes);
     gx_arena_release(host, mark);
 }
 
-void gx_model_take(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk)
+void gx_model_allocate(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk)
 {
     const GxPartList *list = &m->lists.sequence;
     const int is_split = gx_methods_have(m->mode->methods, GX_METHOD_SP);
@@ -821,7 +821,7 @@ void gx_model_take(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk
         return;
     m->max_T = T, m->max_B = B, m->chunk = gx_min(T * B, chunk);
     for (int is_side = 0; is_side < 2; is_side++)
-        gx__model_take_rope(g, &m->rope[is_side], gx__model_rotary(m, is_side), positions);
+        gx__model_allocate_rope(g, &m->rope[is_side], gx__model_rotary(m, is_side), positions);
 }
 
 // ---- first weights -------------------------------------------------------------------------------------------------
@@ -837,9 +837,9 @@ void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed
         const int64_t n = gx_min(GX_STAGE, count - first);
         const GxArenaMark mark = gx_arena_mark(g->arena), host_mark = gx_arena_mark(host);
         float *values = gx_values_write(g, &m->store, GX_VALUES_WEIGHTS, here, first, n);
-        float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n);
-        if (twin && g->device->computes) gx_tensor_init(t, seed, first, n, twin);
-        gx_to_device(g, values, twin, 4 * n);
+        float *host_copy = (float *)gx_host_copy(g, GX_MEM_WORKSPACE, values, 4 * n);
+        if (host_copy && g->device->computes) gx_tensor_init(t, seed, first, n, host_copy);
+        gx_to_device(g, values, host_copy, 4 * n);
         gx_values_written(g, &m->store, GX_VALUES_WEIGHTS, here, first, n, values);
         gx_arena_release(host, host_mark);
         gx_arena_release(g->arena, mark);

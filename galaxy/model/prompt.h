@@ -35,7 +35,7 @@ static inline int gx_pair_has_prompt(const GxModel *m, int unit, int k)
 static inline int gx_pass_has_prompt(const GxPass *p, int k) { return gx_pair_has_prompt(p->m, p->unit, k); }
 
 // Places what is kept for `rows` queries in a slot.
-void gx_prompt_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s);
+void gx_prompt_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s);
 // For the attention of a pair that has prompts: q: its queries, a: their layout, kv: the linears of k and v, packed.
 void gx_prompt_forward(GxPass *p, int k, const GxAttention *a, const GxLinear *kv, GxRows q);
 GxRows gx_prompt_added(GxPass *p, int k, GxRows result); // result + the attention to prompts, in scratch
@@ -147,19 +147,19 @@ void gx_prompt_open(GxContext *g, GxModel *m, int unit, int number)
 
 // ---- at work -------------------------------------------------------------------------------------------------------
 
-void gx_prompt_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
+void gx_prompt_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
 {
     const int64_t h = u->spec.pair[k].core.head_dim, Q = gx_share_count(&u->q), KV = gx_share_count(&u->kv),
                   len = l->m->prompt.len;
     if (!gx_pair_has_prompt(l->m, l->unit, k)) return;
     for (int i = GX__PROMPT_K; i <= GX__PROMPT_GATED; i++) s->prompt[i] = gx_slot_rows(l, len, KV);
     s->prompt[GX__PROMPT_FOUND] = gx_slot_rows(l, rows, Q);
-    s->prompt_lse = (float *)gx_arena_take(&l->arena, GX_MEM_ACTIVATIONS, 4 * rows * (Q / h));
+    s->prompt_lse = (float *)gx_arena_allocate(&l->arena, GX_MEM_ACTIVATIONS, 4 * rows * (Q / h));
     for (int i = 0; i < 2 && gx_pair_has_scale(l->m, l->unit, k); i++)
         s->prompt[GX__PROMPT_PRODUCTS + i] = gx_slot_rows(l, len, KV);
     if (!u->spec.pair[k].core.has_qk_norm) return;
     s->prompt[GX__PROMPT_BEFORE] = gx_slot_rows(l, len, KV);
-    s->prompt_rstd = (float *)gx_arena_take(&l->arena, GX_MEM_ACTIVATIONS, 4 * len * (KV / h));
+    s->prompt_rstd = (float *)gx_arena_allocate(&l->arena, GX_MEM_ACTIVATIONS, 4 * len * (KV / h));
 }
 
 static GxRows gx__prompt_rows(const GxPass *p, int k)
@@ -184,7 +184,7 @@ static GxAttention gx__prompt_attention(const GxPass *p, const GxAttention *of, 
     a.B = 1;
     a.q_runs = gx_runs_one(rows, 0), a.k_runs = gx_runs_one(p->m->prompt.len, 0);
     a.kv_stride = a.K * a.head_dim;
-    a.causal = 0, a.window = 0, a.documents = NULL, a.pages = NULL, a.dropout = 0;
+    a.causal = 0, a.sliding_window = 0, a.documents = NULL, a.pages = NULL, a.dropout = 0;
     return a;
 }
 

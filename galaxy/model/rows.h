@@ -66,11 +66,11 @@ typedef struct {
 // number. Arrays lie in the device's memory unless said otherwise, and are borrowed.
 typedef struct {
     // [n], ascending: the indices t*B + b of the rows that the head works on. NULL: all T*B rows, and n is not read.
-    // rows_twin: a copy in host memory; NULL: `rows` itself is in host memory.
-    const int32_t *rows, *rows_twin;
+    // rows_host: a copy in host memory; NULL: `rows` itself is in host memory.
+    const int32_t *rows, *rows_host;
     int64_t n, most;            // most: the largest n of any batch, for which memory is taken; 0: n
     const int32_t *labels;      // [n], class numbers; GX_IGNORE_INDEX: the row does not count
-    const int32_t *labels_twin; // a copy in host memory; NULL: `labels` itself is in host memory
+    const int32_t *labels_host; // a copy in host memory; NULL: `labels` itself is in host memory
     const float *values;        // [n, outputs], for losses on numbers instead of classes
     // The loss's divisor, in the device's memory: the number of labels in the whole window, on all ranks. NULL: 1
     const int64_t *count;
@@ -82,7 +82,7 @@ typedef struct {
     // [n][3], for a head that makes vectors: (column, begin, end): a text is the positions [begin, end) of a column;
     // texts of a column do not overlap. `rows` is then NULL, and n, which may be 0, the number of texts. The first
     // `anchors` texts are anchors, as many positives follow, one for each, then negatives. anchors < 0: no loss.
-    const int32_t *parts, *parts_twin;
+    const int32_t *parts, *parts_host;
     int64_t anchors;
     // For a plan, in which ranks cannot be asked: the most texts other than anchors that all ranks' micro-batches
     // together can have. 0: all ranks have as many texts as this one.
@@ -112,8 +112,8 @@ struct GxBatch {              // one micro-batch of this rank; its arrays lie in
     const GxKvCache *cache;
 };
 
-static inline const int32_t *gx_target_rows(const GxTarget *t) { return t->rows_twin ? t->rows_twin : t->rows; }
-static inline const int32_t *gx_target_labels(const GxTarget *t) { return t->labels_twin ? t->labels_twin : t->labels; }
+static inline const int32_t *gx_target_rows(const GxTarget *t) { return t->rows_host ? t->rows_host : t->rows; }
+static inline const int32_t *gx_target_labels(const GxTarget *t) { return t->labels_host ? t->labels_host : t->labels; }
 static inline int64_t gx_target_n(const GxBatch *b, int target)
 {
     return b->target[target].rows ? b->target[target].n : b->T * b->B;

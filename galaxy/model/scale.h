@@ -80,7 +80,7 @@ int gx_pair_has_scale(const GxModel *m, int unit, int k)
     return l->first.index >= 0 && m->table.row[l->first.index].has_scale;
 }
 
-void gx_scale_lay(GxSlotLayer *l, int k, int64_t rows, GxPairSlot *s)
+void gx_scale_layout(GxSlotLayout *l, int k, int64_t rows, GxPairSlot *s)
 {
     for (int i = 0; i < 2 && gx_pair_has_scale(l->m, l->unit, k); i++)
         s->product[i] = gx_slot_rows(l, rows, l->m->unit[l->unit].pair[k].linear[i].out);

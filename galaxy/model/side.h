@@ -133,7 +133,7 @@ static const GxUnit *gx__side_of(const GxPass *p) { return &p->m->unit[p->unit];
 static GxSidePlace gx__side_place(const GxPass *p) { return gx_pass_kind(p)->spec.side; }
 static int gx__side_is_gated(const GxPass *p) { return gx__side_of(p)->gate.index >= 0; }
 
-void gx_side_lay(GxSlotLayer *l, const GxUnitKind *u, GxSideSlot *s)
+void gx_side_layout(GxSlotLayout *l, const GxUnitKind *u, GxSideSlot *s)
 {
     const GxSidePlace place = u->spec.side;
     if (place == GX_SIDE_NONE || place == GX_SIDE_FIRST) return;

@@ -185,9 +185,9 @@ static double gx__tuned_largest(GxContext *g, const GxModel *m, int row)
         const int64_t n = gx_min(GX_STAGE, count - first);
         const GxArenaMark mark = gx_arena_mark(g->arena), host_mark = gx_arena_mark(host);
         float *values = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, row, first, n);
-        float *twin = (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n);
-        gx_to_host(g, twin, values, 4 * n);
-        for (int64_t i = 0; i < n && !gx_failed(g); i++) largest = fmax(largest, fabs((double)twin[i]));
+        float *host_copy = (float *)gx_host_copy(g, GX_MEM_WORKSPACE, values, 4 * n);
+        gx_to_host(g, host_copy, values, 4 * n);
+        for (int64_t i = 0; i < n && !gx_failed(g); i++) largest = fmax(largest, fabs((double)host_copy[i]));
         gx_arena_release(host, host_mark);
         gx_arena_release(g->arena, mark);
     }

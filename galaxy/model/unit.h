@@ -77,11 +77,11 @@ struct GxPass {
 
 // ---- units ---------------------------------------------------------------------------------------------------------
 
-// The size in bytes of a slot for a batch of T x B; owns_gradients: including what postponed weight halves read.
-int64_t gx_slot_bytes(const GxModel *m, int unit, int64_t T, int64_t B, int owns_gradients);
+// The size in bytes of a slot for a batch of T x B; defers_weights: including what postponed weight halves read.
+int64_t gx_slot_bytes(const GxModel *m, int unit, int64_t T, int64_t B, int defers_weights);
 // Places the pass's slot at `base`, for the pass's batch. Call it before the forward. Refuses a batch larger than
 // planned.
-void gx_slot_lay(GxPass *p, void *base);
+void gx_slot_layout(GxPass *p, void *base);
 
 // `out` without rows: only what the slot keeps is wanted (when a unit is recomputed). In training a head does nothing
 // here.
@@ -91,7 +91,7 @@ void gx_unit_forward(GxPass *p, GxState out, GxState in);
 void gx_unit_backward(GxPass *p, GxState din, GxState dout, GxState in);
 void gx_unit_weight(GxPass *p, GxState in); // the weight halves that a backward with defers_weights left out
 // Copies the side network's stream past a unit of the backbone.
-void gx_unit_hand_on(GxContext *g, GxState out, GxState in);
+void gx_unit_pass_through(GxContext *g, GxState out, GxState in);
 
 // The stream's rows in CON's layout, at `data`.
 GxRows gx_stream_rows(const GxModel *m, int64_t T, int64_t B, void *data);
@@ -147,21 +147,22 @@ typedef struct { // places a slot's buffers one after another
     int unit;
     int64_t all, own, con; // the pair's rows: all, those of this rank's slice, those of CON's layout
     int64_t own_begin;     // the slice's first row
-    int owns_gradients;
-} GxSlotLayer;
+    int defers_weights;
+} GxSlotLayout;
 
 typedef struct {
-    void (*open)(GxContext *g, GxModel *m, int unit, int k, int number);                  // declares its tensors
-    void (*lay)(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s); // places what it keeps
+    void (*open)(GxContext *g, GxModel *m, int unit, int k, int number);                      // declares its tensors
+    void (*layout)(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s); // places what it keeps
     void (*forward)(GxPass *p, int k, GxRows out, GxRows in);
     void (*backward_input)(GxPass *p, int k, GxRows din, GxRows dout, GxRows in);
     void (*backward_weight)(GxPass *p, int k, GxRows dout, GxRows in);
 } GxCore;
-void gx_bottleneck_lay(GxSlotLayer *l, const GxUnitKind *u, int k, GxPairSlot *s); // bottleneck.h: places what it keeps
-void gx_scale_lay(GxSlotLayer *l, int k, int64_t rows, GxPairSlot *s);             // scale.h, likewise
+void gx_bottleneck_layout(GxSlotLayout *l, const GxUnitKind *u, int k,
+                          GxPairSlot *s);                                  // bottleneck.h: places what it keeps
+void gx_scale_layout(GxSlotLayout *l, int k, int64_t rows, GxPairSlot *s); // scale.h, likewise
 // side.h: what a unit of a side network computes before its first pair (enter: returns that pair's input) and after its
 // last one (leave), and their backward.
-void gx_side_lay(GxSlotLayer *l, const GxUnitKind *u, GxSideSlot *s);
+void gx_side_layout(GxSlotLayout *l, const GxUnitKind *u, GxSideSlot *s);
 GxRows gx_side_enter(GxPass *p, GxState out, GxState in);
 void gx_side_leave(GxPass *p, GxState out, GxState in);
 GxRows gx_side_leave_backward(GxPass *p, GxState dout);
@@ -171,7 +172,7 @@ const GxCore *gx_core(GxCoreKind kind); // cores.h
 
 int gx_head_writes_dx(const GxPass *p); // 1: a head writes the gradient of its input; 0: it adds to it
 
-GxRows gx_slot_rows(GxSlotLayer *l, int64_t rows, int64_t cols);
+GxRows gx_slot_rows(GxSlotLayout *l, int64_t rows, int64_t cols);
 GxRows gx_pass_rows(GxPass *p, int64_t rows, int64_t cols); // scratch until the pair is done
 // The same for a head's target's rows, split by this method. The memory is for the most rows that a batch may have.
 GxRows gx_pass_picked(GxPass *p, int k, GxMethod by, int64_t rows, int64_t cols);
@@ -413,28 +414,28 @@ GxRows gx_core_dout(GxPass *p, int k, GxRows dx)
 
 // ---- slots ---------------------------------------------------------------------------------------------------------
 
-GxRows gx_slot_rows(GxSlotLayer *l, int64_t rows, int64_t cols)
+GxRows gx_slot_rows(GxSlotLayout *l, int64_t rows, int64_t cols)
 {
     GxRows r = gx_rows(NULL, l->m->store.dtype, rows, cols);
-    r.data = gx_arena_take(&l->arena, GX_MEM_ACTIVATIONS, gx_rows_bytes(r));
+    r.data = gx_arena_allocate(&l->arena, GX_MEM_ACTIVATIONS, gx_rows_bytes(r));
     return r;
 }
 
-static float *gx__unit_lay_floats(GxSlotLayer *l, int64_t n)
+static float *gx__unit_layout_floats(GxSlotLayout *l, int64_t n)
 {
-    return (float *)gx_arena_take(&l->arena, GX_MEM_ACTIVATIONS, 4 * n);
+    return (float *)gx_arena_allocate(&l->arena, GX_MEM_ACTIVATIONS, 4 * n);
 }
 
-static void gx__unit_lay_enter(GxSlotLayer *l, const GxEnterSpec *enter, int64_t C, GxPairSlot *s)
+static void gx__unit_layout_enter(GxSlotLayout *l, const GxEnterSpec *enter, int64_t C, GxPairSlot *s)
 {
     const int kept = enter->kind == GX_ENTER_TRANSFORM ? 2 : enter->kind == GX_ENTER_POOL;
     for (int i = 0; i < kept; i++) s->enter[i] = gx_slot_rows(l, l->con, C);
-    if (enter->kind == GX_ENTER_NORM || enter->kind == GX_ENTER_TRANSFORM) s->rstd = gx__unit_lay_floats(l, l->con);
-    if (enter->kind == GX_ENTER_TRANSFORM) s->mean = gx__unit_lay_floats(l, l->con);
+    if (enter->kind == GX_ENTER_NORM || enter->kind == GX_ENTER_TRANSFORM) s->rstd = gx__unit_layout_floats(l, l->con);
+    if (enter->kind == GX_ENTER_TRANSFORM) s->mean = gx__unit_layout_floats(l, l->con);
 }
 
 // Where `in` has more rows than the stream and enter is nothing, the stream is this rank's slice of `in`.
-static void gx__unit_lay_pair(GxSlotLayer *l, const GxUnitKind *u, int k, GxPairSlot *s)
+static void gx__unit_layout_pair(GxSlotLayout *l, const GxUnitKind *u, int k, GxPairSlot *s)
 {
     const GxPairSpec *spec = &u->spec.pair[k];
     const GxMethods *by = &l->m->mode->methods;
@@ -447,18 +448,18 @@ static void gx__unit_lay_pair(GxSlotLayer *l, const GxUnitKind *u, int k, GxPair
     if (has_stream && !lies_inside) s->stream = gx_slot_rows(l, l->con, C);
     if (spec->core.kind != GX_CORE_EMBED && !is_x) s->in = gx_slot_rows(l, whole, C);
     if (lies_inside) s->stream = gx_some_rows(s->in, l->own_begin, l->con);
-    gx__unit_lay_enter(l, &spec->enter, C, s);
+    gx__unit_layout_enter(l, &spec->enter, C, s);
     if (spec->con.has_norm) {
         s->sum = gx_slot_rows(l, l->con, C);
-        s->con_mean = gx__unit_lay_floats(l, l->con), s->con_rstd = gx__unit_lay_floats(l, l->con);
+        s->con_mean = gx__unit_layout_floats(l, l->con), s->con_rstd = gx__unit_layout_floats(l, l->con);
     }
-    gx_bottleneck_lay(l, u, k, s);
-    if (l->owns_gradients && !is_end) s->dout = gx_slot_rows(l, whole, C);
-    gx_core(spec->core.kind)->lay(l, u, k, rows, s);
-    gx_scale_lay(l, k, rows, s);
+    gx_bottleneck_layout(l, u, k, s);
+    if (l->defers_weights && !is_end) s->dout = gx_slot_rows(l, whole, C);
+    gx_core(spec->core.kind)->layout(l, u, k, rows, s);
+    gx_scale_layout(l, k, rows, s);
 }
 
-static void gx__unit_lay_rows(GxSlotLayer *l, const GxSplit *own, int64_t all)
+static void gx__unit_layout_rows(GxSlotLayout *l, const GxSplit *own, int64_t all)
 {
     l->all = all;
     l->own = own->n > 1 ? gx_split_part(own, l->m->member) : l->all;
@@ -468,32 +469,32 @@ static void gx__unit_lay_rows(GxSlotLayer *l, const GxSplit *own, int64_t all)
 
 // Places all buffers of a slot at `base` and returns their size. picked NULL: a head is planned for as many rows as the
 // batch has.
-static int64_t gx__unit_lay(const GxModel *m, int unit, const GxSplit *rows, const GxSplit *picked, int64_t all,
-                            int owns_gradients, void *base, GxPairSlot *pair, GxSideSlot *side)
+static int64_t gx__unit_layout(const GxModel *m, int unit, const GxSplit *rows, const GxSplit *picked, int64_t all,
+                               int defers_weights, void *base, GxPairSlot *pair, GxSideSlot *side)
 {
     const GxUnitKind *u = &m->kind[m->unit[unit].kind];
-    GxSlotLayer l = GX_ZERO;
+    GxSlotLayout l = GX_ZERO;
     gx_arena_open_dry(&l.arena);
     if (base) l.arena.base = (char *)base;
-    l.m = m, l.unit = unit, l.owns_gradients = owns_gradients;
+    l.m = m, l.unit = unit, l.defers_weights = defers_weights;
     memset(pair, 0, GX_MAX_PAIRS * sizeof *pair);
     memset(side, 0, sizeof *side);
     for (int k = 0; k < u->spec.n_pairs; k++) {
         const GxSplit *own = picked && gx__unit_is_end(&u->spec.pair[k]) ? &picked[k] : rows;
-        gx__unit_lay_rows(&l, own, own == rows ? all : gx_split_total(own));
-        gx__unit_lay_pair(&l, u, k, &pair[k]);
+        gx__unit_layout_rows(&l, own, own == rows ? all : gx_split_total(own));
+        gx__unit_layout_pair(&l, u, k, &pair[k]);
     }
-    gx__unit_lay_rows(&l, rows, all);
-    gx_side_lay(&l, u, side);
+    gx__unit_layout_rows(&l, rows, all);
+    gx_side_layout(&l, u, side);
     return l.arena.used;
 }
 
-int64_t gx_slot_bytes(const GxModel *m, int unit, int64_t T, int64_t B, int owns_gradients)
+int64_t gx_slot_bytes(const GxModel *m, int unit, int64_t T, int64_t B, int defers_weights)
 {
     const GxSplit rows = gx__unit_slices(m, T, B);
     GxPairSlot pair[GX_MAX_PAIRS];
     GxSideSlot side;
-    return gx__unit_lay(m, unit, &rows, NULL, T * B, owns_gradients, NULL, pair, &side);
+    return gx__unit_layout(m, unit, &rows, NULL, T * B, defers_weights, NULL, pair, &side);
 }
 
 // How many of a target's rows lie in each rank's slice. A device that does not compute has no rows to count: the plan
@@ -516,7 +517,7 @@ static GxSplit gx__unit_picked(const GxPass *p, const GxSplit *slices, const GxT
     return s;
 }
 
-void gx_slot_lay(GxPass *p, void *base)
+void gx_slot_layout(GxPass *p, void *base)
 {
     const GxModel *m = p->m;
     const GxBatch *b = p->b;
@@ -531,8 +532,8 @@ void gx_slot_lay(GxPass *p, void *base)
     for (int k = 0; k < u->n_pairs; k++)
         if (gx__unit_is_end(&u->pair[k]))
             p->slot->picked[k] = gx__unit_picked(p, &p->slot->rows, &b->target[u->pair[k].core.target]);
-    gx__unit_lay(m, p->unit, &p->slot->rows, p->slot->picked, b->T * b->B, p->defers_weights, base, p->slot->pair,
-                 &p->slot->side);
+    gx__unit_layout(m, p->unit, &p->slot->rows, p->slot->picked, b->T * b->B, p->defers_weights, base, p->slot->pair,
+                    &p->slot->side);
 }
 
 // ---- units ---------------------------------------------------------------------------------------------------------
@@ -601,7 +602,7 @@ int gx_head_writes_dx(const GxPass *p)
     return gx_pass_kind(p)->spec.n_pairs == 1 && !gx_pass_target(p, 0)->rows && gx__unit_has_work(p, 0);
 }
 
-void gx_unit_hand_on(GxContext *g, GxState out, GxState in)
+void gx_unit_pass_through(GxContext *g, GxState out, GxState in)
 {
     if (out.side.data) gx_copy(g, out.side.data, in.side.data, gx_rows_bytes(out.side));
 }
@@ -614,7 +615,7 @@ void gx_unit_forward(GxPass *p, GxState out, GxState in)
     for (int k = 0; k < n && !gx_failed(p->g); k++)
         gx__unit_pair_forward(p, k, k + 1 < n ? gx_pass_slot(p, k + 1)->stream : y, in);
     if (is_side) gx_side_leave(p, out, in);
-    else gx_unit_hand_on(p->g, out, in);
+    else gx_unit_pass_through(p->g, out, in);
 }
 
 static int gx__unit_trains(const GxPass *p, GxTensorId id)

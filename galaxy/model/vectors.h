@@ -64,7 +64,7 @@ static void gx__vectors_open(GxContext *g, GxModel *m, int unit, int k, int numb
     (void)g, (void)m, (void)unit, (void)k, (void)number; // no tensors
 }
 
-static void gx__vectors_lay(GxSlotLayer *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
+static void gx__vectors_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
 {
     (void)l, (void)u, (void)k, (void)rows, (void)s; // nothing is kept: in training the backward computes everything
 }
@@ -306,6 +306,6 @@ static void gx__vectors_backward_weight(GxPass *p, int k, GxRows dout, GxRows in
     (void)p, (void)k, (void)dout, (void)in; // there is none
 }
 
-const GxCore gx_vectors = {gx__vectors_open, gx__vectors_lay, gx__vectors_forward, gx__vectors_backward_input,
+const GxCore gx_vectors = {gx__vectors_open, gx__vectors_layout, gx__vectors_forward, gx__vectors_backward_input,
                            gx__vectors_backward_weight};
 #endif

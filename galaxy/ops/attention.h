@@ -3,7 +3,7 @@
 //
 // One interface for training, slices of a sequence, rings and KV caches:
 // - The numbers of query rows and of key rows may differ. Both are given as runs of positions, and `causal` compares
-//   global positions: a query sees the keys at its own position and before; with a `window`, only that many nearest
+//   global positions: a query sees the keys at its own position and before; with a `sliding_window`, only that many nearest
 //   ones.
 // - Several query heads may share a key and value head (GQA). A call may have any contiguous range of the model's query
 //   heads, with only the key and value heads that they use: query head i uses head (q_first + i) / group.
@@ -30,8 +30,9 @@ struct GxAttention {
     int64_t q_stride, kv_stride; // elements from one row of q (of k and v) to the next; dq, dk, dv lie likewise
     int64_t o_stride;            // of o and d_o
     int causal;
-    int64_t window; // causal: keys that a query sees, at positions p - window + 1 to its own, p; 0: all up to p
-    float scale;    // 0: 1/sqrt(head_dim)
+    int64_t
+        sliding_window; // causal: keys that a query sees, at positions p - sliding_window + 1 to its own, p; 0: all up to p
+    float scale;        // 0: 1/sqrt(head_dim)
     GxDtype dtype;
     // [positions*B][2], in the device's memory: where the document begins and ends, {begin, end} as positions, to which
     // row position*B + b of the whole sequence belongs, for all positions that the runs name. Each of its rows has the
@@ -67,7 +68,7 @@ void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const voi
                            const void *q, const void *k, const void *v, const GxAttention *a);
 
 // For devices: applies RoPE's backward to dq and dk as a separate pass, one for both if they lie in the same rows.
-void gx_attention_turn_back(GxContext *g, void *dq, void *dk, const GxAttention *a);
+void gx_attention_rotate_back(GxContext *g, void *dq, void *dk, const GxAttention *a);
 
 // Pairs of a query and a key that it sees, of one sample and one head, where each column is one document.
 int64_t gx_attention_pairs(const GxAttention *a);
@@ -89,7 +90,8 @@ int64_t gx_attention_pairs(const GxAttention *a)
             const GxRun *q = &a->q_runs.run[i], *k = &a->k_runs.run[j];
             for (int64_t r = 0; r < q->length; r++) {
                 const int64_t end = q->position + r - k->position + 1; // of the run's keys that this query sees
-                pairs += gx_max(0, gx_min(k->length, end) - (a->window ? gx_max(0, end - a->window) : 0));
+                pairs +=
+                    gx_max(0, gx_min(k->length, end) - (a->sliding_window ? gx_max(0, end - a->sliding_window) : 0));
             }
         }
     return pairs;
@@ -107,11 +109,11 @@ static int gx__attention_pages_check(GxContext *g, const char *name, const GxAtt
 
 static int gx__attention_window_check(GxContext *g, const char *name, const GxAttention *a)
 {
-    if (a->window == 0 || (a->window > 0 && a->causal)) return 1;
+    if (a->sliding_window == 0 || (a->sliding_window > 0 && a->causal)) return 1;
     GX_FAIL(&g->error, GX_ERR_ARGUMENT,
             "%s: a window of %ld keys of attention that is %scausal; a window is of 1 key or more (0: none) and of "
             "causal attention alone",
-            name, (long)a->window, a->causal ? "" : "not ");
+            name, (long)a->sliding_window, a->causal ? "" : "not ");
     return 0;
 }
 
@@ -193,7 +195,7 @@ static int gx__attention_check(GxContext *g, const char *name, const GxAttention
            gx__attention_dropout_check(g, name, a);
 }
 
-static int gx__attention_turns_check(GxContext *g, const char *name, const GxAttention *a)
+static int gx__attention_rotation_check(GxContext *g, const char *name, const GxAttention *a)
 {
     if (!a->cosine || a->head_dim % 2 == 0) return 1;
     GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: head_dim is %ld; rotation needs pairs, so an even number", name,
@@ -211,7 +213,7 @@ static int gx__attention_in_same_rows(const void *dq, const void *dk, const GxAt
     return same;
 }
 
-void gx_attention_turn_back(GxContext *g, void *dq, void *dk, const GxAttention *a)
+void gx_attention_rotate_back(GxContext *g, void *dq, void *dk, const GxAttention *a)
 {
     const int at_once = gx__attention_in_same_rows(dq, dk, a);
     g->device->rope(g, dq, a->cosine, a->sine, &a->q_runs, NULL, a->B, a->H + (at_once ? a->K : 0), a->head_dim,
@@ -250,7 +252,7 @@ void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const voi
                            const void *q, const void *k, const void *v, const GxAttention *a)
 {
     const int64_t turned = gx_runs_rows(&a->q_runs) * a->H + gx_runs_rows(&a->k_runs) * a->K;
-    if (!gx__attention_check(g, "attention_backward", a) || !gx__attention_turns_check(g, "attention_backward", a))
+    if (!gx__attention_check(g, "attention_backward", a) || !gx__attention_rotation_check(g, "attention_backward", a))
         return;
     if (a->pages) {
         GX_FAIL(&g->error, GX_ERR_ARGUMENT, "attention_backward: keys and values in pages have no gradients");

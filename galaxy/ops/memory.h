@@ -2,16 +2,16 @@
 //
 // All buffers that operations read and write lie in the context's arena, in the device's memory. A GPU's cannot be
 // touched by the host: what the host writes (tokens, the learning rate, weights from a file) goes there by
-// gx_to_device, what it reads (a loss, logits, a checkpoint) comes by gx_to_host, to and from a twin: memory of the
-// host with the same contents. On a device that computes in the host's memory a buffer is its own twin and these do
+// gx_to_device, what it reads (a loss, logits, a checkpoint) comes by gx_to_host, to and from a host copy: memory of the
+// host with the same contents. On a device that computes in the host's memory a buffer is its own host copy and these do
 // nothing, so that a program is written once.
 //
 //     GX_TRY(gx_device_open(&g));                                        // streams and handles, where it has some
 //     GX_TRY(gx_arenas_open(&g, &arena, &host, bytes, host_bytes));      // sets g.arena and g.host
-//     int32_t *tokens = gx_arena_take(g.arena, GX_MEM_ACTIVATIONS, 4 * n);
-//     int32_t *twin = gx_host_twin(&g, GX_MEM_ACTIVATIONS, tokens, 4 * n);
-//     fill(twin);
-//     gx_to_device(&g, tokens, twin, 4 * n);
+//     int32_t *tokens = gx_arena_allocate(g.arena, GX_MEM_ACTIVATIONS, 4 * n);
+//     int32_t *host_copy = gx_host_copy(&g, GX_MEM_ACTIVATIONS, tokens, 4 * n);
+//     fill(host_copy);
+//     gx_to_device(&g, tokens, host_copy, 4 * n);
 //
 // Operations on a GPU run behind the host. gx_to_device copies what the host has at the call, in order with the
 // operations before and after it; gx_to_host waits for what was asked before it.
@@ -31,11 +31,11 @@ int gx_on_device(const GxContext *g, const void *p); // 1: in the arena of a dev
 
 enum { GX_STAGE = 1 << 20 }; // elements of a large buffer that go to or from a file at a time
 
-// A buffer's twin in the host's memory: the buffer itself where the host can touch it. NULL and the context's error:
+// A buffer's host copy in the host's memory: the buffer itself where the host can touch it. NULL and the context's error:
 // the plan was not kept.
-void *gx_host_twin(GxContext *g, GxMemoryKind kind, void *buffer, int64_t bytes);
-void gx_to_device(GxContext *g, void *buffer, const void *twin, int64_t bytes);
-void gx_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes);
+void *gx_host_copy(GxContext *g, GxMemoryKind kind, void *buffer, int64_t bytes);
+void gx_to_device(GxContext *g, void *buffer, const void *host_copy, int64_t bytes);
+void gx_to_host(GxContext *g, void *host_copy, const void *buffer, int64_t bytes);
 void gx_device_wait(GxContext *g); // until everything asked for is done, for clocks
 
 GX_END
@@ -82,22 +82,22 @@ int gx_on_device(const GxContext *g, const void *p)
     return (uintptr_t)p - first < size; // below `first` it wraps around
 }
 
-void *gx_host_twin(GxContext *g, GxMemoryKind kind, void *buffer, int64_t bytes)
+void *gx_host_copy(GxContext *g, GxMemoryKind kind, void *buffer, int64_t bytes)
 {
     if (g->device->shares_host_memory || !buffer) return buffer;
-    return gx_take_from(g, gx_host_arena(g), kind, bytes);
+    return gx_allocate_from(g, gx_host_arena(g), kind, bytes);
 }
 
-void gx_to_device(GxContext *g, void *buffer, const void *twin, int64_t bytes)
+void gx_to_device(GxContext *g, void *buffer, const void *host_copy, int64_t bytes)
 {
-    if (gx_failed(g) || buffer == twin || bytes <= 0 || !g->device->computes) return;
-    g->device->to_device(g, buffer, twin, bytes);
+    if (gx_failed(g) || buffer == host_copy || bytes <= 0 || !g->device->computes) return;
+    g->device->to_device(g, buffer, host_copy, bytes);
 }
 
-void gx_to_host(GxContext *g, void *twin, const void *buffer, int64_t bytes)
+void gx_to_host(GxContext *g, void *host_copy, const void *buffer, int64_t bytes)
 {
-    if (gx_failed(g) || buffer == twin || bytes <= 0 || !g->device->computes) return;
-    g->device->to_host(g, twin, buffer, bytes);
+    if (gx_failed(g) || buffer == host_copy || bytes <= 0 || !g->device->computes) return;
+    g->device->to_host(g, host_copy, buffer, bytes);
 }
 
 void gx_device_wait(GxContext *g)

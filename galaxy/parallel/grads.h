@@ -39,8 +39,8 @@ void gx_grads_reduce_shard(GxContext *g, GxStore *s, int unit);
 // Which elements of the gradients this rank counts in the global norm: of each tensor those that no lower rank counts.
 // The list is made once, and lies in the device's memory, so that a unit's gradients, or all, are one operation.
 typedef struct {
-    GxSumPart *part, *twin; // [rows of the table], unit by unit; the twin in the host's memory
-    GxSumParts *unit;       // [units]: which of them are a unit's
+    GxSumPart *part, *host_copy; // [rows of the table], unit by unit; the host copy in the host's memory
+    GxSumParts *unit;            // [units]: which of them are a unit's
     int units;
     // Where gradients are sharded: the sums of all blocks, in the order in which they are added, of which this rank
     // fills in its own; and where each unit's begin, and this rank's of it.
@@ -49,7 +49,8 @@ typedef struct {
 } GxGradsParts;
 
 GxStatus gx_grads_parts_open(GxGradsParts *p, const GxTable *table, GxError *err);
-void gx_grads_parts_take(GxContext *g, GxGradsParts *p, const GxStore *s); // behind gx_store_take, from the same arena
+void gx_grads_parts_allocate(GxContext *g, GxGradsParts *p,
+                             const GxStore *s); // behind gx_store_allocate, from the same arena
 void gx_grads_parts_close(GxGradsParts *p);
 
 // Adds to step->sum_squares those of the gradients of units [first, first + units): tensor by tensor in the table's
@@ -59,8 +60,8 @@ void gx_grads_parts_close(GxGradsParts *p);
 // put the blocks' sums together before they are added, so the bits are those of whole gradients. The ranks of a tp
 // group then add theirs up, and all ranks have the sum.
 void gx_grads_begin(GxContext *g, const GxGradsParts *p); // a window, whose step->sum_squares is 0
-void gx_grads_take_over(GxContext *g, int from);          // of the pipeline
-void gx_grads_hand_on(GxContext *g, int to);
+void gx_grads_receive_squares(GxContext *g, int from);    // of the pipeline
+void gx_grads_send_squares(GxContext *g, int to);
 void gx_grads_sum_squares(GxContext *g, GxStore *s, const GxGradsParts *p, int first, int units);
 // Of units whose shards have been squared: puts the blocks together, and adds them up.
 void gx_grads_add_shards(GxContext *g, const GxStore *s, const GxGradsParts *p, int first, int units);
@@ -315,10 +316,10 @@ GxStatus gx_grads_parts_open(GxGradsParts *p, const GxTable *table, GxError *err
     const size_t units = (size_t)table->units;
     memset(p, 0, sizeof *p);
     p->units = table->units;
-    p->twin = (GxSumPart *)calloc((size_t)table->n + 1, sizeof *p->twin);
+    p->host_copy = (GxSumPart *)calloc((size_t)table->n + 1, sizeof *p->host_copy);
     p->unit = (GxSumParts *)calloc(units + 1, sizeof *p->unit);
     p->unit_blocks = (int64_t *)calloc(2 * units + 1, sizeof *p->unit_blocks);
-    if (!p->twin || !p->unit || !p->unit_blocks)
+    if (!p->host_copy || !p->unit || !p->unit_blocks)
         return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the list of %d gradients", table->n);
     p->my_blocks = p->unit_blocks + units + 1;
     return GX_OK;
@@ -326,7 +327,7 @@ GxStatus gx_grads_parts_open(GxGradsParts *p, const GxTable *table, GxError *err
 
 void gx_grads_parts_close(GxGradsParts *p)
 {
-    free(p->twin);
+    free(p->host_copy);
     free(p->unit);
     free(p->unit_blocks);
     memset(p, 0, sizeof *p);
@@ -369,14 +370,14 @@ static void gx__grads_list_unit(const GxContext *g, GxGradsParts *p, const GxSto
         all += blocks;
         if (!part.n) continue;
         part.blocks = *in_front;
-        p->twin[(*parts)++] = part;
+        p->host_copy[(*parts)++] = part;
         of->parts++, of->n += part.n, of->blocks += gx_ceil_div(part.n, GX_SQUARES_BLOCK);
         *in_front += gx_ceil_div(part.n, GX_SQUARES_BLOCK);
     }
     p->unit_blocks[unit + 1] = p->unit_blocks[unit] + all;
 }
 
-void gx_grads_parts_take(GxContext *g, GxGradsParts *p, const GxStore *s)
+void gx_grads_parts_allocate(GxContext *g, GxGradsParts *p, const GxStore *s)
 {
     int64_t n = 0, blocks = 0;
     gx_at(g, -1, "norm");
@@ -384,7 +385,7 @@ void gx_grads_parts_take(GxContext *g, GxGradsParts *p, const GxStore *s)
     for (int unit = 0; unit < p->units; unit++) gx__grads_list_unit(g, p, s, unit, &n, &blocks);
     p->n_blocks = p->unit_blocks[p->units];
     if (s->sharded) p->blocks = (double *)gx_scratch(g, GX_MEM_WORKSPACE, 8 * p->n_blocks);
-    if (!gx_failed(g)) gx_to_device(g, p->part, p->twin, n * (int64_t)sizeof *p->part);
+    if (!gx_failed(g)) gx_to_device(g, p->part, p->host_copy, n * (int64_t)sizeof *p->part);
 }
 
 void gx_grads_begin(GxContext *g, const GxGradsParts *p)
@@ -414,13 +415,13 @@ void gx_grads_sum_squares(GxContext *g, GxStore *s, const GxGradsParts *p, int f
     if (all.parts) gx_sum_squares(g, &g->step->sum_squares, s->grads, &all, 1);
 }
 
-void gx_grads_take_over(GxContext *g, int from)
+void gx_grads_receive_squares(GxContext *g, int from)
 {
     gx_at(g, -1, "norm");
     gx_recv(g, GX_AXIS_PP, from, &g->step->sum_squares, 1, GX_F64);
 }
 
-void gx_grads_hand_on(GxContext *g, int to)
+void gx_grads_send_squares(GxContext *g, int to)
 {
     gx_at(g, -1, "norm");
     gx_send(g, GX_AXIS_PP, to, &g->step->sum_squares, 1, GX_F64);

@@ -10,7 +10,7 @@
 // quantised matrices are cut anywhere.
 //
 //     GX_TRY(gx_store_open(&s, &table, gx_units_all(), GX_BF16, &g->error));
-//     GX_TRY(gx_shards_open(g, &s, GX_SHARDS_WEIGHTS, NULL));      // before gx_store_take
+//     GX_TRY(gx_shards_open(g, &s, GX_SHARDS_WEIGHTS, NULL));      // before gx_store_allocate
 //     gx_shards_gather(g, &s, unit, buffer);                       // gx_store_weight has them whole
 //     gx_shards_free(&s, unit);
 #ifndef GX_SHARDS_H

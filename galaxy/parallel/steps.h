@@ -62,20 +62,20 @@ typedef enum {
 // What actions use, make and end. An action's `object` is one of the first seven.
 typedef enum {
     GX_OBJECT_NONE = 0,
-    GX_OBJECT_X,       // rows of (unit, micro-batch): the unit's input; what its forward writes is the next unit's
-    GX_OBJECT_DX,      // rows of (unit, micro-batch): the gradient of that input
-    GX_OBJECT_SLOT,    // of (unit, micro-batch): what the backward needs of the forward
-    GX_OBJECT_TOKEN,   // of (unit, micro-batch): no data, only the fact that an action has run
-    GX_OBJECT_GRADS,   // of a unit: whole
-    GX_OBJECT_SHARD,   // of a unit: this rank's part of its gradients
-    GX_OBJECT_MOMENTS, // of a unit
-    GX_OBJECT_PUT_OFF, // of (unit, micro-batch): what B left in the slot for W
-    GX_OBJECT_WEIGHTS, // of a unit: whole
-    GX_OBJECT_SUMS,    // of a unit: the sums of squares of its gradients, by blocks
-    GX_OBJECT_COUNTS,  // of the window
-    GX_OBJECT_CLIP,    // of the window: norm, clip coefficient, skip
-    GX_OBJECT_NAMED,   // in the table of effects only: the action's `object`
-    GX_OBJECT_COPY,    // in the table of effects only: that object's copy on the host
+    GX_OBJECT_X,        // rows of (unit, micro-batch): the unit's input; what its forward writes is the next unit's
+    GX_OBJECT_DX,       // rows of (unit, micro-batch): the gradient of that input
+    GX_OBJECT_SLOT,     // of (unit, micro-batch): what the backward needs of the forward
+    GX_OBJECT_TOKEN,    // of (unit, micro-batch): no data, only the fact that an action has run
+    GX_OBJECT_GRADS,    // of a unit: whole
+    GX_OBJECT_SHARD,    // of a unit: this rank's part of its gradients
+    GX_OBJECT_MOMENTS,  // of a unit
+    GX_OBJECT_DEFERRED, // of (unit, micro-batch): what B left in the slot for W
+    GX_OBJECT_WEIGHTS,  // of a unit: whole
+    GX_OBJECT_SUMS,     // of a unit: the sums of squares of its gradients, by blocks
+    GX_OBJECT_COUNTS,   // of the window
+    GX_OBJECT_CLIP,     // of the window: norm, clip coefficient, skip
+    GX_OBJECT_NAMED,    // in the table of effects only: the action's `object`
+    GX_OBJECT_COPY,     // in the table of effects only: that object's copy on the host
     GX_OBJECTS
 } GxObject;
 
@@ -128,7 +128,7 @@ typedef struct {
     int micro_batches;
     int order;             // GxStepsOrder
     int recomputes_layers; // the layers keep their inputs, and are computed again before their backwards
-    int puts_off_weights;  // weight halves of layers come at the end of the window
+    int defers_weights;    // weight halves of layers come at the end of the window
     int weight_reads_x;    // they read the unit's input (norms behind the cores)
     // Head and embedding share a tensor, whose gradient is in unit 0's. Where they are on two ranks each has a copy,
     // whose gradient is in its own unit's, and both units are trained, or the two tensors have nothing in common.
@@ -138,7 +138,7 @@ typedef struct {
     const uint8_t *frozen; // [units]: 1: nothing of the unit is trained. NULL: all units are trained
     // [units]: 1: the unit is frozen and has no backward, wherever it lies: gradients pass it by, as they do the
     // backbone beside a side network. NULL: none is
-    const uint8_t *passed_by;
+    const uint8_t *bypassed;
     int count_axes;  // COUNT's
     int reduce_axes; // over which gradients are summed; 0: they are not
     int agree_axes;  // AGREE's
@@ -172,7 +172,7 @@ typedef struct {
     GxAction *action;
     int n;            // actions
     int tickets;      // they are 0 to tickets - 1
-    GxStepsSpec spec; // stage, frozen and passed_by are copies
+    GxStepsSpec spec; // stage, frozen and bypassed are copies
 
     GxOperands *operands; // [n], by gx_steps_place
     GxBuffer *buffer;     // [n_buffers]
@@ -284,14 +284,14 @@ int gx_steps_lowest(const GxStepsSpec *spec)
 
 int gx_steps_has_backward(const GxStepsSpec *spec, int unit)
 {
-    return unit >= gx_steps_lowest(spec) && !(spec->passed_by && spec->passed_by[unit]);
+    return unit >= gx_steps_lowest(spec) && !(spec->bypassed && spec->bypassed[unit]);
 }
 
 int gx_steps_above(const GxStepsSpec *spec, int unit)
 {
     const int lowest = gx_steps_lowest(spec);
     unit = (int)gx_max(unit + 1, lowest);
-    while (unit < spec->units && spec->passed_by && spec->passed_by[unit]) unit++;
+    while (unit < spec->units && spec->bypassed && spec->bypassed[unit]) unit++;
     return unit;
 }
 
@@ -404,7 +404,7 @@ static int gx__steps_is_layer(const GxStepsSpec *p, int unit) { return unit > 0 
 // A head and an embedding compute their weights' gradients at once, and a frozen unit has none.
 static int gx__steps_half(const GxStepsSpec *p, int unit)
 {
-    if (!p->puts_off_weights || !gx__steps_is_layer(p, unit) || !gx_steps_is_trained(p, unit)) return GX_HALF_NONE;
+    if (!p->defers_weights || !gx__steps_is_layer(p, unit) || !gx_steps_is_trained(p, unit)) return GX_HALF_NONE;
     return p->weight_reads_x ? GX_HALF_INPUT_X : GX_HALF_INPUT;
 }
 
@@ -525,17 +525,17 @@ static const GxEffectRow gx__steps_effects[] = {
     {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_UNIT_0,     GX__STEPS_IF_TIED},
     {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_HEAD},
     {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_DX,      GX__STEPS_HERE,       GX__STEPS_IF_ABOVE},
-    {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_PUT_OFF, GX__STEPS_HERE,       GX__STEPS_IF_HALF},
+    {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_DEFERRED, GX__STEPS_HERE,       GX__STEPS_IF_HALF},
     {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_WHOLE},
     {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_X_GOES},
     {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_DX,      GX__STEPS_ABOVE_BACK, GX__STEPS_IF_Y},
     // W: slot (and x) -> gradients of matrices. It reads no weights but LoRA's: A's gradient needs B, B's needs A.
     {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     GX__STEPS_IF_LORA},
-    {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_PUT_OFF, GX__STEPS_HERE,       0},
+    {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_DEFERRED, GX__STEPS_HERE,       0},
     {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
     {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_X_STAYS},
     {GX_DO_WEIGHT,    GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     GX__STEPS_IF_TRAINED},
-    {GX_DO_WEIGHT,    GX_ENDS,    GX_OBJECT_PUT_OFF, GX__STEPS_HERE,       0},
+    {GX_DO_WEIGHT,    GX_ENDS,    GX_OBJECT_DEFERRED, GX__STEPS_HERE,       0},
     {GX_DO_WEIGHT,    GX_ENDS,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
     {GX_DO_WEIGHT,    GX_ENDS,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_X_STAYS},
     // between stages: of the unit whose input it is

@@ -98,7 +98,7 @@ static const char *gx__steps_maker(const GxStepsSpec *p, int object, int unit, c
     case GX_OBJECT_X: snprintf(text, 48, is_received ? "RECV:x:%d" : "F%d", is_received ? unit : unit - 1); break;
     case GX_OBJECT_DX: snprintf(text, 48, is_received ? "RECV:dx:%d" : "B%d", unit); break;
     case GX_OBJECT_SLOT: snprintf(text, 48, "F%d that keeps it, or R%d", unit, unit); break;
-    case GX_OBJECT_PUT_OFF: snprintf(text, 48, "b%d", unit); break;
+    case GX_OBJECT_DEFERRED: snprintf(text, 48, "b%d", unit); break;
     case GX_OBJECT_GRADS: snprintf(text, 48, "B%d or W%d", unit, unit); break;
     case GX_OBJECT_SHARD: snprintf(text, 48, "SCATTER%d", unit); break;
     case GX_OBJECT_WEIGHTS: snprintf(text, 48, "GATHER%d", unit); break;
@@ -479,8 +479,8 @@ static GxStatus gx__steps_check_weights(const GxStepsReplay *r)
 // What there is at the start is there at the end, and nothing else: weights.
 static GxStatus gx__steps_check_end(const GxStepsReplay *r)
 {
-    static const int objects[] = {GX_OBJECT_X,       GX_OBJECT_DX,    GX_OBJECT_SLOT,
-                                  GX_OBJECT_PUT_OFF, GX_OBJECT_GRADS, GX_OBJECT_SHARD};
+    static const int objects[] = {GX_OBJECT_X,        GX_OBJECT_DX,    GX_OBJECT_SLOT,
+                                  GX_OBJECT_DEFERRED, GX_OBJECT_GRADS, GX_OBJECT_SHARD};
     char thing[96], by[48];
     GX_TRY(gx__steps_check_all_done(r));
     GX_TRY(gx__steps_check_weights(r));

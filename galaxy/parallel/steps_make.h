@@ -19,7 +19,7 @@
 #include "steps_order.h"
 GX_BEGIN
 
-// spec->stage, spec->frozen and spec->passed_by are copied.
+// spec->stage, spec->frozen and spec->bypassed are copied.
 GxStatus gx_steps_make(GxSteps *s, const GxStepsSpec *spec, GxError *err);
 
 // A list from actions that somebody else has made: n of them are copied. Only the specification is checked.
@@ -45,7 +45,7 @@ static GxStatus gx__steps_check_order(const GxStepsSpec *p, GxError *err)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%d micro-batch%s on %d ranks; order %s needs a multiple of the number of ranks",
                        p->micro_batches, p->micro_batches == 1 ? "" : "es", ranks, order->name);
-    if (order->has_halves && !p->puts_off_weights)
+    if (order->has_halves && !p->defers_weights)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "order %s computes weight halves apart, and they are not put off",
                        order->name);
     return GX_OK;
@@ -101,8 +101,8 @@ static GxStatus gx__steps_check_spec(const GxStepsSpec *p, GxError *err)
     if (p->sharded && p->starts_sums)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "sums of shards cannot be started and waited for later");
     if (p->bucket < 0) return GX_FAIL(err, GX_ERR_ARGUMENT, "a bucket of %d units; 0 is all of them", p->bucket);
-    for (int u = 0; p->passed_by && u < p->units; u++)
-        if (p->passed_by[u] && (u == p->units - 1 || gx_steps_is_trained(p, u)))
+    for (int u = 0; p->bypassed && u < p->units; u++)
+        if (p->bypassed[u] && (u == p->units - 1 || gx_steps_is_trained(p, u)))
             return GX_FAIL(err, GX_ERR_ARGUMENT, "unit %d is trained, or the head: gradients cannot pass it by", u);
     if (p->kind == GX_STEPS_TRAIN && gx_steps_lowest(p) == p->units)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "all %d units are frozen: there is nothing to train", p->units);
@@ -507,11 +507,11 @@ GxStatus gx_steps_open(GxSteps *s, const GxStepsSpec *spec, const GxAction *acti
 {
     const size_t buffers = GX__STEPS_MAKES * (size_t)n * sizeof(GxBuffer), actions = (size_t)n * sizeof(GxAction),
                  operands = (size_t)n * sizeof(GxOperands), frozen = spec->frozen ? (size_t)spec->units : 0,
-                 passed_by = spec->passed_by ? (size_t)spec->units : 0;
+                 bypassed = spec->bypassed ? (size_t)spec->units : 0;
     memset(s, 0, sizeof *s);
     GX_TRY(gx__steps_check_spec(spec, err));
     const size_t stages = spec->stage ? (size_t)(gx_steps_stages(spec) + 1) * sizeof *spec->stage : 0;
-    char *memory = (char *)calloc(1, buffers + actions + operands + stages + frozen + passed_by + 1);
+    char *memory = (char *)calloc(1, buffers + actions + operands + stages + frozen + bypassed + 1);
     if (!memory)
         return GX_FAIL(err, GX_ERR_MEMORY, "the system refused %.1f MB for a list of %d actions",
                        (double)(buffers + actions + operands) / 1e6, n);
@@ -526,7 +526,7 @@ GxStatus gx_steps_open(GxSteps *s, const GxStepsSpec *spec, const GxAction *acti
     uint8_t *units = (uint8_t *)(stage + stages);
     if (stages) s->spec.stage = (int16_t *)memcpy(stage, spec->stage, stages);
     if (frozen) s->spec.frozen = (uint8_t *)memcpy(units, spec->frozen, frozen);
-    if (passed_by) s->spec.passed_by = (uint8_t *)memcpy(units + frozen, spec->passed_by, passed_by);
+    if (bypassed) s->spec.bypassed = (uint8_t *)memcpy(units + frozen, spec->bypassed, bypassed);
     for (int i = 0; i < n; i++) s->tickets = (int)gx_max(s->tickets, action[i].ticket + 1);
     return GX_OK;
 }

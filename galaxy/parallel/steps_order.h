@@ -79,7 +79,7 @@ static int gx__order_put(GxOrderWriter *w, int what, int chunk)
     int *done = w->done[gx__order_kind(what)];
     const int backwards = w->done[gx__order_kind(GX_DO_BACKWARD)][chunk];
     if (done[chunk] == w->p->micro_batches) return 0;
-    if (what == GX_DO_WEIGHT && (!w->p->puts_off_weights || done[chunk] == backwards)) return 0;
+    if (what == GX_DO_WEIGHT && (!w->p->defers_weights || done[chunk] == backwards)) return 0;
     GxWork *work = &w->work[w->n++];
     work->what = (int16_t)what;
     work->stage = (int16_t)gx_steps_stage_at(w->p, w->rank, chunk);
@@ -233,7 +233,7 @@ GxStatus gx_timeline_make(GxTimeline *t, const GxStepsSpec *spec, GxError *err)
     const size_t ends = (size_t)GX__ORDER_KINDS * (size_t)stages * (size_t)m, works = (size_t)ranks * (size_t)most;
     memset(t, 0, sizeof *t);
     t->ranks = ranks, t->stages = stages, t->micro_batches = m, t->most = most;
-    t->halves = spec->puts_off_weights;
+    t->halves = spec->defers_weights;
     t->memory =
         calloc(1, (ends + (size_t)ranks) * sizeof *t->end + 2 * (size_t)ranks * sizeof *t->n + works * sizeof *t->work);
     if (!t->memory)

@@ -245,7 +245,7 @@ static int64_t gx__steps_pack_best(GxLives *l, int64_t most)
 // of thousands of micro-batches has no more of them than one of a few, so all orders can be tried.
 
 // Lays lives on tracks. Returns how many there are; -1: more than most. first_of: [rows], next: [most]: those of a row.
-static int gx__steps_lay_tracks(const GxLives *l, GxLife *track, int most, int *first_of, int *next)
+static int gx__steps_place_tracks(const GxLives *l, GxLife *track, int most, int *first_of, int *next)
 {
     int n = 0;
     for (int i = 0; i < l->n; i++) first_of[l->life[i].row] = -1;
@@ -290,7 +290,7 @@ static int64_t gx__steps_pack_tracks(GxLives *l, int64_t most)
     for (int i = 0; i < l->n; i++) rows = (int)gx_max(rows, l->life[i].row + 1), l->order[i] = &l->life[i];
     int *of_rows = (int *)malloc((size_t)(rows + at_most) * sizeof *of_rows);
     tracks.life = (GxLife *)malloc((size_t)at_most * sizeof *tracks.life);
-    if (of_rows && tracks.life) tracks.n = gx__steps_lay_tracks(l, tracks.life, at_most, of_rows, of_rows + rows);
+    if (of_rows && tracks.life) tracks.n = gx__steps_place_tracks(l, tracks.life, at_most, of_rows, of_rows + rows);
     else tracks.n = -1;
     if (tracks.n > 0) tracks.meets = (uint8_t *)calloc((size_t)tracks.n, (size_t)tracks.n);
     if (tracks.meets) {

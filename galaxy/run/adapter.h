@@ -2,10 +2,11 @@
 // and none of the model's other weights. The format is that of the Python package peft, except for peft_types that peft
 // does not know: bottleneck adapters, side networks and prompts with scales (LLaMA-Adapter v2).
 //
-//     adapter_config.json        the method, its hyperparameters and the path of the base model (io/peft.h)
+//     adapter_config.json        the method, its hyperparameters and the path of the base model (run/peft.h)
 //     adapter_model.safetensors  its tensors, named base_model.model. plus the model's name for them
 #ifndef GX_ADAPTER_H
 #define GX_ADAPTER_H
+#include "peft.h"
 #include "../io/folder.h"
 #include "../model/lora.h"
 #include "tensor_file.h"
@@ -51,7 +52,7 @@ GX_END
 
 GxTensorPart gx_adapter_part(const GxModel *m)
 {
-    const GxTensorPart part = {GX_PEFT_PREFIX, GX_VALUES_WEIGHTS, GX_PART_ADAPTER, m->wish.kind == GX_HEAD_VECTORS};
+    const GxTensorPart part = {GX_PEFT_PREFIX, GX_VALUES_WEIGHTS, GX_PART_ADAPTER, m->head.kind == GX_HEAD_VECTORS};
     return part;
 }
 
@@ -110,7 +111,7 @@ static int gx__adapter_is_exact(const GxModel *m, const char *suffix, gx__Adapte
 {
     const GxTable *t = &m->table;
     char module[GX_NAME];
-    if (m->wish.kind == GX_HEAD_VECTORS && gx__adapter_ends_with("pooler.dense", suffix, list)) return 0;
+    if (m->head.kind == GX_HEAD_VECTORS && gx__adapter_ends_with("pooler.dense", suffix, list)) return 0;
     for (int i = 0; i < t->n; i++) {
         if (!gx__adapter_could_be_in(&t->row[i], list) || gx__adapter_is_in(&t->row[i], list)) continue;
         gx__adapter_module(&t->row[i], module);
@@ -179,7 +180,7 @@ static int gx__adapter_trains_head(const GxModel *m)
 
 static const char *gx__adapter_task_type(const GxModel *m)
 {
-    switch (m->wish.kind) {
+    switch (m->head.kind) {
     case GX_HEAD_CAUSAL: return "CAUSAL_LM";
     // with SEQ_CLS peft would train the head whole
     case GX_HEAD_LABELS: return gx__adapter_trains_head(m) ? "SEQ_CLS" : "";

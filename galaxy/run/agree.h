@@ -9,7 +9,7 @@
 #include "../comm/comm.h"
 #include "../io/config.h"
 #include "../io/files.h"
-#include "../io/peft.h"
+#include "../io/model_folder.h"
 #include "../task/task.h"
 #include "source_folder.h"
 GX_BEGIN

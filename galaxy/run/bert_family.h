@@ -17,8 +17,8 @@ extern const GxJsonKeys gx_bert_keys; // of config.json
 
 // Resolved. What is in the file and is not read is said to `log`.
 GxStatus gx_bert_config_read(GxBertConfig *c, const char *path, const GxLogger *log, GxError *err);
-// wish NULL: masked tokens.
-GxStatus gx_bert_config_write(const GxBertConfig *c, const GxHeadWish *wish, const char *path, GxError *err);
+// request NULL: masked tokens.
+GxStatus gx_bert_config_write(const GxBertConfig *c, const GxHeadRequest *request, const char *path, GxError *err);
 
 GX_END
 #endif
@@ -158,23 +158,23 @@ GxStatus gx_bert_config_read(GxBertConfig *c, const char *path, const GxLogger *
     return GX_FAIL(err, gx_error_code(&unsound), "%s: %s", path, unsound.message);
 }
 
-static const char *gx__bert_family_architecture(const void *config, const GxHeadWish *wish)
+static const char *gx__bert_family_architecture(const void *config, const GxHeadRequest *request)
 {
     (void)config;
-    if (wish && wish->kind == GX_HEAD_LABELS) return "BertForSequenceClassification";
-    if (wish && wish->kind == GX_HEAD_VECTORS) return "BertModel";
-    return wish && wish->with_pairs ? "BertForPreTraining" : "BertForMaskedLM";
+    if (request && request->kind == GX_HEAD_LABELS) return "BertForSequenceClassification";
+    if (request && request->kind == GX_HEAD_VECTORS) return "BertModel";
+    return request && request->with_pairs ? "BertForPreTraining" : "BertForMaskedLM";
 }
 
-GxStatus gx_bert_config_write(const GxBertConfig *c, const GxHeadWish *wish, const char *path, GxError *err)
+GxStatus gx_bert_config_write(const GxBertConfig *c, const GxHeadRequest *request, const char *path, GxError *err)
 {
     GxJson *json = gx_json_new_object();
-    gx_family_set_type(json, "bert", gx__bert_family_architecture(c, wish), err);
+    gx_family_set_type(json, "bert", gx__bert_family_architecture(c, request), err);
     gx_json_set_fields(json, gx__bert_family_options, GX__BERT_FAMILY_OPTIONS, c, err);
     if (c->classifier_dropout < 0) gx_json_set(json, "classifier_dropout", gx_json_new_null(), err);
     if (c->pad_token_id < 0) gx_json_set(json, "pad_token_id", gx_json_new_null(), err);
     gx_json_set(json, "position_embedding_type", gx_json_new_string("absolute"), err);
-    gx_family_set_labels(json, wish, err);
+    gx_family_set_labels(json, request, err);
     gx_json_set(json, "torch_dtype", gx_json_new_string("float32"), err); // that name 4.x before 4.56 knows, too
     GxStatus status = gx_error_code(err);
     if (status == GX_OK) status = gx_json_write(json, path, err);
@@ -196,9 +196,9 @@ static GxStatus gx__bert_family_read(void *config, const char *path, const GxLog
     return gx_bert_config_read((GxBertConfig *)config, path, log, err);
 }
 
-static GxStatus gx__bert_family_write(const void *config, const GxHeadWish *wish, const char *path, GxError *err)
+static GxStatus gx__bert_family_write(const void *config, const GxHeadRequest *request, const char *path, GxError *err)
 {
-    return gx_bert_config_write((const GxBertConfig *)config, wish, path, err);
+    return gx_bert_config_write((const GxBertConfig *)config, request, path, err);
 }
 
 static const GxTask *const gx__bert_family_tasks[] = {&gx_masked_lm, &gx_classification, &gx_embedding_task, NULL};

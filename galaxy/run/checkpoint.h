@@ -90,7 +90,7 @@ typedef struct GxWeightsLoaded { // on rank 0
     GxLoadedNames missing;       // initialised, because the folder does not have them
     GxLoadedNames unexpected;    // tensors of the folder that the model does not have
     GxLoadedNames mismatched;    // initialised, because the folder's have another shape
-    GxLoadedNames reinitialised; // of a head for other labels (GxHeadWish.is_new)
+    GxLoadedNames reinitialised; // of a head for other labels (GxHeadRequest.is_new)
 } GxWeightsLoaded;
 // Loads the weights that training starts from, from model.safetensors, in the type that they have there. The folder's
 // model may have other heads: heads that this model does not have are skipped, and heads that the folder does not have
@@ -254,7 +254,7 @@ GxStatus gx_checkpoint_write_config(const GxModel *m, const GxSourceFolder *sour
     char path[GX_PATH];
     GxJson *json;
     GX_TRY(gx_path_join(path, folder, "config.json", err));
-    GX_TRY(m->family->write_config(m->config, &m->wish, path, err));
+    GX_TRY(m->family->write_config(m->config, &m->head, path, err));
     GX_TRY(gx_json_read(&json, path, 1 << 20, err));
     GxStatus status = gx_json_set(json, "torch_dtype", gx_json_new_string(name), err);
     if (status == GX_OK) status = gx_source_folder_write(source ? source : &none, json, folder, err);
@@ -370,7 +370,7 @@ void gx_checkpoint_save(GxContext *g, const char *folder, const GxCheckpoint *c,
 
 static GxMatching gx__checkpoint_adapter_matching(const GxModel *m)
 {
-    return m->wish.kind == GX_HEAD_VECTORS ? GX_MATCH_BARE_ADAPTER : GX_MATCH_ADAPTER;
+    return m->head.kind == GX_HEAD_VECTORS ? GX_MATCH_BARE_ADAPTER : GX_MATCH_ADAPTER;
 }
 
 static GxStatus gx__checkpoint_open_file(const char *folder, GxMatching how, GxSafetensors *file, GxError *err)
@@ -516,7 +516,7 @@ static int gx__checkpoint_is_same_model(const GxModel *m, const char *folder, co
     if (gx_path_join(path, folder, configuration, &ignored) != GX_OK || gx_json_read(&json, path, 1 << 20, &ignored))
         return 0;
     const char *name = gx_json_string(gx_json_at(gx_json_get(json, "architectures"), 0));
-    const int same = !strcasecmp(name, m->family->architecture(m->config, &m->wish));
+    const int same = !strcasecmp(name, m->family->architecture(m->config, &m->head));
     gx_json_free(json);
     return same;
 }
@@ -682,7 +682,7 @@ static void gx__checkpoint_check_missing(GxContext *g, const GxModel *m, const c
         GX_FAIL(&g->error, GX_ERR_FORMAT,
                 "%s has no tensor %s, which this model needs: its config.json says that it is a %s; --strict false "
                 "draws it",
-                folder, loaded->missing.text, m->family->architecture(m->config, &m->wish));
+                folder, loaded->missing.text, m->family->architecture(m->config, &m->head));
 }
 
 // Initialises the outputs of a head for labels again: the folder's are for other labels.
@@ -718,7 +718,7 @@ void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int 
     const int has_match = g->rank == 0 && !gx_failed(g);
     if (has_match) gx__checkpoint_list_names(m, &w, loaded);
     if (has_match && is_strict) gx__checkpoint_check_missing(g, m, folder, seed != NULL, loaded);
-    if (has_match && m->wish.is_new && !gx_failed(g)) gx__checkpoint_reinit_head(m, &w, loaded);
+    if (has_match && m->head.is_new && !gx_failed(g)) gx__checkpoint_reinit_head(m, &w, loaded);
     if (has_match && !gx_failed(g)) gx__checkpoint_check_base(g, m, folder, w.match.missing);
     w.hash = gx_model_has_adapter(m) ? hash : NULL; // only checkpoints of adapters have it
     gx__checkpoint_agree_on_missing(g, m, &w, &missing);

@@ -1,5 +1,5 @@
 // family_json.h: what the config.json files of all families have in common: a member that may have one value alone,
-// whose model it is, which head it has, what its labels are called. (Tasks read labels by io/model_labels.h.)
+// whose model it is, which head it has, what its labels are called. (Tasks read labels by data/model_labels.h.)
 #ifndef GX_FAMILY_JSON_H
 #define GX_FAMILY_JSON_H
 #include "../io/generation_config.h"
@@ -25,7 +25,7 @@ GxStatus gx_family_check_keys(const GxJson *json, const GxJsonKey *own, int n, c
 
 // Into a config.json: architectures and model_type; id2label, label2id and problem_type of a head for labels.
 void gx_family_set_type(GxJson *json, const char *type, const char *architecture, GxError *err);
-void gx_family_set_labels(GxJson *json, const GxHeadWish *wish, GxError *err);
+void gx_family_set_labels(GxJson *json, const GxHeadRequest *request, GxError *err);
 
 GX_END
 #endif
@@ -57,7 +57,7 @@ static const GxJsonKey gx__family_keys[] = {
     {"model_type", GX_KEY_READ, NULL},
     {"architectures", GX_KEY_READ, NULL},
     {"quantization_config", GX_KEY_READ, NULL},
-    {"id2label", GX_KEY_READ, NULL}, // these by io/model_labels.h
+    {"id2label", GX_KEY_READ, NULL}, // these by data/model_labels.h
     {"problem_type", GX_KEY_READ, NULL},
     {"num_labels", GX_KEY_READ, NULL},
     {"label2id", GX_KEY_READ, NULL},
@@ -183,22 +183,22 @@ void gx_family_set_type(GxJson *json, const char *type, const char *architecture
     gx_json_set(json, "model_type", gx_json_new_string(type), err);
 }
 
-void gx_family_set_labels(GxJson *json, const GxHeadWish *wish, GxError *err)
+void gx_family_set_labels(GxJson *json, const GxHeadRequest *request, GxError *err)
 {
     static const char *const problems[] = {"single_label_classification", "regression", "multi_label_classification"};
     GxJson *names, *numbers;
     char number[24], name[32];
-    if (!wish || wish->kind != GX_HEAD_LABELS) return;
+    if (!request || request->kind != GX_HEAD_LABELS) return;
     names = gx_json_new_object(), numbers = gx_json_new_object();
-    for (int64_t i = 0; i < wish->labels; i++) {
+    for (int64_t i = 0; i < request->labels; i++) {
         snprintf(number, sizeof number, "%ld", (long)i);
         snprintf(name, sizeof name, "LABEL_%ld", (long)i);
-        const char *called = wish->label_name ? wish->label_name[i] : name;
+        const char *called = request->label_name ? request->label_name[i] : name;
         gx_json_set(names, number, gx_json_new_string(called), err);
         gx_json_set(numbers, called, gx_json_new_int(i), err);
     }
     gx_json_set(json, "id2label", names, err);
     gx_json_set(json, "label2id", numbers, err);
-    gx_json_set(json, "problem_type", gx_json_new_string(problems[wish->loss]), err);
+    gx_json_set(json, "problem_type", gx_json_new_string(problems[request->loss]), err);
 }
 #endif

@@ -113,8 +113,8 @@ static GxStatus gx__gguf_adapter_check(const gx__GgufAdapter *a, GxError *err)
 static GxStatus gx__gguf_add_factor(gx__GgufAdapter *a, GxGgufWriter *out, const GxTensor *t, int is_b, int type)
 {
     const GxTensor *f = &a->w->m.table.row[t->lora.index + is_b];
-    const int is_turned = !is_b && t->role == GX_ROLE_EMBEDDING;
-    const int64_t shape[2] = {f->global_shape[is_turned], f->global_shape[!is_turned]};
+    const int is_rotated = !is_b && t->role == GX_ROLE_EMBEDDING;
+    const int64_t shape[2] = {f->global_shape[is_rotated], f->global_shape[!is_rotated]};
     const int as = shape[1] % gx_gguf_type(type)->elements ? GX_GGUF_F16 : type;
     char name[GX_GGUF_NAME + 8];
     gx__gguf_factor_name(t, is_b ? ".lora_b" : ".lora_a", name);

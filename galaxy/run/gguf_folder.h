@@ -17,7 +17,7 @@
 // Memory: some rows of one tensor, 1 MiB or one row; the tokenizer.
 #ifndef GX_GGUF_FOLDER_H
 #define GX_GGUF_FOLDER_H
-#include "../io/gguf_tokenizer.h"
+#include "../text/gguf_tokenizer.h"
 #include "../io/json_keys.h"
 #include "../io/safetensors.h"
 #include "../model/model.h"

@@ -19,7 +19,7 @@ GX_BEGIN
 typedef struct {
     void *config;         // the family's, of config.json: GxBertConfig, GxLlamaConfig
     GxPeftConfig adapter; // of an adapter's folder; its base is "" if the folder is a model's
-    GxHeadWish head;
+    GxHeadRequest head;
     GxMode mode;
     GxModel model;
     GxOptimizer none;
@@ -32,14 +32,14 @@ typedef struct {
 // g: has a device and threads, and world 1; from then on its arena and its step belong to s. head: the head to compute
 // with; NULL: a causal language model's. If the folder does not have it, gx_inference_load fails.
 GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                           const GxHeadWish *head);
+                           const GxHeadRequest *head);
 // The same for an adapter's folder. base: the folder of its base model; "" or NULL: the one that the adapter names.
 GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                                   const char *base, const GxHeadWish *head);
+                                   const char *base, const GxHeadRequest *head);
 // The same for an adapter that is to be merged: a tied head gets a matrix of its own if it or the embedding has LoRA.
 // quantize: how the base is kept, 1 + GxQuantKind; 0: in numbers.
 GxStatus gx_inference_open_merging(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                                   const char *base, const GxHeadWish *head, int quantize);
+                                   const char *base, const GxHeadRequest *head, int quantize);
 // To be called once. largest: its sizes are what memory is taken for; its arrays are not read. (In gx_inference_run the
 // batch's arrays and the places of its results are in the device's memory.)
 GxStatus gx_inference_load(GxContext *g, GxInference *s, const char *folder, const GxBatch *largest);
@@ -66,7 +66,7 @@ static const char *gx__inference_base(const GxInference *s, const char *folder)
 }
 
 static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                                   const GxAdapter *adapter, const GxHeadWish *head, int unties, int quantize)
+                                   const GxAdapter *adapter, const GxHeadRequest *head, int unties, int quantize)
 {
     GxError *err = &g->error;
     GxModelOptions options = GX_ZERO;
@@ -81,7 +81,7 @@ static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily 
     gx_adapter_grow(&s->adapter, family, s->config);
     gx_source_folder_warn(gx__inference_base(s, folder), g->rank ? &gx_silent : &g->log);
     s->mode = gx_composed("serial", gx_methods(GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_NONE));
-    if (head) s->head = *head, options.wish = &s->head;
+    if (head) s->head = *head, options.head = &s->head;
     options.freeze = "*", options.quantize = quantize, options.unties_lora = unties;
     spec.forward_only = 1;
     GX_TRY(gx_model_open(g, &s->model, family, s->config, &s->mode, &options));
@@ -89,7 +89,7 @@ static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily 
 }
 
 static GxStatus gx__inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                                           const char *base, const GxHeadWish *head, int unties, int quantize)
+                                           const char *base, const GxHeadRequest *head, int unties, int quantize)
 {
     GxAdapter adapter;
     memset(s, 0, sizeof *s);
@@ -104,36 +104,36 @@ static GxStatus gx__inference_open_adapter(GxContext *g, GxInference *s, const G
 }
 
 GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                                   const char *base, const GxHeadWish *head)
+                                   const char *base, const GxHeadRequest *head)
 {
     return gx__inference_open_adapter(g, s, family, folder, base, head, 0, 0);
 }
 
 GxStatus gx_inference_open_merging(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                                   const char *base, const GxHeadWish *head, int quantize)
+                                   const char *base, const GxHeadRequest *head, int quantize)
 {
     return gx__inference_open_adapter(g, s, family, folder, base, head, 1, quantize);
 }
 
 GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
-                           const GxHeadWish *head)
+                           const GxHeadRequest *head)
 {
     memset(s, 0, sizeof *s);
     if (gx_path_is_adapter(folder)) return gx_inference_open_adapter(g, s, family, folder, NULL, head);
     return gx__inference_open(g, s, family, folder, NULL, head, 0, 0);
 }
 
-static void gx__inference_take(GxContext *g, GxInference *s)
+static void gx__inference_allocate(GxContext *g, GxInference *s)
 {
-    g->step = (GxStep *)gx_arena_take(g->arena, GX_MEM_WORKSPACE, sizeof *g->step);
-    gx_runner_take(g, &s->runner, s->largest->T, s->largest->B, s->largest->T * s->largest->B);
+    g->step = (GxStep *)gx_arena_allocate(g->arena, GX_MEM_WORKSPACE, sizeof *g->step);
+    gx_runner_allocate(g, &s->runner, s->largest->T, s->largest->B, s->largest->T * s->largest->B);
 }
 
 static void gx__inference_dry_run(GxPlan *p, GxContext *dry, void *inference)
 {
     GxInference *s = (GxInference *)inference;
     (void)p;
-    gx__inference_take(dry, s);
+    gx__inference_allocate(dry, s);
     gx_runner_forward(dry, &s->runner, s->largest);
     gx_tensor_file_plan(dry, &s->model.store, 1, 1);
     gx_lora_merge_plan(dry, &s->model);
@@ -150,7 +150,7 @@ GxStatus gx_inference_load(GxContext *g, GxInference *s, const char *folder, con
     s->largest = largest;
     GX_TRY(gx_plan_make(&plan, g, &nothing, 1, gx__inference_dry_run, s));
     GX_TRY(gx_arenas_open(g, &s->arena, &s->host_arena, plan.arena, plan.host));
-    gx__inference_take(g, s);
+    gx__inference_allocate(g, s);
     if (s->adapter.base[0]) gx_checkpoint_start_with_adapter(g, &s->model, s->adapter.base, folder, &s->base_hash);
     else gx_checkpoint_start_from(g, &s->model, folder, 1, NULL, &s->base_hash, &loaded);
     return gx_status(g);

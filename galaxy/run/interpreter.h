@@ -5,7 +5,7 @@
 // Memory that is needed only while an action runs is scratch.
 //
 //     GX_TRY(gx_runner_open(&r, &model, &optimizer, &spec, err));     // makes and checks the lists
-//     gx_runner_take(g, &r, T, B, chunk);                             // all memory, from the arena
+//     gx_runner_allocate(g, &r, T, B, chunk);                             // all memory, from the arena
 //     gx_runner_train(g, &r, batch, labels, &stop);                   // a window of micro-batches, and the update
 //     gx_runner_forward(g, &r, &batch);                               // adds to its targets' losses
 //     gx_runner_evaluate(g, &r, batch, n);                            // the same of n batches
@@ -39,7 +39,7 @@ typedef struct {           // zero: defaults
     int micro_batches;     // in a window, on this rank; 0: one
     int recomputes_layers; // layers keep only their inputs, and are computed again before their backward
     int order;             // GxStepsOrder
-    int puts_off_weights;  // weights' gradients of layers are computed at the end of the window
+    int defers_weights;    // weights' gradients of layers are computed at the end of the window
     int bucket;            // units whose gradients are summed over the ranks at once; 0: all
     int starts_sums;       // a bucket's sum runs while the units below compute their backward
     int forward_only;      // no training: neither a list nor memory for it
@@ -72,7 +72,7 @@ typedef struct {
     int is_found, found_of; // whether the outputs of micro-batch number found_of have been kept
     void *region;
     int64_t region_bytes;
-    int64_t *bytes; // [5][units]: sizes of x, dx, slots, weights, gradients; used only in gx_runner_take
+    int64_t *bytes; // [5][units]: sizes of x, dx, slots, weights, gradients; used only in gx_runner_allocate
     // the current window
     GxBatch *batch;
     int64_t labels[GX_MAX_LOSSES];
@@ -88,7 +88,7 @@ void gx_runner_close(GxRunner *r);
 
 // Takes all memory for batches of up to T tokens x B columns from the context's arena; a head computes `chunk` rows at
 // a time. Called twice: with an arena that only counts, then with the real one.
-void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chunk);
+void gx_runner_allocate(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chunk);
 
 // Trains on one window: counts labels, runs the micro-batches, reduces gradients and loss over the ranks, clips, and
 // applies the optimizer. The caller sets step->lr; step->loss_sum and step->labels are the window's afterwards;
@@ -242,7 +242,7 @@ static GxStatus gx__interpreter_shard(GxContext *g, GxStepsSpec *s, const GxMode
 GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer *o, const GxRunnerSpec *spec)
 {
     GxStepsSpec s = GX_ZERO;
-    uint8_t frozen[GX_MAX_UNITS], passed_by[GX_MAX_UNITS];
+    uint8_t frozen[GX_MAX_UNITS], bypassed[GX_MAX_UNITS];
     memset(r, 0, sizeof *r);
     r->m = m, r->o = o;
     r->counts = spec->counts ? spec->counts : gx_task_count_labels, r->task = spec->task;
@@ -252,13 +252,13 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
                        "a model of %d units (layers, side layers, embedding, head); at most %d are possible", m->units,
                        GX_MAX_UNITS);
     for (int u = 0; u < m->units; u++)
-        frozen[u] = (uint8_t)gx__interpreter_is_frozen(m, u), passed_by[u] = (uint8_t)gx_side_is_beside(m, u);
+        frozen[u] = (uint8_t)gx__interpreter_is_frozen(m, u), bypassed[u] = (uint8_t)gx_side_is_beside(m, u);
     s.units = m->units, s.micro_batches = (int)gx_max(spec->micro_batches, 1);
-    s.order = spec->order, s.recomputes_layers = spec->recomputes_layers, s.puts_off_weights = spec->puts_off_weights;
+    s.order = spec->order, s.recomputes_layers = spec->recomputes_layers, s.defers_weights = spec->defers_weights;
     s.has_lora = gx__interpreter_has_lora(m);
     s.weight_reads_x = gx__interpreter_reads_x(m);
     s.embedding_reads = gx__interpreter_embedding_reads(m);
-    s.frozen = frozen, s.passed_by = passed_by;
+    s.frozen = frozen, s.bypassed = bypassed;
     s.count_axes = GX_AXIS_ALL, s.agree_axes = GX_AXIS_ALL, s.reduce_axes = g->world > 1 ? GX_AXIS_ALL : 0;
     s.bucket = spec->bucket, s.starts_sums = spec->starts_sums;
     s.ranks = gx_group_size(g, GX_AXIS_PP), s.rank = gx_group_index(g, GX_AXIS_PP);
@@ -272,7 +272,7 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     if (!spec->forward_only) GX_TRY(gx__interpreter_make_pipeline(&r->train, spec->schedule, &s, &g->error));
     s.kind = GX_STEPS_FORWARD, s.micro_batches = 1;
     if (gx_order_info(s.order)->chunks == 1) s.order = GX_ORDER_1F1B;
-    s.recomputes_layers = s.puts_off_weights = s.scatters_each = 0;
+    s.recomputes_layers = s.defers_weights = s.scatters_each = 0;
     GX_TRY(gx__interpreter_make_pipeline(&r->forward, NULL, &s, &g->error));
     r->bytes = (int64_t *)calloc(5 * (size_t)m->units, sizeof *r->bytes);
     r->is_scattered = (uint8_t *)calloc((size_t)m->units, 1);
@@ -296,9 +296,9 @@ void gx_runner_close(GxRunner *r)
 // ---- memory --------------------------------------------------------------------------------------------------------
 
 // Are the gradients of the unit's weights computed later? Then its slot keeps what they are computed from.
-static int gx__interpreter_puts_off(const GxSteps *s, int unit)
+static int gx__interpreter_defers(const GxSteps *s, int unit)
 {
-    return s->spec.puts_off_weights && unit > 0 && unit < s->spec.units - 1 && gx_steps_is_trained(&s->spec, unit);
+    return s->spec.defers_weights && unit > 0 && unit < s->spec.units - 1 && gx_steps_is_trained(&s->spec, unit);
 }
 
 // wholes 0: as if whole weights and gradients of what ranks share took no room.
@@ -310,7 +310,7 @@ static int64_t gx__interpreter_place(GxContext *g, const GxRunner *r, GxSteps *s
     for (int u = 0; u < units; u++) {
         r->bytes[u] = gx_state_bytes(r->m, u, T, B);
         r->bytes[units + u] = gx_gradient_bytes(r->m, u, T, B);
-        r->bytes[2 * units + u] = gx_slot_bytes(r->m, u, T, B, gx__interpreter_puts_off(s, u));
+        r->bytes[2 * units + u] = gx_slot_bytes(r->m, u, T, B, gx__interpreter_defers(s, u));
         r->bytes[3 * units + u] = wholes ? gx_shards_weights_bytes(store, u) : 0;
         r->bytes[4 * units + u] = wholes ? gx_shards_grads_bytes(store, u) : 0;
     }
@@ -324,12 +324,12 @@ static int64_t gx__interpreter_region(GxContext *g, GxRunner *r, int64_t T, int6
     return gx_max(forward, train);
 }
 
-void gx_runner_take(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chunk)
+void gx_runner_allocate(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chunk)
 {
-    gx_model_take(g, r->m, T, B, chunk);
+    gx_model_allocate(g, r->m, T, B, chunk);
     if (gx_failed(g)) return;
-    gx_store_take(g, &r->m->store, gx_optimizer_moments(r->o));
-    if (r->train.n) gx_grads_parts_take(g, &r->counted, &r->m->store);
+    gx_store_allocate(g, &r->m->store, gx_optimizer_moments(r->o));
+    if (r->train.n) gx_grads_parts_allocate(g, &r->counted, &r->m->store);
     const int is_shared = r->m->store.sharded > GX_SHARDS_OPTIMIZER;
     const int64_t rows = is_shared ? gx_round_up(gx__interpreter_region(g, r, T, B, 0), GX_ALIGN) : INT64_MAX;
     r->region_bytes = gx__interpreter_region(g, r, T, B, 1);
@@ -352,11 +352,11 @@ static GxState gx__interpreter_dx(const GxRunner *r, const GxSteps *s, const GxB
 // The layer's number if the action computes the output of a layer that a cache may keep; else -1.
 static int gx__interpreter_layer(const GxRunner *r, const GxSteps *s, const GxAction *a)
 {
-    const uint8_t *passed_by = s->spec.passed_by;
+    const uint8_t *bypassed = s->spec.bypassed;
     int layer = 0;
-    if (!r->cache || s->spec.kind != GX_STEPS_TRAIN || a->what != GX_DO_FORWARD || !a->unit || !passed_by[a->unit])
+    if (!r->cache || s->spec.kind != GX_STEPS_TRAIN || a->what != GX_DO_FORWARD || !a->unit || !bypassed[a->unit])
         return -1;
-    for (int u = 1; u < a->unit; u++) layer += passed_by[u];
+    for (int u = 1; u < a->unit; u++) layer += bypassed[u];
     return layer;
 }
 
@@ -371,7 +371,7 @@ static int gx__interpreter_find(GxContext *g, GxRunner *r, const GxAction *a, co
     if (!r->is_found || gx_failed(g)) return r->is_found;
     gx_at(g, a->unit, "side_cache");
     if (g->device->computes) c->read(g, c->user, b, layer, y.x);
-    gx_unit_hand_on(g, y, in);
+    gx_unit_pass_through(g, y, in);
     return 1;
 }
 
@@ -397,8 +397,8 @@ static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, in
     GxPass p = GX_ZERO;
     if (layer >= 0 && gx__interpreter_find(g, r, a, b, layer, y, in)) return;
     p.g = g, p.m = r->m, p.b = b, p.slot = &slot, p.unit = a->unit;
-    p.defers_weights = gx__interpreter_puts_off(s, a->unit);
-    gx_slot_lay(&p, gx_steps_at(s, r->region, at->slot));
+    p.defers_weights = gx__interpreter_defers(s, a->unit);
+    gx_slot_layout(&p, gx_steps_at(s, r->region, at->slot));
     if (!gx_failed(g)) {
         if (a->what == GX_DO_FORWARD || a->what == GX_DO_RECOMPUTE) gx_unit_forward(&p, y, in);
         else if (a->what == GX_DO_BACKWARD) gx_unit_backward(&p, dx, dy, in);
@@ -532,21 +532,22 @@ static void gx__interpreter_count(GxContext *g, GxRunner *r, const GxSteps *s)
 }
 
 // The sum of squares goes from stage to stage. This rank's stage number `chunk` is done with it.
-static void gx__interpreter_hand_on(GxContext *g, const GxStepsSpec *p, int chunk)
+static void gx__interpreter_send_squares(GxContext *g, const GxStepsSpec *p, int chunk)
 {
     const int next = gx_steps_stage_at(p, p->rank, chunk) + 1;
     if (next < gx_steps_stages(p) && gx_steps_rank_of(p, next) != p->rank)
-        gx_grads_hand_on(g, gx_steps_rank_of(p, next));
+        gx_grads_send_squares(g, gx_steps_rank_of(p, next));
 }
 
 // Before this rank's stage number `chunk` adds its own.
-static void gx__interpreter_take_over(GxContext *g, GxRunner *r, int chunk)
+static void gx__interpreter_receive_squares(GxContext *g, GxRunner *r, int chunk)
 {
     const GxStepsSpec *p = &r->train.spec;
     for (; r->took_over <= chunk; r->took_over++) {
         const int stage = gx_steps_stage_at(p, p->rank, r->took_over);
-        if (r->took_over) gx__interpreter_hand_on(g, p, r->took_over - 1);
-        if (stage && gx_steps_rank_of(p, stage - 1) != p->rank) gx_grads_take_over(g, gx_steps_rank_of(p, stage - 1));
+        if (r->took_over) gx__interpreter_send_squares(g, p, r->took_over - 1);
+        if (stage && gx_steps_rank_of(p, stage - 1) != p->rank)
+            gx_grads_receive_squares(g, gx_steps_rank_of(p, stage - 1));
     }
 }
 
@@ -565,10 +566,10 @@ static void gx__interpreter_agree(GxContext *g, GxRunner *r)
     const int chunks = p->stage ? gx_order_info(p->order)->chunks : 1;
     for (int k = 0; k < chunks; k++) {
         const int stage = gx_steps_stage_at(p, p->rank, k), first = gx_steps_begin(p, stage);
-        gx__interpreter_take_over(g, r, k);
+        gx__interpreter_receive_squares(g, r, k);
         if (s->sharded) gx_grads_add_shards(g, s, &r->counted, first, gx_steps_end(p, stage) - first);
     }
-    gx__interpreter_hand_on(g, p, chunks - 1);
+    gx__interpreter_send_squares(g, p, chunks - 1);
     gx_grads_agree(g, gx_steps_rank_of(p, gx_steps_stages(p) - 1));
     gx_at(g, -1, "loss");
     gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, g->step->loss_sum, GX_MAX_LOSSES, GX_F64);
@@ -623,7 +624,7 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
         case GX_DO_WAIT: gx_grads_wait(g, &r->sum[a->ticket]); break;
         case GX_DO_NORM: // neighbouring units together: two launches for all of their tensors
             run = gx_steps_run(s, i);
-            if (!r->m->store.sharded) gx__interpreter_take_over(g, r, gx__interpreter_chunk(&s->spec, a->unit));
+            if (!r->m->store.sharded) gx__interpreter_receive_squares(g, r, gx__interpreter_chunk(&s->spec, a->unit));
             gx_grads_sum_squares(g, &r->m->store, &r->counted, a->unit, run);
             break;
         case GX_DO_AGREE: gx__interpreter_agree(g, r); break;

@@ -18,7 +18,7 @@ extern const GxJsonKeys gx_llama_keys, gx_llama_rope_keys; // of config.json; of
 
 // Resolved. What is in the file and is not read is said to `log`.
 GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, const GxLogger *log, GxError *err);
-GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadWish *wish, const char *path, GxError *err);
+GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadRequest *request, const char *path, GxError *err);
 
 GX_END
 #endif
@@ -419,10 +419,10 @@ GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, const GxLogger
     return GX_FAIL(err, gx_error_code(&unsound), "%s: %s", path, unsound.message);
 }
 
-static const char *gx__llama_architecture(const void *config, const GxHeadWish *wish)
+static const char *gx__llama_architecture(const void *config, const GxHeadRequest *request)
 {
     const GxLlamaKind *kind = gx__llama_kind(((const GxLlamaConfig *)config)->model_type);
-    return wish && wish->kind == GX_HEAD_LABELS ? kind->labels : kind->causal;
+    return request && request->kind == GX_HEAD_LABELS ? kind->labels : kind->causal;
 }
 
 // For a Qwen: writes both layer_types, which newer transformers read, and the members that older ones read.
@@ -442,11 +442,11 @@ static void gx__llama_family_write_window(const GxLlamaConfig *c, GxJson *json, 
     gx_json_set(json, "layer_types", types, err);
 }
 
-GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadWish *wish, const char *path, GxError *err)
+GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadRequest *request, const char *path, GxError *err)
 {
     const int is_scaled = !strcmp(c->rope_type, "llama3");
     GxJson *json = gx_json_new_object();
-    gx_family_set_type(json, gx__llama_kind(c->model_type)->type, gx__llama_architecture(c, wish), err);
+    gx_family_set_type(json, gx__llama_kind(c->model_type)->type, gx__llama_architecture(c, request), err);
     gx_json_set_fields(json, gx__llama_family_options, GX__LLAMA_FAMILY_PLAIN, c, err);
     for (int i = 0; i < 1 + is_scaled; i++) {
         GxJson *rope = gx_json_new_object();
@@ -463,7 +463,7 @@ GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadWish *wish, c
     if (c->pad_token_id < 0) gx_json_set(json, "pad_token_id", gx_json_new_null(), err);
     gx_json_set(json, "bos_token_id", gx_json_new_null(), err); // if they were absent, transformers would take 1 and 2
     gx_json_set(json, "eos_token_id", gx_json_new_null(), err);
-    gx_family_set_labels(json, wish, err);
+    gx_family_set_labels(json, request, err);
     gx_json_set(json, "torch_dtype", gx_json_new_string("float32"), err);
     GxStatus status = gx_error_code(err);
     if (status == GX_OK) status = gx_json_write(json, path, err);
@@ -485,9 +485,9 @@ static GxStatus gx__llama_read_config(void *config, const char *path, const GxLo
     return gx_llama_config_read((GxLlamaConfig *)config, path, log, err);
 }
 
-static GxStatus gx__llama_write_config(const void *config, const GxHeadWish *wish, const char *path, GxError *err)
+static GxStatus gx__llama_write_config(const void *config, const GxHeadRequest *request, const char *path, GxError *err)
 {
-    return gx_llama_config_write((const GxLlamaConfig *)config, wish, path, err);
+    return gx_llama_config_write((const GxLlamaConfig *)config, request, path, err);
 }
 
 // transformers 4 loads such a model, and it trains; transformers 5 refuses it for LLaMA only.

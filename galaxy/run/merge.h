@@ -48,10 +48,10 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "../io/chat_find.h"
-#include "../io/chat_save.h"
-#include "../io/model_labels.h"
-#include "../io/sentence_modules.h"
+#include "../text/chat_find.h"
+#include "../text/chat_save.h"
+#include "../data/model_labels.h"
+#include "../text/sentence_modules.h"
 #include "bert_family.h"
 #include "llama_family.h"
 
@@ -61,8 +61,8 @@ typedef struct {
     GxPeftConfig config;
     char base[GX_PATH];
     const GxFamily *family;
-    GxHeadWish wish;
-    GxModelLabels labels; // for GX_HEAD_LABELS; `wish` points to its names
+    GxHeadRequest head;
+    GxModelLabels labels; // for GX_HEAD_LABELS; `head` points to its names
     int quantize;         // how the base is kept: 1 + GxQuantKind; 0: in numbers
     GxDtype products;     // in which the products with it were, in training
     const GxModel *m;     // while it is written
@@ -86,11 +86,11 @@ static GxStatus gx__merge_read_labels(gx__Merge *m, const char *adapter, int64_t
     GX_TRY(gx_model_config_path(path, adapter, err));
     GX_TRY(gx_labels_read(&m->labels, gx_path_is_file(path) ? adapter : m->base, err));
     const int is_named = m->labels.is_said && m->labels.labels.n == outputs;
-    m->wish.kind = GX_HEAD_LABELS, m->wish.labels = outputs;
-    m->wish.label_name = is_named ? m->labels.labels.name : NULL;
-    m->wish.loss = outputs == 1 ? GX_SQUARED_ERROR : GX_CROSS_ENTROPY;
+    m->head.kind = GX_HEAD_LABELS, m->head.labels = outputs;
+    m->head.label_name = is_named ? m->labels.labels.name : NULL;
+    m->head.loss = outputs == 1 ? GX_SQUARED_ERROR : GX_CROSS_ENTROPY;
     for (int i = 0; i < 3; i++)
-        if (!strcmp(m->labels.problem_type, problems[i])) m->wish.loss = (GxLossKind)i;
+        if (!strcmp(m->labels.problem_type, problems[i])) m->head.loss = (GxLossKind)i;
     return GX_OK;
 }
 
@@ -101,13 +101,13 @@ static GxStatus gx__merge_choose_head(gx__Merge *m, const char *adapter, const G
     const GxSafetensorsEntry *whole = gx__merge_find(s, is_bert ? "classifier.weight" : "score.weight"),
                              *factor = gx__merge_find(s, is_bert ? "classifier.lora_B." : "score.lora_B."),
                              *labels = whole ? whole : factor; // either has one row per label
-    m->wish.kind = is_bert ? GX_HEAD_MASKED : GX_HEAD_CAUSAL;
+    m->head.kind = is_bert ? GX_HEAD_MASKED : GX_HEAD_CAUSAL;
     if (labels) return gx__merge_read_labels(m, adapter, labels->shape[0], err);
     if (!is_bert) return GX_OK;
     if (!strcmp(m->config.task_type, "FEATURE_EXTRACTION") ||
         (!gx__merge_find(s, "bert.") && !gx__merge_find(s, "cls.")))
-        m->wish.kind = GX_HEAD_VECTORS;
-    else m->wish.with_pairs = !strcmp(architecture, "BertForPreTraining") || gx__merge_find(s, "cls.seq_relationship.");
+        m->head.kind = GX_HEAD_VECTORS;
+    else m->head.with_pairs = !strcmp(architecture, "BertForPreTraining") || gx__merge_find(s, "cls.seq_relationship.");
     return GX_OK;
 }
 
@@ -394,7 +394,7 @@ static GxStatus gx__merge_run(GxContext *g, GxInference *s, gx__Merge *m, const 
 {
     GX_TRY(gx__merge_choose(g, m, adapter, base));
     GX_TRY(gx__merge_check_bits(m, adapter, sign, dequantize, &g->log, &g->error));
-    GX_TRY(gx_inference_open_merging(g, s, m->family, adapter, m->base, &m->wish, m->quantize));
+    GX_TRY(gx_inference_open_merging(g, s, m->family, adapter, m->base, &m->head, m->quantize));
     GX_TRY(gx__merge_load(g, s, adapter, m->base, sign));
     gx_lora_merge(g, &s->model, sign);
     for (int i = 0; i < s->model.table.n; i++) said->matrices += s->model.table.row[i].has_lora;

@@ -115,7 +115,7 @@ GX_END
 #include "../io/config.h"
 #include "../io/event_file.h"
 #include "../io/json_fields.h"
-#include "../io/sentence_modules.h"
+#include "../text/sentence_modules.h"
 #include "checkpoint.h"
 
 // ---- which run it is -----------------------------------------------------------------------------------------------

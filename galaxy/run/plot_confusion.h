@@ -49,7 +49,7 @@ static void gx__matrix_text(FILE *out, const char *text, size_t most)
     }
 }
 
-static void gx__matrix_lay(gx__Matrix *m)
+static void gx__matrix_layout(gx__Matrix *m)
 {
     char cut[GX__MATRIX_NAME];
     for (int c = 0; c < m->classes && m->classes <= GX_PLOT_NAMES; c++) {
@@ -153,7 +153,7 @@ GxStatus gx_plot_confusion(const int64_t *count, int classes, const char *const 
     m.count = count, m.name = name, m.classes = classes;
     FILE *out = open_memstream(&text, &bytes);
     if (!out) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to draw %s", svg_path);
-    gx__matrix_lay(&m);
+    gx__matrix_layout(&m);
     gx__matrix_begin(&m, out, title);
     gx__matrix_names(&m, out);
     for (int truth = 0; truth < classes; truth++) gx__matrix_row(&m, out, truth);

@@ -81,20 +81,20 @@ static void gx__quantizing_open(GxContext *g, gx__Quantizing *q, const GxStore *
     q->whole = gx_quantized(q->kind, q->t->global_shape[0], q->t->global_shape[1], NULL);
     const int64_t cols = q->whole.cols, all = q->whole.rows * cols, blocks = gx_quantized_blocks(&q->whole);
     q->piece = gx_min(all, q->kind == GX_INT8 ? gx_max(1, GX_STAGE / cols) * cols : (int64_t)GX_STAGE);
-    q->x = (float *)gx_take_from(g, a, GX_MEM_WORKSPACE, 4 * q->piece);
-    q->codes = (uint8_t *)gx_take_from(g, a, GX_MEM_WORKSPACE, q->piece);
-    q->absmax = q->whole.scales = (float *)gx_take_from(g, a, GX_MEM_WORKSPACE, 4 * blocks);
+    q->x = (float *)gx_allocate_from(g, a, GX_MEM_WORKSPACE, 4 * q->piece);
+    q->codes = (uint8_t *)gx_allocate_from(g, a, GX_MEM_WORKSPACE, q->piece);
+    q->absmax = q->whole.scales = (float *)gx_allocate_from(g, a, GX_MEM_WORKSPACE, 4 * blocks);
     if (q->kind == GX_NF4_DOUBLED) {
-        q->whole.scales = (float *)gx_take_from(g, a, GX_MEM_WORKSPACE, 4 * gx_quantized_scales(&q->whole));
-        q->whole.scale_codes = (uint8_t *)gx_take_from(g, a, GX_MEM_WORKSPACE, blocks);
-        q->whole.offset = (float *)gx_take_from(g, a, GX_MEM_WORKSPACE, sizeof(float));
+        q->whole.scales = (float *)gx_allocate_from(g, a, GX_MEM_WORKSPACE, 4 * gx_quantized_scales(&q->whole));
+        q->whole.scale_codes = (uint8_t *)gx_allocate_from(g, a, GX_MEM_WORKSPACE, blocks);
+        q->whole.offset = (float *)gx_allocate_from(g, a, GX_MEM_WORKSPACE, sizeof(float));
     }
     if (!q->is_mine) return;
     const GxQuantized box = gx_store_quantized(s, id);
     q->store = box.codes;
-    void *twin = q->store ? gx_host_twin(g, GX_MEM_WORKSPACE, q->store, gx_quantized_bytes(&box))
-                          : gx_take_from(g, a, GX_MEM_WORKSPACE, gx_quantized_bytes(&box));
-    q->box = gx_quantized_box(q->kind, q->t->begin[0], box.rows, q->t->begin[1], box.cols, box.pitch, twin);
+    void *host_copy = q->store ? gx_host_copy(g, GX_MEM_WORKSPACE, q->store, gx_quantized_bytes(&box))
+                               : gx_allocate_from(g, a, GX_MEM_WORKSPACE, gx_quantized_bytes(&box));
+    q->box = gx_quantized_box(q->kind, q->t->begin[0], box.rows, q->t->begin[1], box.cols, box.pitch, host_copy);
 }
 
 // The box's bytes into the store, or this rank's part of them.

@@ -71,8 +71,8 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include "../cpu/gemm.h"
-#include "../io/unicode.h"
-#include "../io/regex.h"
+#include "../text/unicode.h"
+#include "../text/regex.h"
 #include "best.h"
 #include "help.h"
 #include "epochs.h"

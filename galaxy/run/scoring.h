@@ -1,5 +1,5 @@
 // scoring.h: how likely a writer's model (writer.h) takes the texts of a file to be (--score): each line's windows
-// (io/score_requests.h) are run as task/likelihood.h does it, and a line of JSON is written for each, in their order:
+// (data/score_requests.h) are run as task/likelihood.h does it, and a line of JSON is written for each, in their order:
 //
 //     {"loglikelihood": -11.25, "tokens": 3, "is_greedy": false}
 //

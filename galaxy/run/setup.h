@@ -29,7 +29,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "../io/sentence_modules.h"
+#include "../text/sentence_modules.h"
 #include "../model/lora.h"
 #include "agree.h"
 #include "autotune.h"
@@ -452,7 +452,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     runner.keeps_graphs = o->cuda_graphs;
     runner.schedule = t->steps_schedule;
     options.lists = &lists;
-    options.wish = t->task->wish ? t->task->wish(t->self) : NULL;
+    options.head = t->task->head ? t->task->head(t->self) : NULL;
     options.dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
     options.freeze = runner.forward_only ? "*" : o->freeze;
     const GxAdapter adapter = gx_tuning_adapter(&o->tuning);
@@ -466,7 +466,7 @@ static GxStatus gx__setup_open_model(GxTrainer *t)
     if (o->pp > 1) {
         runner.stage = t->stage, runner.order = gx_stages_order(t);
         options.units = gx_steps_units(runner.order, (int)o->pp, gx_group_index(t->g, GX_AXIS_PP), t->stage);
-        runner.puts_off_weights = gx_order_info(runner.order)->has_halves;
+        runner.defers_weights = gx_order_info(runner.order)->has_halves;
     }
     t->evals = gx_stages_evals(o);
     GX_TRY(gx_model_open(t->g, &t->model, t->family, t->model_config, t->mode, &options));
@@ -522,8 +522,8 @@ static GxStatus gx__setup_open_task(GxTrainer *t)
                        "--add_tokens is about a tokenizer, and task %s has none; leave it out", t->task->name);
     GX_TRY(gx_side_cache_set_epoch(t, task.epoch_samples, task.all_samples));
     t->epoch_samples = t->side_cache ? t->side_cache->epoch * task.all_samples : task.epoch_samples;
-    const GxHeadWish *wish = t->task->wish ? t->task->wish(t->self) : NULL;
-    if (task.ignore_mismatched_sizes && !(wish && wish->kind == GX_HEAD_LABELS))
+    const GxHeadRequest *request = t->task->head ? t->task->head(t->self) : NULL;
+    if (task.ignore_mismatched_sizes && !(request && request->kind == GX_HEAD_LABELS))
         return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
                        "--ignore_mismatched_sizes is about a head for labels, and task %s has none; leave it out",
                        t->task->name);
@@ -799,7 +799,7 @@ static GxStatus gx__setup_open_memory(GxTrainer *t)
     GX_TRY(gx_arenas_open(g, &t->arena, &t->host_arena, t->plan.arena, t->plan.host));
     // the driver may not allocate a card's memory for a rank while another rank's collective waits for that rank
     if (g->comm && g->comm->device_engine) gx_barrier(g, GX_AXIS_ALL);
-    gx_buffers_take(t, g);
+    gx_buffers_allocate(t, g);
     return gx_status(g);
 }
 

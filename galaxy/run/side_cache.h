@@ -8,7 +8,7 @@
 //
 // A sample's record is h_1 to h_N [layers, rows, C], of those of its rows that this rank has. Its key is a hash of what
 // the model sees of the sample: tokens, types, positions, documents. The file's key covers the weights, the
-// configuration, the dtype and this rank's part of the model (io/record_cache.h). So a record that is found is right,
+// configuration, the dtype and this rank's part of the model (data/record_cache.h). So a record that is found is right,
 // whatever else has changed. A micro-batch is taken from the cache if all ranks of its tp group have all of its
 // samples, which they decide together; otherwise it is computed, and the missing samples are stored. Validations run
 // the whole model.
@@ -18,7 +18,7 @@
 // --side_cache_dir.
 #ifndef GX_SIDE_CACHE_H
 #define GX_SIDE_CACHE_H
-#include "../io/record_cache.h"
+#include "../data/record_cache.h"
 #include "interpreter.h"
 #include <stdio.h>
 GX_BEGIN
@@ -39,7 +39,7 @@ typedef struct GxSideCache {
     char folder[GX_PATH];
     // of the current micro-batch
     char *stage;      // [B][bytes]: records on their way to or from the cache
-    char *twin;       // host copy of a layer's output, if the device has a memory of its own
+    char *host_copy;  // host copy of a layer's output, if the device has a memory of its own
     int32_t *column;  // what the model sees of a sample, to be hashed
     GxRecordKey *key; // [B]
     uint8_t *is_kept; // [B]
@@ -60,7 +60,7 @@ const GxUnitCache *gx_side_cache_plan(GxTrainer *t);
 // data are open. all: samples in a micro-batch of all ranks. Refuses a task that does not know how many samples an
 // epoch has, except in a dry run.
 GxStatus gx_side_cache_set_epoch(GxTrainer *t, int64_t samples, int64_t all);
-void gx_side_cache_take(GxTrainer *t, GxContext *g); // computes its sizes, and takes its memory after the model's
+void gx_side_cache_allocate(GxTrainer *t, GxContext *g); // computes its sizes, and takes its memory after the model's
 // Before the run takes the output folder: refuses a folder, files or an amount of memory that will not do. By all
 // ranks.
 GxStatus gx_side_cache_refuse(GxTrainer *t);
@@ -88,7 +88,7 @@ GX_END
 #include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-#include "../io/dataset.h"
+#include "../data/dataset.h"
 #include "../io/folder.h"
 #include "../ops/memory.h"
 #include "report.h"
@@ -147,12 +147,12 @@ static int gx__side_cache_find(GxContext *g, void *trainer, const GxBatch *b)
 {
     GxTrainer *t = (GxTrainer *)trainer;
     GxSideCache *c = t->side_cache;
-    GxBatch twin = *b;
-    void *host = gx_trainer_twin(t, b->number);
+    GxBatch host_copy = *b;
+    void *host = gx_trainer_host_block(t, b->number);
     int64_t lacks = 0;
-    t->task->lay(t->self, &twin, host, host);
+    t->task->layout(t->self, &host_copy, host, host);
     for (int64_t i = 0; i < b->B; i++) {
-        c->key[i] = gx__side_cache_key(c, &twin, i);
+        c->key[i] = gx__side_cache_key(c, &host_copy, i);
         c->is_kept[i] = (uint8_t)gx_record_cache_read(&c->records, c->key[i], c->stage + i * c->bytes);
         lacks |= !c->is_kept[i];
     }
@@ -178,7 +178,7 @@ static char *gx__side_cache_row(const GxSideCache *c, int64_t i, int layer, int6
 static void gx__side_cache_read(GxContext *g, void *trainer, const GxBatch *b, int layer, GxRows x)
 {
     const GxSideCache *c = ((GxTrainer *)trainer)->side_cache;
-    char *to = c->twin ? c->twin : (char *)x.data;
+    char *to = c->host_copy ? c->host_copy : (char *)x.data;
     for (int64_t row = 0; row < c->rows; row++)
         for (int64_t i = 0; i < b->B; i++)
             memcpy(to + (row * b->B + i) * c->row_bytes, gx__side_cache_row(c, i, layer, row), (size_t)c->row_bytes);
@@ -202,9 +202,9 @@ static void gx__side_cache_write(GxContext *g, void *trainer, const GxBatch *b, 
 {
     GxTrainer *t = (GxTrainer *)trainer;
     GxSideCache *c = t->side_cache;
-    const char *from = c->twin ? c->twin : (const char *)x.data;
+    const char *from = c->host_copy ? c->host_copy : (const char *)x.data;
     if (c->records.is_full || layer != c->next) return; // an incomplete micro-batch is not stored
-    gx_to_host(g, c->twin ? c->twin : x.data, x.data, gx_rows_bytes(x));
+    gx_to_host(g, c->host_copy ? c->host_copy : x.data, x.data, gx_rows_bytes(x));
     if (gx_failed(g)) return;
     for (int64_t row = 0; row < c->rows; row++)
         for (int64_t i = 0; i < b->B; i++)
@@ -243,7 +243,7 @@ static void gx__side_cache_measure(GxTrainer *t)
     c->samples = gx_min(c->epoch ? gx_min(c->epoch, run) : run, INT64_MAX / 2 / (B * c->bytes)) * B;
 }
 
-void gx_side_cache_take(GxTrainer *t, GxContext *g)
+void gx_side_cache_allocate(GxTrainer *t, GxContext *g)
 {
     GxSideCache *c = t->side_cache;
     GxArena *host = gx_host_arena(g);
@@ -251,13 +251,14 @@ void gx_side_cache_take(GxTrainer *t, GxContext *g)
     if (!c || gx_failed(g)) return;
     gx__side_cache_measure(t);
     if (!c->in_memory && !c->on_disk) return;
-    c->stage = (char *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, B * c->bytes);
+    c->stage = (char *)gx_allocate_from(g, host, GX_MEM_ACTIVATIONS, B * c->bytes);
     if (!g->device->shares_host_memory)
-        c->twin = (char *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, B * c->rows * c->row_bytes);
-    c->column = (int32_t *)gx_take_from(g, host, GX_MEM_WORKSPACE, (5 * T + 4) * (int64_t)sizeof *c->column);
-    c->key = (GxRecordKey *)gx_take_from(g, host, GX_MEM_WORKSPACE, B * (int64_t)sizeof *c->key);
-    c->is_kept = (uint8_t *)gx_take_from(g, host, GX_MEM_WORKSPACE, B);
-    if (c->in_memory) c->memory = gx_take_from(g, host, GX_MEM_WORKSPACE, gx_record_cache_memory(c->bytes, c->samples));
+        c->host_copy = (char *)gx_allocate_from(g, host, GX_MEM_ACTIVATIONS, B * c->rows * c->row_bytes);
+    c->column = (int32_t *)gx_allocate_from(g, host, GX_MEM_WORKSPACE, (5 * T + 4) * (int64_t)sizeof *c->column);
+    c->key = (GxRecordKey *)gx_allocate_from(g, host, GX_MEM_WORKSPACE, B * (int64_t)sizeof *c->key);
+    c->is_kept = (uint8_t *)gx_allocate_from(g, host, GX_MEM_WORKSPACE, B);
+    if (c->in_memory)
+        c->memory = gx_allocate_from(g, host, GX_MEM_WORKSPACE, gx_record_cache_memory(c->bytes, c->samples));
 }
 
 static int gx__side_cache_neighbours(const GxTrainer *t) // number of ranks on this machine
@@ -395,7 +396,7 @@ static void gx__side_cache_tell_left(const GxTrainer *t, const gx__SideCacheLeft
                left->is_own ? ": removed" : ": not read, and left for other runs; remove what none of them needs");
 }
 
-static void gx__side_cache_look_around(GxTrainer *t, const char *own)
+static void gx__side_cache_find_others(GxTrainer *t, const char *own)
 {
     GxSideCache *c = t->side_cache;
     GxFolder list = GX_ZERO;
@@ -409,7 +410,7 @@ static void gx__side_cache_look_around(GxTrainer *t, const char *own)
         if (!list.entry[i].is_file || !gx_output_is_side_cache(name) || !strcmp(name, own)) continue;
         gx_error_clear(&ignored);
         if (gx_path_join(path, c->folder, name, &ignored) != GX_OK) continue;
-        gx_record_cache_look_into(&c->records, path, &ignored);
+        gx_record_cache_inspect(&c->records, path, &ignored);
         gx__side_cache_leave(t, name, path, &left);
     }
     gx__side_cache_tell_left(t, &left);
@@ -457,7 +458,7 @@ static GxStatus gx__side_cache_open_files(GxTrainer *t, uint64_t about, int64_t 
     if (found == GX_RECORDS_IN_USE)
         gx_log(&g->log, GX_LOG_WARNING, "%s is being written by another run: what is there is read, and nothing added",
                path);
-    gx__side_cache_look_around(t, strrchr(path, '/') + 1);
+    gx__side_cache_find_others(t, strrchr(path, '/') + 1);
     gx__side_cache_fit(t, disk);
     if (c->records.n && gx_trainer_is_first(t))
         gx_report(g, "side cache: %ld sample%s in %s\n", (long)c->records.n, c->records.n == 1 ? " is" : "s are",

@@ -11,7 +11,7 @@
 #define GX_SOURCE_FOLDER_H
 #include "../base/log.h"
 #include "../io/json.h"
-#include "../io/peft.h"
+#include "../io/model_folder.h"
 GX_BEGIN
 
 enum { GX_SOURCE_FILES = 5 };

@@ -12,7 +12,7 @@
 #include "../parallel/values.h"
 #include "../comm/comm.h"
 #include "../io/bnb.h"
-#include "../io/peft.h"
+#include "../io/model_folder.h"
 #include "../io/safetensors.h"
 #include "../model/model.h"
 #include "quantize.h"
@@ -359,11 +359,11 @@ static void gx__tensor_file_save_whole(GxContext *g, GxSafetensorsWriter *w, con
         float *values = has ? gx_values_read(g, s, what, row, first, n) : NULL;
         if (is_quantized && how->change && has && !gx_failed(g))
             how->change(g, how->self, row, first / cols, n / cols, values);
-        float *twin = has ? (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n) : room;
-        if (has) gx_to_host(g, twin, values, 4 * n);
-        if (gx__tensor_file_sends(g)) gx__tensor_file_pass(g, stage, twin, n);
+        float *host_copy = has ? (float *)gx_host_copy(g, GX_MEM_WORKSPACE, values, 4 * n) : room;
+        if (has) gx_to_host(g, host_copy, values, 4 * n);
+        if (gx__tensor_file_sends(g)) gx__tensor_file_pass(g, stage, host_copy, n);
         if (w && !gx_failed(g) && !gx_error_code(disk))
-            gx__tensor_file_write(w, how->dtype, name, first, twin, n, disk);
+            gx__tensor_file_write(w, how->dtype, name, first, host_copy, n, disk);
         gx_arena_release(a, mark);
         gx_arena_release(g->arena, place);
     }
@@ -410,7 +410,7 @@ static void gx__tensor_file_save_tensor(GxContext *g, GxSafetensorsWriter *w, co
 static void *gx__tensor_file_boxes_scratch(GxContext *g, const GxTable *t)
 {
     const int64_t bytes = gx_boxes_scratch(t);
-    return bytes ? gx_take_from(g, gx_host_arena(g), GX_MEM_WORKSPACE, bytes) : NULL;
+    return bytes ? gx_allocate_from(g, gx_host_arena(g), GX_MEM_WORKSPACE, bytes) : NULL;
 }
 
 // In a pipeline: room in the host's memory for values of tensors that other stages have; NULL: there is none.
@@ -420,7 +420,7 @@ static float *gx__tensor_file_room(GxContext *g, const GxStore *s)
     int64_t most = 0;
     for (int i = 0; i < t->n && gx_group_size(g, GX_AXIS_PP) > 1; i++)
         if (!t->row[i].parts && !gx_store_has(s, i)) most = gx_max(most, gx_min(GX_STAGE, gx_tensor_count(&t->row[i])));
-    return most ? (float *)gx_take_from(g, gx_host_arena(g), GX_MEM_WORKSPACE, 4 * most) : NULL;
+    return most ? (float *)gx_allocate_from(g, gx_host_arena(g), GX_MEM_WORKSPACE, 4 * most) : NULL;
 }
 
 // The scratch that values of a row pass through, if they do. A copy that the last stage has of a tied tensor is loaded,
@@ -447,7 +447,7 @@ static void gx__tensor_file_plan_once(GxContext *g, const GxStore *s, int saves,
         if (!t->row[i].parts) most = gx_max(most, gx_min(GX_STAGE, gx_tensor_count(&t->row[i])));
     gx__tensor_file_boxes_scratch(g, t);
     if (!saves || g->rank == 0) gx__tensor_file_room(g, s);
-    gx_host_twin(g, GX_MEM_WORKSPACE, a->base, 4 * most);
+    gx_host_copy(g, GX_MEM_WORKSPACE, a->base, 4 * most);
     for (int i = 0; i < t->n; i++) {
         if (saves && !t->row[i].parts && !gx__tensor_file_reads(g, s, i)) continue;
         if (t->row[i].quantized) gx_quantize_plan(g, s, i);
@@ -639,10 +639,10 @@ static void gx__tensor_file_load_whole(GxContext *g, const gx__TensorFileEntry *
         const int64_t n = gx_min(GX_STAGE, count - first);
         const GxArenaMark place = gx_arena_mark(g->arena), mark = gx_arena_mark(a);
         float *values = has ? gx_values_write(g, store, part->values, here, first, n) : NULL;
-        float *twin = has ? (float *)gx_host_twin(g, GX_MEM_WORKSPACE, values, 4 * n) : room;
-        gx__tensor_file_read_values(g, from, first, n, twin);
-        gx_broadcast(g, GX_AXIS_ALL, 0, twin, n, GX_F32); // on a failed context this tells the other ranks
-        if (has) gx_to_device(g, values, twin, 4 * n);
+        float *host_copy = has ? (float *)gx_host_copy(g, GX_MEM_WORKSPACE, values, 4 * n) : room;
+        gx__tensor_file_read_values(g, from, first, n, host_copy);
+        gx_broadcast(g, GX_AXIS_ALL, 0, host_copy, n, GX_F32); // on a failed context this tells the other ranks
+        if (has) gx_to_device(g, values, host_copy, 4 * n);
         if (has) gx_values_written(g, store, part->values, here, first, n, values);
         gx_arena_release(a, mark);
         gx_arena_release(g->arena, place);
@@ -1059,19 +1059,19 @@ static GxStatus gx__tensor_file_adapter_row(int *row, GxMatching how, const GxTa
 
 // Where the vocabulary was resized, peft 0.21 saves the embedding and the head three times (save_embedding_layers):
 // X.weight, which it computes with; X.modules_to_save.weight, the same once more; X.original_module.weight, the base's.
-static GxStatus gx__tensor_file_is_twin(const GxSafetensors *s, const GxSafetensorsEntry *e, const char *folder,
-                                        int *is_twin, GxError *err)
+static GxStatus gx__tensor_file_is_same(const GxSafetensors *s, const GxSafetensorsEntry *e, const char *folder,
+                                        int *is_host_copy, GxError *err)
 {
     static const char *const ends[] = {".original_module.weight", ".modules_to_save.weight"};
     char name[GX_NAME + 32];
     int same = 1;
-    *is_twin = 0;
+    *is_host_copy = 0;
     for (int i = 0; i < 2; i++) {
         const int64_t n = gx_text_stem(e->name, ends[i]);
         if (n <= 0 || n > GX_NAME) continue;
         snprintf(name, sizeof name, "%.*s.weight", (int)n, e->name);
         const GxSafetensorsEntry *own = gx_safetensors_find(s, name);
-        *is_twin = own != NULL;
+        *is_host_copy = own != NULL;
         if (own && i == 1) GX_TRY(gx__tensor_file_compare(s, own, e, &same, err));
     }
     if (same) return GX_OK;
@@ -1087,9 +1087,9 @@ static GxStatus gx__tensor_file_match_adapter(GxTensorMatch *match, const GxSafe
                                               const GxFamily *family, const char *folder, GxError *err)
 {
     for (int e = 0; e < s->n; e++) {
-        int row = -1, is_twin;
-        GX_TRY(gx__tensor_file_is_twin(s, &s->entry[e], folder, &is_twin, err));
-        if (is_twin) continue;
+        int row = -1, is_host_copy;
+        GX_TRY(gx__tensor_file_is_same(s, &s->entry[e], folder, &is_host_copy, err));
+        if (is_host_copy) continue;
         GX_TRY(gx__tensor_file_adapter_row(&row, match->how, t, family, s->entry[e].name, folder, err));
         if (row < 0) continue;
         if (match->entry[row] >= 0)

@@ -96,7 +96,7 @@ typedef struct GxTrainer {
     int evals;                 // of a validation that are under way at once (gx_stages_evals)
     int64_t block_bytes;       // size of a task's data in a micro-batch
     char *blocks;              // [gx_trainer_blocks][block_bytes]
-    char *blocks_twin;         // the same in the host's memory
+    char *blocks_host;         // the same in the host's memory
     double *eval_loss;         // [GX_MAX_LOSSES]: sums over a validation
     // where the run is
     int64_t step, samples; // windows begun; samples seen by all ranks
@@ -147,7 +147,7 @@ static inline int64_t gx_trainer_blocks(const GxTrainer *t)
     return gx_max(t->o.gradient_accumulation_steps + 1, (int64_t)t->evals);
 }
 // The host's copy of block i.
-static inline void *gx_trainer_twin(const GxTrainer *t, int64_t i) { return t->blocks_twin + i * t->block_bytes; }
+static inline void *gx_trainer_host_block(const GxTrainer *t, int64_t i) { return t->blocks_host + i * t->block_bytes; }
 
 // The position of the run, as a checkpoint states it.
 GxTrainState gx_trainer_state(const GxTrainer *t);
@@ -210,8 +210,8 @@ static void gx__trainer_load_window(GxTrainer *t)
                   per_micro = gx_split_total(&t->batch_split);
     for (int64_t i = 0; i < t->o.gradient_accumulation_steps; i++) {
         t->batch[i].first_sample = gx_side_cache_sample(t, t->samples / per_micro + i) + first;
-        t->task->fill(t->g, t->self, &t->batch[i], gx_trainer_twin(t, i), (uint64_t)t->o.seed, &t->data_error);
-        gx_to_device(t->g, t->blocks + i * t->block_bytes, gx_trainer_twin(t, i), t->block_bytes);
+        t->task->fill(t->g, t->self, &t->batch[i], gx_trainer_host_block(t, i), (uint64_t)t->o.seed, &t->data_error);
+        gx_to_device(t->g, t->blocks + i * t->block_bytes, gx_trainer_host_block(t, i), t->block_bytes);
         t->batch[i].first_sample = i * per_micro; // within the window: the random numbers of dropout follow from it
     }
 }
@@ -395,8 +395,8 @@ static int gx__trainer_load_evaluation(GxTrainer *t, int64_t row, int64_t sample
     for (; n < t->evals && (row + n) * per_micro < samples; n++) {
         const int64_t i = (t->o.gradient_accumulation_steps + n) % gx_trainer_blocks(t);
         t->eval[n].first_sample = (row + n) * per_micro + first;
-        t->task->fill_held_out(t->g, t->self, &t->eval[n], gx_trainer_twin(t, i), samples, &t->data_error);
-        gx_to_device(t->g, t->blocks + i * t->block_bytes, gx_trainer_twin(t, i), t->block_bytes);
+        t->task->fill_held_out(t->g, t->self, &t->eval[n], gx_trainer_host_block(t, i), samples, &t->data_error);
+        gx_to_device(t->g, t->blocks + i * t->block_bytes, gx_trainer_host_block(t, i), t->block_bytes);
     }
     return n;
 }

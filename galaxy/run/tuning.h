@@ -3,8 +3,8 @@
 #ifndef GX_TUNING_H
 #define GX_TUNING_H
 #include "../io/config.h"
-#include "../io/module_pattern.h"
-#include "../io/peft.h"
+#include "module_pattern.h"
+#include "peft.h"
 #include "../model/model.h"
 #include "../task/task.h"
 #include "quantize.h"

@@ -3,7 +3,7 @@
 // Those of ranks and devices are the training programs' (options.h).
 #ifndef GX_WRITE_OPTIONS_H
 #define GX_WRITE_OPTIONS_H
-#include "../io/chat_find.h"
+#include "../text/chat_find.h"
 #include "options.h"
 GX_BEGIN
 

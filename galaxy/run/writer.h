@@ -17,9 +17,9 @@
 #include "../io/claim.h"
 #include "../io/file_kind.h"
 #include "../io/generation_config.h"
-#include "../io/score_requests.h"
-#include "../io/text_stream.h"
-#include "../io/tokenizer_keys.h"
+#include "../data/score_requests.h"
+#include "../text/text_stream.h"
+#include "../text/tokenizer_keys.h"
 #include "../task/decode.h"
 #include "../task/likelihood.h"
 #include "interpreter.h"
@@ -529,7 +529,7 @@ static GxStatus gx__writer_open_requests(GxWriter *w)
     GX_TRY(gx_status(g));
     r->lines = n[0], r->windows = n[1], r->tokens = n[2], r->longest = n[3];
     if (g->rank > 0) {
-        r->window = (GxScoreWindow *)calloc((size_t)r->windows + 1, sizeof *r->window);
+        r->window = (GxScorePart *)calloc((size_t)r->windows + 1, sizeof *r->window);
         r->ids = (int32_t *)calloc((size_t)r->tokens + 1, sizeof *r->ids);
         if (!r->window || !r->ids) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld tokens", (long)r->tokens);
     }
@@ -543,26 +543,26 @@ static GxStatus gx__writer_open_requests(GxWriter *w)
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 
-static void gx__writer_take(GxWriter *w, GxContext *g)
+static void gx__writer_allocate(GxWriter *w, GxContext *g)
 {
     if (w->o->score[0]) {
         const int64_t chunk = gx_max(1, gx_min(w->positions, w->o->prefill_rows / 4)); // rows with logits at a time
-        gx_likelihood_take(g, &w->likelihood, w->positions);
-        gx_runner_take(g, &w->runner, w->positions, 1, chunk);
+        gx_likelihood_allocate(g, &w->likelihood, w->positions);
+        gx_runner_allocate(g, &w->runner, w->positions, 1, chunk);
         return;
     }
     const int64_t chunk = gx_max(1, gx_min(w->positions, w->o->prefill_rows / w->texts)),
                   longest = w->positions - w->new_tokens;
     int64_t first[GX_WRITER_TEXTS];
     for (int64_t b = 0; b < w->texts; b++) first[b] = w->texts > 1 ? longest - w->text[b].n : 0;
-    gx_decoder_take(g, &w->decoder, &w->model, w->positions, w->texts, chunk, first);
-    gx_runner_take(g, &w->runner, w->decoder.chunk, w->texts, w->texts);
+    gx_decoder_allocate(g, &w->decoder, &w->model, w->positions, w->texts, chunk, first);
+    gx_runner_allocate(g, &w->runner, w->decoder.chunk, w->texts, w->texts);
 }
 
 static void gx__writer_dry_run(GxPlan *p, GxContext *dry, void *writer)
 {
     GxWriter *w = (GxWriter *)writer;
-    gx__writer_take(w, dry);
+    gx__writer_allocate(w, dry);
     if (w->o->score[0]) gx_likelihood_plan(dry, &w->likelihood, &w->forward);
     else gx_decoder_plan(dry, &w->decoder, &w->forward);
     p->flops = dry->recorder->flops, p->comm_bytes = dry->recorder->comm_bytes;
@@ -645,7 +645,7 @@ static GxStatus gx__writer_open_memory(GxWriter *w)
     GxWeightsLoaded loaded;
     const uint64_t seed = (uint64_t)w->o->seed;
     GX_TRY(gx_arenas_open(g, &w->arena, &w->host_arena, w->plan.arena, w->plan.host));
-    gx__writer_take(w, g);
+    gx__writer_allocate(w, g);
     GX_TRY(gx_status(g));
     GxWeightsHash hash;
     if (w->o->adapter[0]) {

@@ -24,7 +24,7 @@ GX_END
 #define GX_BAG_OF_WORDS_IMPLEMENTED
 #include <math.h>
 #include <stdlib.h>
-#include "../io/dataset.h"
+#include "../data/dataset.h"
 
 typedef struct {
     int labels;

@@ -1,9 +1,9 @@
 // task/causal_lm.h: causal language modelling: predicting the next token of plain text.
 //
 // Data: a text file, JSON lines, a table (CSV, TSV), a folder of texts and JSON lines, a file of tokens, or several of
-// these with weights (io/blend.h). The end of each is held out for validation. JSON lines may also be conversations,
-// and these and tables instructions, or prompts and their completions (io/chat_records.h): then only the assistant's
-// turns are learned, in the format of the model's chat template or of --chat_template (io/dataset_chat.h), or only the
+// these with weights (data/blend.h). The end of each is held out for validation. JSON lines may also be conversations,
+// and these and tables instructions, or prompts and their completions (data/chat_records.h): then only the assistant's
+// turns are learned, in the format of the model's chat template or of --chat_template (data/dataset_chat.h), or only the
 // completions.
 // Tokens: those of the tokenizer that an option names, else of the model's; without either, bytes. Attention does not
 // cross documents that share a sample.
@@ -14,8 +14,8 @@
 // bytes.
 #ifndef GX_CAUSAL_LM_H
 #define GX_CAUSAL_LM_H
-#include "../io/blend.h"
-#include "../io/dataset_hash.h"
+#include "../data/blend.h"
+#include "../data/dataset_hash.h"
 #include "chat_format.h"
 #include "generate.h"
 #include "show_data.h"
@@ -218,8 +218,8 @@ static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
     c->seq_len = setup->seq_len, c->run_samples = setup->run_samples;
     GX_TRY(gx_text_open_any_tokenizer(g, &c->tokenizer, c->tokenizer_path, setup));
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
-    const GxTaskChatWish wish = {c->chat_template, c->tokenizer_path, c->chat_date};
-    GX_TRY(gx_task_chat_open(g, &c->chat, &wish, &c->tokenizer, setup));
+    const GxTaskChatRequest request = {c->chat_template, c->tokenizer_path, c->chat_date};
+    GX_TRY(gx_task_chat_open(g, &c->chat, &request, &c->tokenizer, setup));
     c->has_documents = c->separate_documents && gx_blend_has_documents(c->train_data);
     if (setup->is_dry) return GX_OK;
     GX_TRY(gx__causal_lm_open_text(g, c, setup));
@@ -375,48 +375,51 @@ static GxStatus gx__causal_lm_write(const void *self, const char *folder, GxErro
 // ---- batches -------------------------------------------------------------------------------------------------------
 
 // Tokens and labels [T,B]; if samples may hold several documents, also each token's document's begin and end [T,B,2].
-static int64_t gx__causal_lm_lay(const void *self, GxBatch *b, void *block, void *twin)
+static int64_t gx__causal_lm_layout(const void *self, GxBatch *b, void *block, void *host_copy)
 {
     const GxCausalLm *c = (const GxCausalLm *)self;
-    const int64_t rows = b->T * b->B, bytes = gx_task_lay_labels(self, b, block, twin);
+    const int64_t rows = b->T * b->B, bytes = gx_task_layout_labels(self, b, block, host_copy);
     if (!c->has_documents) return bytes;
     b->documents = block ? b->tokens + 2 * rows : NULL;
     return bytes + 2 * rows * (int64_t)sizeof(int32_t);
 }
 
-// Where the arrays of column i lie in the host's twin.
-static GxBlendSample gx__causal_lm_column(const GxCausalLm *c, const GxBatch *b, void *twin, int64_t i)
+// Where the arrays of column i lie in the host copy.
+static GxBlendSample gx__causal_lm_column(const GxCausalLm *c, const GxBatch *b, void *host_copy, int64_t i)
 {
     const int64_t rows = b->T * b->B;
-    int32_t *tokens = (int32_t *)twin + i;
+    int32_t *tokens = (int32_t *)host_copy + i;
     const GxBlendSample to = {tokens, tokens + rows, c->has_documents ? tokens + 2 * rows + i : NULL, GX_IGNORE_INDEX,
                               b->B};
     return to;
 }
 
-static GxStatus gx__causal_lm_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err)
+static GxStatus gx__causal_lm_fill(GxContext *g, void *self, GxBatch *b, void *host_copy, uint64_t seed, GxError *err)
 {
     const GxCausalLm *c = (const GxCausalLm *)self;
     (void)g;
     b->padding = 0;
     for (int64_t i = 0; i < b->B; i++) {
-        const GxBlendSample to = gx__causal_lm_column(c, b, twin, i);
+        const GxBlendSample to = gx__causal_lm_column(c, b, host_copy, i);
         GX_TRY(gx_blend_sample(&c->data, seed, b->first_sample + i, b->T, &to, &b->padding, err));
     }
     return GX_OK;
 }
 
-static int64_t gx__causal_lm_held_out(const void *self) { return gx_blend_windows(&((const GxCausalLm *)self)->data); }
+static int64_t gx__causal_lm_held_out(const void *self)
+{
+    return gx_blend_eval_samples(&((const GxCausalLm *)self)->data);
+}
 
-static GxStatus gx__causal_lm_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples,
+static GxStatus gx__causal_lm_fill_held_out(GxContext *g, void *self, GxBatch *b, void *host_copy, int64_t samples,
                                             GxError *err)
 {
     const GxCausalLm *c = (const GxCausalLm *)self;
     (void)g;
     for (int64_t i = 0; i < b->B; i++) {
         const int64_t w = b->first_sample + i;
-        const GxBlendSample to = gx__causal_lm_column(c, b, twin, i);
-        GX_TRY(gx_blend_window(&c->data, w < samples ? w : 0, b->T, &to, err));
+        const GxBlendSample to = gx__causal_lm_column(c, b, host_copy, i);
+        GX_TRY(gx_blend_eval_sample(&c->data, w < samples ? w : 0, b->T, &to, err));
         for (int64_t t = 0; w >= samples && t < b->T; t++) to.labels[t * b->B] = GX_IGNORE_INDEX;
     }
     return GX_OK;
@@ -477,10 +480,10 @@ static GxStatus gx__causal_lm_baseline(const void *self, GxMetric *metric, GxErr
 
 // ---- the sample ----------------------------------------------------------------------------------------------------
 
-static void gx__causal_lm_take(GxContext *g, void *self, GxModel *m, int64_t T)
+static void gx__causal_lm_allocate(GxContext *g, void *self, GxModel *m, int64_t T)
 {
     GxCausalLm *c = (GxCausalLm *)self;
-    if (c->sample_tokens) gx_generator_take(g, &c->generator, m, T);
+    if (c->sample_tokens) gx_generator_allocate(g, &c->generator, m, T);
 }
 
 // The prompt's tokens, after those that the tokenizer puts before a text: *n of them in ids[]. If there is none at all,
@@ -539,11 +542,11 @@ const GxTask gx_causal_lm = {
     "also: another chat template or --chat_date)",
     gx__causal_lm_open,
     gx__causal_lm_close,
-    NULL, // wish: the next token
+    NULL, // head: the next token
     gx__causal_lm_describe,
     gx__causal_lm_baseline,
-    gx__causal_lm_take,
-    gx__causal_lm_lay,
+    gx__causal_lm_allocate,
+    gx__causal_lm_layout,
     gx__causal_lm_fill,
     gx__causal_lm_held_out,
     gx__causal_lm_fill_held_out,

@@ -1,15 +1,15 @@
 // task/chat_format.h: the chat format in which a task reads conversations, chosen by options or by the chat template of
 // a tokenizer's or model's folder.
 //
-//     GX_TRY(gx_task_chat_open(g, &c->chat, &wish, &c->tokenizer, setup));    // on all ranks
+//     GX_TRY(gx_task_chat_open(g, &c->chat, &request, &c->tokenizer, setup));    // on all ranks
 //     … gx_pairs_open(…, &c->chat.reading, …) …
 //     gx_task_chat_warn(g, &c->chat, lacks, n);                               // if there are n conversations
 //     gx_task_chat_close(&c->chat);
 #ifndef GX_TASK_CHAT_FORMAT_H
 #define GX_TASK_CHAT_FORMAT_H
-#include "../io/chat_find.h"
-#include "../io/chat_save.h"
-#include "../io/chat_tokens.h"
+#include "../text/chat_find.h"
+#include "../text/chat_save.h"
+#include "../data/chat_tokens.h"
 #include "task.h"
 GX_BEGIN
 
@@ -26,7 +26,7 @@ typedef struct {               // options
     const char *chat_template; // auto, a name or a file
     const char *tokenizer;     // the tokenizer's folder or file; "": the model's
     char *date;                // [GX_CHAT_DATE]; "" becomes the day of today where the format depends on it
-} GxTaskChatWish;
+} GxTaskChatRequest;
 
 typedef struct {
     GxChatReading reading;
@@ -36,7 +36,7 @@ typedef struct {
 
 // Rank 0 reads the folders and says what day it is. A template that auto finds and that is not understood is an error
 // of what is read (reading.lacks), one that was asked for is one at once.
-GxStatus gx_task_chat_open(GxContext *g, GxTaskChat *c, const GxTaskChatWish *wish, const GxTokenizer *tokenizer,
+GxStatus gx_task_chat_open(GxContext *g, GxTaskChat *c, const GxTaskChatRequest *request, const GxTokenizer *tokenizer,
                            const GxTaskSetup *setup);
 // Of what conversations will lack. lacks[GX_CHAT_LACKS]: of how many of all n the text does (chat.h).
 void gx_task_chat_warn(GxContext *g, const GxTaskChat *c, const int64_t *lacks, int64_t n);
@@ -84,18 +84,19 @@ static void gx__task_chat_point_to_copy(const char *choice, const char *folder, 
             said.message, path);
 }
 
-static void gx__task_chat_look(const GxTaskChatWish *wish, const GxTaskSetup *setup, gx__TaskChatNews *news,
-                               char **text)
+static void gx__task_chat_detect(const GxTaskChatRequest *request, const GxTaskSetup *setup, gx__TaskChatNews *news,
+                                 char **text)
 {
     char parent[GX_PATH] = "";
     GxJson *said;
-    if (gx_path_is_folder(wish->tokenizer)) snprintf(parent, sizeof parent, "%s", wish->tokenizer);
-    else if (gx_path_is_file(wish->tokenizer)) gx_path_parent(parent, wish->tokenizer);
+    if (gx_path_is_folder(request->tokenizer)) snprintf(parent, sizeof parent, "%s", request->tokenizer);
+    else if (gx_path_is_file(request->tokenizer)) gx_path_parent(parent, request->tokenizer);
     const char *const folders[] = {parent, setup->adapter, setup->model};
     gx__task_chat_today(news->today);
-    if (gx_chat_find(&said, wish->chat_template, folders, 3, &news->err) == GX_OK && said)
+    if (gx_chat_find(&said, request->chat_template, folders, 3, &news->err) == GX_OK && said)
         gx_json_dump(said, 0, text, &news->bytes, &news->err);
-    if (gx_error_code(&news->err) != GX_OK) gx__task_chat_point_to_copy(wish->chat_template, setup->model, &news->err);
+    if (gx_error_code(&news->err) != GX_OK)
+        gx__task_chat_point_to_copy(request->chat_template, setup->model, &news->err);
     gx_json_free(said);
 }
 
@@ -112,36 +113,36 @@ static GxStatus gx__task_chat_agree(GxContext *g, gx__TaskChatNews *news, char *
     return gx_status(g);
 }
 
-static void gx__task_chat_take(GxTaskChat *c, const GxTaskChatWish *wish, const gx__TaskChatNews *news,
+static void gx__task_chat_take(GxTaskChat *c, const GxTaskChatRequest *request, const gx__TaskChatNews *news,
                                const char *text, const GxTokenizer *tokenizer)
 {
     GxJson *said = NULL;
     const int is_json = gx_json_parse(&said, text, news->bytes, "what rank 0 says", &c->lacks) == GX_OK;
-    if (is_json) gx_chat_open(&c->reading.format, said, wish->date, tokenizer, &c->lacks);
-    if (c->reading.format && gx_chat_dates(c->reading.format) && !wish->date[0]) { // a resumed run has the same day
-        snprintf(wish->date, GX_CHAT_DATE, "%s", news->today);
+    if (is_json) gx_chat_open(&c->reading.format, said, request->date, tokenizer, &c->lacks);
+    if (c->reading.format && gx_chat_dates(c->reading.format) && !request->date[0]) { // a resumed run has the same day
+        snprintf(request->date, GX_CHAT_DATE, "%s", news->today);
         gx_chat_close(c->reading.format);
-        gx_chat_open(&c->reading.format, said, wish->date, tokenizer, &c->lacks);
+        gx_chat_open(&c->reading.format, said, request->date, tokenizer, &c->lacks);
     }
     gx_json_free(said);
 }
 
-GxStatus gx_task_chat_open(GxContext *g, GxTaskChat *c, const GxTaskChatWish *wish, const GxTokenizer *tokenizer,
+GxStatus gx_task_chat_open(GxContext *g, GxTaskChat *c, const GxTaskChatRequest *request, const GxTokenizer *tokenizer,
                            const GxTaskSetup *setup)
 {
     gx__TaskChatNews news;
     char *text = NULL;
     memset(&news, 0, sizeof news), memset(c, 0, sizeof *c);
-    c->date_given = wish->date[0] != 0; // it may be set below
-    GX_TRY(gx_chat_check_date(wish->date, &g->error));
-    if (g->rank == 0) gx__task_chat_look(wish, setup, &news, &text);
+    c->date_given = request->date[0] != 0; // it may be set below
+    GX_TRY(gx_chat_check_date(request->date, &g->error));
+    if (g->rank == 0) gx__task_chat_detect(request, setup, &news, &text);
     GxStatus status = gx__task_chat_agree(g, &news, &text);
-    if (status == GX_OK && news.bytes) gx__task_chat_take(c, wish, &news, text, tokenizer);
+    if (status == GX_OK && news.bytes) gx__task_chat_take(c, request, &news, text, tokenizer);
     else if (status == GX_OK) c->lacks = news.err;
     free(text);
     GX_TRY(status);
     const GxStatus lacks = gx_error_code(&c->lacks);
-    const int is_asked = !gx_chat_is_auto(wish->chat_template) || (news.bytes && c->date_given);
+    const int is_asked = !gx_chat_is_auto(request->chat_template) || (news.bytes && c->date_given);
     if (lacks != GX_OK && is_asked) return GX_FAIL(&g->error, lacks, "%s", c->lacks.message);
     c->reading.lacks = lacks != GX_OK ? c->lacks.message : NULL;
     return GX_OK;

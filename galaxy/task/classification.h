@@ -4,7 +4,7 @@
 //     ./train_bert --task classification --model bert --train_data train.tsv --validation_data validation.tsv
 //     ./train_bert --task classification --model out/checkpoint-500 --predict new.tsv --predictions new.labels.jsonl
 //
-// Files: io/records.h, with columns text, text2 (optional) and label. Without --validation_data a hash of each record
+// Files: data/records.h, with columns text, text2 (optional) and label. Without --validation_data a hash of each record
 // decides whether it is held out (labelled_texts.h).
 //
 // The problem is the first of these that applies:
@@ -33,7 +33,7 @@
 // Each machine reads its own copy of the files, which must be identical: ranks compare hashes of them.
 #ifndef GX_CLASSIFICATION_H
 #define GX_CLASSIFICATION_H
-#include "../io/model_labels.h"
+#include "../data/model_labels.h"
 #include "labelled_texts.h"
 #include "predictions.h"
 #include "task.h"
@@ -62,7 +62,7 @@ typedef struct {
     GxTextFile file[2]; // of training; of a validation, or to predict
     GxTexts train, held_out;
     int has_labels; // 1: held_out has labels
-    GxHeadWish wish;
+    GxHeadRequest head;
     // batches
     int64_t T;
     GxDtype dtype;
@@ -75,10 +75,10 @@ typedef struct {
     int32_t *types; // [T]
     // what is predicted
     GxPredictions predicted;
-    void *outputs_twin; // of one batch, in the host's memory
+    void *outputs_host; // of one batch, in the host's memory
     float *wide;        // [outputs]
     GxBatch one;        // of a sample
-    void *one_block, *one_twin;
+    void *one_block, *one_host;
     int64_t one_bytes;
 } GxClassification;
 
@@ -243,7 +243,7 @@ static const char *gx__classification_advice(const GxTaskSetup *setup)
 static void gx__classification_renew_head(GxClassification *c, gx__ClassificationHead *h)
 {
     memset(h, 0, sizeof *h);
-    c->wish.is_new = 1;
+    c->head.is_new = 1;
 }
 
 // With --ignore_mismatched_sizes: renews the head if it does not fit the labels of the data or of --labels.
@@ -626,8 +626,8 @@ static GxStatus gx__classification_decide(GxContext *g, GxClassification *c, gx_
     c->labels_hash = gx__classification_hash_labels(c);
     snprintf(c->problem_name, sizeof c->problem_name, "%s", gx_problem_name(c->problem));
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
-    c->wish.kind = GX_HEAD_LABELS, c->wish.labels = c->outputs, c->wish.label_name = c->labels.name;
-    c->wish.loss = c->problem == GX_PROBLEM_SINGLE  ? GX_CROSS_ENTROPY
+    c->head.kind = GX_HEAD_LABELS, c->head.labels = c->outputs, c->head.label_name = c->labels.name;
+    c->head.loss = c->problem == GX_PROBLEM_SINGLE  ? GX_CROSS_ENTROPY
                    : c->problem == GX_PROBLEM_MULTI ? GX_BINARY_CROSS_ENTROPY
                                                     : GX_SQUARED_ERROR;
     return gx__classification_agree(g, c);
@@ -673,10 +673,13 @@ static void gx__classification_close(void *self)
     gx_text_file_close(&c->file[0]), gx_text_file_close(&c->file[1]);
     gx_labels_close(&c->labels);
     gx_tokenizer_close(&c->tokenizer);
-    free(c->order), free(c->begin), free(c->types), free(c->wide), free(c->outputs_twin);
+    free(c->order), free(c->begin), free(c->types), free(c->wide), free(c->outputs_host);
 }
 
-static const GxHeadWish *gx__classification_wish(const void *self) { return &((const GxClassification *)self)->wish; }
+static const GxHeadRequest *gx__classification_wish(const void *self)
+{
+    return &((const GxClassification *)self)->head;
+}
 
 static void gx__classification_describe_labels(const GxClassification *c, FILE *out)
 {
@@ -722,10 +725,10 @@ static GxStatus gx__classification_write(const void *self, const char *folder, G
 // ---- batches -------------------------------------------------------------------------------------------------------
 
 // The outputs, [most, outputs], follow the arrays of text_batch.h; only a validation reads them.
-static int64_t gx__classification_lay(const void *self, GxBatch *b, void *block, void *twin)
+static int64_t gx__classification_layout(const void *self, GxBatch *b, void *block, void *host_copy)
 {
     const GxClassification *c = (const GxClassification *)self;
-    const int64_t bytes = gx_text_lay(&c->layout, b, block, twin), most = c->layout.target[0].most * b->B;
+    const int64_t bytes = gx_text_layout(&c->layout, b, block, host_copy), most = c->layout.target[0].most * b->B;
     b->target[0].logits = gx_rows(block ? (char *)block + bytes : NULL, c->dtype, most, c->outputs);
     return bytes + gx_round_up(gx_rows_bytes(b->target[0].logits), GX_ALIGN);
 }
@@ -756,12 +759,13 @@ static void gx__classification_put_column(const GxClassification *c, GxTextWrite
     }
 }
 
-static GxStatus gx__classification_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err)
+static GxStatus gx__classification_fill(GxContext *g, void *self, GxBatch *b, void *host_copy, uint64_t seed,
+                                        GxError *err)
 {
     GxClassification *c = (GxClassification *)self;
     GxTextWriter w;
     (void)g, (void)err;
-    gx_text_begin(&w, &c->layout, b, twin);
+    gx_text_begin(&w, &c->layout, b, host_copy);
     for (int64_t column = 0; column < b->B; column++) {
         const int64_t *text;
         int64_t n;
@@ -774,13 +778,13 @@ static GxStatus gx__classification_fill(GxContext *g, void *self, GxBatch *b, vo
 
 static int64_t gx__classification_held_out(const void *self) { return ((const GxClassification *)self)->columns; }
 
-static GxStatus gx__classification_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples,
+static GxStatus gx__classification_fill_held_out(GxContext *g, void *self, GxBatch *b, void *host_copy, int64_t samples,
                                                  GxError *err)
 {
     const GxClassification *c = (const GxClassification *)self;
     GxTextWriter w;
     (void)g, (void)err;
-    gx_text_begin(&w, &c->layout, b, twin);
+    gx_text_begin(&w, &c->layout, b, host_copy);
     for (int64_t column = 0; column < b->B && b->first_sample + column < samples; column++) {
         const int64_t *begin = c->begin + b->first_sample + column;
         gx__classification_put_column(c, &w, column, &c->held_out, c->order + begin[0], begin[1] - begin[0]);
@@ -798,7 +802,7 @@ static void gx__classification_counts(const void *self, const GxBatch *b, int64_
 
 // ---- metrics -------------------------------------------------------------------------------------------------------
 
-static void gx__classification_take(GxContext *g, void *self, GxModel *m, int64_t T)
+static void gx__classification_allocate(GxContext *g, void *self, GxModel *m, int64_t T)
 {
     GxClassification *c = (GxClassification *)self;
     memset(&c->one, 0, sizeof c->one);
@@ -807,19 +811,19 @@ static void gx__classification_take(GxContext *g, void *self, GxModel *m, int64_
         for (int k = 0; k < gx_unit_spec(m, u)->n_pairs; k++)
             c->is_causal |= gx_unit_spec(m, u)->pair[k].core.is_causal;
     c->one.T = T, c->one.B = 1, c->one.runs = gx_runs_one(T, 0);
-    c->one_bytes = gx__classification_lay(c, &c->one, NULL, NULL);
-    c->one_block = gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, c->one_bytes);
-    c->one_twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, c->one_block, c->one_bytes);
+    c->one_bytes = gx__classification_layout(c, &c->one, NULL, NULL);
+    c->one_block = gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, c->one_bytes);
+    c->one_host = gx_host_copy(g, GX_MEM_ACTIVATIONS, c->one_block, c->one_bytes);
     if (gx_failed(g)) return;
-    gx__classification_lay(c, &c->one, c->one_block, c->one_twin);
-    c->one.target[0].labels = c->one.target[0].labels_twin = NULL, c->one.target[0].values = NULL; // results alone
+    gx__classification_layout(c, &c->one, c->one_block, c->one_host);
+    c->one.target[0].labels = c->one.target[0].labels_host = NULL, c->one.target[0].values = NULL; // results alone
 }
 
 // The outputs of row i, as fp32 [outputs], from the host's copy of the batch's outputs.
 static const float *gx__classification_results(GxClassification *c, int64_t i)
 {
-    const uint16_t *narrow = (const uint16_t *)c->outputs_twin + i * c->outputs;
-    if (c->dtype == GX_F32) return (const float *)c->outputs_twin + i * c->outputs;
+    const uint16_t *narrow = (const uint16_t *)c->outputs_host + i * c->outputs;
+    if (c->dtype == GX_F32) return (const float *)c->outputs_host + i * c->outputs;
     for (int v = 0; v < c->outputs; v++) c->wide[v] = gx_from_bf16(narrow[v]);
     return c->wide;
 }
@@ -828,10 +832,10 @@ static void gx__classification_fetch(GxContext *g, GxClassification *c, const Gx
 {
     const GxRows all = b->target[0].logits;
     const GxRows some = gx_some_rows(all, 0, b->target[0].n);
-    void *room = realloc(c->outputs_twin, (size_t)gx_max(1, gx_rows_bytes(all)));
-    if (room) c->outputs_twin = room;
+    void *room = realloc(c->outputs_host, (size_t)gx_max(1, gx_rows_bytes(all)));
+    if (room) c->outputs_host = room;
     else GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the model's outputs");
-    if (!gx_failed(g) && some.rows) gx_to_host(g, c->outputs_twin, some.data, gx_rows_bytes(some));
+    if (!gx_failed(g) && some.rows) gx_to_host(g, c->outputs_host, some.data, gx_rows_bytes(some));
 }
 
 // The index of a row of the stream among the target's rows; -1: it is none of them.
@@ -958,12 +962,12 @@ static void gx__classification_run_one(GxContext *g, GxClassification *c, const 
     GxBatch *b = &c->one;
     if (i >= 0) {
         const GxTextLayout rows = {c->layout.pad, 1, {{c->layout.target[0].most, GX_TEXT_ROWS_ALONE}}};
-        gx_text_begin(&w, &rows, b, c->one_twin);
+        gx_text_begin(&w, &rows, b, c->one_host);
         gx_text_put(&w, 0, 0, c->held_out.ids[i], NULL, c->held_out.length[i]);
         for (int32_t k = c->held_out.second[i]; k < c->held_out.length[i]; k++) w.to.types[k] = 1;
         gx_text_values(&w, 0, 0, gx__classification_row(c, &c->held_out, i), NULL);
         gx_text_finish(&w);
-        gx_to_device(g, c->one_block, c->one_twin, c->one_bytes);
+        gx_to_device(g, c->one_block, c->one_host, c->one_bytes);
     }
     forward->run(g, forward->user, b);
     if (i >= 0) gx__classification_fetch(g, c, b);
@@ -1024,8 +1028,8 @@ const GxTask gx_classification = {
     gx__classification_wish,
     gx__classification_describe,
     gx__classification_baseline,
-    gx__classification_take,
-    gx__classification_lay,
+    gx__classification_allocate,
+    gx__classification_layout,
     gx__classification_fill,
     gx__classification_held_out,
     gx__classification_fill_held_out,

@@ -6,7 +6,7 @@
 // the same columns; rank 0 samples the tokens, decides when a text ends, and tells the others. The cache's memory is
 // that of the texts' total length; a finished text takes no more of it.
 //
-//     gx_decoder_take(g, &d, &model, T, B, chunk, first);          // before gx_runner_take(g, &runner, chunk, B, …)
+//     gx_decoder_allocate(g, &d, &model, T, B, chunk, first);          // before gx_runner_allocate(g, &runner, chunk, B, …)
 //     gx_decode(g, &d, &forward, text, B, &plan);                  // text[b] has its prompt
 //
 // A conversation reuses the cache: if a single text begins like the one of the call before, gx_decode runs only what is
@@ -45,11 +45,11 @@ typedef struct {                            // of one call
 typedef struct {
     int64_t T, B, chunk; // positions of the cache; columns; positions that are run at once
     GxKvCache cache;
-    int32_t *tokens, *tokens_twin;       // [chunk,B]
-    int32_t *documents, *documents_twin; // [T*B][2]
-    int32_t *rows, *rows_twin;           // [B]: the rows whose logits are needed
+    int32_t *tokens, *tokens_host;       // [chunk,B]
+    int32_t *documents, *documents_host; // [T*B][2]
+    int32_t *rows, *rows_host;           // [B]: the rows whose logits are needed
     GxRows logits;                       // [B,V]
-    void *logits_twin;
+    void *logits_host;
     float *wide;   // [B,V] in fp32
     uint8_t *seen; // [B,V]: 1: the text has this token (for the repetition penalty)
     int32_t *fed;  // [T]: the tokens of a single text that are in the cache
@@ -59,7 +59,8 @@ typedef struct {
 
 // Takes memory: call it twice, with a dry arena, then with the real one. T: positions of the longest prompt and its new
 // tokens; first [B]: the earliest position at which each column's text begins; NULL: 0.
-void gx_decoder_take(GxContext *g, GxDecoder *d, GxModel *m, int64_t T, int64_t B, int64_t chunk, const int64_t *first);
+void gx_decoder_allocate(GxContext *g, GxDecoder *d, GxModel *m, int64_t T, int64_t B, int64_t chunk,
+                         const int64_t *first);
 // For a plan, on a device that does not compute: runs once everything that takes memory.
 void gx_decoder_plan(GxContext *g, GxDecoder *d, const GxForward *forward);
 
@@ -86,30 +87,31 @@ GX_END
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 
-static int32_t *gx__decode_ints(GxContext *g, int64_t n, int32_t **twin)
+static int32_t *gx__decode_ints(GxContext *g, int64_t n, int32_t **host_copy)
 {
     int32_t *x = (int32_t *)gx_scratch(g, GX_MEM_ACTIVATIONS, 4 * n);
-    *twin = (int32_t *)gx_host_twin(g, GX_MEM_ACTIVATIONS, x, 4 * n);
+    *host_copy = (int32_t *)gx_host_copy(g, GX_MEM_ACTIVATIONS, x, 4 * n);
     return x;
 }
 
-void gx_decoder_take(GxContext *g, GxDecoder *d, GxModel *m, int64_t T, int64_t B, int64_t chunk, const int64_t *first)
+void gx_decoder_allocate(GxContext *g, GxDecoder *d, GxModel *m, int64_t T, int64_t B, int64_t chunk,
+                         const int64_t *first)
 {
     const int64_t V = gx_model_vocab(m);
     GxArena *host = gx_host_arena(g);
     memset(d, 0, sizeof *d);
     d->T = T, d->B = B, d->chunk = gx_min(T, chunk);
-    gx_kv_cache_take(g, &d->cache, m, T, B, first);
-    d->tokens = gx__decode_ints(g, d->chunk * B, &d->tokens_twin);
-    d->documents = gx__decode_ints(g, 2 * T * B, &d->documents_twin);
-    d->rows = gx__decode_ints(g, B, &d->rows_twin);
+    gx_kv_cache_allocate(g, &d->cache, m, T, B, first);
+    d->tokens = gx__decode_ints(g, d->chunk * B, &d->tokens_host);
+    d->documents = gx__decode_ints(g, 2 * T * B, &d->documents_host);
+    d->rows = gx__decode_ints(g, B, &d->rows_host);
     d->logits = gx_rows(NULL, m->store.dtype, B, V);
     d->logits.data = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_rows_bytes(d->logits));
-    d->logits_twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, d->logits.data, gx_rows_bytes(d->logits));
-    d->wide = d->logits.dtype == GX_F32 ? (float *)d->logits_twin
-                                        : (float *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, 4 * B * V);
-    d->seen = (uint8_t *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, B * V);
-    d->fed = (int32_t *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, 4 * T);
+    d->logits_host = gx_host_copy(g, GX_MEM_ACTIVATIONS, d->logits.data, gx_rows_bytes(d->logits));
+    d->wide = d->logits.dtype == GX_F32 ? (float *)d->logits_host
+                                        : (float *)gx_allocate_from(g, host, GX_MEM_ACTIVATIONS, 4 * B * V);
+    d->seen = (uint8_t *)gx_allocate_from(g, host, GX_MEM_ACTIVATIONS, B * V);
+    d->fed = (int32_t *)gx_allocate_from(g, host, GX_MEM_ACTIVATIONS, 4 * T);
 }
 
 void gx_decoder_plan(GxContext *g, GxDecoder *d, const GxForward *forward)
@@ -128,10 +130,10 @@ void gx_decoder_begin(GxContext *g, GxDecoder *d, const int64_t *first)
     for (int64_t t = 0; t < d->T && g->device->computes; t++)
         for (int64_t b = 0; b < d->B; b++) {
             const int64_t begin = first ? first[b] : 0;
-            int32_t *document = d->documents_twin + 2 * (t * d->B + b);
+            int32_t *document = d->documents_host + 2 * (t * d->B + b);
             document[0] = t < begin ? (int32_t)t : (int32_t)begin, document[1] = t < begin ? (int32_t)t : (int32_t)d->T;
         }
-    gx_to_device(g, d->documents, d->documents_twin, 8 * d->T * d->B);
+    gx_to_device(g, d->documents, d->documents_host, 8 * d->T * d->B);
 }
 
 float *gx_decoder_run(GxContext *g, GxDecoder *d, const GxForward *forward, const int32_t *tokens, int64_t position,
@@ -145,21 +147,21 @@ float *gx_decoder_run(GxContext *g, GxDecoder *d, const GxForward *forward, cons
                 (long)position, (long)d->chunk, (long)d->T);
         return NULL;
     }
-    for (int64_t i = 0; i < d->B && g->device->computes; i++) d->rows_twin[i] = (int32_t)((n - 1) * d->B + i);
-    if (g->device->computes) memcpy(d->tokens_twin, tokens, (size_t)(4 * n * d->B));
+    for (int64_t i = 0; i < d->B && g->device->computes; i++) d->rows_host[i] = (int32_t)((n - 1) * d->B + i);
+    if (g->device->computes) memcpy(d->tokens_host, tokens, (size_t)(4 * n * d->B));
     gx_kv_cache_reach(g, &d->cache, position + n);
-    gx_to_device(g, d->tokens, d->tokens_twin, 4 * n * d->B);
-    gx_to_device(g, d->rows, d->rows_twin, 4 * d->B);
+    gx_to_device(g, d->tokens, d->tokens_host, 4 * n * d->B);
+    gx_to_device(g, d->rows, d->rows_host, 4 * d->B);
     b.tokens = d->tokens, b.documents = d->documents, b.cache = &d->cache;
     b.T = n, b.B = d->B, b.runs = gx_runs_one(n, position);
-    b.target[0].rows = d->rows, b.target[0].rows_twin = d->rows_twin;
+    b.target[0].rows = d->rows, b.target[0].rows_host = d->rows_host;
     b.target[0].n = wants_logits ? d->B : 0, b.target[0].most = d->B;
     if (wants_logits) b.target[0].logits = d->logits;
     forward->run(g, forward->user, &b);
     if (!wants_logits) return NULL;
-    gx_to_host(g, d->logits_twin, d->logits.data, gx_rows_bytes(d->logits));
+    gx_to_host(g, d->logits_host, d->logits.data, gx_rows_bytes(d->logits));
     if (gx_failed(g) || !g->device->computes) return NULL;
-    const uint16_t *narrow = (const uint16_t *)d->logits_twin;
+    const uint16_t *narrow = (const uint16_t *)d->logits_host;
     for (int64_t i = 0; d->logits.dtype != GX_F32 && i < d->logits.rows * d->logits.cols; i++)
         d->wide[i] = gx_from_bf16(narrow[i]);
     return d->wide;
@@ -214,8 +216,8 @@ static float *gx__decode_prefill(GxContext *g, GxDecoder *d, const GxForward *fo
 }
 
 // Rank 0 samples the next token of each text that has not ended, and broadcasts it. next [2*B]: token and GxTextEnd.
-static void gx__decode_draw(GxContext *g, GxDecoder *d, float *logits, GxDecodedText *text, const GxDecodePlan *plan,
-                            int64_t *next)
+static void gx__decode_sample(GxContext *g, GxDecoder *d, float *logits, GxDecodedText *text, const GxDecodePlan *plan,
+                              int64_t *next)
 {
     const int64_t V = d->logits.cols, known = plan->sampling.vocab ? gx_min(plan->sampling.vocab, V) : V;
     const int is_over = g->rank == 0 && plan->interrupted && plan->interrupted(plan->user);
@@ -298,14 +300,14 @@ void gx_decode(GxContext *g, GxDecoder *d, const GxForward *forward, GxDecodedTe
                 (long)longest, (long)plan->new_tokens, (long)d->T);
     if (!gx_failed(g) && gx__decode_grows(text, d->B)) {
         float *logits = gx__decode_prefill(g, d, forward, text, longest);
-        gx__decode_draw(g, d, logits, text, plan, next);
+        gx__decode_sample(g, d, logits, text, plan, next);
         d->times.prefill_seconds = gx_seconds() - begun;
         begun = gx_seconds();
         for (int64_t at = longest; gx__decode_grows(text, d->B) && !gx_failed(g); at++) {
             for (int64_t b = 0; b < d->B; b++) tokens[b] = next[2 * b] >= 0 ? (int32_t)next[2 * b] : 0;
             logits = gx_decoder_run(g, d, forward, tokens, at, 1, 1);
             if (d->B == 1) d->fed[d->n_fed++] = tokens[0];
-            gx__decode_draw(g, d, logits, text, plan, next);
+            gx__decode_sample(g, d, logits, text, plan, next);
         }
         d->times.decode_seconds = gx_seconds() - begun;
     }

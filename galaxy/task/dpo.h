@@ -7,7 +7,7 @@
 //     h       = (logp - logp_ref)(chosen) - (logp - logp_ref)(rejected)
 //     loss    = mean over pairs of -log(sigmoid(beta h))
 //
-// Pairs: io/pairs.h. A sample of seq_len tokens holds whole pairs, both texts of each, as many as fit (--pack_pairs
+// Pairs: data/pairs.h. A sample of seq_len tokens holds whole pairs, both texts of each, as many as fit (--pack_pairs
 // false: one pair); attention does not cross texts. So a pair is never divided among ranks or micro-batches: the factor
 // of a token's gradient depends on all four sums (logp and logp_ref of both texts) of its pair. Therefore the head
 // computes the losses of all rows before any gradient (model/head.h, target.weighing), and its logits twice; the rest
@@ -26,8 +26,8 @@
 // Each machine reads its own copy of the file, which must be identical: ranks compare a hash of its tokens.
 #ifndef GX_DPO_H
 #define GX_DPO_H
-#include "../io/packing.h"
-#include "../io/pairs.h"
+#include "../data/packing.h"
+#include "../data/pairs.h"
 #include "chat_format.h"
 #include "show_data.h"
 #include "task.h"
@@ -63,7 +63,7 @@ typedef struct {
     GxDpoRewards trained, validated;
     int counts;  // gx_counts_samples: this rank's pairs count in the metrics
     GxBatch one; // the batch that computes the reference
-    void *one_block, *one_twin;
+    void *one_block, *one_host;
     int64_t one_bytes;
 } GxDpo;
 
@@ -259,8 +259,8 @@ static GxStatus gx__dpo_open(GxContext *g, void *self, GxTaskSetup *setup)
         return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld rows", (long)rows);
     GX_TRY(gx_text_open_any_tokenizer(g, &c->tokenizer, c->tokenizer_path, setup));
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
-    const GxTaskChatWish wish = {c->chat_template, c->tokenizer_path, c->chat_date};
-    GX_TRY(gx_task_chat_open(g, &c->chat, &wish, &c->tokenizer, setup));
+    const GxTaskChatRequest request = {c->chat_template, c->tokenizer_path, c->chat_date};
+    GX_TRY(gx_task_chat_open(g, &c->chat, &request, &c->tokenizer, setup));
     if (setup->is_dry) return GX_OK;
     GX_TRY(gx__dpo_open_pairs(g, c));
     setup->epoch_samples = c->train.samples;
@@ -289,37 +289,37 @@ static void gx__dpo_close(void *self)
 
 // Tokens and labels [T,B], the begin and end of each token's text [T,B,2], and the number of its text [T,B]: 2 i is the
 // chosen one of pair i, 2 i + 1 the rejected one, -1 padding.
-static int64_t gx__dpo_lay(const void *self, GxBatch *b, void *block, void *twin)
+static int64_t gx__dpo_layout(const void *self, GxBatch *b, void *block, void *host_copy)
 {
-    const int64_t rows = b->T * b->B, bytes = gx_task_lay_labels(self, b, block, twin);
+    const int64_t rows = b->T * b->B, bytes = gx_task_layout_labels(self, b, block, host_copy);
     b->documents = block ? b->tokens + 2 * rows : NULL;
     b->target[0].weighing = &((const GxDpo *)self)->weighing;
     return bytes + 3 * rows * (int64_t)sizeof(int32_t);
 }
 
-typedef struct { // the host's twin of a batch
+typedef struct { // the host copy of a batch
     const int32_t *labels, *documents, *text;
     int64_t B, rows;
-} gx__DpoTwin;
+} gx__DpoHost;
 
-static gx__DpoTwin gx__dpo_twin(const GxBatch *b)
+static gx__DpoHost gx__dpo_host(const GxBatch *b)
 {
-    gx__DpoTwin t;
+    gx__DpoHost t;
     t.B = b->B, t.rows = b->T * b->B, t.labels = gx_target_labels(&b->target[0]);
     t.documents = t.labels + t.rows, t.text = t.documents + 2 * t.rows;
     return t;
 }
 
 // The row where the text of row r begins; and 1 if r itself is the first row of a pair.
-static int64_t gx__dpo_begin(const gx__DpoTwin *t, int64_t r) { return t->documents[2 * r] * t->B + r % t->B; }
-static int gx__dpo_is_pair(const gx__DpoTwin *t, int64_t r)
+static int64_t gx__dpo_begin(const gx__DpoHost *t, int64_t r) { return t->documents[2 * r] * t->B + r % t->B; }
+static int gx__dpo_is_pair(const gx__DpoHost *t, int64_t r)
 {
     return t->text[r] >= 0 && t->text[r] % 2 == 0 && gx__dpo_begin(t, r) == r;
 }
 
 static void gx__dpo_counts(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
 {
-    const gx__DpoTwin t = gx__dpo_twin(b);
+    const gx__DpoHost t = gx__dpo_host(b);
     (void)self;
     for (int64_t r = 0; r < t.rows; r++) count[0] += gx__dpo_is_pair(&t, r);
 }
@@ -355,12 +355,13 @@ static int64_t gx__dpo_fill_column(const GxDpo *c, const GxPacking *p, int64_t n
     return c->T - at;
 }
 
-static int64_t gx__dpo_fill_sample(const GxDpo *c, const GxPacking *p, int64_t number, const GxBatch *b, void *twin,
-                                   int64_t column)
+static int64_t gx__dpo_fill_sample(const GxDpo *c, const GxPacking *p, int64_t number, const GxBatch *b,
+                                   void *host_copy, int64_t column)
 {
     const int64_t rows = b->T * b->B;
-    int32_t *tokens = (int32_t *)twin + column;
-    const GxBlendSample to = {tokens, tokens + rows, (int32_t *)twin + 2 * rows + 2 * column, GX_IGNORE_INDEX, b->B};
+    int32_t *tokens = (int32_t *)host_copy + column;
+    const GxBlendSample to = {tokens, tokens + rows, (int32_t *)host_copy + 2 * rows + 2 * column, GX_IGNORE_INDEX,
+                              b->B};
     return gx__dpo_fill_column(c, p, number, &to, tokens + 4 * rows);
 }
 
@@ -371,31 +372,32 @@ static int64_t gx__dpo_number(const GxDpo *c, uint64_t seed, int64_t index)
     return gx_permute(seed, index / n, n, index % n);
 }
 
-static GxStatus gx__dpo_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err)
+static GxStatus gx__dpo_fill(GxContext *g, void *self, GxBatch *b, void *host_copy, uint64_t seed, GxError *err)
 {
     const GxDpo *c = (const GxDpo *)self;
     (void)g, (void)err;
     b->padding = 0;
     for (int64_t i = 0; i < b->B; i++)
-        b->padding += gx__dpo_fill_sample(c, &c->train, gx__dpo_number(c, seed, b->first_sample + i), b, twin, i);
+        b->padding += gx__dpo_fill_sample(c, &c->train, gx__dpo_number(c, seed, b->first_sample + i), b, host_copy, i);
     return GX_OK;
 }
 
 static int64_t gx__dpo_held_out(const void *self) { return ((const GxDpo *)self)->held_out.samples; }
 
-static GxStatus gx__dpo_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples, GxError *err)
+static GxStatus gx__dpo_fill_held_out(GxContext *g, void *self, GxBatch *b, void *host_copy, int64_t samples,
+                                      GxError *err)
 {
     const GxDpo *c = (const GxDpo *)self;
     (void)g, (void)err;
     for (int64_t i = 0; i < b->B; i++)
-        gx__dpo_fill_sample(c, &c->held_out, b->first_sample + i < samples ? b->first_sample + i : -1, b, twin, i);
+        gx__dpo_fill_sample(c, &c->held_out, b->first_sample + i < samples ? b->first_sample + i : -1, b, host_copy, i);
     return GX_OK;
 }
 
 // ---- the loss ------------------------------------------------------------------------------------------------------
 
 // Sets c->sums at the row where each text begins to its logp.
-static void gx__dpo_add_up(const GxDpo *c, const gx__DpoTwin *t)
+static void gx__dpo_add_up(const GxDpo *c, const gx__DpoHost *t)
 {
     memset(c->sums, 0, (size_t)t->rows * sizeof *c->sums);
     for (int64_t r = 0; r < t->rows; r++)
@@ -417,7 +419,7 @@ static double gx__dpo_pair(GxDpo *c, GxDpoRewards *sum, int64_t pair, int64_t r,
     return gx__dpo_loss(x);
 }
 
-static void gx__dpo_keep_reference(GxDpo *c, const gx__DpoTwin *t)
+static void gx__dpo_keep_reference(GxDpo *c, const gx__DpoHost *t)
 {
     for (int64_t r = 0; r < t->rows; r++)
         if (t->text[r] >= 0 && gx__dpo_begin(t, r) == r && c->counts) c->reference[t->text[r]] = c->sums[r];
@@ -428,7 +430,7 @@ static void gx__dpo_keep_reference(GxDpo *c, const gx__DpoTwin *t)
 static void gx__dpo_weigh(void *user, const GxBatch *b)
 {
     GxDpo *c = (GxDpo *)user;
-    const gx__DpoTwin t = gx__dpo_twin(b);
+    const gx__DpoHost t = gx__dpo_host(b);
     GxDpoRewards sum = GX_ZERO, *of = b->is_training ? &c->trained : &c->validated;
     gx__dpo_add_up(c, &t);
     if (c->is_reference) {
@@ -449,17 +451,17 @@ static void gx__dpo_weigh(void *user, const GxBatch *b)
 
 // ---- the reference -------------------------------------------------------------------------------------------------
 
-static void gx__dpo_take(GxContext *g, void *self, GxModel *m, int64_t T)
+static void gx__dpo_allocate(GxContext *g, void *self, GxModel *m, int64_t T)
 {
     GxDpo *c = (GxDpo *)self;
     (void)m;
     c->counts = gx_counts_samples(g);
     c->one.T = T, c->one.B = c->samples, c->one.runs = gx_runs_one(T, 0);
-    c->one_bytes = gx__dpo_lay(c, &c->one, NULL, NULL);
-    c->one_block = gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, c->one_bytes);
-    c->one_twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, c->one_block, c->one_bytes);
-    c->one.target[0].loss = (double *)gx_arena_take(g->arena, GX_MEM_WORKSPACE, sizeof(double));
-    if (!gx_failed(g)) gx__dpo_lay(c, &c->one, c->one_block, c->one_twin);
+    c->one_bytes = gx__dpo_layout(c, &c->one, NULL, NULL);
+    c->one_block = gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, c->one_bytes);
+    c->one_host = gx_host_copy(g, GX_MEM_ACTIVATIONS, c->one_block, c->one_bytes);
+    c->one.target[0].loss = (double *)gx_arena_allocate(g->arena, GX_MEM_WORKSPACE, sizeof(double));
+    if (!gx_failed(g)) gx__dpo_layout(c, &c->one, c->one_block, c->one_host);
 }
 
 static void gx__dpo_sum(GxContext *g, double *x, int64_t n)
@@ -480,8 +482,8 @@ static int gx__dpo_refer(GxContext *g, GxDpo *c, const GxPacking *p, const GxFor
     for (int64_t row = 0; row < p->samples && !gx_failed(g); row += c->all_samples) {
         if (forward->stop && forward->stop(forward->stop_user)) return 0;
         for (int64_t i = 0; i < b->B; i++)
-            gx__dpo_fill_sample(c, p, row + first + i < p->samples ? row + first + i : -1, b, c->one_twin, i);
-        gx_to_device(g, c->one_block, c->one_twin, c->one_bytes);
+            gx__dpo_fill_sample(c, p, row + first + i < p->samples ? row + first + i : -1, b, c->one_host, i);
+        gx_to_device(g, c->one_block, c->one_host, c->one_bytes);
         forward->run(g, forward->user, b);
     }
     return !gx_failed(g);
@@ -596,11 +598,11 @@ const GxTask gx_dpo = {
     "on other pairs, or with another tokenizer, validation_fraction, chat template or --chat_date",
     gx__dpo_open,
     gx__dpo_close,
-    NULL, // wish: the next token
+    NULL, // head: the next token
     gx__dpo_describe,
     NULL, // baseline: the reference has a loss of log 2
-    gx__dpo_take,
-    gx__dpo_lay,
+    gx__dpo_allocate,
+    gx__dpo_layout,
     gx__dpo_fill,
     gx__dpo_held_out,
     gx__dpo_fill_held_out,

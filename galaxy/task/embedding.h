@@ -4,7 +4,7 @@
 //     ./train_bert --task embedding --model bert --train_data pairs.tsv --validation_data held_out.tsv
 //     ./train_bert --task embedding --model out/checkpoint-500 --embed texts.tsv --embed_output vectors.npy
 //
-// Files: io/records.h, with columns anchor, positive and negative (optional). Without --validation_data a hash of each
+// Files: data/records.h, with columns anchor, positive and negative (optional). Without --validation_data a hash of each
 // anchor decides whether its record is held out.
 //
 // The loss ranks each anchor's positive among its rivals: all positives and negatives of the micro-batch, on all ranks
@@ -17,7 +17,7 @@
 // cross texts. A text has at most seq_len / 2 tokens, or seq_len / 3 if there are negatives, and no more than the model's
 // folder says (max_seq_length).
 // --pooling: a text's vector is the mean of its tokens' vectors ([CLS] and [SEP] included), or that of [CLS]. auto: as
-// the model's folder says, else the mean. What it says of sentence-transformers (io/sentence_modules.h) is honoured:
+// the model's folder says, else the mean. What it says of sentence-transformers (text/sentence_modules.h) is honoured:
 // Dense modules follow the pooling, and are not trained.
 //
 // A validation ranks each held-out anchor's positive among all positives of the validation, by cosine. Its metrics are
@@ -35,7 +35,7 @@
 #ifndef GX_EMBEDDING_TASK_H
 #define GX_EMBEDDING_TASK_H
 #include "../io/npy.h"
-#include "../io/sentence_modules.h"
+#include "../text/sentence_modules.h"
 #include "task.h"
 #include "text_groups.h"
 #include "text_tokenizer.h"
@@ -59,7 +59,7 @@ typedef struct {
     GxBadRecords skipped;
     GxGroupFile file[2]; // of training; of a validation, or to embed
     GxTextGroups train, held_out;
-    GxHeadWish wish;
+    GxHeadRequest head;
     // batches
     int64_t T, text_T, width; // tokens of a sample; most tokens of a text; elements of a vector
     int64_t pooled;           // elements of what is pooled
@@ -70,13 +70,13 @@ typedef struct {
     int per;                      // the most texts of a record
     GxTextLayout layout;
     // vectors
-    GxRows vectors;  // of a batch, in the device's memory; fp32
-    float *twin;     // the same in the host's memory
-    float *found[2]; // [held_out.n][width]: vectors of anchors (or texts); of positives
-    int32_t *known;  // [held_out.n] 1: the record's vectors are in `found`
-    int64_t columns; // held-out columns that the validation runs
-    GxBatch one;     // the batch of gx__embedding_run_one
-    void *one_block, *one_twin;
+    GxRows vectors;   // of a batch, in the device's memory; fp32
+    float *host_copy; // the same in the host's memory
+    float *found[2];  // [held_out.n][width]: vectors of anchors (or texts); of positives
+    int32_t *known;   // [held_out.n] 1: the record's vectors are in `found`
+    int64_t columns;  // held-out columns that the validation runs
+    GxBatch one;      // the batch of gx__embedding_run_one
+    void *one_block, *one_host;
     int64_t one_bytes;
 } GxEmbeddingTask;
 
@@ -343,7 +343,7 @@ static GxStatus gx__embedding_open(GxContext *g, void *self, GxTaskSetup *setup)
     GxEmbeddingTask *c = (GxEmbeddingTask *)self;
     c->T = setup->seq_len, c->samples = setup->samples, c->all_samples = setup->all_samples;
     c->is_trained = !setup->only_shows;
-    c->wish.kind = GX_HEAD_VECTORS;
+    c->head.kind = GX_HEAD_VECTORS;
     GX_TRY(gx_text_open_tokenizer(g, &c->tokenizer, c->tokenizer_path, setup));
     gx_text_split_special(&c->tokenizer, c->split_special_tokens);
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
@@ -367,10 +367,10 @@ static void gx__embedding_close(void *self)
     gx_group_file_close(&c->file[0]), gx_group_file_close(&c->file[1]);
     gx_tokenizer_close(&c->tokenizer);
     gx_sentence_modules_close(&c->modules);
-    free(c->twin), free(c->found[0]), free(c->found[1]), free(c->known);
+    free(c->host_copy), free(c->found[0]), free(c->found[1]), free(c->known);
 }
 
-static const GxHeadWish *gx__embedding_wish(const void *self) { return &((const GxEmbeddingTask *)self)->wish; }
+static const GxHeadRequest *gx__embedding_wish(const void *self) { return &((const GxEmbeddingTask *)self)->head; }
 
 static void gx__embedding_describe(const void *self, FILE *out)
 {
@@ -430,13 +430,13 @@ static GxStatus gx__embedding_write(const void *self, const char *folder, GxErro
 // ---- batches -------------------------------------------------------------------------------------------------------
 
 // The parts, [most][3], follow the arrays of text_batch.h.
-static int64_t gx__embedding_lay(const void *self, GxBatch *b, void *block, void *twin)
+static int64_t gx__embedding_layout(const void *self, GxBatch *b, void *block, void *host_copy)
 {
     const GxEmbeddingTask *c = (const GxEmbeddingTask *)self;
     GxTarget *t = &b->target[0];
-    const int64_t bytes = gx_text_lay(&c->layout, b, block, twin), records = gx__embedding_records(c) * b->B;
+    const int64_t bytes = gx_text_layout(&c->layout, b, block, host_copy), records = gx__embedding_records(c) * b->B;
     t->parts = block ? (const int32_t *)((char *)block + bytes) : NULL;
-    t->parts_twin = twin ? (const int32_t *)((char *)twin + bytes) : NULL;
+    t->parts_host = host_copy ? (const int32_t *)((char *)host_copy + bytes) : NULL;
     t->n = records * c->per;
     t->anchors = c->per > 1 && c->is_trained ? records : -1;
     t->layers = c->layer, t->n_layers = c->modules.dense_n;
@@ -486,21 +486,22 @@ static void gx__embedding_put(void *user, int k, int64_t group, int64_t column, 
     w->w.b->target[0].anchors += k == 0 && w->s->per > 1;
 }
 
-static gx__EmbeddingWriter gx__embedding_begin(const GxEmbeddingTask *c, GxBatch *b, void *twin, const GxTextGroups *s)
+static gx__EmbeddingWriter gx__embedding_begin(const GxEmbeddingTask *c, GxBatch *b, void *host_copy,
+                                               const GxTextGroups *s)
 {
     gx__EmbeddingWriter w;
     GxTextArrays ignored;
-    gx_text_begin(&w.w, &c->layout, b, twin);
+    gx_text_begin(&w.w, &c->layout, b, host_copy);
     w.s = s, w.is_cls = gx__embedding_is_cls(c);
-    w.part = (int32_t *)((char *)twin + gx_text_arrays(&c->layout, b->T, b->B, NULL, &ignored));
+    w.part = (int32_t *)((char *)host_copy + gx_text_arrays(&c->layout, b->T, b->B, NULL, &ignored));
     b->target[0].n = 0, b->target[0].anchors = s->per > 1 ? 0 : -1;
     return w;
 }
 
-static GxStatus gx__embedding_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err)
+static GxStatus gx__embedding_fill(GxContext *g, void *self, GxBatch *b, void *host_copy, uint64_t seed, GxError *err)
 {
     GxEmbeddingTask *c = (GxEmbeddingTask *)self;
-    gx__EmbeddingWriter w = gx__embedding_begin(c, b, twin, &c->train);
+    gx__EmbeddingWriter w = gx__embedding_begin(c, b, host_copy, &c->train);
     (void)g, (void)err;
     gx__embedding_each(&c->train, b, seed, INT64_MAX, gx__embedding_put, &w);
     return GX_OK;
@@ -508,11 +509,11 @@ static GxStatus gx__embedding_fill(GxContext *g, void *self, GxBatch *b, void *t
 
 static int64_t gx__embedding_held_out(const void *self) { return ((const GxEmbeddingTask *)self)->held_out.columns; }
 
-static GxStatus gx__embedding_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples,
+static GxStatus gx__embedding_fill_held_out(GxContext *g, void *self, GxBatch *b, void *host_copy, int64_t samples,
                                             GxError *err)
 {
     GxEmbeddingTask *c = (GxEmbeddingTask *)self;
-    gx__EmbeddingWriter w = gx__embedding_begin(c, b, twin, &c->held_out);
+    gx__EmbeddingWriter w = gx__embedding_begin(c, b, host_copy, &c->held_out);
     (void)g, (void)err;
     c->columns = gx_min(samples, c->held_out.columns);
     gx__embedding_each(&c->held_out, b, 0, c->columns, gx__embedding_put, &w);
@@ -533,8 +534,8 @@ static void gx__embedding_take_dense(GxContext *g, GxEmbeddingTask *c)
     for (int i = 0; i < c->modules.dense_n; i++) {
         const GxSentenceDense *d = &c->modules.dense[i];
         const GxVectorLayer layer = {
-            d->in, d->out, (const float *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 4 * d->in * d->out),
-            d->bias ? (const float *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 4 * d->out) : NULL, d->is_tanh};
+            d->in, d->out, (const float *)gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, 4 * d->in * d->out),
+            d->bias ? (const float *)gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, 4 * d->out) : NULL, d->is_tanh};
         c->layer[i] = layer;
         if (d->in != c->width)
             GX_FAIL(&g->error, GX_ERR_FORMAT, "a Dense module has in_features %ld; what it is fed with has %ld",
@@ -555,7 +556,7 @@ static GxStatus gx__embedding_prepare(GxContext *g, void *self, const GxForward 
     return gx_status(g);
 }
 
-static void gx__embedding_take(GxContext *g, void *self, GxModel *m, int64_t T)
+static void gx__embedding_allocate(GxContext *g, void *self, GxModel *m, int64_t T)
 {
     GxEmbeddingTask *c = (GxEmbeddingTask *)self;
     const int64_t most = gx__embedding_records(c) * c->per;
@@ -564,13 +565,13 @@ static void gx__embedding_take(GxContext *g, void *self, GxModel *m, int64_t T)
     c->pooled = c->width = gx_model_width(m);
     gx__embedding_take_dense(g, c);
     c->vectors = gx_rows(NULL, GX_F32, most * c->samples, c->width);
-    c->vectors.data = gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, gx_rows_bytes(c->vectors));
+    c->vectors.data = gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, gx_rows_bytes(c->vectors));
     c->one.T = T, c->one.B = 1, c->one.runs = gx_runs_one(T, 0);
-    c->one_bytes = gx__embedding_lay(c, &c->one, NULL, NULL);
-    c->one_block = gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, c->one_bytes);
-    c->one_twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, c->one_block, c->one_bytes);
+    c->one_bytes = gx__embedding_layout(c, &c->one, NULL, NULL);
+    c->one_block = gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, c->one_bytes);
+    c->one_host = gx_host_copy(g, GX_MEM_ACTIVATIONS, c->one_block, c->one_bytes);
     if (gx_failed(g)) return;
-    gx__embedding_lay(c, &c->one, c->one_block, c->one_twin);
+    gx__embedding_layout(c, &c->one, c->one_block, c->one_host);
     c->one.target[0].anchors = -1;
 }
 
@@ -580,9 +581,9 @@ static void gx__embedding_take(GxContext *g, void *self, GxModel *m, int64_t T)
 static void gx__embedding_fetch(GxContext *g, GxEmbeddingTask *c, const GxBatch *b)
 {
     const GxRows some = gx_some_rows(c->vectors, 0, b->target[0].n);
-    if (!c->twin) c->twin = (float *)malloc((size_t)gx_rows_bytes(c->vectors) + 1);
-    if (!c->twin) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for vectors of %ld texts", (long)c->vectors.rows);
-    if (!gx_failed(g) && some.rows) gx_to_host(g, c->twin, some.data, gx_rows_bytes(some));
+    if (!c->host_copy) c->host_copy = (float *)malloc((size_t)gx_rows_bytes(c->vectors) + 1);
+    if (!c->host_copy) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for vectors of %ld texts", (long)c->vectors.rows);
+    if (!gx_failed(g) && some.rows) gx_to_host(g, c->host_copy, some.data, gx_rows_bytes(some));
 }
 
 static void gx__embedding_forget(GxContext *g, GxEmbeddingTask *c)
@@ -608,7 +609,7 @@ static void gx__embedding_keep(void *user, int k, int64_t group, int64_t column,
     gx__EmbeddingReader *r = (gx__EmbeddingReader *)user;
     const int64_t C = r->c->width, i = r->i++;
     (void)column, (void)begin;
-    if (k < 2) memcpy(r->c->found[k] + group * C, r->c->twin + i * C, (size_t)C * sizeof(float));
+    if (k < 2) memcpy(r->c->found[k] + group * C, r->c->host_copy + i * C, (size_t)C * sizeof(float));
     r->c->known[group] = 1;
 }
 
@@ -712,13 +713,13 @@ static void gx__embedding_run_one(GxContext *g, GxEmbeddingTask *c, const GxForw
     GxBatch *b = &c->one;
     GxTextGroups alone = GX_ZERO;
     alone.per = 1;
-    gx__EmbeddingWriter w = gx__embedding_begin(c, b, c->one_twin, &alone);
+    gx__EmbeddingWriter w = gx__embedding_begin(c, b, c->one_host, &alone);
     gx__embedding_put_text(&w, t, i, 0, 0);
     b->target[0].logits = gx_some_rows(c->vectors, 0, 1);
-    gx_to_device(g, c->one_block, c->one_twin, c->one_bytes);
+    gx_to_device(g, c->one_block, c->one_host, c->one_bytes);
     forward->run(g, forward->user, b);
     gx__embedding_fetch(g, c, b);
-    if (!gx_failed(g)) memcpy(vector, c->twin, (size_t)c->width * sizeof *vector);
+    if (!gx_failed(g)) memcpy(vector, c->host_copy, (size_t)c->width * sizeof *vector);
 }
 
 // For a plan: takes the memory of a validation's vectors, which is enough for the sample's. Reads no array.
@@ -726,7 +727,7 @@ static void gx__embedding_dry_run(GxContext *g, GxEmbeddingTask *c, const GxForw
 {
     GxBatch b = c->one;
     b.B = c->samples;
-    gx__embedding_lay(c, &b, c->one_block, c->one_block);
+    gx__embedding_layout(c, &b, c->one_block, c->one_block);
     b.target[0].anchors = -1, b.target[0].logits = c->vectors;
     forward->run(g, forward->user, &b);
     if (c->held_out.n) gx__embedding_gather(g, c);
@@ -841,8 +842,8 @@ const GxTask gx_embedding_task = {
     gx__embedding_wish,
     gx__embedding_describe,
     gx__embedding_baseline,
-    gx__embedding_take,
-    gx__embedding_lay,
+    gx__embedding_allocate,
+    gx__embedding_layout,
     gx__embedding_fill,
     gx__embedding_held_out,
     gx__embedding_fill_held_out,

@@ -18,10 +18,11 @@ typedef struct { // buffers, laid out with the model's
     int32_t *tokens;   // [T]
     int32_t *row;      // [1]: the row whose logits are needed
     GxRows logits;     // [1,V]
-    void *logits_twin; // in the host's memory
-    float *wide;       // [V], the twin in fp32; NULL: the twin is fp32 itself
+    void *logits_host; // in the host's memory
+    float *wide;       // [V], the host copy in fp32; NULL: the host copy is fp32 itself
 } GxGenerator;
-void gx_generator_take(GxContext *g, GxGenerator *w, GxModel *m, int64_t T); // after gx_runner_take(T, 1 or more, …)
+void gx_generator_allocate(GxContext *g, GxGenerator *w, GxModel *m,
+                           int64_t T); // after gx_runner_allocate(T, 1 or more, …)
 
 // Continues tokens[n], n >= 1, in host memory with room for `wanted`, until there are `wanted` of them or
 // forward->stop asks to stop. Returns how many there are then. On a device that does not compute: runs once everything
@@ -37,28 +38,28 @@ GX_END
 #include "../ops/elementwise.h"
 #include "../ops/memory.h"
 
-void gx_generator_take(GxContext *g, GxGenerator *w, GxModel *m, int64_t T)
+void gx_generator_allocate(GxContext *g, GxGenerator *w, GxModel *m, int64_t T)
 {
     const GxDtype dtype = m->store.dtype;
     const int64_t V = gx_model_vocab(m);
     w->T = T;
     w->is_cached = gx_kv_cache_is_possible(m);
     if (w->is_cached) {
-        gx_decoder_take(g, &w->decoder, m, T, 1, T, NULL);
+        gx_decoder_allocate(g, &w->decoder, m, T, 1, T, NULL);
         return;
     }
-    w->tokens = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, 4 * T);
-    w->row = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, sizeof *w->row);
+    w->tokens = (int32_t *)gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, 4 * T);
+    w->row = (int32_t *)gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, sizeof *w->row);
     w->logits = gx_rows(NULL, dtype, 1, V);
     w->logits.data = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_rows_bytes(w->logits));
-    w->logits_twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, w->logits.data, gx_rows_bytes(w->logits));
-    w->wide = dtype == GX_F32 ? NULL : (float *)gx_take_from(g, gx_host_arena(g), GX_MEM_ACTIVATIONS, 4 * V);
+    w->logits_host = gx_host_copy(g, GX_MEM_ACTIVATIONS, w->logits.data, gx_rows_bytes(w->logits));
+    w->wide = dtype == GX_F32 ? NULL : (float *)gx_allocate_from(g, gx_host_arena(g), GX_MEM_ACTIVATIONS, 4 * V);
 }
 
 static const float *gx__generate_floats(const GxGenerator *w)
 {
-    const uint16_t *narrow = (const uint16_t *)w->logits_twin;
-    if (!w->wide) return (const float *)w->logits_twin;
+    const uint16_t *narrow = (const uint16_t *)w->logits_host;
+    if (!w->wide) return (const float *)w->logits_host;
     for (int64_t v = 0; v < w->logits.cols; v++) w->wide[v] = gx_from_bf16(narrow[v]);
     return w->wide;
 }
@@ -73,12 +74,12 @@ static const float *gx__generate_whole(GxContext *g, const GxForward *forward, G
     b.T = gx_min(w->T, gx_max(n, gx_group_size(g, GX_AXIS_TP))); // each rank of a mode by SP needs a token
     b.B = 1;
     b.runs = gx_runs_one(b.T, 0);
-    b.target[0].rows = w->row, b.target[0].rows_twin = &last, b.target[0].n = 1, b.target[0].logits = w->logits;
+    b.target[0].rows = w->row, b.target[0].rows_host = &last, b.target[0].n = 1, b.target[0].logits = w->logits;
     gx_to_device(g, w->row, &last, sizeof last);
     gx_zero(g, w->tokens, 4 * b.T);
     gx_to_device(g, w->tokens, window, 4 * n);
     forward->run(g, forward->user, &b);
-    gx_to_host(g, w->logits_twin, w->logits.data, gx_rows_bytes(w->logits));
+    gx_to_host(g, w->logits_host, w->logits.data, gx_rows_bytes(w->logits));
     return gx_failed(g) || !g->device->computes ? NULL : gx__generate_floats(w);
 }
 

@@ -1,4 +1,4 @@
-// task/labelled_texts.h: reads files of texts, or pairs of texts, with labels (io/records.h) as tokens and targets: a
+// task/labelled_texts.h: reads files of texts, or pairs of texts, with labels (data/records.h) as tokens and targets: a
 // class, several classes, or a number.
 //
 //     GxTextFile f;
@@ -13,13 +13,13 @@
 // decides where it goes. So equal texts are never in both parts, groups stay together, and the order of records does
 // not matter.
 // Tokens: [CLS] a [SEP] b [SEP] if the tokenizer has these tokens; otherwise a, a newline, b. Texts of more than T
-// tokens are truncated by longest_first (io/tokenizer.h) and counted.
+// tokens are truncated by longest_first (text/tokenizer.h) and counted.
 // Everything is read and tokenised at the beginning; errors name file and line. Memory: the file, and 4 bytes per
 // token.
 #ifndef GX_LABELLED_TEXTS_H
 #define GX_LABELLED_TEXTS_H
-#include "../io/labels.h"
-#include "../io/tokenizer.h"
+#include "../data/labels.h"
+#include "../text/tokenizer.h"
 GX_BEGIN
 
 typedef enum { GX_PROBLEM_UNKNOWN = 0, GX_PROBLEM_SINGLE, GX_PROBLEM_MULTI, GX_PROBLEM_REGRESSION } GxProblem;

@@ -1,7 +1,7 @@
 // task/likelihood.h: how likely a causal language model takes the ends of texts to be: the sum of the log-probabilities
 // of their last tokens, each given all tokens before it.
 //
-//     gx_likelihood_take(g, &l, T);                                // before gx_runner_take(g, &runner, T, 1, chunk)
+//     gx_likelihood_allocate(g, &l, T);                                // before gx_runner_allocate(g, &runner, T, 1, chunk)
 //     GxScoredText text[] = {{ids, 12, 3, 0, 0}};                  // of 12 tokens the last 3 are scored
 //     gx_likelihood_run(g, &l, &forward, text, 1);
 //     … text[0].logprob, text[0].is_greedy …
@@ -14,7 +14,7 @@
 // Memory: 16 T bytes, twice that on a device with memory of its own, and 24 bytes for each text.
 #ifndef GX_LIKELIHOOD_H
 #define GX_LIKELIHOOD_H
-#include "../io/packing.h"
+#include "../data/packing.h"
 #include "task.h"
 GX_BEGIN
 
@@ -30,7 +30,7 @@ typedef struct {
 
 typedef struct {
     int64_t T;
-    int32_t *block, *twin; // tokens [T], documents [T][2], rows [T], labels [T]; its twin in host memory
+    int32_t *block, *host_copy; // tokens [T], documents [T][2], rows [T], labels [T]; its host copy in host memory
     double *loss;
     float *losses, *behind, *weights; // [T], in host memory, of the rows
     int64_t *owner;                   // [T] which text a row is of
@@ -43,7 +43,7 @@ typedef struct {
 } GxLikelihood;
 
 // Takes memory: call it twice, with a dry arena, then with the real one. T: positions of a pass.
-void gx_likelihood_take(GxContext *g, GxLikelihood *l, int64_t T);
+void gx_likelihood_allocate(GxContext *g, GxLikelihood *l, int64_t T);
 // For a plan, on a device that does not compute: runs once what takes memory.
 void gx_likelihood_plan(GxContext *g, GxLikelihood *l, const GxForward *forward);
 // The same texts on all ranks. Returns how many passes were run.
@@ -62,18 +62,18 @@ GX_END
 
 enum { GX__LIKELIHOOD_ARRAYS = 5 }; // of T numbers each, documents among them as two
 
-void gx_likelihood_take(GxContext *g, GxLikelihood *l, int64_t T)
+void gx_likelihood_allocate(GxContext *g, GxLikelihood *l, int64_t T)
 {
     const int64_t bytes = GX__LIKELIHOOD_ARRAYS * 4 * T;
     GxArena *host = gx_host_arena(g);
     l->T = T;
-    l->block = (int32_t *)gx_arena_take(g->arena, GX_MEM_ACTIVATIONS, bytes);
-    l->twin = (int32_t *)gx_host_twin(g, GX_MEM_ACTIVATIONS, l->block, bytes);
-    l->loss = (double *)gx_arena_take(g->arena, GX_MEM_WORKSPACE, sizeof *l->loss);
-    l->losses = (float *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, 4 * T);
-    l->behind = (float *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, 4 * T);
-    l->weights = (float *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, 4 * T);
-    l->owner = (int64_t *)gx_take_from(g, host, GX_MEM_ACTIVATIONS, 8 * T);
+    l->block = (int32_t *)gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, bytes);
+    l->host_copy = (int32_t *)gx_host_copy(g, GX_MEM_ACTIVATIONS, l->block, bytes);
+    l->loss = (double *)gx_arena_allocate(g->arena, GX_MEM_WORKSPACE, sizeof *l->loss);
+    l->losses = (float *)gx_allocate_from(g, host, GX_MEM_ACTIVATIONS, 4 * T);
+    l->behind = (float *)gx_allocate_from(g, host, GX_MEM_ACTIVATIONS, 4 * T);
+    l->weights = (float *)gx_allocate_from(g, host, GX_MEM_ACTIVATIONS, 4 * T);
+    l->owner = (int64_t *)gx_allocate_from(g, host, GX_MEM_ACTIVATIONS, 8 * T);
 }
 
 // The head has computed each row's loss: -log-probability of its label.
@@ -91,11 +91,11 @@ static void gx__likelihood_weigh(void *user, const GxBatch *b)
 static GxBatch gx__likelihood_batch(GxLikelihood *l, int64_t T, int64_t rows)
 {
     GxBatch b = GX_ZERO;
-    int32_t *const at[] = {l->block, l->twin};
+    int32_t *const at[] = {l->block, l->host_copy};
     b.T = T, b.B = 1, b.runs = gx_runs_one(T, 0);
     b.tokens = at[0], b.documents = at[0] + l->T;
-    b.target[0].rows = at[0] + 3 * l->T, b.target[0].rows_twin = at[1] + 3 * l->T;
-    b.target[0].labels = at[0] + 4 * l->T, b.target[0].labels_twin = at[1] + 4 * l->T;
+    b.target[0].rows = at[0] + 3 * l->T, b.target[0].rows_host = at[1] + 3 * l->T;
+    b.target[0].labels = at[0] + 4 * l->T, b.target[0].labels_host = at[1] + 4 * l->T;
     b.target[0].n = rows, b.target[0].most = l->T, b.target[0].loss = l->loss;
     l->weighing.losses = l->losses, l->weighing.weights = l->weights, l->weighing.behind = l->behind;
     l->weighing.weigh = gx__likelihood_weigh, l->weighing.user = l;
@@ -114,7 +114,7 @@ static int64_t gx__likelihood_put(GxLikelihood *l, int64_t number, int64_t at, i
 {
     const GxScoredText *text = &l->text[number];
     const int64_t n = text->n - 1;
-    int32_t *tokens = l->twin, *documents = tokens + l->T, *row = tokens + 3 * l->T, *labels = tokens + 4 * l->T;
+    int32_t *tokens = l->host_copy, *documents = tokens + l->T, *row = tokens + 3 * l->T, *labels = tokens + 4 * l->T;
     memcpy(tokens + at, text->ids, (size_t)n * sizeof *tokens);
     for (int64_t t = 0; t < n; t++) {
         documents[2 * (at + t)] = (int32_t)at, documents[2 * (at + t) + 1] = (int32_t)(at + n);
@@ -130,7 +130,7 @@ static void gx__likelihood_pass(GxContext *g, GxLikelihood *l, const GxForward *
     int64_t T = 0, rows = 0;
     for (int64_t i = p->begin[s]; i < p->begin[s + 1]; i++) T += gx__likelihood_put(l, p->text[i], T, &rows);
     const GxBatch b = gx__likelihood_batch(l, T, rows);
-    gx_to_device(g, l->block, l->twin, GX__LIKELIHOOD_ARRAYS * 4 * l->T);
+    gx_to_device(g, l->block, l->host_copy, GX__LIKELIHOOD_ARRAYS * 4 * l->T);
     forward->run(g, forward->user, &b);
 }
 

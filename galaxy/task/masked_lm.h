@@ -20,7 +20,7 @@
 // Each machine reads its own copy of text and tokenizer, which must be identical: ranks compare hashes of both.
 #ifndef GX_MASKED_LM_H
 #define GX_MASKED_LM_H
-#include "../io/dataset_hash.h"
+#include "../data/dataset_hash.h"
 #include "../io/file_kind.h"
 #include "sentences.h"
 #include "task.h"
@@ -39,10 +39,10 @@ typedef struct { // the texts of a part, for training or held out
     int64_t samples;      // of the held-out part
 } GxMaskedLmPart;
 
-typedef struct {        // buffers of the sample
-    void *block, *twin; // of a batch of one column
-    GxRows logits;      // [GX_MASKED_LM_SHOWN, vocabulary]
-    void *logits_twin;
+typedef struct {             // buffers of the sample
+    void *block, *host_copy; // of a batch of one column
+    GxRows logits;           // [GX_MASKED_LM_SHOWN, vocabulary]
+    void *logits_host;
 } GxMaskedLmShow;
 
 typedef struct {
@@ -55,7 +55,7 @@ typedef struct {
     int64_t text_hash, train_tokens;
     char tokenizer_name[GX_FIELD_TEXT];
     // what is open
-    GxHeadWish wish;
+    GxHeadRequest head;
     GxTokenizer tokenizer;
     GxDataset data;
     GxSentences text;
@@ -66,7 +66,7 @@ typedef struct {
     // of the sample, and of a validation
     GxMaskedLmShow show;
     GxRows pairs; // [samples of a batch, 2]: outputs of target 1
-    void *pairs_twin;
+    void *pairs_host;
     int64_t right, right_pairs, pairs_judged; // this rank's: correct masked tokens, correct pairs, all pairs
     int has_warned;                           // about a validation without masks
 } GxMaskedLm;
@@ -150,7 +150,7 @@ static GxStatus gx__masked_lm_check(GxContext *g, const GxMaskedLm *c, const GxT
 // Sets head and layout, which a dry run needs, too.
 static void gx__masked_lm_set_up(GxMaskedLm *c)
 {
-    c->wish.kind = GX_HEAD_MASKED, c->wish.with_pairs = c->nsp;
+    c->head.kind = GX_HEAD_MASKED, c->head.with_pairs = c->nsp;
     c->layout.pad = (int32_t)gx_max(0, c->tokenizer.role[GX_TOKEN_PAD]);
     c->layout.targets = c->nsp ? 2 : 1;
     c->layout.target[0].most = gx_mask_most(c->seq_len, c->mlm_probability);
@@ -316,7 +316,7 @@ static void gx__masked_lm_close(void *self)
     c->ids = NULL;
 }
 
-static const GxHeadWish *gx__masked_lm_wish(const void *self) { return &((const GxMaskedLm *)self)->wish; }
+static const GxHeadRequest *gx__masked_lm_wish(const void *self) { return &((const GxMaskedLm *)self)->head; }
 
 // Prints the text's path, and where it comes from, as the file <text>.source beside it says.
 static void gx__masked_lm_describe(const void *self, FILE *out)
@@ -402,12 +402,12 @@ static void gx__masked_lm_put_pair(GxMaskedLm *c, const GxMaskedLmPart *part, Gx
     gx_text_label(w, 1, s->column, 0, part->list.text[k].label);
 }
 
-static GxStatus gx__masked_lm_fill(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err)
+static GxStatus gx__masked_lm_fill(GxContext *g, void *self, GxBatch *b, void *host_copy, uint64_t seed, GxError *err)
 {
     GxMaskedLm *c = (GxMaskedLm *)self;
     GxTextWriter w;
     (void)g;
-    gx_text_begin(&w, &c->layout, b, twin);
+    gx_text_begin(&w, &c->layout, b, host_copy);
     for (int64_t i = 0; i < b->B; i++) {
         gx__MaskedLmSample s = gx__masked_lm_sample_of(c, GX__MASKED_LM_TRAIN, seed, b->first_sample + i, i);
         if (c->nsp) GX_TRY(gx__masked_lm_turn_to(c, seed, s.number, err));
@@ -425,13 +425,13 @@ static int64_t gx__masked_lm_held_out(const void *self)
 }
 
 // Held-out samples come in a pseudo-random order, so that a part of them represents all.
-static GxStatus gx__masked_lm_fill_held_out(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples,
+static GxStatus gx__masked_lm_fill_held_out(GxContext *g, void *self, GxBatch *b, void *host_copy, int64_t samples,
                                             GxError *err)
 {
     GxMaskedLm *c = (GxMaskedLm *)self;
     GxTextWriter w;
     (void)g, (void)err;
-    gx_text_begin(&w, &c->layout, b, twin);
+    gx_text_begin(&w, &c->layout, b, host_copy);
     for (int64_t i = 0; i < b->B && b->first_sample + i < samples; i++) {
         gx__MaskedLmSample s =
             gx__masked_lm_sample_of(c, GX__MASKED_LM_VALIDATE, GX__MASKED_LM_HELD_OUT_SEED, b->first_sample + i, i);
@@ -446,9 +446,9 @@ static GxStatus gx__masked_lm_fill_held_out(GxContext *g, void *self, GxBatch *b
     return GX_OK;
 }
 
-static int64_t gx__masked_lm_lay(const void *self, GxBatch *b, void *block, void *twin)
+static int64_t gx__masked_lm_layout(const void *self, GxBatch *b, void *block, void *host_copy)
 {
-    return gx_text_lay(&((const GxMaskedLm *)self)->layout, b, block, twin);
+    return gx_text_layout(&((const GxMaskedLm *)self)->layout, b, block, host_copy);
 }
 
 static void gx__masked_lm_counts(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES])
@@ -458,9 +458,9 @@ static void gx__masked_lm_counts(const void *self, const GxBatch *b, int64_t cou
 
 // ---- metrics -------------------------------------------------------------------------------------------------------
 
-static float gx__masked_lm_value(GxRows x, const void *twin, int64_t i)
+static float gx__masked_lm_value(GxRows x, const void *host_copy, int64_t i)
 {
-    return x.dtype == GX_F32 ? ((const float *)twin)[i] : gx_from_bf16(((const uint16_t *)twin)[i]);
+    return x.dtype == GX_F32 ? ((const float *)host_copy)[i] : gx_from_bf16(((const uint16_t *)host_copy)[i]);
 }
 
 // Counts the correctly predicted pairs.
@@ -470,11 +470,11 @@ static void gx__masked_lm_see(GxContext *g, void *self, const GxBatch *b)
     if (!b) c->right = c->right_pairs = c->pairs_judged = 0;
     if (!b || !c->nsp) return;
     const GxTarget *t = &b->target[1];
-    gx_to_host(g, c->pairs_twin, t->logits.data, gx_rows_bytes(t->logits));
+    gx_to_host(g, c->pairs_host, t->logits.data, gx_rows_bytes(t->logits));
     if (gx_failed(g) || !gx_counts_samples(g) || !g->device->computes) return;
     for (int64_t i = 0; i < t->n; i++) {
-        const float follows = gx__masked_lm_value(t->logits, c->pairs_twin, 2 * i),
-                    does_not = gx__masked_lm_value(t->logits, c->pairs_twin, 2 * i + 1);
+        const float follows = gx__masked_lm_value(t->logits, c->pairs_host, 2 * i),
+                    does_not = gx__masked_lm_value(t->logits, c->pairs_host, 2 * i + 1);
         c->right_pairs += (does_not > follows) == gx_target_labels(t)[i];
         c->pairs_judged++;
     }
@@ -559,7 +559,7 @@ static GxTextLayout gx__masked_lm_show_layout(const GxMaskedLm *c)
     return l;
 }
 
-static void gx__masked_lm_take(GxContext *g, void *self, GxModel *m, int64_t T)
+static void gx__masked_lm_allocate(GxContext *g, void *self, GxModel *m, int64_t T)
 {
     GxMaskedLm *c = (GxMaskedLm *)self;
     GxMaskedLmShow *s = &c->show;
@@ -571,14 +571,14 @@ static void gx__masked_lm_take(GxContext *g, void *self, GxModel *m, int64_t T)
     if (c->nsp) {
         c->pairs = gx_rows(NULL, dtype, m->max_B, 2);
         c->pairs.data = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_rows_bytes(c->pairs));
-        c->pairs_twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, c->pairs.data, gx_rows_bytes(c->pairs));
+        c->pairs_host = gx_host_copy(g, GX_MEM_ACTIVATIONS, c->pairs.data, gx_rows_bytes(c->pairs));
     }
     if (!c->sample_lines) return;
     s->block = gx_scratch(g, GX_MEM_ACTIVATIONS, bytes);
-    s->twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, s->block, bytes);
+    s->host_copy = gx_host_copy(g, GX_MEM_ACTIVATIONS, s->block, bytes);
     s->logits = gx_rows(NULL, dtype, GX_MASKED_LM_SHOWN, gx_model_vocab(m));
     s->logits.data = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_rows_bytes(s->logits));
-    s->logits_twin = gx_host_twin(g, GX_MEM_ACTIVATIONS, s->logits.data, gx_rows_bytes(s->logits));
+    s->logits_host = gx_host_copy(g, GX_MEM_ACTIVATIONS, s->logits.data, gx_rows_bytes(s->logits));
 }
 
 // Replaces the masked tokens of ids, b's only column, by the model's likeliest ones.
@@ -591,15 +591,15 @@ static void gx__masked_lm_guess(GxContext *g, GxMaskedLm *c, const GxForward *fo
     b->target[0].labels = NULL; // only outputs are needed, no loss
     b->target[1].labels = NULL;
     b->target[0].logits = gx_some_rows(s->logits, 0, b->target[0].n);
-    gx_to_device(g, s->block, s->twin, gx_text_arrays(l, b->T, b->B, NULL, &at));
+    gx_to_device(g, s->block, s->host_copy, gx_text_arrays(l, b->T, b->B, NULL, &at));
     forward->run(g, forward->user, b);
-    gx_to_host(g, s->logits_twin, s->logits.data, gx_rows_bytes(b->target[0].logits));
+    gx_to_host(g, s->logits_host, s->logits.data, gx_rows_bytes(b->target[0].logits));
     if (gx_failed(g) || !g->device->computes) return;
     for (int64_t i = 0; i < b->target[0].n; i++) {
         int64_t best = 0;
         for (int64_t v = 1; v < c->tokenizer.vocab_size; v++)
-            if (gx__masked_lm_value(s->logits, s->logits_twin, i * V + v) >
-                gx__masked_lm_value(s->logits, s->logits_twin, i * V + best))
+            if (gx__masked_lm_value(s->logits, s->logits_host, i * V + v) >
+                gx__masked_lm_value(s->logits, s->logits_host, i * V + best))
                 best = v;
         ids[gx_target_rows(&b->target[0])[i]] = (int32_t)best;
     }
@@ -617,7 +617,7 @@ static int64_t gx__masked_lm_show_line(GxMaskedLm *c, const GxTextLayout *l, GxB
         n = gx__masked_lm_frame(c, &line, NULL, 0);
         masks = gx_mask_tokens(&s.masking, *at, 0, c->ids, c->labels, n, GX_MASKED_LM_SHOWN);
     }
-    gx_text_begin(&w, l, b, c->show.twin);
+    gx_text_begin(&w, l, b, c->show.host_copy);
     for (int64_t i = 0; i < n; i++) {
         if (c->labels[i] == GX_IGNORE_INDEX) continue;
         gx_text_label(&w, 0, 0, i, c->labels[i]);
@@ -649,7 +649,7 @@ static void gx__masked_lm_show(GxContext *g, GxMaskedLm *c, const GxForward *for
         GxBatch b = GX_ZERO;
         if (forward->stop && forward->stop(forward->stop_user)) return;
         b.T = c->seq_len, b.B = 1, b.runs = gx_runs_one(b.T, 0);
-        gx_text_lay(&l, &b, c->show.block, c->show.twin);
+        gx_text_layout(&l, &b, c->show.block, c->show.host_copy);
         at = gx_max(at, first + line * all / c->sample_lines);
         const int64_t n = gx__masked_lm_show_line(c, &l, &b, &at);
         if (n == 0) return;
@@ -670,12 +670,12 @@ static void gx__masked_lm_dry_run(GxContext *g, GxMaskedLm *c, const GxForward *
     b.T = c->seq_len, b.runs = gx_runs_one(b.T, 0);
     if (c->sample_lines) {
         b.B = 1;
-        gx_text_lay(&l, &b, c->show.block, c->show.twin);
+        gx_text_layout(&l, &b, c->show.block, c->show.host_copy);
         gx__masked_lm_guess(g, c, forward, &l, &b, NULL);
     }
     if (!c->nsp) return;
     b.B = c->pairs.rows;
-    gx_text_lay(&c->layout, &b, c->pairs.data, c->pairs.data);
+    gx_text_layout(&c->layout, &b, c->pairs.data, c->pairs.data);
     b.target[0].labels = b.target[1].labels = NULL;
     b.target[0].logits = gx_no_rows(), b.target[1].logits = c->pairs;
     forward->run(g, forward->user, &b);
@@ -714,8 +714,8 @@ const GxTask gx_masked_lm = {
     gx__masked_lm_wish,
     gx__masked_lm_describe,
     gx__masked_lm_baseline,
-    gx__masked_lm_take,
-    gx__masked_lm_lay,
+    gx__masked_lm_allocate,
+    gx__masked_lm_layout,
     gx__masked_lm_fill,
     gx__masked_lm_held_out,
     gx__masked_lm_fill_held_out,

@@ -22,8 +22,8 @@
 #define GX_SENTENCES_H
 #include "../base/log.h"
 #include "../base/random.h"
-#include "../io/dataset.h"
-#include "../io/tokenizer.h"
+#include "../data/dataset.h"
+#include "../text/tokenizer.h"
 GX_BEGIN
 
 typedef struct {

@@ -12,8 +12,8 @@
 // like \x1B. Time: tokens times changes from one to the other.
 #ifndef GX_SHOW_DATA_H
 #define GX_SHOW_DATA_H
-#include "../io/blend.h"
-#include "../io/tokenizer.h"
+#include "../data/blend.h"
+#include "../text/tokenizer.h"
 GX_BEGIN
 
 enum { GX_SHOW_SEED = 1234 }; // the default of --seed: samples are shown in the order that it gives
@@ -28,7 +28,7 @@ GX_END
 #define GX_SHOW_DATA_IMPLEMENTED
 #include <stdlib.h>
 #include <string.h>
-#include "../io/unicode.h"
+#include "../text/unicode.h"
 
 // Byte by byte what is no character, a control character, or one of the two brackets.
 static void gx__show_text(FILE *out, const char *text, int64_t bytes)

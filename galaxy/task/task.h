@@ -7,7 +7,7 @@
 // every rank:
 //
 //     open              when the ranks have agreed on options and the model's configuration: opens data and tokenizer
-//     wish              returns the head that the model gets, which may depend on the data
+//     head              returns the head that the model gets, which may depend on the data
 //     take              takes buffers of its own: from an arena that only counts, then from the real one
 //     lay               places the arrays of a micro-batch in its block of memory
 //     prepare           before the first step, when the weights have been loaded
@@ -113,22 +113,22 @@ typedef struct GxTask {
     // Fails if the data do not fit the model, or are not the same on all ranks.
     GxStatus (*open)(GxContext *g, void *self, GxTaskSetup *setup);
     void (*close)(void *self);
-    const GxHeadWish *(*wish)(const void *self);   // lives as long as self. NULL: a causal language model's head
-    void (*describe)(const void *self, FILE *out); // prints lines about the data
+    const GxHeadRequest *(*head)(const void *self); // lives as long as self. NULL: a causal language model's head
+    void (*describe)(const void *self, FILE *out);  // prints lines about the data
     // What a model must beat on the held-out samples to have learned anything. Fills metric[GX_MAX_METRICS] from the
     // front; all names are NULL before, and the first NULL ends the list. NULL function: never known.
     GxStatus (*baseline)(const void *self, GxMetric *metric, GxError *err);
 
-    void (*take)(GxContext *g, void *self, GxModel *m, int64_t T); // T: of the longest batch. NULL: nothing to take
-    // Points b's arrays, for b->T x b->B tokens, into `block` in the device's memory, and their twins into `twin`, its
-    // twin in the host's memory. Returns the bytes of one block; both may be NULL if only that is asked for.
-    int64_t (*lay)(const void *self, GxBatch *b, void *block, void *twin);
-    // Writes the twin: b->B training samples from b->first_sample on. Errors go only to err, which need not be
+    void (*allocate)(GxContext *g, void *self, GxModel *m, int64_t T); // T: of the longest batch. NULL: nothing to take
+    // Points b's arrays, for b->T x b->B tokens, into `block` in the device's memory, and their host copies into `host copy`, its
+    // host copy in the host's memory. Returns the bytes of one block; both may be NULL if only that is asked for.
+    int64_t (*layout)(const void *self, GxBatch *b, void *block, void *host_copy);
+    // Writes the host copy: b->B training samples from b->first_sample on. Errors go only to err, which need not be
     // &g->error: the trainer decides whether the run goes on.
-    GxStatus (*fill)(GxContext *g, void *self, GxBatch *b, void *twin, uint64_t seed, GxError *err);
+    GxStatus (*fill)(GxContext *g, void *self, GxBatch *b, void *host_copy, uint64_t seed, GxError *err);
     int64_t (*held_out)(const void *self); // how many samples are held out; 0: there is no validation
     // The same for held-out samples; none of those from number `samples` on may count in a loss.
-    GxStatus (*fill_held_out)(GxContext *g, void *self, GxBatch *b, void *twin, int64_t samples, GxError *err);
+    GxStatus (*fill_held_out)(GxContext *g, void *self, GxBatch *b, void *host_copy, int64_t samples, GxError *err);
     // Adds to count[k] what loss k of the batch is divided by: labels, or samples.
     void (*counts)(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
     // Called before a validation (b NULL) and after each of its batches, when the results that its targets asked for
@@ -180,8 +180,8 @@ static inline const char *gx_task_length_name(const GxTaskSetup *setup)
 // differs, with what[i], the name of the last such number. All ranks call it.
 GxStatus gx_task_agree(GxContext *g, const char *const *what, const int64_t *mine, int n);
 
-// `lay` and `counts` for tasks with a label per token: tokens [T,B], then target 0's labels [T,B].
-int64_t gx_task_lay_labels(const void *self, GxBatch *b, void *block, void *twin);
+// `layout` and `counts` for tasks with a label per token: tokens [T,B], then target 0's labels [T,B].
+int64_t gx_task_layout_labels(const void *self, GxBatch *b, void *block, void *host_copy);
 void gx_task_count_labels(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
 
 static inline double gx_losses_mean(const GxLosses *l, int k) // 0: nothing was counted, or l is NULL
@@ -213,13 +213,13 @@ GxStatus gx_task_agree(GxContext *g, const char *const *what, const int64_t *min
     return GX_OK;
 }
 
-int64_t gx_task_lay_labels(const void *self, GxBatch *b, void *block, void *twin)
+int64_t gx_task_layout_labels(const void *self, GxBatch *b, void *block, void *host_copy)
 {
     const int64_t rows = b->T * b->B;
     (void)self;
     b->tokens = (const int32_t *)block;
     b->target[0].labels = block ? b->tokens + rows : NULL;
-    b->target[0].labels_twin = twin ? (const int32_t *)twin + rows : NULL;
+    b->target[0].labels_host = host_copy ? (const int32_t *)host_copy + rows : NULL;
     return 2 * rows * (int64_t)sizeof(int32_t);
 }
 

@@ -2,10 +2,10 @@
 // between them, then padding; the rows that have a loss; and which texts a column gets (packing).
 //
 //     static const GxTextLayout layout = {0, 1, {{1, 0}}};         // pad id 0; target 0: a label per column at most
-//     bytes = gx_text_lay(&layout, b, block, twin);                // a task's `lay`
+//     bytes = gx_text_layout(&layout, b, block, host_copy);                // a task's `layout`
 //
 //     GxTextWriter w;                                              // a task's `fill`
-//     gx_text_begin(&w, &layout, b, twin);                         // all padding, no row counts
+//     gx_text_begin(&w, &layout, b, host_copy);                         // all padding, no row counts
 //     for (c < b->B) {
 //         gx_text_put(&w, c, 0, ids, types, n);                    // into column c, from position 0 on
 //         gx_text_label(&w, 0, c, 0, label);                       // target 0: of row (position 0, column c)
@@ -29,7 +29,7 @@
 // With one text per column no order is computed.
 #ifndef GX_TEXT_BATCH_H
 #define GX_TEXT_BATCH_H
-#include "../io/dataset.h"
+#include "../data/dataset.h"
 #include "../model/rows.h"
 GX_BEGIN
 
@@ -45,7 +45,7 @@ typedef struct {
     GxTextTarget target[GX_MAX_LOSSES];
 } GxTextLayout;
 
-typedef struct { // where a batch's arrays lie in its block, or in the block's twin
+typedef struct { // where a batch's arrays lie in its block, or in the block's host copy
     int32_t *tokens, *types, *positions, *documents;
     int32_t *rows[GX_MAX_LOSSES], *labels[GX_MAX_LOSSES]; // labels NULL: values, or neither
     float *values[GX_MAX_LOSSES];
@@ -53,8 +53,8 @@ typedef struct { // where a batch's arrays lie in its block, or in the block's t
 
 // Where they lie in `block` (NULL: nowhere, all are NULL); returns its bytes, a multiple of GX_ALIGN.
 int64_t gx_text_arrays(const GxTextLayout *l, int64_t T, int64_t B, void *block, GxTextArrays *a);
-// Like a task's `lay` (task.h): sets b's arrays, and n of each target to the most that is possible.
-int64_t gx_text_lay(const GxTextLayout *l, GxBatch *b, void *block, void *twin);
+// Like a task's `layout` (task.h): sets b's arrays, and n of each target to the most that is possible.
+int64_t gx_text_layout(const GxTextLayout *l, GxBatch *b, void *block, void *host_copy);
 // Like a task's `counts`: the number of rows of each target.
 void gx_text_counts(const GxTextLayout *l, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
 
@@ -63,10 +63,10 @@ void gx_text_counts(const GxTextLayout *l, const GxBatch *b, int64_t count[GX_MA
 typedef struct {
     const GxTextLayout *l;
     GxBatch *b;
-    GxTextArrays to; // the twin's
+    GxTextArrays to; // the host copy's
 } GxTextWriter;
 
-void gx_text_begin(GxTextWriter *w, const GxTextLayout *l, GxBatch *b, void *twin);
+void gx_text_begin(GxTextWriter *w, const GxTextLayout *l, GxBatch *b, void *host_copy);
 // Writes a text of n tokens into a column from position `at` on, where there must be no text yet. types NULL: all 0.
 void gx_text_put(GxTextWriter *w, int64_t column, int64_t at, const int32_t *ids, const int32_t *types, int64_t n);
 // Adds row (position t, column) to a target, at most once: with a label, with values[outputs], or alone.
@@ -133,17 +133,17 @@ int64_t gx_text_arrays(const GxTextLayout *l, int64_t T, int64_t B, void *block,
     return bytes;
 }
 
-int64_t gx_text_lay(const GxTextLayout *l, GxBatch *b, void *block, void *twin)
+int64_t gx_text_layout(const GxTextLayout *l, GxBatch *b, void *block, void *host_copy)
 {
-    GxTextArrays at, of_twin;
+    GxTextArrays at, of_host;
     assert(l->targets <= GX_MAX_LOSSES);
     const int64_t bytes = gx_text_arrays(l, b->T, b->B, block, &at);
-    gx_text_arrays(l, b->T, b->B, twin, &of_twin);
+    gx_text_arrays(l, b->T, b->B, host_copy, &of_host);
     b->tokens = at.tokens, b->types = at.types, b->positions = at.positions, b->documents = at.documents;
     for (int k = 0; k < l->targets && k < GX_MAX_LOSSES; k++) {
         GxTarget *t = &b->target[k];
-        t->rows = at.rows[k], t->rows_twin = of_twin.rows[k];
-        t->labels = at.labels[k], t->labels_twin = of_twin.labels[k];
+        t->rows = at.rows[k], t->rows_host = of_host.rows[k];
+        t->labels = at.labels[k], t->labels_host = of_host.labels[k];
         t->values = at.values[k];
         t->n = t->most = l->target[k].most * b->B;
     }
@@ -157,12 +157,12 @@ void gx_text_counts(const GxTextLayout *l, const GxBatch *b, int64_t count[GX_MA
 
 // ---- writing a batch -----------------------------------------------------------------------------------------------
 
-void gx_text_begin(GxTextWriter *w, const GxTextLayout *l, GxBatch *b, void *twin)
+void gx_text_begin(GxTextWriter *w, const GxTextLayout *l, GxBatch *b, void *host_copy)
 {
-    const int64_t rows = b->T * b->B, bytes = gx_text_arrays(l, b->T, b->B, twin, &w->to);
+    const int64_t rows = b->T * b->B, bytes = gx_text_arrays(l, b->T, b->B, host_copy, &w->to);
     w->l = l, w->b = b;
     b->padding = rows;
-    memset(twin, 0, (size_t)bytes);
+    memset(host_copy, 0, (size_t)bytes);
     for (int64_t i = 0; i < rows; i++) w->to.tokens[i] = l->pad;
     for (int k = 0; k < l->targets; k++) b->target[k].n = 0;
 }

@@ -9,8 +9,8 @@
 // becomes the tokenizer's size; if it is smaller than that, it grows (setup->may_grow), or is an error.
 #ifndef GX_TEXT_TOKENIZER_H
 #define GX_TEXT_TOKENIZER_H
-#include "../io/tokenizer_add.h"
-#include "../io/tokenizer_keys.h"
+#include "../text/tokenizer_add.h"
+#include "../text/tokenizer_keys.h"
 #include "task.h"
 GX_BEGIN
 

@@ -13,7 +13,7 @@
 #ifndef GX_TOKEN_MASKS_H
 #define GX_TOKEN_MASKS_H
 #include "../base/random.h"
-#include "../io/tokenizer.h"
+#include "../text/tokenizer.h"
 GX_BEGIN
 
 typedef struct { // how tokens are masked
@@ -55,7 +55,7 @@ static int32_t gx__mask_replace(const GxMasking *m, int32_t token, GxRandom4 r)
     return what < 0.9 ? (int32_t)(bits % (uint64_t)m->tokenizer->vocab_size) : token;
 }
 
-static GxRandom4 gx__mask_draw(const GxMasking *m, int64_t sample, int64_t position)
+static GxRandom4 gx__mask_sample(const GxMasking *m, int64_t sample, int64_t position)
 {
     return gx_philox(m->seed, (uint64_t)sample, (uint32_t)position, m->site);
 }
@@ -76,11 +76,11 @@ int64_t gx_mask_tokens(const GxMasking *m, int64_t sample, int64_t at, int32_t *
     for (int64_t i = 0, pieces; i < n; i += pieces) {
         const int is_special = gx_tokenizer_is_special(m->tokenizer, tokens[i]);
         pieces = is_special ? 1 : gx__mask_word(m, tokens + i, n - i);
-        const double drawn = gx__mask_uniform(gx__mask_draw(m, sample, at + i).w[0]);
+        const double drawn = gx__mask_uniform(gx__mask_sample(m, sample, at + i).w[0]);
         if (is_special || drawn >= m->probability || count + pieces > most) continue;
         for (int64_t j = i; j < i + pieces; j++) {
             labels[j] = tokens[j];
-            tokens[j] = gx__mask_replace(m, tokens[j], gx__mask_draw(m, sample, at + j));
+            tokens[j] = gx__mask_replace(m, tokens[j], gx__mask_sample(m, sample, at + j));
         }
         count += pieces;
     }

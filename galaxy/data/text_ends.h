@@ -1,0 +1,166 @@
+// text_ends.h: where texts end, and what of that a model does not learn: words of a line each, for people. Nothing
+// here changes what is read.
+//
+//     GxTextEnds e = gx_text_ends(&tokenizer);
+//     gx_text_ends_count(&e, text, bytes, bytes);            // of each text
+//     gx_text_ends_warn(&e, "texts.txt", log);
+//
+// An end of text that is written out ("<|endoftext|>") is plain characters to every reader of texts: it becomes several
+// tokens, and neither divides documents nor is what a model stops at. Records that no end of text follows divide
+// documents, but nobody learns to end one. In a .bin file the ends are tokens, but which ones it does not say.
+#ifndef GX_TEXT_ENDS_H
+#define GX_TEXT_ENDS_H
+#include "../base/log.h"
+#include "token_file.h"
+#include "../text/tokenizer.h"
+GX_BEGIN
+
+enum { GX_TEXT_END_BYTES = 32, GX_TEXT_END_MANY = 2 }; // so many of them are no accident
+
+typedef struct {
+    char written[2][GX_TEXT_END_BYTES]; // <|endoftext|>, and the tokenizer's own, if that is another one; "": none
+    int64_t count[2];
+} GxTextEnds;
+
+GxTextEnds gx_text_ends(const GxTokenizer *t);
+// Those that begin in the first `begins` of text[bytes].
+void gx_text_ends_count(GxTextEnds *e, const char *text, int64_t bytes, int64_t begins);
+// log NULL: silence.
+void gx_text_ends_warn(const GxTextEnds *e, const char *path, const GxLogger *log);
+// Of so many documents that follow one another: warns if no token ends one.
+void gx_text_ends_warn_of_none(const GxTokenizer *t, const char *path, int64_t documents, const GxLogger *log);
+// Of a file of llm.c's: warns where no document ends in its first tokens, and where they end with the end of a turn.
+GxStatus gx_text_ends_warn_of_bin(const GxTokenFile *f, int fd, const char *path, const GxTokenizer *t,
+                                  const GxLogger *log, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TEXT_ENDS_IMPLEMENTED)
+#define GX_TEXT_ENDS_IMPLEMENTED
+#include <stdio.h>
+#include <string.h>
+
+enum { GX__TEXT_ENDS_LOOK = 1 << 20, GX__TEXT_ENDS_CHUNK = 1 << 12 }; // tokens of a .bin that are looked at
+
+static const char gx__text_ends_known[] = "<|endoftext|>";
+
+GxTextEnds gx_text_ends(const GxTokenizer *t)
+{
+    GxTextEnds e = GX_ZERO;
+    char room[8];
+    const char *own = t->end >= 0 ? gx_tokenizer_piece(t, t->end, room) : NULL;
+    snprintf(e.written[0], GX_TEXT_END_BYTES, "%s", gx__text_ends_known);
+    // a piece of few characters ("\n") is written for other reasons
+    if (own && strcmp(own, e.written[0]) && strlen(own) > 2 && strlen(own) < GX_TEXT_END_BYTES)
+        snprintf(e.written[1], GX_TEXT_END_BYTES, "%s", own);
+    return e;
+}
+
+void gx_text_ends_count(GxTextEnds *e, const char *text, int64_t bytes, int64_t begins)
+{
+    for (int k = 0; k < 2; k++) {
+        const int64_t n = (int64_t)strlen(e->written[k]);
+        const char *p = text, *last = text + gx_min(bytes - n, begins - 1); // where it may begin
+        if (n == 0) continue;
+        while (p <= last && (p = (const char *)memchr(p, e->written[k][0], (size_t)(last - p + 1))) != NULL) {
+            const int is_one = !memcmp(p, e->written[k], (size_t)n);
+            e->count[k] += is_one;
+            p += is_one ? n : 1;
+        }
+    }
+}
+
+void gx_text_ends_warn(const GxTextEnds *e, const char *path, const GxLogger *log)
+{
+    for (int k = 0; k < 2; k++)
+        if (e->count[k] >= GX_TEXT_END_MANY)
+            gx_log(
+                log, GX_LOG_WARNING,
+                "%s has %s written in it, %ld times: these are learned as plain characters, and divide no documents; "
+                "write each document as a record {\"text\": \"...\"} of a .jsonl, without them",
+                path, e->written[k], (long)e->count[k]);
+}
+
+void gx_text_ends_warn_of_none(const GxTokenizer *t, const char *path, int64_t documents, const GxLogger *log)
+{
+    const GxTokenFrame *frame = &t->frame[0];
+    const int is_framed = // a token stands behind each text anyway
+        gx_tokenizer_frame_tokens(t, 1) > 0 && (frame->n == 0 || frame->part[frame->n - 1].id >= 0);
+    if (documents < 2 || t->end >= 0 || is_framed) return;
+    gx_log(log, GX_LOG_WARNING,
+           "%s: its %ld documents have no end that is learned, since the tokenizer %s has no eos_token: the model will "
+           "not end a text; take a --tokenizer with one (eos_token in tokenizer_config.json)",
+           path, (long)documents, t->identity);
+}
+
+// ---- files of llm.c's ----------------------------------------------------------------------------------------------
+
+typedef struct {
+    const char *name;
+    int32_t id; // -1: the tokenizer has no such token
+    int64_t count;
+} gx__TextEnd;
+
+static int gx__text_ends_a_turn(const char *piece)
+{
+    static const char *const turns[] = {"<|im_end|>", "<|eot_id|>", "<end_of_turn>",
+                                        "<|end|>",    "<|eom_id|>", "<|end_of_turn|>"};
+    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++)
+        if (!strcmp(piece, turns[i])) return 1;
+    return 0;
+}
+
+// How often the tokens stand among the first *n of the file.
+static GxStatus gx__text_ends_scan(const GxTokenFile *f, int fd, const char *path, gx__TextEnd *end, int ends,
+                                   int64_t *n, GxError *err)
+{
+    int32_t ids[GX__TEXT_ENDS_CHUNK];
+    *n = gx_min(f->tokens, GX__TEXT_ENDS_LOOK);
+    for (int64_t at = 0, some; at < *n; at += some) {
+        some = gx_min(GX__TEXT_ENDS_CHUNK, *n - at);
+        GX_TRY(gx_token_file_read(f, fd, path, at, some, ids, err));
+        for (int k = 0; k < ends; k++)
+            for (int64_t i = 0; i < some; i++) end[k].count += end[k].id >= 0 && ids[i] == end[k].id;
+    }
+    return GX_OK;
+}
+
+GxStatus gx_text_ends_warn_of_bin(const GxTokenFile *f, int fd, const char *path, const GxTokenizer *t,
+                                  const GxLogger *log, GxError *err)
+{
+    char room[8];
+    const int32_t mark = f->ends >= 0 ? f->ends : f->begins;
+    const char *own = mark >= 0 ? gx_tokenizer_piece(t, mark, room) : NULL;
+    gx__TextEnd end[] = {
+        {own, mark, 0}, {gx__text_ends_known, -1, 0}, {"<|end_of_text|>", -1, 0}, {"</s>", -1, 0}, {"<eos>", -1, 0}};
+    enum { ENDS = sizeof end / sizeof *end };
+    int64_t n;
+    int most = 0;
+    if (!own || !log) return GX_OK; // that there is no mark is said with the data
+    for (int k = 1; k < ENDS; k++) end[k].id = strcmp(end[k].name, own) ? gx_tokenizer_find(t, end[k].name) : -1;
+    GX_TRY(gx__text_ends_scan(f, fd, path, end, ENDS, &n, err));
+    for (int k = 1; k < ENDS; k++)
+        if (end[k].count > end[most].count) most = k;
+    if (most > 0)
+        gx_log(
+            log, GX_LOG_WARNING,
+            "%s: its documents are taken to be between tokens %s%s, of which there are %ld in the first %ld, and %ld "
+            "%s: they are divided in the wrong places; name a --tokenizer whose eos_token is %s",
+            path, own, gx__text_ends_a_turn(own) ? ", the tokenizer's eos_token and the end of a turn" : "",
+            (long)end[0].count, (long)n, (long)end[most].count, end[most].name, end[most].name);
+    else if (gx__text_ends_a_turn(own))
+        gx_log(
+            log, GX_LOG_WARNING,
+            "%s: its documents are taken to end with %s, the tokenizer's eos_token, which is also the end of a turn "
+            "(%ld of the first %ld tokens): turns would be documents of their own; if it has conversations, train on "
+            "them as .jsonl",
+            path, own, (long)end[0].count, (long)n);
+    else if (end[0].count == 0 && n > 0)
+        gx_log(log, GX_LOG_WARNING,
+               "%s: none of its first %ld tokens is %s, between which its documents are taken to be: all of them are "
+               "one text; if it was made with another tokenizer, name that (--tokenizer)",
+               path, (long)n, own);
+    return GX_OK;
+}
+#endif

@@ -1,0 +1,119 @@
+// tokenizer_kind.h: what a kind of tokenizer is: a table of functions, in a file of its own (byte_tokens.h,
+// wordpiece.h), behind the door that tokenizer.h is; and words that these files share.
+#ifndef GX_TOKENIZER_KIND_H
+#define GX_TOKENIZER_KIND_H
+#include "../io/json.h"
+GX_BEGIN
+
+typedef struct GxTokenizer GxTokenizer;
+
+// The tokens that frame texts: [PAD], [UNK], [CLS], [SEP], [MASK], whatever they are called.
+typedef enum { GX_TOKEN_PAD, GX_TOKEN_UNK, GX_TOKEN_CLS, GX_TOKEN_SEP, GX_TOKEN_MASK } GxTokenRole;
+enum { GX_TOKEN_ROLES = 5, GX_TOKENIZER_IDENTITY = 64, GX_TOKENIZER_DIFFERENCE = 240 };
+
+// "[SEP]" in a text: the token, as `tokenizers` has it where nothing is said, or five characters as any others, so that
+// no user's text ends a sentence. In decoding: written out, or left out.
+typedef enum { GX_SPECIAL_AS_TOKENS, GX_SPECIAL_AS_TEXT } GxSpecialTokens;
+
+typedef struct {             // what a tokenizer is opened from
+    const char *path;        // of tokenizer.json or the kind's own file
+    const GxJson *json;      // tokenizer.json's root; NULL: the kind's own file
+    const GxJson *config;    // tokenizer_config.json's; NULL: there is none
+    const char *config_path; // for messages
+    const char *names_path;  // too, of the file that names special tokens: that one, or special_tokens_map.json
+} GxTokenizerSource;
+
+typedef struct {
+    const char *name;       // "WordPiece"
+    const char *model_type; // tokenizer.json's model.type
+    const char *vocabulary; // the file that it can also be opened from; NULL: none
+    GxStatus (*open)(GxTokenizer *t, const GxTokenizerSource *from, GxError *err); // after an error nothing is open
+    void (*close)(GxTokenizer *t);
+    GxStatus (*encode)(const GxTokenizer *t, const char *text, int64_t bytes, GxSpecialTokens special, int32_t *ids,
+                       int64_t *n, GxError *err);
+    GxStatus (*decode)(const GxTokenizer *t, const int32_t *ids, int64_t n, GxSpecialTokens special, char *text,
+                       int64_t *bytes, GxError *err);                     // of ids within the vocabulary
+    const char *(*piece)(const GxTokenizer *t, int32_t id, char room[8]); // NULL: no token has this id
+    int32_t (*find)(const GxTokenizer *t, const char *piece);             // -1: there is none
+    int (*is_special)(const GxTokenizer *t, int32_t id);
+    int (*continues)(const GxTokenizer *t, int32_t id);
+    GxStatus (*write)(const GxTokenizer *t, const char *folder, GxError *err);
+    // Of two whose identities differ, what else does; or a check of its own, which then is all that is looked at.
+    void (*difference)(const GxTokenizer *here, const GxTokenizer *there, char out[GX_TOKENIZER_DIFFERENCE]);
+    GxStatus (*check)(const GxTokenizer *t, const char *folder, GxError *err);
+    // 1: a text may be cut where gx_tokenizer_cut does, and both parts encoded by themselves.
+    int (*lines_are_apart)(const GxTokenizer *t);
+} GxTokenizerKind;
+
+// What a text gets around it: tokens, and the texts themselves, in their order.
+enum { GX_FRAME_A = -1, GX_FRAME_B = -2, GX_FRAME_MOST = 16 };
+typedef struct {
+    int32_t id; // or GX_FRAME_A, GX_FRAME_B
+    int type;   // its token_type_id
+} GxFramePart;
+typedef struct {
+    int n;
+    GxFramePart part[GX_FRAME_MOST];
+} GxTokenFrame;
+
+struct GxTokenizer {
+    const GxTokenizerKind *kind;
+    void *vocabulary;             // the kind's own
+    int vocab_size;               // ids are 0 to vocab_size - 1; an embedding may have more rows
+    int longest;                  // bytes of decoded text, at most, for each token
+    int tokens_for_byte;          // of text, at most
+    int32_t role[GX_TOKEN_ROLES]; // ids by GxTokenRole; -1: it has none
+    int32_t end;                  // of a text, where several follow one another (eos_token); -1: it has none
+    GxTokenFrame frame[2];        // of one text, of two; n 0: [CLS] a [SEP] b [SEP], if there are such roles
+    int splits_special;           // texts have no special tokens, but their characters (split_special_tokens)
+    int32_t added_from;           // ids from here on were added to it after it was read (tokenizer_add.h); 0: none was
+    char identity[GX_TOKENIZER_IDENTITY];
+};
+
+// What such a text of records has: transformers' split_special_tokens of tokenizer_config.json, or an option.
+static inline GxSpecialTokens gx_tokenizer_special(const GxTokenizer *t)
+{
+    return t->splits_special ? GX_SPECIAL_AS_TEXT : GX_SPECIAL_AS_TOKENS;
+}
+
+static inline int gx_is_ascii_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+// Or with a mark, which a normalizer may put together with a letter of ASCII before it.
+static inline int gx_may_be_letter(char c) { return gx_is_ascii_letter(c) || (unsigned char)c >= 128; }
+
+typedef struct {                     // one member of a document and its value, as JSON text
+    const char *object, *key, *json; // object NULL: the root
+} GxTokenizerMember;
+GxJson *gx_tokenizer_document(const GxTokenizerMember *members, int n, GxError *err); // gx_json_free it
+int gx_tokenizer_json_equal(const GxJson *a, const GxJson *b);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TOKENIZER_KIND_IMPLEMENTED)
+#define GX_TOKENIZER_KIND_IMPLEMENTED
+#include <string.h>
+
+GxJson *gx_tokenizer_document(const GxTokenizerMember *members, int n, GxError *err)
+{
+    GxJson *root = gx_json_new_object(), *value = NULL;
+    for (int i = 0; i < n; i++) {
+        const GxTokenizerMember *m = &members[i];
+        gx_json_parse(&value, m->json, (int64_t)strlen(m->json), m->key, err);
+        gx_json_set(m->object ? gx_json_get(root, m->object) : root, m->key, value, err);
+    }
+    return root;
+}
+
+int gx_tokenizer_json_equal(const GxJson *a, const GxJson *b)
+{
+    const GxJsonType type = gx_json_type(a);
+    if (type != gx_json_type(b) || gx_json_size(a) != gx_json_size(b)) return 0;
+    for (int64_t i = 0; type == GX_JSON_ARRAY && i < gx_json_size(a); i++)
+        if (!gx_tokenizer_json_equal(gx_json_at(a, i), gx_json_at(b, i))) return 0;
+    if (type == GX_JSON_OBJECT)
+        for (GxJsonMember m = GX_ZERO; gx_json_next(a, &m);)
+            if (!gx_tokenizer_json_equal(m.value, gx_json_get(b, m.key))) return 0;
+    return !strcmp(gx_json_string(a), gx_json_string(b)) && gx_json_bool(a) == gx_json_bool(b) &&
+           gx_json_int(a) == gx_json_int(b) && gx_json_double(a) == gx_json_double(b);
+}
+#endif
