@@ -72,6 +72,7 @@ void gx_field_store(const GxField *f, const GxFieldValue *v, void *target);
 int gx_field_add_texts(const GxField *f, const GxFieldValue *v, void *target);
 // Iterates over such texts: returns the next one after *at (NULL at first) and its length; NULL: there is none.
 const char *gx_field_next_text(const char *texts, const char **at, int64_t *bytes);
+GxStatus gx_check_size(const char *name, int64_t value, int64_t most, GxError *err); // from 1 to `most`
 int gx_field_same(const GxField *f, const void *a, const void *b); // 1: both structs have the same value
 
 const GxField *gx_field_find(const GxField *f, int n, const char *name); // NULL: none has this name
@@ -117,6 +118,12 @@ static int gx__fields_parse_double(const char *text, double *out)
     if (strspn(text, "+-0123456789.eE") != strlen(text)) return 0; // strtod would take nan, inf and hexadecimals
     *out = strtod(text, &end);
     return end != text && *end == 0 && isfinite(*out);
+}
+
+GxStatus gx_check_size(const char *name, int64_t value, int64_t most, GxError *err)
+{
+    if (value >= 1 && value <= most) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %ld; it must be from 1 to %ld", name, (long)value, (long)most);
 }
 
 int gx_field_parse_bool(const char *text, int *out)

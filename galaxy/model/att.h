@@ -19,12 +19,15 @@
 // that. The inputs of the norms are kept, (H+K)h elements a row: they cannot be recomputed from the outputs, since a
 // weight may be 0, and in bf16 not exactly.
 //
+// Keys and values lie beside the queries, are gathered from all ranks, or are in a cache: each is a place with functions
+// of its own (GxAttKeys), and attention itself knows of none of them.
+//
 // With prompts (prompt.h) the attention to them is added to `result` before the out projection.
 #ifndef GX_ATT_H
 #define GX_ATT_H
+#include "doors.h"
 #include "kv_cache.h"
 #include "linear.h"
-#include "mode.h"
 #include "prompt.h"
 GX_BEGIN
 extern const GxCore gx_att;
@@ -90,242 +93,311 @@ static void gx__att_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t 
         s->core[GX__ATT_BEFORE] = gx_slot_rows(l, rows, Q + KV);
         s->qk_rstd = (float *)gx_arena_allocate(&l->arena, GX_MEM_ACTIVATIONS, 4 * rows * ((Q + KV) / h));
     }
-    gx_prompt_layout(l, u, k, rows, s);
     if (!l->defers_weights) return;
     s->dcore[GX__ATT_DQ] = gx_slot_rows(l, rows, s->core[GX__ATT_Q].cols);
     if (gathers) s->dcore[GX__ATT_DKV] = gx_slot_rows(l, l->all, 2 * KV);
 }
 
-// ---- q, k and v: side by side in each row, or K and V in a buffer of their own, of all rows ------------------------
+// ---- an attention at work ------------------------------------------------------------------------------------------
 
+typedef struct GxAttKeys GxAttKeys;
 typedef struct {
+    const GxAttKeys *keys; // where keys and values come from
     GxAttention a;
     GxRuns own;                 // positions of this rank's rows
-    GxLinear q, kv;             // used if is_apart
-    int gathers, is_apart;      // K and V are gathered; K and V are not beside q
-    GxRows cache;               // the cache's pool of pages; no rows: there is no cache
+    GxLinear q, kv;             // parts of the packed linear, where K and V do not lie beside q
+    GxRows pool;                // of a cache: its pages
     int64_t k_column, v_column; // the columns where K and V begin
 } GxAttCall;
 
-// 1: the attention operation's backward also applies RoPE's backward to dq and dk. It cannot if the gradients from
-// other ranks' queries or from prompts have to be added first.
-static int gx__att_backward_rotates(const GxPass *p, int k, const GxAttCall *c)
+// A place that keys and values come from.
+struct GxAttKeys {
+    void (*describe)(const GxPairView *v, GxAttCall *c);   // the positions, strides and columns of c
+    GxRows (*at)(const GxAttCall *c, GxRows q, GxRows kv); // the rows that have K and V, or their gradients
+    void (*project)(const GxPairView *v, const GxAttCall *c, GxRows in); // q, k, v = in W^T + b, normed, rotated, there
+    void (*project_backward)(const GxPairView *v, const GxAttCall *c, GxRows din); // NULL: not in training
+    void (*backward_weight)(const GxPairView *v, const GxAttCall *c, GxRows in);
+};
+static const GxAttKeys *gx__att_keys_of(const GxPairView *v, GxRows pool);
+
+static void gx__att_heads(const GxPairView *v, GxAttention *a)
 {
-    return gx_pass_spec(p, k)->core.rope.theta > 0 && !c->gathers && !gx_pass_has_prompt(p, k);
+    const GxCoreSpec *s = &v->spec->core;
+    const int64_t h = s->head_dim;
+    a->B = v->b->B;
+    a->H = gx_share_count(&v->kind->q) / h, a->K = gx_share_count(&v->kind->kv) / h;
+    a->head_dim = h;
+    a->group = s->heads / s->kv_heads, a->q_first = v->kind->q_first;
+    a->heads = s->heads, a->head_first = gx_share_mine(&v->kind->q).begin / h;
+    a->o_stride = a->H * h;
+    a->dtype = v->store->dtype;
 }
 
-static GxAttCall gx__att_call(const GxPass *p, int k)
+static void gx__att_mask(const GxPairView *v, GxAttention *a)
+{
+    a->causal = v->spec->core.is_causal;
+    a->sliding_window = v->m->unit[v->p->unit].sliding_window;
+    a->documents = v->b->documents;
+}
+
+static void gx__att_dropout(const GxPairView *v, GxAttention *a)
+{
+    const float p = v->spec->core.dropout;
+    a->dropout = v->b->is_training ? p : 0;
+    a->site = gx_view_dropout(v, GX_DROPOUT_ATT, p).site;
+    a->first_sample = v->b->first_sample, a->T = v->b->T;
+}
+
+// 1: the attention operation's backward also applies RoPE's backward to dq and dk. It cannot if the gradients from
+// other ranks' queries or from prompts have to be added first.
+static int gx__att_backward_rotates(const GxPairView *v)
+{
+    return v->spec->core.rope.theta > 0 && !gx__att_gathers(v->m) && !gx_view_has_prompt(v);
+}
+
+static GxAttCall gx__att_call(const GxPairView *v)
 {
     GxAttCall c = GX_ZERO;
-    const GxUnitKind *u = gx_pass_kind(p);
-    const GxCoreSpec *s = &u->spec.pair[k].core;
-    const GxLinear *qkv = &gx_pass_pair(p, k)->linear[GX__ATT_QKV];
-    const GxTensorId second = {qkv->first.index + 1}, second_bias = {qkv->bias.index < 0 ? -1 : qkv->bias.index + 1};
-    const int64_t h = s->head_dim, slice = p->m->member;
-    const GxSplit *rows = &p->slot->rows;
-    c.gathers = gx__att_gathers(p->m);
-    c.own = c.gathers
-                ? gx_runs_slice(&p->b->runs, rows->begin[slice] / p->b->B, gx_split_part(rows, (int)slice) / p->b->B)
-                : p->b->runs;
-    c.a.B = p->b->B;
-    c.a.H = gx_share_count(&u->q) / h;
-    c.a.K = gx_share_count(&u->kv) / h;
-    c.a.head_dim = h;
-    c.a.group = s->heads / s->kv_heads;
-    c.a.q_first = u->q_first;
-    c.cache = p->b->cache ? gx_kv_cache_rows(p) : gx_no_rows();
-    c.is_apart = c.gathers || c.cache.data;
-    c.a.q_runs = c.own, c.a.k_runs = p->b->runs;
-    if (c.cache.data) c.a.k_runs = gx_runs_one(c.own.run[0].position + p->b->T, 0);
-    c.a.q_stride = c.is_apart ? c.a.H * h : (c.a.H + 2 * c.a.K) * h;
-    c.a.kv_stride = c.is_apart ? 2 * c.a.K * h : c.a.q_stride;
-    c.a.o_stride = c.a.H * h;
-    c.a.causal = s->is_causal, c.a.sliding_window = p->m->unit[p->unit].sliding_window;
-    c.a.dtype = p->m->store.dtype;
-    c.k_column = c.is_apart ? 0 : c.a.H * h;
-    c.v_column = c.k_column + c.a.K * h;
-    c.a.documents = p->b->documents;
-    c.a.pages = c.cache.data ? p->b->cache->table : NULL;
-    c.a.dropout = p->b->is_training ? s->dropout : 0;
-    c.a.site = gx_pass_dropout(p, k, GX_DROPOUT_ATT, s->dropout).site;
-    c.a.first_sample = p->b->first_sample, c.a.T = p->b->T;
-    c.a.heads = s->heads, c.a.head_first = gx_share_mine(&u->q).begin / h;
-    if (gx__att_backward_rotates(p, k, &c)) {
-        c.a.cosine = p->m->rope[gx_pass_is_side(p)].cosine;
-        c.a.sine = p->m->rope[gx_pass_is_side(p)].sine;
-    }
-    c.q = gx_model_linear(p->m, qkv->first, 1, qkv->bias);
-    c.kv = gx_model_linear(p->m, second, 2, second_bias);
+    const GxRopeTable *rope = &v->m->rope[gx_pass_is_side(v->p)];
+    c.pool = v->b->cache ? gx_kv_cache_rows(v->p) : gx_no_rows();
+    c.keys = gx__att_keys_of(v, c.pool);
+    gx__att_heads(v, &c.a);
+    gx__att_mask(v, &c.a);
+    gx__att_dropout(v, &c.a);
+    c.keys->describe(v, &c);
+    c.v_column = c.k_column + c.a.K * c.a.head_dim;
+    if (gx__att_backward_rotates(v)) c.a.cosine = rope->cosine, c.a.sine = rope->sine;
     return c;
 }
 
 // Applies RoPE to heads of rows: forward (direction 1) or backward (-1). Does nothing in a model without RoPE.
-static void gx__att_rotate(GxPass *p, int k, const GxAttCall *c, GxRows x, int64_t heads, int64_t stride, int direction)
+static void gx__att_rotate(const GxPairView *v, const GxAttCall *c, GxRows x, int64_t heads, int64_t stride,
+                           int direction)
 {
     const int64_t h = c->a.head_dim;
-    const GxRopeTable *r = &p->m->rope[gx_pass_is_side(p)];
-    if (gx_pass_spec(p, k)->core.rope.theta <= 0) return;
-    if (direction > 0) gx_rope_forward(p->g, x.data, r->cosine, r->sine, &c->own, c->a.B, heads, h, stride, x.dtype);
-    else gx_rope_backward(p->g, x.data, r->cosine, r->sine, &c->own, c->a.B, heads, h, stride, x.dtype);
+    const GxRopeTable *r = &v->m->rope[gx_pass_is_side(v->p)];
+    if (v->spec->core.rope.theta <= 0) return;
+    if (direction > 0) gx_rope_forward(v->g, x.data, r->cosine, r->sine, &c->own, c->a.B, heads, h, stride, x.dtype);
+    else gx_rope_backward(v->g, x.data, r->cosine, r->sine, &c->own, c->a.B, heads, h, stride, x.dtype);
 }
 
 // Applies the norms of q's and k's heads, forward (direction 1) or backward (-1). k is in kv, which may be q's rows.
 // Does nothing in a model without such norms.
-static void gx__att_norm(GxPass *p, int k, const GxAttCall *c, GxRows q, GxRows kv, int direction)
+static void gx__att_norm(const GxPairView *v, const GxAttCall *c, GxRows q, GxRows kv, int direction)
 {
-    const GxPairSlot *s = gx_pass_slot(p, k);
-    const GxCoreSpec *spec = &gx_pass_spec(p, k)->core;
+    const GxPairSlot *s = v->slot;
+    const GxCoreSpec *spec = &v->spec->core;
     const GxRows before = s->core[GX__ATT_BEFORE];
     const int64_t heads[2] = {c->a.H, c->a.K}, stride[2] = {c->a.q_stride, c->a.kv_stride};
     void *const x[2] = {q.data, gx_rows_column(kv, c->k_column)};
     for (int i = 0; i < 2 && spec->has_qk_norm; i++) {
         const GxHeadNorm n = {q.rows, heads[i], c->a.head_dim, stride[i], before.cols, spec->eps, q.dtype};
-        const GxTensorId id = gx_pass_pair(p, k)->qk_norm[i];
-        const void *w = gx_store_weight(&p->m->store, id);
+        const GxTensorId id = v->pair->qk_norm[i];
+        const void *w = gx_store_weight(v->store, id);
         void *kept = gx_rows_column(before, i * c->a.H * c->a.head_dim);
         float *rstd = s->qk_rstd + i * q.rows * c->a.H;
         int accumulate = 0;
-        if (direction > 0) gx_head_norm_forward(p->g, x[i], kept, rstd, w, &n);
+        if (direction > 0) gx_head_norm_forward(v->g, x[i], kept, rstd, w, &n);
         else {
-            float *dw = gx_store_grad(&p->m->store, id, &accumulate);
-            gx_head_norm_backward(p->g, x[i], dw, kept, rstd, w, &n, accumulate);
+            float *dw = gx_store_grad(v->store, id, &accumulate);
+            gx_head_norm_backward(v->g, x[i], dw, kept, rstd, w, &n, accumulate);
         }
     }
 }
 
-static GxRows gx__att_queries(const GxAttCall *c, GxRows q) // with a cache, K and V follow the queries (see new_keys)
+// ---- K and V beside q, in each row ---------------------------------------------------------------------------------
+
+static void gx__att_packed(const GxPairView *v, GxAttCall *c)
 {
-    return c->cache.data ? gx_rows(q.data, q.dtype, q.rows, c->a.q_stride) : q;
-}
-// With a cache: the K and V of the batch's rows before they are copied into the pages. They follow all queries.
-static GxRows gx__att_new_keys(const GxAttCall *c, GxRows q)
-{
-    const GxRows queries = gx__att_queries(c, q);
-    return gx_rows((char *)q.data + gx_rows_bytes(queries), q.dtype, q.rows, c->a.kv_stride);
-}
-static GxRows gx__att_keys(const GxAttCall *c, GxRows q, GxRows kv) // where K and V lie
-{
-    return c->cache.data ? c->cache : c->gathers ? kv : q;
+    c->own = c->a.q_runs = c->a.k_runs = v->b->runs;
+    c->k_column = c->a.H * c->a.head_dim;
+    c->a.q_stride = c->a.kv_stride = (c->a.H + 2 * c->a.K) * c->a.head_dim;
 }
 
-// Computes q, k, v = in W^T + b, the head norms and RoPE; then gathers K and V of all rows, or writes them into the
-// cache.
-static void gx__att_project(GxPass *p, int k, const GxAttCall *c, GxRows in)
+static GxRows gx__att_packed_at(const GxAttCall *c, GxRows q, GxRows kv) { return (void)c, (void)kv, q; }
+
+static void gx__att_packed_project(const GxPairView *v, const GxAttCall *c, GxRows in)
 {
-    const GxPairSlot *s = gx_pass_slot(p, k);
-    const GxRows q = gx__att_queries(c, s->core[GX__ATT_Q]);
-    if (!c->is_apart) {
-        gx_linear_apply(p, &gx_pass_pair(p, k)->linear[GX__ATT_QKV], q, in, 0);
-        gx__att_norm(p, k, c, q, q, 1);
-        gx__att_rotate(p, k, c, q, c->a.H + c->a.K, c->a.q_stride, 1);
-        return;
-    }
-    const GxRows kv = gx__att_keys(c, q, s->core[GX__ATT_KV]),
-                 own = c->gathers ? gx_slice(p, kv) : gx__att_new_keys(c, s->core[GX__ATT_Q]);
-    gx_linear_apply(p, &c->q, q, in, 0);
-    gx_linear_apply(p, &c->kv, own, in, 0);
-    gx__att_norm(p, k, c, q, own, 1);
-    gx__att_rotate(p, k, c, q, c->a.H, c->a.q_stride, 1);
-    gx__att_rotate(p, k, c, own, c->a.K, c->a.kv_stride, 1);
-    if (c->gathers) gx_tp_all_gather(p, k, GX_INSIDE, kv, own);
-    else
-        gx_put_pages(p->g, kv.data, own.data, c->a.pages, p->b->T, c->a.B, c->own.run[0].position, own.cols, own.dtype);
-    gx_pass_at(p, k, GX_AT_CORE);
+    const GxRows q = v->slot->core[GX__ATT_Q];
+    gx_linear_apply(v->p, &v->pair->linear[GX__ATT_QKV], q, in, 0);
+    gx__att_norm(v, c, q, q, 1);
+    gx__att_rotate(v, c, q, c->a.H + c->a.K, c->a.q_stride, 1);
 }
 
-static void gx__att_project_backward(GxPass *p, int k, const GxAttCall *c, GxRows din)
+static void gx__att_packed_backward(const GxPairView *v, const GxAttCall *c, GxRows din)
 {
-    const GxRows dq = p->dcore[GX__ATT_DQ], dkv = p->dcore[GX__ATT_DKV];
-    if (!c->gathers) {
-        if (!c->a.cosine) gx__att_rotate(p, k, c, dq, c->a.H + c->a.K, c->a.q_stride, -1);
-        gx__att_norm(p, k, c, dq, dq, -1);
-        gx_linear_apply_backward_input(p, &gx_pass_pair(p, k)->linear[GX__ATT_QKV], din, dq, 0);
-        return;
-    }
-    const GxRows own = gx_slice(p, dkv);
-    gx_tp_reduce_scatter(p, k, GX_INSIDE, own, dkv);
-    gx_pass_at(p, k, GX_AT_CORE);
-    gx__att_rotate(p, k, c, dq, c->a.H, c->a.q_stride, -1);
-    gx__att_rotate(p, k, c, own, c->a.K, c->a.kv_stride, -1);
-    gx__att_norm(p, k, c, dq, own, -1);
-    gx_linear_apply_backward_input(p, &c->q, din, dq, 0);
-    gx_linear_apply_backward_input(p, &c->kv, din, own, 1);
+    const GxRows dq = v->p->dcore[GX__ATT_DQ];
+    if (!c->a.cosine) gx__att_rotate(v, c, dq, c->a.H + c->a.K, c->a.q_stride, -1);
+    gx__att_norm(v, c, dq, dq, -1);
+    gx_linear_apply_backward_input(v->p, &v->pair->linear[GX__ATT_QKV], din, dq, 0);
+}
+
+static void gx__att_packed_backward_weight(const GxPairView *v, const GxAttCall *c, GxRows in)
+{
+    (void)c;
+    gx_linear_apply_backward_weight(v->p, &v->pair->linear[GX__ATT_QKV], v->p->dcore[GX__ATT_DQ], in);
+}
+
+// ---- K and V apart from q: gathered, or in a cache -----------------------------------------------------------------
+
+static void gx__att_apart(const GxPairView *v, GxAttCall *c)
+{
+    const GxLinear *qkv = &v->pair->linear[GX__ATT_QKV];
+    const GxTensorId second = {qkv->first.index + 1}, second_bias = {qkv->bias.index < 0 ? -1 : qkv->bias.index + 1};
+    c->q = gx_model_linear(v->m, qkv->first, 1, qkv->bias);
+    c->kv = gx_model_linear(v->m, second, 2, second_bias);
+    c->a.q_stride = c->a.H * c->a.head_dim, c->a.kv_stride = 2 * c->a.K * c->a.head_dim;
+}
+
+// This rank's K and V, of the batch's rows, in `own`.
+static void gx__att_apart_project(const GxPairView *v, const GxAttCall *c, GxRows q, GxRows own, GxRows in)
+{
+    gx_linear_apply(v->p, &c->q, q, in, 0);
+    gx_linear_apply(v->p, &c->kv, own, in, 0);
+    gx__att_norm(v, c, q, own, 1);
+    gx__att_rotate(v, c, q, c->a.H, c->a.q_stride, 1);
+    gx__att_rotate(v, c, own, c->a.K, c->a.kv_stride, 1);
+}
+
+static void gx__att_gathered(const GxPairView *v, GxAttCall *c)
+{
+    const GxSplit *rows = &v->p->slot->rows;
+    const int me = v->m->member;
+    gx__att_apart(v, c);
+    c->a.k_runs = v->b->runs;
+    c->own = c->a.q_runs = gx_runs_slice(&v->b->runs, rows->begin[me] / v->b->B, gx_split_part(rows, me) / v->b->B);
+}
+
+static GxRows gx__att_gathered_at(const GxAttCall *c, GxRows q, GxRows kv) { return (void)c, (void)q, kv; }
+
+static void gx__att_gathered_project(const GxPairView *v, const GxAttCall *c, GxRows in)
+{
+    const GxRows kv = v->slot->core[GX__ATT_KV], own = gx_slice(v->p, kv);
+    gx__att_apart_project(v, c, v->slot->core[GX__ATT_Q], own, in);
+    gx_tp_all_gather(v->p, v->k, GX_INSIDE, kv, own);
+    gx_view_at(v, GX_AT_CORE);
+}
+
+static void gx__att_gathered_backward(const GxPairView *v, const GxAttCall *c, GxRows din)
+{
+    const GxRows dq = v->p->dcore[GX__ATT_DQ], dkv = v->p->dcore[GX__ATT_DKV], own = gx_slice(v->p, dkv);
+    gx_tp_reduce_scatter(v->p, v->k, GX_INSIDE, own, dkv);
+    gx_view_at(v, GX_AT_CORE);
+    gx__att_rotate(v, c, dq, c->a.H, c->a.q_stride, -1);
+    gx__att_rotate(v, c, own, c->a.K, c->a.kv_stride, -1);
+    gx__att_norm(v, c, dq, own, -1);
+    gx_linear_apply_backward_input(v->p, &c->q, din, dq, 0);
+    gx_linear_apply_backward_input(v->p, &c->kv, din, own, 1);
+}
+
+static void gx__att_gathered_backward_weight(const GxPairView *v, const GxAttCall *c, GxRows in)
+{
+    gx_linear_apply_backward_weight(v->p, &c->q, v->p->dcore[GX__ATT_DQ], in);
+    gx_linear_apply_backward_weight(v->p, &c->kv, gx_slice(v->p, v->p->dcore[GX__ATT_DKV]), in);
+}
+
+static void gx__att_cached(const GxPairView *v, GxAttCall *c)
+{
+    gx__att_apart(v, c);
+    c->own = c->a.q_runs = v->b->runs;
+    c->a.k_runs = gx_runs_one(c->own.run[0].position + v->b->T, 0);
+    c->a.pages = v->b->cache->table;
+}
+
+static GxRows gx__att_cached_at(const GxAttCall *c, GxRows q, GxRows kv) { return (void)q, (void)kv, c->pool; }
+
+// The slot has room for q, k and v of the batch's rows: here all queries, then K and V before they go into the pages.
+static void gx__att_cached_project(const GxPairView *v, const GxAttCall *c, GxRows in)
+{
+    const GxRows all = v->slot->core[GX__ATT_Q], q = gx_rows(all.data, all.dtype, all.rows, c->a.q_stride),
+                 own = gx_rows((char *)all.data + gx_rows_bytes(q), all.dtype, all.rows, c->a.kv_stride);
+    gx__att_apart_project(v, c, q, own, in);
+    gx_put_pages(v->g, c->pool.data, own.data, c->a.pages, v->b->T, c->a.B, c->own.run[0].position, own.cols,
+                 own.dtype);
+    gx_view_at(v, GX_AT_CORE);
+}
+
+static const GxAttKeys gx__att_keys_packed = {gx__att_packed, gx__att_packed_at, gx__att_packed_project,
+                                              gx__att_packed_backward, gx__att_packed_backward_weight},
+                       gx__att_keys_gathered = {gx__att_gathered, gx__att_gathered_at, gx__att_gathered_project,
+                                                gx__att_gathered_backward, gx__att_gathered_backward_weight},
+                       gx__att_keys_cached = {gx__att_cached, gx__att_cached_at, gx__att_cached_project, NULL, NULL};
+
+static const GxAttKeys *gx__att_keys_of(const GxPairView *v, GxRows pool)
+{
+    if (pool.data) return &gx__att_keys_cached;
+    return gx__att_gathers(v->m) ? &gx__att_keys_gathered : &gx__att_keys_packed;
 }
 
 // ---- the core ------------------------------------------------------------------------------------------------------
 
-static void gx__att_forward(GxPass *p, int k, GxRows out, GxRows in)
+static void gx__att_forward(const GxPairView *v, GxRows out, GxRows in)
 {
-    const GxPairSlot *s = gx_pass_slot(p, k);
-    const GxAttCall c = gx__att_call(p, k);
-    const GxRows kv = gx__att_keys(&c, s->core[GX__ATT_Q], s->core[GX__ATT_KV]);
+    const GxPairSlot *s = v->slot;
+    const GxAttCall c = gx__att_call(v);
+    const GxRows kv = c.keys->at(&c, s->core[GX__ATT_Q], s->core[GX__ATT_KV]);
     GxRows result = s->core[GX__ATT_RESULT];
-    gx__att_project(p, k, &c, in);
-    gx_attention_forward(p->g, result.data, s->lse, s->core[GX__ATT_Q].data, gx_rows_column(kv, c.k_column),
+    c.keys->project(v, &c, in);
+    gx_attention_forward(v->g, result.data, s->lse, s->core[GX__ATT_Q].data, gx_rows_column(kv, c.k_column),
                          gx_rows_column(kv, c.v_column), &c.a);
-    if (gx_pass_has_prompt(p, k)) gx_prompt_forward(p, k, &c.a, &c.kv, s->core[GX__ATT_Q]);
-    if (out.data && gx_pass_has_prompt(p, k)) result = gx_prompt_added(p, k, result);
-    if (out.data) gx_linear_apply(p, &gx_pass_pair(p, k)->linear[GX__ATT_O], out, result, 0);
+    if (gx_view_has_prompt(v)) gx_prompt_forward(v, &c.a, &c.kv, s->core[GX__ATT_Q]);
+    if (out.data && gx_view_has_prompt(v)) result = gx_prompt_added(v, result);
+    if (out.data) gx_linear_apply(v->p, &v->pair->linear[GX__ATT_O], out, result, 0);
 }
 
-static GxRows gx__att_inner(GxPass *p, int k, int which, GxRows like)
+static GxRows gx__att_inner(const GxPairView *v, int which, GxRows like)
 {
     if (!like.data) return gx_no_rows();
-    return p->defers_weights ? gx_pass_slot(p, k)->dcore[which] : gx_pass_rows(p, like.rows, like.cols);
+    return v->p->defers_weights ? v->slot->dcore[which] : gx_pass_rows(v->p, like.rows, like.cols);
 }
 
 // 1: a tensor below attention's result is trained: one of q, k, v or below the core, so that dq is needed.
-static int gx__att_trains_below(const GxPass *p, int k, GxRows din)
+static int gx__att_trains_below(const GxPairView *v, GxRows din)
 {
-    const GxPair *pair = gx_pass_pair(p, k);
+    const GxPair *pair = v->pair;
     const GxLinear *qkv = &pair->linear[GX__ATT_QKV];
     int trains = din.data != NULL;
     for (int i = 0; i < qkv->parts; i++) {
         const int row = qkv->first.index + i;
-        trains |= gx_store_trains(&p->m->store, row) || p->m->table.row[row].has_lora || p->m->table.row[row].has_scale;
-        trains |= qkv->bias.index >= 0 && gx_store_trains(&p->m->store, qkv->bias.index + i);
+        trains |= gx_store_trains(v->store, row) || v->m->table.row[row].has_lora || v->m->table.row[row].has_scale;
+        trains |= qkv->bias.index >= 0 && gx_store_trains(v->store, qkv->bias.index + i);
     }
     for (int i = 0; i < 2; i++)
-        trains |= pair->qk_norm[i].index >= 0 && gx_store_trains(&p->m->store, pair->qk_norm[i].index);
+        trains |= pair->qk_norm[i].index >= 0 && gx_store_trains(v->store, pair->qk_norm[i].index);
     return trains;
 }
 
-static void gx__att_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in)
+static void gx__att_backward_input(const GxPairView *v, GxRows din, GxRows dout, GxRows in)
 {
-    const GxPairSlot *s = gx_pass_slot(p, k);
-    const GxAttCall c = gx__att_call(p, k);
-    const GxRows q = s->core[GX__ATT_Q], kv = gx__att_keys(&c, q, s->core[GX__ATT_KV]),
-                 result = s->core[GX__ATT_RESULT], dresult = gx_pass_rows(p, result.rows, result.cols);
+    const GxPairSlot *s = v->slot;
+    const GxAttCall c = gx__att_call(v);
+    const GxRows q = s->core[GX__ATT_Q], kv = c.keys->at(&c, q, s->core[GX__ATT_KV]), result = s->core[GX__ATT_RESULT],
+                 dresult = gx_pass_rows(v->p, result.rows, result.cols);
     (void)in;
-    p->dcore[GX__ATT_DQ] = gx__att_inner(p, k, GX__ATT_DQ, q);
-    p->dcore[GX__ATT_DKV] = gx__att_inner(p, k, GX__ATT_DKV, s->core[GX__ATT_KV]);
-    const GxRows dq = p->dcore[GX__ATT_DQ], dkv = gx__att_keys(&c, dq, p->dcore[GX__ATT_DKV]);
-    gx_linear_apply_backward_input(p, &gx_pass_pair(p, k)->linear[GX__ATT_O], dresult, dout, 0);
-    if (gx_pass_has_prompt(p, k) && !gx__att_trains_below(p, k, din)) { // the lowest prompt: dq is not needed
-        gx_prompt_backward(p, k, &c.a, &c.kv, gx_no_rows(), dresult, q);
+    v->p->dcore[GX__ATT_DQ] = gx__att_inner(v, GX__ATT_DQ, q);
+    v->p->dcore[GX__ATT_DKV] = gx__att_inner(v, GX__ATT_DKV, s->core[GX__ATT_KV]);
+    const GxRows dq = v->p->dcore[GX__ATT_DQ], dkv = c.keys->at(&c, dq, v->p->dcore[GX__ATT_DKV]);
+    gx_linear_apply_backward_input(v->p, &v->pair->linear[GX__ATT_O], dresult, dout, 0);
+    if (gx_view_has_prompt(v) && !gx__att_trains_below(v, din)) { // the lowest prompt: dq is not needed
+        gx_prompt_backward(v, &c.a, &c.kv, gx_no_rows(), dresult, q);
         return;
     }
-    gx_attention_backward(p->g, dq.data, gx_rows_column(dkv, c.k_column), gx_rows_column(dkv, c.v_column), dresult.data,
+    gx_attention_backward(v->g, dq.data, gx_rows_column(dkv, c.k_column), gx_rows_column(dkv, c.v_column), dresult.data,
                           result.data, s->lse, q.data, gx_rows_column(kv, c.k_column), gx_rows_column(kv, c.v_column),
                           &c.a);
-    if (gx_pass_has_prompt(p, k)) gx_prompt_backward(p, k, &c.a, &c.kv, dq, dresult, q);
-    gx__att_project_backward(p, k, &c, din);
+    if (gx_view_has_prompt(v)) gx_prompt_backward(v, &c.a, &c.kv, dq, dresult, q);
+    c.keys->project_backward(v, &c, din);
 }
 
-static void gx__att_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
+static void gx__att_backward_weight(const GxPairView *v, GxRows dout, GxRows in)
 {
-    const GxPair *pair = gx_pass_pair(p, k);
-    const GxAttCall c = gx__att_call(p, k);
-    GxRows result = gx_pass_slot(p, k)->core[GX__ATT_RESULT];
-    if (gx_pass_has_prompt(p, k) && gx_store_trains(&p->m->store, pair->linear[GX__ATT_O].first.index))
-        result = gx_prompt_added(p, k, result);
-    gx_linear_apply_backward_weight(p, &pair->linear[GX__ATT_O], dout, result);
-    if (!c.gathers) {
-        gx_linear_apply_backward_weight(p, &pair->linear[GX__ATT_QKV], p->dcore[GX__ATT_DQ], in);
-        return;
-    }
-    gx_linear_apply_backward_weight(p, &c.q, p->dcore[GX__ATT_DQ], in);
-    gx_linear_apply_backward_weight(p, &c.kv, gx_slice(p, p->dcore[GX__ATT_DKV]), in);
+    const GxPair *pair = v->pair;
+    const GxAttCall c = gx__att_call(v);
+    GxRows result = v->slot->core[GX__ATT_RESULT];
+    if (gx_view_has_prompt(v) && gx_store_trains(v->store, pair->linear[GX__ATT_O].first.index))
+        result = gx_prompt_added(v, result);
+    gx_linear_apply_backward_weight(v->p, &pair->linear[GX__ATT_O], dout, result);
+    c.keys->backward_weight(v, &c, in);
 }
 
 const GxCore gx_att = {gx__att_open, gx__att_layout, gx__att_forward, gx__att_backward_input, gx__att_backward_weight};

@@ -14,7 +14,7 @@
 #ifndef GX_BERT_H
 #define GX_BERT_H
 #include "cores.h"
-#include "model.h"
+#include "build.h"
 GX_BEGIN
 
 typedef struct { // names as in Hugging Face's config.json

@@ -20,16 +20,14 @@
 #ifndef GX_MODEL_BOTTLENECK_H
 #define GX_MODEL_BOTTLENECK_H
 #include "linear.h"
+#include "unit_tensors.h"
 GX_BEGIN
 
-static inline int gx_bottleneck_is_in(const GxModel *m, const GxPairSpec *s)
-{
-    return m->bottleneck.reduction > 0 && s->con.kind == GX_CON_ADD;
-}
+GxTuner gx_bottleneck_tuner(void);
 
-void gx_bottleneck_forward(GxPass *p, int k, GxRows z); // z = a(z); keeps what the backward reads
+void gx_bottleneck_forward(const GxPairView *v, GxRows z); // z = a(z); keeps what the backward reads
 // In: d is the gradient of a(z). Out: with wants_input, that of z. Also adds the gradients of the adapter's tensors.
-void gx_bottleneck_backward(GxPass *p, int k, GxRows d, int wants_input);
+void gx_bottleneck_backward(const GxPairView *v, GxRows d, int wants_input);
 
 GX_END
 #endif
@@ -46,10 +44,9 @@ enum { GX__BOTTLENECK_DOWN = 0, GX__BOTTLENECK_UP };  // of a pair's adapter
 enum { GX__BOTTLENECK_Z = 0, GX__BOTTLENECK_HIDDEN }; // in a slot
 static const float gx__bottleneck_up_std = 1e-3f;
 
-GxStatus gx_bottleneck_check(const GxModel *m, GxError *err)
+static GxStatus gx__bottleneck_check(GxModel *m, GxError *err)
 {
-    const int64_t k = m->bottleneck.reduction;
-    return k ? gx_check_size("adapter_reduction_dim", k, 65536, err) : GX_OK;
+    return gx_check_size("adapter_reduction_dim", m->bottleneck.reduction, 65536, err);
 }
 
 // ---- tensors -------------------------------------------------------------------------------------------------------
@@ -79,12 +76,12 @@ static GxLinear gx__bottleneck_linear(GxContext *g, GxModel *m, int unit, int k,
     return gx_model_linear(m, w, 1, b);
 }
 
-void gx_bottleneck_open(GxContext *g, GxModel *m, int unit, int number)
+static void gx__bottleneck_open(GxContext *g, GxModel *m, int unit, int number)
 {
     const GxUnitSpec *u = gx_unit_spec(m, unit);
     const int64_t C = u->width, reduction = m->bottleneck.reduction;
     for (int k = 0; k < u->n_pairs && !gx_failed(g); k++) {
-        if (!gx_bottleneck_is_in(m, &u->pair[k])) continue;
+        if (u->pair[k].con.kind != GX_CON_ADD) continue;
         if (C % reduction) {
             GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                     "adapter_reduction_dim is %ld; the model's width is %ld, of which it must be a divisor",
@@ -104,38 +101,68 @@ void gx_bottleneck_open(GxContext *g, GxModel *m, int unit, int number)
 
 // ---- at work -------------------------------------------------------------------------------------------------------
 
-void gx_bottleneck_layout(GxSlotLayout *l, const GxUnitKind *u, int k, GxPairSlot *s)
+static void gx__bottleneck_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
 {
     const int64_t C = u->spec.width;
-    if (!gx_bottleneck_is_in(l->m, &u->spec.pair[k])) return;
+    (void)rows;
+    if (u->spec.pair[k].con.kind != GX_CON_ADD) return;
     s->adapter[GX__BOTTLENECK_Z] = gx_slot_rows(l, l->con, C);
     s->adapter[GX__BOTTLENECK_HIDDEN] = gx_slot_rows(l, l->con, C / l->m->bottleneck.reduction);
 }
 
-void gx_bottleneck_forward(GxPass *p, int k, GxRows z)
+void gx_bottleneck_forward(const GxPairView *v, GxRows z)
 {
-    const GxLinear *l = gx_pass_pair(p, k)->adapter;
-    const GxRows kept = gx_pass_slot(p, k)->adapter[GX__BOTTLENECK_Z],
-                 hidden = gx_pass_slot(p, k)->adapter[GX__BOTTLENECK_HIDDEN],
-                 active = gx_pass_rows(p, hidden.rows, hidden.cols);
-    gx_copy(p->g, kept.data, z.data, gx_rows_bytes(z));
-    gx_linear_apply(p, &l[GX__BOTTLENECK_DOWN], hidden, kept, 0);
-    gx_gelu_forward(p->g, active.data, hidden.data, NULL, active.rows, active.cols, GX_GELU_ERF, active.dtype);
-    gx_linear_apply(p, &l[GX__BOTTLENECK_UP], z, active, 1);
+    const GxLinear *l = v->pair->adapter;
+    const GxRows kept = v->slot->adapter[GX__BOTTLENECK_Z], hidden = v->slot->adapter[GX__BOTTLENECK_HIDDEN],
+                 active = gx_pass_rows(v->p, hidden.rows, hidden.cols);
+    gx_copy(v->g, kept.data, z.data, gx_rows_bytes(z));
+    gx_linear_apply(v->p, &l[GX__BOTTLENECK_DOWN], hidden, kept, 0);
+    gx_gelu_forward(v->g, active.data, hidden.data, NULL, active.rows, active.cols, GX_GELU_ERF, active.dtype);
+    gx_linear_apply(v->p, &l[GX__BOTTLENECK_UP], z, active, 1);
 }
 
 // Overwrites the kept hidden rows with their gradient, and recomputes gelu of them.
-void gx_bottleneck_backward(GxPass *p, int k, GxRows d, int wants_input)
+void gx_bottleneck_backward(const GxPairView *v, GxRows d, int wants_input)
 {
-    const GxLinear *l = gx_pass_pair(p, k)->adapter;
-    const GxRows kept = gx_pass_slot(p, k)->adapter[GX__BOTTLENECK_Z],
-                 hidden = gx_pass_slot(p, k)->adapter[GX__BOTTLENECK_HIDDEN],
-                 active = gx_pass_rows(p, hidden.rows, hidden.cols);
-    gx_linear_apply_backward_input(p, &l[GX__BOTTLENECK_UP], active, d, 0);
-    gx_gelu_backward(p->g, hidden.data, active.data, active.data, hidden.data, NULL, active.rows, active.cols,
+    const GxLinear *l = v->pair->adapter;
+    const GxRows kept = v->slot->adapter[GX__BOTTLENECK_Z], hidden = v->slot->adapter[GX__BOTTLENECK_HIDDEN],
+                 active = gx_pass_rows(v->p, hidden.rows, hidden.cols);
+    gx_linear_apply_backward_input(v->p, &l[GX__BOTTLENECK_UP], active, d, 0);
+    gx_gelu_backward(v->g, hidden.data, active.data, active.data, hidden.data, NULL, active.rows, active.cols,
                      GX_GELU_ERF, active.dtype);
-    gx_linear_apply_backward_weight(p, &l[GX__BOTTLENECK_UP], d, active);
-    gx_linear_apply_backward_weight(p, &l[GX__BOTTLENECK_DOWN], hidden, kept);
-    if (wants_input) gx_linear_apply_backward_input(p, &l[GX__BOTTLENECK_DOWN], d, hidden, 1);
+    gx_linear_apply_backward_weight(v->p, &l[GX__BOTTLENECK_UP], d, active);
+    gx_linear_apply_backward_weight(v->p, &l[GX__BOTTLENECK_DOWN], hidden, kept);
+    if (wants_input) gx_linear_apply_backward_input(v->p, &l[GX__BOTTLENECK_DOWN], d, hidden, 1);
+}
+
+// ---- the method ----------------------------------------------------------------------------------------------------
+
+static int gx__bottleneck_is_on(const GxModel *m) { return m->bottleneck.reduction > 0; }
+static const char *gx__bottleneck_trainable(const GxModel *m) { return m->bottleneck.trainable; }
+
+static int gx__bottleneck_needs_result(const GxModel *m, int unit, int k)
+{
+    return m->unit[unit].pair[k].adapter[0].first.index >= 0;
+}
+
+static int gx__bottleneck_through(const GxModel *m, int row)
+{
+    const GxTensor *t = &m->table.row[row];
+    const GxLinear *l = m->unit[t->unit].pair[t->pair].adapter;
+    return row == l[GX__BOTTLENECK_UP].first.index ? l[GX__BOTTLENECK_DOWN].first.index : -1;
+}
+
+// Up begins near 0.
+static double gx__bottleneck_smallest(const GxModel *m, int row) { return 6 * (double)m->table.row[row].init_std; }
+
+GxTuner gx_bottleneck_tuner(void)
+{
+    GxTuner t = GX_ZERO;
+    t.name = "bottleneck adapters", t.is_on = gx__bottleneck_is_on;
+    t.check = gx__bottleneck_check, t.open = gx__bottleneck_open;
+    t.trainable = gx__bottleneck_trainable;
+    t.through = gx__bottleneck_through, t.smallest = gx__bottleneck_smallest;
+    t.layout = gx__bottleneck_layout, t.needs_result = gx__bottleneck_needs_result;
+    return t;
 }
 #endif

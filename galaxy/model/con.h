@@ -12,7 +12,13 @@
 #ifndef GX_CON_H
 #define GX_CON_H
 #include "bottleneck.h"
-#include "enter.h"
+GX_BEGIN
+
+void gx_con_open(GxContext *g, GxModel *m, int unit, int k, int number); // the tensors of pair k's
+void gx_con_forward(GxPass *p, int k, GxRows y, GxRows x, GxRows out); // y = x + out; and the norm of pair k+1, if any
+void gx_con_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRows dy); // dx: around the core; dout: into it
+
+GX_END
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CON_IMPLEMENTED)
@@ -53,65 +59,59 @@ void gx_con_open(GxContext *g, GxModel *m, int unit, int k, int number)
     pair->types = gx__con_open_table(g, m, unit, k, number, c->types_name, c->types);
 }
 
-static const void *gx__con_weight(const GxPass *p, GxTensorId id)
-{
-    return id.index < 0 ? NULL : gx_store_weight(&p->m->store, id);
-}
-
 // ---- layers --------------------------------------------------------------------------------------------------------
 
 // y = x + out; if pair k+1 begins with a norm, also in = norm(y) of that pair.
-static void gx__con_add(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
+static void gx__con_add(const GxPairView *v, GxRows y, GxRows x, GxRows out)
 {
-    const int next = k + 1,
-              fuses = next < gx_pass_kind(p)->spec.n_pairs && gx_pass_spec(p, next)->enter.kind == GX_ENTER_NORM;
-    if (!fuses) {
-        gx_add(p->g, y.data, x.data, out.data, y.rows * y.cols, y.dtype);
+    const int has_next = v->k + 1 < v->kind->spec.n_pairs;
+    const GxPairView next = gx_view(v->p, has_next ? v->k + 1 : v->k);
+    if (!has_next || next.spec->enter.kind != GX_ENTER_NORM) {
+        gx_add(v->g, y.data, x.data, out.data, y.rows * y.cols, y.dtype);
         return;
     }
-    GxPairSlot *s = gx_pass_slot(p, next);
-    const GxRows in = gx_con_rows(p, next, s->in);
-    gx_add_rms_norm_forward(p->g, y.data, in.data, s->rstd, x.data, out.data,
-                            gx__con_weight(p, gx_pass_pair(p, next)->norm.weight), x.rows, x.cols,
-                            gx_pass_spec(p, next)->enter.eps, x.dtype);
-    s->is_entered = 1;
+    const GxRows in = gx_con_rows(&next, next.slot->in);
+    gx_add_rms_norm_forward(v->g, y.data, in.data, next.slot->rstd, x.data, out.data,
+                            gx_view_weight(&next, next.pair->norm.weight), x.rows, x.cols, next.spec->enter.eps,
+                            x.dtype);
+    next.slot->is_entered = 1;
 }
 
 // out = a(out + bias). The residual operation that adds the bias wants a summand x: the rows that the adapter keeps
 // anyway serve as zeros for it, before they are written.
-static void gx__con_adapt(GxPass *p, int k, GxRows out)
+static void gx__con_adapt(const GxPairView *v, GxRows out)
 {
-    const GxRows zeros = gx_pass_slot(p, k)->adapter[0];
+    const GxRows zeros = v->slot->adapter[0];
     GxResidual r = GX_ZERO;
     r.R = out.rows, r.C = out.cols, r.dtype = out.dtype;
-    r.bias = gx__con_weight(p, gx_pass_pair(p, k)->con_bias);
+    r.bias = gx_view_weight(v, v->pair->con_bias);
     r.dropout = gx_no_dropout();
     if (r.bias) {
-        gx_zero(p->g, zeros.data, gx_rows_bytes(zeros));
-        gx_residual_forward(p->g, out.data, NULL, NULL, NULL, zeros.data, out.data, &r);
+        gx_zero(v->g, zeros.data, gx_rows_bytes(zeros));
+        gx_residual_forward(v->g, out.data, NULL, NULL, NULL, zeros.data, out.data, &r);
     }
-    gx_bottleneck_forward(p, k, out);
+    gx_bottleneck_forward(v, out);
 }
 
 // With an adapter, `out` already contains the bias.
-static GxResidual gx__con_residual(const GxPass *p, int k, GxRows y)
+static GxResidual gx__con_residual(const GxPairView *v, GxRows y)
 {
-    const GxConSpec *c = &gx_pass_spec(p, k)->con;
-    const GxPair *pair = gx_pass_pair(p, k);
+    const GxConSpec *c = &v->spec->con;
+    const GxPair *pair = v->pair;
     GxResidual r = GX_ZERO;
     r.R = y.rows, r.C = y.cols, r.dtype = y.dtype;
-    r.bias = gx_pass_has_adapter(p, k) ? NULL : gx__con_weight(p, pair->con_bias);
-    r.w = gx__con_weight(p, pair->con_norm.weight), r.b = gx__con_weight(p, pair->con_norm.bias);
+    r.bias = gx_view_has_adapter(v) ? NULL : gx_view_weight(v, pair->con_bias);
+    r.w = gx_view_weight(v, pair->con_norm.weight), r.b = gx_view_weight(v, pair->con_norm.bias);
     r.eps = c->eps;
-    r.dropout = gx_pass_dropout(p, k, GX_DROPOUT_CON, c->dropout);
+    r.dropout = gx_view_dropout(v, GX_DROPOUT_CON, c->dropout);
     return r;
 }
 
-static void gx__con_norm(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
+static void gx__con_norm(const GxPairView *v, GxRows y, GxRows x, GxRows out)
 {
-    const GxPairSlot *s = gx_pass_slot(p, k);
-    const GxResidual r = gx__con_residual(p, k, y);
-    gx_residual_forward(p->g, y.data, s->sum.data, s->con_mean, s->con_rstd, x.data, out.data, &r);
+    const GxPairSlot *s = v->slot;
+    const GxResidual r = gx__con_residual(v, y);
+    gx_residual_forward(v->g, y.data, s->sum.data, s->con_mean, s->con_rstd, x.data, out.data, &r);
 }
 
 // Gradients of CON's own tensors; NULL: no such tensor, or it is frozen. `accumulate` is the same for all of them,
@@ -121,119 +121,123 @@ typedef struct {
     int accumulate;
 } GxConGrads;
 
-static GxConGrads gx__con_grads(GxPass *p, int k)
+static GxConGrads gx__con_grads(const GxPairView *v)
 {
-    const GxPair *pair = gx_pass_pair(p, k);
+    const GxPair *pair = v->pair;
     const GxTensorId id[3] = {pair->con_bias, pair->con_norm.weight, pair->con_norm.bias};
     GxConGrads d = GX_ZERO;
     float **grad[3] = {&d.bias, &d.w, &d.b};
     for (int i = 0; i < 3; i++)
         if (id[i].index >= 0) {
             int accumulate = 0;
-            *grad[i] = gx_store_grad(&p->m->store, id[i], &accumulate);
+            *grad[i] = gx_store_grad(v->store, id[i], &accumulate);
             d.accumulate |= *grad[i] && accumulate;
         }
     return d;
 }
 
-static void gx__con_norm_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRows dy)
+static void gx__con_norm_backward(const GxPairView *v, GxRows dx, GxRows dout, GxRows dy)
 {
-    const GxPairSlot *s = gx_pass_slot(p, k);
-    const GxResidual r = gx__con_residual(p, k, dy);
-    const GxConGrads d = gx__con_grads(p, k);
-    const int has_adapter = gx_pass_has_adapter(p, k);
-    if (has_adapter && !dout.data) dout = gx_pass_rows(p, dy.rows, dy.cols);
-    gx_residual_backward(p->g, dx.data, dout.data, has_adapter ? NULL : d.bias, d.w, d.b, dy.data, s->sum.data,
+    const GxPairSlot *s = v->slot;
+    const GxResidual r = gx__con_residual(v, dy);
+    const GxConGrads d = gx__con_grads(v);
+    const int has_adapter = gx_view_has_adapter(v);
+    if (has_adapter && !dout.data) dout = gx_pass_rows(v->p, dy.rows, dy.cols);
+    gx_residual_backward(v->g, dx.data, dout.data, has_adapter ? NULL : d.bias, d.w, d.b, dy.data, s->sum.data,
                          s->con_mean, s->con_rstd, &r, d.accumulate);
     if (!has_adapter) return;
-    gx_bottleneck_backward(p, k, dout, p->wants_core || d.bias);
+    gx_bottleneck_backward(v, dout, v->p->wants_core || d.bias);
     GxLinearShape sum = gx_linear_shape(dout.rows, dout.cols, dout.cols, dout.dtype);
     sum.accumulate = d.accumulate;
-    gx_linear_backward_weight(p->g, NULL, d.bias, dout.data, dout.data, &sum);
+    gx_linear_backward_weight(v->g, NULL, d.bias, dout.data, dout.data, &sum);
 }
 
 // ---- embedding -----------------------------------------------------------------------------------------------------
 
 // This rank's part of the batch's indices into a table of positions or types.
-static const int32_t *gx__con_ids(GxPass *p, const int32_t *ids, const char *what)
+static const int32_t *gx__con_ids(const GxPairView *v, const int32_t *ids, const char *what)
 {
-    if (!ids && p->g->device->computes)
-        GX_FAIL(&p->g->error, GX_ERR_ARGUMENT, "the model has a table of %s, but the batch has no such array", what);
-    return ids && p->m->mode->methods.con == GX_METHOD_SP ? ids + gx_slice_begin(p) : ids;
+    if (!ids && v->g->device->computes)
+        GX_FAIL(&v->g->error, GX_ERR_ARGUMENT, "the model has a table of %s, but the batch has no such array", what);
+    return ids && v->m->mode->methods.con == GX_METHOD_SP ? ids + gx_slice_begin(v->p) : ids;
 }
 
-static void gx__con_look_up(GxPass *p, GxTensorId table, int64_t rows, const int32_t *ids, const char *what, GxRows sum)
+static void gx__con_look_up(const GxPairView *v, GxTensorId table, int64_t rows, const int32_t *ids, const char *what,
+                            GxRows sum)
 {
     GxEmbedding e = gx_embedding_shape(sum.rows, sum.cols, rows, sum.dtype);
     e.accumulate = 1;
     if (table.index < 0) return;
-    ids = gx__con_ids(p, ids, what);
-    gx_embedding_forward(p->g, sum.data, gx__con_weight(p, table), ids, &e);
+    ids = gx__con_ids(v, ids, what);
+    gx_embedding_forward(v->g, sum.data, gx_view_weight(v, table), ids, &e);
 }
 
-static void gx__con_embed(GxPass *p, int k, GxRows y, GxRows out)
+static void gx__con_embed(const GxPairView *v, GxRows y, GxRows out)
 {
-    const GxPairSlot *s = gx_pass_slot(p, k);
-    const GxConSpec *c = &gx_pass_spec(p, k)->con;
-    const GxPair *pair = gx_pass_pair(p, k);
-    const GxDropout drop = gx_pass_dropout(p, k, GX_DROPOUT_CON, c->dropout);
-    if (out.data != s->sum.data) gx_copy(p->g, s->sum.data, out.data, gx_rows_bytes(s->sum));
-    gx__con_look_up(p, pair->positions, c->positions, p->b->positions, "positions", s->sum);
-    gx__con_look_up(p, pair->types, c->types, p->b->types, "token types", s->sum);
-    gx_layer_norm_forward(p->g, y.data, s->con_mean, s->con_rstd, s->sum.data, gx__con_weight(p, pair->con_norm.weight),
-                          gx__con_weight(p, pair->con_norm.bias), y.rows, y.cols, c->eps, y.dtype);
-    if (drop.p > 0) gx_dropout(p->g, y.data, y.data, y.rows, y.cols, &drop, y.dtype);
+    const GxPairSlot *s = v->slot;
+    const GxConSpec *c = &v->spec->con;
+    const GxPair *pair = v->pair;
+    const GxDropout drop = gx_view_dropout(v, GX_DROPOUT_CON, c->dropout);
+    if (out.data != s->sum.data) gx_copy(v->g, s->sum.data, out.data, gx_rows_bytes(s->sum));
+    gx__con_look_up(v, pair->positions, c->positions, v->b->positions, "positions", s->sum);
+    gx__con_look_up(v, pair->types, c->types, v->b->types, "token types", s->sum);
+    gx_layer_norm_forward(v->g, y.data, s->con_mean, s->con_rstd, s->sum.data, gx_view_weight(v, pair->con_norm.weight),
+                          gx_view_weight(v, pair->con_norm.bias), y.rows, y.cols, c->eps, y.dtype);
+    if (drop.p > 0) gx_dropout(v->g, y.data, y.data, y.rows, y.cols, &drop, y.dtype);
 }
 
-static void gx__con_look_up_backward(GxPass *p, GxTensorId table, int64_t rows, const int32_t *ids, GxRows dsum)
+static void gx__con_look_up_backward(const GxPairView *v, GxTensorId table, int64_t rows, const int32_t *ids,
+                                     GxRows dsum)
 {
     GxEmbedding e = gx_embedding_shape(dsum.rows, dsum.cols, rows, dsum.dtype);
-    float *dw = table.index < 0 ? NULL : gx_store_grad(&p->m->store, table, &e.accumulate);
-    if (dw) gx_embedding_backward(p->g, dw, dsum.data, gx__con_ids(p, ids, "rows"), &e);
+    float *dw = table.index < 0 ? NULL : gx_store_grad(v->store, table, &e.accumulate);
+    if (dw) gx_embedding_backward(v->g, dw, dsum.data, gx__con_ids(v, ids, "rows"), &e);
 }
 
-static void gx__con_embed_backward(GxPass *p, int k, GxRows dx, GxRows dy)
+static void gx__con_embed_backward(const GxPairView *v, GxRows dx, GxRows dy)
 {
-    const GxPairSlot *s = gx_pass_slot(p, k);
-    const GxConSpec *c = &gx_pass_spec(p, k)->con;
-    const GxPair *pair = gx_pass_pair(p, k);
-    const GxDropout drop = gx_pass_dropout(p, k, GX_DROPOUT_CON, c->dropout);
-    const GxConGrads d = gx__con_grads(p, k);
-    if (drop.p > 0) gx_dropout(p->g, dx.data, dy.data, dy.rows, dy.cols, &drop, dy.dtype);
-    gx_layer_norm_backward(p->g, dx.data, d.w, d.b, drop.p > 0 ? dx.data : dy.data, s->sum.data, s->con_mean,
-                           s->con_rstd, gx__con_weight(p, pair->con_norm.weight), dy.rows, dy.cols, d.accumulate,
+    const GxPairSlot *s = v->slot;
+    const GxConSpec *c = &v->spec->con;
+    const GxPair *pair = v->pair;
+    const GxDropout drop = gx_view_dropout(v, GX_DROPOUT_CON, c->dropout);
+    const GxConGrads d = gx__con_grads(v);
+    if (drop.p > 0) gx_dropout(v->g, dx.data, dy.data, dy.rows, dy.cols, &drop, dy.dtype);
+    gx_layer_norm_backward(v->g, dx.data, d.w, d.b, drop.p > 0 ? dx.data : dy.data, s->sum.data, s->con_mean,
+                           s->con_rstd, gx_view_weight(v, pair->con_norm.weight), dy.rows, dy.cols, d.accumulate,
                            dy.dtype);
-    gx__con_look_up_backward(p, pair->positions, c->positions, p->b->positions, dx);
-    gx__con_look_up_backward(p, pair->types, c->types, p->b->types, dx);
+    gx__con_look_up_backward(v, pair->positions, c->positions, v->b->positions, dx);
+    gx__con_look_up_backward(v, pair->types, c->types, v->b->types, dx);
 }
 
 // ---- CON -----------------------------------------------------------------------------------------------------------
 
 void gx_con_forward(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
 {
-    const GxConSpec *c = &gx_pass_spec(p, k)->con;
+    const GxPairView view = gx_view(p, k), *v = &view;
+    const GxConSpec *c = &v->spec->con;
     if (!y.data || c->kind == GX_CON_NOTHING) return;
-    gx_pass_at(p, k, GX_AT_CON);
-    if (gx_pass_has_adapter(p, k)) gx__con_adapt(p, k, out);
-    if (c->kind == GX_CON_EMBED && c->has_norm) gx__con_embed(p, k, y, out);
-    else if (c->kind == GX_CON_EMBED && y.data != out.data) gx_copy(p->g, y.data, out.data, gx_rows_bytes(y));
-    else if (c->kind == GX_CON_ADD && c->has_norm) gx__con_norm(p, k, y, x, out);
-    else if (c->kind == GX_CON_ADD) gx__con_add(p, k, y, x, out);
+    gx_view_at(v, GX_AT_CON);
+    if (gx_view_has_adapter(v)) gx__con_adapt(v, out);
+    if (c->kind == GX_CON_EMBED && c->has_norm) gx__con_embed(v, y, out);
+    else if (c->kind == GX_CON_EMBED && y.data != out.data) gx_copy(v->g, y.data, out.data, gx_rows_bytes(y));
+    else if (c->kind == GX_CON_ADD && c->has_norm) gx__con_norm(v, y, x, out);
+    else if (c->kind == GX_CON_ADD) gx__con_add(v, y, x, out);
 }
 
 // Without a norm: dx = dy, and dout = dx, or with an adapter the gradient of its input. dout without rows: not needed.
 void gx_con_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRows dy)
 {
-    const GxConSpec *c = &gx_pass_spec(p, k)->con;
+    const GxPairView view = gx_view(p, k), *v = &view;
+    const GxConSpec *c = &v->spec->con;
     if (c->kind == GX_CON_NOTHING) return;
-    gx_pass_at(p, k, GX_AT_CON);
+    gx_view_at(v, GX_AT_CON);
     if (c->kind == GX_CON_ADD && c->has_norm) {
-        gx__con_norm_backward(p, k, dx, dout, dy);
+        gx__con_norm_backward(v, dx, dout, dy);
         return;
     }
-    if (c->has_norm) gx__con_embed_backward(p, k, dx, dy);
-    else if (dx.data != dy.data) gx_copy(p->g, dx.data, dy.data, gx_rows_bytes(dy));
-    if (dout.data && dout.data != dx.data) gx_copy(p->g, dout.data, dx.data, gx_rows_bytes(dx));
-    if (gx_pass_has_adapter(p, k)) gx_bottleneck_backward(p, k, dout.data ? dout : dx, p->wants_core);
+    if (c->has_norm) gx__con_embed_backward(v, dx, dy);
+    else if (dx.data != dy.data) gx_copy(v->g, dx.data, dy.data, gx_rows_bytes(dy));
+    if (dout.data && dout.data != dx.data) gx_copy(v->g, dout.data, dx.data, gx_rows_bytes(dx));
+    if (gx_view_has_adapter(v)) gx_bottleneck_backward(v, dout.data ? dout : dx, v->p->wants_core);
 }
 #endif

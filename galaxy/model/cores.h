@@ -1,18 +1,29 @@
-// model/cores.h: the list of all kinds of cores. To add a kind, write its header (like att.h) and add it to the list
-// here and to GxCoreKind (parallel/layout.h).
+// model/cores.h: the list of all kinds of cores, and what modes call of a pair's core. To add a kind, write its header
+// (like mlp.h) and add it to the list here and to GxCoreKind (parallel/layout.h).
 #ifndef GX_CORES_H
 #define GX_CORES_H
+#include "pass.h"
+GX_BEGIN
+
+const GxCore *gx_core(GxCoreKind kind);
+
+void gx_core_open(GxContext *g, GxModel *m, int unit, int k, int number); // the tensors of pair k's
+// Compute this rank's heads, columns, rows of the vocabulary, or slice of T. `in` is never written.
+void gx_core_forward(GxPass *p, int k, GxRows out, GxRows in);
+void gx_core_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in); // never writes dout
+void gx_core_backward_weight(GxPass *p, int k, GxRows dout, GxRows in);            // never communicates
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CORES_IMPLEMENTED)
+#define GX_CORES_IMPLEMENTED
 #include "att.h"
-#include "con.h"
 #include "embed.h"
 #include "head.h"
 #include "labels.h"
 #include "mlp.h"
 #include "vectors.h"
-#endif
-
-#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_CORES_IMPLEMENTED)
-#define GX_CORES_IMPLEMENTED
 
 const GxCore *gx_core(GxCoreKind kind)
 {
@@ -29,5 +40,28 @@ const GxCore *gx_core(GxCoreKind kind)
 void gx_core_open(GxContext *g, GxModel *m, int unit, int k, int number)
 {
     gx_core(gx_unit_spec(m, unit)->pair[k].core.kind)->open(g, m, unit, k, number);
+}
+
+void gx_core_forward(GxPass *p, int k, GxRows out, GxRows in)
+{
+    const GxPairView v = gx_view(p, k);
+    gx_view_at(&v, GX_AT_CORE);
+    gx_core(v.spec->core.kind)->forward(&v, out, in);
+}
+
+void gx_core_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in)
+{
+    const GxPairView v = gx_view(p, k);
+    if (!p->wants_core) return;
+    gx_view_at(&v, GX_AT_CORE);
+    gx_core(v.spec->core.kind)->backward_input(&v, din, dout, in);
+}
+
+void gx_core_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
+{
+    const GxPairView v = gx_view(p, k);
+    if (p->defers_weights || !p->wants_core) return;
+    gx_view_at(&v, GX_AT_CORE);
+    gx_core(v.spec->core.kind)->backward_weight(&v, dout, in);
 }
 #endif

@@ -10,6 +10,14 @@
 #ifndef GX_ENTER_H
 #define GX_ENTER_H
 #include "linear.h"
+#include "unit_tensors.h"
+GX_BEGIN
+
+void gx_enter_open(GxContext *g, GxModel *m, int unit, int k, int number); // the tensors of pair k's
+void gx_enter_forward(GxPass *p, int k, GxRows in, GxRows x);              // in = enter(x), unless CON has done so
+void gx_enter_backward(GxPass *p, int k, GxRows dx, GxRows din, GxRows x); // dx += enter'(din)
+
+GX_END
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_ENTER_IMPLEMENTED)
@@ -41,8 +49,6 @@ void gx_enter_open(GxContext *g, GxModel *m, int unit, int k, int number)
         pair->enter = gx__enter_open_linear(g, m, unit, k, number, con);
 }
 
-static void *gx__enter_weight(const GxPass *p, GxTensorId id) { return gx_store_weight(&p->m->store, id); }
-
 // ---- rows ----------------------------------------------------------------------------------------------------------
 
 // The index, in the whole batch, of the stream's first row on this rank.
@@ -51,135 +57,135 @@ static int64_t gx__enter_first(const GxPass *p)
     return p->m->mode->methods.con == GX_METHOD_SP ? gx_slice_begin(p) : 0;
 }
 
-static GxRows gx__enter_picked(GxPass *p, int k, int64_t n, GxRows x)
+static GxRows gx__enter_picked(const GxPairView *v, int64_t n, GxRows x)
 {
-    const int32_t *rows = gx_entered_rows(p, k);
+    const int32_t *rows = gx_entered_rows(v);
     if (!rows) return x;
-    const GxRows picked = gx_pass_picked(p, k, p->m->mode->methods.con, n, x.cols);
-    gx_pick_rows(p->g, picked.data, x.data, rows, gx__enter_first(p), n, x.cols, x.dtype);
+    const GxRows picked = gx_picked_rows(v, v->m->mode->methods.con, n, x.cols);
+    gx_pick_rows(v->g, picked.data, x.data, rows, gx__enter_first(v->p), n, x.cols, x.dtype);
     return picked;
 }
 
 // Adds the gradients of the picked rows to dx. A head that alone reads all rows writes them: dx = dpicked.
-static void gx__enter_put(GxPass *p, int k, GxRows dx, GxRows dpicked)
+static void gx__enter_put(const GxPairView *v, GxRows dx, GxRows dpicked)
 {
-    const int32_t *rows = gx_entered_rows(p, k);
-    if (rows) gx_add_rows(p->g, dx.data, dpicked.data, rows, gx__enter_first(p), dpicked.rows, dx.cols, dx.dtype);
-    else if (gx_head_writes_dx(p)) gx_copy(p->g, dx.data, dpicked.data, gx_rows_bytes(dx));
-    else gx_add(p->g, dx.data, dx.data, dpicked.data, dx.rows * dx.cols, dx.dtype);
+    const int32_t *rows = gx_entered_rows(v);
+    if (rows) gx_add_rows(v->g, dx.data, dpicked.data, rows, gx__enter_first(v->p), dpicked.rows, dx.cols, dx.dtype);
+    else if (gx_head_writes_dx(v->p)) gx_copy(v->g, dx.data, dpicked.data, gx_rows_bytes(dx));
+    else gx_add(v->g, dx.data, dx.data, dpicked.data, dx.rows * dx.cols, dx.dtype);
 }
 
 // ---- transform, pool -----------------------------------------------------------------------------------------------
 
-static GxDropout gx__enter_dropout(const GxPass *p, int k)
+static GxDropout gx__enter_dropout(const GxPairView *v)
 {
-    GxDropout d = gx_pass_dropout(p, k, GX_DROPOUT_CON, gx_pass_spec(p, k)->enter.dropout);
-    d.rows = gx_entered_rows(p, k);
+    GxDropout d = gx_view_dropout(v, GX_DROPOUT_CON, v->spec->enter.dropout);
+    d.rows = gx_entered_rows(v);
     return d;
 }
 
-static void gx__enter_transform(GxPass *p, int k, GxRows in, GxRows x)
+static void gx__enter_transform(const GxPairView *v, GxRows in, GxRows x)
 {
-    const GxPairSlot *s = gx_pass_slot(p, k);
-    const GxEnterSpec *e = &gx_pass_spec(p, k)->enter;
-    const GxPair *pair = gx_pass_pair(p, k);
+    const GxPairSlot *s = v->slot;
+    const GxEnterSpec *e = &v->spec->enter;
+    const GxPair *pair = v->pair;
     const GxRows before = s->enter[0], behind = s->enter[1];
-    gx_linear_apply(p, &pair->enter, before, x, 0);
-    gx_gelu_forward(p->g, behind.data, before.data, NULL, before.rows, before.cols, gx_gelu_of(e->activation), x.dtype);
-    gx_layer_norm_forward(p->g, in.data, s->mean, s->rstd, behind.data, gx__enter_weight(p, pair->norm.weight),
-                          gx__enter_weight(p, pair->norm.bias), in.rows, in.cols, e->eps, in.dtype);
+    gx_linear_apply(v->p, &pair->enter, before, x, 0);
+    gx_gelu_forward(v->g, behind.data, before.data, NULL, before.rows, before.cols, gx_gelu_of(e->activation), x.dtype);
+    gx_layer_norm_forward(v->g, in.data, s->mean, s->rstd, behind.data, gx_view_weight(v, pair->norm.weight),
+                          gx_view_weight(v, pair->norm.bias), in.rows, in.cols, e->eps, in.dtype);
 }
 
-static void gx__enter_pool(GxPass *p, int k, GxRows in, GxRows x)
+static void gx__enter_pool(const GxPairView *v, GxRows in, GxRows x)
 {
-    const GxRows pooled = gx_pass_slot(p, k)->enter[0];
-    const GxDropout d = gx__enter_dropout(p, k);
-    gx_linear_apply(p, &gx_pass_pair(p, k)->enter, pooled, x, 0);
-    gx_tanh_forward(p->g, pooled.data, pooled.data, pooled.rows * pooled.cols, pooled.dtype);
-    gx_dropout(p->g, in.data, pooled.data, in.rows, in.cols, &d, in.dtype);
+    const GxRows pooled = v->slot->enter[0];
+    const GxDropout d = gx__enter_dropout(v);
+    gx_linear_apply(v->p, &v->pair->enter, pooled, x, 0);
+    gx_tanh_forward(v->g, pooled.data, pooled.data, pooled.rows * pooled.cols, pooled.dtype);
+    gx_dropout(v->g, in.data, pooled.data, in.rows, in.cols, &d, in.dtype);
 }
 
 // d: the gradient of x W^T + b, from that of `in`.
-static void gx__enter_transform_backward(GxPass *p, int k, GxRows d, GxRows din)
+static void gx__enter_transform_backward(const GxPairView *v, GxRows d, GxRows din)
 {
-    const GxPairSlot *s = gx_pass_slot(p, k);
-    const GxPair *pair = gx_pass_pair(p, k);
+    const GxPairSlot *s = v->slot;
+    const GxPair *pair = v->pair;
     int accumulate = 0;
-    float *dw = gx_store_grad(&p->m->store, pair->norm.weight, &accumulate),
-          *db = gx_store_grad(&p->m->store, pair->norm.bias, &accumulate);
-    gx_layer_norm_backward(p->g, d.data, dw, db, din.data, s->enter[1].data, s->mean, s->rstd,
-                           gx__enter_weight(p, pair->norm.weight), d.rows, d.cols, accumulate, d.dtype);
-    gx_gelu_backward(p->g, d.data, NULL, d.data, s->enter[0].data, NULL, d.rows, d.cols,
-                     gx_gelu_of(gx_pass_spec(p, k)->enter.activation), d.dtype);
+    float *dw = gx_store_grad(v->store, pair->norm.weight, &accumulate),
+          *db = gx_store_grad(v->store, pair->norm.bias, &accumulate);
+    gx_layer_norm_backward(v->g, d.data, dw, db, din.data, s->enter[1].data, s->mean, s->rstd,
+                           gx_view_weight(v, pair->norm.weight), d.rows, d.cols, accumulate, d.dtype);
+    gx_gelu_backward(v->g, d.data, NULL, d.data, s->enter[0].data, NULL, d.rows, d.cols,
+                     gx_gelu_of(v->spec->enter.activation), d.dtype);
 }
 
-static void gx__enter_pool_backward(GxPass *p, int k, GxRows d, GxRows din)
+static void gx__enter_pool_backward(const GxPairView *v, GxRows d, GxRows din)
 {
-    const GxRows pooled = gx_pass_slot(p, k)->enter[0];
-    const GxDropout drop = gx__enter_dropout(p, k);
-    gx_dropout(p->g, d.data, din.data, d.rows, d.cols, &drop, d.dtype);
-    gx_tanh_backward(p->g, d.data, d.data, pooled.data, d.rows * d.cols, d.dtype);
+    const GxRows pooled = v->slot->enter[0];
+    const GxDropout drop = gx__enter_dropout(v);
+    gx_dropout(v->g, d.data, din.data, d.rows, d.cols, &drop, d.dtype);
+    gx_tanh_backward(v->g, d.data, d.data, pooled.data, d.rows * d.cols, d.dtype);
 }
 
 // ---- enter ---------------------------------------------------------------------------------------------------------
 
 void gx_enter_forward(GxPass *p, int k, GxRows in, GxRows x)
 {
-    GxPairSlot *s = gx_pass_slot(p, k);
-    const GxEnterSpec *e = &gx_pass_spec(p, k)->enter;
+    const GxPairView view = gx_view(p, k), *v = &view;
+    GxPairSlot *s = v->slot;
+    const GxEnterSpec *e = &v->spec->enter;
     if (!x.data || !in.rows || s->is_entered) return;
-    gx_pass_at(p, k, GX_AT_NORM);
-    const GxRows picked = gx__enter_picked(p, k, in.rows, x);
+    gx_view_at(v, GX_AT_NORM);
+    const GxRows picked = gx__enter_picked(v, in.rows, x);
     switch (e->kind) {
     case GX_ENTER_NORM:
-        gx_rms_norm_forward(p->g, in.data, s->rstd, picked.data, gx__enter_weight(p, gx_pass_pair(p, k)->norm.weight),
-                            in.rows, in.cols, e->eps, in.dtype);
+        gx_rms_norm_forward(v->g, in.data, s->rstd, picked.data, gx_view_weight(v, v->pair->norm.weight), in.rows,
+                            in.cols, e->eps, in.dtype);
         break;
-    case GX_ENTER_TRANSFORM: gx__enter_transform(p, k, in, picked); break;
-    case GX_ENTER_POOL: gx__enter_pool(p, k, in, picked); break;
+    case GX_ENTER_TRANSFORM: gx__enter_transform(v, in, picked); break;
+    case GX_ENTER_POOL: gx__enter_pool(v, in, picked); break;
     default:
-        if (in.data != picked.data) gx_copy(p->g, in.data, picked.data, gx_rows_bytes(in));
+        if (in.data != picked.data) gx_copy(v->g, in.data, picked.data, gx_rows_bytes(in));
     }
 }
 
 // Adds the norm's backward of din to dx: in one operation if no rows are picked. A head that alone reads all rows
 // writes dx instead.
-static void gx__enter_norm_backward(GxPass *p, int k, GxRows dx, GxRows din, GxRows x, GxRows picked)
+static void gx__enter_norm_backward(const GxPairView *v, GxRows dx, GxRows din, GxRows x, GxRows picked)
 {
-    const GxTensorId norm = gx_pass_pair(p, k)->norm.weight;
+    const GxTensorId norm = v->pair->norm.weight;
     const int is_apart = picked.data != x.data;
-    const int is_first = gx_pass_spec(p, k)->con.kind == GX_CON_NOTHING && gx_head_writes_dx(p);
+    const int is_first = v->spec->con.kind == GX_CON_NOTHING && gx_head_writes_dx(v->p);
     int accumulate = 0;
-    float *dw = gx_store_grad(&p->m->store, norm, &accumulate);
-    const GxRows to = is_apart ? gx_pass_picked(p, k, p->m->mode->methods.con, picked.rows, picked.cols) : dx;
-    gx_rms_norm_backward(p->g, to.data, dw, din.data, is_apart || is_first ? NULL : dx.data, picked.data,
-                         gx_pass_slot(p, k)->rstd, gx__enter_weight(p, norm), picked.rows, picked.cols, accumulate,
-                         picked.dtype);
-    if (is_apart) gx__enter_put(p, k, dx, to);
+    float *dw = gx_store_grad(v->store, norm, &accumulate);
+    const GxRows to = is_apart ? gx_picked_rows(v, v->m->mode->methods.con, picked.rows, picked.cols) : dx;
+    gx_rms_norm_backward(v->g, to.data, dw, din.data, is_apart || is_first ? NULL : dx.data, picked.data, v->slot->rstd,
+                         gx_view_weight(v, norm), picked.rows, picked.cols, accumulate, picked.dtype);
+    if (is_apart) gx__enter_put(v, dx, to);
 }
 
 void gx_enter_backward(GxPass *p, int k, GxRows dx, GxRows din, GxRows x)
 {
-    const GxEnterSpec *e = &gx_pass_spec(p, k)->enter;
+    const GxPairView view = gx_view(p, k), *v = &view;
+    const GxEnterSpec *e = &v->spec->enter;
     if (!din.data || !din.rows) return;
-    gx_pass_at(p, k, GX_AT_NORM);
+    gx_view_at(v, GX_AT_NORM);
     if (e->kind == GX_ENTER_NOTHING) {
-        gx__enter_put(p, k, dx, din);
+        gx__enter_put(v, dx, din);
         return;
     }
-    const GxRows picked = gx__enter_picked(p, k, din.rows, x);
+    const GxRows picked = gx__enter_picked(v, din.rows, x);
     if (e->kind == GX_ENTER_NORM) {
-        gx__enter_norm_backward(p, k, dx, din, x, picked);
+        gx__enter_norm_backward(v, dx, din, x, picked);
         return;
     }
-    const GxLinear *l = &gx_pass_pair(p, k)->enter;
-    const GxMethod con = p->m->mode->methods.con;
-    const GxRows d = gx_pass_picked(p, k, con, din.rows, din.cols),
-                 dpicked = gx_pass_picked(p, k, con, din.rows, din.cols);
-    if (e->kind == GX_ENTER_TRANSFORM) gx__enter_transform_backward(p, k, d, din);
-    else gx__enter_pool_backward(p, k, d, din);
-    gx_linear_apply_backward_weight(p, l, d, picked);
-    gx_linear_apply_backward_input(p, l, dpicked, d, 0);
-    gx__enter_put(p, k, dx, dpicked);
+    const GxLinear *l = &v->pair->enter;
+    const GxMethod con = v->m->mode->methods.con;
+    const GxRows d = gx_picked_rows(v, con, din.rows, din.cols), dpicked = gx_picked_rows(v, con, din.rows, din.cols);
+    if (e->kind == GX_ENTER_TRANSFORM) gx__enter_transform_backward(v, d, din);
+    else gx__enter_pool_backward(v, d, din);
+    gx_linear_apply_backward_weight(v->p, l, d, picked);
+    gx_linear_apply_backward_input(v->p, l, dpicked, d, 0);
+    gx__enter_put(v, dx, dpicked);
 }
 #endif

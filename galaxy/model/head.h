@@ -15,6 +15,7 @@
 #ifndef GX_HEAD_H
 #define GX_HEAD_H
 #include "linear.h"
+#include "unit_tensors.h"
 GX_BEGIN
 extern const GxCore gx_head;
 GX_END
@@ -62,80 +63,79 @@ typedef struct {           // scratch of the cross-entropy
     float *maximum, *sums; // [chunk], [2, chunk]: of the loss in steps
 } GxHeadScratch;
 
-static int gx__head_is_weighed(const GxPass *p, int k) { return gx_pass_target(p, k)->weighing != NULL; }
+static int gx__head_is_weighed(const GxPairView *v) { return v->target->weighing != NULL; }
 
-static GxHeadScratch gx__head_scratch(GxPass *p, int k, int64_t rows)
+static GxHeadScratch gx__head_scratch(const GxPairView *v, int64_t rows)
 {
-    const GxUnitKind *u = gx_pass_kind(p);
-    const int64_t most = gx_picked_most(p, k, gx_core_method(p, k), rows), chunk = gx_min(most, p->m->chunk);
+    const GxUnitKind *u = v->kind;
+    const int64_t most = gx_picked_most(v, gx_view_method(v), rows), chunk = gx_min(most, v->m->chunk);
     GxHeadScratch s = GX_ZERO;
-    s.logits = gx_pass_rows(p, chunk, gx_share_count(&u->vocab));
-    const int64_t all = gx_target_n(p->b, gx_pass_spec(p, k)->core.target), is_weighed = gx__head_is_weighed(p, k);
-    s.losses = (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * (is_weighed ? all : most));
-    if (is_weighed) s.weights = (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * all);
-    s.maximum = (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * chunk);
-    s.sums = (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 8 * chunk);
+    s.logits = gx_pass_rows(v->p, chunk, gx_share_count(&u->vocab));
+    const int64_t all = gx_batch_rows(v), is_weighed = gx__head_is_weighed(v);
+    s.losses = (float *)gx_scratch(v->g, GX_MEM_ACTIVATIONS, 4 * (is_weighed ? all : most));
+    if (is_weighed) s.weights = (float *)gx_scratch(v->g, GX_MEM_ACTIVATIONS, 4 * all);
+    s.maximum = (float *)gx_scratch(v->g, GX_MEM_ACTIVATIONS, 4 * chunk);
+    s.sums = (float *)gx_scratch(v->g, GX_MEM_ACTIVATIONS, 8 * chunk);
     return s;
 }
 
 // Counts the labels of R rows whose logit is the largest: those for which logit - maximum is 0.
-static void gx__head_count_right(GxPass *p, int k, const float *less_maximum, const float *losses,
+static void gx__head_count_right(const GxPairView *v, const float *less_maximum, const float *losses,
                                  const int32_t *labels, int64_t R)
 {
     enum { BLOCK = 256 };
     float less[BLOCK], loss[BLOCK];
-    const double chance = 1 / (double)gx_pass_spec(p, k)->core.vocab; // of logits that are all the same
+    const double chance = 1 / (double)v->spec->core.vocab; // of logits that are all the same
     for (int64_t r = 0; r < R; r += BLOCK) {
         const int64_t n = gx_min(BLOCK, R - r);
-        gx_to_host(p->g, less, less_maximum + r, 4 * n);
-        gx_to_host(p->g, loss, losses + r, 4 * n);
-        if (gx_failed(p->g) || !p->g->device->computes) return;
+        gx_to_host(v->g, less, less_maximum + r, 4 * n);
+        gx_to_host(v->g, loss, losses + r, 4 * n);
+        if (gx_failed(v->g) || !v->g->device->computes) return;
         for (int64_t i = 0; i < n; i++)
-            *gx_pass_target(p, k)->right +=
+            *v->target->right +=
                 labels[r + i] != GX_IGNORE_INDEX && less[i] == 0 && exp(-(double)loss[i]) > 1.001 * chance;
     }
 }
 
-static int gx__head_counts_right(const GxPass *p, int k, int has_gradient)
+static int gx__head_counts_right(const GxPairView *v, int has_gradient)
 {
-    return gx_pass_target(p, k)->right && !has_gradient && gx_adds_loss(p, k);
+    return v->target->right && !has_gradient && gx_adds_loss(v);
 }
 
-static int gx__head_asks_behind(const GxPass *p, int k, int has_gradient)
+static int gx__head_asks_behind(const GxPairView *v, int has_gradient)
 {
-    return gx__head_is_weighed(p, k) && gx_pass_target(p, k)->weighing->behind && !has_gradient;
+    return gx__head_is_weighed(v) && v->target->weighing->behind && !has_gradient;
 }
 
 // losses[r] = log(sum_v exp(logits[r,v])) - logits[r,label]; dlogits = weights[r]/count * (softmax - one-hot), in the
 // logits' place
-static void gx__head_cross_entropy(GxPass *p, int k, const GxHeadScratch *s, float *losses, const float *weights,
+static void gx__head_cross_entropy(const GxPairView *v, const GxHeadScratch *s, float *losses, const float *weights,
                                    GxRows logits, const int32_t *labels, int has_gradient)
 {
-    GxContext *g = p->g;
-    const GxShares *vocab = &gx_pass_kind(p)->vocab;
+    GxContext *g = v->g;
+    const GxShares *vocab = &v->kind->vocab;
     const int64_t R = logits.rows, V = logits.cols, first = gx_share_mine(vocab).begin;
     const int is_split = vocab->n > 1;
     void *dlogits = has_gradient ? logits.data : NULL;
-    if (!is_split && !gx__head_counts_right(p, k, has_gradient) && !gx__head_asks_behind(p, k, has_gradient)) {
-        gx_cross_entropy(g, losses, dlogits, logits.data, labels, R, V, gx_pass_target(p, k)->count, weights,
-                         logits.dtype);
+    if (!is_split && !gx__head_counts_right(v, has_gradient) && !gx__head_asks_behind(v, has_gradient)) {
+        gx_cross_entropy(g, losses, dlogits, logits.data, labels, R, V, v->target->count, weights, logits.dtype);
         return;
     }
     gx_cross_entropy_maximum(g, s->maximum, logits.data, R, V, logits.dtype);
-    gx_at(g, p->unit, gx_door_name(GX_CORE_HEAD, GX_INSIDE));
+    gx_at(g, v->p->unit, gx_door_name(GX_CORE_HEAD, GX_INSIDE));
     if (is_split) gx_all_reduce(g, GX_AXIS_TP, GX_MAX, s->maximum, R, GX_F32);
-    gx_cross_entropy_sums(g, s->sums, dlogits, logits.data, s->maximum, labels, R, V, first,
-                          gx_pass_spec(p, k)->core.vocab, logits.dtype);
+    gx_cross_entropy_sums(g, s->sums, dlogits, logits.data, s->maximum, labels, R, V, first, v->spec->core.vocab,
+                          logits.dtype);
     if (is_split) gx_all_reduce(g, GX_AXIS_TP, GX_SUM, s->sums, 2 * R, GX_F32);
-    gx_pass_at(p, k, GX_AT_CORE);
-    gx_cross_entropy_finish(g, losses, dlogits, dlogits, s->sums, labels, R, V, first, gx_pass_target(p, k)->count,
-                            weights, logits.dtype);
+    gx_view_at(v, GX_AT_CORE);
+    gx_cross_entropy_finish(g, losses, dlogits, dlogits, s->sums, labels, R, V, first, v->target->count, weights,
+                            logits.dtype);
 }
 
 // The head's linear for a chunk that begins at row `picked` of the target.
-static GxLinear gx__head_linear(const GxPass *p, int k, int64_t picked)
+static GxLinear gx__head_linear(const GxPairView *v, int64_t picked)
 {
-    GxLinear l = gx_pass_pair(p, k)->linear[0];
+    GxLinear l = v->pair->linear[0];
     l.picked = picked;
     return l;
 }
@@ -147,75 +147,74 @@ static void gx__head_chunk_backward(GxPass *p, const GxLinear *l, GxRows din, Gx
 }
 
 // Hands the losses of all rows (by SP: of all ranks) to the task, and copies its losses and weights back.
-static void gx__head_weigh(GxPass *p, int k, const GxHeadScratch *s, int64_t begin)
+static void gx__head_weigh(const GxPairView *v, const GxHeadScratch *s, int64_t begin)
 {
-    const GxWeighing *w = gx_pass_target(p, k)->weighing;
-    const GxSplit *split = gx_pair_rows(p, k);
-    const int64_t all = gx_target_n(p->b, gx_pass_spec(p, k)->core.target);
-    if (gx_core_method(p, k) == GX_METHOD_SP && split->n > 1) {
-        gx_at(p->g, p->unit, gx_door_name(GX_CORE_HEAD, GX_INSIDE));
-        gx_all_gather(p->g, GX_AXIS_TP, split, s->losses, s->losses + begin, 1, GX_F32);
-        gx_pass_at(p, k, GX_AT_CORE);
+    const GxWeighing *w = v->target->weighing;
+    const GxSplit *split = gx_pair_rows(v->p, v->k);
+    const int64_t all = gx_batch_rows(v);
+    if (gx_view_method(v) == GX_METHOD_SP && split->n > 1) {
+        gx_at(v->g, v->p->unit, gx_door_name(GX_CORE_HEAD, GX_INSIDE));
+        gx_all_gather(v->g, GX_AXIS_TP, split, s->losses, s->losses + begin, 1, GX_F32);
+        gx_view_at(v, GX_AT_CORE);
     }
-    gx_to_host(p->g, w->losses, s->losses, 4 * all);
-    if (gx_failed(p->g)) return;
-    if (p->g->device->computes) w->weigh(w->user, p->b);
-    gx_to_device(p->g, s->losses, w->losses, 4 * all);
-    gx_to_device(p->g, s->weights, w->weights, 4 * all);
+    gx_to_host(v->g, w->losses, s->losses, 4 * all);
+    if (gx_failed(v->g)) return;
+    if (v->g->device->computes) w->weigh(w->user, v->b);
+    gx_to_device(v->g, s->losses, w->losses, 4 * all);
+    gx_to_device(v->g, s->weights, w->weights, 4 * all);
 }
 
 // The loss of rows that the task weighs; with gradients: din and the matrix's. A rank without rows takes part in the
 // collectives.
-static void gx__head_loss_weighed(GxPass *p, int k, GxRows din, GxRows in, int has_gradient)
+static void gx__head_loss_weighed(const GxPairView *v, GxRows din, GxRows in, int has_gradient)
 {
-    const int64_t begin = gx_picked_begin(p, k, gx_core_method(p, k));
-    const int32_t *labels = gx_pass_target(p, k)->labels + begin;
-    const GxHeadScratch s = gx__head_scratch(p, k, in.rows);
+    const int64_t begin = gx_picked_begin(v, gx_view_method(v));
+    const int32_t *labels = v->target->labels + begin;
+    const GxHeadScratch s = gx__head_scratch(v, in.rows);
     const int64_t chunk = s.logits.rows;
-    for (int64_t r = 0; r < in.rows && !gx_failed(p->g); r += chunk) {
+    for (int64_t r = 0; r < in.rows && !gx_failed(v->g); r += chunk) {
         const GxRows logits = gx_some_rows(s.logits, 0, gx_min(chunk, in.rows - r));
-        const GxLinear l = gx__head_linear(p, k, begin + r);
-        gx_linear_apply(p, &l, logits, gx_some_rows(in, r, logits.rows), 0);
-        gx__head_cross_entropy(p, k, &s, s.losses + begin + r, NULL, logits, labels + r, 0);
-        if (gx__head_asks_behind(p, k, has_gradient))
-            gx_to_host(p->g, gx_pass_target(p, k)->weighing->behind + begin + r, s.sums + logits.rows, 4 * logits.rows);
+        const GxLinear l = gx__head_linear(v, begin + r);
+        gx_linear_apply(v->p, &l, logits, gx_some_rows(in, r, logits.rows), 0);
+        gx__head_cross_entropy(v, &s, s.losses + begin + r, NULL, logits, labels + r, 0);
+        if (gx__head_asks_behind(v, has_gradient))
+            gx_to_host(v->g, v->target->weighing->behind + begin + r, s.sums + logits.rows, 4 * logits.rows);
     }
-    gx__head_weigh(p, k, &s, begin);
-    if (in.rows && gx_adds_loss(p, k)) gx_sum(p->g, gx_pass_target(p, k)->loss, s.losses + begin, in.rows, 1);
-    for (int64_t r = 0; r < in.rows && has_gradient && !gx_failed(p->g); r += chunk) {
+    gx__head_weigh(v, &s, begin);
+    if (in.rows && gx_adds_loss(v)) gx_sum(v->g, v->target->loss, s.losses + begin, in.rows, 1);
+    for (int64_t r = 0; r < in.rows && has_gradient && !gx_failed(v->g); r += chunk) {
         const GxRows logits = gx_some_rows(s.logits, 0, gx_min(chunk, in.rows - r)),
                      h = gx_some_rows(in, r, logits.rows);
-        const GxLinear l = gx__head_linear(p, k, begin + r);
-        if (in.rows > chunk) gx_linear_apply(p, &l, logits, h, 0);
-        gx__head_cross_entropy(p, k, &s, s.losses + begin + r, s.weights + begin + r, logits, labels + r, 1);
-        gx__head_chunk_backward(p, &l, gx_some_rows(din, r, logits.rows), logits, h);
+        const GxLinear l = gx__head_linear(v, begin + r);
+        if (in.rows > chunk) gx_linear_apply(v->p, &l, logits, h, 0);
+        gx__head_cross_entropy(v, &s, s.losses + begin + r, s.weights + begin + r, logits, labels + r, 1);
+        gx__head_chunk_backward(v->p, &l, gx_some_rows(din, r, logits.rows), logits, h);
     }
 }
 
 // The loss of all rows of `in`; with gradients: din, and the matrix's.
-static void gx__head_loss(GxPass *p, int k, GxRows din, GxRows in, int has_gradient)
+static void gx__head_loss(const GxPairView *v, GxRows din, GxRows in, int has_gradient)
 {
-    if (gx__head_is_weighed(p, k)) {
-        gx__head_loss_weighed(p, k, din, in, has_gradient);
+    if (gx__head_is_weighed(v)) {
+        gx__head_loss_weighed(v, din, in, has_gradient);
         return;
     }
     if (!in.rows) return; // by SP a rank may have no rows; there are no collectives here then
-    const int64_t begin = gx_picked_begin(p, k, gx_core_method(p, k));
-    const int32_t *labels = gx_pass_target(p, k)->labels + begin,
-                  *host_copy = gx_target_labels(gx_pass_target(p, k)) + begin;
-    const GxHeadScratch s = gx__head_scratch(p, k, in.rows);
+    const int64_t begin = gx_picked_begin(v, gx_view_method(v));
+    const int32_t *labels = v->target->labels + begin, *host_copy = gx_target_labels(v->target) + begin;
+    const GxHeadScratch s = gx__head_scratch(v, in.rows);
     const int64_t chunk = s.logits.rows;
-    for (int64_t r = 0; r < in.rows && !gx_failed(p->g); r += chunk) {
+    for (int64_t r = 0; r < in.rows && !gx_failed(v->g); r += chunk) {
         const int64_t rows = gx_min(chunk, in.rows - r);
         const GxRows logits = gx_some_rows(s.logits, 0, rows), h = gx_some_rows(in, r, rows);
-        const GxLinear l = gx__head_linear(p, k, begin + r);
-        gx_linear_apply(p, &l, logits, h, 0);
-        gx__head_cross_entropy(p, k, &s, s.losses + r, NULL, logits, labels + r, has_gradient);
-        if (gx__head_counts_right(p, k, has_gradient))
-            gx__head_count_right(p, k, s.sums + rows, s.losses + r, host_copy + r, rows);
-        if (has_gradient) gx__head_chunk_backward(p, &l, gx_some_rows(din, r, rows), logits, h);
+        const GxLinear l = gx__head_linear(v, begin + r);
+        gx_linear_apply(v->p, &l, logits, h, 0);
+        gx__head_cross_entropy(v, &s, s.losses + r, NULL, logits, labels + r, has_gradient);
+        if (gx__head_counts_right(v, has_gradient))
+            gx__head_count_right(v, s.sums + rows, s.losses + r, host_copy + r, rows);
+        if (has_gradient) gx__head_chunk_backward(v->p, &l, gx_some_rows(din, r, rows), logits, h);
     }
-    if (gx_adds_loss(p, k)) gx_sum(p->g, gx_pass_target(p, k)->loss, s.losses, in.rows, 1);
+    if (gx_adds_loss(v)) gx_sum(v->g, v->target->loss, s.losses, in.rows, 1);
 }
 
 // Where the vocabulary is split, a row's logits are gathered from all ranks.
@@ -234,40 +233,40 @@ static void gx__head_gather_columns(GxPass *p, GxRows logits, GxRows in, const G
 }
 
 // The target's rows' logits over the whole vocabulary, on every rank.
-static void gx__head_logits(GxPass *p, int k, GxRows in)
+static void gx__head_logits(const GxPairView *v, GxRows in)
 {
-    const GxLinear *l = &gx_pass_pair(p, k)->linear[0];
-    const GxRows logits = gx_pass_target(p, k)->logits;
-    const GxSplit *rows = gx_pair_rows(p, k);
-    if (gx_pass_kind(p)->vocab.n > 1) {
-        gx__head_gather_columns(p, logits, in, l);
+    const GxLinear *l = &v->pair->linear[0];
+    const GxRows logits = v->target->logits;
+    const GxSplit *rows = gx_pair_rows(v->p, v->k);
+    if (v->kind->vocab.n > 1) {
+        gx__head_gather_columns(v->p, logits, in, l);
         return;
     }
-    const int is_sp = gx_core_method(p, k) == GX_METHOD_SP && rows->n > 1;
-    const GxRows own = is_sp ? gx_some_rows(logits, rows->begin[p->m->member], in.rows) : logits;
-    if (in.rows) gx_linear_apply(p, l, own, in, 0);
-    gx_at(p->g, p->unit, "logits");
-    if (is_sp) gx_all_gather(p->g, GX_AXIS_TP, rows, logits.data, own.data, logits.cols, logits.dtype);
+    const int is_sp = gx_view_method(v) == GX_METHOD_SP && rows->n > 1;
+    const GxRows own = is_sp ? gx_some_rows(logits, rows->begin[v->m->member], in.rows) : logits;
+    if (in.rows) gx_linear_apply(v->p, l, own, in, 0);
+    gx_at(v->g, v->p->unit, "logits");
+    if (is_sp) gx_all_gather(v->g, GX_AXIS_TP, rows, logits.data, own.data, logits.cols, logits.dtype);
 }
 
-static void gx__head_forward(GxPass *p, int k, GxRows out, GxRows in)
+static void gx__head_forward(const GxPairView *v, GxRows out, GxRows in)
 {
-    const GxTarget *t = gx_pass_target(p, k);
+    const GxTarget *t = v->target;
     (void)out;
-    if (p->b->is_training) return;
-    if (t->logits.data) gx__head_logits(p, k, in);
-    if (t->labels) gx__head_loss(p, k, gx_no_rows(), in, 0);
+    if (v->b->is_training) return;
+    if (t->logits.data) gx__head_logits(v, in);
+    if (t->labels) gx__head_loss(v, gx_no_rows(), in, 0);
 }
 
-static void gx__head_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in)
+static void gx__head_backward_input(const GxPairView *v, GxRows din, GxRows dout, GxRows in)
 {
     (void)dout;
-    gx__head_loss(p, k, din, in, 1);
+    gx__head_loss(v, din, in, 1);
 }
 
-static void gx__head_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
+static void gx__head_backward_weight(const GxPairView *v, GxRows dout, GxRows in)
 {
-    (void)p, (void)k, (void)dout, (void)in; // done with each chunk
+    (void)v, (void)dout, (void)in; // done with each chunk
 }
 
 const GxCore gx_head = {gx__head_open, gx__head_layout, gx__head_forward, gx__head_backward_input,

@@ -25,7 +25,7 @@
 // Not supported: pages shared by several texts, modes that split the sequence, training.
 #ifndef GX_KV_CACHE_H
 #define GX_KV_CACHE_H
-#include "unit.h"
+#include "pass.h"
 GX_BEGIN
 
 struct GxKvCache {

@@ -10,6 +10,7 @@
 #ifndef GX_LABELS_CORE_H
 #define GX_LABELS_CORE_H
 #include "linear.h"
+#include "unit_tensors.h"
 GX_BEGIN
 extern const GxCore gx_labels;
 GX_END
@@ -47,86 +48,86 @@ typedef struct {
     GxSplit split; // over the tp group; n 1: not shared out
 } GxLabelsShare;
 
-static GxLabelsShare gx__labels_share(const GxPass *p, int k, GxRows in)
+static GxLabelsShare gx__labels_share(const GxPairView *v, GxRows in)
 {
-    const GxMethod method = gx_core_method(p, k);
+    const GxMethod method = gx_view_method(v);
     GxLabelsShare s;
     s.split.n = 1, s.first = s.in_first = 0, s.n = in.rows;
-    if (method == GX_METHOD_NONE || p->m->members == 1) return s;
-    s.split = method == GX_METHOD_SP ? *gx_pair_rows(p, k) : gx_split_even(in.rows, p->m->members);
-    s.first = s.split.begin[p->m->member], s.n = gx_split_part(&s.split, p->m->member);
+    if (method == GX_METHOD_NONE || v->m->members == 1) return s;
+    s.split = method == GX_METHOD_SP ? *gx_pair_rows(v->p, v->k) : gx_split_even(in.rows, v->m->members);
+    s.first = s.split.begin[v->m->member], s.n = gx_split_part(&s.split, v->m->member);
     s.in_first = method == GX_METHOD_SP ? 0 : s.first;
     return s;
 }
 
 // Writes losses [rows]; with has_gradient, overwrites the outputs with their gradient.
-static void gx__labels_loss_of(GxPass *p, int k, float *losses, GxRows outputs, int64_t first, int has_gradient)
+static void gx__labels_loss_of(const GxPairView *v, float *losses, GxRows outputs, int64_t first, int has_gradient)
 {
-    const GxTarget *t = gx_pass_target(p, k);
+    const GxTarget *t = v->target;
     void *d = has_gradient ? outputs.data : NULL;
     const int64_t R = outputs.rows, V = outputs.cols;
-    switch (gx_pass_spec(p, k)->core.loss) {
+    switch (v->spec->core.loss) {
     case GX_CROSS_ENTROPY:
-        gx_cross_entropy(p->g, losses, d, outputs.data, t->labels + first, R, V, t->count, NULL, outputs.dtype);
+        gx_cross_entropy(v->g, losses, d, outputs.data, t->labels + first, R, V, t->count, NULL, outputs.dtype);
         break;
     case GX_SQUARED_ERROR:
-        gx_squared_error(p->g, losses, d, outputs.data, t->values + first * V, R, V, t->count, outputs.dtype);
+        gx_squared_error(v->g, losses, d, outputs.data, t->values + first * V, R, V, t->count, outputs.dtype);
         break;
     default:
-        gx_binary_cross_entropy(p->g, losses, d, outputs.data, t->values + first * V, R, V, t->count, outputs.dtype);
+        gx_binary_cross_entropy(v->g, losses, d, outputs.data, t->values + first * V, R, V, t->count, outputs.dtype);
     }
 }
 
 // The loss of this rank's share of the rows; with gradients: din (0 for the rows of others), and the matrix's.
-static void gx__labels_loss(GxPass *p, int k, GxRows din, GxRows in, int has_gradient)
+static void gx__labels_loss(const GxPairView *v, GxRows din, GxRows in, int has_gradient)
 {
-    GxLinear l = gx_pass_pair(p, k)->linear[0];
-    const GxLabelsShare share = gx__labels_share(p, k, in);
+    GxLinear l = v->pair->linear[0];
+    const GxLabelsShare share = gx__labels_share(v, in);
     const GxRows mine = gx_some_rows(in, share.in_first, share.n);
-    if (has_gradient && din.data && share.n < din.rows) gx_zero(p->g, din.data, gx_rows_bytes(din));
+    if (has_gradient && din.data && share.n < din.rows) gx_zero(v->g, din.data, gx_rows_bytes(din));
     if (!share.n) return;
     l.picked = share.first;
-    const GxMethod method = gx_core_method(p, k);
-    const GxRows outputs = gx_pass_picked(p, k, method, share.n, l.out);
-    float *losses = (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * gx_picked_most(p, k, method, share.n));
-    gx_linear_apply(p, &l, outputs, mine, 0);
-    gx__labels_loss_of(p, k, losses, outputs, share.first, has_gradient);
-    if (share.split.n > 1 || gx_adds_loss(p, k)) gx_sum(p->g, gx_pass_target(p, k)->loss, losses, share.n, 1);
+    const GxMethod method = gx_view_method(v);
+    const GxRows outputs = gx_picked_rows(v, method, share.n, l.out);
+    float *losses = (float *)gx_scratch(v->g, GX_MEM_ACTIVATIONS, 4 * gx_picked_most(v, method, share.n));
+    gx_linear_apply(v->p, &l, outputs, mine, 0);
+    gx__labels_loss_of(v, losses, outputs, share.first, has_gradient);
+    if (share.split.n > 1 || gx_adds_loss(v)) gx_sum(v->g, v->target->loss, losses, share.n, 1);
     if (!has_gradient) return;
-    gx_linear_apply_backward_input(p, &l, gx_some_rows(din, share.in_first, share.n), outputs, 0);
-    gx_linear_apply_backward_weight(p, &l, outputs, mine);
+    gx_linear_apply_backward_input(v->p, &l, gx_some_rows(din, share.in_first, share.n), outputs, 0);
+    gx_linear_apply_backward_weight(v->p, &l, outputs, mine);
 }
 
 // All rows' outputs, on every rank.
-static void gx__labels_outputs(GxPass *p, int k, GxRows in)
+static void gx__labels_outputs(const GxPairView *v, GxRows in)
 {
-    const GxLinear *l = &gx_pass_pair(p, k)->linear[0];
-    const GxRows all = gx_pass_target(p, k)->logits;
-    const GxLabelsShare share = gx__labels_share(p, k, in);
+    const GxLinear *l = &v->pair->linear[0];
+    const GxRows all = v->target->logits;
+    const GxLabelsShare share = gx__labels_share(v, in);
     const GxRows own = gx_some_rows(all, share.first, share.n);
-    if (share.n) gx_linear_apply(p, l, own, gx_some_rows(in, share.in_first, share.n), 0);
-    gx_at(p->g, p->unit, "outputs");
-    if (share.split.n > 1) gx_all_gather(p->g, GX_AXIS_TP, &share.split, all.data, own.data, all.cols, all.dtype);
+    if (share.n) gx_linear_apply(v->p, l, own, gx_some_rows(in, share.in_first, share.n), 0);
+    gx_at(v->g, v->p->unit, "outputs");
+    if (share.split.n > 1) gx_all_gather(v->g, GX_AXIS_TP, &share.split, all.data, own.data, all.cols, all.dtype);
 }
 
-static void gx__labels_forward(GxPass *p, int k, GxRows out, GxRows in)
+static void gx__labels_forward(const GxPairView *v, GxRows out, GxRows in)
 {
-    const GxTarget *t = gx_pass_target(p, k);
+    const GxTarget *t = v->target;
     (void)out;
-    if (p->b->is_training) return;
-    if (t->logits.data) gx__labels_outputs(p, k, in);
-    if (t->labels || t->values) gx__labels_loss(p, k, gx_no_rows(), in, 0);
+    if (v->b->is_training) return;
+    if (t->logits.data) gx__labels_outputs(v, in);
+    if (t->labels || t->values) gx__labels_loss(v, gx_no_rows(), in, 0);
 }
 
-static void gx__labels_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in)
+static void gx__labels_backward_input(const GxPairView *v, GxRows din, GxRows dout, GxRows in)
 {
     (void)dout;
-    gx__labels_loss(p, k, din, in, 1);
+    gx__labels_loss(v, din, in, 1);
 }
 
-static void gx__labels_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
+static void gx__labels_backward_weight(const GxPairView *v, GxRows dout, GxRows in)
 {
-    (void)p, (void)k, (void)dout, (void)in; // done with the loss
+    (void)v, (void)dout, (void)in; // done with the loss
 }
 
 const GxCore gx_labels = {gx__labels_open, gx__labels_layout, gx__labels_forward, gx__labels_backward_input,

@@ -13,7 +13,7 @@
 #ifndef GX_LLAMA_H
 #define GX_LLAMA_H
 #include "cores.h"
-#include "model.h"
+#include "build.h"
 GX_BEGIN
 
 typedef struct { // names as in Hugging Face's config.json

@@ -1,4 +1,7 @@
-// model/lora.h: LoRA: which linears have it, its tensors, and merging. What it computes is in linear.h and embed.h.
+// model/lora.h: LoRA: its tensors, and what it computes. lora_targets.h says which linears have it, lora_merge.h merges.
+//
+// Of a linear y += s * (dropout(x) A^T) B^T, part by part where several matrices are packed. x A^T and dy B, r numbers a
+// row each, are recomputed in the backward; neither is kept.
 //
 // A [r,in] has the columns of the base matrix W [out,in] and B [out,r] its rows, and each is split as W is. If W is
 // split by rows, B is split with it and every rank has all of A; if W is split by columns, it is the other way round.
@@ -6,7 +9,7 @@
 // of the other factor: so its gradient is a summand (layout.h, GX_USE_OWN_SHARE). The gradient of the split factor is
 // the rank's own. If W is not split, neither is A or B.
 //
-// The token embedding has LoRA only if the targets name it: y = W[id] + s * B A[:,id] (embed.h), with A [r,V] zero and
+// The token embedding has LoRA only if the targets name it: y = W[id] + s * B A[:,id], with A [r,V] zero and
 // B [C,r] drawn initially, as in PEFT. A head also has it only if named; B is split with W's rows of the vocabulary. If
 // the head is tied to the embedding, each has factors of its own, or none and then uses W alone.
 //
@@ -16,29 +19,29 @@
 // ".lora_embedding_B". PEFT's names are these with a prefix.
 #ifndef GX_MODEL_LORA_H
 #define GX_MODEL_LORA_H
-#include "model.h"
+#include "../ops/embedding.h"
+#include "tuner.h"
 GX_BEGIN
+
+GxTuner gx_lora_tuner(void);
 
 static inline int64_t gx_lora_rank(const GxModel *m, const GxTensor *w) // r of a matrix with LoRA
 {
     return m->table.row[w->lora.index].global_shape[0]; // A is [r,in], or [r,V]
 }
+// The table's row of the head that is tied to the token embedding, if one of the two has LoRA; -1: none.
+int gx_lora_tied_head(const GxModel *m);
 
-// The module of a matrix, by the name that peft knows it by: for GX_HEAD_VECTORS that in transformers' model without a
-// head.
-void gx_lora_module(const GxModel *m, const GxTensor *t, char module[GX_NAME]);
-int gx_lora_is_excluded(const GxModel *m, const GxTensor *t); // by GxLora.excluded
+// For linear.h, of the parts of l that have LoRA: y += s * (dropout(x) A^T) B^T; dx += its gradient; those of A and B.
+void gx_lora_forward(GxPass *p, const GxLinear *l, GxRows y, GxRows x);
+void gx_lora_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy);
+void gx_lora_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x);
 
-// sign 1: W += s * B A; sign -1: W -= s * B A; for the matrices, or parts of them, that this rank has. In bf16 the
-// result is rounded, so subtracting does not restore the exact bits of W. A quantised W stays as it is: its values are
-// read (parallel/values.h), and gx_lora_add adds to them.
-void gx_lora_merge(GxContext *g, GxModel *m, int sign);
-// w [rows,in] += s * B A, of the matrix's rows [first, first + rows); w: fp32, in the device's memory. Of a matrix
-// without factors: nothing. The matrix is that of a linear, and whole on this rank.
-void gx_lora_add(GxContext *g, const GxModel *m, int row, int64_t first, int64_t rows, float *w);
-// For a plan: takes the scratch of gx_lora_merge and of a quantised matrix's rows, at most GX_STAGE elements or one row
-// of it in fp32 and in a narrower type, and releases it.
-void gx_lora_merge_plan(GxContext *g, const GxModel *m);
+// For embed.h, of a token embedding that has LoRA: out += s * h B^T, where row i of h is column `token i` of A [r,V]. h
+// is looked up again in the backward. By TP a rank has the columns of A of its own tokens, and h is 0 for the others.
+// The padding token, whose row of the embedding gets no gradient, gets none in A either. e: the embedding's lookup.
+void gx_lora_embed_forward(const GxPairView *v, const GxEmbedding *e, const int32_t *tokens, GxRows out);
+void gx_lora_embed_backward_weight(const GxPairView *v, const GxEmbedding *e, const int32_t *tokens, GxRows dout);
 
 GX_END
 #endif
@@ -47,14 +50,22 @@ GX_END
 #define GX_MODEL_LORA_IMPLEMENTED
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include "../base/text.h"
-#include "../ops/embedding.h"
+#include "../ops/elementwise.h"
 #include "../ops/linear.h"
-#include "../ops/memory.h"
-#include "../parallel/values.h"
+#include "lora_targets.h"
+
+static GxStatus gx__lora_check(GxModel *m, GxError *err)
+{
+    const GxLora *lora = &m->lora;
+    GX_TRY(gx_check_size("LoRA's r", lora->r, 65536, err));
+    if (!(lora->alpha >= 1e-6 && lora->alpha <= 1e6))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "LoRA's alpha is %g; it must be from 1e-6 to 1e6", lora->alpha);
+    if (!(lora->dropout >= 0 && lora->dropout < 1))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "LoRA's dropout is %g; it must be 0 or more and below 1",
+                       (double)lora->dropout);
+    return GX_OK;
+}
 
 int gx_lora_tied_head(const GxModel *m)
 {
@@ -64,191 +75,6 @@ int gx_lora_tied_head(const GxModel *m)
         return t->has_lora || m->table.row[m->embedding.index].has_lora ? i : -1;
     }
     return -1;
-}
-
-GxStatus gx_lora_check(const GxLora *lora, GxError *err)
-{
-    if (lora->r) GX_TRY(gx_check_size("LoRA's r", lora->r, 65536, err));
-    if (lora->r > 0 && !(lora->alpha >= 1e-6 && lora->alpha <= 1e6))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "LoRA's alpha is %g; it must be from 1e-6 to 1e6", lora->alpha);
-    if (lora->r > 0 && !(lora->dropout >= 0 && lora->dropout < 1))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "LoRA's dropout is %g; it must be 0 or more and below 1",
-                       (double)lora->dropout);
-    return GX_OK;
-}
-
-// ---- targets -------------------------------------------------------------------------------------------------------
-
-// 1: `name` is the module's whole name, or its last components after a dot.
-static int gx__lora_is_called(const char *module, int64_t n, const char *name, int64_t name_n)
-{
-    if (name_n > n || strncmp(module + n - name_n, name, (size_t)name_n)) return 0;
-    return n == name_n || module[n - name_n - 1] == '.';
-}
-
-static int64_t gx__lora_module(const GxTensor *t) { return (int64_t)strlen(t->name) - (int64_t)strlen(".weight"); }
-
-static int gx__lora_is_listed(const char *module, int64_t n, const char *names)
-{
-    GxTextItem name;
-    while (gx_text_next(&names, &name))
-        if (gx__lora_is_called(module, n, name.at, name.n)) return 1;
-    return 0;
-}
-
-static int gx__lora_is_all_linear(const GxLora *lora)
-{
-    return lora->targets && !strcasecmp(lora->targets, "all-linear");
-}
-
-void gx_lora_module(const GxModel *m, const GxTensor *t, char module[GX_NAME])
-{
-    const char *dot = m->head.kind == GX_HEAD_VECTORS ? strchr(t->name, '.') : NULL, *name = dot ? dot + 1 : t->name;
-    snprintf(module, GX_NAME, "%.*s", (int)(t->name + gx__lora_module(t) - name), name);
-}
-
-static int gx__lora_is_found(const GxModel *m, const GxTensor *t)
-{
-    char module[GX_NAME];
-    gx_lora_module(m, t, module);
-    return m->lora.finds(m->lora.targets, module);
-}
-
-int gx_lora_is_excluded(const GxModel *m, const GxTensor *t)
-{
-    const GxLora *lora = &m->lora;
-    char module[GX_NAME];
-    if (!lora->excluded || !lora->excluded[0]) return 0;
-    if (!lora->excludes) return gx__lora_is_listed(t->name, gx__lora_module(t), lora->excluded);
-    gx_lora_module(m, t, module);
-    return lora->excludes(lora->excluded, module);
-}
-
-// The number in a module's name that stands behind another component: "lists" says which, if it is not empty. -1: none
-static int64_t gx__lora_layer(const char *module, const char *lists)
-{
-    for (const char *dot = strchr(module, '.'); dot; dot = strchr(dot + 1, '.')) {
-        const size_t digits = strspn(dot + 1, "0123456789");
-        if (!digits || dot[1 + digits] != '.') continue;
-        const char *names = lists;
-        if (!lists || !lists[0]) return atoll(dot + 1);
-        for (GxTextItem name; gx_text_next(&names, &name);)
-            if (gx__lora_is_called(module, dot - module, name.at, name.n)) return atoll(dot + 1);
-    }
-    return -1;
-}
-
-static int gx__lora_is_in_layers(const GxModel *m, const GxTensor *t)
-{
-    const GxLora *lora = &m->lora;
-    const char *names = lora->targets;
-    char module[GX_NAME];
-    if (!lora->layers || !lora->layers->n) return 1;
-    gx_lora_module(m, t, module);
-    for (GxTextItem name; gx_text_next(&names, &name);)
-        if (name.n == (int64_t)strlen(module) && !strncmp(module, name.at, (size_t)name.n)) return 1;
-    const int64_t layer = gx__lora_layer(module, lora->lists);
-    int is_in = 0;
-    for (int i = 0; i < lora->layers->n; i++) is_in |= layer == lora->layers->v[i];
-    return is_in;
-}
-
-// 1: excluded and layers leave it.
-static int gx__lora_stays(const GxModel *m, const GxTensor *t)
-{
-    return !gx_lora_is_excluded(m, t) && (m->lora.finds || gx__lora_is_in_layers(m, t));
-}
-
-static int gx__lora_is_meant(const GxModel *m, const GxTensor *t, int by_default)
-{
-    const GxLora *lora = &m->lora;
-    if (!lora->targets || !lora->targets[0]) return by_default;
-    if (gx__lora_is_all_linear(lora)) return t->role != GX_ROLE_EMBEDDING && t->role != GX_ROLE_HEAD;
-    return lora->finds ? gx__lora_is_found(m, t) : gx__lora_is_listed(t->name, gx__lora_module(t), lora->targets);
-}
-
-static int gx__lora_is_target(const GxModel *m, const GxTensor *t, int by_default)
-{
-    return gx__lora_is_meant(m, t, by_default) && gx__lora_stays(m, t);
-}
-
-static int gx__lora_is_matrix(const GxTensor *t)
-{
-    const char *dot = strrchr(t->name, '.');
-    return t->role != GX_ROLE_LORA && dot && !strcmp(dot, ".weight");
-}
-
-// The pattern must match at least one module, and only modules that can have factors.
-static GxStatus gx__lora_check_pattern(const GxModel *m, GxError *err)
-{
-    int found = 0;
-    for (int i = 0; i < m->table.n; i++) {
-        const GxTensor *t = &m->table.row[i];
-        found += t->has_lora;
-        if (t->has_lora || !gx__lora_is_matrix(t) || !gx__lora_is_found(m, t) || gx_lora_is_excluded(m, t)) continue;
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "LoRA's targets, the regular expression \"%.200s\", also match %.*s, which cannot have LoRA: it must "
-            "be a linear of attention or MLP, of a head or before one, or the token embedding",
-            m->lora.targets, (int)gx__lora_module(t), t->name);
-    }
-    if (found) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "LoRA's targets, the regular expression \"%.200s\", match no module of the model; it has to match a "
-                   "whole name, such as %s without .weight",
-                   m->lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
-}
-
-// 1: the name means this matrix, which has LoRA, or would have it if it were not excluded or in another layer.
-static int gx__lora_names(const GxModel *m, const GxTensor *t, GxTextItem name)
-{
-    const int could = t->role == GX_ROLE_WEIGHT || t->role == GX_ROLE_HEAD || t == &m->table.row[m->embedding.index];
-    return (t->has_lora || (could && gx__lora_is_matrix(t) && !gx__lora_stays(m, t))) &&
-           gx__lora_is_called(t->name, gx__lora_module(t), name.at, name.n);
-}
-
-// All layers are there, and something has LoRA.
-static GxStatus gx__lora_check_narrowed(const GxModel *m, GxError *err)
-{
-    const GxIntList *layers = m->lora.layers;
-    int found = 0;
-    for (int k = 0; layers && k < layers->n && !m->lora.is_of_peft; k++) {
-        for (int i = found = 0; i < m->table.n && !found; i++)
-            found = gx__lora_layer(m->table.row[i].name, m->lora.lists) == layers->v[k];
-        if (!found)
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "layers_to_transform has %ld, and the model has no such layer",
-                           (long)layers->v[k]);
-    }
-    for (int i = found = 0; i < m->table.n; i++) found += m->table.row[i].has_lora;
-    if (found) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "no module has LoRA: exclude_modules and layers_to_transform leave none of the targets%s%.200s",
-                   m->lora.targets && m->lora.targets[0] ? ", " : "", m->lora.targets ? m->lora.targets : "");
-}
-
-GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
-{
-    if (m->lora.r == 0) return GX_OK;
-    if (m->lora.finds) return gx__lora_check_pattern(m, err);
-    const char *targets = gx__lora_is_all_linear(&m->lora) ? NULL : m->lora.targets;
-    GxTextItem name;
-    while (gx_text_next(&targets, &name)) {
-        int found = 0;
-        if (name.n == 10 && !strncasecmp(name.at, "all-linear", 10))
-            return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "LoRA's targets, \"%.200s\", name others beside all-linear, which stands alone for all "
-                           "linears of attention and MLP; name these, like %s, one by one",
-                           m->lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
-        for (int i = 0; i < m->table.n && !found; i++) found = gx__lora_names(m, &m->table.row[i], name);
-        if (!found)
-            return GX_FAIL(
-                err, GX_ERR_ARGUMENT,
-                "LoRA's target \"%.*s\" matches no linear of attention or MLP, none of a head or before one, "
-                "and not the token embedding; names in %s are like %s, %s",
-                (int)name.n, name.at, m->family->name, m->table.row[m->unit[1].pair[0].linear[0].first.index].name,
-                m->table.row[m->embedding.index].name);
-    }
-    return gx__lora_check_narrowed(m, err);
 }
 
 // ---- tensors -------------------------------------------------------------------------------------------------------
@@ -265,7 +91,7 @@ static GxTensorId gx__lora_factor(GxContext *g, GxModel *m, int base, gx__LoraFa
     const GxTensor *w = &m->table.row[base];
     GxTensor t = *w;
     const int r = 1 - f.at, is_split = w->parts != NULL, is_cut = is_split && w->split_dim == f.kept;
-    const int64_t module = gx__lora_module(w);
+    const int64_t module = (int64_t)strlen(w->name) - (int64_t)strlen(".weight");
     if (module + (int64_t)strlen(f.name) >= GX_NAME) {
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "the name of %s is too long for LoRA's factors: %d characters", t.name,
                 GX_NAME - (int)strlen(f.name) - 1);
@@ -311,7 +137,7 @@ static void gx__lora_of_linear(GxContext *g, GxModel *m, const GxLinear *l, int 
         const double in = (double)m->table.row[base].global_shape[1];
         const gx__LoraFactor a = {".lora_A.weight", 1, 1, GX_INIT_UNIFORM, (float)(1 / sqrt(in))},
                              b = {".lora_B.weight", 0, 0, GX_INIT_ZEROS, 0};
-        if (gx__lora_is_target(m, &m->table.row[base], by_default)) gx__lora_add(g, m, base, a, b);
+        if (gx_lora_is_target(m, &m->table.row[base], by_default)) gx__lora_add(g, m, base, a, b);
     }
 }
 
@@ -320,12 +146,13 @@ static void gx__lora_of_embedding(GxContext *g, GxModel *m, int base)
 {
     const gx__LoraFactor a = {".lora_embedding_A", 0, 1, GX_INIT_ZEROS, 0},
                          b = {".lora_embedding_B", 1, 0, GX_INIT_NORMAL, 1};
-    if (gx__lora_is_target(m, &m->table.row[base], 0)) gx__lora_add(g, m, base, a, b);
+    if (gx_lora_is_target(m, &m->table.row[base], 0)) gx__lora_add(g, m, base, a, b);
 }
 
-void gx_lora_open(GxContext *g, GxModel *m, int unit)
+static void gx__lora_open(GxContext *g, GxModel *m, int unit, int number)
 {
-    if (m->lora.r == 0 || gx_failed(g)) return;
+    (void)number;
+    if (gx_failed(g)) return;
     for (int k = 0; k < gx_unit_spec(m, unit)->n_pairs; k++) {
         const GxPair pair = m->unit[unit].pair[k];
         const GxCoreKind core = gx_unit_spec(m, unit)->pair[k].core.kind;
@@ -336,85 +163,217 @@ void gx_lora_open(GxContext *g, GxModel *m, int unit)
     }
 }
 
-// B^T [r,C], of B [C,r]: its columns as rows.
-static float *gx__lora_transposed(GxContext *g, const GxTensor *b, const float *values)
+static GxLinearShape gx__lora_added(GxLinearShape s, int accumulate)
 {
-    const int64_t r = b->global_shape[1], C = b->global_shape[0];
-    float *rows = (float *)gx_scratch(g, GX_MEM_WORKSPACE, 4 * r * C);
-    int32_t *ids = (int32_t *)gx_scratch(g, GX_MEM_WORKSPACE, 4 * r);
-    GxEmbedding e = gx_embedding_shape(r, C, r, GX_F32);
-    e.is_transposed = 1;
-    for (int64_t i = 0; i < r && !gx_failed(g); i++) {
-        const int32_t id = (int32_t)i;
-        gx_to_device(g, ids + i, &id, sizeof id);
+    s.accumulate = accumulate;
+    return s;
+}
+
+// ---- at work: of a linear ------------------------------------------------------------------------------------------
+
+typedef struct { // of one part of a linear, for some rows
+    GxTensorId a, b;
+    int64_t column;         // the first of the part's columns of y
+    GxDropout dropout;      // of x
+    GxLinearShape down, up; // from x to r columns; from these to the part's columns of y, times s
+} GxLoraPart;
+
+// The dropout of A's input x. Which global rows and columns x has depends on where the linear stands: before a core, in
+// a head, which takes a chunk of its target's rows at a time, or in a core; TP may leave this rank some of the columns.
+static GxDropout gx__lora_dropout(const GxPass *p, const GxLinear *l, const GxTensor *w)
+{
+    const GxPairView v = gx_view(p, w->pair);
+    const int is_enter = v.pair->enter.first.index == l->first.index, is_head = !is_enter && gx_view_is_head(&v);
+    const int32_t *picked = is_head ? v.target->rows : NULL;
+    GxDropout d = gx_view_dropout(&v, GX_DROPOUT_CON, p->m->lora.dropout);
+    d.site = gx_random_site(GX_SITE_LORA, w->lora.index);
+    if (is_enter) d.rows = gx_entered_rows(&v);
+    else if (is_head) d.rows = picked ? picked + l->picked : NULL, d.first_row = l->picked;
+    else d.first_row = gx_view_method(&v) == GX_METHOD_SP ? gx_slice_begin(p) : 0;
+    d.first_column = w->begin[1], d.columns = w->global_shape[1];
+    return d;
+}
+
+// Describes the LoRA of part i in *part. Returns 0 if the part has none.
+static int gx__lora_part(GxPass *p, const GxLinear *l, int i, GxRows rows, GxLoraPart *part)
+{
+    const GxTensor *t = &p->m->table.row[l->first.index];
+    if (!t[i].has_lora) return 0;
+    part->a = part->b = t[i].lora;
+    part->b.index++;
+    part->column = 0;
+    for (int before = 0; before < i; before++) part->column += t[before].end[0] - t[before].begin[0];
+    part->dropout = gx__lora_dropout(p, l, &t[i]);
+    const int64_t r = gx_lora_rank(p->m, &t[i]);
+    part->down = gx_linear_shape(rows.rows, l->in, r, rows.dtype);
+    part->up = gx_linear_shape(rows.rows, r, t[i].end[0] - t[i].begin[0], rows.dtype);
+    part->up.y_stride = l->out;
+    part->up.scale = (float)t[i].lora_scale;
+    return 1;
+}
+
+// dropout(x), which A is applied to.
+static GxRows gx__lora_dropped(GxPass *p, const GxLoraPart *part, GxRows x)
+{
+    if (part->dropout.p == 0) return x;
+    const GxRows dropped = gx_pass_rows(p, x.rows, x.cols);
+    gx_dropout(p->g, dropped.data, x.data, x.rows, x.cols, &part->dropout, x.dtype);
+    return dropped;
+}
+
+// h = x A^T
+static GxRows gx__lora_down(GxPass *p, const GxLoraPart *part, GxRows x)
+{
+    const GxRows h = gx_pass_rows(p, x.rows, part->down.Out);
+    gx_linear_forward(p->g, h.data, x.data, gx_store_weight(&p->m->store, part->a), NULL, &part->down);
+    return h;
+}
+
+// dh = s * dy B, of the part's columns
+static GxRows gx__lora_down_backward(GxPass *p, const GxLoraPart *part, GxRows dy)
+{
+    const GxRows dh = gx_pass_rows(p, dy.rows, part->down.Out);
+    gx_linear_backward_input(p->g, dh.data, gx_rows_column(dy, part->column), gx_store_weight(&p->m->store, part->b),
+                             &part->up);
+    return dh;
+}
+
+void gx_lora_forward(GxPass *p, const GxLinear *l, GxRows y, GxRows x)
+{
+    GxLoraPart part;
+    for (int i = 0; i < l->parts; i++) {
+        const GxArenaMark mark = gx_arena_mark(p->g->arena);
+        if (!gx__lora_part(p, l, i, x, &part)) continue;
+        const GxRows h = gx__lora_down(p, &part, gx__lora_dropped(p, &part, x));
+        const GxLinearShape s = gx__lora_added(part.up, 1);
+        gx_linear_forward(p->g, gx_rows_column(y, part.column), h.data, gx_store_weight(&p->m->store, part.b), NULL,
+                          &s);
+        gx_arena_release(p->g->arena, mark);
     }
-    if (!gx_failed(g) && values) gx_embedding_forward(g, rows, values, ids, &e);
-    return rows;
 }
 
-static void gx__lora_plan_embedding(GxContext *g, const GxModel *m)
+// dx += dh A, dropped as x was
+void gx_lora_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy)
 {
-    const GxArenaMark mark = gx_arena_mark(g->arena);
-    if (m->embedding.index < 0 || !m->table.row[m->embedding.index].has_lora) return;
-    gx__lora_transposed(g, &m->table.row[m->table.row[m->embedding.index].lora.index + 1], NULL);
-    gx_arena_release(g->arena, mark);
+    GxLoraPart part;
+    for (int i = 0; i < l->parts; i++) {
+        const GxArenaMark mark = gx_arena_mark(p->g->arena);
+        if (!gx__lora_part(p, l, i, dy, &part)) continue;
+        const GxRows dh = gx__lora_down_backward(p, &part, dy),
+                     own = part.dropout.p == 0 ? dx : gx_pass_rows(p, dx.rows, dx.cols);
+        const GxLinearShape s = gx__lora_added(part.down, own.data == dx.data);
+        gx_linear_backward_input(p->g, own.data, dh.data, gx_store_weight(&p->m->store, part.a), &s);
+        if (own.data != dx.data) {
+            gx_dropout(p->g, own.data, own.data, own.rows, own.cols, &part.dropout, own.dtype);
+            gx_add(p->g, dx.data, dx.data, own.data, dx.rows * dx.cols, dx.dtype);
+        }
+        gx_arena_release(p->g->arena, mark);
+    }
 }
 
-void gx_lora_merge_plan(GxContext *g, const GxModel *m)
+// dA = dh^T x, dB = s * dy^T h
+void gx_lora_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x)
 {
-    const GxArenaMark mark = gx_arena_mark(g->arena);
-    int64_t most = 0;
-    for (int i = 0; i < m->table.n; i++)
-        if (m->table.row[i].quantized)
-            most = gx_max(most, gx_min(gx_tensor_count(&m->table.row[i]),
-                                       gx_max(GX_STAGE, m->table.row[i].end[1] - m->table.row[i].begin[1])));
-    if (most) gx_scratch(g, GX_MEM_WORKSPACE, 4 * most), gx_scratch(g, GX_MEM_WORKSPACE, 2 * most);
-    gx_arena_release(g->arena, mark);
-    gx__lora_plan_embedding(g, m);
+    GxLoraPart part;
+    for (int i = 0; i < l->parts; i++) {
+        const GxArenaMark mark = gx_arena_mark(p->g->arena);
+        if (!gx__lora_part(p, l, i, x, &part)) continue;
+        int adds_a = 0, adds_b = 0;
+        float *da = gx_store_grad(&p->m->store, part.a, &adds_a), *db = gx_store_grad(&p->m->store, part.b, &adds_b);
+        const GxRows dropped = gx__lora_dropped(p, &part, x);
+        const GxLinearShape down = gx__lora_added(part.down, adds_a), up = gx__lora_added(part.up, adds_b);
+        if (da)
+            gx_linear_backward_weight(p->g, da, NULL, gx__lora_down_backward(p, &part, dy).data, dropped.data, &down);
+        if (db)
+            gx_linear_backward_weight(p->g, db, NULL, gx_rows_column(dy, part.column),
+                                      gx__lora_down(p, &part, dropped).data, &up);
+        gx_arena_release(p->g->arena, mark);
+    }
 }
 
-// dx = s * dy w of a linear is s * B A, for dy = B [out,r] and w = A [r,in]; dw = s * dy^T x is s * A^T B^T, for dy = A
-// [r,V] and x = B^T [r,C].
-static void gx__lora_merge_row(GxContext *g, GxModel *m, int row, int sign)
+// ---- at work: of the token embedding -------------------------------------------------------------------------------
+
+typedef struct {
+    GxTensorId a, b;
+    GxEmbedding lookup; // of A
+    GxLinearShape up;   // between r columns and the embedding's, times s
+} gx__LoraEmbedding;
+
+static gx__LoraEmbedding gx__lora_embed(const GxPairView *v, const GxEmbedding *e, GxRows rows)
 {
-    const GxTensor *t = &m->table.row[row], *a = &m->table.row[t->lora.index];
-    const GxArenaMark mark = gx_arena_mark(g->arena);
-    const int64_t n = gx_tensor_count(t), in = t->end[1] - t->begin[1], r = gx_lora_rank(m, t);
-    const float scale = (float)sign * (float)t->lora_scale;
-    GxLinearShape s = gx_linear_shape(t->end[0] - t->begin[0], in, r, GX_F32);
-    s.accumulate = 1, s.scale = scale;
-    float *w = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, row, 0, n),
-          *x = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora.index, 0, gx_tensor_count(a)),
-          *y = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora.index + 1, 0, gx_tensor_count(a + 1));
-    if (t->role == GX_ROLE_EMBEDDING) {
-        const float *rows = gx__lora_transposed(g, a + 1, y);
-        s = gx_linear_shape(r, in, t->end[0] - t->begin[0], GX_F32);
-        s.accumulate = 1, s.scale = scale;
-        if (!gx_failed(g)) gx_linear_backward_weight(g, w, NULL, x, rows, &s);
-    } else if (!gx_failed(g)) gx_linear_backward_input(g, w, y, x, &s);
-    gx_values_written(g, &m->store, GX_VALUES_WEIGHTS, row, 0, n, w);
-    gx_arena_release(g->arena, mark);
+    const GxTensor *t = &v->m->table.row[v->pair->matrix.index];
+    const int64_t r = gx_lora_rank(v->m, t);
+    gx__LoraEmbedding lora;
+    lora.a = lora.b = t->lora;
+    lora.b.index++;
+    lora.lookup = *e;
+    lora.lookup.C = r, lora.lookup.is_transposed = 1, lora.lookup.accumulate = 0;
+    lora.up = gx_linear_shape(rows.rows, r, rows.cols, rows.dtype);
+    lora.up.scale = (float)t->lora_scale;
+    return lora;
 }
 
-void gx_lora_merge(GxContext *g, GxModel *m, int sign)
+// h[i,:] = A[:, token i]
+static GxRows gx__lora_embed_down(const GxPairView *v, const gx__LoraEmbedding *lora, const int32_t *tokens,
+                                  GxRows rows)
 {
-    for (int i = 0; i < m->table.n && !gx_failed(g); i++)
-        if (m->table.row[i].has_lora && !m->table.row[i].quantized && gx_store_has(&m->store, i))
-            gx__lora_merge_row(g, m, i, sign);
+    const GxRows h = gx_pass_rows(v->p, rows.rows, lora->up.In);
+    gx_embedding_forward(v->g, h.data, gx_store_weight(v->store, lora->a), tokens, &lora->lookup);
+    return h;
 }
 
-void gx_lora_add(GxContext *g, const GxModel *m, int row, int64_t first, int64_t rows, float *w)
+// out += s * h B^T
+void gx_lora_embed_forward(const GxPairView *v, const GxEmbedding *e, const int32_t *tokens, GxRows out)
 {
-    const GxTensor *t = &m->table.row[row];
-    if (!t->has_lora) return;
-    const GxTensor *a = &m->table.row[t->lora.index];
-    const GxArenaMark mark = gx_arena_mark(g->arena);
-    const int64_t r = gx_lora_rank(m, t);
-    GxLinearShape s = gx_linear_shape(rows, t->global_shape[1], r, GX_F32);
-    s.accumulate = 1, s.scale = (float)t->lora_scale;
-    const float *x = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora.index, 0, gx_tensor_count(a)),
-                *y = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora.index + 1, 0, gx_tensor_count(a + 1));
-    if (!gx_failed(g)) gx_linear_backward_input(g, w, y + first * r, x, &s);
-    gx_arena_release(g->arena, mark);
+    const GxArenaMark mark = gx_arena_mark(v->g->arena);
+    gx__LoraEmbedding lora = gx__lora_embed(v, e, out);
+    const GxRows h = gx__lora_embed_down(v, &lora, tokens, out);
+    lora.up.accumulate = 1;
+    gx_linear_forward(v->g, out.data, h.data, gx_store_weight(v->store, lora.b), NULL, &lora.up);
+    gx_arena_release(v->g->arena, mark);
+}
+
+// dA[:,v] = sum of dh over the tokens v, dh = s * dout B; dB = s * dout^T h
+void gx_lora_embed_backward_weight(const GxPairView *v, const GxEmbedding *e, const int32_t *tokens, GxRows dout)
+{
+    const GxArenaMark mark = gx_arena_mark(v->g->arena);
+    gx__LoraEmbedding lora = gx__lora_embed(v, e, dout);
+    float *da = gx_store_grad(v->store, lora.a, &lora.lookup.accumulate);
+    if (da) {
+        const GxRows dh = gx_pass_rows(v->p, dout.rows, lora.up.In);
+        gx_linear_backward_input(v->g, dh.data, dout.data, gx_store_weight(v->store, lora.b), &lora.up);
+        gx_embedding_backward(v->g, da, dh.data, tokens, &lora.lookup);
+    }
+    lora.lookup.accumulate = 0;
+    float *db = gx_store_grad(v->store, lora.b, &lora.up.accumulate);
+    if (db)
+        gx_linear_backward_weight(v->g, db, NULL, dout.data, gx__lora_embed_down(v, &lora, tokens, dout).data,
+                                  &lora.up);
+    gx_arena_release(v->g->arena, mark);
+}
+
+// ---- the method ----------------------------------------------------------------------------------------------------
+
+static int gx__lora_is_on(const GxModel *m) { return m->lora.r > 0; }
+static const char *gx__lora_trainable(const GxModel *m) { return m->lora.trainable; }
+
+static int gx__lora_through(const GxModel *m, int row)
+{
+    const GxTensor *t = m->table.row;
+    int other = -1;
+    for (int i = 0; i < m->table.n && t[row].role == GX_ROLE_LORA; i++)
+        if (t[i].has_lora && (row == t[i].lora.index || row == t[i].lora.index + 1))
+            other = row == t[i].lora.index ? row + 1 : row - 1;
+    return other;
+}
+
+GxTuner gx_lora_tuner(void)
+{
+    GxTuner t = GX_ZERO;
+    t.name = "LoRA", t.is_on = gx__lora_is_on;
+    t.check = gx__lora_check, t.open = gx__lora_open;
+    t.trainable = gx__lora_trainable, t.check_trained = gx_lora_check_targets;
+    t.through = gx__lora_through;
+    return t;
 }
 #endif

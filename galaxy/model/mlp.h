@@ -6,6 +6,7 @@
 #ifndef GX_MLP_H
 #define GX_MLP_H
 #include "linear.h"
+#include "unit_tensors.h"
 GX_BEGIN
 extern const GxCore gx_mlp;
 GX_END
@@ -47,52 +48,52 @@ static void gx__mlp_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t 
     if (l->defers_weights) s->dcore[GX__MLP_ACTIVE] = gx_slot_rows(l, rows, F);
 }
 
-static GxRows gx__mlp_active(GxPass *p, int k)
+static GxRows gx__mlp_active(const GxPairView *v)
 {
-    if (p->defers_weights) return gx_pass_slot(p, k)->dcore[GX__MLP_ACTIVE];
-    return gx_pass_rows(p, gx_pass_slot(p, k)->core[GX__MLP_KEPT].rows, gx_share_count(&gx_pass_kind(p)->columns));
+    if (v->p->defers_weights) return v->slot->dcore[GX__MLP_ACTIVE];
+    return gx_pass_rows(v->p, v->slot->core[GX__MLP_KEPT].rows, gx_share_count(&v->kind->columns));
 }
 
-static void gx__mlp_activate(GxPass *p, int k, GxRows s, GxRows kept)
+static void gx__mlp_activate(const GxPairView *v, GxRows s, GxRows kept)
 {
-    const GxCoreSpec *c = &gx_pass_spec(p, k)->core;
-    if (gx__mlp_has_gate(c)) gx_swiglu_forward(p->g, s.data, kept.data, s.rows, s.cols, s.dtype);
-    else gx_gelu_forward(p->g, s.data, kept.data, NULL, s.rows, s.cols, gx_gelu_of(c->activation), s.dtype);
+    const GxCoreSpec *c = &v->spec->core;
+    if (gx__mlp_has_gate(c)) gx_swiglu_forward(v->g, s.data, kept.data, s.rows, s.cols, s.dtype);
+    else gx_gelu_forward(v->g, s.data, kept.data, NULL, s.rows, s.cols, gx_gelu_of(c->activation), s.dtype);
 }
 
 // s = silu(gate) * up, or gelu(up); out = s down^T
-static void gx__mlp_forward(GxPass *p, int k, GxRows out, GxRows in)
+static void gx__mlp_forward(const GxPairView *v, GxRows out, GxRows in)
 {
-    const GxPair *pair = gx_pass_pair(p, k);
-    const GxRows kept = gx_pass_slot(p, k)->core[GX__MLP_KEPT];
-    gx_linear_apply(p, &pair->linear[GX__MLP_UP], kept, in, 0);
+    const GxPair *pair = v->pair;
+    const GxRows kept = v->slot->core[GX__MLP_KEPT];
+    gx_linear_apply(v->p, &pair->linear[GX__MLP_UP], kept, in, 0);
     if (!out.data) return; // a recomputation needs only what the slot keeps
-    const GxRows s = gx__mlp_active(p, k);
-    gx__mlp_activate(p, k, s, kept);
-    gx_linear_apply(p, &pair->linear[GX__MLP_DOWN], out, s, 0);
+    const GxRows s = gx__mlp_active(v);
+    gx__mlp_activate(v, s, kept);
+    gx_linear_apply(v->p, &pair->linear[GX__MLP_DOWN], out, s, 0);
 }
 
 // ds = dout down. The gradient of the kept rows overwrites them, and s is recomputed over ds, for the weight half.
-static void gx__mlp_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in)
+static void gx__mlp_backward_input(const GxPairView *v, GxRows din, GxRows dout, GxRows in)
 {
-    const GxPair *pair = gx_pass_pair(p, k);
-    const GxCoreSpec *c = &gx_pass_spec(p, k)->core;
-    const GxRows kept = gx_pass_slot(p, k)->core[GX__MLP_KEPT], s = gx__mlp_active(p, k);
+    const GxPair *pair = v->pair;
+    const GxCoreSpec *c = &v->spec->core;
+    const GxRows kept = v->slot->core[GX__MLP_KEPT], s = gx__mlp_active(v);
     (void)in;
-    p->dcore[GX__MLP_ACTIVE] = s;
-    gx_linear_apply_backward_input(p, &pair->linear[GX__MLP_DOWN], s, dout, 0);
-    if (gx__mlp_has_gate(c)) gx_swiglu_backward(p->g, kept.data, s.data, s.data, kept.data, s.rows, s.cols, s.dtype);
+    v->p->dcore[GX__MLP_ACTIVE] = s;
+    gx_linear_apply_backward_input(v->p, &pair->linear[GX__MLP_DOWN], s, dout, 0);
+    if (gx__mlp_has_gate(c)) gx_swiglu_backward(v->g, kept.data, s.data, s.data, kept.data, s.rows, s.cols, s.dtype);
     else
-        gx_gelu_backward(p->g, kept.data, s.data, s.data, kept.data, NULL, s.rows, s.cols, gx_gelu_of(c->activation),
+        gx_gelu_backward(v->g, kept.data, s.data, s.data, kept.data, NULL, s.rows, s.cols, gx_gelu_of(c->activation),
                          s.dtype);
-    gx_linear_apply_backward_input(p, &pair->linear[GX__MLP_UP], din, kept, 0);
+    gx_linear_apply_backward_input(v->p, &pair->linear[GX__MLP_UP], din, kept, 0);
 }
 
-static void gx__mlp_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
+static void gx__mlp_backward_weight(const GxPairView *v, GxRows dout, GxRows in)
 {
-    const GxPair *pair = gx_pass_pair(p, k);
-    gx_linear_apply_backward_weight(p, &pair->linear[GX__MLP_DOWN], dout, p->dcore[GX__MLP_ACTIVE]);
-    gx_linear_apply_backward_weight(p, &pair->linear[GX__MLP_UP], gx_pass_slot(p, k)->core[GX__MLP_KEPT], in);
+    const GxPair *pair = v->pair;
+    gx_linear_apply_backward_weight(v->p, &pair->linear[GX__MLP_DOWN], dout, v->p->dcore[GX__MLP_ACTIVE]);
+    gx_linear_apply_backward_weight(v->p, &pair->linear[GX__MLP_UP], v->slot->core[GX__MLP_KEPT], in);
 }
 
 const GxCore gx_mlp = {gx__mlp_open, gx__mlp_layout, gx__mlp_forward, gx__mlp_backward_input, gx__mlp_backward_weight};

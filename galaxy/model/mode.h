@@ -1,30 +1,15 @@
-// model/mode.h: the collectives that modes are written with, the list of all modes, and the composed mode, which
-// derives its collectives from the layouts.
+// model/mode.h: the list of all modes, and the composed mode, which derives its collectives from the layouts.
 //
 // A mode is two functions for one (core, CON) pair, forward and backward, and a row {name, methods, functions}: that is
-// all of a source like train_tp.cu. A collective is named after the door of the core where it stands (GxDoor: entry,
-// exit, inside). Collectives do nothing for rows without data, which no rank then has, and in a group of one rank.
+// all of a source like train_tp.cu, which is written with the collectives of doors.h, the rows of pass.h, and enter,
+// core and CON (enter.h, cores.h, con.h).
 //
-//     GxRows in = gx_core_in(p, k, x), out = gx_core_out(p, k);
-//     gx_enter_forward(p, k, gx_own(p, k, in), x);
-//     gx_tp_all_gather(p, k, GX_ENTRY, in, gx_own(p, k, in));      // SEQ -> FULL
+// The programs train_llama and train_bert run the composed mode, whatever --mode is; train_llama_tp and its siblings run
+// the sources. Tests hold the two equal, bit for bit.
 #ifndef GX_MODE_H
 #define GX_MODE_H
-#include "../comm/comm.h"
-#include "unit.h"
+#include "model.h"
 GX_BEGIN
-
-// ---- doors ---------------------------------------------------------------------------------------------------------
-
-void gx_tp_all_reduce(GxPass *p, int k, GxDoor door, GxRows x);                       // PARTIAL -> FULL
-void gx_tp_all_gather(GxPass *p, int k, GxDoor door, GxRows whole, GxRows own);       // SEQ -> FULL
-void gx_tp_reduce_scatter(GxPass *p, int k, GxDoor door, GxRows own, GxRows partial); // PARTIAL -> SEQ
-
-// For gradients: started before the weight half, so that both overlap, and finished by gx_wait after it. Until then
-// neither buffer may be read or written.
-GxTicket gx_tp_all_reduce_start(GxPass *p, int k, GxDoor door, GxRows x);
-GxTicket gx_tp_all_gather_start(GxPass *p, int k, GxDoor door, GxRows whole, GxRows own);
-GxTicket gx_tp_reduce_scatter_start(GxPass *p, int k, GxDoor door, GxRows own, GxRows partial);
 
 // ---- the modes -----------------------------------------------------------------------------------------------------
 
@@ -53,54 +38,10 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MODE_IMPLEMENTED)
 #define GX_MODE_IMPLEMENTED
 #include <string.h>
-
-// ---- doors ---------------------------------------------------------------------------------------------------------
-
-static void gx__mode_at(GxPass *p, int k, GxDoor door)
-{
-    gx_at(p->g, p->unit, gx_door_name(gx_pass_spec(p, k)->core.kind, door));
-}
-
-GxTicket gx_tp_all_reduce_start(GxPass *p, int k, GxDoor door, GxRows x)
-{
-    const GxTicket none = GX_ZERO;
-    if (!x.data) return none;
-    gx__mode_at(p, k, door);
-    return gx_all_reduce_start(p->g, GX_AXIS_TP, GX_SUM, x.data, x.rows * x.cols, x.dtype);
-}
-
-GxTicket gx_tp_all_gather_start(GxPass *p, int k, GxDoor door, GxRows whole, GxRows own)
-{
-    const GxTicket none = GX_ZERO;
-    const GxSplit *rows = gx_pair_rows(p, k);
-    if (!whole.data || rows->n == 1) return none;
-    gx__mode_at(p, k, door);
-    return gx_all_gather_start(p->g, GX_AXIS_TP, rows, whole.data, own.data, whole.cols, whole.dtype);
-}
-
-GxTicket gx_tp_reduce_scatter_start(GxPass *p, int k, GxDoor door, GxRows own, GxRows partial)
-{
-    const GxTicket none = GX_ZERO;
-    const GxSplit *rows = gx_pair_rows(p, k);
-    if (!partial.data || rows->n == 1) return none;
-    gx__mode_at(p, k, door);
-    return gx_reduce_scatter_start(p->g, GX_AXIS_TP, rows, own.data, partial.data, partial.cols, partial.dtype);
-}
-
-void gx_tp_all_reduce(GxPass *p, int k, GxDoor door, GxRows x) { gx_wait(p->g, gx_tp_all_reduce_start(p, k, door, x)); }
-
-void gx_tp_all_gather(GxPass *p, int k, GxDoor door, GxRows whole, GxRows own)
-{
-    const GxSplit *rows = gx_pair_rows(p, k);
-    if (!whole.data || rows->n == 1) return;
-    gx__mode_at(p, k, door);
-    gx_all_gather(p->g, GX_AXIS_TP, rows, whole.data, own.data, whole.cols, whole.dtype);
-}
-
-void gx_tp_reduce_scatter(GxPass *p, int k, GxDoor door, GxRows own, GxRows partial)
-{
-    gx_wait(p->g, gx_tp_reduce_scatter_start(p, k, door, own, partial));
-}
+#include "con.h"
+#include "cores.h"
+#include "doors.h"
+#include "enter.h"
 
 // ---- composed ------------------------------------------------------------------------------------------------------
 

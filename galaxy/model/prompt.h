@@ -26,21 +26,18 @@
 #define GX_MODEL_PROMPT_H
 #include "../ops/attention.h"
 #include "linear.h"
+#include "unit_tensors.h"
 GX_BEGIN
 
-static inline int gx_pair_has_prompt(const GxModel *m, int unit, int k)
-{
-    return m->unit[unit].pair[k].prompt.index >= 0;
-}
-static inline int gx_pass_has_prompt(const GxPass *p, int k) { return gx_pair_has_prompt(p->m, p->unit, k); }
+GxTuner gx_prompt_tuner(void);
 
-// Places what is kept for `rows` queries in a slot.
-void gx_prompt_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s);
+static inline int gx_view_has_prompt(const GxPairView *v) { return v->pair->prompt.index >= 0; }
+
 // For the attention of a pair that has prompts: q: its queries, a: their layout, kv: the linears of k and v, packed.
-void gx_prompt_forward(GxPass *p, int k, const GxAttention *a, const GxLinear *kv, GxRows q);
-GxRows gx_prompt_added(GxPass *p, int k, GxRows result); // result + the attention to prompts, in scratch
+void gx_prompt_forward(const GxPairView *v, const GxAttention *a, const GxLinear *kv, GxRows q);
+GxRows gx_prompt_added(const GxPairView *v, GxRows result); // result + the attention to prompts, in scratch
 // d: the gradient of that sum. Adds to dq, laid out like q (no rows: not needed), and to the gradients of P and g.
-void gx_prompt_backward(GxPass *p, int k, const GxAttention *a, const GxLinear *kv, GxRows dq, GxRows d, GxRows q);
+void gx_prompt_backward(const GxPairView *v, const GxAttention *a, const GxLinear *kv, GxRows dq, GxRows d, GxRows q);
 
 GX_END
 #endif
@@ -67,13 +64,11 @@ static int64_t gx__prompt_model_layers(const GxModel *m)
     return f ? *(const int64_t *)gx_field_in(f, m->config) : 0;
 }
 
-GxStatus gx_prompt_check(GxModel *m, GxError *err)
+static GxStatus gx__prompt_check(GxModel *m, GxError *err)
 {
     GxPrompt *o = &m->prompt;
     const int64_t layers = gx__prompt_model_layers(m);
-    if (o->len) GX_TRY(gx_check_size("prompt_len", o->len, 65536, err));
-    if (o->len == 0) o->is_v2 = 0;
-    if (o->len == 0) return GX_OK;
+    GX_TRY(gx_check_size("prompt_len", o->len, 65536, err));
     if (o->layers < 0 || o->layers > layers)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "prompt_layers is %ld; the model has %ld layers", (long)o->layers,
                        (long)layers);
@@ -81,13 +76,13 @@ GxStatus gx_prompt_check(GxModel *m, GxError *err)
     return GX_OK;
 }
 
-GxStatus gx_prompt_check_frozen(const GxModel *m, GxError *err)
+static GxStatus gx__prompt_check_trained(const GxModel *m, GxError *err)
 {
-    for (int unit = 0; m->prompt.len && unit < m->units; unit++)
+    for (int unit = 0; unit < m->units; unit++)
         for (int k = 0; k < gx_unit_spec(m, unit)->n_pairs; k++) {
             const GxLinear *qkv = &m->unit[unit].pair[k].linear[0];
             const GxTensor *w = &m->table.row[qkv->first.index < 0 ? 0 : qkv->first.index];
-            if (gx_pair_has_prompt(m, unit, k) && (!w[1].frozen || !w[2].frozen))
+            if (m->unit[unit].pair[k].prompt.index >= 0 && (!w[1].frozen || !w[2].frozen))
                 return GX_FAIL(
                     err, GX_ERR_UNSUPPORTED,
                     "%s is to be trained whole, but prompts go through it, and both together are not supported: "
@@ -118,10 +113,10 @@ static GxTensorId gx__prompt_tensor(GxContext *g, GxModel *m, int unit, int k, i
     return id;
 }
 
-void gx_prompt_open(GxContext *g, GxModel *m, int unit, int number)
+static void gx__prompt_open(GxContext *g, GxModel *m, int unit, int number)
 {
     const GxUnitSpec *u = gx_unit_spec(m, unit);
-    for (int k = 0; m->prompt.len && k < u->n_pairs && !gx_failed(g); k++) {
+    for (int k = 0; k < u->n_pairs && !gx_failed(g); k++) {
         GxPair *pair = &m->unit[unit].pair[k];
         if (u->pair[k].core.kind != GX_CORE_ATT) continue;
         if (u->pair[k].enter.kind != GX_ENTER_NORM || !u->pair[k].core.is_causal) {
@@ -147,11 +142,11 @@ void gx_prompt_open(GxContext *g, GxModel *m, int unit, int number)
 
 // ---- at work -------------------------------------------------------------------------------------------------------
 
-void gx_prompt_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
+static void gx__prompt_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
 {
     const int64_t h = u->spec.pair[k].core.head_dim, Q = gx_share_count(&u->q), KV = gx_share_count(&u->kv),
                   len = l->m->prompt.len;
-    if (!gx_pair_has_prompt(l->m, l->unit, k)) return;
+    if (l->m->unit[l->unit].pair[k].prompt.index < 0) return;
     for (int i = GX__PROMPT_K; i <= GX__PROMPT_GATED; i++) s->prompt[i] = gx_slot_rows(l, len, KV);
     s->prompt[GX__PROMPT_FOUND] = gx_slot_rows(l, rows, Q);
     s->prompt_lse = (float *)gx_arena_allocate(&l->arena, GX_MEM_ACTIVATIONS, 4 * rows * (Q / h));
@@ -162,142 +157,163 @@ void gx_prompt_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t rows,
     s->prompt_rstd = (float *)gx_arena_allocate(&l->arena, GX_MEM_ACTIVATIONS, 4 * len * (KV / h));
 }
 
-static GxRows gx__prompt_rows(const GxPass *p, int k)
+static GxRows gx__prompt_rows(const GxPairView *v)
 {
-    return gx_rows(gx_store_weight(&p->m->store, gx_pass_pair(p, k)->prompt), p->m->store.dtype, p->m->prompt.len,
-                   gx_pass_kind(p)->spec.width);
+    return gx_rows(gx_store_weight(v->store, v->pair->prompt), v->store->dtype, v->m->prompt.len, v->kind->spec.width);
 }
 
 // The linear of k (i 0) or of v (i 1), out of the packed two.
-static GxLinear gx__prompt_linear(const GxPass *p, int k, const GxLinear *kv, int i)
+static GxLinear gx__prompt_linear(const GxPairView *v, const GxLinear *kv, int i)
 {
     const GxTensorId w = {kv->first.index + i}, b = {kv->bias.index < 0 ? -1 : kv->bias.index + i};
-    GxLinear l = gx_model_linear(p->m, w, 1, b);
-    l.product = gx_pass_slot(p, k)->prompt[GX__PROMPT_PRODUCTS + i].data;
+    GxLinear l = gx_model_linear(v->m, w, 1, b);
+    l.product = v->slot->prompt[GX__PROMPT_PRODUCTS + i].data;
     return l;
 }
 
 // The layer's attention with all rows as one column of queries, and the prompt's rows as keys.
-static GxAttention gx__prompt_attention(const GxPass *p, const GxAttention *of, int64_t rows)
+static GxAttention gx__prompt_attention(const GxPairView *v, const GxAttention *of, int64_t rows)
 {
     GxAttention a = *of;
     a.B = 1;
-    a.q_runs = gx_runs_one(rows, 0), a.k_runs = gx_runs_one(p->m->prompt.len, 0);
+    a.q_runs = gx_runs_one(rows, 0), a.k_runs = gx_runs_one(v->m->prompt.len, 0);
     a.kv_stride = a.K * a.head_dim;
     a.causal = 0, a.sliding_window = 0, a.documents = NULL, a.pages = NULL, a.dropout = 0;
     return a;
 }
 
 // Applies the norm of k's heads to K: forward (direction 1), or backward to its gradient (-1).
-static void gx__prompt_norm(GxPass *p, int k, const GxAttention *a, GxRows x, int direction)
+static void gx__prompt_norm(const GxPairView *v, const GxAttention *a, GxRows x, int direction)
 {
-    const GxPairSlot *s = gx_pass_slot(p, k);
-    const GxCoreSpec *spec = &gx_pass_spec(p, k)->core;
+    const GxPairSlot *s = v->slot;
+    const GxCoreSpec *spec = &v->spec->core;
     const GxHeadNorm n = {x.rows, a->K, a->head_dim, x.cols, x.cols, spec->eps, x.dtype};
-    const GxTensorId id = gx_pass_pair(p, k)->qk_norm[1];
+    const GxTensorId id = v->pair->qk_norm[1];
     void *kept = s->prompt[GX__PROMPT_BEFORE].data;
     int accumulate = 0;
     if (!spec->has_qk_norm) return;
-    const void *w = gx_store_weight(&p->m->store, id);
-    if (direction > 0) gx_head_norm_forward(p->g, x.data, kept, s->prompt_rstd, w, &n);
+    const void *w = gx_store_weight(v->store, id);
+    if (direction > 0) gx_head_norm_forward(v->g, x.data, kept, s->prompt_rstd, w, &n);
     else {
-        float *dw = gx_store_grad(&p->m->store, id, &accumulate);
-        gx_head_norm_backward(p->g, x.data, dw, kept, s->prompt_rstd, w, &n, accumulate);
+        float *dw = gx_store_grad(v->store, id, &accumulate);
+        gx_head_norm_backward(v->g, x.data, dw, kept, s->prompt_rstd, w, &n, accumulate);
     }
 }
 
-static int gx__prompt_restarts(const GxPass *p, int k, const GxAttention *a)
+static int gx__prompt_restarts(const GxPairView *v, const GxAttention *a)
 {
-    return a->documents && gx_pass_spec(p, k)->core.rope.theta > 0;
+    return a->documents && v->spec->core.rope.theta > 0;
 }
 
 // The queries rotated as if each document began at position 0, in scratch, since attention also reads q. q itself if
 // there are no documents.
-static GxRows gx__prompt_queries(GxPass *p, int k, const GxAttention *a, GxRows q)
+static GxRows gx__prompt_queries(const GxPairView *v, const GxAttention *a, GxRows q)
 {
-    const GxRopeTable *r = &p->m->rope[0];
+    const GxRopeTable *r = &v->m->rope[0];
     // taken even without documents: a plan does not know whether a batch will have them
-    const GxRows turned = gx_pass_rows(p, gx_runs_rows(&a->q_runs) * a->B, a->q_stride);
-    if (!gx__prompt_restarts(p, k, a)) return q;
-    gx_copy(p->g, turned.data, q.data, gx_rows_bytes(turned));
-    gx_rope_restart_forward(p->g, turned.data, r->cosine, r->sine, &a->q_runs, a->documents, a->B, a->H, a->head_dim,
+    const GxRows turned = gx_pass_rows(v->p, gx_runs_rows(&a->q_runs) * a->B, a->q_stride);
+    if (!gx__prompt_restarts(v, a)) return q;
+    gx_copy(v->g, turned.data, q.data, gx_rows_bytes(turned));
+    gx_rope_restart_forward(v->g, turned.data, r->cosine, r->sine, &a->q_runs, a->documents, a->B, a->H, a->head_dim,
                             a->q_stride, a->dtype);
     return turned;
 }
 
-void gx_prompt_forward(GxPass *p, int k, const GxAttention *a, const GxLinear *kv, GxRows q)
+void gx_prompt_forward(const GxPairView *v, const GxAttention *a, const GxLinear *kv, GxRows q)
 {
-    const GxPairSlot *s = gx_pass_slot(p, k);
+    const GxPairSlot *s = v->slot;
     const GxRows K = s->prompt[GX__PROMPT_K], V = s->prompt[GX__PROMPT_V], gated = s->prompt[GX__PROMPT_GATED],
-                 found = s->prompt[GX__PROMPT_FOUND], P = gx__prompt_rows(p, k);
-    const GxLinear of_k = gx__prompt_linear(p, k, kv, 0), of_v = gx__prompt_linear(p, k, kv, 1);
-    const GxAttention to = gx__prompt_attention(p, a, found.rows);
+                 found = s->prompt[GX__PROMPT_FOUND], P = gx__prompt_rows(v);
+    const GxLinear of_k = gx__prompt_linear(v, kv, 0), of_v = gx__prompt_linear(v, kv, 1);
+    const GxAttention to = gx__prompt_attention(v, a, found.rows);
     const GxLinearShape gate = gx_linear_shape(V.rows * V.cols, 1, 1, V.dtype);
-    gx_linear_apply(p, &of_k, K, P, 0);
-    gx__prompt_norm(p, k, a, K, 1);
-    gx_linear_apply(p, &of_v, V, P, 0);
-    gx_linear_forward(p->g, gated.data, V.data, gx_store_weight(&p->m->store, gx_pass_pair(p, k)->gate), NULL, &gate);
-    gx_attention_forward(p->g, found.data, s->prompt_lse, gx__prompt_queries(p, k, a, q).data, K.data, gated.data, &to);
+    gx_linear_apply(v->p, &of_k, K, P, 0);
+    gx__prompt_norm(v, a, K, 1);
+    gx_linear_apply(v->p, &of_v, V, P, 0);
+    gx_linear_forward(v->g, gated.data, V.data, gx_store_weight(v->store, v->pair->gate), NULL, &gate);
+    gx_attention_forward(v->g, found.data, s->prompt_lse, gx__prompt_queries(v, a, q).data, K.data, gated.data, &to);
 }
 
-GxRows gx_prompt_added(GxPass *p, int k, GxRows result)
+GxRows gx_prompt_added(const GxPairView *v, GxRows result)
 {
-    const GxRows sum = gx_pass_rows(p, result.rows, result.cols);
-    gx_add(p->g, sum.data, result.data, gx_pass_slot(p, k)->prompt[GX__PROMPT_FOUND].data, sum.rows * sum.cols,
-           sum.dtype);
+    const GxRows sum = gx_pass_rows(v->p, result.rows, result.cols);
+    gx_add(v->g, sum.data, result.data, v->slot->prompt[GX__PROMPT_FOUND].data, sum.rows * sum.cols, sum.dtype);
     return sum;
 }
 
 // The gradient of P, in fp32, from those of K and V.
-static void gx__prompt_backward_rows(GxPass *p, int k, const GxLinear *kv, GxRows dk, GxRows dv)
+static void gx__prompt_backward_rows(const GxPairView *v, const GxLinear *kv, GxRows dk, GxRows dv)
 {
     int accumulate = 0;
-    float *grad = gx_store_grad(&p->m->store, gx_pass_pair(p, k)->prompt, &accumulate);
-    const GxLinear of_k = gx__prompt_linear(p, k, kv, 0), of_v = gx__prompt_linear(p, k, kv, 1);
-    const GxRows d = gx_pass_rows(p, dk.rows, of_k.in);
+    float *grad = gx_store_grad(v->store, v->pair->prompt, &accumulate);
+    const GxLinear of_k = gx__prompt_linear(v, kv, 0), of_v = gx__prompt_linear(v, kv, 1);
+    const GxRows d = gx_pass_rows(v->p, dk.rows, of_k.in);
     const int64_t n = d.rows * d.cols;
     const int is_float = d.dtype == GX_F32;
     if (!grad) return;
-    gx_linear_apply_backward_input(p, &of_k, d, dk, 0);
-    gx_linear_apply_backward_input(p, &of_v, d, dv, 1);
-    float *wide = is_float ? (float *)d.data : accumulate ? (float *)gx_scratch(p->g, GX_MEM_ACTIVATIONS, 4 * n) : grad;
-    if (!is_float) gx_convert(p->g, wide, GX_F32, d.data, d.dtype, n);
-    if (accumulate) gx_add(p->g, grad, grad, wide, n, GX_F32);
-    else if (is_float) gx_copy(p->g, grad, wide, 4 * n);
+    gx_linear_apply_backward_input(v->p, &of_k, d, dk, 0);
+    gx_linear_apply_backward_input(v->p, &of_v, d, dv, 1);
+    float *wide = is_float ? (float *)d.data : accumulate ? (float *)gx_scratch(v->g, GX_MEM_ACTIVATIONS, 4 * n) : grad;
+    if (!is_float) gx_convert(v->g, wide, GX_F32, d.data, d.dtype, n);
+    if (accumulate) gx_add(v->g, grad, grad, wide, n, GX_F32);
+    else if (is_float) gx_copy(v->g, grad, wide, 4 * n);
 }
 
 // The gradients of the scales and biases of k's and v's linears that come from P's rows; attention adds those of its
 // own rows.
-static void gx__prompt_backward_linears(GxPass *p, int k, const GxLinear *kv, GxRows dk, GxRows dv)
+static void gx__prompt_backward_linears(const GxPairView *v, const GxLinear *kv, GxRows dk, GxRows dv)
 {
-    const GxLinear of_k = gx__prompt_linear(p, k, kv, 0), of_v = gx__prompt_linear(p, k, kv, 1);
-    gx_linear_apply_backward_weight(p, &of_k, dk, gx__prompt_rows(p, k));
-    gx_linear_apply_backward_weight(p, &of_v, dv, gx__prompt_rows(p, k));
+    const GxLinear of_k = gx__prompt_linear(v, kv, 0), of_v = gx__prompt_linear(v, kv, 1);
+    gx_linear_apply_backward_weight(v->p, &of_k, dk, gx__prompt_rows(v));
+    gx_linear_apply_backward_weight(v->p, &of_v, dv, gx__prompt_rows(v));
 }
 
-void gx_prompt_backward(GxPass *p, int k, const GxAttention *a, const GxLinear *kv, GxRows dq, GxRows d, GxRows q)
+void gx_prompt_backward(const GxPairView *v, const GxAttention *a, const GxLinear *kv, GxRows dq, GxRows d, GxRows q)
 {
-    const GxPairSlot *s = gx_pass_slot(p, k);
+    const GxPairSlot *s = v->slot;
     const GxRows K = s->prompt[GX__PROMPT_K], V = s->prompt[GX__PROMPT_V], gated = s->prompt[GX__PROMPT_GATED],
-                 own = gx_pass_rows(p, s->prompt[GX__PROMPT_FOUND].rows, a->q_stride),
-                 dk = gx_pass_rows(p, K.rows, K.cols), dgated = gx_pass_rows(p, V.rows, V.cols),
-                 dv = gx_pass_rows(p, V.rows, V.cols);
-    const GxAttention to = gx__prompt_attention(p, a, own.rows);
-    const GxTensorId id = gx_pass_pair(p, k)->gate;
-    const GxRopeTable *r = &p->m->rope[0];
+                 own = gx_pass_rows(v->p, s->prompt[GX__PROMPT_FOUND].rows, a->q_stride),
+                 dk = gx_pass_rows(v->p, K.rows, K.cols), dgated = gx_pass_rows(v->p, V.rows, V.cols),
+                 dv = gx_pass_rows(v->p, V.rows, V.cols);
+    const GxAttention to = gx__prompt_attention(v, a, own.rows);
+    const GxTensorId id = v->pair->gate;
+    const GxRopeTable *r = &v->m->rope[0];
     GxLinearShape gate = gx_linear_shape(V.rows * V.cols, 1, 1, V.dtype);
-    if (dq.data && own.cols > a->H * a->head_dim) gx_zero(p->g, own.data, gx_rows_bytes(own)); // beside q: k and v
-    gx_attention_backward(p->g, own.data, dk.data, dgated.data, d.data, s->prompt[GX__PROMPT_FOUND].data, s->prompt_lse,
-                          gx__prompt_queries(p, k, a, q).data, K.data, gated.data, &to);
-    if (dq.data && gx__prompt_restarts(p, k, a))
-        gx_rope_restart_backward(p->g, own.data, r->cosine, r->sine, &a->q_runs, a->documents, a->B, a->H, a->head_dim,
+    if (dq.data && own.cols > a->H * a->head_dim) gx_zero(v->g, own.data, gx_rows_bytes(own)); // beside q: v->k and v
+    gx_attention_backward(v->g, own.data, dk.data, dgated.data, d.data, s->prompt[GX__PROMPT_FOUND].data, s->prompt_lse,
+                          gx__prompt_queries(v, a, q).data, K.data, gated.data, &to);
+    if (dq.data && gx__prompt_restarts(v, a))
+        gx_rope_restart_backward(v->g, own.data, r->cosine, r->sine, &a->q_runs, a->documents, a->B, a->H, a->head_dim,
                                  a->q_stride, a->dtype);
-    if (dq.data) gx_add(p->g, dq.data, dq.data, own.data, dq.rows * dq.cols, dq.dtype);
-    gx_linear_backward_input(p->g, dv.data, dgated.data, gx_store_weight(&p->m->store, id), &gate);
-    float *dgate = gx_store_grad(&p->m->store, id, &gate.accumulate);
-    if (dgate) gx_linear_backward_weight(p->g, dgate, NULL, dgated.data, V.data, &gate);
-    gx__prompt_norm(p, k, a, dk, -1);
-    gx__prompt_backward_linears(p, k, kv, dk, dv);
-    gx__prompt_backward_rows(p, k, kv, dk, dv);
+    if (dq.data) gx_add(v->g, dq.data, dq.data, own.data, dq.rows * dq.cols, dq.dtype);
+    gx_linear_backward_input(v->g, dv.data, dgated.data, gx_store_weight(v->store, id), &gate);
+    float *dgate = gx_store_grad(v->store, id, &gate.accumulate);
+    if (dgate) gx_linear_backward_weight(v->g, dgate, NULL, dgated.data, V.data, &gate);
+    gx__prompt_norm(v, a, dk, -1);
+    gx__prompt_backward_linears(v, kv, dk, dv);
+    gx__prompt_backward_rows(v, kv, dk, dv);
+}
+
+// ---- the method ----------------------------------------------------------------------------------------------------
+
+static int gx__prompt_is_on(const GxModel *m) { return m->prompt.len > 0; }
+static const char *gx__prompt_trainable(const GxModel *m) { return m->prompt.trainable; }
+
+static int gx__prompt_through(const GxModel *m, int row)
+{
+    const GxTensor *t = &m->table.row[row];
+    const GxPair *pair = &m->unit[t->unit].pair[t->pair];
+    return row == pair->gate.index ? pair->prompt.index : -1;
+}
+
+GxTuner gx_prompt_tuner(void)
+{
+    GxTuner t = GX_ZERO;
+    t.name = "prompts", t.is_on = gx__prompt_is_on;
+    t.check = gx__prompt_check, t.open = gx__prompt_open;
+    t.trainable = gx__prompt_trainable, t.check_trained = gx__prompt_check_trained;
+    t.through = gx__prompt_through;
+    t.layout = gx__prompt_layout;
+    return t;
 }
 #endif

@@ -25,6 +25,18 @@
 #ifndef GX_MODEL_SIDE_H
 #define GX_MODEL_SIDE_H
 #include "linear.h"
+#include "unit_tensors.h"
+GX_BEGIN
+
+GxTuner gx_side_tuner(void);
+
+// For build.h: the backbone's units without dropout, and a side unit derived from the model's layer.
+void gx_side_still(GxUnitSpec *u);
+GxUnitSpec gx_side_unit(GxContext *g, const GxModel *m, const GxUnitSpec *layer, GxSidePlace place);
+// 1: no gradient goes through the unit: it is part of the backbone of a model with a side network, and not a head.
+int gx_side_is_beside(const GxModel *m, int unit);
+
+GX_END
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MODEL_SIDE_IMPLEMENTED)
@@ -37,10 +49,9 @@ static const float gx__side_temperature = 0.1f;
 
 // ---- descriptions --------------------------------------------------------------------------------------------------
 
-GxStatus gx_side_check(const GxModel *m, GxError *err)
+static GxStatus gx__side_check(GxModel *m, GxError *err)
 {
-    const int64_t k = m->side.reduction;
-    return k ? gx_check_size("side_reduction_factor", k, 65536, err) : GX_OK;
+    return gx_check_size("side_reduction_factor", m->side.reduction, 65536, err);
 }
 
 int gx_side_is_beside(const GxModel *m, int unit)
@@ -50,7 +61,7 @@ int gx_side_is_beside(const GxModel *m, int unit)
 }
 
 // The backbone is frozen by tuned.h unless the user named modules to be trained: those must be in the head.
-GxStatus gx_side_check_trained(const GxModel *m, GxError *err)
+static GxStatus gx__side_check_trained(const GxModel *m, GxError *err)
 {
     for (int i = 0; i < m->table.n; i++)
         if (!m->table.row[i].frozen && gx_side_is_beside(m, m->table.row[i].unit))
@@ -108,13 +119,12 @@ static GxLinear gx__side_linear(GxContext *g, GxModel *m, int unit, int number, 
     return gx_model_linear(m, w, 1, b);
 }
 
-void gx_side_open(GxContext *g, GxModel *m, int unit, int layer)
+static void gx__side_open(GxContext *g, GxModel *m, int unit, int layer)
 {
     const GxUnitSpec *u = gx_unit_spec(m, unit);
     const int64_t C = gx_model_width(m);
     const int number = u->side == GX_SIDE_FIRST ? 0 : layer + 1;
     GxUnit *made = &m->unit[unit];
-    made->gate = gx_no_tensor();
     if (u->side == GX_SIDE_NONE || gx_failed(g)) return;
     made->down = gx__side_linear(g, m, unit, number, "down.%d", u->width, C);
     if (m->side.is_gated && u->side != GX_SIDE_FIRST)
@@ -133,16 +143,17 @@ static const GxUnit *gx__side_of(const GxPass *p) { return &p->m->unit[p->unit];
 static GxSidePlace gx__side_place(const GxPass *p) { return gx_pass_kind(p)->spec.side; }
 static int gx__side_is_gated(const GxPass *p) { return gx__side_of(p)->gate.index >= 0; }
 
-void gx_side_layout(GxSlotLayout *l, const GxUnitKind *u, GxSideSlot *s)
+static void gx__side_layout(GxSlotLayout *l, const GxUnitKind *u, GxSlot *slot)
 {
     const GxSidePlace place = u->spec.side;
+    GxSideSlot *s = &slot->side;
     if (place == GX_SIDE_NONE || place == GX_SIDE_FIRST) return;
     if (l->m->side.is_gated) s->down = gx_slot_rows(l, l->con, u->spec.width);
     s->mixed = gx_slot_rows(l, l->con, u->spec.width);
     if (place == GX_SIDE_LAST) s->top = gx_slot_rows(l, l->con, u->spec.width);
 }
 
-GxRows gx_side_enter(GxPass *p, GxState out, GxState in)
+static GxRows gx__side_enter(GxPass *p, GxState out, GxState in)
 {
     const GxSideSlot *s = &p->slot->side;
     const GxLinear *down = &gx__side_of(p)->down;
@@ -161,7 +172,7 @@ GxRows gx_side_enter(GxPass *p, GxState out, GxState in)
     return gx__side_place(p) == GX_SIDE_LAST ? s->top : out.side;
 }
 
-void gx_side_leave(GxPass *p, GxState out, GxState in)
+static void gx__side_leave(GxPass *p, GxState out, GxState in)
 {
     if (!out.x.data) return;
     gx_at(p->g, p->unit, "side_up");
@@ -169,7 +180,7 @@ void gx_side_leave(GxPass *p, GxState out, GxState in)
     if (gx__side_place(p) == GX_SIDE_LAST) gx_linear_apply(p, &gx__side_of(p)->up, out.x, p->slot->side.top, 1);
 }
 
-GxRows gx_side_leave_backward(GxPass *p, GxState dout)
+static GxRows gx__side_leave_backward(GxPass *p, GxState dout)
 {
     const GxRows top = p->slot->side.top;
     if (gx__side_place(p) != GX_SIDE_LAST) return dout.side;
@@ -180,7 +191,7 @@ GxRows gx_side_leave_backward(GxPass *p, GxState dout)
     return dtop;
 }
 
-int gx_side_trains_enter(const GxPass *p)
+static int gx__side_trains_enter(const GxPass *p)
 {
     const GxUnit *u = gx__side_of(p);
     const GxTensorId of_enter[] = {u->down.first, u->down.bias, u->gate};
@@ -191,11 +202,11 @@ int gx_side_trains_enter(const GxPass *p)
 }
 
 // Without a gate din.side already is dmixed.
-void gx_side_enter_backward(GxPass *p, GxState din, GxRows dmixed, GxState in)
+static void gx__side_enter_backward(GxPass *p, GxState din, GxRows dmixed, GxState in)
 {
     const GxUnit *u = gx__side_of(p);
     GxRows ddown = dmixed;
-    if (!din.side.data && !gx_side_trains_enter(p)) return;
+    if (!din.side.data && !gx__side_trains_enter(p)) return;
     gx_at(p->g, p->unit, "side_down");
     if (gx__side_is_gated(p)) {
         int accumulate = 0;
@@ -206,5 +217,36 @@ void gx_side_enter_backward(GxPass *p, GxState din, GxRows dmixed, GxState in)
                          accumulate, dmixed.dtype);
     }
     gx_linear_apply_backward_weight(p, &u->down, ddown, in.x);
+}
+
+// ---- the method ----------------------------------------------------------------------------------------------------
+
+static int gx__side_is_on(const GxModel *m) { return m->side.reduction > 0; }
+static const char *gx__side_trainable(const GxModel *m) { return m->side.trainable; }
+
+// Up has the gradients of all that is trained below it: the first of these.
+static int gx__side_through(const GxModel *m, int row)
+{
+    const GxLinear *up = &m->unit[m->table.row[row].unit].up;
+    const int is_up = gx_unit_spec(m, m->table.row[row].unit)->side == GX_SIDE_LAST && row == up->first.index;
+    for (int i = 0; i < m->table.n && is_up; i++)
+        if (gx_unit_spec(m, m->table.row[i].unit)->side != GX_SIDE_NONE && !m->table.row[i].frozen && i != row &&
+            i != up->bias.index)
+            return i;
+    return -1;
+}
+
+GxTuner gx_side_tuner(void)
+{
+    GxTuner t = GX_ZERO;
+    t.name = "a side network", t.is_on = gx__side_is_on;
+    t.check = gx__side_check, t.open = gx__side_open;
+    t.trainable = gx__side_trainable, t.check_trained = gx__side_check_trained;
+    t.through = gx__side_through;
+    t.layout_unit = gx__side_layout;
+    t.enter = gx__side_enter, t.leave = gx__side_leave;
+    t.leave_backward = gx__side_leave_backward, t.enter_backward = gx__side_enter_backward,
+    t.trains_enter = gx__side_trains_enter;
+    return t;
 }
 #endif

@@ -14,6 +14,17 @@
 #ifndef GX_MODEL_TUNED_H
 #define GX_MODEL_TUNED_H
 #include "model.h"
+GX_BEGIN
+
+// Freezes what the model's tuning method does not train; refuses names that nothing has.
+GxStatus gx_tuned_freeze(GxModel *m, GxError *err);
+// The table's row of the head that is tied to the token embedding, if one of the two is trained whole; -1: none.
+int gx_tuned_tied_head(const GxModel *m);
+// Called after the weights are loaded. An error if an adapter tensor frozen at 0 stops the gradient of one that is
+// trained; a warning if it is frozen as small as it was initialised.
+GxStatus gx_tuned_check_frozen(GxContext *g, const GxModel *m);
+
+GX_END
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MODEL_TUNED_IMPLEMENTED)
@@ -25,25 +36,19 @@
 #include "../comm/comm.h"
 #include "../ops/memory.h"
 #include "../parallel/values.h"
+#include "tuner.h"
 
 static const char *gx__tuned_trainable(const GxModel *m)
 {
-    if (m->side.reduction > 0) return m->side.trainable;
-    if (m->prompt.len > 0) return m->prompt.trainable;
-    return m->lora.r > 0 ? m->lora.trainable : m->bottleneck.trainable;
+    return m->tuners && m->tuner[0].trainable ? m->tuner[0].trainable(m) : NULL;
 }
 
-GxStatus gx_tuned_check_methods(const GxModel *m, GxError *err)
+// 1: the method trains this tensor of the model's own.
+static int gx__tuned_is_trained(const GxModel *m, const GxTensor *t)
 {
-    const char *const names[] = {"LoRA", "bottleneck adapters", "a side network", "prompts"};
-    const int has[] = {m->lora.r > 0, m->bottleneck.reduction > 0, m->side.reduction > 0, m->prompt.len > 0};
-    for (int i = 0, first = -1; i < 4; i++) {
-        if (has[i] && first >= 0)
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s and %s are two ways to tune a model; choose one of them",
-                           names[first], names[i]);
-        if (has[i]) first = i;
-    }
-    return GX_OK;
+    int is = 0;
+    for (int i = 0; i < m->tuners; i++) is |= m->tuner[i].trains && m->tuner[i].trains(m, t);
+    return is;
 }
 
 // 1: the bias of the linear in the row before, which has LoRA: PEFT's adapters do not contain biases of linears.
@@ -124,7 +129,7 @@ static int gx__tuned_is_adapter(const GxModel *m, int row)
 {
     const GxTensor *t = &m->table.row[row];
     const int is_of_labels = gx_unit_spec(m, t->unit)->pair[t->pair].core.kind == GX_CORE_LABELS;
-    if (m->prompt.is_v2 && t->role == GX_ROLE_NORM) return 1;
+    if (gx__tuned_is_trained(m, t)) return 1;
     if (t->is_added || gx__tuned_is_trainable(m, t)) return 1;
     return is_of_labels && t->role != GX_ROLE_NORM && !t->has_lora && !gx__tuned_is_bias(m, row);
 }
@@ -138,41 +143,18 @@ GxStatus gx_tuned_freeze(GxModel *m, GxError *err)
         t->is_adapter = gx__tuned_is_adapter(m, i);
         t->frozen = !t->is_adapter;
     }
-    GX_TRY(gx_lora_check_targets(m, err));
-    GX_TRY(gx_prompt_check_frozen(m, err));
+    for (int i = 0; i < m->tuners; i++)
+        if (m->tuner[i].check_trained) GX_TRY(m->tuner[i].check_trained(m, err));
     return gx__tuned_check_trainable(m, err);
 }
 
 // ---- adapter tensors that --freeze freezes -------------------------------------------------------------------------
 
-static int gx__tuned_trains(const GxModel *m, int row) { return row >= 0 && !m->table.row[row].frozen; }
-
-// The first trained tensor of a side network whose gradient comes through Up; -1: none.
-static int gx__tuned_below_up(const GxModel *m, const GxLinear *up)
-{
-    for (int i = 0; i < m->table.n; i++)
-        if (gx_unit_spec(m, m->table.row[i].unit)->side != GX_SIDE_NONE && gx__tuned_trains(m, i) &&
-            i != up->first.index && i != up->bias.index)
-            return i;
-    return -1;
-}
-
 // A trained tensor whose gradient has this one as a factor, so that it is 0 where this one is 0; -1: none.
 static int gx__tuned_through(const GxModel *m, int row)
 {
-    const GxTensor *t = m->table.row;
-    const GxUnit *unit = &m->unit[t[row].unit];
-    const GxPair *pair = &unit->pair[t[row].pair];
-    int other = -1;
-    if (t[row].role == GX_ROLE_LORA) {
-        for (int i = 0; i < m->table.n; i++)
-            if (t[i].has_lora && (row == t[i].lora.index || row == t[i].lora.index + 1))
-                other = row == t[i].lora.index ? row + 1 : row - 1;
-    } else if (gx_unit_spec(m, t[row].unit)->side == GX_SIDE_LAST && row == unit->up.first.index)
-        other = gx__tuned_below_up(m, &unit->up);
-    else if (m->prompt.len > 0 && row == pair->gate.index) other = pair->prompt.index;
-    else if (m->bottleneck.reduction > 0 && row == pair->adapter[1].first.index) other = pair->adapter[0].first.index;
-    return gx__tuned_trains(m, other) ? other : -1;
+    const int other = m->tuners && m->tuner[0].through ? m->tuner[0].through(m, row) : -1;
+    return other >= 0 && !m->table.row[other].frozen ? other : -1;
 }
 
 // The largest absolute value in this rank's part of the tensor; 0 on a device that does not compute.
@@ -194,11 +176,10 @@ static double gx__tuned_largest(GxContext *g, const GxModel *m, int row)
     return largest;
 }
 
-// A tensor whose values are at most this is as small as it was initialised: Up of a bottleneck adapter begins near 0,
-// all others at 0 or far from it.
+// A tensor whose values are at most this is as small as it was initialised.
 static double gx__tuned_small(const GxModel *m, int row)
 {
-    return m->bottleneck.reduction > 0 ? 6 * (double)m->table.row[row].init_std : 0;
+    return m->tuners && m->tuner[0].smallest ? m->tuner[0].smallest(m, row) : 0;
 }
 
 static void gx__tuned_tell_frozen(GxContext *g, const GxModel *m, int row, double largest)

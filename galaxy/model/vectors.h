@@ -28,7 +28,7 @@
 // would be multiples of 0.125.
 #ifndef GX_VECTORS_H
 #define GX_VECTORS_H
-#include "unit.h"
+#include "pass.h"
 GX_BEGIN
 #define GX_COSINE_SCALE 20.0f // of scores
 extern const GxCore gx_vectors;
@@ -78,39 +78,36 @@ static void gx__vectors_inside(const GxPass *p) { gx_at(p->g, p->unit, gx_door_n
 
 // ---- texts ---------------------------------------------------------------------------------------------------------
 
-static int gx__vectors_is_slice(const GxPass *p, int k)
-{
-    return gx_core_method(p, k) == GX_METHOD_SP && p->m->members > 1;
-}
+static int gx__vectors_is_slice(const GxPairView *v) { return gx_view_method(v) == GX_METHOD_SP && v->m->members > 1; }
 
 // The position of the first row of `in`.
-static int64_t gx__vectors_first(const GxPass *p, int k)
+static int64_t gx__vectors_first(const GxPairView *v)
 {
-    return gx__vectors_is_slice(p, k) ? gx_slice_begin(p) / p->b->B : 0;
+    return gx__vectors_is_slice(v) ? gx_slice_begin(v->p) / v->b->B : 0;
 }
 
-static void gx__vectors_mean(GxPass *p, int k, GxVectors *s, GxRows in)
+static void gx__vectors_mean(const GxPairView *v, GxVectors *s, GxRows in)
 {
-    const GxTarget *t = gx_pass_target(p, k);
-    const int64_t B = p->b->B;
-    s->mean = gx_pass_rows(p, t->n, in.cols);
+    const GxTarget *t = v->target;
+    const int64_t B = v->b->B;
+    s->mean = gx_pass_rows(v->p, t->n, in.cols);
     if (!t->n) return;
-    gx_mean_rows_forward(p->g, s->mean.data, in.data, t->parts, t->n, in.rows / B, B, gx__vectors_first(p, k), in.cols,
+    gx_mean_rows_forward(v->g, s->mean.data, in.data, t->parts, t->n, in.rows / B, B, gx__vectors_first(v), in.cols,
                          in.dtype);
-    if (!gx__vectors_is_slice(p, k)) return;
-    gx__vectors_inside(p);
-    gx_all_reduce(p->g, GX_AXIS_TP, GX_SUM, s->mean.data, t->n * in.cols, in.dtype);
-    gx_pass_at(p, k, GX_AT_CORE);
+    if (!gx__vectors_is_slice(v)) return;
+    gx__vectors_inside(v->p);
+    gx_all_reduce(v->g, GX_AXIS_TP, GX_SUM, s->mean.data, t->n * in.cols, in.dtype);
+    gx_view_at(v, GX_AT_CORE);
 }
 
 // din: the gradient of the rows of `in`, from that of the means.
-static void gx__vectors_mean_backward(GxPass *p, int k, GxRows din, GxRows dmean)
+static void gx__vectors_mean_backward(const GxPairView *v, GxRows din, GxRows dmean)
 {
-    const int64_t B = p->b->B;
-    gx_zero(p->g, din.data, gx_rows_bytes(din));
+    const int64_t B = v->b->B;
+    gx_zero(v->g, din.data, gx_rows_bytes(din));
     if (!dmean.rows) return;
-    gx_mean_rows_backward(p->g, din.data, dmean.data, gx_pass_target(p, k)->parts, dmean.rows, din.rows / B, B,
-                          gx__vectors_first(p, k), din.cols, din.dtype);
+    gx_mean_rows_backward(v->g, din.data, dmean.data, v->target->parts, dmean.rows, din.rows / B, B,
+                          gx__vectors_first(v), din.cols, din.dtype);
 }
 
 static GxLinearShape gx__vectors_layer(const GxVectorLayer *l, int64_t n)
@@ -119,53 +116,53 @@ static GxLinearShape gx__vectors_layer(const GxVectorLayer *l, int64_t n)
 }
 
 // The layers behind the pooling.
-static void gx__vectors_project(GxPass *p, int k, GxVectors *s)
+static void gx__vectors_project(const GxPairView *v, GxVectors *s)
 {
-    const GxTarget *t = gx_pass_target(p, k);
+    const GxTarget *t = v->target;
     const int64_t n = s->mean.rows;
     if (!t->n_layers) return;
-    s->v[0] = gx__vectors_rows(p, n, s->mean.cols);
-    if (n) gx_convert(p->g, s->v[0].data, GX_F32, s->mean.data, s->mean.dtype, n * s->mean.cols);
+    s->v[0] = gx__vectors_rows(v->p, n, s->mean.cols);
+    if (n) gx_convert(v->g, s->v[0].data, GX_F32, s->mean.data, s->mean.dtype, n * s->mean.cols);
     for (int i = 0; i < t->n_layers; i++) {
         const GxVectorLayer *l = &t->layers[i];
         const GxLinearShape product = gx__vectors_layer(l, n);
-        s->v[i + 1] = gx__vectors_rows(p, n, l->out);
+        s->v[i + 1] = gx__vectors_rows(v->p, n, l->out);
         if (!n) continue;
-        gx_linear_forward(p->g, s->v[i + 1].data, s->v[i].data, l->weight, l->bias, &product);
-        if (l->is_tanh) gx_tanh_forward(p->g, s->v[i + 1].data, s->v[i + 1].data, n * l->out, GX_F32);
+        gx_linear_forward(v->g, s->v[i + 1].data, s->v[i].data, l->weight, l->bias, &product);
+        if (l->is_tanh) gx_tanh_forward(v->g, s->v[i + 1].data, s->v[i + 1].data, n * l->out, GX_F32);
     }
 }
 
 // The gradient of the mean, in fp32, from that of what the last layer gives, which it overwrites.
-static GxRows gx__vectors_project_backward(GxPass *p, int k, const GxVectors *s, GxRows dv)
+static GxRows gx__vectors_project_backward(const GxPairView *v, const GxVectors *s, GxRows dv)
 {
-    const GxTarget *t = gx_pass_target(p, k);
+    const GxTarget *t = v->target;
     for (int i = t->n_layers - 1; i >= 0; i--) {
         const GxVectorLayer *l = &t->layers[i];
         const GxLinearShape product = gx__vectors_layer(l, dv.rows);
-        const GxRows dx = gx__vectors_rows(p, dv.rows, l->in);
-        if (l->is_tanh) gx_tanh_backward(p->g, dv.data, dv.data, s->v[i + 1].data, dv.rows * l->out, GX_F32);
-        gx_linear_backward_input(p->g, dx.data, dv.data, l->weight, &product);
+        const GxRows dx = gx__vectors_rows(v->p, dv.rows, l->in);
+        if (l->is_tanh) gx_tanh_backward(v->g, dv.data, dv.data, s->v[i + 1].data, dv.rows * l->out, GX_F32);
+        gx_linear_backward_input(v->g, dx.data, dv.data, l->weight, &product);
         dv = dx;
     }
     return dv;
 }
 
-static GxRows gx__vectors_last(const GxPass *p, int k, const GxVectors *s) // what the texts' vectors are
+static GxRows gx__vectors_last(const GxPairView *v, const GxVectors *s) // what the texts' vectors are
 {
-    const int n = gx_pass_target(p, k)->n_layers;
+    const int n = v->target->n_layers;
     return n ? s->v[n] : s->mean;
 }
 
-static void gx__vectors_normalize(GxPass *p, int k, GxVectors *s)
+static void gx__vectors_normalize(const GxPairView *v, GxVectors *s)
 {
-    const GxRows v = gx__vectors_last(p, k, s);
-    const int64_t n = v.rows, C = v.cols;
-    s->unit = gx__vectors_rows(p, n, C);
-    s->norm = (float *)gx__vectors_rows(p, n, 1).data;
+    const GxRows last = gx__vectors_last(v, s);
+    const int64_t n = last.rows, C = last.cols;
+    s->unit = gx__vectors_rows(v->p, n, C);
+    s->norm = (float *)gx__vectors_rows(v->p, n, 1).data;
     if (!n) return;
-    gx_convert(p->g, s->unit.data, GX_F32, v.data, v.dtype, n * C);
-    gx_normalize_rows_forward(p->g, s->unit.data, s->norm, s->unit.data, n, C, gx__vectors_eps, GX_F32);
+    gx_convert(v->g, s->unit.data, GX_F32, last.data, last.dtype, n * C);
+    gx_normalize_rows_forward(v->g, s->unit.data, s->norm, s->unit.data, n, C, gx__vectors_eps, GX_F32);
 }
 
 // ---- candidates ----------------------------------------------------------------------------------------------------
@@ -185,17 +182,17 @@ static GxSplit gx__vectors_agree(GxPass *p, const GxTarget *t)
     return s;
 }
 
-static void gx__vectors_gather(GxPass *p, int k, GxVectors *s)
+static void gx__vectors_gather(const GxPairView *v, GxVectors *s)
 {
-    const GxTarget *t = gx_pass_target(p, k);
+    const GxTarget *t = v->target;
     const GxRows own = gx_some_rows(s->unit, t->anchors, t->n - t->anchors);
-    s->candidates = gx__vectors_agree(p, t);
+    s->candidates = gx__vectors_agree(v->p, t);
     s->all = own;
     if (s->candidates.n > 1) {
-        s->all = gx__vectors_rows(p, gx_split_total(&s->candidates), own.cols);
-        gx_all_gather(p->g, GX_AXIS_DP, &s->candidates, s->all.data, own.data, own.cols, GX_F32);
+        s->all = gx__vectors_rows(v->p, gx_split_total(&s->candidates), own.cols);
+        gx_all_gather(v->g, GX_AXIS_DP, &s->candidates, s->all.data, own.data, own.cols, GX_F32);
     }
-    gx_pass_at(p, k, GX_AT_CORE);
+    gx_view_at(v, GX_AT_CORE);
 }
 
 // ---- scores, and their loss ----------------------------------------------------------------------------------------
@@ -221,89 +218,90 @@ static GxLinearShape gx__vectors_product(const GxVectors *s)
 }
 
 // scores = query all^T, and their loss; dscores in their place
-static void gx__vectors_score(GxPass *p, int k, GxVectors *s, int has_gradient)
+static void gx__vectors_score(const GxPairView *v, GxVectors *s, int has_gradient)
 {
-    const GxTarget *t = gx_pass_target(p, k);
-    s->query = gx__vectors_rows(p, t->anchors, s->unit.cols);
+    const GxTarget *t = v->target;
+    s->query = gx__vectors_rows(v->p, t->anchors, s->unit.cols);
     if (!t->anchors) return;
     const GxLinearShape product = gx__vectors_product(s);
-    gx_scale(p->g, s->query.data, s->unit.data, s->query.rows * s->query.cols, GX_COSINE_SCALE, GX_F32);
-    s->scores = gx__vectors_rows(p, t->anchors, s->all.rows);
-    gx_linear_forward(p->g, s->scores.data, s->query.data, s->all.data, NULL, &product);
-    float *losses = (float *)gx__vectors_rows(p, t->anchors, 1).data;
-    gx_cross_entropy(p->g, losses, has_gradient ? s->scores.data : NULL, s->scores.data, gx__vectors_labels(p, s),
+    gx_scale(v->g, s->query.data, s->unit.data, s->query.rows * s->query.cols, GX_COSINE_SCALE, GX_F32);
+    s->scores = gx__vectors_rows(v->p, t->anchors, s->all.rows);
+    gx_linear_forward(v->g, s->scores.data, s->query.data, s->all.data, NULL, &product);
+    float *losses = (float *)gx__vectors_rows(v->p, t->anchors, 1).data;
+    gx_cross_entropy(v->g, losses, has_gradient ? s->scores.data : NULL, s->scores.data, gx__vectors_labels(v->p, s),
                      t->anchors, s->all.rows, t->count, NULL, GX_F32);
-    if (p->m->member == 0) gx_sum(p->g, t->loss, losses, t->anchors, 1);
+    if (v->m->member == 0) gx_sum(v->g, t->loss, losses, t->anchors, 1);
 }
 
 // du of this rank's texts: that of its anchors, and that of its candidates, summed over the anchors of all ranks.
-static void gx__vectors_score_backward(GxPass *p, int k, const GxVectors *s, GxRows du)
+static void gx__vectors_score_backward(const GxPairView *v, const GxVectors *s, GxRows du)
 {
-    const GxTarget *t = gx_pass_target(p, k);
+    const GxTarget *t = v->target;
     const GxLinearShape product = gx__vectors_product(s);
     const GxRows own = gx_some_rows(du, t->anchors, t->n - t->anchors),
-                 dall = s->candidates.n > 1 ? gx__vectors_rows(p, s->all.rows, du.cols) : own;
+                 dall = s->candidates.n > 1 ? gx__vectors_rows(v->p, s->all.rows, du.cols) : own;
     if (t->anchors) {
-        gx_linear_backward_input(p->g, du.data, s->scores.data, s->all.data, &product); // of 20 u
-        gx_scale(p->g, du.data, du.data, t->anchors * du.cols, GX_COSINE_SCALE, GX_F32);
-        gx_linear_backward_weight(p->g, (float *)dall.data, NULL, s->scores.data, s->query.data, &product);
+        gx_linear_backward_input(v->g, du.data, s->scores.data, s->all.data, &product); // of 20 u
+        gx_scale(v->g, du.data, du.data, t->anchors * du.cols, GX_COSINE_SCALE, GX_F32);
+        gx_linear_backward_weight(v->g, (float *)dall.data, NULL, s->scores.data, s->query.data, &product);
     } else if (dall.rows) {
-        gx_zero(p->g, dall.data, gx_rows_bytes(dall));
+        gx_zero(v->g, dall.data, gx_rows_bytes(dall));
     }
-    gx__vectors_inside(p);
-    gx_reduce_scatter(p->g, GX_AXIS_DP, &s->candidates, own.data, dall.data, du.cols, GX_F32);
-    gx_pass_at(p, k, GX_AT_CORE);
+    gx__vectors_inside(v->p);
+    gx_reduce_scatter(v->g, GX_AXIS_DP, &s->candidates, own.data, dall.data, du.cols, GX_F32);
+    gx_view_at(v, GX_AT_CORE);
 }
 
 // The loss of the texts' vectors; with a gradient: that of their means, in the model's type.
-static GxRows gx__vectors_loss(GxPass *p, int k, GxVectors *s, int has_gradient)
+static GxRows gx__vectors_loss(const GxPairView *v, GxVectors *s, int has_gradient)
 {
     const int64_t n = s->mean.rows, C = s->mean.cols;
-    gx__vectors_normalize(p, k, s);
-    gx__vectors_gather(p, k, s);
-    gx__vectors_score(p, k, s, has_gradient);
+    gx__vectors_normalize(v, s);
+    gx__vectors_gather(v, s);
+    gx__vectors_score(v, s, has_gradient);
     if (!has_gradient) return gx_no_rows();
-    const GxRows du = gx__vectors_rows(p, n, s->unit.cols), dmean = gx_pass_rows(p, n, C);
-    gx__vectors_score_backward(p, k, s, du);
+    const GxRows du = gx__vectors_rows(v->p, n, s->unit.cols), dmean = gx_pass_rows(v->p, n, C);
+    gx__vectors_score_backward(v, s, du);
     if (!n) return dmean;
-    gx_normalize_rows_backward(p->g, du.data, du.data, s->unit.data, s->norm, n, du.cols, GX_F32);
-    const GxRows last = gx__vectors_project_backward(p, k, s, du);
-    gx_convert(p->g, dmean.data, dmean.dtype, last.data, GX_F32, n * C);
+    gx_normalize_rows_backward(v->g, du.data, du.data, s->unit.data, s->norm, n, du.cols, GX_F32);
+    const GxRows last = gx__vectors_project_backward(v, s, du);
+    gx_convert(v->g, dmean.data, dmean.dtype, last.data, GX_F32, n * C);
     return dmean;
 }
 
 // ---- the core ------------------------------------------------------------------------------------------------------
 
-static void gx__vectors_forward(GxPass *p, int k, GxRows out, GxRows in)
+static void gx__vectors_forward(const GxPairView *v, GxRows out, GxRows in)
 {
-    const GxTarget *t = gx_pass_target(p, k);
+    const GxTarget *t = v->target;
     GxVectors s = GX_ZERO;
     (void)out;
-    if (p->b->is_training || (t->anchors < 0 && !t->logits.data)) return;
-    gx__vectors_mean(p, k, &s, in);
-    gx__vectors_project(p, k, &s);
-    const GxRows v = gx__vectors_last(p, k, &s);
-    if (t->logits.data && t->n) gx_convert(p->g, t->logits.data, t->logits.dtype, v.data, v.dtype, t->n * v.cols);
-    if (t->anchors >= 0) gx__vectors_loss(p, k, &s, 0);
+    if (v->b->is_training || (t->anchors < 0 && !t->logits.data)) return;
+    gx__vectors_mean(v, &s, in);
+    gx__vectors_project(v, &s);
+    const GxRows last = gx__vectors_last(v, &s);
+    if (t->logits.data && t->n)
+        gx_convert(v->g, t->logits.data, t->logits.dtype, last.data, last.dtype, t->n * last.cols);
+    if (t->anchors >= 0) gx__vectors_loss(v, &s, 0);
 }
 
-static void gx__vectors_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in)
+static void gx__vectors_backward_input(const GxPairView *v, GxRows din, GxRows dout, GxRows in)
 {
     GxVectors s = GX_ZERO;
     (void)dout;
-    if (gx_core_method(p, k) == GX_METHOD_TP && p->m->member) { // the first of the group does the work
-        if (din.data) gx_zero(p->g, din.data, gx_rows_bytes(din));
+    if (gx_view_method(v) == GX_METHOD_TP && v->m->member) { // the first of the group does the work
+        if (din.data) gx_zero(v->g, din.data, gx_rows_bytes(din));
         return;
     }
-    gx__vectors_mean(p, k, &s, in);
-    gx__vectors_project(p, k, &s);
-    const GxRows dmean = gx__vectors_loss(p, k, &s, 1);
-    if (din.data) gx__vectors_mean_backward(p, k, din, dmean);
+    gx__vectors_mean(v, &s, in);
+    gx__vectors_project(v, &s);
+    const GxRows dmean = gx__vectors_loss(v, &s, 1);
+    if (din.data) gx__vectors_mean_backward(v, din, dmean);
 }
 
-static void gx__vectors_backward_weight(GxPass *p, int k, GxRows dout, GxRows in)
+static void gx__vectors_backward_weight(const GxPairView *v, GxRows dout, GxRows in)
 {
-    (void)p, (void)k, (void)dout, (void)in; // there is none
+    (void)v, (void)dout, (void)in; // there is none
 }
 
 const GxCore gx_vectors = {gx__vectors_open, gx__vectors_layout, gx__vectors_forward, gx__vectors_backward_input,

@@ -1,0 +1,428 @@
+// model/build.h: makes a model: its units and their tensors from a family's description, a mode, and a tuning method;
+// its constants; its first weights.
+//
+//     GX_TRY(gx_model_open(&g, &m, &gx_llama, &config, &gx_tp, NULL));    // table and places; no memory
+//     gx_model_allocate(&g, &m, T, B, 512);                               // constants, from the arena
+//
+// Descriptions for which there is no operation yet are refused by name when the model is opened.
+#ifndef GX_BUILD_H
+#define GX_BUILD_H
+#include "model.h"
+GX_BEGIN
+
+typedef struct {               // zero: defaults
+    const GxSplitLists *lists; // NULL: even
+    const char *freeze;        // patterns of names; NULL: everything is trained
+    GxDtype dtype;             // of weights and activations; masters, moments and gradients are fp32
+    GxUnits units;             // this rank's
+    const GxHeadRequest *head; // NULL: a causal language model
+    const GxLora *lora;        // NULL: none. Else all is frozen but LoRA's factors and heads of labels
+    // 1 + GxQuantKind: quantises the frozen matrices of attention and MLP, packed ones (q, k, v; gate, up) only if all
+    // of them are frozen; an error if none is. 0: no quantisation
+    int quantize;
+    const GxBottleneck *bottleneck; // NULL: none. Else all is frozen but the adapters and heads of labels
+    const GxSide *side;             // NULL: none. Else all is frozen but the side network and heads of labels
+    const GxPrompt *prompt;         // NULL: none. Else all is frozen but the prompts, their gates and heads of labels
+    // 1: a tied head gets a matrix of its own if it or the embedding has LoRA, which is to be merged; the
+    // configuration then says that it is not tied
+    int unties_lora;
+    GxSharded sharded;            // what the ranks of dp_shard share; the context then has its mesh
+    const GxPartList *shard_list; // their shares; NULL: even
+} GxModelOptions;
+static inline void gx_model_adapt(GxModelOptions *o, const GxAdapter *a) // the adapter's strings are borrowed
+{
+    o->lora = &a->lora, o->bottleneck = &a->bottleneck, o->side = &a->side, o->prompt = &a->prompt;
+}
+
+// config and mode are borrowed until gx_model_close, which must also be called after an error. A head that is tied to
+// the token embedding is not, here, if an adapter has one of the two whole (tuned.h).
+GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
+                       const GxModelOptions *options);
+void gx_model_close(GxModel *m);
+
+// For describe: adds a kind of unit; adds the next unit of a kind, with `number` in its names.
+int gx_model_kind(GxContext *g, GxModel *m, const GxUnitSpec *spec);
+void gx_model_unit(GxContext *g, GxModel *m, int kind, int number);
+// An embedding, layers and a head, which is most families: with a side network, its units between them.
+void gx_model_chain(GxContext *g, GxModel *m, const GxUnitSpec *embed, const GxUnitSpec *layer, int64_t layers,
+                    const GxUnitSpec *head);
+
+// Takes constants for batches of up to T x B from the arena (twice: on a dry one, then on the real one).
+void gx_model_allocate(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk);
+
+// Initialises the weights, from each tensor's name and global index: the same values in every topology. Quantised
+// matrices are not initialised: they come from a file.
+void gx_model_init(GxContext *g, GxModel *m, uint64_t seed);
+// The same for one tensor, which is not quantised; this rank's part, if it has the tensor or a copy.
+void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_BUILD_IMPLEMENTED)
+#define GX_BUILD_IMPLEMENTED
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../ops/memory.h"
+#include "../parallel/values.h"
+#include "con.h"
+#include "cores.h"
+#include "enter.h"
+#include "lora.h"
+#include "side.h"
+#include "tuned.h"
+#include "tuners.h"
+#include "unit_tensors.h"
+
+// ---- what is not built ---------------------------------------------------------------------------------------------
+
+static void gx__model_refuse(GxContext *g, const GxUnitSpec *u)
+{
+    for (int k = 0; k < u->n_pairs; k++) {
+        const GxPairSpec *s = &u->pair[k];
+        const int is_add = s->con.kind == GX_CON_ADD;
+        const struct {
+            int is_asked;
+            const char *what;
+        } missing[] = {
+            {s->enter.kind == GX_ENTER_NORM && s->enter.norm == GX_LAYER_NORM, "a layer norm before a core"},
+            {is_add && k + 1 < u->n_pairs && u->pair[k + 1].enter.kind == GX_ENTER_NORM &&
+                 (s->con.has_bias || s->con.has_norm || s->con.dropout > 0),
+             "a bias, dropout or a norm behind CON with a norm before the next core"},
+            {is_add && !s->con.has_norm && (s->con.has_bias || s->con.dropout > 0),
+             "a bias or dropout in CON without a norm behind it"},
+            {s->con.kind == GX_CON_EMBED && !s->con.has_norm &&
+                 (s->con.positions || s->con.types || s->con.dropout > 0),
+             "positions, types or dropout of an embedding without a norm"},
+            {s->core.kind == GX_CORE_MLP && s->core.activation == GX_SWIGLU && s->core.has_bias, "SwiGLU with biases"},
+            {s->core.reads_memory, "attention to an encoder's output"},
+        };
+        for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
+            if (missing[i].is_asked)
+                GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "unit \"%s\", pair %d (%s) asks for %s, which is not supported",
+                        u->name, k, gx_core_name(s->core.kind), missing[i].what);
+    }
+}
+
+// ---- shares --------------------------------------------------------------------------------------------------------
+
+static GxStatus gx__model_split_heads(GxContext *g, const GxModel *m, GxUnitKind *u, const GxCoreSpec *c)
+{
+    const GxPartList *list = &m->lists.heads;
+    GxSplit s;
+    u->q = gx_shares_whole(c->heads * c->head_dim);
+    u->kv = gx_shares_whole(c->kv_heads * c->head_dim);
+    if (m->mode->methods.att != GX_METHOD_TP) return GX_OK;
+    GX_TRY(gx_split_list(&s, "tp_num_attention_heads_list", list->n ? list->part : NULL, list->n, c->heads, m->members,
+                         &g->error));
+    u->q = gx_shares_of(&s, m->member, c->head_dim);
+    return gx_shares_kv(&u->kv, &u->q_first, &s, c->kv_heads, m->member, c->head_dim, &g->error);
+}
+
+// Splits a side layer's MLP in the proportions of the list for the model's columns.
+static GxStatus gx__model_split_side_columns(GxContext *g, const GxModel *m, GxUnitKind *u, int64_t columns)
+{
+    const GxPartList *list = &m->lists.columns;
+    int64_t total = 0;
+    GxSplit s;
+    u->columns = gx_shares_whole(columns);
+    if (m->mode->methods.mlp != GX_METHOD_TP) return GX_OK;
+    if (columns < m->members)
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "the MLP of the side network has %ld columns, fewer than the %d ranks among which they are "
+                       "split; take a smaller side_reduction_factor",
+                       (long)columns, m->members);
+    for (int i = 0; i < list->n; i++) total += list->part[i];
+    GX_TRY(gx_split_list(&s, "tp_intermediate_size_list", list->n ? list->part : NULL, list->n,
+                         list->n ? total : columns, m->members, &g->error));
+    s = gx_split_like(&s, columns);
+    u->columns = gx_shares_of(&s, m->member, 1);
+    return GX_OK;
+}
+
+// Splits one count: by TP as the list says or evenly; otherwise all ranks have everything.
+static GxStatus gx__model_split_count(GxContext *g, const GxModel *m, GxShares *shares, GxMethod method,
+                                      const char *list_name, const GxPartList *list, int64_t count)
+{
+    GxSplit s;
+    *shares = gx_shares_whole(count);
+    if (method != GX_METHOD_TP) return GX_OK;
+    GX_TRY(gx_split_list(&s, list_name, list->n ? list->part : NULL, list->n, count, m->members, &g->error));
+    *shares = gx_shares_of(&s, m->member, 1);
+    return GX_OK;
+}
+
+static GxStatus gx__model_split(GxContext *g, const GxModel *m, GxUnitKind *u)
+{
+    const GxMethods *by = &m->mode->methods;
+    for (int k = 0; k < u->spec.n_pairs; k++) {
+        const GxCoreSpec *c = &u->spec.pair[k].core;
+        if (c->kind == GX_CORE_ATT) GX_TRY(gx__model_split_heads(g, m, u, c));
+        else if (c->kind == GX_CORE_MLP && u->spec.side) GX_TRY(gx__model_split_side_columns(g, m, u, c->columns));
+        else if (c->kind == GX_CORE_MLP)
+            GX_TRY(gx__model_split_count(g, m, &u->columns, by->mlp, "tp_intermediate_size_list", &m->lists.columns,
+                                         c->columns));
+        else if (c->kind == GX_CORE_EMBED || c->kind == GX_CORE_HEAD)
+            GX_TRY(gx__model_split_count(g, m, &u->vocab, by->ends, "tp_vocab_size_list", &m->lists.vocab, c->vocab));
+    }
+    return GX_OK;
+}
+
+// ---- units ---------------------------------------------------------------------------------------------------------
+
+int gx_model_kind(GxContext *g, GxModel *m, const GxUnitSpec *spec)
+{
+    gx__model_refuse(g, spec);
+    if (m->kinds == GX_MAX_KINDS)
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "more than %d kinds of units in a model", GX_MAX_KINDS);
+    if (gx_failed(g)) return 0;
+    m->kind[m->kinds].spec = *spec;
+    gx__model_split(g, m, &m->kind[m->kinds]);
+    return m->kinds++;
+}
+
+static int gx__model_grow(GxContext *g, GxModel *m)
+{
+    if (m->units < m->units_capacity) return 1;
+    const int capacity = m->units_capacity ? 2 * m->units_capacity : 16;
+    GxUnit *grown = (GxUnit *)realloc(m->unit, (size_t)capacity * sizeof *grown);
+    if (!grown) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a model of %d units", m->units + 1);
+    if (!grown) return 0;
+    m->unit = grown;
+    m->units_capacity = capacity;
+    return 1;
+}
+
+static GxPair gx__model_no_tensors(void)
+{
+    GxPair p = GX_ZERO;
+    const GxTensorId none = gx_no_tensor();
+    const GxLinear nothing = {none, 0, 0, 0, none, NULL, 0};
+    p.norm.weight = p.norm.bias = p.con_norm.weight = p.con_norm.bias = none;
+    p.qk_norm[0] = p.qk_norm[1] = p.prompt = p.gate = none;
+    p.matrix = p.con_bias = p.positions = p.types = none;
+    p.enter = p.linear[0] = p.linear[1] = p.adapter[0] = p.adapter[1] = nothing;
+    return p;
+}
+
+// Norms come first: the optimizer treats them all alike, and adjacent tensors go in one call.
+void gx_model_unit(GxContext *g, GxModel *m, int kind, int number)
+{
+    if (gx_failed(g) || !gx__model_grow(g, m)) return;
+    const int unit = m->units++;
+    const GxUnitSpec *u = &m->kind[kind].spec;
+    GxUnit *made = &m->unit[unit];
+    memset(made, 0, sizeof *made);
+    made->gate = gx_no_tensor();
+    made->kind = kind;
+    made->first_row = m->table.n;
+    if (unit > 0) {
+        const GxSidePlace before = gx_unit_spec(m, unit - 1)->side;
+        made->has_side = before == GX_SIDE_NONE ? made[-1].has_side : before != GX_SIDE_LAST;
+    }
+    for (int k = 0; k < u->n_pairs; k++) {
+        made->pair[k] = gx__model_no_tensors();
+        gx_enter_open(g, m, unit, k, number);
+        gx_con_open(g, m, unit, k, number);
+    }
+    for (int k = 0; k < u->n_pairs; k++) gx_core_open(g, m, unit, k, number);
+    for (int i = 0; i < m->tuners; i++)
+        if (m->tuner[i].open) m->tuner[i].open(g, m, unit, number);
+    m->unit[unit].rows = m->table.n - m->unit[unit].first_row;
+}
+
+void gx_model_chain(GxContext *g, GxModel *m, const GxUnitSpec *embed, const GxUnitSpec *layer, int64_t layers,
+                    const GxUnitSpec *head)
+{
+    const int has_side = m->side.reduction > 0;
+    GxUnitSpec embed_spec = *embed, layer_spec = *layer;
+    int side[GX_SIDE_PLACES] = GX_ZERO;
+    if (has_side) gx_side_still(&embed_spec), gx_side_still(&layer_spec);
+    const int embed_kind = gx_model_kind(g, m, &embed_spec), layer_kind = gx_model_kind(g, m, &layer_spec),
+              head_kind = gx_model_kind(g, m, head);
+    for (int place = GX_SIDE_FIRST; has_side && place < GX_SIDE_PLACES; place++) {
+        const GxUnitSpec spec = gx_side_unit(g, m, layer, (GxSidePlace)place);
+        side[place] = gx_model_kind(g, m, &spec);
+    }
+    gx_model_unit(g, m, embed_kind, 0);
+    if (has_side) gx_model_unit(g, m, side[GX_SIDE_FIRST], 0);
+    for (int l = 0; l < layers; l++) {
+        gx_model_unit(g, m, layer_kind, l);
+        if (has_side) gx_model_unit(g, m, side[l + 1 < layers ? GX_SIDE_LAYER : GX_SIDE_LAST], l);
+    }
+    gx_model_unit(g, m, head_kind, 0);
+}
+
+static int gx__model_quantize_linear(GxModel *m, const GxLinear *l, int kind)
+{
+    GxTensor *t = &m->table.row[l->first.index];
+    for (int i = 0; i < l->parts; i++)
+        if (!t[i].frozen || t[i].is_adapter) return 0; // what an adapter has whole is in numbers, in its file, too
+    for (int i = 0; i < l->parts; i++) t[i].quantized = kind;
+    return l->parts;
+}
+
+static GxStatus gx__model_quantize(GxModel *m, int kind, GxError *err)
+{
+    int n = 0;
+    for (int i = 0; kind && i < m->units; i++)
+        for (int k = 0; k < gx_unit_spec(m, i)->n_pairs; k++)
+            for (int j = 0; j < 2; j++) {
+                const GxLinear *l = &m->unit[i].pair[k].linear[j];
+                const GxCoreKind core = gx_unit_spec(m, i)->pair[k].core.kind;
+                if (core == GX_CORE_ATT || core == GX_CORE_MLP) n += gx__model_quantize_linear(m, l, kind);
+            }
+    if (n || !kind) return GX_OK;
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "there is no frozen matrix of attention or MLP to quantise (packed ones, q, k, v or gate, up, must all be "
+        "frozen); freeze some (--freeze), or train an adapter (--tuning lora)");
+}
+
+static GxStatus gx__model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
+                               const GxModelOptions *options)
+{
+    const GxModelOptions none = GX_ZERO, *o = options ? options : &none;
+    memset(m, 0, sizeof *m);
+    m->family = family, m->config = config, m->mode = mode;
+    m->members = gx_group_size(g, GX_AXIS_TP), m->member = gx_group_index(g, GX_AXIS_TP);
+    m->embedding.index = -1;
+    if (o->lists) m->lists = *o->lists;
+    if (o->head) m->head = *o->head;
+    if (o->lora) m->lora = *o->lora;
+    if (o->bottleneck) m->bottleneck = *o->bottleneck;
+    if (o->side) m->side = *o->side;
+    if (o->prompt) m->prompt = *o->prompt;
+    GX_TRY(gx_methods_check(mode->methods, &g->error));
+    GX_TRY(family->resolve(config, &g->error));
+    GX_TRY(gx_tuners_open(m, &g->error));
+    m->kind = (GxUnitKind *)calloc(GX_MAX_KINDS, sizeof *m->kind);
+    if (!m->kind) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the kinds of a model's units");
+    family->describe(g, m);
+    GX_TRY(gx_status(g));
+    GX_TRY(gx_tuned_freeze(m, &g->error));
+    if (o->freeze && o->freeze[0]) gx_table_freeze(&m->table, o->freeze, &g->error);
+    GX_TRY(gx_status(g));
+    GX_TRY(gx__model_quantize(m, o->quantize, &g->error));
+    m->table.units = m->units; // a head of vectors has no tensor
+    GX_TRY(gx_store_open(&m->store, &m->table, o->units, o->dtype, &g->error));
+    return gx_shards_open(g, &m->store, o->sharded, o->shard_list);
+}
+
+// Where the configuration says whether the head is tied; NULL: nowhere.
+static int *gx__model_tie(const GxFamily *family, void *config)
+{
+    const GxField *f = gx_field_find(family->fields, family->n_fields, "tie_word_embeddings");
+    return f ? (int *)gx_field_at(f, config) : NULL;
+}
+
+// Both tables have the same rows.
+GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
+                       const GxModelOptions *options)
+{
+    GX_TRY(gx__model_open(g, m, family, config, mode, options));
+    int tied = gx_tuned_tied_head(m), *tie = gx__model_tie(family, config);
+    const int embedding = m->embedding.index, is_tuned = tied >= 0;
+    if (tied < 0 && options && options->unties_lora) tied = gx_lora_tied_head(m);
+    if (tied < 0 || !tie) return GX_OK;
+    gx_model_close(m);
+    const int was = *tie;
+    *tie = 0;
+    const GxStatus status = gx__model_open(g, m, family, config, mode, options);
+    if (is_tuned) *tie = was; // what is said of the model stays true of its folder
+    if (status == GX_OK) m->table.row[tied].copies = 1 + embedding;
+    return status;
+}
+
+void gx_model_close(GxModel *m)
+{
+    gx_store_close(&m->store);
+    gx_table_close(&m->table);
+    free(m->kind);
+    free(m->unit);
+    free(m->tuner);
+    memset(m, 0, sizeof *m);
+}
+
+// ---- constants -----------------------------------------------------------------------------------------------------
+
+// The rotary positions of the first attention, or NULL. All attentions of the backbone have the same ones; so have all
+// of a side network.
+static const GxCoreSpec *gx__model_rotary(const GxModel *m, int is_side)
+{
+    for (int i = 0; i < m->kinds; i++)
+        for (int k = 0; k < m->kind[i].spec.n_pairs; k++) {
+            const GxCoreSpec *c = &m->kind[i].spec.pair[k].core;
+            if (is_side == (m->kind[i].spec.side != GX_SIDE_NONE) && c->kind == GX_CORE_ATT && c->rope.theta > 0)
+                return c;
+        }
+    return NULL;
+}
+
+static void gx__model_allocate_rope(GxContext *g, GxRopeTable *table, const GxCoreSpec *c, int64_t T)
+{
+    const int64_t bytes = c ? 4 * T * (c->head_dim / 2) : 0;
+    table->cosine = table->sine = NULL;
+    if (!c) return;
+    table->cosine = (float *)gx_scratch(g, GX_MEM_ACTIVATIONS, bytes);
+    table->sine = (float *)gx_scratch(g, GX_MEM_ACTIVATIONS, bytes);
+    GxArena *host = gx_host_arena(g);
+    const GxArenaMark mark = gx_arena_mark(host);
+    float *cosine = (float *)gx_host_copy(g, GX_MEM_WORKSPACE, table->cosine, bytes);
+    float *sine = (float *)gx_host_copy(g, GX_MEM_WORKSPACE, table->sine, bytes);
+    if (cosine && sine && g->device->computes) gx_rope_table(cosine, sine, T, c->head_dim, &c->rope);
+    gx_to_device(g, table->cosine, cosine, bytes);
+    gx_to_device(g, table->sine, sine, bytes);
+    gx_arena_release(host, mark);
+}
+
+void gx_model_allocate(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk)
+{
+    const GxPartList *list = &m->lists.sequence;
+    const int is_split = gx_methods_have(m->mode->methods, GX_METHOD_SP);
+    const int64_t positions = gx_max(T, m->cached);
+    if (gx_failed(g)) return;
+    if (m->max_positions && positions > m->max_positions) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "a sequence of %ld tokens is longer than the model's max_position_embeddings (%ld)%s", (long)positions,
+                (long)m->max_positions, T > m->max_positions ? ": set --seq_len to that, or to less" : "");
+        return;
+    }
+    if (gx_split_list(&m->sequence, list->n ? "seq_scatter_list" : "seq_len", is_split && list->n ? list->part : NULL,
+                      list->n, T, is_split ? m->members : 1, &g->error) != GX_OK)
+        return;
+    m->max_T = T, m->max_B = B, m->chunk = gx_min(T * B, chunk);
+    for (int is_side = 0; is_side < 2; is_side++)
+        gx__model_allocate_rope(g, &m->rope[is_side], gx__model_rotary(m, is_side), positions);
+}
+
+// ---- first weights -------------------------------------------------------------------------------------------------
+
+void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed)
+{
+    const GxTensor *t = &m->table.row[row];
+    GxArena *host = gx_host_arena(g);
+    const int64_t count = gx_tensor_count(t);
+    const int here = gx_store_holder(&m->store, row);
+    if (here < 0) return;
+    for (int64_t first = 0; first < count && !gx_failed(g); first += GX_STAGE) {
+        const int64_t n = gx_min(GX_STAGE, count - first);
+        const GxArenaMark mark = gx_arena_mark(g->arena), host_mark = gx_arena_mark(host);
+        float *values = gx_values_write(g, &m->store, GX_VALUES_WEIGHTS, here, first, n);
+        float *host_copy = (float *)gx_host_copy(g, GX_MEM_WORKSPACE, values, 4 * n);
+        if (host_copy && g->device->computes) gx_tensor_init(t, seed, first, n, host_copy);
+        gx_to_device(g, values, host_copy, 4 * n);
+        gx_values_written(g, &m->store, GX_VALUES_WEIGHTS, here, first, n, values);
+        gx_arena_release(host, host_mark);
+        gx_arena_release(g->arena, mark);
+        if (!g->device->computes) return; // for a plan one piece is enough: no later one takes more memory
+    }
+}
+
+void gx_model_init(GxContext *g, GxModel *m, uint64_t seed)
+{
+    for (int i = 0; i < m->table.n; i++)
+        if (!m->table.row[i].has_alias && !m->table.row[i].quantized) gx_model_init_tensor(g, m, i, seed);
+}
+#endif

@@ -1,0 +1,198 @@
+// model/lora_targets.h: which linears have LoRA (lora.h): by lists of names, or patterns, as peft has them
+// (tuning_spec.h, GxLora).
+#ifndef GX_LORA_TARGETS_H
+#define GX_LORA_TARGETS_H
+#include "model.h"
+GX_BEGIN
+
+// 1: the matrix has LoRA. by_default: what is said of it if no target is named.
+int gx_lora_is_target(const GxModel *m, const GxTensor *t, int by_default);
+int gx_lora_is_excluded(const GxModel *m, const GxTensor *t); // by GxLora.excluded
+// The module of a matrix, by the name that peft knows it by: for GX_HEAD_VECTORS that in transformers' model without a
+// head.
+void gx_lora_module(const GxModel *m, const GxTensor *t, char module[GX_NAME]);
+// Each target matches something, now that all tensors are there.
+GxStatus gx_lora_check_targets(const GxModel *m, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_LORA_TARGETS_IMPLEMENTED)
+#define GX_LORA_TARGETS_IMPLEMENTED
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include "../base/text.h"
+
+// 1: `name` is the module's whole name, or its last components after a dot.
+static int gx__lora_is_called(const char *module, int64_t n, const char *name, int64_t name_n)
+{
+    if (name_n > n || strncmp(module + n - name_n, name, (size_t)name_n)) return 0;
+    return n == name_n || module[n - name_n - 1] == '.';
+}
+
+static int64_t gx__lora_module(const GxTensor *t) { return (int64_t)strlen(t->name) - (int64_t)strlen(".weight"); }
+
+static int gx__lora_is_listed(const char *module, int64_t n, const char *names)
+{
+    GxTextItem name;
+    while (gx_text_next(&names, &name))
+        if (gx__lora_is_called(module, n, name.at, name.n)) return 1;
+    return 0;
+}
+
+static int gx__lora_is_all_linear(const GxLora *lora)
+{
+    return lora->targets && !strcasecmp(lora->targets, "all-linear");
+}
+
+void gx_lora_module(const GxModel *m, const GxTensor *t, char module[GX_NAME])
+{
+    const char *dot = m->head.kind == GX_HEAD_VECTORS ? strchr(t->name, '.') : NULL, *name = dot ? dot + 1 : t->name;
+    snprintf(module, GX_NAME, "%.*s", (int)(t->name + gx__lora_module(t) - name), name);
+}
+
+static int gx__lora_is_found(const GxModel *m, const GxTensor *t)
+{
+    char module[GX_NAME];
+    gx_lora_module(m, t, module);
+    return m->lora.finds(m->lora.targets, module);
+}
+
+int gx_lora_is_excluded(const GxModel *m, const GxTensor *t)
+{
+    const GxLora *lora = &m->lora;
+    char module[GX_NAME];
+    if (!lora->excluded || !lora->excluded[0]) return 0;
+    if (!lora->excludes) return gx__lora_is_listed(t->name, gx__lora_module(t), lora->excluded);
+    gx_lora_module(m, t, module);
+    return lora->excludes(lora->excluded, module);
+}
+
+// The number in a module's name that stands behind another component: "lists" says which, if it is not empty. -1: none
+static int64_t gx__lora_layer(const char *module, const char *lists)
+{
+    for (const char *dot = strchr(module, '.'); dot; dot = strchr(dot + 1, '.')) {
+        const size_t digits = strspn(dot + 1, "0123456789");
+        if (!digits || dot[1 + digits] != '.') continue;
+        const char *names = lists;
+        if (!lists || !lists[0]) return atoll(dot + 1);
+        for (GxTextItem name; gx_text_next(&names, &name);)
+            if (gx__lora_is_called(module, dot - module, name.at, name.n)) return atoll(dot + 1);
+    }
+    return -1;
+}
+
+static int gx__lora_is_in_layers(const GxModel *m, const GxTensor *t)
+{
+    const GxLora *lora = &m->lora;
+    const char *names = lora->targets;
+    char module[GX_NAME];
+    if (!lora->layers || !lora->layers->n) return 1;
+    gx_lora_module(m, t, module);
+    for (GxTextItem name; gx_text_next(&names, &name);)
+        if (name.n == (int64_t)strlen(module) && !strncmp(module, name.at, (size_t)name.n)) return 1;
+    const int64_t layer = gx__lora_layer(module, lora->lists);
+    int is_in = 0;
+    for (int i = 0; i < lora->layers->n; i++) is_in |= layer == lora->layers->v[i];
+    return is_in;
+}
+
+// 1: excluded and layers leave it.
+static int gx__lora_stays(const GxModel *m, const GxTensor *t)
+{
+    return !gx_lora_is_excluded(m, t) && (m->lora.finds || gx__lora_is_in_layers(m, t));
+}
+
+static int gx__lora_is_meant(const GxModel *m, const GxTensor *t, int by_default)
+{
+    const GxLora *lora = &m->lora;
+    if (!lora->targets || !lora->targets[0]) return by_default;
+    if (gx__lora_is_all_linear(lora)) return t->role != GX_ROLE_EMBEDDING && t->role != GX_ROLE_HEAD;
+    return lora->finds ? gx__lora_is_found(m, t) : gx__lora_is_listed(t->name, gx__lora_module(t), lora->targets);
+}
+
+int gx_lora_is_target(const GxModel *m, const GxTensor *t, int by_default)
+{
+    return gx__lora_is_meant(m, t, by_default) && gx__lora_stays(m, t);
+}
+
+static int gx__lora_is_matrix(const GxTensor *t)
+{
+    const char *dot = strrchr(t->name, '.');
+    return t->role != GX_ROLE_LORA && dot && !strcmp(dot, ".weight");
+}
+
+// The pattern must match at least one module, and only modules that can have factors.
+static GxStatus gx__lora_check_pattern(const GxModel *m, GxError *err)
+{
+    int found = 0;
+    for (int i = 0; i < m->table.n; i++) {
+        const GxTensor *t = &m->table.row[i];
+        found += t->has_lora;
+        if (t->has_lora || !gx__lora_is_matrix(t) || !gx__lora_is_found(m, t) || gx_lora_is_excluded(m, t)) continue;
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "LoRA's targets, the regular expression \"%.200s\", also match %.*s, which cannot have LoRA: it must "
+            "be a linear of attention or MLP, of a head or before one, or the token embedding",
+            m->lora.targets, (int)gx__lora_module(t), t->name);
+    }
+    if (found) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "LoRA's targets, the regular expression \"%.200s\", match no module of the model; it has to match a "
+                   "whole name, such as %s without .weight",
+                   m->lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
+}
+
+// 1: the name means this matrix, which has LoRA, or would have it if it were not excluded or in another layer.
+static int gx__lora_names(const GxModel *m, const GxTensor *t, GxTextItem name)
+{
+    const int could = t->role == GX_ROLE_WEIGHT || t->role == GX_ROLE_HEAD || t == &m->table.row[m->embedding.index];
+    return (t->has_lora || (could && gx__lora_is_matrix(t) && !gx__lora_stays(m, t))) &&
+           gx__lora_is_called(t->name, gx__lora_module(t), name.at, name.n);
+}
+
+// All layers are there, and something has LoRA.
+static GxStatus gx__lora_check_narrowed(const GxModel *m, GxError *err)
+{
+    const GxIntList *layers = m->lora.layers;
+    int found = 0;
+    for (int k = 0; layers && k < layers->n && !m->lora.is_of_peft; k++) {
+        for (int i = found = 0; i < m->table.n && !found; i++)
+            found = gx__lora_layer(m->table.row[i].name, m->lora.lists) == layers->v[k];
+        if (!found)
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "layers_to_transform has %ld, and the model has no such layer",
+                           (long)layers->v[k]);
+    }
+    for (int i = found = 0; i < m->table.n; i++) found += m->table.row[i].has_lora;
+    if (found) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "no module has LoRA: exclude_modules and layers_to_transform leave none of the targets%s%.200s",
+                   m->lora.targets && m->lora.targets[0] ? ", " : "", m->lora.targets ? m->lora.targets : "");
+}
+
+GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
+{
+    if (m->lora.finds) return gx__lora_check_pattern(m, err);
+    const char *targets = gx__lora_is_all_linear(&m->lora) ? NULL : m->lora.targets;
+    GxTextItem name;
+    while (gx_text_next(&targets, &name)) {
+        int found = 0;
+        if (name.n == 10 && !strncasecmp(name.at, "all-linear", 10))
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "LoRA's targets, \"%.200s\", name others beside all-linear, which stands alone for all "
+                           "linears of attention and MLP; name these, like %s, one by one",
+                           m->lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
+        for (int i = 0; i < m->table.n && !found; i++) found = gx__lora_names(m, &m->table.row[i], name);
+        if (!found)
+            return GX_FAIL(
+                err, GX_ERR_ARGUMENT,
+                "LoRA's target \"%.*s\" matches no linear of attention or MLP, none of a head or before one, "
+                "and not the token embedding; names in %s are like %s, %s",
+                (int)name.n, name.at, m->family->name, m->table.row[m->unit[1].pair[0].linear[0].first.index].name,
+                m->table.row[m->embedding.index].name);
+    }
+    return gx__lora_check_narrowed(m, err);
+}
+#endif

@@ -1,0 +1,393 @@
+// model/pass.h: what a unit sees at work (its pass), what it keeps for the backward (its slot), and the rows that its
+// pairs work on.
+//
+// A unit is pure: it uses only its pass and the rows that it is given (unit.h). Inside a unit a mode says, for one pair,
+// how enter, core and CON follow each other and what is communicated between them. The rows that it hands around, of
+// pair k:
+//     x, y, dx, dy   the stream before and behind the pair, and their gradients: in CON's layout
+//     in, out        into and out of the core; din, dout their gradients: all rows, unless CON and core are both by SP
+//
+// Which of these may be the same rows
+//     dx and dy      may be the same; din and dx never are
+//     dout and dx    are the same unless CON has dropout or an adapter, a collective gives dout other rows, or the
+//                    weight half is deferred. enter_backward, which writes dx, has to follow the weight half, which
+//                    reads dout
+//     in and x       are the same if enter is nothing and no rows are communicated
+//     out and y      are the same if CON has nothing to compute
+//
+// A head works only on the rows of its target: enter picks them out of x, and from there on only these are
+// communicated. A rank may have none of them. If the whole batch has none, a head's pair does nothing, collectives
+// included.
+//
+// Modes name a pair by (pass, k). What computes the parts of a pair gets a view of it (GxPairView), with its
+// description, tensors and slot:
+//
+//     static void forward(const GxPairView *v, GxRows out, GxRows in)
+//     {
+//         gx_linear_apply(v->p, &v->pair->linear[0], v->slot->core[0], in, 0);
+//         ...
+//
+// Rows that live no longer than one pair (out, din, dout, inner gradients) are scratch from the context's arena.
+#ifndef GX_PASS_H
+#define GX_PASS_H
+#include "../ops/dropout.h"
+#include "model.h"
+GX_BEGIN
+
+// ---- what a unit keeps ---------------------------------------------------------------------------------------------
+
+typedef struct {        // of one pair
+    GxRows stream;      // x of pair k > 0
+    GxRows in;          // the core's input; no rows if it is x
+    float *mean, *rstd; // of the norm before the core, of CON's rows
+    GxRows enter[2];    // TRANSFORM: before and after the activation; POOL: after tanh
+    GxRows sum;         // of CON, before its norm; of CON's rows
+    float *con_mean, *con_rstd;
+    GxRows adapter[2];    // of CON: its input, and its hidden rows (bottleneck.h)
+    GxRows core[4];       // the core's own
+    float *lse, *qk_rstd; // of attention; of norms of its heads
+    GxRows product[2];    // of linears with a scale: what is before it (scale.h)
+    GxRows prompt[7];     // of attention: what prompts keep (prompt.h)
+    float *prompt_lse, *prompt_rstd;
+    GxRows dout, dcore[2]; // kept for deferred weight halves, which read them
+    int is_entered;        // 1: the CON of the previous pair has already written `in`
+} GxPairSlot;
+
+typedef struct {  // of a side network's unit: of CON's rows
+    GxRows down;  // Down(h), if the network is gated
+    GxRows mixed; // what its first pair reads
+    GxRows top;   // in the last unit: the input of Up
+} GxSideSlot;
+
+typedef struct {
+    GxSplit rows;                 // [T*B] of the batch over the tp group, where anything is by SP
+    GxSplit picked[GX_MAX_PAIRS]; // of a head: how its target's rows are split
+    GxPairSlot pair[GX_MAX_PAIRS];
+    GxSideSlot side;
+} GxSlot;
+
+typedef struct { // places a slot's buffers one after another
+    GxArena arena;
+    const GxModel *m;
+    int unit;
+    int64_t all, own, con; // the pair's rows: all, those of this rank's slice, those of CON's layout
+    int64_t own_begin;     // the slice's first row
+    int defers_weights;
+} GxSlotLayout;
+GxRows gx_slot_rows(GxSlotLayout *l, int64_t rows, int64_t cols);
+float *gx_slot_floats(GxSlotLayout *l, int64_t n);
+
+// ---- the pass ------------------------------------------------------------------------------------------------------
+
+struct GxPass {
+    GxContext *g;
+    GxModel *m;
+    const GxBatch *b;
+    GxSlot *slot;
+    int unit;
+    int defers_weights; // the slot owns what weight halves read; gx_unit_backward leaves them out, gx_unit_weight does
+                        // them
+    // from here on the unit's own, pair by pair
+    GxRows y;        // where the pair's result is written; no rows: it is not needed
+    int wants_din;   // 1: something below is trained, or the norm before the core
+    int wants_core;  // 1: wants_din, or something in the core is trained; 0: the backward ends in CON
+    GxRows dcore[2]; // inner gradients, from the input half to the weight half
+};
+
+static inline const GxUnitKind *gx_pass_kind(const GxPass *p) { return &p->m->kind[p->m->unit[p->unit].kind]; }
+static inline int gx_pass_is_side(const GxPass *p) { return gx_pass_kind(p)->spec.side != GX_SIDE_NONE; }
+
+// Pair k of the pass's unit: what enter, core and CON of it work with.
+typedef struct {
+    GxPass *p;
+    int k;
+    GxContext *g;
+    GxModel *m;
+    GxStore *store;
+    const GxBatch *b;
+    const GxUnitKind *kind;
+    const GxPairSpec *spec;
+    const GxPair *pair;     // its tensors
+    GxPairSlot *slot;       // what it keeps
+    const GxTarget *target; // of a head
+} GxPairView;
+GxPairView gx_view(const GxPass *p, int k);
+
+static inline int gx_view_is_head(const GxPairView *v) { return v->spec->con.kind == GX_CON_NOTHING; }
+static inline int gx_view_has_adapter(const GxPairView *v) { return v->pair->adapter[0].first.index >= 0; }
+// A weight; NULL: the pair has no such tensor.
+static inline void *gx_view_weight(const GxPairView *v, GxTensorId id)
+{
+    return id.index < 0 ? NULL : gx_store_weight(v->store, id);
+}
+// For recordings and errors: "att_norm", "att", "att_con".
+typedef enum { GX_AT_NORM = 0, GX_AT_CORE, GX_AT_CON } GxPassPart;
+void gx_view_at(const GxPairView *v, GxPassPart part);
+
+// ---- rows of a pair, for modes -------------------------------------------------------------------------------------
+
+GxMethod gx_core_method(const GxPass *p, int k);
+GxRows gx_core_in(const GxPass *p, int k, GxRows x);
+GxRows gx_core_out(GxPass *p, int k);
+GxRows gx_core_din(GxPass *p, int k);                // without rows if nothing below is trained
+GxRows gx_core_dout(GxPass *p, int k, GxRows dx);    // without rows if neither the core nor anything below is trained
+GxRows gx_own(const GxPass *p, int k, GxRows whole); // this rank's slice of T; `whole` itself if it is only that
+const GxSplit *gx_pair_rows(const GxPass *p, int k); // the split of the core's rows (a head's: its target's) over ranks
+
+// ---- rows of a pair, for enter, CON and cores ----------------------------------------------------------------------
+
+GxMethod gx_view_method(const GxPairView *v);          // of the core
+GxRows gx_con_rows(const GxPairView *v, GxRows whole); // the rows of CON's layout within those of the core
+GxRows gx_slice(const GxPass *p, GxRows all);          // this rank's slice of all rows
+int64_t gx_slice_begin(const GxPass *p);               // its first row
+int64_t gx_batch_rows(const GxPairView *v);            // all rows of the batch; of a head: of its target
+// Of a head: which of its target's rows is this rank's first, if rows are split by this method (that of CON or of the
+// core).
+int64_t gx_picked_begin(const GxPairView *v, GxMethod by);
+const int32_t *gx_entered_rows(const GxPairView *v); // which rows of the stream enter the pair on this rank; NULL: all
+// 1 on the ranks whose losses are summed: of the ranks that compute the same rows, only the first.
+int gx_adds_loss(const GxPairView *v);
+// A head has nothing to do if its target has no row on any rank of the tp group, or asks for neither a loss nor logits.
+int gx_view_has_work(const GxPairView *v);
+int gx_head_writes_dx(const GxPass *p); // 1: a head writes the gradient of its input; 0: it adds to it
+// Dropout number `which` of the pair, for the rows of CON's layout; in a validation its probability is 0.
+enum { GX_DROPOUT_CON = 0, GX_DROPOUT_ATT };
+GxDropout gx_view_dropout(const GxPairView *v, int which, float probability);
+
+GxRows gx_pass_rows(GxPass *p, int64_t rows, int64_t cols); // scratch until the pair is done
+// The same for a head's target's rows, split by this method. The memory is for the most rows that a batch may have.
+GxRows gx_picked_rows(const GxPairView *v, GxMethod by, int64_t rows, int64_t cols);
+int64_t gx_picked_most(const GxPairView *v, GxMethod by, int64_t rows);
+
+// How the T*B rows of a batch are split over the ranks of SP: slices of T, with all B columns. And this rank's part.
+GxSplit gx_batch_slices(const GxModel *m, int64_t T, int64_t B);
+int64_t gx_own_rows(const GxModel *m, const GxSplit *rows);
+static inline int gx_is_sp(const GxModel *m, GxMethod method) { return method == GX_METHOD_SP && m->members > 1; }
+
+// ---- the interface of a core; cores.h lists them -------------------------------------------------------------------
+
+// Cores compute this rank's heads, columns, rows of the vocabulary, or slice of T.
+typedef struct {
+    void (*open)(GxContext *g, GxModel *m, int unit, int k, int number);                      // declares its tensors
+    void (*layout)(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s); // places what it keeps
+    void (*forward)(const GxPairView *v, GxRows out, GxRows in);                              // `in` is never written
+    void (*backward_input)(const GxPairView *v, GxRows din, GxRows dout, GxRows in);          // never writes dout
+    void (*backward_weight)(const GxPairView *v, GxRows dout, GxRows in);                     // never communicates
+} GxCore;
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_PASS_IMPLEMENTED)
+#define GX_PASS_IMPLEMENTED
+
+GxPairView gx_view(const GxPass *p, int k)
+{
+    GxPairView v;
+    v.p = (GxPass *)(uintptr_t)p, v.k = k;
+    v.g = p->g, v.m = p->m, v.store = &p->m->store, v.b = p->b;
+    v.kind = gx_pass_kind(p), v.spec = &v.kind->spec.pair[k];
+    v.pair = &p->m->unit[p->unit].pair[k];
+    v.slot = &p->slot->pair[k];
+    v.target = &p->b->target[v.spec->core.target];
+    return v;
+}
+
+void gx_view_at(const GxPairView *v, GxPassPart part)
+{
+    static const char *const names[GX_CORE_KINDS][3] = {
+        {"att_norm", "att", "att_con"},          {"mlp_norm", "mlp", "mlp_con"},
+        {"embed_norm", "embed", "embed_con"},    {"head_norm", "head", "head_con"},
+        {"labels_norm", "labels", "labels_con"}, {"vectors_norm", "vectors", "vectors_con"}};
+    gx_at(v->g, v->p->unit, names[v->spec->core.kind][part]);
+}
+
+// ---- slots ---------------------------------------------------------------------------------------------------------
+
+GxRows gx_slot_rows(GxSlotLayout *l, int64_t rows, int64_t cols)
+{
+    GxRows r = gx_rows(NULL, l->m->store.dtype, rows, cols);
+    r.data = gx_arena_allocate(&l->arena, GX_MEM_ACTIVATIONS, gx_rows_bytes(r));
+    return r;
+}
+
+float *gx_slot_floats(GxSlotLayout *l, int64_t n)
+{
+    return (float *)gx_arena_allocate(&l->arena, GX_MEM_ACTIVATIONS, 4 * n);
+}
+
+// ---- rows ----------------------------------------------------------------------------------------------------------
+
+GxSplit gx_batch_slices(const GxModel *m, int64_t T, int64_t B)
+{
+    GxSplit rows = T == m->max_T ? m->sequence : gx_split_like(&m->sequence, T);
+    for (int r = 0; r <= rows.n; r++) rows.begin[r] *= B;
+    return rows;
+}
+
+int64_t gx_own_rows(const GxModel *m, const GxSplit *rows)
+{
+    return rows->n > 1 ? gx_split_part(rows, m->member) : gx_split_total(rows);
+}
+
+GxMethod gx_view_method(const GxPairView *v) { return gx_methods_of(v->m->mode->methods, v->spec->core.kind); }
+
+// CON and core are both split by SP: each rank has only its slice.
+static int gx__pass_stays(const GxPairView *v)
+{
+    return gx_is_sp(v->m, v->m->mode->methods.con) && gx_view_method(v) == GX_METHOD_SP;
+}
+// CON is split by SP and the core is not: rows are moved between them.
+static int gx__pass_moves(const GxPairView *v)
+{
+    return gx_is_sp(v->m, v->m->mode->methods.con) && gx_view_method(v) != GX_METHOD_SP;
+}
+
+static const GxSplit *gx__pass_split(const GxPairView *v)
+{
+    return gx_view_is_head(v) ? &v->p->slot->picked[v->k] : &v->p->slot->rows;
+}
+
+int64_t gx_batch_rows(const GxPairView *v)
+{
+    return gx_view_is_head(v) ? gx_target_n(v->b, v->spec->core.target) : v->b->T * v->b->B;
+}
+
+static int64_t gx__pass_whole(const GxPairView *v)
+{
+    return gx__pass_stays(v) ? gx_own_rows(v->m, gx__pass_split(v)) : gx_batch_rows(v);
+}
+
+static GxRows gx__pass_cut(const GxPass *p, const GxSplit *rows, GxRows all)
+{
+    if (!all.data || rows->n == 1) return all;
+    return gx_some_rows(all, rows->begin[p->m->member], gx_split_part(rows, p->m->member));
+}
+
+int64_t gx_slice_begin(const GxPass *p) { return p->slot->rows.n > 1 ? p->slot->rows.begin[p->m->member] : 0; }
+GxRows gx_slice(const GxPass *p, GxRows all)
+{
+    return all.data ? gx_some_rows(all, gx_slice_begin(p), gx_own_rows(p->m, &p->slot->rows)) : all;
+}
+
+GxRows gx_con_rows(const GxPairView *v, GxRows whole)
+{
+    return gx__pass_moves(v) ? gx__pass_cut(v->p, gx__pass_split(v), whole) : whole;
+}
+
+int64_t gx_picked_begin(const GxPairView *v, GxMethod by)
+{
+    return gx_is_sp(v->m, by) ? gx__pass_split(v)->begin[v->m->member] : 0;
+}
+
+const int32_t *gx_entered_rows(const GxPairView *v)
+{
+    const int32_t *rows = gx_view_is_head(v) ? v->target->rows : NULL;
+    return rows ? rows + gx_picked_begin(v, v->m->mode->methods.con) : NULL;
+}
+
+int gx_adds_loss(const GxPairView *v) { return gx_view_method(v) == GX_METHOD_SP || v->m->member == 0; }
+
+int gx_view_has_work(const GxPairView *v)
+{
+    const GxTarget *t = v->target;
+    if (!gx_view_is_head(v)) return 1;
+    return gx_batch_rows(v) > 0 && (t->labels || t->values || t->parts || t->logits.data);
+}
+
+// A head of one pair that reads all rows writes the gradient of its input. Others add to it: their pairs share the
+// input, or leave out rows.
+int gx_head_writes_dx(const GxPass *p)
+{
+    const GxPairView v = gx_view(p, 0);
+    return v.kind->spec.n_pairs == 1 && !v.target->rows && gx_view_has_work(&v);
+}
+
+GxDropout gx_view_dropout(const GxPairView *v, int which, float probability)
+{
+    GxDropout d = gx_no_dropout();
+    if (!v->b->is_training) return d;
+    d.p = probability;
+    d.site = gx_random_site(GX_SITE_DROPOUT, 2 * (GX_MAX_PAIRS + 1) * v->p->unit + 2 * v->k + which);
+    d.first_sample = v->b->first_sample, d.T = v->b->T, d.B = v->b->B;
+    d.first_row = gx_is_sp(v->m, v->m->mode->methods.con) ? gx_slice_begin(v->p) : 0;
+    return d;
+}
+
+GxRows gx_pass_rows(GxPass *p, int64_t rows, int64_t cols)
+{
+    const GxDtype dtype = p->m->store.dtype;
+    GxRows r = gx_rows(NULL, dtype, rows, cols);
+    r.data = gx_scratch(p->g, GX_MEM_ACTIVATIONS, gx_rows_bytes(r));
+    return r;
+}
+
+int64_t gx_picked_most(const GxPairView *v, GxMethod by, int64_t rows)
+{
+    const GxTarget *t = v->target;
+    const int64_t most = t->rows && t->most ? t->most : rows;
+    if (!gx_view_is_head(v)) return rows;
+    return gx_is_sp(v->m, by) && t->rows ? gx_min(most, gx_own_rows(v->m, &v->p->slot->rows)) : most;
+}
+
+GxRows gx_picked_rows(const GxPairView *v, GxMethod by, int64_t rows, int64_t cols)
+{
+    GxRows r = gx_pass_rows(v->p, gx_picked_most(v, by, rows), cols);
+    r.rows = rows;
+    return r;
+}
+
+// ---- for modes -----------------------------------------------------------------------------------------------------
+
+GxMethod gx_core_method(const GxPass *p, int k)
+{
+    const GxPairView v = gx_view(p, k);
+    return gx_view_method(&v);
+}
+
+const GxSplit *gx_pair_rows(const GxPass *p, int k)
+{
+    const GxPairView v = gx_view(p, k);
+    return gx__pass_split(&v);
+}
+
+GxRows gx_own(const GxPass *p, int k, GxRows whole)
+{
+    const GxPairView v = gx_view(p, k);
+    return gx__pass_stays(&v) ? whole : gx__pass_cut(p, gx__pass_split(&v), whole);
+}
+
+GxRows gx_core_in(const GxPass *p, int k, GxRows x)
+{
+    const GxPairView v = gx_view(p, k);
+    return v.slot->in.data ? v.slot->in : x;
+}
+
+GxRows gx_core_out(GxPass *p, int k)
+{
+    const GxPairView v = gx_view(p, k);
+    const GxConKind con = v.spec->con.kind;
+    if (!p->y.data || con == GX_CON_NOTHING) return gx_no_rows();
+    if (con == GX_CON_EMBED && p->y.rows == gx__pass_whole(&v)) return v.spec->con.has_norm ? v.slot->sum : p->y;
+    return gx_pass_rows(p, gx__pass_whole(&v), v.kind->spec.width);
+}
+
+GxRows gx_core_din(GxPass *p, int k)
+{
+    const GxPairView v = gx_view(p, k);
+    if (!p->wants_din) return gx_no_rows();
+    return gx_picked_rows(&v, gx__pass_stays(&v) ? GX_METHOD_SP : GX_METHOD_NONE, gx__pass_whole(&v),
+                          v.kind->spec.width);
+}
+
+GxRows gx_core_dout(GxPass *p, int k, GxRows dx)
+{
+    const GxPairView v = gx_view(p, k);
+    const GxConSpec *con = &v.spec->con;
+    if (con->kind == GX_CON_NOTHING || !p->wants_core) return gx_no_rows();
+    if (p->defers_weights) return v.slot->dout;
+    const int is_apart =
+        gx__pass_moves(&v) || (con->kind == GX_CON_ADD && (con->dropout > 0 || gx_view_has_adapter(&v)));
+    return is_apart ? gx_pass_rows(p, gx__pass_whole(&v), v.kind->spec.width) : dx;
+}
+#endif

@@ -1,0 +1,120 @@
+// model/spec.h: how a model is described: units as lists of (core, CON) pairs, what enter, core and CON of each pair are,
+// and which head a task asks for.
+//
+// A family (llama.h) writes these descriptions, the rooms of the cores compute what they say (enter.h, att.h, mlp.h,
+// con.h, ...), and neither knows of the other. A description that nothing computes yet is refused by name when a model
+// is opened (build.h).
+#ifndef GX_SPEC_H
+#define GX_SPEC_H
+#include "../ops/activation.h"
+#include "../ops/rope.h"
+#include "../parallel/layout.h"
+GX_BEGIN
+
+enum { GX_MAX_PAIRS = 3, GX_MAX_MATRICES = 4 };
+
+typedef enum { GX_RMS_NORM = 0, GX_LAYER_NORM } GxNormKind;
+typedef enum { GX_SWIGLU = 0, GX_GELU, GX_GELU_NEW } GxActivation; // gate and up | erf | tanh (in one matrix: up)
+typedef enum {
+    GX_ENTER_NOTHING = 0, // the norm, if any, comes after CON
+    GX_ENTER_NORM,        // before cores; the final norm
+    GX_ENTER_TRANSFORM,   // norm(activation(x W^T + b)): before the vocabulary of a masked language model
+    GX_ENTER_POOL         // dropout(tanh(x W^T + b)): before labels
+} GxEnterKind;
+typedef enum { GX_CON_NOTHING = 0, GX_CON_ADD, GX_CON_EMBED } GxConKind; // head | layers | embedding
+typedef enum { GX_CROSS_ENTROPY = 0, GX_SQUARED_ERROR, GX_BINARY_CROSS_ENTROPY } GxLossKind;
+// The part of a unit in a model with a side network (side.h): in the backbone | before its layers | a layer | the last
+// layer and what follows it
+typedef enum { GX_SIDE_NONE = 0, GX_SIDE_FIRST, GX_SIDE_LAYER, GX_SIDE_LAST, GX_SIDE_PLACES } GxSidePlace;
+
+// Names are those of modules in Hugging Face's files, to which ".weight" and ".bias" are appended; %d is the number of
+// the unit among units of its kind.
+typedef struct {
+    GxEnterKind kind;
+    GxNormKind norm;
+    float eps;
+    GxActivation activation; // TRANSFORM
+    float dropout;           // of POOL, and of the rows that a head for labels reads
+    const char *norm_name, *matrix;
+} GxEnterSpec;
+typedef struct {
+    GxCoreKind kind;
+    int has_bias;                      // of all matrices except the row-parallel one, whose bias is in CON
+    float dropout;                     // of the probabilities
+    int64_t heads, kv_heads, head_dim; // ATT
+    int is_causal, has_qk_norm, reads_memory;
+    GxRope rope;
+    GxActivation activation; // MLP
+    int64_t columns;
+    int64_t vocab;                       // EMBED, HEAD: rows of the vocabulary; LABELS: outputs
+    int64_t ignored;                     // EMBED: the token whose row gets no gradient from its lookups; -1: none
+    int is_tied;                         // HEAD: its matrix is the embedding's
+    int target;                          // HEAD, LABELS, VECTORS: which of the batch's targets
+    GxLossKind loss;                     // LABELS
+    const char *matrix[GX_MAX_MATRICES]; // ATT: q, k, v, o; MLP: gate, up, down, or up, down; others: one
+    const char *qk_norm[2];              // ATT with has_qk_norm: RMS norms of each head of q, of k, before the rotation
+    float eps;                           // of these
+    const char *bias;                    // HEAD: the module whose bias it is; NULL: the matrix's
+} GxCoreSpec;
+typedef struct {
+    GxConKind kind;
+    int has_bias; // of the core's last matrix
+    int has_norm; // 1: a layer norm after the addition
+    float eps, dropout;
+    // EMBED: rows of the position and type tables, which are added to the tokens' rows; 0: no such table
+    int64_t positions, types;
+    const char *norm_name, *positions_name, *types_name;
+} GxConSpec;
+typedef struct {
+    GxEnterSpec enter;
+    GxCoreSpec core;
+    GxConSpec con;
+} GxPairSpec;
+typedef struct {
+    const char *name; // "embed", "layer", "head"
+    GxSidePlace side;
+    int64_t width; // C
+    float init_std;
+    int n_pairs;
+    GxPairSpec pair[GX_MAX_PAIRS];
+} GxUnitSpec;
+
+#define GX_SIDE_PREFIX "side." // prefix of the module names of a side network
+
+// Which head a task needs.
+typedef enum {
+    GX_HEAD_CAUSAL = 0, // the next token of each row
+    GX_HEAD_MASKED,     // the tokens at masked rows; with_pairs: also whether two texts follow each other, as target 1
+    GX_HEAD_LABELS,     // classes or numbers for a whole text
+    GX_HEAD_VECTORS     // a vector of a whole text
+} GxHeadKind;
+typedef struct {
+    GxHeadKind kind;
+    int with_pairs;
+    int64_t labels; // outputs
+    GxLossKind loss;
+    const char *const *label_name; // [labels]; NULL: they have none
+    // LABELS: the folder that training starts from has other labels, so the outputs are initialised
+    int is_new;
+} GxHeadRequest;
+
+// Index in GxCoreSpec.matrix, for ATT or MLP: the row-parallel matrix, whose bias is in CON.
+static inline int gx_core_last_matrix(const GxCoreSpec *c)
+{
+    return c->kind == GX_CORE_ATT ? 3 : c->activation == GX_SWIGLU ? 2 : 1;
+}
+static inline GxGelu gx_gelu_of(GxActivation a) { return a == GX_GELU_NEW ? GX_GELU_TANH : GX_GELU_ERF; }
+const char *gx_head_name(GxHeadKind kind); // "masked tokens"
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SPEC_IMPLEMENTED)
+#define GX_SPEC_IMPLEMENTED
+
+const char *gx_head_name(GxHeadKind kind)
+{
+    static const char *const names[] = {"the next token", "masked tokens", "labels", "vectors"};
+    return (unsigned)kind < sizeof names / sizeof *names ? names[kind] : "?";
+}
+#endif

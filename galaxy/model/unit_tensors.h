@@ -1,0 +1,105 @@
+// model/unit_tensors.h: declares the tensors of a unit, for the functions that open the kinds of cores: from a tensor's
+// place of use follow its name, its box on this rank, and over which ranks its gradient is summed.
+//
+//     GxTensorUse up = gx_tensor_use(c->matrix[0], number, GX_ROLE_WEIGHT, F, C, layout);
+//     up.rows = &u->columns;                                    // a rank has its columns of the MLP
+//     id = gx_model_tensor(g, m, unit, k, &up);
+#ifndef GX_UNIT_TENSORS_H
+#define GX_UNIT_TENSORS_H
+#include "model.h"
+GX_BEGIN
+
+// A tensor of a unit and its place of use, for the functions that open the kinds of cores.
+typedef struct {
+    const char *name; // of the module: a format for the unit's number
+    int number;
+    GxRole role;
+    int64_t shape[2];            // [1] is 0: one dimension
+    const GxShares *rows, *cols; // who has which of them; NULL: all have all
+    GxLayout layout;             // of the rows of activations that meet it
+    int packed;
+    int alias; // 1 + the row that it is another name of; 0: none
+    // 1: all of it is applied only to this rank's part of rows, or of their heads, that all ranks have
+    int is_own_share;
+} GxTensorUse;
+GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTensorUse *use); // of pair k
+GxLinear gx_model_linear(const GxModel *m, GxTensorId first, int parts, GxTensorId bias);
+// A layer norm, or an RMS norm, of all columns of rows in this layout.
+GxNormIds gx_model_norm(GxContext *g, GxModel *m, int unit, int k, GxNormKind kind, const char *name, int number,
+                        GxLayout layout);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_UNIT_TENSORS_IMPLEMENTED)
+#define GX_UNIT_TENSORS_IMPLEMENTED
+#include <stdio.h>
+
+static int gx__model_sums_over_tp(const GxTensorUse *use)
+{
+    const int is_split = (use->rows && use->rows->n > 1) || (use->cols && use->cols->n > 1);
+    return gx_grad_sums_over_tp(use->layout, is_split            ? GX_USE_SPLIT
+                                             : use->is_own_share ? GX_USE_OWN_SHARE
+                                                                 : GX_USE_WHOLE);
+}
+
+GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTensorUse *use)
+{
+    GxTensor t = GX_ZERO;
+    const GxTensorId none = gx_no_tensor();
+    char module[GX_MODULE];
+    if (gx_failed(g)) return none;
+    const int is_side = gx_unit_spec(m, unit)->side != GX_SIDE_NONE;
+    const int prefix = snprintf(module, sizeof module, "%s", is_side ? GX_SIDE_PREFIX : "");
+    snprintf(module + prefix, sizeof module - (size_t)prefix, use->name, use->number);
+    snprintf(t.name, sizeof t.name, "%s.%s", module, use->role == GX_ROLE_BIAS ? "bias" : "weight");
+    t.role = use->role;
+    t.unit = unit, t.pair = k, t.is_added = is_side;
+    t.is_vocabulary = use->rows && use->rows == &m->kind[m->unit[unit].kind].vocab;
+    t.packed = use->packed;
+    t.ndim = use->shape[1] ? 2 : 1;
+    t.init = use->role == GX_ROLE_NORM ? GX_INIT_ONES : use->role == GX_ROLE_BIAS ? GX_INIT_ZEROS : GX_INIT_NORMAL;
+    t.init_std = gx_unit_spec(m, unit)->init_std;
+    t.decay = use->role != GX_ROLE_NORM && use->role != GX_ROLE_BIAS;
+    t.sums_over_tp = gx__model_sums_over_tp(use);
+    const GxShares *shares[2] = {use->rows, use->cols};
+    for (int d = 0; d < t.ndim; d++) {
+        const GxShares *s = shares[d];
+        t.global_shape[d] = t.end[d] = use->shape[d];
+        if (!s || s->n == 1) continue;
+        t.begin[d] = gx_share_mine(s).begin, t.end[d] = gx_share_mine(s).end;
+        t.split_dim = d, t.split_axes = GX_AXIS_TP, t.n_parts = s->n, t.parts = s->part;
+    }
+    t.has_alias = use->alias != 0;
+    t.alias.index = use->alias - 1;
+    if (use->alias && t.sums_over_tp != m->table.row[t.alias.index].sums_over_tp) { // both uses add to one gradient
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                "mode %s: the gradient of %s is summed over other ranks than that of %s, to which it is tied",
+                m->mode->name, t.name, m->table.row[t.alias.index].name);
+        return none;
+    }
+    return gx_table_add(&m->table, &t, &g->error);
+}
+
+GxNormIds gx_model_norm(GxContext *g, GxModel *m, int unit, int k, GxNormKind kind, const char *name, int number,
+                        GxLayout layout)
+{
+    const int64_t C = gx_unit_spec(m, unit)->width;
+    const GxTensorUse weight = {name, number, GX_ROLE_NORM, {C, 0}, NULL, NULL, layout, 0, 0, 0},
+                      bias = {name, number, GX_ROLE_BIAS, {C, 0}, NULL, NULL, layout, 0, 0, 0};
+    GxNormIds ids;
+    ids.weight = gx_model_tensor(g, m, unit, k, &weight);
+    ids.bias = kind == GX_LAYER_NORM ? gx_model_tensor(g, m, unit, k, &bias) : gx_no_tensor();
+    return ids;
+}
+
+GxLinear gx_model_linear(const GxModel *m, GxTensorId first, int parts, GxTensorId bias)
+{
+    GxLinear l = {first, parts, 0, 0, bias, NULL, 0};
+    if (first.index < 0) return l;
+    const GxTensor *w = &m->table.row[first.index];
+    l.in = w->end[1] - w->begin[1];
+    for (int i = 0; i < parts && first.index + i < m->table.n; i++) l.out += w[i].end[0] - w[i].begin[0];
+    return l;
+}
+#endif
