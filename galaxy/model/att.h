@@ -105,7 +105,7 @@ typedef struct {
     const GxAttKeys *keys; // where keys and values come from
     GxAttention a;
     GxRuns own;                 // positions of this rank's rows
-    GxLinear q, kv;             // parts of the packed linear, where K and V do not lie beside q
+    GxLinear q, kv;             // parts of the packed linear
     GxRows pool;                // of a cache: its pages
     int64_t k_column, v_column; // the columns where K and V begin
 } GxAttCall;
@@ -155,6 +155,15 @@ static int gx__att_backward_rotates(const GxPairView *v)
     return v->spec->core.rope.theta > 0 && !gx__att_gathers(v->m) && !gx_view_has_prompt(v);
 }
 
+// The linear of q, and that of k and v.
+static void gx__att_parts(const GxPairView *v, GxAttCall *c)
+{
+    const GxLinear *qkv = &v->pair->linear[GX__ATT_QKV];
+    const GxTensorId second = {qkv->first.index + 1}, second_bias = {qkv->bias.index < 0 ? -1 : qkv->bias.index + 1};
+    c->q = gx_model_linear(v->m, qkv->first, 1, qkv->bias);
+    c->kv = gx_model_linear(v->m, second, 2, second_bias);
+}
+
 static GxAttCall gx__att_call(const GxPairView *v)
 {
     GxAttCall c = GX_ZERO;
@@ -164,6 +173,7 @@ static GxAttCall gx__att_call(const GxPairView *v)
     gx__att_heads(v, &c.a);
     gx__att_mask(v, &c.a);
     gx__att_dropout(v, &c.a);
+    gx__att_parts(v, &c);
     c.keys->describe(v, &c);
     c.v_column = c.k_column + c.a.K * c.a.head_dim;
     if (gx__att_backward_rotates(v)) c.a.cosine = rope->cosine, c.a.sine = rope->sine;
@@ -240,12 +250,8 @@ static void gx__att_packed_backward_weight(const GxPairView *v, const GxAttCall 
 
 // ---- K and V apart from q: gathered, or in a cache -----------------------------------------------------------------
 
-static void gx__att_apart(const GxPairView *v, GxAttCall *c)
+static void gx__att_apart(GxAttCall *c)
 {
-    const GxLinear *qkv = &v->pair->linear[GX__ATT_QKV];
-    const GxTensorId second = {qkv->first.index + 1}, second_bias = {qkv->bias.index < 0 ? -1 : qkv->bias.index + 1};
-    c->q = gx_model_linear(v->m, qkv->first, 1, qkv->bias);
-    c->kv = gx_model_linear(v->m, second, 2, second_bias);
     c->a.q_stride = c->a.H * c->a.head_dim, c->a.kv_stride = 2 * c->a.K * c->a.head_dim;
 }
 
@@ -263,7 +269,7 @@ static void gx__att_gathered(const GxPairView *v, GxAttCall *c)
 {
     const GxSplit *rows = &v->p->slot->rows;
     const int me = v->m->member;
-    gx__att_apart(v, c);
+    gx__att_apart(c);
     c->a.k_runs = v->b->runs;
     c->own = c->a.q_runs = gx_runs_slice(&v->b->runs, rows->begin[me] / v->b->B, gx_split_part(rows, me) / v->b->B);
 }
@@ -298,7 +304,7 @@ static void gx__att_gathered_backward_weight(const GxPairView *v, const GxAttCal
 
 static void gx__att_cached(const GxPairView *v, GxAttCall *c)
 {
-    gx__att_apart(v, c);
+    gx__att_apart(c);
     c->own = c->a.q_runs = v->b->runs;
     c->a.k_runs = gx_runs_one(c->own.run[0].position + v->b->T, 0);
     c->a.pages = v->b->cache->table;

@@ -137,7 +137,7 @@ void gx_bottleneck_backward(const GxPairView *v, GxRows d, int wants_input)
 
 // ---- the method ----------------------------------------------------------------------------------------------------
 
-static int gx__bottleneck_is_on(const GxModel *m) { return m->bottleneck.reduction > 0; }
+static int gx__bottleneck_is_on(const GxModel *m) { return m->bottleneck.reduction != 0; }
 static const char *gx__bottleneck_trainable(const GxModel *m) { return m->bottleneck.trainable; }
 
 static int gx__bottleneck_needs_result(const GxModel *m, int unit, int k)

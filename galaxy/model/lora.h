@@ -354,7 +354,7 @@ void gx_lora_embed_backward_weight(const GxPairView *v, const GxEmbedding *e, co
 
 // ---- the method ----------------------------------------------------------------------------------------------------
 
-static int gx__lora_is_on(const GxModel *m) { return m->lora.r > 0; }
+static int gx__lora_is_on(const GxModel *m) { return m->lora.r != 0; }
 static const char *gx__lora_trainable(const GxModel *m) { return m->lora.trainable; }
 
 static int gx__lora_through(const GxModel *m, int row)

@@ -296,7 +296,7 @@ void gx_prompt_backward(const GxPairView *v, const GxAttention *a, const GxLinea
 
 // ---- the method ----------------------------------------------------------------------------------------------------
 
-static int gx__prompt_is_on(const GxModel *m) { return m->prompt.len > 0; }
+static int gx__prompt_is_on(const GxModel *m) { return m->prompt.len != 0; }
 static const char *gx__prompt_trainable(const GxModel *m) { return m->prompt.trainable; }
 
 static int gx__prompt_through(const GxModel *m, int row)

@@ -221,7 +221,7 @@ static void gx__side_enter_backward(GxPass *p, GxState din, GxRows dmixed, GxSta
 
 // ---- the method ----------------------------------------------------------------------------------------------------
 
-static int gx__side_is_on(const GxModel *m) { return m->side.reduction > 0; }
+static int gx__side_is_on(const GxModel *m) { return m->side.reduction != 0; }
 static const char *gx__side_trainable(const GxModel *m) { return m->side.trainable; }
 
 // Up has the gradients of all that is trained below it: the first of these.

@@ -9,6 +9,7 @@
 #include "peft.h"
 #include "../io/folder.h"
 #include "../model/lora.h"
+#include "../model/lora_targets.h"
 #include "tensor_file.h"
 GX_BEGIN
 

@@ -39,7 +39,8 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../model/lora.h"
+#include "../model/build.h"
+#include "../model/lora_merge.h"
 #include "output.h"
 
 typedef struct {

@@ -15,6 +15,8 @@
 // first (COUNT), and gradients are then summed, not averaged, over ranks and micro-batches.
 #ifndef GX_INTERPRETER_H
 #define GX_INTERPRETER_H
+#include "../model/build.h"
+#include "../model/side.h"
 #include "../model/unit.h"
 #include "../parallel/grads.h"
 #include "../parallel/steps.h"

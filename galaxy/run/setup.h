@@ -30,7 +30,9 @@ GX_END
 #include <string.h>
 #include <unistd.h>
 #include "../text/sentence_modules.h"
+#include "../model/build.h"
 #include "../model/lora.h"
+#include "../model/tuned.h"
 #include "agree.h"
 #include "autotune.h"
 #include "best.h"

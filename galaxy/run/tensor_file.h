@@ -14,7 +14,7 @@
 #include "../io/bnb.h"
 #include "../io/model_folder.h"
 #include "../io/safetensors.h"
-#include "../model/model.h"
+#include "../model/build.h"
 #include "quantize.h"
 GX_BEGIN
 
