@@ -57,23 +57,26 @@ static void gx__att_open(GxContext *g, GxModel *m, int unit, int k, int number)
     const GxCoreSpec *c = &u->spec.pair[k].core;
     const int64_t C = u->spec.width, Q = c->heads * c->head_dim, KV = c->kv_heads * c->head_dim;
     const GxLayout layout = gx_block_takes(m->mode->methods.att);
-    const GxTensorUse use[4] = {{c->matrix[0], number, GX_ROLE_WEIGHT, {Q, C}, &u->q, NULL, layout, 0, 0, 0},
-                                {c->matrix[1], number, GX_ROLE_WEIGHT, {KV, C}, &u->kv, NULL, layout, 1, 0, 0},
-                                {c->matrix[2], number, GX_ROLE_WEIGHT, {KV, C}, &u->kv, NULL, layout, 1, 0, 0},
-                                {c->matrix[3], number, GX_ROLE_WEIGHT, {C, Q}, NULL, &u->q, layout, 0, 0, 0}},
-                      bias[3] = {{c->matrix[0], number, GX_ROLE_BIAS, {Q, 0}, &u->q, NULL, layout, 0, 0, 0},
-                                 {c->matrix[1], number, GX_ROLE_BIAS, {KV, 0}, &u->kv, NULL, layout, 1, 0, 0},
-                                 {c->matrix[2], number, GX_ROLE_BIAS, {KV, 0}, &u->kv, NULL, layout, 1, 0, 0}};
-    const int is_by_heads = m->mode->methods.att == GX_METHOD_TP;
+    const GxShares *const of[3] = {&u->q, &u->kv, &u->kv};
     GxTensorId id[3], b[3] = {gx_no_tensor(), gx_no_tensor(), gx_no_tensor()};
     for (int i = 0; i < 2 && c->has_qk_norm; i++) {
-        const GxTensorUse norm = {c->qk_norm[i], number, GX_ROLE_NORM, {c->head_dim, 0}, NULL, NULL, layout, 0, 0,
-                                  is_by_heads};
+        GxTensorUse norm = gx_tensor_use(c->qk_norm[i], number, GX_ROLE_NORM, c->head_dim, 0, layout);
+        norm.is_own_share = m->mode->methods.att == GX_METHOD_TP;
         m->unit[unit].pair[k].qk_norm[i] = gx_model_tensor(g, m, unit, k, &norm);
     }
-    for (int i = 0; i < 3; i++) id[i] = gx_model_tensor(g, m, unit, k, &use[i]);
-    for (int i = 0; i < 3 && c->has_bias; i++) b[i] = gx_model_tensor(g, m, unit, k, &bias[i]);
-    const GxTensorId out = gx_model_tensor(g, m, unit, k, &use[3]);
+    for (int i = 0; i < 3; i++) {
+        GxTensorUse w = gx_tensor_use(c->matrix[i], number, GX_ROLE_WEIGHT, i ? KV : Q, C, layout);
+        w.rows = of[i], w.packed = i > 0;
+        id[i] = gx_model_tensor(g, m, unit, k, &w);
+    }
+    for (int i = 0; i < 3 && c->has_bias; i++) {
+        GxTensorUse bias = gx_tensor_use(c->matrix[i], number, GX_ROLE_BIAS, i ? KV : Q, 0, layout);
+        bias.rows = of[i], bias.packed = i > 0;
+        b[i] = gx_model_tensor(g, m, unit, k, &bias);
+    }
+    GxTensorUse o = gx_tensor_use(c->matrix[3], number, GX_ROLE_WEIGHT, C, Q, layout);
+    o.cols = &u->q;
+    const GxTensorId out = gx_model_tensor(g, m, unit, k, &o);
     m->unit[unit].pair[k].linear[GX__ATT_QKV] = gx_model_linear(m, id[0], 3, b[0]);
     m->unit[unit].pair[k].linear[GX__ATT_O] = gx_model_linear(m, out, 1, gx_no_tensor());
 }

@@ -67,8 +67,8 @@ static GxLinear gx__bottleneck_linear(GxContext *g, GxModel *m, int unit, int k,
     const int parent = dot ? (int)(dot + 1 - last) : 0;
     char name[GX_MODULE];
     const GxLayout con = gx_block_gives(m->mode->methods.con);
-    const GxTensorUse weight = {name, number, GX_ROLE_WEIGHT, {out, in}, NULL, NULL, con, 0, 0, 0},
-                      bias = {name, number, GX_ROLE_BIAS, {out, 0}, NULL, NULL, con, 0, 0, 0};
+    const GxTensorUse weight = gx_tensor_use(name, number, GX_ROLE_WEIGHT, out, in, con),
+                      bias = gx_tensor_use(name, number, GX_ROLE_BIAS, out, 0, con);
     if ((size_t)snprintf(name, sizeof name, "%.*s%s", parent, last, what) >= sizeof name - 8) // room for the number
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "the name of %s is too long for an adapter's: %d characters", last,
                 (int)sizeof name - 9);

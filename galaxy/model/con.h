@@ -31,16 +31,8 @@ GX_END
 static GxTensorId gx__con_open_table(GxContext *g, GxModel *m, int unit, int k, int number, const char *name,
                                      int64_t rows)
 {
-    const GxTensorUse use = {name,
-                             number,
-                             GX_ROLE_EMBEDDING,
-                             {rows, gx_unit_spec(m, unit)->width},
-                             NULL,
-                             NULL,
-                             gx_block_gives(m->mode->methods.con),
-                             0,
-                             0,
-                             0};
+    const GxLayout con = gx_block_gives(m->mode->methods.con);
+    const GxTensorUse use = gx_tensor_use(name, number, GX_ROLE_EMBEDDING, rows, gx_unit_spec(m, unit)->width, con);
     return rows ? gx_model_tensor(g, m, unit, k, &use) : gx_no_tensor();
 }
 
@@ -50,7 +42,7 @@ void gx_con_open(GxContext *g, GxModel *m, int unit, int k, int number)
     const GxConSpec *c = &spec->con;
     const GxLayout con = gx_block_gives(m->mode->methods.con);
     const char *last = spec->core.matrix[gx_core_last_matrix(&spec->core)];
-    const GxTensorUse bias = {last, number, GX_ROLE_BIAS, {gx_unit_spec(m, unit)->width, 0}, NULL, NULL, con, 0, 0, 0};
+    const GxTensorUse bias = gx_tensor_use(last, number, GX_ROLE_BIAS, gx_unit_spec(m, unit)->width, 0, con);
     GxPair *pair = &m->unit[unit].pair[k];
     if (c->has_norm) pair->con_norm = gx_model_norm(g, m, unit, k, GX_LAYER_NORM, c->norm_name, number, con);
     if (c->has_bias) pair->con_bias = gx_model_tensor(g, m, unit, k, &bias);

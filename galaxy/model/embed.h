@@ -19,16 +19,9 @@ static void gx__embed_open(GxContext *g, GxModel *m, int unit, int k, int number
 {
     GxUnitKind *u = &m->kind[m->unit[unit].kind];
     const GxPairSpec *s = &u->spec.pair[k];
-    const GxTensorUse use = {s->core.matrix[0],
-                             number,
-                             GX_ROLE_EMBEDDING,
-                             {s->core.vocab, u->spec.width},
-                             &u->vocab,
-                             NULL,
-                             gx_block_takes(m->mode->methods.ends),
-                             0,
-                             0,
-                             0};
+    GxTensorUse use = gx_tensor_use(s->core.matrix[0], number, GX_ROLE_EMBEDDING, s->core.vocab, u->spec.width,
+                                    gx_block_takes(m->mode->methods.ends));
+    use.rows = &u->vocab;
     m->unit[unit].pair[k].matrix = m->embedding = gx_model_tensor(g, m, unit, k, &use);
 }
 

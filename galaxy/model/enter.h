@@ -31,8 +31,8 @@ static GxLinear gx__enter_open_linear(GxContext *g, GxModel *m, int unit, int k,
 {
     const GxUnitSpec *u = gx_unit_spec(m, unit);
     const char *name = u->pair[k].enter.matrix;
-    const GxTensorUse weight = {name, number, GX_ROLE_WEIGHT, {u->width, u->width}, NULL, NULL, layout, 0, 0, 0},
-                      bias = {name, number, GX_ROLE_BIAS, {u->width, 0}, NULL, NULL, layout, 0, 0, 0};
+    const GxTensorUse weight = gx_tensor_use(name, number, GX_ROLE_WEIGHT, u->width, u->width, layout),
+                      bias = gx_tensor_use(name, number, GX_ROLE_BIAS, u->width, 0, layout);
     const GxTensorId w = gx_model_tensor(g, m, unit, k, &weight), b = gx_model_tensor(g, m, unit, k, &bias);
     return gx_model_linear(m, w, 1, b);
 }

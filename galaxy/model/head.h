@@ -37,10 +37,11 @@ static void gx__head_open(GxContext *g, GxModel *m, int unit, int k, int number)
     // In files of tied matrices the bias has a name of its own, and may have the matrix's. Without a tie, what is
     // added is the matrix's; a vector of the other name is there as well, which nothing reads (transformers 5).
     const char *bias_name = c->bias && c->is_tied ? c->bias : c->matrix[0];
-    const int alias = c->is_tied ? m->embedding.index + 1 : 0;
-    GxTensorUse use = {c->matrix[0], number, GX_ROLE_HEAD, {c->vocab, u->spec.width}, &u->vocab, NULL, layout, 0,
-                       alias,        0},
-                bias = {bias_name, number, GX_ROLE_BIAS, {c->vocab, 0}, &u->vocab, NULL, layout, 0, 0, 0};
+
+    GxTensorUse use = gx_tensor_use(c->matrix[0], number, GX_ROLE_HEAD, c->vocab, u->spec.width, layout),
+                bias = gx_tensor_use(bias_name, number, GX_ROLE_BIAS, c->vocab, 0, layout);
+    use.rows = bias.rows = &u->vocab;
+    use.alias = c->is_tied ? m->embedding.index + 1 : 0;
     const GxTensorId w = gx_model_tensor(g, m, unit, k, &use),
                      b = c->has_bias ? gx_model_tensor(g, m, unit, k, &bias) : gx_no_tensor();
     if (c->has_bias && c->bias) {

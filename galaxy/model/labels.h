@@ -29,9 +29,9 @@ static void gx__labels_open(GxContext *g, GxModel *m, int unit, int k, int numbe
     const GxMethod ends = m->mode->methods.ends;
     const GxLayout layout = gx_block_takes(ends);
     const int is_shared = ends == GX_METHOD_TP && m->members > 1;
-    const GxTensorUse use = {c->matrix[0], number, GX_ROLE_HEAD, {c->vocab, u->width}, NULL, NULL, layout, 0, 0,
-                             is_shared},
-                      bias = {c->matrix[0], number, GX_ROLE_BIAS, {c->vocab, 0}, NULL, NULL, layout, 0, 0, is_shared};
+    GxTensorUse use = gx_tensor_use(c->matrix[0], number, GX_ROLE_HEAD, c->vocab, u->width, layout),
+                bias = gx_tensor_use(c->matrix[0], number, GX_ROLE_BIAS, c->vocab, 0, layout);
+    use.is_own_share = bias.is_own_share = is_shared;
     const GxTensorId w = gx_model_tensor(g, m, unit, k, &use),
                      b = c->has_bias ? gx_model_tensor(g, m, unit, k, &bias) : gx_no_tensor();
     m->unit[unit].pair[k].linear[0] = gx_model_linear(m, w, 1, b);

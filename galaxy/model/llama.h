@@ -6,8 +6,14 @@
 // sees only the nearest before it.
 //
 //     embed   x = tokens' rows
-//     layer   x1 = x + ATT(norm1(x)),  y = x1 + MLP(norm2(x1))
-//     head    loss = cross-entropy(norm(x) W^T), or labels of a whole text from its last token
+//     layer   h = rms_norm(x)                                                      input_layernorm        enter.h
+//             x = x + o(attention(rotate(q(h)), rotate(k(h)), v(h)))               self_attn              att.h, con.h
+//             h = rms_norm(x)                                                      post_attention_layernorm
+//             x = x + down(silu(gate(h)) * up(h))                                  mlp                    mlp.h, con.h
+//     head    loss = cross-entropy(rms_norm(x) W^T), or labels of a whole text from its last token
+//
+// That is a layer, forward, on one rank: unit.h runs its two pairs, and a mode (train_tp.cu, ...) has the collectives
+// between enter, core and CON.
 //
 // What it does not do (yet): other biases, dropout.
 #ifndef GX_LLAMA_H

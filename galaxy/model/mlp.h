@@ -29,10 +29,12 @@ static void gx__mlp_open(GxContext *g, GxModel *m, int unit, int k, int number)
     const int gate = gx__mlp_has_gate(c);
     const int64_t C = u->spec.width, F = c->columns;
     const GxLayout layout = gx_block_takes(m->mode->methods.mlp);
-    const GxTensorUse first = {c->matrix[0], number, GX_ROLE_WEIGHT, {F, C}, &u->columns, NULL, layout, 0, 0, 0},
-                      second = {c->matrix[1], number, GX_ROLE_WEIGHT, {F, C}, &u->columns, NULL, layout, 1, 0, 0},
-                      bias = {c->matrix[0], number, GX_ROLE_BIAS, {F, 0}, &u->columns, NULL, layout, 0, 0, 0},
-                      down = {c->matrix[1 + gate], number, GX_ROLE_WEIGHT, {C, F}, NULL, &u->columns, layout, 0, 0, 0};
+    GxTensorUse first = gx_tensor_use(c->matrix[0], number, GX_ROLE_WEIGHT, F, C, layout),
+                second = gx_tensor_use(c->matrix[1], number, GX_ROLE_WEIGHT, F, C, layout),
+                bias = gx_tensor_use(c->matrix[0], number, GX_ROLE_BIAS, F, 0, layout),
+                down = gx_tensor_use(c->matrix[1 + gate], number, GX_ROLE_WEIGHT, C, F, layout);
+    first.rows = second.rows = bias.rows = down.cols = &u->columns;
+    second.packed = 1;
     const GxTensorId up = gx_model_tensor(g, m, unit, k, &first);
     if (gate) gx_model_tensor(g, m, unit, k, &second);
     const GxTensorId up_bias = c->has_bias ? gx_model_tensor(g, m, unit, k, &bias) : gx_no_tensor();

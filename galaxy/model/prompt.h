@@ -102,8 +102,8 @@ static GxTensorId gx__prompt_tensor(GxContext *g, GxModel *m, int unit, int k, i
     const char *last = core->matrix[gx_core_last_matrix(core)], *dot = strrchr(last, '.');
     const GxMethod att = m->mode->methods.att;
     char name[GX_MODULE];
-    const GxTensorUse use = {
-        name, number, role, {rows, cols}, NULL, NULL, gx_block_takes(att), 0, 0, att == GX_METHOD_TP};
+    GxTensorUse use = gx_tensor_use(name, number, role, rows, cols, gx_block_takes(att));
+    use.is_own_share = att == GX_METHOD_TP;
     snprintf(name, sizeof name, "%.*s%s", dot ? (int)(dot + 1 - last) : 0, last, what);
     const GxTensorId id = gx_model_tensor(g, m, unit, k, &use);
     if (id.index < 0) return id;

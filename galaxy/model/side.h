@@ -105,8 +105,8 @@ GxUnitSpec gx_side_unit(GxContext *g, const GxModel *m, const GxUnitSpec *layer,
 static GxTensorId gx__side_tensor(GxContext *g, GxModel *m, int unit, int number, const char *name, GxRole role,
                                   int64_t rows, int64_t cols)
 {
-    const GxTensorUse use = {name, number, role, {rows, cols}, NULL, NULL, gx_block_gives(m->mode->methods.con),
-                             0,    0,      0};
+    const GxLayout con = gx_block_gives(m->mode->methods.con);
+    const GxTensorUse use = gx_tensor_use(name, number, role, rows, cols, con);
     return gx_model_tensor(g, m, unit, gx_unit_spec(m, unit)->n_pairs, &use);
 }
 

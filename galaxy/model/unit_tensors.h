@@ -22,6 +22,8 @@ typedef struct {
     // 1: all of it is applied only to this rank's part of rows, or of their heads, that all ranks have
     int is_own_share;
 } GxTensorUse;
+// [rows, cols]; cols 0: [rows]. All ranks have all of it, unless `rows`, `cols` or is_own_share are set.
+GxTensorUse gx_tensor_use(const char *name, int number, GxRole role, int64_t rows, int64_t cols, GxLayout layout);
 GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTensorUse *use); // of pair k
 GxLinear gx_model_linear(const GxModel *m, GxTensorId first, int parts, GxTensorId bias);
 // A layer norm, or an RMS norm, of all columns of rows in this layout.
@@ -35,7 +37,16 @@ GX_END
 #define GX_UNIT_TENSORS_IMPLEMENTED
 #include <stdio.h>
 
-static int gx__model_sums_over_tp(const GxTensorUse *use)
+GxTensorUse gx_tensor_use(const char *name, int number, GxRole role, int64_t rows, int64_t cols, GxLayout layout)
+{
+    GxTensorUse use = GX_ZERO;
+    use.name = name, use.number = number, use.role = role;
+    use.shape[0] = rows, use.shape[1] = cols;
+    use.layout = layout;
+    return use;
+}
+
+static int gx__tensor_sums_over_tp(const GxTensorUse *use)
 {
     const int is_split = (use->rows && use->rows->n > 1) || (use->cols && use->cols->n > 1);
     return gx_grad_sums_over_tp(use->layout, is_split            ? GX_USE_SPLIT
@@ -61,7 +72,7 @@ GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTe
     t.init = use->role == GX_ROLE_NORM ? GX_INIT_ONES : use->role == GX_ROLE_BIAS ? GX_INIT_ZEROS : GX_INIT_NORMAL;
     t.init_std = gx_unit_spec(m, unit)->init_std;
     t.decay = use->role != GX_ROLE_NORM && use->role != GX_ROLE_BIAS;
-    t.sums_over_tp = gx__model_sums_over_tp(use);
+    t.sums_over_tp = gx__tensor_sums_over_tp(use);
     const GxShares *shares[2] = {use->rows, use->cols};
     for (int d = 0; d < t.ndim; d++) {
         const GxShares *s = shares[d];
@@ -85,8 +96,8 @@ GxNormIds gx_model_norm(GxContext *g, GxModel *m, int unit, int k, GxNormKind ki
                         GxLayout layout)
 {
     const int64_t C = gx_unit_spec(m, unit)->width;
-    const GxTensorUse weight = {name, number, GX_ROLE_NORM, {C, 0}, NULL, NULL, layout, 0, 0, 0},
-                      bias = {name, number, GX_ROLE_BIAS, {C, 0}, NULL, NULL, layout, 0, 0, 0};
+    const GxTensorUse weight = gx_tensor_use(name, number, GX_ROLE_NORM, C, 0, layout),
+                      bias = gx_tensor_use(name, number, GX_ROLE_BIAS, C, 0, layout);
     GxNormIds ids;
     ids.weight = gx_model_tensor(g, m, unit, k, &weight);
     ids.bias = kind == GX_LAYER_NORM ? gx_model_tensor(g, m, unit, k, &bias) : gx_no_tensor();
