@@ -1004,14 +1004,15 @@ TEST(scores_are_those_of_the_model_that_writes)
     shell("echo 'abcdefghijklmnopqrstuvwxyz' > letters.txt && for i in 1 2 3 4 5 6; do cat letters.txt letters.txt > "
           "more.txt; mv more.txt letters.txt; done");
     char line[TEST_PATH + 300];
+    // until it says the alphabet in the tokens that the tokenizer makes of it: others would be read back differently
     snprintf(line, sizeof line,
-             "%s --model scored --tuning lora --learning_rate 0.1 --max_steps 8 --train_data letters.txt --seq_len 16 "
+             "%s --model scored --tuning lora --learning_rate 0.03 --max_steps 80 --train_data letters.txt --seq_len 16 "
              "--sample_tokens 0 --output_dir scored_lora --overwrite_output_dir true",
              program);
     start_line(line, 0);
     CHECK_RAN(finish());
     check_greedy("--model scored", "abc", 1);
-    check_greedy("--adapter scored_lora/checkpoint-8", "abc", 1);
+    check_greedy("--adapter scored_lora/checkpoint-80", "abc", 1);
     check_greedy("--model scored", "abc", 0); // of what the adapter says
     check_greedy("--model scored --precision bf16", "abc", 1);
     check_greedy("--model scored --quantize nf4", "abc", 1);

@@ -5,7 +5,7 @@
 set -u
 cd "$(dirname "$0")/.."
 page=${2:-docs/operations.md}
-other="attention_turn_back" # a part of two devices' attention, not of what is computed
+other="attention_rotate_back" # a part of two devices' attention, not of what is computed
 in_page() { awk '/^## / { header = $2 } /^\| `/ { split($0, part, "`"); print header, part[2] }' "$page"; }
 # A header's functions "void gx_NAME(GxContext *g, ..."; those of memory.h move bytes between host and device, and compute nothing.
 in_headers() {
