@@ -135,7 +135,7 @@ help:
 	@echo "make refs              make the PyTorch references again and compare (Python, 6 GB)"
 	@echo "make bench             train_llama beside PyTorch (Python, 6 GB)"
 	@echo "make bench-modes       data parallelism and all modes on two ranks beside serial on two threads (no Python needed)"
-	@echo "make pictures          docs/modes/*.svg: what each mode computes and sends, drawn from a recording; docs/schedules/*.svg: orders of pipelines, from lists"
+	@echo "make pictures          docs/modes/*.svg: what each mode computes and sends, drawn from a recording; docs/schedules/*.svg: orders of pipelines, from lists; the table of matrices in docs/modes.md"
 	@echo "make gpu               everything that a visit to a machine with a GPU runs; then dev/cuda/visit.sh OUT there (docs/gpu.md)"
 	@echo "make cuda-report       registers, spills, shared memory and occupancy of the kernels, and a step's time on paper; needs no GPU"
 	@echo "make setup | format | clean"
@@ -343,8 +343,10 @@ bench: train_llama
 	@dev/bench/bench.sh
 bench-modes:
 	@dev/bench/modes.sh
-pictures: $(O)/draw_modes $(O)/draw_schedules
+pictures: $(O)/draw_modes $(O)/draw_schedules $(O)/draw_matrices
 	@$(O)/draw_modes docs/modes
+	@$(O)/draw_matrices >$(O)/matrices && awk -v table=$(O)/matrices '/^\| block \| tensor/ { while ((getline line <table) > 0) print line; skip = 1 } \
+	    /^$$/ { skip = 0 } !skip' docs/modes.md >$(O)/page && mv $(O)/page docs/modes.md
 	@$(O)/draw_schedules docs/schedules
 
 refs:

@@ -14,7 +14,7 @@
 // --task chooses what it is trained for; each task has options of its own, which --help shows.
 // train_tp.cu, train_sp.cu, train_galaxy.cu and train_galaxy2.cu spell one mode out each, for every family;
 // train_pp.cu spells out the schedule of a pipeline (--pp), train_fsdp.cu that of ranks that share all of the model
-// (--zero 3).
+// (--zero 3). They are programs of their own (train_bert_tp, ...): nothing of them runs here.
 #include "galaxy.h"
 
 #ifndef GX_NO_MAIN // tests include this file

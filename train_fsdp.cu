@@ -9,6 +9,9 @@
 //
 // GATHER makes whole weights of all ranks' parts, and FREE leaves the own part. SCATTER adds up the ranks' gradients,
 // and leaves each its part of the sum. Stages (--pp) and shards of less (--zero 1, 2) are train_<family>'s.
+//
+// It is the program train_llama_fsdp, and train_bert_fsdp. train_llama --zero 3 does not run it, but the lists that
+// parallel/steps_make.h generates; tests hold the two equal.
 #include "galaxy.h"
 
 static void fsdp_forward(GxStepsWriter *w, int u, int b) // micro-batch b through unit u

@@ -7,6 +7,9 @@
 //   -- -- -- F0 B0 B0 F1 B1 B1 F2 B2 B2 F3 B3 B3 F4 B4 B4 F5 B5 B5 -- -- -- -- -- --
 // All ranks have their messages in the order in which these are made, so nobody waits in a circle. That is why an input
 // is received before it is used: it has been made while this rank computed.
+//
+// It is the program train_llama_pp, and train_bert_pp. train_llama --pp N does not run it, but the lists that
+// parallel/steps_make.h generates; tests hold the two equal.
 #include "galaxy.h"
 
 static void pp_forward(GxStepsWriter *w, int b) // micro-batch b through my units

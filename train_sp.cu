@@ -3,6 +3,9 @@
 // Only attention looks beyond it, inside:
 //   x --+-- enter -- core(my rows; K, V: GATHER) -- CON -- y
 //       +--------------------------------------------+
+//
+// It is the program train_llama_sp, and train_bert_sp. train_llama --mode sp does not run it, but what model/mode.h
+// derives from the methods; tests hold the two equal, bit for bit.
 #include "galaxy.h"
 
 static void sp_pair_forward(GxPass *p, int k, GxRows y, GxRows x)

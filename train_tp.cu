@@ -3,6 +3,9 @@
 // vocabulary):
 //   x --+-- enter -- core(my heads, my columns) -- SUM -- CON -- y
 //       +--------------------------------------------------+
+//
+// It is the program train_llama_tp, and train_bert_tp. train_llama --mode tp does not run it, but what model/mode.h
+// derives from the methods; tests hold the two equal, bit for bit.
 #include "galaxy.h"
 
 static void tp_pair_forward(GxPass *p, int k, GxRows y, GxRows x)
