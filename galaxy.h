@@ -234,6 +234,7 @@
 #include "galaxy/task/text_groups.h"
 #include "galaxy/task/embedding.h"
 
+#include "galaxy/run/reporter.h"
 #include "galaxy/run/module_pattern.h"
 #include "galaxy/run/peft.h"
 #include "galaxy/run/processors.h"

@@ -91,7 +91,7 @@ GX_END
 #include "../data/dataset.h"
 #include "../io/folder.h"
 #include "../ops/memory.h"
-#include "report.h"
+#include "reporter.h"
 #include "trainer.h"
 
 #define GX__SIDE_CACHE_FILE "rank-%d.rows"

@@ -101,7 +101,7 @@ GX_END
 #include "launch.h"
 #include "machine.h"
 #include "output.h"
-#include "report.h"
+#include "reporter.h"
 
 // ---- options -------------------------------------------------------------------------------------------------------
 
