@@ -55,6 +55,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include "../model/lora.h"
+#include "../model/mode.h"
 #include "machine.h"
 #include "output.h"
 #include "plan.h"
