@@ -8,9 +8,9 @@
 //     gx_session_close(&session);
 //     gx_run_close(&run);
 //
-// A run that has had a session goes on with other ranks by gx_run_rejoin and another gx_session_open: its options, but
-// for those about where it is computed, its weights and its place in the data are then those of its last checkpoint, in
-// its output folder. It keeps its log, its lock, its watchers and its clock.
+// A run that has had a session goes on with other ranks by another gx_session_open: its options, but for those about
+// where it is computed, its weights and its place in the data are then those of its last checkpoint, in its output
+// folder. It keeps its log, its lock, its watchers and its clock.
 #ifndef GX_RUN_H
 #define GX_RUN_H
 #include "../task/task.h"
@@ -116,8 +116,11 @@ GxStatus gx_run_open(GxTrainRun *r, GxContext *g, const GxFamily *family, const 
                      const GxStepsSchedule *schedule, int argc, char **argv);
 void gx_run_close(GxTrainRun *r);
 
-// Before a further session: forgets all options but those about where it is computed, and goes on from `folder`, the
-// run's last checkpoint. On every rank, those that are new to the run among them.
+// Before a further session on a rank that has had one: another command line, of which the options about where the run is
+// computed count (gx_resume_local_options).
+GxStatus gx_run_set_command(GxTrainRun *r, GxContext *g, int argc, char **argv);
+// When a further session begins (session_agree.h), on every rank, those that are new to the run among them: forgets all
+// other options, and goes on from `folder`, the run's last checkpoint.
 GxStatus gx_run_rejoin(GxTrainRun *r, const char *folder, GxError *err);
 
 // 1: the run ends early, here, by --early_stopping_patience.
@@ -153,6 +156,18 @@ static GxStatus gx__run_add_options(GxTrainRun *r, GxError *err)
     GX_TRY(gx_options_add(&r->config, &r->o, r->program_mode, r->program_schedule, r->family->name, err));
     GX_TRY(gx_config_add(&r->config, "model", r->family->fields, r->family->n_fields, r->model_config, err));
     return gx_config_read_args(&r->config, r->argc, r->argv, err);
+}
+
+// And chooses g's threads and device by them.
+static GxStatus gx__run_read_options(GxTrainRun *r, GxContext *g)
+{
+    GX_TRY(gx__run_add_options(r, &g->error));
+    r->done = r->config.help || r->config.version;
+    if (r->done) return GX_OK;
+    if (r->o.threads) g->threads = (int)r->o.threads;
+    GX_TRY(gx_threads_take(gx_threads(g), &g->error));
+    r->o.predicts = r->task->predicts ? r->task->predicts(r->self) : NULL;
+    return gx_choose_device(g, r->o.device);
 }
 
 static GxStatus gx__run_choose_task(GxTrainRun *r, GxError *err)
@@ -205,14 +220,14 @@ GxStatus gx_run_open(GxTrainRun *r, GxContext *g, const GxFamily *family, const 
     r->model_config = calloc(1, family->config_size);
     r->self = calloc(1, r->task->size);
     if (!r->model_config || !r->self) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
-    GX_TRY(gx__run_add_options(r, err));
-    r->done = r->config.help || r->config.version;
-    if (r->done) return GX_OK;
-    if (r->o.threads) g->threads = (int)r->o.threads;
-    GX_TRY(gx_threads_take(gx_threads(g), err));
-    r->o.predicts = r->task->predicts ? r->task->predicts(r->self) : NULL;
-    GX_TRY(gx_choose_device(g, r->o.device));
-    return gx__run_check_folders(&r->o, err);
+    GX_TRY(gx__run_read_options(r, g));
+    return r->done ? GX_OK : gx__run_check_folders(&r->o, err);
+}
+
+GxStatus gx_run_set_command(GxTrainRun *r, GxContext *g, int argc, char **argv)
+{
+    r->argc = argc, r->argv = argv;
+    return gx__run_read_options(r, g);
 }
 
 GxStatus gx_run_rejoin(GxTrainRun *r, const char *folder, GxError *err)

@@ -17,9 +17,10 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
 GxStatus gx_trainer_open_by(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
                             const GxStepsSchedule *schedule, int argc, char **argv);
 // Another session of a run whose last one was left (gx_trainer_leave), on the ranks that g is one of, which may be more
-// or fewer. They go on from the run's last checkpoint in its output folder. Rank 0 must be one that has the run; a rank
-// that is new to it calls gx_trainer_open, with the same options.
-GxStatus gx_trainer_rejoin(GxTrainer *t, GxContext *g);
+// or fewer. The run's state is in its last checkpoint, in its output folder, and all ranks go on from there; of the
+// command line the options about where it is computed count. Rank 0 must be one that has the run; a rank that is new to
+// it calls gx_trainer_open, with the same command line. Close it with gx_trainer_close, also after an error.
+GxStatus gx_trainer_rejoin(GxTrainer *t, GxContext *g, int argc, char **argv);
 
 // Opens, trains and closes, as trainer.h shows. Returns the program's exit status; errors have been logged.
 int gx_train(GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode, int argc, char **argv);
@@ -114,7 +115,12 @@ GxStatus gx_trainer_open_by(GxTrainer *t, GxContext *g, const GxFamily *family, 
     return gx__setup_open(t, g);
 }
 
-GxStatus gx_trainer_rejoin(GxTrainer *t, GxContext *g) { return gx__setup_open(t, g); }
+GxStatus gx_trainer_rejoin(GxTrainer *t, GxContext *g, int argc, char **argv)
+{
+    t->session.g = g;
+    GX_TRY(gx_run_set_command(&t->run, g, argc, argv));
+    return gx__setup_open(t, g);
+}
 
 int gx_train(GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode, int argc, char **argv)
 {

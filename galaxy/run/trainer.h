@@ -33,9 +33,9 @@ int gx_trainer_next(const GxTrainer *t); // 1: there is a step to do
 void gx_trainer_step(GxTrainer *t);
 void gx_trainer_report(GxTrainer *t);
 int gx_trainer_close(GxTrainer *t); // last validation, samples, checkpoint, picture; the program's exit status
-// Closes the session and keeps the run, for another one on other ranks (gx_trainer_rejoin in setup.h). What is to go on
-// must be saved (gx_save).
-void gx_trainer_leave(GxTrainer *t);
+// In place of gx_trainer_close: saves a checkpoint and closes the session, but keeps the run, for another session on
+// other ranks (gx_trainer_rejoin in setup.h). An error, on all ranks, if the session had failed, or nothing was saved.
+GxStatus gx_trainer_leave(GxTrainer *t);
 
 GX_END
 #endif
@@ -118,10 +118,18 @@ void gx_trainer_report(GxTrainer *t)
     if (!r->stop && gx_run_is_due(r, o->save_steps)) gx_save(s);
 }
 
-void gx_trainer_leave(GxTrainer *t)
+static void gx__trainer_close_session(GxTrainer *t)
 {
     gx_watchers_closed(&t->run.watchers, &t->session);
     gx_session_close(&t->session);
+}
+
+GxStatus gx_trainer_leave(GxTrainer *t)
+{
+    const GxContext *g = t->session.g;
+    gx_save(&t->session);
+    gx__trainer_close_session(t);
+    return gx_failed(g) ? gx_status(g) : gx_error_code(&t->run.unsaved);
 }
 
 int gx_trainer_close(GxTrainer *t)
@@ -131,7 +139,7 @@ int gx_trainer_close(GxTrainer *t)
     if (!r->done && !gx_failed(g)) gx_finish(&t->session);
     const int signal = gx_stop_signal() ? gx_stop_signal() : 15;
     const int status = gx_failed(g) ? gx_print_error(g) : r->stop ? 128 + signal : 0;
-    gx_trainer_leave(t);
+    gx__trainer_close_session(t);
     gx_run_close(r);
     return status;
 }
