@@ -41,7 +41,8 @@ static int session(const char *name, int n, int until, const char *more)
         of, sizeof line[0],
         "--train_data %s/text.txt --output_dir %s/%s --ranks %d --threads 1 --max_steps %d --hidden_size 32 "
         "--intermediate_size 64 --num_hidden_layers 2 --num_attention_heads 4 --num_key_value_heads 2 --seq_len 32 "
-        "--global_batch_size 12 --logging_steps 1 --eval_steps 2 --eval_windows 6 --sample_tokens 0 "
+        "--global_batch_size 12 --gradient_accumulation_steps 1 --logging_steps 1 --eval_steps 2 --eval_windows 6 "
+        "--sample_tokens 0 "
         "--warmup_steps 2 %s",
         folder, folder, name, n, STEPS, more);
     for (char *word = strtok_r(of, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) argv[argc++] = word;
@@ -58,7 +59,7 @@ static void begin(void)
 }
 
 // The longest chain of roundings behind a loss: a sum per matrix product of both layers and the head, forward and
-// backward, the attention's keys, the tokens of a window; `steps` updates on top (test/program.h).
+// backward, the attention's keys, the tokens of a window; `steps` updates on top.
 static double depth(int steps)
 {
     const double H = 32, F = 64, head = 8, T = 32, V = 256, layer = 4 * H + F + H + head + T, samples = 12;
