@@ -80,7 +80,7 @@ static void check_sessions(const char *name, const char *more, const int *counts
         const int until = STEPS * (i + 1) / n;
         said.out[0] = 0;
         if (!CHECK(session(name, counts[i], until, more) == 0, "%s, session %d: %s", name, i, said.log)) return;
-        snprintf(line, sizeof line, "| %d rank%s", counts[i], counts[i] > 1 ? "s (threads)" : " x");
+        snprintf(line, sizeof line, "%d rank%s", counts[i], counts[i] > 1 ? "s (threads)" : " x");
         CHECK(strstr(said.out, line) && (i == 0) == !strstr(said.out, "resumed from "), "%s: %s", name, said.out);
     }
     for (int step = 1; step <= STEPS; step++) {
