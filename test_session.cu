@@ -9,7 +9,7 @@ static char folder[] = "/tmp/galaxy_test_session_XXXXXX";
 static struct {
     GxTrainer trainer[MOST_RANKS]; // by rank; those of the first session go on in the second
     int until;                     // the step behind which a session is left; STEPS: its run ends
-    int is_new[MOST_RANKS];        // 1: the rank has no run yet
+    int has_run[MOST_RANKS];       // 1: the rank has had a session of this run
     double loss[STEPS + 1];        // by the step, of rank 0
 } ranks;
 
@@ -18,15 +18,15 @@ static int train_until(GxContext *g, int argc, char **argv)
     static const GxReporter reporter = {hear_out, NULL, NULL};
     GxTrainer *t = &ranks.trainer[g->rank];
     g->reporter = &reporter, g->log.write = hear_log;
-    if (ranks.is_new[g->rank]) gx_trainer_open(t, g, &gx_llama, &gx_causal_lm, NULL, argc, argv);
-    else gx_trainer_rejoin(t, g, argc, argv);
-    ranks.is_new[g->rank] = 0;
+    if (ranks.has_run[g->rank]) gx_trainer_rejoin(t, g, argc, argv);
+    else gx_trainer_open(t, g, &gx_llama, &gx_causal_lm, NULL, argc, argv);
     while (gx_trainer_next(t) && t->run.at.step < ranks.until) {
         gx_trainer_step(t);
         gx_trainer_report(t);
         if (g->rank == 0) ranks.loss[t->run.at.step] = gx_step_loss(&t->session.seen);
     }
-    return ranks.until < STEPS && !gx_failed(g) ? gx_trainer_leave(t) != GX_OK : gx_trainer_close(t);
+    ranks.has_run[g->rank] = ranks.until < STEPS && !gx_failed(g);
+    return ranks.has_run[g->rank] ? gx_trainer_leave(t) != GX_OK : gx_trainer_close(t);
 }
 
 // Exit status of a session of so many ranks, of the run in folder/<name>, up to this step.
@@ -52,10 +52,12 @@ static int session(const char *name, int n, int until, const char *more)
     return gx_launch(train_until, argc, kept[next % 2]);
 }
 
-static void begin(void)
+static void begin(void) { memset(&ranks, 0, sizeof ranks), memset(&said, 0, sizeof said); }
+
+static void end(void) // of ranks that the last session has not had
 {
-    memset(&ranks, 0, sizeof ranks), memset(&said, 0, sizeof said);
-    for (int i = 0; i < MOST_RANKS; i++) ranks.is_new[i] = 1;
+    for (int i = 0; i < MOST_RANKS; i++)
+        if (ranks.has_run[i]) gx_run_close(&ranks.trainer[i].run);
 }
 
 // The longest chain of roundings behind a loss: a sum per matrix product of both layers and the head, forward and
@@ -83,6 +85,7 @@ static void check_sessions(const char *name, const char *more, const int *counts
         snprintf(line, sizeof line, "%d rank%s", counts[i], counts[i] > 1 ? "s (threads)" : " x");
         CHECK(strstr(said.out, line) && (i == 0) == !strstr(said.out, "resumed from "), "%s: %s", name, said.out);
     }
+    end();
     for (int step = 1; step <= STEPS; step++) {
         if (step <= STEPS / n)
             CHECK(ranks.loss[step] == expected[step], "%s: step %d has loss %.17g, not %.17g", name, step,

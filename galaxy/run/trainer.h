@@ -34,7 +34,8 @@ void gx_trainer_step(GxTrainer *t);
 void gx_trainer_report(GxTrainer *t);
 int gx_trainer_close(GxTrainer *t); // last validation, samples, checkpoint, picture; the program's exit status
 // In place of gx_trainer_close: saves a checkpoint and closes the session, but keeps the run, for another session on
-// other ranks (gx_trainer_rejoin in setup.h). An error, on all ranks, if the session had failed, or nothing was saved.
+// other ranks (gx_trainer_rejoin in setup.h); a rank that takes no part in it closes the run itself (gx_run_close). An
+// error, on all ranks, if the session had failed, or nothing was saved.
 GxStatus gx_trainer_leave(GxTrainer *t);
 
 GX_END
