@@ -22,8 +22,8 @@
 #include "session.h"
 GX_BEGIN
 
-// A watcher: takes the table that was found, behind what a resumed run computes without one; times products in the first
-// step, and merges the ranks' tables after it.
+// A watcher: takes the table that was found, behind what a resumed run computes without one; times products in the
+// first step, and merges the ranks' tables after it.
 GxStatus gx_autotune_watch(GxTrainRun *r, GxError *err);
 // Finds the table to begin with: reads it, on rank 0, and refuses what cannot be one, and ranks on which it would not
 // hold. Call it before the run writes anything.

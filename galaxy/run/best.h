@@ -8,8 +8,8 @@
 //     --early_stopping_threshold X     this, than the best before them
 //
 // Only the validations during training (--eval_steps) are compared: they all use the same samples, while the last
-// validation uses all held-out samples. An improvement smaller than the threshold still makes a validation the best, but
-// counts against the patience. How the weights of the best are kept is in keep_best.h.
+// validation uses all held-out samples. An improvement smaller than the threshold still makes a validation the best,
+// but counts against the patience. How the weights of the best are kept is in keep_best.h.
 //
 // A metric that is not finite (such as a correlation with constant labels) cannot be compared: the validation is not
 // the best, and does not count against the patience.

@@ -7,8 +7,8 @@ GX_BEGIN
 // Sums the losses over the first `samples` held-out samples; 0: all. If a signal stops it, run->stop is set, and the
 // sums are over the samples so far.
 void gx_evaluate(GxSession *s, int64_t samples, GxLosses *losses);
-// The same, and watchers hear of its metrics (watcher.h: validated); run->validation is set on rank 0. Silent if nothing
-// is held out. is_last: the one that a run ends with; 0: one on the way.
+// The same, and watchers hear of its metrics (watcher.h: validated); run->validation is set on rank 0. Silent if
+// nothing is held out. is_last: the one that a run ends with; 0: one on the way.
 void gx_validate(GxSession *s, int64_t samples, int is_last);
 
 GX_END

@@ -1,7 +1,7 @@
 // keep_best.h: keeps the weights of the best validation (best.h). With --metric_for_best_model or
 // --load_best_model_at_end, the checkpoint of a new best validation is saved, whatever --save_steps says. It is kept in
-// addition to the newest --save_total_limit ones, and the weights of the last step are compared as well. If no validation
-// of a run could be compared, a warning at the end says so, and the last weights are kept.
+// addition to the newest --save_total_limit ones, and the weights of the last step are compared as well. If no
+// validation of a run could be compared, a warning at the end says so, and the last weights are kept.
 #ifndef GX_KEEP_BEST_H
 #define GX_KEEP_BEST_H
 #include "session.h"

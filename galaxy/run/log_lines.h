@@ -1,5 +1,5 @@
-// log_lines.h: writes a run's figures into its log.jsonl (run_log.h), as a watcher. If a line cannot be written, the run
-// warns once, continues, and tries again with the next one.
+// log_lines.h: writes a run's figures into its log.jsonl (run_log.h), as a watcher. If a line cannot be written, the
+// run warns once, continues, and tries again with the next one.
 #ifndef GX_LOG_LINES_H
 #define GX_LOG_LINES_H
 #include "session.h"

@@ -1,6 +1,6 @@
-// options.h: the options that all training programs share: their table, and what their words mean (GxChosen). What follows
-// from them: options_mode.h, options_batch.h, options_mesh.h, epochs.h. (The options of a task, such as its data, are in
-// task/; those of tuning are in tuning.h.)
+// options.h: the options that all training programs share: their table, and what their words mean (GxChosen). What
+// follows from them: options_mode.h, options_batch.h, options_mesh.h, epochs.h. (The options of a task, such as its
+// data, are in task/; those of tuning are in tuning.h.)
 #ifndef GX_OPTIONS_H
 #define GX_OPTIONS_H
 #include "../base/partition.h"
@@ -82,10 +82,10 @@ static inline GxDtype gx_options_dtype(const char *name) // "fp32", "bf16", "fp1
 }
 
 // Adds the options to a config. A program without a mode of its own (NULL) has --mode, --att, --con, --mlp, --ends and
-// all lists; one with a mode has only the lists that this mode can use. A program with a schedule of its own (else NULL)
-// has no --pipeline_schedule, and its --pp takes all ranks unless it is given; if the schedule is one of shards, it has
-// neither stages nor --zero and --gathered_units, and its --dp_shard takes all ranks that --tp leaves. For options that a
-// program does not have, the error message refers to train_<family>.
+// all lists; one with a mode has only the lists that this mode can use. A program with a schedule of its own (else
+// NULL) has no --pipeline_schedule, and its --pp takes all ranks unless it is given; if the schedule is one of shards,
+// it has neither stages nor --zero and --gathered_units, and its --dp_shard takes all ranks that --tp leaves. For
+// options that a program does not have, the error message refers to train_<family>.
 GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const GxStepsSchedule *schedule,
                         const char *family, GxError *err);
 

@@ -6,8 +6,8 @@
 GX_BEGIN
 
 // Resolves how many of the `world` ranks share a layer, and over how many stages layers are divided, and checks what is
-// said of stages and of what data-parallel ranks share. Refuses numbers whose product does not divide `world`, and names
-// those that do.
+// said of stages and of what data-parallel ranks share. Refuses numbers whose product does not divide `world`, and
+// names those that do.
 GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxConfig *c, const GxMode *mode, int world, GxError *err);
 // The mesh of these (base/mesh.h), behind gx_options_resolve_mesh. dims: [GX_MESH_AXES].
 void gx_options_mesh(const GxTrainOptions *o, int world, int *dims);

@@ -1,5 +1,5 @@
-// profile_steps.h: --profile_steps N: the table of where rank 0's time goes (profile.h), of N steps. The first two steps
-// of a process are slower (first touch of memory, kernels being compiled) and are not profiled.
+// profile_steps.h: --profile_steps N: the table of where rank 0's time goes (profile.h), of N steps. The first two
+// steps of a process are slower (first touch of memory, kernels being compiled) and are not profiled.
 #ifndef GX_PROFILE_STEPS_H
 #define GX_PROFILE_STEPS_H
 #include "session.h"

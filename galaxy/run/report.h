@@ -1,5 +1,5 @@
-// report.h: the lines that a training run prints for people on its way: what it goes on from, progress, validations. They
-// go to the context's reporter (reporter.h), on rank 0. How it begins is in report_start.h, how it ends in
+// report.h: the lines that a training run prints for people on its way: what it goes on from, progress, validations.
+// They go to the context's reporter (reporter.h), on rank 0. How it begins is in report_start.h, how it ends in
 // report_summary.h. Programs read log.jsonl (run_log.h), not these lines.
 #ifndef GX_REPORT_H
 #define GX_REPORT_H

@@ -1,5 +1,5 @@
-// report_start.h: what a training program prints before it trains: --help, --version; device, model, data, options, steps
-// and the plan. Samples of the data are not wrapped.
+// report_start.h: what a training program prints before it trains: --help, --version; device, model, data, options,
+// steps and the plan. Samples of the data are not wrapped.
 #ifndef GX_REPORT_START_H
 #define GX_REPORT_START_H
 #include "session.h"

@@ -110,14 +110,14 @@ typedef struct GxTrainRun {
     char **argv;
 } GxTrainRun;
 
-// mode and schedule: see GxTrainRun. Reads the options, and chooses g's device and threads by them. done is set where help or
-// the version was asked for (config.help, config.version). Close the run, also after an error.
+// mode and schedule: see GxTrainRun. Reads the options, and chooses g's device and threads by them. done is set where
+// help or the version was asked for (config.help, config.version). Close the run, also after an error.
 GxStatus gx_run_open(GxTrainRun *r, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
                      const GxStepsSchedule *schedule, int argc, char **argv);
 void gx_run_close(GxTrainRun *r);
 
-// Before a further session on a rank that has had one: another command line, of which the options about where the run is
-// computed count (gx_resume_local_options).
+// Before a further session on a rank that has had one: another command line, of which the options about where the run
+// is computed count (gx_resume_local_options).
 GxStatus gx_run_set_command(GxTrainRun *r, GxContext *g, int argc, char **argv);
 // When a further session begins (session_agree.h), on every rank, those that are new to the run among them: forgets all
 // other options, and goes on from `folder`, the run's last checkpoint.

@@ -1,5 +1,5 @@
-// session.h: what a set of ranks has open of a run (run.h): the context, communicator and mesh, the model as it is split
-// among them, memory, batches. It is opened and closed by session_open.h, in stages of a file each:
+// session.h: what a set of ranks has open of a run (run.h): the context, communicator and mesh, the model as it is
+// split among them, memory, batches. It is opened and closed by session_open.h, in stages of a file each:
 //
 //     communicator  session_agree.h   the ranks find each other and agree: the checkpoint that the run goes on from, if
 //                                     any, options, the model's configuration

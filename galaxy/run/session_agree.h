@@ -26,8 +26,8 @@ GX_END
 #include "output.h"
 #include "run_checks.h"
 
-// What ranks that have had a session of this run tell those that have not: that they go on from its last checkpoint, and
-// how far the run is. Lies in one struct, so that it is one message.
+// What ranks that have had a session of this run tell those that have not: that they go on from its last checkpoint,
+// and how far the run is. Lies in one struct, so that it is one message.
 typedef struct {
     int64_t sessions;
     GxPosition at;

@@ -1,5 +1,5 @@
-// session_data.h: a session's data: how many samples of a micro-batch each rank takes, what the task opens, and the steps
-// and learning rates that may follow from how much data there is.
+// session_data.h: a session's data: how many samples of a micro-batch each rank takes, what the task opens, and the
+// steps and learning rates that may follow from how much data there is.
 #ifndef GX_SESSION_DATA_H
 #define GX_SESSION_DATA_H
 #include "session.h"

@@ -1,5 +1,5 @@
-// session_memory.h: the memory of a session: the plan, which is counted by walking through the run on a device that does
-// not compute, and the buffers, taken exactly as planned.
+// session_memory.h: the memory of a session: the plan, which is counted by walking through the run on a device that
+// does not compute, and the buffers, taken exactly as planned.
 //
 // Everything that takes memory in a run must be in one of the two: gx_session_allocate is called first on an arena that
 // only counts, then on the real one; the dry run behind gx_session_plan also calls every function that takes scratch.

@@ -1,5 +1,5 @@
-// session_model.h: a session's model: split among the ranks as mode, mesh and lists say, with what is trained of it; and
-// the lists of steps that a rank runs on it.
+// session_model.h: a session's model: split among the ranks as mode, mesh and lists say, with what is trained of it;
+// and the lists of steps that a rank runs on it.
 #ifndef GX_SESSION_MODEL_H
 #define GX_SESSION_MODEL_H
 #include "session.h"

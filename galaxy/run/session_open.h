@@ -7,8 +7,8 @@
 //     ...
 //     gx_session_close(&session);                     // also after an error
 //
-// The plan needs neither data nor memory nor weights, and no trainer. A run may have one session after another, on other
-// ranks: what it needs for that lies in its last checkpoint (gx_save). A context has one session.
+// The plan needs neither data nor memory nor weights, and no trainer. A run may have one session after another, on
+// other ranks: what it needs for that lies in its last checkpoint (gx_save). A context has one session.
 #ifndef GX_SESSION_OPEN_H
 #define GX_SESSION_OPEN_H
 #include "session.h"

@@ -1,5 +1,5 @@
-// session_weights.h: the weights that a session begins with: initialised, of --model, of an adapter, or of the checkpoint
-// that the run goes on from, whose moments and place in the data it then takes, too.
+// session_weights.h: the weights that a session begins with: initialised, of --model, of an adapter, or of the
+// checkpoint that the run goes on from, whose moments and place in the data it then takes, too.
 #ifndef GX_SESSION_WEIGHTS_H
 #define GX_SESSION_WEIGHTS_H
 #include "session.h"

@@ -1,5 +1,5 @@
-// show.h: what the model does, for people to look at: a sample, its confusions, predictions; and --evaluate, --predict and
-// --sample_only, which show that in place of training.
+// show.h: what the model does, for people to look at: a sample, its confusions, predictions; and --evaluate, --predict
+// and --sample_only, which show that in place of training.
 #ifndef GX_SHOW_H
 #define GX_SHOW_H
 #include "session.h"

@@ -50,9 +50,9 @@ typedef struct GxSideCache {
     int64_t shared[2];                  // micro-batches and hits since the last line of progress
 } GxSideCache;
 
-// A watcher that extends the sessions of a run of --tuning side_only (run.h): it counts steps, and reports at the end of
-// an epoch. In other runs it does nothing. Refuses a task that does not know how many samples an epoch has, except in a
-// dry run.
+// A watcher that extends the sessions of a run of --tuning side_only (run.h): it counts steps, and reports at the end
+// of an epoch. In other runs it does nothing. Refuses a task that does not know how many samples an epoch has, except
+// in a dry run.
 GxStatus gx_side_cache_watch(GxTrainRun *r, GxError *err);
 // Before the run takes the output folder: refuses a folder, files or an amount of memory that will not do. By all
 // ranks.

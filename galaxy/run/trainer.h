@@ -1,6 +1,6 @@
-// trainer.h: the loop of a training: the learning rate, a window of micro-batches and the update, the log, validations and
-// checkpoints when they are due. The data and the metrics come from a task (task/task.h), so that a training program's
-// source shows only what is its own.
+// trainer.h: the loop of a training: the learning rate, a window of micro-batches and the update, the log, validations
+// and checkpoints when they are due. The data and the metrics come from a task (task/task.h), so that a training
+// program's source shows only what is its own.
 //
 //     GxTrainer t = GX_ZERO;
 //     gx_trainer_open(&t, g, &gx_llama, &gx_causal_lm, NULL, argc, argv);      // setup.h
@@ -16,9 +16,9 @@
 // watch it (watcher.h): what is printed, logged, profiled and chosen as the best is theirs.
 //
 // Every rank calls every function; rank 0 alone prints and writes. An error stays in g->error: gx_trainer_next then
-// returns 0, and gx_trainer_close logs it. A step whose gradients are not finite is skipped (health.h). A signal to stop
-// also ends a validation or a sample; what was trained is saved. The same happens when data can no longer be read: the
-// run saves a checkpoint and ends with that error (stopping.h).
+// returns 0, and gx_trainer_close logs it. A step whose gradients are not finite is skipped (health.h). A signal to
+// stop also ends a validation or a sample; what was trained is saved. The same happens when data can no longer be read:
+// the run saves a checkpoint and ends with that error (stopping.h).
 #ifndef GX_TRAINER_H
 #define GX_TRAINER_H
 #include "session.h"

@@ -1,5 +1,6 @@
-// watcher.h: who watches a run: a table of functions that are called when something has happened. Progress lines, the log,
-// event files, the choice of the best validation, profiles and caches are watchers; the trainer knows none of them.
+// watcher.h: who watches a run: a table of functions that are called when something has happened. Progress lines, the
+// log, event files, the choice of the best validation, profiles and caches are watchers; the trainer knows none of
+// them.
 //
 //     static void cheer(void *self, GxSession *s) { gx_report(s->g, "another step\n"); }
 //     GxStatus my_watch(GxTrainRun *r, GxError *err)
@@ -9,9 +10,9 @@
 //         return gx_error_code(err);
 //     }
 //
-// They are called in the order in which they were added, on every rank, so that they may communicate; `logged` on rank 0
-// alone. Errors go to the session's context. What a watcher changes of a run goes by fields and hooks that the run and
-// the session have for that (GxStepMeasure, GxSessionExtra).
+// They are called in the order in which they were added, on every rank, so that they may communicate; `logged` on rank
+// 0 alone. Errors go to the session's context. What a watcher changes of a run goes by fields and hooks that the run
+// and the session have for that (GxStepMeasure, GxSessionExtra).
 #ifndef GX_WATCHER_H
 #define GX_WATCHER_H
 #include "../base/status.h"
