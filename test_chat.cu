@@ -1335,10 +1335,10 @@ static int train_chat(GxContext *g, int argc, char **argv)
     gx_trainer_open(&t, g, &gx_llama, &gx_causal_lm, NULL, argc, argv);
     while (gx_trainer_next(&t)) {
         gx_trainer_step(&t);
-        gx_trainer_evaluate(&t, 0, &losses);
+        gx_evaluate(&t.session, 0, &losses);
         gx_trainer_report(&t);
-        if (g->rank != 0 || t.step != 1) continue;
-        told.loss = gx_step_loss(&t.seen), told.norm = sqrt(t.seen.sum_squares);
+        if (g->rank != 0 || t.run.at.step != 1) continue;
+        told.loss = gx_step_loss(&t.session.seen), told.norm = sqrt(t.session.seen.sum_squares);
         told.validation = gx_losses_mean(&losses, 0);
     }
     return gx_trainer_close(&t);

@@ -277,15 +277,17 @@ static float *dumped(const char *what, const char *tensor, int64_t *n)
 static int compare(GxTrainer *t, const char *what, int is_gradient, double bound, double floor)
 {
     int compared = 0;
-    for (int i = 0; i < t->model.table.n; i++) {
-        const GxTensor *row = &t->model.table.row[i];
+    for (int i = 0; i < t->session.model.table.n; i++) {
+        const GxTensor *row = &t->session.model.table.row[i];
         int64_t n = 0;
-        if (!gx_store_trains(&t->model.store, i) || row->has_alias) continue;
+        if (!gx_store_trains(&t->session.model.store, i) || row->has_alias) continue;
         float *ref = dumped(what, row->name, &n);
         if (!ref || !CHECK(n == gx_tensor_count(row), "%s: %ld elements", row->name, (long)n)) continue;
         float *ours = (float *)malloc((size_t)n * sizeof *ours);
-        gx_to_host(t->g, ours,
-                   is_gradient ? gx_store_grads(&t->model.store, i) : gx_store_master_at(&t->model.store, i, 0), 4 * n);
+        gx_to_host(t->session.g, ours,
+                   is_gradient ? gx_store_grads(&t->session.model.store, i)
+                               : gx_store_master_at(&t->session.model.store, i, 0),
+                   4 * n);
         test_close_f(row->name, ours, ref, n, bound, floor);
         compared++;
         free(ref), free(ours);
@@ -302,13 +304,13 @@ static int rank_as_pytorch(GxContext *g, int argc, char **argv)
     int64_t n = 0;
     float *logps = gx_failed(g) ? NULL : dumped("logps", "", &n);
     for (int64_t i = 0; logps && i < n; i++)
-        test_close_number("logp", ((GxDpo *)t.self)->reference[i], (double)logps[i], pytorch.bound);
+        test_close_number("logp", ((GxDpo *)t.run.self)->reference[i], (double)logps[i], pytorch.bound);
     free(logps);
     while (gx_trainer_next(&t)) {
         gx_trainer_step(&t);
         gx_trainer_report(&t);
-        if (t.step == 3) {
-            const double norm = sqrt(t.seen.sum_squares);
+        if (t.run.at.step == 3) {
+            const double norm = sqrt(t.session.seen.sum_squares);
             const int compared = compare(&t, "grad.", 1, 9 * pytorch.bound, 1e-3 * norm / sqrt(pytorch.tensors));
             CHECK(compared == pytorch.tensors, "%d gradients", compared);
         }

@@ -915,7 +915,7 @@ static int64_t right_of(GxContext *g, const GxBatch *b)
     if (!CHECK(t->n <= MOST, "%ld masks", (long)t->n)) return 0;
     t->labels = t->labels_host = NULL, t->right = NULL, other.target[1].labels = NULL;
     t->logits = gx_rows(logits, GX_F32, t->n, VOCAB);
-    gx_runner_forward(g, &running->runner, &other);
+    gx_runner_forward(g, &running->session.runner, &other);
     for (int64_t i = 0; i < t->n; i++) {
         const int32_t label = b->target[0].labels[i];
         int larger = 0;
@@ -926,7 +926,7 @@ static int64_t right_of(GxContext *g, const GxBatch *b)
     t->logits = gx_no_rows(), t->labels = labels, t->right = &counted;
     double loss[GX_MAX_LOSSES] = {0}; // not the validation's
     for (int k = 0; k < GX_MAX_LOSSES; k++) other.target[k].loss = &loss[k];
-    gx_runner_forward(g, &running->runner, &other);
+    gx_runner_forward(g, &running->session.runner, &other);
     CHECK(counted == half, "of every second label %ld are right, the head says %ld", (long)half, (long)counted);
     return right;
 }
@@ -966,20 +966,20 @@ static int train_task(GxContext *g, int argc, char **argv)
     gx_trainer_open(&t, g, &gx_bert, &task, NULL, argc, own);
     while (gx_trainer_next(&t)) {
         gx_trainer_step(&t);
-        gx_trainer_evaluate(&t, 0, &losses);
+        gx_evaluate(&t.session, 0, &losses);
         if (g->world == 1)
             CHECK(fabs(seen_pairs - losses.sum[1]) <= test_bound(10) * losses.sum[1],
                   "results of pairs have the loss %.9g, the head says %.9g", seen_pairs, losses.sum[1]);
-        int64_t right = ((const GxMaskedLm *)t.self)->right;
+        int64_t right = ((const GxMaskedLm *)t.run.self)->right;
         gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, &right, 1, GX_I64);
         if (g->world == 1)
             CHECK(right == seen_right, "%ld tokens are right, and %ld of the largest logits", (long)right,
                   (long)seen_right);
         gx_trainer_report(&t);
-        if (g->rank != 0 || t.step >= 32) continue;
-        told.right[t.step] = right, told.masked[t.step] = losses.count[0];
-        for (int k = 0; k < 2; k++) told.validation[k][t.step] = gx_losses_mean(&losses, k);
-        told.window[t.step] = gx_step_loss(&t.seen);
+        if (g->rank != 0 || t.run.at.step >= 32) continue;
+        told.right[t.run.at.step] = right, told.masked[t.run.at.step] = losses.count[0];
+        for (int k = 0; k < 2; k++) told.validation[k][t.run.at.step] = gx_losses_mean(&losses, k);
+        told.window[t.run.at.step] = gx_step_loss(&t.session.seen);
     }
     const int status = gx_trainer_close(&t);
     for (int i = 0; i < argc; i++) free(own[i]);

@@ -1459,10 +1459,10 @@ TEST(a_progress_line_of_80_columns_has_loss_norm_rate_speed_and_time_left_whatev
     GxContext g = GX_ZERO;
     static GxTrainer t;
     g.reporter = &reporter;
-    t.g = &g;
+    t.session.g = &g, t.session.run = &t.run;
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         said.text[0] = 0;
-        gx_report_progress(&t, &list[i].p);
+        gx_report_progress(&t.session, &list[i].p);
         CHECK(!strcmp(said.text, list[i].line), "it said\n%snot\n%s", said.text, list[i].line);
     }
 }
@@ -1482,9 +1482,9 @@ TEST(a_validation_of_many_metrics_is_said_in_lines_of_80_columns)
     GxContext g = GX_ZERO;
     static GxTrainer t;
     g.reporter = &reporter;
-    t.g = &g, t.task = &gx_causal_lm, t.step = 100;
+    t.session.g = &g, t.session.run = &t.run, t.run.task = &gx_causal_lm, t.run.at.step = 100;
     said.text[0] = 0;
-    gx_report_evaluation(&t, metrics, N, 1000);
+    gx_report_evaluation(&t.session, metrics, N, 1000);
     CHECK(widest_line(said.text, said.text + strlen(said.text)) <= 80, "%s", said.text);
     for (int i = 0; i < N; i++) {
         char one[60];
@@ -1519,22 +1519,22 @@ TEST(a_metric_that_is_huge_or_no_number_is_said_in_few_letters)
     GxProgress p = GX_ZERO;
     char text[GX_METRIC_TEXT];
     g.reporter = &reporter;
-    t.g = &g, t.task = &gx_causal_lm, t.step = 100;
+    t.session.g = &g, t.session.run = &t.run, t.run.task = &gx_causal_lm, t.run.at.step = 100;
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         const GxMetric metric = {"a", list[i].format, list[i].value, -1};
         CHECK(!strcmp(gx_metric_text(list[i].format, list[i].value, text), list[i].text), "%s", text);
         said.text[0] = 0;
-        gx_report_baseline(&t, &metric);
-        gx_report_evaluation(&t, &metric, 1, 1);
-        t.validation.metric[0] = metric, t.validation.metrics = 1;
-        gx_report_summary(&t, "loss.svg");
+        gx_report_baseline(&t.session, &metric);
+        gx_report_evaluation(&t.session, &metric, 1, 1);
+        t.run.validation.metric[0] = metric, t.run.validation.metrics = 1;
+        gx_report_summary(&t.session, "loss.svg");
         const char *first = strstr(said.text, list[i].text), *second = first ? strstr(first + 1, list[i].text) : NULL;
         CHECK(second && strstr(second + 1, list[i].text), "\"%s\" is not said three times: %s", list[i].text,
               said.text);
     }
     said.text[0] = 0;
     p.loss = p.grad_norm = -NAN;
-    gx_report_progress(&t, &p);
+    gx_report_progress(&t.session, &p);
     CHECK(strstr(said.text, "loss    nan  norm   nan"), "%s", said.text);
 }
 
@@ -1675,17 +1675,20 @@ TEST(a_run_that_is_done_says_how_long_it_took_how_good_it_is_and_where_all_lies)
     char folder[40];
     if (!make_folder(folder)) return;
     g.reporter = &reporter, g.world = 1;
-    t.g = &g, t.task = &gx_causal_lm, t.step = t.saved = 500, t.clock.training_seconds = 57.6;
-    t.o.global_batch_size = 8, t.o.seq_len = 256, t.plan.process = 120400000;
-    t.validation.metric[0] = loss, t.validation.metric[1] = bits, t.validation.metrics = 2, t.validation.count = 160;
-    snprintf(t.o.output_dir, sizeof t.o.output_dir, "out");
-    snprintf(t.resume.folder, sizeof t.resume.folder, "out/checkpoint-500");
-    snprintf(t.log_path, sizeof t.log_path, "%s/log.jsonl", folder);
+    t.session.g = &g, t.session.run = &t.run, t.run.task = &gx_causal_lm, t.run.at.step = t.run.at.saved = 500,
+    t.run.clock.training_seconds = 57.6;
+    t.run.o.global_batch_size = 8, t.run.o.seq_len = 256, t.session.plan.process = 120400000;
+    t.run.validation.metric[0] = loss, t.run.validation.metric[1] = bits, t.run.validation.metrics = 2,
+    t.run.validation.count = 160;
+    snprintf(t.run.o.output_dir, sizeof t.run.o.output_dir, "out");
+    snprintf(t.run.resume.folder, sizeof t.run.resume.folder, "out/checkpoint-500");
+    snprintf(t.run.log_path, sizeof t.run.log_path, "%s/log.jsonl", folder);
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         said.text[0] = 0;
-        CHECK(gx_file_write(t.log_path, list[i].log, (int64_t)strlen(list[i].log), &err) == GX_OK, "%s", err.message);
-        t.begun = list[i].begun, t.clock.opened = gx_seconds() - 72;
-        gx_report_summary(&t, "out/loss.svg");
+        CHECK(gx_file_write(t.run.log_path, list[i].log, (int64_t)strlen(list[i].log), &err) == GX_OK, "%s",
+              err.message);
+        t.run.at.begun = list[i].begun, t.run.clock.opened = gx_seconds() - 72;
+        gx_report_summary(&t.session, "out/loss.svg");
         CHECK(strstr(said.text, list[i].done) == said.text && strstr(said.text, list[i].validated), "%d: %s", (int)i,
               said.text);
         CHECK(strstr(said.text, "\npeak memory ") &&
@@ -1697,8 +1700,8 @@ TEST(a_run_that_is_done_says_how_long_it_took_how_good_it_is_and_where_all_lies)
     const int64_t peak = gx_process_peak_memory();
     for (int is_before = 0; is_before < 2; is_before++) {
         said.text[0] = 0;
-        t.plan.peak_before = is_before ? peak + (1 << 30) : peak - 1;
-        gx_report_summary(&t, "out/loss.svg");
+        t.session.plan.peak_before = is_before ? peak + (1 << 30) : peak - 1;
+        gx_report_summary(&t.session, "out/loss.svg");
         CHECK(!strstr(said.text, "planned 120 MB for training;\n  the peak was before, when the data were opened\n") ==
                   !is_before,
               "%s", said.text);
@@ -1942,21 +1945,26 @@ static void keys_of(KeyData *data, GxRecordKey key[KEY_B])
     GxContext g = GX_ZERO;
     GxTask task = GX_ZERO;
     GxTrainer *t = (GxTrainer *)calloc(1, sizeof *t);
-    GxSideCache cache = GX_ZERO;
+    GxSession *s = &t->session;
+    GxTrainRun *r = &t->run;
     GxBatch b = GX_ZERO;
     char stage[KEY_B * RECORD], *memory = (char *)calloc(1, (size_t)gx_record_cache_memory(RECORD, KEY_B));
     int32_t column[KEY_NUMBERS + 4];
     uint8_t is_kept[KEY_B];
     g.device = gx_device_cpu(), g.world = 1;
     task.layout = lay_keys;
-    cache.bytes = RECORD, cache.stage = stage, cache.column = column, cache.key = key, cache.is_kept = is_kept;
-    gx_record_cache_open_memory(&cache.records, memory, RECORD, KEY_B);
-    t->g = &g, t->task = &task, t->self = data, t->side_cache = &cache;
-    snprintf(t->o.tuning.side_cache, sizeof t->o.tuning.side_cache, "memory");
+    s->g = &g, s->run = r, r->task = &task, r->self = data;
+    r->chosen.tuning = GX_TUNING_SIDE_ONLY, r->chosen.side_cache = GX_SIDE_CACHE_MEMORY;
+    CHECK(gx_side_cache_watch(r, &g.error) == GX_OK && r->extends.open(r->extends.self, s, KEY_B, KEY_B) == GX_OK, "%s",
+          g.error.message);
+    GxSideCache *cache = (GxSideCache *)s->extra.self;
+    cache->bytes = RECORD, cache->stage = stage, cache->column = column, cache->key = key, cache->is_kept = is_kept;
+    gx_record_cache_open_memory(&cache->records, memory, RECORD, KEY_B);
     b.T = KEY_T, b.B = KEY_B;
-    const GxUnitCache *hooks = gx_side_cache_plan(t);
+    const GxUnitCache *hooks = s->extra.cache;
     CHECK(hooks && !hooks->find(&g, hooks->user, &b) && !gx_failed(&g), "found: %s", g.error.message);
-    gx_record_cache_close(&cache.records);
+    gx_record_cache_close(&cache->records);
+    gx_watchers_free(&r->watchers);
     free(memory), free(t);
 }
 

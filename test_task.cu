@@ -155,8 +155,8 @@ static struct {
 
 static void step_once(GxTrainer *t)
 {
-    float *weight = (float *)t->model.store.weights + t->model.store.weights_n - 1; // of the head
-    const int is_sick = t->step >= sick.first && t->step < sick.end;
+    float *weight = (float *)t->session.model.store.weights + t->session.model.store.weights_n - 1; // of the head
+    const int is_sick = t->run.at.step >= sick.first && t->run.at.step < sick.end;
     const float healthy = is_sick ? *weight : 0;
     if (is_sick) *weight = NAN;
     gx_trainer_step(t);
@@ -179,13 +179,13 @@ static int train_task(GxContext *g, int argc, char **argv)
     gx_trainer_open(&t, g, &gx_llama, task, NULL, argc, own);
     while (gx_trainer_next(&t)) {
         step_once(&t);
-        now = t.step;
-        gx_trainer_evaluate(&t, 0, &losses);
+        now = t.run.at.step;
+        gx_evaluate(&t.session, 0, &losses);
         gx_trainer_report(&t);
-        if (shrinks && t.step == 2 && g->rank == 0) CHECK(truncate(shrinks, 100) == 0, "cannot cut %s", shrinks);
-        if (g->rank != 0 || t.step >= 32) continue;
-        told.validation[t.step] = gx_losses_mean(&losses, 0);
-        told.window[t.step] = gx_step_loss(&t.seen);
+        if (shrinks && t.run.at.step == 2 && g->rank == 0) CHECK(truncate(shrinks, 100) == 0, "cannot cut %s", shrinks);
+        if (g->rank != 0 || t.run.at.step >= 32) continue;
+        told.validation[t.run.at.step] = gx_losses_mean(&losses, 0);
+        told.window[t.run.at.step] = gx_step_loss(&t.session.seen);
     }
     const int status = gx_trainer_close(&t);
     for (int i = 0; i < argc; i++) free(own[i]);

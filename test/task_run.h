@@ -96,12 +96,12 @@ static int run_rank(GxContext *g, int argc, char **argv)
     while (gx_trainer_next(&t)) {
         gx_trainer_step(&t);
         gx_trainer_report(&t);
-        if (g->rank == 0 && t.step < 40) told.window[t.step] = gx_step_loss(&t.seen);
+        if (g->rank == 0 && t.run.at.step < 40) told.window[t.run.at.step] = gx_step_loss(&t.session.seen);
     }
     const int status = gx_trainer_close(&t); // with the last validation
     if (g->rank == 0) {
-        memcpy(told.metric, t.validation.metric, sizeof told.metric);
-        told.metrics = t.validation.metrics, told.count = t.validation.count;
+        memcpy(told.metric, t.run.validation.metric, sizeof told.metric);
+        told.metrics = t.run.validation.metrics, told.count = t.run.validation.count;
     }
     for (int i = 0; i < argc; i++) free(own[i]);
     return status;

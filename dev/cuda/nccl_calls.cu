@@ -20,7 +20,7 @@
 #include "galaxy/comm/nccl.cuh"
 #include "galaxy/run/launch.h"
 #include "galaxy/run/machine.h"
-#include "galaxy/run/report.h"
+#include "galaxy/run/reporter.h"
 #include <algorithm>
 
 enum { AXES = GX_AXIS_DP_SHARD, BATCH = 20, CALLS = 300 }; // until the host waits for all of them; of a size, at most

@@ -236,9 +236,9 @@ static int dry_run(GxContext *g, int argc, char **argv)
     g->log.write = hear_log;
     if (gx_trainer_open(&t, g, &gx_llama, &gx_causal_lm, NULL, argc, argv) != GX_OK) expect_message(&g->error, NULL);
     else
-        EXPECT(t.plan.arena > 0 && t.plan.comm >= 0 && t.plan.most >= t.plan.least && t.plan.flops > 0 &&
-                   isfinite(t.plan.flops_all),
-               "a plan of %ld bytes and %g FLOPs", (long)t.plan.arena, t.plan.flops);
+        EXPECT(t.session.plan.arena > 0 && t.session.plan.comm >= 0 && t.session.plan.most >= t.session.plan.least && t.session.plan.flops > 0 &&
+                   isfinite(t.session.plan.flops_all),
+               "a plan of %ld bytes and %g FLOPs", (long)t.session.plan.arena, t.session.plan.flops);
     return gx_trainer_close(&t);
 }
 

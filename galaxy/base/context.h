@@ -15,7 +15,7 @@ typedef struct GxContext GxContext;
 typedef struct GxDevice GxDevice;     // computes the operations (ops/device.h)
 typedef struct GxComm GxComm;         // communicates with the other ranks (comm/engine.h); NULL: there are none
 typedef struct GxMesh GxMesh;         // the ranks' arrangement (base/mesh.h)
-typedef struct GxReporter GxReporter; // reports the progress of a run (run/report.h)
+typedef struct GxReporter GxReporter; // reports the progress of a run (run/reporter.h)
 
 enum { GX_MAX_LOSSES = 4 }; // of a task, each with a count of its own
 

@@ -97,6 +97,8 @@ GxStatus gx_config_take(GxConfig *c, const GxJson *earlier, const char *const *w
 void gx_config_unknown(const GxConfig *c, const GxJson *earlier, char *names, size_t size);
 // Back to its default, unless flags or a file have set it.
 void gx_config_forget(GxConfig *c, const char *name);
+// All options back to their defaults, whoever has set them, but those of these names (NULL at the end).
+void gx_config_reset(GxConfig *c, const char *const *but);
 // Who set it last; no such option: GX_FROM_DEFAULT.
 GxOptionSource gx_config_source(const GxConfig *c, const char *name);
 int gx_config_is_set(const GxConfig *c, const char *name); // by file or flag
@@ -413,17 +415,30 @@ void gx_config_unknown(const GxConfig *c, const GxJson *earlier, char *names, si
     if (length >= size) gx_text_mark_cut(names, size);
 }
 
-void gx_config_forget(GxConfig *c, const char *name)
+static void gx__config_to_default(GxConfig *c, int number, const GxField *o, void *target)
 {
-    const GxField *o;
-    void *target;
     GxFieldValue v;
-    const int number = gx__config_find(c, name, &o, &target);
-    if (number < 0 || c->source[number] > GX_FROM_CHECKPOINT) return;
     memset(&v, 0, sizeof v);
     if (o->default_text) gx_field_parse(o, o->default_text, &v); // sound: gx_config_add has looked
     gx_field_store(o, &v, target);
     c->source[number] = GX_FROM_DEFAULT;
+}
+
+void gx_config_forget(GxConfig *c, const char *name)
+{
+    const GxField *o;
+    void *target;
+    const int number = gx__config_find(c, name, &o, &target);
+    if (number >= 0 && c->source[number] <= GX_FROM_CHECKPOINT) gx__config_to_default(c, number, o, target);
+}
+
+void gx_config_reset(GxConfig *c, const char *const *but)
+{
+    for (int k = 0; k < c->groups; k++)
+        for (int i = 0; i < c->group[k].n; i++) {
+            const GxField *o = &c->group[k].option[i];
+            if (!gx__config_is_in(but, o->name)) gx__config_to_default(c, c->group[k].first + i, o, c->group[k].target);
+        }
 }
 
 GxJson *gx_config_to_json(const GxConfig *c, GxError *err)

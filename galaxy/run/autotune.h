@@ -19,20 +19,15 @@
 // stay; of two runs that write in the same moment one counts.
 #ifndef GX_AUTOTUNE_H
 #define GX_AUTOTUNE_H
-#include "options.h"
+#include "session.h"
 GX_BEGIN
 
-typedef struct GxTrainer GxTrainer; // trainer.h
-
-// Refuses --autotune on a device that cannot do it. Call it before the plan is made.
-GxStatus gx_autotune_check(const GxTrainOptions *o, const GxContext *g, GxError *err);
+// A watcher: takes the table that was found, behind what a resumed run computes without one; times products in the
+// first step, and merges the ranks' tables after it.
+GxStatus gx_autotune_watch(GxTrainRun *r, GxError *err);
 // Finds the table to begin with: reads it, on rank 0, and refuses what cannot be one, and ranks on which it would not
 // hold. Call it before the run writes anything.
-GxStatus gx_autotune_find(GxTrainer *t);
-// All ranks take what was found. Call it before anything is computed that a resumed run computes again, and behind what
-// a resumed run computes without a table.
-GxStatus gx_autotune_open(GxTrainer *t);
-void gx_autotune_agree(GxTrainer *t); // after a step: merges the ranks' tables, if products were timed in it
+GxStatus gx_autotune_find(GxSession *s);
 
 GX_END
 #endif
@@ -46,18 +41,12 @@ GX_END
 #include "../ops/tuned.h"
 #include "agree.h"
 #include "output.h"
-#include "trainer.h"
 
 enum { GX__AUTOTUNE_MOST = 1 << 20 }; // largest size of a table, in bytes
 
-GxStatus gx_autotune_check(const GxTrainOptions *o, const GxContext *g, GxError *err)
-{
-    if (!o->autotune[0] || g->device->tune || gx_options_is_inference(o)) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "--autotune chooses among ways to compute a matrix product; on the device %s this program has one "
-                   "alone%s: leave it out, or say --autotune \"\"",
-                   g->device->name, strcmp(g->device->name, "cpu") ? "" : " (a build with oneDNN has others)");
-}
+typedef struct {
+    int times; // this step times the algorithms
+} gx__Autotune;
 
 // Other devices or libraries would give other bits for the same product.
 static GxStatus gx__autotune_check_ranks(GxContext *g)
@@ -100,10 +89,11 @@ static GxStatus gx__autotune_check_file(const GxTrainOptions *o, GxError *err)
     return GX_OK;
 }
 
-// The table in `path` becomes t->tuned: NULL where the file is empty, or for another device or library.
-static GxStatus gx__autotune_read(GxTrainer *t, const char *path, GxError *err)
+// The table in `path` becomes run->tuned: NULL where the file is empty, or for another device or library.
+static GxStatus gx__autotune_read(GxSession *s, const char *path, GxError *err)
 {
-    GxContext *g = t->g;
+    GxTrainRun *r = s->run;
+    GxContext *g = s->g;
     GxError why = GX_ZERO;
     char *text;
     int64_t bytes;
@@ -113,7 +103,7 @@ static GxStatus gx__autotune_read(GxTrainer *t, const char *path, GxError *err)
     else if (bytes) status = g->device->take_tuned(g, text, &why);
     g->device->tune(g, 0); // forgets it again: all ranks take it together
     if (status == GX_OK) {
-        t->tuned = text;
+        r->tuned = text;
         return GX_OK;
     }
     free(text);
@@ -122,58 +112,63 @@ static GxStatus gx__autotune_read(GxTrainer *t, const char *path, GxError *err)
                        "%s: %s; if it is a damaged table, remove it, and products are timed anew, else name another "
                        "file",
                        path, why.message);
-    if (bytes && !gx_options_is_inference(&t->o))
+    if (bytes && !gx_options_is_inference(&r->o))
         gx_log(&g->log, GX_LOG_WARNING, "%s is not for this device and library: %s; its choices are not taken", path,
                why.message);
     return GX_OK;
 }
 
 // On rank 0: the table of the checkpoint to resume, if it is for this device and library, else that of FILE.
-static GxStatus gx__autotune_look(GxTrainer *t, GxError *err)
+static GxStatus gx__autotune_look(GxSession *s, GxError *err)
 {
+    GxTrainRun *r = s->run;
     char path[GX_PATH];
-    if (t->resume.folder[0]) {
-        GX_TRY(gx_path_join(path, t->resume.folder, GX_AUTOTUNE_FILE, err));
-        if (gx_path_is_file(path)) GX_TRY(gx__autotune_read(t, path, err));
-        t->tuned_is_kept = t->tuned != NULL;
+    if (r->resume.folder[0]) {
+        GX_TRY(gx_path_join(path, r->resume.folder, GX_AUTOTUNE_FILE, err));
+        if (gx_path_is_file(path)) GX_TRY(gx__autotune_read(s, path, err));
+        r->tuned_is_kept = r->tuned != NULL;
     }
-    if (gx_options_is_inference(&t->o)) return GX_OK;
-    if (t->tuned_is_kept) {
-        gx_log(&t->g->log, GX_LOG_INFO, "--autotune: algorithms of products are those of %s; %s is not needed", path,
-               t->o.autotune);
+    if (gx_options_is_inference(&r->o)) return GX_OK;
+    if (r->tuned_is_kept) {
+        gx_log(&s->g->log, GX_LOG_INFO, "--autotune: algorithms of products are those of %s; %s is not needed", path,
+               r->o.autotune);
         return GX_OK;
     }
-    GX_TRY(gx__autotune_check_file(&t->o, err));
-    return gx_path_is_file(t->o.autotune) ? gx__autotune_read(t, t->o.autotune, err) : GX_OK;
+    GX_TRY(gx__autotune_check_file(&r->o, err));
+    return gx_path_is_file(r->o.autotune) ? gx__autotune_read(s, r->o.autotune, err) : GX_OK;
 }
 
-GxStatus gx_autotune_find(GxTrainer *t)
+GxStatus gx_autotune_find(GxSession *s)
 {
-    GxContext *g = t->g;
-    if (!t->o.autotune[0] || !g->device->tune || gx_failed(g)) return gx_status(g);
+    GxContext *g = s->g;
+    if (!s->run->o.autotune[0] || !g->device->tune || gx_failed(g)) return gx_status(g);
     gx_at(g, -1, "autotune");
+    free(s->run->tuned); // of a session before
+    s->run->tuned = NULL, s->run->tuned_is_kept = 0;
     gx__autotune_check_ranks(g);
-    if (!gx_failed(g) && gx_trainer_is_first(t)) gx__autotune_look(t, &g->error);
+    if (!gx_failed(g) && gx_session_is_first(s)) gx__autotune_look(s, &g->error);
     gx_barrier(g, GX_AXIS_ALL); // on a failed context this tells the other ranks
     return gx_status(g);
 }
 
-GxStatus gx_autotune_open(GxTrainer *t)
+// All ranks take what was found: before anything is computed that a resumed run computes again.
+static void gx__autotune_opened(void *self, GxSession *s)
 {
-    GxContext *g = t->g;
-    int64_t bytes = 0, is_kept = t->tuned_is_kept;
-    if (!t->o.autotune[0] || !g->device->tune || gx_failed(g)) return gx_status(g);
+    GxTrainRun *r = s->run;
+    GxContext *g = s->g;
+    gx__Autotune *a = (gx__Autotune *)self;
+    int64_t bytes = 0, is_kept = r->tuned_is_kept;
+    if (!r->o.autotune[0] || !g->device->tune || gx_failed(g)) return;
     gx_at(g, -1, "autotune");
-    char *text = gx_agree_on_text(g, 0, t->tuned, t->tuned ? (int64_t)strlen(t->tuned) : 0, &bytes);
+    char *text = gx_agree_on_text(g, 0, r->tuned, r->tuned ? (int64_t)strlen(r->tuned) : 0, &bytes);
     gx_broadcast(g, GX_AXIS_ALL, 0, &is_kept, 1, GX_I64);
-    free(t->tuned);
-    t->tuned = NULL;
+    free(r->tuned);
+    r->tuned = NULL;
     if (!gx_failed(g) && bytes && g->device->take_tuned(g, text, &g->error) == GX_OK)
-        t->tuned = g->device->tuned_text(g);
-    t->times_products = !gx_failed(g) && !gx_options_is_inference(&t->o) && !is_kept;
-    if (t->times_products) g->device->tune(g, 1);
+        r->tuned = g->device->tuned_text(g);
+    a->times = !gx_failed(g) && !gx_options_is_inference(&r->o) && !is_kept;
+    if (a->times) g->device->tune(g, 1);
     free(text);
-    return gx_status(g);
 }
 
 static int gx__autotune_lines(const char *text) // returns the number of products
@@ -209,16 +204,16 @@ static char *gx__autotune_merge(const char *table, const char *other)
 }
 
 // Writes all ranks' choices into FILE, and what another run has added to it since this one began.
-static GxStatus gx__autotune_write_file(const GxTrainer *t, const char *file, GxError *err)
+static GxStatus gx__autotune_write_file(const GxTrainRun *r, const char *file, GxError *err)
 {
     char *now = NULL;
     int64_t bytes = 0;
-    const size_t header = strcspn(t->tuned, "\n") + 1;
+    const size_t header = strcspn(r->tuned, "\n") + 1;
     if (gx_path_is_file(file)) GX_TRY(gx_file_read(file, GX__AUTOTUNE_MOST, &now, &bytes, err));
     GxStatus status = GX_OK;
     if (bytes && strncmp(now, GX_TUNED, strlen(GX_TUNED)))
         status = GX_FAIL(err, GX_ERR_FORMAT, "%s is no table any more and stays as it is", file);
-    char *text = gx__autotune_merge(t->tuned, bytes && !strncmp(now, t->tuned, header) ? now : t->tuned);
+    char *text = gx__autotune_merge(r->tuned, bytes && !strncmp(now, r->tuned, header) ? now : r->tuned);
     if (!text) status = GX_FAIL(err, GX_ERR_MEMORY, "no memory for a table of products");
     if (status == GX_OK) status = gx_file_write(file, text, (int64_t)strlen(text), err);
     free(now);
@@ -227,12 +222,13 @@ static GxStatus gx__autotune_write_file(const GxTrainer *t, const char *file, Gx
 }
 
 // On rank 0. If FILE cannot be written, a warning says so and the run goes on.
-static void gx__autotune_write(const GxTrainer *t)
+static void gx__autotune_write(const GxSession *s)
 {
+    const GxTrainRun *r = s->run;
     GxError why = GX_ZERO;
-    GxLogger *log = &t->g->log;
-    const GxStatus written = gx__autotune_write_file(t, t->o.autotune, &why);
-    const int shapes = gx__autotune_lines(t->tuned);
+    GxLogger *log = &s->g->log;
+    const GxStatus written = gx__autotune_write_file(r, r->o.autotune, &why);
+    const int shapes = gx__autotune_lines(r->tuned);
     if (written != GX_OK)
         gx_log(log, GX_LOG_WARNING,
                "--autotune: %d shapes of products have the algorithm that was fastest; %s; the choices are in this "
@@ -241,16 +237,18 @@ static void gx__autotune_write(const GxTrainer *t)
     else if (shapes)
         gx_log(log, GX_LOG_INFO,
                "--autotune: %d shapes of products have the algorithm that was fastest: they are listed in %s", shapes,
-               t->o.autotune);
+               r->o.autotune);
     else gx_log(log, GX_LOG_INFO, "--autotune: each of this run's products can be computed in one way alone here");
 }
 
-void gx_autotune_agree(GxTrainer *t)
+// After a step: merges the ranks' tables, if products were timed in it.
+static void gx__autotune_stepped(void *self, GxSession *s)
 {
-    GxContext *g = t->g;
+    GxContext *g = s->g;
+    gx__Autotune *a = (gx__Autotune *)self;
     int64_t bytes;
-    if (!t->times_products) return;
-    t->times_products = 0;
+    if (!a->times) return;
+    a->times = 0;
     gx_at(g, -1, "autotune");
     char *mine = gx_failed(g) ? NULL : g->device->tuned_text(g);
     if (!mine && !gx_failed(g)) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a table of products");
@@ -261,8 +259,15 @@ void gx_autotune_agree(GxTrainer *t)
         free(text);
     }
     free(mine);
-    free(t->tuned);
-    t->tuned = gx_failed(g) ? NULL : g->device->tuned_text(g);
-    if (t->tuned && gx_trainer_is_first(t)) gx__autotune_write(t);
+    free(s->run->tuned);
+    s->run->tuned = gx_failed(g) ? NULL : g->device->tuned_text(g);
+    if (s->run->tuned && gx_session_is_first(s)) gx__autotune_write(s);
+}
+
+GxStatus gx_autotune_watch(GxTrainRun *r, GxError *err)
+{
+    GxWatcher *w = gx_watchers_add(&r->watchers, sizeof(gx__Autotune), err);
+    if (w) w->opened = gx__autotune_opened, w->stepped = gx__autotune_stepped;
+    return gx_error_code(err);
 }
 #endif

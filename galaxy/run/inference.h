@@ -56,6 +56,7 @@ GX_END
 #include <string.h>
 #include "../model/build.h"
 #include "../model/lora_merge.h"
+#include "../model/mode.h"
 #include "machine.h"
 #include "output.h"
 #include "plan.h"

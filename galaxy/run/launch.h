@@ -8,7 +8,7 @@
 // srun's variables together with MASTER_ADDR and MASTER_PORT (comm/rendezvous.h); srun, if the program was built with
 // MPI; --ranks. If a flag is given twice, the last one counts. Contradictions are refused (exit status 2).
 //
-// Each rank gets its device, its share of the cores, a logger that writes to stderr and a reporter (report.h) that
+// Each rank gets its device, its share of the cores, a logger that writes to stderr and a reporter (reporter.h) that
 // writes to stdout. In a run of several ranks g->comm is an engine that is not open yet; the code that plans the memory
 // opens it (gx_comm_open). Signals have their default action until gx_catch_stop_signals. gx_launch is meant to be all
 // of a program's main: it exits by itself if the system starts fewer threads than there are ranks, since the running
@@ -82,7 +82,7 @@ GX_END
 #include <unistd.h>
 #include "../cpu/cpu.h"
 #include "processors.h"
-#include "report.h"
+#include "reporter.h"
 
 #ifdef GX_WITH_CUDA
 #include "../cuda/cuda.h"

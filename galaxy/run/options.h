@@ -1,11 +1,13 @@
-// options.h: the options that all training programs share, and the arithmetic that relates some of them. (The options
-// of a task, such as its data, are in task/.)
+// options.h: the options that all training programs share: their table, and what their words mean (GxChosen). What
+// follows from them: options_mode.h, options_batch.h, options_mesh.h, epochs.h. (The options of a task, such as its
+// data, are in task/; those of tuning are in tuning.h.)
 #ifndef GX_OPTIONS_H
 #define GX_OPTIONS_H
 #include "../base/partition.h"
 #include "../io/config.h"
 #include "../model/mode.h"
 #include "../parallel/steps_write.h"
+#include "optimizer.h"
 #include "other_names.h"
 #include "tuning.h"
 GX_BEGIN
@@ -59,11 +61,31 @@ typedef struct {
     const char *predicts; // the name of the task's option that asks for predictions (task/task.h); NULL: not asked for
 } GxTrainOptions;
 
+// What the options' words mean. Everything behind the reading of the options goes by this, not by their texts.
+typedef enum { GX_SIDE_CACHE_NONE = 0, GX_SIDE_CACHE_DISK, GX_SIDE_CACHE_MEMORY } GxSideCachePlace;
+typedef struct {
+    GxDtype dtype, save_dtype; // --precision, --save_dtype
+    GxTuningMethod tuning;
+    GxSideCachePlace side_cache;
+    GxOptimizerKind optimizer;
+    GxSharded sharded;     // --zero
+    int order;             // GxStepsOrder of the program's own schedule, or of --pipeline_schedule
+    int recomputes_layers; // --recompute layer
+    int better;            // --greater_is_better: +1: larger is better; -1: smaller is; 0: as the task says
+    int resumes_auto;      // --resume auto
+} GxChosen;
+// Call it when the options are resolved. schedule: the program's own; NULL: none.
+GxChosen gx_options_choose(const GxTrainOptions *o, const GxStepsSchedule *schedule);
+static inline GxDtype gx_options_dtype(const char *name) // "fp32", "bf16", "fp16"
+{
+    return !strcmp(name, "bf16") ? GX_BF16 : !strcmp(name, "fp16") ? GX_F16 : GX_F32;
+}
+
 // Adds the options to a config. A program without a mode of its own (NULL) has --mode, --att, --con, --mlp, --ends and
-// all lists; one with a mode has only the lists that this mode can use. A program with a schedule of its own (else NULL)
-// has no --pipeline_schedule, and its --pp takes all ranks unless it is given; if the schedule is one of shards, it has
-// neither stages nor --zero and --gathered_units, and its --dp_shard takes all ranks that --tp leaves. For options that a
-// program does not have, the error message refers to train_<family>.
+// all lists; one with a mode has only the lists that this mode can use. A program with a schedule of its own (else
+// NULL) has no --pipeline_schedule, and its --pp takes all ranks unless it is given; if the schedule is one of shards,
+// it has neither stages nor --zero and --gathered_units, and its --dp_shard takes all ranks that --tp leaves. For
+// options that a program does not have, the error message refers to train_<family>.
 GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const GxStepsSchedule *schedule,
                         const char *family, GxError *err);
 
@@ -71,34 +93,23 @@ GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, cons
 // Returns how many.
 int gx_options_copy_fields(const char *const *names, GxField *fields);
 
-// The mode that these options select, by name or block by block. If a flag and a file contradict each other, the flag
-// counts, and what the file set is reset.
-GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *mode, GxError *err);
-
 // 1: the program validates, samples or predicts, and trains nothing.
 int gx_options_is_inference(const GxTrainOptions *o);
+int gx_options_embeds(const GxTrainOptions *o); // 1: it writes vectors of texts
+// Which of --report_to's names are there. Refuses others.
+GxStatus gx_options_report_to(const GxTrainOptions *o, int *tensorboard, GxError *err);
 
 // Held-out samples of a validation on the way (is_last 0), or of the one that a run ends with; 0: all.
 int64_t gx_options_eval_windows(const GxTrainOptions *o, int is_last);
 
-GxDtype gx_options_save_dtype(const GxTrainOptions *o);
 // The value of max_shard_size in bytes: a number followed by KB, MB, GB (10^3, 10^6, 10^9) or nothing; 0: one file.
 GxStatus gx_options_shard_bytes(const GxTrainOptions *o, int64_t *bytes, GxError *err);
 
 // Refuses a list for something that the mode does not split.
 GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxError *err);
 
-// Resolves micro-batch, accumulation steps and global batch from those that the user gave. *batch: the samples of each
-// copy of the model in a micro-batch. A global batch from a checkpoint is kept, and the others are adapted to it.
-// Refuses numbers whose product is wrong, with the equation.
-GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err);
-
-// Resolves how many of the `world` ranks share a layer, and over how many stages layers are divided, and checks what is
-// said of stages and of what data-parallel ranks share. Refuses numbers whose product does not divide `world`, and names
-// those that do.
-GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxConfig *c, const GxMode *mode, int world, GxError *err);
-// The mesh of these (base/mesh.h), behind gx_options_resolve_mesh. dims: [GX_MESH_AXES].
-void gx_options_mesh(const GxTrainOptions *o, int world, int *dims);
+// Checks resolved values against the ranges of their options, so that training_args.json can be read again.
+GxStatus gx_options_check_sizes(const GxTrainOptions *o, GxError *err);
 
 GX_END
 #endif
@@ -109,8 +120,6 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-// Most tokens in a micro-batch of all ranks, so that sizes in bytes fit into 64 bits and planning is quick.
-enum { GX__OPTIONS_TOKENS_MOST = 1 << 30 };
 enum { GX__OPTIONS_EVAL_WINDOWS = 64 }; // of --eval_windows -1
 
 #define GX__OPTIONS_AT(field) offsetof(GxTrainOptions, field)
@@ -448,64 +457,52 @@ GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, cons
 }
 
 int gx_options_is_inference(const GxTrainOptions *o) { return o->evaluate || o->sample_only || o->predicts; }
+int gx_options_embeds(const GxTrainOptions *o) { return o->predicts && !strcmp(o->predicts, "embed"); }
+
+GxChosen gx_options_choose(const GxTrainOptions *o, const GxStepsSchedule *schedule)
+{
+    GxChosen c = GX_ZERO;
+    const char *cache = o->tuning.side_cache, *better = o->greater_is_better;
+    c.dtype = gx_options_dtype(o->precision), c.save_dtype = gx_options_dtype(o->save_dtype);
+    c.tuning = gx_tuning_method(o->tuning.tuning);
+    c.side_cache = !strcmp(cache, "memory") ? GX_SIDE_CACHE_MEMORY
+                   : !strcmp(cache, "disk") ? GX_SIDE_CACHE_DISK
+                                            : GX_SIDE_CACHE_NONE;
+    c.optimizer = !strcmp(o->optimizer, "sgd") ? GX_OPTIMIZER_SGD : GX_OPTIMIZER_ADAMW;
+    c.sharded = (GxSharded)atoi(o->zero);
+    c.order = schedule ? schedule->order : GX_ORDER_1F1B;
+    for (int i = 0; i < GX_ORDERS && !schedule; i++)
+        if (!strcmp(gx_order_info(i)->name, o->pipeline_schedule)) c.order = i;
+    c.recomputes_layers = !strcmp(o->recompute, "layer");
+    c.better = !strcmp(better, "auto") ? 0 : !strcmp(better, "true") ? 1 : -1;
+    c.resumes_auto = !strcmp(o->resume, "auto");
+    return c;
+}
+
+GxStatus gx_options_report_to(const GxTrainOptions *o, int *tensorboard, GxError *err)
+{
+    char name[GX_FIELD_TEXT];
+    int names = 0, none = 0;
+    *tensorboard = 0;
+    for (const char *from = o->report_to; from; from = strchr(from, ','), from = from ? from + 1 : NULL) {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(from, ","), from);
+        const int is_none = !strcmp(name, "none"), is_tensorboard = !strcmp(name, "tensorboard");
+        if (!is_none && !is_tensorboard)
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "--report_to is \"%s\", and there is nothing called \"%s\" to report to; expected none, or "
+                           "tensorboard (log.jsonl is always written)",
+                           o->report_to, name);
+        names++, none += is_none, *tensorboard |= is_tensorboard;
+    }
+    if (none && names > 1)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--report_to is \"%s\", and none stands alone; leave it out",
+                       o->report_to);
+    return GX_OK;
+}
 
 int64_t gx_options_eval_windows(const GxTrainOptions *o, int is_last)
 {
     return o->eval_windows >= 0 ? o->eval_windows : is_last ? 0 : GX__OPTIONS_EVAL_WINDOWS;
-}
-
-// ---- the mode ------------------------------------------------------------------------------------------------------
-
-static GxMethod gx__options_method(const char *text) // auto: none
-{
-    return !strcmp(text, "tp") ? GX_METHOD_TP : !strcmp(text, "sp") ? GX_METHOD_SP : GX_METHOD_NONE;
-}
-
-// training_args.json always has a mode, if only "serial": that contradicts --att, --con and --mlp only as a flag.
-static int gx__options_mode_is_given(const GxTrainOptions *o, const GxConfig *c)
-{
-    return strcmp(o->mode, "serial") || gx_config_source(c, "mode") == GX_FROM_FLAG;
-}
-
-static int gx__options_blocks_are_given(const GxTrainOptions *o)
-{
-    return strcmp(o->att, "auto") || strcmp(o->con, "auto") || strcmp(o->mlp, "auto");
-}
-
-// If both a mode and single blocks are set, keeps those that were given as flags and resets the others.
-static GxStatus gx__options_choose_mode(GxTrainOptions *o, const GxConfig *c, GxError *err)
-{
-    const int mode_by_flag = gx_config_source(c, "mode") == GX_FROM_FLAG,
-              blocks_by_flag = gx_config_source(c, "att") == GX_FROM_FLAG ||
-                               gx_config_source(c, "con") == GX_FROM_FLAG || gx_config_source(c, "mlp") == GX_FROM_FLAG;
-    if (!gx__options_blocks_are_given(o) || !gx__options_mode_is_given(o, c)) return GX_OK;
-    if (mode_by_flag == blocks_by_flag)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--mode %s says how every block is split; leave it out, or leave out --att, --con and --mlp",
-                       o->mode);
-    if (blocks_by_flag) snprintf(o->mode, sizeof o->mode, "serial");
-    else
-        snprintf(o->att, sizeof o->att, "auto"), snprintf(o->con, sizeof o->con, "auto"),
-            snprintf(o->mlp, sizeof o->mlp, "auto");
-    return GX_OK;
-}
-
-GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *mode, GxError *err)
-{
-    GxMethods m;
-    GX_TRY(gx__options_choose_mode(o, c, err));
-    const int by_blocks = gx__options_blocks_are_given(o), by_ends = strcmp(o->ends, "auto") != 0;
-    if (by_blocks) m = gx_methods(gx__options_method(o->att), gx__options_method(o->con), gx__options_method(o->mlp));
-    else gx_mode_methods(o->mode, &m); // cannot fail: the option allows no other names
-    if (by_ends) m.ends = gx__options_method(o->ends);
-    GX_TRY(gx_methods_check(m, err));
-    *mode = gx_composed(by_blocks || by_ends ? "composed" : o->mode, m);
-    return GX_OK;
-}
-
-GxDtype gx_options_save_dtype(const GxTrainOptions *o)
-{
-    return !strcmp(o->save_dtype, "bf16") ? GX_BF16 : !strcmp(o->save_dtype, "fp16") ? GX_F16 : GX_F32;
 }
 
 GxStatus gx_options_shard_bytes(const GxTrainOptions *o, int64_t *bytes, GxError *err)
@@ -537,10 +534,7 @@ GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxE
     return GX_OK;
 }
 
-// ---- the batch -----------------------------------------------------------------------------------------------------
-
-// Checks resolved values against the ranges of their options, so that training_args.json can be read again.
-static GxStatus gx__options_check_sizes(const GxTrainOptions *o, GxError *err)
+GxStatus gx_options_check_sizes(const GxTrainOptions *o, GxError *err)
 {
     char who[100], number[32];
     for (size_t i = 0; i < sizeof gx__options_train_options / sizeof *gx__options_train_options; i++) {
@@ -554,270 +548,5 @@ static GxStatus gx__options_check_sizes(const GxTrainOptions *o, GxError *err)
         return gx_field_refuse(f, who, "", number, GX_ERR_ARGUMENT, err);
     }
     return GX_OK;
-}
-
-static int64_t gx__options_list_sum(const GxIntList *list)
-{
-    int64_t sum = 0;
-    for (int i = 0; i < list->n; i++) sum += list->v[i];
-    return sum;
-}
-
-// For a resumed run: what is given now counts, the global batch is kept, and the others follow from it. The micro-batch
-// becomes the largest one, up to the earlier one, that divides the global batch.
-static void gx__options_keep_global_batch(GxTrainOptions *o, const GxConfig *c, int copies)
-{
-    const int given_list = gx_config_is_set(c, "dp_batch_size_list"),
-              given_micro = gx_config_is_set(c, "micro_batch_size") || given_list,
-              given_accumulation = gx_config_is_set(c, "gradient_accumulation_steps");
-    if (given_micro && !given_list) o->dp_batch_size_list.n = 0;
-    if (given_micro && given_accumulation) {
-        o->global_batch_size = 0;
-        return;
-    }
-    const int64_t global = o->global_batch_size, list = gx__options_list_sum(&o->dp_batch_size_list),
-                  product = o->gradient_accumulation_steps * (list ? list : o->micro_batch_size * copies);
-    if (given_micro || given_accumulation || product == global || list || global % copies || o->micro_batch_size == 0)
-        return;
-    while (global % (o->micro_batch_size * copies)) o->micro_batch_size--;
-    o->gradient_accumulation_steps = global / (o->micro_batch_size * copies);
-}
-
-// Sets the samples that each copy of the model takes of a micro-batch: by the list, by micro_batch_size, or by what the
-// global batch leaves of it when the accumulation steps are given.
-static GxStatus gx__options_resolve_micro_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch,
-                                                GxError *err)
-{
-    const GxIntList *list = &o->dp_batch_size_list;
-    const int micro_is_given = gx_config_is_set(c, "micro_batch_size");
-    if (list->n && !micro_is_given) o->micro_batch_size = 0; // so that training_args.json can be given back
-    if (list->n && o->micro_batch_size)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "micro_batch_size and dp_batch_size_list are both given; the list alone says how many samples "
-                       "each rank takes");
-    if (!list->n && o->micro_batch_size == 0)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "micro_batch_size is 0 and there is no dp_batch_size_list; set one of them");
-    if (list->n && list->n != copies)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "dp_batch_size_list has %d %s for %d %s of the model (%ld rank%s each: --pp x --tp); name for "
-                       "each copy how many samples it takes",
-                       list->n, list->n == 1 ? "entry" : "entries", copies, copies == 1 ? "copy" : "copies",
-                       (long)(gx_max(o->pp, 1) * gx_max(o->tp, 1)), o->pp > 1 || o->tp > 1 ? "s" : "");
-    if (list->n)
-        return gx_split_list(batch, "dp_batch_size_list", list->v, list->n, gx__options_list_sum(list), copies, err);
-    const int64_t unit = o->gradient_accumulation_steps * copies;
-    if (o->global_batch_size && gx_config_is_set(c, "gradient_accumulation_steps") && !micro_is_given &&
-        o->global_batch_size % unit == 0)
-        o->micro_batch_size = o->global_batch_size / unit; // the third follows from the two
-    *batch = gx_split_even(o->micro_batch_size * copies, copies);
-    return GX_OK;
-}
-
-// A division of the global batch among the copies, with no more samples in each than a micro-batch has now:
-// "; --micro_batch_size 2 divides it", "; --dp_batch_size_list 2,2,1,1 divides it unequally"; "": there is none.
-static void gx__options_propose_list(const GxTrainOptions *o, const GxConfig *c, int copies, char text[160])
-{
-    const int given = gx_config_is_set(c, "gradient_accumulation_steps"), most_copies = 16;
-    const int64_t global = o->global_batch_size, first = given ? o->gradient_accumulation_steps : 1,
-                  last = given ? first : global / copies;
-    int64_t steps = first, each = 0;
-    text[0] = 0;
-    if (o->dp_batch_size_list.n || copies > most_copies || global < copies) return;
-    for (; steps <= last; steps++) {
-        each = global % steps ? 0 : global / steps;
-        if (each >= copies && gx_ceil_div(each, copies) <= gx_max(o->micro_batch_size, 1)) break;
-    }
-    if (steps > last || each >= 1000000) return;
-    const int is_equal = each % copies == 0;
-    int n = is_equal ? snprintf(text, 160, "; --micro_batch_size %ld", (long)(each / copies))
-                     : snprintf(text, 160, "; --dp_batch_size_list ");
-    for (int i = 0; i < copies && !is_equal; i++)
-        n += snprintf(text + n, 160 - (size_t)n, "%s%ld", i ? "," : "", (long)(each / copies + (i < each % copies)));
-    if (steps > 1 && !given)
-        n += snprintf(text + n, 160 - (size_t)n, " --gradient_accumulation_steps %ld", (long)steps);
-    snprintf(text + n, 160 - (size_t)n, " divides it%s%s", is_equal ? "" : " unequally",
-             !is_equal && gx_config_is_set(c, "micro_batch_size") ? ", without --micro_batch_size" : "");
-}
-
-// Refuses a global batch that is not the product of the others, and names the nearest that are.
-static GxStatus gx__options_refuse_product(const GxTrainOptions *o, const GxConfig *c, int copies, int64_t per_micro,
-                                           GxError *err)
-{
-    const int has_list = o->dp_batch_size_list.n > 0, micro_is_given = gx_config_is_set(c, "micro_batch_size");
-    const int64_t steps = o->gradient_accumulation_steps,
-                  unit = !gx_config_is_set(c, "gradient_accumulation_steps") ? per_micro
-                         : has_list || micro_is_given                        ? steps * per_micro
-                                                                             : steps * copies,
-                  below = o->global_batch_size / unit * unit;
-    const char *with = has_list || unit == steps * copies ? "" : "with this micro-batch ";
-    char nearest[120], list[160];
-    gx__options_propose_list(o, c, copies, list);
-    if (below)
-        snprintf(nearest, sizeof nearest, "%sthe nearest that fit are %ld and %ld", with, (long)below,
-                 (long)(below + unit));
-    else snprintf(nearest, sizeof nearest, "%sthe smallest that fits is %ld", with, (long)unit);
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "global_batch_size %ld is not gradient_accumulation_steps %ld x %ld samples per micro-batch "
-                   "(%s%ld x %d %s) = %ld; %s%s",
-                   (long)o->global_batch_size, (long)steps, (long)per_micro,
-                   has_list ? "the list's sum; about " : "micro_batch_size ", (long)(per_micro / copies), copies,
-                   copies == 1 ? "copy" : "copies", (long)(steps * per_micro), nearest, list);
-}
-
-GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err)
-{
-    if (gx_config_source(c, "global_batch_size") == GX_FROM_CHECKPOINT) gx__options_keep_global_batch(o, c, copies);
-    GX_TRY(gx__options_resolve_micro_batch(o, c, copies, batch, err));
-    const int64_t per_micro = gx_split_total(batch);
-    if (o->global_batch_size && !gx_config_is_set(c, "gradient_accumulation_steps") &&
-        o->global_batch_size % per_micro == 0)
-        o->gradient_accumulation_steps = o->global_batch_size / per_micro;
-    const int64_t product = o->gradient_accumulation_steps * per_micro;
-    if (o->global_batch_size && product != o->global_batch_size)
-        return gx__options_refuse_product(o, c, copies, per_micro, err);
-    if (per_micro > GX__OPTIONS_TOKENS_MOST / o->seq_len)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "a micro-batch of %ld samples x seq_len %ld is %.0f tokens; at most %ld are possible: set "
-                       "micro_batch_size or seq_len smaller",
-                       (long)per_micro, (long)o->seq_len, (double)per_micro * (double)o->seq_len,
-                       (long)GX__OPTIONS_TOKENS_MOST);
-    o->global_batch_size = product;
-    return gx__options_check_sizes(o, err);
-}
-
-// "1, 2, 3 or 6"
-static void gx__options_divisors_text(int n, char *text, size_t size)
-{
-    int length = 0;
-    for (int d = 1; d <= n && length < (int)size; d++)
-        if (n % d == 0)
-            length += snprintf(text + length, size - (size_t)length, "%s%d", d == 1 ? "" : d == n ? " or " : ", ", d);
-}
-
-// Refuses a number, of ranks or stages, that does not divide the ranks, and names those that do.
-static GxStatus gx__options_check_divides(const char *option, int64_t number, int ranks, const char *of, GxError *err)
-{
-    char divisors[200]; // at most 20 divisors, for up to 256 ranks
-    if (ranks % number == 0) return GX_OK;
-    gx__options_divisors_text(ranks, divisors, sizeof divisors);
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s %ld does not divide %d rank%s%s; use %s", option, (long)number, ranks,
-                   ranks == 1 ? "" : "s", of, divisors);
-}
-
-static int gx__options_chunks(const GxTrainOptions *o) // stages of a rank
-{
-    int chunks = 1;
-    for (int i = 0; i < GX_ORDERS; i++)
-        if (!strcmp(gx_order_info(i)->name, o->pipeline_schedule)) chunks = gx_order_info(i)->chunks;
-    return chunks;
-}
-
-// The ranks divide into stages, and what is said of stages has some.
-static GxStatus gx__options_check_stages(const GxTrainOptions *o, int world, GxError *err)
-{
-    const int listed = o->stage_num_hidden_layers_list.n, chunks = o->pp > 1 ? gx__options_chunks(o) : 1;
-    if (listed && listed != chunks * o->pp)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "stage_num_hidden_layers_list has %d entr%s, and --pp %ld makes %ld stage%s%s: say one for each "
-                       "of them, or leave the list out",
-                       listed, listed == 1 ? "y" : "ies", (long)o->pp, (long)(chunks * o->pp),
-                       chunks * o->pp == 1 ? "" : "s", chunks > 1 ? ", two on each rank" : "");
-    if (o->pp == 1 && o->pipeline_schedule[0] && strcmp(o->pipeline_schedule, "1f1b"))
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--pipeline_schedule %s is about stages, and --pp is 1: say --pp 2 or more, or leave it out",
-                       o->pipeline_schedule);
-    return gx__options_check_divides("pp", o->pp, world, "", err);
-}
-
-static GxStatus gx__options_check_zero(const GxTrainOptions *o, const GxConfig *c, GxError *err)
-{
-    const int zero = atoi(o->zero);
-    const char *of = o->dp_shard > 1 || o->dp_shard == -1 ? "dp_shard"
-                     : o->dp_shard_list.n                 ? "dp_shard_list"
-                     : o->dp_replicate > 1                ? "dp_replicate"
-                                                          : NULL;
-    if (of && zero == 0)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--%s is about ranks that share what --zero says, and --zero is 0, nothing: say --zero 1, 2 or "
-                       "3, or leave out --%s",
-                       of, of);
-    if (o->shard_grads_in_window && zero < 2)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "--shard_grads_in_window is about gradients that ranks share, and with --zero %d each has all of "
-            "them: say --zero 2 or 3, or leave it out",
-            zero);
-    if (o->gathered_units && zero != 3)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--gathered_units is about weights that ranks share, and with --zero %d each has all of them: "
-                       "say --zero 3, or leave it out",
-                       zero);
-    if (zero && o->reduce_bucket && gx_config_is_set(c, "reduce_bucket"))
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--reduce_bucket sums the gradients of several layers at once, and with --zero %d those of each "
-                       "are shared out by themselves: leave out one of the two",
-                       zero);
-    return GX_OK;
-}
-
-static GxStatus gx__options_check_shard_list(const GxTrainOptions *o, GxError *err)
-{
-    const int listed = o->dp_shard_list.n;
-    if (!listed || listed == o->dp_shard) return GX_OK;
-    if (o->dp_shard == 1)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "dp_shard_list has %d entries, and each data-parallel rank has everything (--dp_shard 1): leave "
-                       "the list out",
-                       listed);
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "dp_shard_list has %d entr%s, and %ld ranks share (--dp_shard): say one for each of them, or leave "
-                   "the list out",
-                   listed, listed == 1 ? "y" : "ies", (long)o->dp_shard);
-}
-
-// Of the copies of the model that stages and tp leave: which share, and which are copies of these.
-static GxStatus gx__options_resolve_shards(GxTrainOptions *o, const GxConfig *c, int copies, int world, GxError *err)
-{
-    const int is_said = o->dp_shard > 1 || o->dp_shard == -1 || o->dp_shard_list.n;
-    char left[80] = ""; // why the copies are fewer than the ranks
-    if (copies != world)
-        snprintf(left, sizeof left, ", which --pp %ld and --tp %ld leave of %d", (long)o->pp, (long)o->tp, world);
-    if (!strcmp(o->zero, "auto")) snprintf(o->zero, sizeof o->zero, "%d", is_said ? 3 : 0);
-    GX_TRY(gx__options_check_zero(o, c, err));
-    if (!atoi(o->zero)) { // what a file of this run says then goes with any number of ranks, and with any --zero
-        o->dp_shard = o->dp_replicate = 0;
-        return GX_OK;
-    }
-    if (o->dp_replicate) GX_TRY(gx__options_check_divides("dp_replicate", o->dp_replicate, copies, left, err));
-    if (o->dp_shard < 1) o->dp_shard = copies / gx_max(o->dp_replicate, 1);
-    GX_TRY(gx__options_check_divides("dp_shard", o->dp_shard, copies, left, err));
-    if (o->dp_replicate && o->dp_replicate * o->dp_shard != copies)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "--dp_replicate %ld x --dp_shard %ld are %ld ranks, and there are %d%s; leave out one of the two",
-            (long)o->dp_replicate, (long)o->dp_shard, (long)(o->dp_replicate * o->dp_shard), copies, left);
-    return gx__options_check_shard_list(o, err);
-}
-
-GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxConfig *c, const GxMode *mode, int world, GxError *err)
-{
-    const int is_split = gx_methods_split(mode->methods);
-    if (!is_split && o->tp > 1)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--tp %ld: mode %s splits nothing among ranks; leave out --tp, or take another mode",
-                       (long)o->tp, mode->name);
-    if (!o->pp) o->pp = gx_max(world / gx_max(o->tp, 1), 1);
-    GX_TRY(gx__options_check_stages(o, world, err));
-    const int of_stage = world / (int)o->pp;
-    if (!o->tp) o->tp = is_split ? of_stage : 1;
-    GX_TRY(gx__options_check_divides("tp", o->tp, of_stage, o->pp > 1 ? " of a stage" : "", err));
-    return gx__options_resolve_shards(o, c, of_stage / (int)o->tp, world, err);
-}
-
-void gx_options_mesh(const GxTrainOptions *o, int world, int *dims)
-{
-    const int copies = world / (int)(o->pp * o->tp), shards = atoi(o->zero) ? (int)o->dp_shard : 1;
-    dims[0] = (int)o->pp, dims[1] = copies / shards, dims[2] = shards, dims[3] = 1, dims[4] = (int)o->tp;
 }
 #endif

@@ -58,8 +58,8 @@ int gx_output_contains(const char *output_dir, const char *path);
 // Refuses a path inside a checkpoint. option: what has it, "--output_dir".
 GxStatus gx_output_refuse_nested(const char *option, const char *path, GxError *err);
 int gx_output_is_side_cache(const char *name); // 1: a file of one rank, side_cache/rank-0.rows
-// Removes the run in the folder: checkpoints, log, abandoned/, side cache and event files. Other files stay. An error if
-// there is no run.
+// Removes the run in the folder: checkpoints, log, abandoned/, side cache and event files. Other files stay. An error
+// if there is no run.
 GxStatus gx_output_clear(const char *output_dir, GxError *err);
 
 // A run resumed at step `begun` may save at any later step (a signal can ask for it) up to `last`: refuses folders of

@@ -67,7 +67,7 @@ GX_END
 #include "../base/mesh.h"
 #include "../comm/comm.h"
 #include "../ops/device.h"
-#include "metrics.h"
+#include "process_memory.h"
 
 // Measured: the bytes that a thread of a rank adds once oneDNN has compiled its kernels and packed its panels, and
 // OpenMP has made its stacks.
@@ -165,8 +165,8 @@ GxStatus gx_plan_make(GxPlan *p, GxContext *g, const GxArena *comm_arena, int ra
     return gx_status(g);
 }
 
-// What a place would need if data-parallel ranks shared weights, gradients and optimizer state: those of this rank stand
-// for all. 0: they share already, or there is one.
+// What a place would need if data-parallel ranks shared weights, gradients and optimizer state: those of this rank
+// stand for all. 0: they share already, or there is one.
 static int64_t gx__plan_shared(const GxPlan *p, const GxPlanPlace *place)
 {
     const double all = (double)gx_plan_arena(p),

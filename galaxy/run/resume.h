@@ -38,6 +38,8 @@ typedef struct {
 // to the checkpoint's folder. *lock: see gx_output_lock. read_only: does not lock or tidy up the folder.
 GxStatus gx_resume_find(GxContext *g, GxResume *r, GxTrainOptions *o, const GxConfig *c, int read_only, int *lock);
 void gx_resume_close(GxResume *r);
+// Names of the options that are always those of this command, never of the run; NULL at the end.
+const char *const *gx_resume_local_options(void);
 
 // The task decides which options exist, so it is not taken over: the program must have been called with the same one.
 GxStatus gx_resume_check_choice(const GxResume *r, const GxFamily *family, const GxTask *task, GxError *err);
@@ -137,7 +139,7 @@ static GxStatus gx__resume_start_over(GxContext *g, GxResume *r, const GxTrainOp
     r->state.run = there->run;
     r->state.world = there->world;
     GX_TRY(gx_path_join(path, output_dir, "training_args.json", &g->error));
-    const int is_said = gx_options_is_inference(o); // else where it begins (report.h)
+    const int is_said = gx_options_is_inference(o); // else where it begins (notes.h)
     if (is_said && r->state.run)
         gx_log(&g->log, GX_LOG_WARNING, "--resume auto: the run in %s has no checkpoint to go on from", output_dir);
     else if (is_said) {
@@ -247,6 +249,7 @@ static const char *const gx__resume_local_options[] = {
     "timeout", "device",        "device_comm", "output_dir",  "resume",
     "dry_run", "profile_steps", "evaluate",    "sample_only", "overwrite_output_dir",
     NULL};
+const char *const *gx_resume_local_options(void) { return gx__resume_local_options; }
 
 // The option with which a new run starts from the checkpoint's weights.
 static const char *gx__resume_weights_option(const GxResume *r) { return r->state.base_hash.all ? "adapter" : "model"; }
@@ -296,7 +299,8 @@ static void gx__resume_forget_resolved(const GxResume *r, const GxTask *task, Gx
     const char *said = gx_json_string(gx_json_get(r->args, "tuning")), *then = said[0] ? said : "full";
     const double rate = gx_json_double(gx_json_get(r->args, "learning_rate")),
                  alpha = gx_json_double(gx_json_get(r->args, "lora_alpha"));
-    if (gx__resume_model(r)[0] && strcmp(then, o->tuning.tuning) && rate == gx_tuning_rate(task, then))
+    if (gx__resume_model(r)[0] && strcmp(then, o->tuning.tuning) &&
+        rate == gx_tuning_rate(task, gx_tuning_method(then)))
         gx_config_forget(c, "learning_rate");
     if (alpha == gx_tuning_alpha(gx_json_int(gx_json_get(r->args, "lora_dim")))) gx_config_forget(c, "lora_alpha");
 }
@@ -396,7 +400,7 @@ GxStatus gx_resume_check_tuning(const GxResume *r, const GxTrainOptions *o, GxEr
     const char *said = gx_json_string(gx_json_get(r->args, "tuning")), *then = said[0] ? said : "full",
                *now = o->tuning.tuning;
     if (!r->folder[0] || !strcmp(then, now)) return GX_OK;
-    if (gx_tuning_is_sides(then) && gx_tuning_is_side(&o->tuning)) return GX_OK;
+    if (gx_tuning_is_sides(gx_tuning_method(then)) && gx_tuning_is_sides(gx_tuning_method(now))) return GX_OK;
     if (!strcmp(then, "full"))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s holds a whole model (--tuning full), and this command says --tuning %s: that is a new run; "

@@ -21,7 +21,7 @@ GX_END
 #include <string.h>
 #include <unistd.h>
 #include "launch.h"
-#include "report.h"
+#include "reporter.h"
 
 #define GX__SCORING_PATIENCE 5 // seconds between two lines about how far it is
 

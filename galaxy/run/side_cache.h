@@ -2,7 +2,7 @@
 // model's layers, and training does not change them. So they are stored when they are first computed; from then on the
 // layers of the model are not run.
 //
-// Every epoch has the samples of the first one (gx_side_cache_sample). Its micro-batches come in another order in each
+// Every epoch has the samples of the first one (GxSessionExtra.sample). Its micro-batches come in another order in each
 // epoch, but a micro-batch always has the same samples. So every rank meets again the samples that it has stored, and
 // outputs that are loaded have the bits of those that were computed, in the same micro-batch.
 //
@@ -19,11 +19,8 @@
 #ifndef GX_SIDE_CACHE_H
 #define GX_SIDE_CACHE_H
 #include "../data/record_cache.h"
-#include "interpreter.h"
-#include <stdio.h>
+#include "session.h"
 GX_BEGIN
-
-typedef struct GxTrainer GxTrainer; // trainer.h
 
 typedef struct GxSideCache {
     int in_memory, on_disk; // where the records are; neither: nothing is stored
@@ -51,31 +48,18 @@ typedef struct GxSideCache {
     int64_t steps, micro_batches, hits; // of this epoch, in this process
     double since;                       // seconds of training when the epoch began
     int64_t shared[2];                  // micro-batches and hits since the last line of progress
-} GxSideCache;                          // the trainer's side_cache; NULL in other runs
+} GxSideCache;
 
-// Chooses by the options between memory, disk and nothing. Returns what the runner calls around layers (interpreter.h);
-// NULL: nothing is stored.
-const GxUnitCache *gx_side_cache_plan(GxTrainer *t);
-// Makes the trainer's side_cache if the run is one of --tuning side_only. samples: in an epoch, from the task; 0: no
-// data are open. all: samples in a micro-batch of all ranks. Refuses a task that does not know how many samples an
-// epoch has, except in a dry run.
-GxStatus gx_side_cache_set_epoch(GxTrainer *t, int64_t samples, int64_t all);
-void gx_side_cache_allocate(GxTrainer *t, GxContext *g); // computes its sizes, and takes its memory after the model's
+// A watcher that extends the sessions of a run of --tuning side_only (run.h): it counts steps, and reports at the end
+// of an epoch. In other runs it does nothing. Refuses a task that does not know how many samples an epoch has, except
+// in a dry run.
+GxStatus gx_side_cache_watch(GxTrainRun *r, GxError *err);
 // Before the run takes the output folder: refuses a folder, files or an amount of memory that will not do. By all
 // ranks.
-GxStatus gx_side_cache_refuse(GxTrainer *t);
+GxStatus gx_side_cache_refuse(GxSession *s);
 // Once the weights are loaded and the output folder exists, by all ranks. disk: bytes that others (checkpoints) will
 // need on the disk; if too few are left, a warning says so, and fewer samples are stored.
-GxStatus gx_side_cache_open(GxTrainer *t, int64_t disk);
-void gx_side_cache_close(GxTrainer *t);
-
-// The number, among those of the first epoch, of the first sample in micro-batch `number` of the run; without a side
-// cache number * samples in a micro-batch. Over all ranks.
-int64_t gx_side_cache_sample(const GxTrainer *t, int64_t number);
-void gx_side_cache_count(GxTrainer *t);   // after each step; reports at the end of an epoch
-double gx_side_cache_share(GxTrainer *t); // share of micro-batches that came from the cache since the last call
-void gx_side_cache_report(GxTrainer *t);  // a line about the current epoch
-void gx_side_cache_describe(const GxTrainer *t, FILE *out); // for the plan: what it will take, and where
+GxStatus gx_side_cache_open(GxSession *s, int64_t disk);
 
 GX_END
 #endif
@@ -91,35 +75,24 @@ GX_END
 #include "../data/dataset.h"
 #include "../io/folder.h"
 #include "../ops/memory.h"
-#include "report.h"
-#include "trainer.h"
+#include "reporter.h"
+#include "checkpoint.h"
+#include "output.h"
 
 #define GX__SIDE_CACHE_FILE "rank-%d.rows"
 enum { GX__SIDE_CACHE_NAME = 40 };
 
 // ---- which samples --------------------------------------------------------------------------------------------------
 
-GxStatus gx_side_cache_set_epoch(GxTrainer *t, int64_t samples, int64_t all)
-{
-    if (strcmp(t->o.tuning.tuning, "side_only") || gx_options_is_inference(&t->o)) return GX_OK;
-    if (samples < 1 && !t->o.dry_run)
-        return GX_FAIL(&t->g->error, GX_ERR_UNSUPPORTED,
-                       "--tuning side_only keeps what the model makes of the samples of an epoch, and --task %s does "
-                       "not say how many those are; take --tuning side",
-                       t->task->name);
-    t->side_cache = (GxSideCache *)calloc(1, sizeof *t->side_cache);
-    if (!t->side_cache) return GX_FAIL(&t->g->error, GX_ERR_MEMORY, "no memory for a side cache");
-    t->side_cache->epoch = samples < 1 ? 0 : gx_max(1, samples / all);
-    return GX_OK;
-}
+// That of this session; NULL: it has none.
+static GxSideCache *gx__side_cache_of(const GxSession *s) { return (GxSideCache *)s->extra.self; }
 
-int64_t gx_side_cache_sample(const GxTrainer *t, int64_t number)
+static int64_t gx__side_cache_sample(const void *self, const GxSession *s, int64_t number)
 {
-    const GxSideCache *c = t->side_cache;
-    const int64_t all = gx_split_total(&t->batch_split);
-    if (!c) return number * all;
-    const int64_t epoch = number / c->epoch, at = number % c->epoch;
-    return all * (epoch == 0 ? at : gx_permute((uint64_t)t->o.seed, epoch, c->epoch, at)); // the first epoch: in order
+    const GxSideCache *c = (const GxSideCache *)self;
+    const int64_t epoch = number / c->epoch, at = number % c->epoch; // the first epoch: in order
+    const int64_t then = epoch == 0 ? at : gx_permute((uint64_t)s->run->o.seed, epoch, c->epoch, at);
+    return gx_split_total(&s->batch_split) * then;
 }
 
 // ---- a micro-batch --------------------------------------------------------------------------------------------------
@@ -143,14 +116,14 @@ static GxRecordKey gx__side_cache_key(GxSideCache *c, const GxBatch *b, int64_t 
     return gx_record_key(c->column, n * (int64_t)sizeof *c->column);
 }
 
-static int gx__side_cache_find(GxContext *g, void *trainer, const GxBatch *b)
+static int gx__side_cache_find(GxContext *g, void *session, const GxBatch *b)
 {
-    GxTrainer *t = (GxTrainer *)trainer;
-    GxSideCache *c = t->side_cache;
+    GxSession *s = (GxSession *)session;
+    GxSideCache *c = gx__side_cache_of(s);
     GxBatch host_copy = *b;
-    void *host = gx_trainer_host_block(t, b->number);
+    void *host = gx_session_host_block(s, b->number);
     int64_t lacks = 0;
-    t->task->layout(t->self, &host_copy, host, host);
+    s->run->task->layout(s->run->self, &host_copy, host, host);
     for (int64_t i = 0; i < b->B; i++) {
         c->key[i] = gx__side_cache_key(c, &host_copy, i);
         c->is_kept[i] = (uint8_t)gx_record_cache_read(&c->records, c->key[i], c->stage + i * c->bytes);
@@ -175,9 +148,9 @@ static char *gx__side_cache_row(const GxSideCache *c, int64_t i, int layer, int6
     return c->stage + i * c->bytes + ((int64_t)layer * c->rows + row) * c->row_bytes;
 }
 
-static void gx__side_cache_read(GxContext *g, void *trainer, const GxBatch *b, int layer, GxRows x)
+static void gx__side_cache_read(GxContext *g, void *session, const GxBatch *b, int layer, GxRows x)
 {
-    const GxSideCache *c = ((GxTrainer *)trainer)->side_cache;
+    const GxSideCache *c = gx__side_cache_of((const GxSession *)session);
     char *to = c->host_copy ? c->host_copy : (char *)x.data;
     for (int64_t row = 0; row < c->rows; row++)
         for (int64_t i = 0; i < b->B; i++)
@@ -185,23 +158,23 @@ static void gx__side_cache_read(GxContext *g, void *trainer, const GxBatch *b, i
     gx_to_device(g, x.data, to, gx_rows_bytes(x));
 }
 
-static void gx__side_cache_keep(GxTrainer *t, int64_t B)
+static void gx__side_cache_keep(GxSession *s, int64_t B)
 {
-    GxSideCache *c = t->side_cache;
+    GxSideCache *c = gx__side_cache_of(s);
     for (int64_t i = 0; i < B; i++)
         if (!c->is_kept[i]) gx_record_cache_write(&c->records, c->key[i], c->stage + i * c->bytes);
     if (!gx_error_code(&c->records.error) || c->said_full) return;
     c->said_full = 1;
-    gx_log(&t->g->log, GX_LOG_WARNING,
+    gx_log(&s->g->log, GX_LOG_WARNING,
            "rank %d: the side cache takes no more samples: %s; the training goes on, and the others are computed in "
            "each epoch",
-           t->g->rank, c->records.error.message);
+           s->g->rank, c->records.error.message);
 }
 
-static void gx__side_cache_write(GxContext *g, void *trainer, const GxBatch *b, int layer, GxRows x)
+static void gx__side_cache_write(GxContext *g, void *session, const GxBatch *b, int layer, GxRows x)
 {
-    GxTrainer *t = (GxTrainer *)trainer;
-    GxSideCache *c = t->side_cache;
+    GxSession *s = (GxSession *)session;
+    GxSideCache *c = gx__side_cache_of(s);
     const char *from = c->host_copy ? c->host_copy : (const char *)x.data;
     if (c->records.is_full || layer != c->next) return; // an incomplete micro-batch is not stored
     gx_to_host(g, c->host_copy ? c->host_copy : x.data, x.data, gx_rows_bytes(x));
@@ -210,46 +183,36 @@ static void gx__side_cache_write(GxContext *g, void *trainer, const GxBatch *b, 
         for (int64_t i = 0; i < b->B; i++)
             memcpy(gx__side_cache_row(c, i, layer, row), from + (row * b->B + i) * c->row_bytes, (size_t)c->row_bytes);
     c->next = layer + 1;
-    if (c->next == c->layers) gx__side_cache_keep(t, b->B);
+    if (c->next == c->layers) gx__side_cache_keep(s, b->B);
 }
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 
-static int64_t gx__side_cache_run(const GxTrainer *t) // number of micro-batches in the whole run
+static int64_t gx__side_cache_run(const GxSession *s) // number of micro-batches in the whole run
 {
-    const int64_t of_step = t->o.gradient_accumulation_steps;
-    return t->o.max_steps > INT64_MAX / of_step ? INT64_MAX : t->o.max_steps * of_step;
+    const int64_t of_step = s->run->o.gradient_accumulation_steps;
+    return s->run->o.max_steps > INT64_MAX / of_step ? INT64_MAX : s->run->o.max_steps * of_step;
 }
 
-const GxUnitCache *gx_side_cache_plan(GxTrainer *t)
+static void gx__side_cache_measure(GxSession *s)
 {
-    GxSideCache *c = t->side_cache;
-    if (!c) return NULL;
-    c->in_memory = !strcmp(t->o.tuning.side_cache, "memory"), c->on_disk = !strcmp(t->o.tuning.side_cache, "disk");
-    c->hooks.find = gx__side_cache_find, c->hooks.read = gx__side_cache_read, c->hooks.write = gx__side_cache_write;
-    c->hooks.user = t;
-    return c->in_memory || c->on_disk ? &c->hooks : NULL;
-}
-
-static void gx__side_cache_measure(GxTrainer *t)
-{
-    GxSideCache *c = t->side_cache;
-    const GxModel *m = &t->model;
-    const GxRows x = gx_stream_rows(m, t->o.seq_len, 1, NULL); // of a sample
-    const int64_t B = gx_trainer_samples(t), run = gx__side_cache_run(t);
+    GxSideCache *c = gx__side_cache_of(s);
+    const GxModel *m = &s->model;
+    const GxRows x = gx_stream_rows(m, s->run->o.seq_len, 1, NULL); // of a sample
+    const int64_t B = gx_session_samples(s), run = gx__side_cache_run(s);
     c->layers = 0;
     for (int u = 1; u < m->units; u++) c->layers += gx_side_is_beside(m, u);
     c->rows = x.rows, c->row_bytes = x.cols * gx_dtype_size(x.dtype), c->bytes = c->layers * c->rows * c->row_bytes;
     c->samples = gx_min(c->epoch ? gx_min(c->epoch, run) : run, INT64_MAX / 2 / (B * c->bytes)) * B;
 }
 
-void gx_side_cache_allocate(GxTrainer *t, GxContext *g)
+static void gx__side_cache_allocate(void *self, GxSession *s, GxContext *g)
 {
-    GxSideCache *c = t->side_cache;
+    GxSideCache *c = (GxSideCache *)self;
     GxArena *host = gx_host_arena(g);
-    const int64_t T = t->o.seq_len, B = gx_trainer_samples(t);
-    if (!c || gx_failed(g)) return;
-    gx__side_cache_measure(t);
+    const int64_t T = s->run->o.seq_len, B = gx_session_samples(s);
+    if (gx_failed(g)) return;
+    gx__side_cache_measure(s);
     if (!c->in_memory && !c->on_disk) return;
     c->stage = (char *)gx_allocate_from(g, host, GX_MEM_ACTIVATIONS, B * c->bytes);
     if (!g->device->shares_host_memory)
@@ -261,19 +224,20 @@ void gx_side_cache_allocate(GxTrainer *t, GxContext *g)
         c->memory = gx_allocate_from(g, host, GX_MEM_WORKSPACE, gx_record_cache_memory(c->bytes, c->samples));
 }
 
-static int gx__side_cache_neighbours(const GxTrainer *t) // number of ranks on this machine
+static int gx__side_cache_neighbours(const GxSession *s) // number of ranks on this machine
 {
-    return t->g->comm ? (int)gx_max(1, t->g->comm->local_ranks) : 1;
+    return s->g->comm ? (int)gx_max(1, s->g->comm->local_ranks) : 1;
 }
 
 // The folder, and in it the path of this rank's file.
-static GxStatus gx__side_cache_path(const GxTrainer *t, char folder[GX_PATH], char path[GX_PATH], GxError *err)
+static GxStatus gx__side_cache_path(const GxSession *s, char folder[GX_PATH], char path[GX_PATH], GxError *err)
 {
+    const GxTrainRun *r = s->run;
     char name[GX__SIDE_CACHE_NAME];
-    const char *dir = t->o.tuning.side_cache_dir;
+    const char *dir = r->o.tuning.side_cache_dir;
     if (dir[0]) snprintf(folder, GX_PATH, "%s", dir);
-    else GX_TRY(gx_path_join(folder, t->o.output_dir, GX_SIDE_CACHE_FOLDER, err));
-    snprintf(name, sizeof name, GX__SIDE_CACHE_FILE, t->g->rank);
+    else GX_TRY(gx_path_join(folder, r->o.output_dir, GX_SIDE_CACHE_FOLDER, err));
+    snprintf(name, sizeof name, GX__SIDE_CACHE_FILE, s->g->rank);
     return gx_path_join(path, folder, name, err);
 }
 
@@ -293,23 +257,23 @@ static GxStatus gx__side_cache_check_folder(const char *folder, GxError *err)
                    folder, at, gx_path_is_folder(at) ? "a folder that cannot be written to" : "no folder");
 }
 
-static GxStatus gx__side_cache_refuse_files(GxTrainer *t)
+static GxStatus gx__side_cache_refuse_files(GxSession *s)
 {
     char folder[GX_PATH], path[GX_PATH];
-    GxError *err = &t->g->error;
-    if (!t->side_cache || !t->side_cache->on_disk) return gx_status(t->g);
-    gx__side_cache_path(t, folder, path, err);
-    if (t->o.tuning.side_cache_dir[0] && !gx_error_code(err)) gx__side_cache_check_folder(folder, err);
+    GxError *err = &s->g->error;
+    if (!gx__side_cache_of(s) || !gx__side_cache_of(s)->on_disk) return gx_status(s->g);
+    gx__side_cache_path(s, folder, path, err);
+    if (s->run->o.tuning.side_cache_dir[0] && !gx_error_code(err)) gx__side_cache_check_folder(folder, err);
     if (!gx_error_code(err)) gx_record_cache_check(path, err);
-    gx_at(t->g, -1, "side_cache");
-    gx_barrier(t->g, GX_AXIS_ALL); // on a failed context this tells the other ranks
-    return gx_status(t->g);
+    gx_at(s->g, -1, "side_cache");
+    gx_barrier(s->g, GX_AXIS_ALL); // on a failed context this tells the other ranks
+    return gx_status(s->g);
 }
 
-static GxStatus gx__side_cache_refuse_memory(const GxTrainer *t, GxError *err)
+static GxStatus gx__side_cache_refuse_memory(const GxSession *s, GxError *err)
 {
-    const GxSideCache *c = t->side_cache;
-    const char *dir = t->o.tuning.side_cache_dir, *last = strrchr(dir, '/');
+    const GxSideCache *c = gx__side_cache_of(s);
+    const char *dir = s->run->o.tuning.side_cache_dir, *last = strrchr(dir, '/');
     GxError why = GX_ZERO;
     // the name of a checkpoint is refused, too, since the run will make those later
     if (c && dir[0] && (gx_output_check_place(dir, &why) != GX_OK || gx_checkpoint_number(last ? last + 1 : dir) >= 0))
@@ -317,8 +281,8 @@ static GxStatus gx__side_cache_refuse_memory(const GxTrainer *t, GxError *err)
                        "--side_cache_dir %s is the place of a checkpoint, which is removed with all that is in it; "
                        "choose another folder",
                        dir);
-    const GxPlanPlace *machine = &t->plan.machine;
-    const int64_t bytes = c ? gx_record_cache_memory(c->bytes, c->samples) * gx__side_cache_neighbours(t) : 0;
+    const GxPlanPlace *machine = &s->plan.machine;
+    const int64_t bytes = c ? gx_record_cache_memory(c->bytes, c->samples) * gx__side_cache_neighbours(s) : 0;
     if (!c || !c->in_memory || !machine->has || machine->bytes <= machine->has || machine->bytes - bytes > machine->has)
         return GX_OK;
     return GX_FAIL(err, GX_ERR_MEMORY,
@@ -327,38 +291,39 @@ static GxStatus gx__side_cache_refuse_memory(const GxTrainer *t, GxError *err)
                    (double)machine->bytes / 1e6, (double)bytes / 1e6, (double)machine->has / 1e6);
 }
 
-GxStatus gx_side_cache_refuse(GxTrainer *t)
+GxStatus gx_side_cache_refuse(GxSession *s)
 {
-    GX_TRY(gx__side_cache_refuse_memory(t, &t->g->error));
-    return gx__side_cache_refuse_files(t);
+    GX_TRY(gx__side_cache_refuse_memory(s, &s->g->error));
+    return gx__side_cache_refuse_files(s);
 }
 
 // ---- the files -----------------------------------------------------------------------------------------------------
 
 // A hash of all that the records depend on, other than the samples.
-static uint64_t gx__side_cache_about(const GxTrainer *t, uint64_t base_hash, GxError *err)
+static uint64_t gx__side_cache_about(const GxSession *s, uint64_t base_hash, GxError *err)
 {
-    const GxSideCache *c = t->side_cache;
-    const GxModel *m = &t->model;
-    const GxFamily *f = t->family;
-    const int is_cut = t->mode->methods.con == GX_METHOD_SP && m->members > 1;
+    const GxTrainRun *r = s->run;
+    const GxSideCache *c = gx__side_cache_of(s);
+    const GxModel *m = &s->model;
+    const GxFamily *f = r->family;
+    const int is_cut = s->mode->methods.con == GX_METHOD_SP && m->members > 1;
     const int64_t word[] = {(int64_t)base_hash,
                             (int64_t)m->store.dtype,
-                            t->o.seq_len,
+                            r->o.seq_len,
                             c->layers,
                             c->rows,
                             c->row_bytes,
-                            gx_tuning_quantize(&t->o.tuning),
+                            gx_tuning_quantize(&r->o.tuning),
                             m->members,
                             is_cut ? m->sequence.begin[m->member] : 0};
     const int64_t bytes = gx_fields_bytes(f->fields, f->n_fields);
     char methods[60] = "", *config = (char *)malloc((size_t)bytes);
     uint64_t hash = gx_hash(GX_HASH_START, word, sizeof word);
-    gx_methods_text(t->mode->methods, methods, sizeof methods);
+    gx_methods_text(s->mode->methods, methods, sizeof methods);
     hash = gx_hash(hash, methods, (int64_t)strlen(methods));
     hash = gx_hash(hash, f->name, (int64_t)strlen(f->name));
     if (!config) GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
-    else gx_fields_pack(f->fields, f->n_fields, t->model_config, config), hash = gx_hash(hash, config, bytes);
+    else gx_fields_pack(f->fields, f->n_fields, r->model_config, config), hash = gx_hash(hash, config, bytes);
     free(config);
     return hash;
 }
@@ -371,39 +336,39 @@ typedef struct {
     char first[GX__SIDE_CACHE_NAME];
 } gx__SideCacheLeft;
 
-static void gx__side_cache_leave(const GxTrainer *t, const char *name, const char *path, gx__SideCacheLeft *left)
+static void gx__side_cache_leave(const GxSession *s, const char *name, const char *path, gx__SideCacheLeft *left)
 {
     char exact[GX__SIDE_CACHE_NAME];
     int rank = -1;
     int64_t size = 0;
-    if (!gx_trainer_is_first(t) || sscanf(name, GX__SIDE_CACHE_FILE, &rank) != 1 || rank < t->g->world) return;
+    if (!gx_session_is_first(s) || sscanf(name, GX__SIDE_CACHE_FILE, &rank) != 1 || rank < s->g->world) return;
     snprintf(exact, sizeof exact, GX__SIDE_CACHE_FILE, rank);
-    if (strcmp(name, exact) || !gx_record_cache_is_other(&t->side_cache->records, path, &size)) return;
+    if (strcmp(name, exact) || !gx_record_cache_is_other(&gx__side_cache_of(s)->records, path, &size)) return;
     if (left->is_own && unlink(path) != 0) return;
     if (!left->n++) snprintf(left->first, sizeof left->first, "%s", exact);
     left->mb += (double)size / 1e6;
 }
 
-static void gx__side_cache_tell_left(const GxTrainer *t, const gx__SideCacheLeft *left)
+static void gx__side_cache_tell_left(const GxSession *s, const gx__SideCacheLeft *left)
 {
     char more[40] = "";
     if (left->n > 1) snprintf(more, sizeof more, " and %d more", left->n - 1);
     if (left->n)
-        gx_log(&t->g->log, GX_LOG_WARNING,
+        gx_log(&s->g->log, GX_LOG_WARNING,
                "%s/%s%s, %.1f MB, of ranks that this run does not have, %s about another model, or another part of "
                "it%s",
-               t->side_cache->folder, left->first, more, left->mb, left->n > 1 ? "are" : "is",
+               gx__side_cache_of(s)->folder, left->first, more, left->mb, left->n > 1 ? "are" : "is",
                left->is_own ? ": removed" : ": not read, and left for other runs; remove what none of them needs");
 }
 
-static void gx__side_cache_find_others(GxTrainer *t, const char *own)
+static void gx__side_cache_find_others(GxSession *s, const char *own)
 {
-    GxSideCache *c = t->side_cache;
+    GxSideCache *c = gx__side_cache_of(s);
     GxFolder list = GX_ZERO;
     GxError ignored = GX_ZERO; // files of other ranks may disappear meanwhile
     gx__SideCacheLeft left = GX_ZERO;
     char path[GX_PATH];
-    left.is_own = !t->o.tuning.side_cache_dir[0];
+    left.is_own = !s->run->o.tuning.side_cache_dir[0];
     if (gx_folder_list(&list, c->folder, &ignored) != GX_OK) return;
     for (int i = 0; i < list.n; i++) {
         const char *name = list.entry[i].name;
@@ -411,17 +376,17 @@ static void gx__side_cache_find_others(GxTrainer *t, const char *own)
         gx_error_clear(&ignored);
         if (gx_path_join(path, c->folder, name, &ignored) != GX_OK) continue;
         gx_record_cache_inspect(&c->records, path, &ignored);
-        gx__side_cache_leave(t, name, path, &left);
+        gx__side_cache_leave(s, name, path, &left);
     }
-    gx__side_cache_tell_left(t, &left);
+    gx__side_cache_tell_left(s, &left);
     gx_folder_close(&list);
 }
 
 // Limits the number of records to what fits on the disk: what is free, less what others need, divided by the ranks of
 // this machine.
-static void gx__side_cache_fit(GxTrainer *t, int64_t others)
+static void gx__side_cache_fit(GxSession *s, int64_t others)
 {
-    GxSideCache *c = t->side_cache;
+    GxSideCache *c = gx__side_cache_of(s);
     const int64_t stride = gx_record_cache_stride(c->bytes),
                   there = c->records.n; // of these some may be records of other data
     struct statvfs disk;
@@ -429,25 +394,25 @@ static void gx__side_cache_fit(GxTrainer *t, int64_t others)
     c->records.most = c->records.file[0].records + c->samples;
     if (statvfs(c->folder, &disk) != 0) return; // the file system does not say what is free
     const int64_t left = (int64_t)disk.f_bavail * (int64_t)disk.f_frsize,
-                  fit = gx_max(0, left - others) / gx__side_cache_neighbours(t) / stride;
+                  fit = gx_max(0, left - others) / gx__side_cache_neighbours(s) / stride;
     if (fit >= c->samples - there) return;
     c->records.most = c->records.file[0].records + fit;
-    if (gx_trainer_is_first(t))
-        gx_log(&t->g->log, GX_LOG_WARNING,
+    if (gx_session_is_first(s))
+        gx_log(&s->g->log, GX_LOG_WARNING,
                "the side cache needs %.1f MB on each rank, and the disk of %s has %.1f MB left beside checkpoints: of "
                "%ld samples, beside those that are there, %ld are kept, and the others computed in each epoch",
                (double)c->samples * (double)stride / 1e6, c->folder, (double)gx_max(0, left - others) / 1e6,
                (long)c->samples, (long)fit);
 }
 
-static GxStatus gx__side_cache_open_files(GxTrainer *t, uint64_t about, int64_t disk)
+static GxStatus gx__side_cache_open_files(GxSession *s, uint64_t about, int64_t disk)
 {
-    GxSideCache *c = t->side_cache;
-    GxContext *g = t->g;
+    GxSideCache *c = gx__side_cache_of(s);
+    GxContext *g = s->g;
     GxError *err = &g->error;
     GxRecordsFound found = GX_RECORDS_NEW;
     char path[GX_PATH];
-    if (!gx_failed(g) && gx__side_cache_path(t, c->folder, path, err) == GX_OK &&
+    if (!gx_failed(g) && gx__side_cache_path(s, c->folder, path, err) == GX_OK &&
         gx_folder_make(c->folder, err) == GX_OK)
         gx_record_cache_open(&c->records, path, c->bytes, about, INT64_MAX, &found, err);
     gx_barrier(g, GX_AXIS_ALL); // a failure is told to the other ranks; after it all files are open
@@ -458,80 +423,64 @@ static GxStatus gx__side_cache_open_files(GxTrainer *t, uint64_t about, int64_t 
     if (found == GX_RECORDS_IN_USE)
         gx_log(&g->log, GX_LOG_WARNING, "%s is being written by another run: what is there is read, and nothing added",
                path);
-    gx__side_cache_find_others(t, strrchr(path, '/') + 1);
-    gx__side_cache_fit(t, disk);
-    if (c->records.n && gx_trainer_is_first(t))
+    gx__side_cache_find_others(s, strrchr(path, '/') + 1);
+    gx__side_cache_fit(s, disk);
+    if (c->records.n && gx_session_is_first(s))
         gx_report(g, "side cache: %ld sample%s in %s\n", (long)c->records.n, c->records.n == 1 ? " is" : "s are",
                   c->folder);
     return gx_status(g);
 }
 
-GxStatus gx_side_cache_open(GxTrainer *t, int64_t disk)
+GxStatus gx_side_cache_open(GxSession *s, int64_t disk)
 {
-    GxSideCache *c = t->side_cache;
-    GxContext *g = t->g;
-    uint64_t base_hash = t->base_hash.all;
+    GxTrainRun *r = s->run;
+    GxSideCache *c = gx__side_cache_of(s);
+    GxContext *g = s->g;
+    uint64_t base_hash = r->base_hash.all;
     if (!c) return GX_OK;
-    c->number = t->samples / gx_split_total(&t->batch_split) / c->epoch;
+    c->number = r->at.samples / gx_split_total(&s->batch_split) / c->epoch;
     if (c->in_memory) gx_record_cache_open_memory(&c->records, c->memory, c->bytes, c->samples);
     if (!c->on_disk) return GX_OK;
     gx_at(g, -1, "side_cache");
     gx_broadcast(g, GX_AXIS_ALL, 0, &base_hash, 1, GX_I64); // after it, rank 0 has made the output folder
-    const uint64_t about = gx__side_cache_about(t, base_hash, &g->error);
-    return gx__side_cache_open_files(t, about, disk);
-}
-
-void gx_side_cache_close(GxTrainer *t)
-{
-    if (t->side_cache) gx_record_cache_close(&t->side_cache->records);
-    free(t->side_cache);
-    t->side_cache = NULL;
+    const uint64_t about = gx__side_cache_about(s, base_hash, &g->error);
+    return gx__side_cache_open_files(s, about, disk);
 }
 
 // ---- in words ------------------------------------------------------------------------------------------------------
 
-void gx_side_cache_count(GxTrainer *t)
+static double gx__side_cache_share(void *self)
 {
-    GxSideCache *c = t->side_cache;
-    if (!c) return;
-    c->steps++;
-    const int64_t next = t->samples / gx_split_total(&t->batch_split) / c->epoch; // the epoch of the next micro-batch
-    if (next == c->number) return;
-    gx_side_cache_report(t);
-    c->number = next;
-}
-
-double gx_side_cache_share(GxTrainer *t)
-{
-    GxSideCache *c = t->side_cache;
-    const double share = c && c->shared[0] ? (double)c->shared[1] / (double)c->shared[0] : 0;
-    if (c) c->shared[0] = c->shared[1] = 0;
+    GxSideCache *c = (GxSideCache *)self;
+    const double share = c->shared[0] ? (double)c->shared[1] / (double)c->shared[0] : 0;
+    c->shared[0] = c->shared[1] = 0;
     return share;
 }
 
-void gx_side_cache_report(GxTrainer *t)
+// A line about the current epoch.
+static void gx__side_cache_tell(void *self, GxSession *s)
 {
-    GxSideCache *c = t->side_cache;
-    if (!c || !c->steps || !gx_trainer_is_first(t)) return;
+    GxTrainRun *r = s->run;
+    GxSideCache *c = (GxSideCache *)self;
+    if (!c->steps || !gx_session_is_first(s)) return;
     char kept[200] = "nothing is kept";
     // validations and saving are not counted; a device may still be busy with the last step
     const double now =
-        t->clock.training_seconds + (t->clock.interval_steps ? gx_seconds() - t->clock.interval_start : 0);
+        r->clock.training_seconds + (r->clock.interval_steps ? gx_seconds() - r->clock.interval_start : 0);
     if (c->in_memory || c->on_disk)
         snprintf(kept, sizeof kept, "%.0f%% of the micro-batches came from it; %ld sample%s, %.1f MB, %s there",
                  100 * (double)c->hits / (double)gx_max(1, c->micro_batches), (long)c->records.n,
                  gx_text_s(c->records.n), (double)c->records.n * (double)c->bytes / 1e6,
                  c->records.n == 1 ? "is" : "are");
-    gx_report(t->g, "side cache, epoch %ld: %ld step%s of %.3f s: %s\n", (long)c->number + 1, (long)c->steps,
+    gx_report(s->g, "side cache, epoch %ld: %ld step%s of %.3f s: %s\n", (long)c->number + 1, (long)c->steps,
               gx_text_s(c->steps), (now - c->since) / (double)c->steps, kept);
     c->steps = c->micro_batches = c->hits = 0, c->since = now;
 }
 
-void gx_side_cache_describe(const GxTrainer *t, FILE *out)
+static void gx__side_cache_describe(const void *self, const GxSession *s, FILE *out)
 {
-    const GxSideCache *c = t->side_cache;
-    const char *of = t->g->world > 1 ? " of rank 0" : "";
-    if (!c) return;
+    const GxSideCache *c = (const GxSideCache *)self;
+    const char *of = s->g->world > 1 ? " of rank 0" : "";
     if (!c->in_memory && !c->on_disk) {
         fprintf(out, "side cache: none; the samples of the first epoch are those of all\n");
         return;
@@ -540,5 +489,56 @@ void gx_side_cache_describe(const GxTrainer *t, FILE *out)
             c->epoch ? "" : "at most the run's ", (long)c->samples, gx_text_s(c->samples), of,
             (double)c->samples * (double)c->bytes / 1e6,
             c->in_memory ? "of memory, which the plan has" : "on the disk");
+}
+
+// ---- as a watcher --------------------------------------------------------------------------------------------------
+
+static GxStatus gx__side_cache_extend(void *self, GxSession *s, int64_t samples, int64_t all)
+{
+    GxTrainRun *r = s->run;
+    GxSideCache *c = (GxSideCache *)self;
+    GxSessionExtra *extra = &s->extra;
+    if (r->chosen.tuning != GX_TUNING_SIDE_ONLY || gx_options_is_inference(&r->o)) return GX_OK;
+    if (samples < 1 && !r->o.dry_run)
+        return GX_FAIL(&s->g->error, GX_ERR_UNSUPPORTED,
+                       "--tuning side_only keeps what the model makes of the samples of an epoch, and --task %s does "
+                       "not say how many those are; take --tuning side",
+                       r->task->name);
+    memset(c, 0, sizeof *c);
+    c->epoch = samples < 1 ? 0 : gx_max(1, samples / all);
+    c->in_memory = r->chosen.side_cache == GX_SIDE_CACHE_MEMORY,
+    c->on_disk = r->chosen.side_cache == GX_SIDE_CACHE_DISK;
+    c->hooks.find = gx__side_cache_find, c->hooks.read = gx__side_cache_read, c->hooks.write = gx__side_cache_write;
+    c->hooks.user = s;
+    extra->self = c, extra->epoch = c->epoch;
+    extra->cache = c->in_memory || c->on_disk ? &c->hooks : NULL;
+    extra->allocate = gx__side_cache_allocate, extra->sample = gx__side_cache_sample;
+    extra->share = gx__side_cache_share, extra->describe = gx__side_cache_describe, extra->tell = gx__side_cache_tell;
+    return GX_OK;
+}
+
+static void gx__side_cache_stepped(void *self, GxSession *s)
+{
+    GxSideCache *c = (GxSideCache *)self;
+    if (!gx__side_cache_of(s)) return;
+    c->steps++;
+    const int64_t next = s->run->at.samples / gx_split_total(&s->batch_split) / c->epoch; // of the next micro-batch
+    if (next == c->number) return;
+    gx__side_cache_tell(c, s);
+    c->number = next;
+}
+
+static void gx__side_cache_closed(void *self, GxSession *s)
+{
+    if (gx__side_cache_of(s)) gx_record_cache_close(&((GxSideCache *)self)->records);
+}
+
+GxStatus gx_side_cache_watch(GxTrainRun *r, GxError *err)
+{
+    GxWatcher *w = gx_watchers_add(&r->watchers, sizeof(GxSideCache), err);
+    if (!w) return gx_error_code(err);
+    w->stepped = gx__side_cache_stepped, w->closed = gx__side_cache_closed;
+    r->extends.open = gx__side_cache_extend, r->extends.self = w->self;
+    return GX_OK;
 }
 #endif

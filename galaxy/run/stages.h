@@ -1,58 +1,43 @@
-// run/stages.h: which layers each stage of a pipeline has (--pp, --stage_num_hidden_layers_list).
+// stages.h: which layers each stage of a pipeline has (--pp, --stage_num_hidden_layers_list).
 #ifndef GX_STAGES_H
 #define GX_STAGES_H
-#include "../base/status.h"
-#include "options.h"
-#include <stddef.h>
+#include "session.h"
 GX_BEGIN
 
-typedef struct GxTrainer GxTrainer; // trainer.h
-
-// Sets t->stage: the first unit of each stage, and behind them the number of units. Layers are divided evenly, the
+// Sets s->stage: the first unit of each stage, and behind them the number of units. Layers are divided evenly, the
 // first stages have those that are left; the embedding is the first stage's, heads are the last's. Refuses what the
 // model does not have.
-GxStatus gx_stages_plan(GxTrainer *t);
-int gx_stages_order(const GxTrainer *t); // GxStepsOrder of the program's own schedule, or of --pipeline_schedule
+GxStatus gx_stages_plan(GxSession *s);
 // Micro-batches of a validation that are under way at once, so that stages seldom wait: as many as a window has, and
 // four for each stage at least. 1: there is one stage, or no validation.
 int gx_stages_evals(const GxTrainOptions *o);
 // "pp 2 (1f1b, layers 3,2)"
-void gx_stages_text(const GxTrainer *t, char *text, size_t size);
+void gx_stages_text(const GxSession *s, char *text, size_t size);
 
 GX_END
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_STAGES_IMPLEMENTED)
 #define GX_STAGES_IMPLEMENTED
-#include <stdio.h>
-#include <string.h>
 #include "../base/partition.h"
-#include "trainer.h"
-
-int gx_stages_order(const GxTrainer *t)
-{
-    if (t->steps_schedule) return t->steps_schedule->order;
-    for (int i = 0; i < GX_ORDERS; i++)
-        if (!strcmp(gx_order_info(i)->name, t->o.pipeline_schedule)) return i;
-    return GX_ORDER_1F1B;
-}
 
 // Units in front of the first layer, and of each layer: beside a side network its first layer and those beside the
 // layers are units, too.
-static int gx__stages_lead(const GxTrainer *t) { return gx_tuning_is_sides(t->o.tuning.tuning) ? 2 : 1; }
+static int gx__stages_lead(const GxTrainRun *r) { return gx_tuning_is_sides(r->chosen.tuning) ? 2 : 1; }
 
 // Of all ranks: each has one, or two.
-static int gx__stages_count(const GxTrainer *t)
+static int gx__stages_count(const GxTrainRun *r)
 {
-    return (int)t->o.pp * (t->o.pp > 1 ? gx_order_info(gx_stages_order(t))->chunks : 1);
+    return (int)r->o.pp * (r->o.pp > 1 ? gx_order_info(r->chosen.order)->chunks : 1);
 }
 
-static GxStatus gx__stages_split(const GxTrainer *t, int64_t layers, GxSplit *split)
+static GxStatus gx__stages_split(const GxSession *s, int64_t layers, GxSplit *split)
 {
-    const GxTrainOptions *o = &t->o;
+    const GxTrainRun *r = s->run;
+    const GxTrainOptions *o = &r->o;
     const GxIntList *list = &o->stage_num_hidden_layers_list;
-    const int stages = gx__stages_count(t);
-    GxError *err = &t->g->error;
+    const int stages = gx__stages_count(r);
+    GxError *err = &s->g->error;
     const int most = (int)gx_min(layers, GX_MAX_PARTS), pp_most = most * (int)o->pp / stages;
     if (stages > most && pp_most < 2 && stages > o->pp)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
@@ -71,21 +56,22 @@ static GxStatus gx__stages_split(const GxTrainer *t, int64_t layers, GxSplit *sp
     return gx_split_list(split, "stage_num_hidden_layers_list", list->v, list->n, layers, stages, err);
 }
 
-GxStatus gx_stages_plan(GxTrainer *t)
+GxStatus gx_stages_plan(GxSession *s)
 {
-    const GxTrainOptions *o = &t->o;
-    const GxField *f = gx_field_find(t->family->fields, t->family->n_fields, "num_hidden_layers");
-    const int lead = gx__stages_lead(t);
-    const int64_t layers = f ? *(const int64_t *)gx_field_in(f, t->model_config) : 0;
+    GxTrainRun *r = s->run;
+    const GxTrainOptions *o = &r->o;
+    const GxField *f = gx_field_find(r->family->fields, r->family->n_fields, "num_hidden_layers");
+    const int lead = gx__stages_lead(r);
+    const int64_t layers = f ? *(const int64_t *)gx_field_in(f, r->model_config) : 0;
     GxSplit split;
     if (o->pp == 1 && !o->stage_num_hidden_layers_list.n) return GX_OK;
-    if (o->pp > 1 && !strcmp(o->tuning.tuning, "side_only"))
-        return GX_FAIL(&t->g->error, GX_ERR_ARGUMENT,
+    if (o->pp > 1 && r->chosen.tuning == GX_TUNING_SIDE_ONLY)
+        return GX_FAIL(&s->g->error, GX_ERR_ARGUMENT,
                        "--tuning side_only keeps the outputs of all layers on each rank, and with --pp a rank has some "
                        "of the layers: take --tuning side, or leave out --pp");
-    GX_TRY(gx__stages_split(t, layers, &split));
-    for (int s = 0; s < split.n; s++) t->stage[s] = (int16_t)(s ? lead + lead * split.begin[s] : 0);
-    t->stage[split.n] = (int16_t)(lead + lead * layers + 1);
+    GX_TRY(gx__stages_split(s, layers, &split));
+    for (int i = 0; i < split.n; i++) s->stage[i] = (int16_t)(i ? lead + lead * split.begin[i] : 0);
+    s->stage[split.n] = (int16_t)(lead + lead * layers + 1);
     return GX_OK;
 }
 
@@ -95,13 +81,14 @@ int gx_stages_evals(const GxTrainOptions *o)
     return o->pp > 1 && validates ? (int)gx_max(o->gradient_accumulation_steps, 4 * o->pp) : 1;
 }
 
-void gx_stages_text(const GxTrainer *t, char *text, size_t size)
+void gx_stages_text(const GxSession *s, char *text, size_t size)
 {
-    const int lead = gx__stages_lead(t), stages = gx__stages_count(t);
-    int n = snprintf(text, size, "pp %d (%s, layers ", (int)t->o.pp, gx_order_info(gx_stages_order(t))->name);
-    for (int s = 0; s < stages && n < (int)size; s++) {
-        const int first = s ? t->stage[s] : lead, last = s + 1 < stages ? t->stage[s + 1] : t->stage[stages] - 1;
-        n += snprintf(text + n, size - (size_t)n, "%s%d", s ? "," : "", (last - first) / lead);
+    const GxTrainRun *r = s->run;
+    const int lead = gx__stages_lead(r), stages = gx__stages_count(r);
+    int n = snprintf(text, size, "pp %d (%s, layers ", (int)r->o.pp, gx_order_info(r->chosen.order)->name);
+    for (int i = 0; i < stages && n < (int)size; i++) {
+        const int first = i ? s->stage[i] : lead, last = i + 1 < stages ? s->stage[i + 1] : s->stage[stages] - 1;
+        n += snprintf(text + n, size - (size_t)n, "%s%d", i ? "," : "", (last - first) / lead);
     }
     if (n < (int)size) snprintf(text + n, size - (size_t)n, ")");
 }

@@ -120,8 +120,8 @@ void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *st
                          const GxTensorMatch *match, const unsigned char *missing, GxWeightsHash *hash,
                          const char *folder);
 
-// Plans the scratch memory of saving, or loading, or both: takes it from a dry arena and gives it back. loads: 1: what is
-// loaded are weights, 2: moments, too.
+// Plans the scratch memory of saving, or loading, or both: takes it from a dry arena and gives it back. loads: 1: what
+// is loaded are weights, 2: moments, too.
 void gx_tensor_file_plan(GxContext *g, const GxStore *s, int saves, int loads);
 
 GX_END

@@ -13,8 +13,7 @@
 #ifndef GX_TENSORBOARD_H
 #define GX_TENSORBOARD_H
 #include "../io/event_file.h"
-#include "metrics.h"
-#include "options.h"
+#include "session.h"
 GX_BEGIN
 
 typedef struct {
@@ -22,8 +21,8 @@ typedef struct {
     int is_behind;    // 1: something was lost, and a warning said so
 } GxTensorboard;
 
-// Which of --report_to's names are there. Refuses others.
-GxStatus gx_report_to(const GxTrainOptions *o, int *tensorboard, GxError *err);
+GxStatus gx_tensorboard_watch(GxTrainRun *r, GxError *err); // a watcher
+
 // When the output folder is this run's, on rank 0; begun: the step that it goes on behind, 0 of a new one.
 GxStatus gx_tensorboard_open(GxTensorboard *b, const GxTrainOptions *o, const GxConfig *c, int64_t begun, GxError *err);
 void gx_tensorboard_progress(GxTensorboard *b, const GxProgress *p, const GxLogger *log);
@@ -45,27 +44,6 @@ typedef struct {
     GxEventScalar scalar[GX__TENSORBOARD_TAGS];
     int n;
 } gx__TensorboardScalars;
-
-GxStatus gx_report_to(const GxTrainOptions *o, int *tensorboard, GxError *err)
-{
-    char name[GX_FIELD_TEXT];
-    int names = 0, none = 0;
-    *tensorboard = 0;
-    for (const char *from = o->report_to; from; from = strchr(from, ','), from = from ? from + 1 : NULL) {
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(from, ","), from);
-        const int is_none = !strcmp(name, "none"), is_tensorboard = !strcmp(name, "tensorboard");
-        if (!is_none && !is_tensorboard)
-            return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "--report_to is \"%s\", and there is nothing called \"%s\" to report to; expected none, or "
-                           "tensorboard (log.jsonl is always written)",
-                           o->report_to, name);
-        names++, none += is_none, *tensorboard |= is_tensorboard;
-    }
-    if (none && names > 1)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--report_to is \"%s\", and none stands alone; leave it out",
-                       o->report_to);
-    return GX_OK;
-}
 
 static void gx__tensorboard_warn(GxTensorboard *b, const GxError *lost, const GxLogger *log)
 {
@@ -115,7 +93,7 @@ GxStatus gx_tensorboard_open(GxTensorboard *b, const GxTrainOptions *o, const Gx
     char runs[GX_PATH];
     int wanted;
     memset(b, 0, sizeof *b);
-    GX_TRY(gx_report_to(o, &wanted, err));
+    GX_TRY(gx_options_report_to(o, &wanted, err));
     if (!wanted) return GX_OK;
     GX_TRY(gx_path_join(runs, o->output_dir, "runs", err));
     GX_TRY(gx_event_file_open(&b->file, runs, err));
@@ -150,5 +128,43 @@ void gx_tensorboard_evaluation(GxTensorboard *b, int64_t step, int64_t weights_o
         gx__tensorboard_put(&s, weights_of == step ? "eval" : "eval_best", metric[i].name, metric[i].value);
     gx_event_scalars(&b->file, step, s.scalar, s.n, &lost);
     gx__tensorboard_warn(b, &lost, log);
+}
+
+// ---- as a watcher --------------------------------------------------------------------------------------------------
+
+static void gx__tensorboard_opened(void *self, GxSession *s)
+{
+    GxTensorboard *b = (GxTensorboard *)self;
+    GxTrainRun *r = s->run;
+    if (!gx_session_is_first(s) || gx_options_is_inference(&r->o) || b->file.is_open) return;
+    gx_tensorboard_open(b, &r->o, &r->config, r->at.step, &s->g->error);
+}
+
+static void gx__tensorboard_logged(void *self, GxSession *s, const GxProgress *line)
+{
+    gx_tensorboard_progress((GxTensorboard *)self, line, &s->g->log);
+}
+
+static void gx__tensorboard_validated(void *self, GxSession *s, const GxValidation *v)
+{
+    const GxTrainRun *r = s->run;
+    if (!gx_session_is_first(s)) return;
+    gx_tensorboard_evaluation((GxTensorboard *)self, r->at.step, r->weights_step ? r->weights_step : r->at.step,
+                              v->metric, v->metrics, &s->g->log);
+}
+
+static void gx__tensorboard_closed(void *self, GxSession *s)
+{
+    (void)s;
+    gx_event_file_close(&((GxTensorboard *)self)->file);
+}
+
+GxStatus gx_tensorboard_watch(GxTrainRun *r, GxError *err)
+{
+    GxWatcher *w = gx_watchers_add(&r->watchers, sizeof(GxTensorboard), err);
+    if (!w) return gx_error_code(err);
+    w->opened = gx__tensorboard_opened, w->logged = gx__tensorboard_logged;
+    w->validated = gx__tensorboard_validated, w->closed = gx__tensorboard_closed;
+    return GX_OK;
 }
 #endif

@@ -11,6 +11,15 @@
 #include <string.h>
 GX_BEGIN
 
+typedef enum {
+    GX_TUNING_FULL = 0, // the whole model
+    GX_TUNING_LORA,
+    GX_TUNING_ADAPTER,
+    GX_TUNING_SIDE,
+    GX_TUNING_SIDE_ONLY, // trains the same network
+    GX_TUNING_PROMPT
+} GxTuningMethod;
+
 typedef struct {
     char tuning[GX_FIELD_TEXT];
     int64_t lora_dim;
@@ -36,21 +45,24 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
 // Refuses options of a method that is not chosen, and a method that has no model to adapt; fills in options that follow
 // from others. model: the folder that the run begins with; "": none.
 GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *model, GxError *err);
+GxTuningMethod gx_tuning_method(const char *name); // of --tuning
 // Defaults that depend on other options: of --learning_rate for a pretrained model, and of --lora_alpha.
-static inline double gx_tuning_rate(const GxTask *task, const char *tuning)
+static inline double gx_tuning_rate(const GxTask *task, GxTuningMethod method)
 {
-    const int has_adapter = strcmp(tuning, "full") != 0;
+    const int has_adapter = method != GX_TUNING_FULL;
     if (task->defaults) return has_adapter ? task->defaults->adapter_learning_rate : task->defaults->learning_rate;
-    if (!strcmp(tuning, "prompt")) return 9e-3; // Zhang et al. 2023
+    if (method == GX_TUNING_PROMPT) return 9e-3; // Zhang et al. 2023
     return has_adapter ? 2e-4 : 2e-5;
 }
 static inline double gx_tuning_alpha(int64_t lora_dim) { return 2 * (double)lora_dim; }
-static inline int gx_tuning_is_sides(const char *method) // side_only trains the same network
+static inline int gx_tuning_is_sides(GxTuningMethod method)
 {
-    return !strcmp(method, "side") || !strcmp(method, "side_only");
+    return method == GX_TUNING_SIDE || method == GX_TUNING_SIDE_ONLY;
 }
-static inline int gx_tuning_is_side(const GxTuningOptions *o) { return gx_tuning_is_sides(o->tuning); }
-static inline int gx_tuning_has_adapter(const GxTuningOptions *o) { return strcmp(o->tuning, "full") != 0; }
+static inline int gx_tuning_has_adapter(const GxTuningOptions *o)
+{
+    return gx_tuning_method(o->tuning) != GX_TUNING_FULL;
+}
 // The first option that makes another adapter than the run's. args: the run's options; *then: as `o`, read from them.
 // NULL: there is none.
 const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err);
@@ -69,6 +81,14 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+GxTuningMethod gx_tuning_method(const char *name)
+{
+    static const char *const names[] = {"full", "lora", "adapter", "side", "side_only", "prompt"};
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
+        if (!strcmp(name, names[i])) return (GxTuningMethod)i;
+    return GX_TUNING_FULL; // the option allows no other names
+}
 
 #define GX__TUNING_AT(member) offsetof(GxTuningOptions, member)
 static const GxField gx__tuning_options[] = {
@@ -214,7 +234,7 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
     if (!theirs) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for options");
     *theirs = *o;
     snprintf(theirs->tuning, sizeof theirs->tuning, "%s",
-             adapter->side_reduction ? (strcmp(o->tuning, "side_only") ? "side" : "side_only")
+             adapter->side_reduction ? (gx_tuning_method(o->tuning) == GX_TUNING_SIDE_ONLY ? "side_only" : "side")
              : adapter->reduction    ? "adapter"
              : adapter->prompt_len   ? "prompt"
                                      : "lora");
@@ -257,7 +277,7 @@ static const char *gx__tuning_method_of(const GxField *f)
 static int gx__tuning_is_of(const GxField *f, const GxTuningOptions *o)
 {
     const char *method = gx__tuning_method_of(f);
-    if (!strcmp(method, "side") && gx_tuning_is_side(o)) return 1;
+    if (!strcmp(method, "side") && gx_tuning_is_sides(gx_tuning_method(o->tuning))) return 1;
     return gx_tuning_has_adapter(o) && (!method[0] || !strcmp(method, o->tuning));
 }
 
@@ -285,7 +305,7 @@ static const GxField *gx__tuning_is_said(const GxTuningOptions *o, const GxConfi
 
 static GxStatus gx__tuning_check_modules(const GxTuningOptions *o, GxError *err)
 {
-    if (strcmp(o->tuning, "lora")) return GX_OK;
+    if (gx_tuning_method(o->tuning) != GX_TUNING_LORA) return GX_OK;
     if (gx_module_is_pattern(o->lora_target_modules))
         GX_TRY(gx_module_pattern_check(o->lora_target_modules, "--lora_target_modules", err));
     if (gx_module_is_pattern(o->lora_exclude_modules))
@@ -326,7 +346,8 @@ GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *mo
                        "--tuning %s adapts a model that has learned, and none is given; name its folder with --model",
                        o->tuning);
     GX_TRY(gx__tuning_check_modules(o, err));
-    if (!strcmp(o->tuning, "lora") && o->lora_alpha == 0) o->lora_alpha = gx_tuning_alpha(o->lora_dim);
+    if (gx_tuning_method(o->tuning) == GX_TUNING_LORA && o->lora_alpha == 0)
+        o->lora_alpha = gx_tuning_alpha(o->lora_dim);
     return GX_OK;
 }
 
@@ -348,7 +369,8 @@ const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, G
     if (gx_json_get_fields(args, gx__tuning_options, n, 0, then, "training_args.json", err) != GX_OK) return NULL;
     for (int i = 0; i < n; i++)
         if ((i == 0 || gx__tuning_is_of(&gx__tuning_options[i], o)) && !gx__tuning_may_change(&gx__tuning_options[i]) &&
-            !(i == 0 && gx_tuning_is_side(o) && gx_tuning_is_side(then)) &&
+            !(i == 0 && gx_tuning_is_sides(gx_tuning_method(o->tuning)) &&
+              gx_tuning_is_sides(gx_tuning_method(then->tuning))) &&
             !gx_field_same(&gx__tuning_options[i], then, o))
             return &gx__tuning_options[i];
     return NULL;
@@ -378,7 +400,7 @@ int gx_tuning_quantize(const GxTuningOptions *o) { return gx_tuning_has_adapter(
 static GxLora gx__tuning_lora(const GxTuningOptions *o)
 {
     GxLora lora = GX_ZERO;
-    if (strcmp(o->tuning, "lora")) return lora;
+    if (gx_tuning_method(o->tuning) != GX_TUNING_LORA) return lora;
     lora.r = o->lora_dim, lora.alpha = o->lora_alpha, lora.is_scaled_by_root = o->use_rslora;
     lora.dropout = (float)o->lora_dropout;
     lora.targets = o->lora_target_modules, lora.trainable = o->trainable_modules;
@@ -395,7 +417,7 @@ static GxLora gx__tuning_lora(const GxTuningOptions *o)
 static GxBottleneck gx__tuning_bottleneck(const GxTuningOptions *o)
 {
     GxBottleneck bottleneck = GX_ZERO;
-    if (strcmp(o->tuning, "adapter")) return bottleneck;
+    if (gx_tuning_method(o->tuning) != GX_TUNING_ADAPTER) return bottleneck;
     bottleneck.reduction = o->adapter_reduction_dim, bottleneck.trainable = o->trainable_modules;
     return bottleneck;
 }
@@ -403,7 +425,7 @@ static GxBottleneck gx__tuning_bottleneck(const GxTuningOptions *o)
 static GxSide gx__tuning_side(const GxTuningOptions *o)
 {
     GxSide side = GX_ZERO;
-    if (!gx_tuning_is_side(o)) return side;
+    if (!gx_tuning_is_sides(gx_tuning_method(o->tuning))) return side;
     side.reduction = o->side_reduction_factor, side.is_gated = !strcmp(o->side_mix, "gated");
     side.has_bias = o->add_bias_sampling, side.trainable = o->trainable_modules;
     return side;
@@ -412,7 +434,7 @@ static GxSide gx__tuning_side(const GxTuningOptions *o)
 static GxPrompt gx__tuning_prompt(const GxTuningOptions *o)
 {
     GxPrompt prompt = GX_ZERO;
-    if (strcmp(o->tuning, "prompt")) return prompt;
+    if (gx_tuning_method(o->tuning) != GX_TUNING_PROMPT) return prompt;
     prompt.len = o->prompt_len, prompt.layers = o->prompt_layers, prompt.trainable = o->trainable_modules;
     prompt.is_v2 = !strcmp(o->prompt_variant, "v2");
     return prompt;

@@ -25,7 +25,8 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_WATCH_IMPLEMENTED)
 #define GX_WATCH_IMPLEMENTED
 #include "../base/text.h"
-#include "report.h"
+#include "metrics.h"
+#include "reporter.h"
 
 GxWatch gx_watch(GxContext *g, const char *what, const char *counted, int64_t all)
 {

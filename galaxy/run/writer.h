@@ -101,7 +101,7 @@ GX_END
 #include "launch.h"
 #include "machine.h"
 #include "output.h"
-#include "report.h"
+#include "reporter.h"
 
 // ---- options -------------------------------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ static GxStatus gx__writer_open_model(GxWriter *w)
     options.lists = &lists, options.freeze = "*";
     gx_model_adapt(&options, &w->tuned);
     options.quantize = gx_quantize_of(w->o->quantize);
-    options.dtype = strcmp(w->o->precision, "bf16") ? GX_F32 : GX_BF16;
+    options.dtype = gx_options_dtype(w->o->precision);
     GX_TRY(gx_model_open(g, &w->model, w->family, w->model_config, &w->mode, &options));
     GX_TRY(gx_runner_open(g, &w->runner, &w->model, &w->optimizer, &runner));
     w->forward = gx_runner_hook(&w->runner);

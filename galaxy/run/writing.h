@@ -20,7 +20,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include "launch.h"
-#include "report.h"
+#include "reporter.h"
 
 // ---- on the way out, on rank 0 -------------------------------------------------------------------------------------
 

@@ -1,0 +1,104 @@
+// evaluate.h: runs the model on held-out samples, and tells what a validation measures.
+#ifndef GX_EVALUATE_H
+#define GX_EVALUATE_H
+#include "session.h"
+GX_BEGIN
+
+// Sums the losses over the first `samples` held-out samples; 0: all. If a signal stops it, run->stop is set, and the
+// sums are over the samples so far.
+void gx_evaluate(GxSession *s, int64_t samples, GxLosses *losses);
+// The same, and watchers hear of its metrics (watcher.h: validated); run->validation is set on rank 0. Silent if
+// nothing is held out. is_last: the one that a run ends with; 0: one on the way.
+void gx_validate(GxSession *s, int64_t samples, int is_last);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_EVALUATE_IMPLEMENTED)
+#define GX_EVALUATE_IMPLEMENTED
+#include <string.h>
+#include "../comm/comm.h"
+#include "../ops/elementwise.h"
+#include "../ops/memory.h"
+#include "stopping.h"
+#include "watch.h"
+
+// Each rank takes its samples of micro-batches from `row` on; samples beyond the last have no weight. Returns how many
+// micro-batches there are.
+static int gx__evaluate_load_evaluation(GxSession *s, int64_t row, int64_t samples)
+{
+    GxTrainRun *r = s->run;
+    const int64_t first = gx_session_first_sample(s), per_micro = gx_split_total(&s->batch_split);
+    int n = 0;
+    for (; n < s->evals && (row + n) * per_micro < samples; n++) {
+        const int64_t i = (r->o.gradient_accumulation_steps + n) % gx_session_blocks(s);
+        s->eval[n].first_sample = (row + n) * per_micro + first;
+        r->task->fill_held_out(s->g, r->self, &s->eval[n], gx_session_host_block(s, i), samples, &r->data_error);
+        gx_to_device(s->g, s->blocks + i * s->block_bytes, gx_session_host_block(s, i), s->block_bytes);
+    }
+    return n;
+}
+
+// 1: the task has one place for the results of all micro-batches, and sees them before the next ones are written.
+static int gx__evaluate_shares_results(const GxSession *s)
+{
+    int shares = 0;
+    for (int k = 0; k < s->run->task->losses && s->evals > 1; k++) {
+        const void *results = s->eval[0].target[k].logits.data;
+        shares |= results && results == s->eval[1].target[k].logits.data;
+    }
+    return shares;
+}
+
+static void gx__evaluate_run_evaluation(GxSession *s, int n, GxLosses *losses)
+{
+    GxTrainRun *r = s->run;
+    GxContext *g = s->g;
+    const int at_once = gx__evaluate_shares_results(s) ? 1 : s->evals;
+    for (int i = 0; i < n && gx_counts_samples(g); i++) r->task->counts(r->self, &s->eval[i], losses->count);
+    for (int i = 0; i < n; i += at_once) {
+        const int some = (int)gx_min(at_once, n - i);
+        gx_runner_evaluate(g, &s->runner, &s->eval[i], some);
+        for (int k = 0; k < some && r->task->see; k++) r->task->see(g, r->self, &s->eval[i + k]);
+    }
+}
+
+void gx_evaluate(GxSession *s, int64_t samples, GxLosses *losses)
+{
+    GxTrainRun *r = s->run;
+    GxContext *g = s->g;
+    const int64_t all = r->task->held_out(r->self);
+    samples = samples > 0 ? gx_min(samples, all) : all;
+    memset(losses, 0, sizeof *losses);
+    gx_zero(g, s->eval_loss, sizeof losses->sum);
+    if (r->task->see) r->task->see(g, r->self, NULL);
+    GxWatch watch = gx_watch(g, "validation", "samples", samples);
+    for (int64_t row = 0; row * gx_split_total(&s->batch_split) < samples && !gx_failed(g); row += s->evals) {
+        const int n = gx__evaluate_load_evaluation(s, row, samples);
+        if (gx_agree_to_stop(s)) break; // a validation may take longer than a stop request should wait
+        gx__evaluate_run_evaluation(s, n, losses);
+        gx_watch_done(&watch, gx_min(samples, (row + n) * gx_split_total(&s->batch_split)));
+    }
+    gx_to_host(g, losses->sum, s->eval_loss, sizeof losses->sum);
+    gx_at(g, -1, "evaluate");
+    gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, losses->sum, GX_MAX_LOSSES, GX_F64);
+    gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, losses->count, GX_MAX_LOSSES, GX_I64);
+}
+
+void gx_validate(GxSession *s, int64_t samples, int is_last)
+{
+    GxTrainRun *r = s->run;
+    GxLosses losses;
+    GxValidation v = GX_ZERO;
+    if (r->task->held_out(r->self) == 0) return;
+    const double started = gx_seconds();
+    gx_evaluate(s, samples, &losses);
+    r->clock.interval_start += gx_seconds() - started; // the progress line is about training
+    if (gx_failed(s->g) || r->stop) return;
+    v.metrics = r->task->metrics(s->g, r->self, &losses, v.metric);
+    v.count = losses.count[0], v.is_last = is_last;
+    if (gx_failed(s->g)) return;
+    if (gx_session_is_first(s)) r->validation = v;
+    gx_watchers_validated(&r->watchers, s, &v);
+}
+#endif

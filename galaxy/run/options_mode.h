@@ -1,0 +1,67 @@
+// options_mode.h: the mode that a training's options select: by name, or block by block (--att, --con, --mlp, --ends).
+#ifndef GX_OPTIONS_MODE_H
+#define GX_OPTIONS_MODE_H
+#include "options.h"
+GX_BEGIN
+
+// The mode that these options select, by name or block by block. If a flag and a file contradict each other, the flag
+// counts, and what the file set is reset.
+GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *mode, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_OPTIONS_MODE_IMPLEMENTED)
+#define GX_OPTIONS_MODE_IMPLEMENTED
+#include <stdio.h>
+#include <string.h>
+
+static GxMethod gx__options_mode_method(const char *text) // auto: none
+{
+    return !strcmp(text, "tp") ? GX_METHOD_TP : !strcmp(text, "sp") ? GX_METHOD_SP : GX_METHOD_NONE;
+}
+
+// training_args.json always has a mode, if only "serial": that contradicts --att, --con and --mlp only as a flag.
+static int gx__options_mode_mode_is_given(const GxTrainOptions *o, const GxConfig *c)
+{
+    return strcmp(o->mode, "serial") || gx_config_source(c, "mode") == GX_FROM_FLAG;
+}
+
+static int gx__options_mode_blocks_are_given(const GxTrainOptions *o)
+{
+    return strcmp(o->att, "auto") || strcmp(o->con, "auto") || strcmp(o->mlp, "auto");
+}
+
+// If both a mode and single blocks are set, keeps those that were given as flags and resets the others.
+static GxStatus gx__options_mode_choose_mode(GxTrainOptions *o, const GxConfig *c, GxError *err)
+{
+    const int mode_by_flag = gx_config_source(c, "mode") == GX_FROM_FLAG,
+              blocks_by_flag = gx_config_source(c, "att") == GX_FROM_FLAG ||
+                               gx_config_source(c, "con") == GX_FROM_FLAG || gx_config_source(c, "mlp") == GX_FROM_FLAG;
+    if (!gx__options_mode_blocks_are_given(o) || !gx__options_mode_mode_is_given(o, c)) return GX_OK;
+    if (mode_by_flag == blocks_by_flag)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--mode %s says how every block is split; leave it out, or leave out --att, --con and --mlp",
+                       o->mode);
+    if (blocks_by_flag) snprintf(o->mode, sizeof o->mode, "serial");
+    else
+        snprintf(o->att, sizeof o->att, "auto"), snprintf(o->con, sizeof o->con, "auto"),
+            snprintf(o->mlp, sizeof o->mlp, "auto");
+    return GX_OK;
+}
+
+GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *mode, GxError *err)
+{
+    GxMethods m;
+    GX_TRY(gx__options_mode_choose_mode(o, c, err));
+    const int by_blocks = gx__options_mode_blocks_are_given(o), by_ends = strcmp(o->ends, "auto") != 0;
+    if (by_blocks)
+        m = gx_methods(gx__options_mode_method(o->att), gx__options_mode_method(o->con),
+                       gx__options_mode_method(o->mlp));
+    else gx_mode_methods(o->mode, &m); // cannot fail: the option allows no other names
+    if (by_ends) m.ends = gx__options_mode_method(o->ends);
+    GX_TRY(gx_methods_check(m, err));
+    *mode = gx_composed(by_blocks || by_ends ? "composed" : o->mode, m);
+    return GX_OK;
+}
+#endif

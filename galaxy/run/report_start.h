@@ -1,0 +1,276 @@
+// report_start.h: what a training program prints before it trains: --help, --version; device, model, data, options,
+// steps and the plan. Samples of the data are not wrapped.
+#ifndef GX_REPORT_START_H
+#define GX_REPORT_START_H
+#include "session.h"
+GX_BEGIN
+
+void gx_report_help(const GxSession *s, const char *program);
+void gx_report_version(const GxSession *s); // the version, and what the program was built with
+void gx_report_start(const GxSession *s);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_REPORT_START_IMPLEMENTED)
+#define GX_REPORT_START_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+#include "../cpu/gemm.h"
+#include "../text/regex.h"
+#include "../text/unicode.h"
+#include "epochs.h"
+#include "help.h"
+#include "processors.h"
+#include "reporter.h"
+#include "stages.h"
+#include "tuning.h"
+
+void gx_report_help(const GxSession *s, const char *program)
+{
+    GxReport r;
+    int n;
+    const GxHelpLine *common = gx_help_training(&n);
+    gx_report_begin(&r, s->g);
+    if (r.out && !s->run->config.help_about[0]) fprintf(r.out, "usage: %s [--option value ...]\n\n", program);
+    if (r.out) gx_config_help(&s->run->config, common, n, r.out, gx_report_columns(s->g));
+    gx_report_end(&r, s->g);
+}
+
+void gx_report_version(const GxSession *s)
+{
+    const char *mpi = "no", *json = "no", *openmp = "no";
+    const char *pcre2 = gx_regex_is_built() ? "yes" : "no";
+#ifdef GX_WITH_MPI
+    mpi = "yes";
+#endif
+#ifdef GX_WITH_JANSSON
+    json = "yes";
+#endif
+#ifdef _OPENMP
+    openmp = "yes";
+#endif
+    gx_report(s->g, "galaxy %s for device %s, matrix products by %s%s\n", GX_VERSION, s->g->device->name,
+              gx_cpu_gemm_name(), s->g->device->card ? "; on the card by cuBLASLt" : "");
+    gx_report(s->g, "MPI %s, JSON %s, OpenMP %s, utf8proc %s, PCRE2 %s\n", mpi, json, openmp, gx_unicode_version(),
+              pcre2);
+}
+
+// "dp", of modes "dp 2"; "dp_shard 4 (zero 3)", "dp_replicate 2 x dp_shard 2 (zero 1)"
+static void gx__report_start_copies_text(const GxSession *s, char *text, size_t size)
+{
+    const int shards = gx_mesh_size(&s->mesh, GX_AXIS_DP_SHARD), copies = gx_mesh_size(&s->mesh, GX_AXIS_DP_REPLICATE);
+    const int zero = (int)s->model.store.sharded;
+    if (s->model.store.sharded && copies > 1)
+        snprintf(text, size, "dp_replicate %d x dp_shard %d (zero %d)", copies, shards, zero);
+    else if (s->model.store.sharded) snprintf(text, size, "dp_shard %d (zero %d)", shards, zero);
+    else if (gx_methods_split(s->mode->methods)) snprintf(text, size, "dp %d", copies * shards);
+    else snprintf(text, size, "dp");
+}
+
+// "serial", "dp", "tp 2", "galaxy 2 x dp 2", "composed 2 (ATT TP, CON None, MLP SP, ends TP)"
+static void gx__report_start_layer_text(const GxSession *s, char text[160])
+{
+    const GxMethods m = s->mode->methods;
+    const int tp = gx_mesh_size(&s->mesh, GX_AXIS_TP),
+              has_copies = gx_mesh_size(&s->mesh, GX_AXIS_DP) > 1 || s->model.store.sharded;
+    char copies[80];
+    gx__report_start_copies_text(s, copies, sizeof copies);
+    if (!gx_methods_split(m)) snprintf(text, 160, "%s", has_copies ? copies : s->mode->name);
+    else if (has_copies) snprintf(text, 160, "%s %d x %s", s->mode->name, tp, copies);
+    else snprintf(text, 160, "%s %d", s->mode->name, tp);
+    char methods[60];
+    const size_t end = strlen(text);
+    gx_methods_text(m, methods, sizeof methods);
+    if (gx_methods_split(m) && !strcmp(s->mode->name, "composed")) snprintf(text + end, 160 - end, " (%s)", methods);
+}
+
+// "pp 2 (1f1b, layers 3,2) x tp 2"; of one stage what its layers are
+static void gx__report_start_mode_text(const GxSession *s, char text[400])
+{
+    char layer[160];
+    gx__report_start_layer_text(s, layer);
+    const int is_serial = gx_mesh_size(&s->mesh, GX_AXIS_ALL & ~GX_AXIS_PP) == 1;
+    text[0] = 0;
+    if (s->run->o.pp > 1) gx_stages_text(s, text, 280);
+    const size_t end = strlen(text);
+    if (!end || !is_serial) snprintf(text + end, 400 - end, "%s%s", end ? " x " : "", layer);
+}
+
+static void gx__report_start_device(FILE *out, const GxSession *s)
+{
+    const GxContext *g = s->g;
+    char device[300], engine[64] = "", threads[GX_THREADS_TEXT];
+    g->device->describe(device, sizeof device);
+    const char *on_cards = g->device->shares_host_memory       ? ""
+                           : g->comm && g->comm->device_engine ? ", nccl"
+                                                               : ", cards through the host";
+    if (g->comm && g->comm->engine) snprintf(engine, sizeof engine, " (%s%s)", g->comm->engine->name, on_cards);
+    gx_threads_text(g->comm, gx_threads(g), s->run->o.threads, threads);
+    fprintf(out, "galaxy %s | device %s: %s | %d rank%s%s x %s\n", GX_VERSION, g->device->name, device, g->world,
+            g->world > 1 ? "s" : "", engine, threads);
+}
+
+// Where attention runs without the tensor cores that it could have, and takes many times as long: in a line for each
+// size of head.
+static void gx__report_start_attention(FILE *out, const GxSession *s)
+{
+    const GxTrainRun *r = s->run;
+    const GxDevice *device = s->g->device;
+    const GxModel *m = &s->model;
+    const GxDtype dtype = r->chosen.dtype;
+    if (!device->attention_misses_tensor_cores) return;
+    int64_t said = 0;
+    for (int i = 0; i < m->kinds; i++)
+        for (int k = 0; k < m->kind[i].spec.n_pairs; k++) {
+            const GxCoreSpec *c = &m->kind[i].spec.pair[k].core;
+            if (c->kind != GX_CORE_ATT || c->head_dim == said) continue;
+            if (!device->attention_misses_tensor_cores(s->g, dtype, c->head_dim)) continue;
+            said = c->head_dim;
+            fprintf(out,
+                    "attention: heads of %ld are computed without tensor cores, which in %s take multiples of %d up to "
+                    "128: expect it to be slow\n",
+                    (long)said, r->o.precision, (int)(16 / gx_dtype_size(dtype)));
+        }
+}
+
+// The options whose values differ from their defaults, none of them shortened; all options are in training_args.json.
+static void gx__report_start_options(FILE *out, const GxSession *s)
+{
+    const int columns = gx_report_columns(s->g);
+    GxError ignored = GX_ZERO; // without it only this line is missing
+    GxJson *json = gx_config_changed_to_json(&s->run->config, &ignored);
+    int column = fprintf(out, "options, where not the default:");
+    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
+        char *text = NULL;
+        int64_t bytes = 0;
+        if (gx_json_dump(m.value, 0, &text, &bytes, &ignored) != GX_OK) break;
+        const int width = gx_text_columns(text, bytes) + (int)strlen(m.key) + 2;
+        if (column + width > columns) column = fprintf(out, "\n ") - 1;
+        fprintf(out, " %s=%s", m.key, text);
+        column += width;
+        free(text);
+    }
+    fprintf(out, "%s\n", gx_json_size(json) ? "" : " none");
+    gx_json_free(json);
+}
+
+// If a token sees only those before it, half of the pairs count.
+static int gx__report_start_is_causal(const GxModel *m)
+{
+    int causal = 0;
+    for (int i = 0; i < m->kinds; i++)
+        for (int k = 0; k < m->kind[i].spec.n_pairs; k++) causal |= m->kind[i].spec.pair[k].core.is_causal;
+    return causal;
+}
+
+// unit: "step", or "batch" if nothing is trained.
+static void gx__report_start_costs(FILE *out, const GxPlan *p, const GxModel *m, int world, const char *unit)
+{
+    const int alike = p->least == p->most;
+    fprintf(out, "  %.2f GFLOP per %s%s (attention counted %s)", p->flops / 1e9, unit,
+            alike ? " and rank" : " on rank 0", gx__report_start_is_causal(m) ? "causal" : "in full");
+    if (!alike) fprintf(out, ", %.2f on all", p->flops_all / 1e9);
+    if (p->flops_kept > 0) fprintf(out, ", %.2f where the side cache has all", (p->flops - p->flops_kept) / 1e9);
+    if (world > 1)
+        fprintf(out, ", %.2f MB sent per %s%s", (double)p->comm_bytes / 1e6, unit, alike ? " and rank" : " by rank 0");
+    fprintf(out, "\n");
+}
+
+// How long the run is: "500 steps"; "3 epochs = 1,234 steps"; of a dry run, which does not open the data, "3 epochs".
+static void gx__report_start_length(FILE *out, const GxTrainRun *r)
+{
+    char steps[40];
+    const double epochs = r->o.num_train_epochs;
+    if (epochs > 0) fprintf(out, "%g epoch%s", epochs, epochs == 1 ? "" : "s");
+    if (epochs > 0 && !r->epoch_samples) return;
+    fprintf(out, "%s%s step%s", epochs > 0 ? " = " : "", gx_text_grouped((double)r->o.max_steps, steps),
+            gx_text_s(r->o.max_steps));
+}
+
+// "500 steps of 8 samples x 256 tokens (1 micro-batch) | adamw, lr 0.002, cosine | 2.31 epochs"; "3 epochs = 1,234
+// steps of ..."; or "8 samples x 256 tokens at a time"
+static void gx__report_start_work(FILE *out, const GxSession *s)
+{
+    const GxTrainRun *r = s->run;
+    const GxTrainOptions *o = &r->o;
+    const int64_t shown = gx_split_total(&s->batch_split);
+    if (gx_options_is_inference(o)) {
+        fprintf(out, "%ld sample%s x %ld token%s at a time; nothing is trained\n", (long)shown, gx_text_s(shown),
+                (long)o->seq_len, gx_text_s(o->seq_len));
+        return;
+    }
+    gx__report_start_length(out, r);
+    fprintf(out, " of %ld sample%s x %ld token%s (%ld micro-batch%s) | %s, lr %g, %s", (long)o->global_batch_size,
+            gx_text_s(o->global_batch_size), (long)o->seq_len, gx_text_s(o->seq_len),
+            (long)o->gradient_accumulation_steps, o->gradient_accumulation_steps > 1 ? "es" : "", o->optimizer,
+            o->learning_rate, o->lr_scheduler_type);
+    const double epochs = gx_epochs_of(o->max_steps, r->epoch_samples) * (double)o->global_batch_size;
+    if (o->num_train_epochs <= 0 && r->epoch_samples)
+        fprintf(out, epochs < 100 ? " | %.3g epochs" : " | %.0f epochs", epochs);
+    fprintf(out, "\n");
+}
+
+// Prints what r has until now, then samples of the data, and begins r again; 0: there was no memory for that.
+static int gx__report_start_samples(const GxSession *s, GxReport *r)
+{
+    gx_report_end(r, s->g);
+    gx_report_begin(r, s->g);
+    if (!r->out) return 0;
+    s->run->task->show(s->run->self, r->out);
+    gx_report_end_as_is(r, s->g);
+    gx_report_begin(r, s->g);
+    return r->out != NULL;
+}
+
+// What is trained of the model, a line for each method.
+static void gx__report_start_tuning(FILE *out, const GxSession *s)
+{
+    const GxTuningOptions *o = &s->run->o.tuning;
+    const GxModel *m = &s->model;
+    char said[GX_TUNING_SAID];
+    if (m->lora.r)
+        fprintf(out, "LoRA: r %ld, alpha %g%s, dropout %g, on %s%s%s%s\n", (long)m->lora.r, m->lora.alpha,
+                m->lora.is_scaled_by_root ? " (rsLoRA)" : "", (double)m->lora.dropout,
+                m->lora.targets[0] ? m->lora.targets : "all matrices of attention and MLP",
+                gx_tuning_say_modules(o, said), gx_tuning_quantize(o) ? "; the model in " : "",
+                gx_tuning_quantize(o) ? o->quantize : "");
+    if (m->bottleneck.reduction)
+        fprintf(out, "adapters: width %ld, %ld inside, behind attention and MLP of each layer\n",
+                (long)gx_model_width(m), (long)(gx_model_width(m) / m->bottleneck.reduction));
+    if (m->side.reduction)
+        fprintf(out, "side network: width %ld beside %ld, %s, %s biases; no gradient goes through the model\n",
+                (long)(gx_model_width(m) / m->side.reduction), (long)gx_model_width(m),
+                m->side.is_gated ? "gated" : "plain", m->side.has_bias ? "with" : "without");
+    if (m->prompt.len)
+        fprintf(out, "prompts: %ld rows in the attention of each of the last %ld layers%s\n", (long)m->prompt.len,
+                (long)m->prompt.layers,
+                m->prompt.is_v2 ? "; a scale and a bias of each linear of attention and MLP, and norms" : "");
+}
+
+void gx_report_start(const GxSession *s)
+{
+    GxReport r;
+    char mode[400];
+    const GxTrainOptions *o = &s->run->o;
+    gx_report_begin(&r, s->g);
+    if (!r.out) return;
+    gx__report_start_mode_text(s, mode);
+    gx__report_start_device(r.out, s);
+    const int64_t all = gx_table_parameters(&s->model.table), trained = gx_table_trained(&s->model.table);
+    fprintf(r.out, "model: %s, mode %s, %.2fM parameters", s->run->family->name, mode, (double)all / 1e6);
+    if (trained < all && !gx_options_is_inference(o)) fprintf(r.out, ", %.2fM of them trained", (double)trained / 1e6);
+    fprintf(r.out, ", %s%s%s\n", o->precision, o->tf32 ? " with products in TF32" : "",
+            o->cuda_graphs && !gx_options_is_inference(o) ? ", by CUDA graphs" : "");
+    gx__report_start_attention(r.out, s);
+    gx__report_start_tuning(r.out, s);
+    if (!o->dry_run) s->run->task->describe(s->run->self, r.out);
+    if (!o->dry_run && s->run->task->show && !gx__report_start_samples(s, &r)) return;
+    gx__report_start_options(r.out, s);
+    gx__report_start_work(r.out, s);
+    if (s->extra.describe) s->extra.describe(s->extra.self, s, r.out);
+    gx_plan_print(r.out, &s->plan);
+    gx__report_start_costs(r.out, &s->plan, &s->model, s->g->world, gx_options_is_inference(o) ? "batch" : "step");
+    gx_report_end(&r, s->g);
+}
+#endif

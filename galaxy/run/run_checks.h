@@ -1,0 +1,128 @@
+// run_checks.h: refuses what a run's options cannot mean, before anything large is opened: folders that must not be
+// overwritten, options that contradict the device, the task or the method of tuning. Each message says what to do.
+#ifndef GX_RUN_CHECKS_H
+#define GX_RUN_CHECKS_H
+#include "run.h"
+GX_BEGIN
+
+// On rank 0, before the model is opened: refuses an output folder that this run must not write to, and a damaged
+// checkpoint.
+GxStatus gx_run_check_output(const GxTrainRun *r, GxError *err);
+// Refuses to overwrite a folder that this run takes its weights from.
+GxStatus gx_run_check_overwrite(const GxTrainRun *r, GxError *err);
+// The base model of a resumed adapter may have moved.
+void gx_run_check_base(const GxTrainRun *r, GxError *err);
+// Refuses options about --model's weights that do not work with an adapter, which is saved without them, and dropout
+// where the task has none; else sets it to 0.
+GxStatus gx_run_check_tuning(GxTrainRun *r, GxError *err);
+// Refuses --tf32 unless the run computes products in fp32 on a card, --cuda_graphs on a device that has no graphs, and
+// --autotune on one that computes products in one way alone.
+GxStatus gx_run_check_tf32(const GxTrainRun *r, const GxDevice *device, GxError *err);
+GxStatus gx_run_check_graphs(const GxTrainRun *r, const GxDevice *device, GxError *err);
+GxStatus gx_run_check_autotune(const GxTrainRun *r, const GxDevice *device, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_RUN_CHECKS_IMPLEMENTED)
+#define GX_RUN_CHECKS_IMPLEMENTED
+#include <string.h>
+#include "../ops/device.h"
+#include "output.h"
+
+GxStatus gx_run_check_output(const GxTrainRun *r, GxError *err)
+{
+    const GxTrainOptions *o = &r->o;
+    if (!r->resume.folder[0] && o->model[0]) GX_TRY(gx_output_check_model(o->model, err));
+    if (!r->resume.folder[0] && o->model[0]) GX_TRY(gx_adapter_refuse_as_model(o->model, err));
+    if (o->dry_run || gx_options_is_inference(o)) return GX_OK;
+    if (o->overwrite_output_dir) return GX_OK;
+    return gx_output_refuse_used(o->output_dir, r->resume.state.run, r->resume.is_home, err);
+}
+
+GxStatus gx_run_check_overwrite(const GxTrainRun *r, GxError *err)
+{
+    const GxTrainOptions *o = &r->o;
+    const char *const from[] = {o->model, o->tuning.adapter}, *const name[] = {"model", "adapter"};
+    for (int i = 0; i < 2 && o->overwrite_output_dir && !o->dry_run && !gx_options_is_inference(o); i++)
+        if (from[i][0] && gx_output_contains(o->output_dir, from[i]))
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "--%s %s lies in %s, which --overwrite_output_dir would clear before anything new is saved; "
+                           "choose another --output_dir",
+                           name[i], from[i], o->output_dir);
+    return GX_OK;
+}
+
+void gx_run_check_base(const GxTrainRun *r, GxError *err)
+{
+    GxError gone = GX_ZERO;
+    if (!r->resume.folder[0] || !r->resume.state.base_hash.all ||
+        gx_output_check_exists(r->o.model, "model", &gone) == GX_OK)
+        return;
+    GX_FAIL(err, GX_ERR_ARGUMENT,
+            "%s is an adapter of %s, and there is no such folder; where it lies now, --model says", r->resume.folder,
+            r->o.model);
+}
+
+static GxStatus gx__run_checks_dropout(GxTrainRun *r, GxError *err)
+{
+    if (!r->task->defaults || !r->task->defaults->without_dropout) return GX_OK;
+    if (gx_config_source(&r->config, "lora_dropout") == GX_FROM_FLAG && r->o.tuning.lora_dropout > 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--lora_dropout is %g, and --task %s is without dropout: what it compares would be compared "
+                       "through different drawings; leave it out",
+                       r->o.tuning.lora_dropout, r->task->name);
+    r->o.tuning.lora_dropout = 0;
+    return GX_OK;
+}
+
+GxStatus gx_run_check_tuning(GxTrainRun *r, GxError *err)
+{
+    const GxTrainOptions *o = &r->o;
+    if (!gx_tuning_has_adapter(&o->tuning)) return GX_OK;
+    GX_TRY(gx__run_checks_dropout(r, err));
+    if (!o->strict)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--strict false draws weights of --model, which a folder of an adapter does not have: nobody "
+                       "could load it; leave one of them out");
+    if (o->ignore_mismatched_sizes && o->tuning.adapter[0])
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--ignore_mismatched_sizes draws a new head, and the adapter %s brings its own; leave one of "
+                       "them out",
+                       o->tuning.adapter);
+    return gx_error_code(err);
+}
+
+GxStatus gx_run_check_tf32(const GxTrainRun *r, const GxDevice *device, GxError *err)
+{
+    const char *name = device->name;
+    if (!r->o.tf32 || (!strcmp(name, "cuda") && gx_options_dtype(r->o.precision) == GX_F32)) return GX_OK;
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "--tf32 is about products in fp32 on a card; this run is on the device %s in %s: leave it out, or say "
+        "--tf32 false",
+        name, r->o.precision);
+}
+
+GxStatus gx_run_check_graphs(const GxTrainRun *r, const GxDevice *device, GxError *err)
+{
+    if (!r->o.cuda_graphs || gx_options_is_inference(&r->o)) return GX_OK;
+    if (!device->graph_begin)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--cuda_graphs is about kernels on a card; this run is on the device %s: leave it out, or, where "
+            "the resumed run or a --config file has it, say --cuda_graphs false",
+            device->name);
+    return GX_OK;
+}
+
+GxStatus gx_run_check_autotune(const GxTrainRun *r, const GxDevice *device, GxError *err)
+{
+    const GxTrainOptions *o = &r->o;
+    if (!o->autotune[0] || device->tune || gx_options_is_inference(o)) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "--autotune chooses among ways to compute a matrix product; on the device %s this program has one "
+                   "alone%s: leave it out, or say --autotune \"\"",
+                   device->name, strcmp(device->name, "cpu") ? "" : " (a build with oneDNN has others)");
+}
+#endif

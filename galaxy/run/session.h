@@ -1,0 +1,111 @@
+// session.h: what a set of ranks has open of a run (run.h): the context, communicator and mesh, the model as it is
+// split among them, memory, batches. It is opened and closed by session_open.h, in stages of a file each:
+//
+//     communicator  session_agree.h   the ranks find each other and agree: the checkpoint that the run goes on from, if
+//                                     any, options, the model's configuration
+//     data          session_data.h    the batch; the task opens its data, on which the ranks agree, too; the steps
+//     model         session_model.h   stages, model, the lists of steps
+//     plan          session_memory.h  from a step on the device `none`; then memory, exactly as planned
+//     weights       session_weights.h initialised, loaded or resumed
+#ifndef GX_SESSION_H
+#define GX_SESSION_H
+#include "../base/mesh.h"
+#include "../model/model.h"
+#include "interpreter.h"
+#include "optimizer.h"
+#include "plan.h"
+#include "run.h"
+#include <stdio.h>
+GX_BEGIN
+
+// What somebody adds to a session before its memory is planned (GxRunExtends): side_cache.h. All zero: nothing.
+typedef struct {
+    const GxUnitCache *cache;                                 // of layers' outputs; NULL: none
+    void (*allocate)(void *self, GxSession *s, GxContext *g); // memory of its own, behind the model's
+    // The number, among those of the first epoch, of the first sample in micro-batch `number` of the run.
+    int64_t (*sample)(const void *self, const GxSession *s, int64_t number);
+    int64_t epoch;               // micro-batches of one; 0: not known, in a dry run
+    double (*share)(void *self); // of the micro-batches since the last call, what was found in the cache
+    void (*describe)(const void *self, const GxSession *s, FILE *out); // for the plan
+    void (*tell)(void *self, GxSession *s); // a line about what there was until now, when the training ends
+    void *self;
+} GxSessionExtra;
+
+struct GxSession {
+    GxContext *g;
+    GxTrainRun *run;
+    const GxMode *mode; // the program's own, or &composed
+    GxMode composed;    // of --mode, or --att, --con, --mlp
+    GxMesh mesh;
+    GxSplit batch_split;             // samples of each rank in a micro-batch
+    int16_t stage[GX_MAX_PARTS + 1]; // of a pipeline: the first unit of each stage, and the number of units (stages.h)
+    GxModel model;
+    GxRunner runner;
+    GxOptimizer optimizer;
+    GxSessionExtra extra;
+    // memory
+    GxPlan plan;
+    GxArena arena, host_arena; // exactly as planned: the device's memory; the host's, if that is separate
+    GxArena comm_arena;        // of the communicator, which is needed before the plan is made
+    GxBatch *batch;            // [accumulation + evals]: the window's micro-batches, then those of a validation
+    GxBatch *eval;             // [evals]
+    int evals;                 // of a validation that are under way at once (gx_stages_evals)
+    int64_t block_bytes;       // size of a task's data in a micro-batch
+    char *blocks;              // [gx_session_blocks][block_bytes]
+    char *blocks_host;         // the same in the host's memory
+    double *eval_loss;         // [GX_MAX_LOSSES]: sums over a validation
+    // the last step
+    GxStep seen; // g->step as the host last read it
+    int is_seen; // 1: `seen` is up to date
+};
+
+// Whether this rank prints and writes, and how many samples of a micro-batch it takes.
+static inline int gx_session_is_first(const GxSession *s) { return s->g->rank == 0; }
+static inline int64_t gx_session_samples(const GxSession *s)
+{
+    return gx_split_part(&s->batch_split, gx_mesh_index(&s->mesh, GX_AXIS_DP));
+}
+// This rank's first sample, among those of a micro-batch of all ranks.
+static inline int64_t gx_session_first_sample(const GxSession *s)
+{
+    return s->batch_split.begin[gx_mesh_index(&s->mesh, GX_AXIS_DP)];
+}
+// The number of the first sample in micro-batch `number` of the run, over all ranks.
+static inline int64_t gx_session_sample_of(const GxSession *s, int64_t number)
+{
+    return s->extra.sample ? s->extra.sample(s->extra.self, s, number) : number * gx_split_total(&s->batch_split);
+}
+
+// Micro-batch i of s->batch has its data in block i % gx_session_blocks: windows and validations take turns, and share
+// blocks.
+static inline int64_t gx_session_blocks(const GxSession *s)
+{
+    return gx_max(s->run->o.gradient_accumulation_steps + 1, (int64_t)s->evals);
+}
+// The host's copy of block i.
+static inline void *gx_session_host_block(const GxSession *s, int64_t i) { return s->blocks_host + i * s->block_bytes; }
+
+// The position of the run, as a checkpoint states it.
+GxTrainState gx_session_state(const GxSession *s);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SESSION_IMPLEMENTED)
+#define GX_SESSION_IMPLEMENTED
+#include <string.h>
+
+GxTrainState gx_session_state(const GxSession *s)
+{
+    const GxTrainRun *r = s->run;
+    GxTrainState state = GX_ZERO;
+    state.step = r->at.step, state.applied = s->seen.applied, state.samples = r->at.samples;
+    state.seed = r->o.seed, state.seq_len = r->o.seq_len, state.run = r->number;
+    state.world = s->g->world, state.threads = gx_threads(s->g), state.base_hash = r->base_hash;
+    snprintf(state.optimizer, sizeof state.optimizer, "%s", r->o.optimizer);
+    gx_methods_text(s->mode->methods, state.methods, sizeof state.methods);
+    state.best = r->best;
+    if (state.best.step == r->at.step) gx_run_name_best(&state.best); // the checkpoint being written is the best one
+    return state;
+}
+#endif

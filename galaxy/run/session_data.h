@@ -1,0 +1,124 @@
+// session_data.h: a session's data: how many samples of a micro-batch each rank takes, what the task opens, and the
+// steps and learning rates that may follow from how much data there is.
+#ifndef GX_SESSION_DATA_H
+#define GX_SESSION_DATA_H
+#include "session.h"
+GX_BEGIN
+
+GxStatus gx_session_open_data(GxSession *s); // behind gx_session_agree, and before the model: a head may depend on data
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SESSION_DATA_IMPLEMENTED)
+#define GX_SESSION_DATA_IMPLEMENTED
+#include <string.h>
+#include "epochs.h"
+#include "options_batch.h"
+#include "tuning.h"
+
+static GxStatus gx__session_data_resolve_batch(GxSession *s)
+{
+    GxTrainRun *r = s->run;
+    GxTrainOptions *o = &r->o;
+    GxError *err = &s->g->error;
+    const int copies = gx_mesh_size(&s->mesh, GX_AXIS_DP);
+    if (gx_options_is_inference(o)) {                      // one micro-batch at a time, and no steps for a schedule
+        gx_config_forget(&r->config, "global_batch_size"); // from the resumed run
+        o->gradient_accumulation_steps = 1, o->global_batch_size = 0;
+        return gx_options_resolve_batch(o, &r->config, copies, &s->batch_split, err);
+    }
+    return gx_options_resolve_batch(o, &r->config, copies, &s->batch_split, err);
+}
+
+// The folder of the labels and the tokenizer: our adapters bring their own, peft's do not.
+static const char *gx__session_data_folder(const GxTrainRun *r)
+{
+    char config[GX_PATH];
+    GxError ignored = GX_ZERO;
+    const char *adapter = r->o.tuning.adapter;
+    if (r->resume.folder[0]) return r->resume.folder;
+    if (!adapter[0] || gx_path_join(config, adapter, GX_PEFT_MODEL_CONFIG, &ignored) != GX_OK) return r->o.model;
+    return gx_path_is_file(config) ? adapter : r->o.model;
+}
+
+// What the task is told before it opens its data.
+static GxTaskSetup gx__session_data_setup(const GxSession *s)
+{
+    const GxTrainRun *r = s->run;
+    const GxTrainOptions *o = &r->o;
+    const int is_resumed = r->resume.folder[0] != 0, is_first = gx_session_is_first(s);
+    GxTaskSetup task = GX_ZERO;
+    task.vocab = *r->family->vocab_size(r->model_config), task.seq_len = o->seq_len, task.is_dry = o->dry_run;
+    task.seq_len_is = r->seq_len_is;
+    task.only_shows = gx_options_is_inference(o), task.frames_texts = r->family->frames_texts;
+    task.dtype = r->chosen.dtype;
+    task.samples = gx_session_samples(s);
+    task.all_samples = gx_split_total(&s->batch_split);
+    const int64_t of_step = o->gradient_accumulation_steps * task.all_samples;
+    if (!task.only_shows) {
+        task.run_samples = o->max_steps > INT64_MAX / of_step ? INT64_MAX : o->max_steps * of_step;
+        task.epochs = o->num_train_epochs;
+        task.repeats_epoch = r->chosen.tuning == GX_TUNING_SIDE_ONLY;
+        task.starts_from_model = o->model[0] && !is_resumed;
+    }
+    task.seed = (uint64_t)o->seed;
+    task.ignore_mismatched_sizes = task.starts_from_model && o->ignore_mismatched_sizes;
+    task.model = is_first ? gx__session_data_folder(r) : "";
+    task.adapter = is_first && !is_resumed ? o->tuning.adapter : "";
+    task.may_grow = r->vocab_of_model > 0 && !o->tuning.adapter[0];
+    task.keeps_tokenizer = is_resumed && o->add_tokens[0];
+    task.add_tokens = is_resumed ? "" : o->add_tokens;
+    return task;
+}
+
+static GxStatus gx__session_data_open_task(GxSession *s)
+{
+    GxTrainRun *r = s->run;
+    GxError *err = &s->g->error;
+    GxTaskSetup task = gx__session_data_setup(s);
+    GX_TRY(r->task->open(s->g, r->self, &task));
+    *r->family->vocab_size(r->model_config) = task.vocab, r->tokens_added = task.added;
+    if (task.add_tokens[0] && !task.has_added)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--add_tokens is about a tokenizer, and task %s has none; leave it out",
+                       r->task->name);
+    if (r->extends.open) GX_TRY(r->extends.open(r->extends.self, s, task.epoch_samples, task.all_samples));
+    r->epoch_samples = s->extra.sample ? s->extra.epoch * task.all_samples : task.epoch_samples;
+    const GxHeadRequest *request = r->task->head ? r->task->head(r->self) : NULL;
+    if (task.ignore_mismatched_sizes && !(request && request->kind == GX_HEAD_LABELS))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--ignore_mismatched_sizes is about a head for labels, and task %s has none; leave it out",
+                       r->task->name);
+    return GX_OK;
+}
+
+// A pretrained model needs a lower learning rate than a new one.
+static void gx__session_data_resolve_rate(GxTrainRun *r)
+{
+    GxTrainOptions *o = &r->o;
+    if (gx_config_source(&r->config, "learning_rate") == GX_FROM_DEFAULT && (o->model[0] || r->task->defaults))
+        o->learning_rate = gx_tuning_rate(r->task, r->chosen.tuning);
+}
+
+// How many steps there are, which the data may decide, and their learning rates.
+static GxStatus gx__session_data_resolve_steps(GxSession *s)
+{
+    GxTrainRun *r = s->run;
+    GxTrainOptions *o = &r->o;
+    GxError *err = &s->g->error;
+    const GxEpochsBegun begun = {r->resume.state.step, r->resume.state.samples};
+    if (gx_options_is_inference(o)) return GX_OK;
+    GX_TRY(gx_epochs_resolve(o, &r->config, r->epoch_samples, begun, gx_session_is_first(s) ? &s->g->log : NULL, err));
+    GX_TRY(gx_resume_check_steps(&r->resume, o, err));
+    gx__session_data_resolve_rate(r);
+    return gx_schedule_open(&r->schedule, o->lr_scheduler_type, o->learning_rate, o->min_lr_ratio, o->warmup_steps,
+                            o->lr_decay_steps, o->max_steps, err);
+}
+
+GxStatus gx_session_open_data(GxSession *s)
+{
+    GX_TRY(gx__session_data_resolve_batch(s));
+    GX_TRY(gx__session_data_open_task(s));
+    return gx__session_data_resolve_steps(s);
+}
+#endif

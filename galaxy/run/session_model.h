@@ -1,0 +1,151 @@
+// session_model.h: a session's model: split among the ranks as mode, mesh and lists say, with what is trained of it;
+// and the lists of steps that a rank runs on it.
+#ifndef GX_SESSION_MODEL_H
+#define GX_SESSION_MODEL_H
+#include "session.h"
+GX_BEGIN
+
+GxStatus gx_session_open_model(GxSession *s); // behind gx_session_open_data
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SESSION_MODEL_IMPLEMENTED)
+#define GX_SESSION_MODEL_IMPLEMENTED
+#include <string.h>
+#include "adapter.h"
+#include "stages.h"
+#include "tuning.h"
+
+// 1: a head's bias has two names, so that tuned.h does not train the head whole: BERT's decoder.
+static int gx__session_model_shares_bias(const GxTable *t)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->row[i].role == GX_ROLE_BIAS && t->row[i].is_vocabulary && t->row[i].has_alias) return 1;
+    return 0;
+}
+
+// The modules of the embedding of tokens and of heads over them that can be trained whole, "embed_tokens,lm_head", and
+// the first of their tensors that is frozen; NULL: none is. *other: one that is frozen and cannot be; NULL: none.
+static const GxTensor *gx__session_model_frozen_rows(const GxTable *t, const GxTensor **other, char *names, size_t size)
+{
+    const GxTensor *frozen = NULL;
+    *other = NULL;
+    names[0] = 0;
+    for (int i = 0; i < t->n; i++) {
+        const GxTensor *row = &t->row[i];
+        if (!row->is_vocabulary || row->role == GX_ROLE_BIAS) continue;
+        if (row->role == GX_ROLE_HEAD && gx__session_model_shares_bias(t)) {
+            if (row->frozen && !row->has_alias) *other = row;
+            continue;
+        }
+        const int64_t end = gx_text_stem(row->name, ".weight");
+        int64_t begin = end;
+        while (begin > 0 && row->name[begin - 1] != '.') begin--;
+        const size_t at = strlen(names);
+        snprintf(names + at, size - at, "%s%.*s", at ? "," : "", (int)(end - begin), row->name + begin);
+        if (row->frozen && !row->has_alias && !frozen) frozen = row;
+    }
+    return frozen;
+}
+
+// Rows of new tokens mean nothing until they are trained; and an adapter's folder has to have those that its base has
+// not.
+static GxStatus gx__session_model_check_rows(const GxSession *s)
+{
+    const GxTrainRun *r = s->run;
+    char names[400];
+    const GxTensor *other, *frozen = gx__session_model_frozen_rows(&s->model.table, &other, names, sizeof names);
+    const long more = r->vocab_of_model ? (long)(gx_model_vocab(&s->model) - r->vocab_of_model) : 0;
+    const int is_new = more || r->tokens_added;
+    if ((!frozen && !other) || !is_new || gx_options_is_inference(&r->o)) return GX_OK;
+    if (more && frozen && gx_model_has_adapter(&s->model))
+        return GX_FAIL(&s->g->error, GX_ERR_ARGUMENT,
+                       "the tokenizer has %ld token%s more than the model has rows for; --tuning %s does not train %s, "
+                       "and its folder would not have the rows: say --trainable_modules %s",
+                       more, gx_text_s(more), r->o.tuning.tuning, frozen->name, names);
+    const char *why = !gx_model_has_adapter(&s->model) ? "--freeze has frozen it"
+                      : frozen                         ? "--trainable_modules names what is trained whole"
+                      : other->has_lora                ? "its LoRA alone is"
+                                                       : "--lora_target_modules can give it LoRA";
+    if (gx_session_is_first(s))
+        gx_log(&s->g->log, GX_LOG_WARNING, "%s is not trained, and its rows of new tokens stay what they are; %s",
+               frozen ? frozen->name : other->name, why);
+    return GX_OK;
+}
+
+// What can be computed of the model by now, and with which positions.
+static GxStatus gx__session_model_check(const GxSession *s)
+{
+    const GxTrainRun *r = s->run;
+    const int64_t positions = s->model.max_positions;
+    if (r->seq_len_is && positions && r->o.seq_len > positions)
+        return GX_FAIL(&s->g->error, GX_ERR_ARGUMENT,
+                       "%s is %ld, which is longer than the model's max_position_embeddings (%ld): say --seq_len %ld, "
+                       "or less",
+                       r->seq_len_is, (long)r->o.seq_len, (long)positions, (long)positions);
+    if (gx_model_has_adapter(&s->model)) GX_TRY(gx_adapter_check_names(&s->model, &s->g->error));
+    return gx__session_model_check_rows(s);
+}
+
+// How this rank runs the lists of steps. units: those of the model that it has, in a pipeline; else as it was.
+static GxRunnerSpec gx__session_model_runner(const GxSession *s, GxUnits *units)
+{
+    const GxTrainRun *r = s->run;
+    const GxTrainOptions *o = &r->o;
+    GxRunnerSpec runner = GX_ZERO;
+    runner.micro_batches = (int)o->gradient_accumulation_steps;
+    runner.recomputes_layers = r->chosen.recomputes_layers;
+    runner.bucket = (int)o->reduce_bucket, runner.starts_sums = o->reduce_bucket > 0;
+    runner.counts = r->task->counts, runner.task = r->self;
+    runner.forward_only = gx_options_is_inference(o);
+    runner.keeps_graphs = o->cuda_graphs;
+    runner.schedule = r->program_schedule;
+    runner.shard_grads_in_window = o->shard_grads_in_window && o->gradient_accumulation_steps > 1;
+    runner.gathered_units = (int)o->gathered_units;
+    runner.cache = s->extra.cache;
+    if (o->pp > 1) {
+        runner.stage = s->stage, runner.order = r->chosen.order;
+        *units = gx_steps_units(runner.order, (int)o->pp, gx_group_index(s->g, GX_AXIS_PP), s->stage);
+        runner.defers_weights = gx_order_info(runner.order)->has_halves;
+    }
+    return runner;
+}
+
+static void gx__session_model_optimizer(GxOptimizer *optimizer, const GxTrainRun *r)
+{
+    const GxTrainOptions *o = &r->o;
+    optimizer->kind = r->chosen.optimizer;
+    optimizer->adamw.beta1 = (float)o->adam_beta1, optimizer->adamw.beta2 = (float)o->adam_beta2;
+    optimizer->adamw.eps = (float)o->adam_epsilon, optimizer->adamw.weight_decay = (float)o->weight_decay;
+    optimizer->sgd.momentum = (float)o->momentum, optimizer->sgd.weight_decay = (float)o->weight_decay;
+    optimizer->max_grad_norm = o->max_grad_norm;
+}
+
+GxStatus gx_session_open_model(GxSession *s)
+{
+    const GxTrainRun *r = s->run;
+    const GxTrainOptions *o = &r->o;
+    const GxSplitLists lists = {{o->tp_num_attention_heads_list.v, o->tp_num_attention_heads_list.n},
+                                {o->tp_intermediate_size_list.v, o->tp_intermediate_size_list.n},
+                                {o->tp_vocab_size_list.v, o->tp_vocab_size_list.n},
+                                {o->seq_scatter_list.v, o->seq_scatter_list.n}};
+    const GxPartList shares = {o->dp_shard_list.v, o->dp_shard_list.n};
+    const GxAdapter adapter = gx_tuning_adapter(&o->tuning);
+    GxModelOptions options = GX_ZERO;
+    GX_TRY(gx_stages_plan(s));
+    const GxRunnerSpec runner = gx__session_model_runner(s, &options.units);
+    options.lists = &lists;
+    options.head = r->task->head ? r->task->head(r->self) : NULL;
+    options.dtype = r->chosen.dtype;
+    options.freeze = runner.forward_only ? "*" : o->freeze;
+    gx_model_adapt(&options, &adapter);
+    options.quantize = gx_tuning_quantize(&o->tuning);
+    options.sharded = r->chosen.sharded, options.shard_list = &shares;
+    s->evals = gx_stages_evals(o);
+    gx__session_model_optimizer(&s->optimizer, r);
+    GX_TRY(gx_model_open(s->g, &s->model, r->family, r->model_config, s->mode, &options));
+    GX_TRY(gx__session_model_check(s));
+    return gx_runner_open(s->g, &s->runner, &s->model, &s->optimizer, &runner);
+}
+#endif

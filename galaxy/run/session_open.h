@@ -1,0 +1,127 @@
+// session_open.h: opens a run on a set of ranks, and closes it.
+//
+//     GX_TRY(gx_session_open(&session, &run, g));     // ranks, options, data, model, plan
+//     if (run.o.dry_run) gx_plan_print(stdout, &session.plan);
+//     GX_TRY(gx_session_open_memory(&session));       // session_memory.h: exactly as planned
+//     GX_TRY(gx_session_load(&session));              // session_weights.h
+//     ...
+//     gx_session_close(&session);                     // also after an error
+//
+// The plan needs neither data nor memory nor weights, and no trainer. A run may have one session after another, on
+// other ranks: what it needs for that lies in its last checkpoint (gx_save). A context has one session.
+#ifndef GX_SESSION_OPEN_H
+#define GX_SESSION_OPEN_H
+#include "session.h"
+GX_BEGIN
+
+// r: opened, and kept until the session is closed. s: is set to zero first.
+GxStatus gx_session_open(GxSession *s, GxTrainRun *r, GxContext *g);
+// Closes what the session and its task have opened, the communicator and the device among them. The run stays open.
+void gx_session_close(GxSession *s);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SESSION_OPEN_IMPLEMENTED)
+#define GX_SESSION_OPEN_IMPLEMENTED
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "best.h"
+#include "machine.h"
+#include "session_agree.h"
+#include "session_data.h"
+#include "session_memory.h"
+#include "session_model.h"
+
+static GxStatus gx__session_open_parts(GxSession *s)
+{
+    GX_TRY(gx_session_agree(s));
+    GX_TRY(gx_session_open_data(s));
+    GX_TRY(gx_best_check(s, &s->g->error));
+    return gx_session_open_model(s);
+}
+
+// Explains an error about a relative path that comes from the resumed run's options: it was looked for from here.
+static GxStatus gx__session_open_explain_path(GxSession *s, const GxField *option, const char *path)
+{
+    GxError *err = &s->g->error, told = GX_ZERO;
+    char *here = getcwd(NULL, 0);
+    GX_FAIL(&told, gx_error_code(err),
+            "%s; the resumed run was started with --%s %s, which is relative to the current folder, now %s: change to "
+            "the folder where it was started, or give --%s again",
+            err->message, option->name, path, here ? here : "another one", option->name);
+    *err = told;
+    free(here);
+    return gx_status(s->g);
+}
+
+// 1: the path is the value of an option that was given in this command.
+static int gx__session_open_path_is_given(const GxConfig *c, const char *path)
+{
+    for (int k = 0; k < c->groups; k++)
+        for (int i = 0; i < c->group[k].n; i++) {
+            const GxField *f = &c->group[k].option[i];
+            if (f->type == GX_FIELD_PATH && gx_config_is_set(c, f->name) &&
+                !strcmp((const char *)gx_field_in(f, c->group[k].target), path))
+                return 1;
+        }
+    return 0;
+}
+
+static GxStatus gx__session_open_explain_error(GxSession *s)
+{
+    const GxConfig *c = &s->run->config;
+    const GxStatus code = gx_status(s->g);
+    for (int k = 0; k < c->groups && code != GX_ERR_COMM; k++)
+        for (int i = 0; i < c->group[k].n; i++) {
+            const GxField *f = &c->group[k].option[i];
+            const char *path = (const char *)gx_field_in(f, c->group[k].target);
+            if (f->type != GX_FIELD_PATH || gx_config_source(c, f->name) != GX_FROM_CHECKPOINT) continue;
+            if (path[0] && path[0] != '/' && access(path, F_OK) != 0 && strstr(s->g->error.message, path) &&
+                !gx__session_open_path_is_given(c, path))
+                return gx__session_open_explain_path(s, f, path);
+        }
+    return code;
+}
+
+GxStatus gx_session_open(GxSession *s, GxTrainRun *r, GxContext *g)
+{
+    memset(s, 0, sizeof *s);
+    s->g = g, s->run = r;
+    s->is_seen = 1; // s->seen is up to date: no step was done yet
+    GX_TRY(gx_open_device(g, r->o.dry_run));
+    if (gx__session_open_parts(s) != GX_OK) return gx__session_open_explain_error(s);
+    return gx_session_plan(s);
+}
+
+// 1: the number of rows or texts that count differs between batches. The plan assumes the most, also for the scratch of
+// operations, so that the arena's peak may stay below it.
+static int gx__session_open_rows_vary(const GxSession *s)
+{
+    int vary = 0;
+    for (int k = 0; k < s->run->task->losses; k++)
+        vary |= s->eval->target[k].rows != NULL || s->eval->target[k].parts != NULL;
+    return vary;
+}
+
+void gx_session_close(GxSession *s)
+{
+    GxTrainRun *r = s->run;
+    GxContext *g = s->g;
+    if (g->comm && g->comm->is_open) gx_comm_close(g);
+    if (r->self) r->task->close(r->self);
+    gx_runner_close(&s->runner);
+    gx_model_close(&s->model);
+    if (!gx_failed(g) && s->arena.base && r->at.step > r->at.begun &&
+        s->arena.peak != s->plan.arena && // after an error, not all was taken
+        !gx__session_open_rows_vary(s))
+        gx_log(&g->log, GX_LOG_WARNING, "the arena was planned with %ld bytes, %ld were used: the plan is wrong",
+               (long)s->plan.arena, (long)s->arena.peak);
+    free(s->batch); // with what a validation's are like
+    gx_arenas_close(g, &s->arena, &s->host_arena);
+    gx_arena_close(&s->comm_arena);
+    gx_device_close(g);
+    r->sessions++;
+}
+#endif
