@@ -2,7 +2,7 @@
 // --att, --con, --mlp and --ends, as their users meet them. See test/program.h.
 #include "test/program.h"
 #include "galaxy/model/mode.h"
-#include "galaxy/run/metrics.h"
+#include "galaxy/run/process_memory.h"
 
 #define NAME(name, att, con, mlp) #name,
 static const char *const modes[] = {GX_MODES(NAME)};

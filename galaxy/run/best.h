@@ -24,7 +24,7 @@
 // Every rank calls every function; rank 0's numbers are compared, so that all ranks decide alike.
 #ifndef GX_BEST_H
 #define GX_BEST_H
-#include "metrics.h"
+#include "run_log.h"
 #include "options.h"
 #include "output.h"
 GX_BEGIN

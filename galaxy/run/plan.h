@@ -67,7 +67,7 @@ GX_END
 #include "../base/mesh.h"
 #include "../comm/comm.h"
 #include "../ops/device.h"
-#include "metrics.h"
+#include "process_memory.h"
 
 // Measured: the bytes that a thread of a rank adds once oneDNN has compiled its kernels and packed its panels, and
 // OpenMP has made its stacks.

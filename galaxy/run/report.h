@@ -9,7 +9,7 @@
 //
 // Lines are wrapped to the width that the reporter gives, but to no less than 40 columns; to 80 if it gives none. The
 // lines that follow are indented. A word that is longer than a line, samples of the data, and text that the model
-// generated are not wrapped. Without a reporter a run is silent. Programs read log.jsonl (metrics.h), not these lines.
+// generated are not wrapped. Without a reporter a run is silent. Programs read log.jsonl (run_log.h), not these lines.
 #ifndef GX_REPORT_H
 #define GX_REPORT_H
 #include "../base/context.h"
@@ -39,7 +39,7 @@ void gx_report_end(GxReport *r, GxContext *g);       // wraps lines that are too
 void gx_report_end_as_is(GxReport *r, GxContext *g); // wraps nothing
 
 typedef struct GxTrainer GxTrainer;             // trainer.h
-typedef struct GxWeightsLoaded GxWeightsLoaded; // checkpoint.h
+typedef struct GxWeightsLoaded GxWeightsLoaded; // checkpoint_load.h
 
 void gx_report_help(const GxTrainer *t, const char *program);
 void gx_report_version(const GxTrainer *t); // the version, and what the program was built with
@@ -77,7 +77,9 @@ GX_END
 #include "help.h"
 #include "epochs.h"
 #include "output.h"
+#include "process_memory.h"
 #include "processors.h"
+#include "run_log.h"
 #include "side_cache.h"
 #include "stages.h"
 #include "trainer.h"

@@ -9,7 +9,7 @@
 //     steps         epochs.h      how many, which may depend on the data, and their learning rates
 //     plan          plan.h        from a step on the device `none` (buffers.h); --dry_run ends here
 //     memory        buffers.h     the arena, exactly as planned
-//     weights       checkpoint.h  initialised, loaded or resumed
+//     weights       checkpoint_load.h  initialised, loaded or resumed
 //     output        output.h      the folder is locked; a folder of another run is refused
 #ifndef GX_SETUP_H
 #define GX_SETUP_H

@@ -26,13 +26,13 @@
 #ifndef GX_TRAINER_H
 #define GX_TRAINER_H
 #include "../task/task.h"
-#include "checkpoint.h"
+#include "checkpoint_load.h"
 #include "interpreter.h"
-#include "metrics.h"
 #include "options.h"
 #include "plan.h"
 #include "profile.h"
 #include "resume.h"
+#include "run_log.h"
 #include "schedule.h"
 #include "task_choice.h"
 #include "tensorboard.h"
@@ -193,6 +193,7 @@ GX_END
 #include "output.h"
 #include "plot.h"
 #include "plot_confusion.h"
+#include "process_memory.h"
 #include "report.h"
 #include "setup.h"
 #include "side_cache.h"

@@ -93,8 +93,8 @@ static GxStatus gx__bpe_read_merge(GxWordsReading *x, const GxJson *merge, int64
     both->n = 0;
     for (int k = 0; k < 2; k++) { // with U+0000, if it is there
         const int64_t begun = both->n;
-        GX_TRY(gx__words_put(both, part[k], bytes[k], x->err));
-        GX_TRY(gx__words_put(both, "", 1, x->err));
+        GX_TRY(gx_word_bytes_put(both, part[k], bytes[k], x->err));
+        GX_TRY(gx_word_bytes_put(both, "", 1, x->err));
         both->n = begun + gx_json_spell_nuls(x->from->json, both->p + begun);
         bytes[k] = both->n - begun;
     }
@@ -114,7 +114,7 @@ static GxStatus gx__bpe_read_merges(GxWordsReading *x, const GxJson *merges)
     const int64_t n = gx_json_size(merges);
     GxStatus status = gx_bpe_reserve(gx__bpe_of(x->v), n, x->err);
     for (int64_t i = 0; i < n && status == GX_OK; i++) status = gx__bpe_read_merge(x, gx_json_at(merges, i), i, &both);
-    gx__words_free(&both);
+    gx_word_bytes_close(&both);
     return status;
 }
 

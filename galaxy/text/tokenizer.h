@@ -100,7 +100,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-enum { GX__TOKENIZER_CAP = 64 << 20, GX__TOKENIZER_ADDED = 100 };
+enum { GX__TOKENIZER_ADDED = 100 };
 static const GxTokenizerKind *const gx__tokenizer_kinds[] = {&gx_byte_tokens, &gx_wordpiece, &gx_bpe, &gx_unigram};
 enum { GX__TOKENIZER_KINDS = sizeof gx__tokenizer_kinds / sizeof *gx__tokenizer_kinds };
 
@@ -199,7 +199,7 @@ static GxStatus gx__tokenizer_open_json(GxTokenizer *t, GxTokenizerSource *from,
     GxJson *root, *model = NULL;
     const char *type = "";
     char cut[GX_TEXT_VALUE];
-    GX_TRY(gx_json_read_with(&root, from->path, GX__TOKENIZER_CAP, GX_JSON_NULS, err)); // pieces may have them
+    GX_TRY(gx_json_read_with(&root, from->path, GX_TOKENIZER_CAP, GX_JSON_NULS, err)); // pieces may have them
     GxStatus status = gx_json_get_object(root, "model", 1, &model, from->path, err);
     if (status == GX_OK) status = gx_json_get_string(model, "type", 1, &type, from->path, err);
     const GxTokenizerKind *kind = gx__tokenizer_of(root, model, type);
@@ -350,7 +350,7 @@ static GxStatus gx__tokenizer_write_added(const GxTokenizer *t, const char *fold
     GxJson *added;
     GX_TRY(gx_path_join(path, folder, "added_tokens.json", err));
     if (!t->added_from || !gx_path_is_file(path)) return GX_OK;
-    GX_TRY(gx_json_read_object(&added, path, GX__TOKENIZER_CAP, GX_JSON_NULS, err));
+    GX_TRY(gx_json_read_object(&added, path, GX_TOKENIZER_CAP, GX_JSON_NULS, err));
     for (int32_t id = t->added_from; id < t->vocab_size; id++)
         gx_json_set(added, gx_tokenizer_piece(t, id, room), gx_json_new_int(id), err);
     if (!gx_error_code(err)) gx_json_write(added, path, err);

@@ -9,6 +9,7 @@ typedef struct GxTokenizer GxTokenizer;
 
 // The tokens that frame texts: [PAD], [UNK], [CLS], [SEP], [MASK], whatever they are called.
 typedef enum { GX_TOKEN_PAD, GX_TOKEN_UNK, GX_TOKEN_CLS, GX_TOKEN_SEP, GX_TOKEN_MASK } GxTokenRole;
+enum { GX_TOKENIZER_CAP = 64 << 20 }; // bytes of a tokenizer's file, at most
 enum { GX_TOKEN_ROLES = 5, GX_TOKENIZER_IDENTITY = 64, GX_TOKENIZER_DIFFERENCE = 240 };
 
 // "[SEP]" in a text: the token, as `tokenizers` has it where nothing is said, or five characters as any others, so that
