@@ -237,6 +237,8 @@
 #include "galaxy/task/labelled_texts.h"
 #include "galaxy/task/predictions.h"
 #include "galaxy/task/bag_of_words.h"
+#include "galaxy/task/classification_labels.h"
+#include "galaxy/task/classification_texts.h"
 #include "galaxy/task/classification.h"
 #include "galaxy/task/text_groups.h"
 #include "galaxy/task/embedding.h"

@@ -22,12 +22,11 @@ typedef struct {
     double epoch;   // gone through so far; 0: not known
 } GxProgress;
 
+const char *gx_duration_text(double seconds, char text[32]); // "1m12s"
 // Formats a metric for people: "loss 1.5000". A value of more than seven digits before the point becomes "loss
 // 1.235e+30", any NaN "loss nan".
 enum { GX_METRIC_TEXT = 200 };
 const char *gx_metric_text(const char *format, double value, char text[GX_METRIC_TEXT]);
-
-GX_END
 
 GX_END
 #endif

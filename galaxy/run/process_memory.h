@@ -4,9 +4,9 @@
 #include "../base/common.h"
 GX_BEGIN
 
-int64_t gx_process_peak_memory(void);                        // bytes, the most so far
-int64_t gx_available_memory(void);                           // bytes that the system can still provide; 0: not known
-const char *gx_duration_text(double seconds, char text[32]); // "1m12s"
+int64_t gx_process_memory(void);      // bytes resident now; 0: not known
+int64_t gx_process_peak_memory(void); // bytes, the most so far
+int64_t gx_available_memory(void);    // bytes that the system can still provide; 0: not known
 
 GX_END
 #endif

@@ -169,19 +169,30 @@ GxStatus gx_bpe_make(GxTokenizer *t, const GxJson *json, const GxJson *config, c
     return gx_words_open(t, &gx_bpe, sizeof(GxBpeTokenizer), gx__bpe_read_model, &from, 1, err);
 }
 
-const GxTokenizerKind gx_bpe = {"BPE",
-                                "BPE",
-                                NULL,
-                                gx__bpe_open,
-                                gx_words_close,
-                                gx_words_encode,
-                                gx_words_decode,
-                                gx_words_piece,
-                                gx_words_find,
-                                gx_words_is_special,
-                                gx_words_continues,
-                                gx_words_write,
-                                gx_words_difference,
-                                NULL,
-                                gx_words_lines_are_apart};
+const GxTokenizerKind gx_bpe = {
+    "BPE", // name
+    "BPE", // model_type
+    NULL,  // vocabulary
+    {
+        // files
+        gx__bpe_open,        // open
+        gx_words_close,      // close
+        gx_words_write,      // write
+        gx_words_difference, // difference
+        NULL,                // check
+    },
+    {
+        // texts
+        gx_words_encode,          // encode
+        gx_words_decode,          // decode
+        gx_words_lines_are_apart, // lines_are_apart
+    },
+    {
+        // pieces
+        gx_words_piece,      // piece
+        gx_words_find,       // find
+        gx_words_is_special, // is_special
+        gx_words_continues,  // continues
+    },
+};
 #endif

@@ -697,19 +697,30 @@ static void gx__wordpiece_difference(const GxTokenizer *a, const GxTokenizer *b,
                          "the same pieces, but other settings or added tokens", out, GX_TOKENIZER_DIFFERENCE);
 }
 
-const GxTokenizerKind gx_wordpiece = {"WordPiece",
-                                      "WordPiece",
-                                      "vocab.txt",
-                                      gx__wordpiece_open,
-                                      gx__wordpiece_close,
-                                      gx_wordpiece_encode,
-                                      gx_wordpiece_decode,
-                                      gx__wordpiece_piece,
-                                      gx__wordpiece_find_any,
-                                      gx__wordpiece_is_special,
-                                      gx__wordpiece_continues,
-                                      gx__wordpiece_write,
-                                      gx__wordpiece_difference,
-                                      NULL,
-                                      gx__wordpiece_lines_are_apart};
+const GxTokenizerKind gx_wordpiece = {
+    "WordPiece", // name
+    "WordPiece", // model_type
+    "vocab.txt", // vocabulary
+    {
+        // files
+        gx__wordpiece_open,       // open
+        gx__wordpiece_close,      // close
+        gx__wordpiece_write,      // write
+        gx__wordpiece_difference, // difference
+        NULL,                     // check
+    },
+    {
+        // texts
+        gx_wordpiece_encode,           // encode
+        gx_wordpiece_decode,           // decode
+        gx__wordpiece_lines_are_apart, // lines_are_apart
+    },
+    {
+        // pieces
+        gx__wordpiece_piece,      // piece
+        gx__wordpiece_find_any,   // find
+        gx__wordpiece_is_special, // is_special
+        gx__wordpiece_continues,  // continues
+    },
+};
 #endif
