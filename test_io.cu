@@ -2645,7 +2645,7 @@ static uint64_t hash_after(const char *path, int seconds)
     uint64_t hash = 0;
     struct stat st;
     CHECK(gx_dataset_open(&d, path, 0, 1, &err) == GX_OK && fstat(d.fd, &st) == 0, "%s", err.message);
-    const int64_t now = gx__dataset_ns(st.st_ctim) + (int64_t)seconds * 1000000000;
+    const int64_t now = gx_nanoseconds(st.st_ctim) + (int64_t)seconds * 1000000000;
     CHECK(gx__dataset_hash_at(&d, 2, now, &hash, &err) == GX_OK, "%s", err.message);
     gx_dataset_close(&d);
     return hash;

@@ -175,8 +175,9 @@ def main(path):
     joins = sorted([*r, KINDS[name]] for name in graphemes for r in ranges(graphemes[name]))
     pair = lambda r: "{0x%X, 0x%X}" % tuple(r)
     with open(path, "w") as out:
-        print(f"""// unicode_tables.h: what unicode.h looks up. Made by dev/ref/make_unicode.py from `tokenizers` {tokenizers.__version__}; not to be changed
-// by hand.
+        print(f"""// unicode_tables.h: GENERATED DATA, not to be edited: what each character is to Hugging Face's `tokenizers` {tokenizers.__version__}
+// (letter, number, mark, white space, lower case), as ranges of code points. unicode.h looks them up.
+// Made by dev/ref/make_unicode.py, which asks the library itself.
 #ifndef GX_UNICODE_TABLES_H
 #define GX_UNICODE_TABLES_H
 #include <stdint.h>

@@ -76,6 +76,8 @@ typedef struct {
     int32_t *ids;
 } GxCorpusReader;
 
+#define GX_CORPUS_PATIENCE 5 // seconds between two lines of the log about how much has been read
+
 int gx_corpus_has_documents(const char *path); // 1: a folder, or of records: it may be more than one
 // how: what records are (its text's name); NULL: gx_record_reading. log NULL: silence. What is not UTF-8, or has a byte
 // of value 0, is an error that names the file and the line, but where bytes are the tokens.
@@ -91,6 +93,7 @@ int64_t gx_corpus_reader_done(const GxCorpusReader *r); // of r->bytes
 void gx_corpus_reader_warn(const GxCorpusReader *r, const char *path, int64_t documents);
 // Adds the documents of the next piece to c, all zero at first: of text files, or of lines. Threads share its texts.
 GxStatus gx_corpus_reader_next(GxCorpusReader *r, GxCorpus *c, GxError *err);
+GxStatus gx_corpus_check_some(int64_t tokens, const char *path, GxError *err); // fails if there are none
 
 GX_END
 #endif
@@ -104,7 +107,6 @@ GX_END
 #include <unistd.h>
 
 enum { GX__CORPUS_PIECE = 1 << 25, GX__CORPUS_CUT = 1 << 19, GX__CORPUS_DEPTH = 64 }; // folders in folders
-#define GX__CORPUS_PATIENCE 5 // seconds between two lines about how far it is
 
 typedef struct GxCorpusText { // a text, or the next part of a long one
     const char *text;
@@ -537,7 +539,7 @@ int64_t gx_corpus_reader_done(const GxCorpusReader *r)
 
 // ---- all of it in memory -------------------------------------------------------------------------------------------
 
-static GxStatus gx__corpus_check_some(int64_t tokens, const char *path, GxError *err)
+GxStatus gx_corpus_check_some(int64_t tokens, const char *path, GxError *err)
 {
     if (tokens > 0) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT, "there is no text in %s; expected " GX_FILE_CORPORA, path);
@@ -553,12 +555,12 @@ GxStatus gx_corpus_open(GxCorpus *c, const char *path, const GxRecordReading *ho
     GxStatus status = GX_OK;
     while (r.place.file < r.files && status == GX_OK) {
         status = gx_corpus_reader_next(&r, c, err);
-        if (!log || gx_seconds() - said < GX__CORPUS_PATIENCE) continue;
+        if (!log || gx_seconds() - said < GX_CORPUS_PATIENCE) continue;
         said = gx_seconds();
         gx_log(log, GX_LOG_INFO, "%.1f MB of text are %.1f million tokens so far", (double)c->file.bytes / 1e6,
                (double)c->file.tokens / 1e6);
     }
-    if (status == GX_OK) status = gx__corpus_check_some(c->file.tokens, path, err);
+    if (status == GX_OK) status = gx_corpus_check_some(c->file.tokens, path, err);
     if (status == GX_OK) gx_corpus_reader_warn(&r, path, c->file.documents);
     if (status == GX_OK && c->empty)
         gx_log(log, GX_LOG_WARNING, "%s: %ld of %ld texts %s empty, or of records without a \"%s\", and left out", path,

@@ -381,7 +381,7 @@ static GxStatus gx__corpus_read_all(gx__CorpusWriter *x)
         const int64_t tokens = x->so_far.tokens + f->tokens, done = gx_corpus_reader_done(&x->r);
         if (f->bytes >= part) GX_TRY(gx__corpus_flush(x));
         if (how->progress) how->progress(how->user, done, x->r.bytes, tokens);
-        else if (how->log && gx_seconds() - said > GX__CORPUS_PATIENCE) {
+        else if (how->log && gx_seconds() - said > GX_CORPUS_PATIENCE) {
             said = gx_seconds();
             gx_log(how->log, GX_LOG_INFO, "%.1f of %.1f MB are done: %.1f million tokens so far", (double)done / 1e6,
                    (double)x->r.bytes / 1e6, (double)tokens / 1e6);
@@ -398,7 +398,7 @@ static GxStatus gx__corpus_check_all(gx__CorpusWriter *x, const char *path)
     if (x->how->chats)
         return gx_chat_tokens_check_some(path, x->how->chats, documents, x->so_far.chat.n + x->chats.counts.n,
                                          x->how->seq_len, x->err);
-    GX_TRY(gx__corpus_check_some(x->so_far.tokens + f->tokens, path, x->err));
+    GX_TRY(gx_corpus_check_some(x->so_far.tokens + f->tokens, path, x->err));
     gx_corpus_reader_warn(&x->r, path, documents);
     return GX_OK;
 }

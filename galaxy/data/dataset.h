@@ -28,6 +28,7 @@
 #include "../io/file_kind.h"
 #include "packing.h"
 #include "token_file.h"
+#include <time.h>
 GX_BEGIN
 
 typedef struct { // a part of the text: in tokens, or in bytes of the file
@@ -53,6 +54,7 @@ typedef struct {
 GxStatus gx_dataset_open(GxDataset *d, const char *path, double validation_fraction, int64_t T, GxError *err);
 GxStatus gx_dataset_check(const GxDataset *d, int64_t T, GxError *err); // each part holds T + 1 tokens
 void gx_dataset_close(GxDataset *d);                                    // also of one that is all zero
+static inline int64_t gx_nanoseconds(struct timespec t) { return (int64_t)t.tv_sec * 1000000000 + (int64_t)t.tv_nsec; }
 int gx_dataset_changed(const GxDataset *d); // 1: the file's size or time is no longer what it was when it was opened
 // Bytes [at, at + n) of the file.
 GxStatus gx_dataset_read(const GxDataset *d, int64_t at, int64_t n, unsigned char *out, GxError *err);
@@ -113,13 +115,11 @@ GX_END
 
 enum { GX__DATASET_CHUNK = 1 << 14 }; // bytes that are read at a time, on the stack
 
-static int64_t gx__dataset_ns(struct timespec t) { return (int64_t)t.tv_sec * 1000000000 + (int64_t)t.tv_nsec; }
-
 int gx_dataset_changed(const GxDataset *d)
 {
     struct stat st;
     return d->fd >= 0 &&
-           (fstat(d->fd, &st) != 0 || (int64_t)st.st_size != d->bytes || gx__dataset_ns(st.st_mtim) != d->mtime_ns);
+           (fstat(d->fd, &st) != 0 || (int64_t)st.st_size != d->bytes || gx_nanoseconds(st.st_mtim) != d->mtime_ns);
 }
 
 GxStatus gx_dataset_read(const GxDataset *d, int64_t at, int64_t n, unsigned char *out, GxError *err)
@@ -274,7 +274,7 @@ static GxStatus gx__dataset_divide(GxDataset *d, int64_t T, GxError *err)
     struct stat st;
     if (d->bytes == 0) return GX_FAIL(err, GX_ERR_FORMAT, "%s is empty; give a file with text to train on", d->path);
     if (fstat(d->fd, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot look at %s: %s", d->path, strerror(errno));
-    d->mtime_ns = gx__dataset_ns(st.st_mtim);
+    d->mtime_ns = gx_nanoseconds(st.st_mtim);
     if (gx_token_file_is_one(d->fd)) {
         GX_TRY(gx_token_file_open(&d->file, d->fd, d->path, d->bytes, err));
         if (d->file.is_bin) GX_TRY(gx_dataset_divide_bin(d, err));

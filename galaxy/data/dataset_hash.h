@@ -105,7 +105,7 @@ static int gx__dataset_identify(const GxDataset *d, gx__DatasetHashed *h) // 0: 
     struct stat st;
     if (fstat(d->fd, &st) != 0) return 0;
     const gx__DatasetHashed of = {
-        1, (int64_t)st.st_size, gx__dataset_ns(st.st_mtim), gx__dataset_ns(st.st_ctim), (int64_t)st.st_ino, 0};
+        1, (int64_t)st.st_size, gx_nanoseconds(st.st_mtim), gx_nanoseconds(st.st_ctim), (int64_t)st.st_ino, 0};
     *h = of;
     return 1;
 }
@@ -167,6 +167,6 @@ GxStatus gx_dataset_hash(const GxDataset *d, int threads, uint64_t *hash, GxErro
         return GX_OK;
     }
     clock_gettime(CLOCK_REALTIME, &now);
-    return gx__dataset_hash_at(d, threads, gx__dataset_ns(now), hash, err);
+    return gx__dataset_hash_at(d, threads, gx_nanoseconds(now), hash, err);
 }
 #endif

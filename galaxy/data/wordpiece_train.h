@@ -200,9 +200,9 @@ static GxStatus gx__train_join(void *user, int32_t a, int32_t b, int32_t *both)
 static GxStatus gx__train_all(gx__Training *x, const char *const *files, int n)
 {
     const GxTrainText text = {" \n\t\r", gx__train_take, x};
-    GX_TRY(gx__wordpiece_need_nfd(&x->how->normalizer, x->err));
+    GX_TRY(gx_bert_check_unicode(&x->how->normalizer, x->err));
     for (int i = 0; i < GX_TOKEN_ROLES; i++)
-        GX_TRY(gx_wordpiece_add(&x->v, i, gx__wordpiece_roles[i].name, (int64_t)strlen(gx__wordpiece_roles[i].name),
+        GX_TRY(gx_wordpiece_add(&x->v, i, gx_wordpiece_roles[i].name, (int64_t)strlen(gx_wordpiece_roles[i].name),
                                 GX_PIECE_MODEL, x->err));
     for (int i = 0; i < n; i++) GX_TRY(gx_train_texts_read(&text, files[i], x->how->log, x->err));
     if (x->m.words == 0) return GX_FAIL(x->err, GX_ERR_FORMAT, "there is no word in %s: nothing to train on", files[0]);

@@ -95,6 +95,8 @@ GxStatus gx_folder_make(const char *path, GxError *err); // with its parents; on
 GxStatus gx_folder_make_temporary(char *path, const char *name, GxError *err);
 // A tree of files and folders; holds it anything else, nothing is removed
 GxStatus gx_folder_remove(const char *path, GxError *err);
+// Fails where gx_folder_remove would not remove a folder: something in it is neither a file nor a folder.
+GxStatus gx_folder_check_removal(const char *path, GxError *err);
 
 GX_END
 #endif
@@ -557,12 +559,14 @@ GxStatus gx_folder_make_temporary(char *path, const char *name, GxError *err)
     return GX_FAIL(err, GX_ERR_IO, "cannot make the folder %s: %s; TMPDIR names another place", path, strerror(errno));
 }
 
+GxStatus gx_folder_check_removal(const char *path, GxError *err) { return gx__files_tree_remove(path, 0, 0, err); }
+
 GxStatus gx_folder_remove(const char *path, GxError *err)
 {
     struct stat st;
     if (lstat(path, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
     if (!S_ISDIR(st.st_mode)) return GX_FAIL(err, GX_ERR_IO, "%s is not a folder; it is not removed", path);
-    GX_TRY(gx__files_tree_remove(path, 0, 0, err));
+    GX_TRY(gx_folder_check_removal(path, err));
     return gx__files_tree_remove(path, 1, 0, err);
 }
 #endif

@@ -202,7 +202,7 @@ GxStatus gx_publish_remove(const char *final_path, GxError *err)
     char final_name[GX_PATH], old[GX_PATH];
     GX_TRY(gx__folder_beside(final_name, final_path, "", err));
     GX_TRY(gx__folder_beside(old, final_path, GX_OLD_SUFFIX, err));
-    GX_TRY(gx__files_tree_remove(final_name, 0, 0, err)); // what cannot be removed keeps its name
+    GX_TRY(gx_folder_check_removal(final_name, err)); // what cannot be removed keeps its name
     GX_TRY(gx__folder_step_aside(final_name, old, err));
     return gx_folder_remove(old, err);
 }

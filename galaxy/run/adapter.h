@@ -50,6 +50,7 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../io/safetensors.h"
 
 GxTensorPart gx_adapter_part(const GxModel *m)
 {

@@ -14,7 +14,7 @@
 // heads), LoRA on one of two tied matrices, adapters that are not LoRA, bases that gguf_folder.h refuses.
 #ifndef GX_GGUF_ADAPTER_H
 #define GX_GGUF_ADAPTER_H
-#include "checkpoint.h"
+#include "checkpoint_load.h"
 #include "gguf_folder.h"
 GX_BEGIN
 

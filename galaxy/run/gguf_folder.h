@@ -56,7 +56,7 @@ GX_END
 #include "../ops/rope.h"
 #include "llama_family.h"
 #include "source_folder.h"
-#include "tensor_file.h"
+#include "tensor_match.h"
 
 enum { GX__GGUF_FLOATS = 1 << 18 }; // that are read at a time, or one row
 
@@ -402,7 +402,7 @@ static GxStatus gx__gguf_put_tensors(gx__GgufWork *w, GxGgufWriter *out, const G
         const GxTensor *t = &w->m.table.row[i];
         const GxSafetensorsEntry *e;
         if (t->has_alias) continue;
-        GX_TRY(gx__tensor_file_find_tensor(&e, s, match, &w->m.table, i, "", w->folder, &w->g.error));
+        GX_TRY(gx_tensor_match_find(&e, s, match, &w->m.table, i, "", w->folder, &w->g.error));
         GX_TRY(gx__gguf_put_tensor(w, out, s, e, t));
     }
     if (strcmp(w->config.rope_type, "llama3")) return GX_OK;
@@ -415,14 +415,14 @@ static GxStatus gx__gguf_export_weights(gx__GgufWork *w, const GxSafetensors *s,
     GxTensorMatch match = GX_ZERO;
     GxGgufWriter out = GX_ZERO;
     GxError *err = &w->g.error;
-    GxStatus status = gx_tensor_file_match(&match, s, &w->m.table, &gx_llama, GX_MATCH_ALL, w->folder, err);
+    GxStatus status = gx_tensor_match(&match, s, &w->m.table, &gx_llama, GX_MATCH_ALL, w->folder, err);
     if (status == GX_OK) status = gx_gguf_create(&out, w->path, err);
     if (status == GX_OK) status = gx__gguf_put_config(w, &out, type);
     if (status == GX_OK) status = gx__gguf_add_tensors(w, &out, type);
     if (status == GX_OK) status = gx__gguf_put_tensors(w, &out, s, &match);
     if (status == GX_OK) status = gx_gguf_finish(&out, err);
     gx_gguf_abort(&out);
-    gx_tensor_file_match_close(&match);
+    gx_tensor_match_close(&match);
     return status;
 }
 

@@ -12,7 +12,7 @@
 // examples/embed_text.c is a whole program.
 #ifndef GX_INFERENCE_H
 #define GX_INFERENCE_H
-#include "checkpoint.h"
+#include "checkpoint_load.h"
 #include "interpreter.h"
 GX_BEGIN
 

@@ -20,7 +20,7 @@ GX_END
 #include <string.h>
 #include "../comm/comm.h"
 #include "best.h"
-#include "checkpoint.h"
+#include "checkpoint_load.h"
 #include "evaluate.h"
 #include "save.h"
 

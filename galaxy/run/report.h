@@ -6,7 +6,7 @@
 #include "session.h"
 GX_BEGIN
 
-typedef struct GxWeightsLoaded GxWeightsLoaded; // checkpoint.h
+typedef struct GxWeightsLoaded GxWeightsLoaded; // checkpoint_load.h
 
 GxStatus gx_report_watch(GxTrainRun *r, GxError *err); // a watcher: progress and validations
 
@@ -35,7 +35,7 @@ GX_END
 #include <stdarg.h>
 #include <string.h>
 #include "best.h"
-#include "checkpoint.h"
+#include "checkpoint_load.h"
 #include "output.h"
 #include "reporter.h"
 

@@ -17,7 +17,7 @@ GX_END
 #include "../model/tuned.h"
 #include "adapter.h"
 #include "best.h"
-#include "checkpoint.h"
+#include "checkpoint_load.h"
 #include "report.h"
 
 // Takes over the checkpoint's step and counts.

@@ -12,7 +12,7 @@
 // the prompts.
 #ifndef GX_WRITER_H
 #define GX_WRITER_H
-#include "checkpoint.h"
+#include "checkpoint_load.h"
 #include "help.h"
 #include "../io/claim.h"
 #include "../io/file_kind.h"
@@ -96,7 +96,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include "agree.h"
-#include "checkpoint.h"
+#include "checkpoint_load.h"
 #include "help.h"
 #include "launch.h"
 #include "machine.h"

@@ -33,54 +33,8 @@
 // Each machine reads its own copy of the files, which must be identical: ranks compare hashes of them.
 #ifndef GX_CLASSIFICATION_H
 #define GX_CLASSIFICATION_H
-#include "../data/model_labels.h"
-#include "labelled_texts.h"
-#include "predictions.h"
-#include "task.h"
-#include "text_batch.h"
-#include "text_tokenizer.h"
+#include "classification_labels.h"
 GX_BEGIN
-
-typedef struct {
-    // options
-    char train_data[GX_PATH], validation_data[GX_PATH], tokenizer_path[GX_PATH], predict[GX_PATH], predictions[GX_PATH];
-    double validation_fraction;
-    char text_column[GX_FIELD_TEXT], text2_column[GX_FIELD_TEXT], label_column[GX_FIELD_TEXT],
-        group_column[GX_FIELD_TEXT];
-    char problem_type[GX_FIELD_TEXT], split_special_tokens[GX_FIELD_TEXT], labels_option[GX_FIELD_NAMES_TEXT];
-    int pack_texts, baseline_regression, skip_bad_records;
-    // identity of the data, which a checkpoint keeps
-    int64_t texts_n, texts_hash, labels_hash;
-    char problem_name[GX_FIELD_TEXT], tokenizer_name[GX_FIELD_TEXT];
-    // what is open
-    GxTokenizer tokenizer;
-    GxProblem problem;
-    GxLabels labels;
-    int outputs;
-    const char *labels_from; // for messages: where the labels come from, and how to choose others
-    GxBadRecords skipped;
-    GxTextFile file[2]; // of training; of a validation, or to predict
-    GxTexts train, held_out;
-    int has_labels; // 1: held_out has labels
-    GxHeadRequest head;
-    // batches
-    int64_t T;
-    GxDtype dtype;
-    int is_causal;         // 1: the head reads the row of the last token; 0: that of the first
-    GxTextLayout layout;   // of all batches
-    GxTextPacking packing; // of the training texts
-    int64_t *order;        // [held_out.n] held-out texts, column by column
-    int64_t *begin;        // [columns + 1] where in `order` a column's begin
-    int64_t columns;
-    int32_t *types; // [T]
-    // what is predicted
-    GxPredictions predicted;
-    void *outputs_host; // of one batch, in the host's memory
-    float *wide;        // [outputs]
-    GxBatch one;        // of a sample
-    void *one_block, *one_host;
-    int64_t one_bytes;
-} GxClassification;
 
 extern const GxTask gx_classification; // its self is a GxClassification
 
@@ -98,6 +52,7 @@ GX_END
 #include "../comm/comm.h"
 #include "../ops/memory.h"
 #include "bag_of_words.h"
+#include "classification_texts.h"
 
 #define GX__CLASSIFICATION_AT(field) offsetof(GxClassification, field)
 static const GxField gx__classification_options[] = {
@@ -143,447 +98,6 @@ static const GxField gx__classification_identity[] = {
     {"tokenizer", GX_FIELD_STRING, GX__CLASSIFICATION_AT(tokenizer_name), NULL, "which ids the texts have", NULL},
 };
 
-enum { GX__CLASSIFICATION_TOKENS_PER_TEXT = 8 }; // columns are planned for no more texts than T / 8
-
-// ---- the model's head ----------------------------------------------------------------------------------------------
-
-// What config.json says about the model's head; rank 0 reads it and broadcasts this.
-typedef struct {
-    int32_t n, problem; // n 0: it has none for labels
-    int32_t is_named;   // not LABEL_0, LABEL_1, …
-    int32_t is_typed;   // it says which problem it is for
-    char name[GX_LABELS_MOST][GX_LABEL_BYTES + 1];
-} gx__ClassificationHead;
-
-static GxStatus gx__classification_read_head(gx__ClassificationHead *h, const GxTaskSetup *setup, GxError *err)
-{
-    GxModelLabels m;
-    char plain[24];
-    const GxStatus status = gx_labels_read_adapted(&m, setup->model, setup->adapter ? setup->adapter : "", err);
-    if (status == GX_OK && m.is_classifier) {
-        h->n = m.labels.n, h->is_typed = m.problem_type[0] != 0;
-        h->problem = m.problem_type[0] ? gx_problem_find(m.problem_type)
-                     : h->n == 1       ? GX_PROBLEM_REGRESSION
-                                       : GX_PROBLEM_SINGLE;
-    }
-    for (int32_t i = 0; i < h->n; i++) {
-        snprintf(plain, sizeof plain, "LABEL_%d", i);
-        snprintf(h->name[i], sizeof h->name[i], "%s", m.labels.name[i]);
-        h->is_named |= strcmp(h->name[i], plain) != 0;
-    }
-    gx_model_labels_close(&m);
-    return status;
-}
-
-static GxStatus gx__classification_ask_model(GxContext *g, gx__ClassificationHead *h, const GxTaskSetup *setup)
-{
-    memset(h, 0, sizeof *h);
-    if (setup->model[0]) gx__classification_read_head(h, setup, &g->error);
-    gx_at(g, -1, "agree");
-    gx_broadcast(g, GX_AXIS_ALL, 0, h, (int64_t)sizeof *h, GX_U8); // on a failed context this tells the other ranks
-    return gx_status(g);
-}
-
-// ---- labels --------------------------------------------------------------------------------------------------------
-
-static GxLabelKind gx__classification_kind(const GxClassification *c)
-{
-    return c->problem == GX_PROBLEM_MULTI ? GX_LABEL_SEVERAL : GX_LABEL_CLASS;
-}
-
-// The labels of --labels, or else of the data.
-static GxStatus gx__classification_own_labels(const GxClassification *c, GxLabels *l, const GxTextFile *f, GxError *err)
-{
-    const GxLabelKind kind = gx__classification_kind(c);
-    if (c->labels_option[0]) return gx_labels_set_text(l, c->labels_option, kind, "--labels", err);
-    return gx_labels_make(l, &f->records, f->label, kind, err);
-}
-
-static GxStatus gx__classification_labels_of_head(GxClassification *c, const gx__ClassificationHead *h, GxError *err)
-{
-    const char *name[GX_LABELS_MOST];
-    for (int32_t i = 0; i < h->n; i++) name[i] = h->name[i];
-    return gx_labels_set(&c->labels, name, h->n, gx__classification_kind(c), "the model's config.json", err);
-}
-
-// 1: a label of the head has another index in l, so that the trained head's outputs would be mixed up; *i, *j: the
-// first such label's index in l and in the head. Renaming labels is up to the user, and no error.
-static int gx__classification_is_reordered(const GxLabels *l, const gx__ClassificationHead *h, int *i, int *j)
-{
-    for (*i = 0; *i < l->n && h->is_named; ++*i)
-        for (*j = 0; *j < h->n; ++*j)
-            if (*i != *j && !strcmp(l->name[*i], h->name[*j])) return 1;
-    return 0;
-}
-
-static int gx__classification_head_has(const gx__ClassificationHead *h, const char *name)
-{
-    for (int32_t i = 0; i < h->n; i++)
-        if (!strcmp(name, h->name[i])) return 1;
-    return 0;
-}
-
-// 1: the head does not fit these labels. As many labels with other names fit: they rename the head's.
-static int gx__classification_mismatches(const GxClassification *c, const gx__ClassificationHead *h, const GxLabels *l)
-{
-    int i, j;
-    if (c->labels_option[0]) return l->n != h->n || gx__classification_is_reordered(l, h, &i, &j);
-    if (!h->is_named && l->n == h->n) return 0;
-    for (i = 0; i < l->n; i++)
-        if (!gx__classification_head_has(h, l->name[i])) return 1;
-    return 0;
-}
-
-static const char *gx__classification_advice(const GxTaskSetup *setup)
-{
-    return setup->starts_from_model ? ", or train a new head with --ignore_mismatched_sizes true" : "";
-}
-
-// Has the model's head initialised anew, as if the model had none.
-static void gx__classification_renew_head(GxClassification *c, gx__ClassificationHead *h)
-{
-    memset(h, 0, sizeof *h);
-    c->head.is_new = 1;
-}
-
-// With --ignore_mismatched_sizes: renews the head if it does not fit the labels of the data or of --labels.
-static GxStatus gx__classification_compare_head(GxClassification *c, gx__ClassificationHead *h,
-                                                const GxTaskSetup *setup, GxError *err)
-{
-    const GxTextFile *f = &c->file[0];
-    GxLabels own = GX_ZERO;
-    if (!setup->ignore_mismatched_sizes || !h->n || !f->records.n) return GX_OK;
-    int is_other = !gx_text_file_has_numbers(f);
-    if (c->problem != GX_PROBLEM_REGRESSION) {
-        GX_TRY(gx__classification_own_labels(c, &own, f, err));
-        is_other = gx__classification_mismatches(c, h, &own);
-    }
-    gx_labels_close(&own);
-    if (!is_other) return GX_OK;
-    gx__classification_renew_head(c, h);
-    if (!gx_problem_find(c->problem_type) && c->problem != GX_PROBLEM_MULTI) c->problem = gx_text_file_problem(f);
-    return GX_OK;
-}
-
-// labels_from, for messages about an unknown label.
-static const char *gx__classification_origin(const GxClassification *c, const gx__ClassificationHead *h,
-                                             const GxTaskSetup *setup)
-{
-    const int is_number = c->problem == GX_PROBLEM_REGRESSION;
-    if (is_number && gx_problem_find(c->problem_type)) return "--problem_type regression asks for numbers";
-    if (is_number && h->n && setup->starts_from_model)
-        return "the model's config.json is of a regression (problem_type, or one label in id2label); --problem_type "
-               "single_label_classification --ignore_mismatched_sizes true trains a new head, for labels";
-    if (is_number && h->n) return "the model's config.json is of a regression (problem_type, or one label in id2label)";
-    if (is_number)
-        return "labels of the training data are numbers, one with a decimal point; --problem_type "
-               "single_label_classification takes them as names";
-    if (c->labels_option[0]) return "--labels names them";
-    if (h->n && !h->is_named)
-        return setup->starts_from_model
-                   ? "these are the head's outputs, to which the model's config.json gives no names; --labels a,b,c "
-                     "names them, as many, and --ignore_mismatched_sizes true trains a new head for the data's"
-                   : "these are the head's outputs, to which the model's config.json gives no names; --labels a,b,c "
-                     "names them, as many and in their order";
-    if (h->n && setup->starts_from_model)
-        return "these are the head's (id2label of the model's config.json); --labels a,b,c gives it other names, as "
-               "many, and --ignore_mismatched_sizes true trains a new head for the data's";
-    if (h->n) return "these are the head's (id2label of the model's config.json)";
-    return "these are the training data's; --labels a,b,c names others";
-}
-
-// f: the file with the data's labels; NULL: none.
-static GxStatus gx__classification_choose_labels(GxClassification *c, const gx__ClassificationHead *h,
-                                                 const GxTextFile *f, const GxTaskSetup *setup, GxError *err)
-{
-    const int has_file = f && f->label >= 0;
-    int i, j;
-    if (c->labels_option[0] || (has_file && (!h->n || !h->is_named)))
-        GX_TRY(gx__classification_own_labels(c, &c->labels, f, err));
-    if (h->n && !c->labels_option[0] && !h->is_named && c->labels.n != h->n) gx_labels_close(&c->labels);
-    if (h->n && !c->labels.n) GX_TRY(gx__classification_labels_of_head(c, h, err));
-    c->outputs = c->labels.n ? c->labels.n : 2; // a dry run without data assumes two
-    if (h->n && h->n != c->outputs)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--labels names %d, but the model has a head for %d (%.60s%s%.60s%s): name as many, or leave "
-                       "--labels out%s",
-                       c->outputs, h->n, h->name[0], h->n > 1 ? ", " : "", h->n > 1 ? h->name[1] : "",
-                       h->n > 2 ? ", ..." : "", gx__classification_advice(setup));
-    if (h->n && c->labels_option[0] && gx__classification_is_reordered(&c->labels, h, &i, &j))
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--labels has \"%.60s\" as number %d, but it is number %d of the model's head: leave --labels "
-                       "out, or name them in the head's order (id2label of its config.json)%s",
-                       h->name[j], i, j, gx__classification_advice(setup));
-    if (c->problem == GX_PROBLEM_SINGLE && c->outputs == 1)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "there is one label, \"%s\": nothing is to be chosen; give texts with other labels, too, or name "
-            "those with --labels",
-            c->labels.name[0]);
-    return GX_OK;
-}
-
-// Labels of the data whose place among the outputs of a trained head nothing says: their order is a guess.
-static void gx__classification_warn_of_order(GxContext *g, const GxClassification *c, const gx__ClassificationHead *h)
-{
-    const GxLabels *l = &c->labels;
-    char names[400] = "", plain[24];
-    int others = 0;
-    if (g->rank != 0 || !h->n || h->is_named || c->labels_option[0]) return;
-    for (int i = 0; i < l->n; i++) {
-        const size_t at = strlen(names);
-        snprintf(plain, sizeof plain, "LABEL_%d", i); // behind the last _ stands the number, which is a name, too
-        others += strcmp(l->name[i], plain) && strcmp(l->name[i], strrchr(plain, '_') + 1);
-        snprintf(names + at, sizeof names - at, "%sLABEL_%d is \"%s\"", i ? ", " : "", i, l->name[i]);
-    }
-    if (!others) return;
-    if (strlen(names) == sizeof names - 1) gx_text_mark_cut(names, sizeof names);
-    gx_log(&g->log, GX_LOG_WARNING,
-           "the model's config.json gives its head's %d outputs no names: those of the data are taken in their sorted "
-           "order, which is a guess (%s); --labels a,b,c says which is which, in the order of the outputs",
-           h->n, names);
-}
-
-static void gx__classification_warn_of_pairs(GxContext *g, const GxClassification *c)
-{
-    for (int k = 0; k < 2 && g->rank == 0; k++)
-        if (c->file[k].has_unread_pair && c->text2_column[0])
-            gx_log(&g->log, GX_LOG_WARNING,
-                   "%s: its \"text_pair\" is not read; if that is the second text of a pair, say --text2_column "
-                   "text_pair; --text2_column '' says that texts are single",
-                   c->file[k].records.path);
-}
-
-// Chooses the problem: by the option, else the model, else the data.
-static GxStatus gx__classification_choose_problem(GxClassification *c, gx__ClassificationHead *h,
-                                                  const GxTaskSetup *setup, GxError *err)
-{
-    c->problem = gx_problem_find(c->problem_type);
-    if (!c->problem) c->problem = (GxProblem)h->problem;
-    const int is_other_kind = (c->problem == GX_PROBLEM_REGRESSION) != (h->problem == GX_PROBLEM_REGRESSION),
-              is_other = h->is_typed && (int32_t)c->problem != h->problem;
-    if (!h->n || (!is_other_kind && !is_other)) return GX_OK;
-    if (!setup->ignore_mismatched_sizes)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--problem_type is %s, but the model has a head for %s: leave it out%s",
-                       gx_problem_name(c->problem), gx_problem_name((GxProblem)h->problem),
-                       gx__classification_advice(setup));
-    gx__classification_renew_head(c, h);
-    return GX_OK;
-}
-
-// ---- files ---------------------------------------------------------------------------------------------------------
-
-static GxStatus gx__classification_open_file(GxClassification *c, int k, const char *path, int may_lack_labels,
-                                             GxError *err)
-{
-    const GxTextColumns columns = {c->text_column, c->text2_column, c->label_column, c->group_column};
-    if (k == 0 && access(path, F_OK) != 0 && errno == ENOENT)
-        return GX_FAIL(err, GX_ERR_IO,
-                       "cannot open %s: %s; `make data-bert` makes data/bert/pos/train.tsv, which is the default, and "
-                       "--train_data FILE takes another",
-                       path, strerror(ENOENT));
-    return gx_text_file_open(&c->file[k], path, &columns, c->problem, may_lack_labels,
-                             c->skip_bad_records ? &c->skipped : NULL, err);
-}
-
-// Opens the files that are needed. The training's is not needed if nothing is trained and the labels are known, unless
-// a part of it is held out.
-static GxStatus gx__classification_open_files(GxContext *g, GxClassification *c, const gx__ClassificationHead *h,
-                                              const GxTaskSetup *setup)
-{
-    GxError *err = &g->error;
-    const int knows = c->problem && (c->problem == GX_PROBLEM_REGRESSION || h->n || c->labels_option[0]);
-    if (setup->is_dry && (access(c->train_data, F_OK) != 0 || c->predict[0])) return GX_OK;
-    if (c->predict[0] && !h->n)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--predict %s: the model has no head for labels (its config.json names no "
-                       "...ForSequenceClassification): train one first",
-                       c->predict);
-    if (c->predict[0] && c->skip_bad_records)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--skip_bad_records with --predict: a prediction stands in the line of its record, and those "
-                       "behind one that is left out would not; correct the records that are wrong, or leave it out");
-    if (c->predict[0]) return gx__classification_open_file(c, 1, c->predict, 1, err);
-    if (!setup->only_shows || !c->validation_data[0] || !knows)
-        GX_TRY(gx__classification_open_file(c, 0, c->train_data, 0, err));
-    if (!c->problem) c->problem = gx_text_file_problem(&c->file[0]);
-    if (c->validation_data[0] && !setup->is_dry) GX_TRY(gx__classification_open_file(c, 1, c->validation_data, 0, err));
-    if (c->file[0].records.n && c->file[1].records.n && (c->file[0].text2 < 0) != (c->file[1].text2 < 0))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s has %s, %s has not: pairs of texts are expected in both, or in neither",
-                       c->file[c->file[0].text2 < 0].records.path, c->text2_column,
-                       c->file[c->file[0].text2 >= 0].records.path);
-    return GX_OK;
-}
-
-static int64_t gx__classification_hash_labels(const GxClassification *c)
-{
-    uint64_t hash = GX_HASH_START;
-    for (int i = 0; i < c->labels.n; i++)
-        hash = gx_hash(hash, c->labels.name[i], (int64_t)strlen(c->labels.name[i]) + 1);
-    return (int64_t)hash;
-}
-
-static GxStatus gx__classification_agree(GxContext *g, const GxClassification *c)
-{
-    const char *const what[] = {"the list of labels", c->predict[0] ? c->predict : c->validation_data, c->train_data,
-                                "the presence of --predict"};
-    const int64_t mine[] = {c->labels_hash, (int64_t)c->file[1].records.hash, (int64_t)c->file[0].records.hash,
-                            c->predict[0] != 0};
-    return gx_task_agree(g, what, mine, 4);
-}
-
-// ---- texts ---------------------------------------------------------------------------------------------------------
-
-static GxStatus gx__classification_label(GxClassification *c, GxTexts *t, GxError *err)
-{
-    GxError unknown = GX_ZERO;
-    const GxStatus status =
-        gx_texts_label(t, c->problem, &c->labels, c->skip_bad_records ? &c->skipped : NULL, &unknown);
-    if (status == GX_OK) return GX_OK;
-    if (status != GX_ERR_FORMAT) return GX_FAIL(err, status, "%s", unknown.message);
-    return GX_FAIL(err, status, "%s; %s%s", unknown.message, c->labels_from,
-                   c->predict[0] ? "; to predict without labels, give --label_column a name that the file does not have"
-                                 : "");
-}
-
-static GxStatus gx__classification_open_part(GxContext *g, GxClassification *c, GxTexts *t, int file, GxTextsPart part)
-{
-    GxError *err = &g->error;
-    GxTextWords words = GX_ZERO;
-    GX_TRY(gx_texts_open(t, &c->file[file], part, c->validation_fraction, err));
-    if (c->file[file].label >= 0) GX_TRY(gx__classification_label(c, t, err));
-    GX_TRY(gx_texts_tokenize(t, &c->tokenizer, c->T, gx_threads(g), err));
-    for (int64_t i = 0; i < t->n; i++) gx_text_count_words(&words, &c->tokenizer, t->ids[i], t->length[i]);
-    if (t == &c->train || !c->train.n) // once
-        gx_text_warn_of_unknown(g, &c->tokenizer, &words, c->file[file].records.path);
-    return GX_OK;
-}
-
-static int64_t gx__classification_most(const GxClassification *c) // texts of a column
-{
-    return c->pack_texts ? gx_max(1, c->T / GX__CLASSIFICATION_TOKENS_PER_TEXT) : 1;
-}
-
-// Puts the held-out texts into a pseudo-random order, groups kept together, so that any part of the columns is a random
-// part of the texts even if the file is sorted.
-static void gx__classification_order_held_out(GxClassification *c, int64_t *texts_of, int64_t units)
-{
-    const GxTexts *t = &c->held_out;
-    const int64_t *group = c->predicted.group;
-    int64_t at = 0;
-    for (int64_t u = 0; u <= units; u++) texts_of[u] = 0;
-    for (int64_t i = 0; i < t->n; i++) texts_of[group ? group[i] : i]++;
-    for (int64_t u = 0; u < units; u++) { // where each unit's texts begin
-        const int64_t unit = gx_permute(0, 0, units, u), n = texts_of[unit];
-        texts_of[unit] = at, at += n;
-    }
-    for (int64_t i = 0; i < t->n; i++) c->order[texts_of[group ? group[i] : i]++] = i;
-}
-
-static GxStatus gx__classification_lay_held_out(GxClassification *c, GxError *err)
-{
-    const GxTexts *t = &c->held_out;
-    const int64_t units = c->predicted.group ? c->predicted.groups : t->n;
-    int64_t *texts_of = (int64_t *)malloc((size_t)(units + 1) * sizeof *texts_of), tokens = 0;
-    c->order = (int64_t *)malloc((size_t)t->n * sizeof *c->order);
-    c->begin = (int64_t *)malloc((size_t)(t->n + 1) * sizeof *c->begin);
-    if (!texts_of || !c->order || !c->begin) {
-        free(texts_of);
-        return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the order of %ld texts", (long)t->n);
-    }
-    gx__classification_order_held_out(c, texts_of, units);
-    free(texts_of);
-    for (int64_t i = 0; i < t->n; i++) { // next-fit
-        const int64_t n = t->length[c->order[i]];
-        const int is_full = tokens + n > c->T || (i > 0 && i - c->begin[c->columns - 1] == gx__classification_most(c));
-        if (i == 0 || is_full) c->begin[c->columns++] = i, tokens = 0;
-        tokens += n;
-    }
-    c->begin[c->columns] = t->n;
-    return GX_OK;
-}
-
-static uint64_t gx__classification_hash_texts(const GxTexts *t, int64_t outputs)
-{
-    uint64_t hash = GX_HASH_START;
-    for (int64_t i = 0; i < t->n; i++) {
-        hash = gx_hash(hash, t->ids[i], t->length[i] * (int64_t)sizeof **t->ids);
-        hash = gx_hash(hash, &t->second[i], sizeof t->second[i]);
-        if (t->label) hash = gx_hash(hash, &t->label[i], sizeof t->label[i]);
-        if (t->number) hash = gx_hash(hash, &t->number[i], sizeof t->number[i]);
-        if (t->has) hash = gx_hash(hash, t->has + i * outputs, outputs);
-    }
-    return hash;
-}
-
-// Classes whose names say that something else was meant: numbers with a decimal comma, several labels in one.
-static void gx__classification_warn_of_commas(GxContext *g, const GxClassification *c)
-{
-    const GxLabels *l = &c->labels;
-    int decimals = 0, several = -1;
-    if (c->problem != GX_PROBLEM_SINGLE) return;
-    for (int i = 0; i < l->n; i++) {
-        char first[GX_LABEL_BYTES + 1];
-        const char *name = l->name[i], *digits = name + (name[0] == '-'), *comma = strchr(name, ',');
-        const size_t before = strspn(digits, "0123456789"), behind = comma ? strspn(comma + 1, "0123456789") : 0;
-        decimals += before > 0 && behind > 0 && digits + before == comma && !comma[1 + behind];
-        snprintf(first, sizeof first, "%.*s", comma ? (int)(comma - name) : 0, name);
-        if (comma && gx_labels_find(l, first) >= 0) several = i;
-    }
-    if (decimals > 0 && decimals == l->n)
-        gx_log(&g->log, GX_LOG_WARNING,
-               "%s: its labels, such as \"%s\", are learned as classes; numbers to predict have a decimal point",
-               c->train_data, l->name[0]);
-    else if (several >= 0)
-        gx_log(&g->log, GX_LOG_WARNING,
-               "%s: the label \"%s\" is learned as a class of its own; several labels of a text are learned with "
-               "--problem_type multi_label_classification",
-               c->train_data, l->name[several]);
-}
-
-static void gx__classification_warn(GxContext *g, const GxClassification *c)
-{
-    char names[200] = "";
-    int never = 0;
-    if (g->rank != 0) return;
-    if (c->group_column[0] && !gx_predictions_are_ranked(c->problem, c->outputs))
-        gx_log(
-            &g->log, GX_LOG_WARNING,
-            "--group_column %s keeps groups together, but texts are not ranked in them: that takes one label of two, "
-            "or a number, and here it is %s%d label%s",
-            c->group_column, c->problem == GX_PROBLEM_MULTI ? "any of " : "one of ", c->outputs, gx_text_s(c->outputs));
-    gx__classification_warn_of_commas(g, c);
-    if (c->problem == GX_PROBLEM_REGRESSION) return;
-    for (int l = 0; l < c->outputs; l++) {
-        const size_t at = strlen(names);
-        if (c->train.count[l]) continue;
-        snprintf(names + at, sizeof names - at, "%s%s%s%s", never++ ? ", " : "", gx_label_mark(c->labels.name[l]),
-                 c->labels.name[l], gx_label_mark(c->labels.name[l]));
-    }
-    if (!never) return;
-    if (strlen(names) == sizeof names - 1) gx_text_mark_cut(names, sizeof names);
-    gx_log(&g->log, GX_LOG_WARNING, "%s: %d of %d label%s never %s in what is trained on, and cannot be learned: %s",
-           c->train_data, never, c->outputs, gx_text_s(c->outputs), never == 1 ? "occurs" : "occur", names);
-}
-
-static GxStatus gx__classification_open_texts(GxContext *g, GxClassification *c, const GxTaskSetup *setup)
-{
-    GxError *err = &g->error;
-    const int has_file = c->file[1].records.n > 0, is_split = !has_file && c->validation_fraction > 0;
-    if (!setup->only_shows) {
-        GX_TRY(gx__classification_open_part(g, c, &c->train, 0, is_split ? GX_TEXTS_TRAINING : GX_TEXTS_ALL));
-        GX_TRY(gx_text_packing_open(&c->packing, c->train.length, c->train.n, c->T, gx__classification_most(c), err));
-        c->texts_n = c->train.n;
-        c->texts_hash = (int64_t)gx__classification_hash_texts(&c->train, c->outputs);
-        gx__classification_warn(g, c);
-    }
-    if (!has_file && !is_split) return GX_OK;
-    GX_TRY(gx__classification_open_part(g, c, &c->held_out, has_file, is_split ? GX_TEXTS_HELD_OUT : GX_TEXTS_ALL));
-    c->has_labels = c->held_out.label || c->held_out.has || c->held_out.number;
-    GX_TRY(gx_predictions_open(&c->predicted, &c->held_out, c->problem, &c->labels, err));
-    return gx__classification_lay_held_out(c, err);
-}
-
 // ---- opening -------------------------------------------------------------------------------------------------------
 
 // A piece of each text must fit between [CLS] and [SEP].
@@ -598,39 +112,39 @@ static GxStatus gx__classification_check_room(const GxClassification *c, const G
                    gx_task_length_name(setup), (long)setup->seq_len, pairs ? "a pair of texts" : "a text", (long)least);
 }
 
-static GxStatus gx__classification_decide(GxContext *g, GxClassification *c, gx__ClassificationHead *h,
+static GxStatus gx__classification_decide(GxContext *g, GxClassification *c, GxClassificationHead *h,
                                           const GxTaskSetup *setup)
 {
     GxError *err = &g->error;
-    GX_TRY(gx__classification_ask_model(g, h, setup));
-    GX_TRY(gx__classification_choose_problem(c, h, setup, err));
-    GX_TRY(gx__classification_open_files(g, c, h, setup));
-    gx__classification_warn_of_pairs(g, c);
-    GX_TRY(gx__classification_compare_head(c, h, setup, err));
+    GX_TRY(gx_classification_ask_model(g, h, setup));
+    GX_TRY(gx_classification_choose_problem(c, h, setup, err));
+    GX_TRY(gx_classification_open_files(g, c, h, setup));
+    gx_classification_warn_of_pairs(g, c);
+    GX_TRY(gx_classification_compare_head(c, h, setup, err));
     if (!c->problem) c->problem = GX_PROBLEM_SINGLE; // assumed by a dry run without data
     c->outputs = 1;
-    c->labels_from = gx__classification_origin(c, h, setup);
+    c->labels_from = gx_classification_origin(c, h, setup);
     if (c->problem == GX_PROBLEM_REGRESSION && c->labels_option[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--labels are for choosing one or several of them, and a number is to be "
                        "predicted here: %s",
                        c->labels_from);
     if (c->problem != GX_PROBLEM_REGRESSION)
-        GX_TRY(gx__classification_choose_labels(c, h,
-                                                c->file[0].records.n   ? &c->file[0]
-                                                : c->file[1].records.n ? &c->file[1]
-                                                                       : NULL,
-                                                setup, err));
-    if (c->problem != GX_PROBLEM_REGRESSION) gx__classification_warn_of_order(g, c, h);
+        GX_TRY(gx_classification_choose_labels(c, h,
+                                               c->file[0].records.n   ? &c->file[0]
+                                               : c->file[1].records.n ? &c->file[1]
+                                                                      : NULL,
+                                               setup, err));
+    if (c->problem != GX_PROBLEM_REGRESSION) gx_classification_warn_of_order(g, c, h);
     GX_TRY(gx__classification_check_room(c, setup, err));
-    c->labels_hash = gx__classification_hash_labels(c);
+    c->labels_hash = gx_classification_hash_labels(c);
     snprintf(c->problem_name, sizeof c->problem_name, "%s", gx_problem_name(c->problem));
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
     c->head.kind = GX_HEAD_LABELS, c->head.labels = c->outputs, c->head.label_name = c->labels.name;
     c->head.loss = c->problem == GX_PROBLEM_SINGLE  ? GX_CROSS_ENTROPY
                    : c->problem == GX_PROBLEM_MULTI ? GX_BINARY_CROSS_ENTROPY
                                                     : GX_SQUARED_ERROR;
-    return gx__classification_agree(g, c);
+    return gx_classification_agree(g, c);
 }
 
 static GxStatus gx__classification_open_layout(GxClassification *c, GxError *err)
@@ -638,7 +152,7 @@ static GxStatus gx__classification_open_layout(GxClassification *c, GxError *err
     const int32_t pad = c->tokenizer.role[GX_TOKEN_PAD];
     c->layout.pad = pad < 0 ? 0 : pad;
     c->layout.targets = 1;
-    c->layout.target[0].most = gx__classification_most(c);
+    c->layout.target[0].most = gx_classification_most(c);
     c->layout.target[0].outputs = c->problem == GX_PROBLEM_SINGLE ? 0 : c->outputs;
     if (c->predict[0] && !c->has_labels) c->layout.target[0].outputs = GX_TEXT_ROWS_ALONE;
     c->types = (int32_t *)malloc((size_t)c->T * sizeof *c->types);
@@ -652,13 +166,13 @@ static GxStatus gx__classification_open(GxContext *g, void *self, GxTaskSetup *s
     c->T = setup->seq_len, c->dtype = setup->dtype;
     GX_TRY(gx_text_open_any_tokenizer(g, &c->tokenizer, c->tokenizer_path, setup));
     gx_text_split_special(&c->tokenizer, c->split_special_tokens);
-    gx__ClassificationHead *h = (gx__ClassificationHead *)malloc(sizeof *h);
+    GxClassificationHead *h = (GxClassificationHead *)malloc(sizeof *h);
     GxStatus status = h ? gx__classification_decide(g, c, h, setup)
                         : GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a list of labels");
     free(h);
     if (status == GX_OK && c->predict[0] && g->rank == 0 && !setup->is_dry)
         status = gx_predictions_check(c->predictions, &c->labels, &g->error);
-    if (status == GX_OK && !setup->is_dry) status = gx__classification_open_texts(g, c, setup);
+    if (status == GX_OK && !setup->is_dry) status = gx_classification_open_texts(g, c, setup);
     if (status == GX_OK) gx_bad_records_warn(&c->skipped, g->rank ? NULL : &g->log);
     if (status == GX_OK && c->packing.texts) setup->epoch_samples = gx_text_packing_columns(&c->packing, setup->seed);
     return status == GX_OK ? gx__classification_open_layout(c, &g->error) : status;

@@ -93,8 +93,8 @@ static GxStatus gx__bpe_read_merge(GxWordsReading *x, const GxJson *merge, int64
     both->n = 0;
     for (int k = 0; k < 2; k++) { // with U+0000, if it is there
         const int64_t begun = both->n;
-        GX_TRY(gx__words_put(both, part[k], bytes[k], x->err));
-        GX_TRY(gx__words_put(both, "", 1, x->err));
+        GX_TRY(gx_word_bytes_put(both, part[k], bytes[k], x->err));
+        GX_TRY(gx_word_bytes_put(both, "", 1, x->err));
         both->n = begun + gx_json_spell_nuls(x->from->json, both->p + begun);
         bytes[k] = both->n - begun;
     }
@@ -114,7 +114,7 @@ static GxStatus gx__bpe_read_merges(GxWordsReading *x, const GxJson *merges)
     const int64_t n = gx_json_size(merges);
     GxStatus status = gx_bpe_reserve(gx__bpe_of(x->v), n, x->err);
     for (int64_t i = 0; i < n && status == GX_OK; i++) status = gx__bpe_read_merge(x, gx_json_at(merges, i), i, &both);
-    gx__words_free(&both);
+    gx_word_bytes_close(&both);
     return status;
 }
 
@@ -169,19 +169,30 @@ GxStatus gx_bpe_make(GxTokenizer *t, const GxJson *json, const GxJson *config, c
     return gx_words_open(t, &gx_bpe, sizeof(GxBpeTokenizer), gx__bpe_read_model, &from, 1, err);
 }
 
-const GxTokenizerKind gx_bpe = {"BPE",
-                                "BPE",
-                                NULL,
-                                gx__bpe_open,
-                                gx_words_close,
-                                gx_words_encode,
-                                gx_words_decode,
-                                gx_words_piece,
-                                gx_words_find,
-                                gx_words_is_special,
-                                gx_words_continues,
-                                gx_words_write,
-                                gx_words_difference,
-                                NULL,
-                                gx_words_lines_are_apart};
+const GxTokenizerKind gx_bpe = {
+    "BPE", // name
+    "BPE", // model_type
+    NULL,  // vocabulary
+    {
+        // files
+        gx__bpe_open,        // open
+        gx_words_close,      // close
+        gx_words_write,      // write
+        gx_words_difference, // difference
+        NULL,                // check
+    },
+    {
+        // texts
+        gx_words_encode,          // encode
+        gx_words_decode,          // decode
+        gx_words_lines_are_apart, // lines_are_apart
+    },
+    {
+        // pieces
+        gx_words_piece,      // piece
+        gx_words_find,       // find
+        gx_words_is_special, // is_special
+        gx_words_continues,  // continues
+    },
+};
 #endif

@@ -230,19 +230,30 @@ static GxStatus gx__byte_tokens_open(GxTokenizer *t, const GxTokenizerSource *fr
 static void gx__byte_tokens_close(GxTokenizer *t) { (void)t; }
 static int gx__byte_tokens_lines_are_apart(const GxTokenizer *t) { return (void)t, 1; }
 
-const GxTokenizerKind gx_byte_tokens = {"bytes",
-                                        "BPE",
-                                        NULL,
-                                        gx__byte_tokens_open,
-                                        gx__byte_tokens_close,
-                                        gx__byte_tokens_encode,
-                                        gx__byte_tokens_decode,
-                                        gx__byte_tokens_piece,
-                                        gx__byte_tokens_find,
-                                        gx__byte_tokens_no,
-                                        gx__byte_tokens_no,
-                                        gx__byte_tokens_write,
-                                        NULL,
-                                        gx__byte_tokens_check,
-                                        gx__byte_tokens_lines_are_apart};
+const GxTokenizerKind gx_byte_tokens = {
+    "bytes", // name
+    "BPE",   // model_type
+    NULL,    // vocabulary
+    {
+        // files
+        gx__byte_tokens_open,  // open
+        gx__byte_tokens_close, // close
+        gx__byte_tokens_write, // write
+        NULL,                  // difference
+        gx__byte_tokens_check, // check
+    },
+    {
+        // texts
+        gx__byte_tokens_encode,          // encode
+        gx__byte_tokens_decode,          // decode
+        gx__byte_tokens_lines_are_apart, // lines_are_apart
+    },
+    {
+        // pieces
+        gx__byte_tokens_piece, // piece
+        gx__byte_tokens_find,  // find
+        gx__byte_tokens_no,    // is_special
+        gx__byte_tokens_no,    // continues
+    },
+};
 #endif

@@ -100,7 +100,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-enum { GX__TOKENIZER_CAP = 64 << 20, GX__TOKENIZER_ADDED = 100 };
+enum { GX__TOKENIZER_ADDED = 100 };
 static const GxTokenizerKind *const gx__tokenizer_kinds[] = {&gx_byte_tokens, &gx_wordpiece, &gx_bpe, &gx_unigram};
 enum { GX__TOKENIZER_KINDS = sizeof gx__tokenizer_kinds / sizeof *gx__tokenizer_kinds };
 
@@ -199,7 +199,7 @@ static GxStatus gx__tokenizer_open_json(GxTokenizer *t, GxTokenizerSource *from,
     GxJson *root, *model = NULL;
     const char *type = "";
     char cut[GX_TEXT_VALUE];
-    GX_TRY(gx_json_read_with(&root, from->path, GX__TOKENIZER_CAP, GX_JSON_NULS, err)); // pieces may have them
+    GX_TRY(gx_json_read_with(&root, from->path, GX_TOKENIZER_CAP, GX_JSON_NULS, err)); // pieces may have them
     GxStatus status = gx_json_get_object(root, "model", 1, &model, from->path, err);
     if (status == GX_OK) status = gx_json_get_string(model, "type", 1, &type, from->path, err);
     const GxTokenizerKind *kind = gx__tokenizer_of(root, model, type);
@@ -207,7 +207,7 @@ static GxStatus gx__tokenizer_open_json(GxTokenizer *t, GxTokenizerSource *from,
     if (status == GX_OK && !kind)
         status = GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: the model is \"%s\"; what is built: WordPiece, BPE, Unigram",
                          from->path, gx_text_cut(type, cut, sizeof cut));
-    if (status == GX_OK) status = kind->open(t, from, err);
+    if (status == GX_OK) status = kind->files.open(t, from, err);
     if (status == GX_OK) status = gx__tokenizer_check_document(root, from->path, err);
     gx_json_free(root);
     from->json = NULL;
@@ -243,7 +243,8 @@ GxStatus gx_tokenizer_open(GxTokenizer *t, const char *path, GxError *err)
     const int is_text = n > 4 && !strcmp(file + n - 4, ".txt");
     from.config = config;
     GxStatus status = gx_tokenizer_config_names_path(names_path, config, folder, err);
-    if (status == GX_OK) status = is_text ? gx_wordpiece.open(t, &from, err) : gx__tokenizer_open_json(t, &from, err);
+    if (status == GX_OK)
+        status = is_text ? gx_wordpiece.files.open(t, &from, err) : gx__tokenizer_open_json(t, &from, err);
     if (status == GX_OK && config)
         status = gx_json_get_bool(config, "split_special_tokens", 0, &t->splits_special, config_path, err);
     if (status != GX_OK) gx_tokenizer_close(t);
@@ -253,7 +254,7 @@ GxStatus gx_tokenizer_open(GxTokenizer *t, const char *path, GxError *err)
 
 void gx_tokenizer_close(GxTokenizer *t)
 {
-    if (t->kind) t->kind->close(t);
+    if (t->kind) t->kind->files.close(t);
     memset(t, 0, sizeof *t);
 }
 
@@ -265,7 +266,7 @@ GxStatus gx_tokenizer_encode(const GxTokenizer *t, const void *text, int64_t byt
                              int32_t *ids, int64_t *n, GxError *err)
 {
     *n = 0;
-    return t->kind->encode(t, (const char *)text, bytes, special, ids, n, err);
+    return t->kind->texts.encode(t, (const char *)text, bytes, special, ids, n, err);
 }
 
 GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, GxSpecialTokens special, char *text,
@@ -276,14 +277,14 @@ GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n
         if (ids[i] < 0 || ids[i] >= t->vocab_size)
             return GX_FAIL(err, GX_ERR_ARGUMENT, "token %ld has the id %ld; the vocabulary ends at %d", (long)i,
                            (long)ids[i], t->vocab_size - 1);
-    return t->kind->decode(t, ids, n, special, text, bytes, err);
+    return t->kind->texts.decode(t, ids, n, special, text, bytes, err);
 }
 
 int64_t gx_tokenizer_most(const GxTokenizer *t, int64_t bytes) { return bytes * t->tokens_for_byte; }
 
 int64_t gx_tokenizer_cut(const GxTokenizer *t, const char *text, int64_t bytes, int64_t at)
 {
-    if (!t->kind->lines_are_apart(t)) return bytes;
+    if (!t->kind->texts.lines_are_apart(t)) return bytes;
     for (at = gx_max(at, 2); at < bytes; at++) {
         const char *end = (const char *)memchr(text + at - 1, '\n', (size_t)(bytes - at));
         if (!end) return bytes;
@@ -296,9 +297,9 @@ int64_t gx_tokenizer_cut(const GxTokenizer *t, const char *text, int64_t bytes, 
 static int gx__tokenizer_has(const GxTokenizer *t, int32_t id) { return id >= 0 && id < t->vocab_size; }
 const char *gx_tokenizer_piece(const GxTokenizer *t, int32_t id, char room[8])
 {
-    return gx__tokenizer_has(t, id) ? t->kind->piece(t, id, room) : NULL;
+    return gx__tokenizer_has(t, id) ? t->kind->pieces.piece(t, id, room) : NULL;
 }
-int32_t gx_tokenizer_find(const GxTokenizer *t, const char *piece) { return t->kind->find(t, piece); }
+int32_t gx_tokenizer_find(const GxTokenizer *t, const char *piece) { return t->kind->pieces.find(t, piece); }
 int64_t gx_tokenizer_added(const GxTokenizer *t, const char *text, int64_t bytes)
 {
     char piece[GX__TOKENIZER_ADDED + 1];
@@ -319,11 +320,11 @@ int64_t gx_tokenizer_added(const GxTokenizer *t, const char *text, int64_t bytes
 
 int gx_tokenizer_is_special(const GxTokenizer *t, int32_t id)
 {
-    return gx__tokenizer_has(t, id) && t->kind->is_special(t, id);
+    return gx__tokenizer_has(t, id) && t->kind->pieces.is_special(t, id);
 }
 int gx_tokenizer_continues(const GxTokenizer *t, int32_t id)
 {
-    return gx__tokenizer_has(t, id) && t->kind->continues(t, id);
+    return gx__tokenizer_has(t, id) && t->kind->pieces.continues(t, id);
 }
 
 // tokenizer_config.json says whether texts' special tokens are characters, as it is now.
@@ -350,7 +351,7 @@ static GxStatus gx__tokenizer_write_added(const GxTokenizer *t, const char *fold
     GxJson *added;
     GX_TRY(gx_path_join(path, folder, "added_tokens.json", err));
     if (!t->added_from || !gx_path_is_file(path)) return GX_OK;
-    GX_TRY(gx_json_read_object(&added, path, GX__TOKENIZER_CAP, GX_JSON_NULS, err));
+    GX_TRY(gx_json_read_object(&added, path, GX_TOKENIZER_CAP, GX_JSON_NULS, err));
     for (int32_t id = t->added_from; id < t->vocab_size; id++)
         gx_json_set(added, gx_tokenizer_piece(t, id, room), gx_json_new_int(id), err);
     if (!gx_error_code(err)) gx_json_write(added, path, err);
@@ -360,7 +361,7 @@ static GxStatus gx__tokenizer_write_added(const GxTokenizer *t, const char *fold
 
 GxStatus gx_tokenizer_write(const GxTokenizer *t, const char *folder, GxError *err)
 {
-    GX_TRY(t->kind->write(t, folder, err));
+    GX_TRY(t->kind->files.write(t, folder, err));
     GX_TRY(gx__tokenizer_write_special(t, folder, err));
     return gx__tokenizer_write_added(t, folder, err);
 }
@@ -369,10 +370,10 @@ GxStatus gx_tokenizer_check(const GxTokenizer *t, const char *folder, GxError *e
 {
     GxTokenizer other;
     char difference[GX_TOKENIZER_DIFFERENCE] = "another kind of tokenizer";
-    if (t->kind->check) return t->kind->check(t, folder, err);
+    if (t->kind->files.check) return t->kind->files.check(t, folder, err);
     GX_TRY(gx_tokenizer_open(&other, folder, err));
     const int same = !strcmp(t->identity, other.identity);
-    if (other.kind == t->kind) t->kind->difference(t, &other, difference);
+    if (other.kind == t->kind) t->kind->files.difference(t, &other, difference);
     gx_tokenizer_close(&other);
     if (same) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT, "%s: its tokenizer gives other ids than this one: %s", folder, difference);

@@ -282,7 +282,7 @@ static GxStatus gx__tokenizer_add_edit(const char *folder, const char *name, gx_
     GxJson *root;
     GX_TRY(gx_path_join(path, folder, name, err));
     if (!gx_path_is_file(path)) return GX_OK;
-    GX_TRY(gx_json_read_object(&root, path, GX__TOKENIZER_CAP, GX_JSON_BIG_INTEGERS | GX_JSON_NULS, err));
+    GX_TRY(gx_json_read_object(&root, path, GX_TOKENIZER_CAP, GX_JSON_BIG_INTEGERS | GX_JSON_NULS, err));
     const int64_t edits = edit(root, list, first, err);
     if (edits && !gx_error_code(err)) gx_json_write(root, path, err);
     gx_json_free(root);

@@ -9,6 +9,7 @@ typedef struct GxTokenizer GxTokenizer;
 
 // The tokens that frame texts: [PAD], [UNK], [CLS], [SEP], [MASK], whatever they are called.
 typedef enum { GX_TOKEN_PAD, GX_TOKEN_UNK, GX_TOKEN_CLS, GX_TOKEN_SEP, GX_TOKEN_MASK } GxTokenRole;
+enum { GX_TOKENIZER_CAP = 64 << 20 }; // bytes of a tokenizer's file, at most
 enum { GX_TOKEN_ROLES = 5, GX_TOKENIZER_IDENTITY = 64, GX_TOKENIZER_DIFFERENCE = 240 };
 
 // "[SEP]" in a text: the token, as `tokenizers` has it where nothing is said, or five characters as any others, so that
@@ -23,26 +24,39 @@ typedef struct {             // what a tokenizer is opened from
     const char *names_path;  // too, of the file that names special tokens: that one, or special_tokens_map.json
 } GxTokenizerSource;
 
-typedef struct {
-    const char *name;       // "WordPiece"
-    const char *model_type; // tokenizer.json's model.type
-    const char *vocabulary; // the file that it can also be opened from; NULL: none
+// A kind is filled group by group, a line for each member that says its name.
+typedef struct {                                                                   // from files, and to them
     GxStatus (*open)(GxTokenizer *t, const GxTokenizerSource *from, GxError *err); // after an error nothing is open
     void (*close)(GxTokenizer *t);
-    GxStatus (*encode)(const GxTokenizer *t, const char *text, int64_t bytes, GxSpecialTokens special, int32_t *ids,
-                       int64_t *n, GxError *err);
-    GxStatus (*decode)(const GxTokenizer *t, const int32_t *ids, int64_t n, GxSpecialTokens special, char *text,
-                       int64_t *bytes, GxError *err);                     // of ids within the vocabulary
-    const char *(*piece)(const GxTokenizer *t, int32_t id, char room[8]); // NULL: no token has this id
-    int32_t (*find)(const GxTokenizer *t, const char *piece);             // -1: there is none
-    int (*is_special)(const GxTokenizer *t, int32_t id);
-    int (*continues)(const GxTokenizer *t, int32_t id);
     GxStatus (*write)(const GxTokenizer *t, const char *folder, GxError *err);
     // Of two whose identities differ, what else does; or a check of its own, which then is all that is looked at.
     void (*difference)(const GxTokenizer *here, const GxTokenizer *there, char out[GX_TOKENIZER_DIFFERENCE]);
     GxStatus (*check)(const GxTokenizer *t, const char *folder, GxError *err);
+} GxTokenizerFiles;
+
+typedef struct { // texts
+    GxStatus (*encode)(const GxTokenizer *t, const char *text, int64_t bytes, GxSpecialTokens special, int32_t *ids,
+                       int64_t *n, GxError *err);
+    GxStatus (*decode)(const GxTokenizer *t, const int32_t *ids, int64_t n, GxSpecialTokens special, char *text,
+                       int64_t *bytes, GxError *err); // of ids within the vocabulary
     // 1: a text may be cut where gx_tokenizer_cut does, and both parts encoded by themselves.
     int (*lines_are_apart)(const GxTokenizer *t);
+} GxTokenizerTexts;
+
+typedef struct {                                                          // the vocabulary
+    const char *(*piece)(const GxTokenizer *t, int32_t id, char room[8]); // NULL: no token has this id
+    int32_t (*find)(const GxTokenizer *t, const char *piece);             // -1: there is none
+    int (*is_special)(const GxTokenizer *t, int32_t id);
+    int (*continues)(const GxTokenizer *t, int32_t id);
+} GxTokenizerPieces;
+
+typedef struct {
+    const char *name;       // "WordPiece"
+    const char *model_type; // tokenizer.json's model.type
+    const char *vocabulary; // the file that it can also be opened from; NULL: none
+    GxTokenizerFiles files;
+    GxTokenizerTexts texts;
+    GxTokenizerPieces pieces;
 } GxTokenizerKind;
 
 // What a text gets around it: tokens, and the texts themselves, in their order.

@@ -1,5 +1,6 @@
-// unicode_tables.h: what unicode.h looks up. Made by dev/ref/make_unicode.py from `tokenizers` 0.23.3; not to be
-// changed by hand.
+// unicode_tables.h: GENERATED DATA, not to be edited: what each character is to Hugging Face's `tokenizers` 0.23.3
+// (letter, number, mark, white space, lower case), as ranges of code points. unicode.h looks them up.
+// Made by dev/ref/make_unicode.py, which asks the library itself.
 #ifndef GX_UNICODE_TABLES_H
 #define GX_UNICODE_TABLES_H
 #include <stdint.h>

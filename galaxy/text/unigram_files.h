@@ -136,19 +136,30 @@ static GxStatus gx__unigram_open(GxTokenizer *t, const GxTokenizerSource *from, 
     return gx_words_open(t, &gx_unigram, sizeof(GxUnigramTokenizer), gx__unigram_read_model, from, 0, err);
 }
 
-const GxTokenizerKind gx_unigram = {"Unigram",
-                                    "Unigram",
-                                    NULL,
-                                    gx__unigram_open,
-                                    gx_words_close,
-                                    gx_words_encode,
-                                    gx_words_decode,
-                                    gx_words_piece,
-                                    gx_words_find,
-                                    gx_words_is_special,
-                                    gx_words_continues,
-                                    gx_words_write,
-                                    gx_words_difference,
-                                    NULL,
-                                    gx_words_lines_are_apart};
+const GxTokenizerKind gx_unigram = {
+    "Unigram", // name
+    "Unigram", // model_type
+    NULL,      // vocabulary
+    {
+        // files
+        gx__unigram_open,    // open
+        gx_words_close,      // close
+        gx_words_write,      // write
+        gx_words_difference, // difference
+        NULL,                // check
+    },
+    {
+        // texts
+        gx_words_encode,          // encode
+        gx_words_decode,          // decode
+        gx_words_lines_are_apart, // lines_are_apart
+    },
+    {
+        // pieces
+        gx_words_piece,      // piece
+        gx_words_find,       // find
+        gx_words_is_special, // is_special
+        gx_words_continues,  // continues
+    },
+};
 #endif

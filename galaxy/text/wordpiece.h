@@ -29,6 +29,9 @@ typedef struct { // as BertNormalizer in tokenizer.json
 
 // Step 2 on `text`; `spare` is room that it needs.
 GxStatus gx_bert_normalize(const GxBertNormalizer *how, GxCharacters *text, GxCharacters *spare, GxError *err);
+int gx_bert_strips_accents(const GxBertNormalizer *how);
+// Fails if step 2 needs tables of Unicode that were not compiled in (unicode.h).
+GxStatus gx_bert_check_unicode(const GxBertNormalizer *how, GxError *err);
 // Step 3: the next word of c[n] from *at on: it begins at *at and has so many characters; 0: there is none.
 int64_t gx_bert_word(const uint32_t *c, int64_t n, int64_t *at);
 
@@ -54,6 +57,12 @@ unsigned gx_wordpiece_flags(const char *piece, unsigned flags); // and whether i
 // how->pattern is not read; `where` names the file in messages.
 GxStatus gx_wordpiece_add_token(GxWordPiece *v, const GxAddedToken *how, const char *where, GxError *err);
 void gx_wordpiece_close(GxWordPiece *v);
+
+// Functions of a GxTokenizerKind (tokenizer_kind.h).
+GxStatus gx_wordpiece_encode(const GxTokenizer *t, const char *text, int64_t bytes, GxSpecialTokens special,
+                             int32_t *ids, int64_t *n, GxError *err);
+GxStatus gx_wordpiece_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, GxSpecialTokens special, char *text,
+                             int64_t *bytes, GxError *err);
 
 GX_END
 #endif
@@ -137,16 +146,24 @@ static GxStatus gx__wordpiece_lower(GxCharacters *text, GxCharacters *spare, GxE
     return GX_OK;
 }
 
-static int gx__wordpiece_strips(const GxBertNormalizer *how)
+int gx_bert_strips_accents(const GxBertNormalizer *how)
 {
     return how->strip_accents == GX_ACCENTS_AS_LOWERCASE ? how->lowercase : how->strip_accents;
+}
+
+GxStatus gx_bert_check_unicode(const GxBertNormalizer *how, GxError *err)
+{
+    uint32_t none[GX_NFD_MOST];
+    int64_t n;
+    return gx_bert_strips_accents(how) && !gx_unicode_has_nfd() ? gx_unicode_nfd(none, 0, none, &n, err)
+                                                                : GX_OK; // says it
 }
 
 GxStatus gx_bert_normalize(const GxBertNormalizer *how, GxCharacters *text, GxCharacters *spare, GxError *err)
 {
     if (how->clean_text) gx__wordpiece_clean(text);
     if (how->handle_chinese_chars) GX_TRY(gx__wordpiece_space_chinese(text, spare, err));
-    if (gx__wordpiece_strips(how)) GX_TRY(gx__wordpiece_strip_accents(text, spare, err));
+    if (gx_bert_strips_accents(how)) GX_TRY(gx__wordpiece_strip_accents(text, spare, err));
     return how->lowercase ? gx__wordpiece_lower(text, spare, err) : GX_OK;
 }
 
@@ -325,8 +342,8 @@ static GxStatus gx__wordpiece_normalized(gx__WordPieceWork *w, const uint32_t *c
     return gx__wordpiece_split(w, w->text.c, w->text.n, 1);
 }
 
-static GxStatus gx__wordpiece_encode(const GxTokenizer *t, const char *text, int64_t bytes, GxSpecialTokens special,
-                                     int32_t *ids, int64_t *n, GxError *err)
+GxStatus gx_wordpiece_encode(const GxTokenizer *t, const char *text, int64_t bytes, GxSpecialTokens special,
+                             int32_t *ids, int64_t *n, GxError *err)
 {
     gx__WordPieceWork w = GX_ZERO;
     w.t = t, w.v = (const GxWordPiece *)t->vocabulary, w.special = special, w.ids = ids, w.err = err;
@@ -381,8 +398,8 @@ static int64_t gx__wordpiece_put_piece(const GxWordPiece *v, int32_t id, int joi
     return n;
 }
 
-static GxStatus gx__wordpiece_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, GxSpecialTokens special,
-                                     char *text, int64_t *bytes, GxError *err)
+GxStatus gx_wordpiece_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, GxSpecialTokens special, char *text,
+                             int64_t *bytes, GxError *err)
 {
     const GxWordPiece *v = (const GxWordPiece *)t->vocabulary;
     for (int64_t i = 0, taken = 0; i < n; i++) {

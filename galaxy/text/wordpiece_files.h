@@ -15,6 +15,12 @@ GX_BEGIN
 
 extern const GxTokenizerKind gx_wordpiece;
 
+// By GxTokenRole: the usual name of the token in a vocabulary, and the key that names it in tokenizer_config.json.
+typedef struct {
+    const char *name, *key;
+} GxTokenRoleNames;
+extern const GxTokenRoleNames gx_wordpiece_roles[GX_TOKEN_ROLES];
+
 // A tokenizer of a vocabulary in memory, which it takes over, even when it fails: gives ids to the roles that have one
 // of the usual names ([PAD], …) and makes these added tokens. `where` names it in messages.
 GxStatus gx_wordpiece_open(GxTokenizer *t, GxWordPiece *v, const char *where, GxError *err);
@@ -30,13 +36,11 @@ GX_END
 
 enum { GX__WORDPIECE_CAP = 64 << 20, GX__WORDPIECE_MOST = 1 << 24 }; // bytes of vocab.txt; ids
 
-static const struct {
-    const char *name, *key; // in tokenizer_config.json
-} gx__wordpiece_roles[GX_TOKEN_ROLES] = {{"[PAD]", "pad_token"},
-                                         {"[UNK]", "unk_token"},
-                                         {"[CLS]", "cls_token"},
-                                         {"[SEP]", "sep_token"},
-                                         {"[MASK]", "mask_token"}};
+const GxTokenRoleNames gx_wordpiece_roles[GX_TOKEN_ROLES] = {{"[PAD]", "pad_token"},
+                                                             {"[UNK]", "unk_token"},
+                                                             {"[CLS]", "cls_token"},
+                                                             {"[SEP]", "sep_token"},
+                                                             {"[MASK]", "mask_token"}};
 
 // ---- a tokenizer of a vocabulary -----------------------------------------------------------------------------------
 
@@ -64,7 +68,8 @@ static void gx__wordpiece_identify(GxTokenizer *t)
     const GxWordPiece *v = (const GxWordPiece *)t->vocabulary;
     const GxBertNormalizer *how = &v->normalizer;
     const int64_t settings[] = {
-        how->clean_text, how->handle_chinese_chars, gx__wordpiece_strips(how), how->lowercase, v->max_word, v->added_n};
+        how->clean_text, how->handle_chinese_chars, gx_bert_strips_accents(how), how->lowercase, v->max_word,
+        v->added_n};
     uint64_t hash = gx_hash(GX_HASH_START, settings, sizeof settings);
     for (int i = 0; i < GX_TOKEN_ROLES; i++) hash = gx__wordpiece_hash_int(hash, t->role[i]);
     for (int i = 0; i < v->added_n; i++) {
@@ -88,14 +93,6 @@ static void gx__wordpiece_close(GxTokenizer *t)
     memset(t, 0, sizeof *t);
 }
 
-static GxStatus gx__wordpiece_need_nfd(const GxBertNormalizer *how, GxError *err)
-{
-    uint32_t none[GX_NFD_MOST];
-    int64_t n;
-    return gx__wordpiece_strips(how) && !gx_unicode_has_nfd() ? gx_unicode_nfd(none, 0, none, &n, err)
-                                                              : GX_OK; // says it
-}
-
 // The vocabulary is whole, the roles are known.
 static GxStatus gx__wordpiece_ready(GxTokenizer *t, const char *where, GxError *err)
 {
@@ -106,7 +103,7 @@ static GxStatus gx__wordpiece_ready(GxTokenizer *t, const char *where, GxError *
     for (int i = 0; i < v->added_n; i++) t->longest = (int)gx_max(t->longest, 1 + 4 * v->added[i].pattern.n);
     if (t->role[GX_TOKEN_UNK] < 0)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: the vocabulary has no [UNK], which unknown words become", where);
-    GX_TRY(gx__wordpiece_need_nfd(&v->normalizer, err));
+    GX_TRY(gx_bert_check_unicode(&v->normalizer, err));
     gx__wordpiece_identify(t);
     return GX_OK;
 }
@@ -145,7 +142,7 @@ GxStatus gx_wordpiece_open(GxTokenizer *t, GxWordPiece *v, const char *where, Gx
     memset(v, 0, sizeof *v);
     status = gx_pieces_index(&((GxWordPiece *)t->vocabulary)->p, err);
     for (int i = 0; i < GX_TOKEN_ROLES && status == GX_OK; i++)
-        status = gx__wordpiece_set_role(t, i, gx__wordpiece_roles[i].name, where, err);
+        status = gx__wordpiece_set_role(t, i, gx_wordpiece_roles[i].name, where, err);
     if (status == GX_OK) status = gx__wordpiece_ready(t, where, err);
     if (status != GX_OK) gx__wordpiece_close(t);
     return status;
@@ -298,13 +295,13 @@ static GxStatus gx__wordpiece_read_added_list(const GxJson *root, GxWordPiece *v
 static GxStatus gx__wordpiece_role_name(const GxTokenizerSource *from, int role, const char **name, int *is_said,
                                         GxError *err)
 {
-    const GxJson *said = gx_tokenizer_config_value(from->config, gx__wordpiece_roles[role].key);
+    const GxJson *said = gx_tokenizer_config_value(from->config, gx_wordpiece_roles[role].key);
     const GxJsonType type = gx_json_type(said);
     *is_said = type == GX_JSON_STRING;
-    *name = *is_said ? gx_json_string(said) : type == GX_JSON_NULL ? NULL : gx__wordpiece_roles[role].name;
+    *name = *is_said ? gx_json_string(said) : type == GX_JSON_NULL ? NULL : gx_wordpiece_roles[role].name;
     if (type <= GX_JSON_NULL || *is_said) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" is %s; expected a string", from->names_path,
-                   gx__wordpiece_roles[role].key, gx_json_type_name(said));
+                   gx_wordpiece_roles[role].key, gx_json_type_name(said));
 }
 
 static GxStatus gx__wordpiece_read_roles(GxTokenizer *t, const GxTokenizerSource *from, GxError *err)
@@ -319,7 +316,7 @@ static GxStatus gx__wordpiece_read_roles(GxTokenizer *t, const GxTokenizerSource
         else GX_TRY(gx__wordpiece_set_role(t, i, name, from->path, err)); // a vocab.txt has no list of them
         if (is_said && t->role[i] < 0)
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: the %s is \"%.100s\", which the vocabulary does not have",
-                           from->names_path, gx__wordpiece_roles[i].key, name);
+                           from->names_path, gx_wordpiece_roles[i].key, name);
     }
     return GX_OK;
 }
@@ -335,7 +332,7 @@ static const char gx__wordpiece_template[] =
 static const char *gx__wordpiece_name(const GxTokenizer *t, int role)
 {
     const GxWordPiece *v = (const GxWordPiece *)t->vocabulary;
-    return t->role[role] < 0 ? gx__wordpiece_roles[role].name : v->p.text + v->p.at[t->role[role]];
+    return t->role[role] < 0 ? gx_wordpiece_roles[role].name : v->p.text + v->p.at[t->role[role]];
 }
 
 // The names of the roles in the place of the usual ones.
@@ -528,7 +525,7 @@ static GxJson *gx__wordpiece_normalizer_json(const GxBertNormalizer *how, GxErro
     return out;
 }
 
-static GxJson *gx__wordpiece_decoder_json(const GxWordPiece *v, GxError *err)
+static GxJson *gx_wordpiece_decoder_json(const GxWordPiece *v, GxError *err)
 {
     if (!v->has_decoder) return gx_json_new_null();
     GxJson *out = gx_json_new_object();
@@ -578,7 +575,7 @@ static GxJson *gx__wordpiece_json(const GxTokenizer *t, GxError *err)
     gx__wordpiece_list_added(v, gx_json_get(root, "added_tokens"), err);
     gx_json_set(root, "normalizer", gx__wordpiece_normalizer_json(&v->normalizer, err), err);
     gx_json_set(root, "post_processor", gx__wordpiece_frame(t, err), err);
-    gx_json_set(root, "decoder", gx__wordpiece_decoder_json(v, err), err);
+    gx_json_set(root, "decoder", gx_wordpiece_decoder_json(v, err), err);
     gx_json_set(model, "unk_token", gx_json_new_string(v->p.text + v->p.at[t->role[GX_TOKEN_UNK]]), err);
     gx_json_set(model, "max_input_chars_per_word", gx_json_new_int(v->max_word), err);
     for (int32_t id = 0; id < v->p.size; id++) {
@@ -601,7 +598,7 @@ static GxJson *gx__wordpiece_config(const GxTokenizer *t, GxError *err)
     gx_json_set(root, "tokenize_chinese_chars", gx_json_new_bool(v->normalizer.handle_chinese_chars), err);
     gx_json_set(root, "clean_up_tokenization_spaces", gx_json_new_bool(0), err); // the decoder's cleanup is what counts
     for (int i = 0; i < GX_TOKEN_ROLES; i++)
-        gx_json_set(root, gx__wordpiece_roles[i].key,
+        gx_json_set(root, gx_wordpiece_roles[i].key,
                     t->role[i] < 0 ? gx_json_new_null() : gx_json_new_string(gx__wordpiece_name(t, i)), err);
     for (int i = 0; i < v->added_n; i++) {
         char id[16];
@@ -700,19 +697,30 @@ static void gx__wordpiece_difference(const GxTokenizer *a, const GxTokenizer *b,
                          "the same pieces, but other settings or added tokens", out, GX_TOKENIZER_DIFFERENCE);
 }
 
-const GxTokenizerKind gx_wordpiece = {"WordPiece",
-                                      "WordPiece",
-                                      "vocab.txt",
-                                      gx__wordpiece_open,
-                                      gx__wordpiece_close,
-                                      gx__wordpiece_encode,
-                                      gx__wordpiece_decode,
-                                      gx__wordpiece_piece,
-                                      gx__wordpiece_find_any,
-                                      gx__wordpiece_is_special,
-                                      gx__wordpiece_continues,
-                                      gx__wordpiece_write,
-                                      gx__wordpiece_difference,
-                                      NULL,
-                                      gx__wordpiece_lines_are_apart};
+const GxTokenizerKind gx_wordpiece = {
+    "WordPiece", // name
+    "WordPiece", // model_type
+    "vocab.txt", // vocabulary
+    {
+        // files
+        gx__wordpiece_open,       // open
+        gx__wordpiece_close,      // close
+        gx__wordpiece_write,      // write
+        gx__wordpiece_difference, // difference
+        NULL,                     // check
+    },
+    {
+        // texts
+        gx_wordpiece_encode,           // encode
+        gx_wordpiece_decode,           // decode
+        gx__wordpiece_lines_are_apart, // lines_are_apart
+    },
+    {
+        // pieces
+        gx__wordpiece_piece,      // piece
+        gx__wordpiece_find_any,   // find
+        gx__wordpiece_is_special, // is_special
+        gx__wordpiece_continues,  // continues
+    },
+};
 #endif
