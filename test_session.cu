@@ -135,6 +135,30 @@ TEST(the_log_of_a_run_goes_on_through_its_sessions)
     CHECK(strstr(said.out, "done: 8 steps"), "%s", said.out);
 }
 
+static int plan_only(GxContext *g, int argc, char **argv)
+{
+    static GxTrainRun run;
+    static GxSession s;
+    g->log.write = hear_log;
+    s.g = g, s.run = &run;
+    const GxStatus opened = gx_run_open(&run, g, &gx_llama, &gx_causal_lm, NULL, NULL, argc, argv);
+    if (opened == GX_OK) gx_session_open(&s, &run, g);
+    CHECK(!gx_failed(g) && s.plan.arena > 0 && s.plan.flops > 0 && s.plan.copies == 1, "%s: %ld bytes, %g FLOPs",
+          g->error.message, (long)s.plan.arena, s.plan.flops);
+    CHECK(!s.arena.base && !run.watchers.n && run.lock < 0, "more is open than a plan needs");
+    gx_session_close(&s);
+    gx_run_close(&run);
+    return gx_failed(g);
+}
+
+TEST(a_plan_needs_a_run_and_a_session_and_no_trainer)
+{
+    char *argv[] = {(char *)"train",     (char *)"--dry_run", (char *)"--train_data", (char *)"nowhere.txt",
+                    (char *)"--threads", (char *)"1",         (char *)"--output_dir", (char *)"/nowhere/at/all"};
+    begin();
+    CHECK(gx_launch(plan_only, sizeof argv / sizeof *argv, argv) == 0, "%s", said.log);
+}
+
 static void write_text(void)
 {
     static const char *const words[] = {"river", "mountain", "gold", "silver", "the", "king", "and", "people"};
