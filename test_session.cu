@@ -103,6 +103,21 @@ TEST(a_run_has_one_session_after_another_on_other_ranks_and_ends_as_the_uninterr
     check_sessions("many", "--recompute layer --load_best_model_at_end true", many, 4);
 }
 
+// What watchers add to a session is added to each.
+TEST(a_side_network_on_a_cached_model_goes_on_in_a_further_session)
+{
+    static const int more_ranks[] = {2, 3};
+    char more[400];
+    begin();
+    if (!CHECK(session("base", 1, STEPS, "") == 0, "%s", said.log)) return;
+    snprintf(more, sizeof more,
+             "--model %s/base/checkpoint-%d --tuning side_only --side_reduction_factor 4 --side_cache memory "
+             "--validation_fraction 0.97",
+             folder, STEPS);
+    check_sessions("side", more, more_ranks, 2);
+    CHECK(strstr(said.out, "side cache, epoch "), "%s", said.out);
+}
+
 TEST(on_the_same_ranks_a_further_session_changes_no_bit)
 {
     static const int same[] = {2, 2};
