@@ -131,6 +131,18 @@ TEST(on_the_same_ranks_a_further_session_changes_no_bit)
               ranks.loss[step]);
 }
 
+TEST(a_session_that_is_refused_ends_the_run_with_the_error)
+{
+    begin();
+    CHECK(session("refused", 2, STEPS / 2, "") == 0, "%s", said.log);
+    CHECK(session("refused", 3, STEPS, "--no_such_option 1") == 1 && strstr(said.log, "no_such_option"), "%s",
+          said.log);
+    begin();
+    CHECK(session("unequal", 2, STEPS / 2, "") == 0, "%s", said.log);
+    CHECK(session("unequal", 3, STEPS, "--device_comm nccl") == 1 && strstr(said.log, "--device_comm nccl"), "%s",
+          said.log);
+}
+
 TEST(the_log_of_a_run_goes_on_through_its_sessions)
 {
     static const int more_ranks[] = {2, 3};
