@@ -103,6 +103,21 @@ TEST(a_run_has_one_session_after_another_on_other_ranks_and_ends_as_the_uninterr
     check_sessions("many", "--recompute layer --load_best_model_at_end true", many, 4);
 }
 
+// What watchers add to a session is added to each.
+TEST(a_side_network_on_a_cached_model_goes_on_in_a_further_session)
+{
+    static const int more_ranks[] = {2, 3};
+    char more[400];
+    begin();
+    if (!CHECK(session("base", 1, STEPS, "") == 0, "%s", said.log)) return;
+    snprintf(more, sizeof more,
+             "--model %s/base/checkpoint-%d --tuning side_only --side_reduction_factor 4 --side_cache memory "
+             "--validation_fraction 0.9",
+             folder, STEPS);
+    check_sessions("side", more, more_ranks, 2);
+    CHECK(strstr(said.out, "side cache, epoch "), "%s", said.out);
+}
+
 TEST(on_the_same_ranks_a_further_session_changes_no_bit)
 {
     static const int same[] = {2, 2};
@@ -114,6 +129,18 @@ TEST(on_the_same_ranks_a_further_session_changes_no_bit)
     for (int step = 1; step <= STEPS; step++)
         CHECK(ranks.loss[step] == expected[step], "step %d has loss %.17g, not %.17g", step, expected[step],
               ranks.loss[step]);
+}
+
+TEST(a_session_that_is_refused_ends_the_run_with_the_error)
+{
+    begin();
+    CHECK(session("refused", 2, STEPS / 2, "") == 0, "%s", said.log);
+    CHECK(session("refused", 3, STEPS, "--no_such_option 1") == 1 && strstr(said.log, "no_such_option"), "%s",
+          said.log);
+    begin();
+    CHECK(session("unequal", 2, STEPS / 2, "") == 0, "%s", said.log);
+    CHECK(session("unequal", 3, STEPS, "--device_comm nccl") == 1 && strstr(said.log, "--device_comm nccl"), "%s",
+          said.log);
 }
 
 TEST(the_log_of_a_run_goes_on_through_its_sessions)
@@ -133,6 +160,30 @@ TEST(the_log_of_a_run_goes_on_through_its_sessions)
     }
     free(text);
     CHECK(strstr(said.out, "done: 8 steps"), "%s", said.out);
+}
+
+static int plan_only(GxContext *g, int argc, char **argv)
+{
+    static GxTrainRun run;
+    static GxSession s;
+    g->log.write = hear_log;
+    s.g = g, s.run = &run;
+    const GxStatus opened = gx_run_open(&run, g, &gx_llama, &gx_causal_lm, NULL, NULL, argc, argv);
+    if (opened == GX_OK) gx_session_open(&s, &run, g);
+    CHECK(!gx_failed(g) && s.plan.arena > 0 && s.plan.flops > 0 && s.plan.copies == 1, "%s: %ld bytes, %g FLOPs",
+          g->error.message, (long)s.plan.arena, s.plan.flops);
+    CHECK(!s.arena.base && !run.watchers.n && run.lock < 0, "more is open than a plan needs");
+    gx_session_close(&s);
+    gx_run_close(&run);
+    return gx_failed(g);
+}
+
+TEST(a_plan_needs_a_run_and_a_session_and_no_trainer)
+{
+    char *argv[] = {(char *)"train",     (char *)"--dry_run", (char *)"--train_data", (char *)"nowhere.txt",
+                    (char *)"--threads", (char *)"1",         (char *)"--output_dir", (char *)"/nowhere/at/all"};
+    begin();
+    CHECK(gx_launch(plan_only, sizeof argv / sizeof *argv, argv) == 0, "%s", said.log);
 }
 
 static void write_text(void)

@@ -234,7 +234,6 @@ GxStatus gx_run_rejoin(GxTrainRun *r, const char *folder, GxError *err)
 {
     gx_resume_close(&r->resume);
     gx_source_folder_close(&r->source);
-    memset(r->self, 0, r->task->size); // a session has closed what it opened of the task
     memset(r->model_config, 0, r->family->config_size);
     GX_TRY(gx__run_add_options(r, err));
     gx_config_reset(&r->config, gx_resume_local_options());

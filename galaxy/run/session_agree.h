@@ -45,7 +45,7 @@ static GxStatus gx__session_agree_rejoin(GxSession *s)
     gx_broadcast(g, GX_AXIS_ALL, 0, &said, sizeof said, GX_U8);
     GX_TRY(gx_status(g));
     if (!said.sessions) return GX_OK;
-    r->at = said.at;
+    r->sessions = (int)said.sessions, r->at = said.at; // the same on all ranks
     return gx_run_rejoin(r, said.folder, &g->error);
 }
 

@@ -110,7 +110,10 @@ void gx_session_close(GxSession *s)
     GxTrainRun *r = s->run;
     GxContext *g = s->g;
     if (g->comm && g->comm->is_open) gx_comm_close(g);
-    if (r->self) r->task->close(r->self);
+    if (r->self) {
+        r->task->close(r->self);
+        memset(r->self, 0, r->task->size); // a further session sets its options again
+    }
     gx_runner_close(&s->runner);
     gx_model_close(&s->model);
     if (!gx_failed(g) && s->arena.base && r->at.step > r->at.begun &&
@@ -122,6 +125,8 @@ void gx_session_close(GxSession *s)
     gx_arenas_close(g, &s->arena, &s->host_arena);
     gx_arena_close(&s->comm_arena);
     gx_device_close(g);
+    memset(s, 0, sizeof *s);
+    s->g = g, s->run = r;
     r->sessions++;
 }
 #endif

@@ -439,6 +439,7 @@ GxStatus gx_side_cache_open(GxSession *s, int64_t disk)
     uint64_t base_hash = r->base_hash.all;
     if (!c) return GX_OK;
     c->number = r->at.samples / gx_split_total(&s->batch_split) / c->epoch;
+    c->since = r->clock.training_seconds; // of sessions before
     if (c->in_memory) gx_record_cache_open_memory(&c->records, c->memory, c->bytes, c->samples);
     if (!c->on_disk) return GX_OK;
     gx_at(g, -1, "side_cache");

@@ -29,7 +29,7 @@ typedef struct { // what a validation has measured
 } GxValidation;
 
 typedef struct {                               // any of them may be NULL
-    void (*opened)(void *self, GxSession *s);  // before the first step of a session that trains
+    void (*opened)(void *self, GxSession *s);  // before its first step, or before it shows what the model does
     void (*stepped)(void *self, GxSession *s); // after a step, which may still be under way on the device
     void (*logged)(void *self, GxSession *s, const GxProgress *line); // on rank 0: figures of the steps since the last
     void (*validated)(void *self, GxSession *s, const GxValidation *v);
