@@ -26,7 +26,7 @@ static int train(GxContext *g, int argc, char **argv)
     gx_trainer_open(&t, g, &gx_llama, &gx_causal_lm, NULL, argc, argv); // flags, plan, memory, weights
     while (gx_trainer_next(&t)) { // 0 at the end, on a signal, on an error, also of gx_trainer_open
         gx_trainer_step(&t);      // a window of micro-batches, and the update
-        gx_trainer_report(&t);    // log, evaluate, sample, save when due
+        gx_trainer_report(&t);    // log, evaluate, save when due
     }
     return gx_trainer_close(&t);
 }

@@ -1,4 +1,4 @@
-// session_open.h: opens a run on a set of ranks, and closes it.
+// session_open.h: opens a session of a run on a set of ranks, up to its plan of memory, and closes it.
 //
 //     GX_TRY(gx_session_open(&session, &run, g));     // ranks, options, data, model, plan
 //     if (run.o.dry_run) gx_plan_print(stdout, &session.plan);

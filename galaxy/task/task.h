@@ -8,8 +8,8 @@
 //
 //     open              when the ranks have agreed on options and the model's configuration: opens data and tokenizer
 //     head              returns the head that the model gets, which may depend on the data
-//     take              takes buffers of its own: from an arena that only counts, then from the real one
-//     lay               places the arrays of a micro-batch in its block of memory
+//     allocate          takes buffers of its own: from an arena that only counts, then from the real one
+//     layout            places the arrays of a micro-batch in its block of memory
 //     prepare           before the first step, when the weights have been loaded
 //     fill, counts      before each window, for each of its micro-batches
 //     metrics, lacks    after open, if the run compares validations: which metrics they will have
@@ -120,8 +120,9 @@ typedef struct GxTask {
     GxStatus (*baseline)(const void *self, GxMetric *metric, GxError *err);
 
     void (*allocate)(GxContext *g, void *self, GxModel *m, int64_t T); // T: of the longest batch. NULL: nothing to take
-    // Points b's arrays, for b->T x b->B tokens, into `block` in the device's memory, and their host copies into `host copy`, its
-    // host copy in the host's memory. Returns the bytes of one block; both may be NULL if only that is asked for.
+    // Points b's arrays, for b->T x b->B tokens, into `block` in the device's memory, and the host copies of these arrays
+    // into `host_copy`, a block of the same size in the host's memory. Returns the bytes of one block; both may be NULL
+    // if only that is asked for.
     int64_t (*layout)(const void *self, GxBatch *b, void *block, void *host_copy);
     // Writes the host copy: b->B training samples from b->first_sample on. Errors go only to err, which need not be
     // &g->error: the trainer decides whether the run goes on.

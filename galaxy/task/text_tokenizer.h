@@ -40,7 +40,7 @@ void gx_text_split_special(GxTokenizer *t, const char *option);
     }
 
 // Warnings by rank 0 about what makes a model worse: that most words of a text are [UNK]; that the model's pad_token_id
-// differs from the tokenizer's (for a task's `take`; not on a device that does not compute).
+// differs from the tokenizer's (for a task's `allocate`; not on a device that does not compute).
 typedef struct {
     int64_t words, unknown; // [UNK] among them
 } GxTextWords;
