@@ -14,15 +14,15 @@ GX_END
 #define GX_CUDA_DROPOUT_IMPLEMENTED
 #include "kernel.cuh"
 
-// Who draws. Seed, step and the window's first sample are read in device memory, so that a captured graph does not have
-// them baked in.
+// The random numbers' parameters. Seed, step and the window's first sample are read from device memory, so that a
+// captured graph does not have them baked in.
 struct GxCudaRandom {
     const GxStep *step;
     GxDropout d;
     uint32_t threshold;
     float scale;
 
-    // The draw with which row r at hand begins. Divisions of 64 bits are slow, and numbers of rows small.
+    // The index of row r's first Philox call. 64-bit divisions are slow, and row numbers are small.
     __device__ uint64_t first(int64_t r, int64_t C) const
     {
         if (!(d.p > 0)) return 0;

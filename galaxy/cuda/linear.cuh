@@ -1,13 +1,12 @@
 // cuda/linear.cuh: ops/linear.h on the GPU: three matrix products by cuBLASLt and a column sum.
 //
-// Which algorithm suits a shape is asked of cuBLASLt once (that takes the host up to a millisecond) and kept with its
-// descriptors in a table of the context. So a shape is always computed by the algorithm that it first got: the same
-// bits in every step.
+// cuBLASLt's heuristic is asked for a shape's algorithm once (that takes the host up to a millisecond), and the answer
+// is kept with its descriptors in a table of the context. So a shape is always computed by the algorithm that it first
+// got: the same bits in every step.
 //
-// Where products are tuned (gx_cuda_tune), those that come up are timed, too: each shape by the best algorithms that
-// cuBLASLt proposes, on its own operands, once. What is computed meanwhile is computed as without. The choices are a
-// text, which says for which card and library they are; once it is taken, its shapes are computed by them, others as
-// without.
+// While products are tuned (gx_cuda_tune), those that occur are also timed: each shape by the best algorithms that
+// cuBLASLt proposes, on its own operands, once. Results meanwhile are those without tuning. The choices are a text,
+// which names its card and library; once it is loaded, its shapes are computed by them, others as without.
 #ifndef GX_CUDA_LINEAR_CUH
 #define GX_CUDA_LINEAR_CUH
 #include "../ops/linear.h"
