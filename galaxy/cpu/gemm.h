@@ -12,7 +12,7 @@
 #include "gemm_args.h"
 GX_BEGIN
 
-// Who computes a product. Each has an order of sums of its own, and so other bits.
+// The kernels that compute products. Each has its own order of sums, and so other bits.
 typedef enum {
     GX_GEMM_ROW,    // A is one row and B lies transposed: B is read where it lies
     GX_GEMM_SGEMM,  // oneDNN's dnnl_sgemm: fp32

@@ -11,7 +11,7 @@
 // Numerics: sums are taken in fp32, panel by panel in the order of K, however many threads there are, so the same
 // arguments give the same bits. A bf16 result is rounded once, after the last panel.
 //
-// Memory: up to a megabyte a thread, taken for the product and given back.
+// Memory: up to a megabyte a thread, allocated for the product and freed after it.
 #ifndef GX_CPU_GEMM_TILES_H
 #define GX_CPU_GEMM_TILES_H
 #include "../base/status.h"

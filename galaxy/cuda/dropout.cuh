@@ -33,8 +33,8 @@ struct GxCudaRandom {
         return (uint64_t)((first_sample + b) * d.T + t) * (uint64_t)((C + 3) / 4);
     }
 
-    // v[i] = kept ? v[i]/(1 - p) : 0, for N neighbours from column c of a row on that begins with draw `first`: a draw
-    // for each four, or one for one alone.
+    // v[i] = kept ? v[i]/(1 - p) : 0, for N neighbours from column c on of a row that begins with Philox call `first`:
+    // a call for each four, or one for a single element.
     template <int N> __device__ void drop(float (&v)[N], uint64_t first, int64_t c) const
     {
         if (!(d.p > 0)) return;

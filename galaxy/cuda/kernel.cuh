@@ -24,7 +24,7 @@ typedef struct {
     int64_t blas_workspace_bytes;
     struct GxCudaProducts *products; // that were asked for, each with the algorithm chosen for it (cuda/linear.cuh)
     struct GxCudaFault *fault;       // in device memory: what a kernel found wrong
-    struct GxCudaFault *seen_fault;  // in pinned memory: it comes here when the host waits
+    struct GxCudaFault *seen_fault;  // in pinned memory: copied here when the host waits
     char *stage; // pinned memory that copies to the device pass through, filled from its beginning until the host waits
     int64_t stage_used;
     int is_capturing;    // the stream's operations are captured into a graph (graph.cuh)

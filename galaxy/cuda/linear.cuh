@@ -17,7 +17,7 @@ GX_BEGIN
 
 GxStatus gx_cuda_linear_open(GxCuda *cuda); // GX_ERR_MEMORY: no room for the table
 void gx_cuda_tune(GxContext *g, int on);    // 0: no more, and what was chosen is forgotten
-// The choices so far, a line each behind a first one that names card and library. The caller frees it; NULL: no memory.
+// The choices so far, a line each after a first one that names card and library. The caller frees it; NULL: no memory.
 char *gx_cuda_tuned_text(GxContext *g);
 // Adds the choices of such a text for shapes that have none yet. GX_ERR_UNSUPPORTED: of another card or library, and
 // nothing was taken; GX_ERR_FORMAT: it is no such text.
@@ -249,7 +249,7 @@ static cublasStatus_t gx__cuda_plan_choose(const GxCuda *cuda, GxCudaProductPlan
     return CUBLAS_STATUS_SUCCESS;
 }
 
-// The plan for this product, made where it is asked for the first time.
+// The plan for this product, made when it is first requested.
 static cublasStatus_t gx__cuda_plan(const GxCuda *cuda, const GxCudaProduct *p, int tf32, GxCudaProductPlan **result)
 {
     GxCudaProducts *all = cuda->products;
@@ -303,7 +303,8 @@ static void gx__cuda_tuned_add(GxContext *g, const GxCudaTuned *one)
     all->tuned[all->n_tuned++] = *one;
 }
 
-// Milliseconds: the median of some, behind one that does not count. < 0: this algorithm cannot, or the context failed.
+// Milliseconds: the median of some runs, after one that does not count. < 0: this algorithm cannot, or the context
+// failed.
 static float gx__cuda_time_product(GxContext *g, const GxCudaProduct *p, const GxCudaProductPlan *plan,
                                    const cublasLtMatmulAlgo_t *algorithm, void *D, const cudaEvent_t event[2])
 {

@@ -178,7 +178,7 @@ uint64_t gx_cuda_card(const GxContext *g)
     if (!gx_cuda(g)) return 0;
     memset(&p, 0, sizeof p);
     if (cudaGetDevice(&card) != cudaSuccess || cudaGetDeviceProperties(&p, card) != cudaSuccess) cudaGetLastError();
-    // A card that is a part of its machine's processor (Jetson) is told apart by its machine, too. Of others the
+    // A card that is a part of its machine's processor (Jetson) is identified by its machine, too. Of others the
     // machine says nothing: containers that share a card have names of their own.
     if (p.integrated) gethostname(machine, sizeof machine - 1);
     const uint64_t hash = gx_hash(GX_HASH_START, &p.uuid, sizeof p.uuid);
