@@ -23,7 +23,7 @@ typedef struct {
     uint32_t step, site, threshold;
     float scale;
     int drops;            // 0: nothing is dropped, and nothing generated
-    int64_t first_sample; // of the rows at hand, in the whole training
+    int64_t first_sample; // of the given rows, in the whole training
 } GxCpuRandom;
 
 static inline GxCpuRandom gx__cpu_random(const GxContext *g, const GxDropout *d)

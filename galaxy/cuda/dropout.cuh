@@ -64,7 +64,7 @@ static inline GxCudaRandom gx__cuda_random(const GxContext *g, const GxDropout *
 template <class T> struct GxDropoutOp {
     T *y;
     const T *x;
-    int64_t C, columns; // at hand; of whole rows
+    int64_t C, columns; // given; of whole rows
     GxCudaRandom draws;
     template <int N> __device__ void at(int64_t r, int64_t c) const
     {

@@ -21,8 +21,8 @@ void gx_cuda_to_host(GxContext *g, void *host_copy, const void *buffer, int64_t 
 uint64_t gx_cuda_card(const GxContext *g); // of its UUID, which no other card of any machine has
 void gx_cuda_memory(const GxContext *g, int64_t *free_bytes, int64_t *all_bytes);
 
-// Of other headers of the device, too.
-GxStatus gx__cuda_error(GxContext *g, cudaError_t e, const char *what); // where it is one, it becomes the context's
+// For other headers of the device, too.
+GxStatus gx__cuda_error(GxContext *g, cudaError_t e, const char *what); // an error becomes the context's
 int gx__cuda_cards(char *why, size_t size);                             // how many there are; where none, why
 int gx__cuda_is_captured(GxContext *g, const char *what);               // into a graph; then the context has an error
 enum { GX__CUDA_LAUNCHES = 256 }; // never more than twice as many are in the driver's queue
@@ -53,7 +53,7 @@ GxStatus gx__cuda_error(GxContext *g, cudaError_t e, const char *what)
     return GX_FAIL(&g->error, GX_ERR_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
-// Where collectives run on the card, a rank that died would be waited for without end: their engine looks out for that
+// Where collectives run on the card, the wait for a rank that died would never end: their engine checks for that
 // (g->while_waiting). event NULL: for everything launched.
 static cudaError_t gx__cuda_finish(GxContext *g, cudaEvent_t event)
 {
@@ -264,8 +264,8 @@ static char *gx__cuda_stage(GxContext *g, int64_t bytes)
     return p;
 }
 
-// The driver reads pinned memory late, and the host copy is pinned: what is small (tokens, the step's numbers) goes
-// over the stage; for what is large (weights) the host waits.
+// The driver reads pinned memory asynchronously, and the host copy is pinned: small copies (tokens, the step's numbers)
+// go through the staging buffer; for large ones (weights) the host waits.
 void gx_cuda_to_device(GxContext *g, void *buffer, const void *host_copy, int64_t bytes)
 {
     const int staged = bytes <= GX__CUDA_STAGE;
@@ -277,9 +277,9 @@ void gx_cuda_to_device(GxContext *g, void *buffer, const void *host_copy, int64_
     if (!staged) gx_cuda_wait(g);
 }
 
-// The host copy may be any memory of the host's (a variable). A copy into memory that is not pinned keeps the host
-// inside the driver until all before it is done, and nobody would look after ranks that died (g->while_waiting): so
-// what is small comes over the stage, and before what is large the host waits.
+// The host copy may be any memory of the host's (a variable). A copy into pageable memory blocks the host inside the
+// driver until everything before it is done, and nothing would check for dead ranks (g->while_waiting): so small copies
+// go through the staging buffer, and before large ones the host waits.
 void gx_cuda_to_host(GxContext *g, void *host_copy, const void *buffer, int64_t bytes)
 {
     const int staged = bytes <= GX__CUDA_STAGE;

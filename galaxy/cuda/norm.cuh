@@ -343,8 +343,8 @@ static __device__ __forceinline__ GxCudaPair gx_block_sums(GxCudaPair x)
     return gx_block_combine(x, none, [](GxCudaPair v) { return gx_warp_sums(v); });
 }
 
-// N elements as they are stored: one access. They stay words until they are asked for, since to take bf16 apart is to
-// wait for what was read; bf16 is the upper half of fp32.
+// N elements as they are stored: one access. They stay words until they are used, since unpacking bf16 would
+// wait for the load; bf16 is the upper half of fp32.
 template <class T, int N> struct alignas(N * sizeof(T)) [[gnu::may_alias]] GxCudaSome {
     unsigned word[N * sizeof(T) / sizeof(unsigned)];
     __device__ float operator[](int i) const
@@ -403,7 +403,7 @@ template <class T> struct GxNormSink : GxStoreSink {
     }
 };
 
-// Rows whose gradient is taken; w NULL: no norm, what goes to the sink is dy itself.
+// Rows whose gradient is computed; w NULL: no norm, what goes to the sink is dy itself.
 template <class T> struct GxCudaNormed {
     const T *dy, *x, *w;
     const float *mean, *rstd;
@@ -445,7 +445,7 @@ static __device__ __forceinline__ void gx__cuda_give_share(float *part, float *s
     }
 }
 
-// What a thread has of a row: its elements as they are stored.
+// A thread's part of a row: its elements as they are stored.
 template <class T, int N, int PACKS, class Sink> struct GxCudaNormRow {
     GxCudaSome<T, N> dy[PACKS], x[PACKS];
     typename Sink::template Ahead<N> ahead[PACKS];
