@@ -1,10 +1,10 @@
-// cpu/attention.h: ops/attention.h on the CPU. A tile of queries meets one block of keys after the other; each thread
-// computes its tiles' products by itself, by gemm.h.
+// cpu/attention.h: ops/attention.h on the CPU. A tile of queries loops over blocks of keys; each thread computes its
+// tiles' products alone, by gemm.h.
 //
 // A tile never crosses a run, so its positions are the first one plus an index. Keys in pages are taken together where
-// their pages lie side by side. A query sees a range of positions: its document, cut at its own position where
+// their pages lie side by side. A range of positions is visible to a query: its document, cut at its own position where
 // attention is causal, and at the beginning of its window where there is one. Of a block only the keys are computed
-// that some query of the tile sees.
+// that are visible to some query of the tile.
 //
 // Numerics: scores, softmax and sums are fp32, and gradients are rounded once. With activations in bf16 the factors of
 // products are bf16, too, where the CPU has instructions for that and there are 256 keys or more: probabilities and the
@@ -67,7 +67,7 @@ static GxTile gx__cpu_tile(const GxRuns *runs, int64_t size, int64_t index)
     return t;
 }
 
-// The positions [begin, end) that each row of a query tile sees; outside [least, most) nobody sees anything.
+// The positions [begin, end) visible to each row of a query tile; outside [least, most) none is visible to any.
 typedef struct {
     int64_t begin[GX__CPU_Q_TILE], end[GX__CPU_Q_TILE], least, most;
 } GxCpuMask;
@@ -86,7 +86,7 @@ static void gx__cpu_mask(GxCpuMask *s, const GxAttention *a, GxTile q, int64_t b
         s->least = gx_min(s->least, s->begin[i]);
         s->most = gx_max(s->most, s->end[i]);
     }
-    s->least = gx_min(s->least, s->most); // nobody sees anything: [0, 0)
+    s->least = gx_min(s->least, s->most); // nothing is visible: [0, 0)
 }
 
 // The part of key block j that lies in [least, most). For products of bf16 its ends are moved outwards to multiples of
@@ -106,7 +106,7 @@ static GxTile gx__cpu_key_block(const GxAttention *a, const GxCpuMask *s, int64_
     return t;
 }
 
-// The keys of a block, from number `from` on, that lie one behind the other in memory: all of them, or, with pages,
+// The keys of a block, from number `from` on, that lie one after another in memory: all of them, or, with pages,
 // those up to the next gap. The result's `row` is a row of the matrix of keys; -1: these keys have no page.
 static GxTile gx__cpu_key_stretch(const GxAttention *a, GxTile t, int64_t from, int64_t b)
 {
@@ -119,7 +119,7 @@ static GxTile gx__cpu_key_stretch(const GxAttention *a, GxTile t, int64_t from, 
     return t;
 }
 
-// The keys [first, first + n) of a block that one row of the tile sees.
+// The keys [first, first + n) of a block that are visible to one row of the tile.
 typedef struct {
     int64_t first, n;
 } GxVisible;
@@ -252,7 +252,7 @@ static void gx__cpu_attention_keep(float *keep, const GxStep *step, const GxAtte
     const uint64_t draw = gx_dropout_query(sample, a->heads, a->head_first + head, a->T, tq) + (uint64_t)(first / 4);
     const uint32_t threshold = draws.threshold;
     const float factor = draws.scale;
-    const int64_t begin = first % 4, end = begin + n; // as words from that draw on
+    const int64_t begin = first % 4, end = begin + n; // as words from that Philox call on
     for (int64_t w = 0; w < end; w += WORDS) {
         const int64_t from = gx_max(w, begin), until = gx_min(w + WORDS, end);
         gx__cpu_random_words(words, &draws, draw + (uint64_t)(w / 4), WORDS);
@@ -272,7 +272,7 @@ static void gx__cpu_attention_drop(float *x, const float *keep, int64_t n)
 //     l = l*exp(m_old - m) + sum_j exp(s[j] - m),  o = o*exp(m_old - m) + sum_j exp(s[j] - m) v[j]
 // At the end o = o/l and lse = m + log(l). With dropout exp(s[j] - m) is multiplied by keep[j] in o, not in l.
 
-// Scores to probabilities against the new maximum; what the tile has so far is rescaled to it.
+// Online softmax: scores to probabilities relative to the new row_max; the accumulators so far are rescaled to it.
 static void gx__cpu_softmax_row(float *s, float *o, float *maximum, float *sum, int64_t visible, int64_t n, int64_t h)
 {
     float m = *maximum, l = 0;
@@ -293,7 +293,7 @@ static void gx__cpu_softmax_row(float *s, float *o, float *maximum, float *sum, 
     }
 }
 
-// The same of all rows of a tile, and what is dropped.
+// The same of all rows of a tile, with dropout.
 static void gx__cpu_softmax_tile(const GxContext *g, float *s, float *o, float *maximum, float *sum,
                                  const GxAttention *a, const GxCpuMask *mask, int64_t b, int64_t head, GxTile tile,
                                  GxTile block)
@@ -357,11 +357,11 @@ static void gx__cpu_attention_forward_tile(GxContext *g, void *o, float *lse, co
         float inverse = l[i] != 0 ? 1.0f / l[i] : 0.0f;
         GX_CPU_TYPES(dtype, gx__cpu_attention_output_row, gx_cpu_at(o, row * a->o_stride + head * h, dtype),
                      acc + i * h, inverse, h);
-        lse[row * a->H + head] = l[i] != 0 ? m[i] + logf(l[i]) : -INFINITY; // 0: it saw no key
+        lse[row * a->H + head] = l[i] != 0 ? m[i] + logf(l[i]) : -INFINITY; // 0: no key was visible
     }
 }
 
-// Each key that a query may see takes a row of a head from k and one from v, at four multiplications in one's time.
+// Each key visible to a query takes a row of a head from k and one from v, at four multiplications in one's time.
 static inline int gx__cpu_attention_team(const GxContext *g, const GxAttention *a)
 {
     return gx_cpu_team(g, gx_runs_rows(&a->q_runs) * gx_runs_rows(&a->k_runs) * a->B * a->H * a->head_dim / 4);
@@ -408,7 +408,7 @@ static void gx__cpu_softmax_backward_row(float *s, float *dp, float lse, float D
     memset(dp + visible, 0, (size_t)(n - visible) * 4);
 }
 
-// The same of all rows of a tile, and what is dropped. lse: of its first row.
+// The same of all rows of a tile, with dropout. lse: of its first row.
 static void gx__cpu_softmax_backward_tile(const GxContext *g, float *s, float *dp, const float *lse, const float *D,
                                           const GxAttention *a, const GxCpuMask *mask, int64_t b, int64_t head,
                                           GxTile tile, GxTile block)
@@ -435,7 +435,7 @@ typedef struct {
     GxHeadRows dk, dv;
 } GxHeadKeys;
 
-// In bf16, behind the sums of dq, dk and dv: the rounded scores, or copies of q, d_o, k and v.
+// In bf16, after the accumulators of dq, dk and dv: the rounded scores, or copies of q, d_o, k and v.
 static float *gx__cpu_backward_copies(const GxAttention *a, float *scratch)
 {
     const int64_t keys = gx_runs_rows(&a->k_runs), width = gx_min(GX__CPU_K_BLOCK, keys);
@@ -481,7 +481,7 @@ static void gx__cpu_attention_backward_tile(GxContext *g, void *dq, const GxHead
     gx__cpu_head_store(gx_cpu_at(dq, q_at, dtype), tile.length, qs, h, dtype, dqt);
 }
 
-// One key and value head of one sample, with all query heads here that use it: nobody else writes what this writes.
+// One key and value head of one sample, with all query heads here that use it; no other job writes its results.
 static void gx__cpu_attention_backward_head(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o,
                                             const float *lse, const void *q, const void *k, const void *v,
                                             const GxAttention *a, int64_t b, int64_t kv, float *scratch)

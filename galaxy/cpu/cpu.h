@@ -140,7 +140,7 @@ const GxDevice *gx_device_cpu(void)
     return &gx__cpu_device;
 }
 
-// The value behind "key : " in /proc/cpuinfo; empty where there is no such file or key.
+// The value after "key : " in /proc/cpuinfo; empty where there is no such file or key.
 static void gx__cpu_cpuinfo(const char *key, char *value, size_t size)
 {
     char line[4096];

@@ -12,7 +12,7 @@
 #include "gemm_args.h"
 GX_BEGIN
 
-// Who computes a product. Each has an order of sums of its own, and so other bits.
+// The kernels that compute products. Each has its own order of sums, and so other bits.
 typedef enum {
     GX_GEMM_ROW,    // A is one row and B lies transposed: B is read where it lies
     GX_GEMM_SGEMM,  // oneDNN's dnnl_sgemm: fp32
@@ -57,10 +57,10 @@ static GxStatus gx__cpu_gemm_checked(const GxGemm *p, GxError *err)
 
 // ---- one row -------------------------------------------------------------------------------------------------------
 
-// C = alpha * A B^T + beta * C where A is one row, as writing text needs it: one token's row by all weights of a layer.
-// What it costs is reading B. Libraries of matrix products first copy panels of it, which takes as long as the product;
-// here a row of B is read where it lies, from its beginning to its end, by one thread. The memory is fastest so: of
-// four rows side by side it gave half as much. Sums are taken in fp32, in an order that does not depend on the threads.
+// C = alpha * A B^T + beta * C where A is one row, as in generating text: one token's row by all weights of a layer.
+// Its cost is reading B. Libraries of matrix products first copy panels of it, which takes as long as the product;
+// here a row of B is read where it lies, from its beginning to its end, by one thread. Memory bandwidth is highest so:
+// four rows side by side got half as much. Sums are taken in fp32, in an order that does not depend on the threads.
 static GX_CPU_INLINE void gx__cpu_row_sum(float *sum, const void *a, const void *b, int64_t k, GxDtype type)
 {
     float s = 0;

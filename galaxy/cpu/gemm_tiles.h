@@ -11,7 +11,7 @@
 // Numerics: sums are taken in fp32, panel by panel in the order of K, however many threads there are, so the same
 // arguments give the same bits. A bf16 result is rounded once, after the last panel.
 //
-// Memory: up to a megabyte a thread, taken for the product and given back.
+// Memory: up to a megabyte a thread, allocated for the product and freed after it.
 #ifndef GX_CPU_GEMM_TILES_H
 #define GX_CPU_GEMM_TILES_H
 #include "../base/status.h"
@@ -43,8 +43,8 @@ enum { GX__TILE_LANES = 8, GX__TILE_M = 6 };
 enum { GX__TILE_LANES = 4, GX__TILE_M = 6 };
 #endif
 enum { GX__TILE_N = 2 * GX__TILE_LANES };
-// The largest block of C and the longest panel. Of a panel the block's A is 300 KB, which the second cache holds, and a
-// tile's B 20 KB (with AVX-512 40), which the first one holds.
+// The largest block of C and the longest panel. Of a panel the block's A is 300 KB, which fits in the L2 cache, and a
+// tile's B 20 KB (with AVX-512 40), which fits in L1.
 enum { GX__BLOCK_M = 240 / GX__TILE_M * GX__TILE_M, GX__BLOCK_N = 320, GX__BLOCK_K = 320 };
 
 // Tiles' loops are unrolled whatever the optimisation level is: their sums then stay in registers.
@@ -111,7 +111,7 @@ static void gx__tile_cut(float *c, int64_t ldc, int64_t m, int64_t n, const floa
     for (int64_t i = 0; i < m; i++) memcpy(c + i * ldc, whole + i * GX__TILE_N, (size_t)n * sizeof *c);
 }
 
-// Copies n rows of A, or columns of B, of k elements each, `width` at a time: [n/width][k][width], with zeros behind
+// Copies n rows of A, or columns of B, of k elements each, `width` at a time: [n/width][k][width], with zeros after
 // the last one. Element l of row i is x[first + i*ld + l] where rows are in one piece, else x[first + l*ld + i].
 static GX_CPU_INLINE void gx__tile_pack(float *to, int64_t width, const void *x, int64_t first, int64_t ld, int in_rows,
                                         int64_t n, int64_t k, GxDtype type)
@@ -231,7 +231,7 @@ GxStatus gx_cpu_gemm_tiles(const GxGemm *p, int threads, GxError *err)
     const int64_t rows = gx_round_up(gx_min(m, GX__BLOCK_M), GX__TILE_M), cols = gx_round_up(n, GX__TILE_N);
     const int64_t panel = gx__tile_panel(p), a = gx_round_up(rows * gx__tile_a_row(p, panel), 16),
                   b = gx_round_up(cols * panel, 16);
-    const int64_t each = a + b + (p->type_c == GX_BF16 ? gx_round_up(m * n, 16) : 0); // floats, in whole lines of cache
+    const int64_t each = a + b + (p->type_c == GX_BF16 ? gx_round_up(m * n, 16) : 0); // floats, in whole cache lines
     const int64_t across = gx_ceil_div(p->N, n), blocks = gx_ceil_div(p->M, m) * across;
     char *taken = (char *)malloc((size_t)(gx_max(threads, 1) * each * 4 + 64));
     if (!taken)

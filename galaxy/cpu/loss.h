@@ -68,7 +68,7 @@ static GX_CPU_INLINE float gx__cpu_row_exps(void *exps, const void *x, float m, 
 }
 
 // dx[i] = scale * (exps[i]/sum - [i = label])
-// label: it may be outside; target: its logit less the maximum. Where exps were rounded, the label's is made again:
+// label: it may be outside; target: its logit less the maximum. Where exps were rounded, the label's is recomputed:
 // exps/sum - 1 may cancel.
 static GX_CPU_INLINE void gx__cpu_row_gradient(void *dx, const void *exps, float sum, int64_t label, float target,
                                                float scale, int64_t n, GxDtype dtype)
@@ -81,7 +81,7 @@ static GX_CPU_INLINE void gx__cpu_row_gradient(void *dx, const void *exps, float
                      dtype);
 }
 
-// 1: it counts; 0: it is ignored, or wrong and an error.
+// 1: it counts; 0: it is ignored, or invalid and an error.
 static int gx__cpu_label_counts(GxContext *g, int32_t label, int64_t row, int64_t vocab_size)
 {
     if (label >= 0 && label < vocab_size) return 1;

@@ -272,7 +272,7 @@ static GX_CPU_INLINE void gx__cpu_layer_norm_backward_row(void *dx, float *dw, f
     for (int64_t c = 0; c < C; c++) gx_cpu_store(dx, c, gx__cpu_layer_norm_dx(&row, dy, x, w, c, dtype), dtype);
 }
 
-// Zeroed shares of block b, one behind the other, for the sums that are wanted (NULL: not): share i is that of sum i.
+// Zeroed shares of block b, one after another, for the sums that are wanted (NULL: not): share i is that of sum i.
 static inline void gx__cpu_shares(float *share[], float *const sum[], int n, float *scratch, int64_t b, int64_t blocks,
                                   int64_t C)
 {

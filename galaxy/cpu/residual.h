@@ -22,7 +22,7 @@ GX_END
 #include "team.h"
 #include "vec.h"
 
-// v[i] = kept ? v[i]/(1 - p) : 0, for the n elements from draw `first` on
+// v[i] = kept ? v[i]/(1 - p) : 0, for the n elements from Philox call `first` on
 static GX_CPU_INLINE void gx__cpu_drop(float *v, const GxCpuRandom *d, uint64_t first, int64_t n)
 {
     uint32_t words[GX__CPU_CHUNK_COLS];

@@ -65,7 +65,7 @@ void gx_cpu_put_pages(GxContext *g, void *y, const void *x, const int32_t *pages
     }
 }
 
-// A part's column of the batch, and those of its positions that are at hand.
+// A part's column of the batch, and those of its positions that this rank has.
 typedef struct {
     int64_t b, begin, end;
     float share; // 1/(end - begin) of the whole part; 0 where it is empty

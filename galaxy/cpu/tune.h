@@ -35,7 +35,7 @@ GX_END
 
 double (*gx_cpu_tune_clock)(void) = gx_seconds;
 
-enum { GX__CPU_TUNING_SCRATCH = 16 << 20, GX__CPU_TIMINGS = 5 }; // bytes; rounds, behind one that does not count
+enum { GX__CPU_TUNING_SCRATCH = 16 << 20, GX__CPU_TIMINGS = 5 }; // bytes; rounds, after one that does not count
 
 // What a choice is for. No padding: keys are compared byte by byte.
 typedef struct {
@@ -47,7 +47,7 @@ typedef struct {
 typedef struct {
     GxCpuProductKey key;
     GxGemmWay way;
-    int is_taken; // 0: timed in this step, and not computed by yet
+    int is_taken; // 0: timed in this step, but not used yet
 } GxCpuTuned;
 
 // The CPU's state of a context: GxContext.device_state, where products are tuned.
@@ -118,8 +118,7 @@ static void *gx__cpu_tuning_scratch(GxCpuTuning *t, const GxGemm *p)
     return t->scratch;
 }
 
-// The ways take turns, and the least time of each counts: on a machine that others use, too, it is the one that says
-// most about the way.
+// The ways alternate, and the minimum time of each counts: on a shared machine it says most about the way.
 static void gx__cpu_tune_product(GxContext *g, const GxGemm *p)
 {
     GxCpuTuned best = {gx__cpu_product_key(p), gx_cpu_gemm_way(p), 0};

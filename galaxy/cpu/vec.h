@@ -1,4 +1,4 @@
-// vec.h: what loops are written with so that compilers turn them into vector code: elements of either type, and exp,
+// vec.h: the building blocks of loops that compilers turn into vector code: elements of either type, and exp,
 // tanh and the normal distribution without calls of libm.
 //
 // A loop is written once, in a GX_CPU_INLINE function whose last argument is the type of activations; GX_CPU_TYPES

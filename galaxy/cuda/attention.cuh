@@ -1,18 +1,18 @@
-// cuda/attention.cuh: ops/attention.h on the GPU. Tensor cores take what they can (attention_mma.cuh: heads of up to
-// 128 in rows of whole packs of 16 bytes, in bf16, and in fp32 where a card's TF32 is fast; of those in bf16, on an
-// H100, attention_wgmma.cuh and attention_wgmma_backward.cuh take what they can). Here are the kernels for all else, in
-// tiles, with fp32 arithmetic on CUDA cores for every type: the form to read beside the formulas, and the reference
-// that faster ones are measured against. All give the same log-sum-exp, so that a forward by one of them may have a
-// backward by another.
+// cuda/attention.cuh: ops/attention.h on the GPU. Tensor cores are used where possible (attention_mma.cuh: heads of up
+// to 128 in rows of whole packs of 16 bytes, in bf16, and in fp32 where a card's TF32 is fast; in bf16 on an H100,
+// where possible, attention_wgmma.cuh and attention_wgmma_backward.cuh). Here are the kernels for everything else,
+// tiled, with fp32 arithmetic on CUDA cores for every type: the form to read beside the formulas, and the reference
+// against which faster ones are measured. All give the same log-sum-exp, so that one may compute the forward and
+// another the backward.
 //
 // All kernels here work on tiles of rows of one head, as fp32 in shared memory: 256 threads as 16 x 16, thread (tx, ty)
 // owning the scores of rows ty, ty+16, ... and columns tx, tx+16, ... of a tile, so that 16 neighbouring lanes hold a
 // row of scores. A head's size is padded with zeros to HEAD = 64, 128 or 256; tiles get smaller as HEAD grows, so that
-// a block needs no more than the 99 KB that every card from sm_80 on gives.
+// a block needs no more than the 99 KB of shared memory that every card from sm_80 on has.
 //
-// Nothing is added atomically: dq has a kernel of its own, whose blocks own rows of queries, as those of dk and dv own
-// rows of keys; the scores are computed in both. What is kept of the probabilities is drawn, four neighbouring keys at
-// a time, into the place where the tile's probabilities will lie.
+// There are no atomic additions: dq has a kernel of its own, whose blocks own rows of queries, as those of dk and dv
+// own rows of keys; both compute the scores. The dropout mask is generated, four neighbouring keys at a time, in the
+// buffer that the tile's probabilities then overwrite.
 #ifndef GX_CUDA_ATTENTION_CUH
 #define GX_CUDA_ATTENTION_CUH
 #include "attention_wgmma_backward.cuh"
@@ -39,7 +39,7 @@ GX_END
 
 enum { GX__CUDA_SIDE = 16 };
 
-// Blocks of a multiprocessor that a kernel leaves registers for: two, or one where its shared memory, of which each
+// Blocks per multiprocessor for which a kernel's registers are limited: two, or one where shared memory, of which each
 // block needs these bytes and 1 KB for the system, has no room for two.
 static constexpr int gx__cuda_blocks(int bytes)
 {
@@ -53,8 +53,8 @@ static constexpr int gx__cuda_blocks(int bytes)
     return 2 * (bytes + 1024) <= all ? 2 : 1;
 }
 
-// Rows in a tile, and bytes of shared memory. Each row has 4 floats more than it holds: 8 lanes that read 16 bytes of 8
-// neighbouring rows then meet every bank once.
+// Rows in a tile, and bytes of shared memory. Each row is padded by 4 floats: 8 lanes that read 16 bytes of 8
+// neighbouring rows then have no bank conflicts.
 template <int HEAD> struct GxCudaTiles {
     static constexpr int FORWARD = HEAD <= 128 ? 64 : 32, BACKWARD = 4096 / HEAD;
     // q; k, then v; probabilities; documents
@@ -67,8 +67,8 @@ template <int HEAD> struct GxCudaTiles {
                   "more than a card may have");
 };
 
-// Scores of rows ty+16i of the tile that the documents are of, and tx+16j of another tile: -inf where those are no part
-// of the row's document.
+// Masks the scores of rows ty+16i of the documents' tile and rows tx+16j of another tile: -inf where the latter are not
+// in the row's document.
 template <int M, int N>
 static __device__ __forceinline__ void gx__cuda_mask(float (&s)[M / GX__CUDA_SIDE][N / GX__CUDA_SIDE],
                                                      const GxCudaDocument *documents, const GxCudaAttention &p,
@@ -95,14 +95,14 @@ static __device__ __forceinline__ void gx__cuda_load_tile(float (*to)[HEAD + 4],
     enum { N = GxPack<T>::N };
     const int h = (int)p.a.head_dim;
     if (!p.packed) {
-#pragma unroll 1 // registers are for the way by packs, and spill where this one takes some
+#pragma unroll 1 // the loop over packs needs the registers; unrolling this one makes them spill
         for (int i = (int)threadIdx.x; i < ROWS * HEAD; i += GX_CUDA_BLOCK) {
             const int r = i / HEAD, c = i % HEAD;
             to[r][c] = r < length && c < h ? gx_to_float(from[r * stride + c]) : 0.0f;
         }
         return;
     }
-#pragma unroll(ROWS *HEAD <= 4096 ? 2 : 1) // with more packs on their way, registers spill
+#pragma unroll(ROWS *HEAD <= 4096 ? 2 : 1) // with more loads in flight, registers spill
     for (int i = (int)threadIdx.x; i < ROWS * HEAD / N; i += GX_CUDA_BLOCK) {
         const int r = i / (HEAD / N), c = i % (HEAD / N) * N;
         GxPack<T> x = {};
@@ -184,7 +184,7 @@ static __device__ __forceinline__ void gx__cuda_put(float (*to)[N + 4],
         for (int j = 0; j < N / GX__CUDA_SIDE; j++) to[ty + i * GX__CUDA_SIDE][tx + j * GX__CUDA_SIDE] = s[i][j];
 }
 
-// acc += w x: acc[i][4g+e] += sum_k w[ty+16i][k] * x[k][64g+4tx+e]; who has nothing but padding, in heads below 64,
+// acc += w x: acc[i][4g+e] += sum_k w[ty+16i][k] * x[k][64g+4tx+e]; a thread with only padding, in heads below 64,
 // does nothing
 template <int M, int K, int HEAD>
 static __device__ __forceinline__ void gx__cuda_accumulate(float (&acc)[M / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE],
@@ -211,14 +211,14 @@ static __device__ __forceinline__ void gx__cuda_accumulate(float (&acc)[M / GX__
 
 // ---- dropout -------------------------------------------------------------------------------------------------------
 
-// keep[query][key] = 0 or what the probability is multiplied by, of all queries and keys of two tiles; TURNED:
-// keep[key][query]. A thread draws for four keys whose positions follow a multiple of 4.
+// keep[query][key] = the factor of the probability (0: dropped), of all queries and keys of two tiles; TURNED:
+// transposed, keep[key][query]. A thread samples four keys at a time, whose positions begin at a multiple of 4.
 template <int ROWS, bool TURNED>
 static __device__ __forceinline__ void gx__cuda_sample_keep(float (*keep)[ROWS + 4], const GxCudaAttention &p,
                                                             const GxCudaTile &queries, const GxCudaTile &keys,
                                                             int64_t b, int64_t head)
 {
-    enum { DRAWS = ROWS / 4 + 1 }; // of a row; keys may begin within the first
+    enum { DRAWS = ROWS / 4 + 1 }; // groups of four of a row; keys may begin within the first
     const uint64_t seed = p.step->seed;
     const uint32_t step = (uint32_t)p.step->step;
     const int64_t sample = p.step->first_sample + p.a.first_sample + b;
@@ -236,7 +236,7 @@ static __device__ __forceinline__ void gx__cuda_sample_keep(float (*keep)[ROWS +
     }
 }
 
-// s[i][j] *= keep[ty+16i][tx+16j]: each thread reads what it then puts its own into.
+// s[i][j] *= keep[ty+16i][tx+16j]: each thread reads only the elements that it will overwrite.
 template <int M, int N>
 static __device__ __forceinline__ void gx__cuda_drop(float (&s)[M / GX__CUDA_SIDE][N / GX__CUDA_SIDE],
                                                      const float (*keep)[N + 4], const GxCudaAttention &p)
@@ -249,7 +249,7 @@ static __device__ __forceinline__ void gx__cuda_drop(float (&s)[M / GX__CUDA_SID
         for (int j = 0; j < N / GX__CUDA_SIDE; j++) s[i][j] *= keep[ty + i * GX__CUDA_SIDE][tx + j * GX__CUDA_SIDE];
 }
 
-// Over the 16 lanes that hold a row of scores.
+// Reductions over the 16 lanes that hold a row of scores.
 static __device__ __forceinline__ float gx__cuda_row_max(float x)
 {
     for (int lane = GX__CUDA_SIDE / 2; lane > 0; lane /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lane));
@@ -266,8 +266,8 @@ static __device__ __forceinline__ float gx__cuda_row_sum(float x)
 //     l = l*exp(m_old - m) + sum_j exp(s[j] - m),  o = o*exp(m_old - m) + sum_j exp(s[j] - m) v[j]
 // At the end o = o/l and lse = m + log(l). With dropout exp(s[j] - m) is multiplied by keep[j] in o, not in l.
 
-// A row of scores to probabilities against the new maximum (in units of log2), of those of the tile's `keys` that are
-// in the band of `row`; o's row is rescaled to it.
+// Online softmax of a row: scores to probabilities relative to the new row_max (in units of log2), for those of the
+// tile's `keys` that are in the band of `row`; o's row and row_sum are rescaled to it.
 template <int N, int COLUMNS>
 static __device__ __forceinline__ void gx__cuda_softmax_row(float (&s)[N], float (&o)[COLUMNS], float *maximum,
                                                             float *sum, const GxCudaBand &band, int row, int keys,
@@ -278,7 +278,7 @@ static __device__ __forceinline__ void gx__cuda_softmax_row(float (&s)[N], float
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const int key = tx + j * GX__CUDA_SIDE;
-        const int visible = gx__cuda_in_band(band, row, key) && key < keys && !(s[j] == -INFINITY); // NaN is
+        const int visible = gx__cuda_in_band(band, row, key) && key < keys && !(s[j] == -INFINITY); // NaN is visible
         s[j] = visible ? s[j] * scale_log2 : -INFINITY;
         m = fmaxf(m, s[j]);
     }
@@ -296,7 +296,7 @@ static __device__ __forceinline__ void gx__cuda_softmax_row(float (&s)[N], float
     *maximum = m;
 }
 
-// o's tile and its log-sum-exp from what was summed up.
+// Epilogue: o's tile and its log-sum-exp from the accumulators.
 template <class T, int ROWS, int HEAD>
 static __device__ __forceinline__ void
 gx__cuda_forward_finish(T *o, float *lse, float (&acc)[ROWS / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE],
@@ -312,7 +312,7 @@ gx__cuda_forward_finish(T *o, float *lse, float (&acc)[ROWS / GX__CUDA_SIDE][HEA
         for (int c = 0; c < HEAD / GX__CUDA_SIDE; c++) acc[i][c] *= inverse;
         if (tx == 0 && r < tile.length)
             lse[((tile.row + r) * p.a.B + b) * p.a.H + head] =
-                l[i] != 0 ? m[i] * GX__CUDA_LN_2 + logf(l[i]) : -INFINITY; // 0: it saw no key
+                l[i] != 0 ? m[i] * GX__CUDA_LN_2 + logf(l[i]) : -INFINITY; // 0: no key was visible
     }
     gx__cuda_store_tile<T, ROWS, HEAD>(gx__cuda_head(o, tile.row, b, head, p.a.o_stride, p), acc, p.a.B * p.a.o_stride,
                                        tile.length, p);
@@ -345,7 +345,7 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
             const int64_t row = gx__cuda_key_row(p, keys, b), at = row * p.a.kv_stride + kv_head * p.a.head_dim;
             if (row < 0) continue;
             float s[N][N];
-            __syncthreads(); // the values of the tile before are read
+            __syncthreads(); // the previous tile's values have been read
             if (p.a.dropout != 0) gx__cuda_sample_keep<ROWS, false>(ps, p, tile, keys, b, head);
             gx__cuda_load_tile<T, ROWS, HEAD>(kv, k + at, kv_stride, keys.length, p);
             __syncthreads();
@@ -359,7 +359,7 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
             }
             gx__cuda_drop<ROWS, ROWS>(s, ps, p);
             gx__cuda_put<ROWS, ROWS>(ps, s);
-            __syncthreads(); // the probabilities are there, the keys are read
+            __syncthreads(); // the probabilities are stored, the keys have been read
             gx__cuda_load_tile<T, ROWS, HEAD>(kv, v + at, kv_stride, keys.length, p);
             __syncthreads();
             gx__cuda_accumulate<ROWS, ROWS, HEAD>(acc, ps, kv, (int)p.a.head_dim);
@@ -368,9 +368,9 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
     gx__cuda_forward_finish<T, ROWS, HEAD>(o, lse, acc, m, l, p, tile, b, head);
 }
 
-// One block per (query tile, sample b, query head). Causal: the last tiles see the most keys and begin. A block that
-// goes on to another tile need not wait: queries are read by the scores alone, and there is a barrier behind those. So
-// it is in the backward with what a tile begins by loading.
+// One block per (query tile, sample b, query head). Causal: the last tiles attend to the most keys and come first. A
+// block that goes on to another tile need not wait: only the scores read queries, and a barrier follows them. The same
+// holds in the backward for what is loaded at the start of a tile.
 template <class T, int HEAD>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK, GxCudaTiles<HEAD>::FORWARD_BLOCKS)
     gx__cuda_attention_forward(T *o, float *lse, const T *q, const T *k, const T *v,
@@ -389,8 +389,8 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK, GxCudaTiles<HEAD>::FORWA
 // dv += p^T d_o, dk += ds^T q, dq += ds k
 // With dropout dp = keep*(d_o v^T) and dv += (keep*p)^T d_o; D is the same, since o has the same keep in it.
 
-// D[row, head]. A block takes a row at a time, `lanes` neighbours (a power of two) a head of it, with N = 1 or the
-// elements of 16 bytes each. o and d_o are read once.
+// D[row, head]. A block takes one row at a time, `lanes` neighbouring lanes (a power of two) one head of it, with N = 1
+// element or 16 bytes of them each. o and d_o are read once.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     gx__cuda_attention_dot(float *D, const T *d_o, const T *o, const __grid_constant__ GxCudaAttention p, int lanes)
@@ -413,11 +413,11 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
         }
 }
 
-// One (query, key) pair: the score s becomes p, dp becomes ds. A score of -inf: they do not see each other.
+// One (query, key) pair: the score s becomes p, dp becomes ds. A score of -inf is masked.
 static __device__ __forceinline__ void gx__cuda_softmax_backward(float *s, float *dp, float lse, float D, int visible,
                                                                  const GxCudaAttention &p)
 {
-    visible = visible && !(*s == -INFINITY); // NaN is
+    visible = visible && !(*s == -INFINITY); // NaN is visible
     const float probability = visible ? exp2f(*s * p.scale_log2 - lse * GX__CUDA_LOG2_E) : 0.0f;
     *s = probability;
     *dp = probability * (*dp - D) * p.scale;
@@ -463,8 +463,7 @@ gx__cuda_backward_keys_step(float (&dk)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_S
     gx__cuda_accumulate<ROWS, ROWS, HEAD>(dk, ps, qs, (int)p.a.head_dim);
 }
 
-// dk and dv of one tile of one key and value head, from all query heads here that use it: nobody else writes what this
-// writes.
+// dk and dv of one tile of one key and value head, from all query heads here that use it; no other block writes them.
 template <class T, int HEAD>
 static __device__ __forceinline__ void
 gx__cuda_backward_keys_tile(T *dk, T *dv, const T *d_o, const float *lse, const float *D, const T *q, const T *k,
@@ -491,7 +490,7 @@ gx__cuda_backward_keys_tile(T *dk, T *dv, const T *d_o, const float *lse, const 
             for (int64_t begin = seeing.begin; begin < seeing.end; begin += ROWS) {
                 const GxCudaTile queries = gx__cuda_part(rows, begin, ROWS);
                 const int64_t at = (queries.row * p.a.B + b) * p.a.H + head;
-                __syncthreads(); // the queries of the tile before are read
+                __syncthreads(); // the previous tile's queries have been read
                 if (p.a.dropout != 0) gx__cuda_sample_keep<ROWS, true>(ps, p, queries, keys, b, head);
                 gx__cuda_load_tile<T, ROWS, HEAD>(qs, gx__cuda_head(q, queries.row, b, head, p.a.q_stride, p),
                                                   p.a.B * p.a.q_stride, queries.length, p);
@@ -508,8 +507,8 @@ gx__cuda_backward_keys_tile(T *dk, T *dv, const T *d_o, const float *lse, const 
                                        keys.length, p);
 }
 
-// One block per (key tile, sample b, key and value head). Causal: the first tiles are seen by the most queries and
-// begin.
+// One block per (key tile, sample b, key and value head). Causal: the first tiles are visible to the most queries and
+// come first.
 template <class T, int HEAD>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK, GxCudaTiles<HEAD>::BACKWARD_BLOCKS)
     gx__cuda_attention_backward_keys(T *dk, T *dv, const T *d_o, const float *lse, const float *D, const T *q,
@@ -582,7 +581,7 @@ gx__cuda_backward_queries_tile(T *dq, const T *d_o, const float *lse, const floa
         const GxCudaRange seen = gx__cuda_visible(of, p, queries, p.a.k_runs.run[run]);
         for (int64_t begin = seen.begin; begin < seen.end; begin += ROWS) {
             const GxCudaTile keys = gx__cuda_part(p.a.k_runs.run[run], begin, ROWS);
-            __syncthreads(); // the keys of the tile before are read
+            __syncthreads(); // the previous tile's keys have been read
             if (p.a.dropout != 0) gx__cuda_sample_keep<ROWS, false>(ps, p, queries, keys, b, head);
             gx__cuda_load_tile<T, ROWS, HEAD>(ks, gx__cuda_head(k, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
                                               keys.length, p);
@@ -597,7 +596,7 @@ gx__cuda_backward_queries_tile(T *dq, const T *d_o, const float *lse, const floa
                                        queries.length, p);
 }
 
-// One block per (query tile, sample b, query head), those that see the most keys first.
+// One block per (query tile, sample b, query head), those that attend to the most keys first.
 template <class T, int HEAD>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK, GxCudaTiles<HEAD>::BACKWARD_BLOCKS)
     gx__cuda_attention_backward_queries(T *dq, const T *d_o, const float *lse, const float *D, const T *q, const T *k,
@@ -623,7 +622,8 @@ static GxCudaAttention gx__cuda_attention_of(const GxContext *g, const GxAttenti
 {
     GxCudaAttention p = GX_ZERO;
     p.a = *a;
-    p.a.sliding_window = gx_min(a->sliding_window, (int64_t)1 << 40); // farther than any position; their sums fit
+    p.a.sliding_window =
+        gx_min(a->sliding_window, (int64_t)1 << 40); // larger than any position, and sums do not overflow
     p.group = gx_attention_group(a);
     p.q_rows = gx_runs_rows(&a->q_runs) * a->B;
     p.scale = a->scale != 0 ? a->scale : 1.0f / sqrtf((float)a->head_dim);
@@ -672,7 +672,7 @@ static void gx__cuda_launch_forward(GxContext *g, void *o, float *lse, const voi
 
 typedef enum { GX__CUDA_BY_TILES, GX__CUDA_BY_MMA, GX__CUDA_BY_WGMMA } GxCudaAttentionKernel;
 
-// The fastest kernel that takes them: by wgmma where there is one (docs/kernels.md).
+// The fastest kernel that supports these arguments: by wgmma where there is one (docs/kernels.md).
 static GxCudaAttentionKernel gx__cuda_attention_kernel(const GxContext *g, const GxCudaAttention *p, int backward)
 {
 #ifdef GX_CUDA_SM_90A
@@ -741,7 +741,7 @@ static void gx__cuda_launch_backward(GxContext *g, void *const *d, const void *c
     gx_cuda_check(g, "attention_backward_queries");
 }
 
-// By the kernel that takes them. d: dq, dk, dv; x: q, k, v, d_o
+// By the fastest kernel that supports them. d: dq, dk, dv; x: q, k, v, d_o
 static void gx__cuda_gradients(GxContext *g, void *const *d, const void *const *x, const float *lse, const float *D,
                                const GxCudaAttention *p)
 {
@@ -768,7 +768,7 @@ void gx_cuda_attention_backward(GxContext *g, void *dq, void *dk, void *dv, cons
     for (const void *x : of_o) p.packed &= gx__cuda_rows_packed(x, a->o_stride, a);
     void *const d[] = {dq, dk, dv};
     const void *const x[] = {q, k, v, d_o};
-    const int rotates = gx__mma_rotates(g, &p); // else their rows are turned back behind the kernels
+    const int rotates = gx__mma_rotates(g, &p); // otherwise their rows are rotated back after the kernels
     if (!rotates) p.a.cosine = NULL;
     GX_CUDA_TYPES(a->dtype, gx__cuda_launch_dot, g, (float *)scratch, d_o, o, &p);
     gx__cuda_gradients(g, d, x, lse, (const float *)scratch, &p);

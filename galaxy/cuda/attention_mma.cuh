@@ -1,19 +1,19 @@
 // attention_mma.cuh: attention in tensor cores: heads of up to 128 elements, forward and backward, in bf16, and in fp32
 // by three products in TF32 each, where a card does these faster than one on CUDA cores.
 //
-// A block of 4 warps owns a tile of rows of one head and meets, one after another, the tiles of rows that these see or
-// are seen by (the others). A warp holds its 16 or 32 rows' scores in registers, as fragments of mma.sync (mma.cuh):
-// lane i has rows i/4 and i/4 + 8 of every 16, and columns i%4*2 and the next of every 8. Probabilities, in bf16
-// rounded to it, are then the left factor of the next product where they are. Tiles come into shared memory as they
-// are, by cp.async, the next one while a warp computes with this one; each row has 16 bytes more than it holds, so that
-// 8 rows meet every bank once. A head's size is padded with zeros to HEAD = 64, 128 or, in bf16, 96.
+// A block of 4 warps owns a tile of rows of one head and loops over the tiles of rows that these attend to, or that
+// attend to these (the others). A warp holds its 16 or 32 rows' scores in registers, as fragments of mma.sync
+// (mma.cuh): lane i has rows i/4 and i/4 + 8 of every 16, and columns i%4*2 and the next of every 8. The probabilities,
+// rounded to bf16 in bf16, stay there as the A fragments of the next product. Tiles are copied to shared memory
+// unchanged by cp.async, the next one while a warp computes with this one; each row is padded by 16 bytes, so that 8
+// rows have no bank conflicts. A head's size is padded with zeros to HEAD = 64, 128 or, in bf16, 96.
 //
-// Which of a tile's columns a row sees is a span, first to last: what is causal, a window, a document, or a tile's end
-// is only compared with where a warp does not see a tile whole, and a warp that sees none of a tile computes nothing
-// with it. What dropout keeps is drawn into shared memory, a bit for each probability.
+// The columns of a tile that are visible to a row are a span, first to last: the causal mask, the window, documents and
+// the tile's end are applied only where a tile is not wholly visible to a warp, and a warp skips a tile of which
+// nothing is visible to it. The dropout mask is generated into shared memory, a bit for each probability.
 //
 // Forward: Dao 2023, arXiv:2307.08691, algorithm 1. Backward: two launches of one kernel, whose blocks own keys (dk,
-// dv) or queries (dq); nothing is added atomically, and the heads of a group are summed up in order.
+// dv) or queries (dq); there are no atomic additions, and the heads of a group are summed in order.
 #ifndef GX_CUDA_ATTENTION_MMA_CUH
 #define GX_CUDA_ATTENTION_MMA_CUH
 #include "attention_parts.cuh"
@@ -28,7 +28,7 @@
 
 enum { GX__MMA_WARPS = 4, GX__MMA_THREADS = GX__MMA_WARPS * GX_WARP, GX__MMA_ROWS = 16, GX__MMA_MAX_HEAD = 128 };
 
-// M: times 16 rows that a warp owns; OWN: rows of a block; OTHERS: of a tile that it meets.
+// M: a warp owns M*16 rows; OWN: rows of a block; OTHERS: rows of each tile that it loops over.
 template <class T, int HEAD> struct GxMmaForward {
     enum {
         M = sizeof(T) < sizeof(float) ? 2 : 1,
@@ -44,7 +44,7 @@ template <class T, int HEAD> struct alignas(16) GxMmaRow {
     T x[HEAD + GxPack<T>::N];
 };
 
-// What a forward's block has in shared memory.
+// The forward's shared memory, of a block.
 template <class T, int HEAD> struct GxMmaForwardTiles {
     typedef GxMmaForward<T, HEAD> Size;
     GxMmaRow<T, HEAD> q[Size::OWN], k[Size::OTHERS], v[Size::OTHERS];
@@ -52,7 +52,7 @@ template <class T, int HEAD> struct GxMmaForwardTiles {
     uint32_t keep[Size::OWN][Size::OTHERS / 32];
 };
 
-// And a backward's: two matrices of its own rows, and of the others, of which the next tile comes while one is read.
+// The backward's: two matrices of its own rows, and of the others, double-buffered: the next tile is copied meanwhile.
 template <class T, int HEAD> struct GxMmaBackwardTiles {
     typedef GxMmaBackward<T, HEAD> Size;
     typedef struct {
@@ -65,9 +65,9 @@ template <class T, int HEAD> struct GxMmaBackwardTiles {
     uint32_t keep[Size::OWN * Size::OTHERS / 32];
 };
 
-// to[r][c] = from[r*stride + c], 0 where there is no row r or column c, once it is waited for. 8 lanes at a time write,
-// and meet every bank once: they have 8 neighbouring packs of a row; where that has no multiple of 8 (12, of heads of
-// 96 in bf16), 4 neighbours of two rows that are 4 apart.
+// to[r][c] = from[r*stride + c], 0 where there is no row r or column c; complete only after a wait. 8 lanes at a time
+// write without bank conflicts: 8 neighbouring packs of a row or, where a row's packs are no multiple of 8 (12, of
+// heads of 96 in bf16), 4 neighbours in each of two rows that are 4 apart.
 template <class T, int ROWS, int HEAD>
 static __device__ __forceinline__ void gx__mma_load(GxMmaRow<T, HEAD> *to, const T *from, int64_t stride, int length,
                                                     const GxCudaAttention &p)
@@ -100,9 +100,9 @@ static __device__ __forceinline__ int gx__mma_column(int n, int e) { return n * 
 
 // ---- products ------------------------------------------------------------------------------------------------------
 
-// What an instruction takes of one factor: 16 rows of the left one, 16 columns of the right one (two instructions'), by
-// 16 of the sum's terms in bf16, 8 in fp32. fp32 is x + rest, two numbers of TF32's 11 bits, which leave less than
-// 2^-22 of it; of a NaN or an infinity the rest is NaN.
+// A fragment of one factor: 16 rows of the left one (A), or 16 columns of the right one (B; two instructions'), by 16
+// of the sum's terms in bf16, 8 in fp32. An fp32 is split into x + rest, two numbers with TF32's 11 significant bits,
+// with a relative error below 2^-22; of a NaN or an infinity the rest is NaN.
 template <class T> struct GxMmaFactor {
     unsigned x[4];
 };
@@ -116,12 +116,12 @@ template <class T> static __device__ __forceinline__ void gx__mma_set(GxMmaFacto
 }
 static __device__ __forceinline__ void gx__mma_set(GxMmaFactor<float> &f, int i, unsigned bits)
 {
-    enum { BELOW = 0x1fff }; // what TF32 has not of a fraction
+    enum { BELOW = 0x1fff }; // the bits of a fraction that TF32 lacks
     f.x[i] = (bits + (BELOW + 1) / 2) & ~(unsigned)BELOW;
     f.rest[i] = __float_as_uint(__uint_as_float(bits) - __uint_as_float(f.x[i])) & ~(unsigned)BELOW;
 }
 
-// d, and to its right e, += a b. Of fp32 three products of four, the smallest first: rest by rest is less than 2^-22.
+// d, and to its right e, += a b. In fp32 three products of four, the smallest first: rest by rest is less than 2^-22.
 template <class T>
 static __device__ __forceinline__ void gx__mma_multiply(float (&d)[4], float (&e)[4], const GxMmaFactor<T> &a,
                                                         const GxMmaFactor<T> &b)
@@ -140,7 +140,7 @@ static __device__ __forceinline__ void gx__mma_multiply(float (&d)[4], float (&e
     gx_mma_tf32(e, a.x, b.x[2], b.x[3]);
 }
 
-// A factor whose terms lie side by side: four matrices of 8 rows of 16 bytes, lane i has the address of row i%8 of
+// A factor whose terms lie side by side: four matrices of 8 rows of 16 bytes; lane i gives the address of row i%8 of
 // matrix i/8.
 template <class T> static __device__ __forceinline__ void gx__mma_rows(GxMmaFactor<T> &f, const T *row)
 {
@@ -157,14 +157,14 @@ static __device__ __forceinline__ void gx__mma_columns(GxMmaFactor<T> &f, const 
     const int lane = (int)threadIdx.x % GX_WARP;
     gx_ldmatrix<4, true>(f.x, &x[lane % 16].x[c + lane / 16 * 8]);
 }
-// And the left one from a warp's sums.
+// The left factor from a warp's accumulators.
 static __device__ __forceinline__ void gx__mma_left(GxMmaFactor<__nv_bfloat16> &f, const float (*w)[4])
 {
 #pragma unroll
     for (int i = 0; i < 4; i++) gx__mma_set(f, i, gx_pair(w[i / 2][i % 2 * 2], w[i / 2][i % 2 * 2 + 1]));
 }
-// In fp32 a lane's two sums are of neighbouring columns, where the instruction takes those of j and j + 4: columns 2j
-// and 2j + 1 of w, and rows of x, are called so.
+// In fp32 a lane's two accumulators are of neighbouring columns, but the instruction wants columns j and j + 4: columns
+// 2j and 2j + 1 of w, and these rows of x, take their places.
 template <int HEAD>
 static __device__ __forceinline__ void gx__mma_columns(GxMmaFactor<float> &f, const GxMmaRow<float, HEAD> *x, int c)
 {
@@ -220,13 +220,13 @@ static __device__ __forceinline__ void gx__mma_accumulate_columns(float (&acc)[M
     }
 }
 
-// Of all columns. In fp32 a tile's sums begin at 0, and the thread adds them: tensor cores cut a sum off towards zero,
-// so that one which they carry through thousands of terms drifts (Ootomo and Yokota 2022, arXiv:2203.03341).
+// The same for all columns. In fp32 each tile's sums begin at 0, and the thread adds them up: tensor cores round sums
+// toward zero, so one that they accumulate over thousands of terms drifts (Ootomo and Yokota 2022, arXiv:2203.03341).
 template <class T, int M, int K, int HEAD>
 static __device__ __forceinline__ void gx__mma_accumulate(float (&acc)[M][HEAD / 8][4], const float (&w)[M][K / 8][4],
                                                           const GxMmaRow<T, HEAD> *x)
 {
-    enum { N = 32 }; // at a time: more would take registers that there are not
+    enum { N = 32 }; // at a time: more would need more registers than there are
     if constexpr (sizeof(T) < sizeof(float)) gx__mma_accumulate_columns<T, M, K, HEAD, HEAD>(acc, w, x, 0);
     else
 #pragma unroll
@@ -269,8 +269,8 @@ static __device__ __forceinline__ void gx__mma_store(T *to, const float (&acc)[M
         }
 }
 
-// This warp's rows turned back by their positions, where the model's heads are HEAD wide: a lane holds both numbers of
-// a pair.
+// Rotates this warp's rows back by their positions (RoPE), if the model's heads are HEAD wide: a lane then holds both
+// numbers of a pair.
 template <int M, int HEAD>
 static __device__ __forceinline__ void gx__mma_rotate_back(float (&acc)[M][HEAD / 8][4], const GxCudaTile &tile,
                                                            const GxCudaAttention &p)
@@ -297,13 +297,13 @@ static __device__ __forceinline__ void gx__mma_rotate_back(float (&acc)[M][HEAD 
         }
 }
 
-// ---- who sees whom -------------------------------------------------------------------------------------------------
+// ---- visibility ----------------------------------------------------------------------------------------------------
 
 typedef struct {
     int first, last; // last < first: none
 } GxMmaSpan;         // of another tile's columns
 
-// What row r of its own tile sees of another one, or who there sees it where it is a KEY.
+// The columns of another tile that are visible to row r of its own tile or, if r is a KEY, that it is visible to.
 template <bool KEY>
 static __device__ __forceinline__ GxMmaSpan gx__mma_span(const GxCudaDocument *documents, const GxCudaAttention &p,
                                                          const GxCudaTile &own, const GxCudaTile &others, int r)
@@ -314,7 +314,7 @@ static __device__ __forceinline__ GxMmaSpan gx__mma_span(const GxCudaDocument *d
         if (KEY) s.first = max(s.first, diagonal);
         else s.last = min(s.last, diagonal);
     }
-    if (p.a.sliding_window) { // KEY: of the query that is the last to see it
+    if (p.a.sliding_window) { // KEY: up to the last query whose window has it
         const int64_t before = p.a.sliding_window - 1, at = own.position + r - others.position;
         if (KEY) s.last = min(s.last, gx__cuda_distance(at + before));
         else s.first = max(s.first, gx__cuda_distance(at - before));
@@ -328,7 +328,7 @@ static __device__ __forceinline__ GxMmaSpan gx__mma_span(const GxCudaDocument *d
 
 typedef struct {
     int some, whole;
-} GxMmaVisible; // of another tile: does any row of this warp see any of it, does every row see all
+} GxMmaVisible; // of another tile: is any of it visible to any row of this warp, is all of it to every row
 
 template <bool KEY, int M, int OTHERS>
 static __device__ __forceinline__ GxMmaVisible gx__mma_spans(GxMmaSpan (&span)[M][2], const GxCudaDocument *documents,
@@ -360,7 +360,7 @@ template <int M, int N, class F> static __device__ __forceinline__ void gx__mma_
             for (int i = 0; i < 4; i++) f(s[m][n][i], m, i / 2, gx__mma_column(n, i % 2));
 }
 
-// Scores of what a row does not see become -inf.
+// Masks the scores: -inf outside a row's span.
 template <int M, int N>
 static __device__ __forceinline__ void gx__mma_mask(float (&s)[M][N / 8][4], const GxMmaSpan (&span)[M][2])
 {
@@ -371,15 +371,15 @@ static __device__ __forceinline__ void gx__mma_mask(float (&s)[M][N / 8][4], con
 
 // ---- dropout -------------------------------------------------------------------------------------------------------
 
-// Bit k: is the probability of the query at position `query` and the key at position `key` + k kept? Four neighbours at
-// a time are drawn, whose positions follow a multiple of 4.
+// Bit k: is the probability of the query at position `query` and the key at position `key` + k kept? Random words are
+// generated for four neighbours at a time, beginning at a multiple of 4.
 static __device__ __forceinline__ uint32_t gx__mma_keep_word(const GxCudaAttention &p, int64_t query, int64_t key,
                                                              int64_t b, int64_t head)
 {
     const uint64_t seed = p.step->seed;
     const uint32_t step = (uint32_t)p.step->step;
     const int64_t sample = p.step->first_sample + p.a.first_sample + b;
-    const int before = (int)(key % 4); // the first draw's keys that are another word's
+    const int before = (int)(key % 4); // keys of the first four that precede `key`
     const uint64_t row = gx_dropout_query(sample, p.a.heads, p.a.head_first + head, p.a.T, query);
     uint64_t bits = 0;
 #pragma unroll 1
@@ -391,7 +391,7 @@ static __device__ __forceinline__ uint32_t gx__mma_keep_word(const GxCudaAttenti
     return (uint32_t)(bits >> before);
 }
 
-// Bit k%32 of keep[q][k/32]: is the probability of query q and key k of two tiles kept? A thread draws for 32 keys.
+// Bit k%32 of keep[q][k/32]: is the probability of query q and key k of two tiles kept? A thread samples 32 keys.
 template <int QUERIES, int KEYS>
 static __device__ __forceinline__ void gx__mma_sample_keep(uint32_t (*keep)[KEYS / 32], const GxCudaAttention &p,
                                                            const GxCudaTile &queries, const GxCudaTile &keys, int64_t b,
@@ -403,7 +403,7 @@ static __device__ __forceinline__ void gx__mma_sample_keep(uint32_t (*keep)[KEYS
     }
 }
 
-// 0, or what a probability that is kept is multiplied by.
+// The factor of a probability: 0 if dropped, else p.keep.
 template <int KEYS>
 static __device__ __forceinline__ float gx__mma_keep(const uint32_t (*keep)[KEYS / 32], int query, int key,
                                                      const GxCudaAttention &p)
@@ -419,10 +419,10 @@ static __device__ __forceinline__ float gx__mma_keep(const uint32_t (*keep)[KEYS
 
 typedef struct {
     int run;
-    int64_t begin, end; // what of the run's rows is still to come
-    int64_t at;         // of this tile: the element of k and of v where its first row begins
+    int64_t begin, end; // the run's rows that remain
+    int64_t at;         // of this tile: the element of k and of v at which its first row begins
     GxCudaTile tile;    // length 0: there is no further one
-} GxMmaKeys;            // the tiles of keys that somebody in a query tile may see
+} GxMmaKeys;            // the tiles of keys that may be visible to some row of a query tile
 
 template <int KEYS>
 static __device__ __forceinline__ void gx__mma_next_keys(GxMmaKeys *keys, const GxCudaDocument *documents,
@@ -445,7 +445,7 @@ static __device__ __forceinline__ void gx__mma_next_keys(GxMmaKeys *keys, const 
     }
 }
 
-// Over the four lanes that hold a row.
+// Reductions over the four lanes that hold a row.
 static __device__ __forceinline__ float gx__mma_row_max(float x)
 {
     x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
@@ -457,12 +457,13 @@ static __device__ __forceinline__ float gx__mma_row_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// What a warp has of its rows: sums of o, a row's maximum, and this lane's part of its sum.
+// A warp's running state, of its rows: the accumulator of o, a row's maximum (row_max), this lane's part of row_sum.
 template <int M, int HEAD> struct GxMmaRows {
     float o[M][HEAD / 8][4], maximum[M][2], sum[M][2];
 };
 
-// Scores to probabilities against the new maximum, which a row's sum is rescaled to; o is to be, by `shrink`.
+// Online softmax: scores to probabilities relative to the new row_max; rescales row_sum. o must be multiplied by
+// `shrink`.
 template <int M, int N, int HEAD>
 static __device__ __forceinline__ void gx__mma_softmax(float (&s)[M][N / 8][4], GxMmaRows<M, HEAD> &rows,
                                                        float (&shrink)[M][2], float scale_log2)
@@ -497,7 +498,7 @@ static __device__ __forceinline__ void gx__mma_rescale(GxMmaRows<M, HEAD> &rows,
         for (int i = 0; i < HEAD / 2; i++) rows.o[m][i / 4][i % 4] *= shrink[m][i % 4 / 2];
 }
 
-// o and its log-sum-exp from what was summed up.
+// Epilogue: o and its log-sum-exp from the accumulators.
 template <class T, int M, int HEAD>
 static __device__ __forceinline__ void gx__mma_finish(T *o, float *lse, GxMmaRows<M, HEAD> &rows,
                                                       const GxCudaAttention &p, const GxCudaTile &tile, int64_t b,
@@ -510,7 +511,7 @@ static __device__ __forceinline__ void gx__mma_finish(T *o, float *lse, GxMmaRow
         for (int half = 0; half < 2; half++) {
             const int r = gx__mma_first_row<M>() + gx__mma_row(m, half);
             const float l = gx__mma_row_sum(rows.sum[m][half]);
-            inverse[m][half] = l != 0 ? 1.0f / l : 0.0f; // 0: it saw no key
+            inverse[m][half] = l != 0 ? 1.0f / l : 0.0f; // 0: no key was visible
             if (threadIdx.x % 4 == 0 && r < tile.length)
                 lse[((tile.row + r) * p.a.B + b) * p.a.H + head] =
                     l != 0 ? rows.maximum[m][half] * p.scale + logf(l) : -INFINITY;
@@ -534,7 +535,7 @@ static __device__ __forceinline__ void gx__mma_forward_tile(T *o, float *lse, co
     k += kv_head * p.a.head_dim, v += kv_head * p.a.head_dim;
 #pragma unroll
     for (int m = 0; m < M; m++) rows.maximum[m][0] = rows.maximum[m][1] = -INFINITY;
-    __syncthreads(); // of the tile before, all is read
+    __syncthreads(); // the previous tile has been read
     gx__cuda_load_documents(tiles->documents, p, tile, b);
     gx__mma_next_keys<N>(&keys, tiles->documents, p, tile, b);
     if (keys.tile.length) {
@@ -548,14 +549,14 @@ static __device__ __forceinline__ void gx__mma_forward_tile(T *o, float *lse, co
         GxMmaSpan span[M][2];
         float s[M][N / 8][4] = {}, shrink[M][2];
         gx_cp_async_wait<0>();
-        __syncthreads(); // queries and keys are there; the values of the tile before are read
+        __syncthreads(); // queries and keys have arrived; the previous tile's values have been read
         gx__mma_load<T, N, HEAD>(tiles->v, v + keys.at, kv_stride, now.length, p);
         gx_cp_async_commit();
         if (p.a.dropout != 0) gx__mma_sample_keep<OWN, N>(tiles->keep, p, tile, now, b, head);
         const GxMmaVisible visible = gx__mma_spans<false, M, N>(span, tiles->documents, p, tile, now);
         if (visible.some) gx__mma_scores<T, M, N, HEAD>(s, tiles->q + gx__mma_first_row<M>(), tiles->k);
         gx_cp_async_wait<0>();
-        __syncthreads(); // the values are there, and what is kept; the keys are read
+        __syncthreads(); // the values have arrived, the dropout mask is written, and the keys have been read
         gx__mma_next_keys<N>(&keys, tiles->documents, p, tile, b);
         if (keys.tile.length) gx__mma_load<T, N, HEAD>(tiles->k, k + keys.at, kv_stride, keys.tile.length, p);
         gx_cp_async_commit();
@@ -572,7 +573,7 @@ static __device__ __forceinline__ void gx__mma_forward_tile(T *o, float *lse, co
     gx__mma_finish<T, M, HEAD>(o, lse, rows, p, tile, b, head);
 }
 
-// One block per (query tile, sample b, query head). Causal: the last tiles see the most keys and begin.
+// One block per (query tile, sample b, query head). Causal: the last tiles attend to the most keys and come first.
 template <class T, int HEAD>
 static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
     gx__mma_attention_forward(T *o, float *lse, const T *q, const T *k, const T *v,
@@ -590,10 +591,10 @@ static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
 // dv += p^T d_o, dk += ds^T q, dq += ds k
 // With dropout dp = keep*(d_o v^T) and dv += (keep*p)^T d_o; D is the same, since o has the same keep in it.
 //
-// KEYS: a block's own rows are keys, with k and v as first and second matrix, those of the others q and d_o; else own
-// rows are queries, and it is the other way round. Either way, scores are first of own by first of others, dp is second
-// by second, and the gradient of the first is ds times the others' first; of keys, that of the second is p times the
-// others' second.
+// KEYS: a block's own rows are keys, with k and v as first and second matrix, and the others' matrices are q and d_o;
+// otherwise its own rows are queries, and it is the other way round. Either way the scores are own first by others'
+// first, dp is second by second, and the gradient of the first is ds times the others' first; for keys, that of the
+// second is p times the others' second.
 
 template <class T> struct GxMmaGradients {
     T *d_first, *d_second; // of own rows; d_second of keys
@@ -603,11 +604,11 @@ template <class T> struct GxMmaGradients {
 };
 
 typedef struct {
-    int64_t head, head_end; // query heads that are to come: of keys those of their group
+    int64_t head, head_end; // query heads that remain: of keys those of their group
     int run;
-    int64_t begin, end; // what of the run's rows is still to come
+    int64_t begin, end; // the run's rows that remain
     GxCudaTile tile;    // length 0: there is no further one
-} GxMmaOthers;          // the tiles that see a block's own rows, or that these see
+} GxMmaOthers;          // the tiles that attend to a block's own rows, or that these attend to
 
 template <bool KEYS, int OTHERS>
 static __device__ __forceinline__ void gx__mma_next_others(GxMmaOthers *others, const GxCudaDocument *documents,
@@ -629,7 +630,7 @@ static __device__ __forceinline__ void gx__mma_next_others(GxMmaOthers *others, 
     others->begin += OTHERS;
 }
 
-// What a block whose rows are of this head begins with: a key and value head where KEYS, else a query head.
+// Where a block whose rows are of this head begins: a key and value head where KEYS, else a query head.
 template <bool KEYS>
 static __device__ __forceinline__ GxMmaOthers gx__mma_others_of(int64_t head, const GxCudaAttention &p)
 {
@@ -646,7 +647,7 @@ static __device__ __forceinline__ int64_t gx__mma_other_head(int64_t head, const
     return KEYS ? head : (p.a.q_first + head) / p.group;
 }
 
-// A tile of the others begins to come in.
+// Starts the asynchronous copy of a tile of the others.
 template <bool KEYS, class T, int HEAD>
 static __device__ __forceinline__ void gx__mma_load_others(typename GxMmaBackwardTiles<T, HEAD>::Others *to,
                                                            const GxMmaGradients<T> &x, const GxMmaOthers &others,
@@ -669,7 +670,7 @@ static __device__ __forceinline__ void gx__mma_load_others(typename GxMmaBackwar
     gx_cp_async_commit();
 }
 
-// In units of log2; of a query that saw no key -inf becomes what gives a probability of 0.
+// In units of log2. -inf, of a query to which no key was visible, becomes 0: its scores are -inf, its probabilities 0.
 static __device__ __forceinline__ float gx__mma_lse_log2(float lse)
 {
     return lse == -INFINITY ? 0.0f : lse * GX__CUDA_LOG2_E;
@@ -680,7 +681,7 @@ static __device__ __forceinline__ float gx__mma_probability(float score, float l
     return gx_exp2(fmaf(score, p.scale_log2, -lse_log2));
 }
 
-// What a warp has of its own rows: sums of gradients, and of queries lse (in units of log2) and D.
+// A warp's state, of its own rows: the gradients' accumulators, and of queries lse (in units of log2) and D.
 template <bool KEYS, int M, int HEAD> struct GxMmaOwn {
     float d_first[M][HEAD / 8][4], d_second[KEYS ? M : 1][KEYS ? HEAD / 8 : 1][4], lse[M][2], D[M][2];
 };
@@ -699,7 +700,7 @@ static __device__ __forceinline__ void gx__mma_begin_own(GxMmaOwn<KEYS, M, HEAD>
     }
 }
 
-// What was summed up to memory, the gradient of q or k turned back where that is asked for.
+// Epilogue: stores the accumulators, after rotating the gradient of q or k back where that is asked for.
 template <bool KEYS, class T, int M, int HEAD>
 static __device__ __forceinline__ void gx__mma_finish_own(const GxMmaGradients<T> &x, GxMmaOwn<KEYS, M, HEAD> &own,
                                                           const GxCudaAttention &p, const GxCudaTile &tile, int64_t b,
@@ -719,7 +720,7 @@ static __device__ __forceinline__ void gx__mma_finish_own(const GxMmaGradients<T
     }
 }
 
-// One tile of others. Scores become what d_second is summed up from, and ds (without scale) what d_first is.
+// One tile of others. s becomes the left factor of d_second, and ds (without scale) that of d_first.
 template <bool KEYS, class T, int HEAD>
 static __device__ __forceinline__ void
 gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<T, HEAD>::M, HEAD> &own, const GxMmaBackwardTiles<T, HEAD> *tiles,
@@ -769,7 +770,7 @@ static __device__ __forceinline__ void gx__mma_backward_tile(const GxMmaGradient
     GxMmaOwn<KEYS, M, HEAD> own = {};
     GxMmaOthers others = gx__mma_others_of<KEYS>(head, p);
     gx__mma_begin_own<KEYS, T, M, HEAD>(own, x, p, tile, b, head);
-    __syncthreads(); // of the tile before, all is read
+    __syncthreads(); // the previous tile has been read
     gx__cuda_load_documents(tiles->documents, p, tile, b);
     gx__mma_next_others<KEYS, N>(&others, tiles->documents, p, tile);
     if (others.tile.length) {
@@ -784,7 +785,7 @@ static __device__ __forceinline__ void gx__mma_backward_tile(const GxMmaGradient
         const int64_t now_head = others.head;
         gx__mma_next_others<KEYS, N>(&others, tiles->documents, p, tile);
         gx_cp_async_wait<0>();
-        __syncthreads(); // this tile is there, and the one before is read
+        __syncthreads(); // this tile has arrived, and the previous one has been read
         if (others.tile.length) gx__mma_load_others<KEYS, T, HEAD>(&tiles->others[stage ^ 1], x, others, p, b);
         if (p.a.dropout != 0) {
             if (KEYS) gx__mma_sample_keep<N, OWN>((uint32_t(*)[OWN / 32]) tiles->keep, p, now, tile, b, now_head);
@@ -796,8 +797,8 @@ static __device__ __forceinline__ void gx__mma_backward_tile(const GxMmaGradient
     gx__mma_finish_own<KEYS, T, M, HEAD>(x, own, p, tile, b, head);
 }
 
-// One block per (tile, sample b, head). Causal: the first tiles of keys, and the last of queries, have the most to do
-// and begin.
+// One block per (tile, sample b, head). Causal: the first tiles of keys, and the last of queries, have the most work
+// and come first.
 template <bool KEYS, class T, int HEAD>
 static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
     gx__mma_attention_backward(const __grid_constant__ GxMmaGradients<T> x, const __grid_constant__ GxCudaAttention p)
@@ -815,27 +816,27 @@ static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
 // Does this card compute attention of that type in tensor cores? fp32: where three products in TF32 are faster than one
-// on CUDA cores. A plan without a card (--dry_run) has none of which that is known.
+// on CUDA cores. In a plan without a card (--dry_run) that is unknown, and fp32 does not.
 static inline int gx__mma_has(const GxContext *g, GxDtype dtype)
 {
     const GxCuda *card = gx_cuda(g);
     return dtype == GX_BF16 || (card && card->fast_tf32 && card->shared_bytes >= GX__CUDA_FAST_TF32_SHARED);
 }
 
-// Are there kernels for heads of this size? A head is of whole packs of 16 bytes.
+// Are there kernels for heads of this size? A head must be whole packs of 16 bytes.
 static inline int gx__mma_fits(GxDtype dtype, int64_t head_dim)
 {
     return head_dim <= GX__MMA_MAX_HEAD && head_dim * gx_dtype_size(dtype) % 16 == 0;
 }
 
-// Does this kernel take them? Rows and heads begin at multiples of 16 bytes, and a larger score is a larger
-// probability.
+// Does this kernel support these arguments? Rows and heads must begin at multiples of 16 bytes, and the scale must be
+// positive: row_max is that of the scores before scaling.
 static inline int gx__mma_takes(const GxContext *g, const GxCudaAttention *p)
 {
     return gx__mma_has(g, p->a.dtype) && gx__mma_fits(p->a.dtype, p->a.head_dim) && p->packed && p->scale > 0;
 }
 
-// Does its backward turn dq and dk back, too? Heads have the size that they are padded to.
+// Does its backward also rotate dq and dk back? Only heads that need no padding.
 static inline int gx__mma_rotates(const GxContext *g, const GxCudaAttention *p)
 {
     const int64_t h = p->a.head_dim;
@@ -856,7 +857,7 @@ static inline int gx__mma_rotates(const GxContext *g, const GxCudaAttention *p)
         else F<__nv_bfloat16, 128>(__VA_ARGS__);                                                                       \
     } while (0)
 
-// Bytes of shared memory that a block can have on every card whose kernels these are.
+// Bytes of shared memory that a block can have on every card that runs these kernels.
 template <class T> static constexpr size_t gx__mma_shared()
 {
     return sizeof(T) == sizeof(float) ? GX__CUDA_FAST_TF32_SHARED : GX__CUDA_LEAST_SHARED;

@@ -1,8 +1,9 @@
-// attention_parts.cuh: what attention's kernels on the GPU share (attention*.cuh): what they are
-// told, tiles of rows, the bounds of documents, and which tiles and which of their rows see each other.
+// attention_parts.cuh: what attention's kernels on the GPU share (attention*.cuh): their parameters, tiles of rows, the
+// bounds of documents, and which tiles, and which of their rows, are visible to each other.
 //
-// No tile crosses a run, none of keys a page. A tile's rows bring the bounds of their documents into shared memory.
-// Since a document's queries are its keys' positions, the same bounds say which queries a key is seen by.
+// No tile crosses a run, and no tile of keys a page. The bounds of the documents of a tile's rows are loaded into
+// shared memory. A document's queries and keys have the same positions, so these bounds also say to which queries a key
+// is visible.
 #ifndef GX_CUDA_ATTENTION_PARTS_CUH
 #define GX_CUDA_ATTENTION_PARTS_CUH
 #include "../ops/attention.h"
@@ -15,8 +16,8 @@ typedef struct {
     float scale_log2;      // scale*log2(e): exp(scale*s) = exp2(scale_log2*s), and exp2 is the hardware's
     int packed;            // rows and heads of all matrices begin at multiples of 16 bytes
     const GxStep *step;    // seed and step of dropout
-    uint32_t threshold;    // of its bits: at or above it a probability is kept
-    float keep;            // what it is then multiplied by
+    uint32_t threshold;    // of the random bits: at or above it a probability is kept
+    float keep;            // the factor that it is then multiplied by
 } GxCudaAttention;
 #endif
 
@@ -58,15 +59,15 @@ static __device__ __forceinline__ GxCudaTile gx__cuda_tile(const GxRuns &runs, i
     return gx__cuda_part(runs.run[i], index * size, size);
 }
 
-// Difference of two positions, or what is farther than any tile has rows.
+// Difference of two positions, clamped to +-GX__CUDA_FAR, more than any tile has rows.
 enum { GX__CUDA_FAR = 1 << 16 };
 static __device__ __forceinline__ int gx__cuda_distance(int64_t d)
 {
     return d > GX__CUDA_FAR ? GX__CUDA_FAR : d < -GX__CUDA_FAR ? -GX__CUDA_FAR : (int)d;
 }
 
-// Row i of a query tile may see row j of a key tile where i + first <= j <= i + first + more: from where its window
-// begins up to itself.
+// Row j of a key tile may be visible to row i of a query tile where i + first <= j <= i + first + more: from where its
+// window begins up to itself.
 typedef struct {
     int first;
     unsigned more;
@@ -106,17 +107,17 @@ static __device__ __forceinline__ GxCudaDocument gx__cuda_document(const GxCudaA
     return document;
 }
 
-// Those of all rows into shared memory. All threads of the block come here.
+// Those of all rows into shared memory. All threads of the block must call it.
 static __device__ __forceinline__ void gx__cuda_load_documents(GxCudaDocument *to, const GxCudaAttention &p,
                                                                const GxCudaTile &tile, int64_t b)
 {
     if (!p.a.documents) return;
-    __syncthreads(); // those of the tile before are read
+    __syncthreads(); // those of the previous tile have been read
     for (int r = (int)threadIdx.x; r < tile.length; r += (int)blockDim.x) to[r] = gx__cuda_document(p, tile, r, b);
     __syncthreads();
 }
 
-// Extends `all` so that it covers the other one, too.
+// Extends `all` to cover the other one, too.
 static __device__ __forceinline__ void gx__cuda_join(GxCudaDocument *all, const GxCudaDocument &other)
 {
     if (other.begin >= other.end) return; // padding
@@ -133,7 +134,7 @@ static __device__ __forceinline__ GxCudaRange gx__cuda_of_document(const GxCudaD
     return rows;
 }
 
-// Those of the documents of a tile's rows: none but these see the tile's rows, or are seen by them.
+// Those of the documents of a tile's rows: only these can attend to the tile's rows, or be attended to by them.
 static __device__ __forceinline__ GxCudaRange gx__cuda_of_documents(const GxCudaDocument *documents,
                                                                     const GxCudaAttention &p, const GxCudaTile &tile,
                                                                     const GxRun &run)
@@ -145,8 +146,8 @@ static __device__ __forceinline__ GxCudaRange gx__cuda_of_documents(const GxCuda
     return gx__cuda_of_document(all, run);
 }
 
-// The keys of a run that somebody in the query tile may see, of those of its documents: its first row's window begins
-// first, its last row sees the farthest.
+// The keys of a run that may be visible to some row of the query tile, of those of its documents: its first row's
+// window begins first, its last row's ends last.
 static __device__ __forceinline__ GxCudaRange gx__cuda_visible(const GxCudaRange &documents, const GxCudaAttention &p,
                                                                const GxCudaTile &q, const GxRun &k)
 {
@@ -158,8 +159,8 @@ static __device__ __forceinline__ GxCudaRange gx__cuda_visible(const GxCudaRange
     return seen;
 }
 
-// The query rows of a run that may see a key of the tile, of those of its documents; where the first of them is at a
-// key's own position, rounded down to whole tiles. The last that may is the last whose window has the tile's last key.
+// The query rows of a run to which a key of the tile may be visible, of those of its documents. If causal, the first is
+// at the tile's first position, rounded down to whole tiles; the last is the last whose window has the tile's last key.
 static __device__ __forceinline__ GxCudaRange gx__cuda_seeing(const GxCudaRange &documents, const GxCudaAttention &p,
                                                               const GxRun &q, const GxCudaTile &k, int size)
 {
@@ -197,7 +198,7 @@ static __device__ __forceinline__ T *gx__cuda_head(T *x, int64_t row, int64_t b,
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
-// Blocks of more than 48 KB of shared memory are to be asked for. 0: the context has an error.
+// More than 48 KB of shared memory per block must be requested. 0: the context has an error.
 static inline int gx__cuda_attention_shared(GxContext *g, const char *what, const void *kernel, int bytes)
 {
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);

@@ -1,29 +1,30 @@
-// attention_wgmma.cuh: attention's forward as an H100 wants it, for bf16 and heads of up to 128: tiles brought by TMA,
-// products by wgmma (hopper.cuh). Its tests pass on the emulator; docs/gpu.md says what ran on a card.
+// attention_wgmma.cuh: attention's forward for the H100, for bf16 and heads of up to 128: tiles loaded by TMA, products
+// by wgmma (hopper.cuh). Its tests pass on the emulator; docs/gpu.md says what ran on a card.
 //
-// There is a block to a multiprocessor, which has jobs one after another: 128 query rows of one head, that meet the
-// tiles of 64 keys that these see. Its third warpgroup is the producer: one warp of it brings the bounds of documents,
-// one thread of that has TMA bring the queries, and keys, values, keys, values, ... into a ring of stages, each as soon
-// as its stage is empty. The others of it only give their registers to the consumers, the first two warpgroups, with 64
-// rows each: they wait until a stage is full, multiply, and let go of it, at once where none of their rows sees any of
-// its keys. While the scores of a tile become probabilities, the values of the one before are added up. Scores and sums
-// lie in registers as those of attention_mma.cuh do, whose softmax, masks and dropout these are; probabilities are the
-// left factor from registers.
+// There is one persistent block per multiprocessor. A job is 128 query rows of one head, with the tiles of 64 keys that
+// are visible to them. The block's third warpgroup is the producer: one of its warps loads the bounds of documents, and
+// one thread of that warp issues the TMA loads of the queries, and of keys, values, keys, values, ... into a ring of
+// stages, each as soon as its stage is empty. Its other warps only give up their registers to the consumers, the first
+// two warpgroups, with 64 rows each: these wait until a stage is full, multiply, and release it, at once if none of its
+// keys is visible to any of their rows. While a tile's scores become probabilities, the product with the previous
+// tile's values runs. Scores and accumulators have the register layout of attention_mma.cuh, which also provides
+// softmax, masks and dropout; probabilities are wgmma's A operand from registers.
 //
-// In shared memory a tile is one or two parts of 64 columns each, of heads of 96 three of 32: rows of 128 or 64 bytes,
-// swizzled. Of keys the products go along these rows, of values across them. A head's size is padded to 64, 96 or 128:
-// what is beyond it, and rows beyond the end of a run of keys, arrive as zeros.
+// In shared memory a tile is one or two parts of 64 columns each, for heads of 96 three of 32: rows of 128 or 64 bytes,
+// swizzled. Products with keys sum along these rows, those with values across them. A head's size is padded to 64, 96
+// or 128: columns beyond it, and rows beyond the end of a run of keys, arrive as zeros.
 //
-// It takes no keys in pages: their last rows may never have been written, and TMA brings whole boxes. It is there where
-// GX_CUDA_SM_90A is defined (hopper.cuh); attention.cuh decides who takes what. Source: Shah et al. 2024,
-// arXiv:2407.08608, sections 3.1 and 3.2, without the exchange of turns between warpgroups.
+// Keys in pages are not supported: their last rows may never have been written, and TMA loads whole boxes. The kernel
+// exists where GX_CUDA_SM_90A is defined (hopper.cuh); attention.cuh chooses the kernel. Source: Shah et al. 2024,
+// arXiv:2407.08608, sections 3.1 and 3.2, without the ping-pong scheduling between warpgroups.
 #ifndef GX_CUDA_ATTENTION_WGMMA_CUH
 #define GX_CUDA_ATTENTION_WGMMA_CUH
 #include "attention_mma.cuh"
 #include "hopper.cuh"
 GX_BEGIN
 
-// Does this kernel take them, on this card? Here and in attention_wgmma_backward.cuh, where GX_CUDA_SM_90A is defined.
+// Does this kernel support these arguments, on this card? Here and in attention_wgmma_backward.cuh, where
+// GX_CUDA_SM_90A is defined.
 int gx__wgmma_takes(const GxContext *g, const GxCudaAttention *p);
 void gx__wgmma_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
                        const GxCudaAttention *p);
@@ -46,19 +47,19 @@ enum {
     GX__WGMMA_STAGES = 4
 };
 
-// A part's columns are as many as divide the head evenly. SWIZZLE: bytes of its rows; ATOM: of eight of them.
+// COLUMNS of a part: as many as divide the head evenly. SWIZZLE: bytes of one of its rows; ATOM: of eight.
 template <class T, int ROWS, int HEAD> struct GxWgmmaTile {
     enum { COLUMNS = HEAD % 64 ? 32 : 64, SWIZZLE = COLUMNS * 2, ATOM = 8 * SWIZZLE };
     T x[HEAD / COLUMNS][ROWS][COLUMNS];
 };
 
-// The documents of a block's own rows; of those of each warpgroup the positions that are of some row's document, and
-// those that are of every row's.
+// The documents of a block's own rows; for each warpgroup the positions in the document of some of its rows, and those
+// in the documents of all its rows.
 typedef struct {
     GxCudaDocument row[GX__WGMMA_OWN], some[GX__WGMMA_OWN / GX__WGMMA_ROWS], all[GX__WGMMA_OWN / GX__WGMMA_ROWS];
 } GxWgmmaDocuments;
 
-// What a block has in shared memory.
+// A block's shared memory.
 template <class T, int HEAD> struct alignas(1024) GxWgmmaTiles {
     GxWgmmaTile<T, GX__WGMMA_OWN, HEAD> q;
     GxWgmmaTile<T, GX__WGMMA_OTHERS, HEAD> others[GX__WGMMA_STAGES];
@@ -95,7 +96,7 @@ static __device__ __forceinline__ void gx__wgmma_next(GxWgmmaStage *at)
     at->stage = 0, at->phase ^= 1;
 }
 
-// Causal: the last tiles of queries and the first of keys meet the most, and begin.
+// Causal: the last tiles of queries and the first of keys have the most work, and come first.
 template <bool KEYS> static __device__ __forceinline__ GxWgmmaJob gx__wgmma_job(const GxCudaAttention &p, unsigned i)
 {
     const GxRuns &runs = KEYS ? p.a.k_runs : p.a.q_runs;
@@ -105,27 +106,27 @@ template <bool KEYS> static __device__ __forceinline__ GxWgmmaJob gx__wgmma_job(
     return job;
 }
 
-// The jobs of a block: blockIdx.x, and from each the next one. Where earlier jobs are longer, blocks have about as much
-// to do, since every other time they take theirs in the opposite order.
+// The jobs of a block: blockIdx.x, and from each the next one. Every other round the blocks take jobs in the opposite
+// order, so that they have about the same work although earlier jobs are longer.
 static __device__ __forceinline__ unsigned gx__wgmma_job_after(unsigned i)
 {
     return 2 * (i / gridDim.x + 1) * gridDim.x - 1 - i;
 }
 
 // ---- the others ----------------------------------------------------------------------------------------------------
-// What is to be known of a run is computed where it begins, so that a tile costs few instructions besides its products.
+// All that concerns a whole run is computed at its beginning: a tile costs few instructions besides its products.
 
 typedef struct {
     int begin, end; // none: begin >= end
 } GxWgmmaRange;     // of a run's rows
 
-// The tiles that somebody of a block's own rows sees or, of keys, is seen by, one after another.
+// Iterates over the tiles visible to some of a block's own rows or, if these are keys, to which some are visible.
 typedef struct {
     int own;            // the first of this warpgroup's rows among those of the block
-    int head, head_end; // query heads that are to come: of keys those of their group
+    int head, head_end; // query heads that remain: of keys those of their group
     int run;
-    int at, end;            // of its rows: the first one of this tile, and where those that are met end
-    GxWgmmaRange some, all; // of them those that some row of this warpgroup meets, and those that every row does
+    int at, end;            // of its rows: the first one of this tile, and the end of those to visit
+    GxWgmmaRange some, all; // of them those that meet some row of this warpgroup, and those that meet all
 } GxWgmmaOthers;
 
 template <bool KEYS>
@@ -143,8 +144,8 @@ static __device__ __forceinline__ GxWgmmaRange gx__wgmma_range(int64_t begin, in
     return range;
 }
 
-// Those that some of these own rows meet, of the rows of their documents; `size`: of keys they begin at a multiple of
-// it.
+// Those that meet (attend, or are attended to by) some of these own rows, of the rows of their documents; `size`: for
+// keys they begin at a multiple of it.
 template <bool KEYS>
 static __device__ __forceinline__ GxWgmmaRange gx__wgmma_some(const GxCudaRange &documents, const GxCudaAttention &p,
                                                               const GxCudaTile &own, const GxRun &run, int size)
@@ -154,7 +155,7 @@ static __device__ __forceinline__ GxWgmmaRange gx__wgmma_some(const GxCudaRange 
     return gx__wgmma_range(own.length ? some.begin : 0, own.length ? some.end : 0, run);
 }
 
-// Those that all of them meet, of the rows that are in every one's document.
+// Those that meet all of them, of the rows that are in every one's document.
 template <bool KEYS>
 static __device__ __forceinline__ GxWgmmaRange gx__wgmma_all(const GxCudaRange &documents, const GxCudaAttention &p,
                                                              const GxCudaTile &own, const GxRun &run)
@@ -168,8 +169,8 @@ static __device__ __forceinline__ GxWgmmaRange gx__wgmma_all(const GxCudaRange &
     return gx__wgmma_range(all.begin, all.end, run);
 }
 
-// The first of this warpgroup's rows among those of the block. It comes from lane 0, so that the compiler knows that
-// all lanes have the same.
+// The first of this warpgroup's rows among those of the block. Broadcast from lane 0, so that the compiler knows that
+// it is uniform over the warp.
 static __device__ __forceinline__ int gx__wgmma_first_row()
 {
     return __shfl_sync(0xffffffffu, (int)threadIdx.x / GX__WGMMA_GROUP, 0) * GX__WGMMA_ROWS;
@@ -183,7 +184,7 @@ static __device__ __forceinline__ GxCudaTile gx__wgmma_part(const GxCudaTile &ow
     return part;
 }
 
-// The tiles of a run begin.
+// Begins the tiles of a run.
 template <bool KEYS>
 static __device__ __forceinline__ void gx__wgmma_begin_run(GxWgmmaOthers *others, const GxWgmmaDocuments *documents,
                                                            const GxCudaAttention &p, const GxCudaTile &own,
@@ -205,7 +206,7 @@ static __device__ __forceinline__ void gx__wgmma_begin_run(GxWgmmaOthers *others
     others->all = gx__wgmma_all<KEYS>(all, p, part, run);
 }
 
-// The next tile; false: there is no further one. documents: of the block's own rows.
+// Advances to the next tile; false: there is none. documents: of the block's own rows.
 template <bool KEYS>
 static __device__ __forceinline__ bool gx__wgmma_next_others(GxWgmmaOthers *others, const GxWgmmaDocuments *documents,
                                                              const GxCudaAttention &p, const GxCudaTile &own)
@@ -238,7 +239,7 @@ static __device__ __forceinline__ bool gx__wgmma_meets_all(const GxWgmmaOthers &
 
 // ---- the producer --------------------------------------------------------------------------------------------------
 
-// A whole tile from `row` on; all its bytes are counted, those beyond the run's end, too.
+// Loads a whole tile from `row` on; the barrier counts all its bytes, including those beyond the run's end.
 template <class T, int ROWS, int HEAD>
 static __device__ __forceinline__ void gx__wgmma_load(GxWgmmaTile<T, ROWS, HEAD> *to, const CUtensorMap *map,
                                                       unsigned long long *full, int64_t head, int64_t b, int64_t row)
@@ -249,8 +250,8 @@ static __device__ __forceinline__ void gx__wgmma_load(GxWgmmaTile<T, ROWS, HEAD>
         gx_tma_load(to->x[i], map, full, {i * to->COLUMNS, (int)head, (int)b, (int)row});
 }
 
-// All lanes of a warp bring the documents of a block's own rows. What is in front of these rows' arrival is seen behind
-// their wait.
+// All lanes of a warp load the documents of a block's own rows. Stores before the barrier's arrival are visible after
+// its wait.
 static __device__ __forceinline__ void gx__wgmma_load_documents(GxWgmmaDocuments *to, const GxCudaAttention &p,
                                                                 const GxWgmmaJob &job)
 {
@@ -275,7 +276,7 @@ static __device__ __forceinline__ void gx__wgmma_load_documents(GxWgmmaDocuments
     __syncwarp();
 }
 
-// All of a query tile.
+// Loads all tiles of a job.
 template <class T, int HEAD>
 static __device__ __forceinline__ void gx__wgmma_load_job(GxWgmmaTiles<T, HEAD> *tiles, GxWgmmaStage *at,
                                                           const GxWgmmaMaps &maps, const GxCudaAttention &p,
@@ -287,21 +288,21 @@ static __device__ __forceinline__ void gx__wgmma_load_job(GxWgmmaTiles<T, HEAD> 
     while (gx__wgmma_next_others<false>(&keys, &tiles->documents, p, job.tile))
 #pragma unroll
         for (int values = 0; values < 2; values++) {
-            gx_mbarrier_wait(&tiles->empty[at->stage], at->phase ^ 1); // of a new barrier it is: the phase before 0
+            gx_mbarrier_wait(&tiles->empty[at->stage], at->phase ^ 1); // true of a new barrier: the phase before 0
             gx__wgmma_load(&tiles->others[at->stage], values ? &maps.v[keys.run] : &maps.k[keys.run],
                            &tiles->full[at->stage], kv_head, job.b, p.a.k_runs.run[keys.run].row + keys.at);
             gx__wgmma_next(at);
         }
 }
 
-// A warp brings the documents, one thread of it the rest.
+// One warp loads the documents, one of its threads issues all TMA loads.
 template <class T, int HEAD>
 static __device__ __forceinline__ void gx__wgmma_produce(GxWgmmaTiles<T, HEAD> *tiles, const GxWgmmaMaps &maps,
                                                          const GxCudaAttention &p)
 {
     const int lane = (int)threadIdx.x % GX_WARP;
     GxWgmmaStage at = {0, 0};
-    unsigned phase = 1; // of the queries before: of a new barrier it is complete
+    unsigned phase = 1; // of the previous queries: complete in a new barrier
     const unsigned jobs = (unsigned)gx__wgmma_jobs<false>(p);
     for (unsigned i = blockIdx.x; i < jobs; i = gx__wgmma_job_after(i), phase ^= 1) {
         const GxWgmmaJob job = gx__wgmma_job<false>(p, i);
@@ -314,21 +315,21 @@ static __device__ __forceinline__ void gx__wgmma_produce(GxWgmmaTiles<T, HEAD> *
 
 // ---- the consumers -------------------------------------------------------------------------------------------------
 
-// A warp has read a tile to its end, and none of its lanes still waits for it: a barrier knows only two phases apart.
+// A warp has read a tile, and none of its lanes still waits for it: a barrier distinguishes only two phases (parity).
 static __device__ __forceinline__ void gx__wgmma_release(unsigned long long *empty)
 {
     __syncwarp();
     if (threadIdx.x % GX_WARP == 0) gx_mbarrier_arrive(empty);
 }
 
-// The products of all but the last LEFT groups are done; these sums are among them.
+// Waits until at most the last LEFT wgmma-groups are pending; the group of these accumulators is complete.
 template <int LEFT, int N> static __device__ __forceinline__ void gx__wgmma_wait(float (&sums)[1][N][4])
 {
     gx_wgmma_wait<LEFT>();
     gx_pin(reinterpret_cast<float(&)[N * 4]>(sums));
 }
 
-// s = q k^T begins, of 64 rows of q from `own` on.
+// Starts s = q k^T, for 64 rows of q from `own` on.
 template <class T, int HEAD>
 static __device__ __forceinline__ void gx__wgmma_scores(float (&s)[1][GX__WGMMA_OTHERS / 8][4],
                                                         const GxWgmmaTile<T, GX__WGMMA_OWN, HEAD> *q,
@@ -346,7 +347,7 @@ static __device__ __forceinline__ void gx__wgmma_scores(float (&s)[1][GX__WGMMA_
     gx_wgmma_commit();
 }
 
-// The left factor of a product by 64 others, where it lies as scores do, rounded to T.
+// The A operand of a product by 64 others, in the scores' register layout, rounded to T.
 typedef struct {
     unsigned x[GX__WGMMA_OTHERS / 16][4];
 } GxWgmmaLeft;
@@ -364,7 +365,7 @@ static __device__ __forceinline__ GxWgmmaLeft gx__wgmma_left(const float (&w)[1]
     return left;
 }
 
-// acc += w v begins.
+// Starts acc += w v.
 template <class T, int HEAD>
 static __device__ __forceinline__ void gx__wgmma_accumulate(float (&acc)[1][HEAD / 8][4], const GxWgmmaLeft &w,
                                                             const GxWgmmaTile<T, GX__WGMMA_OTHERS, HEAD> *v)
@@ -379,8 +380,8 @@ static __device__ __forceinline__ void gx__wgmma_accumulate(float (&acc)[1][HEAD
     gx_wgmma_commit();
 }
 
-// Bit n%4*8 + e of keep[half][n/4]: is number e of this lane's two of fragment n kept? A lane draws one of the 32 words
-// of its warp's rows.
+// Bit n%4*8 + e of keep[half][n/4]: is number e of this lane's two of fragment n kept? Each lane generates one of the
+// 32 words of its warp's rows.
 static __device__ __forceinline__ void gx__wgmma_sample_keep(uint32_t (&keep)[2][2], const GxCudaAttention &p,
                                                              const GxWgmmaJob &job, const GxCudaTile &keys)
 {
@@ -401,7 +402,7 @@ static __device__ __forceinline__ void gx__wgmma_drop(float (&s)[1][GX__WGMMA_OT
         for (int i = 0; i < 4; i++) s[0][n][i] *= keep[i / 2][n / 4] >> (n % 4 * 8 + i % 2) & 1 ? p.keep : 0.0f;
 }
 
-// Both tiles of others that nobody of this warpgroup meets are let go of.
+// Releases both tiles of others that meet no row of this warpgroup.
 static __device__ __forceinline__ void gx__wgmma_skip(unsigned long long *full, unsigned long long *empty,
                                                       GxWgmmaStage *at)
 {
@@ -411,10 +412,10 @@ static __device__ __forceinline__ void gx__wgmma_skip(unsigned long long *full, 
     }
 }
 
-// What is to be known of a tile of keys while its scores are computed.
+// Masks of a tile of keys, prepared while its scores are computed.
 typedef struct {
-    bool whole;           // all rows see all of it
-    GxMmaSpan span[1][2]; // otherwise: what of it
+    bool whole;           // all of it is visible to all rows
+    GxMmaSpan span[1][2]; // otherwise: the visible columns of each row
     uint32_t keep[2][2];  // with dropout
 } GxWgmmaVisible;
 
@@ -430,7 +431,7 @@ static __device__ __forceinline__ void gx__wgmma_visible(GxWgmmaVisible *visible
     if (p.a.dropout != 0) gx__wgmma_sample_keep(visible->keep, p, job, tile);
 }
 
-// Scores to probabilities; o is to be rescaled by `shrink`.
+// Scores to probabilities; o must then be rescaled by `shrink`.
 template <int HEAD>
 static __device__ __forceinline__ void gx__wgmma_softmax(float (&s)[1][GX__WGMMA_OTHERS / 8][4],
                                                          GxMmaRows<1, HEAD> &rows, float (&shrink)[1][2],
@@ -442,8 +443,9 @@ static __device__ __forceinline__ void gx__wgmma_softmax(float (&s)[1][GX__WGMMA
     if (p.a.dropout != 0) gx__wgmma_drop(s, visible.keep, p);
 }
 
-// Tiles of keys that follow each other, from the one that `keys` is at: while a tile's scores become probabilities, the
-// values of the one before are added up. false: there is no further tile; true: `keys` is at one that others see.
+// Consecutive tiles of keys, from the one that `keys` is at: while a tile's scores become probabilities, the product
+// with the previous tile's values runs. false: there is no further tile; true: `keys` is at one visible only to other
+// rows.
 template <class T, int HEAD>
 static __device__ __forceinline__ bool gx__wgmma_attend(GxMmaRows<1, HEAD> &rows, GxWgmmaTiles<T, HEAD> *tiles,
                                                         GxWgmmaStage *at, GxWgmmaOthers *keys, const GxCudaAttention &p,
@@ -554,7 +556,7 @@ static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
-// A map's strides are multiples of each other; rows and jobs are counted by ints.
+// A tensor map's strides must be multiples of each other; rows and jobs are counted by ints.
 int gx__wgmma_takes(const GxContext *g, const GxCudaAttention *p)
 {
     enum { MOST = INT32_MAX / 2 };
@@ -570,7 +572,7 @@ typedef struct {
     int columns, rows; // of a box
 } GxWgmmaMatrix;       // [T,B,heads,head_dim], samples `stride` elements apart
 
-// Of its first `rows` rows of B samples.
+// The tensor map of its first `rows` rows of B samples.
 static CUresult gx__wgmma_map(CUtensorMap *map, const GxWgmmaMatrix *m, int64_t rows, const GxAttention *a)
 {
     const auto encode = gx__cuda_tensor_map_encoder();

@@ -1,20 +1,20 @@
-// attention_wgmma_backward.cuh: attention's backward as an H100 wants it, for bf16 and heads of up to 128: tiles
-// brought by TMA, products by wgmma. Its tests pass on the emulator; docs/gpu.md says what ran on a card.
+// attention_wgmma_backward.cuh: attention's backward for the H100, for bf16 and heads of up to 128: tiles loaded by
+// TMA, products by wgmma. Its tests pass on the emulator; docs/gpu.md says what ran on a card.
 //
 // Two launches of one kernel, whose jobs are 128 rows of keys (dk, dv) or of queries (dq), with the formulas of
-// attention_mma.cuh: what is first and second, of own rows and of the others, is said there. Nothing is added
-// atomically, and no probabilities are in shared memory: scores of own rows by others, and what becomes of them, are
-// the left factor of the next product where they lie in registers. Of keys these are the transposed matrices: p^T for
-// dv = p^T d_o, ds^T for dk = ds^T q.
+// attention_mma.cuh, which defines the first and second matrix of own rows and of the others. There are no atomic
+// additions, and no probabilities in shared memory: scores of own rows by others, and the p and ds made of them, are
+// the next product's A operand in registers. If own rows are keys, these are the transposed matrices: p^T for dv = p^T
+// d_o, ds^T for dk = ds^T q.
 //
-// A block is made as the forward's (attention_wgmma.cuh): two warpgroups consume, one warp of the third produces. It
-// brings the bounds of documents, has TMA bring both matrices of own rows, and then first, second, first, second, ...
-// of tiles of 64 others into the ring: a first one has an even stage, its second the next. Where the others are
-// queries, each lane stores lse of two rows beside the first tile and D beside the second, which it read a tile
-// earlier, and arrives like TMA's bytes.
+// A block is organised as the forward's (attention_wgmma.cuh): two warpgroups consume, one warp of the third produces.
+// It loads the bounds of documents, and issues the TMA loads of both matrices of own rows, and then of first, second,
+// first, second, ... of tiles of 64 others into the ring: a first one has an even stage, its second the next. Where the
+// others are queries, each lane also stores lse of two rows beside the first tile and D beside the second, read one
+// tile earlier, and arrives on the same barriers as TMA.
 //
-// Gradients of rotated rows are turned back in registers, where attention_mma.cuh's are. It takes what the forward by
-// wgmma does; attention.cuh decides who takes what.
+// Gradients of rotated rows are rotated back in registers, as in attention_mma.cuh. It supports what the forward by
+// wgmma does, where o_stride is a multiple of head_dim; attention.cuh chooses the kernel.
 #ifndef GX_CUDA_ATTENTION_WGMMA_BACKWARD_CUH
 #define GX_CUDA_ATTENTION_WGMMA_BACKWARD_CUH
 #include "attention_wgmma.cuh"
@@ -34,7 +34,7 @@ GX_END
 
 static_assert(GX__WGMMA_STAGES % 2 == 0, "a second tile is in the stage behind the first one's");
 
-// What a block has in shared memory.
+// A block's shared memory.
 template <class T, int HEAD> struct alignas(1024) GxWgmmaBackwardTiles {
     GxWgmmaTile<T, GX__WGMMA_OWN, HEAD> first, second;
     GxWgmmaTile<T, GX__WGMMA_OTHERS, HEAD> others[GX__WGMMA_STAGES];
@@ -50,8 +50,8 @@ typedef struct {
 #ifdef GX_CUDA_HOPPER
 // ---- the producer --------------------------------------------------------------------------------------------------
 
-// All lanes have seen it empty before one of them has it filled: a barrier knows only two phases apart, and a lane that
-// came too late would wait for ever.
+// All lanes must have observed it empty before one of them has it filled: a barrier distinguishes only two phases
+// (parity), and a lane that came too late would wait for ever.
 static __device__ __forceinline__ void gx__wgmma_wait_until_empty(unsigned long long *empty, unsigned phase)
 {
     gx_mbarrier_wait(empty, phase);
@@ -88,7 +88,7 @@ static __device__ __forceinline__ void gx__wgmma_store_of_rows(float *lse, float
     }
 }
 
-// lse and D of the next tile are on their way while this one's stages are waited for.
+// lse and D of the next tile are in flight while this warp waits for the stages of this one.
 template <bool KEYS, class T, int HEAD>
 static __device__ __forceinline__ void
 gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaStage *at, const GxWgmmaBackwardMaps &maps,
@@ -106,7 +106,7 @@ gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaStage *a
     while (more) {
         const int stage = at->stage;
         const int64_t row = gx__wgmma_other_tile<KEYS>(others, p).row, head = gx__mma_other_head<KEYS>(others.head, p);
-        for (int second = 0; second < 2; second++) { // a new barrier is empty: of the phase before 0
+        for (int second = 0; second < 2; second++) { // true of a new barrier: the phase before 0
             gx__wgmma_wait_until_empty(&tiles->empty[at->stage], at->phase ^ 1);
             if (is_first_lane)
                 gx__wgmma_load(&tiles->others[at->stage],
@@ -126,7 +126,8 @@ gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaStage *a
 
 // ---- the consumers -------------------------------------------------------------------------------------------------
 
-// As gx__wgmma_sample_keep, where own rows are keys: a lane draws for two of the queries, from its warp's first key on.
+// As gx__wgmma_sample_keep, where own rows are keys: a lane samples for two of the queries, from its warp's first key
+// on.
 static __device__ __forceinline__ void gx__wgmma_sample_keep_of_keys(uint32_t (&keep)[2][2], const GxCudaAttention &p,
                                                                      const GxWgmmaJob &job, const GxCudaTile &queries,
                                                                      int64_t head)
@@ -146,7 +147,7 @@ static __device__ __forceinline__ void gx__wgmma_sample_keep_of_keys(uint32_t (&
     }
 }
 
-// One tile of others. Scores become p while dp is computed, and both ds (without scale).
+// One tile of others. Scores become p while dp is computed; then both give ds (without scale).
 template <bool KEYS, class T, int HEAD>
 static __device__ __forceinline__ void
 gx__wgmma_backward_step(GxMmaOwn<KEYS, 1, HEAD> &own, const GxWgmmaBackwardTiles<T, HEAD> *tiles, int stage,
@@ -259,7 +260,7 @@ static __device__ __forceinline__ void gx__wgmma_begin_backward(GxWgmmaBackwardT
 }
 #endif
 
-// A block to a multiprocessor; a job for each (tile, sample b, head), in the order of attention_mma.cuh.
+// One block per multiprocessor; a job for each (tile, sample b, head), in the order of attention_mma.cuh.
 template <bool KEYS, class T, int HEAD>
 static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
     gx__wgmma_attention_backward(const __grid_constant__ GxWgmmaBackwardMaps maps,
@@ -289,7 +290,7 @@ int gx__wgmma_backward_takes(const GxContext *g, const GxCudaAttention *p)
     return gx__wgmma_takes(g, p) && p->a.o_stride % p->a.head_dim == 0;
 }
 
-// Of own rows, and of each run of the others, which end where it does. 0: the driver makes none.
+// Tensor maps of own rows, and of each run of the others, which end where it does. 0: the driver makes none.
 template <bool KEYS, class T, int HEAD>
 static int gx__wgmma_backward_maps(GxWgmmaBackwardMaps *maps, const GxMmaGradients<T> *x, const GxAttention *a)
 {

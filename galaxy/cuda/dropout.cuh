@@ -14,15 +14,15 @@ GX_END
 #define GX_CUDA_DROPOUT_IMPLEMENTED
 #include "kernel.cuh"
 
-// Who draws. Seed, step and the window's first sample are read in device memory, so that a captured graph does not have
-// them baked in.
+// The random numbers' parameters. Seed, step and the window's first sample are read from device memory, so that a
+// captured graph does not have them baked in.
 struct GxCudaRandom {
     const GxStep *step;
     GxDropout d;
     uint32_t threshold;
     float scale;
 
-    // The draw with which row r at hand begins. Divisions of 64 bits are slow, and numbers of rows small.
+    // The index of row r's first Philox call. 64-bit divisions are slow, and row numbers are small.
     __device__ uint64_t first(int64_t r, int64_t C) const
     {
         if (!(d.p > 0)) return 0;
@@ -33,8 +33,8 @@ struct GxCudaRandom {
         return (uint64_t)((first_sample + b) * d.T + t) * (uint64_t)((C + 3) / 4);
     }
 
-    // v[i] = kept ? v[i]/(1 - p) : 0, for N neighbours from column c of a row on that begins with draw `first`: a draw
-    // for each four, or one for one alone.
+    // v[i] = kept ? v[i]/(1 - p) : 0, for N neighbours from column c on of a row that begins with Philox call `first`:
+    // a call for each four, or one for a single element.
     template <int N> __device__ void drop(float (&v)[N], uint64_t first, int64_t c) const
     {
         if (!(d.p > 0)) return;
@@ -64,7 +64,7 @@ static inline GxCudaRandom gx__cuda_random(const GxContext *g, const GxDropout *
 template <class T> struct GxDropoutOp {
     T *y;
     const T *x;
-    int64_t C, columns; // at hand; of whole rows
+    int64_t C, columns; // given; of whole rows
     GxCudaRandom draws;
     template <int N> __device__ void at(int64_t r, int64_t c) const
     {

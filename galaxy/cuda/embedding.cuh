@@ -74,7 +74,7 @@ static __device__ int gx__cuda_rows_of_id(uint16_t *list, const int32_t *ids, in
             n += found[w];
         }
         if (hits >> lane & 1) list[at] = (uint16_t)r;
-        __syncthreads(); // found is read, the list is whole so far
+        __syncthreads(); // found has been read, the list is complete so far
     }
     return n;
 }

@@ -1,7 +1,7 @@
 // cuda/graph.cuh: CUDA graphs: operations that are captured once and launched as one.
 //
 // A kernel's arguments are in the graph as they were when it was captured; what they point at is read when it is
-// launched. Who keeps a graph (run/graphs.h) knows what its arguments follow from.
+// launched. The owner of a graph (run/graphs.h) knows what its arguments depend on.
 //
 // Sources: CUDA C++ Programming Guide, CUDA Graphs.
 #ifndef GX_CUDA_GRAPH_CUH
@@ -39,7 +39,7 @@ void gx_cuda_graph_begin(GxContext *g)
                                         "cudaStreamBeginCapture") == GX_OK;
 }
 
-// The device's share of a graph is taken here, not when it is first launched. One without operations has none.
+// Uploads the graph: the device's memory for it is allocated here, not at the first launch. An empty one needs none.
 static GxStatus gx__cuda_graph_make(GxContext *g, GxGraph *graph, cudaGraph_t captured)
 {
     GX_TRY(gx_status(g));

@@ -1,10 +1,11 @@
 // hopper.cuh: what an H100 has beyond mma.cuh, as functions: barriers that count bytes (mbarrier), copies of boxes of a
-// tensor (TMA), products by four warps (wgmma), and registers moved between warpgroups. On the emulator they are those
-// of dev/emu/mbarrier.h, tma.h and wgmma.h, whose tops say how to use them and where elements lie.
+// tensor (TMA), products by a warpgroup of four warps (wgmma), and registers reallocated between warpgroups
+// (setmaxnreg). On the emulator they are those of dev/emu/mbarrier.h, tma.h and wgmma.h, whose tops say how to use them
+// and where elements lie.
 //
-// They are there where GX_CUDA_SM_90A is defined, which under nvcc says that sm_90a is among the architectures, and
-// that sm_90 is not: an H100 runs the code of either. For others a kernel that uses them has no body: it stands under
-// `#ifdef GX_CUDA_HOPPER`, and is launched where the card's `runs_sm_90a` (kernel.cuh) allows it.
+// They exist where GX_CUDA_SM_90A is defined, which under nvcc says that sm_90a is among the architectures, and that
+// sm_90 is not: an H100 runs the code of either. For other architectures a kernel that uses them has no body: it stands
+// under `#ifdef GX_CUDA_HOPPER`, and is launched only where the card has `runs_sm_90a` (kernel.cuh).
 //
 // Sources: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier", "cp.async.bulk.tensor",
 // "Asynchronous Warpgroup Level Matrix Instructions".
@@ -20,7 +21,7 @@
 #include <tma.h>
 #include <wgmma.h>
 
-// The compiler keeps uses of these registers on their side of this.
+// A compiler barrier for these registers: their uses are not moved across it.
 template <int N> static __device__ __forceinline__ void gx_pin(float (&)[N]) {}
 #else
 #include <cuda.h>
@@ -36,7 +37,7 @@ static __device__ __forceinline__ void gx_mbarrier_init(unsigned long long *barr
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(gx__shared(barrier)), "r"(count) : "memory");
 }
-// What was initialised is so to TMA, too.
+// Makes the initialisation visible to the async proxy (TMA), too.
 static __device__ __forceinline__ void gx_mbarrier_fence_init()
 {
     asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
@@ -65,7 +66,7 @@ static __device__ __forceinline__ void gx_mbarrier_wait(unsigned long long *barr
 {
     while (!gx_mbarrier_try_wait(barrier, parity)) continue;
 }
-// What threads stored in shared memory is seen by TMA and wgmma.
+// Makes the threads' stores to shared memory visible to the async proxy (TMA, wgmma).
 static __device__ __forceinline__ void gx_fence_proxy_async()
 {
     asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
@@ -73,7 +74,7 @@ static __device__ __forceinline__ void gx_fence_proxy_async()
 
 // ---- TMA -----------------------------------------------------------------------------------------------------------
 
-// The box whose first element is `at`, the innermost coordinate first, to shared memory; its bytes to the barrier.
+// Copies the box whose first element is `at`, innermost coordinate first, to shared memory; completes on the barrier.
 template <int RANK>
 static __device__ __forceinline__ void gx_tma_load(void *to, const CUtensorMap *map, unsigned long long *barrier,
                                                    const int (&at)[RANK])
@@ -93,7 +94,7 @@ template <int N> static __device__ __forceinline__ void gx_pin(float (&d)[N])
     for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// Of a matrix in shared memory; leading, stride: bytes; swizzle: bytes of its width, 0, 32, 64 or 128.
+// The matrix descriptor of a matrix in shared memory; leading, stride: byte offsets; swizzle: 0, 32, 64 or 128 bytes.
 static __device__ __forceinline__ unsigned long long gx_wgmma_descriptor(const void *start, unsigned leading,
                                                                          unsigned stride, int swizzle)
 {
@@ -126,8 +127,8 @@ template <int N> static __device__ __forceinline__ void gx_wgmma_wait()
 #define GX__NAMES_128                                                                                                  \
     GX__NAMES_96 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
-// Operands are numbered behind the sums: A says which are a, B is b's number; then `accumulate` and N_MAJOR. A in
-// shared memory is K-major: a 0 in front of N_MAJOR.
+// Operands are numbered after the accumulators: A names those of a, B is that of b; then `accumulate` (scale-d) and
+// N_MAJOR (imm-trans-b). A in shared memory is K-major: a 0 (imm-trans-a) before N_MAJOR.
 #define GX__WGMMA(N, A, B, ACCUMULATE, MAJOR, ...)                                                                     \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ACCUMULATE ", 0;\n"                                               \
                  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" GX__NAMES_##N "}, " A ", " B             \
@@ -135,7 +136,7 @@ template <int N> static __device__ __forceinline__ void gx_wgmma_wait()
                  : GX__SUMS_##N                                                                                        \
                  : __VA_ARGS__, "l"(b), "r"((int)accumulate), "n"((int)N_MAJOR))
 
-// d [64,N] = a [64,16] b [16,N], or += where it accumulates: fp32 sums of products of bf16; N_MAJOR: so lies b.
+// d [64,N] = a [64,16] b [16,N], or += if `accumulate`: fp32 sums of products of bf16; N_MAJOR: b is N-major.
 template <int N, bool N_MAJOR>
 static __device__ __forceinline__ void gx_wgmma(float (&d)[N / 2], unsigned long long a, unsigned long long b,
                                                 bool accumulate)
@@ -165,7 +166,7 @@ static __device__ __forceinline__ void gx_wgmma(float (&d)[N / 2], const unsigne
 #undef GX__NAMES_96
 #undef GX__NAMES_128
 
-// Registers of each thread of a warpgroup, from now on: 24 to 256, a multiple of 8; all its warps come here.
+// Sets the registers per thread of a warpgroup: 24 to 256, a multiple of 8; all its warps must execute it.
 template <int REGISTERS> static __device__ __forceinline__ void gx_setmaxnreg_increase()
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(REGISTERS));
@@ -176,7 +177,7 @@ template <int REGISTERS> static __device__ __forceinline__ void gx_setmaxnreg_de
 }
 #endif
 
-// The driver's function that makes maps for TMA; NULL: it has none.
+// The driver's function that encodes tensor maps for TMA; NULL: it has none.
 static inline decltype(&cuTensorMapEncodeTiled) gx__cuda_tensor_map_encoder(void)
 {
 #ifdef GX_EMU

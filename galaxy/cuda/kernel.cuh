@@ -1,4 +1,4 @@
-// kernel.cuh: the words that kernels are written with: launches, types, 16-byte accesses, sums over warps and blocks.
+// kernel.cuh: the building blocks of kernels: launches, types, 16-byte accesses, sums over warps and blocks.
 //
 // The same source is compiled by nvcc, and by a C++ compiler against dev/emu (GX_EMU), which runs it on the CPU. So
 // there is no <<<>>> and no bare __shared__ here, but
@@ -16,7 +16,7 @@
 #include <cuda_runtime.h>
 #include "../ops/device.h"
 
-// What a context's device_state is: opened by gx_cuda_open (cuda/memory.cuh).
+// The type of a context's device_state: opened by gx_cuda_open (cuda/memory.cuh).
 typedef struct {
     cudaStream_t stream; // all operations of the context, in order
     cublasLtHandle_t blas;
@@ -24,10 +24,10 @@ typedef struct {
     int64_t blas_workspace_bytes;
     struct GxCudaProducts *products; // that were asked for, each with the algorithm chosen for it (cuda/linear.cuh)
     struct GxCudaFault *fault;       // in device memory: what a kernel found wrong
-    struct GxCudaFault *seen_fault;  // in pinned memory: it comes here when the host waits
+    struct GxCudaFault *seen_fault;  // in pinned memory: copied here when the host waits
     char *stage; // pinned memory that copies to the device pass through, filled from its beginning until the host waits
     int64_t stage_used;
-    int is_capturing;    // what the stream is asked for goes into a graph (graph.cuh)
+    int is_capturing;    // the stream's operations are captured into a graph (graph.cuh)
     int launches;        // since `earlier` was recorded
     cudaEvent_t earlier; // of a context whose host must not wait in the driver (memory.cuh)
     int processors;      // of this card
@@ -38,7 +38,7 @@ typedef struct {
 
 static inline GxCuda *gx_cuda(const GxContext *g) { return (GxCuda *)g->device_state; }
 
-// A kernel cannot fail; it notes the first thing that it found, and whoever waits for it turns that into the context's
+// A kernel cannot fail; it records the first fault that it finds, and the next wait turns that into the context's
 // error.
 typedef struct GxCudaFault {
     int kind; // 0: none
@@ -49,7 +49,7 @@ enum { GX_CUDA_FAULT_LABEL = 1 }; // `value` in `row` is no label below `limit`
 
 // After a launch: an error of the launch itself becomes the context's.
 void gx_cuda_check(GxContext *g, const char *what);
-void gx_cuda_wait(GxContext *g); // for all that was asked for; hears what went wrong since
+void gx_cuda_wait(GxContext *g); // for everything launched; reports errors since the last wait
 #endif
 
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_KERNEL_IMPLEMENTED)
@@ -65,8 +65,8 @@ void gx_cuda_wait(GxContext *g); // for all that was asked for; hears what went 
 
 enum { GX_WARP = 32, GX_CUDA_BLOCK = 256, GX_CUDA_MAX_WARPS = 32 };
 enum { GX_CUDA_MAX_GRID_Y = 65535 };
-// Blocks of a launch along x, for so many jobs of a block each; kernels loop where there are more jobs. The emulator
-// can be asked for few blocks, so that tests see them loop.
+// Blocks of a launch along x, for this many jobs of one block each; kernels loop where there are more jobs. The
+// emulator can be limited to few blocks, so that tests make them loop.
 static inline unsigned gx_cuda_blocks(int64_t jobs)
 {
 #ifdef GX_EMU
@@ -76,8 +76,8 @@ static inline unsigned gx_cuda_blocks(int64_t jobs)
 #endif
     return (unsigned)gx_min(jobs, most);
 }
-// Dynamic bytes that a launch may have on every card without asking: of 48 KiB what the kernel's own variables leave,
-// which take 1 KiB in front of it, by its alignment.
+// Dynamic shared memory that a launch may use on every card without opting in: 48 KiB less the kernel's static
+// variables, which take 1 KiB before it, by its alignment.
 enum { GX_CUDA_SHARED = 47 << 10 };
 
 // Calls the template F<T>(...) for the type that `dtype` names: GX_CUDA_TYPES(dtype, launch_add, g, y, a, b, n);
@@ -163,13 +163,13 @@ static __device__ __forceinline__ float gx_warp_max(float x)
     return x;
 }
 
-// All threads of the block come here; its size is a multiple of the warp's. May be called again and again.
+// All threads of the block must call it; its size is a multiple of the warp's. May be called repeatedly.
 template <class V, class Combine> static __device__ __forceinline__ V gx_block_combine(V x, V empty, Combine of_warp)
 {
     GX_SHARED(V, part, [GX_CUDA_MAX_WARPS]);
     const int lane = (int)threadIdx.x % GX_WARP, warp = (int)threadIdx.x / GX_WARP, warps = (int)blockDim.x / GX_WARP;
     x = of_warp(x);
-    __syncthreads(); // of the call before, all have read
+    __syncthreads(); // all have read the previous call's result
     if (lane == 0) part[warp] = x;
     __syncthreads();
     return of_warp(lane < warps ? part[lane] : empty);
@@ -220,7 +220,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__cuda_each(const __gr
                   packs = n / N;
     for (int64_t i = thread; i < packs; i += threads) op.template at<N>(i * N);
     if (packs * N + thread < n)
-        op.template at<1>(packs * N + thread); // fewer than N are left, and there are more threads
+        op.template at<1>(packs * N + thread); // fewer than N are left, and there are more threads than that
 }
 struct GxEachOp {
     __device__ bool begin() const { return true; }
@@ -237,8 +237,8 @@ template <class T, class Op> static void gx_each(GxContext *g, const char *name,
     gx_cuda_check(g, name);
 }
 
-// op.at<N>(r, c) for all rows r < R and columns c < C; blocks: (rows, parts of a row). Two blocks to a multiprocessor
-// are all that is asked for: left to itself, the compiler spills for a sixth.
+// op.at<N>(r, c) for all rows r < R and columns c < C; blocks: (rows, parts of a row). At least two blocks per
+// multiprocessor are requested: without that bound the compiler spills registers to fit a sixth.
 template <int N, class Op>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2) gx__cuda_each_row(Op op, int64_t R, int64_t C)
 {

@@ -1,13 +1,12 @@
 // cuda/linear.cuh: ops/linear.h on the GPU: three matrix products by cuBLASLt and a column sum.
 //
-// Which algorithm suits a shape is asked of cuBLASLt once (that takes the host up to a millisecond) and kept with its
-// descriptors in a table of the context. So a shape is always computed by the algorithm that it first got: the same
-// bits in every step.
+// cuBLASLt's heuristic is asked for a shape's algorithm once (that takes the host up to a millisecond), and the answer
+// is kept with its descriptors in a table of the context. So a shape is always computed by the algorithm that it first
+// got: the same bits in every step.
 //
-// Where products are tuned (gx_cuda_tune), those that come up are timed, too: each shape by the best algorithms that
-// cuBLASLt proposes, on its own operands, once. What is computed meanwhile is computed as without. The choices are a
-// text, which says for which card and library they are; once it is taken, its shapes are computed by them, others as
-// without.
+// While products are tuned (gx_cuda_tune), those that occur are also timed: each shape by the best algorithms that
+// cuBLASLt proposes, on its own operands, once. Results meanwhile are those without tuning. The choices are a text,
+// which names its card and library; once it is loaded, its shapes are computed by them, others as without.
 #ifndef GX_CUDA_LINEAR_CUH
 #define GX_CUDA_LINEAR_CUH
 #include "../ops/linear.h"
@@ -18,10 +17,10 @@ GX_BEGIN
 
 GxStatus gx_cuda_linear_open(GxCuda *cuda); // GX_ERR_MEMORY: no room for the table
 void gx_cuda_tune(GxContext *g, int on);    // 0: no more, and what was chosen is forgotten
-// The choices so far, a line each behind a first one that names card and library. The caller frees it; NULL: no memory.
+// The choices so far, a line each after a first one that names card and library. The caller frees it; NULL: no memory.
 char *gx_cuda_tuned_text(GxContext *g);
 // Adds the choices of such a text for shapes that have none yet. GX_ERR_UNSUPPORTED: of another card or library, and
-// nothing was taken; GX_ERR_FORMAT: it is no such text.
+// nothing was loaded; GX_ERR_FORMAT: it is no such text.
 GxStatus gx_cuda_take_tuned(GxContext *g, const char *text, GxError *err);
 void gx_cuda_linear_close(GxCuda *cuda);
 
@@ -31,7 +30,7 @@ void gx_cuda_linear_backward_input(GxContext *g, void *dx, const void *dy, const
 void gx_cuda_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x,
                                     const GxLinearShape *s, float *scratch);
 
-// Of other headers of the device, too: sums that are taken together, sum[k] of part[k] [blocks, C]; NULL: there is
+// For other headers of the device, too: sums that are computed together, sum[k] of part[k] [blocks, C]; NULL: there is
 // none.
 enum { GX_CUDA_COLUMN_SUMS = 3 };
 typedef struct {
@@ -79,7 +78,7 @@ typedef struct {
 
 typedef struct {
     GxCudaProductKey key;
-    cublasLtMatmulDesc_t product; // NULL: the place is free
+    cublasLtMatmulDesc_t product; // NULL: the slot is free
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algorithm;
 } GxCudaProductPlan;
@@ -87,12 +86,12 @@ typedef struct {
 typedef struct {
     GxCudaProductKey key;
     cublasLtMatmulAlgo_t algorithm; // valid for one card and one version of the library
-    int is_taken;                   // 0: it was timed, and is not computed by yet
+    int is_taken;                   // 0: it was timed, but is not used yet
 } GxCudaTuned;
 
 typedef struct GxCudaProducts {
     GxCudaProductPlan plan[GX__CUDA_PRODUCTS];
-    int next; // where a new one goes: around, so that the oldest gives way
+    int next; // slot of the next new one: circular, so that it replaces the oldest
     GxCudaTuned *tuned;
     int n_tuned, tuned_room;
     int times;     // 1: products that have no choice are timed
@@ -125,7 +124,7 @@ void gx_cuda_linear_close(GxCuda *cuda)
     cuda->products = NULL;
 }
 
-// 16 bytes are the widest access of its kernels: more is no better, and fewer kinds of alignment are fewer plans.
+// 16 bytes are the widest access of its kernels: more alignment is no better, and fewer kinds of it mean fewer plans.
 static int32_t gx__cuda_alignment(const void *p)
 {
     const uintptr_t lowest = (uintptr_t)p & (~(uintptr_t)p + 1);
@@ -190,7 +189,7 @@ static cublasStatus_t gx__cuda_plan_describe(GxCudaProductPlan *plan, const void
     return cublasLtMatrixLayoutCreate(&plan->c, type_c, k->N, k->M, k->ldc);
 }
 
-// Sums split over K may be added up in fp32 only: other ways round C's type once per part.
+// Split-K sums may be reduced in fp32 only: other schemes round to C's type once per part.
 static cublasStatus_t gx__cuda_preference(const GxCuda *cuda, const GxCudaProductKey *k,
                                           cublasLtMatmulPreference_t preference)
 {
@@ -210,7 +209,7 @@ static cublasStatus_t gx__cuda_preference(const GxCuda *cuda, const GxCudaProduc
     return cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c, sizeof c);
 }
 
-// Up to `most` algorithms, what cuBLASLt takes for the best first; one is found, or it is an error.
+// Up to `most` algorithms, in the order of cuBLASLt's heuristic; it is an error if there is none.
 static cublasStatus_t gx__cuda_candidates(const GxCuda *cuda, const GxCudaProductPlan *plan, int most,
                                           cublasLtMatmulHeuristicResult_t *candidate, int *found)
 {
@@ -250,7 +249,7 @@ static cublasStatus_t gx__cuda_plan_choose(const GxCuda *cuda, GxCudaProductPlan
     return CUBLAS_STATUS_SUCCESS;
 }
 
-// The plan for this product, made where it is asked for the first time.
+// The plan for this product, made when it is first requested.
 static cublasStatus_t gx__cuda_plan(const GxCuda *cuda, const GxCudaProduct *p, int tf32, GxCudaProductPlan **result)
 {
     GxCudaProducts *all = cuda->products;
@@ -269,7 +268,7 @@ static cublasStatus_t gx__cuda_plan(const GxCuda *cuda, const GxCudaProduct *p, 
     return status;
 }
 
-// The product into D, which lies as C does.
+// Computes the product into D, which has C's layout.
 static cublasStatus_t gx__cuda_enqueue_product(const GxCuda *cuda, const GxCudaProduct *p,
                                                const GxCudaProductPlan *plan, const cublasLtMatmulAlgo_t *algorithm,
                                                void *D)
@@ -280,8 +279,8 @@ static cublasStatus_t gx__cuda_enqueue_product(const GxCuda *cuda, const GxCudaP
 }
 
 // ---- algorithms by their time --------------------------------------------------------------------------------------
-// A product that is not added to what is there is timed in its own place, which is written again behind that; one that
-// is, into a scratch. Larger ones of these keep cuBLASLt's first algorithm.
+// A product that only writes C (beta 0) is timed in place, and C is written again afterwards; one that adds to C is
+// timed in a scratch. If it does not fit there, it keeps cuBLASLt's first algorithm.
 enum { GX__CUDA_CANDIDATES = 8, GX__CUDA_TIMINGS = 5 };
 #ifdef GX_EMU
 enum { GX__CUDA_TUNING_SCRATCH = 1 << 20 };
@@ -304,7 +303,8 @@ static void gx__cuda_tuned_add(GxContext *g, const GxCudaTuned *one)
     all->tuned[all->n_tuned++] = *one;
 }
 
-// Milliseconds: the median of some, behind one that does not count. < 0: this algorithm cannot, or the context failed.
+// Milliseconds: the median of some runs, after one that does not count. < 0: this algorithm cannot, or the context
+// failed.
 static float gx__cuda_time_product(GxContext *g, const GxCudaProduct *p, const GxCudaProductPlan *plan,
                                    const cublasLtMatmulAlgo_t *algorithm, void *D, const cudaEvent_t event[2])
 {
@@ -348,7 +348,7 @@ static cublasStatus_t gx__cuda_tune_product(GxContext *g, const GxCudaProduct *p
     return CUBLAS_STATUS_SUCCESS;
 }
 
-// Plans are made again, by what is chosen now.
+// Plans are remade from the current choices.
 static void gx__cuda_forget_plans(GxCudaProducts *all)
 {
     for (int i = 0; i < GX__CUDA_PRODUCTS; i++) gx__cuda_plan_free(&all->plan[i]);
@@ -502,8 +502,8 @@ static void gx__cuda_bias_rows(GxContext *g, void *y, const void *bias, int64_t 
     gx_each_row<T>(g, "bias_rows", op, R, C, gx_wide<T>(C, y, bias) && stride % GxPack<T>::N == 0);
 }
 
-// The epilogue may read the bias by 16 bytes. One that is not aligned is what every row begins as, and the product is
-// added before y is rounded; where y is added to, it is copied to an aligned place.
+// The epilogue may read the bias in accesses of 16 bytes. If the bias is not aligned, every row of y is initialised
+// with it, and the product is added before y is rounded; where y accumulates, the bias is copied to an aligned place.
 void gx_cuda_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias,
                             const GxLinearShape *s, void *scratch)
 {
@@ -567,7 +567,7 @@ static __global__ void __launch_bounds__(GX_CUDA_MAX_WARPS *GX_WARP)
     const int64_t c = (int64_t)blockIdx.x * GX_WARP + lane;
     float of_lane = 0;
     if (!sum) return;
-#pragma unroll 8 // reads that wait for memory side by side
+#pragma unroll 8 // several loads in flight
     for (int64_t b = warp; b < (c < C ? blocks : 0); b += WARPS) of_lane += part[b * C + c];
     of_warp[warp][lane] = of_lane;
     __syncthreads();

@@ -37,7 +37,7 @@ enum { GX_LOSS_THREADS = 512 };
 // than 2^-24 of the largest.
 static __device__ __forceinline__ float gx__cuda_exp(float x) { return exp2f(x * 1.44269504f); }
 
-// What a thread has read so far: its maximum, and the sum of exp(x - maximum) (Milakov & Gimelshein 2018,
+// A thread's running softmax: row_max so far, and the sum of exp(x - maximum) (Milakov & Gimelshein 2018,
 // arXiv:1805.02867, algorithm 3).
 struct GxSoftmaxSum {
     float maximum, sum;
@@ -64,7 +64,7 @@ static __device__ __forceinline__ float gx__cuda_loss_scale(const int64_t *count
     return *count ? 1.0f / (float)*count : 0;
 }
 
-// 1: it counts; 0: it is ignored, or wrong and a fault, of which the first is noted.
+// 1: it counts; 0: it is ignored, or invalid; the first invalid one is recorded as a fault.
 static __device__ int gx__cuda_label_counts(GxCudaFault *fault, int label, int64_t row, int64_t vocab_size)
 {
     if (label >= 0 && label < vocab_size) return 1;

@@ -1,9 +1,9 @@
-// cuda/memory.cuh: ops/memory.h on the GPU: the context's stream and handles, its memory, and what passes between host
-// and device.
+// cuda/memory.cuh: ops/memory.h on the GPU: the context's stream and handles, its memory, and copies between host and
+// device.
 //
-// One stream per context takes all its operations in order; the host runs ahead. Bytes for the device pass through a
-// stage of pinned memory, so that the host may change its own at once; bytes from the device come through it, too, and
-// are waited for. Whoever waits hears what went wrong since: a kernel's fault, an error of the driver.
+// One stream per context runs all its operations in order; the host runs ahead. Copies to the device pass through a
+// staging buffer of pinned memory, so that the host may change its own at once; copies from the device pass through it,
+// too, and are waited for. A wait reports errors since the last one: a kernel's fault, an error of the driver.
 #ifndef GX_CUDA_MEMORY_CUH
 #define GX_CUDA_MEMORY_CUH
 #include "../ops/memory.h"
@@ -21,8 +21,8 @@ void gx_cuda_to_host(GxContext *g, void *host_copy, const void *buffer, int64_t 
 uint64_t gx_cuda_card(const GxContext *g); // of its UUID, which no other card of any machine has
 void gx_cuda_memory(const GxContext *g, int64_t *free_bytes, int64_t *all_bytes);
 
-// Of other headers of the device, too.
-GxStatus gx__cuda_error(GxContext *g, cudaError_t e, const char *what); // where it is one, it becomes the context's
+// For other headers of the device, too.
+GxStatus gx__cuda_error(GxContext *g, cudaError_t e, const char *what); // an error becomes the context's
 int gx__cuda_cards(char *why, size_t size);                             // how many there are; where none, why
 int gx__cuda_is_captured(GxContext *g, const char *what);               // into a graph; then the context has an error
 enum { GX__CUDA_LAUNCHES = 256 }; // never more than twice as many are in the driver's queue
@@ -49,12 +49,12 @@ enum { GX__CUDA_BLAS_WORKSPACE = 32 << 20, GX__CUDA_STAGE = 4 << 20 }; // bytes;
 GxStatus gx__cuda_error(GxContext *g, cudaError_t e, const char *what)
 {
     if (e == cudaSuccess) return GX_OK;
-    cudaGetLastError(); // told here; it must not be found again behind a launch
+    cudaGetLastError(); // reported here; it must not be found again after a launch
     return GX_FAIL(&g->error, GX_ERR_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
-// Where collectives run on the card, a rank that died would be waited for without end: their engine looks out for that
-// (g->while_waiting). event NULL: for all that was asked for.
+// Where collectives run on the card, the wait for a rank that died would never end: their engine checks for that
+// (g->while_waiting). event NULL: for everything launched.
 static cudaError_t gx__cuda_finish(GxContext *g, cudaEvent_t event)
 {
     const cudaStream_t stream = gx_cuda(g)->stream;
@@ -67,8 +67,8 @@ static cudaError_t gx__cuda_finish(GxContext *g, cudaEvent_t event)
     return e;
 }
 
-// A driver's queue holds about 1,024 launches, and who asks for one more waits inside the driver, where nobody looks
-// out for dead ranks. So there are never more than twice GX__CUDA_LAUNCHES of them.
+// The driver's queue holds about 1,024 launches, and one more blocks the host inside the driver, where nothing checks
+// for dead ranks. So there are never more than twice GX__CUDA_LAUNCHES of them.
 static void gx__cuda_leave_room(GxContext *g)
 {
     GxCuda *cuda = gx_cuda(g);
@@ -178,7 +178,7 @@ uint64_t gx_cuda_card(const GxContext *g)
     if (!gx_cuda(g)) return 0;
     memset(&p, 0, sizeof p);
     if (cudaGetDevice(&card) != cudaSuccess || cudaGetDeviceProperties(&p, card) != cudaSuccess) cudaGetLastError();
-    // A card that is a part of its machine's processor (Jetson) is told apart by its machine, too. Of others the
+    // A card that is a part of its machine's processor (Jetson) is identified by its machine, too. Of others the
     // machine says nothing: containers that share a card have names of their own.
     if (p.integrated) gethostname(machine, sizeof machine - 1);
     const uint64_t hash = gx_hash(GX_HASH_START, &p.uuid, sizeof p.uuid);
@@ -242,7 +242,7 @@ void gx_cuda_host_arena_close(GxContext *g, GxArena *a)
 
 // ---- between host and device ---------------------------------------------------------------------------------------
 
-// A graph would pass the same bytes again and again, and who captures it cannot wait for what has not run.
+// A graph would copy the same bytes at every launch, and a capture cannot wait for what has not run.
 int gx__cuda_is_captured(GxContext *g, const char *what)
 {
     if (!gx_cuda(g)->is_capturing) return 0;
@@ -253,7 +253,7 @@ int gx__cuda_is_captured(GxContext *g, const char *what)
     return 1;
 }
 
-// Room on the stage; when it is full the host waits until all that it holds has been copied.
+// Room in the staging buffer; when it is full the host waits until all its contents have been copied.
 static char *gx__cuda_stage(GxContext *g, int64_t bytes)
 {
     GxCuda *cuda = gx_cuda(g);
@@ -264,8 +264,8 @@ static char *gx__cuda_stage(GxContext *g, int64_t bytes)
     return p;
 }
 
-// The driver reads pinned memory late, and the host copy is pinned: what is small (tokens, the step's numbers) goes over the
-// stage; for what is large (weights) the host waits.
+// The driver reads pinned memory asynchronously, and the host copy is pinned: small copies (tokens, the step's numbers)
+// go through the staging buffer; for large ones (weights) the host waits.
 void gx_cuda_to_device(GxContext *g, void *buffer, const void *host_copy, int64_t bytes)
 {
     const int staged = bytes <= GX__CUDA_STAGE;
@@ -277,9 +277,9 @@ void gx_cuda_to_device(GxContext *g, void *buffer, const void *host_copy, int64_
     if (!staged) gx_cuda_wait(g);
 }
 
-// The host copy may be any memory of the host's (a variable). A copy into memory that is not pinned keeps the host inside
-// the driver until all before it is done, and nobody would look after ranks that died (g->while_waiting): so what is
-// small comes over the stage, and before what is large the host waits.
+// The host copy may be any memory of the host's (a variable). A copy into pageable memory blocks the host inside the
+// driver until everything before it is done, and nothing would check for dead ranks (g->while_waiting): so small copies
+// go through the staging buffer, and before large ones the host waits.
 void gx_cuda_to_host(GxContext *g, void *host_copy, const void *buffer, int64_t bytes)
 {
     const int staged = bytes <= GX__CUDA_STAGE;

@@ -233,8 +233,8 @@ void gx_cuda_head_norm_backward(GxContext *g, void *dx, float *dw, const void *k
 }
 
 // ---- layer norm ----------------------------------------------------------------------------------------------------
-// Its kernels are those of ops/residual.h, too. What is normed comes from a Source: an x, or what is summed up on the
-// way; what becomes of dx is a Sink's: it is stored, or dropped and stored once more.
+// Its kernels also serve ops/residual.h. The input comes from a Source: an x, or a sum that is computed on the fly; dx
+// goes to a Sink: it is stored, or stored and, after dropout, stored once more.
 
 // Rows of x.
 template <class T> struct GxNormSource {
@@ -327,7 +327,7 @@ struct GxCudaShares {
 };
 
 enum { GX_NORM_NARROW = 1024 };    // columns at most
-enum { GX_NORM_MAX_SHARES = 256 }; // of rows without number; it does not depend on the card
+enum { GX_NORM_MAX_SHARES = 256 }; // for any number of rows; it does not depend on the card
 static inline int64_t gx__cuda_norm_rows(int64_t R) // of a block
 {
     return gx_max(GX_NORM_BLOCK, gx_ceil_div(R, GX_NORM_MAX_SHARES));
@@ -343,8 +343,8 @@ static __device__ __forceinline__ GxCudaPair gx_block_sums(GxCudaPair x)
     return gx_block_combine(x, none, [](GxCudaPair v) { return gx_warp_sums(v); });
 }
 
-// N elements as they are stored: one access. They stay words until they are asked for, since to take bf16 apart is to
-// wait for what was read; bf16 is the upper half of fp32.
+// N elements as they are stored: one access. They stay words until they are used, since unpacking bf16 would
+// wait for the load; bf16 is the upper half of fp32.
 template <class T, int N> struct alignas(N * sizeof(T)) [[gnu::may_alias]] GxCudaSome {
     unsigned word[N * sizeof(T) / sizeof(unsigned)];
     __device__ float operator[](int i) const
@@ -385,7 +385,7 @@ template <class T> struct GxRmsSink {
         gx_store(dx + r * C + c, v);
     }
 };
-// One that adds nothing.
+// A sink that adds nothing.
 struct GxStoreSink {
     struct Nothing {};
     enum { MOST = 16, FEW = 0 };
@@ -403,15 +403,15 @@ template <class T> struct GxNormSink : GxStoreSink {
     }
 };
 
-// Rows whose gradient is taken; w NULL: no norm, what goes to the sink is dy itself.
+// Rows whose gradient is computed; w NULL: no norm, what goes to the sink is dy itself.
 template <class T> struct GxCudaNormed {
     const T *dy, *x, *w;
     const float *mean, *rstd;
     int64_t R, C, rows; // of a block
 };
 
-// The sums of a row over the `warps` neighbouring warps that have it. Two places are used in turn, so that nobody
-// writes where somebody still reads.
+// The sums of a row over the `warps` neighbouring warps that have it. Two buffers alternate, so that none is written
+// while it is still read.
 static __device__ __forceinline__ GxCudaPair gx__cuda_row_sums(GxCudaPair x, GxCudaPair *of_warp, int warps)
 {
     const int lane = (int)threadIdx.x % GX_WARP, warp = (int)threadIdx.x / GX_WARP;
@@ -430,7 +430,7 @@ static __device__ __forceinline__ void gx__cuda_give_share(float *part, float *s
 {
     const int row = (int)threadIdx.x / lanes, at_once = (int)blockDim.x / lanes;
     float *to = at_once == 1 ? part : shared + row * C;
-    __syncthreads(); // the share before is read
+    __syncthreads(); // the previous share has been read
 #pragma unroll
     for (int k = 0; k < PACKS; k++) {
         const int64_t c = (int64_t)(threadIdx.x % lanes + k * lanes) * N;
@@ -445,7 +445,7 @@ static __device__ __forceinline__ void gx__cuda_give_share(float *part, float *s
     }
 }
 
-// What a thread has of a row: its elements as they are stored.
+// A thread's part of a row: its elements as they are stored.
 template <class T, int N, int PACKS, class Sink> struct GxCudaNormRow {
     GxCudaSome<T, N> dy[PACKS], x[PACKS];
     typename Sink::template Ahead<N> ahead[PACKS];
@@ -465,7 +465,7 @@ static __device__ __forceinline__ void gx__cuda_each_pack(int64_t columns, int l
     }
 }
 
-// One row: its sums over columns, dx, and what it adds to the sums over rows. All threads of the block come here.
+// One row: its sums over columns, dx, and what it adds to the sums over rows. All threads of the block must call it.
 template <class T, int N, int PACKS, class Sink>
 static __device__ __forceinline__ void
 gx__cuda_norm_backward_row(const Sink &sink, const GxCudaNormed<T> &f, const GxCudaNormRow<T, N, PACKS, Sink> &row,

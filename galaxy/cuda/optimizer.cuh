@@ -86,7 +86,7 @@ static __device__ __forceinline__ unsigned gx__cuda_decaying(const GxUndecayed &
 // x = clip*grad; m = b1*m + (1-b1)*x; v = b2*v + (1-b2)*x^2
 // w = w*(1 - lr*weight_decay) - lr/(1-b1^t) * m / (sqrt(v/(1-b2^t)) + eps)
 // 28 bytes and a copy per element, 16 at a time; what depends on the step alone is computed once per block (fp64 powers
-// are slow). Which product of a sum is rounded by itself is said, so that no compiler chooses.
+// are slow). Which products are fused into an FMA is written out, so that no compiler chooses.
 template <class T> struct GxAdamWOp : GxEachOp {
     GxUpdate u;
     GxAdamW o;

@@ -115,7 +115,7 @@ void gx_cuda_put_pages(GxContext *g, void *y, const void *x, const int32_t *page
 
 // ---- means of rows -------------------------------------------------------------------------------------------------
 
-// A part's column of the batch, and those of its positions that are at hand.
+// A part's column of the batch, and those of its positions that this rank has.
 struct GxCudaPart {
     int64_t b, begin, end;
     float share; // 1/(end - begin) of the whole part; 0 where it is empty

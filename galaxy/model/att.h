@@ -10,8 +10,8 @@
 // SP: a rank has all heads, the queries of its slice of T, and the keys and values of all rows. Keys and values are
 // all-gathered inside the core; their gradients, of which each rank has a summand, are reduce-scattered to their rows.
 //
-// With a KV cache the keys and values of the new rows are written into its pages. The queries see all positions in the
-// cache, or those in their window. Pages that no window will reach again are not freed.
+// With a KV cache the keys and values of the new rows are written into its pages. The queries attend to all positions
+// in the cache, or to those in their window. Pages that no window will reach again are not freed.
 //
 // The head norms have one weight [h] shared by all heads of q, and one by those of k. A rank computes the gradient from
 // its own heads (TP) or its own rows (SP), so it is summed over tp. This also holds for a K head that several ranks
@@ -19,8 +19,8 @@
 // that. The inputs of the norms are kept, (H+K)h elements a row: they cannot be recomputed from the outputs, since a
 // weight may be 0, and in bf16 not exactly.
 //
-// Keys and values lie beside the queries, are gathered from all ranks, or are in a cache: each is a place with functions
-// of its own (GxAttKeys), and attention itself knows of none of them.
+// Keys and values lie beside the queries, are gathered from all ranks, or are in a cache: each is a place with
+// functions of its own (GxAttKeys), and attention itself knows of none of them.
 //
 // With prompts (prompt.h) the attention to them is added to `result` before the out projection.
 #ifndef GX_ATT_H

@@ -8,7 +8,7 @@
 //
 // `bias` is that of the core's last matrix. This matrix is row-parallel: its result is a sum over ranks, so the bias is
 // added after the sum. The addition and the norm of the next pair are one fused operation within a unit, and two at a
-// unit's end, where only the stream is handed on. A norm's input is kept for its backward.
+// unit's end, where only the stream is passed on. A norm's input is kept for its backward.
 #ifndef GX_CON_H
 #define GX_CON_H
 #include "bottleneck.h"
@@ -69,7 +69,7 @@ static void gx__con_add(const GxPairView *v, GxRows y, GxRows x, GxRows out)
     next.slot->is_entered = 1;
 }
 
-// out = a(out + bias). The residual operation that adds the bias wants a summand x: the rows that the adapter keeps
+// out = a(out + bias). The residual operation that adds the bias needs a summand x: the rows that the adapter keeps
 // anyway serve as zeros for it, before they are written.
 static void gx__con_adapt(const GxPairView *v, GxRows out)
 {

@@ -1,6 +1,6 @@
-// model/doors.h: the collectives that modes and cores are written with, each named after the door of the core where it
-// stands (GxDoor of parallel/layout.h: entry, exit, inside). They do nothing for rows without data, which no rank then
-// has, and in a group of one rank.
+// model/doors.h: the collectives that modes and cores are written with, each given the door of the core where it
+// stands (GxDoor of parallel/layout.h: entry, exit, inside). They do nothing in a group of one rank, nor for rows
+// without data, which then no rank has.
 //
 //     GxRows in = gx_core_in(p, k, x), out = gx_core_out(p, k);
 //     gx_enter_forward(p, k, gx_own(p, k, in), x);

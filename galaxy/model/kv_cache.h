@@ -1,5 +1,5 @@
-// model/kv_cache.h: the KV cache: keys and values of the positions that a model has already seen, so that generating
-// text costs only the forward of its new tokens.
+// model/kv_cache.h: the KV cache: keys and values of the positions that a model has already processed, so that
+// generating text costs only the forward of its new tokens.
 //
 // A layer's cache is a pool of pages in the arena (paged attention: Kwon et al. 2023, arXiv:2309.06180). A page has
 // GX_PAGE positions of one column of the batch; a position has this rank's K heads of keys, after RoPE, followed by as
@@ -7,8 +7,8 @@
 // before a text, so the memory is that of the texts' total length, not of the longest text times their number.
 //
 // The rows of a batch that names a cache (GxBatch.cache) are one run of positions. Their keys and values are written
-// into the pages, and the queries see all positions up to their own; earlier positions must already be in the cache.
-// Later positions are not read, so to go back to an earlier position, feed a batch that begins there.
+// into the pages, and the queries attend to all positions up to their own; earlier positions must already be in the
+// cache. Later positions are not read, so to go back to an earlier position, feed a batch that begins there.
 //
 //     gx_kv_cache_allocate(g, &cache, &model, T, B, first); // before the model's own memory; twice: dry, then for real
 //     gx_runner_allocate(g, &runner, most, B, chunk);       // batches of up to `most` positions
@@ -18,7 +18,7 @@
 //     batch.T = 1, batch.runs = gx_runs_one(1, n);                             // then one token per column
 //
 // Columns advance together. If texts differ in length, the shorter ones begin at a later position, first[b]. The
-// batch's `documents`, of all T positions, tell attention so; what precedes a text is padding that no query sees. RoPE
+// batch's `documents`, of all T positions, tell attention so; what precedes a text is padding, which is masked. RoPE
 // depends only on differences of positions, so a text that begins at position 3 has the results that it has at 0, up to
 // rounding.
 //

@@ -2,8 +2,8 @@
 // family: its configuration, the names of its tensors, and the description of its units. With it come models that are
 // built alike: Mistral (Jiang et al. 2023, arXiv:2310.06825), Qwen2 (Yang et al. 2024, arXiv:2407.10671), whose q, k
 // and v have biases, and Qwen3 (Yang et al. 2025, arXiv:2505.09388), which has none, and norms of q's and k's heads. In
-// all of Mistral's layers, and in some of Qwen2's and Qwen3's where the configuration says so, a window slides: a token
-// sees only the nearest before it.
+// all of Mistral's layers, and in some of Qwen2's and Qwen3's where the configuration says so, attention has a sliding
+// window: a token attends only to itself and the nearest tokens before it.
 //
 //     embed   x = tokens' rows
 //     layer   h = rms_norm(x)                                                      input_layernorm        enter.h
@@ -29,12 +29,12 @@ typedef struct { // names as in Hugging Face's config.json
     int tie_word_embeddings;
     int64_t pad_token_id; // its row gets no gradient from its lookups, as in transformers; below 0: there is none
     char model_type[GX_FIELD_TEXT]; // llama, mistral, qwen2, qwen3; "": llama
-    int64_t sliding_window;         // tokens that a token sees, itself included; 0: all. Not of llama
+    int64_t sliding_window;         // tokens that a token attends to, itself included; 0: all. Not of llama
     char rope_type[GX_FIELD_TEXT];  // default, llama3; "": default
     double rope_factor, rope_low_freq_factor, rope_high_freq_factor; // llama3; 0: the defaults 8, 1, 4
     int64_t rope_original_max_position_embeddings;                   // llama3; 0: 8192
     // qwen2, qwen3 with a sliding_window: "s" for each layer in which the window slides and "f" for each other; "":
-    // layers before max_window_layers see all
+    // layers before max_window_layers attend to all
     int64_t max_window_layers;
     char layer_types[GX_FIELD_TEXT];
 } GxLlamaConfig;

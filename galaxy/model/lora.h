@@ -1,7 +1,7 @@
-// model/lora.h: LoRA: its tensors, and what it computes. lora_targets.h says which linears have it, lora_merge.h merges.
+// model/lora.h: LoRA's tensors, and what it computes. lora_targets.h says which linears have it, lora_merge.h merges.
 //
-// Of a linear y += s * (dropout(x) A^T) B^T, part by part where several matrices are packed. x A^T and dy B, r numbers a
-// row each, are recomputed in the backward; neither is kept.
+// Of a linear y += s * (dropout(x) A^T) B^T, part by part where several matrices are packed. x A^T and dy B, r numbers
+// a row each, are recomputed in the backward; neither is kept.
 //
 // A [r,in] has the columns of the base matrix W [out,in] and B [out,r] its rows, and each is split as W is. If W is
 // split by rows, B is split with it and every rank has all of A; if W is split by columns, it is the other way round.
@@ -10,8 +10,8 @@
 // the rank's own. If W is not split, neither is A or B.
 //
 // The token embedding has LoRA only if the targets name it: y = W[id] + s * B A[:,id], with A [r,V] zero and
-// B [C,r] drawn initially, as in PEFT. A head also has it only if named; B is split with W's rows of the vocabulary. If
-// the head is tied to the embedding, each has factors of its own, or none and then uses W alone.
+// B [C,r] initialised at random, as in PEFT. A head also has it only if named; B is split with W's rows of the
+// vocabulary. If the head is tied to the embedding, each has factors of its own, or none and then uses W alone.
 //
 // The rest of the model is frozen (tuned.h).
 //

@@ -70,7 +70,7 @@ int gx_lora_is_excluded(const GxModel *m, const GxTensor *t)
     return lora->excludes(lora->excluded, module);
 }
 
-// The number in a module's name that stands behind another component: "lists" says which, if it is not empty. -1: none
+// The number in a module's name that follows another component: "lists" says which, if it is not empty. -1: none
 static int64_t gx__lora_layer(const char *module, const char *lists)
 {
     for (const char *dot = strchr(module, '.'); dot; dot = strchr(dot + 1, '.')) {

@@ -4,8 +4,8 @@
 // all of a source like train_tp.cu, which is written with the collectives of doors.h, the rows of pass.h, and enter,
 // core and CON (enter.h, cores.h, con.h).
 //
-// The programs train_llama and train_bert run the composed mode, whatever --mode is; train_llama_tp and its siblings run
-// the sources. Tests hold the two equal, bit for bit.
+// The programs train_llama and train_bert run the composed mode, whatever --mode is; train_llama_tp and its siblings
+// run the sources. Tests hold the two equal, bit for bit.
 #ifndef GX_MODE_H
 #define GX_MODE_H
 #include "model.h"
@@ -97,7 +97,7 @@ static void gx__mode_pair_backward(GxPass *p, int k, GxRows dx, GxRows dy, GxRow
     gx_wait(p->g, gx__mode_move(p, k, GX_EXIT, m.exit.move.backward, dout));
     gx_core_backward_input(p, k, gx__mode_rows(p, k, m.core, din), my_dout, my_in);
     const GxTicket moved = gx__mode_move(p, k, GX_ENTRY, m.entry.move.backward, din);
-    gx_core_backward_weight(p, k, my_dout, my_in); // while din is on its way
+    gx_core_backward_weight(p, k, my_dout, my_in); // overlaps with din's collective
     gx_wait(p->g, moved);
     gx_enter_backward(p, k, dx, gx__mode_rows(p, k, m.con, din), x);
 }

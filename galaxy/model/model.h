@@ -6,7 +6,7 @@
 // without an outgoing one. A pair computes y = CON(x, core(enter(x))): enter is the norm before a core, or nothing; CON
 // joins the core's result to the residual stream. A family (llama.h) is a configuration, names and such descriptions.
 //
-// Here is only what a model consists of. build.h makes one, pass.h is what its units see at work, unit.h runs them.
+// Here is only what a model consists of. build.h makes one, pass.h is what its units use at run time, unit.h runs them.
 #ifndef GX_MODEL_H
 #define GX_MODEL_H
 #include "../base/fields.h"

@@ -1,11 +1,11 @@
-// model/pass.h: what a unit sees at work (its pass), what it keeps for the backward (its slot), and the rows that its
-// pairs work on.
+// model/pass.h: a unit's runtime view of the model and the batch (its pass), what it keeps for the backward (its slot),
+// and the rows that its pairs work on.
 //
-// A unit is pure: it uses only its pass and the rows that it is given (unit.h). Inside a unit a mode says, for one pair,
-// how enter, core and CON follow each other and what is communicated between them. The rows that it hands around, of
-// pair k:
-//     x, y, dx, dy   the stream before and behind the pair, and their gradients: in CON's layout
-//     in, out        into and out of the core; din, dout their gradients: all rows, unless CON and core are both by SP
+// A unit is pure: it uses only its pass and the rows that it is given (unit.h). Inside a unit a mode says, for one
+// pair, how enter, core and CON follow each other and what is communicated between them. The rows that it passes
+// around, of pair k:
+//     x, y, dx, dy   the stream before and after the pair, and their gradients: in CON's layout
+//     in, out        the core's input and output; din, dout their gradients: all rows, unless CON and core are both SP
 //
 // Which of these may be the same rows
 //     dx and dy      may be the same; din and dx never are

@@ -13,10 +13,10 @@
 // Since q has RoPE and K has not, the result depends on a text's absolute positions. So each text's queries are rotated
 // as if it began at position 0, wherever it lies in its column (rope_restart).
 //
-// K and V are the same for all columns of the batch, so the attention operation sees one column of T*B queries. All of
-// them, padding included, see all len keys. By TP a rank has K and V of its own heads; by SP those of all heads, for
-// the queries of its own rows. In both cases the gradients of P and g are summands, like those of the head norms
-// (att.h).
+// K and V are the same for all columns of the batch, so the attention operation gets one column of T*B queries. All
+// of them, padding included, attend to all len keys. By TP a rank has K and V of its own heads; by SP those of all
+// heads, for the queries of its own rows. In both cases the gradients of P and g are summands, like those of the head
+// norms (att.h).
 //
 // Every forward computes K and V, 2 len C Kh FLOPs, also for each generated token. Memory: each layer keeps K, V and
 // g V [len, Kh], and for each row the result [Hh] and a log-sum-exp a head.

@@ -47,7 +47,7 @@ typedef struct {
     // loss.
     float *losses, *weights;
     // [n], in: how far each label's logit is from the largest of its row: 0 or less. Of a validation whose rows are not
-    // split over ranks. NULL: nobody asks.
+    // split over ranks. NULL: not requested.
     float *behind;
     void (*weigh)(void *user, const GxBatch *b);
     void *user;
@@ -98,14 +98,14 @@ struct GxBatch {              // one micro-batch of this rank; its arrays lie in
     const int32_t *types;     // [T,B], token types; NULL if the model has no table for them
     const int32_t *positions; // [T,B], each token's position in its text; NULL if the model has no table for them
     // [T*B][2]: for each row the positions [begin, end) of its text, if several texts share a column (attention does
-    // not cross between them), or if there is padding (begin = end: no query sees it). NULL: each column is one text.
+    // not cross between them), or if there is padding (begin = end: it is masked). NULL: each column is one text.
     const int32_t *documents;
     GxTarget target[GX_MAX_LOSSES];
     int64_t T, B;
     GxRuns runs;          // which positions the T rows have
     int64_t first_sample; // the index of its first sample minus g->step->first_sample, for random numbers
     int number;           // index of the micro-batch in the window
-    int64_t padding;      // how many of its rows are: said by who fills it
+    int64_t padding;      // how many of its rows are: set by whoever fills the batch
     int is_training;      // 0: only losses and outputs are computed, without dropout
     // The cache that has the keys and values of earlier positions and gets those of this batch; `documents` are then of
     // all of its positions. NULL: no cache.

@@ -30,8 +30,8 @@ static inline int gx_linear_has_scale(const GxPass *p,
     return p->m->table.row[l->first.index].has_scale;
 }
 
-// For linear.h. The product before the scale is kept: where it lies, for rows like y. What is added to x W^T: b0 + b, or
-// b0 where l has no scale; NULL: nothing.
+// For linear.h. The product before the scale is kept: where it lies, for rows like y. What is added to x W^T: b0 + b,
+// or b0 where l has no scale; NULL: nothing.
 GxRows gx_scale_product(const GxPass *p, const GxLinear *l, GxRows like);
 const void *gx_scale_bias(GxPass *p, const GxLinear *l);
 void gx_scale_forward(GxPass *p, const GxLinear *l, GxRows y, GxRows x); // y = s * x

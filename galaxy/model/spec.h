@@ -1,7 +1,7 @@
-// model/spec.h: how a model is described: units as lists of (core, CON) pairs, what enter, core and CON of each pair are,
-// and which head a task asks for.
+// model/spec.h: how a model is described: units as lists of (core, CON) pairs, what enter, core and CON of each pair
+// are, and which head a task asks for.
 //
-// A family (llama.h) writes these descriptions, the rooms of the cores compute what they say (enter.h, att.h, mlp.h,
+// A family (llama.h) writes these descriptions, the cores' headers compute what they say (enter.h, att.h, mlp.h,
 // con.h, ...), and neither knows of the other. A description that nothing computes yet is refused by name when a model
 // is opened (build.h).
 #ifndef GX_SPEC_H

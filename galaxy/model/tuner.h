@@ -1,4 +1,4 @@
-// model/tuner.h: what a method of training a part of a model is: a table of functions, which build.h, tuned.h and unit.h
+// model/tuner.h: a method of training a part of a model: a table of functions, which build.h, tuned.h and unit.h
 // walk. Each may be NULL: the method has nothing to do there. tuners.h lists the methods; GxModel.tuner are those that
 // tune the model, and no others are called.
 //
@@ -20,8 +20,8 @@ struct GxTuner {
     int (*trains)(const GxModel *m, const GxTensor *t);        // 1: this tensor of the model's own, too
     GxStatus (*check_trained)(const GxModel *m, GxError *err); // what is frozen and what is trained, as it is now
 
-    // Where adapter tensors may be frozen (gx_tuned_check_frozen): a tensor that has the one in `row` as a factor of its
-    // gradient; -1: none. And how large a value may be that is as small as it was initialised; NULL: 0
+    // Where adapter tensors may be frozen (gx_tuned_check_frozen): a tensor that has the one in `row` as a factor of
+    // its gradient; -1: none. And how large a value may be that is as small as it was initialised; NULL: 0
     int (*through)(const GxModel *m, int row);
     double (*smallest)(const GxModel *m, int row);
 

@@ -12,7 +12,7 @@ typedef struct {
     int64_t r; // 0: there is no LoRA
     double alpha;
     int is_scaled_by_root;
-    float dropout; // of A's input, drawn separately for each linear
+    float dropout; // of A's input, sampled separately for each linear
     // Which linears: module names separated by commas, each a whole name or its last components ("q_proj"). NULL or "":
     // all of attention and MLP; "all-linear": also those before heads (a pooler), but not the heads' own. A name that
     // matches neither a linear nor the token embedding is an error.

@@ -2,8 +2,8 @@
 // the places of what it keeps.
 //
 // A unit is pure: it uses only its pass (pass.h) and the rows that it is given. This makes it possible to have several
-// micro-batches in flight, to give a rank units [first, last), to recompute units, and to defer weight halves. The order
-// of the calls is a list of actions (parallel/steps.h), run by run/interpreter.h.
+// micro-batches in flight, to give a rank units [first, last), to recompute units, and to defer weight halves. The
+// order of the calls is a list of actions (parallel/steps.h), run by run/interpreter.h.
 //
 // The caller of a unit's forward places its slot for the current batch; only the largest size is fixed in advance.
 #ifndef GX_UNIT_H
@@ -29,7 +29,7 @@ void gx_unit_pass_through(GxContext *g, GxState out, GxState in);
 
 // The stream's rows in CON's layout, at `data`.
 GxRows gx_stream_rows(const GxModel *m, int64_t T, int64_t B, void *data);
-// What enters a unit, laid out at `data` (NULL: without rows): the stream, and a side network's stream behind it. Its
+// What enters a unit, laid out at `data` (NULL: without rows): the stream, and a side network's stream after it. Its
 // gradient: for a unit of a side network of the side stream only, else of the stream. And how many bytes they take.
 GxState gx_state_at(const GxModel *m, int unit, int64_t T, int64_t B, void *data);
 GxState gx_gradient_at(const GxModel *m, int unit, int64_t T, int64_t B, void *data);

@@ -50,7 +50,7 @@ static const float gx__vectors_eps = 1e-12f;
 
 typedef struct {
     GxRows mean;                    // [texts, C] in the model's type, all else in fp32
-    GxRows v[GX_VECTOR_LAYERS + 1]; // [texts, width]: of the mean, and behind each layer; if there is one
+    GxRows v[GX_VECTOR_LAYERS + 1]; // [texts, width]: of the mean, and after each layer; if there is one
     GxRows unit;                    // [texts, width of the last]
     float *norm;                    // [texts]
     GxSplit candidates;             // of each rank
@@ -115,7 +115,7 @@ static GxLinearShape gx__vectors_layer(const GxVectorLayer *l, int64_t n)
     return gx_linear_shape(n, l->in, l->out, GX_F32);
 }
 
-// The layers behind the pooling.
+// The layers after the pooling.
 static void gx__vectors_project(const GxPairView *v, GxVectors *s)
 {
     const GxTarget *t = v->target;

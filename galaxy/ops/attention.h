@@ -3,18 +3,18 @@
 //
 // One interface for training, slices of a sequence, rings and KV caches:
 // - The numbers of query rows and of key rows may differ. Both are given as runs of positions, and `causal` compares
-//   global positions: a query sees the keys at its own position and before; with a `sliding_window`, only that many nearest
-//   ones.
+//   global positions: a query attends to the keys at its own position and before; with a `sliding_window`, only to that
+//   many nearest ones.
 // - Several query heads may share a key and value head (GQA). A call may have any contiguous range of the model's query
 //   heads, with only the key and value heads that they use: query head i uses head (q_first + i) / group.
 // - The log-sum-exp of each query row is an output: partial results over different keys can be merged by it, and the
 //   backward recomputes the probabilities from it.
 // - A column of the batch may hold several documents, between which there is no attention, and padding, which neither
 //   attends nor is attended to. The documents are given by global position, so a slice of the queries uses the same
-//   array. Keys that no query of a tile sees (of other documents, later ones, or before the window) cost no work.
+//   array. Keys visible to no query of a tile (of other documents, later ones, or before the window) cost no work.
 // - Keys and values may be in the pages of a KV cache (ops/rows.h); there is no backward for these.
 // - Dropout (ops/dropout.h) applies to the normalised probabilities: the log-sum-exp is over all visible keys. The
-//   backward draws the same mask again, as does every slice of the queries and every part of the heads.
+//   backward generates the same mask again, as does every slice of the queries and every part of the heads.
 #ifndef GX_ATTENTION_H
 #define GX_ATTENTION_H
 #include "dropout.h"
@@ -30,9 +30,8 @@ struct GxAttention {
     int64_t q_stride, kv_stride; // elements from one row of q (of k and v) to the next; dq, dk, dv lie likewise
     int64_t o_stride;            // of o and d_o
     int causal;
-    int64_t
-        sliding_window; // causal: keys that a query sees, at positions p - sliding_window + 1 to its own, p; 0: all up to p
-    float scale;        // 0: 1/sqrt(head_dim)
+    int64_t sliding_window; // causal: visible keys of a query at p: p - sliding_window + 1 to p; 0: all up to p
+    float scale;            // 0: 1/sqrt(head_dim)
     GxDtype dtype;
     // [positions*B][2], in the device's memory: where the document begins and ends, {begin, end} as positions, to which
     // row position*B + b of the whole sequence belongs, for all positions that the runs name. Each of its rows has the
@@ -53,11 +52,11 @@ struct GxAttention {
 };
 
 // o [Tq*B, H*h], lse [Tq*B, H] fp32 (natural logarithm of the sum of exp of the scaled scores); q [Tq*B, H*h], k and v
-// [Tk*B, K*h]; row t*B + b. A query sees the keys of its document, if causal those at its own position and before
-// within its window. One that sees no key gives o = 0 and lse = -inf. With dropout, o = sum_j keep_j p_j v_j, where p
-// is the softmax over all visible keys and keep_j is 0 or 1/(1 - dropout); seed, step and first sample are g->step's.
-// FLOPs: 4*h per query head and pair of a query and a key that see each other where each column is one document: the
-// host does not know others.
+// [Tk*B, K*h]; row t*B + b. A query attends to the keys of its document, if causal to those at its own position and
+// before within its window. One with no visible key gives o = 0 and lse = -inf. With dropout, o = sum_j keep_j p_j v_j,
+// where p is the softmax over all visible keys and keep_j is 0 or 1/(1 - dropout); seed, step and first sample are
+// g->step's. FLOPs: 4*h per query head and pair of a query and a visible key, as if each column were one document: the
+// host does not know the documents.
 void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
                           const GxAttention *a);
 
@@ -70,7 +69,7 @@ void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const voi
 // For devices: applies RoPE's backward to dq and dk as a separate pass, one for both if they lie in the same rows.
 void gx_attention_rotate_back(GxContext *g, void *dq, void *dk, const GxAttention *a);
 
-// Pairs of a query and a key that it sees, of one sample and one head, where each column is one document.
+// Pairs of a query and a key visible to it, of one sample and one head, as if each column were one document.
 int64_t gx_attention_pairs(const GxAttention *a);
 
 static inline int64_t gx_attention_group(const GxAttention *a) { return a->group ? a->group : a->H / a->K; }
@@ -89,7 +88,7 @@ int64_t gx_attention_pairs(const GxAttention *a)
         for (int j = 0; j < a->k_runs.n; j++) {
             const GxRun *q = &a->q_runs.run[i], *k = &a->k_runs.run[j];
             for (int64_t r = 0; r < q->length; r++) {
-                const int64_t end = q->position + r - k->position + 1; // of the run's keys that this query sees
+                const int64_t end = q->position + r - k->position + 1; // of the run's keys visible to this query
                 pairs +=
                     gx_max(0, gx_min(k->length, end) - (a->sliding_window ? gx_max(0, end - a->sliding_window) : 0));
             }
@@ -124,7 +123,7 @@ static int64_t gx__attention_positions(const GxRuns *runs) // up to the last one
     return n;
 }
 
-// Behind the checks of runs and heads.
+// After the checks of runs and heads.
 static int gx__attention_dropout_check(GxContext *g, const char *name, const GxAttention *a)
 {
     const int64_t positions = gx_max(gx__attention_positions(&a->q_runs), gx__attention_positions(&a->k_runs));

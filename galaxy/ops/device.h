@@ -55,7 +55,7 @@ struct GxDevice {
     void (*memory)(const GxContext *, int64_t *free_bytes, int64_t *all_bytes);
     // algorithms of matrix products by their time (run/autotune.h). All NULL: it has none to choose among
     void (*tune)(GxContext *, int on); // 1: products are timed as they come; 0: no more, and all is forgotten
-    char *(*tuned_text)(GxContext *);  // the choices, behind a line that says what for; free() it; NULL: no memory
+    char *(*tuned_text)(GxContext *);  // the choices, after a line that says what for; free() it; NULL: no memory
     GxStatus (*take_tuned)(GxContext *, const char *text, GxError *why); // adds them; else GX_ERR_UNSUPPORTED, _FORMAT
     // graphs: operations called between begin and end do not run. They are captured with their arguments as a graph,
     // which may be empty and can be launched any number of times. In between the host must not wait for the device or
@@ -109,7 +109,7 @@ struct GxDevice {
     void (*layer_norm_backward)(GxContext *, void *dx, float *dw, float *db, const void *dy, const void *x,
                                 const float *mean, const float *rstd, const void *w, int64_t R, int64_t C,
                                 int accumulate, GxDtype, float *scratch);
-    // dropout, where something is dropped; the bias, dropout, addition and norm behind a core
+    // dropout, where something is dropped; the bias, dropout, addition and norm after a core
     void (*dropout)(GxContext *, void *y, const void *x, int64_t R, int64_t C, const GxDropout *, GxDtype);
     void (*residual_forward)(GxContext *, void *y, void *sum, float *mean, float *rstd, const void *x, const void *out,
                              const GxResidual *);

@@ -1,6 +1,6 @@
 // dropout.h: dropout (Srivastava et al. 2014) without a mask in memory: whether an element is kept is a function of
 // (seed, step, site, number of the element in the whole training), so that every topology, every batch order and every
-// backward draws the same.
+// backward generates the same mask.
 //
 // Seed and step are read from g->step, and the number of the window's first sample, from which first_sample counts on.
 // The number of an element of rows [T*B, C] (row t*B + b) is, with first_sample as both of them together,
@@ -8,7 +8,7 @@
 // and of attention's probabilities
 //     (((first_sample + b)*heads + head)*T + tq) * (T rounded up to 4) + tk
 // with the whole sequence's T, the whole model's heads, and positions in the whole sequence: four neighbours of a row
-// share one draw of Philox. A kept element is multiplied by 1/(1 - p), in fp32, and rounded once.
+// share one call of Philox. A kept element is multiplied by 1/(1 - p), in fp32, and rounded once.
 //
 // Dropout of a core's result is part of ops/residual.h, together with the addition that follows; dropout of attention's
 // probabilities is part of ops/attention.h.
@@ -23,9 +23,9 @@ struct GxDropout {
     uint32_t site;        // which dropout of the model: gx_random_site(GX_SITE_DROPOUT, number)
     int64_t first_sample; // number of the batch's first sample, less g->step->first_sample
     int64_t T, B;         // positions of the whole sequence; samples of the batch
-    int64_t first_row;    // number t*B + b of the first row at hand: where a slice begins
-    const int32_t *rows;  // of each row at hand its number t*B + b; NULL: first_row and those that follow
-    // Of gx_dropout alone: where the columns at hand begin among those of whole rows, and how many these have; 0: they
+    int64_t first_row;    // number t*B + b of the first row given: where a slice begins
+    const int32_t *rows;  // of each given row its number t*B + b; NULL: first_row and those that follow
+    // Of gx_dropout alone: where the given columns begin among those of whole rows, and how many these have; 0: they
     // are whole.
     int64_t first_column, columns;
 };
@@ -39,8 +39,8 @@ static inline GxDropout gx_no_dropout(void)
 // Elements whose 32 random bits are at or above this are kept.
 static inline GX_ANYWHERE uint32_t gx_dropout_threshold(float p) { return (uint32_t)((double)p * 4294967296.0); }
 
-// The draw (of four elements) with which row t*B + b of [T*B, C] begins; its c-th element is word c % 4 of draw c / 4
-// after it.
+// The index of the Philox call (four elements each) with which row t*B + b of [T*B, C] begins; the row's c-th element
+// is word c % 4 of call c / 4 from there on.
 static inline GX_ANYWHERE uint64_t gx_dropout_row(int64_t first_sample, int64_t T, int64_t B, int64_t row, int64_t C)
 {
     return (uint64_t)((first_sample + row % B) * T + row / B) * (uint64_t)((C + 3) / 4);

@@ -4,8 +4,8 @@
 // The caller gives rows in chunks, so that the logits of all rows never exist at once. The loss of a batch is the sum
 // of its rows' losses over the number of labels in the whole global batch: `count` is where that number lies, the same
 // on every rank and in every micro-batch. It lies in the device's memory (g->step->labels), so that a captured CUDA
-// graph divides by the number of the window that it runs in. Gradients alone are divided; who adds the losses up
-// divides their sum.
+// graph divides by the number of the window that it runs in. Gradients alone are divided; the caller that adds
+// up the losses divides their sum.
 //
 // Where each rank holds a part of the vocabulary (Shoeybi et al. 2019, arXiv:1909.08053, section 3), the same comes in
 // three steps, and between them go R and 2*R numbers instead of the logits:

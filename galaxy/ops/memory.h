@@ -2,9 +2,9 @@
 //
 // All buffers that operations read and write lie in the context's arena, in the device's memory. A GPU's cannot be
 // touched by the host: what the host writes (tokens, the learning rate, weights from a file) goes there by
-// gx_to_device, what it reads (a loss, logits, a checkpoint) comes by gx_to_host, to and from a host copy: memory of the
-// host with the same contents. On a device that computes in the host's memory a buffer is its own host copy and these do
-// nothing, so that a program is written once.
+// gx_to_device, what it reads (a loss, logits, a checkpoint) comes by gx_to_host, to and from a host copy: memory of
+// the host with the same contents. On a device that computes in the host's memory a buffer is its own host copy and
+// these do nothing, so that a program is written once.
 //
 //     GX_TRY(gx_device_open(&g));                                        // streams and handles, where it has some
 //     GX_TRY(gx_arenas_open(&g, &arena, &host, bytes, host_bytes));      // sets g.arena and g.host
@@ -13,8 +13,8 @@
 //     fill(host_copy);
 //     gx_to_device(&g, tokens, host_copy, 4 * n);
 //
-// Operations on a GPU run behind the host. gx_to_device copies what the host has at the call, in order with the
-// operations before and after it; gx_to_host waits for what was asked before it.
+// Operations on a GPU run asynchronously. gx_to_device copies the host's bytes as they are at the call, in order with
+// the operations before and after it; gx_to_host waits for the operations before it.
 #ifndef GX_MEMORY_H
 #define GX_MEMORY_H
 #include "device.h"
@@ -31,8 +31,8 @@ int gx_on_device(const GxContext *g, const void *p); // 1: in the arena of a dev
 
 enum { GX_STAGE = 1 << 20 }; // elements of a large buffer that go to or from a file at a time
 
-// A buffer's host copy in the host's memory: the buffer itself where the host can touch it. NULL and the context's error:
-// the plan was not kept.
+// A buffer's host copy in the host's memory: the buffer itself where the host can touch it. NULL and the context's
+// error: the plan was not kept.
 void *gx_host_copy(GxContext *g, GxMemoryKind kind, void *buffer, int64_t bytes);
 void gx_to_device(GxContext *g, void *buffer, const void *host_copy, int64_t bytes);
 void gx_to_host(GxContext *g, void *host_copy, const void *buffer, int64_t bytes);

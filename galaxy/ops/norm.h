@@ -1,6 +1,6 @@
 // norm.h: RMSNorm (Zhang & Sennrich 2019, arXiv:1910.07467), alone, fused with the residual addition before it, and of
-// each head of a row; and layer norm (Ba et al. 2016, arXiv:1607.06450), which ops/residual.h fuses with what is before
-// it.
+// each head of a row; and layer norm (Ba et al. 2016, arXiv:1607.06450), which ops/residual.h fuses with the operations
+// before it.
 #ifndef GX_NORM_H
 #define GX_NORM_H
 #include "device.h"

@@ -1,8 +1,8 @@
 // optimizer.h: the global norm, clipping, AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101), SGD with momentum.
 //
 // Weights, moments and gradients are fp32. Where the model computes with narrower weights, `copy` gets them, rounded to
-// `dtype`, in the same pass (copy NULL: not wanted); a skipped step leaves it as it is, too. One call updates all that
-// lies one behind the other, whether weight decay is for it or not: a call is a launch on a card.
+// `dtype`, in the same pass (copy NULL: not wanted); a skipped step leaves it as it is, too. One call updates all
+// that is contiguous, with or without weight decay: a call is a launch on a card.
 // What changes from step to step (learning rate, clip coefficient, skip flag, number of applied steps) is read from
 // g->step, in device memory. The program puts the learning rate there, gx_clip the others: so it comes before gx_adamw
 // and gx_sgd, which refuse a step that it has not filled (GX_ERR_ARGUMENT; the host remembers which it was, in
@@ -19,7 +19,7 @@ struct GxSgd {
     float momentum, weight_decay;
 };
 
-// Of an update's elements those that weight decay leaves alone: [begin, end) each, one behind the other. Ranges that
+// Of an update's elements those that weight decay excludes: [begin, end) each, one behind the other. Ranges that
 // overlap, or lie beyond the elements, are GX_ERR_ARGUMENT.
 enum { GX_MOST_UNDECAYED = 16 };
 typedef struct {

@@ -1,4 +1,4 @@
-// quantize.h: numbers from a quantised matrix (base/quantized.h), as a product wants them.
+// quantize.h: dequantises parts of a quantised matrix (base/quantized.h) for products.
 //
 //     gx_dequantize(g, tile, GX_BF16, &w, 128, 64, 0, w.cols);      // rows [128, 192), whole
 //

@@ -1,5 +1,5 @@
 // residual.h: what joins a core's result to the stream, in one pass: the bias of the core's last linear, dropout, the
-// addition, and layer norm behind it (Vaswani et al. 2017, arXiv:1706.03762, section 5.4; Ba et al. 2016).
+// addition, and layer norm after it (Vaswani et al. 2017, arXiv:1706.03762, section 5.4; Ba et al. 2016).
 //
 //     GxResidual r = GX_ZERO;
 //     r.R = rows, r.C = cols, r.dtype = GX_F32;
@@ -8,7 +8,7 @@
 //     ...
 //     gx_residual_backward(g, dx, dout, dbias, dw, db, dy, sum, mean, rstd, &r, accumulate);
 //
-// A bias is added here, behind the sum over ranks, so that it is added once where each rank holds a part of the linear.
+// A bias is added here, after the sum over ranks, so that it is added once where each rank holds a part of the linear.
 // Rows that are split over ranks: each rank gives its own, and the dropout says which they are.
 //
 // Memory: the backward needs the sum as it was stored, two numbers per row, and nothing of x, out and the mask.

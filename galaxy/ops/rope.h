@@ -1,7 +1,7 @@
 // rope.h: rotary position embedding (Su et al. 2021, arXiv:2104.09864) in Hugging Face's order: elements i and i + h/2
 // of a head are a pair.
 //
-// Which global position a row has is told by runs: a short list of (row, length, position), rows counted in steps of T
+// The global positions of rows are given by runs: a short list of (row, length, position), rows counted in steps of T
 // (row t of a batch of B samples is rows t*B ... t*B + B-1 of the matrix). Whole sequences have one run, a slice of T
 // has one, a balanced context-parallel rank two.
 #ifndef GX_ROPE_H
@@ -24,10 +24,10 @@ GxRuns gx_runs_slice(const GxRuns *runs, int64_t first, int64_t rows); // those 
 int64_t gx_runs_position(const GxRuns *runs, int64_t row);             // global position of a row
 int gx_runs_check(GxContext *g, const char *what, const GxRuns *runs); // 1: as they should be
 
-// Pair i turns by position * f, f = theta^(-2i/head_dim). Where factor is not 0, as LLaMA 3.1 does it for sequences
-// that are longer than the `original` ones (Grattafiori et al. 2024, arXiv:2407.21783; "llama3" in Hugging Face's
-// files): of wavelengths w = 2 pi / f those above original/low are stretched by `factor`, those below original/high
-// stay, and between them s = (original/w - low) / (high - low) is the weight of what stays.
+// Pair i is rotated by the angle position * f, f = theta^(-2i/head_dim). Where factor is not 0, as LLaMA 3.1 does it
+// for sequences that are longer than the `original` ones (Grattafiori et al. 2024, arXiv:2407.21783; "llama3" in
+// Hugging Face's files): of wavelengths w = 2 pi / f those above original/low are stretched by `factor`, those below
+// original/high stay, and between them s = (original/w - low) / (high - low) is the weight of what stays.
 typedef struct {
     double theta; // 0: no rotary positions
     double factor, low, high, original;
@@ -44,8 +44,8 @@ void gx_rope_forward(GxContext *g, void *x, const float *cosine, const float *si
 void gx_rope_backward(GxContext *g, void *dx, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
                       int64_t heads, int64_t head_dim, int64_t stride, GxDtype dtype);
 
-// What rope_forward has turned by its positions is turned back by those where its documents begin, as if each began at
-// position 0; the backward is the inverse. documents [positions*B][2], on the device: ops/attention.h. Besides what
+// Rotates the results of rope_forward back by the positions where their documents begin, as if each began at position
+// 0; the backward is the inverse. documents [positions*B][2], on the device: ops/attention.h. Besides what
 // rope moves, 8 bytes of a row.
 void gx_rope_restart_forward(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs,
                              const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride,

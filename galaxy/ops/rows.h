@@ -12,7 +12,7 @@ GX_BEGIN
 void gx_pick_rows(GxContext *g, void *y, const void *x, const int32_t *rows, int64_t first, int64_t n, int64_t C,
                   GxDtype dtype);
 
-// y[rows[i] - first, :] += x[i,:], what gx_pick_rows has for a backward. x [n,C]; rows [n], all different; rows of y
+// y[rows[i] - first, :] += x[i,:]: the backward of gx_pick_rows. x [n,C]; rows [n], all different; rows of y
 // that are not named stay as they are. bytes: 3*n*C*size + 4*n; FLOPs: n*C
 void gx_add_rows(GxContext *g, void *y, const void *x, const int32_t *rows, int64_t first, int64_t n, int64_t C,
                  GxDtype dtype);
