@@ -4,8 +4,8 @@
 //   x --+-- enter -- GATHER -- core(mine) -- SCATTER -- CON -- y
 //       +------------------------------------------------+
 //
-// It is the program train_llama_galaxy, and train_bert_galaxy. train_llama --mode galaxy does not run it, but what model/mode.h
-// derives from the methods; tests hold the two equal, bit for bit.
+// It is the program train_llama_galaxy, and train_bert_galaxy. train_llama --mode galaxy does not run it, but what
+// model/mode.h derives from the methods; tests hold the two equal, bit for bit.
 #include "galaxy.h"
 
 static void galaxy_pair_forward(GxPass *p, int k, GxRows y, GxRows x)

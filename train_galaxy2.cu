@@ -4,8 +4,8 @@
 //   x --+-- enter -- [GATHER] -- core(mine) -- [SCATTER] -- CON -- y
 //       +----------------------------------------------------+
 //
-// It is the program train_llama_galaxy2, and train_bert_galaxy2. train_llama --mode galaxy2 does not run it, but what model/mode.h
-// derives from the methods; tests hold the two equal, bit for bit.
+// It is the program train_llama_galaxy2, and train_bert_galaxy2. train_llama --mode galaxy2 does not run it, but what
+// model/mode.h derives from the methods; tests hold the two equal, bit for bit.
 #include "galaxy.h"
 
 static void galaxy2_pair_forward(GxPass *p, int k, GxRows y, GxRows x)

@@ -9,7 +9,8 @@
 // The text has its special tokens in it, the first one included: it is encoded with them as tokens, and gets no frame.
 //
 // A model is trained on a conversation as a whole (gx_chat_training_text), on what the assistant said in it: its spans.
-// Where a later turn changes how earlier ones stand (gx_chat_training_text says so), each answer is trained with a text of its own.
+// Where a later turn changes how earlier ones stand (gx_chat_training_text says so), each answer is trained with a text
+// of its own.
 #ifndef GX_CHAT_H
 #define GX_CHAT_H
 #include "chat_named.h"
