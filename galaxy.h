@@ -4,15 +4,15 @@
 // HOW TO USE IT
 //     #define GALAXY_IMPLEMENTATION      in exactly one file of a program, in which the functions are compiled
 //     #include "galaxy.h"
-//   A bare `cc program.c -lm -lpthread` builds it, in seconds; with -O2 in half a minute, and it computes some 7 times as
-//   fast, with -O2 -march=native -fopenmp 30 times. With -std=c11 these two lines come before all system headers.
+//   A bare `cc program.c -lm -lpthread` builds it, in seconds; with -O2 in half a minute, and it computes 7 times
+//   as fast, with -O2 -march=native -fopenmp 30 times. With -std=c11 these two lines come before all system headers.
 //   A project compiles the library once, beside files that only include galaxy.h; here with all that tokenizers need:
 //     printf '#define GALAXY_IMPLEMENTATION\n#include "galaxy.h"\n' >galaxy.c
 //     cc -O2 -march=native -fopenmp -DGX_WITH_JANSSON -DGX_WITH_UTF8PROC -DGX_WITH_PCRE2 -c galaxy.c
 //     cc -O2 program.c galaxy.o -fopenmp -ljansson -lutf8proc -lpcre2-8 -lm -lpthread
 //   Defined before the implementation (and linked), these bring in libraries, each behind one header:
 //     GX_WITH_ONEDNN   cpu/gemm_onednn.h  matrix products by oneDNN (-ldnnl); without it by Galaxy's own kernels
-//     GX_WITH_JANSSON  io/json.h      JSON (-ljansson); without it configurations and checkpoints say GX_ERR_UNSUPPORTED
+//     GX_WITH_JANSSON  io/json.h      JSON (-ljansson); without it configurations, checkpoints: GX_ERR_UNSUPPORTED
 //     GX_WITH_UTF8PROC text/unicode.h accents, normal forms, for tokenizers (-lutf8proc); without it GX_ERR_UNSUPPORTED
 //     GX_WITH_PCRE2    text/regex.h   the words of GPT-2's, LLaMA-3's, T5's tokenizers (-lpcre2-8); without it the same
 //     GX_WITH_MPI      comm/mpi.h     ranks by mpirun (mpicc); without it ranks are threads, or processes by TCP

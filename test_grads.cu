@@ -36,8 +36,8 @@ typedef struct {
     pthread_t thread;
 } Rank;
 
-// A table with the one tensor and a whole one behind it in one unit, and a whole one in a unit of its own: both of these
-// are summed over tp.
+// A table with the one tensor and a whole one behind it in one unit, and a whole one in a unit of its own: both of
+// these are summed over tp.
 static void open_table(GxContext *g, GxTable *table, const Cut *c)
 {
     GxTensor t = GX_ZERO, bias = GX_ZERO, norm = GX_ZERO;

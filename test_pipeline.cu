@@ -801,8 +801,8 @@ TEST(what_two_ranks_add_up_is_refused_if_one_does_not_come_or_another_does)
     close_lists(s, 2);
 }
 
-// In a run a rank's first NORM waits for the sum of the ranks before it (gx_grads_receive_squares), and these have theirs when
-// they have got all gradients.
+// In a run a rank's first NORM waits for the sum of the ranks before it (gx_grads_receive_squares), and these have
+// theirs when they have got all gradients.
 TEST(a_message_behind_a_norm_is_refused)
 {
     GxSteps s[2];

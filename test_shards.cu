@@ -1,6 +1,6 @@
-// test_shards.cu: ranks that share units (ZeRO 1 to 3, FSDP, HSDP) against the same ranks with whole units, bit for bit:
-// losses, norms, every gradient, weights and moments after steps of SGD and AdamW, a validation. In modes, with stages,
-// uneven shares, tuned in every way, of every family.
+// test_shards.cu: ranks that share units (ZeRO 1 to 3, FSDP, HSDP) against the same ranks with whole units, bit for
+// bit: losses, norms, every gradient, weights and moments after steps of SGD and AdamW, a validation. In modes, with
+// stages, uneven shares, tuned in every way, of every family.
 #include "test/test.h"
 // the second sees what became of the first: whole weights that are old; of a card's graphs, which are not kept in the
 // first, captured in the third, the fourth sees that they are launched without their host code
@@ -217,8 +217,8 @@ static void check_case(const Case *c, int other, int nccl)
     test_subject = NULL, test_dtype = GX_F32;
 }
 
-// What adds up in another order than ranks with whole units: copies of ranks that share; gradients that are scattered in
-// each micro-batch. Against one rank.
+// What adds up in another order than ranks with whole units: copies of ranks that share; gradients that are scattered
+// in each micro-batch. Against one rank.
 static const Case near[] = {
     {.what = "2 copies of 2 ranks", .dp = 4, .replicate = 2, .micro = 2, .wide = 1},
     {.what = "2 copies of 2 ranks, scattered in each micro-batch", .dp = 4, .replicate = 2, .micro = 2, .each = 1},

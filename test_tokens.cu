@@ -1,6 +1,6 @@
-// test_tokens.cu: tokens that a vocabulary does not have: lists of them, tokenizers that get them (text/tokenizer_add.h),
-// rows of a model for them (run/tensor_load.h), and --add_tokens as users meet it. What `tokenizers`, transformers and
-// PEFT make of the same is in data/ref (dev/ref/make_tokens_refs.py).
+// test_tokens.cu: tokens that a vocabulary does not have: lists of them, tokenizers that get them
+// (text/tokenizer_add.h), rows of a model for them (run/tensor_load.h), and --add_tokens as users meet it. What
+// `tokenizers`, transformers and PEFT make of the same is in data/ref (dev/ref/make_tokens_refs.py).
 #define BASE "--model base/checkpoint-8 "
 #include "test/tuned_runs.h"
 #include "galaxy.h"

@@ -1,6 +1,6 @@
-// test_train_shards.cu: ranks that share weights, gradients and optimizer state (--zero, --dp_shard) as their users meet
-// them: the files and the log of ranks that have everything; resumed on another mesh; killed; a full disk; refused; in
-// the memory of the plan. See test/program.h.
+// test_train_shards.cu: ranks that share weights, gradients and optimizer state (--zero, --dp_shard) as their users
+// meet them: the files and the log of ranks that have everything; resumed on another mesh; killed; a full disk;
+// refused; in the memory of the plan. See test/program.h.
 #include "test/program.h"
 #include "test/ranks.h"
 #include "galaxy/run/metrics.h"

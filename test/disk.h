@@ -1,5 +1,6 @@
-// test/disk.h: what a power cut would leave. It takes the place of fsync, pwrite, rename, renameat, unlink, unlinkat and
-// rmdir in the whole program (the linker's --wrap); each still does what it did, and notes what is not on the disk yet.
+// test/disk.h: what a power cut would leave. It takes the place of fsync, pwrite, rename, renameat, unlink, unlinkat
+// and rmdir in the whole program (the linker's --wrap); each still does what it did, and notes what is not on the disk
+// yet.
 //
 //     disk_watch();
 //     …the library writes, publishes, removes…

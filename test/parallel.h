@@ -648,8 +648,8 @@ static inline double gate_scale(const Result *serial, const char *name)
 }
 
 // The least norm that differences of gradients are judged by. A key bias's gradient is 0 but for rounding, and little
-// more where keys are rotated: that of its weight, or of the scale beside it, is the scale. In bf16 what is small beside
-// the others is a difference of what is not, rounded.
+// more where keys are rotated: that of its weight, or of the scale beside it, is the scale. In bf16 what is small
+// beside the others is a difference of what is not, rounded.
 static inline double least_gradient(const Result *serial, const char *name)
 {
     static const char *const keys[][2] = {{"key.bias", "key.weight"},

@@ -6,10 +6,11 @@
 //     … document d: c.ids[c.file.document[d].begin …], c.is_learned[…] …
 //     gx_chat_tokens_close(&c);
 //
-// A conversation is one document, or where later turns change how earlier ones stand (gx_chat_training_text), one for each
-// answer, with all that was said before it. Its text is encoded as a whole, special tokens in it as tokens, and without
-// the tokenizer's frame: the format has what begins a text. An answer is learned from the first token on that the text
-// has otherwise than the text up to the answer alone: so also a token that begins before the answer and ends in it.
+// A conversation is one document, or where later turns change how earlier ones stand (gx_chat_training_text), one for
+// each answer, with all that was said before it. Its text is encoded as a whole, special tokens in it as tokens, and
+// without the tokenizer's frame: the format has what begins a text. An answer is learned from the first token on that
+// the text has otherwise than the text up to the answer alone: so also a token that begins before the answer and ends
+// in it.
 //
 // Instructions without a format are Alpaca's (Taori et al. 2023), in the tokenizer's frame as any other text, with its
 // eos_token behind the answer. A prompt and its completion that are texts are one text without any format, in the same

@@ -19,7 +19,7 @@
 //     GxDataset d;
 //     GX_TRY(gx_dataset_open(&d, "book.txt", 0.1, 256, err));
 //     for (b…) status = gx_dataset_sample(&d, seed, sample + b, 256, tokens + b, labels + b, B, err);    // [T,B]
-//     for (w < gx_tokens_eval_samples(&d.held_out, 256)) status = gx_dataset_eval_sample(&d, w, 256, tokens, labels, 1, err);
+//     for (w < gx_tokens_eval_samples(&d.held_out, 256)) status = gx_dataset_eval_sample(&d, w, 256, …);
 //     gx_dataset_close(&d);
 #ifndef GX_DATASET_H
 #define GX_DATASET_H

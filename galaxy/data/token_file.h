@@ -13,10 +13,10 @@
 // life of a program, and none when a file is opened but those that say where documents are. So a byte that was changed,
 // a block of zeros or one of another file is an error of whoever reads it, and never trained on.
 //
-// Version 4 is of conversations (dataset_chat.h): it has a mask, and instead of the u32 0 behind has_mask the length of a
-// text; behind the mask stand for each document a bit, 1 where it is of the same conversation as the one before | zeros
-// up to a multiple of 8 | the text, JSON of what the conversations were made with (GxTokenChats) | zeros up to a multiple
-// of 8. All of it is in the blocks that have checksums.
+// Version 4 is of conversations (dataset_chat.h): it has a mask, and instead of the u32 0 behind has_mask the length of
+// a text; behind the mask stand for each document a bit, 1 where it is of the same conversation as the one before |
+// zeros up to a multiple of 8 | the text, JSON of what the conversations were made with (GxTokenChats) | zeros up to a
+// multiple of 8. All of it is in the blocks that have checksums.
 //
 // Files of version 1 (without a mask) and 2 (with one) end before the table, have zeros from byte 104 to 128, and are
 // read as they are: a wrong size is noticed, other damage is not.
@@ -88,9 +88,9 @@ GxStatus gx_token_file_read_mask(const GxTokenFile *f, int fd, const char *path,
 GxStatus gx_token_file_write(const char *path, const GxTokenFile *f, const int32_t *ids, const unsigned char *mask,
                              GxError *err);
 
-// One of several, one behind the other, of the same tokenizer, a piece at a time: what gx_token_file_write would make of
-// all their tokens. Either all are of conversations, whose description is `chats`, or none has a mask, and it is NULL.
-// *all: what it has, without the documents themselves.
+// One of several, one behind the other, of the same tokenizer, a piece at a time: what gx_token_file_write would make
+// of all their tokens. Either all are of conversations, whose description is `chats`, or none has a mask, and it is
+// NULL. *all: what it has, without the documents themselves.
 GxStatus gx_token_file_join(const char *path, const char *const *part, int64_t n, const GxTokenChats *chats,
                             GxTokenFile *all, GxError *err);
 

@@ -18,10 +18,11 @@
 // (wherever it stands, flags win over it), --help, --version. --help shows the options that most people need, where the
 // program names them, --help all every option, and --help WORD those with WORD in their names or their group's. Of two
 // equal flags the last counts, so that a script's own can be followed by its caller's (of texts, GX_FIELD_TEXTS, all
-// count); so does the last of two --config, alone: the other file is not read. In JSON: one flat object, the same names, JSON types; "_comment" is ignored. All else is
-// refused by name: unknown keys ("did you mean"), a key twice in a file, values of another type (also of a flag that a
-// later one replaces), rubbish behind a number, overflow, NaN, values out of range, bare words. Nothing is allocated;
-// nothing needs to be closed. The tables and structs must outlive the GxConfig.
+// count); so does the last of two --config, alone: the other file is not read. In JSON: one flat object, the same
+// names, JSON types; "_comment" is ignored. All else is refused by name: unknown keys ("did you mean"), a key twice in
+// a file, values of another type (also of a flag that a later one replaces), rubbish behind a number, overflow, NaN,
+// values out of range, bare words. Nothing is allocated; nothing needs to be closed. The tables and structs must
+// outlive the GxConfig.
 #ifndef GX_CONFIG_H
 #define GX_CONFIG_H
 #include "../base/text.h"

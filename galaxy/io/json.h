@@ -53,7 +53,8 @@ GxStatus gx_json_parse_with(GxJson **out, const char *text, int64_t bytes, const
 GxStatus gx_json_read_with(GxJson **out, const char *path, int64_t cap, unsigned allowed, GxError *err);
 // The same of a file whose root is an object; another one is an error (GX_ERR_FORMAT). *out: NULL after an error.
 GxStatus gx_json_read_object(GxJson **out, const char *path, int64_t cap, unsigned allowed, GxError *err);
-// Makes a document that is built here, with GX_JSON_NUL for U+0000, one that is written as such: the root gets the note.
+// Makes a document that is built here, with GX_JSON_NUL for U+0000, one that is written as such: the root gets the
+// note.
 GxStatus gx_json_note_nuls(GxJson *root, GxError *err);
 // A text of that document, in place: a byte 0 for each U+0000. Returns how many bytes it has then.
 int64_t gx_json_spell_nuls(const GxJson *root, char *text);

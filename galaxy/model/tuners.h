@@ -1,11 +1,12 @@
-// model/tuners.h: the list of all methods of training a part of a model. To add one, write its file (like bottleneck.h),
-// and add its hyperparameters to tuning_spec.h and a line here.
+// model/tuners.h: the list of all methods of training a part of a model. To add one, write its file (like
+// bottleneck.h), and add its hyperparameters to tuning_spec.h and a line here.
 #ifndef GX_TUNERS_H
 #define GX_TUNERS_H
 #include "tuner.h"
 GX_BEGIN
 
-// Sets m->tuner: the methods by which the model is tuned, of which one at most has a name. Checks their hyperparameters.
+// Sets m->tuner: the methods by which the model is tuned, of which one at most has a name. Checks their
+// hyperparameters.
 GxStatus gx_tuners_open(GxModel *m, GxError *err);
 
 GX_END

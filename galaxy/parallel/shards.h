@@ -1,13 +1,14 @@
-// parallel/shards.h: which rank has which part of a unit's weights, gradients and optimizer state, and how whole weights
-// come of the parts (ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054; FSDP: Zhao et al. 2023, arXiv:2304.11277).
+// parallel/shards.h: which rank has which part of a unit's weights, gradients and optimizer state, and how whole
+// weights come of the parts (ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054; FSDP: Zhao et al. 2023,
+// arXiv:2304.11277).
 //
 // The elements of a unit are cut into as many ranges as there are ranks that share them: those of dp_shard and cp; and
 // of tp, too, where every rank of tp has the unit whole and its gradients are summed over tp. A range is a range of all
 // that the unit has, frozen tensors included. It costs a rank the bytes of weights, if these are sharded, and of
 // gradients, masters and moments for what is trained; each rank has its share of that cost, by a list or even. What is
 // trained is cut between two blocks of the norm alone (GX_SQUARES_BLOCK elements from a tensor's first one that this
-// rank counts), so that a block's sum of squares, and with it the norm, has the bits that it has unsharded. The bytes of
-// quantised matrices are cut anywhere.
+// rank counts), so that a block's sum of squares, and with it the norm, has the bits that it has unsharded. The bytes
+// of quantised matrices are cut anywhere.
 //
 //     GX_TRY(gx_store_open(&s, &table, gx_units_all(), GX_BF16, &g->error));
 //     GX_TRY(gx_shards_open(g, &s, GX_SHARDS_WEIGHTS, NULL));      // before gx_store_allocate
@@ -44,7 +45,8 @@ int64_t gx_shards_grads_bytes(const GxStore *s, int unit);
 // not sharded, in place, what is trained of them: each rank has updated its part. Until gx_shards_free.
 void gx_shards_gather(GxContext *g, const GxStore *s, int unit, void *into);
 void gx_shards_free(const GxStore *s, int unit);
-// Where gradients are sharded: whole ones are written to this buffer (gx_shards_grads_bytes) from now on. NULL: nowhere.
+// Where gradients are sharded: whole ones are written to this buffer (gx_shards_grads_bytes) from now on. NULL:
+// nowhere.
 void gx_shards_put_grads(const GxStore *s, int unit, void *buffer);
 
 GX_END

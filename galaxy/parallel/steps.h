@@ -500,8 +500,8 @@ typedef struct {
 
 // clang-format off
 static const GxEffectRow gx__steps_effects[] = {
-    // F: weights (of a head that shares its matrix the embedding's first), x(u) -> x(u+1), slot. A slot that is not kept
-    // is scratch: it ends with the action.
+    // F: weights (of a head that shares its matrix the embedding's first), x(u) -> x(u+1), slot. A slot that is not
+    // kept is scratch: it ends with the action.
     {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_UNIT_0,     GX__STEPS_IF_TIED_WEIGHTS},
     {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
     {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X},

@@ -15,8 +15,8 @@
 //     ...
 //     GX_TRY(gx_steps_write(&s, &serial, &spec, err)); // in place of gx_steps_make
 //
-// What is the same for all schedules is added around it: COUNT, a layer's R before its B, REDUCE, NORM, AGREE, STEP; and
-// where ranks share units, GATHER, FREE and SCATTER, but for a schedule that has them itself (train_fsdp.cu).
+// What is the same for all schedules is added around it: COUNT, a layer's R before its B, REDUCE, NORM, AGREE, STEP;
+// and where ranks share units, GATHER, FREE and SCATTER, but for a schedule that has them itself (train_fsdp.cu).
 //
 // A call that has nothing to do writes nothing: a micro-batch that the window does not have, the head's forward (in
 // training its backward computes it), a backward below the lowest trained unit or of a unit that gradients pass by, a
@@ -64,13 +64,13 @@ void gx_put_backward(GxStepsWriter *w, int unit, int micro_batch);
 void gx_put_send(GxStepsWriter *w, int object, int micro_batch);
 void gx_put_receive(GxStepsWriter *w, int object, int micro_batch);
 // gx_put_gather makes whole, of all ranks' shards, the weights that a forward or a backward of the unit (what:
-// GX_DO_FORWARD, GX_DO_BACKWARD) reads: its own; of a head that shares the embedding's matrix also unit 0's. gx_put_free
-// leaves this rank's shards of them. If between a unit's FREE and its next GATHER there was room for it beside all that
-// were whole (GxStepsSpec.gathered), it has stayed whole: neither of the two is written.
+// GX_DO_FORWARD, GX_DO_BACKWARD) reads: its own; of a head that shares the embedding's matrix also unit 0's.
+// gx_put_free leaves this rank's shards of them. If between a unit's FREE and its next GATHER there was room for it
+// beside all that were whole (GxStepsSpec.gathered), it has stayed whole: neither of the two is written.
 void gx_put_gather(GxStepsWriter *w, int what, int unit);
 void gx_put_free(GxStepsWriter *w, int what, int unit);
-// The ranks' gradients of the unit are added up, and each keeps its part of the sum: when they have all contributions of
-// the window, or, by GxStepsSpec.scatters_each, of a micro-batch.
+// The ranks' gradients of the unit are added up, and each keeps its part of the sum: when they have all contributions
+// of the window, or, by GxStepsSpec.scatters_each, of a micro-batch.
 void gx_put_scatter(GxStepsWriter *w, int unit);
 
 // Makes the list of rank spec->rank by a schedule, and checks it. Its messages are held against those of the other

@@ -3,8 +3,8 @@
 // Data: a text file, JSON lines, a table (CSV, TSV), a folder of texts and JSON lines, a file of tokens, or several of
 // these with weights (data/blend.h). The end of each is held out for validation. JSON lines may also be conversations,
 // and these and tables instructions, or prompts and their completions (data/chat_records.h): then only the assistant's
-// turns are learned, in the format of the model's chat template or of --chat_template (data/dataset_chat.h), or only the
-// completions.
+// turns are learned, in the format of the model's chat template or of --chat_template (data/dataset_chat.h), or only
+// the completions.
 // Tokens: those of the tokenizer that an option names, else of the model's; without either, bytes. Attention does not
 // cross documents that share a sample.
 // Metrics: the loss per token, and in bits per byte of the text, which also compares tokenizers. The baseline is a

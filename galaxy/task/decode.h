@@ -6,7 +6,7 @@
 // the same columns; rank 0 samples the tokens, decides when a text ends, and tells the others. The cache's memory is
 // that of the texts' total length; a finished text takes no more of it.
 //
-//     gx_decoder_allocate(g, &d, &model, T, B, chunk, first);          // before gx_runner_allocate(g, &runner, chunk, B, …)
+//     gx_decoder_allocate(g, &d, &model, T, B, chunk, first);       // before gx_runner_allocate(g, …)
 //     gx_decode(g, &d, &forward, text, B, &plan);                  // text[b] has its prompt
 //
 // A conversation reuses the cache: if a single text begins like the one of the call before, gx_decode runs only what is

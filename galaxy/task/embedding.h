@@ -4,8 +4,8 @@
 //     ./train_bert --task embedding --model bert --train_data pairs.tsv --validation_data held_out.tsv
 //     ./train_bert --task embedding --model out/checkpoint-500 --embed texts.tsv --embed_output vectors.npy
 //
-// Files: data/records.h, with columns anchor, positive and negative (optional). Without --validation_data a hash of each
-// anchor decides whether its record is held out.
+// Files: data/records.h, with columns anchor, positive and negative (optional). Without --validation_data a hash of
+// each anchor decides whether its record is held out.
 //
 // The loss ranks each anchor's positive among its rivals: all positives and negatives of the micro-batch, on all ranks
 // (model/vectors.h). The more rivals, the harder the task. Texts of other micro-batches are no rivals, so
@@ -14,8 +14,8 @@
 // anchors of a micro-batch is its own rival, so it is better to remove repeated texts from a file.
 //
 // A sample of seq_len tokens holds whole records, as many as fit (--pack_texts false: one record); attention does not
-// cross texts. A text has at most seq_len / 2 tokens, or seq_len / 3 if there are negatives, and no more than the model's
-// folder says (max_seq_length).
+// cross texts. A text has at most seq_len / 2 tokens, or seq_len / 3 if there are negatives, and no more than the
+// model's folder says (max_seq_length).
 // --pooling: a text's vector is the mean of its tokens' vectors ([CLS] and [SEP] included), or that of [CLS]. auto: as
 // the model's folder says, else the mean. What it says of sentence-transformers (text/sentence_modules.h) is honoured:
 // Dense modules follow the pooling, and are not trained.

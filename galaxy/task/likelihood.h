@@ -1,7 +1,7 @@
 // task/likelihood.h: how likely a causal language model takes the ends of texts to be: the sum of the log-probabilities
 // of their last tokens, each given all tokens before it.
 //
-//     gx_likelihood_allocate(g, &l, T);                                // before gx_runner_allocate(g, &runner, T, 1, chunk)
+//     gx_likelihood_allocate(g, &l, T);                                // before gx_runner_allocate(g, …)
 //     GxScoredText text[] = {{ids, 12, 3, 0, 0}};                  // of 12 tokens the last 3 are scored
 //     gx_likelihood_run(g, &l, &forward, text, 1);
 //     … text[0].logprob, text[0].is_greedy …

@@ -120,9 +120,9 @@ typedef struct GxTask {
     GxStatus (*baseline)(const void *self, GxMetric *metric, GxError *err);
 
     void (*allocate)(GxContext *g, void *self, GxModel *m, int64_t T); // T: of the longest batch. NULL: nothing to take
-    // Points b's arrays, for b->T x b->B tokens, into `block` in the device's memory, and the host copies of these arrays
-    // into `host_copy`, a block of the same size in the host's memory. Returns the bytes of one block; both may be NULL
-    // if only that is asked for.
+    // Points b's arrays, for b->T x b->B tokens, into `block` in the device's memory, and the host copies of these
+    // arrays into `host_copy`, a block of the same size in the host's memory. Returns the bytes of one block; both may
+    // be NULL if only that is asked for.
     int64_t (*layout)(const void *self, GxBatch *b, void *block, void *host_copy);
     // Writes the host copy: b->B training samples from b->first_sample on. Errors go only to err, which need not be
     // &g->error: the trainer decides whether the run goes on.
