@@ -1006,8 +1006,8 @@ TEST(scores_are_those_of_the_model_that_writes)
     char line[TEST_PATH + 300];
     // until it says the alphabet in the tokens that the tokenizer makes of it: others would be read back differently
     snprintf(line, sizeof line,
-             "%s --model scored --tuning lora --learning_rate 0.03 --max_steps 80 --train_data letters.txt --seq_len 16 "
-             "--sample_tokens 0 --output_dir scored_lora --overwrite_output_dir true",
+             "%s --model scored --tuning lora --learning_rate 0.03 --max_steps 80 --train_data letters.txt "
+             "--seq_len 16 --sample_tokens 0 --output_dir scored_lora --overwrite_output_dir true",
              program);
     start_line(line, 0);
     CHECK_RAN(finish());
