@@ -155,7 +155,7 @@ static void gx__enter_norm_backward(const GxPairView *v, GxRows dx, GxRows din, 
 {
     const GxTensorId norm = v->pair->norm.weight;
     const int is_apart = picked.data != x.data;
-    const int is_first = v->spec->con.kind == GX_CON_NOTHING && gx_head_writes_dx(v->p);
+    const int is_first = gx_view_is_head(v) && gx_head_writes_dx(v->p);
     int accumulate = 0;
     float *dw = gx_store_grad(v->store, norm, &accumulate);
     const GxRows to = is_apart ? gx_picked_rows(v, v->m->mode->methods.con, picked.rows, picked.cols) : dx;

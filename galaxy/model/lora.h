@@ -51,6 +51,7 @@ GX_END
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "../base/text.h"
 #include "../ops/elementwise.h"
 #include "../ops/linear.h"
 #include "lora_targets.h"
@@ -91,7 +92,7 @@ static GxTensorId gx__lora_factor(GxContext *g, GxModel *m, int base, gx__LoraFa
     const GxTensor *w = &m->table.row[base];
     GxTensor t = *w;
     const int r = 1 - f.at, is_split = w->parts != NULL, is_cut = is_split && w->split_dim == f.kept;
-    const int64_t module = (int64_t)strlen(w->name) - (int64_t)strlen(".weight");
+    const int64_t module = gx_text_stem(w->name, ".weight");
     if (module + (int64_t)strlen(f.name) >= GX_NAME) {
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "the name of %s is too long for LoRA's factors: %d characters", t.name,
                 GX_NAME - (int)strlen(f.name) - 1);

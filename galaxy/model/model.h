@@ -127,10 +127,7 @@ struct GxModel {
 };
 
 static inline const GxUnitSpec *gx_unit_spec(const GxModel *m, int unit) { return &m->kind[m->unit[unit].kind].spec; }
-static inline int gx_model_has_adapter(const GxModel *m)
-{
-    return m->lora.r > 0 || m->bottleneck.reduction > 0 || m->side.reduction > 0 || m->prompt.len > 0;
-}
+static inline int gx_model_has_adapter(const GxModel *m) { return m->tuners > 0; }
 static inline int64_t gx_model_width(const GxModel *m) { return gx_unit_spec(m, 0)->width; }
 int64_t gx_model_vocab(const GxModel *m);
 static inline GxTensorId gx_no_tensor(void)

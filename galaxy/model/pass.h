@@ -113,7 +113,7 @@ typedef struct {
 } GxPairView;
 GxPairView gx_view(const GxPass *p, int k);
 
-static inline int gx_view_is_head(const GxPairView *v) { return v->spec->con.kind == GX_CON_NOTHING; }
+static inline int gx_view_is_head(const GxPairView *v) { return gx_pair_is_head(v->spec); }
 static inline int gx_view_has_adapter(const GxPairView *v) { return v->pair->adapter[0].first.index >= 0; }
 // A weight; NULL: the pair has no such tensor.
 static inline void *gx_view_weight(const GxPairView *v, GxTensorId id)

@@ -46,6 +46,7 @@ GX_END
 #define GX_MODEL_PROMPT_IMPLEMENTED
 #include <stdio.h>
 #include <string.h>
+#include "../base/text.h"
 #include "../ops/elementwise.h"
 #include "../ops/norm.h"
 
@@ -109,7 +110,7 @@ static GxTensorId gx__prompt_tensor(GxContext *g, GxModel *m, int unit, int k, i
     if (id.index < 0) return id;
     GxTensor *t = &m->table.row[id.index];
     t->is_added = 1;
-    t->name[strlen(t->name) - strlen(".weight")] = 0; // in peft a parameter of attention, not a module with a weight
+    t->name[gx_text_stem(t->name, ".weight")] = 0; // in peft a parameter of attention, not a module with a weight
     return id;
 }
 

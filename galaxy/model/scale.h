@@ -45,6 +45,7 @@ GX_END
 #define GX_MODEL_SCALE_IMPLEMENTED
 #include <stdio.h>
 #include <string.h>
+#include "../base/text.h"
 #include "../ops/columns.h"
 #include "../ops/elementwise.h"
 
@@ -55,7 +56,7 @@ static GxTensorId gx__scale_tensor(GxContext *g, GxModel *m, int base, const cha
                                    GxUse of_summand)
 {
     GxTensor t = m->table.row[base];
-    const size_t module = strlen(t.name) - strlen(".weight");
+    const size_t module = (size_t)gx_text_stem(t.name, ".weight");
     const int is_summand = t.parts != NULL && t.split_dim == 1;
     if (module + strlen(name) >= GX_NAME) {
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "the name of %s is too long for its scale: %d characters", t.name,

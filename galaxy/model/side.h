@@ -57,7 +57,7 @@ static GxStatus gx__side_check(GxModel *m, GxError *err)
 int gx_side_is_beside(const GxModel *m, int unit)
 {
     const GxUnitSpec *u = gx_unit_spec(m, unit);
-    return m->side.reduction > 0 && u->side == GX_SIDE_NONE && u->pair[0].con.kind != GX_CON_NOTHING;
+    return m->side.reduction > 0 && u->side == GX_SIDE_NONE && !gx_pair_is_head(&u->pair[0]);
 }
 
 // The backbone is frozen by tuned.h unless the user named modules to be trained: those must be in the head.

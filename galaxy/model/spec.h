@@ -70,6 +70,7 @@ typedef struct {
     GxCoreSpec core;
     GxConSpec con;
 } GxPairSpec;
+static inline int gx_pair_is_head(const GxPairSpec *s) { return s->con.kind == GX_CON_NOTHING; } // nothing leaves it
 typedef struct {
     const char *name; // "embed", "layer", "head"
     GxSidePlace side;

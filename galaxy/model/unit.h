@@ -106,8 +106,6 @@ int64_t gx_gradient_bytes(const GxModel *m, int unit, int64_t T, int64_t B)
 
 // ---- slots ---------------------------------------------------------------------------------------------------------
 
-static int gx__unit_is_end(const GxPairSpec *s) { return s->con.kind == GX_CON_NOTHING; } // a head's pair
-
 static void gx__unit_layout_enter(GxSlotLayout *l, const GxEnterSpec *enter, int64_t C, GxPairSlot *s)
 {
     const int kept = enter->kind == GX_ENTER_TRANSFORM ? 2 : enter->kind == GX_ENTER_POOL;
@@ -124,7 +122,7 @@ static void gx__unit_layout_pair(GxSlotLayout *l, const GxUnitKind *u, int k, Gx
     const GxMethod core = gx_methods_of(*by, spec->core.kind);
     const int64_t rows = core == GX_METHOD_SP ? l->own : l->all, whole = core == GX_METHOD_SP ? l->con : l->all,
                   C = u->spec.width;
-    const int is_end = gx__unit_is_end(spec), has_stream = k > 0 && !is_end,
+    const int is_end = gx_pair_is_head(spec), has_stream = k > 0 && !is_end,
               is_x = spec->enter.kind == GX_ENTER_NOTHING && whole == l->con && !is_end,
               lies_inside = has_stream && spec->enter.kind == GX_ENTER_NOTHING && !is_x;
     if (has_stream && !lies_inside) s->stream = gx_slot_rows(l, l->con, C);
@@ -162,7 +160,7 @@ static int64_t gx__unit_layout(const GxModel *m, int unit, const GxSplit *rows, 
     memset(slot->pair, 0, sizeof slot->pair);
     memset(&slot->side, 0, sizeof slot->side);
     for (int k = 0; k < u->spec.n_pairs; k++) {
-        const GxSplit *own = picked && gx__unit_is_end(&u->spec.pair[k]) ? &picked[k] : rows;
+        const GxSplit *own = picked && gx_pair_is_head(&u->spec.pair[k]) ? &picked[k] : rows;
         gx__unit_layout_rows(&l, own, own == rows ? all : gx_split_total(own));
         gx__unit_layout_pair(&l, u, k, &slot->pair[k]);
     }
@@ -212,7 +210,7 @@ void gx_slot_layout(GxPass *p, void *base)
     const GxUnitSpec *u = gx_unit_spec(m, p->unit);
     p->slot->rows = gx_batch_slices(m, b->T, b->B);
     for (int k = 0; k < u->n_pairs; k++)
-        if (gx__unit_is_end(&u->pair[k]))
+        if (gx_pair_is_head(&u->pair[k]))
             p->slot->picked[k] = gx__unit_picked(p, &p->slot->rows, &b->target[u->pair[k].core.target]);
     gx__unit_layout(m, p->unit, &p->slot->rows, p->slot->picked, b->T * b->B, p->defers_weights, base, p->slot);
 }
@@ -262,7 +260,7 @@ static void gx__unit_pair_forward(GxPass *p, int k, GxRows y, GxState in)
 static int gx__unit_is_head(const GxPass *p)
 {
     const int n = gx_pass_kind(p)->spec.n_pairs;
-    return n > 0 && gx_pass_kind(p)->spec.pair[n - 1].con.kind == GX_CON_NOTHING;
+    return n > 0 && gx_pair_is_head(&gx_pass_kind(p)->spec.pair[n - 1]);
 }
 
 void gx_unit_pass_through(GxContext *g, GxState out, GxState in)

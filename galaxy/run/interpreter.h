@@ -413,7 +413,7 @@ static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, in
 
 static int gx__interpreter_is_head(const GxRunner *r, int unit)
 {
-    return gx_unit_spec(r->m, unit)->pair[0].con.kind == GX_CON_NOTHING;
+    return gx_pair_is_head(&gx_unit_spec(r->m, unit)->pair[0]);
 }
 
 // Can the action be part of a graph? F, R, B and W can, unless they ask the host (for a side cache's outputs, for
