@@ -56,6 +56,7 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../io/config_json.h"
 
 void gx_agree_on_fields(GxContext *g, const GxField *f, int n, void *target)
 {

@@ -95,6 +95,8 @@ GX_END
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../io/config_args.h"
+#include "../io/config_help.h"
 #include "agree.h"
 #include "checkpoint_load.h"
 #include "help.h"
