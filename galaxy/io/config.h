@@ -1,6 +1,6 @@
-// config.h: options as data. A program describes its options in tables of fields (base/fields.h). From these tables come
-// the defaults, what is read from command lines (config_args.h) and JSON files (config_json.h), --help (config_help.h),
-// and the resolved configuration that is saved beside a run (config_json.h).
+// config.h: options as data. A program describes its options in tables of fields (base/fields.h). From these tables
+// come the defaults, what is read from command lines (config_args.h) and JSON files (config_json.h), --help
+// (config_help.h), and the resolved configuration that is saved beside a run (config_json.h).
 //
 //     typedef struct { int64_t seq_len; double learning_rate; char precision[GX_FIELD_TEXT]; } Options;
 //     static const GxField table[] = {

@@ -81,6 +81,7 @@ GX_END
 #include <unistd.h>
 #include "../cpu/cpu.h"
 #include "../io/config_args.h"
+#include "../io/json.h"
 #include "processors.h"
 #include "reporter.h"
 

@@ -31,6 +31,7 @@ GX_END
 #include <stdio.h>
 #include <string.h>
 #include "../io/config_args.h"
+#include "../io/json.h"
 #include "../io/typing.h"
 
 const GxTask *gx_task_find(const GxFamily *family, const char *name)

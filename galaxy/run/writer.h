@@ -97,6 +97,7 @@ GX_END
 #include <string.h>
 #include "../io/config_args.h"
 #include "../io/config_help.h"
+#include "../model/mode.h"
 #include "agree.h"
 #include "checkpoint_load.h"
 #include "help.h"
@@ -104,6 +105,7 @@ GX_END
 #include "machine.h"
 #include "options_chosen.h"
 #include "output.h"
+#include "processors.h"
 #include "reporter.h"
 
 // ---- options -------------------------------------------------------------------------------------------------------
