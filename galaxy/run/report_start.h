@@ -219,7 +219,7 @@ static int gx__report_start_samples(const GxSession *s, GxReport *r)
     gx_report_end(r, s->g);
     gx_report_begin(r, s->g);
     if (!r->out) return 0;
-    s->run->task->show(s->run->self, r->out);
+    s->run->task->data.show(s->run->self, r->out);
     gx_report_end_as_is(r, s->g);
     gx_report_begin(r, s->g);
     return r->out != NULL;
@@ -266,8 +266,8 @@ void gx_report_start(const GxSession *s)
             o->cuda_graphs && !gx_options_is_inference(o) ? ", by CUDA graphs" : "");
     gx__report_start_attention(r.out, s);
     gx__report_start_tuning(r.out, s);
-    if (!o->dry_run) s->run->task->describe(s->run->self, r.out);
-    if (!o->dry_run && s->run->task->show && !gx__report_start_samples(s, &r)) return;
+    if (!o->dry_run) s->run->task->data.describe(s->run->self, r.out);
+    if (!o->dry_run && s->run->task->data.show && !gx__report_start_samples(s, &r)) return;
     gx__report_start_options(r.out, s);
     gx__report_start_work(r.out, s);
     if (s->extra.describe) s->extra.describe(s->extra.self, s, r.out);

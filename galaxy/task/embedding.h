@@ -370,7 +370,7 @@ static void gx__embedding_close(void *self)
     free(c->host_copy), free(c->found[0]), free(c->found[1]), free(c->known);
 }
 
-static const GxHeadRequest *gx__embedding_wish(const void *self) { return &((const GxEmbeddingTask *)self)->head; }
+static const GxHeadRequest *gx__embedding_head(const void *self) { return &((const GxEmbeddingTask *)self)->head; }
 
 static void gx__embedding_describe(const void *self, FILE *out)
 {
@@ -451,10 +451,10 @@ static void gx__embedding_each(GxTextGroups *s, const GxBatch *b, uint64_t seed,
                                void *user)
 {
     for (int k = 0; k < s->per; k++)
-        for (int64_t column = 0; column < b->B && b->first_sample + column < end; column++) {
+        for (int64_t column = 0; column < b->B && b->sample + column < end; column++) {
             const int64_t *group;
             int64_t n, begin = 0;
-            gx_text_packing_column(&s->packing, seed, b->first_sample + column, &group, &n);
+            gx_text_packing_column(&s->packing, seed, b->sample + column, &group, &n);
             for (int64_t i = 0; i < n; begin += s->length[group[i++]]) {
                 int64_t inside = 0;
                 for (int j = 0; j < k; j++) inside += s->text[j].length[group[i]];
@@ -717,7 +717,7 @@ static void gx__embedding_run_one(GxContext *g, GxEmbeddingTask *c, const GxForw
     gx__embedding_put_text(&w, t, i, 0, 0);
     b->target[0].logits = gx_some_rows(c->vectors, 0, 1);
     gx_to_device(g, c->one_block, c->one_host, c->one_bytes);
-    forward->run(g, forward->user, b);
+    forward->run(g, forward->user, b, NULL);
     gx__embedding_fetch(g, c, b);
     if (!gx_failed(g)) memcpy(vector, c->host_copy, (size_t)c->width * sizeof *vector);
 }
@@ -729,7 +729,7 @@ static void gx__embedding_dry_run(GxContext *g, GxEmbeddingTask *c, const GxForw
     b.B = c->samples;
     gx__embedding_layout(c, &b, c->one_block, c->one_block);
     b.target[0].anchors = -1, b.target[0].logits = c->vectors;
-    forward->run(g, forward->user, &b);
+    forward->run(g, forward->user, &b, NULL);
     if (c->held_out.n) gx__embedding_gather(g, c);
 }
 
@@ -828,41 +828,63 @@ static const char *gx__embedding_predict(GxContext *g, void *self)
 // ---- the task ------------------------------------------------------------------------------------------------------
 
 const GxTask gx_embedding_task = {
-    "embedding",
-    sizeof(GxEmbeddingTask),
-    GX_FIELDS(gx__embedding_options),
-    gx__embedding_own,
-    1, // loss
-    "pairs",
-    GX_FIELDS(gx__embedding_identity),
-    "on other texts, or with another pooling, tokenizer, validation_fraction or number of rivals (that of "
-    "--micro_batch_size times the data-parallel ranks)",
-    gx__embedding_open,
-    gx__embedding_close,
-    gx__embedding_wish,
-    gx__embedding_describe,
-    gx__embedding_baseline,
-    gx__embedding_allocate,
-    gx__embedding_layout,
-    gx__embedding_fill,
-    gx__embedding_held_out,
-    gx__embedding_fill_held_out,
-    gx__embedding_counts,
-    gx__embedding_see,
-    gx__embedding_metrics,
-    gx__embedding_sample,
-    gx__embedding_write,
-    NULL, // changed: all is in memory
-    NULL, // loss_names: it is one
-    NULL, // confusion: there are no classes
-    gx__embedding_predicts,
-    gx__embedding_predict,
-    "nats per pair", // loss_unit
-    NULL,            // lacks: it has all of them always
-    "mrr",
-    NULL, // defaults
-    gx__embedding_prepare,
-    NULL, // progress
-    NULL, // show
+    "embedding", // name
+    {
+        // options
+        sizeof(GxEmbeddingTask),          // size
+        GX_FIELDS(gx__embedding_options), // fields, n_fields
+        gx__embedding_own,                // own
+        NULL,                             // defaults
+    },
+    {
+        // loss
+        1,               // n
+        NULL,            // names
+        "pairs",         // counted
+        "nats per pair", // unit
+        "mrr",           // best_metric
+    },
+    {
+        // data
+        gx__embedding_open,     // open
+        gx__embedding_close,    // close
+        gx__embedding_head,     // head
+        gx__embedding_describe, // describe
+        NULL,                   // show
+        gx__embedding_prepare,  // prepare
+    },
+    {
+        // checkpoint
+        GX_FIELDS(gx__embedding_identity), // identity, n_identity
+        // elsewhere
+        "on other texts, or with another pooling, tokenizer, validation_fraction or number of rivals (that of "
+        "--micro_batch_size times the data-parallel ranks)",
+        gx__embedding_write, // write
+        NULL,                // changed
+    },
+    {
+        // batch
+        gx__embedding_allocate,      // allocate
+        gx__embedding_layout,        // layout
+        gx__embedding_fill,          // fill
+        gx__embedding_counts,        // counts
+        gx__embedding_held_out,      // held_out
+        gx__embedding_fill_held_out, // fill_held_out
+        gx__embedding_see,           // see
+    },
+    {
+        // metrics
+        gx__embedding_metrics,  // compute
+        NULL,                   // progress
+        gx__embedding_baseline, // baseline
+        NULL,                   // lacks
+        NULL,                   // confusion
+    },
+    {
+        // output
+        gx__embedding_sample,   // sample
+        gx__embedding_predicts, // predicts
+        gx__embedding_predict,  // predict
+    },
 };
 #endif
