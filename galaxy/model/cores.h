@@ -32,9 +32,11 @@ const GxCore *gx_core(GxCoreKind kind)
     case GX_CORE_MLP: return &gx_mlp;
     case GX_CORE_EMBED: return &gx_embed;
     case GX_CORE_LABELS: return &gx_labels;
+    case GX_CORE_HEAD: return &gx_head;
     case GX_CORE_VECTORS: return &gx_vectors;
-    default: return &gx_head;
+    case GX_CORE_KINDS: break;
     }
+    return NULL; // there are no others: the compiler warns of a kind that is missing above
 }
 
 void gx_core_open(GxContext *g, GxModel *m, int unit, int k, int number)

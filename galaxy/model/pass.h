@@ -184,6 +184,7 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_PASS_IMPLEMENTED)
 #define GX_PASS_IMPLEMENTED
+#include <assert.h>
 #include "../ops/elementwise.h"
 
 GxPairView gx_view(const GxPass *p, int k)
@@ -200,10 +201,11 @@ GxPairView gx_view(const GxPass *p, int k)
 
 void gx_view_at(const GxPairView *v, GxPassPart part)
 {
-    static const char *const names[GX_CORE_KINDS][3] = {
+    static const char *const names[][3] = {
         {"att_norm", "att", "att_con"},          {"mlp_norm", "mlp", "mlp_con"},
         {"embed_norm", "embed", "embed_con"},    {"head_norm", "head", "head_con"},
         {"labels_norm", "labels", "labels_con"}, {"vectors_norm", "vectors", "vectors_con"}};
+    static_assert(sizeof names / sizeof *names == GX_CORE_KINDS, "a row for each kind of core");
     gx_at(v->g, v->p->unit, names[v->spec->core.kind][part]);
 }
 

@@ -307,16 +307,18 @@ const char *gx_move_name(GxMoveKind kind)
 
 const char *gx_core_name(GxCoreKind core)
 {
-    static const char *const names[GX_CORE_KINDS] = {"att", "mlp", "embed", "head", "labels", "vectors"};
+    static const char *const names[] = {"att", "mlp", "embed", "head", "labels", "vectors"};
+    static_assert(sizeof names / sizeof *names == GX_CORE_KINDS, "a row for each kind of core");
     return (unsigned)core < GX_CORE_KINDS ? names[core] : "?";
 }
 
 const char *gx_door_name(GxCoreKind core, GxDoor door)
 {
-    static const char *const names[GX_CORE_KINDS][3] = {
+    static const char *const names[][3] = {
         {"att_entry", "att_exit", "att_inside"},          {"mlp_entry", "mlp_exit", "mlp_inside"},
         {"embed_entry", "embed_exit", "embed_inside"},    {"head_entry", "head_exit", "head_inside"},
         {"labels_entry", "labels_exit", "labels_inside"}, {"vectors_entry", "vectors_exit", "vectors_inside"}};
+    static_assert(sizeof names / sizeof *names == GX_CORE_KINDS, "a row for each kind of core");
     return (unsigned)core < GX_CORE_KINDS && (unsigned)door <= GX_INSIDE ? names[core][door] : "?";
 }
 #endif
