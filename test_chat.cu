@@ -1778,11 +1778,11 @@ TEST(a_template_that_says_the_date_says_that_of_the_day_on_which_the_run_began)
     put("alpaca.jsonl", "{\"instruction\": \"a\", \"output\": \"b\"}\n");
     put("plain.txt", "some text, some text, some text, some text, some text, some text, some text, some text, some");
     CHECK(train_small(at("plain.txt"), "undated", "--chat_date 2024-02-29 --micro_batch_size 1 --seq_len 8") == 0 &&
-              strstr(said.log, "--chat_date changes nothing: what is learned from are texts"),
+              strstr(said.log, "--chat_date changes nothing: the training data are texts"),
           "%s", said.log);
     snprintf(more, sizeof more, "--tokenizer %s --chat_date 2024-02-29 --micro_batch_size 1 --seq_len 200", at("tok"));
     CHECK(train_small(at("alpaca.jsonl"), "undated", more) == 0 &&
-              strstr(said.log, "--chat_date changes nothing: instructions are written as Alpaca's"),
+              strstr(said.log, "--chat_date changes nothing: instructions are written in Alpaca's format"),
           "%s", said.log);
     CHECK(train_small(at("chats.jsonl"), "x", "--chat_template chatml --chat_date 2023-02-29") == 1 &&
               strstr(said.log, "chat_date is \"2023-02-29\"; expected a day, YYYY-MM-DD"),
@@ -1816,13 +1816,13 @@ TEST(what_a_template_leaves_out_of_conversations_is_said)
         {"{% for m in messages %}<|im_start|>{{ m.content | trim }}<|im_end|>{% endfor %}", NULL},
         {"{% for m in messages %}{% if m.role != 'system' %}<|im_start|>{{ m.content }}<|im_end|>{% endif %}{% endfor "
          "%}",
-         "does not write what the system says as it stands in 2 of 3 conversations"},
+         "does not write all that the system says, in 2 of 3 conversations"},
         {"x{% for m in messages %}{% if m.role != 'user' %}<|im_start|>{{ m.content }}<|im_end|>{% endif %}{% endfor "
          "%}",
-         "does not write what the user says as it stands in 3 of 3 conversations"},
+         "does not write all that the user says, in 3 of 3 conversations"},
         {"{% for m in messages %}<|im_start|>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
          "{% endgeneration %}{% else %}{{ m.content }}{% endif %}<|im_end|>{% endfor %}",
-         "marks to be learned has <|im_end|>, with which its answers end, in 3 of 3 conversations"},
+         "ends an answer with <|im_end|>, but in 3 of 3 conversations"},
         {"{% for m in messages %}<|im_start|>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_end|>"
          "{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}{% endfor %}",
          NULL}};

@@ -240,18 +240,19 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
         {"text\tlabl\ngood\tyes\n", NULL, "", "t.tsv:1: there is no column \"label\""},
         {"text\tlabel\ngood\tyes\n \tno\n", NULL, "", "t.tsv:3:"},
         {"text\tlabel\ngood\tyes\nbad\t\n", NULL, "", "t.tsv:3:"},
-        {"text\tlabel\ngood\tyes\nfine\tyes\n", NULL, "", "there is one label, \"yes\": nothing is to be chosen"},
+        {"text\tlabel\ngood\tyes\nfine\tyes\n", NULL, "",
+         "there is only one label, \"yes\", so there is nothing to choose from"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", "text\tlabel\nbad\tnever\n", "",
          "v.tsv:2: the label \"never\" is not one of the 2 that are known: no, yes"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--labels yes,maybe",
          "t.tsv:3: the label \"no\" is not one of the 2 that are known: yes, maybe; --labels names them"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", "text\tlabel\nbad\tnever\n", "",
-         "no, yes; these are the training data's; --labels a,b,c names others"},
+         "no, yes; these are those of the training data; --labels a,b,c names others"},
         {"text\tlabel\ngood\t1e38\nbad\t0.5\n", NULL, "",
          "t.tsv:2: \"label\" is \"1e38\"; expected a number between -1.8e19 and 1.8e19"},
         {"text\tlabel\ngood\t1.5\nbad\t2\n", "text\tlabel\nbad\tno\n", "",
          "v.tsv:2: \"label\" is \"no\"; expected a number such as 3 or -0.5; labels of the training data are numbers"},
-        {"text\tlabel\ngood\t1.5\nbad\t2\n", NULL, "--labels 1.5,2", "--labels are for choosing one or several"},
+        {"text\tlabel\ngood\t1.5\nbad\t2\n", NULL, "--labels 1.5,2", "--labels is for choosing among labels"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--labels yes,yes", "--labels: the label \"yes\" stands twice"},
         {"text\tlabel\ngood\t1.5\nbad\tno\n", NULL, "--problem_type regression",
          "t.tsv:3: \"label\" is \"no\"; expected a number such as 3 or -0.5; --problem_type regression asks for"},
@@ -259,18 +260,18 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
          "t.tsv:2: the label \"a\" stands there twice"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--text2_column other", "there is no column \"other\""},
         {"text\tlabel\ngood\tyes\nbad\tno\n", "text\ttext2\tlabel\nbad\tfilm\tno\n", "", "v.tsv has text2, "},
-        {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--text_column=", "one of them is empty"},
+        {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--text_column=", "is empty; expected the name of a column"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--text_column label",
-         "--text_column and --label_column are both \"label\"; expected two columns\""},
+         "--text_column and --label_column are both \"label\"; expected two different columns\""},
         {"text2\tlabel\ngood\tyes\nbad\tno\n", NULL, "--text_column text2",
          "--text_column and --text2_column are both \"text2\"; expected two columns, or --text2_column ''"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--text2_column label",
-         "--text2_column and --label_column are both \"label\"; expected two columns, or --text2_column ''"},
+         "--text2_column and --label_column are both \"label\"; expected two different columns, or --text2_column ''"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--group_column label",
-         "--group_column and --label_column are both \"label\"; expected two columns\""},
+         "--group_column and --label_column are both \"label\"; expected two different columns\""},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--validation_fraction 0.9", "with --validation_fraction 0.9"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--predict x.tsv",
-         "the model has no head for labels (its config.json names no ...ForSequenceClassification): train one first"},
+         "the model has no head for labels (its config.json names no ...ForSequenceClassification); train one first"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         GxClassification c;
@@ -599,9 +600,8 @@ TEST(groups_of_what_cannot_be_ranked_are_a_warning)
              "--train_data %s --max_steps 1 --group_column text --problem_type multi_label_classification",
              path_of("several.tsv"));
     CHECK(run("grouped", flags) == 0 &&
-              strstr(said.log,
-                     "--group_column text keeps groups together, but texts are not ranked in them: that takes "
-                     "one label of two, or a number, and here it is any of 2 labels\n"),
+              strstr(said.log, "--group_column text keeps groups together, but their texts cannot be ranked: that "
+                               "needs two labels, or numbers to predict, and here it is any of 2 labels\n"),
           "%s", said.log);
 }
 
@@ -674,8 +674,7 @@ TEST(predictions_of_a_file_come_in_its_order_with_or_without_labels_on_any_ranks
     write_file("odd.tsv", "text\tlabel\ngood\tmaybe\n");
     snprintf(flags, sizeof flags, "--model %s --predict %s --predictions %s", path_of("class/checkpoint-20"),
              path_of("odd.tsv"), path_of("odd.jsonl"));
-    CHECK(run("none", flags) == 1 && strstr(said.log, "to predict without labels, give --label_column"), "%s",
-          said.log);
+    CHECK(run("none", flags) == 1 && strstr(said.log, "to predict without labels, set --label_column"), "%s", said.log);
     strcat(flags, " --label_column none");
     CHECK(run("none", flags) == 0 && is_there(path_of("odd.jsonl")), "%s", said.log);
     char *first = read_file(path_of("said0.jsonl")), *table = read_file(path_of("said2.tsv"));
@@ -689,8 +688,8 @@ TEST(predictions_that_cannot_be_written_are_refused_before_anything_is_computed)
 {
     static const struct {
         const char *predictions, *message;
-    } cases[] = {{"said0.jsonl", "said0.jsonl is there already; remove it, or take another name"},
-                 {"x.csv", "Its name must end with .tsv or .jsonl"},
+    } cases[] = {{"said0.jsonl", "said0.jsonl already exists; remove it, or choose another name"},
+                 {"x.csv", "its name must end with .tsv or .jsonl"},
                  {"nowhere/x.tsv", "nowhere"}};
     char flags[1200];
     train_yes_and_no();
@@ -777,8 +776,8 @@ TEST(a_model_brings_its_labels_in_their_order)
         if (renews_heads) CHECK(status == GX_OK && c.head.is_new && c.outputs == 3, "%s", g.error.message);
         else
             CHECK(status != GX_OK &&
-                      strstr(g.error.message, "lines 2, 3, 4); these are the head's outputs, to which the model's "
-                                              "config.json gives no names; --labels a,b,c names them"),
+                      strstr(g.error.message, "lines 2, 3, 4); these stand for the head's outputs, which the model's "
+                                              "config.json does not name; --labels a,b,c names them"),
                   "%s", g.error.message);
         gx_classification.close(&c);
         write_file("t.tsv", "text\tlabel\ngood\tb\nbad\ta\n");
@@ -788,14 +787,14 @@ TEST(a_model_brings_its_labels_in_their_order)
     snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s --validation_fraction 0 --labels a,b,c",
              path_of("t.tsv"), path_of("tokens"));
     CHECK(open_task(&c, &g, 16, path_of("model"), flags) != GX_OK &&
-              strstr(g.error.message, "--labels names 3, but the model has a head for 2 (LABEL_0, LABEL_1)"),
+              strstr(g.error.message, "--labels names 3 labels, but the model's head has 2 (LABEL_0, LABEL_1)"),
           "%s", g.error.message);
     gx_classification.close(&c);
     snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s --validation_fraction 0 --problem_type regression",
              path_of("t.tsv"), path_of("tokens"));
     CHECK(open_task(&c, &g, 16, path_of("model"), flags) != GX_OK &&
               strstr(g.error.message,
-                     "--problem_type is regression, but the model has a head for single_label_classification"),
+                     "--problem_type is regression, but the model's head is for single_label_classification"),
           "%s", g.error.message);
     gx_classification.close(&c);
     change("model/config.json", "BertForSequenceClassification", "BertForMaskedLM"); // no head: its names mean nothing
@@ -810,10 +809,9 @@ TEST(a_trained_head_keeps_the_order_of_its_labels_and_its_kind)
 {
     static const struct {
         const char *flags, *says;
-    } bad[] = {
-        {"--labels yes,no", "--labels has \"yes\" as number 0, but it is number 1 of the model's head"},
-        {"--problem_type multi_label_classification", "but the model has a head for single_label_classification"},
-        {"--seq_len 2", "a text between [CLS] and [SEP] needs at least 3"}};
+    } bad[] = {{"--labels yes,no", "--labels has \"yes\" as number 0, but the model's head has it as number 1"},
+               {"--problem_type multi_label_classification", "but the model's head is for single_label_classification"},
+               {"--seq_len 2", "with [CLS] and [SEP] around it a text needs at least 3"}};
     char flags[1200];
     train_yes_and_no();
     snprintf(flags, sizeof flags, "--train_data %s --validation_data %s --micro_batch_size 2 --max_steps 3",
@@ -868,7 +866,7 @@ TEST(labels_that_never_occur_in_training_are_a_warning)
              "--train_data %s --validation_data %s --micro_batch_size 2 --max_steps 1 --labels no,perhaps,yes",
              path_of("train.tsv"), path_of("validation.tsv"));
     CHECK(run("warned", flags) == 0 &&
-              strstr(said.log, "1 of 3 labels never occurs in what is trained on, and cannot be learned: perhaps"),
+              strstr(said.log, "1 of 3 labels never occurs in the training data, and cannot be learned: perhaps"),
           "%s", said.log);
 }
 
@@ -876,11 +874,11 @@ TEST(classes_whose_names_are_numbers_with_a_comma_or_several_labels_are_said_to_
 {
     static const struct {
         const char *text, *words; // NULL: nothing is said
-    } cases[] = {
-        {"a film\t1,5\nb film\t-2,5\n", "t.tsv: its labels, such as \"-2,5\", are learned as classes; numbers to"},
-        {"a film\tsport\nb film\tsport, politics\nc film\tpolitics\n",
-         "the label \"sport, politics\" is learned as a class of its own; several labels of a text"},
-        {"a film\tgood, really\nb film\tbad\n", NULL}};
+    } cases[] = {{"a film\t1,5\nb film\t-2,5\n",
+                  "t.tsv: its labels, such as \"-2,5\", are taken as classes; to predict numbers"},
+                 {"a film\tsport\nb film\tsport, politics\nc film\tpolitics\n",
+                  "the label \"sport, politics\" is taken as one class; to give a text several labels"},
+                 {"a film\tgood, really\nb film\tbad\n", NULL}};
     char text[300], flags[1200];
     train_yes_and_no();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -984,7 +982,7 @@ TEST(a_run_with_a_new_head_goes_on_as_the_uninterrupted_one)
     CHECK(run("cut_new", "--resume auto --max_steps 4") == 0 && told.window[4] == window, "%s%g, uninterrupted %g",
           said.log, told.window[4], window);
     CHECK(run("cut_new", "--resume auto --max_steps 5 --labels c,b,a") == 1 &&
-              strstr(said.log, "(id2label of its config.json)\n"),
+              strstr(said.log, "(id2label in its config.json)\n"),
           "%s", said.log);
 }
 
@@ -999,8 +997,8 @@ static int predict_again(const char *name, const char *flags)
 TEST(names_that_are_a_guess_and_a_column_that_is_not_read_are_said)
 {
     static const char guess[] =
-        "gives its head's 2 outputs no names: those of the data are taken in their sorted order, "
-        "which is a guess (LABEL_0 is \"bad\", LABEL_1 is \"good\"); --labels a,b,c says";
+        "does not name its head's 2 outputs: the sorted labels of the data are taken for them in this order, which is "
+        "a guess (LABEL_0 is \"bad\", LABEL_1 is \"good\"); to say which is which, give --labels a,b,c";
     char line[2000], flags[1200];
     train_yes_and_no();
     snprintf(line, sizeof line,
@@ -1025,8 +1023,8 @@ TEST(names_that_are_a_guess_and_a_column_that_is_not_read_are_said)
         write_file(files[i][0], files[i][1]);
         snprintf(flags, sizeof flags, "--model %s --predict %s", path_of("unnamed"), path_of(files[i][0]));
         CHECK(predict_again("unread", flags) == 0 &&
-                  strstr(said.log, "its \"text_pair\" is not read; if that is the second text "
-                                   "of a pair, say --text2_column text_pair"),
+                  strstr(said.log, "its column \"text_pair\" is not read; if it is the second text of a pair, say "
+                                   "--text2_column text_pair"),
               "%s: %s", files[i][0], said.log);
         strcat(flags, " --text2_column text_pair");
         CHECK(predict_again("read", flags) == 0 && !strstr(said.log, "is not read"), "%s: %s", files[i][0], said.log);
@@ -1039,10 +1037,10 @@ TEST(a_head_for_other_labels_is_refused_with_what_can_be_done)
         const char *model, *text, *more, *says;
     } cases[] = {
         {"class/checkpoint-20", "good\ta\nbad\tb\nfine\tc\n", "",
-         "t.tsv:2: the label \"a\" is not one of the 2 that are known: no, yes (wrong are 3 of the records in "
-         "lines 2 to 4: lines 2, 3, 4); these are the head's (id2label of the "
-         "model's config.json); --labels a,b,c gives it other names, as many, and --ignore_mismatched_sizes true"},
-        {"class/checkpoint-20", "good\ta\nbad\tb\n", "--evaluate true", "(id2label of the model's config.json)\n"},
+         "t.tsv:2: the label \"a\" is not one of the 2 that are known: no, yes (wrong are 3 of the records in lines 2 "
+         "to 4: lines 2, 3, 4); these are the head's (id2label in the model's config.json); --labels a,b,c renames "
+         "them (there must be as many), and --ignore_mismatched_sizes true"},
+        {"class/checkpoint-20", "good\ta\nbad\tb\n", "--evaluate true", "(id2label in the model's config.json)\n"},
         {"class/checkpoint-20", "good\ta\nbad\tb\nfine\tc\n", "--labels a,b,c",
          "or train a new head with --ignore_mismatched_sizes true"},
         {"class/checkpoint-20", "good\t1\nbad\t2\n", "--problem_type regression",

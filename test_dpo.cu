@@ -542,7 +542,7 @@ TEST(rates_are_those_of_preferences_and_what_cannot_be_is_refused)
     CHECK(run("rate", "--micro_batch_size 7 --tuning lora --lora_dropout 0.1") == 1 &&
               strstr(said.log, "--lora_dropout is 0.1, and --task dpo is without dropout"),
           "%s", said.log);
-    CHECK(run_line(&gx_llama, &gx_dpo, none) == 1 && strstr(said.log, "--train_data has no file"), "%s", said.log);
+    CHECK(run_line(&gx_llama, &gx_dpo, none) == 1 && strstr(said.log, "--train_data is empty"), "%s", said.log);
     CHECK(run("rate", "--evaluate --micro_batch_size 7 --validation_fraction 0.3") == 0 &&
               strstr(said.log, "the model is its own reference") && strstr(said.out, "loss 0.6931") &&
               strstr(said.out, "accuracy 0.0000 over 3 pairs"),
@@ -607,8 +607,7 @@ TEST(a_run_does_not_go_on_with_other_pairs_or_a_damaged_reference)
     write_preferences();
     CHECK(run("other", "--micro_batch_size 7 --max_steps 2") == 0, "%s", said.log);
     snprintf(more, sizeof more, "--max_steps 3 --train_data %s", path_of("made.jsonl"));
-    CHECK(go_on("other2", "other/checkpoint-2", more) == 1 &&
-              strstr(said.log, "has no log-probabilities of the model that the run began with"),
+    CHECK(go_on("other2", "other/checkpoint-2", more) == 1 && strstr(said.log, "has the reference's log-probabilities"),
           "%s", said.log);
     char *text = read_file(path_of("other/checkpoint-2/dpo_reference.tsv"));
     *strrchr(text, '\t') = 0;
@@ -618,14 +617,14 @@ TEST(a_run_does_not_go_on_with_other_pairs_or_a_damaged_reference)
           said.log);
     CHECK(unlink(path_of("other/checkpoint-2/manifest.json")) == 0, "there is no list of files"); // a model's folder
     snprintf(more, sizeof more, "--model %s --evaluate --micro_batch_size 7", path_of("other/checkpoint-2"));
-    CHECK(run("other3", more) == 1 && strstr(said.log, "line 8 has no two numbers"), "%s", said.log);
+    CHECK(run("other3", more) == 1 && strstr(said.log, "line 8 does not hold two numbers"), "%s", said.log);
     text = read_file(path_of("other/checkpoint-2/dpo_reference.tsv"));
     const char *line = strchr(text, '\n') + 1;
     char *infinite = (char *)malloc(strlen(text) + 5);
     sprintf(infinite, "%.*snan%s", (int)(line - text), text, strchr(line, '\t'));
     write_file("other/checkpoint-2/dpo_reference.tsv", infinite);
     free(infinite), free(text);
-    CHECK(run("other3", more) == 1 && strstr(said.log, "line 2 has no two numbers"), "%s", said.log);
+    CHECK(run("other3", more) == 1 && strstr(said.log, "line 2 does not hold two numbers"), "%s", said.log);
 }
 
 static void nothing(void) {}

@@ -201,20 +201,20 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
         {"anchor\tpositive\nta\t \n", "", "t.tsv:2:", 32},
         {"anchor\tpositive\tnegative\nta\tta\ttb\nta\tta\t\n", "", "t.tsv:3:", 32},
         {"anchor\tpositive\nta\tta\n", "--negative_column wrong", "there is no column \"wrong\"", 32},
-        {"anchor\tpositive\nta\tta\n", "--negative_column=positive", "every pair would be its own negative", 32},
-        {"anchor\tpositive\nta\tta\n", "--positive_column=", "a column has no name; expected one", 32},
+        {"anchor\tpositive\nta\tta\n", "--negative_column=positive", "every positive would be its own negative", 32},
+        {"anchor\tpositive\nta\tta\n", "--positive_column=", "is an empty name; expected the name of a column", 32},
         {"anchor\tpositive\tnegative\nta\tta\ttb\n", "",
-         "seq_len is 8; a sample holds 3 texts, each between [CLS] and [SEP], so it must be at least 9", 8},
-        {"text\nta\n", "--embed @", "seq_len is 2; a sample holds 1 text, each between", 2},
+         "seq_len is 8; a sample holds 3 texts between [CLS] and [SEP], so it must be at least 9", 8},
+        {"text\nta\n", "--embed @", "seq_len is 2; a sample holds 1 text between", 2},
         {"anchor\tpositive\nta\tta\n", "--validation_fraction 0.9", "with --validation_fraction 0.9", 32},
         {"anchor\tpositive\nta\tta\n", "--embed nowhere.tsv", "nowhere.tsv", 32},
         {"anchor\tpositive\nta\tta\n", "--validation_fraction 0",
-         "t.tsv: the pairs to train on (1) have one positive text, and nothing that it could be told from; expected at "
-         "least two different positives, or negatives",
+         "t.tsv: the pairs to train on (1) all have the same positive text, and no other text to tell it from; "
+         "expected at least two different positives, or negatives",
          32},
-        {"anchor\tpositive\nta\tta\ntb\tta\n", "--validation_fraction 0", "the pairs to train on (2) have one", 32},
+        {"anchor\tpositive\nta\tta\ntb\tta\n", "--validation_fraction 0", "the pairs to train on (2) all have", 32},
         {"anchor\tpositive\nta\tta\ntb\ttb\n", "--validation_data @.one.tsv",
-         "one.tsv: the pairs of the validation (1) have one positive text", 32},
+         "one.tsv: the pairs of the validation (1) all have the same positive text", 32},
         {"text\nta\n", "--embed @ --embed_output x.txt", "--embed_output x.txt: its name must end with .npy", 32},
         {"text\nta\n", "--embed @ --embed_output /tmp/no/such/x.npy", "No such file", 32},
         {"text\nta\n", "--embed @ --embed_column words", "there is no column \"words\"", 32},
@@ -521,8 +521,9 @@ TEST(texts_that_the_tokenizer_does_not_know_and_another_padding_are_said_once)
     snprintf(flags, sizeof flags, "--train_data %s --validation_data %s --micro_batch_size 4 --max_steps 1 %s",
              path_of("unknown.tsv"), path_of("unknown.tsv"), "--pad_token_id 3 --ranks 2");
     CHECK(run("unknown", flags) == 0, "%s", said.log);
-    const char *words = strstr(said.log, "unknown.tsv: 64% of its words are [UNK]: the tokenizer (wordpiece-23-"),
-               *padding = strstr(said.log, "the model's pad_token_id is 3, and the tokenizer's padding has the id 0");
+    const char *words =
+                   strstr(said.log, "unknown.tsv: 64% of its words are [UNK], because the tokenizer (wordpiece-23-"),
+               *padding = strstr(said.log, "the model's pad_token_id is 3, but the tokenizer's padding has the id 0");
     CHECK(words && !strstr(words + 30, "of its words") && padding && !strstr(padding + 30, "pad_token_id is"), "%s",
           said.log);
 }
@@ -535,9 +536,8 @@ TEST(a_pair_without_a_rival_is_refused_or_said)
     snprintf(flags, sizeof flags, "--train_data %s --validation_fraction 0 --micro_batch_size 1 --pack_texts false",
              path_of("validation.tsv"));
     CHECK(run("lonely", flags) != 0 &&
-              strstr(said.log, "a micro-batch has one pair, and no text that its positive could "
-                               "be told from: the loss would always be 0; take a larger "
-                               "--micro_batch_size, or a file with negatives"),
+              strstr(said.log, "a micro-batch has one pair, and no other text to tell its positive from, so that the "
+                               "loss would always be 0; use a larger --micro_batch_size, or a file with negatives"),
           "%s", said.log);
     snprintf(flags, sizeof flags,
              "--train_data %s --validation_data %s --micro_batch_size 2 --pack_texts false --eval_windows 1 "
@@ -597,7 +597,7 @@ TEST(vectors_of_a_file_come_in_its_order_and_of_length_one_on_any_ranks)
         free(x);
     }
     CHECK(!is_there(path_of("none")), "an output folder of a run that trains nothing");
-    CHECK(run("none", flags) != 0 && strstr(said.log, "is there already; remove it, or take another name"), "%s",
+    CHECK(run("none", flags) != 0 && strstr(said.log, "already exists; remove it, or choose another name"), "%s",
           said.log);
     snprintf(flags, sizeof flags, "--embed %s", path_of("texts.tsv"));
     CHECK(run("none", flags) == 1 && strstr(said.log, "--embed needs a model"), "%s", said.log);
@@ -806,8 +806,7 @@ TEST(what_follows_the_pooling_is_computed_kept_and_not_trained)
              "--optimizer sgd --momentum 0 --learning_rate 0.0001 --max_grad_norm 0",
              path_of("st"), path_of("few.tsv"));
     if (!CHECK(run("dense", flags) == 0, "%s", said.log)) return;
-    CHECK(strstr(said.out, "it stays as it is, and is not trained") && strstr(said.out, "is not put before pairs"),
-          "%s", said.out);
+    CHECK(strstr(said.out, "which is frozen") && strstr(said.out, "is not put before pairs"), "%s", said.out);
     char *log = read_file(path_of("dense/log.jsonl"));
     const char *at = strstr(log, "\"grad_norm\": ");
     const double norm = at ? atof(at + 13) : 0, fell = told.window[1] - told.window[2];
@@ -922,8 +921,8 @@ TEST(modules_that_are_not_built_are_refused_by_name)
     char flags[900];
     snprintf(flags, sizeof flags, "--model %s --embed %s --embed_output %s", path_of("st"), path_of("one.tsv"),
              path_of("no.npy"));
-    CHECK(run("none", flags) != 0 && strstr(said.log, "a Dense module has in_features 15; what it is fed with has 16"),
-          "%s", said.log);
+    CHECK(run("none", flags) != 0 && strstr(said.log, "a Dense module has in_features 15, but its input has 16"), "%s",
+          said.log);
 }
 
 TEST(a_model_that_lies_in_a_folder_of_the_folder_is_refused_by_its_place)

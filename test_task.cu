@@ -885,7 +885,7 @@ TEST(ranks_whose_texts_differ_in_one_byte_do_not_train_together)
                  path_of("same"));
         const int status = train_text(places[i] < 0 ? "same" : "other", flags);
         CHECK(status == (places[i] >= 0) && !strstr(said.log, "rank 1: ") == (places[i] < 0) &&
-                  !strstr(said.log, "same1 is another text here (3300000 bytes, hash ") == (places[i] < 0),
+                  !strstr(said.log, "same1 is a different text here (3300000 bytes, hash ") == (places[i] < 0),
               "byte %ld: status %d, %s", (long)places[i], status, said.log);
     }
 }
@@ -958,7 +958,7 @@ TEST(a_blend_that_is_resumed_goes_on_bit_for_bit_and_another_one_is_refused)
         snprintf(list, sizeof list, changes[i], path_of("two.txt"), path_of("one.txt"), path_of("three.txt"));
         snprintf(flags, sizeof flags, "--max_steps 8 %s %s", more, list);
         CHECK(train_text("", flags) == 1 &&
-                  strstr(said.log, "was trained on another text, with other weights of several, or with "),
+                  strstr(said.log, "was trained on another text, or with other --train_data_weights or  "),
               "%s: %s", changes[i], said.log);
     }
     snprintf(flags, sizeof flags, "--max_steps 8 %s --train_data_weights 0.50,0.25,0.25", more); // the same ones
@@ -972,7 +972,7 @@ TEST(ranks_with_other_sources_do_not_train_together)
     write_text("b0", 900, -1), write_text("b1", 900, 300);
     snprintf(flags, sizeof flags, BLEND "--micro_batch_size 3 --ranks 2 --train_data %s,%s@", path_of("same0"),
              path_of("b"));
-    CHECK(train_text("others", flags) == 1 && strstr(said.log, "b1 is another text here (900 bytes, hash "), "%s",
+    CHECK(train_text("others", flags) == 1 && strstr(said.log, "b1 is a different text here (900 bytes, hash "), "%s",
           said.log);
     char path[300]; // on rank 1 the list is the name of a file
     GxError err = GX_ZERO;
@@ -981,7 +981,7 @@ TEST(ranks_with_other_sources_do_not_train_together)
     snprintf(path, sizeof path, "same0,%s/b1", folder);
     write_text(path, 900, -1);
     CHECK(train_text("others", flags) == 1 &&
-              strstr(said.log, "/b1 is of 1 source of data, and rank 0's of 2: all ranks need the same"),
+              strstr(said.log, "/b1 has 1 source of data, but rank 0's has 2; all ranks need the same"),
           "%s", said.log);
 }
 
@@ -1009,9 +1009,10 @@ TEST(a_bin_file_is_trained_on_and_validated_in_nats_per_token)
     CHECK(strstr(log, "\"eval_loss\"") && !strstr(log, "bits_per_byte"), "%s", log);
     free(log);
     snprintf(strstr(flags, "--eval_steps 0"), 100, "--eval_steps 1 --metric_for_best_model bits_per_byte");
-    CHECK(train_text("no_bits", flags) == 1 &&
-              strstr(said.log, "bits_per_byte needs texts whose bytes are known; of .bin files they are not"),
-          "%s", said.log);
+    CHECK(
+        train_text("no_bits", flags) == 1 &&
+            strstr(said.log, "bits_per_byte needs texts whose number of bytes is known, and that of .bin files is not"),
+        "%s", said.log);
 }
 
 // The letters of a text as a file of tokens, documents of 100; which: 0: without a mask; 1: with one; 2: with what it

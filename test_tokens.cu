@@ -518,7 +518,7 @@ TEST(an_adapter_has_the_new_rows_and_its_tokenizer_and_is_merged_with_them)
     CHECK_RAN(run("--resume lora/checkpoint-6 --evaluate --eval_windows 0"));
     const double loss = number_behind(out(), "validation loss ");
     CHECK_RAN(run("--adapter lora/checkpoint-6 --evaluate --eval_windows 0"));
-    CHECK(strstr(err(), "has rows for 266 tokens, and the model"), "%s", err());
+    CHECK(strstr(err(), "has rows for 266 tokens, but the model"), "%s", err());
     CHECK(loss == number_behind(out(), "validation loss "), "%s: not %g", out(), loss);
     char *text = written("--adapter lora/checkpoint-6", "--max_new_tokens 8 --json --prompt <q1>");
     CHECK(strstr(text, "\"prompt_tokens\":3") && strstr(text, "\"prompt_tokens\":1"), "%s", text);
@@ -562,7 +562,7 @@ TEST(rows_that_a_padded_vocabulary_has_already_stay_as_they_are)
           err());
     check_rows("little/checkpoint-2", "little1/checkpoint-1", "", "lm_head.weight", 6, 0);
     CHECK_RAN(run("--model little1/checkpoint-1 " ADD STILL "--output_dir little2"));
-    CHECK(strstr(err(), "the tokenizer has all of its 10 tokens already"), "%s", err());
+    CHECK(strstr(err(), "the tokenizer already has all 10 tokens"), "%s", err());
     check_rows("little1/checkpoint-1", "little2/checkpoint-1", "", "lm_head.weight", 0, 0);
 }
 
@@ -590,9 +590,9 @@ TEST(what_cannot_be_added_is_refused)
         {BASE "--add_tokens tokens.json --tuning lora --trainable_modules lm_head",
          {"does not train model.embed_tokens.weight", "say --trainable_modules embed_tokens,lm_head\n"}},
         {BASE "--add_tokens tokens.json --tuning side", {"--tuning side does not train"}},
-        {BASE "--tokenizer other", {"does not go on where that ends", "--add_tokens FILE"}},
-        {"--model more/checkpoint-1 --tokenizer bytes", {"has another tokenizer", "leave --tokenizer out"}},
-        {"--model bare --tokenizer more/checkpoint-1", {"no tokenizer by which to see", "--add_tokens"}},
+        {BASE "--tokenizer other", {"nor an extension of it", "--add_tokens FILE"}},
+        {"--model more/checkpoint-1 --tokenizer bytes", {"has another tokenizer", "leave out --tokenizer"}},
+        {"--model bare --tokenizer more/checkpoint-1", {"no tokenizer of its own to see", "--add_tokens"}},
         {"--vocab_size 200", {"vocab_size is 200", "256 tokens"}},
         {"--add_tokens tokens.json --vocab_size 260", {"has 266 tokens"}},
     };

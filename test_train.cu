@@ -651,7 +651,8 @@ TEST(models_and_batches_that_do_not_fit_are_refused_with_their_numbers)
         {"--num_key_value_heads 3", {"num_key_value_heads", "3", "4"}},
         {"--head_dim 7", {"head_dim", "7", "even"}},
         {"--vocab_size 255", {"vocab_size is 255", "256", NULL}},
-        {"--seq_len 64 --max_position_embeddings 32", {"max_position_embeddings", "32", "set --seq_len to that"}},
+        {"--seq_len 64 --max_position_embeddings 32",
+         {"max_position_embeddings", "32", "set --seq_len to at most that"}},
         {"--global_batch_size 6 --micro_batch_size 4", {"global_batch_size 6", "4", "are 4 and 8"}},
         {"--global_batch_size 6 --ranks 4",
          {"the smallest that fits is 32", "--dp_batch_size_list 2,2,1,1 divides it unequally\n", NULL}},
@@ -671,7 +672,7 @@ TEST(models_and_batches_that_do_not_fit_are_refused_with_their_numbers)
         {"--dp_batch_size_list 3,1", {"dp_batch_size_list", "2", "1"}},
         {"--sliding_window 4", {"sliding_window is 4", "mistral, qwen2 or qwen3", NULL}},
         {"--model_type qwen2 --sliding_window 4 --layer_types s", {"layer_types is \"s\"", "an s", "or an f"}},
-        {"--rope_factor 4", {"rope_factor is 4", "belong to a rope_type of llama3", NULL}},
+        {"--rope_factor 4", {"rope_factor is 4", "belong to rope_type llama3", NULL}},
         {"--rope_theta 0", {"rope_theta", "at least 1e-06", NULL}},
     };
     CHECK_REFUSALS(cases);

@@ -279,9 +279,9 @@ TEST(what_cannot_have_prompts_is_refused)
         {BASE "--lora_dim 4", {"--lora_dim is about --tuning lora, and this run has --tuning prompt"}},
         {"--model base/checkpoint-8 --tuning prompt --prompt_len 0", {"from 1 to 65536"}},
         {BASE "--prompt_variant v3", {"--prompt_variant is \"v3\"; expected", "v1"}},
-        {BASE "--prompt_layers 3", {"prompt_layers is 3; the model has 2 layers"}},
+        {BASE "--prompt_layers 3", {"prompt_layers is 3; it can be at most the model's number of layers, which is 2"}},
         {BASE "--strict false", {"--strict false draws weights of --model"}},
-        {BASE "--trainable_modules heads", {"\"heads\" is none of the model's"}},
+        {BASE "--trainable_modules heads", {"\"heads\" matches no module of the model"}},
         {BASE "--trainable_modules v_proj", {"layers.1.self_attn.v_proj.weight is to be trained whole"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
         {"--adapter refused/checkpoint-2 --prompt_len 5", {"--prompt_len is another than that of the adapter"}},
@@ -311,8 +311,7 @@ TEST(a_bert_is_refused)
     CHECK(run("--config no_sample.json --train_data text.txt --validation_fraction 0 --seq_len 32 --model "
               "bert/checkpoint-2 --tuning prompt --output_dir bert1 --max_steps 2") > 0,
           "it was taken");
-    CHECK(strstr(err(), "prompts (LLaMA-Adapter) are for models like LLaMA") && strstr(err(), "bert is none"), "%s",
-          err());
+    CHECK(strstr(err(), "prompts (LLaMA-Adapter) need a causal model") && strstr(err(), "bert is none"), "%s", err());
     snprintf(program, sizeof program, "%s", train);
 }
 

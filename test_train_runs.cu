@@ -139,7 +139,7 @@ TEST(a_run_whose_tokenizers_path_is_gone_goes_on_with_its_checkpoints)
     CHECK_RAN(run("--output_dir worded --max_steps 4 --save_steps 2 --tokenizer words"));
     shell("rm -rf words; mkdir reworded; cp -r worded/checkpoint-2 reworded");
     CHECK_RAN(run_plain("--resume auto --output_dir reworded --ranks 1"));
-    CHECK(strstr(err(), "the tokenizer words is not there; that of reworded/checkpoint-2 is taken"), "%s", err());
+    CHECK(strstr(err(), "the tokenizer words does not exist; that of reworded/checkpoint-2 is used"), "%s", err());
     check_same_checkpoint("worded/checkpoint-4", "reworded/checkpoint-4");
     CHECK_REFUSALS(begins);
 }

@@ -159,10 +159,10 @@ TEST(what_cannot_have_a_side_network_is_refused)
         {BASE "--lora_dim 4", {"--lora_dim is about --tuning lora, and this run has --tuning side"}},
         {BASE "--adapter_reduction_dim 4", {"--adapter_reduction_dim is about --tuning adapter"}},
         {"--model base/checkpoint-8 --tuning side --side_reduction_factor 5",
-         {"side_reduction_factor is 5; the model's width is 32"}},
+         {"side_reduction_factor is 5; it must divide the model's width (hidden_size), which is 32"}},
         {"--model base/checkpoint-8 --tuning side --side_reduction_factor 0", {"from 1 to 65536"}},
         {BASE "--trainable_modules input_layernorm",
-         {"model.layers.0.input_layernorm.weight is to be trained, but lies beside a side network"}},
+         {"model.layers.0.input_layernorm.weight cannot be trained beside a side network"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
         {"--adapter refused/checkpoint-2 --side_mix gated", {"--side_mix is another than that of the adapter"}},
         {"--resume refused/checkpoint-2 --side_reduction_factor 8 --max_steps 4",
@@ -185,9 +185,9 @@ TEST(what_is_frozen_at_0_where_gradients_come_through_is_refused_whatever_the_me
         {LORA "--ranks 2 --mode tp --precision bf16 --freeze *0.mlp.up_proj.lora_B*",
          {"up_proj.lora_B.weight is frozen at 0"}},
         {LORA "--target_modules embed_tokens --freeze *embedding_A --trainable_modules norm",
-         {"lora_embedding_A is frozen at 0, so that", "lora_embedding_B"}},
+         {"lora_embedding_A is frozen at 0, so", "lora_embedding_B"}},
         {"--model base/checkpoint-8 --tuning prompt --freeze *gate",
-         {"adaption_gate is frozen at 0, so that", "adaption_prompt"}},
+         {"adaption_gate is frozen at 0, so", "adaption_prompt"}},
     };
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--output_dir young --max_steps 1 --learning_rate 0"));
@@ -209,7 +209,8 @@ TEST(what_is_frozen_elsewhere_trains_the_rest)
         CHECK(!strstr(err(), "is frozen"), "%s: %s", ways[i], err());
     }
     CHECK_RAN(run("--model base/checkpoint-8 --tuning adapter --freeze *adapter_up* --output_dir small --max_steps 1"));
-    CHECK(strstr(err(), "0.self_attn.adapter_up.weight is frozen as small as it was drawn (at most 0.00"), "%s", err());
+    CHECK(strstr(err(), "0.self_attn.adapter_up.weight is frozen at its small random initial values (at most 0.00"),
+          "%s", err());
 }
 
 // A folder as PEFT's are, without a manifest, in which a tensor's elements are 0 from the first on: so many of n parts.

@@ -374,7 +374,7 @@ TEST(a_bert_for_labels_or_vectors_reads_what_it_has_computed)
     }
     start("%s --task masked_lm --train_data text.txt --output_dir masked", common);
     finish();
-    CHECK(child.status > 0 && strstr(err(), "masks other tokens each time; take --tuning side"), "%s", err());
+    CHECK(child.status > 0 && strstr(err(), "masks other tokens each time; use --tuning side"), "%s", err());
     snprintf(program, sizeof program, "%s", train);
 }
 
@@ -410,7 +410,7 @@ TEST(a_cache_where_none_can_be_is_refused)
         {"--side_cache_dir records", {"--side_cache_dir is about", "--tuning side_only"}},
         {BASE "--side_cache ram", {"disk|memory|none"}},
         {"--tuning side_only", {"--tuning side_only adapts a model that has learned", "--model"}},
-        {BASE "--trainable_modules input_layernorm", {"lies beside a side network"}},
+        {BASE "--trainable_modules input_layernorm", {"cannot be trained beside a side network"}},
         {BASE "--side_cache_dir small.txt --output_dir in_the_way", {"small.txt"}},
         {BASE "--side_cache memory --side_cache_dir records", {"--side_cache_dir is a folder for --side_cache disk"}},
         {BASE "--output_dir placed --side_cache_dir placed/checkpoint-4 --max_steps 4", {"the place of a checkpoint"}},
@@ -429,7 +429,7 @@ TEST(a_cache_where_none_can_be_is_refused)
     CHECK_REFUSALS(cases);
     CHECK(!exists("placed"), "the output folder was made for a run that was refused");
     const Refusal staged = {BASE "--output_dir staged --ranks 4 --pp 2",
-                            {"--tuning side_only keeps the outputs of all layers", "take --tuning side"}};
+                            {"--tuning side_only keeps the outputs of all layers", "use --tuning side"}};
     check_refusals(&staged, 1);
     const char *first = strstr(err(), "error:");
     CHECK(first && !strstr(first + 1, "error:"), "more than one rank says so: %s", err());

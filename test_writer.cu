@@ -789,7 +789,7 @@ TEST(lines_are_answered_until_the_input_ends)
     gx_file_write("model/chat_template.jinja", drops, (int64_t)strlen(drops), &e);
     talk("abc\\ndef\\n", "--max_new_tokens 4 --system be");
     CHECK_RAN(finish());
-    const char *told = strstr(err(), "does not write what the system says as it stands");
+    const char *told = strstr(err(), "does not write all that the system says");
     CHECK(told && !strstr(told + 1, "does not write"), "%s%s", out(), err());
 }
 

@@ -276,8 +276,8 @@ static GxStatus gx__model_quantize(GxModel *m, int kind, GxError *err)
     if (n || !kind) return GX_OK;
     return GX_FAIL(
         err, GX_ERR_ARGUMENT,
-        "there is no frozen matrix of attention or MLP to quantise (packed ones, q, k, v or gate, up, must all be "
-        "frozen); freeze some (--freeze), or train an adapter (--tuning lora)");
+        "nothing to quantise: no matrix of attention or MLP is frozen (q, k and v are packed in one, and so are gate "
+        "and up; all parts of a pack must be frozen): freeze some (--freeze), or train an adapter (--tuning lora)");
 }
 
 static GxStatus gx__model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
@@ -386,7 +386,7 @@ void gx_model_allocate(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t c
     if (m->max_positions && positions > m->max_positions) {
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                 "a sequence of %ld tokens is longer than the model's max_position_embeddings (%ld)%s", (long)positions,
-                (long)m->max_positions, T > m->max_positions ? ": set --seq_len to that, or to less" : "");
+                (long)m->max_positions, T > m->max_positions ? "; set --seq_len to at most that" : "");
         return;
     }
     if (gx_split_list(&m->sequence, list->n ? "seq_scatter_list" : "seq_len", is_split && list->n ? list->part : NULL,

@@ -99,29 +99,34 @@ GX_END
 #define GX__EMBEDDING_AT(field) offsetof(GxEmbeddingTask, field)
 static const GxField gx__embedding_options[] = {
     {"train_data", GX_FIELD_PATH, GX__EMBEDDING_AT(train_data), "data/bert/pairs/train.tsv",
-     "pairs of texts, .csv, .tsv or .jsonl, with negatives or without", NULL},
+     "file of pairs of texts, with or without negatives: .csv, .tsv or .jsonl", NULL},
     {"validation_data", GX_FIELD_PATH, GX__EMBEDDING_AT(validation_data), "",
-     "pairs that are held out; none: a part of train_data", NULL},
+     "file of pairs held out for validation; empty: a part of train_data", NULL},
     {"validation_fraction", GX_FIELD_DOUBLE, GX__EMBEDDING_AT(validation_fraction), "0.05",
-     "which part of train_data is held out, where validation_data has no file; 0: nothing is", "0..0.9"},
-    {"anchor_column", GX_FIELD_STRING, GX__EMBEDDING_AT(anchor_column), "anchor", "column of the anchors", NULL},
+     "fraction of train_data held out for validation where there is no validation_data; 0: none", "0..0.9"},
+    {"anchor_column", GX_FIELD_STRING, GX__EMBEDDING_AT(anchor_column), "anchor", "name of the column with the anchors",
+     NULL},
     {"positive_column", GX_FIELD_STRING, GX__EMBEDDING_AT(positive_column), "positive",
-     "column of the texts that belong to them", NULL},
+     "name of the column with the positives, the texts that belong to the anchors", NULL},
     {"negative_column", GX_FIELD_STRING, GX__EMBEDDING_AT(negative_column), "negative",
-     "column of texts that do not; where there is no negative, pairs are all", NULL},
+     "name of the column with the negatives, texts that do not belong to the anchors; if the file has no column "
+     "negative, there are none",
+     NULL},
     GX_SKIP_BAD_RECORDS(GX__EMBEDDING_AT(skip_bad_records)),
     {"pooling", GX_FIELD_STRING, GX__EMBEDDING_AT(pooling), "auto",
-     "what a text's vector is: the mean of its tokens', or [CLS]'s; auto: as the model has it, else mean",
+     "how a text's vector is made: the mean of its tokens' vectors, or [CLS]'s; auto: as the model says, else the mean",
      "auto|mean|cls"},
     {"tokenizer", GX_FIELD_PATH, GX__EMBEDDING_AT(tokenizer_path), "",
-     "folder with tokenizer.json or vocab.txt; none: the model's", NULL},
+     "folder with a tokenizer.json or vocab.txt; empty: the model's tokenizer", NULL},
     GX_SPLIT_SPECIAL_TOKENS(GX__EMBEDDING_AT(split_special_tokens)),
     {"pack_texts", GX_FIELD_BOOL, GX__EMBEDDING_AT(pack_texts), "true",
-     "several records share a sample's tokens, without seeing each other", NULL},
+     "put several records into a sample; they do not attend to each other", NULL},
     {"embed", GX_FIELD_PATH, GX__EMBEDDING_AT(embed), "",
-     "write vectors of this file's texts, by the model of --resume or --model, and stop", NULL},
-    {"embed_column", GX_FIELD_STRING, GX__EMBEDDING_AT(embed_column), "text", "column of these texts", NULL},
-    {"embed_output", GX_FIELD_PATH, GX__EMBEDDING_AT(embed_output), "vectors.npy", "where: a new NumPy file", NULL},
+     "file of texts of which the model of --resume or --model writes the vectors instead of training", NULL},
+    {"embed_column", GX_FIELD_STRING, GX__EMBEDDING_AT(embed_column), "text", "name of the column with these texts",
+     NULL},
+    {"embed_output", GX_FIELD_PATH, GX__EMBEDDING_AT(embed_output), "vectors.npy", "new NumPy file for these vectors",
+     NULL},
 };
 static const char *const gx__embedding_own[] = {"train_data", "validation_data", "tokenizer",
                                                 "embed",      "embed_output",    NULL};
@@ -202,9 +207,8 @@ static GxStatus gx__embedding_open_modules(GxContext *g, GxEmbeddingTask *c, con
     if (m->notes[0]) gx_log(&g->log, GX_LOG_WARNING, "%s", m->notes);
     if (m->lowers_case && !gx__embedding_lowers(&c->tokenizer))
         return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                       "the model's sentence_bert_config.json: do_lower_case is true, and the tokenizer keeps capital "
-                       "letters; what "
-                       "is built: false, or a tokenizer that makes them lower-case itself");
+                       "the model's sentence_bert_config.json says do_lower_case true, but the tokenizer keeps capital "
+                       "letters; supported: false, or a tokenizer that makes them lower-case itself");
     return GX_OK;
 }
 
@@ -221,18 +225,18 @@ static GxStatus gx__embedding_open_files(GxEmbeddingTask *c, const GxTaskSetup *
     const int may_lack = !strcmp(c->negative_column, "negative");
     c->per = c->embed[0] ? 1 : GX_GROUP_TEXTS; // a dry run assumes the most
     if (!(c->embed[0] ? c->embed_column[0] : c->anchor_column[0] && c->positive_column[0]))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: a column has no name; expected one",
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is an empty name; expected the name of a column",
                        c->embed[0] ? "--embed_column" : "--anchor_column, --positive_column");
     if (!c->embed[0] && !strcmp(c->positive_column, c->negative_column))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--positive_column and --negative_column are both %s: every pair would be its own negative",
+                       "--positive_column and --negative_column are both %s, so that every positive would be its own "
+                       "negative; name two columns",
                        c->positive_column);
     if (setup->is_dry) return GX_OK;
     if (c->embed[0] && skip)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "--skip_bad_records with --embed: a vector stands in the row of its record, and those behind one "
-            "that is left out would not; correct the records that are wrong, or leave it out");
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--skip_bad_records does not go with --embed, whose vectors stand in the rows of their records, "
+                       "so that none can be left out; correct the bad records, or leave the option out");
     if (c->embed[0]) return gx_group_file_open(&c->file[1], c->embed, texts, of_texts, 0, NULL, err);
     if (!setup->only_shows || !c->validation_data[0])
         GX_TRY(gx_group_file_open(&c->file[0], c->train_data, pairs, of_pairs, may_lack, skip, err));
@@ -277,8 +281,8 @@ static GxStatus gx__embedding_need_rivals(const GxTextGroups *s, const char *wha
     for (int64_t i = 1; i < s->n; i++)
         if (strcmp(gx__embedding_positive(s, 0), gx__embedding_positive(s, i))) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s: the pairs %s (%ld) have one positive text, and nothing that it could be told from; expected at "
-                   "least two different positives%s",
+                   "%s: the pairs %s (%ld) all have the same positive text, and no other text to tell it from; "
+                   "expected at least two different positives%s",
                    s->text[0].file->records.path, what, (long)s->n, advice);
 }
 
@@ -291,10 +295,9 @@ static GxStatus gx__embedding_count_rivals(GxEmbeddingTask *c, GxError *err)
     if (s->per > 2) return GX_OK;
     GX_TRY(gx__embedding_need_rivals(s, "to train on", ", or negatives", err));
     if (c->rivals > 0) return GX_OK;
-    return GX_FAIL(
-        err, GX_ERR_ARGUMENT,
-        "a micro-batch has one pair, and no text that its positive could be told from: the loss would always "
-        "be 0; take a larger --micro_batch_size, or a file with negatives");
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "a micro-batch has one pair, and no other text to tell its positive from, so that the loss would "
+                   "always be 0; use a larger --micro_batch_size, or a file with negatives");
 }
 
 static GxStatus gx__embedding_open_texts(GxContext *g, GxEmbeddingTask *c, const GxTaskSetup *setup)
@@ -320,8 +323,7 @@ static GxStatus gx__embedding_check_sizes(GxContext *g, GxEmbeddingTask *c, cons
     c->text_T = c->T / c->per;
     if (c->text_T < GX__EMBEDDING_LEAST)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s is %ld; a sample holds %d text%s, each between [CLS] and [SEP], so it must be at "
-                       "least %d",
+                       "%s is %ld; a sample holds %d text%s between [CLS] and [SEP], so it must be at least %d",
                        gx_task_length_name(setup), (long)c->T, c->per, gx_text_s(c->per), GX__EMBEDDING_LEAST * c->per);
     if (most && !c->embed[0]) c->text_T = gx_min(c->text_T, most); // --embed has its --seq_len from there
     if (c->text_T < GX__EMBEDDING_LEAST)
@@ -391,8 +393,9 @@ static void gx__embedding_describe(const void *self, FILE *out)
     for (int i = 0; i < c->modules.dense_n; i++)
         fprintf(out, "  then a Dense module, %ld to %ld%s%s\n", (long)c->modules.dense[i].in,
                 (long)c->modules.dense[i].out, c->modules.dense[i].is_tanh ? ", tanh" : "",
-                c->train.n ? ": it stays as it is, and is not trained" : "");
-    if (c->embed[0] && !c->modules.normalizes) fprintf(out, "  the model has no Normalize module: lengths stay\n");
+                c->train.n ? ", which is frozen" : "");
+    if (c->embed[0] && !c->modules.normalizes)
+        fprintf(out, "  the model has no Normalize module: vectors are not scaled to length 1\n");
     if (c->modules.prompt[0])
         fprintf(out, "  the model's default prompt %s \"%s\"\n",
                 c->embed[0] ? "stands before each text:" : "is not put before pairs, but before texts of --embed:",
@@ -538,8 +541,8 @@ static void gx__embedding_take_dense(GxContext *g, GxEmbeddingTask *c)
             d->bias ? (const float *)gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, 4 * d->out) : NULL, d->is_tanh};
         c->layer[i] = layer;
         if (d->in != c->width)
-            GX_FAIL(&g->error, GX_ERR_FORMAT, "a Dense module has in_features %ld; what it is fed with has %ld",
-                    (long)d->in, (long)c->width);
+            GX_FAIL(&g->error, GX_ERR_FORMAT, "a Dense module has in_features %ld, but its input has %ld", (long)d->in,
+                    (long)c->width);
         c->width = d->out;
     }
 }
@@ -672,8 +675,8 @@ static void gx__embedding_warn_of_one(GxContext *g, GxEmbeddingTask *c, int64_t 
     if (pairs != 1 || c->has_warned || g->rank) return;
     c->has_warned = 1;
     gx_log(&g->log, GX_LOG_WARNING,
-           "a validation of one pair has nothing to rank its positive among, and says nothing; let --eval_windows take "
-           "more samples (0: all)");
+           "a validation of one pair has nothing to rank its positive among, and says nothing; increase --eval_windows "
+           "(0: all samples)");
 }
 
 static int gx__embedding_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
@@ -817,7 +820,7 @@ static const char *gx__embedding_predict(GxContext *g, void *self)
     const GxTexts *t = &c->held_out.text[0];
     for (int64_t i = 0; i < t->n; i++)
         if (!c->known[i] || !gx__embedding_unit(c->found[0] + i * c->width, c->width, c->modules.normalizes)) {
-            GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s:%ld: the vector of this text is %s; nothing is written",
+            GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s:%ld: the vector of this text is %s, so nothing is written",
                     t->file->records.path, (long)gx_texts_line(t, i), c->known[i] ? "0 or not finite" : "not known");
             return c->embed_output;
         }
