@@ -71,6 +71,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include "agree.h"
+#include "options_chosen.h"
 #include "output.h"
 
 // ---- which checkpoint ----------------------------------------------------------------------------------------------

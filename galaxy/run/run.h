@@ -15,6 +15,7 @@
 #define GX_RUN_H
 #include "../task/task.h"
 #include "options.h"
+#include "options_chosen.h"
 #include "resume.h"
 #include "run_log.h"
 #include "schedule.h"
@@ -147,6 +148,7 @@ GX_END
 #include <string.h>
 #include <unistd.h>
 #include "machine.h"
+#include "options_table.h"
 #include "processors.h"
 
 static GxStatus gx__run_add_options(GxTrainRun *r, GxError *err)

@@ -100,6 +100,7 @@ GX_END
 #include "help.h"
 #include "launch.h"
 #include "machine.h"
+#include "options_chosen.h"
 #include "output.h"
 #include "reporter.h"
 
