@@ -508,7 +508,7 @@ TEST(programs_refuse_quantised_matrices_without_an_adapter)
         row[QUANTIZED] = q;
         CHECK(!allows(row), "a row trains quantised matrices");
         args_of(row, &a), said_of(&a, 2, &mode, said);
-        CHECK(strstr(said, "--quantize is about an adapter"), "\"%s\"", said);
+        CHECK(strstr(said, "--quantize is an option for adapters"), "\"%s\"", said);
     }
 }
 

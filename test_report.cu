@@ -520,9 +520,9 @@ TEST(what_log_jsonl_gets_tensorboard_gets_and_a_run_that_goes_on_says_what_is_vo
     CHECK_RAN(run("--output_dir board --max_steps 2 --overwrite_output_dir"));
     CHECK(!exists("board/runs"), "the files of the run before are there");
     static const Refusal cases[] = {
-        {"--output_dir x --report_to wandb", {"nothing called \"wandb\" to report to; expected none, or tensorboard"}},
-        {"--output_dir x --report_to none,tensorboard", {"none stands alone"}},
-        {"--output_dir x --report_to tensorboard,", {"nothing called \"\""}},
+        {"--output_dir x --report_to wandb", {"but \"wandb\" is not supported; expected tensorboard, or none"}},
+        {"--output_dir x --report_to none,tensorboard", {"none cannot stand beside others"}},
+        {"--output_dir x --report_to tensorboard,", {"but \"\" is not supported"}},
     };
     CHECK_REFUSALS(cases);
     CHECK(!exists("x"), "a refused run has a folder");

@@ -1062,17 +1062,17 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 9}}",
          "rope_parameters: full_attention is an object; only one RoPE"},
         {"\"rope_theta\": 500, \"rope_parameters\": {\"rope_theta\": 600}",
-         "rope_parameters: rope_theta is 600, but 500 where it stands alone"},
+         "rope_parameters: rope_theta is 600 in it, but 500 outside of it"},
         {"\"rope_scaling\": {\"type\": \"default\"}, \"rope_parameters\": {\"rope_theta\": 600}",
          "rope_scaling and rope_parameters are both there, and differ in rope_theta"},
-        {"\"rope_scaling\": {\"factor\": 2}", "rope_scaling: there is a factor, and no rope_type that it belongs to"},
+        {"\"rope_scaling\": {\"factor\": 2}", "rope_scaling: there is a factor, but no rope_type that it belongs to"},
         {"\"rope_scaling\": {\"type\": \"llama3\"}", "rope_scaling: factor is missing; expected a number, at least 1"},
         {"\"rope_scaling\": {" LLAMA3 ", \"factor\": 0.5}",
          "rope_scaling: factor is 0.5; expected a number, at least 1"},
         {"\"rope_scaling\": {" LLAMA3 ", \"factor\": 2}, \"rope_parameters\": {" LLAMA3 ", \"factor\": 4}",
          "rope_scaling and rope_parameters are both there, and differ in rope_factor"},
         {"\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
-         "layer_types has sliding_attention; of a llama only full_attention is built"},
+         "layer_types has sliding_attention; a llama supports only full_attention"},
         {"\"layer_types\": \"sliding_attention\"", "\"layer_types\" is a string; expected an array"},
         {"\"layer_types\": [\"full_attention\", 1]", "layer_types has an integer; expected full_attention or sliding_"},
         {"\"layer_types\": [\"chunked_attention\"]", "layer_types has \"chunked_attention\"; only full"},
@@ -1081,7 +1081,7 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
          "sliding_window is 0; expected an integer, at least 1"},
         {"\"model_type\": \"mistral\", \"sliding_window\": 0", "sliding_window is 0; expected an integer, at least 1"},
         {"\"model_type\": \"mistral\", \"layer_types\": " FULL_SLIDING_FULL,
-         "with which transformers takes a mistral for a ministral; only layers that are alike"},
+         "with which transformers loads a mistral as a ministral; only layers that are all alike"},
         {"\"model_type\": \"qwen2\", " SLIDES "\"max_window_layers\": -1",
          "max_window_layers is -1; expected an integer"},
         {"\"model_type\": \"qwen2\", " SLIDES "\"layer_types\": [\"full_attention\"]",
@@ -1096,7 +1096,7 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"model_type\": \"qwen3\", \"attention_bias\": true", "attention_bias is true; only false is built"},
         {"\"model_type\": \"qwen3\", \"head_dim\": null", "head_dim is null; expected an integer"},
         {"\"model_type\": \"qwen3\", \"sliding_window\": 9, \"layer_types\": " FULL_SLIDING_FULL,
-         "layer_types has sliding_attention, but there is no window: use_sliding_window must be true"},
+         "layer_types has sliding_attention, but there is no window; use_sliding_window must be true"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const int is_type = !strncmp(bad[i].more, "\"model_type", 11);
@@ -1631,8 +1631,8 @@ TEST(what_transformers_5_would_not_load_is_said_before_it_is_trained)
           "%s", errors.text);
     CHECK(train_by("--dry_run --hidden_size 32 --num_attention_heads 3 --num_key_value_heads 1 --head_dim 6", NULL,
                    &errors) == 0 &&
-              strstr(errors.text, "transformers 5 will not load what is saved: hidden_size (32) is not a multiple of "
-                                  "num_attention_heads (3)"),
+              strstr(errors.text, "transformers 5 cannot load what is saved, because hidden_size (32) is not a "
+                                  "multiple of num_attention_heads (3)"),
           "it said \"%s\"", errors.text);
     CHECK(train_by("--dry_run --hidden_size 32 --num_attention_heads 3 --num_key_value_heads 1 --head_dim 6 "
                    "--model_type qwen3",

@@ -157,7 +157,7 @@ TEST(ranks_and_alphas_of_some_modules_are_trained_saved_and_read_again)
           "others");
     CHECK(same_file(config, "some2/checkpoint-1/adapter_config.json"), "another configuration");
     CHECK(run("--adapter some/checkpoint-6 --rank_pattern q_proj=2 --output_dir some3 --max_steps 1") > 0 &&
-              strstr(err(), "--lora_rank_pattern is another than that of the adapter"),
+              strstr(err(), "--lora_rank_pattern differs from that of the adapter"),
           "%s", err());
     CHECK_RAN(run("--adapter some/checkpoint-6 --rank_pattern {\"q_proj\":2,\"layers.1.self_attn.v_proj\":7} "
                   "--output_dir some3 --max_steps 1"));
@@ -220,11 +220,11 @@ TEST(a_name_that_means_no_module_is_warned_of_and_numbers_that_cannot_be_are_ref
         {BASE "--lora_alpha_pattern q_proj=0", {"--lora_alpha_pattern: q_proj is 0; expected a number from 1e-06"}},
         {BASE "--lora_layers_to_transform 2", {"layers_to_transform names layer 2, which the model does not have"}},
         {BASE "--lora_layers_to_transform 0 --lora_target_modules .*q_proj",
-         {"--lora_layers_to_transform is for modules that are named by their ends"}},
+         {"--lora_layers_to_transform needs modules that are named by the ends of their names"}},
         {BASE "--lora_layers_pattern layers", {"--lora_layers_pattern says where the numbers"}},
         {BASE "--target_modules q_proj --lora_exclude_modules q_proj", {"no module is left for LoRA"}},
         {BASE "--lora_exclude_modules *q", {"--lora_exclude_modules"}},
-        {"--lora_rank_pattern q_proj=4 --model base/checkpoint-8", {"--lora_rank_pattern is about an adapter"}},
+        {"--lora_rank_pattern q_proj=4 --model base/checkpoint-8", {"--lora_rank_pattern is an option for adapters"}},
     };
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--output_dir warned --max_steps 1 --lora_rank_pattern q_proj=4,lm_head=2 --lora_alpha_pattern "
@@ -816,7 +816,7 @@ TEST(what_cannot_be_quantised_is_refused)
 {
     if (!make_base()) return;
     CHECK(run("--model base/checkpoint-8 --quantize nf4 --output_dir refused") > 0 &&
-              strstr(err(), "--quantize is about an adapter, and --tuning full trains none"),
+              strstr(err(), "--quantize is an option for adapters, but --tuning full trains none"),
           "%s", err());
     CHECK(run(BASE "--quantize nf5 --output_dir refused") > 0 && strstr(err(), "int8"), "%s", err());
     shell("cp -r base/checkpoint-8 infinite && cd infinite && rm manifest.json");
@@ -1761,10 +1761,10 @@ TEST(a_run_that_goes_on_has_its_own_adapter)
 TEST(what_cannot_be_adapted_is_refused)
 {
     static const Refusal cases[] = {
-        {"--tuning lora", {"--tuning lora adapts a model that has learned", "--model"}},
+        {"--tuning lora", {"--tuning lora needs a pretrained model to adapt", "--model"}},
         {"--tuning prefix", {"full|lora"}},
-        {"--lora_dim 4 --model base/checkpoint-8", {"--lora_dim is about an adapter", "--tuning lora"}},
-        {"--r 4 --model base/checkpoint-8", {"--lora_dim is about an adapter"}},
+        {"--lora_dim 4 --model base/checkpoint-8", {"--lora_dim is an option for adapters", "--tuning lora"}},
+        {"--r 4 --model base/checkpoint-8", {"--lora_dim is an option for adapters"}},
         {BASE "--lora_alpha 1e-7", {"LoRA's alpha is 1e-07"}},
         {BASE "--strict false", {"--strict false draws weights of --model"}},
         {BASE "--lora_target_modules 1.self_attn.q_proj --trainable_modules q_proj",
@@ -1781,8 +1781,8 @@ TEST(what_cannot_be_adapted_is_refused)
         {"--model refused/checkpoint-2 --tuning lora", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
         {"--adapter base/checkpoint-8", {"adapter_config.json"}},
-        {"--adapter refused/checkpoint-2 --lora_dim 5", {"--lora_dim is another than that of the adapter"}},
-        {"--adapter refused/checkpoint-2 --tuning full", {"--tuning is another than that of the adapter"}},
+        {"--adapter refused/checkpoint-2 --lora_dim 5", {"--lora_dim differs from that of the adapter"}},
+        {"--adapter refused/checkpoint-2 --tuning full", {"--tuning differs from that of the adapter"}},
         {"--resume refused/checkpoint-2 --lora_dim 5 --max_steps 4", {"--lora_dim 3", "says 5"}},
         {"--resume refused/checkpoint-2 --tuning full --max_steps 4",
          {"holds an adapter (--tuning lora)", "./merge_adapter --adapter refused/checkpoint-2"}},

@@ -249,8 +249,8 @@ TEST(text_is_written_with_v2_and_a_conversation_takes_another_one)
 TEST(folders_of_v2_that_are_not_whole_and_those_of_v1_in_their_place_are_refused)
 {
     static const Refusal cases[] = {
-        {"--adapter v1/checkpoint-1 --prompt_variant v2", {"--prompt_variant is another than that of the adapter"}},
-        {"--adapter v2/checkpoint-1 --prompt_variant v1", {"--prompt_variant is another than that of the adapter"}},
+        {"--adapter v1/checkpoint-1 --prompt_variant v2", {"--prompt_variant differs from that of the adapter"}},
+        {"--adapter v2/checkpoint-1 --prompt_variant v1", {"--prompt_variant differs from that of the adapter"}},
         {"--resume v2/checkpoint-1 --prompt_variant v1 --max_steps 4", {"--prompt_variant \"v2\"", "says \"v1\""}},
         {"--adapter scales --max_steps 1", {"has no tensor base_model.model.model.layers.0.input_layernorm.weight"}},
         {"--adapter less --max_steps 1", {"input_layernorm.weight, which is none of the tensors"}},
@@ -272,11 +272,11 @@ TEST(folders_of_v2_that_are_not_whole_and_those_of_v1_in_their_place_are_refused
 TEST(what_cannot_have_prompts_is_refused)
 {
     static const Refusal cases[] = {
-        {"--tuning prompt", {"--tuning prompt adapts a model that has learned", "--model"}},
-        {"--prompt_len 4 --model base/checkpoint-8", {"--prompt_len is about an adapter", "--tuning prompt"}},
+        {"--tuning prompt", {"--tuning prompt needs a pretrained model to adapt", "--model"}},
+        {"--prompt_len 4 --model base/checkpoint-8", {"--prompt_len is an option for adapters", "--tuning prompt"}},
         {"--prompt_layers 1 --model base/checkpoint-8 --tuning lora",
-         {"--prompt_layers is about --tuning prompt, and this run has --tuning lora"}},
-        {BASE "--lora_dim 4", {"--lora_dim is about --tuning lora, and this run has --tuning prompt"}},
+         {"--prompt_layers is an option of --tuning prompt, but this run has --tuning lora"}},
+        {BASE "--lora_dim 4", {"--lora_dim is an option of --tuning lora, but this run has --tuning prompt"}},
         {"--model base/checkpoint-8 --tuning prompt --prompt_len 0", {"from 1 to 65536"}},
         {BASE "--prompt_variant v3", {"--prompt_variant is \"v3\"; expected", "v1"}},
         {BASE "--prompt_layers 3", {"prompt_layers is 3; it can be at most the model's number of layers, which is 2"}},
@@ -284,8 +284,8 @@ TEST(what_cannot_have_prompts_is_refused)
         {BASE "--trainable_modules heads", {"\"heads\" matches no module of the model"}},
         {BASE "--trainable_modules v_proj", {"layers.1.self_attn.v_proj.weight is to be trained whole"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
-        {"--adapter refused/checkpoint-2 --prompt_len 5", {"--prompt_len is another than that of the adapter"}},
-        {"--adapter refused/checkpoint-2 --tuning lora", {"--tuning is another than that of the adapter"}},
+        {"--adapter refused/checkpoint-2 --prompt_len 5", {"--prompt_len differs from that of the adapter"}},
+        {"--adapter refused/checkpoint-2 --tuning lora", {"--tuning differs from that of the adapter"}},
         {"--resume refused/checkpoint-2 --prompt_len 5 --max_steps 4", {"--prompt_len 4", "says 5"}},
         {"--resume refused/checkpoint-2 --tuning lora --max_steps 4", {"--tuning"}},
     };

@@ -151,12 +151,13 @@ TEST(a_bert_is_tuned_for_vectors_saved_and_gone_on_with)
 TEST(what_cannot_have_a_side_network_is_refused)
 {
     static const Refusal cases[] = {
-        {"--tuning side", {"--tuning side adapts a model that has learned", "--model"}},
+        {"--tuning side", {"--tuning side needs a pretrained model to adapt", "--model"}},
         {"--side_mix gated --model base/checkpoint-8 --tuning lora",
-         {"--side_mix is about --tuning side, and this run has --tuning lora"}},
-        {"--add_bias_sampling --model base/checkpoint-8", {"--add_bias_sampling is about an adapter", "--tuning side"}},
+         {"--side_mix is an option of --tuning side, but this run has --tuning lora"}},
+        {"--add_bias_sampling --model base/checkpoint-8",
+         {"--add_bias_sampling is an option for adapters", "--tuning side"}},
         {BASE "--side_mix mixed", {"plain|gated"}},
-        {BASE "--lora_dim 4", {"--lora_dim is about --tuning lora, and this run has --tuning side"}},
+        {BASE "--lora_dim 4", {"--lora_dim is an option of --tuning lora, but this run has --tuning side"}},
         {BASE "--adapter_reduction_dim 4", {"--adapter_reduction_dim is about --tuning adapter"}},
         {"--model base/checkpoint-8 --tuning side --side_reduction_factor 5",
          {"side_reduction_factor is 5; it must divide the model's width (hidden_size), which is 32"}},
@@ -164,7 +165,7 @@ TEST(what_cannot_have_a_side_network_is_refused)
         {BASE "--trainable_modules input_layernorm",
          {"model.layers.0.input_layernorm.weight cannot be trained beside a side network"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
-        {"--adapter refused/checkpoint-2 --side_mix gated", {"--side_mix is another than that of the adapter"}},
+        {"--adapter refused/checkpoint-2 --side_mix gated", {"--side_mix differs from that of the adapter"}},
         {"--resume refused/checkpoint-2 --side_reduction_factor 8 --max_steps 4",
          {"--side_reduction_factor 4", "says 8"}},
     };

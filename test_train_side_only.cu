@@ -406,13 +406,14 @@ TEST(a_cache_where_none_can_be_is_refused)
 {
     static const Refusal cases[] = {
         {SIDE "--tuning side --side_cache memory",
-         {"--side_cache is about --tuning side_only, and this run has --tuning side"}},
+         {"--side_cache is an option of --tuning side_only, but this run has --tuning side"}},
         {"--side_cache_dir records", {"--side_cache_dir is about", "--tuning side_only"}},
         {BASE "--side_cache ram", {"disk|memory|none"}},
-        {"--tuning side_only", {"--tuning side_only adapts a model that has learned", "--model"}},
+        {"--tuning side_only", {"--tuning side_only needs a pretrained model to adapt", "--model"}},
         {BASE "--trainable_modules input_layernorm", {"cannot be trained beside a side network"}},
         {BASE "--side_cache_dir small.txt --output_dir in_the_way", {"small.txt"}},
-        {BASE "--side_cache memory --side_cache_dir records", {"--side_cache_dir is a folder for --side_cache disk"}},
+        {BASE "--side_cache memory --side_cache_dir records",
+         {"--side_cache_dir names a folder for --side_cache disk"}},
         {BASE "--output_dir placed --side_cache_dir placed/checkpoint-4 --max_steps 4", {"the place of a checkpoint"}},
         {BASE "--output_dir placed --side_cache_dir of_pipe", {"of_pipe/rank-0.rows is a pipe"}},
         {BASE "--output_dir placed --side_cache_dir of_folder", {"of_folder/rank-0.rows is a folder"}},

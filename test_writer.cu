@@ -558,11 +558,11 @@ TEST(what_cannot_be_written_is_refused)
                 {"--prompt_file no_utf8.txt", "no_utf8.txt: byte 2 is no UTF-8 text"},
                 {"--prompt=", "prompt 1 is empty"},
                 {"--stop=", "--stop \"\" would end every text at once"},
-                {"--chat", "expected --prompt TEXT or --prompt_file FILE, or --chat, or --score FILE"},
-                {"--system x", "--system belongs to --chat"},
-                {"--chat_template auto", "--chat_template belongs to --chat"},
-                {"--thinking true", "--thinking belongs to --chat, which is not given; give it, or leave out"},
-                {"--context 4096", "--context belongs to --chat"},
+                {"--chat", "expected one of --prompt TEXT or --prompt_file FILE, --chat, and --score FILE"},
+                {"--system x", "--system is an option of --chat"},
+                {"--chat_template auto", "--chat_template is an option of --chat"},
+                {"--thinking true", "--thinking is an option of --chat, which is not given; give it, or leave out"},
+                {"--context 4096", "--context is an option of --chat"},
                 {"--model nowhere", "there is no folder nowhere"},
                 {"--max_new_token 3", "did you mean --max_new_tokens?"},
                 {"--device cuda", "rebuild it with make DEVICE=cuda"}};
@@ -1047,10 +1047,10 @@ TEST(what_cannot_be_scored_is_an_error_with_its_line)
     refuses_to_score("{\"prompt\": \"a\", \"completion\": \"bcd\"}\n", "--max_length 2", "the model sees 2 at once");
     refuses_to_score(good, "--max_length 65", "more than the 64 positions");
     refuses_to_score(good, "--output_file requests.jsonl", "is there already");
-    refuses_to_score(good, "--prompt x", "one of them; see --help");
-    refuses_to_score(good, "--temperature 1", "--temperature changes nothing where texts are scored");
-    refuses_to_score(good, "--json", "--json changes nothing where texts are scored");
-    refuses_to_score(good, "--system x", "--system changes nothing where texts are scored");
+    refuses_to_score(good, "--prompt x", "and --score FILE; see --help");
+    refuses_to_score(good, "--temperature 1", "--temperature changes nothing with --score");
+    refuses_to_score(good, "--json", "--json changes nothing with --score");
+    refuses_to_score(good, "--system x", "--system changes nothing with --score");
     CHECK(run_score("--model scored --prompt x --max_length 3") == 1 &&
               strstr(err(), "--max_length belongs to --score"),
           "%s", err());
