@@ -377,18 +377,19 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
     static const struct {
         const char *more, *says; // says: behind the file's name
     } bad[] = {
-        {"\"model_type\": 7", "model_type is 7; only \"bert\" is built"},
+        {"\"model_type\": 7", "model_type is 7; expected \"bert\""},
         {"\"model_type\": \"roberta\"", "model_type is \"roberta\"; only \"bert\""},
         {"\"model_type\": \"llama\"",
          "model_type is \"llama\"; here a model of type \"bert\" is expected (train_llama trains this one)"},
         {"\"hidden_size\": 13", "hidden_size (13) is not a multiple of num_attention_heads"},
-        {"\"is_decoder\": true", "is_decoder is true; only false is built"},
-        {"\"add_cross_attention\": true", "add_cross_attention is true; only false is built"},
+        {"\"is_decoder\": true", "is_decoder is true; only false is supported"},
+        {"\"add_cross_attention\": true", "add_cross_attention is true; only false is supported"},
         {"\"position_embedding_type\": \"relative_key\"",
-         "position_embedding_type is \"relative_key\"; only \"absolute\" is built"},
-        {"\"pruned_heads\": {\"1\": [0]}", "pruned_heads is {\"1\":[0]}; only {} is built"},
-        {"\"quantization_config\": {\"bits\": 4}", "has the quant_method \"\"; only that of bitsandbytes is read"},
-        {"\"quantization_config\": {\"load_in_4bit\": true}", "has the bnb_4bit_quant_type \"fp4\"; only nf4 is read"},
+         "position_embedding_type is \"relative_key\"; only \"absolute\" is supported"},
+        {"\"pruned_heads\": {\"1\": [0]}", "pruned_heads is {\"1\":[0]}; only {} is supported"},
+        {"\"quantization_config\": {\"bits\": 4}", "has the quant_method \"\"; only that of bitsandbytes is supported"},
+        {"\"quantization_config\": {\"load_in_4bit\": true}",
+         "has the bnb_4bit_quant_type \"fp4\"; only nf4 is supported"},
         {"\"hidden_act\": \"relu\"", "hidden_act is \"relu\"; expected one of gelu|gelu_new"},
         {"\"hidden_act\": null", "hidden_act is null; expected one of gelu"},
         {"\"hidden_dropout_prob\": 1", "hidden_dropout_prob is 1; it must be at least 0 and below 1"},
@@ -403,8 +404,8 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"layer_norm_eps\": 0", "layer_norm_eps is 0; expected a number"},
         {"\"tie_word_embeddings\": 1", "tie_word_embeddings is 1; expected true or false"},
         {"\"architectures\": [\"BertForTokenClassification\"]",
-         "architectures is [\"BertForTokenClassification\"]; what is built: BertForMaskedLM, BertForPreTraining, "},
-        {"\"architectures\": [\"BertLMHeadModel\"]", "architectures is [\"BertLMHeadModel\"]; what is built"},
+         "architectures is [\"BertForTokenClassification\"]; supported: BertForMaskedLM, BertForPreTraining, "},
+        {"\"architectures\": [\"BertLMHeadModel\"]", "architectures is [\"BertLMHeadModel\"]; expected"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const int is_type = !strncmp(bad[i].more, "\"model_type", 11);
@@ -475,15 +476,15 @@ TEST(labels_are_read_in_the_order_of_their_numbers)
          "\"c\", \"0\": \"a\", \"3\": \"d\", \"4\": \"e\", \"5\": \"f\", \"6\": \"g\", \"7\": \"h\", \"8\": \"i\", "
          "\"9\": \"j\"}, \"problem_type\": \"multi_label_classification\"}",
          "a b c d e f g h i j k", 1, "multi_label_classification"},
-        {"{\"id2label\": {\"0\": \"a\", \"2\": \"b\"}}", "id2label has the number \"2\"; expected each of 0 to 1 once",
-         0, NULL},
+        {"{\"id2label\": {\"0\": \"a\", \"2\": \"b\"}}",
+         "id2label has the number \"2\"; expected each number from 0 to 1 once", 0, NULL},
         {"{\"id2label\": {\"0\": \"a\", \"00\": \"b\"}}", "the number \"00\"", 0, NULL},
         {"{\"id2label\": {\"x\": \"a\"}}", "the number \"x\"", 0, NULL},
         {"{\"id2label\": {\"0\": 3}}", "label 0 of id2label is an integer; expected a string", 0, NULL},
         {"{\"id2label\": {}}", "id2label has 0 labels; 1 to 1000 are possible", 0, NULL},
         {"{\"id2label\": {\"0\": \"a\", \"1\": \"a\"}}", "", 0, NULL},
         {"{\"id2label\": {\"0\": \"a\", \"1\": \"b\"}, \"label2id\": {\"b\": 0, \"a\": 1}}",
-         "label2id has \"b\" as number 0, and id2label as number 1; make them the same", 0, NULL},
+         "label2id gives \"b\" the number 0, but id2label gives it 1; make them the same", 0, NULL},
         {"{\"id2label\": {\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"}, \"label2id\": {\"b\": 1, \"x\": 0}}", "a b c", 0,
          ""},
         {"{\"id2label\": [\"a\"]}", "an array; expected an object", 0, NULL},
@@ -889,7 +890,7 @@ TEST(without_strict_there_are_errors_still)
         {"*", "bert.pooler.dense.bias", "bert.other.bias", "--head pairs --strict 0 --model @bad",
          "has nothing that matches this model, by name and shape: it has 1 tensors, the first of them bert.other.bias"},
         {NULL, "bert.pooler.dense.bias", "bert.encoder.layer.0.attention.self.key.lora_A.weight",
-         "--head pairs --strict 0 --model @bad", "self.key.lora_A.weight, of a LoRA, which is not built"},
+         "--head pairs --strict 0 --model @bad", "self.key.lora_A.weight, of a LoRA, which is not supported"},
         {NULL, "bert.embeddings.LayerNorm.weight", "embeddings.LayerNorm.gamma", "--head pairs --strict 0 --model @bad",
          "two names of one tensor"},
         {NULL, NULL, NULL, "--strict 0", "--strict false is about the weights of --model, which is not given"},
@@ -1006,8 +1007,8 @@ TEST(another_task_than_there_are_is_refused_with_the_list)
         {"--config @wrong.json", "wrong.json: task is \"gues\"; did you mean guess?"},
         {"--config @number.json", "task is 3; expected one of stub|guess"},
         {"--config @not_there.json", "not_there.json"},
-        {"--guesses 3",
-         "there is no option --guesses of this task; it is one of --task guess: choose that, or leave it out"},
+        {"--guesses 3", "there is no option --guesses for this task; it belongs to --task guess: choose that, or leave "
+                        "the option out"},
         {"--task guess --head masked", "--head is \"masked\"; expected "},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)

@@ -243,9 +243,9 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
         {"text\tlabel\ngood\tyes\nfine\tyes\n", NULL, "",
          "there is only one label, \"yes\", so there is nothing to choose from"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", "text\tlabel\nbad\tnever\n", "",
-         "v.tsv:2: the label \"never\" is not one of the 2 that are known: no, yes"},
+         "v.tsv:2: the label \"never\" is not one of the 2 known labels: no, yes"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--labels yes,maybe",
-         "t.tsv:3: the label \"no\" is not one of the 2 that are known: yes, maybe; --labels names them"},
+         "t.tsv:3: the label \"no\" is not one of the 2 known labels: yes, maybe; --labels names them"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", "text\tlabel\nbad\tnever\n", "",
          "no, yes; these are those of the training data; --labels a,b,c names others"},
         {"text\tlabel\ngood\t1e38\nbad\t0.5\n", NULL, "",
@@ -253,11 +253,11 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
         {"text\tlabel\ngood\t1.5\nbad\t2\n", "text\tlabel\nbad\tno\n", "",
          "v.tsv:2: \"label\" is \"no\"; expected a number such as 3 or -0.5; labels of the training data are numbers"},
         {"text\tlabel\ngood\t1.5\nbad\t2\n", NULL, "--labels 1.5,2", "--labels is for choosing among labels"},
-        {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--labels yes,yes", "--labels: the label \"yes\" stands twice"},
+        {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--labels yes,yes", "--labels: the label \"yes\" is listed twice"},
         {"text\tlabel\ngood\t1.5\nbad\tno\n", NULL, "--problem_type regression",
          "t.tsv:3: \"label\" is \"no\"; expected a number such as 3 or -0.5; --problem_type regression asks for"},
         {"text\tlabel\ngood\ta,a\nbad\tb\n", NULL, "--problem_type multi_label_classification",
-         "t.tsv:2: the label \"a\" stands there twice"},
+         "t.tsv:2: the label \"a\" is listed twice"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--text2_column other", "there is no column \"other\""},
         {"text\tlabel\ngood\tyes\nbad\tno\n", "text\ttext2\tlabel\nbad\tfilm\tno\n", "", "v.tsv has text2, "},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--text_column=", "is empty; expected the name of a column"},
@@ -557,7 +557,7 @@ TEST(a_metric_that_these_labels_do_not_have_is_refused_before_the_training)
         {"--metric_for_best_model f1_micro --ranks 2", "; f1_micro is of --problem_type multi_label_classification\n"},
         {"--metric_for_best_model accuracy --problem_type regression --train_data @number.tsv",
          "says loss, mse, pearson, spearmanr; accuracy is of --problem_type single_label_classification\n"},
-        {"--metric_for_best_model mrr --group_column text --labels no,yes,maybe", "; mrr is of one label of two, or"},
+        {"--metric_for_best_model mrr --group_column text --labels no,yes,maybe", "; mrr needs two labels"},
     };
     char flags[1200];
     train_yes_and_no();
@@ -1037,8 +1037,8 @@ TEST(a_head_for_other_labels_is_refused_with_what_can_be_done)
         const char *model, *text, *more, *says;
     } cases[] = {
         {"class/checkpoint-20", "good\ta\nbad\tb\nfine\tc\n", "",
-         "t.tsv:2: the label \"a\" is not one of the 2 that are known: no, yes (wrong are 3 of the records in lines 2 "
-         "to 4: lines 2, 3, 4); these are the head's (id2label in the model's config.json); --labels a,b,c renames "
+         "t.tsv:2: the label \"a\" is not one of the 2 known labels: no, yes (3 of the records in lines 2 to 4 are "
+         "wrong: lines 2, 3, 4); these are the head's (id2label in the model's config.json); --labels a,b,c renames "
          "them (there must be as many), and --ignore_mismatched_sizes true"},
         {"class/checkpoint-20", "good\ta\nbad\tb\n", "--evaluate true", "(id2label in the model's config.json)\n"},
         {"class/checkpoint-20", "good\ta\nbad\tb\nfine\tc\n", "--labels a,b,c",
@@ -1074,7 +1074,7 @@ TEST(a_head_for_other_labels_is_refused_with_what_can_be_done)
           "%s", said.log);
     snprintf(flags, sizeof flags, "--task masked_lm --train_data %s --labels a,b", path_of("t.tsv"));
     CHECK(run("none", flags) == 1 &&
-              strstr(said.log, "no option --labels of this task; it is one of --task classification: choose that"),
+              strstr(said.log, "no option --labels for this task; it belongs to --task classification: choose that"),
           "%s", said.log);
     snprintf(flags, sizeof flags, "--train_data %s --validation_fraction 0 --classifier_dropout ", path_of("t.tsv"));
     strcat(flags, "-0.5");

@@ -384,8 +384,7 @@ TEST(files_of_other_models_are_refused)
         GxStatus status;
         const char *part;
     } bad[] = {
-        {"gemma3", NULL, 0, FINE, GX_ERR_UNSUPPORTED,
-         "the architecture is \"gemma3\"; what is built: llama, qwen2, qwen3"},
+        {"gemma3", NULL, 0, FINE, GX_ERR_UNSUPPORTED, "the architecture is \"gemma3\"; supported: llama, qwen2, qwen3"},
         {"llama", "llama.block_count", -1, FINE, GX_ERR_FORMAT, "the key llama.block_count is missing"},
         {"llama", "llama.attention.head_count", 0, FINE, GX_ERR_FORMAT, "llama.attention.head_count is 0"},
         {"llama", "llama.attention.head_count_kv", 3, FINE, GX_ERR_ARGUMENT, "multiple of num_key_value_heads"},
@@ -472,12 +471,12 @@ TEST(what_the_table_of_a_files_keys_says_is_what_becomes_of_them)
     }
     file_says_nothing = 1;
     CHECK(import_with(NULL, 0, &err) == GX_OK &&
-              strstr(warned, "suppress_tokens is \"an array of 2 values\", which is not honoured") &&
+              strstr(warned, "suppress_tokens is \"an array of 2 values\", which is ignored") &&
               !strstr(warned, "scal"),
           "%s%s", err.message, warned);
     file_says_nothing = 0;
     CHECK(import_with("llama.quite_new", 3, &err) == GX_OK &&
-              strstr(warned, "x.gguf: llama.quite_new is not known here and not read"),
+              strstr(warned, "x.gguf: llama.quite_new is not known and not read"),
           "%s%s", err.message, warned);
     CHECK(import_with("general.quite_new", 3, &err) == GX_OK && !warned[0], "%s%s", err.message, warned);
     CHECK(import_with("general.sampling.temp", 3, &err) == GX_OK && strstr(warned, "general.sampling.temp"), "%s%s",
@@ -670,19 +669,20 @@ TEST(tokenizers_without_a_name_in_gguf_files_are_refused)
     refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "known are: gpt-2");
     set_added(strips, "lstrip", 1);
     put_json(strips, at("model/tokenizer.json"));
-    refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "takes spaces along (lstrip, rstrip)");
+    refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "also takes the spaces around it (lstrip, rstrip)");
     gx_json_set(gx_json_at(gx_json_get(fills, "added_tokens"), 1), "content", gx_json_new_string("[PAD1299]"), &err);
     put_json(fills, at("model/tokenizer.json"));
-    refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "row 1299 of the embedding has no token, and [PAD1299]");
+    refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED,
+                  "row 1299 of the embedding has no token, and its stand-in [PAD1299]");
     const GxLlamaConfig many = small("llama", 1500), few = small("llama", 100);
     GxJson *fallback = json_of("data/ref/bpe/byte_fallback.json");
     set_added(fallback, "lstrip", 0), set_added(fallback, "rstrip", 0);
     put_json(fallback, at("model/tokenizer.json"));
-    refuse_export(&many, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "put \xE2\x96\x81 for spaces");
+    refuse_export(&many, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "write \xE2\x96\x81 for spaces");
     put_json(json_of("data/ref/wordpiece/tokenizer.json"), at("model/tokenizer.json"));
     refuse_export(&few, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "of the kind WordPiece");
     put_json(pipeline("gpt2"), at("model/tokenizer.json"));
-    refuse_export(NULL, GX_GGUF_F32, GX_ERR_FORMAT, "tokens, and the embedding 100 rows");
+    refuse_export(NULL, GX_GGUF_F32, GX_ERR_FORMAT, "tokens, but the embedding has 100 rows");
     CHECK(err.code == 0, "%s", err.message);
     drop(at("model"));
 }
@@ -710,10 +710,10 @@ TEST(files_with_other_tokenizers_are_refused)
     } bad[] = {
         {"smollm", "tekken", "tokenizer.ggml.pre is \"tekken\"; known are: gpt-2", GX_ERR_UNSUPPORTED},
         {"tokenizer.ggml.pre", "tokenizer.ggml.xyz", "tokenizer.ggml.pre is \"default\"", GX_ERR_UNSUPPORTED},
-        {"gpt2", "bert", "the tokenizer is \"bert\"; what is built: gpt2, llama, none", GX_ERR_UNSUPPORTED},
+        {"gpt2", "bert", "the tokenizer is \"bert\"; supported: gpt2, llama, none", GX_ERR_UNSUPPORTED},
         {"tokenizer.ggml.tokens", "tokenizer.ggml.xxxxxx", "the key tokenizer.ggml.tokens is missing", GX_ERR_FORMAT},
         {"tokenizer.ggml.merges", "tokenizer.ggml.xxxxxx", "the key tokenizer.ggml.merges is missing", GX_ERR_FORMAT},
-        {"[PAD1298]", "[PAD1299]", "\"[PAD1299]\", is there twice", GX_ERR_FORMAT},
+        {"[PAD1298]", "[PAD1299]", "\"[PAD1299]\", occurs twice", GX_ERR_FORMAT},
         {"[PAD1298]",
          "[PAD\xFF\xFE"
          "98]",
@@ -897,7 +897,8 @@ TEST(a_tokenizer_of_sentencepiece_comes_back_byte_for_byte)
         const GxLlamaConfig c = small("llama", spm.n);
         put_model(at("model"), &c);
         put_json(i ? twice : less, at("model/tokenizer.json"));
-        refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED, i ? "do not stand together" : "ways, and merges do so in");
+        refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED,
+                      i ? "are not next to each other" : "ways, and merges do so in");
     }
     drop(at("spm")), drop(at("back")), drop(at("model"));
 }
@@ -919,7 +920,7 @@ TEST(of_several_chat_templates_the_default_goes_along)
         put(at("model/tokenizer_config.json"), configs[i], (int64_t)strlen(configs[i]));
         CHECK(gx_tokenizer_keys_from_folder(&k, at("model"), 1300, -1, &gx_silent, &err) == GX_OK, "%s", err.message);
         CHECK(i < 2 ? k.chat_template && !strcmp(k.chat_template, "D") && !gx_error_code(&k.no_template)
-                    : !k.chat_template && strstr(k.no_template.message, "has 1 template, and none with the name"),
+                    : !k.chat_template && strstr(k.no_template.message, "has 1 template, but none with the name"),
               "%d: %s, %s", i, k.chat_template ? k.chat_template : "none", k.no_template.message);
         gx_tokenizer_keys_close(&k);
     }

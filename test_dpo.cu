@@ -177,7 +177,7 @@ TEST(records_that_are_no_pairs_are_refused_with_file_and_line)
         {"{\"prompt\": \"a\", \"chosen\": " SAYS("b") ", \"rejected\": " SAYS("c") "}", "chatml",
          "bad.jsonl:2: \"prompt\" is "},
         {"{\"prompt\": [" USER("a") "], \"chosen\": " SAYS("b") ", \"rejected\": " SAYS("c") "}", "none",
-         "bad.jsonl:2: the pair is of messages, and neither"},
+         "bad.jsonl:2: the pair consists of messages, and neither"},
         {"{\"prompt\": [" USER("a") "], \"chosen\": [" USER("b") "], \"rejected\": " SAYS("c") "}", "chatml",
          "bad.jsonl:2: chosen[0] is of the user"},
         {"{\"prompt\": [" USER("a") "], \"chosen\": " SAYS("b") ", \"rejected\": []}", "chatml",
@@ -210,7 +210,7 @@ TEST(records_that_are_no_pairs_are_refused_with_file_and_line)
     GxError e = GX_ZERO;
     write_file("bad.jsonl", turns);
     CHECK(open_pairs(&p, path_of("bad.jsonl"), 100, "chatml", &e) != GX_OK &&
-              strstr(e.message, "bad.jsonl:1: \"chosen\" has 3 turns behind a prompt of 1"),
+              strstr(e.message, "bad.jsonl:1: \"chosen\" has 3 turns after a prompt of 1"),
           "%s", e.message);
 }
 

@@ -863,7 +863,7 @@ TEST(modules_that_are_not_built_are_refused_by_name)
         {"[" POOLING "]", mean, NULL, NULL, NULL, "Pooling stands first"},
         {"[" TRANSFORMER "]", mean, NULL, NULL, NULL, "there is no Pooling"},
         {"[" MODULE("0_Transformer", OF("Transformer")) ", " POOLING "]", mean, NULL, NULL, NULL,
-         "the Transformer lies in \"0_Transformer\""},
+         "the Transformer is in \"0_Transformer\""},
         {all, mean, "{\"max_seq_length\": 0}", NULL, NULL, "max_seq_length is 0"},
         {"[" TRANSFORMER ", " MODULE("../1_Pooling", OF("Pooling")) "]", mean, NULL, NULL, NULL, "out of the folder"},
         {all, "{\"pooling_mode\": [\"mean\", \"cls\"]}", NULL, NULL, NULL, "or [CLS] (mean, cls)"},
@@ -914,7 +914,7 @@ TEST(modules_that_are_not_built_are_refused_by_name)
     }
     CHECK(file_has(path_of("kept/sentence_bert_config.json"), "\"max_seq_length\": 20"), "nothing was kept");
     float *x = embed("st", "one.tsv", 1, DENSE_OUT, "");
-    CHECK(strstr(said.log, "\"pad\" is not known here") && strstr(said.log, "\"truncate_dim\" is not known here"), "%s",
+    CHECK(strstr(said.log, "\"pad\" is not known") && strstr(said.log, "\"truncate_dim\" is not known here"), "%s",
           said.log);
     free(x);
     write_dense("2_Dense", WIDTH - 1, DENSE_OUT, tanh_name, 0);
@@ -933,7 +933,7 @@ TEST(a_model_that_lies_in_a_folder_of_the_folder_is_refused_by_its_place)
     unlink(path_of("st/config.json"));
     snprintf(flags, sizeof flags, "--model %s --embed %s --embed_output %s", path_of("st"), path_of("one.tsv"),
              path_of("no.npy"));
-    CHECK(run("none", flags) != 0 && strstr(said.log, "the Transformer lies in \"0_Transformer\""), "%s", said.log);
+    CHECK(run("none", flags) != 0 && strstr(said.log, "the Transformer is in \"0_Transformer\""), "%s", said.log);
 }
 
 // Without --seq_len no message is about it.

@@ -687,10 +687,10 @@ TEST(what_peft_cannot_mean_here_is_refused_by_its_key)
     static const char *const wrong[][2] = {
         {"\"peft_type\": \"IA3\"", "peft_type is \"IA3\""},
         {"\"peft_type\": \"PREFIX_TUNING\", \"num_virtual_tokens\": 8", "peft_type is \"PREFIX_TUNING\""},
-        {"\"use_dora\": true", "use_dora is true, which is not built: matrices are scaled"},
-        {"\"lora_bias\": true", "lora_bias is true, which is not built"},
-        {"\"bias\": \"all\"", "bias is \"all\", which is not built: the file has biases"},
-        {"\"bias\": \"lora_only\"", "bias is \"lora_only\", which is not built"},
+        {"\"use_dora\": true", "use_dora is true, which is not supported: matrices are scaled"},
+        {"\"lora_bias\": true", "lora_bias is true, which is not supported"},
+        {"\"bias\": \"all\"", "bias is \"all\", which is not supported: the file has biases"},
+        {"\"bias\": \"lora_only\"", "bias is \"lora_only\", which is not supported"},
         {"\"rank_pattern\": {\"q_proj\": 0}", "rank_pattern: q_proj is 0; expected a number from 1 to 65536"},
         {"\"rank_pattern\": {\"a\": 2, \"q_proj\": 65537}", "rank_pattern: q_proj is 65537; expected"},
         {"\"rank_pattern\": {\"q_proj\": 2.5}", "rank_pattern: q_proj is 2.5; expected an integer"},
@@ -701,16 +701,16 @@ TEST(what_peft_cannot_mean_here_is_refused_by_its_key)
         {"\"alpha_pattern\": {\"q_proj\": null}", "alpha_pattern: q_proj is null; expected a number"},
         {"\"layer_replication\": [[0, 1], [0, 2]]", "layer_replication is "},
         {"\"target_parameters\": [\"mlp.experts.up\"]", "target_parameters is "},
-        {"\"trainable_token_indices\": [3]", "trainable_token_indices is [3], which is not built"},
+        {"\"trainable_token_indices\": [3]", "trainable_token_indices is [3], which is not supported"},
         {"\"megatron_config\": {\"tp\": 2}", "megatron_config is "},
         {"\"use_qalora\": true", "use_qalora is true"},
         {"\"use_bdlora\": {\"nblocks\": 2}", "use_bdlora is "},
         {"\"arrow_config\": {\"top_k\": 3}", "arrow_config is "},
         {"\"alora_invocation_tokens\": [1, 2]", "alora_invocation_tokens is [1,2]"},
         {"\"monteclora_config\": {\"buffer_size\": 1}", "monteclora_config is "},
-        {"\"kasa_config\": {\"beta\": 1}", "kasa_config is {\"beta\":1}, which is not built"},
+        {"\"kasa_config\": {\"beta\": 1}", "kasa_config is {\"beta\":1}, which is not supported"},
         {"\"ensure_weight_tying\": true, \"target_modules\": [\"lm_head\"]",
-         "ensure_weight_tying is true, and target_modules has lm_head, which is not built"},
+         "ensure_weight_tying is true, and target_modules has lm_head, which is not supported"},
         {"\"layers_to_transform\": [0], \"target_modules\": \"all-linear\"", "and here they are a text"},
         {"\"layers_to_transform\": [0], \"layers_pattern\": \"h|layers\"", "is the regular expression \"h|layers\""},
         {"\"layers_to_transform\": [0], \"target_modules\": \".*q\"", "and here they are a text"},
@@ -824,9 +824,9 @@ TEST(an_adapter_of_a_task_that_is_not_built_is_refused)
         {"\"task_type\": \"CAUSAL_LM\"", NULL},
         {"\"task_type\": \"FEATURE_EXTRACTION\"", NULL},
         {OTHER("BertForSequenceClassification"), NULL},
-        {OTHER("BertForMultipleChoice"), "classifier is of a BertForMultipleChoice, which is not built"},
+        {OTHER("BertForMultipleChoice"), "classifier is of a BertForMultipleChoice, which is not supported"},
         {OTHER("BertForTokenClassification"), "classifier is of a BertForTokenClassification"},
-        {"\"task_type\": \"TOKEN_CLS\"", "task_type is \"TOKEN_CLS\", which is not built"},
+        {"\"task_type\": \"TOKEN_CLS\"", "task_type is \"TOKEN_CLS\", which is not supported"},
         {"\"task_type\": \"QUESTION_ANS\"", "task_type is \"QUESTION_ANS\""},
         {"\"task_type\": \"FOO\"", "task_type is \"FOO\""},
     };
@@ -869,7 +869,7 @@ TEST(a_key_that_nobody_knows_is_named)
                           : "\"side_reduction_factor\": 4, \"side_mix\": \"plain\", \"add_bias_sampling\": false,");
         write_text(config_path(path), text);
         CHECK(gx_peft_config_read(&c, path, &log, &err) == GX_OK && heard.n == 1 &&
-                  strstr(heard.text, "2 keys are not known here and not read: a_later_key, another;"),
+                  strstr(heard.text, "2 keys are not known and not read: a_later_key, another;"),
               "%s: %s%s", types[i], err.message, heard.text);
     }
     remove(path);

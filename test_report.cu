@@ -131,7 +131,7 @@ TEST(a_run_of_epochs_says_its_steps_goes_on_with_them_and_can_be_made_longer)
     CHECK_RAN(run("--resume auto --output_dir ep --max_steps 7 --ranks 2"));
     CHECK(strstr(out(), "num_train_epochs 0.03 -> 0.0") && strstr(out(), "\n7 steps of 16 samples"), "%s", out());
     CHECK(run("--resume auto --output_dir ep --num_train_epochs 0.01 --ranks 2") != 0 &&
-              strstr(err(), "is of step 7, and max_steps is") && strstr(err(), "take a larger --num_train_epochs"),
+              strstr(err(), "is of step 7, and max_steps is") && strstr(err(), "use a larger --num_train_epochs"),
           "%s", err());
     CHECK_RAN(run("--num_train_epochs 2 --dry_run"));
     CHECK(strstr(out(), "\n2 epochs of 8 samples"), "%s", out());

@@ -385,9 +385,8 @@ TEST(a_vocabulary_has_room_for_its_characters_or_is_refused)
     const char *file = at("letters");
     how.normalizer.strip_accents = 0;
     put(file, "ab ba abc", 9); // a, b, c, ##a, ##b, ##c, and 5 special tokens
-    refused(
-        &err, gx_wordpiece_train(&t, &file, 1, &how, &err), GX_ERR_ARGUMENT, "vocab_size is 9",
-        "characters of the texts alone are 11 pieces, so it must be at least that, or limit_alphabet smaller than 3");
+    refused(&err, gx_wordpiece_train(&t, &file, 1, &how, &err), GX_ERR_ARGUMENT, "vocab_size is 9",
+            "characters of the texts alone are 11 pieces; make it at least that, or limit_alphabet smaller than 3");
     how.vocab_size = 10;
     refused(&err, gx_wordpiece_train(&t, &file, 1, &how, &err), GX_ERR_ARGUMENT, "vocab_size is 10", "at least that");
     how.vocab_size = 11;
@@ -481,24 +480,24 @@ TEST(files_that_are_wrong_are_refused_by_name)
         GxStatus code;
         const char *message;
     } changes[] = {
-        {"\"BertNormalizer\"", "\"NFC\"", GX_ERR_UNSUPPORTED, "the normalizer is of the type \"NFC\"; what is built"},
+        {"\"BertNormalizer\"", "\"NFC\"", GX_ERR_UNSUPPORTED, "the normalizer is of the type \"NFC\"; supported"},
         {"\"BertPreTokenizer\"", "\"Whitespace\"", GX_ERR_UNSUPPORTED,
          "the pre_tokenizer is of the type \"Whitespace\""},
         {"{\"type\":\"BertPreTokenizer\"}", "null", GX_ERR_FORMAT, "\"pre_tokenizer\" is missing"},
         {"\"TemplateProcessing\"", "\"RobertaProcessing\"", GX_ERR_UNSUPPORTED, "the post_processor is of the type"},
-        {"\"type_id\":1", "\"type_id\":0", GX_ERR_UNSUPPORTED, "the post_processor is not the one of BERT"},
+        {"\"type_id\":1", "\"type_id\":0", GX_ERR_UNSUPPORTED, "the post_processor is not BERT's"},
         {"\"decoder\":{\"type\":\"WordPiece\"", "\"decoder\":{\"type\":\"Fuse\"", GX_ERR_UNSUPPORTED, "the decoder is"},
         {"\"prefix\":\"##\"", "\"prefix\":\"@@\"", GX_ERR_UNSUPPORTED, "the decoder's prefix is \"@@\""},
         {"\"model\":{\"type\":\"WordPiece\"", "\"model\":{\"type\":\"WordLevel\"", GX_ERR_UNSUPPORTED,
-         "the model is \"WordLevel\"; what is built"},
+         "the model is \"WordLevel\"; supported"},
         {"\"model\":{\"type\":\"WordPiece\"", "\"model\":{\"merges\":[\"a b\"],\"type\":\"BPE\"", GX_ERR_UNSUPPORTED,
-         "BPE has continuing_subword_prefix \"##\"; what is built: none"},
+         "BPE has continuing_subword_prefix \"##\"; supported: none"},
         {"\"model\":{\"type\":\"WordPiece\",", "\"model\":{", GX_ERR_FORMAT, "\"type\" is missing"},
         {"\"continuing_subword_prefix\":\"##\"", "\"continuing_subword_prefix\":\"\"", GX_ERR_UNSUPPORTED,
          "continuing_subword_prefix is \"\""},
         {"\"max_input_chars_per_word\":100", "\"max_input_chars_per_word\":-1", GX_ERR_FORMAT, "is -1"},
         {"\"unk_token\":\"[UNK]\"", "\"unk_token\":\"none\"", GX_ERR_FORMAT, "the vocabulary has no [UNK]"},
-        {"\"[UNK]\":1", "\"[UNK]\":0", GX_ERR_FORMAT, "has the id 0, and so has another piece"},
+        {"\"[UNK]\":1", "\"[UNK]\":0", GX_ERR_FORMAT, "has the id 0, but another piece has it, too"},
         {"\"[UNK]\":1", "\"[UNK]\":-1", GX_ERR_FORMAT, "expected an integer from 0"},
         {"\"[UNK]\":1", "\"[UNK]\":99999999", GX_ERR_FORMAT, "expected an integer from 0"},
         {"\"[UNK]\":1", "\"[UNK]\":\"1\"", GX_ERR_FORMAT, "is a string; expected an integer"},
@@ -506,7 +505,7 @@ TEST(files_that_are_wrong_are_refused_by_name)
          "the added token \"[UNK]\" has the id 7; the vocabulary has another"},
         {"{\"id\":2500,", "{\"id\":9,", GX_ERR_FORMAT, "the added token \"<keep>\" has the id 9; expected one"},
         {"\"content\":\"<keep>\"", "\"content\":\"\"", GX_ERR_FORMAT, "an added token is empty"},
-        {"\"content\":\"Foo B\u00e4r\"", "\"content\":\"\u00ad\"", GX_ERR_FORMAT, "is empty when it is normalised"},
+        {"\"content\":\"Foo B\u00e4r\"", "\"content\":\"\u00ad\"", GX_ERR_FORMAT, "is empty after normalisation"},
         {"\"single_word\":false", "\"single_word\":true", GX_ERR_UNSUPPORTED, "has single_word true"},
         {"\"lowercase\":true", "\"lowercase\":1", GX_ERR_FORMAT, "\"lowercase\" is an integer; expected true or false"},
         {"\"clean_text\":true,", "", GX_ERR_FORMAT, "\"clean_text\" is missing"},
@@ -659,7 +658,7 @@ TEST(a_piece_may_have_a_character_of_value_0)
     char *json = get(at("tokenizer.json")), *both = replaced(json, "\"##b\"", "\"\\uDBFF\\udfff\"");
     put(at("tokenizer.json"), both, (int64_t)strlen(both));
     refused(&err, gx_tokenizer_open(&t, root, &err), GX_ERR_UNSUPPORTED, "tokenizer.json",
-            "both U+0000 and U+10FFFF; what is built: one of them");
+            "both U+0000 and U+10FFFF; supported: one of them");
     free(json), free(both);
     unlink(at("tokenizer.json"));
 }
@@ -891,7 +890,7 @@ TEST(what_another_process_is_writing_is_left_to_it)
     refused(&err, run_program(output, words, &err), GX_ERR_ARGUMENT, "claimed", "is being written by process");
     gx_claim_end(&claim);
     CHECK(mkfifo(output, 0600) == 0, "no pipe");
-    refused(&err, run_flags(flags, 6, &err), GX_ERR_IO, "claimed", "is a pipe, which is not written to");
+    refused(&err, run_flags(flags, 6, &err), GX_ERR_IO, "claimed", "is a pipe, which cannot be written to");
     CHECK(unlink(output) == 0 && symlink("nowhere", output) == 0, "no link");
     refused(&err, run_flags(flags, 6, &err), GX_ERR_IO, "claimed", "is a broken link");
     refused(&err, run_program(output, words, &err), GX_ERR_ARGUMENT, "claimed", "is a broken link");

@@ -63,10 +63,10 @@ TEST(a_list_that_is_none_is_refused_by_its_line_or_token)
         {"a.txt", "", "a.txt has no tokens", 0},
         {"a.txt", "\n\r\n", "has no tokens", 0},
         {"a.json", "[]", "has no tokens", 0},
-        {"a.txt", "a\n \t\n", "a.txt, line 2: there is nothing but white space", 0},
-        {"a.txt", "a\nb\xFF\n", "line 2: its bytes are no text in UTF-8", 0},
-        {"a.txt", "a\nb\0c\n", "line 2: it has a zero byte", 6},
-        {"a.txt", "[\"a\"]", "a.txt is JSON, and would be read as lines", 0},
+        {"a.txt", "a\n \t\n", "a.txt, line 2: there is only white space", 0},
+        {"a.txt", "a\nb\xFF\n", "line 2: it is not UTF-8 text", 0},
+        {"a.txt", "a\nb\0c\n", "line 2: it has a byte of value 0", 6},
+        {"a.txt", "[\"a\"]", "a.txt is JSON, but would be read as lines", 0},
         {"a.json", "a\n", "a.json", 0},
         {"a.json", "\"a\"", "is a string; expected a list", 0},
         {"a.json", "[\"a\", 1]", "token 1 is 1; expected a text", 0},
@@ -74,8 +74,8 @@ TEST(a_list_that_is_none_is_refused_by_its_line_or_token)
         {"a.json", "[{\"contents\": \"a\"}]", "token 0 has \"contents\"", 0},
         {"a.json", "[{\"special\": true}]", "token 0: \"content\" is missing", 0},
         {"a.json", "[{\"content\": \"a\", \"special\": 1}]", "\"special\"", 0},
-        {"a.json", "[{\"content\": \"a\", \"single_word\": true}]", "single_word true, which is not built", 0},
-        {"a.json", "{\"a\": \"b\"}", "\"a\" is a string; an object names a token's id", 0},
+        {"a.json", "[{\"content\": \"a\", \"single_word\": true}]", "single_word true, which is not supported", 0},
+        {"a.json", "{\"a\": \"b\"}", "\"a\" is a string; an object gives each token its id", 0},
         {"a.json", "{\"a\": -1}", "\"a\" is -1", 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -220,7 +220,7 @@ TEST(what_the_tokenizer_has_already_stays_as_it_is)
     CHECK(add_text(&t, "{\"<n5>\": 7}", &said, &e) != GX_OK && strstr(e.message, "\"<n5>\" is to have the id 7"), "%s",
           e.message);
     gx_error_clear(&e);
-    CHECK(add_text(&t, "{\"<n1>\": 7}", &said, &e) != GX_OK && strstr(e.message, "the tokenizer has it with"), "%s",
+    CHECK(add_text(&t, "{\"<n1>\": 7}", &said, &e) != GX_OK && strstr(e.message, "the tokenizer has it as"), "%s",
           e.message);
     CHECK(!strcmp(was, t.identity), "after an error it is another one");
     gx_tokenizer_close(&t), gx_tokenizer_close(&before);

@@ -557,7 +557,7 @@ TEST(flags_that_are_wrong_are_refused_with_what_would_be_right)
     static const Refusal cases[] = {
         {"--learning_rat 1", {"--learning_rat;", "did you mean --learning_rate?", NULL}},
         {"--zzzzzzzzzzzz 1", {"no option --zzzzzzzzzzzz", "--help", NULL}},
-        {"bareword", {"\"bareword\" is not a flag", "--help", NULL}},
+        {"bareword", {"\"bareword\" is not an option", "--help", NULL}},
         {"--seq_len ten", {"--seq_len is \"ten\"", "an integer", NULL}},
         {"--seq_len 1.5", {"--seq_len is \"1.5\"", "an integer", NULL}},
         {"--seq_len 0", {"--seq_len is \"0\"", "expected an integer", NULL}},
@@ -622,7 +622,8 @@ TEST(texts_that_cannot_be_trained_on_are_refused_by_path)
         {"pipe.txt", {"", {"pipe.txt", "regular file", NULL}}},
         {"pipe.json", {"", {"pipe.json", "regular file", NULL}}},
         {"/dev/zero", {"", {"/dev/zero", "regular file", NULL}}},
-        {"blank", {"", {"there is no text in blank", "expected .txt, or another text; .jsonl, .csv or .tsv", NULL}}},
+        {"blank",
+         {"", {"there is no text in blank", "expected .txt, or another text file; .jsonl, .csv or .tsv", NULL}}},
         {"text.txt", {"--seq_len 2000 --validation_fraction 0.001", {"held out", "validation_fraction", NULL}}},
     };
     GxError e = GX_ZERO;
@@ -661,7 +662,7 @@ TEST(models_and_batches_that_do_not_fit_are_refused_with_their_numbers)
           NULL, NULL}},
         {"--global_batch_size 7 --ranks 3 --gradient_accumulation_steps 2",
          {"nearest that fit are 6 and 12\n", NULL, NULL}},
-        {"--help=1", {"--help=1: --help takes no value; leave \"=1\" out", NULL, NULL}},
+        {"--help=1", {"--help=1: --help takes no value; leave out \"=1\"", NULL, NULL}},
         {"--version=yes", {"--version takes no value", NULL, NULL}},
         {"--global_batch_size 8 --micro_batch_size 4 --gradient_accumulation_steps 3",
          {"global_batch_size 8", "= 12", NULL}},
@@ -766,7 +767,8 @@ TEST(models_of_other_kinds_are_refused_by_key)
         {"s/\"model_type\": \"llama\"/\"model_type\": \"mixtral\"/", {"\"mixtral\"", "one of \"llama\""}},
         {"s/\"rope_type\": \"default\"/\"rope_type\": \"yarn\"/", {"yarn", "\"default\" and \"llama3\""}},
         {"s/\"hidden_act\": \"silu\"/\"hidden_act\": \"gelu\"/", {"gelu", "silu"}},
-        {"s/\"attention_bias\": false/\"attention_bias\": true/", {"attention_bias is true", "only false is built"}},
+        {"s/\"attention_bias\": false/\"attention_bias\": true/",
+         {"attention_bias is true", "only false is supported"}},
         {"s/\"hidden_size\": 32/\"hidden_size\": \"32\"/", {"hidden_size", "config.json"}},
         {"s/\"hidden_size\": 32/\"hidden_size\": -32/", {"hidden_size", "-32"}},
         {"s/\"num_key_value_heads\": 2/\"num_key_value_heads\": -2/",

@@ -1519,9 +1519,9 @@ TEST(factors_of_a_head_for_labels_that_is_new_or_trained_whole_are_refused)
         {LABELS "--model base/checkpoint-8 --tuning lora --target_modules score,q_proj",
          {"base/checkpoint-8 has no score.weight", "train it whole, with --trainable_modules"}},
         {LABELS SCORE "--trainable_modules score",
-         {"score.weight is to have LoRA and to be trained whole", "leave \"score\" out"}},
+         {"score.weight is to have LoRA and to be trained whole", "leave out \"score\""}},
         {LABELS "--adapter both_lists",
-         {"score.weight is to have LoRA and to be trained whole", "leave \"score\" out"}},
+         {"score.weight is to have LoRA and to be trained whole", "leave out \"score\""}},
     };
     if (!make_few_labels()) return;
     CHECK_RAN(run(LABELS SCORE "--output_dir to_refuse --max_steps 1"));

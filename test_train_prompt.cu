@@ -254,7 +254,7 @@ TEST(folders_of_v2_that_are_not_whole_and_those_of_v1_in_their_place_are_refused
         {"--resume v2/checkpoint-1 --prompt_variant v1 --max_steps 4", {"--prompt_variant \"v2\"", "says \"v1\""}},
         {"--adapter scales --max_steps 1", {"has no tensor base_model.model.model.layers.0.input_layernorm.weight"}},
         {"--adapter less --max_steps 1", {"input_layernorm.weight, which is none of the tensors"}},
-        {"--adapter key_v2 --max_steps 1", {"target_modules is ", "which is not built: of this type"}},
+        {"--adapter key_v2 --max_steps 1", {"target_modules is ", "which is not supported: of this type"}},
     };
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--adapter_layers 2 --output_dir v1 --max_steps 1"));
@@ -330,7 +330,7 @@ TEST(a_file_of_prompts_that_are_another_models_is_refused_by_its_tensor)
     shell("cp -r file/checkpoint-2 key && rm key/manifest.json && sed -i 's/\"adapter_len\"/\"scale\": 2, "
           "\"adapter_len\"/' key/adapter_config.json");
     CHECK_RAN(run("--adapter key --output_dir x3 --max_steps 1"));
-    CHECK(strstr(err(), "key/adapter_config.json: scale is not known here and not read"), "%s", err());
+    CHECK(strstr(err(), "key/adapter_config.json: scale is not known and not read"), "%s", err());
     shell("cp -r file/checkpoint-2 mlp && rm mlp/manifest.json && sed -i 's/\"self_attn\"/\"mlp\"/' "
           "mlp/adapter_config.json");
     CHECK(run("--adapter mlp --output_dir x4 --max_steps 1") > 0 && strstr(err(), "target_modules is \"mlp\""), "%s",

@@ -677,7 +677,7 @@ TEST(what_is_one_is_said_to_be_one)
     CHECK(strstr(out(), "; 1 document\n"), "%s", out());
     start("--output_dir single5 --max_steps 1 --train_data one.jsonl --train_data_weights 1,2 --validation_fraction 0");
     finish();
-    CHECK(strstr(err(), "there are 2 weights (1,2), and 1 source of data"), "%s", err());
+    CHECK(strstr(err(), "there are 2 weights (1,2), but 1 source of data"), "%s", err());
 }
 
 static double logged_rate(const char *output_dir, int step)

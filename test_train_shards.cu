@@ -537,7 +537,7 @@ TEST(what_cannot_be_shared_is_refused_with_what_can)
         {"--ranks 4 --dp_replicate 2", {"--dp_replicate is for ranks that share", "say --zero 1, 2 or 3"}},
         {"--ranks 4 --dp_replicate 3 --zero 2", {"--dp_replicate 3 does not divide 4 ranks; use 1, 2 or 4"}},
         {"--ranks 4 --dp_replicate 2 --dp_shard 4",
-         {"--dp_replicate 2 x --dp_shard 4 are 8 ranks, but there are 4; leave one of the two out"}},
+         {"--dp_replicate 2 x --dp_shard 4 are 8 ranks, but there are 4; leave out one of the two"}},
         {"--ranks 4 --dp_replicate 2 --dp_shard 1 --zero 1", {"are 2 ranks, but there are 4"}},
         {"--ranks 4 --dp_shard_list 1,2", {"dp_shard_list has 2 entries, but 4 ranks share (--dp_shard)"}},
         {"--ranks 4 --dp_shard 2 --dp_shard_list 1", {"dp_shard_list has 1 entry, but 2 ranks share"}},

@@ -268,7 +268,7 @@ TEST(a_folder_of_another_side_network_is_refused)
     shell("cp -r file/checkpoint-2 key && rm key/manifest.json && sed -i 's/\"side_mix\"/\"scale\": 2, \"side_mix\"/' "
           "key/adapter_config.json");
     CHECK_RAN(run("--adapter key --output_dir x3 --max_steps 1"));
-    CHECK(strstr(err(), "key/adapter_config.json: scale is not known here and not read"), "%s", err());
+    CHECK(strstr(err(), "key/adapter_config.json: scale is not known and not read"), "%s", err());
 }
 
 int main(int argc, char **argv) { return program_main(argc, argv); }

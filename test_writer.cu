@@ -119,10 +119,10 @@ TEST(a_folder_says_its_format_in_any_of_four_places)
         {"auto", NULL, NULL, NULL, NULL, NULL, NULL},
         {"llama2", "A", NULL, NULL, "", "llama2", NULL},
         {"chat/chat_template.jinja", "A", NULL, NULL, "A", "", NULL},
-        {"auto", NULL, tools, NULL, NULL, NULL, "has 1 template, and none with the name \"default\""},
+        {"auto", NULL, tools, NULL, NULL, NULL, "has 1 template, but none with the name \"default\""},
         {"auto", NULL, "{\"chat_template\": {\"default\": \"B\", \"x\": \"y\"}}", NULL, "B", "", NULL},
         {"chat/tokenizer_config.json", NULL, "{\"chat_template\": \"B\"}", NULL, NULL, NULL,
-         "is a JSON file; expected a template in Jinja"},
+         "is a JSON file; expected a Jinja template"},
         {"chat/chat_template.jinja", "{\"chat_template\": \"B\"}", NULL, NULL, NULL, NULL, "is a JSON file"},
         {"auto", NULL, "{\"chat_template\": 7}", NULL, NULL, NULL, "chat_template is an integer; expected a text"},
         {"llama5", "A", NULL, NULL, NULL, NULL, "is \"llama5\", which is neither the name of a format nor a file"}};
@@ -516,8 +516,8 @@ TEST(drawing_is_as_the_folder_says_and_as_flags_say_before_that)
     set_prompts(&x, 1);
     gx_file_write("model/generation_config.json", config, (int64_t)strlen(config), &e);
     CHECK_RAN(write_text("--max_new_tokens 24"));
-    CHECK(!strstr(out(), x.text[0]) && strstr(err(), "num_beams is 3, which is not honoured"), "it is greedy: %s%s",
-          out(), err());
+    CHECK(!strstr(out(), x.text[0]) && strstr(err(), "num_beams is 3, which is ignored"), "it is greedy: %s%s", out(),
+          err());
     char *drawn = strdup(out());
     CHECK_RAN(write_text("--max_new_tokens 24 --ranks 2"));
     CHECK(!strcmp(drawn, out()), "two ranks draw others: %s%s", drawn, out());
@@ -549,7 +549,7 @@ TEST(what_cannot_be_written_is_refused)
         const char *more, *says;
     } list[] = {{"--mode sp --ranks 2", "--mode sp splits the sequence"},
                 {"--mode galaxy2", "--mode galaxy2 splits the sequence"},
-                {"--mode serial --ranks 2", "several copies of the model are not built"},
+                {"--mode serial --ranks 2", "several copies of the model are not supported"},
                 {"--ranks 2 --tp 1", "--tp 1 on 2 ranks: all ranks share one copy"},
                 {"--tp 2", "or start 2 of them (--ranks 2)"},
                 {"--prompt_file nowhere.txt", "nowhere.txt"},
@@ -1042,9 +1042,11 @@ TEST(what_cannot_be_scored_is_an_error_with_its_line)
     refuses_to_score("{\"text\": \"a\"\n", "", "requests.jsonl:1:");
     refuses_to_score("{\"text\": \"a\"}\n\n{\"text\": \"a\"}", "", "requests.jsonl:2: the line is empty");
     refuses_to_score("{\"prompt\": \"a\", \"completion\": \"\"}\n", "", ":1: the completion has no token of its own");
-    refuses_to_score("{\"prompt\": \"a~\", \"completion\": \"~\"}\n", "", "the prompt has no more than its 2 tokens");
-    refuses_to_score("{\"prompt\": \" \", \"completion\": \"b\"}\n", "", ":1: the prompt is white space");
-    refuses_to_score("{\"prompt\": \"a\", \"completion\": \"bcd\"}\n", "--max_length 2", "the model sees 2 at once");
+    refuses_to_score("{\"prompt\": \"a~\", \"completion\": \"~\"}\n", "",
+                     "no more tokens than the prompt alone, 2 tokens");
+    refuses_to_score("{\"prompt\": \" \", \"completion\": \"b\"}\n", "", ":1: the prompt is only white space");
+    refuses_to_score("{\"prompt\": \"a\", \"completion\": \"bcd\"}\n", "--max_length 2",
+                     "the model sees only 2 at once");
     refuses_to_score(good, "--max_length 65", "more than the 64 positions");
     refuses_to_score(good, "--output_file requests.jsonl", "is there already");
     refuses_to_score(good, "--prompt x", "and --score FILE; see --help");

@@ -308,8 +308,8 @@ static GxStatus gx__config_explain(const GxConfig *c, const char *where, const c
                            colon, why);
         memcpy(of, " of ", 4);
     }
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s; here it is %s%s%s%s%s", where, dashes, cut, dashes,
-                   h->use, of, colon, why);
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s; its name here is %s%s%s%s%s", where, dashes, cut,
+                   dashes, h->use, of, colon, why);
 }
 
 static GxStatus gx__config_unknown(const GxConfig *c, const char *where, const char *dashes, const char *name,
@@ -319,9 +319,10 @@ static GxStatus gx__config_unknown(const GxConfig *c, const char *where, const c
     char cut[GX_TEXT_VALUE], all[300];
     if (programs && programs[0] == '-') {
         gx__config_all_programs(c, name, all, sizeof all);
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%sthere is no option %s%s of this task; it is one of %s: choose that, or leave it out", where,
-                       dashes, name, all);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "%sthere is no option %s%s for this task; it belongs to %s: choose that, or leave the option out", where,
+            dashes, name, all);
     }
     if (programs)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s in this program; use %s, or leave it out",
@@ -558,12 +559,12 @@ GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err)
         if (c->version) return GX_OK;
         if (strncmp(arg, "--", 2) || !arg[2])
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "\"%s\" is not a flag: options are written --name value; --help lists them",
+                           "\"%s\" is not an option: options are written --name value; --help lists them",
                            gx_text_cut(arg, cut, sizeof cut));
         snprintf(name, sizeof name, "%.*s", equals ? (int)(equals - arg - 2) : GX_FIELD_TEXT, arg + 2);
         int number = gx__config_find(c, name, &o, &target), is_config = !strcmp(name, "config");
         if (gx__config_is_reserved(name) && !is_config)
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: --%s takes no value; leave \"%s\" out",
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: --%s takes no value; leave out \"%s\"",
                            gx_text_cut(arg, cut, sizeof cut), name, equals);
         if (number < 0 && !is_config) return gx__config_unknown(c, "", "--", name, err);
         if (!value && gx__config_takes(o, i + 1 < argc ? argv[i + 1] : NULL)) value = argv[++i];
@@ -645,8 +646,10 @@ static void gx__config_help_common(const GxConfig *c, const GxHelpLine *common, 
         title = NULL;
     }
     fprintf(out, "\n");
-    gx__config_help_line(out, "--config FILE", at, width, "options from a JSON file; flags win over it", "");
-    gx__config_help_line(out, "--help all", at, width, "every option; --help WORD: those with WORD in their names", "");
+    gx__config_help_line(out, "--config FILE", at, width,
+                         "read options from a JSON file; options on the command line win over it", "");
+    gx__config_help_line(out, "--help all", at, width, "show every option; --help WORD: those with WORD in their names",
+                         "");
 }
 
 void gx_config_help(const GxConfig *c, const GxHelpLine *common, int n, FILE *out, int width)
@@ -658,10 +661,12 @@ void gx_config_help(const GxConfig *c, const GxHelpLine *common, int n, FILE *ou
         return;
     }
     if (is_whole) {
-        gx__config_help_line(out, "--config FILE", at, width,
-                             "options from a JSON file with the same names; flags win over it", "");
-        gx__config_help_line(out, "--help WORD", at, width, "options with WORD in their names; all: every option", "");
-        gx__config_help_line(out, "--version", at, width, "what this program is, and what it was built with", "");
+        gx__config_help_line(
+            out, "--config FILE", at, width,
+            "read options from a JSON file with the same names; options on the command line win over it", "");
+        gx__config_help_line(out, "--help WORD", at, width,
+                             "show the options with WORD in their names; all: every option", "");
+        gx__config_help_line(out, "--version", at, width, "show what this program is, and what it was built with", "");
     }
     static const char *const nothing[] = {"0", "0", "false", "none", "none", "none", "none", "none", "none", "none"};
     const char *title = NULL;

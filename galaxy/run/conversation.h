@@ -106,11 +106,10 @@ static GxStatus gx__conversation_encode(GxWriter *w, GxConversation *c)
         GX_TRY(gx_error_code(err));
         if (fits) break;
         if (c->n - first < 3)
-            return GX_FAIL(
-                err, GX_ERR_ARGUMENT,
-                "what was said has %ld tokens; %ld are possible, with %d for an answer: say less at once, or "
-                "take a larger --context where the model has one",
-                (long)n, (long)w->positions, GX__CONVERSATION_ROOM);
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "what was said has %ld tokens; %ld are possible, with %d for an answer: say less at once, "
+                           "or use a larger --context where the model has one",
+                           (long)n, (long)w->positions, GX__CONVERSATION_ROOM);
         gx__conversation_remove(c, first, 2);
         forgotten += 2;
     }

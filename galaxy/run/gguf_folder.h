@@ -201,7 +201,7 @@ static GxStatus gx__gguf_find_arch(gx__GgufWork *w, const char *type)
     for (int i = 0; i < GX__GGUF_ARCHS; i++)
         for (const char *const *t = gx__gguf_archs[i].model_types; *t; t++)
             if (!strcmp(*t, type)) return w->arch = &gx__gguf_archs[i], GX_OK;
-    return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: a model_type of %s; what is built: %s", w->folder, type,
+    return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: a model_type of %s; supported: %s", w->folder, type,
                    gx__gguf_arch_names(1, names));
 }
 
@@ -486,8 +486,8 @@ static GxStatus gx__gguf_take_head_sizes(gx__GgufWork *w, const GxGguf *g)
         GX_TRY(gx_gguf_get_int(g, gx__gguf_arch_key(w, gx__gguf_head_sizes[i], room), 0, &size[i], &w->g.error));
         if (size[i] != size[0])
             return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED,
-                           "%s: %s is %ld, and a head has %ld; only equal ones are built", w->path, room, (long)size[i],
-                           (long)size[0]);
+                           "%s: %s is %ld, and a head has %ld; only equal ones are supported", w->path, room,
+                           (long)size[i], (long)size[0]);
     }
     c->head_dim = size[0];
     return GX_OK;
@@ -509,22 +509,22 @@ static GxStatus gx__gguf_check_import(gx__GgufWork *w, const GxGguf *g)
         int64_t found = counts[i].neutral;
         GX_TRY(gx_gguf_get_int(g, gx__gguf_arch_key(w, counts[i].key, room), 0, &found, &w->g.error));
         if (found != counts[i].neutral)
-            return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: %s is %ld; only %ld is built", w->path, room,
+            return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: %s is %ld; only %ld is supported", w->path, room,
                            (long)found, (long)counts[i].neutral);
     }
     for (size_t i = 0; i < GX__GGUF_COUNT_OF(reals); i++) {
         double found = reals[i].neutral;
         GX_TRY(gx_gguf_get_double(g, gx__gguf_arch_key(w, reals[i].key, room), 0, &found, &w->g.error));
         if (found != reals[i].neutral && (strcmp(reals[i].key, "logit_scale") || found != 1))
-            return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: %s is %g; only %g is built", w->path, room, found,
+            return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: %s is %g; only %g is supported", w->path, room, found,
                            reals[i].neutral);
     }
     return GX_OK;
 }
 
-#define GX__GGUF_NO_EXPERTS "of experts, which are not built"
+#define GX__GGUF_NO_EXPERTS "of experts, which are not supported"
 #define GX__GGUF_OTHER      "of another architecture"
-#define GX__GGUF_FILLING    "a token of prompts that have a gap to be filled, which are not built"
+#define GX__GGUF_FILLING    "a token of prompts that have a gap to be filled, which are not supported"
 // What llama.cpp's files have; *. stands for the architecture. All keys of general. but those below are notes.
 static const GxJsonKey gx__gguf_file_keys[] = {
     {"*.context_length", GX_KEY_READ, NULL},
@@ -706,7 +706,7 @@ static GxStatus gx__gguf_take_arch(gx__GgufWork *w, const GxGguf *g)
     GX_TRY(gx_gguf_get_string(g, "general.architecture", 1, &name, &w->g.error));
     for (int i = 0; i < GX__GGUF_ARCHS; i++)
         if (!strcmp(gx__gguf_archs[i].name, name)) return w->arch = &gx__gguf_archs[i], GX_OK;
-    return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: the architecture is \"%s\"; what is built: %s", w->path,
+    return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: the architecture is \"%s\"; supported: %s", w->path,
                    gx_text_cut(name, cut, sizeof cut), gx__gguf_arch_names(0, names));
 }
 

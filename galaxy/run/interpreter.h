@@ -636,7 +636,7 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
             break;
         default: {
             char name[48];
-            GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "action %d of the list (%s) is not built", i,
+            GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "action %d of the list (%s) is not supported", i,
                     gx_action_name(a, name));
         }
         }

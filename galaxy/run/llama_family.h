@@ -158,8 +158,8 @@ static GxStatus gx__llama_family_read_rope_type(GxLlamaConfig *c, const GxJson *
         snprintf(c->rope_type, sizeof c->rope_type, "%.20s", gx_json_string(value));
         if (!strcmp(c->rope_type, "default") || !strcmp(c->rope_type, "llama3")) continue;
         GX_TRY(gx_json_dump(value, 0, &text, &bytes, err));
-        GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is %.100s; only \"default\" and \"llama3\" are built", where, keys[i],
-                text);
+        GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is %.100s; only \"default\" and \"llama3\" are supported", where,
+                keys[i], text);
         free(text);
         return gx_error_code(err);
     }
@@ -247,7 +247,7 @@ static const GxJsonKey gx__llama_family_keys[] = {
     {"is_llama_config", GX_KEY_HARMLESS, "a note in SmolLM's"},
     {"rope_interleaved", GX_KEY_REFUSED, "RoPE's pairs would stand beside each other"},
     {"use_mrope", GX_KEY_REFUSED, "positions would have several parts"},
-    {"classifier_dropout", GX_KEY_HARMLESS, "of classifiers of tokens, which are not built"},
+    {"classifier_dropout", GX_KEY_HARMLESS, "of classifiers of tokens, which are not supported"},
     {"max_sequence_length", GX_KEY_HARMLESS,
      "the first LLaMA's max_position_embeddings, which transformers does not "
      "look at either"},
@@ -301,8 +301,8 @@ static GxStatus gx__llama_family_read_layer_types(char types[GX_MAX_UNITS], cons
     GX_TRY(gx_json_get_array(json, "layer_types", 0, &list, path, err));
     const int64_t n = gx_json_size(list);
     if (n >= GX_MAX_UNITS)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: layer_types has %ld elements; up to %d are built", path, (long)n,
-                       GX_MAX_UNITS - 1);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: layer_types has %ld elements; up to %d are supported", path,
+                       (long)n, GX_MAX_UNITS - 1);
     for (int64_t i = 0; i < n; i++) {
         const GxJson *element = gx_json_at(list, i);
         const char *type = gx_json_string(element);
@@ -312,8 +312,8 @@ static GxStatus gx__llama_family_read_layer_types(char types[GX_MAX_UNITS], cons
         const int slides = !strcmp(type, "sliding_attention");
         if (!slides && strcmp(type, "full_attention"))
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "%s: layer_types has \"%.60s\"; only full_attention and sliding_attention are built", path,
-                           type);
+                           "%s: layer_types has \"%.60s\"; only full_attention and sliding_attention are supported",
+                           path, type);
         types[i] = slides ? 's' : 'f', types[i + 1] = 0;
     }
     if (strchr(types, 's') && !strcmp(c->model_type, "llama"))

@@ -218,7 +218,7 @@ static GxStatus gx__options_mesh_check_zero(const GxTrainOptions *o, const GxCon
     if (zero && o->reduce_bucket && gx_config_is_set(c, "reduce_bucket"))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--reduce_bucket sums the gradients of several layers together, but with --zero %d those of "
-                       "each layer are shared out separately; leave one of the two out",
+                       "each layer are shared out separately; leave out one of the two",
                        zero);
     return GX_OK;
 }
@@ -258,7 +258,7 @@ static GxStatus gx__options_mesh_resolve_shards(GxTrainOptions *o, const GxConfi
     if (o->dp_replicate && o->dp_replicate * o->dp_shard != copies)
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
-            "--dp_replicate %ld x --dp_shard %ld are %ld ranks, but there are %d%s; leave one of the two out",
+            "--dp_replicate %ld x --dp_shard %ld are %ld ranks, but there are %d%s; leave out one of the two",
             (long)o->dp_replicate, (long)o->dp_shard, (long)(o->dp_replicate * o->dp_shard), copies, left);
     return gx__options_mesh_check_shard_list(o, err);
 }

@@ -244,7 +244,7 @@ static GxStatus gx__peft_refuse_type(const char *type, const char *path, GxError
 {
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                    "%s: peft_type is \"%.60s\"; LORA, " GX_PEFT_PROMPT ", " GX_PEFT_PROMPT_V2 ", " GX_PEFT_BOTTLENECK
-                   " and " GX_PEFT_SIDE " are built",
+                   " and " GX_PEFT_SIDE " are supported",
                    path, type);
 }
 
@@ -258,14 +258,14 @@ static GxStatus gx__peft_check_task(const GxPeftConfig *c, const GxJson *json, c
     if (!is_built)
         return GX_FAIL(
             err, GX_ERR_UNSUPPORTED,
-            "%s: task_type is \"%s\", which is not built; CAUSAL_LM, SEQ_CLS, FEATURE_EXTRACTION and null are", path,
-            c->task_type);
+            "%s: task_type is \"%s\", which is not supported; CAUSAL_LM, SEQ_CLS, FEATURE_EXTRACTION and null are",
+            path, c->task_type);
     const int has_head = strstr(c->modules_to_save, "classifier") || strstr(c->modules_to_save, "score") ||
                          strstr(c->targets, "classifier") || strstr(c->targets, "score");
     if (!has_head || c->task_type[0] || !of[0] || gx_text_stem(of, "ForSequenceClassification") >= 0) return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "%s: auto_mapping says that the adapter's classifier is of a %.100s, which is not built; those of "
-                   "a ...ForSequenceClassification are",
+                   "%s: auto_mapping says that the adapter's classifier is of a %.100s, which is not supported; those "
+                   "of a ...ForSequenceClassification are",
                    path, of);
 }
 
@@ -341,10 +341,10 @@ static GxStatus gx__peft_layers(GxPeftConfig *c, const GxJson *json, const char 
         return gx__peft_names(json, "layers_pattern", 0, c->layers_pattern, sizeof c->layers_pattern, path, err);
     GX_TRY(gx__peft_text(json, "layers_pattern", c->layers_pattern, sizeof c->layers_pattern, path, err));
     if (!gx_module_is_pattern(c->layers_pattern)) return GX_OK;
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "%s: layers_pattern is the regular expression \"%s\", which is not built; names of lists are, "
-                   "\"layers\"",
-                   path, c->layers_pattern);
+    return GX_FAIL(
+        err, GX_ERR_UNSUPPORTED,
+        "%s: layers_pattern is the regular expression \"%s\", which is not supported; names of lists are, \"layers\"",
+        path, c->layers_pattern);
 }
 
 static GxStatus gx__peft_numbers(const GxJson *json, const char *key, GxModuleNumbers may, char *text, size_t size,
@@ -379,8 +379,8 @@ static GxStatus gx__peft_tie(GxPeftConfig *c, const GxJson *json, const char *pa
     for (int i = 0; i < 4; i++)
         if (c->ties && strstr(c->targets, words[i]))
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "%s: ensure_weight_tying is true, and target_modules has %s, which is not built: factors "
-                           "would be shared by the embedding and a head that is tied to it",
+                           "%s: ensure_weight_tying is true, and target_modules has %s, which is not supported: "
+                           "factors would be shared by the embedding and a head that is tied to it",
                            path, words[i]);
     return GX_OK;
 }

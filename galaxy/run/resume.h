@@ -466,7 +466,7 @@ GxStatus gx_resume_check_steps(const GxResume *r, const GxTrainOptions *o, GxErr
     if (!r->folder[0] || r->state.step <= o->max_steps) return GX_OK;
     if (o->num_train_epochs > 0) snprintf(epochs, sizeof epochs, " by --num_train_epochs %g", o->num_train_epochs);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "%s is of step %ld, and max_steps is %ld%s: there is nothing to train; take a larger %s, or an "
+                   "%s is of step %ld, and max_steps is %ld%s: there is nothing to train; use a larger %s, or an "
                    "earlier checkpoint",
                    r->folder, (long)r->state.step, (long)o->max_steps, epochs,
                    epochs[0] ? "--num_train_epochs" : "--max_steps");

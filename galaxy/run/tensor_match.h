@@ -356,8 +356,8 @@ static GxStatus gx__tensor_match_refuse_other_model(const GxTensorMatch *match, 
     for (int e = 0; e < s->n; e++)
         if (match->unexpected[e] && strstr(s->entry[e].name, ".lora_"))
             return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s has %s, of a LoRA, which is not built: the other weights alone are not the model that "
-                           "was trained; merge it into them first",
+                           "%s has %s, of a LoRA, which is not supported: the other weights alone are not the model "
+                           "that was trained; merge it into them first",
                            folder, s->entry[e].name);
     if (found) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT,

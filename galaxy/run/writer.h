@@ -162,7 +162,8 @@ static GxStatus gx__writer_choose_mode(GxWriter *w)
     if (!strcmp(name, "serial") && world > 1)
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
-            "--mode serial on %d ranks: several copies of the model are not built here; --mode tp shares one", world);
+            "--mode serial on %d ranks: several copies of the model are not supported here; --mode tp shares one",
+            world);
     if (tp && tp != world)
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
