@@ -606,7 +606,7 @@ TEST(what_is_loaded_is_saved_to_the_bit)
         snprintf(name, sizeof name, "again_%s", all[i].from);
         snprintf(flags, sizeof flags, "--model %s %s", from, all[i].flags);
         if (!CHECK(run(name, flags) == 0 && !said.log[0], "%s: %s", from, said.log)) continue;
-        CHECK(!strstr(said.out, "new, not in") && !strstr(said.out, "not needed"), "%s", said.out);
+        CHECK(!strstr(said.out, "newly initialised, not in") && !strstr(said.out, "not needed"), "%s", said.out);
         check_same(name, from, "*");
         char saved[GX_PATH];
         snprintf(saved, sizeof saved, "%s/checkpoint-1", path_of(name));
@@ -746,7 +746,7 @@ TEST(files_that_contradict_themselves_or_the_model_are_refused_by_name)
          NULL,
          NULL,
          "--head masked --evaluate",
-         {"has no cls.predictions", "nothing to show of it before it is trained", NULL}},
+         {"has no cls.predictions", "shows nothing before it is trained", NULL}},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char weights[100], flags[200];
@@ -765,11 +765,11 @@ TEST(files_that_contradict_themselves_or_the_model_are_refused_by_name)
 
 TEST(a_head_that_the_folder_does_not_have_is_drawn_and_said)
 {
-    static const char *const labels[] =
-        {"new, not in data/ref/bert_pretrain: classifier.weight, classifier.bias not needed",
-         "not needed of data/ref/bert_pretrain: cls.predictions.bias, ", NULL},
-                             *const pairs[] = {"new, not in", "bert.pooler.dense.weight, bert.pooler.dense.bias",
-                                               "cls.seq_relationship.weight", NULL};
+    static const char *const
+        labels[] = {"newly initialised, not in data/ref/bert_pretrain: classifier.weight, classifier.bias not needed",
+                    "not needed from data/ref/bert_pretrain: cls.predictions.bias, ", NULL},
+        *const pairs[] = {"newly initialised, not in", "bert.pooler.dense.weight, bert.pooler.dense.bias",
+                          "cls.seq_relationship.weight", NULL};
     char again[200];
     CHECK(run("labels", "--head labels --model " PRETRAIN) == 0 && !said.log[0], "%s", said.log);
     unwrap(said.out);
@@ -815,9 +815,9 @@ TEST(without_strict_what_matches_is_taken_and_all_else_is_drawn_as_in_a_new_mode
     static const char
         *const modes[] = {"tp", "sp", "galaxy", "galaxy2"},
                *const strict[] = {"a part of a head: cls.seq_relationship.weight, but not cls.seq_relationship.bias",
-                                  "--strict false takes what matches, and draws the rest", NULL},
+                                  "--strict false loads what matches, and initialises the rest at random", NULL},
                *const told[] = {"bert.encoder.layer.1.output.dense.weight, cls.seq_relationship.bias new, of",
-                                "new, of another shape in",
+                                "newly initialised, of another shape in",
                                 "bert.encoder.layer.1.intermediate.dense.weight [20,12], which is [21,12] there",
                                 "bert.encoder.layer.0.output.dense.weight [12,20], which is [12,21] there",
                                 "/loose: bert.other.bias",
@@ -860,7 +860,8 @@ TEST(without_strict_a_long_list_of_names_is_cut_with_their_number)
     change_weights("few", "bert.encoder.*", NULL, NULL);
     CHECK(run("few_out", "--head pairs --model @few --strict false") == 0, "%s", said.log);
     unwrap(said.out);
-    const char *new_ones = strstr(said.out, "new, not in"), *last = new_ones ? strstr(new_ones, "(32 of them)") : NULL;
+    const char *new_ones = strstr(said.out, "newly initialised, not in"),
+               *last = new_ones ? strstr(new_ones, "(32 of them)") : NULL;
     int names = 0;
     for (const char *at = new_ones; last && (at = strstr(at, "bert.encoder.layer.")) && at < last; at++) names++;
     CHECK(last && names == 20, "%d names: %s", names, said.out);
@@ -888,13 +889,14 @@ TEST(without_strict_there_are_errors_still)
         const char *without, *one, *again, *flags, *says;
     } bad[] = {
         {"*", "bert.pooler.dense.bias", "bert.other.bias", "--head pairs --strict 0 --model @bad",
-         "has nothing that matches this model, by name and shape: it has 1 tensors, the first of them bert.other.bias"},
+         "has nothing that matches this model by name and shape: it has 1 tensors, the first of them bert.other.bias"},
         {NULL, "bert.pooler.dense.bias", "bert.encoder.layer.0.attention.self.key.lora_A.weight",
-         "--head pairs --strict 0 --model @bad", "self.key.lora_A.weight, of a LoRA, which is not supported"},
+         "--head pairs --strict 0 --model @bad",
+         "self.key.lora_A.weight, which belongs to a LoRA, and is not supported"},
         {NULL, "bert.embeddings.LayerNorm.weight", "embeddings.LayerNorm.gamma", "--head pairs --strict 0 --model @bad",
          "two names of one tensor"},
-        {NULL, NULL, NULL, "--strict 0", "--strict false is about the weights of --model, which is not given"},
-        {NULL, NULL, NULL, "--strict 0 --resume auto", "what --resume goes on with must match, all of it"},
+        {NULL, NULL, NULL, "--strict 0", "--strict false is for the weights of --model, which is not given"},
+        {NULL, NULL, NULL, "--strict 0 --resume auto", "a resumed checkpoint must always match"},
     };
     char flags[200];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -940,8 +942,8 @@ TEST(a_llama_with_labels_is_loaded_saved_and_begun_from_a_language_model)
     static const char *const lines[] = {"[\"LlamaForSequenceClassification\"]", "\"0\": \"LABEL_0\"",
                                         "\"pad_token_id\": 0", "\"problem_type\": \"single_label_classification\"",
                                         NULL},
-                             *const begun[] = {"new, not in data/ref/llama_gqa: score.weight ", "not needed of",
-                                               "lm_head.weight", NULL};
+                             *const begun[] = {"newly initialised, not in data/ref/llama_gqa: score.weight ",
+                                               "not needed from", "lm_head.weight", NULL};
     GxFamily llama = gx_llama;
     llama.tasks = list;
     program_family = &llama;
@@ -1029,9 +1031,8 @@ TEST(a_run_goes_on_as_its_own_task)
 {
     CHECK(run("mine", TINY "--task guess") == 0, "%s", said.log);
     CHECK(run("mine", "--resume auto --max_steps 2") == 1 &&
-              strstr(said.log, "is of the task guess, and this command is "
-                               "stub") &&
-              strstr(said.log, "go on with it by --task guess"),
+              strstr(said.log, "belongs to task guess, but this command has task stub") &&
+              strstr(said.log, "continue it with --task guess"),
           "%s", said.log);
     CHECK(run("mine", "--resume auto --max_steps 2 --task guess") == 0 && !said.log[0], "%s", said.log);
     CHECK(run("from", "--task stub --head masked --model @mine/checkpoint-2") == 0, "%s",
@@ -1042,7 +1043,7 @@ TEST(a_run_goes_on_as_its_own_task)
     program_family = &one;
     const int status = run("mine", "--resume auto --max_steps 3");
     program_family = &family;
-    CHECK(status == 1 && strstr(said.log, "is of the task guess, which train_bert does not have"), "%s", said.log);
+    CHECK(status == 1 && strstr(said.log, "belongs to task guess, which train_bert does not have"), "%s", said.log);
 }
 
 TEST(a_task_that_is_not_in_the_list_is_the_programs_own)

@@ -1724,7 +1724,7 @@ TEST(a_sample_is_shown_with_its_own_lines)
     snprintf(line, sizeof line, "\n%s<|im_end|>\n", text);
     CHECK(strstr(said.out, line), "%s", said.out);
     snprintf(line, sizeof line, "\n⟦%s<|im_end|>⟧\n", text);
-    CHECK(strstr(said.out, line) && strstr(said.out, "options, where not"), "%s", said.out);
+    CHECK(strstr(said.out, line) && strstr(said.out, "options that differ"), "%s", said.out);
 }
 
 // A resumed run trains on the same texts, whatever day it is.

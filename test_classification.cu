@@ -584,7 +584,8 @@ TEST(a_metric_that_is_not_defined_ends_no_run)
              "--train_data %s --validation_fraction 0.3 --max_steps 6 --eval_steps 2 --metric_for_best_model pearson "
              "--load_best_model_at_end true --early_stopping_patience 1",
              path_of("constant.tsv"));
-    CHECK(run("constant", flags) == 0 && strstr(said.log, "no validation could be compared: pearson was not a finite"),
+    CHECK(run("constant", flags) == 0 &&
+              strstr(said.log, "no validation could be compared, because pearson was not a finite"),
           "%s", said.log);
     CHECK(strstr(said.log, "/constant/checkpoint-6\n") && is_there(path_of("constant/checkpoint-6/manifest.json")) &&
               isnan(metric("pearson")) && strstr(said.out, "done: 6 steps"),
@@ -708,7 +709,7 @@ TEST(predictions_that_cannot_be_written_are_refused_before_anything_is_computed)
     CHECK(run("none", flags) == 1 && strstr(said.log, "--predict needs a model"), "%s", said.log);
     snprintf(flags, sizeof flags, "--model %s --evaluate true --predict %s", path_of("class/checkpoint-20"),
              path_of("new.tsv"));
-    CHECK(run("none", flags) == 1 && strstr(said.log, "--evaluate looks at held-out samples, and --predict at another"),
+    CHECK(run("none", flags) == 1 && strstr(said.log, "--evaluate reads held-out samples, but --predict reads another"),
           "%s", said.log);
 }
 
@@ -854,7 +855,7 @@ TEST(a_resumed_run_goes_on_with_its_texts_and_another_list_of_labels_is_refused)
     CHECK(run("cut", "--max_steps 7 --resume auto --labels yes,no") == 1 && strstr(said.log, "in the head's order"),
           "%s", said.log);
     write_corpus("train.tsv", 0, 299, 3);
-    CHECK(run("cut", "--max_steps 7 --resume auto") == 1 && strstr(said.log, "(its texts is another"), "%s", said.log);
+    CHECK(run("cut", "--max_steps 7 --resume auto") == 1 && strstr(said.log, "(its texts differs"), "%s", said.log);
     write_corpus("train.tsv", 0, 300, 3);
 }
 
@@ -1052,7 +1053,7 @@ TEST(a_head_for_other_labels_is_refused_with_what_can_be_done)
          "(problem_type, or one label in id2label); --problem_type single_label_classification "
          "--ignore_mismatched_sizes true trains a new head"},
         {"class/checkpoint-20", "good\tyes\nbad\tno\n", "--task masked_lm --ignore_mismatched_sizes true",
-         "--ignore_mismatched_sizes is about a head for labels, and task masked_lm has none"},
+         "--ignore_mismatched_sizes needs a head for labels, which task masked_lm does not have"},
     };
     char flags[1200], text[200];
     train_yes_and_no();
@@ -1070,7 +1071,7 @@ TEST(a_head_for_other_labels_is_refused_with_what_can_be_done)
         CHECK(!is_there(path_of("none")), "%s: it was begun", flags);
     }
     CHECK(run("none", "--ignore_mismatched_sizes true") == 1 &&
-              strstr(said.log, "--ignore_mismatched_sizes is about the head of --model, which is not given"),
+              strstr(said.log, "--ignore_mismatched_sizes is for the head of --model, which is not given"),
           "%s", said.log);
     snprintf(flags, sizeof flags, "--task masked_lm --train_data %s --labels a,b", path_of("t.tsv"));
     CHECK(run("none", flags) == 1 &&

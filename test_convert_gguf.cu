@@ -397,13 +397,13 @@ TEST(files_of_other_models_are_refused)
         {"llama", "llama.attention.scale", 0.5, FINE, GX_ERR_UNSUPPORTED, "llama.attention.scale is 0.5"},
         {"llama", "llama.rope.dimension_count", 2, FINE, GX_ERR_UNSUPPORTED,
          "llama.rope.dimension_count is 2, and a head"},
-        {"llama", "llama.attention.value_length", 8, FINE, GX_ERR_UNSUPPORTED, "value_length is 8, and a head has 4"},
+        {"llama", "llama.attention.value_length", 8, FINE, GX_ERR_UNSUPPORTED, "value_length is 8, but a head has 4"},
         {"llama", "split.count", 3, FINE, GX_ERR_UNSUPPORTED, "one of 3 parts"},
         {"llama", "tokenizer.ggml.bos_token_id", 40, FINE, GX_ERR_FORMAT, "bos_token_id is 40; there are 40 tokens"},
         {"llama", NULL, 0, NO_NORM, GX_ERR_FORMAT, "has no tensor blk.0.ffn_norm.weight"},
-        {"llama", NULL, 0, MORE, GX_ERR_UNSUPPORTED, "tensor blk.0.attn_q.bias is none of this model's"},
+        {"llama", NULL, 0, MORE, GX_ERR_UNSUPPORTED, "tensor blk.0.attn_q.bias is not one of this model's"},
         {"llama", NULL, 0, WRONG_SHAPE, GX_ERR_FORMAT, "tensor blk.0.ffn_up.weight has 2 dimensions, the first of 13"},
-        {"llama", NULL, 0, OTHER_FREQS, GX_ERR_UNSUPPORTED, "scales RoPE in a way that is not known"},
+        {"llama", NULL, 0, OTHER_FREQS, GX_ERR_UNSUPPORTED, "scales RoPE in an unknown way"},
         {"llama", NULL, 0, HALF_FREQS, GX_ERR_FORMAT, "rope_freqs.weight has 1 elements; expected 2"},
         {"qwen2", NULL, 0, FINE, GX_ERR_FORMAT, "has no tensor blk.0.attn_q.bias"},
         {"qwen2", "qwen2.attention.key_length", 2, FINE, GX_ERR_UNSUPPORTED, "heads of 2 in a qwen2"}};
@@ -417,7 +417,7 @@ TEST(files_of_other_models_are_refused)
     put_file("llama", NULL, 0, FINE);
     CHECK(into_folder(at("x.gguf"), at("no"), GX_BF16, &err) == GX_OK, "%s", err.message);
     refused(&err, into_folder(at("x.gguf"), at("no"), GX_F16, &err), GX_ERR_FORMAT, "x.gguf",
-            "holds 70000, which float16 cannot");
+            "has the value 70000, which float16 cannot represent");
     drop(at("no"));
 }
 
@@ -1151,7 +1151,7 @@ TEST(the_program_converts_and_leaves_alone_what_is_there)
     CHECK(same_files("data/ref/llama_one", at("p"), "model.safetensors"), "other weights");
     CHECK(gx_folder_verify(at("p"), 1, &err) == GX_OK, "%s", err.message);
     refused(&err, call(&err, "--model", "data/ref/llama_one", "--output_file", at("p.gguf"), NULL, NULL),
-            GX_ERR_ARGUMENT, "p.gguf", "is there already");
+            GX_ERR_ARGUMENT, "p.gguf", "already exists");
     refused(&err, call(&err, "--gguf", at("p.gguf"), "--output_dir", at("p"), NULL, NULL), GX_ERR_ARGUMENT, "/p",
             "is not empty");
     GxClaim claim;
@@ -1207,7 +1207,7 @@ TEST(adapters_that_a_file_cannot_say_are_refused)
         {"data/ref/lora_head_both", "data/ref/lora_head_both", "ties its head to the embedding"},
         {"data/ref/lora_whole_head", "mlp.gate_proj.weight", "was trained whole (modules_to_save)"},
         {"data/ref/lora_whole_embed", "model.embed_tokens.weight", "was trained whole (modules_to_save)"},
-        {"data/ref/prompt_llama", "prompts (ADAPTION_PROMPT)", "adapters in GGUF files are LoRA"},
+        {"data/ref/prompt_llama", "prompts (ADAPTION_PROMPT)", "in GGUF files only LoRA adapters are supported"},
     };
     GxError err = GX_ZERO;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -1224,7 +1224,7 @@ TEST(adapters_that_a_file_cannot_say_are_refused)
             GX_ERR_UNSUPPORTED, "classification", "task_type SEQ_CLS");
     put(at("classes/adapter_config.json"), baseless, (int64_t)strlen(baseless));
     refused(&err, call(&err, "--adapter", at("classes"), "--output_file", at("none_of_adapter.gguf"), NULL, NULL),
-            GX_ERR_ARGUMENT, "classes", "name it with --model");
+            GX_ERR_ARGUMENT, "classes", "name that model with --model");
     drop(at("classes"));
     refused(
         &err,
@@ -1249,7 +1249,7 @@ TEST(adapters_that_a_file_cannot_say_are_refused)
     CHECK(gx_gguf_open(&g, at("a.gguf"), &err) == GX_OK && g.tensor[0].type == GX_GGUF_F32, "%s", err.message);
     gx_gguf_close(&g);
     refused(&err, call(&err, "--adapter", "data/ref/lora_gqa", "--output_file", at("a.gguf"), NULL, NULL),
-            GX_ERR_ARGUMENT, "a.gguf", "is there already");
+            GX_ERR_ARGUMENT, "a.gguf", "already exists");
     refused(&err, call(&err, "--adapter", "data/ref/lora_gqa", NULL, NULL, NULL, NULL), GX_ERR_ARGUMENT,
             "--output_file", "missing");
     refused(&err, call(&err, "--adapter", "data/ref/lora_gqa", "--output_dir", "x", NULL, NULL), GX_ERR_ARGUMENT,

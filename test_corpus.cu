@@ -731,8 +731,8 @@ TEST(parts_of_other_texts_or_of_another_tokenizer_or_damaged_ones_are_refused)
     }
     put_text("many/b.txt", "a text of our own");
     refused(&err, gx_corpus_write(at("half.tokens"), at("many"), &bpe, &how, &c, &err), GX_ERR_ARGUMENT,
-            "half.tokens.parts/progress.json is of a run that was not finished, and this one cannot go on with it: the "
-            "texts have changed since; remove ",
+            "half.tokens.parts/progress.json belongs to a run that was not finished, and this run cannot continue it: "
+            "the texts have changed since; remove ",
             "another text");
     CHECK(gx_folder_remove(at("half.tokens.parts"), &err) == GX_OK &&
               gx_folder_make(at("half.tokens.parts"), &err) == GX_OK,
@@ -1162,7 +1162,7 @@ TEST(a_bin_file_that_does_not_fit_is_refused)
     } cases[] = {{1, 2, 0, "the magic number 20240520 and version 2; expected"},
                  {0, 20240801, 0, "the magic number 20240801 and version 1; expected"},
                  {2, 41, 0, "of 1024 bytes and the 41 tokens of 2 bytes that it announces take 1106"},
-                 {2, 0, 0, "promises no tokens"},
+                 {2, 0, 0, "announces no tokens"},
                  {2, -1, 0, "the 4294967295 tokens"},
                  {1, 1, 1, "has 1103 bytes"},
                  {1, 1, 1094, "has 10 bytes"},
@@ -1350,33 +1350,33 @@ TEST(a_file_of_another_kind_is_refused_by_its_first_bytes_whatever_its_name)
         const char *bytes;
         int n, at;
         const char *words;
-    } kinds[] = {{"\x1F\x8B\x08\0\0", 5, 0, "compressed by gzip"},
+    } kinds[] = {{"\x1F\x8B\x08\0\0", 5, 0, "compressed with gzip"},
                  {"BZh91AY&SY", 10, 0, "bzip2"},
                  {"\xFD"
                   "7zXZ\0",
-                  6, 0, "compressed by xz"},
+                  6, 0, "compressed with xz"},
                  {"\x28\xB5\x2F\xFD", 4, 0, "Zstandard"},
                  {"\x04\x22\x4D\x18", 4, 0, "LZ4"},
                  {"PK\x03\x04", 4, 0, "a ZIP archive"},
                  {"7z\xBC\xAF\x27\x1C", 6, 0, "7z"},
                  {"Rar!\x1A\x07\x01", 7, 0, "RAR"},
                  {"ustar\0", 6, 257, "tar -xf"},
-                 {"PAR1\x15\0\x15", 7, 0, "a table of Parquet"},
-                 {"ARROW1\0\0", 8, 0, "a table of Arrow"},
-                 {"FEA1\0\0\0", 7, 0, "Feather, version 1"},
-                 {"\xFF\xFF\xFF\xFF\x78", 5, 0, "a stream of Arrow"},
+                 {"PAR1\x15\0\x15", 7, 0, "a Parquet table"},
+                 {"ARROW1\0\0", 8, 0, "an Arrow or Feather table"},
+                 {"FEA1\0\0\0", 7, 0, "a Feather table, version 1"},
+                 {"\xFF\xFF\xFF\xFF\x78", 5, 0, "an Arrow stream"},
                  {"ORC\x11\x0A", 5, 0, "ORC"},
                  {"Obj\x01\x04", 5, 0, "Avro"},
                  {"SQLite format 3\0", 16, 0, "SQLite"},
                  {"\x89HDF\r\n\x1A\n", 8, 0, "HDF5"},
-                 {"\x93NUMPY\x01\0", 8, 0, "an array of NumPy's"},
+                 {"\x93NUMPY\x01\0", 8, 0, "a NumPy array"},
                  {"\x80\x02}q", 4, 0, "pickle"},
                  {"\x80\x03}q", 4, 0, "pickle"},
                  {"\x80\x04\x95", 3, 0, "pickle"},
                  {"\x80\x05\x95", 3, 0, "pickle"},
                  {"MMIDIDX\0\0\1", 10, 0, "Megatron"},
                  {"\x40\0\0\0\0\0\0\0{\"__meta", 16, 0, "weights of a model"},
-                 {"GGUF\3\0\0\0", 8, 0, "a model in GGUF"},
+                 {"GGUF\3\0\0\0", 8, 0, "a GGUF model"},
                  {"%PDF-1.7\n", 9, 0, "pdftotext"},
                  {"\xD0\xCF\x11\xE0\xA1", 5, 0, "office"},
                  {"\x89PNG\r\n", 6, 0, "a picture"},
@@ -1389,7 +1389,7 @@ TEST(a_file_of_another_kind_is_refused_by_its_first_bytes_whatever_its_name)
                  {"\x7F"
                   "ELF\2\1",
                   6, 0, "a program"},
-                 {"{\\rtf1\\ansi", 10, 0, "a text in RTF"},
+                 {"{\\rtf1\\ansi", 10, 0, "an RTF document"},
                  {"%!PS-Adobe-3.0", 14, 0, "PostScript"},
                  {"\xFF\xFE\0\0H\0\0\0", 8, 0, "iconv -f UTF-32"},
                  {"\0\0\xFE\xFF\0\0\0H", 8, 0, "iconv -f UTF-32"},
@@ -1450,7 +1450,7 @@ TEST(a_file_of_another_kind_is_refused_by_its_name_whatever_is_in_it)
                  {"d.pickle", 0, 0, 0, 0, 0, "pickle"},
                  {"d.pkl", 0, 0, 0, 0, 0, "pickle"},
                  {"d.pdf", 0, 0, 0, 0, 0, "pdftotext"},
-                 {"d.sqlite", 0, 0, 0, 0, 0, "a database of SQLite"},
+                 {"d.sqlite", 0, 0, 0, 0, 0, "a SQLite database"},
                  {"d.h5", 0, 0, 0, 0, 0, "HDF5"},
                  {"d.docx", 0, 0, 0, 0, 0, "word processor"},
                  {"d.xlsx", 0, 0, 0, 0, 0, "read_excel"},

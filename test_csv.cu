@@ -152,7 +152,7 @@ TEST(the_first_line_says_which_separator_it_is)
 TEST(what_is_no_csv_is_refused_by_the_line_in_which_the_record_begins)
 {
     refuses("a,b\nx,say \"hi\"\n", 0, "t:2: column 2 contains a quotation mark", "does not begin with one");
-    refuses("a,b\nx, \"hi\"\n", 0, "t:2: column 2 contains a quotation mark", "those in it doubled");
+    refuses("a,b\nx, \"hi\"\n", 0, "t:2: column 2 contains a quotation mark", "those inside it doubled");
     refuses("a,b\n\"1\n2\",\"x\" y\nc,d\n", 0, "t:2: there is text after the quotation mark that closes column 2",
             "(in line 3); expected a comma or the end");
     refuses("a;b\n\"x\",y;z\n", 0, "t:2: there is text after", "expected a semicolon");

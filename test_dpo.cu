@@ -540,7 +540,7 @@ TEST(rates_are_those_of_preferences_and_what_cannot_be_is_refused)
               strstr(said.out, "learning_rate=1e-05") && strstr(said.out, "lora_dropout=0.0"),
           "%s", said.out);
     CHECK(run("rate", "--micro_batch_size 7 --tuning lora --lora_dropout 0.1") == 1 &&
-              strstr(said.log, "--lora_dropout is 0.1, and --task dpo is without dropout"),
+              strstr(said.log, "--lora_dropout is 0.1, but --task dpo needs 0"),
           "%s", said.log);
     CHECK(run_line(&gx_llama, &gx_dpo, none) == 1 && strstr(said.log, "--train_data is empty"), "%s", said.log);
     CHECK(run("rate", "--evaluate --micro_batch_size 7 --validation_fraction 0.3") == 0 &&

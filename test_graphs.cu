@@ -183,7 +183,7 @@ TEST(places_are_for_the_keys_that_come_first)
     kept_open(&k);
     for (int i = 0; i < 4; i++) run_window(&k, MOST + MORE);
     saw("more keys than places", 2 * MOST + 4 * MORE, MOST, 3 * MOST);
-    CHECK(seen.warned == 1 && strstr(seen.said, "keeps the CUDA graphs of 128 pieces of work"), "%d: %s", seen.warned,
+    CHECK(seen.warned == 1 && strstr(seen.said, "keeps CUDA graphs of 128 pieces of work"), "%d: %s", seen.warned,
           seen.said);
     kept_close(&k);
 }

@@ -1535,7 +1535,7 @@ TEST(what_others_do_just_before_a_lock_is_had_is_seen)
     GxError err = GX_ZERO;
     GxClaim c;
     meanwhile = another_finishes;
-    refused(&err, gx_claim_file(&c, at("o"), &err), GX_ERR_ARGUMENT, "o is there already", "another finishes");
+    refused(&err, gx_claim_file(&c, at("o"), &err), GX_ERR_ARGUMENT, "o already exists", "another finishes");
     CHECK(unlink(at("o")) == 0 && names_in(root) == 0, "something else is left");
     meanwhile = another_ends_and_a_third_begins;
     refused(&err, gx_claim_file(&c, at("o"), &err), GX_ERR_ARGUMENT, "o is being written by process", "a third begins");

@@ -647,9 +647,9 @@ TEST(weights_and_adapters_that_are_left_out_are_named)
                  {1, NULL},
                  {2, NULL},
                  {4, NULL},
-                 {3, "the files that the second names are left out"},
-                 {5, "the adapter is left out"},
-                 {6, "the adapter is left out"}};
+                 {3, "the files that the second names are ignored"},
+                 {5, "the adapter is ignored here"},
+                 {6, "the adapter is ignored here"}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         GxError err = GX_ZERO;
         said.log[0] = 0;
@@ -694,7 +694,7 @@ TEST(a_checkpoint_of_a_newer_version_is_not_gone_on_with)
         if (i == 0) CHECK(status == GX_OK, "%s", err.message);
         else
             CHECK(status == GX_ERR_UNSUPPORTED && strstr(err.message, "has \"moments_are_shifted\"") &&
-                      strstr(err.message, "go on with the one that wrote it (9.9)"),
+                      strstr(err.message, "continue with the version that wrote it (9.9)"),
                   "%s", err.message);
         remove(at("trainer_state.json"));
     }

@@ -749,7 +749,7 @@ TEST(files_that_are_not_whole_or_of_other_blocks_are_refused)
         {"q_proj", STATE, "\"blocksize\"", "\"block\"", 0, 0, GX_ERR_FORMAT, "blocksize"},
         {"k_proj", STATE, "256", "128", 0, 0, GX_ERR_UNSUPPORTED, "scales in groups of 128"},
         {"k_proj", STATE, "nested_offset\": ", "nested_offset\": 1e300,\"x\":", 0, 0, GX_ERR_FORMAT,
-         "is no fp32 number"},
+         "is not an fp32 number"},
         {"k_proj", STATE, "nested_offset", "offset", 0, 0, GX_ERR_FORMAT, "nested_offset"},
         {"k_proj", STATE, "nested_blocksize", "blocks", 0, 0, GX_ERR_UNSUPPORTED, "has \"blocks\", which is not known"},
         {"k_proj", STATE, "\"nested_blocksize\": 256, ", "", 0, 0, GX_ERR_FORMAT,

@@ -67,7 +67,7 @@ TEST(epochs_are_steps_rounded_up_and_a_ratio_of_them_is_the_warm_up)
     const GxEpochsBegun none = {0, 0};
     CHECK(tell("--num_train_epochs 3") == GX_OK &&
               gx_epochs_resolve(&told.o, &told.c, 0, none, NULL, &told.err) == GX_ERR_UNSUPPORTED &&
-              strstr(told.err.message, "say --max_steps"),
+              strstr(told.err.message, "use --max_steps"),
           "a task without epochs: %s", told.err.message);
     CHECK(tell("--num_train_epochs 1000000") == GX_OK &&
               gx_epochs_resolve(&told.o, &told.c, INT64_MAX / 2, none, NULL, &told.err) == GX_ERR_ARGUMENT,
@@ -124,7 +124,7 @@ TEST(a_run_of_epochs_says_its_steps_goes_on_with_them_and_can_be_made_longer)
     free(log);
     start("--resume ep/checkpoint-4 --output_dir ep");
     CHECK_RAN(finish());
-    CHECK(strstr(out(), "0.02 epochs = 5 steps") && !strstr(out(), "other than before"), "%s", out());
+    CHECK(strstr(out(), "0.02 epochs = 5 steps") && !strstr(out(), "changed since then"), "%s", out());
     CHECK_RAN(run("--resume auto --output_dir ep --num_train_epochs 0.03 --ranks 2 --global_batch_size 16"));
     // 40 samples seen of 1780 * 0.03 = 53.4; one step of 16 more
     CHECK(strstr(out(), "0.03 epochs = 6 steps of 16 samples") && strstr(out(), "max_steps 5 -> 6"), "%s", out());
@@ -540,7 +540,7 @@ TEST(a_run_whose_event_file_cannot_grow_is_warned_once_and_goes_on)
     close(b.file.fd), b.file.fd = open("/dev/full", O_WRONLY);
     heard[0] = 0;
     gx_tensorboard_progress(&b, &p, &logger);
-    CHECK(strstr(heard, "the training goes on") && strstr(heard, "log.jsonl has it"), "%s", heard);
+    CHECK(strstr(heard, "the training goes on") && strstr(heard, "log.jsonl has them"), "%s", heard);
     heard[0] = 0;
     gx_tensorboard_progress(&b, &p, &logger);
     CHECK(!heard[0], "it said it twice: %s", heard);

@@ -700,8 +700,8 @@ TEST(a_trainer_state_with_impossible_numbers_is_refused)
          ": samples_seen is -1; expected an integer from 0 to 1000000000000000000"},
         {STATE(NUMBERS("3", "3", "9223372036854775807", "0"), "\"sgd\""), ": samples_seen is 9223372036854775807; exp"},
         {STATE(NUMBERS("3", "3", "2", "0"), "\"sgd\""),
-         ": samples_seen is 2, and global_step 3; expected at least one"},
-        {STATE(NUMBERS("0", "0", "12", "0"), "\"sgd\""), ": samples_seen is 12, and global_step 0; expected none"},
+         ": samples_seen is 2, but global_step is 3; expected at least one"},
+        {STATE(NUMBERS("0", "0", "12", "0"), "\"sgd\""), ": samples_seen is 12, but global_step is 0; expected none"},
         {STATE(NUMBERS("3", "4", "12", "0"), "\"sgd\""),
          ": applied_steps is 4; expected at most global_step, which is 3"},
         {STATE(NUMBERS("3", "-1", "12", "0"), "\"sgd\""), ": applied_steps is -1; expected"},
@@ -710,7 +710,7 @@ TEST(a_trainer_state_with_impossible_numbers_is_refused)
         {STATE(NUMBERS("3", "3", "12", "null"), "\"sgd\""), ": seed is missing"},
         {STATE(NUMBERS("3", "3", "12", "0") BEST("2", "3"), "\"sgd\""), NULL},
         {STATE(NUMBERS("3", "3", "12", "0") BEST("2", "4"), "\"sgd\""),
-         ": best_global_step is 2, last_validation_step 4, global_step 3; expected that none is larger than the next"},
+         ": best_global_step is 2, last_validation_step 4, global_step 3; expected them in ascending order"},
         {STATE(NUMBERS("3", "3", "12", "0") BEST("3", "2"), "\"sgd\""), ": best_global_step is 3, last_val"},
         {STATE(NUMBERS("3", "3", "12", "0") BEST("-1", "2"), "\"sgd\""), ": best_global_step is -1; expected"},
         {STATE(NUMBERS("3", "3", "12", "0"), "\"lion\""), ": optimizer is \"lion\"; expected one of adamw|sgd"}};
@@ -1335,7 +1335,7 @@ TEST(a_program_that_brings_its_reporter_hears_every_line_and_nothing_is_printed)
     static const char *const lines[] = {"galaxy ",
                                         "model: llama",
                                         "data: ",
-                                        "options, where not the default:",
+                                        "options that differ from their defaults:",
                                         "memory plan",
                                         "GFLOP per step",
                                         "bigram model",
@@ -1378,7 +1378,8 @@ TEST(a_peak_before_training_is_not_taken_for_that_of_the_plan)
         memset(much, 1, MUCH);
         munmap(much, MUCH);
         train_in_process(folder, "", &reporter, &errors, &status);
-        CHECK(status == 0 && strstr(said.text, " MB for training;\n  the peak was before, when the data were opened\n"),
+        CHECK(status == 0 &&
+                  strstr(said.text, " MB for training;\n  the peak was earlier, when the data were opened\n"),
               "status %d, %s: %s", status, errors.text, said.text);
     }
     remove_folder(folder);
@@ -1704,7 +1705,7 @@ TEST(a_run_that_is_done_says_how_long_it_took_how_good_it_is_and_where_all_lies)
         said.text[0] = 0;
         t.session.plan.peak_before = is_before ? peak + (1 << 30) : peak - 1;
         gx_report_summary(&t.session, "out/loss.svg");
-        CHECK(!strstr(said.text, "planned 120 MB for training;\n  the peak was before, when the data were opened\n") ==
+        CHECK(!strstr(said.text, "planned 120 MB for training;\n  the peak was earlier, when the data were opened\n") ==
                   !is_before,
               "%s", said.text);
     }
@@ -2031,12 +2032,12 @@ TEST(a_side_cache_keeps_the_samples_that_a_disk_has_room_for_beside_checkpoints)
     disk_left = 4800000;
     train_in_process(folder, more, NULL, &errors, &status);
     disk_left = -1;
-    const char *line = strstr(errors.text, "the side cache needs "), *has = line ? strstr(line, " has ") : NULL,
-               *are = has ? strstr(has, "that are there, ") : NULL;
+    const char *line = strstr(errors.text, "the side cache needs "), *has = line ? strstr(line, " has only ") : NULL,
+               *are = has ? strstr(has, "that are not there yet, ") : NULL;
     CHECK(status == 0 && are, "status %d: %s", status, errors.text);
     if (are)
-        needs = atof(line + strlen("the side cache needs ")), left = atof(has + strlen(" has ")),
-        kept = atol(are + strlen("that are there, "));
+        needs = atof(line + strlen("the side cache needs ")), left = atof(has + strlen(" has only ")),
+        kept = atol(are + strlen("that are not there yet, "));
     CHECK(kept > 0 && kept * RECORD <= (left + 0.05) * 1e6 && (kept + 1) * RECORD > (left - 0.05) * 1e6,
           "%ld samples are kept of %.1f MB", kept, left);
     CHECK(left < 0.75 && needs > left, "%g MB are needed, and %g MB are left", needs, left);
@@ -2107,9 +2108,9 @@ TEST(a_plan_that_does_not_fit_says_what_would)
         const char *says;
     } cases[] = {
         {4, 0, 30, 4, "let the 4 data-parallel ranks share the model (--zero 3: about 28 MB), make the model smaller"},
-        {4, 0, 27, 4, "or not beside one sample: make the model smaller"}, // it would not fit, either
-        {4, 3, 30, 4, "or not beside one sample: make the model smaller"}, // they do already
-        {1, 0, 30, 4, "or not beside one sample: make the model smaller"},
+        {4, 0, 27, 4, "or leave no room for one sample: use a smaller model"}, // it would not fit, either
+        {4, 3, 30, 4, "or leave no room for one sample: use a smaller model"}, // they do already
+        {1, 0, 30, 4, "or leave no room for one sample: use a smaller model"},
         {1, 0, 90, 60, "about 5 samples per micro-batch would fit instead of 6"},
     };
     for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {

@@ -476,14 +476,17 @@ TEST(a_metric_that_cannot_be_compared_is_refused_with_those_that_can)
          "--metric_for_best_model is \"eval_accuracy\"; a validation of task copy says loss, score, cost, oddity\n"},
         {"--metric_for_best_model accuracy --ranks 2", "says loss, score, cost, oddity"},
         {"--metric_for_best_model beauty", "says loss, score, cost, oddity; beauty needs an eye\n"},
-        {"--greater_is_better false", "--greater_is_better false is about --metric_for_best_model, which is not given"},
-        {"--greater_is_better true --load_best_model_at_end true", "--greater_is_better true is about --metric_for"},
+        {"--greater_is_better false", "--greater_is_better false needs --metric_for_best_model, which is not given"},
+        {"--greater_is_better true --load_best_model_at_end true", "--greater_is_better true needs --metric_for"},
         {"--early_stopping_threshold 0.1 --metric_for_best_model score",
-         "--early_stopping_threshold 0.1 is for --early_stopping_patience, which is 0"},
-        {"--metric_for_best_model oddity", "whether a larger oddity is better; say --greater_is_better true or false"},
-        {"--metric_for_best_model score --eval_steps 0", "--metric_for_best_model compares validations on the way"},
-        {"--load_best_model_at_end true --eval_steps 0", "--load_best_model_at_end compares validations on the way"},
-        {"--early_stopping_patience 1 --eval_steps 0", "--early_stopping_patience compares validations on the way"},
+         "--early_stopping_threshold 0.1 needs --early_stopping_patience, which is 0"},
+        {"--metric_for_best_model oddity", "whether a larger oddity is better; set --greater_is_better true or false"},
+        {"--metric_for_best_model score --eval_steps 0",
+         "--metric_for_best_model compares validations during the training"},
+        {"--load_best_model_at_end true --eval_steps 0",
+         "--load_best_model_at_end compares validations during the training"},
+        {"--early_stopping_patience 1 --eval_steps 0",
+         "--early_stopping_patience compares validations during the training"},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         char name[20], flags[200];
@@ -552,9 +555,8 @@ TEST(validations_that_cannot_be_compared_are_a_warning_at_the_end)
         snprintf(name, sizeof name, "unknown%d", w);
         snprintf(flags, sizeof flags, "--max_steps 8 --metric_for_best_model score %s", ways[w]);
         CHECK(train_scored(name, SCORES(NAN, INFINITY, NAN), flags) == 0, "%s: %s", ways[w], said.log);
-        one_line =
-            strstr(said.log, "no validation could be compared: score was not a finite number in any of them; the "
-                             "last weights are the ones that are kept");
+        one_line = strstr(said.log, "no validation could be compared, because score was not a finite number in any of "
+                                    "them; the last weights are kept");
         CHECK(one_line && !strstr(one_line + 1, "no validation") && strstr(one_line, "/checkpoint-8\n"), "%s: %s",
               ways[w], said.log);
         CHECK(!strstr(said.log, "--load_best_model_at_end loads no others") == (w != 1), "%s: %s", ways[w], said.log);
@@ -657,9 +659,9 @@ TEST(the_best_begins_anew_where_it_cannot_be_compared_or_loaded)
         const char *flags, *says;
         int removes;
     } list[] = {
-        {"--metric_for_best_model cost", "metric_for_best_model is another than before", 0},
-        {"--greater_is_better false", "greater_is_better is another than before", 0},
-        {"--eval_windows 3", "eval_windows is another than before", 0},
+        {"--metric_for_best_model cost", "metric_for_best_model has changed", 0},
+        {"--greater_is_better false", "greater_is_better has changed", 0},
+        {"--eval_windows 3", "eval_windows has changed", 0},
         {"", "the checkpoint of the best validation so far, of step 2, is not in ", 1},
     };
     char flags[400], gone[GX_PATH];

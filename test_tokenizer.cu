@@ -337,7 +337,7 @@ TEST(training_ends_where_pairs_are_rare_and_refuses_empty_texts)
     // a, b, ##a, ##b; ab (twice) and ##ab (once): a pair that occurs once is no piece
     CHECK(t.vocab_size == 10 && gx_tokenizer_find(&t, "ab") == 9, "%d pieces", t.vocab_size);
     gx_tokenizer_close(&t);
-    refused(&err, gx_wordpiece_train(&t, files + 1, 1, &how, &err), GX_ERR_FORMAT, "two", "there is no word");
+    refused(&err, gx_wordpiece_train(&t, files + 1, 1, &how, &err), GX_ERR_FORMAT, "two", "has no words");
     files[1] = at("missing");
     refused(&err, gx_wordpiece_train(&t, files, 2, &how, &err), GX_ERR_IO, "missing", "No such file");
 }
@@ -833,7 +833,7 @@ TEST(a_list_of_texts_is_refused_as_a_corpus)
     snprintf(list, sizeof list, "%s,%s", at("words"), at("words"));
     snprintf(output, sizeof output, "%s", at("list.tokens")), snprintf(named, sizeof named, "%s", at("more,words"));
     const char *flags[] = {"--tokenizer", "bytes", "--corpus", list, "--output_file", output};
-    refused(&err, run_flags(flags, 6, &err), GX_ERR_ARGUMENT, "--corpus", "it takes one file or folder");
+    refused(&err, run_flags(flags, 6, &err), GX_ERR_ARGUMENT, "--corpus", "expected one file or folder");
     flags[3] = named; // a name with a comma in it
     CHECK(run_flags(flags, 6, &err) == GX_OK && gx_path_is_file(output), "%s", err.message);
 }
@@ -867,14 +867,14 @@ TEST(a_file_of_conversations_becomes_one_of_tokens_with_what_is_learned)
     }
     close(fd), unlink(output);
     flags[7] = "auto";
-    refused(&err, run_flags(flags, 10, &err), GX_ERR_ARGUMENT, "chats.jsonl:1:", "has a template");
+    refused(&err, run_flags(flags, 10, &err), GX_ERR_ARGUMENT, "chats.jsonl:1:", "has a chat template");
     flags[7] = "nonesuch";
     refused(&err, run_flags(flags, 10, &err), GX_ERR_ARGUMENT, "chat_template is \"nonesuch\"", "neither");
     flags[7] = "chatml", flags[8] = "--chat_date", flags[9] = "2024-07-26";
     refused(&err, run_flags(flags, 10, &err), GX_ERR_ARGUMENT, "--chat_date changes nothing", "chatml");
     put(at("words"), "some words", 10);
     snprintf(input, sizeof input, "%s", at("words"));
-    refused(&err, run_flags(flags, 8, &err), GX_ERR_ARGUMENT, "--chat_template is about conversations", "leave it out");
+    refused(&err, run_flags(flags, 8, &err), GX_ERR_ARGUMENT, "--chat_template is for conversations", "leave it out");
 }
 
 TEST(what_another_process_is_writing_is_left_to_it)
@@ -896,7 +896,7 @@ TEST(what_another_process_is_writing_is_left_to_it)
     refused(&err, run_program(output, words, &err), GX_ERR_ARGUMENT, "claimed", "is a broken link");
     CHECK(!gx_path_is_file(at("nowhere")) && unlink(output) == 0, "what the link leads to was made");
     CHECK(run_flags(flags, 6, &err) == GX_OK && gx_path_is_file(output), "%s", err.message);
-    refused(&err, run_flags(flags, 6, &err), GX_ERR_ARGUMENT, "claimed", "is there already");
+    refused(&err, run_flags(flags, 6, &err), GX_ERR_ARGUMENT, "claimed", "already exists");
     unlink(output);
 }
 
@@ -949,13 +949,13 @@ TEST(an_option_of_another_use_of_the_program_is_refused_and_not_left_out)
     } cases[] = {{{"--tokenizer", "bytes", "--corpus", "x", "--output_file", "y", "--max_length", "5"},
                   "--max_length belongs to --text or --file, and this is --corpus"},
                  {{"--tokenizer", "bytes", "--corpus", "x", "--output_file", "y", "--vocab_size", "500"},
-                  "--vocab_size belongs to --train, and this is --corpus; leave one of them out"},
+                  "--vocab_size belongs to --train, but this is --corpus; leave one of them out"},
                  {{"--tokenizer", "bytes", "--text", "a", "--output_file", "y"},
                   "--output_file belongs to --corpus, and this is"},
                  {{"--tokenizer", "bytes", "--file", "a", "--threads", "3"}, "--threads belongs to --corpus"},
                  {{"--tokenizer", "bytes", "--text", "a", "--lowercase", "false"}, "--lowercase belongs to --train"},
-                 {{"--train", "a", "--output_dir", "b", "--corpus", "c"}, "expected --train or --corpus, one of them"},
-                 {{"--train", "a", "--output_dir", "b", "--text", "c"}, "expected --train or --text, one of them"}};
+                 {{"--train", "a", "--output_dir", "b", "--corpus", "c"}, "expected one of --train and --corpus"},
+                 {{"--train", "a", "--output_dir", "b", "--text", "c"}, "expected one of --train and --text"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         GxError err = GX_ZERO;
         int n = 0;
@@ -997,11 +997,11 @@ TEST(the_program_trains_a_bpe_and_refuses_options_of_wordpiece_where_they_were_g
     const char *flags[] = {"--train", words, "--output_dir", folder, "--vocab_size", "262", "--type", "bpe", "", ""};
     for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
         flags[8] = other[i][0], flags[9] = other[i][1];
-        refused(&err, run_flags(flags, 10, &err), GX_ERR_ARGUMENT, other[i][0], " is for WordPiece alone");
+        refused(&err, run_flags(flags, 10, &err), GX_ERR_ARGUMENT, other[i][0], " is only for WordPiece");
     }
     CHECK(!gx_path_is_folder(folder), "something is left");
     flags[6] = "--config", flags[7] = file;
-    refused(&err, run_flags(flags, 8, &err), GX_ERR_ARGUMENT, "--clean_text (in the configuration file)", "WordPiece");
+    refused(&err, run_flags(flags, 8, &err), GX_ERR_ARGUMENT, "--clean_text (in the --config file)", "WordPiece");
     flags[6] = "--type", flags[7] = "bpe";
     CHECK(run_flags(flags, 8, &err) == GX_OK, "%s", err.message);
     if (!CHECK(gx_tokenizer_open(&t, folder, &err) == GX_OK, "%s", err.message)) return;

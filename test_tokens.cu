@@ -393,7 +393,7 @@ TEST(old_texts_keep_their_logits_and_new_tokens_have_the_mean_of_all)
     if (!make_base() || !make_tokens()) return;
     CHECK_RAN(run(BASE ADD STILL "--output_dir grown"));
     CHECK(strstr(err(), "tokens.json: 10 new tokens, with the ids 256 to 265"), "%s", err());
-    CHECK(strstr(err(), "the model gets 10 rows for new tokens beside its 256"), "%s", err());
+    CHECK(strstr(err(), "the model gets 10 rows for new tokens in addition to its 256"), "%s", err());
     CHECK(file_contains("grown/checkpoint-1/config.json", "\"vocab_size\": 266"), "config.json has another vocab_size");
     check_whole("grown/checkpoint-1");
     check_rows("base/checkpoint-8", "grown/checkpoint-1", "", "model.embed_tokens.weight", 10, 0);
@@ -474,7 +474,7 @@ TEST(a_bert_gets_rows_and_a_bias_for_new_tokens)
           "%s", err());
     CHECK_RAN(run(WORDS "--model bert/checkpoint-2 --tuning lora --trainable_modules word_embeddings " ADD
                         "--output_dir bert2 --max_steps 2 --save_steps 1"));
-    CHECK(strstr(err(), "cls.predictions.decoder.weight is not trained, and its rows of new tokens stay"), "%s", err());
+    CHECK(strstr(err(), "cls.predictions.decoder.weight is not trained, so its rows for new tokens stay"), "%s", err());
     CHECK_RAN(run(WORDS "--resume bert2/checkpoint-1 --output_dir bert3"));
     check_same_checkpoint("bert2/checkpoint-2", "bert3/checkpoint-2");
     snprintf(program, sizeof program, "%s", train);
@@ -554,11 +554,11 @@ TEST(rows_that_a_padded_vocabulary_has_already_stay_as_they_are)
     check_rows("padded/checkpoint-2", "padded1/checkpoint-1", "", "model.embed_tokens.weight", 0, 0);
     check_rows("padded/checkpoint-2", "padded1/checkpoint-1", "", "lm_head.weight", 0, 0);
     CHECK_RAN(run("--model padded/checkpoint-2 --tuning lora " ADD STILL "--output_dir padded2"));
-    CHECK(strstr(err(), "is not trained, and its rows of new tokens stay what they are; --trainable_modules"), "%s",
+    CHECK(strstr(err(), "is not trained, so its rows for new tokens stay what they are; --trainable_modules"), "%s",
           err());
     CHECK_RAN(run("--output_dir little --max_steps 2 --vocab_size 260"));
     CHECK_RAN(run("--model little/checkpoint-2 " ADD STILL "--output_dir little1"));
-    CHECK(strstr(err(), "rows for 4 of them") && strstr(err(), "gets 6 rows for new tokens beside its 260"), "%s",
+    CHECK(strstr(err(), "rows for 4") && strstr(err(), "gets 6 rows for new tokens in addition to its 260"), "%s",
           err());
     check_rows("little/checkpoint-2", "little1/checkpoint-1", "", "lm_head.weight", 6, 0);
     CHECK_RAN(run("--model little1/checkpoint-1 " ADD STILL "--output_dir little2"));
@@ -663,7 +663,7 @@ TEST(peft_copies_of_one_tensor_that_differ_are_refused)
     shell("%.*s/merge_adapter --adapter host_copies --model %s --output_dir x 2> host_copies.txt",
           (int)(strrchr(program, '/') - program), program, in_repository("data/ref/llama_odd"));
     char *said = read_text("host_copies.txt");
-    CHECK(strstr(said, "lm_head.modules_to_save.weight, which peft saves as one tensor, and their values differ"), "%s",
+    CHECK(strstr(said, "lm_head.modules_to_save.weight, which peft saves as one tensor, but their values differ"), "%s",
           said);
     free(said);
 }

@@ -568,7 +568,7 @@ TEST(flags_that_are_wrong_are_refused_with_what_would_be_right)
         {"--adam_beta1 1", {"--adam_beta1", "from 0 to 0.999999", NULL}},
         {"--optimizer adam", {"--optimizer is \"adam\"", "one of adamw|sgd", NULL}},
         {"--precision fp8", {"--precision", "fp32", NULL}},
-        {"--device cpu --tf32", {"--tf32 is about products in fp32 on a card", "device cpu in fp32", NULL}},
+        {"--device cpu --tf32", {"--tf32 needs fp32 on a card", "device cpu in fp32", NULL}},
         {"--recompute all", {"--recompute is \"all\"", "one of none|layer", NULL}},
         {"--freeze *.layers.7.*", {"no tensor is called \"*.layers.7.*\"", "names are like model.layers.", NULL}},
         {"--freeze lm_head*,embed*", {"no tensor is called \"embed*\"", "* stands for anything", NULL}},
@@ -718,7 +718,7 @@ TEST(folders_to_resume_from_are_verified)
         const char *damage;
         Refusal r;
     } cases[] = {
-        {"rm -r bad", {"--resume bad", {"there is no folder bad", "--resume takes auto", NULL}}},
+        {"rm -r bad", {"--resume bad", {"there is no folder bad", "--resume needs auto", NULL}}},
         {"truncate -s 100000 bad/model.safetensors", {"--resume bad", {"bad", "torn", "model.safetensors"}}},
         {"truncate -s 100000 bad/optimizer.safetensors", {"--resume bad", {"bad", "torn", "optimizer.safetensors"}}},
         {"printf X | dd of=bad/model.safetensors bs=1 seek=100000 conv=notrunc 2>/dev/null",
@@ -897,12 +897,13 @@ TEST(a_checkpoint_that_cannot_be_written_leaves_the_older_one_and_no_half)
     CHECK(strstr(err(), "step 4 is not saved") && strstr(err(), "optimizer.safetensors") &&
               strstr(err(), "File too large"),
           "%s", err());
-    CHECK(strstr(err(), "go on from the last checkpoint") && strstr(out(), "checkpoint: full/checkpoint-2\n"), "%s%s",
-          out(), err());
+    CHECK(strstr(err(), "continue from the last checkpoint") && strstr(out(), "checkpoint: full/checkpoint-2\n"),
+          "%s%s", out(), err());
     CHECK(!exists("full/checkpoint-4") && !exists("full/checkpoint-4.gx-new"), "half a checkpoint was left");
     check_whole("full/checkpoint-2");
     status = run_limited(200000, "--output_dir full_at_once --max_steps 2");
-    CHECK(status == 1 && strstr(err(), "there is no checkpoint to go on from") && strstr(out(), "checkpoint: none\n"),
+    CHECK(status == 1 && strstr(err(), "there is no checkpoint to continue from") &&
+              strstr(out(), "checkpoint: none\n"),
           "status %d: %s%s", status, out(), err());
     CHECK_RAN(run("--output_dir full --max_steps 4 --resume auto"));
     check_whole("full/checkpoint-4");
@@ -1055,8 +1056,8 @@ TEST(a_signal_ends_a_long_validation_and_half_of_one_is_not_reported)
         const char *flags;
         int signal;
         const char *says;
-    } ways[] = {{"--max_steps 3", SIGTERM, "after step 1 of 3; go on with --resume auto"},
-                {"--max_steps 3 --ranks 2", SIGINT, "after step 1 of 3; go on with --resume auto"},
+    } ways[] = {{"--max_steps 3", SIGTERM, "after step 1 of 3; continue with --resume auto"},
+                {"--max_steps 3 --ranks 2", SIGINT, "after step 1 of 3; continue with --resume auto"},
                 {"--max_steps 1", SIGTERM, "complete and saved, the last validation and the sample are not"}};
     write_long_text();
     for (int i = 0; i < (is_brief() ? 1 : 3); i++) {
@@ -1347,7 +1348,7 @@ TEST_UNSANITIZED(openmp_has_no_say_in_the_number_of_threads)
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         setenv(limits[i][0], limits[i][1], 1);
         CHECK(run("--output_dir limited --max_steps 3 --threads 2") == 1 &&
-                  strstr(err(), "OpenMP allows 1 of the 2 threads that this rank takes: unset OMP_THREAD_LIMIT"),
+                  strstr(err(), "OpenMP allows 1 of the 2 threads that this rank needs; unset OMP_THREAD_LIMIT"),
               "%s: %s", limits[i][0], err());
         CHECK_RAN(run("--output_dir limited_%zu --max_steps 3 --threads 1", i));
         unsetenv(limits[i][0]);

@@ -145,11 +145,11 @@ TEST(what_cannot_be_adapted_is_refused)
         {"--model base/checkpoint-8 --tuning adapter --adapter_reduction_dim 64",
          {"the model's width (hidden_size), which is 32"}},
         {"--model base/checkpoint-8 --tuning adapter --adapter_reduction_dim 0", {"from 1 to 65536"}},
-        {BASE "--strict false", {"--strict false draws weights of --model"}},
+        {BASE "--strict false", {"--strict false initialises some weights of --model"}},
         {BASE "--trainable_modules heads", {"\"heads\" matches no module of the model"}},
         {BASE "--trainable_modules model.norm,,lm_head", {"the trainable module \"\" matches no module of the model"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
-        {"--model text.txt", {"text.txt is a file, and --model takes the folder"}},
+        {"--model text.txt", {"text.txt is a file, but --model needs the folder"}},
         {"--model a.gguf", {"./convert_gguf --gguf a.gguf --output_dir FOLDER makes one of it"}},
         {"--adapter refused/checkpoint-2 --adapter_reduction_dim 16",
          {"--adapter_reduction_dim differs from that of the adapter"}},
@@ -172,7 +172,7 @@ TEST(a_file_of_adapters_that_are_another_models_is_refused_by_its_tensor)
     shell("cp -r file/checkpoint-2 wide && rm wide/manifest.json && sed -i 's/\"adapter_reduction_dim\": 8/"
           "\"adapter_reduction_dim\": 4/' wide/adapter_config.json");
     CHECK(run("--adapter wide --output_dir x1 --max_steps 1") > 0, "it was taken");
-    CHECK(strstr(err(), "adapter_down.weight has the shape [4,32]; this model's has [8,32]"), "%s", err());
+    CHECK(strstr(err(), "adapter_down.weight has the shape [4,32], but this model's has [8,32]"), "%s", err());
     shell("cp -r file/checkpoint-2 key && rm key/manifest.json && sed -i 's/\"adapter_reduction_dim\"/\"scale\": 2, "
           "\"adapter_reduction_dim\"/' key/adapter_config.json");
     CHECK_RAN(run("--adapter key --output_dir x2 --max_steps 1"));

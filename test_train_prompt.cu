@@ -280,7 +280,7 @@ TEST(what_cannot_have_prompts_is_refused)
         {"--model base/checkpoint-8 --tuning prompt --prompt_len 0", {"from 1 to 65536"}},
         {BASE "--prompt_variant v3", {"--prompt_variant is \"v3\"; expected", "v1"}},
         {BASE "--prompt_layers 3", {"prompt_layers is 3; it can be at most the model's number of layers, which is 2"}},
-        {BASE "--strict false", {"--strict false draws weights of --model"}},
+        {BASE "--strict false", {"--strict false initialises some weights of --model"}},
         {BASE "--trainable_modules heads", {"\"heads\" matches no module of the model"}},
         {BASE "--trainable_modules v_proj", {"layers.1.self_attn.v_proj.weight is to be trained whole"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
@@ -322,7 +322,7 @@ TEST(a_file_of_prompts_that_are_another_models_is_refused_by_its_tensor)
     shell("cp -r file/checkpoint-2 wide && rm wide/manifest.json && sed -i 's/\"adapter_len\": 4/\"adapter_len\": 5/' "
           "wide/adapter_config.json");
     CHECK(run("--adapter wide --output_dir x1 --max_steps 1") > 0, "it was taken");
-    CHECK(strstr(err(), "adaption_prompt has the shape [1,4,32]; this model's has [1,5,32]"), "%s", err());
+    CHECK(strstr(err(), "adaption_prompt has the shape [1,4,32], but this model's has [1,5,32]"), "%s", err());
     shell("cp -r file/checkpoint-2 more && rm more/manifest.json && sed -i 's/\"adapter_layers\": 1/"
           "\"adapter_layers\": 2/' more/adapter_config.json");
     CHECK(run("--adapter more --output_dir x2 --max_steps 1") > 0, "it was taken");

@@ -562,7 +562,7 @@ TEST(what_cannot_be_shared_is_refused_with_what_can)
 TEST(shares_that_change_nothing_are_said_to)
 {
     static const Refusal warnings[] = {
-        {"--zero 3", {"--zero 3 changes nothing", "there is one such rank (1 rank, --pp 1, --tp 1)", "--ranks N"}},
+        {"--zero 3", {"--zero 3 changes nothing", "there is only one (1 rank, --pp 1, --tp 1)", "--ranks N"}},
         {"--ranks 2 --mode tp --tp 2 --zero 2", {"--zero 2 changes nothing", "(2 ranks, --pp 1, --tp 2)"}},
         {"--ranks 2 --zero 1 --dp_shard 1", {"--zero 1 changes nothing: --dp_shard is 1", "2 data-parallel ranks"}},
         {"--ranks 2 --zero 2 --shard_grads_in_window true",

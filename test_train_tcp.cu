@@ -101,7 +101,7 @@ TEST(a_signal_to_one_process_ends_a_long_validation_on_all)
     const double at = now() - child.started;
     const int status = finish_within(at + 10);
     CHECK(status == 2, "%d of 2 ranks ended by the signal, %.1f s after it", status, child.seconds - at);
-    says(0, "stopped by a signal after step 1 of 3; go on with --resume auto");
+    says(0, "stopped by a signal after step 1 of 3; continue with --resume auto");
     check_whole("stopped/checkpoint-1");
 }
 

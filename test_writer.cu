@@ -528,9 +528,8 @@ TEST(drawing_is_as_the_folder_says_and_as_flags_say_before_that)
     CHECK_RAN(write_text("--max_new_tokens 24 --temperature 0"));
     CHECK(strstr(out(), x.text[0]) && !strstr(err(), "changes nothing"), "temperature 0: %s%s", out(), err());
     CHECK_RAN(write_text("--max_new_tokens 3 --temperature 0 --top_k 3 --min_p 0.5 --mode tp"));
-    CHECK(strstr(err(), "--top_k changes nothing where --temperature is 0") &&
-              strstr(err(), "--min_p changes nothing") && !strstr(err(), "--top_p") &&
-              strstr(err(), "mode tp splits the model among ranks, and there is one"),
+    CHECK(strstr(err(), "--top_k changes nothing if --temperature is 0") && strstr(err(), "--min_p changes nothing") &&
+              !strstr(err(), "--top_p") && strstr(err(), "mode tp splits the model among ranks, but there is only one"),
           "%s", err());
     gx_file_write("model/generation_config.json", "{\"temperature\": 1.5}", 20, &e);
     CHECK_RAN(write_text("--max_new_tokens 24"));
@@ -549,13 +548,13 @@ TEST(what_cannot_be_written_is_refused)
         const char *more, *says;
     } list[] = {{"--mode sp --ranks 2", "--mode sp splits the sequence"},
                 {"--mode galaxy2", "--mode galaxy2 splits the sequence"},
-                {"--mode serial --ranks 2", "several copies of the model are not supported"},
-                {"--ranks 2 --tp 1", "--tp 1 on 2 ranks: all ranks share one copy"},
-                {"--tp 2", "or start 2 of them (--ranks 2)"},
+                {"--mode serial --ranks 2", "several copies of the model, which is not supported"},
+                {"--ranks 2 --tp 1", "--tp 1 on 2 ranks: here all ranks share one copy"},
+                {"--tp 2", "or start 2 ranks (--ranks 2)"},
                 {"--prompt_file nowhere.txt", "nowhere.txt"},
-                {"--prompt_file long.txt", "and the model room for 64, of which one must be new (max_position"},
+                {"--prompt_file long.txt", "but the model has room for 64 (max_position"},
                 {"--prompt_file gz.txt", "gz.txt is compressed by gzip, by its first bytes; expected text in UTF-8"},
-                {"--prompt_file no_utf8.txt", "no_utf8.txt: byte 2 is no UTF-8 text"},
+                {"--prompt_file no_utf8.txt", "no_utf8.txt: byte 2 is not UTF-8 text"},
                 {"--prompt=", "prompt 1 is empty"},
                 {"--stop=", "--stop \"\" would end every text at once"},
                 {"--chat", "expected one of --prompt TEXT or --prompt_file FILE, --chat, and --score FILE"},
@@ -565,7 +564,7 @@ TEST(what_cannot_be_written_is_refused)
                 {"--context 4096", "--context is an option of --chat"},
                 {"--model nowhere", "there is no folder nowhere"},
                 {"--max_new_token 3", "did you mean --max_new_tokens?"},
-                {"--device cuda", "rebuild it with make DEVICE=cuda"}};
+                {"--device cuda", "build it again with make DEVICE=cuda"}};
     shell("head -c 100 /dev/zero | tr '\\0' a > long.txt; printf 'ab\\377' > no_utf8.txt; printf '\\037\\213\\010ab' > "
           "gz.txt");
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -576,8 +575,8 @@ TEST(what_cannot_be_written_is_refused)
               out(), err());
     }
     shell("rm model/tokenizer.json");
-    CHECK(write_text("") == 1 && strstr(err(), "tokens are taken for bytes") &&
-              strstr(err(), "has 256 tokens, and the model's vocabulary 61"),
+    CHECK(write_text("") == 1 && strstr(err(), "each byte is a token") &&
+              strstr(err(), "has 256 tokens, but the model's vocabulary 61"),
           "%s", err());
     CHECK(write_text("--max_new_tokens 5") == 1, "%s", err());
 }
@@ -590,7 +589,7 @@ TEST(weights_that_do_not_match_are_drawn_where_that_is_asked_for_and_told)
     set_prompts(&x, 1);
     shell("sed -i 's/\"num_hidden_layers\": 2/\"num_hidden_layers\": 3/' model/config.json");
     CHECK(write_text("") == 1 && strstr(err(), "has no tensor model.layers.2.") &&
-              strstr(err(), "--strict false takes what matches, and draws the rest"),
+              strstr(err(), "--strict false loads what matches, and initialises the rest at random"),
           "%s", err());
     CHECK_RAN(write_text("--strict 0 --max_new_tokens 24"));
     CHECK(strstr(err(), "drawn, not in model: model.layers.2.") && !strstr(err(), "not needed"), "%s", err());
@@ -764,7 +763,7 @@ TEST(lines_are_answered_until_the_input_ends)
     // a line that cannot be answered is passed over
     talk("abc\\n\\377\\ndef\\n", "--max_new_tokens 12 --system be");
     CHECK_RAN(finish());
-    CHECK(!strcmp(once, out()) && strstr(err(), "what was said is no UTF-8 text"), "%s, without it: %s%s", out(), once,
+    CHECK(!strcmp(once, out()) && strstr(err(), "the input is not UTF-8 text"), "%s, without it: %s%s", out(), once,
           err());
     free(once);
     char lines[500] = "";
@@ -828,7 +827,7 @@ TEST(an_adapter_talks_in_the_format_that_it_was_taught)
           "                                 \"base_model.model.score.weight\"/' "
           "taught/checkpoint-1/adapter_model.safetensors");
     talk("abc\\n", "--max_new_tokens 4 --adapter taught/checkpoint-1");
-    CHECK(finish() != 0 && strstr(err(), "score.weight: it is an adapter for classification"), "%s%s", out(), err());
+    CHECK(finish() != 0 && strstr(err(), "score.weight, so it is an adapter for classification"), "%s%s", out(), err());
     free(once);
 }
 
@@ -1048,7 +1047,7 @@ TEST(what_cannot_be_scored_is_an_error_with_its_line)
     refuses_to_score("{\"prompt\": \"a\", \"completion\": \"bcd\"}\n", "--max_length 2",
                      "the model sees only 2 at once");
     refuses_to_score(good, "--max_length 65", "more than the 64 positions");
-    refuses_to_score(good, "--output_file requests.jsonl", "is there already");
+    refuses_to_score(good, "--output_file requests.jsonl", "already exists");
     refuses_to_score(good, "--prompt x", "and --score FILE; see --help");
     refuses_to_score(good, "--temperature 1", "--temperature changes nothing with --score");
     refuses_to_score(good, "--json", "--json changes nothing with --score");

@@ -217,17 +217,19 @@ static GxStatus gx__gguf_check_export(gx__GgufWork *w)
     const GxLlamaConfig *c = &w->config;
     GxError *err = &w->g.error;
     if (gx__gguf_slides(c) && c->sliding_window < c->max_position_embeddings)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: sliding_window is %ld and max_position_embeddings %ld; llama.cpp would attend to all of "
-                       "them: set max_position_embeddings to %ld in config.json to use the model within its window",
-                       w->folder, (long)c->sliding_window, (long)c->max_position_embeddings, (long)c->sliding_window);
+        return GX_FAIL(
+            err, GX_ERR_UNSUPPORTED,
+            "%s: sliding_window is %ld, but max_position_embeddings is %ld, and llama.cpp would attend to all of them; "
+            "set max_position_embeddings to %ld in config.json to use the model within its window",
+            w->folder, (long)c->sliding_window, (long)c->max_position_embeddings, (long)c->sliding_window);
     if (strcmp(c->rope_type, "default") && !w->arch->has_rope_freqs)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: RoPE is scaled (%s); a GGUF file can say that of a llama only",
-                       w->folder, c->rope_type);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: RoPE is scaled (%s), which a GGUF file can express only for a llama", w->folder,
+                       c->rope_type);
     if (c->head_dim * c->num_attention_heads != c->hidden_size && !w->arch->has_head_dim)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: head_dim is %ld, with %ld heads and hidden_size %ld; of a %s llama.cpp reads their "
-                       "quotient only",
+                       "%s: head_dim is %ld, with %ld heads and hidden_size %ld; for a %s llama.cpp reads only "
+                       "hidden_size divided by the number of heads",
                        w->folder, (long)c->head_dim, (long)c->num_attention_heads, (long)c->hidden_size, w->arch->name);
     return GX_OK;
 }
@@ -338,8 +340,8 @@ static GxStatus gx__gguf_find_scaling(gx__GgufWork *w, const GxGguf *g, const Gx
         return GX_OK;
     }
     return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED,
-                   "%s: %s scales RoPE in a way that is not known; what is: LLaMA 3.1's and 3.2's, factors 8 and 32",
-                   w->path, t->name);
+                   "%s: %s scales RoPE in an unknown way; supported: LLaMA 3.1's and 3.2's, factors 8 and 32", w->path,
+                   t->name);
 }
 
 // ---- out: tensors --------------------------------------------------------------------------------------------------
@@ -486,7 +488,7 @@ static GxStatus gx__gguf_take_head_sizes(gx__GgufWork *w, const GxGguf *g)
         GX_TRY(gx_gguf_get_int(g, gx__gguf_arch_key(w, gx__gguf_head_sizes[i], room), 0, &size[i], &w->g.error));
         if (size[i] != size[0])
             return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED,
-                           "%s: %s is %ld, and a head has %ld; only equal ones are supported", w->path, room,
+                           "%s: %s is %ld, but a head has %ld; only equal ones are supported", w->path, room,
                            (long)size[i], (long)size[0]);
     }
     c->head_dim = size[0];
@@ -701,7 +703,7 @@ static GxStatus gx__gguf_take_arch(gx__GgufWork *w, const GxGguf *g)
     char cut[GX_TEXT_VALUE], names[GX_TEXT_VALUE];
     GX_TRY(gx_gguf_get_string(g, "general.type", 0, &type, &w->g.error));
     if (strcmp(type, "model"))
-        return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s holds a GGUF file of the type \"%s\"; expected a model",
+        return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s is a GGUF file of the type \"%s\"; expected a model",
                        w->path, gx_text_cut(type, cut, sizeof cut));
     GX_TRY(gx_gguf_get_string(g, "general.architecture", 1, &name, &w->g.error));
     for (int i = 0; i < GX__GGUF_ARCHS; i++)
@@ -730,14 +732,14 @@ static GxStatus gx__gguf_take_config(gx__GgufWork *w, const GxGguf *g)
         *to = gx__gguf_shortest(*to);
     }
     if (!embed || embed->ndim != 2)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s has no tensor token_embd.weight of two dimensions", w->path);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has no tensor token_embd.weight with two dimensions", w->path);
     c->vocab_size = embed->shape[0];
     c->tie_word_embeddings = !gx_gguf_find(g, "output.weight");
     GX_TRY(gx__gguf_take_head_sizes(w, g));
     GX_TRY(gx__gguf_check_import(w, g));
     GX_TRY(gx__gguf_check_keys(w, g));
     if (c->head_dim * c->num_attention_heads != c->hidden_size && !w->arch->has_head_dim)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: heads of %ld in a %s of %ld heads and width %ld", w->path,
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: heads of %ld in a %s with %ld heads and width %ld", w->path,
                        (long)c->head_dim, w->arch->name, (long)c->num_attention_heads, (long)c->hidden_size);
     GX_TRY(gx_tokenizer_keys_from_gguf(&w->keys, g, c->vocab_size, err));
     c->pad_token_id = w->keys.pad;
@@ -828,7 +830,7 @@ static GxStatus gx__gguf_match(gx__GgufWork *w, const GxGguf *g, const GxGgufTen
         int is_used = !strcmp(g->tensor[k].name, gx__gguf_rope_freqs);
         for (int i = 0; i < w->m.table.n; i++) is_used |= found[i] == &g->tensor[k];
         if (!is_used)
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: tensor %s is none of this model's (%d of %d are)", w->path,
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: tensor %s is not one of this model's (%d of %d are)", w->path,
                            g->tensor[k].name, used, g->tensors);
     }
     return GX_OK;
@@ -842,8 +844,8 @@ static GxStatus gx__gguf_check_narrow(gx__GgufWork *w, const char *name, int64_t
                                                            : x;
         if (isfinite(x) && !isfinite(y))
             return GX_FAIL(&w->g.error, GX_ERR_FORMAT,
-                           "%s: tensor %s holds %g, which %s cannot; choose --save_dtype fp32", w->path, name,
-                           (double)x, gx__gguf_dtype_name(dtype));
+                           "%s: tensor %s has the value %g, which %s cannot represent; choose --save_dtype fp32",
+                           w->path, name, (double)x, gx__gguf_dtype_name(dtype));
     }
     return GX_OK;
 }
