@@ -513,12 +513,12 @@ TEST(an_answer_is_found_by_what_is_before_and_behind_it)
          "what the assistant says cannot be found in the output of T, so what would be learned is not known; "
          "--chat_template NAME or FILE names another template"},
         {TURNS("{{ m.content }}{% generation %}{% endgeneration %}<|im_end|>"), "a", NULL,
-         "T has {% generation %} blocks, and none writes a byte of an answer: nothing would be learned; "
+         "T has {% generation %} blocks, but none covers a byte of an answer: nothing would be learned; "
          "--chat_template NAME or FILE names another"},
         {TURNS("{% if m.role == 'assistant' and loop.index < 3 %}{% generation %}{{ m.content }}{% endgeneration %}"
                "{% else %}{{ m.content }}{% endif %}<|im_end|>"),
          "a", "b",
-         "T has {% generation %} blocks, and they mark 1 of the 2 answers of a conversation: the others would not be "
+         "T has {% generation %} blocks, but they mark 1 of the 2 answers of a conversation: the others would not be "
          "learned; --chat_template NAME or FILE names another"},
         {TURNS("{{ m.role }}"), "a", NULL, "T: what the assistant says is not in what it writes"},
         // several blocks of an answer
@@ -552,12 +552,11 @@ TEST(files_of_conversations_that_are_wrong_are_refused_with_their_line)
                 {CHAT(USER("a") ", " SAYS("\xFF")), "chatml", NULL, GX_ERR_FORMAT, "chats.jsonl:1"},
                 {CHAT(USER("a") ", " SAYS("b")), "", NULL, GX_ERR_ARGUMENT,
                  "chats.jsonl:1: the record is a conversation, and neither the model's folder nor the tokenizer's has "
-                 "a template; "
-                 "--chat_template takes a template's file, or one of chatml|"},
+                 "a chat template; --chat_template accepts the file of a template, or one of chatml|"},
                 {"{\"instruction\": \"a\", \"output\": \"b\"}", "", "it is not known", GX_ERR_ARGUMENT,
                  "chats.jsonl:1: the record is a conversation, and it is not known; --chat_template"},
                 {"{\"instruction\": \"a\", \"output\": \"b\"}", "", NULL, GX_ERR_UNSUPPORTED,
-                 "chats.jsonl:1: the tokenizer byte-256 has no eos_token, which ends the answer"}};
+                 "chats.jsonl:1: the tokenizer byte-256 has no eos_token to end the answer"}};
     GxTokenizer bytes = gx_tokenizer_bytes(), t;
     GxChatTokens c;
     GxError e = GX_ZERO;
@@ -913,7 +912,7 @@ TEST(tables_are_instructions_prompts_or_texts_by_their_columns)
                 {"t.csv", "text,prompt,completion\na,b,c\n,d,e\nx,y,z\n", 0, 2, 1, NULL},
                 {"t.csv", "id;text\r\n1;a\r\n2;\"b;c\"\r\n", 0, 2, 0, NULL},
                 {"t.csv", "messages,label\na,b\n", 0, 0, 0,
-                 "t.csv: no record has a \"text\" with something in it; the first one has: messages, label; "
+                 "t.csv: no record has a \"text\" that is not empty; the first record has: messages, label; "
                  "--text_column NAME names another one"},
                 {"t.csv", "conversations\na\n", 0, 0, 0, "t.csv: no record has a \"text\""},
                 {"t.csv", "prompt,label\na,b\n", 0, 0, 0,
@@ -1208,7 +1207,7 @@ TEST(a_file_of_tokens_of_another_format_or_of_longer_conversations_is_refused)
         if (!CHECK(gx_blend_open(&b, at("chats.tokens"), "", &bytes, &chatml, 0.3, 130 + 70 * k, 1, &hear, &e) == GX_OK,
                    "%s", e.message))
             return;
-        warned = strstr(said.log, "though this run's --seq_len 200 has more room") != NULL;
+        warned = strstr(said.log, "although this run's --seq_len 200 has more room") != NULL;
         CHECK(warned == k && (k == 0 || b.source[0].chat.shortened > 0), "it says: %s", said.log);
         gx_blend_close(&b);
     }
@@ -1751,7 +1750,7 @@ TEST(a_template_that_says_the_date_says_that_of_the_day_on_which_the_run_began)
     // another day is another text; a template that is gone is in the checkpoint, with which the run goes on
     unlink(at("dated.jinja"));
     for (int i = 0; i < 3; i++) {
-        static const char *const says[] = {"dated/checkpoint-2/chat_template.jinja, which --chat_template takes",
+        static const char *const says[] = {"dated/checkpoint-2/chat_template.jinja, which --chat_template accepts",
                                            "or --chat_date", ""};
         argc = 1, memset(&said, 0, sizeof said);
         snprintf(line, sizeof line, "--output_dir %s --resume auto --max_steps 3 --threads 1%s%s", at("dated"),

@@ -255,7 +255,7 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
         {"text\tlabel\ngood\t1.5\nbad\t2\n", NULL, "--labels 1.5,2", "--labels is for choosing among labels"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--labels yes,yes", "--labels: the label \"yes\" is listed twice"},
         {"text\tlabel\ngood\t1.5\nbad\tno\n", NULL, "--problem_type regression",
-         "t.tsv:3: \"label\" is \"no\"; expected a number such as 3 or -0.5; --problem_type regression asks for"},
+         "t.tsv:3: \"label\" is \"no\"; expected a number such as 3 or -0.5; --problem_type is regression"},
         {"text\tlabel\ngood\ta,a\nbad\tb\n", NULL, "--problem_type multi_label_classification",
          "t.tsv:2: the label \"a\" is listed twice"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--text2_column other", "there is no column \"other\""},
@@ -264,7 +264,7 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--text_column label",
          "--text_column and --label_column are both \"label\"; expected two different columns\""},
         {"text2\tlabel\ngood\tyes\nbad\tno\n", NULL, "--text_column text2",
-         "--text_column and --text2_column are both \"text2\"; expected two columns, or --text2_column ''"},
+         "--text_column and --text2_column are both \"text2\"; expected two different columns, or --text2_column ''"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--text2_column label",
          "--text2_column and --label_column are both \"label\"; expected two different columns, or --text2_column ''"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--group_column label",
@@ -347,14 +347,13 @@ TEST(lists_of_labels_in_json_lines_are_those_of_the_table)
              path_of("null.jsonl"), path_of("tokens"));
     CHECK(open_task(&c, &g, 16, "", flags) != GX_OK &&
               strstr(g.error.message, "null.jsonl:2: \"label\" is null, which is no label: it is missing; expected a "
-                                      "string, or a list; [] where there is none"),
+                                      "string, or a list (if there are no labels: [])"),
           "%s", g.error.message);
     gx_classification.close(&c);
     snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s", path_of("t.jsonl"), path_of("tokens"));
     CHECK(open_task(&c, &g, 16, "", flags) != GX_OK &&
-              strstr(g.error.message,
-                     "t.jsonl:1: \"label\" is an array; expected a string or a number: several labels of "
-                     "a text are learned with --problem_type multi_label_classification"),
+              strstr(g.error.message, "t.jsonl:1: \"label\" is an array; expected a string or a number; to give a text "
+                                      "several labels, use --problem_type multi_label_classification"),
           "%s", g.error.message);
     gx_classification.close(&c);
 }
@@ -1047,11 +1046,9 @@ TEST(a_head_for_other_labels_is_refused_with_what_can_be_done)
         {"class/checkpoint-20", "good\t1\nbad\t2\n", "--problem_type regression",
          "the model has a head for single_label_classification: leave it out, or train a new head with --ignore_mis"},
         {"regression/checkpoint-1", "good\tyes\nbad\tno\n", "",
-         "t.tsv:2: \"label\" is \"yes\"; expected a number such as 3 or -0.5 (wrong are 2 of the records in lines "
-         "2 to 3: lines 2, 3); the model's config.json is of a "
-         "regression "
-         "(problem_type, or one label in id2label); --problem_type single_label_classification "
-         "--ignore_mismatched_sizes true trains a new head"},
+         "t.tsv:2: \"label\" is \"yes\"; expected a number such as 3 or -0.5 (2 of the records in lines 2 to 3 are "
+         "wrong: lines 2, 3); the model's config.json asks for a regression (by problem_type, or by one label in "
+         "id2label); --problem_type single_label_classification --ignore_mismatched_sizes true trains a new head"},
         {"class/checkpoint-20", "good\tyes\nbad\tno\n", "--task masked_lm --ignore_mismatched_sizes true",
          "--ignore_mismatched_sizes needs a head for labels, which task masked_lm does not have"},
     };

@@ -118,7 +118,7 @@ TEST(a_mask_is_read_as_it_was_written_and_leaves_labels_out)
               !memcmp(masked + end + 5001, "\0\0\0\0\0\0\0", 7),
           "%ld bytes and %ld with a mask", (long)n[0], (long)n[1]);
     put("m.tokens", masked, n[1] - 1);
-    refused(&err, open_file(&f, "m.tokens", &err), GX_ERR_FORMAT, "promises", "a mask that was cut off");
+    refused(&err, open_file(&f, "m.tokens", &err), GX_ERR_FORMAT, "announces", "a mask that was cut off");
     put("m.tokens", masked, n[1]), free(plain), free(masked);
     GxDataset d;
     if (!CHECK(gx_dataset_open(&d, at("m.tokens"), 0, 1, &err) == GX_OK && d.file.has_mask, "%s", err.message)) return;
@@ -320,20 +320,20 @@ TEST(a_file_of_tokens_that_does_not_fit_is_refused)
     } cases[] = {
         {"a version", "of version 5", 8, 5, 4, "of version 5"},
         {"no version", "of version 0", 8, 0, 4, "of version 0"},
-        {"a mask that is not there", "promises", 8, 2, 4, "must be 0, but byte 112 is"},
+        {"a mask that is not there", "announces", 8, 2, 4, "must be 0, but byte 112 is"},
         {"a newer header", "must be 0, but byte 104 is 1", 104, 1, 4, NULL},
         {"a width", "with 3 bytes each", 12, 3, 4, "with 3 bytes each"},
-        {"no tokens", "promises", 16, 0, 8, NULL},
-        {"a token more", "promises", 16, 9, 8, NULL},
-        {"tokens beyond all", "promises", 16, INT64_MAX, 8, NULL},
-        {"documents beyond all", "promises", 24, INT64_MAX / 8, 8, NULL},
-        {"no documents", "promises", 24, 0, 8, NULL},
-        {"negative bytes", "promises", 32, -1, 8, NULL},
+        {"no tokens", "announces", 16, 0, 8, NULL},
+        {"a token more", "announces", 16, 9, 8, NULL},
+        {"tokens beyond all", "announces", 16, INT64_MAX, 8, NULL},
+        {"documents beyond all", "announces", 24, INT64_MAX / 8, 8, NULL},
+        {"no documents", "announces", 24, 0, 8, NULL},
+        {"negative bytes", "announces", 32, -1, 8, NULL},
         {"bytes of none", "10 bytes fewer than the 20", 32, 20, 8, NULL},
-        {"bytes of others", "do not follow", 32, 5, 8, NULL},
-        {"a first that begins later", "do not follow", 144, 1, 8, NULL},
-        {"a second that begins first", "do not follow", 160, 0, 8, NULL},
-        {"a second behind the end", "do not follow", 160, 5, 8, NULL},
+        {"bytes of others", "are not in order", 32, 5, 8, NULL},
+        {"a first that begins later", "are not in order", 144, 1, 8, NULL},
+        {"a second that begins first", "are not in order", 160, 0, 8, NULL},
+        {"a second behind the end", "are not in order", 160, 5, 8, NULL},
         {"a name without an end", "has no end", 40, -1, 64, NULL},
     };
     GxError err = GX_ZERO;
@@ -1430,9 +1430,9 @@ TEST(a_file_of_another_kind_is_refused_by_its_name_whatever_is_in_it)
         const char *name;
         int corpus, text, lines, table, plain; // 1: read there
         const char *words;
-    } names[] = {{"d.gz", 0, 0, 0, 0, 0, ": if it is that, unpack it with gzip -d, else rename it"},
-                 {"d.html", 0, 0, 0, 0, 1, "a page of HTML, by its name"},
-                 {"d.HTM", 0, 0, 0, 0, 1, "a page of HTML, by its name"},
+    } names[] = {{"d.gz", 0, 0, 0, 0, 0, ": if it is really that, unpack it with gzip -d, else rename it"},
+                 {"d.html", 0, 0, 0, 0, 1, "an HTML page, judging by its name"},
+                 {"d.HTM", 0, 0, 0, 0, 1, "an HTML page, judging by its name"},
                  {"d.ps", 0, 0, 0, 0, 0, "ps2ascii"},
                  {"d.jsonl.gz", 0, 0, 0, 0, 0, "gzip -d"},
                  {"D.GZ", 0, 0, 0, 0, 0, "gzip -d"},
@@ -1486,7 +1486,7 @@ TEST(a_file_of_another_kind_is_refused_by_its_name_whatever_is_in_it)
     for (size_t k = 0; k < sizeof pages / sizeof *pages; k++) {
         put_text("d.txt", pages[k]);
         refused(&err, gx_file_check_kind(at("d.txt"), GX_FILE_AS_CORPUS, &err), GX_ERR_UNSUPPORTED,
-                "a page of HTML, by its first bytes", pages[k]);
+                "an HTML page, judging by its first bytes", pages[k]);
         CHECK(gx_file_check_kind(at("d.txt"), GX_FILE_AS_IT_IS, &err) == GX_OK, "a prompt: %s", err.message);
     }
     put_text("d.json", " \n[{\"text\": \"a\"}]");
@@ -1540,13 +1540,13 @@ TEST(ends_of_text_that_are_written_out_or_missing_are_said_to_be)
     memset(text, 'a', sizeof text - 1);
     memcpy(text + 65536 - 20, "<|endoftext|><|endoftext|>", 26), memcpy(text + 100, "<|endoftext|>", 13);
     put("d.txt", text, sizeof text - 1);
-    CHECK(open_any("d.txt", &bytes, 8, e) == GX_OK && strstr(said, "d.txt has <|endoftext|> written in it, 3 times"),
+    CHECK(open_any("d.txt", &bytes, 8, e) == GX_OK && strstr(said, "d.txt contains <|endoftext|> as text, 3 times"),
           "%s%s", err.message, said);
     put_text("d.txt", "A text about <|endoftext|>, once, and <|endo of no use.");
     CHECK(open_any("d.txt", &bytes, 8, e) == GX_OK && !said[0], "%s%s", err.message, said);
     put_text("d.jsonl", "{\"text\": \"one<|endoftext|>\"}\n{\"text\": \"two<|endoftext|>\"}\n");
     CHECK(
-        open_any("d.jsonl", &bytes, 8, e) == GX_OK && strstr(said, "written in it, 2 times") &&
+        open_any("d.jsonl", &bytes, 8, e) == GX_OK && strstr(said, "as text, 2 times") &&
             strstr(said,
                    "the model will not learn to end its 2 documents, because the tokenizer byte-256 has no eos_token"),
         "%s%s", err.message, said);
@@ -1615,7 +1615,7 @@ TEST(a_mask_of_which_nothing_is_learned_is_refused_and_samples_without_anything_
         int held_out;
         const char *words;
     } cases[] = {{0, 0, "its mask excludes all of the 33 tokens for training"},
-                 {1, 0, "none of the 33"}, // the first is no label
+                 {1, 0, "all of the 33"}, // the first is no label
                  {2, 0, "in 7 of 8 samples of 4 tokens"},
                  {(int64_t)1 << 32 | 2, 0, "6 of 8 samples"},
                  {0x1FFFFFFFF, 0, ""},

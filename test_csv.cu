@@ -401,9 +401,9 @@ TEST(a_table_that_lacks_something_is_refused_by_line_and_option)
     refuses_file("a.csv", "sep=;\ntext;lab\na;b\n", "a.csv:2: there is no column \"label\"",
                  "between semicolons: text, lab; --label_column");
     refuses_file("a.csv", "text,label,text\na,b,c\n", "a.csv:1: two columns have the name \"text\"", "");
-    refuses_file("a.csv", "text,label\n\"a\nb\",c\nd\n", "a.csv:4: 1 column; expected 2 (text, label) between commas",
-                 "");
-    refuses_file("a.csv", "text,label\na,b,c\n", "a.csv:2: 3 columns; expected 2 (text, label) between commas",
+    refuses_file("a.csv", "text,label\n\"a\nb\",c\nd\n",
+                 "a.csv:4: 1 column; expected 2 (text, label) separated by commas", "");
+    refuses_file("a.csv", "text,label\na,b,c\n", "a.csv:2: 3 columns; expected 2 (text, label) separated by commas",
                  "a field that contains one must stand in quotation marks");
     refuses_file("a.tsv", "text\tlabel\na\tb\tc\n", "a.tsv:2: 3 columns", "a text cannot contain a tab");
     refuses_file("a.csv", "text,label\n\"a\nb\",c\n \"\",d\ne,f\n", "a.csv:4: column 1 contains a quotation mark", "");
@@ -502,13 +502,12 @@ TEST(what_is_left_out_is_counted_and_the_first_ten_are_said)
         gx_bad_records_warn(&skip, &log);
         CHECK(heard == (n == 0 ? 0 : 1 + (n < 10 ? n : 10)), "%d lines of %d records", heard, n);
         if (n)
-            CHECK(
-                strstr(said[0],
-                       n == 1 ? "1 record is left out (--skip_bad_records)"
-                       : n == 10
-                           ? "10 records are left out (--skip_bad_records), because they are wrong:"
-                           : "12 records are left out (--skip_bad_records), since they are wrong; the first ones are:"),
-                "%s", said[0]);
+            CHECK(strstr(said[0],
+                         n == 1 ? "1 record is left out (--skip_bad_records)"
+                         : n == 10
+                             ? "10 records are left out (--skip_bad_records), because they are wrong:"
+                             : "12 records are left out (--skip_bad_records), because they are wrong; the first ones:"),
+                  "%s", said[0]);
         if (n > 9) CHECK(strstr(said[1], "a.csv:2: ") && strstr(said[10], "a.csv:11: "), "%s, %s", said[1], said[10]);
         free(text);
     }

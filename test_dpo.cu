@@ -173,7 +173,7 @@ TEST(records_that_are_no_pairs_are_refused_with_file_and_line)
         {"{\"prompt\": \"a\", \"chosen\": 7, \"rejected\": 8}", "",
          "bad.jsonl:2: \"chosen\" is an integer; expected a string, or a list of messages"},
         {"{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": 8}", "",
-         "bad.jsonl:2: \"rejected\" is an integer, and \"chosen\" is a string; expected strings"},
+         "bad.jsonl:2: \"rejected\" is an integer, but \"chosen\" is a string; expected all of them to be strings"},
         {"{\"prompt\": \"a\", \"chosen\": " SAYS("b") ", \"rejected\": " SAYS("c") "}", "chatml",
          "bad.jsonl:2: \"prompt\" is "},
         {"{\"prompt\": [" USER("a") "], \"chosen\": " SAYS("b") ", \"rejected\": " SAYS("c") "}", "none",
@@ -225,7 +225,7 @@ TEST(of_several_pairs_that_are_wrong_the_first_ones_are_named_and_all_are_counte
     write_file("bad.jsonl", text);
     CHECK(open_pairs(&p, path_of("bad.jsonl"), 100, "", &e) != GX_OK &&
               strstr(e.message, "bad.jsonl:3: \"chosen\" and \"rejected\" have the same tokens") &&
-              strstr(e.message, " (wrong are 200 of the records in lines 1 to 600: lines 3, 6, 9, 12, 15 and others)"),
+              strstr(e.message, " (200 of the records in lines 1 to 600 are wrong: lines 3, 6, 9, 12, 15 and others)"),
           "%s", e.message);
     CHECK(!p.ids && !p.n, "something is left");
 }
@@ -506,7 +506,7 @@ TEST(a_model_learns_what_is_preferred)
              "--train_data %s --pack_pairs true --validation_fraction 0.2 --micro_batch_size 4 --max_steps 60 "
              "--eval_steps 30 --learning_rate 3e-3 --dpo_beta 0.1 --show_data 1 --tuning lora",
              path_of("made.jsonl"));
-    CHECK(run("said", more) == 0 && strstr(said.log, "--chat_template chatml changes nothing: the pairs are of texts"),
+    CHECK(run("said", more) == 0 && strstr(said.log, "--chat_template chatml changes nothing: the pairs are texts"),
           "%s", said.log);
     strcat(more, " --chat_template auto");
     if (!CHECK(run("learns", more) == 0 && !said.log[0], "%s", said.log)) return;

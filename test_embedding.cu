@@ -506,8 +506,7 @@ TEST(a_run_does_not_go_on_with_another_number_of_rivals)
         return;
     CHECK(run("rivals", "--resume auto --max_steps 4 --ranks 2") != 0 && // 2 ranks of 2 samples
               strstr(said.log, "number of rivals (that of --micro_batch_size times the data-parallel ranks) (its "
-                               "rivals is another one: 3 then, 7 "
-                               "now): it would not be the same run"),
+                               "rivals differs: 3 then, 7 now), so it would not be the same run"),
           "%s", said.log);
     CHECK(run("rivals", "--resume auto --max_steps 4 --ranks 2 --micro_batch_size 1") == 0, "%s", said.log);
 }
@@ -912,7 +911,7 @@ TEST(modules_that_are_not_built_are_refused_by_name)
     }
     CHECK(file_has(path_of("kept/sentence_bert_config.json"), "\"max_seq_length\": 20"), "nothing was kept");
     float *x = embed("st", "one.tsv", 1, DENSE_OUT, "");
-    CHECK(strstr(said.log, "\"pad\" is not known") && strstr(said.log, "\"truncate_dim\" is not known here"), "%s",
+    CHECK(strstr(said.log, "\"pad\" is not known") && strstr(said.log, "\"truncate_dim\" is not known"), "%s",
           said.log);
     free(x);
     write_dense("2_Dense", WIDTH - 1, DENSE_OUT, tanh_name, 0);

@@ -668,8 +668,8 @@ TEST(weights_and_adapters_that_are_left_out_are_named)
     CHECK(!said.log[0], "%s", said.log);
     gx_file_write(at("additional_chat_templates/tool_use.jinja"), "T", 1, &err);
     gx_source_folder_warn(root, &heard);
-    CHECK(lines(said.log) == 1 && strstr(said.log, "additional_chat_templates has 1 file other than default.jinja"),
-          "%s", said.log);
+    CHECK(lines(said.log) == 1 && strstr(said.log, "additional_chat_templates has 1 file besides default.jinja"), "%s",
+          said.log);
     remove(at("additional_chat_templates/default.jinja")), remove(at("additional_chat_templates/tool_use.jinja"));
     rmdir(at("additional_chat_templates"));
 }

@@ -251,7 +251,7 @@ TEST(what_is_no_tsv_is_refused_by_line)
     refuses("x.tsv", "text\tlabel\ttext\na\tb\tc\n", -1, 1, "two columns have the name \"text\"");
     refuses("x.tsv", "text\tlabel\na\t1\nb\n", -1, 3, "1 column; expected 2 (text, label)");
     refuses("x.tsv", "text\tlabel\na\t1\nb\t1\t\n", -1, 3,
-            "3 columns; expected 2 (text, label) between tabs: a text may");
+            "3 columns; expected 2 (text, label) separated by tabs: a text may");
     refuses("x.tsv", "text\tlabel\na\t1\n\t1\n", -1, 3, "\"text\" is empty; expected text");
     refuses("x.tsv", "text\tlabel\n \r \t1\n", -1, 2, "\"text\" is empty; expected text");
     refuses("x.tsv", "text\tlabel\na\t\n", -1, 2, "\"label\" is empty");
@@ -280,7 +280,7 @@ TEST(what_is_no_json_is_refused_by_line)
     refuses("x.jsonl", "{\"text\": \"a\", \"label\": true}\n", -1, 1,
             "\"label\" is true or false; expected a string or");
     refuses("x.jsonl", "{\"text\": \"a\", \"label\": [1]}\n", -1, 1,
-            "\"label\" is an array; expected a string or a number: several labels of a text are learned with");
+            "\"label\" is an array; expected a string or a number; to give a text several labels, use");
     refuses("x.jsonl", "{\"text\": [\"a\"], \"label\": 1}\n", -1, 1, "\"text\" is an array; expected a string");
     refuses("x.jsonl", "{\"text\": null, \"label\": 1}\n", -1, 1, "\"text\" is null, which is no text");
     refuses("x.jsonl", "{\"text\": \"a\", \"lable\": 1}\n", -1, 1, "there is no \"label\"; the line has: text, lable");
@@ -359,15 +359,13 @@ TEST(of_several_records_that_are_wrong_the_first_ones_are_named_and_all_are_coun
                   "x.jsonl:20: there is no \"label\"; the line has: text; --label_column NAME names another one (2 of "
                   "the records in lines 1 to 40 are wrong: lines 20, 40)"},
                  {"x.jsonl", NULL, "{\"text\": \"a\", \"label\": 1}\n", "{\"text\" \"a\"}\n", 3000, 3,
-                  " (wrong are 1000 of the records in lines 1 to 3000: lines 3, 6, 9, 12, 15 and others)"},
+                  " (1000 of the records in lines 1 to 3000 are wrong: lines 3, 6, 9, 12, 15 and others)"},
                  {"x.jsonl", "[]\n", "{\"text\": \"a\", \"label\": 1}\n", "[]\n", 30000, 7,
-                  "x.jsonl:1: the line is an array; expected an object (wrong are 1429 of the records in lines 1 to "
-                  "10001: lines 1, "
-                  "7, 14, 21, 28 and others)"},
+                  "x.jsonl:1: the line is an array; expected an object (1429 of the records in lines 1 to 10001 are "
+                  "wrong: lines 1, 7, 14, 21, 28 and others)"},
                  {"x.tsv", "text\tlabel\n", "a\t1\n", "a\n", 10, 4,
-                  "x.tsv:4: 1 column; expected 2 (text, label) between tabs (wrong are 2 of the records in lines 2 to "
-                  "10: lines 4, "
-                  "8)"},
+                  "x.tsv:4: 1 column; expected 2 (text, label) separated by tabs (2 of the records in lines 2 to 10 "
+                  "are wrong: lines 4, 8)"},
                  {"x.tsv", "text\tlabel\n", "a\t1\n", " \t1\n", 10, 10, "x.tsv:10: \"text\" is empty; expected text"}};
     NEEDS_JSON;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -401,25 +399,23 @@ TEST(of_several_conversations_labels_and_texts_that_are_wrong_the_first_ones_are
               GX_ERR_FORMAT,
           "%s", err.message);
     says(&err, "c.jsonl", 100,
-         "\"messages\" is a string; expected a list of 1 to 1048576 turns (wrong are 7 of the records in lines 1 to "
-         "700: "
-         "lines 100, 200, 300, 400, 500 and others)");
+         "\"messages\" is a string; expected a list of 1 to 1048576 turns (7 of the records in lines 1 to 700 are "
+         "wrong: lines 100, 200, 300, 400, 500 and others)");
     gx_error_clear(&err), free(text);
     text = some_wrong(NULL, "{\"text\": \"a\"}\n", "{\"text\": 7}\n", 10, 4);
     CHECK(gx_corpus_open(&corpus, put("c.jsonl", text, (int64_t)strlen(text)), NULL, &bytes, 1, NULL, &err) ==
               GX_ERR_FORMAT,
           "%s", err.message);
     says(&err, "c.jsonl", 4,
-         "\"text\" is an integer; expected a string (wrong are 2 of the records in lines 1 to 10: lines 4, 8)");
+         "\"text\" is an integer; expected a string (2 of the records in lines 1 to 10 are wrong: lines 4, 8)");
     gx_error_clear(&err), free(text);
     text = some_wrong("label\n", "good\n", "a,,b\n", 10, 4);
     const char *path = put("l.tsv", text, (int64_t)strlen(text));
     CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, label, 1, NULL, &err) == GX_OK, "%s", err.message);
     CHECK(gx_labels_make(&l, &r, 0, GX_LABEL_SEVERAL, &err) == GX_ERR_FORMAT, "%s", err.message);
-    says(
-        &err, "l.tsv", 4,
-        "a label is empty; expected a name before and behind every comma (wrong are 2 of the records in lines 2 to 10: "
-        "lines 4, 8)");
+    says(&err, "l.tsv", 4,
+         "a label is empty; expected a name before and after every comma (2 of the records in lines 2 to 10 are wrong: "
+         "lines 4, 8)");
     gx_records_close(&r), free(text);
 }
 
@@ -534,7 +530,7 @@ TEST(what_is_no_label_is_refused_by_line)
     memset(longest, 'x', sizeof longest), longest[GX_LABEL_BYTES + 1] = 0;
     label_refused(GX_LABEL_CLASS, "", "a label is empty; expected a name");
     label_refused(GX_LABEL_CLASS, longest, "has 201 bytes, but at most 200 are possible; is it a text?");
-    label_refused(GX_LABEL_SEVERAL, "a,", "a label is empty; expected a name before and behind every comma");
+    label_refused(GX_LABEL_SEVERAL, "a,", "a label is empty; expected a name before and after every comma");
     label_refused(GX_LABEL_SEVERAL, "a,,b", "a label is empty");
     label_refused(GX_LABEL_SEVERAL, ",b", "a label is empty");
     label_refused(GX_LABEL_SEVERAL, "b, a,b", "the label \"b\" is listed twice");
@@ -561,7 +557,7 @@ TEST(a_label_that_is_not_in_the_list_is_named_with_the_list)
     static const char *const commas[] = {"bad,worse", "good"}; // a list of them has quotes
     CHECK(gx_labels_set(&l, commas, 2, GX_LABEL_CLASS, "here", &err) == GX_OK, "%s", err.message);
     CHECK(gx_label_class(&l, &r, 1, LABEL, &class_, &err) == GX_ERR_FORMAT, "it was taken");
-    says(&err, "l.tsv", 3, "the 2 that are known: \"bad,worse\", good");
+    says(&err, "l.tsv", 3, "the 2 known labels: \"bad,worse\", good");
     gx_records_close(&r), gx_labels_close(&l);
 }
 

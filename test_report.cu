@@ -258,7 +258,7 @@ TEST(an_option_of_another_trainer_is_refused_with_its_name_here)
     static const Refusal cases[] = {
         {"--output_dir x --per_device_train_batch_size 4",
          {"there is no option --per_device_train_batch_size; here it is --micro_batch_size"}},
-        {"--output_dir x --fp16", {"--fp16; here it is --precision bf16: fp16 is not computed with"}},
+        {"--output_dir x --fp16", {"--fp16; here it is --precision bf16: fp16 is not supported for computing"}},
         {"--output_dir x --dataloader_num_workers 3",
          {"no option --dataloader_num_workers: data are mapped", "leave it out"}},
         {"--output_dir x --beta 0.1", {"no option --beta; here it is --dpo_beta of --task dpo"}},

@@ -2107,7 +2107,7 @@ TEST(a_plan_that_does_not_fit_says_what_would)
         int64_t has, activations;
         const char *says;
     } cases[] = {
-        {4, 0, 30, 4, "let the 4 data-parallel ranks share the model (--zero 3: about 28 MB), make the model smaller"},
+        {4, 0, 30, 4, "let the 4 data-parallel ranks share the model (--zero 3: about 28 MB), use a smaller model"},
         {4, 0, 27, 4, "or leave no room for one sample: use a smaller model"}, // it would not fit, either
         {4, 3, 30, 4, "or leave no room for one sample: use a smaller model"}, // they do already
         {1, 0, 30, 4, "or leave no room for one sample: use a smaller model"},

@@ -107,8 +107,7 @@ TEST(reductions_that_are_no_divisors_of_the_width_and_modules_without_a_gradient
     expect_refusal(&wide, NULL, &test_serial, "side_reduction_factor is 64");
     expect_refusal(&negative, NULL, &test_serial, "side_reduction_factor is -1");
     expect_refusal(&none, NULL, &test_serial, "\"norms\" matches no module of the model");
-    expect_refusal(&beside, NULL, &test_serial,
-                   "model.layers.0.input_layernorm.weight is to be trained, but lies beside");
+    expect_refusal(&beside, NULL, &test_serial, "model.layers.0.input_layernorm.weight cannot be trained beside");
     expect_refusal(&good, &adapters, &test_serial, "bottleneck adapters and a side network are two ways");
 }
 

@@ -217,7 +217,7 @@ TEST(what_the_tokenizer_has_already_stays_as_it_is)
     CHECK(add_text(&t, list, &said, &e) == GX_OK && said.added == 2, "%s", e.message);
     CHECK(gx_tokenizer_find(&t, "<n4>") == next + 1, "<n4> has another id");
     snprintf(was, sizeof was, "%s", t.identity);
-    CHECK(add_text(&t, "{\"<n5>\": 7}", &said, &e) != GX_OK && strstr(e.message, "\"<n5>\" is to have the id 7"), "%s",
+    CHECK(add_text(&t, "{\"<n5>\": 7}", &said, &e) != GX_OK && strstr(e.message, "\"<n5>\" is given the id 7"), "%s",
           e.message);
     gx_error_clear(&e);
     CHECK(add_text(&t, "{\"<n1>\": 7}", &said, &e) != GX_OK && strstr(e.message, "the tokenizer has it as"), "%s",
@@ -502,7 +502,7 @@ TEST(a_run_that_is_resumed_keeps_its_tokens)
         CHECK(same_file(whole, part), "another tokenizer");
     }
     CHECK(run("--resume kept0/checkpoint-2 --output_dir on9 --add_tokens tokens.json") > 0 &&
-              strstr(err(), "was trained with --add_tokens gone.json, and this command says tokens.json"),
+              strstr(err(), "was trained with --add_tokens gone.json, but this command says tokens.json"),
           "%s", err());
 }
 
@@ -584,7 +584,7 @@ TEST(what_cannot_be_added_is_refused)
     static const Refusal cases[] = {
         {BASE "--add_tokens nowhere.txt", {"nowhere.txt"}},
         {BASE "--add_tokens .", {"folder"}},
-        {BASE "--add_tokens known.json", {"known.json: \"<q1>\" is to have the id 3, and would get 256"}},
+        {BASE "--add_tokens known.json", {"known.json: \"<q1>\" is given the id 3, but it would get 256"}},
         {BASE "--add_tokens tokens.json --vocab_size 266", {"--vocab_size is 266", "leave out --vocab_size"}},
         {BASE "--add_tokens tokens.json --tuning lora", {"say --trainable_modules embed_tokens,lm_head\n"}},
         {BASE "--add_tokens tokens.json --tuning lora --trainable_modules lm_head",

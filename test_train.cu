@@ -235,7 +235,7 @@ TEST(ranks_with_different_texts_or_options_are_refused_with_both_values)
         {"--resume auto", "", "--resume is \"auto\" on rank 0 and not given on rank 1"},
         {"--hidden_size 64", "", "--hidden_size is 64 on rank 0 and 32 on rank 1"},
         {"--model other_eps", "--model other_eps --rms_norm_eps 1e-5", // the default, so that the options are the same
-         "--rms_norm_eps is 1e-05, but the model to be loaded has 1e-06 in its other_eps/config.json"},
+         "--rms_norm_eps is 1e-05, but the model to load has 1e-06 in its other_eps/config.json"},
     };
     shell("rm -rf other_eps; cp -r %s other_eps; sed -i 's/1e-05/1e-06/' other_eps/config.json; rm "
           "other_eps/manifest.json",
@@ -672,7 +672,8 @@ TEST(models_and_batches_that_do_not_fit_are_refused_with_their_numbers)
         {"--ranks 2 --dp_batch_size_list 3,0", {"dp_batch_size_list is \"3,0\"", "integers", NULL}},
         {"--dp_batch_size_list 3,1", {"dp_batch_size_list", "2", "1"}},
         {"--sliding_window 4", {"sliding_window is 4", "mistral, qwen2 or qwen3", NULL}},
-        {"--model_type qwen2 --sliding_window 4 --layer_types s", {"layer_types is \"s\"", "an s", "or an f"}},
+        {"--model_type qwen2 --sliding_window 4 --layer_types s",
+         {"layer_types is \"s\"", "s (sliding window)", "or f"}},
         {"--rope_factor 4", {"rope_factor is 4", "belong to rope_type llama3", NULL}},
         {"--rope_theta 0", {"rope_theta", "at least 1e-06", NULL}},
     };
@@ -753,7 +754,7 @@ TEST(resume_auto_passes_over_torn_checkpoints)
     good_checkpoint();
     shell("rm -rf torn; cp -r good torn; truncate -s 100 torn/checkpoint-3/model.safetensors");
     CHECK_RAN(run("--output_dir torn --max_steps 5 --resume auto"));
-    CHECK(strstr(err(), "torn/checkpoint-3 is not whole"), "no warning in: %s", err());
+    CHECK(strstr(err(), "torn/checkpoint-3 is incomplete"), "no warning in: %s", err());
     CHECK(strstr(out(), "resumed from torn/checkpoint-2: step 2"), "%s", out());
     check_whole("torn/checkpoint-5");
 }

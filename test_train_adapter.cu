@@ -54,7 +54,7 @@ TEST(a_base_that_was_changed_is_refused) { check_changed_base(); }
 TEST(a_run_whose_adapter_config_was_changed_is_refused)
 {
     check_changed_config("s/\"adapter_reduction_dim\": 8/\"adapter_reduction_dim\": 4/",
-                         "says adapter_reduction_dim 4; the adapter here has adapter_reduction_dim 8");
+                         "says adapter_reduction_dim 4, but this run's adapter has adapter_reduction_dim 8");
 }
 
 // ---- an adapter to begin with ---------------------------------------------------------------------------------------

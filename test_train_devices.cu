@@ -217,7 +217,7 @@ TEST(autotune_keeps_its_choices_in_checkpoints_and_in_its_file)
     CHECK_RAN(run("--evaluate --device cpu --resume whole/checkpoint-4")); // shows what it can without a card
     setenv("GX_EMU_CUBLASLT", "130100", 1);
     CHECK_RAN(run("--max_steps 4 --resume whole/checkpoint-2 --output_dir whole"));
-    CHECK(strstr(err(), "checkpoint-2/autotune.txt is not for this device and library") &&
+    CHECK(strstr(err(), "checkpoint-2/autotune.txt is for another device or library") &&
               strstr(err(), "cuBLASLt 130000\", and this is") &&
               strstr(err(), "cuBLASLt 130100\"; its choices are not used"),
           "%s", err());
@@ -296,7 +296,7 @@ TEST(autotune_on_several_ranks_takes_a_file_adds_to_it_and_is_resumed)
     const Log whole = read_log("ranks_added");
     unlink("ranks.txt");
     CHECK_RAN(run("--ranks 2 --device cpu --resume ranks_added/checkpoint-2 --output_dir ranks_added"));
-    CHECK(strstr(err(), "--autotune: algorithms of products are those of ranks_added/checkpoint-2/autotune.txt; "
+    CHECK(strstr(err(), "--autotune: the algorithms of products come from ranks_added/checkpoint-2/autotune.txt; "
                         "ranks.txt is not needed"),
           "%s", err());
     check_same_losses("resumed", read_log("ranks_added"), whole, 0);
@@ -350,7 +350,7 @@ TEST(autotune_on_the_cpu_refuses_tables_that_are_damaged_and_times_anew_on_anoth
     CHECK_RAN(run("--output_dir cpu_table --autotune good.txt " ON_CPU));
     shell("sed '1s/oneDNN/another library/' good.txt > other.txt");
     CHECK_RAN(run("--output_dir cpu_other --autotune other.txt " ON_CPU));
-    CHECK(strstr(err(), "other.txt is not for this device and library: it says \"galaxy autotune 1, ") &&
+    CHECK(strstr(err(), "other.txt is for another device or library: it says \"galaxy autotune 1, ") &&
               strstr(err(), "; its choices are not used"),
           "%s", err());
     CHECK(!shell("head -n 1 good.txt > a; head -n 1 other.txt > b; cmp -s a b"), "the file is still for another CPU");
@@ -419,8 +419,8 @@ TEST(autotune_writes_over_nothing_but_tables)
     CHECK_RAN(
         run("--output_dir cpu_other_threads --device cpu --max_steps 4 --threads 2 --resume cpu_first/checkpoint-2 "
             "--autotune two_tiles.txt"));
-    CHECK(strstr(err(), "autotune.txt is not for this device and library: it says \"galaxy autotune 1, 1 thread, "),
-          "%s", err());
+    CHECK(strstr(err(), "autotune.txt is for another device or library: it says \"galaxy autotune 1, 1 thread, "), "%s",
+          err());
     CHECK(table_says("two_tiles.txt", "tiles") >= 8 &&
               same_file("two_tiles.txt", "cpu_other_threads/checkpoint-4/autotune.txt"),
           "the file's table was not taken");

@@ -862,7 +862,7 @@ TEST(a_run_whose_adapter_config_was_changed_is_refused)
 {
     check_changed_config("s/\"r\": 3/\"r\": 4/", "says r 4, lora_alpha ");
     check_changed_config_of("--alpha_pattern q_proj=2", "s/\"q_proj\": 2/\"q_proj\": 3/",
-                            "says the alpha_pattern {\"q_proj\":3}; the adapter here has {\"q_proj\":2}");
+                            "says the alpha_pattern {\"q_proj\":3}, but this run's adapter has {\"q_proj\":2}");
     check_changed_config_of("--rank_pattern q_proj=2", "s/\"q_proj\": 2/\"q_proj\": 3/", "says the rank_pattern");
 }
 
@@ -1349,7 +1349,7 @@ static void write_with_copy(const char *from, const char *to, float more, GxDtyp
 TEST(a_conversation_goes_on_with_its_adapter_where_another_cannot_be_read)
 {
     static const char *const wrong[] = {"spoilt", "cut", "short", "config", "pipe", "gone", "folder"};
-    static const char *const why[] = {"base_layer.weight, a copy of the matrix",
+    static const char *const why[] = {"base_layer.weight, peft's copy of a matrix",
                                       "it is cut off",
                                       "has 7 bytes; a safetensors file",
                                       "adapter_config.json",
@@ -1737,7 +1737,7 @@ TEST(what_an_adapter_needs_and_its_model_lacks_is_refused_or_trained)
     write_labels();
     CHECK_RAN(run(LABELS "--model base/checkpoint-8 --output_dir few_labels --max_steps 1"));
     CHECK(run("--model few_labels/checkpoint-1 --tuning lora --output_dir lacks --max_steps 2") > 0 &&
-              strstr(err(), "few_labels/checkpoint-1 has no lm_head.weight, which an adapter of it needs"),
+              strstr(err(), "few_labels/checkpoint-1 has no lm_head.weight, which its adapter needs"),
           "%s", err());
     CHECK_RAN(run("--model few_labels/checkpoint-1 --tuning lora --trainable_modules lm_head --output_dir has "
                   "--max_steps 4 --save_steps 2"));
@@ -1862,9 +1862,9 @@ TEST(ranks_of_which_one_has_an_adapter_are_told_the_option)
 TEST(a_run_is_not_resumed_with_other_target_modules)
 {
     static const char *const others[][2] = {
-        {"--target_modules v_proj", "--lora_target_modules \"q_proj\", and this command says \"v_proj\""},
-        {"--target_modules q_proj,v_proj", "\"q_proj\", and this command says \"q_proj,v_proj\""},
-        {"--lora_target_modules all-linear", "\"q_proj\", and this command says \"all-linear\""}};
+        {"--target_modules v_proj", "--lora_target_modules \"q_proj\", but this command says \"v_proj\""},
+        {"--target_modules q_proj,v_proj", "\"q_proj\", but this command says \"q_proj,v_proj\""},
+        {"--lora_target_modules all-linear", "\"q_proj\", but this command says \"all-linear\""}};
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--output_dir targets --max_steps 2 --target_modules q_proj"));
     for (int i = 0; i < 3; i++) {

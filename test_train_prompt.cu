@@ -80,7 +80,7 @@ TEST(a_run_whose_adapter_config_was_changed_is_refused)
 {
     check_changed_config(
         "s/\"adapter_len\": 4/\"adapter_len\": 5/",
-        "says adapter_len 5, adapter_layers 1, prompt_variant v1; the adapter here has adapter_len 4, ");
+        "says adapter_len 5, adapter_layers 1, prompt_variant v1, but this run's adapter has adapter_len 4, ");
 }
 
 // ---- an adapter to begin with ---------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ TEST(folders_of_v2_that_are_not_whole_and_those_of_v1_in_their_place_are_refused
         {"--adapter v2/checkpoint-1 --prompt_variant v1", {"--prompt_variant differs from that of the adapter"}},
         {"--resume v2/checkpoint-1 --prompt_variant v1 --max_steps 4", {"--prompt_variant \"v2\"", "says \"v1\""}},
         {"--adapter scales --max_steps 1", {"has no tensor base_model.model.model.layers.0.input_layernorm.weight"}},
-        {"--adapter less --max_steps 1", {"input_layernorm.weight, which is none of the tensors"}},
+        {"--adapter less --max_steps 1", {"input_layernorm.weight, which is neither a tensor"}},
         {"--adapter key_v2 --max_steps 1", {"target_modules is ", "which is not supported: of this type"}},
     };
     if (!make_base()) return;

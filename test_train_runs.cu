@@ -621,17 +621,16 @@ TEST(flags_that_change_nothing_are_said_to)
     } cases[] = {
         {"--momentum 0.5", "--momentum changes nothing with --optimizer \"adamw\"; leave it out\n"},
         {"--momentum 0.5 --optimizer sgd", NULL},
-        {"--adam_beta1 0.5 --optimizer sgd", "--adam_beta1 changes nothing where --optimizer is \"sgd\""},
+        {"--adam_beta1 0.5 --optimizer sgd", "--adam_beta1 changes nothing with --optimizer \"sgd\""},
         {"--adam_beta2 0.5", NULL},
-        {"--min_lr_ratio 0.5 --lr_scheduler_type constant",
-         "--min_lr_ratio changes nothing where --lr_scheduler_type is "},
+        {"--min_lr_ratio 0.5 --lr_scheduler_type constant", "--min_lr_ratio changes nothing with --lr_scheduler_type "},
         {"--min_lr_ratio 0.5 --lr_scheduler_type linear", NULL},
-        {"--lr_decay_steps 1", "--lr_decay_steps changes nothing where --lr_scheduler_type is \"cosine\""},
-        {"--temperature 0.5", "--temperature changes nothing where --sample_tokens is 0"},
+        {"--lr_decay_steps 1", "--lr_decay_steps changes nothing with --lr_scheduler_type \"cosine\""},
+        {"--temperature 0.5", "--temperature changes nothing with --sample_tokens 0"},
         {"--temperature 0.5 --sample_tokens 1", NULL},
-        {"--eval_steps 1 --validation_fraction 0", "--eval_steps changes nothing where --validation_fraction is 0.0"},
+        {"--eval_steps 1 --validation_fraction 0", "--eval_steps changes nothing with --validation_fraction 0.0"},
         {"--eval_windows 1", NULL},
-        {"--chat_template chatml", "--chat_template chatml changes nothing: what is learned from are texts"},
+        {"--chat_template chatml", "--chat_template chatml changes nothing: the training data are texts"},
         {"--config unused.json", NULL},
     };
     shell("sed 's/^{/{\"momentum\": 0.5, \"top_k\": 3, /' tiny.json > unused.json");
@@ -712,7 +711,7 @@ TEST(a_rate_that_goes_up_again_a_mode_of_one_rank_and_a_run_that_begins_anew_are
     CHECK(!strstr(err(), up), "%s", err());
     CHECK(fabs(logged_rate("cosine_constant", 5) - 0.001) < 1e-9, "%g", logged_rate("cosine_constant", 5));
     CHECK_RAN(run_plain("--output_dir cosine_form --resume auto --max_steps 5 --lr_scheduler_type constant"));
-    CHECK(strstr(err(), "in step 5: lr_scheduler_type was cosine and is constant; to go on"), "%s", err());
+    CHECK(strstr(err(), "in step 5: lr_scheduler_type was cosine and is now constant; to continue"), "%s", err());
     CHECK_RAN(run_plain("--output_dir cosine_higher --resume auto --max_steps 8 --learning_rate 0.02"));
     CHECK(!strstr(err(), up), "it was asked for: %s", err());
     CHECK_RAN(run_plain("--output_dir cosine_lower --resume auto --max_steps 8 --learning_rate 0.01"));

@@ -158,7 +158,7 @@ TEST(what_cannot_have_a_side_network_is_refused)
          {"--add_bias_sampling is an option for adapters", "--tuning side"}},
         {BASE "--side_mix mixed", {"plain|gated"}},
         {BASE "--lora_dim 4", {"--lora_dim is an option of --tuning lora, but this run has --tuning side"}},
-        {BASE "--adapter_reduction_dim 4", {"--adapter_reduction_dim is about --tuning adapter"}},
+        {BASE "--adapter_reduction_dim 4", {"--adapter_reduction_dim is an option of --tuning adapter"}},
         {"--model base/checkpoint-8 --tuning side --side_reduction_factor 5",
          {"side_reduction_factor is 5; it must divide the model's width (hidden_size), which is 32"}},
         {"--model base/checkpoint-8 --tuning side --side_reduction_factor 0", {"from 1 to 65536"}},
@@ -178,9 +178,9 @@ TEST(what_cannot_have_a_side_network_is_refused)
 TEST(what_is_frozen_at_0_where_gradients_come_through_is_refused_whatever_the_method)
 {
     static const Refusal cases[] = {
-        {BASE "--freeze side.up.weight", {"side.up.weight is frozen at 0, so that side.down.0.weight", "--freeze"}},
+        {BASE "--freeze side.up.weight", {"side.up.weight is frozen at 0, so side.down.0.weight", "--freeze"}},
         {BASE "--add_bias_sampling --side_mix gated --freeze side.up.weight,side.down.0*",
-         {"side.up.weight is frozen at 0, so that side.model.layers.0."}},
+         {"side.up.weight is frozen at 0, so side.model.layers.0."}},
         {"--adapter young/checkpoint-1 --freeze side.up.weight", {"side.up.weight is frozen at 0"}},
         {LORA "--freeze *lora_B*", {"0.self_attn.q_proj.lora_B.weight is frozen at 0", "q_proj.lora_A.weight"}},
         {LORA "--ranks 2 --mode tp --precision bf16 --freeze *0.mlp.up_proj.lora_B*",

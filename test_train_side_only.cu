@@ -418,7 +418,7 @@ TEST(a_cache_where_none_can_be_is_refused)
         {BASE "--output_dir placed --side_cache_dir of_pipe", {"of_pipe/rank-0.rows is a pipe"}},
         {BASE "--output_dir placed --side_cache_dir of_folder", {"of_folder/rank-0.rows is a folder"}},
         {BASE "--output_dir placed --side_cache_dir of_device", {"of_device/rank-0.rows is a device"}},
-        {BASE "--output_dir placed --side_cache_dir of_text", {"of_text/rank-0.rows is no cache of records"}},
+        {BASE "--output_dir placed --side_cache_dir of_text", {"of_text/rank-0.rows is not a cache of records"}},
         {BASE "--output_dir placed --side_cache_dir of_one/ --ranks 2", {"of_one/rank-1.rows is a pipe"}},
         {BASE "--output_dir placed --side_cache_dir small.txt/deeper", {"of a side cache: small.txt is no folder"}},
         {BASE "--output_dir placed --side_cache_dir dangling/x", {"of a side cache: dangling is no folder"}},

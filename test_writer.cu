@@ -546,25 +546,26 @@ TEST(what_cannot_be_written_is_refused)
     set_prompts(&x, 1);
     static const struct {
         const char *more, *says;
-    } list[] = {{"--mode sp --ranks 2", "--mode sp splits the sequence"},
-                {"--mode galaxy2", "--mode galaxy2 splits the sequence"},
-                {"--mode serial --ranks 2", "several copies of the model, which is not supported"},
-                {"--ranks 2 --tp 1", "--tp 1 on 2 ranks: here all ranks share one copy"},
-                {"--tp 2", "or start 2 ranks (--ranks 2)"},
-                {"--prompt_file nowhere.txt", "nowhere.txt"},
-                {"--prompt_file long.txt", "but the model has room for 64 (max_position"},
-                {"--prompt_file gz.txt", "gz.txt is compressed by gzip, by its first bytes; expected text in UTF-8"},
-                {"--prompt_file no_utf8.txt", "no_utf8.txt: byte 2 is not UTF-8 text"},
-                {"--prompt=", "prompt 1 is empty"},
-                {"--stop=", "--stop \"\" would end every text at once"},
-                {"--chat", "expected one of --prompt TEXT or --prompt_file FILE, --chat, and --score FILE"},
-                {"--system x", "--system is an option of --chat"},
-                {"--chat_template auto", "--chat_template is an option of --chat"},
-                {"--thinking true", "--thinking is an option of --chat, which is not given; give it, or leave out"},
-                {"--context 4096", "--context is an option of --chat"},
-                {"--model nowhere", "there is no folder nowhere"},
-                {"--max_new_token 3", "did you mean --max_new_tokens?"},
-                {"--device cuda", "build it again with make DEVICE=cuda"}};
+    } list[] = {
+        {"--mode sp --ranks 2", "--mode sp splits the sequence"},
+        {"--mode galaxy2", "--mode galaxy2 splits the sequence"},
+        {"--mode serial --ranks 2", "several copies of the model, which is not supported"},
+        {"--ranks 2 --tp 1", "--tp 1 on 2 ranks: here all ranks share one copy"},
+        {"--tp 2", "or start 2 ranks (--ranks 2)"},
+        {"--prompt_file nowhere.txt", "nowhere.txt"},
+        {"--prompt_file long.txt", "but the model has room for 64 (max_position"},
+        {"--prompt_file gz.txt", "gz.txt is compressed with gzip, judging by its first bytes; expected text in UTF-8"},
+        {"--prompt_file no_utf8.txt", "no_utf8.txt: byte 2 is not UTF-8 text"},
+        {"--prompt=", "prompt 1 is empty"},
+        {"--stop=", "--stop \"\" would end every text at once"},
+        {"--chat", "expected one of --prompt TEXT or --prompt_file FILE, --chat, and --score FILE"},
+        {"--system x", "--system is an option of --chat"},
+        {"--chat_template auto", "--chat_template is an option of --chat"},
+        {"--thinking true", "--thinking is an option of --chat, which is not given; give it, or leave out"},
+        {"--context 4096", "--context is an option of --chat"},
+        {"--model nowhere", "there is no folder nowhere"},
+        {"--max_new_token 3", "did you mean --max_new_tokens?"},
+        {"--device cuda", "build it again with make DEVICE=cuda"}};
     shell("head -c 100 /dev/zero | tr '\\0' a > long.txt; printf 'ab\\377' > no_utf8.txt; printf '\\037\\213\\010ab' > "
           "gz.txt");
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -592,7 +593,8 @@ TEST(weights_that_do_not_match_are_drawn_where_that_is_asked_for_and_told)
               strstr(err(), "--strict false loads what matches, and initialises the rest at random"),
           "%s", err());
     CHECK_RAN(write_text("--strict 0 --max_new_tokens 24"));
-    CHECK(strstr(err(), "drawn, not in model: model.layers.2.") && !strstr(err(), "not needed"), "%s", err());
+    CHECK(strstr(err(), "newly initialised, not in model: model.layers.2.") && !strstr(err(), "not needed"), "%s",
+          err());
     char *once = strdup(out());
     CHECK_RAN(write_text("--strict 0 --max_new_tokens 24 --ranks 2"));
     CHECK(!strcmp(once, out()), "on one rank: %s, on two: %s", once, out());
@@ -601,7 +603,7 @@ TEST(weights_that_do_not_match_are_drawn_where_that_is_asked_for_and_told)
     free(once);
     shell("sed -i 's/\"num_hidden_layers\": 3/\"num_hidden_layers\": 1/' model/config.json");
     CHECK_RAN(write_text("--strict 0 --max_new_tokens 24"));
-    CHECK(strstr(err(), "not needed of model: model.layers.1.") && !strstr(err(), "drawn"), "%s", err());
+    CHECK(strstr(err(), "not needed from model: model.layers.1.") && !strstr(err(), "drawn"), "%s", err());
 }
 
 // A model whose positions do not end soon, so that there is something to interrupt.
@@ -1053,7 +1055,7 @@ TEST(what_cannot_be_scored_is_an_error_with_its_line)
     refuses_to_score(good, "--json", "--json changes nothing with --score");
     refuses_to_score(good, "--system x", "--system changes nothing with --score");
     CHECK(run_score("--model scored --prompt x --max_length 3") == 1 &&
-              strstr(err(), "--max_length belongs to --score"),
+              strstr(err(), "--max_length is an option of --score"),
           "%s", err());
     shell("rm scored/tokenizer_config.json");
     refuses_to_score("{\"text\": \"a\"}\n", "", "neither a bos_token nor an eos_token");
