@@ -514,12 +514,12 @@ TEST(an_answer_is_found_by_what_is_before_and_behind_it)
          "--chat_template NAME or FILE names another template"},
         {TURNS("{{ m.content }}{% generation %}{% endgeneration %}<|im_end|>"), "a", NULL,
          "T has {% generation %} blocks, but none covers a byte of an answer: nothing would be learned; "
-         "--chat_template NAME or FILE names another"},
+         "--chat_template NAME or FILE names another template"},
         {TURNS("{% if m.role == 'assistant' and loop.index < 3 %}{% generation %}{{ m.content }}{% endgeneration %}"
                "{% else %}{{ m.content }}{% endif %}<|im_end|>"),
          "a", "b",
          "T has {% generation %} blocks, but they mark 1 of the 2 answers of a conversation: the others would not be "
-         "learned; --chat_template NAME or FILE names another"},
+         "learned; --chat_template NAME or FILE names another template"},
         {TURNS("{{ m.role }}"), "a", NULL, "T: what the assistant says is not in what it writes"},
         // several blocks of an answer
         {TURNS("<{{ m.role[0] | upper }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration "
@@ -865,12 +865,12 @@ TEST(what_is_no_prompt_with_a_completion_is_refused_by_line)
          "f:7: there is no \"prompt\"; the line has: completion, promt; --prompt_column NAME names another one"},
         {"{\"prompt\": \"a\", \"completion\": [" SAYS("b") "]}",
          "f:7: \"prompt\" is a string, but \"completion\" is an array; expected two strings, or two lists of messages"},
-        {"{\"prompt\": 1, \"completion\": 2}", "f:7: \"prompt\" is an integer, and \"completion\" is an integer"},
+        {"{\"prompt\": 1, \"completion\": 2}", "f:7: \"prompt\" is an integer, but \"completion\" is an integer"},
         {"{\"prompt\": \"a\", \"completion\": \" \\n\"}", "f:7: \"completion\" is empty"},
         {"{\"prompt\": [" USER("a") ", " SAYS("b") "], \"completion\": [" SAYS("c") "]}",
          "f:7: \"prompt\" ends with a turn of the assistant; expected a turn of the user, which \"completion\" "
          "answers"},
-        {"{\"prompt\": [" USER("a") "], \"completion\": [" USER("c") "]}", "f:7: completion[0] is of the user"},
+        {"{\"prompt\": [" USER("a") "], \"completion\": [" USER("c") "]}", "f:7: completion[0] is a turn of the user"},
         {"{\"prompt\": [], \"completion\": []}", "f:7: \"prompt\" is empty"},
         {"{\"prompt\": [" USER("a") "], \"completion\": []}", "f:7: \"completion\" is empty"},
         {"{\"prompt\": \"a\"}", "f:7: the record has none of \"messages\""},
@@ -913,7 +913,7 @@ TEST(tables_are_instructions_prompts_or_texts_by_their_columns)
                 {"t.csv", "id;text\r\n1;a\r\n2;\"b;c\"\r\n", 0, 2, 0, NULL},
                 {"t.csv", "messages,label\na,b\n", 0, 0, 0,
                  "t.csv: no record has a \"text\" that is not empty; the first record has: messages, label; "
-                 "--text_column NAME names another one"},
+                 "--text_column NAME names another column"},
                 {"t.csv", "conversations\na\n", 0, 0, 0, "t.csv: no record has a \"text\""},
                 {"t.csv", "prompt,label\na,b\n", 0, 0, 0,
                  "expected .txt, or another text file; .jsonl, .csv or .tsv, whose records have text"},
@@ -1197,9 +1197,9 @@ TEST(a_file_of_tokens_of_another_format_or_of_longer_conversations_is_refused)
     int warned;
     write_chats("chats.jsonl", 45);
     if (!CHECK(write_tokens(&bytes, &chatml, 130, 0, 0, &e) == GX_OK, "%s", e.message)) return;
-    refuses_tokens(&bytes, &llama2, 130, "was made with the chat template chatml, but this run has another, llama2");
-    refuses_tokens(&bytes, &none, 130, "none, is another");
-    refuses_tokens(&bytes, &alpaca, 130, "alpaca, is another");
+    refuses_tokens(&bytes, &llama2, 130, "was made with the chat template chatml, but this run has llama2");
+    refuses_tokens(&bytes, &none, 130, "but this run has none");
+    refuses_tokens(&bytes, &alpaca, 130, "but this run has alpaca");
     refuses_tokens(&bytes, NULL, 130, "holds conversations, but texts are expected here");
     refuses_tokens(&bytes, &chatml, 60, "was made with --seq_len 130 and has a conversation of ");
     for (int k = 0; k < 2; k++) { // some are shortened at 130, which matters where there is more room

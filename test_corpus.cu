@@ -270,7 +270,8 @@ TEST(an_older_file_of_tokens_is_read_as_it_is_with_a_note)
                            gx_dataset_hash(&d[i], 1, &hash[i], &err) == GX_OK,
                        "%s", err.message))
                 return;
-            CHECK(i ? strstr(said, is_masked ? "then.tokens is of version 2" : "then.tokens is of version 1") &&
+            CHECK(i ? strstr(said, is_masked ? "then.tokens is a file of tokens of version 2"
+                                             : "then.tokens is a file of tokens of version 1") &&
                           strstr(said, "no checksums")
                     : !said[0],
                   "%d: said %s", i, said);

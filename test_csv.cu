@@ -399,7 +399,7 @@ TEST(a_table_that_lacks_something_is_refused_by_line_and_option)
                  "--text_column NAME names another one",
                  "");
     refuses_file("a.csv", "sep=;\ntext;lab\na;b\n", "a.csv:2: there is no column \"label\"",
-                 "between semicolons: text, lab; --label_column");
+                 "separated by semicolons: text, lab; --label_column");
     refuses_file("a.csv", "text,label,text\na,b,c\n", "a.csv:1: two columns have the name \"text\"", "");
     refuses_file("a.csv", "text,label\n\"a\nb\",c\nd\n",
                  "a.csv:4: 1 column; expected 2 (text, label) separated by commas", "");

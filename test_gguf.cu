@@ -209,13 +209,13 @@ TEST(what_breaks_a_rule_is_refused)
         const char *words, *message;
         GxStatus status;
     } bad[] = {
-        {"", "ends at byte 0, inside of the first four bytes", GX_ERR_FORMAT},
+        {"", "ends at byte 0, before the end of the first four bytes", GX_ERR_FORMAT},
         {"=GGU", "ends at byte 3", GX_ERR_FORMAT},
         {"=GGML w3 q0 q0", "does not begin with \"GGUF\"", GX_ERR_FORMAT},
         {"=GGUF w1 q0 q0", "has version 1", GX_ERR_UNSUPPORTED},
         {"=GGUF w4 q0 q0", "has version 4", GX_ERR_UNSUPPORTED},
         {"=GGUF w50331648 q0 q0", "big-endian", GX_ERR_UNSUPPORTED},
-        {"=GGUF w3 q0", "inside of the number of keys", GX_ERR_FORMAT},
+        {"=GGUF w3 q0", "before the end of the number of keys", GX_ERR_FORMAT},
         // counts
         {HEAD("0", "1") "d13", "1 keys are announced, but the file has 13 bytes left", GX_ERR_FORMAT},
         {HEAD("0", "18446744073709551615") "d99", "18446744073709551615 keys", GX_ERR_FORMAT},
@@ -269,7 +269,7 @@ TEST(what_breaks_a_rule_is_refused)
         {HEAD("1", "0") T("a", "0"), "the file has 0: it is cut off", GX_ERR_FORMAT},
         {HEAD("1", "0") "'a' w1 q1152921504606846975 w0 q0 z d32", "it is cut off", GX_ERR_FORMAT},
         {HEAD("1", "1") "'general.alignment' w4 w2147483648 " T("a", "0") "z d32", "it is cut off", GX_ERR_FORMAT},
-        {HEAD("2", "0") T("a", "0") "'b' w1 q4", "inside of a tensor's type", GX_ERR_FORMAT}};
+        {HEAD("2", "0") T("a", "0") "'b' w1 q4", "before the end of a tensor's type", GX_ERR_FORMAT}};
     GxError err = GX_ZERO;
     GxGguf g;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

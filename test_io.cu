@@ -1317,7 +1317,8 @@ TEST(files_of_a_folder_inside_a_published_one_are_published_with_it)
     refused(&err, gx_folder_verify(at("deep"), 1, &err), GX_ERR_FORMAT, "damaged: inner/config has the hash",
             "contents");
     unlink(at("deep/inner/config"));
-    refused(&err, gx_folder_verify(at("deep"), 0, &err), GX_ERR_FORMAT, "the file inner/config, named", "none");
+    refused(&err, gx_folder_verify(at("deep"), 0, &err), GX_ERR_FORMAT,
+            "the file inner/config, which its manifest names", "none");
     const char *const outside[] = {"inner/../../x", "../x", "/x", "inner/", "inner//x", "a/b/c", "./x"};
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) {
         char manifest[200];
@@ -2059,7 +2060,7 @@ TEST(safetensors_shards_must_agree_with_their_index)
                {"{\"metadata\":{},\"weight_map\":{\"a\":\"..\"}}", "not a plain file name"},
                {"{\"metadata\":{},\"weight_map\":{\"a\":\"/etc/passwd\"}}", "not a plain file name"},
                {"{\"metadata\":{},\"weight_map\":{\"a\":\"out/../s1\"}}", "not a plain file name"},
-               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"a2\":\"copy\"}}", "tensor a: it is in s1, too"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"a2\":\"copy\"}}", "tensor a: it is also in s1"},
                {"{\"metadata\":{},\"weight_map\":{\"a\":1}}", "tensor a: its file is an integer"},
                {"{\"metadata\":{},\"weight_map\":{}}", "the weight_map is empty"},
                {"{\"weight_map\":{\"a\":\"s1\"}}", "\"metadata\" is missing"},
@@ -2300,9 +2301,9 @@ TEST(other_tokenizers_are_told_apart)
 {
     static const struct {
         const char *from, *to, *message;
-    } changes[] = {{"\"use_regex\": false", "\"use_regex\": true ", "\"use_regex\" is true or false, other than"},
-                   {"\"merges\": []", "\"merges\": [\"a b\"]", "\"merges\" is an array, other than"},
-                   {"\"BPE\"", "\"Unigram\"", "\"type\" is a string, other than"},
+    } changes[] = {{"\"use_regex\": false", "\"use_regex\": true ", "\"use_regex\" is true or false, unlike"},
+                   {"\"merges\": []", "\"merges\": [\"a b\"]", "\"merges\" is an array, unlike"},
+                   {"\"BPE\"", "\"Unigram\"", "\"type\" is a string, unlike"},
                    {"\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}", "\"normalizer\" is an object"},
                    {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 256}]", "\"added_tokens\" is an array"},
                    {"\"A\": 65", "\"A\": 66", "the entry A is 66; expected the id 65"},
@@ -2551,8 +2552,8 @@ TEST(a_text_that_shrinks_while_it_is_trained_on_is_an_error_and_no_crash)
     CHECK(gx_dataset_sample_start(&d.train, 1, index, T) > 100, "choose another sample");
     refused(&err, gx_dataset_sample(&d, 1, index, T, tokens, labels, 1, &err), GX_ERR_IO,
             "text ends at byte 100, but 60000 were expected: it was shortened during the training", "a sample");
-    refused(&err, gx_dataset_eval_sample(&d, 0, T, tokens, labels, 1, &err), GX_ERR_IO, "shortened while", "a window");
-    refused(&err, gx_dataset_bigram_bits(&d, &bits, &err), GX_ERR_IO, "shortened while", "the baseline");
+    refused(&err, gx_dataset_eval_sample(&d, 0, T, tokens, labels, 1, &err), GX_ERR_IO, "shortened during", "a window");
+    refused(&err, gx_dataset_bigram_bits(&d, &bits, &err), GX_ERR_IO, "shortened during", "the baseline");
     CHECK(gx_dataset_changed(&d), "a text that is shorter has changed");
     gx_dataset_close(&d);
     unlink(at("text"));

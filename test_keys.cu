@@ -340,7 +340,7 @@ TEST(of_generation_config_json_is_named_and_config_json_alone_what_is_not_looked
     expect_silence(&model, "num_beams", "1");
     expect_silence(&model, "use_cache", "true");
     CHECK(try_key(&model, "temperature", "0.5", &err) == GX_OK && lines(said.log) == 1 &&
-              strstr(said.log, "temperature: of generation, and is ignored"),
+              strstr(said.log, "temperature is an option of generation, and is ignored"),
           "%s%s", err.message, said.log);
     CHECK(try_key(&readers[5], "max_length", "4096", &err) == GX_OK && strstr(said.log, "max_length is 4096"), "%s",
           said.log);
@@ -363,8 +363,9 @@ TEST(of_a_config_json_that_spells_out_defaults_of_generation_nothing_is_said)
         {NULL, NULL, NULL}};
     GxError err;
     expect_silence(&usual, "max_length", "20");
-    CHECK(try_key(&usual, "max_length", "21", &err) == GX_OK && strstr(said.log, ": max_length: of generation"), "%s",
-          said.log);
+    CHECK(try_key(&usual, "max_length", "21", &err) == GX_OK &&
+              strstr(said.log, ": max_length is an option of generation"),
+          "%s", said.log);
 }
 
 TEST(numbers_of_tokens_are_numbers_and_of_the_vocabulary)

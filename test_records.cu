@@ -251,7 +251,7 @@ TEST(what_is_no_tsv_is_refused_by_line)
     refuses("x.tsv", "text\tlabel\ttext\na\tb\tc\n", -1, 1, "two columns have the name \"text\"");
     refuses("x.tsv", "text\tlabel\na\t1\nb\n", -1, 3, "1 column; expected 2 (text, label)");
     refuses("x.tsv", "text\tlabel\na\t1\nb\t1\t\n", -1, 3,
-            "3 columns; expected 2 (text, label) separated by tabs: a text may");
+            "3 columns; expected 2 (text, label) separated by tabs: a text cannot");
     refuses("x.tsv", "text\tlabel\na\t1\n\t1\n", -1, 3, "\"text\" is empty; expected text");
     refuses("x.tsv", "text\tlabel\n \r \t1\n", -1, 2, "\"text\" is empty; expected text");
     refuses("x.tsv", "text\tlabel\na\t\n", -1, 2, "\"label\" is empty");
@@ -290,7 +290,7 @@ TEST(what_is_no_json_is_refused_by_line)
     refuses("x.jsonl", "{\"text\": \"\", \"label\": 1}\n", -1, 1, "\"text\" is empty");
     refuses("x.jsonl", "{\"text\": \"a\\u0000\", \"label\": 1}\n", -1, 1, ":12: a text has \\u0000");
     refuses("x.jsonl", "{\"text\":\"a\",\"text2\":\"b\",\"label\":1}\n{\"text\":\"a\",\"label\":1}\n", -1, 2,
-            "\"text2\" is empty; expected it in every record or in none");
+            "\"text2\" is empty; expected it in every record, or in none");
     refuses("x.jsonl", "{\"text\":\"a\",\"label\":1}\n{\"text\":\"a\",\"text2\":\"b\",\"label\":1}\n", -1, 2,
             "\"text2\" is here, but not in the records above");
     refuses("x.jsonl", "{\"text\":\"a\",\"label\":1}\n\n{\"text\":\"a\",\"label\":1}\n", -1, 2, "the line is empty");

@@ -96,8 +96,8 @@ TEST(of_steps_and_epochs_the_flag_counts_both_are_an_error_and_a_file_with_both_
         {"--config epochs.json --max_steps 7", 7, 1, ""},
         {"--config epochs.json --num_train_epochs 1", 10, 2, ""},
         {"--config both.json --max_steps 9 --warmup_steps 4", 9, 4, ""},
-        {"--config both.json", 30, 15, "both.json has \"warmup_steps\": 2, and \"warmup_ratio\": 0.5, which are 15"},
-        {"--config both.json --warmup_steps 1", 30, 1, "\"max_steps\": 8, and \"num_train_epochs\": 3, which are 30"},
+        {"--config both.json", 30, 15, "both.json has \"warmup_steps\": 2 and \"warmup_ratio\": 0.5, which is 15"},
+        {"--config both.json --warmup_steps 1", 30, 1, "\"max_steps\": 8 and \"num_train_epochs\": 3, which is 30"},
         {"--config same.json", 30, 6, ""},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -257,11 +257,11 @@ TEST(an_option_of_another_trainer_is_refused_with_its_name_here)
 {
     static const Refusal cases[] = {
         {"--output_dir x --per_device_train_batch_size 4",
-         {"there is no option --per_device_train_batch_size; here it is --micro_batch_size"}},
-        {"--output_dir x --fp16", {"--fp16; here it is --precision bf16: fp16 is not supported for computing"}},
+         {"there is no option --per_device_train_batch_size; use --micro_batch_size"}},
+        {"--output_dir x --fp16", {"--fp16; use --precision bf16: fp16 is not supported for computing"}},
         {"--output_dir x --dataloader_num_workers 3",
          {"no option --dataloader_num_workers: data are mapped", "leave it out"}},
-        {"--output_dir x --beta 0.1", {"no option --beta; here it is --dpo_beta of --task dpo"}},
+        {"--output_dir x --beta 0.1", {"no option --beta; use --dpo_beta of --task dpo"}},
         {"--output_dir x --hub_token y", {"no option --hub_token: nothing is sent"}},
         {"--output_dir x --packing", {"no option --packing: texts and conversations are always packed"}},
         {"--output_dir x --learning_rat 1", {"did you mean --learning_rate?"}},
@@ -269,7 +269,7 @@ TEST(an_option_of_another_trainer_is_refused_with_its_name_here)
     CHECK_REFUSALS(cases);
     shell("echo '{\"gradient_checkpointing\": true}' > hf.json");
     const Refusal of_file = {"--output_dir x --config hf.json",
-                             {"hf.json: there is no option gradient_checkpointing; here it is recompute layer"}};
+                             {"hf.json: there is no option gradient_checkpointing; use recompute layer"}};
     check_refusals(&of_file, 1);
 }
 

@@ -503,7 +503,7 @@ TEST(files_that_are_wrong_are_refused_by_name)
         {"\"[UNK]\":1", "\"[UNK]\":\"1\"", GX_ERR_FORMAT, "is a string; expected an integer"},
         {"{\"id\":1,\"content\":\"[UNK]\"", "{\"id\":7,\"content\":\"[UNK]\"", GX_ERR_FORMAT,
          "the added token \"[UNK]\" has the id 7; the vocabulary has another"},
-        {"{\"id\":2500,", "{\"id\":9,", GX_ERR_FORMAT, "the added token \"<keep>\" has the id 9; expected one"},
+        {"{\"id\":2500,", "{\"id\":9,", GX_ERR_FORMAT, "the added token \"<keep>\" has the id 9; expected an id"},
         {"\"content\":\"<keep>\"", "\"content\":\"\"", GX_ERR_FORMAT, "an added token is empty"},
         {"\"content\":\"Foo B\u00e4r\"", "\"content\":\"\u00ad\"", GX_ERR_FORMAT, "is empty after normalisation"},
         {"\"single_word\":false", "\"single_word\":true", GX_ERR_UNSUPPORTED, "has single_word true"},
@@ -658,7 +658,7 @@ TEST(a_piece_may_have_a_character_of_value_0)
     char *json = get(at("tokenizer.json")), *both = replaced(json, "\"##b\"", "\"\\uDBFF\\udfff\"");
     put(at("tokenizer.json"), both, (int64_t)strlen(both));
     refused(&err, gx_tokenizer_open(&t, root, &err), GX_ERR_UNSUPPORTED, "tokenizer.json",
-            "both U+0000 and U+10FFFF; supported: one of them");
+            "both U+0000 and U+10FFFF; only one of the two is supported");
     free(json), free(both);
     unlink(at("tokenizer.json"));
 }
@@ -947,11 +947,11 @@ TEST(an_option_of_another_use_of_the_program_is_refused_and_not_left_out)
     static const struct {
         const char *flags[8], *words;
     } cases[] = {{{"--tokenizer", "bytes", "--corpus", "x", "--output_file", "y", "--max_length", "5"},
-                  "--max_length belongs to --text or --file, and this is --corpus"},
+                  "--max_length belongs to --text or --file, but this is --corpus"},
                  {{"--tokenizer", "bytes", "--corpus", "x", "--output_file", "y", "--vocab_size", "500"},
                   "--vocab_size belongs to --train, but this is --corpus; leave one of them out"},
                  {{"--tokenizer", "bytes", "--text", "a", "--output_file", "y"},
-                  "--output_file belongs to --corpus, and this is"},
+                  "--output_file belongs to --corpus, but this is"},
                  {{"--tokenizer", "bytes", "--file", "a", "--threads", "3"}, "--threads belongs to --corpus"},
                  {{"--tokenizer", "bytes", "--text", "a", "--lowercase", "false"}, "--lowercase belongs to --train"},
                  {{"--train", "a", "--output_dir", "b", "--corpus", "c"}, "expected one of --train and --corpus"},

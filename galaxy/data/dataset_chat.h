@@ -142,8 +142,8 @@ static GxStatus gx__dataset_chat_check_format(const GxDataset *d, const GxTokeni
     if (how && made->counts.texts > 0 && made->counts.texts == made->counts.n) return GX_OK; // which have no format
     if (!how) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s holds conversations, but texts are expected here", d->path);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "%s was made with the chat template %s, but this run has another, %s; name the same one "
-                   "(--chat_template), or make the file again with this one (./tokenize --corpus)%s%s",
+                   "%s was made with the chat template %s, but this run has %s; name the same one (--chat_template), "
+                   "or make the file again with this one (./tokenize --corpus)%s%s",
                    d->path, made->format,
                    how->format  ? gx_chat_name(how->format)
                    : how->lacks ? "none"

@@ -308,8 +308,8 @@ static GxStatus gx__config_explain(const GxConfig *c, const char *where, const c
                            colon, why);
         memcpy(of, " of ", 4);
     }
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s; its name here is %s%s%s%s%s", where, dashes, cut,
-                   dashes, h->use, of, colon, why);
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s; use %s%s%s%s%s", where, dashes, cut, dashes,
+                   h->use, of, colon, why);
 }
 
 static GxStatus gx__config_unknown(const GxConfig *c, const char *where, const char *dashes, const char *name,

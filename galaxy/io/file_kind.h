@@ -134,7 +134,7 @@ static const struct {
     {"an HTML page", NULL, "<!doctype html", 14, 0, 0, GX__FILE_PLAIN, gx__file_page},
     {"an HTML page", NULL, "<html", 5, 0, 0, GX__FILE_PLAIN, gx__file_page},
     {"an HTML page", NULL, "<HTML", 5, 0, 0, GX__FILE_PLAIN, gx__file_page},
-    {"extract its text with ps2ascii", "ps|eps", "%!PS", 4, 0, 0, 0, "take the text out of it with ps2ascii"},
+    {"a PostScript document", "ps|eps", "%!PS", 4, 0, 0, 0, "extract its text with ps2ascii"},
     {"text in UTF-32", NULL, "\xFF\xFE\0\0", 4, 0, 0, 0, "iconv -f UTF-32 -t UTF-8 FILE > NEW.txt"},
     {"text in UTF-32", NULL, "\0\0\xFE\xFF", 4, 0, 0, 0, "iconv -f UTF-32 -t UTF-8 FILE > NEW.txt"},
     {"text in UTF-16", NULL, "\xFF\xFE", 2, 0, 0, 0, "iconv -f UTF-16 -t UTF-8 FILE > NEW.txt"},

@@ -191,7 +191,7 @@ static GxStatus gx__gguf_take(gx__GgufReading *r, void *out, int64_t n, const ch
     if (n > gx__gguf_left(r))
         return GX_FAIL(
             r->err, GX_ERR_FORMAT,
-            "%s ends at byte %ld, in the middle of %s, which begins at %ld: it is cut off, or not a GGUF file",
+            "%s ends at byte %ld, before the end of %s, which begins at %ld: it is cut off, or not a GGUF file",
             r->g->path, (long)r->g->bytes, what, (long)r->at);
     while (n > 0) {
         const int64_t inside = r->at - r->window_begin;

@@ -19,8 +19,7 @@ GX_END
 const GxHelpLine *gx_help_training(int *n)
 {
     static const GxHelpLine lines[] = {
-        {"what the model is trained for; --task NAME --help shows the options of that task", "task",
-         "what the model is trained for; --task NAME --help shows the options of that task"},
+        {"what it learns", "task", "what the model is trained for; --task NAME --help shows the options of that task"},
         {NULL, "train_data", "file or folder to train on; docs/data.md says what it may hold"},
         {NULL, "validation_data", "data held out for validation; without it a part of train_data is"},
         {NULL, "tokenizer", "folder of the tokenizer; without it the model's own, or bytes"},
