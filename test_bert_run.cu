@@ -793,7 +793,7 @@ TEST(a_head_that_the_folder_does_not_have_is_drawn_and_said)
           "%s %s", said.log, said.out);
     check_same("bare", "data/ref/bert_embed", "*");
     CHECK(run("wide", "--head labels --labels 4 --model data/ref/bert_cls3") == 1 &&
-              strstr(said.log, "classifier.weight has the shape [3,18]; this model's has [4,18]; --strict false"),
+              strstr(said.log, "classifier.weight has the shape [3,18], but this model's has [4,18]; --strict false"),
           "%s", said.log);
 }
 

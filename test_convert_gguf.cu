@@ -1176,7 +1176,7 @@ TEST(the_program_converts_and_leaves_alone_what_is_there)
             "missing");
     refused(&err, call(&err, "--model", "x", NULL, NULL, NULL, NULL), GX_ERR_ARGUMENT, "--output_file", "missing");
     refused(&err, call(&err, "--model", "x", "--output_dir", "y", NULL, NULL), GX_ERR_ARGUMENT, "--output_dir",
-            "belongs to --gguf");
+            "is an option of --gguf");
     refused(&err, call(&err, "--model", "x", "--outtype", "q4_0", NULL, NULL), GX_ERR_ARGUMENT, "outtype", "q4_0");
     refused(&err, call(&err, "--model", "data/ref/prompt_llama", "--output_file", at("a.gguf"), NULL, NULL),
             GX_ERR_ARGUMENT, "prompt_llama", "./merge_adapter --adapter data/ref/prompt_llama");
@@ -1253,7 +1253,7 @@ TEST(adapters_that_a_file_cannot_say_are_refused)
     refused(&err, call(&err, "--adapter", "data/ref/lora_gqa", NULL, NULL, NULL, NULL), GX_ERR_ARGUMENT,
             "--output_file", "missing");
     refused(&err, call(&err, "--adapter", "data/ref/lora_gqa", "--output_dir", "x", NULL, NULL), GX_ERR_ARGUMENT,
-            "--output_dir", "belongs to --gguf");
+            "--output_dir", "is an option of --gguf");
     refused(&err, call(&err, "--gguf", at("a.gguf"), "--output_dir", at("q"), NULL, NULL), GX_ERR_UNSUPPORTED, "a.gguf",
             "of the type \"adapter\"");
 }

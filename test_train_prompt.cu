@@ -282,7 +282,7 @@ TEST(what_cannot_have_prompts_is_refused)
         {BASE "--prompt_layers 3", {"prompt_layers is 3; it can be at most the model's number of layers, which is 2"}},
         {BASE "--strict false", {"--strict false initialises some weights of --model"}},
         {BASE "--trainable_modules heads", {"\"heads\" matches no module of the model"}},
-        {BASE "--trainable_modules v_proj", {"layers.1.self_attn.v_proj.weight is to be trained whole"}},
+        {BASE "--trainable_modules v_proj", {"layers.1.self_attn.v_proj.weight cannot be a trainable module"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
         {"--adapter refused/checkpoint-2 --prompt_len 5", {"--prompt_len differs from that of the adapter"}},
         {"--adapter refused/checkpoint-2 --tuning lora", {"--tuning differs from that of the adapter"}},
