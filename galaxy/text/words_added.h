@@ -68,7 +68,7 @@ static GxStatus gx__words_take_added(GxWordsReading *x, const GxJson *from, cons
     if (known >= 0 ? known != id : !is_free)
         return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: the added token \"%.100s\" has the id %ld; %s", x->path, content,
                        (long)id,
-                       known >= 0 ? "the vocabulary has another one for it" : "expected one that no other piece has");
+                       known >= 0 ? "the vocabulary has another one for it" : "expected an id that no other piece has");
     for (int i = 0; i < v->added_n; i++)
         if (v->added[i].id == id) return GX_OK; // said twice
     token.id = (int32_t)id;
