@@ -29,7 +29,7 @@ const GxHelpLine *gx_help_training(int *n)
         {NULL, "tuning", "what is trained of the model; --help tuning shows the options of each method"},
         {"training", "seq_len", "tokens in a sample"},
         {NULL, "micro_batch_size", "samples computed at once; more need more memory"},
-        {NULL, "max_steps", "steps"},
+        {NULL, "max_steps", "optimizer steps in the whole training"},
         {NULL, "learning_rate", "largest learning rate; 2e-5 with --model, 2e-4 with another --tuning than full"},
         {NULL, "precision", "data type of weights and activations"},
         {"what is kept", "output_dir", "folder for checkpoints, log.jsonl and loss.svg"},
@@ -64,7 +64,7 @@ const GxHelpLine *gx_help_writing(int *n)
         {NULL, "seed", "seed of the sampling"},
         {"the machine", "precision", "data type of weights, activations and the cache"},
         {NULL, "quantize", "keep weights in 4 or 8 bits, to save memory"},
-        {NULL, "ranks", "number of ranks, as threads, that share the model"},
+        {NULL, "ranks", "number of ranks that share the model, as threads"},
     };
     *n = (int)(sizeof lines / sizeof *lines);
     return lines;

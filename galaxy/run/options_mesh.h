@@ -77,11 +77,11 @@ static const GxField gx__options_mesh_shards[] = {
     {"dp_shard_list", GX_FIELD_INT_LIST, GX__OPTIONS_MESH_AT(dp_shard_list), NULL,
      "share of each rank of --dp_shard, such as 3,1 for unequal memory", "1..65536"},
     {"shard_grads_in_window", GX_FIELD_BOOL, GX__OPTIONS_MESH_AT(shard_grads_in_window), "false",
-     "with --zero 2 or 3: sum and share out gradients after each micro-batch, not only after a step's last; takes less "
+     "with --zero 2 or 3: sum and share out gradients after each micro-batch, not only after a step's last; needs less "
      "memory and more communication",
      NULL},
     {"gathered_units", GX_FIELD_INT, GX__OPTIONS_MESH_AT(gathered_units), "0",
-     "with --zero 3: most units (embedding, layer or head) whose weights are whole on a rank at once; more take more "
+     "with --zero 3: most units (embedding, layer or head) whose weights are whole on a rank at once; more need more "
      "memory and less communication; 0: two, or three if the head is the embedding",
      "0..4096"},
 };
@@ -96,7 +96,7 @@ static const GxField gx__options_mesh_own_shards[] = {
     {"dp_replicate", GX_FIELD_INT, GX__OPTIONS_MESH_AT(dp_replicate), "0",
      "groups of --dp_shard ranks, each with a whole copy of the model; 0: as many as there are ranks for", "0..256"},
     {"shard_grads_in_window", GX_FIELD_BOOL, GX__OPTIONS_MESH_AT(shard_grads_in_window), "false",
-     "sum and share out gradients after each micro-batch, not only after a step's last; takes less memory and more "
+     "sum and share out gradients after each micro-batch, not only after a step's last; needs less memory and more "
      "communication",
      NULL},
 };

@@ -180,7 +180,7 @@ static const GxField gx__options_train_options[] = {
      "graph",
      NULL},
     {"head_chunk", GX_FIELD_INT, GX__OPTIONS_AT(head_chunk), "512",
-     "rows of logits that exist at once; fewer take less memory and more time", "1..1000000000"},
+     "rows of logits that exist at once; fewer need less memory and more time", "1..1000000000"},
     {"reduce_bucket", GX_FIELD_INT, GX__OPTIONS_AT(reduce_bucket), "0",
      "with several ranks: layers whose gradients are summed together, while the backward of those below runs; 0: all "
      "at once, after the backward. The result is the same to the bit",

@@ -95,7 +95,7 @@ GxTuningMethod gx_tuning_method(const char *name)
 static const GxField gx__tuning_options[] = {
     {"tuning", GX_FIELD_STRING, GX__TUNING_AT(tuning), "full",
      "what is trained. full: all weights. The other methods keep the weights of --model frozen, and checkpoints hold "
-     "only what they train: lora: two small matrices beside each weight matrix (LoRA); adapter: two small linear "
+     "only what they train. lora: two small matrices beside each weight matrix (LoRA); adapter: two small linear "
      "layers after each attention and MLP; side: a narrow network beside the model that reads its layers, so that no "
      "gradient passes through the model; side_only: side with the same samples in each epoch, so that the model is run "
      "on them only once; prompt: learned rows that attention sees in addition (LLaMA-Adapter). lora and prompt save "

@@ -87,7 +87,7 @@ static const GxField gx__write_score_options[] = {
 };
 static const GxField gx__write_chat_options[] = {
     {"chat", GX_FIELD_BOOL, GX__WRITE_AT(chat), "false",
-     "chat: read lines from standard input and answer them, until it ends", NULL},
+     "hold a conversation: read lines from standard input and answer them, until it ends", NULL},
     {"chat_template", GX_FIELD_LONG_TEXT, GX__WRITE_AT(chat_template), "auto",
      "chat template of the model. auto: that of its folder, or of --adapter (it is executed); a file: the template in "
      "it; or one of " GX_CHAT_NAMES,

@@ -74,7 +74,7 @@ static const GxField gx__causal_lm_options[] = {
      "what to train on: a text file; records (.jsonl, .csv or .tsv) with the fields text, or instruction, input and "
      "output, or prompt and completion; conversations (.jsonl) with messages or conversations; a folder of .txt and "
      ".jsonl files; a file of tokens (from ./tokenize, or a .bin file of llm.c) or a folder of .bin files; or several "
-     "of these: A,B,.... `make data` makes the default file",
+     "of these: A,B,... (`make data` makes the default file)",
      NULL},
     {"train_data_weights", GX_FIELD_STRING, GX__CAUSAL_LM_AT(train_data_weights), "",
      "with several train_data: what share of the samples comes from each, such as 0.7,0.3 (only the ratio counts); "

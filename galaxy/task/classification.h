@@ -85,10 +85,11 @@ static const GxField gx__classification_options[] = {
     {"pack_texts", GX_FIELD_BOOL, GX__CLASSIFICATION_AT(pack_texts), "true",
      "put several texts into a sample; they do not attend to each other", NULL},
     {"predict", GX_FIELD_PATH, GX__CLASSIFICATION_AT(predict), "",
-     "file of texts (labels are not needed) that the model of --resume or --model classifies instead of training",
+     "file of texts whose labels the model of --resume or --model predicts, instead of training; the file itself needs "
+     "none",
      NULL},
     {"predictions", GX_FIELD_PATH, GX__CLASSIFICATION_AT(predictions), "predictions.jsonl",
-     "new file for what --predict finds, .jsonl or .tsv", NULL},
+     "new file for the labels that --predict finds, .jsonl or .tsv", NULL},
     {"baseline_regression", GX_FIELD_BOOL, GX__CLASSIFICATION_AT(baseline_regression), "false",
      "also fit a logistic regression on tokens at the start, as a baseline", NULL},
 };

@@ -79,7 +79,7 @@ static const GxField gx__embedding_options[] = {
     {"pack_texts", GX_FIELD_BOOL, GX__EMBEDDING_AT(pack_texts), "true",
      "put several records into a sample; they do not attend to each other", NULL},
     {"embed", GX_FIELD_PATH, GX__EMBEDDING_AT(embed), "",
-     "file of texts of which the model of --resume or --model writes the vectors instead of training", NULL},
+     "file of texts whose vectors the model of --resume or --model writes, instead of training", NULL},
     {"embed_column", GX_FIELD_STRING, GX__EMBEDDING_AT(embed_column), "text", "name of the column with these texts",
      NULL},
     {"embed_output", GX_FIELD_PATH, GX__EMBEDDING_AT(embed_output), "vectors.npy", "new NumPy file for these vectors",
