@@ -379,7 +379,7 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         const char *more, *says; // says: behind the file's name
     } bad[] = {
         {"\"model_type\": 7", "model_type is 7; expected \"bert\""},
-        {"\"model_type\": \"roberta\"", "model_type is \"roberta\"; only \"bert\""},
+        {"\"model_type\": \"roberta\"", "model_type is \"roberta\"; expected \"bert\""},
         {"\"model_type\": \"llama\"",
          "model_type is \"llama\"; here a model of type \"bert\" is expected (train_llama trains this one)"},
         {"\"hidden_size\": 13", "hidden_size (13) is not a multiple of num_attention_heads"},
@@ -405,7 +405,7 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"layer_norm_eps\": 0", "layer_norm_eps is 0; expected a number"},
         {"\"tie_word_embeddings\": 1", "tie_word_embeddings is 1; expected true or false"},
         {"\"architectures\": [\"BertForTokenClassification\"]",
-         "architectures is [\"BertForTokenClassification\"]; supported: BertForMaskedLM, BertForPreTraining, "},
+         "architectures is [\"BertForTokenClassification\"]; expected BertForMaskedLM, BertForPreTraining, "},
         {"\"architectures\": [\"BertLMHeadModel\"]", "architectures is [\"BertLMHeadModel\"]; expected"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -813,16 +813,16 @@ static void make_other_model(const char *name)
 
 TEST(without_strict_what_matches_is_taken_and_all_else_is_drawn_as_in_a_new_model_and_told_by_name)
 {
-    static const char
-        *const modes[] = {"tp", "sp", "galaxy", "galaxy2"},
-               *const strict[] = {"a part of a head: cls.seq_relationship.weight, but not cls.seq_relationship.bias",
-                                  "--strict false loads what matches, and initialises the rest at random", NULL},
-               *const told[] = {"bert.encoder.layer.1.output.dense.weight, cls.seq_relationship.bias new, of",
-                                "newly initialised, of another shape in",
-                                "bert.encoder.layer.1.intermediate.dense.weight [20,12], which is [21,12] there",
-                                "bert.encoder.layer.0.output.dense.weight [12,20], which is [12,21] there",
-                                "/loose: bert.other.bias",
-                                NULL};
+    static const char *const
+        modes[] = {"tp", "sp", "galaxy", "galaxy2"},
+        *const strict[] = {"a part of a head: cls.seq_relationship.weight, but not cls.seq_relationship.bias",
+                           "--strict false loads what matches, and initialises the rest at random", NULL},
+        *const told[] = {"bert.encoder.layer.1.output.dense.weight, cls.seq_relationship.bias newly initialised, of",
+                         "newly initialised, of another shape in",
+                         "bert.encoder.layer.1.intermediate.dense.weight [20,12], which is [21,12] there",
+                         "bert.encoder.layer.0.output.dense.weight [12,20], which is [12,21] there",
+                         "/loose: bert.other.bias",
+                         NULL};
     char begun[GX_PATH], saved[GX_PATH], flags[200], others[2000] = "";
     make_other_model("loose");
     CHECK(run("x", "--head pairs --model @loose") == 1, "%s", said.out);

@@ -252,7 +252,8 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
         {"text\tlabel\ngood\t1e38\nbad\t0.5\n", NULL, "",
          "t.tsv:2: \"label\" is \"1e38\"; expected a number between -1.8e19 and 1.8e19"},
         {"text\tlabel\ngood\t1.5\nbad\t2\n", "text\tlabel\nbad\tno\n", "",
-         "v.tsv:2: \"label\" is \"no\"; expected a number such as 3 or -0.5; labels of the training data are numbers"},
+         "v.tsv:2: \"label\" is \"no\"; expected a number such as 3 or -0.5; the labels of the training data are "
+         "numbers"},
         {"text\tlabel\ngood\t1.5\nbad\t2\n", NULL, "--labels 1.5,2", "--labels is for choosing among labels"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--labels yes,yes", "--labels: the label \"yes\" is listed twice"},
         {"text\tlabel\ngood\t1.5\nbad\tno\n", NULL, "--problem_type regression",
@@ -547,16 +548,14 @@ TEST(a_metric_that_these_labels_do_not_have_is_refused_before_the_training)
     static const struct {
         const char *flags, *says;
     } cases[] = {
-        {"--metric_for_best_model accurcy",
-         "--metric_for_best_model is \"accurcy\"; a validation of task classification "
-         "says loss, accuracy, f1, matthews_correlation\n"},
-        {"--metric_for_best_model eval_mrr",
-         "is \"eval_mrr\"; a validation of task classification says loss, accuracy, "
-         "f1, matthews_correlation; mrr needs --group_column"},
+        {"--metric_for_best_model accurcy", "--metric_for_best_model is \"accurcy\"; a validation of task "
+                                            "classification reports loss, accuracy, f1, matthews_correlation\n"},
+        {"--metric_for_best_model eval_mrr", "is \"eval_mrr\"; a validation of task classification reports loss, "
+                                             "accuracy, f1, matthews_correlation; mrr needs --group_column"},
         {"--metric_for_best_model pearson", "; pearson is of --problem_type regression\n"},
         {"--metric_for_best_model f1_micro --ranks 2", "; f1_micro is of --problem_type multi_label_classification\n"},
         {"--metric_for_best_model accuracy --problem_type regression --train_data @number.tsv",
-         "says loss, mse, pearson, spearmanr; accuracy is of --problem_type single_label_classification\n"},
+         "reports loss, mse, pearson, spearmanr; accuracy is of --problem_type single_label_classification\n"},
         {"--metric_for_best_model mrr --group_column text --labels no,yes,maybe", "; mrr needs two labels"},
     };
     char flags[1200];
@@ -1045,7 +1044,7 @@ TEST(a_head_for_other_labels_is_refused_with_what_can_be_done)
         {"class/checkpoint-20", "good\ta\nbad\tb\nfine\tc\n", "--labels a,b,c",
          "or train a new head with --ignore_mismatched_sizes true"},
         {"class/checkpoint-20", "good\t1\nbad\t2\n", "--problem_type regression",
-         "the model has a head for single_label_classification: leave it out, or train a new head with --ignore_mis"},
+         "the model's head is for single_label_classification: leave it out, or train a new head with --ignore_mis"},
         {"regression/checkpoint-1", "good\tyes\nbad\tno\n", "",
          "t.tsv:2: \"label\" is \"yes\"; expected a number such as 3 or -0.5 (2 of the records in lines 2 to 3 are "
          "wrong: lines 2, 3); the model's config.json asks for a regression (by problem_type, or by one label in "

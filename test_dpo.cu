@@ -169,7 +169,7 @@ TEST(records_that_are_no_pairs_are_refused_with_file_and_line)
          "bad.jsonl:2: \"chosen\" and \"rejected\" have the same"},
         {"{\"prompt\": \"a\", \"chosen\": \" \", \"rejected\": \"b\"}", "", "bad.jsonl:2: \"chosen\" is empty"},
         {"{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"\"}", "", "bad.jsonl:2: \"rejected\" is empty"},
-        {"{\"chosen\": \"abc\", \"rejected\": \"abcd\"}", "", "bad.jsonl:2: \"chosen\" is empty behind"},
+        {"{\"chosen\": \"abc\", \"rejected\": \"abcd\"}", "", "bad.jsonl:2: \"chosen\" is empty after"},
         {"{\"prompt\": \"a\", \"chosen\": 7, \"rejected\": 8}", "",
          "bad.jsonl:2: \"chosen\" is an integer; expected a string, or a list of messages"},
         {"{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": 8}", "",

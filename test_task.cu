@@ -495,9 +495,9 @@ TEST(a_metric_that_cannot_be_compared_is_refused_with_those_that_can)
         const char *flags, *says;
     } list[] = {
         {"--metric_for_best_model eval_accuracy",
-         "--metric_for_best_model is \"eval_accuracy\"; a validation of task copy says loss, score, cost, oddity\n"},
-        {"--metric_for_best_model accuracy --ranks 2", "says loss, score, cost, oddity"},
-        {"--metric_for_best_model beauty", "says loss, score, cost, oddity; beauty needs an eye\n"},
+         "--metric_for_best_model is \"eval_accuracy\"; a validation of task copy reports loss, score, cost, oddity\n"},
+        {"--metric_for_best_model accuracy --ranks 2", "reports loss, score, cost, oddity"},
+        {"--metric_for_best_model beauty", "reports loss, score, cost, oddity; beauty needs an eye\n"},
         {"--greater_is_better false", "--greater_is_better false needs --metric_for_best_model, which is not given"},
         {"--greater_is_better true --load_best_model_at_end true", "--greater_is_better true needs --metric_for"},
         {"--early_stopping_threshold 0.1 --metric_for_best_model score",

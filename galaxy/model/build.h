@@ -131,7 +131,7 @@ static GxStatus gx__model_split_side_columns(GxContext *g, const GxModel *m, GxU
     if (columns < m->members)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "the MLP of the side network has %ld columns, fewer than the %d ranks among which they are "
-                       "split; take a smaller side_reduction_factor",
+                       "split; use a smaller side_reduction_factor",
                        (long)columns, m->members);
     for (int i = 0; i < list->n; i++) total += list->part[i];
     GX_TRY(gx_split_list(&s, "tp_intermediate_size_list", list->n ? list->part : NULL, list->n,
