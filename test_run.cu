@@ -1019,8 +1019,8 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         const char *more, *says; // says: behind the file's name
     } bad[] = {
         {"\"model_type\": 7", "model_type is 7; expected one of \"llama\", \"mistral\", \"qwen2\", \"qwen3\""},
-        {"\"model_type\": null", "model_type is null; one of \"llama\""},
-        {"\"model_type\": \"mixtral\"", "model_type is \"mixtral\"; one of \"llama\""},
+        {"\"model_type\": null", "model_type is null; expected one of \"llama\""},
+        {"\"model_type\": \"mixtral\"", "model_type is \"mixtral\"; expected one of \"llama\""},
         {"\"hidden_act\": 3", "hidden_act is 3; only \"silu\" is supported"},
         {"\"quantization_config\": {\"bits\": 4}", "has the quant_method \"\"; only that of bitsandbytes is supported"},
         {"\"quantization_config\": {\"load_in_4bit\": true}",
@@ -1034,8 +1034,8 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"attention_dropout\": 0.1", "attention_dropout is 0.1; only 0.0 is supported"},
         {"\"partial_rotary_factor\": 0.5", "partial_rotary_factor is 0.5; only 1.0 is supported"},
         {"\"architectures\": [\"LlamaForTokenClassification\"]",
-         "architectures is [\"LlamaForTokenClassification\"]; supported: LlamaForCausalLM, LlamaForSequence"},
-        {"\"architectures\": \"LlamaForCausalLM\"", "architectures is \"LlamaForCausalLM\"; supported: Llama"},
+         "architectures is [\"LlamaForTokenClassification\"]; expected LlamaForCausalLM, LlamaForSequence"},
+        {"\"architectures\": \"LlamaForCausalLM\"", "architectures is \"LlamaForCausalLM\"; expected Llama"},
         {"\"architectures\": [7]", "architectures is [7]; expected LlamaForCausalLM"},
         {"\"model_type\": \"bert\"", "model_type is \"bert\"; here a model of type \"llama\", \"mist"},
         {"\"pad_token_id\": 97",

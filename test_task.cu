@@ -660,7 +660,7 @@ TEST(a_run_that_was_stopped_early_says_so_and_goes_on_with_more_patience_alone)
     snprintf(more, sizeof more, "%s --resume auto --early_stopping_patience 2", flags);
     now = 6;
     CHECK(train_scored("gave_up", SCORES(0.9, 0.5, 0.4, 0.3, 0.2), more) == 0 &&
-              strstr(said.log, "it was stopped early, by 2 validations in a row without a better score") &&
+              strstr(said.log, "it was stopped early by 2 validations in a row without a better score") &&
               strstr(said.out, "done: 6 steps, none of them now"),
           "%s%s", said.log, said.out);
     char *log_now = read_file("gave_up/log.jsonl");
@@ -983,7 +983,7 @@ TEST(a_blend_that_is_resumed_goes_on_bit_for_bit_and_another_one_is_refused)
         snprintf(list, sizeof list, changes[i], path_of("two.txt"), path_of("one.txt"), path_of("three.txt"));
         snprintf(flags, sizeof flags, "--max_steps 8 %s %s", more, list);
         CHECK(train_text("", flags) == 1 &&
-                  strstr(said.log, "was trained on another text, or with other --train_data_weights or  "),
+                  strstr(said.log, "was trained on another text, or with other --train_data_weights or "),
               "%s: %s", changes[i], said.log);
     }
     snprintf(flags, sizeof flags, "--max_steps 8 %s --train_data_weights 0.50,0.25,0.25", more); // the same ones
