@@ -396,7 +396,7 @@ TEST(files_of_other_models_are_refused)
         {"llama", "llama.rope.scale_linear", 4.5, FINE, GX_ERR_UNSUPPORTED, "llama.rope.scale_linear is 4.5"},
         {"llama", "llama.attention.scale", 0.5, FINE, GX_ERR_UNSUPPORTED, "llama.attention.scale is 0.5"},
         {"llama", "llama.rope.dimension_count", 2, FINE, GX_ERR_UNSUPPORTED,
-         "llama.rope.dimension_count is 2, and a head"},
+         "llama.rope.dimension_count is 2, but a head"},
         {"llama", "llama.attention.value_length", 8, FINE, GX_ERR_UNSUPPORTED, "value_length is 8, but a head has 4"},
         {"llama", "split.count", 3, FINE, GX_ERR_UNSUPPORTED, "one of 3 parts"},
         {"llama", "tokenizer.ggml.bos_token_id", 40, FINE, GX_ERR_FORMAT, "bos_token_id is 40; there are 40 tokens"},
@@ -1170,8 +1170,8 @@ TEST(the_program_converts_and_leaves_alone_what_is_there)
             "one of 2 processes", "without the launcher");
     unsetenv("OMPI_COMM_WORLD_SIZE");
     refused(&err, call(&err, "--gguf", at("p.gguf"), "--model", "x", NULL, NULL), GX_ERR_ARGUMENT, "--gguf",
-            "one of them");
-    refused(&err, call(&err, NULL, NULL, NULL, NULL, NULL, NULL), GX_ERR_ARGUMENT, "--gguf", "one of them");
+            "expected one of");
+    refused(&err, call(&err, NULL, NULL, NULL, NULL, NULL, NULL), GX_ERR_ARGUMENT, "--gguf", "expected one of");
     refused(&err, call(&err, "--gguf", at("p.gguf"), NULL, NULL, NULL, NULL), GX_ERR_ARGUMENT, "--output_dir",
             "missing");
     refused(&err, call(&err, "--model", "x", NULL, NULL, NULL, NULL), GX_ERR_ARGUMENT, "--output_file", "missing");
@@ -1183,7 +1183,7 @@ TEST(the_program_converts_and_leaves_alone_what_is_there)
     refused(&err, call(&err, "--gguf", at("none.gguf"), "--output_dir", at("q"), NULL, NULL), GX_ERR_IO, "none.gguf",
             "cannot open");
     refused(&err, call(&err, "--gguf", at("p.gguf"), "--adapter", "x", NULL, NULL), GX_ERR_ARGUMENT, "--adapter",
-            "one of them");
+            "expected one of");
     CHECK(!gx_path_is_folder(at("q")) && !gx_path_is_folder(at("q.gx-new")), "a folder is there after an error");
     // nor those that it would lie in
     gx_file_write(at("no.gguf"), "GGUF", 4, &err);
