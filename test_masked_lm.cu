@@ -771,7 +771,7 @@ TEST(what_does_not_fit_is_refused_with_what_to_do)
     refused("torn.txt", 8, &options, "torn.txt:2: the byte 0xC3 at 4 is not UTF-8");
     refused("good.txt", 3, &options,
             "--seq_len is 3; [CLS] and [SEP] with two tokens of text between them need at least 4; use");
-    refused("good.txt", 4, &pairs, "each with [SEP] behind it, need at least 5");
+    refused("good.txt", 4, &pairs, "each with [SEP] after it, need at least 5");
     refused("one.txt", 8, &pairs, "one.txt is one document, but --nsp needs several");
     refused(
         "two.txt", 8, &pairs,

@@ -910,7 +910,7 @@ TEST(a_message_says_what_is_wrong_with_gradients_and_their_shards)
     };
     static const ShardMistake each[] = {
         {GX_DO_SCATTER, 1, DELETE,
-         "action 15 (REDUCE:shard:1): 1 of 2 SCATTER1 have come: one must come behind each micro-batch"},
+         "action 15 (REDUCE:shard:1): 1 of 2 SCATTER1 have come: one must come after each micro-batch"},
         {GX_DO_REDUCE, 1, 8,
          "action 8 (REDUCE:shard:1): the shard of unit 1's gradients has 1 of 2 contributions: SCATTER1 must come "
          "behind the last"},

@@ -182,7 +182,7 @@ TEST(what_is_not_built_is_refused_by_name_and_line)
         {"\n{{ lipsum() }}", "t.jinja:2: \"lipsum\" is not supported"},
         {"{{ self }}", "\"self\" is not supported"},
         {"{{ x.__class__ }}", "\".__class__\" is not supported"},
-        {"{{ l[1, 2] }}", "[a, b] behind a value is not supported"},
+        {"{{ l[1, 2] }}", "[a, b] after a value is not supported"},
         {"{{ é }}", "names with characters beyond ASCII are not supported"},
         {"{{ '\\N{BULLET}' }}", "\\N in a string is not supported"},
         {"{{ 12345678901234567890 }}", "integers of more than 64 bits are not supported"},

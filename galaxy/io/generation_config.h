@@ -97,7 +97,7 @@ static const GxJsonKey gx__generation_keys[] = {
     {"return_dict_in_generate", GX_KEY_HARMLESS, GX__GENERATION_MORE},
     {"early_stopping", GX_KEY_HARMLESS, GX__GENERATION_BEAMS},
     {"length_penalty", GX_KEY_HARMLESS, GX__GENERATION_BEAMS},
-    {"renormalize_logits", GX_KEY_HARMLESS, "what is drawn from is normalised anyway"},
+    {"renormalize_logits", GX_KEY_HARMLESS, "probabilities are always normalised"},
     {"remove_invalid_values", GX_KEY_HARMLESS, "a NaN is an error here"},
     {"max_length", GX_KEY_NAMED, "how many tokens follow a prompt is --max_new_tokens"},
     {"min_length", GX_KEY_NAMED, "a text may end earlier"},

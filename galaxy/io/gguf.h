@@ -460,7 +460,7 @@ static GxStatus gx__gguf_place_tensors(gx__GgufReading *r)
     for (int i = 0; i < g->tensors; i++) {
         GxGgufTensor *t = &g->tensor[i];
         if (t->offset != at)
-            return GX__GGUF_FAIL(r, t, "it begins at byte %ld of the data; expected %ld, behind the one before it",
+            return GX__GGUF_FAIL(r, t, "it begins at byte %ld of the data; expected %ld, after the one before it",
                                  (long)t->offset, (long)at);
         if (at > room || t->bytes > room - at)
             return GX__GGUF_FAIL(r, t,
@@ -749,7 +749,7 @@ GxStatus gx_gguf_create(GxGgufWriter *w, const char *path, GxError *err)
 static GxStatus gx__gguf_new_key(GxGgufWriter *w, const char *name, GxGgufKind kind, int64_t array, GxError *err)
 {
     if (!w->file.is_open || w->data_begin)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "the key %.100s comes behind a GGUF file's header, or without a file",
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "the key %.100s comes after a GGUF file's header, or without a file",
                        name);
     if (!name[0] || strlen(name) >= GX_GGUF_KEY)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: a key has a name of %ld bytes; 1 to %d can be", w->file.path,
@@ -811,9 +811,8 @@ static GxStatus gx__gguf_check_new(const GxGgufWriter *w, const char *name, int 
     const GxGgufType *of = gx_gguf_type(type);
     if (!w->file.is_open || w->data_begin || w->tensors == GX_GGUF_COUNT)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "tensor %.100s comes behind a GGUF file's header, without a file, or is "
-                       "one more than %d",
-                       name, GX_GGUF_COUNT);
+                       "tensor %.100s comes after a GGUF file's header, without a file, or is one more than %d", name,
+                       GX_GGUF_COUNT);
     if (!name[0] || strlen(name) >= GX_GGUF_NAME)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: the name %.100s has %ld bytes; 1 to %d can be", w->file.path, name,
                        (long)strlen(name), GX_GGUF_NAME - 1);
@@ -918,7 +917,7 @@ GxStatus gx_gguf_write(GxGgufWriter *w, const char *name, const float *values, i
     const GxGgufType *type = gx_gguf_type(t->type);
     if (count < 0 || count > t->elements - w->written || count % type->elements)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s: tensor %s: %ld more elements are written behind %ld; it has %ld, in blocks of %d",
+                       "%s: tensor %s: %ld more elements are written after %ld; it has %ld, in blocks of %d",
                        w->file.path, name, (long)count, (long)w->written, (long)t->elements, type->elements);
     for (int64_t done = 0; done < count;) {
         const int64_t n = gx_min(count - done, GX__GGUF_CHUNK), blocks = n / type->elements;

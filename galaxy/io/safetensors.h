@@ -323,8 +323,7 @@ static GxStatus gx__st_check_cover(const GxSafetensors *s, int first, const GxSa
         at += e->bytes;
     }
     if (at == file->bytes) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s: %ld bytes lie behind the last tensor", file->path,
-                   (long)(file->bytes - at));
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: %ld bytes follow the last tensor", file->path, (long)(file->bytes - at));
 }
 
 static GxStatus gx__st_read_header(GxSafetensors *s, const GxJson *header, int number, int64_t data, GxError *err)

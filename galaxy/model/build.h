@@ -89,9 +89,9 @@ static void gx__model_refuse(GxContext *g, const GxUnitSpec *u)
             {s->enter.kind == GX_ENTER_NORM && s->enter.norm == GX_LAYER_NORM, "a layer norm before a core"},
             {is_add && k + 1 < u->n_pairs && u->pair[k + 1].enter.kind == GX_ENTER_NORM &&
                  (s->con.has_bias || s->con.has_norm || s->con.dropout > 0),
-             "a bias, dropout or a norm behind CON with a norm before the next core"},
+             "a bias, dropout or a norm after CON with a norm before the next core"},
             {is_add && !s->con.has_norm && (s->con.has_bias || s->con.dropout > 0),
-             "a bias or dropout in CON without a norm behind it"},
+             "a bias or dropout in CON without a norm after it"},
             {s->con.kind == GX_CON_EMBED && !s->con.has_norm &&
                  (s->con.positions || s->con.types || s->con.dropout > 0),
              "positions, types or dropout of an embedding without a norm"},

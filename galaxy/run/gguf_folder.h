@@ -561,7 +561,7 @@ static const GxJsonKey gx__gguf_file_keys[] = {
     {"*.vocab_size", GX_KEY_HARMLESS, "token_embd.weight has as many rows"},
     {"*.tensor_data_layout=\"reference\"|\"Meta AI original pth\"", GX_KEY_REFUSED, "weights would lie otherwise"},
     {"*.use_parallel_residual", GX_KEY_REFUSED, "attention and MLP would have the same input"},
-    {"*.attention.causal=true", GX_KEY_REFUSED, "tokens would see those behind them"},
+    {"*.attention.causal=true", GX_KEY_REFUSED, "tokens would see those after them"},
     {"*.attention.layer_norm_epsilon", GX_KEY_HARMLESS, "of norms that these models do not have"},
     {"*.attention.max_alibi_bias", GX_KEY_REFUSED, "attention would have a bias"},
     {"*.attention.clamp_kqv", GX_KEY_REFUSED, "q, k and v would be clamped"},

@@ -146,7 +146,7 @@ const GxConfigHint gx_other_names[] = {
     {"save_only_model", "", "a checkpoint always has what resuming needs; --model reads only its weights"},
     {"out_dir", "output_dir", NULL},
     {"resume_from_checkpoint", "resume", "auto, or a checkpoint's folder"},
-    {"init_from", "model", "a folder; --resume goes on with a run"},
+    {"init_from", "model", "a folder; --resume continues a run"},
     {"ignore_data_skip", "", "a resumed run finds its samples by number, without reading those before"},
     {"push_to_hub*", "", GX__OTHER_HUB},
     {"hub_*", "", GX__OTHER_HUB},

@@ -146,7 +146,7 @@ static const GxJsonKey gx__peft_lora_keys[] = {
     {"use_bdlora", GX_KEY_REFUSED, "factors are block-diagonal (BD-LoRA)"},
     {"arrow_config", GX_KEY_REFUSED, "each token chooses among several adapters (Arrow)"},
     {"alora_invocation_tokens", GX_KEY_REFUSED, "the adapter acts from these tokens on alone (aLoRA)"},
-    {"monteclora_config", GX_KEY_REFUSED, "factors are drawn (MonteCLoRA)"},
+    {"monteclora_config", GX_KEY_REFUSED, "LoRA's matrices are sampled (MonteCLoRA)"},
     {"kasa_config", GX_KEY_REFUSED,
      "the base lacks its smallest singular values, and a diagonal stands between A and B"},
 };

@@ -253,7 +253,7 @@ static void gx__report_start_tuning(FILE *out, const GxSession *s)
                 gx_tuning_say_modules(o, said), gx_tuning_quantize(o) ? "; the model in " : "",
                 gx_tuning_quantize(o) ? o->quantize : "");
     if (m->bottleneck.reduction)
-        fprintf(out, "adapters: width %ld, %ld inside, behind attention and MLP of each layer\n",
+        fprintf(out, "adapters: width %ld, %ld inside, after attention and MLP of each layer\n",
                 (long)gx_model_width(m), (long)(gx_model_width(m) / m->bottleneck.reduction));
     if (m->side.reduction)
         fprintf(out, "side network: width %ld beside %ld, %s, %s biases; no gradient goes through the model\n",

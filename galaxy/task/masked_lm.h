@@ -142,7 +142,7 @@ static GxStatus gx__masked_lm_check(GxContext *g, const GxMaskedLm *c, const GxT
     if (gx__masked_lm_room(c) < 2)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s is %ld; %s; use a larger one", gx_task_length_name(setup),
                        (long)c->seq_len,
-                       c->nsp ? "[CLS] and two texts, each with [SEP] behind it, need at least 5"
+                       c->nsp ? "[CLS] and two texts, each with [SEP] after it, need at least 5"
                               : "[CLS] and [SEP] with two tokens of text between them need at least 4");
     if (c->mlm_probability <= 0)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,

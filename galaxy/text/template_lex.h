@@ -216,8 +216,7 @@ static int gx__template_escape(GxTemplateLexer *l, GxTemplateBuilder *b, const c
     if (digits) {
         for (int i = 0; i < digits; i++, (*p)++) {
             const int x = gx__template_digit(*p < end ? **p : 0);
-            if (x >= 16)
-                return gx_template_fail(l->r, "\\%c in a string has fewer than %d digits behind it", c, digits);
+            if (x >= 16) return gx_template_fail(l->r, "\\%c in a string has fewer than %d digits after it", c, digits);
             code = code * 16 + (uint32_t)x;
         }
         return gx__template_put_character(l, b, code);

@@ -414,7 +414,7 @@ static GxTemplateNode *gx__template_subscript(GxTemplateParser *p, GxTemplateNod
     if (!gx__template_is_sign(p, ':') && !(one = gx__template_expression(p))) return NULL;
     if (!gx__template_is_sign(p, ':')) {
         if (gx__template_is_sign(p, ','))
-            return gx_template_lacks(p->r, "[a, b] behind a value is not supported"), (GxTemplateNode *)NULL;
+            return gx_template_lacks(p->r, "[a, b] after a value is not supported"), (GxTemplateNode *)NULL;
         return gx__template_joining(p, GX_T_ITEM, x->line, a, one);
     }
     x->a = a;
