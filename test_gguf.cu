@@ -448,8 +448,8 @@ TEST(the_writer_refuses_what_is_not_whole_or_cannot_be)
     refused(&err, gx_gguf_write(&w, "a", x, 65, &err), GX_ERR_ARGUMENT, "65 more elements", "too many");
     CHECK(gx_gguf_write(&w, "a", x, 64, &err) == GX_OK, "%s", err.message);
     refused(&err, gx_gguf_write(&w, "a", x, 0, &err), GX_ERR_ARGUMENT, "where none is expected", "twice");
-    refused(&err, gx_gguf_set_int(&w, "late", 1, &err), GX_ERR_ARGUMENT, "behind a GGUF file's header", "a late key");
-    refused(&err, gx_gguf_add(&w, "late", 0, 2, shape, &err), GX_ERR_ARGUMENT, "behind a GGUF file's header", "late");
+    refused(&err, gx_gguf_set_int(&w, "late", 1, &err), GX_ERR_ARGUMENT, "after a GGUF file's header", "a late key");
+    refused(&err, gx_gguf_add(&w, "late", 0, 2, shape, &err), GX_ERR_ARGUMENT, "after a GGUF file's header", "late");
     gx_gguf_abort(&w);
     NEW(GX_GGUF_Q8_0);
     refused(&err, gx_gguf_write(&w, "a", x, 16, &err), GX_ERR_ARGUMENT, "in blocks of 32", "half a block");
