@@ -222,8 +222,9 @@ TEST(ranks_with_different_texts_or_options_are_refused_with_both_values)
     static const struct {
         const char *first, *second, *says;
     } pairs[] = {
-        {"--train_data text.txt", "--train_data other.txt", "another text"},
-        {"--train_data long_a.txt", "--train_data long_b.txt", "another text"}, // but for one byte in their middle
+        {"--train_data text.txt", "--train_data other.txt", "is a different text"},
+        {"--train_data long_a.txt", "--train_data long_b.txt",
+         "is a different text"}, // but for one byte in their middle
         {"--learning_rate 1e-3 --seed 5", "--learning_rate 2e-3", "--seed is 5 on rank 0 and 1234 on rank 1"},
         {"--optimizer sgd", "", "--optimizer is \"sgd\" on rank 0 and \"adamw\" on rank 1"},
         {"--sample_prompt " HUNDRED "a", "--sample_prompt " HUNDRED "b", "--sample_prompt is \"1234567890"},
@@ -720,14 +721,14 @@ TEST(folders_to_resume_from_are_verified)
         Refusal r;
     } cases[] = {
         {"rm -r bad", {"--resume bad", {"there is no folder bad", "--resume needs auto", NULL}}},
-        {"truncate -s 100000 bad/model.safetensors", {"--resume bad", {"bad", "torn", "model.safetensors"}}},
-        {"truncate -s 100000 bad/optimizer.safetensors", {"--resume bad", {"bad", "torn", "optimizer.safetensors"}}},
+        {"truncate -s 100000 bad/model.safetensors", {"--resume bad", {"bad", "damaged", "model.safetensors"}}},
+        {"truncate -s 100000 bad/optimizer.safetensors", {"--resume bad", {"bad", "damaged", "optimizer.safetensors"}}},
         {"printf X | dd of=bad/model.safetensors bs=1 seek=100000 conv=notrunc 2>/dev/null",
-         {"--resume bad", {"bad", "torn", "hash"}}},
+         {"--resume bad", {"bad", "damaged", "hash"}}},
         {"printf X | dd of=bad/trainer_state.json bs=1 seek=30 conv=notrunc 2>/dev/null",
-         {"--resume bad", {"bad", "torn", "trainer_state.json"}}},
+         {"--resume bad", {"bad", "damaged", "trainer_state.json"}}},
         {"rm bad/manifest.json", {"--resume bad", {"bad has no manifest.json", "never finished", "--resume auto"}}},
-        {"rm bad/optimizer.safetensors", {"--resume bad", {"bad", "torn", "optimizer.safetensors"}}},
+        {"rm bad/optimizer.safetensors", {"--resume bad", {"bad", "damaged", "optimizer.safetensors"}}},
         {"true", {"--resume bad --optimizer sgd", {"adamw", "sgd", "--model"}}},
         {"true", {"--resume bad --seed 7", {"seed", "--model", NULL}}},
         {"true", {"--resume bad --model bad", {"--model", "--resume", NULL}}},
@@ -736,9 +737,9 @@ TEST(folders_to_resume_from_are_verified)
         {"rm -r bad; mkdir bad; echo hello >bad/notes.txt", {"--resume bad", {"bad has no manifest.json", NULL, NULL}}},
         {"rm -r bad; echo hello >bad", {"--resume bad", {"there is no folder bad", NULL, NULL}}},
         {"truncate -s 100000 bad/model.safetensors",
-         {"--model bad", {"bad is torn: model.safetensors has 100000 bytes", "on purpose", "bad/manifest.json"}}},
+         {"--model bad", {"bad is damaged: model.safetensors has 100000 bytes", "on purpose", "bad/manifest.json"}}},
         {"printf X | dd of=bad/model.safetensors bs=1 seek=100000 conv=notrunc 2>/dev/null",
-         {"--model bad", {"bad is torn: model.safetensors has the hash", NULL, NULL}}},
+         {"--model bad", {"bad is damaged: model.safetensors has the hash", NULL, NULL}}},
     };
     const char *good = good_checkpoint();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -1059,7 +1060,7 @@ TEST(a_signal_ends_a_long_validation_and_half_of_one_is_not_reported)
         const char *says;
     } ways[] = {{"--max_steps 3", SIGTERM, "after step 1 of 3; continue with --resume auto"},
                 {"--max_steps 3 --ranks 2", SIGINT, "after step 1 of 3; continue with --resume auto"},
-                {"--max_steps 1", SIGTERM, "complete and saved, the last validation and the sample are not"}};
+                {"--max_steps 1", SIGTERM, "complete and saved, but the last validation and the sample are not"}};
     write_long_text();
     for (int i = 0; i < (is_brief() ? 1 : 3); i++) {
         char output[100], path[140];

@@ -749,7 +749,7 @@ TEST(a_folder_that_is_quantised_already_is_the_model_that_is_quantised_as_it_is_
     free(one), free(two), free(more);
     CHECK(run("--model packed1 --tuning lora --output_dir refused_bits") > 0 &&
               strstr(err(), "proj.weight quantised by bitsandbytes (nf4), but in this run it is not quantised") &&
-              strstr(err(), "--quantize nf4,"),
+              strstr(err(), "--quantize nf4 keeps"),
           "%s", err());
     CHECK(run("--model packed1 --tuning lora --quantize int8 --output_dir refused_bits") > 0 &&
               strstr(err(), "quantised by bitsandbytes (nf4), but in this run it is int8"),
@@ -829,7 +829,7 @@ TEST(what_cannot_be_quantised_is_refused)
     shell("printf '\\000\\000\\200\\177' | dd of=infinite/model.safetensors bs=1 seek=%ld conv=notrunc status=none",
           (long)at);
     CHECK(run("--model infinite --tuning lora --quantize int8 --output_dir refused --ranks 2 --mode tp") > 0 &&
-              strstr(err(), "model.layers.1.mlp.down_proj.weight has inf in row 1, column 2"),
+              strstr(err(), "model.layers.1.mlp.down_proj.weight has the value inf in row 1, column 2"),
           "%s", err());
     CHECK(!exists("refused/checkpoint-1"), "it was trained all the same");
 }
@@ -1521,9 +1521,9 @@ TEST(factors_of_a_head_for_labels_that_is_new_or_trained_whole_are_refused)
         {LABELS "--model base/checkpoint-8 --tuning lora --target_modules score,q_proj",
          {"base/checkpoint-8 has no score.weight", "train it whole, with --trainable_modules"}},
         {LABELS SCORE "--trainable_modules score",
-         {"score.weight is to have LoRA and to be trained whole", "leave out \"score\""}},
+         {"score.weight is to have LoRA and to be trained whole", "leave \"score\" out"}},
         {LABELS "--adapter both_lists",
-         {"score.weight is to have LoRA and to be trained whole", "leave out \"score\""}},
+         {"score.weight is to have LoRA and to be trained whole", "leave \"score\" out"}},
     };
     if (!make_few_labels()) return;
     CHECK_RAN(run(LABELS SCORE "--output_dir to_refuse --max_steps 1"));

@@ -407,7 +407,7 @@ TEST(a_cache_where_none_can_be_is_refused)
     static const Refusal cases[] = {
         {SIDE "--tuning side --side_cache memory",
          {"--side_cache is an option of --tuning side_only, but this run has --tuning side"}},
-        {"--side_cache_dir records", {"--side_cache_dir is an option of", "--tuning side_only"}},
+        {"--side_cache_dir records", {"--side_cache_dir is an option for", "--tuning side_only"}},
         {BASE "--side_cache ram", {"disk|memory|none"}},
         {"--tuning side_only", {"--tuning side_only needs a pretrained model to adapt", "--model"}},
         {BASE "--trainable_modules input_layernorm", {"cannot be trained beside a side network"}},

@@ -249,8 +249,8 @@ static GxStatus gx__folder_manifest_check(const char *folder, const GxJson *file
 
     struct stat st;
     if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s is incomplete: the file %s, which its manifest names, is missing",
-                       folder, name);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s is damaged: the file %s, which its manifest names, is missing", folder,
+                       name);
     if ((int64_t)st.st_size != expected)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s is damaged: %s has %ld bytes, but its manifest says %ld", folder, name,
                        (long)st.st_size, (long)expected);

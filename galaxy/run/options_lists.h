@@ -86,9 +86,9 @@ GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxE
     for (int i = 0; i < GX__OPTIONS_LISTS; i++) {
         const GxIntList *list = (const GxIntList *)gx_field_in(&gx__options_lists[i].field, o);
         if (list->n && !gx__options_list_applies(mode->methods, i))
-            return GX_FAIL(
-                err, GX_ERR_ARGUMENT, "--%s: mode %s does not split %s; leave the list out, or use a mode with %s",
-                gx__options_lists[i].field.name, mode->name, gx__options_lists[i].what, gx__options_lists[i].how);
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s: mode %s does not split %s; leave it out, or use a mode with %s",
+                           gx__options_lists[i].field.name, mode->name, gx__options_lists[i].what,
+                           gx__options_lists[i].how);
     }
     return GX_OK;
 }
