@@ -70,6 +70,7 @@ GX_END
 #define GX_CHECKPOINT_IMPLEMENTED
 #include <stdio.h>
 #include <string.h>
+#include "../io/config_json.h"
 
 // ---- which tensors -------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
-// help.h: the options that most people need, which --help alone shows; --help all shows every one (io/config.h). They
-// stand here in the order of a user's wishes. A program leaves out what it does not have: options of other tasks, of
-// other modes.
+// help.h: the options that most people need, which --help alone shows; --help all shows every one (io/config_help.h).
+// They stand here in the order of a user's wishes. A program leaves out what it does not have: options of other tasks,
+// of other modes.
 #ifndef GX_HELP_H
 #define GX_HELP_H
-#include "../io/config.h"
+#include "../io/config_help.h"
 GX_BEGIN
 
 // Of a program that trains, and of one that writes text; lines of *n options.

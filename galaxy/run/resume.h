@@ -70,6 +70,8 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../io/config_json.h"
+#include "../io/config_unknown.h"
 #include "agree.h"
 #include "options_chosen.h"
 #include "output.h"

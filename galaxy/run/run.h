@@ -147,6 +147,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "../io/config_args.h"
 #include "machine.h"
 #include "options_table.h"
 #include "processors.h"

@@ -95,6 +95,9 @@ GX_END
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../io/config_args.h"
+#include "../io/config_help.h"
+#include "../model/mode.h"
 #include "agree.h"
 #include "checkpoint_load.h"
 #include "help.h"
@@ -102,6 +105,7 @@ GX_END
 #include "machine.h"
 #include "options_chosen.h"
 #include "output.h"
+#include "processors.h"
 #include "reporter.h"
 
 // ---- options -------------------------------------------------------------------------------------------------------
