@@ -28,7 +28,7 @@ typedef enum {
 // name: "KEY", or "KEY=VALUE" with the value, as JSON, that asks for nothing, or several, "KEY=VALUE|VALUE" (numbers
 // compare as numbers; null does not ask for anything either). Without one, null, false, 0, "", [] and {} ask for
 // nothing. "*END", the last row: all keys that end so.
-// why: what the value would change, the rest of a message: "/x/config.json: logit_scale is 0.5, which is not built:
+// why: what the value would change, the rest of a message: "/x/config.json: logit_scale is 0.5, which is not supported:
 // WHY".
 typedef struct {
     const char *name;

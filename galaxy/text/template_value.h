@@ -3,7 +3,7 @@
 //
 // A rendering takes all its memory from one GxTemplateRun, which gives it back at once: no value is freed. Every
 // function that can fail returns 0 then, with the error in run->err; 1 otherwise. What Python refuses fails here, too;
-// what Python can and this cannot fails with "not built" in the message.
+// what Python can and this cannot fails with "not supported" in the message.
 #ifndef GX_TEMPLATE_VALUE_H
 #define GX_TEMPLATE_VALUE_H
 #include "../io/json.h"
